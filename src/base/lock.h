@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lock in memory shared by forked processes, which outlives an owner that dies with it.
+ */
+#ifndef VD_BASE_LOCK_H
+#define VD_BASE_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* 0 free; else the owner's thread id, with LOCK_WAITERS when somebody sleeps on it. */
+struct lock {
+	_Atomic uint32_t word;
+};
+
+#define LOCK_WAITERS 0x80000000u
+
+uint32_t lock_self_slow(void);
+extern _Thread_local uint32_t lock_self_tid __attribute__((tls_model("initial-exec")));
+
+static inline uint32_t lock_self(void)
+{
+	return lock_self_tid ? lock_self_tid : lock_self_slow();
+}
+
+void lock_take_slow(struct lock *l);
+void lock_drop_slow(struct lock *l);
+
+/* Blocks. When the owner has died, the lock passes on: what it guards commits by one
+ * store. */
+static inline void lock_take(struct lock *l)
+{
+	uint32_t expect = 0;
+	if (!atomic_compare_exchange_strong_explicit(&l->word, &expect, lock_self(),
+						     memory_order_acquire,
+						     memory_order_relaxed))
+		lock_take_slow(l);
+}
+
+static inline bool lock_try(struct lock *l)
+{
+	uint32_t expect = 0;
+	return atomic_compare_exchange_strong_explicit(&l->word, &expect, lock_self(),
+						       memory_order_acquire,
+						       memory_order_relaxed);
+}
+
+static inline void lock_drop(struct lock *l)
+{
+	/* The exchange is also the full fence between a cursor store made under the lock
+	 * and the look at the peer's armed flag that follows it. */
+	if (atomic_exchange_explicit(&l->word, 0, memory_order_seq_cst) & LOCK_WAITERS)
+		lock_drop_slow(l);
+}
+
+/* In a forked child: the cached thread id is the parent's. */
+void lock_forked(void);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log: one line an event, to a file, never to the program's own stderr unless asked.
+ */
+#ifndef VD_BASE_LOG_H
+#define VD_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum log_level { LOG_OFF, LOG_ERROR, LOG_INFO, LOG_DEBUG };
+
+extern int log_level_now; /* LOG_OFF until log_init */
+
+/* VIADUCT_LOG=LEVEL[:FILE]; see viaduct-run(1). Called once, by config_get. */
+void log_init(const char *setting);
+/* Appends one line, written by a single write to a descriptor above the program's own. */
+void log_line(enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#define log_at(level, ...)                                                               \
+	do {                                                                             \
+		if (__builtin_expect(log_level_now >= (level), 0))                       \
+			log_line(level, __VA_ARGS__);                                    \
+	} while (0)
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C library's own functions, past Viaduct's interposed ones. */
+#ifndef VD_BASE_REAL_H
+#define VD_BASE_REAL_H
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/* X(return type, name, parameters): every symbol that Viaduct calls past itself. */
+#define VD_REAL(X)                                                                       \
+	X(int, socket, (int, int, int))                                                  \
+	X(int, socketpair, (int, int, int, int *))                                       \
+	X(int, bind, (int, const struct sockaddr *, socklen_t))                          \
+	X(int, listen, (int, int))                                                       \
+	X(int, connect, (int, const struct sockaddr *, socklen_t))                       \
+	X(int, accept, (int, struct sockaddr *, socklen_t *))                            \
+	X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                      \
+	X(int, shutdown, (int, int))                                                     \
+	X(int, getsockopt, (int, int, int, void *, socklen_t *))                         \
+	X(int, setsockopt, (int, int, int, const void *, socklen_t))                     \
+	X(ssize_t, read, (int, void *, size_t))                                          \
+	X(ssize_t, readv, (int, const struct iovec *, int))                              \
+	X(ssize_t, recv, (int, void *, size_t, int))                                     \
+	X(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *, socklen_t *)) \
+	X(ssize_t, recvmsg, (int, struct msghdr *, int))                                 \
+	X(int, recvmmsg, (int, struct mmsghdr *, unsigned, int, struct timespec *))      \
+	X(ssize_t, write, (int, const void *, size_t))                                   \
+	X(ssize_t, writev, (int, const struct iovec *, int))                             \
+	X(ssize_t, send, (int, const void *, size_t, int))                               \
+	X(ssize_t, sendto,                                                               \
+	  (int, const void *, size_t, int, const struct sockaddr *, socklen_t))          \
+	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                           \
+	X(int, sendmmsg, (int, struct mmsghdr *, unsigned, int))                         \
+	X(ssize_t, sendfile64, (int, int, off64_t *, size_t))                            \
+	X(int, close, (int))                                                             \
+	X(int, dup, (int))                                                               \
+	X(int, dup2, (int, int))                                                         \
+	X(int, dup3, (int, int, int))                                                    \
+	X(int, fcntl64, (int, int, ...))                                                 \
+	X(int, ioctl, (int, unsigned long, ...))                                         \
+	X(int, poll, (struct pollfd *, nfds_t, int))                                     \
+	X(int, ppoll,                                                                    \
+	  (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))          \
+	X(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *))            \
+	X(int, pselect,                                                                  \
+	  (int, fd_set *, fd_set *, fd_set *, const struct timespec *,                   \
+	   const sigset_t *))                                                            \
+	X(int, epoll_create, (int))                                                      \
+	X(int, epoll_create1, (int))                                                     \
+	X(int, epoll_ctl, (int, int, int, struct epoll_event *))                         \
+	X(int, epoll_wait, (int, struct epoll_event *, int, int))                        \
+	X(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *))     \
+	X(int, epoll_pwait2,                                                             \
+	  (int, struct epoll_event *, int, const struct timespec *, const sigset_t *))   \
+	X(int, open64, (const char *, int, ...))                                         \
+	X(long, syscall, (long, ...))                                                    \
+	X(void, _exit, (int))
+
+struct real {
+#define X(ret, name, params) ret(*name) params;
+	VD_REAL(X)
+#undef X
+};
+
+extern struct real real_table;
+extern int real_ready;
+void real_resolve(void);
+
+/* REAL(recv)(fd, ...) calls libc's recv; usable before any constructor has run. */
+#define REAL(name)                                                                       \
+	(*(__builtin_expect(real_ready, 1) ? 0 : (real_resolve(), 0), real_table.name))
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why a connection is on kernel TCP: one list, used by the log, the report and the tools.
+ */
+#ifndef VD_BASE_REASON_H
+#define VD_BASE_REASON_H
+
+#include <stdint.h>
+
+/* X(number, NAME, "name", "sentence", "remedy"). Numbers are stable: never reuse one. */
+#define VD_REASONS(X)                                                                    \
+	X(0, NONE, "none", "the connection is on its direct path", "nothing to do")      \
+	X(1, SHORT, "too-short", "the connection has not earned an upgrade yet",         \
+	  "set VIADUCT_UPGRADE_AFTER=0 to upgrade at the first operation")               \
+	X(2, PLAIN_PEER, "plain-peer", "the other end does not run under Viaduct",       \
+	  "start the other end with `viaduct run`")                                      \
+	X(3, REMOTE_PEER, "remote-peer",                                                 \
+	  "the other end is not in this network namespace",                              \
+	  "run both ends on one host and in one network namespace")                      \
+	X(4, OFF, "off", "Viaduct is switched off", "unset VIADUCT=off")                 \
+	X(5, RULE, "rule", "a rule keeps this connection on TCP",                        \
+	  "change VIADUCT_RULES")                                                        \
+	X(6, UID, "uid", "the other end belongs to a user who is not allowed",           \
+	  "run both ends as one user, or let the kernel vouch for both")                 \
+	X(7, NAMESPACE, "namespace",                                                     \
+	  "the ends live in different user or pid namespaces",                           \
+	  "run both ends in the same namespaces")                                        \
+	X(8, VERSION, "version", "the other end runs an incompatible Viaduct",           \
+	  "run the same version of Viaduct at both ends")                                \
+	X(9, NAT, "nat", "the kernel rewrites this connection's addresses",              \
+	  "connect to the server's own address")                                         \
+	X(10, IDENTITY, "identity",                                                      \
+	  "the rendezvous did not lead to this connection's peer",                       \
+	  "nothing to do: another connection used the same addresses")                   \
+	X(11, HELLO, "bad-hello", "the other end sent a malformed offer",                \
+	  "check what listens on the peer's rendezvous name")                            \
+	X(12, FD_LIMIT, "fd-limit", "too few descriptors are left for the direct path",  \
+	  "raise `ulimit -n`")                                                           \
+	X(13, MEMORY, "memory", "no memory for the direct path",                         \
+	  "raise the memory limit or lower VIADUCT_RING_MAX")                            \
+	X(14, ROLE, "role-unknown", "the descriptor came from outside Viaduct",          \
+	  "start the program that opened the connection with `viaduct run`")             \
+	X(15, SHARED, "shared", "several processes hold the connection",                 \
+	  "nothing to do: it is upgraded once one process holds it alone")               \
+	X(16, STDIO, "stdio",                                                            \
+	  "the connection is used through stdio or as descriptor 0, 1 or 2",             \
+	  "use read and write on a descriptor above 2")                                  \
+	X(17, OOB, "out-of-band", "the connection carries urgent data",                  \
+	  "do not use MSG_OOB")                                                          \
+	X(18, SPLICE, "splice", "the connection is spliced inside the kernel",           \
+	  "use read and write, or sendfile")                                             \
+	X(19, AIO, "aio", "the connection is used by asynchronous I/O", "use epoll")     \
+	X(20, SIGIO, "sigio", "the connection delivers SIGIO", "use epoll")              \
+	X(21, OPTION, "option", "a socket option needs the kernel's TCP",                \
+	  "do without that option; the log names it")                                    \
+	X(22, PROTOCOL, "protocol",                                                      \
+	  "the socket is not plain TCP (MPTCP, kTLS, sockmap)", "use plain TCP")         \
+	X(23, SELF, "self-connect",                                                      \
+	  "the socket is connected to itself or opened from both ends", "nothing to do") \
+	X(24, PASSED, "passed", "the descriptor was passed to another process",          \
+	  "nothing to do")                                                               \
+	X(25, EXEC, "exec", "the descriptor was kept over exec", "nothing to do")        \
+	X(26, EPOLL, "epoll", "the epoll instance is nested or inherited",               \
+	  "create the epoll instance in the process that waits on it")                   \
+	X(27, PEER_ASKED, "peer-asked", "the other end went back to TCP",                \
+	  "ask for the reason at the other end")                                         \
+	X(28, BYPASS, "bypass", "somebody wrote to the connection past Viaduct",         \
+	  "run every process that uses the connection under Viaduct")                    \
+	X(29, CORRUPT, "corrupt", "the shared memory held impossible values",            \
+	  "restart the other end")                                                       \
+	X(30, IO_URING, "io_uring", "the process uses io_uring", "use epoll")            \
+	X(31, ASKED, "asked", "the program asked to go back to TCP", "nothing to do")    \
+	X(32, KERNEL, "kernel",                                                          \
+	  "this kernel lacks a feature that the direct path needs",                      \
+	  "see the log for its name")
+
+enum vd_reason {
+#define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),
+	VD_REASONS(X)
+#undef X
+		VD_REASON_COUNT
+};
+
+/* All three return static strings, never NULL; an unknown number gives "unknown". */
+const char *reason_name(uint32_t reason);
+const char *reason_text(uint32_t reason);
+const char *reason_remedy(uint32_t reason);
+
+#endif

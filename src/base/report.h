@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this process did, counted, and appended as one line of JSON at its end. */
+#ifndef VD_BASE_REPORT_H
+#define VD_BASE_REPORT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/reason.h"
+
+/* Counts of this process; a forked child starts from zero. */
+struct report {
+	_Atomic uint64_t connections, upgraded, downgraded;
+	_Atomic uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
+	_Atomic uint64_t doorbells, sleeps;
+	_Atomic uint64_t reasons[VD_REASON_COUNT];
+};
+
+extern struct report report_now;
+
+static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* Relaxed: a count orders nothing. */
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/*
+ * Appends the line to config_get()->report, when that is set, by one write with O_APPEND.
+ * Callable from exit, _exit and before exec; only the first call of a process writes,
+ * unless report_reopen is called (an exec that failed).
+ */
+void report_write(void);
+void report_reopen(void);
+/* In a forked child: back to zero. */
+void report_forked(void);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel says about one TCP socket: how far its streams are, and who it is. */
+#ifndef VD_BASE_TCP_H
+#define VD_BASE_TCP_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum tcp_role { TCP_ROLE_UNKNOWN = 0, TCP_ROLE_CONNECTED = 1, TCP_ROLE_ACCEPTED = 2 };
+
+/* All return 0, or -errno. Values are written only on success. None blocks. */
+
+/* Bytes that programs have written to the socket so far (acknowledged, or still queued).
+ */
+int tcp_written(int fd, enum tcp_role role, uint64_t *bytes);
+/* Bytes that programs have read from the socket so far. */
+int tcp_consumed(int fd, uint64_t *bytes);
+/* Bytes received by the kernel in order, and acknowledged by the peer, without SYN and
+ * FIN. */
+int tcp_received(int fd, uint64_t *bytes);
+int tcp_acked(int fd, enum tcp_role role, uint64_t *bytes);
+/* The state as TCP_ESTABLISHED and its kin of <netinet/tcp.h>. */
+int tcp_state(int fd, int *state);
+int tcp_cookie(int fd, uint64_t *cookie);	/* SO_COOKIE */
+int tcp_netns_cookie(int fd, uint64_t *cookie); /* SO_NETNS_COOKIE */
+/* Sends out what cork or Nagle holds back, and leaves the options as they were. */
+int tcp_push(int fd);
+
+#endif

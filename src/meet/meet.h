@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous: how the two ends of a TCP connection find each other on one host. */
+#ifndef VD_MEET_MEET_H
+#define VD_MEET_MEET_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/reason.h"
+#include "base/tcp.h"
+#include "ring/wire.h"
+
+/* What both ends hold after they met. All descriptors went through fds_adopt. */
+struct meet_segment {
+	struct wire *wire; /* mapped, WIRE_TOTAL_BYTES */
+	int memfd;
+	int bell;      /* eventfd on which this end sleeps */
+	int peer_bell; /* eventfd on which the other end sleeps */
+};
+
+/*
+ * All calls are nonblocking. They return 1 (done), 0 (nothing there yet: try later),
+ * or -enum vd_reason (never: stay on TCP with that reason).
+ */
+
+/* Listener side: tells connectors on this host that listen_fd's port is served under
+ * Viaduct. Returns a descriptor to hand to meet_unannounce, or -1. Never fails loudly. */
+int meet_announce(int listen_fd);
+void meet_unannounce(int announced_fd);
+
+/* Connector: asks whether the peer's port is announced and lives in this network
+ * namespace, then publishes the name of this connection. On 1, *name_fd is the listener.
+ */
+int meet_publish(int fd, int *name_fd);
+/* Connector: takes the acceptor's offer, checks all of it, attaches. *name_fd may change
+ * (an accepted connection whose hello has not come). On 1 and on failure *name_fd is
+ * closed, -1. */
+int meet_collect(int fd, int *name_fd, struct meet_segment *out);
+/* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. */
+int meet_offer(int fd, struct meet_segment *out);
+/* Acceptor: after an offer. 1 once the connector has attached (and its counts hold). */
+int meet_attached(int fd, struct meet_segment *seg);
+/* Unmaps and closes. Abandons an offer that nobody has taken: returns 0 when the
+ * connector was faster (then call meet_attached instead), else 1. */
+int meet_abandon(struct meet_segment *seg);
+void meet_finish(struct meet_segment *seg);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layout of the memory that two processes share for one connection. Nothing in it is
+ * trusted. */
+#ifndef VD_RING_WIRE_H
+#define VD_RING_WIRE_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_MAGIC   0x5443554441495631ull
+#define WIRE_VERSION 1u
+
+/* Each direction owns three data areas of growing size; the producer moves between them.
+ */
+#define WIRE_AREAS	    3
+#define WIRE_AREA0_BYTES    (16u << 10)
+#define WIRE_AREA1_BYTES    (256u << 10)
+#define WIRE_AREA2_BYTES    (4u << 20)
+#define WIRE_DIR_DATA_BYTES (WIRE_AREA0_BYTES + WIRE_AREA1_BYTES + WIRE_AREA2_BYTES)
+
+/* Index of a direction: by the TCP role of its producer. */
+enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
+
+/*
+ * One direction. Four pairs of cache lines, each with exactly one writing side, so that a
+ * message costs the transfer of the producer's line and of the data and nothing else:
+ * the consumer's cursor stays in the consumer's cache until the producer runs out of
+ * credit, and both lines of flags change only around a sleep or a switch.
+ */
+struct wire_dir {
+	/* Producer writes; the consumer reads them at each receive. */
+	alignas(128) _Atomic uint64_t produced; /* bytes published, free-running */
+	_Atomic uint64_t turn_at;		/* ring position where turn_area begins */
+	_Atomic uint32_t turn_area;
+	_Atomic uint32_t turn_seq; /* number of moves between areas so far */
+
+	/* Consumer writes; the producer reads it when its known credit runs out. */
+	alignas(128) _Atomic uint64_t consumed; /* bytes taken, free-running */
+
+	/* Producer writes, rarely. */
+	alignas(128) _Atomic uint32_t
+		tx_armed;	     /* sequence of the producer's sleep, 0 awake */
+	_Atomic uint32_t tx_cpu;     /* processor the producer last ran on, plus 1 */
+	_Atomic uint32_t up_epoch;   /* epochs in which the ring was taken into use */
+	_Atomic uint32_t down_epoch; /* epochs in which it was left again */
+	_Atomic uint64_t up_at;	  /* TCP carries the stream up to this TCP byte count */
+	_Atomic uint64_t down_at; /* then the ring up to this ring count, then TCP */
+	_Atomic uint64_t fin_at; /* with fin: the ring position at shutdown for writing */
+	_Atomic uint32_t fin;
+
+	/* Consumer writes, rarely; the producer reads this line at each send. */
+	alignas(128) _Atomic uint32_t
+		rx_armed; /* sequence of the consumer's sleep, 0 awake */
+	_Atomic uint32_t rx_cpu;
+	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
+	_Atomic uint32_t want_down;   /* the consumer asks for TCP, for good */
+};
+
+/* Kernel counts of one end, for the cross-check of identity. */
+struct wire_counts {
+	uint64_t acked, written, received;
+};
+
+enum wire_handshake { WIRE_OFFERED = 0, WIRE_ATTACHED = 1, WIRE_ABANDONED = 2 };
+
+struct wire {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t header_bytes; /* sizeof(struct wire) */
+	uint32_t dir_bytes;    /* sizeof(struct wire_dir) */
+	uint32_t area_bytes[WIRE_AREAS];
+	uint64_t total_bytes;
+	_Atomic uint32_t handshake; /* OFFERED to ATTACHED by the connector, to ABANDONED
+				       by either */
+	uint32_t reserved;
+	struct wire_counts connector_counts; /* written before ATTACHED */
+	struct wire_dir dir[2];		     /* indexed by enum wire_direction */
+};
+
+#define WIRE_HEADER_BYTES 4096u /* the data areas start here */
+#define WIRE_TOTAL_BYTES  (WIRE_HEADER_BYTES + 2ull * WIRE_DIR_DATA_BYTES)
+
+static_assert(sizeof(struct wire_dir) == 512, "wire_dir layout");
+static_assert(offsetof(struct wire_dir, consumed) == 128, "wire_dir layout");
+static_assert(offsetof(struct wire_dir, tx_armed) == 256, "wire_dir layout");
+static_assert(offsetof(struct wire_dir, rx_armed) == 384, "wire_dir layout");
+static_assert(sizeof(struct wire) <= WIRE_HEADER_BYTES, "header page");
+
+/* Offset of the data of one area of one direction from the start of the segment. */
+static inline uint64_t wire_area_offset(unsigned dir, unsigned area)
+{
+	uint64_t off = WIRE_HEADER_BYTES + (uint64_t)dir * WIRE_DIR_DATA_BYTES;
+	if (area > 0)
+		off += WIRE_AREA0_BYTES;
+	if (area > 1)
+		off += WIRE_AREA1_BYTES;
+	return off;
+}
+
+static inline uint32_t wire_area_bytes(unsigned area)
+{
+	return area == 0   ? WIRE_AREA0_BYTES
+	       : area == 1 ? WIRE_AREA1_BYTES
+			   : WIRE_AREA2_BYTES;
+}
+
+#endif

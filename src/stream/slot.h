@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of one TCP socket, in memory shared by all processes that inherit the socket.
+ */
+#ifndef VD_STREAM_SLOT_H
+#define VD_STREAM_SLOT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/lock.h"
+#include "base/reason.h"
+#include "ring/ring.h"
+
+#define SLOT_HOLDERS 6
+#define SLOT_NONE    UINT32_MAX
+
+/*
+ * Where a connection stands. Moves forward only, and only under `ctl`; FINAL can be
+ * reached from everywhere.
+ */
+enum slot_phase {
+	SLOT_IDLE = 0, /* socket() done, neither connected nor accepted */
+	SLOT_EARNING,  /* connected; counts operations until it deserves an upgrade */
+	SLOT_MEETING,  /* name published, or being looked for */
+	SLOT_OFFERED,  /* acceptor: segment sent, waiting for the connector to attach */
+	SLOT_ATTACHED, /* both ends map the segment; each direction switches by its gate
+			*/
+	SLOT_LEAVING,  /* attached, going down for good; a direction may still be in the
+			  ring */
+	SLOT_FINAL,    /* kernel TCP for good; operations are not even counted */
+};
+
+/*
+ * A gate decides, for one direction, between the kernel and the ring: state in the upper
+ * byte, the number of threads that are inside a kernel call of this direction below it.
+ * Leaving GATE_TCP needs the count to be 0 in the same atomic step.
+ */
+#define GATE_STATE_SHIFT 24
+#define GATE_COUNT_MASK	 ((1u << GATE_STATE_SHIFT) - 1)
+enum gate_state {
+	GATE_TCP = 0,	/* kernel calls, counted */
+	GATE_READY = 1, /* receive only: opened, TCP is read up to the mark, without
+			   blocking */
+	GATE_RING = 2,	/* the ring */
+	GATE_FINAL = 3, /* kernel calls, not counted, for good */
+};
+
+static inline uint32_t gate_word(enum gate_state state)
+{
+	return (uint32_t)state << GATE_STATE_SHIFT;
+}
+
+static inline enum gate_state gate_state(_Atomic uint32_t *gate)
+{
+	/* Acquire: what the thread that moved the gate wrote before is to be seen. */
+	return (enum gate_state)(atomic_load_explicit(gate, memory_order_acquire) >>
+				 GATE_STATE_SHIFT);
+}
+
+/* Bits of slot.seen: verdicts of the kernel about the TCP socket, sticky. */
+enum slot_seen {
+	SEEN_FIN = 1,	   /* the peer's FIN has arrived (POLLRDHUP) */
+	SEEN_HUP = 2,	   /* both directions ended (POLLHUP) */
+	SEEN_ERR = 4,	   /* an error waits in SO_ERROR (POLLERR) */
+	SEEN_SHUT_WR = 8,  /* we shut down for writing */
+	SEEN_SHUT_RD = 16, /* we shut down for reading */
+	SEEN_RESET = 32,   /* the survivor's verdict: ECONNRESET is due to the reader */
+	SEEN_RESET_TOLD = 64,
+	SEEN_BROKEN =
+		128, /* the segment lied or was bypassed: ECONNRESET on everything */
+};
+
+struct slot {
+	_Atomic uint64_t
+		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
+	_Atomic uint32_t generation;
+	_Atomic uint32_t used;
+	_Atomic int32_t
+		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
+	_Atomic uint32_t crowded;      /* more holders than fit: never upgrade */
+
+	_Atomic uint32_t phase; /* enum slot_phase */
+	_Atomic uint32_t reason;
+	_Atomic uint32_t role;	   /* enum tcp_role */
+	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
+	_Atomic uint32_t ops;	   /* operations so far, until attached */
+	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
+	_Atomic uint32_t seen;	   /* enum slot_seen */
+	_Atomic uint32_t rcvlowat;
+	struct lock ctl;
+
+	alignas(64) _Atomic uint32_t gate_rx;
+	_Atomic uint32_t
+		sleepers_rx; /* threads that sleep until there is something to read */
+	struct lock rx_lock;
+	uint32_t rx_epoch;	 /* times this direction was opened */
+	_Atomic uint32_t rx_arm; /* last arming sequence */
+	struct ring_rx rx;
+	uint64_t rx_tcp_left; /* READY and marked: TCP bytes still to come before the ring
+			       */
+	bool rx_marked;
+
+	alignas(64) _Atomic uint32_t gate_tx;
+	_Atomic uint32_t sleepers_tx;
+	struct lock tx_lock;
+	uint32_t tx_epoch; /* times this direction was taken up */
+	_Atomic uint32_t tx_arm;
+	struct ring_tx tx;
+	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
+};
+
+/*
+ * The table is mapped once, before the first thread, and inherited by every fork.
+ * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
+ */
+int slot_table_init(uint32_t count);
+struct slot *slot_alloc(void);
+/* This process no longer holds the slot; frees it when nobody else does. */
+void slot_release(struct slot *sl);
+/* Adds this process (a forked child) to the holders. */
+void slot_hold(struct slot *sl);
+/* True when no other living process holds the socket. */
+bool slot_is_alone(struct slot *sl);
+
+#endif

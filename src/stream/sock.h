@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One TCP socket as this process sees it, and what the layers above may do with it. */
+#ifndef VD_STREAM_SOCK_H
+#define VD_STREAM_SOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "base/reason.h"
+#include "base/tcp.h"
+#include "ring/wire.h"
+#include "stream/slot.h"
+
+/* Returned by the calls below instead of a result: do this one in the kernel. */
+#define SOCK_KERNEL (-4096)
+
+struct epoll_reg;
+
+/*
+ * Private to the process (a fork copies it), one for each slot of the table, never freed;
+ * a close and a later socket re-use it.
+ */
+struct sock {
+	struct slot *slot;
+	/* Set once at attach, while the process holds the socket alone; same in forks. */
+	struct wire *wire;
+	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
+	uint8_t *in_data, *out_data;
+	int memfd;     /* the segment */
+	int bell;      /* eventfd on which this end sleeps */
+	int peer_bell; /* eventfd on which the peer sleeps */
+	int meet_fd;   /* connector: the published name, or the accepted offer; else -1 */
+	_Atomic uint32_t fds; /* descriptors of this process that refer to it */
+	_Atomic uint32_t
+		sleepers; /* threads of this process that sleep on bell: defer unmap */
+	_Atomic uint32_t closed; /* last descriptor closed, waits for the sleepers */
+	/* Spin history: see wait.h. */
+	uint32_t spin_failed, spin_skip;
+	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
+	struct epoll_reg *regs;
+};
+
+/* ---- descriptors (fdtab.c) ---- */
+
+/* NULL for everything that is not a TCP socket of ours. A few nanoseconds, lock-free. */
+struct sock *fd_sock(int fd);
+/* A new TCP socket in the kernel: gives it a slot. Ignores failure: the fd stays unknown.
+ */
+struct sock *fd_open_socket(int fd, bool nonblock);
+/* accept() returned fd. */
+struct sock *fd_open_accepted(int fd, bool nonblock);
+/* connect() was begun on fd. */
+void fd_connecting(struct sock *s, int fd);
+/* newfd is a duplicate of oldfd. The kernel has already done it. */
+void fd_duplicated(int oldfd, int newfd);
+/*
+ * Before the kernel closes fd (or re-uses its number). The connection's last words are
+ * said here. Returns false when the descriptor is Viaduct's own and must not be closed.
+ */
+bool fd_closing(int fd);
+/* Another call has returned the number fd for something that is not a TCP socket of ours.
+ */
+void fd_forget(int fd);
+/* One past the highest descriptor that may be known. */
+int fd_limit(void);
+
+/* ---- sending and receiving (rx.c, tx.c) ---- */
+
+/*
+ * Gate of one operation. SOCK_DIRECT: call rx_recv or tx_send. SOCK_COUNTED: make the
+ * kernel call, then call rx_leave or tx_leave with its result. SOCK_PLAIN: make the
+ * kernel call. Never blocks.
+ */
+enum sock_way { SOCK_PLAIN, SOCK_COUNTED, SOCK_DIRECT };
+enum sock_way rx_enter(struct sock *s, int fd);
+enum sock_way tx_enter(struct sock *s, int fd);
+void rx_leave(struct sock *s, ssize_t result);
+void tx_leave(struct sock *s, ssize_t result);
+
+/*
+ * Receive and send as recvmsg and sendmsg do, without names and control data. Return a
+ * count, -errno, or SOCK_KERNEL when the direction has gone back to TCP before anything
+ * was moved: enter again. Block as the socket and the flags say; SIGPIPE is raised here.
+ */
+ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
+ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
+/* Sends count bytes of in_fd from *offset (or its own position when NULL). */
+ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count);
+
+/* ---- readiness (level.c) ---- */
+
+/* True when readiness must be asked here rather than of the kernel. */
+bool sock_is_direct(struct sock *s);
+/* EPOLLIN, OUT, RDHUP, HUP, ERR, PRI as the kernel would give them for a TCP socket. */
+uint32_t sock_level(struct sock *s, int fd);
+/* The same from memory only, when nothing asks for a look at the kernel: for hot loops.
+ */
+uint32_t sock_level_quick(struct sock *s, uint32_t interest);
+/* Rises whenever something arrives, space opens or the state changes: for edge triggers.
+ */
+uint64_t sock_edge_in(struct sock *s);
+uint64_t sock_edge_out(struct sock *s);
+/*
+ * Before sleeping on fd and s->bell: the peer will ring for what `interest` (EPOLLIN,
+ * EPOLLOUT) names. After it, ask sock_level once more before sleeping.
+ */
+void sock_arm(struct sock *s, uint32_t interest);
+/* After the sleep. Leaves it armed when other threads still sleep. */
+void sock_disarm(struct sock *s, uint32_t interest);
+/* The bell was found readable by a poll that will not see it again: empties it, and rings
+ * again when other sleepers have something to do. */
+void sock_answer_bell(struct sock *s, int fd);
+/* The kernel reported poll events for the TCP descriptor: takes note. */
+void sock_note_kernel(struct sock *s, uint32_t events);
+/* Serves the peer's requests and advances the switch in both directions. */
+void sock_service(struct sock *s, int fd);
+/* A poll or select is about to block in the kernel on fd before any upgrade: counted like
+ * a receive. Returns false when the socket is direct by now (ask again). */
+bool sock_poll_enter(struct sock *s);
+void sock_poll_leave(struct sock *s);
+
+/* ---- control (switch.c) ---- */
+
+/* Goes back to TCP for good, with a reason; returns at once. The ring is read to its end.
+ */
+void sock_down(struct sock *s, int fd, enum vd_reason reason);
+/* The same, and waits until both directions are the kernel's or the timeout has passed.
+ * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
+/* Test hook: goes down in both directions, but may come up again. */
+void sock_bounce(struct sock *s, int fd);
+/* shutdown(2) for a socket that may be direct. 0 or -errno. */
+int sock_shutdown(struct sock *s, int fd, int how);
+/* FIONREAD and SIOCOUTQ. 0 or -errno, or SOCK_KERNEL. */
+int sock_inq(struct sock *s, int fd, int *bytes);
+int sock_outq(struct sock *s, int fd, int *bytes);
+/* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
+int sock_take_error(struct sock *s);
+
+/* Keeps the connection on TCP with this reason, when it is not upgraded yet; else goes
+ * down. */
+void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
+
+/* In a forked child, from pthread_atfork. */
+void sock_forked_child(void);
+
+#endif
