@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# Short names for the usual jobs; the build itself is Meson's.
+
+BUILD ?= build
+
+.PHONY: build check demo install clean deps-build deps-demo deps-check
+
+build: deps-build
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
+	@ninja -C $(BUILD)
+
+# Everything that decides whether a change is right; sets nothing on the machine.
+check: deps-build
+	@scripts/deps.sh check || echo "check: tests that need what is missing are skipped"
+	@scripts/check.sh
+
+# Redis on TCP, on AF_UNIX and under Viaduct: about a minute.
+demo: deps-demo build
+	@scripts/demo.sh $(BUILD)
+
+install: build
+	@meson install -C $(BUILD)
+
+clean:
+	rm -rf $(BUILD) build-check
+
+deps-build:
+	@scripts/deps.sh build
+
+deps-demo: deps-build
+	@scripts/deps.sh demo
+
+deps-check: deps-build
+	@scripts/deps.sh check

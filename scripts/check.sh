@@ -1,0 +1,62 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make check: builds with gcc and clang, warnings as errors; runs all tests on the gcc
+# build, and the unit tests again under sanitizers. Goes on after a failure, and fails at
+# the end. Leaves the results in build-check/results for scripts/tally.py.
+cd "$(dirname "$0")/.." || exit 1
+out=build-check
+results=$out/results
+mkdir -p $results
+rm -f $results/*
+failed=0
+
+note() { # status name
+	if [ "$1" = 0 ]; then
+		echo "ok $2" >>$results/steps
+	else
+		echo "failed $2" >>$results/steps
+		echo "check: FAILED: $2" >&2
+		failed=1
+	fi
+}
+
+# build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step.
+build() {
+	local name=$1 cc=$2 dir=$out/$1 rc
+	shift 2
+	echo "== build: $name"
+	if [ ! -f "$dir/build.ninja" ]; then
+		rm -rf "$dir"
+		CC=$cc meson setup "$dir" -Dwerror=true "$@" >"$results/$name.setup" 2>&1 ||
+			cat "$results/$name.setup"
+	fi
+	ninja -C "$dir" >"$results/$name.build" 2>&1
+	rc=$?
+	[ $rc = 0 ] || tail -n 60 "$results/$name.build"
+	note $rc "build with $name"
+	return $rc
+}
+
+# tests NAME ARGUMENT...: the tests of a build folder; meson's log is the result.
+tests() {
+	local name=$1 dir=$out/$1
+	shift
+	echo "== tests: $name"
+	rm -f "$dir/meson-logs/testlog.json"
+	meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || failed=1
+	if [ -s "$dir/meson-logs/testlog.json" ]; then
+		cp "$dir/meson-logs/testlog.json" "$results/$name.json"
+	else
+		note 1 "tests of $name left no results"
+	fi
+}
+
+build gcc gcc && tests gcc
+if command -v clang >/dev/null; then
+	build clang clang
+fi
+build sanitized gcc -Db_sanitize=address,undefined -Db_lundef=false &&
+	tests sanitized --suite unit
+build threads gcc -Db_sanitize=thread -Db_lundef=false && tests threads --suite unit
+
+exit $failed

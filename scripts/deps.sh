@@ -1,0 +1,107 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that are missing for a job: scripts/deps.sh build|demo|check.
+# Installs nothing when everything is there, and says beforehand what it installs.
+set -eu
+
+# One line a package: group, package, and the command or file by which it is known.
+packages() {
+	cat <<-'END'
+	build gcc gcc
+	build libc6-dev /usr/include/stdio.h
+	build linux-libc-dev /usr/include/linux/sock_diag.h
+	build meson meson
+	build ninja-build ninja
+	build pkg-config pkg-config
+	build binutils nm
+	build python3 python3
+	demo redis-server redis-server
+	demo redis-tools redis-benchmark
+	demo iproute2 ip
+	check clang clang
+	check clang-format clang-format
+	check spin spin
+	check nftables nft
+	check iproute2 ip
+	check redis-server redis-server
+	check redis-tools redis-benchmark
+	check memcached memcached
+	check nginx-light nginx
+	check wrk wrk
+	check curl curl
+	check postgresql /usr/lib/postgresql
+	check iperf3 iperf3
+	check netpipe-tcp NPtcp
+	check stress-ng stress-ng
+	check nodejs node
+	check sockperf sockperf
+	check openssh-server sshd
+	check openssh-client ssh
+	END
+}
+
+known() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1 ;;
+	esac
+}
+
+group=${1:-}
+case $group in
+build | demo | check) ;;
+*)
+	echo "usage: $0 build|demo|check" >&2
+	exit 2
+	;;
+esac
+
+missing=
+while read -r in_group package sign; do
+	[ "$in_group" = "$group" ] && ! known "$sign" && missing="$missing $package"
+done <<END
+$(packages)
+END
+[ -n "$missing" ] || exit 0
+
+if ! known apt-get; then
+	echo "deps: missing for '$group', and no apt-get to install it:$missing" >&2
+	exit 1
+fi
+as_root=
+if [ "$(id -u)" != 0 ]; then
+	if ! known sudo; then
+		echo "deps: missing for '$group':$missing" >&2
+		echo "deps: install it as root: apt-get install$missing" >&2
+		exit 1
+	fi
+	as_root=sudo
+fi
+echo "deps: installing with apt-get, for '$group':$missing"
+
+# Debian starts a service when its package is installed, unless policy-rc.d forbids it;
+# what was there before is put back.
+policy=/usr/sbin/policy-rc.d
+kept=$policy.before-viaduct
+restore() {
+	$as_root rm -f $policy
+	[ ! -e $kept ] || $as_root mv $kept $policy
+}
+if [ -e $policy ]; then
+	$as_root mv $policy $kept
+fi
+trap restore EXIT
+trap 'exit 130' INT TERM
+printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
+$as_root chmod 755 $policy
+
+export DEBIAN_FRONTEND=noninteractive
+install() {
+	# shellcheck disable=SC2086
+	$as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -q --no-install-recommends $missing
+}
+install || {
+	$as_root apt-get update -q
+	install
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the results of `make check`: what the test runner logged, and each build step.
+
+usage: tally.py FOLDER. It holds Meson's test logs as *.json, and `steps`, one line
+`ok NAME` or `failed NAME` for each step that is not a test. Fails when something failed
+or nothing ran.
+"""
+import json
+import pathlib
+import sys
+
+PASSED = {"OK", "EXPECTEDFAIL"}
+SKIPPED = {"SKIP"}
+
+
+def results(folder):
+    for log in sorted(folder.glob("*.json")):
+        for line in log.read_text().splitlines():
+            test = json.loads(line)
+            yield test["result"], f"{log.stem}: {test['name']}"
+    steps = folder / "steps"
+    if steps.exists():
+        for line in steps.read_text().splitlines():
+            result, name = line.split(" ", 1)
+            yield "OK" if result == "ok" else "FAIL", f"step: {name}"
+
+
+def main():
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for result, name in results(pathlib.Path(sys.argv[1])):
+        if result in PASSED:
+            counts["passed"] += 1
+        elif result in SKIPPED:
+            counts["skipped"] += 1
+            print(f"skipped: {name}")
+        else:
+            counts["failed"] += 1
+            print(f"{result}: {name}")
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

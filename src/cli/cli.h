@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The subcommands of viaduct; argv[0] is the subcommand's name. */
+#ifndef VD_CLI_CLI_H
+#define VD_CLI_CLI_H
+
+/* Exit statuses of our own, as env(1) and the shells give them. */
+enum {
+	EXIT_USAGE = 125,   /* the command line is wrong */
+	EXIT_REFUSED = 126, /* the program cannot run, or not under Viaduct */
+	EXIT_NOT_FOUND = 127,
+};
+
+int cmd_run(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where libviaduct.so lies, and how it gets into LD_PRELOAD. */
+#ifndef VD_CLI_LIBRARY_H
+#define VD_CLI_LIBRARY_H
+
+#include <stddef.h>
+
+/* Beside this executable, else in the installed library folder. 0 or -ENOENT. */
+int library_find(char *path, size_t size);
+/* Puts path in front of LD_PRELOAD, once. 0; -EINVAL for a path that the loader would
+ * take apart; -ENOMEM. */
+int library_preload(const char *path);
+
+#endif

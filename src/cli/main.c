@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The viaduct command: finds the subcommand in a table and calls it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+} commands[] = {
+	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
+#ifdef VD_HAVE_BENCH
+	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
+#endif
+};
+
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static int usage(FILE *to, int status)
+{
+	fprintf(to, "usage: viaduct COMMAND [ARGUMENT...]\n\n");
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to,
+		"\n`viaduct COMMAND --help` explains a command; see also viaduct(1).\n");
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return usage(stderr, EXIT_USAGE);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+	    !strcmp(argv[1], "help"))
+		return usage(stdout, 0);
+	if (!strcmp(argv[1], "--version")) {
+		printf("viaduct %s\n", VD_VERSION);
+		return 0;
+	}
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	fprintf(stderr, "viaduct: there is no command `%s`\n", argv[1]);
+	return usage(stderr, EXIT_USAGE);
+}

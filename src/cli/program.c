@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds a program in PATH and reads its ELF header or #! line. */
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <paths.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "cli/program.h"
+
+enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256 };
+
+static const char own_loader[] = "ld-linux-x86-64.so.2";
+
+static int executable(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode) || access(path, X_OK))
+		return -EACCES;
+	return 0;
+}
+
+int program_find(const char *name, char *path, size_t size)
+{
+	char own[PATH_MAX], *rest = own, *dir, *all;
+	int rc, worst = -ENOENT;
+
+	if (!*name)
+		return -ENOENT;
+	if (strchr(name, '/')) {
+		rc = executable(name);
+		if (rc != 0 && rc != -EACCES)
+			return -ENOENT;
+		snprintf(path, size, "%s", name);
+		return rc;
+	}
+	all = getenv("PATH");
+	snprintf(own, sizeof(own), "%s", all ? all : _PATH_DEFPATH);
+	while ((dir = strsep(&rest, ":"))) {
+		char try[PATH_MAX];
+		int n = snprintf(try, sizeof(try), "%s%s%s", dir, *dir ? "/" : "./",
+				 name);
+
+		if (n < 0 || (size_t)n >= sizeof(try))
+			continue;
+		rc = executable(try);
+		if (rc == 0 || (rc == -EACCES && worst == -ENOENT))
+			snprintf(path, size, "%s", try);
+		if (rc == 0)
+			return 0;
+		if (rc == -EACCES)
+			worst = -EACCES;
+	}
+	return worst;
+}
+
+/* True when the kernel will run the file in secure mode: LD_PRELOAD is ignored then. */
+static bool privileged(int fd, struct program *p)
+{
+	struct stat st;
+	uid_t euid = geteuid();
+	gid_t egid = getegid();
+
+	if (fstat(fd, &st))
+		return false;
+	if (st.st_mode & S_ISUID)
+		euid = st.st_uid;
+	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+		egid = st.st_gid;
+	if (euid != getuid())
+		snprintf(p->detail, sizeof(p->detail), "setuid to user %u", euid);
+	else if (egid != getgid())
+		snprintf(p->detail, sizeof(p->detail), "setgid to group %u", egid);
+	else if (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+		snprintf(p->detail, sizeof(p->detail), "file capabilities");
+	else
+		return false;
+	return true;
+}
+
+static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct program *p)
+{
+	char loader[PATH_MAX], *base;
+	ssize_t n;
+
+	if (ph->p_filesz == 0 || ph->p_filesz >= sizeof(loader))
+		return PROGRAM_UNREADABLE;
+	n = pread(fd, loader, ph->p_filesz, (off_t)ph->p_offset);
+	if (n != (ssize_t)ph->p_filesz)
+		return PROGRAM_UNREADABLE;
+	loader[n] = 0;
+	base = strrchr(loader, '/');
+	if (!strcmp(base ? base + 1 : loader, own_loader))
+		return PROGRAM_OK;
+	snprintf(p->detail, sizeof(p->detail), "loader %.100s", loader);
+	return PROGRAM_OTHER_LIBC;
+}
+
+static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct program *p)
+{
+	Elf64_Phdr ph;
+
+	if (eh->e_ident[EI_CLASS] != ELFCLASS64) {
+		snprintf(p->detail, sizeof(p->detail), "32-bit");
+		return PROGRAM_OTHER_CLASS;
+	}
+	if (eh->e_machine != EM_X86_64) {
+		snprintf(p->detail, sizeof(p->detail), "ELF machine %u", eh->e_machine);
+		return PROGRAM_OTHER_CLASS;
+	}
+	if (eh->e_phentsize != sizeof(ph) || eh->e_phnum > MAX_PHDRS)
+		return PROGRAM_UNREADABLE;
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		off_t at = (off_t)(eh->e_phoff + i * sizeof(ph));
+
+		if (pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
+			return PROGRAM_UNREADABLE;
+		if (ph.p_type == PT_INTERP)
+			return inspect_loader(fd, &ph, p);
+	}
+	return PROGRAM_STATIC;
+}
+
+/* Writes the interpreter of a #! line; for `env NAME`, the NAME that env will find. */
+static bool interpreter(char *line, char *path, size_t size)
+{
+	char *rest = line + 2, *word, *base;
+	int rc;
+
+	line[strcspn(line, "\n")] = 0;
+	rest += strspn(rest, " \t");
+	word = strsep(&rest, " \t");
+	if (!*word)
+		return false;
+	base = strrchr(word, '/');
+	if (rest && base && !strcmp(base, "/env")) {
+		rest += strspn(rest, " \t");
+		if (!strncmp(rest, "-S", 2))
+			rest += 2 + strspn(rest + 2, " \t");
+		rc = program_find(strsep(&rest, " \t"), path, size);
+		if (rc == 0)
+			return true;
+	}
+	snprintf(path, size, "%s", word);
+	return true;
+}
+
+/* One file. True when it is a script: path then holds what to look into next. */
+static bool inspect_file(struct program *p)
+{
+	union {
+		Elf64_Ehdr elf;
+		char text[SCRIPT_LINE + 1];
+	} head;
+	ssize_t n;
+	int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+
+	p->kind = PROGRAM_UNREADABLE;
+	if (fd < 0)
+		return false;
+	memset(&head, 0, sizeof(head));
+	n = pread(fd, head.text, SCRIPT_LINE, 0);
+	if (n >= (ssize_t)sizeof(head.elf) && !memcmp(head.text, ELFMAG, SELFMAG)) {
+		if (privileged(fd, p))
+			p->kind = PROGRAM_PRIVILEGED;
+		else
+			p->kind = inspect_elf(fd, &head.elf, p);
+	}
+	close(fd);
+	if (n >= SELFMAG && !memcmp(head.text, ELFMAG, SELFMAG))
+		return false;
+	/* A file without either is a script of the shell, as execvp(3) has it. */
+	if (n < 2 || head.text[0] != '#' || head.text[1] != '!')
+		snprintf(p->path, sizeof(p->path), "%s", _PATH_BSHELL);
+	else if (!interpreter(head.text, p->path, sizeof(p->path)))
+		return false;
+	return true;
+}
+
+void program_inspect(const char *path, struct program *p)
+{
+	memset(p, 0, sizeof(*p));
+	snprintf(p->path, sizeof(p->path), "%s", path);
+	for (int level = 0; level < SCRIPT_LEVELS; level++)
+		if (!inspect_file(p))
+			return;
+	p->kind = PROGRAM_UNREADABLE;
+}

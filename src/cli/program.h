@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kind of file a program is, and whether a library can be preloaded into it. */
+#ifndef VD_CLI_PROGRAM_H
+#define VD_CLI_PROGRAM_H
+
+#include <limits.h>
+#include <stddef.h>
+
+enum program_kind {
+	PROGRAM_OK,
+	PROGRAM_STATIC,	     /* no dynamic loader, so nothing can be preloaded */
+	PROGRAM_PRIVILEGED,  /* the loader ignores LD_PRELOAD there */
+	PROGRAM_OTHER_CLASS, /* an ELF file of another word size or processor */
+	PROGRAM_OTHER_LIBC,  /* its loader is not glibc's */
+	PROGRAM_UNREADABLE,  /* cannot be looked into: nothing is known */
+};
+
+struct program {
+	enum program_kind kind;
+	/* The file that `kind` is about: the program, or the interpreter of its script.
+	 */
+	char path[PATH_MAX];
+	char detail[128]; /* what was found, to go into brackets; may be empty */
+};
+
+/*
+ * Looks name up as execvp(3) does. Returns 0, -ENOENT, or -EACCES (found, but it may not
+ * be executed). Writes at most size bytes, only on success or -EACCES.
+ */
+int program_find(const char *name, char *path, size_t size);
+/* Looks into path, and through #! lines into the interpreter. Blocks on the disk only. */
+void program_inspect(const char *path, struct program *p);
+
+#endif

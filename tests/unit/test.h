@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The unit-test harness: registered tests, checks that are always on, a main. */
+#ifndef VD_TESTS_UNIT_TEST_H
+#define VD_TESTS_UNIT_TEST_H
+
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * Include it in one file of a program, and write
+ *
+ *	TEST(name)
+ *	{
+ *		CHECK(cond);
+ *		CHECK_EQ(got, want);
+ *		CHECK_STR(got, want);
+ *	}
+ *
+ * A failed check is printed and counted, and the test goes on; REQUIRE ends the program
+ * where going on makes no sense. SKIP(reason) leaves the test. A test must leave the same
+ * descriptors open that it found; FDS_SETTLED() after a warm-up takes note of what is
+ * kept open on purpose. Arguments of the program are names of tests to run.
+ *
+ * The harness neither forks nor opens sockets, so that it can run above an interposer.
+ * Exit status: 0, 1 when a check failed, 77 when every test was skipped.
+ */
+struct test {
+	const char *name;
+	void (*run)(void);
+	struct test *next;
+};
+
+enum { TEST_FDS = 1 << 20 }; /* Viaduct's own lie just below the limit */
+
+static struct test *test_first, **test_last = &test_first;
+static _Atomic int test_failures; /* of the running test; checks may run in threads */
+static const char *test_skipped;
+static unsigned char test_fds[TEST_FDS];
+
+#define TEST(id)                                                                         \
+	static void test_run_##id(void);                                                 \
+	__attribute__((constructor)) static void test_register_##id(void)                \
+	{                                                                                \
+		static struct test self = {#id, test_run_##id, NULL};                    \
+		*test_last = &self;                                                      \
+		test_last = &self.next;                                                  \
+	}                                                                                \
+	static void test_run_##id(void)
+
+#define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, "CHECK(" #cond ")"))
+
+#define REQUIRE(cond)                                                                    \
+	((cond) ? (void)0                                                                \
+		: (test_fail(__FILE__, __LINE__, "REQUIRE(" #cond ")"), exit(1)))
+
+/* For integers and pointers; each side is evaluated once. */
+#define CHECK_EQ(got, want)                                                              \
+	test_eq(__FILE__, __LINE__, #got " == " #want, (long long)(got),                 \
+		(long long)(want))
+
+#define CHECK_STR(got, want)                                                             \
+	test_str(__FILE__, __LINE__, #got " == " #want, (got), (want))
+
+#define SKIP(reason)                                                                     \
+	do {                                                                             \
+		test_skipped = (reason);                                                 \
+		return;                                                                  \
+	} while (0)
+
+#define FDS_SETTLED() test_scan_fds(test_fds)
+
+__attribute__((unused)) static void test_fail(const char *file, int line,
+					      const char *what)
+{
+	atomic_fetch_add(&test_failures, 1);
+	fprintf(stderr, "%s:%d: %s failed\n", file, line, what);
+}
+
+__attribute__((unused)) static void test_eq(const char *file, int line, const char *what,
+					    long long got, long long want)
+{
+	if (got == want)
+		return;
+	atomic_fetch_add(&test_failures, 1);
+	fprintf(stderr,
+		"%s:%d: CHECK_EQ(%s) failed: got %lld (0x%llx), want %lld (0x%llx)\n",
+		file, line, what, got, got, want, want);
+}
+
+__attribute__((unused)) static void test_str(const char *file, int line, const char *what,
+					     const char *got, const char *want)
+{
+	if (got && want && strcmp(got, want) == 0)
+		return;
+	atomic_fetch_add(&test_failures, 1);
+	fprintf(stderr, "%s:%d: CHECK_STR(%s) failed: got \"%s\", want \"%s\"\n", file,
+		line, what, got ? got : "(null)", want ? want : "(null)");
+}
+
+__attribute__((unused)) static void test_scan_fds(unsigned char *open_fds)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *e;
+
+	memset(open_fds, 0, TEST_FDS);
+	while (dir && (e = readdir(dir))) {
+		long fd = strtol(e->d_name, NULL, 10);
+		if (e->d_name[0] != '.' && fd != dirfd(dir) && fd < TEST_FDS)
+			open_fds[fd] = 1;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void test_check_fds(const char *name)
+{
+	static unsigned char now[TEST_FDS];
+
+	test_scan_fds(now);
+	for (int fd = 0; fd < TEST_FDS; fd++) {
+		char path[64], target[256];
+		ssize_t n;
+
+		if (now[fd] == test_fds[fd])
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n < 0 ? 0 : n] = 0;
+		fprintf(stderr, "%s: descriptor %d %s %s\n", name, fd,
+			now[fd] ? "was left open:" : "was closed", target);
+		atomic_fetch_add(&test_failures, 1);
+	}
+}
+
+static int test_wanted(const char *name, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], name) == 0)
+			return 1;
+	return argc < 2;
+}
+
+int main(int argc, char **argv)
+{
+	int passed = 0, failed = 0, skipped = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (struct test *t = test_first; t; t = t->next) {
+		if (!test_wanted(t->name, argc, argv))
+			continue;
+		atomic_store(&test_failures, 0);
+		test_skipped = NULL;
+		test_scan_fds(test_fds);
+		t->run();
+		test_check_fds(t->name);
+		if (atomic_load(&test_failures)) {
+			failed++;
+			printf("FAIL %s\n", t->name);
+		} else if (test_skipped) {
+			skipped++;
+			printf("SKIP %s: %s\n", t->name, test_skipped);
+		} else {
+			passed++;
+			printf("ok   %s\n", t->name);
+		}
+	}
+	printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+	if (failed || passed + skipped == 0)
+		return 1;
+	return passed ? 0 : 77;
+}
+
+#endif
