@@ -4,6 +4,7 @@
 #define VD_BASE_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -15,14 +16,23 @@ struct config {
 	uint32_t spin_ns;    /* VIADUCT_SPIN: longest spin in nanoseconds (set in us) */
 	bool spin_fixed;     /* VIADUCT_SPIN was given: do not adapt */
 	uint32_t area_limit; /* VIADUCT_RING_MAX: highest ring area in use, 0 to 2 */
-	const char *report;  /* VIADUCT_REPORT: file, or NULL */
+	const char *report;  /* VIADUCT_REPORT: absolute file name, or NULL */
+	const char *program; /* base name of argv[0], as it was at the start */
 };
 
 /* Reads the environment at the first call; never fails: bad values are logged and
  * skipped. */
 const struct config *config_get(void);
-/* First matching rule of VIADUCT_RULES for this process; true when none matches. */
+/*
+ * First matching rule of VIADUCT_RULES for this process; true when none matches. False
+ * for every connection when the rules cannot be understood: a doubt means TCP.
+ */
 bool config_allows(enum config_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer);
+/*
+ * Returns 0 when text is a good value for VIADUCT_RULES; else -EINVAL, with a sentence in
+ * message that names the rule and the place in it.
+ */
+int config_check_rules(const char *text, char *message, size_t size);
 
 #endif

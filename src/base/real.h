@@ -75,6 +75,9 @@ void real_resolve(void);
 
 /* REAL(recv)(fd, ...) calls libc's recv; usable before any constructor has run. */
 #define REAL(name)                                                                       \
-	(*(__builtin_expect(real_ready, 1) ? 0 : (real_resolve(), 0), real_table.name))
+	(*((void)(__builtin_expect(__atomic_load_n(&real_ready, __ATOMIC_ACQUIRE), 1)    \
+			  ? 0                                                            \
+			  : (real_resolve(), 0)),                                        \
+	   real_table.name))
 
 #endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log: one line an event, to a file, never to the program's own stderr unless asked.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/real.h"
+
+#define LOG_LINE_BYTES 1024
+#define LOG_UNOPENED   (-1)
+#define LOG_GIVEN_UP   (-2)
+
+int log_level_now = LOG_OFF;
+
+static char log_path[PATH_MAX];
+static bool log_path_is_own; /* the name is ours, not the user's: trust no file there */
+static _Atomic int log_fd = LOG_UNOPENED;
+
+static const char *const log_level_names[] = {"off", "error", "info", "debug"};
+
+static int log_level_of(const char *name, size_t len)
+{
+	for (int i = LOG_OFF; i <= LOG_DEBUG; i++)
+		if (strlen(log_level_names[i]) == len &&
+		    !memcmp(log_level_names[i], name, len))
+			return i;
+	return -1;
+}
+
+static void log_default_path(void)
+{
+	const char *dir = secure_getenv("XDG_RUNTIME_DIR");
+	char name[PATH_MAX];
+
+	if (!dir || dir[0] != '/')
+		dir = secure_getenv("TMPDIR");
+	if (!dir || dir[0] != '/')
+		dir = "/tmp";
+	log_path_is_own = true;
+	if (snprintf(name, sizeof(name), "%s/viaduct-%u-%d.log", dir, (unsigned)getuid(),
+		     (int)getpid()) < (int)sizeof(name))
+		memcpy(log_path, name, strlen(name) + 1);
+}
+
+/* The program may close or re-use its descriptor 2, so a copy is taken at once. */
+static void log_to_stderr(void)
+{
+	int fd = REAL(fcntl64)(2, F_DUPFD_CLOEXEC, 3);
+
+	if (fd >= 0)
+		fd = fds_adopt(fd);
+	atomic_store_explicit(&log_fd, fd >= 0 ? fd : LOG_GIVEN_UP, memory_order_relaxed);
+}
+
+void log_init(const char *setting)
+{
+	int saved = errno, level;
+	const char *file;
+
+	if (!setting || !*setting)
+		return;
+	file = strchrnul(setting, ':');
+	level = log_level_of(setting, (size_t)(file - setting));
+	if (level == LOG_OFF)
+		return;
+	if (*file == ':')
+		file++;
+	if (!strcmp(file, "stderr"))
+		log_to_stderr();
+	else if (!*file || path_expand(file, log_path, sizeof(log_path)) != 0)
+		log_default_path();
+	/* A log was asked for, so a misspelt level still gets its complaint. */
+	log_level_now = level < 0 ? LOG_ERROR : level;
+	if (level < 0)
+		log_error("VIADUCT_LOG=%s: unknown level; error, info, debug or off is "
+			  "allowed, with :FILE after it; using error",
+			  setting);
+	errno = saved;
+}
+
+/* Somebody else may have made a file of this name in /tmp before us. */
+static bool log_file_is_safe(int fd)
+{
+	struct stat st;
+
+	return !log_path_is_own ||
+	       (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid());
+}
+
+static int log_open(void)
+{
+	int expect = LOG_UNOPENED;
+	/* O_NONBLOCK: opening a FIFO that nobody reads must not hang the program. */
+	int fd = REAL(open64)(log_path,
+			      O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC |
+				      O_NONBLOCK | O_NOCTTY,
+			      0600);
+
+	if (fd >= 0 && !log_file_is_safe(fd)) {
+		REAL(close)(fd);
+		fd = -1;
+	}
+	if (fd >= 0)
+		fd = fds_adopt(fd);
+	if (fd < 0)
+		fd = LOG_GIVEN_UP;
+	/* Relaxed: the number is all there is to see. */
+	if (atomic_compare_exchange_strong_explicit(
+		    &log_fd, &expect, fd, memory_order_relaxed, memory_order_relaxed))
+		return fd;
+	fds_close(fd); /* another thread was faster */
+	return expect;
+}
+
+/* Not gmtime_r: it takes a lock, which a fork may have left taken in the child. */
+static int log_time(char *out, size_t size)
+{
+	struct timespec now;
+	long days, secs, era, doe, yoe, doy, mp;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	days = now.tv_sec / 86400 + 719468; /* since 1 March of the year 0 */
+	secs = now.tv_sec % 86400;
+	era = days / 146097; /* 400 years each */
+	doe = days % 146097;
+	yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+	doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+	mp = (5 * doy + 2) / 153; /* months since March */
+	return snprintf(out, size, "%04ld-%02ld-%02ldT%02ld:%02ld:%02ld.%03ldZ",
+			yoe + era * 400 + (mp >= 10), mp < 10 ? mp + 3 : mp - 9,
+			doy - (153 * mp + 2) / 5 + 1, secs / 3600, secs / 60 % 60,
+			secs % 60, now.tv_nsec / 1000000);
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char line[LOG_LINE_BYTES];
+	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+	size_t len, room;
+	va_list args;
+
+	if (fd == LOG_UNOPENED)
+		fd = log_open();
+	if (fd >= 0) {
+		len = (size_t)log_time(line, sizeof(line));
+		len += (size_t)snprintf(line + len, sizeof(line) - len, " %d %d %s ",
+					(int)getpid(), (int)gettid(),
+					log_level_names[level]);
+		room = sizeof(line) - len - 1; /* one byte for the newline */
+		va_start(args, fmt);
+		int n = vsnprintf(line + len, room, fmt, args);
+		va_end(args);
+		if (n > 0)
+			len += (size_t)n < room ? (size_t)n : room - 1;
+		line[len++] = '\n';
+		ssize_t ignored = REAL(write)(fd, line, len);
+		(void)ignored; /* there is nobody left to tell */
+	}
+	errno = saved;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the C library's own functions, past the ones that Viaduct interposes. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/real.h"
+
+struct real real_table;
+int real_ready;
+
+/* Stands in for a function that this libc lacks, exactly as an old kernel would answer.
+ */
+static long real_missing(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
+
+/* True when the symbol is defined in the object that holds this very function. */
+static int real_is_own(void *symbol)
+{
+	Dl_info own, other;
+
+	return dladdr((void *)&real_table, &own) && dladdr(symbol, &other) &&
+	       own.dli_fbase == other.dli_fbase;
+}
+
+static void *real_find(const char *name)
+{
+	char plain[32];
+	size_t len = strlen(name);
+	void *symbol = dlsym(RTLD_NEXT, name);
+
+	/* Nothing comes after us when we were opened late and locally; but then the
+	 * global order may begin with ourselves. */
+	if (!symbol)
+		symbol = dlsym(RTLD_DEFAULT, name);
+	if (symbol && real_is_own(symbol))
+		symbol = NULL;
+	/* A libc whose off_t always has 64 bits may know only the plain name. */
+	if (!symbol && len > 2 && len < sizeof(plain) && !strcmp(name + len - 2, "64")) {
+		memcpy(plain, name, len - 2);
+		plain[len - 2] = '\0';
+		return real_find(plain);
+	}
+	return symbol;
+}
+
+/*
+ * No lock and no once: threads that arrive together store the same values. A lock could
+ * not be had before the constructors, nor in a child forked while it was held.
+ */
+void real_resolve(void)
+{
+	int saved = errno;
+	void *symbol;
+
+#define X(ret, name, params)                                                             \
+	symbol = real_find(#name);                                                       \
+	if (!symbol)                                                                     \
+		symbol = (void *)real_missing;                                           \
+	__atomic_store_n((void **)&real_table.name, symbol, __ATOMIC_RELAXED);
+	VD_REAL(X)
+#undef X
+	/* Release: whoever sees the flag (acquire, in REAL) sees the whole table. */
+	__atomic_store_n(&real_ready, 1, __ATOMIC_RELEASE);
+	errno = saved;
+}

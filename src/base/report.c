@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this process did, counted, and appended as one line of JSON at its end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+
+/* 33 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
+ */
+#define REPORT_BYTES 4096
+
+struct report report_now;
+static _Atomic bool report_written;
+
+struct text {
+	char *out;
+	size_t at, size;
+};
+
+static void text_add(struct text *t, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void text_add(struct text *t, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(t->out + t->at, t->size - t->at, format, args);
+	va_end(args);
+	if (n > 0)
+		t->at += (size_t)n < t->size - t->at ? (size_t)n : t->size - t->at - 1;
+}
+
+/* Bytes above 127 need not be UTF-8, so each is written as a code point of its own. */
+static void text_add_escaped(struct text *t, const char *s)
+{
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+		if (c == '"' || c == '\\')
+			text_add(t, "\\%c", c);
+		else if (c < 0x20 || c >= 0x7f)
+			text_add(t, "\\u%04x", c);
+		else
+			text_add(t, "%c", c);
+	}
+}
+
+static uint64_t report_get(_Atomic uint64_t *counter)
+{
+	/* Relaxed: a count orders nothing. */
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void report_format(struct text *t, const char *program)
+{
+	const char *comma = "";
+
+	text_add(t, "{\"pid\":%d,\"program\":\"", (int)getpid());
+	text_add_escaped(t, program);
+	text_add(t, "\"");
+#define COUNT(field)                                                                     \
+	text_add(t, ",\"" #field "\":%" PRIu64, report_get(&report_now.field))
+	COUNT(connections);
+	COUNT(upgraded);
+	COUNT(downgraded);
+	COUNT(tx_direct_bytes);
+	COUNT(rx_direct_bytes);
+	COUNT(tx_tcp_bytes);
+	COUNT(rx_tcp_bytes);
+	COUNT(doorbells);
+	COUNT(sleeps);
+#undef COUNT
+	text_add(t, ",\"reasons\":{");
+	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {
+		uint64_t n = report_get(&report_now.reasons[i]);
+		if (!n)
+			continue;
+		text_add(t, "%s\"%s\":%" PRIu64, comma, reason_name(i), n);
+		comma = ",";
+	}
+	text_add(t, "}}\n");
+}
+
+void report_write(void)
+{
+	const struct config *config = config_get();
+	char line[REPORT_BYTES];
+	struct text t = {line, 0, sizeof(line)};
+	int saved = errno, fd;
+
+	if (!config->report ||
+	    atomic_exchange_explicit(&report_written, true, memory_order_relaxed))
+		return;
+	report_format(&t, config->program);
+	fd = REAL(open64)(config->report,
+			  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+	if (fd < 0) {
+		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "
+			  "process is lost",
+			  config->report);
+	} else {
+		if (REAL(write)(fd, line, t.at) != (ssize_t)t.at)
+			log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report "
+				  "of this process is lost",
+				  config->report);
+		REAL(close)(fd);
+	}
+	errno = saved;
+}
+
+void report_reopen(void)
+{
+	atomic_store_explicit(&report_written, false, memory_order_relaxed);
+}
+
+void report_forked(void)
+{
+	/* The child has one thread, and nothing else can count meanwhile. */
+	memset(&report_now, 0, sizeof(report_now));
+	report_reopen();
+}

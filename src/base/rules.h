@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The language of VIADUCT_RULES: which connections may leave kernel TCP. */
+#ifndef VD_BASE_RULES_H
+#define VD_BASE_RULES_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/config.h"
+
+#define RULES_MAX	   64
+#define RULE_PROGRAM_BYTES 64
+
+struct rule {
+	bool allow;
+	bool any_role;
+	enum config_role role;
+	bool any_addr;
+	uint16_t port_low, port_high;	  /* 0 to 65535 when no port is named */
+	unsigned prefix_bits;		  /* of the 128; an IPv4 rule has 96 and more */
+	struct in6_addr addr;		  /* IPv4 as ::ffff:a.b.c.d */
+	char program[RULE_PROGRAM_BYTES]; /* glob; empty when no program is named */
+};
+
+struct rules {
+	unsigned count;
+	struct rule rule[RULES_MAX];
+};
+
+/* 0, or -EINVAL with a sentence in message. The rules are unspecified after an error. */
+int rules_parse(const char *text, struct rules *rules, char *message, size_t size);
+/* Drops the rules that name a program whose base name is neither of the two. */
+void rules_keep_program(struct rules *rules, const char *exe, const char *argv0);
+/* First match of what is left; true when there is none. */
+bool rules_allow(const struct rules *rules, enum config_role role,
+		 const struct sockaddr *server);
+
+#endif
