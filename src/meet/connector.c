@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous as the connecting end goes through it: publish a name, collect the
+ * offer. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "meet/announce.h"
+#include "meet/diag.h"
+#include "meet/hello.h"
+#include "meet/ident.h"
+#include "meet/kept.h"
+#include "meet/meet.h"
+#include "meet/party.h"
+
+#define CONNECTOR_BACKLOG   4
+#define CONNECTOR_STRANGERS 8 /* connections that one look turns away */
+
+/* The peer's TCP socket is here, and is not our own. 1 or -reason. */
+static int connector_find_peer(const struct party *p)
+{
+	const struct name_tuple *t = &p->tuple;
+	struct diag_socket found;
+	uint64_t own;
+	int r = diag_lookup(p->netns, &t->server, &t->client, t->scope, &found);
+
+	if (r < 0)
+		return party_errno(r);
+	if (tcp_cookie(p->fd, &own) != 0)
+		return -VD_REASON_KERNEL;
+	if (r == 1)
+		return found.cookie == own ? -VD_REASON_SELF : 1;
+	/* A kernel that cannot look up answers as if there were nothing: it must at least
+	 * know ourselves. */
+	r = diag_lookup(p->netns, &t->client, &t->server, t->scope, &found);
+	return r == 1 ? -VD_REASON_REMOTE_PEER : -VD_REASON_KERNEL;
+}
+
+/* The listener, or -reason. */
+static int connector_listen(const struct party *p)
+{
+	struct sockaddr_un name;
+	socklen_t len = name_address(&p->tuple, &name);
+	int fd = kept_socket(AF_UNIX, SOCK_SEQPACKET, 0, p->netns);
+	int err;
+
+	if (fd < 0)
+		return party_errno(fd);
+	if (REAL(bind)(fd, (struct sockaddr *)&name, len) == 0 &&
+	    REAL(listen)(fd, CONNECTOR_BACKLOG) == 0)
+		return fd;
+	err = errno;
+	fds_close(fd);
+	return err == EADDRINUSE ? -VD_REASON_IDENTITY : -(int)segment_reason(err);
+}
+
+int meet_publish(int fd, int *name_fd)
+{
+	struct party p;
+	int r = party_init(&p, fd, TCP_ROLE_CONNECTED);
+
+	if (r <= 0)
+		return r;
+	if (name_end_equal(&p.tuple.client, &p.tuple.server))
+		return party_result(&p, "publish", -VD_REASON_SELF);
+	r = announce_probe(p.tuple.server.port, p.netns);
+	if (r <= 0)
+		return party_result(&p, "publish",
+				    r == 0 ? -VD_REASON_PLAIN_PEER : party_errno(r));
+	r = connector_find_peer(&p);
+	if (r > 0)
+		r = connector_listen(&p);
+	if (r < 0)
+		return party_result(&p, "publish", r);
+	*name_fd = r;
+	return 1;
+}
+
+/* 1 when the offer is for this very connection, else -reason. */
+static int connector_check(const struct party *p, const struct diag_socket *acceptor,
+			   const struct hello *h)
+{
+	uint64_t own;
+	int r = hello_check(h);
+
+	if (r < 0)
+		return r;
+	if (tcp_cookie(p->fd, &own) != 0)
+		return -VD_REASON_KERNEL;
+	if (!name_end_equal(&h->client, &p->tuple.client) ||
+	    !name_end_equal(&h->server, &p->tuple.server) || h->connector_cookie != own ||
+	    h->acceptor_cookie != acceptor->cookie || h->netns != p->netns)
+		return -VD_REASON_IDENTITY;
+	return hello_counts_fit(p->fd, p->role, &h->counts) ? 1 : -VD_REASON_IDENTITY;
+}
+
+/* The last step: after it the acceptor may use the segment. 1 or -reason. */
+static int connector_attach(const struct party *p, struct wire *w)
+{
+	struct wire_counts counts = {0};
+	uint32_t state = WIRE_OFFERED;
+	bool counted = hello_counts(p->fd, p->role, &counts) == 0;
+
+	__atomic_store_n(&w->connector_counts.acked, counts.acked, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.written, counts.written, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.received, counts.received,
+			 __ATOMIC_RELAXED);
+	/* Release: whoever sees ATTACHED (acquire, in meet_attached) sees the counts. */
+	if (!atomic_compare_exchange_strong_explicit(
+		    &w->handshake, &state, counted ? WIRE_ATTACHED : WIRE_ABANDONED,
+		    memory_order_release, memory_order_relaxed))
+		return -VD_REASON_PEER_ASKED;
+	return counted ? 1 : -VD_REASON_IDENTITY;
+}
+
+static int connector_take(const struct party *p, const struct diag_socket *acceptor,
+			  const struct hello *h, int fds[SEGMENT_FDS],
+			  struct meet_segment *out)
+{
+	struct meet_segment s;
+	int r = connector_check(p, acceptor, h);
+
+	if (r < 0) {
+		for (int i = 0; i < SEGMENT_FDS; i++)
+			REAL(close)(fds[i]);
+		return r;
+	}
+	r = segment_take(fds, &s);
+	if (r < 0)
+		return r;
+	r = connector_attach(p, s.wire);
+	if (r < 0)
+		meet_finish(&s);
+	else
+		*out = s;
+	return r;
+}
+
+/*
+ * One visitor. 1 or -reason settle the matter; 0: this one is turned away, the next may
+ * be the right one. Who has nothing to say is not waited for, so that nobody can keep the
+ * acceptor out; shutdown makes sure that an acceptor which was about to speak notices,
+ * and comes again.
+ */
+static int connector_hear(const struct party *p, int visitor, struct meet_segment *out)
+{
+	struct diag_socket acceptor;
+	int fds[SEGMENT_FDS];
+	struct hello h;
+	int r = ident_check(visitor, p->role, p->netns, &p->tuple, &acceptor);
+
+	if (r == -VD_REASON_UID || r == -VD_REASON_NAMESPACE)
+		party_result(p, "turned a visitor away", r);
+	if (r == 0 || r == -VD_REASON_UID || r == -VD_REASON_NAMESPACE)
+		return 0;
+	if (r < 0)
+		return r;
+	r = hello_receive(visitor, &h, fds);
+	if (r == 0) {
+		REAL(shutdown)(visitor, SHUT_RDWR);
+		r = hello_receive(visitor, &h, fds);
+	}
+	if (r == 1)
+		return connector_take(p, &acceptor, &h, fds, out);
+	if (r == 0 || r == -EPIPE)
+		return 0;
+	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
+}
+
+static int connector_collect(const struct party *p, int listener,
+			     struct meet_segment *out)
+{
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < CONNECTOR_STRANGERS; i++) {
+		int visitor =
+			REAL(accept4)(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (visitor < 0)
+			return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR
+				       ? 0
+				       : -(int)segment_reason(errno);
+		r = connector_hear(p, visitor, out);
+		REAL(close)(visitor);
+	}
+	return r;
+}
+
+int meet_collect(int fd, int *name_fd, struct meet_segment *out)
+{
+	struct party p;
+	int r = party_init(&p, fd, TCP_ROLE_CONNECTED);
+
+	if (r == 0)
+		r = -VD_REASON_IDENTITY; /* it was connected, and is no more */
+	if (r > 0)
+		r = connector_collect(&p, *name_fd, out);
+	if (r == 0)
+		return 0;
+	fds_close(*name_fd);
+	*name_fd = -1;
+	return party_result(&p, "collect", r);
+}

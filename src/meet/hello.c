@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one message of the rendezvous: what the acceptor offers, and to whom. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/real.h"
+#include "meet/hello.h"
+
+#define HELLO_SPARE_FDS 1 /* room to notice a descriptor too many */
+
+union hello_control {
+	char bytes[CMSG_SPACE((SEGMENT_FDS + HELLO_SPARE_FDS) * sizeof(int))];
+	struct cmsghdr align;
+};
+
+void hello_init(struct hello *h)
+{
+	memset(h, 0, sizeof(*h));
+	h->magic = WIRE_MAGIC;
+	h->version = WIRE_VERSION;
+	h->hello_bytes = sizeof(*h);
+	h->header_bytes = sizeof(struct wire);
+	h->dir_bytes = sizeof(struct wire_dir);
+	for (unsigned i = 0; i < WIRE_AREAS; i++)
+		h->area_bytes[i] = wire_area_bytes(i);
+	h->total_bytes = WIRE_TOTAL_BYTES;
+}
+
+int hello_check(const struct hello *h)
+{
+	struct hello own;
+
+	hello_init(&own);
+	if (h->magic != own.magic)
+		return -VD_REASON_HELLO;
+	/* Everything before total_bytes describes the layout, but for the features. */
+	own.features = h->features;
+	if (memcmp(h, &own, offsetof(struct hello, total_bytes)) != 0 ||
+	    h->total_bytes != own.total_bytes)
+		return -VD_REASON_VERSION;
+	return 1;
+}
+
+int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
+{
+	int fds[SEGMENT_FDS];
+	union hello_control control;
+	struct iovec iov = {.iov_base = (void *)h, .iov_len = sizeof(*h)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = CMSG_SPACE(sizeof(fds))};
+	struct cmsghdr *c;
+
+	fds[SEGMENT_MEMFD] = seg->memfd;
+	fds[SEGMENT_ACCEPTOR_BELL] = seg->bell;
+	fds[SEGMENT_CONNECTOR_BELL] = seg->peer_bell;
+	memset(&control, 0, sizeof(control));
+	c = CMSG_FIRSTHDR(&msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(c), fds, sizeof(fds));
+	return REAL(sendmsg)(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* Takes all descriptors out of the control data: up to max go to fds, the others are
+ * closed. Returns how many there were. */
+static int hello_take_fds(struct msghdr *msg, int *fds, int max)
+{
+	int count = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
+		     at += sizeof(int)) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			if (count < max)
+				fds[count] = fd;
+			else
+				REAL(close)(fd);
+			count++;
+		}
+	}
+	return count;
+}
+
+int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
+{
+	union hello_control control;
+	struct iovec iov = {.iov_base = h, .iov_len = sizeof(*h)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n;
+	int count;
+
+	memset(h, 0, sizeof(*h));
+	n = REAL(recvmsg)(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+	count = hello_take_fds(&msg, fds, SEGMENT_FDS);
+	if (n == sizeof(*h) && count == SEGMENT_FDS &&
+	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+		return 1;
+	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
+		REAL(close)(fds[i]);
+	if (n == 0)
+		return -EPIPE;
+	/* The kernel truncates too when our table has no room for a descriptor. */
+	return (msg.msg_flags & MSG_CTRUNC) && count < SEGMENT_FDS ? -EMFILE : -EPROTO;
+}
+
+int hello_counts(int fd, enum tcp_role role, struct wire_counts *out)
+{
+	struct wire_counts c;
+	int r = tcp_acked(fd, role, &c.acked);
+
+	if (r == 0)
+		r = tcp_written(fd, role, &c.written);
+	if (r == 0)
+		r = tcp_received(fd, &c.received);
+	if (r == 0)
+		*out = c;
+	return r;
+}
+
+/*
+ * At every moment: what the peer knows to have arrived <= what arrived here, and what
+ * arrived there <= what was written here. Our side of each only grows, so an old count of
+ * the peer's may be compared with a new one of ours, but not the other way round: that is
+ * why each end judges these two, by the other's older counts.
+ */
+bool hello_counts_fit(int fd, enum tcp_role role, const struct wire_counts *peer)
+{
+	struct wire_counts own;
+
+	return hello_counts(fd, role, &own) == 0 && peer->acked <= own.received &&
+	       peer->received <= own.written;
+}

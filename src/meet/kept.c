@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A socket that a process keeps for short errands, because making one costs more than
+ * the errand. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/real.h"
+#include "base/tcp.h"
+#include "meet/kept.h"
+
+static int kept_check(int fd, uint64_t netns)
+{
+	uint64_t own;
+	int r = tcp_netns_cookie(fd, &own);
+
+	if (r == 0 && own != netns)
+		r = -ENONET;
+	if (r != 0) {
+		fds_close(fd);
+		return r;
+	}
+	return fd;
+}
+
+int kept_socket(int domain, int type, int protocol, uint64_t netns)
+{
+	int fd = REAL(socket)(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+
+	if (fd < 0)
+		return -errno;
+	fd = fds_adopt(fd);
+	return fd < 0 ? fd : kept_check(fd, netns);
+}
+
+static uint64_t kept_word(int fd)
+{
+	return (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)fd;
+}
+
+/*
+ * The word is taken out while the socket is in use: so no lock is needed, which a forked
+ * child could find taken for ever. Relaxed: the word carries a number and no memory.
+ */
+int kept_take(struct kept *k, int domain, int type, int protocol, uint64_t netns)
+{
+	uint64_t word = atomic_exchange_explicit(&k->word, 0, memory_order_relaxed);
+	int fd = (int)(uint32_t)word;
+
+	if (word == 0)
+		return kept_socket(domain, type, protocol, netns);
+	/* A socket that was inherited over fork is still the parent's too: answers would
+	 * go to either. */
+	if (word != kept_word(fd))
+		fds_close(fd);
+	else if (kept_check(fd, netns) >= 0)
+		return fd;
+	return kept_socket(domain, type, protocol, netns);
+}
+
+void kept_give(struct kept *k, int fd)
+{
+	uint64_t none = 0;
+
+	if (!atomic_compare_exchange_strong_explicit(&k->word, &none, kept_word(fd),
+						     memory_order_relaxed,
+						     memory_order_relaxed))
+		fds_close(fd);
+}

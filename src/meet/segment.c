@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The segment of one connection and its two doorbells: made by the acceptor, checked by
+ * the connector. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "meet/segment.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+#define SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+enum vd_reason segment_reason(int err)
+{
+	switch (err) {
+	case EMFILE:
+	case ENFILE:
+	case ETOOMANYREFS:
+		return VD_REASON_FD_LIMIT;
+	case ENOMEM:
+	case ENOBUFS:
+	case ENOSPC:
+		return VD_REASON_MEMORY;
+	default:
+		return VD_REASON_KERNEL;
+	}
+}
+
+static struct wire *segment_map(int memfd)
+{
+	void *p = mmap(NULL, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd,
+		       0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* A descriptor by its system call number, adopted; or -errno. The C library's own
+ * functions of these names may be interposed. */
+static int segment_memfd(void)
+{
+	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	long fd = REAL(syscall)(SYS_memfd_create, "viaduct", flags | MFD_NOEXEC_SEAL);
+
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+		fd = REAL(syscall)(SYS_memfd_create, "viaduct", flags);
+	return fd < 0 ? -errno : fds_adopt((int)fd);
+}
+
+static int segment_eventfd(void)
+{
+	long fd = REAL(syscall)(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	return fd < 0 ? -errno : fds_adopt((int)fd);
+}
+
+static void segment_fill(struct wire *w)
+{
+	w->magic = WIRE_MAGIC;
+	w->version = WIRE_VERSION;
+	w->header_bytes = sizeof(struct wire);
+	w->dir_bytes = sizeof(struct wire_dir);
+	for (unsigned i = 0; i < WIRE_AREAS; i++)
+		w->area_bytes[i] = wire_area_bytes(i);
+	w->total_bytes = WIRE_TOTAL_BYTES;
+}
+
+static int segment_make(struct meet_segment *s)
+{
+	s->memfd = segment_memfd();
+	if (s->memfd < 0)
+		return s->memfd;
+	if (ftruncate(s->memfd, WIRE_TOTAL_BYTES) != 0 ||
+	    REAL(fcntl64)(s->memfd, F_ADD_SEALS, SEGMENT_SEALS) != 0)
+		return -errno;
+	s->bell = segment_eventfd();
+	if (s->bell < 0)
+		return s->bell;
+	s->peer_bell = segment_eventfd();
+	if (s->peer_bell < 0)
+		return s->peer_bell;
+	s->wire = segment_map(s->memfd);
+	return s->wire ? 0 : -errno;
+}
+
+int segment_create(struct meet_segment *out)
+{
+	struct meet_segment s = {.wire = NULL, .memfd = -1, .bell = -1, .peer_bell = -1};
+	int r = segment_make(&s);
+
+	if (r < 0) {
+		log_debug("no segment: %s", strerror(-r));
+		meet_finish(&s);
+		return -(int)segment_reason(-r);
+	}
+	segment_fill(s.wire);
+	*out = s;
+	return 1;
+}
+
+/*
+ * Memory that its sender can shrink, or whose pages can fail to come, would kill us by
+ * SIGBUS: so sealed, of the right size, and a tmpfs of the kernel's own (a file of a
+ * mounted tmpfs, which may be full, cannot carry the seals; hugetlbfs has another magic).
+ */
+static const char *segment_memfd_fault(int fd)
+{
+	struct stat st;
+	struct statfs fs;
+	int seals = REAL(fcntl64)(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & SEGMENT_SEALS) != SEGMENT_SEALS)
+		return "the memory is not sealed";
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+	    (uint64_t)st.st_size != WIRE_TOTAL_BYTES)
+		return "the memory has another size";
+	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+		return "the memory is not tmpfs";
+	return NULL;
+}
+
+/*
+ * What behaves as an eventfd is one: a fresh one is empty, and gives back what was added
+ * in one piece (a semaphore would give 1). So /proc is not needed. The peer does not use
+ * the bells before we attach.
+ */
+static const char *segment_bell_fault(int fd)
+{
+	struct statfs fs;
+	uint64_t two = 2, got = 0;
+	int flags;
+
+	if (fstatfs(fd, &fs) != 0 || fs.f_type != ANON_INODE_FS_MAGIC)
+		return "a doorbell is not an eventfd";
+	flags = REAL(fcntl64)(fd, F_GETFL);
+	if (flags < 0 || (flags & O_ACCMODE) != O_RDWR ||
+	    ((flags & O_NONBLOCK) == 0 &&
+	     REAL(fcntl64)(fd, F_SETFL, flags | O_NONBLOCK) != 0))
+		return "a doorbell is not a nonblocking eventfd";
+	if (REAL(read)(fd, &got, sizeof(got)) >= 0 || errno != EAGAIN)
+		return "a doorbell is not an empty eventfd";
+	if (REAL(write)(fd, &two, sizeof(two)) != sizeof(two) ||
+	    REAL(read)(fd, &got, sizeof(got)) != sizeof(got) || got != two)
+		return "a doorbell is not a plain eventfd";
+	return NULL;
+}
+
+/* In shared memory: read once each, since the peer may still write. */
+static bool segment_header_fits(const struct wire *w)
+{
+	bool fits = __atomic_load_n(&w->magic, __ATOMIC_RELAXED) == WIRE_MAGIC &&
+		    __atomic_load_n(&w->version, __ATOMIC_RELAXED) == WIRE_VERSION;
+
+	for (unsigned i = 0; i < WIRE_AREAS; i++)
+		fits = fits && __atomic_load_n(&w->area_bytes[i], __ATOMIC_RELAXED) ==
+				       wire_area_bytes(i);
+	return fits;
+}
+
+static const char *segment_fault(const struct meet_segment *s)
+{
+	const char *fault = segment_memfd_fault(s->memfd);
+
+	if (!fault)
+		fault = segment_bell_fault(s->bell);
+	if (!fault)
+		fault = segment_bell_fault(s->peer_bell);
+	return fault;
+}
+
+int segment_take(int fds[SEGMENT_FDS], struct meet_segment *out)
+{
+	struct meet_segment s = {.wire = NULL};
+	const char *fault;
+	int reason = VD_REASON_FD_LIMIT;
+
+	s.memfd = fds_adopt(fds[SEGMENT_MEMFD]);
+	s.peer_bell = fds_adopt(fds[SEGMENT_ACCEPTOR_BELL]);
+	s.bell = fds_adopt(fds[SEGMENT_CONNECTOR_BELL]);
+	if (s.memfd < 0 || s.bell < 0 || s.peer_bell < 0)
+		goto finish;
+	reason = VD_REASON_HELLO;
+	fault = segment_fault(&s);
+	if (fault) {
+		log_debug("refused an offer: %s", fault);
+		goto finish;
+	}
+	s.wire = segment_map(s.memfd);
+	if (!s.wire) {
+		if (errno == ENOMEM)
+			reason = VD_REASON_MEMORY;
+		goto finish;
+	}
+	if (!segment_header_fits(s.wire))
+		goto finish;
+	*out = s;
+	return 1;
+finish:
+	meet_finish(&s);
+	return -reason;
+}
+
+void meet_finish(struct meet_segment *seg)
+{
+	if (seg->wire)
+		munmap(seg->wire, WIRE_TOTAL_BYTES);
+	fds_close(seg->memfd);
+	fds_close(seg->bell);
+	fds_close(seg->peer_bell);
+	*seg = (struct meet_segment){
+		.wire = NULL, .memfd = -1, .bell = -1, .peer_bell = -1};
+}
