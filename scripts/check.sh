@@ -27,7 +27,7 @@ build() {
 	echo "== build: $name"
 	if [ ! -f "$dir/build.ninja" ]; then
 		rm -rf "$dir"
-		CC=$cc meson setup "$dir" -Dwerror=true "$@" >"$results/$name.setup" 2>&1 ||
+		CC=$cc meson setup "$dir" "$@" >"$results/$name.setup" 2>&1 ||
 			cat "$results/$name.setup"
 	fi
 	ninja -C "$dir" >"$results/$name.build" 2>&1
@@ -51,10 +51,11 @@ tests() {
 	fi
 }
 
-build gcc gcc && tests gcc
+build gcc gcc -Dwerror=true && tests gcc
 if command -v clang >/dev/null; then
-	build clang clang
+	build clang clang -Dwerror=true
 fi
+# Not -Werror: the sanitizers' own code upsets gcc's flow warnings.
 build sanitized gcc -Db_sanitize=address,undefined -Db_lundef=false &&
 	tests sanitized --suite unit
 build threads gcc -Db_sanitize=thread -Db_lundef=false && tests threads --suite unit

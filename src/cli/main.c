@@ -11,9 +11,7 @@ static const struct {
 	const char *summary;
 } commands[] = {
 	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
-#ifdef VD_HAVE_BENCH
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
-#endif
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

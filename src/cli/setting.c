@@ -2,18 +2,19 @@
 /* Checks the values of viaduct run's options and puts them into the environment. */
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/config.h"
 #include "cli/setting.h"
 
-enum { VALUE_MAX = 32 << 10, SPIN_MAX_US = 1000000 };
+enum { VALUE_MAX = 32 << 10, SPIN_MAX_US = 1000000, OPERATIONS_MAX = 1000000000 };
 
 static int check_number(const char *value, uint64_t most, uint64_t *number, char **end)
 {
@@ -37,7 +38,7 @@ static int plain_number(const char *value, uint64_t most, char *out, size_t size
 
 static int check_count(const char *value, char *out, size_t size)
 {
-	return plain_number(value, UINT32_MAX, out, size);
+	return plain_number(value, OPERATIONS_MAX, out, size);
 }
 
 static int check_spin(const char *value, char *out, size_t size)
@@ -56,29 +57,40 @@ static int check_size(const char *value, char *out, size_t size)
 		number <<= 10, end++;
 	else if (*end == 'm' || *end == 'M')
 		number <<= 20, end++;
+	else if (*end == 'g' || *end == 'G')
+		number <<= 30, end++;
 	if (*end || number < 16 << 10 || number > 1u << 30)
 		return -EINVAL;
 	snprintf(out, size, "%llu", (unsigned long long)number);
 	return 0;
 }
 
-/* Absolute, because the program may change its folder, and open to writing. */
+/* A file that the library will be able to append to, or to create. */
+static bool writable(const char *path)
+{
+	char folder[PATH_MAX];
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		return !S_ISDIR(st.st_mode) && access(path, W_OK) == 0;
+	snprintf(folder, sizeof(folder), "%s", path);
+	strrchr(folder, '/')[1] = 0;
+	return access(folder, W_OK | X_OK) == 0;
+}
+
+/* Absolute, because the program may change its folder. */
 static int check_file(const char *value, char *out, size_t size)
 {
 	char *cwd = *value == '/' ? NULL : getcwd(NULL, 0);
-	int n, fd;
+	int n;
 
 	if (!*value || (*value != '/' && !cwd))
 		return -EINVAL;
 	n = snprintf(out, size, "%s%s%s", cwd ? cwd : "", cwd ? "/" : "", value);
 	free(cwd);
-	if (n < 0 || (size_t)n >= size)
+	if (n < 0 || (size_t)n >= size || n >= PATH_MAX)
 		return -EINVAL;
-	fd = open(out, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-	if (fd < 0)
-		return -EINVAL;
-	close(fd);
-	return 0;
+	return writable(out) ? 0 : -EINVAL;
 }
 
 static int check_log(const char *value, char *out, size_t size)
@@ -89,7 +101,7 @@ static int check_log(const char *value, char *out, size_t size)
 	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
 		if (strlen(levels[i]) != len || strncmp(value, levels[i], len))
 			continue;
-		if (!value[len]) {
+		if (!value[len] || !strcmp(value + len, ":stderr")) {
 			snprintf(out, size, "%s", value);
 			return 0;
 		}
@@ -99,18 +111,19 @@ static int check_log(const char *value, char *out, size_t size)
 	return -EINVAL;
 }
 
+static char rules_complaint[256];
+
 static int check_rules(const char *value, char *out, size_t size)
 {
-	size_t used;
+	size_t used = strlen(out);
 
-	if (config_check_rules(value))
+	if (config_check_rules(value, rules_complaint, sizeof(rules_complaint)))
 		return -EINVAL;
 	/* Each --rule and --rules is added to those before it on the command line. */
-	used = strlen(out);
 	if (used + strlen(value) + 2 > size)
 		return -EINVAL;
 	snprintf(out + used, size - used, "%s%s", used ? ";" : "", value);
-	return 0;
+	return config_check_rules(out, rules_complaint, sizeof(rules_complaint));
 }
 
 static int check_off(const char *value, char *out, size_t size)
@@ -120,21 +133,25 @@ static int check_off(const char *value, char *out, size_t size)
 	return 0;
 }
 
-#define RULES_WANT "a rule as viaduct-run(1) describes it"
+#define RULES_WANT "too many rules"
 
 const struct setting settings[] = {
 	{"off", NULL, "VIADUCT", check_off, "", "keep every connection on TCP"},
 	{"log", "LEVEL[:FILE]", "VIADUCT_LOG", check_log,
-	 "off, error, info or debug, and a file that can be written",
-	 "log to FILE: off, error, info or debug"},
-	{"report", "FILE", "VIADUCT_REPORT", check_file, "a file that can be written",
+	 "it takes off, error, info or debug, with `:stderr` or `:` and a writable file "
+	 "after it",
+	 "log: off, error, info or debug, to FILE or stderr"},
+	{"report", "FILE", "VIADUCT_REPORT", check_file,
+	 "it takes a file that can be written",
 	 "append one line of JSON for each process"},
-	{"upgrade-after", "N", "VIADUCT_UPGRADE_AFTER", check_count, "a number from 0 on",
+	{"upgrade-after", "N", "VIADUCT_UPGRADE_AFTER", check_count,
+	 "it takes a number from 0 to 1000000000",
 	 "operations before a connection is upgraded"},
-	{"spin", "US", "VIADUCT_SPIN", check_spin, "microseconds from 0 to 1000000",
+	{"spin", "US", "VIADUCT_SPIN", check_spin,
+	 "it takes microseconds from 0 to 1000000",
 	 "longest spin before a sleep, microseconds"},
-	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size, "a size from 16K to 1024M",
-	 "largest ring of a direction, such as 256K"},
+	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size,
+	 "it takes a size from 16K to 1G", "largest ring of a direction, such as 256K"},
 	{"rule", "RULE", "VIADUCT_RULES", check_rules, RULES_WANT,
 	 "which connections may be upgraded; repeatable"},
 	{"rules", "TEXT", "VIADUCT_RULES", check_rules, RULES_WANT,
@@ -151,8 +168,8 @@ int setting_apply(const struct setting *s, const char *value)
 	char *out = s->check == check_rules ? rules : single;
 
 	if (s->check(value, out, VALUE_MAX)) {
-		fprintf(stderr, "viaduct run: --%s cannot be `%s`: it takes %s\n",
-			s->option, value, s->want);
+		fprintf(stderr, "viaduct run: --%s cannot be `%s`: %s\n", s->option,
+			value, *rules_complaint ? rules_complaint : s->want);
 		return -EINVAL;
 	}
 	return setenv(s->variable, out, 1) ? -errno : 0;

@@ -13,7 +13,7 @@ struct setting {
 	/* Writes the variable's value. Returns 0, or -EINVAL when value cannot be right.
 	 */
 	int (*check)(const char *value, char *out, size_t size);
-	const char *want; /* what is right, for the complaint */
+	const char *want; /* the complaint, unless check has a better one */
 	const char *help;
 };
 

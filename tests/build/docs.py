@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The manual and the README name every option, variable and reason there is."""
+import pathlib
+import re
+import sys
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
+    readme = (root / "README.md").read_text()
+    settings = (root / "src/cli/setting.c").read_text()
+    table = settings[settings.index("settings[] = {"):]
+    options = re.findall(r'\{"([a-z-]+)",', table) + ["tcp-anyway"]
+    variables = set(re.findall(r'"(VIADUCT_\w+)"', table))
+    used = {name for path in (root / "src").rglob("*.c")
+            for name in re.findall(r'"(VIADUCT_[A-Z_]+)"', path.read_text())}
+    reasons = re.findall(r'X\(\d+, \w+,\s*(?:\\\s*)?"([a-z_-]+)"',
+                         (root / "src/base/reason.h").read_text())
+    missing = []
+    for where, text in (("man/viaduct-run.1", manual), ("README.md", readme)):
+        missing += [f"{where}: --{o}" for o in options if f"--{o}" not in text]
+        missing += [f"{where}: {v}" for v in sorted(variables) if v not in text]
+    missing += [f"man/viaduct-run.1: {r}" for r in reasons
+                if r != "none" and f"\n.B {r}\n" not in manual]
+    missing += [f"viaduct run sets no {v}" for v in sorted(used - variables)]
+    print("\n".join(f"missing in {m}" if ":" in m else m for m in missing) or
+          f"{len(options)} options and {len(reasons)} reasons are documented")
+    return 1 if missing or len(options) < 8 or len(reasons) < 30 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""No folder of src/ includes one above it: base < ring < meet < stream < sock < hook.
+
+src/cli may include base only. Inside src/ every include of ours names its folder.
+"""
+import pathlib
+import re
+import sys
+
+ORDER = ["base", "ring", "meet", "stream", "sock", "hook"]
+ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
+ALLOWED["cli"] = {"base", "cli"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+
+def violations(root):
+    for path in sorted((root / "src").rglob("*.[ch]")):
+        folder = path.relative_to(root / "src").parts[0]
+        for name in INCLUDE.findall(path.read_text()):
+            where = f"{path.relative_to(root)} includes \"{name}\""
+            if not (root / "src" / name).is_file():
+                yield f"{where}: give the path from src/"
+            elif name.split("/")[0] not in ALLOWED.get(folder, set()):
+                yield f"{where}: {folder} may include {sorted(ALLOWED.get(folder, []))}"
+
+
+def main():
+    found = list(violations(pathlib.Path(sys.argv[1])))
+    print("\n".join(found) or "layers are in order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

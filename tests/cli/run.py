@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `viaduct run`: what reaches the program, and what is refused before it starts.
+
+usage: run.py VIADUCT STATIC-PROGRAM
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VIADUCT, STATIC = map(os.path.abspath, sys.argv[1:3])
+PYTHON = sys.executable
+RULES = ("deny port=80", "allow program=redis-*; deny role=accept")
+USAGE, REFUSED, NOT_FOUND = 125, 126, 127
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.tmp = pathlib.Path(self.folder.name)
+        self.tmp.chmod(0o755)
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
+
+    def run_viaduct(self, *args, **options):
+        options.setdefault("env", self.env)
+        return subprocess.run([VIADUCT, "run", *map(str, args)], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60, **options)
+
+    def ok(self, *args, **options):
+        result = self.run_viaduct(*args, **options)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def python(self, code, *options, **more):
+        return self.ok(*options, "--", PYTHON, "-c", code, **more).strip()
+
+    def variable(self, name, *options, **more):
+        return self.python(f"import os; print(os.environ.get('{name}'))", *options, **more)
+
+    def refused(self, status, *args, says=(), **options):
+        result = self.run_viaduct(*args, **options)
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(result.stdout, "")
+        for text in says:
+            self.assertIn(text, result.stderr)
+        return result.stderr
+
+    def file(self, name, text, mode=0o755):
+        path = self.tmp / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+
+class Passing(Run):
+    def test_exit_status(self):
+        for status in (0, 1, 3, 255):
+            result = self.run_viaduct("--", "sh", "-c", f"exit {status}")
+            self.assertEqual(result.returncode, status)
+
+    def test_death_by_signal(self):
+        result = self.run_viaduct("--", "sh", "-c", "kill -TERM $$")
+        self.assertEqual(result.returncode, -signal.SIGTERM)
+
+    def test_no_wrapper_is_left(self):
+        # The process that was started is the program itself: same pid, same parent.
+        code = "import os; print(os.getpid(), os.getppid()); input()"
+        with subprocess.Popen([VIADUCT, "run", "--", PYTHON, "-c", code], env=self.env,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as p:
+            self.assertEqual(p.stdout.readline().split(), [str(p.pid), str(os.getpid())])
+            p.send_signal(signal.SIGKILL)
+            self.assertEqual(p.wait(), -signal.SIGKILL)
+
+    def test_arguments(self):
+        args = ["a b", "", "--help", "-x", "'\"$HOME\\", "ä\n"]
+        out = self.ok("--", PYTHON, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))",
+                      *args)
+        self.assertEqual(json.loads(out), args)
+
+    def test_the_program_ends_the_options(self):
+        self.assertEqual(self.ok("echo", "--off", "--spin"), "--off --spin\n")
+
+    def test_library_is_preloaded(self):
+        self.assertIn("libviaduct.so", self.python("print(open('/proc/self/maps').read())"))
+
+    def test_children_are_preloaded(self):
+        self.assertIn("libviaduct.so", self.ok("--", "sh", "-c", "sh -c 'cat /proc/self/maps'"))
+
+    def test_preload_is_put_before_an_existing_one(self):
+        env = dict(self.env, LD_PRELOAD="libm.so.6")
+        preload = self.variable("LD_PRELOAD", env=env)
+        self.assertRegex(preload, r"^/.*/libviaduct\.so:libm\.so\.6$")
+
+    def test_preload_is_set_once(self):
+        out = self.ok("--", VIADUCT, "run", "--", "printenv", "LD_PRELOAD")
+        self.assertRegex(out, r"^[^:]*/libviaduct\.so$")
+
+    def test_script(self):
+        self.file("inner", "#!/bin/sh\necho inner $0 $1\n")
+        outer = self.file("outer", f"#!{self.tmp}/inner x\n")
+        self.assertIn("inner", self.ok("--", outer))
+        self.assertEqual(self.ok("--", self.file("plain", "echo plain\n")), "plain\n")
+
+    def test_program_in_path(self):
+        self.file("only-here", "#!/bin/sh\necho found\n")
+        env = dict(self.env, PATH=f"/nonexistent:{self.tmp}:{self.env['PATH']}")
+        self.assertEqual(self.ok("only-here", env=env), "found\n")
+
+
+class Settings(Run):
+    def test_each_sets_its_variable(self):
+        log = str(self.tmp / "log")
+        for options, name, want in (
+                (["--off"], "VIADUCT", "off"),
+                (["--spin", "20"], "VIADUCT_SPIN", "20"),
+                (["--ring-max", "256K"], "VIADUCT_RING_MAX", "262144"),
+                (["--ring-max=4m"], "VIADUCT_RING_MAX", "4194304"),
+                (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
+                (["--log", f"debug:{log}"], "VIADUCT_LOG", f"debug:{log}"),
+                (["--log", "off"], "VIADUCT_LOG", "off")):
+            self.assertEqual(self.variable(name, *options), want)
+            self.assertEqual(self.variable(name), "None")
+
+    def test_files_become_absolute(self):
+        self.assertEqual(self.variable("VIADUCT_REPORT", "--report", "r.json", cwd=self.tmp),
+                         f"{self.tmp}/r.json")
+        self.assertEqual(self.variable("VIADUCT_LOG", "--log", "info:l", cwd=self.tmp),
+                         f"info:{self.tmp}/l")
+
+    def test_bad_values(self):
+        for options in (["--spin", "fast"], ["--spin", "-1"], ["--spin", ""],
+                        ["--spin", "1000001"], ["--spin", "10us"],
+                        ["--ring-max", "1"], ["--ring-max", "2G"], ["--ring-max", "9999999M"],
+                        ["--upgrade-after", "x"], ["--upgrade-after", "1000000001"],
+                        ["--log", "loud"], ["--log", "info:/nonexistent/log"],
+                        ["--report", ""], ["--report", "/nonexistent/report"],
+                        ["--report", "/tmp"], ["--rule", "perhaps"]):
+            self.refused(USAGE, *options, "--", "echo", "started",
+                         says=[f"{options[0]} cannot be `{options[1]}`: "])
+
+    def test_rules_add_up(self):
+        rule, more = RULES
+        self.assertEqual(self.variable("VIADUCT_RULES", "--rule", rule, "--rules", more,
+                                       "--rule", rule), f"{rule};{more};{rule}")
+
+    def test_bad_usage(self):
+        self.refused(USAGE, says=["no program was named", "usage:"])
+        self.refused(USAGE, "--nonsense", "--", "echo", says=["--nonsense", "usage:"])
+        self.refused(USAGE, "--spin", says=["spin"])
+
+    def test_help(self):
+        out = self.ok("--help")
+        for option in ("--off", "--log", "--spin", "--ring-max", "--upgrade-after", "--rule",
+                       "--rules", "--report", "--tcp-anyway"):
+            self.assertIn(option + " ", out)
+
+    def test_report(self):
+        report = self.tmp / "report with a space"
+        self.ok("--report", report, "--", "sh", "-c", "cat /dev/null; exit 0")
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+        self.assertEqual(sorted(os.path.basename(l["program"]) for l in lines),
+                         ["cat", os.path.basename(os.path.realpath("/bin/sh"))])
+        for line in lines:
+            for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
+                          "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
+                          "sleeps"):
+                self.assertIsInstance(line[field], int, field)
+            self.assertIsInstance(line["reasons"], dict)
+
+
+class Refusals(Run):
+    def test_not_found(self):
+        self.refused(NOT_FOUND, "no-such-program", says=["no-such-program", "PATH"])
+        self.refused(NOT_FOUND, "/nonexistent/program", says=["/nonexistent/program"])
+
+    def test_not_executable(self):
+        self.refused(REFUSED, self.file("data", "x", 0o644), says=["cannot be executed"])
+        self.refused(REFUSED, self.tmp, says=["cannot be executed"])
+
+    def test_static(self):
+        self.refused(REFUSED, STATIC, says=[STATIC, "statically linked", "--tcp-anyway"])
+
+    def test_interpreter_of_a_script(self):
+        script = self.file("script", f"#!{STATIC}\n")
+        self.refused(REFUSED, script, says=[STATIC, "statically linked"])
+        os.symlink(STATIC, self.tmp / "interpreter")
+        script = self.file("by-env", "#!/usr/bin/env interpreter\n")
+        env = dict(self.env, PATH=f"{self.tmp}:{self.env['PATH']}")
+        self.refused(REFUSED, script, says=["statically linked"], env=env)
+
+    def test_static_on_tcp(self):
+        log = self.tmp / "log"
+        result = self.run_viaduct("--tcp-anyway", "--log", f"info:{log}", "--", STATIC)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (7, "static\n", ""))
+        self.assertIn(STATIC, log.read_text())
+        self.assertIn("runs on TCP", log.read_text())
+
+    def test_tcp_anyway_preloads_where_it_can(self):
+        self.assertIn("libviaduct.so",
+                      self.python("print(open('/proc/self/maps').read())", "--tcp-anyway"))
+
+    def test_setuid(self):
+        if os.getuid() == 0:
+            program = self.tmp / "setuid"
+            shutil.copy("/bin/true", program)
+            os.chown(program, 65534, -1)
+            program.chmod(0o4755)
+        else:
+            program = shutil.which("su") or self.skipTest("no setuid program")
+            if not os.stat(program).st_mode & stat.S_ISUID:
+                self.skipTest("su is not setuid here")
+        self.refused(REFUSED, program, says=[str(program), "setuid", "--tcp-anyway"])
+
+    def test_setgid(self):
+        if os.getuid() != 0:
+            self.skipTest("needs root")
+        program = self.tmp / "setgid"
+        shutil.copy("/bin/true", program)
+        os.chown(program, -1, 65534)
+        program.chmod(0o2755)
+        self.refused(REFUSED, program, says=["setgid"])
+
+    def test_file_capabilities(self):
+        if os.getuid() != 0:
+            self.skipTest("needs root")
+        program = self.tmp / "capable"
+        shutil.copy("/bin/true", program)
+        program.chmod(0o755)
+        # Revision 2, effective, cap_net_bind_service: struct vfs_cap_data.
+        value = bytes.fromhex("0100000200040000" + "00" * 12)
+        try:
+            os.setxattr(program, "security.capability", value)
+        except OSError as e:
+            self.skipTest(f"no file capabilities here: {e}")
+        self.ok("--", program)  # for root they change nothing
+        viaduct = self.tmp / "viaduct"  # the build folder may be closed to others
+        for name in ("viaduct", "libviaduct.so"):
+            shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), self.tmp / name)
+        result = subprocess.run([viaduct, "run", program], user=65534, group=65534,
+                                extra_groups=[], stderr=subprocess.PIPE, text=True,
+                                env=self.env)
+        self.assertEqual(result.returncode, REFUSED, result.stderr)
+        self.assertIn("file capabilities", result.stderr)
+
+    def test_other_processor_and_other_libc(self):
+        elf = bytearray(pathlib.Path("/bin/true").read_bytes())
+        elf[4] = 1
+        program = self.tmp / "elf32"
+        program.write_bytes(elf)
+        program.chmod(0o755)
+        self.refused(REFUSED, program, says=["32-bit"])
+        elf = pathlib.Path("/bin/true").read_bytes()
+        loader = b"/lib64/ld-linux-x86-64.so.2\0"
+        self.assertIn(loader, elf)
+        program = self.tmp / "musl"
+        program.write_bytes(elf.replace(loader, b"/lib/ld-musl-x86_64.so.1".ljust(28, b"\0"), 1))
+        program.chmod(0o755)
+        self.refused(REFUSED, program, says=["GNU C library", "ld-musl-x86_64.so.1"])
+
+    def test_truncated_elf(self):
+        # Not ours to judge: the kernel's own error comes through.
+        program = self.tmp / "short"
+        program.write_bytes(pathlib.Path("/bin/true").read_bytes()[:100])
+        program.chmod(0o755)
+        self.assertIn(self.run_viaduct(program).returncode, (REFUSED, NOT_FOUND, -11))
+
+    def test_unusable_library_path(self):
+        place = self.tmp / "a b"
+        place.mkdir()
+        for name in ("viaduct", "libviaduct.so"):
+            shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), place / name)
+        result = subprocess.run([place / "viaduct", "run", "true"], stderr=subprocess.PIPE,
+                                text=True, env=self.env)
+        self.assertEqual(result.returncode, REFUSED)
+        self.assertIn("move it", result.stderr)
+
+
+class Command(Run):
+    def test_unknown_command(self):
+        result = subprocess.run([VIADUCT, "nonsense"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, USAGE)
+        self.assertIn("no command `nonsense`", result.stderr)
+
+    def test_help_and_version(self):
+        for option in ("--help", "--version"):
+            result = subprocess.run([VIADUCT, option], stdout=subprocess.PIPE, text=True)
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("viaduct", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[3:]])
