@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* viaduct bench: kernel TCP, AF_UNIX and Viaduct in one run, in alternating pairs. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/bench_plan.h"
+#include "cli/cli.h"
+
+enum { LINE_TIME_NS = 8000000, NEAR_LINE_NS = 200 };
+
+struct out {
+	FILE *table, *json; /* either may be NULL */
+	bool progress;
+	unsigned rows, failures;
+};
+
+/* Nanoseconds of a round trip through one cache line; 0 when there is one processor. */
+static double line_ns(const struct plan *plan)
+{
+	double rate = 0;
+	if (plan->set.floor_cpus[0] < 0 ||
+	    bench_floor_run(BENCH_FLOOR_LINE, 0, LINE_TIME_NS, plan->set.floor_cpus,
+			    &rate) < 0)
+		return 0;
+	return 1e9 / rate;
+}
+
+static void show_progress(const struct out *out, const struct bench_row *row,
+			  unsigned pair, const char *who)
+{
+	char size[16];
+	if (!out->progress)
+		return;
+	fprintf(stderr, "\r\033[K%s %s, pair %u of %u, %s", row->pattern->name,
+		bench_format_size(size, row->size_bytes), pair + 1, row->pairs, who);
+	fflush(stderr);
+}
+
+static void hide_progress(const struct out *out)
+{
+	if (out->progress)
+		fprintf(stderr, "\r\033[K");
+}
+
+static void measure_row(const struct plan *plan, struct out *out, struct bench_row *row)
+{
+	row->pairs = plan->pairs;
+	for (unsigned pair = 0; pair < row->pairs; pair++) {
+		row->line_ns[pair] = line_ns(plan);
+		for (unsigned w = 0; w < row->contenders; w++) {
+			struct bench_sample *s = &row->samples[w][pair];
+			show_progress(out, row, pair, row->who[w]->name);
+			bench_measure(&plan->set, row->pattern, row->size_bytes,
+				      row->conns, row->who[w], s);
+			out->failures += s->error[0] != 0;
+		}
+	}
+	hide_progress(out);
+	if (out->table) {
+		bench_table_row(out->table, row);
+		fflush(out->table);
+	}
+	if (out->json) {
+		fprintf(out->json, out->rows ? ",\n" : "\n");
+		bench_json_row(out->json, row);
+	}
+	out->rows++;
+}
+
+static void measure_rows(const struct plan *plan, struct out *out,
+			 const struct bench_pattern *pattern, unsigned conns)
+{
+	static struct bench_row row; /* large */
+	for (unsigned i = 0; i < plan->size_count; i++) {
+		if (!plan_wants(plan, pattern, plan->sizes[i], conns))
+			continue;
+		memset(&row, 0, sizeof(row));
+		row.pattern = pattern;
+		row.size_bytes =
+			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
+		row.conns = conns;
+		row.contenders = plan_contenders(plan, pattern, conns, row.who);
+		if (row.contenders)
+			measure_row(plan, out, &row);
+	}
+}
+
+struct floor {
+	double line_ns, rtt_ns, small_per_s, large_bytes_per_s;
+};
+
+static void measure_floor(const struct plan *plan, struct floor *f)
+{
+	const int *cpus = plan->set.floor_cpus;
+	double rate = 0;
+	memset(f, 0, sizeof(*f));
+	if (cpus[0] < 0)
+		return;
+	f->line_ns = line_ns(plan);
+	if (!bench_floor_run(BENCH_FLOOR_RTT, 64, 3 * LINE_TIME_NS, cpus, &rate))
+		f->rtt_ns = 1e9 / rate;
+	if (!bench_floor_run(BENCH_FLOOR_STREAM, 64, 3 * LINE_TIME_NS, cpus, &rate))
+		f->small_per_s = rate;
+	if (!bench_floor_run(BENCH_FLOOR_STREAM, 16384, 3 * LINE_TIME_NS, cpus, &rate))
+		f->large_bytes_per_s = rate * 16384;
+}
+
+static void print_head(const struct plan *plan, FILE *out, const struct floor *f)
+{
+	const int *c = plan->set.floor_cpus;
+	bench_machine_text(out);
+	if (f->line_ns > 0) {
+		fprintf(out, "placement  %.0f ns a round trip through one cache line, ",
+			f->line_ns);
+		fprintf(out, "processors %d and %d (%s)\n", c[1], c[0],
+			f->line_ns < NEAR_LINE_NS ? "near" : "far");
+		fprintf(out,
+			"floor      raw ring: %.0f ns a round trip of 64 B; one way 64 B "
+			"%.1f M/s, 16 KiB %.1f GB/s\n",
+			f->rtt_ns, f->small_per_s / 1e6, f->large_bytes_per_s / 1e9);
+	}
+	fprintf(out,
+		"run        %u pairs of %g s, ends on %s, %u busy beside, TCP %s\n\n",
+		plan->pairs, (double)plan->set.time_ns / 1e9,
+		plan->placement == PLAN_TWO   ? "two processors"
+		: plan->placement == PLAN_ONE ? "one processor"
+					      : "any processor",
+		plan->set.busy,
+		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
+	bench_table_head(out);
+	fflush(out);
+}
+
+static void print_json_head(const struct plan *plan, FILE *out, const struct floor *f)
+{
+	fprintf(out, "{\"format\":1,\"machine\":");
+	bench_machine_json(out);
+	fprintf(out,
+		",\n\"floor\":{\"line_ns\":%.1f,\"ring_rtt_64_ns\":%.1f,"
+		"\"ring_64_per_s\":%.6g,\"ring_16k_bytes_per_s\":%.6g}",
+		f->line_ns, f->rtt_ns, f->small_per_s, f->large_bytes_per_s);
+	fprintf(out,
+		",\n\"run\":{\"pairs\":%u,\"time_s\":%g,\"placement\":\"%s\","
+		"\"busy\":%u,\"congestion\":",
+		plan->pairs, (double)plan->set.time_ns / 1e9,
+		plan_placement_name(plan->placement), plan->set.busy);
+	bench_json_string(out, plan->set.congestion);
+	fprintf(out, "},\n\"rows\":[");
+}
+
+static int open_outputs(const struct plan *plan, struct out *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->table = stdout;
+	out->progress = isatty(STDERR_FILENO);
+	if (!plan->json)
+		return 0;
+	if (!strcmp(plan->json, "-")) {
+		out->json = stdout;
+		out->table = NULL;
+		return 0;
+	}
+	out->json = fopen(plan->json, "we");
+	if (!out->json) {
+		fprintf(stderr, "viaduct bench: cannot write %s: %s\n", plan->json,
+			strerror(errno));
+		return -errno;
+	}
+	return 0;
+}
+
+static int close_outputs(struct out *out)
+{
+	int err = 0;
+	if (out->json) {
+		fprintf(out->json, "\n]}\n");
+		err = ferror(out->json) || fflush(out->json);
+	}
+	if (out->json && out->json != stdout)
+		err |= fclose(out->json);
+	if (err)
+		fprintf(stderr, "viaduct bench: cannot write the JSON\n");
+	if (out->failures)
+		fprintf(stderr, "viaduct bench: %u measurements failed\n", out->failures);
+	return err || out->failures;
+}
+
+static bool uses_viaduct(const struct plan *plan)
+{
+	for (unsigned i = 0; i < plan->pattern_count; i++) {
+		const struct bench_contender *who[BENCH_CONTENDERS_MAX];
+		unsigned n = plan_contenders(plan, plan->patterns[i], 1, who);
+		for (unsigned w = 0; w < n; w++)
+			if (who[w]->via_server || who[w]->via_client)
+				return true;
+	}
+	return false;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	struct plan plan;
+	struct floor floor;
+	struct out out;
+	int err;
+
+	if (argc > 1 && !strcmp(argv[1], "--role"))
+		return bench_role_main(argc, argv);
+	err = plan_parse(&plan, argc, argv);
+	if (err)
+		return err > 0 ? 0 : EXIT_USAGE;
+	if (uses_viaduct(&plan) && bench_check_viaduct() < 0) {
+		fprintf(stderr, "viaduct bench: give --over tcp,unix,floor and leave the "
+				"plain patterns out to measure without it\n");
+		return 1;
+	}
+	if (open_outputs(&plan, &out) < 0)
+		return 1;
+	measure_floor(&plan, &floor);
+	if (out.table)
+		print_head(&plan, out.table, &floor);
+	if (out.json)
+		print_json_head(&plan, out.json, &floor);
+	for (unsigned i = 0; i < plan.pattern_count; i++) {
+		measure_rows(&plan, &out, plan.patterns[i], 1);
+		if (plan.conns > 1)
+			measure_rows(&plan, &out, plan.patterns[i], plan.conns);
+	}
+	return close_outputs(&out) ? 1 : 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vocabulary of `viaduct bench`: patterns, the job of one end, and what it measured.
+ */
+#ifndef VD_CLI_BENCH_H
+#define VD_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+enum bench_shape { BENCH_RTT, BENCH_STREAM, BENCH_BIDIR, BENCH_CRR };
+enum bench_wait { BENCH_BLOCK, BENCH_SPIN, BENCH_EPOLL, BENCH_POLL };
+
+struct bench_pattern {
+	const char *name;
+	enum bench_shape shape;
+	enum bench_wait wait;
+	bool plain; /* one end under Viaduct, the other not */
+};
+
+enum { BENCH_CRR_BYTES = 64 };
+
+/* What one end is to do. Passed to it on its command line. */
+struct bench_job {
+	const struct bench_pattern *pattern;
+	size_t size_bytes;
+	unsigned conns;
+	uint64_t time_ns;
+	int cpu;		/* to run on, or -1 */
+	const char *address;	/* client: TCP port, or "@" and an abstract name */
+	const char *congestion; /* of TCP sockets; "" leaves the system's */
+	bool unix_domain;
+	bool server;
+	int result_fd;
+};
+
+/* What one end measured. Values are those of the timed phase, bytes those of all phases.
+ */
+struct bench_result {
+	uint64_t ops; /* round trips, messages or connections */
+	uint64_t ns;
+	uint64_t tx_bytes, rx_bytes; /* moved, as the program saw it */
+	uint64_t bad;		     /* checks of content that failed */
+	uint64_t cpu_ns;	     /* processor time of the process */
+};
+
+/* ---- bench_role.c: the process at one end ---- */
+
+const struct bench_pattern *bench_pattern_find(const char *name);
+const struct bench_pattern *bench_pattern_at(size_t i); /* NULL past the last */
+/* The hidden subcommand `viaduct bench --role ...`. Returns an exit status. */
+int bench_role_main(int argc, char **argv);
+/* Writes the reason of a failure to the parent and ends the process. */
+void bench_role_fail(const char *what) __attribute__((noreturn));
+/* Takes part in the sums: every byte that a pattern moves goes through these four. */
+ssize_t bench_send(int fd, const void *buf, size_t len); /* may return -EAGAIN */
+ssize_t bench_recv(int fd, void *buf, size_t len);	 /* 0 at the end; -EAGAIN */
+void bench_send_all(int fd, const void *buf, size_t len, bool spin);
+bool bench_recv_all(int fd, void *buf, size_t len, bool spin); /* false at the end */
+void *bench_buffer(size_t bytes);
+int bench_connect(const struct bench_job *job);
+int bench_accept(const struct bench_job *job, int listener);
+
+/* ---- bench_rtt.c, bench_stream.c: the patterns ---- */
+
+void bench_rtt_run(const struct bench_job *job, const int *fds, struct bench_result *res);
+void bench_stream_run(const struct bench_job *job, int fd, struct bench_result *res);
+void bench_bidir_run(const struct bench_job *job, int fd, struct bench_result *res);
+void bench_crr_client(const struct bench_job *job, struct bench_result *res);
+void bench_crr_server(const struct bench_job *job, int listener);
+
+/* ---- bench_floor.c: raw shared memory, for the machine's own limit ---- */
+
+enum bench_floor_kind { BENCH_FLOOR_LINE, BENCH_FLOOR_RTT, BENCH_FLOOR_STREAM };
+/*
+ * Runs for time_ns with one process on each of the two processors. Writes operations a
+ * second (round trips or messages); returns 0 or -errno. Blocks until it is over.
+ */
+int bench_floor_run(enum bench_floor_kind kind, size_t size_bytes, uint64_t time_ns,
+		    const int cpus[2], double *rate);
+
+/* ---- bench_measure.c: both ends, from the parent ---- */
+
+/* One way to run a pattern, compared with the others in the same round. */
+struct bench_contender {
+	const char *name;
+	bool unix_domain, via_server, via_client;
+	bool spin;  /* run the pattern with spinning nonblocking calls instead */
+	bool floor; /* not sockets at all: the raw ring */
+};
+
+struct bench_sample {
+	double rate; /* operations a second; 0 when it failed */
+	double cpu_ns_per_op;
+	uint64_t direct_bytes, tcp_bytes; /* as the report of `viaduct run` says */
+	bool reported;
+	char reasons[160]; /* of that report, as JSON */
+	char error[160];   /* "" when it went well */
+};
+
+struct bench_setting {
+	int cpus[2];	   /* server's and client's, or -1 */
+	int floor_cpus[2]; /* two processors, or -1 */
+	unsigned busy;	   /* busy loops beside */
+	uint64_t time_ns;
+	const char *congestion;
+};
+
+void bench_measure(const struct bench_setting *set, const struct bench_pattern *pattern,
+		   size_t size_bytes, unsigned conns, const struct bench_contender *who,
+		   struct bench_sample *sample);
+/* 0 when `viaduct run` can run this program; else it has said why, and -ENOEXEC. */
+int bench_check_viaduct(void);
+
+/* ---- bench_table.c: figures for people and for programs ---- */
+
+enum { BENCH_CONTENDERS_MAX = 6, BENCH_PAIRS_MAX = 99 };
+
+struct bench_row {
+	const struct bench_pattern *pattern;
+	size_t size_bytes;
+	unsigned conns;
+	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
+	const struct bench_contender *who[BENCH_CONTENDERS_MAX];
+	struct bench_sample samples[BENCH_CONTENDERS_MAX][BENCH_PAIRS_MAX];
+	double line_ns[BENCH_PAIRS_MAX]; /* placement at each pair; 0 unknown */
+};
+
+void bench_table_head(FILE *out);
+void bench_table_row(FILE *out, const struct bench_row *row);
+void bench_json_row(FILE *out, const struct bench_row *row);
+void bench_json_string(FILE *out, const char *s);
+double bench_median(const double *values, unsigned n);
+/* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
+const char *bench_format_size(char buf[16], size_t bytes);
+const char *bench_format_rate(char buf[24], const struct bench_row *row, double rate);
+
+/* ---- bench_machine.c: what the figures depend on ---- */
+
+void bench_machine_text(FILE *out);
+void bench_machine_json(FILE *out);
+
+/* ---- shared by all ---- */
+
+static inline uint64_t bench_now_ns(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Ends a loop on time without reading the clock at each turn, which would cost 30 ns. */
+struct bench_pace {
+	uint64_t start_ns, end_ns, last_ns;
+	uint32_t batch, left;
+};
+
+static inline void bench_pace_start(struct bench_pace *p, uint64_t time_ns)
+{
+	p->start_ns = p->last_ns = bench_now_ns();
+	p->end_ns = p->start_ns + time_ns;
+	p->batch = p->left = 1;
+}
+
+bool bench_pace_look(struct bench_pace *p);
+
+static inline bool bench_pace_more(struct bench_pace *p)
+{
+	return --p->left ? true : bench_pace_look(p);
+}
+
+#endif

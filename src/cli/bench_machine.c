@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the figures depend on: kernel, processor, how idle cores wait, congestion control.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cli/bench.h"
+
+/* First line of a file, or "unknown". */
+static const char *read_line(const char *path, char *buf, size_t size)
+{
+	FILE *f = fopen(path, "re");
+	if (!f || !fgets(buf, (int)size, f))
+		snprintf(buf, size, "unknown");
+	if (f)
+		fclose(f);
+	buf[strcspn(buf, "\n")] = 0;
+	return buf;
+}
+
+static const char *cpu_model(char *buf, size_t size)
+{
+	char line[256];
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	snprintf(buf, size, "unknown");
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *at = strstr(line, ": ");
+		if (strncmp(line, "model name", 10) || !at)
+			continue;
+		snprintf(buf, size, "%.*s", (int)strcspn(at + 2, "\n"), at + 2);
+		break;
+	}
+	if (f)
+		fclose(f);
+	return buf;
+}
+
+#define CPUIDLE	 "/sys/devices/system/cpu/cpuidle/"
+#define HALTPOLL "/sys/module/haltpoll/parameters/"
+
+struct machine {
+	struct utsname kernel;
+	char cpu[128], driver[64], governor[64], halt_poll_ns[32], congestion[32],
+		load[64];
+	long cpus;
+};
+
+static void machine_read(struct machine *m)
+{
+	uname(&m->kernel);
+	cpu_model(m->cpu, sizeof(m->cpu));
+	m->cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	read_line(CPUIDLE "current_driver", m->driver, sizeof(m->driver));
+	read_line(CPUIDLE "current_governor", m->governor, sizeof(m->governor));
+	read_line(HALTPOLL "guest_halt_poll_ns", m->halt_poll_ns,
+		  sizeof(m->halt_poll_ns));
+	read_line("/proc/sys/net/ipv4/tcp_congestion_control", m->congestion,
+		  sizeof(m->congestion));
+	read_line("/proc/loadavg", m->load, sizeof(m->load));
+}
+
+void bench_machine_text(FILE *out)
+{
+	struct machine m;
+	machine_read(&m);
+	fprintf(out, "machine    Linux %s, %s, %ld processors, load %s\n",
+		m.kernel.release, m.cpu, m.cpus, m.load);
+	fprintf(out,
+		"idle       driver %s, governor %s, guest_halt_poll_ns %s "
+		"(0: a sleeper's core wakes slowly)\n",
+		m.driver, m.governor, m.halt_poll_ns);
+}
+
+void bench_machine_json(FILE *out)
+{
+	struct machine m;
+	machine_read(&m);
+	fprintf(out, "{\"kernel\":");
+	bench_json_string(out, m.kernel.release);
+	fprintf(out, ",\"cpu\":");
+	bench_json_string(out, m.cpu);
+	fprintf(out, ",\"cpus\":%ld,\"idle_driver\":", m.cpus);
+	bench_json_string(out, m.driver);
+	fprintf(out, ",\"idle_governor\":");
+	bench_json_string(out, m.governor);
+	fprintf(out, ",\"guest_halt_poll_ns\":");
+	bench_json_string(out, m.halt_poll_ns);
+	fprintf(out, ",\"system_congestion\":");
+	bench_json_string(out, m.congestion);
+	fprintf(out, ",\"load\":");
+	bench_json_string(out, m.load);
+	fprintf(out, "}");
+}

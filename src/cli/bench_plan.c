@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of `viaduct bench`, and what is compared with what. */
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench_plan.h"
+
+static const struct bench_contender contenders[] = {
+	{.name = "tcp"},
+	{.name = "viaduct", .via_server = true, .via_client = true},
+	{.name = "tcp-spin", .spin = true},
+	{.name = "unix", .unix_domain = true},
+	{.name = "floor", .floor = true},
+};
+static const struct bench_contender plain_contenders[] = {
+	{.name = "tcp"},
+	{.name = "via-client", .via_client = true},
+	{.name = "via-server", .via_server = true},
+};
+
+static const char help_text[] =
+	"usage: viaduct bench [OPTION...]\n"
+	"\n"
+	"Measures kernel TCP, AF_UNIX and Viaduct in alternating pairs on this machine.\n"
+	"\n"
+	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
+	"crr,\n"
+	"                     plain, plain-spin, plain-stream (default: all)\n"
+	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
+	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor (default: all)\n"
+	"  --pairs N          measurements of each kind (default 5)\n"
+	"  --time SEC         length of one measurement (default 0.5)\n"
+	"  --placement WHERE  two (processors), one, or free (default two)\n"
+	"  --busy N           N busy loops beside\n"
+	"  --conns N          rtt-epoll and rtt-poll also over N connections\n"
+	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
+	"system's)\n"
+	"  --json FILE        figures as JSON; - is standard output, without the table\n"
+	"  --quick            three short pairs at four sizes\n";
+
+static const size_t default_sizes[] = {1,     64,    1024,     4096,
+				       16384, 65536, 1u << 20, 4u << 20};
+static const size_t quick_sizes[] = {64, 1024, 65536, 1u << 20};
+
+static int complain(const char *what, const char *value)
+{
+	fprintf(stderr, "viaduct bench: %s: `%s`; see `viaduct bench --help`\n", what,
+		value);
+	return -EINVAL;
+}
+
+static bool in_list(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+	for (const char *at = list; at; at = strchr(at, ',')) {
+		at += *at == ',';
+		if (!strncmp(at, name, len) && (at[len] == ',' || !at[len]))
+			return true;
+	}
+	return false;
+}
+
+static int parse_over(struct plan *plan, const char *list)
+{
+	char copy[256];
+	snprintf(copy, sizeof(copy), "%s", list);
+	for (char *save, *s = strtok_r(copy, ",", &save); s;
+	     s = strtok_r(NULL, ",", &save)) {
+		size_t i, n = sizeof(contenders) / sizeof(contenders[0]);
+		for (i = 0; i < n && strcmp(contenders[i].name, s); i++)
+			;
+		if (i == n)
+			return complain("unknown name in --over", s);
+	}
+	plan->over = list;
+	return 0;
+}
+
+static int parse_patterns(struct plan *plan, const char *list)
+{
+	char copy[256];
+	snprintf(copy, sizeof(copy), "%s", list);
+	plan->pattern_count = 0;
+	for (char *save, *s = strtok_r(copy, ",", &save); s;
+	     s = strtok_r(NULL, ",", &save)) {
+		const struct bench_pattern *p = bench_pattern_find(s);
+		if (!p || plan->pattern_count == PLAN_LIST_MAX)
+			return complain("unknown pattern", s);
+		plan->patterns[plan->pattern_count++] = p;
+	}
+	return plan->pattern_count ? 0 : complain("no pattern in", list);
+}
+
+static int parse_sizes(struct plan *plan, const char *list)
+{
+	plan->size_count = 0;
+	plan->sizes_given = true;
+	for (const char *at = list; *at;) {
+		char *end;
+		unsigned long long v = strtoull(at, &end, 10);
+		if (*end == 'K' || *end == 'k' || *end == 'M') {
+			v <<= *end == 'M' ? 20 : 10;
+			end++;
+		}
+		if (end == at || (*end && *end != ',') || v < 1 || v > 64u << 20 ||
+		    plan->size_count == PLAN_LIST_MAX)
+			return complain("sizes are 1 to 64M, as in 64,16K", list);
+		plan->sizes[plan->size_count++] = v;
+		at = *end ? end + 1 : end;
+	}
+	return plan->size_count ? 0 : complain("no size in", list);
+}
+
+static int parse_number(const char *text, unsigned min, unsigned max, unsigned *value)
+{
+	char *end;
+	unsigned long v = strtoul(text, &end, 10);
+	if (end == text || *end || v < min || v > max)
+		return complain("number out of range", text);
+	*value = (unsigned)v;
+	return 0;
+}
+
+static int parse_time(const char *text, uint64_t *ns)
+{
+	char *end;
+	double s = strtod(text, &end);
+	if (end == text || *end || !(s >= 0.001 && s <= 3600))
+		return complain("--time takes 0.001 to 3600 seconds", text);
+	*ns = (uint64_t)(s * 1e9);
+	return 0;
+}
+
+const char *plan_placement_name(enum plan_placement placement)
+{
+	return placement == PLAN_TWO ? "two" : placement == PLAN_ONE ? "one" : "free";
+}
+
+static int parse_placement(struct plan *plan, const char *text)
+{
+	for (plan->placement = PLAN_TWO; plan->placement <= PLAN_FREE; plan->placement++)
+		if (!strcmp(text, plan_placement_name(plan->placement)))
+			return 0;
+	return complain("--placement takes two, one or free", text);
+}
+
+static void use_defaults(struct plan *plan)
+{
+	const struct bench_pattern *p;
+	memset(plan, 0, sizeof(*plan));
+	for (size_t i = 0; (p = bench_pattern_at(i)); i++)
+		plan->patterns[plan->pattern_count++] = p;
+	plan->size_count = sizeof(default_sizes) / sizeof(default_sizes[0]);
+	memcpy(plan->sizes, default_sizes, sizeof(default_sizes));
+	plan->pairs = 5;
+	plan->conns = 1;
+	plan->set.time_ns = 500000000;
+	plan->set.congestion = "cubic";
+}
+
+static void use_quick(struct plan *plan)
+{
+	plan->pairs = 3;
+	plan->set.time_ns = 100000000;
+	if (plan->sizes_given)
+		return;
+	plan->size_count = sizeof(quick_sizes) / sizeof(quick_sizes[0]);
+	memcpy(plan->sizes, quick_sizes, sizeof(quick_sizes));
+}
+
+/* The processors of the two ends, and of the floor, out of those we may use. */
+static int place(struct plan *plan)
+{
+	struct bench_setting *set = &plan->set;
+	cpu_set_t allowed;
+	int found = 0;
+
+	set->floor_cpus[0] = set->floor_cpus[1] = -1;
+	set->cpus[0] = set->cpus[1] = -1;
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) < 0)
+		CPU_ZERO(&allowed);
+	for (int i = CPU_SETSIZE - 1; i >= 0; i--) {
+		if (!CPU_ISSET((unsigned)i, &allowed))
+			continue;
+		set->floor_cpus[0] = set->floor_cpus[1]; /* server: the second one */
+		set->floor_cpus[1] = i;			 /* client: the first one */
+		found++;
+	}
+	if (found < 2)
+		set->floor_cpus[0] = -1;
+	if (plan->placement == PLAN_TWO && found < 2)
+		return complain("one processor only, choose another placement", "two");
+	if (plan->placement != PLAN_FREE)
+		set->cpus[0] = set->cpus[1] = set->floor_cpus[1];
+	if (plan->placement == PLAN_TWO)
+		set->cpus[0] = set->floor_cpus[0];
+	return 0;
+}
+
+enum { PATTERNS = 1, SIZES, OVER, PAIRS, TIME, PLACEMENT, BUSY, CONNS, CONG, JSON };
+
+static int parse_option(struct plan *plan, int option)
+{
+	switch (option) {
+	case PATTERNS:
+		return parse_patterns(plan, optarg);
+	case SIZES:
+		return parse_sizes(plan, optarg);
+	case OVER:
+		return parse_over(plan, optarg);
+	case PAIRS:
+		return parse_number(optarg, 1, BENCH_PAIRS_MAX, &plan->pairs);
+	case TIME:
+		return parse_time(optarg, &plan->set.time_ns);
+	case PLACEMENT:
+		return parse_placement(plan, optarg);
+	case BUSY:
+		return parse_number(optarg, 0, 1024, &plan->set.busy);
+	case CONNS:
+		return parse_number(optarg, 1, 10000, &plan->conns);
+	case CONG:
+		plan->set.congestion = optarg;
+		return 0;
+	case JSON:
+		plan->json = optarg;
+		return 0;
+	case 'q':
+		use_quick(plan);
+		return 0;
+	case 'h':
+		fputs(help_text, stdout);
+		return 1;
+	default:
+		fputs(help_text, stderr);
+		return -EINVAL;
+	}
+}
+
+int plan_parse(struct plan *plan, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"patterns", 1, NULL, PATTERNS},
+		{"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},
+		{"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},
+		{"placement", 1, NULL, PLACEMENT},
+		{"busy", 1, NULL, BUSY},
+		{"conns", 1, NULL, CONNS},
+		{"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},
+		{"quick", 0, NULL, 'q'},
+		{"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	use_defaults(plan);
+	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+		int err = parse_option(plan, c);
+		if (err)
+			return err;
+	}
+	if (optind < argc)
+		return complain("unexpected argument", argv[optind]);
+	return place(plan);
+}
+
+static bool contender_fits(const struct plan *plan, const struct bench_pattern *pattern,
+			   unsigned conns, const struct bench_contender *c)
+{
+	if (plan->over && !in_list(plan->over, c->name))
+		return false;
+	if (c->spin)
+		return pattern->shape == BENCH_RTT && pattern->wait != BENCH_SPIN &&
+		       conns == 1;
+	if (c->floor)
+		return conns == 1 && plan->placement != PLAN_ONE &&
+		       plan->set.floor_cpus[0] >= 0 &&
+		       (pattern->shape == BENCH_RTT || pattern->shape == BENCH_STREAM);
+	return true;
+}
+
+unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pattern,
+			 unsigned conns, const struct bench_contender **who)
+{
+	unsigned n = 0;
+	if (pattern->plain) {
+		while (n < sizeof(plain_contenders) / sizeof(plain_contenders[0])) {
+			who[n] = &plain_contenders[n];
+			n++;
+		}
+		return n;
+	}
+	for (size_t i = 0; i < sizeof(contenders) / sizeof(contenders[0]); i++)
+		if (contender_fits(plan, pattern, conns, &contenders[i]))
+			who[n++] = &contenders[i];
+	return n;
+}
+
+bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
+		unsigned conns)
+{
+	/* One size is enough where the size is not what it is about. */
+	if (pattern->shape == BENCH_CRR)
+		return conns == 1 && size == plan->sizes[0];
+	if (pattern->plain && !plan->sizes_given && size != 64)
+		return false;
+	return conns == 1 ||
+	       (pattern->shape == BENCH_RTT &&
+		(pattern->wait == BENCH_EPOLL || pattern->wait == BENCH_POLL));
+}
