@@ -14,9 +14,10 @@
 #define FDS_MAX 1048576 /* highest number that can be ours, plus one */
 /*
  * The kernel's table of a process is as long as its highest descriptor, and each fork
- * copies it: half of a limit of a million would cost 4 MiB. So "high" has an end.
+ * copies it: a descriptor at 16384 makes a fork a third dearer (measured: 114 to 154 us),
+ * one at 4096 less than a tenth. So "high" has an end.
  */
-#define FDS_BASE_MAX 16384
+#define FDS_BASE_MAX 4096
 #define FDS_BITS     64
 
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];

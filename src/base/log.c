@@ -157,7 +157,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 		len += (size_t)snprintf(line + len, sizeof(line) - len, " %d %d %s ",
 					(int)getpid(), (int)gettid(),
 					log_level_names[level]);
-		room = sizeof(line) - len - 1; /* one byte for the newline */
+		room = sizeof(line) - len; /* the newline goes where the NUL was */
 		va_start(args, fmt);
 		int n = vsnprintf(line + len, room, fmt, args);
 		va_end(args);

@@ -2,6 +2,7 @@
 /* Finds the C library's own functions, past the ones that Viaduct interposes. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/real.h"
@@ -18,7 +19,7 @@ static long real_missing(void)
 }
 
 /* True when the symbol is defined in the object that holds this very function. */
-static int real_is_own(void *symbol)
+static bool real_is_own(void *symbol)
 {
 	Dl_info own, other;
 
@@ -48,19 +49,22 @@ static void *real_find(const char *name)
 }
 
 /*
- * No lock and no once: threads that arrive together store the same values. A lock could
- * not be had before the constructors, nor in a child forked while it was held.
+ * No lock and no once: a lock could not be had in a child forked while it was held.
+ * Threads that arrive together store the same symbols.
  */
+static void real_fill(void **entry, const char *name)
+{
+	void *symbol = real_find(name);
+
+	/* Relaxed: the flag publishes it. */
+	__atomic_store_n(entry, symbol ? symbol : (void *)real_missing, __ATOMIC_RELAXED);
+}
+
 void real_resolve(void)
 {
 	int saved = errno;
-	void *symbol;
 
-#define X(ret, name, params)                                                             \
-	symbol = real_find(#name);                                                       \
-	if (!symbol)                                                                     \
-		symbol = (void *)real_missing;                                           \
-	__atomic_store_n((void **)&real_table.name, symbol, __ATOMIC_RELAXED);
+#define X(ret, name, params) real_fill((void **)&real_table.name, #name);
 	VD_REAL(X)
 #undef X
 	/* Release: whoever sees the flag (acquire, in REAL) sees the whole table. */

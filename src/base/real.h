@@ -5,6 +5,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -12,6 +13,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
+
+struct aiocb;
 
 /* X(return type, name, parameters): every symbol that Viaduct calls past itself. */
 #define VD_REAL(X)                                                                       \
@@ -61,7 +64,49 @@
 	  (int, struct epoll_event *, int, const struct timespec *, const sigset_t *))   \
 	X(int, open64, (const char *, int, ...))                                         \
 	X(long, syscall, (long, ...))                                                    \
-	X(void, _exit, (int))
+	X(void, _exit, (int))                                                            \
+	X(int, open, (const char *, int, ...))                                           \
+	X(int, openat, (int, const char *, int, ...))                                    \
+	X(int, openat64, (int, const char *, int, ...))                                  \
+	X(int, __open_2, (const char *, int))                                            \
+	X(int, __open64_2, (const char *, int))                                          \
+	X(int, __openat_2, (int, const char *, int))                                     \
+	X(int, __openat64_2, (int, const char *, int))                                   \
+	X(int, creat, (const char *, mode_t))                                            \
+	X(int, creat64, (const char *, mode_t))                                          \
+	X(int, pipe, (int *))                                                            \
+	X(int, pipe2, (int *, int))                                                      \
+	X(int, eventfd, (unsigned, int))                                                 \
+	X(int, timerfd_create, (int, int))                                               \
+	X(int, signalfd, (int, const sigset_t *, int))                                   \
+	X(int, inotify_init, (void))                                                     \
+	X(int, inotify_init1, (int))                                                     \
+	X(int, memfd_create, (const char *, unsigned))                                   \
+	X(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int))                \
+	X(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int))               \
+	X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned))           \
+	X(int, aio_read, (struct aiocb *))                                               \
+	X(int, aio_write, (struct aiocb *))                                              \
+	X(int, lio_listio, (int, struct aiocb *const *, int, struct sigevent *))         \
+	X(FILE *, fdopen, (int, const char *))                                           \
+	X(int, fclose, (FILE *))                                                         \
+	X(FILE *, freopen, (const char *, const char *, FILE *))                         \
+	X(FILE *, freopen64, (const char *, const char *, FILE *))                       \
+	X(int, daemon, (int, int))                                                       \
+	X(int, execve, (const char *, char *const *, char *const *))                     \
+	X(int, execvpe, (const char *, char *const *, char *const *))                    \
+	X(int, fexecve, (int, char *const *, char *const *))                             \
+	X(int, posix_spawn,                                                              \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *,                    \
+	   const posix_spawnattr_t *, char *const *, char *const *))                     \
+	X(int, posix_spawnp,                                                             \
+	  (pid_t *, const char *, const posix_spawn_file_actions_t *,                    \
+	   const posix_spawnattr_t *, char *const *, char *const *))                     \
+	X(int, posix_spawn_file_actions_adddup2,                                         \
+	  (posix_spawn_file_actions_t *, int, int))                                      \
+	X(pid_t, vfork, (void))                                                          \
+	X(pid_t, _Fork, (void))                                                          \
+	X(int, clone, (int (*)(void *), void *, int, void *, ...))
 
 struct real {
 #define X(ret, name, params) ret(*name) params;
@@ -78,6 +123,6 @@ void real_resolve(void);
 	(*((void)(__builtin_expect(__atomic_load_n(&real_ready, __ATOMIC_ACQUIRE), 1)    \
 			  ? 0                                                            \
 			  : (real_resolve(), 0)),                                        \
-	   real_table.name))
+	   __atomic_load_n(&real_table.name, __ATOMIC_RELAXED)))
 
 #endif
