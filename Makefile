@@ -7,7 +7,7 @@ BUILD ?= build
 
 build: deps-build
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) viaduct libviaduct.so
 
 # Everything that decides whether a change is right; sets nothing on the machine.
 check: deps-build
@@ -19,7 +19,7 @@ demo: deps-demo build
 	@scripts/demo.sh $(BUILD)
 
 install: build
-	@meson install -C $(BUILD)
+	@meson install -C $(BUILD) --no-rebuild
 
 clean:
 	rm -rf $(BUILD) build-check
