@@ -8,7 +8,14 @@
 
 enum tcp_role { TCP_ROLE_UNKNOWN = 0, TCP_ROLE_CONNECTED = 1, TCP_ROLE_ACCEPTED = 2 };
 
-/* All return 0, or -errno. Values are written only on success. None blocks. */
+/*
+ * All return 0, or -errno. Values are written only on success. None blocks.
+ *
+ * The four counts are exact in every state from ESTABLISHED on, FINs or not. They return
+ * -ENOTCONN before that, and after a reset or a timeout (CLOSE with an error pending):
+ * then nobody can tell whether a FIN is among the counted bytes. -EAGAIN means that the
+ * kernel's numbers never stood still, which only a flood of acknowledgements can do.
+ */
 
 /* Bytes that programs have written to the socket so far (acknowledged, or still queued).
  */

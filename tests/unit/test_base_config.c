@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The settings: defaults, good values, bad values and what the log says about them. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include "base/config.h"
+#include "unit/child.h"
+
+static char log_file[64] = "/tmp/viaduct-config-XXXXXX";
+
+struct setting {
+	const char *name, *value;
+	struct config want;
+	const char *complaint; /* NULL: none */
+};
+
+#define WANT(after, spin, fixed, area)                                                   \
+	{                                                                                \
+		.upgrade_after = (after), .spin_ns = (spin), .spin_fixed = (fixed),      \
+		.area_limit = (area)                                                     \
+	}
+#define DEFAULTS WANT(16, 50000, false, 2)
+
+static void check(void *arg)
+{
+	const struct setting *s = arg;
+	char env[96], text[2048];
+	int fd = mkstemp(log_file);
+
+	unlink(log_file);
+	/* Through the descriptor, so that nothing has to be removed. */
+	dup2(fd, 2);
+	snprintf(env, sizeof(env), "error:stderr");
+	setenv("VIADUCT_LOG", env, 1);
+	if (s->name)
+		setenv(s->name, s->value, 1);
+	const struct config *c = config_get();
+	CHECK_EQ(c->off, s->want.off);
+	CHECK_EQ(c->upgrade_after, s->want.upgrade_after);
+	CHECK_EQ(c->spin_ns, s->want.spin_ns);
+	CHECK_EQ(c->spin_fixed, s->want.spin_fixed);
+	CHECK_EQ(c->area_limit, s->want.area_limit);
+	CHECK(c->report == NULL);
+	CHECK_STR(c->program, program_invocation_short_name);
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	dup2(1, 2);
+	if (!s->complaint) {
+		CHECK_STR(text, "");
+		return;
+	}
+	snprintf(env, sizeof(env), " error %s=%s: ", s->name, s->value);
+	if (!strstr(text, env))
+		CHECK_STR(text, env);
+	if (!strstr(text, s->complaint))
+		CHECK_STR(text, s->complaint);
+}
+
+static struct setting settings[] = {
+	{NULL, NULL, DEFAULTS, NULL},
+	{"VIADUCT",
+	 "off",
+	 {.off = true, .upgrade_after = 16, .spin_ns = 50000, .area_limit = 2},
+	 NULL},
+	{"VIADUCT", "on", DEFAULTS, NULL},
+	{"VIADUCT", "", DEFAULTS, NULL},
+	{"VIADUCT", "maybe", DEFAULTS, "on or off"},
+	{"VIADUCT_UPGRADE_AFTER", "0", WANT(0, 50000, false, 2), NULL},
+	{"VIADUCT_UPGRADE_AFTER", "1000", WANT(1000, 50000, false, 2), NULL},
+	{"VIADUCT_UPGRADE_AFTER", "", DEFAULTS, NULL},
+	{"VIADUCT_UPGRADE_AFTER", "-1", DEFAULTS, "whole number"},
+	{"VIADUCT_UPGRADE_AFTER", "4294967296", DEFAULTS, "whole number"},
+	{"VIADUCT_UPGRADE_AFTER", "99999999999999999999", DEFAULTS, "whole number"},
+	{"VIADUCT_UPGRADE_AFTER", "12x", DEFAULTS, "whole number"},
+	{"VIADUCT_SPIN", "0", WANT(16, 0, true, 2), NULL},
+	{"VIADUCT_SPIN", "200", WANT(16, 200000, true, 2), NULL},
+	{"VIADUCT_SPIN", "1000001", DEFAULTS, "from 0 to 1000000"},
+	{"VIADUCT_RING_MAX", "16K", WANT(16, 50000, false, 0), NULL},
+	{"VIADUCT_RING_MAX", "16384", WANT(16, 50000, false, 0), NULL},
+	{"VIADUCT_RING_MAX", "262143", WANT(16, 50000, false, 0), NULL},
+	{"VIADUCT_RING_MAX", "256k", WANT(16, 50000, false, 1), NULL},
+	{"VIADUCT_RING_MAX", "1M", WANT(16, 50000, false, 1), NULL},
+	{"VIADUCT_RING_MAX", "4M", DEFAULTS, NULL},
+	{"VIADUCT_RING_MAX", "1G", DEFAULTS, NULL},
+	{"VIADUCT_RING_MAX", "16383", DEFAULTS, "from 16K"},
+	{"VIADUCT_RING_MAX", "16KB", DEFAULTS, "from 16K"},
+	{"VIADUCT_RING_MAX", "K", DEFAULTS, "from 16K"},
+	{"VIADUCT_RING_MAX", "17592186044416000G", DEFAULTS, "from 16K"},
+	{"VIADUCT_RULES", "deny port=x", DEFAULTS, "stays on TCP"},
+};
+
+TEST(values)
+{
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		CHILD(check, &settings[i]);
+}
+
+static bool allowed(enum config_role role, const char *local, int local_port,
+		    const char *peer, int peer_port)
+{
+	struct sockaddr_in l = {.sin_family = AF_INET,
+				.sin_port = htons((uint16_t)local_port)};
+	struct sockaddr_in p = {.sin_family = AF_INET,
+				.sin_port = htons((uint16_t)peer_port)};
+
+	REQUIRE(inet_pton(AF_INET, local, &l.sin_addr) == 1);
+	REQUIRE(inet_pton(AF_INET, peer, &p.sin_addr) == 1);
+	return config_allows(role, (struct sockaddr *)&l, (struct sockaddr *)&p);
+}
+
+static void server_side(void *arg)
+{
+	(void)arg;
+	setenv("VIADUCT_RULES", "deny addr=10.0.0.1 port=80", 1);
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80));
+	CHECK(allowed(CONFIG_CONNECT, "10.0.0.1", 80, "10.0.0.2", 999));
+	CHECK(!allowed(CONFIG_ACCEPT, "10.0.0.1", 80, "10.0.0.2", 999));
+	CHECK(allowed(CONFIG_ACCEPT, "10.0.0.2", 999, "10.0.0.1", 80));
+}
+
+static void bad_rules(void *arg)
+{
+	(void)arg;
+	setenv("VIADUCT_RULES", "deny port=80; alow", 1);
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 81));
+}
+
+static void program_rule(void *arg)
+{
+	char rule[128];
+
+	snprintf(rule, sizeof(rule), "deny program=%.60s", program_invocation_short_name);
+	setenv("VIADUCT_RULES", arg ? arg : rule, 1);
+	CHECK_EQ(allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 81), arg != NULL);
+}
+
+TEST(rules)
+{
+	CHILD(server_side, NULL);
+	CHILD(bad_rules, NULL);
+	CHILD(program_rule, NULL);
+	CHILD(program_rule, "deny program=no-such-program");
+}
+
+static void report_name(void *arg)
+{
+	char want[64];
+
+	(void)arg;
+	REQUIRE(chdir("/tmp") == 0);
+	setenv("VIADUCT_REPORT", "r.%p", 1);
+	snprintf(want, sizeof(want), "/tmp/r.%d", getpid());
+	CHECK_STR(config_get()->report, want);
+}
+
+TEST(report_file_is_absolute)
+{
+	CHILD(report_name, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Viaduct's descriptors stay high, close-on-exec, and within their half of the limit. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "base/fds.h"
+#include "unit/child.h"
+
+static void set_limit(rlim_t soft)
+{
+	struct rlimit limit;
+
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = soft;
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+TEST(adopt_moves_and_marks)
+{
+	int low = dup(0), high;
+
+	errno = 77;
+	high = fds_adopt(low);
+	REQUIRE(high > low);
+	CHECK_EQ(fcntl(high, F_GETFD), FD_CLOEXEC);
+	CHECK(fcntl(low, F_GETFD) < 0);
+	CHECK(fds_is_ours(high));
+	CHECK(!fds_is_ours(low));
+	CHECK(high >= fds_lowest());
+	errno = 77;
+	fds_close(high);
+	fds_close(-1);
+	CHECK_EQ(errno, 77);
+	CHECK(!fds_is_ours(high));
+	CHECK(fcntl(high, F_GETFD) < 0);
+}
+
+TEST(odd_numbers_are_not_ours)
+{
+	CHECK(!fds_is_ours(-1));
+	CHECK(!fds_is_ours(1 << 20));
+	CHECK(!fds_is_ours(__INT_MAX__));
+}
+
+static void fill(void *arg)
+{
+	int fds[256], n = 0, fd;
+
+	(void)arg;
+	close_range(3, ~0u, 0); /* what the test's caller left open */
+	set_limit(256);
+	while ((fd = fds_adopt(dup(0))) >= 0 && n < 256)
+		fds[n++] = fd;
+	CHECK_EQ(fd, -EMFILE);
+	CHECK_EQ(n, 128);
+	for (int i = 0; i < n; i++)
+		CHECK(fds[i] >= 128 && fds[i] < 256 && fds_is_ours(fds[i]));
+	/* The program's half is free: nothing was left behind by the failure. */
+	CHECK((fd = dup(0)) >= 0 && fd < 128);
+	close(fd);
+	fds_close(fds[5]);
+	CHECK_EQ(fds_adopt(dup(0)), fds[5]);
+}
+
+TEST(never_more_than_half)
+{
+	CHILD(fill, NULL);
+}
+
+static void fill_large(void *arg)
+{
+	int n = 0, fd = -1;
+
+	(void)arg;
+	set_limit(10000);
+	while (n < 10000 && (fd = fds_adopt(dup(0))) >= 0)
+		n++;
+	CHECK_EQ(fd, -EMFILE);
+	CHECK_EQ(n, 5000);
+}
+
+/* Under a large limit they begin lower, so the half must be counted. */
+TEST(never_more_than_half_of_a_large_limit)
+{
+	struct rlimit limit;
+
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	if (limit.rlim_max < 10000)
+		SKIP("the hard limit of descriptors is below 10000");
+	CHILD(fill_large, NULL);
+}
+
+static void raise_limit(void *arg)
+{
+	int low, high;
+
+	(void)arg;
+	set_limit(128);
+	low = fds_adopt(dup(0));
+	set_limit(1024);
+	high = fds_adopt(dup(0));
+	CHECK(low >= 64 && low < 128);
+	CHECK(high >= 512 && high < 1024);
+	CHECK_EQ(fds_lowest(), low);
+}
+
+TEST(follows_a_raised_limit)
+{
+	CHILD(raise_limit, NULL);
+}
+
+static void inherited(void *arg)
+{
+	int fd = *(int *)arg;
+
+	CHECK(fds_is_ours(fd));
+	fds_close(fd);
+	CHECK(!fds_is_ours(fd));
+}
+
+TEST(fork_copies_the_marks)
+{
+	int fd = fds_adopt(dup(0));
+
+	CHILD(inherited, &fd);
+	CHECK(fds_is_ours(fd));
+	CHECK(fcntl(fd, F_GETFD) >= 0);
+	fds_close(fd);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report: one line a process, all keys, valid JSON whatever the program's name. */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/report.h"
+#include "unit/child.h"
+
+static char file[] = "/tmp/viaduct-report-XXXXXX";
+static char text[8192];
+
+static void new_file(void)
+{
+	int fd;
+
+	strcpy(file, "/tmp/viaduct-report-XXXXXX");
+	fd = mkstemp(file);
+	REQUIRE(fd >= 0);
+	close(fd);
+	setenv("VIADUCT_REPORT", file, 1);
+}
+
+static char *take(void)
+{
+	int fd = open(file, O_RDONLY);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	close(fd);
+	unlink(file);
+	return text;
+}
+
+static void one_line(void *arg)
+{
+	char want[1024];
+
+	(void)arg;
+	program_invocation_short_name = "a\"b\\c\n\xc3\xa9";
+	report_add(&report_now.connections, 3);
+	report_add(&report_now.upgraded, 2);
+	report_add(&report_now.downgraded, 1);
+	report_add(&report_now.tx_direct_bytes, 5000000000);
+	report_add(&report_now.rx_direct_bytes, 4);
+	report_add(&report_now.tx_tcp_bytes, 5);
+	report_add(&report_now.rx_tcp_bytes, 6);
+	report_add(&report_now.doorbells, 7);
+	report_add(&report_now.sleeps, 8);
+	report_add(&report_now.reasons[VD_REASON_PLAIN_PEER], 1);
+	report_add(&report_now.reasons[VD_REASON_KERNEL], 2);
+	report_write();
+	report_write();
+	snprintf(want, sizeof(want),
+		 "{\"pid\":%d,\"program\":\"a\\\"b\\\\c\\u000a\\u00c3\\u00a9\","
+		 "\"connections\":3,\"upgraded\":2,\"downgraded\":1,"
+		 "\"tx_direct_bytes\":5000000000,\"rx_direct_bytes\":4,"
+		 "\"tx_tcp_bytes\":5,\"rx_tcp_bytes\":6,\"doorbells\":7,\"sleeps\":8,"
+		 "\"reasons\":{\"plain-peer\":1,\"kernel\":2}}\n",
+		 getpid());
+	CHECK_STR(take(), want);
+}
+
+TEST(exact_line)
+{
+	new_file();
+	CHILD(one_line, NULL);
+}
+
+static int count_lines(const char *s)
+{
+	int n = 0;
+
+	for (; *s; s++)
+		n += *s == '\n';
+	return n;
+}
+
+static void grandchild(void *arg)
+{
+	(void)arg;
+	report_forked();
+	report_write();
+}
+
+static void processes(void *arg)
+{
+	(void)arg;
+	report_add(&report_now.sleeps, 9);
+	report_write();
+	CHILD(grandchild, NULL);
+	report_reopen();
+	report_write();
+	take();
+	CHECK_EQ(count_lines(text), 3);
+	char *second = strchr(text, '\n') + 1;
+	CHECK(strstr(text, "\"sleeps\":9") < second);
+	CHECK(strstr(second, "\"sleeps\":0,\"reasons\":{}}\n") != NULL);
+	CHECK(strstr(strchr(second, '\n'), "\"sleeps\":9") != NULL);
+}
+
+TEST(forks_and_failed_execs)
+{
+	new_file();
+	CHILD(processes, NULL);
+}
+
+static void longest(void *arg)
+{
+	static char name[4096];
+
+	(void)arg;
+	memset(name, '\x01', sizeof(name) - 1);
+	program_invocation_short_name = name;
+	for (uint32_t i = 0; i < VD_REASON_COUNT; i++)
+		report_add(&report_now.reasons[i], UINT64_MAX);
+	report_add(&report_now.sleeps, UINT64_MAX);
+	report_write();
+	take();
+	CHECK_EQ(count_lines(text), 1);
+	CHECK(strstr(text, "\"kernel\":18446744073709551615}}\n"));
+}
+
+TEST(nothing_is_cut)
+{
+	new_file();
+	CHILD(longest, NULL);
+}
+
+static void unset(void *arg)
+{
+	(void)arg;
+	report_write();
+}
+
+TEST(no_file_no_report)
+{
+	unsetenv("VIADUCT_REPORT");
+	CHILD(unset, NULL);
+	setenv("VIADUCT_REPORT", "/nonexistent/dir/file", 1);
+	CHILD(unset, NULL);
+}
