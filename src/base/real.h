@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -106,7 +107,8 @@ struct aiocb;
 	  (posix_spawn_file_actions_t *, int, int))                                      \
 	X(pid_t, vfork, (void))                                                          \
 	X(pid_t, _Fork, (void))                                                          \
-	X(int, clone, (int (*)(void *), void *, int, void *, ...))
+	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
+	X(int, vdprintf, (int, const char *, va_list))
 
 struct real {
 #define X(ret, name, params) ret(*name) params;

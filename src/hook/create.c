@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that create other descriptors: a number that was a socket of ours is one no more.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "hook/hook.h"
+
+/* What the checked headers call; declared only with _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int dir, const char *path, int flags);
+int __openat64_2(int dir, const char *path, int flags);
+
+#define MODE_ARGUMENT(last)                                                              \
+	__extension__({                                                                  \
+		mode_t mode_ = 0;                                                        \
+		va_list ap_;                                                             \
+		va_start(ap_, last);                                                     \
+		if (__OPEN_NEEDS_MODE(last))                                             \
+			mode_ = va_arg(ap_, mode_t);                                     \
+		va_end(ap_);                                                             \
+		mode_;                                                                   \
+	})
+
+HOOK int open(const char *path, int flags, ...)
+{
+	return hook_opened(REAL(open)(path, flags, MODE_ARGUMENT(flags)));
+}
+HOOK_ALIAS(__open, open);
+
+HOOK int open64(const char *path, int flags, ...)
+{
+	return hook_opened(REAL(open64)(path, flags, MODE_ARGUMENT(flags)));
+}
+HOOK_ALIAS(__open64, open64);
+
+HOOK int openat(int dir, const char *path, int flags, ...)
+{
+	return hook_opened(REAL(openat)(dir, path, flags, MODE_ARGUMENT(flags)));
+}
+
+HOOK int openat64(int dir, const char *path, int flags, ...)
+{
+	return hook_opened(REAL(openat64)(dir, path, flags, MODE_ARGUMENT(flags)));
+}
+
+HOOK int __open_2(const char *path, int flags)
+{
+	return hook_opened(REAL(__open_2)(path, flags));
+}
+
+HOOK int __open64_2(const char *path, int flags)
+{
+	return hook_opened(REAL(__open64_2)(path, flags));
+}
+
+HOOK int __openat_2(int dir, const char *path, int flags)
+{
+	return hook_opened(REAL(__openat_2)(dir, path, flags));
+}
+
+HOOK int __openat64_2(int dir, const char *path, int flags)
+{
+	return hook_opened(REAL(__openat64_2)(dir, path, flags));
+}
+
+HOOK int creat(const char *path, mode_t mode)
+{
+	return hook_opened(REAL(creat)(path, mode));
+}
+
+HOOK int creat64(const char *path, mode_t mode)
+{
+	return hook_opened(REAL(creat64)(path, mode));
+}
+
+static int opened_pair(int result, int *fds)
+{
+	if (result == 0) {
+		hook_opened(fds[0]);
+		hook_opened(fds[1]);
+	}
+	return result;
+}
+
+HOOK int pipe(int fds[2])
+{
+	return opened_pair(REAL(pipe)(fds), fds);
+}
+HOOK_ALIAS(__pipe, pipe);
+
+HOOK int pipe2(int fds[2], int flags)
+{
+	return opened_pair(REAL(pipe2)(fds, flags), fds);
+}
+
+HOOK int eventfd(unsigned count, int flags)
+{
+	return hook_opened(REAL(eventfd)(count, flags));
+}
+
+HOOK int timerfd_create(clockid_t clock, int flags)
+{
+	return hook_opened(REAL(timerfd_create)(clock, flags));
+}
+
+HOOK int signalfd(int fd, const sigset_t *mask, int flags)
+{
+	return hook_opened(REAL(signalfd)(fd, mask, flags));
+}
+
+HOOK int inotify_init(void)
+{
+	return hook_opened(REAL(inotify_init)());
+}
+
+HOOK int inotify_init1(int flags)
+{
+	return hook_opened(REAL(inotify_init1)(flags));
+}
+
+HOOK int memfd_create(const char *name, unsigned flags)
+{
+	return hook_opened(REAL(memfd_create)(name, flags));
+}
+
+HOOK int pidfd_open(pid_t pid, unsigned flags)
+{
+	return hook_opened((int)REAL(syscall)(SYS_pidfd_open, pid, flags));
+}
+
+HOOK int pidfd_getfd(int pidfd, int target, unsigned flags)
+{
+	return hook_opened((int)REAL(syscall)(SYS_pidfd_getfd, pidfd, target, flags));
+}

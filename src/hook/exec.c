@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec and posix_spawn: the next image does not know the ring of what it inherits. */
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/report.h"
+#include "hook/hook.h"
+
+#define EXEC_WAIT_MS 500
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
+
+static struct sock *survivor(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
+
+	return flags >= 0 && !(flags & FD_CLOEXEC) ? s : NULL;
+}
+
+void exec_prepare(void)
+{
+	int limit = fd_limit(), saved = errno;
+	int64_t end = 0;
+
+	/* All are asked first, then waited for: one bound for all of them. */
+	for (int fd = 0; fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+
+		if (s)
+			sock_refuse(s, fd, VD_REASON_EXEC);
+		if (s && !end)
+			end = now_ms() + EXEC_WAIT_MS;
+	}
+	for (int fd = 0; end && fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+		int64_t left = end - now_ms();
+		uint32_t phase;
+
+		if (!s)
+			continue;
+		phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+		if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
+			sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
+	}
+	errno = saved;
+}
+
+static void exec_begin(void)
+{
+	exec_prepare();
+	if (!hook_is_borrowed())
+		report_write();
+}
+
+static int exec_failed(int result)
+{
+	int saved = errno;
+
+	if (!hook_is_borrowed())
+		report_reopen();
+	errno = saved;
+	return result;
+}
+
+HOOK int execve(const char *path, char *const argv[], char *const envp[])
+{
+	exec_begin();
+	return exec_failed(REAL(execve)(path, argv, envp));
+}
+
+HOOK int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	exec_begin();
+	return exec_failed(REAL(execvpe)(file, argv, envp));
+}
+
+HOOK int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+HOOK int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	exec_begin();
+	return exec_failed(REAL(fexecve)(fd, argv, envp));
+}
+
+HOOK int execveat(int dir, const char *path, char *const argv[], char *const envp[],
+		  int flags)
+{
+	exec_begin();
+	return exec_failed(
+		(int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags));
+}
+
+/*
+ * The arguments of execl and its kin, as a vector on the stack of the caller: after vfork
+ * or in a signal handler there may be no heap. `env` is true when one more follows.
+ */
+#define EXEC_VECTOR(argv, envp, first, env)                                              \
+	va_list ap_;                                                                     \
+	size_t count_ = 1;                                                               \
+	char **argv, *const *envp = environ;                                             \
+	va_start(ap_, first);                                                            \
+	while (va_arg(ap_, char *))                                                      \
+		count_++;                                                                \
+	va_end(ap_);                                                                     \
+	argv = __builtin_alloca((count_ + 1) * sizeof(char *));                          \
+	argv[0] = (char *)first;                                                         \
+	va_start(ap_, first);                                                            \
+	for (size_t i_ = 1; i_ <= count_; i_++)                                          \
+		argv[i_] = va_arg(ap_, char *);                                          \
+	if (env)                                                                         \
+		envp = va_arg(ap_, char *const *);                                       \
+	va_end(ap_)
+
+HOOK int execl(const char *path, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, false);
+	return execve(path, argv, envp);
+}
+
+HOOK int execle(const char *path, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, true);
+	return execve(path, argv, envp);
+}
+
+HOOK int execlp(const char *file, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, false);
+	return execvpe(file, argv, envp);
+}
+
+HOOK int posix_spawn(pid_t *pid, const char *path,
+		     const posix_spawn_file_actions_t *actions,
+		     const posix_spawnattr_t *attr, char *const argv[],
+		     char *const envp[])
+{
+	exec_prepare();
+	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
+}
+
+HOOK int posix_spawnp(pid_t *pid, const char *file,
+		      const posix_spawn_file_actions_t *actions,
+		      const posix_spawnattr_t *attr, char *const argv[],
+		      char *const envp[])
+{
+	exec_prepare();
+	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+}
+
+/* A descriptor that is close-on-exec reaches the new image by this. */
+HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
+					  int newfd)
+{
+	struct sock *s = fd_sock(fd);
+	int saved = errno;
+
+	if (s)
+		hook_take_down(s, fd, VD_REASON_EXEC);
+	errno = saved;
+	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, newfd);
+}

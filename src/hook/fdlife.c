@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors that appear, are duplicated, and go: what the tables have to learn of it.
+ */
+#include "base/fds.h"
+#include "hook/hook.h"
+#include "sock/ready.h"
+
+/* A peer that does not call us in this time cannot be waited for. */
+#define TAKE_DOWN_MS 500
+
+/* Not NONE: every socket of this process is kept on TCP, with this reason. */
+static _Atomic uint32_t refuse_reason;
+
+ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
+{
+	uint32_t phase;
+
+	sock_refuse(s, fd, reason);
+	phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+	if (phase != SLOT_ATTACHED && phase != SLOT_LEAVING)
+		return 0;
+	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
+}
+
+void hook_refuse_all(enum vd_reason reason)
+{
+	atomic_store(&refuse_reason, reason);
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			hook_take_down(s, fd, reason);
+	}
+}
+
+void hook_took(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	uint32_t reason = atomic_load_explicit(&refuse_reason, memory_order_relaxed);
+
+	if (!s)
+		return;
+	/* libc and child processes use these numbers past every symbol of ours. */
+	if (fd <= 2)
+		reason = VD_REASON_STDIO;
+	if (reason != VD_REASON_NONE)
+		sock_refuse(s, fd, (enum vd_reason)reason);
+}
+
+bool hook_closing(int fd)
+{
+	int saved = errno;
+	bool ok = true;
+
+	if (fd < 0 || hook_is_borrowed())
+		return true;
+	if (fds_is_ours(fd))
+		return false;
+	ready_closing(fd);
+	announce_closing(fd);
+	ok = fd_closing(fd);
+	errno = saved;
+	return ok;
+}
+
+void hook_duplicated(int oldfd, int newfd)
+{
+	int saved = errno;
+
+	if (hook_is_borrowed())
+		return;
+	if (fd_sock(oldfd)) {
+		fd_duplicated(oldfd, newfd);
+		hook_took(newfd);
+	} else {
+		hook_opened(newfd);
+	}
+	ready_duplicated(oldfd, newfd);
+	errno = saved;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the interposed symbols share: the way in and out of a call, and the way down. */
+#ifndef VD_HOOK_HOOK_H
+#define VD_HOOK_HOOK_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "base/real.h"
+#include "stream/sock.h"
+
+#define HOOK __attribute__((visibility("default")))
+
+/* A second name of an interposed symbol, in the same file as the first. */
+#if __has_attribute(copy)
+#define HOOK_ALIAS(name, target)                                                         \
+	HOOK extern __typeof__(target) name __attribute__((alias(#target), copy(target)))
+#else
+#define HOOK_ALIAS(name, target)                                                         \
+	HOOK extern __typeof__(target) name __attribute__((alias(#target)))
+#endif
+
+/* The one place where a result of the layers below becomes the program's errno. */
+static inline ssize_t ret_errno(ssize_t result)
+{
+	if (__builtin_expect(result < 0, 0)) {
+		errno = (int)-result;
+		return -1;
+	}
+	return result;
+}
+
+/* ---- a call that the kernel does for us, counted ---- */
+
+struct hook_count {
+	struct sock *s; /* NULL: not counted */
+	ssize_t result;
+};
+
+/* Cleanups, so that a thread cancelled inside the kernel is counted out too. */
+static inline void hook_rx_uncount(struct hook_count *c)
+{
+	if (c->s) {
+		int saved = errno;
+
+		rx_leave(c->s, c->result);
+		errno = saved;
+	}
+}
+
+static inline void hook_tx_uncount(struct hook_count *c)
+{
+	if (c->s) {
+		int saved = errno;
+
+		tx_leave(c->s, c->result);
+		errno = saved;
+	}
+}
+
+/*
+ * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
+ * be evaluated more than once, but has then moved nothing before.
+ */
+#define HOOK_WAY(enter, uncount, s, fd, kernel, direct)                                  \
+	__extension__({                                                                  \
+		ssize_t moved_;                                                          \
+		for (;;) {                                                               \
+			enum sock_way way_ = enter(s, fd);                               \
+			if (way_ == SOCK_DIRECT) {                                       \
+				moved_ = (direct);                                       \
+				if (moved_ == SOCK_KERNEL)                               \
+					continue;                                        \
+				moved_ = ret_errno(moved_);                              \
+				break;                                                   \
+			}                                                                \
+			__attribute__((cleanup(uncount))) struct hook_count count_ = {   \
+				way_ == SOCK_COUNTED ? (s) : NULL, -1};                  \
+			moved_ = count_.result = (kernel);                               \
+			break;                                                           \
+		}                                                                        \
+		moved_;                                                                  \
+	})
+#define HOOK_RX(s, fd, kernel, direct)                                                   \
+	HOOK_WAY(rx_enter, hook_rx_uncount, s, fd, kernel, direct)
+#define HOOK_TX(s, fd, kernel, direct)                                                   \
+	HOOK_WAY(tx_enter, hook_tx_uncount, s, fd, kernel, direct)
+
+/* ---- process (process.c) ---- */
+
+/* False with VIADUCT=off, and before the constructor: no socket is ever ours. */
+extern bool hook_active;
+
+extern _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
+bool hook_is_borrowed_slow(void);
+
+/*
+ * True in the child of vfork, which runs in its parent's memory: it may do what it likes
+ * to its own descriptors, but the tables are its parent's.
+ */
+static inline bool hook_is_borrowed(void)
+{
+	return __builtin_expect(hook_vfork_mark, 0) && hook_is_borrowed_slow();
+}
+
+/* Called in the child of every kind of fork. */
+void hook_forked_child(void);
+/* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
+void *hook_vfork_begin(void);
+
+/* ---- descriptors (fdlife.c) ---- */
+
+/* A call has returned fd, which is not a socket of ours: forgets a stale entry. */
+static inline int hook_opened(int fd)
+{
+	if (__builtin_expect(fd >= 0 && fd_sock(fd), 0) && !hook_is_borrowed())
+		fd_forget(fd);
+	return fd;
+}
+
+/* fd is a socket of ours from now on, or a new name of one. */
+void hook_took(int fd);
+/* Before the kernel closes fd. False when it is Viaduct's own and must stay. */
+bool hook_closing(int fd);
+/* After the kernel has made newfd a duplicate of oldfd. */
+void hook_duplicated(int oldfd, int newfd);
+/*
+ * Keeps the connection on TCP for good; when it is direct, waits a bounded time until it
+ * is the kernel's. Returns the number of bytes that only a read through us can still get,
+ * 0, or -ETIMEDOUT.
+ */
+ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
+/* The process has begun to use io_uring: nothing of it can be direct. */
+void hook_refuse_all(enum vd_reason reason);
+
+/* ---- listeners (announce.c) ---- */
+
+void announce_listener(struct sock *s, int fd);
+void announce_closing(int fd);
+
+/* ---- descriptors passed in messages (rights.c) ---- */
+
+struct msghdr;
+void rights_sending(const struct msghdr *msg);
+void rights_received(struct msghdr *msg);
+
+/* ---- readiness (wait.c) ---- */
+
+/* True when a descriptor in the sets is a socket or an epoll instance of ours. */
+bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+
+/* ---- before another program takes over (exec.c) ---- */
+
+/* Descriptors that survive go back to TCP, because the next image does not know them. */
+void exec_prepare(void);
+
+#endif

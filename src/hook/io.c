@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* read, write and their vector forms, and sendfile. */
+#include <limits.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "hook/hook.h"
+
+/*
+ * What moves nothing is the kernel's to judge: an empty read returns at once, an empty
+ * write reports a broken connection, and a wrong vector is refused before any byte moves.
+ */
+static bool moves_bytes(size_t len)
+{
+	return len > 0 && len <= SSIZE_MAX;
+}
+
+static bool vector_moves_bytes(const struct iovec *iov, int count)
+{
+	size_t total = 0;
+
+	if (count <= 0 || count > UIO_MAXIOV)
+		return false;
+	for (int i = 0; i < count; i++) {
+		if (iov[i].iov_len > SSIZE_MAX)
+			return false;
+		total |= iov[i].iov_len;
+	}
+	return total > 0;
+}
+
+HOOK ssize_t read(int fd, void *buf, size_t len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, len};
+
+	if (!s || !moves_bytes(len))
+		return REAL(read)(fd, buf, len);
+	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
+}
+HOOK_ALIAS(__read, read);
+
+HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s || !vector_moves_bytes(iov, count))
+		return REAL(readv)(fd, iov, count);
+	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count), rx_recv(s, fd, iov, count, 0));
+}
+
+HOOK ssize_t write(int fd, const void *buf, size_t len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, len};
+
+	if (!s || !moves_bytes(len))
+		return REAL(write)(fd, buf, len);
+	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
+}
+HOOK_ALIAS(__write, write);
+
+HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s || !vector_moves_bytes(iov, count))
+		return REAL(writev)(fd, iov, count);
+	return HOOK_TX(s, fd, REAL(writev)(fd, iov, count),
+		       tx_send(s, fd, iov, count, 0));
+}
+
+/* On a socket, offset -1 makes these readv and writev with flags; else they fail. */
+static bool rwf_is_known(off_t offset, int flags)
+{
+	return offset == -1 && !(flags & ~(RWF_NOWAIT | RWF_HIPRI));
+}
+
+static int rwf_to_msg(int flags)
+{
+	return flags & RWF_NOWAIT ? MSG_DONTWAIT : 0;
+}
+
+HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
+		return REAL(preadv2)(fd, iov, count, offset, flags);
+	return HOOK_RX(s, fd, REAL(preadv2)(fd, iov, count, offset, flags),
+		       rx_recv(s, fd, iov, count, rwf_to_msg(flags)));
+}
+HOOK_ALIAS(preadv64v2, preadv2);
+
+HOOK ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
+		return REAL(pwritev2)(fd, iov, count, offset, flags);
+	return HOOK_TX(s, fd, REAL(pwritev2)(fd, iov, count, offset, flags),
+		       tx_send(s, fd, iov, count, rwf_to_msg(flags)));
+}
+HOOK_ALIAS(pwritev64v2, pwritev2);
+
+/* off_t has 64 bits on every machine that Viaduct runs on: one function, two names. */
+_Static_assert(sizeof(off_t) == sizeof(off64_t), "off_t");
+
+HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
+{
+	struct sock *s = fd_sock(out);
+
+	if (!s || !moves_bytes(count))
+		return REAL(sendfile64)(out, in, offset, count);
+	return HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
+		       tx_sendfile(s, out, in, offset, count));
+}
+HOOK_ALIAS(sendfile, sendfile64);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recv and send in all their forms. */
+#include <limits.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "hook/hook.h"
+
+/* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
+ */
+#define RX_KERNEL_FLAGS (MSG_OOB | MSG_ERRQUEUE)
+#define TX_KERNEL_FLAGS (MSG_OOB | MSG_ZEROCOPY)
+
+/* The kernel moves no more than this in one call, and cuts what is longer. */
+#define MOVE_MAX (INT_MAX & ~4095)
+
+static size_t move_len(size_t len)
+{
+	return len < MOVE_MAX ? len : MOVE_MAX;
+}
+
+HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!s || (flags & RX_KERNEL_FLAGS))
+		return REAL(recv)(fd, buf, len, flags);
+	return HOOK_RX(s, fd, REAL(recv)(fd, buf, len, flags),
+		       rx_recv(s, fd, &iov, 1, flags));
+}
+
+/* TCP has no name to give: the kernel writes a length of 0, after the bytes are taken. */
+static ssize_t recvfrom_direct(struct sock *s, int fd, const struct iovec *iov, int flags,
+			       struct sockaddr *addr, socklen_t *addr_len)
+{
+	ssize_t n = rx_recv(s, fd, iov, 1, flags);
+
+	if (n < 0 || !addr)
+		return n;
+	if (!addr_len)
+		return -EFAULT;
+	if (*addr_len > INT_MAX)
+		return -EINVAL;
+	*addr_len = 0;
+	return n;
+}
+
+HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+		      socklen_t *addr_len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!s || (flags & RX_KERNEL_FLAGS))
+		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
+	return HOOK_RX(s, fd, REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
+		       recvfrom_direct(s, fd, &iov, flags, addr, addr_len));
+}
+
+/* A header that the kernel refuses, and so does in our place. */
+static bool header_is_wrong(const struct msghdr *msg)
+{
+	if (msg->msg_iovlen > UIO_MAXIOV || msg->msg_namelen > INT_MAX)
+		return true;
+	for (size_t i = 0; i < msg->msg_iovlen; i++)
+		if (msg->msg_iov[i].iov_len > SSIZE_MAX)
+			return true;
+	return false;
+}
+
+static ssize_t recvmsg_direct(struct sock *s, int fd, struct msghdr *msg, int flags)
+{
+	ssize_t n = rx_recv(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
+
+	if (n < 0)
+		return n;
+	if (msg->msg_name)
+		msg->msg_namelen = 0;
+	msg->msg_controllen = 0;
+	msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+	return n;
+}
+
+HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	ssize_t n;
+
+	if (s && !(flags & RX_KERNEL_FLAGS) && !header_is_wrong(msg))
+		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
+			       recvmsg_direct(s, fd, msg, flags));
+	n = REAL(recvmsg)(fd, msg, flags);
+	if (n >= 0 && msg->msg_controllen > 0)
+		rights_received(msg);
+	return n;
+}
+
+/* The time left until `end`; false when there is none. */
+static bool time_left(const struct timespec *end, struct timespec *left)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	left->tv_sec = end->tv_sec - now.tv_sec;
+	left->tv_nsec = end->tv_nsec - now.tv_nsec;
+	if (left->tv_nsec < 0) {
+		left->tv_sec--;
+		left->tv_nsec += 1000000000;
+	}
+	if (left->tv_sec >= 0)
+		return left->tv_sec > 0 || left->tv_nsec > 0;
+	*left = (struct timespec){0, 0};
+	return false;
+}
+
+/* As the kernel: the time is looked at only after each message, and written back. */
+static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
+			       unsigned count, int flags, struct timespec *timeout)
+{
+	struct timespec end = {0, 0};
+	unsigned done = 0;
+
+	if (timeout) {
+		if (timeout->tv_sec < 0 || (unsigned long)timeout->tv_nsec >= 1000000000)
+			return -EINVAL;
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		end.tv_sec += timeout->tv_sec;
+		end.tv_nsec += timeout->tv_nsec;
+		if (end.tv_nsec >= 1000000000) {
+			end.tv_sec++;
+			end.tv_nsec -= 1000000000;
+		}
+	}
+	while (done < count && done < UIO_MAXIOV) {
+		struct msghdr *msg = &msgs[done].msg_hdr;
+		ssize_t n = header_is_wrong(msg)
+				    ? -EINVAL
+				    : recvmsg_direct(s, fd, msg, flags & ~MSG_WAITFORONE);
+
+		if (n < 0)
+			return done ? (ssize_t)done : n;
+		msgs[done++].msg_len = (unsigned)n;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (timeout && !time_left(&end, timeout))
+			break;
+	}
+	return done;
+}
+
+HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
+		  struct timespec *timeout)
+{
+	struct sock *s = fd_sock(fd);
+	int n;
+
+	if (s && !(flags & RX_KERNEL_FLAGS))
+		return (int)HOOK_RX(s, fd,
+				    REAL(recvmmsg)(fd, msgs, count, flags, timeout),
+				    recvmmsg_direct(s, fd, msgs, count, flags, timeout));
+	n = REAL(recvmmsg)(fd, msgs, count, flags, timeout);
+	for (int i = 0; i < n; i++)
+		if (msgs[i].msg_hdr.msg_controllen > 0)
+			rights_received(&msgs[i].msg_hdr);
+	return n;
+}
+
+/* Flags that only the kernel's TCP can serve take the connection there. */
+static void sending(struct sock *s, int fd, int flags)
+{
+	if (__builtin_expect(flags & TX_KERNEL_FLAGS, 0))
+		hook_take_down(s, fd, flags & MSG_OOB ? VD_REASON_OOB : VD_REASON_OPTION);
+	if ((flags & MSG_FASTOPEN) &&
+	    atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+		fd_connecting(s, fd);
+}
+
+HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!s || len == 0)
+		return REAL(send)(fd, buf, len, flags);
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(send)(fd, buf, len, flags),
+		       tx_send(s, fd, &iov, 1, flags));
+}
+HOOK_ALIAS(__send, send);
+
+HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
+		    const struct sockaddr *addr, socklen_t addr_len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	/* A connected TCP socket ignores the name, but not a wrong length of it. */
+	if (!s || (len == 0 && !(flags & MSG_FASTOPEN)) ||
+	    (addr && addr_len > sizeof(struct sockaddr_storage)))
+		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
+		       tx_send(s, fd, &iov, 1, flags));
+}
+
+static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
+{
+	/* Control data (marks, timestamps) goes with the kernel's own segments. */
+	if (msg->msg_control && msg->msg_controllen > 0)
+		hook_take_down(s, fd, VD_REASON_OPTION);
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
+		       tx_send(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags));
+}
+
+HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (s && !header_is_wrong(msg))
+		return sendmsg_ours(s, fd, msg, flags);
+	if (!s && msg->msg_control && msg->msg_controllen > 0)
+		rights_sending(msg);
+	return REAL(sendmsg)(fd, msg, flags);
+}
+
+static size_t msg_bytes(const struct msghdr *msg)
+{
+	size_t total = 0;
+
+	for (size_t i = 0; i < msg->msg_iovlen; i++)
+		total += msg->msg_iov[i].iov_len;
+	return total;
+}
+
+HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	unsigned done = 0;
+
+	if (!s) {
+		for (unsigned i = 0; i < count; i++)
+			if (msgs[i].msg_hdr.msg_controllen > 0)
+				rights_sending(&msgs[i].msg_hdr);
+		return REAL(sendmmsg)(fd, msgs, count, flags);
+	}
+	if (count == 0)
+		return REAL(sendmmsg)(fd, msgs, count, flags);
+	while (done < count && done < UIO_MAXIOV) {
+		struct msghdr *msg = &msgs[done].msg_hdr;
+		ssize_t n = header_is_wrong(msg) ? REAL(sendmsg)(fd, msg, flags)
+						 : sendmsg_ours(s, fd, msg, flags);
+
+		if (n < 0)
+			return done ? (int)done : -1;
+		msgs[done++].msg_len = (unsigned)n;
+		/* The kernel stops where a message was cut short. */
+		if ((size_t)n < msg_bytes(msg))
+			break;
+	}
+	return (int)done;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Socket options and ioctl: what is tracked, what is answered, what needs kernel TCP. */
+#include <asm/sockios.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "hook/hook.h"
+
+/* Newer than some headers that Viaduct is built with. */
+enum { OPT_TCP_INQ = 36, OPT_TCP_AO_ADD_KEY = 38, OPT_SO_TIMESTAMPING_NEW = 65 };
+
+static int option_int(const void *value, socklen_t len)
+{
+	int v = 1;
+
+	if (value && len >= sizeof(v))
+		memcpy(&v, value, sizeof(v));
+	return v;
+}
+
+static enum vd_reason socket_option(int name, const void *value, socklen_t len)
+{
+	switch (name) {
+	case SO_ATTACH_FILTER:
+	case SO_ATTACH_BPF:
+		return VD_REASON_OPTION;
+	case SO_TIMESTAMP:
+	case SO_TIMESTAMPNS:
+	case SO_TIMESTAMPING:
+	case SO_TIMESTAMP_NEW:
+	case SO_TIMESTAMPNS_NEW:
+	case OPT_SO_TIMESTAMPING_NEW:
+	case SO_ZEROCOPY:
+		return option_int(value, len) ? VD_REASON_OPTION : VD_REASON_NONE;
+	case SO_PEEK_OFF:
+		return option_int(value, len) >= 0 ? VD_REASON_OPTION : VD_REASON_NONE;
+	default:
+		return VD_REASON_NONE;
+	}
+}
+
+/* Why a connection with this option must be the kernel's; NONE when it need not. */
+static enum vd_reason option_reason(int level, int name, const void *value, socklen_t len)
+{
+	if (level == SOL_SOCKET)
+		return socket_option(name, value, len);
+	if (level != IPPROTO_TCP)
+		return VD_REASON_NONE;
+	switch (name) {
+	case TCP_ULP:
+	case TCP_REPAIR:
+		return VD_REASON_PROTOCOL;
+	case TCP_MD5SIG:
+	case TCP_MD5SIG_EXT:
+	case OPT_TCP_AO_ADD_KEY:
+		return VD_REASON_OPTION;
+	case OPT_TCP_INQ:
+		return option_int(value, len) ? VD_REASON_OPTION : VD_REASON_NONE;
+	default:
+		return VD_REASON_NONE;
+	}
+}
+
+/* The kernel bounds what it was given: what counts is what it kept. */
+static void track_rcvlowat(struct sock *s, int fd)
+{
+	int kept;
+	socklen_t len = sizeof(kept);
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &kept, &len) == 0)
+		atomic_store_explicit(&s->slot->rcvlowat, (uint32_t)kept,
+				      memory_order_relaxed);
+}
+
+HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	struct sock *s = fd_sock(fd);
+	enum vd_reason reason;
+	int result;
+
+	if (!s)
+		return REAL(setsockopt)(fd, level, name, value, len);
+	reason = option_reason(level, name, value, len);
+	if (reason != VD_REASON_NONE)
+		hook_take_down(s, fd, reason);
+	result = REAL(setsockopt)(fd, level, name, value, len);
+	if (result == 0 && level == SOL_SOCKET && name == SO_RCVLOWAT)
+		track_rcvlowat(s, fd);
+	return result;
+}
+
+/* An error that only Viaduct knows of, where the kernel knows of none. */
+static void add_error(struct sock *s, void *value, const socklen_t *len)
+{
+	int error;
+
+	if (!value || !len || *len < sizeof(error))
+		return;
+	memcpy(&error, value, sizeof(error));
+	if (error == 0) {
+		error = sock_take_error(s);
+		memcpy(value, &error, sizeof(error));
+	}
+}
+
+HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	struct sock *s = fd_sock(fd);
+	int result;
+
+	if (!s)
+		return REAL(getsockopt)(fd, level, name, value, len);
+	/* This "option" receives. */
+	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)
+		hook_take_down(s, fd, VD_REASON_OPTION);
+	result = REAL(getsockopt)(fd, level, name, value, len);
+	if (result == 0 && level == SOL_SOCKET && name == SO_ERROR)
+		add_error(s, value, len);
+	return result;
+}
+
+/* Counts of bytes. SOCK_KERNEL: ask the kernel. */
+static int ioctl_count(struct sock *s, int fd, unsigned long request, int *count)
+{
+	if (!count)
+		return SOCK_KERNEL;
+	if (request == FIONREAD) /* SIOCINQ is the same number */
+		return sock_inq(s, fd, count);
+	return request == SIOCOUTQ ? sock_outq(s, fd, count) : SOCK_KERNEL;
+}
+
+HOOK int ioctl(int fd, unsigned long request, ...)
+{
+	struct sock *s = fd_sock(fd);
+	int result;
+	va_list ap;
+	void *arg;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (!s)
+		return REAL(ioctl)(fd, request, arg);
+	result = ioctl_count(s, fd, request, arg);
+	if (result != SOCK_KERNEL)
+		return (int)ret_errno(result);
+	if (request == SIOCSPGRP || request == FIOSETOWN ||
+	    (request == FIOASYNC && arg && *(int *)arg))
+		hook_take_down(s, fd, VD_REASON_SIGIO);
+	result = REAL(ioctl)(fd, request, arg);
+	if (result == 0 && request == FIONBIO)
+		atomic_store_explicit(&s->slot->nonblock, *(int *)arg != 0,
+				      memory_order_relaxed);
+	return result;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that begin and end: fork, vfork, clone, daemon and _exit. */
+#include <sched.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "base/report.h"
+#include "hook/hook.h"
+#include "sock/ready.h"
+
+/*
+ * Set in a thread by each vfork, in memory that it shares with its child, and cleared by
+ * the first look in the parent. It holds the parent's pid.
+ */
+_Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
+
+bool hook_is_borrowed_slow(void)
+{
+	if (getpid() != hook_vfork_mark)
+		return true;
+	hook_vfork_mark = 0;
+	return false;
+}
+
+void hook_forked_child(void)
+{
+	int saved = errno;
+
+	hook_vfork_mark = 0;
+	lock_forked();
+	report_forked();
+	if (hook_active) {
+		sock_forked_child();
+		ready_forked_child();
+	}
+	errno = saved;
+}
+
+__attribute__((used)) void *hook_vfork_begin(void)
+{
+	/* A child of vfork may call it too: the memory stays the first parent's. */
+	if (!hook_is_borrowed())
+		hook_vfork_mark = getpid();
+	return (void *)REAL(vfork);
+}
+
+/*
+ * vfork returns twice from one frame, so nothing of ours may be on the stack: the stub
+ * marks the thread and jumps. Turning vfork into fork would be wrong as well as slow:
+ * programs rely on the shared memory.
+ */
+__asm__(".pushsection .text\n"
+	".globl vfork, __vfork\n"
+	".type vfork, @function\n"
+	".type __vfork, @function\n"
+	".balign 16\n"
+	"vfork:\n"
+	"__vfork:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	subq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call hook_vfork_begin\n"
+	"	addq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	jmp *%rax\n"
+	"	.cfi_endproc\n"
+	".size vfork, . - vfork\n"
+	".size __vfork, . - __vfork\n"
+	".popsection\n");
+
+/* fork without the handlers of pthread_atfork: ours is not optional. */
+HOOK pid_t _Fork(void)
+{
+	pid_t pid = REAL(_Fork)();
+
+	if (pid == 0)
+		hook_forked_child();
+	return pid;
+}
+
+struct clone_start {
+	int (*fn)(void *);
+	void *arg;
+};
+
+static int clone_begin(void *arg)
+{
+	struct clone_start start = *(struct clone_start *)arg;
+
+	hook_forked_child();
+	return start.fn(start.arg);
+}
+
+/* Without CLONE_VM it is a fork, and the copy of this frame is the child's to read. */
+HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	struct clone_start start = {fn, arg};
+	pid_t *parent_tid, *child_tid;
+	void *tls;
+	va_list ap;
+
+	va_start(ap, arg);
+	parent_tid = va_arg(ap, pid_t *);
+	tls = va_arg(ap, void *);
+	child_tid = va_arg(ap, pid_t *);
+	va_end(ap);
+	if (fn && !(flags & CLONE_VM))
+		return REAL(clone)(clone_begin, stack, flags, &start, parent_tid, tls,
+				   child_tid);
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
+		hook_vfork_mark = getpid();
+	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
+}
+
+/* libc forks, and leaves in the parent, past every symbol of ours. */
+HOOK int daemon(int nochdir, int noclose)
+{
+	int result;
+
+	if (!noclose)
+		for (int fd = 0; fd <= 2; fd++)
+			hook_closing(fd);
+	report_write();
+	result = REAL(daemon)(nochdir, noclose);
+	if (result != 0)
+		report_reopen();
+	return result;
+}
+
+HOOK void _exit(int status)
+{
+	if (!hook_is_borrowed())
+		report_write();
+	REAL(_exit)(status);
+	__builtin_unreachable();
+}
+HOOK_ALIAS(_Exit, _exit);

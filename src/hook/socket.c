@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* socket, accept, connect, listen and shutdown. */
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "hook/hook.h"
+
+static bool socket_is_tcp(int domain, int type, int protocol)
+{
+	return (domain == AF_INET || domain == AF_INET6) &&
+	       (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+	       (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+HOOK int socket(int domain, int type, int protocol)
+{
+	int fd = hook_opened(REAL(socket)(domain, type, protocol)), saved = errno;
+
+	if (fd >= 0 && hook_active && socket_is_tcp(domain, type, protocol) &&
+	    !hook_is_borrowed()) {
+		fd_open_socket(fd, type & SOCK_NONBLOCK);
+		hook_took(fd);
+		errno = saved;
+	}
+	return fd;
+}
+
+HOOK int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	int result = REAL(socketpair)(domain, type, protocol, fds);
+
+	if (result == 0) {
+		hook_opened(fds[0]);
+		hook_opened(fds[1]);
+	}
+	return result;
+}
+
+static int accepted(int listen_fd, int fd, bool nonblock)
+{
+	int saved = errno;
+
+	hook_opened(fd);
+	if (fd >= 0 && fd_sock(listen_fd) && !hook_is_borrowed()) {
+		fd_open_accepted(fd, nonblock);
+		hook_took(fd);
+		errno = saved;
+	}
+	return fd;
+}
+
+HOOK int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return accepted(fd, REAL(accept)(fd, addr, len), false);
+}
+
+HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	return accepted(fd, REAL(accept4)(fd, addr, len, flags), flags & SOCK_NONBLOCK);
+}
+
+static void connecting(struct sock *s, int fd, const struct sockaddr *addr, socklen_t len)
+{
+	sa_family_t family = AF_UNSPEC;
+
+	if (addr && len >= sizeof(family))
+		family = addr->sa_family;
+	/* Dissolves the connection: what the ring holds goes with it. */
+	if (family == AF_UNSPEC)
+		sock_refuse(s, fd, VD_REASON_PROTOCOL);
+	/* A connect that asks how an earlier one went must not change who connected. */
+	else if (atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+		fd_connecting(s, fd);
+}
+
+HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (s)
+		connecting(s, fd, addr, len);
+	return REAL(connect)(fd, addr, len);
+}
+HOOK_ALIAS(__connect, connect);
+
+HOOK int listen(int fd, int backlog)
+{
+	struct sock *s = fd_sock(fd);
+	int result = REAL(listen)(fd, backlog);
+
+	if (s && result == 0)
+		announce_listener(s, fd);
+	return result;
+}
+
+HOOK int shutdown(int fd, int how)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s ? (int)ret_errno(sock_shutdown(s, fd, how)) : REAL(shutdown)(fd, how);
+}

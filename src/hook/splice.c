@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* splice and asynchronous I/O: the kernel or libc moves the bytes, so TCP it is. */
+#include <aio.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "hook/hook.h"
+
+/* A pipe that polls writable takes this much without blocking. */
+#define SPLICE_CHUNK 4096
+
+static bool splice_waits(int fd, unsigned flags)
+{
+	return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK);
+}
+
+/* The pipe's turn comes first: what has been received must not be given back. */
+static ssize_t splice_room(int pipe_fd, unsigned flags)
+{
+	struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
+	int n = REAL(poll)(&p, 1, splice_waits(pipe_fd, flags) ? -1 : 0);
+
+	if (n < 0)
+		return -errno;
+	return n ? 0 : -EAGAIN;
+}
+
+/* Socket to pipe, as far as only the ring holds the bytes. */
+static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
+				unsigned flags)
+{
+	char buf[SPLICE_CHUNK];
+	struct iovec iov = {buf, len < sizeof(buf) ? len : sizeof(buf)};
+	ssize_t n = splice_room(pipe_fd, flags), put = 0;
+
+	if (n < 0)
+		return n;
+	n = rx_recv(s, fd, &iov, 1, flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0);
+	while (n > 0 && put < n) {
+		ssize_t w = REAL(write)(pipe_fd, buf + put, (size_t)(n - put));
+		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
+
+		if (w >= 0)
+			put += w;
+		else if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		else if (errno == EAGAIN) /* another writer was faster */
+			REAL(poll)(&p, 1, -1);
+	}
+	return n;
+}
+
+/* Pipe to socket, should the way down not be free yet. */
+static ssize_t splice_to_ring(struct sock *s, int fd)
+{
+	hook_take_down(s, fd, VD_REASON_SPLICE);
+	return SOCK_KERNEL;
+}
+
+HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
+		    unsigned flags)
+{
+	struct sock *from = fd_sock(in), *to = fd_sock(out);
+
+	if ((!from && !to) || len == 0)
+		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
+	if (to)
+		hook_take_down(to, out, VD_REASON_SPLICE);
+	if (!from)
+		return HOOK_TX(to, out,
+			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
+			       splice_to_ring(to, out));
+	hook_take_down(from, in, VD_REASON_SPLICE);
+	/* A socket has no offset, and both ends cannot be sockets: the kernel says so. */
+	if (to || in_offset)
+		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
+	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
+		       splice_from_ring(from, in, out, len, flags));
+}
+
+/* Returns 0, or -EAGAIN while bytes wait that only a read through us can get. */
+static int aio_descend(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s && hook_take_down(s, fd, VD_REASON_AIO) > 0 ? -EAGAIN : 0;
+}
+
+HOOK int aio_read(struct aiocb *cb)
+{
+	int error = aio_descend(cb->aio_fildes);
+
+	return error ? (int)ret_errno(error) : REAL(aio_read)(cb);
+}
+
+HOOK int aio_read64(struct aiocb64 *cb)
+{
+	return aio_read((struct aiocb *)cb);
+}
+
+HOOK int aio_write(struct aiocb *cb)
+{
+	aio_descend(cb->aio_fildes);
+	return REAL(aio_write)(cb);
+}
+
+HOOK int aio_write64(struct aiocb64 *cb)
+{
+	return aio_write((struct aiocb *)cb);
+}
+
+HOOK int lio_listio(int mode, struct aiocb *const list[], int count, struct sigevent *sig)
+{
+	for (int i = 0; i < count; i++) {
+		int error = 0;
+
+		if (list[i] && list[i]->aio_lio_opcode != LIO_NOP)
+			error = aio_descend(list[i]->aio_fildes);
+		if (error && list[i]->aio_lio_opcode == LIO_READ)
+			return (int)ret_errno(error);
+	}
+	return REAL(lio_listio)(mode, list, count, sig);
+}
+
+HOOK int lio_listio64(int mode, struct aiocb64 *const list[], int count,
+		      struct sigevent *sig)
+{
+	return lio_listio(mode, (struct aiocb *const *)list, count, sig);
+}

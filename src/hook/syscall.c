@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* syscall(): the numbers of interposed calls go the way of their names. */
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hook/hook.h"
+#include "sock/epoll.h"
+#include "sock/ready.h"
+
+/* A system call's number and its six arguments. */
+struct sys {
+	long nr, a[6];
+};
+#define INT(i)	 ((int)x->a[i])
+#define UNS(i)	 ((unsigned)x->a[i])
+#define SIZE(i)	 ((size_t)x->a[i])
+#define PTR(i)	 ((void *)x->a[i])
+#define LEN(i)	 ((socklen_t)x->a[i])
+#define NOT_MINE (-4096L) /* returned by no call */
+
+static long pass(const struct sys *x)
+{
+	return REAL(syscall)(x->nr, x->a[0], x->a[1], x->a[2], x->a[3], x->a[4], x->a[5]);
+}
+
+/* Calls on a socket of ours. Others go to the kernel as they are: a name in libc may be a
+ * cancellation point, or treat its arguments otherwise than the bare call. */
+static long io_call(const struct sys *x)
+{
+	switch (x->nr) {
+	case SYS_read:
+		return read(INT(0), PTR(1), SIZE(2));
+	case SYS_write:
+		return write(INT(0), PTR(1), SIZE(2));
+	case SYS_readv:
+		return readv(INT(0), PTR(1), INT(2));
+	case SYS_writev:
+		return writev(INT(0), PTR(1), INT(2));
+	case SYS_preadv2:
+		return preadv2(INT(0), PTR(1), INT(2), x->a[3], INT(5));
+	case SYS_pwritev2:
+		return pwritev2(INT(0), PTR(1), INT(2), x->a[3], INT(5));
+	case SYS_recvfrom:
+		return recvfrom(INT(0), PTR(1), SIZE(2), INT(3), PTR(4), PTR(5));
+	case SYS_sendto:
+		return sendto(INT(0), PTR(1), SIZE(2), INT(3), PTR(4), LEN(5));
+	case SYS_recvmmsg:
+		return recvmmsg(INT(0), PTR(1), UNS(2), INT(3), PTR(4));
+	case SYS_sendfile:
+		return sendfile(INT(0), INT(1), PTR(2), SIZE(3));
+	default:
+		return NOT_MINE;
+	}
+}
+
+static long option_call(const struct sys *x)
+{
+	switch (x->nr) {
+	case SYS_accept:
+		return accept(INT(0), PTR(1), PTR(2));
+	case SYS_accept4:
+		return accept4(INT(0), PTR(1), PTR(2), INT(3));
+	case SYS_connect:
+		return connect(INT(0), PTR(1), LEN(2));
+	case SYS_listen:
+		return listen(INT(0), INT(1));
+	case SYS_shutdown:
+		return shutdown(INT(0), INT(1));
+	case SYS_getsockopt:
+		return getsockopt(INT(0), INT(1), INT(2), PTR(3), PTR(4));
+	case SYS_setsockopt:
+		return setsockopt(INT(0), INT(1), INT(2), PTR(3), LEN(4));
+	case SYS_fcntl:
+		return fcntl(INT(0), INT(1), x->a[2]);
+	case SYS_ioctl:
+		return ioctl(INT(0), (unsigned long)x->a[1], x->a[2]);
+	default:
+		return NOT_MINE;
+	}
+}
+
+/* Calls that concern us whatever the descriptor is. */
+static long any_call(const struct sys *x)
+{
+	switch (x->nr) {
+	case SYS_socket:
+		return socket(INT(0), INT(1), INT(2));
+	case SYS_recvmsg:
+		return recvmsg(INT(0), PTR(1), INT(2));
+	case SYS_sendmsg:
+		return sendmsg(INT(0), PTR(1), INT(2));
+	case SYS_sendmmsg:
+		return sendmmsg(INT(0), PTR(1), UNS(2), INT(3));
+	case SYS_splice:
+		return splice(INT(0), PTR(1), INT(2), PTR(3), SIZE(4), UNS(5));
+	case SYS_close:
+		return close(INT(0));
+	case SYS_close_range:
+		return close_range(UNS(0), UNS(1), INT(2));
+	case SYS_dup:
+		return dup(INT(0));
+	case SYS_dup2:
+		return dup2(INT(0), INT(1));
+	case SYS_dup3:
+		return dup3(INT(0), INT(1), INT(2));
+	case SYS_epoll_create:
+		return epoll_create(INT(0));
+	case SYS_epoll_create1:
+		return epoll_create1(INT(0));
+	case SYS_epoll_ctl:
+		return epoll_ctl(INT(0), INT(1), INT(2), PTR(3));
+	case SYS_execve:
+		return execve(PTR(0), PTR(1), PTR(2));
+	case SYS_execveat:
+		return execveat(INT(0), PTR(1), PTR(2), PTR(3), INT(4));
+	case SYS_exit_group:
+		_exit(INT(0));
+	default:
+		return NOT_MINE;
+	}
+}
+
+static long pselect_call(const struct sys *x)
+{
+	const struct {
+		const sigset_t *mask;
+		size_t size;
+	} *mask = PTR(5);
+
+	return pselect(INT(0), PTR(1), PTR(2), PTR(3), PTR(4), mask ? mask->mask : NULL);
+}
+
+static long wait_call(const struct sys *x)
+{
+	switch (x->nr) {
+	case SYS_poll:
+		return ready_poll_concerns(PTR(0), SIZE(1))
+			       ? poll(PTR(0), SIZE(1), INT(2))
+			       : NOT_MINE;
+	case SYS_ppoll:
+		return ready_poll_concerns(PTR(0), SIZE(1))
+			       ? ppoll(PTR(0), SIZE(1), PTR(2), PTR(3))
+			       : NOT_MINE;
+	case SYS_select:
+		return hook_select_concerns(INT(0), PTR(1), PTR(2), PTR(3))
+			       ? select(INT(0), PTR(1), PTR(2), PTR(3), PTR(4))
+			       : NOT_MINE;
+	case SYS_pselect6:
+		return hook_select_concerns(INT(0), PTR(1), PTR(2), PTR(3))
+			       ? pselect_call(x)
+			       : NOT_MINE;
+	case SYS_epoll_wait:
+		return instance_at(INT(0)) ? epoll_wait(INT(0), PTR(1), INT(2), INT(3))
+					   : NOT_MINE;
+	case SYS_epoll_pwait:
+		return instance_at(INT(0))
+			       ? epoll_pwait(INT(0), PTR(1), INT(2), INT(3), PTR(4))
+			       : NOT_MINE;
+	case SYS_epoll_pwait2:
+		return instance_at(INT(0))
+			       ? epoll_pwait2(INT(0), PTR(1), INT(2), PTR(3), PTR(4))
+			       : NOT_MINE;
+	default:
+		return NOT_MINE;
+	}
+}
+
+/* Calls whose result is a new descriptor, or, for a pair, which write two. */
+static long create_call(const struct sys *x)
+{
+	long result;
+	int *pair = NULL;
+
+	switch (x->nr) {
+	case SYS_pipe:
+	case SYS_pipe2:
+		pair = PTR(0);
+		break;
+	case SYS_socketpair:
+		pair = PTR(3);
+		break;
+	case SYS_open:
+	case SYS_openat:
+	case SYS_openat2:
+	case SYS_creat:
+	case SYS_eventfd:
+	case SYS_eventfd2:
+	case SYS_timerfd_create:
+	case SYS_signalfd:
+	case SYS_signalfd4:
+	case SYS_inotify_init:
+	case SYS_inotify_init1:
+	case SYS_memfd_create:
+	case SYS_pidfd_open:
+	case SYS_pidfd_getfd:
+	case SYS_userfaultfd:
+	case SYS_perf_event_open:
+	case SYS_open_by_handle_at:
+		break;
+	default:
+		return NOT_MINE;
+	}
+	result = pass(x);
+	if (result < 0)
+		return result;
+	if (pair) {
+		hook_opened(pair[0]);
+		hook_opened(pair[1]);
+	} else {
+		hook_opened((int)result);
+	}
+	return result;
+}
+
+/* Kernel asynchronous I/O: the descriptors are in the list. */
+static void aio_submitting(const struct sys *x)
+{
+	struct iocb *const *list = PTR(2);
+
+	for (long i = 0; i < x->a[1]; i++) {
+		struct sock *s = fd_sock((int)list[i]->aio_fildes);
+
+		if (s && list[i]->aio_lio_opcode != IOCB_CMD_POLL)
+			hook_take_down(s, (int)list[i]->aio_fildes, VD_REASON_AIO);
+	}
+}
+
+static long other_call(const struct sys *x)
+{
+	long result;
+
+	switch (x->nr) {
+	case SYS_io_uring_setup:
+		hook_refuse_all(VD_REASON_IO_URING);
+		break;
+	case SYS_io_submit:
+		aio_submitting(x);
+		break;
+	}
+	result = pass(x);
+	/* The stub below lets only those come here that copy the memory. */
+	if ((x->nr == SYS_fork || x->nr == SYS_clone || x->nr == SYS_clone3) &&
+	    result == 0)
+		hook_forked_child();
+	return result;
+}
+
+/* Called by the stub, with syscall's own arguments. */
+long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
+__attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d, long e,
+					long f)
+{
+	const struct sys x = {nr, {a, b, c, d, e, f}};
+	long result = NOT_MINE;
+
+	if (fd_sock((int)a))
+		result = io_call(&x);
+	if (result == NOT_MINE && fd_sock((int)a))
+		result = option_call(&x);
+	if (result == NOT_MINE)
+		result = any_call(&x);
+	if (result == NOT_MINE)
+		result = wait_call(&x);
+	if (result == NOT_MINE)
+		result = create_call(&x);
+	return result == NOT_MINE ? other_call(&x) : result;
+}
+
+/* True when the child will run in our memory, perhaps on our very stack. */
+int hook_syscall_shares(long nr, unsigned long a, size_t b);
+__attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b)
+{
+	unsigned long flags;
+
+	if (nr == SYS_vfork)
+		flags = CLONE_VM | CLONE_VFORK;
+	else if (nr == SYS_clone)
+		flags = a;
+	else if (!a || b < sizeof(unsigned long)) /* fails in the kernel */
+		flags = CLONE_VM;
+	else
+		flags = *(const unsigned long *)a;
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))
+		hook_vfork_begin();
+	return (flags & CLONE_VM) != 0;
+}
+
+long hook_syscall_failed(int error);
+__attribute__((used)) long hook_syscall_failed(int error)
+{
+	return ret_errno(-error);
+}
+
+/*
+ * A child that shares our memory must find nothing of ours on the stack: such calls are
+ * made here, in the frame of the caller. 56 is clone, 58 vfork, 435 clone3.
+ */
+_Static_assert(SYS_clone == 56 && SYS_vfork == 58 && SYS_clone3 == 435, "numbers");
+
+__asm__(".pushsection .text\n"
+	".globl syscall\n"
+	".type syscall, @function\n"
+	".balign 16\n"
+	"syscall:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	cmpq $56, %rdi\n"
+	"	je 1f\n"
+	"	cmpq $58, %rdi\n"
+	"	je 1f\n"
+	"	cmpq $435, %rdi\n"
+	"	je 1f\n"
+	"	jmp hook_syscall\n"
+	"1:	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %rcx\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	subq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 56\n"
+	"	call hook_syscall_shares\n"
+	"	addq $8, %rsp\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	.cfi_adjust_cfa_offset -56\n"
+	"	testl %eax, %eax\n"
+	"	jz hook_syscall\n"
+	"	movq %rdi, %rax\n"
+	"	movq %rsi, %rdi\n"
+	"	movq %rdx, %rsi\n"
+	"	movq %rcx, %rdx\n"
+	"	movq %r8, %r10\n"
+	"	movq %r9, %r8\n"
+	"	movq 8(%rsp), %r9\n"
+	"	syscall\n"
+	"	cmpq $-4095, %rax\n"
+	"	jae 2f\n"
+	"	ret\n"
+	"2:	negl %eax\n"
+	"	movl %eax, %edi\n"
+	"	jmp hook_syscall_failed\n"
+	"	.cfi_endproc\n"
+	".size syscall, . - syscall\n"
+	".popsection\n");

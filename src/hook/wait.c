@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poll, select and epoll. */
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <time.h>
+
+#include "hook/hook.h"
+#include "sock/epoll.h"
+#include "sock/ready.h"
+
+static const struct timespec *from_ms(int ms, struct timespec *ts)
+{
+	if (ms < 0)
+		return NULL;
+	ts->tv_sec = ms / 1000;
+	ts->tv_nsec = (long)(ms % 1000) * 1000000;
+	return ts;
+}
+
+HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	struct timespec ts;
+
+	if (!ready_poll_concerns(fds, n))
+		return REAL(poll)(fds, n, timeout);
+	return (int)ret_errno(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
+}
+HOOK_ALIAS(__poll, poll);
+
+HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+	       const sigset_t *mask)
+{
+	if (!ready_poll_concerns(fds, n))
+		return REAL(ppoll)(fds, n, timeout, mask);
+	return (int)ret_errno(ready_poll(fds, n, timeout, mask));
+}
+
+static unsigned long set_word(const fd_set *set, int i)
+{
+	return set ? ((const unsigned long *)set)[i] : 0;
+}
+
+/* True when one of the descriptors in the sets is a socket or an instance of ours. */
+bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e)
+{
+	const int bits = 8 * (int)sizeof(unsigned long);
+
+	for (int base = 0; base < n; base += bits) {
+		unsigned long word = set_word(r, base / bits) | set_word(w, base / bits) |
+				     set_word(e, base / bits);
+
+		for (; word; word &= word - 1) {
+			int fd = base + __builtin_ctzl(word);
+
+			if (fd < n && (fd_sock(fd) || instance_at(fd)))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void time_since(const struct timespec *begin, struct timespec *spent)
+{
+	clock_gettime(CLOCK_MONOTONIC, spent);
+	spent->tv_sec -= begin->tv_sec;
+	spent->tv_nsec -= begin->tv_nsec;
+	if (spent->tv_nsec < 0) {
+		spent->tv_sec--;
+		spent->tv_nsec += 1000000000;
+	}
+}
+
+/* Linux leaves the time that was not slept in the caller's timeval. */
+static void select_time_left(struct timeval *tv, const struct timespec *given,
+			     const struct timespec *begin)
+{
+	struct timespec spent;
+	time_t sec;
+	long nsec;
+
+	time_since(begin, &spent);
+	sec = given->tv_sec - spent.tv_sec;
+	nsec = given->tv_nsec - spent.tv_nsec;
+	if (nsec < 0) {
+		sec--;
+		nsec += 1000000000;
+	}
+	tv->tv_sec = sec < 0 ? 0 : sec;
+	tv->tv_usec = sec < 0 ? 0 : nsec / 1000;
+}
+
+static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
+{
+	struct timespec given, begin;
+	int result;
+
+	if (!tv)
+		return ready_select(n, r, w, e, NULL, NULL);
+	if (tv->tv_sec < 0 || tv->tv_usec < 0)
+		return -EINVAL;
+	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))
+		given.tv_sec = __LONG_MAX__;
+	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	result = ready_select(n, r, w, e, &given, NULL);
+	select_time_left(tv, &given, &begin);
+	return result;
+}
+
+HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
+{
+	if (!hook_select_concerns(n, r, w, e))
+		return REAL(select)(n, r, w, e, tv);
+	return (int)ret_errno(select_ours(n, r, w, e, tv));
+}
+HOOK_ALIAS(__select, select);
+
+HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
+		 const sigset_t *mask)
+{
+	if (!hook_select_concerns(n, r, w, e))
+		return REAL(pselect)(n, r, w, e, timeout, mask);
+	return (int)ret_errno(ready_select(n, r, w, e, timeout, mask));
+}
+
+static int epoll_created(int fd)
+{
+	hook_opened(fd);
+	if (fd >= 0 && hook_active && !hook_is_borrowed())
+		ready_epoll_create(fd);
+	return fd;
+}
+
+HOOK int epoll_create(int size)
+{
+	return epoll_created(REAL(epoll_create)(size));
+}
+
+HOOK int epoll_create1(int flags)
+{
+	return epoll_created(REAL(epoll_create1)(flags));
+}
+
+HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	/* An unknown instance may be an inherited one: a socket of ours in it matters. */
+	if (!instance_at(epfd) && !fd_sock(fd))
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
+	return (int)ret_errno(ready_epoll_ctl(epfd, op, fd, ev));
+}
+
+HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
+{
+	struct timespec ts;
+
+	if (!instance_at(epfd))
+		return REAL(epoll_wait)(epfd, ev, max, timeout);
+	return (int)ret_errno(
+		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), NULL));
+}
+
+HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
+		     const sigset_t *mask)
+{
+	struct timespec ts;
+
+	if (!instance_at(epfd))
+		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
+	return (int)ret_errno(
+		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), mask));
+}
+
+HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *timeout, const sigset_t *mask)
+{
+	if (!instance_at(epfd))
+		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
+	return (int)ret_errno(ready_epoll_wait(epfd, ev, max, timeout, mask));
+}
