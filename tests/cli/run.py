@@ -33,7 +33,8 @@ class Run(unittest.TestCase):
     def run_viaduct(self, *args, **options):
         options.setdefault("env", self.env)
         return subprocess.run([VIADUCT, "run", *map(str, args)], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=60, **options)
+                              stderr=subprocess.PIPE, encoding="utf-8",
+                              errors="replace", timeout=60, **options)
 
     def ok(self, *args, **options):
         result = self.run_viaduct(*args, **options)
@@ -267,12 +268,15 @@ class Refusals(Run):
         program.chmod(0o755)
         self.refused(REFUSED, program, says=["GNU C library", "ld-musl-x86_64.so.1"])
 
-    def test_truncated_elf(self):
-        # Not ours to judge: the kernel's own error comes through.
-        program = self.tmp / "short"
-        program.write_bytes(pathlib.Path("/bin/true").read_bytes()[:100])
-        program.chmod(0o755)
-        self.assertIn(self.run_viaduct(program).returncode, (REFUSED, NOT_FOUND, -11))
+    def test_broken_elf(self):
+        # Not ours to judge: whatever execvp makes of it, the command does not crash.
+        whole = pathlib.Path("/bin/true").read_bytes()
+        program = self.tmp / "broken"
+        for data in (whole[:4], whole[:63], whole[:100], whole[:32] + b"\xff" * 200,
+                     whole[:54] + b"\xff" * 8 + whole[62:]):
+            program.write_bytes(data)
+            program.chmod(0o755)
+            self.assertGreaterEqual(self.run_viaduct(program).returncode, 0)
 
     def test_unusable_library_path(self):
         place = self.tmp / "a b"
