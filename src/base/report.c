@@ -91,6 +91,8 @@ static void report_format(struct text *t, const char *program)
 	text_add(t, "}}\n");
 }
 
+void (*report_collect)(void);
+
 void report_write(void)
 {
 	const struct config *config = config_get();
@@ -101,6 +103,8 @@ void report_write(void)
 	if (!config->report ||
 	    atomic_exchange_explicit(&report_written, true, memory_order_relaxed))
 		return;
+	if (report_collect)
+		report_collect();
 	report_format(&t, config->program);
 	fd = REAL(open64)(config->report,
 			  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);

@@ -30,6 +30,8 @@ static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
  * unless report_reopen is called (an exec that failed).
  */
 void report_write(void);
+/* Set by a higher layer that keeps counts of its own: adds them before the line. */
+extern void (*report_collect)(void);
 void report_reopen(void);
 /* In a forked child: back to zero. */
 void report_forked(void);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end of one ring: cursors kept in trusted memory, checked against the shared ones.
- */
+/* One end of one ring: cursors kept in trusted memory, checked against the shared ones. */
 #ifndef VD_RING_RING_H
 #define VD_RING_RING_H
 
@@ -10,29 +9,29 @@
 
 #include "ring/wire.h"
 
-/* Producer's view. Guarded by the connection's send lock. */
+/* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
 	uint64_t produced; /* bytes written and published */
 	uint64_t credit;   /* consumer's cursor as last read and checked */
 	uint64_t base;	   /* position where the current area began */
-	uint64_t peak;	   /* largest fill since the last move between areas */
 	uint32_t area;
 	uint32_t turn_seq;
-	uint32_t area_limit; /* highest area that may be used */
-	uint32_t rung;	     /* last value of rx_armed that was answered with a ring */
+	uint32_t area_limit;   /* highest area that may be used */
+	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
+	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
 };
 
-/* Consumer's view. Guarded by the connection's receive lock. */
+/* Consumer's view. Guarded by the connection's receive lock, but for `rung`. */
 struct ring_rx {
 	uint64_t consumed;
-	uint64_t seen; /* producer's cursor as last read and checked */
-	uint64_t base;
-	uint64_t turn_at; /* position of the pending move, when turn_seq is one behind */
+	uint64_t seen;	  /* producer's cursor as last read and checked */
+	uint64_t base;	  /* position where the current area began */
+	uint64_t turn_at; /* with turn_pending: where the next area begins */
 	uint32_t area;
 	uint32_t turn_area;
-	uint32_t turn_seq;
+	uint32_t turn_seq; /* moves seen, the pending one included */
 	bool turn_pending;
-	uint32_t rung; /* last value of tx_armed that was answered with a ring */
+	_Atomic uint32_t rung; /* last value of tx_armed that was answered with a ring */
 };
 
 /* A run of contiguous bytes inside the ring. */
@@ -41,33 +40,37 @@ struct ring_span {
 	size_t len;
 };
 
+/* `data` below is the start of the direction's areas in the mapped segment. */
+
 void ring_tx_init(struct ring_tx *r, uint32_t area_limit);
 void ring_rx_init(struct ring_rx *r);
 
 /*
- * Free room, in bytes: 0 when full, or -EPROTO when the peer's cursor lies.
- * Reads the peer's cursor only when the known credit is less than `want`.
+ * Free room in bytes: 0 when full, -EPROTO when the peer's cursor lies.
+ * Reads the peer's cursor only when the room known of is less than `want`.
  */
 int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want);
-/* The room as one contiguous span (the first part of it, when it wraps). */
-int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *base, size_t want,
+/* The first contiguous part of that room; len 0 when full. Returns 0 or -EPROTO. */
+int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
 		 struct ring_span *out);
 /* Publishes n bytes that were written to the last span. */
 void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n);
-/* Moves to the next larger area. Returns false when there is none, or a move is pending.
- */
+/* Moves to the next larger area. False when there is none, or a move is still pending. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
+/* Room from which a sleeping producer is worth waking, and the ring counts as writable. */
+size_t ring_tx_low_water(const struct ring_tx *r);
 
-/* Bytes to take, up to the pending move or not; -EPROTO when the peer's cursor lies. */
-int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d);
-/* The first contiguous run of them. */
-int ring_rx_span(struct ring_rx *r, struct wire_dir *d, uint8_t *base,
-		 struct ring_span *out);
-/* Contiguous run that begins `skip` bytes after the cursor, without taking (for
- * MSG_PEEK). */
-int ring_rx_peek(struct ring_rx *r, struct wire_dir *d, uint8_t *base, size_t skip,
-		 struct ring_span *out);
-/* Gives n bytes of the last span back to the producer. */
+/*
+ * Bytes to take; -EPROTO when the peer's cursor lies. Reads the peer's cursor only when
+ * fewer than `want` bytes are known of.
+ */
+int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want);
+/* The contiguous run that begins `skip` bytes after the cursor, of the bytes known of. */
+void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
+		  struct ring_span *out);
+/* Gives n bytes back to the producer: its licence to overwrite them. */
 void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n);
+/* True when a sleeping producer has room enough to be woken for. */
+bool ring_rx_roomy(const struct ring_rx *r);
 
 #endif

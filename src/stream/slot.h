@@ -20,15 +20,16 @@
  * reached from everywhere.
  */
 enum slot_phase {
-	SLOT_IDLE = 0, /* socket() done, neither connected nor accepted */
-	SLOT_EARNING,  /* connected; counts operations until it deserves an upgrade */
-	SLOT_MEETING,  /* name published, or being looked for */
-	SLOT_OFFERED,  /* acceptor: segment sent, waiting for the connector to attach */
-	SLOT_ATTACHED, /* both ends map the segment; each direction switches by its gate
+	SLOT_IDLE = 0,	/* socket() done, neither connected nor accepted */
+	SLOT_EARNING,	/* connected; counts operations until it deserves an upgrade */
+	SLOT_MEETING,	/* name published, or being looked for */
+	SLOT_OFFERED,	/* acceptor: segment sent, waiting for the connector to attach */
+	SLOT_ATTACHING, /* both ends map it; this end tells its epoll instances */
+	SLOT_ATTACHED,	/* both ends map the segment; each direction switches by its gate
 			*/
-	SLOT_LEAVING,  /* attached, going down for good; a direction may still be in the
+	SLOT_LEAVING,	/* attached, going down for good; a direction may still be in the
 			  ring */
-	SLOT_FINAL,    /* kernel TCP for good; operations are not even counted */
+	SLOT_FINAL,	/* kernel TCP for good; operations are not even counted */
 };
 
 /*
@@ -79,11 +80,14 @@ struct slot {
 	_Atomic int32_t
 		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
 	_Atomic uint32_t crowded;      /* more holders than fit: never upgrade */
+	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
+	uint32_t next_free;	  /* free list: index of the next one plus 1 */
 
 	_Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
+	_Atomic uint32_t bouncing; /* the present descent may be followed by an ascent */
 	_Atomic uint32_t ops;	   /* operations so far, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */
@@ -104,13 +108,16 @@ struct slot {
 	alignas(64) _Atomic uint32_t gate_tx;
 	_Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;
-	uint32_t tx_epoch; /* times this direction was taken up */
 	_Atomic uint32_t tx_arm;
+	_Atomic uint32_t tx_full; /* times a nonblocking send found no room */
 	struct ring_tx tx;
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
 };
 
 /*
+ * All of the table's memory is shared by forks. A slot is private to its table for ever; its
+ * index is stable, so that private data can be kept in arrays beside it.
+ *
  * The table is mapped once, before the first thread, and inherited by every fork.
  * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
  */
@@ -120,6 +127,8 @@ struct slot *slot_alloc(void);
 void slot_release(struct slot *sl);
 /* Adds this process (a forked child) to the holders. */
 void slot_hold(struct slot *sl);
+uint32_t slot_index(const struct slot *sl);
+uint32_t slot_count(void);
 /* True when no other living process holds the socket. */
 bool slot_is_alone(struct slot *sl);
 

@@ -19,6 +19,11 @@
 #define SOCK_KERNEL (-4096)
 
 struct epoll_reg;
+struct sock;
+
+/* Set by the layer above; NULL when it has nothing to do. Called without locks. */
+extern void (*sock_on_attach)(struct sock *s); /* before any direction can leave TCP */
+extern void (*sock_on_final)(struct sock *s);  /* kernel TCP for good */
 
 /*
  * Private to the process (a fork copies it), one for each slot of the table, never freed;
@@ -38,8 +43,13 @@ struct sock {
 	_Atomic uint32_t
 		sleepers; /* threads of this process that sleep on bell: defer unmap */
 	_Atomic uint32_t closed; /* last descriptor closed, waits for the sleepers */
-	/* Spin history: see wait.h. */
-	uint32_t spin_failed, spin_skip;
+	_Atomic uint32_t edges;	 /* kernel events noted, for sock_edge_in */
+	_Atomic uint32_t looked; /* edges when the kernel last had nothing to read */
+	_Atomic uint32_t cpu;	 /* processor last told to the peer, plus 1 */
+	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
+	_Atomic uint32_t spin_failed, spin_skip;
+	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
+	uint64_t tx_bytes, rx_bytes;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };
@@ -47,7 +57,17 @@ struct sock {
 /* ---- descriptors (fdtab.c) ---- */
 
 /* NULL for everything that is not a TCP socket of ours. A few nanoseconds, lock-free. */
-struct sock *fd_sock(int fd);
+extern struct sock *_Atomic *fd_table;
+extern int fd_table_size; /* 0 until the table is there: everything is unknown */
+static inline struct sock *fd_sock(int fd)
+{
+	if ((unsigned)fd >= (unsigned)fd_table_size)
+		return NULL;
+	/* Acquire: the sock was made ready before it was put into the table. */
+	return atomic_load_explicit(&fd_table[fd], memory_order_acquire);
+}
+/* Maps the descriptor and slot tables. Once, before threads. 0 or -errno. */
+int fd_table_init(void);
 /* A new TCP socket in the kernel: gives it a slot. Ignores failure: the fd stays unknown.
  */
 struct sock *fd_open_socket(int fd, bool nonblock);
@@ -97,8 +117,11 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 bool sock_is_direct(struct sock *s);
 /* EPOLLIN, OUT, RDHUP, HUP, ERR, PRI as the kernel would give them for a TCP socket. */
 uint32_t sock_level(struct sock *s, int fd);
-/* The same from memory only, when nothing asks for a look at the kernel: for hot loops.
+/*
+ * EPOLLIN and EPOLLOUT of `interest` from memory only, for hot loops. With SOCK_LOOK in the
+ * result memory does not tell: ask sock_level.
  */
+#define SOCK_LOOK (1u << 27)
 uint32_t sock_level_quick(struct sock *s, uint32_t interest);
 /* Rises whenever something arrives, space opens or the state changes: for edge triggers.
  */
@@ -145,7 +168,12 @@ int sock_take_error(struct sock *s);
  * down. */
 void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 
-/* In a forked child, from pthread_atfork. */
+/* From pthread_atfork: in the parent before, and in the child after. */
+void sock_forking(void);
 void sock_forked_child(void);
+/* A fork that is known to have failed, after sock_forking. */
+void sock_fork_failed(void);
+/* Adds what is not yet counted of all open sockets to report_now. */
+void sock_report(void);
 
 #endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The slow half of the shared lock: waiting, and noticing that the owner is gone. */
+#include "base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPIN_ROUNDS 200
+/* How often a waiter asks whether the owner still lives. */
+#define CHECK_NS 5000000
+
+_Thread_local uint32_t lock_self_tid __attribute__((tls_model("initial-exec")));
+
+uint32_t lock_self_slow(void)
+{
+	lock_self_tid = (uint32_t)syscall(SYS_gettid);
+	return lock_self_tid;
+}
+
+void lock_forked(void)
+{
+	lock_self_tid = 0;
+}
+
+/* A zombie still answers signal 0, so its state has to be read. */
+static bool is_zombie(uint32_t tid)
+{
+	char path[32], text[256];
+	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
+	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	long n = syscall(SYS_read, (int)fd, text, sizeof(text) - 1);
+	syscall(SYS_close, (int)fd);
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	const char *end = strrchr(text, ')');
+	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
+}
+
+static bool is_dead(uint32_t tid)
+{
+	if (tid == lock_self())
+		return false;
+	if (syscall(SYS_tkill, tid, 0) < 0)
+		return errno == ESRCH;
+	return is_zombie(tid);
+}
+
+void lock_take_slow(struct lock *l)
+{
+	const uint32_t self = lock_self();
+	const struct timespec interval = {.tv_nsec = CHECK_NS};
+	int saved = errno;
+
+	for (int i = 0; i < SPIN_ROUNDS; i++) {
+		uint32_t now = atomic_load_explicit(&l->word, memory_order_relaxed);
+		/* Acquire pairs with the release half of lock_drop's exchange. */
+		if (now == 0 && atomic_compare_exchange_weak_explicit(
+					&l->word, &now, self, memory_order_acquire,
+					memory_order_relaxed))
+			goto out;
+		__builtin_ia32_pause();
+	}
+	for (;;) {
+		uint32_t now = atomic_load_explicit(&l->word, memory_order_relaxed);
+		if (now == 0) {
+			/* Others may sleep: keep the mark, at the price of one idle wake. */
+			if (atomic_compare_exchange_strong_explicit(
+				    &l->word, &now, self | LOCK_WAITERS,
+				    memory_order_acquire, memory_order_relaxed))
+				goto out;
+			continue;
+		}
+		if (!(now & LOCK_WAITERS)) {
+			if (!atomic_compare_exchange_strong_explicit(
+				    &l->word, &now, now | LOCK_WAITERS,
+				    memory_order_relaxed, memory_order_relaxed))
+				continue;
+			now |= LOCK_WAITERS;
+		}
+		long r =
+			syscall(SYS_futex, &l->word, FUTEX_WAIT, now, &interval, NULL, 0);
+		if (r < 0 && errno == ETIMEDOUT && is_dead(now & ~LOCK_WAITERS)) {
+			if (atomic_compare_exchange_strong_explicit(
+				    &l->word, &now, self | LOCK_WAITERS,
+				    memory_order_acquire, memory_order_relaxed))
+				goto out;
+		}
+	}
+out:
+	errno = saved;
+}
+
+void lock_drop_slow(struct lock *l)
+{
+	int saved = errno;
+	syscall(SYS_futex, &l->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	errno = saved;
+}

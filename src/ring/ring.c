@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ring cursors: credit, moves between data areas, and the checks that keep a liar harmless. */
+#include "ring/ring.h"
+
+#include <errno.h>
+
+/* How often a producer in a large area asks whether a smaller, hotter one would do. */
+#define REST_INTERVAL_BYTES WIRE_AREA1_BYTES
+#define REST_CALM_LOOKS	    4
+
+void ring_tx_init(struct ring_tx *r, uint32_t area_limit)
+{
+	*r = (struct ring_tx){.area_limit = area_limit < WIRE_AREAS ? area_limit
+								    : WIRE_AREAS - 1};
+}
+
+void ring_rx_init(struct ring_rx *r)
+{
+	*r = (struct ring_rx){0};
+}
+
+static size_t area_offset(uint32_t area)
+{
+	return (size_t)(wire_area_offset(0, area) - wire_area_offset(0, 0));
+}
+
+static uint64_t tx_room_known(const struct ring_tx *r)
+{
+	/* Bytes before base lie in another area and take no room here. */
+	uint64_t from = r->credit > r->base ? r->credit : r->base;
+	return wire_area_bytes(r->area) - (r->produced - from);
+}
+
+static int tx_refresh(struct ring_tx *r, struct wire_dir *d)
+{
+	/* Acquire: the consumer's loads of the bytes happened before it gave them back. */
+	uint64_t now = atomic_load_explicit(&d->consumed, memory_order_acquire);
+	if (r->produced - now > r->produced - r->credit)
+		return -EPROTO;
+	r->credit = now;
+	return 0;
+}
+
+int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want)
+{
+	uint64_t room = tx_room_known(r);
+	if (room < want) {
+		if (tx_refresh(r, d) < 0)
+			return -EPROTO;
+		room = tx_room_known(r);
+	}
+	return (int64_t)room;
+}
+
+int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
+		 struct ring_span *out)
+{
+	int64_t room = ring_tx_room(r, d, want);
+	if (room < 0)
+		return -EPROTO;
+	uint32_t size = wire_area_bytes(r->area);
+	size_t offset = (size_t)(r->produced - r->base) & (size - 1);
+	size_t len = size - offset;
+	if (len > (size_t)room)
+		len = (size_t)room;
+	out->data = data + area_offset(r->area) + offset;
+	out->len = len;
+	return 0;
+}
+
+static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
+{
+	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
+	atomic_store_explicit(&d->turn_at, r->produced, memory_order_relaxed);
+	atomic_store_explicit(&d->turn_area, area, memory_order_relaxed);
+	atomic_store_explicit(&d->turn_seq, ++r->turn_seq, memory_order_release);
+	r->base = r->produced;
+	r->area = area;
+	r->calm = 0;
+}
+
+/* True when the consumer may not have reached the current area yet. */
+static bool tx_turn_pending(struct ring_tx *r, struct wire_dir *d)
+{
+	if (r->credit >= r->base)
+		return false;
+	return tx_refresh(r, d) < 0 || r->credit < r->base;
+}
+
+bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
+{
+	if (r->area >= r->area_limit || tx_turn_pending(r, d))
+		return false;
+	tx_turn(r, d, r->area + 1);
+	return true;
+}
+
+/* A ring that stays nearly empty goes back to an area that fits the cache. */
+static void tx_rest(struct ring_tx *r, struct wire_dir *d)
+{
+	if (tx_refresh(r, d) < 0 || r->credit < r->base)
+		return;
+	uint64_t fill = r->produced - r->credit;
+	if (fill > wire_area_bytes(r->area - 1) / 4) {
+		r->calm = 0;
+		return;
+	}
+	if (++r->calm >= (r->area == 1 ? REST_CALM_LOOKS : 1))
+		tx_turn(r, d, r->area - 1);
+}
+
+void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n)
+{
+	uint64_t before = r->produced;
+	r->produced += n;
+	/* Release: the bytes are to be seen by whoever sees the cursor. */
+	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
+	if (r->area > 0 &&
+	    ((before - r->base) ^ (r->produced - r->base)) >= REST_INTERVAL_BYTES)
+		tx_rest(r, d);
+}
+
+size_t ring_tx_low_water(const struct ring_tx *r)
+{
+	return wire_area_bytes(r->area) / 4;
+}
+
+/* Notes a move between areas that the producer has published. */
+static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
+{
+	/* Acquire pairs with the release of turn_seq in tx_turn. */
+	uint32_t seq = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
+	if (seq == r->turn_seq)
+		return 0;
+	if (r->turn_pending || seq != r->turn_seq + 1)
+		return -EPROTO; /* the producer waits for us to pass one before the next */
+	uint64_t at = atomic_load_explicit(&d->turn_at, memory_order_relaxed);
+	uint32_t area = atomic_load_explicit(&d->turn_area, memory_order_relaxed);
+	if (area >= WIRE_AREAS || area == r->area ||
+	    at - r->consumed > wire_area_bytes(r->area))
+		return -EPROTO;
+	r->turn_at = at;
+	r->turn_area = area;
+	r->turn_seq = seq;
+	r->turn_pending = true;
+	return 0;
+}
+
+static void rx_pass_turn(struct ring_rx *r)
+{
+	if (r->turn_pending && r->consumed == r->turn_at) {
+		r->base = r->turn_at;
+		r->area = r->turn_area;
+		r->turn_pending = false;
+	}
+}
+
+static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
+{
+	/* Acquire pairs with the release in ring_tx_commit. */
+	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
+	if (rx_note_turn(r, d) < 0)
+		return -EPROTO;
+	if (now - r->consumed < r->seen - r->consumed)
+		return -EPROTO; /* went backwards */
+	uint64_t limit = wire_area_bytes(r->area);
+	if (r->turn_pending)
+		limit = r->turn_at - r->consumed + wire_area_bytes(r->turn_area);
+	if (now - r->consumed > limit)
+		return -EPROTO;
+	r->seen = now;
+	rx_pass_turn(r);
+	return 0;
+}
+
+int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want)
+{
+	if (r->seen - r->consumed < want && rx_refresh(r, d) < 0)
+		return -EPROTO;
+	return (int64_t)(r->seen - r->consumed);
+}
+
+void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
+		  struct ring_span *out)
+{
+	uint64_t at = r->consumed + skip;
+	uint64_t end = r->seen;
+	uint64_t base = r->base;
+	uint32_t area = r->area;
+	/* turn_at is at or after the cursor, so differences from the cursor compare safely. */
+	if (r->turn_pending) {
+		if (skip >= r->turn_at - r->consumed) {
+			base = r->turn_at;
+			area = r->turn_area;
+		} else if (r->turn_at - r->consumed < end - r->consumed) {
+			end = r->turn_at;
+		}
+	}
+	uint32_t size = wire_area_bytes(area);
+	size_t offset = (size_t)(at - base) & (size - 1);
+	size_t len = (size_t)(end - at);
+	if (len > size - offset)
+		len = size - offset;
+	out->data = data + area_offset(area) + offset;
+	out->len = len;
+}
+
+void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
+{
+	r->consumed += n;
+	rx_pass_turn(r);
+	/* Release: our loads of the bytes come before the licence to overwrite them. */
+	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
+}
+
+bool ring_rx_roomy(const struct ring_rx *r)
+{
+	uint64_t from = r->consumed;
+	uint32_t size = wire_area_bytes(r->area);
+	if (r->turn_pending) {
+		from = r->turn_at;
+		size = wire_area_bytes(r->turn_area);
+		if (r->seen - r->consumed < from - r->consumed)
+			return true; /* nothing in the new area yet, as far as we know */
+	}
+	return size - (r->seen - from) >= size / 4;
+}

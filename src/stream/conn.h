@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the stream layer share with each other and with nobody else. */
+#ifndef VD_STREAM_CONN_H
+#define VD_STREAM_CONN_H
+
+#include "stream/sock.h"
+
+/* ---- gates ---- */
+
+/* Counts a thread into the kernel; false when the gate is not GATE_TCP. */
+static inline bool gate_enter(_Atomic uint32_t *gate)
+{
+	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	do {
+		if (now >> GATE_STATE_SHIFT != GATE_TCP)
+			return false;
+		/* Acquire pairs with the release of whoever moved the gate back to TCP. */
+	} while (!atomic_compare_exchange_weak_explicit(
+		gate, &now, now + 1, memory_order_acquire, memory_order_relaxed));
+	return true;
+}
+
+static inline void gate_leave(_Atomic uint32_t *gate)
+{
+	/* Release: the kernel call is over before anybody can see the count at 0. */
+	atomic_fetch_sub_explicit(gate, 1, memory_order_release);
+}
+
+/* From GATE_TCP with nobody inside to `to`, in one step. */
+static inline bool gate_close(_Atomic uint32_t *gate, enum gate_state to)
+{
+	uint32_t empty = gate_word(GATE_TCP);
+	return atomic_compare_exchange_strong_explicit(
+		gate, &empty, gate_word(to), memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* To `to`, keeping the count. */
+static inline void gate_set(_Atomic uint32_t *gate, enum gate_state to)
+{
+	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(
+		gate, &now, gate_word(to) | (now & GATE_COUNT_MASK), memory_order_acq_rel,
+		memory_order_relaxed))
+		;
+}
+
+static inline bool gate_is_kernel(enum gate_state state)
+{
+	return state == GATE_TCP || state == GATE_FINAL;
+}
+
+static inline uint32_t phase_of(struct slot *sl)
+{
+	/* Acquire: the segment was stored before the phase said ATTACHED. */
+	return atomic_load_explicit(&sl->phase, memory_order_acquire);
+}
+
+static inline uint32_t seen_of(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->seen, memory_order_acquire);
+}
+
+static inline void seen_add(struct slot *sl, uint32_t bits)
+{
+	atomic_fetch_or_explicit(&sl->seen, bits, memory_order_acq_rel);
+}
+
+/* ---- meeting.c ---- */
+
+/* One operation on a connection that is not attached: earn, publish, look, attach. */
+void meeting_step(struct sock *s, int fd);
+/* The program closes or refuses: gives up names and offers. */
+void meeting_stop(struct sock *s);
+/* FINAL with a reason, from a phase before ATTACHED. */
+void meeting_refuse(struct sock *s, enum vd_reason reason);
+
+/* ---- rx.c ---- */
+
+/* GATE_TCP to GATE_READY when nobody is inside. */
+void rx_open(struct sock *s);
+/* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
+int rx_advance(struct sock *s, int fd);
+/* TCP bytes that nobody announced? Breaks the connection. Under no lock. */
+void rx_check_bypass(struct sock *s, int fd);
+/* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */
+ssize_t rx_verdict(struct sock *s, int fd);
+
+/* ---- tx.c ---- */
+
+/* GATE_TCP to GATE_RING when the peer is ready and nobody is inside. True when it is up. */
+bool tx_up(struct sock *s, int fd);
+/* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
+void tx_down(struct sock *s, enum gate_state to);
+/* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
+bool tx_is_up(struct sock *s);
+
+/* ---- wait.c ---- */
+
+/* One blocking call: deadline and hold on the descriptors, across its sleeps. */
+struct wait {
+	struct sock *s;
+	int fd;
+	uint32_t interest; /* EPOLLIN or EPOLLOUT */
+	bool held;
+	bool timed;	     /* the socket has a timeout */
+	int64_t deadline_ns; /* with timed; 0 until asked for */
+};
+
+/* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */
+int wait_for(struct wait *w);
+void wait_finish(struct wait *w);
+/* In memory only: may there be something to do? */
+bool wait_hint(struct sock *s, uint32_t interest);
+/* Memory words that need a look by sock_service. */
+bool wait_attention(struct sock *s);
+/* Spins for `interest` as long as that pays. True when wait_hint holds. */
+bool wait_spin(struct sock *s, uint32_t interest);
+void wait_tell_cpu(struct sock *s);
+bool sock_is_nonblocking(struct sock *s, int flags);
+
+static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
+				void (*ring)(struct sock *), struct sock *s)
+{
+	uint32_t seq = atomic_load_explicit(armed, memory_order_relaxed);
+	/* Ring first, note after: an owner that dies between rings twice, never not at all. */
+	if (__builtin_expect(
+		    seq != 0 && seq != atomic_load_explicit(rung, memory_order_relaxed),
+		    0)) {
+		ring(s);
+		atomic_store_explicit(rung, seq, memory_order_relaxed);
+	}
+}
+
+void bell_ring_peer(struct sock *s);
+void bell_ring_self(struct sock *s);
+
+/* ---- life.c ---- */
+
+/* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
+void sock_break(struct sock *s, enum vd_reason reason);
+/* Holds mapping and doorbells of s while a thread sleeps; false when fd no longer is s. */
+bool sock_hold(struct sock *s, int fd);
+void sock_unhold(struct sock *s);
+/* Asks the kernel what became of the TCP connection, and notes it. */
+void sock_look(struct sock *s, int fd);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Control of a connection: serving the peer, going down, shutting down, queue lengths. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <linux/sockios.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "stream/conn.h"
+
+enum want_down { WANT_NOTHING, WANT_FINAL, WANT_BOUNCE };
+
+/* Both directions are the kernel's, for good. */
+static void leave_if_done(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t leaving = SLOT_LEAVING;
+	if (phase_of(sl) != SLOT_LEAVING || gate_state(&sl->gate_rx) != GATE_FINAL ||
+	    gate_state(&sl->gate_tx) != GATE_FINAL)
+		return;
+	if (atomic_compare_exchange_strong(&sl->phase, &leaving, SLOT_FINAL) &&
+	    sock_on_final)
+		sock_on_final(s);
+}
+
+void sock_service(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s))
+		return;
+	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
+	if (want == WANT_BOUNCE) {
+		if (gate_state(&sl->gate_tx) == GATE_RING)
+			tx_down(s, GATE_TCP);
+	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
+		sock_down(s, fd, VD_REASON_PEER_ASKED);
+	}
+	if (gate_state(&sl->gate_rx) == GATE_READY ||
+	    (gate_state(&sl->gate_rx) == GATE_RING && wait_attention(s))) {
+		lock_take(&sl->rx_lock);
+		rx_advance(s, fd);
+		lock_drop(&sl->rx_lock);
+	}
+	leave_if_done(s);
+}
+
+void sock_down(struct sock *s, int fd, enum vd_reason reason)
+{
+	struct slot *sl = s->slot;
+	uint32_t attached = SLOT_ATTACHED;
+	if (phase_of(sl) < SLOT_ATTACHED) {
+		meeting_refuse(s, reason);
+		return;
+	}
+	if (!atomic_compare_exchange_strong(&sl->phase, &attached, SLOT_LEAVING))
+		return; /* on its way already */
+	atomic_store(&sl->reason, reason);
+	report_add(&report_now.downgraded, 1);
+	log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
+		  reason_text(reason));
+	atomic_store_explicit(&s->in->want_down, WANT_FINAL, memory_order_release);
+	tx_down(s, GATE_FINAL);
+	lock_take(&sl->rx_lock);
+	if (gate_state(&sl->gate_rx) == GATE_TCP)
+		gate_set(&sl->gate_rx, GATE_FINAL);
+	lock_drop(&sl->rx_lock);
+	bell_ring_peer(s);
+	leave_if_done(s);
+}
+
+void sock_bounce(struct sock *s, int fd)
+{
+	if (phase_of(s->slot) != SLOT_ATTACHED)
+		return;
+	log_debug("fd %d: bounces", fd);
+	if (gate_state(&s->slot->gate_rx) == GATE_RING)
+		atomic_store_explicit(&s->in->want_down, WANT_BOUNCE,
+				      memory_order_release);
+	tx_down(s, GATE_TCP);
+	bell_ring_peer(s);
+}
+
+void sock_refuse(struct sock *s, int fd, enum vd_reason reason)
+{
+	sock_down(s, fd, reason);
+}
+
+/* Bytes that only a ring read can get, once the peer writes no more to the ring; or -1. */
+static ssize_t stranded(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -1;
+	lock_take(&sl->rx_lock);
+	if (gate_state(&sl->gate_rx) == GATE_RING) {
+		bool down = atomic_load_explicit(&s->in->down_epoch,
+						 memory_order_acquire) == sl->rx_epoch;
+		bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
+		if (down || gone ||
+		    atomic_load_explicit(&s->in->fin, memory_order_acquire)) {
+			int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+			n = avail > 0 ? (ssize_t)avail : 0;
+		}
+	}
+	lock_drop(&sl->rx_lock);
+	return n;
+}
+
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+{
+	struct slot *sl = s->slot;
+	struct timespec start, now;
+	sock_down(s, fd, reason);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (;;) {
+		struct pollfd pfd[2] = {{.fd = fd, .events = POLLRDHUP},
+					{.fd = s->bell, .events = POLLIN}};
+		sock_service(s, fd);
+		if (!sock_is_direct(s) || gate_state(&sl->gate_rx) == GATE_FINAL)
+			return 0;
+		ssize_t n = stranded(s);
+		if (n >= 0)
+			return n;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		int64_t left = timeout_ms - (now.tv_sec - start.tv_sec) * 1000 -
+			       (now.tv_nsec - start.tv_nsec) / 1000000;
+		if (left <= 0)
+			return -ETIMEDOUT;
+		sock_arm(s, EPOLLIN);
+		n = 0;
+		if (!wait_hint(s, EPOLLIN))
+			n = REAL(poll)(pfd, 2, (int)left);
+		sock_disarm(s, EPOLLIN);
+		if (n > 0 && pfd[1].revents)
+			sock_answer_bell(s, fd);
+		if (n > 0 && pfd[0].revents)
+			sock_note_kernel(s, (uint32_t)pfd[0].revents);
+	}
+}
+
+int sock_shutdown(struct sock *s, int fd, int how)
+{
+	struct slot *sl = s->slot;
+	int r;
+	if (!sock_is_direct(s))
+		return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+	if (how == SHUT_RD) {
+		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+	} else {
+		/* One section: a sibling must not go up between `fin` and the kernel's FIN. */
+		lock_take(&sl->tx_lock);
+		seen_add(sl, SEEN_SHUT_WR);
+		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s)) {
+			atomic_store_explicit(&s->out->produced, sl->tx.produced,
+					      memory_order_release);
+			atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
+					      memory_order_relaxed);
+			atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+		}
+		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+		lock_drop(&sl->tx_lock);
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	}
+	if (r == 0 && how != SHUT_WR)
+		seen_add(sl, SEEN_SHUT_RD);
+	bell_ring_self(s);
+	return r;
+}
+
+int sock_inq(struct sock *s, int fd, int *bytes)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
+		return SOCK_KERNEL;
+	lock_take(&sl->rx_lock);
+	rx_advance(s, fd);
+	int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	bool ready = gate_state(&sl->gate_rx) == GATE_READY;
+	lock_drop(&sl->rx_lock);
+	if (ready && ioctl(fd, FIONREAD, &queued) < 0)
+		return -errno;
+	*bytes = queued + (int)(avail > 0 ? avail : 0);
+	return 0;
+}
+
+int sock_outq(struct sock *s, int fd, int *bytes)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	if (!sock_is_direct(s))
+		return SOCK_KERNEL;
+	if (ioctl(fd, SIOCOUTQ, &queued) < 0)
+		return -errno;
+	lock_take(&sl->tx_lock);
+	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
+	uint64_t unread = sl->tx.produced - taken;
+	lock_drop(&sl->tx_lock);
+	*bytes = queued + (int)(unread <= WIRE_DIR_DATA_BYTES ? unread : 0);
+	return 0;
+}
+
+int sock_take_error(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s))
+		return 0;
+	if (seen_of(sl) & SEEN_BROKEN)
+		return ECONNRESET;
+	if ((seen_of(sl) & (SEEN_FIN | SEEN_RESET_TOLD)) != SEEN_FIN ||
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+	    gate_state(&sl->gate_rx) != GATE_RING ||
+	    atomic_load_explicit(&s->out->consumed, memory_order_acquire) ==
+		    sl->tx.produced)
+		return 0;
+	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
+	return ECONNRESET;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From descriptor to sock: the table, and what opening, duplicating and forking do to it. */
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/report.h"
+#include "stream/conn.h"
+
+#define SLOT_COUNT     65536u
+#define FD_TABLE_MAX   (1 << 20)
+#define FD_TABLE_LEAST 1024
+
+struct sock *_Atomic *fd_table;
+int fd_table_size;
+void (*sock_on_attach)(struct sock *s);
+void (*sock_on_final)(struct sock *s);
+
+static struct sock *socks; /* one for each slot */
+static _Atomic int fd_highest;
+
+static void *map_private(size_t size)
+{
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+int fd_table_init(void)
+{
+	struct rlimit lim = {0};
+	int size = FD_TABLE_MAX;
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
+		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
+	int r = slot_table_init(SLOT_COUNT);
+	if (r < 0)
+		return r;
+	socks = map_private(sizeof(*socks) * SLOT_COUNT);
+	fd_table = map_private(sizeof(*fd_table) * (size_t)size);
+	if (!socks || !fd_table)
+		return -ENOMEM;
+	report_collect = sock_report;
+	fd_table_size = size;
+	return 0;
+}
+
+int fd_limit(void)
+{
+	return atomic_load_explicit(&fd_highest, memory_order_relaxed) + 1;
+}
+
+static void table_set(int fd, struct sock *s)
+{
+	int highest = atomic_load_explicit(&fd_highest, memory_order_relaxed);
+	while (fd > highest && !atomic_compare_exchange_weak_explicit(
+				       &fd_highest, &highest, fd, memory_order_relaxed,
+				       memory_order_relaxed))
+		;
+	/* Release pairs with the acquire in fd_sock. */
+	atomic_store_explicit(&fd_table[fd], s, memory_order_release);
+}
+
+static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
+{
+	if ((unsigned)fd >= (unsigned)fd_table_size)
+		return NULL;
+	if (fd_table[fd])
+		fd_forget(fd);
+	struct slot *sl = slot_alloc();
+	if (!sl) {
+		log_debug("fd %d: no slot left, stays on TCP", fd);
+		return NULL;
+	}
+	struct sock *s = &socks[slot_index(sl)];
+	*s = (struct sock){.slot = sl,
+			   .memfd = -1,
+			   .bell = -1,
+			   .peer_bell = -1,
+			   .meet_fd = -1,
+			   .fds = 1};
+	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
+	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
+	atomic_store_explicit(&sl->rcvlowat, 1, memory_order_relaxed);
+	if (fd <= 2)
+		meeting_refuse(s, VD_REASON_STDIO);
+	table_set(fd, s);
+	return s;
+}
+
+struct sock *fd_open_socket(int fd, bool nonblock)
+{
+	return open_sock(fd, nonblock, TCP_ROLE_UNKNOWN);
+}
+
+struct sock *fd_open_accepted(int fd, bool nonblock)
+{
+	struct sock *s = open_sock(fd, nonblock, TCP_ROLE_ACCEPTED);
+	if (!s)
+		return NULL;
+	report_add(&report_now.connections, 1);
+	if (phase_of(s->slot) == SLOT_IDLE) {
+		atomic_store(&s->slot->reason, VD_REASON_SHORT);
+		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
+				      memory_order_release);
+	}
+	return s;
+}
+
+void fd_connecting(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	(void)fd;
+	lock_take(&sl->ctl);
+	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
+	if (first) {
+		atomic_store(&sl->role, TCP_ROLE_CONNECTED);
+		if (phase_of(sl) == SLOT_IDLE) {
+			atomic_store(&sl->reason, VD_REASON_SHORT);
+			atomic_store_explicit(&sl->phase, SLOT_EARNING,
+					      memory_order_release);
+		}
+	}
+	lock_drop(&sl->ctl);
+	if (first)
+		report_add(&report_now.connections, 1);
+}
+
+void fd_duplicated(int oldfd, int newfd)
+{
+	struct sock *s = fd_sock(oldfd);
+	if (oldfd == newfd || (unsigned)newfd >= (unsigned)fd_table_size)
+		return;
+	if (fd_sock(newfd))
+		fd_forget(newfd);
+	if (!s)
+		return;
+	atomic_fetch_add(&s->fds, 1);
+	table_set(newfd, s);
+}
+
+/* In the parent, before fork: each child holds every socket from its first moment on. */
+void sock_forking(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (s)
+			atomic_fetch_add(&s->slot->forking, 1);
+	}
+}
+
+void sock_forked_child(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (!s)
+			continue;
+		slot_hold(s->slot);
+		atomic_fetch_sub(&s->slot->forking, 1);
+		/* The parent's other threads do not exist here, nor do their counts. */
+		atomic_store(&s->sleepers, 0);
+		atomic_store(&s->cpu, 0);
+		s->tx_bytes = s->rx_bytes = 0;
+	}
+}
+
+void sock_fork_failed(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (s)
+			atomic_fetch_sub(&s->slot->forking, 1);
+	}
+}

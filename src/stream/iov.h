@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A position in a caller's scatter list. */
+#ifndef VD_STREAM_IOV_H
+#define VD_STREAM_IOV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+
+struct iov_cursor {
+	const struct iovec *iov;
+	int left;      /* elements from iov on */
+	size_t offset; /* into the first */
+};
+
+static inline void iov_settle(struct iov_cursor *c)
+{
+	while (c->left > 0 && c->offset == c->iov->iov_len) {
+		c->iov++;
+		c->left--;
+		c->offset = 0;
+	}
+}
+
+static inline struct iov_cursor iov_start(const struct iovec *iov, int count)
+{
+	struct iov_cursor c = {iov, count, 0};
+	iov_settle(&c);
+	return c;
+}
+
+static inline bool iov_at_end(const struct iov_cursor *c)
+{
+	return c->left == 0;
+}
+
+/* Bytes in the current element. */
+static inline size_t iov_room(const struct iov_cursor *c)
+{
+	return c->left == 0 ? 0 : c->iov->iov_len - c->offset;
+}
+
+/* The rest of the current element, at most cap bytes. */
+static inline struct iovec iov_part(const struct iov_cursor *c, size_t cap)
+{
+	struct iovec part = {0};
+	if (c->left > 0) {
+		part.iov_base = (uint8_t *)c->iov->iov_base + c->offset;
+		part.iov_len = iov_room(c) < cap ? iov_room(c) : cap;
+	}
+	return part;
+}
+
+static inline void iov_skip(struct iov_cursor *c, size_t n)
+{
+	while (n > 0 && c->left > 0) {
+		size_t step = iov_room(c) < n ? iov_room(c) : n;
+		c->offset += step;
+		n -= step;
+		iov_settle(c);
+	}
+}
+
+/* Copies up to len bytes to the current element; `discard` only counts them. */
+static inline size_t iov_fill(struct iov_cursor *c, const uint8_t *from, size_t len,
+			      bool discard)
+{
+	size_t n = iov_room(c) < len ? iov_room(c) : len;
+	if (!discard)
+		memcpy((uint8_t *)c->iov->iov_base + c->offset, from, n);
+	c->offset += n;
+	iov_settle(c);
+	return n;
+}
+
+/* Copies up to len bytes from the current element. */
+static inline size_t iov_drain(struct iov_cursor *c, uint8_t *to, size_t len)
+{
+	size_t n = iov_room(c) < len ? iov_room(c) : len;
+	memcpy(to, (const uint8_t *)c->iov->iov_base + c->offset, n);
+	c->offset += n;
+	iov_settle(c);
+	return n;
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readiness of a socket that may be partly in the ring and partly in the kernel. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include "base/real.h"
+#include "stream/conn.h"
+
+#define KERNEL_IN  (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
+#define KERNEL_OUT (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
+
+bool sock_is_direct(struct sock *s)
+{
+	uint32_t phase = phase_of(s->slot);
+	return phase == SLOT_ATTACHED || phase == SLOT_LEAVING;
+}
+
+static uint32_t kernel_level(struct sock *s, int fd)
+{
+	struct pollfd pfd = {.fd = fd,
+			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
+				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
+	if (REAL(poll)(&pfd, 1, 0) < 0)
+		return 0;
+	uint32_t seen = 0, events = (uint32_t)(uint16_t)pfd.revents;
+	seen |= events & EPOLLRDHUP ? SEEN_FIN : 0;
+	seen |= events & EPOLLHUP ? SEEN_HUP : 0;
+	seen |= events & EPOLLERR ? SEEN_ERR : 0;
+	if (seen & ~seen_of(s->slot))
+		seen_add(s->slot, seen);
+	return events;
+}
+
+static bool ring_readable(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->produced, memory_order_acquire) !=
+	       atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
+}
+
+static bool ring_writable(struct sock *s)
+{
+	uint64_t fill = atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
+			atomic_load_explicit(&s->out->consumed, memory_order_acquire);
+	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
+	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
+	return fill <= size - size / 4;
+}
+
+/* A full close that left bytes of ours unread: what TCP would have answered with RST. */
+static bool was_reset(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!(seen_of(sl) & SEEN_FIN) ||
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+	    gate_state(&sl->gate_rx) != GATE_RING ||
+	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
+		    sl->rx_epoch)
+		return false;
+	return atomic_load_explicit(&s->out->consumed, memory_order_acquire) !=
+	       atomic_load_explicit(&s->out->produced, memory_order_relaxed);
+}
+
+static uint32_t level_in(struct sock *s, uint32_t kernel)
+{
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return kernel & KERNEL_IN;
+	if (ring_readable(s) || (seen_of(s->slot) & (SEEN_FIN | SEEN_SHUT_RD)) ||
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
+		return EPOLLIN | EPOLLRDNORM;
+	return 0;
+}
+
+static uint32_t level_out(struct sock *s, uint32_t kernel)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (gate_state(&s->slot->gate_tx) != GATE_RING ||
+	    (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)))
+		return kernel & KERNEL_OUT;
+	return ring_writable(s) ? EPOLLOUT | EPOLLWRNORM : 0;
+}
+
+uint32_t sock_level(struct sock *s, int fd)
+{
+	uint32_t edges = atomic_load_explicit(&s->edges, memory_order_relaxed);
+	/* The kernel first, the marks after: a FIN seen here has its mark already set. */
+	uint32_t kernel = kernel_level(s, fd);
+	sock_service(s, fd);
+	if (!sock_is_direct(s))
+		return kernel;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR |
+		       EPOLLHUP | EPOLLRDHUP;
+	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP);
+	bits |= level_in(s, kernel) | level_out(s, kernel);
+	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
+		bits |= EPOLLRDHUP;
+	if (was_reset(s))
+		bits |= EPOLLERR | EPOLLHUP | EPOLLOUT | EPOLLWRNORM;
+	if (!(bits & EPOLLIN))
+		atomic_store_explicit(&s->looked, edges, memory_order_relaxed);
+	return bits;
+}
+
+uint32_t sock_level_quick(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	uint32_t bits = 0;
+	if (seen_of(sl) || wait_attention(s) ||
+	    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+		return SOCK_LOOK;
+	if (interest & EPOLLIN) {
+		enum gate_state state = gate_state(&sl->gate_rx);
+		if (state == GATE_RING) {
+			if (ring_readable(s))
+				bits |= EPOLLIN | EPOLLRDNORM;
+		} else if (atomic_load_explicit(&s->edges, memory_order_relaxed) !=
+				   atomic_load_explicit(&s->looked,
+							memory_order_relaxed) ||
+			   (state == GATE_READY && wait_hint(s, EPOLLIN))) {
+			return SOCK_LOOK;
+		}
+	}
+	if (interest & EPOLLOUT) {
+		if (gate_state(&sl->gate_tx) != GATE_RING)
+			return SOCK_LOOK;
+		if (ring_writable(s))
+			bits |= EPOLLOUT | EPOLLWRNORM;
+	}
+	return bits;
+}
+
+uint64_t sock_edge_in(struct sock *s)
+{
+	/* A sum of terms that only rise: it rises when one does. */
+	return atomic_load_explicit(&s->in->produced, memory_order_acquire) +
+	       atomic_load_explicit(&s->edges, memory_order_relaxed) +
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) +
+	       atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) +
+	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) +
+	       seen_of(s->slot);
+}
+
+uint64_t sock_edge_out(struct sock *s)
+{
+	return (uint64_t)atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed) +
+	       seen_of(s->slot);
+}
+
+bool sock_poll_enter(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
+	do {
+		if (!gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT)))
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&sl->gate_rx, &now, now + 1, memory_order_acquire, memory_order_relaxed));
+	if (!sock_is_direct(s))
+		return true;
+	gate_leave(&sl->gate_rx);
+	return false;
+}
+
+void sock_poll_leave(struct sock *s)
+{
+	gate_leave(&s->slot->gate_rx);
+}

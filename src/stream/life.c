@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a connection: last words, release, and what is found out about the peer. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "meet/meet.h"
+#include "stream/conn.h"
+
+/* Closed sockets that threads of this process are still inside of. */
+#define LIMBO_MAX 256
+static struct sock *limbo[LIMBO_MAX];
+static int limbo_used;
+static struct lock limbo_lock;
+
+bool sock_hold(struct sock *s, int fd)
+{
+	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
+	atomic_fetch_add(&s->sleepers, 1);
+	if (atomic_load(&fd_table[fd]) == s)
+		return true;
+	sock_unhold(s);
+	return false;
+}
+
+void sock_unhold(struct sock *s)
+{
+	atomic_fetch_sub(&s->sleepers, 1);
+}
+
+static bool is_busy(struct sock *s)
+{
+	return atomic_load(&s->sleepers) > 0 ||
+	       (atomic_load(&s->slot->gate_rx) & GATE_COUNT_MASK) ||
+	       (atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK);
+}
+
+static void flush_counts(struct sock *s)
+{
+	report_add(&report_now.tx_direct_bytes, s->tx_bytes);
+	report_add(&report_now.rx_direct_bytes, s->rx_bytes);
+	s->tx_bytes = s->rx_bytes = 0;
+}
+
+static void release(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (s->wire) {
+		struct meet_segment seg = {.wire = s->wire,
+					   .memfd = s->memfd,
+					   .bell = s->bell,
+					   .peer_bell = s->peer_bell};
+		/* Threads of a fast path that lost the race find the table changed, under
+		 * these locks, before they touch the mapping. */
+		lock_take(&sl->rx_lock);
+		lock_take(&sl->tx_lock);
+		s->wire = NULL;
+		meet_finish(&seg);
+		lock_drop(&sl->tx_lock);
+		lock_drop(&sl->rx_lock);
+	}
+	slot_release(sl);
+}
+
+static void limbo_sweep(void)
+{
+	int kept = 0;
+	for (int i = 0; i < limbo_used; i++) {
+		if (is_busy(limbo[i]))
+			limbo[kept++] = limbo[i];
+		else
+			release(limbo[i]);
+	}
+	limbo_used = kept;
+}
+
+/* Releases s now, or once nobody is inside. A full limbo leaks the slot to the reclaimer. */
+static void release_or_defer(struct sock *s)
+{
+	if (!is_busy(s) && limbo_used == 0) {
+		release(s);
+		return;
+	}
+	lock_take(&limbo_lock);
+	if (limbo_used == LIMBO_MAX)
+		limbo_sweep();
+	if (limbo_used < LIMBO_MAX)
+		limbo[limbo_used++] = s;
+	limbo_sweep();
+	lock_drop(&limbo_lock);
+}
+
+static bool lingers_to_reset(int fd)
+{
+	struct linger linger = {0};
+	socklen_t len = sizeof(linger);
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &linger, &len) == 0 &&
+	       linger.l_onoff && linger.l_linger == 0;
+}
+
+/* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
+static void last_words(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
+		return;
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    ring_rx_avail(&sl->rx, s->in, 1) != 0) {
+		/* TCP answers a close that leaves bytes unread with a reset. */
+		const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		return;
+	}
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+	    !(seen_of(sl) & SEEN_SHUT_WR) && !lingers_to_reset(fd)) {
+		atomic_store_explicit(&s->out->produced, sl->tx.produced,
+				      memory_order_release);
+		atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
+				      memory_order_relaxed);
+		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+	}
+}
+
+static void close_last(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t reason = atomic_load(&sl->reason);
+	if (phase_of(sl) < SLOT_ATTACHING)
+		meeting_stop(s);
+	if (phase_of(sl) >= SLOT_ATTACHED && s->wire) {
+		lock_take(&sl->rx_lock);
+		lock_take(&sl->tx_lock);
+		last_words(s, fd);
+		flush_counts(s);
+		lock_drop(&sl->tx_lock);
+		lock_drop(&sl->rx_lock);
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	}
+	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
+		report_add(&report_now.reasons[reason], 1);
+	atomic_store(&s->closed, 1);
+	release_or_defer(s);
+}
+
+bool fd_closing(int fd)
+{
+	if (fds_is_ours(fd))
+		return false;
+	struct sock *s = fd_sock(fd);
+	if (!s)
+		return true;
+	atomic_store(&fd_table[fd], NULL);
+	if (atomic_fetch_sub(&s->fds, 1) == 1)
+		close_last(s, fd);
+	return true;
+}
+
+void fd_forget(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	if (!s)
+		return;
+	/* The number was closed past us: nothing may be said on what it is now. */
+	atomic_store(&fd_table[fd], NULL);
+	if (atomic_fetch_sub(&s->fds, 1) == 1) {
+		log_debug("fd %d: was closed past Viaduct", fd);
+		release_or_defer(s);
+	}
+}
+
+void sock_report(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (!s)
+			continue;
+		uint32_t reason = atomic_load(&s->slot->reason);
+		flush_counts(s);
+		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
+			report_add(&report_now.reasons[reason], 1);
+	}
+}
+
+void sock_break(struct sock *s, enum vd_reason reason)
+{
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return;
+	seen_add(s->slot, SEEN_BROKEN);
+	atomic_store(&s->slot->reason, reason);
+	log_error("connection ended with ECONNRESET: %s (%s)", reason_name(reason),
+		  reason_text(reason));
+	bell_ring_self(s);
+}
+
+void sock_note_kernel(struct sock *s, uint32_t events)
+{
+	uint32_t seen = 0;
+	if (events & EPOLLRDHUP)
+		seen |= SEEN_FIN;
+	if (events & EPOLLHUP)
+		seen |= SEEN_HUP;
+	if (events & EPOLLERR)
+		seen |= SEEN_ERR;
+	if (seen & ~seen_of(s->slot))
+		seen_add(s->slot, seen);
+	atomic_fetch_add_explicit(&s->edges, 1, memory_order_relaxed);
+}
+
+void sock_look(struct sock *s, int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+	if (REAL(poll)(&pfd, 1, 0) > 0 && !(pfd.revents & POLLNVAL))
+		sock_note_kernel(s, (uint32_t)pfd.revents);
+}

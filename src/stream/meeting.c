@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the first operation to the attached segment: earning, publishing, looking, attaching. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+
+#include "base/config.h"
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "meet/meet.h"
+#include "stream/conn.h"
+
+/* Looks at each of so many operations, then at twice as many each time. */
+#define EAGER_LOOKS 4u
+/* A peer that has not shown up by then is plain. */
+#define LOOK_BOUND 2048u
+
+static struct meet_segment segment_of(const struct sock *s)
+{
+	return (struct meet_segment){.wire = s->wire,
+				     .memfd = s->memfd,
+				     .bell = s->bell,
+				     .peer_bell = s->peer_bell};
+}
+
+static void store_segment(struct sock *s, const struct meet_segment *seg)
+{
+	s->memfd = seg->memfd;
+	s->bell = seg->bell;
+	s->peer_bell = seg->peer_bell;
+	s->wire = seg->wire;
+}
+
+static void clear_segment(struct sock *s)
+{
+	s->wire = NULL;
+	s->memfd = s->bell = s->peer_bell = -1;
+}
+
+static void set_final(struct slot *sl, enum vd_reason reason)
+{
+	atomic_store(&sl->reason, reason);
+	atomic_store_explicit(&sl->phase, SLOT_FINAL, memory_order_release);
+	gate_set(&sl->gate_rx, GATE_FINAL);
+	gate_set(&sl->gate_tx, GATE_FINAL);
+}
+
+/* Under ctl. */
+static void give_up(struct sock *s, int fd, enum vd_reason reason)
+{
+	if (s->meet_fd >= 0) {
+		fds_close(s->meet_fd);
+		s->meet_fd = -1;
+	}
+	set_final(s->slot, reason);
+	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(reason),
+		  reason_text(reason));
+}
+
+static void attach(struct sock *s, int fd, const struct meet_segment *seg)
+{
+	struct slot *sl = s->slot;
+	bool connected = atomic_load(&sl->role) == TCP_ROLE_CONNECTED;
+	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
+	store_segment(s, seg);
+	s->out = &s->wire->dir[out];
+	s->in = &s->wire->dir[1 - out];
+	s->out_data = (uint8_t *)s->wire + wire_area_offset(out, 0);
+	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
+	ring_tx_init(&sl->tx, config_get()->area_limit);
+	ring_rx_init(&sl->rx);
+	/* From here on only this thread moves the phase, or somebody who refuses. */
+	atomic_store(&sl->phase, SLOT_ATTACHING);
+	log_debug("fd %d: attached, %s end", fd, connected ? "connecting" : "accepting");
+}
+
+/* Under ctl. 1 attached, 0 not yet, -reason. */
+static int step_connected(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	struct meet_segment seg;
+	int r;
+	if (phase_of(sl) == SLOT_EARNING) {
+		r = meet_publish(fd, &s->meet_fd);
+		if (r == 1)
+			atomic_store(&sl->phase, SLOT_MEETING);
+		return r < 0 ? r : 0;
+	}
+	r = meet_collect(fd, &s->meet_fd, &seg);
+	if (r == 1)
+		attach(s, fd, &seg);
+	return r;
+}
+
+static int step_accepted(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	struct meet_segment seg;
+	int r;
+	if (phase_of(sl) != SLOT_OFFERED) {
+		r = meet_offer(fd, &seg);
+		if (r != 1)
+			return r;
+		store_segment(s, &seg);
+		atomic_store(&sl->phase, SLOT_OFFERED);
+		return 0;
+	}
+	seg = segment_of(s);
+	r = meet_attached(fd, &seg);
+	if (r < 0) {
+		meet_finish(&seg);
+		clear_segment(s);
+	} else if (r == 1) {
+		attach(s, fd, &seg);
+	}
+	return r;
+}
+
+/* The peer never came. False when it has come just now. */
+static bool out_of_patience(struct sock *s)
+{
+	struct meet_segment seg = segment_of(s);
+	if (phase_of(s->slot) != SLOT_OFFERED)
+		return true;
+	if (meet_abandon(&seg) == 0)
+		return false;
+	clear_segment(s);
+	return true;
+}
+
+static bool may_upgrade(struct sock *s, int fd, enum vd_reason *reason)
+{
+	struct sockaddr_storage local, peer;
+	socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
+	int protocol = 0;
+	socklen_t len = sizeof(protocol);
+	enum config_role role = atomic_load(&s->slot->role) == TCP_ROLE_CONNECTED
+					? CONFIG_CONNECT
+					: CONFIG_ACCEPT;
+	*reason = VD_REASON_NONE;
+	if (getsockname(fd, (struct sockaddr *)&local, &local_len) < 0 ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0)
+		return false; /* not connected yet */
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
+	    protocol != IPPROTO_TCP)
+		*reason = VD_REASON_PROTOCOL;
+	else if (!config_allows(role, (struct sockaddr *)&local,
+				(struct sockaddr *)&peer))
+		*reason = VD_REASON_RULE;
+	return *reason == VD_REASON_NONE;
+}
+
+static int step(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t cookie;
+	if (atomic_load(&sl->cookie) == 0) {
+		enum vd_reason reason;
+		if (!may_upgrade(s, fd, &reason))
+			return -(int)reason;
+		if (tcp_cookie(fd, &cookie) < 0)
+			return -VD_REASON_KERNEL;
+		atomic_store(&sl->cookie, cookie);
+	}
+	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd)
+							    : step_accepted(s, fd);
+}
+
+static void plan_next(struct slot *sl, uint32_t ops)
+{
+	uint32_t since = ops - config_get()->upgrade_after;
+	uint32_t next = since < EAGER_LOOKS ? ops + 1 : ops + since;
+	atomic_store_explicit(&sl->next_try, next, memory_order_relaxed);
+}
+
+/* Without ctl: the layer above takes locks of its own. */
+static void finish_attach(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t expect = SLOT_ATTACHING;
+	if (sock_on_attach)
+		sock_on_attach(s);
+	/* Release: from here on the directions may leave TCP, and others see the segment. */
+	if (atomic_compare_exchange_strong_explicit(&sl->phase, &expect, SLOT_ATTACHED,
+						    memory_order_release,
+						    memory_order_relaxed)) {
+		atomic_store(&sl->reason, VD_REASON_NONE);
+		report_add(&report_now.upgraded, 1);
+	} else if (sock_on_final) {
+		sock_on_final(s);
+	}
+}
+
+void meeting_step(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t phase = phase_of(sl);
+	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
+		return;
+	uint32_t ops = atomic_load_explicit(&sl->ops, memory_order_relaxed) + 1;
+	atomic_store_explicit(&sl->ops, ops, memory_order_relaxed);
+	if (ops <= config_get()->upgrade_after ||
+	    ops < atomic_load_explicit(&sl->next_try, memory_order_relaxed))
+		return;
+	if (!lock_try(&sl->ctl))
+		return;
+	bool attached = false;
+	if (fd_sock(fd) == s && phase_of(sl) >= SLOT_EARNING &&
+	    phase_of(sl) < SLOT_ATTACHING) {
+		int r = slot_is_alone(sl) ? step(s, fd) : 0;
+		plan_next(sl, ops);
+		if (r < 0)
+			give_up(s, fd, (enum vd_reason) - r);
+		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
+			 slot_is_alone(sl) && out_of_patience(s))
+			give_up(s, fd, VD_REASON_PLAIN_PEER);
+		attached = r == 1;
+	}
+	lock_drop(&sl->ctl);
+	if (attached)
+		finish_attach(s);
+}
+
+void meeting_stop(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->ctl);
+	if (s->meet_fd >= 0) {
+		fds_close(s->meet_fd);
+		s->meet_fd = -1;
+	}
+	if (phase_of(sl) == SLOT_OFFERED) {
+		struct meet_segment seg = segment_of(s);
+		/* The connector may have attached: it will see our FIN, or our plain TCP. */
+		if (meet_abandon(&seg) == 0)
+			meet_finish(&seg);
+		clear_segment(s);
+	}
+	lock_drop(&sl->ctl);
+}
+
+void meeting_refuse(struct sock *s, enum vd_reason reason)
+{
+	struct slot *sl = s->slot;
+	meeting_stop(s);
+	lock_take(&sl->ctl);
+	if (phase_of(sl) < SLOT_ATTACHED)
+		set_final(sl, reason);
+	lock_drop(&sl->ctl);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving: the gate, the switch as the receiver sees it, and the copy out of the ring. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "stream/conn.h"
+#include "stream/iov.h"
+
+/* Large copies give room back in pieces, so that both ends copy at the same time. */
+#define CHUNK_BYTES 16384u
+
+void rx_open(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
+	lock_take(&sl->rx_lock);
+	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
+	if (gate_state(&sl->gate_rx) == GATE_TCP && !(seen_of(sl) & SEEN_FIN)) {
+		/* Epoch before gate before announcement: a death between is repaired by
+		 * rx_advance, which announces again. */
+		sl->rx_epoch = epoch + 1;
+		if (gate_close(&sl->gate_rx, GATE_READY))
+			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+					      memory_order_release);
+	}
+	lock_drop(&sl->rx_lock);
+}
+
+static enum sock_way rx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (phase_of(sl) < SLOT_ATTACHED)
+		meeting_step(s, fd);
+	if (phase_of(sl) == SLOT_ATTACHED)
+		rx_open(s);
+	if (gate_enter(&sl->gate_rx))
+		return SOCK_COUNTED;
+	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+enum sock_way rx_enter(struct sock *s, int fd)
+{
+	enum gate_state state = gate_state(&s->slot->gate_rx);
+	if (state == GATE_RING)
+		return SOCK_DIRECT;
+	if (state == GATE_FINAL)
+		return SOCK_PLAIN;
+	return rx_enter_slow(s, fd);
+}
+
+void rx_leave(struct sock *s, ssize_t result)
+{
+	gate_leave(&s->slot->gate_rx);
+	if (result > 0) {
+		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
+		if (result >= 65536)
+			atomic_fetch_add_explicit(&s->slot->ops, (uint32_t)(result >> 16),
+						  memory_order_relaxed);
+	}
+}
+
+/* The direction goes back to the kernel: the last byte before the mark has been read. */
+static void to_kernel(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool final = phase_of(sl) != SLOT_ATTACHED;
+	if (!final) /* what a bounce asked for has been done */
+		atomic_store_explicit(&s->in->want_down, 0, memory_order_relaxed);
+	gate_set(&sl->gate_rx, final ? GATE_FINAL : GATE_TCP);
+}
+
+static bool is_down(struct sock *s)
+{
+	/* Acquire: down_at, and the last cursor, were stored before. */
+	return atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+static bool is_up(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->up_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
+static int64_t tcp_left(struct sock *s, int fd)
+{
+	uint64_t consumed,
+		mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
+	int r = tcp_consumed(fd, &consumed);
+	if (r < 0)
+		return r;
+	if (mark - consumed > (uint64_t)INT32_MAX)
+		return -EPROTO;
+	return (int64_t)(mark - consumed);
+}
+
+static int advance_ready(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed) !=
+	    sl->rx_epoch)
+		atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+				      memory_order_release);
+	/* Down before up: both orders of store are then told apart. */
+	bool down = is_down(s);
+	if (!is_up(s)) {
+		if (down)
+			to_kernel(s); /* passed over: the sender will never go up */
+		return 0;
+	}
+	int64_t left = tcp_left(s, fd);
+	if (left == -EPROTO) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	if (left == 0)
+		gate_set(&sl->gate_rx, GATE_RING);
+	return 0;
+}
+
+static int advance_ring(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!is_down(s))
+		return 0;
+	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	if (sl->rx.consumed == end)
+		to_kernel(s);
+	else if (ring_rx_avail(&sl->rx, s->in, 1) <= 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return 0;
+}
+
+int rx_advance(struct sock *s, int fd)
+{
+	int r = 0;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return -ECONNRESET;
+	if (gate_state(&s->slot->gate_rx) == GATE_READY)
+		r = advance_ready(s, fd);
+	if (r == 0 && gate_state(&s->slot->gate_rx) == GATE_RING)
+		r = advance_ring(s);
+	return r;
+}
+
+/* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
+static ssize_t probe_kernel(int fd)
+{
+	char byte;
+	ssize_t n = REAL(recv)(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	return n < 0 ? -errno : n;
+}
+
+/* GATE_READY: takes TCP bytes that surely lie before the mark. */
+static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
+{
+	int queued = 0;
+	if (ioctl(fd, FIONREAD, &queued) < 0)
+		return -errno;
+	/* The queue was read before the mark is looked at: without a mark, all that was
+	 * queued then was sent before any mark. */
+	size_t cap = (size_t)queued;
+	bool up = is_up(s);
+	if (up) {
+		int64_t left = tcp_left(s, fd);
+		if (left < 0)
+			return left;
+		if (left == 0)
+			return 0;
+		if (cap > (size_t)left)
+			cap = (size_t)left;
+	}
+	if (cap == 0) {
+		ssize_t n = probe_kernel(fd);
+		if (n < 0 && n != -EAGAIN)
+			seen_add(s->slot, SEEN_ERR);
+		if (n != 0)
+			return n == 1 ? 0
+				      : n; /* arrived just now: the caller looks again */
+		seen_add(s->slot, SEEN_FIN);
+		if (up) /* the end, before the bytes that were announced */
+			return seen_of(s->slot) & SEEN_ERR ? -ENODATA : -EPROTO;
+		/* The mark precedes the FIN: only without one is this the end of the stream. */
+		return is_up(s) ? 0 : -ENODATA;
+	}
+	struct iovec part = iov_part(to, cap);
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	ssize_t n =
+		REAL(recvmsg)(fd, &msg, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+	if (n < 0)
+		return -errno;
+	report_add(&report_now.rx_tcp_bytes, flags & MSG_PEEK ? 0 : (uint64_t)n);
+	iov_skip(to, (size_t)n);
+	return n;
+}
+
+/* GATE_RING: copies what is there. 0 when empty. */
+static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
+{
+	struct slot *sl = s->slot;
+	size_t done = 0;
+	while (!iov_at_end(to)) {
+		struct ring_span span;
+		int64_t avail = ring_rx_avail(
+			&sl->rx, s->in, (flags & MSG_PEEK ? done : 0) + iov_room(to));
+		if (avail < 0) {
+			sock_break(s, VD_REASON_CORRUPT);
+			return done ? (ssize_t)done : -ECONNRESET;
+		}
+		if ((size_t)avail <= (flags & MSG_PEEK ? done : 0))
+			break;
+		ring_rx_span(&sl->rx, s->in_data, flags & MSG_PEEK ? done : 0, &span);
+		if (span.len > CHUNK_BYTES)
+			span.len = CHUNK_BYTES;
+		size_t n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
+		if (!(flags & MSG_PEEK))
+			ring_rx_commit(&sl->rx, s->in, n);
+		done += n;
+	}
+	if (!(flags & MSG_PEEK))
+		s->rx_bytes += done;
+	return (ssize_t)done;
+}
+
+ssize_t rx_verdict(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t seen = seen_of(sl);
+	if (seen & SEEN_BROKEN)
+		return -ECONNRESET;
+	/* Order of evidence: the FIN was seen, or `fin` read, before the ring is looked at
+	 * once more; whoever says the end has published every byte before. */
+	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
+		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
+	if (is_down(s) || ring_rx_avail(&sl->rx, s->in, 1) != 0)
+		return -EINPROGRESS; /* there is more: look again */
+	if (fin)
+		return 0;
+	ssize_t n = probe_kernel(fd);
+	if (n == 1) {
+		sock_break(s, VD_REASON_BYPASS);
+		return -ECONNRESET;
+	}
+	if (n == -EAGAIN)
+		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
+	if (n < 0)
+		return n;
+	/* A full close. TCP answers one that leaves bytes unread with a reset. */
+	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
+	if (taken == sl->tx.produced || (seen & SEEN_RESET_TOLD))
+		return 0;
+	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
+	return -ECONNRESET;
+}
+
+/* One try, under rx_lock. A count, 0 at the end, -EAGAIN, -errno, SOCK_KERNEL. */
+static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
+{
+	struct slot *sl = s->slot;
+	for (;;) {
+		enum gate_state state = gate_state(&sl->gate_rx);
+		ssize_t n;
+		if (gate_is_kernel(state))
+			return SOCK_KERNEL;
+		if (state == GATE_RING) {
+			n = take_ring(s, to, flags);
+			if (n != 0)
+				return n;
+			n = rx_advance(s, fd);
+			if (n < 0)
+				return n;
+			if (gate_state(&sl->gate_rx) != GATE_RING)
+				continue;
+			n = rx_verdict(s, fd);
+			if (n == -EINPROGRESS)
+				continue;
+			return n;
+		}
+		n = rx_advance(s, fd);
+		if (n < 0)
+			return n;
+		if (gate_state(&sl->gate_rx) != GATE_READY)
+			continue;
+		n = take_tcp(s, fd, to, flags);
+		if (n == -EPROTO) {
+			sock_break(s, VD_REASON_CORRUPT);
+			return -ECONNRESET;
+		}
+		if (n == -ENODATA)
+			return 0;
+		if (n == -EAGAIN && (seen_of(sl) & SEEN_SHUT_RD))
+			return 0;
+		if (n != 0)
+			return n;
+	}
+}
+
+/* A MSG_WAITALL that began here and goes on in the kernel. */
+static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags)
+{
+	struct iovec part = iov_part(to, SIZE_MAX);
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	enum sock_way way = rx_enter(s, fd);
+	if (way == SOCK_DIRECT)
+		return 0;
+	ssize_t n = REAL(recvmsg)(fd, &msg, flags);
+	int err = errno;
+	if (way == SOCK_COUNTED)
+		rx_leave(s, n);
+	if (n < 0)
+		return -err;
+	iov_skip(to, (size_t)n);
+	return n == 0 ? -ENODATA : n;
+}
+
+static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
+			   struct iov_cursor *to, int flags)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -EBADF;
+	lock_take(&sl->rx_lock);
+	if (w->held || fd_sock(fd) == s)
+		n = take(s, fd, to, flags);
+	bool roomy = n > 0 && ring_rx_roomy(&sl->rx);
+	lock_drop(&sl->rx_lock);
+	if (roomy)
+		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+	return n;
+}
+
+ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	struct iov_cursor to = iov_start(iov, iovcnt);
+	struct wait w = {.s = s, .fd = fd, .interest = EPOLLIN};
+	size_t done = 0;
+	ssize_t result;
+	if (iov_at_end(&to))
+		return 0;
+	for (;;) {
+		ssize_t n = take_locked(s, fd, &w, &to, flags);
+		if (n == SOCK_KERNEL && done > 0) {
+			n = rest_in_kernel(s, fd, &to, flags);
+			if (n == 0)
+				continue;
+			if (n < 0) {
+				result = (ssize_t)done;
+				break;
+			}
+		}
+		if (n > 0) {
+			done += (size_t)n;
+			if (!(flags & MSG_WAITALL) ||
+			    (flags & (MSG_PEEK | MSG_DONTWAIT)) || iov_at_end(&to)) {
+				result = (ssize_t)done;
+				break;
+			}
+			continue;
+		}
+		if (n != -EAGAIN || sock_is_nonblocking(s, flags)) {
+			result = done > 0 ? (ssize_t)done : n;
+			break;
+		}
+		int r = wait_for(&w);
+		if (r < 0) {
+			result = done > 0 ? (ssize_t)done : r;
+			break;
+		}
+	}
+	wait_finish(&w);
+	return result;
+}
+
+void rx_check_bypass(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	lock_take(&sl->rx_lock);
+	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
+	    gate_state(&sl->gate_rx) == GATE_RING && ioctl(fd, FIONREAD, &queued) == 0 &&
+	    queued > 0 && !is_down(s)) {
+		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
+		sock_break(s, VD_REASON_BYPASS);
+	}
+	lock_drop(&sl->rx_lock);
+}

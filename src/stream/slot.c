@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of slots: allocation without locks, and the list of processes that hold each. */
+#include "stream/slot.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct table {
+	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
+	alignas(64) _Atomic uint64_t free_head;
+	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
+	alignas(64) struct slot slots[];
+};
+
+static struct table *table;
+static uint32_t table_count;
+
+int slot_table_init(uint32_t count)
+{
+	size_t size = sizeof(struct table) + (size_t)count * sizeof(struct slot);
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	table = map;
+	table_count = count;
+	return 0;
+}
+
+uint32_t slot_index(const struct slot *sl)
+{
+	return (uint32_t)(sl - table->slots);
+}
+
+uint32_t slot_count(void)
+{
+	return table_count;
+}
+
+static struct slot *pop_free(void)
+{
+	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_acquire);
+	while ((uint32_t)head != 0) {
+		struct slot *sl = &table->slots[(uint32_t)head - 1];
+		uint64_t next = ((head >> 32) + 1) << 32 | sl->next_free;
+		/* Acquire pairs with push_free: the slot's last user is done with it. */
+		if (atomic_compare_exchange_weak_explicit(&table->free_head, &head, next,
+							  memory_order_acquire,
+							  memory_order_acquire))
+			return sl;
+	}
+	return NULL;
+}
+
+static void push_free(struct slot *sl)
+{
+	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_relaxed);
+	uint64_t mine;
+	do {
+		sl->next_free = (uint32_t)head;
+		mine = ((head >> 32) + 1) << 32 | (slot_index(sl) + 1);
+	} while (!atomic_compare_exchange_weak_explicit(&table->free_head, &head, mine,
+							memory_order_release,
+							memory_order_relaxed));
+}
+
+static struct slot *take_fresh(void)
+{
+	uint32_t n = atomic_load_explicit(&table->fresh, memory_order_relaxed);
+	do {
+		if (n >= table_count)
+			return NULL;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&table->fresh, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
+	return &table->slots[n];
+}
+
+static bool is_alive(int32_t pid)
+{
+	return kill(pid, 0) == 0 || errno != ESRCH;
+}
+
+/* Drops holders that died; true when none is left. */
+static bool drop_dead(struct slot *sl, int32_t self)
+{
+	bool empty = true;
+	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
+		return false;
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t pid = atomic_load(&sl->holders[i]);
+		if (pid == 0)
+			continue;
+		if (pid != self && !is_alive(pid))
+			atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
+		else
+			empty = false;
+	}
+	return empty;
+}
+
+static void free_if_unheld(struct slot *sl)
+{
+	uint32_t one = 1;
+	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
+		return;
+	for (int i = 0; i < SLOT_HOLDERS; i++)
+		if (atomic_load(&sl->holders[i]) != 0)
+			return;
+	/* Of two processes that let go together, one wins. */
+	if (atomic_compare_exchange_strong(&sl->used, &one, 0))
+		push_free(sl);
+}
+
+/* The table is full: slots whose holders were killed come back. */
+static struct slot *reclaim(void)
+{
+	int32_t self = getpid();
+	for (uint32_t i = 0; i < table_count; i++) {
+		struct slot *sl = &table->slots[i];
+		if (atomic_load(&sl->used) && drop_dead(sl, self))
+			free_if_unheld(sl);
+	}
+	return pop_free();
+}
+
+struct slot *slot_alloc(void)
+{
+	if (!table)
+		return NULL;
+	struct slot *sl = pop_free();
+	if (!sl)
+		sl = take_fresh();
+	if (!sl)
+		sl = reclaim();
+	if (!sl)
+		return NULL;
+	uint32_t generation = atomic_load(&sl->generation) + 1;
+	memset(sl, 0, sizeof(*sl));
+	atomic_store(&sl->generation, generation);
+	atomic_store(&sl->holders[0], getpid());
+	atomic_store(&sl->used, 1);
+	return sl;
+}
+
+void slot_release(struct slot *sl)
+{
+	int32_t self = getpid();
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t pid = self;
+		atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
+	}
+	free_if_unheld(sl);
+}
+
+void slot_hold(struct slot *sl)
+{
+	int32_t self = getpid();
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t none = 0;
+		if (atomic_compare_exchange_strong(&sl->holders[i], &none, self))
+			return;
+	}
+	drop_dead(sl, self);
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t none = 0;
+		if (atomic_compare_exchange_strong(&sl->holders[i], &none, self))
+			return;
+	}
+	atomic_store(&sl->crowded, 1);
+}
+
+bool slot_is_alone(struct slot *sl)
+{
+	int32_t self = getpid();
+	drop_dead(sl, self);
+	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
+		return false;
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t pid = atomic_load(&sl->holders[i]);
+		if (pid != 0 && pid != self)
+			return false;
+	}
+	return true;
+}

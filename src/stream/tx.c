@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: the gate, the switch as the sender sees it, and the copy into the ring. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "stream/conn.h"
+#include "stream/iov.h"
+
+/* Large copies are published in pieces, so that both ends copy at the same time. */
+#define CHUNK_BYTES 16384u
+/* Sends through the ring between two looks at the TCP connection. */
+#define LOOK_INTERVAL 256u
+
+bool tx_is_up(struct sock *s)
+{
+	/* Our own words, one store each: whatever a dead owner left undone shows here. */
+	return atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed) ==
+	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1;
+}
+
+static bool may_go_up(struct sock *s)
+{
+	uint32_t passed = atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+	/* Acquire pairs with rx_open: the peer reads TCP within bounds from there on. */
+	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	if (ready != passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
+		return false;
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+		return false;
+	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
+	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+}
+
+bool tx_up(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark;
+	if (!may_go_up(s))
+		return false;
+	lock_take(&sl->tx_lock);
+	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
+	bool up = fd_sock(fd) == s && may_go_up(s) && gate_close(&sl->gate_tx, GATE_RING);
+	if (up) {
+		up = tcp_push(fd) == 0 &&
+		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
+		if (up) {
+			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
+			/* Release: the mark is there when the epoch is. */
+			atomic_fetch_add_explicit(&s->out->up_epoch, 1,
+						  memory_order_release);
+		} else {
+			gate_set(&sl->gate_tx, GATE_TCP);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (up) {
+		log_debug("fd %d: sends through the ring after %llu bytes on TCP", fd,
+			  (unsigned long long)mark);
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	}
+	return up;
+}
+
+/* Under tx_lock. */
+static void store_down(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t up = atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+	/* A dead owner may have left the shared cursor one store behind. */
+	atomic_store_explicit(&s->out->produced, sl->tx.produced, memory_order_release);
+	atomic_store_explicit(&s->out->down_at, sl->tx.produced, memory_order_relaxed);
+	/* Release: mark and cursor are there when the epoch is. */
+	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
+}
+
+void tx_down(struct sock *s, enum gate_state to)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->tx_lock);
+	if (gate_state(&sl->gate_tx) == GATE_RING) {
+		if (tx_is_up(s))
+			store_down(s);
+		gate_set(&sl->gate_tx, to);
+	}
+	if (to == GATE_FINAL) {
+		uint32_t ready =
+			atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+		uint32_t passed =
+			atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+		/* The peer waits in READY for a mark that will not come: tell it. */
+		if (ready == passed + 1)
+			atomic_store_explicit(&s->out->down_epoch, ready,
+					      memory_order_release);
+		gate_set(&sl->gate_tx, GATE_FINAL);
+	}
+	lock_drop(&sl->tx_lock);
+	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+}
+
+static enum sock_way tx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (phase_of(sl) < SLOT_ATTACHED)
+		meeting_step(s, fd);
+	else
+		sock_service(s, fd);
+	if (phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd))
+		return SOCK_DIRECT;
+	if (gate_enter(&sl->gate_tx))
+		return SOCK_COUNTED;
+	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+enum sock_way tx_enter(struct sock *s, int fd)
+{
+	enum gate_state state = gate_state(&s->slot->gate_tx);
+	if (state == GATE_RING)
+		return SOCK_DIRECT;
+	if (state == GATE_FINAL && phase_of(s->slot) == SLOT_FINAL)
+		return SOCK_PLAIN;
+	return tx_enter_slow(s, fd);
+}
+
+void tx_leave(struct sock *s, ssize_t result)
+{
+	gate_leave(&s->slot->gate_tx);
+	if (result > 0) {
+		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
+		if (result >= 65536)
+			atomic_fetch_add_explicit(&s->slot->ops, (uint32_t)(result >> 16),
+						  memory_order_relaxed);
+	}
+}
+
+/* Something that a send has to look at before it writes to the ring. */
+static inline bool attention(struct sock *s)
+{
+	return atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
+	       (seen_of(s->slot) &
+		(SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_BROKEN));
+}
+
+/* Where the bytes of a send come from. */
+struct source {
+	struct iov_cursor from;
+	int file; /* with sendfile; else -1 */
+	off64_t *offset;
+	size_t left; /* bytes still to send */
+};
+
+static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
+{
+	ssize_t n;
+	if (src->file < 0) {
+		n = (ssize_t)iov_drain(&src->from, to, len);
+	} else {
+		n = src->offset ? pread64(src->file, to, len, *src->offset)
+				: REAL(read)(src->file, to, len);
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			src->left = 0; /* the file's end */
+		if (src->offset)
+			*src->offset += n;
+	}
+	src->left -= src->left < (size_t)n ? src->left : (size_t)n;
+	return n;
+}
+
+/* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
+static ssize_t put(struct sock *s, struct source *src)
+{
+	struct slot *sl = s->slot;
+	size_t done = 0;
+	while (src->left > 0) {
+		struct ring_span span;
+		if (ring_tx_span(&sl->tx, s->out, s->out_data,
+				 src->left < CHUNK_BYTES ? src->left : CHUNK_BYTES,
+				 &span) < 0) {
+			sock_break(s, VD_REASON_CORRUPT);
+			return done ? (ssize_t)done : -ECONNRESET;
+		}
+		if (span.len == 0) {
+			/* The first step is small, so that idle connections stay small. */
+			if (sl->tx.area == 0 && ring_tx_grow(&sl->tx, s->out))
+				continue;
+			break;
+		}
+		if (span.len > CHUNK_BYTES)
+			span.len = CHUNK_BYTES;
+		ssize_t n = source_copy(src, span.data,
+					span.len < src->left ? span.len : src->left);
+		if (n <= 0)
+			return done || n == 0 ? (ssize_t)done : n;
+		ring_tx_commit(&sl->tx, s->out, (size_t)n);
+		done += (size_t)n;
+		if (src->left > 0) /* a sleeper may begin with the first piece */
+			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	}
+	s->tx_bytes += done;
+	return (ssize_t)done;
+}
+
+static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
+			  struct source *src)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -EBADF;
+	bool look = false;
+	lock_take(&sl->tx_lock);
+	if (w->held || fd_sock(fd) == s) {
+		if (gate_state(&sl->gate_tx) != GATE_RING) {
+			n = SOCK_KERNEL;
+		} else if (!tx_is_up(s)) {
+			gate_set(&sl->gate_tx, GATE_TCP); /* its owner died on the way */
+			n = SOCK_KERNEL;
+		} else if (attention(s) || (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
+			n = -EINPROGRESS;
+			sl->tx_unchecked = 0;
+		} else {
+			n = put(s, src);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (n > 0)
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	if (look)
+		sock_look(s, fd);
+	return n;
+}
+
+/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
+static bool grow(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->tx_lock);
+	bool grown = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+		     ring_tx_room(&sl->tx, s->out, 1) == 0 &&
+		     ring_tx_grow(&sl->tx, s->out);
+	lock_drop(&sl->tx_lock);
+	return grown;
+}
+
+/* What a send that began in the ring still has, given to the kernel. */
+static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int flags)
+{
+	enum sock_way way = tx_enter(s, fd);
+	ssize_t n;
+	if (way == SOCK_DIRECT)
+		return 0;
+	if (src->file >= 0) {
+		n = REAL(sendfile64)(fd, src->file, src->offset, src->left);
+	} else {
+		struct iovec part = iov_part(&src->from, SIZE_MAX);
+		struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+		n = REAL(sendmsg)(fd, &msg, flags);
+	}
+	int err = errno;
+	if (way == SOCK_COUNTED)
+		tx_leave(s, n);
+	if (n < 0)
+		return -err;
+	if (src->file < 0)
+		iov_skip(&src->from, (size_t)n);
+	src->left -= (size_t)n;
+	if (n == 0)
+		src->left = 0;
+	return n;
+}
+
+/* The peer has ended its direction, or asks for TCP, or we are broken. */
+static ssize_t attend(struct sock *s, int fd)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (seen & SEEN_BROKEN)
+		return -ECONNRESET;
+	sock_service(s, fd);
+	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
+	if ((seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) ||
+	    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+		tx_down(s, GATE_FINAL);
+	return 0;
+}
+
+static size_t total_bytes(const struct iovec *iov, int iovcnt)
+{
+	size_t total = 0;
+	for (int i = 0; i < iovcnt; i++)
+		total += iov[i].iov_len;
+	return total;
+}
+
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
+{
+	struct wait w = {.s = s, .fd = fd, .interest = EPOLLOUT};
+	ssize_t done = 0, n = 0;
+	while (src->left > 0) {
+		n = put_locked(s, fd, &w, src);
+		if (n == -EINPROGRESS) {
+			n = attend(s, fd);
+			if (n < 0)
+				break;
+			continue;
+		}
+		if (n == SOCK_KERNEL) {
+			if (done == 0)
+				break;
+			n = rest_in_kernel(s, fd, src, flags);
+			if (n < 0)
+				break;
+		}
+		if (n < 0)
+			break;
+		done += n;
+		if (src->left == 0)
+			break;
+		if (n > 0)
+			continue;
+		if (sock_is_nonblocking(s, flags)) {
+			if (grow(s))
+				continue;
+			atomic_fetch_add_explicit(&s->slot->tx_full, 1,
+						  memory_order_relaxed);
+			n = -EAGAIN;
+			break;
+		}
+		if (wait_spin(s, EPOLLOUT) || grow(s))
+			continue;
+		n = wait_for(&w);
+		if (n < 0)
+			break;
+	}
+	wait_finish(&w);
+	return done > 0 || src->left == 0 ? done : n;
+}
+
+ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	struct source src = {.from = iov_start(iov, iovcnt),
+			     .file = -1,
+			     .left = total_bytes(iov, iovcnt)};
+	return tx_run(s, fd, &src, flags);
+}
+
+ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
+{
+	struct source src = {.file = in_fd, .offset = offset, .left = count};
+	return tx_run(s, fd, &src, 0);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting: spin while that has lately paid, then arm, look again, and sleep in the kernel. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/rseq.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "stream/conn.h"
+
+/* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
+#define SPIN_FAILURES	4
+#define SPIN_SKIP_WAITS 64
+/* Looks without a pause before the polite part of a spin: about one quick answer long. */
+#define SPIN_EAGER 128
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static uint32_t this_cpu(void)
+{
+	if (__rseq_size > 0) {
+		const struct rseq *r = (const void *)((char *)__builtin_thread_pointer() +
+						      __rseq_offset);
+		return *(const uint32_t __attribute__((may_alias)) *)&r->cpu_id;
+	}
+	return (uint32_t)sched_getcpu();
+}
+
+void wait_tell_cpu(struct sock *s)
+{
+	uint32_t cpu = this_cpu() + 1;
+	if (atomic_load_explicit(&s->cpu, memory_order_relaxed) == cpu)
+		return;
+	/* Relaxed, all three: a hint. */
+	atomic_store_explicit(&s->cpu, cpu, memory_order_relaxed);
+	atomic_store_explicit(&s->in->rx_cpu, cpu, memory_order_relaxed);
+	atomic_store_explicit(&s->out->tx_cpu, cpu, memory_order_relaxed);
+}
+
+bool wait_attention(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	return (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) &&
+		gate_state(&sl->gate_tx) != GATE_FINAL) ||
+	       (gate_state(&sl->gate_rx) == GATE_RING &&
+		atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) ==
+			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));
+}
+
+bool wait_hint(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (wait_attention(s))
+		return true;
+	if (interest & EPOLLIN) {
+		if (gate_state(&sl->gate_rx) == GATE_READY)
+			return atomic_load_explicit(&s->in->up_epoch,
+						    memory_order_relaxed) ==
+				       atomic_load_explicit(&s->in->ready_epoch,
+							    memory_order_relaxed) ||
+			       (seen_of(sl) & SEEN_FIN);
+		if (gate_state(&sl->gate_rx) != GATE_RING ||
+		    atomic_load_explicit(&s->in->produced, memory_order_relaxed) !=
+			    atomic_load_explicit(&s->in->consumed,
+						 memory_order_relaxed) ||
+		    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+			return true;
+	}
+	if (interest & EPOLLOUT) {
+		/* Racy reads of the producer's own record: a hint, checked under the lock. */
+		uint64_t fill =
+			atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
+			atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
+		uint32_t area =
+			atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
+		uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
+		if (gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4)
+			return true;
+	}
+	return (seen_of(sl) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)) != 0;
+}
+
+static bool spin_may_pay(struct sock *s, uint32_t interest)
+{
+	uint32_t peer;
+	uint32_t skip = atomic_load_explicit(&s->spin_skip, memory_order_relaxed);
+	if (interest & EPOLLIN) {
+		if (gate_state(&s->slot->gate_rx) != GATE_RING)
+			return false;
+		peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
+	} else {
+		peer = atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
+	}
+	if (config_get()->spin_fixed)
+		return true;
+	if (peer == atomic_load_explicit(&s->cpu, memory_order_relaxed))
+		return false;
+	if (skip > 0) {
+		atomic_store_explicit(&s->spin_skip, skip - 1, memory_order_relaxed);
+		return false;
+	}
+	return true;
+}
+
+static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
+{
+	for (unsigned i = 0; i < SPIN_EAGER; i++)
+		if (wait_hint(s, interest))
+			return true;
+	int64_t end = now_ns() + budget_ns;
+	do {
+		for (unsigned i = 0; i < 16; i++) {
+			if (wait_hint(s, interest))
+				return true;
+			__builtin_ia32_pause();
+		}
+	} while (now_ns() < end);
+	return false;
+}
+
+bool wait_spin(struct sock *s, uint32_t interest)
+{
+	wait_tell_cpu(s);
+	if (wait_hint(s, interest))
+		return true;
+	int64_t budget = config_get()->spin_ns;
+	if (budget == 0 || !spin_may_pay(s, interest))
+		return false;
+	if (spin_until(s, interest, budget)) {
+		atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
+		return true;
+	}
+	uint32_t failed = atomic_load_explicit(&s->spin_failed, memory_order_relaxed) + 1;
+	if (failed >= SPIN_FAILURES) {
+		atomic_store_explicit(&s->spin_skip, SPIN_SKIP_WAITS,
+				      memory_order_relaxed);
+		failed = SPIN_FAILURES - 1; /* one more failure skips again */
+	}
+	atomic_store_explicit(&s->spin_failed, failed, memory_order_relaxed);
+	return false;
+}
+
+bool sock_is_nonblocking(struct sock *s, int flags)
+{
+	return (flags & MSG_DONTWAIT) ||
+	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
+}
+
+void bell_ring_peer(struct sock *s)
+{
+	const uint64_t one = 1;
+	int saved = errno;
+	report_add(&report_now.doorbells, 1);
+	/* EAGAIN: the counter is full, so the peer has not looked for long; it is readable. */
+	ssize_t n = REAL(write)(s->peer_bell, &one, sizeof(one));
+	(void)n;
+	errno = saved;
+}
+
+void bell_ring_self(struct sock *s)
+{
+	const uint64_t one = 1;
+	int saved = errno;
+	ssize_t n = REAL(write)(s->bell, &one, sizeof(one));
+	(void)n;
+	errno = saved;
+}
+
+static uint32_t next_seq(_Atomic uint32_t *arm)
+{
+	uint32_t seq = atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
+	return seq ? seq : atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
+}
+
+void sock_arm(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (interest & EPOLLIN) {
+		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_relaxed);
+		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
+				      memory_order_relaxed);
+	}
+	if (interest & EPOLLOUT) {
+		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_relaxed);
+		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
+				      memory_order_relaxed);
+	}
+	/* The fence that must stay: the flags above are seen by the peer before we look at
+	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void disarm(_Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
+		   _Atomic uint32_t *armed)
+{
+	uint32_t seq = atomic_load_explicit(arm, memory_order_relaxed);
+	/* The last to leave clears, unless somebody has armed again since. */
+	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1)
+		atomic_compare_exchange_strong_explicit(
+			armed, &seq, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+void sock_disarm(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (interest & EPOLLIN)
+		disarm(&sl->sleepers_rx, &sl->rx_arm, &s->in->rx_armed);
+	if (interest & EPOLLOUT)
+		disarm(&sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
+}
+
+void sock_answer_bell(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t count;
+	int saved = errno;
+	ssize_t n = REAL(read)(s->bell, &count, sizeof(count));
+	(void)n;
+	(void)fd;
+	errno = saved;
+	/* The caller itself may have disarmed already or not: more than none is enough. */
+	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
+	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
+	if (rx == 0 && tx == 0)
+		return;
+	if (rx)
+		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
+				      memory_order_relaxed);
+	if (tx)
+		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
+				      memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst); /* as in sock_arm */
+	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
+		bell_ring_self(s);
+}
+
+/* What the kernel would do after a signal handler has interrupted a blocking call. */
+static bool handlers_restart(void)
+{
+	struct sigaction act;
+	for (int sig = 1; sig < NSIG; sig++) {
+		if (sigaction(sig, NULL, &act) < 0)
+			continue;
+		bool caught = (act.sa_flags & SA_SIGINFO) ||
+			      (act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN);
+		if (caught && !(act.sa_flags & SA_RESTART))
+			return false;
+	}
+	return true;
+}
+
+static void ask_timeout(struct wait *w)
+{
+	struct timeval tv = {0};
+	socklen_t len = sizeof(tv);
+	int name = w->interest == EPOLLIN ? SO_RCVTIMEO : SO_SNDTIMEO;
+	w->deadline_ns = INT64_MAX;
+	if (REAL(getsockopt)(w->fd, SOL_SOCKET, name, &tv, &len) < 0)
+		return;
+	if (tv.tv_sec == 0 && tv.tv_usec == 0)
+		return;
+	w->timed = true;
+	w->deadline_ns =
+		now_ns() + (int64_t)tv.tv_sec * 1000000000 + (int64_t)tv.tv_usec * 1000;
+}
+
+/* Poll events of the TCP descriptor that can end this wait. */
+static short tcp_events(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	short events = 0;
+	if (!(seen_of(sl) & SEEN_FIN))
+		events |= POLLRDHUP | (interest & EPOLLIN ? POLLIN : 0);
+	else if (interest & EPOLLIN && gate_state(&sl->gate_rx) != GATE_RING)
+		events |= POLLIN;
+	if (interest & EPOLLOUT && gate_state(&sl->gate_tx) != GATE_RING)
+		events |= POLLOUT;
+	return events;
+}
+
+static int sleep_once(struct wait *w)
+{
+	struct sock *s = w->s;
+	struct timespec left, *timeout = NULL;
+	struct pollfd pfd[2] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
+				{.fd = s->bell, .events = POLLIN}};
+	if (w->timed) {
+		int64_t ns = w->deadline_ns - now_ns();
+		if (ns <= 0)
+			return -EAGAIN;
+		left = (struct timespec){ns / 1000000000, ns % 1000000000};
+		timeout = &left;
+	}
+	report_add(&report_now.sleeps, 1);
+	int n = REAL(ppoll)(pfd, 2, timeout, NULL);
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return -EAGAIN;
+	if (pfd[1].revents)
+		sock_answer_bell(s, w->fd);
+	if (pfd[0].revents & POLLNVAL)
+		return -EBADF;
+	if (pfd[0].revents)
+		sock_note_kernel(s, (uint32_t)pfd[0].revents);
+	if ((pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
+		rx_check_bypass(s, w->fd);
+	return 0;
+}
+
+int wait_for(struct wait *w)
+{
+	struct sock *s = w->s;
+	int r = 0;
+	if (w->interest == EPOLLIN && wait_spin(s, EPOLLIN)) {
+		sock_service(s, w->fd);
+		return 0;
+	}
+	if (!w->held) {
+		if (!sock_hold(s, w->fd))
+			return -EBADF;
+		w->held = true;
+	}
+	if (w->deadline_ns == 0)
+		ask_timeout(w);
+	sock_service(s, w->fd);
+	sock_arm(s, w->interest);
+	if (!wait_hint(s, w->interest))
+		r = sleep_once(w);
+	sock_disarm(s, w->interest);
+	sock_service(s, w->fd);
+	if (r == -EINTR && !w->timed && handlers_restart())
+		r = 0;
+	return r;
+}
+
+void wait_finish(struct wait *w)
+{
+	if (w->held) {
+		w->held = false;
+		sock_unhold(w->s);
+	}
+}
