@@ -60,7 +60,7 @@ static void exec_begin(void)
 {
 	exec_prepare();
 	if (!hook_is_borrowed())
-		report_write();
+		hook_report();
 }
 
 static int exec_failed(int result)

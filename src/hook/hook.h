@@ -106,8 +106,12 @@ static inline bool hook_is_borrowed(void)
 	return __builtin_expect(hook_vfork_mark, 0) && hook_is_borrowed_slow();
 }
 
-/* Called in the child of every kind of fork. */
+/* Around every kind of fork: before it, in the child, and in the parent with its result. */
+void hook_forking(void);
 void hook_forked_child(void);
+pid_t hook_forked_parent(pid_t pid);
+/* Counts of this process go to the report, at its end. */
+void hook_report(void);
 /* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
 void *hook_vfork_begin(void);
 

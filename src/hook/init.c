@@ -4,20 +4,12 @@
 #include <stdlib.h>
 
 #include "base/config.h"
-#include "base/lock.h"
-#include "base/report.h"
 #include "hook/hook.h"
 #include "sock/ready.h"
 
 /* Sockets of one family of processes; the memory of those never used is never touched. */
-#define SLOTS 65536u
 
 bool hook_active;
-
-static void report_at_quick_exit(void)
-{
-	report_write();
-}
 
 /* Sockets that were made before this runs stay unknown, and so on TCP. */
 __attribute__((constructor)) static void hook_init(void)
@@ -26,10 +18,10 @@ __attribute__((constructor)) static void hook_init(void)
 
 	if (!real_ready)
 		real_resolve();
-	at_quick_exit(report_at_quick_exit);
+	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
-	if (pthread_atfork(NULL, NULL, hook_forked_child) == 0 && !config_get()->off &&
-	    slot_table_init(SLOTS) == 0) {
+	if (pthread_atfork(sock_forking, NULL, hook_forked_child) == 0 &&
+	    !config_get()->off && fd_table_init() == 0) {
 		ready_init();
 		hook_active = true;
 	}
@@ -39,5 +31,5 @@ __attribute__((constructor)) static void hook_init(void)
 __attribute__((destructor)) static void hook_finish(void)
 {
 	if (!hook_is_borrowed())
-		report_write();
+		hook_report();
 }

@@ -23,6 +23,29 @@ bool hook_is_borrowed_slow(void)
 	return false;
 }
 
+void hook_report(void)
+{
+	if (hook_active)
+		sock_report();
+	report_write();
+}
+
+void hook_forking(void)
+{
+	if (hook_active)
+		sock_forking();
+}
+
+pid_t hook_forked_parent(pid_t pid)
+{
+	int saved = errno;
+
+	if (pid == -1 && hook_active)
+		sock_fork_failed();
+	errno = saved;
+	return pid;
+}
+
 void hook_forked_child(void)
 {
 	int saved = errno;
@@ -70,11 +93,20 @@ __asm__(".pushsection .text\n"
 	".size __vfork, . - __vfork\n"
 	".popsection\n");
 
-/* fork without the handlers of pthread_atfork: ours is not optional. */
+/* libc calls our handlers. */
+HOOK pid_t fork(void)
+{
+	return hook_forked_parent(REAL(fork)());
+}
+HOOK_ALIAS(__fork, fork);
+
+/* fork without the handlers of pthread_atfork: ours are not optional. */
 HOOK pid_t _Fork(void)
 {
-	pid_t pid = REAL(_Fork)();
+	pid_t pid;
 
+	hook_forking();
+	pid = hook_forked_parent(REAL(_Fork)());
 	if (pid == 0)
 		hook_forked_child();
 	return pid;
@@ -106,9 +138,11 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	tls = va_arg(ap, void *);
 	child_tid = va_arg(ap, pid_t *);
 	va_end(ap);
-	if (fn && !(flags & CLONE_VM))
-		return REAL(clone)(clone_begin, stack, flags, &start, parent_tid, tls,
-				   child_tid);
+	if (fn && !(flags & CLONE_VM)) {
+		hook_forking();
+		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
+						      parent_tid, tls, child_tid));
+	}
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
 		hook_vfork_mark = getpid();
 	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
@@ -122,7 +156,7 @@ HOOK int daemon(int nochdir, int noclose)
 	if (!noclose)
 		for (int fd = 0; fd <= 2; fd++)
 			hook_closing(fd);
-	report_write();
+	hook_report();
 	result = REAL(daemon)(nochdir, noclose);
 	if (result != 0)
 		report_reopen();
@@ -132,7 +166,7 @@ HOOK int daemon(int nochdir, int noclose)
 HOOK void _exit(int status)
 {
 	if (!hook_is_borrowed())
-		report_write();
+		hook_report();
 	REAL(_exit)(status);
 	__builtin_unreachable();
 }

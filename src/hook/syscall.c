@@ -236,6 +236,8 @@ static void aio_submitting(const struct sys *x)
 
 static long other_call(const struct sys *x)
 {
+	/* The stub below lets only those come here that copy the memory. */
+	bool forks = x->nr == SYS_fork || x->nr == SYS_clone || x->nr == SYS_clone3;
 	long result;
 
 	switch (x->nr) {
@@ -246,11 +248,13 @@ static long other_call(const struct sys *x)
 		aio_submitting(x);
 		break;
 	}
+	if (forks)
+		hook_forking();
 	result = pass(x);
-	/* The stub below lets only those come here that copy the memory. */
-	if ((x->nr == SYS_fork || x->nr == SYS_clone || x->nr == SYS_clone3) &&
-	    result == 0)
+	if (forks && result == 0)
 		hook_forked_child();
+	else if (forks)
+		hook_forked_parent((pid_t)result);
 	return result;
 }
 
