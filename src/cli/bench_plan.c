@@ -2,9 +2,13 @@
 /* The options of `viaduct bench`, and what is compared with what. */
 #include <errno.h>
 #include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "cli/bench_plan.h"
 
@@ -200,6 +204,24 @@ static int place(struct plan *plan)
 	return 0;
 }
 
+/* Not every user may choose every algorithm. Said once, rather than at each connection. */
+static void check_congestion(struct plan *plan)
+{
+	const char *name = plan->set.congestion;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && *name &&
+	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) <
+		    0) {
+		fprintf(stderr,
+			"viaduct bench: congestion control %s: %s; TCP runs as the "
+			"system has it\n",
+			name, strerror(errno));
+		plan->set.congestion = "";
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
 enum { PATTERNS = 1, SIZES, OVER, PAIRS, TIME, PLACEMENT, BUSY, CONNS, CONG, JSON };
 
 static int parse_option(struct plan *plan, int option)
@@ -264,6 +286,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 	}
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
+	check_congestion(plan);
 	return place(plan);
 }
 
