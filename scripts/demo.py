@@ -78,8 +78,11 @@ def benchmark(prefix, where, clients, pipeline, requests):
     """Returns {command: (requests per second, p50 in microseconds)}."""
     command = [*prefix, "redis-benchmark", *where, "-d", "64", "-t", "set,get", "-c",
                str(clients), "-P", str(pipeline), "-n", str(requests), "--csv"]
-    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         timeout=120)
+    try:
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"demo: {' '.join(command)} did not end within a minute")
     rows = {row["test"]: row for row in csv.DictReader(run.stdout.splitlines())}
     if run.returncode or any(c not in rows for c in COMMANDS):
         sys.exit(f"demo: {' '.join(command)} ended with status {run.returncode}:\n"

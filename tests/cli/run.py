@@ -170,7 +170,7 @@ class Settings(Run):
         self.ok("--report", report, "--", "sh", "-c", "cat /dev/null; exit 0")
         lines = [json.loads(line) for line in report.read_text().splitlines()]
         self.assertEqual(sorted(os.path.basename(l["program"]) for l in lines),
-                         ["cat", os.path.basename(os.path.realpath("/bin/sh"))])
+                         ["cat", "sh"])
         for line in lines:
             for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
                           "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",

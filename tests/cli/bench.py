@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `viaduct bench`: what it measures, what it says, and that it notices bad bytes.
+
+usage: bench.py VIADUCT CORRUPT-LIBRARY MANUAL. No figure is judged: only their presence.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+VIADUCT, CORRUPT, MANUAL = map(os.path.abspath, sys.argv[1:4])
+SHORT = ["--time", "0.02", "--pairs", "2"]
+PLACE = ["--placement", "two" if len(os.sched_getaffinity(0)) > 1 else "free"]
+
+
+def bench(*args, **env):
+    return subprocess.run([VIADUCT, "bench", *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=300,
+                          env={**os.environ, **env})
+
+
+class Bench(unittest.TestCase):
+    def figures(self, *args, **env):
+        result = bench(*SHORT, *PLACE, "--json", "-", *args, **env)
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        return json.loads(result.stdout)
+
+    def check_rows(self, figures, over):
+        for row in figures["rows"]:
+            names = [r["over"] for r in row["results"]]
+            self.assertEqual(names, over, row["pattern"])
+            for result in row["results"]:
+                self.assertEqual(result["errors"], [])
+                self.assertEqual(len(result["samples"]), 2)
+                self.assertGreater(min(result["samples"]), 0)
+
+    def test_patterns(self):
+        names = "rtt,rtt-spin,rtt-epoll,rtt-poll,stream,bidir,crr"
+        figures = self.figures("--patterns", names, "--sizes", "1,64,100K",
+                               "--over", "tcp,unix")
+        self.check_rows(figures, ["tcp", "unix"])
+        seen = [(r["pattern"], r["size_bytes"]) for r in figures["rows"]]
+        wanted = [(n, s) for n in names.split(",")[:-1] for s in (1, 64, 102400)]
+        self.assertEqual(seen, wanted + [("crr", 64)])
+
+    def test_connections(self):
+        figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes", "64,1M",
+                               "--over", "tcp", "--conns", "7")
+        self.check_rows(figures, ["tcp"])
+        self.assertEqual([r["conns"] for r in figures["rows"]], [1, 1, 7, 7] * 2)
+
+    def test_placements(self):
+        for place in ("one", "free"):
+            figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp",
+                                   "--placement", place, "--busy", "2")
+            self.check_rows(figures, ["tcp"])
+
+    def test_viaduct(self):
+        figures = self.figures("--patterns", "rtt,stream", "--sizes", "64,4K",
+                               "--over", "tcp,viaduct")
+        self.check_rows(figures, ["tcp", "viaduct"])
+        for row in figures["rows"]:
+            self.assertGreater(row["results"][1]["direct_bytes"], 0)
+
+    def test_one_end(self):
+        figures = self.figures("--patterns", "plain")
+        self.check_rows(figures, ["tcp", "via-client", "via-server"])
+        for result in figures["rows"][0]["results"][1:]:
+            self.assertEqual(result["direct_bytes"], 0)
+
+    def test_bad_bytes(self):
+        for pattern in ("rtt", "stream", "bidir"):
+            for how in ("early", "late"):
+                result = bench(*SHORT, *PLACE, "--patterns", pattern, "--sizes", "4K",
+                               "--over", "tcp", LD_PRELOAD=CORRUPT, CORRUPT=how)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn("checks of content failed", result.stdout)
+
+    def test_wrong_options(self):
+        for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
+                     ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
+                     ["--over", "tcp,ship"], ["--unknown"], ["more"]):
+            result = bench(*args)
+            self.assertEqual(result.returncode, 125, args)
+            self.assertEqual(result.stdout, "")
+            self.assertNotEqual(result.stderr, "")
+
+    def test_manual(self):
+        help_text = bench("--help").stdout
+        with open(MANUAL, encoding="utf-8") as f:
+            manual = f.read().replace("\\-", "-")
+        options = re.findall(r"^  (--[a-z]+)", help_text, re.M)
+        self.assertGreater(len(options), 8)
+        for option in options:
+            self.assertIn(option, manual)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

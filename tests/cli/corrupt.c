@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloaded into a bench: spoils one byte that its server gets, early or late. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* One end only: two spoilt bytes at one place would cancel out. */
+static bool is_server(void)
+{
+	char line[2048];
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, line, sizeof(line));
+	close(fd);
+	return n > 0 && memmem(line, (size_t)n, "server", 7);
+}
+
+__attribute__((visibility("default"))) ssize_t recv(int fd, void *buf, size_t len,
+						    int flags)
+{
+	static ssize_t (*real)(int, void *, size_t, int);
+	static size_t total;
+	const char *how = getenv("CORRUPT");
+	ssize_t n;
+
+	static bool wanted;
+	if (!real) {
+		*(void **)&real = dlsym(RTLD_NEXT, "recv");
+		wanted = is_server();
+	}
+	n = real(fd, buf, len, flags);
+	if (n <= 0 || !how || !wanted)
+		return n;
+	/* Past the checked round trips that open a connection, or within them. */
+	size_t at = !strcmp(how, "late") ? 100000 : 1000;
+	if (total < at && total + (size_t)n >= at)
+		((unsigned char *)buf)[0] ^= 1;
+	total += (size_t)n;
+	return n;
+}
