@@ -145,6 +145,12 @@ void sock_service(struct sock *s, int fd);
  * a receive. Returns false when the socket is direct by now (ask again). */
 bool sock_poll_enter(struct sock *s);
 void sock_poll_leave(struct sock *s);
+/* Holds mapping and doorbells of s while a thread looks or sleeps; false when fd no longer
+ * is s. */
+bool sock_hold(struct sock *s, int fd);
+void sock_unhold(struct sock *s);
+/* Tells the peer, and s->cpu, on which processor this thread runs. */
+void wait_tell_cpu(struct sock *s);
 
 /* ---- control (switch.c) ---- */
 

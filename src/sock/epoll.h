@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Viaduct knows about the process's epoll instances and the sockets in them. */
+#ifndef VD_SOCK_EPOLL_H
+#define VD_SOCK_EPOLL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/types.h>
+
+#include "base/lock.h"
+#include "sock/look.h"
+#include "stream/sock.h"
+
+struct instance;
+
+/*
+ * One socket in one instance. While it is not converted, the kernel's registration is
+ * the user's own. A converted one has the TCP descriptor (all events) and the doorbell
+ * in the kernel, both edge-triggered and with tags as data, and its events are made here.
+ * Never freed: `index`, which the tags carry, stays that of this record.
+ * Guarded by the instance's lock, but for what is marked.
+ */
+struct epoll_reg {
+	struct instance *in; /* NULL while the record is free */
+	struct sock *s;
+	struct epoll_reg *next_of_sock; /* list at s->regs; guarded by the list lock */
+	struct epoll_reg *next, **prev; /* list at in->regs */
+	uint32_t index;
+	int fd;		 /* the kernel's key */
+	int use_fd;	 /* a descriptor that refers to the socket now; -1 for none */
+	uint32_t events; /* as the program gave them */
+	epoll_data_t data;
+	uint64_t edge_in, edge_out; /* as of the last report */
+	uint64_t active;	    /* in->calls when something last happened */
+	uint64_t told;		    /* in->calls at the last report */
+	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
+	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
+	uint32_t tcp_edge;	    /* kernel events that came since the last report */
+	uint32_t tcp_noted;	    /* those that had come before it */
+	bool converted;
+	bool bell;    /* this record's tag is on the doorbell */
+	bool fresh;   /* to be reported at the next look even without an edge */
+	bool spent;   /* ONESHOT, and reported */
+	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
+	bool rung;    /* the doorbell has gone since it was armed */
+	bool refused; /* kept on TCP already */
+	uint32_t generation; /* of the slot, to notice a socket closed past us */
+};
+
+/*
+ * True when no other record of the socket can be in the same instance. Only the
+ * instance's lock is needed: whoever adds or removes one there holds it as well.
+ */
+static inline bool reg_is_only(struct epoll_reg *r)
+{
+	return r->s->regs == r && !r->next_of_sock;
+}
+
+/* The descriptor was closed past Viaduct: the socket's memory is another's by now. */
+static inline bool reg_is_stale(struct epoll_reg *r)
+{
+	return fd_sock(r->use_fd) != r->s ||
+	       atomic_load_explicit(&r->s->slot->generation, memory_order_relaxed) !=
+		       r->generation;
+}
+
+/*
+ * One epoll instance. Memory is re-used for other instances, never freed, so that a
+ * thread may look at it without counting itself; the generation tells the difference.
+ */
+struct instance {
+	struct lock lock;
+	/* Threads inside the kernel's epoll_wait; above it the generation, see
+	 * instance_sleep. */
+	_Atomic uint64_t sleepers;
+	_Atomic uint32_t converted; /* registrations whose events are made here */
+	_Atomic bool ever_converted;
+	uint32_t fds; /* descriptors of this process; guarded by the list lock */
+	int epfd;     /* one of them */
+	pid_t owner;
+	bool nested;	    /* watched from outside: its sockets stay on TCP */
+	bool no_upgrade;    /* user data collides with our tags */
+	bool ask_now;	    /* the kernel has something that was ours a moment ago */
+	bool memory_turn;   /* room is short, and the kernel has had its turn */
+	uint32_t since_ask; /* calls since the kernel was last asked */
+	uint64_t asked_at;  /* tick at which it was */
+	uint64_t calls;	    /* age of the instance in calls; a sleep counts for several */
+	uint64_t aged_at;
+	struct epoll_reg *regs;
+	uint32_t nregs;
+	struct epoll_reg **hot;
+	uint32_t nhot, hot_room, turn;
+	struct instance *next_free, *next_all;
+};
+
+/* ---- records (epoll_table.c) ---- */
+
+/* NULL when fd is not an instance made through ready_epoll_create. */
+struct instance *instance_at(int fd);
+/* A descriptor of the instance, or -1. */
+int instance_fd(struct instance *in);
+/* The lock around s->regs, the table of instances and the records; taken before any
+ * instance's. */
+void epoll_list_lock(void);
+void epoll_list_unlock(void);
+void instance_lock(struct instance *in);
+void instance_unlock(struct instance *in);
+/*
+ * One more thread is about to sleep: from now on nothing may rely on its looking. Returns
+ * what instance_woke must be given; that returns false when the instance has been closed
+ * meanwhile, so that it must not be touched.
+ */
+uint32_t instance_sleep(struct instance *in);
+bool instance_woke(struct instance *in, uint32_t generation);
+static inline uint32_t instance_sleepers(struct instance *in)
+{
+	/* Sequentially consistent: the other half of instance_sleep. */
+	return (uint32_t)atomic_load(&in->sleepers);
+}
+/* True in a thread that holds one of these locks. */
+bool epoll_locked(void);
+pid_t epoll_self(void);
+
+/* Under both locks. NULL when there is no memory. */
+struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
+			     const struct epoll_event *ev);
+void reg_destroy(struct epoll_reg *r);
+/* Under the list lock. */
+struct epoll_reg *reg_find(struct instance *in, struct sock *s, int fd);
+/* Makes the record hot; under the instance's lock, like all that follow. */
+void reg_heat(struct epoll_reg *r);
+void reg_chill(struct epoll_reg *r);
+void reg_arm(struct epoll_reg *r);
+void reg_disarm(struct epoll_reg *r);
+/* Forgets a stale record, as far as the instance's lock allows. */
+void reg_abandon(struct epoll_reg *r);
+
+/* The record that a tag names, or NULL when the data is not a tag of ours. */
+struct epoll_reg *tag_reg(uint64_t data, bool *bell);
+uint64_t tag_of(const struct epoll_reg *r, bool bell);
+bool tag_collides(uint64_t data);
+
+/* ---- conversion (epoll_convert.c) ---- */
+
+/* What a converted registration asks of the TCP descriptor. */
+#define EPOLL_TCP_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
+
+/*
+ * Under both locks. reg_convert hands the registration over from the kernel; tagged: the
+ * TCP descriptor was added with its tag already. On failure the kernel's registration is
+ * the program's own again.
+ */
+int reg_convert(struct epoll_reg *r, bool tagged);
+/* Under the instance's lock: gives it back to the kernel. */
+void reg_revert(struct epoll_reg *r);
+/* Takes the kernel's side of a converted registration away. */
+int reg_withdraw(struct epoll_reg *r);
+/* True when sockets in the instance have to stay on TCP. */
+bool instance_refuses(struct instance *in);
+/* Keeps all its sockets on TCP. No lock may be held. */
+void instance_refuse_all(struct instance *in);
+/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
+void epoll_nested(int fd);
+/* Makes sure that some sleeper, if there is one, looks at the record. */
+void reg_poke(struct epoll_reg *r);
+void epoll_on_attach(struct sock *s);
+void epoll_on_final(struct sock *s);
+
+/* ---- reports (epoll_report.c) ---- */
+
+/* The events to report now, or 0; `take` counts them as reported. */
+uint32_t reg_report(struct epoll_reg *r, bool take);
+/* Reports hot records, at most max of them. */
+int instance_scan(struct instance *in, struct epoll_event *ev, int max);
+/* Takes our tags out of the kernel's n events; returns how many are the program's. */
+int instance_translate(struct instance *in, struct epoll_event *ev, int n);
+/* Before a sleep: all hot records are armed. */
+void instance_arm(struct instance *in);
+/* A thread leaves with a result: what it does not take along must wake the sleepers. */
+void instance_attend(struct instance *in);
+/* After a sleep, when nobody sleeps any more. */
+void instance_disarm(struct instance *in);
+/* Records that nothing has happened to for long leave the hot list. */
+void instance_age(struct instance *in);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registrations of attached sockets: taken over from the kernel, and given back. */
+#include <errno.h>
+#include <signal.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "sock/epoll.h"
+#include "sock/ready.h"
+
+static int ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return REAL(epoll_ctl)(instance_fd(in), op, fd, &ev) < 0 ? -errno : 0;
+}
+
+/* EPOLLEXCLUSIVE can be neither set nor changed by MOD. */
+static int replace(struct epoll_reg *r, uint32_t events, uint64_t data)
+{
+	int rc;
+
+	if (!(r->events & EPOLLEXCLUSIVE))
+		return ctl(r->in, EPOLL_CTL_MOD, r->fd, events, data);
+	rc = ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc ? rc : ctl(r->in, EPOLL_CTL_ADD, r->fd, events, data);
+}
+
+/* Another record of the same socket in the same instance, reached by a duplicate. */
+static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
+{
+	if (reg_is_only(r))
+		return NULL;
+	for (struct epoll_reg *o = r->in->regs; o; o = o->next)
+		if (o != r && o->s == r->s && o->converted && o->bell == with_bell)
+			return o;
+	return NULL;
+}
+
+static int bell_add(struct epoll_reg *r)
+{
+	int rc;
+
+	if (sibling(r, true))
+		return 0;
+	rc = ctl(r->in, EPOLL_CTL_ADD, r->s->bell, EPOLLIN | EPOLLET, tag_of(r, true));
+	r->bell = rc == 0;
+	return rc;
+}
+
+static void bell_remove(struct epoll_reg *r)
+{
+	struct epoll_reg *o;
+
+	if (!r->bell)
+		return;
+	r->bell = false;
+	o = sibling(r, false);
+	if (o &&
+	    !ctl(r->in, EPOLL_CTL_MOD, r->s->bell, EPOLLIN | EPOLLET, tag_of(o, true)))
+		o->bell = true;
+	else
+		ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
+}
+
+int reg_convert(struct epoll_reg *r, bool tagged)
+{
+	int rc = 0;
+
+	if (r->converted)
+		return 0;
+	if (r->orphan)
+		return -EBADF;
+	if (!tagged)
+		rc = replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
+	if (rc)
+		return rc;
+	rc = bell_add(r);
+	if (rc) {
+		replace(r, r->events, r->data.u64);
+		return rc;
+	}
+	r->converted = true;
+	r->tcp_edge = r->tcp_noted = 0;
+	/* Whether the program has seen the last edge is not known: tell it once more. */
+	r->fresh = true;
+	r->edge_in = sock_edge_in(r->s);
+	r->edge_out = sock_edge_out(r->s);
+	atomic_store(&r->in->ever_converted, true);
+	atomic_fetch_add(&r->in->converted, 1);
+	if (!r->spent)
+		reg_heat(r);
+	reg_poke(r);
+	return 0;
+}
+
+int reg_withdraw(struct epoll_reg *r)
+{
+	bell_remove(r);
+	return r->orphan ? 0 : ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+}
+
+void reg_revert(struct epoll_reg *r)
+{
+	/* A spent one waits for its MOD, which is when the kernel needs to know it; one
+	 * whose key is gone cannot be given back and is asked about one by one. */
+	if (!r->converted || r->spent || r->orphan)
+		return;
+	reg_disarm(r);
+	reg_chill(r);
+	if (replace(r, r->events, r->data.u64))
+		return;
+	bell_remove(r);
+	r->converted = false;
+	r->in->ask_now = true;
+	atomic_fetch_sub(&r->in->converted, 1);
+}
+
+void reg_poke(struct epoll_reg *r)
+{
+	static const uint64_t one = 1;
+
+	if (r->spent || !instance_sleepers(r->in))
+		return;
+	reg_arm(r);
+	/* Its own doorbell: an edge for every instance that holds it. */
+	if (reg_report(r, false) && REAL(write)(r->s->bell, &one, sizeof(one)) < 0)
+		log_debug("epoll: cannot ring for descriptor %d: errno %d", r->fd, errno);
+}
+
+/* A forked child's instance is the parent's as well, unless the parent has gone. */
+static bool is_foreign(struct instance *in)
+{
+	if (in->owner == epoll_self())
+		return false;
+	if (kill(in->owner, 0) == 0 || errno != ESRCH)
+		return true;
+	in->owner = epoll_self();
+	return false;
+}
+
+bool instance_refuses(struct instance *in)
+{
+	return in->nested || in->no_upgrade || is_foreign(in);
+}
+
+void epoll_on_attach(struct sock *s)
+{
+	int fd = -1;
+
+	if (!s->regs)
+		return;
+	epoll_list_lock();
+	for (struct epoll_reg *r = s->regs; r && fd < 0; r = r->next_of_sock) {
+		struct instance *in = r->in;
+
+		instance_lock(in);
+		if (instance_refuses(in) || reg_convert(r, false))
+			fd = r->use_fd;
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+	if (fd >= 0)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+void epoll_on_final(struct sock *s)
+{
+	static const uint64_t one = 1;
+
+	if (!s->regs)
+		return;
+	if (epoll_locked()) {
+		/* From inside one of our own looks: whoever hears the bell does the rest. */
+		if (REAL(write)(s->bell, &one, sizeof(one)) < 0)
+			log_debug("epoll: cannot ring: errno %d", errno);
+		return;
+	}
+	epoll_list_lock();
+	for (struct epoll_reg *r = s->regs; r; r = r->next_of_sock) {
+		struct instance *in = r->in;
+
+		instance_lock(in);
+		if (r->converted && r->orphan)
+			reg_heat(r);
+		else
+			reg_revert(r);
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+}
+
+/* The next socket of the instance that has not been told to stay on TCP. */
+static struct sock *next_to_refuse(struct instance *in, int *fd)
+{
+	struct sock *s = NULL;
+
+	instance_lock(in);
+	for (struct epoll_reg *r = in->regs; r && !s; r = r->next) {
+		if (r->refused)
+			continue;
+		r->refused = true;
+		s = r->s;
+		*fd = r->use_fd;
+	}
+	instance_unlock(in);
+	return s;
+}
+
+void instance_refuse_all(struct instance *in)
+{
+	struct sock *s;
+	int fd = -1;
+
+	while ((s = next_to_refuse(in, &fd)))
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+void epoll_nested(int fd)
+{
+	struct instance *in = instance_at(fd);
+
+	if (!in)
+		return;
+	instance_lock(in);
+	if (!in->nested) {
+		in->nested = true;
+		/* Whoever watches it from outside is a sleeper that never looks. */
+		instance_sleep(in);
+		instance_arm(in);
+		instance_attend(in);
+	}
+	instance_unlock(in);
+	instance_refuse_all(in);
+}

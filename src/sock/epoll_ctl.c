@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll_ctl: forwarded to the kernel, and recorded where it names a socket of ours. */
+#include <errno.h>
+
+#include "base/real.h"
+#include "sock/epoll.h"
+#include "sock/ready.h"
+
+static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return REAL(epoll_ctl)(epfd, op, fd, ev) < 0 ? -errno : 0;
+}
+
+static bool is_attached(struct sock *s)
+{
+	uint32_t phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+
+	/* From ATTACHING on epoll_on_attach may already have been here. */
+	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
+}
+
+/* Both locks are held. */
+static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
+		      struct epoll_event *ev, bool *refuse)
+{
+	bool tagged = is_attached(s) && !(ev->events & EPOLLEXCLUSIVE);
+	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS};
+	struct epoll_reg *r;
+	int rc;
+
+	if (reg_find(in, s, fd))
+		return -EEXIST;
+	r = reg_create(in, s, fd, ev);
+	if (!r)
+		return -ENOMEM;
+	tag.data.u64 = tag_of(r, false);
+	rc = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, tagged ? &tag : ev);
+	if (rc) {
+		reg_destroy(r);
+		return rc;
+	}
+	*refuse = instance_refuses(in);
+	if (is_attached(s) && reg_convert(r, tagged))
+		*refuse = true;
+	r->refused = *refuse;
+	return 0;
+}
+
+static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
+		   struct epoll_event *ev)
+{
+	bool refuse = false;
+	int rc;
+
+	epoll_list_lock();
+	instance_lock(in);
+	rc = add_locked(in, epfd, s, fd, ev, &refuse);
+	instance_unlock(in);
+	epoll_list_unlock();
+	if (refuse)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+	return rc;
+}
+
+/* The instance's lock is held. */
+static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
+{
+	int rc;
+
+	if (r->converted && ((ev->events | r->events) & EPOLLEXCLUSIVE))
+		return -EINVAL;
+	rc = r->converted ? 0 : kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);
+	if (rc)
+		return rc;
+	r->events = ev->events;
+	r->data = ev->data;
+	r->spent = false;
+	if (!r->converted)
+		return 0;
+	r->fresh = true;
+	reg_disarm(r);
+	reg_heat(r);
+	reg_poke(r);
+	return 0;
+}
+
+static int reg_mod(struct instance *in, int epfd, struct sock *s, int fd,
+		   struct epoll_event *ev)
+{
+	struct epoll_reg *r;
+	int rc;
+
+	epoll_list_lock();
+	r = reg_find(in, s, fd);
+	instance_lock(in);
+	epoll_list_unlock();
+	/* Found: its instance's lock keeps it. Not found: the kernel says what is wrong. */
+	rc = r ? mod_locked(r, epfd, ev) : kernel_ctl(epfd, EPOLL_CTL_MOD, fd, ev);
+	instance_unlock(in);
+	return rc;
+}
+
+static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
+{
+	struct epoll_reg *r;
+	int rc;
+
+	epoll_list_lock();
+	r = reg_find(in, s, fd);
+	instance_lock(in);
+	if (r && r->converted)
+		rc = reg_withdraw(r);
+	else
+		rc = kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
+	if (r && !rc) {
+		reg_disarm(r);
+		reg_destroy(r);
+	}
+	instance_unlock(in);
+	epoll_list_unlock();
+	return rc;
+}
+
+/* Data that looks like one of our tags could not be told from it. */
+static void check_collision(struct instance *in, int op, const struct epoll_event *ev)
+{
+	if (op == EPOLL_CTL_DEL || !ev || !tag_collides(ev->data.u64))
+		return;
+	instance_lock(in);
+	in->no_upgrade = true;
+	instance_unlock(in);
+	instance_refuse_all(in);
+}
+
+int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct instance *in = instance_at(epfd);
+	struct sock *s = fd_sock(fd);
+	int rc;
+
+	if (in)
+		check_collision(in, op, ev);
+	if (in && s && (ev || op == EPOLL_CTL_DEL)) {
+		if (op == EPOLL_CTL_ADD)
+			return reg_add(in, epfd, s, fd, ev);
+		if (op == EPOLL_CTL_MOD)
+			return reg_mod(in, epfd, s, fd, ev);
+		if (op == EPOLL_CTL_DEL)
+			return reg_del(in, epfd, s, fd);
+	}
+	rc = kernel_ctl(epfd, op, fd, ev);
+	if (!rc && op == EPOLL_CTL_ADD) {
+		epoll_nested(fd);
+		/* An instance that came from elsewhere: its events are the kernel's. */
+		if (s)
+			sock_refuse(s, fd, VD_REASON_EPOLL);
+	}
+	return rc;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The events of converted registrations, and which of them are looked at in memory. */
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "sock/epoll.h"
+
+#define LEVEL_BITS                                                                       \
+	(LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND | EPOLLWRBAND | EPOLLMSG)
+/* Calls without activity after which a record leaves the hot list: scanning it that
+ * often costs about what one doorbell costs. */
+#define HOT_CALLS 64
+
+/* The level of a socket that is, or has gone back to being, the kernel's. */
+static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
+{
+	struct pollfd p = {.fd = r->use_fd, .events = (short)want};
+	uint32_t phase = atomic_load_explicit(&r->s->slot->phase, memory_order_acquire);
+
+	if (phase == SLOT_FINAL && !r->orphan) {
+		reg_revert(r);
+		if (!r->converted)
+			return 0;
+	}
+	if (REAL(poll)(&p, 1, 0) <= 0 || (p.revents & POLLNVAL))
+		return 0;
+	return (uint16_t)p.revents & (want | LOOK_ALWAYS);
+}
+
+static uint32_t level_of(struct epoll_reg *r, uint32_t want)
+{
+	if (__builtin_expect(sock_is_direct(r->s), 1))
+		return look_level(r->s, r->use_fd, want);
+	return kernel_level(r, want);
+}
+
+/* True when something has come in that the kernel would report as an edge. */
+static bool edge_in_rose(struct epoll_reg *r, uint32_t want, bool take)
+{
+	uint64_t in = sock_edge_in(r->s);
+	bool rose = r->fresh;
+
+	if (in != r->edge_in && (want & (LOOK_IN | EPOLLPRI | EPOLLRDHUP)))
+		rose = true;
+	/* A change of state wakes everybody, whatever they wait for. */
+	if (r->tcp_edge & ~r->tcp_noted & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		rose = true;
+	if (take) {
+		r->edge_in = in;
+		r->tcp_noted |= r->tcp_edge;
+		r->fresh = false;
+	}
+	return rose;
+}
+
+/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
+ * which is what sock_edge_out counts. */
+static bool edge_out_rose(struct epoll_reg *r, uint32_t want, uint64_t out)
+{
+	if (!(want & LOOK_OUT))
+		return false;
+	return out != r->edge_out || ((r->tcp_edge & EPOLLOUT) &&
+				      gate_state(&r->s->slot->gate_tx) != GATE_RING);
+}
+
+static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
+{
+	/* The edges are read before the level: what comes between them is a later edge. */
+	uint64_t out = sock_edge_out(r->s);
+	bool out_rose = edge_out_rose(r, want, out);
+	bool in_rose = edge_in_rose(r, want, take);
+	uint32_t bits;
+
+	if (!in_rose && !out_rose)
+		return 0;
+	bits = level_of(r, want);
+	/* A full ring's edge is due when there is room again. */
+	if (!in_rose && !(bits & (LOOK_OUT | LOOK_ALWAYS)))
+		bits = 0;
+	if (take && (bits & LOOK_OUT)) {
+		r->edge_out = out;
+		r->tcp_edge = 0;
+	}
+	return bits;
+}
+
+uint32_t reg_report(struct epoll_reg *r, bool take)
+{
+	uint32_t want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
+
+	if (r->spent)
+		return 0;
+	if (r->events & EPOLLET)
+		return edge_report(r, want, take);
+	return level_of(r, want);
+}
+
+/* The program gets the event: what follows from that. */
+static void told(struct epoll_reg *r)
+{
+	r->active = r->told = r->in->calls;
+	if (!(r->events & EPOLLONESHOT))
+		return;
+	r->spent = true;
+	reg_disarm(r);
+	reg_chill(r);
+}
+
+int instance_scan(struct instance *in, struct epoll_event *ev, int max)
+{
+	uint32_t left = in->nhot, i = in->turn;
+	int n = 0;
+
+	while (left-- && n < max) {
+		struct epoll_reg *r;
+		uint32_t bits;
+
+		if (i >= in->nhot)
+			i = 0;
+		r = in->hot[i];
+		if (__builtin_expect(reg_is_stale(r), 0)) {
+			reg_abandon(r);
+			continue;
+		}
+		bits = reg_report(r, true);
+		if (bits) {
+			ev[n].events = bits;
+			ev[n++].data = r->data;
+			told(r);
+		}
+		/* When it left the list, another has taken its place. */
+		if (r->hot_at)
+			i++;
+	}
+	/* Where the room ran out, the next call goes on. */
+	in->turn = i;
+	return n;
+}
+
+static void heard(struct epoll_reg *r)
+{
+	if (!r->converted || r->spent)
+		return;
+	reg_heat(r);
+	r->rung = true;
+	if (!instance_sleepers(r->in))
+		reg_disarm(r);
+}
+
+static void bell_heard(struct epoll_reg *r)
+{
+	if (reg_is_only(r)) {
+		heard(r);
+		return;
+	}
+	for (struct epoll_reg *o = r->in->regs; o; o = o->next)
+		if (o->s == r->s)
+			heard(o);
+}
+
+static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
+{
+	instance_lock(in);
+	/* A tag may have been under way while its record went. */
+	if (r->in == in && r->converted && !reg_is_stale(r)) {
+		if (bell) {
+			bell_heard(r);
+			sock_service(r->s, r->use_fd);
+		} else {
+			r->tcp_edge |= events;
+			if (!r->spent)
+				reg_heat(r);
+			sock_note_kernel(r->s, events);
+		}
+	}
+	instance_unlock(in);
+}
+
+int instance_translate(struct instance *in, struct epoll_event *ev, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		bool bell = false;
+		struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
+
+		if (r)
+			take_tag(in, r, bell, ev[i].events);
+		else
+			ev[kept++] = ev[i];
+	}
+	return kept;
+}
+
+void instance_arm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_arm(in->hot[i]);
+}
+
+void instance_disarm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_disarm(in->hot[i]);
+}
+
+void instance_attend(struct instance *in)
+{
+	static const uint64_t one = 1;
+
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		struct epoll_reg *r = in->hot[i];
+		bool mine = r->told == in->calls && !(r->events & EPOLLET) && !in->nested;
+
+		/* What came before it was armed did not ring. */
+		reg_arm(r);
+		if (!mine && reg_report(r, false) &&
+		    REAL(write)(r->s->bell, &one, sizeof(one)) < 0)
+			log_debug("epoll: cannot ring for descriptor %d: errno %d", r->fd,
+				  errno);
+	}
+}
+
+void instance_age(struct instance *in)
+{
+	if (in->calls - in->aged_at < HOT_CALLS)
+		return;
+	in->aged_at = in->calls;
+	for (uint32_t i = in->nhot; i-- > 0;) {
+		struct epoll_reg *r = in->hot[i];
+
+		if (in->calls - r->active < HOT_CALLS)
+			continue;
+		reg_arm(r);
+		if (!reg_report(r, false))
+			reg_chill(r);
+		else if (!instance_sleepers(in))
+			reg_disarm(r);
+	}
+}

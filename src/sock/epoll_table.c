@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of epoll instances and of the sockets registered in them. */
+#include "sock/epoll.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/real.h"
+#include "sock/ready.h"
+
+/* Descriptor to instance, in chunks that are made when they are first needed. */
+#define CHUNK_FDS 1024
+#define CHUNKS	  1024
+
+/* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. */
+#define TAG_SHIFT 24
+#define TAG_BELL  (1u << 23)
+#define REG_CHUNK 1024u
+#define REG_LIMIT TAG_BELL
+
+typedef struct instance *_Atomic table_entry;
+static table_entry *_Atomic table[CHUNKS];
+static struct lock list_lock;
+static struct instance *all_instances, *free_instances;
+
+static struct epoll_reg *_Atomic reg_chunks[REG_LIMIT / REG_CHUNK];
+static struct epoll_reg *free_regs;
+static _Atomic uint32_t reg_count;
+static uint64_t tag_prefix;
+static pid_t self;
+
+/* Depth of our own locks in this thread: sock_on_final may be called under one. */
+static _Thread_local int held __attribute__((tls_model("initial-exec")));
+
+void epoll_list_lock(void)
+{
+	held++;
+	lock_take(&list_lock);
+}
+
+void epoll_list_unlock(void)
+{
+	lock_drop(&list_lock);
+	held--;
+}
+
+void instance_lock(struct instance *in)
+{
+	held++;
+	lock_take(&in->lock);
+}
+
+void instance_unlock(struct instance *in)
+{
+	lock_drop(&in->lock);
+	held--;
+}
+
+uint32_t instance_sleep(struct instance *in)
+{
+	/* Sequentially consistent: either this thread then sees what another did to the
+	 * instance, or the other sees a sleeper and wakes it. */
+	return atomic_fetch_add(&in->sleepers, 1) >> 32;
+}
+
+bool instance_woke(struct instance *in, uint32_t generation)
+{
+	uint64_t word = atomic_load(&in->sleepers);
+
+	while (word >> 32 == generation)
+		if (atomic_compare_exchange_weak(&in->sleepers, &word, word - 1))
+			return true;
+	return false;
+}
+
+bool epoll_locked(void)
+{
+	return held != 0;
+}
+
+pid_t epoll_self(void)
+{
+	return self;
+}
+
+static table_entry *entry_of(int fd, bool make)
+{
+	table_entry *chunk;
+
+	if ((unsigned)fd >= CHUNK_FDS * CHUNKS)
+		return NULL;
+	/* Acquire: the chunk was zeroed before it was put here. */
+	chunk = atomic_load_explicit(&table[fd / CHUNK_FDS], memory_order_acquire);
+	if (!chunk) {
+		if (!make)
+			return NULL;
+		chunk = calloc(CHUNK_FDS, sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		atomic_store_explicit(&table[fd / CHUNK_FDS], chunk,
+				      memory_order_release);
+	}
+	return &chunk[fd % CHUNK_FDS];
+}
+
+struct instance *instance_at(int fd)
+{
+	table_entry *e = entry_of(fd, false);
+
+	return e ? atomic_load_explicit(e, memory_order_acquire) : NULL;
+}
+
+int instance_fd(struct instance *in)
+{
+	if (instance_at(in->epfd) == in)
+		return in->epfd;
+	/* That one was closed, and duplicates live: rare. */
+	for (int fd = 0; fd < CHUNK_FDS * CHUNKS; fd++) {
+		if (!entry_of(fd, false))
+			fd |= CHUNK_FDS - 1;
+		else if (instance_at(fd) == in)
+			return in->epfd = fd;
+	}
+	return -1;
+}
+
+static struct instance *instance_create(int fd)
+{
+	struct instance *in = free_instances;
+
+	if (in) {
+		free_instances = in->next_free;
+	} else {
+		in = calloc(1, sizeof(*in));
+		if (!in)
+			return NULL;
+		in->next_all = all_instances;
+		all_instances = in;
+	}
+	in->owner = self;
+	in->fds = 1;
+	in->epfd = fd;
+	return in;
+}
+
+/* The last descriptor is closed. Threads that still sleep on it find the generation
+ * changed and leave everything alone. */
+static void instance_destroy(struct instance *in)
+{
+	instance_lock(in);
+	while (in->regs) {
+		struct epoll_reg *r = in->regs;
+
+		/* The kernel drops its side with the instance, where nobody shares it. */
+		if (!reg_is_stale(r))
+			reg_disarm(r);
+		reg_destroy(r);
+	}
+	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
+	atomic_store(&in->ever_converted, false);
+	in->nested = in->no_upgrade = in->ask_now = in->memory_turn = false;
+	in->since_ask = 0;
+	in->calls = in->aged_at = 0;
+	instance_unlock(in);
+	in->next_free = free_instances;
+	free_instances = in;
+}
+
+/* Under the list lock. */
+static void instance_forget(int fd)
+{
+	table_entry *e = entry_of(fd, false);
+	struct instance *in = e ? atomic_load_explicit(e, memory_order_relaxed) : NULL;
+
+	if (!in)
+		return;
+	atomic_store_explicit(e, NULL, memory_order_release);
+	if (--in->fds == 0)
+		instance_destroy(in);
+}
+
+int ready_epoll_create(int kernel_fd)
+{
+	struct instance *in;
+	table_entry *e;
+
+	if (kernel_fd < 0)
+		return kernel_fd;
+	epoll_list_lock();
+	instance_forget(kernel_fd);
+	e = entry_of(kernel_fd, true);
+	in = e ? instance_create(kernel_fd) : NULL;
+	if (in)
+		atomic_store_explicit(e, in, memory_order_release);
+	epoll_list_unlock();
+	return kernel_fd;
+}
+
+void ready_duplicated(int oldfd, int newfd)
+{
+	struct instance *in = instance_at(oldfd);
+	table_entry *e;
+
+	if (!in && !instance_at(newfd))
+		return;
+	epoll_list_lock();
+	in = instance_at(oldfd);
+	if (in != instance_at(newfd)) {
+		instance_forget(newfd);
+		e = in ? entry_of(newfd, true) : NULL;
+		if (e) {
+			in->fds++;
+			atomic_store_explicit(e, in, memory_order_release);
+		}
+	}
+	epoll_list_unlock();
+}
+
+/* Another descriptor of this process that refers to the same socket, or -1. */
+static int other_fd(struct sock *s, int not_this)
+{
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (fd != not_this && fd_sock(fd) == s)
+			return fd;
+	return -1;
+}
+
+/* As in the kernel, a registration outlives its descriptor while the socket lives. */
+static void sock_closing(struct sock *s, int fd)
+{
+	struct epoll_reg *r, *next;
+	int other = -1;
+
+	if (atomic_load(&s->fds) > 1)
+		other = other_fd(s, fd);
+	for (r = s->regs; r; r = next) {
+		struct instance *in = r->in;
+
+		next = r->next_of_sock;
+		instance_lock(in);
+		if (other >= 0 && r->use_fd == fd) {
+			r->use_fd = other;
+			r->orphan |= r->fd == fd;
+		} else if (other < 0) {
+			reg_disarm(r);
+			/* A child's close leaves the parent's registration alone. */
+			if (r->converted && in->owner == self)
+				reg_withdraw(r);
+			reg_destroy(r);
+		}
+		instance_unlock(in);
+	}
+}
+
+void ready_closing(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	/* A plain read: who closes while another thread adds gets either order. */
+	if (instance_at(fd)) {
+		epoll_list_lock();
+		instance_forget(fd);
+		epoll_list_unlock();
+	} else if (s && s->regs) {
+		epoll_list_lock();
+		sock_closing(s, fd);
+		epoll_list_unlock();
+	}
+}
+
+static struct epoll_reg *reg_alloc(void)
+{
+	struct epoll_reg *r = free_regs, *chunk;
+	uint32_t n = atomic_load_explicit(&reg_count, memory_order_relaxed);
+
+	if (r) {
+		free_regs = r->next;
+		return r;
+	}
+	if (n >= REG_LIMIT)
+		return NULL;
+	chunk = atomic_load_explicit(&reg_chunks[n / REG_CHUNK], memory_order_relaxed);
+	if (!chunk) {
+		chunk = calloc(REG_CHUNK, sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		atomic_store_explicit(&reg_chunks[n / REG_CHUNK], chunk,
+				      memory_order_release);
+	}
+	chunk[n % REG_CHUNK].index = n;
+	/* Release: who finds a tag below the count also finds its chunk. */
+	atomic_store_explicit(&reg_count, n + 1, memory_order_release);
+	return &chunk[n % REG_CHUNK];
+}
+
+/* Room in the hot list for all records, so that no wait ever allocates. */
+static bool hot_reserve(struct instance *in)
+{
+	struct epoll_reg **hot;
+	uint32_t room = in->hot_room ? in->hot_room * 2 : 16;
+
+	if (in->nregs < in->hot_room)
+		return true;
+	hot = realloc(in->hot, room * sizeof(struct epoll_reg *));
+	if (!hot)
+		return false;
+	in->hot = hot;
+	in->hot_room = room;
+	return true;
+}
+
+struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
+			     const struct epoll_event *ev)
+{
+	struct epoll_reg *r = hot_reserve(in) ? reg_alloc() : NULL;
+	uint32_t index;
+
+	if (!r)
+		return NULL;
+	index = r->index;
+	*r = (struct epoll_reg){.in = in,
+				.s = s,
+				.index = index,
+				.fd = fd,
+				.use_fd = fd,
+				.events = ev->events,
+				.data = ev->data,
+				.generation = atomic_load(&s->slot->generation)};
+	r->next_of_sock = s->regs;
+	s->regs = r;
+	r->next = in->regs;
+	r->prev = &in->regs;
+	if (r->next)
+		r->next->prev = &r->next;
+	in->regs = r;
+	in->nregs++;
+	return r;
+}
+
+void reg_destroy(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+	struct epoll_reg **at = &r->s->regs;
+
+	reg_chill(r);
+	/* Not there when the socket's memory has been re-used meanwhile. */
+	while (*at && *at != r)
+		at = &(*at)->next_of_sock;
+	if (*at)
+		*at = r->next_of_sock;
+	*r->prev = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	in->nregs--;
+	if (r->converted)
+		atomic_fetch_sub(&in->converted, 1);
+	r->converted = false;
+	r->in = NULL;
+	r->next = free_regs;
+	free_regs = r;
+}
+
+struct epoll_reg *reg_find(struct instance *in, struct sock *s, int fd)
+{
+	struct epoll_reg *r = s->regs;
+
+	while (r && (r->in != in || r->fd != fd))
+		r = r->next_of_sock;
+	return r;
+}
+
+void reg_heat(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+
+	r->active = in->calls;
+	if (r->hot_at)
+		return;
+	in->hot[in->nhot++] = r;
+	r->hot_at = in->nhot;
+}
+
+void reg_chill(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+	struct epoll_reg *last;
+
+	if (!r->hot_at)
+		return;
+	last = in->hot[--in->nhot];
+	in->hot[r->hot_at - 1] = last;
+	last->hot_at = r->hot_at;
+	r->hot_at = 0;
+}
+
+void reg_arm(struct epoll_reg *r)
+{
+	uint32_t interest = look_interest(r->events);
+
+	if (r->armed && !r->rung && r->armed == interest)
+		return;
+	reg_disarm(r);
+	r->armed = interest;
+	if (interest)
+		sock_arm(r->s, interest);
+}
+
+void reg_disarm(struct epoll_reg *r)
+{
+	if (r->armed)
+		sock_disarm(r->s, r->armed);
+	r->armed = 0;
+	r->rung = false;
+}
+
+void reg_abandon(struct epoll_reg *r)
+{
+	reg_chill(r);
+	r->armed = 0;
+	if (r->converted)
+		atomic_fetch_sub(&r->in->converted, 1);
+	r->converted = false;
+}
+
+uint64_t tag_of(const struct epoll_reg *r, bool bell)
+{
+	return tag_prefix << TAG_SHIFT | (bell ? TAG_BELL : 0) | r->index;
+}
+
+bool tag_collides(uint64_t data)
+{
+	return data >> TAG_SHIFT == tag_prefix;
+}
+
+struct epoll_reg *tag_reg(uint64_t data, bool *bell)
+{
+	uint32_t index = data & (TAG_BELL - 1);
+	struct epoll_reg *chunk;
+
+	if (!tag_collides(data))
+		return NULL;
+	if (index >= atomic_load_explicit(&reg_count, memory_order_acquire))
+		return NULL;
+	*bell = data & TAG_BELL;
+	chunk = atomic_load_explicit(&reg_chunks[index / REG_CHUNK],
+				     memory_order_acquire);
+	return &chunk[index % REG_CHUNK];
+}
+
+void ready_init(void)
+{
+	self = getpid();
+	if (getrandom(&tag_prefix, sizeof(tag_prefix), GRND_NONBLOCK) !=
+	    (ssize_t)sizeof(tag_prefix))
+		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
+	/* The top bit set: no pointer and no small number looks like this. */
+	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
+	sock_on_attach = epoll_on_attach;
+	sock_on_final = epoll_on_final;
+}
+
+void ready_forked_child(void)
+{
+	/* The parent's threads are not here, and neither are their sleeps and arms. */
+	self = getpid();
+	held = 0;
+	memset(&list_lock, 0, sizeof(list_lock));
+	for (struct instance *in = all_instances; in; in = in->next_all) {
+		memset(&in->lock, 0, sizeof(in->lock));
+		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
+						    (in->nested ? 1 : 0));
+		for (struct epoll_reg *r = in->regs; r; r = r->next)
+			r->armed = 0;
+	}
+}

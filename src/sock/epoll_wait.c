@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll_wait over the kernel's half of an instance and the half that lies in memory. */
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <x86intrin.h>
+
+#include "base/real.h"
+#include "sock/epoll.h"
+#include "sock/ready.h"
+
+/*
+ * While memory has events, the kernel is asked (0.1 us) at every 16th call, and earlier
+ * when about 20 us have passed: the first bounds its cost where calls are short, the
+ * second the lateness of its events where they are long.
+ */
+#define ASK_CALLS 16
+#define ASK_TICKS 60000
+/* A sleep makes a registration older by this many calls. */
+#define SLEEP_AGE 16
+/* Upper bound of a sleep on an instance that other processes use too. */
+#define FOREIGN_SLEEP_NS 10000000u
+
+/* One call of epoll_wait. */
+struct call {
+	struct instance *in;
+	int epfd;
+	struct epoll_event *ev;
+	int max;
+	uint64_t deadline;
+	const sigset_t *mask;
+	bool asked; /* the kernel has been asked */
+	bool late;  /* a sleep lasted until the deadline */
+};
+
+static bool no_pwait2;
+
+/* The call that is made depends on what the timeout needs: epoll_pwait2 may be unknown to
+ * the kernel, or forbidden. */
+static int kernel_wait(int epfd, struct epoll_event *ev, int max,
+		       const struct timespec *t, const sigset_t *mask)
+{
+	int rc, ms = -1;
+	int64_t ns;
+
+	if (t && (t->tv_nsec % 1000000 || t->tv_sec > INT_MAX / 1000 - 1) && !no_pwait2) {
+		rc = REAL(epoll_pwait2)(epfd, ev, max, t, mask);
+		if (rc >= 0 || (errno != ENOSYS && errno != EPERM))
+			return rc < 0 ? -errno : rc;
+		no_pwait2 = true;
+	}
+	if (t && t->tv_sec > INT_MAX / 1000 - 1) {
+		ms = INT_MAX;
+	} else if (t) {
+		ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+		ms = (int)((ns + 999999) / 1000000);
+	}
+	if (mask)
+		rc = REAL(epoll_pwait)(epfd, ev, max, ms, mask);
+	else
+		rc = REAL(epoll_wait)(epfd, ev, max, ms);
+	return rc < 0 ? -errno : rc;
+}
+
+/* Unlocked, like all that only decides when to ask. */
+static bool ask_due(struct instance *in)
+{
+	if (in->memory_turn)
+		return false;
+	if (in->ask_now || ++in->since_ask >= ASK_CALLS)
+		return true;
+	return __rdtsc() - in->asked_at > ASK_TICKS;
+}
+
+/* Asks the kernel without waiting. Its events come first in ev; returns their number. */
+static int ask_kernel(struct call *c)
+{
+	static const struct timespec zero;
+	struct instance *in = c->in;
+	int n;
+
+	c->asked = true;
+	in->ask_now = false;
+	in->since_ask = 0;
+	in->asked_at = __rdtsc();
+	n = kernel_wait(c->epfd, c->ev, c->max, &zero, NULL);
+	/* It took all the room, and may have more: they take turns. */
+	in->memory_turn = n == c->max;
+	return n > 0 ? instance_translate(in, c->ev, n) : n;
+}
+
+/* Adds what memory has to the n events already there. */
+static int add_hot(struct call *c, int n)
+{
+	struct instance *in = c->in;
+
+	n += instance_scan(in, c->ev + n, c->max - n);
+	instance_age(in);
+	if (instance_sleepers(in))
+		instance_attend(in);
+	return n;
+}
+
+static int look(struct call *c, bool ask)
+{
+	int n = ask ? ask_kernel(c) : 0;
+
+	if (n < 0)
+		return n;
+	instance_lock(c->in);
+	n = add_hot(c, n);
+	instance_unlock(c->in);
+	return n;
+}
+
+/* The first look of a call: in memory, and the kernel when its turn has come. */
+static int look_first(struct call *c)
+{
+	struct instance *in = c->in;
+	int n;
+
+	instance_lock(in);
+	in->calls++;
+	if (ask_due(in)) {
+		instance_unlock(in);
+		return look(c, true);
+	}
+	n = add_hot(c, 0);
+	if (in->memory_turn)
+		in->ask_now = true;
+	in->memory_turn = false;
+	instance_unlock(in);
+	return n || !in->ask_now ? n : look(c, true);
+}
+
+static bool spin_useful(struct instance *in)
+{
+	bool useful = false;
+
+	instance_lock(in);
+	for (uint32_t i = 0; i < in->nhot && i < 8 && !useful; i++)
+		useful = look_spin_useful(in->hot[i]->s);
+	instance_unlock(in);
+	return useful;
+}
+
+static int spin(struct call *c)
+{
+	struct look_spin sp;
+	bool ask;
+	int n = 0;
+
+	if (!spin_useful(c->in))
+		return 0;
+	look_spin_begin(&sp, c->deadline);
+	while (!n && look_spin_turn(&sp, &ask))
+		n = look(c, ask);
+	look_spin_end(&sp, n != 0);
+	return n;
+}
+
+struct sleep {
+	struct instance *in;
+	uint32_t generation;
+	bool gone; /* the instance was closed meanwhile */
+};
+
+/* The instance's lock is held. */
+static void awake(struct instance *in)
+{
+	in->calls += SLEEP_AGE;
+	if (!instance_sleepers(in))
+		instance_disarm(in);
+}
+
+static void woke(void *arg)
+{
+	struct sleep *sl = arg;
+	struct instance *in = sl->in;
+
+	sl->gone = !instance_woke(in, sl->generation);
+	if (sl->gone || !atomic_load(&in->converted))
+		return;
+	instance_lock(in);
+	awake(in);
+	instance_unlock(in);
+}
+
+static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
+{
+	const struct timespec *t = look_remaining(c->deadline, ts);
+
+	if (c->in->owner == epoll_self())
+		return t;
+	if (!t || t->tv_sec || t->tv_nsec > FOREIGN_SLEEP_NS)
+		*ts = (struct timespec){.tv_nsec = FOREIGN_SLEEP_NS};
+	return ts;
+}
+
+/* Arms everything. Returns what came before that: it did not ring. */
+static int lie_down(struct call *c, struct sleep *sl)
+{
+	struct instance *in = c->in;
+	int n;
+
+	instance_lock(in);
+	sl->generation = instance_sleep(in);
+	instance_arm(in);
+	n = instance_scan(in, c->ev, c->max);
+	if (n) {
+		instance_woke(in, sl->generation);
+		awake(in);
+		if (instance_sleepers(in))
+			instance_attend(in);
+	}
+	instance_unlock(in);
+	return n;
+}
+
+static int sleep_once(struct call *c)
+{
+	struct sleep sl = {.in = c->in};
+	const struct timespec *t;
+	struct timespec ts;
+	int n = lie_down(c, &sl);
+
+	if (n)
+		return n;
+	pthread_cleanup_push(woke, &sl);
+	t = sleep_time(c, &ts);
+	n = kernel_wait(c->epfd, c->ev, c->max, t, c->mask);
+	c->late = n == 0 && c->deadline != LOOK_FOREVER &&
+		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
+	pthread_cleanup_pop(1);
+	if (sl.gone)
+		return n < 0 ? n : -EBADF;
+	if (n > 0) {
+		n = instance_translate(c->in, c->ev, n);
+		instance_lock(c->in);
+		n = add_hot(c, n);
+		instance_unlock(c->in);
+	}
+	return n;
+}
+
+static int wait_mixed(struct call *c)
+{
+	int n;
+
+	if (c->in->owner != epoll_self() && instance_refuses(c->in))
+		instance_refuse_all(c->in);
+	n = look_first(c);
+	if (!n && c->deadline == LOOK_NOW && !c->mask)
+		return c->asked ? 0 : look(c, true);
+	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
+	if (!n && !c->mask)
+		n = spin(c);
+	while (!n && !c->late)
+		n = sleep_once(c);
+	return n;
+}
+
+/* No registration is ours: the kernel's call, watched for a conversion during it. */
+static int wait_plain(struct call *c, const struct timespec *timeout)
+{
+	struct instance *in = c->in;
+	struct sleep sl = {.in = in, .generation = instance_sleep(in)};
+	int n = 0;
+
+	pthread_cleanup_push(woke, &sl);
+	if (!atomic_load(&in->converted)) {
+		n = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
+		c->late = n == 0;
+	}
+	pthread_cleanup_pop(1);
+	if (n > 0 && !sl.gone && atomic_load(&in->ever_converted))
+		n = instance_translate(in, c->ev, n);
+	return n;
+}
+
+int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
+		     const struct timespec *timeout, const sigset_t *mask)
+{
+	struct instance *in = instance_at(epfd);
+	struct call c = {.in = in, .epfd = epfd, .ev = ev, .max = max, .mask = mask};
+	int n;
+
+	if (!in || max <= 0 || !ev || !look_timeout_valid(timeout))
+		return kernel_wait(epfd, ev, max, timeout, mask);
+	c.deadline = look_deadline(timeout);
+	if (!atomic_load(&in->converted)) {
+		n = wait_plain(&c, timeout);
+		if (n || (c.late && !atomic_load(&in->converted)))
+			return n;
+		c.late = false;
+	}
+	return wait_mixed(&c);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deadlines, and the spin that precedes a sleep. */
+#include "sock/look.h"
+
+#include <string.h>
+
+#include "base/config.h"
+
+/* After this many spins in vain the next LOOK_SKIP waits sleep at once. */
+#define LOOK_FAILURES 4
+#define LOOK_SKIP     64
+/* Between two questions to the kernel during a spin: a question costs 0.2 us. */
+#define LOOK_ASK_NS 5000
+/* Pauses of 25 ns between two looks at the clock. */
+#define LOOK_CLOCK_TURNS 8
+
+static _Thread_local struct {
+	uint32_t failed, skip;
+} history __attribute__((tls_model("initial-exec")));
+
+uint64_t look_deadline(const struct timespec *timeout)
+{
+	uint64_t now, end;
+
+	if (!timeout)
+		return LOOK_FOREVER;
+	if (!timeout->tv_sec && !timeout->tv_nsec)
+		return LOOK_NOW;
+	now = look_clock_ns();
+	if ((uint64_t)timeout->tv_sec > (LOOK_FOREVER - now) / 1000000000u - 1)
+		return LOOK_FOREVER;
+	end = now + (uint64_t)timeout->tv_sec * 1000000000u;
+	return end + (uint64_t)timeout->tv_nsec;
+}
+
+const struct timespec *look_remaining(uint64_t deadline, struct timespec *ts)
+{
+	uint64_t now, left = 0;
+
+	if (deadline == LOOK_FOREVER)
+		return NULL;
+	if (deadline != LOOK_NOW) {
+		now = look_clock_ns();
+		left = deadline > now ? deadline - now : 0;
+	}
+	ts->tv_sec = (time_t)(left / 1000000000u);
+	ts->tv_nsec = (long)(left % 1000000000u);
+	return ts;
+}
+
+void look_spin_begin(struct look_spin *w, uint64_t deadline)
+{
+	const struct config *cfg = config_get();
+	uint64_t now;
+
+	memset(w, 0, sizeof(*w));
+	if (!cfg->spin_ns || deadline == LOOK_NOW)
+		return;
+	if (!cfg->spin_fixed && history.skip) {
+		history.skip--;
+		return;
+	}
+	now = look_clock_ns();
+	w->end_ns = now + cfg->spin_ns;
+	if (w->end_ns > deadline)
+		w->end_ns = deadline;
+	w->ask_ns = now + LOOK_ASK_NS;
+	w->on = w->end_ns > now;
+}
+
+bool look_spin_turn(struct look_spin *w, bool *ask)
+{
+	uint64_t now;
+
+	*ask = false;
+	if (!w->on)
+		return false;
+	__builtin_ia32_pause();
+	if (++w->turns % LOOK_CLOCK_TURNS)
+		return true;
+	now = look_clock_ns();
+	if (now >= w->ask_ns) {
+		w->ask_ns = now + LOOK_ASK_NS;
+		*ask = true;
+	}
+	return now < w->end_ns;
+}
+
+void look_spin_end(struct look_spin *w, bool found)
+{
+	if (!w->on)
+		return;
+	w->on = false;
+	if (found) {
+		history.failed = 0;
+	} else if (++history.failed >= LOOK_FAILURES) {
+		history.failed = 0;
+		history.skip = LOOK_SKIP;
+	}
+}
+
+bool look_spin_useful(struct sock *s)
+{
+	uint32_t peer;
+
+	wait_tell_cpu(s);
+	if (config_get()->spin_fixed)
+		return true;
+	/* Relaxed: a hint. 0 is "not told". */
+	peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
+	return peer == 0 || peer != atomic_load_explicit(&s->cpu, memory_order_relaxed);
+}

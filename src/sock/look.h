@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What poll, select and epoll share: levels, deadlines and the spin before a sleep. */
+#ifndef VD_SOCK_LOOK_H
+#define VD_SOCK_LOOK_H
+
+#include <assert.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "stream/sock.h"
+
+/* One set of numbers serves poll and epoll. */
+static_assert(POLLIN == EPOLLIN && POLLPRI == EPOLLPRI && POLLOUT == EPOLLOUT, "poll");
+static_assert(POLLERR == EPOLLERR && POLLHUP == EPOLLHUP, "poll");
+static_assert(POLLRDNORM == EPOLLRDNORM && POLLRDBAND == EPOLLRDBAND, "poll");
+static_assert(POLLWRNORM == EPOLLWRNORM && POLLWRBAND == EPOLLWRBAND, "poll");
+static_assert(POLLRDHUP == EPOLLRDHUP, "poll");
+
+#define LOOK_IN	    (EPOLLIN | EPOLLRDNORM)
+#define LOOK_OUT    (EPOLLOUT | EPOLLWRNORM)
+#define LOOK_ALWAYS (EPOLLERR | EPOLLHUP)
+/* What only the kernel learns: noticed by asking it, then kept in the slot. */
+#define LOOK_KERNEL (EPOLLRDHUP | EPOLLPRI | EPOLLERR | EPOLLHUP)
+
+/* Interest as sock_arm takes it. */
+static inline uint32_t look_interest(uint32_t want)
+{
+	return (want & LOOK_IN ? EPOLLIN : 0) | (want & LOOK_OUT ? EPOLLOUT : 0);
+}
+
+/* True when memory alone answers for `want`: no direction in it is TCP's by now. */
+static inline bool look_in_memory(struct sock *s, uint32_t want)
+{
+	if ((want & LOOK_IN) && gate_state(&s->slot->gate_rx) != GATE_RING)
+		return false;
+	return !(want & LOOK_OUT) || gate_state(&s->slot->gate_tx) == GATE_RING;
+}
+
+/* The level of a direct socket whose kernel events reach sock_note_kernel by themselves,
+ * cut to `want`. */
+static inline uint32_t look_level(struct sock *s, int fd, uint32_t want)
+{
+	uint32_t bits = sock_level_quick(s, look_interest(want));
+
+	if (bits & SOCK_LOOK)
+		bits = sock_level(s, fd);
+	return bits & (want | LOOK_ALWAYS);
+}
+
+/* The same where nobody has asked the kernel lately. */
+static inline uint32_t look_level_asking(struct sock *s, int fd, uint32_t want)
+{
+	if (look_in_memory(s, want))
+		return look_level(s, fd, want);
+	return sock_level(s, fd) & (want | LOOK_ALWAYS);
+}
+
+/*
+ * Events to sleep for on the TCP descriptor of a direct socket. Without those that have
+ * been seen, since a level that holds would end every sleep; -1 when the kernel would
+ * report a hang-up or an error at once, whatever is asked for.
+ */
+static inline int look_kernel_interest(struct sock *s, uint32_t want)
+{
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	int events = want & EPOLLPRI;
+
+	if (seen & (SEEN_HUP | SEEN_ERR))
+		return -1;
+	if (!(seen & SEEN_FIN))
+		events |= EPOLLRDHUP;
+	if ((want & LOOK_IN) && gate_state(&s->slot->gate_rx) != GATE_RING)
+		events |= EPOLLIN;
+	if ((want & LOOK_OUT) && gate_state(&s->slot->gate_tx) != GATE_RING)
+		events |= EPOLLOUT;
+	return events;
+}
+
+/* Absolute times are nanoseconds of CLOCK_MONOTONIC. */
+#define LOOK_NOW     0ull
+#define LOOK_FOREVER UINT64_MAX
+
+static inline uint64_t look_clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* The end of a relative timeout; the clock is read only when it must be. */
+uint64_t look_deadline(const struct timespec *timeout);
+/* What is left of it, in *ts. Returns NULL for ever, else ts. */
+const struct timespec *look_remaining(uint64_t deadline, struct timespec *ts);
+/* As the kernel judges a timeout. */
+static inline bool look_timeout_valid(const struct timespec *t)
+{
+	return !t || (t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < 1000000000);
+}
+
+/* One spin before a sleep. Zeroed by look_spin_begin. */
+struct look_spin {
+	uint64_t end_ns, ask_ns;
+	uint32_t turns;
+	bool on;
+};
+
+/* Whether to spin at all: not after several failures in this thread, nor past the
+ * deadline. */
+void look_spin_begin(struct look_spin *w, uint64_t deadline);
+/* Pauses. False when the budget is spent; *ask: the kernel's turn has come. */
+bool look_spin_turn(struct look_spin *w, bool *ask);
+/* Keeps the history of this thread. */
+void look_spin_end(struct look_spin *w, bool found);
+/* Spinning is of no use when the peer needs this processor to answer. Tells the peer
+ * where this thread runs. */
+bool look_spin_useful(struct sock *s);
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poll over kernel descriptors and direct sockets: two halves, one call. */
+#include "sock/poll.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/real.h"
+#include "sock/epoll.h"
+#include "sock/look.h"
+#include "sock/ready.h"
+
+#define POLL_STACK 64
+#define POLL_MANY  1024
+/* Calls that found something in memory alone, before one also asks the kernel. */
+#define POLL_ASK_CALLS 16
+
+/* What this thread did to one entry before its sleep, to be undone after it. */
+struct item {
+	struct sock *s;	     /* NULL: a kernel descriptor */
+	uint32_t armed;	     /* interest that was armed */
+	bool direct;	     /* its readiness is ours */
+	bool counted;	     /* sock_poll_enter succeeded */
+	bool mute;	     /* holds only bits that do not count: left out of sleeps */
+	struct pollfd *bell; /* its doorbell among the descriptors slept on */
+};
+
+struct wait {
+	struct pollfd *fds;
+	const uint32_t *accept;
+	nfds_t n;
+	struct pollfd *k; /* n entries like fds, then the doorbells */
+	nfds_t nk;
+	struct item *item;
+	bool any_direct, any_kernel, any_rdhup;
+	bool late;  /* a sleep lasted until the deadline */
+	int result; /* of the last sleep */
+};
+
+static _Thread_local uint32_t unasked __attribute__((tls_model("initial-exec")));
+
+static uint32_t accepted(const struct wait *w, nfds_t i)
+{
+	if (w->accept)
+		return w->accept[i];
+	return (uint16_t)w->fds[i].events | LOOK_ALWAYS | POLLNVAL;
+}
+
+static uint32_t wanted(const struct wait *w, nfds_t i)
+{
+	return (uint16_t)w->fds[i].events | LOOK_ALWAYS;
+}
+
+/* A thread may close the socket meanwhile: then it is as good as closed here. */
+static uint32_t held_level(struct sock *s, int fd, uint32_t want)
+{
+	uint32_t bits = POLLNVAL;
+
+	if (sock_hold(s, fd)) {
+		bits = look_level_asking(s, fd, want);
+		sock_unhold(s);
+	}
+	return bits;
+}
+
+/* Looks at the direct sockets, in memory where that is enough. Returns those ready. */
+static int look_direct(struct wait *w)
+{
+	int count = 0;
+
+	w->any_direct = w->any_kernel = w->any_rdhup = false;
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct pollfd *p = &w->fds[i];
+		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+
+		p->revents = 0;
+		if (p->fd < 0)
+			continue;
+		if (!s || !sock_is_direct(s)) {
+			w->any_kernel = true;
+			continue;
+		}
+		w->any_direct = true;
+		w->any_rdhup |= p->events & POLLRDHUP;
+		p->revents = (short)(held_level(s, p->fd, wanted(w, i)) & accepted(w, i));
+		count += p->revents != 0;
+	}
+	return count;
+}
+
+static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
+{
+	int events = look_kernel_interest(s, want);
+
+	if (events < 0)
+		k->fd = -1;
+	else
+		k->events = (short)events;
+}
+
+/* Asks the kernel without waiting: for its own descriptors as they are, for those of
+ * direct sockets about what only the kernel learns. */
+static int look_both(struct wait *w)
+{
+	static const struct timespec zero;
+	int count = 0, rc;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct pollfd *p = &w->fds[i];
+		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+
+		w->item[i].s = s && sock_is_direct(s) ? s : NULL;
+		w->k[i] = *p;
+		if (w->item[i].s)
+			ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
+	}
+	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
+	if (rc < 0)
+		return -errno;
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct pollfd *p = &w->fds[i];
+		struct sock *s = w->item[i].s;
+		uint32_t bits = (uint16_t)w->k[i].revents;
+
+		if (w->k[i].fd < 0)
+			bits = 0;
+		if (s && !(bits & POLLNVAL)) {
+			if (bits)
+				sock_note_kernel(s, bits);
+			bits = held_level(s, p->fd, wanted(w, i));
+		}
+		p->revents = (short)(bits & accepted(w, i));
+		count += p->revents != 0;
+	}
+	return count;
+}
+
+/* The first look of a call whose set holds direct sockets. */
+static int look_first(struct wait *w, int count, uint64_t deadline)
+{
+	bool ask = w->any_kernel || w->any_rdhup || (!count && deadline == LOOK_NOW);
+
+	if (!ask && (!count || ++unasked < POLL_ASK_CALLS))
+		return count;
+	unasked = 0;
+	return look_both(w);
+}
+
+static bool spin_useful(struct wait *w)
+{
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct sock *s = w->fds[i].fd < 0 ? NULL : fd_sock(w->fds[i].fd);
+
+		if (s && sock_is_direct(s) && look_spin_useful(s))
+			return true;
+	}
+	return false;
+}
+
+static int spin(struct wait *w, uint64_t deadline)
+{
+	struct look_spin sp;
+	bool ask;
+	int count = 0;
+
+	if (!w->any_direct || !spin_useful(w))
+		return 0;
+	look_spin_begin(&sp, deadline);
+	while (!count && look_spin_turn(&sp, &ask))
+		count = ask ? look_both(w) : look_direct(w);
+	/* What the memory shows is only half of the answer. */
+	if (count > 0 && (w->any_kernel || w->any_rdhup))
+		count = look_both(w);
+	look_spin_end(&sp, count != 0);
+	return count;
+}
+
+/* Readies one entry for the sleep. False when it has to be looked at again. */
+static bool settle(struct wait *w, nfds_t i)
+{
+	struct pollfd *p = &w->fds[i], *k = &w->k[i];
+	struct item *it = &w->item[i];
+
+	*k = *p;
+	it->s = p->fd < 0 ? NULL : fd_sock(p->fd);
+	it->direct = it->s && sock_is_direct(it->s);
+	if (it->mute)
+		k->fd = -1;
+	if (it->s && !it->direct) {
+		it->counted = sock_poll_enter(it->s);
+		return it->counted;
+	}
+	if (!it->direct)
+		return true;
+	if (!sock_hold(it->s, p->fd))
+		return false;
+	it->armed = look_interest(wanted(w, i));
+	sock_arm(it->s, it->armed);
+	ask_tcp(k, it->s, wanted(w, i));
+	it->bell = &w->k[w->nk++];
+	*it->bell = (struct pollfd){.fd = it->s->bell, .events = POLLIN};
+	return true;
+}
+
+static void unsettle(void *arg)
+{
+	struct wait *w = arg;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct item *it = &w->item[i];
+
+		if (it->bell) {
+			sock_disarm(it->s, it->armed);
+			sock_unhold(it->s);
+		}
+		if (it->counted)
+			sock_poll_leave(it->s);
+		it->counted = false;
+		it->bell = NULL;
+	}
+}
+
+/* After the kernel's answer: what it says about direct sockets goes to their slots. */
+static int note_answers(struct wait *w)
+{
+	int count = 0;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct item *it = &w->item[i];
+		uint32_t bits = (uint16_t)w->k[i].revents;
+
+		if (it->bell && it->bell->revents)
+			sock_answer_bell(it->s, w->fds[i].fd);
+		if (it->bell && bits)
+			sock_note_kernel(it->s, bits);
+		if (it->bell)
+			continue;
+		w->fds[i].revents = (short)(bits & accepted(w, i));
+		count += w->fds[i].revents != 0;
+		it->mute |= bits && !w->fds[i].revents;
+	}
+	return count;
+}
+
+static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
+{
+	struct timespec ts;
+	int rc;
+
+	for (nfds_t i = 0; i < w->n; i++)
+		if (!settle(w, i))
+			return 0;
+	/* What came before the doorbells were armed does not ring. */
+	if (w->nk > w->n && look_direct(w))
+		return 0;
+	rc = REAL(ppoll)(w->k, w->nk, look_remaining(deadline, &ts), mask);
+	if (rc < 0)
+		return -errno;
+	w->late = rc == 0;
+	return rc ? note_answers(w) : 0;
+}
+
+/* One sleep. Returns a count or an error when the call is over, else 0. */
+static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
+{
+	w->nk = w->n;
+	for (nfds_t i = 0; i < w->n; i++) {
+		w->item[i].bell = NULL;
+		w->item[i].counted = false;
+	}
+	pthread_cleanup_push(unsettle, w);
+	w->result = settle_and_sleep(w, deadline, mask);
+	pthread_cleanup_pop(1);
+	/* With direct sockets in the set the other half has to be looked at too. */
+	return w->result > 0 && w->nk > w->n ? 0 : w->result;
+}
+
+static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
+{
+	int rc = look_direct(w);
+
+	if (w->any_direct)
+		rc = look_first(w, rc, deadline);
+	else if (deadline == LOOK_NOW && !mask)
+		return look_both(w);
+	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
+	if (!rc && !mask && deadline != LOOK_NOW)
+		rc = spin(w, deadline);
+	while (!rc && !w->late) {
+		rc = sleep_once(w, deadline, mask);
+		if (rc)
+			break;
+		rc = look_direct(w);
+		if (w->any_direct)
+			rc = look_both(w);
+	}
+	return rc;
+}
+
+int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+	      const sigset_t *mask)
+{
+	struct pollfd k[2 * POLL_STACK];
+	struct item items[POLL_STACK];
+	struct wait w = {.fds = fds, .accept = accept, .n = n, .k = k, .item = items};
+	int rc;
+
+	if (n > POLL_STACK) {
+		w.k = calloc(n, 2 * sizeof(*w.k));
+		w.item = calloc(n, sizeof(*w.item));
+	} else {
+		for (nfds_t i = 0; i < n; i++)
+			items[i].mute = false;
+	}
+	if (w.k && w.item)
+		rc = wait_ready(&w, deadline, mask);
+	else
+		rc = -ENOMEM;
+	if (n > POLL_STACK) {
+		free(w.k);
+		free(w.item);
+	}
+	return rc;
+}
+
+/* The kernel refuses more entries than there can be descriptors, before it reads one. */
+static bool within_limit(nfds_t n)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n <= limit.rlim_cur;
+}
+
+bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
+{
+	if (n > POLL_MANY && !within_limit(n))
+		return false;
+	for (nfds_t i = 0; i < n; i++)
+		if (fds[i].fd >= 0 && (fd_sock(fds[i].fd) || instance_at(fds[i].fd)))
+			return true;
+	return false;
+}
+
+int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+	       const sigset_t *mask)
+{
+	bool ours = false;
+	int rc;
+
+	if (n > POLL_MANY && !within_limit(n)) {
+		rc = REAL(ppoll)(fds, n, timeout, mask);
+		return rc < 0 ? -errno : rc;
+	}
+	/* An instance that is polled itself cannot have sockets that only memory knows. */
+	for (nfds_t i = 0; i < n; i++) {
+		if (fds[i].fd < 0)
+			continue;
+		ours |= fd_sock(fds[i].fd) != NULL;
+		if (instance_at(fds[i].fd))
+			epoll_nested(fds[i].fd);
+	}
+	if (ours && look_timeout_valid(timeout))
+		return poll_core(fds, NULL, n, look_deadline(timeout), mask);
+	rc = REAL(ppoll)(fds, n, timeout, mask);
+	return rc < 0 ? -errno : rc;
+}

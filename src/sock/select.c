@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* select on top of the core of poll. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/real.h"
+#include "sock/epoll.h"
+#include "sock/look.h"
+#include "sock/poll.h"
+#include "sock/ready.h"
+
+#define SELECT_STACK 64
+#define SELECT_BITS  (8 * (int)sizeof(unsigned long))
+
+/* What poll must report for a descriptor of each set, as in the kernel's fs/select.c. */
+#define ACCEPT_R (POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL)
+#define ACCEPT_W (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL)
+#define ACCEPT_E (POLLPRI | POLLNVAL)
+
+/* The sets as words: a program may pass larger ones than fd_set, as the kernel allows. */
+static bool has(const fd_set *set, int fd)
+{
+	const unsigned long *words = (const unsigned long *)set;
+
+	return set && (words[fd / SELECT_BITS] >> (fd % SELECT_BITS) & 1);
+}
+
+static void clear(fd_set *set, int n)
+{
+	if (set)
+		memset(set, 0,
+		       (size_t)((n + SELECT_BITS - 1) / SELECT_BITS) *
+			       sizeof(unsigned long));
+}
+
+static void put(fd_set *set, int fd)
+{
+	((unsigned long *)set)[fd / SELECT_BITS] |= 1ul << (fd % SELECT_BITS);
+}
+
+static unsigned long word(const fd_set *set, int at)
+{
+	return set ? ((const unsigned long *)set)[at] : 0;
+}
+
+/* The first descriptor in any set, from fd on; n when there is none. */
+static int next(int n, const fd_set *r, const fd_set *w, const fd_set *e, int fd)
+{
+	while (fd < n) {
+		int at = fd / SELECT_BITS, skip = fd % SELECT_BITS;
+		unsigned long bits = (word(r, at) | word(w, at) | word(e, at)) >> skip;
+
+		if (bits) {
+			fd += __builtin_ctzl(bits);
+			return fd < n ? fd : n;
+		}
+		fd += SELECT_BITS - skip;
+	}
+	return n;
+}
+
+/* Number of descriptors in the sets; *ours when one of them concerns us. */
+static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool *ours)
+{
+	int count = 0;
+
+	*ours = false;
+	for (int fd = next(n, r, w, e, 0); fd < n; fd = next(n, r, w, e, fd + 1)) {
+		count++;
+		*ours |= fd_sock(fd) != NULL;
+		if (instance_at(fd))
+			epoll_nested(fd);
+	}
+	return count;
+}
+
+static void collect(int n, fd_set *r, fd_set *w, fd_set *e, struct pollfd *p,
+		    uint32_t *accept)
+{
+	for (int fd = next(n, r, w, e, 0); fd < n; fd = next(n, r, w, e, fd + 1)) {
+		bool in = has(r, fd), out = has(w, fd), pri = has(e, fd);
+
+		p->fd = fd;
+		p->events = (short)((in ? POLLIN | POLLRDNORM | POLLRDBAND : 0) |
+				    (out ? POLLOUT | POLLWRNORM | POLLWRBAND : 0) |
+				    (pri ? POLLPRI : 0));
+		*accept =
+			(in ? ACCEPT_R : 0) | (out ? ACCEPT_W : 0) | (pri ? ACCEPT_E : 0);
+		p++;
+		accept++;
+	}
+}
+
+static bool any_closed(const struct pollfd *p, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (p[i].revents & POLLNVAL)
+			return true;
+	return false;
+}
+
+/* Each descriptor counts once for each set in which it stays. */
+static int deliver(int n, fd_set *r, fd_set *w, fd_set *e, const struct pollfd *p,
+		   int count)
+{
+	int bits = 0;
+
+	clear(r, n);
+	clear(w, n);
+	clear(e, n);
+	for (int i = 0; i < count; i++) {
+		uint32_t got = (uint16_t)p[i].revents;
+
+		if ((p[i].events & POLLIN) && (got & ACCEPT_R)) {
+			put(r, p[i].fd);
+			bits++;
+		}
+		if ((p[i].events & POLLOUT) && (got & ACCEPT_W)) {
+			put(w, p[i].fd);
+			bits++;
+		}
+		if ((p[i].events & POLLPRI) && (got & ACCEPT_E)) {
+			put(e, p[i].fd);
+			bits++;
+		}
+	}
+	return bits;
+}
+
+static int wait_sets(int n, fd_set *r, fd_set *w, fd_set *e, int count, uint64_t deadline,
+		     const sigset_t *mask)
+{
+	struct pollfd stack[SELECT_STACK], *p = stack;
+	uint32_t accept_stack[SELECT_STACK], *accept = accept_stack;
+	int rc = -ENOMEM;
+
+	if (count > SELECT_STACK) {
+		p = malloc((size_t)count * sizeof(*p));
+		accept = malloc((size_t)count * sizeof(*accept));
+	}
+	if (p && accept) {
+		collect(n, r, w, e, p, accept);
+		rc = poll_core(p, accept, (nfds_t)count, deadline, mask);
+		if (rc > 0 && any_closed(p, count))
+			rc = -EBADF;
+		if (rc >= 0)
+			rc = deliver(n, r, w, e, p, count);
+	}
+	if (count > SELECT_STACK) {
+		free(p);
+		free(accept);
+	}
+	return rc;
+}
+
+int ready_select(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
+		 const sigset_t *mask)
+{
+	bool ours = false;
+	int count = survey(n, r, w, e, &ours);
+	int rc;
+
+	if (!ours || !look_timeout_valid(timeout)) {
+		rc = REAL(pselect)(n, r, w, e, timeout, mask);
+		return rc < 0 ? -errno : rc;
+	}
+	return wait_sets(n, r, w, e, count, look_deadline(timeout), mask);
+}
