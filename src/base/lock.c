@@ -11,6 +11,23 @@
 #include <time.h>
 #include <unistd.h>
 
+/*
+ * System calls without the C library: its syscall() is interposed, and it would touch errno.
+ * Returns the result or -errno.
+ */
+static long kernel(long nr, long a, long b, long c, long d)
+{
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = 0;
+	register long r9 __asm__("r9") = 0;
+	long result;
+	__asm__ __volatile__("syscall"
+			     : "=a"(result)
+			     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			     : "rcx", "r11", "memory");
+	return result;
+}
+
 #define SPIN_ROUNDS 200
 /* How often a waiter asks whether the owner still lives. */
 #define CHECK_NS 5000000
@@ -19,7 +36,7 @@ _Thread_local uint32_t lock_self_tid __attribute__((tls_model("initial-exec")));
 
 uint32_t lock_self_slow(void)
 {
-	lock_self_tid = (uint32_t)syscall(SYS_gettid);
+	lock_self_tid = (uint32_t)kernel(SYS_gettid, 0, 0, 0, 0);
 	return lock_self_tid;
 }
 
@@ -33,11 +50,11 @@ static bool is_zombie(uint32_t tid)
 {
 	char path[32], text[256];
 	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	long fd = kernel(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	long n = syscall(SYS_read, (int)fd, text, sizeof(text) - 1);
-	syscall(SYS_close, (int)fd);
+	long n = kernel(SYS_read, fd, (long)text, sizeof(text) - 1, 0);
+	kernel(SYS_close, fd, 0, 0, 0);
 	if (n <= 0)
 		return false;
 	text[n] = 0;
@@ -49,16 +66,13 @@ static bool is_dead(uint32_t tid)
 {
 	if (tid == lock_self())
 		return false;
-	if (syscall(SYS_tkill, tid, 0) < 0)
-		return errno == ESRCH;
-	return is_zombie(tid);
+	return kernel(SYS_tkill, tid, 0, 0, 0) == -ESRCH || is_zombie(tid);
 }
 
 void lock_take_slow(struct lock *l)
 {
 	const uint32_t self = lock_self();
 	const struct timespec interval = {.tv_nsec = CHECK_NS};
-	int saved = errno;
 
 	for (int i = 0; i < SPIN_ROUNDS; i++) {
 		uint32_t now = atomic_load_explicit(&l->word, memory_order_relaxed);
@@ -66,7 +80,7 @@ void lock_take_slow(struct lock *l)
 		if (now == 0 && atomic_compare_exchange_weak_explicit(
 					&l->word, &now, self, memory_order_acquire,
 					memory_order_relaxed))
-			goto out;
+			return;
 		__builtin_ia32_pause();
 	}
 	for (;;) {
@@ -76,7 +90,7 @@ void lock_take_slow(struct lock *l)
 			if (atomic_compare_exchange_strong_explicit(
 				    &l->word, &now, self | LOCK_WAITERS,
 				    memory_order_acquire, memory_order_relaxed))
-				goto out;
+				return;
 			continue;
 		}
 		if (!(now & LOCK_WAITERS)) {
@@ -88,20 +102,16 @@ void lock_take_slow(struct lock *l)
 		}
 		long r =
 			syscall(SYS_futex, &l->word, FUTEX_WAIT, now, &interval, NULL, 0);
-		if (r < 0 && errno == ETIMEDOUT && is_dead(now & ~LOCK_WAITERS)) {
+		if (r == -ETIMEDOUT && is_dead(now & ~LOCK_WAITERS)) {
 			if (atomic_compare_exchange_strong_explicit(
 				    &l->word, &now, self | LOCK_WAITERS,
 				    memory_order_acquire, memory_order_relaxed))
-				goto out;
+				return;
 		}
 	}
-out:
-	errno = saved;
 }
 
 void lock_drop_slow(struct lock *l)
 {
-	int saved = errno;
-	syscall(SYS_futex, &l->word, FUTEX_WAKE, 1, NULL, NULL, 0);
-	errno = saved;
+	kernel(SYS_futex, (long)&l->word, FUTEX_WAKE, 1, 0);
 }

@@ -182,7 +182,7 @@ int sock_inq(struct sock *s, int fd, int *bytes)
 	int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
 	bool ready = gate_state(&sl->gate_rx) == GATE_READY;
 	lock_drop(&sl->rx_lock);
-	if (ready && ioctl(fd, FIONREAD, &queued) < 0)
+	if (ready && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
 		return -errno;
 	*bytes = queued + (int)(avail > 0 ? avail : 0);
 	return 0;
@@ -194,7 +194,7 @@ int sock_outq(struct sock *s, int fd, int *bytes)
 	int queued = 0;
 	if (!sock_is_direct(s))
 		return SOCK_KERNEL;
-	if (ioctl(fd, SIOCOUTQ, &queued) < 0)
+	if (REAL(ioctl)(fd, SIOCOUTQ, &queued) < 0)
 		return -errno;
 	lock_take(&sl->tx_lock);
 	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);

@@ -165,7 +165,7 @@ static ssize_t probe_kernel(int fd)
 static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	int queued = 0;
-	if (ioctl(fd, FIONREAD, &queued) < 0)
+	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
 		return -errno;
 	/* The queue was read before the mark is looked at: without a mark, all that was
 	 * queued then was sent before any mark. */
@@ -387,8 +387,8 @@ void rx_check_bypass(struct sock *s, int fd)
 	int queued = 0;
 	lock_take(&sl->rx_lock);
 	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
-	    gate_state(&sl->gate_rx) == GATE_RING && ioctl(fd, FIONREAD, &queued) == 0 &&
-	    queued > 0 && !is_down(s)) {
+	    gate_state(&sl->gate_rx) == GATE_RING &&
+	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !is_down(s)) {
 		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
 		sock_break(s, VD_REASON_BYPASS);
 	}

@@ -101,9 +101,6 @@ struct slot {
 	uint32_t rx_epoch;	 /* times this direction was opened */
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	struct ring_rx rx;
-	uint64_t rx_tcp_left; /* READY and marked: TCP bytes still to come before the ring
-			       */
-	bool rx_marked;
 
 	alignas(64) _Atomic uint32_t gate_tx;
 	_Atomic uint32_t sleepers_tx;
