@@ -111,7 +111,8 @@ int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 /*
  * With a redirect, the accepted end of one connection can be the exact reverse of another
  * connection's client end, in the names and in sock_diag alike. Only the address that the
- * client dialled tells them apart.
+ * client dialled tells them apart. A rewritten source address leaves no such trace: there
+ * only the counts of bytes keep connections apart.
  */
 int ident_check_dialled(int fd, const struct name_tuple *t)
 {

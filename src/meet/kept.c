@@ -40,11 +40,12 @@ static uint64_t kept_word(int fd)
 
 /*
  * The word is taken out while the socket is in use: so no lock is needed, which a forked
- * child could find taken for ever. Relaxed: the word carries a number and no memory.
+ * child could find taken for ever. Acquire here and release in kept_give: the giver's last
+ * use of the socket comes before the taker's first.
  */
 int kept_take(struct kept *k, int domain, int type, int protocol, uint64_t netns)
 {
-	uint64_t word = atomic_exchange_explicit(&k->word, 0, memory_order_relaxed);
+	uint64_t word = atomic_exchange_explicit(&k->word, 0, memory_order_acquire);
 	int fd = (int)(uint32_t)word;
 
 	if (word == 0)
@@ -63,7 +64,7 @@ void kept_give(struct kept *k, int fd)
 	uint64_t none = 0;
 
 	if (!atomic_compare_exchange_strong_explicit(&k->word, &none, kept_word(fd),
-						     memory_order_relaxed,
+						     memory_order_release,
 						     memory_order_relaxed))
 		fds_close(fd);
 }
