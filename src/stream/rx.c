@@ -26,6 +26,7 @@ void rx_open(struct sock *s)
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
+		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
 		if (gate_close(&sl->gate_rx, GATE_READY))
 			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
 					      memory_order_release);
@@ -123,6 +124,8 @@ static int advance_ready(struct sock *s, int fd)
 	}
 	if (left == 0)
 		gate_set(&sl->gate_rx, GATE_RING);
+	else /* from now on it is TCP that has to move, and TCP that wakes */
+		atomic_store_explicit(&sl->rx_marked, 1, memory_order_relaxed);
 	return 0;
 }
 
@@ -258,7 +261,8 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		return n;
 	/* A full close. TCP answers one that leaves bytes unread with a reset. */
 	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
-	if (taken == sl->tx.produced || (seen & SEEN_RESET_TOLD))
+	if (taken == atomic_load_explicit(&s->out->produced, memory_order_relaxed) ||
+	    (seen & SEEN_RESET_TOLD))
 		return 0;
 	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
 	return -ECONNRESET;

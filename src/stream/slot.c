@@ -172,6 +172,15 @@ void slot_hold(struct slot *sl)
 	atomic_store(&sl->crowded, 1);
 }
 
+bool slot_is_shared(struct slot *sl)
+{
+	int held = 0;
+	for (int i = 0; i < SLOT_HOLDERS; i++)
+		held += atomic_load_explicit(&sl->holders[i], memory_order_relaxed) != 0;
+	return held > 1 || atomic_load_explicit(&sl->forking, memory_order_relaxed) ||
+	       atomic_load_explicit(&sl->crowded, memory_order_relaxed);
+}
+
 bool slot_is_alone(struct slot *sl)
 {
 	int32_t self = getpid();

@@ -98,8 +98,9 @@ struct slot {
 	_Atomic uint32_t
 		sleepers_rx; /* threads that sleep until there is something to read */
 	struct lock rx_lock;
-	uint32_t rx_epoch;	 /* times this direction was opened */
-	_Atomic uint32_t rx_arm; /* last arming sequence */
+	uint32_t rx_epoch;	    /* times this direction was opened */
+	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
+	_Atomic uint32_t rx_arm;    /* last arming sequence */
 	struct ring_rx rx;
 
 	alignas(64) _Atomic uint32_t gate_tx;
@@ -126,6 +127,8 @@ void slot_release(struct slot *sl);
 void slot_hold(struct slot *sl);
 uint32_t slot_index(const struct slot *sl);
 uint32_t slot_count(void);
+/* A cheap look: do other processes hold the socket, as far as is known? */
+bool slot_is_shared(struct slot *sl);
 /* True when no other living process holds the socket. */
 bool slot_is_alone(struct slot *sl);
 

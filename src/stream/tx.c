@@ -25,12 +25,13 @@ bool tx_is_up(struct sock *s)
 	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1;
 }
 
-static bool may_go_up(struct sock *s)
+/* Whether the next epoch can begin; if so, *passed is the last one that is over. */
+static bool may_go_up(struct sock *s, uint32_t *passed)
 {
-	uint32_t passed = atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+	*passed = atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
 	/* Acquire pairs with rx_open: the peer reads TCP within bounds from there on. */
 	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
-	if (ready != passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
+	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
 		return false;
@@ -42,19 +43,21 @@ bool tx_up(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint64_t mark;
-	if (!may_go_up(s))
+	uint32_t passed;
+	if (!may_go_up(s, &passed))
 		return false;
 	lock_take(&sl->tx_lock);
 	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
-	bool up = fd_sock(fd) == s && may_go_up(s) && gate_close(&sl->gate_tx, GATE_RING);
+	bool up = fd_sock(fd) == s && may_go_up(s, &passed) &&
+		  gate_close(&sl->gate_tx, GATE_RING);
 	if (up) {
 		up = tcp_push(fd) == 0 &&
 		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
 		if (up) {
 			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
 			/* Release: the mark is there when the epoch is. */
-			atomic_fetch_add_explicit(&s->out->up_epoch, 1,
-						  memory_order_release);
+			atomic_store_explicit(&s->out->up_epoch, passed + 1,
+					      memory_order_release);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);
 		}
@@ -102,6 +105,8 @@ void tx_down(struct sock *s, enum gate_state to)
 	}
 	lock_drop(&sl->tx_lock);
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	if (atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed))
+		bell_ring_self(s); /* they have to go on in the kernel */
 }
 
 static enum sock_way tx_enter_slow(struct sock *s, int fd)
@@ -302,6 +307,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
 	struct wait w = {.s = s, .fd = fd, .interest = EPOLLOUT};
 	ssize_t done = 0, n = 0;
+	wait_tell_cpu(s);
 	while (src->left > 0) {
 		n = put_locked(s, fd, &w, src);
 		if (n == -EINPROGRESS) {

@@ -61,37 +61,46 @@ bool wait_attention(struct sock *s)
 			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));
 }
 
-bool wait_hint(struct sock *s, uint32_t interest)
+static bool hint_in(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	if (wait_attention(s))
+	if (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_RD))
 		return true;
-	if (interest & EPOLLIN) {
-		if (gate_state(&sl->gate_rx) == GATE_READY)
-			return atomic_load_explicit(&s->in->up_epoch,
-						    memory_order_relaxed) ==
-				       atomic_load_explicit(&s->in->ready_epoch,
-							    memory_order_relaxed) ||
-			       (seen_of(sl) & SEEN_FIN);
-		if (gate_state(&sl->gate_rx) != GATE_RING ||
-		    atomic_load_explicit(&s->in->produced, memory_order_relaxed) !=
-			    atomic_load_explicit(&s->in->consumed,
-						 memory_order_relaxed) ||
-		    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
-			return true;
+	switch (gate_state(&sl->gate_rx)) {
+	case GATE_READY: /* once the mark is known, TCP wakes by itself */
+		return !atomic_load_explicit(&sl->rx_marked, memory_order_relaxed) &&
+		       atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) ==
+			       atomic_load_explicit(&s->in->ready_epoch,
+						    memory_order_relaxed);
+	case GATE_RING:
+		return atomic_load_explicit(&s->in->produced, memory_order_relaxed) !=
+			       atomic_load_explicit(&s->in->consumed,
+						    memory_order_relaxed) ||
+		       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+	default:
+		return true;
 	}
-	if (interest & EPOLLOUT) {
-		/* Racy reads of the producer's own record: a hint, checked under the lock. */
-		uint64_t fill =
-			atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
+}
+
+static bool hint_out(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	/* Racy reads of the producer's own record: a hint, checked under the lock. */
+	uint64_t fill = atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
 			atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
-		uint32_t area =
-			atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
-		uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
-		if (gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4)
-			return true;
-	}
-	return (seen_of(sl) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)) != 0;
+	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
+	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
+	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
+	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR)) ||
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+}
+
+bool wait_hint(struct sock *s, uint32_t interest)
+{
+	if (wait_attention(s) || (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
+		return true;
+	return ((interest & EPOLLIN) && hint_in(s)) ||
+	       ((interest & EPOLLOUT) && hint_out(s));
 }
 
 static bool spin_may_pay(struct sock *s, uint32_t interest)
@@ -107,7 +116,7 @@ static bool spin_may_pay(struct sock *s, uint32_t interest)
 	}
 	if (config_get()->spin_fixed)
 		return true;
-	if (peer == atomic_load_explicit(&s->cpu, memory_order_relaxed))
+	if (peer != 0 && peer == atomic_load_explicit(&s->cpu, memory_order_relaxed))
 		return false;
 	if (skip > 0) {
 		atomic_store_explicit(&s->spin_skip, skip - 1, memory_order_relaxed);
@@ -190,12 +199,12 @@ void sock_arm(struct sock *s, uint32_t interest)
 {
 	struct slot *sl = s->slot;
 	if (interest & EPOLLIN) {
-		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_acq_rel);
 		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
 				      memory_order_relaxed);
 	}
 	if (interest & EPOLLOUT) {
-		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
 		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
 				      memory_order_relaxed);
 	}
@@ -232,7 +241,7 @@ void sock_answer_bell(struct sock *s, int fd)
 	(void)n;
 	(void)fd;
 	errno = saved;
-	/* The caller itself may have disarmed already or not: more than none is enough. */
+	/* The caller has disarmed: whoever is counted sleeps on, or is about to. */
 	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
 	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
 	if (rx == 0 && tx == 0)
@@ -292,32 +301,44 @@ static short tcp_events(struct sock *s, uint32_t interest)
 	return events;
 }
 
-static int sleep_once(struct wait *w)
+/* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
+#define SHARED_NAP_NS 100000000
+
+/* How long to sleep at most. 1 with *left, 0 without bound, -EAGAIN when time is over. */
+static int sleep_bound(struct wait *w, struct timespec *left)
 {
-	struct sock *s = w->s;
-	struct timespec left, *timeout = NULL;
-	struct pollfd pfd[2] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
-				{.fd = s->bell, .events = POLLIN}};
+	int64_t ns = INT64_MAX;
 	if (w->timed) {
-		int64_t ns = w->deadline_ns - now_ns();
+		ns = w->deadline_ns - now_ns();
 		if (ns <= 0)
 			return -EAGAIN;
-		left = (struct timespec){ns / 1000000000, ns % 1000000000};
-		timeout = &left;
 	}
+	if (slot_is_shared(w->s->slot) && ns > SHARED_NAP_NS)
+		ns = SHARED_NAP_NS;
+	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
+	return ns != INT64_MAX;
+}
+
+/* Between arming and disarming. 0 or -errno; *bell: the doorbell is to be answered. */
+static int sleep_once(struct wait *w, bool *bell)
+{
+	struct sock *s = w->s;
+	struct timespec left;
+	struct pollfd pfd[2] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
+				{.fd = s->bell, .events = POLLIN}};
+	int bound = sleep_bound(w, &left);
+	if (bound < 0)
+		return bound;
 	report_add(&report_now.sleeps, 1);
-	int n = REAL(ppoll)(pfd, 2, timeout, NULL);
+	int n = REAL(ppoll)(pfd, 2, bound ? &left : NULL, NULL);
 	if (n < 0)
 		return -errno;
-	if (n == 0)
-		return -EAGAIN;
-	if (pfd[1].revents)
-		sock_answer_bell(s, w->fd);
+	*bell = n > 0 && pfd[1].revents;
 	if (pfd[0].revents & POLLNVAL)
 		return -EBADF;
-	if (pfd[0].revents)
+	if (n > 0 && pfd[0].revents)
 		sock_note_kernel(s, (uint32_t)pfd[0].revents);
-	if ((pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
+	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
 		rx_check_bypass(s, w->fd);
 	return 0;
 }
@@ -325,6 +346,7 @@ static int sleep_once(struct wait *w)
 int wait_for(struct wait *w)
 {
 	struct sock *s = w->s;
+	bool bell = false;
 	int r = 0;
 	if (w->interest == EPOLLIN && wait_spin(s, EPOLLIN)) {
 		sock_service(s, w->fd);
@@ -340,8 +362,10 @@ int wait_for(struct wait *w)
 	sock_service(s, w->fd);
 	sock_arm(s, w->interest);
 	if (!wait_hint(s, w->interest))
-		r = sleep_once(w);
+		r = sleep_once(w, &bell);
 	sock_disarm(s, w->interest);
+	if (bell)
+		sock_answer_bell(s, w->fd);
 	sock_service(s, w->fd);
 	if (r == -EINTR && !w->timed && handlers_restart())
 		r = 0;
