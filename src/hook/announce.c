@@ -7,7 +7,8 @@
 #define ANNOUNCED_MAX 256
 
 static struct {
-	struct sock *s;
+	bool used;
+	struct sock *s; /* NULL: the listener is closed, its connections may still meet */
 	int announced;
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
@@ -21,20 +22,20 @@ void announce_listener(struct sock *s, int fd)
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	free_entry = used;
 	for (int i = 0; i < used; i++) {
-		if (table[i].s == s)
+		if (table[i].used && table[i].s == s)
 			free_entry = ANNOUNCED_MAX; /* a second listen() */
-		else if (!table[i].s && free_entry == used)
+		else if (!table[i].used && free_entry == used)
 			free_entry = i;
 	}
 	if (free_entry < ANNOUNCED_MAX) {
 		int announced = meet_announce(fd);
 
 		if (announced >= 0) {
+			table[free_entry].used = true;
 			table[free_entry].s = s;
 			table[free_entry].announced = announced;
+			/* Relaxed: the closing side looks again under the lock. */
 			if (free_entry == used)
-				/* Relaxed: the closing side looks again under the lock.
-				 */
 				atomic_store_explicit(&table_used, used + 1,
 						      memory_order_relaxed);
 		}
@@ -43,26 +44,45 @@ void announce_listener(struct sock *s, int fd)
 	errno = saved;
 }
 
+/* Withdraws what belongs to s; with s NULL, what outlived its listener. */
+static void withdraw(struct sock *s)
+{
+	int saved = errno;
+
+	lock_take(&table_lock);
+	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
+	     i++) {
+		if (!table[i].used || table[i].s != s)
+			continue;
+		table[i].s = NULL;
+		/* A server may accept, close its listener, and only then talk. */
+		if (atomic_load(&sock_awaited) > 0)
+			continue;
+		meet_unannounce(table[i].announced);
+		table[i].used = false;
+	}
+	lock_drop(&table_lock);
+	errno = saved;
+}
+
 void announce_closing(int fd)
 {
 	struct sock *s;
-	int announced = -1;
 
 	if (atomic_load_explicit(&table_used, memory_order_relaxed) == 0)
 		return;
 	s = fd_sock(fd);
 	/* Other descriptors of this process keep the listener alive. */
-	if (!s || atomic_load_explicit(&s->fds, memory_order_relaxed) > 1)
-		return;
-	lock_take(&table_lock);
-	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
-	     i++) {
-		if (table[i].s != s)
-			continue;
-		announced = table[i].announced;
-		table[i].s = NULL;
-	}
-	lock_drop(&table_lock);
-	if (announced >= 0)
-		meet_unannounce(announced);
+	if (s && atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
+		withdraw(s);
+}
+
+static void none_awaited(void)
+{
+	withdraw(NULL);
+}
+
+void announce_init(void)
+{
+	sock_on_none_awaited = none_awaited;
 }

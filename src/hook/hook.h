@@ -144,6 +144,7 @@ void hook_refuse_all(enum vd_reason reason);
 
 void announce_listener(struct sock *s, int fd);
 void announce_closing(int fd);
+void announce_init(void);
 
 /* ---- descriptors passed in messages (rights.c) ---- */
 

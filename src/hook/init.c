@@ -23,6 +23,7 @@ __attribute__((constructor)) static void hook_init(void)
 	if (pthread_atfork(sock_forking, NULL, hook_forked_child) == 0 &&
 	    !config_get()->off && fd_table_init() == 0) {
 		ready_init();
+		announce_init();
 		hook_active = true;
 	}
 	errno = saved;

@@ -71,6 +71,8 @@ static inline void seen_add(struct slot *sl, uint32_t bits)
 void meeting_step(struct sock *s, int fd);
 /* The program closes or refuses: gives up names and offers. */
 void meeting_stop(struct sock *s);
+/* The peer has found us, or never will. */
+void meeting_over(struct sock *s);
 /* FINAL with a reason, from a phase before ATTACHED. */
 void meeting_refuse(struct sock *s, enum vd_reason reason);
 

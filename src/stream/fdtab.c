@@ -104,6 +104,8 @@ struct sock *fd_open_accepted(int fd, bool nonblock)
 	report_add(&report_now.connections, 1);
 	if (phase_of(s->slot) == SLOT_IDLE) {
 		atomic_store(&s->slot->reason, VD_REASON_SHORT);
+		atomic_store(&s->awaited, 1);
+		atomic_fetch_add(&sock_awaited, 1);
 		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
 				      memory_order_release);
 	}

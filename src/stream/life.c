@@ -144,6 +144,7 @@ static void close_last(struct sock *s, int fd)
 	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
 		report_add(&report_now.reasons[reason], 1);
 	atomic_store(&s->closed, 1);
+	meeting_over(s);
 	release_or_defer(s);
 }
 
@@ -169,6 +170,7 @@ void fd_forget(int fd)
 	atomic_store(&fd_table[fd], NULL);
 	if (atomic_fetch_sub(&s->fds, 1) == 1) {
 		log_debug("fd %d: was closed past Viaduct", fd);
+		meeting_over(s);
 		release_or_defer(s);
 	}
 }

@@ -39,6 +39,17 @@ static void clear_segment(struct sock *s)
 	s->memfd = s->bell = s->peer_bell = -1;
 }
 
+_Atomic int sock_awaited;
+void (*sock_on_none_awaited)(void);
+
+void meeting_over(struct sock *s)
+{
+	if (!atomic_exchange(&s->awaited, 0))
+		return;
+	if (atomic_fetch_sub(&sock_awaited, 1) == 1 && sock_on_none_awaited)
+		sock_on_none_awaited();
+}
+
 static void set_final(struct slot *sl, enum vd_reason reason)
 {
 	atomic_store(&sl->reason, reason);
@@ -180,6 +191,7 @@ static void finish_attach(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t expect = SLOT_ATTACHING;
+	meeting_over(s);
 	if (sock_on_attach)
 		sock_on_attach(s);
 	/* Release: from here on the directions may leave TCP, and others see the segment. */
@@ -218,9 +230,12 @@ void meeting_step(struct sock *s, int fd)
 			give_up(s, fd, VD_REASON_PLAIN_PEER);
 		attached = r == 1;
 	}
+	bool over = phase_of(sl) == SLOT_FINAL;
 	lock_drop(&sl->ctl);
 	if (attached)
 		finish_attach(s);
+	else if (over)
+		meeting_over(s);
 }
 
 void meeting_stop(struct sock *s)
@@ -249,4 +264,5 @@ void meeting_refuse(struct sock *s, enum vd_reason reason)
 	if (phase_of(sl) < SLOT_ATTACHED)
 		set_final(sl, reason);
 	lock_drop(&sl->ctl);
+	meeting_over(s);
 }

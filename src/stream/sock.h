@@ -21,6 +21,10 @@
 struct epoll_reg;
 struct sock;
 
+/* Accepted connections of this process whose connectors may still look for us. */
+extern _Atomic int sock_awaited;
+extern void (*sock_on_none_awaited)(void); /* the last of them has gone */
+
 /* Set by the layer above; NULL when it has nothing to do. Called without locks. */
 extern void (*sock_on_attach)(struct sock *s); /* before any direction can leave TCP */
 extern void (*sock_on_final)(struct sock *s);  /* kernel TCP for good */
@@ -42,10 +46,11 @@ struct sock {
 	_Atomic uint32_t fds; /* descriptors of this process that refer to it */
 	_Atomic uint32_t
 		sleepers; /* threads of this process that sleep on bell: defer unmap */
-	_Atomic uint32_t closed; /* last descriptor closed, waits for the sleepers */
-	_Atomic uint32_t edges;	 /* kernel events noted, for sock_edge_in */
-	_Atomic uint32_t looked; /* edges when the kernel last had nothing to read */
-	_Atomic uint32_t cpu;	 /* processor last told to the peer, plus 1 */
+	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
+	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
+	_Atomic uint32_t edges;	  /* kernel events noted, for sock_edge_in */
+	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
+	_Atomic uint32_t cpu;	  /* processor last told to the peer, plus 1 */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
