@@ -124,6 +124,12 @@ static const char *format_floor(char buf[16], const struct bench_row *row, unsig
 	return buf;
 }
 
+/* With a plain peer, or for one request, the direct path is not to be expected. */
+static bool may_stay_on_tcp(const struct bench_row *row)
+{
+	return row->pattern->plain || row->pattern->shape == BENCH_CRR;
+}
+
 /* The share of the program's bytes that went direct, over all pairs. */
 static const char *format_direct(char buf[48], const struct bench_row *row, unsigned who)
 {
@@ -139,7 +145,7 @@ static const char *format_direct(char buf[48], const struct bench_row *row, unsi
 	if (!reported)
 		return "unknown";
 	if (!direct)
-		return "NONE";
+		return may_stay_on_tcp(row) ? "none" : "NONE";
 	snprintf(buf, 48, "%.1f %%", 100.0 * (double)direct / (double)(direct + tcp));
 	return buf;
 }
@@ -155,7 +161,7 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 		if (s->reported)
 			last = s;
 	}
-	if (last && !last->direct_bytes)
+	if (last && !last->direct_bytes && !may_stay_on_tcp(row))
 		fprintf(out, "  ! %s: nothing went direct; reasons %s\n",
 			row->who[who]->name, last->reasons[0] ? last->reasons : "{}");
 }
