@@ -100,8 +100,8 @@ void lock_take_slow(struct lock *l)
 				continue;
 			now |= LOCK_WAITERS;
 		}
-		long r =
-			syscall(SYS_futex, &l->word, FUTEX_WAIT, now, &interval, NULL, 0);
+		long r = kernel(SYS_futex, (long)&l->word, FUTEX_WAIT, now,
+				(long)&interval);
 		if (r == -ETIMEDOUT && is_dead(now & ~LOCK_WAITERS)) {
 			if (atomic_compare_exchange_strong_explicit(
 				    &l->word, &now, self | LOCK_WAITERS,

@@ -77,6 +77,26 @@ static void track_rcvlowat(struct sock *s, int fd)
 				      memory_order_relaxed);
 }
 
+/* What a socket that is not in the kernel must do about an option that was set. */
+static void option_set(struct sock *s, int fd, int level, int name, const void *value,
+		       socklen_t len)
+{
+	if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+		track_rcvlowat(s, fd);
+	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
+		return;
+	bool on = option_int(value, len) != 0;
+	if (name == TCP_CORK)
+		atomic_store_explicit(&s->slot->corked, on, memory_order_relaxed);
+	/* Drawing the cork pushes, and so does TCP_NODELAY, also while corked. */
+	if (on == (name == TCP_NODELAY)) {
+		int saved = errno;
+
+		sock_push(s);
+		errno = saved;
+	}
+}
+
 HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct sock *s = fd_sock(fd);
@@ -89,8 +109,8 @@ HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t le
 	if (reason != VD_REASON_NONE)
 		hook_take_down(s, fd, reason);
 	result = REAL(setsockopt)(fd, level, name, value, len);
-	if (result == 0 && level == SOL_SOCKET && name == SO_RCVLOWAT)
-		track_rcvlowat(s, fd);
+	if (result == 0)
+		option_set(s, fd, level, name, value, len);
 	return result;
 }
 

@@ -6,7 +6,9 @@
 
 /* How often a producer in a large area asks whether a smaller, hotter one would do. */
 #define REST_INTERVAL_BYTES WIRE_AREA1_BYTES
-#define REST_CALM_LOOKS	    4
+/* TCP sends a full segment even while corked; on loopback that is so much. */
+#define HELD_MOST_BYTES 65483u
+#define REST_CALM_LOOKS 4
 
 void ring_tx_init(struct ring_tx *r, uint32_t area_limit)
 {
@@ -109,12 +111,31 @@ static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 		tx_turn(r, d, r->area - 1);
 }
 
-void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n)
+void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
+{
+	r->pushed = r->produced;
+	/* Release: the bytes are to be seen by whoever sees the cursor. */
+	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
+	if (atomic_load_explicit(&d->held_since_ms, memory_order_relaxed))
+		atomic_store_explicit(&d->held_since_ms, 0, memory_order_relaxed);
+}
+
+bool ring_tx_holds_enough(const struct ring_tx *r)
+{
+	return r->produced - r->pushed >= wire_area_bytes(r->area) / 2 ||
+	       r->produced - r->pushed >= HELD_MOST_BYTES;
+}
+
+void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold)
 {
 	uint64_t before = r->produced;
 	r->produced += n;
-	/* Release: the bytes are to be seen by whoever sees the cursor. */
-	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
+	if (__builtin_expect(hold, 0)) {
+		/* Release, as for the cursor itself: the consumer may go by it in the end. */
+		atomic_store_explicit(&d->held_at, r->produced, memory_order_release);
+		return;
+	}
+	ring_tx_push(r, d);
 	if (r->area > 0 &&
 	    ((before - r->base) ^ (r->produced - r->base)) >= REST_INTERVAL_BYTES)
 		tx_rest(r, d);
@@ -155,10 +176,8 @@ static void rx_pass_turn(struct ring_rx *r)
 	}
 }
 
-static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
+static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 {
-	/* Acquire pairs with the release in ring_tx_commit. */
-	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
 	if (rx_note_turn(r, d) < 0)
 		return -EPROTO;
 	if (now - r->consumed < r->seen - r->consumed)
@@ -171,6 +190,32 @@ static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
 	r->seen = now;
 	rx_pass_turn(r);
 	return 0;
+}
+
+static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
+{
+	/* Acquire pairs with the release in ring_tx_push. */
+	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
+	if (r->held) {
+		if ((int64_t)(now - r->seen) <= 0)
+			return 0; /* we are ahead of it: nothing new */
+		r->held = false;
+	}
+	return rx_refresh_to(r, d, now);
+}
+
+int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d)
+{
+	if (rx_refresh(r, d) < 0)
+		return -EPROTO;
+	/* Acquire pairs with the release in ring_tx_commit. */
+	uint64_t now = atomic_load_explicit(&d->held_at, memory_order_acquire);
+	if ((int64_t)(now - r->seen) <= 0)
+		return 0; /* an old mark: all of it has been published since */
+	if (rx_refresh_to(r, d, now) < 0)
+		return -EPROTO;
+	r->held = true;
+	return 1;
 }
 
 int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want)

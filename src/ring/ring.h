@@ -11,7 +11,8 @@
 
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
-	uint64_t produced; /* bytes written and published */
+	uint64_t produced; /* bytes written; published, but for those held */
+	uint64_t pushed;   /* bytes published */
 	uint64_t credit;   /* consumer's cursor as last read and checked */
 	uint64_t base;	   /* position where the current area began */
 	uint32_t area;
@@ -31,6 +32,7 @@ struct ring_rx {
 	uint32_t turn_area;
 	uint32_t turn_seq; /* moves seen, the pending one included */
 	bool turn_pending;
+	bool held;	       /* `seen` runs ahead of the producer's published cursor */
 	_Atomic uint32_t rung; /* last value of tx_armed that was answered with a ring */
 };
 
@@ -39,6 +41,16 @@ struct ring_span {
 	uint8_t *data;
 	size_t len;
 };
+
+/* Published bytes that the consumer has not taken: for hints, from either side. */
+static inline uint64_t ring_unread(struct wire_dir *d)
+{
+	/* Acquire, both: a verdict about the end of a stream may go by it. */
+	uint64_t taken = atomic_load_explicit(&d->consumed, memory_order_acquire);
+	uint64_t produced = atomic_load_explicit(&d->produced, memory_order_acquire);
+	/* The consumer may be ahead, by bytes that were held back for too long. */
+	return (int64_t)(produced - taken) > 0 ? produced - taken : 0;
+}
 
 /* `data` below is the start of the direction's areas in the mapped segment. */
 
@@ -53,8 +65,12 @@ int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want);
 /* The first contiguous part of that room; len 0 when full. Returns 0 or -EPROTO. */
 int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
 		 struct ring_span *out);
-/* Publishes n bytes that were written to the last span. */
-void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n);
+/* Takes n bytes that were written to the last span, and publishes all unless they are held. */
+void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
+/* Publishes what is held, and repairs a shared cursor that a dead owner left behind. */
+void ring_tx_push(struct ring_tx *r, struct wire_dir *d);
+/* True when so much is held that TCP would have sent a full segment. */
+bool ring_tx_holds_enough(const struct ring_tx *r);
 /* Moves to the next larger area. False when there is none, or a move is still pending. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
 /* Room from which a sleeping producer is worth waking, and the ring counts as writable. */
@@ -65,6 +81,8 @@ size_t ring_tx_low_water(const struct ring_tx *r);
  * fewer than `want` bytes are known of.
  */
 int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want);
+/* From now on bytes that the producer holds back count too (it is gone, or was too slow). */
+int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d);
 /* The contiguous run that begins `skip` bytes after the cursor, of the bytes known of. */
 void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 		  struct ring_span *out);

@@ -118,6 +118,9 @@ bool wait_attention(struct sock *s);
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
 void wait_tell_cpu(struct sock *s);
+uint64_t wait_clock_ms(void);
+/* Bytes that the peer has held back for as long as TCP would. */
+bool wait_held_due(struct sock *s);
 bool sock_is_nonblocking(struct sock *s, int flags);
 
 static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,

@@ -155,8 +155,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		lock_take(&sl->tx_lock);
 		seen_add(sl, SEEN_SHUT_WR);
 		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s)) {
-			atomic_store_explicit(&s->out->produced, sl->tx.produced,
-					      memory_order_release);
+			ring_tx_push(&sl->tx, s->out);
 			atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
 					      memory_order_relaxed);
 			atomic_store_explicit(&s->out->fin, 1, memory_order_release);

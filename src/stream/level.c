@@ -34,14 +34,12 @@ static uint32_t kernel_level(struct sock *s, int fd)
 
 static bool ring_readable(struct sock *s)
 {
-	return atomic_load_explicit(&s->in->produced, memory_order_acquire) !=
-	       atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
+	return ring_unread(s->in) || wait_held_due(s);
 }
 
 static bool ring_writable(struct sock *s)
 {
-	uint64_t fill = atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
-			atomic_load_explicit(&s->out->consumed, memory_order_acquire);
+	uint64_t fill = ring_unread(s->out);
 	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
 	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
 	return fill <= size - size / 4;
@@ -57,8 +55,7 @@ static bool was_reset(struct sock *s)
 	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
 		    sl->rx_epoch)
 		return false;
-	return atomic_load_explicit(&s->out->consumed, memory_order_acquire) !=
-	       atomic_load_explicit(&s->out->produced, memory_order_relaxed);
+	return ring_unread(s->out) != 0;
 }
 
 static uint32_t level_in(struct sock *s, uint32_t kernel)

@@ -118,8 +118,7 @@ static void last_words(struct sock *s, int fd)
 	}
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !(seen_of(sl) & SEEN_SHUT_WR) && !lingers_to_reset(fd)) {
-		atomic_store_explicit(&s->out->produced, sl->tx.produced,
-				      memory_order_release);
+		ring_tx_push(&sl->tx, s->out);
 		atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
 				      memory_order_relaxed);
 		atomic_store_explicit(&s->out->fin, 1, memory_order_release);

@@ -246,7 +246,8 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
 	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
 		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
-	if (is_down(s) || ring_rx_avail(&sl->rx, s->in, 1) != 0)
+	if (is_down(s) || ring_rx_avail(&sl->rx, s->in, 1) != 0 ||
+	    ring_rx_take_held(&sl->rx, s->in) != 0)
 		return -EINPROGRESS; /* there is more: look again */
 	if (fin)
 		return 0;
@@ -260,9 +261,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	if (n < 0)
 		return n;
 	/* A full close. TCP answers one that leaves bytes unread with a reset. */
-	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
-	if (taken == atomic_load_explicit(&s->out->produced, memory_order_relaxed) ||
-	    (seen & SEEN_RESET_TOLD))
+	if (!ring_unread(s->out) || (seen & SEEN_RESET_TOLD))
 		return 0;
 	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
 	return -ECONNRESET;
@@ -281,6 +280,8 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 			n = take_ring(s, to, flags);
 			if (n != 0)
 				return n;
+			if (wait_held_due(s) && ring_rx_take_held(&sl->rx, s->in) > 0)
+				continue;
 			n = rx_advance(s, fd);
 			if (n < 0)
 				return n;

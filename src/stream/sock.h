@@ -169,6 +169,11 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 void sock_bounce(struct sock *s, int fd);
 /* shutdown(2) for a socket that may be direct. 0 or -errno. */
 int sock_shutdown(struct sock *s, int fd, int how);
+/* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set. */
+void sock_push(struct sock *s);
+/* The peer holds bytes back that become due by time alone: a sleep is to be short. */
+bool sock_is_held(struct sock *s);
+#define SOCK_HELD_NAP_NS 20000000
 /* FIONREAD and SIOCOUTQ. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
 int sock_outq(struct sock *s, int fd, int *bytes);

@@ -76,8 +76,7 @@ static void store_down(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t up = atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
-	/* A dead owner may have left the shared cursor one store behind. */
-	atomic_store_explicit(&s->out->produced, sl->tx.produced, memory_order_release);
+	ring_tx_push(&sl->tx, s->out);
 	atomic_store_explicit(&s->out->down_at, sl->tx.produced, memory_order_relaxed);
 	/* Release: mark and cursor are there when the epoch is. */
 	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
@@ -181,7 +180,7 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 }
 
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
-static ssize_t put(struct sock *s, struct source *src)
+static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
 	size_t done = 0;
@@ -197,6 +196,7 @@ static ssize_t put(struct sock *s, struct source *src)
 			/* The first step is small, so that idle connections stay small. */
 			if (sl->tx.area == 0 && ring_tx_grow(&sl->tx, s->out))
 				continue;
+			ring_tx_push(&sl->tx, s->out);
 			break;
 		}
 		if (span.len > CHUNK_BYTES)
@@ -205,8 +205,10 @@ static ssize_t put(struct sock *s, struct source *src)
 					span.len < src->left ? span.len : src->left);
 		if (n <= 0)
 			return done || n == 0 ? (ssize_t)done : n;
-		ring_tx_commit(&sl->tx, s->out, (size_t)n);
+		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
 		done += (size_t)n;
+		if (hold && ring_tx_holds_enough(&sl->tx))
+			ring_tx_push(&sl->tx, s->out);
 		if (src->left > 0) /* a sleeper may begin with the first piece */
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
@@ -214,8 +216,30 @@ static ssize_t put(struct sock *s, struct source *src)
 	return (ssize_t)done;
 }
 
+/* Under tx_lock: what is held now goes by itself after TCP's ceiling, at the other end. */
+static void note_held(struct sock *s)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	if (tx->pushed != tx->produced &&
+	    !atomic_load_explicit(&s->out->held_since_ms, memory_order_relaxed))
+		atomic_store_explicit(&s->out->held_since_ms, wait_clock_ms(),
+				      memory_order_release);
+}
+
+void sock_push(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s))
+		return;
+	lock_take(&sl->tx_lock);
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
+		ring_tx_push(&sl->tx, s->out);
+	lock_drop(&sl->tx_lock);
+	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+}
+
 static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
-			  struct source *src)
+			  struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
@@ -231,7 +255,9 @@ static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
 			n = -EINPROGRESS;
 			sl->tx_unchecked = 0;
 		} else {
-			n = put(s, src);
+			n = put(s, src, hold);
+			if (hold)
+				note_held(s);
 		}
 	}
 	lock_drop(&sl->tx_lock);
@@ -309,7 +335,10 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	ssize_t done = 0, n = 0;
 	wait_tell_cpu(s);
 	while (src->left > 0) {
-		n = put_locked(s, fd, &w, src);
+		n = put_locked(s, fd, &w, src,
+			       (flags & MSG_MORE) ||
+				       atomic_load_explicit(&s->slot->corked,
+							    memory_order_relaxed));
 		if (n == -EINPROGRESS) {
 			n = attend(s, fd);
 			if (n < 0)

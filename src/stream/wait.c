@@ -22,6 +22,8 @@
 #define SPIN_SKIP_WAITS 64
 /* Looks without a pause before the polite part of a spin: about one quick answer long. */
 #define SPIN_EAGER 128
+/* tcp(7): the ceiling on the time for which output is corked. */
+#define HELD_CEILING_MS 200
 
 static int64_t now_ns(void)
 {
@@ -51,6 +53,29 @@ void wait_tell_cpu(struct sock *s)
 	atomic_store_explicit(&s->out->tx_cpu, cpu, memory_order_relaxed);
 }
 
+uint64_t wait_clock_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
+}
+
+bool sock_is_held(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire) != 0;
+}
+
+bool wait_held_due(struct sock *s)
+{
+	uint64_t since =
+		atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire);
+	if (__builtin_expect(since == 0, 1))
+		return false;
+	uint64_t held = atomic_load_explicit(&s->in->held_at, memory_order_acquire);
+	uint64_t taken = atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
+	return (int64_t)(held - taken) > 0 && wait_clock_ms() - since >= HELD_CEILING_MS;
+}
+
 bool wait_attention(struct sock *s)
 {
 	struct slot *sl = s->slot;
@@ -73,9 +98,7 @@ static bool hint_in(struct sock *s)
 			       atomic_load_explicit(&s->in->ready_epoch,
 						    memory_order_relaxed);
 	case GATE_RING:
-		return atomic_load_explicit(&s->in->produced, memory_order_relaxed) !=
-			       atomic_load_explicit(&s->in->consumed,
-						    memory_order_relaxed) ||
+		return ring_unread(s->in) || wait_held_due(s) ||
 		       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
 	default:
 		return true;
@@ -86,8 +109,7 @@ static bool hint_out(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	/* Racy reads of the producer's own record: a hint, checked under the lock. */
-	uint64_t fill = atomic_load_explicit(&s->out->produced, memory_order_relaxed) -
-			atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
+	uint64_t fill = ring_unread(s->out);
 	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
 	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
 	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
@@ -315,6 +337,8 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 	}
 	if (slot_is_shared(w->s->slot) && ns > SHARED_NAP_NS)
 		ns = SHARED_NAP_NS;
+	if (w->interest == EPOLLIN && sock_is_held(w->s) && ns > SOCK_HELD_NAP_NS)
+		ns = SOCK_HELD_NAP_NS;
 	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
 	return ns != INT64_MAX;
 }
