@@ -37,7 +37,8 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 
 	if (n < 0)
 		return n;
-	n = rx_recv(s, fd, &iov, 1, flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0);
+	/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
+	n = rx_recv(s, fd, &iov, 1, 0);
 	while (n > 0 && put < n) {
 		ssize_t w = REAL(write)(pipe_fd, buf + put, (size_t)(n - put));
 		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};

@@ -33,6 +33,19 @@ static size_t drain(struct sock *s, int fd, char *buf, size_t len)
 	return got;
 }
 
+/*
+ * Bytes that libc cannot read, after an attempt to go down: while the peer has not
+ * answered, all that have come; what it sends from now on goes over TCP.
+ */
+static size_t unread(struct sock *s, int fd, ssize_t left)
+{
+	int count = 0;
+
+	if (left >= 0)
+		return (size_t)left;
+	return sock_inq(s, fd, &count) == 0 && count > 0 ? (size_t)count : 0;
+}
+
 /* The stream begins with the bytes that libc cannot read, as if it had read them. */
 static void prefill(FILE *f, struct sock *s, int fd, size_t len)
 {
@@ -53,15 +66,19 @@ static void prefill(FILE *f, struct sock *s, int fd, size_t len)
 HOOK FILE *fdopen(int fd, const char *mode)
 {
 	struct sock *s = fd_sock(fd);
-	ssize_t left;
+	ssize_t down;
+	size_t left;
 	FILE *f;
 
 	if (!s)
 		return REAL(fdopen)(fd, mode);
-	left = hook_take_down(s, fd, VD_REASON_STDIO);
+	down = hook_take_down(s, fd, VD_REASON_STDIO);
 	f = REAL(fdopen)(fd, mode);
-	if (f && left > 0 && (mode[0] == 'r' || strchr(mode, '+')))
-		prefill(f, s, fd, (size_t)left);
+	if (!f || (mode[0] != 'r' && !strchr(mode, '+')))
+		return f;
+	left = unread(s, fd, down);
+	if (left > 0)
+		prefill(f, s, fd, left);
 	return f;
 }
 HOOK_ALIAS(_IO_fdopen, fdopen);

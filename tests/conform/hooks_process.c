@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Children of every kind, and descriptors that reach other programs. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+extern char **environ;
+
+static void echo_some(struct pair p)
+{
+	char buf[8];
+
+	for (int i = 0; i < 50; i++) {
+		send_all(p.c, "abcd", 4);
+		recv_all(p.s, buf, 4);
+		send_all(p.s, "efgh", 4);
+		recv_all(p.c, buf, 4);
+	}
+}
+
+/* The child runs in our memory: what it does to its descriptors is not done to ours. */
+CASE(hooks_vfork, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDWR);
+
+		dup2(null, p.c);
+		close(p.s);
+		dup(null);
+		dup2(null, 70);
+		syscall(SYS_close, p.c);
+		close_range(3, ~0U, 0);
+		_exit(7);
+	}
+	say("child: %d", child_status(pid));
+	say_result("not ours", fcntl(70, F_GETFD));
+	echo_some(p);
+	pid = vfork();
+	if (pid == 0) {
+		dup2(p.c, p.s);
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(8);
+	}
+	say("exec: %d", child_status(pid));
+	echo_some(p);
+	pid = vfork();
+	if (pid == 0) {
+		execl("/no/such/program", "none", (char *)NULL);
+		_exit(errno == ENOENT ? 9 : 10);
+	}
+	say("failed exec: %d", child_status(pid));
+	echo_some(p);
+	pair_close(p);
+}
+
+static int clone_child(void *arg)
+{
+	struct pair *p = arg;
+
+	close(p->s);
+	send_all(p->c, "child", 5);
+	_exit(5);
+}
+
+/* Forks that libc's handlers do not see: the child is a second holder, not the first. */
+CASE(hooks_raw_forks, ANYWAY)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	struct pair p = pair_warm_open();
+	char buf[8];
+	pid_t pid = _Fork();
+
+	if (pid == 0)
+		clone_child(&p);
+	recv_all(p.s, buf, 5);
+	say("_Fork: %d %.5s", child_status(pid), buf);
+	pid = (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
+	if (pid == 0)
+		clone_child(&p);
+	recv_all(p.s, buf, 5);
+	say("SYS_clone: %d %.5s", child_status(pid), buf);
+	pid = clone(clone_child, stack + sizeof stack, SIGCHLD, &p);
+	recv_all(p.s, buf, 5);
+	say("clone: %d %.5s", child_status(pid), buf);
+	pid = (pid_t)syscall(SYS_fork);
+	if (pid == 0)
+		clone_child(&p);
+	recv_all(p.s, buf, 5);
+	say("SYS_fork: %d %.5s", child_status(pid), buf);
+	say_result("clone3", syscall(SYS_clone3, NULL, 0L));
+	echo_some(p);
+	pair_close(p);
+}
+
+/* Each way to name a program, its arguments and its environment. */
+static void exec_one(int way)
+{
+	char *const argv[] = {"sh", "-c", "exit ${1:-$STATUS}", "sh", "21", NULL};
+	char *const envp[] = {"STATUS=22", "PATH=/bin:/usr/bin", NULL};
+	const char *script = "exit ${1:-$STATUS}";
+
+	if (way == 0)
+		execl("/bin/sh", "sh", "-c", script, "sh", "20", (char *)NULL);
+	if (way == 1)
+		execlp("sh", "sh", "-c", script, "sh", "23", (char *)NULL);
+	if (way == 2)
+		execle("/bin/sh", "sh", "-c", script, (char *)NULL, envp);
+	if (way == 3)
+		execv("/bin/sh", argv);
+	if (way == 4)
+		execvp("sh", argv);
+	if (way == 5)
+		execvpe("sh", argv, envp);
+	if (way == 6)
+		execve("/bin/sh", argv, envp);
+	if (way == 7)
+		fexecve(open("/bin/sh", O_RDONLY | O_CLOEXEC), argv, envp);
+	if (way == 8)
+		syscall(SYS_execve, "/bin/sh", argv, envp);
+	if (way == 9)
+		execl("/bin/sh", "sh", (char *)NULL);
+	_exit(99);
+}
+
+CASE(hooks_exec_names, ANYWAY)
+{
+	struct pair p = pair_open();
+
+	pair_warm(p);
+	for (int way = 0; way < 10; way++) {
+		pid_t pid = fork();
+
+		NEED(pid >= 0);
+		if (pid == 0) {
+			NEED(dup2(open("/dev/null", O_RDONLY), 0) == 0);
+			exec_one(way);
+		}
+		say("way %d: %d", way, child_status(pid));
+	}
+	pair_close(p);
+}
+
+static void far_peer(int fd, void *arg)
+{
+	char buf[16];
+
+	(void)arg;
+	/* Bytes that wait in a ring do not reach another program: a known limit. */
+	recv_all(fd, buf, 6);
+	send_all(fd, "go on\n", 6);
+	recv_all(fd, buf, 6);
+	say_as("peer");
+	say("%.5s", buf);
+	say_result("end", recv(fd, buf, 1, 0));
+}
+
+/* The connection as the new program's input and output, as inetd gives it. */
+CASE(hooks_exec_stdio, ANYWAY)
+{
+	pid_t peer, pid;
+	int fd = peer_start(far_peer, NULL, &peer);
+
+	pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		dup2(fd, 0);
+		dup2(fd, 1);
+		close(fd);
+		execl("/bin/sh", "sh", "-c", "echo hello; read word; echo \"$word\"",
+		      (char *)NULL);
+		_exit(99);
+	}
+	close(fd);
+	say("child: %d", child_status(pid));
+	say("peer: %d", child_status(peer));
+}
+
+CASE(hooks_spawn_stdio, ANYWAY)
+{
+	pid_t peer, pid;
+	int fd = peer_start(far_peer, NULL, &peer);
+	char *const argv[] = {"sh", "-c", "echo hello; read word; echo \"$word\"", NULL};
+	posix_spawn_file_actions_t actions;
+
+	posix_spawn_file_actions_init(&actions);
+	say_result("adddup2", posix_spawn_file_actions_adddup2(&actions, fd, 0));
+	say_result("adddup2", posix_spawn_file_actions_adddup2(&actions, fd, 1));
+	say_result("spawn", posix_spawn(&pid, "/bin/sh", &actions, NULL, argv, environ));
+	posix_spawn_file_actions_destroy(&actions);
+	close(fd);
+	say("child: %d", child_status(pid));
+	say("peer: %d", child_status(peer));
+}
+
+static void pass_descriptor(int channel, int fd)
+{
+	char control[CMSG_SPACE(sizeof fd)] = {0};
+	struct iovec iov = {"x", 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof control};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	NEED(sendmsg(channel, &msg, 0) == 1);
+}
+
+static int take_descriptor(int channel)
+{
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof control};
+	int fd;
+
+	NEED(recvmsg(channel, &msg, 0) == 1 && CMSG_FIRSTHDR(&msg));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
+	return fd;
+}
+
+CASE(hooks_passed, ANYWAY)
+{
+	pid_t peer, pid;
+	int fd, sv[2];
+
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, sv) == 0);
+	pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		char word[8];
+
+		close(sv[0]);
+		fd = take_descriptor(sv[1]);
+		send_all(fd, "hello\n", 6);
+		recv_all(fd, word, 6);
+		send_all(fd, word, 6);
+		close(fd);
+		_exit(memcmp(word, "go on\n", 6) ? 1 : 0);
+	}
+	close(sv[1]);
+	fd = peer_start(far_peer, NULL, &peer);
+	pass_descriptor(sv[0], fd);
+	close(fd);
+	say("child: %d", child_status(pid));
+	say("peer: %d", child_status(peer));
+	close(sv[0]);
+}
