@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs conformance cases on kernel TCP and under Viaduct; the results must be equal.
+
+usage: both.py VIADUCT CASES [NAME | FILE.c]...
+"""
+import difflib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SKIP = 77
+
+
+def run(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          stdin=subprocess.DEVNULL)
+    lines = done.stdout.decode(errors="replace").splitlines()
+    # Lines of two processes may come in any order among each other.
+    speakers = ("peer ", "child ")
+    lines.sort(key=lambda line: next((s for s in speakers if line.startswith(s)), ""))
+    return done.returncode, lines
+
+
+def read_report(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def check_path(expect, report):
+    def total(key):
+        return sum(line[key] for line in report)
+
+    if expect == "any":
+        return None
+    if not report:
+        return "no report was written"
+    if expect == "tcp":
+        if total("upgraded"):
+            return "a connection was upgraded that should not have been"
+        if not any(line["reasons"] for line in report):
+            return "no reason is named"
+        return None
+    if not total("upgraded"):
+        return "no connection was upgraded"
+    if not total("tx_direct_bytes") or not total("rx_direct_bytes"):
+        return "no byte went over the direct path"
+    return None
+
+
+def one(viaduct, cases, name, expect):
+    plain_status, plain = run([cases, name])
+    if plain_status == SKIP:
+        print(f"{name}: {plain[-1]}")
+        return SKIP
+    if plain_status != 0 or "end" not in plain:
+        print(f"{name}: fails on kernel TCP, status {plain_status}")
+        print("\n".join(plain))
+        return 1
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "report")
+        status, ours = run([viaduct, "run", "--report", path, "--upgrade-after", "0",
+                            "--", cases, name])
+        report = read_report(path)
+    wrong = check_path(expect, report)
+    if status != plain_status:
+        wrong = f"status {status} instead of {plain_status}"
+    if ours == plain and wrong is None:
+        print(f"{name}: ok")
+        return 0
+    print(f"{name}: FAILED{': ' + wrong if wrong else ''}")
+    for line in difflib.unified_diff(plain, ours, "kernel", "viaduct", lineterm="", n=2):
+        print("  " + line)
+    for line in report:
+        print("  report:", json.dumps(line))
+    return 1
+
+
+def main():
+    viaduct, cases, *names = sys.argv[1:]
+    listed = subprocess.run([cases, "--list"], stdout=subprocess.PIPE, check=True)
+    known = [line.split() for line in listed.stdout.decode().splitlines()]
+    results = [one(viaduct, cases, name, expect) for name, expect, source in sorted(known)
+               if not names or name in names or source in names]
+    if not results:
+        sys.exit("there is no such case")
+    if any(r == 1 for r in results):
+        return 1
+    return SKIP if results and all(r == SKIP for r in results) else 0
+
+
+sys.exit(main())

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: what makes a connection go back to TCP, and a lossy network. */
+#include <aio.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+CASE(urgent_data, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[16] = "";
+	int mark = -1;
+	send_all(p.c, "before", 6);
+	say_result("send urgent", send(p.c, "!", 1, MSG_OOB));
+	send_all(p.c, "after", 5);
+	wait_events(p.s, POLLPRI);
+	say_result("recv", recv(p.s, buf, 16, 0));
+	say("%.6s", buf);
+	say_result("SIOCATMARK", ioctl(p.s, SIOCATMARK, &mark));
+	say("%d", mark);
+	say_result("recv urgent", recv(p.s, buf, 1, MSG_OOB));
+	say("%.1s", buf);
+	recv_all(p.s, buf, 5);
+	say("%.5s", buf);
+	say_result("recv urgent again", recv(p.s, buf, 1, MSG_OOB));
+	pair_warm(p);
+	pair_close(p);
+}
+
+CASE(splice_in_and_out, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipes[2];
+	NEED(pipe(pipes) == 0);
+	send_pattern(p.c, 0, 3000);
+	wait_inq(p.s, 3000);
+	recv_pattern(p.s, 0, 1000);
+	say_result("splice from it", splice(p.s, NULL, pipes[1], NULL, 2000, 0));
+	say_result("splice into it", splice(pipes[0], NULL, p.s, NULL, 2000, 0));
+	recv_pattern(p.c, 1000, 2000);
+	pair_warm(p);
+	pair_close(p);
+}
+
+CASE(splice_in_the_middle, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipes[2];
+	NEED(pipe(pipes) == 0);
+	send_pattern(p.c, 0, 40000);
+	send_pattern(p.s, 9, 40000);
+	uint64_t moved = 0;
+	while (moved < 40000) {
+		ssize_t r = splice(p.s, NULL, pipes[1], NULL, 8192, 0);
+		NEED(r > 0);
+		uint8_t buf[8192];
+		NEED(read(pipes[0], buf, (size_t)r) == r);
+		for (ssize_t i = 0; i < r; i++)
+			NEED(buf[i] == pattern(moved + (uint64_t)i));
+		moved += (uint64_t)r;
+	}
+	recv_pattern(p.c, 9, 40000);
+	pair_warm(p);
+	say("done");
+	pair_close(p);
+}
+
+CASE(aio_on_it, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[16] = "";
+	send_all(p.c, "one ", 4);
+	struct aiocb cb = {.aio_fildes = p.c, .aio_buf = "two ", .aio_nbytes = 4};
+	const struct aiocb *list[] = {&cb};
+	say_result("aio_write", aio_write(&cb));
+	while (aio_error(&cb) == EINPROGRESS)
+		aio_suspend(list, 1, NULL);
+	say_result("aio_return", aio_return(&cb));
+	send_all(p.c, "three", 5);
+	recv_all(p.s, buf, 13);
+	say("%s", buf);
+	pair_close(p);
+}
+
+CASE(zero_copy, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int one = 1;
+	static char data[20000];
+	send_all(p.c, "abc", 3);
+	say_result("SO_ZEROCOPY",
+		   setsockopt(p.c, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one));
+	say_result("send", send(p.c, data, sizeof data, MSG_ZEROCOPY));
+	recv_all(p.s, data, 3);
+	say("%.3s", data);
+	recv_all(p.s, data, sizeof data);
+	wait_events(p.c, POLLERR);
+	struct msghdr msg = {0};
+	char control[128];
+	msg.msg_control = control;
+	msg.msg_controllen = sizeof control;
+	say_result("error queue", recvmsg(p.c, &msg, MSG_ERRQUEUE));
+	say("flags %#x", msg.msg_flags);
+	send_all(p.c, "def", 3);
+	recv_all(p.s, data, 3);
+	say("%.3s", data);
+	pair_close(p);
+}
+
+static _Atomic int io_signals;
+
+static void on_io(int sig)
+{
+	(void)sig;
+	io_signals++;
+}
+
+CASE(signal_driven, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct sigaction sa = {.sa_handler = on_io, .sa_flags = SA_RESTART};
+	char buf[8];
+	sigaction(SIGIO, &sa, NULL);
+	NEED(fcntl(p.s, F_SETOWN, getpid()) == 0);
+	NEED(fcntl(p.s, F_SETFL, fcntl(p.s, F_GETFL) | O_ASYNC | O_NONBLOCK) == 0);
+	for (int i = 0; i < 5; i++) {
+		int before = io_signals;
+		send_all(p.c, "x", 1);
+		while (io_signals == before)
+			usleep(100);
+		recv_all(p.s, buf, 1);
+	}
+	say("signals came");
+	pair_close(p);
+}
+
+CASE(reconnect_unspec, ANYWAY)
+{
+	struct pair p = pair_warm_open();
+	struct sockaddr unspec = {.sa_family = AF_UNSPEC};
+	char c;
+	say_result("disconnect", connect(p.c, &unspec, sizeof unspec));
+	say_result("send", send(p.c, "x", 1, MSG_NOSIGNAL));
+	say_result("the other end", recv(p.s, &c, 1, 0));
+	pair_close(p);
+}
+
+CASE(shut_listener, ANYWAY)
+{
+	uint16_t port;
+	int listener = listen_any(AF_INET, &port);
+	say_result("shutdown", shutdown(listener, SHUT_RDWR));
+	say_result("accept", accept(listener, NULL, NULL));
+	close(listener);
+}
+
+CASE(other_sockets, ANYWAY)
+{
+	int pair[2], udp = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	socklen_t len = sizeof any;
+	char buf[64];
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	say_result("write", write(pair[0], "abc", 3));
+	say_result("read", read(pair[1], buf, 64));
+	any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	NEED(bind(udp, (struct sockaddr *)&any, sizeof any) == 0);
+	NEED(getsockname(udp, (struct sockaddr *)&any, &len) == 0);
+	NEED(connect(udp, (struct sockaddr *)&any, len) == 0);
+	say_result("send", send(udp, "abc", 3, 0));
+	say_result("recv, truncated", recv(udp, buf, 2, MSG_TRUNC));
+	say("poll: %s", poll_names(wait_events(udp, POLLIN | POLLOUT)));
+}
+
+/* ---- a lossy network ---- */
+
+static void loopback_up(void)
+{
+	struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	NEED(fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &ifr) == 0);
+	close(fd);
+}
+
+static void own_network(void)
+{
+	if (unshare(CLONE_NEWNET) != 0)
+		skip("no right to make a network namespace");
+	loopback_up();
+}
+
+static void rules(const char *text)
+{
+	FILE *nft = popen("nft -f - >/dev/null 2>&1", "w");
+	NEED(nft);
+	fputs(text, nft);
+	if (pclose(nft) != 0)
+		skip("nft is missing or cannot do this here");
+}
+
+/* The output hook drops before the packet leaves: TCP sees a local congestion. */
+CASE(dropped_locally, DIRECT)
+{
+	own_network();
+	rules("table ip t {\n"
+	      "  chain out { type filter hook output priority 0;\n"
+	      "    meta l4proto tcp numgen random mod 100 < 8 drop\n"
+	      "  }\n"
+	      "}\n");
+	struct pair p = pair_open();
+	for (uint64_t i = 0; i < 12; i++) {
+		send_pattern(p.c, i * 20000, 20000);
+		send_pattern(p.s, i * 30000, 30000);
+		recv_pattern(p.s, i * 20000, 20000);
+		recv_pattern(p.c, i * 30000, 30000);
+	}
+	pair_warm(p);
+	say("all arrived");
+	pair_close(p);
+}
+
+CASE(dropped_on_arrival, DIRECT)
+{
+	own_network();
+	rules("table ip t {\n"
+	      "  chain in { type filter hook input priority 0;\n"
+	      "    meta l4proto tcp numgen random mod 100 < 8 drop\n"
+	      "  }\n"
+	      "}\n");
+	struct pair p = pair_open();
+	for (uint64_t i = 0; i < 12; i++) {
+		send_pattern(p.c, i * 20000, 20000);
+		send_pattern(p.s, i * 30000, 30000);
+		recv_pattern(p.s, i * 20000, 20000);
+		recv_pattern(p.c, i * 30000, 30000);
+	}
+	pair_warm(p);
+	say("all arrived");
+	pair_close(p);
+}
+
+/* Both connect: the second half of the handshake is let through only after both asked. */
+CASE(simultaneous_open, ON_TCP)
+{
+	own_network();
+	rules("table ip t {\n"
+	      "  chain in { type filter hook input priority 0;\n"
+	      "    tcp flags & (syn | ack | rst) == syn counter drop\n"
+	      "  }\n"
+	      "}\n");
+	struct sockaddr_in addr[2];
+	int fd[2];
+	for (int i = 0; i < 2; i++) {
+		socklen_t len = sizeof addr[i];
+		memset(&addr[i], 0, sizeof addr[i]);
+		addr[i].sin_family = AF_INET;
+		addr[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		NEED(bind(fd[i], (struct sockaddr *)&addr[i], len) == 0);
+		NEED(getsockname(fd[i], (struct sockaddr *)&addr[i], &len) == 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		int r = connect(fd[i], (struct sockaddr *)&addr[1 - i], sizeof addr[0]);
+		say_result("connect", r);
+	}
+	rules("flush ruleset\n");
+	for (int i = 0; i < 2; i++) {
+		say("events: %s", poll_names(wait_events(fd[i], POLLOUT)));
+		nonblock(fd[i], false);
+	}
+	struct pair p = {fd[0], fd[1]};
+	pair_warm(p);
+	pair_close(p);
+}
+
+/* Crossed addresses: the redirect leads a connection to another one's server. */
+CASE(redirected, ANYWAY)
+{
+	uint16_t port;
+	char text[256];
+	own_network();
+	int listener = listen_any(AF_INET, &port);
+	snprintf(text, sizeof text,
+		 "table ip t {\n"
+		 "  chain nat { type nat hook output priority -100;\n"
+		 "    tcp dport 80 redirect to :%u\n"
+		 "  }\n"
+		 "}\n",
+		 port);
+	rules(text);
+	struct pair p = {.c = connect_to(AF_INET, 80)};
+	p.s = accept(listener, NULL, NULL);
+	struct pair q = {.c = connect_to(AF_INET, port)};
+	q.s = accept(listener, NULL, NULL);
+	for (int i = 0; i < 5; i++) {
+		pair_warm(p);
+		pair_warm(q);
+	}
+	send_pattern(p.c, 0, 50000);
+	send_pattern(q.c, 77, 50000);
+	recv_pattern(p.s, 0, 50000);
+	recv_pattern(q.s, 77, 50000);
+	say("each its own");
+	pair_close(p);
+	pair_close(q);
+}

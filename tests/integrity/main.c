@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The integrity test: two processes move a known stream by random calls, every byte is
+ * checked, and a supervisor kills and watches. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "integrity.h"
+
+struct options opt = {.seed = 1,
+		      .seconds = 10,
+		      .conns = 12,
+		      .wait_seconds = 30,
+		      .bytes = 4u << 20,
+		      .forks = true,
+		      .mode = -1,
+		      .side_mode = {-1, -1}};
+struct shared *sh;
+unsigned round_now;
+
+static struct {
+	uint64_t bytes, conns, kills, bounces;
+	unsigned rounds;
+} total;
+
+static const struct option longs[] = {
+	{"seconds", 1, NULL, 's'},
+	{"rounds", 1, NULL, 'r'},
+	{"seed", 1, NULL, 'S'},
+	{"conns", 1, NULL, 'c'},
+	{"bytes", 1, NULL, 'b'},
+	{"kill", 0, NULL, 'k'},
+	{"switch", 0, NULL, 'w'},
+	{"signals", 0, NULL, 'i'},
+	{"no-fork", 0, NULL, 'F'},
+	{"mode", 1, NULL, 'm'},
+	{"client-mode", 1, NULL, 'C'},
+	{"server-mode", 1, NULL, 'D'},
+	{"first-round", 1, NULL, 'f'},
+	{"wait", 1, NULL, 't'},
+	{"hold", 0, NULL, 'h'},
+	{"verbose", 0, NULL, 'v'},
+	{0},
+};
+
+static const char usage[] =
+	"usage: integrity [--seconds N | --rounds N] [--seed S] [--conns C] [--bytes B]\n"
+	"                 [--kill] [--switch] [--signals] [--no-fork] [--first-round N]\n"
+	"                 [--mode M | --client-mode M | --server-mode M] [--wait "
+	"SECONDS]\n"
+	"                 [--hold] [--verbose]\n"
+	"modes: threads timeo fork poll select lt et oneshot\n"
+	"--hold stops the processes instead of ending them when something is wrong.\n";
+
+static int mode_number(const char *name)
+{
+	static const char *const names[MODES] = {"threads", "timeo", "fork", "poll",
+						 "select",  "lt",    "et",   "oneshot"};
+	for (int i = 0; i < MODES; i++)
+		if (!strcmp(names[i], name))
+			return i;
+	fputs(usage, stderr);
+	exit(2);
+}
+
+static void take_number(int c, const char *arg)
+{
+	uint64_t n = strtoull(arg, NULL, 0);
+	switch (c) {
+	case 's':
+		opt.seconds = (unsigned)n;
+		break;
+	case 'r':
+		opt.rounds = (unsigned)n;
+		break;
+	case 'S':
+		opt.seed = n;
+		break;
+	case 'c':
+		opt.conns = n < 1 ? 1 : n > CONNS_MAX ? CONNS_MAX : (unsigned)n;
+		break;
+	case 'b':
+		opt.bytes = n < 1 ? 1 : n;
+		break;
+	case 'f':
+		opt.first_round = (int)n;
+		break;
+	default:
+		opt.wait_seconds = (unsigned)n;
+	}
+}
+
+static void parse(int argc, char **argv)
+{
+	int c;
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 'k':
+			opt.kill = true;
+			break;
+		case 'w':
+			opt.bounce = true;
+			break;
+		case 'i':
+			opt.signals = true;
+			break;
+		case 'F':
+			opt.forks = false;
+			break;
+		case 'h':
+			opt.hold = true;
+			break;
+		case 'v':
+			opt.verbose = true;
+			break;
+		case 'm':
+			opt.mode = mode_number(optarg);
+			break;
+		case 'C':
+			opt.side_mode[CLIENT] = mode_number(optarg);
+			break;
+		case 'D':
+			opt.side_mode[SERVER] = mode_number(optarg);
+			break;
+		case '?':
+			fputs(usage, stderr);
+			exit(2);
+		default:
+			take_number(c, optarg);
+		}
+	}
+}
+
+static double now(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---- the state, for people ---- */
+
+static const char *phase_name(int phase)
+{
+	static const char *const names[] = {"idle", "moving", "ended", "dead"};
+	return names[phase];
+}
+
+static void print_dir(const char *what, struct dir_state *d)
+{
+	unsigned next = d->history_next;
+	fprintf(stderr, "    %s %s at %lu after %lu calls:", what, phase_name(d->phase),
+		d->off, d->ops);
+	for (unsigned i = HISTORY; i > 0; i--)
+		if (next >= i)
+			fprintf(stderr, " | %s", d->history[(next - i) % HISTORY]);
+	fputc('\n', stderr);
+}
+
+static void print_state(const pid_t *pids)
+{
+	struct plan plan;
+	fprintf(stderr, "client is pid %d, server is pid %d\n", (int)pids[CLIENT],
+		(int)pids[SERVER]);
+	for (unsigned i = 0; i < CONNS_MAX; i++) {
+		for (int side = 0; side < 2; side++) {
+			struct conn_state *c = &sh->conn[side][i];
+			if (c->tx.phase == DIR_IDLE && c->rx.phase == DIR_IDLE)
+				continue;
+			plan_make(&plan, i);
+			fprintf(stderr,
+				"  connection %u port %u %s fd %d mode %d, to send"
+				" %lu, ending %d by %s at %lu\n",
+				i, sh->port[i], side == SERVER ? "server" : "client",
+				c->fd, c->mode, plan.total[side], plan.ending,
+				plan.closer == SERVER ? "server" : "client", plan.cut);
+			print_dir("tx", &c->tx);
+			print_dir("rx", &c->rx);
+		}
+	}
+}
+
+static uint64_t progress(uint64_t *bytes)
+{
+	uint64_t sum = 0;
+	*bytes = 0;
+	for (unsigned i = 0; i < CONNS_MAX; i++) {
+		for (int side = 0; side < 2; side++) {
+			struct conn_state *c = &sh->conn[side][i];
+			*bytes += c->rx.off;
+			sum += c->rx.off + c->tx.off + c->rx.phase + c->tx.phase +
+			       sh->port[i];
+		}
+	}
+	return sum;
+}
+
+/* ---- a round ---- */
+
+struct watch {
+	pid_t pids[2];
+	bool gone[2];
+	int status[2];
+	enum side victim;
+	bool kills, killed;
+	uint64_t kill_at; /* when so many bytes have arrived */
+	double last_move;
+	uint64_t last;
+};
+
+static void reap(struct watch *w)
+{
+	for (int i = 0; i < 2; i++)
+		if (!w->gone[i] && waitpid(w->pids[i], &w->status[i], WNOHANG) > 0)
+			w->gone[i] = true;
+}
+
+static void kill_victim(struct watch *w)
+{
+	sh->killed = 1 + (int)w->victim;
+	kill(-w->pids[w->victim], SIGKILL);
+	w->killed = true;
+	total.kills++;
+}
+
+static bool bad_status(const struct watch *w, int side)
+{
+	if (w->killed && side == (int)w->victim)
+		return false;
+	return w->status[side] != 0;
+}
+
+/* Returns false when the round stands still or a process failed. */
+static bool watch_round(struct watch *w)
+{
+	uint64_t bytes = 0;
+	w->last_move = now();
+	while (!w->gone[0] || !w->gone[1]) {
+		reap(w);
+		uint64_t at = progress(&bytes);
+		if (at != w->last) {
+			w->last = at;
+			w->last_move = now();
+		}
+		if (w->kills && !w->killed && bytes >= w->kill_at && !w->gone[w->victim])
+			kill_victim(w);
+		for (int i = 0; i < 2; i++)
+			if (w->gone[i] && bad_status(w, i)) {
+				fprintf(stderr,
+					"integrity: the %s ended with status %#x\n",
+					i ? "server" : "client", w->status[i]);
+				return false;
+			}
+		if (now() - w->last_move > opt.wait_seconds) {
+			fprintf(stderr, "integrity: nothing has moved for %u s\n",
+				opt.wait_seconds);
+			return false;
+		}
+		usleep(1000);
+	}
+	total.bytes += bytes;
+	return true;
+}
+
+static pid_t start(enum side side)
+{
+	pid_t pid = fork();
+	if (pid < 0) {
+		perror("fork");
+		exit(1);
+	}
+	if (pid == 0) {
+		setpgid(0, 0);
+		exit(side_main(side));
+	}
+	setpgid(pid, pid);
+	return pid;
+}
+
+static bool run_round(void)
+{
+	struct watch w = {0};
+	uint64_t rng = seed_of(20, 0, 0);
+	memset(sh, 0, sizeof *sh);
+	if (opt.kill && chance(&rng, 2)) {
+		w.kills = true;
+		w.victim = rnd(&rng) % 2 ? SERVER : CLIENT;
+		w.kill_at = rnd(&rng) % (opt.bytes * (1 + opt.conns / 2));
+	}
+	if (opt.verbose)
+		fprintf(stderr, "round %u%s\n", round_now, w.kills ? " with a kill" : "");
+	w.pids[SERVER] = start(SERVER);
+	w.pids[CLIENT] = start(CLIENT);
+	bool ok = watch_round(&w) && !sh->failed;
+	total.bounces += sh->bounces;
+	for (unsigned i = 0; i < CONNS_MAX; i++)
+		total.conns += sh->port[i] != 0;
+	if (ok)
+		return true;
+	print_state(w.pids);
+	if (opt.hold) {
+		fprintf(stderr, "holding; press the interrupt key to end\n");
+		pause();
+	}
+	for (int i = 0; i < 2; i++)
+		kill(-w.pids[i], SIGKILL);
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	parse(argc, argv);
+	sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		  -1, 0);
+	if (sh == MAP_FAILED) {
+		perror("mmap");
+		return 1;
+	}
+	double end = now() + opt.seconds;
+	round_now = (unsigned)opt.first_round;
+	bool ok = true;
+	for (; ok && (opt.rounds ? total.rounds < opt.rounds : now() < end);
+	     round_now++) {
+		ok = run_round();
+		total.rounds++;
+	}
+	printf("integrity: seed %lu: %s, %u rounds, %lu connections, %lu MiB, %lu kills, "
+	       "%lu switches\n",
+	       opt.seed, ok ? "passed" : "FAILED", total.rounds, total.conns,
+	       total.bytes >> 20, total.kills, total.bounces);
+	return ok ? 0 : 1;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the integrity test under Viaduct and asserts that the direct path carried it."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def main():
+    viaduct, program, *args = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as tmp:
+        report = os.path.join(tmp, "report")
+        command = [viaduct, "run", "--report", report, "--upgrade-after",
+                   os.environ.get("INTEGRITY_AFTER", "0"), "--", program, *args]
+        status = subprocess.run(command).returncode
+        lines = []
+        if os.path.exists(report):
+            with open(report, encoding="utf-8") as f:
+                lines = [json.loads(line) for line in f]
+    total = {k: sum(line[k] for line in lines)
+             for k in ("connections", "upgraded", "downgraded", "tx_direct_bytes",
+                       "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
+                       "sleeps")} if lines else {}
+    print(" ".join(f"{k}={v}" for k, v in total.items()))
+    reasons = {}
+    for line in lines:
+        for name, count in line["reasons"].items():
+            reasons[name] = reasons.get(name, 0) + count
+    print("reasons:", reasons)
+    if status != 0:
+        print(f"status {status}")
+        return 1
+    if not lines:
+        print("no report was written")
+        return 1
+    if not total["upgraded"] or not total["rx_direct_bytes"]:
+        print("nothing went over the direct path")
+        return 1
+    if "--switch" in args and not total["downgraded"]:
+        print("no connection was switched down")
+        return 1
+    return 0
+
+
+sys.exit(main())
