@@ -11,6 +11,7 @@
 
 #include "unit/test.h"
 #include "unit/meet_pair.h"
+#include "base/real.h"
 
 /* An offer as an honest acceptor makes it, to be spoiled before it is sent. */
 struct forgery {
@@ -210,15 +211,39 @@ static void check_memory(int fd)
 	forgery_end(&f, -VD_REASON_HELLO);
 }
 
+/* Gives a file what an honest segment begins with, so that only the file is at fault. */
+static int with_header(int fd)
+{
+	struct meet_segment honest;
+
+	REQUIRE(segment_create(&honest) == 1);
+	REQUIRE(pwrite(fd, honest.wire, sizeof(struct wire), 0) == sizeof(struct wire));
+	meet_finish(&honest);
+	return fd;
+}
+
 static int make_memfd(unsigned flags, off_t size, int seals)
 {
 	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
 
+	if (fd >= 0 && !(flags & MFD_HUGETLB))
+		with_header(fd);
 	if (fd >= 0 && ftruncate(fd, size) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0)
 		return fd;
 	if (fd >= 0)
 		close(fd);
 	return -1;
+}
+
+MEET_TEST(memory_as_it_should_be)
+{
+	struct forgery f;
+
+	forgery_begin(&f);
+	fds_close(f.seg.memfd);
+	f.seg.memfd = make_memfd(0, WIRE_TOTAL_BYTES, ALL_SEALS);
+	forgery_send(&f);
+	forgery_end(&f, 1);
 }
 
 MEET_TEST(memory_without_seals)
@@ -286,7 +311,7 @@ MEET_TEST(ordinary_file)
 
 	REQUIRE(fd >= 0 && ftruncate(fd, WIRE_TOTAL_BYTES) == 0);
 	unlink(path);
-	check_memory(fd);
+	check_memory(with_header(fd));
 }
 
 MEET_TEST(pipe_as_memory)
@@ -443,6 +468,66 @@ MEET_TEST(silent_visitors_do_not_keep_the_acceptor_out)
 	meet_finish(&c);
 	meet_finish(&s);
 	pair_close(&p);
+}
+
+/* ---- between two steps of one end, the other end acts ---- */
+
+static struct {
+	struct forgery *f;
+	struct meet_segment *out;
+	int sock, result, calls;
+} meanwhile;
+
+/* The connector looks when the acceptor has connected but not yet spoken. */
+static ssize_t sendmsg_after_collect(int fd, const struct msghdr *msg, int flags)
+{
+	if (meanwhile.calls++ == 0)
+		meanwhile.result = meet_collect(meanwhile.f->pair.client,
+						&meanwhile.f->name, meanwhile.out);
+	return sendmsg(fd, msg, flags);
+}
+
+MEET_TEST(hello_to_a_connector_that_has_hung_up)
+{
+	struct meet_segment s, c;
+	struct forgery f;
+
+	forgery_begin(&f);
+	meanwhile.f = &f;
+	meanwhile.out = &c;
+	meanwhile.calls = 0;
+	real_table.sendmsg = sendmsg_after_collect;
+	CHECK_EQ(meet_offer(f.pair.server, &s), 1);
+	real_table.sendmsg = sendmsg;
+	CHECK_EQ(meanwhile.result, 0);
+	CHECK_EQ(meanwhile.calls, 2);
+	CHECK_EQ(meet_collect(f.pair.client, &f.name, &c), 1);
+	CHECK_EQ(meet_attached(f.pair.server, &s), 1);
+	meet_finish(&s);
+	meet_finish(&c);
+	meet_finish(&f.seg);
+	pair_close(&f.pair);
+}
+
+/* The acceptor speaks when the connector has just decided to hang up. */
+static int shutdown_after_hello(int fd, int how)
+{
+	CHECK_EQ(hello_send(meanwhile.sock, &meanwhile.f->hello, &meanwhile.f->seg), 0);
+	return shutdown(fd, how);
+}
+
+MEET_TEST(hello_in_the_last_moment)
+{
+	struct forgery f;
+
+	forgery_begin(&f);
+	meanwhile.f = &f;
+	meanwhile.sock = pair_visit(&f.pair);
+	REQUIRE(meanwhile.sock >= 0);
+	real_table.shutdown = shutdown_after_hello;
+	forgery_end(&f, 1);
+	real_table.shutdown = shutdown;
+	close(meanwhile.sock);
 }
 
 MEET_TEST(full_queue_means_later)
