@@ -4,6 +4,7 @@
 #define VD_HOOK_HOOK_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -35,30 +36,36 @@ static inline ssize_t ret_errno(ssize_t result)
 
 /* ---- a call that the kernel does for us, counted ---- */
 
+/*
+ * libc's list of what to do when a thread leaves a frame: cancelled, or by a longjmp out
+ * of a signal handler. Unlike the macros of the same name it needs neither setjmp nor an
+ * unwinder in the library, and knows longjmp.
+ */
+void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer, void (*fn)(void *),
+			   void *arg);
+void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
+
 struct hook_count {
-	struct sock *s; /* NULL: not counted */
+	struct sock *s;
 	ssize_t result;
 };
 
-/* Cleanups, so that a thread cancelled inside the kernel is counted out too. */
-static inline void hook_rx_uncount(struct hook_count *c)
+static inline void hook_rx_uncount(void *arg)
 {
-	if (c->s) {
-		int saved = errno;
+	struct hook_count *c = arg;
+	int saved = errno;
 
-		rx_leave(c->s, c->result);
-		errno = saved;
-	}
+	rx_leave(c->s, c->result);
+	errno = saved;
 }
 
-static inline void hook_tx_uncount(struct hook_count *c)
+static inline void hook_tx_uncount(void *arg)
 {
-	if (c->s) {
-		int saved = errno;
+	struct hook_count *c = arg;
+	int saved = errno;
 
-		tx_leave(c->s, c->result);
-		errno = saved;
-	}
+	tx_leave(c->s, c->result);
+	errno = saved;
 }
 
 /*
@@ -68,19 +75,22 @@ static inline void hook_tx_uncount(struct hook_count *c)
 #define HOOK_WAY(enter, uncount, s, fd, kernel, direct)                                  \
 	__extension__({                                                                  \
 		ssize_t moved_;                                                          \
-		for (;;) {                                                               \
-			enum sock_way way_ = enter(s, fd);                               \
-			if (way_ == SOCK_DIRECT) {                                       \
-				moved_ = (direct);                                       \
-				if (moved_ == SOCK_KERNEL)                               \
-					continue;                                        \
-				moved_ = ret_errno(moved_);                              \
+		enum sock_way way_;                                                      \
+		while ((way_ = enter(s, fd)) == SOCK_DIRECT) {                           \
+			moved_ = (direct);                                               \
+			if (moved_ != SOCK_KERNEL)                                       \
 				break;                                                   \
-			}                                                                \
-			__attribute__((cleanup(uncount))) struct hook_count count_ = {   \
-				way_ == SOCK_COUNTED ? (s) : NULL, -1};                  \
+		}                                                                        \
+		if (way_ == SOCK_DIRECT) {                                               \
+			moved_ = ret_errno(moved_);                                      \
+		} else if (way_ == SOCK_PLAIN) {                                         \
+			moved_ = (kernel);                                               \
+		} else {                                                                 \
+			struct hook_count count_ = {s, -1};                              \
+			struct _pthread_cleanup_buffer buffer_;                          \
+			_pthread_cleanup_push(&buffer_, uncount, &count_);               \
 			moved_ = count_.result = (kernel);                               \
-			break;                                                           \
+			_pthread_cleanup_pop(&buffer_, 1);                               \
 		}                                                                        \
 		moved_;                                                                  \
 	})

@@ -5,6 +5,8 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -12,6 +14,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -263,22 +266,67 @@ static void sleep_in_recv(void *arg)
 	recv(*(int *)arg, buf, sizeof buf, 0);
 }
 
-/* A thread cancelled in a receive leaves the connection as it was. */
-CASE(hooks_cancelled, DIRECT)
+static void cancel_in_recv(struct pair p)
 {
-	for (int round = 0; round < 2; round++) {
-		struct pair p = round ? pair_warm_open() : pair_open();
-		struct worker w;
-		char buf[8];
+	struct worker w;
+	char buf[8];
 
-		worker_start(&w, sleep_in_recv, &p.c);
-		wait_asleep(getpid(), w.tid);
-		NEED(pthread_cancel(w.thread) == 0);
-		worker_join(&w);
-		pair_warm(p);
-		send_all(p.s, "abcd", 4);
-		recv_all(p.c, buf, 4);
-		say("round %d: %.4s", round, buf);
-		pair_close(p);
+	worker_start(&w, sleep_in_recv, &p.c);
+	wait_asleep(getpid(), w.tid);
+	NEED(pthread_cancel(w.thread) == 0);
+	worker_join(&w);
+	pair_warm(p);
+	send_all(p.s, "abcd", 4);
+	recv_all(p.c, buf, 4);
+	say("after it: %.4s", buf);
+	pair_close(p);
+}
+
+/* A thread cancelled in the kernel's receive is not inside it any more: the upgrade comes. */
+CASE(hooks_cancelled_cold, DIRECT)
+{
+	cancel_in_recv(pair_open());
+}
+
+/* Cancelled while it waits for the ring, it leaves the connection as it was. */
+CASE(hooks_cancelled_warm, DIRECT)
+{
+	cancel_in_recv(pair_warm_open());
+}
+
+static sigjmp_buf out_of_recv;
+
+static void jump(int sig)
+{
+	(void)sig;
+	siglongjmp(out_of_recv, 1);
+}
+
+static void jump_in_recv(struct pair p)
+{
+	struct itimerval soon = {.it_value.tv_usec = 50000};
+	char buf[8];
+
+	signal(SIGALRM, jump);
+	if (sigsetjmp(out_of_recv, 1) == 0) {
+		setitimer(ITIMER_REAL, &soon, NULL);
+		recv(p.c, buf, sizeof buf, 0);
+		say("not reached");
 	}
+	pair_warm(p);
+	send_all(p.s, "abcd", 4);
+	recv_all(p.c, buf, 4);
+	say("after it: %.4s", buf);
+	pair_close(p);
+}
+
+/* The old way to bound a receive: a signal handler that jumps out of it. */
+CASE(hooks_jump_cold, DIRECT)
+{
+	jump_in_recv(pair_open());
+}
+
+CASE(hooks_jump_warm, DIRECT)
+{
+	jump_in_recv(pair_warm_open());
 }
