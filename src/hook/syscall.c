@@ -2,7 +2,6 @@
 /* syscall(): the numbers of interposed calls go the way of their names. */
 #include <fcntl.h>
 #include <linux/aio_abi.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -26,6 +25,81 @@ struct sys {
 #define PTR(i)	 ((void *)x->a[i])
 #define LEN(i)	 ((socklen_t)x->a[i])
 #define NOT_MINE (-4096L) /* returned by no call */
+
+/* Which function below looks after a number: all others go straight to the kernel. */
+enum kind { PASS = 0, IO, OPTION, ANY, WAIT, CREATE, OTHER };
+
+/* clang-format off */
+static const uint8_t kinds[] = {
+	[SYS_read] = IO,
+	[SYS_write] = IO,
+	[SYS_readv] = IO,
+	[SYS_writev] = IO,
+	[SYS_preadv2] = IO,
+	[SYS_pwritev2] = IO,
+	[SYS_recvfrom] = IO,
+	[SYS_sendto] = IO,
+	[SYS_recvmmsg] = IO,
+	[SYS_sendfile] = IO,
+	[SYS_accept] = OPTION,
+	[SYS_accept4] = OPTION,
+	[SYS_connect] = OPTION,
+	[SYS_listen] = OPTION,
+	[SYS_shutdown] = OPTION,
+	[SYS_getsockopt] = OPTION,
+	[SYS_setsockopt] = OPTION,
+	[SYS_fcntl] = OPTION,
+	[SYS_ioctl] = OPTION,
+	[SYS_socket] = ANY,
+	[SYS_recvmsg] = ANY,
+	[SYS_sendmsg] = ANY,
+	[SYS_sendmmsg] = ANY,
+	[SYS_splice] = ANY,
+	[SYS_close] = ANY,
+	[SYS_close_range] = ANY,
+	[SYS_dup] = ANY,
+	[SYS_dup2] = ANY,
+	[SYS_dup3] = ANY,
+	[SYS_epoll_create] = ANY,
+	[SYS_epoll_create1] = ANY,
+	[SYS_epoll_ctl] = ANY,
+	[SYS_execve] = ANY,
+	[SYS_execveat] = ANY,
+	[SYS_exit_group] = ANY,
+	[SYS_poll] = WAIT,
+	[SYS_ppoll] = WAIT,
+	[SYS_select] = WAIT,
+	[SYS_pselect6] = WAIT,
+	[SYS_epoll_wait] = WAIT,
+	[SYS_epoll_pwait] = WAIT,
+	[SYS_epoll_pwait2] = WAIT,
+	[SYS_pipe] = CREATE,
+	[SYS_pipe2] = CREATE,
+	[SYS_socketpair] = CREATE,
+	[SYS_open] = CREATE,
+	[SYS_openat] = CREATE,
+	[SYS_openat2] = CREATE,
+	[SYS_creat] = CREATE,
+	[SYS_eventfd] = CREATE,
+	[SYS_eventfd2] = CREATE,
+	[SYS_timerfd_create] = CREATE,
+	[SYS_signalfd] = CREATE,
+	[SYS_signalfd4] = CREATE,
+	[SYS_inotify_init] = CREATE,
+	[SYS_inotify_init1] = CREATE,
+	[SYS_memfd_create] = CREATE,
+	[SYS_pidfd_open] = CREATE,
+	[SYS_pidfd_getfd] = CREATE,
+	[SYS_userfaultfd] = CREATE,
+	[SYS_perf_event_open] = CREATE,
+	[SYS_open_by_handle_at] = CREATE,
+	[SYS_io_uring_setup] = OTHER,
+	[SYS_io_submit] = OTHER,
+	[SYS_fork] = OTHER,
+	[SYS_clone] = OTHER,
+	[SYS_clone3] = OTHER,
+};
+/* clang-format on */
 
 static long pass(const struct sys *x)
 {
@@ -266,97 +340,23 @@ __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d,
 	const struct sys x = {nr, {a, b, c, d, e, f}};
 	long result = NOT_MINE;
 
-	if (fd_sock((int)a))
-		result = io_call(&x);
-	if (result == NOT_MINE && fd_sock((int)a))
-		result = option_call(&x);
-	if (result == NOT_MINE)
+	switch (nr >= 0 && nr < (long)sizeof(kinds) ? kinds[nr] : PASS) {
+	case IO:
+		result = fd_sock((int)a) ? io_call(&x) : NOT_MINE;
+		break;
+	case OPTION:
+		result = fd_sock((int)a) ? option_call(&x) : NOT_MINE;
+		break;
+	case ANY:
 		result = any_call(&x);
-	if (result == NOT_MINE)
+		break;
+	case WAIT:
 		result = wait_call(&x);
-	if (result == NOT_MINE)
-		result = create_call(&x);
-	return result == NOT_MINE ? other_call(&x) : result;
+		break;
+	case CREATE:
+		return create_call(&x);
+	case OTHER:
+		return other_call(&x);
+	}
+	return result == NOT_MINE ? pass(&x) : result;
 }
-
-/* True when the child will run in our memory, perhaps on our very stack. */
-int hook_syscall_shares(long nr, unsigned long a, size_t b);
-__attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b)
-{
-	unsigned long flags;
-
-	if (nr == SYS_vfork)
-		flags = CLONE_VM | CLONE_VFORK;
-	else if (nr == SYS_clone)
-		flags = a;
-	else if (!a || b < sizeof(unsigned long)) /* fails in the kernel */
-		flags = CLONE_VM;
-	else
-		flags = *(const unsigned long *)a;
-	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))
-		hook_vfork_begin();
-	return (flags & CLONE_VM) != 0;
-}
-
-long hook_syscall_failed(int error);
-__attribute__((used)) long hook_syscall_failed(int error)
-{
-	return ret_errno(-error);
-}
-
-/*
- * A child that shares our memory must find nothing of ours on the stack: such calls are
- * made here, in the frame of the caller. 56 is clone, 58 vfork, 435 clone3.
- */
-_Static_assert(SYS_clone == 56 && SYS_vfork == 58 && SYS_clone3 == 435, "numbers");
-
-__asm__(".pushsection .text\n"
-	".globl syscall\n"
-	".type syscall, @function\n"
-	".balign 16\n"
-	"syscall:\n"
-	"	.cfi_startproc\n"
-	"	endbr64\n"
-	"	cmpq $56, %rdi\n"
-	"	je 1f\n"
-	"	cmpq $58, %rdi\n"
-	"	je 1f\n"
-	"	cmpq $435, %rdi\n"
-	"	je 1f\n"
-	"	jmp hook_syscall\n"
-	"1:	pushq %rdi\n"
-	"	pushq %rsi\n"
-	"	pushq %rdx\n"
-	"	pushq %rcx\n"
-	"	pushq %r8\n"
-	"	pushq %r9\n"
-	"	subq $8, %rsp\n"
-	"	.cfi_adjust_cfa_offset 56\n"
-	"	call hook_syscall_shares\n"
-	"	addq $8, %rsp\n"
-	"	popq %r9\n"
-	"	popq %r8\n"
-	"	popq %rcx\n"
-	"	popq %rdx\n"
-	"	popq %rsi\n"
-	"	popq %rdi\n"
-	"	.cfi_adjust_cfa_offset -56\n"
-	"	testl %eax, %eax\n"
-	"	jz hook_syscall\n"
-	"	movq %rdi, %rax\n"
-	"	movq %rsi, %rdi\n"
-	"	movq %rdx, %rsi\n"
-	"	movq %rcx, %rdx\n"
-	"	movq %r8, %r10\n"
-	"	movq %r9, %r8\n"
-	"	movq 8(%rsp), %r9\n"
-	"	syscall\n"
-	"	cmpq $-4095, %rax\n"
-	"	jae 2f\n"
-	"	ret\n"
-	"2:	negl %eax\n"
-	"	movl %eax, %edi\n"
-	"	jmp hook_syscall_failed\n"
-	"	.cfi_endproc\n"
-	".size syscall, . - syscall\n"
-	".popsection\n");
