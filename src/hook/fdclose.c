@@ -52,13 +52,8 @@ static int range_around_ours(unsigned first, unsigned last, int flags)
 /* Everything that the tables know of the range is told that it will be closed. */
 static void range_closing(unsigned first, unsigned last)
 {
-	struct rlimit limit;
-	unsigned end = INT_MAX;
+	unsigned end = (unsigned)hook_known_end();
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < end)
-		end = (unsigned)limit.rlim_cur;
-	if (end < (unsigned)fd_limit())
-		end = (unsigned)fd_limit();
 	for (unsigned fd = first; fd < end && fd <= last; fd++)
 		hook_closing((int)fd);
 }

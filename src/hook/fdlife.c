@@ -3,6 +3,7 @@
  */
 #include "base/fds.h"
 #include "hook/hook.h"
+#include "sock/epoll.h"
 #include "sock/ready.h"
 
 /* A peer that does not call us in this time cannot be waited for. */
@@ -10,6 +11,24 @@
 
 /* Not NONE: every socket of this process is kept on TCP, with this reason. */
 static _Atomic uint32_t refuse_reason;
+
+/* One past the highest number that was ever a socket or an epoll instance of ours. */
+static _Atomic int known_end;
+
+void hook_known(int fd)
+{
+	int end = atomic_load_explicit(&known_end, memory_order_relaxed);
+
+	while (fd >= end && !atomic_compare_exchange_weak_explicit(
+				    &known_end, &end, fd + 1, memory_order_relaxed,
+				    memory_order_relaxed))
+		;
+}
+
+int hook_known_end(void)
+{
+	return atomic_load_explicit(&known_end, memory_order_relaxed);
+}
 
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 {
@@ -40,6 +59,7 @@ void hook_took(int fd)
 
 	if (!s)
 		return;
+	hook_known(fd);
 	/* libc and child processes use these numbers past every symbol of ours. */
 	if (fd <= 2)
 		reason = VD_REASON_STDIO;
@@ -76,5 +96,7 @@ void hook_duplicated(int oldfd, int newfd)
 		hook_opened(newfd);
 	}
 	ready_duplicated(oldfd, newfd);
+	if (instance_at(newfd))
+		hook_known(newfd);
 	errno = saved;
 }

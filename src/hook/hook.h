@@ -137,6 +137,9 @@ static inline int hook_opened(int fd)
 
 /* fd is a socket of ours from now on, or a new name of one. */
 void hook_took(int fd);
+/* fd is a socket or an epoll instance of ours; and one past the highest that ever was. */
+void hook_known(int fd);
+int hook_known_end(void);
 /* Before the kernel closes fd. False when it is Viaduct's own and must stay. */
 bool hook_closing(int fd);
 /* After the kernel has made newfd a duplicate of oldfd. */

@@ -37,6 +37,10 @@ static enum vd_reason socket_option(int name, const void *value, socklen_t len)
 	case OPT_SO_TIMESTAMPING_NEW:
 	case SO_ZEROCOPY:
 		return option_int(value, len) ? VD_REASON_OPTION : VD_REASON_NONE;
+	case SO_RCVLOWAT: /* 0 and 1 mean the same; the ring knows no other */
+		return option_int(value, len) > 1 || option_int(value, len) < 0
+			       ? VD_REASON_OPTION
+			       : VD_REASON_NONE;
 	case SO_PEEK_OFF:
 		return option_int(value, len) >= 0 ? VD_REASON_OPTION : VD_REASON_NONE;
 	default:
@@ -66,23 +70,10 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	}
 }
 
-/* The kernel bounds what it was given: what counts is what it kept. */
-static void track_rcvlowat(struct sock *s, int fd)
-{
-	int kept;
-	socklen_t len = sizeof(kept);
-
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &kept, &len) == 0)
-		atomic_store_explicit(&s->slot->rcvlowat, (uint32_t)kept,
-				      memory_order_relaxed);
-}
-
 /* What a socket that is not in the kernel must do about an option that was set. */
 static void option_set(struct sock *s, int fd, int level, int name, const void *value,
 		       socklen_t len)
 {
-	if (level == SOL_SOCKET && name == SO_RCVLOWAT)
-		track_rcvlowat(s, fd);
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;

@@ -127,8 +127,10 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 static int epoll_created(int fd)
 {
 	hook_opened(fd);
-	if (fd >= 0 && hook_active && !hook_is_borrowed())
+	if (fd >= 0 && hook_active && !hook_is_borrowed()) {
+		hook_known(fd);
 		ready_epoll_create(fd);
+	}
 	return fd;
 }
 
