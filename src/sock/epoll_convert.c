@@ -63,6 +63,15 @@ static void bell_remove(struct epoll_reg *r)
 		ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
 }
 
+/* What the kernel has said about the TCP connection so far. */
+static uint32_t known(struct sock *s)
+{
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+
+	return (seen & SEEN_FIN ? EPOLLRDHUP : 0) | (seen & SEEN_HUP ? EPOLLHUP : 0) |
+	       (seen & SEEN_ERR ? EPOLLERR : 0);
+}
+
 int reg_convert(struct epoll_reg *r, bool tagged)
 {
 	int rc = 0;
@@ -71,6 +80,8 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		return 0;
 	if (r->orphan)
 		return -EBADF;
+	/* First: a thread in the kernel gets the tag before this call returns. */
+	atomic_store(&r->in->ever_converted, true);
 	if (!tagged)
 		rc = replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
 	if (rc)
@@ -81,12 +92,12 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		return rc;
 	}
 	r->converted = true;
-	r->tcp_edge = r->tcp_noted = 0;
+	r->tcp_edge = 0;
+	r->tcp_noted = known(r->s);
 	/* Whether the program has seen the last edge is not known: tell it once more. */
 	r->fresh = true;
 	r->edge_in = sock_edge_in(r->s);
 	r->edge_out = sock_edge_out(r->s);
-	atomic_store(&r->in->ever_converted, true);
 	atomic_fetch_add(&r->in->converted, 1);
 	if (!r->spent)
 		reg_heat(r);

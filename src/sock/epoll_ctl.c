@@ -34,6 +34,8 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	if (!r)
 		return -ENOMEM;
 	tag.data.u64 = tag_of(r, false);
+	if (tagged)
+		atomic_store(&in->ever_converted, true);
 	rc = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, tagged ? &tag : ev);
 	if (rc) {
 		reg_destroy(r);

@@ -48,7 +48,7 @@ static bool edge_in_rose(struct epoll_reg *r, uint32_t want, bool take)
 		rose = true;
 	if (take) {
 		r->edge_in = in;
-		r->tcp_noted |= r->tcp_edge;
+		r->tcp_noted |= r->tcp_edge & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 		r->fresh = false;
 	}
 	return rose;
@@ -64,25 +64,43 @@ static bool edge_out_rose(struct epoll_reg *r, uint32_t want, uint64_t out)
 				      gate_state(&r->s->slot->gate_tx) != GATE_RING);
 }
 
+/* What was told of the connection's end is no news when the kernel reports it too, nor
+ * when this look itself has noted it in `seen`, which sock_edge_in counts. */
+static void end_told(struct epoll_reg *r, uint32_t bits, uint32_t seen_before)
+{
+	uint32_t seen = atomic_load_explicit(&r->s->slot->seen, memory_order_acquire);
+	uint32_t told = (bits & EPOLLRDHUP ? SEEN_FIN : 0) |
+			(bits & EPOLLHUP ? SEEN_HUP : 0) |
+			(bits & EPOLLERR ? SEEN_ERR : 0);
+
+	r->tcp_noted |= bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+	r->edge_in += seen & ~seen_before & told;
+	r->edge_out += seen & ~seen_before & told;
+}
+
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
 	/* The edges are read before the level: what comes between them is a later edge. */
+	uint32_t seen = atomic_load_explicit(&r->s->slot->seen, memory_order_acquire);
 	uint64_t out = sock_edge_out(r->s);
 	bool out_rose = edge_out_rose(r, want, out);
 	bool in_rose = edge_in_rose(r, want, take);
-	uint32_t bits;
+	uint32_t bits, due;
 
 	if (!in_rose && !out_rose)
 		return 0;
-	bits = level_of(r, want);
+	bits = level_of(r, want | EPOLLRDHUP);
+	due = bits & want;
 	/* A full ring's edge is due when there is room again. */
-	if (!in_rose && !(bits & (LOOK_OUT | LOOK_ALWAYS)))
-		bits = 0;
-	if (take && (bits & LOOK_OUT)) {
+	if (!in_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
+		return 0;
+	if (take && (due & LOOK_OUT)) {
 		r->edge_out = out;
 		r->tcp_edge = 0;
 	}
-	return bits;
+	if (take)
+		end_told(r, bits, seen);
+	return due;
 }
 
 uint32_t reg_report(struct epoll_reg *r, bool take)
@@ -159,6 +177,22 @@ static void bell_heard(struct epoll_reg *r)
 			heard(o);
 }
 
+/* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
+ * counts each note as an edge. */
+static void tcp_heard(struct epoll_reg *r, uint32_t events)
+{
+	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
+
+	r->tcp_edge |= events;
+	if (!r->spent)
+		reg_heat(r);
+	/* Past a FIN the descriptor stays readable. */
+	if (r->tcp_noted & EPOLLRDHUP)
+		news &= ~(uint32_t)LOOK_IN;
+	if (news)
+		sock_note_kernel(r->s, events);
+}
+
 static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
 {
 	instance_lock(in);
@@ -168,10 +202,7 @@ static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32
 			bell_heard(r);
 			sock_service(r->s, r->use_fd);
 		} else {
-			r->tcp_edge |= events;
-			if (!r->spent)
-				reg_heat(r);
-			sock_note_kernel(r->s, events);
+			tcp_heard(r, events);
 		}
 	}
 	instance_unlock(in);
