@@ -71,7 +71,7 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 }
 
 /* What a socket that is not in the kernel must do about an option that was set. */
-static void option_set(struct sock *s, int fd, int level, int name, const void *value,
+static void option_set(struct sock *s, int level, int name, const void *value,
 		       socklen_t len)
 {
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
@@ -101,7 +101,7 @@ HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t le
 		hook_take_down(s, fd, reason);
 	result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
-		option_set(s, fd, level, name, value, len);
+		option_set(s, level, name, value, len);
 	return result;
 }
 

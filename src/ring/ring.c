@@ -72,28 +72,29 @@ int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t wa
 
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 {
+	uint32_t i = ++r->turn_seq % 2;
 	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
-	atomic_store_explicit(&d->turn_at, r->produced, memory_order_relaxed);
-	atomic_store_explicit(&d->turn_area, area, memory_order_relaxed);
-	atomic_store_explicit(&d->turn_seq, ++r->turn_seq, memory_order_release);
+	atomic_store_explicit(&d->turn_at[i], r->produced, memory_order_relaxed);
+	atomic_store_explicit(&d->turn_area[i], area, memory_order_relaxed);
+	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
+	r->prev_base = r->base;
+	r->prev_area = r->area;
 	r->base = r->produced;
 	r->area = area;
 	r->calm = 0;
 }
 
-/* True when the consumer may not have reached the current area yet. */
-static bool tx_turn_pending(struct ring_tx *r, struct wire_dir *d)
-{
-	if (r->credit >= r->base)
-		return false;
-	return tx_refresh(r, d) < 0 || r->credit < r->base;
-}
-
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 {
-	if (r->area >= r->area_limit || tx_turn_pending(r, d))
+	uint32_t next = r->area + 1;
+	if (r->area >= r->area_limit)
 		return false;
-	tx_turn(r, d, r->area + 1);
+	if (r->credit < r->base && tx_refresh(r, d) < 0)
+		return false;
+	/* One move may be pending, when the consumer cannot be in the area to come. */
+	if (r->credit < r->base && (r->credit < r->prev_base || r->prev_area == next))
+		return false;
+	tx_turn(r, d, next);
 	return true;
 }
 
@@ -146,49 +147,63 @@ size_t ring_tx_low_water(const struct ring_tx *r)
 	return wire_area_bytes(r->area) / 4;
 }
 
-/* Notes a move between areas that the producer has published. */
+static uint32_t rx_pending(const struct ring_rx *r)
+{
+	return r->turn_seq - r->turn_passed;
+}
+
+/* Where the last area known of begins, and which it is. */
+static uint64_t rx_last(const struct ring_rx *r, uint32_t *area)
+{
+	*area = rx_pending(r) ? r->turn_area[r->turn_seq % 2] : r->area;
+	return rx_pending(r) ? r->turn_at[r->turn_seq % 2] : r->consumed;
+}
+
 static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 {
-	/* Acquire pairs with the release of turn_seq in tx_turn. */
-	uint32_t seq = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
-	if (seq == r->turn_seq)
-		return 0;
-	if (r->turn_pending || seq != r->turn_seq + 1)
-		return -EPROTO; /* the producer waits for us to pass one before the next */
-	uint64_t at = atomic_load_explicit(&d->turn_at, memory_order_relaxed);
-	uint32_t area = atomic_load_explicit(&d->turn_area, memory_order_relaxed);
-	if (area >= WIRE_AREAS || area == r->area ||
-	    at - r->consumed > wire_area_bytes(r->area))
+	uint32_t last, i = (r->turn_seq + 1) % 2;
+	uint64_t from = rx_last(r, &last);
+	uint64_t at = atomic_load_explicit(&d->turn_at[i], memory_order_relaxed);
+	uint32_t area = atomic_load_explicit(&d->turn_area[i], memory_order_relaxed);
+	/* The producer waits for us to pass the last but one before the next. */
+	if (rx_pending(r) == 2 || area >= WIRE_AREAS || area == last ||
+	    at - from > wire_area_bytes(last))
 		return -EPROTO;
-	r->turn_at = at;
-	r->turn_area = area;
-	r->turn_seq = seq;
-	r->turn_pending = true;
+	r->turn_at[i] = at;
+	r->turn_area[i] = area;
+	r->turn_seq++;
 	return 0;
 }
 
-static void rx_pass_turn(struct ring_rx *r)
+static void rx_pass_turns(struct ring_rx *r)
 {
-	if (r->turn_pending && r->consumed == r->turn_at) {
-		r->base = r->turn_at;
-		r->area = r->turn_area;
-		r->turn_pending = false;
+	while (rx_pending(r)) {
+		uint32_t i = (r->turn_passed + 1) % 2;
+		if (r->consumed != r->turn_at[i])
+			break;
+		r->base = r->turn_at[i];
+		r->area = r->turn_area[i];
+		r->turn_passed++;
 	}
 }
 
 static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 {
-	if (rx_note_turn(r, d) < 0)
+	/* Acquire pairs with the release of turn_seq in tx_turn. */
+	uint32_t area, seq = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
+	if (seq - r->turn_seq > 2)
 		return -EPROTO;
+	while (seq != r->turn_seq)
+		if (rx_note_turn(r, d) < 0)
+			return -EPROTO;
+	uint64_t from = rx_last(r, &area);
 	if (now - r->consumed < r->seen - r->consumed)
 		return -EPROTO; /* went backwards */
-	uint64_t limit = wire_area_bytes(r->area);
-	if (r->turn_pending)
-		limit = r->turn_at - r->consumed + wire_area_bytes(r->turn_area);
-	if (now - r->consumed > limit)
+	/* In the last area, or still before it. */
+	if (now - r->consumed > from - r->consumed + wire_area_bytes(area))
 		return -EPROTO;
 	r->seen = now;
-	rx_pass_turn(r);
+	rx_pass_turns(r);
 	return 0;
 }
 
@@ -229,21 +244,21 @@ void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 		  struct ring_span *out)
 {
 	uint64_t at = r->consumed + skip;
-	uint64_t end = r->seen;
+	uint64_t end = r->seen - r->consumed; /* relative to the cursor, like all below */
 	uint64_t base = r->base;
 	uint32_t area = r->area;
-	/* turn_at is at or after the cursor, so differences from the cursor compare safely. */
-	if (r->turn_pending) {
-		if (skip >= r->turn_at - r->consumed) {
-			base = r->turn_at;
-			area = r->turn_area;
-		} else if (r->turn_at - r->consumed < end - r->consumed) {
-			end = r->turn_at;
+	for (uint32_t n = r->turn_passed + 1; n - r->turn_passed <= rx_pending(r); n++) {
+		uint64_t turn = r->turn_at[n % 2] - r->consumed;
+		if (skip < turn) {
+			end = end < turn ? end : turn;
+			break;
 		}
+		base = r->turn_at[n % 2];
+		area = r->turn_area[n % 2];
 	}
 	uint32_t size = wire_area_bytes(area);
 	size_t offset = (size_t)(at - base) & (size - 1);
-	size_t len = (size_t)(end - at);
+	size_t len = (size_t)(end - skip);
 	if (len > size - offset)
 		len = size - offset;
 	out->data = data + area_offset(area) + offset;
@@ -253,20 +268,17 @@ void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
 {
 	r->consumed += n;
-	rx_pass_turn(r);
+	rx_pass_turns(r);
 	/* Release: our loads of the bytes come before the licence to overwrite them. */
 	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
 }
 
 bool ring_rx_roomy(const struct ring_rx *r)
 {
-	uint64_t from = r->consumed;
-	uint32_t size = wire_area_bytes(r->area);
-	if (r->turn_pending) {
-		from = r->turn_at;
-		size = wire_area_bytes(r->turn_area);
-		if (r->seen - r->consumed < from - r->consumed)
-			return true; /* nothing in the new area yet, as far as we know */
-	}
+	uint32_t area, size;
+	uint64_t from = rx_last(r, &area);
+	size = wire_area_bytes(area);
+	if (r->seen - r->consumed < from - r->consumed)
+		return true; /* nothing in the last area yet, as far as we know */
 	return size - (r->seen - from) >= size / 4;
 }

@@ -11,10 +11,12 @@
 
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
-	uint64_t produced; /* bytes written; published, but for those held */
-	uint64_t pushed;   /* bytes published */
-	uint64_t credit;   /* consumer's cursor as last read and checked */
-	uint64_t base;	   /* position where the current area began */
+	uint64_t produced;  /* bytes written; published, but for those held */
+	uint64_t pushed;    /* bytes published */
+	uint64_t credit;    /* consumer's cursor as last read and checked */
+	uint64_t base;	    /* position where the current area began */
+	uint64_t prev_base; /* the same of the area before it */
+	uint32_t prev_area;
 	uint32_t area;
 	uint32_t turn_seq;
 	uint32_t area_limit;   /* highest area that may be used */
@@ -25,13 +27,13 @@ struct ring_tx {
 /* Consumer's view. Guarded by the connection's receive lock, but for `rung`. */
 struct ring_rx {
 	uint64_t consumed;
-	uint64_t seen;	  /* producer's cursor as last read and checked */
-	uint64_t base;	  /* position where the current area began */
-	uint64_t turn_at; /* with turn_pending: where the next area begins */
+	uint64_t seen;	     /* producer's cursor as last read and checked */
+	uint64_t base;	     /* position where the current area began */
+	uint64_t turn_at[2]; /* moves noted and not yet passed, as in struct wire_dir */
 	uint32_t area;
-	uint32_t turn_area;
-	uint32_t turn_seq; /* moves seen, the pending one included */
-	bool turn_pending;
+	uint32_t turn_area[2];
+	uint32_t turn_seq;     /* moves noted */
+	uint32_t turn_passed;  /* moves passed */
 	bool held;	       /* `seen` runs ahead of the producer's published cursor */
 	_Atomic uint32_t rung; /* last value of tx_armed that was answered with a ring */
 };
@@ -50,6 +52,15 @@ static inline uint64_t ring_unread(struct wire_dir *d)
 	uint64_t produced = atomic_load_explicit(&d->produced, memory_order_acquire);
 	/* The consumer may be ahead, by bytes that were held back for too long. */
 	return (int64_t)(produced - taken) > 0 ? produced - taken : 0;
+}
+
+/* Size of the area that the producer writes to, as far as the shared words tell. */
+static inline uint32_t ring_size_hint(struct wire_dir *d)
+{
+	uint32_t seq = atomic_load_explicit(&d->turn_seq, memory_order_relaxed);
+	uint32_t area =
+		atomic_load_explicit(&d->turn_area[seq % 2], memory_order_relaxed);
+	return wire_area_bytes(seq && area < WIRE_AREAS ? area : 0);
 }
 
 /* `data` below is the start of the direction's areas in the mapped segment. */
@@ -71,7 +82,7 @@ void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
 void ring_tx_push(struct ring_tx *r, struct wire_dir *d);
 /* True when so much is held that TCP would have sent a full segment. */
 bool ring_tx_holds_enough(const struct ring_tx *r);
-/* Moves to the next larger area. False when there is none, or a move is still pending. */
+/* Moves to the next larger area. False when there is none, or it may still be read. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
 /* Room from which a sleeping producer is worth waking, and the ring counts as writable. */
 size_t ring_tx_low_water(const struct ring_tx *r);

@@ -33,9 +33,10 @@ enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
 struct wire_dir {
 	/* Producer writes; the consumer reads them at each receive. */
 	alignas(128) _Atomic uint64_t produced; /* bytes published, free-running */
-	_Atomic uint64_t turn_at;		/* ring position where turn_area begins */
-	_Atomic uint32_t turn_area;
-	_Atomic uint32_t turn_seq; /* number of moves between areas so far */
+	/* The moves between areas, number n at index n % 2: at most two are pending. */
+	_Atomic uint64_t turn_at[2]; /* ring position where the new area begins */
+	_Atomic uint32_t turn_area[2];
+	_Atomic uint32_t turn_seq; /* moves so far */
 
 	/* Consumer writes; the producer reads it when its known credit runs out. */
 	alignas(128) _Atomic uint64_t consumed; /* bytes taken, free-running */

@@ -82,6 +82,8 @@ void meeting_refuse(struct sock *s, enum vd_reason reason);
 void rx_open(struct sock *s);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
+/* Of `queued` bytes in the kernel, in READY: those before the mark, if it is known. */
+int rx_bounded(struct sock *s, int fd, int queued);
 /* TCP bytes that nobody announced? Breaks the connection. Under no lock. */
 void rx_check_bypass(struct sock *s, int fd);
 /* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */
@@ -110,6 +112,8 @@ struct wait {
 
 /* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */
 int wait_for(struct wait *w);
+/* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
+int wait_nap(struct wait *w);
 void wait_finish(struct wait *w);
 /* In memory only: may there be something to do? */
 bool wait_hint(struct sock *s, uint32_t interest);
@@ -143,6 +147,10 @@ void bell_ring_self(struct sock *s);
 
 /* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
 void sock_break(struct sock *s, enum vd_reason reason);
+/* The peer closed, or died, with bytes of ours unread: TCP would have sent a reset. */
+bool sock_was_reset(struct sock *s);
+/* That error is reported once: true for the one caller who is to do it. */
+bool sock_take_reset(struct sock *s);
 /* Holds mapping and doorbells of s while a thread sleeps; false when fd no longer is s. */
 bool sock_hold(struct sock *s, int fd);
 void sock_unhold(struct sock *s);

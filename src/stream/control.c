@@ -173,18 +173,28 @@ int sock_shutdown(struct sock *s, int fd, int how)
 int sock_inq(struct sock *s, int fd, int *bytes)
 {
 	struct slot *sl = s->slot;
-	int queued = 0;
+	int64_t count = 0;
+	int queued = 0, r = 0;
 	if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 		return SOCK_KERNEL;
 	lock_take(&sl->rx_lock);
-	rx_advance(s, fd);
-	int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-	bool ready = gate_state(&sl->gate_rx) == GATE_READY;
+	/* As much as one receive can give: up to the mark, or from there on. */
+	if (gate_state(&sl->gate_rx) == GATE_READY) {
+		if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+			r = -errno;
+		rx_advance(s, fd);
+		count = queued;
+	}
+	if (gate_state(&sl->gate_rx) == GATE_RING)
+		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	else if (gate_state(&sl->gate_rx) == GATE_READY)
+		count = rx_bounded(s, fd, queued);
+	else
+		r = SOCK_KERNEL;
 	lock_drop(&sl->rx_lock);
-	if (ready && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
-		return -errno;
-	*bytes = queued + (int)(avail > 0 ? avail : 0);
-	return 0;
+	if (r == 0)
+		*bytes = (int)(count > 0 ? count : 0);
+	return r;
 }
 
 int sock_outq(struct sock *s, int fd, int *bytes)
@@ -205,17 +215,9 @@ int sock_outq(struct sock *s, int fd, int *bytes)
 
 int sock_take_error(struct sock *s)
 {
-	struct slot *sl = s->slot;
 	if (!sock_is_direct(s))
 		return 0;
-	if (seen_of(sl) & SEEN_BROKEN)
+	if (seen_of(s->slot) & SEEN_BROKEN)
 		return ECONNRESET;
-	if ((seen_of(sl) & (SEEN_FIN | SEEN_RESET_TOLD)) != SEEN_FIN ||
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
-	    gate_state(&sl->gate_rx) != GATE_RING ||
-	    atomic_load_explicit(&s->out->consumed, memory_order_acquire) ==
-		    sl->tx.produced)
-		return 0;
-	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
-	return ECONNRESET;
+	return sock_take_reset(s) ? ECONNRESET : 0;
 }

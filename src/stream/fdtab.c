@@ -84,7 +84,6 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 			   .fds = 1};
 	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
-	atomic_store_explicit(&sl->rcvlowat, 1, memory_order_relaxed);
 	if (fd <= 2)
 		meeting_refuse(s, VD_REASON_STDIO);
 	table_set(fd, s);

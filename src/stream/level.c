@@ -40,22 +40,8 @@ static bool ring_readable(struct sock *s)
 static bool ring_writable(struct sock *s)
 {
 	uint64_t fill = ring_unread(s->out);
-	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
-	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
+	uint32_t size = ring_size_hint(s->out);
 	return fill <= size - size / 4;
-}
-
-/* A full close that left bytes of ours unread: what TCP would have answered with RST. */
-static bool was_reset(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	if (!(seen_of(sl) & SEEN_FIN) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
-	    gate_state(&sl->gate_rx) != GATE_RING ||
-	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
-		    sl->rx_epoch)
-		return false;
-	return ring_unread(s->out) != 0;
 }
 
 static uint32_t level_in(struct sock *s, uint32_t kernel)
@@ -88,13 +74,16 @@ uint32_t sock_level(struct sock *s, int fd)
 	if (seen_of(s->slot) & SEEN_BROKEN)
 		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR |
 		       EPOLLHUP | EPOLLRDHUP;
-	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP);
+	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI);
 	bits |= level_in(s, kernel) | level_out(s, kernel);
 	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
 	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
 		bits |= EPOLLRDHUP;
-	if (was_reset(s))
-		bits |= EPOLLERR | EPOLLHUP | EPOLLOUT | EPOLLWRNORM;
+	if (sock_was_reset(s)) {
+		bits |= EPOLLHUP | EPOLLOUT | EPOLLWRNORM;
+		if (!(seen_of(s->slot) & SEEN_RESET_TOLD))
+			bits |= EPOLLERR;
+	}
 	if (!(bits & EPOLLIN))
 		atomic_store_explicit(&s->looked, edges, memory_order_relaxed);
 	return bits;

@@ -134,7 +134,9 @@ static void close_last(struct sock *s, int fd)
 	if (phase_of(sl) >= SLOT_ATTACHED && s->wire) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
-		last_words(s, fd);
+		/* A thread that is inside keeps the connection open, as it does in the kernel. */
+		if (!is_busy(s))
+			last_words(s, fd);
 		flush_counts(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
@@ -196,6 +198,27 @@ void sock_break(struct sock *s, enum vd_reason reason)
 	log_error("connection ended with ECONNRESET: %s (%s)", reason_name(reason),
 		  reason_text(reason));
 	bell_ring_self(s);
+}
+
+bool sock_was_reset(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t seen = seen_of(sl);
+	/* With an error of its own the kernel has had a real reset, and tells itself. */
+	if ((seen & (SEEN_FIN | SEEN_ERR)) != SEEN_FIN ||
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+	    gate_state(&sl->gate_rx) != GATE_RING ||
+	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
+		    atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed))
+		return false;
+	return (seen & SEEN_RESET_TOLD) || ring_unread(s->out);
+}
+
+bool sock_take_reset(struct sock *s)
+{
+	if (!sock_was_reset(s))
+		return false;
+	return !(atomic_fetch_or(&s->slot->seen, SEEN_RESET_TOLD) & SEEN_RESET_TOLD);
 }
 
 void sock_note_kernel(struct sock *s, uint32_t events)

@@ -164,6 +164,12 @@ static ssize_t probe_kernel(int fd)
 	return n < 0 ? -errno : n;
 }
 
+int rx_bounded(struct sock *s, int fd, int queued)
+{
+	int64_t left = is_up(s) ? tcp_left(s, fd) : queued;
+	return left >= 0 && left < queued ? (int)left : queued;
+}
+
 /* GATE_READY: takes TCP bytes that surely lie before the mark. */
 static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
@@ -258,13 +264,12 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	}
 	if (n == -EAGAIN)
 		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
-	if (n < 0)
+	if (n < 0) {
+		seen_add(sl, SEEN_ERR); /* the kernel has told, and will not again */
 		return n;
+	}
 	/* A full close. TCP answers one that leaves bytes unread with a reset. */
-	if (!ring_unread(s->out) || (seen & SEEN_RESET_TOLD))
-		return 0;
-	seen_add(sl, SEEN_RESET | SEEN_RESET_TOLD);
-	return -ECONNRESET;
+	return sock_take_reset(s) ? -ECONNRESET : 0;
 }
 
 /* One try, under rx_lock. A count, 0 at the end, -EAGAIN, -errno, SOCK_KERNEL. */
@@ -329,14 +334,24 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int
 	return n == 0 ? -ENODATA : n;
 }
 
+/* Another thread closed the descriptor while we slept: what is in the ring is still ours,
+ * but the number may mean something else by now. */
+static ssize_t take_closed(struct sock *s, struct iov_cursor *to, int flags)
+{
+	ssize_t n = take_ring(s, to, flags);
+	return n != 0 ? n : -EBADF;
+}
+
 static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
 			   struct iov_cursor *to, int flags)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
-	if (w->held || fd_sock(fd) == s)
+	if (fd_sock(fd) == s)
 		n = take(s, fd, to, flags);
+	else if (w->held && gate_state(&sl->gate_rx) == GATE_RING)
+		n = take_closed(s, to, flags);
 	bool roomy = n > 0 && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
@@ -344,46 +359,55 @@ static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
 	return n;
 }
 
+/* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
+static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ssize_t n,
+			 int flags)
+{
+	size_t total = 0;
+	for (int i = 0; i < iovcnt; i++)
+		total += iov[i].iov_len;
+	if (!(flags & MSG_WAITALL) || (size_t)n >= total ||
+	    sock_is_nonblocking(w->s, flags) || (seen_of(w->s->slot) & SEEN_FIN) ||
+	    atomic_load_explicit(&w->s->in->fin, memory_order_relaxed))
+		return false;
+	return wait_nap(w) == 0;
+}
+
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	struct wait w = {.s = s, .fd = fd, .interest = EPOLLIN};
 	size_t done = 0;
-	ssize_t result;
+	ssize_t n;
 	if (iov_at_end(&to))
 		return 0;
 	for (;;) {
-		ssize_t n = take_locked(s, fd, &w, &to, flags);
+		n = take_locked(s, fd, &w, &to, flags);
 		if (n == SOCK_KERNEL && done > 0) {
 			n = rest_in_kernel(s, fd, &to, flags);
-			if (n == 0)
+			if (n < 0)
+				break;
+		} else if (n > 0 && (flags & MSG_PEEK)) {
+			if (peek_goes_on(&w, iov, iovcnt, n, flags)) {
+				to = iov_start(iov, iovcnt);
 				continue;
-			if (n < 0) {
-				result = (ssize_t)done;
-				break;
 			}
-		}
-		if (n > 0) {
-			done += (size_t)n;
-			if (!(flags & MSG_WAITALL) ||
-			    (flags & (MSG_PEEK | MSG_DONTWAIT)) || iov_at_end(&to)) {
-				result = (ssize_t)done;
+			done = (size_t)n;
+			break;
+		} else if (n == -EAGAIN && !sock_is_nonblocking(s, flags)) {
+			n = wait_for(&w);
+			if (n < 0)
 				break;
-			}
 			continue;
-		}
-		if (n != -EAGAIN || sock_is_nonblocking(s, flags)) {
-			result = done > 0 ? (ssize_t)done : n;
+		} else if (n <= 0) {
 			break;
 		}
-		int r = wait_for(&w);
-		if (r < 0) {
-			result = done > 0 ? (ssize_t)done : r;
+		done += (size_t)n;
+		if (iov_at_end(&to) || (n > 0 && !(flags & MSG_WAITALL)))
 			break;
-		}
 	}
 	wait_finish(&w);
-	return result;
+	return done > 0 ? (ssize_t)done : n;
 }
 
 void rx_check_bypass(struct sock *s, int fd)

@@ -61,13 +61,12 @@ static inline enum gate_state gate_state(_Atomic uint32_t *gate)
 
 /* Bits of slot.seen: verdicts of the kernel about the TCP socket, sticky. */
 enum slot_seen {
-	SEEN_FIN = 1,	   /* the peer's FIN has arrived (POLLRDHUP) */
-	SEEN_HUP = 2,	   /* both directions ended (POLLHUP) */
-	SEEN_ERR = 4,	   /* an error waits in SO_ERROR (POLLERR) */
-	SEEN_SHUT_WR = 8,  /* we shut down for writing */
-	SEEN_SHUT_RD = 16, /* we shut down for reading */
-	SEEN_RESET = 32,   /* the survivor's verdict: ECONNRESET is due to the reader */
-	SEEN_RESET_TOLD = 64,
+	SEEN_FIN = 1,	      /* the peer's FIN has arrived (POLLRDHUP) */
+	SEEN_HUP = 2,	      /* both directions ended (POLLHUP) */
+	SEEN_ERR = 4,	      /* an error waits in SO_ERROR (POLLERR) */
+	SEEN_SHUT_WR = 8,     /* we shut down for writing */
+	SEEN_SHUT_RD = 16,    /* we shut down for reading */
+	SEEN_RESET_TOLD = 64, /* the survivor's verdict, ECONNRESET, has been reported */
 	SEEN_BROKEN =
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */
 };
@@ -91,7 +90,6 @@ struct slot {
 	_Atomic uint32_t ops;	   /* operations so far, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */
-	_Atomic uint32_t rcvlowat;
 	struct lock ctl;
 
 	alignas(64) _Atomic uint32_t gate_rx;

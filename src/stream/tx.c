@@ -2,6 +2,7 @@
 /* Sending: the gate, the switch as the sender sees it, and the copy into the ring. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -155,7 +156,8 @@ static inline bool attention(struct sock *s)
 /* Where the bytes of a send come from. */
 struct source {
 	struct iov_cursor from;
-	int file; /* with sendfile; else -1 */
+	bool is_file; /* sendfile */
+	int file;
 	off64_t *offset;
 	size_t left; /* bytes still to send */
 };
@@ -163,7 +165,7 @@ struct source {
 static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 {
 	ssize_t n;
-	if (src->file < 0) {
+	if (!src->is_file) {
 		n = (ssize_t)iov_drain(&src->from, to, len);
 	} else {
 		n = src->offset ? pread64(src->file, to, len, *src->offset)
@@ -287,7 +289,7 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 	ssize_t n;
 	if (way == SOCK_DIRECT)
 		return 0;
-	if (src->file >= 0) {
+	if (src->is_file) {
 		n = REAL(sendfile64)(fd, src->file, src->offset, src->left);
 	} else {
 		struct iovec part = iov_part(&src->from, SIZE_MAX);
@@ -299,7 +301,7 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 		tx_leave(s, n);
 	if (n < 0)
 		return -err;
-	if (src->file < 0)
+	if (!src->is_file)
 		iov_skip(&src->from, (size_t)n);
 	src->left -= (size_t)n;
 	if (n == 0)
@@ -308,16 +310,27 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 }
 
 /* The peer has ended its direction, or asks for TCP, or we are broken. */
-static ssize_t attend(struct sock *s, int fd)
+static ssize_t attend(struct sock *s, int fd, int flags)
 {
-	uint32_t seen = seen_of(s->slot);
-	if (seen & SEEN_BROKEN)
+	struct slot *sl = s->slot;
+	if (seen_of(sl) & SEEN_BROKEN)
 		return -ECONNRESET;
 	sock_service(s, fd);
+	if (!(seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) &&
+	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+		return 0;
+	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
+	if (!(seen_of(sl) & SEEN_SHUT_WR)) {
+		if (sock_take_reset(s))
+			return -ECONNRESET;
+		if (sock_was_reset(s)) {
+			if (!(flags & MSG_NOSIGNAL))
+				raise(SIGPIPE);
+			return -EPIPE;
+		}
+	}
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
-	if ((seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
-		tx_down(s, GATE_FINAL);
+	tx_down(s, GATE_FINAL);
 	return 0;
 }
 
@@ -340,7 +353,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 				       atomic_load_explicit(&s->slot->corked,
 							    memory_order_relaxed));
 		if (n == -EINPROGRESS) {
-			n = attend(s, fd);
+			n = attend(s, fd, flags);
 			if (n < 0)
 				break;
 			continue;
@@ -380,13 +393,13 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	struct source src = {.from = iov_start(iov, iovcnt),
-			     .file = -1,
 			     .left = total_bytes(iov, iovcnt)};
 	return tx_run(s, fd, &src, flags);
 }
 
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
 {
-	struct source src = {.file = in_fd, .offset = offset, .left = count};
+	struct source src = {
+		.is_file = true, .file = in_fd, .offset = offset, .left = count};
 	return tx_run(s, fd, &src, 0);
 }

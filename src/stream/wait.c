@@ -110,8 +110,7 @@ static bool hint_out(struct sock *s)
 	struct slot *sl = s->slot;
 	/* Racy reads of the producer's own record: a hint, checked under the lock. */
 	uint64_t fill = ring_unread(s->out);
-	uint32_t area = atomic_load_explicit(&s->out->turn_area, memory_order_relaxed);
-	uint32_t size = wire_area_bytes(area < WIRE_AREAS ? area : 0);
+	uint32_t size = ring_size_hint(s->out);
 	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
 	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR)) ||
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
@@ -394,6 +393,20 @@ int wait_for(struct wait *w)
 	if (r == -EINTR && !w->timed && handlers_restart())
 		r = 0;
 	return r;
+}
+
+int wait_nap(struct wait *w)
+{
+	const struct timespec nap = {.tv_nsec = 5000000};
+	if (w->deadline_ns == 0)
+		ask_timeout(w);
+	if (w->timed && now_ns() >= w->deadline_ns)
+		return -EAGAIN;
+	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
+	int n = REAL(ppoll)(&pfd, 1, &nap, NULL);
+	if (n > 0)
+		sock_note_kernel(w->s, (uint32_t)pfd.revents);
+	return n < 0 ? -errno : 0;
 }
 
 void wait_finish(struct wait *w)
