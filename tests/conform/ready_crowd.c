@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance cases of epoll with several threads, processes or instances. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+struct waiter {
+	int ep, timeout, result, err;
+	struct epoll_event ev;
+};
+
+static void wait_once(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->result = epoll_wait(w->ep, &w->ev, 1, w->timeout);
+	w->err = errno;
+}
+
+/* A thread sleeps from before the upgrade. */
+CASE(ep_before, DIRECT)
+{
+	struct pair p = pair_open();
+	struct waiter w = {.ep = ep_open(), .timeout = -1};
+	struct worker t;
+
+	ep_add(w.ep, p.s, EPOLLRDHUP, 1);
+	worker_start(&t, wait_once, &w);
+	wait_asleep(getpid(), t.tid);
+	pair_warm(p);
+	wait_asleep(getpid(), t.tid);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	worker_join(&t);
+	say("%d: %llu %s", w.result, (unsigned long long)w.ev.data.u64,
+	    poll_names((int)w.ev.events));
+	close(w.ep);
+	pair_close(p);
+}
+
+CASE(ep_added_before, DIRECT)
+{
+	struct pair p = pair_open(), q = pair_open();
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN, 1);
+	ep_add(ep, q.s, EPOLLIN | EPOLLET, 2);
+	pair_warm(p);
+	pair_warm(q);
+	ep_drain(ep);
+	ep_show(ep, 0);
+	send_pattern(p.c, 0, 100);
+	ep_show(ep, SOON);
+	recv_pattern(p.s, 0, 100);
+	send_pattern(q.c, 0, 100);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	close(ep);
+	pair_close(p);
+	pair_close(q);
+}
+
+struct echo {
+	int ep, fd;
+	uint64_t left;
+};
+
+static void echo_loop(void *arg)
+{
+	struct echo *e = arg;
+	struct epoll_event ev;
+	char buf[4096];
+
+	while (e->left) {
+		ssize_t n;
+
+		NEED(epoll_wait(e->ep, &ev, 1, -1) == 1);
+		while ((n = recv(e->fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0) {
+			send_all(e->fd, buf, (size_t)n);
+			e->left -= (uint64_t)n;
+		}
+		NEED(n < 0 && errno == EAGAIN);
+	}
+}
+
+static void echo_case(uint32_t extra)
+{
+	struct pair p = pair_open();
+	struct echo e = {.ep = ep_open(), .fd = p.s};
+	uint64_t off = 0;
+	struct worker t;
+
+	for (int i = 0; i < 400; i++)
+		e.left += (uint64_t)(i * 7 % 500 + 1);
+	ep_add(e.ep, p.s, EPOLLIN | extra, 1);
+	worker_start(&t, echo_loop, &e);
+	for (int i = 0; i < 400; i++) {
+		size_t n = (size_t)(i * 7 % 500 + 1);
+
+		send_pattern(p.c, off, n);
+		recv_pattern(p.c, off, n);
+		off += n;
+	}
+	worker_join(&t);
+	say("%llu bytes came back", (unsigned long long)off);
+	close(e.ep);
+	pair_close(p);
+}
+
+/* From before the upgrade to long after it, with sleeps between. */
+CASE(ep_echo_level, DIRECT)
+{
+	echo_case(0);
+}
+
+CASE(ep_echo_edge, DIRECT)
+{
+	echo_case(EPOLLET);
+}
+
+#define CREW	 3
+#define MESSAGES 200
+
+struct crew {
+	int ep;
+	struct pair p[4];
+	_Atomic int handled, twice;
+	_Atomic int inside[4];
+};
+
+static void crew_loop(void *arg)
+{
+	struct crew *c = arg;
+	struct epoll_event ev;
+	char byte;
+
+	for (;;) {
+		int at;
+
+		NEED(epoll_wait(c->ep, &ev, 1, -1) == 1);
+		at = (int)ev.data.u64;
+		if (at == 99)
+			return;
+		if (c->inside[at]++)
+			c->twice++;
+		NEED(recv(c->p[at].s, &byte, 1, 0) == 1);
+		c->handled++;
+		c->inside[at]--;
+		send_all(c->p[at].s, &byte, 1);
+		ep_mod(c->ep, c->p[at].s, EPOLLIN | EPOLLONESHOT, (uint64_t)at);
+	}
+}
+
+/* One instance, several threads, each message for one of them. */
+CASE(ep_crew, DIRECT)
+{
+	struct crew c = {.ep = ep_open()};
+	struct worker t[CREW];
+	int stop = eventfd(0, 0);
+	char byte = 1;
+
+	for (int i = 0; i < 4; i++) {
+		c.p[i] = pair_warm_open();
+		ep_add(c.ep, c.p[i].s, EPOLLIN | EPOLLONESHOT, (uint64_t)i);
+	}
+	for (int i = 0; i < CREW; i++)
+		worker_start(&t[i], crew_loop, &c);
+	for (int m = 0; m < MESSAGES; m++) {
+		for (int i = 0; i < 4; i++)
+			send_all(c.p[i].c, &byte, 1);
+		for (int i = 0; i < 4; i++)
+			recv_all(c.p[i].c, &byte, 1);
+	}
+	ep_add(c.ep, stop, EPOLLIN, 99);
+	eventfd_write(stop, 1);
+	for (int i = 0; i < CREW; i++)
+		worker_join(&t[i]);
+	say("handled %d, together %d", c.handled, c.twice);
+	for (int i = 0; i < 4; i++)
+		pair_close(c.p[i]);
+	close(stop);
+	close(c.ep);
+}
+
+CASE(ep_nested, ANYWAY)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	ep_add(in, p.s, EPOLLIN, 1);
+	ep_add(out, in, EPOLLIN, 2);
+	/* On its way to the kernel the inner one may look ready once too often. */
+	ep_drain(in);
+	for (int i = 0; i < 20; i++) {
+		send_pattern(p.c, 100 * (uint64_t)i, 100);
+		ep_show(out, SOON);
+		ep_show(in, SOON);
+		recv_pattern(p.s, 100 * (uint64_t)i, 100);
+		ep_show(in, 0);
+		ep_show(out, 0);
+	}
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(ep_polled, ANYWAY)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN, 1);
+	for (int i = 0; i < 20; i++) {
+		send_pattern(p.c, 100 * (uint64_t)i, 100);
+		say("%s", poll_names(wait_events(ep, POLLIN)));
+		ep_show(ep, SOON);
+		recv_pattern(p.s, 100 * (uint64_t)i, 100);
+		ep_show(ep, 0);
+	}
+	close(ep);
+	pair_close(p);
+}
+
+/* The child waits on what its parent registered. */
+CASE(ep_inherited, ANYWAY)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+	pid_t child;
+
+	ep_add(ep, p.s, EPOLLIN, 1);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		say_as("child");
+		for (int i = 0; i < 20; i++) {
+			ep_show(ep, SOON);
+			recv_pattern(p.s, 100 * (uint64_t)i, 100);
+			send_pattern(p.s, (uint64_t)i, 1);
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < 20; i++) {
+		send_pattern(p.c, 100 * (uint64_t)i, 100);
+		recv_pattern(p.c, (uint64_t)i, 1);
+	}
+	say("child: %d", child_status(child));
+	ep_show(ep, 0);
+	send_pattern(p.c, 2000, 100);
+	ep_show(ep, SOON);
+	close(ep);
+	pair_close(p);
+}
+
+/* A child closes what it inherited: nothing changes for the parent. */
+CASE(ep_child_closes, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+	pid_t child;
+
+	ep_add(ep, p.s, EPOLLIN, 1);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		close(p.s);
+		close(p.c);
+		close(ep);
+		_exit(0);
+	}
+	say("child: %d", child_status(child));
+	ep_show(ep, 0);
+	send_pattern(p.c, 0, 100);
+	ep_show(ep, SOON);
+	recv_pattern(p.s, 0, 100);
+	ep_show(ep, 0);
+	close(ep);
+	pair_close(p);
+}
+
+CASE(ep_timeout, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	const struct timespec ts = {.tv_nsec = 1500000};
+	struct epoll_event ev;
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN, 1);
+	for (int i = 0; i < 20; i++)
+		say_result("1 ms", epoll_wait(ep, &ev, 1, 1));
+	say_result("1.5 ms", epoll_pwait2(ep, &ev, 1, &ts, NULL));
+	send_pattern(p.c, 0, 100);
+	ep_show(ep, SOON);
+	close(ep);
+	pair_close(p);
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+CASE(ep_signal, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct waiter w = {.ep = ep_open(), .timeout = -1};
+	struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	struct worker t;
+	sigset_t none, usr;
+
+	sigaction(SIGUSR1, &act, NULL);
+	ep_add(w.ep, p.s, EPOLLIN, 1);
+	worker_start(&t, wait_once, &w);
+	wait_asleep(getpid(), t.tid);
+	pthread_kill((pthread_t)t.thread, SIGUSR1);
+	worker_join(&t);
+	say("%d %s", w.result, errno_name(w.err));
+	/* Pending, and let in by the mask of the call. */
+	sigemptyset(&none);
+	sigemptyset(&usr);
+	sigaddset(&usr, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr, NULL);
+	raise(SIGUSR1);
+	say_result("masked", epoll_wait(w.ep, &w.ev, 1, 0));
+	say_result("let in", epoll_pwait(w.ep, &w.ev, 1, SOON, &none));
+	send_pattern(p.c, 0, 100);
+	say_result("data", epoll_pwait(w.ep, &w.ev, 1, SOON, &none));
+	close(w.ep);
+	pair_close(p);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the conformance cases of epoll share. */
+#ifndef CONFORM_READY_EPOLL_H
+#define CONFORM_READY_EPOLL_H
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "conform/cases.h"
+
+/* For events that must come: long enough for any machine. */
+#define SOON 20000
+
+static inline int ep_open(void)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	NEED(ep >= 0);
+	return ep;
+}
+
+static inline int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return epoll_ctl(ep, op, fd, &ev);
+}
+
+static inline void ep_add(int ep, int fd, uint32_t events, uint64_t data)
+{
+	NEED(ep_ctl(ep, EPOLL_CTL_ADD, fd, events, data) == 0);
+}
+
+static inline void ep_mod(int ep, int fd, uint32_t events, uint64_t data)
+{
+	NEED(ep_ctl(ep, EPOLL_CTL_MOD, fd, events, data) == 0);
+}
+
+static inline int by_data(const void *a, const void *b)
+{
+	const struct epoll_event *x = a, *y = b;
+
+	return x->data.u64 < y->data.u64 ? -1 : x->data.u64 > y->data.u64;
+}
+
+/* One epoll_wait; its events in the order of their data. */
+static inline int ep_show(int ep, int timeout)
+{
+	struct epoll_event ev[16];
+	int n = epoll_wait(ep, ev, 16, timeout);
+
+	if (n < 0) {
+		say_result("wait", n);
+		return n;
+	}
+	qsort(ev, (size_t)n, sizeof(ev[0]), by_data);
+	if (!n)
+		say("nothing");
+	for (int i = 0; i < n; i++)
+		say("%llu: %s", (unsigned long long)ev[i].data.u64,
+		    poll_names((int)ev[i].events));
+	return n;
+}
+
+/* The switch of a registration may repeat an edge: the programs read until EAGAIN. */
+static inline void ep_drain(int ep)
+{
+	struct epoll_event ev[16];
+
+	while (epoll_wait(ep, ev, 16, 0) > 0)
+		;
+}
+
+#endif
