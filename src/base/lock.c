@@ -102,7 +102,8 @@ void lock_take_slow(struct lock *l)
 		}
 		long r = kernel(SYS_futex, (long)&l->word, FUTEX_WAIT, now,
 				(long)&interval);
-		if (r == -ETIMEDOUT && is_dead(now & ~LOCK_WAITERS)) {
+		/* EINTR too: signals may come oftener than the interval. */
+		if ((r == -ETIMEDOUT || r == -EINTR) && is_dead(now & ~LOCK_WAITERS)) {
 			if (atomic_compare_exchange_strong_explicit(
 				    &l->word, &now, self | LOCK_WAITERS,
 				    memory_order_acquire, memory_order_relaxed))
