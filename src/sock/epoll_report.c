@@ -107,7 +107,7 @@ uint32_t reg_report(struct epoll_reg *r, bool take)
 {
 	uint32_t want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
 
-	if (r->spent)
+	if (r->spent || reg_is_stale(r))
 		return 0;
 	if (r->events & EPOLLET)
 		return edge_report(r, want, take);

@@ -154,8 +154,7 @@ static void instance_destroy(struct instance *in)
 		struct epoll_reg *r = in->regs;
 
 		/* The kernel drops its side with the instance, where nobody shares it. */
-		if (!reg_is_stale(r))
-			reg_disarm(r);
+		reg_disarm(r);
 		reg_destroy(r);
 	}
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
@@ -399,7 +398,7 @@ void reg_arm(struct epoll_reg *r)
 {
 	uint32_t interest = look_interest(r->events);
 
-	if (r->armed && !r->rung && r->armed == interest)
+	if ((r->armed && !r->rung && r->armed == interest) || reg_is_stale(r))
 		return;
 	reg_disarm(r);
 	r->armed = interest;
@@ -409,7 +408,7 @@ void reg_arm(struct epoll_reg *r)
 
 void reg_disarm(struct epoll_reg *r)
 {
-	if (r->armed)
+	if (r->armed && !reg_is_stale(r))
 		sock_disarm(r->s, r->armed);
 	r->armed = 0;
 	r->rung = false;
@@ -471,7 +470,10 @@ void ready_forked_child(void)
 		memset(&in->lock, 0, sizeof(in->lock));
 		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
 						    (in->nested ? 1 : 0));
-		for (struct epoll_reg *r = in->regs; r; r = r->next)
+		for (struct epoll_reg *r = in->regs; r; r = r->next) {
 			r->armed = 0;
+			if (r->converted && !r->spent)
+				reg_heat(r);
+		}
 	}
 }

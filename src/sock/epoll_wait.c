@@ -6,6 +6,7 @@
 #include <x86intrin.h>
 
 #include "base/real.h"
+#include "base/report.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
 
@@ -31,6 +32,7 @@ struct call {
 	const sigset_t *mask;
 	bool asked; /* the kernel has been asked */
 	bool late;  /* a sleep lasted until the deadline */
+	bool gone;  /* the instance was closed during it */
 };
 
 static bool no_pwait2;
@@ -63,10 +65,15 @@ static int kernel_wait(int epfd, struct epoll_event *ev, int max,
 }
 
 /* Unlocked, like all that only decides when to ask. */
-static bool ask_due(struct instance *in)
+static bool ask_due(struct call *c)
 {
+	struct instance *in = c->in;
+
 	if (in->memory_turn)
 		return false;
+	/* Nothing to look at in memory: the sleep asks, or the look that stands for it. */
+	if (!in->nhot)
+		return c->deadline == LOOK_NOW;
 	if (in->ask_now || ++in->since_ask >= ASK_CALLS)
 		return true;
 	return __rdtsc() - in->asked_at > ASK_TICKS;
@@ -121,7 +128,7 @@ static int look_first(struct call *c)
 
 	instance_lock(in);
 	in->calls++;
-	if (ask_due(in)) {
+	if (ask_due(c)) {
 		instance_unlock(in);
 		return look(c, true);
 	}
@@ -162,6 +169,7 @@ static int spin(struct call *c)
 struct sleep {
 	struct instance *in;
 	uint32_t generation;
+	int result;
 	bool gone; /* the instance was closed meanwhile */
 };
 
@@ -217,25 +225,34 @@ static int lie_down(struct call *c, struct sleep *sl)
 	return n;
 }
 
+static int mixed_sleep(struct call *c, struct sleep *sl)
+{
+	const struct timespec *t;
+	struct timespec ts;
+
+	report_add(&report_now.sleeps, 1);
+	pthread_cleanup_push(woke, sl);
+	t = sleep_time(c, &ts);
+	sl->result = kernel_wait(c->epfd, c->ev, c->max, t, c->mask);
+	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
+		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
+	pthread_cleanup_pop(1);
+	return sl->result;
+}
+
 static int sleep_once(struct call *c)
 {
 	struct sleep sl = {.in = c->in};
-	const struct timespec *t;
-	struct timespec ts;
 	int n = lie_down(c, &sl);
 
 	if (n)
 		return n;
-	pthread_cleanup_push(woke, &sl);
-	t = sleep_time(c, &ts);
-	n = kernel_wait(c->epfd, c->ev, c->max, t, c->mask);
-	c->late = n == 0 && c->deadline != LOOK_FOREVER &&
-		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
-	pthread_cleanup_pop(1);
-	if (sl.gone)
-		return n < 0 ? n : -EBADF;
-	if (n > 0) {
+	n = mixed_sleep(c, &sl);
+	if (n > 0)
 		n = instance_translate(c->in, c->ev, n);
+	if (sl.gone)
+		return n ? n : -EBADF;
+	if (n >= 0 && !c->late) {
 		instance_lock(c->in);
 		n = add_hot(c, n);
 		instance_unlock(c->in);
@@ -260,21 +277,33 @@ static int wait_mixed(struct call *c)
 	return n;
 }
 
+static int plain_sleep(struct call *c, const struct timespec *timeout)
+{
+	struct sleep sl = {.in = c->in, .generation = instance_sleep(c->in)};
+
+	pthread_cleanup_push(woke, &sl);
+	if (!atomic_load(&c->in->converted)) {
+		sl.result = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
+		c->late = sl.result == 0;
+	}
+	pthread_cleanup_pop(1);
+	c->gone = sl.gone;
+	return sl.result;
+}
+
 /* No registration is ours: the kernel's call, watched for a conversion during it. */
 static int wait_plain(struct call *c, const struct timespec *timeout)
 {
-	struct instance *in = c->in;
-	struct sleep sl = {.in = in, .generation = instance_sleep(in)};
-	int n = 0;
+	int n;
 
-	pthread_cleanup_push(woke, &sl);
-	if (!atomic_load(&in->converted)) {
+	if (c->deadline == LOOK_NOW) {
 		n = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
 		c->late = n == 0;
+	} else {
+		n = plain_sleep(c, timeout);
 	}
-	pthread_cleanup_pop(1);
-	if (n > 0 && !sl.gone && atomic_load(&in->ever_converted))
-		n = instance_translate(in, c->ev, n);
+	if (n > 0 && (c->gone || atomic_load(&c->in->ever_converted)))
+		n = instance_translate(c->in, c->ev, n);
 	return n;
 }
 
@@ -290,7 +319,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	c.deadline = look_deadline(timeout);
 	if (!atomic_load(&in->converted)) {
 		n = wait_plain(&c, timeout);
-		if (n || (c.late && !atomic_load(&in->converted)))
+		if (n || c.gone || (c.late && !atomic_load(&in->converted)))
 			return n;
 		c.late = false;
 	}

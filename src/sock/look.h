@@ -43,7 +43,9 @@ static inline bool look_in_memory(struct sock *s, uint32_t want)
  * cut to `want`. */
 static inline uint32_t look_level(struct sock *s, int fd, uint32_t want)
 {
-	uint32_t bits = sock_level_quick(s, look_interest(want));
+	/* Urgent data is the kernel's alone. */
+	uint32_t bits =
+		want & EPOLLPRI ? SOCK_LOOK : sock_level_quick(s, look_interest(want));
 
 	if (bits & SOCK_LOOK)
 		bits = sock_level(s, fd);

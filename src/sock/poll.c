@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/real.h"
+#include "base/report.h"
 #include "sock/epoll.h"
 #include "sock/look.h"
 #include "sock/ready.h"
@@ -255,6 +256,8 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	/* What came before the doorbells were armed does not ring. */
 	if (w->nk > w->n && look_direct(w))
 		return 0;
+	if (w->nk > w->n)
+		report_add(&report_now.sleeps, 1);
 	rc = REAL(ppoll)(w->k, w->nk, look_remaining(deadline, &ts), mask);
 	if (rc < 0)
 		return -errno;

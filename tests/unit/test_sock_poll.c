@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poll and select from inside: counts, deadlines, and what is left behind after a wait. */
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include "unit/test.h"
+
+#include "sock/look.h"
+#include "unit/sock_pair.h"
+
+TEST(deadlines)
+{
+	const struct timespec zero = {0}, long_time = {INT64_MAX, 999999999};
+	const struct timespec second = {1, 500000000}, bad = {0, 1000000000},
+			      minus = {-1, 0};
+	struct timespec left;
+	uint64_t now = look_clock_ns();
+
+	CHECK_EQ(look_deadline(NULL), LOOK_FOREVER);
+	CHECK_EQ(look_deadline(&zero), LOOK_NOW);
+	CHECK_EQ(look_deadline(&long_time), LOOK_FOREVER);
+	CHECK(look_deadline(&second) >= now + 1500000000);
+	CHECK(look_remaining(LOOK_FOREVER, &left) == NULL);
+	CHECK(look_remaining(LOOK_NOW, &left) == &left);
+	CHECK_EQ(left.tv_sec + left.tv_nsec, 0);
+	CHECK(look_remaining(now, &left) == &left);
+	CHECK_EQ(left.tv_sec + left.tv_nsec, 0);
+	CHECK(look_remaining(now + 3600 * 1000000000ull, &left) == &left);
+	CHECK(left.tv_sec <= 3600 && left.tv_sec >= 0 && left.tv_nsec < 1000000000);
+	CHECK(!look_timeout_valid(&bad));
+	CHECK(!look_timeout_valid(&minus));
+	CHECK(look_timeout_valid(NULL));
+}
+
+static uint32_t gate_count(int fd)
+{
+	return atomic_load(&fd_sock(fd)->slot->gate_rx) & GATE_COUNT_MASK;
+}
+
+static int poll_ms(struct pollfd *p, nfds_t n, int ms)
+{
+	struct timespec ts = {ms / 1000, ms % 1000 * 1000000l};
+
+	return ready_poll(p, n, &ts, NULL);
+}
+
+/* A wait before the upgrade is counted while it lasts, and not after it. */
+TEST(waits_leave_no_trace)
+{
+	struct sock_pair p = pair_make();
+	struct pollfd f[3] = {{.fd = p.s, .events = POLLIN},
+			      {.fd = p.s, .events = POLLRDHUP},
+			      {.fd = p.c, .events = POLLIN}};
+	struct slot *sl = fd_sock(p.s)->slot;
+
+	CHECK(ready_poll_concerns(f, 3));
+	CHECK_EQ(poll_ms(f, 3, 1), 0);
+	CHECK_EQ(gate_count(p.s), 0);
+	CHECK_EQ(gate_count(p.c), 0);
+	pair_raise(p);
+	CHECK_EQ(poll_ms(f, 3, 1), 0);
+	CHECK_EQ(atomic_load(&sl->sleepers_rx), 0);
+	CHECK_EQ(atomic_load(&sl->sleepers_tx), 0);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->sleepers), 0);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->in->rx_armed), 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(poll_ms(f, 3, 10000), 1);
+	CHECK_EQ(f[0].revents, POLLIN);
+	CHECK_EQ(f[1].revents, 0);
+	CHECK_EQ(f[2].revents, 0);
+	pair_close(p);
+}
+
+TEST(kernel_only_sets_do_not_concern_us)
+{
+	int bell = eventfd(0, EFD_CLOEXEC);
+	struct pollfd f[2] = {{.fd = bell, .events = POLLIN}, {.fd = -1}};
+
+	sock_pair_init();
+	CHECK(!ready_poll_concerns(f, 2));
+	CHECK_EQ(poll_ms(f, 2, 0), 0);
+	CHECK_EQ(eventfd_write(bell, 1), 0);
+	CHECK_EQ(poll_ms(f, 2, 0), 1);
+	CHECK_EQ(f[0].revents, POLLIN);
+	close(bell);
+}
+
+/* A set larger than fd_set, as the kernel allows. */
+TEST(select_with_large_sets)
+{
+	enum { TOP = 3000 };
+	unsigned long r[TOP / 64 + 1] = {0}, w[TOP / 64 + 1] = {0};
+	const struct timespec zero = {0}, soon = {10, 0};
+	struct sock_pair p = pair_raised();
+	int high = fcntl(p.s, F_DUPFD_CLOEXEC, 2900);
+
+	if (high < 0)
+		SKIP("fewer than 3000 descriptors are allowed");
+	fd_duplicated(p.s, high);
+	r[high / 64] = w[high / 64] = 1ul << (high % 64);
+	CHECK_EQ(ready_select(TOP, (fd_set *)r, NULL, NULL, &zero, NULL), 0);
+	CHECK_EQ(r[high / 64], 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	r[high / 64] = 1ul << (high % 64);
+	CHECK_EQ(ready_select(TOP, (fd_set *)r, (fd_set *)w, NULL, &soon, NULL), 2);
+	CHECK_EQ(r[high / 64], 1ul << (high % 64));
+	CHECK_EQ(w[high / 64], 1ul << (high % 64));
+	CHECK_EQ(ready_select(high, (fd_set *)r, (fd_set *)w, NULL, &zero, NULL), 0);
+	pair_close_fd(high);
+	pair_close(p);
+}
