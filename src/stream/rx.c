@@ -213,6 +213,12 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	return n;
 }
 
+static bool tcp_has_more(struct sock *s, int fd)
+{
+	int queued = 0;
+	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && rx_bounded(s, fd, queued) > 0;
+}
+
 /* GATE_RING: copies what is there. 0 when empty. */
 static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 {
@@ -272,51 +278,74 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	return sock_take_reset(s) ? -ECONNRESET : 0;
 }
 
-/* One try, under rx_lock. A count, 0 at the end, -EAGAIN, -errno, SOCK_KERNEL. */
+/* GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. */
+static ssize_t ring_is_empty(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (wait_held_due(s) && ring_rx_take_held(&sl->rx, s->in) > 0)
+		return 1;
+	ssize_t n = rx_advance(s, fd);
+	if (n < 0)
+		return n;
+	if (gate_state(&sl->gate_rx) != GATE_RING)
+		return 1;
+	n = rx_verdict(s, fd);
+	return n == -EINPROGRESS ? 1 : n;
+}
+
+/* The same in GATE_READY, where take_tcp has said n. */
+static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
+{
+	if (n == -EPROTO) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	if (n == -ENODATA || (n == -EAGAIN && (seen_of(s->slot) & SEEN_SHUT_RD)))
+		return 0;
+	return n == 0 ? 1 : n;
+}
+
+/*
+ * One try, under rx_lock: all that is there, over the boundary between TCP and ring if need
+ * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
+ * -errno, SOCK_KERNEL.
+ */
 static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	struct slot *sl = s->slot;
-	for (;;) {
+	ssize_t done = 0, n = 1;
+	while (n > 0 && !iov_at_end(to)) {
 		enum gate_state state = gate_state(&sl->gate_rx);
-		ssize_t n;
+		ssize_t got = 0;
 		if (gate_is_kernel(state))
-			return SOCK_KERNEL;
-		if (state == GATE_RING) {
-			n = take_ring(s, to, flags);
-			if (n != 0)
-				return n;
-			if (wait_held_due(s) && ring_rx_take_held(&sl->rx, s->in) > 0)
-				continue;
-			n = rx_advance(s, fd);
-			if (n < 0)
-				return n;
-			if (gate_state(&sl->gate_rx) != GATE_RING)
-				continue;
-			n = rx_verdict(s, fd);
-			if (n == -EINPROGRESS)
-				continue;
-			return n;
+			return done > 0 ? done : SOCK_KERNEL;
+		if (state == GATE_RING)
+			got = take_ring(s, to, flags);
+		else if ((n = rx_advance(s, fd)) == 0 &&
+			 gate_state(&sl->gate_rx) != state)
+			n = 1; /* on the other side of the mark */
+		else if (n == 0 && (done == 0 || tcp_has_more(s, fd)))
+			got = take_tcp(s, fd, to, flags);
+		if (got > 0) {
+			n = got;
+			done += got;
+			if (flags & MSG_PEEK)
+				break;
+		} else if (done > 0) {
+			/* No verdict yet: an error told now would be lost. */
+			if (gate_state(&sl->gate_rx) == state &&
+			    (rx_advance(s, fd) < 0 || gate_state(&sl->gate_rx) == state))
+				break;
+			n = 1;
+		} else if (n == 0 || state == GATE_RING) {
+			n = state == GATE_RING ? ring_is_empty(s, fd)
+					       : tcp_is_empty(s, got);
 		}
-		n = rx_advance(s, fd);
-		if (n < 0)
-			return n;
-		if (gate_state(&sl->gate_rx) != GATE_READY)
-			continue;
-		n = take_tcp(s, fd, to, flags);
-		if (n == -EPROTO) {
-			sock_break(s, VD_REASON_CORRUPT);
-			return -ECONNRESET;
-		}
-		if (n == -ENODATA)
-			return 0;
-		if (n == -EAGAIN && (seen_of(sl) & SEEN_SHUT_RD))
-			return 0;
-		if (n != 0)
-			return n;
 	}
+	return done > 0 ? done : n;
 }
 
-/* A MSG_WAITALL that began here and goes on in the kernel. */
+/* A receive that began here goes on in the kernel: 0 when the gate has moved again. */
 static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	struct iovec part = iov_part(to, SIZE_MAX);
@@ -377,6 +406,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	struct wait w = {.s = s, .fd = fd, .interest = EPOLLIN};
+	bool crossed = false;
 	size_t done = 0;
 	ssize_t n;
 	if (iov_at_end(&to))
@@ -403,8 +433,15 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 			break;
 		}
 		done += (size_t)n;
-		if (iov_at_end(&to) || (n > 0 && !(flags & MSG_WAITALL)))
+		if (iov_at_end(&to))
 			break;
+		/* Over the boundary back to TCP, too: what is there belongs to this call. */
+		if (n > 0 && !(flags & MSG_WAITALL)) {
+			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) || crossed)
+				break;
+			crossed = true;
+			flags |= MSG_DONTWAIT;
+		}
 	}
 	wait_finish(&w);
 	return done > 0 ? (ssize_t)done : n;
