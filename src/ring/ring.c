@@ -26,10 +26,16 @@ static size_t area_offset(uint32_t area)
 	return (size_t)(wire_area_offset(0, area) - wire_area_offset(0, 0));
 }
 
+/* The consumer has come to `at`, which is not after `produced`, as far as is known. */
+static bool tx_reached(const struct ring_tx *r, uint64_t at)
+{
+	return r->produced - r->credit <= r->produced - at;
+}
+
 static uint64_t tx_room_known(const struct ring_tx *r)
 {
 	/* Bytes before base lie in another area and take no room here. */
-	uint64_t from = r->credit > r->base ? r->credit : r->base;
+	uint64_t from = tx_reached(r, r->base) ? r->credit : r->base;
 	return wire_area_bytes(r->area) - (r->produced - from);
 }
 
@@ -89,10 +95,11 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 	uint32_t next = r->area + 1;
 	if (r->area >= r->area_limit)
 		return false;
-	if (r->credit < r->base && tx_refresh(r, d) < 0)
+	if (!tx_reached(r, r->base) && tx_refresh(r, d) < 0)
 		return false;
 	/* One move may be pending, when the consumer cannot be in the area to come. */
-	if (r->credit < r->base && (r->credit < r->prev_base || r->prev_area == next))
+	if (!tx_reached(r, r->base) &&
+	    (!tx_reached(r, r->prev_base) || r->prev_area == next))
 		return false;
 	tx_turn(r, d, next);
 	return true;
@@ -101,7 +108,7 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 /* A ring that stays nearly empty goes back to an area that fits the cache. */
 static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 {
-	if (tx_refresh(r, d) < 0 || r->credit < r->base)
+	if (tx_refresh(r, d) < 0 || !tx_reached(r, r->base))
 		return;
 	uint64_t fill = r->produced - r->credit;
 	if (fill > wire_area_bytes(r->area - 1) / 4) {
