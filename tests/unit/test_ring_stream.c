@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ring as a stream: every byte once and in order, over all areas, turns and sizes. */
+#include "unit/test.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "unit/ring_rig.h"
+
+TEST(layout)
+{
+	CHECK_EQ(sizeof(struct wire_dir), 512);
+	CHECK_EQ(offsetof(struct wire_dir, produced), 0);
+	CHECK_EQ(offsetof(struct wire_dir, consumed), 128);
+	CHECK_EQ(offsetof(struct wire_dir, tx_armed), 256);
+	CHECK_EQ(offsetof(struct wire_dir, rx_armed), 384);
+	/* One writing side per pair of lines. */
+	CHECK(offsetof(struct wire_dir, turn_seq) < 128);
+	CHECK(offsetof(struct wire_dir, fin) < 384);
+	CHECK(offsetof(struct wire_dir, want_down) < 512);
+	CHECK(sizeof(struct wire) <= WIRE_HEADER_BYTES);
+	CHECK_EQ(wire_area_offset(0, 0), 4096);
+	for (unsigned dir = 0; dir < 2; dir++) {
+		uint64_t at = WIRE_HEADER_BYTES + (uint64_t)dir * WIRE_DIR_DATA_BYTES;
+		for (unsigned area = 0; area < WIRE_AREAS; area++) {
+			CHECK_EQ(wire_area_offset(dir, area), at);
+			/* Offsets are masked. */
+			CHECK_EQ(wire_area_bytes(area) & (wire_area_bytes(area) - 1), 0);
+			at += wire_area_bytes(area);
+		}
+	}
+	CHECK_EQ(wire_area_offset(1, 2) + wire_area_bytes(2), WIRE_TOTAL_BYTES);
+}
+
+TEST(empty_and_full)
+{
+	struct rig r;
+	struct ring_span span;
+	rig_open(&r, 0);
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
+	CHECK_EQ(ring_tx_room(&r.tx, r.d, 1), WIRE_AREA0_BYTES);
+	CHECK_EQ(rig_put(&r, WIRE_AREA0_BYTES + 5, 0, false), WIRE_AREA0_BYTES);
+	CHECK_EQ(ring_tx_room(&r.tx, r.d, 1), 0);
+	CHECK_EQ(ring_tx_span(&r.tx, r.d, r.data, 1, &span), 0);
+	CHECK_EQ(span.len, 0);
+	CHECK(!ring_tx_grow(&r.tx, r.d)); /* it may not */
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, SIZE_MAX), WIRE_AREA0_BYTES);
+	CHECK(!ring_rx_roomy(&r.rx));
+	CHECK_EQ(rig_take(&r, 1, 0), 1);
+	CHECK_EQ(ring_tx_room(&r.tx, r.d, 1), 1);
+	CHECK_EQ(rig_put(&r, 5, WIRE_AREA0_BYTES, false), 1);
+	CHECK_EQ(rig_take(&r, SIZE_MAX / 2, 1), WIRE_AREA0_BYTES);
+	CHECK(ring_rx_roomy(&r.rx));
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
+	rig_close(&r);
+}
+
+TEST(wraps_at_every_offset)
+{
+	struct rig r;
+	uint64_t put = 0, took = 0;
+	rig_open(&r, 0);
+	/* A length without a common factor: each offset is once the first and the last. */
+	for (int i = 0; i < 3 * (int)WIRE_AREA0_BYTES; i++) {
+		put += (uint64_t)rig_put(&r, 4097, put, false);
+		took += (uint64_t)rig_take(&r, 4097, took);
+		REQUIRE(put == took);
+		i += 7;
+	}
+	rig_close(&r);
+}
+
+TEST(grows_while_full_and_rests_when_calm)
+{
+	struct rig r;
+	uint64_t put = 0, took = 0;
+	unsigned downs = 0;
+	rig_open(&r, 2);
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK_EQ(put, WIRE_AREA0_BYTES);
+	CHECK(ring_tx_grow(&r.tx, r.d));
+	CHECK_EQ(r.tx.area, 1);
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK_EQ(put, WIRE_AREA0_BYTES + WIRE_AREA1_BYTES);
+	CHECK(ring_tx_grow(&r.tx, r.d)); /* the reader is still in the first */
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK_EQ(put, WIRE_DIR_DATA_BYTES);
+	CHECK(!ring_tx_grow(&r.tx, r.d));
+	/* Peeks across both turns. */
+	CHECK_EQ(rig_look(&r, 0, SIZE_MAX / 2, 0), WIRE_DIR_DATA_BYTES);
+	CHECK_EQ(rig_look(&r, WIRE_AREA0_BYTES - 1, 2, WIRE_AREA0_BYTES - 1), 2);
+	CHECK_EQ(rig_look(&r, WIRE_AREA0_BYTES, 1, WIRE_AREA0_BYTES), 1);
+	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
+	CHECK_EQ(took, put);
+	for (int i = 0; i < 4000; i++) {
+		uint32_t area = r.tx.area;
+		put += (uint64_t)rig_put(&r, 1000, put, false);
+		took += (uint64_t)rig_take(&r, 1000, took);
+		REQUIRE(put == took);
+		downs += r.tx.area < area;
+	}
+	CHECK_EQ(downs, 2);
+	CHECK_EQ(r.tx.area, 0);
+	CHECK_EQ(r.rx.area, 0);
+	rig_close(&r);
+}
+
+TEST(a_held_byte_is_seen_when_it_is_pushed_or_taken)
+{
+	struct rig r;
+	rig_open(&r, 2);
+	CHECK_EQ(rig_put(&r, 10, 0, true), 10);
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
+	ring_tx_push(&r.tx, r.d);
+	CHECK_EQ(rig_take(&r, 100, 0), 10);
+	CHECK_EQ(rig_put(&r, 10, 10, true), 10);
+	CHECK_EQ(ring_rx_take_held(&r.rx, r.d), 1);
+	CHECK_EQ(rig_take(&r, 4, 10), 4);
+	/* The consumer is ahead of the published cursor now; that is no lie. */
+	CHECK_EQ(rig_put(&r, 10, 20, true), 10);
+	CHECK_EQ(rig_take(&r, 100, 14), 6);
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
+	CHECK_EQ(rig_put(&r, 1, 30, false), 1);
+	CHECK_EQ(rig_take(&r, 100, 20), 11);
+	CHECK_EQ(ring_rx_take_held(&r.rx, r.d), 0);
+	rig_close(&r);
+}
+
+/* Sizes, lag, growth, holding and peeks at random; cursors from `start` on. */
+static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int steps)
+{
+	struct rig r;
+	uint64_t put = start, took = start, state = seed;
+	bool turned = false;
+	rig_open(&r, area_limit);
+	r.tx.produced = r.tx.pushed = r.tx.credit = r.tx.base = r.tx.prev_base = start;
+	r.rx.consumed = r.rx.seen = r.rx.base = start;
+	atomic_store(&r.d->produced, start);
+	atomic_store(&r.d->consumed, start);
+	atomic_store(&r.d->held_at, start);
+	for (int i = 0; i < steps; i++) {
+		uint64_t dice = rig_random(&state);
+		size_t len = rig_random(&state) % (1u << (dice % 21)) + 1;
+		switch (dice >> 8 & 7) {
+		case 0:
+		case 1:
+		case 2: {
+			int64_t n = rig_put(&r, len, put, (dice >> 16 & 3) == 0);
+			REQUIRE(n >= 0);
+			put += (uint64_t)n;
+			if ((size_t)n < len) {
+				ring_tx_push(&r.tx, r.d);
+				turned |= (dice >> 20 & 1) && ring_tx_grow(&r.tx, r.d);
+			}
+			break;
+		}
+		case 3:
+		case 4: {
+			int64_t n = rig_take(&r, len, took);
+			REQUIRE(n >= 0);
+			took += (uint64_t)n;
+			break;
+		}
+		case 5: { /* all of it */
+			if (dice >> 16 & 1) {
+				REQUIRE(ring_rx_take_held(&r.rx, r.d) >= 0);
+				took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
+				REQUIRE(took == put);
+			}
+			break;
+		}
+		case 6: {
+			size_t have = (size_t)(r.rx.seen - r.rx.consumed);
+			size_t skip = rig_random(&state) % (have + 1);
+			REQUIRE(rig_look(&r, skip, len, took + skip) >= 0);
+			break;
+		}
+		default:
+			ring_tx_push(&r.tx, r.d);
+		}
+		REQUIRE(put - took <= WIRE_DIR_DATA_BYTES);
+	}
+	ring_tx_push(&r.tx, r.d);
+	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
+	CHECK_EQ(took, put);
+	CHECK_EQ(turned, area_limit > 0);
+	rig_close(&r);
+}
+
+TEST(random_walks)
+{
+	for (uint64_t seed = 1; seed <= 12; seed++)
+		random_walk(seed * 0x9e3779b97f4a7c15ull, 0, 2, 4000);
+}
+
+/* Cursors run free: nothing special happens where they pass zero. */
+TEST(cursors_wrap_around)
+{
+	for (uint32_t limit = 0; limit < WIRE_AREAS; limit++)
+		for (uint64_t seed = 1; seed <= 3; seed++)
+			random_walk(seed * 0xbf58476d1ce4e5b9ull,
+				    -(uint64_t)(WIRE_AREA1_BYTES * seed), limit, 3000);
+}
+
+#ifdef __SANITIZE_THREAD__
+#define FLOW_BYTES (24ull << 20)
+#else
+#define FLOW_BYTES (200ull << 20)
+#endif
+
+static void *produce(void *arg)
+{
+	struct rig *r = arg;
+	uint64_t at = 0, state = 42;
+	while (at < FLOW_BYTES) {
+		size_t len = rig_random(&state) % (1u << (rig_random(&state) % 18)) + 1;
+		if (len > FLOW_BYTES - at)
+			len = (size_t)(FLOW_BYTES - at);
+		size_t done = 0;
+		while (done < len) {
+			int64_t n = rig_put(r, len - done, at + done, false);
+			REQUIRE(n >= 0);
+			done += (size_t)n;
+			if (n > 0)
+				continue;
+			if (rig_random(&state) % 4 == 0)
+				ring_tx_grow(&r->tx, r->d);
+			else
+				sched_yield();
+		}
+		at += len;
+	}
+	return NULL;
+}
+
+TEST(two_threads)
+{
+	struct rig r;
+	pthread_t t;
+	uint64_t at = 0, state = 7;
+	rig_open(&r, 2);
+	REQUIRE(pthread_create(&t, NULL, produce, &r) == 0);
+	while (at < FLOW_BYTES) {
+		size_t len = rig_random(&state) % (1u << (rig_random(&state) % 18)) + 1;
+		int64_t n = rig_take(&r, len, at);
+		REQUIRE(n >= 0);
+		at += (uint64_t)n;
+		if (n == 0)
+			sched_yield();
+	}
+	pthread_join(t, NULL);
+	CHECK_EQ(at, FLOW_BYTES);
+	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
+	rig_close(&r);
+}
