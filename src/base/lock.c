@@ -11,22 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/*
- * System calls without the C library: its syscall() is interposed, and it would touch errno.
- * Returns the result or -errno.
- */
-static long kernel(long nr, long a, long b, long c, long d)
-{
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = 0;
-	register long r9 __asm__("r9") = 0;
-	long result;
-	__asm__ __volatile__("syscall"
-			     : "=a"(result)
-			     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			     : "rcx", "r11", "memory");
-	return result;
-}
+#include "base/kernel.h"
 
 #define SPIN_ROUNDS 200
 /* How often a waiter asks whether the owner still lives. */
@@ -36,7 +21,7 @@ _Thread_local uint32_t lock_self_tid __attribute__((tls_model("initial-exec")));
 
 uint32_t lock_self_slow(void)
 {
-	lock_self_tid = (uint32_t)kernel(SYS_gettid, 0, 0, 0, 0);
+	lock_self_tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
 	return lock_self_tid;
 }
 
@@ -50,11 +35,11 @@ static bool is_zombie(uint32_t tid)
 {
 	char path[32], text[256];
 	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	long fd = kernel(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
+	long fd = kernel_call4(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	long n = kernel(SYS_read, fd, (long)text, sizeof(text) - 1, 0);
-	kernel(SYS_close, fd, 0, 0, 0);
+	long n = kernel_call4(SYS_read, fd, (long)text, sizeof(text) - 1, 0);
+	kernel_call4(SYS_close, fd, 0, 0, 0);
 	if (n <= 0)
 		return false;
 	text[n] = 0;
@@ -66,7 +51,7 @@ static bool is_dead(uint32_t tid)
 {
 	if (tid == lock_self())
 		return false;
-	return kernel(SYS_tkill, tid, 0, 0, 0) == -ESRCH || is_zombie(tid);
+	return kernel_call4(SYS_tkill, tid, 0, 0, 0) == -ESRCH || is_zombie(tid);
 }
 
 void lock_take_slow(struct lock *l)
@@ -100,8 +85,8 @@ void lock_take_slow(struct lock *l)
 				continue;
 			now |= LOCK_WAITERS;
 		}
-		long r = kernel(SYS_futex, (long)&l->word, FUTEX_WAIT, now,
-				(long)&interval);
+		long r = kernel_call4(SYS_futex, (long)&l->word, FUTEX_WAIT, now,
+				      (long)&interval);
 		/* EINTR too: signals may come oftener than the interval. */
 		if ((r == -ETIMEDOUT || r == -EINTR) && is_dead(now & ~LOCK_WAITERS)) {
 			if (atomic_compare_exchange_strong_explicit(
@@ -114,5 +99,5 @@ void lock_take_slow(struct lock *l)
 
 void lock_drop_slow(struct lock *l)
 {
-	kernel(SYS_futex, (long)&l->word, FUTEX_WAKE, 1, 0);
+	kernel_call4(SYS_futex, (long)&l->word, FUTEX_WAKE, 1, 0);
 }

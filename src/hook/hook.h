@@ -118,6 +118,7 @@ static inline bool hook_is_borrowed(void)
 
 /* Around every kind of fork: before it, in the child, and in the parent with its result. */
 void hook_forking(void);
+void hook_forked_unwrapped(void);
 void hook_forked_child(void);
 pid_t hook_forked_parent(pid_t pid);
 /* Counts of this process go to the report, at its end. */

@@ -20,7 +20,7 @@ __attribute__((constructor)) static void hook_init(void)
 		real_resolve();
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
-	if (pthread_atfork(sock_forking, NULL, hook_forked_child) == 0 &&
+	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&
 	    !config_get()->off && fd_table_init() == 0) {
 		ready_init();
 		announce_init();

@@ -36,12 +36,23 @@ void hook_forking(void)
 		sock_forking();
 }
 
+/* Set while a fork of ours is under way: libc's handlers then leave its end to us. */
+static _Thread_local bool fork_wrapped __attribute__((tls_model("initial-exec")));
+
+void hook_forked_unwrapped(void)
+{
+	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
+	if (hook_active && !fork_wrapped)
+		sock_forked_parent(false);
+}
+
 pid_t hook_forked_parent(pid_t pid)
 {
 	int saved = errno;
 
-	if (pid == -1 && hook_active)
-		sock_fork_failed();
+	fork_wrapped = false;
+	if (pid != 0 && hook_active)
+		sock_forked_parent(pid == -1);
 	errno = saved;
 	return pid;
 }
@@ -51,6 +62,7 @@ void hook_forked_child(void)
 	int saved = errno;
 
 	hook_vfork_mark = 0;
+	fork_wrapped = false;
 	lock_forked();
 	report_forked();
 	if (hook_active) {
@@ -96,6 +108,7 @@ __asm__(".pushsection .text\n"
 /* libc calls our handlers. */
 HOOK pid_t fork(void)
 {
+	fork_wrapped = true;
 	return hook_forked_parent(REAL(fork)());
 }
 HOOK_ALIAS(__fork, fork);

@@ -106,9 +106,28 @@ struct wait {
 	int fd;
 	uint32_t interest; /* EPOLLIN or EPOLLOUT */
 	bool held;
+	uint32_t rounds;     /* looks in vain that the hint had promised something for */
+	uint32_t generation; /* of the slot, when the call began */
 	bool timed;	     /* the socket has a timeout */
 	int64_t deadline_ns; /* with timed; 0 until asked for */
 };
+
+static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
+{
+	return (struct wait){.s = s,
+			     .fd = fd,
+			     .interest = interest,
+			     .generation = atomic_load_explicit(&s->slot->generation,
+								memory_order_relaxed)};
+}
+
+/* Under a lock: the descriptor still is the connection that it was when the call began. */
+static inline bool wait_is_open(const struct wait *w)
+{
+	return fd_sock(w->fd) == w->s &&
+	       atomic_load_explicit(&w->s->slot->generation, memory_order_relaxed) ==
+		       w->generation;
+}
 
 /* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */
 int wait_for(struct wait *w);
@@ -144,6 +163,11 @@ void bell_ring_peer(struct sock *s);
 void bell_ring_self(struct sock *s);
 
 /* ---- life.c ---- */
+
+/* In a forked child: what waits for the parent's threads is the parent's. */
+void limbo_forked(void);
+/* Lets go of the segment; its window stays mapped. */
+void sock_drop_segment(struct sock *s);
 
 /* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
 void sock_break(struct sock *s, enum vd_reason reason);

@@ -23,6 +23,11 @@ void (*sock_on_final)(struct sock *s);
 static struct sock *socks; /* one for each slot */
 static _Atomic int fd_highest;
 
+/* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
+static uint32_t *forking_list;
+static uint32_t forking_used;
+static struct lock forking_lock;
+
 static void *map_private(size_t size)
 {
 	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -41,7 +46,8 @@ int fd_table_init(void)
 		return r;
 	socks = map_private(sizeof(*socks) * SLOT_COUNT);
 	fd_table = map_private(sizeof(*fd_table) * (size_t)size);
-	if (!socks || !fd_table)
+	forking_list = map_private(sizeof(*forking_list) * SLOT_COUNT);
+	if (!socks || !fd_table || !forking_list)
 		return -ENOMEM;
 	report_collect = sock_report;
 	fd_table_size = size;
@@ -64,6 +70,28 @@ static void table_set(int fd, struct sock *s)
 	atomic_store_explicit(&fd_table[fd], s, memory_order_release);
 }
 
+/*
+ * Not the pointers into the segment's window: a thread that lost a race against close may
+ * still follow them (it finds out under the locks).
+ */
+static void sock_reset(struct sock *s, struct slot *sl)
+{
+	s->slot = sl;
+	s->wire = NULL;
+	s->memfd = s->bell = s->peer_bell = s->meet_fd = -1;
+	atomic_store(&s->fds, 1);
+	atomic_store(&s->sleepers, 0);
+	atomic_store(&s->awaited, 0);
+	atomic_store(&s->closed, 0);
+	atomic_store(&s->edges, 0);
+	atomic_store(&s->looked, 0);
+	atomic_store(&s->cpu, 0);
+	atomic_store(&s->spin_failed, 0);
+	atomic_store(&s->spin_skip, 0);
+	s->tx_bytes = s->rx_bytes = 0;
+	s->regs = NULL;
+}
+
 static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 {
 	if ((unsigned)fd >= (unsigned)fd_table_size)
@@ -76,12 +104,7 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 		return NULL;
 	}
 	struct sock *s = &socks[slot_index(sl)];
-	*s = (struct sock){.slot = sl,
-			   .memfd = -1,
-			   .bell = -1,
-			   .peer_bell = -1,
-			   .meet_fd = -1,
-			   .fds = 1};
+	sock_reset(s, sl);
 	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
 	if (fd <= 2)
@@ -146,33 +169,44 @@ void fd_duplicated(int oldfd, int newfd)
 /* In the parent, before fork: each child holds every socket from its first moment on. */
 void sock_forking(void)
 {
-	for (int fd = 0; fd < fd_limit(); fd++) {
+	lock_take(&forking_lock);
+	forking_used = 0;
+	for (int fd = 0; fd < fd_limit() && forking_used < SLOT_COUNT; fd++) {
 		struct sock *s = fd_sock(fd);
-		if (s)
-			atomic_fetch_add(&s->slot->forking, 1);
+		if (!s)
+			continue;
+		atomic_fetch_add(&s->slot->forking, 1);
+		forking_list[forking_used++] = slot_index(s->slot);
 	}
+}
+
+void sock_forked_parent(bool failed)
+{
+	for (uint32_t i = 0; failed && i < forking_used; i++)
+		slot_forked(slot_at(forking_list[i]));
+	lock_drop(&forking_lock);
 }
 
 void sock_forked_child(void)
 {
+	/* The parent seems to have no pid: this is another pid namespace. */
+	bool foreign = getppid() == 0;
+	atomic_store(&forking_lock.word, 0);
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
-		slot_hold(s->slot);
-		atomic_fetch_sub(&s->slot->forking, 1);
+		if (foreign)
+			slot_hold_foreign(s->slot);
+		else
+			slot_hold(s->slot);
 		/* The parent's other threads do not exist here, nor do their counts. */
 		atomic_store(&s->sleepers, 0);
 		atomic_store(&s->cpu, 0);
 		s->tx_bytes = s->rx_bytes = 0;
 	}
-}
-
-void sock_fork_failed(void)
-{
-	for (int fd = 0; fd < fd_limit(); fd++) {
-		struct sock *s = fd_sock(fd);
-		if (s)
-			atomic_fetch_sub(&s->slot->forking, 1);
-	}
+	/* After the holds: a socket that was closed in between is freed by this. */
+	for (uint32_t i = 0; i < forking_used; i++)
+		slot_forked(slot_at(forking_list[i]));
+	limbo_forked();
 }

@@ -2,6 +2,7 @@
 /* The end of a connection: last words, release, and what is found out about the peer. */
 #include <errno.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -47,24 +48,43 @@ static void flush_counts(struct sock *s)
 	s->tx_bytes = s->rx_bytes = 0;
 }
 
+/*
+ * The mapping is replaced, not removed: a thread that lost a race against close may still
+ * read a flag there, or write one. It finds the table changed before it touches a byte.
+ */
+void sock_drop_segment(struct sock *s)
+{
+	struct meet_segment seg = {
+		.memfd = s->memfd, .bell = s->bell, .peer_bell = s->peer_bell};
+	if (!s->wire)
+		return;
+	s->memfd = s->bell = s->peer_bell = -1;
+	s->wire = NULL;
+	if (mmap(s->window, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
+		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		 0) == MAP_FAILED)
+		log_error("a segment of %llu bytes stays mapped: %m",
+			  (unsigned long long)WIRE_TOTAL_BYTES);
+	meet_finish(&seg);
+}
+
 static void release(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	if (s->wire) {
-		struct meet_segment seg = {.wire = s->wire,
-					   .memfd = s->memfd,
-					   .bell = s->bell,
-					   .peer_bell = s->peer_bell};
-		/* Threads of a fast path that lost the race find the table changed, under
-		 * these locks, before they touch the mapping. */
-		lock_take(&sl->rx_lock);
-		lock_take(&sl->tx_lock);
-		s->wire = NULL;
-		meet_finish(&seg);
-		lock_drop(&sl->tx_lock);
-		lock_drop(&sl->rx_lock);
-	}
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	sock_drop_segment(s);
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
 	slot_release(sl);
+}
+
+void limbo_forked(void)
+{
+	atomic_store(&limbo_lock.word, 0);
+	for (int i = 0; i < limbo_used; i++)
+		sock_drop_segment(limbo[i]);
+	limbo_used = 0;
 }
 
 static void limbo_sweep(void)
@@ -153,23 +173,22 @@ bool fd_closing(int fd)
 {
 	if (fds_is_ours(fd))
 		return false;
-	struct sock *s = fd_sock(fd);
-	if (!s)
+	if (!fd_sock(fd))
 		return true;
-	atomic_store(&fd_table[fd], NULL);
-	if (atomic_fetch_sub(&s->fds, 1) == 1)
+	/* Of two threads that close it, one has it. */
+	struct sock *s = atomic_exchange(&fd_table[fd], NULL);
+	if (s && atomic_fetch_sub(&s->fds, 1) == 1)
 		close_last(s, fd);
 	return true;
 }
 
 void fd_forget(int fd)
 {
-	struct sock *s = fd_sock(fd);
-	if (!s)
+	if (!fd_sock(fd))
 		return;
 	/* The number was closed past us: nothing may be said on what it is now. */
-	atomic_store(&fd_table[fd], NULL);
-	if (atomic_fetch_sub(&s->fds, 1) == 1) {
+	struct sock *s = atomic_exchange(&fd_table[fd], NULL);
+	if (s && atomic_fetch_sub(&s->fds, 1) == 1) {
 		log_debug("fd %d: was closed past Viaduct", fd);
 		meeting_over(s);
 		release_or_defer(s);

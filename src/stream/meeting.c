@@ -25,18 +25,21 @@ static struct meet_segment segment_of(const struct sock *s)
 				     .peer_bell = s->peer_bell};
 }
 
-static void store_segment(struct sock *s, const struct meet_segment *seg)
+/* Puts the segment where this sock's segments have always been: see drop_segment. */
+static bool store_segment(struct sock *s, struct meet_segment *seg)
 {
+	if (s->window) {
+		void *at = mremap(seg->wire, WIRE_TOTAL_BYTES, WIRE_TOTAL_BYTES,
+				  MREMAP_MAYMOVE | MREMAP_FIXED, s->window);
+		if (at == MAP_FAILED)
+			return false;
+		seg->wire = at;
+	}
 	s->memfd = seg->memfd;
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
-	s->wire = seg->wire;
-}
-
-static void clear_segment(struct sock *s)
-{
-	s->wire = NULL;
-	s->memfd = s->bell = s->peer_bell = -1;
+	s->window = s->wire = seg->wire;
+	return true;
 }
 
 _Atomic int sock_awaited;
@@ -70,21 +73,30 @@ static void give_up(struct sock *s, int fd, enum vd_reason reason)
 		  reason_text(reason));
 }
 
-static void attach(struct sock *s, int fd, const struct meet_segment *seg)
+/* The segment is stored. 1, or -reason when it must not be used after all. */
+static int attach(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	bool connected = atomic_load(&sl->role) == TCP_ROLE_CONNECTED;
 	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
-	store_segment(s, seg);
 	s->out = &s->wire->dir[out];
 	s->in = &s->wire->dir[1 - out];
 	s->out_data = (uint8_t *)s->wire + wire_area_offset(out, 0);
 	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
 	ring_tx_init(&sl->tx, config_get()->area_limit);
 	ring_rx_init(&sl->rx);
+	/* A fork raises `forking` before it copies our memory: a child that does not have the
+	 * pointers just stored is seen here. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!slot_is_alone(sl)) {
+		atomic_store(&s->in->want_down, 1);
+		sock_drop_segment(s);
+		return -VD_REASON_SHARED;
+	}
 	/* From here on only this thread moves the phase, or somebody who refuses. */
 	atomic_store(&sl->phase, SLOT_ATTACHING);
 	log_debug("fd %d: attached, %s end", fd, connected ? "connecting" : "accepting");
+	return 1;
 }
 
 /* Under ctl. 1 attached, 0 not yet, -reason. */
@@ -100,9 +112,9 @@ static int step_connected(struct sock *s, int fd)
 		return r < 0 ? r : 0;
 	}
 	r = meet_collect(fd, &s->meet_fd, &seg);
-	if (r == 1)
-		attach(s, fd, &seg);
-	return r;
+	if (r != 1)
+		return r;
+	return store_segment(s, &seg) ? attach(s, fd) : -VD_REASON_MEMORY;
 }
 
 static int step_accepted(struct sock *s, int fd)
@@ -114,30 +126,31 @@ static int step_accepted(struct sock *s, int fd)
 		r = meet_offer(fd, &seg);
 		if (r != 1)
 			return r;
-		store_segment(s, &seg);
+		if (!store_segment(s, &seg))
+			return -VD_REASON_MEMORY;
 		atomic_store(&sl->phase, SLOT_OFFERED);
 		return 0;
 	}
 	seg = segment_of(s);
 	r = meet_attached(fd, &seg);
-	if (r < 0) {
-		meet_finish(&seg);
-		clear_segment(s);
-	} else if (r == 1) {
-		attach(s, fd, &seg);
-	}
+	if (r == 1)
+		r = attach(s, fd);
+	else if (r < 0)
+		sock_drop_segment(s);
 	return r;
 }
 
 /* The peer never came. False when it has come just now. */
 static bool out_of_patience(struct sock *s)
 {
-	struct meet_segment seg = segment_of(s);
+	uint32_t state = WIRE_OFFERED;
 	if (phase_of(s->slot) != SLOT_OFFERED)
 		return true;
-	if (meet_abandon(&seg) == 0)
+	if (!atomic_compare_exchange_strong(&s->wire->handshake, &state,
+					    WIRE_ABANDONED) &&
+	    state == WIRE_ATTACHED)
 		return false;
-	clear_segment(s);
+	sock_drop_segment(s);
 	return true;
 }
 
@@ -246,12 +259,11 @@ void meeting_stop(struct sock *s)
 		fds_close(s->meet_fd);
 		s->meet_fd = -1;
 	}
-	if (phase_of(sl) == SLOT_OFFERED) {
-		struct meet_segment seg = segment_of(s);
+	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
 		/* The connector may have attached: it will see our FIN, or our plain TCP. */
-		if (meet_abandon(&seg) == 0)
-			meet_finish(&seg);
-		clear_segment(s);
+		if (slot_is_alone(sl))
+			atomic_store(&s->wire->handshake, WIRE_ABANDONED);
+		sock_drop_segment(s);
 	}
 	lock_drop(&sl->ctl);
 }

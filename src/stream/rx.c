@@ -377,7 +377,7 @@ static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
-	if (fd_sock(fd) == s)
+	if (wait_is_open(w))
 		n = take(s, fd, to, flags);
 	else if (w->held && gate_state(&sl->gate_rx) == GATE_RING)
 		n = take_closed(s, to, flags);
@@ -405,7 +405,7 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
-	struct wait w = {.s = s, .fd = fd, .interest = EPOLLIN};
+	struct wait w = wait_start(s, fd, EPOLLIN);
 	bool crossed = false;
 	size_t done = 0;
 	ssize_t n;

@@ -35,6 +35,11 @@ uint32_t slot_index(const struct slot *sl)
 	return (uint32_t)(sl - table->slots);
 }
 
+struct slot *slot_at(uint32_t index)
+{
+	return &table->slots[index];
+}
+
 uint32_t slot_count(void)
 {
 	return table_count;
@@ -103,15 +108,22 @@ static bool drop_dead(struct slot *sl, int32_t self)
 
 static void free_if_unheld(struct slot *sl)
 {
-	uint32_t one = 1;
-	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
+	/* Before the holders: a slot that is freed and taken again meanwhile differs in it. */
+	uint32_t used = atomic_load(&sl->used);
+	if (used == 0 || atomic_load(&sl->forking) || atomic_load(&sl->crowded))
 		return;
 	for (int i = 0; i < SLOT_HOLDERS; i++)
 		if (atomic_load(&sl->holders[i]) != 0)
 			return;
 	/* Of two processes that let go together, one wins. */
-	if (atomic_compare_exchange_strong(&sl->used, &one, 0))
+	if (atomic_compare_exchange_strong(&sl->used, &used, 0))
 		push_free(sl);
+}
+
+void slot_forked(struct slot *sl)
+{
+	if (atomic_fetch_sub(&sl->forking, 1) == 1)
+		free_if_unheld(sl);
 }
 
 /* The table is full: slots whose holders were killed come back. */
@@ -138,38 +150,51 @@ struct slot *slot_alloc(void)
 	if (!sl)
 		return NULL;
 	uint32_t generation = atomic_load(&sl->generation) + 1;
+	generation += generation == 0;
 	memset(sl, 0, sizeof(*sl));
 	atomic_store(&sl->generation, generation);
 	atomic_store(&sl->holders[0], getpid());
-	atomic_store(&sl->used, 1);
+	atomic_store(&sl->used, generation);
 	return sl;
 }
 
 void slot_release(struct slot *sl)
 {
 	int32_t self = getpid();
+	bool listed = false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = self;
-		atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
+		listed |= atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
 	}
+	if (!listed && atomic_load(&sl->crowded))
+		atomic_fetch_sub(&sl->crowded, 1);
 	free_if_unheld(sl);
+}
+
+static bool take_place(struct slot *sl, int32_t self)
+{
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t none = 0;
+		if (atomic_load(&sl->holders[i]) == self ||
+		    atomic_compare_exchange_strong(&sl->holders[i], &none, self))
+			return true;
+	}
+	return false;
 }
 
 void slot_hold(struct slot *sl)
 {
 	int32_t self = getpid();
-	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t none = 0;
-		if (atomic_compare_exchange_strong(&sl->holders[i], &none, self))
-			return;
-	}
+	if (take_place(sl, self))
+		return;
 	drop_dead(sl, self);
-	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t none = 0;
-		if (atomic_compare_exchange_strong(&sl->holders[i], &none, self))
-			return;
-	}
-	atomic_store(&sl->crowded, 1);
+	if (!take_place(sl, self))
+		atomic_fetch_add(&sl->crowded, 1);
+}
+
+void slot_hold_foreign(struct slot *sl)
+{
+	atomic_fetch_add(&sl->crowded, 1);
 }
 
 bool slot_is_shared(struct slot *sl)

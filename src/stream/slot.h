@@ -75,10 +75,10 @@ struct slot {
 	_Atomic uint64_t
 		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
 	_Atomic uint32_t generation;
-	_Atomic uint32_t used;
+	_Atomic uint32_t used; /* the generation, while in use; else 0 */
 	_Atomic int32_t
 		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
-	_Atomic uint32_t crowded;      /* more holders than fit: never upgrade */
+	_Atomic uint32_t crowded; /* processes that found no place among the holders */
 	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
 	uint32_t next_free;	  /* free list: index of the next one plus 1 */
 
@@ -124,7 +124,12 @@ struct slot *slot_alloc(void);
 void slot_release(struct slot *sl);
 /* Adds this process (a forked child) to the holders. */
 void slot_hold(struct slot *sl);
+/* The same in another pid namespace, where pids name others: never upgraded, never freed. */
+void slot_hold_foreign(struct slot *sl);
 uint32_t slot_index(const struct slot *sl);
+struct slot *slot_at(uint32_t index);
+/* A fork has been accounted for: by its child, or because it failed. */
+void slot_forked(struct slot *sl);
 uint32_t slot_count(void);
 /* A cheap look: do other processes hold the socket, as far as is known? */
 bool slot_is_shared(struct slot *sl);

@@ -36,7 +36,9 @@ extern void (*sock_on_final)(struct sock *s);  /* kernel TCP for good */
 struct sock {
 	struct slot *slot;
 	/* Set once at attach, while the process holds the socket alone; same in forks. */
-	struct wire *wire;
+	struct wire *wire; /* NULL while not attached */
+	struct wire
+		*window; /* where the segment was ever mapped: stays mapped for ever */
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
 	int memfd;     /* the segment */
@@ -184,11 +186,10 @@ int sock_take_error(struct sock *s);
  * down. */
 void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 
-/* From pthread_atfork: in the parent before, and in the child after. */
+/* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);
+void sock_forked_parent(bool failed);
 void sock_forked_child(void);
-/* A fork that is known to have failed, after sock_forking. */
-void sock_fork_failed(void);
 /* Adds what is not yet counted of all open sockets to report_now. */
 void sock_report(void);
 

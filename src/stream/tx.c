@@ -247,7 +247,7 @@ static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
 	ssize_t n = -EBADF;
 	bool look = false;
 	lock_take(&sl->tx_lock);
-	if (w->held || fd_sock(fd) == s) {
+	if (wait_is_open(w)) {
 		if (gate_state(&sl->gate_tx) != GATE_RING) {
 			n = SOCK_KERNEL;
 		} else if (!tx_is_up(s)) {
@@ -294,7 +294,8 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 	} else {
 		struct iovec part = iov_part(&src->from, SIZE_MAX);
 		struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-		n = REAL(sendmsg)(fd, &msg, flags);
+		/* What this call has sent counts; the error, and SIGPIPE, are the next one's. */
+		n = REAL(sendmsg)(fd, &msg, flags | MSG_NOSIGNAL);
 	}
 	int err = errno;
 	if (way == SOCK_COUNTED)
@@ -344,7 +345,7 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
 
 static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
-	struct wait w = {.s = s, .fd = fd, .interest = EPOLLOUT};
+	struct wait w = wait_start(s, fd, EPOLLOUT);
 	ssize_t done = 0, n = 0;
 	wait_tell_cpu(s);
 	while (src->left > 0) {
