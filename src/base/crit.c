@@ -3,9 +3,10 @@
 #include "base/crit.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
+
+#include "base/kernel.h"
 
 #define TLS _Thread_local __attribute__((tls_model("initial-exec")))
 
@@ -17,27 +18,16 @@ static TLS uint64_t saved_mask, deferral_mask;
 extern TLS uintptr_t crit_copying;
 TLS uintptr_t crit_copying;
 
-#define BIT(sig) (1ull << ((sig) - 1))
+#define BIT(sig) (1ull << ((sig)-1))
 /* Blocked, a fault would end the process: these stay as the program has them. */
 #define FAULTS                                                                           \
 	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) |         \
 	 BIT(SIGSYS))
 
-/* Without the C library: it refuses to block some signals, and touches errno. */
-static long kernel(long nr, long a, long b, long c, long d)
-{
-	register long r10 __asm__("r10") = d;
-	long result;
-	__asm__ __volatile__("syscall"
-			     : "=a"(result)
-			     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10)
-			     : "rcx", "r11", "memory");
-	return result;
-}
-
+/* Past the C library, which refuses to block some signals. */
 static void set_mask(uint64_t mask)
 {
-	kernel(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
 }
 
 bool crit_is_fault(int sig, const siginfo_t *info)
@@ -47,8 +37,8 @@ bool crit_is_fault(int sig, const siginfo_t *info)
 
 void crit_requeue(int sig, siginfo_t *info)
 {
-	kernel(SYS_rt_tgsigqueueinfo, kernel(SYS_getpid, 0, 0, 0, 0),
-	       kernel(SYS_gettid, 0, 0, 0, 0), sig, (long)info);
+	kernel_call4(SYS_rt_tgsigqueueinfo, kernel_call4(SYS_getpid, 0, 0, 0, 0),
+		     kernel_call4(SYS_gettid, 0, 0, 0, 0), sig, (long)info);
 }
 
 void crit_note_handler(bool restarts)

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/crit.h"
+
 /* 0 free; else the owner's thread id, with LOCK_WAITERS when somebody sleeps on it. */
 struct lock {
 	_Atomic uint32_t word;
@@ -31,6 +33,7 @@ void lock_drop_slow(struct lock *l);
 static inline void lock_take(struct lock *l)
 {
 	uint32_t expect = 0;
+	crit_enter();
 	if (!atomic_compare_exchange_strong_explicit(&l->word, &expect, lock_self(),
 						     memory_order_acquire,
 						     memory_order_relaxed))
@@ -40,9 +43,13 @@ static inline void lock_take(struct lock *l)
 static inline bool lock_try(struct lock *l)
 {
 	uint32_t expect = 0;
-	return atomic_compare_exchange_strong_explicit(&l->word, &expect, lock_self(),
-						       memory_order_acquire,
-						       memory_order_relaxed);
+	crit_enter();
+	if (atomic_compare_exchange_strong_explicit(&l->word, &expect, lock_self(),
+						    memory_order_acquire,
+						    memory_order_relaxed))
+		return true;
+	crit_leave();
+	return false;
 }
 
 static inline void lock_drop(struct lock *l)
@@ -51,6 +58,7 @@ static inline void lock_drop(struct lock *l)
 	 * and the look at the peer's armed flag that follows it. */
 	if (atomic_exchange_explicit(&l->word, 0, memory_order_seq_cst) & LOCK_WAITERS)
 		lock_drop_slow(l);
+	crit_leave();
 }
 
 /* In a forked child: the cached thread id is the parent's. */

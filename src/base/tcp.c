@@ -134,6 +134,17 @@ int tcp_consumed(int fd, uint64_t *bytes)
 			 bytes);
 }
 
+int tcp_consumed_roughly(int fd, uint64_t *bytes)
+{
+	struct tcp_info info;
+	int queue, err = tcp_sandwich(fd, SIOCINQ, &info, &queue);
+
+	if (err)
+		return err;
+	*bytes = info.tcpi_bytes_received - (uint64_t)queue;
+	return 0;
+}
+
 int tcp_received(int fd, uint64_t *bytes)
 {
 	struct tcp_info info;

@@ -32,11 +32,21 @@ static bool tx_reached(const struct ring_tx *r, uint64_t at)
 	return r->produced - r->credit <= r->produced - at;
 }
 
+static uint64_t tx_base(const struct ring_tx *r)
+{
+	return r->base[r->turn_seq % 2];
+}
+
+static uint32_t tx_area(const struct ring_tx *r)
+{
+	return r->area[r->turn_seq % 2];
+}
+
 static uint64_t tx_room_known(const struct ring_tx *r)
 {
 	/* Bytes before base lie in another area and take no room here. */
-	uint64_t from = tx_reached(r, r->base) ? r->credit : r->base;
-	return wire_area_bytes(r->area) - (r->produced - from);
+	uint64_t from = tx_reached(r, tx_base(r)) ? r->credit : tx_base(r);
+	return wire_area_bytes(tx_area(r)) - (r->produced - from);
 }
 
 static int tx_refresh(struct ring_tx *r, struct wire_dir *d)
@@ -66,40 +76,48 @@ int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t wa
 	int64_t room = ring_tx_room(r, d, want);
 	if (room < 0)
 		return -EPROTO;
-	uint32_t size = wire_area_bytes(r->area);
-	size_t offset = (size_t)(r->produced - r->base) & (size - 1);
+	uint32_t size = wire_area_bytes(tx_area(r));
+	size_t offset = (size_t)(r->produced - tx_base(r)) & (size - 1);
 	size_t len = size - offset;
 	if (len > (size_t)room)
 		len = (size_t)room;
-	out->data = data + area_offset(r->area) + offset;
+	out->data = data + area_offset(tx_area(r)) + offset;
 	out->len = len;
 	return 0;
 }
 
+/* Publishes the last move. Idempotent: an owner that died before it is made up for. */
+static void tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
+{
+	uint32_t i = r->turn_seq % 2;
+	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
+	atomic_store_explicit(&d->turn_at[i], r->base[i], memory_order_relaxed);
+	atomic_store_explicit(&d->turn_area[i], r->area[i], memory_order_relaxed);
+	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
+}
+
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 {
-	uint32_t i = ++r->turn_seq % 2;
-	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
-	atomic_store_explicit(&d->turn_at[i], r->produced, memory_order_relaxed);
-	atomic_store_explicit(&d->turn_area[i], area, memory_order_relaxed);
-	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
-	r->prev_base = r->base;
-	r->prev_area = r->area;
-	r->base = r->produced;
-	r->area = area;
+	uint32_t i = (r->turn_seq + 1) % 2;
+	r->base[i] = r->produced;
+	r->area[i] = area;
 	r->calm = 0;
+	/* One store makes the move; the compiler must not make it earlier. */
+	atomic_signal_fence(memory_order_seq_cst);
+	r->turn_seq++;
+	tx_publish_turn(r, d);
 }
 
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t next = r->area + 1;
-	if (r->area >= r->area_limit)
+	uint32_t next = tx_area(r) + 1, before = (r->turn_seq + 1) % 2;
+	if (tx_area(r) >= r->area_limit)
 		return false;
-	if (!tx_reached(r, r->base) && tx_refresh(r, d) < 0)
+	if (r->credit < tx_base(r) && tx_refresh(r, d) < 0)
 		return false;
 	/* One move may be pending, when the consumer cannot be in the area to come. */
-	if (!tx_reached(r, r->base) &&
-	    (!tx_reached(r, r->prev_base) || r->prev_area == next))
+	if (r->credit < tx_base(r) &&
+	    (r->credit < r->base[before] || r->area[before] == next))
 		return false;
 	tx_turn(r, d, next);
 	return true;
@@ -108,19 +126,23 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 /* A ring that stays nearly empty goes back to an area that fits the cache. */
 static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 {
-	if (tx_refresh(r, d) < 0 || !tx_reached(r, r->base))
+	if (tx_refresh(r, d) < 0 || !tx_reached(r, tx_base(r)))
 		return;
 	uint64_t fill = r->produced - r->credit;
-	if (fill > wire_area_bytes(r->area - 1) / 4) {
+	if (fill > wire_area_bytes(tx_area(r) - 1) / 4) {
 		r->calm = 0;
 		return;
 	}
-	if (++r->calm >= (r->area == 1 ? REST_CALM_LOOKS : 1))
-		tx_turn(r, d, r->area - 1);
+	if (++r->calm >= (tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
+		tx_turn(r, d, tx_area(r) - 1);
 }
 
 void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
 {
+	if (__builtin_expect(atomic_load_explicit(&d->turn_seq, memory_order_relaxed) !=
+				     r->turn_seq,
+			     0))
+		tx_publish_turn(r, d);
 	r->pushed = r->produced;
 	/* Release: the bytes are to be seen by whoever sees the cursor. */
 	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
@@ -130,7 +152,7 @@ void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
 
 bool ring_tx_holds_enough(const struct ring_tx *r)
 {
-	return r->produced - r->pushed >= wire_area_bytes(r->area) / 2 ||
+	return r->produced - r->pushed >= wire_area_bytes(tx_area(r)) / 2 ||
 	       r->produced - r->pushed >= HELD_MOST_BYTES;
 }
 
@@ -144,14 +166,19 @@ void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold)
 		return;
 	}
 	ring_tx_push(r, d);
-	if (r->area > 0 &&
-	    ((before - r->base) ^ (r->produced - r->base)) >= REST_INTERVAL_BYTES)
+	if (tx_area(r) > 0 &&
+	    ((before - tx_base(r)) ^ (r->produced - tx_base(r))) >= REST_INTERVAL_BYTES)
 		tx_rest(r, d);
+}
+
+bool ring_tx_is_small(const struct ring_tx *r)
+{
+	return tx_area(r) == 0;
 }
 
 size_t ring_tx_low_water(const struct ring_tx *r)
 {
-	return wire_area_bytes(r->area) / 4;
+	return wire_area_bytes(tx_area(r)) / 4;
 }
 
 static uint32_t rx_pending(const struct ring_rx *r)

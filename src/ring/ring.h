@@ -11,14 +11,13 @@
 
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
-	uint64_t produced;  /* bytes written; published, but for those held */
-	uint64_t pushed;    /* bytes published */
-	uint64_t credit;    /* consumer's cursor as last read and checked */
-	uint64_t base;	    /* position where the current area began */
-	uint64_t prev_base; /* the same of the area before it */
-	uint32_t prev_area;
-	uint32_t area;
-	uint32_t turn_seq;
+	uint64_t produced; /* bytes written; published, but for those held */
+	uint64_t pushed;   /* bytes published */
+	uint64_t credit;   /* consumer's cursor as last read and checked */
+	/* Where area number turn_seq began, and which it is; the one before beside it. */
+	uint64_t base[2];
+	uint32_t area[2];
+	uint32_t turn_seq;     /* the last store of a move */
 	uint32_t area_limit;   /* highest area that may be used */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
@@ -84,6 +83,8 @@ void ring_tx_push(struct ring_tx *r, struct wire_dir *d);
 bool ring_tx_holds_enough(const struct ring_tx *r);
 /* Moves to the next larger area. False when there is none, or it may still be read. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
+/* True in the smallest area, which is left without much ado. */
+bool ring_tx_is_small(const struct ring_tx *r);
 /* Room from which a sleeping producer is worth waking, and the ring counts as writable. */
 size_t ring_tx_low_water(const struct ring_tx *r);
 

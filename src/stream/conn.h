@@ -82,8 +82,8 @@ void meeting_refuse(struct sock *s, enum vd_reason reason);
 void rx_open(struct sock *s);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
-/* Of `queued` bytes in the kernel, in READY: those before the mark, if it is known. */
-int rx_bounded(struct sock *s, int fd, int queued);
+/* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
+int64_t rx_queued(struct sock *s, int fd);
 /* TCP bytes that nobody announced? Breaks the connection. Under no lock. */
 void rx_check_bypass(struct sock *s, int fd);
 /* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */
@@ -106,6 +106,7 @@ struct wait {
 	int fd;
 	uint32_t interest; /* EPOLLIN or EPOLLOUT */
 	bool held;
+	bool asleep;
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */
 	bool timed;	     /* the socket has a timeout */
@@ -178,6 +179,8 @@ bool sock_take_reset(struct sock *s);
 /* Holds mapping and doorbells of s while a thread sleeps; false when fd no longer is s. */
 bool sock_hold(struct sock *s, int fd);
 void sock_unhold(struct sock *s);
+/* Notes what poll events say about the end of the connection. fd -1: it cannot be asked. */
+void sock_see(struct sock *s, int fd, uint32_t events);
 /* Asks the kernel what became of the TCP connection, and notes it. */
 void sock_look(struct sock *s, int fd);
 

@@ -52,24 +52,29 @@ void sock_service(struct sock *s, int fd)
 void sock_down(struct sock *s, int fd, enum vd_reason reason)
 {
 	struct slot *sl = s->slot;
-	uint32_t attached = SLOT_ATTACHED;
+	uint32_t phase = SLOT_ATTACHED;
 	if (phase_of(sl) < SLOT_ATTACHED) {
 		meeting_refuse(s, reason);
 		return;
 	}
-	if (!atomic_compare_exchange_strong(&sl->phase, &attached, SLOT_LEAVING))
-		return; /* on its way already */
-	atomic_store(&sl->reason, reason);
-	report_add(&report_now.downgraded, 1);
-	log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
-		  reason_text(reason));
-	atomic_store_explicit(&s->in->want_down, WANT_FINAL, memory_order_release);
-	tx_down(s, GATE_FINAL);
+	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
+		atomic_store(&sl->reason, reason);
+		report_add(&report_now.downgraded, 1);
+		log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
+			  reason_text(reason));
+	} else if (phase != SLOT_LEAVING) {
+		return;
+	}
+	/* Also when on its way already: whoever began may have died before the rest. */
+	bool asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
+	if (gate_state(&sl->gate_tx) != GATE_FINAL)
+		tx_down(s, GATE_FINAL);
 	lock_take(&sl->rx_lock);
 	if (gate_state(&sl->gate_rx) == GATE_TCP)
 		gate_set(&sl->gate_rx, GATE_FINAL);
 	lock_drop(&sl->rx_lock);
-	bell_ring_peer(s);
+	if (!asked)
+		bell_ring_peer(s);
 	leave_if_done(s);
 }
 
@@ -148,6 +153,9 @@ int sock_shutdown(struct sock *s, int fd, int how)
 	int r;
 	if (!sock_is_direct(s))
 		return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+	/* Before the kernel's: its POLLRDHUP is then known to be our own doing. */
+	if (how != SHUT_WR)
+		seen_add(sl, SEEN_SHUT_RD);
 	if (how == SHUT_RD) {
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 	} else {
@@ -164,8 +172,6 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		lock_drop(&sl->tx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
-	if (r == 0 && how != SHUT_WR)
-		seen_add(sl, SEEN_SHUT_RD);
 	bell_ring_self(s);
 	return r;
 }
@@ -173,28 +179,15 @@ int sock_shutdown(struct sock *s, int fd, int how)
 int sock_inq(struct sock *s, int fd, int *bytes)
 {
 	struct slot *sl = s->slot;
-	int64_t count = 0;
-	int queued = 0, r = 0;
 	if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 		return SOCK_KERNEL;
 	lock_take(&sl->rx_lock);
-	/* As much as one receive can give: up to the mark, or from there on. */
-	if (gate_state(&sl->gate_rx) == GATE_READY) {
-		if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
-			r = -errno;
-		rx_advance(s, fd);
-		count = queued;
-	}
-	if (gate_state(&sl->gate_rx) == GATE_RING)
-		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-	else if (gate_state(&sl->gate_rx) == GATE_READY)
-		count = rx_bounded(s, fd, queued);
-	else
-		r = SOCK_KERNEL;
+	int64_t count = rx_queued(s, fd);
 	lock_drop(&sl->rx_lock);
-	if (r == 0)
-		*bytes = (int)(count > 0 ? count : 0);
-	return r;
+	if (count < 0)
+		return (int)count;
+	*bytes = (int)count;
+	return 0;
 }
 
 int sock_outq(struct sock *s, int fd, int *bytes)

@@ -52,6 +52,23 @@ static inline struct iovec iov_part(const struct iov_cursor *c, size_t cap)
 	return part;
 }
 
+#define IOV_PARTS 16
+
+/* The rest as elements of its own, at most cap bytes and IOV_PARTS elements: how many. */
+static inline size_t iov_parts(const struct iov_cursor *c, size_t cap,
+			       struct iovec *parts)
+{
+	size_t n = 0, offset = c->offset;
+	for (int i = 0; i < c->left && n < IOV_PARTS && cap > 0; i++) {
+		size_t len = c->iov[i].iov_len - offset;
+		parts[n].iov_base = (uint8_t *)c->iov[i].iov_base + offset;
+		parts[n].iov_len = len < cap ? len : cap;
+		cap -= parts[n++].iov_len;
+		offset = 0;
+	}
+	return n;
+}
+
 static inline void iov_skip(struct iov_cursor *c, size_t n)
 {
 	while (n > 0 && c->left > 0) {

@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 
-#include "base/real.h"
+#include "base/kernel.h"
 #include "stream/conn.h"
 
 #define KERNEL_IN  (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
@@ -21,15 +22,10 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	struct pollfd pfd = {.fd = fd,
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
-	if (REAL(poll)(&pfd, 1, 0) < 0)
+	if (kernel_call4(SYS_poll, (long)&pfd, 1, 0, 0) < 0)
 		return 0;
-	uint32_t seen = 0, events = (uint32_t)(uint16_t)pfd.revents;
-	seen |= events & EPOLLRDHUP ? SEEN_FIN : 0;
-	seen |= events & EPOLLHUP ? SEEN_HUP : 0;
-	seen |= events & EPOLLERR ? SEEN_ERR : 0;
-	if (seen & ~seen_of(s->slot))
-		seen_add(s->slot, seen);
-	return events;
+	sock_see(s, fd, (uint16_t)pfd.revents);
+	return (uint16_t)pfd.revents;
 }
 
 static bool ring_readable(struct sock *s)

@@ -2,11 +2,14 @@
 /* The end of a connection: last words, release, and what is found out about the peer. */
 #include <errno.h>
 #include <poll.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -240,23 +243,40 @@ bool sock_take_reset(struct sock *s)
 	return !(atomic_fetch_or(&s->slot->seen, SEEN_RESET_TOLD) & SEEN_RESET_TOLD);
 }
 
-void sock_note_kernel(struct sock *s, uint32_t events)
+/* Verdicts in a set of poll events. After shutdown for reading, POLLRDHUP is our own. */
+static uint32_t verdicts(struct sock *s, int fd, uint32_t events)
 {
 	uint32_t seen = 0;
+	int state = 0;
 	if (events & EPOLLRDHUP)
 		seen |= SEEN_FIN;
 	if (events & EPOLLHUP)
 		seen |= SEEN_HUP;
 	if (events & EPOLLERR)
 		seen |= SEEN_ERR;
+	if ((seen & SEEN_FIN) && (seen_of(s->slot) & SEEN_SHUT_RD) &&
+	    (fd < 0 || tcp_state(fd, &state) < 0 || state == TCP_ESTABLISHED ||
+	     state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2))
+		seen &= ~(uint32_t)SEEN_FIN;
+	return seen;
+}
+
+void sock_see(struct sock *s, int fd, uint32_t events)
+{
+	uint32_t seen = verdicts(s, fd, events);
 	if (seen & ~seen_of(s->slot))
 		seen_add(s->slot, seen);
+}
+
+void sock_note_kernel(struct sock *s, uint32_t events)
+{
+	sock_see(s, -1, events);
 	atomic_fetch_add_explicit(&s->edges, 1, memory_order_relaxed);
 }
 
 void sock_look(struct sock *s, int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
-	if (REAL(poll)(&pfd, 1, 0) > 0 && !(pfd.revents & POLLNVAL))
-		sock_note_kernel(s, (uint32_t)pfd.revents);
+	if (kernel_call4(SYS_poll, (long)&pfd, 1, 0, 0) > 0 && !(pfd.revents & POLLNVAL))
+		sock_see(s, fd, (uint32_t)pfd.revents);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiving: the gate, the switch as the receiver sees it, and the copy out of the ring. */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -15,6 +18,9 @@
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
+/* Looks again within one try, each after the last has found a change; honest peers need a
+ * handful. */
+#define ROUNDS_MOST 100000
 
 void rx_open(struct sock *s)
 {
@@ -96,6 +102,12 @@ static int64_t tcp_left(struct sock *s, int fd)
 	uint64_t consumed,
 		mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
 	int r = tcp_consumed(fd, &consumed);
+	if (r == -ENOTCONN) {
+		/* After a reset a FIN may be counted as a byte, behind all others. */
+		r = tcp_consumed_roughly(fd, &consumed);
+		if (r == 0 && consumed == mark + 1)
+			consumed = mark;
+	}
 	if (r < 0)
 		return r;
 	if (mark - consumed > (uint64_t)INT32_MAX)
@@ -160,14 +172,44 @@ int rx_advance(struct sock *s, int fd)
 static ssize_t probe_kernel(int fd)
 {
 	char byte;
-	ssize_t n = REAL(recv)(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	return n < 0 ? -errno : n;
+	return kernel_call6(SYS_recvfrom, fd, (long)&byte, 1, MSG_PEEK | MSG_DONTWAIT, 0,
+			    0);
 }
 
-int rx_bounded(struct sock *s, int fd, int queued)
+static int rx_bounded(struct sock *s, int fd, int queued)
 {
 	int64_t left = is_up(s) ? tcp_left(s, fd) : queued;
 	return left >= 0 && left < queued ? (int)left : queued;
+}
+
+/* At most cap bytes, without blocking. */
+static ssize_t read_kernel(int fd, struct iov_cursor *to, size_t cap, int flags)
+{
+	struct iovec parts[IOV_PARTS];
+	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = iov_parts(to, cap, parts)};
+	long n = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+			      (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
+	if (n < 0)
+		return n;
+	if (!(flags & MSG_PEEK))
+		report_add(&report_now.rx_tcp_bytes, (uint64_t)n);
+	iov_skip(to, (size_t)n);
+	return n;
+}
+
+/* GATE_READY with an empty queue: 0 look again, -ENODATA the end, -EAGAIN, -errno. */
+static ssize_t at_kernel_end(struct sock *s, int fd, bool up)
+{
+	ssize_t n = probe_kernel(fd);
+	if (n < 0 && n != -EAGAIN)
+		seen_add(s->slot, SEEN_ERR);
+	if (n != 0)
+		return n == 1 ? 0 : n; /* arrived just now */
+	seen_add(s->slot, SEEN_FIN);
+	if (up) /* the end, before the bytes that were announced */
+		return seen_of(s->slot) & SEEN_ERR ? -ENODATA : -EPROTO;
+	/* The mark precedes the FIN: only without one is this the end of the stream. */
+	return is_up(s) ? 0 : -ENODATA;
 }
 
 /* GATE_READY: takes TCP bytes that surely lie before the mark. */
@@ -178,39 +220,22 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		return -errno;
 	/* The queue was read before the mark is looked at: without a mark, all that was
 	 * queued then was sent before any mark. */
-	size_t cap = (size_t)queued;
 	bool up = is_up(s);
-	if (up) {
-		int64_t left = tcp_left(s, fd);
-		if (left < 0)
-			return left;
-		if (left == 0)
-			return 0;
-		if (cap > (size_t)left)
-			cap = (size_t)left;
-	}
-	if (cap == 0) {
-		ssize_t n = probe_kernel(fd);
-		if (n < 0 && n != -EAGAIN)
-			seen_add(s->slot, SEEN_ERR);
-		if (n != 0)
-			return n == 1 ? 0
-				      : n; /* arrived just now: the caller looks again */
-		seen_add(s->slot, SEEN_FIN);
-		if (up) /* the end, before the bytes that were announced */
-			return seen_of(s->slot) & SEEN_ERR ? -ENODATA : -EPROTO;
-		/* The mark precedes the FIN: only without one is this the end of the stream. */
-		return is_up(s) ? 0 : -ENODATA;
-	}
-	struct iovec part = iov_part(to, cap);
-	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-	ssize_t n =
-		REAL(recvmsg)(fd, &msg, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
-	if (n < 0)
-		return -errno;
-	report_add(&report_now.rx_tcp_bytes, flags & MSG_PEEK ? 0 : (uint64_t)n);
-	iov_skip(to, (size_t)n);
-	return n;
+	int64_t left = up ? tcp_left(s, fd) : queued;
+	if (left < 0)
+		return left;
+	if (up && left == 0)
+		return 0;
+	if (queued > left)
+		queued = (int)left;
+	return queued ? read_kernel(fd, to, (size_t)queued, flags)
+		      : at_kernel_end(s, fd, up);
+}
+
+static ssize_t break_corrupt(struct sock *s)
+{
+	sock_break(s, VD_REASON_CORRUPT);
+	return -ECONNRESET;
 }
 
 static bool tcp_has_more(struct sock *s, int fd)
@@ -258,8 +283,14 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
 	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
 		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
-	if (is_down(s) || ring_rx_avail(&sl->rx, s->in, 1) != 0 ||
-	    ring_rx_take_held(&sl->rx, s->in) != 0)
+	int64_t more = ring_rx_avail(&sl->rx, s->in, 1);
+	if (more == 0)
+		more = ring_rx_take_held(&sl->rx, s->in);
+	if (more < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	if (is_down(s) || more > 0)
 		return -EINPROGRESS; /* there is more: look again */
 	if (fin)
 		return 0;
@@ -278,12 +309,43 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	return sock_take_reset(s) ? -ECONNRESET : 0;
 }
 
+int64_t rx_queued(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	int64_t count = 0;
+	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+		return -errno;
+	int r = rx_advance(s, fd);
+	if (r < 0)
+		return 0; /* broken: the next receive says so */
+	if (gate_state(&sl->gate_rx) == GATE_RING) {
+		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		return (count > 0 ? count : 0) + (is_down(s) ? queued : 0);
+	}
+	if (gate_state(&sl->gate_rx) != GATE_READY)
+		return SOCK_KERNEL;
+	int64_t left = is_up(s) ? tcp_left(s, fd) : INT_MAX;
+	if (left >= 0 && left <= queued) {
+		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		queued = (int)left;
+	}
+	return queued + (count > 0 ? count : 0);
+}
+
 /* GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. */
 static ssize_t ring_is_empty(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (wait_held_due(s) && ring_rx_take_held(&sl->rx, s->in) > 0)
-		return 1;
+	/* A dead owner may have left the shared cursor one store behind. */
+	atomic_store_explicit(&s->in->consumed, sl->rx.consumed, memory_order_release);
+	if (wait_held_due(s)) {
+		int r = ring_rx_take_held(&sl->rx, s->in);
+		if (r < 0)
+			return break_corrupt(s);
+		if (r > 0)
+			return 1;
+	}
 	ssize_t n = rx_advance(s, fd);
 	if (n < 0)
 		return n;
@@ -305,6 +367,22 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 	return n == 0 ? 1 : n;
 }
 
+/* A peek that has seen all on its side of the boundary goes on behind it. */
+static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to,
+			 enum gate_state side, ssize_t done)
+{
+	ssize_t n = 0;
+	if (iov_at_end(to))
+		return 0;
+	if (side == GATE_READY && is_up(s) && tcp_left(s, fd) == done)
+		n = take_ring(s, to, MSG_PEEK);
+	else if (side == GATE_RING && is_down(s) &&
+		 s->slot->rx.consumed + (uint64_t)done ==
+			 atomic_load_explicit(&s->in->down_at, memory_order_relaxed))
+		n = read_kernel(fd, to, INT_MAX, MSG_PEEK);
+	return n > 0 ? n : 0;
+}
+
 /*
  * One try, under rx_lock: all that is there, over the boundary between TCP and ring if need
  * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
@@ -314,7 +392,11 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	struct slot *sl = s->slot;
 	ssize_t done = 0, n = 1;
-	while (n > 0 && !iov_at_end(to)) {
+	for (int rounds = 0; n > 0 && !iov_at_end(to); rounds++) {
+		if (rounds > ROUNDS_MOST) {
+			sock_break(s, VD_REASON_BYPASS);
+			return -ECONNRESET;
+		}
 		enum gate_state state = gate_state(&sl->gate_rx);
 		ssize_t got = 0;
 		if (gate_is_kernel(state))
@@ -330,7 +412,7 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 			n = got;
 			done += got;
 			if (flags & MSG_PEEK)
-				break;
+				return done + peek_over(s, fd, to, state, done);
 		} else if (done > 0) {
 			/* No verdict yet: an error told now would be lost. */
 			if (gate_state(&sl->gate_rx) == state &&

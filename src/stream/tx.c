@@ -196,7 +196,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		}
 		if (span.len == 0) {
 			/* The first step is small, so that idle connections stay small. */
-			if (sl->tx.area == 0 && ring_tx_grow(&sl->tx, s->out))
+			if (ring_tx_is_small(&sl->tx) && ring_tx_grow(&sl->tx, s->out))
 				continue;
 			ring_tx_push(&sl->tx, s->out);
 			break;

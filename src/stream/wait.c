@@ -3,15 +3,18 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/rseq.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -190,24 +193,23 @@ bool sock_is_nonblocking(struct sock *s, int flags)
 	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
 }
 
-void bell_ring_peer(struct sock *s)
+/* Not through libc's write: that is a cancellation point, and the bytes are published. */
+static void ring(int bell)
 {
 	const uint64_t one = 1;
-	int saved = errno;
+	/* EAGAIN: the counter is full, so nobody has looked for long, and it is readable. */
+	kernel_call4(SYS_write, bell, (long)&one, sizeof(one), 0);
+}
+
+void bell_ring_peer(struct sock *s)
+{
 	report_add(&report_now.doorbells, 1);
-	/* EAGAIN: the counter is full, so the peer has not looked for long; it is readable. */
-	ssize_t n = REAL(write)(s->peer_bell, &one, sizeof(one));
-	(void)n;
-	errno = saved;
+	ring(s->peer_bell);
 }
 
 void bell_ring_self(struct sock *s)
 {
-	const uint64_t one = 1;
-	int saved = errno;
-	ssize_t n = REAL(write)(s->bell, &one, sizeof(one));
-	(void)n;
-	errno = saved;
+	ring(s->bell);
 }
 
 static uint32_t next_seq(_Atomic uint32_t *arm)
@@ -257,11 +259,8 @@ void sock_answer_bell(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint64_t count;
-	int saved = errno;
-	ssize_t n = REAL(read)(s->bell, &count, sizeof(count));
-	(void)n;
+	kernel_call4(SYS_read, s->bell, (long)&count, sizeof(count), 0);
 	(void)fd;
-	errno = saved;
 	/* The caller has disarmed: whoever is counted sleeps on, or is about to. */
 	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
 	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
@@ -313,7 +312,9 @@ static short tcp_events(struct sock *s, uint32_t interest)
 {
 	struct slot *sl = s->slot;
 	short events = 0;
-	if (!(seen_of(sl) & SEEN_FIN))
+	if (seen_of(sl) & SEEN_SHUT_RD)
+		events = 0; /* it would say so at once and for ever */
+	else if (!(seen_of(sl) & SEEN_FIN))
 		events |= POLLRDHUP | (interest & EPOLLIN ? POLLIN : 0);
 	else if (interest & EPOLLIN && gate_state(&sl->gate_rx) != GATE_RING)
 		events |= POLLIN;
@@ -321,6 +322,11 @@ static short tcp_events(struct sock *s, uint32_t interest)
 		events |= POLLOUT;
 	return events;
 }
+
+/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
+ * processor: after some looks in vain each is preceded by a nap. */
+#define VAIN_ROUNDS 3
+#define VAIN_NAP_NS 1000000
 
 /* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
 #define SHARED_NAP_NS 100000000
@@ -334,10 +340,13 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 		if (ns <= 0)
 			return -EAGAIN;
 	}
-	if (slot_is_shared(w->s->slot) && ns > SHARED_NAP_NS)
+	if ((slot_is_shared(w->s->slot) || (seen_of(w->s->slot) & SEEN_SHUT_RD)) &&
+	    ns > SHARED_NAP_NS)
 		ns = SHARED_NAP_NS;
 	if (w->interest == EPOLLIN && sock_is_held(w->s) && ns > SOCK_HELD_NAP_NS)
 		ns = SOCK_HELD_NAP_NS;
+	if (w->rounds > VAIN_ROUNDS && ns > VAIN_NAP_NS)
+		ns = VAIN_NAP_NS;
 	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
 	return ns != INT64_MAX;
 }
@@ -366,12 +375,45 @@ static int sleep_once(struct wait *w, bool *bell)
 	return 0;
 }
 
+/* libc's own, which hold also for longjmp, and need no unwinder. */
+extern void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer,
+				  void (*routine)(void *), void *arg);
+extern void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
+
+/* A thread that is cancelled in its sleep, or leaves by longjmp, counts itself out. */
+static void leave_sleep(void *arg)
+{
+	struct wait *w = arg;
+	sock_disarm(w->s, w->interest);
+	if (!w->asleep)
+		return; /* the ordinary way out */
+	wait_finish(w);
+}
+
+static int sleep_guarded(struct wait *w, bool *bell)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	int r = 0;
+	sock_arm(w->s, w->interest);
+	_pthread_cleanup_push(&cleanup, leave_sleep, w);
+	w->asleep = true;
+	if (w->rounds > VAIN_ROUNDS || !wait_hint(w->s, w->interest)) {
+		r = sleep_once(w, bell);
+		w->rounds = w->rounds > VAIN_ROUNDS ? w->rounds : 0;
+	}
+	w->asleep = false;
+	_pthread_cleanup_pop(&cleanup, 1);
+	return r;
+}
+
 int wait_for(struct wait *w)
 {
 	struct sock *s = w->s;
 	bool bell = false;
-	int r = 0;
-	if (w->interest == EPOLLIN && wait_spin(s, EPOLLIN)) {
+	int r;
+	/* A spin needs no hold: the window stays mapped, whatever becomes of the socket. */
+	if (++w->rounds <= VAIN_ROUNDS && w->interest == EPOLLIN &&
+	    wait_spin(s, EPOLLIN)) {
 		sock_service(s, w->fd);
 		return 0;
 	}
@@ -383,13 +425,11 @@ int wait_for(struct wait *w)
 	if (w->deadline_ns == 0)
 		ask_timeout(w);
 	sock_service(s, w->fd);
-	sock_arm(s, w->interest);
-	if (!wait_hint(s, w->interest))
-		r = sleep_once(w, &bell);
-	sock_disarm(s, w->interest);
+	r = sleep_guarded(w, &bell);
 	if (bell)
 		sock_answer_bell(s, w->fd);
-	sock_service(s, w->fd);
+	if (fd_sock(w->fd) == s)
+		sock_service(s, w->fd);
 	if (r == -EINTR && !w->timed && handlers_restart())
 		r = 0;
 	return r;
