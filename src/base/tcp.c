@@ -137,10 +137,12 @@ int tcp_consumed(int fd, uint64_t *bytes)
 int tcp_consumed_roughly(int fd, uint64_t *bytes)
 {
 	struct tcp_info info;
-	int queue, err = tcp_sandwich(fd, SIOCINQ, &info, &queue);
+	int queue, err = tcp_info_get(fd, &info);
 
 	if (err)
 		return err;
+	if (REAL(ioctl)(fd, SIOCINQ, &queue) < 0)
+		return -errno;
 	*bytes = info.tcpi_bytes_received - (uint64_t)queue;
 	return 0;
 }

@@ -34,6 +34,16 @@ static inline ssize_t ret_errno(ssize_t result)
 	return result;
 }
 
+/* The same for a call below that uses system calls of its own: success leaves errno alone. */
+#define ret_keeping(call)                                                                \
+	({                                                                               \
+		int saved_ = errno;                                                      \
+		ssize_t result_ = (call);                                                \
+		if (result_ >= 0)                                                        \
+			errno = saved_;                                                  \
+		ret_errno(result_);                                                      \
+	})
+
 /* ---- a call that the kernel does for us, counted ---- */
 
 /*

@@ -41,8 +41,8 @@ static uint64_t entry_of(const struct sigaction *act)
 
 static void (*function_of(uint64_t entry))(int, siginfo_t *, void *)
 {
-	return (void (*)(int, siginfo_t *,
-			 void *))(uintptr_t)(entry & ((1ull << ADDRESS_BITS) - 1));
+	return (void (*)(int, siginfo_t *, void *))(
+		uintptr_t)(entry & ((1ull << ADDRESS_BITS) - 1));
 }
 
 static uint64_t entry_at(int sig)

@@ -97,5 +97,5 @@ HOOK int shutdown(int fd, int how)
 {
 	struct sock *s = fd_sock(fd);
 
-	return s ? (int)ret_errno(sock_shutdown(s, fd, how)) : REAL(shutdown)(fd, how);
+	return s ? (int)ret_keeping(sock_shutdown(s, fd, how)) : REAL(shutdown)(fd, how);
 }

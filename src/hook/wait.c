@@ -24,7 +24,7 @@ HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 
 	if (!ready_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
-	return (int)ret_errno(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
+	return (int)ret_keeping(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
 }
 HOOK_ALIAS(__poll, poll);
 
@@ -33,7 +33,7 @@ HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 {
 	if (!ready_poll_concerns(fds, n))
 		return REAL(ppoll)(fds, n, timeout, mask);
-	return (int)ret_errno(ready_poll(fds, n, timeout, mask));
+	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
 }
 
 static unsigned long set_word(const fd_set *set, int i)
@@ -112,7 +112,7 @@ HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	if (!hook_select_concerns(n, r, w, e))
 		return REAL(select)(n, r, w, e, tv);
-	return (int)ret_errno(select_ours(n, r, w, e, tv));
+	return (int)ret_keeping(select_ours(n, r, w, e, tv));
 }
 HOOK_ALIAS(__select, select);
 
@@ -121,7 +121,7 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 {
 	if (!hook_select_concerns(n, r, w, e))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
-	return (int)ret_errno(ready_select(n, r, w, e, timeout, mask));
+	return (int)ret_keeping(ready_select(n, r, w, e, timeout, mask));
 }
 
 static int epoll_created(int fd)
@@ -149,7 +149,7 @@ HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	/* An unknown instance may be an inherited one: a socket of ours in it matters. */
 	if (!instance_at(epfd) && !fd_sock(fd))
 		return REAL(epoll_ctl)(epfd, op, fd, ev);
-	return (int)ret_errno(ready_epoll_ctl(epfd, op, fd, ev));
+	return (int)ret_keeping(ready_epoll_ctl(epfd, op, fd, ev));
 }
 
 HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
@@ -158,7 +158,7 @@ HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 
 	if (!instance_at(epfd))
 		return REAL(epoll_wait)(epfd, ev, max, timeout);
-	return (int)ret_errno(
+	return (int)ret_keeping(
 		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), NULL));
 }
 
@@ -169,7 +169,7 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
-	return (int)ret_errno(
+	return (int)ret_keeping(
 		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), mask));
 }
 
@@ -178,5 +178,5 @@ HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 {
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
-	return (int)ret_errno(ready_epoll_wait(epfd, ev, max, timeout, mask));
+	return (int)ret_keeping(ready_epoll_wait(epfd, ev, max, timeout, mask));
 }

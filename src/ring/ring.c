@@ -113,11 +113,11 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 	uint32_t next = tx_area(r) + 1, before = (r->turn_seq + 1) % 2;
 	if (tx_area(r) >= r->area_limit)
 		return false;
-	if (r->credit < tx_base(r) && tx_refresh(r, d) < 0)
+	if (!tx_reached(r, tx_base(r)) && tx_refresh(r, d) < 0)
 		return false;
 	/* One move may be pending, when the consumer cannot be in the area to come. */
-	if (r->credit < tx_base(r) &&
-	    (r->credit < r->base[before] || r->area[before] == next))
+	if (!tx_reached(r, tx_base(r)) &&
+	    (!tx_reached(r, r->base[before]) || r->area[before] == next))
 		return false;
 	tx_turn(r, d, next);
 	return true;

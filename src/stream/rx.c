@@ -33,6 +33,7 @@ void rx_open(struct sock *s)
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
 		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
+		sl->rx_left_known = false;
 		if (gate_close(&sl->gate_rx, GATE_READY))
 			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
 					      memory_order_release);
@@ -43,10 +44,12 @@ void rx_open(struct sock *s)
 static enum sock_way rx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s);
+	errno = saved;
 	if (gate_enter(&sl->gate_rx))
 		return SOCK_COUNTED;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
@@ -97,7 +100,7 @@ static bool is_up(struct sock *s)
 }
 
 /* In READY with the mark seen: TCP bytes still to come before it; -errno. */
-static int64_t tcp_left(struct sock *s, int fd)
+static int64_t count_left(struct sock *s, int fd)
 {
 	uint64_t consumed,
 		mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
@@ -113,6 +116,19 @@ static int64_t tcp_left(struct sock *s, int fd)
 	if (mark - consumed > (uint64_t)INT32_MAX)
 		return -EPROTO;
 	return (int64_t)(mark - consumed);
+}
+
+static int64_t tcp_left(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (!sl->rx_left_known) {
+		int64_t left = count_left(s, fd);
+		if (left < 0)
+			return left;
+		sl->rx_left = (uint32_t)left;
+		sl->rx_left_known = true;
+	}
+	return sl->rx_left;
 }
 
 static int advance_ready(struct sock *s, int fd)
@@ -228,8 +244,18 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		return 0;
 	if (queued > left)
 		queued = (int)left;
-	return queued ? read_kernel(fd, to, (size_t)queued, flags)
-		      : at_kernel_end(s, fd, up);
+	if (queued == 0)
+		return at_kernel_end(s, fd, up);
+	/* An owner that dies around the kernel's call leaves the rest to be counted anew. */
+	bool counted = up && !(flags & MSG_PEEK);
+	if (counted)
+		s->slot->rx_left_known = false;
+	ssize_t n = read_kernel(fd, to, (size_t)queued, flags);
+	if (counted && n > 0) {
+		s->slot->rx_left = (uint32_t)(left - n);
+		s->slot->rx_left_known = true;
+	}
+	return n;
 }
 
 static ssize_t break_corrupt(struct sock *s)
@@ -459,11 +485,12 @@ static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
+	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(w))
 		n = take(s, fd, to, flags);
 	else if (w->held && gate_state(&sl->gate_rx) == GATE_RING)
 		n = take_closed(s, to, flags);
-	bool roomy = n > 0 && ring_rx_roomy(&sl->rx);
+	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
 		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
@@ -488,6 +515,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	struct wait w = wait_start(s, fd, EPOLLIN);
+	int saved = errno;
 	bool crossed = false;
 	size_t done = 0;
 	ssize_t n;
@@ -526,6 +554,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 		}
 	}
 	wait_finish(&w);
+	errno = saved;
 	return done > 0 ? (ssize_t)done : n;
 }
 

@@ -98,6 +98,8 @@ struct slot {
 	struct lock rx_lock;
 	uint32_t rx_epoch;	    /* times this direction was opened */
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
+	bool rx_left_known;	    /* with rx_marked: rx_left is right */
+	uint32_t rx_left;	    /* TCP bytes still to come before the ring */
 	_Atomic uint32_t rx_arm;    /* last arming sequence */
 	struct ring_rx rx;
 

@@ -112,11 +112,14 @@ void tx_down(struct sock *s, enum gate_state to)
 static enum sock_way tx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
 	else
 		sock_service(s, fd);
-	if (phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd))
+	bool up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
+	errno = saved;
+	if (up)
 		return SOCK_DIRECT;
 	if (gate_enter(&sl->gate_tx))
 		return SOCK_COUNTED;
@@ -346,6 +349,7 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
 static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
+	int saved = errno;
 	ssize_t done = 0, n = 0;
 	wait_tell_cpu(s);
 	while (src->left > 0) {
@@ -388,6 +392,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			break;
 	}
 	wait_finish(&w);
+	errno = saved;
 	return done > 0 || src->left == 0 ? done : n;
 }
 
