@@ -114,15 +114,21 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 	return (msg.msg_flags & MSG_CTRUNC) && count < SEGMENT_FDS ? -EMFILE : -EPROTO;
 }
 
+#define COUNT_TRIES 16
+
 int hello_counts(int fd, enum tcp_role role, struct wire_counts *out)
 {
 	struct wire_counts c;
-	int r = tcp_acked(fd, role, &c.acked);
+	int r = -EAGAIN;
 
-	if (r == 0)
-		r = tcp_written(fd, role, &c.written);
-	if (r == 0)
-		r = tcp_received(fd, &c.received);
+	/* The counts of a busy connection may refuse to stand still for a while. */
+	for (int i = 0; r == -EAGAIN && i < COUNT_TRIES; i++) {
+		r = tcp_acked(fd, role, &c.acked);
+		if (r == 0)
+			r = tcp_written(fd, role, &c.written);
+		if (r == 0)
+			r = tcp_received(fd, &c.received);
+	}
 	if (r == 0)
 		*out = c;
 	return r;

@@ -40,6 +40,11 @@ void sock_service(struct sock *s, int fd)
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
 		sock_down(s, fd, VD_REASON_PEER_ASKED);
 	}
+	/* The peer has opened an epoch that we shall never begin: it is told each time. */
+	if (gate_state(&sl->gate_tx) == GATE_FINAL &&
+	    atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire) !=
+		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed))
+		tx_down(s, GATE_FINAL);
 	if (gate_state(&sl->gate_rx) == GATE_READY ||
 	    (gate_state(&sl->gate_rx) == GATE_RING && wait_attention(s))) {
 		lock_take(&sl->rx_lock);

@@ -12,7 +12,7 @@
 #include "meet/meet.h"
 #include "stream/conn.h"
 
-/* Looks at each of so many operations, then at twice as many each time. */
+/* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
 /* A peer that has not shown up by then is plain. */
 #define LOOK_BOUND 2048u
@@ -192,11 +192,19 @@ static int step(struct sock *s, int fd)
 							    : step_accepted(s, fd);
 }
 
+/*
+ * When to look again. Whether an offer was taken is a word in memory: at each operation.
+ * Whether one has come costs 0.2 us, and whether the name is there 1.3 us: ever more rarely.
+ */
 static void plan_next(struct slot *sl, uint32_t ops)
 {
 	uint32_t since = ops - config_get()->upgrade_after;
-	uint32_t next = since < EAGER_LOOKS ? ops + 1 : ops + since;
-	atomic_store_explicit(&sl->next_try, next, memory_order_relaxed);
+	uint32_t gap = 1;
+	if (phase_of(sl) == SLOT_MEETING && atomic_load(&sl->role) == TCP_ROLE_CONNECTED)
+		gap = since < EAGER_LOOKS ? 1 : since < 64 ? 4 : 16;
+	else if (phase_of(sl) != SLOT_OFFERED)
+		gap = since < EAGER_LOOKS ? 1 : since / 2;
+	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);
 }
 
 /* Without ctl: the layer above takes locks of its own. */

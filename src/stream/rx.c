@@ -25,6 +25,8 @@
 void rx_open(struct sock *s)
 {
 	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+		return; /* the peer leaves, or bounces: serve that first */
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);

@@ -301,7 +301,8 @@ void conn_close(struct conn *c)
 		return;
 	if (conn_aborts(c))
 		linger.l_linger = 0;
-	if (chance(&c->rng, 4))
+	/* Without it a peer that sends into a closed window may hang in FIN_WAIT2 for a minute. */
+	if (chance(&c->rng, 4) || conn_aborts(c))
 		setsockopt(first, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
 	note(&c->tx, "close");
 	if (c->tx.fd != first)
