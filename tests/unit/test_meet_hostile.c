@@ -325,16 +325,13 @@ MEET_TEST(pipe_as_memory)
 
 /* ---- the doorbells ---- */
 
-/* add: what to add to the eventfd fd before each offer. */
-static void check_bell_with(int fd, uint64_t add)
+static void check_bell(int fd)
 {
 	for (int which = 0; which < 2; which++) {
 		struct forgery f;
 		int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
 		REQUIRE(copy >= 0);
-		if (add)
-			REQUIRE(write(fd, &add, sizeof(add)) == sizeof(add));
 		forgery_begin(&f);
 		fds_close(which ? f.seg.bell : f.seg.peer_bell);
 		*(which ? &f.seg.bell : &f.seg.peer_bell) = copy;
@@ -342,11 +339,6 @@ static void check_bell_with(int fd, uint64_t add)
 		forgery_end(&f, -VD_REASON_HELLO);
 	}
 	close(fd);
-}
-
-static void check_bell(int fd)
-{
-	check_bell_with(fd, 0);
 }
 
 MEET_TEST(pipe_as_bell)
@@ -380,21 +372,6 @@ MEET_TEST(socket_as_bell)
 	REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
 	check_bell(fds[0]);
 	close(fds[1]);
-}
-
-MEET_TEST(semaphore_as_bell)
-{
-	check_bell(eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
-}
-
-MEET_TEST(rung_bell)
-{
-	check_bell_with(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), 1);
-}
-
-MEET_TEST(full_bell)
-{
-	check_bell_with(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), UINT64_MAX - 1);
 }
 
 MEET_TEST(blocking_bell_is_made_nonblocking)
