@@ -45,6 +45,7 @@ struct epoll_reg {
 	bool spent;   /* ONESHOT, and reported */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
 	bool rung;    /* the doorbell has gone since it was armed */
+	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
 	bool refused; /* kept on TCP already */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
@@ -80,13 +81,15 @@ struct instance {
 	uint32_t fds; /* descriptors of this process; guarded by the list lock */
 	int epfd;     /* one of them */
 	pid_t owner;
-	bool nested;	    /* watched from outside: its sockets stay on TCP */
-	bool no_upgrade;    /* user data collides with our tags */
-	bool ask_now;	    /* the kernel has something that was ours a moment ago */
-	bool memory_turn;   /* room is short, and the kernel has had its turn */
-	uint32_t since_ask; /* calls since the kernel was last asked */
-	uint64_t asked_at;  /* tick at which it was */
-	uint64_t calls;	    /* age of the instance in calls; a sleep counts for several */
+	bool nested;	 /* watched from outside: its sockets stay on TCP */
+	bool no_upgrade; /* user data collides with our tags */
+	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
+	 * once less. */
+	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */
+	_Atomic bool memory_turn;   /* room is short, and the kernel has had its turn */
+	_Atomic uint32_t since_ask; /* calls since the kernel was last asked */
+	_Atomic uint64_t asked_at;  /* tick at which it was */
+	uint64_t calls; /* age of the instance in calls; a sleep counts for several */
 	uint64_t aged_at;
 	struct epoll_reg *regs;
 	uint32_t nregs;

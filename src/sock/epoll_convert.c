@@ -123,7 +123,7 @@ void reg_revert(struct epoll_reg *r)
 		return;
 	bell_remove(r);
 	r->converted = false;
-	r->in->ask_now = true;
+	atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
 	atomic_fetch_sub(&r->in->converted, 1);
 }
 
@@ -188,11 +188,15 @@ void epoll_on_final(struct sock *s)
 		return;
 	}
 	epoll_list_lock();
-	for (struct epoll_reg *r = s->regs; r; r = r->next_of_sock) {
+	for (struct epoll_reg *r = s->regs, *next; r; r = next) {
 		struct instance *in = r->in;
 
+		next = r->next_of_sock;
 		instance_lock(in);
-		if (r->converted && r->orphan)
+		if (r->parked) {
+			reg_withdraw(r);
+			reg_destroy(r);
+		} else if (r->converted && r->orphan)
 			reg_heat(r);
 		else
 			reg_revert(r);

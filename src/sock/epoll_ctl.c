@@ -19,17 +19,55 @@ static bool is_attached(struct sock *s)
 	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
 }
 
+/* What ADD and MOD do to a converted registration: nothing that the kernel need know. */
+static void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	r->events = ev->events;
+	r->data = ev->data;
+	r->spent = false;
+	r->fresh = true;
+	reg_disarm(r);
+	reg_heat(r);
+	reg_poke(r);
+}
+
+static void reg_unpark(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	r->parked = false;
+	reg_renew(r, ev);
+}
+
+/*
+ * DEL of a converted registration. Event loops that add and delete a descriptor for each
+ * message are many, and two changes of the kernel's set cost more than the message: what
+ * is there stays, says nothing, and goes when the descriptor is closed.
+ */
+static void reg_park(struct epoll_reg *r)
+{
+	reg_disarm(r);
+	reg_chill(r);
+	r->parked = r->spent = true;
+}
+
 /* Both locks are held. */
 static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		      struct epoll_event *ev, bool *refuse)
 {
 	bool tagged = is_attached(s) && !(ev->events & EPOLLEXCLUSIVE);
 	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS};
-	struct epoll_reg *r;
+	struct epoll_reg *r = reg_find(in, s, fd);
 	int rc;
 
-	if (reg_find(in, s, fd))
+	if (r && !r->parked)
 		return -EEXIST;
+	if (r && tagged && !instance_refuses(in)) {
+		reg_unpark(r, ev);
+		return 0;
+	}
+	if (r) {
+		reg_withdraw(r);
+		reg_destroy(r);
+	}
 	r = reg_create(in, s, fd, ev);
 	if (!r)
 		return -ENOMEM;
@@ -69,20 +107,20 @@ static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
 {
 	int rc;
 
+	if (r->parked)
+		return -ENOENT;
 	if (r->converted && ((ev->events | r->events) & EPOLLEXCLUSIVE))
 		return -EINVAL;
-	rc = r->converted ? 0 : kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);
+	if (r->converted) {
+		reg_renew(r, ev);
+		return 0;
+	}
+	rc = kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);
 	if (rc)
 		return rc;
 	r->events = ev->events;
 	r->data = ev->data;
 	r->spent = false;
-	if (!r->converted)
-		return 0;
-	r->fresh = true;
-	reg_disarm(r);
-	reg_heat(r);
-	reg_poke(r);
 	return 0;
 }
 
@@ -105,18 +143,22 @@ static int reg_mod(struct instance *in, int epfd, struct sock *s, int fd,
 static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 {
 	struct epoll_reg *r;
-	int rc;
+	int rc = 0;
 
 	epoll_list_lock();
 	r = reg_find(in, s, fd);
 	instance_lock(in);
-	if (r && r->converted)
-		rc = reg_withdraw(r);
-	else
-		rc = kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
-	if (r && !rc) {
-		reg_disarm(r);
-		reg_destroy(r);
+	if (r && r->parked) {
+		rc = -ENOENT;
+	} else if (r && r->converted && !r->orphan && is_attached(s)) {
+		reg_park(r);
+	} else {
+		rc = r && r->converted ? reg_withdraw(r)
+				       : kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
+		if (r && !rc) {
+			reg_disarm(r);
+			reg_destroy(r);
+		}
 	}
 	instance_unlock(in);
 	epoll_list_unlock();

@@ -159,8 +159,9 @@ static void instance_destroy(struct instance *in)
 	}
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
-	in->nested = in->no_upgrade = in->ask_now = in->memory_turn = false;
-	in->since_ask = 0;
+	in->nested = in->no_upgrade = false;
+	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
+	atomic_store_explicit(&in->memory_turn, false, memory_order_relaxed);
 	in->calls = in->aged_at = 0;
 	instance_unlock(in);
 	in->next_free = free_instances;

@@ -64,19 +64,22 @@ static int kernel_wait(int epfd, struct epoll_event *ev, int max,
 	return rc < 0 ? -errno : rc;
 }
 
-/* Unlocked, like all that only decides when to ask. */
+#define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
+#define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
+
 static bool ask_due(struct call *c)
 {
 	struct instance *in = c->in;
+	uint32_t since = READ(in->since_ask) + 1;
 
-	if (in->memory_turn)
+	if (READ(in->memory_turn))
 		return false;
 	/* Nothing to look at in memory: the sleep asks, or the look that stands for it. */
 	if (!in->nhot)
 		return c->deadline == LOOK_NOW;
-	if (in->ask_now || ++in->since_ask >= ASK_CALLS)
-		return true;
-	return __rdtsc() - in->asked_at > ASK_TICKS;
+	WRITE(in->since_ask, since);
+	return READ(in->ask_now) || since >= ASK_CALLS ||
+	       __rdtsc() - READ(in->asked_at) > ASK_TICKS;
 }
 
 /* Asks the kernel without waiting. Its events come first in ev; returns their number. */
@@ -87,12 +90,12 @@ static int ask_kernel(struct call *c)
 	int n;
 
 	c->asked = true;
-	in->ask_now = false;
-	in->since_ask = 0;
-	in->asked_at = __rdtsc();
+	WRITE(in->ask_now, false);
+	WRITE(in->since_ask, 0);
+	WRITE(in->asked_at, __rdtsc());
 	n = kernel_wait(c->epfd, c->ev, c->max, &zero, NULL);
 	/* It took all the room, and may have more: they take turns. */
-	in->memory_turn = n == c->max;
+	WRITE(in->memory_turn, n == c->max);
 	return n > 0 ? instance_translate(in, c->ev, n) : n;
 }
 
@@ -133,11 +136,12 @@ static int look_first(struct call *c)
 		return look(c, true);
 	}
 	n = add_hot(c, 0);
-	if (in->memory_turn)
-		in->ask_now = true;
-	in->memory_turn = false;
+	if (READ(in->memory_turn)) {
+		WRITE(in->memory_turn, false);
+		WRITE(in->ask_now, true);
+	}
 	instance_unlock(in);
-	return n || !in->ask_now ? n : look(c, true);
+	return n || !READ(in->ask_now) ? n : look(c, true);
 }
 
 static bool spin_useful(struct instance *in)

@@ -91,6 +91,8 @@ void sock_bounce(struct sock *s, int fd)
 	if (gate_state(&s->slot->gate_rx) == GATE_RING)
 		atomic_store_explicit(&s->in->want_down, WANT_BOUNCE,
 				      memory_order_release);
+	if (gate_state(&s->slot->gate_tx) == GATE_RING)
+		report_add(&report_now.downgraded, 1);
 	tx_down(s, GATE_TCP);
 	bell_ring_peer(s);
 }
