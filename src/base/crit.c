@@ -23,6 +23,8 @@ TLS uintptr_t crit_copying;
 #define FAULTS                                                                           \
 	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) |         \
 	 BIT(SIGSYS))
+/* The kernel takes them out of every mask, and masks are compared below. */
+#define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
 
 /* Past the C library, which refuses to block some signals. */
 static void set_mask(uint64_t mask)
@@ -63,7 +65,7 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 		deferral_mask = 0;
 	if (!crit_deferred || *mask != deferral_mask)
 		saved_mask = *mask;
-	deferral_mask |= ~FAULTS | *mask | BIT(sig);
+	deferral_mask |= (~FAULTS & ~UNBLOCKABLE) | *mask | BIT(sig);
 	*mask = deferral_mask;
 	crit_deferred = 1;
 	return true;

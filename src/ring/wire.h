@@ -49,7 +49,6 @@ struct wire_dir {
 	_Atomic uint32_t down_epoch; /* epochs in which it was left again */
 	_Atomic uint64_t up_at;	  /* TCP carries the stream up to this TCP byte count */
 	_Atomic uint64_t down_at; /* then the ring up to this ring count, then TCP */
-	_Atomic uint64_t fin_at; /* with fin: the ring position at shutdown for writing */
 	_Atomic uint64_t held_at; /* bytes written, of which some wait for a push */
 	_Atomic uint64_t
 		held_since_ms; /* CLOCK_MONOTONIC when the first was held; 0 none */

@@ -150,7 +150,8 @@ static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 	instance_lock(in);
 	if (r && r->parked) {
 		rc = -ENOENT;
-	} else if (r && r->converted && !r->orphan && is_attached(s)) {
+	} else if (r && r->converted && !r->orphan && is_attached(s) &&
+		   in->owner == epoll_self()) {
 		reg_park(r);
 	} else {
 		rc = r && r->converted ? reg_withdraw(r)

@@ -240,10 +240,10 @@ static void sock_closing(struct sock *s, int fd)
 
 		next = r->next_of_sock;
 		instance_lock(in);
-		if (other >= 0 && r->use_fd == fd) {
+		if (other >= 0 && r->use_fd == fd && !r->parked) {
 			r->use_fd = other;
 			r->orphan |= r->fd == fd;
-		} else if (other < 0) {
+		} else if (other < 0 || (r->parked && r->fd == fd)) {
 			reg_disarm(r);
 			/* A child's close leaves the parent's registration alone. */
 			if (r->converted && in->owner == self)

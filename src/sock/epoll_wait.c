@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <x86intrin.h>
 
+#include "base/crit.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "sock/epoll.h"
@@ -30,9 +31,10 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	bool asked; /* the kernel has been asked */
-	bool late;  /* a sleep lasted until the deadline */
-	bool gone;  /* the instance was closed during it */
+	uint32_t handlers; /* signal handlers run by this thread before the call */
+	bool asked;	   /* the kernel has been asked */
+	bool late;	   /* a sleep lasted until the deadline */
+	bool gone;	   /* the instance was closed during it */
 };
 
 static bool no_pwait2;
@@ -164,7 +166,7 @@ static int spin(struct call *c)
 	if (!spin_useful(c->in))
 		return 0;
 	look_spin_begin(&sp, c->deadline);
-	while (!n && look_spin_turn(&sp, &ask))
+	while (!n && look_spin_turn(&sp, &ask) && crit_handlers() == c->handlers)
 		n = look(c, ask);
 	look_spin_end(&sp, n != 0);
 	return n;
@@ -276,6 +278,9 @@ static int wait_mixed(struct call *c)
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!n && !c->mask)
 		n = spin(c);
+	/* A handler during the spin ends the wait, as it would have ended the sleep. */
+	if (!n && crit_handlers() != c->handlers)
+		return -EINTR;
 	while (!n && !c->late)
 		n = sleep_once(c);
 	return n;
@@ -315,7 +320,12 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
 	struct instance *in = instance_at(epfd);
-	struct call c = {.in = in, .epfd = epfd, .ev = ev, .max = max, .mask = mask};
+	struct call c = {.in = in,
+			 .epfd = epfd,
+			 .ev = ev,
+			 .max = max,
+			 .mask = mask,
+			 .handlers = crit_handlers()};
 	int n;
 
 	if (!in || max <= 0 || !ev || !look_timeout_valid(timeout))

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "base/crit.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "sock/epoll.h"
@@ -36,8 +37,9 @@ struct wait {
 	nfds_t nk;
 	struct item *item;
 	bool any_direct, any_kernel, any_rdhup;
-	bool late;  /* a sleep lasted until the deadline */
-	int result; /* of the last sleep */
+	uint32_t handlers; /* signal handlers run by this thread before the call */
+	bool late;	   /* a sleep lasted until the deadline */
+	int result;	   /* of the last sleep */
 };
 
 static _Thread_local uint32_t unasked __attribute__((tls_model("initial-exec")));
@@ -169,7 +171,7 @@ static int spin(struct wait *w, uint64_t deadline)
 	if (!w->any_direct || !spin_useful(w))
 		return 0;
 	look_spin_begin(&sp, deadline);
-	while (!count && look_spin_turn(&sp, &ask))
+	while (!count && look_spin_turn(&sp, &ask) && crit_handlers() == w->handlers)
 		count = ask ? look_both(w) : look_direct(w);
 	/* What the memory shows is only half of the answer. */
 	if (count > 0 && (w->any_kernel || w->any_rdhup))
@@ -291,6 +293,9 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!rc && !mask && deadline != LOOK_NOW)
 		rc = spin(w, deadline);
+	/* A handler during the spin ends the wait, as it would have ended the sleep. */
+	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers)
+		return -EINTR;
 	while (!rc && !w->late) {
 		rc = sleep_once(w, deadline, mask);
 		if (rc)
@@ -307,7 +312,12 @@ int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t dea
 {
 	struct pollfd k[2 * POLL_STACK];
 	struct item items[POLL_STACK];
-	struct wait w = {.fds = fds, .accept = accept, .n = n, .k = k, .item = items};
+	struct wait w = {.fds = fds,
+			 .accept = accept,
+			 .n = n,
+			 .k = k,
+			 .item = items,
+			 .handlers = crit_handlers()};
 	int rc;
 
 	if (n > POLL_STACK) {

@@ -169,12 +169,10 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		/* One section: a sibling must not go up between `fin` and the kernel's FIN. */
 		lock_take(&sl->tx_lock);
 		seen_add(sl, SEEN_SHUT_WR);
-		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s)) {
+		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 			ring_tx_push(&sl->tx, s->out);
-			atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
-					      memory_order_relaxed);
-			atomic_store_explicit(&s->out->fin, 1, memory_order_release);
-		}
+		/* In every state: a FIN without it is a full close, or a death. */
+		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 		lock_drop(&sl->tx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);

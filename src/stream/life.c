@@ -118,34 +118,19 @@ static void release_or_defer(struct sock *s)
 	lock_drop(&limbo_lock);
 }
 
-static bool lingers_to_reset(int fd)
-{
-	struct linger linger = {0};
-	socklen_t len = sizeof(linger);
-	return REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &linger, &len) == 0 &&
-	       linger.l_onoff && linger.l_linger == 0;
-}
-
 /* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
 static void last_words(struct sock *s, int fd)
 {
+	/* TCP answers a close that leaves bytes unread with a reset. */
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct slot *sl = s->slot;
 	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
 		return;
-	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
-	    ring_rx_avail(&sl->rx, s->in, 1) != 0) {
-		/* TCP answers a close that leaves bytes unread with a reset. */
-		const struct linger reset = {.l_onoff = 1, .l_linger = 0};
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-		return;
-	}
-	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-	    !(seen_of(sl) & SEEN_SHUT_WR) && !lingers_to_reset(fd)) {
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
-		atomic_store_explicit(&s->out->fin_at, sl->tx.produced,
-				      memory_order_relaxed);
-		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
-	}
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 
 static void close_last(struct sock *s, int fd)

@@ -18,6 +18,8 @@
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
+/* Receives in vain between two looks at the TCP connection. */
+#define LOOK_INTERVAL 64u
 /* Looks again within one try, each after the last has found a change; honest peers need a
  * handful. */
 #define ROUNDS_MOST 100000
@@ -320,7 +322,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	}
 	if (is_down(s) || more > 0)
 		return -EINPROGRESS; /* there is more: look again */
-	if (fin)
+	if (fin && !(seen & (SEEN_HUP | SEEN_ERR)))
 		return 0;
 	ssize_t n = probe_kernel(fd);
 	if (n == 1) {
@@ -328,11 +330,13 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		return -ECONNRESET;
 	}
 	if (n == -EAGAIN)
-		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
+		return fin || (seen & SEEN_SHUT_RD) ? 0 : -EAGAIN;
 	if (n < 0) {
 		seen_add(sl, SEEN_ERR); /* the kernel has told, and will not again */
 		return n;
 	}
+	if (fin)
+		return 0;
 	/* A full close. TCP answers one that leaves bytes unread with a reset. */
 	return sock_take_reset(s) ? -ECONNRESET : 0;
 }
@@ -513,6 +517,16 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 	return wait_nap(w) == 0;
 }
 
+/* At bounded intervals of receives in vain. True when there is news. */
+static bool look_now_and_then(struct sock *s, int fd)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (atomic_fetch_add_explicit(&s->vain, 1, memory_order_relaxed) % LOOK_INTERVAL)
+		return false;
+	sock_look(s, fd);
+	return seen_of(s->slot) != seen;
+}
+
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
@@ -536,7 +550,12 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 			}
 			done = (size_t)n;
 			break;
-		} else if (n == -EAGAIN && !sock_is_nonblocking(s, flags)) {
+		} else if (n == -EAGAIN && sock_is_nonblocking(s, flags)) {
+			/* Who only ever asks must learn of the end, too. */
+			if (!look_now_and_then(s, fd))
+				break;
+			continue;
+		} else if (n == -EAGAIN) {
 			n = wait_for(&w);
 			if (n < 0)
 				break;
