@@ -215,15 +215,28 @@ TEST(duplicates_share_a_doorbell)
 	CHECK(reg_of(ep, p.s)->bell);
 	CHECK(!reg_of(ep, d)->bell);
 	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), 0);
-	CHECK(reg_of(ep, d)->bell);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), -ENOENT);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_MOD, p.s, EPOLLIN, 3), -ENOENT);
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(ep_wait(ep, ev, 4, 0), 0);
 	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
 	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
 	CHECK_EQ(ev[0].data.u64, 2);
+	/* The other way round, and by closing. */
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, d, 0, 0), 0);
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 1);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, d, EPOLLIN, 2), 0);
+	pair_close_fd(p.s);
+	CHECK(reg_of(ep, d)->bell);
+	CHECK(fd_sock(d)->regs == reg_of(ep, d));
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 2);
 	ep_close(ep);
 	pair_close_fd(d);
-	pair_close(p);
+	pair_close_fd(p.c);
 }
 
 TEST(duplicates_of_an_instance_share_it)
