@@ -109,7 +109,8 @@ struct aiocb;
 	X(pid_t, _Fork, (void))                                                          \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
 	X(int, vdprintf, (int, const char *, va_list))                                   \
-	X(pid_t, fork, (void))
+	X(pid_t, fork, (void))                                                           \
+	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))
 
 struct real {
 #define X(ret, name, params) ret(*name) params;

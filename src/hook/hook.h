@@ -176,6 +176,12 @@ struct msghdr;
 void rights_sending(const struct msghdr *msg);
 void rights_received(struct msghdr *msg);
 
+/* ---- signals (signal.c) ---- */
+
+/* Once, from the constructor: takes over the handlers that are there. */
+void signal_init(void);
+void signal_forked_child(void);
+
 /* ---- readiness (wait.c) ---- */
 
 /* True when a descriptor in the sets is a socket or an epoll instance of ours. */

@@ -24,6 +24,7 @@ __attribute__((constructor)) static void hook_init(void)
 	    !config_get()->off && fd_table_init() == 0) {
 		ready_init();
 		announce_init();
+		signal_init();
 		hook_active = true;
 	}
 	errno = saved;

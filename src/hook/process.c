@@ -64,6 +64,7 @@ void hook_forked_child(void)
 	hook_vfork_mark = 0;
 	fork_wrapped = false;
 	lock_forked();
+	signal_forked_child();
 	report_forked();
 	if (hook_active) {
 		sock_forked_child();
