@@ -192,6 +192,7 @@ void sock_forked_child(void)
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
 	atomic_store(&forking_lock.word, 0);
+	crit_leave(); /* ours, taken before the fork */
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)
