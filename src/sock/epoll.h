@@ -86,7 +86,7 @@ struct instance {
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
 	 * once less. */
 	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */
-	_Atomic bool memory_turn;   /* room is short, and the kernel has had its turn */
+	_Atomic bool kernel_turn;   /* room is short, and the kernel goes first */
 	_Atomic uint32_t since_ask; /* calls since the kernel was last asked */
 	_Atomic uint64_t asked_at;  /* tick at which it was */
 	uint64_t calls; /* age of the instance in calls; a sleep counts for several */

@@ -32,7 +32,6 @@ struct call {
 	uint64_t deadline;
 	const sigset_t *mask;
 	uint32_t handlers; /* signal handlers run by this thread before the call */
-	bool asked;	   /* the kernel has been asked */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool gone;	   /* the instance was closed during it */
 };
@@ -69,36 +68,31 @@ static int kernel_wait(int epfd, struct epoll_event *ev, int max,
 #define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
 #define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
 
-static bool ask_due(struct call *c)
+static bool ask_due(struct instance *in)
 {
-	struct instance *in = c->in;
 	uint32_t since = READ(in->since_ask) + 1;
 
-	if (READ(in->memory_turn))
-		return false;
-	/* Nothing to look at in memory: the sleep asks, or the look that stands for it. */
-	if (!in->nhot)
-		return c->deadline == LOOK_NOW;
 	WRITE(in->since_ask, since);
-	return READ(in->ask_now) || since >= ASK_CALLS ||
+	return since >= ASK_CALLS || READ(in->ask_now) ||
 	       __rdtsc() - READ(in->asked_at) > ASK_TICKS;
 }
 
-/* Asks the kernel without waiting. Its events come first in ev; returns their number. */
-static int ask_kernel(struct call *c)
+/* Asks the kernel without waiting, after n events that are there already. Returns how many
+ * there are then. */
+static int ask_kernel(struct call *c, int n)
 {
 	static const struct timespec zero;
 	struct instance *in = c->in;
-	int n;
+	int more;
 
-	c->asked = true;
 	WRITE(in->ask_now, false);
+	WRITE(in->kernel_turn, false);
 	WRITE(in->since_ask, 0);
 	WRITE(in->asked_at, __rdtsc());
-	n = kernel_wait(c->epfd, c->ev, c->max, &zero, NULL);
-	/* It took all the room, and may have more: they take turns. */
-	WRITE(in->memory_turn, n == c->max);
-	return n > 0 ? instance_translate(in, c->ev, n) : n;
+	more = kernel_wait(c->epfd, c->ev + n, c->max - n, &zero, NULL);
+	if (more < 0)
+		return n ? n : more;
+	return n + instance_translate(in, c->ev + n, more);
 }
 
 /* Adds what memory has to the n events already there. */
@@ -115,7 +109,7 @@ static int add_hot(struct call *c, int n)
 
 static int look(struct call *c, bool ask)
 {
-	int n = ask ? ask_kernel(c) : 0;
+	int n = ask ? ask_kernel(c, 0) : 0;
 
 	if (n < 0)
 		return n;
@@ -125,25 +119,29 @@ static int look(struct call *c, bool ask)
 	return n;
 }
 
-/* The first look of a call: in memory, and the kernel when its turn has come. */
+/*
+ * The first look of a call: in memory, and in the kernel as well when it is due. With
+ * nothing in memory the kernel's turn comes by itself, in the spin or the sleep. Where
+ * memory takes all the room, the kernel goes first at the next call.
+ */
 static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
-	int n;
+	bool kernel = READ(in->kernel_turn);
+	int n = kernel ? ask_kernel(c, 0) : 0;
 
+	if (n < 0)
+		return n;
 	instance_lock(in);
 	in->calls++;
-	if (ask_due(c)) {
-		instance_unlock(in);
-		return look(c, true);
-	}
-	n = add_hot(c, 0);
-	if (READ(in->memory_turn)) {
-		WRITE(in->memory_turn, false);
-		WRITE(in->ask_now, true);
-	}
+	n = add_hot(c, n);
 	instance_unlock(in);
-	return n || !READ(in->ask_now) ? n : look(c, true);
+	if (!n || kernel || !ask_due(in))
+		return n;
+	if (n < c->max)
+		return ask_kernel(c, n);
+	WRITE(in->kernel_turn, true);
+	return n;
 }
 
 static bool spin_useful(struct instance *in)
@@ -274,7 +272,7 @@ static int wait_mixed(struct call *c)
 		instance_refuse_all(c->in);
 	n = look_first(c);
 	if (!n && c->deadline == LOOK_NOW && !c->mask)
-		return c->asked ? 0 : look(c, true);
+		return look(c, true);
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!n && !c->mask)
 		n = spin(c);

@@ -39,6 +39,7 @@ struct wait {
 	bool any_direct, any_kernel, any_rdhup;
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
+	bool slept;	   /* the last one did take place */
 	int result;	   /* of the last sleep */
 };
 
@@ -226,25 +227,26 @@ static void unsettle(void *arg)
 }
 
 /* After the kernel's answer: what it says about direct sockets goes to their slots. */
-static int note_answers(struct wait *w)
+static void note_answers(struct wait *w)
 {
-	int count = 0;
-
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct item *it = &w->item[i];
 		uint32_t bits = (uint16_t)w->k[i].revents;
 
-		if (it->bell && it->bell->revents)
-			sock_answer_bell(it->s, w->fds[i].fd);
-		if (it->bell && bits)
-			sock_note_kernel(it->s, bits);
-		if (it->bell)
+		if (!it->bell) {
+			w->fds[i].revents = (short)(bits & accepted(w, i));
+			it->mute |= bits && !w->fds[i].revents;
 			continue;
-		w->fds[i].revents = (short)(bits & accepted(w, i));
-		count += w->fds[i].revents != 0;
-		it->mute |= bits && !w->fds[i].revents;
+		}
+		if (it->bell->revents) {
+			/* First: this thread is no longer one for whom to ring again. */
+			sock_disarm(it->s, it->armed);
+			it->armed = 0;
+			sock_answer_bell(it->s, w->fds[i].fd);
+		}
+		if (bits)
+			sock_note_kernel(it->s, bits);
 	}
-	return count;
 }
 
 static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
@@ -264,7 +266,34 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	if (rc < 0)
 		return -errno;
 	w->late = rc == 0;
-	return rc ? note_answers(w) : 0;
+	w->slept = true;
+	note_answers(w);
+	return 0;
+}
+
+/* After a sleep the kernel's half is known: adds ours. */
+static int look_after(struct wait *w)
+{
+	int count = 0;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct pollfd *p = &w->fds[i];
+		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+
+		if (s && sock_is_direct(s))
+			p->revents = (short)(held_level(s, p->fd, wanted(w, i)) &
+					     accepted(w, i));
+		count += p->revents != 0;
+	}
+	return count;
+}
+
+/* Something came in before the sleep could begin. */
+static int look_again(struct wait *w)
+{
+	int count = look_direct(w);
+
+	return w->any_kernel || w->any_rdhup ? look_both(w) : count;
 }
 
 /* One sleep. Returns a count or an error when the call is over, else 0. */
@@ -276,10 +305,12 @@ static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
 		w->item[i].counted = false;
 	}
 	pthread_cleanup_push(unsettle, w);
+	w->slept = false;
 	w->result = settle_and_sleep(w, deadline, mask);
 	pthread_cleanup_pop(1);
-	/* With direct sockets in the set the other half has to be looked at too. */
-	return w->result > 0 && w->nk > w->n ? 0 : w->result;
+	if (w->result < 0)
+		return w->result;
+	return w->slept ? look_after(w) : look_again(w);
 }
 
 static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
@@ -296,14 +327,8 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	/* A handler during the spin ends the wait, as it would have ended the sleep. */
 	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers)
 		return -EINTR;
-	while (!rc && !w->late) {
+	while (!rc && !w->late)
 		rc = sleep_once(w, deadline, mask);
-		if (rc)
-			break;
-		rc = look_direct(w);
-		if (w->any_direct)
-			rc = look_both(w);
-	}
 	return rc;
 }
 

@@ -290,7 +290,6 @@ CASE(ep_mixed, DIRECT)
 		seen[ev.data.u64]++;
 	}
 	say("both had turns: %d", seen[0] > 2 && seen[1] > 2);
-	ep_show(ep, SOON);
 	recv_pattern(p.s, 0, 100);
 	ep_show(ep, SOON);
 	close(bell);
