@@ -294,10 +294,8 @@ HOOK sighandler_t sigset(int sig, sighandler_t handler)
 	sigset_t set, was;
 
 	sigemptyset(&set);
-	if (handler == SIG_ERR || sigaddset(&set, sig) != 0) {
-		errno = EINVAL;
+	if (sigaddset(&set, sig) != 0)
 		return SIG_ERR;
-	}
 	if (handler == SIG_HOLD) {
 		if (sigprocmask(SIG_BLOCK, &set, &was) != 0 ||
 		    sigaction(sig, NULL, &old) != 0)

@@ -109,8 +109,9 @@ struct wait {
 	bool asleep;
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */
-	bool timed;	     /* the socket has a timeout */
-	int64_t deadline_ns; /* with timed; 0 until asked for */
+	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
+	bool timed;			  /* the socket has a timeout */
+	int64_t deadline_ns;		  /* with timed; 0 until asked for */
 };
 
 static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
@@ -118,6 +119,8 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 	return (struct wait){.s = s,
 			     .fd = fd,
 			     .interest = interest,
+			     .handlers = crit_handlers(),
+			     .interruptions = crit_interruptions(),
 			     .generation = atomic_load_explicit(&s->slot->generation,
 								memory_order_relaxed)};
 }

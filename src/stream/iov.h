@@ -3,10 +3,13 @@
 #ifndef VD_STREAM_IOV_H
 #define VD_STREAM_IOV_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
+#include <sys/types.h>
 #include <sys/uio.h>
+
+#include "base/crit.h"
 
 struct iov_cursor {
 	const struct iovec *iov;
@@ -79,26 +82,44 @@ static inline void iov_skip(struct iov_cursor *c, size_t n)
 	}
 }
 
-/* Copies up to len bytes to the current element; `discard` only counts them. */
-static inline size_t iov_fill(struct iov_cursor *c, const uint8_t *from, size_t len,
-			      bool discard)
+/*
+ * Copies up to len bytes to the elements; `discard` only counts them. -EFAULT when any of
+ * the memory is not there: then nothing has moved, as with the kernel's own pieces.
+ */
+static inline ssize_t iov_fill(struct iov_cursor *c, const uint8_t *from, size_t len,
+			       bool discard)
 {
-	size_t n = iov_room(c) < len ? iov_room(c) : len;
-	if (!discard)
-		memcpy((uint8_t *)c->iov->iov_base + c->offset, from, n);
-	c->offset += n;
-	iov_settle(c);
-	return n;
+	struct iov_cursor at = *c;
+	size_t done = 0;
+	while (done < len && !iov_at_end(&at)) {
+		size_t n = iov_room(&at) < len - done ? iov_room(&at) : len - done;
+		uint8_t *to = (uint8_t *)at.iov->iov_base + at.offset;
+		if (!discard && crit_copy(to, from + done, n) < 0)
+			return -EFAULT;
+		done += n;
+		at.offset += n;
+		iov_settle(&at);
+	}
+	*c = at;
+	return (ssize_t)done;
 }
 
-/* Copies up to len bytes from the current element. */
-static inline size_t iov_drain(struct iov_cursor *c, uint8_t *to, size_t len)
+/* Copies up to len bytes from the elements. -EFAULT as above. */
+static inline ssize_t iov_drain(struct iov_cursor *c, uint8_t *to, size_t len)
 {
-	size_t n = iov_room(c) < len ? iov_room(c) : len;
-	memcpy(to, (const uint8_t *)c->iov->iov_base + c->offset, n);
-	c->offset += n;
-	iov_settle(c);
-	return n;
+	struct iov_cursor at = *c;
+	size_t done = 0;
+	while (done < len && !iov_at_end(&at)) {
+		size_t n = iov_room(&at) < len - done ? iov_room(&at) : len - done;
+		const uint8_t *from = (const uint8_t *)at.iov->iov_base + at.offset;
+		if (crit_copy(to + done, from, n) < 0)
+			return -EFAULT;
+		done += n;
+		at.offset += n;
+		iov_settle(&at);
+	}
+	*c = at;
+	return (ssize_t)done;
 }
 
 #endif

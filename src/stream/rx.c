@@ -279,6 +279,7 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 {
 	struct slot *sl = s->slot;
 	size_t done = 0;
+	ssize_t n = 0;
 	while (!iov_at_end(to)) {
 		struct ring_span span;
 		int64_t avail = ring_rx_avail(
@@ -292,14 +293,16 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 		ring_rx_span(&sl->rx, s->in_data, flags & MSG_PEEK ? done : 0, &span);
 		if (span.len > CHUNK_BYTES)
 			span.len = CHUNK_BYTES;
-		size_t n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
+		n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
+		if (n < 0)
+			break;
 		if (!(flags & MSG_PEEK))
-			ring_rx_commit(&sl->rx, s->in, n);
-		done += n;
+			ring_rx_commit(&sl->rx, s->in, (size_t)n);
+		done += (size_t)n;
 	}
 	if (!(flags & MSG_PEEK))
 		s->rx_bytes += done;
-	return (ssize_t)done;
+	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
 ssize_t rx_verdict(struct sock *s, int fd)

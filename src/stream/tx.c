@@ -169,7 +169,9 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 {
 	ssize_t n;
 	if (!src->is_file) {
-		n = (ssize_t)iov_drain(&src->from, to, len);
+		n = iov_drain(&src->from, to, len);
+		if (n < 0)
+			return n;
 	} else {
 		n = src->offset ? pread64(src->file, to, len, *src->offset)
 				: REAL(read)(src->file, to, len);
@@ -189,6 +191,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
 	size_t done = 0;
+	ssize_t n = 0;
 	while (src->left > 0) {
 		struct ring_span span;
 		if (ring_tx_span(&sl->tx, s->out, s->out_data,
@@ -206,10 +209,10 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		}
 		if (span.len > CHUNK_BYTES)
 			span.len = CHUNK_BYTES;
-		ssize_t n = source_copy(src, span.data,
-					span.len < src->left ? span.len : src->left);
+		n = source_copy(src, span.data,
+				span.len < src->left ? span.len : src->left);
 		if (n <= 0)
-			return done || n == 0 ? (ssize_t)done : n;
+			break;
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
@@ -218,7 +221,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	s->tx_bytes += done;
-	return (ssize_t)done;
+	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
 /* Under tx_lock: what is held now goes by itself after TCP's ceiling, at the other end. */

@@ -25,6 +25,10 @@
 #define SPIN_SKIP_WAITS 64
 /* Looks without a pause before the polite part of a spin: about one quick answer long. */
 #define SPIN_EAGER 128
+/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
+ * processor: after some looks in vain each is preceded by a nap. */
+#define VAIN_ROUNDS 3
+#define VAIN_NAP_NS 1000000
 /* tcp(7): the ceiling on the time for which output is corked. */
 #define HELD_CEILING_MS 200
 
@@ -292,6 +296,22 @@ static bool handlers_restart(void)
 	return true;
 }
 
+/* A handler has run since the call began that ends it, unless there is something to do. */
+static bool is_interrupted(const struct wait *w)
+{
+	return crit_interruptions() != w->interruptions ||
+	       (w->timed && crit_handlers() != w->handlers);
+}
+
+/* After -EINTR from the kernel. */
+static bool goes_on(const struct wait *w)
+{
+	if (is_interrupted(w)) /* what has come meanwhile is worth more */
+		return w->rounds <= VAIN_ROUNDS && wait_hint(w->s, w->interest);
+	/* A handler that was installed past us can only be guessed about. */
+	return crit_handlers() != w->handlers || (!w->timed && handlers_restart());
+}
+
 static void ask_timeout(struct wait *w)
 {
 	struct timeval tv = {0};
@@ -322,11 +342,6 @@ static short tcp_events(struct sock *s, uint32_t interest)
 		events |= POLLOUT;
 	return events;
 }
-
-/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
- * processor: after some looks in vain each is preceded by a nap. */
-#define VAIN_ROUNDS 3
-#define VAIN_NAP_NS 1000000
 
 /* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
 #define SHARED_NAP_NS 100000000
@@ -361,6 +376,8 @@ static int sleep_once(struct wait *w, bool *bell)
 	int bound = sleep_bound(w, &left);
 	if (bound < 0)
 		return bound;
+	if (is_interrupted(w))
+		return -EINTR;
 	report_add(&report_now.sleeps, 1);
 	int n = REAL(ppoll)(pfd, 2, bound ? &left : NULL, NULL);
 	if (n < 0)
@@ -430,7 +447,7 @@ int wait_for(struct wait *w)
 		sock_answer_bell(s, w->fd);
 	if (fd_sock(w->fd) == s)
 		sock_service(s, w->fd);
-	if (r == -EINTR && !w->timed && handlers_restart())
+	if (r == -EINTR && goes_on(w))
 		r = 0;
 	return r;
 }
