@@ -203,6 +203,8 @@ static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32
 			sock_service(r->s, r->use_fd);
 		} else {
 			tcp_heard(r, events);
+			if ((events & (EPOLLIN | EPOLLRDHUP)) == EPOLLIN)
+				sock_check_bypass(r->s, r->use_fd);
 		}
 	}
 	instance_unlock(in);

@@ -246,6 +246,8 @@ static void note_answers(struct wait *w)
 		}
 		if (bits)
 			sock_note_kernel(it->s, bits);
+		if ((bits & (POLLIN | POLLRDHUP)) == POLLIN)
+			sock_check_bypass(it->s, w->fds[i].fd);
 	}
 }
 

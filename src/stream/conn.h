@@ -84,8 +84,6 @@ void rx_open(struct sock *s);
 int rx_advance(struct sock *s, int fd);
 /* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
 int64_t rx_queued(struct sock *s, int fd);
-/* TCP bytes that nobody announced? Breaks the connection. Under no lock. */
-void rx_check_bypass(struct sock *s, int fd);
 /* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */
 ssize_t rx_verdict(struct sock *s, int fd);
 
@@ -126,11 +124,15 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 }
 
 /* Under a lock: the descriptor still is the connection that it was when the call began. */
-static inline bool wait_is_open(const struct wait *w)
+static inline bool wait_is_open(struct wait *w)
 {
-	return fd_sock(w->fd) == w->s &&
-	       atomic_load_explicit(&w->s->slot->generation, memory_order_relaxed) ==
-		       w->generation;
+	/* Closed by another thread in our sleep: as in the kernel, we keep it open. */
+	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
+		w->fd = w->s->kept_fd;
+	else if (fd_sock(w->fd) != w->s)
+		return false;
+	return w->fd >= 0 && atomic_load_explicit(&w->s->slot->generation,
+						  memory_order_relaxed) == w->generation;
 }
 
 /* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */

@@ -78,7 +78,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 {
 	s->slot = sl;
 	s->wire = NULL;
-	s->memfd = s->bell = s->peer_bell = s->meet_fd = -1;
+	s->memfd = s->bell = s->peer_bell = s->meet_fd = s->kept_fd = -1;
 	atomic_store(&s->fds, 1);
 	atomic_store(&s->sleepers, 0);
 	atomic_store(&s->awaited, 0);

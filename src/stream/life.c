@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a connection: last words, release, and what is found out about the peer. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
@@ -21,21 +22,6 @@
 static struct sock *limbo[LIMBO_MAX];
 static int limbo_used;
 static struct lock limbo_lock;
-
-bool sock_hold(struct sock *s, int fd)
-{
-	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
-	atomic_fetch_add(&s->sleepers, 1);
-	if (atomic_load(&fd_table[fd]) == s)
-		return true;
-	sock_unhold(s);
-	return false;
-}
-
-void sock_unhold(struct sock *s)
-{
-	atomic_fetch_sub(&s->sleepers, 1);
-}
 
 static bool is_busy(struct sock *s)
 {
@@ -71,14 +57,32 @@ void sock_drop_segment(struct sock *s)
 	meet_finish(&seg);
 }
 
+/* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
+static void last_words(struct sock *s, int fd)
+{
+	/* TCP answers a close that leaves bytes unread with a reset. */
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+	struct slot *sl = s->slot;
+	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
+		return;
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
+		ring_tx_push(&sl->tx, s->out);
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
 static void release(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
+	if (s->kept_fd >= 0)
+		last_words(s, s->kept_fd);
 	sock_drop_segment(s);
 	lock_drop(&sl->tx_lock);
 	lock_drop(&sl->rx_lock);
+	fds_close(s->kept_fd);
 	slot_release(sl);
 }
 
@@ -102,6 +106,26 @@ static void limbo_sweep(void)
 	limbo_used = kept;
 }
 
+bool sock_hold(struct sock *s, int fd)
+{
+	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
+	atomic_fetch_add(&s->sleepers, 1);
+	if (atomic_load(&fd_table[fd]) == s)
+		return true;
+	sock_unhold(s);
+	return false;
+}
+
+void sock_unhold(struct sock *s)
+{
+	if (atomic_fetch_sub(&s->sleepers, 1) != 1 || !atomic_load(&s->closed))
+		return;
+	/* The last one out of a socket that was closed meanwhile. */
+	lock_take(&limbo_lock);
+	limbo_sweep();
+	lock_drop(&limbo_lock);
+}
+
 /* Releases s now, or once nobody is inside. A full limbo leaks the slot to the reclaimer. */
 static void release_or_defer(struct sock *s)
 {
@@ -118,19 +142,11 @@ static void release_or_defer(struct sock *s)
 	lock_drop(&limbo_lock);
 }
 
-/* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
-static void last_words(struct sock *s, int fd)
+/* Threads sleep on it: the connection ends when they have left, not now. */
+static void keep_open(struct sock *s, int fd)
 {
-	/* TCP answers a close that leaves bytes unread with a reset. */
-	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
-	struct slot *sl = s->slot;
-	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
-		return;
-	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
-		ring_tx_push(&sl->tx, s->out);
-	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
-	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	int copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 3);
+	s->kept_fd = copy < 0 ? -1 : fds_adopt(copy);
 }
 
 static void close_last(struct sock *s, int fd)
@@ -142,9 +158,10 @@ static void close_last(struct sock *s, int fd)
 	if (phase_of(sl) >= SLOT_ATTACHED && s->wire) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
-		/* A thread that is inside keeps the connection open, as it does in the kernel. */
 		if (!is_busy(s))
 			last_words(s, fd);
+		else if (atomic_load(&s->sleepers) > 0)
+			keep_open(s, fd);
 		flush_counts(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);

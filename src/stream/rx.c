@@ -462,6 +462,13 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 	return done > 0 ? done : n;
 }
 
+/* Urgent data comes next: TCP ends a receive before it. */
+static bool is_at_mark(int fd)
+{
+	int at_mark = 0;
+	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
+}
+
 /* A receive that began here goes on in the kernel: 0 when the gate has moved again. */
 static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
@@ -480,25 +487,15 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int
 	return n == 0 ? -ENODATA : n;
 }
 
-/* Another thread closed the descriptor while we slept: what is in the ring is still ours,
- * but the number may mean something else by now. */
-static ssize_t take_closed(struct sock *s, struct iov_cursor *to, int flags)
-{
-	ssize_t n = take_ring(s, to, flags);
-	return n != 0 ? n : -EBADF;
-}
-
-static ssize_t take_locked(struct sock *s, int fd, const struct wait *w,
-			   struct iov_cursor *to, int flags)
+static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to,
+			   int flags)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(w))
-		n = take(s, fd, to, flags);
-	else if (w->held && gate_state(&sl->gate_rx) == GATE_RING)
-		n = take_closed(s, to, flags);
+		n = take(s, w->fd, to, flags);
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
@@ -541,9 +538,9 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	if (iov_at_end(&to))
 		return 0;
 	for (;;) {
-		n = take_locked(s, fd, &w, &to, flags);
+		n = take_locked(s, &w, &to, flags);
 		if (n == SOCK_KERNEL && done > 0) {
-			n = rest_in_kernel(s, fd, &to, flags);
+			n = rest_in_kernel(s, w.fd, &to, flags);
 			if (n < 0)
 				break;
 		} else if (n > 0 && (flags & MSG_PEEK)) {
@@ -555,7 +552,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 			break;
 		} else if (n == -EAGAIN && sock_is_nonblocking(s, flags)) {
 			/* Who only ever asks must learn of the end, too. */
-			if (!look_now_and_then(s, fd))
+			if (!look_now_and_then(s, w.fd))
 				break;
 			continue;
 		} else if (n == -EAGAIN) {
@@ -571,7 +568,8 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 			break;
 		/* Over the boundary back to TCP, too: what is there belongs to this call. */
 		if (n > 0 && !(flags & MSG_WAITALL)) {
-			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) || crossed)
+			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) || crossed ||
+			    is_at_mark(w.fd))
 				break;
 			crossed = true;
 			flags |= MSG_DONTWAIT;
@@ -582,7 +580,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	return done > 0 ? (ssize_t)done : n;
 }
 
-void rx_check_bypass(struct sock *s, int fd)
+void sock_check_bypass(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int queued = 0;

@@ -48,6 +48,7 @@ struct sock {
 	_Atomic uint32_t fds; /* descriptors of this process that refer to it */
 	_Atomic uint32_t
 		sleepers; /* threads of this process that sleep on bell: defer unmap */
+	int kept_fd; /* with closed: a duplicate for threads that were asleep on it; or -1 */
 	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
 	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
 	_Atomic uint32_t edges;	  /* kernel events noted, for sock_edge_in */
@@ -147,6 +148,9 @@ void sock_disarm(struct sock *s, uint32_t interest);
 void sock_answer_bell(struct sock *s, int fd);
 /* The kernel reported poll events for the TCP descriptor: takes note. */
 void sock_note_kernel(struct sock *s, uint32_t events);
+/* The TCP descriptor is readable without being at its end: bytes that nobody announced end
+ * the connection. */
+void sock_check_bypass(struct sock *s, int fd);
 /* Serves the peer's requests and advances the switch in both directions. */
 void sock_service(struct sock *s, int fd);
 /* A poll or select is about to block in the kernel on fd before any upgrade: counted like

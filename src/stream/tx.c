@@ -246,8 +246,7 @@ void sock_push(struct sock *s)
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 }
 
-static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
-			  struct source *src, bool hold)
+static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
@@ -272,7 +271,7 @@ static ssize_t put_locked(struct sock *s, int fd, const struct wait *w,
 	if (n > 0)
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	if (look)
-		sock_look(s, fd);
+		sock_look(s, w->fd);
 	return n;
 }
 
@@ -317,7 +316,7 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 }
 
 /* The peer has ended its direction, or asks for TCP, or we are broken. */
-static ssize_t attend(struct sock *s, int fd, int flags)
+static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 {
 	struct slot *sl = s->slot;
 	if (seen_of(sl) & SEEN_BROKEN)
@@ -328,6 +327,8 @@ static ssize_t attend(struct sock *s, int fd, int flags)
 		return 0;
 	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
 	if (!(seen_of(sl) & SEEN_SHUT_WR)) {
+		if (some_sent && sock_was_reset(s))
+			return -EAGAIN; /* what was sent counts; the next call is told */
 		if (sock_take_reset(s))
 			return -ECONNRESET;
 		if (sock_was_reset(s)) {
@@ -356,12 +357,12 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	ssize_t done = 0, n = 0;
 	wait_tell_cpu(s);
 	while (src->left > 0) {
-		n = put_locked(s, fd, &w, src,
+		n = put_locked(s, &w, src,
 			       (flags & MSG_MORE) ||
 				       atomic_load_explicit(&s->slot->corked,
 							    memory_order_relaxed));
 		if (n == -EINPROGRESS) {
-			n = attend(s, fd, flags);
+			n = attend(s, w.fd, flags, done > 0);
 			if (n < 0)
 				break;
 			continue;
@@ -369,7 +370,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		if (n == SOCK_KERNEL) {
 			if (done == 0)
 				break;
-			n = rest_in_kernel(s, fd, src, flags);
+			n = rest_in_kernel(s, w.fd, src, flags);
 			if (n < 0)
 				break;
 		}

@@ -388,7 +388,7 @@ static int sleep_once(struct wait *w, bool *bell)
 	if (n > 0 && pfd[0].revents)
 		sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
-		rx_check_bypass(s, w->fd);
+		sock_check_bypass(s, w->fd);
 	return 0;
 }
 
