@@ -170,6 +170,14 @@ void announce_listener(struct sock *s, int fd);
 void announce_closing(int fd);
 void announce_init(void);
 
+/* ---- structures of the program's (vector.c) ---- */
+
+/*
+ * Adds up what the vector moves, without trusting the pointer. 0; -EFAULT or -EINVAL when
+ * the kernel would say so.
+ */
+int hook_look_at_vector(const struct iovec *iov, size_t count, size_t *total);
+
 /* ---- descriptors passed in messages (rights.c) ---- */
 
 struct msghdr;

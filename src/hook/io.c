@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
 
 /*
@@ -21,14 +22,8 @@ static bool vector_moves_bytes(const struct iovec *iov, int count)
 {
 	size_t total = 0;
 
-	if (count <= 0 || count > UIO_MAXIOV)
-		return false;
-	for (int i = 0; i < count; i++) {
-		if (iov[i].iov_len > SSIZE_MAX)
-			return false;
-		total |= iov[i].iov_len;
-	}
-	return total > 0;
+	return count > 0 && hook_look_at_vector(iov, (size_t)count, &total) == 0 &&
+	       total > 0;
 }
 
 HOOK ssize_t read(int fd, void *buf, size_t len)
@@ -108,13 +103,27 @@ HOOK_ALIAS(pwritev64v2, pwritev2);
 /* off_t has 64 bits on every machine that Viaduct runs on: one function, two names. */
 _Static_assert(sizeof(off_t) == sizeof(off64_t), "off_t");
 
+static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
+			       size_t count)
+{
+	off64_t at;
+	ssize_t n;
+
+	if (!offset)
+		return tx_sendfile(s, out, in, NULL, count);
+	if (crit_copy(&at, offset, sizeof(at)) < 0)
+		return -EFAULT;
+	n = tx_sendfile(s, out, in, &at, count);
+	return crit_copy(offset, &at, sizeof(at)) < 0 && n >= 0 ? -EFAULT : n;
+}
+
 HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 {
 	struct sock *s = fd_sock(out);
 
-	if (!s || !moves_bytes(count))
+	if (!s || in < 0 || !moves_bytes(count))
 		return REAL(sendfile64)(out, in, offset, count);
 	return HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
-		       tx_sendfile(s, out, in, offset, count));
+		       sendfile_direct(s, out, in, offset, count));
 }
 HOOK_ALIAS(sendfile, sendfile64);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
@@ -35,15 +36,16 @@ static ssize_t recvfrom_direct(struct sock *s, int fd, const struct iovec *iov, 
 			       struct sockaddr *addr, socklen_t *addr_len)
 {
 	ssize_t n = rx_recv(s, fd, iov, 1, flags);
+	socklen_t room;
 
 	if (n < 0 || !addr)
 		return n;
-	if (!addr_len)
+	if (crit_copy(&room, addr_len, sizeof(room)) < 0)
 		return -EFAULT;
-	if (*addr_len > INT_MAX)
+	if (room > INT_MAX)
 		return -EINVAL;
-	*addr_len = 0;
-	return n;
+	room = 0;
+	return crit_copy(addr_len, &room, sizeof(room)) < 0 ? -EFAULT : n;
 }
 
 HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
@@ -58,38 +60,48 @@ HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr 
 		       recvfrom_direct(s, fd, &iov, flags, addr, addr_len));
 }
 
-/* A header that the kernel refuses, and so does in our place. */
-static bool header_is_wrong(const struct msghdr *msg)
+/*
+ * Reads a header of the program's, whose pointers may be bad. False when the kernel
+ * refuses it, and so does in our place.
+ */
+static bool header_read(const struct msghdr *from, struct msghdr *msg)
 {
-	if (msg->msg_iovlen > UIO_MAXIOV || msg->msg_namelen > INT_MAX)
-		return true;
-	for (size_t i = 0; i < msg->msg_iovlen; i++)
-		if (msg->msg_iov[i].iov_len > SSIZE_MAX)
-			return true;
-	return false;
+	size_t total;
+
+	return crit_copy(msg, from, sizeof(*msg)) == 0 && msg->msg_namelen <= INT_MAX &&
+	       hook_look_at_vector(msg->msg_iov, msg->msg_iovlen, &total) == 0;
 }
 
-static ssize_t recvmsg_direct(struct sock *s, int fd, struct msghdr *msg, int flags)
+#define FIELD_WRITE(to, name, value)                                                     \
+	__extension__({                                                                  \
+		__typeof__((to)->name) value_ = (value);                                 \
+		crit_copy(&(to)->name, &value_, sizeof(value_));                         \
+	})
+
+/* `msg` is the copy that header_read made of `to`. */
+static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
+			      struct msghdr *to, int flags)
 {
 	ssize_t n = rx_recv(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
 
 	if (n < 0)
 		return n;
-	if (msg->msg_name)
-		msg->msg_namelen = 0;
-	msg->msg_controllen = 0;
-	msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+	if ((msg->msg_name && FIELD_WRITE(to, msg_namelen, 0) < 0) ||
+	    FIELD_WRITE(to, msg_controllen, 0) < 0 ||
+	    FIELD_WRITE(to, msg_flags, flags & MSG_CMSG_CLOEXEC) < 0)
+		return -EFAULT;
 	return n;
 }
 
 HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	struct sock *s = fd_sock(fd);
+	struct msghdr head;
 	ssize_t n;
 
-	if (s && !(flags & RX_KERNEL_FLAGS) && !header_is_wrong(msg))
+	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
-			       recvmsg_direct(s, fd, msg, flags));
+			       recvmsg_direct(s, fd, &head, msg, flags));
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
 		rights_received(msg);
@@ -114,37 +126,66 @@ static bool time_left(const struct timespec *end, struct timespec *left)
 	return false;
 }
 
+static int time_end(const struct timespec *timeout, struct timespec *end)
+{
+	struct timespec given;
+
+	if (crit_copy(&given, timeout, sizeof(given)) < 0)
+		return -EFAULT;
+	if (given.tv_sec < 0 || (unsigned long)given.tv_nsec >= 1000000000)
+		return -EINVAL;
+	clock_gettime(CLOCK_MONOTONIC, end);
+	end->tv_sec += given.tv_sec;
+	end->tv_nsec += given.tv_nsec;
+	if (end->tv_nsec >= 1000000000) {
+		end->tv_sec++;
+		end->tv_nsec -= 1000000000;
+	}
+	return 0;
+}
+
+static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flags)
+{
+	struct msghdr head;
+	ssize_t n;
+
+	if (!header_read(&to->msg_hdr, &head))
+		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
+	n = recvmsg_direct(s, fd, &head, &to->msg_hdr, flags & ~MSG_WAITFORONE);
+	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
+		return -EFAULT;
+	return n;
+}
+
 /* As the kernel: the time is looked at only after each message, and written back. */
 static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 			       unsigned count, int flags, struct timespec *timeout)
 {
-	struct timespec end = {0, 0};
+	struct timespec end = {0, 0}, left;
 	unsigned done = 0;
 
 	if (timeout) {
-		if (timeout->tv_sec < 0 || (unsigned long)timeout->tv_nsec >= 1000000000)
-			return -EINVAL;
-		clock_gettime(CLOCK_MONOTONIC, &end);
-		end.tv_sec += timeout->tv_sec;
-		end.tv_nsec += timeout->tv_nsec;
-		if (end.tv_nsec >= 1000000000) {
-			end.tv_sec++;
-			end.tv_nsec -= 1000000000;
-		}
+		int r = time_end(timeout, &end);
+
+		if (r < 0)
+			return r;
 	}
 	while (done < count && done < UIO_MAXIOV) {
-		struct msghdr *msg = &msgs[done].msg_hdr;
-		ssize_t n = header_is_wrong(msg)
-				    ? -EINVAL
-				    : recvmsg_direct(s, fd, msg, flags & ~MSG_WAITFORONE);
+		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags);
 
 		if (n < 0)
 			return done ? (ssize_t)done : n;
-		msgs[done++].msg_len = (unsigned)n;
+		done++;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
-		if (timeout && !time_left(&end, timeout))
-			break;
+		if (timeout) {
+			bool more = time_left(&end, &left);
+
+			if (crit_copy(timeout, &left, sizeof(left)) < 0)
+				return -EFAULT;
+			if (!more)
+				break;
+		}
 	}
 	return done;
 }
@@ -214,50 +255,60 @@ static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, in
 		       tx_send(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags));
 }
 
+static void control_sending(const struct msghdr *from)
+{
+	struct msghdr msg;
+
+	if (crit_copy(&msg, from, sizeof(msg)) == 0 && msg.msg_control &&
+	    msg.msg_controllen > 0)
+		rights_sending(&msg);
+}
+
 HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	struct sock *s = fd_sock(fd);
+	struct msghdr head;
 
-	if (s && !header_is_wrong(msg))
-		return sendmsg_ours(s, fd, msg, flags);
-	if (!s && msg->msg_control && msg->msg_controllen > 0)
-		rights_sending(msg);
+	if (s && header_read(msg, &head))
+		return sendmsg_ours(s, fd, &head, flags);
+	if (!s)
+		control_sending(msg);
 	return REAL(sendmsg)(fd, msg, flags);
 }
 
-static size_t msg_bytes(const struct msghdr *msg)
+/* One message of several. *cut: less was sent than there is, and the kernel stops there. */
+static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int flags,
+			    bool *cut)
 {
+	struct msghdr head;
 	size_t total = 0;
+	ssize_t n;
 
-	for (size_t i = 0; i < msg->msg_iovlen; i++)
-		total += msg->msg_iov[i].iov_len;
-	return total;
+	if (!header_read(&from->msg_hdr, &head))
+		return REAL(sendmsg)(fd, &from->msg_hdr, flags);
+	n = sendmsg_ours(s, fd, &head, flags);
+	if (n < 0)
+		return n;
+	*cut = hook_look_at_vector(head.msg_iov, head.msg_iovlen, &total) == 0 &&
+	       (size_t)n < total;
+	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 
 HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	unsigned done = 0;
+	bool cut = false;
 
-	if (!s) {
-		for (unsigned i = 0; i < count; i++)
-			if (msgs[i].msg_hdr.msg_controllen > 0)
-				rights_sending(&msgs[i].msg_hdr);
+	if (!s || count == 0) {
+		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
+			control_sending(&msgs[i].msg_hdr);
 		return REAL(sendmmsg)(fd, msgs, count, flags);
 	}
-	if (count == 0)
-		return REAL(sendmmsg)(fd, msgs, count, flags);
-	while (done < count && done < UIO_MAXIOV) {
-		struct msghdr *msg = &msgs[done].msg_hdr;
-		ssize_t n = header_is_wrong(msg) ? REAL(sendmsg)(fd, msg, flags)
-						 : sendmsg_ours(s, fd, msg, flags);
-
-		if (n < 0)
+	while (done < count && done < UIO_MAXIOV && !cut) {
+		if (sendmmsg_one(s, fd, &msgs[done], flags, &cut) < 0)
 			return done ? (int)done : -1;
-		msgs[done++].msg_len = (unsigned)n;
-		/* The kernel stops where a message was cut short. */
-		if ((size_t)n < msg_bytes(msg))
-			break;
+		done++;
 	}
 	return (int)done;
 }

@@ -1,25 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that travel in AF_UNIX messages (SCM_RIGHTS). */
-#include <string.h>
 #include <sys/socket.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
 
-static void each_descriptor(struct msghdr *msg, void (*visit)(int fd))
+/* The kernel has not looked at it yet: nothing in it can be trusted to be there. */
+static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		size_t count;
+	const char *at = msg->msg_control;
+	size_t left = msg->msg_controllen;
+	struct cmsghdr c;
 
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-		    c->cmsg_len < CMSG_LEN(0))
-			continue;
-		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
+	while (left >= sizeof(c) && crit_copy(&c, at, sizeof(c)) == 0 &&
+	       c.cmsg_len >= CMSG_LEN(0) && c.cmsg_len <= left) {
+		size_t step = CMSG_ALIGN(c.cmsg_len);
+		int fd;
 
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
-			visit(fd);
-		}
+		if (c.cmsg_level == SOL_SOCKET && c.cmsg_type == SCM_RIGHTS)
+			for (size_t i = CMSG_LEN(0); i + sizeof(fd) <= c.cmsg_len;
+			     i += sizeof(fd))
+				if (crit_copy(&fd, at + i, sizeof(fd)) == 0)
+					visit(fd);
+		if (step >= left)
+			return;
+		at += step;
+		left -= step;
 	}
 }
 
@@ -39,7 +45,7 @@ static void visit_received(int fd)
 /* Whoever receives the descriptor does not know our ring. */
 void rights_sending(const struct msghdr *msg)
 {
-	each_descriptor((struct msghdr *)msg, visit_sent);
+	each_descriptor(msg, visit_sent);
 }
 
 void rights_received(struct msghdr *msg)

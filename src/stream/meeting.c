@@ -15,7 +15,7 @@
 /* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
 /* A peer that has not shown up by then is plain. */
-#define LOOK_BOUND 2048u
+#define LOOK_BOUND 65536u
 
 static struct meet_segment segment_of(const struct sock *s)
 {
@@ -201,7 +201,7 @@ static void plan_next(struct slot *sl, uint32_t ops)
 	uint32_t since = ops - config_get()->upgrade_after;
 	uint32_t gap = 1;
 	if (phase_of(sl) == SLOT_MEETING && atomic_load(&sl->role) == TCP_ROLE_CONNECTED)
-		gap = since < EAGER_LOOKS ? 1 : since < 64 ? 4 : 16;
+		gap = since < EAGER_LOOKS ? 1 : since < 64 ? 4 : 16 + since / 64;
 	else if (phase_of(sl) != SLOT_OFFERED)
 		gap = since < EAGER_LOOKS ? 1 : since / 2;
 	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);

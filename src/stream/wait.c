@@ -383,8 +383,8 @@ static int sleep_once(struct wait *w, bool *bell)
 	if (n < 0)
 		return -errno;
 	*bell = n > 0 && pfd[1].revents;
-	if (pfd[0].revents & POLLNVAL)
-		return -EBADF;
+	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
+		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
 		sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)

@@ -7,7 +7,9 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -301,4 +303,87 @@ CASE(fin_before_mark, DIRECT)
 	send_pattern(p.s, 3, 50000);
 	recv_pattern(p.c, 3, 50000);
 	pair_close(p);
+}
+
+/* ---- errno ---- */
+
+static void set_errno(void)
+{
+	errno = 4242;
+}
+
+/* Programs look at errno after success: it must be as it was. */
+static void errno_check(const char *what)
+{
+	static int told;
+	if (errno != 4242 && told++ < 10)
+		say("%s changed errno to %s", what, errno_name(errno));
+	set_errno();
+}
+
+static void errno_ways(struct pair p, int ep)
+{
+	struct pollfd pf = { p.s, POLLIN, 0 };
+	struct epoll_event ev;
+	struct iovec iov = { (char[]){ "writev" }, 6 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	char buf[64];
+	set_errno();
+	NEED(send(p.c, "send", 4, 0) == 4);
+	errno_check("send");
+	NEED(write(p.c, "write", 5) == 5);
+	errno_check("write");
+	NEED(writev(p.c, &iov, 1) == 6);
+	errno_check("writev");
+	NEED(poll(&pf, 1, -1) == 1);
+	errno_check("poll");
+	NEED(epoll_wait(ep, &ev, 1, -1) == 1);
+	errno_check("epoll_wait");
+	NEED(recv(p.s, buf, 4, MSG_WAITALL) == 4);
+	errno_check("recv");
+	NEED(recvmsg(p.s, &msg, 0) > 0);
+	errno_check("recvmsg");
+	NEED(read(p.s, buf, sizeof buf) > 0);
+	errno_check("read");
+	NEED(sendmsg(p.s, &msg, 0) == 6);
+	errno_check("sendmsg");
+	NEED(readv(p.c, &iov, 1) > 0);
+	errno_check("readv");
+	NEED(poll(&pf, 1, 0) >= 0);
+	errno_check("poll");
+}
+
+CASE(errno_kept, DIRECT)
+{
+	uint16_t port;
+	struct epoll_event ev = { .events = EPOLLIN };
+	int ep = epoll_create1(0);
+	set_errno();
+	int listener = listen_any(AF_INET, &port);
+	errno_check("listen");
+	struct pair p = { .c = connect_to(AF_INET, port) };
+	errno_check("connect");
+	p.s = accept(listener, NULL, NULL);
+	errno_check("accept");
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	errno_check("epoll_ctl");
+	for (int i = 0; i < 100; i++)
+		errno_ways(p, ep);
+	NEED(fcntl(p.c, F_SETFL, O_RDWR) == 0);
+	errno_check("fcntl");
+	int other = dup(p.c);
+	errno_check("dup");
+	NEED(close(other) == 0);
+	errno_check("close");
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	errno_check("shutdown");
+	NEED(close(p.c) == 0);
+	errno_check("close");
+	char c;
+	while (recv(p.s, &c, 1, 0) == 1)
+		;
+	errno_check("recv at the end");
+	NEED(close(p.s) == 0);
+	errno_check("close");
+	say("done");
 }
