@@ -134,7 +134,7 @@ int tcp_consumed(int fd, uint64_t *bytes)
 			 bytes);
 }
 
-int tcp_consumed_roughly(int fd, uint64_t *bytes)
+int tcp_after_reset(int fd, uint64_t *received, uint32_t *queued)
 {
 	struct tcp_info info;
 	int queue, err = tcp_info_get(fd, &info);
@@ -143,7 +143,8 @@ int tcp_consumed_roughly(int fd, uint64_t *bytes)
 		return err;
 	if (REAL(ioctl)(fd, SIOCINQ, &queue) < 0)
 		return -errno;
-	*bytes = info.tcpi_bytes_received - (uint64_t)queue;
+	*received = info.tcpi_bytes_received;
+	*queued = (uint32_t)queue;
 	return 0;
 }
 

@@ -22,8 +22,8 @@ enum tcp_role { TCP_ROLE_UNKNOWN = 0, TCP_ROLE_CONNECTED = 1, TCP_ROLE_ACCEPTED 
 int tcp_written(int fd, enum tcp_role role, uint64_t *bytes);
 /* Bytes that programs have read from the socket so far. */
 int tcp_consumed(int fd, uint64_t *bytes);
-/* The same on a connection that has ended, where a FIN may be counted as a byte. */
-int tcp_consumed_roughly(int fd, uint64_t *bytes);
+/* After a reset: bytes received, to which a FIN may have been added, and those still queued. */
+int tcp_after_reset(int fd, uint64_t *received, uint32_t *queued);
 /* Bytes received by the kernel in order, and acknowledged by the peer, without SYN and
  * FIN. */
 int tcp_received(int fd, uint64_t *bytes);

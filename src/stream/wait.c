@@ -281,6 +281,13 @@ void sock_answer_bell(struct sock *s, int fd)
 		bell_ring_self(s);
 }
 
+/* Raised by what a thread does itself: never the reason of an interrupted sleep. */
+static bool is_synchronous(int sig)
+{
+	return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE ||
+	       sig == SIGTRAP || sig == SIGSYS || sig == SIGABRT;
+}
+
 /* What the kernel would do after a signal handler has interrupted a blocking call. */
 static bool handlers_restart(void)
 {
