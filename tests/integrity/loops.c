@@ -114,11 +114,14 @@ static void renumber(struct conn *c)
 	if (!chance(&c->rng, 500))
 		return;
 	int fd = dup(c->rx.fd);
-	if (fd < 0 || close(c->rx.fd) != 0)
-		fail_at(&c->rx, "dup, close: %s", strerror(errno));
-	note(&c->rx, "dup %d to %d", c->rx.fd, fd);
+	if (fd < 0)
+		fail_at(&c->rx, "dup: %s", strerror(errno));
+	int old = c->rx.fd;
+	note(&c->rx, "dup %d to %d", old, fd);
 	c->rx.fd = c->tx.fd = fd;
 	c->state->fd = fd;
+	if (close(old) != 0)
+		fail_at(&c->rx, "close: %s", strerror(errno));
 }
 
 static void poll_loop(struct loop *l)

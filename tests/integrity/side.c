@@ -295,7 +295,7 @@ static void close_fd(struct conn *c, int fd)
 
 void conn_close(struct conn *c)
 {
-	int first = c->state->fd;
+	int first = c->state->fd, tx = c->tx.fd, rx = c->rx.fd;
 	struct linger linger = {.l_onoff = 1, .l_linger = 1};
 	if (c->plan.ending == END_EXIT && c->plan.closer == c->side)
 		return;
@@ -305,13 +305,15 @@ void conn_close(struct conn *c)
 	if (chance(&c->rng, 4) || conn_aborts(c))
 		setsockopt(first, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
 	note(&c->tx, "close");
-	if (c->tx.fd != first)
-		close_fd(c, c->tx.fd);
-	if (c->rx.fd != first)
-		close_fd(c, c->rx.fd);
-	close_fd(c, first);
+	/* First forgotten, then closed: a forked child closes what it finds here, and the
+	 * numbers may mean something else by then. */
 	c->tx.fd = c->rx.fd = -1;
 	c->state->fd = -1;
+	if (tx != first)
+		close_fd(c, tx);
+	if (rx != first)
+		close_fd(c, rx);
+	close_fd(c, first);
 }
 
 void side_close_others(const struct half *mine)

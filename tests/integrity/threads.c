@@ -25,10 +25,12 @@ static void renumber(struct half *h)
 	int fd = dup(h->fd);
 	if (fd < 0)
 		fail_at(h, "dup: %s", strerror(errno));
-	if (close(h->fd) != 0)
-		fail_at(h, "close: %s", strerror(errno));
-	note(h, "dup %d to %d", h->fd, fd);
+	int old = h->fd;
+	note(h, "dup %d to %d", old, fd);
+	/* First the new one: a forked child may close what is named here. */
 	h->fd = fd;
+	if (close(old) != 0)
+		fail_at(h, "close: %s", strerror(errno));
 }
 
 static void again(struct half *h)
