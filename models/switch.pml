@@ -50,7 +50,6 @@ byte gate_rx = TCP, count_rx = 0, rx_lock = 0, rx_consumed = 0, rx_epoch = 0;
 byte produced = 0, consumed = 0;
 byte up_epoch = 0, up_at = 0, down_epoch = 0, down_at = 0, ready_epoch = 0;
 bool want_down = false, fin = false;
-byte fin_at = 0;
 byte ring[RING_CAP];
 
 /* The kernel: what the sender's socket holds, what has arrived, and the counts. */
@@ -245,7 +244,7 @@ inline send_message()
 inline finish()
 {
 	atomic { TX_FREE -> tx_lock = me + 1; produced = tx_produced };
-	atomic { fin_at = tx_produced; fin = true };
+	fin = true;
 #ifdef MUT_SHUTDOWN_UNLOCKED
 	tx_lock = 0;
 	shut = true
@@ -342,7 +341,7 @@ inline try_open()
 	(produced != rx_consumed || down_epoch == rx_epoch || fin || fin_arrived ||      \
 	 MOVED)
 
-#define RING_END ((fin && rx_consumed == fin_at) || fin_arrived)
+#define RING_END (fin || fin_arrived)
 
 /* READY: reads TCP up to the mark. An end is believed by what is looked at after it. */
 inline ready_recv()
