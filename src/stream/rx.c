@@ -467,6 +467,8 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 			    (rx_advance(s, fd) < 0 || gate_state(&sl->gate_rx) == state))
 				break;
 			n = 1;
+		} else if (got < 0 && state == GATE_RING) {
+			n = got;
 		} else if (n == 0 || state == GATE_RING) {
 			n = state == GATE_RING ? ring_is_empty(s, fd)
 					       : tcp_is_empty(s, got);

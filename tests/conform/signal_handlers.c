@@ -335,10 +335,12 @@ CASE(signal_longjmp, DIRECT)
 	}
 	NEED(timer_delete(timer) == 0);
 	say("mask is as before: %d", mask_now() == mask);
-	nonblock(p.s, true);
-	while (recv(p.s, buf, 8, 0) > 0)
+	while (recv(p.s, buf, 8, MSG_DONTWAIT) > 0)
 		;
-	nonblock(p.s, false);
+	send_all(p.c, "!", 1);
+	do
+		recv_all(p.s, buf, 1);
+	while (*buf != '!');
 	pair_warm(p);
 	pair_close(p);
 }
