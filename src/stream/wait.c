@@ -293,7 +293,7 @@ static bool handlers_restart(void)
 {
 	struct sigaction act;
 	for (int sig = 1; sig < NSIG; sig++) {
-		if (REAL(sigaction)(sig, NULL, &act) < 0)
+		if (is_synchronous(sig) || REAL(sigaction)(sig, NULL, &act) < 0)
 			continue;
 		bool caught = (act.sa_flags & SA_SIGINFO) ||
 			      (act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN);
