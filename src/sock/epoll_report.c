@@ -244,11 +244,10 @@ void instance_attend(struct instance *in)
 
 	for (uint32_t i = 0; i < in->nhot; i++) {
 		struct epoll_reg *r = in->hot[i];
-		bool mine = r->told == in->calls && !(r->events & EPOLLET) && !in->nested;
 
 		/* What came before it was armed did not ring. */
 		reg_arm(r);
-		if (!mine && reg_report(r, false) &&
+		if (reg_report(r, false) &&
 		    REAL(write)(r->s->bell, &one, sizeof(one)) < 0)
 			log_debug("epoll: cannot ring for descriptor %d: errno %d", r->fd,
 				  errno);

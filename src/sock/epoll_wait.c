@@ -200,13 +200,15 @@ static void woke(void *arg)
 
 static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
 {
-	const struct timespec *t = look_remaining(c->deadline, ts);
+	struct instance *in = c->in;
+	uint64_t nap = in->owner == epoll_self() ? UINT64_MAX : FOREIGN_SLEEP_NS;
 
-	if (c->in->owner == epoll_self())
-		return t;
-	if (!t || t->tv_sec || t->tv_nsec > FOREIGN_SLEEP_NS)
-		*ts = (struct timespec){.tv_nsec = FOREIGN_SLEEP_NS};
-	return ts;
+	instance_lock(in);
+	for (uint32_t i = 0; i < in->nhot; i++)
+		if (look_nap_ns(in->hot[i]->s) < nap)
+			nap = look_nap_ns(in->hot[i]->s);
+	instance_unlock(in);
+	return look_remaining(look_sooner(c->deadline, nap), ts);
 }
 
 /* Arms everything. Returns what came before that: it did not ring. */

@@ -33,6 +33,16 @@ uint64_t look_deadline(const struct timespec *timeout)
 	return end + (uint64_t)timeout->tv_nsec;
 }
 
+uint64_t look_sooner(uint64_t deadline, uint64_t nap_ns)
+{
+	uint64_t end;
+
+	if (nap_ns == UINT64_MAX)
+		return deadline;
+	end = look_clock_ns() + nap_ns;
+	return end < deadline ? end : deadline;
+}
+
 const struct timespec *look_remaining(uint64_t deadline, struct timespec *ts)
 {
 	uint64_t now, left = 0;

@@ -82,6 +82,18 @@ static inline int look_kernel_interest(struct sock *s, uint32_t want)
 	return events;
 }
 
+/*
+ * How long a sleep on this socket may last at most: bytes that the peer holds back become
+ * due by time alone, and among processes a sibling can die with a wake-up in its hands.
+ */
+#define LOOK_SHARED_NAP_NS 100000000u
+static inline uint64_t look_nap_ns(struct sock *s)
+{
+	if (sock_is_held(s))
+		return SOCK_HELD_NAP_NS;
+	return slot_is_shared(s->slot) ? LOOK_SHARED_NAP_NS : UINT64_MAX;
+}
+
 /* Absolute times are nanoseconds of CLOCK_MONOTONIC. */
 #define LOOK_NOW     0ull
 #define LOOK_FOREVER UINT64_MAX
@@ -96,6 +108,8 @@ static inline uint64_t look_clock_ns(void)
 
 /* The end of a relative timeout; the clock is read only when it must be. */
 uint64_t look_deadline(const struct timespec *timeout);
+/* The deadline, or the end of a nap that begins now, whichever comes first. */
+uint64_t look_sooner(uint64_t deadline, uint64_t nap_ns);
 /* What is left of it, in *ts. Returns NULL for ever, else ts. */
 const struct timespec *look_remaining(uint64_t deadline, struct timespec *ts);
 /* As the kernel judges a timeout. */

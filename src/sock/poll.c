@@ -253,21 +253,26 @@ static void note_answers(struct wait *w)
 
 static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
+	uint64_t nap = UINT64_MAX, end;
 	struct timespec ts;
 	int rc;
 
-	for (nfds_t i = 0; i < w->n; i++)
+	for (nfds_t i = 0; i < w->n; i++) {
 		if (!settle(w, i))
 			return 0;
+		if (w->item[i].s && w->item[i].armed && look_nap_ns(w->item[i].s) < nap)
+			nap = look_nap_ns(w->item[i].s);
+	}
 	/* What came before the doorbells were armed does not ring. */
 	if (w->nk > w->n && look_direct(w))
 		return 0;
 	if (w->nk > w->n)
 		report_add(&report_now.sleeps, 1);
-	rc = REAL(ppoll)(w->k, w->nk, look_remaining(deadline, &ts), mask);
+	end = look_sooner(deadline, nap);
+	rc = REAL(ppoll)(w->k, w->nk, look_remaining(end, &ts), mask);
 	if (rc < 0)
 		return -errno;
-	w->late = rc == 0;
+	w->late = rc == 0 && end == deadline;
 	w->slept = true;
 	note_answers(w);
 	return 0;

@@ -20,6 +20,16 @@ static inline bool gate_enter(_Atomic uint32_t *gate)
 	return true;
 }
 
+/* The same, and counts it for this process: a close waits for its own threads. */
+static inline bool enter_kernel(struct sock *s, _Atomic uint32_t *gate)
+{
+	atomic_fetch_add(&s->inside, 1);
+	if (gate_enter(gate))
+		return true;
+	atomic_fetch_sub(&s->inside, 1);
+	return false;
+}
+
 static inline void gate_leave(_Atomic uint32_t *gate)
 {
 	/* Release: the kernel call is over before anybody can see the count at 0. */
@@ -97,6 +107,10 @@ void tx_down(struct sock *s, enum gate_state to);
 bool tx_is_up(struct sock *s);
 
 /* ---- wait.c ---- */
+
+/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
+ * processor: after some looks in vain each is preceded by a nap. */
+#define VAIN_ROUNDS 3
 
 /* One blocking call: deadline and hold on the descriptors, across its sleeps. */
 struct wait {

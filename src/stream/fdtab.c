@@ -81,6 +81,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->memfd = s->bell = s->peer_bell = s->meet_fd = s->kept_fd = -1;
 	atomic_store(&s->fds, 1);
 	atomic_store(&s->sleepers, 0);
+	atomic_store(&s->inside, 0);
 	atomic_store(&s->awaited, 0);
 	atomic_store(&s->closed, 0);
 	atomic_store(&s->edges, 0);
@@ -203,6 +204,7 @@ void sock_forked_child(void)
 			slot_hold(s->slot);
 		/* The parent's other threads do not exist here, nor do their counts. */
 		atomic_store(&s->sleepers, 0);
+		atomic_store(&s->inside, 0);
 		atomic_store(&s->cpu, 0);
 		s->tx_bytes = s->rx_bytes = 0;
 	}

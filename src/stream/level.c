@@ -134,18 +134,22 @@ bool sock_poll_enter(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
+	atomic_fetch_add(&s->inside, 1);
 	do {
-		if (!gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT)))
+		if (!gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
+			atomic_fetch_sub(&s->inside, 1);
 			return false;
+		}
 	} while (!atomic_compare_exchange_weak_explicit(
 		&sl->gate_rx, &now, now + 1, memory_order_acquire, memory_order_relaxed));
 	if (!sock_is_direct(s))
 		return true;
-	gate_leave(&sl->gate_rx);
+	sock_poll_leave(s);
 	return false;
 }
 
 void sock_poll_leave(struct sock *s)
 {
 	gate_leave(&s->slot->gate_rx);
+	atomic_fetch_sub(&s->inside, 1);
 }

@@ -25,9 +25,7 @@ static struct lock limbo_lock;
 
 static bool is_busy(struct sock *s)
 {
-	return atomic_load(&s->sleepers) > 0 ||
-	       (atomic_load(&s->slot->gate_rx) & GATE_COUNT_MASK) ||
-	       (atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK);
+	return atomic_load(&s->sleepers) > 0 || atomic_load(&s->inside) > 0;
 }
 
 static void flush_counts(struct sock *s)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
@@ -54,7 +55,7 @@ static enum sock_way rx_enter_slow(struct sock *s, int fd)
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s);
 	errno = saved;
-	if (gate_enter(&sl->gate_rx))
+	if (enter_kernel(s, &sl->gate_rx))
 		return SOCK_COUNTED;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
@@ -72,12 +73,21 @@ enum sock_way rx_enter(struct sock *s, int fd)
 void rx_leave(struct sock *s, ssize_t result)
 {
 	gate_leave(&s->slot->gate_rx);
+	atomic_fetch_sub(&s->inside, 1);
 	if (result > 0) {
 		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
 		if (result >= 65536)
 			atomic_fetch_add_explicit(&s->slot->ops, (uint32_t)(result >> 16),
 						  memory_order_relaxed);
 	}
+}
+
+/* Who armed before the move waits for the other side's readiness: he is to look again. */
+static void move_gate(struct sock *s, enum gate_state to)
+{
+	gate_set(&s->slot->gate_rx, to);
+	if (atomic_load_explicit(&s->slot->sleepers_rx, memory_order_acquire))
+		bell_ring_self(s);
 }
 
 /* The direction goes back to the kernel: the last byte before the mark has been read. */
@@ -87,7 +97,7 @@ static void to_kernel(struct sock *s)
 	bool final = phase_of(sl) != SLOT_ATTACHED;
 	if (!final) /* what a bounce asked for has been done */
 		atomic_store_explicit(&s->in->want_down, 0, memory_order_relaxed);
-	gate_set(&sl->gate_rx, final ? GATE_FINAL : GATE_TCP);
+	move_gate(s, final ? GATE_FINAL : GATE_TCP);
 }
 
 static bool is_down(struct sock *s)
@@ -168,7 +178,7 @@ static int advance_ready(struct sock *s, int fd)
 		return -ECONNRESET;
 	}
 	if (left == 0)
-		gate_set(&sl->gate_rx, GATE_RING);
+		move_gate(s, GATE_RING);
 	else /* from now on it is TCP that has to move, and TCP that wakes */
 		atomic_store_explicit(&sl->rx_marked, 1, memory_order_relaxed);
 	return 0;
@@ -230,6 +240,12 @@ static ssize_t read_kernel(int fd, struct iov_cursor *to, size_t cap, int flags)
 	return n;
 }
 
+static bool is_reset(int fd)
+{
+	int state;
+	return tcp_state(fd, &state) == 0 && state == TCP_CLOSE;
+}
+
 /* GATE_READY with an empty queue: 0 look again, -ENODATA the end, -EAGAIN, -errno. */
 static ssize_t at_kernel_end(struct sock *s, int fd, bool up)
 {
@@ -239,8 +255,9 @@ static ssize_t at_kernel_end(struct sock *s, int fd, bool up)
 	if (n != 0)
 		return n == 1 ? 0 : n; /* arrived just now */
 	seen_add(s->slot, SEEN_FIN);
-	if (up) /* the end, before the bytes that were announced */
-		return seen_of(s->slot) & SEEN_ERR ? -ENODATA : -EPROTO;
+	/* The end, before the bytes that were announced: after a reset that is as it may be. */
+	if (up)
+		return seen_of(s->slot) & SEEN_ERR || is_reset(fd) ? -ENODATA : -EPROTO;
 	/* The mark precedes the FIN: only without one is this the end of the stream. */
 	return is_up(s) ? 0 : -ENODATA;
 }
@@ -579,6 +596,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 			break;
 		}
 		done += (size_t)n;
+		w.rounds = 0;
 		if (iov_at_end(&to))
 			break;
 		/* Over the boundary back to TCP, too: what is there belongs to this call. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,7 +51,10 @@ static struct slot *pop_free(void)
 	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_acquire);
 	while ((uint32_t)head != 0) {
 		struct slot *sl = &table->slots[(uint32_t)head - 1];
-		uint64_t next = ((head >> 32) + 1) << 32 | sl->next_free;
+		/* Relaxed: another may have taken it; then the exchange fails. */
+		uint64_t next =
+			((head >> 32) + 1) << 32 |
+			atomic_load_explicit(&sl->next_free, memory_order_relaxed);
 		/* Acquire pairs with push_free: the slot's last user is done with it. */
 		if (atomic_compare_exchange_weak_explicit(&table->free_head, &head, next,
 							  memory_order_acquire,
@@ -65,7 +69,8 @@ static void push_free(struct slot *sl)
 	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_relaxed);
 	uint64_t mine;
 	do {
-		sl->next_free = (uint32_t)head;
+		atomic_store_explicit(&sl->next_free, (uint32_t)head,
+				      memory_order_relaxed);
 		mine = ((head >> 32) + 1) << 32 | (slot_index(sl) + 1);
 	} while (!atomic_compare_exchange_weak_explicit(&table->free_head, &head, mine,
 							memory_order_release,
@@ -151,7 +156,8 @@ struct slot *slot_alloc(void)
 		return NULL;
 	uint32_t generation = atomic_load(&sl->generation) + 1;
 	generation += generation == 0;
-	memset(sl, 0, sizeof(*sl));
+	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
+	       sizeof(*sl) - offsetof(struct slot, cookie));
 	atomic_store(&sl->generation, generation);
 	atomic_store(&sl->holders[0], getpid());
 	atomic_store(&sl->used, generation);

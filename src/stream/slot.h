@@ -72,15 +72,16 @@ enum slot_seen {
 };
 
 struct slot {
-	_Atomic uint64_t
-		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
+	/* These three outlive the use: a slow thread may look at them while another takes it. */
+	_Atomic uint32_t next_free; /* free list: index of the next one plus 1 */
 	_Atomic uint32_t generation;
 	_Atomic uint32_t used; /* the generation, while in use; else 0 */
+	_Atomic uint64_t
+		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
 	_Atomic int32_t
 		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
 	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
-	uint32_t next_free;	  /* free list: index of the next one plus 1 */
 
 	_Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;

@@ -121,7 +121,7 @@ static enum sock_way tx_enter_slow(struct sock *s, int fd)
 	errno = saved;
 	if (up)
 		return SOCK_DIRECT;
-	if (gate_enter(&sl->gate_tx))
+	if (enter_kernel(s, &sl->gate_tx))
 		return SOCK_COUNTED;
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
@@ -139,6 +139,7 @@ enum sock_way tx_enter(struct sock *s, int fd)
 void tx_leave(struct sock *s, ssize_t result)
 {
 	gate_leave(&s->slot->gate_tx);
+	atomic_fetch_sub(&s->inside, 1);
 	if (result > 0) {
 		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
 		if (result >= 65536)
@@ -379,8 +380,10 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		done += n;
 		if (src->left == 0)
 			break;
-		if (n > 0)
+		if (n > 0) {
+			w.rounds = 0;
 			continue;
+		}
 		if (sock_is_nonblocking(s, flags)) {
 			if (grow(s))
 				continue;
@@ -389,7 +392,9 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			n = -EAGAIN;
 			break;
 		}
-		if (wait_spin(s, EPOLLOUT) || grow(s))
+		if (++w.rounds <= VAIN_ROUNDS && wait_spin(s, EPOLLOUT))
+			continue;
+		if (grow(s))
 			continue;
 		n = wait_for(&w);
 		if (n < 0)

@@ -24,10 +24,7 @@
 #define SPIN_FAILURES	4
 #define SPIN_SKIP_WAITS 64
 /* Looks without a pause before the polite part of a spin: about one quick answer long. */
-#define SPIN_EAGER 128
-/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
- * processor: after some looks in vain each is preceded by a nap. */
-#define VAIN_ROUNDS 3
+#define SPIN_EAGER  128
 #define VAIN_NAP_NS 1000000
 /* tcp(7): the ceiling on the time for which output is corked. */
 #define HELD_CEILING_MS 200
@@ -436,7 +433,7 @@ int wait_for(struct wait *w)
 	bool bell = false;
 	int r;
 	/* A spin needs no hold: the window stays mapped, whatever becomes of the socket. */
-	if (++w->rounds <= VAIN_ROUNDS && w->interest == EPOLLIN &&
+	if (w->interest == EPOLLIN && ++w->rounds <= VAIN_ROUNDS &&
 	    wait_spin(s, EPOLLIN)) {
 		sock_service(s, w->fd);
 		return 0;
