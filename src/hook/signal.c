@@ -59,7 +59,7 @@ static void entry_set(int sig, uint64_t entry)
 static void trampoline(int sig, siginfo_t *info, void *context);
 
 /* The kernel has taken an SA_RESETHAND handler away for a delivery that is yet to come. */
-static void put_back(int sig)
+__attribute__((noinline)) static void put_back(int sig)
 {
 	struct sigaction act;
 
@@ -71,7 +71,7 @@ static void put_back(int sig)
 }
 
 /* The default action: a fault happens again without us, a sent signal is sent again. */
-static void let_die(int sig, siginfo_t *info)
+__attribute__((noinline)) static void let_die(int sig, siginfo_t *info)
 {
 	const struct sigaction none = {.sa_handler = SIG_DFL};
 
