@@ -89,6 +89,8 @@ static inline int look_kernel_interest(struct sock *s, uint32_t want)
 #define LOOK_SHARED_NAP_NS 100000000u
 static inline uint64_t look_nap_ns(struct sock *s)
 {
+	if (!sock_is_direct(s))
+		return UINT64_MAX;
 	if (sock_is_held(s))
 		return SOCK_HELD_NAP_NS;
 	return slot_is_shared(s->slot) ? LOOK_SHARED_NAP_NS : UINT64_MAX;
