@@ -22,6 +22,7 @@ static struct pair pair_in(enum phase phase)
 	if (phase == IN_READY) {
 		/* b opens its direction; nothing has been sent since. */
 		sock_service(fd_sock(p.b), p.b);
+		sock_service(fd_sock(p.a), p.a);
 		rx_open(fd_sock(p.b));
 		REQUIRE(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_READY);
 	}
@@ -150,6 +151,7 @@ STREAM_TEST(a_reset_at_the_mark)
 	/* It went up at once: down again, 50 bytes on TCP, up, 50 in the ring. */
 	sock_bounce(fd_sock(p.a), p.a);
 	sock_service(fd_sock(p.b), p.b);
+	sock_service(fd_sock(p.a), p.a);
 	flow_fill(buf, 100, 0, 7);
 	REQUIRE(tx_enter(fd_sock(p.a), p.a) == SOCK_COUNTED);
 	REQUIRE(send(p.a, buf, 50, 0) == 50);

@@ -175,7 +175,7 @@ STREAM_TEST(a_blocked_reader_is_woken)
 	for (int i = 0; i < 20; i++) {
 		call_start(&c, call_recv);
 		CHECK(!atomic_load(&c.done));
-		CHECK_EQ(st_send(p.a, &byte, 1, 0), 1);
+		CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
 		CHECK_EQ(call_end(&c), 1);
 	}
 	call_start(&c, call_recv);
@@ -187,9 +187,9 @@ STREAM_TEST(a_blocked_reader_is_woken)
 STREAM_TEST(a_blocked_reader_is_woken_by_own_shutdown)
 {
 	struct pair p = pair_open_up();
-	char byte;
-	struct call c[2] = {{.fd = p.b, .buf = &byte, .len = 1},
-			    {.fd = p.b, .buf = &byte, .len = 1}};
+	char bytes[2];
+	struct call c[2] = {{.fd = p.b, .buf = &bytes[0], .len = 1},
+			    {.fd = p.b, .buf = &bytes[1], .len = 1}};
 	for (int i = 0; i < 2; i++)
 		call_start(&c[i], call_recv);
 	CHECK_EQ(st_shutdown(p.b, SHUT_RD), 0);
@@ -209,9 +209,9 @@ static void fill(int fd)
 
 STREAM_TEST(a_blocked_writer_is_woken_by_room)
 {
-	static uint8_t sink[WIRE_DIR_DATA_BYTES];
+	static uint8_t sink[WIRE_DIR_DATA_BYTES], data[100];
 	struct pair p = pair_open_up();
-	struct call c = {.fd = p.a, .buf = sink, .len = 100};
+	struct call c = {.fd = p.a, .buf = data, .len = 100};
 	for (int i = 0; i < 5; i++) {
 		fill(p.a);
 		call_start(&c, call_send);
@@ -250,9 +250,9 @@ STREAM_TEST(blocked_writers_are_woken_by_own_shutdown)
 /* The direction leaves the ring under the sleeper; the kernel has room. */
 STREAM_TEST(a_blocked_writer_goes_on_over_tcp)
 {
-	static uint8_t sink[WIRE_DIR_DATA_BYTES + 1000];
+	static uint8_t sink[WIRE_DIR_DATA_BYTES + 1000], data[1000];
 	struct pair p = pair_open_up();
-	struct call c = {.fd = p.a, .buf = sink, .len = 1000};
+	struct call c = {.fd = p.a, .buf = data, .len = 1000};
 	fill(p.a);
 	call_start(&c, call_send);
 	CHECK(!atomic_load(&c.done));
@@ -332,12 +332,12 @@ STREAM_TEST(several_readers_and_writers)
 /* Both directions of one end sleep on one doorbell. */
 STREAM_TEST(a_reader_and_a_writer_share_the_doorbell)
 {
-	static uint8_t sink[WIRE_DIR_DATA_BYTES];
+	static uint8_t sink[WIRE_DIR_DATA_BYTES], data[100];
 	for (int round = 0; round < 6; round++) {
 		struct pair p = pair_open_up();
 		char byte;
 		struct call r = {.fd = p.a, .buf = &byte, .len = 1},
-			    w = {.fd = p.a, .buf = sink, .len = 100};
+			    w = {.fd = p.a, .buf = data, .len = 100};
 		fill(p.a);
 		call_start(&r, call_recv);
 		call_start(&w, call_send);
@@ -382,7 +382,7 @@ STREAM_TEST(a_signal_interrupts_or_restarts)
 	pthread_kill(c.thread, SIGUSR1);
 	usleep(5000);
 	CHECK(!atomic_load(&c.done));
-	CHECK_EQ(st_send(p.a, &byte, 1, 0), 1);
+	CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
 	CHECK_EQ(call_end(&c), 1);
 	sigaction(SIGUSR1, &old, NULL);
 	pair_close(&p);

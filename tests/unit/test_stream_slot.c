@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of slots: allocation, holders, forks and their deaths. */
+#include "unit/test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "stream/slot.h"
+
+#define SLOTS 64u
+
+static void init(void)
+{
+	if (!slot_count())
+		REQUIRE(slot_table_init(SLOTS) == 0);
+}
+
+static pid_t child(void (*body)(struct slot *), struct slot *sl)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	REQUIRE(pid >= 0);
+	if (pid == 0) {
+		atomic_store(&test_failures, 0);
+		alarm(60);
+		body(sl);
+		fflush(NULL);
+		_exit(atomic_load(&test_failures) ? 1 : 0);
+	}
+	return pid;
+}
+
+static void reap(pid_t pid, int want)
+{
+	int status = -1;
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	CHECK_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), want);
+}
+
+TEST(a_slot_is_fresh_and_comes_back)
+{
+	init();
+	struct slot *a = slot_alloc(), *b = slot_alloc();
+	REQUIRE(a && b && a != b);
+	CHECK(slot_index(a) < SLOTS && slot_index(b) < SLOTS);
+	uint32_t generation = atomic_load(&a->generation);
+	CHECK_EQ(atomic_load(&a->phase), SLOT_IDLE);
+	CHECK_EQ(atomic_load(&a->gate_rx), gate_word(GATE_TCP));
+	CHECK_EQ(atomic_load(&a->holders[0]), getpid());
+	CHECK(slot_is_alone(a));
+	atomic_store(&a->phase, SLOT_FINAL);
+	atomic_store(&a->seen, 0xff);
+	slot_release(a);
+	struct slot *c = slot_alloc();
+	CHECK(c == a);
+	CHECK(atomic_load(&c->generation) != generation);
+	CHECK_EQ(atomic_load(&c->phase), SLOT_IDLE);
+	CHECK_EQ(atomic_load(&c->seen), 0);
+	slot_release(b);
+	slot_release(c);
+}
+
+TEST(a_full_table_gives_nothing)
+{
+	init();
+	struct slot *all[SLOTS];
+	bool had[SLOTS] = {false};
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		all[i] = slot_alloc();
+		REQUIRE(all[i]);
+		CHECK(!had[slot_index(all[i])]);
+		had[slot_index(all[i])] = true;
+	}
+	CHECK(!slot_alloc());
+	slot_release(all[17]);
+	CHECK(slot_alloc() == all[17]);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		slot_release(all[i]);
+}
+
+static void hold_and_release(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_forked(sl);
+	CHECK(!slot_is_alone(sl));
+	CHECK(slot_is_shared(sl));
+	slot_release(sl);
+}
+
+TEST(a_child_holds_it_too)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	atomic_fetch_add(&sl->forking, 1); /* before the fork, as the stream does */
+	CHECK(!slot_is_alone(sl));
+	reap(child(hold_and_release, sl), 0);
+	CHECK(slot_is_alone(sl));
+	CHECK(!slot_is_shared(sl));
+	CHECK(atomic_load(&sl->used) != 0);
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
+static void hold_and_stay(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_forked(sl);
+	for (;;)
+		pause();
+}
+
+static void await_holder(struct slot *sl, pid_t pid)
+{
+	for (;;) {
+		for (int i = 0; i < SLOT_HOLDERS; i++)
+			if (atomic_load(&sl->holders[i]) == pid &&
+			    atomic_load(&sl->forking) == 0)
+				return;
+		usleep(100);
+	}
+}
+
+TEST(a_dead_holder_counts_no_more)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	atomic_fetch_add(&sl->forking, 1);
+	pid_t pid = child(hold_and_stay, sl);
+	await_holder(sl, pid);
+	CHECK(!slot_is_alone(sl));
+	kill(pid, SIGKILL);
+	reap(pid, 128 + SIGKILL);
+	CHECK(slot_is_alone(sl));
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
+TEST(the_parent_goes_first)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	atomic_fetch_add(&sl->forking, 1);
+	pid_t pid = child(hold_and_stay, sl);
+	await_holder(sl, pid);
+	slot_release(sl);
+	CHECK(atomic_load(&sl->used) != 0); /* it is the child's */
+	struct slot *other = slot_alloc();
+	CHECK(other != sl);
+	kill(pid, SIGKILL);
+	reap(pid, 128 + SIGKILL);
+	slot_release(other);
+}
+
+/* Nobody told of those deaths: the slots come back when there are no others. */
+TEST(a_full_table_reclaims_the_slots_of_the_dead)
+{
+	init();
+	struct slot *mine[SLOTS];
+	uint32_t n = 0;
+	struct slot *sl = slot_alloc();
+	if (sl) {
+		atomic_fetch_add(&sl->forking, 1);
+		pid_t pid = child(hold_and_stay, sl);
+		await_holder(sl, pid);
+		slot_release(sl);
+		kill(pid, SIGKILL);
+		reap(pid, 128 + SIGKILL);
+	}
+	while (n < SLOTS && (mine[n] = slot_alloc()))
+		n++;
+	CHECK_EQ(n, SLOTS); /* those of earlier tests as well */
+	for (uint32_t i = 0; i < n; i++)
+		slot_release(mine[i]);
+}
+
+TEST(held_twice_by_one_process_takes_one_place)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	for (int i = 0; i < 2 * SLOT_HOLDERS; i++)
+		slot_hold(sl); /* a child with many duplicates */
+	CHECK_EQ(atomic_load(&sl->crowded), 0);
+	CHECK(slot_is_alone(sl));
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
+static void hold_until_told(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_forked(sl);
+	while (!atomic_load(&sl->nonblock)) /* a word that nobody else uses here */
+		usleep(200);
+	slot_release(sl);
+}
+
+/* More holders than fit: it is shared until the last of them has gone. */
+TEST(a_crowd)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	enum { CROWD = SLOT_HOLDERS + 3 };
+	pid_t pid[CROWD];
+	for (int i = 0; i < CROWD; i++) {
+		atomic_fetch_add(&sl->forking, 1);
+		pid[i] = child(hold_until_told, sl);
+	}
+	while (atomic_load(&sl->forking))
+		usleep(100);
+	CHECK(!slot_is_alone(sl));
+	atomic_store(&sl->nonblock, 1);
+	for (int i = 0; i < CROWD; i++)
+		reap(pid[i], 0);
+	CHECK(slot_is_alone(sl));
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
+#define THREADS 4
+#define ROUNDS	20000
+
+static _Atomic uint32_t owner[SLOTS];
+
+/* No slot has two owners at once. */
+static void *churn(void *arg)
+{
+	uint32_t self = (uint32_t)(uintptr_t)arg + 1;
+	struct slot *mine[3] = {NULL};
+	for (int i = 0; i < ROUNDS; i++) {
+		struct slot **at = &mine[i % 3];
+		if (*at) {
+			REQUIRE(atomic_exchange(&owner[slot_index(*at)], 0) == self);
+			slot_release(*at);
+		}
+		*at = slot_alloc();
+		REQUIRE(*at);
+		REQUIRE(atomic_exchange(&owner[slot_index(*at)], self) == 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		REQUIRE(atomic_exchange(&owner[slot_index(mine[i])], 0) == self);
+		slot_release(mine[i]);
+	}
+	return NULL;
+}
+
+TEST(threads_take_and_release)
+{
+	init();
+	pthread_t t[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		REQUIRE(pthread_create(&t[i], NULL, churn, (void *)(uintptr_t)i) == 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+}
+
+static void release_at_once(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_forked(sl);
+	while (!atomic_load(&sl->nonblock))
+		;
+	slot_release(sl);
+}
+
+/* Two processes let go at the same moment: the slot is freed exactly once. */
+TEST(released_by_two_at_once)
+{
+	init();
+	for (int i = 0; i < 200; i++) {
+		struct slot *sl = slot_alloc();
+		atomic_fetch_add(&sl->forking, 1);
+		pid_t pid = child(release_at_once, sl);
+		await_holder(sl, pid);
+		atomic_store(&sl->nonblock, 1);
+		slot_release(sl);
+		struct slot *a = slot_alloc(), *b = slot_alloc();
+		REQUIRE(a && b && a != b);
+		reap(pid, 0);
+		struct slot *c = slot_alloc(), *d = slot_alloc();
+		REQUIRE(c && d && c != d && c != a && c != b && d != a && d != b);
+		slot_release(a);
+		slot_release(b);
+		slot_release(c);
+		slot_release(d);
+	}
+}
