@@ -457,6 +457,8 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	struct slot *sl = s->slot;
 	ssize_t done = 0, n = 1;
+	if (seen_of(sl) & SEEN_BROKEN)
+		return -ECONNRESET; /* nothing more of it can be believed */
 	for (int rounds = 0; n > 0 && !iov_at_end(to); rounds++) {
 		if (rounds > ROUNDS_MOST) {
 			sock_break(s, VD_REASON_BYPASS);

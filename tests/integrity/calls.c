@@ -74,8 +74,8 @@ static void pause_sometimes(uint64_t *rng)
 
 void maybe_bounce(struct half *h)
 {
-	static void (*bounce)(int);
-	static bool looked;
+	static _Thread_local void (*bounce)(int);
+	static _Thread_local bool looked;
 	if (!opt.bounce || !chance(&h->rng, 150))
 		return;
 	if (!looked) {
