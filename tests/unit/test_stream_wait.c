@@ -361,6 +361,36 @@ STREAM_TEST(a_reader_and_a_writer_share_the_doorbell)
 	}
 }
 
+#define TINY_BYTES 600000u
+
+static void *send_tiny(void *arg)
+{
+	struct flow *f = arg;
+	for (; f->at < f->bytes; f->at++) {
+		uint8_t byte = flow_byte(f->at, f->seed);
+		REQUIRE(st_send(f->fd, &byte, 1, 0) == 1);
+	}
+	return NULL;
+}
+
+/* A receive that is faster than the sender sees an empty ring over and over. */
+STREAM_TEST(tiny_messages_into_a_large_buffer)
+{
+	static uint8_t buf[TINY_BYTES];
+	struct pair p = pair_open_up();
+	struct flow f = {.fd = p.a, .bytes = TINY_BYTES, .seed = 9};
+	size_t got = 0;
+	flow_start(&f, send_tiny);
+	while (got < TINY_BYTES) {
+		ssize_t n = st_recv(p.b, buf + got, TINY_BYTES - got, 0);
+		REQUIRE(n > 0);
+		got += (size_t)n;
+	}
+	flow_join(&f);
+	CHECK(flow_is(buf, TINY_BYTES, 0, 9));
+	pair_close(&p);
+}
+
 static void on_signal(int sig)
 {
 	(void)sig;
