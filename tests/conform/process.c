@@ -467,10 +467,11 @@ CASE(stdio_socket, ANYWAY)
 CASE(daemon_on_it, ANYWAY)
 {
 	pid_t peer;
-	struct signal_pipe done = signal_pipe();
+	struct signal_pipe done = signal_pipe(), go = signal_pipe();
 	int fd = peer_start(read_lines, NULL, &peer);
 	pid_t pid = fork();
 	if (pid == 0) {
+		signal_wait(go);
 		send_all(fd, "before ", 7);
 		if (daemon(1, 1) != 0)
 			_exit(9);
@@ -480,6 +481,7 @@ CASE(daemon_on_it, ANYWAY)
 		_exit(0);
 	}
 	send_all(fd, "mother ", 7);
+	signal_send(go);
 	say("status %d", child_status(pid));
 	signal_wait(done);
 	close(fd);

@@ -32,6 +32,11 @@ def main():
     if status != 0:
         print(f"status {status}")
         return 1
+    # Both ends are honest: these would be our own mistakes.
+    for name in ("corrupt", "bypass"):
+        if name in reasons:
+            print(f"reason {name}")
+            return 1
     if not lines:
         print("no report was written")
         return 1
