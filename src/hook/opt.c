@@ -74,6 +74,9 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 static void option_set(struct sock *s, int level, int name, const void *value,
 		       socklen_t len)
 {
+	if (level == SOL_SOCKET && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW ||
+				    name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW))
+		atomic_store_explicit(&s->slot->timeouts, 1, memory_order_relaxed);
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;

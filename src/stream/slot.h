@@ -87,6 +87,8 @@ struct slot {
 	_Atomic uint32_t reason;
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
+	_Atomic uint32_t
+		timeouts; /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
 	_Atomic uint32_t bouncing; /* the present descent may be followed by an ascent */
 	_Atomic uint32_t ops;	   /* operations so far, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */

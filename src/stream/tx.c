@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -416,5 +417,19 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 {
 	struct source src = {
 		.is_file = true, .file = in_fd, .offset = offset, .left = count};
+	struct stat st;
+	int saved = errno;
+	if (fstat(in_fd, &st) < 0) {
+		errno = saved;
+		return -EBADF;
+	}
+	if (S_ISSOCK(st.st_mode))
+		return -EINVAL;
+	/* Only from a file can bytes be read under a lock without waiting for somebody. */
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) {
+		sock_down(s, fd, VD_REASON_SPLICE);
+		errno = saved;
+		return SOCK_KERNEL;
+	}
 	return tx_run(s, fd, &src, 0);
 }

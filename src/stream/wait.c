@@ -322,6 +322,8 @@ static void ask_timeout(struct wait *w)
 	socklen_t len = sizeof(tv);
 	int name = w->interest == EPOLLIN ? SO_RCVTIMEO : SO_SNDTIMEO;
 	w->deadline_ns = INT64_MAX;
+	if (!atomic_load_explicit(&w->s->slot->timeouts, memory_order_relaxed))
+		return;
 	if (REAL(getsockopt)(w->fd, SOL_SOCKET, name, &tv, &len) < 0)
 		return;
 	if (tv.tv_sec == 0 && tv.tv_usec == 0)
