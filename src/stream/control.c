@@ -158,17 +158,17 @@ int sock_shutdown(struct sock *s, int fd, int how)
 {
 	struct slot *sl = s->slot;
 	int r;
+	/* Before the look at the phase: who attaches meanwhile sees one or the other. And
+	 * before the kernel's: its POLLRDHUP is then known to be our own doing. */
+	seen_add(sl, (how != SHUT_RD ? SEEN_SHUT_WR : 0) |
+			     (how != SHUT_WR ? SEEN_SHUT_RD : 0));
 	if (!sock_is_direct(s))
 		return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
-	/* Before the kernel's: its POLLRDHUP is then known to be our own doing. */
-	if (how != SHUT_WR)
-		seen_add(sl, SEEN_SHUT_RD);
 	if (how == SHUT_RD) {
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 	} else {
 		/* One section: a sibling must not go up between `fin` and the kernel's FIN. */
 		lock_take(&sl->tx_lock);
-		seen_add(sl, SEEN_SHUT_WR);
 		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 			ring_tx_push(&sl->tx, s->out);
 		/* In every state: a FIN without it is a full close, or a death. */

@@ -207,18 +207,28 @@ static void plan_next(struct slot *sl, uint32_t ops)
 	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);
 }
 
+/* A FIN that the peer gets without `fin` would be taken for a full close. */
+static void tell_fin(struct sock *s)
+{
+	if (seen_of(s->slot) & SEEN_SHUT_WR)
+		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+}
+
 /* Without ctl: the layer above takes locks of its own. */
 static void finish_attach(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
+	tell_fin(s);
 	if (sock_on_attach)
 		sock_on_attach(s);
 	/* Release: from here on the directions may leave TCP, and others see the segment. */
 	if (atomic_compare_exchange_strong_explicit(&sl->phase, &expect, SLOT_ATTACHED,
 						    memory_order_release,
 						    memory_order_relaxed)) {
+		atomic_thread_fence(memory_order_seq_cst); /* as in sock_shutdown */
+		tell_fin(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);
 	} else if (sock_on_final) {

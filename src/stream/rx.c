@@ -126,7 +126,7 @@ static int64_t left_after_reset(int fd, uint64_t mark)
 	if (r < 0)
 		return r;
 	if (received != mark && received > mark + 1)
-		return -EPROTO;
+		return -ECONNRESET; /* the peer had gone back to TCP: where is no longer known */
 	return (int64_t)queued + (received >= mark ? 0 : 1);
 }
 
@@ -478,6 +478,7 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 		if (got > 0) {
 			n = got;
 			done += got;
+			rounds = 0;
 			if (flags & MSG_PEEK)
 				return done + peek_over(s, fd, to, state, done);
 		} else if (done > 0) {

@@ -48,6 +48,7 @@ bool tx_up(struct sock *s, int fd)
 	uint32_t passed;
 	if (!may_go_up(s, &passed))
 		return false;
+	sock_look(s, fd); /* a FIN that has come already ends it before it begins */
 	lock_take(&sl->tx_lock);
 	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
 	bool up = fd_sock(fd) == s && may_go_up(s, &passed) &&
