@@ -288,7 +288,7 @@ CASE(full_before_mark, DIRECT)
 	pair_close(p);
 }
 
-CASE(fin_before_mark, DIRECT)
+CASE(fin_before_mark, ANYWAY)
 {
 	struct pair p = pair_open();
 	int error;
