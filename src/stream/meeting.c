@@ -131,6 +131,8 @@ static int step_accepted(struct sock *s, int fd)
 		atomic_store(&sl->phase, SLOT_OFFERED);
 		return 0;
 	}
+	if (!s->wire) /* offered by another process, after it had forked this one */
+		return -VD_REASON_SHARED;
 	seg = segment_of(s);
 	r = meet_attached(fd, &seg);
 	if (r == 1)

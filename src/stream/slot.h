@@ -72,16 +72,17 @@ enum slot_seen {
 };
 
 struct slot {
-	/* These three outlive the use: a slow thread may look at them while another takes it. */
+	/* These outlive the use: a slow thread may look at them, or count a fork in and out,
+	 * while another takes the slot. */
 	_Atomic uint32_t next_free; /* free list: index of the next one plus 1 */
 	_Atomic uint32_t generation;
-	_Atomic uint32_t used; /* the generation, while in use; else 0 */
+	_Atomic uint32_t used;	  /* the generation, while in use; else 0 */
+	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
 	_Atomic uint64_t
 		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
 	_Atomic int32_t
 		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
-	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
 
 	_Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;
@@ -101,9 +102,9 @@ struct slot {
 	struct lock rx_lock;
 	uint32_t rx_epoch;	    /* times this direction was opened */
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
-	bool rx_left_known;	    /* with rx_marked: rx_left is right */
-	uint32_t rx_left;	    /* TCP bytes still to come before the ring */
-	_Atomic uint32_t rx_arm;    /* last arming sequence */
+	bool rx_taken_known;	    /* rx_taken is right */
+	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
+	_Atomic uint32_t rx_arm; /* last arming sequence */
 	struct ring_rx rx;
 
 	alignas(64) _Atomic uint32_t gate_tx;
