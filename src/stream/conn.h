@@ -89,7 +89,7 @@ void meeting_refuse(struct sock *s, enum vd_reason reason);
 /* ---- rx.c ---- */
 
 /* GATE_TCP to GATE_READY when nobody is inside. */
-void rx_open(struct sock *s);
+void rx_open(struct sock *s, int fd);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
 /* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */

@@ -25,7 +25,20 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-void rx_open(struct sock *s)
+/*
+ * Counts what has been taken of TCP, while the kernel's counts can be believed: once the
+ * connection is closed nobody can tell whether they hold a FIN. Under rx_lock.
+ */
+static bool count_taken(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	sl->rx_taken_known = tcp_consumed(fd, &sl->rx_taken) == 0 &&
+			     tcp_state(fd, &state) == 0 && state != TCP_CLOSE;
+	return sl->rx_taken_known;
+}
+
+void rx_open(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
@@ -37,11 +50,15 @@ void rx_open(struct sock *s)
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
+		sl->rx_taken_known = false;
 		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
-		sl->rx_left_known = false;
-		if (gate_close(&sl->gate_rx, GATE_READY))
+		if (!gate_close(&sl->gate_rx, GATE_READY))
+			;
+		else if (count_taken(s, fd)) /* nobody else takes from now on */
 			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
 					      memory_order_release);
+		else
+			gate_set(&sl->gate_rx, GATE_TCP);
 	}
 	lock_drop(&sl->rx_lock);
 }
@@ -53,7 +70,7 @@ static enum sock_way rx_enter_slow(struct sock *s, int fd)
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
 	if (phase_of(sl) == SLOT_ATTACHED)
-		rx_open(s);
+		rx_open(s, fd);
 	errno = saved;
 	if (enter_kernel(s, &sl->gate_rx))
 		return SOCK_COUNTED;
@@ -131,31 +148,16 @@ static int64_t left_after_reset(int fd, uint64_t mark)
 }
 
 /* In READY with the mark seen: TCP bytes still to come before it; -errno. */
-static int64_t count_left(struct sock *s, int fd)
-{
-	uint64_t consumed,
-		mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
-	int r = tcp_consumed(fd, &consumed);
-	if (r == -ENOTCONN)
-		return left_after_reset(fd, mark);
-	if (r < 0)
-		return r;
-	if (mark - consumed > (uint64_t)INT32_MAX)
-		return -EPROTO;
-	return (int64_t)(mark - consumed);
-}
-
 static int64_t tcp_left(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!sl->rx_left_known) {
-		int64_t left = count_left(s, fd);
-		if (left < 0)
-			return left;
-		sl->rx_left = (uint32_t)left;
-		sl->rx_left_known = true;
-	}
-	return sl->rx_left;
+	uint64_t mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
+	/* Unknown only after the death of a sibling inside the kernel's call. */
+	if (!sl->rx_taken_known && !count_taken(s, fd))
+		return left_after_reset(fd, mark);
+	if (mark - sl->rx_taken > (uint64_t)INT32_MAX)
+		return -EPROTO;
+	return (int64_t)(mark - sl->rx_taken);
 }
 
 static int advance_ready(struct sock *s, int fd)
@@ -280,15 +282,14 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		queued = (int)left;
 	if (queued == 0)
 		return at_kernel_end(s, fd, up);
-	/* An owner that dies around the kernel's call leaves the rest to be counted anew. */
-	bool counted = up && !(flags & MSG_PEEK);
-	if (counted)
-		s->slot->rx_left_known = false;
+	/* An owner that dies around the kernel's call leaves the count to be made anew. */
+	bool known = s->slot->rx_taken_known;
+	if (!(flags & MSG_PEEK))
+		s->slot->rx_taken_known = false;
 	ssize_t n = read_kernel(fd, to, (size_t)queued, flags);
-	if (counted && n > 0) {
-		s->slot->rx_left = (uint32_t)(left - n);
-		s->slot->rx_left_known = true;
-	}
+	if (!(flags & MSG_PEEK) && n > 0)
+		s->slot->rx_taken += (uint64_t)n;
+	s->slot->rx_taken_known = known;
 	return n;
 }
 

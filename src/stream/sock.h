@@ -45,7 +45,7 @@ struct sock {
 	int bell;      /* eventfd on which this end sleeps */
 	int peer_bell; /* eventfd on which the peer sleeps */
 	int meet_fd;   /* connector: the published name, or the accepted offer; else -1 */
-	_Atomic uint32_t fds; /* descriptors of this process that refer to it */
+	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
 	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
 	_Atomic uint32_t
 		sleepers; /* threads of this process that sleep on bell: defer unmap */
