@@ -79,7 +79,7 @@ TEST(grows_while_full_and_rests_when_calm)
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d));
-	CHECK_EQ(r.tx.area, 1);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % 2], 1);
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES + WIRE_AREA1_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d)); /* the reader is still in the first */
@@ -93,14 +93,14 @@ TEST(grows_while_full_and_rests_when_calm)
 	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
 	CHECK_EQ(took, put);
 	for (int i = 0; i < 4000; i++) {
-		uint32_t area = r.tx.area;
+		uint32_t area = r.tx.area[r.tx.turn_seq % 2];
 		put += (uint64_t)rig_put(&r, 1000, put, false);
 		took += (uint64_t)rig_take(&r, 1000, took);
 		REQUIRE(put == took);
-		downs += r.tx.area < area;
+		downs += r.tx.area[r.tx.turn_seq % 2] < area;
 	}
 	CHECK_EQ(downs, 2);
-	CHECK_EQ(r.tx.area, 0);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % 2], 0);
 	CHECK_EQ(r.rx.area, 0);
 	rig_close(&r);
 }
@@ -133,7 +133,8 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 	uint64_t put = start, took = start, state = seed;
 	bool turned = false;
 	rig_open(&r, area_limit);
-	r.tx.produced = r.tx.pushed = r.tx.credit = r.tx.base = r.tx.prev_base = start;
+	r.tx.produced = r.tx.pushed = r.tx.credit = start;
+	r.tx.base[0] = r.tx.base[1] = start;
 	r.rx.consumed = r.rx.seen = r.rx.base = start;
 	atomic_store(&r.d->produced, start);
 	atomic_store(&r.d->consumed, start);
