@@ -198,7 +198,7 @@ static struct pair pair_at_the_mark(size_t tcp, size_t ring, uint8_t seed)
 	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLIN}, 1, -1) == 1);
 	CHECK(st_level(p.b) & EPOLLIN);
 	if (gate_state(&b->gate_rx) == GATE_TCP)
-		rx_open(fd_sock(p.b));
+		rx_open(fd_sock(p.b), p.b);
 	REQUIRE(gate_state(&b->gate_rx) == GATE_READY);
 	flow_fill(buf, ring, tcp, seed);
 	REQUIRE(st_send(p.a, buf, ring, 0) == (ssize_t)ring);
