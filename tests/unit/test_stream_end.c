@@ -23,7 +23,7 @@ static struct pair pair_in(enum phase phase)
 		/* b opens its direction; nothing has been sent since. */
 		sock_service(fd_sock(p.b), p.b);
 		sock_service(fd_sock(p.a), p.a);
-		rx_open(fd_sock(p.b));
+		rx_open(fd_sock(p.b), p.b);
 		REQUIRE(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_READY);
 	}
 	return p;
@@ -157,7 +157,7 @@ STREAM_TEST(a_reset_at_the_mark)
 	REQUIRE(send(p.a, buf, 50, 0) == 50);
 	tx_leave(fd_sock(p.a), 50);
 	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLIN}, 1, -1) == 1);
-	rx_open(fd_sock(p.b));
+	rx_open(fd_sock(p.b), p.b);
 	REQUIRE(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_READY);
 	REQUIRE(st_send(p.a, buf + 50, 50, 0) == 50);
 	REQUIRE(gate_state(&fd_sock(p.a)->slot->gate_tx) == GATE_RING);

@@ -272,7 +272,7 @@ STREAM_TEST(a_mark_that_is_never_reached)
 	sock_bounce(fd_sock(p.a), p.a);
 	sock_service(fd_sock(p.b), p.b);
 	sock_service(fd_sock(p.a), p.a);
-	rx_open(fd_sock(p.b));
+	rx_open(fd_sock(p.b), p.b);
 	REQUIRE(gate_state(&b->gate_rx) == GATE_READY);
 	uint64_t consumed;
 	REQUIRE(tcp_consumed(p.b, &consumed) == 0);
@@ -291,7 +291,7 @@ STREAM_TEST(an_urgent_byte_past_us)
 			sock_bounce(fd_sock(p.a), p.a);
 			sock_service(fd_sock(p.b), p.b);
 			sock_service(fd_sock(p.a), p.a);
-			rx_open(fd_sock(p.b));
+			rx_open(fd_sock(p.b), p.b);
 			REQUIRE(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_READY);
 		}
 		REQUIRE(send(p.a, "u", 1, MSG_OOB) == 1);
