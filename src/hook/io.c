@@ -117,17 +117,11 @@ static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 	return crit_copy(offset, &at, sizeof(at)) < 0 && n >= 0 ? -EFAULT : n;
 }
 
-/* The kernel sends files only, and refuses all else, which we could block on. */
-static bool is_sendable(int in)
-{
-	return lseek(in, 0, SEEK_CUR) >= 0;
-}
-
 HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 {
 	struct sock *s = fd_sock(out);
 
-	if (!s || !moves_bytes(count) || !is_sendable(in))
+	if (!s || in < 0 || !moves_bytes(count))
 		return REAL(sendfile64)(out, in, offset, count);
 	return HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
 		       sendfile_direct(s, out, in, offset, count));
