@@ -76,7 +76,8 @@ static void table_set(int fd, struct sock *s)
  */
 static void sock_reset(struct sock *s, struct slot *sl)
 {
-	s->slot = sl;
+	if (s->slot != sl) /* never changes: others may read it at any time */
+		s->slot = sl;
 	s->wire = NULL;
 	s->memfd = s->bell = s->peer_bell = s->meet_fd = s->kept_fd = -1;
 	atomic_store(&s->fds, 1);
@@ -86,6 +87,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store(&s->closed, 0);
 	atomic_store(&s->edges, 0);
 	atomic_store(&s->looked, 0);
+	atomic_store(&s->look_due, 0);
 	atomic_store(&s->cpu, 0);
 	atomic_store(&s->spin_failed, 0);
 	atomic_store(&s->spin_skip, 0);

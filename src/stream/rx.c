@@ -91,6 +91,8 @@ void rx_leave(struct sock *s, ssize_t result)
 {
 	gate_leave(&s->slot->gate_rx);
 	atomic_fetch_sub(&s->inside, 1);
+	if (result <= 0)
+		atomic_store_explicit(&s->look_due, 1, memory_order_relaxed);
 	if (result > 0) {
 		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
 		if (result >= 65536)
@@ -228,14 +230,19 @@ static int rx_bounded(struct sock *s, int fd, int queued)
 }
 
 /* At most cap bytes, without blocking. */
-static ssize_t read_kernel(int fd, struct iov_cursor *to, size_t cap, int flags)
+static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
+			   int flags)
 {
 	struct iovec parts[IOV_PARTS];
 	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = iov_parts(to, cap, parts)};
 	long n = kernel_call4(SYS_recvmsg, fd, (long)&msg,
 			      (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
-	if (n < 0)
+	if (n < 0) {
+		/* The kernel has told an error, and will not again. */
+		if (n != -EAGAIN && n != -EINTR && n != -EFAULT)
+			seen_add(s->slot, SEEN_ERR);
 		return n;
+	}
 	if (!(flags & MSG_PEEK))
 		report_add(&report_now.rx_tcp_bytes, (uint64_t)n);
 	iov_skip(to, (size_t)n);
@@ -286,7 +293,7 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	bool known = s->slot->rx_taken_known;
 	if (!(flags & MSG_PEEK))
 		s->slot->rx_taken_known = false;
-	ssize_t n = read_kernel(fd, to, (size_t)queued, flags);
+	ssize_t n = read_kernel(s, fd, to, (size_t)queued, flags);
 	if (!(flags & MSG_PEEK) && n > 0)
 		s->slot->rx_taken += (uint64_t)n;
 	s->slot->rx_taken_known = known;
@@ -445,7 +452,7 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to,
 	else if (side == GATE_RING && is_down(s) &&
 		 s->slot->rx.consumed + (uint64_t)done ==
 			 atomic_load_explicit(&s->in->down_at, memory_order_relaxed))
-		n = read_kernel(fd, to, INT_MAX, MSG_PEEK);
+		n = read_kernel(s, fd, to, INT_MAX, MSG_PEEK);
 	return n > 0 ? n : 0;
 }
 

@@ -55,7 +55,9 @@ struct sock {
 	_Atomic uint32_t edges;	  /* kernel events noted, for sock_edge_in */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
 	_Atomic uint32_t cpu;	  /* processor last told to the peer, plus 1 */
-	_Atomic uint32_t vain;	  /* nonblocking receives that found nothing */
+	_Atomic uint32_t
+		look_due;      /* the kernel ended a receive: a sender is to ask why */
+	_Atomic uint32_t vain; /* nonblocking receives that found nothing */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */

@@ -153,7 +153,8 @@ void tx_leave(struct sock *s, ssize_t result)
 /* Something that a send has to look at before it writes to the ring. */
 static inline bool attention(struct sock *s)
 {
-	return atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
+	return atomic_load_explicit(&s->look_due, memory_order_relaxed) |
+	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
 	       (seen_of(s->slot) &
 		(SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_BROKEN));
@@ -324,6 +325,8 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	struct slot *sl = s->slot;
 	if (seen_of(sl) & SEEN_BROKEN)
 		return -ECONNRESET;
+	if (atomic_exchange(&s->look_due, 0))
+		sock_look(s, fd);
 	sock_service(s, fd);
 	if (!(seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) &&
 	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
