@@ -343,6 +343,8 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 			return -EPIPE;
 		}
 	}
+	if (seen_of(sl) & SEEN_SHUT_WR) /* who began it may have died before the kernel's */
+		REAL(shutdown)(fd, SHUT_WR);
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
 	tx_down(s, GATE_FINAL);
 	return 0;
