@@ -228,6 +228,17 @@ static unsigned index_of_port(unsigned port)
 	}
 }
 
+/* Signals may interrupt each single poll. */
+static bool comes_soon(struct pollfd *p)
+{
+	int tries = 20, ready;
+	do {
+		usleep(10000);
+		ready = poll(p, 1, 0);
+	} while (ready <= 0 && --tries > 0);
+	return ready > 0;
+}
+
 /* Returns NULL when the client died before it could tell its ports. */
 static struct conn *server_accepts(int listener)
 {
@@ -235,7 +246,7 @@ static struct conn *server_accepts(int listener)
 	socklen_t len = sizeof peer;
 	for (;;) {
 		struct pollfd p = {listener, POLLIN, 0};
-		if (sh->killed && poll(&p, 1, 200) == 0)
+		if (sh->killed && !comes_soon(&p))
 			return NULL;
 		if (poll(&p, 1, 50) <= 0)
 			continue;
