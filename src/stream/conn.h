@@ -20,14 +20,20 @@ static inline bool gate_enter(_Atomic uint32_t *gate)
 	return true;
 }
 
-/* The same, and counts it for this process: a close waits for its own threads. */
-static inline bool enter_kernel(struct sock *s, _Atomic uint32_t *gate)
+/*
+ * The same, and counts it for this process: a close waits for its own threads. 1 inside,
+ * 0 the gate is not GATE_TCP, -1 the descriptor was closed meanwhile: nothing is counted.
+ */
+static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
 {
+	int entered = -1;
+	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
 	atomic_fetch_add(&s->inside, 1);
-	if (gate_enter(gate))
-		return true;
-	atomic_fetch_sub(&s->inside, 1);
-	return false;
+	if (fd_sock(fd) == s)
+		entered = gate_enter(gate) ? 1 : 0;
+	if (entered != 1)
+		atomic_fetch_sub(&s->inside, 1);
+	return entered;
 }
 
 static inline void gate_leave(_Atomic uint32_t *gate)

@@ -72,7 +72,7 @@ static void table_set(int fd, struct sock *s)
 
 /*
  * Not the pointers into the segment's window: a thread that lost a race against close may
- * still follow them (it finds out under the locks).
+ * still follow them (it finds out under the locks). Nor its counts of threads: they balance.
  */
 static void sock_reset(struct sock *s, struct slot *sl)
 {
@@ -81,8 +81,6 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->wire = NULL;
 	s->memfd = s->bell = s->peer_bell = s->meet_fd = s->kept_fd = -1;
 	atomic_store(&s->fds, 1);
-	atomic_store(&s->sleepers, 0);
-	atomic_store(&s->inside, 0);
 	atomic_store(&s->awaited, 0);
 	atomic_store(&s->closed, 0);
 	atomic_store(&s->edges, 0);

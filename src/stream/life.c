@@ -87,8 +87,11 @@ static void release(struct sock *s)
 void limbo_forked(void)
 {
 	atomic_store(&limbo_lock.word, 0);
-	for (int i = 0; i < limbo_used; i++)
+	for (int i = 0; i < limbo_used; i++) {
 		sock_drop_segment(limbo[i]);
+		atomic_store(&limbo[i]->sleepers, 0);
+		atomic_store(&limbo[i]->inside, 0);
+	}
 	limbo_used = 0;
 }
 

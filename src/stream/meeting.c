@@ -2,6 +2,8 @@
 /* From the first operation to the attached segment: earning, publishing, looking, attaching. */
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/time.h>
 #include <sys/mman.h>
 
 #include "base/config.h"
@@ -216,10 +218,33 @@ static void tell_fin(struct sock *s)
 		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
 }
 
+static bool option_is_set(int fd, int level, int name)
+{
+	struct timeval value = {0};
+	socklen_t len = sizeof(value);
+	return REAL(getsockopt)(fd, level, name, &value, &len) == 0 &&
+	       (value.tv_sec != 0 || value.tv_usec != 0);
+}
+
+/* Options that were inherited from the listener, or set past us. */
+static void learn_options(struct sock *s, int fd)
+{
+	int lowat = 1;
+	socklen_t len = sizeof(lowat);
+	if (option_is_set(fd, SOL_SOCKET, SO_RCVTIMEO) ||
+	    option_is_set(fd, SOL_SOCKET, SO_SNDTIMEO))
+		atomic_store(&s->slot->timeouts, 1);
+	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
+		atomic_store(&s->slot->corked, 1);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 && lowat > 1)
+		sock_refuse(s, fd, VD_REASON_OPTION);
+}
+
 /* Without ctl: the layer above takes locks of its own. */
-static void finish_attach(struct sock *s)
+static void finish_attach(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	learn_options(s, fd);
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
 	tell_fin(s);
@@ -266,7 +291,7 @@ void meeting_step(struct sock *s, int fd)
 	bool over = phase_of(sl) == SLOT_FINAL;
 	lock_drop(&sl->ctl);
 	if (attached)
-		finish_attach(s);
+		finish_attach(s, fd);
 	else if (over)
 		meeting_over(s);
 }

@@ -72,8 +72,9 @@ static enum sock_way rx_enter_slow(struct sock *s, int fd)
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s, fd);
 	errno = saved;
-	if (enter_kernel(s, &sl->gate_rx))
-		return SOCK_COUNTED;
+	int entered = enter_kernel(s, fd, &sl->gate_rx);
+	if (entered != 0)
+		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
 

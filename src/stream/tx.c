@@ -123,8 +123,9 @@ static enum sock_way tx_enter_slow(struct sock *s, int fd)
 	errno = saved;
 	if (up)
 		return SOCK_DIRECT;
-	if (enter_kernel(s, &sl->gate_tx))
-		return SOCK_COUNTED;
+	int entered = enter_kernel(s, fd, &sl->gate_tx);
+	if (entered != 0)
+		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
 
@@ -343,7 +344,11 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 			return -EPIPE;
 		}
 	}
-	if (seen_of(sl) & SEEN_SHUT_WR) /* who began it may have died before the kernel's */
+	if (seen_of(sl) &
+	    SEEN_SHUT_WR) /* who began it may have died before the kernel's */
+		REAL(shutdown)(fd, SHUT_WR);
+	/* A sibling may have died between its `fin` and the kernel's shutdown. */
+	if (seen_of(sl) & SEEN_SHUT_WR)
 		REAL(shutdown)(fd, SHUT_WR);
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
 	tx_down(s, GATE_FINAL);
