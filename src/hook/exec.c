@@ -50,8 +50,10 @@ void exec_prepare(void)
 		if (!s)
 			continue;
 		phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
-		if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
-			sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
+		if (phase != SLOT_ATTACHED && phase != SLOT_LEAVING)
+			continue;
+		if (sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0) > 0)
+			sock_sever(s, fd);
 	}
 	errno = saved;
 }

@@ -33,8 +33,8 @@ static void visit_sent(int fd)
 {
 	struct sock *s = fd_sock(fd);
 
-	if (s)
-		hook_take_down(s, fd, VD_REASON_PASSED);
+	if (s && hook_take_down(s, fd, VD_REASON_PASSED) > 0)
+		sock_sever(s, fd);
 }
 
 static void visit_received(int fd)

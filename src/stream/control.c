@@ -122,6 +122,16 @@ static ssize_t stranded(struct sock *s)
 	return n;
 }
 
+void sock_sever(struct sock *s, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	if (!slot_is_alone(s->slot))
+		return; /* others still read the ring, and would lose the connection too */
+	log_error("fd %d: %s with bytes unread in the ring: the connection is reset", fd,
+		  reason_name(atomic_load(&s->slot->reason)));
+	REAL(connect)(fd, &nobody, sizeof(nobody));
+}
+
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
 {
 	struct slot *sl = s->slot;

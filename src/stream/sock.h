@@ -175,6 +175,8 @@ void sock_down(struct sock *s, int fd, enum vd_reason reason);
 /* The same, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
+/* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
+void sock_sever(struct sock *s, int fd);
 /* Test hook: goes down in both directions, but may come up again. */
 void sock_bounce(struct sock *s, int fd);
 /* shutdown(2) for a socket that may be direct. 0 or -errno. */
