@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One measurement: starts both ends, waits for their figures and compares their sums. */
+#include <stdatomic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -272,8 +273,8 @@ static void start_busy(const struct bench_setting *set, pid_t *pids)
 			CPU_SET((unsigned)set->cpus[i % 2], &cpus);
 			sched_setaffinity(0, sizeof(cpus), &cpus);
 		}
-		for (volatile uint64_t turns = 0;; turns++)
-			;
+		for (;;)
+			atomic_signal_fence(memory_order_seq_cst);
 	}
 }
 

@@ -92,12 +92,17 @@ void meeting_over(struct sock *s);
 /* FINAL with a reason, from a phase before ATTACHED. */
 void meeting_refuse(struct sock *s, enum vd_reason reason);
 
-/* ---- rx.c ---- */
+/* ---- rx.c and rx_switch.c ---- */
 
 /* GATE_TCP to GATE_READY when nobody is inside. */
 void rx_open(struct sock *s, int fd);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
+/* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
+bool rx_is_up(struct sock *s);
+bool rx_is_down(struct sock *s);
+/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
+int64_t rx_tcp_left(struct sock *s, int fd);
 /* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
 int64_t rx_queued(struct sock *s, int fd);
 /* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */

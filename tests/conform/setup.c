@@ -323,10 +323,10 @@ static void errno_check(const char *what)
 
 static void errno_ways(struct pair p, int ep)
 {
-	struct pollfd pf = { p.s, POLLIN, 0 };
+	struct pollfd pf = {p.s, POLLIN, 0};
 	struct epoll_event ev;
-	struct iovec iov = { (char[]){ "writev" }, 6 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct iovec iov = {(char[]){"writev"}, 6};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	char buf[64];
 	set_errno();
 	NEED(send(p.c, "send", 4, 0) == 4);
@@ -356,12 +356,12 @@ static void errno_ways(struct pair p, int ep)
 CASE(errno_kept, DIRECT)
 {
 	uint16_t port;
-	struct epoll_event ev = { .events = EPOLLIN };
+	struct epoll_event ev = {.events = EPOLLIN};
 	int ep = epoll_create1(0);
 	set_errno();
 	int listener = listen_any(AF_INET, &port);
 	errno_check("listen");
-	struct pair p = { .c = connect_to(AF_INET, port) };
+	struct pair p = {.c = connect_to(AF_INET, port)};
 	errno_check("connect");
 	p.s = accept(listener, NULL, NULL);
 	errno_check("accept");

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The switch as the receiver sees it: opening, the mark, and the way back to the kernel. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "stream/conn.h"
+
+/*
+ * Counts what has been taken of TCP, while the kernel's counts can be believed: once the
+ * connection is closed nobody can tell whether they hold a FIN. Under rx_lock.
+ */
+static bool count_taken(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	sl->rx_taken_known = tcp_consumed(fd, &sl->rx_taken) == 0 &&
+			     tcp_state(fd, &state) == 0 && state != TCP_CLOSE;
+	return sl->rx_taken_known;
+}
+
+void rx_open(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+		return; /* the peer leaves, or bounces: serve that first */
+	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
+	lock_take(&sl->rx_lock);
+	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
+	if (gate_state(&sl->gate_rx) == GATE_TCP && !(seen_of(sl) & SEEN_FIN)) {
+		/* Epoch before gate before announcement: a death between is repaired by
+		 * rx_advance, which announces again. */
+		sl->rx_epoch = epoch + 1;
+		sl->rx_taken_known = false;
+		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
+		if (!gate_close(&sl->gate_rx, GATE_READY))
+			;
+		else if (count_taken(s, fd)) /* nobody else takes from now on */
+			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+					      memory_order_release);
+		else
+			gate_set(&sl->gate_rx, GATE_TCP);
+	}
+	lock_drop(&sl->rx_lock);
+}
+
+/* Who armed before the move waits for the other side's readiness: he is to look again. */
+static void move_gate(struct sock *s, enum gate_state to)
+{
+	gate_set(&s->slot->gate_rx, to);
+	if (atomic_load_explicit(&s->slot->sleepers_rx, memory_order_acquire))
+		bell_ring_self(s);
+}
+
+/* The direction goes back to the kernel: the last byte before the mark has been read. */
+static void to_kernel(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool final = phase_of(sl) != SLOT_ATTACHED;
+	if (!final) /* what a bounce asked for has been done */
+		atomic_store_explicit(&s->in->want_down, 0, memory_order_relaxed);
+	move_gate(s, final ? GATE_FINAL : GATE_TCP);
+}
+
+bool rx_is_down(struct sock *s)
+{
+	/* Acquire: down_at, and the last cursor, were stored before. */
+	return atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+bool rx_is_up(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->up_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+/*
+ * The same after a reset, where nobody can tell whether a FIN is in the count. It comes
+ * behind all bytes, so either count says whether all have arrived; if so, what is queued is
+ * what is left. If not, there is one more, that never comes: the kernel says the error.
+ */
+static int64_t left_after_reset(int fd, uint64_t mark)
+{
+	uint64_t received;
+	uint32_t queued;
+	int r = tcp_after_reset(fd, &received, &queued);
+	if (r < 0)
+		return r;
+	if (received != mark && received > mark + 1)
+		return -ECONNRESET; /* the peer had gone back to TCP: where is no longer known */
+	return (int64_t)queued + (received >= mark ? 0 : 1);
+}
+
+/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
+int64_t rx_tcp_left(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
+	/* Unknown only after the death of a sibling inside the kernel's call. */
+	if (!sl->rx_taken_known && !count_taken(s, fd))
+		return left_after_reset(fd, mark);
+	if (mark - sl->rx_taken > (uint64_t)INT32_MAX)
+		return -EPROTO;
+	return (int64_t)(mark - sl->rx_taken);
+}
+
+static int advance_ready(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed) !=
+	    sl->rx_epoch)
+		atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+				      memory_order_release);
+	/* Down before up: both orders of store are then told apart. */
+	bool down = rx_is_down(s);
+	if (!rx_is_up(s)) {
+		if (down)
+			to_kernel(s); /* passed over: the sender will never go up */
+		return 0;
+	}
+	int64_t left = rx_tcp_left(s, fd);
+	if (left == -EPROTO) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	if (left == 0)
+		move_gate(s, GATE_RING);
+	else /* from now on it is TCP that has to move, and TCP that wakes */
+		atomic_store_explicit(&sl->rx_marked, 1, memory_order_relaxed);
+	return 0;
+}
+
+static int advance_ring(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!rx_is_down(s))
+		return 0;
+	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	if (sl->rx.consumed == end)
+		to_kernel(s);
+	else if (ring_rx_avail(&sl->rx, s->in, 1) <= 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return 0;
+}
+
+int rx_advance(struct sock *s, int fd)
+{
+	int r = 0;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return -ECONNRESET;
+	if (gate_state(&s->slot->gate_rx) == GATE_READY)
+		r = advance_ready(s, fd);
+	if (r == 0 && gate_state(&s->slot->gate_rx) == GATE_RING)
+		r = advance_ring(s);
+	return r;
+}
+
+void sock_check_bypass(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	lock_take(&sl->rx_lock);
+	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
+	    gate_state(&sl->gate_rx) == GATE_RING &&
+	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
+		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
+		sock_break(s, VD_REASON_BYPASS);
+	}
+	lock_drop(&sl->rx_lock);
+}
