@@ -81,6 +81,15 @@ static inline void seen_add(struct slot *sl, uint32_t bits)
 	atomic_fetch_or_explicit(&sl->seen, bits, memory_order_acq_rel);
 }
 
+/* ---- fdtab.c ---- */
+
+/*
+ * No fork of this process copies its memory in between: a socket that appears, or is
+ * attached, does so for a child as a whole or not at all. Waits for a fork under way.
+ */
+void fork_hold_off(void);
+void fork_let_go(void);
+
 /* ---- meeting.c ---- */
 
 /* One operation on a connection that is not attached: earn, publish, look, attach. */

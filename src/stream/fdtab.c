@@ -28,6 +28,16 @@ static uint32_t *forking_list;
 static uint32_t forking_used;
 static struct lock forking_lock;
 
+void fork_hold_off(void)
+{
+	lock_take(&forking_lock);
+}
+
+void fork_let_go(void)
+{
+	lock_drop(&forking_lock);
+}
+
 static void *map_private(size_t size)
 {
 	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -110,7 +120,9 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
 	if (fd <= 2)
 		meeting_refuse(s, VD_REASON_STDIO);
+	fork_hold_off();
 	table_set(fd, s);
+	fork_let_go();
 	return s;
 }
 

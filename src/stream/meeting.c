@@ -81,22 +81,23 @@ static int attach(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	bool connected = atomic_load(&sl->role) == TCP_ROLE_CONNECTED;
 	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
+	fork_hold_off();
 	s->out = &s->wire->dir[out];
 	s->in = &s->wire->dir[1 - out];
 	s->out_data = (uint8_t *)s->wire + wire_area_offset(out, 0);
 	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
 	ring_tx_init(&sl->tx, config_get()->area_limit);
 	ring_rx_init(&sl->rx);
-	/* A fork raises `forking` before it copies our memory: a child that does not have the
-	 * pointers just stored is seen here. */
-	atomic_thread_fence(memory_order_seq_cst);
+	/* A child that was forked before now does not have the pointers just stored. */
 	if (!slot_is_alone(sl)) {
+		fork_let_go();
 		atomic_store(&s->in->want_down, 1);
 		sock_drop_segment(s);
 		return -VD_REASON_SHARED;
 	}
 	/* From here on only this thread moves the phase, or somebody who refuses. */
 	atomic_store(&sl->phase, SLOT_ATTACHING);
+	fork_let_go();
 	log_debug("fd %d: attached, %s end", fd, connected ? "connecting" : "accepting");
 	return 1;
 }
