@@ -20,7 +20,7 @@
 /* Closed sockets that threads of this process are still inside of. */
 #define LIMBO_MAX 256
 static struct sock *limbo[LIMBO_MAX];
-static int limbo_used;
+static _Atomic int limbo_used; /* looked at without the lock, too */
 static struct lock limbo_lock;
 
 static bool is_busy(struct sock *s)
