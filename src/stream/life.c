@@ -156,18 +156,19 @@ static void close_last(struct sock *s, int fd)
 	uint32_t reason = atomic_load(&sl->reason);
 	if (phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
-	if (phase_of(sl) >= SLOT_ATTACHED && s->wire) {
+	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
+	if (sock_is_direct(s) && s->wire) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
 		if (!is_busy(s))
 			last_words(s, fd);
 		else if (atomic_load(&s->sleepers) > 0)
 			keep_open(s, fd);
-		flush_counts(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
+	flush_counts(s);
 	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
 		report_add(&report_now.reasons[reason], 1);
 	atomic_store(&s->closed, 1);

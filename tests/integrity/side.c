@@ -181,6 +181,10 @@ static int connect_one(struct conn *c)
 		if (err)
 			r = -1;
 	}
+	if (r != 0 && sh->killed) {
+		close(fd);
+		return -1;
+	}
 	if (r != 0)
 		fail("connect");
 	if (nonblock && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0)
@@ -188,15 +192,19 @@ static int connect_one(struct conn *c)
 	return fd;
 }
 
-static void client_connects(struct conn *c)
+/* False when the server was killed before. */
+static bool client_connects(struct conn *c)
 {
 	struct sockaddr_in own;
 	socklen_t len = sizeof own;
 	int fd = connect_one(c);
+	if (fd < 0)
+		return false;
 	if (getsockname(fd, (struct sockaddr *)&own, &len) != 0)
 		fail("getsockname");
 	sh->port[c->index] = ntohs(own.sin_port);
 	conn_open(c, fd);
+	return true;
 }
 
 static int server_listens(void)
@@ -406,10 +414,10 @@ int side_main(enum side side)
 		usleep(200);
 	for (unsigned i = 0; i < conn_count && sh->listen_port; i++) {
 		struct conn *c = &conns[i];
-		if (side == CLIENT)
-			client_connects(c);
-		else
+		if (side == SERVER)
 			c = server_accepts(listener);
+		else if (!client_connects(c))
+			c = NULL;
 		if (!c)
 			break;
 		if (c->mode <= MODE_FORK)

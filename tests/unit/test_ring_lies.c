@@ -7,6 +7,12 @@
 
 #include "unit/ring_rig.h"
 
+#ifdef __SANITIZE_THREAD__
+#define SCALE 20
+#else
+#define SCALE 1
+#endif
+
 /* What the tests put in. */
 #define SOME 1000u
 
@@ -197,7 +203,7 @@ static void use(struct rig *r, uint64_t *state)
 TEST(scribbles_between_the_calls)
 {
 	uint64_t state = 4711;
-	for (int round = 0; round < 2000; round++) {
+	for (int round = 0; round < 2000 / SCALE; round++) {
 		struct rig r;
 		rig_open(&r, (uint32_t)round % WIRE_AREAS);
 		for (int i = 0; i < 60; i++) {
@@ -226,7 +232,7 @@ static void *vandalise(void *arg)
 TEST(scribbles_during_the_calls)
 {
 	uint64_t state = 11;
-	for (int round = 0; round < 100; round++) {
+	for (int round = 0; round < 100 / SCALE; round++) {
 		struct rig r;
 		struct vandal v;
 		pthread_t t;

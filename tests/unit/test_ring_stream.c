@@ -7,6 +7,14 @@
 
 #include "unit/ring_rig.h"
 
+#ifdef __SANITIZE_THREAD__
+#define FLOW_BYTES (4ull << 20)
+#define WALKS	   2
+#else
+#define FLOW_BYTES (200ull << 20)
+#define WALKS	   12
+#endif
+
 TEST(layout)
 {
 	CHECK_EQ(sizeof(struct wire_dir), 512);
@@ -190,7 +198,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 
 TEST(random_walks)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++)
+	for (uint64_t seed = 1; seed <= WALKS; seed++)
 		random_walk(seed * 0x9e3779b97f4a7c15ull, 0, 2, 4000);
 }
 
@@ -198,16 +206,10 @@ TEST(random_walks)
 TEST(cursors_wrap_around)
 {
 	for (uint32_t limit = 0; limit < WIRE_AREAS; limit++)
-		for (uint64_t seed = 1; seed <= 3; seed++)
+		for (uint64_t seed = 1; seed <= (WALKS + 3) / 4; seed++)
 			random_walk(seed * 0xbf58476d1ce4e5b9ull,
 				    -(uint64_t)(WIRE_AREA1_BYTES * seed), limit, 3000);
 }
-
-#ifdef __SANITIZE_THREAD__
-#define FLOW_BYTES (24ull << 20)
-#else
-#define FLOW_BYTES (200ull << 20)
-#endif
 
 static void *produce(void *arg)
 {

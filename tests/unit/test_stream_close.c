@@ -14,7 +14,7 @@ __attribute__((constructor)) static void long_spins(void)
  * A close puts zeros under the feet of a thread that comes too late, and closes the doorbell
  * that it may just be ringing: on purpose (see sock_drop_segment).
  */
-const char *__tsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
 	return "race:sock_drop_segment\nrace:fds_close\nrace:st_close\n";
