@@ -77,6 +77,29 @@ STREAM_TEST(a_half_close_in_every_phase)
 	}
 }
 
+/* The kernel's FIN is there before there is a ring: the other direction may still get one. */
+STREAM_TEST(a_half_close_before_the_upgrade)
+{
+	for (int end = 0; end < 2; end++) {
+		struct pair p = pair_open();
+		int from = end ? p.b : p.a, to = end ? p.a : p.b;
+		put(from, 0, 100, 14);
+		CHECK_EQ(st_shutdown(from, SHUT_WR), 0);
+		struct flow f[2] = {
+			{.fd = to, .bytes = 1 << 20, .seed = 15, .most = 5000},
+			{.fd = from, .bytes = 1 << 20, .seed = 15}};
+		flow_start(&f[0], flow_send);
+		flow_recv(&f[1]);
+		flow_join(&f[0]);
+		CHECK_EQ(f[1].at, 1 << 20);
+		check_rest(to, 0, 100, 14, 0);
+		CHECK_EQ(st_send(from, "x", 1, MSG_NOSIGNAL), -EPIPE);
+		st_close(to);
+		CHECK_EQ(st_recv(from, (char[1]){0}, 1, 0), 0);
+		st_close(from);
+	}
+}
+
 STREAM_TEST(a_close_in_every_phase)
 {
 	for (enum phase phase = 0; phase < PHASES; phase++) {

@@ -154,6 +154,18 @@ STREAM_TEST(a_timeout_ends_a_receive)
 	pair_close(&p);
 }
 
+/* An accepted socket inherits its listener's options, and nobody sees them set. */
+STREAM_TEST(a_timeout_from_before_the_upgrade)
+{
+	struct pair p = pair_open();
+	struct timeval tv = {.tv_usec = 30000};
+	char byte;
+	REQUIRE(setsockopt(p.b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0);
+	pair_up(&p);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -EAGAIN);
+	pair_close(&p);
+}
+
 STREAM_TEST(a_timeout_ends_a_send)
 {
 	struct pair p = pair_open_up();
