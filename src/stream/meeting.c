@@ -18,6 +18,8 @@
 #define EAGER_LOOKS 4u
 /* A peer that has not shown up by then is plain. */
 #define LOOK_BOUND 65536u
+/* One that has not shown up by then probably is. */
+#define LIKELY_PLAIN 64u
 
 static struct meet_segment segment_of(const struct sock *s)
 {
@@ -287,6 +289,8 @@ void meeting_step(struct sock *s, int fd)
 		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
 			 slot_is_alone(sl) && out_of_patience(s))
 			give_up(s, fd, VD_REASON_PLAIN_PEER);
+		else if (r == 0 && ops > config_get()->upgrade_after + LIKELY_PLAIN)
+			atomic_store(&sl->reason, VD_REASON_PLAIN_PEER);
 		attached = r == 1;
 	}
 	bool over = phase_of(sl) == SLOT_FINAL;

@@ -180,7 +180,7 @@ def main(scenario, gains=True, modes=MODES, alone=False):
     scenario(run) returns what must be the same in every mode. gains: bytes go over the
     direct path where both ends can; alone: the server also talks to itself.
     """
-    viaduct = sys.argv[1]
+    viaduct = os.path.abspath(sys.argv[1])  # programs start in folders of their own
     modes = sys.argv[2:] or modes
     results, status = {}, 0
     for mode in modes:

@@ -16,7 +16,10 @@ def scenario(run):
                  ["-n", "20M", "-l", "1000"], ["-n", "50M", "-Z"],
                  ["-n", "50M", "--bidir"], ["-n", "20M", "-w", "64K"]):
         out = run.client([IPERF, "-c", "127.0.0.1", "-p", str(port), "-J", *args])
-        end = json.loads(out)["end"]
+        told = json.loads(out)
+        if "error" in told or not told["end"]:
+            raise harness.Failure(f"{args}: {told.get('error', out[-500:])}")
+        end = told["end"]
         # Both ways at once, the test ends when either has sent so much.
         sent = max(end[name]["bytes"] for name in ("sum_sent", "sum_sent_bidir_reverse")
                    if name in end)
