@@ -11,7 +11,7 @@
 #define FLOW_BYTES (4ull << 20)
 #define WALKS	   2
 #else
-#define FLOW_BYTES (200ull << 20)
+#define FLOW_BYTES (100ull << 20)
 #define WALKS	   12
 #endif
 
