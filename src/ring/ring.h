@@ -98,7 +98,7 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d);
 /* The contiguous run that begins `skip` bytes after the cursor, of the bytes known of. */
 void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 		  struct ring_span *out);
-/* Gives n bytes back to the producer: its licence to overwrite them. */
+/* Gives n bytes of one span back to the producer: its licence to overwrite them. */
 void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n);
 /* True when a sleeping producer has room enough to be woken for. */
 bool ring_rx_roomy(const struct ring_rx *r);
