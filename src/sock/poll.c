@@ -193,7 +193,7 @@ static bool settle(struct wait *w, nfds_t i)
 	if (it->mute)
 		k->fd = -1;
 	if (it->s && !it->direct) {
-		it->counted = sock_poll_enter(it->s);
+		it->counted = sock_poll_enter(it->s, p->fd);
 		return it->counted;
 	}
 	if (!it->direct)

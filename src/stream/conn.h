@@ -29,7 +29,7 @@ static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
 	int entered = -1;
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
 	atomic_fetch_add(&s->inside, 1);
-	if (fd_sock(fd) == s)
+	if (atomic_load(&fd_table[fd]) == s)
 		entered = gate_enter(gate) ? 1 : 0;
 	if (entered != 1)
 		atomic_fetch_sub(&s->inside, 1);

@@ -130,13 +130,14 @@ uint64_t sock_edge_out(struct sock *s)
 	       seen_of(s->slot);
 }
 
-bool sock_poll_enter(struct sock *s)
+bool sock_poll_enter(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
-	atomic_fetch_add(&s->inside, 1);
+	atomic_fetch_add(&s->inside, 1); /* as in enter_kernel */
 	do {
-		if (!gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
+		if (atomic_load(&fd_table[fd]) != s ||
+		    !gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
 			atomic_fetch_sub(&s->inside, 1);
 			return false;
 		}

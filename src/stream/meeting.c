@@ -282,14 +282,18 @@ void meeting_step(struct sock *s, int fd)
 	bool attached = false;
 	if (fd_sock(fd) == s && phase_of(sl) >= SLOT_EARNING &&
 	    phase_of(sl) < SLOT_ATTACHING) {
-		int r = slot_is_alone(sl) ? step(s, fd) : 0;
+		bool alone = slot_is_alone(sl);
+		int r = alone ? step(s, fd) : 0;
+		if (!alone)
+			atomic_store(&sl->reason, VD_REASON_SHARED);
 		plan_next(sl, ops);
 		if (r < 0)
 			give_up(s, fd, (enum vd_reason) - r);
 		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
 			 slot_is_alone(sl) && out_of_patience(s))
 			give_up(s, fd, VD_REASON_PLAIN_PEER);
-		else if (r == 0 && ops > config_get()->upgrade_after + LIKELY_PLAIN)
+		else if (r == 0 && alone &&
+			 ops > config_get()->upgrade_after + LIKELY_PLAIN)
 			atomic_store(&sl->reason, VD_REASON_PLAIN_PEER);
 		attached = r == 1;
 	}

@@ -157,8 +157,8 @@ void sock_check_bypass(struct sock *s, int fd);
 /* Serves the peer's requests and advances the switch in both directions. */
 void sock_service(struct sock *s, int fd);
 /* A poll or select is about to block in the kernel on fd before any upgrade: counted like
- * a receive. Returns false when the socket is direct by now (ask again). */
-bool sock_poll_enter(struct sock *s);
+ * a receive. Returns false when the socket is direct by now, or closed (look again). */
+bool sock_poll_enter(struct sock *s, int fd);
 void sock_poll_leave(struct sock *s);
 /* Holds mapping and doorbells of s while a thread looks or sleeps; false when fd no longer
  * is s. */
