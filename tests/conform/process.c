@@ -368,6 +368,9 @@ static void read_lines(int fd, void *arg)
 	while ((r = recv(fd, buf + len, sizeof buf - 1 - len, 0)) > 0)
 		len += (size_t)r;
 	buf[len] = '\0';
+	/* One line of result, whatever came. */
+	for (char *p = buf; (p = strchr(p, '\n'));)
+		*p = '|';
 	say("%s", buf);
 	say_result("end", r);
 }
