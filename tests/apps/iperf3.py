@@ -8,27 +8,27 @@ import harness
 IPERF = harness.need("iperf3")
 
 
-def measure(run, port, args):
-    # The server refuses while it tidies up behind the last client.
-    while True:
-        out = run.client([IPERF, "-c", "127.0.0.1", "-p", str(port), "-J", *args],
-                         check=False)
-        told = json.loads(out)
-        if "server is busy" in told.get("error", ""):
-            continue
-        if "error" in told or not told["end"]:
-            raise harness.Failure(f"{args}: {told.get('error', out[-500:])}")
-        return told["end"]
+def listens_again(run, times):
+    with open(run.path("server-0.log"), encoding="utf-8") as f:
+        return f.read().count("Server listening on") > times
 
 
 def scenario(run):
     port = harness.free_port()
-    run.server([IPERF, "-s", "-p", str(port), "-B", "127.0.0.1"], port)
+    server = run.server([IPERF, "-s", "-p", str(port), "-B", "127.0.0.1", "--forceflush"],
+                        port)
     result = []
     for args in (["-n", "200M"], ["-n", "100M", "-R"], ["-n", "100M", "-P", "4"],
                  ["-n", "20M", "-l", "1000"], ["-n", "50M", "-Z"],
                  ["-n", "50M", "--bidir"], ["-n", "20M", "-w", "64K"]):
-        end = measure(run, port, args)
+        # The server refuses while it tidies up behind the last client.
+        run.wait_for(lambda: listens_again(run, len(result)), server, "iperf3 to listen")
+        out = run.client([IPERF, "-c", "127.0.0.1", "-p", str(port), "-J", *args],
+                         check=False)
+        told = json.loads(out)
+        if "error" in told or not told["end"]:
+            raise harness.Failure(f"{args}: {told.get('error', out[-500:])}")
+        end = told["end"]
         # Both ways at once, the test ends when either has sent so much.
         sent = max(end[name]["bytes"] for name in ("sum_sent", "sum_sent_bidir_reverse")
                    if name in end)
