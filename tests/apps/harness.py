@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -38,6 +39,20 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def free_ports(count):
+    """The first of so many free ports in a row, below those that the kernel hands out."""
+    while True:
+        first = random.randrange(15000, 30000)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+                    s = held.enter_context(socket.socket(family))
+                    if family == socket.AF_INET6:
+                        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    s.bind((address, port))
+            return first
 
 
 def listening(port):

@@ -8,7 +8,7 @@ STRESS = harness.need("stress-ng")
 
 def scenario(run):
     result = []
-    port = harness.free_port()
+    port = harness.free_ports(2)  # one for each of its instances
     for opts in ("random", "send", "sendmsg", "sendmmsg"):
         for domain in ("ipv4", "ipv6"):
             run.client([STRESS, "--sock", "2", "--sock-ops", "200", "--sock-domain", domain,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll and select from inside: counts, deadlines, and what is left behind after a wait. */
+#include <sys/resource.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
@@ -91,11 +92,20 @@ TEST(select_with_large_sets)
 	enum { TOP = 3000 };
 	unsigned long r[TOP / 64 + 1] = {0}, w[TOP / 64 + 1] = {0};
 	const struct timespec zero = {0}, soon = {10, 0};
-	struct sock_pair p = pair_raised();
-	int high = fcntl(p.s, F_DUPFD_CLOEXEC, 2900);
+	struct rlimit lim;
+	struct sock_pair p;
+	int high;
 
-	if (high < 0)
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &lim) == 0);
+	if (lim.rlim_max < TOP)
 		SKIP("fewer than 3000 descriptors are allowed");
+	if (lim.rlim_cur < TOP) {
+		lim.rlim_cur = TOP;
+		REQUIRE(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	}
+	p = pair_raised();
+	high = fcntl(p.s, F_DUPFD_CLOEXEC, 2900);
+	REQUIRE(high >= 0);
 	fd_duplicated(p.s, high);
 	r[high / 64] = w[high / 64] = 1ul << (high % 64);
 	CHECK_EQ(ready_select(TOP, (fd_set *)r, NULL, NULL, &zero, NULL), 0);
