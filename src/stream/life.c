@@ -42,10 +42,10 @@ static void flush_counts(struct sock *s)
 void sock_drop_segment(struct sock *s)
 {
 	struct meet_segment seg = {
-		.memfd = s->memfd, .bell = s->bell, .peer_bell = s->peer_bell};
+		.memfd = -1, .bell = s->bell, .peer_bell = s->peer_bell};
 	if (!s->wire)
 		return;
-	s->memfd = s->bell = s->peer_bell = -1;
+	s->bell = s->peer_bell = -1;
 	s->wire = NULL;
 	if (mmap(s->window, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
 		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,

@@ -23,10 +23,8 @@
 
 static struct meet_segment segment_of(const struct sock *s)
 {
-	return (struct meet_segment){.wire = s->wire,
-				     .memfd = s->memfd,
-				     .bell = s->bell,
-				     .peer_bell = s->peer_bell};
+	return (struct meet_segment){
+		.wire = s->wire, .memfd = -1, .bell = s->bell, .peer_bell = s->peer_bell};
 }
 
 /* Puts the segment where this sock's segments have always been: see drop_segment. */
@@ -39,7 +37,8 @@ static bool store_segment(struct sock *s, struct meet_segment *seg)
 			return false;
 		seg->wire = at;
 	}
-	s->memfd = seg->memfd;
+	fds_close(seg->memfd); /* the mapping keeps it */
+	seg->memfd = -1;
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
 	s->window = s->wire = seg->wire;

@@ -41,7 +41,6 @@ struct sock {
 		*window; /* where the segment was ever mapped: stays mapped for ever */
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
-	int memfd;     /* the segment */
 	int bell;      /* eventfd on which this end sleeps */
 	int peer_bell; /* eventfd on which the peer sleeps */
 	int meet_fd;   /* connector: the published name, or the accepted offer; else -1 */
