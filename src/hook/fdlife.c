@@ -35,6 +35,11 @@ ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 	uint32_t phase;
 
 	sock_refuse(s, fd, reason);
+	/* Our sending is the kernel's at once; what the peer sends until it has obeyed is read
+	 * from the ring as ever. Only who reads past us has to wait for that. */
+	if (reason == VD_REASON_SIGIO || reason == VD_REASON_OOB ||
+	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL)
+		return 0;
 	phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
 	if (phase != SLOT_ATTACHED && phase != SLOT_LEAVING)
 		return 0;

@@ -154,7 +154,8 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 			return -ETIMEDOUT;
 		sock_arm(s, EPOLLIN);
 		n = 0;
-		if (!wait_hint(s, EPOLLIN))
+		/* Not wait_hint: bytes in the ring are not what is waited for. */
+		if (stranded(s) < 0 && gate_state(&sl->gate_rx) != GATE_FINAL)
 			n = REAL(poll)(pfd, 2, (int)left);
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && pfd[1].revents)
