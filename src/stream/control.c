@@ -125,11 +125,19 @@ static ssize_t stranded(struct sock *s)
 void sock_sever(struct sock *s, int fd)
 {
 	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	if (!slot_is_alone(s->slot))
-		return; /* others still read the ring, and would lose the connection too */
-	log_error("fd %d: %s with bytes unread in the ring: the connection is reset", fd,
-		  reason_name(atomic_load(&s->slot->reason)));
-	REAL(connect)(fd, &nobody, sizeof(nobody));
+	log_error("fd %d: %s with bytes unread in the ring: the new holder gets an error",
+		  fd, reason_name(atomic_load(&s->slot->reason)));
+	if (slot_is_alone(s->slot)) {
+		REAL(connect)(fd, &nobody, sizeof(nobody));
+		return;
+	}
+	/* Others still read the ring: only this process loses the connection, to a socket
+	 * that is not connected. */
+	int dead = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (dead < 0 || REAL(dup2)(dead, fd) < 0)
+		REAL(close)(fd);
+	if (dead >= 0)
+		REAL(close)(dead);
 }
 
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
