@@ -176,11 +176,6 @@ bool ring_tx_is_small(const struct ring_tx *r)
 	return tx_area(r) == 0;
 }
 
-size_t ring_tx_low_water(const struct ring_tx *r)
-{
-	return wire_area_bytes(tx_area(r)) / 4;
-}
-
 static uint32_t rx_pending(const struct ring_rx *r)
 {
 	return r->turn_seq - r->turn_passed;

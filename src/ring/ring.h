@@ -85,8 +85,6 @@ bool ring_tx_holds_enough(const struct ring_tx *r);
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
 /* True in the smallest area, which is left without much ado. */
 bool ring_tx_is_small(const struct ring_tx *r);
-/* Room from which a sleeping producer is worth waking, and the ring counts as writable. */
-size_t ring_tx_low_water(const struct ring_tx *r);
 
 /*
  * Bytes to take; -EPROTO when the peer's cursor lies. Reads the peer's cursor only when

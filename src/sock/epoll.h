@@ -34,7 +34,6 @@ struct epoll_reg {
 	epoll_data_t data;
 	uint64_t edge_in, edge_out; /* as of the last report */
 	uint64_t active;	    /* in->calls when something last happened */
-	uint64_t told;		    /* in->calls at the last report */
 	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
 	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
 	uint32_t tcp_edge;	    /* kernel events that came since the last report */

@@ -117,7 +117,7 @@ uint32_t reg_report(struct epoll_reg *r, bool take)
 /* The program gets the event: what follows from that. */
 static void told(struct epoll_reg *r)
 {
-	r->active = r->told = r->in->calls;
+	r->active = r->in->calls;
 	if (!(r->events & EPOLLONESHOT))
 		return;
 	r->spent = true;

@@ -180,7 +180,6 @@ bool wait_hint(struct sock *s, uint32_t interest);
 bool wait_attention(struct sock *s);
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
-void wait_tell_cpu(struct sock *s);
 uint64_t wait_clock_ms(void);
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
@@ -215,9 +214,6 @@ void sock_break(struct sock *s, enum vd_reason reason);
 bool sock_was_reset(struct sock *s);
 /* That error is reported once: true for the one caller who is to do it. */
 bool sock_take_reset(struct sock *s);
-/* Holds mapping and doorbells of s while a thread sleeps; false when fd no longer is s. */
-bool sock_hold(struct sock *s, int fd);
-void sock_unhold(struct sock *s);
 /* Notes what poll events say about the end of the connection. fd -1: it cannot be asked. */
 void sock_see(struct sock *s, int fd, uint32_t events);
 /* Asks the kernel what became of the TCP connection, and notes it. */

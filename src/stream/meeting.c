@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/time.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 
 #include "base/config.h"
 #include "base/fds.h"

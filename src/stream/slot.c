@@ -36,14 +36,14 @@ uint32_t slot_index(const struct slot *sl)
 	return (uint32_t)(sl - table->slots);
 }
 
-struct slot *slot_at(uint32_t index)
-{
-	return &table->slots[index];
-}
-
 uint32_t slot_count(void)
 {
 	return table_count;
+}
+
+struct slot *slot_at(uint32_t index)
+{
+	return &table->slots[index];
 }
 
 static struct slot *pop_free(void)

@@ -13,7 +13,6 @@
 #include "ring/ring.h"
 
 #define SLOT_HOLDERS 6
-#define SLOT_NONE    UINT32_MAX
 
 /*
  * Where a connection stands. Moves forward only, and only under `ctl`; FINAL can be
@@ -89,9 +88,8 @@ struct slot {
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
 	_Atomic uint32_t
-		timeouts; /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
-	_Atomic uint32_t bouncing; /* the present descent may be followed by an ascent */
-	_Atomic uint32_t ops;	   /* operations so far, until attached */
+		timeouts;     /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
+	_Atomic uint32_t ops; /* operations so far, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */
 	struct lock ctl;
@@ -133,10 +131,10 @@ void slot_hold(struct slot *sl);
 /* The same in another pid namespace, where pids name others: never upgraded, never freed. */
 void slot_hold_foreign(struct slot *sl);
 uint32_t slot_index(const struct slot *sl);
+uint32_t slot_count(void);
 struct slot *slot_at(uint32_t index);
 /* A fork has been accounted for: by its child, or because it failed. */
 void slot_forked(struct slot *sl);
-uint32_t slot_count(void);
 /* A cheap look: do other processes hold the socket, as far as is known? */
 bool slot_is_shared(struct slot *sl);
 /* True when no other living process holds the socket. */
