@@ -21,34 +21,6 @@ void ring_rx_init(struct ring_rx *r)
 	*r = (struct ring_rx){0};
 }
 
-static size_t area_offset(uint32_t area)
-{
-	return (size_t)(wire_area_offset(0, area) - wire_area_offset(0, 0));
-}
-
-/* The consumer has come to `at`, which is not after `produced`, as far as is known. */
-static bool tx_reached(const struct ring_tx *r, uint64_t at)
-{
-	return r->produced - r->credit <= r->produced - at;
-}
-
-static uint64_t tx_base(const struct ring_tx *r)
-{
-	return r->base[r->turn_seq % 2];
-}
-
-static uint32_t tx_area(const struct ring_tx *r)
-{
-	return r->area[r->turn_seq % 2];
-}
-
-static uint64_t tx_room_known(const struct ring_tx *r)
-{
-	/* Bytes before base lie in another area and take no room here. */
-	uint64_t from = tx_reached(r, tx_base(r)) ? r->credit : tx_base(r);
-	return wire_area_bytes(tx_area(r)) - (r->produced - from);
-}
-
 static int tx_refresh(struct ring_tx *r, struct wire_dir *d)
 {
 	/* Acquire: the consumer's loads of the bytes happened before it gave them back. */
@@ -61,11 +33,11 @@ static int tx_refresh(struct ring_tx *r, struct wire_dir *d)
 
 int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want)
 {
-	uint64_t room = tx_room_known(r);
+	uint64_t room = ring_tx_room_known(r);
 	if (room < want) {
 		if (tx_refresh(r, d) < 0)
 			return -EPROTO;
-		room = tx_room_known(r);
+		room = ring_tx_room_known(r);
 	}
 	return (int64_t)room;
 }
@@ -76,18 +48,17 @@ int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t wa
 	int64_t room = ring_tx_room(r, d, want);
 	if (room < 0)
 		return -EPROTO;
-	uint32_t size = wire_area_bytes(tx_area(r));
-	size_t offset = (size_t)(r->produced - tx_base(r)) & (size - 1);
+	uint32_t size = wire_area_bytes(ring_tx_area(r));
+	size_t offset = (size_t)(r->produced - ring_tx_base(r)) & (size - 1);
 	size_t len = size - offset;
 	if (len > (size_t)room)
 		len = (size_t)room;
-	out->data = data + area_offset(tx_area(r)) + offset;
+	out->data = data + ring_area_offset(ring_tx_area(r)) + offset;
 	out->len = len;
 	return 0;
 }
 
-/* Publishes the last move. Idempotent: an owner that died before it is made up for. */
-static void tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
+void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 {
 	uint32_t i = r->turn_seq % 2;
 	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
@@ -105,19 +76,19 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	/* One store makes the move; the compiler must not make it earlier. */
 	atomic_signal_fence(memory_order_seq_cst);
 	r->turn_seq++;
-	tx_publish_turn(r, d);
+	ring_tx_publish_turn(r, d);
 }
 
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t next = tx_area(r) + 1, before = (r->turn_seq + 1) % 2;
-	if (tx_area(r) >= r->area_limit)
+	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq + 1) % 2;
+	if (ring_tx_area(r) >= r->area_limit)
 		return false;
-	if (!tx_reached(r, tx_base(r)) && tx_refresh(r, d) < 0)
+	if (!ring_tx_reached(r, ring_tx_base(r)) && tx_refresh(r, d) < 0)
 		return false;
 	/* One move may be pending, when the consumer cannot be in the area to come. */
-	if (!tx_reached(r, tx_base(r)) &&
-	    (!tx_reached(r, r->base[before]) || r->area[before] == next))
+	if (!ring_tx_reached(r, ring_tx_base(r)) &&
+	    (!ring_tx_reached(r, r->base[before]) || r->area[before] == next))
 		return false;
 	tx_turn(r, d, next);
 	return true;
@@ -126,37 +97,24 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 /* A ring that stays nearly empty goes back to an area that fits the cache. */
 static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 {
-	if (tx_refresh(r, d) < 0 || !tx_reached(r, tx_base(r)))
+	if (tx_refresh(r, d) < 0 || !ring_tx_reached(r, ring_tx_base(r)))
 		return;
 	uint64_t fill = r->produced - r->credit;
-	if (fill > wire_area_bytes(tx_area(r) - 1) / 4) {
+	if (fill > wire_area_bytes(ring_tx_area(r) - 1) / 4) {
 		r->calm = 0;
 		return;
 	}
-	if (++r->calm >= (tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
-		tx_turn(r, d, tx_area(r) - 1);
-}
-
-void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
-{
-	if (__builtin_expect(atomic_load_explicit(&d->turn_seq, memory_order_relaxed) !=
-				     r->turn_seq,
-			     0))
-		tx_publish_turn(r, d);
-	r->pushed = r->produced;
-	/* Release: the bytes are to be seen by whoever sees the cursor. */
-	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
-	if (atomic_load_explicit(&d->held_since_ms, memory_order_relaxed))
-		atomic_store_explicit(&d->held_since_ms, 0, memory_order_relaxed);
+	if (++r->calm >= (ring_tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
+		tx_turn(r, d, ring_tx_area(r) - 1);
 }
 
 bool ring_tx_holds_enough(const struct ring_tx *r)
 {
-	return r->produced - r->pushed >= wire_area_bytes(tx_area(r)) / 2 ||
+	return r->produced - r->pushed >= wire_area_bytes(ring_tx_area(r)) / 2 ||
 	       r->produced - r->pushed >= HELD_MOST_BYTES;
 }
 
-void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold)
+void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold)
 {
 	uint64_t before = r->produced;
 	r->produced += n;
@@ -166,14 +124,15 @@ void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold)
 		return;
 	}
 	ring_tx_push(r, d);
-	if (tx_area(r) > 0 &&
-	    ((before - tx_base(r)) ^ (r->produced - tx_base(r))) >= REST_INTERVAL_BYTES)
+	if (ring_tx_area(r) > 0 &&
+	    ((before - ring_tx_base(r)) ^ (r->produced - ring_tx_base(r))) >=
+		    REST_INTERVAL_BYTES)
 		tx_rest(r, d);
 }
 
 bool ring_tx_is_small(const struct ring_tx *r)
 {
-	return tx_area(r) == 0;
+	return ring_tx_area(r) == 0;
 }
 
 static uint32_t rx_pending(const struct ring_rx *r)
@@ -204,7 +163,7 @@ static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 	return 0;
 }
 
-static void rx_pass_turns(struct ring_rx *r)
+void ring_rx_pass_turns(struct ring_rx *r)
 {
 	while (rx_pending(r)) {
 		uint32_t i = (r->turn_passed + 1) % 2;
@@ -232,7 +191,7 @@ static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 	if (now - r->consumed > from - r->consumed + wire_area_bytes(area))
 		return -EPROTO;
 	r->seen = now;
-	rx_pass_turns(r);
+	ring_rx_pass_turns(r);
 	return 0;
 }
 
@@ -290,19 +249,11 @@ void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 	size_t len = (size_t)(end - skip);
 	if (len > size - offset)
 		len = size - offset;
-	out->data = data + area_offset(area) + offset;
+	out->data = data + ring_area_offset(area) + offset;
 	out->len = len;
 }
 
-void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
-{
-	r->consumed += n;
-	rx_pass_turns(r);
-	/* Release: our loads of the bytes come before the licence to overwrite them. */
-	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
-}
-
-bool ring_rx_roomy(const struct ring_rx *r)
+bool ring_rx_roomy_slow(const struct ring_rx *r)
 {
 	uint32_t area, size;
 	uint64_t from = rx_last(r, &area);

@@ -62,6 +62,37 @@ static inline uint32_t ring_size_hint(struct wire_dir *d)
 	return wire_area_bytes(seq && area < WIRE_AREAS ? area : 0);
 }
 
+/* Where a direction's area begins in its data. */
+static inline size_t ring_area_offset(uint32_t area)
+{
+	return (size_t)(wire_area_offset(0, area) - wire_area_offset(0, 0));
+}
+
+/* The consumer has come to `at`, which is not after `produced`, as far as is known. */
+static inline bool ring_tx_reached(const struct ring_tx *r, uint64_t at)
+{
+	return r->produced - r->credit <= r->produced - at;
+}
+
+static inline uint64_t ring_tx_base(const struct ring_tx *r)
+{
+	return r->base[r->turn_seq % 2];
+}
+
+static inline uint32_t ring_tx_area(const struct ring_tx *r)
+{
+	return r->area[r->turn_seq % 2];
+}
+
+/* Free room without a look at the consumer's cursor. */
+static inline uint64_t ring_tx_room_known(const struct ring_tx *r)
+{
+	/* Bytes before base lie in another area and take no room here. */
+	uint64_t base = ring_tx_base(r);
+	uint64_t from = ring_tx_reached(r, base) ? r->credit : base;
+	return wire_area_bytes(ring_tx_area(r)) - (r->produced - from);
+}
+
 /* `data` below is the start of the direction's areas in the mapped segment. */
 
 void ring_tx_init(struct ring_tx *r, uint32_t area_limit);
@@ -75,10 +106,42 @@ int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want);
 /* The first contiguous part of that room; len 0 when full. Returns 0 or -EPROTO. */
 int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
 		 struct ring_span *out);
-/* Takes n bytes that were written to the last span, and publishes all unless they are held. */
-void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
+/* Publishes the last move once more: an owner that died before it is made up for. */
+void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d);
 /* Publishes what is held, and repairs a shared cursor that a dead owner left behind. */
-void ring_tx_push(struct ring_tx *r, struct wire_dir *d);
+static inline void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
+{
+	if (__builtin_expect(atomic_load_explicit(&d->turn_seq, memory_order_relaxed) !=
+				     r->turn_seq,
+			     0))
+		ring_tx_publish_turn(r, d);
+	r->pushed = r->produced;
+	/* Release: the bytes are to be seen by whoever sees the cursor. */
+	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
+	if (atomic_load_explicit(&d->held_since_ms, memory_order_relaxed))
+		atomic_store_explicit(&d->held_since_ms, 0, memory_order_relaxed);
+}
+void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
+/* Takes n bytes that were written to the last span, and publishes all unless they are held. */
+static inline void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n,
+				  bool hold)
+{
+	if (hold || ring_tx_area(r) > 0) {
+		ring_tx_commit_slow(r, d, n, hold);
+		return;
+	}
+	r->produced += n;
+	ring_tx_push(r, d);
+}
+/* `len` free bytes in a row, when that needs no look at the consumer's cursor; else NULL. */
+static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, size_t len)
+{
+	uint32_t area = ring_tx_area(r), size = wire_area_bytes(area);
+	size_t offset = (size_t)(r->produced - ring_tx_base(r)) & (size - 1);
+	if (len > ring_tx_room_known(r) || len > size - offset)
+		return NULL;
+	return data + ring_area_offset(area) + offset;
+}
 /* True when so much is held that TCP would have sent a full segment. */
 bool ring_tx_holds_enough(const struct ring_tx *r);
 /* Moves to the next larger area. False when there is none, or it may still be read. */
@@ -96,9 +159,45 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d);
 /* The contiguous run that begins `skip` bytes after the cursor, of the bytes known of. */
 void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 		  struct ring_span *out);
+void ring_rx_pass_turns(struct ring_rx *r);
 /* Gives n bytes of one span back to the producer: its licence to overwrite them. */
-void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n);
+static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
+{
+	r->consumed += n;
+	if (__builtin_expect(r->turn_seq != r->turn_passed, 0))
+		ring_rx_pass_turns(r);
+	/* Release: our loads of the bytes come before the licence to overwrite them. */
+	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
+}
+bool ring_rx_roomy_slow(const struct ring_rx *r);
 /* True when a sleeping producer has room enough to be woken for. */
-bool ring_rx_roomy(const struct ring_rx *r);
+static inline bool ring_rx_roomy(const struct ring_rx *r)
+{
+	uint32_t size = wire_area_bytes(r->area);
+	if (__builtin_expect(r->turn_seq != r->turn_passed, 0))
+		return ring_rx_roomy_slow(r);
+	return size - (r->seen - r->consumed) >= size / 4;
+}
+/*
+ * All that is known after a look at the producer's cursor, as far as it lies in a row.
+ * Len 0: there is nothing, or it takes the calls above to say what there is.
+ */
+static inline struct ring_span ring_rx_glance(struct ring_rx *r, struct wire_dir *d,
+					      uint8_t *data)
+{
+	/* Acquire, both: as in ring_rx_avail. */
+	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
+	uint32_t turn = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
+	uint32_t size = wire_area_bytes(r->area);
+	uint64_t len = now - r->consumed;
+	if (turn != r->turn_seq || turn != r->turn_passed || r->held || len > size ||
+	    len < r->seen - r->consumed)
+		return (struct ring_span){0};
+	r->seen = now;
+	size_t offset = (size_t)(r->consumed - r->base) & (size - 1);
+	if (len > size - offset)
+		len = size - offset;
+	return (struct ring_span){data + ring_area_offset(r->area) + offset, (size_t)len};
+}
 
 #endif

@@ -139,6 +139,7 @@ struct wait {
 	uint32_t interest; /* EPOLLIN or EPOLLOUT */
 	bool held;
 	bool asleep;
+	bool spun;	     /* in vain, just before */
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */
 	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */

@@ -25,9 +25,11 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-static enum sock_way rx_enter_slow(struct sock *s, int fd)
+enum sock_way rx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	if (gate_state(&sl->gate_rx) == GATE_FINAL)
+		return SOCK_PLAIN;
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
@@ -38,16 +40,6 @@ static enum sock_way rx_enter_slow(struct sock *s, int fd)
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
-}
-
-enum sock_way rx_enter(struct sock *s, int fd)
-{
-	enum gate_state state = gate_state(&s->slot->gate_rx);
-	if (state == GATE_RING)
-		return SOCK_DIRECT;
-	if (state == GATE_FINAL)
-		return SOCK_PLAIN;
-	return rx_enter_slow(s, fd);
 }
 
 void rx_leave(struct sock *s, ssize_t result)
@@ -419,10 +411,42 @@ static bool look_now_and_then(struct sock *s, int fd)
 	return seen_of(s->slot) != seen;
 }
 
-ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+/*
+ * What nearly every receive is: one piece, from the ring, of which there is enough or all
+ * is taken. 0 when it is not so, or there is nothing.
+ */
+static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *iov)
+{
+	struct slot *sl = s->slot;
+	bool roomy = false;
+	size_t n = 0;
+	lock_take(&sl->rx_lock);
+	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
+	    !(seen_of(sl) & SEEN_BROKEN)) {
+		struct ring_span span = ring_rx_glance(&sl->rx, s->in, s->in_data);
+		n = span.len < iov->iov_len ? span.len : iov->iov_len;
+		if (n > CHUNK_BYTES ||
+		    (n < iov->iov_len &&
+		     (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
+			n = 0;
+		if (n > 0 && crit_copy(iov->iov_base, span.data, n) < 0)
+			n = 0;
+		if (n > 0) {
+			ring_rx_commit(&sl->rx, s->in, n);
+			s->rx_bytes += n;
+			roomy = ring_rx_roomy(&sl->rx);
+		}
+	}
+	lock_drop(&sl->rx_lock);
+	if (roomy)
+		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+	return (ssize_t)n;
+}
+
+static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
+		      int flags)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
-	struct wait w = wait_start(s, fd, EPOLLIN);
 	int saved = errno;
 	bool crossed = false;
 	size_t done = 0;
@@ -471,4 +495,18 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	wait_finish(&w);
 	errno = saved;
 	return done > 0 ? (ssize_t)done : n;
+}
+
+ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	struct wait w = wait_start(s, fd, EPOLLIN);
+	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
+		bool some = ring_unread(s->in) > 0;
+		if (!some && !sock_is_nonblocking(s, flags))
+			w.spun = !(some = wait_spin(s, EPOLLIN));
+		ssize_t n = some ? take_quickly(s, &w, iov) : 0;
+		if (n > 0)
+			return n;
+	}
+	return rx_run(s, w, iov, iovcnt, flags);
 }

@@ -57,6 +57,7 @@ struct sock {
 	_Atomic uint32_t
 		look_due;      /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint32_t vain; /* nonblocking receives that found nothing */
+	_Atomic uint32_t rush; /* arrivals in a row right after the last */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
@@ -107,8 +108,18 @@ int fd_limit(void);
  * kernel call. Never blocks.
  */
 enum sock_way { SOCK_PLAIN, SOCK_COUNTED, SOCK_DIRECT };
-enum sock_way rx_enter(struct sock *s, int fd);
-enum sock_way tx_enter(struct sock *s, int fd);
+enum sock_way rx_enter_slow(struct sock *s, int fd);
+enum sock_way tx_enter_slow(struct sock *s, int fd);
+static inline enum sock_way rx_enter(struct sock *s, int fd)
+{
+	return gate_state(&s->slot->gate_rx) == GATE_RING ? SOCK_DIRECT
+							  : rx_enter_slow(s, fd);
+}
+static inline enum sock_way tx_enter(struct sock *s, int fd)
+{
+	return gate_state(&s->slot->gate_tx) == GATE_RING ? SOCK_DIRECT
+							  : tx_enter_slow(s, fd);
+}
 void rx_leave(struct sock *s, ssize_t result);
 void tx_leave(struct sock *s, ssize_t result);
 

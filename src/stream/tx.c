@@ -111,9 +111,11 @@ void tx_down(struct sock *s, enum gate_state to)
 		bell_ring_self(s); /* they have to go on in the kernel */
 }
 
-static enum sock_way tx_enter_slow(struct sock *s, int fd)
+enum sock_way tx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
+		return SOCK_PLAIN;
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
@@ -127,16 +129,6 @@ static enum sock_way tx_enter_slow(struct sock *s, int fd)
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
-}
-
-enum sock_way tx_enter(struct sock *s, int fd)
-{
-	enum gate_state state = gate_state(&s->slot->gate_tx);
-	if (state == GATE_RING)
-		return SOCK_DIRECT;
-	if (state == GATE_FINAL && phase_of(s->slot) == SLOT_FINAL)
-		return SOCK_PLAIN;
-	return tx_enter_slow(s, fd);
 }
 
 void tx_leave(struct sock *s, ssize_t result)
@@ -368,7 +360,6 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
-	wait_tell_cpu(s);
 	while (src->left > 0) {
 		n = put_locked(s, &w, src,
 			       (flags & MSG_MORE) ||
@@ -417,8 +408,42 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	return done > 0 || src->left == 0 ? done : n;
 }
 
+/*
+ * What nearly every send is: one small piece, for which there is room, and nothing to look
+ * at. 0 when it is not so.
+ */
+static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
+{
+	struct slot *sl = s->slot;
+	size_t n = 0;
+	lock_take(&sl->tx_lock);
+	if (fd_sock(fd) == s && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
+	    !atomic_load_explicit(&sl->corked, memory_order_relaxed)) {
+		uint8_t *to = ring_tx_glance(&sl->tx, s->out_data, iov->iov_len);
+		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
+			n = iov->iov_len;
+			ring_tx_commit(&sl->tx, s->out, n, false);
+			s->tx_bytes += n;
+			sl->tx_unchecked++;
+			if (atomic_load_explicit(&s->rush, memory_order_relaxed))
+				atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (n > 0)
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	return (ssize_t)n;
+}
+
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
+	wait_tell_cpu(s);
+	if (iovcnt == 1 && iov->iov_len <= CHUNK_BYTES && !(flags & MSG_MORE)) {
+		ssize_t n = put_quickly(s, fd, iov);
+		if (n > 0)
+			return n;
+	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
 	return tx_run(s, fd, &src, flags);
@@ -442,5 +467,6 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 		errno = saved;
 		return SOCK_KERNEL;
 	}
+	wait_tell_cpu(s);
 	return tx_run(s, fd, &src, 0);
 }

@@ -90,6 +90,7 @@ RIG_FN int64_t rig_put(struct rig *r, size_t len, uint64_t at, bool hold)
 		REQUIRE(rig_inside(r, &span));
 		if (span.len == 0)
 			break;
+		REQUIRE(ring_tx_glance(&r->tx, r->data, span.len) == span.data);
 		if (span.len > len - done)
 			span.len = len - done;
 		rig_fill(span.data, span.len, at + done);
@@ -123,9 +124,14 @@ RIG_FN int64_t rig_look(struct rig *r, size_t skip, size_t len, uint64_t at)
 RIG_FN int64_t rig_take(struct rig *r, size_t len, uint64_t at)
 {
 	size_t done = 0;
+	struct ring_span glance = {0};
+	if (at % 2)
+		glance = ring_rx_glance(&r->rx, r->d, r->data);
 	int64_t avail = ring_rx_avail(&r->rx, r->d, len);
 	if (avail < 0)
 		return -1;
+	REQUIRE(glance.len <= (size_t)avail);
+	REQUIRE(rig_wrong(glance.data, glance.len, at) == glance.len);
 	while (done < len && done < (size_t)avail) {
 		struct ring_span span;
 		ring_rx_span(&r->rx, r->data, 0, &span);

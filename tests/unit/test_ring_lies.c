@@ -51,6 +51,7 @@ TEST(a_produced_cursor_that_lies)
 		CHECK_EQ(rig_take(&r, 100, 0), 100);
 		CHECK_EQ(ring_rx_avail(&r.rx, r.d, SIZE_MAX), SOME - 100);
 		atomic_store(&r.d->produced, lies[i]);
+		CHECK_EQ(ring_rx_glance(&r.rx, r.d, r.data).len, 0);
 		CHECK_EQ(ring_rx_avail(&r.rx, r.d, SIZE_MAX), -EPROTO);
 		/* What is known stays readable, and inside. */
 		CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), SOME - 100);

@@ -47,10 +47,14 @@ TEST(empty_and_full)
 	rig_open(&r, 0);
 	CHECK_EQ(ring_rx_avail(&r.rx, r.d, 1), 0);
 	CHECK_EQ(ring_tx_room(&r.tx, r.d, 1), WIRE_AREA0_BYTES);
+	CHECK_EQ(ring_rx_glance(&r.rx, r.d, r.data).len, 0);
+	CHECK(ring_tx_glance(&r.tx, r.data, WIRE_AREA0_BYTES) == r.data);
+	CHECK(!ring_tx_glance(&r.tx, r.data, WIRE_AREA0_BYTES + 1));
 	CHECK_EQ(rig_put(&r, WIRE_AREA0_BYTES + 5, 0, false), WIRE_AREA0_BYTES);
 	CHECK_EQ(ring_tx_room(&r.tx, r.d, 1), 0);
 	CHECK_EQ(ring_tx_span(&r.tx, r.d, r.data, 1, &span), 0);
 	CHECK_EQ(span.len, 0);
+	CHECK(!ring_tx_glance(&r.tx, r.data, 1));
 	CHECK(!ring_tx_grow(&r.tx, r.d)); /* it may not */
 	CHECK_EQ(ring_rx_avail(&r.rx, r.d, SIZE_MAX), WIRE_AREA0_BYTES);
 	CHECK(!ring_rx_roomy(&r.rx));
