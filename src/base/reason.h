@@ -71,7 +71,9 @@
 	X(31, ASKED, "asked", "the program asked to go back to TCP", "nothing to do")    \
 	X(32, KERNEL, "kernel",                                                          \
 	  "this kernel lacks a feature that the direct path needs",                      \
-	  "see the log for its name")
+	  "see the log for its name")                                                    \
+	X(33, ENDED, "ended", "the connection ended before the two ends had met",        \
+	  "nothing to do")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

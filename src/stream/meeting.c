@@ -265,6 +265,16 @@ static void finish_attach(struct sock *s, int fd)
 	}
 }
 
+/* Checks that fail on a connection that has ended meanwhile say nothing about the peer. */
+static enum vd_reason judged(int fd, enum vd_reason reason)
+{
+	int state;
+	if ((reason == VD_REASON_IDENTITY || reason == VD_REASON_KERNEL) &&
+	    tcp_state(fd, &state) == 0 && state != TCP_ESTABLISHED)
+		return VD_REASON_ENDED;
+	return reason;
+}
+
 void meeting_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -287,7 +297,7 @@ void meeting_step(struct sock *s, int fd)
 			atomic_store(&sl->reason, VD_REASON_SHARED);
 		plan_next(sl, ops);
 		if (r < 0)
-			give_up(s, fd, (enum vd_reason) - r);
+			give_up(s, fd, judged(fd, (enum vd_reason) - r));
 		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
 			 slot_is_alone(sl) && out_of_patience(s))
 			give_up(s, fd, VD_REASON_PLAIN_PEER);

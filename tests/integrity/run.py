@@ -33,7 +33,7 @@ def main():
         print(f"status {status}")
         return 1
     # Both ends are honest: these would be our own mistakes.
-    for name in ("corrupt", "bypass"):
+    for name in ("corrupt", "bypass", "identity", "kernel"):
         if name in reasons:
             print(f"reason {name}")
             return 1

@@ -21,6 +21,7 @@ TEST(numbers_are_stable)
 	CHECK_STR(reason_name(2), "plain-peer");
 	CHECK_STR(reason_name(15), "shared");
 	CHECK_STR(reason_name(32), "kernel");
+	CHECK_STR(reason_name(33), "ended");
 	CHECK_STR(reason_remedy(VD_REASON_FD_LIMIT), "raise `ulimit -n`");
 }
 
