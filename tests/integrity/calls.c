@@ -117,8 +117,12 @@ static ssize_t send_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
 				msgs[i].msg_len, part);
 		sum += msgs[i].msg_len;
 	}
-	/* Every message was empty, and so was the whole. */
-	return sum ? sum : (errno = EAGAIN, -1);
+	if (sum > 0)
+		return sum;
+	/* All that went were empty messages, before the one byte that a signal, or a full
+	 * socket, has kept back. */
+	errno = opt.signals ? EINTR : EAGAIN;
+	return -1;
 }
 
 /*
