@@ -2,10 +2,10 @@
 /* A socket that a process keeps for short errands, because making one costs more than
  * the errand. */
 #include <errno.h>
-#include <unistd.h>
 
 #include "base/fds.h"
 #include "base/real.h"
+#include "base/self.h"
 #include "base/tcp.h"
 #include "meet/kept.h"
 
@@ -35,7 +35,7 @@ int kept_socket(int domain, int type, int protocol, uint64_t netns)
 
 static uint64_t kept_word(int fd)
 {
-	return (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)fd;
+	return (uint64_t)(uint32_t)self_pid() << 32 | (uint32_t)fd;
 }
 
 /*

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "base/self.h"
 
 struct table {
 	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
@@ -28,6 +29,7 @@ int slot_table_init(uint32_t count)
 		return -errno;
 	table = map;
 	table_count = count;
+	self_init();
 	return 0;
 }
 
@@ -134,7 +136,7 @@ void slot_forked(struct slot *sl)
 /* The table is full: slots whose holders were killed come back. */
 static struct slot *reclaim(void)
 {
-	int32_t self = getpid();
+	int32_t self = self_pid();
 	for (uint32_t i = 0; i < table_count; i++) {
 		struct slot *sl = &table->slots[i];
 		if (atomic_load(&sl->used) && drop_dead(sl, self))
@@ -159,14 +161,14 @@ struct slot *slot_alloc(void)
 	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
 	       sizeof(*sl) - offsetof(struct slot, cookie));
 	atomic_store(&sl->generation, generation);
-	atomic_store(&sl->holders[0], getpid());
+	atomic_store(&sl->holders[0], self_pid());
 	atomic_store(&sl->used, generation);
 	return sl;
 }
 
 void slot_release(struct slot *sl)
 {
-	int32_t self = getpid();
+	int32_t self = self_pid();
 	bool listed = false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = self;
@@ -190,7 +192,7 @@ static bool take_place(struct slot *sl, int32_t self)
 
 void slot_hold(struct slot *sl)
 {
-	int32_t self = getpid();
+	int32_t self = self_pid();
 	if (take_place(sl, self))
 		return;
 	drop_dead(sl, self);
@@ -214,7 +216,7 @@ bool slot_is_shared(struct slot *sl)
 
 bool slot_is_alone(struct slot *sl)
 {
-	int32_t self = getpid();
+	int32_t self = self_pid();
 	drop_dead(sl, self);
 	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
 		return false;

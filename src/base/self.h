@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This process's id, without a system call. */
+#ifndef VD_BASE_SELF_H
+#define VD_BASE_SELF_H
+
+#include <sys/types.h>
+
+/* Once, before threads. Without it, or where the kernel is too old, each call asks. */
+void self_init(void);
+/* As getpid, in every kind of forked child too; a child of vfork gets its parent's. */
+pid_t self_pid(void);
+
+#endif
