@@ -4,14 +4,13 @@
 #define VD_HOOK_HOOK_H
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include "base/real.h"
-#include "stream/sock.h"
+#include "stream/counted.h"
 
 #define HOOK __attribute__((visibility("default")))
 
@@ -47,42 +46,10 @@ static inline ssize_t ret_errno(ssize_t result)
 /* ---- a call that the kernel does for us, counted ---- */
 
 /*
- * libc's list of what to do when a thread leaves a frame: cancelled, or by a longjmp out
- * of a signal handler. Unlike the macros of the same name it needs neither setjmp nor an
- * unwinder in the library, and knows longjmp.
- */
-void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer, void (*fn)(void *),
-			   void *arg);
-void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
-
-struct hook_count {
-	struct sock *s;
-	ssize_t result;
-};
-
-static inline void hook_rx_uncount(void *arg)
-{
-	struct hook_count *c = arg;
-	int saved = errno;
-
-	rx_leave(c->s, c->result);
-	errno = saved;
-}
-
-static inline void hook_tx_uncount(void *arg)
-{
-	struct hook_count *c = arg;
-	int saved = errno;
-
-	tx_leave(c->s, c->result);
-	errno = saved;
-}
-
-/*
  * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
  * be evaluated more than once, but has then moved nothing before.
  */
-#define HOOK_WAY(enter, uncount, s, fd, kernel, direct)                                  \
+#define HOOK_WAY(enter, over, s, fd, kernel, direct)                                     \
 	__extension__({                                                                  \
 		ssize_t moved_;                                                          \
 		enum sock_way way_;                                                      \
@@ -96,18 +63,14 @@ static inline void hook_tx_uncount(void *arg)
 		} else if (way_ == SOCK_PLAIN) {                                         \
 			moved_ = (kernel);                                               \
 		} else {                                                                 \
-			struct hook_count count_ = {s, -1};                              \
-			struct _pthread_cleanup_buffer buffer_;                          \
-			_pthread_cleanup_push(&buffer_, uncount, &count_);               \
-			moved_ = count_.result = (kernel);                               \
-			_pthread_cleanup_pop(&buffer_, 1);                               \
+			moved_ = COUNTED(over, s, kernel);                               \
 		}                                                                        \
 		moved_;                                                                  \
 	})
 #define HOOK_RX(s, fd, kernel, direct)                                                   \
-	HOOK_WAY(rx_enter, hook_rx_uncount, s, fd, kernel, direct)
+	HOOK_WAY(rx_enter, counted_rx_over, s, fd, kernel, direct)
 #define HOOK_TX(s, fd, kernel, direct)                                                   \
-	HOOK_WAY(tx_enter, hook_tx_uncount, s, fd, kernel, direct)
+	HOOK_WAY(tx_enter, counted_tx_over, s, fd, kernel, direct)
 
 /* ---- process (process.c) ---- */
 

@@ -3,7 +3,7 @@
 #ifndef VD_STREAM_CONN_H
 #define VD_STREAM_CONN_H
 
-#include "stream/sock.h"
+#include "stream/counted.h"
 
 /* ---- gates ---- */
 
@@ -175,6 +175,16 @@ int wait_for(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
 void wait_finish(struct wait *w);
+/* A call of libc's in the middle of a wait: its hold ends also when the thread does. */
+#define WAIT_OVER(w, call)                                                               \
+	__extension__({                                                                  \
+		struct _pthread_cleanup_buffer over_;                                    \
+		_pthread_cleanup_push(&over_, wait_cancelled, w);                        \
+		ssize_t result_ = (call);                                                \
+		_pthread_cleanup_pop(&over_, 0);                                         \
+		result_;                                                                 \
+	})
+void wait_cancelled(void *arg);
 /* In memory only: may there be something to do? */
 bool wait_hint(struct sock *s, uint32_t interest);
 /* Memory words that need a look by sock_service. */

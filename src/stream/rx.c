@@ -361,12 +361,11 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int
 	enum sock_way way = rx_enter(s, fd);
 	if (way == SOCK_DIRECT)
 		return 0;
-	ssize_t n = REAL(recvmsg)(fd, &msg, flags);
-	int err = errno;
-	if (way == SOCK_COUNTED)
-		rx_leave(s, n);
+	ssize_t n = way == SOCK_COUNTED
+			    ? COUNTED(counted_rx_over, s, REAL(recvmsg)(fd, &msg, flags))
+			    : REAL(recvmsg)(fd, &msg, flags);
 	if (n < 0)
-		return -err;
+		return -errno;
 	iov_skip(to, (size_t)n);
 	return n == 0 ? -ENODATA : n;
 }
@@ -456,7 +455,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	for (;;) {
 		n = take_locked(s, &w, &to, flags);
 		if (n == SOCK_KERNEL && done > 0) {
-			n = rest_in_kernel(s, w.fd, &to, flags);
+			n = WAIT_OVER(&w, rest_in_kernel(s, w.fd, &to, flags));
 			if (n < 0)
 				break;
 		} else if (n > 0 && (flags & MSG_PEEK)) {

@@ -284,26 +284,27 @@ static bool grow(struct sock *s)
 	return grown;
 }
 
+static ssize_t send_rest(int fd, struct source *src, int flags)
+{
+	if (src->is_file)
+		return REAL(sendfile64)(fd, src->file, src->offset, src->left);
+	struct iovec part = iov_part(&src->from, SIZE_MAX);
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	/* What this call has sent counts; the error, and SIGPIPE, are the next one's. */
+	return REAL(sendmsg)(fd, &msg, flags | MSG_NOSIGNAL);
+}
+
 /* What a send that began in the ring still has, given to the kernel. */
 static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int flags)
 {
 	enum sock_way way = tx_enter(s, fd);
-	ssize_t n;
 	if (way == SOCK_DIRECT)
 		return 0;
-	if (src->is_file) {
-		n = REAL(sendfile64)(fd, src->file, src->offset, src->left);
-	} else {
-		struct iovec part = iov_part(&src->from, SIZE_MAX);
-		struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-		/* What this call has sent counts; the error, and SIGPIPE, are the next one's. */
-		n = REAL(sendmsg)(fd, &msg, flags | MSG_NOSIGNAL);
-	}
-	int err = errno;
-	if (way == SOCK_COUNTED)
-		tx_leave(s, n);
+	ssize_t n = way == SOCK_COUNTED
+			    ? COUNTED(counted_tx_over, s, send_rest(fd, src, flags))
+			    : send_rest(fd, src, flags);
 	if (n < 0)
-		return -err;
+		return -errno;
 	if (!src->is_file)
 		iov_skip(&src->from, (size_t)n);
 	src->left -= (size_t)n;
@@ -374,7 +375,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		if (n == SOCK_KERNEL) {
 			if (done == 0)
 				break;
-			n = rest_in_kernel(s, w.fd, src, flags);
+			n = WAIT_OVER(&w, rest_in_kernel(s, w.fd, src, flags));
 			if (n < 0)
 				break;
 		}

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -439,11 +438,6 @@ static int sleep_once(struct wait *w, bool *bell)
 	return 0;
 }
 
-/* libc's own, which hold also for longjmp, and need no unwinder. */
-extern void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer,
-				  void (*routine)(void *), void *arg);
-extern void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
-
 /* A thread that is cancelled in its sleep, or leaves by longjmp, counts itself out. */
 static void leave_sleep(void *arg)
 {
@@ -509,10 +503,15 @@ int wait_nap(struct wait *w)
 	if (w->timed && now_ns() >= w->deadline_ns)
 		return -EAGAIN;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
-	int n = REAL(ppoll)(&pfd, 1, &nap, NULL);
+	int n = (int)WAIT_OVER(w, REAL(ppoll)(&pfd, 1, &nap, NULL));
 	if (n > 0)
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? -errno : 0;
+}
+
+void wait_cancelled(void *arg)
+{
+	wait_finish(arg);
 }
 
 void wait_finish(struct wait *w)

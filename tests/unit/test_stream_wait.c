@@ -435,6 +435,29 @@ STREAM_TEST(a_blocked_call_is_cancelled)
 	pair_close(&p);
 }
 
+/* The same, of a send that began in the ring and went on in the kernel. */
+STREAM_TEST(a_send_is_cancelled_behind_the_boundary)
+{
+#ifdef __SANITIZE_ADDRESS__
+	SKIP("frames left by cancellation stay poisoned");
+#endif
+	static char much[32 << 20];
+	struct pair p = pair_open_up();
+	struct call w = {.fd = p.a, .buf = much, .len = sizeof(much)};
+	struct sock *s = fd_sock(p.a);
+	call_start(&w, call_send);
+	sock_bounce(s, p.a);
+	while ((atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK) == 0 || !call_sleeps(&w))
+		sched_yield();
+	CHECK(!atomic_load(&w.done));
+	pthread_cancel(w.thread);
+	pthread_join(w.thread, NULL);
+	CHECK(!atomic_load(&w.done));
+	CHECK_EQ(atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK, 0);
+	CHECK_EQ(atomic_load(&s->inside), 0);
+	pair_close(&p);
+}
+
 static void on_signal(int sig)
 {
 	(void)sig;

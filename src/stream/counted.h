@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A kernel call that a gate counts, and that may end by cancellation or longjmp. */
+#ifndef VD_STREAM_COUNTED_H
+#define VD_STREAM_COUNTED_H
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "stream/sock.h"
+
+/*
+ * libc's list of what to do when a thread leaves a frame: cancelled, or by a longjmp out
+ * of a signal handler. Unlike the macros of the same name it needs neither setjmp nor an
+ * unwinder in the library, and knows longjmp.
+ */
+void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer, void (*fn)(void *),
+			   void *arg);
+void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
+
+struct counted {
+	struct sock *s;
+	ssize_t result;
+};
+
+static inline void counted_rx_over(void *arg)
+{
+	struct counted *c = arg;
+	int saved = errno;
+	rx_leave(c->s, c->result);
+	errno = saved;
+}
+
+static inline void counted_tx_over(void *arg)
+{
+	struct counted *c = arg;
+	int saved = errno;
+	tx_leave(c->s, c->result);
+	errno = saved;
+}
+
+/* The result of `call`, which rx_enter or tx_enter has counted in; `over` counts it out. */
+#define COUNTED(over, sock, call)                                                        \
+	__extension__({                                                                  \
+		struct counted counted_ = {sock, -1};                                    \
+		struct _pthread_cleanup_buffer buffer_;                                  \
+		_pthread_cleanup_push(&buffer_, over, &counted_);                        \
+		counted_.result = (call);                                                \
+		_pthread_cleanup_pop(&buffer_, 1);                                       \
+		counted_.result;                                                         \
+	})
+
+#endif
