@@ -447,7 +447,8 @@ STREAM_TEST(a_send_is_cancelled_behind_the_boundary)
 	struct sock *s = fd_sock(p.a);
 	call_start(&w, call_send);
 	sock_bounce(s, p.a);
-	while ((atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK) == 0 || !call_sleeps(&w))
+	while ((atomic_load(&s->slot->gate_tx) & GATE_COUNT_MASK) == 0 ||
+	       !call_sleeps(&w))
 		sched_yield();
 	CHECK(!atomic_load(&w.done));
 	pthread_cancel(w.thread);
