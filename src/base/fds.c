@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/real.h"
 
 #define FDS_MAX 1048576 /* highest number that can be ours, plus one */
@@ -61,10 +62,10 @@ int fds_adopt(int fd)
 	if (atomic_fetch_add_explicit(&fds_count, 1, memory_order_relaxed) < limit / 2)
 		high = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, fds_base(limit));
 	if (high >= FDS_MAX) {
-		REAL(close)(high);
+		kernel_close(high);
 		high = -1;
 	}
-	REAL(close)(fd);
+	kernel_close(fd);
 	errno = saved;
 	if (high < 0) {
 		atomic_fetch_sub_explicit(&fds_count, 1, memory_order_relaxed);
@@ -88,7 +89,7 @@ void fds_close(int fd)
 					  memory_order_relaxed);
 		atomic_fetch_sub_explicit(&fds_count, 1, memory_order_relaxed);
 	}
-	REAL(close)(fd);
+	kernel_close(fd);
 	errno = saved;
 }
 

@@ -3,6 +3,13 @@
 #ifndef VD_BASE_KERNEL_H
 #define VD_BASE_KERNEL_H
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
 /* Returns the result, or -errno. Blocks as the system call does. */
 static inline long kernel_call6(long nr, long a, long b, long c, long d, long e, long f)
 {
@@ -20,6 +27,50 @@ static inline long kernel_call6(long nr, long a, long b, long c, long d, long e,
 static inline long kernel_call4(long nr, long a, long b, long c, long d)
 {
 	return kernel_call6(nr, a, b, c, d, 0, 0);
+}
+
+/*
+ * For what Viaduct does on its own account, be it under a lock or in a call that is no
+ * cancellation point: a thread must not end there.
+ */
+static inline int kernel_close(int fd)
+{
+	return (int)kernel_call4(SYS_close, fd, 0, 0, 0);
+}
+
+static inline int kernel_open(const char *path, int flags, mode_t mode)
+{
+	return (int)kernel_call4(SYS_openat, AT_FDCWD, (long)path, flags, (long)mode);
+}
+
+static inline ssize_t kernel_read(int fd, void *buf, size_t len)
+{
+	return kernel_call4(SYS_read, fd, (long)buf, (long)len, 0);
+}
+
+static inline ssize_t kernel_write(int fd, const void *buf, size_t len)
+{
+	return kernel_call4(SYS_write, fd, (long)buf, (long)len, 0);
+}
+
+static inline int kernel_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+	return (int)kernel_call4(SYS_poll, (long)fds, (long)count, timeout_ms, 0);
+}
+
+static inline int kernel_connect(int fd, const struct sockaddr *name, socklen_t len)
+{
+	return (int)kernel_call4(SYS_connect, fd, (long)name, (long)len, 0);
+}
+
+static inline ssize_t kernel_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	return kernel_call4(SYS_sendmsg, fd, (long)msg, flags, 0);
+}
+
+static inline ssize_t kernel_recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	return kernel_call4(SYS_recvmsg, fd, (long)msg, flags, 0);
 }
 
 #endif

@@ -35,11 +35,11 @@ static bool is_zombie(uint32_t tid)
 {
 	char path[32], text[256];
 	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	long fd = kernel_call4(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
+	int fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	long n = kernel_call4(SYS_read, fd, (long)text, sizeof(text) - 1, 0);
-	kernel_call4(SYS_close, fd, 0, 0, 0);
+	ssize_t n = kernel_read(fd, text, sizeof(text) - 1);
+	kernel_close(fd);
 	if (n <= 0)
 		return false;
 	text[n] = 0;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "base/real.h"
@@ -102,13 +103,13 @@ static int log_open(void)
 {
 	int expect = LOG_UNOPENED;
 	/* O_NONBLOCK: opening a FIFO that nobody reads must not hang the program. */
-	int fd = REAL(open64)(log_path,
-			      O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC |
-				      O_NONBLOCK | O_NOCTTY,
-			      0600);
+	int fd = kernel_open(log_path,
+			     O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC |
+				     O_NONBLOCK | O_NOCTTY,
+			     0600);
 
 	if (fd >= 0 && !log_file_is_safe(fd)) {
-		REAL(close)(fd);
+		kernel_close(fd);
 		fd = -1;
 	}
 	if (fd >= 0)
@@ -164,8 +165,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 		if (n > 0)
 			len += (size_t)n < room ? (size_t)n : room - 1;
 		line[len++] = '\n';
-		ssize_t ignored = REAL(write)(fd, line, len);
-		(void)ignored; /* there is nobody left to tell */
+		kernel_write(fd, line, len); /* if not, there is nobody left to tell */
 	}
 	errno = saved;
 }

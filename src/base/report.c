@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -106,18 +107,21 @@ void report_write(void)
 	if (report_collect)
 		report_collect();
 	report_format(&t, config->program);
-	fd = REAL(open64)(config->report,
-			  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+	fd = kernel_open(config->report,
+			 O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
 	if (fd < 0) {
+		errno = -fd;
 		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "
 			  "process is lost",
 			  config->report);
 	} else {
-		if (REAL(write)(fd, line, t.at) != (ssize_t)t.at)
+		ssize_t n = kernel_write(fd, line, t.at);
+		errno = n < 0 ? (int)-n : ENOSPC;
+		if (n != (ssize_t)t.at)
 			log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report "
 				  "of this process is lost",
 				  config->report);
-		REAL(close)(fd);
+		kernel_close(fd);
 	}
 	errno = saved;
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <sys/ioctl.h>
 
+#include "base/kernel.h"
 #include "base/real.h"
 #include "base/tcp.h"
 
@@ -68,8 +69,9 @@ static int tcp_countable(int fd, const struct tcp_info *info)
 		return -ENOTCONN;
 	if (info->tcpi_state != STATE_CLOSE)
 		return 0;
-	if (REAL(poll)(&p, 1, 0) < 0)
-		return -errno;
+	int n = kernel_poll(&p, 1, 0);
+	if (n < 0)
+		return n;
 	return p.revents & POLLERR ? -ENOTCONN : 0;
 }
 

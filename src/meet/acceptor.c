@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "meet/hello.h"
@@ -26,7 +27,7 @@ static int acceptor_visit(const struct party *p)
 
 	if (fd < 0)
 		return party_errno(fd);
-	if (REAL(connect)(fd, (struct sockaddr *)&name, len) == 0)
+	if (kernel_connect(fd, (struct sockaddr *)&name, len) == 0)
 		return fd;
 	/* Refused, or its queue is full: the socket is as good as new. */
 	kept_give(&acceptor_kept, fd);

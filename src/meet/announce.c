@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "meet/announce.h"
@@ -72,9 +73,9 @@ int announce_probe(uint16_t port, uint64_t netns)
 
 	if (fd < 0)
 		return fd;
-	there = REAL(connect)(fd, (struct sockaddr *)&name, len) == 0;
+	there = kernel_connect(fd, (struct sockaddr *)&name, len) == 0;
 	if (there) /* a kept association would keep the listener's socket in memory */
-		REAL(connect)(fd, &nobody, sizeof(nobody));
+		kernel_connect(fd, &nobody, sizeof(nobody));
 	kept_give(&announce_kept, fd);
 	return there;
 }

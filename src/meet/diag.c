@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/kernel.h"
 #include "base/real.h"
 #include "meet/diag.h"
 #include "meet/kept.h"
@@ -57,7 +58,8 @@ static int diag_send(int nl, int family, const struct name_end *local,
 	q.body.id.idiag_if = scope;
 	q.body.id.idiag_cookie[0] = q.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 	/* The destination of an unconnected netlink socket is the kernel. */
-	return REAL(send)(nl, &q, sizeof(q), MSG_DONTWAIT) < 0 ? -errno : 0;
+	long n = kernel_call6(SYS_sendto, nl, (long)&q, sizeof(q), MSG_DONTWAIT, 0, 0);
+	return n < 0 ? (int)n : 0;
 }
 
 /* The kernel has answered before send returned: what is not there will not come. */
@@ -67,10 +69,10 @@ static int diag_receive(int nl, uint32_t sequence, union diag_reply *reply)
 
 	for (int i = 0; i < DIAG_STALE_MAX; i++) {
 		socklen_t from_len = sizeof(from);
-		ssize_t n = REAL(recvfrom)(nl, reply, sizeof(*reply), MSG_DONTWAIT,
-					   (struct sockaddr *)&from, &from_len);
+		ssize_t n = kernel_call6(SYS_recvfrom, nl, (long)reply, sizeof(*reply),
+					 MSG_DONTWAIT, (long)&from, (long)&from_len);
 		if (n < 0)
-			return -errno;
+			return (int)n;
 		if (from_len == sizeof(from) && from.nl_pid == 0 &&
 		    NLMSG_OK(&reply->head, n) && reply->head.nlmsg_seq == sequence)
 			return 0;

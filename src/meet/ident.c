@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/reason.h"
@@ -64,11 +65,11 @@ static bool ident_all_users_mapped(void)
 	char map[64];
 	unsigned long inside, outside, count;
 	ssize_t n = -1;
-	int fd = REAL(open64)("/proc/self/uid_map", 02000000 /* O_CLOEXEC */);
+	int fd = kernel_open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC, 0);
 
 	if (fd >= 0) {
-		n = REAL(read)(fd, map, sizeof(map) - 1);
-		REAL(close)(fd);
+		n = kernel_read(fd, map, sizeof(map) - 1);
+		kernel_close(fd);
 	}
 	if (n <= 0)
 		return false;

@@ -22,7 +22,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	struct pollfd pfd = {.fd = fd,
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
-	if (kernel_call4(SYS_poll, (long)&pfd, 1, 0, 0) < 0)
+	if (kernel_poll(&pfd, 1, 0) < 0)
 		return 0;
 	sock_see(s, fd, (uint16_t)pfd.revents);
 	return (uint16_t)pfd.revents;

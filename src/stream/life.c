@@ -281,6 +281,6 @@ void sock_note_kernel(struct sock *s, uint32_t events)
 void sock_look(struct sock *s, int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
-	if (kernel_call4(SYS_poll, (long)&pfd, 1, 0, 0) > 0 && !(pfd.revents & POLLNVAL))
+	if (kernel_poll(&pfd, 1, 0) > 0 && !(pfd.revents & POLLNVAL))
 		sock_see(s, fd, (uint32_t)pfd.revents);
 }

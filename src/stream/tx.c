@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -170,10 +171,11 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 		if (n < 0)
 			return n;
 	} else {
-		n = src->offset ? pread64(src->file, to, len, *src->offset)
-				: REAL(read)(src->file, to, len);
+		n = src->offset ? kernel_call4(SYS_pread64, src->file, (long)to,
+					       (long)len, *src->offset)
+				: kernel_read(src->file, to, len);
 		if (n < 0)
-			return -errno;
+			return n;
 		if (n == 0)
 			src->left = 0; /* the file's end */
 		if (src->offset)

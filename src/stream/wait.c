@@ -239,7 +239,7 @@ static void ring(int bell)
 {
 	const uint64_t one = 1;
 	/* EAGAIN: the counter is full, so nobody has looked for long, and it is readable. */
-	kernel_call4(SYS_write, bell, (long)&one, sizeof(one), 0);
+	kernel_write(bell, &one, sizeof(one));
 }
 
 void bell_ring_peer(struct sock *s)
@@ -300,7 +300,7 @@ void sock_answer_bell(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint64_t count;
-	kernel_call4(SYS_read, s->bell, (long)&count, sizeof(count), 0);
+	kernel_read(s->bell, &count, sizeof(count));
 	(void)fd;
 	/* The caller has disarmed: whoever is counted sleeps on, or is about to. */
 	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
