@@ -256,7 +256,6 @@ static void bypass(struct hostile *h)
 	ring_bell(h);
 }
 
-/* A victim that polls does not look at TCP while its ring is up: it learns at the end. */
 static void bypass_and_stay(struct hostile *h)
 {
 	bypass(h);
@@ -387,7 +386,7 @@ const struct attack attacks[] = {
 	{"fin-in-between", "any", RAISED, fin_in_between},
 	{"hold-for-ever", "reset", RAISED, hold_for_ever},
 	{"bypass", "reset", RAISED, bypass},
-	{"bypass-and-stay", "open", RAISED, bypass_and_stay},
+	{"bypass-and-stay", "reset", RAISED, bypass_and_stay},
 	{"punch-hole", "any", BOTH, punch_hole},
 	{"truncate", "any", BOTH, truncate_memory},
 	{"scribble-attached", "any", ATTACHED, scribble},
