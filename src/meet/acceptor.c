@@ -8,6 +8,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "meet/farbell.h"
 #include "meet/hello.h"
 #include "meet/ident.h"
 #include "meet/kept.h"
@@ -92,9 +93,11 @@ static int acceptor_offer(const struct party *p, int *sock, struct meet_segment 
 	int r = acceptor_check(p, *sock, &h);
 
 	if (r > 0)
-		r = segment_create(&seg);
+		r = segment_create(!ident_is_own_user(*sock), p->netns, &seg);
 	if (r <= 0)
 		return r;
+	if (seg.far_bell >= 0)
+		h.acceptor_port = farbell_port(seg.far_bell);
 	r = acceptor_send(p, sock, &h, &seg);
 	if (r > 0)
 		*out = seg;
@@ -120,6 +123,18 @@ int meet_offer(int fd, struct meet_segment *out)
 	return party_result(&p, "offer", r);
 }
 
+/* The connector has attached: its bell can be rung from now on. 1 or -reason. */
+static int acceptor_connect_bell(const struct meet_segment *seg)
+{
+	/* Relaxed: read after the acquire of ATTACHED; once, for it may change again. */
+	uint32_t port = __atomic_load_n(&seg->wire->connector_port, __ATOMIC_RELAXED);
+	int r = seg->far_bell < 0 ? 0 : farbell_connect(seg->far_bell, port);
+
+	if (r < 0)
+		return r == -EPROTO ? -VD_REASON_CORRUPT : -(int)segment_reason(-r);
+	return 1;
+}
+
 int meet_attached(int fd, struct meet_segment *seg)
 {
 	/* Acquire: pairs with the connector's release of ATTACHED; permits to read its
@@ -143,9 +158,9 @@ int meet_attached(int fd, struct meet_segment *seg)
 	counts.acked = __atomic_load_n(&theirs->acked, __ATOMIC_RELAXED);
 	counts.written = __atomic_load_n(&theirs->written, __ATOMIC_RELAXED);
 	counts.received = __atomic_load_n(&theirs->received, __ATOMIC_RELAXED);
-	return hello_counts_fit(fd, p.role, &counts)
-		       ? 1
-		       : party_result(&p, "attach", -VD_REASON_IDENTITY);
+	if (!hello_counts_fit(fd, p.role, &counts))
+		return party_result(&p, "attach", -VD_REASON_IDENTITY);
+	return party_result(&p, "attach", acceptor_connect_bell(seg));
 }
 
 int meet_abandon(struct meet_segment *seg)

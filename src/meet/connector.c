@@ -9,6 +9,7 @@
 #include "base/real.h"
 #include "meet/announce.h"
 #include "meet/diag.h"
+#include "meet/farbell.h"
 #include "meet/hello.h"
 #include "meet/ident.h"
 #include "meet/kept.h"
@@ -78,9 +79,9 @@ int meet_publish(int fd, int *name_fd)
 	return 1;
 }
 
-/* 1 when the offer is for this very connection, else -reason. */
-static int connector_check(const struct party *p, const struct diag_socket *acceptor,
-			   const struct hello *h)
+/* 1 when the offer is for this very connection, else -reason. visitor: who made it. */
+static int connector_check(const struct party *p, int visitor,
+			   const struct diag_socket *acceptor, const struct hello *h)
 {
 	uint64_t own;
 	int r = hello_check(h);
@@ -93,12 +94,17 @@ static int connector_check(const struct party *p, const struct diag_socket *acce
 	    !name_end_equal(&h->server, &p->tuple.server) || h->connector_cookie != own ||
 	    h->acceptor_cookie != acceptor->cookie || h->netns != p->netns)
 		return -VD_REASON_IDENTITY;
-	return hello_counts_fit(p->fd, p->role, &h->counts) ? 1 : -VD_REASON_IDENTITY;
+	if (!hello_counts_fit(p->fd, p->role, &h->counts))
+		return -VD_REASON_IDENTITY;
+	/* A shared doorbell is not safe from another user: see farbell.h. An honest acceptor
+	 * offers one all the same when our real or saved user id has let us be two users. */
+	return h->acceptor_port || ident_is_own_user(visitor) ? 1 : -VD_REASON_UID;
 }
 
 /* The last step: after it the acceptor may use the segment. 1 or -reason. */
-static int connector_attach(const struct party *p, struct wire *w)
+static int connector_attach(const struct party *p, const struct meet_segment *s)
 {
+	struct wire *w = s->wire;
 	struct wire_counts counts = {0};
 	uint32_t state = WIRE_OFFERED;
 	bool counted = hello_counts(p->fd, p->role, &counts) == 0;
@@ -107,7 +113,10 @@ static int connector_attach(const struct party *p, struct wire *w)
 	__atomic_store_n(&w->connector_counts.written, counts.written, __ATOMIC_RELAXED);
 	__atomic_store_n(&w->connector_counts.received, counts.received,
 			 __ATOMIC_RELAXED);
-	/* Release: whoever sees ATTACHED (acquire, in meet_attached) sees the counts. */
+	__atomic_store_n(&w->connector_port,
+			 s->far_bell < 0 ? 0 : farbell_port(s->far_bell),
+			 __ATOMIC_RELAXED);
+	/* Release: whoever sees ATTACHED (acquire, in meet_attached) sees all of these. */
 	if (!atomic_compare_exchange_strong_explicit(
 		    &w->handshake, &state, counted ? WIRE_ATTACHED : WIRE_ABANDONED,
 		    memory_order_release, memory_order_relaxed))
@@ -115,22 +124,22 @@ static int connector_attach(const struct party *p, struct wire *w)
 	return counted ? 1 : -VD_REASON_IDENTITY;
 }
 
-static int connector_take(const struct party *p, const struct diag_socket *acceptor,
-			  const struct hello *h, int fds[SEGMENT_FDS],
-			  struct meet_segment *out)
+static int connector_take(const struct party *p, int visitor,
+			  const struct diag_socket *acceptor, const struct hello *h,
+			  int fds[SEGMENT_FDS], struct meet_segment *out)
 {
 	struct meet_segment s;
-	int r = connector_check(p, acceptor, h);
+	int r = connector_check(p, visitor, acceptor, h);
 
 	if (r < 0) {
 		for (int i = 0; i < SEGMENT_FDS; i++)
 			REAL(close)(fds[i]);
 		return r;
 	}
-	r = segment_take(fds, &s);
+	r = segment_take(fds, h->acceptor_port, p->netns, &s);
 	if (r < 0)
 		return r;
-	r = connector_attach(p, s.wire);
+	r = connector_attach(p, &s);
 	if (r < 0)
 		meet_finish(&s);
 	else
@@ -163,7 +172,7 @@ static int connector_hear(const struct party *p, int visitor, struct meet_segmen
 		r = hello_receive(visitor, &h, fds);
 	}
 	if (r == 1)
-		return connector_take(p, &acceptor, &h, fds, out);
+		return connector_take(p, visitor, &acceptor, &h, fds, out);
 	if (r == 0 || r == -EPIPE)
 		return 0;
 	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);

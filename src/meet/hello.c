@@ -41,15 +41,22 @@ int hello_check(const struct hello *h)
 	return 1;
 }
 
+/* How many descriptors go with it. */
+static unsigned hello_fds(const struct hello *h)
+{
+	return h->acceptor_port ? SEGMENT_MEMFD + 1 : SEGMENT_FDS;
+}
+
 int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
 {
 	int fds[SEGMENT_FDS];
 	union hello_control control;
 	struct iovec iov = {.iov_base = (void *)h, .iov_len = sizeof(*h)};
+	size_t bytes = hello_fds(h) * sizeof(int);
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
-			     .msg_controllen = CMSG_SPACE(sizeof(fds))};
+			     .msg_controllen = CMSG_SPACE(bytes)};
 	struct cmsghdr *c;
 
 	fds[SEGMENT_MEMFD] = seg->memfd;
@@ -59,8 +66,8 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
 	c = CMSG_FIRSTHDR(&msg);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(c), fds, sizeof(fds));
+	c->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(c), fds, bytes);
 	return REAL(sendmsg)(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
@@ -96,14 +103,17 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
 	ssize_t n;
-	int count;
+	int count, due;
 
 	memset(h, 0, sizeof(*h));
+	for (int i = 0; i < SEGMENT_FDS; i++)
+		fds[i] = -1;
 	n = REAL(recvmsg)(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
 	count = hello_take_fds(&msg, fds, SEGMENT_FDS);
-	if (n == sizeof(*h) && count == SEGMENT_FDS &&
+	due = (int)hello_fds(h);
+	if (n == sizeof(*h) && count == due &&
 	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
@@ -111,7 +121,7 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */
-	return (msg.msg_flags & MSG_CTRUNC) && count < SEGMENT_FDS ? -EMFILE : -EPROTO;
+	return (msg.msg_flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
 }
 
 #define COUNT_TRIES 16

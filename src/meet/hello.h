@@ -23,7 +23,7 @@ struct hello {
 	uint64_t connector_cookie; /* what the kernel told the acceptor of its TCP peer */
 	struct wire_counts counts; /* of the acceptor's TCP socket */
 	struct name_end client, server;
-	uint32_t reserved;
+	uint32_t acceptor_port; /* of its far bell: the ends belong to two users; or 0 */
 };
 
 static_assert(sizeof(struct hello) == 136, "hello layout");
@@ -33,10 +33,10 @@ void hello_init(struct hello *h);
 /* 1 when the layouts agree, else -VD_REASON_HELLO or -VD_REASON_VERSION. */
 int hello_check(const struct hello *h);
 
-/* Sends h and the descriptors of seg. 0 or -errno (-EPIPE: the other end hung up). */
+/* Sends h and those descriptors of seg that the other end gets. 0 or -errno (-EPIPE: the other end hung up). */
 int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
 /*
- * 1: *h (not yet checked) and fds are the caller's. 0: nothing there yet. -EPIPE: the
+ * 1: *h (not yet checked) and fds are the caller's, -1 for those that do not come. 0: nothing there yet. -EPIPE: the
  * other end left without a word. -EPROTO: not a hello. -EMFILE: its descriptors did not
  * fit into our table. Other -errno.
  */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +24,16 @@ int ident_peer(int unix_fd, struct ucred *out)
 	socklen_t len = sizeof(*out);
 
 	return REAL(getsockopt)(unix_fd, SOL_SOCKET, SO_PEERCRED, out, &len) ? -errno : 0;
+}
+
+bool ident_is_own_user(int unix_fd)
+{
+	uid_t real, effective, saved;
+	struct ucred peer;
+
+	return ident_peer(unix_fd, &peer) == 0 &&
+	       getresuid(&real, &effective, &saved) == 0 && peer.uid == real &&
+	       peer.uid == effective && peer.uid == saved;
 }
 
 /* 1 same, 0 different, -errno when the kernel does not say. */

@@ -4,6 +4,7 @@
 #ifndef VD_MEET_IDENT_H
 #define VD_MEET_IDENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -20,6 +21,12 @@ int ident_peer(int unix_fd, struct ucred *out);
  */
 int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		const struct name_tuple *t, struct diag_socket *peer);
+
+/*
+ * True when whoever is at the other end of unix_fd may stop this process by a signal
+ * anyway: the doorbells need not be safe from that user.
+ */
+bool ident_is_own_user(int unix_fd);
 
 /* Acceptor: 1 when the client dialled the very address that we see as our own, else
  * -enum vd_reason. */

@@ -15,7 +15,8 @@ struct meet_segment {
 	struct wire *wire; /* mapped, WIRE_TOTAL_BYTES */
 	int memfd;
 	int bell;      /* eventfd on which this end sleeps */
-	int peer_bell; /* eventfd on which the other end sleeps */
+	int peer_bell; /* within one user: eventfd on which the other end sleeps; or -1 */
+	int far_bell;  /* between users: netlink socket, see farbell.h; or -1 */
 };
 
 /*
@@ -38,7 +39,8 @@ int meet_publish(int fd, int *name_fd);
 int meet_collect(int fd, int *name_fd, struct meet_segment *out);
 /* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. */
 int meet_offer(int fd, struct meet_segment *out);
-/* Acceptor: after an offer. 1 once the connector has attached (and its counts hold). */
+/* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
+ * a far bell rings, too. */
 int meet_attached(int fd, struct meet_segment *seg);
 /* Unmaps and closes. Abandons an offer that nobody has taken: returns 0 when the
  * connector was faster (then call meet_attached instead), else 1. */

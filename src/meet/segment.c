@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The segment of one connection and its two doorbells: made by the acceptor, checked by
- * the connector. */
+/* The segment of one connection and its doorbells: made by the acceptor, checked by the
+ * connector. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -16,12 +16,16 @@
 #include "base/fds.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "meet/farbell.h"
 #include "meet/segment.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u
 #endif
 #define SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static const struct meet_segment segment_none = {
+	.wire = NULL, .memfd = -1, .bell = -1, .peer_bell = -1, .far_bell = -1};
 
 enum vd_reason segment_reason(int err)
 {
@@ -77,7 +81,7 @@ static void segment_fill(struct wire *w)
 	w->total_bytes = WIRE_TOTAL_BYTES;
 }
 
-static int segment_make(struct meet_segment *s)
+static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
 {
 	s->memfd = segment_memfd();
 	if (s->memfd < 0)
@@ -88,17 +92,23 @@ static int segment_make(struct meet_segment *s)
 	s->bell = segment_eventfd();
 	if (s->bell < 0)
 		return s->bell;
-	s->peer_bell = segment_eventfd();
-	if (s->peer_bell < 0)
-		return s->peer_bell;
+	if (far) {
+		s->far_bell = farbell_create(netns);
+		if (s->far_bell < 0)
+			return s->far_bell;
+	} else {
+		s->peer_bell = segment_eventfd();
+		if (s->peer_bell < 0)
+			return s->peer_bell;
+	}
 	s->wire = segment_map(s->memfd);
 	return s->wire ? 0 : -errno;
 }
 
-int segment_create(struct meet_segment *out)
+int segment_create(bool far, uint64_t netns, struct meet_segment *out)
 {
-	struct meet_segment s = {.wire = NULL, .memfd = -1, .bell = -1, .peer_bell = -1};
-	int r = segment_make(&s);
+	struct meet_segment s = segment_none;
+	int r = segment_make(&s, far, netns);
 
 	if (r < 0) {
 		log_debug("no segment: %s", strerror(-r));
@@ -167,23 +177,44 @@ static const char *segment_fault(const struct meet_segment *s)
 {
 	const char *fault = segment_memfd_fault(s->memfd);
 
-	if (!fault)
+	if (!fault && s->far_bell < 0)
 		fault = segment_bell_fault(s->bell);
-	if (!fault)
+	if (!fault && s->far_bell < 0)
 		fault = segment_bell_fault(s->peer_bell);
 	return fault;
 }
 
-int segment_take(int fds[SEGMENT_FDS], struct meet_segment *out)
+/* The connector's own bells, where the peer's user is another. 0 or -errno. */
+static int segment_far_bells(struct meet_segment *s, uint32_t port, uint64_t netns)
 {
-	struct meet_segment s = {.wire = NULL};
-	const char *fault;
-	int reason = VD_REASON_FD_LIMIT;
+	s->bell = segment_eventfd();
+	if (s->bell < 0)
+		return s->bell;
+	s->far_bell = farbell_create(netns);
+	return s->far_bell < 0 ? s->far_bell : farbell_connect(s->far_bell, port);
+}
 
-	s.memfd = fds_adopt(fds[SEGMENT_MEMFD]);
-	s.peer_bell = fds_adopt(fds[SEGMENT_ACCEPTOR_BELL]);
-	s.bell = fds_adopt(fds[SEGMENT_CONNECTOR_BELL]);
-	if (s.memfd < 0 || s.bell < 0 || s.peer_bell < 0)
+/* Takes over all that came, also when one of them fails. 0 or -errno. */
+static int segment_adopt(struct meet_segment *s, int fds[SEGMENT_FDS], uint32_t far_port,
+			 uint64_t netns)
+{
+	s->memfd = fds_adopt(fds[SEGMENT_MEMFD]);
+	if (far_port)
+		return s->memfd < 0 ? s->memfd : segment_far_bells(s, far_port, netns);
+	s->peer_bell = fds_adopt(fds[SEGMENT_ACCEPTOR_BELL]);
+	s->bell = fds_adopt(fds[SEGMENT_CONNECTOR_BELL]);
+	return s->memfd < 0 || s->bell < 0 || s->peer_bell < 0 ? -EMFILE : 0;
+}
+
+int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
+		 struct meet_segment *out)
+{
+	struct meet_segment s = segment_none;
+	const char *fault;
+	int r = segment_adopt(&s, fds, far_port, netns);
+	int reason = (int)segment_reason(-r);
+
+	if (r < 0)
 		goto finish;
 	reason = VD_REASON_HELLO;
 	fault = segment_fault(&s);
@@ -213,6 +244,6 @@ void meet_finish(struct meet_segment *seg)
 	fds_close(seg->memfd);
 	fds_close(seg->bell);
 	fds_close(seg->peer_bell);
-	*seg = (struct meet_segment){
-		.wire = NULL, .memfd = -1, .bell = -1, .peer_bell = -1};
+	fds_close(seg->far_bell);
+	*seg = segment_none;
 }

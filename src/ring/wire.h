@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 
 /* Each direction owns three data areas of growing size; the producer moves between them.
  */
@@ -78,7 +78,7 @@ struct wire {
 	uint64_t total_bytes;
 	_Atomic uint32_t handshake; /* OFFERED to ATTACHED by the connector, to ABANDONED
 				       by either */
-	uint32_t reserved;
+	uint32_t connector_port;    /* of its far bell, or 0; written before ATTACHED */
 	struct wire_counts connector_counts; /* written before ATTACHED */
 	struct wire_dir dir[2];		     /* indexed by enum wire_direction */
 };

@@ -39,7 +39,7 @@ struct epoll_reg {
 	uint32_t tcp_edge;	    /* kernel events that came since the last report */
 	uint32_t tcp_noted;	    /* those that had come before it */
 	bool converted;
-	bool bell;    /* this record's tag is on the doorbell */
+	bool bell;    /* this record's tag is on the doorbells */
 	bool fresh;   /* to be reported at the next look even without an edge */
 	bool spent;   /* ONESHOT, and reported */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */

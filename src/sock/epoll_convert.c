@@ -37,13 +37,34 @@ static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
 	return NULL;
 }
 
+/* One tag for both: whichever rings, the record is to be looked at. */
+static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
+{
+	uint32_t events = EPOLLIN | EPOLLET;
+	uint64_t tag = tag_of(owner, true);
+	int rc = ctl(r->in, op, r->s->bell, events, tag);
+
+	if (rc == 0 && r->s->far_bell >= 0)
+		rc = ctl(r->in, op, r->s->far_bell, events, tag);
+	return rc;
+}
+
+static void bells_drop(struct epoll_reg *r)
+{
+	ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
+	if (r->s->far_bell >= 0)
+		ctl(r->in, EPOLL_CTL_DEL, r->s->far_bell, 0, 0);
+}
+
 static int bell_add(struct epoll_reg *r)
 {
 	int rc;
 
 	if (sibling(r, true))
 		return 0;
-	rc = ctl(r->in, EPOLL_CTL_ADD, r->s->bell, EPOLLIN | EPOLLET, tag_of(r, true));
+	rc = bells_ctl(r, EPOLL_CTL_ADD, r);
+	if (rc)
+		bells_drop(r);
 	r->bell = rc == 0;
 	return rc;
 }
@@ -56,11 +77,10 @@ static void bell_remove(struct epoll_reg *r)
 		return;
 	r->bell = false;
 	o = sibling(r, false);
-	if (o &&
-	    !ctl(r->in, EPOLL_CTL_MOD, r->s->bell, EPOLLIN | EPOLLET, tag_of(o, true)))
+	if (o && !bells_ctl(r, EPOLL_CTL_MOD, o))
 		o->bell = true;
 	else
-		ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
+		bells_drop(r);
 }
 
 /* What the kernel has said about the TCP connection so far. */

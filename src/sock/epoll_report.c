@@ -200,6 +200,7 @@ static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32
 	if (r->in == in && r->converted && !reg_is_stale(r)) {
 		if (bell) {
 			bell_heard(r);
+			sock_hear_bell(r->s);
 			sock_service(r->s, r->use_fd);
 		} else {
 			tcp_heard(r, events);

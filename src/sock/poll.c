@@ -27,6 +27,7 @@ struct item {
 	bool counted;	     /* sock_poll_enter succeeded */
 	bool mute;	     /* holds only bits that do not count: left out of sleeps */
 	struct pollfd *bell; /* its doorbell among the descriptors slept on */
+	struct pollfd *far;  /* and its far bell, if it has one */
 };
 
 struct wait {
@@ -205,6 +206,10 @@ static bool settle(struct wait *w, nfds_t i)
 	ask_tcp(k, it->s, wanted(w, i));
 	it->bell = &w->k[w->nk++];
 	*it->bell = (struct pollfd){.fd = it->s->bell, .events = POLLIN};
+	if (it->s->far_bell < 0)
+		return true;
+	it->far = &w->k[w->nk++];
+	*it->far = (struct pollfd){.fd = it->s->far_bell, .events = POLLIN};
 	return true;
 }
 
@@ -222,7 +227,7 @@ static void unsettle(void *arg)
 		if (it->counted)
 			sock_poll_leave(it->s);
 		it->counted = false;
-		it->bell = NULL;
+		it->bell = it->far = NULL;
 	}
 }
 
@@ -238,7 +243,7 @@ static void note_answers(struct wait *w)
 			it->mute |= bits && !w->fds[i].revents;
 			continue;
 		}
-		if (it->bell->revents) {
+		if (it->bell->revents || (it->far && it->far->revents)) {
 			/* First: this thread is no longer one for whom to ring again. */
 			sock_disarm(it->s, it->armed);
 			it->armed = 0;
@@ -308,7 +313,7 @@ static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
 	w->nk = w->n;
 	for (nfds_t i = 0; i < w->n; i++) {
-		w->item[i].bell = NULL;
+		w->item[i].bell = w->item[i].far = NULL;
 		w->item[i].counted = false;
 	}
 	pthread_cleanup_push(unsettle, w);
@@ -342,7 +347,7 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
 	      const sigset_t *mask)
 {
-	struct pollfd k[2 * POLL_STACK];
+	struct pollfd k[3 * POLL_STACK];
 	struct item items[POLL_STACK];
 	struct wait w = {.fds = fds,
 			 .accept = accept,
@@ -353,7 +358,7 @@ int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t dea
 	int rc;
 
 	if (n > POLL_STACK) {
-		w.k = calloc(n, 2 * sizeof(*w.k));
+		w.k = calloc(n, 3 * sizeof(*w.k));
 		w.item = calloc(n, sizeof(*w.item));
 	} else {
 		for (nfds_t i = 0; i < n; i++)

@@ -147,8 +147,9 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 	sock_down(s, fd, reason);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	for (;;) {
-		struct pollfd pfd[2] = {{.fd = fd, .events = POLLRDHUP},
-					{.fd = s->bell, .events = POLLIN}};
+		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
+					{.fd = s->bell, .events = POLLIN},
+					{.fd = s->far_bell, .events = POLLIN}};
 		sock_service(s, fd);
 		if (!sock_is_direct(s) || gate_state(&sl->gate_rx) == GATE_FINAL)
 			return 0;
@@ -164,9 +165,9 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
 		if (stranded(s) < 0 && gate_state(&sl->gate_rx) != GATE_FINAL)
-			n = REAL(poll)(pfd, 2, (int)left);
+			n = REAL(poll)(pfd, pfd[2].fd < 0 ? 2 : 3, (int)left);
 		sock_disarm(s, EPOLLIN);
-		if (n > 0 && pfd[1].revents)
+		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bell(s, fd);
 		if (n > 0 && pfd[0].revents)
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);

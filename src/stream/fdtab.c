@@ -89,7 +89,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	if (s->slot != sl) /* never changes: others may read it at any time */
 		s->slot = sl;
 	s->wire = NULL;
-	s->bell = s->peer_bell = s->meet_fd = s->kept_fd = -1;
+	s->bell = s->peer_bell = s->far_bell = s->meet_fd = s->kept_fd = -1;
 	atomic_store(&s->fds, 1);
 	atomic_store(&s->awaited, 0);
 	atomic_store(&s->closed, 0);

@@ -41,11 +41,13 @@ static void flush_counts(struct sock *s)
  */
 void sock_drop_segment(struct sock *s)
 {
-	struct meet_segment seg = {
-		.memfd = -1, .bell = s->bell, .peer_bell = s->peer_bell};
+	struct meet_segment seg = {.memfd = -1,
+				   .bell = s->bell,
+				   .peer_bell = s->peer_bell,
+				   .far_bell = s->far_bell};
 	if (!s->wire)
 		return;
-	s->bell = s->peer_bell = -1;
+	s->bell = s->peer_bell = s->far_bell = -1;
 	s->wire = NULL;
 	if (mmap(s->window, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
 		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,

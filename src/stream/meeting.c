@@ -23,8 +23,11 @@
 
 static struct meet_segment segment_of(const struct sock *s)
 {
-	return (struct meet_segment){
-		.wire = s->wire, .memfd = -1, .bell = s->bell, .peer_bell = s->peer_bell};
+	return (struct meet_segment){.wire = s->wire,
+				     .memfd = -1,
+				     .bell = s->bell,
+				     .peer_bell = s->peer_bell,
+				     .far_bell = s->far_bell};
 }
 
 /* Puts the segment where this sock's segments have always been: see drop_segment. */
@@ -41,6 +44,7 @@ static bool store_segment(struct sock *s, struct meet_segment *seg)
 	seg->memfd = -1;
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
+	s->far_bell = seg->far_bell;
 	s->window = s->wire = seg->wire;
 	return true;
 }

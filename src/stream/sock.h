@@ -42,8 +42,9 @@ struct sock {
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
 	int bell;      /* eventfd on which this end sleeps */
-	int peer_bell; /* eventfd on which the peer sleeps */
-	int meet_fd;   /* connector: the published name, or the accepted offer; else -1 */
+	int peer_bell; /* eventfd on which a peer of the same user sleeps, else -1 */
+	int far_bell; /* a peer of another user: rings it, is rung by it, sleeps on it too */
+	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
 	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
 	_Atomic uint32_t
@@ -150,7 +151,7 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest);
 uint64_t sock_edge_in(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
 /*
- * Before sleeping on fd and s->bell: the peer will ring for what `interest` (EPOLLIN,
+ * Before sleeping on fd, s->bell and s->far_bell: the peer will ring for what `interest` (EPOLLIN,
  * EPOLLOUT) names. After it, ask sock_level once more before sleeping.
  */
 void sock_arm(struct sock *s, uint32_t interest);
@@ -159,6 +160,9 @@ void sock_disarm(struct sock *s, uint32_t interest);
 /* The bell was found readable by a poll that will not see it again: empties it, and rings
  * again when other sleepers have something to do. */
 void sock_answer_bell(struct sock *s, int fd);
+/* An epoll instance was told of the bell. A far bell that has no room left would ring no
+ * more, so it must be emptied even there: other sleepers are rung for as above. */
+void sock_hear_bell(struct sock *s);
 /* The kernel reported poll events for the TCP descriptor: takes note. */
 void sock_note_kernel(struct sock *s, uint32_t events);
 /* The TCP descriptor is readable without being at its end: bytes that nobody announced end

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "meet/farbell.h"
 #include "stream/conn.h"
 
 /* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
@@ -244,8 +245,12 @@ static void ring(int bell)
 
 void bell_ring_peer(struct sock *s)
 {
+	int far = s->far_bell;
 	report_add(&report_now.doorbells, 1);
-	ring(s->peer_bell);
+	if (far >= 0)
+		farbell_ring(far);
+	else
+		ring(s->peer_bell);
 }
 
 void bell_ring_self(struct sock *s)
@@ -296,13 +301,11 @@ void sock_disarm(struct sock *s, uint32_t interest)
 		disarm(&sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
 }
 
-void sock_answer_bell(struct sock *s, int fd)
+/* The bell was emptied under the eyes of those who are counted: they sleep on, or are about
+ * to. */
+static void ring_again(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint64_t count;
-	kernel_read(s->bell, &count, sizeof(count));
-	(void)fd;
-	/* The caller has disarmed: whoever is counted sleeps on, or is about to. */
 	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
 	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
 	if (rx == 0 && tx == 0)
@@ -315,6 +318,26 @@ void sock_answer_bell(struct sock *s, int fd)
 				      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* as in sock_arm */
 	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
+		bell_ring_self(s);
+}
+
+void sock_answer_bell(struct sock *s, int fd)
+{
+	uint64_t count;
+	(void)fd;
+	if (s->far_bell >= 0)
+		farbell_answer(s->far_bell);
+	kernel_call4(SYS_read, s->bell, (long)&count, sizeof(count), 0);
+	ring_again(s); /* the caller has disarmed */
+}
+
+void sock_hear_bell(struct sock *s)
+{
+	int n = s->far_bell >= 0 ? farbell_answer(s->far_bell) : 0;
+	if (n > 0)
+		ring_again(s);
+	/* What is left makes no edge: the own bell does. */
+	if (n == FARBELL_MOST)
 		bell_ring_self(s);
 }
 
@@ -417,18 +440,19 @@ static int sleep_once(struct wait *w, bool *bell)
 {
 	struct sock *s = w->s;
 	struct timespec left;
-	struct pollfd pfd[2] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
-				{.fd = s->bell, .events = POLLIN}};
+	struct pollfd pfd[3] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
+				{.fd = s->bell, .events = POLLIN},
+				{.fd = s->far_bell, .events = POLLIN}};
 	int bound = sleep_bound(w, &left);
 	if (bound < 0)
 		return bound;
 	if (is_interrupted(w))
 		return -EINTR;
 	report_add(&report_now.sleeps, 1);
-	int n = REAL(ppoll)(pfd, 2, bound ? &left : NULL, NULL);
+	int n = REAL(ppoll)(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
 	if (n < 0)
 		return -errno;
-	*bell = n > 0 && pfd[1].revents;
+	*bell = n > 0 && (pfd[1].revents || pfd[2].revents);
 	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
 		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)

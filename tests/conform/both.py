@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs conformance cases on kernel TCP and under Viaduct; the results must be equal.
 
-usage: both.py VIADUCT CASES [NAME | FILE.c]...
+usage: both.py [--two-users TWO_USERS.so] VIADUCT CASES [NAME | FILE.c]...
 """
 import difflib
 import json
@@ -52,8 +52,11 @@ def check_path(expect, report):
     return None
 
 
-def one(viaduct, cases, name, expect):
-    plain_status, plain = run([cases, name])
+def one(viaduct, cases, name, expect, users):
+    # Joins what `viaduct run` preloads, and what the shell itself was given, if anything.
+    case = ["sh", "-c", 'LD_PRELOAD="$LD_PRELOAD $0" exec "$@"', users] if users else []
+    case += [cases, name]
+    plain_status, plain = run(case)
     if plain_status == SKIP:
         print(f"{name}: {plain[-1]}")
         return SKIP
@@ -63,8 +66,12 @@ def one(viaduct, cases, name, expect):
         return 1
     with tempfile.TemporaryDirectory() as tmp:
         path = os.path.join(tmp, "report")
+        if users:
+            os.chmod(tmp, 0o711)
+            with open(path, "w", encoding="utf-8"):
+                os.chmod(path, 0o666)
         status, ours = run([viaduct, "run", "--report", path, "--upgrade-after", "0",
-                            "--", cases, name])
+                            "--", *case])
         report = read_report(path)
     wrong = check_path(expect, report)
     if status != plain_status:
@@ -81,10 +88,17 @@ def one(viaduct, cases, name, expect):
 
 
 def main():
-    viaduct, cases, *names = sys.argv[1:]
+    arguments, users = sys.argv[1:], None
+    if arguments[0] == "--two-users":
+        users = arguments[1]
+        arguments = arguments[2:]
+        if os.geteuid() != 0:
+            print("needs root")
+            return SKIP
+    viaduct, cases, *names = arguments
     listed = subprocess.run([cases, "--list"], stdout=subprocess.PIPE, check=True)
     known = [line.split() for line in listed.stdout.decode().splitlines()]
-    results = [one(viaduct, cases, name, expect) for name, expect, source in sorted(known)
+    results = [one(viaduct, cases, name, expect, users) for name, expect, source in sorted(known)
                if not names or name in names or source in names]
     if not results:
         sys.exit("there is no such case")

@@ -29,7 +29,7 @@ PAIR_FN void forgery_begin(struct forgery *f)
 	f->hello.client = t.client;
 	f->hello.server = t.server;
 	REQUIRE(hello_counts(f->pair.server, TCP_ROLE_ACCEPTED, &f->hello.counts) == 0);
-	REQUIRE(segment_create(&f->seg) == 1);
+	REQUIRE(segment_create(false, 0, &f->seg) == 1);
 }
 
 PAIR_FN void forgery_send(struct forgery *f)

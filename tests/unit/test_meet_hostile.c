@@ -75,13 +75,14 @@ static void send_raw(const struct pair *p, const void *data, size_t len, const i
 	close(sock);
 }
 
-static void check_raw(size_t len, int fd_count)
+static void check_raw_from(uint32_t port, size_t len, int fd_count)
 {
 	struct forgery f;
 	char data[2 * sizeof(struct hello)] = {0};
 	int fds[16];
 
 	forgery_begin(&f);
+	f.hello.acceptor_port = port;
 	memcpy(data, &f.hello, sizeof(f.hello));
 	for (int i = 0; i < 16; i++)
 		fds[i] = i % 3 == 0   ? f.seg.memfd
@@ -89,6 +90,11 @@ static void check_raw(size_t len, int fd_count)
 				      : f.seg.peer_bell;
 	send_raw(&f.pair, data, len, fds, fd_count);
 	forgery_end(&f, -VD_REASON_HELLO);
+}
+
+static void check_raw(size_t len, int fd_count)
+{
+	check_raw_from(0, len, fd_count);
 }
 
 MEET_TEST(message_too_short)
@@ -109,6 +115,22 @@ MEET_TEST(one_byte)
 MEET_TEST(no_descriptors)
 {
 	check_raw(sizeof(struct hello), 0);
+}
+
+MEET_TEST(one_descriptor)
+{
+	check_raw(sizeof(struct hello), 1);
+}
+
+/* Between users it is one: the memory, and no doorbell. */
+MEET_TEST(far_bell_without_descriptors)
+{
+	check_raw_from(UINT32_MAX, sizeof(struct hello), 0);
+}
+
+MEET_TEST(far_bell_and_others_with_it)
+{
+	check_raw_from(UINT32_MAX, sizeof(struct hello), 3);
 }
 
 MEET_TEST(two_descriptors)
@@ -163,7 +185,7 @@ static int with_header(int fd)
 {
 	struct meet_segment honest;
 
-	REQUIRE(segment_create(&honest) == 1);
+	REQUIRE(segment_create(false, 0, &honest) == 1);
 	REQUIRE(pwrite(fd, honest.wire, sizeof(struct wire), 0) == sizeof(struct wire));
 	meet_finish(&honest);
 	return fd;

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 
 #include "unit/test.h"
+#include "meet/farbell.h"
 #include "unit/meet_pair.h"
 
 enum { USER_A = 12345, USER_B = 23456 };
@@ -90,8 +91,11 @@ static void connector_body(void *arg)
 	tell(m->steps.to_parent, 1);
 	CHECK_EQ(hear(m->steps.to_child), 1);
 	CHECK_EQ(meet_collect(fd, &name, &c), m->collect);
-	if (m->collect == 1)
+	if (m->collect == 1) {
 		atomic_store(&c.wire->dir[0].consumed, 99);
+		CHECK_EQ(c.far_bell >= 0, m->user != 0);
+		farbell_ring(c.far_bell);
+	}
 	tell(m->steps.to_parent, 2);
 	CHECK_EQ(hear(m->steps.to_child), 2);
 }
@@ -134,6 +138,8 @@ static void check_meeting(uid_t child_user, int child_unshare, int offer, int co
 	if (offer == 1) {
 		CHECK_EQ(meet_attached(m.p.server, &s), collect);
 		CHECK_EQ(atomic_load(&s.wire->dir[0].consumed), collect == 1 ? 99 : 0);
+		CHECK_EQ(s.far_bell >= 0, child_user != 0);
+		CHECK_EQ(farbell_answer(s.far_bell), child_user != 0);
 		meet_finish(&s);
 	}
 	tell(m.steps.to_child, 2);
