@@ -12,6 +12,7 @@
 
 #include "base/tcp.h"
 #include "hostile.h"
+#include "meet/farbell.h"
 
 #define LOOKS 100000 /* of the honest part: a victim that does not meet is a failure */
 
@@ -35,7 +36,9 @@ void ring_bell(struct hostile *h)
 {
 	const uint64_t one = 1;
 
-	if (write(h->seg.peer_bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (h->seg.far_bell >= 0)
+		farbell_ring(h->seg.far_bell);
+	else if (write(h->seg.peer_bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		die("hostile: bell");
 }
 
@@ -80,7 +83,8 @@ static void meet_victim(struct hostile *h)
 	h->out = &h->seg.wire->dir[own];
 	h->in = &h->seg.wire->dir[1 - own];
 	h->out_data = (uint8_t *)h->seg.wire + wire_area_offset(own, 0);
-	printf("attached\n");
+	/* Else an attack between users would be none. */
+	printf("attached %s\n", h->seg.far_bell < 0 ? "near" : "far");
 }
 
 /* Our direction goes up, and the victim's too when both: as honestly as it gets. */
@@ -157,8 +161,10 @@ static int attack(int argc, char **argv)
 
 static int list(void)
 {
+	static const char *const who[] = {"anybody", "own", "other"};
+
 	for (const struct attack *a = attacks; a->name; a++)
-		printf("%s %s\n", a->name, a->end);
+		printf("%s %s %s\n", a->name, a->end, who[a->who]);
 	return 0;
 }
 

@@ -20,11 +20,12 @@ struct hostile {
 
 struct attack {
 	const char *name;
-	/* What the victim must see: "eof", "reset", or "any" end. "open": known
-	 * not to be withstood, and is played only when asked for. */
+	/* What the victim must see: "eof", "reset", or "any" end. */
 	const char *end;
 	enum { BEFORE, ATTACHED, RAISED, BOTH } when;
 	void (*lie)(struct hostile *h);
+	/* By whom: doorbells are of two kinds, see meet/farbell.h. */
+	enum { ANYBODY, OWN_USER, OTHER_USER } who;
 };
 
 extern const struct attack attacks[];

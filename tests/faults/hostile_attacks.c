@@ -2,6 +2,8 @@
 /* The lies: one function each, told after as much of the truth as the table says. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include "hostile.h"
+#include "meet/farbell.h"
 #include "meet/name.h"
 
 #define FAR (1ull << 40)
@@ -310,25 +313,75 @@ static void blocking(int fd)
 		die("hostile: F_SETFL");
 }
 
-/*
- * Our bell is full, and blocks whoever rings it. Not withstood: an eventfd has no write
- * that cannot block, and its flags belong to both ends. The identity checks bound it: only
- * the TCP peer's own user can do it.
- */
+/* Each echo has to ring for us. Not less would fill a bell that nobody answers. */
+static void be_rung(struct hostile *h, int times)
+{
+	for (int i = 0; i < times; i++) {
+		uint64_t before = atomic_load(&h->in->produced);
+
+		atomic_store(&h->in->rx_armed, 77 + (uint32_t)i);
+		say_ring(h, 1);
+		while (atomic_load(&h->in->produced) == before)
+			if (poll(&(struct pollfd){.fd = h->fd, .events = POLLRDHUP}, 1,
+				 0) != 0)
+				die("hostile: no echo in the ring");
+	}
+}
+
+/* Our bell is full, and we have done what we can for a ring to block. Between processes of
+ * one user it does, for good: there the peer could as well send SIGSTOP. */
 static void stop_ringer(struct hostile *h)
 {
-	const uint64_t most = UINT64_MAX - 1;
+	blocking(h->seg.far_bell);
+	be_rung(h, 1000);
+}
 
-	blocking(h->seg.bell);
-	uint64_t got;
-	fcntl(h->seg.bell, F_SETFL, O_RDWR | O_NONBLOCK);
-	while (read(h->seg.bell, &got, sizeof(got)) > 0)
-		;
-	if (write(h->seg.bell, &most, sizeof(most)) != sizeof(most))
-		die("hostile: fill");
-	blocking(h->seg.bell);
+static void bell_hangs_up(struct hostile *h)
+{
+	close(h->seg.far_bell);
+	h->seg.far_bell = -1;
+	/* The victim sleeps, and cannot be rung for. */
 	atomic_store(&h->in->rx_armed, 77);
-	say_ring(h, 1);
+	atomic_store(&h->out->fin, 1);
+}
+
+static void bell_turns_away(struct hostile *h)
+{
+	be_rung(h, 10);
+	if (farbell_connect(h->seg.far_bell, farbell_port(h->seg.far_bell)) != 0)
+		die("hostile: connect the bell");
+	atomic_store(&h->in->rx_armed, 7777);
+	for (int i = 0; i < 1000; i++)
+		ring_bell(h);
+	if (shutdown(h->seg.far_bell, SHUT_RDWR) == 0)
+		die("hostile: netlink can be shut down by now");
+}
+
+/* Before the victim that accepted reads it. */
+static void name_a_bell(struct hostile *h, uint32_t port)
+{
+	__atomic_store_n(&h->seg.wire->connector_port, port, __ATOMIC_RELAXED);
+	several_echoes(h);
+}
+
+static void name_no_bell(struct hostile *h)
+{
+	name_a_bell(h, 0);
+}
+
+static void name_nobodys_bell(struct hostile *h)
+{
+	name_a_bell(h, UINT32_MAX);
+}
+
+static void name_the_victims_bell(struct hostile *h)
+{
+	struct sockaddr_nl peer;
+	socklen_t len = sizeof(peer);
+
+	if (getpeername(h->seg.far_bell, (struct sockaddr *)&peer, &len) != 0)
+		die("hostile: the victim's bell");
+	name_a_bell(h, peer.nl_pid);
 }
 
 /* The victim's bell rings, and is empty when the victim comes to answer it. */
@@ -356,45 +409,50 @@ static void die_in_silence(struct hostile *h)
 }
 
 const struct attack attacks[] = {
-	{"none-before", "eof", BEFORE, several_echoes},
-	{"none-attached", "any", ATTACHED, truth},
-	{"none-raised", "any", RAISED, truth},
-	{"none-both", "any", BOTH, truth},
-	{"publish-and-leave", "any", BEFORE, publish_and_leave},
-	{"publish-and-never-collect", "any", BEFORE, publish_and_never_collect},
-	{"offer-and-leave", "any", BEFORE, offer_and_leave},
-	{"visit-in-silence", "eof", BEFORE, visit_in_silence},
-	{"visit-with-rubbish", "eof", BEFORE, visit_with_rubbish},
-	{"shake-hands-wrongly", "any", ATTACHED, shake_hands_wrongly},
-	{"produce-far", "reset", RAISED, produce_far},
-	{"produce-a-little-too-far", "reset", RAISED, produce_a_little_too_far},
-	{"produce-backwards", "any", RAISED, produce_backwards},
-	{"produce-far-both", "reset", BOTH, produce_far},
-	{"consume-far", "reset", BOTH, consume_far},
-	{"turn-to-no-area", "reset", RAISED, turn_to_no_area},
-	{"turn-too-often", "reset", RAISED, turn_too_often},
-	{"turn-far-away", "reset", RAISED, turn_far_away},
-	{"mark-behind", "reset", ATTACHED, mark_behind},
-	{"mark-far", "reset", ATTACHED, mark_far},
-	{"mark-ahead", "reset", ATTACHED, mark_ahead},
-	{"up-unasked", "any", ATTACHED, up_unasked},
-	{"down-far", "reset", RAISED, down_far},
-	{"down-behind", "reset", RAISED, down_behind},
-	{"ready-far", "any", ATTACHED, ready_far},
-	{"want-down", "any", BOTH, want_down},
-	{"fin-without-end", "any", RAISED, fin_without_end},
-	{"fin-in-between", "any", RAISED, fin_in_between},
-	{"hold-for-ever", "reset", RAISED, hold_for_ever},
-	{"bypass", "reset", RAISED, bypass},
-	{"bypass-and-stay", "reset", RAISED, bypass_and_stay},
-	{"punch-hole", "any", BOTH, punch_hole},
-	{"truncate", "any", BOTH, truncate_memory},
-	{"scribble-attached", "any", ATTACHED, scribble},
-	{"scribble-raised", "any", RAISED, scribble},
-	{"scribble-both", "any", BOTH, scribble},
-	{"flood-bell", "any", BOTH, flood_bell},
-	{"stop-ringer", "open", BOTH, stop_ringer},
-	{"steal-bell", "any", BOTH, steal_bell},
-	{"die-in-silence", "any", BOTH, die_in_silence},
-	{NULL, NULL, BEFORE, NULL},
+	{"none-before", "eof", BEFORE, several_echoes, ANYBODY},
+	{"none-attached", "any", ATTACHED, truth, ANYBODY},
+	{"none-raised", "any", RAISED, truth, ANYBODY},
+	{"none-both", "any", BOTH, truth, ANYBODY},
+	{"publish-and-leave", "any", BEFORE, publish_and_leave, ANYBODY},
+	{"publish-and-never-collect", "any", BEFORE, publish_and_never_collect, ANYBODY},
+	{"offer-and-leave", "any", BEFORE, offer_and_leave, ANYBODY},
+	{"visit-in-silence", "eof", BEFORE, visit_in_silence, ANYBODY},
+	{"visit-with-rubbish", "eof", BEFORE, visit_with_rubbish, ANYBODY},
+	{"shake-hands-wrongly", "any", ATTACHED, shake_hands_wrongly, ANYBODY},
+	{"produce-far", "reset", RAISED, produce_far, ANYBODY},
+	{"produce-a-little-too-far", "reset", RAISED, produce_a_little_too_far, ANYBODY},
+	{"produce-backwards", "any", RAISED, produce_backwards, ANYBODY},
+	{"produce-far-both", "reset", BOTH, produce_far, ANYBODY},
+	{"consume-far", "reset", BOTH, consume_far, ANYBODY},
+	{"turn-to-no-area", "reset", RAISED, turn_to_no_area, ANYBODY},
+	{"turn-too-often", "reset", RAISED, turn_too_often, ANYBODY},
+	{"turn-far-away", "reset", RAISED, turn_far_away, ANYBODY},
+	{"mark-behind", "reset", ATTACHED, mark_behind, ANYBODY},
+	{"mark-far", "reset", ATTACHED, mark_far, ANYBODY},
+	{"mark-ahead", "reset", ATTACHED, mark_ahead, ANYBODY},
+	{"up-unasked", "any", ATTACHED, up_unasked, ANYBODY},
+	{"down-far", "reset", RAISED, down_far, ANYBODY},
+	{"down-behind", "reset", RAISED, down_behind, ANYBODY},
+	{"ready-far", "any", ATTACHED, ready_far, ANYBODY},
+	{"want-down", "any", BOTH, want_down, ANYBODY},
+	{"fin-without-end", "any", RAISED, fin_without_end, ANYBODY},
+	{"fin-in-between", "any", RAISED, fin_in_between, ANYBODY},
+	{"hold-for-ever", "reset", RAISED, hold_for_ever, ANYBODY},
+	{"bypass", "reset", RAISED, bypass, ANYBODY},
+	{"bypass-and-stay", "reset", RAISED, bypass_and_stay, ANYBODY},
+	{"punch-hole", "any", BOTH, punch_hole, ANYBODY},
+	{"truncate", "any", BOTH, truncate_memory, ANYBODY},
+	{"scribble-attached", "any", ATTACHED, scribble, ANYBODY},
+	{"scribble-raised", "any", RAISED, scribble, ANYBODY},
+	{"scribble-both", "any", BOTH, scribble, ANYBODY},
+	{"flood-bell", "any", BOTH, flood_bell, ANYBODY},
+	{"stop-ringer", "any", BOTH, stop_ringer, OTHER_USER},
+	{"bell-hangs-up", "any", BOTH, bell_hangs_up, OTHER_USER},
+	{"bell-turns-away", "any", BOTH, bell_turns_away, OTHER_USER},
+	{"name-no-bell", "any", ATTACHED, name_no_bell, OTHER_USER},
+	{"name-nobodys-bell", "any", ATTACHED, name_nobodys_bell, OTHER_USER},
+	{"name-the-victims-bell", "any", ATTACHED, name_the_victims_bell, OTHER_USER},
+	{"steal-bell", "any", BOTH, steal_bell, OWN_USER},
+	{"die-in-silence", "any", BOTH, die_in_silence, ANYBODY},
+	{NULL, NULL, BEFORE, NULL, ANYBODY},
 };
