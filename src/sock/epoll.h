@@ -176,8 +176,10 @@ void epoll_on_final(struct sock *s);
 uint32_t reg_report(struct epoll_reg *r, bool take);
 /* Reports hot records, at most max of them. */
 int instance_scan(struct instance *in, struct epoll_event *ev, int max);
-/* Takes our tags out of the kernel's n events; returns how many are the program's. */
-int instance_translate(struct instance *in, struct epoll_event *ev, int n);
+/* Takes our tags out of the kernel's n events: out, which may be the same array, gets those
+ * that are the program's. Returns how many. */
+int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
+		       struct epoll_event *out);
 /* Before a sleep: all hot records are armed. */
 void instance_arm(struct instance *in);
 /* A thread leaves with a result: what it does not take along must wake the sleepers. */

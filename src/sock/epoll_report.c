@@ -211,7 +211,8 @@ static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32
 	instance_unlock(in);
 }
 
-int instance_translate(struct instance *in, struct epoll_event *ev, int n)
+int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
+		       struct epoll_event *out)
 {
 	int kept = 0;
 
@@ -222,7 +223,7 @@ int instance_translate(struct instance *in, struct epoll_event *ev, int n)
 		if (r)
 			take_tag(in, r, bell, ev[i].events);
 		else
-			ev[kept++] = ev[i];
+			out[kept++] = ev[i];
 	}
 	return kept;
 }

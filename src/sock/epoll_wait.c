@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <string.h>
 #include <x86intrin.h>
 
 #include "base/crit.h"
@@ -20,6 +21,12 @@
 #define ASK_TICKS 60000
 /* A sleep makes a registration older by this many calls. */
 #define SLEEP_AGE 16
+/*
+ * Events of the kernel's in one call: they come to an array of our own first. The kernel
+ * leaves alone what it does not report, and a program may use it again: a tag there would
+ * come back as the program's data.
+ */
+#define RAW_EVENTS 64
 /* Upper bound of a sleep on an instance that other processes use too. */
 #define FOREIGN_SLEEP_NS 10000000u
 
@@ -83,16 +90,17 @@ static int ask_kernel(struct call *c, int n)
 {
 	static const struct timespec zero;
 	struct instance *in = c->in;
-	int more;
+	struct epoll_event raw[RAW_EVENTS];
+	int more, room = c->max - n < RAW_EVENTS ? c->max - n : RAW_EVENTS;
 
 	WRITE(in->ask_now, false);
 	WRITE(in->kernel_turn, false);
 	WRITE(in->since_ask, 0);
 	WRITE(in->asked_at, __rdtsc());
-	more = kernel_wait(c->epfd, c->ev + n, c->max - n, &zero, NULL);
+	more = kernel_wait(c->epfd, raw, room, &zero, NULL);
 	if (more < 0)
 		return n ? n : more;
-	return n + instance_translate(in, c->ev + n, more);
+	return n + instance_translate(in, raw, more, c->ev + n);
 }
 
 /* Adds what memory has to the n events already there. */
@@ -231,15 +239,16 @@ static int lie_down(struct call *c, struct sleep *sl)
 	return n;
 }
 
-static int mixed_sleep(struct call *c, struct sleep *sl)
+static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw)
 {
+	int room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS;
 	const struct timespec *t;
 	struct timespec ts;
 
 	report_add(&report_now.sleeps, 1);
 	pthread_cleanup_push(woke, sl);
 	t = sleep_time(c, &ts);
-	sl->result = kernel_wait(c->epfd, c->ev, c->max, t, c->mask);
+	sl->result = kernel_wait(c->epfd, raw, room, t, c->mask);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
 		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
 	pthread_cleanup_pop(1);
@@ -248,14 +257,15 @@ static int mixed_sleep(struct call *c, struct sleep *sl)
 
 static int sleep_once(struct call *c)
 {
+	struct epoll_event raw[RAW_EVENTS];
 	struct sleep sl = {.in = c->in};
 	int n = lie_down(c, &sl);
 
 	if (n)
 		return n;
-	n = mixed_sleep(c, &sl);
+	n = mixed_sleep(c, &sl, raw);
 	if (n > 0)
-		n = instance_translate(c->in, c->ev, n);
+		n = instance_translate(c->in, raw, n, c->ev);
 	if (sl.gone)
 		return n ? n : -EBADF;
 	if (n >= 0 && !c->late) {
@@ -303,7 +313,7 @@ static int plain_sleep(struct call *c, const struct timespec *timeout)
 /* No registration is ours: the kernel's call, watched for a conversion during it. */
 static int wait_plain(struct call *c, const struct timespec *timeout)
 {
-	int n;
+	int n, kept;
 
 	if (c->deadline == LOOK_NOW) {
 		n = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
@@ -311,9 +321,13 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	} else {
 		n = plain_sleep(c, timeout);
 	}
+	kept = n;
 	if (n > 0 && (c->gone || atomic_load(&c->in->ever_converted)))
-		n = instance_translate(c->in, c->ev, n);
-	return n;
+		kept = instance_translate(c->in, c->ev, n, c->ev);
+	/* Converted during this very call: at least no tag is left behind. */
+	if (kept < n)
+		memset(c->ev + kept, 0, (size_t)(n - kept) * sizeof(*c->ev));
+	return kept;
 }
 
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,

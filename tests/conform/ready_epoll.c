@@ -61,6 +61,29 @@ CASE(ep_edge, DIRECT)
 	pair_close(p);
 }
 
+/* A program may use the array again: the kernel touches only what it reports. */
+CASE(ep_leaves_the_rest_alone, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct epoll_event ev[4], before[4];
+	int ep = ep_open();
+
+	memset(ev, 0x55, sizeof(ev));
+	memcpy(before, ev, sizeof(ev));
+	ep_add(ep, p.s, EPOLLIN, 1);
+	for (int i = 0; i < 20; i++) {
+		NEED(epoll_wait(ep, ev, 4, 0) == 0);
+		NEED(memcmp(ev, before, sizeof(ev)) == 0);
+		send_pattern(p.c, 0, 1);
+		NEED(epoll_wait(ep, ev, 4, -1) == 1);
+		NEED(memcmp(ev + 1, before + 1, 3 * sizeof(*ev)) == 0);
+		memcpy(ev, before, sizeof(ev));
+		recv_pattern(p.s, 0, 1);
+	}
+	close(ep);
+	pair_close(p);
+}
+
 CASE(ep_edge_both, DIRECT)
 {
 	struct pair p = pair_warm_open();
