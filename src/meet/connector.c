@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "meet/announce.h"
@@ -133,7 +134,7 @@ static int connector_take(const struct party *p, int visitor,
 
 	if (r < 0) {
 		for (int i = 0; i < SEGMENT_FDS; i++)
-			REAL(close)(fds[i]);
+			kernel_close(fds[i]);
 		return r;
 	}
 	r = segment_take(fds, h->acceptor_port, p->netns, &s);
@@ -184,14 +185,15 @@ static int connector_collect(const struct party *p, int listener,
 	int r = 0;
 
 	for (int i = 0; r == 0 && i < CONNECTOR_STRANGERS; i++) {
-		int visitor =
-			REAL(accept4)(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int visitor = (int)kernel_call4(SYS_accept4, listener, 0, 0,
+						SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (visitor < 0)
-			return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR
+			return visitor == -EAGAIN || visitor == -ECONNABORTED ||
+					       visitor == -EINTR
 				       ? 0
-				       : -(int)segment_reason(errno);
+				       : -(int)segment_reason(-visitor);
 		r = connector_hear(p, visitor, out);
-		REAL(close)(visitor);
+		kernel_close(visitor);
 	}
 	return r;
 }
@@ -203,7 +205,7 @@ int meet_collect(int fd, int *name_fd, struct meet_segment *out)
 	struct party p;
 	int r;
 
-	if (REAL(poll)(&visitors, 1, 0) == 0)
+	if (kernel_poll(&visitors, 1, 0) == 0)
 		return 0;
 	r = party_init(&p, fd, TCP_ROLE_CONNECTED);
 	if (r == 0)

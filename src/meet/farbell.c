@@ -69,8 +69,7 @@ int farbell_connect(int fd, uint32_t port)
 
 	if (port == 0) /* the kernel's */
 		return -EPROTO;
-	return REAL(connect)(fd, (const struct sockaddr *)&peer, sizeof(peer)) ? -errno
-									       : 0;
+	return kernel_connect(fd, (const struct sockaddr *)&peer, sizeof(peer));
 }
 
 /* Not through libc's send and recv: those are cancellation points. */

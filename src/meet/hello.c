@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/kernel.h"
 #include "base/real.h"
 #include "meet/hello.h"
 
@@ -68,7 +69,8 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(bytes);
 	memcpy(CMSG_DATA(c), fds, bytes);
-	return REAL(sendmsg)(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+	ssize_t n = kernel_sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return n < 0 ? (int)n : 0;
 }
 
 /* Takes all descriptors out of the control data: up to max go to fds, the others are
@@ -87,7 +89,7 @@ static int hello_take_fds(struct msghdr *msg, int *fds, int max)
 			if (count < max)
 				fds[count] = fd;
 			else
-				REAL(close)(fd);
+				kernel_close(fd);
 			count++;
 		}
 	}
@@ -108,16 +110,16 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 	memset(h, 0, sizeof(*h));
 	for (int i = 0; i < SEGMENT_FDS; i++)
 		fds[i] = -1;
-	n = REAL(recvmsg)(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	n = kernel_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
-		return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+		return n == -EAGAIN ? 0 : n == -ECONNRESET ? -EPIPE : (int)n;
 	count = hello_take_fds(&msg, fds, SEGMENT_FDS);
 	due = (int)hello_fds(h);
 	if (n == sizeof(*h) && count == due &&
 	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
-		REAL(close)(fds[i]);
+		kernel_close(fds[i]);
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */

@@ -149,14 +149,12 @@ void reg_revert(struct epoll_reg *r)
 
 void reg_poke(struct epoll_reg *r)
 {
-	static const uint64_t one = 1;
-
 	if (r->spent || !instance_sleepers(r->in))
 		return;
 	reg_arm(r);
 	/* Its own doorbell: an edge for every instance that holds it. */
-	if (reg_report(r, false) && REAL(write)(r->s->bell, &one, sizeof(one)) < 0)
-		log_debug("epoll: cannot ring for descriptor %d: errno %d", r->fd, errno);
+	if (reg_report(r, false))
+		sock_ring_self(r->s);
 }
 
 /* A forked child's instance is the parent's as well, unless the parent has gone. */
@@ -197,14 +195,11 @@ void epoll_on_attach(struct sock *s)
 
 void epoll_on_final(struct sock *s)
 {
-	static const uint64_t one = 1;
-
 	if (!s->regs)
 		return;
 	if (epoll_locked()) {
 		/* From inside one of our own looks: whoever hears the bell does the rest. */
-		if (REAL(write)(s->bell, &one, sizeof(one)) < 0)
-			log_debug("epoll: cannot ring: errno %d", errno);
+		sock_ring_self(s);
 		return;
 	}
 	epoll_list_lock();

@@ -2,6 +2,7 @@
 /* The events of converted registrations, and which of them are looked at in memory. */
 #include <errno.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "sock/epoll.h"
@@ -23,7 +24,7 @@ static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 		if (!r->converted)
 			return 0;
 	}
-	if (REAL(poll)(&p, 1, 0) <= 0 || (p.revents & POLLNVAL))
+	if (kernel_poll(&p, 1, 0) <= 0 || (p.revents & POLLNVAL))
 		return 0;
 	return (uint16_t)p.revents & (want | LOOK_ALWAYS);
 }
@@ -242,17 +243,13 @@ void instance_disarm(struct instance *in)
 
 void instance_attend(struct instance *in)
 {
-	static const uint64_t one = 1;
-
 	for (uint32_t i = 0; i < in->nhot; i++) {
 		struct epoll_reg *r = in->hot[i];
 
 		/* What came before it was armed did not ring. */
 		reg_arm(r);
-		if (reg_report(r, false) &&
-		    REAL(write)(r->s->bell, &one, sizeof(one)) < 0)
-			log_debug("epoll: cannot ring for descriptor %d: errno %d", r->fd,
-				  errno);
+		if (reg_report(r, false))
+			sock_ring_self(r->s);
 	}
 }
 

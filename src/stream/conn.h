@@ -210,7 +210,6 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 }
 
 void bell_ring_peer(struct sock *s);
-void bell_ring_self(struct sock *s);
 
 /* ---- life.c ---- */
 

@@ -8,6 +8,7 @@
 #include <linux/sockios.h>
 #include <time.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -128,16 +129,16 @@ void sock_sever(struct sock *s, int fd)
 	log_error("fd %d: %s with bytes unread in the ring: the new holder gets an error",
 		  fd, reason_name(atomic_load(&s->slot->reason)));
 	if (slot_is_alone(s->slot)) {
-		REAL(connect)(fd, &nobody, sizeof(nobody));
+		kernel_connect(fd, &nobody, sizeof(nobody));
 		return;
 	}
 	/* Others still read the ring: only this process loses the connection, to a socket
 	 * that is not connected. */
 	int dead = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (dead < 0 || REAL(dup2)(dead, fd) < 0)
-		REAL(close)(fd);
+		kernel_close(fd);
 	if (dead >= 0)
-		REAL(close)(dead);
+		kernel_close(dead);
 }
 
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
@@ -197,7 +198,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		lock_drop(&sl->tx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
-	bell_ring_self(s);
+	sock_ring_self(s);
 	return r;
 }
 

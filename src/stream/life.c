@@ -225,7 +225,7 @@ void sock_break(struct sock *s, enum vd_reason reason)
 	atomic_store(&s->slot->reason, reason);
 	log_error("connection ended with ECONNRESET: %s (%s)", reason_name(reason),
 		  reason_text(reason));
-	bell_ring_self(s);
+	sock_ring_self(s);
 }
 
 bool sock_was_reset(struct sock *s)

@@ -54,7 +54,7 @@ static void move_gate(struct sock *s, enum gate_state to)
 {
 	gate_set(&s->slot->gate_rx, to);
 	if (atomic_load_explicit(&s->slot->sleepers_rx, memory_order_acquire))
-		bell_ring_self(s);
+		sock_ring_self(s);
 }
 
 /* The direction goes back to the kernel: the last byte before the mark has been read. */

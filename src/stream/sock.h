@@ -157,6 +157,8 @@ uint64_t sock_edge_out(struct sock *s);
 void sock_arm(struct sock *s, uint32_t interest);
 /* After the sleep. Leaves it armed when other threads still sleep. */
 void sock_disarm(struct sock *s, uint32_t interest);
+/* Wakes who sleeps on this end, in all its processes. Never blocks, and sets no errno. */
+void sock_ring_self(struct sock *s);
 /* The bell was found readable by a poll that will not see it again: empties it, and rings
  * again when other sleepers have something to do. */
 void sock_answer_bell(struct sock *s, int fd);

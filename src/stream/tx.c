@@ -109,7 +109,7 @@ void tx_down(struct sock *s, enum gate_state to)
 	lock_drop(&sl->tx_lock);
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	if (atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed))
-		bell_ring_self(s); /* they have to go on in the kernel */
+		sock_ring_self(s); /* they have to go on in the kernel */
 }
 
 enum sock_way tx_enter_slow(struct sock *s, int fd)

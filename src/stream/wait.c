@@ -253,7 +253,7 @@ void bell_ring_peer(struct sock *s)
 		ring(s->peer_bell);
 }
 
-void bell_ring_self(struct sock *s)
+void sock_ring_self(struct sock *s)
 {
 	ring(s->bell);
 }
@@ -318,7 +318,7 @@ static void ring_again(struct sock *s)
 				      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* as in sock_arm */
 	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
-		bell_ring_self(s);
+		sock_ring_self(s);
 }
 
 void sock_answer_bell(struct sock *s, int fd)
@@ -327,7 +327,7 @@ void sock_answer_bell(struct sock *s, int fd)
 	(void)fd;
 	if (s->far_bell >= 0)
 		farbell_answer(s->far_bell);
-	kernel_call4(SYS_read, s->bell, (long)&count, sizeof(count), 0);
+	kernel_read(s->bell, &count, sizeof(count));
 	ring_again(s); /* the caller has disarmed */
 }
 
@@ -338,7 +338,7 @@ void sock_hear_bell(struct sock *s)
 		ring_again(s);
 	/* What is left makes no edge: the own bell does. */
 	if (n == FARBELL_MOST)
-		bell_ring_self(s);
+		sock_ring_self(s);
 }
 
 /* Raised by what a thread does itself: never the reason of an interrupted sleep. */
