@@ -209,12 +209,12 @@ int meet_collect(int fd, int *name_fd, struct meet_segment *out)
 		return 0;
 	r = party_init(&p, fd, TCP_ROLE_CONNECTED);
 	if (r == 0)
-		r = -VD_REASON_IDENTITY; /* it was connected, and is no more */
-	if (r > 0)
-		r = connector_collect(&p, *name_fd, out);
+		r = -VD_REASON_IDENTITY; /* it was connected, and is no more: no names */
+	else if (r > 0)
+		r = party_result(&p, "collect", connector_collect(&p, *name_fd, out));
 	if (r == 0)
 		return 0;
 	fds_close(*name_fd);
 	*name_fd = -1;
-	return party_result(&p, "collect", r);
+	return r;
 }
