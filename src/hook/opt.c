@@ -71,12 +71,20 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 }
 
 /* What a socket that is not in the kernel must do about an option that was set. */
-static void option_set(struct sock *s, int level, int name, const void *value,
+static void option_set(struct sock *s, int fd, int level, int name, const void *value,
 		       socklen_t len)
 {
 	if (level == SOL_SOCKET && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW ||
 				    name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW))
 		atomic_store_explicit(&s->slot->timeouts, 1, memory_order_relaxed);
+	if (level == SOL_SOCKET &&
+	    (name == SO_SNDBUF || name == SO_SNDBUFFORCE || name == SO_RCVBUF ||
+	     name == SO_RCVBUFFORCE || name == SO_BUF_LOCK)) {
+		int saved = errno;
+
+		sock_learn_buffers(s, fd);
+		errno = saved;
+	}
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;
@@ -104,7 +112,7 @@ HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t le
 		hook_take_down(s, fd, reason);
 	result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
-		option_set(s, level, name, value, len);
+		option_set(s, fd, level, name, value, len);
 	return result;
 }
 

@@ -60,6 +60,7 @@ struct wire_dir {
 	_Atomic uint32_t rx_cpu;
 	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
 	_Atomic uint32_t want_down;   /* the consumer asks for TCP, for good */
+	_Atomic uint32_t rx_bound;    /* SO_RCVBUF, when the consumer's program set it */
 };
 
 /* Kernel counts of one end, for the cross-check of identity. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the first operation to the attached segment: earning, publishing, looking, attaching. */
 #include <errno.h>
+#include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
@@ -232,6 +233,23 @@ static bool option_is_set(int fd, int level, int name)
 	       (value.tv_sec != 0 || value.tv_usec != 0);
 }
 
+void sock_learn_buffers(struct sock *s, int fd)
+{
+	int locked = 0, send = 0, receive = 0;
+	socklen_t len = sizeof(int);
+	if (phase_of(s->slot) < SLOT_ATTACHING || !s->in)
+		return;
+	/* The kernel's own choice bounds nothing: it grows. Kernels before 5.14 do not tell. */
+	REAL(getsockopt)(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len);
+	if (locked & SOCK_SNDBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
+	if (locked & SOCK_RCVBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
+	atomic_store_explicit(&s->slot->tx_bound, (uint32_t)send, memory_order_relaxed);
+	/* Relaxed, both: a bound that is seen late is as good as one set late. */
+	atomic_store_explicit(&s->in->rx_bound, (uint32_t)receive, memory_order_relaxed);
+}
+
 /* Options that were inherited from the listener, or set past us. */
 static void learn_options(struct sock *s, int fd)
 {
@@ -242,6 +260,7 @@ static void learn_options(struct sock *s, int fd)
 		atomic_store(&s->slot->timeouts, 1);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_store(&s->slot->corked, 1);
+	sock_learn_buffers(s, fd);
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 && lowat > 1)
 		sock_refuse(s, fd, VD_REASON_OPTION);
 }

@@ -109,8 +109,9 @@ struct slot {
 	_Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;
 	_Atomic uint32_t tx_arm;
-	_Atomic uint32_t corked;  /* TCP_CORK as last set through us */
-	_Atomic uint32_t tx_full; /* times a nonblocking send found no room */
+	_Atomic uint32_t corked;   /* TCP_CORK as last set through us */
+	_Atomic uint32_t tx_full;  /* times a nonblocking send found no room */
+	_Atomic uint32_t tx_bound; /* SO_SNDBUF, when the program set it */
 	struct ring_tx tx;
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
 };

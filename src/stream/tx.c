@@ -185,6 +185,18 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 	return n;
 }
 
+/*
+ * Programs that set the buffers at both ends mean to notice a slow reader: they get the
+ * smallest area that holds no less than TCP would. Buffers that the kernel chooses grow, so
+ * that one of them alone bounds nothing.
+ */
+static bool may_grow(struct sock *s)
+{
+	uint32_t ours = atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed);
+	uint32_t theirs = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
+	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
+}
+
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
 static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
@@ -201,7 +213,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		}
 		if (span.len == 0) {
 			/* The first step is small, so that idle connections stay small. */
-			if (ring_tx_is_small(&sl->tx) && ring_tx_grow(&sl->tx, s->out))
+			if (ring_tx_is_small(&sl->tx) && may_grow(s) &&
+			    ring_tx_grow(&sl->tx, s->out))
 				continue;
 			ring_tx_push(&sl->tx, s->out);
 			break;
@@ -280,7 +293,7 @@ static bool grow(struct sock *s)
 	struct slot *sl = s->slot;
 	lock_take(&sl->tx_lock);
 	bool grown = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-		     ring_tx_room(&sl->tx, s->out, 1) == 0 &&
+		     ring_tx_room(&sl->tx, s->out, 1) == 0 && may_grow(s) &&
 		     ring_tx_grow(&sl->tx, s->out);
 	lock_drop(&sl->tx_lock);
 	return grown;

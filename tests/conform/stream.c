@@ -444,6 +444,31 @@ CASE(self_buffer_1m, DIRECT)
 	self_buffer(1000000);
 }
 
+/* Who sets the buffers at both ends wants to notice a slow reader. */
+CASE(bounded_buffers, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	static uint8_t buf[300000];
+	size_t sent = 0;
+	int size = 4096;
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+	for (size_t i = 0; i < sizeof buf; i++)
+		buf[i] = pattern(i);
+	nonblock(p.c, true);
+	while (sent < sizeof buf) {
+		ssize_t r = send(p.c, buf + sent, sizeof buf - sent, 0);
+		if (r < 0)
+			break;
+		sent += (size_t)r;
+	}
+	say("taken: some %d, all %d", sent > 4096, sent == sizeof buf);
+	nonblock(p.c, false);
+	recv_pattern(p.s, 0, sent);
+	pair_warm(p);
+	pair_close(p);
+}
+
 CASE(self_buffer_both_ways, DIRECT)
 {
 	struct pair p = pair_warm_open();
