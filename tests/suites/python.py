@@ -186,7 +186,7 @@ def check_module(args, module, folder, say):
 
 def job(args, module):
     lines = []
-    with tempfile.TemporaryDirectory(prefix="viaduct-suites-") as folder:
+    with tempfile.TemporaryDirectory(prefix="suites-") as folder:
         differ, upgraded = check_module(args, "test." + module, pathlib.Path(folder),
                                         lines.append)
     print("\n".join(lines), flush=True)

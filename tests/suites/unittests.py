@@ -172,7 +172,7 @@ def main():
     if int(looks):
         Early(int(looks))
     # Tests leave files where they run.
-    with tempfile.TemporaryDirectory(prefix="viaduct-suite-") as folder:
+    with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         os.chdir(folder)
         suite = unittest.defaultTestLoader.loadTestsFromName(module)
         result = Result(path, float(limit_s))
