@@ -62,14 +62,14 @@ void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 {
 	uint32_t i = r->turn_seq % 2;
 	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
-	atomic_store_explicit(&d->turn_at[i], r->base[i], memory_order_relaxed);
-	atomic_store_explicit(&d->turn_area[i], r->area[i], memory_order_relaxed);
+	atomic_store_explicit(&d->turn_at[i], ring_tx_base(r), memory_order_relaxed);
+	atomic_store_explicit(&d->turn_area[i], ring_tx_area(r), memory_order_relaxed);
 	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
 }
 
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 {
-	uint32_t i = (r->turn_seq + 1) % 2;
+	uint32_t i = (r->turn_seq + 1) % RING_TURNS_KEPT;
 	r->base[i] = r->produced;
 	r->area[i] = area;
 	r->calm = 0;
@@ -81,7 +81,7 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq + 1) % 2;
+	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq - 1) % RING_TURNS_KEPT;
 	if (ring_tx_area(r) >= r->area_limit)
 		return false;
 	if (!ring_tx_reached(r, ring_tx_base(r)) && tx_refresh(r, d) < 0)
@@ -128,6 +128,35 @@ void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool h
 	    ((before - ring_tx_base(r)) ^ (r->produced - ring_tx_base(r))) >=
 		    REST_INTERVAL_BYTES)
 		tx_rest(r, d);
+}
+
+int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count)
+{
+	if (tx_refresh(r, d) < 0)
+		return -EPROTO;
+	*count = r->produced - r->credit;
+	return 0;
+}
+
+void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t skip,
+			 struct ring_span *out)
+{
+	/* All distances are from `produced`, backwards. */
+	uint64_t at = r->produced - r->credit - skip, end = 0;
+	uint32_t n = r->turn_seq;
+	/* ring_tx_grow sees to it that no more than two moves are pending. */
+	for (int i = 0; i < 2 && at > r->produced - r->base[n % RING_TURNS_KEPT]; i++)
+		end = r->produced - r->base[n-- % RING_TURNS_KEPT];
+	uint32_t area = r->area[n % RING_TURNS_KEPT], size = wire_area_bytes(area);
+	uint64_t offset = (r->produced - r->base[n % RING_TURNS_KEPT] - at) & (size - 1);
+	out->data = data + ring_area_offset(area) + offset;
+	out->len = at - end < size - offset ? at - end : size - offset;
+}
+
+void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end)
+{
+	r->produced = r->pushed = end;
+	atomic_store_explicit(&d->produced, end, memory_order_release);
 }
 
 bool ring_tx_is_small(const struct ring_tx *r)

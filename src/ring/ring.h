@@ -9,14 +9,17 @@
 
 #include "ring/wire.h"
 
+#define RING_TURNS_KEPT 4
+
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
 	uint64_t produced; /* bytes written; published, but for those held */
 	uint64_t pushed;   /* bytes published */
 	uint64_t credit;   /* consumer's cursor as last read and checked */
-	/* Where area number turn_seq began, and which it is; the one before beside it. */
-	uint64_t base[2];
-	uint32_t area[2];
+	/* Where area number turn_seq began, and which it is; those before beside it, as
+	 * unread bytes can lie in three: number n at index n % RING_TURNS_KEPT. */
+	uint64_t base[RING_TURNS_KEPT];
+	uint32_t area[RING_TURNS_KEPT];
 	uint32_t turn_seq;     /* the last store of a move */
 	uint32_t area_limit;   /* highest area that may be used */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
@@ -76,12 +79,12 @@ static inline bool ring_tx_reached(const struct ring_tx *r, uint64_t at)
 
 static inline uint64_t ring_tx_base(const struct ring_tx *r)
 {
-	return r->base[r->turn_seq % 2];
+	return r->base[r->turn_seq % RING_TURNS_KEPT];
 }
 
 static inline uint32_t ring_tx_area(const struct ring_tx *r)
 {
-	return r->area[r->turn_seq % 2];
+	return r->area[r->turn_seq % RING_TURNS_KEPT];
 }
 
 /* Free room without a look at the consumer's cursor. */
@@ -146,6 +149,13 @@ static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, si
 bool ring_tx_holds_enough(const struct ring_tx *r);
 /* Moves to the next larger area. False when there is none, or it may still be read. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
+/* Bytes published that the consumer has not taken. 0, or -EPROTO when its cursor lies. */
+int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count);
+/* The contiguous run that begins `skip` bytes after the first of them. */
+void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t skip,
+			 struct ring_span *out);
+/* They went another way: the ring ends where the consumer stands. */
+void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end);
 /* True in the smallest area, which is left without much ado. */
 bool ring_tx_is_small(const struct ring_tx *r);
 

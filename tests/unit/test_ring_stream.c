@@ -91,7 +91,7 @@ TEST(grows_while_full_and_rests_when_calm)
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d));
-	CHECK_EQ(r.tx.area[r.tx.turn_seq % 2], 1);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT], 1);
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES + WIRE_AREA1_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d)); /* the reader is still in the first */
@@ -105,14 +105,14 @@ TEST(grows_while_full_and_rests_when_calm)
 	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
 	CHECK_EQ(took, put);
 	for (int i = 0; i < 4000; i++) {
-		uint32_t area = r.tx.area[r.tx.turn_seq % 2];
+		uint32_t area = r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT];
 		put += (uint64_t)rig_put(&r, 1000, put, false);
 		took += (uint64_t)rig_take(&r, 1000, took);
 		REQUIRE(put == took);
-		downs += r.tx.area[r.tx.turn_seq % 2] < area;
+		downs += r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT] < area;
 	}
 	CHECK_EQ(downs, 2);
-	CHECK_EQ(r.tx.area[r.tx.turn_seq % 2], 0);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT], 0);
 	CHECK_EQ(r.rx.area, 0);
 	rig_close(&r);
 }
@@ -138,6 +138,22 @@ TEST(a_held_byte_is_seen_when_it_is_pushed_or_taken)
 	rig_close(&r);
 }
 
+/* The producer finds what is unread again, in whatever areas it lies. */
+static void rig_unread(struct rig *r, uint64_t took, uint64_t put)
+{
+	uint64_t unread, skip = 0;
+	REQUIRE(ring_tx_unread(&r->tx, r->d, &unread) == 0);
+	REQUIRE(unread == put - took);
+	while (skip < unread) {
+		struct ring_span span;
+		ring_tx_unread_span(&r->tx, r->data, skip, &span);
+		REQUIRE(rig_inside(r, &span));
+		REQUIRE(span.len > 0 && span.len <= unread - skip);
+		REQUIRE(rig_wrong(span.data, span.len, took + skip) == span.len);
+		skip += span.len;
+	}
+}
+
 /* Sizes, lag, growth, holding and peeks at random; cursors from `start` on. */
 static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int steps)
 {
@@ -146,7 +162,8 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 	bool turned = false;
 	rig_open(&r, area_limit);
 	r.tx.produced = r.tx.pushed = r.tx.credit = start;
-	r.tx.base[0] = r.tx.base[1] = start;
+	for (int i = 0; i < RING_TURNS_KEPT; i++)
+		r.tx.base[i] = start;
 	r.rx.consumed = r.rx.seen = r.rx.base = start;
 	atomic_store(&r.d->produced, start);
 	atomic_store(&r.d->consumed, start);
@@ -186,6 +203,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 			size_t have = (size_t)(r.rx.seen - r.rx.consumed);
 			size_t skip = rig_random(&state) % (have + 1);
 			REQUIRE(rig_look(&r, skip, len, took + skip) >= 0);
+			rig_unread(&r, took, put);
 			break;
 		}
 		default:
