@@ -33,6 +33,8 @@ enum sock_way rx_enter_slow(struct sock *s, int fd)
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd);
+	else /* before a sleep in the kernel, where no bell is heard */
+		sock_service(s, fd);
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s, fd);
 	errno = saved;
