@@ -28,7 +28,9 @@ static struct sock *survivor(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC) ? s : NULL;
 }
 
-void exec_prepare(void)
+/* Descriptors that survive go back to TCP, because the next image does not know them.
+ * `leaving`: this image ends. Otherwise it reads on, and what is its own stays its own. */
+static void exec_prepare(bool leaving)
 {
 	int limit = fd_limit(), saved = errno;
 	int64_t end = 0;
@@ -38,21 +40,17 @@ void exec_prepare(void)
 		struct sock *s = survivor(fd);
 
 		if (s)
-			sock_refuse(s, fd, VD_REASON_EXEC);
+			sock_hand_over(s, fd, VD_REASON_EXEC);
 		if (s && !end)
 			end = now_ms() + EXEC_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < limit; fd++) {
 		struct sock *s = survivor(fd);
 		int64_t left = end - now_ms();
-		uint32_t phase;
 
-		if (!s)
-			continue;
-		phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
-		if (phase != SLOT_ATTACHED && phase != SLOT_LEAVING)
-			continue;
-		if (sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0) > 0)
+		if (s &&
+		    sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0) > 0 &&
+		    leaving)
 			sock_sever(s, fd);
 	}
 	errno = saved;
@@ -60,7 +58,7 @@ void exec_prepare(void)
 
 static void exec_begin(void)
 {
-	exec_prepare();
+	exec_prepare(true);
 	if (!hook_is_borrowed())
 		hook_report();
 }
@@ -155,7 +153,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
-	exec_prepare();
+	exec_prepare(false);
 	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
 }
 
@@ -164,7 +162,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
-	exec_prepare();
+	exec_prepare(false);
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
 

@@ -32,17 +32,13 @@ int hook_known_end(void)
 
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 {
-	uint32_t phase;
-
-	sock_refuse(s, fd, reason);
 	/* Our sending is the kernel's at once; what the peer sends until it has obeyed is read
 	 * from the ring as ever. Only who reads past us has to wait for that. */
 	if (reason == VD_REASON_SIGIO || reason == VD_REASON_OOB ||
-	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL)
+	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL) {
+		sock_refuse(s, fd, reason);
 		return 0;
-	phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
-	if (phase != SLOT_ATTACHED && phase != SLOT_LEAVING)
-		return 0;
+	}
 	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
 }
 
@@ -69,7 +65,7 @@ void hook_took(int fd)
 	if (fd <= 2)
 		reason = VD_REASON_STDIO;
 	if (reason != VD_REASON_NONE)
-		sock_refuse(s, fd, (enum vd_reason)reason);
+		sock_hand_over(s, fd, (enum vd_reason)reason);
 }
 
 bool hook_closing(int fd)

@@ -158,9 +158,4 @@ void signal_forked_child(void);
 /* True when a descriptor in the sets is a socket or an epoll instance of ours. */
 bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 
-/* ---- before another program takes over (exec.c) ---- */
-
-/* Descriptors that survive go back to TCP, because the next image does not know them. */
-void exec_prepare(void);
-
 #endif

@@ -24,6 +24,12 @@
 /* Index of a direction: by the TCP role of its producer. */
 enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
 
+/* What the consumer asks for, with REWIND: TCP for good, and its unread bytes as well. */
+enum wire_want { WANT_NOTHING = 0, WANT_FINAL = 1, WANT_BOUNCE = 2, WANT_REWIND = 3 };
+
+/* The producer's answer to WANT_REWIND: while it is TAKING the consumer takes nothing. */
+enum wire_rewind { REWIND_IDLE = 0, REWIND_TAKING = 1, REWIND_BROKEN = 2 };
+
 /*
  * One direction. Four pairs of cache lines, each with exactly one writing side, so that a
  * message costs the transfer of the producer's line and of the data and nothing else:
@@ -53,13 +59,14 @@ struct wire_dir {
 	_Atomic uint64_t
 		held_since_ms; /* CLOCK_MONOTONIC when the first was held; 0 none */
 	_Atomic uint32_t fin;
+	_Atomic uint32_t rewind; /* enum wire_rewind */
 
 	/* Consumer writes, rarely; the producer reads this line at each send. */
 	alignas(128) _Atomic uint32_t
 		rx_armed; /* sequence of the consumer's sleep, 0 awake */
 	_Atomic uint32_t rx_cpu;
 	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
-	_Atomic uint32_t want_down;   /* the consumer asks for TCP, for good */
+	_Atomic uint32_t want_down;   /* enum wire_want: the consumer asks for TCP */
 	_Atomic uint32_t rx_bound;    /* SO_RCVBUF, when the consumer's program set it */
 };
 

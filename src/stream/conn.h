@@ -122,9 +122,35 @@ ssize_t rx_verdict(struct sock *s, int fd);
 /* GATE_TCP to GATE_RING when the peer is ready and nobody is inside. True when it is up. */
 bool tx_up(struct sock *s, int fd);
 /* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
-void tx_down(struct sock *s, enum gate_state to);
+void tx_down(struct sock *s, int fd, enum gate_state to);
+/* Under tx_lock, before the last words: leaves the ring now if the peer has asked for its
+ * unread bytes. */
+void tx_answer(struct sock *s, int fd);
 /* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
 bool tx_is_up(struct sock *s);
+
+/* ---- rewind.c ---- */
+
+/*
+ * A receiver that hands the connection over asks for its unread bytes over TCP; the request
+ * stands until it is answered or somebody takes from the ring. False: asked before.
+ */
+bool rewind_ask(struct sock *s);
+/*
+ * Under rx_lock, with slot.rewinding set, before bytes are taken from the ring: withdraws
+ * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
+ */
+int rewind_settle(struct sock *s, int fd);
+/* The sender's part, under tx_lock and up: a request, or an answer that an owner's death cut. */
+bool rewind_is_due(struct sock *s);
+/*
+ * Before the mark down, which is to stand at *end: behind the ring's bytes, or before the
+ * unread ones when TCP has taken all of them. False: the connection was broken off, and no
+ * mark is to be made.
+ */
+bool rewind_answer(struct sock *s, int fd, uint64_t *end);
+/* After the mark. */
+void rewind_answered(struct sock *s);
 
 /* ---- wait.c ---- */
 

@@ -14,7 +14,8 @@
 #include "base/report.h"
 #include "stream/conn.h"
 
-enum want_down { WANT_NOTHING, WANT_FINAL, WANT_BOUNCE };
+/* Where bytes would be lost, so much longer is waited for a peer that is slow to answer. */
+#define UNREAD_MORE_MS 2500
 
 /* Both directions are the kernel's, for good. */
 static void leave_if_done(struct sock *s)
@@ -37,7 +38,7 @@ void sock_service(struct sock *s, int fd)
 	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
 	if (want == WANT_BOUNCE) {
 		if (gate_state(&sl->gate_tx) == GATE_RING)
-			tx_down(s, GATE_TCP);
+			tx_down(s, fd, GATE_TCP);
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
 		sock_down(s, fd, VD_REASON_PEER_ASKED);
 	}
@@ -45,7 +46,7 @@ void sock_service(struct sock *s, int fd)
 	if (gate_state(&sl->gate_tx) == GATE_FINAL &&
 	    atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire) !=
 		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed))
-		tx_down(s, GATE_FINAL);
+		tx_down(s, fd, GATE_FINAL);
 	if (gate_state(&sl->gate_rx) == GATE_READY ||
 	    (gate_state(&sl->gate_rx) == GATE_RING && wait_attention(s))) {
 		lock_take(&sl->rx_lock);
@@ -55,7 +56,18 @@ void sock_service(struct sock *s, int fd)
 	leave_if_done(s);
 }
 
-void sock_down(struct sock *s, int fd, enum vd_reason reason)
+/* A request for the unread bytes as well, once made, is left standing. */
+static bool ask_down(struct sock *s)
+{
+	uint32_t want = atomic_load(&s->in->want_down);
+	while (want != WANT_FINAL && want != WANT_REWIND)
+		if (atomic_compare_exchange_weak(&s->in->want_down, &want, WANT_FINAL))
+			return true;
+	return false;
+}
+
+static void go_down(struct sock *s, int fd, enum vd_reason reason,
+		    bool (*ask)(struct sock *s))
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = SLOT_ATTACHED;
@@ -72,16 +84,26 @@ void sock_down(struct sock *s, int fd, enum vd_reason reason)
 		return;
 	}
 	/* Also when on its way already: whoever began may have died before the rest. */
-	bool asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
+	bool news = ask(s);
 	if (gate_state(&sl->gate_tx) != GATE_FINAL)
-		tx_down(s, GATE_FINAL);
+		tx_down(s, fd, GATE_FINAL);
 	lock_take(&sl->rx_lock);
 	if (gate_state(&sl->gate_rx) == GATE_TCP)
 		gate_set(&sl->gate_rx, GATE_FINAL);
 	lock_drop(&sl->rx_lock);
-	if (!asked)
+	if (news)
 		bell_ring_peer(s);
 	leave_if_done(s);
+}
+
+void sock_down(struct sock *s, int fd, enum vd_reason reason)
+{
+	go_down(s, fd, reason, ask_down);
+}
+
+void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
+{
+	go_down(s, fd, reason, rewind_ask);
 }
 
 void sock_bounce(struct sock *s, int fd)
@@ -94,7 +116,7 @@ void sock_bounce(struct sock *s, int fd)
 				      memory_order_release);
 	if (gate_state(&s->slot->gate_tx) == GATE_RING)
 		report_add(&report_now.downgraded, 1);
-	tx_down(s, GATE_TCP);
+	tx_down(s, fd, GATE_TCP);
 	bell_ring_peer(s);
 }
 
@@ -103,22 +125,31 @@ void sock_refuse(struct sock *s, int fd, enum vd_reason reason)
 	sock_down(s, fd, reason);
 }
 
+/* Bytes published or held back, as far as they can be seen. Under rx_lock. */
+static ssize_t left_in_ring(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	if (avail == 0 && ring_rx_take_held(&sl->rx, s->in) > 0)
+		avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	return avail > 0 ? (ssize_t)avail : 0;
+}
+
 /* Bytes that only a ring read can get, once the peer writes no more to the ring; or -1. */
-static ssize_t stranded(struct sock *s)
+static ssize_t stranded(struct sock *s, int fd, bool late)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -1;
 	lock_take(&sl->rx_lock);
-	if (gate_state(&sl->gate_rx) == GATE_RING) {
-		bool down = atomic_load_explicit(&s->in->down_epoch,
-						 memory_order_acquire) == sl->rx_epoch;
-		bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
-		if (down || gone ||
-		    atomic_load_explicit(&s->in->fin, memory_order_acquire)) {
-			int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-			n = avail > 0 ? (ssize_t)avail : 0;
-		}
-	}
+	/* The end first: whoever made it had made his mark before. */
+	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
+	gone |= atomic_load_explicit(&s->in->fin, memory_order_acquire) != 0;
+	rx_advance(s, fd);
+	enum gate_state state = gate_state(&sl->gate_rx);
+	if (state == GATE_READY && !rx_is_up(s))
+		n = gone ? 0 : -1;
+	else if (state == GATE_READY || state == GATE_RING)
+		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
 	lock_drop(&sl->rx_lock);
 	return n;
 }
@@ -145,27 +176,34 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 {
 	struct slot *sl = s->slot;
 	struct timespec start, now;
-	sock_down(s, fd, reason);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	for (;;) {
 		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
 					{.fd = s->bell, .events = POLLIN},
 					{.fd = s->far_bell, .events = POLLIN}};
+		/* Each time: another reader may have withdrawn the request. */
+		sock_hand_over(s, fd, reason);
 		sock_service(s, fd);
 		if (!sock_is_direct(s) || gate_state(&sl->gate_rx) == GATE_FINAL)
 			return 0;
-		ssize_t n = stranded(s);
+		ssize_t n = stranded(s, fd, false);
 		if (n >= 0)
 			return n;
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		int64_t left = timeout_ms - (now.tv_sec - start.tv_sec) * 1000 -
 			       (now.tv_nsec - start.tv_nsec) / 1000000;
-		if (left <= 0)
-			return -ETIMEDOUT;
+		if (left <= 0) {
+			/* With nothing unread the request stands: what the peer may be about to
+			 * write to the ring it will send again. */
+			n = stranded(s, fd, true);
+			left += UNREAD_MORE_MS;
+			if (n <= 0 || left <= 0)
+				return n > 0 ? n : -ETIMEDOUT;
+		}
 		sock_arm(s, EPOLLIN);
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
-		if (stranded(s) < 0 && gate_state(&sl->gate_rx) != GATE_FINAL)
+		if (stranded(s, fd, false) < 0 && gate_state(&sl->gate_rx) != GATE_FINAL)
 			n = REAL(poll)(pfd, pfd[2].fd < 0 ? 2 : 3, (int)left);
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
@@ -190,6 +228,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 	} else {
 		/* One section: a sibling must not go up between `fin` and the kernel's FIN. */
 		lock_take(&sl->tx_lock);
+		tx_answer(s, fd);
 		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 			ring_tx_push(&sl->tx, s->out);
 		/* In every state: a FIN without it is a full close, or a death. */

@@ -65,9 +65,12 @@ static void last_words(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
 		return;
+	tx_answer(s, fd);
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
+	/* While they are being handed over they may be somebody else's to read. */
 	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
 	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }

@@ -209,6 +209,8 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	if (fin && !(seen & (SEEN_HUP | SEEN_ERR)))
 		return 0;
 	ssize_t n = probe_kernel(fd);
+	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		return -EAGAIN; /* sent again, and the mark is to come */
 	if (n == 1) {
 		sock_break(s, VD_REASON_BYPASS);
 		return -ECONNRESET;
@@ -237,7 +239,11 @@ int64_t rx_queued(struct sock *s, int fd)
 		return 0; /* broken: the next receive says so */
 	if (gate_state(&sl->gate_rx) == GATE_RING) {
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-		return (count > 0 ? count : 0) + (rx_is_down(s) ? queued : 0);
+		/* What is sent again is on both sides until the mark is passed. */
+		if (!rx_is_down(s) ||
+		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+			queued = 0;
+		return (count > 0 ? count : 0) + queued;
 	}
 	if (gate_state(&sl->gate_rx) != GATE_READY)
 		return SOCK_KERNEL;
@@ -299,6 +305,15 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to,
 	return n > 0 ? n : 0;
 }
 
+/* Somebody who hands the connection over wants what is in the ring sent over TCP. */
+static inline bool is_asked_back(struct sock *s)
+{
+	return __builtin_expect(
+		       atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed),
+		       0) &&
+	       ring_rx_avail(&s->slot->rx, s->in, 1) != 0;
+}
+
 /*
  * One try, under rx_lock: all that is there, over the boundary between TCP and ring if need
  * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
@@ -319,6 +334,10 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 		ssize_t got = 0;
 		if (gate_is_kernel(state))
 			return done > 0 ? done : SOCK_KERNEL;
+		if (state == GATE_RING && is_asked_back(s)) {
+			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
+			continue;
+		}
 		if (state == GATE_RING)
 			got = take_ring(s, to, flags);
 		else if ((n = rx_advance(s, fd)) == 0 &&

@@ -124,6 +124,12 @@ static int advance_ready(struct sock *s, int fd)
 			to_kernel(s); /* passed over: the sender will never go up */
 		return 0;
 	}
+	/* Left again without a byte of the ring for us: all that is to come is the kernel's. */
+	if (down && atomic_load_explicit(&s->in->down_at, memory_order_relaxed) ==
+			    sl->rx.consumed) {
+		to_kernel(s);
+		return 0;
+	}
 	int64_t left = rx_tcp_left(s, fd);
 	if (left == -EPROTO) {
 		sock_break(s, VD_REASON_CORRUPT);
@@ -168,7 +174,9 @@ void sock_check_bypass(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	int queued = 0;
 	lock_take(&sl->rx_lock);
+	/* The bytes of a rewind arrive before its mark can be seen. */
 	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
 	    gate_state(&sl->gate_rx) == GATE_RING &&
 	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
 		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);

@@ -101,6 +101,7 @@ struct slot {
 	uint32_t rx_epoch;	    /* times this direction was opened */
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
 	bool rx_taken_known;	    /* rx_taken is right */
+	_Atomic uint32_t rewinding; /* the peer may send our unread bytes over TCP */
 	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	struct ring_rx rx;

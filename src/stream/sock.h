@@ -188,6 +188,9 @@ void wait_tell_cpu(struct sock *s);
 /* Goes back to TCP for good, with a reason; returns at once. The ring is read to its end.
  */
 void sock_down(struct sock *s, int fd, enum vd_reason reason);
+/* The same for a connection that somebody else will read: the peer sends what lies unread
+ * in our ring over TCP. */
+void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* The same, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);

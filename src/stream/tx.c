@@ -76,25 +76,43 @@ bool tx_up(struct sock *s, int fd)
 }
 
 /* Under tx_lock. */
-static void store_down(struct sock *s)
+static void store_down(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t up = atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+	uint64_t end;
 	ring_tx_push(&sl->tx, s->out);
-	atomic_store_explicit(&s->out->down_at, sl->tx.produced, memory_order_relaxed);
+	if (!rewind_answer(s, fd, &end))
+		return;
+	atomic_store_explicit(&s->out->down_at, end, memory_order_relaxed);
 	/* Release: mark and cursor are there when the epoch is. */
 	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
 }
 
-void tx_down(struct sock *s, enum gate_state to)
+void tx_answer(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (gate_state(&sl->gate_tx) != GATE_RING || !tx_is_up(s) || !rewind_is_due(s))
+		return;
+	store_down(s, fd);
+	gate_set(&sl->gate_tx, GATE_FINAL);
+	rewind_answered(s);
+}
+
+void tx_down(struct sock *s, int fd, enum gate_state to)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->tx_lock);
 	if (gate_state(&sl->gate_tx) == GATE_RING) {
+		/* Bytes must not go to a number that was closed meanwhile. */
+		if (fd_sock(fd) != s && fd != s->kept_fd)
+			fd = -1;
 		if (tx_is_up(s))
-			store_down(s);
+			store_down(s, fd);
 		gate_set(&sl->gate_tx, to);
 	}
+	if (!tx_is_up(s))
+		rewind_answered(s);
 	if (to == GATE_FINAL) {
 		uint32_t ready =
 			atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
@@ -359,7 +377,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	if (seen_of(sl) & SEEN_SHUT_WR)
 		REAL(shutdown)(fd, SHUT_WR);
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
-	tx_down(s, GATE_FINAL);
+	tx_down(s, fd, GATE_FINAL);
 	return 0;
 }
 

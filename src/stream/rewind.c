@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A direction that goes back to TCP for a reader who has no ring: what lies unread in the ring
+ * is sent once more, over TCP. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <linux/sock_diag.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/report.h"
+#include "stream/conn.h"
+
+/* What the kernel accounts for beside the bytes of a send buffer, with room to spare. */
+#define OVERHEAD(n) ((n) / 8 + 65536)
+/* Spans of one sendmsg: more than the runs that three areas can make. */
+#define SPANS_MOST 8
+/* A sender that was stopped between taking and its mark is not waited for any longer. */
+#define SETTLE_NAPS   2000
+#define SETTLE_NAP_NS 1000000
+
+/* ---- the receiver ---- */
+
+bool rewind_ask(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool asked;
+	lock_take(&sl->rx_lock);
+	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN)) {
+		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
+	} else {
+		/* Before the request: who takes from the ring must withdraw it first. */
+		atomic_store(&sl->rewinding, 1);
+		atomic_store(&s->in->consumed, sl->rx.consumed);
+		asked = atomic_exchange(&s->in->want_down, WANT_REWIND) == WANT_REWIND;
+	}
+	lock_drop(&sl->rx_lock);
+	return !asked;
+}
+
+int rewind_settle(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	const struct timespec nap = {.tv_nsec = SETTLE_NAP_NS};
+	/* Sequentially consistent against rewind_answer: it says that it takes, then looks
+	 * here; so either it finds the request withdrawn, or we find it taking. */
+	atomic_exchange(&s->in->want_down, WANT_FINAL);
+	for (int naps = 0; naps < SETTLE_NAPS; naps++) {
+		uint32_t state = atomic_load(&s->in->rewind);
+		if (state == REWIND_IDLE || rx_is_down(s)) {
+			atomic_store(&sl->rewinding, 0);
+			return rx_advance(s, fd);
+		}
+		if (state == REWIND_BROKEN)
+			break;
+		/* Its owner may have died: another process is to go on. */
+		bell_ring_peer(s);
+		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+	}
+	/* Nobody knows how many of the bytes have gone over TCP. */
+	sock_break(s, VD_REASON_BYPASS);
+	return -ECONNRESET;
+}
+
+/* ---- the sender, all under tx_lock ---- */
+
+/* Not by SEEN_SHUT_WR: who sets it may still be on the way here. */
+static bool is_ended(struct sock *s)
+{
+	return (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)) ||
+	       atomic_load_explicit(&s->out->fin, memory_order_relaxed);
+}
+
+/* The send buffer takes n bytes more, without anybody reading. */
+static bool fits(int fd, uint64_t n)
+{
+	uint32_t mem[SK_MEMINFO_VARS] = {0};
+	socklen_t len = sizeof(mem);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, mem, &len) < 0 ||
+	    len <= SK_MEMINFO_WMEM_QUEUED * sizeof(mem[0]))
+		return false;
+	return n + OVERHEAD(n) + mem[SK_MEMINFO_WMEM_QUEUED] <= mem[SK_MEMINFO_SNDBUF];
+}
+
+/* One sendmsg of what is unread from `skip` on. A count or -errno. */
+static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
+{
+	struct iovec iov[SPANS_MOST];
+	struct msghdr msg = {.msg_iov = iov};
+	while (skip < end && msg.msg_iovlen < SPANS_MOST) {
+		struct ring_span span;
+		ring_tx_unread_span(&s->slot->tx, s->out_data, skip, &span);
+		iov[msg.msg_iovlen++] = (struct iovec){span.data, span.len};
+		skip += span.len;
+	}
+	/* Not through libc, where it would be a point of cancellation. */
+	return kernel_call4(SYS_sendmsg, fd, (long)&msg, MSG_DONTWAIT | MSG_NOSIGNAL, 0);
+}
+
+/* The bytes from `done` to n. Returns how far it came. */
+static uint64_t resend(struct sock *s, int fd, uint64_t done, uint64_t n)
+{
+	int before = 0, unbounded = -1;
+	socklen_t len = sizeof(before);
+	/* A low-water mark of unsent bytes would end the send early. */
+	REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, &len);
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unbounded, sizeof(before));
+	while (done < n) {
+		ssize_t sent = send_unread(s, fd, done, n);
+		if (sent <= 0)
+			break;
+		report_add(&report_now.tx_tcp_bytes, (uint64_t)sent);
+		done += (uint64_t)sent;
+	}
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, sizeof(before));
+	return done;
+}
+
+/* A part of the bytes is on TCP and the rest is not: neither path can go on. */
+static void break_off(struct sock *s, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	atomic_store(&s->out->rewind, REWIND_BROKEN);
+	sock_break(s, VD_REASON_MEMORY);
+	if (fd >= 0)
+		REAL(connect)(fd, &nobody, sizeof(nobody));
+}
+
+/* How many of the unread bytes a dead owner had sent already; or -1, unknown. */
+static int64_t sent_before(struct sock *s, int fd)
+{
+	uint64_t written, mark;
+	if (fd < 0 || tcp_written(fd, atomic_load(&s->slot->role), &written) < 0)
+		return -1;
+	mark = atomic_load_explicit(&s->out->up_at, memory_order_relaxed);
+	return written - mark <= WIRE_DIR_DATA_BYTES ? (int64_t)(written - mark) : -1;
+}
+
+bool rewind_is_due(struct sock *s)
+{
+	return atomic_load_explicit(&s->out->rewind, memory_order_relaxed) !=
+		       REWIND_IDLE ||
+	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ==
+		       WANT_REWIND;
+}
+
+bool rewind_answer(struct sock *s, int fd, uint64_t *end)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	uint64_t unread;
+	*end = tx->produced;
+	if (!rewind_is_due(s))
+		return true;
+	/* TAKING before the look at the request: see rewind_settle. Not IDLE: an owner died. */
+	bool begun = atomic_exchange(&s->out->rewind, REWIND_TAKING) != REWIND_IDLE;
+	bool asked = atomic_load(&s->out->want_down) == WANT_REWIND;
+	if (ring_tx_unread(tx, s->out, &unread) < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return true;
+	}
+	int64_t done = sent_before(s, fd);
+	if (begun && (done < 0 || (uint64_t)done > unread)) {
+		break_off(s, fd);
+		return false;
+	}
+	/* What is refused stays in the ring, as in every other way down. */
+	if ((!begun && done != 0) ||
+	    (done == 0 && (!asked || is_ended(s) || !fits(fd, unread))))
+		return true;
+	uint64_t got = resend(s, fd, (uint64_t)done, unread);
+	if (got == 0 && unread > 0)
+		return true;
+	if (got < unread) {
+		break_off(s, fd);
+		return false;
+	}
+	*end = tx->produced - unread;
+	log_debug("fd %d: sends %llu unread bytes again over TCP", fd,
+		  (unsigned long long)unread);
+	return true;
+}
+
+void rewind_answered(struct sock *s)
+{
+	uint64_t end = atomic_load_explicit(&s->out->down_at, memory_order_relaxed);
+	struct ring_tx *tx = &s->slot->tx;
+	if (atomic_load_explicit(&s->out->rewind, memory_order_relaxed) != REWIND_TAKING)
+		return;
+	/* The peer may have written there, but only what lies unread can have moved. */
+	if (end != tx->produced && tx->produced - end <= WIRE_DIR_DATA_BYTES)
+		ring_tx_rewind(tx, s->out, end);
+	/* Release: whoever finds it IDLE finds the mark. */
+	atomic_store_explicit(&s->out->rewind, REWIND_IDLE, memory_order_release);
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handing over: what lies unread in the ring comes once more over TCP, whoever asks, reads,
+ * ends or dies meanwhile. */
+#include "unit/test.h"
+
+#include "unit/stream_pair.h"
+
+#define SEED 9
+
+static void put_bytes(int fd, uint64_t at, size_t len)
+{
+	static uint8_t buf[FLOW_MOST];
+	for (size_t n; len > 0; at += n, len -= n) {
+		n = len < sizeof(buf) ? len : sizeof(buf);
+		flow_fill(buf, n, at, SEED);
+		REQUIRE(st_send(fd, buf, n, 0) == (ssize_t)n);
+	}
+}
+
+static void get_bytes(int fd, uint64_t at, size_t len)
+{
+	static uint8_t buf[FLOW_MOST];
+	ssize_t n;
+	for (; len > 0; at += (uint64_t)n, len -= (size_t)n) {
+		n = st_recv(fd, buf, len < sizeof(buf) ? len : sizeof(buf), 0);
+		REQUIRE(n > 0 && flow_is(buf, (size_t)n, at, SEED));
+	}
+}
+
+/* As a holder without the ring reads it. */
+static void get_past_us(int fd, uint64_t at, size_t len)
+{
+	static uint8_t buf[FLOW_MOST];
+	ssize_t n;
+	for (; len > 0; at += (uint64_t)n, len -= (size_t)n) {
+		n = recv(fd, buf, len < sizeof(buf) ? len : sizeof(buf), 0);
+		REQUIRE(n > 0 && flow_is(buf, (size_t)n, at, SEED));
+	}
+}
+
+static void ask(const struct pair *p)
+{
+	sock_hand_over(fd_sock(p->b), p->b, VD_REASON_EXEC);
+}
+
+static void answer(const struct pair *p)
+{
+	sock_service(fd_sock(p->a), p->a);
+}
+
+static bool is_handed_over(const struct pair *p)
+{
+	sock_service(fd_sock(p->b), p->b);
+	return gate_state(&fd_sock(p->b)->slot->gate_rx) == GATE_FINAL;
+}
+
+/* Reads a part of what is sent, so that positions and areas differ. */
+static uint64_t walk(const struct pair *p, uint64_t *state, uint64_t *at, int steps)
+{
+	uint64_t took = *at;
+	for (int i = 0; i < steps; i++) {
+		size_t len = flow_random(state) % (1u << flow_random(state) % 18) + 1;
+		put_bytes(p->a, *at, len);
+		*at += len;
+		if (*at - took > 250000 || flow_random(state) % 2) {
+			size_t want = flow_random(state) % (*at - took + 1);
+			get_bytes(p->b, took, want);
+			took += want;
+		}
+	}
+	return took;
+}
+
+STREAM_TEST(unread_bytes_come_over_tcp)
+{
+	uint64_t state = 77;
+	for (int i = 0; i < 40; i++) {
+		struct pair p = pair_open_up();
+		uint64_t at = 0, took = walk(&p, &state, &at, i % 9);
+		int queued = -1;
+		ask(&p);
+		answer(&p);
+		REQUIRE(is_handed_over(&p));
+		put_bytes(p.a, at, 1000);
+		get_past_us(p.b, took, (size_t)(at - took) + 1000);
+		/* Nothing of it is accounted for twice. */
+		CHECK_EQ(ring_unread(fd_sock(p.a)->out), 0);
+		if (sock_outq(fd_sock(p.a), p.a, &queued) == 0)
+			CHECK(queued < 2000);
+		CHECK_EQ(st_send(p.b, "x", 1, 0), 1);
+		char byte;
+		CHECK_EQ(st_recv(p.a, &byte, 1, 0), 1);
+		pair_close(&p);
+	}
+}
+
+/* All three areas hold unread bytes: 16 KiB and 256 KiB full, and some in the last. */
+STREAM_TEST(unread_bytes_in_three_areas)
+{
+	struct pair p = pair_open_up();
+	st_nonblock(p.a);
+	put_bytes(p.a, 0, (16 + 256 + 100) << 10);
+	CHECK_EQ(fd_sock(p.a)->slot->tx.turn_seq, 2);
+	ask(&p);
+	answer(&p);
+	REQUIRE(is_handed_over(&p));
+	get_past_us(p.b, 0, (16 + 256 + 100) << 10);
+	pair_close(&p);
+}
+
+STREAM_TEST(held_bytes_go_too)
+{
+	struct pair p = pair_open_up();
+	uint8_t buf[500];
+	flow_fill(buf, sizeof(buf), 0, SEED);
+	CHECK_EQ(st_send(p.a, buf, sizeof(buf), MSG_MORE), sizeof(buf));
+	ask(&p);
+	answer(&p);
+	REQUIRE(is_handed_over(&p));
+	get_past_us(p.b, 0, sizeof(buf));
+	pair_close(&p);
+}
+
+STREAM_TEST(a_reader_withdraws_the_request)
+{
+	struct pair p = pair_open_up();
+	put_bytes(p.a, 0, 30000);
+	ask(&p);
+	get_bytes(p.b, 0, 100);
+	answer(&p);
+	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_EXEC, 1000), 29900);
+	put_bytes(p.a, 30000, 1000);
+	get_bytes(p.b, 100, 30900);
+	CHECK(is_handed_over(&p));
+	pair_close(&p);
+}
+
+/* Another holder reads, and knows nothing of request and answer. */
+static void answered_behind_a_reader(bool has_looked)
+{
+	struct pair p = pair_open_up();
+	uint8_t buf[3000];
+	put_bytes(p.a, 0, 30000);
+	if (has_looked)
+		CHECK_EQ(st_recv(p.b, buf, sizeof(buf), MSG_PEEK), sizeof(buf));
+	ask(&p);
+	answer(&p);
+	put_bytes(p.a, 30000, 1000);
+	CHECK(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_RING);
+	get_bytes(p.b, 0, 31000);
+	CHECK(is_handed_over(&p));
+	pair_close(&p);
+}
+
+STREAM_TEST(answered_behind_a_reader_who_looked)
+{
+	answered_behind_a_reader(true);
+}
+
+STREAM_TEST(answered_behind_a_reader_who_did_not)
+{
+	answered_behind_a_reader(false);
+}
+
+static void refused(const struct pair *p, size_t len)
+{
+	ask(p);
+	answer(p);
+	CHECK_EQ(sock_down_wait(fd_sock(p->b), p->b, VD_REASON_EXEC, 1000), len);
+	CHECK_EQ(atomic_load(&fd_sock(p->a)->out->rewind), REWIND_IDLE);
+	get_bytes(p->b, 0, len);
+}
+
+STREAM_TEST(no_second_sending_after_a_shutdown)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	put_bytes(p.a, 0, 30000);
+	REQUIRE(st_shutdown(p.a, SHUT_WR) == 0);
+	refused(&p, 30000);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+	pair_close(&p);
+}
+
+STREAM_TEST(no_second_sending_of_more_than_fits)
+{
+	struct pair p = pair_open_up();
+	int size = 4608;
+	REQUIRE(setsockopt(p.a, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0);
+	put_bytes(p.a, 0, 200000);
+	refused(&p, 200000);
+	pair_close(&p);
+}
+
+/* The low-water mark of unsent bytes stays what the program has set. */
+STREAM_TEST(all_at_once_in_spite_of_notsent_lowat)
+{
+	struct pair p = pair_open_up();
+	int low = 5000;
+	socklen_t len = sizeof(low);
+	REQUIRE(setsockopt(p.a, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, len) == 0);
+	put_bytes(p.a, 0, 250000);
+	ask(&p);
+	answer(&p);
+	REQUIRE(is_handed_over(&p));
+	REQUIRE(getsockopt(p.a, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, &len) == 0);
+	CHECK_EQ(low, 5000);
+	get_past_us(p.b, 0, 250000);
+	pair_close(&p);
+}
+
+STREAM_TEST(last_words_answer)
+{
+	for (int i = 0; i < 2; i++) {
+		struct pair p = pair_open_up();
+		char byte;
+		put_bytes(p.a, 0, 30000);
+		ask(&p);
+		if (i == 0)
+			REQUIRE(st_shutdown(p.a, SHUT_WR) == 0);
+		else
+			st_close(p.a);
+		get_past_us(p.b, 0, 30000);
+		CHECK_EQ(recv(p.b, &byte, 1, 0), 0);
+		REQUIRE(is_handed_over(&p));
+		if (i == 0)
+			pair_close(&p);
+		else
+			st_close(p.b);
+	}
+}
+
+/* A sender died in the middle of its answer; another process goes on, whatever it had sent. */
+static void owner_died(size_t had_sent, bool withdrawn)
+{
+	struct pair p = pair_open_up();
+	uint8_t buf[30000];
+	put_bytes(p.a, 0, sizeof(buf));
+	ask(&p);
+	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_TAKING);
+	flow_fill(buf, sizeof(buf), 0, SEED);
+	REQUIRE(send(p.a, buf, had_sent, 0) == (ssize_t)had_sent);
+	/* A reader that waits for the answer has taken the request back. */
+	if (withdrawn)
+		atomic_store(&fd_sock(p.a)->out->want_down, WANT_FINAL);
+	answer(&p);
+	CHECK_EQ(atomic_load(&fd_sock(p.a)->out->rewind), REWIND_IDLE);
+	put_bytes(p.a, sizeof(buf), 1000);
+	get_bytes(p.b, 0, sizeof(buf) + 1000);
+	CHECK(is_handed_over(&p));
+	pair_close(&p);
+}
+
+STREAM_TEST(an_owner_died_before_sending)
+{
+	owner_died(0, false);
+	owner_died(0, true);
+}
+
+STREAM_TEST(an_owner_died_in_the_middle)
+{
+	owner_died(10000, false);
+	owner_died(10000, true);
+	owner_died(30000, false);
+	owner_died(30000, true);
+}
+
+STREAM_TEST(an_owner_died_after_the_mark)
+{
+	struct pair p = pair_open_up();
+	struct slot *a = fd_sock(p.a)->slot;
+	put_bytes(p.a, 0, 1000);
+	ask(&p);
+	answer(&p);
+	/* As it was before its cursor went back. */
+	a->tx.produced += 1000;
+	a->tx.pushed += 1000;
+	atomic_fetch_add(&fd_sock(p.a)->out->produced, 1000);
+	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_TAKING);
+	put_bytes(p.a, 1000, 1000);
+	sock_down(fd_sock(p.a), p.a, VD_REASON_ASKED);
+	get_bytes(p.b, 0, 2000);
+	pair_close(&p);
+}
+
+STREAM_TEST(broken_off_is_an_error)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	put_bytes(p.a, 0, 1000);
+	ask(&p);
+	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_BROKEN);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
+	pair_close(&p);
+}
+
+/* Sends, and then waits for an answer. */
+static void *send_and_receive(void *arg)
+{
+	struct flow *f = arg;
+	char byte;
+	flow_send(f);
+	f->result = st_recv(f->fd, &byte, 1, 0);
+	return NULL;
+}
+
+/* Before the mark up has been passed, too. */
+STREAM_TEST(asked_for_at_any_time)
+{
+	for (int i = 0; i < 60; i++) {
+		struct pair p = i % 2 ? pair_open_up() : pair_open();
+		struct flow f = {.fd = p.a, .bytes = 400000, .seed = SEED};
+		uint64_t state = 1000 + (uint64_t)i;
+		size_t before = flow_random(&state) % 200000;
+		flow_start(&f, send_and_receive);
+		get_bytes(p.b, 0, before);
+		CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_EXEC, 20000), 0);
+		get_past_us(p.b, before, (size_t)(f.bytes - before));
+		CHECK_EQ(st_send(p.b, "x", 1, 0), 1);
+		flow_join(&f);
+		CHECK_EQ(f.result, 1);
+		pair_close(&p);
+	}
+}
+
+/* One reader goes on while another holder asks again and again. */
+STREAM_TEST(asked_for_under_a_reader)
+{
+	for (int i = 0; i < 40; i++) {
+		struct pair p = pair_open_up();
+		struct flow f[2] = {{.fd = p.a, .bytes = 1000000, .seed = SEED},
+				    {.fd = p.b, .bytes = 1000000, .seed = SEED}};
+		flow_start(&f[0], flow_send);
+		flow_start(&f[1], flow_recv);
+		usleep((useconds_t)(i * 50));
+		while (!atomic_load(&f[1].done)) {
+			ask(&p);
+			sched_yield();
+		}
+		for (int k = 0; k < 2; k++) {
+			flow_join(&f[k]);
+			CHECK_EQ(f[k].at, 1000000);
+		}
+		pair_close(&p);
+	}
+}
