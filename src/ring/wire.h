@@ -24,10 +24,19 @@
 /* Index of a direction: by the TCP role of its producer. */
 enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
 
-/* What the consumer asks for, with REWIND: TCP for good, and its unread bytes as well. */
-enum wire_want { WANT_NOTHING = 0, WANT_FINAL = 1, WANT_BOUNCE = 2, WANT_REWIND = 3 };
+/*
+ * What the consumer asks for. With REWIND: TCP for good, and its unread bytes as well. With
+ * LAST: the same, and nobody is left who could read the ring instead.
+ */
+enum wire_want {
+	WANT_NOTHING = 0,
+	WANT_FINAL = 1,
+	WANT_BOUNCE = 2,
+	WANT_REWIND = 3,
+	WANT_LAST = 4
+};
 
-/* The producer's answer to WANT_REWIND: while it is TAKING the consumer takes nothing. */
+/* The producer's answer to the last two: while it is TAKING the consumer takes nothing. */
 enum wire_rewind { REWIND_IDLE = 0, REWIND_TAKING = 1, REWIND_BROKEN = 2 };
 
 /*

@@ -141,6 +141,9 @@ bool rewind_ask(struct sock *s);
  * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
  */
 int rewind_settle(struct sock *s, int fd);
+/* The last holder leaves without an answer. Said before the last look at the ring, and
+ * taken back when that finds something. */
+void rewind_is_last(struct sock *s, bool last);
 /* The sender's part, under tx_lock and up: a request, or an answer that an owner's death cut. */
 bool rewind_is_due(struct sock *s);
 /*

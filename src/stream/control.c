@@ -60,7 +60,7 @@ void sock_service(struct sock *s, int fd)
 static bool ask_down(struct sock *s)
 {
 	uint32_t want = atomic_load(&s->in->want_down);
-	while (want != WANT_FINAL && want != WANT_REWIND)
+	while (want == WANT_NOTHING || want == WANT_BOUNCE)
 		if (atomic_compare_exchange_weak(&s->in->want_down, &want, WANT_FINAL))
 			return true;
 	return false;
@@ -143,6 +143,8 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	lock_take(&sl->rx_lock);
 	/* The end first: whoever made it had made his mark before. */
 	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
+	if (late)
+		rewind_is_last(s, true);
 	gone |= atomic_load_explicit(&s->in->fin, memory_order_acquire) != 0;
 	rx_advance(s, fd);
 	enum gate_state state = gate_state(&sl->gate_rx);
@@ -150,6 +152,8 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 		n = gone ? 0 : -1;
 	else if (state == GATE_READY || state == GATE_RING)
 		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
+	if (late && n > 0)
+		rewind_is_last(s, false);
 	lock_drop(&sl->rx_lock);
 	return n;
 }

@@ -42,6 +42,14 @@ bool rewind_ask(struct sock *s)
 	return !asked;
 }
 
+void rewind_is_last(struct sock *s, bool last)
+{
+	uint32_t before = last ? WANT_REWIND : WANT_LAST;
+	if (!last || slot_is_alone(s->slot))
+		atomic_compare_exchange_strong(&s->in->want_down, &before,
+					       last ? WANT_LAST : WANT_REWIND);
+}
+
 int rewind_settle(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -144,20 +152,20 @@ bool rewind_is_due(struct sock *s)
 {
 	return atomic_load_explicit(&s->out->rewind, memory_order_relaxed) !=
 		       REWIND_IDLE ||
-	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ==
+	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) >=
 		       WANT_REWIND;
 }
 
 bool rewind_answer(struct sock *s, int fd, uint64_t *end)
 {
 	struct ring_tx *tx = &s->slot->tx;
-	uint64_t unread;
+	uint64_t unread, got = 0;
 	*end = tx->produced;
 	if (!rewind_is_due(s))
 		return true;
 	/* TAKING before the look at the request: see rewind_settle. Not IDLE: an owner died. */
 	bool begun = atomic_exchange(&s->out->rewind, REWIND_TAKING) != REWIND_IDLE;
-	bool asked = atomic_load(&s->out->want_down) == WANT_REWIND;
+	uint32_t want = atomic_load(&s->out->want_down);
 	if (ring_tx_unread(tx, s->out, &unread) < 0) {
 		sock_break(s, VD_REASON_CORRUPT);
 		return true;
@@ -167,21 +175,22 @@ bool rewind_answer(struct sock *s, int fd, uint64_t *end)
 		break_off(s, fd);
 		return false;
 	}
-	/* What is refused stays in the ring, as in every other way down. */
-	if ((!begun && done != 0) ||
-	    (done == 0 && (!asked || is_ended(s) || !fits(fd, unread))))
+	if (done > 0 ? begun
+		     : done == 0 && want >= WANT_REWIND && !is_ended(s) &&
+			       fits(fd, unread))
+		got = resend(s, fd, (uint64_t)done, unread);
+	if (got == unread) {
+		*end = tx->produced - unread;
+		if (unread > 0)
+			log_debug("fd %d: sends %llu unread bytes again over TCP", fd,
+				  (unsigned long long)unread);
 		return true;
-	uint64_t got = resend(s, fd, (uint64_t)done, unread);
-	if (got == 0 && unread > 0)
-		return true;
-	if (got < unread) {
-		break_off(s, fd);
-		return false;
 	}
-	*end = tx->produced - unread;
-	log_debug("fd %d: sends %llu unread bytes again over TCP", fd,
-		  (unsigned long long)unread);
-	return true;
+	/* What is refused stays in the ring, as in every other way down, for who has it. */
+	if (got == 0 && want != WANT_LAST)
+		return true;
+	break_off(s, fd);
+	return false;
 }
 
 void rewind_answered(struct sock *s)

@@ -109,6 +109,9 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 			fd = -1;
 		if (tx_is_up(s))
 			store_down(s, fd);
+		/* A sibling may have died between its `fin` and the kernel's shutdown. */
+		if (fd >= 0 && atomic_load_explicit(&s->out->fin, memory_order_relaxed))
+			REAL(shutdown)(fd, SHUT_WR);
 		gate_set(&sl->gate_tx, to);
 	}
 	if (!tx_is_up(s))

@@ -304,6 +304,33 @@ static void *send_and_receive(void *arg)
 	return NULL;
 }
 
+/* Who leaves without an answer, with nothing unread, gets all the same what comes later. */
+STREAM_TEST(left_without_an_answer)
+{
+	struct pair p = pair_open_up();
+	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_EXEC, 0), -ETIMEDOUT);
+	CHECK_EQ(atomic_load(&fd_sock(p.a)->out->want_down), WANT_LAST);
+	put_bytes(p.a, 0, 30000);
+	get_past_us(p.b, 0, 30000);
+	pair_close(&p);
+}
+
+/* Then what cannot be sent again must be an error: nobody is left to read the ring. */
+STREAM_TEST(left_without_an_answer_and_refused)
+{
+	struct pair p = pair_open_up();
+	int size = 4608;
+	char byte;
+	REQUIRE(setsockopt(p.a, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0);
+	put_bytes(p.a, 0, 200000);
+	ask(&p);
+	atomic_store(&fd_sock(p.b)->in->want_down, WANT_LAST);
+	answer(&p);
+	CHECK_EQ(recv(p.b, &byte, 1, 0), -1);
+	CHECK_EQ(errno, ECONNRESET);
+	pair_close(&p);
+}
+
 /* Before the mark up has been passed, too. */
 STREAM_TEST(asked_for_at_any_time)
 {
