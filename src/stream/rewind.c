@@ -106,7 +106,7 @@ static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
 		skip += span.len;
 	}
 	/* Not through libc, where it would be a point of cancellation. */
-	return kernel_call4(SYS_sendmsg, fd, (long)&msg, MSG_DONTWAIT | MSG_NOSIGNAL, 0);
+	return kernel_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* The bytes from `done` to n. Returns how far it came. */
@@ -135,7 +135,7 @@ static void break_off(struct sock *s, int fd)
 	atomic_store(&s->out->rewind, REWIND_BROKEN);
 	sock_break(s, VD_REASON_MEMORY);
 	if (fd >= 0)
-		REAL(connect)(fd, &nobody, sizeof(nobody));
+		kernel_connect(fd, &nobody, sizeof(nobody));
 }
 
 /* How many of the unread bytes a dead owner had sent already; or -1, unknown. */

@@ -442,7 +442,8 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	size_t n = 0;
 	lock_take(&sl->rx_lock);
 	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
-	    !(seen_of(sl) & SEEN_BROKEN)) {
+	    !(seen_of(sl) & SEEN_BROKEN) &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
 		struct ring_span span = ring_rx_glance(&sl->rx, s->in, s->in_data);
 		n = span.len < iov->iov_len ? span.len : iov->iov_len;
 		if (n > CHUNK_BYTES ||
