@@ -97,6 +97,7 @@ lives_on() { fails_with '-DNP' -l "$@"; }
 
 check_switch() {
 	one_to_two='-DSENDERS=1 -DRECEIVERS=2'
+	handed_over='-DREWIND -DSENDERS=1'
 	holds
 	holds -DWANT_DOWN
 	holds -DSENDERS=2 -DRECEIVERS=2 -DLEN=1
@@ -104,8 +105,12 @@ check_switch() {
 	holds -DDEATHS=1 -DEPOCHS=1
 	holds -DDEATHS=1 -DLEN=1
 	holds $one_to_two -DDEATHS=1 -DRING_CAP=1
+	holds $handed_over -DMSGS=2
+	holds $handed_over -DRECEIVERS=2 -DEPOCHS=1
+	holds -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
 	ends
 	ends $one_to_two -DWANT_DOWN
+	ends $handed_over -DEPOCHS=1
 	ends -DDEATHS=1 -DLEN=1
 	fails COUNT_IGNORED_TX
 	fails COUNT_IGNORED_RX $one_to_two
@@ -125,6 +130,15 @@ check_switch() {
 	fails NO_REPAIR_RX $one_to_two -DDEATHS=1 -DRING_CAP=1
 	fails MOVE_NOT_RUNG $one_to_two -DMSGS=2
 	fails WIRE_CURSOR_FIRST -DDEATHS=1
+	fails REWIND_ONE_LOOK $handed_over
+	fails REWIND_MARK_BEHIND $handed_over
+	fails REWIND_NOT_FROZEN $handed_over
+	fails REWIND_NOT_AWAITED $handed_over
+	fails CLOSE_UNANSWERED $handed_over -DMSGS=2
+	fails LAST_REFUSED $handed_over -DMSGS=2
+	fails LAST_AFTER_LOOK $handed_over -DMSGS=2
+	fails NO_REPAIR_REWIND -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
+	fails NO_REPAIR_SERVED -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
 	fails SLEEP_UNBOUNDED $one_to_two -DDEATHS=1 -DRING_CAP=1
 }
 

@@ -6,6 +6,8 @@
  *
  * SENDERS and RECEIVERS (1 or 2), MSGS messages per sender of up to LEN bytes, EPOCHS
  * openings, queues of TCP_CAP and RING_CAP bytes, DEATHS processes killed at any step.
+ * With REWIND receiver 2 hands the connection over: it asks for what is unread over TCP, and
+ * may become a program that knows no ring once nothing lies in it.
  * MUT_* takes one line of the protocol away (docs/models.md).
  *
  * Steps are merged where that loses nothing: taking a lock with the first look under it,
@@ -37,6 +39,12 @@
 #define DEATHS 0
 #endif
 
+#ifdef REWIND
+#define REWINDS true
+#else
+#define REWINDS false
+#endif
+
 #define TCP   0
 #define READY 1
 #define RING  2
@@ -52,6 +60,11 @@ byte up_epoch = 0, up_at = 0, down_epoch = 0, down_at = 0, ready_epoch = 0;
 bool want_down = false, fin = false;
 byte ring[RING_CAP];
 
+/* WANT_REWIND is want_down and want_rewind, stored as one; REWIND_TAKING is taking. */
+bool want_rewind = false, taking = false;
+bool want_last = false; /* WANT_LAST is WANT_REWIND and this, stored as one */
+bool rewinding = false; /* in the receiver's slot */
+
 /* The kernel: what the sender's socket holds, what has arrived, and the counts. */
 chan sendq = [TCP_CAP] of { byte };
 chan recvq = [TCP_CAP] of { byte };
@@ -63,6 +76,8 @@ bool fin_arrived = false; /* FIN received; an EOF once recvq is empty */
 byte sent = 0; /* bytes accepted from the senders: the number of the next one */
 byte got = 0;  /* bytes handed to the readers */
 bool eof = false;
+bool broken = false;	/* an error for everybody, and never a clean end */
+bool has_asked = false;
 
 byte moves = 0; /* of gate_rx: each rings for the threads that sleep on the same side */
 
@@ -111,9 +126,9 @@ inline deliver(byte_number)
 inline kernel_send(ok)
 {
 	if
-	:: atomic { !shut && !NO_READER && nfull(sendq) ->
+	:: atomic { !shut && !broken && !NO_READER && nfull(sendq) ->
 		sendq!sent; sent++; written++; ok = true }
-	:: atomic { shut || NO_READER -> ok = false }
+	:: atomic { shut || broken || NO_READER -> ok = false }
 	fi
 }
 
@@ -163,13 +178,88 @@ inline leave()
 	:: ready_epoch == down_epoch + 1 -> down_epoch = ready_epoch
 	:: ready_epoch != down_epoch + 1
 	fi;
+#ifdef REWIND
+	if
+	:: up_epoch == down_epoch -> rewound()
+	:: up_epoch != down_epoch
+	fi;
+#endif
 	atomic { gate_tx = FINAL; tx_lock = 0 }
+}
+
+#define DUE	 (REWINDS && (want_rewind || taking))
+#define UNREAD	 (tx_produced - consumed)
+#define RESENT	 (written - up_at)
+#define FITS	 (UNREAD - RESENT <= TCP_CAP - len(sendq))
+
+/* Sends what is unread over TCP, when it surely fits; a dead owner's half is finished. */
+inline answer()
+{
+#ifdef MUT_NO_REPAIR_REWIND
+	taking = true;
+#else
+	atomic { begun = taking; taking = true };
+#endif
+#ifdef MUT_REWIND_ONE_LOOK
+	asked = true;
+#else
+	asked = want_rewind;
+#endif
+	if
+	:: fin || shut || NO_READER || !(asked || (begun && RESENT > 0)) ||
+	   (RESENT == 0 && !FITS) ->
+#ifndef MUT_LAST_REFUSED
+		broken = want_last && UNREAD > 0
+#endif
+	:: else ->
+		do
+		:: atomic { RESENT < UNREAD && nfull(sendq) ->
+				sendq!ring[(consumed + RESENT) % RING_CAP]; written++ }
+		:: RESENT < UNREAD && full(sendq) && begun -> broken = true; break
+		:: RESENT == UNREAD -> end_at = consumed; break
+		od
+	fi;
+	begun = false;
+	asked = false
+}
+
+/* The same, but the lock is kept. */
+inline answer_down(to)
+{
+	end_at = tx_produced;
+	if
+	:: DUE -> answer()
+	:: !DUE
+	fi;
+	if
+	:: broken -> gate_tx = to
+	:: !broken ->
+#ifdef MUT_REWIND_MARK_BEHIND
+		end_at = tx_produced;
+#endif
+		atomic { down_at = end_at; down_epoch = up_epoch };
+		gate_tx = to;
+		rewound()
+	fi;
+	end_at = 0
+}
+
+/* After the mark down: the cursors go back, too. Also for an owner that died before it. */
+inline rewound()
+{
+	if
+	:: taking -> tx_produced = down_at; atomic { produced = tx_produced; taking = false }
+	:: !taking
+	fi
 }
 
 /* Under tx_lock; the first step has published what a dead owner had not. */
 inline go_down(to)
 {
-#ifdef MUT_DOWN_GATE_FIRST
+#ifdef REWIND
+	answer_down(to);
+	tx_lock = 0
+#elif defined(MUT_DOWN_GATE_FIRST)
 	atomic { down_at = tx_produced; gate_tx = to };
 	atomic { down_epoch = up_epoch; tx_lock = 0 }
 #else
@@ -225,7 +315,7 @@ inline send_message()
 {
 	left = LEN;
 	do
-	:: left == 0 -> break
+	:: left == 0 || broken -> break
 	:: left > 0 && gate_tx == FINAL -> kernel_send(ok); left = (ok -> left - 1 : 0)
 	:: try_up()
 	:: leave()
@@ -240,10 +330,46 @@ inline send_message()
 	od
 }
 
+/* Out of a sleep, or at another call. */
+inline serve()
+{
+	atomic { want_down && gate_tx == RING && TX_FREE ->
+		tx_lock = me + 1; produced = tx_produced };
+	if
+	:: HALF_DONE -> gate_tx = TCP; tx_lock = 0
+	:: !HALF_DONE ->
+#ifndef MUT_NO_REPAIR_SERVED
+		shut = shut || fin; /* again, when its owner died before it */
+#endif
+		go_down(FINAL)
+	fi
+}
+
+/* The last words of shutdown and close, under the lock. */
+inline answer_at_end()
+{
+	if
+	:: gate_tx == RING && !HALF_DONE && DUE -> answer_down(FINAL)
+	:: !(gate_tx == RING && !HALF_DONE && DUE)
+	fi
+}
+
+inline last_words()
+{
+	atomic { TX_FREE -> tx_lock = me + 1 };
+#ifndef MUT_CLOSE_UNANSWERED
+	answer_at_end();
+#endif
+	tx_lock = 0
+}
+
 /* shutdown(SHUT_WR): the mark, then the kernel's, under one lock. */
 inline finish()
 {
 	atomic { TX_FREE -> tx_lock = me + 1; produced = tx_produced };
+#ifdef REWIND
+	answer_at_end();
+#endif
 	fin = true;
 #ifdef MUT_SHUTDOWN_UNLOCKED
 	tx_lock = 0;
@@ -255,13 +381,18 @@ inline finish()
 
 proctype sender(byte me)
 {
-	byte left, n = 0;
-	bool ok;
+	byte left, n = 0, end_at = 0;
+	bool ok, begun = false, asked = false;
 	{
 		do
-		:: n < MSGS -> send_message(); n++
-		:: me == 0 -> finish(); break
+		:: n < MSGS && !broken -> send_message(); n++
+#ifdef REWIND
+		:: serve()
+		:: n == MSGS || broken -> last_words(); break
+#else
 		:: n == MSGS -> break
+#endif
+		:: me == 0 && !broken -> finish(); break
 		od
 	} unless { dead[me] };
 	/* Close, or death: the last holder's makes the kernel send FIN. */
@@ -294,7 +425,7 @@ inline take_tcp(n)
 inline end_of_file()
 {
 	/* A byte that its writer's death left unpublished was never sent. */
-	assert(got + (tx_produced - produced) == sent);
+	assert(got + (tx_produced > produced -> tx_produced - produced : 0) == sent);
 	eof = true
 }
 
@@ -303,7 +434,8 @@ inline kernel_recv()
 	if
 	:: atomic { nempty(recvq) -> q = 1; take_tcp(q) }
 	:: atomic { len(recvq) > 1 -> q = TCP_CAP; take_tcp(q) }
-	:: atomic { fin_arrived && empty(recvq) -> end_of_file() }
+	:: atomic { fin_arrived && empty(recvq) && !broken -> end_of_file() }
+	:: broken -> skip
 	fi
 }
 
@@ -311,6 +443,11 @@ inline kernel_recv()
 #define RX_IDLE true
 #else
 #define RX_IDLE (count_rx == 0)
+#endif
+#ifdef MUT_REWIND_NOT_FROZEN
+#define THAWED true
+#else
+#define THAWED false
 #endif
 #define MAY_OPEN (gate_rx == TCP && RX_IDLE && ready_epoch < EPOCHS && !want_down)
 
@@ -356,13 +493,14 @@ inline ready_recv()
 		end_seen = fin_arrived
 #endif
 	};
-	/* Passed over: down without up. In this order, since up is stored before down. */
+	/* Passed over: down without up. In this order, since up is stored before down.
+	 * Or left without a byte in the ring: all else is the kernel's. */
 #ifdef MUT_UP_BEFORE_DOWN
 	mark = (up_epoch != rx_epoch);
 	mark = mark && (down_epoch == rx_epoch);
 #else
 	mark = (down_epoch == rx_epoch);
-	mark = mark && (up_epoch != rx_epoch);
+	mark = mark && (up_epoch != rx_epoch || (REWINDS && down_at == rx_consumed));
 #endif
 	if
 	:: atomic { mark ->
@@ -413,6 +551,53 @@ looked:
 	atomic { q = 0; moves_seen = 0; mark = false; end_seen = false }
 }
 
+/* Asks for what is unread over TCP, and freezes it. */
+inline ask()
+{
+	atomic { !eof && me == 2 && !has_asked && (gate_rx == READY || gate_rx == RING) &&
+		RX_FREE -> rx_lock = me + 1; has_asked = true; rewinding = !THAWED };
+	atomic { consumed = rx_consumed; want_down = true; want_rewind = true; rx_lock = 0 }
+}
+
+/* Time is over, and nothing is unread: another image takes over. The request stands. */
+inline exec()
+{
+	atomic { !eof && me == 2 && RECEIVERS == 1 && DEATHS == 0 && rewinding && RX_FREE &&
+		!tried && (gate_rx == READY || gate_rx == RING) ->
+		rx_lock = me + 1; tried = true };
+#ifdef MUT_LAST_AFTER_LOOK
+	execed = (produced == rx_consumed);
+	want_last = true;
+#else
+	want_last = true;
+	execed = (produced == rx_consumed);
+#endif
+	atomic { want_last = want_last && execed; rx_lock = 0 }
+}
+
+/* Withdraws, before anything is taken from the ring. Under rx_lock, which it drops. */
+inline settle()
+{
+	atomic { want_rewind = false; want_last = false };
+	if
+#ifdef MUT_REWIND_NOT_AWAITED
+	:: true
+#else
+	:: !taking || down_epoch == rx_epoch
+	:: taking && NO_WRITER && down_epoch != rx_epoch -> broken = true
+	:: broken
+#endif
+	fi;
+	atomic {
+		rewinding = broken;
+		if
+		:: down_epoch == rx_epoch && down_at == rx_consumed -> gate_rx = FINAL; moves++
+		:: else
+		fi;
+		rx_lock = 0
+	}
+}
+
 inline ring_recv()
 {
 	atomic {
@@ -432,7 +617,10 @@ inline ring_recv()
 	mark = (down_epoch == rx_epoch);
 #endif
 	if
-	:: atomic { q != rx_consumed ->
+#ifdef REWIND
+	:: q != rx_consumed && rewinding -> settle()
+#endif
+	:: atomic { q != rx_consumed && !rewinding ->
 			b = ring[rx_consumed % RING_CAP];
 			deliver(b);
 			b = 0;
@@ -458,10 +646,18 @@ inline ring_recv()
 proctype receiver(byte me)
 {
 	byte b, q, moves_seen = 0;
-	bool mark, end_seen;
+	bool mark, end_seen, tried = false, execed = false;
 	{
 		do
-		:: eof -> break
+		:: eof || broken -> break
+#ifdef REWIND
+		:: ask()
+		:: exec();
+			do
+			:: execed && !eof && !broken -> kernel_recv()
+			:: !execed || eof || broken -> break
+			od
+#endif
 		:: !eof && me == 3 -> break /* busy elsewhere, for ever */
 		:: !eof && gate_rx == FINAL -> kernel_recv()
 		:: try_open()
