@@ -28,6 +28,13 @@ static struct sock *survivor(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC) ? s : NULL;
 }
 
+static ssize_t wait_until(struct sock *s, int fd, int64_t end)
+{
+	int64_t left = end - now_ms();
+
+	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
+}
+
 /* Descriptors that survive go back to TCP, because the next image does not know them.
  * `leaving`: this image ends. Otherwise it reads on, and what is its own stays its own. */
 static void exec_prepare(bool leaving)
@@ -46,11 +53,9 @@ static void exec_prepare(bool leaving)
 	}
 	for (int fd = 0; end && fd < limit; fd++) {
 		struct sock *s = survivor(fd);
-		int64_t left = end - now_ms();
 
-		if (s &&
-		    sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0) > 0 &&
-		    leaving)
+		if (s && wait_until(s, fd, end) > 0 && leaving &&
+		    wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
 			sock_sever(s, fd);
 	}
 	errno = saved;

@@ -118,6 +118,8 @@ int hook_known_end(void);
 bool hook_closing(int fd);
 /* After the kernel has made newfd a duplicate of oldfd. */
 void hook_duplicated(int oldfd, int newfd);
+/* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
+#define HOOK_UNREAD_MS 2500
 /*
  * Keeps the connection on TCP for good; when it is direct, waits a bounded time until it
  * is the kernel's. Returns the number of bytes that only a read through us can still get,

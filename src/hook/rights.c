@@ -33,7 +33,8 @@ static void visit_sent(int fd)
 {
 	struct sock *s = fd_sock(fd);
 
-	if (s && hook_take_down(s, fd, VD_REASON_PASSED) > 0)
+	if (s && hook_take_down(s, fd, VD_REASON_PASSED) > 0 &&
+	    sock_down_wait(s, fd, VD_REASON_PASSED, HOOK_UNREAD_MS) > 0)
 		sock_sever(s, fd);
 }
 

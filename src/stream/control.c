@@ -14,9 +14,6 @@
 #include "base/report.h"
 #include "stream/conn.h"
 
-/* Where bytes would be lost, so much longer is waited for a peer that is slow to answer. */
-#define UNREAD_MORE_MS 2500
-
 /* Both directions are the kernel's, for good. */
 static void leave_if_done(struct sock *s)
 {
@@ -200,9 +197,7 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 			/* With nothing unread the request stands: what the peer may be about to
 			 * write to the ring it will send again. */
 			n = stranded(s, fd, true);
-			left += UNREAD_MORE_MS;
-			if (n <= 0 || left <= 0)
-				return n > 0 ? n : -ETIMEDOUT;
+			return n > 0 ? n : -ETIMEDOUT;
 		}
 		sock_arm(s, EPOLLIN);
 		n = 0;
