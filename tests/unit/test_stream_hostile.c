@@ -115,7 +115,7 @@ STREAM_TEST(each_short_word)
 static void lie(struct wire_dir *d, uint64_t *state)
 {
 	uint64_t r = flow_random(state);
-	switch (flow_random(state) % 14) {
+	switch (flow_random(state) % 15) {
 	case 0:
 		atomic_store(&d->produced, atomic_load(&d->produced) + r % 20000);
 		break;
@@ -137,7 +137,7 @@ static void lie(struct wire_dir *d, uint64_t *state)
 		atomic_store(&d->ready_epoch, atomic_load(&d->down_epoch) + (r & 1));
 		break;
 	case 6:
-		atomic_store(&d->want_down, r % 4);
+		atomic_store(&d->want_down, r % 6);
 		break;
 	case 7:
 		atomic_store(&d->held_at, atomic_load(&d->produced) + r % 40000);
@@ -160,6 +160,9 @@ static void lie(struct wire_dir *d, uint64_t *state)
 		break;
 	case 11:
 		atomic_store((_Atomic uint32_t *)d + r % 128, (uint32_t)(r >> 16));
+		break;
+	case 12:
+		atomic_store(&d->rewind, r % 4);
 		break;
 	default: /* bytes that are as they should be, so that it goes on */
 		break;

@@ -283,6 +283,18 @@ STREAM_TEST(an_owner_died_after_the_mark)
 	pair_close(&p);
 }
 
+/* It stopped, or lies: a reader waits for a while, and takes nothing that may come twice. */
+STREAM_TEST(an_answer_without_end_is_an_error)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	put_bytes(p.a, 0, 1000);
+	ask(&p);
+	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_TAKING);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
+	pair_close(&p);
+}
+
 STREAM_TEST(broken_off_is_an_error)
 {
 	struct pair p = pair_open_up();
@@ -331,11 +343,21 @@ STREAM_TEST(left_without_an_answer_and_refused)
 	pair_close(&p);
 }
 
+/* Attached; the directions may still be on their way up. */
+static struct pair pair_open_attached(void)
+{
+	struct pair p = pair_open();
+	while (phase_of(fd_sock(p.a)->slot) != SLOT_ATTACHED ||
+	       phase_of(fd_sock(p.b)->slot) != SLOT_ATTACHED)
+		pair_ping(&p);
+	return p;
+}
+
 /* Before the mark up has been passed, too. */
 STREAM_TEST(asked_for_at_any_time)
 {
 	for (int i = 0; i < 60; i++) {
-		struct pair p = i % 2 ? pair_open_up() : pair_open();
+		struct pair p = i % 2 ? pair_open_up() : pair_open_attached();
 		struct flow f = {.fd = p.a, .bytes = 400000, .seed = SEED};
 		uint64_t state = 1000 + (uint64_t)i;
 		size_t before = flow_random(&state) % 200000;
