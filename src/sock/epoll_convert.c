@@ -119,6 +119,8 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	r->edge_in = sock_edge_in(r->s);
 	r->edge_out = sock_edge_out(r->s);
 	atomic_fetch_add(&r->in->converted, 1);
+	/* What the kernel says first of its new registration is part of that one telling. */
+	atomic_store_explicit(&r->in->kernel_turn, true, memory_order_relaxed);
 	if (!r->spent)
 		reg_heat(r);
 	reg_poke(r);

@@ -61,6 +61,26 @@ CASE(ep_edge, DIRECT)
 	pair_close(p);
 }
 
+/* Registered between the meeting and the first byte: what is writable is an edge once. */
+CASE(ep_edge_is_told_once, DIRECT)
+{
+	struct pair p = pair_open();
+	int ep = ep_open();
+	char byte;
+
+	for (int i = 0; i < 16; i++) {
+		NEED(recv(p.c, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
+		NEED(recv(p.s, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
+	}
+	ep_add(ep, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	ep_show(ep, 0);
+	pair_warm(p);
+	close(ep);
+	pair_close(p);
+}
+
 /* A program may use the array again: the kernel touches only what it reports. */
 CASE(ep_leaves_the_rest_alone, DIRECT)
 {
