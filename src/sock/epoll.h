@@ -167,6 +167,7 @@ void instance_refuse_all(struct instance *in);
 void epoll_nested(int fd);
 /* Makes sure that some sleeper, if there is one, looks at the record. */
 void reg_poke(struct epoll_reg *r);
+bool epoll_may_attach(struct sock *s);
 void epoll_on_attach(struct sock *s);
 void epoll_on_final(struct sock *s);
 

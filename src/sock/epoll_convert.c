@@ -175,6 +175,27 @@ bool instance_refuses(struct instance *in)
 	return in->nested || in->no_upgrade || is_foreign(in);
 }
 
+/*
+ * Whether the kernel has reported a ONESHOT registration, and to whom, cannot be asked: taken
+ * over now, it could be reported twice. It is taken over at its next MOD, which arms it.
+ */
+bool epoll_may_attach(struct sock *s)
+{
+	bool may = true;
+
+	if (!s->regs)
+		return true;
+	epoll_list_lock();
+	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
+		instance_lock(r->in);
+		may = r->converted || !(r->events & EPOLLONESHOT) ||
+		      instance_refuses(r->in);
+		instance_unlock(r->in);
+	}
+	epoll_list_unlock();
+	return may;
+}
+
 void epoll_on_attach(struct sock *s)
 {
 	int fd = -1;

@@ -102,6 +102,24 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	return rc;
 }
 
+/* The MOD that a ONESHOT registration has waited for, see epoll_may_attach. False: it is the
+ * kernel's to do. */
+static bool mod_converts(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	const struct epoll_event was = {.events = r->events, .data = r->data};
+
+	if (!is_attached(r->s) || ((ev->events | r->events) & EPOLLEXCLUSIVE) ||
+	    instance_refuses(r->in))
+		return false;
+	r->events = ev->events;
+	r->data = ev->data;
+	if (reg_convert(r, false) == 0)
+		return true;
+	r->events = was.events;
+	r->data = was.data;
+	return false;
+}
+
 /* The instance's lock is held. */
 static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
 {
@@ -115,6 +133,8 @@ static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
 		reg_renew(r, ev);
 		return 0;
 	}
+	if (mod_converts(r, ev))
+		return 0;
 	rc = kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);
 	if (rc)
 		return rc;

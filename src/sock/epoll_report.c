@@ -140,6 +140,7 @@ int instance_scan(struct instance *in, struct epoll_event *ev, int max)
 		r = in->hot[i];
 		if (__builtin_expect(reg_is_stale(r), 0)) {
 			reg_abandon(r);
+			left = n ? left : in->nhot;
 			continue;
 		}
 		bits = reg_report(r, true);
@@ -148,9 +149,13 @@ int instance_scan(struct instance *in, struct epoll_event *ev, int max)
 			ev[n++].data = r->data;
 			told(r);
 		}
-		/* When it left the list, another has taken its place. */
-		if (r->hot_at)
+		if (r->hot_at) {
 			i++;
+		} else if (!n) {
+			/* The last has taken its place, perhaps behind our back, and whoever
+			 * sleeps on an empty look must have looked at all. */
+			left = in->nhot;
+		}
 	}
 	/* Where the room ran out, the next call goes on. */
 	in->turn = i;

@@ -457,6 +457,7 @@ void ready_init(void)
 		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
 	/* The top bit set: no pointer and no small number looks like this. */
 	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
+	sock_may_attach = epoll_may_attach;
 	sock_on_attach = epoll_on_attach;
 	sock_on_final = epoll_on_final;
 }

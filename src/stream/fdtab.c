@@ -17,6 +17,7 @@
 
 struct sock *_Atomic *fd_table;
 int fd_table_size;
+bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);
 void (*sock_on_final)(struct sock *s);
 

@@ -269,6 +269,8 @@ static void learn_options(struct sock *s, int fd)
 static void finish_attach(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	if (sock_may_attach && !sock_may_attach(s))
+		return; /* the next operation tries again */
 	learn_options(s, fd);
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
@@ -302,6 +304,8 @@ void meeting_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = phase_of(sl);
+	if (phase == SLOT_ATTACHING && fd_sock(fd) == s && slot_is_alone(sl))
+		finish_attach(s, fd);
 	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
 		return;
 	uint32_t ops = atomic_load_explicit(&sl->ops, memory_order_relaxed) + 1;

@@ -26,6 +26,8 @@ extern _Atomic int sock_awaited;
 extern void (*sock_on_none_awaited)(void); /* the last of them has gone */
 
 /* Set by the layer above; NULL when it has nothing to do. Called without locks. */
+/* Whether it can be attached now: otherwise the question is put again at each operation. */
+extern bool (*sock_may_attach)(struct sock *s);
 extern void (*sock_on_attach)(struct sock *s); /* before any direction can leave TCP */
 extern void (*sock_on_final)(struct sock *s);  /* kernel TCP for good */
 

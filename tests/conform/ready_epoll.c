@@ -81,6 +81,32 @@ CASE(ep_edge_is_told_once, DIRECT)
 	pair_close(p);
 }
 
+/* What has been reported once is silent until its MOD, whatever becomes of the socket. */
+CASE(ep_oneshot_stays_spent, DIRECT)
+{
+	struct pair p = pair_open();
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN | EPOLLONESHOT, 1);
+	send_pattern(p.c, 0, 1);
+	ep_show(ep, SOON);
+	for (uint64_t i = 0; i < 20; i++) {
+		recv_pattern(p.s, i, 1);
+		send_pattern(p.c, i + 1, 1);
+		wait_events(p.s, POLLIN);
+		ep_show(ep, 0);
+		send_pattern(p.s, i, 1);
+		recv_pattern(p.c, i, 1);
+	}
+	ep_mod(ep, p.s, EPOLLIN | EPOLLONESHOT, 2);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	recv_pattern(p.s, 20, 1);
+	pair_warm(p);
+	close(ep);
+	pair_close(p);
+}
+
 /* A program may use the array again: the kernel touches only what it reports. */
 CASE(ep_leaves_the_rest_alone, DIRECT)
 {
