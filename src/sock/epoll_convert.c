@@ -218,6 +218,8 @@ void epoll_on_attach(struct sock *s)
 
 void epoll_on_final(struct sock *s)
 {
+	bool foreign = false;
+
 	if (!s->regs)
 		return;
 	if (epoll_locked()) {
@@ -230,6 +232,11 @@ void epoll_on_final(struct sock *s)
 		struct instance *in = r->in;
 
 		next = r->next_of_sock;
+		/* A copy of our parent's record, which he alone knows the state of. */
+		if (is_foreign(in)) {
+			foreign = true;
+			continue;
+		}
 		instance_lock(in);
 		if (r->parked) {
 			reg_withdraw(r);
@@ -241,6 +248,8 @@ void epoll_on_final(struct sock *s)
 		instance_unlock(in);
 	}
 	epoll_list_unlock();
+	if (foreign)
+		sock_ring_self(s); /* he looks then */
 }
 
 /* The next socket of the instance that has not been told to stay on TCP. */
