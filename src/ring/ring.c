@@ -3,6 +3,7 @@
 #include "ring/ring.h"
 
 #include <errno.h>
+#include <x86intrin.h>
 
 /* How often a producer in a large area asks whether a smaller, hotter one would do. */
 #define REST_INTERVAL_BYTES WIRE_AREA1_BYTES
@@ -106,6 +107,46 @@ static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 	}
 	if (++r->calm >= (ring_tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
 		tx_turn(r, d, ring_tx_area(r) - 1);
+}
+
+/*
+ * The oldest entry may go once the consumer has come to the next. While all are of unread
+ * bytes the newest stands for what comes after it too.
+ */
+void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d)
+{
+	uint32_t i = r->times % WIRE_TIMES;
+	uint64_t next = atomic_load_explicit(&d->time_from[(i + 1) % WIRE_TIMES],
+					     memory_order_relaxed);
+
+	if (r->times >= WIRE_TIMES && !ring_tx_reached(r, next) &&
+	    (tx_refresh(r, d) < 0 || !ring_tx_reached(r, next)))
+		return;
+	atomic_store_explicit(&d->time_from[i], r->produced, memory_order_relaxed);
+	atomic_store_explicit(&d->time_at[i], __rdtsc(), memory_order_relaxed);
+	r->times++;
+}
+
+uint64_t ring_came(struct wire_dir *d)
+{
+	uint64_t taken = atomic_load_explicit(&d->consumed, memory_order_relaxed);
+	uint64_t produced = atomic_load_explicit(&d->produced, memory_order_acquire);
+	uint64_t best = UINT64_MAX, at = 0;
+
+	if ((int64_t)(produced - taken) <= 0)
+		return 0;
+	/* The last entry that does not begin after the first unread byte. */
+	for (uint32_t i = 0; i < WIRE_TIMES; i++) {
+		uint64_t t = atomic_load_explicit(&d->time_at[i], memory_order_relaxed);
+		uint64_t from =
+			atomic_load_explicit(&d->time_from[i], memory_order_relaxed);
+
+		if (t && taken - from <= best && (int64_t)(taken - from) >= 0) {
+			best = taken - from;
+			at = t;
+		}
+	}
+	return at;
 }
 
 bool ring_tx_holds_enough(const struct ring_tx *r)

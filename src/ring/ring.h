@@ -23,6 +23,7 @@ struct ring_tx {
 	uint32_t turn_seq;     /* the last store of a move */
 	uint32_t area_limit;   /* highest area that may be used */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
+	uint32_t times;	       /* arrivals noted */
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
 };
 
@@ -124,11 +125,20 @@ static inline void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
 	if (atomic_load_explicit(&d->held_since_ms, memory_order_relaxed))
 		atomic_store_explicit(&d->held_since_ms, 0, memory_order_relaxed);
 }
+void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d);
+/* Before bytes are published, from r->produced on. */
+static inline void ring_tx_time(struct ring_tx *r, struct wire_dir *d)
+{
+	if (__builtin_expect(
+		    atomic_load_explicit(&d->want_times, memory_order_relaxed) != 0, 0))
+		ring_tx_note_time(r, d);
+}
 void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
 /* Takes n bytes that were written to the last span, and publishes all unless they are held. */
 static inline void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t n,
 				  bool hold)
 {
+	ring_tx_time(r, d);
 	if (hold || ring_tx_area(r) > 0) {
 		ring_tx_commit_slow(r, d, n, hold);
 		return;
@@ -179,6 +189,9 @@ static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t 
 	/* Release: our loads of the bytes come before the licence to overwrite them. */
 	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
 }
+/* When the first unread byte came, as the producer says; 0 when there is none, or that is
+ * not known. */
+uint64_t ring_came(struct wire_dir *d);
 bool ring_rx_roomy_slow(const struct ring_rx *r);
 /* True when a sleeping producer has room enough to be woken for. */
 static inline bool ring_rx_roomy(const struct ring_rx *r)

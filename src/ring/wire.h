@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 
 /* Each direction owns three data areas of growing size; the producer moves between them.
  */
@@ -20,6 +20,9 @@
 #define WIRE_AREA1_BYTES    (256u << 10)
 #define WIRE_AREA2_BYTES    (4u << 20)
 #define WIRE_DIR_DATA_BYTES (WIRE_AREA0_BYTES + WIRE_AREA1_BYTES + WIRE_AREA2_BYTES)
+
+/* How many arrivals are told apart. */
+#define WIRE_TIMES 4
 
 /* Index of a direction: by the TCP role of its producer. */
 enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
@@ -52,6 +55,10 @@ struct wire_dir {
 	_Atomic uint64_t turn_at[2]; /* ring position where the new area begins */
 	_Atomic uint32_t turn_area[2];
 	_Atomic uint32_t turn_seq; /* moves so far */
+	/* When bytes came, for a consumer that wants to know: those from position time_from[i] on
+	 * at tick time_at[i] of the processors' clock; 0 none. Hints, to sort by. */
+	_Atomic uint64_t time_from[WIRE_TIMES];
+	_Atomic uint64_t time_at[WIRE_TIMES];
 
 	/* Consumer writes; the producer reads it when its known credit runs out. */
 	alignas(128) _Atomic uint64_t consumed; /* bytes taken, free-running */
@@ -76,6 +83,7 @@ struct wire_dir {
 	_Atomic uint32_t rx_cpu;
 	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
 	_Atomic uint32_t want_down;   /* enum wire_want: the consumer asks for TCP */
+	_Atomic uint32_t want_times;  /* 1: the producer is to fill in time_at */
 	_Atomic uint32_t rx_bound;    /* SO_RCVBUF, when the consumer's program set it */
 };
 

@@ -35,6 +35,9 @@ struct epoll_reg {
 	uint64_t edge_in, edge_out; /* as of the last report */
 	uint64_t active;	    /* in->calls when something last happened */
 	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
+	uint64_t heated;	    /* in->heats when it got there */
+	uint64_t added;		    /* tick of the last ADD or MOD */
+	uint64_t queued;	    /* tick of the report that queued it again, or 0 */
 	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
 	uint32_t tcp_edge;	    /* kernel events that came since the last report */
 	uint32_t tcp_noted;	    /* those that had come before it */
@@ -85,6 +88,7 @@ struct instance {
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
 	 * once less. */
 	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */
+	_Atomic bool mixed;   /* more than one connection, or something else, in it */
 	_Atomic bool kernel_turn;   /* room is short, and the kernel goes first */
 	_Atomic uint32_t since_ask; /* calls since the kernel was last asked */
 	_Atomic uint64_t asked_at;  /* tick at which it was */
@@ -94,6 +98,7 @@ struct instance {
 	uint32_t nregs;
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
+	uint64_t heats; /* cold records that became hot, so far */
 	struct instance *next_free, *next_all;
 };
 
@@ -125,6 +130,8 @@ static inline uint32_t instance_sleepers(struct instance *in)
 bool epoll_locked(void);
 pid_t epoll_self(void);
 
+/* There is more in it than one connection; under its lock. */
+void instance_mixed(struct instance *in);
 /* Under both locks. NULL when there is no memory. */
 struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 			     const struct epoll_event *ev);
@@ -175,8 +182,22 @@ void epoll_on_final(struct sock *s);
 
 /* The events to report now, or 0; `take` counts them as reported. */
 uint32_t reg_report(struct epoll_reg *r, bool take);
-/* Reports hot records, at most max of them. */
-int instance_scan(struct instance *in, struct epoll_event *ev, int max);
+/* Events from memory that are reported in the order in which they came; those beyond that
+ * follow in any. */
+#define EPOLL_ORDERED 64
+/* What one call of epoll_wait reports from memory. */
+struct batch {
+	struct epoll_event *ev;
+	bool ordered; /* there can be an order: the instance is mixed */
+	int n, max;
+	uint64_t heats;		       /* in->heats as of its last scan */
+	int again;		       /* those at the front that were queued again */
+	uint64_t place[EPOLL_ORDERED]; /* rising */
+	struct epoll_reg *reg[EPOLL_ORDERED];
+};
+/* Reports hot records, all of them or, with `more`, those that became hot since the last
+ * scan, as far as there is room. */
+void instance_scan(struct instance *in, struct batch *b, bool more);
 /* Takes our tags out of the kernel's n events: out, which may be the same array, gets those
  * that are the program's. Returns how many. */
 int instance_translate(struct instance *in, const struct epoll_event *ev, int n,

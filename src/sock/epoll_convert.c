@@ -112,6 +112,8 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		return rc;
 	}
 	r->converted = true;
+	if (atomic_load_explicit(&r->in->mixed, memory_order_relaxed))
+		sock_want_times(r->s);
 	r->tcp_edge = 0;
 	r->tcp_noted = known(r->s);
 	/* Whether the program has seen the last edge is not known: tell it once more. */

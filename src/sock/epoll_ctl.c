@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoll_ctl: forwarded to the kernel, and recorded where it names a socket of ours. */
 #include <errno.h>
+#include <x86intrin.h>
 
 #include "base/real.h"
 #include "sock/epoll.h"
@@ -26,6 +27,7 @@ static void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->data = ev->data;
 	r->spent = false;
 	r->fresh = true;
+	r->added = __rdtsc();
 	reg_disarm(r);
 	reg_heat(r);
 	reg_poke(r);
@@ -47,6 +49,7 @@ static void reg_park(struct epoll_reg *r)
 	reg_disarm(r);
 	reg_chill(r);
 	r->parked = r->spent = true;
+	r->queued = 0;
 }
 
 /* Both locks are held. */
@@ -215,6 +218,11 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	}
 	rc = kernel_ctl(epfd, op, fd, ev);
 	if (!rc && op == EPOLL_CTL_ADD) {
+		if (in) {
+			instance_lock(in);
+			instance_mixed(in);
+			instance_unlock(in);
+		}
 		epoll_nested(fd);
 		/* An instance that came from elsewhere: its events are the kernel's. */
 		if (s)

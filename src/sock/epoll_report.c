@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The events of converted registrations, and which of them are looked at in memory. */
 #include <errno.h>
+#include <x86intrin.h>
 
 #include "base/kernel.h"
 #include "base/log.h"
@@ -115,6 +116,24 @@ uint32_t reg_report(struct epoll_reg *r, bool take)
 	return level_of(r, want);
 }
 
+/*
+ * The place of an event in the kernel's queue, as a tick of the processors' clock. Programs
+ * depend on that order unawares: a client that sends to one connection and then to another
+ * expects a server of one thread to serve them so. A registration is queued by what comes,
+ * or by ADD and MOD when that is there already. A level-triggered one is queued again by
+ * each report, until a look finds nothing.
+ */
+static uint64_t place(struct epoll_reg *r, uint32_t bits)
+{
+	uint64_t at = 0;
+
+	if (r->queued)
+		return r->queued;
+	if ((bits & LOOK_IN) && !(bits & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
+		at = sock_came(r->s);
+	return at > r->added ? at : r->added;
+}
+
 /* The program gets the event: what follows from that. */
 static void told(struct epoll_reg *r)
 {
@@ -126,12 +145,51 @@ static void told(struct epoll_reg *r)
 	reg_chill(r);
 }
 
-int instance_scan(struct instance *in, struct epoll_event *ev, int max)
+/* Adds an event in its place. Most come in order. */
+static void add(struct batch *b, struct epoll_reg *r, uint32_t bits)
+{
+	struct epoll_event ev = {.events = bits, .data = r->data};
+	int i = b->n++;
+
+	if (b->ordered && i < EPOLL_ORDERED) {
+		uint64_t at = place(r, bits);
+
+		b->again += r->queued != 0;
+		for (; i > 0 && b->place[i - 1] > at; i--) {
+			b->place[i] = b->place[i - 1];
+			b->reg[i] = b->reg[i - 1];
+			b->ev[i] = b->ev[i - 1];
+		}
+		b->place[i] = at;
+		b->reg[i] = r;
+	}
+	b->ev[i] = ev;
+	told(r);
+}
+
+/* The level-triggered ones go to the end of the queue, in the same order. */
+static void queue_again(struct instance *in, struct batch *b)
+{
+	uint64_t now = __rdtsc();
+
+	for (int i = 0; b->ordered && i < b->n && i < EPOLL_ORDERED; i++) {
+		struct epoll_reg *r = b->reg[i];
+
+		/* Between two scans it may have become another's. */
+		if (r->in == in && !(r->events & (EPOLLET | EPOLLONESHOT)))
+			r->queued = now + (uint64_t)i;
+	}
+}
+
+void instance_scan(struct instance *in, struct batch *b, bool more)
 {
 	uint32_t left = in->nhot, i = in->turn;
-	int n = 0;
 
-	while (left-- && n < max) {
+	if (!more) {
+		b->n = b->again = 0;
+		b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
+	}
+	while (left-- && b->n < b->max) {
 		struct epoll_reg *r;
 		uint32_t bits;
 
@@ -140,18 +198,17 @@ int instance_scan(struct instance *in, struct epoll_event *ev, int max)
 		r = in->hot[i];
 		if (__builtin_expect(reg_is_stale(r), 0)) {
 			reg_abandon(r);
-			left = n ? left : in->nhot;
+			left = b->n ? left : in->nhot;
 			continue;
 		}
-		bits = reg_report(r, true);
-		if (bits) {
-			ev[n].events = bits;
-			ev[n++].data = r->data;
-			told(r);
-		}
+		bits = more && r->heated < b->heats ? 0 : reg_report(r, true);
+		if (bits)
+			add(b, r, bits);
+		else if (r->queued && !more)
+			r->queued = 0;
 		if (r->hot_at) {
 			i++;
-		} else if (!n) {
+		} else if (!b->n) {
 			/* The last has taken its place, perhaps behind our back, and whoever
 			 * sleeps on an empty look must have looked at all. */
 			left = in->nhot;
@@ -159,7 +216,8 @@ int instance_scan(struct instance *in, struct epoll_event *ev, int max)
 	}
 	/* Where the room ran out, the next call goes on. */
 	in->turn = i;
-	return n;
+	b->heats = in->heats;
+	queue_again(in, b);
 }
 
 static void heard(struct epoll_reg *r)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include "base/real.h"
 #include "sock/ready.h"
@@ -160,6 +161,7 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = false;
+	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
 	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
 	atomic_store_explicit(&in->kernel_turn, false, memory_order_relaxed);
 	in->calls = in->aged_at = 0;
@@ -311,6 +313,14 @@ static bool hot_reserve(struct instance *in)
 	return true;
 }
 
+void instance_mixed(struct instance *in)
+{
+	atomic_store_explicit(&in->mixed, true, memory_order_relaxed);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->converted)
+			sock_want_times(r->s);
+}
+
 struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 			     const struct epoll_event *ev)
 {
@@ -327,6 +337,7 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 				.use_fd = fd,
 				.events = ev->events,
 				.data = ev->data,
+				.added = __rdtsc(),
 				.generation = atomic_load(&s->slot->generation)};
 	r->next_of_sock = s->regs;
 	s->regs = r;
@@ -335,7 +346,8 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 	if (r->next)
 		r->next->prev = &r->next;
 	in->regs = r;
-	in->nregs++;
+	if (++in->nregs == 2)
+		instance_mixed(in);
 	return r;
 }
 
@@ -379,6 +391,7 @@ void reg_heat(struct epoll_reg *r)
 	if (r->hot_at)
 		return;
 	in->hot[in->nhot++] = r;
+	r->heated = in->heats++;
 	r->hot_at = in->nhot;
 }
 

@@ -13,9 +13,12 @@
 #include "sock/ready.h"
 
 /*
- * While memory has events, the kernel is asked (0.1 us) at every 16th call, and earlier
- * when about 20 us have passed: the first bounds its cost where calls are short, the
- * second the lateness of its events where they are long.
+ * Memory has events: the kernel is asked as well (0.1 us), and its events go first. Who sent
+ * to one connection over TCP and then to another through a ring must not find the second
+ * reported without the first. An instance with one connection in it and nothing else has no
+ * such order: there the kernel is asked at every 16th call, and earlier when about 20 us
+ * have passed. The first bounds its cost where calls are short, the second the lateness of
+ * its events where they are long.
  */
 #define ASK_CALLS 16
 #define ASK_TICKS 60000
@@ -38,9 +41,10 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	uint32_t handlers; /* signal handlers run by this thread before the call */
-	bool late;	   /* a sleep lasted until the deadline */
-	bool gone;	   /* the instance was closed during it */
+	uint32_t handlers;  /* signal handlers run by this thread before the call */
+	bool late;	    /* a sleep lasted until the deadline */
+	bool gone;	    /* the instance was closed during it */
+	struct batch found; /* events from memory, at the end of ev */
 };
 
 static bool no_pwait2;
@@ -80,35 +84,77 @@ static bool ask_due(struct instance *in)
 	uint32_t since = READ(in->since_ask) + 1;
 
 	WRITE(in->since_ask, since);
-	return since >= ASK_CALLS || READ(in->ask_now) ||
+	return READ(in->mixed) || since >= ASK_CALLS || READ(in->ask_now) ||
 	       __rdtsc() - READ(in->asked_at) > ASK_TICKS;
 }
 
-/* Asks the kernel without waiting, after n events that are there already. Returns how many
- * there are then. */
-static int ask_kernel(struct call *c, int n)
+/* Asks the kernel without waiting, for at most `room` events. */
+static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 {
 	static const struct timespec zero;
 	struct instance *in = c->in;
-	struct epoll_event raw[RAW_EVENTS];
-	int more, room = c->max - n < RAW_EVENTS ? c->max - n : RAW_EVENTS;
 
 	WRITE(in->ask_now, false);
 	WRITE(in->kernel_turn, false);
 	WRITE(in->since_ask, 0);
 	WRITE(in->asked_at, __rdtsc());
-	more = kernel_wait(c->epfd, raw, room, &zero, NULL);
-	if (more < 0)
-		return n ? n : more;
-	return n + instance_translate(in, raw, more, c->ev + n);
+	return kernel_wait(c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS, &zero,
+			   NULL);
 }
 
-/* Adds what memory has to the n events already there. */
+/* Begins with the kernel's events. */
+static int ask_first(struct call *c)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int n = ask_kernel(c, raw, c->max);
+
+	return n < 0 ? n : instance_translate(c->in, raw, n, c->ev);
+}
+
+/*
+ * Puts the kernel's events before what memory has had since its last report. Whatever came
+ * before that is there by now: also a connection that has cooled down, of which the kernel
+ * has only the doorbell.
+ */
+static int ask_after(struct call *c, int n)
+{
+	struct epoll_event raw[RAW_EVENTS], *at;
+	int more = ask_kernel(c, raw, c->max - n), kept;
+
+	if (more <= 0)
+		return n;
+	kept = instance_translate(c->in, raw, more, raw);
+	if (kept < more) {
+		instance_lock(c->in);
+		c->found.max = c->max - kept;
+		instance_scan(c->in, &c->found, true);
+		if (instance_sleepers(c->in))
+			instance_attend(c->in);
+		instance_unlock(c->in);
+		n = c->found.n;
+	}
+	at = c->ev + c->found.again;
+	memmove(at + kept, at, (size_t)(n - c->found.again) * sizeof(*at));
+	memcpy(at, raw, (size_t)kept * sizeof(*raw));
+	return kept + n;
+}
+
+/* Looks in memory for what there is beside the n events already there. Returns how many
+ * there are then. */
+static int scan(struct call *c, int n)
+{
+	c->found.ev = c->ev + n;
+	c->found.max = c->max - n;
+	instance_scan(c->in, &c->found, false);
+	return n + c->found.n;
+}
+
+/* The same, and what one who looks has to do besides. */
 static int add_hot(struct call *c, int n)
 {
 	struct instance *in = c->in;
 
-	n += instance_scan(in, c->ev + n, c->max - n);
+	n = scan(c, n);
 	instance_age(in);
 	if (instance_sleepers(in))
 		instance_attend(in);
@@ -117,13 +163,24 @@ static int add_hot(struct call *c, int n)
 
 static int look(struct call *c, bool ask)
 {
-	int n = ask ? ask_kernel(c, 0) : 0;
+	int n = ask ? ask_first(c) : 0;
 
 	if (n < 0)
 		return n;
 	instance_lock(c->in);
 	n = add_hot(c, n);
 	instance_unlock(c->in);
+	return n;
+}
+
+/* After a look in memory alone. */
+static int complete(struct call *c, int n)
+{
+	if (n <= 0 || !ask_due(c->in))
+		return n;
+	if (n < c->max)
+		return ask_after(c, n);
+	WRITE(c->in->kernel_turn, true);
 	return n;
 }
 
@@ -136,7 +193,7 @@ static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
 	bool kernel = READ(in->kernel_turn);
-	int n = kernel ? ask_kernel(c, 0) : 0;
+	int n = kernel ? ask_first(c) : 0;
 
 	if (n < 0)
 		return n;
@@ -144,12 +201,7 @@ static int look_first(struct call *c)
 	in->calls++;
 	n = add_hot(c, n);
 	instance_unlock(in);
-	if (!n || kernel || !ask_due(in))
-		return n;
-	if (n < c->max)
-		return ask_kernel(c, n);
-	WRITE(in->kernel_turn, true);
-	return n;
+	return kernel ? n : complete(c, n);
 }
 
 static bool spin_useful(struct instance *in)
@@ -172,10 +224,11 @@ static int spin(struct call *c)
 	if (!spin_useful(c->in))
 		return 0;
 	look_spin_begin(&sp, c->deadline);
+	ask = false;
 	while (!n && look_spin_turn(&sp, &ask) && crit_handlers() == c->handlers)
 		n = look(c, ask);
 	look_spin_end(&sp, n != 0);
-	return n;
+	return ask ? n : complete(c, n);
 }
 
 struct sleep {
@@ -228,7 +281,7 @@ static int lie_down(struct call *c, struct sleep *sl)
 	instance_lock(in);
 	sl->generation = instance_sleep(in);
 	instance_arm(in);
-	n = instance_scan(in, c->ev, c->max);
+	n = scan(c, 0);
 	if (n) {
 		instance_woke(in, sl->generation);
 		awake(in);
@@ -262,7 +315,7 @@ static int sleep_once(struct call *c)
 	int n = lie_down(c, &sl);
 
 	if (n)
-		return n;
+		return complete(c, n);
 	n = mixed_sleep(c, &sl, raw);
 	if (n > 0)
 		n = instance_translate(c->in, raw, n, c->ev);
@@ -330,20 +383,28 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	return kept;
 }
 
+/* Without its largest part, which need not be cleared. */
+static void call_begin(struct call *c, struct instance *in, int epfd)
+{
+	c->in = in;
+	c->epfd = epfd;
+	c->handlers = crit_handlers();
+	c->late = c->gone = false;
+}
+
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
 	struct instance *in = instance_at(epfd);
-	struct call c = {.in = in,
-			 .epfd = epfd,
-			 .ev = ev,
-			 .max = max,
-			 .mask = mask,
-			 .handlers = crit_handlers()};
+	struct call c;
 	int n;
 
 	if (!in || max <= 0 || !ev || !look_timeout_valid(timeout))
 		return kernel_wait(epfd, ev, max, timeout, mask);
+	call_begin(&c, in, epfd);
+	c.ev = ev;
+	c.max = max;
+	c.mask = mask;
 	c.deadline = look_deadline(timeout);
 	if (!atomic_load(&in->converted)) {
 		n = wait_plain(&c, timeout);

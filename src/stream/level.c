@@ -124,6 +124,18 @@ uint64_t sock_edge_in(struct sock *s)
 	       seen_of(s->slot);
 }
 
+void sock_want_times(struct sock *s)
+{
+	atomic_store_explicit(&s->in->want_times, 1, memory_order_relaxed);
+}
+
+uint64_t sock_came(struct sock *s)
+{
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return 0;
+	return ring_came(s->in);
+}
+
 uint64_t sock_edge_out(struct sock *s)
 {
 	return (uint64_t)atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed) +

@@ -152,6 +152,11 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest);
  */
 uint64_t sock_edge_in(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
+/* From now on sock_came knows when bytes came to the ring. */
+void sock_want_times(struct sock *s);
+/* When the first unread byte did, in ticks of the processors' clock: 0 when that is not known,
+ * as for all that TCP carries. A hint: the peer says it. */
+uint64_t sock_came(struct sock *s);
 /*
  * Before sleeping on fd, s->bell and s->far_bell: the peer will ring for what `interest` (EPOLLIN,
  * EPOLLOUT) names. After it, ask sock_level once more before sleeping.

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance cases of epoll with several threads, processes or instances. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -158,6 +161,120 @@ static void crew_loop(void *arg)
 		send_all(c->p[at].s, &byte, 1);
 		ep_mod(c->ep, c->p[at].s, EPOLLIN | EPOLLONESHOT, (uint64_t)at);
 	}
+}
+
+#define QUEUE 5
+
+/* The order of one epoll_wait's events, unsorted. */
+static void show_order(int ep, int max)
+{
+	struct epoll_event ev[QUEUE];
+	char text[64];
+	int at = 0, n = epoll_wait(ep, ev, max, SOON);
+
+	for (int i = 0; i < n; i++)
+		at += snprintf(text + at, sizeof(text) - (size_t)at, " %d",
+			       (int)ev[i].data.u64);
+	NEED(at > 0);
+	say("order:%s", text);
+}
+
+static void send_and_see(struct pair p)
+{
+	send_all(p.c, "x", 1);
+	wait_events(p.s, POLLIN);
+}
+
+/* A server of one thread serves who came first, also where several connections wait. */
+static void order_case(uint32_t extra)
+{
+	struct pair p[QUEUE];
+	int ep = ep_open();
+	char buf[8];
+
+	for (int i = 0; i < QUEUE; i++) {
+		p[i] = pair_warm_open();
+		NEED(setsockopt(p[i].c, IPPROTO_TCP, TCP_NODELAY, &(int){1},
+				sizeof(int)) == 0);
+		ep_add(ep, p[i].s, EPOLLIN | extra, (uint64_t)i);
+	}
+	ep_drain(ep);
+	for (int turn = 0; turn < 150; turn++) {
+		int first = turn * 7 / 3 % QUEUE, step = turn % (QUEUE - 1) + 1;
+
+		for (int i = 0; i < QUEUE; i++)
+			send_and_see(p[(first + i * step) % QUEUE]);
+		/* More bytes do not change the order. */
+		for (int i = 0; i < turn % 7; i++)
+			send_all(p[first].c, "y", 1);
+		wait_inq(p[first].s, 1 + turn % 7);
+		show_order(ep, QUEUE);
+		if (!extra && turn % 3 == 0)
+			show_order(ep, QUEUE);
+		for (int i = 0; i < QUEUE; i++)
+			recv_all(p[i].s, buf, i == first ? 1 + (size_t)turn % 7 : 1);
+		/* Where nobody looks in between, the level-triggered keep their places. */
+		if (turn % 5)
+			ep_drain(ep);
+	}
+	for (int i = 0; i < QUEUE; i++)
+		pair_close(p[i]);
+	close(ep);
+}
+
+CASE(ep_order_level, DIRECT)
+{
+	order_case(0);
+}
+
+CASE(ep_order_edge, DIRECT)
+{
+	order_case(EPOLLET);
+}
+
+/* First to a connection that is on TCP, or that has long said nothing, then to a busy one. */
+static void order_mixed_case(bool fresh)
+{
+	struct pair busy = pair_warm_open(), other;
+	int ep = ep_open();
+	char byte;
+
+	ep_add(ep, busy.s, EPOLLIN, 0);
+	for (int turn = 0; turn < 20; turn++) {
+		if (fresh || turn == 0) {
+			/* It says nothing while the other is busy. */
+			other = fresh ? pair_open() : pair_warm_open();
+			ep_add(ep, other.s, EPOLLIN, 1);
+		}
+		for (int i = 0; i < 200; i++) {
+			send_all(busy.c, "x", 1);
+			NEED(epoll_wait(ep, &(struct epoll_event){0}, 1, SOON) == 1);
+			recv_all(busy.s, &byte, 1);
+		}
+		if (turn % 3)
+			ep_drain(ep);
+		send_and_see(other);
+		send_and_see(busy);
+		show_order(ep, QUEUE);
+		recv_all(busy.s, &byte, 1);
+		recv_all(other.s, &byte, 1);
+		if (fresh)
+			pair_close(other);
+	}
+	if (!fresh)
+		pair_close(other);
+	pair_close(busy);
+	close(ep);
+}
+
+CASE(ep_order_tcp_first, DIRECT)
+{
+	order_mixed_case(true);
+}
+
+CASE(ep_order_cold_first, DIRECT)
+{
+	order_mixed_case(false);
 }
 
 /* One instance, several threads, each message for one of them. */
