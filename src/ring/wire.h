@@ -83,6 +83,7 @@ struct wire_dir {
 	_Atomic uint32_t rx_cpu;
 	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
 	_Atomic uint32_t want_down;   /* enum wire_want: the consumer asks for TCP */
+	_Atomic uint32_t closed;      /* 1: the consumer's last descriptor is closed */
 	_Atomic uint32_t want_times;  /* 1: the producer is to fill in time_at */
 	_Atomic uint32_t rx_bound;    /* SO_RCVBUF, when the consumer's program set it */
 };

@@ -36,7 +36,8 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
 	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
-	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
+	    atomic_load_explicit(&s->out->closed, memory_order_relaxed))
 		return false;
 	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
 	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed);
@@ -170,6 +171,7 @@ static inline bool attention(struct sock *s)
 {
 	return atomic_load_explicit(&s->look_due, memory_order_relaxed) |
 	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
+	       atomic_load_explicit(&s->out->closed, memory_order_relaxed) |
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
 	       (seen_of(s->slot) &
 		(SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_BROKEN));
@@ -359,6 +361,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 		sock_look(s, fd);
 	sock_service(s, fd);
 	if (!(seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) &&
+	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed) &&
 	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
 		return 0;
 	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: how connections end, and in which order one learns of it. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -200,6 +202,28 @@ CASE(broken_pipe, DIRECT)
 	say_result("write", write(p.c, "x", 1));
 	say("signals %d", pipes_broken);
 	say_reads(p.c, 1);
+	close(p.c);
+}
+
+/* The end comes while nobody looks, and the next thing is a send. */
+CASE(broken_pipe_unseen, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+	struct tcp_info info = {0};
+	catch_pipe();
+	NEED(close(p.s) == 0);
+	while (info.tcpi_state != TCP_CLOSE_WAIT) {
+		socklen_t info_len = sizeof(info);
+		NEED(getsockopt(p.c, IPPROTO_TCP, TCP_INFO, &info, &info_len) == 0);
+	}
+	say_result("first send", send(p.c, "x", 1, 0));
+	say("events: %s", poll_names(wait_events(p.c, POLLERR | POLLHUP)));
+	say_reads(p.c, 2);
+	say_result("getpeername", getpeername(p.c, (struct sockaddr *)&name, &len));
+	say_result("second send", send(p.c, "x", 1, 0));
+	say("signals %d", pipes_broken);
 	close(p.c);
 }
 
