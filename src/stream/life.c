@@ -218,6 +218,10 @@ void sock_report(void)
 		if (!s)
 			continue;
 		uint32_t reason = atomic_load(&s->slot->reason);
+		/* The process ends, and closes it. A peer that believes it too early sends over
+		 * TCP, which is right as well. */
+		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot))
+			atomic_store_explicit(&s->in->closed, 1, memory_order_relaxed);
 		flush_counts(s);
 		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
 			report_add(&report_now.reasons[reason], 1);

@@ -205,26 +205,44 @@ CASE(broken_pipe, DIRECT)
 	close(p.c);
 }
 
-/* The end comes while nobody looks, and the next thing is a send. */
+/* The end has come while nobody looked, and the next thing is a send. */
+static void send_after_end(int fd)
+{
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name), info_len = sizeof(struct tcp_info);
+	struct tcp_info info = {0};
+	catch_pipe();
+	while (info.tcpi_state != TCP_CLOSE_WAIT)
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_len) == 0);
+	say_result("first send", send(fd, "x", 1, 0));
+	say("events: %s", poll_names(wait_events(fd, POLLERR | POLLHUP)));
+	say_reads(fd, 2);
+	say_result("getpeername", getpeername(fd, (struct sockaddr *)&name, &len));
+	say_result("second send", send(fd, "x", 1, 0));
+	say("signals %d", pipes_broken);
+	close(fd);
+}
+
 CASE(broken_pipe_unseen, DIRECT)
 {
 	struct pair p = pair_warm_open();
-	struct sockaddr_storage name;
-	socklen_t len = sizeof(name);
-	struct tcp_info info = {0};
-	catch_pipe();
 	NEED(close(p.s) == 0);
-	while (info.tcpi_state != TCP_CLOSE_WAIT) {
-		socklen_t info_len = sizeof(info);
-		NEED(getsockopt(p.c, IPPROTO_TCP, TCP_INFO, &info, &info_len) == 0);
-	}
-	say_result("first send", send(p.c, "x", 1, 0));
-	say("events: %s", poll_names(wait_events(p.c, POLLERR | POLLHUP)));
-	say_reads(p.c, 2);
-	say_result("getpeername", getpeername(p.c, (struct sockaddr *)&name, &len));
-	say_result("second send", send(p.c, "x", 1, 0));
-	say("signals %d", pipes_broken);
-	close(p.c);
+	send_after_end(p.c);
+}
+
+static void exit_at_once(int fd, void *arg)
+{
+	(void)fd;
+	(void)arg;
+	exit(0);
+}
+
+CASE(broken_pipe_unseen_exit, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(exit_at_once, NULL, &pid);
+	say("status %d", child_status(pid));
+	send_after_end(fd);
 }
 
 CASE(broken_pipe_own, DIRECT)
