@@ -37,6 +37,8 @@ packages() {
 	check sockperf sockperf
 	check openssh-server sshd
 	check openssh-client ssh
+	check openbsd-inetd inetd
+	check vsftpd vsftpd
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	END
 }
