@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -138,7 +139,33 @@ HOOK int pidfd_open(pid_t pid, unsigned flags)
 	return hook_opened((int)REAL(syscall)(SYS_pidfd_open, pid, flags));
 }
 
+/* A number of ours under which the socket fd is known, or -1. */
+static int known_as(int fd)
+{
+	struct stat mine, other;
+
+	if (fstat(fd, &mine) != 0 || !S_ISSOCK(mine.st_mode))
+		return -1;
+	for (int at = 0; at < hook_known_end(); at++)
+		if (at != fd && fd_sock(at) && fstat(at, &other) == 0 &&
+		    other.st_ino == mine.st_ino && other.st_dev == mine.st_dev)
+			return at;
+	return -1;
+}
+
+int hook_fetched(int fd)
+{
+	int saved = errno, at = fd < 0 ? -1 : known_as(fd);
+
+	if (at < 0)
+		hook_opened(fd);
+	else
+		hook_duplicated(at, fd);
+	errno = saved;
+	return fd;
+}
+
 HOOK int pidfd_getfd(int pidfd, int target, unsigned flags)
 {
-	return hook_opened((int)REAL(syscall)(SYS_pidfd_getfd, pidfd, target, flags));
+	return hook_fetched((int)REAL(syscall)(SYS_pidfd_getfd, pidfd, target, flags));
 }

@@ -109,6 +109,8 @@ static inline int hook_opened(int fd)
 	return fd;
 }
 
+/* A call has fetched fd from a process, which may be this one: it may be a socket of ours. */
+int hook_fetched(int fd);
 /* fd is a socket of ours from now on, or a new name of one. */
 void hook_took(int fd);
 /* fd is a socket or an epoll instance of ours; and one past the highest that ever was. */

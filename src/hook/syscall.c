@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -63,6 +64,7 @@ static const uint8_t kinds[] = {
 	[SYS_epoll_create] = ANY,
 	[SYS_epoll_create1] = ANY,
 	[SYS_epoll_ctl] = ANY,
+	[SYS_pidfd_getfd] = ANY,
 	[SYS_execve] = ANY,
 	[SYS_execveat] = ANY,
 	[SYS_exit_group] = ANY,
@@ -89,7 +91,6 @@ static const uint8_t kinds[] = {
 	[SYS_inotify_init1] = CREATE,
 	[SYS_memfd_create] = CREATE,
 	[SYS_pidfd_open] = CREATE,
-	[SYS_pidfd_getfd] = CREATE,
 	[SYS_userfaultfd] = CREATE,
 	[SYS_perf_event_open] = CREATE,
 	[SYS_open_by_handle_at] = CREATE,
@@ -192,6 +193,8 @@ static long any_call(const struct sys *x)
 		return epoll_create1(INT(0));
 	case SYS_epoll_ctl:
 		return epoll_ctl(INT(0), INT(1), INT(2), PTR(3));
+	case SYS_pidfd_getfd:
+		return pidfd_getfd(INT(0), INT(1), UNS(2));
 	case SYS_execve:
 		return execve(PTR(0), PTR(1), PTR(2));
 	case SYS_execveat:
@@ -275,7 +278,6 @@ static long create_call(const struct sys *x)
 	case SYS_inotify_init1:
 	case SYS_memfd_create:
 	case SYS_pidfd_open:
-	case SYS_pidfd_getfd:
 	case SYS_userfaultfd:
 	case SYS_perf_event_open:
 	case SYS_open_by_handle_at:
