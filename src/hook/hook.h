@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/single_threaded.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -43,6 +44,35 @@ static inline ssize_t ret_errno(ssize_t result)
 		ret_errno(result_);                                                      \
 	})
 
+/* ---- cancellation ---- */
+
+/*
+ * At the begin of what is a point of cancellation in libc. A thread whose calls never have
+ * to wait must end as well; nothing has been moved, and nothing is held.
+ */
+static inline void hook_cancel_point(void)
+{
+	if (!__libc_single_threaded)
+		pthread_testcancel();
+}
+
+static inline void hook_cancel_restore(void *state)
+{
+	pthread_setcancelstate(*(int *)state, NULL);
+}
+
+/* A call that is none in libc, though we do it by means that are. */
+#define HOOK_DEAF(call)                                                                  \
+	__extension__({                                                                  \
+		struct _pthread_cleanup_buffer deaf_;                                    \
+		int state_;                                                              \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);                 \
+		_pthread_cleanup_push(&deaf_, hook_cancel_restore, &state_);             \
+		__typeof__(call) answer_ = (call);                                       \
+		_pthread_cleanup_pop(&deaf_, 1);                                         \
+		answer_;                                                                 \
+	})
+
 /* ---- a call that the kernel does for us, counted ---- */
 
 /*
@@ -54,6 +84,7 @@ static inline ssize_t ret_errno(ssize_t result)
 		ssize_t moved_;                                                          \
 		enum sock_way way_;                                                      \
 		while ((way_ = enter(s, fd)) == SOCK_DIRECT) {                           \
+			hook_cancel_point();                                             \
 			moved_ = (direct);                                               \
 			if (moved_ != SOCK_KERNEL)                                       \
 				break;                                                   \

@@ -123,7 +123,7 @@ HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 
 	if (!s || in < 0 || !moves_bytes(count))
 		return REAL(sendfile64)(out, in, offset, count);
-	return HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
-		       sendfile_direct(s, out, in, offset, count));
+	return HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
+				 sendfile_direct(s, out, in, offset, count)));
 }
 HOOK_ALIAS(sendfile, sendfile64);

@@ -334,31 +334,37 @@ static long other_call(const struct sys *x)
 	return result;
 }
 
+static long named_call(const struct sys *x, enum kind kind)
+{
+	switch (kind) {
+	case IO:
+		return io_call(x);
+	case OPTION:
+		return option_call(x);
+	case ANY:
+		return any_call(x);
+	default:
+		return wait_call(x);
+	}
+}
+
 /* Called by the stub, with syscall's own arguments. */
 long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
 __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d, long e,
 					long f)
 {
 	const struct sys x = {nr, {a, b, c, d, e, f}};
-	long result = NOT_MINE;
+	enum kind kind = nr >= 0 && nr < (long)sizeof(kinds) ? kinds[nr] : PASS;
+	long result;
 
-	switch (nr >= 0 && nr < (long)sizeof(kinds) ? kinds[nr] : PASS) {
-	case IO:
-		result = fd_sock((int)a) ? io_call(&x) : NOT_MINE;
-		break;
-	case OPTION:
-		result = fd_sock((int)a) ? option_call(&x) : NOT_MINE;
-		break;
-	case ANY:
-		result = any_call(&x);
-		break;
-	case WAIT:
-		result = wait_call(&x);
-		break;
-	case CREATE:
+	if (kind == CREATE)
 		return create_call(&x);
-	case OTHER:
+	if (kind == OTHER)
 		return other_call(&x);
-	}
+	if (kind == PASS || ((kind == IO || kind == OPTION) && !fd_sock((int)a)))
+		return pass(&x);
+	/* A child of vfork may leave for another program, and its parent's thread with it. */
+	result = hook_is_borrowed() ? named_call(&x, kind)
+				    : HOOK_DEAF(named_call(&x, kind));
 	return result == NOT_MINE ? pass(&x) : result;
 }

@@ -24,6 +24,7 @@ HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 
 	if (!ready_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
+	hook_cancel_point();
 	return (int)ret_keeping(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
 }
 HOOK_ALIAS(__poll, poll);
@@ -33,6 +34,7 @@ HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 {
 	if (!ready_poll_concerns(fds, n))
 		return REAL(ppoll)(fds, n, timeout, mask);
+	hook_cancel_point();
 	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
 }
 
@@ -112,6 +114,7 @@ HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	if (!hook_select_concerns(n, r, w, e))
 		return REAL(select)(n, r, w, e, tv);
+	hook_cancel_point();
 	return (int)ret_keeping(select_ours(n, r, w, e, tv));
 }
 HOOK_ALIAS(__select, select);
@@ -121,6 +124,7 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 {
 	if (!hook_select_concerns(n, r, w, e))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
+	hook_cancel_point();
 	return (int)ret_keeping(ready_select(n, r, w, e, timeout, mask));
 }
 
@@ -158,6 +162,7 @@ HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 
 	if (!instance_at(epfd))
 		return REAL(epoll_wait)(epfd, ev, max, timeout);
+	hook_cancel_point();
 	return (int)ret_keeping(
 		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), NULL));
 }
@@ -169,6 +174,7 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
+	hook_cancel_point();
 	return (int)ret_keeping(
 		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), mask));
 }
@@ -178,5 +184,6 @@ HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 {
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
+	hook_cancel_point();
 	return (int)ret_keeping(ready_epoll_wait(epfd, ev, max, timeout, mask));
 }
