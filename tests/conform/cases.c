@@ -348,6 +348,18 @@ void wait_asleep(pid_t pid, pid_t tid)
 	}
 }
 
+void wait_crowd_asleep(const pid_t *tids, size_t count)
+{
+	for (int seen = 0; seen < 20; usleep(1000)) {
+		bool all = true;
+		for (size_t i = 0; i < count && all; i++) {
+			char state = task_state(getpid(), tids[i]);
+			all = state == 'S' || state == 'X';
+		}
+		seen = all ? seen + 1 : 0;
+	}
+}
+
 void wait_inq(int fd, int n)
 {
 	int have = -1;

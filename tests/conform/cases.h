@@ -96,6 +96,8 @@ const char *errno_name(int err);
 int wait_events(int fd, int events);
 /* Until the thread or process sleeps in the kernel. */
 void wait_asleep(pid_t pid, pid_t tid);
+/* Until each of these threads of this process does, or has ended. */
+void wait_crowd_asleep(const pid_t *tids, size_t count);
 /* Until FIONREAD gives n. */
 void wait_inq(int fd, int n);
 const char *poll_names(int revents);
