@@ -230,13 +230,11 @@ static void strike_all(void)
 /* Until they come back: a writer may have found room just then, and sleeps again. */
 static void strike_until_back(bool only_polls)
 {
-	for (size_t i = 0; i < used; i++) {
-		struct seat *s = &seats[i];
-		if (only_polls && !s->call->polls)
-			continue;
-		for (s->begun = false; !s->back; usleep(1000))
-			pthread_kill(s->worker.thread, SIGUSR1);
-	}
+	for (size_t i = 0; i < used; i++)
+		seats[i].begun = only_polls && !seats[i].call->polls;
+	for (size_t i = 0; i < used; i++)
+		for (; !seats[i].begun && !seats[i].back; usleep(1000))
+			pthread_kill(seats[i].worker.thread, SIGUSR1);
 }
 
 static void interrupted(enum stage stage)
@@ -338,8 +336,9 @@ CASE(block_timed_out_bounced, DIRECT)
 static void cancelled(enum stage stage)
 {
 	sit_down(stage, ALL | CANCEL, NULL);
-	for (size_t i = 0; i < used; i++) {
+	for (size_t i = 0; i < used; i++)
 		seats[i].begun = seats[i].call->deaf;
+	for (size_t i = 0; i < used; i++) {
 		NEED(pthread_cancel(seats[i].worker.thread) == 0);
 		if (seats[i].call->deaf)
 			seat_feed(&seats[i]);
