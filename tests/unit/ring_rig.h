@@ -131,6 +131,8 @@ RIG_FN int64_t rig_take(struct rig *r, size_t len, uint64_t at)
 	if (avail < 0)
 		return -1;
 	REQUIRE(glance.len <= (size_t)avail);
+	if (glance.len > len)
+		glance.len = len;
 	REQUIRE(rig_wrong(glance.data, glance.len, at) == glance.len);
 	while (done < len && done < (size_t)avail) {
 		struct ring_span span;
