@@ -161,6 +161,16 @@ static int add_hot(struct call *c, int n)
 	return n;
 }
 
+/* What was queued again stands before the kernel's n events, too. */
+static void again_first(struct call *c, int n)
+{
+	struct epoll_event told[RAW_EVENTS];
+
+	memcpy(told, c->ev, (size_t)n * sizeof(*told));
+	memmove(c->ev, c->ev + n, (size_t)c->found.again * sizeof(*told));
+	memcpy(c->ev + c->found.again, told, (size_t)n * sizeof(*told));
+}
+
 static int look(struct call *c, bool ask)
 {
 	int n = ask ? ask_first(c) : 0;
@@ -193,15 +203,18 @@ static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
 	bool kernel = READ(in->kernel_turn);
-	int n = kernel ? ask_first(c) : 0;
+	int told = kernel ? ask_first(c) : 0, n;
 
-	if (n < 0)
-		return n;
+	if (told < 0)
+		return told;
 	instance_lock(in);
 	in->calls++;
-	n = add_hot(c, n);
+	n = add_hot(c, told);
 	instance_unlock(in);
-	return kernel ? n : complete(c, n);
+	if (!kernel)
+		return complete(c, n);
+	again_first(c, told);
+	return n;
 }
 
 static bool spin_useful(struct instance *in)
