@@ -246,12 +246,15 @@ static void bell_heard(struct epoll_reg *r)
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
 {
 	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
+	struct slot *slot = r->s->slot;
 
 	r->tcp_edge |= events;
 	if (!r->spent)
 		reg_heat(r);
-	/* Past a FIN the descriptor stays readable. */
-	if (r->tcp_noted & EPOLLRDHUP)
+	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
+	 * ahead of the kernel's: bytes that are still under way are news when they come. */
+	if ((atomic_load_explicit(&slot->seen, memory_order_acquire) & SEEN_FIN) ||
+	    ((r->tcp_noted & EPOLLRDHUP) && gate_state(&slot->gate_rx) == GATE_RING))
 		news &= ~(uint32_t)LOOK_IN;
 	if (news)
 		sock_note_kernel(r->s, events);
