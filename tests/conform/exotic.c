@@ -12,12 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
+#include "conform/grid.h"
 
 CASE(urgent_data, DIRECT)
 {
@@ -250,6 +252,40 @@ CASE(dropped_on_arrival, DIRECT)
 	}
 	pair_warm(p);
 	say("all arrived");
+	pair_close(p);
+}
+
+/* What shared memory tells of the end may come before the bytes that are on TCP. */
+CASE(end_before_the_bytes, DIRECT)
+{
+	own_network();
+	struct pair p = pair_warm_open();
+	struct epoll_event ev;
+	char byte;
+	int ep = epoll_create1(0);
+	ev = (struct epoll_event){.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	send_pattern(p.c, 0, 10);
+	wait_inq(p.s, 10);
+	bounce(p.c);
+	rules("table ip t {\n"
+	      "  chain in { type filter hook input priority 0; meta l4proto tcp drop\n"
+	      "  }\n"
+	      "}\n");
+	send_pattern(p.c, 10, 100);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	/* The kernel has no word of the end yet. */
+	NEED(epoll_wait(ep, &ev, 1, -1) == 1 && (ev.events & EPOLLIN));
+	recv_pattern(p.s, 0, 10);
+	NEED(recv(p.s, &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	while (epoll_wait(ep, &ev, 1, 0) > 0)
+		NEED(recv(p.s, &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	rules("delete table ip t\n");
+	NEED(epoll_wait(ep, &ev, 1, -1) == 1);
+	say("%d", (ev.events & EPOLLIN) != 0);
+	recv_pattern(p.s, 10, 100);
+	say_result("recv", recv(p.s, &byte, 1, 0));
+	close(ep);
 	pair_close(p);
 }
 
