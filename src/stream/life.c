@@ -239,16 +239,29 @@ void sock_break(struct sock *s, enum vd_reason reason)
 	sock_ring_self(s);
 }
 
-bool sock_was_reset(struct sock *s)
+/*
+ * Whoever has the peer's end says `fin` before it shuts down: it sends by the ring, or it
+ * reads the ring and has not asked for TCP, for somebody else. In the second case we may
+ * receive in the kernel, which then tells a real reset past us, but shows it as a hang-up.
+ */
+static bool is_peer_known(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t seen = seen_of(sl);
+	if (gate_state(&sl->gate_rx) == GATE_RING &&
+	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) !=
+		    atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed))
+		return true;
+	return gate_state(&sl->gate_rx) != GATE_FINAL && !(seen_of(sl) & SEEN_HUP) &&
+	       gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+	       !atomic_load_explicit(&s->out->want_down, memory_order_acquire);
+}
+
+bool sock_was_reset(struct sock *s)
+{
+	uint32_t seen = seen_of(s->slot);
 	/* With an error of its own the kernel has had a real reset, and tells itself. */
 	if ((seen & (SEEN_FIN | SEEN_ERR)) != SEEN_FIN ||
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
-	    gate_state(&sl->gate_rx) != GATE_RING ||
-	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
-		    atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed))
+	    atomic_load_explicit(&s->in->fin, memory_order_acquire) || !is_peer_known(s))
 		return false;
 	return (seen & SEEN_RESET_TOLD) || ring_unread(s->out);
 }

@@ -111,7 +111,9 @@ static ssize_t at_kernel_end(struct sock *s, int fd, bool up)
 	if (up)
 		return seen_of(s->slot) & SEEN_ERR || is_reset(fd) ? -ENODATA : -EPROTO;
 	/* The mark precedes the FIN: only without one is this the end of the stream. */
-	return rx_is_up(s) ? 0 : -ENODATA;
+	if (rx_is_up(s))
+		return 0;
+	return !is_reset(fd) && sock_take_reset(s) ? -ECONNRESET : -ENODATA;
 }
 
 /* GATE_READY: takes TCP bytes that surely lie before the mark. */

@@ -32,7 +32,9 @@ void rx_open(struct sock *s, int fd)
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
-	if (gate_state(&sl->gate_rx) == GATE_TCP && !(seen_of(sl) & SEEN_FIN)) {
+	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
+	if (gate_state(&sl->gate_rx) == GATE_TCP &&
+	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s))) {
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;

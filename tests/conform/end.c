@@ -160,6 +160,63 @@ CASE(reset_behind_data, DIRECT)
 	close(p.c);
 }
 
+struct doomed {
+	struct signal_pipe read, go;
+};
+
+static void read_and_die(int fd, void *arg)
+{
+	struct doomed *d = arg;
+	for (uint64_t turn = 0; turn < 64; turn++) {
+		recv_pattern(fd, turn * 1000, 1000);
+		signal_send(d->read);
+	}
+	signal_wait(d->go);
+	raise(SIGKILL);
+}
+
+/* Killed with bytes of ours unread, and has never sent: we have never received. */
+static int one_way_until_killed(void)
+{
+	struct doomed d = {signal_pipe(), signal_pipe()};
+	pid_t pid;
+	int fd = peer_start_cold(read_and_die, &d, &pid);
+	for (uint64_t turn = 0; turn < 64; turn++) {
+		send_pattern(fd, turn * 1000, 1000);
+		signal_wait(d.read); /* so that what can be upgraded is */
+	}
+	send_all(fd, "never read", 10);
+	signal_send(d.go);
+	say("status %d", child_status(pid));
+	say("events: %s", poll_names(wait_events(fd, POLLERR)));
+	return fd;
+}
+
+CASE(reset_by_death_one_way, DIRECT)
+{
+	struct pair p = pair_warm_open(); /* shows that there is a direct path */
+	catch_pipe();
+	int fd = one_way_until_killed();
+	say_result("first send", send(fd, "x", 1, 0));
+	say("signals %d", pipes_broken);
+	say_result("second send", send(fd, "x", 1, 0));
+	say("signals %d", pipes_broken);
+	say_poll(fd);
+	say_reads(fd, 2);
+	close(fd);
+	pair_close(p);
+}
+
+CASE(reset_by_death_one_way_read, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int fd = one_way_until_killed();
+	say_reads(fd, 2);
+	say_sends(fd, 2);
+	close(fd);
+	pair_close(p);
+}
+
 CASE(linger_zero, DIRECT)
 {
 	struct pair p = pair_warm_open();
