@@ -29,6 +29,12 @@ packages() {
 	check nginx-light nginx
 	check wrk wrk
 	check curl curl
+	check apache2-bin apache2
+	check apache2-utils ab
+	check openmpi-bin mpirun
+	check libopenmpi-dev mpicc
+	check socat socat
+	check netcat-openbsd nc.openbsd
 	check postgresql /usr/lib/postgresql
 	check iperf3 iperf3
 	check netpipe-tcp NPtcp

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Open MPI over its TCP transport: messages of all sizes, collectives, two groups."""
+import os
+import subprocess
+
+import harness
+
+MPIRUN, MPICC = harness.need("mpirun", "mpicc")
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openmpi.c")
+
+
+def scenario(run):
+    program = run.path("program")
+    subprocess.run([MPICC, "-O2", "-o", program, SOURCE], check=True)
+    options = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
+               "--mca", "pml", "ob1", "--oversubscribe", "--allow-run-as-root"]
+    env = dict(os.environ, TMPDIR=run.dir)
+    result = []
+    for others in (1, 3):
+        # Rank 0 is the server, the others are its clients.
+        argv = [MPIRUN, *options, "-np", "1", *run.wrap("server", [program]),
+                ":", "-np", str(others), *run.wrap("client", [program])]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=env, timeout=harness.LIMIT_S)
+        if done.returncode:
+            raise harness.Failure(f"mpirun: {done.returncode}: {done.stderr.decode()}")
+        result.append(done.stdout)
+    return result
+
+
+# The clients also talk to each other.
+harness.main(scenario, alone=True)
