@@ -160,6 +160,18 @@ CASE(reset_behind_data, DIRECT)
 	close(p.c);
 }
 
+/* The next request on a connection that the other end closed meanwhile, with all read. */
+CASE(late_request, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	NEED(close(p.s) == 0);
+	say_sends(p.c, 1);
+	wait_events(p.c, POLLHUP);
+	say_reads(p.c, 2);
+	say_sends(p.c, 1);
+	close(p.c);
+}
+
 struct doomed {
 	struct signal_pipe read, go;
 };
