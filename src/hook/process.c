@@ -32,8 +32,10 @@ void hook_report(void)
 
 void hook_forking(void)
 {
-	if (hook_active)
+	if (hook_active) {
 		sock_forking();
+		ready_forking();
+	}
 }
 
 /* Set while a fork of ours is under way: libc's handlers then leave its end to us. */
@@ -42,8 +44,10 @@ static _Thread_local bool fork_wrapped __attribute__((tls_model("initial-exec"))
 void hook_forked_unwrapped(void)
 {
 	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
-	if (hook_active && !fork_wrapped)
+	if (hook_active && !fork_wrapped) {
+		ready_forked_parent();
 		sock_forked_parent(false);
+	}
 }
 
 pid_t hook_forked_parent(pid_t pid)
@@ -51,8 +55,10 @@ pid_t hook_forked_parent(pid_t pid)
 	int saved = errno;
 
 	fork_wrapped = false;
-	if (pid != 0 && hook_active)
+	if (pid != 0 && hook_active) {
+		ready_forked_parent();
 		sock_forked_parent(pid == -1);
+	}
 	errno = saved;
 	return pid;
 }

@@ -475,16 +475,32 @@ void ready_init(void)
 	sock_on_final = epoll_on_final;
 }
 
+/* The child gets the records as they are between two changes of their lists. */
+void ready_forking(void)
+{
+	epoll_list_lock();
+}
+
+void ready_forked_parent(void)
+{
+	epoll_list_unlock();
+}
+
 void ready_forked_child(void)
 {
 	/* The parent's threads are not here, and neither are their sleeps and arms. */
 	self = getpid();
 	held = 0;
 	memset(&list_lock, 0, sizeof(list_lock));
+	crit_leave(); /* ours, taken before the fork */
 	for (struct instance *in = all_instances; in; in = in->next_all) {
 		memset(&in->lock, 0, sizeof(in->lock));
 		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
 						    (in->nested ? 1 : 0));
+		/* One of them may have been about to change the hot list. */
+		in->nhot = 0;
+		for (struct epoll_reg *r = in->regs; r; r = r->next)
+			r->hot_at = 0;
 		for (struct epoll_reg *r = in->regs; r; r = r->next) {
 			r->armed = 0;
 			if (r->converted && !r->spent)

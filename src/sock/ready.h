@@ -43,7 +43,9 @@ void ready_closing(int fd);
 /* After the kernel has made newfd a duplicate of oldfd (and ready_closing(newfd) before
  * it, where the number was in use). */
 void ready_duplicated(int oldfd, int newfd);
-/* In a forked child, from pthread_atfork. */
+/* Before a fork, after it in the parent, and in the child. */
+void ready_forking(void);
+void ready_forked_parent(void);
 void ready_forked_child(void);
 
 #endif

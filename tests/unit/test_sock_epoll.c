@@ -263,6 +263,7 @@ TEST(an_inherited_instance_goes_to_tcp)
 
 	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
 	sock_forking();
+	ready_forking();
 	child = fork();
 	if (child == 0) {
 		struct epoll_event ev;
@@ -274,6 +275,7 @@ TEST(an_inherited_instance_goes_to_tcp)
 		_exit(atomic_load(&fd_sock(p.s)->slot->reason) == VD_REASON_EPOLL ? 0
 										  : 1);
 	}
+	ready_forked_parent();
 	REQUIRE(waitpid(child, &status, 0) == child);
 	CHECK_EQ(status, 0);
 	ep_close(ep);
