@@ -376,9 +376,6 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 			return -EPIPE;
 		}
 	}
-	if (seen_of(sl) &
-	    SEEN_SHUT_WR) /* who began it may have died before the kernel's */
-		REAL(shutdown)(fd, SHUT_WR);
 	/* A sibling may have died between its `fin` and the kernel's shutdown. */
 	if (seen_of(sl) & SEEN_SHUT_WR)
 		REAL(shutdown)(fd, SHUT_WR);
