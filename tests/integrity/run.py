@@ -8,11 +8,26 @@ import sys
 import tempfile
 
 
+OWN_NETWORK = ["unshare", "--net", "sh", "-euc", """ip link set lo up
+echo 0 >/proc/sys/net/ipv4/tcp_invalid_ratelimit
+exec "$@\"""", "sh"]
+
+
+def network():
+    """Linux limits its answers to resets that do not fit, by which it can miss the end of an
+    aborted connection for ever: not in a network of our own, where we may make one."""
+    try:
+        done = subprocess.run(OWN_NETWORK + ["true"], stderr=subprocess.DEVNULL)
+        return OWN_NETWORK if done.returncode == 0 else []
+    except FileNotFoundError:
+        return []
+
+
 def main():
     viaduct, program, *args = sys.argv[1:]
     with tempfile.TemporaryDirectory() as tmp:
         report = os.path.join(tmp, "report")
-        command = [viaduct, "run", "--report", report, "--upgrade-after",
+        command = [*network(), viaduct, "run", "--report", report, "--upgrade-after",
                    os.environ.get("INTEGRITY_AFTER", "0"), "--", program, *args]
         status = subprocess.run(command).returncode
         lines = []

@@ -32,6 +32,13 @@ thread)
 	exit 2
 	;;
 esac
+# Linux limits its answers to resets that do not fit, by which it can miss the end of an aborted
+# connection for ever: not in a network of our own.
+if [ "$(id -u)" -eq 0 ]; then
+	set -- unshare --net sh -euc 'ip link set lo up
+		echo 0 >/proc/sys/net/ipv4/tcp_invalid_ratelimit
+		exec "$@"' sh "$@"
+fi
 status=0
 VIADUCT_UPGRADE_AFTER=0 VIADUCT_REPORT=$out/report "$@" || status=$?
 grep -q '"upgraded": *[1-9]' "$out/report" || {
