@@ -462,3 +462,33 @@ int main(int argc, char **argv)
 	}
 	return strcmp(argv[1], "--list") ? 2 : 0;
 }
+
+void send_fd(int channel, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 'f';
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof control};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	NEED(sendmsg(channel, &msg, 0) == 1);
+}
+
+int receive_fd(int channel)
+{
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof control};
+	int fd;
+	NEED(recvmsg(channel, &msg, 0) == 1 && CMSG_FIRSTHDR(&msg));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
+	return fd;
+}

@@ -61,6 +61,9 @@ int listen_any(int family, uint16_t *port);
 int connect_to(int family, uint16_t port);
 /* Both ends in this process. */
 struct pair pair_open(void);
+/* A descriptor over an AF_UNIX channel. */
+void send_fd(int channel, int fd);
+int receive_fd(int channel);
 /* Some hundred bytes each way in turn, so that what can be upgraded is. */
 void pair_warm(struct pair p);
 struct pair pair_warm_open(void);

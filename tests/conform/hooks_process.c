@@ -206,38 +206,6 @@ CASE(hooks_spawn_stdio, ANYWAY)
 	say("peer: %d", child_status(peer));
 }
 
-static void pass_descriptor(int channel, int fd)
-{
-	char control[CMSG_SPACE(sizeof fd)] = {0};
-	struct iovec iov = {"x", 1};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control,
-			     .msg_controllen = sizeof control};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	NEED(sendmsg(channel, &msg, 0) == 1);
-}
-
-static int take_descriptor(int channel)
-{
-	char control[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec iov = {&byte, 1};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control,
-			     .msg_controllen = sizeof control};
-	int fd;
-
-	NEED(recvmsg(channel, &msg, 0) == 1 && CMSG_FIRSTHDR(&msg));
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
-	return fd;
-}
-
 CASE(hooks_passed, ANYWAY)
 {
 	pid_t peer, pid;
@@ -250,7 +218,7 @@ CASE(hooks_passed, ANYWAY)
 		char word[8];
 
 		close(sv[0]);
-		fd = take_descriptor(sv[1]);
+		fd = receive_fd(sv[1]);
 		send_all(fd, "hello\n", 6);
 		recv_all(fd, word, 6);
 		send_all(fd, word, 6);
@@ -259,7 +227,7 @@ CASE(hooks_passed, ANYWAY)
 	}
 	close(sv[1]);
 	fd = peer_start(far_peer, NULL, &peer);
-	pass_descriptor(sv[0], fd);
+	send_fd(sv[0], fd);
 	close(fd);
 	say("child: %d", child_status(pid));
 	say("peer: %d", child_status(peer));
