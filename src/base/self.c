@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process id in a page that the kernel empties in every forked child. */
+/* The process id in a page that the kernel empties in every forked child; and whether another
+ * process still is a fork of this image. */
 #include "base/self.h"
 
 #include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
+
 #define PAGE_BYTES 4096
+/* Of /proc/PID/stat, counted from the state, which follows the name in brackets. */
+#define FIELD_STACK_START 25
 
 static _Atomic pid_t *known;
 
@@ -36,4 +45,34 @@ pid_t self_pid(void)
 		atomic_store_explicit(known, pid, memory_order_relaxed);
 	}
 	return pid;
+}
+
+/* Where the stack of a process begins: random in each image, the same in all its forks. 0 when
+ * it cannot be read. */
+static uint64_t stack_start(pid_t pid)
+{
+	char path[32], text[1024], *at;
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	len = kernel_read(fd, text, sizeof(text) - 1);
+	kernel_close(fd);
+	if (len <= 0)
+		return 0;
+	text[len] = 0;
+	at = strrchr(text, ')');
+	for (int i = 0; at && i <= FIELD_STACK_START; i++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool self_shares_image(pid_t pid)
+{
+	uint64_t ours = stack_start(getpid()), theirs = stack_start(pid);
+
+	return ours == 0 || theirs == 0 || ours == theirs;
 }

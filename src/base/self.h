@@ -3,11 +3,17 @@
 #ifndef VD_BASE_SELF_H
 #define VD_BASE_SELF_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Once, before threads. Without it, or where the kernel is too old, each call asks. */
 void self_init(void);
 /* As getpid, in every kind of forked child too; a child of vfork gets its parent's. */
 pid_t self_pid(void);
+/*
+ * False when that process is known to have left, by exec, the program image that this one and
+ * its forks share. True in doubt, as when it is another user's. About 10 us.
+ */
+bool self_shares_image(pid_t pid);
 
 #endif

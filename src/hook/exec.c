@@ -64,16 +64,20 @@ static void exec_prepare(bool leaving)
 static void exec_begin(void)
 {
 	exec_prepare(true);
-	if (!hook_is_borrowed())
+	if (!hook_is_borrowed()) {
+		sock_exec(true);
 		hook_report();
+	}
 }
 
 static int exec_failed(int result)
 {
 	int saved = errno;
 
-	if (!hook_is_borrowed())
+	if (!hook_is_borrowed()) {
+		sock_exec(false);
 		report_reopen();
+	}
 	errno = saved;
 	return result;
 }

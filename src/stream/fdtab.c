@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From descriptor to sock: the table, and what opening, duplicating and forking do to it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "base/config.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
 
@@ -226,4 +228,17 @@ void sock_forked_child(void)
 	for (uint32_t i = 0; i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	limbo_forked();
+}
+
+void sock_exec(bool begins)
+{
+	/* Those that it closes first: another descriptor of the same may survive. */
+	for (int survives = 0; survives < 2; survives++) {
+		for (int fd = 0; fd < fd_limit(); fd++) {
+			struct sock *s = fd_sock(fd);
+			int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
+			if (flags >= 0 && survives == !(flags & FD_CLOEXEC))
+				slot_ends_by_exec(s->slot, begins && !survives);
+		}
+	}
 }

@@ -90,9 +90,13 @@ static struct slot *take_fresh(void)
 	return &table->slots[n];
 }
 
-static bool is_alive(int32_t pid)
+/* What the entry of a holder stands for is still there. */
+static bool is_there(int32_t entry)
 {
-	return kill(pid, 0) == 0 || errno != ESRCH;
+	int32_t pid = entry < 0 ? -entry : entry;
+	if (kill(pid, 0) != 0 && errno == ESRCH)
+		return false;
+	return entry > 0 || self_shares_image(pid);
 }
 
 /* Drops holders that died; true when none is left. */
@@ -105,7 +109,7 @@ static bool drop_dead(struct slot *sl, int32_t self)
 		int32_t pid = atomic_load(&sl->holders[i]);
 		if (pid == 0)
 			continue;
-		if (pid != self && !is_alive(pid))
+		if (pid != self && pid != -self && !is_there(pid))
 			atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
 		else
 			empty = false;
@@ -171,8 +175,9 @@ void slot_release(struct slot *sl)
 	int32_t self = self_pid();
 	bool listed = false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t pid = self;
-		listed |= atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
+		int32_t pid = self, ending = -self;
+		listed |= atomic_compare_exchange_strong(&sl->holders[i], &pid, 0) ||
+			  atomic_compare_exchange_strong(&sl->holders[i], &ending, 0);
 	}
 	if (!listed && atomic_load(&sl->crowded))
 		atomic_fetch_sub(&sl->crowded, 1);
@@ -222,8 +227,17 @@ bool slot_is_alone(struct slot *sl)
 		return false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = atomic_load(&sl->holders[i]);
-		if (pid != 0 && pid != self)
+		if (pid != 0 && pid != self && pid != -self)
 			return false;
 	}
 	return true;
+}
+
+void slot_ends_by_exec(struct slot *sl, bool ends)
+{
+	int32_t self = self_pid();
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t entry = ends ? self : -self;
+		atomic_compare_exchange_strong(&sl->holders[i], &entry, -entry);
+	}
 }

@@ -79,8 +79,9 @@ struct slot {
 	_Atomic uint32_t forking; /* forks whose child has not yet claimed its hold */
 	_Atomic uint64_t
 		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
-	_Atomic int32_t
-		holders[SLOT_HOLDERS]; /* pids of the processes that have the socket */
+	/* Pids of the processes that have the socket; negative: it is closed where that one has
+	 * come to another image by exec. */
+	_Atomic int32_t holders[SLOT_HOLDERS];
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
 
 	_Atomic uint32_t phase; /* enum slot_phase */
@@ -132,6 +133,8 @@ void slot_release(struct slot *sl);
 void slot_hold(struct slot *sl);
 /* The same in another pid namespace, where pids name others: never upgraded, never freed. */
 void slot_hold_foreign(struct slot *sl);
+/* This process is about to call exec, which closes the socket; or exec has failed. */
+void slot_ends_by_exec(struct slot *sl, bool ends);
 uint32_t slot_index(const struct slot *sl);
 uint32_t slot_count(void);
 struct slot *slot_at(uint32_t index);

@@ -228,6 +228,8 @@ void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 void sock_forking(void);
 void sock_forked_parent(bool failed);
 void sock_forked_child(void);
+/* Before an exec, and after one that failed: which sockets it closes. */
+void sock_exec(bool begins);
 /* Adds what is not yet counted of all open sockets to report_now. */
 void sock_report(void);
 

@@ -359,6 +359,40 @@ CASE(exec_fails, DIRECT)
 	pair_close(p);
 }
 
+static void echo_then_reset(int fd, void *arg)
+{
+	char buf[8];
+	(void)arg;
+	warm_second(fd);
+	send_all(fd, "abc", 3);
+	say_result("recv", recv(fd, buf, 8, 0));
+}
+
+/* A child that runs another program, and the socket closed on the way, is no holder of it. */
+CASE(child_of_another_program, DIRECT)
+{
+	pid_t child, peer;
+	struct signal_pipe in = signal_pipe(), out = signal_pipe();
+	char buf[8];
+	int fd = peer_start_cold(echo_then_reset, NULL, &peer);
+	NEED(fcntl(fd, F_SETFD, FD_CLOEXEC) == 0);
+	child = fork();
+	if (child == 0) {
+		dup2(in.fd[0], 0);
+		dup2(out.fd[1], 1);
+		close(in.fd[1]);
+		execl("/bin/cat", "cat", (char *)NULL);
+		_exit(9);
+	}
+	NEED(write(in.fd[1], "x", 1) == 1 && read(out.fd[0], buf, 1) == 1);
+	warm_first(fd);
+	wait_inq(fd, 3);
+	close(fd); /* with bytes unread: a reset, while the child lives */
+	say("status %d", child_status(peer));
+	close(in.fd[1]);
+	say("status %d", child_status(child));
+}
+
 /* ---- passed to another process ---- */
 
 static void passed(bool warm)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "stream/slot.h"
 
@@ -193,6 +194,56 @@ static void hold_until_told(struct slot *sl)
 	while (!atomic_load(&sl->nonblock)) /* a word that nobody else uses here */
 		usleep(200);
 	slot_release(sl);
+}
+
+static void become_cat(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_ends_by_exec(sl, true);
+	slot_forked(sl);
+	execl("/nonexistent/none", "none", (char *)NULL);
+	CHECK(!slot_is_alone(sl));
+	slot_ends_by_exec(sl, false);
+	slot_ends_by_exec(sl, true);
+	execl("/bin/cat", "cat", (char *)NULL);
+}
+
+/* A holder that has left by exec is none, though its process lives. */
+TEST(a_holder_becomes_another_image)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	int to_cat[2], from_cat[2];
+	char c = 0;
+	REQUIRE(pipe(to_cat) == 0 && pipe(from_cat) == 0);
+	int saved[2] = {dup(0), dup(1)};
+	REQUIRE(dup2(to_cat[0], 0) == 0 && dup2(from_cat[1], 1) == 1);
+	atomic_fetch_add(&sl->forking, 1);
+	pid_t pid = child(become_cat, sl);
+	REQUIRE(dup2(saved[0], 0) == 0 && dup2(saved[1], 1) == 1);
+	while (atomic_load(&sl->forking))
+		usleep(100);
+	REQUIRE(write(to_cat[1], "x", 1) == 1 && read(from_cat[0], &c, 1) == 1 &&
+		c == 'x');
+	CHECK(slot_is_alone(sl));
+	CHECK(kill(pid, SIGKILL) == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(close(to_cat[i]) == 0 && close(from_cat[i]) == 0 &&
+		      close(saved[i]) == 0);
+	reap(pid, 128 + SIGKILL);
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
+/* This process itself may be on its way. */
+TEST(released_on_the_way_to_exec)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	slot_ends_by_exec(sl, true);
+	CHECK(slot_is_alone(sl));
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
 /* More holders than fit: it is shared until the last of them has gone. */
