@@ -32,6 +32,30 @@ static uint8_t *buffer(void)
 	return thread_buf;
 }
 
+/*
+ * TCP's buffers take all of a stream at once, before the connection can be upgraded: most
+ * directions begin with small calls, and let the other end come after them now and then.
+ */
+#define SMALL_CALLS	40
+#define CALLS_AT_ONCE	8
+#define COME_AFTER_NAPS 40
+
+static bool begins_small(const struct half *h)
+{
+	return h->key % 4 && h->state->ops < SMALL_CALLS;
+}
+
+static void let_come_after(const struct half *h)
+{
+	const struct conn *c = h->conn;
+	const struct dir_state *peer = &sh->conn[!c->side][c->index].rx;
+	if (!begins_small(h) || h->state->ops % CALLS_AT_ONCE != CALLS_AT_ONCE - 1)
+		return;
+	/* Bounded: the other end may be waiting so for us, in a loop that serves many. */
+	for (int i = 0; i < COME_AFTER_NAPS && peer->off < h->off; i++)
+		usleep(100);
+}
+
 /* Most directions move small pieces by many calls, some large ones, some a mixture. */
 static size_t pick_size(struct half *h)
 {
@@ -40,6 +64,8 @@ static size_t pick_size(struct half *h)
 	static const unsigned sizes[5] = {256, 8192, 65536, 512u << 10, BUF_BYTES};
 	const unsigned *bound = bounds[h->key % 5 < 3 ? 0 : h->key % 5 - 2];
 	unsigned dice = rnd(&h->rng) % 100, class = 0;
+	if (begins_small(h))
+		return 1 + rnd(&h->rng) % sizes[0];
 	while (dice >= bound[class])
 		class ++;
 	return 1 + rnd(&h->rng) % sizes[class];
@@ -224,6 +250,7 @@ enum moved half_send(struct half *h)
 	if (len > h->total - h->off)
 		len = h->total - h->off;
 	pause_sometimes(&h->rng);
+	let_come_after(h);
 	maybe_bounce(h);
 	stream_fill(h->key, h->off, buf, len);
 	ssize_t r = send_one(h, buf, &len);
