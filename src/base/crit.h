@@ -71,6 +71,7 @@ bool crit_is_fault(int sig, const siginfo_t *info);
 
 /* ---- copies from and to memory of the program ---- */
 
+#define CRIT_PAGE_BYTES	 4096
 #define CRIT_SHORT_BYTES 128
 
 int crit_copy_short(void *to, const void *from, size_t len);
@@ -85,6 +86,22 @@ static inline int crit_copy(void *to, const void *from, size_t len)
 	if (__builtin_expect(len <= CRIT_SHORT_BYTES, 1))
 		return crit_copy_short(to, from, len);
 	return crit_copy_long(to, from, len);
+}
+
+/*
+ * Whether all of it can be read, at the time of asking: for arrays that are then read in
+ * place, where the kernel would say EFAULT. A look at each page.
+ */
+static inline bool crit_readable(const void *p, size_t len)
+{
+	const char *at = p, *last = at + len - 1;
+	char byte;
+	if (len == 0)
+		return true;
+	for (; last - at >= CRIT_PAGE_BYTES; at += CRIT_PAGE_BYTES)
+		if (crit_copy(&byte, at, 1) != 0)
+			return false;
+	return crit_copy(&byte, at, 1) == 0 && crit_copy(&byte, last, 1) == 0;
 }
 
 #endif

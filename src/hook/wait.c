@@ -43,11 +43,19 @@ static unsigned long set_word(const fd_set *set, int i)
 	return set ? ((const unsigned long *)set)[i] : 0;
 }
 
+static bool set_readable(const fd_set *set, size_t bytes)
+{
+	return !set || crit_readable(set, bytes);
+}
+
 /* True when one of the descriptors in the sets is a socket or an instance of ours. */
 bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
 	const int bits = 8 * (int)sizeof(unsigned long);
+	size_t bytes = n > 0 ? (size_t)(n + bits - 1) / (size_t)bits * sizeof(long) : 0;
 
+	if (!set_readable(r, bytes) || !set_readable(w, bytes) || !set_readable(e, bytes))
+		return false;
 	for (int base = 0; base < n; base += bits) {
 		unsigned long word = set_word(r, base / bits) | set_word(w, base / bits) |
 				     set_word(e, base / bits);

@@ -412,7 +412,9 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	struct call c;
 	int n;
 
-	if (!in || max <= 0 || !ev || !look_timeout_valid(timeout))
+	/* Written in place, so it must be writable: what is there is stored once more. */
+	if (!in || max <= 0 || !ev || crit_copy(ev, ev, sizeof(*ev)) != 0 ||
+	    !look_timeout_valid(timeout))
 		return kernel_wait(epfd, ev, max, timeout, mask);
 	call_begin(&c, in, epfd);
 	c.ev = ev;

@@ -387,6 +387,8 @@ bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
 {
 	if (n > POLL_MANY && !within_limit(n))
 		return false;
+	if (!crit_readable(fds, n * sizeof(*fds)))
+		return false;
 	for (nfds_t i = 0; i < n; i++)
 		if (fds[i].fd >= 0 && (fd_sock(fds[i].fd) || instance_at(fds[i].fd)))
 			return true;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bad pointers give EFAULT, and faults of the program's own stay its own. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -145,6 +148,36 @@ CASE(segv_handler, DIRECT)
 			*(char *volatile)(bad + 5) = 1;
 		say("fault at 5: %d, code %d", fault_at == bad + 5, fault_code);
 	}
+	pair_close(p);
+}
+
+/* Arrays that the kernel would find bad: one of them of a page that ends in the middle. */
+CASE(bad_arrays, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	make_bad();
+	struct pollfd *fds = (struct pollfd *)bad - 1;
+	struct epoll_event in = {.events = EPOLLIN};
+	void *volatile nowhere = NULL;
+	int ep = epoll_create1(0);
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &in) == 0);
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 1);
+	*fds = (struct pollfd){.fd = p.s, .events = POLLIN};
+	say_result("poll", poll((struct pollfd *)bad, 1, 0));
+	say_result("poll of two", poll(fds, 2, 0));
+	say_result("poll of one", poll(fds, 1, 0));
+	say_result("poll null", poll(nowhere, 1, 0));
+	say_result("poll nothing", poll((struct pollfd *)bad, 0, 0));
+	say_result("ppoll", ppoll((struct pollfd *)bad, 1, NULL, NULL));
+	say_result("select", select(p.s + 1, (fd_set *)bad, NULL, NULL, NULL));
+	say_result("select", select(p.s + 1, NULL, NULL, (fd_set *)bad, NULL));
+	say_result("select none",
+		   select(0, (fd_set *)bad, NULL, NULL, &(struct timeval){0}));
+	say_result("epoll_wait", epoll_wait(ep, (struct epoll_event *)bad, 1, 0));
+	say_result("epoll_wait null", epoll_wait(ep, nowhere, 1, 0));
+	say_result("epoll_wait", epoll_wait(ep, &in, 1, 0));
+	close(ep);
 	pair_close(p);
 }
 
