@@ -270,7 +270,8 @@ enum moved half_send(struct half *h)
 		fail_at(h, "send of %zu returned %zd", len, r);
 	h->off += r;
 	h->state->off = h->off;
-	return (size_t)r < len ? MOVED_SHORT : MOVED;
+	/* A signal cuts a sendfile short though there is room: no edge would follow. */
+	return (size_t)r < len && !opt.signals ? MOVED_SHORT : MOVED;
 }
 
 /* ---- receiving ---- */
