@@ -45,6 +45,7 @@ packages() {
 	check openssh-client ssh
 	check openbsd-inetd inetd
 	check vsftpd vsftpd
+	check liburing-dev /usr/include/liburing.h
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	END
 }

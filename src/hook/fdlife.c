@@ -49,6 +49,12 @@ void hook_refuse_all(enum vd_reason reason)
 		struct sock *s = fd_sock(fd);
 
 		if (s)
+			sock_ask_over(s);
+	}
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
 			hook_take_down(s, fd, reason);
 	}
 }

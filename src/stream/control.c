@@ -103,6 +103,12 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 	go_down(s, fd, reason, rewind_ask);
 }
 
+void sock_ask_over(struct sock *s)
+{
+	if (phase_of(s->slot) == SLOT_ATTACHED && rewind_ask(s))
+		bell_ring_peer(s);
+}
+
 void sock_bounce(struct sock *s, int fd)
 {
 	if (phase_of(s->slot) != SLOT_ATTACHED)

@@ -198,7 +198,10 @@ void sock_down(struct sock *s, int fd, enum vd_reason reason);
 /* The same for a connection that somebody else will read: the peer sends what lies unread
  * in our ring over TCP. */
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
-/* The same, and waits until both directions are the kernel's or the timeout has passed.
+/* Only asks for the unread bytes: where several are handed over, each end of a connection with
+ * itself asks before the other leaves the ring. */
+void sock_ask_over(struct sock *s);
+/* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
 /* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
