@@ -73,7 +73,10 @@
 	  "this kernel lacks a feature that the direct path needs",                      \
 	  "see the log for its name")                                                    \
 	X(33, ENDED, "ended", "the connection ended before the two ends had met",        \
-	  "nothing to do")
+	  "nothing to do")                                                               \
+	X(34, RAW, "raw-system-calls",                                                   \
+	  "the program makes system calls past the C library, as those in Go do",        \
+	  "nothing to do: its peers are on TCP with it")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -15,7 +15,7 @@
 #include "base/real.h"
 #include "base/report.h"
 
-/* 33 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
+/* 34 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
  */
 #define REPORT_BYTES 4096
 

@@ -1,15 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The library's start and end in a process. */
+#include <elf.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/config.h"
+#include "base/log.h"
+#include "base/report.h"
 #include "hook/hook.h"
 #include "sock/ready.h"
 
 /* Sockets of one family of processes; the memory of those never used is never touched. */
 
 bool hook_active;
+
+static bool is_go_note(const char *at, size_t left)
+{
+	while (left >= sizeof(ElfW(Nhdr))) {
+		const ElfW(Nhdr) *note = (const void *)at;
+		size_t size = sizeof(*note) + ((note->n_namesz + 3u) & ~3u) +
+			      ((note->n_descsz + 3u) & ~3u);
+
+		if (note->n_namesz == 4 && left >= sizeof(*note) + 4 &&
+		    memcmp(note + 1, "Go\0", 4) == 0)
+			return true;
+		if (size > left)
+			break;
+		at += size;
+		left -= size;
+	}
+	return false;
+}
+
+/* Asked of the first object, which is the program itself. */
+static int find_go(struct dl_phdr_info *object, size_t size, void *found)
+{
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *ph = &object->dlpi_phdr[i];
+		const char *at = (const char *)object->dlpi_addr + ph->p_vaddr;
+
+		if (ph->p_type == PT_NOTE && is_go_note(at, ph->p_memsz))
+			*(bool *)found = true;
+	}
+	return 1;
+}
+
+/*
+ * A program in Go opens, uses and ends without a call of ours: it stays on TCP as a whole, what
+ * its C parts do included, and says so now, since it will not come by here at its end.
+ */
+static bool is_go(void)
+{
+	bool found = false;
+
+	dl_iterate_phdr(find_go, &found);
+	if (!found)
+		return false;
+	log_info("%s (%s)", reason_name(VD_REASON_RAW), reason_text(VD_REASON_RAW));
+	report_add(&report_now.reasons[VD_REASON_RAW], 1);
+	report_write();
+	return true;
+}
 
 /* Sockets that were made before this runs stay unknown, and so on TCP. */
 __attribute__((constructor)) static void hook_init(void)
@@ -21,7 +75,7 @@ __attribute__((constructor)) static void hook_init(void)
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&
-	    !config_get()->off && fd_table_init() == 0) {
+	    !config_get()->off && !is_go() && fd_table_init() == 0) {
 		ready_init();
 		announce_init();
 		signal_init();

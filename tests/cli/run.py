@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `viaduct run`: what reaches the program, and what is refused before it starts.
 
-usage: run.py VIADUCT STATIC-PROGRAM
+usage: run.py VIADUCT STATIC-PROGRAM GO-LIKE-PROGRAM
 """
 import json
 import os
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import unittest
 
-VIADUCT, STATIC = map(os.path.abspath, sys.argv[1:3])
+VIADUCT, STATIC, GO_LIKE = map(os.path.abspath, sys.argv[1:4])
 PYTHON = sys.executable
 RULES = ("deny port=80", "allow program=redis-*; deny role=accept")
 USAGE, REFUSED, NOT_FOUND = 125, 126, 127
@@ -165,6 +165,12 @@ class Settings(Run):
                        "--rules", "--report", "--tcp-anyway"):
             self.assertIn(option + " ", out)
 
+    def test_report_of_what_does_not_come_by(self):
+        report = self.tmp / "report"
+        self.ok("--report", report, "--", GO_LIKE)
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+        self.assertEqual([line["reasons"] for line in lines], [{"raw-system-calls": 1}])
+
     def test_report(self):
         report = self.tmp / "report with a space"
         self.ok("--report", report, "--", "sh", "-c", "cat /dev/null; exit 0")
@@ -303,4 +309,4 @@ class Command(Run):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[4:]])
