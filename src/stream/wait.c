@@ -452,6 +452,9 @@ static int sleep_once(struct wait *w, bool *bell)
 	int n = REAL(ppoll)(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
 	if (n < 0)
 		return -errno;
+	if (n == 0 && slot_is_shared(s->slot))
+		slot_is_alone(
+			s->slot); /* forgets who has gone: later sleeps may be long */
 	*bell = n > 0 && (pfd[1].revents || pfd[2].revents);
 	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
 		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
