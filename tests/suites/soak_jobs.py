@@ -150,7 +150,7 @@ class Job:
             self.run.wrap("client", argv, kw.pop("user", None)),
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE if out else subprocess.DEVNULL,
-            stderr=subprocess.STDOUT if out else subprocess.DEVNULL, cwd="/", **kw)
+            stderr=subprocess.DEVNULL, cwd="/", **kw)
 
     def client(self, argv, stdin=None, **kw):
         """Its output; Trouble when it ends with an error, Failure when it hangs."""
