@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/library.h"
-#include "cli/program.h"
+#include "base/program.h"
 #include "cli/setting.h"
 
 enum { OPT_TCP_ANYWAY = 256, OPT_HELP, OPT_SETTING };
@@ -116,7 +116,7 @@ static int judge(const struct run *run)
 	static struct program p;
 	const char *why;
 
-	program_inspect(run->path, &p);
+	program_inspect(run->path, true, &p);
 	why = obstacle(p.kind);
 	if (!why)
 		return 0;

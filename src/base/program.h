@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kind of file a program is, and whether a library can be preloaded into it. */
-#ifndef VD_CLI_PROGRAM_H
-#define VD_CLI_PROGRAM_H
+#ifndef VD_BASE_PROGRAM_H
+#define VD_BASE_PROGRAM_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum program_kind {
@@ -23,12 +24,17 @@ struct program {
 	char detail[128]; /* what was found, to go into brackets; may be empty */
 };
 
+/* 0, or the -errno with which execve(2) will refuse the file. */
+int program_executable(const char *path);
 /*
  * Looks name up as execvp(3) does. Returns 0, -ENOENT, or -EACCES (found, but it may not
  * be executed). Writes at most size bytes, only on success or -EACCES.
  */
 int program_find(const char *name, char *path, size_t size);
-/* Looks into path, and through #! lines into the interpreter. Blocks on the disk only. */
-void program_inspect(const char *path, struct program *p);
+/*
+ * Looks into path, and through #! lines into the interpreter; through_env: for `env NAME` into
+ * that NAME. No heap. Blocks on the disk only.
+ */
+void program_inspect(const char *path, bool through_env, struct program *p);
 
 #endif

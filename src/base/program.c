@@ -12,19 +12,20 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "cli/program.h"
+#include "base/kernel.h"
+#include "base/program.h"
 
 enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256 };
 
 static const char own_loader[] = "ld-linux-x86-64.so.2";
 
-static int executable(const char *path)
+int program_executable(const char *path)
 {
 	struct stat st;
 
 	if (stat(path, &st))
 		return -errno;
-	if (!S_ISREG(st.st_mode) || access(path, X_OK))
+	if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, X_OK, AT_EACCESS))
 		return -EACCES;
 	return 0;
 }
@@ -37,7 +38,7 @@ int program_find(const char *name, char *path, size_t size)
 	if (!*name)
 		return -ENOENT;
 	if (strchr(name, '/')) {
-		rc = executable(name);
+		rc = program_executable(name);
 		if (rc != 0 && rc != -EACCES)
 			return -ENOENT;
 		snprintf(path, size, "%s", name);
@@ -52,7 +53,7 @@ int program_find(const char *name, char *path, size_t size)
 
 		if (n < 0 || (size_t)n >= sizeof(try))
 			continue;
-		rc = executable(try);
+		rc = program_executable(try);
 		if (rc == 0 || (rc == -EACCES && worst == -ENOENT))
 			snprintf(path, size, "%s", try);
 		if (rc == 0)
@@ -130,8 +131,8 @@ static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct progra
 	return PROGRAM_STATIC;
 }
 
-/* Writes the interpreter of a #! line; for `env NAME`, the NAME that env will find. */
-static bool interpreter(char *line, char *path, size_t size)
+/* Writes the interpreter of a #! line; for `env NAME`, maybe the NAME that env will find. */
+static bool interpreter(char *line, bool through_env, char *path, size_t size)
 {
 	char *rest = line + 2, *word, *base;
 	int rc;
@@ -142,7 +143,7 @@ static bool interpreter(char *line, char *path, size_t size)
 	if (!*word)
 		return false;
 	base = strrchr(word, '/');
-	if (rest && base && !strcmp(base, "/env")) {
+	if (through_env && rest && base && !strcmp(base, "/env")) {
 		rest += strspn(rest, " \t");
 		if (!strncmp(rest, "-S", 2))
 			rest += 2 + strspn(rest + 2, " \t");
@@ -155,14 +156,14 @@ static bool interpreter(char *line, char *path, size_t size)
 }
 
 /* One file. True when it is a script: path then holds what to look into next. */
-static bool inspect_file(struct program *p)
+static bool inspect_file(struct program *p, bool through_env)
 {
 	union {
 		Elf64_Ehdr elf;
 		char text[SCRIPT_LINE + 1];
 	} head;
 	ssize_t n;
-	int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+	int fd = kernel_open(p->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
 
 	p->kind = PROGRAM_UNREADABLE;
 	if (fd < 0)
@@ -175,23 +176,23 @@ static bool inspect_file(struct program *p)
 		else
 			p->kind = inspect_elf(fd, &head.elf, p);
 	}
-	close(fd);
+	kernel_close(fd);
 	if (n >= SELFMAG && !memcmp(head.text, ELFMAG, SELFMAG))
 		return false;
 	/* A file without either is a script of the shell, as execvp(3) has it. */
 	if (n < 2 || head.text[0] != '#' || head.text[1] != '!')
 		snprintf(p->path, sizeof(p->path), "%s", _PATH_BSHELL);
-	else if (!interpreter(head.text, p->path, sizeof(p->path)))
+	else if (!interpreter(head.text, through_env, p->path, sizeof(p->path)))
 		return false;
 	return true;
 }
 
-void program_inspect(const char *path, struct program *p)
+void program_inspect(const char *path, bool through_env, struct program *p)
 {
 	memset(p, 0, sizeof(*p));
 	snprintf(p->path, sizeof(p->path), "%s", path);
 	for (int level = 0; level < SCRIPT_LEVELS; level++)
-		if (!inspect_file(p))
+		if (!inspect_file(p, through_env))
 			return;
 	p->kind = PROGRAM_UNREADABLE;
 }
