@@ -98,6 +98,7 @@ lives_on() { fails_with '-DNP' -l "$@"; }
 check_switch() {
 	one_to_two='-DSENDERS=1 -DRECEIVERS=2'
 	handed_over='-DREWIND -DSENDERS=1'
+	carried='-DREWIND -DCARRY -DSENDERS=1'
 	holds
 	holds -DWANT_DOWN
 	holds -DSENDERS=2 -DRECEIVERS=2 -DLEN=1
@@ -108,9 +109,11 @@ check_switch() {
 	holds $handed_over -DMSGS=2
 	holds $handed_over -DRECEIVERS=2 -DEPOCHS=1
 	holds -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
+	holds $carried -DMSGS=2
 	ends
 	ends $one_to_two -DWANT_DOWN
 	ends $handed_over -DEPOCHS=1
+	ends $carried -DEPOCHS=1
 	ends -DDEATHS=1 -DLEN=1
 	fails COUNT_IGNORED_TX
 	fails COUNT_IGNORED_RX $one_to_two
@@ -137,6 +140,9 @@ check_switch() {
 	fails CLOSE_UNANSWERED $handed_over -DMSGS=2
 	fails LAST_REFUSED $handed_over -DMSGS=2
 	fails LAST_AFTER_LOOK $handed_over -DMSGS=2
+	fails KEPT_SENT $carried -DMSGS=2 -DEPOCHS=1
+	fails KEPT_ONE_LOOK $carried -DMSGS=2 -DEPOCHS=1
+	fails END_PASSED $carried -DMSGS=2 -DEPOCHS=1
 	fails NO_REPAIR_REWIND -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
 	fails NO_REPAIR_SERVED -DREWIND -DEPOCHS=1 -DLEN=1 -DDEATHS=1
 	fails SLEEP_UNBOUNDED $one_to_two -DDEATHS=1 -DRING_CAP=1

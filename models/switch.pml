@@ -7,7 +7,8 @@
  * SENDERS and RECEIVERS (1 or 2), MSGS messages per sender of up to LEN bytes, EPOCHS
  * openings, queues of TCP_CAP and RING_CAP bytes, DEATHS processes killed at any step.
  * With REWIND receiver 2 hands the connection over: it asks for what is unread over TCP, and
- * may become a program that knows no ring once nothing lies in it.
+ * may become a program that knows no ring once nothing lies in it; with CARRY it may take along
+ * what lies in it, or fail to become one after that.
  * MUT_* takes one line of the protocol away (docs/models.md).
  *
  * Steps are merged where that loses nothing: taking a lock with the first look under it,
@@ -44,6 +45,12 @@
 #else
 #define REWINDS false
 #endif
+#ifdef CARRY
+#define START start
+#define FAILURES 1
+#else
+#define START consumed
+#endif
 
 #define TCP   0
 #define READY 1
@@ -64,6 +71,10 @@ byte ring[RING_CAP];
 bool want_rewind = false, taking = false;
 bool want_last = false; /* WANT_LAST is WANT_REWIND and this, stored as one */
 bool rewinding = false; /* in the receiver's slot */
+#ifdef CARRY
+byte kept = 0, rx_end = 0; /* 0: none; RING_ENDED at the second, plus 1 */
+byte failures = 0;
+#endif
 
 /* The kernel: what the sender's socket holds, what has arrived, and the counts. */
 chan sendq = [TCP_CAP] of { byte };
@@ -188,7 +199,7 @@ inline leave()
 }
 
 #define DUE	 (REWINDS && (want_rewind || taking))
-#define UNREAD	 (tx_produced - consumed)
+#define UNREAD	 (tx_produced - START)
 #define RESENT	 (written - up_at)
 #define FITS	 (UNREAD - RESENT <= TCP_CAP - len(sendq))
 
@@ -201,25 +212,36 @@ inline answer()
 	atomic { begun = taking; taking = true };
 #endif
 #ifdef MUT_REWIND_ONE_LOOK
-	asked = true;
+	atomic { asked = true; last = want_last };
 #else
-	asked = want_rewind;
+	atomic { asked = want_rewind; last = want_last }; /* one word */
+#endif
+#ifdef CARRY
+#ifdef MUT_KEPT_SENT
+	start = consumed;
+#else
+	start = (kept > consumed -> kept : consumed);
+#endif
 #endif
 	if
 	:: fin || shut || NO_READER || !(asked || (begun && RESENT > 0)) ||
 	   (RESENT == 0 && !FITS) ->
 #ifndef MUT_LAST_REFUSED
-		broken = want_last && UNREAD > 0
+		broken = last && UNREAD > 0
 #endif
 	:: else ->
 		do
 		:: atomic { RESENT < UNREAD && nfull(sendq) ->
-				sendq!ring[(consumed + RESENT) % RING_CAP]; written++ }
+				sendq!ring[(START + RESENT) % RING_CAP]; written++ }
 		:: RESENT < UNREAD && full(sendq) && begun -> broken = true; break
-		:: RESENT == UNREAD -> end_at = consumed; break
+		:: RESENT == UNREAD -> end_at = START; break
 		od
 	fi;
+#ifdef CARRY
+	start = 0;
+#endif
 	begun = false;
+	last = false;
 	asked = false
 }
 
@@ -382,7 +404,10 @@ inline finish()
 proctype sender(byte me)
 {
 	byte left, n = 0, end_at = 0;
-	bool ok, begun = false, asked = false;
+#ifdef CARRY
+	byte start = 0;
+#endif
+	bool ok, begun = false, asked = false, last = false;
 	{
 		do
 		:: n < MSGS && !broken -> send_message(); n++
@@ -575,21 +600,30 @@ inline exec()
 	atomic { want_last = want_last && execed; rx_lock = 0 }
 }
 
+inline await_answer()
+{
+	if
+	:: !taking || down_epoch == rx_epoch
+	:: taking && NO_WRITER && down_epoch != rx_epoch -> broken = true
+	:: broken
+	fi
+}
+
 /* Withdraws, before anything is taken from the ring. Under rx_lock, which it drops. */
 inline settle()
 {
 	atomic { want_rewind = false; want_last = false };
-	if
-#ifdef MUT_REWIND_NOT_AWAITED
-	:: true
-#else
-	:: !taking || down_epoch == rx_epoch
-	:: taking && NO_WRITER && down_epoch != rx_epoch -> broken = true
-	:: broken
+#ifndef MUT_REWIND_NOT_AWAITED
+	await_answer();
 #endif
-	fi;
 	atomic {
 		rewinding = broken;
+#ifdef CARRY
+		kept = 0;
+#ifndef MUT_END_PASSED
+		rx_end = (down_epoch == rx_epoch -> down_at + 1 : 0);
+#endif
+#endif
 		if
 		:: down_epoch == rx_epoch && down_at == rx_consumed -> gate_rx = FINAL; moves++
 		:: else
@@ -598,10 +632,65 @@ inline settle()
 	}
 }
 
+#ifdef CARRY
+/* The same, but the next image is to get what lies in the ring: up to `carried`. */
+inline keep()
+{
+	atomic { !eof && me == 2 && RECEIVERS == 1 && DEATHS == 0 && rewinding && RX_FREE &&
+		!tried && (gate_rx == READY || gate_rx == RING) ->
+		rx_lock = me + 1; tried = true };
+again:
+	atomic { want_rewind = false; want_last = false };
+	await_answer();
+	if
+	:: broken
+	:: !broken && down_epoch == rx_epoch && (up_epoch != rx_epoch || down_at == rx_consumed) ->
+		kept = 0
+	:: !broken && down_epoch == rx_epoch && up_epoch == rx_epoch && down_at != rx_consumed ->
+		carried = down_at;
+		execed = true
+	:: !broken && down_epoch != rx_epoch ->
+		carried = produced;
+		kept = carried;
+		atomic { want_rewind = true; want_last = true };
+#ifndef MUT_KEPT_ONE_LOOK
+		if
+		:: produced != carried -> carried = 0; goto again
+		:: produced == carried
+		fi;
+#endif
+		execed = true
+	fi;
+	if
+	:: execed && failures < FAILURES ->
+		failures++;
+		has_asked = false; /* maybe once more */
+		tried = false;
+		execed = false;
+		carried = 0;
+		settle()
+	:: rx_lock = 0
+	fi
+}
+
+/* In the new image: TCP up to the mark, the bytes that came along, then the kernel. */
+inline read_carried()
+{
+	do
+	:: atomic { rx_consumed < carried && up_epoch == rx_epoch && taken < up_at &&
+			nempty(recvq) -> recvq?b; taken++; deliver(b); b = 0 }
+	:: atomic { rx_consumed < carried && taken == up_at ->
+			b = ring[rx_consumed % RING_CAP]; deliver(b); b = 0; rx_consumed++ }
+	:: rx_consumed >= carried || broken -> break
+	od;
+	carried = 0
+}
+#endif
+
 inline ring_recv()
 {
 	atomic {
-		!eof && gate_rx == RING && RX_FREE -> rx_lock = me + 1;
+		!eof && !broken && gate_rx == RING && RX_FREE -> rx_lock = me + 1;
 		moves_seen = moves;
 #ifdef MUT_FIN_AFTER_DOWN
 		mark = (down_epoch == rx_epoch)
@@ -615,6 +704,9 @@ inline ring_recv()
 #else
 	q = produced;
 	mark = (down_epoch == rx_epoch);
+#endif
+#ifdef CARRY
+	q = (rx_end > 0 && q >= rx_end -> rx_end - 1 : q);
 #endif
 	if
 #ifdef REWIND
@@ -647,12 +739,19 @@ proctype receiver(byte me)
 {
 	byte b, q, moves_seen = 0;
 	bool mark, end_seen, tried = false, execed = false;
+#ifdef CARRY
+	byte carried = 0;
+#endif
 	{
 		do
 		:: eof || broken -> break
 #ifdef REWIND
 		:: ask()
+#ifdef CARRY
+		:: keep(); read_carried();
+#else
 		:: exec();
+#endif
 			do
 			:: execed && !eof && !broken -> kernel_recv()
 			:: !execed || eof || broken -> break

@@ -49,7 +49,7 @@ void hook_refuse_all(enum vd_reason reason)
 		struct sock *s = fd_sock(fd);
 
 		if (s)
-			sock_ask_over(s);
+			sock_ask_over(s, fd);
 	}
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

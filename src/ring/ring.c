@@ -175,15 +175,20 @@ int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count)
 {
 	if (tx_refresh(r, d) < 0)
 		return -EPROTO;
+	/* Relaxed: it was stored before the request that has just been read. */
+	uint64_t kept = atomic_load_explicit(&d->kept, memory_order_relaxed);
 	*count = r->produced - r->credit;
+	/* An old one, and a lie, lie outside. */
+	if (kept && r->produced - kept < *count)
+		*count = r->produced - kept;
 	return 0;
 }
 
-void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t skip,
+void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
 			 struct ring_span *out)
 {
 	/* All distances are from `produced`, backwards. */
-	uint64_t at = r->produced - r->credit - skip, end = 0;
+	uint64_t at = left, end = 0;
 	uint32_t n = r->turn_seq;
 	/* ring_tx_grow sees to it that no more than two moves are pending. */
 	for (int i = 0; i < 2 && at > r->produced - r->base[n % RING_TURNS_KEPT]; i++)
@@ -270,9 +275,9 @@ static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
 	/* Acquire pairs with the release in ring_tx_push. */
 	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
 	if (r->held) {
-		if ((int64_t)(now - r->seen) <= 0)
+		if (r->held == RING_ENDED || (int64_t)(now - r->seen) <= 0)
 			return 0; /* we are ahead of it: nothing new */
-		r->held = false;
+		r->held = RING_PUBLISHED;
 	}
 	return rx_refresh_to(r, d, now);
 }
@@ -281,13 +286,15 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d)
 {
 	if (rx_refresh(r, d) < 0)
 		return -EPROTO;
+	if (r->held == RING_ENDED)
+		return 0;
 	/* Acquire pairs with the release in ring_tx_commit. */
 	uint64_t now = atomic_load_explicit(&d->held_at, memory_order_acquire);
 	if ((int64_t)(now - r->seen) <= 0)
 		return 0; /* an old mark: all of it has been published since */
 	if (rx_refresh_to(r, d, now) < 0)
 		return -EPROTO;
-	r->held = true;
+	r->held = RING_HELD;
 	return 1;
 }
 

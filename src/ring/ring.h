@@ -27,6 +27,13 @@ struct ring_tx {
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
 };
 
+/* Why `seen` is no longer the producer's published cursor. */
+enum ring_held {
+	RING_PUBLISHED = 0, /* it is */
+	RING_HELD = 1,	    /* it runs ahead of it */
+	RING_ENDED = 2,	    /* whatever is published behind it does not belong to us */
+};
+
 /* Consumer's view. Guarded by the connection's receive lock, but for `rung`. */
 struct ring_rx {
 	uint64_t consumed;
@@ -37,7 +44,7 @@ struct ring_rx {
 	uint32_t turn_area[2];
 	uint32_t turn_seq;     /* moves noted */
 	uint32_t turn_passed;  /* moves passed */
-	bool held;	       /* `seen` runs ahead of the producer's published cursor */
+	uint8_t held;	       /* enum ring_held */
 	_Atomic uint32_t rung; /* last value of tx_armed that was answered with a ring */
 };
 
@@ -159,12 +166,13 @@ static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, si
 bool ring_tx_holds_enough(const struct ring_tx *r);
 /* Moves to the next larger area. False when there is none, or it may still be read. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
-/* Bytes published that the consumer has not taken. 0, or -EPROTO when its cursor lies. */
+/* Bytes published that the consumer has neither taken nor kept. 0, or -EPROTO when its cursor
+ * lies. */
 int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count);
-/* The contiguous run that begins `skip` bytes after the first of them. */
-void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t skip,
+/* The contiguous run that begins with the last `left` of them. */
+void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
 			 struct ring_span *out);
-/* They went another way: the ring ends where the consumer stands. */
+/* They went another way: the ring ends before them. */
 void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end);
 /* True in the smallest area, which is left without much ado. */
 bool ring_tx_is_small(const struct ring_tx *r);
@@ -180,6 +188,20 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d);
 void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 		  struct ring_span *out);
 void ring_rx_pass_turns(struct ring_rx *r);
+/* The ring ends at `end`, if that has been seen: nothing behind it is looked at any more. */
+static inline void ring_rx_end(struct ring_rx *r, uint64_t end)
+{
+	if (end - r->consumed > r->seen - r->consumed)
+		return;
+	r->seen = end;
+	r->held = RING_ENDED;
+}
+/* The producer goes on there. */
+static inline void ring_rx_reopen(struct ring_rx *r)
+{
+	if (r->held == RING_ENDED)
+		r->held = RING_PUBLISHED;
+}
 /* Gives n bytes of one span back to the producer: its licence to overwrite them. */
 static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
 {

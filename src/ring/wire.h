@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 3u
+#define WIRE_VERSION 4u
 
 /* Each direction owns three data areas of growing size; the producer moves between them.
  */
@@ -86,6 +86,8 @@ struct wire_dir {
 	_Atomic uint32_t closed;      /* 1: the consumer's last descriptor is closed */
 	_Atomic uint32_t want_times;  /* 1: the producer is to fill in time_at */
 	_Atomic uint32_t rx_bound;    /* SO_RCVBUF, when the consumer's program set it */
+	/* Bytes before this position the consumer has in spite of REWIND or LAST; 0 none. */
+	_Atomic uint64_t kept;
 };
 
 /* Kernel counts of one end, for the cross-check of identity. */

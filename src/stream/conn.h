@@ -96,6 +96,8 @@ void fork_let_go(void);
 void meeting_step(struct sock *s, int fd);
 /* The program closes or refuses: gives up names and offers. */
 void meeting_stop(struct sock *s);
+/* Options that were set past us. */
+void meeting_learn_options(struct sock *s, int fd);
 /* The peer has found us, or never will. */
 void meeting_over(struct sock *s);
 /* FINAL with a reason, from a phase before ATTACHED. */
@@ -135,12 +137,20 @@ bool tx_is_up(struct sock *s);
  * A receiver that hands the connection over asks for its unread bytes over TCP; the request
  * stands until it is answered or somebody takes from the ring. False: asked before.
  */
-bool rewind_ask(struct sock *s);
+bool rewind_ask(struct sock *s, int fd);
 /*
  * Under rx_lock, with slot.rewinding set, before bytes are taken from the ring: withdraws
  * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
  */
 int rewind_settle(struct sock *s, int fd);
+/*
+ * A new image is to get what is unread by other means: under rx_lock, the number of bytes in
+ * the ring that are its own, and 0 when TCP has them. What the peer still adds it will send
+ * over TCP, or reset the connection. -errno: nothing is settled.
+ */
+int64_t rewind_keep(struct sock *s, int fd);
+/* There is no new image. Without locks. */
+void rewind_unkeep(struct sock *s, int fd);
 /* The last holder leaves without an answer. Said before the last look at the ring, and
  * taken back when that finds something. */
 void rewind_is_last(struct sock *s, bool last);

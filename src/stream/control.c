@@ -54,8 +54,9 @@ void sock_service(struct sock *s, int fd)
 }
 
 /* A request for the unread bytes as well, once made, is left standing. */
-static bool ask_down(struct sock *s)
+static bool ask_down(struct sock *s, int fd)
 {
+	(void)fd;
 	uint32_t want = atomic_load(&s->in->want_down);
 	while (want == WANT_NOTHING || want == WANT_BOUNCE)
 		if (atomic_compare_exchange_weak(&s->in->want_down, &want, WANT_FINAL))
@@ -64,7 +65,7 @@ static bool ask_down(struct sock *s)
 }
 
 static void go_down(struct sock *s, int fd, enum vd_reason reason,
-		    bool (*ask)(struct sock *s))
+		    bool (*ask)(struct sock *s, int fd))
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = SLOT_ATTACHED;
@@ -81,7 +82,7 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 		return;
 	}
 	/* Also when on its way already: whoever began may have died before the rest. */
-	bool news = ask(s);
+	bool news = ask(s, fd);
 	if (gate_state(&sl->gate_tx) != GATE_FINAL)
 		tx_down(s, fd, GATE_FINAL);
 	lock_take(&sl->rx_lock);
@@ -103,9 +104,9 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 	go_down(s, fd, reason, rewind_ask);
 }
 
-void sock_ask_over(struct sock *s)
+void sock_ask_over(struct sock *s, int fd)
 {
-	if (phase_of(s->slot) == SLOT_ATTACHED && rewind_ask(s))
+	if (phase_of(s->slot) == SLOT_ATTACHED && rewind_ask(s, fd))
 		bell_ring_peer(s);
 }
 

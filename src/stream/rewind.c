@@ -22,19 +22,24 @@
 /* A sender that was stopped between taking and its mark is not waited for any longer. */
 #define SETTLE_NAPS   2000
 #define SETTLE_NAP_NS 1000000
+/* A sender that is answered by nothing but more bytes does not look at requests. */
+#define KEEP_ROUNDS 16
 
 /* ---- the receiver ---- */
 
-bool rewind_ask(struct sock *s)
+bool rewind_ask(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	bool asked;
 	lock_take(&sl->rx_lock);
+	/* What was kept for a new image, which never began, is to be sent after all. */
+	if (atomic_load_explicit(&s->in->kept, memory_order_relaxed))
+		rewind_settle(s, fd);
 	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN)) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
-		atomic_store(&sl->rewinding, 1);
+		atomic_store(&sl->rewinding, REWINDING_ASKED);
 		atomic_store(&s->in->consumed, sl->rx.consumed);
 		asked = atomic_exchange(&s->in->want_down, WANT_REWIND) == WANT_REWIND;
 	}
@@ -50,28 +55,117 @@ void rewind_is_last(struct sock *s, bool last)
 					       last ? WANT_LAST : WANT_REWIND);
 }
 
+static void settle_nap(void)
+{
+	const struct timespec nap = {.tv_nsec = SETTLE_NAP_NS};
+	kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+}
+
+/* Until the sender is not in the middle of an answer. False: it never will be out of it. */
+static bool is_settled(struct sock *s)
+{
+	for (int naps = 0; naps < SETTLE_NAPS; naps++) {
+		uint32_t state = atomic_load(&s->in->rewind);
+		if (state == REWIND_IDLE || rx_is_down(s))
+			return true;
+		if (state == REWIND_BROKEN)
+			return false;
+		/* Its owner may have died: another process is to go on. */
+		bell_ring_peer(s);
+		settle_nap();
+	}
+	return false;
+}
+
 int rewind_settle(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	const struct timespec nap = {.tv_nsec = SETTLE_NAP_NS};
+	/* Another thread is in exec: this one ends with it, or gets the bytes back. */
+	for (int naps = 0; atomic_load(&sl->rewinding) == REWINDING_KEPT; naps++) {
+		if (naps == SETTLE_NAPS)
+			goto broken;
+		settle_nap();
+	}
 	/* Sequentially consistent against rewind_answer: it says that it takes, then looks
 	 * here; so either it finds the request withdrawn, or we find it taking. */
 	atomic_exchange(&s->in->want_down, WANT_FINAL);
-	for (int naps = 0; naps < SETTLE_NAPS; naps++) {
-		uint32_t state = atomic_load(&s->in->rewind);
-		if (state == REWIND_IDLE || rx_is_down(s)) {
-			atomic_store(&sl->rewinding, 0);
-			return rx_advance(s, fd);
-		}
-		if (state == REWIND_BROKEN)
-			break;
-		/* Its owner may have died: another process is to go on. */
-		bell_ring_peer(s);
-		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
-	}
+	if (!is_settled(s))
+		goto broken;
+	atomic_store(&s->in->kept, 0);
+	atomic_store(&sl->rewinding, REWINDING_NOT);
+	return rx_advance(s, fd);
+broken:
 	/* Nobody knows how many of the bytes have gone over TCP. */
 	sock_break(s, VD_REASON_BYPASS);
 	return -ECONNRESET;
+}
+
+/* All that can be seen in the ring, what is held back included. */
+static int64_t look_at_ring(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+	if (ring_rx_avail(rx, s->in, SIZE_MAX) < 0 || ring_rx_take_held(rx, s->in) < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return ring_rx_avail(rx, s->in, SIZE_MAX);
+}
+
+static int64_t before_mark(struct sock *s, int64_t n)
+{
+	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	uint64_t count = end - s->slot->rx.consumed;
+	if (count > (uint64_t)n) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return (int64_t)count;
+}
+
+int64_t rewind_keep(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	for (int rounds = 0; rounds < KEEP_ROUNDS; rounds++) {
+		/* With no request, and nobody taking: so whoever takes later, at whatever
+		 * request, finds `kept` as it is from here on. */
+		if (rewind_settle(s, fd) < 0)
+			return -ECONNRESET;
+		if (gate_is_kernel(gate_state(&sl->gate_rx)))
+			return 0;
+		bool down = rx_is_down(s);
+		int64_t n = look_at_ring(s);
+		if (down && n > 0)
+			n = before_mark(s, n);
+		if (n <= 0)
+			return n;
+		if (down) {
+			atomic_store(&sl->rewinding, REWINDING_KEPT);
+			return n;
+		}
+		atomic_store(&s->in->kept, sl->rx.consumed + (uint64_t)n);
+		atomic_store(&sl->rewinding, REWINDING_ASKED);
+		atomic_store(&s->in->consumed, sl->rx.consumed);
+		atomic_exchange(&s->in->want_down, WANT_LAST);
+		/* More was sent by somebody who may have ended without having seen it. Nobody
+		 * has: then every mark from here on is here. */
+		if (look_at_ring(s) == n) {
+			atomic_store(&sl->rewinding, REWINDING_KEPT);
+			return n;
+		}
+	}
+	return -EAGAIN;
+}
+
+void rewind_unkeep(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t kept = REWINDING_KEPT;
+	/* Without the lock: who has it may be waiting for this. */
+	atomic_compare_exchange_strong(&sl->rewinding, &kept, REWINDING_ASKED);
+	lock_take(&sl->rx_lock);
+	if (atomic_load(&sl->rewinding))
+		rewind_settle(s, fd);
+	lock_drop(&sl->rx_lock);
 }
 
 /* ---- the sender, all under tx_lock ---- */
@@ -101,7 +195,7 @@ static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
 	struct msghdr msg = {.msg_iov = iov};
 	while (skip < end && msg.msg_iovlen < SPANS_MOST) {
 		struct ring_span span;
-		ring_tx_unread_span(&s->slot->tx, s->out_data, skip, &span);
+		ring_tx_unread_span(&s->slot->tx, s->out_data, end - skip, &span);
 		iov[msg.msg_iovlen++] = (struct iovec){span.data, span.len};
 		skip += span.len;
 	}

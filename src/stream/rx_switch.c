@@ -64,6 +64,7 @@ static void to_kernel(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	bool final = phase_of(sl) != SLOT_ATTACHED;
+	ring_rx_reopen(&sl->rx);
 	if (!final) /* what a bounce asked for has been done */
 		atomic_store_explicit(&s->in->want_down, 0, memory_order_relaxed);
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
@@ -127,11 +128,13 @@ static int advance_ready(struct sock *s, int fd)
 		return 0;
 	}
 	/* Left again without a byte of the ring for us: all that is to come is the kernel's. */
-	if (down && atomic_load_explicit(&s->in->down_at, memory_order_relaxed) ==
-			    sl->rx.consumed) {
+	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	if (down && end == sl->rx.consumed) {
 		to_kernel(s);
 		return 0;
 	}
+	if (down)
+		ring_rx_end(&sl->rx, end);
 	int64_t left = rx_tcp_left(s, fd);
 	if (left == -EPROTO) {
 		sock_break(s, VD_REASON_CORRUPT);
@@ -155,6 +158,10 @@ static int advance_ring(struct sock *s)
 	else if (ring_rx_avail(&sl->rx, s->in, 1) <= 0) {
 		sock_break(s, VD_REASON_CORRUPT);
 		return -ECONNRESET;
+	} else {
+		/* What is published behind the mark has been sent again, or is about to be
+		 * taken back: see rewind_answered. */
+		ring_rx_end(&sl->rx, end);
 	}
 	return 0;
 }

@@ -70,6 +70,14 @@ enum slot_seen {
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */
 };
 
+/* Whether the peer may send our unread bytes over TCP. */
+enum slot_rewinding {
+	REWINDING_NOT = 0,
+	REWINDING_ASKED = 1,
+	REWINDING_KEPT =
+		2, /* all but those that a thread in exec has put by for its image */
+};
+
 struct slot {
 	/* These outlive the use: a slow thread may look at them, or count a fork in and out,
 	 * while another takes the slot. */
@@ -102,7 +110,7 @@ struct slot {
 	uint32_t rx_epoch;	    /* times this direction was opened */
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
 	bool rx_taken_known;	    /* rx_taken is right */
-	_Atomic uint32_t rewinding; /* the peer may send our unread bytes over TCP */
+	_Atomic uint32_t rewinding; /* enum slot_rewinding */
 	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	struct ring_rx rx;

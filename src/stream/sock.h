@@ -200,7 +200,7 @@ void sock_down(struct sock *s, int fd, enum vd_reason reason);
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
-void sock_ask_over(struct sock *s);
+void sock_ask_over(struct sock *s, int fd);
 /* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);

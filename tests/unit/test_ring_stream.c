@@ -146,7 +146,7 @@ static void rig_unread(struct rig *r, uint64_t took, uint64_t put)
 	REQUIRE(unread == put - took);
 	while (skip < unread) {
 		struct ring_span span;
-		ring_tx_unread_span(&r->tx, r->data, skip, &span);
+		ring_tx_unread_span(&r->tx, r->data, unread - skip, &span);
 		REQUIRE(rig_inside(r, &span));
 		REQUIRE(span.len > 0 && span.len <= unread - skip);
 		REQUIRE(rig_wrong(span.data, span.len, took + skip) == span.len);
