@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/report.h"
+#include "hook/carry.h"
 #include "hook/hook.h"
 
 #define EXEC_WAIT_MS 500
@@ -36,8 +37,8 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 }
 
 /* Descriptors that survive go back to TCP, because the next image does not know them.
- * `leaving`: this image ends. Otherwise it reads on, and what is its own stays its own. */
-static void exec_prepare(bool leaving)
+ * NULL: this image stays, and reads on; what is its own stays its own. */
+static void exec_prepare(struct leaving *l)
 {
 	int limit = fd_limit(), saved = errno;
 	int64_t end = 0;
@@ -54,26 +55,32 @@ static void exec_prepare(bool leaving)
 	for (int fd = 0; end && fd < limit; fd++) {
 		struct sock *s = survivor(fd);
 
-		if (s && wait_until(s, fd, end) > 0 && leaving &&
+		/* What goes along must not be asked for again. */
+		if (!s || (l && carry_has(l, s)) || wait_until(s, fd, end) <= 0 || !l)
+			continue;
+		if (!carry_along(l, s, fd) && !l->error &&
 		    wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
 			sock_sever(s, fd);
 	}
 	errno = saved;
 }
 
-static void exec_begin(void)
+/* Returns the environment for the new image. */
+static char *const *exec_begin(struct leaving *l)
 {
-	exec_prepare(true);
+	exec_prepare(l);
 	if (!hook_is_borrowed()) {
 		sock_exec(true);
 		hook_report();
 	}
+	return carry_environment(l);
 }
 
-static int exec_failed(int result)
+static int exec_failed(struct leaving *l, int result)
 {
 	int saved = errno;
 
+	carry_failed(l);
 	if (!hook_is_borrowed()) {
 		sock_exec(false);
 		report_reopen();
@@ -82,10 +89,20 @@ static int exec_failed(int result)
 	return result;
 }
 
+/* What cannot be executed need not be tried: nothing has been given up for it. */
+static int exec_refused(const struct leaving *l)
+{
+	errno = -l->error;
+	return -1;
+}
+
 HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
-	exec_begin();
-	return exec_failed(REAL(execve)(path, argv, envp));
+	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
+
+	envp = exec_begin(&l);
+	return exec_failed(&l,
+			   l.error ? exec_refused(&l) : REAL(execve)(path, argv, envp));
 }
 
 HOOK int execv(const char *path, char *const argv[])
@@ -95,8 +112,11 @@ HOOK int execv(const char *path, char *const argv[])
 
 HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	exec_begin();
-	return exec_failed(REAL(execvpe)(file, argv, envp));
+	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
+
+	envp = exec_begin(&l);
+	return exec_failed(&l,
+			   l.error ? exec_refused(&l) : REAL(execvpe)(file, argv, envp));
 }
 
 HOOK int execvp(const char *file, char *const argv[])
@@ -106,16 +126,22 @@ HOOK int execvp(const char *file, char *const argv[])
 
 HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	exec_begin();
-	return exec_failed(REAL(fexecve)(fd, argv, envp));
+	struct leaving l = {.dir = fd, .path = "", .envp = envp};
+
+	envp = exec_begin(&l);
+	return exec_failed(&l, REAL(fexecve)(fd, argv, envp));
 }
 
 HOOK int execveat(int dir, const char *path, char *const argv[], char *const envp[],
 		  int flags)
 {
-	exec_begin();
+	struct leaving l = {.dir = dir, .path = path, .envp = envp};
+
+	envp = exec_begin(&l);
+	if (l.error)
+		return exec_failed(&l, exec_refused(&l));
 	return exec_failed(
-		(int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags));
+		&l, (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags));
 }
 
 /*
@@ -162,7 +188,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
-	exec_prepare(false);
+	exec_prepare(NULL);
 	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
 }
 
@@ -171,7 +197,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
-	exec_prepare(false);
+	exec_prepare(NULL);
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
 

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/report.h"
+#include "hook/carry.h"
 #include "hook/hook.h"
 #include "sock/ready.h"
 
@@ -81,6 +82,7 @@ __attribute__((constructor)) static void hook_init(void)
 		signal_init();
 		hook_active = true;
 	}
+	carry_init();
 	errno = saved;
 }
 

@@ -81,7 +81,7 @@ static void segment_fill(struct wire *w)
 	w->total_bytes = WIRE_TOTAL_BYTES;
 }
 
-static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
+static int segment_make_memory(struct meet_segment *s)
 {
 	s->memfd = segment_memfd();
 	if (s->memfd < 0)
@@ -89,6 +89,19 @@ static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
 	if (ftruncate(s->memfd, WIRE_TOTAL_BYTES) != 0 ||
 	    REAL(fcntl64)(s->memfd, F_ADD_SEALS, SEGMENT_SEALS) != 0)
 		return -errno;
+	s->wire = segment_map(s->memfd);
+	if (!s->wire)
+		return -errno;
+	segment_fill(s->wire);
+	return 0;
+}
+
+static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
+{
+	int r = segment_make_memory(s);
+
+	if (r < 0)
+		return r;
 	s->bell = segment_eventfd();
 	if (s->bell < 0)
 		return s->bell;
@@ -101,8 +114,7 @@ static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
 		if (s->peer_bell < 0)
 			return s->peer_bell;
 	}
-	s->wire = segment_map(s->memfd);
-	return s->wire ? 0 : -errno;
+	return 0;
 }
 
 int segment_create(bool far, uint64_t netns, struct meet_segment *out)
@@ -115,7 +127,6 @@ int segment_create(bool far, uint64_t netns, struct meet_segment *out)
 		meet_finish(&s);
 		return -(int)segment_reason(-r);
 	}
-	segment_fill(s.wire);
 	*out = s;
 	return 1;
 }
@@ -235,6 +246,42 @@ int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
 finish:
 	meet_finish(&s);
 	return -reason;
+}
+
+int segment_alone(struct meet_segment *out)
+{
+	struct meet_segment s = segment_none;
+	int r = segment_make_memory(&s);
+
+	if (r < 0) {
+		meet_finish(&s);
+		return -(int)segment_reason(-r);
+	}
+	*out = s;
+	return 1;
+}
+
+int segment_alone_take(int memfd, struct meet_segment *out)
+{
+	struct meet_segment s = segment_none;
+	const char *fault = segment_memfd_fault(memfd);
+
+	if (fault) {
+		log_debug("refused what the last image left: %s", fault);
+		return -VD_REASON_HELLO;
+	}
+	s.bell = segment_eventfd();
+	if (s.bell < 0)
+		return -(int)segment_reason(-s.bell);
+	s.wire = segment_map(memfd);
+	if (!s.wire || !segment_header_fits(s.wire)) {
+		int reason = s.wire ? VD_REASON_HELLO : VD_REASON_MEMORY;
+
+		meet_finish(&s);
+		return -reason;
+	}
+	*out = s;
+	return 1;
 }
 
 void meet_finish(struct meet_segment *seg)

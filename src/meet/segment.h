@@ -24,4 +24,13 @@ int segment_create(bool far, uint64_t netns, struct meet_segment *out);
 int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
 		 struct meet_segment *out);
 
+/* Memory laid out in the same way, without a peer and without bells; for carry.c in the layer
+ * above. 1, or -enum vd_reason. */
+int segment_alone(struct meet_segment *out);
+/*
+ * Checks and maps what such a call in another image of this process made; *out gets a bell
+ * of its own, and no descriptor of the memory. memfd stays open. 1, or -enum vd_reason.
+ */
+int segment_alone_take(int memfd, struct meet_segment *out);
+
 #endif

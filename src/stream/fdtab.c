@@ -151,6 +151,11 @@ struct sock *fd_open_accepted(int fd, bool nonblock)
 	return s;
 }
 
+struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role)
+{
+	return fd > 2 ? open_sock(fd, nonblock, role) : NULL;
+}
+
 void fd_connecting(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;

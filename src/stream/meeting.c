@@ -251,7 +251,7 @@ void sock_learn_buffers(struct sock *s, int fd)
 }
 
 /* Options that were inherited from the listener, or set past us. */
-static void learn_options(struct sock *s, int fd)
+void meeting_learn_options(struct sock *s, int fd)
 {
 	int lowat = 1;
 	socklen_t len = sizeof(lowat);
@@ -271,7 +271,7 @@ static void finish_attach(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (sock_may_attach && !sock_may_attach(s))
 		return; /* the next operation tries again */
-	learn_options(s, fd);
+	meeting_learn_options(s, fd);
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
 	tell_fin(s);

@@ -88,6 +88,8 @@ int fd_table_init(void);
 struct sock *fd_open_socket(int fd, bool nonblock);
 /* accept() returned fd. */
 struct sock *fd_open_accepted(int fd, bool nonblock);
+/* A connection that another image of this process had. fd is not one of the first three. */
+struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role);
 /* connect() was begun on fd. */
 void fd_connecting(struct sock *s, int fd);
 /* newfd is a duplicate of oldfd. The kernel has already done it. */
