@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/self.h"
 
@@ -222,6 +223,9 @@ bool slot_is_shared(struct slot *sl)
 bool slot_is_alone(struct slot *sl)
 {
 	int32_t self = self_pid();
+	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
+	if (self != getpid())
+		return false;
 	drop_dead(sl, self);
 	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
 		return false;

@@ -234,6 +234,36 @@ CASE(exec_peer_too_full, DIRECT)
 	child_status(peer);
 }
 
+static void waiting_peer(int fd, void *arg)
+{
+	struct signal_pipe *pipes = arg;
+	send_pattern(fd, 0, UNREAD);
+	signal_send(pipes[0]);
+	signal_wait(pipes[1]);
+	recv_pattern(fd, 0, 1000);
+	send_pattern(fd, 0, 1000);
+}
+
+/* The image that a child of vfork becomes leaves it alone: the parent has it as before. */
+CASE(exec_after_vfork, DIRECT)
+{
+	struct signal_pipe pipes[] = {signal_pipe(), signal_pipe()};
+	pid_t peer;
+	int fd = peer_start(waiting_peer, pipes, &peer);
+	signal_wait(pipes[0]);
+	pid_t pid = vfork();
+	if (pid == 0) {
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(9);
+	}
+	say("status %d", child_status(pid));
+	recv_pattern(fd, 0, UNREAD);
+	signal_send(pipes[1]);
+	send_pattern(fd, 0, 1000);
+	recv_pattern(fd, 0, 1000);
+	say("status %d", child_status(peer));
+}
+
 static void send_and_end(int fd, void *arg)
 {
 	struct signal_pipe *sent = arg;
