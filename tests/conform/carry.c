@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -284,6 +285,111 @@ CASE(carry_twice, DIRECT)
 	finish();
 }
 
+static void write_script(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+	NEED(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* Two files that lead on: with a shell's line, and with none, which is the shell's as well. */
+static void scripts_open(const char *self, char *dir)
+{
+	char text[5000], path[64];
+	NEED(mkdtemp(dir));
+	snprintf(text, sizeof text, "#!/bin/sh\nexec \"%s\" carry_by_any_call\n", self);
+	snprintf(path, sizeof path, "%s/script", dir);
+	write_script(path, text);
+	snprintf(path, sizeof path, "%s/text", dir);
+	write_script(path, text + strlen("#!/bin/sh\n"));
+	NEED(setenv("CARRY_DIR", dir, 1) == 0 && setenv("PATH", dir, 1) == 0);
+}
+
+static void scripts_close(void)
+{
+	char path[4200];
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/%s", getenv("CARRY_DIR"),
+			 i ? "text" : "script");
+		NEED(unlink(path) == 0);
+	}
+	NEED(rmdir(getenv("CARRY_DIR")) == 0);
+}
+
+#define CALLS 12
+
+static void exec_by(unsigned long call, const char *self)
+{
+	char *argv[] = {"cases", "carry_by_any_call", NULL};
+	int fd = open(self, O_RDONLY | O_CLOEXEC);
+	char path[4200];
+	snprintf(path, sizeof path, "%s/script", getenv("CARRY_DIR"));
+	NEED(fd >= 0);
+	switch (call) {
+	case 0:
+		execve(self, argv, environ);
+		break;
+	case 1:
+		execv(self, argv);
+		break;
+	case 2:
+		execvp(self, argv);
+		break;
+	case 3:
+		execvpe("script", argv, environ);
+		break;
+	case 4:
+		execl(self, "cases", "carry_by_any_call", (char *)NULL);
+		break;
+	case 5:
+		execle(self, "cases", "carry_by_any_call", (char *)NULL, environ);
+		break;
+	case 6:
+		execlp("text", "text", (char *)NULL);
+		break;
+	case 7:
+		fexecve(fd, argv, environ);
+		break;
+	case 8:
+		execveat(fd, "", argv, environ, AT_EMPTY_PATH);
+		break;
+	case 9:
+		syscall(SYS_execve, self, argv, environ);
+		break;
+	case 10:
+		syscall(SYS_execveat, AT_FDCWD, self, argv, environ, 0);
+		break;
+	case 11:
+		execv(path, argv);
+		break;
+	}
+	broken("exec");
+}
+
+/* From image to image, each by another call, and a part is read in each. */
+CASE(carry_by_any_call, DIRECT)
+{
+	char self[4096], dir[] = "/tmp/carry.XXXXXX";
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	unsigned long call = step();
+	struct plan p = {.bytes = CALLS * 1000 + 500};
+	NEED(n > 0);
+	self[n] = '\0';
+	if (call == 0) {
+		scripts_open(self, dir);
+		set_up(&p, idle_peer);
+	} else {
+		recv_pattern(CONN, (call - 1) * 1000, 1000);
+	}
+	if (call < CALLS) {
+		env_set("CARRY_STEP", call + 1);
+		exec_by(call, self);
+	}
+	scripts_close();
+	recv_pattern(CONN, CALLS * 1000, 500);
+	finish();
+}
+
 static void fail_to_exec(void)
 {
 	char *argv[] = {"none", NULL};
@@ -451,7 +557,7 @@ CASE(carry_peer_stopped, DIRECT)
 /* ---- an image that cannot take it up ---- */
 
 /* An error, or all of it: never a part that looks like all. */
-CASE(carry_to_a_plain_image, DIRECT)
+static void to_a_plain_image(const char *name)
 {
 	struct plan p = {.bytes = 100000};
 	char buf[4096];
@@ -460,11 +566,24 @@ CASE(carry_to_a_plain_image, DIRECT)
 	if (step() == 0) {
 		set_up(&p, closing_peer);
 		wait_events(CONN, POLLRDHUP);
-		unsetenv("LD_PRELOAD");
-		exec_next("carry_to_a_plain_image");
+		if (strstr(name, "off"))
+			setenv("VIADUCT", "off", 1);
+		else
+			unsetenv("LD_PRELOAD");
+		exec_next(name);
 	}
 	while ((n = recv(CONN, buf, sizeof buf, 0)) > 0)
 		got += (size_t)n;
 	say("lost in silence: %d", n == 0 && got != bytes());
 	child_status(peer_pid());
+}
+
+CASE(carry_to_a_plain_image, DIRECT)
+{
+	to_a_plain_image("carry_to_a_plain_image");
+}
+
+CASE(carry_to_one_that_is_off, DIRECT)
+{
+	to_a_plain_image("carry_to_one_that_is_off");
 }
