@@ -281,6 +281,22 @@ void sock_push(struct sock *s)
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 }
 
+/*
+ * After bytes were published, and a fence: who has looked at the ring since, for the last
+ * time, asked before that; and the program may never call us again.
+ */
+static inline void answer_late(struct sock *s, int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&s->out->want_down,
+						  memory_order_relaxed) < WANT_REWIND,
+			     1) ||
+	    fd_sock(fd) != s)
+		return;
+	int saved = errno;
+	sock_service(s, fd);
+	errno = saved;
+}
+
 static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
@@ -303,8 +319,10 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 		}
 	}
 	lock_drop(&sl->tx_lock);
-	if (n > 0)
+	if (n > 0) {
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		answer_late(s, w->fd);
+	}
 	if (look)
 		sock_look(s, w->fd);
 	return n;
@@ -468,8 +486,10 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 		}
 	}
 	lock_drop(&sl->tx_lock);
-	if (n > 0)
+	if (n > 0) {
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		answer_late(s, fd);
+	}
 	return (ssize_t)n;
 }
 

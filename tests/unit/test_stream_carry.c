@@ -197,6 +197,43 @@ STREAM_TEST(exec_fails)
 		failed(i & 1, i & 2 ? 500 : 0, i & 4, (enum end)(i / 8 % 3), i >= 24);
 }
 
+struct last_send {
+	pthread_t thread;
+	int fd;
+	size_t len;
+};
+
+static void *send_once(void *arg)
+{
+	struct last_send *l = arg;
+	put_bytes(l->fd, 0, l->len);
+	return NULL;
+}
+
+/* The sender makes no call after the one during which the bytes are put by. */
+STREAM_TEST(exec_in_the_middle_of_the_last_send)
+{
+	uint64_t state = 4711;
+	for (int i = 0; i < 300; i++) {
+		struct pair p = pair_open_up();
+		struct last_send l = {.fd = p.a,
+				      .len = i % 2 ? FLOW_MOST
+						   : flow_random(&state) % 16000 + 1};
+		uint64_t cookie;
+		size_t before = flow_random(&state) % l.len;
+		REQUIRE(pthread_create(&l.thread, NULL, send_once, &l) == 0);
+		while (ring_unread(fd_sock(p.b)->in) < before)
+			;
+		int memfd = out(&p, &cookie);
+		REQUIRE(pthread_join(l.thread, NULL) == 0);
+		if (memfd > 0) {
+			exec_b(&p, memfd, cookie);
+			get_bytes(p.b, 0, l.len);
+		}
+		pair_close(&p);
+	}
+}
+
 /* Another holder gets all of it, though a part was once put by. */
 STREAM_TEST(exec_fails_and_it_is_handed_over)
 {
