@@ -15,7 +15,7 @@
 #include "base/kernel.h"
 #include "base/program.h"
 
-enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256 };
+enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256, MAX_NOTES = 1024 };
 
 static const char own_loader[] = "ld-linux-x86-64.so.2";
 
@@ -106,8 +106,40 @@ static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct pro
 	return PROGRAM_OTHER_LIBC;
 }
 
+bool program_note_of_go(const char *at, size_t left)
+{
+	Elf64_Nhdr note;
+
+	while (left >= sizeof(note)) {
+		size_t size = sizeof(note);
+
+		memcpy(&note, at, sizeof(note));
+		size += ((note.n_namesz + (size_t)3) & ~(size_t)3) +
+			((note.n_descsz + (size_t)3) & ~(size_t)3);
+		if (note.n_namesz == 4 && left >= sizeof(note) + 4 &&
+		    memcmp(at + sizeof(note), "Go\0", 4) == 0)
+			return true;
+		if (size > left)
+			break;
+		at += size;
+		left -= size;
+	}
+	return false;
+}
+
+static bool is_go(int fd, const Elf64_Phdr *ph)
+{
+	char notes[MAX_NOTES];
+	size_t len = ph->p_filesz < sizeof(notes) ? ph->p_filesz : sizeof(notes);
+
+	return pread(fd, notes, len, (off_t)ph->p_offset) == (ssize_t)len &&
+	       program_note_of_go(notes, len);
+}
+
 static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct program *p)
 {
+	enum program_kind kind = PROGRAM_STATIC;
+	bool go = false;
 	Elf64_Phdr ph;
 
 	if (eh->e_ident[EI_CLASS] != ELFCLASS64) {
@@ -126,9 +158,10 @@ static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct progra
 		if (pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
 			return PROGRAM_UNREADABLE;
 		if (ph.p_type == PT_INTERP)
-			return inspect_loader(fd, &ph, p);
+			kind = inspect_loader(fd, &ph, p);
+		go |= ph.p_type == PT_NOTE && is_go(fd, &ph);
 	}
-	return PROGRAM_STATIC;
+	return kind == PROGRAM_OK && go ? PROGRAM_GO : kind;
 }
 
 /* Writes the interpreter of a #! line; for `env NAME`, maybe the NAME that env will find. */

@@ -13,6 +13,7 @@ enum program_kind {
 	PROGRAM_PRIVILEGED,  /* the loader ignores LD_PRELOAD there */
 	PROGRAM_OTHER_CLASS, /* an ELF file of another word size or processor */
 	PROGRAM_OTHER_LIBC,  /* its loader is not glibc's */
+	PROGRAM_GO,	     /* its system calls go past the C library */
 	PROGRAM_UNREADABLE,  /* cannot be looked into: nothing is known */
 };
 
@@ -36,5 +37,7 @@ int program_find(const char *name, char *path, size_t size);
  * that NAME. No heap. Blocks on the disk only.
  */
 void program_inspect(const char *path, bool through_env, struct program *p);
+/* The linker's mark of Go is among these notes of an ELF file. */
+bool program_note_of_go(const char *notes, size_t len);
 
 #endif

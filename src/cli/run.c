@@ -103,6 +103,9 @@ static const char *obstacle(enum program_kind kind)
 		return "is built for another kind of processor than libviaduct.so";
 	case PROGRAM_OTHER_LIBC:
 		return "does not use the GNU C library, which libviaduct.so needs";
+	case PROGRAM_GO:
+		return "makes its system calls past the C library, as all programs in Go "
+		       "do, so that its connections cannot be followed";
 	case PROGRAM_OK:
 	case PROGRAM_UNREADABLE:
 		break;

@@ -43,6 +43,12 @@ static void exec_prepare(struct leaving *l)
 	int limit = fd_limit(), saved = errno;
 	int64_t end = 0;
 
+	for (int fd = 0; fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+
+		if (s)
+			sock_ask_over(s, fd);
+	}
 	/* All are asked first, then waited for: one bound for all of them. */
 	for (int fd = 0; fd < limit; fd++) {
 		struct sock *s = survivor(fd);

@@ -4,10 +4,10 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/report.h"
 #include "hook/carry.h"
 #include "hook/hook.h"
@@ -17,24 +17,6 @@
 
 bool hook_active;
 
-static bool is_go_note(const char *at, size_t left)
-{
-	while (left >= sizeof(ElfW(Nhdr))) {
-		const ElfW(Nhdr) *note = (const void *)at;
-		size_t size = sizeof(*note) + ((note->n_namesz + 3u) & ~3u) +
-			      ((note->n_descsz + 3u) & ~3u);
-
-		if (note->n_namesz == 4 && left >= sizeof(*note) + 4 &&
-		    memcmp(note + 1, "Go\0", 4) == 0)
-			return true;
-		if (size > left)
-			break;
-		at += size;
-		left -= size;
-	}
-	return false;
-}
-
 /* Asked of the first object, which is the program itself. */
 static int find_go(struct dl_phdr_info *object, size_t size, void *found)
 {
@@ -43,7 +25,7 @@ static int find_go(struct dl_phdr_info *object, size_t size, void *found)
 		const ElfW(Phdr) *ph = &object->dlpi_phdr[i];
 		const char *at = (const char *)object->dlpi_addr + ph->p_vaddr;
 
-		if (ph->p_type == PT_NOTE && is_go_note(at, ph->p_memsz))
+		if (ph->p_type == PT_NOTE && program_note_of_go(at, ph->p_memsz))
 			*(bool *)found = true;
 	}
 	return 1;

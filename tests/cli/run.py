@@ -167,9 +167,11 @@ class Settings(Run):
 
     def test_report_of_what_does_not_come_by(self):
         report = self.tmp / "report"
-        self.ok("--report", report, "--", GO_LIKE)
+        self.refused(REFUSED, "--report", report, "--", GO_LIKE, says=["in Go"])
+        # A child of somebody else's.
+        self.ok("--report", report, "--", "sh", "-c", f"{GO_LIKE}; exit 0")
         lines = [json.loads(line) for line in report.read_text().splitlines()]
-        self.assertEqual([line["reasons"] for line in lines], [{"raw-system-calls": 1}])
+        self.assertEqual([line["reasons"] for line in lines], [{"raw-system-calls": 1}, {}])
 
     def test_report(self):
         report = self.tmp / "report with a space"
