@@ -285,7 +285,8 @@ static void finish_attach(struct sock *s, int fd)
 		tell_fin(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);
-	} else if (sock_on_final) {
+	} else if (expect == SLOT_FINAL && sock_on_final) {
+		/* Refused meanwhile; not: completed by another thread. */
 		sock_on_final(s);
 	}
 }

@@ -165,6 +165,46 @@ static void crew_loop(void *arg)
 
 #define QUEUE 5
 
+#define LOOKERS 3
+
+static void look_often(void *arg)
+{
+	struct pair *p = arg;
+	char byte;
+
+	for (int i = 0; i < 50; i++) {
+		NEED(recv(p->c, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0);
+		NEED(recv(p->s, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0);
+	}
+}
+
+/* Several threads use the socket while it is upgraded: each of them may be the one that
+ * completes it. */
+CASE(ep_upgrade_crowd, DIRECT)
+{
+	struct worker t[LOOKERS];
+	int ep = ep_open(), told = 0;
+	struct epoll_event ev;
+	char byte;
+
+	for (int turn = 0; turn < 300; turn++) {
+		struct pair p = pair_open();
+
+		ep_add(ep, p.s, EPOLLIN, (uint64_t)turn);
+		for (int i = 0; i < LOOKERS; i++)
+			worker_start(&t[i], look_often, &p);
+		for (int i = 0; i < LOOKERS; i++)
+			worker_join(&t[i]);
+		send_all(p.c, "x", 1);
+		told += epoll_wait(ep, &ev, 1, SOON) == 1 &&
+			ev.data.u64 == (uint64_t)turn;
+		recv_all(p.s, &byte, 1);
+		pair_close(p);
+	}
+	say("told %d", told);
+	close(ep);
+}
+
 /* The order of one epoll_wait's events, unsorted. */
 static void show_order(int ep, int max)
 {
