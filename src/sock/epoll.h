@@ -15,6 +15,12 @@
 
 struct instance;
 
+/* Events that are reported in the order in which they came; those beyond that follow in
+ * any. */
+#define EPOLL_ORDERED 64
+/* Ticks between two of memory's places in the queue, for the kernel's that lie between. */
+#define EPOLL_PLACES 128
+
 /*
  * One socket in one instance. While it is not converted, the kernel's registration is
  * the user's own. A converted one has the TCP descriptor (all events) and the doorbell
@@ -99,6 +105,10 @@ struct instance {
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t heats; /* cold records that became hot, so far */
+	/* Those of the last report that were the kernel's: data and place in the queue.
+	 * Relaxed, and outside the lock: a race misplaces an event. */
+	_Atomic uint32_t told;
+	_Atomic uint64_t told_data[EPOLL_ORDERED], told_place[EPOLL_ORDERED];
 	struct instance *next_free, *next_all;
 };
 
@@ -182,9 +192,6 @@ void epoll_on_final(struct sock *s);
 
 /* The events to report now, or 0; `take` counts them as reported. */
 uint32_t reg_report(struct epoll_reg *r, bool take);
-/* Events from memory that are reported in the order in which they came; those beyond that
- * follow in any. */
-#define EPOLL_ORDERED 64
 /* What one call of epoll_wait reports from memory. */
 struct batch {
 	struct epoll_event *ev;
@@ -192,6 +199,7 @@ struct batch {
 	int n, max;
 	uint64_t heats;		       /* in->heats as of its last scan */
 	int again;		       /* those at the front that were queued again */
+	uint64_t base;		       /* place that its first has from now on */
 	uint64_t place[EPOLL_ORDERED]; /* rising */
 	struct epoll_reg *reg[EPOLL_ORDERED];
 };
@@ -202,6 +210,25 @@ void instance_scan(struct instance *in, struct batch *b, bool more);
  * that are the program's. Returns how many. */
 int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		       struct epoll_event *out);
+/* ---- places in the queue (epoll_order.c) ---- */
+
+/* Place of the first of the events that are reported now. */
+uint64_t order_base(void);
+/* Remembers the kernel's n events, which come before those of memory. */
+void order_told(struct instance *in, const struct epoll_event *ev, int n);
+/* The place of a registration that the kernel has had in its queue since the last report, as
+ * far as is known, or 0. */
+uint64_t order_queued(struct epoll_reg *r);
+/*
+ * Puts the kernel's n events, at most EPOLL_ORDERED, among the batch's, which stand at ev. What
+ * was queued again by the last report keeps its place, whose ever it is; then come the kernel's
+ * other events, and then those of memory. The kernel's are remembered.
+ */
+void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
+		 const struct epoll_event *raw, int n);
+
+/* ---- sleep ---- */
+
 /* Before a sleep: all hot records are armed. */
 void instance_arm(struct instance *in);
 /* A thread leaves with a result: what it does not take along must wake the sleepers. */

@@ -118,6 +118,7 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	r->tcp_noted = known(r->s);
 	/* Whether the program has seen the last edge is not known: tell it once more. */
 	r->fresh = true;
+	r->queued = order_queued(r);
 	r->edge_in = sock_edge_in(r->s);
 	r->edge_out = sock_edge_out(r->s);
 	atomic_fetch_add(&r->in->converted, 1);

@@ -136,6 +136,7 @@ static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
 		reg_renew(r, ev);
 		return 0;
 	}
+	r->added = __rdtsc();
 	if (mod_converts(r, ev))
 		return 0;
 	rc = kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);

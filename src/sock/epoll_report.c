@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The events of converted registrations, and which of them are looked at in memory. */
 #include <errno.h>
-#include <x86intrin.h>
 
 #include "base/kernel.h"
 #include "base/log.h"
@@ -170,14 +169,13 @@ static void add(struct batch *b, struct epoll_reg *r, uint32_t bits)
 /* The level-triggered ones go to the end of the queue, in the same order. */
 static void queue_again(struct instance *in, struct batch *b)
 {
-	uint64_t now = __rdtsc();
-
+	b->base = order_base();
 	for (int i = 0; b->ordered && i < b->n && i < EPOLL_ORDERED; i++) {
 		struct epoll_reg *r = b->reg[i];
 
 		/* Between two scans it may have become another's. */
 		if (r->in == in && !(r->events & (EPOLLET | EPOLLONESHOT)))
-			r->queued = now + (uint64_t)i;
+			r->queued = b->base + (uint64_t)(i * EPOLL_PLACES);
 	}
 }
 

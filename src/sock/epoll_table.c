@@ -164,6 +164,7 @@ static void instance_destroy(struct instance *in)
 	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
 	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
 	atomic_store_explicit(&in->kernel_turn, false, memory_order_relaxed);
+	atomic_store_explicit(&in->told, 0, memory_order_relaxed);
 	in->calls = in->aged_at = 0;
 	instance_unlock(in);
 	in->next_free = free_instances;

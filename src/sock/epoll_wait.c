@@ -13,12 +13,12 @@
 #include "sock/ready.h"
 
 /*
- * Memory has events: the kernel is asked as well (0.1 us), and its events go first. Who sent
- * to one connection over TCP and then to another through a ring must not find the second
- * reported without the first. An instance with one connection in it and nothing else has no
- * such order: there the kernel is asked at every 16th call, and earlier when about 20 us
- * have passed. The first bounds its cost where calls are short, the second the lateness of
- * its events where they are long.
+ * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
+ * first. Who sent to one connection over TCP and then to another through a ring must not
+ * find the second reported without the first. An instance with one connection in it and
+ * nothing else has no such order: there the kernel is asked at every 16th call, and
+ * earlier when about 20 us have passed. The first bounds its cost where calls are short,
+ * the second the lateness of its events where they are long.
  */
 #define ASK_CALLS 16
 #define ASK_TICKS 60000
@@ -29,7 +29,7 @@
  * leaves alone what it does not report, and a program may use it again: a tag there would
  * come back as the program's data.
  */
-#define RAW_EVENTS 64
+#define RAW_EVENTS EPOLL_ORDERED
 /* Upper bound of a sleep on an instance that other processes use too. */
 #define FOREIGN_SLEEP_NS 10000000u
 
@@ -118,11 +118,13 @@ static int ask_first(struct call *c)
  */
 static int ask_after(struct call *c, int n)
 {
-	struct epoll_event raw[RAW_EVENTS], *at;
+	struct epoll_event raw[RAW_EVENTS];
 	int more = ask_kernel(c, raw, c->max - n), kept;
 
-	if (more <= 0)
+	if (more <= 0) {
+		order_told(c->in, raw, more);
 		return n;
+	}
 	kept = instance_translate(c->in, raw, more, raw);
 	if (kept < more) {
 		instance_lock(c->in);
@@ -133,9 +135,7 @@ static int ask_after(struct call *c, int n)
 		instance_unlock(c->in);
 		n = c->found.n;
 	}
-	at = c->ev + c->found.again;
-	memmove(at + kept, at, (size_t)(n - c->found.again) * sizeof(*at));
-	memcpy(at, raw, (size_t)kept * sizeof(*raw));
+	order_merge(c->in, &c->found, c->ev, raw, kept);
 	return kept + n;
 }
 
@@ -161,14 +161,15 @@ static int add_hot(struct call *c, int n)
 	return n;
 }
 
-/* What was queued again stands before the kernel's n events, too. */
-static void again_first(struct call *c, int n)
+/* The kernel was asked first, and its n events stand before those of memory. */
+static int kernel_first(struct call *c, int n)
 {
-	struct epoll_event told[RAW_EVENTS];
+	struct epoll_event raw[RAW_EVENTS];
 
-	memcpy(told, c->ev, (size_t)n * sizeof(*told));
-	memmove(c->ev, c->ev + n, (size_t)c->found.again * sizeof(*told));
-	memcpy(c->ev + c->found.again, told, (size_t)n * sizeof(*told));
+	memcpy(raw, c->ev, (size_t)n * sizeof(*raw));
+	memmove(c->ev, c->ev + n, (size_t)c->found.n * sizeof(*raw));
+	order_merge(c->in, &c->found, c->ev, raw, n);
+	return n + c->found.n;
 }
 
 static int look(struct call *c, bool ask)
@@ -177,6 +178,8 @@ static int look(struct call *c, bool ask)
 
 	if (n < 0)
 		return n;
+	if (ask)
+		order_told(c->in, c->ev, n);
 	instance_lock(c->in);
 	n = add_hot(c, n);
 	instance_unlock(c->in);
@@ -211,10 +214,7 @@ static int look_first(struct call *c)
 	in->calls++;
 	n = add_hot(c, told);
 	instance_unlock(in);
-	if (!kernel)
-		return complete(c, n);
-	again_first(c, told);
-	return n;
+	return kernel ? kernel_first(c, told) : complete(c, n);
 }
 
 static bool spin_useful(struct instance *in)
@@ -334,6 +334,7 @@ static int sleep_once(struct call *c)
 		n = instance_translate(c->in, raw, n, c->ev);
 	if (sl.gone)
 		return n ? n : -EBADF;
+	order_told(c->in, c->ev, n);
 	if (n >= 0 && !c->late) {
 		instance_lock(c->in);
 		n = add_hot(c, n);
@@ -390,6 +391,8 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	kept = n;
 	if (n > 0 && (c->gone || atomic_load(&c->in->ever_converted)))
 		kept = instance_translate(c->in, c->ev, n, c->ev);
+	if (!c->gone)
+		order_told(c->in, c->ev, kept);
 	/* Converted during this very call: at least no tag is left behind. */
 	if (kept < n)
 		memset(c->ev + kept, 0, (size_t)(n - kept) * sizeof(*c->ev));

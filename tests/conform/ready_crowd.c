@@ -317,6 +317,38 @@ CASE(ep_order_cold_first, DIRECT)
 	order_mixed_case(false);
 }
 
+/* What stays ready keeps its place in the queue, be it on TCP, in a ring or no socket at all,
+ * and a change of what is asked does not move it. */
+CASE(ep_order_kept, DIRECT)
+{
+	struct pair p[3] = {pair_warm_open(), pair_open(), pair_warm_open()};
+	int ep = ep_open(), pipes[2][2];
+
+	for (int i = 0; i < 2; i++)
+		NEED(pipe(pipes[i]) == 0);
+	ep_add(ep, pipes[0][1], EPOLLOUT, 0);
+	show_order(ep, QUEUE);
+	for (int i = 0; i < 3; i++) {
+		ep_add(ep, p[i].s, EPOLLOUT, 1 + (uint64_t)i);
+		show_order(ep, QUEUE);
+	}
+	ep_add(ep, pipes[1][1], EPOLLOUT, 4);
+	for (int turn = 0; turn < 20; turn++) {
+		int i = turn % 3;
+
+		show_order(ep, QUEUE);
+		if (turn == 10)
+			pair_warm(p[1]);
+		ep_mod(ep, p[i].s, turn % 2 ? EPOLLOUT : EPOLLIN | EPOLLOUT,
+		       1 + (uint64_t)i);
+	}
+	for (int i = 0; i < 3; i++)
+		pair_close(p[i]);
+	for (int i = 0; i < 4; i++)
+		close(pipes[i / 2][i % 2]);
+	close(ep);
+}
+
 /* One instance, several threads, each message for one of them. */
 CASE(ep_crew, DIRECT)
 {
