@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recv and send in all their forms. */
 #include <limits.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -78,11 +79,14 @@ static bool header_read(const struct msghdr *from, struct msghdr *msg)
 		crit_copy(&(to)->name, &value_, sizeof(value_));                         \
 	})
 
+typedef ssize_t (*recv_fn)(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
+			   int flags);
+
 /* `msg` is the copy that header_read made of `to`. */
 static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
-			      struct msghdr *to, int flags)
+			      struct msghdr *to, int flags, recv_fn take)
 {
-	ssize_t n = rx_recv(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	ssize_t n = take(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
 
 	if (n < 0)
 		return n;
@@ -101,7 +105,7 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
-			       recvmsg_direct(s, fd, &head, msg, flags));
+			       recvmsg_direct(s, fd, &head, msg, flags, rx_recv));
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
 		rights_received(msg);
@@ -144,14 +148,45 @@ static int time_end(const struct timespec *timeout, struct timespec *end)
 	return 0;
 }
 
-static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flags)
+/* An error that waits is told before any bytes. Taken: 0 or -errno. */
+static int pending_error(struct sock *s, int fd)
+{
+	int error = 0, own = sock_take_error(s);
+	socklen_t len = sizeof(error);
+
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error)
+		return -error;
+	return -own;
+}
+
+/* A further message, where an error stands behind the first ones: it waits. */
+static ssize_t recvmmsg_more(struct sock *s, int fd, const struct msghdr *head,
+			     struct mmsghdr *to, int flags)
+{
+	ssize_t n = recvmsg_direct(s, fd, head, &to->msg_hdr, flags, rx_recv_more);
+	int saved = errno;
+
+	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(s, fd) & EPOLLERR))
+		return -ECONNRESET;
+	if (n == SOCK_KERNEL) {
+		n = recvmsg(fd, &to->msg_hdr, flags);
+		n = n < 0 ? -errno : n;
+		errno = saved;
+	}
+	return n;
+}
+
+static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flags,
+			    bool first)
 {
 	struct msghdr head;
 	ssize_t n;
 
 	if (!header_read(&to->msg_hdr, &head))
 		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
-	n = recvmsg_direct(s, fd, &head, &to->msg_hdr, flags & ~MSG_WAITFORONE);
+	flags &= ~MSG_WAITFORONE;
+	n = first ? recvmsg_direct(s, fd, &head, &to->msg_hdr, flags, rx_recv)
+		  : recvmmsg_more(s, fd, &head, to, flags);
 	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
 		return -EFAULT;
 	return n;
@@ -163,15 +198,14 @@ static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 {
 	struct timespec end = {0, 0}, left;
 	unsigned done = 0;
+	int r = timeout ? time_end(timeout, &end) : 0;
 
-	if (timeout) {
-		int r = time_end(timeout, &end);
-
-		if (r < 0)
-			return r;
-	}
+	if (r == 0)
+		r = pending_error(s, fd);
+	if (r < 0)
+		return r;
 	while (done < count && done < UIO_MAXIOV) {
-		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags);
+		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags, done == 0);
 
 		if (n < 0)
 			return done ? (ssize_t)done : n;

@@ -116,7 +116,22 @@ bool rx_is_down(struct sock *s);
 int64_t rx_tcp_left(struct sock *s, int fd);
 /* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
 int64_t rx_queued(struct sock *s, int fd);
-/* EOF or the error that the reader of an empty ring gets: 0, -errno, or -EAGAIN. */
+
+/* ---- rx_end.c: under rx_lock, but for rx_is_at_mark and rx_is_tcp_over ---- */
+
+/* In READY: of what is queued, how much lies before the mark, if there is one. */
+int rx_bounded(struct sock *s, int fd, int queued);
+bool rx_tcp_has_more(struct sock *s, int fd);
+/* Urgent data comes next: TCP ends a receive before it. */
+bool rx_is_at_mark(int fd);
+/* A receive that has taken some ends here; what the kernel has to say of it stays unsaid. */
+bool rx_is_tcp_over(struct sock *s, int fd);
+/* READY with an empty queue: 0 look again, -ENODATA the end, -EAGAIN, -errno. */
+ssize_t rx_tcp_end(struct sock *s, int fd, bool up);
+/* RING and empty: 1 at the end, which is known, 0 we have shut it for reading, -EAGAIN,
+ * -EINPROGRESS there is more, -ECONNRESET it lies. */
+int rx_ring_end(struct sock *s);
+/* EOF or the error that the reader of an empty ring gets: 0, -errno, or as above. */
 ssize_t rx_verdict(struct sock *s, int fd);
 
 /* ---- tx.c ---- */

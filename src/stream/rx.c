@@ -2,9 +2,6 @@
 /* Receiving: the gate, and what a receive takes from TCP and from the ring. */
 #include <errno.h>
 #include <limits.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -58,20 +55,6 @@ void rx_leave(struct sock *s, ssize_t result)
 	}
 }
 
-/* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
-static ssize_t probe_kernel(int fd)
-{
-	char byte;
-	return kernel_call6(SYS_recvfrom, fd, (long)&byte, 1, MSG_PEEK | MSG_DONTWAIT, 0,
-			    0);
-}
-
-static int rx_bounded(struct sock *s, int fd, int queued)
-{
-	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : queued;
-	return left >= 0 && left < queued ? (int)left : queued;
-}
-
 /* At most cap bytes, without blocking. */
 static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
 			   int flags)
@@ -92,30 +75,6 @@ static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t
 	return n;
 }
 
-static bool is_reset(int fd)
-{
-	int state;
-	return tcp_state(fd, &state) == 0 && state == TCP_CLOSE;
-}
-
-/* GATE_READY with an empty queue: 0 look again, -ENODATA the end, -EAGAIN, -errno. */
-static ssize_t at_kernel_end(struct sock *s, int fd, bool up)
-{
-	ssize_t n = probe_kernel(fd);
-	if (n < 0 && n != -EAGAIN)
-		seen_add(s->slot, SEEN_ERR);
-	if (n != 0)
-		return n == 1 ? 0 : n; /* arrived just now */
-	seen_add(s->slot, SEEN_FIN);
-	/* The end, before the bytes that were announced: after a reset that is as it may be. */
-	if (up)
-		return seen_of(s->slot) & SEEN_ERR || is_reset(fd) ? -ENODATA : -EPROTO;
-	/* The mark precedes the FIN: only without one is this the end of the stream. */
-	if (rx_is_up(s))
-		return 0;
-	return !is_reset(fd) && sock_take_reset(s) ? -ECONNRESET : -ENODATA;
-}
-
 /* GATE_READY: takes TCP bytes that surely lie before the mark. */
 static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
@@ -133,7 +92,7 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	if (queued > left)
 		queued = (int)left;
 	if (queued == 0)
-		return at_kernel_end(s, fd, up);
+		return rx_tcp_end(s, fd, up);
 	/* An owner that dies around the kernel's call leaves the count to be made anew. */
 	bool known = s->slot->rx_taken_known;
 	if (!(flags & MSG_PEEK))
@@ -149,12 +108,6 @@ static ssize_t break_corrupt(struct sock *s)
 {
 	sock_break(s, VD_REASON_CORRUPT);
 	return -ECONNRESET;
-}
-
-static bool tcp_has_more(struct sock *s, int fd)
-{
-	int queued = 0;
-	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && rx_bounded(s, fd, queued) > 0;
 }
 
 /* GATE_RING: copies what is there. 0 when empty. */
@@ -188,47 +141,6 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
-ssize_t rx_verdict(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	uint32_t seen = seen_of(sl);
-	if (seen & SEEN_BROKEN)
-		return -ECONNRESET;
-	/* Order of evidence: the FIN was seen, or `fin` read, before the ring is looked at
-	 * once more; whoever says the end has published every byte before. */
-	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
-	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
-		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
-	int64_t more = ring_rx_avail(&sl->rx, s->in, 1);
-	if (more == 0)
-		more = ring_rx_take_held(&sl->rx, s->in);
-	if (more < 0) {
-		sock_break(s, VD_REASON_CORRUPT);
-		return -ECONNRESET;
-	}
-	if (rx_is_down(s) || more > 0)
-		return -EINPROGRESS; /* there is more: look again */
-	if (fin && !(seen & (SEEN_HUP | SEEN_ERR)))
-		return 0;
-	ssize_t n = probe_kernel(fd);
-	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
-		return -EAGAIN; /* sent again, and the mark is to come */
-	if (n == 1) {
-		sock_break(s, VD_REASON_BYPASS);
-		return -ECONNRESET;
-	}
-	if (n == -EAGAIN)
-		return fin || (seen & SEEN_SHUT_RD) ? 0 : -EAGAIN;
-	if (n < 0) {
-		seen_add(sl, SEEN_ERR); /* the kernel has told, and will not again */
-		return n;
-	}
-	if (fin)
-		return 0;
-	/* A full close. TCP answers one that leaves bytes unread with a reset. */
-	return sock_take_reset(s) ? -ECONNRESET : 0;
-}
-
 int64_t rx_queued(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -257,8 +169,11 @@ int64_t rx_queued(struct sock *s, int fd)
 	return queued + (count > 0 ? count : 0);
 }
 
-/* GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. */
-static ssize_t ring_is_empty(struct sock *s, int fd)
+/*
+ * GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. `amid`:
+ * the call has taken some, so that an error must wait for the next one: 0 for that, too.
+ */
+static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
 {
 	struct slot *sl = s->slot;
 	/* A dead owner may have left the shared cursor one store behind. */
@@ -275,11 +190,22 @@ static ssize_t ring_is_empty(struct sock *s, int fd)
 		return n;
 	if (gate_state(&sl->gate_rx) != GATE_RING)
 		return 1;
-	n = rx_verdict(s, fd);
+	n = amid ? rx_ring_end(s) : rx_verdict(s, fd);
+	if (amid && n == 1)
+		return 0;
 	return n == -EINPROGRESS ? 1 : n;
 }
 
-/* The same in GATE_READY, where take_tcp has said n. */
+/* GATE_READY with nothing queued, amid a call: as ring_is_empty. */
+static ssize_t tcp_is_over(struct sock *s, int fd)
+{
+	bool over = rx_is_tcp_over(s, fd);
+	if (rx_tcp_has_more(s, fd) || (rx_is_up(s) && rx_tcp_left(s, fd) == 0))
+		return 1;
+	return over ? 0 : -EAGAIN;
+}
+
+/* The same at its begin, where take_tcp has said n. */
 static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 {
 	if (n == -EPROTO) {
@@ -292,18 +218,19 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 }
 
 /* A peek that has seen all on its side of the boundary goes on behind it. */
-static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to,
+static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flags,
 			 enum gate_state side, ssize_t done)
 {
 	ssize_t n = 0;
 	if (iov_at_end(to))
 		return 0;
 	if (side == GATE_READY && rx_is_up(s) && rx_tcp_left(s, fd) == done)
-		n = take_ring(s, to, MSG_PEEK);
+		n = take_ring(s, to, flags);
 	else if (side == GATE_RING && rx_is_down(s) &&
 		 s->slot->rx.consumed + (uint64_t)done ==
-			 atomic_load_explicit(&s->in->down_at, memory_order_relaxed))
-		n = read_kernel(s, fd, to, INT_MAX, MSG_PEEK);
+			 atomic_load_explicit(&s->in->down_at, memory_order_relaxed) &&
+		 !rx_is_at_mark(fd))
+		n = read_kernel(s, fd, to, INT_MAX, flags);
 	return n > 0 ? n : 0;
 }
 
@@ -321,7 +248,7 @@ static inline bool is_asked_back(struct sock *s)
  * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
  * -errno, SOCK_KERNEL.
  */
-static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
+static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bool amid)
 {
 	struct slot *sl = s->slot;
 	ssize_t done = 0, n = 1;
@@ -345,14 +272,14 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 		else if ((n = rx_advance(s, fd)) == 0 &&
 			 gate_state(&sl->gate_rx) != state)
 			n = 1; /* on the other side of the mark */
-		else if (n == 0 && (done == 0 || tcp_has_more(s, fd)))
+		else if (n == 0 && ((done == 0 && !amid) || rx_tcp_has_more(s, fd)))
 			got = take_tcp(s, fd, to, flags);
 		if (got > 0) {
 			n = got;
 			done += got;
 			rounds = 0;
 			if (flags & MSG_PEEK)
-				return done + peek_over(s, fd, to, state, done);
+				return done + peek_over(s, fd, to, flags, state, done);
 		} else if (done > 0) {
 			/* No verdict yet: an error told now would be lost. */
 			if (gate_state(&sl->gate_rx) == state &&
@@ -362,25 +289,27 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags)
 		} else if (got < 0 && state == GATE_RING) {
 			n = got;
 		} else if (n == 0 || state == GATE_RING) {
-			n = state == GATE_RING ? ring_is_empty(s, fd)
+			n = state == GATE_RING ? ring_is_empty(s, fd, amid)
+			    : amid	       ? tcp_is_over(s, fd)
 					       : tcp_is_empty(s, got);
 		}
 	}
 	return done > 0 ? done : n;
 }
 
-/* Urgent data comes next: TCP ends a receive before it. */
-static bool is_at_mark(int fd)
-{
-	int at_mark = 0;
-	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
-}
-
-/* A receive that began here goes on in the kernel: 0 when the gate has moved again. */
+/*
+ * A receive that began here goes on in the kernel: 0 when the gate has moved again. It takes
+ * what is there, since in a sleep there it would also take an error that is the next call's.
+ */
 static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
 	struct iovec part = iov_part(to, SIZE_MAX);
 	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	int queued = 0;
+	bool over = rx_is_tcp_over(s, fd);
+	if (over || (REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued == 0))
+		return over ? -ENODATA : -EAGAIN;
+	flags |= MSG_DONTWAIT;
 	enum sock_way way = rx_enter(s, fd);
 	if (way == SOCK_DIRECT)
 		return 0;
@@ -394,14 +323,14 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int
 }
 
 static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to,
-			   int flags)
+			   int flags, bool amid)
 {
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(w))
-		n = take(s, w->fd, to, flags);
+		n = take(s, w->fd, to, flags, amid);
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
@@ -466,8 +395,24 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	return (ssize_t)n;
 }
 
+/* With no room: as in the kernel, an error or the end is told, or else waited for once. */
+static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
+{
+	char byte;
+	struct iov_cursor to = iov_start(&(struct iovec){&byte, 1}, 1);
+	int saved = errno;
+	ssize_t n = take_locked(s, w, &to, MSG_PEEK, false);
+	if (n == -EAGAIN && !sock_is_nonblocking(s, flags)) {
+		wait_for(w);
+		n = 0;
+	}
+	wait_finish(w);
+	errno = saved;
+	return n > 0 ? 0 : n;
+}
+
 static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
-		      int flags)
+		      int flags, bool amid)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	int saved = errno;
@@ -475,14 +420,15 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	size_t done = 0;
 	ssize_t n;
 	if (iov_at_end(&to))
-		return 0;
+		return take_nothing(s, &w, flags);
 	for (;;) {
-		n = take_locked(s, &w, &to, flags);
+		n = take_locked(s, &w, &to, flags, amid || done > 0);
 		if (n == SOCK_KERNEL && done > 0) {
 			n = WAIT_OVER(&w, rest_in_kernel(s, w.fd, &to, flags));
-			if (n < 0)
-				break;
-		} else if (n > 0 && (flags & MSG_PEEK)) {
+			if (n == 0)
+				continue;
+		}
+		if (n > 0 && (flags & MSG_PEEK)) {
 			if (peek_goes_on(&w, iov, iovcnt, n, flags)) {
 				to = iov_start(iov, iovcnt);
 				continue;
@@ -509,7 +455,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 		/* Over the boundary back to TCP, too: what is there belongs to this call. */
 		if (n > 0 && !(flags & MSG_WAITALL)) {
 			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) || crossed ||
-			    is_at_mark(w.fd))
+			    rx_is_at_mark(w.fd))
 				break;
 			crossed = true;
 			flags |= MSG_DONTWAIT;
@@ -531,5 +477,11 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 		if (n > 0)
 			return n;
 	}
-	return rx_run(s, w, iov, iovcnt, flags);
+	return rx_run(s, w, iov, iovcnt, flags, false);
+}
+
+ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
+		     int flags)
+{
+	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, true);
 }

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of what is received: what is known of it, and what the reader is told. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/kernel.h"
+#include "base/real.h"
+#include "stream/conn.h"
+
+/* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
+static ssize_t probe_kernel(int fd)
+{
+	char byte;
+	return kernel_call6(SYS_recvfrom, fd, (long)&byte, 1, MSG_PEEK | MSG_DONTWAIT, 0,
+			    0);
+}
+
+int rx_bounded(struct sock *s, int fd, int queued)
+{
+	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : queued;
+	return left >= 0 && left < queued ? (int)left : queued;
+}
+
+bool rx_tcp_has_more(struct sock *s, int fd)
+{
+	int queued = 0;
+	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && rx_bounded(s, fd, queued) > 0;
+}
+
+static bool is_reset(int fd)
+{
+	int state;
+	return tcp_state(fd, &state) == 0 && state == TCP_CLOSE;
+}
+
+ssize_t rx_tcp_end(struct sock *s, int fd, bool up)
+{
+	ssize_t n = probe_kernel(fd);
+	if (n < 0 && n != -EAGAIN)
+		seen_add(s->slot, SEEN_ERR);
+	if (n != 0)
+		return n == 1 ? 0 : n; /* arrived just now */
+	seen_add(s->slot, SEEN_FIN);
+	/* The end, before the bytes that were announced: after a reset that is as it may be. */
+	if (up)
+		return seen_of(s->slot) & SEEN_ERR || is_reset(fd) ? -ENODATA : -EPROTO;
+	/* The mark precedes the FIN: only without one is this the end of the stream. */
+	if (rx_is_up(s))
+		return 0;
+	return !is_reset(fd) && sock_take_reset(s) ? -ECONNRESET : -ENODATA;
+}
+
+int rx_ring_end(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t seen = seen_of(sl);
+	/* Order of evidence: the FIN was seen, or `fin` read, before the ring is looked at
+	 * once more; whoever says the end has published every byte before. */
+	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
+		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
+	int64_t more = ring_rx_avail(&sl->rx, s->in, 1);
+	if (more == 0)
+		more = ring_rx_take_held(&sl->rx, s->in);
+	if (more < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return rx_is_down(s) || more > 0 ? -EINPROGRESS : 1;
+}
+
+ssize_t rx_verdict(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t seen = seen_of(sl);
+	if (seen & SEEN_BROKEN)
+		return -ECONNRESET;
+	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	int r = rx_ring_end(s);
+	if (r != 1)
+		return r;
+	if (fin && !(seen & (SEEN_HUP | SEEN_ERR)))
+		return 0;
+	ssize_t n = probe_kernel(fd);
+	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		return -EAGAIN; /* sent again, and the mark is to come */
+	if (n == 1) {
+		sock_break(s, VD_REASON_BYPASS);
+		return -ECONNRESET;
+	}
+	if (n == -EAGAIN)
+		return fin || (seen & SEEN_SHUT_RD) ? 0 : -EAGAIN;
+	if (n < 0) {
+		seen_add(sl, SEEN_ERR); /* the kernel has told, and will not again */
+		return n;
+	}
+	if (fin)
+		return 0;
+	/* A full close. TCP answers one that leaves bytes unread with a reset. */
+	return sock_take_reset(s) ? -ECONNRESET : 0;
+}
+
+bool rx_is_at_mark(int fd)
+{
+	int at_mark = 0;
+	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
+}
+
+bool rx_is_tcp_over(struct sock *s, int fd)
+{
+	sock_look(s, fd); /* the end first, the queue after */
+	return rx_is_at_mark(fd) || (!rx_tcp_has_more(s, fd) &&
+				     (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR |
+							  SEEN_BROKEN | SEEN_SHUT_RD)));
+}
