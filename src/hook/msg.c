@@ -65,12 +65,10 @@ HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr 
  * Reads a header of the program's, whose pointers may be bad. False when the kernel
  * refuses it, and so does in our place.
  */
-static bool header_read(const struct msghdr *from, struct msghdr *msg)
+static bool header_read(const struct msghdr *from, struct msghdr *msg, size_t *total)
 {
-	size_t total;
-
 	return crit_copy(msg, from, sizeof(*msg)) == 0 && msg->msg_namelen <= INT_MAX &&
-	       hook_look_at_vector(msg->msg_iov, msg->msg_iovlen, &total) == 0;
+	       hook_look_at_vector(msg->msg_iov, msg->msg_iovlen, total) == 0;
 }
 
 #define FIELD_WRITE(to, name, value)                                                     \
@@ -101,9 +99,10 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct msghdr head;
+	size_t total;
 	ssize_t n;
 
-	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head))
+	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
 			       recvmsg_direct(s, fd, &head, msg, flags, rx_recv));
 	n = REAL(recvmsg)(fd, msg, flags);
@@ -180,9 +179,10 @@ static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flag
 			    bool first)
 {
 	struct msghdr head;
+	size_t total;
 	ssize_t n;
 
-	if (!header_read(&to->msg_hdr, &head))
+	if (!header_read(&to->msg_hdr, &head, &total))
 		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
 	flags &= ~MSG_WAITFORONE;
 	n = first ? recvmsg_direct(s, fd, &head, &to->msg_hdr, flags, rx_recv)
@@ -302,8 +302,10 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct msghdr head;
+	size_t total;
 
-	if (s && header_read(msg, &head))
+	/* What moves nothing is the kernel's to judge, as in send. */
+	if (s && header_read(msg, &head, &total) && (total > 0 || (flags & MSG_FASTOPEN)))
 		return sendmsg_ours(s, fd, &head, flags);
 	if (!s)
 		control_sending(msg);
@@ -318,13 +320,13 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 	size_t total = 0;
 	ssize_t n;
 
-	if (!header_read(&from->msg_hdr, &head))
-		return REAL(sendmsg)(fd, &from->msg_hdr, flags);
-	n = sendmsg_ours(s, fd, &head, flags);
+	if (!header_read(&from->msg_hdr, &head, &total) || total == 0)
+		n = REAL(sendmsg)(fd, &from->msg_hdr, flags);
+	else
+		n = sendmsg_ours(s, fd, &head, flags);
 	if (n < 0)
 		return n;
-	*cut = hook_look_at_vector(head.msg_iov, head.msg_iovlen, &total) == 0 &&
-	       (size_t)n < total;
+	*cut = (size_t)n < total;
 	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 
