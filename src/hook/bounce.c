@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: switches a connection down at a moment of the test's choice. */
+/* For tests: switches a connection down at their moment, and tells where it is. */
 #include "hook/hook.h"
 
 HOOK void viaduct_test_bounce(int fd);
+HOOK int viaduct_test_gates(int fd);
 
 /* Both directions go down to TCP and may come up again. No effect on other descriptors. */
 void viaduct_test_bounce(int fd)
@@ -11,4 +12,15 @@ void viaduct_test_bounce(int fd)
 
 	if (s)
 		sock_bounce(s, fd);
+}
+
+/* Which way it goes now: 16 * enum gate_state of receiving + that of sending. -1: not ours. */
+int viaduct_test_gates(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s)
+		return -1;
+	return 16 * (int)gate_state(&s->slot->gate_rx) +
+	       (int)gate_state(&s->slot->gate_tx);
 }
