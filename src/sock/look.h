@@ -72,9 +72,8 @@ static inline int look_kernel_interest(struct sock *s, uint32_t want)
 
 	if (seen & (SEEN_HUP | SEEN_ERR))
 		return -1;
-	/* Also for the sake of bytes that nobody announced. */
 	if (!(seen & (SEEN_FIN | SEEN_SHUT_RD)))
-		events |= EPOLLRDHUP | EPOLLIN;
+		events |= EPOLLRDHUP | (sock_is_quiet(s) ? EPOLLIN : 0);
 	if ((want & LOOK_IN) && gate_state(&s->slot->gate_rx) != GATE_RING)
 		events |= EPOLLIN;
 	if ((want & LOOK_OUT) && gate_state(&s->slot->gate_tx) != GATE_RING)

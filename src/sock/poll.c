@@ -256,6 +256,12 @@ static void note_answers(struct wait *w)
 	}
 }
 
+static bool is_over(uint64_t deadline)
+{
+	return deadline != LOOK_FOREVER &&
+	       (deadline == LOOK_NOW || look_clock_ns() >= deadline);
+}
+
 static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
 	uint64_t nap = UINT64_MAX, end;
@@ -277,7 +283,8 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	rc = REAL(ppoll)(w->k, w->nk, look_remaining(end, &ts), mask);
 	if (rc < 0)
 		return -errno;
-	w->late = rc == 0 && end == deadline;
+	/* Also where a bell, or what only we listen for, came at its very end. */
+	w->late = rc == 0 ? end == deadline : is_over(deadline);
 	w->slept = true;
 	note_answers(w);
 	return 0;

@@ -178,6 +178,12 @@ int rx_advance(struct sock *s, int fd)
 	return r;
 }
 
+bool sock_is_quiet(struct sock *s)
+{
+	return gate_state(&s->slot->gate_rx) == GATE_RING && !rx_is_down(s) &&
+	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+}
+
 void sock_check_bypass(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;

@@ -179,6 +179,8 @@ void sock_answer_bell(struct sock *s, int fd);
 void sock_hear_bell(struct sock *s);
 /* The kernel reported poll events for the TCP descriptor: takes note. */
 void sock_note_kernel(struct sock *s, uint32_t events);
+/* Nothing is due on TCP but the end: it may be slept on for bytes that nobody announced. */
+bool sock_is_quiet(struct sock *s);
 /* The TCP descriptor is readable without being at its end: bytes that nobody announced end
  * the connection. */
 void sock_check_bypass(struct sock *s, int fd);
