@@ -31,9 +31,16 @@ static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 
 static uint32_t level_of(struct epoll_reg *r, uint32_t want)
 {
-	if (__builtin_expect(sock_is_direct(r->s), 1))
-		return look_level(r->s, r->use_fd, want);
-	return kernel_level(r, want);
+	uint32_t bits;
+
+	if (__builtin_expect(!sock_is_direct(r->s), 0))
+		return kernel_level(r, want);
+	bits = look_level(r->s, r->use_fd, want);
+	/* It is reported for what it can send, and what it receives is TCP's to know. */
+	if (bits && (want & LOOK_IN) && !(bits & LOOK_IN) &&
+	    gate_state(&r->s->slot->gate_rx) != GATE_RING)
+		bits = sock_level(r->s, r->use_fd) & (want | LOOK_ALWAYS);
+	return bits;
 }
 
 /* True when something has come in that the kernel would report as an edge. */
