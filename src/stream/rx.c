@@ -164,7 +164,10 @@ int64_t rx_queued(struct sock *s, int fd)
 	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : INT_MAX;
 	if (left >= 0 && left <= queued) {
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-		queued = (int)left;
+		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
+		if (!rx_is_down(s) ||
+		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+			queued = (int)left;
 	}
 	return queued + (count > 0 ? count : 0);
 }
