@@ -174,14 +174,33 @@ static void urgent(struct pair *p, enum stage stage)
 	wait_inq(p->s, 10);
 }
 
-static void full(struct pair *p, enum stage stage)
+/* What is on its way makes room when the answer comes. */
+static void wait_answered(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof info;
+	do
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	while (info.tcpi_unacked > 0 && usleep(1000) == 0);
+}
+
+static bool fill(int fd)
 {
 	static const char many[32768];
-	(void)stage;
+	bool some = false;
 	for (size_t len = sizeof many; len > 0; len /= 8)
-		while (send(p->s, many, len, MSG_DONTWAIT) > 0)
-			;
+		while (send(fd, many, len, MSG_DONTWAIT) > 0)
+			some = true;
 	NEED(errno == EAGAIN);
+	return some;
+}
+
+static void full(struct pair *p, enum stage stage)
+{
+	(void)stage;
+	do
+		wait_answered(p->s);
+	while (fill(p->s));
 }
 
 static void unconnected(struct pair *p, enum stage stage)
