@@ -42,6 +42,7 @@ struct epoll_reg {
 	uint64_t active;	    /* in->calls when something last happened */
 	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
 	uint64_t heated;	    /* in->heats when it got there */
+	uint64_t told_at;	    /* in->calls at the last report */
 	uint64_t added;		    /* tick of the last ADD or MOD */
 	uint64_t queued;	    /* tick of the report that queued it again, or 0 */
 	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */

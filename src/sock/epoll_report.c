@@ -143,7 +143,7 @@ static uint64_t place(struct epoll_reg *r, uint32_t bits)
 /* The program gets the event: what follows from that. */
 static void told(struct epoll_reg *r)
 {
-	r->active = r->in->calls;
+	r->active = r->told_at = r->in->calls;
 	if (!(r->events & EPOLLONESHOT))
 		return;
 	r->spent = true;

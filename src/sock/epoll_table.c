@@ -389,8 +389,12 @@ void reg_heat(struct epoll_reg *r)
 	struct instance *in = r->in;
 
 	r->active = in->calls;
-	if (r->hot_at)
+	if (r->hot_at) {
+		/* Looked at in this call before there was something: once more, then. */
+		if (r->told_at != in->calls)
+			r->heated = in->heats++;
 		return;
+	}
 	in->hot[in->nhot++] = r;
 	r->heated = in->heats++;
 	r->hot_at = in->nhot;
