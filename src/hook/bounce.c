@@ -4,6 +4,7 @@
 
 HOOK void viaduct_test_bounce(int fd);
 HOOK int viaduct_test_gates(int fd);
+HOOK void viaduct_test_one_way(void);
 
 /* Both directions go down to TCP and may come up again. No effect on other descriptors. */
 void viaduct_test_bounce(int fd)
@@ -23,4 +24,10 @@ int viaduct_test_gates(int fd)
 		return -1;
 	return 16 * (int)gate_state(&s->slot->gate_rx) +
 	       (int)gate_state(&s->slot->gate_tx);
+}
+
+/* From now on only those who have connected send through the ring. */
+void viaduct_test_one_way(void)
+{
+	sock_one_way = true;
 }

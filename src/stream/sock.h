@@ -213,6 +213,8 @@ void sock_ask_over(struct sock *s, int fd);
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
 /* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
 void sock_sever(struct sock *s, int fd);
+/* For tests, set before there are threads: who accepted sends over TCP. */
+extern bool sock_one_way;
 /* Test hook: goes down in both directions, but may come up again. */
 void sock_bounce(struct sock *s, int fd);
 /* shutdown(2) for a socket that may be direct. 0 or -errno. */

@@ -28,6 +28,8 @@ bool tx_is_up(struct sock *s)
 	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1;
 }
 
+bool sock_one_way;
+
 /* Whether the next epoch can begin; if so, *passed is the last one that is over. */
 static bool may_go_up(struct sock *s, uint32_t *passed)
 {
@@ -37,7 +39,8 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
-	    atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
+	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
 		return false;
 	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
 	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed);

@@ -183,6 +183,7 @@ static void visit_epoll(const struct grid_state *state, size_t interest, size_t 
 
 static void grid_epoll(enum stage stage, size_t first_trigger, size_t count)
 {
+	alarm(GRID_SECONDS);
 	for (size_t t = first_trigger; t < first_trigger + count; t++)
 		for (size_t s = 0; s < grid_states_count; s++)
 			for (size_t i = 0; i < COUNT_OF(interests); i++)
@@ -191,6 +192,7 @@ static void grid_epoll(enum stage stage, size_t first_trigger, size_t count)
 
 static void grid_poll(enum stage stage)
 {
+	alarm(GRID_SECONDS);
 	for (size_t s = 0; s < grid_states_count; s++)
 		visit_poll(&grid_states[s], stage);
 }

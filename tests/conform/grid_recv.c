@@ -182,6 +182,7 @@ static void visit(const struct point *at)
 
 static void grid(enum stage stage, size_t first_size)
 {
+	alarm(GRID_SECONDS);
 	struct point at = {.stage = stage};
 	for (size_t c = 0; c < COUNT_OF(calls); c++)
 		for (size_t s = 0; s < grid_states_count; s++)

@@ -186,6 +186,7 @@ static void visit(const struct grid_call *call, const struct grid_state *state,
 
 static void grid(enum stage stage, size_t first_size)
 {
+	alarm(GRID_SECONDS);
 	NEED(signal(SIGPIPE, on_pipe) != SIG_ERR);
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = pattern(i);

@@ -5,6 +5,9 @@
 
 #include "conform/grid.h"
 
+/* A grid takes longer than a case, where the machine is busy. */
+#define GRID_SECONDS 200
+
 struct grid_state {
 	const char *name;
 	/* p->c is -1 when the state closes it. */

@@ -72,6 +72,7 @@ CASE(waitall, DIRECT)
 	worker_start(&w, send_late, &p.c);
 	say_result("waitall 9000", recv(p.s, buf, 9000, MSG_WAITALL));
 	worker_join(&w);
+	wait_inq(p.s, 1000);
 	say_result("waitall, not waiting",
 		   recv(p.s, buf, sizeof buf, MSG_WAITALL | MSG_DONTWAIT));
 	send_all(p.c, "abc", 3);

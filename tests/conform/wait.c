@@ -423,6 +423,7 @@ static void killed_while(void (*wait)(void *), bool by_epoll)
 	signal(SIGPIPE, SIG_IGN);
 	worker_start(&t, wait, &w);
 	wait_asleep(getpid(), t.tid);
+	wait_asleep(pid, pid); /* with all read: else a reset is right */
 	kill(pid, SIGKILL);
 	worker_join(&t);
 	say("status %d", child_status(pid));
