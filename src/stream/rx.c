@@ -220,6 +220,42 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 	return n == 0 ? 1 : n;
 }
 
+/* So many pieces of a peek are thrown away, for what lies behind them. */
+#define PEEK_SKIPS 64
+
+/*
+ * The ring was left again before its first byte was reached: behind its bytes come those that
+ * TCP has queued behind the `skip` that were peeked at before.
+ */
+static ssize_t peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
+{
+	uint8_t waste[4096];
+	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
+	size_t left = skip, n = 0;
+	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)
+		parts[n] = (struct iovec){waste,
+					  left < sizeof(waste) ? left : sizeof(waste)};
+	if (left > 0)
+		return 0;
+	struct msghdr msg = {.msg_iov = parts,
+			     .msg_iovlen = n + iov_parts(to, INT_MAX, parts + n)};
+	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+				(flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
+	if (got <= (long)skip)
+		return 0;
+	iov_skip(to, (size_t)got - skip);
+	return got - (long)skip;
+}
+
+/* What has been peeked at in the ring is all that the sender wrote there. */
+static bool ring_is_over(struct sock *s, ssize_t done)
+{
+	return rx_is_down(s) &&
+	       s->slot->rx.consumed + (uint64_t)done ==
+		       atomic_load_explicit(&s->in->down_at, memory_order_relaxed) &&
+	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+}
+
 /* A peek that has seen all on its side of the boundary goes on behind it. */
 static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flags,
 			 enum gate_state side, ssize_t done)
@@ -227,13 +263,13 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flag
 	ssize_t n = 0;
 	if (iov_at_end(to))
 		return 0;
-	if (side == GATE_READY && rx_is_up(s) && rx_tcp_left(s, fd) == done)
+	if (side == GATE_READY && rx_is_up(s) && rx_tcp_left(s, fd) == done) {
 		n = take_ring(s, to, flags);
-	else if (side == GATE_RING && rx_is_down(s) &&
-		 s->slot->rx.consumed + (uint64_t)done ==
-			 atomic_load_explicit(&s->in->down_at, memory_order_relaxed) &&
-		 !rx_is_at_mark(fd))
+		if (n >= 0 && !iov_at_end(to) && ring_is_over(s, n))
+			n += peek_third(fd, to, flags, (size_t)done);
+	} else if (side == GATE_RING && ring_is_over(s, done) && !rx_is_at_mark(fd)) {
 		n = read_kernel(s, fd, to, INT_MAX, flags);
+	}
 	return n > 0 ? n : 0;
 }
 
