@@ -455,7 +455,6 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	int saved = errno;
-	bool crossed = false;
 	size_t done = 0;
 	ssize_t n;
 	if (iov_at_end(&to))
@@ -491,12 +490,12 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 		w.rounds = 0;
 		if (iov_at_end(&to))
 			break;
-		/* Over the boundary back to TCP, too: what is there belongs to this call. */
+		/* Over the boundary back to TCP, too: all that is there belongs to this call, piece
+		 * by piece, since programs take a short count for an empty queue. */
 		if (n > 0 && !(flags & MSG_WAITALL)) {
-			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) || crossed ||
+			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) ||
 			    rx_is_at_mark(w.fd))
 				break;
-			crossed = true;
 			flags |= MSG_DONTWAIT;
 		}
 	}

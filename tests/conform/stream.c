@@ -480,3 +480,23 @@ CASE(self_buffer_both_ways, DIRECT)
 	say("done");
 	pair_close(p);
 }
+
+/* Bytes in the ring and behind them on TCP: one call takes all that there is room for. */
+CASE(readv_over_the_way_down, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	uint8_t buf[250];
+	struct iovec parts[5];
+	send_pattern(p.c, 0, 100);
+	/* Its end sends over TCP from now on. */
+	NEED(fcntl(p.c, F_SETFL, O_ASYNC) == 0);
+	send_pattern(p.c, 100, 1000);
+	wait_inq(p.s, 1100);
+	for (int i = 0; i < 5; i++)
+		parts[i] = (struct iovec){buf + 50 * i, 50};
+	say_result("readv", readv(p.s, parts, 5));
+	for (size_t i = 0; i < sizeof buf; i++)
+		NEED(buf[i] == pattern(i));
+	recv_pattern(p.s, 250, 850);
+	pair_close(p);
+}
