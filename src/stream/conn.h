@@ -119,7 +119,7 @@ int64_t rx_queued(struct sock *s, int fd);
 
 /* ---- rx_end.c: under rx_lock, but for rx_is_at_mark and rx_is_tcp_over ---- */
 
-/* In READY: of what is queued, how much lies before the mark, if there is one. */
+/* Of what TCP has queued, how much lies before a mark that has not been passed. */
 int rx_bounded(struct sock *s, int fd, int queued);
 bool rx_tcp_has_more(struct sock *s, int fd);
 /* Urgent data comes next: TCP ends a receive before it. */

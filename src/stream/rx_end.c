@@ -19,6 +19,9 @@ static ssize_t probe_kernel(int fd)
 
 int rx_bounded(struct sock *s, int fd, int queued)
 {
+	/* Past the mark, and after the way down, it bounds nothing. */
+	if (gate_state(&s->slot->gate_rx) != GATE_READY)
+		return queued;
 	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : queued;
 	return left >= 0 && left < queued ? (int)left : queued;
 }

@@ -500,3 +500,18 @@ CASE(readv_over_the_way_down, DIRECT)
 	recv_pattern(p.s, 250, 850);
 	pair_close(p);
 }
+
+/* The same, with the end behind it. */
+CASE(recv_over_the_way_down_to_the_end, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	uint8_t buf[2000];
+	send_pattern(p.c, 0, 100);
+	NEED(fcntl(p.c, F_SETFL, O_ASYNC) == 0);
+	send_pattern(p.c, 100, 1000);
+	shutdown(p.c, SHUT_WR);
+	wait_events(p.s, POLLRDHUP);
+	say_result("recv", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	say_result("end", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	pair_close(p);
+}
