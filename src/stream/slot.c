@@ -11,10 +11,14 @@
 
 #include "base/self.h"
 
+#define RECLAIM_LEAST 256u
+
 struct table {
 	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
 	alignas(64) _Atomic uint64_t free_head;
 	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
+	/* At so many the dead are looked for before another is taken into use. */
+	_Atomic uint32_t next_reclaim;
 	alignas(64) struct slot slots[];
 };
 
@@ -138,15 +142,35 @@ void slot_forked(struct slot *sl)
 		free_if_unheld(sl);
 }
 
-/* The table is full: slots whose holders were killed come back. */
-static struct slot *reclaim(void)
+/* Slots whose holders have died come back: how many. */
+static uint32_t reclaim(void)
 {
 	int32_t self = self_pid();
-	for (uint32_t i = 0; i < table_count; i++) {
+	uint32_t end = atomic_load_explicit(&table->fresh, memory_order_relaxed);
+	uint32_t freed = 0;
+	for (uint32_t i = 0; i < end && i < table_count; i++) {
 		struct slot *sl = &table->slots[i];
-		if (atomic_load(&sl->used) && drop_dead(sl, self))
-			free_if_unheld(sl);
+		if (!atomic_load(&sl->used) || !drop_dead(sl, self))
+			continue;
+		free_if_unheld(sl);
+		freed += !atomic_load(&sl->used);
 	}
+	return freed;
+}
+
+/*
+ * Processes that end without a close, as the children of many servers do, leave their slots.
+ * These are looked for before the table grows: not at each slot, for it costs a look at all.
+ */
+static struct slot *take_dead(void)
+{
+	uint32_t end = atomic_load_explicit(&table->fresh, memory_order_relaxed);
+	if (end < RECLAIM_LEAST ||
+	    end < atomic_load_explicit(&table->next_reclaim, memory_order_relaxed))
+		return NULL;
+	if (reclaim() < end / 4)
+		atomic_store_explicit(&table->next_reclaim, end + end / 4,
+				      memory_order_relaxed);
 	return pop_free();
 }
 
@@ -156,9 +180,11 @@ struct slot *slot_alloc(void)
 		return NULL;
 	struct slot *sl = pop_free();
 	if (!sl)
-		sl = take_fresh();
+		sl = take_dead();
 	if (!sl)
-		sl = reclaim();
+		sl = take_fresh();
+	if (!sl && reclaim() > 0)
+		sl = pop_free();
 	if (!sl)
 		return NULL;
 	uint32_t generation = atomic_load(&sl->generation) + 1;
