@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that travel in AF_UNIX messages (SCM_RIGHTS). */
+#include <stdint.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/crit.h"
 #include "hook/hook.h"
+#include "sock/ready.h"
+
+/* So long the peers of the sockets in an epoll instance are waited for, all together. */
+#define HOOK_INSTANCE_MS 500
 
 /* The kernel has not looked at it yet: nothing in it can be trusted to be there. */
 static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
@@ -29,11 +35,36 @@ static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
 	}
 }
 
+/* For one message; of the thread that sends it. */
+static _Thread_local int64_t instance_end_ms __attribute__((tls_model("initial-exec")));
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
+
+/* One bound for all sockets of an instance. */
+static void instance_down(struct sock *s, int fd)
+{
+	int64_t left = instance_end_ms - now_ms();
+
+	sock_down_wait(s, fd, VD_REASON_EPOLL, left > 0 ? (int)left : 0);
+}
+
 static void visit_sent(int fd)
 {
 	struct sock *s = fd_sock(fd);
 
-	if (s && hook_take_down(s, fd, VD_REASON_PASSED) > 0 &&
+	if (!s) {
+		instance_end_ms = now_ms() + HOOK_INSTANCE_MS;
+		ready_epoll_passing(fd, instance_down);
+		return;
+	}
+
+	if (hook_take_down(s, fd, VD_REASON_PASSED) > 0 &&
 	    sock_down_wait(s, fd, VD_REASON_PASSED, HOOK_UNREAD_MS) > 0)
 		sock_sever(s, fd);
 }

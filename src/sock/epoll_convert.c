@@ -281,6 +281,21 @@ void instance_refuse_all(struct instance *in)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 }
 
+void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
+{
+	struct instance *in = instance_at(epfd);
+	struct sock *s;
+	int fd = -1;
+
+	if (!in)
+		return;
+	instance_lock(in);
+	in->no_upgrade = true;
+	instance_unlock(in);
+	while ((s = next_to_refuse(in, &fd)))
+		down(s, fd);
+}
+
 void epoll_nested(int fd)
 {
 	struct instance *in = instance_at(fd);

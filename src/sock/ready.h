@@ -35,6 +35,14 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask);
 
+struct sock;
+/*
+ * Before epfd is passed to a process that does not know our registrations: those of sockets
+ * that have gone back to TCP are the program's own again, and `down` is to see to that. Nothing
+ * when it is no instance.
+ */
+void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd));
+
 /*
  * Before the kernel closes fd, and before fd_closing: fd may be a registered socket or an
  * instance. A few nanoseconds when it is neither.

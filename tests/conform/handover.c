@@ -517,3 +517,49 @@ CASE(passed_unread, DIRECT)
 	say("status %d", child_status(child));
 	say("status %d", child_status(peer));
 }
+
+static void answers(int fd, void *arg)
+{
+	char byte;
+	(void)arg;
+	while (recv(fd, &byte, 1, 0) == 1)
+		send_all(fd, &byte, 1);
+}
+
+/* The instance, and not the socket in it: its receiver gets the program's data. */
+CASE(pass_an_epoll_instance, DIRECT)
+{
+	int channel[2];
+	struct signal_pipe told = signal_pipe();
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+	pid_t child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		struct epoll_event got = {0};
+		say_as("child");
+		int ep = receive_fd(channel[1]);
+		say_result("wait", epoll_wait(ep, &got, 1, -1));
+		say("%s, data %lu", poll_names((int)got.events),
+		    (unsigned long)got.data.u64);
+		signal_send(told);
+		exit(0);
+	}
+	pid_t peer;
+	int fd = peer_start(answers, NULL, &peer);
+	struct epoll_event want = {.events = EPOLLIN, .data.u64 = 42}, got = {0};
+	int ep = epoll_create1(0);
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &want) == 0);
+	send_all(fd, "a", 1);
+	recv_all(fd, &got, 1);
+	say_result("nothing yet", epoll_wait(ep, &got, 1, 0));
+	send_fd(channel[0], ep);
+	send_all(fd, "b", 1);
+	signal_wait(told);
+	say_result("here too", epoll_wait(ep, &got, 1, -1));
+	say("%s, data %lu", poll_names((int)got.events), (unsigned long)got.data.u64);
+	say("status %d", child_status(child));
+	recv_all(fd, &got, 1);
+	close(ep);
+	close(fd);
+	say("status %d", child_status(peer));
+}
