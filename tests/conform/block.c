@@ -48,10 +48,12 @@ static bool found_room(struct seat *s)
 	if (!s->call->polls)
 		s->filled++;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	if (!ending)
-		seat_fill(s);
+	/* The connection may end in the midst of it: that is what the call would have been told. */
+	bool over = !ending && !seat_fill(s) && !s->call->polls;
+	if (over)
+		s->result = -1;
 	pthread_setcancelstate(state, NULL);
-	return true;
+	return !over;
 }
 
 static void seat_main(void *arg)

@@ -46,8 +46,8 @@ extern const size_t block_calls_count;
 
 /* Makes the connection; a writer's is full. */
 void seat_open(struct seat *s, const struct call *call, enum stage stage);
-/* Once more, after a while: the kernel may have made room. */
-void seat_fill(struct seat *s);
+/* Once more, after a while: the kernel may have made room. False: the connection has ended. */
+bool seat_fill(struct seat *s);
 /* Lets the call go on: bytes for a reader, room for a writer, somebody for an acceptor. */
 void seat_feed(struct seat *s);
 void seat_close(struct seat *s);

@@ -186,15 +186,16 @@ static struct pair small_pair(enum stage stage)
 	return p;
 }
 
-void seat_fill(struct seat *s)
+bool seat_fill(struct seat *s)
 {
 	static const char many[32768];
 	if (s->call->role != WRITER)
-		return;
+		return true;
 	ssize_t n;
 	while ((n = send(s->fd, many, sizeof many, MSG_DONTWAIT)) > 0)
 		s->filled += (uint64_t)n;
-	NEED(errno == EAGAIN);
+	NEED(errno == EAGAIN || errno == ECONNRESET || errno == EPIPE);
+	return errno == EAGAIN;
 }
 
 void seat_open(struct seat *s, const struct call *call, enum stage stage)
@@ -214,7 +215,7 @@ void seat_open(struct seat *s, const struct call *call, enum stage stage)
 		s->p = call->role == WRITER ? small_pair(stage) : stage_open(stage);
 		s->fd = s->p.s;
 	}
-	seat_fill(s);
+	NEED(seat_fill(s));
 	struct epoll_event ev = {.events = (uint32_t)wanted(s)};
 	s->ep = epoll_create1(0);
 	NEED(epoll_ctl(s->ep, EPOLL_CTL_ADD, s->fd, &ev) == 0);
