@@ -42,7 +42,7 @@ struct epoll_reg {
 	uint64_t active;	    /* in->calls when something last happened */
 	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
 	uint64_t heated;	    /* in->heats when it got there */
-	uint64_t told_at;	    /* in->calls at the last report */
+	uint64_t told_at;	    /* in->scans at the last report */
 	uint64_t added;		    /* tick of the last ADD or MOD */
 	uint64_t queued;	    /* tick of the report that queued it again, or 0 */
 	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
@@ -106,6 +106,7 @@ struct instance {
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t heats; /* cold records that became hot, so far */
+	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
 	/* Those of the last report that were the kernel's: data and place in the queue.
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;

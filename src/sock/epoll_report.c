@@ -143,7 +143,8 @@ static uint64_t place(struct epoll_reg *r, uint32_t bits)
 /* The program gets the event: what follows from that. */
 static void told(struct epoll_reg *r)
 {
-	r->active = r->told_at = r->in->calls;
+	r->active = r->in->calls;
+	r->told_at = r->in->scans;
 	if (!(r->events & EPOLLONESHOT))
 		return;
 	r->spent = true;
@@ -191,6 +192,7 @@ void instance_scan(struct instance *in, struct batch *b, bool more)
 	uint32_t left = in->nhot, i = in->turn;
 
 	if (!more) {
+		in->scans++;
 		b->n = b->again = 0;
 		b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
 	}

@@ -390,8 +390,9 @@ void reg_heat(struct epoll_reg *r)
 
 	r->active = in->calls;
 	if (r->hot_at) {
-		/* Looked at in this call before there was something: once more, then. */
-		if (r->told_at != in->calls)
+		/* Looked at in this call before there was something: once more, then. What has
+		 * been told is not told twice. */
+		if (r->told_at != in->scans)
 			r->heated = in->heats++;
 		return;
 	}

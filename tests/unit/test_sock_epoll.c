@@ -45,6 +45,15 @@ static struct epoll_reg *reg_of(int ep, int fd)
 	return r;
 }
 
+static struct epoll_reg *reg_of_locked(struct instance *in, int fd)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->fd == fd)
+			return r;
+	REQUIRE(false);
+	return NULL;
+}
+
 TEST(registration_follows_the_upgrade)
 {
 	struct sock_pair p = pair_make();
@@ -119,6 +128,36 @@ TEST(idle_ones_are_armed_and_leave_the_hot_list)
 	ep_close(ep);
 	pair_close(p);
 	pair_close(q);
+}
+
+/* What a call has told from memory it does not tell again because the kernel, which it asks
+ * after a sleep that did not come about, says the same. */
+TEST(told_once_in_a_call)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	struct epoll_event ev[4];
+	struct batch b = {.ev = ev, .max = 4};
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	instance_lock(in);
+	instance_scan(in, &b, false);
+	CHECK_EQ(b.n, 1);
+	in->calls += 7; /* as a sleep makes it older */
+	reg_heat(reg_of_locked(in, p.s));
+	instance_scan(in, &b, true);
+	CHECK_EQ(b.n, 1);
+	/* What it had nothing of is told when the kernel says it. */
+	reg_of_locked(in, p.s)->told_at--;
+	reg_heat(reg_of_locked(in, p.s));
+	instance_scan(in, &b, true);
+	CHECK_EQ(b.n, 2);
+	instance_unlock(in);
+	ep_close(ep);
+	pair_close(p);
 }
 
 /* With room for one, all ready ones get their turn. */
