@@ -136,6 +136,7 @@ check_switch() {
 	fails REWIND_ONE_LOOK $handed_over
 	fails REWIND_MARK_BEHIND $handed_over
 	fails REWIND_NOT_FROZEN $handed_over
+	fails REWIND_TWO_LOOKS $handed_over
 	fails REWIND_NOT_AWAITED $handed_over
 	fails CLOSE_UNANSWERED $handed_over -DMSGS=2
 	fails LAST_REFUSED $handed_over -DMSGS=2

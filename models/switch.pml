@@ -474,6 +474,11 @@ inline kernel_recv()
 #else
 #define THAWED false
 #endif
+#ifdef MUT_REWIND_TWO_LOOKS
+#define FROZEN frozen
+#else
+#define FROZEN rewinding
+#endif
 #define MAY_OPEN (gate_rx == TCP && RX_IDLE && ready_epoch < EPOCHS && !want_down)
 
 inline try_open()
@@ -708,11 +713,15 @@ inline ring_recv()
 #ifdef CARRY
 	q = (rx_end > 0 && q >= rx_end -> rx_end - 1 : q);
 #endif
+#ifdef MUT_REWIND_TWO_LOOKS
+	frozen = (q != rx_consumed && rewinding);
+	q = produced;
+#endif
 	if
 #ifdef REWIND
-	:: q != rx_consumed && rewinding -> settle()
+	:: q != rx_consumed && FROZEN -> settle()
 #endif
-	:: atomic { q != rx_consumed && !rewinding ->
+	:: atomic { q != rx_consumed && !FROZEN ->
 			b = ring[rx_consumed % RING_CAP];
 			deliver(b);
 			b = 0;
@@ -739,6 +748,9 @@ proctype receiver(byte me)
 {
 	byte b, q, moves_seen = 0;
 	bool mark, end_seen, tried = false, execed = false;
+#ifdef MUT_REWIND_TWO_LOOKS
+	bool frozen;
+#endif
 #ifdef CARRY
 	byte carried = 0;
 #endif

@@ -277,9 +277,7 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flag
 static inline bool is_asked_back(struct sock *s)
 {
 	return __builtin_expect(
-		       atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed),
-		       0) &&
-	       ring_rx_avail(&s->slot->rx, s->in, 1) != 0;
+		atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed), 0);
 }
 
 /*
@@ -302,12 +300,15 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 		ssize_t got = 0;
 		if (gate_is_kernel(state))
 			return done > 0 ? done : SOCK_KERNEL;
-		if (state == GATE_RING && is_asked_back(s)) {
+		bool asked_back = state == GATE_RING && is_asked_back(s);
+		if (asked_back && ring_rx_avail(&sl->rx, s->in, 1) != 0) {
 			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
 			continue;
 		}
+		/* Asked back, and empty: what has come since that look may be on its way over
+		 * TCP already. */
 		if (state == GATE_RING)
-			got = take_ring(s, to, flags);
+			got = asked_back ? 0 : take_ring(s, to, flags);
 		else if ((n = rx_advance(s, fd)) == 0 &&
 			 gate_state(&sl->gate_rx) != state)
 			n = 1; /* on the other side of the mark */

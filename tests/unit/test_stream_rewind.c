@@ -3,6 +3,8 @@
  * ends or dies meanwhile. */
 #include "unit/test.h"
 
+#include <ucontext.h>
+
 #include "unit/stream_pair.h"
 
 #define SEED 9
@@ -392,4 +394,82 @@ STREAM_TEST(asked_for_under_a_reader)
 		}
 		pair_close(&p);
 	}
+}
+
+/* ---- a sender that comes at any instruction of a receiver ---- */
+
+#define TRAP_FLAG 0x100
+/* Instructions from one look at the ring to the next are more. */
+#define STRIDE 3
+
+static struct {
+	struct pair p;
+	bool steps;  /* one instruction after the other */
+	long before; /* so many of those under the lock, then bytes come */
+} step;
+
+static void put_late(int fd, size_t len)
+{
+	struct sock *s = fd_sock(fd);
+	struct ring_span span;
+	REQUIRE(ring_tx_span(&s->slot->tx, s->out, s->out_data, len, &span) == 0);
+	REQUIRE(span.len >= len);
+	flow_fill(span.data, len, 0, SEED);
+	ring_tx_commit(&s->slot->tx, s->out, len, false);
+}
+
+/* The sender had looked at requests before there was one. It obeys at the worst moment: its
+ * bytes have been seen, and not been given back. */
+static void on_step(int sig, siginfo_t *info, void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	struct slot *sl = fd_sock(step.p.b)->slot;
+	(void)sig;
+	(void)info;
+	if (step.steps && atomic_load(&sl->rx_lock.word) && --step.before == 0)
+		put_late(step.p.a, 1000);
+	if (step.before <= 0 && sl->rx.seen != sl->rx.consumed) {
+		answer(&step.p);
+		step.steps = false;
+	}
+	if (step.steps)
+		regs[REG_EFL] |= TRAP_FLAG;
+	else
+		regs[REG_EFL] &= ~TRAP_FLAG;
+}
+
+/* False: the receive was over before. */
+static bool comes_after(long instructions)
+{
+	uint8_t buf[2000];
+	step.p = pair_open_up();
+	ask(&step.p);
+	step.before = instructions;
+	step.steps = true;
+	raise(SIGTRAP);
+	ssize_t n = st_recv(step.p.b, buf, sizeof(buf), MSG_DONTWAIT);
+	bool came = step.before <= 0;
+	step.steps = false;
+	if (came) {
+		/* Once, by whichever way. */
+		REQUIRE(n == -EAGAIN || (n > 0 && flow_is(buf, (size_t)n, 0, SEED)));
+		answer(&step.p);
+		put_bytes(step.p.a, 1000, 1000);
+		get_bytes(step.p.b, n > 0 ? (uint64_t)n : 0,
+			  2000 - (n > 0 ? (size_t)n : 0));
+		CHECK(is_handed_over(&step.p));
+	}
+	pair_close(&step.p);
+	return came;
+}
+
+STREAM_TEST(a_send_and_its_answer_under_a_reader)
+{
+	struct sigaction act = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO}, before;
+	long n = 1;
+	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
+	while (comes_after(n))
+		n += STRIDE;
+	CHECK(n > 20);
+	REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
 }
