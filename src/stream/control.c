@@ -112,12 +112,16 @@ void sock_ask_over(struct sock *s, int fd)
 
 void sock_bounce(struct sock *s, int fd)
 {
+	uint32_t nothing = WANT_NOTHING;
 	if (phase_of(s->slot) != SLOT_ATTACHED)
 		return;
 	log_debug("fd %d: bounces", fd);
+	/* Over no request that stands; and under the lock, so that the gate, whose move takes it
+	 * back, does not move before. */
+	lock_take(&s->slot->rx_lock);
 	if (gate_state(&s->slot->gate_rx) == GATE_RING)
-		atomic_store_explicit(&s->in->want_down, WANT_BOUNCE,
-				      memory_order_release);
+		atomic_compare_exchange_strong(&s->in->want_down, &nothing, WANT_BOUNCE);
+	lock_drop(&s->slot->rx_lock);
 	if (gate_state(&s->slot->gate_tx) == GATE_RING)
 		report_add(&report_now.downgraded, 1);
 	tx_down(s, fd, GATE_TCP);

@@ -64,9 +64,11 @@ static void to_kernel(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	bool final = phase_of(sl) != SLOT_ATTACHED;
+	uint32_t bounce = WANT_BOUNCE;
 	ring_rx_reopen(&sl->rx);
-	if (!final) /* what a bounce asked for has been done */
-		atomic_store_explicit(&s->in->want_down, 0, memory_order_relaxed);
+	/* What a bounce asked for has been done; another request may just have been made. */
+	if (!final)
+		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
 }
 

@@ -396,6 +396,19 @@ STREAM_TEST(asked_for_under_a_reader)
 	}
 }
 
+/* Else nobody would answer it. */
+STREAM_TEST(a_bounce_leaves_a_request_standing)
+{
+	struct pair p = pair_open_up();
+	put_bytes(p.a, 0, 1000);
+	sock_ask_over(fd_sock(p.b), p.b);
+	sock_bounce(fd_sock(p.b), p.b);
+	answer(&p);
+	CHECK(gate_state(&fd_sock(p.a)->slot->gate_tx) == GATE_FINAL);
+	get_bytes(p.b, 0, 1000);
+	pair_close(&p);
+}
+
 /* ---- a sender that comes at any instruction of a receiver ---- */
 
 #define TRAP_FLAG 0x100
