@@ -46,10 +46,13 @@ ssize_t rx_tcp_end(struct sock *s, int fd, bool up)
 	if (n != 0)
 		return n == 1 ? 0 : n; /* arrived just now */
 	/* After our own shutdown for reading, that 0 says nothing of the peer. */
-	if (seen_of(s->slot) & SEEN_SHUT_RD)
+	if (seen_of(s->slot) & SEEN_SHUT_RD) {
 		sock_look(s, fd);
-	else
+		if (!(seen_of(s->slot) & SEEN_FIN))
+			return -ENODATA;
+	} else {
 		seen_add(s->slot, SEEN_FIN);
+	}
 	/* The end, before the bytes that were announced: after a reset that is as it may be. */
 	if (up)
 		return seen_of(s->slot) & SEEN_ERR || is_reset(fd) ? -ENODATA : -EPROTO;

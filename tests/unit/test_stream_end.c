@@ -357,3 +357,25 @@ STREAM_TEST(a_blocked_writer_is_woken_by_death)
 	CHECK(n == -EPIPE || n == -ECONNRESET);
 	pair_close(&d.p);
 }
+
+/* In READY the kernel's end of file is then our own doing: the peer may live on, with bytes of
+ * its own still on TCP, and with bytes of ours unread. */
+STREAM_TEST(shutdown_for_reading_before_the_mark)
+{
+	for (int announced = 0; announced < 2; announced++) {
+		struct pair p = pair_in(IN_READY);
+		struct sock *a = fd_sock(p.a);
+		put(p.b, 0, 1000, 2);
+		if (announced) { /* as if a part of them were on the way */
+			REQUIRE(tx_up(a, p.a));
+			atomic_fetch_add(&a->out->up_at, 1000);
+		}
+		CHECK_EQ(st_shutdown(p.b, SHUT_RD), 0);
+		CHECK_EQ(st_recv(p.b, (char[1]){0}, 1, 0), 0);
+		CHECK_EQ(seen_of(fd_sock(p.b)->slot), SEEN_SHUT_RD);
+		put(p.b, 1000, 1000, 2);
+		CHECK_EQ(st_shutdown(p.b, SHUT_WR), 0);
+		check_rest(p.a, 0, 2000, 2, 0);
+		pair_close(&p);
+	}
+}
