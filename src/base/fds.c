@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Viaduct's own descriptors: kept high, close-on-exec, and safe from the program's close.
- */
+/* Viaduct's own descriptors: kept high, close-on-exec, safe from the program's close, and few
+ * enough to leave the program its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,16 +16,24 @@
 /*
  * The kernel's table of a process is as long as its highest descriptor, and each fork
  * copies it: a descriptor at 16384 makes a fork a third dearer (measured: 114 to 154 us),
- * one at 4096 less than a tenth. So "high" has an end.
+ * one at 4096 less than a tenth. So "high" has an end: under a large limit they begin here and
+ * go up, under a small one they begin at its top and go down to its half.
  */
 #define FDS_BASE_MAX 4096
 #define FDS_BITS     64
+/* Places from the top that are tried, before the lowest above the base is taken. */
+#define FDS_PLACES_MOST 16
+/* Numbers that Viaduct leaves free for what the program makes next: a part of the limit. */
+#define FDS_RESERVE_PART  16
+#define FDS_RESERVE_LEAST 8
+#define FDS_RESERVE_MOST  256
 
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
-static _Atomic int fds_count;
+static _Atomic int fds_used;
 static _Atomic int fds_lowest_ever = INT_MAX;
+_Atomic int fds_tight = INT_MAX;
 
-static int fds_limit(void)
+int fds_limit(void)
 {
 	struct rlimit limit;
 
@@ -37,6 +45,20 @@ static int fds_limit(void)
 static int fds_base(int limit)
 {
 	return limit / 2 < FDS_BASE_MAX ? limit / 2 : FDS_BASE_MAX;
+}
+
+/* Where to begin to look for a free number, below `end`. */
+static int fds_place(int limit, int end)
+{
+	int base = fds_base(limit);
+
+	if (base == FDS_BASE_MAX)
+		return base;
+	/* From the top: the program's own numbers are then what they are without Viaduct. */
+	for (int fd = end - 1; fd > base; fd--)
+		if (!fds_is_ours(fd))
+			return fd;
+	return base;
 }
 
 static uint64_t fds_bit(int fd)
@@ -54,27 +76,138 @@ static void fds_note_lowest(int fd)
 		;
 }
 
-int fds_adopt(int fd)
+int fds_count(void)
+{
+	return atomic_load_explicit(&fds_used, memory_order_relaxed);
+}
+
+static uint64_t fds_word(int index)
+{
+	return atomic_load_explicit(&fds_map[index], memory_order_relaxed);
+}
+
+int fds_below(int fd)
+{
+	int count = 0, last = fd / FDS_BITS, lowest;
+
+	lowest = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+	if (fd <= lowest)
+		return 0;
+	for (int i = lowest / FDS_BITS; i < last; i++)
+		count += __builtin_popcountll(fds_word(i));
+	if (fd % FDS_BITS)
+		count += __builtin_popcountll(fds_word(last) & (fds_bit(fd) - 1));
+	return count;
+}
+
+static int fds_reserve(int limit)
+{
+	int reserve = limit / FDS_RESERVE_PART;
+
+	if (reserve < FDS_RESERVE_LEAST)
+		return FDS_RESERVE_LEAST;
+	return reserve < FDS_RESERVE_MOST ? reserve : FDS_RESERVE_MOST;
+}
+
+/* Under a small limit they stand above all of the program's, and give way to these. */
+static bool fds_is_stacked(int limit)
+{
+	return fds_base(limit) < FDS_BASE_MAX;
+}
+
+static int fds_lowest_now(int limit)
+{
+	int low = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+
+	for (int i = low / FDS_BITS; i * FDS_BITS < limit; i++)
+		if (fds_word(i))
+			return i * FDS_BITS + __builtin_ctzll(fds_word(i) | fds_bit(63));
+	return limit;
+}
+
+/* Relaxed: a guess that is one late is set right by the next look at the limit. */
+static void fds_note_tight(int limit)
+{
+	int held = fds_count(), tight = INT_MAX;
+
+	if (held > 0)
+		tight = (fds_is_stacked(limit) ? fds_lowest_now(limit) : limit - held) -
+			fds_reserve(limit);
+	atomic_store_explicit(&fds_tight, tight < 0 ? 0 : tight, memory_order_relaxed);
+}
+
+int fds_excess(int fd, int *below)
+{
+	int limit = fds_limit(), free_end = fd + 1 + fds_reserve(limit), ours;
+
+	fds_note_tight(limit);
+	*below = limit;
+	if (fds_is_stacked(limit)) {
+		if (free_end < limit)
+			*below = free_end;
+		return fds_below(*below);
+	}
+	/* The kernel gives the lowest number: all below it are taken, by whom ever. */
+	ours = fds_below(limit) - fds_below(fd < limit ? fd : limit);
+	return free_end + ours - limit;
+}
+
+/* Whether the program, which has the numbers below fd, can spare the number high. */
+static bool fds_fits(int fd, int high, int limit)
+{
+	int below;
+
+	if (fds_is_stacked(limit))
+		return high > fd + fds_reserve(limit);
+	return fds_excess(fd, &below) < 0;
+}
+
+static int fds_dup(int fd, int limit)
+{
+	int high = -1, base = fds_base(limit), end = limit;
+
+	/* The program may have some up there. */
+	for (int i = 0; high < 0 && end > base && i < FDS_PLACES_MOST; i++) {
+		end = fds_place(limit, end);
+		high = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, end);
+	}
+	return high < 0 ? REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, base) : high;
+}
+
+/* Takes over fd, within half of the limit; or, unless it is needed, within what the program
+ * leaves. */
+static int fds_take(int fd, bool needed)
 {
 	int limit = fds_limit(), high = -1, saved = errno;
 
 	/* Relaxed everywhere: the numbers order no other memory. */
-	if (atomic_fetch_add_explicit(&fds_count, 1, memory_order_relaxed) < limit / 2)
-		high = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, fds_base(limit));
-	if (high >= FDS_MAX) {
+	if (atomic_fetch_add_explicit(&fds_used, 1, memory_order_relaxed) < limit / 2)
+		high = fds_dup(fd, limit);
+	if (high >= FDS_MAX || (high >= 0 && !needed && !fds_fits(fd, high, limit))) {
 		kernel_close(high);
 		high = -1;
 	}
 	kernel_close(fd);
 	errno = saved;
 	if (high < 0) {
-		atomic_fetch_sub_explicit(&fds_count, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
 		return -EMFILE;
 	}
 	fds_note_lowest(high);
 	atomic_fetch_or_explicit(&fds_map[high / FDS_BITS], fds_bit(high),
 				 memory_order_relaxed);
+	fds_note_tight(limit);
 	return high;
+}
+
+int fds_adopt(int fd)
+{
+	return fds_take(fd, false);
+}
+
+int fds_adopt_needed(int fd)
+{
+	return fds_take(fd, true);
 }
 
 void fds_close(int fd)
@@ -87,7 +220,9 @@ void fds_close(int fd)
 		/* Before the close: the next owner of the number may be the program. */
 		atomic_fetch_and_explicit(&fds_map[fd / FDS_BITS], ~fds_bit(fd),
 					  memory_order_relaxed);
-		atomic_fetch_sub_explicit(&fds_count, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
+		if (fds_count() <= 0)
+			atomic_store_explicit(&fds_tight, INT_MAX, memory_order_relaxed);
 	}
 	kernel_close(fd);
 	errno = saved;

@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Viaduct's own descriptors: kept high, close-on-exec, and safe from the program's close.
- */
+/* Viaduct's own descriptors: kept high, close-on-exec, safe from the program's close, and few
+ * enough to leave the program its own. */
 #ifndef VD_BASE_FDS_H
 #define VD_BASE_FDS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /*
- * Takes over fd: moves it to a high number and marks it as Viaduct's. Returns the new
- * number; on failure fd is closed and -EMFILE is returned (too close to RLIMIT_NOFILE).
+ * Takes over fd, which the kernel has just made: moves it to a high number and marks it as
+ * Viaduct's. Returns the new number; on failure fd is closed and -EMFILE is returned (too
+ * close to RLIMIT_NOFILE).
  */
 int fds_adopt(int fd);
+/* The same for one whose lack the program would notice: may use what is kept free for it. */
+int fds_adopt_needed(int fd);
 /* Closes a descriptor that fds_adopt returned. A negative number is ignored. */
 void fds_close(int fd);
 /* True when the number is one of Viaduct's. A few nanoseconds. */
 bool fds_is_ours(int fd);
+/*
+ * The program's descriptors go first. A number from fds_tight on, got by the program, may
+ * mean that Viaduct has to give some of its own back; fds_excess says how many (none when it
+ * is not positive), of those below *below. INT_MAX while it holds none.
+ */
+extern _Atomic int fds_tight;
+int fds_excess(int fd, int *below);
+/* How many numbers are Viaduct's now: all, and those below fd. */
+int fds_count(void);
+int fds_below(int fd);
+/* RLIMIT_NOFILE as it is now, cut to the numbers that can be Viaduct's. */
+int fds_limit(void);
 /* The lowest number that Viaduct may hold now, for loops over ranges of descriptors. */
 int fds_lowest(void);
 

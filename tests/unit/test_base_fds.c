@@ -2,6 +2,7 @@
 /* Viaduct's descriptors stay high, close-on-exec, and within their half of the limit. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/resource.h>
 
 #include "base/fds.h"
@@ -127,4 +128,40 @@ TEST(fork_copies_the_marks)
 	CHECK(fds_is_ours(fd));
 	CHECK(fcntl(fd, F_GETFD) >= 0);
 	fds_close(fd);
+}
+
+static void give_way(void *arg)
+{
+	int low, next, fd, below;
+
+	(void)arg;
+	close_range(3, ~0u, 0);
+	CHECK_EQ(fds_tight, INT_MAX);
+	set_limit(256);
+	CHECK_EQ(fds_adopt(dup(0)), 255);
+	low = fds_adopt(dup(0));
+	CHECK_EQ(low, 254);
+	CHECK_EQ(fds_tight, low - 16);
+	while ((fd = dup(0)) < low - 17)
+		REQUIRE(fd >= 0);
+	CHECK(fds_excess(fd, &below) <= 0);
+	next = dup(0);
+	CHECK_EQ(next, fds_tight);
+	CHECK_EQ(fds_excess(next, &below), 1);
+	CHECK_EQ(below, low + 1);
+	CHECK_EQ(fds_below(below), 1);
+	/* None of ours may stand in the way of the program's next numbers. */
+	CHECK_EQ(fds_adopt(dup(0)), -EMFILE);
+	fd = fds_adopt_needed(dup(0));
+	CHECK_EQ(fd, 253);
+	fds_close(fd);
+	fds_close(low);
+	fds_close(255);
+	CHECK_EQ(fds_count(), 0);
+	CHECK_EQ(fds_tight, INT_MAX);
+}
+
+TEST(the_program_goes_first)
+{
+	CHILD(give_way, NULL);
 }
