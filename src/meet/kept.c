@@ -8,6 +8,7 @@
 #include "base/self.h"
 #include "base/tcp.h"
 #include "meet/kept.h"
+#include "meet/meet.h"
 
 static int kept_check(int fd, uint64_t netns)
 {
@@ -31,6 +32,32 @@ int kept_socket(int domain, int type, int protocol, uint64_t netns)
 		return -errno;
 	fd = fds_adopt(fd);
 	return fd < 0 ? fd : kept_check(fd, netns);
+}
+
+/* The places where sockets are kept: one for each errand, each listed at its first use. */
+#define KEPT_PLACES 8
+static struct kept *_Atomic kept_places[KEPT_PLACES];
+
+static void kept_list(struct kept *k)
+{
+	for (int i = 0; i < KEPT_PLACES; i++) {
+		struct kept *none = NULL;
+
+		if (atomic_compare_exchange_strong(&kept_places[i], &none, k) ||
+		    none == k)
+			return;
+	}
+}
+
+void meet_give_back(void)
+{
+	for (int i = 0; i < KEPT_PLACES; i++) {
+		struct kept *k = atomic_load(&kept_places[i]);
+		uint64_t word = k ? atomic_exchange(&k->word, 0) : 0;
+
+		if (word != 0)
+			fds_close((int)(uint32_t)word);
+	}
 }
 
 static uint64_t kept_word(int fd)
@@ -63,6 +90,7 @@ void kept_give(struct kept *k, int fd)
 {
 	uint64_t none = 0;
 
+	kept_list(k);
 	if (!atomic_compare_exchange_strong_explicit(&k->word, &none, kept_word(fd),
 						     memory_order_release,
 						     memory_order_relaxed))

@@ -47,4 +47,7 @@ int meet_attached(int fd, struct meet_segment *seg);
 int meet_abandon(struct meet_segment *seg);
 void meet_finish(struct meet_segment *seg);
 
+/* Closes the sockets that are kept for further meetings: they are made anew when needed. */
+void meet_give_back(void);
+
 #endif

@@ -29,14 +29,16 @@ enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
 
 /*
  * What the consumer asks for. With REWIND: TCP for good, and its unread bytes as well. With
- * LAST: the same, and nobody is left who could read the ring instead.
+ * LAST: the same, and nobody is left who could read the ring instead. With YIELD: as REWIND, but
+ * it has not gone down itself, so that the producer may ask for its own unread bytes as well.
  */
 enum wire_want {
 	WANT_NOTHING = 0,
 	WANT_FINAL = 1,
 	WANT_BOUNCE = 2,
 	WANT_REWIND = 3,
-	WANT_LAST = 4
+	WANT_LAST = 4,
+	WANT_YIELD = 5
 };
 
 /* The producer's answer to the last two: while it is TAKING the consumer takes nothing. */

@@ -189,6 +189,7 @@ void reg_poke(struct epoll_reg *r);
 bool epoll_may_attach(struct sock *s);
 void epoll_on_attach(struct sock *s);
 void epoll_on_final(struct sock *s);
+bool epoll_on_release(struct sock *s);
 
 /* ---- reports (epoll_report.c) ---- */
 

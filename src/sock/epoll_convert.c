@@ -219,18 +219,11 @@ void epoll_on_attach(struct sock *s)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 }
 
-void epoll_on_final(struct sock *s)
+/* Under the list lock. True when one of them is somebody else's. */
+static bool revert_all(struct sock *s)
 {
 	bool foreign = false;
 
-	if (!s->regs)
-		return;
-	if (epoll_locked()) {
-		/* From inside one of our own looks: whoever hears the bell does the rest. */
-		sock_ring_self(s);
-		return;
-	}
-	epoll_list_lock();
 	for (struct epoll_reg *r = s->regs, *next; r; r = next) {
 		struct instance *in = r->in;
 
@@ -250,9 +243,52 @@ void epoll_on_final(struct sock *s)
 			reg_revert(r);
 		instance_unlock(in);
 	}
+	return foreign;
+}
+
+void epoll_on_final(struct sock *s)
+{
+	bool foreign;
+
+	if (!s->regs)
+		return;
+	if (epoll_locked()) {
+		/* From inside one of our own looks: whoever hears the bell does the rest. */
+		sock_ring_self(s);
+		return;
+	}
+	epoll_list_lock();
+	foreign = revert_all(s);
 	epoll_list_unlock();
 	if (foreign)
 		sock_ring_self(s); /* he looks then */
+}
+
+/*
+ * No instance may hold a doorbell whose number is about to be the program's. With both locks
+ * and the phase FINAL nobody puts one there any more. A spent record waits for its MOD, which
+ * gives it back, and needs no bell until then.
+ */
+bool epoll_on_release(struct sock *s)
+{
+	bool bells = false;
+
+	if (epoll_locked())
+		return false;
+	epoll_list_lock();
+	bells = revert_all(s);
+	for (struct epoll_reg *r = s->regs; r && !bells; r = r->next_of_sock) {
+		instance_lock(r->in);
+		if (r->bell && r->spent && !r->orphan) {
+			bells_drop(r);
+			r->bell = false;
+		}
+		/* An orphan is asked about one by one, for which its sleepers are rung. */
+		bells = r->bell || (r->converted && r->orphan);
+		instance_unlock(r->in);
+	}
+	epoll_list_unlock();
+	return !bells;
 }
 
 /* The next socket of the instance that has not been told to stay on TCP. */

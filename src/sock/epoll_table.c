@@ -479,6 +479,7 @@ void ready_init(void)
 	sock_may_attach = epoll_may_attach;
 	sock_on_attach = epoll_on_attach;
 	sock_on_final = epoll_on_final;
+	sock_on_release = epoll_on_release;
 }
 
 /* The child gets the records as they are between two changes of their lists. */

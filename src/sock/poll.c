@@ -187,6 +187,7 @@ static bool settle(struct wait *w, nfds_t i)
 {
 	struct pollfd *p = &w->fds[i], *k = &w->k[i];
 	struct item *it = &w->item[i];
+	int far;
 
 	*k = *p;
 	it->s = p->fd < 0 ? NULL : fd_sock(p->fd);
@@ -206,10 +207,11 @@ static bool settle(struct wait *w, nfds_t i)
 	ask_tcp(k, it->s, wanted(w, i));
 	it->bell = &w->k[w->nk++];
 	*it->bell = (struct pollfd){.fd = it->s->bell, .events = POLLIN};
-	if (it->s->far_bell < 0)
+	far = it->s->far_bell;
+	if (far < 0)
 		return true;
 	it->far = &w->k[w->nk++];
-	*it->far = (struct pollfd){.fd = it->s->far_bell, .events = POLLIN};
+	*it->far = (struct pollfd){.fd = far, .events = POLLIN};
 	return true;
 }
 
@@ -318,6 +320,7 @@ static int look_again(struct wait *w)
 /* One sleep. Returns a count or an error when the call is over, else 0. */
 static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
+	sock_attend(true);
 	w->nk = w->n;
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->item[i].bell = w->item[i].far = NULL;

@@ -153,6 +153,8 @@ bool tx_is_up(struct sock *s);
  * stands until it is answered or somebody takes from the ring. False: asked before.
  */
 bool rewind_ask(struct sock *s, int fd);
+/* The same, and the peer may do so, too: our own direction is not down yet. */
+bool rewind_ask_yielding(struct sock *s, int fd);
 /*
  * Under rx_lock, with slot.rewinding set, before bytes are taken from the ring: withdraws
  * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
@@ -264,6 +266,22 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 }
 
 void bell_ring_peer(struct sock *s);
+
+/* ---- shed.c ---- */
+
+/*
+ * A connection that is kernel TCP for good gives its doorbells back now, unless a thread of
+ * this process may still use one: then the last to leave does. Cheap where there is nothing
+ * to do; no lock of the stream's may be held.
+ */
+void bells_release(struct sock *s);
+/* Around what makes the memory of a closed socket another's. */
+void bells_hold_off(void);
+void bells_let_go(void);
+/* Closes the doorbells of a socket that is gone; under the above. */
+void bells_close(struct sock *s);
+/* In a forked child. */
+void bells_forked(void);
 
 /* ---- life.c ---- */
 

@@ -22,10 +22,14 @@ static void leave_if_done(struct sock *s)
 	if (phase_of(sl) != SLOT_LEAVING || gate_state(&sl->gate_rx) != GATE_FINAL ||
 	    gate_state(&sl->gate_tx) != GATE_FINAL)
 		return;
-	if (atomic_compare_exchange_strong(&sl->phase, &leaving, SLOT_FINAL) &&
-	    sock_on_final)
+	if (!atomic_compare_exchange_strong(&sl->phase, &leaving, SLOT_FINAL))
+		return;
+	if (sock_on_final)
 		sock_on_final(s);
+	bells_release(s);
 }
+
+static void obey(struct sock *s, int fd, uint32_t want);
 
 void sock_service(struct sock *s, int fd)
 {
@@ -37,7 +41,7 @@ void sock_service(struct sock *s, int fd)
 		if (gate_state(&sl->gate_tx) == GATE_RING)
 			tx_down(s, fd, GATE_TCP);
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
-		sock_down(s, fd, VD_REASON_PEER_ASKED);
+		obey(s, fd, want);
 	}
 	/* The peer has opened an epoch that we shall never begin: it is told each time. */
 	if (gate_state(&sl->gate_tx) == GATE_FINAL &&
@@ -64,14 +68,15 @@ static bool ask_down(struct sock *s, int fd)
 	return false;
 }
 
-static void go_down(struct sock *s, int fd, enum vd_reason reason,
-		    bool (*ask)(struct sock *s, int fd))
+/* The first steps of every way down. 1: go on, and the peer is to be rung; 0: go on. */
+static int begin_down(struct sock *s, int fd, enum vd_reason reason,
+		      bool (*ask)(struct sock *s, int fd))
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = SLOT_ATTACHED;
 	if (phase_of(sl) < SLOT_ATTACHED) {
 		meeting_refuse(s, reason);
-		return;
+		return -1;
 	}
 	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
 		atomic_store(&sl->reason, reason);
@@ -79,10 +84,19 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 		log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
 			  reason_text(reason));
 	} else if (phase != SLOT_LEAVING) {
-		return;
+		return -1;
 	}
 	/* Also when on its way already: whoever began may have died before the rest. */
-	bool news = ask(s, fd);
+	return ask(s, fd);
+}
+
+static void go_down(struct sock *s, int fd, enum vd_reason reason,
+		    bool (*ask)(struct sock *s, int fd))
+{
+	struct slot *sl = s->slot;
+	int news = begin_down(s, fd, reason, ask);
+	if (news < 0)
+		return;
 	if (gate_state(&sl->gate_tx) != GATE_FINAL)
 		tx_down(s, fd, GATE_FINAL);
 	lock_take(&sl->rx_lock);
@@ -92,6 +106,21 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 	if (news)
 		bell_ring_peer(s);
 	leave_if_done(s);
+}
+
+/* The peer asks for TCP. One that yields can send our unread bytes as well: then nobody need
+ * read before both ends are done. */
+static void obey(struct sock *s, int fd, uint32_t want)
+{
+	go_down(s, fd, VD_REASON_PEER_ASKED,
+		want == WANT_YIELD && !rx_is_down(s) ? rewind_ask : ask_down);
+}
+
+void sock_yield(struct sock *s, int fd, enum vd_reason reason)
+{
+	if (begin_down(s, fd, reason, rewind_ask_yielding) > 0)
+		bell_ring_peer(s);
+	sock_service(s, fd);
 }
 
 void sock_down(struct sock *s, int fd, enum vd_reason reason)
@@ -184,7 +213,7 @@ void sock_sever(struct sock *s, int fd)
 		kernel_close(dead);
 }
 
-ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
 {
 	struct slot *sl = s->slot;
 	struct timespec start, now;
@@ -221,6 +250,22 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 		if (n > 0 && pfd[0].revents)
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	}
+}
+
+static void unhold(void *arg)
+{
+	sock_unhold(arg);
+}
+
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	if (!sock_hold(s, fd))
+		return 0; /* closed by another thread */
+	_pthread_cleanup_push(&cleanup, unhold, s);
+	ssize_t n = down_wait(s, fd, reason, timeout_ms);
+	_pthread_cleanup_pop(&cleanup, 1);
+	return n;
 }
 
 int sock_shutdown(struct sock *s, int fd, int how)

@@ -22,6 +22,7 @@ int fd_table_size;
 bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);
 void (*sock_on_final)(struct sock *s);
+bool (*sock_on_release)(struct sock *s);
 
 static struct sock *socks; /* one for each slot */
 static _Atomic int fd_highest;
@@ -226,6 +227,7 @@ void sock_forked_child(void)
 		/* The parent's other threads do not exist here, nor do their counts. */
 		atomic_store(&s->sleepers, 0);
 		atomic_store(&s->inside, 0);
+		atomic_store(&s->bell_users, 0);
 		atomic_store(&s->cpu, 0);
 		s->tx_bytes = s->rx_bytes = 0;
 	}

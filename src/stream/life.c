@@ -41,20 +41,15 @@ static void flush_counts(struct sock *s)
  */
 void sock_drop_segment(struct sock *s)
 {
-	struct meet_segment seg = {.memfd = -1,
-				   .bell = s->bell,
-				   .peer_bell = s->peer_bell,
-				   .far_bell = s->far_bell};
+	bells_close(s);
 	if (!s->wire)
 		return;
-	s->bell = s->peer_bell = s->far_bell = -1;
 	s->wire = NULL;
 	if (mmap(s->window, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
 		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 		 0) == MAP_FAILED)
 		log_error("a segment of %llu bytes stays mapped: %m",
 			  (unsigned long long)WIRE_TOTAL_BYTES);
-	meet_finish(&seg);
 }
 
 /* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
@@ -82,6 +77,7 @@ static void last_words(struct sock *s, int fd)
 static void release(struct sock *s)
 {
 	struct slot *sl = s->slot;
+	bells_hold_off();
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
 	if (s->kept_fd >= 0)
@@ -91,11 +87,13 @@ static void release(struct sock *s)
 	lock_drop(&sl->rx_lock);
 	fds_close(s->kept_fd);
 	slot_release(sl);
+	bells_let_go();
 }
 
 void limbo_forked(void)
 {
 	atomic_store(&limbo_lock.word, 0);
+	bells_forked();
 	for (int i = 0; i < limbo_used; i++) {
 		sock_drop_segment(limbo[i]);
 		atomic_store(&limbo[i]->sleepers, 0);
@@ -128,8 +126,12 @@ bool sock_hold(struct sock *s, int fd)
 
 void sock_unhold(struct sock *s)
 {
-	if (atomic_fetch_sub(&s->sleepers, 1) != 1 || !atomic_load(&s->closed))
+	if (atomic_fetch_sub(&s->sleepers, 1) != 1)
 		return;
+	if (!atomic_load(&s->closed)) {
+		bells_release(s);
+		return;
+	}
 	/* The last one out of a socket that was closed meanwhile. */
 	lock_take(&limbo_lock);
 	limbo_sweep();
@@ -152,11 +154,13 @@ static void release_or_defer(struct sock *s)
 	lock_drop(&limbo_lock);
 }
 
-/* Threads sleep on it: the connection ends when they have left, not now. */
-static void keep_open(struct sock *s, int fd)
+/* Threads sleep on it: the connection ends when they have left, not now. False when there is
+ * no descriptor left for that. */
+static bool keep_open(struct sock *s, int fd)
 {
 	int copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 3);
-	s->kept_fd = copy < 0 ? -1 : fds_adopt(copy);
+	s->kept_fd = copy < 0 ? -1 : fds_adopt_needed(copy);
+	return s->kept_fd >= 0;
 }
 
 static void close_last(struct sock *s, int fd)
@@ -169,10 +173,8 @@ static void close_last(struct sock *s, int fd)
 	if (sock_is_direct(s) && s->wire) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
-		if (!is_busy(s))
+		if (!is_busy(s) || (atomic_load(&s->sleepers) > 0 && !keep_open(s, fd)))
 			last_words(s, fd);
-		else if (atomic_load(&s->sleepers) > 0)
-			keep_open(s, fd);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);

@@ -27,7 +27,7 @@
 
 /* ---- the receiver ---- */
 
-bool rewind_ask(struct sock *s, int fd)
+static bool rewind_want(struct sock *s, int fd, uint32_t want)
 {
 	struct slot *sl = s->slot;
 	bool asked;
@@ -41,10 +41,20 @@ bool rewind_ask(struct sock *s, int fd)
 		/* Before the request: who takes from the ring must withdraw it first. */
 		atomic_store(&sl->rewinding, REWINDING_ASKED);
 		atomic_store(&s->in->consumed, sl->rx.consumed);
-		asked = atomic_exchange(&s->in->want_down, WANT_REWIND) == WANT_REWIND;
+		asked = atomic_exchange(&s->in->want_down, want) == want;
 	}
 	lock_drop(&sl->rx_lock);
 	return !asked;
+}
+
+bool rewind_ask(struct sock *s, int fd)
+{
+	return rewind_want(s, fd, WANT_REWIND);
+}
+
+bool rewind_ask_yielding(struct sock *s, int fd)
+{
+	return rewind_want(s, fd, WANT_YIELD);
 }
 
 void rewind_is_last(struct sock *s, bool last)

@@ -30,6 +30,8 @@ extern void (*sock_on_none_awaited)(void); /* the last of them has gone */
 extern bool (*sock_may_attach)(struct sock *s);
 extern void (*sock_on_attach)(struct sock *s); /* before any direction can leave TCP */
 extern void (*sock_on_final)(struct sock *s);  /* kernel TCP for good */
+/* After that: the doorbells are to be closed. False when they still are in use up there. */
+extern bool (*sock_on_release)(struct sock *s);
 
 /*
  * Private to the process (a fork copies it), one for each slot of the table, never freed;
@@ -43,9 +45,14 @@ struct sock {
 		*window; /* where the segment was ever mapped: stays mapped for ever */
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
-	int bell;      /* eventfd on which this end sleeps */
-	int peer_bell; /* eventfd on which a peer of the same user sleeps, else -1 */
-	int far_bell; /* a peer of another user: rings it, is rung by it, sleeps on it too */
+	/* The doorbells. They go before the mapping does, see shed.c: who takes one of these
+	 * numbers into a call is counted, in bell_users or in sleepers, before he reads it. */
+	_Atomic int bell; /* eventfd on which this end sleeps */
+	_Atomic int
+		peer_bell; /* eventfd on which a peer of the same user sleeps, else -1 */
+	/* A peer of another user: rings it, is rung by it, sleeps on it too. */
+	_Atomic int far_bell;
+	_Atomic uint32_t bell_users; /* threads of this process that ring or answer */
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
 	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
@@ -208,6 +215,9 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
 void sock_ask_over(struct sock *s, int fd);
+/* The same where both ends read on: our own sending goes down only when the peer has answered,
+ * which then asks for its unread bytes, too. */
+void sock_yield(struct sock *s, int fd, enum vd_reason reason);
 /* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
@@ -235,6 +245,27 @@ int sock_take_error(struct sock *s);
 /* Keeps the connection on TCP with this reason, when it is not upgraded yet; else goes
  * down. */
 void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
+
+/* ---- giving descriptors back (shed.c) ---- */
+
+/*
+ * Where the program makes connections, and now and then when a thread is about to sleep: answers
+ * peers that ask for TCP on connections with which the program does nothing. No lock may be
+ * held.
+ */
+void sock_attend(bool asleep);
+
+/*
+ * The program has got the number fd, and few are left: some connections go back to TCP for
+ * good, before it can meet EMFILE. Does not wait for their peers.
+ */
+void sock_give_way(int fd);
+/*
+ * Want of `need` numbers: true when one that the program may have was given back, and *once
+ * when there is no want. Waits a bounded time for peers to answer. `last` closes one more
+ * descriptor, if there is one, when that does not help. No lock may be held.
+ */
+bool sock_make_room(int need, bool *once, bool (*last)(void));
 
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);

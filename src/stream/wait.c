@@ -243,19 +243,36 @@ static void ring(int bell)
 	kernel_write(bell, &one, sizeof(one));
 }
 
+/* Sequentially consistent against bells_release: it takes the numbers, then looks here. */
+static void bells_enter(struct sock *s)
+{
+	atomic_fetch_add(&s->bell_users, 1);
+}
+
+static void bells_leave(struct sock *s)
+{
+	atomic_fetch_sub(&s->bell_users, 1);
+}
+
 void bell_ring_peer(struct sock *s)
 {
-	int far = s->far_bell;
+	bells_enter(s);
+	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
 	if (far >= 0)
 		farbell_ring(far);
-	else
-		ring(s->peer_bell);
+	else if (near >= 0)
+		ring(near);
+	bells_leave(s);
 }
 
 void sock_ring_self(struct sock *s)
 {
-	ring(s->bell);
+	bells_enter(s);
+	int bell = s->bell;
+	if (bell >= 0)
+		ring(bell);
+	bells_leave(s);
 }
 
 static uint32_t next_seq(_Atomic uint32_t *arm)
@@ -325,15 +342,22 @@ void sock_answer_bell(struct sock *s, int fd)
 {
 	uint64_t count;
 	(void)fd;
-	if (s->far_bell >= 0)
-		farbell_answer(s->far_bell);
-	kernel_read(s->bell, &count, sizeof(count));
+	bells_enter(s);
+	int far = s->far_bell, bell = s->bell;
+	if (far >= 0)
+		farbell_answer(far);
+	if (bell >= 0)
+		kernel_read(bell, &count, sizeof(count));
+	bells_leave(s);
 	ring_again(s); /* the caller has disarmed */
 }
 
 void sock_hear_bell(struct sock *s)
 {
-	int n = s->far_bell >= 0 ? farbell_answer(s->far_bell) : 0;
+	bells_enter(s);
+	int far = s->far_bell;
+	int n = far >= 0 ? farbell_answer(far) : 0;
+	bells_leave(s);
 	if (n > 0)
 		ring_again(s);
 	/* What is left makes no edge: the own bell does. */
@@ -511,6 +535,7 @@ int wait_for(struct wait *w)
 	}
 	if (w->deadline_ns == 0)
 		ask_timeout(w);
+	sock_attend(true);
 	sock_service(s, w->fd);
 	r = sleep_guarded(w, &bell);
 	if (bell)
