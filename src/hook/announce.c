@@ -58,6 +58,8 @@ static void withdraw(struct sock *s)
 		/* A server may accept, close its listener, and only then talk. */
 		if (atomic_load(&sock_awaited) > 0)
 			continue;
+		if (table[i].announced < 0)
+			atomic_fetch_sub(&announce_missing, 1);
 		meet_unannounce(table[i].announced);
 		table[i].used = false;
 	}
@@ -75,6 +77,45 @@ void announce_closing(int fd)
 	/* Other descriptors of this process keep the listener alive. */
 	if (s && atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
 		withdraw(s);
+}
+
+_Atomic int announce_missing;
+
+bool announce_give_back(void)
+{
+	int saved = errno, used;
+	bool given = false;
+
+	lock_take(&table_lock);
+	used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	for (int i = 0; i < used && !given; i++) {
+		if (!table[i].used || table[i].announced < 0)
+			continue;
+		meet_unannounce(table[i].announced);
+		table[i].announced = -1;
+		given = true;
+		atomic_fetch_add(&announce_missing, 1);
+	}
+	lock_drop(&table_lock);
+	errno = saved;
+	return given;
+}
+
+void announce_again(struct sock *s, int fd)
+{
+	int saved = errno, used;
+
+	lock_take(&table_lock);
+	used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	for (int i = 0; i < used; i++) {
+		if (!table[i].used || table[i].s != s || table[i].announced >= 0)
+			continue;
+		table[i].announced = meet_announce(fd);
+		if (table[i].announced >= 0)
+			atomic_fetch_sub(&announce_missing, 1);
+	}
+	lock_drop(&table_lock);
+	errno = saved;
 }
 
 static void none_awaited(void)

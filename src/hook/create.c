@@ -34,54 +34,56 @@ int __openat64_2(int dir, const char *path, int flags);
 
 HOOK int open(const char *path, int flags, ...)
 {
-	return hook_opened(REAL(open)(path, flags, MODE_ARGUMENT(flags)));
+	return hook_opened(HOOK_MAKE(REAL(open)(path, flags, MODE_ARGUMENT(flags))));
 }
 HOOK_ALIAS(__open, open);
 
 HOOK int open64(const char *path, int flags, ...)
 {
-	return hook_opened(REAL(open64)(path, flags, MODE_ARGUMENT(flags)));
+	return hook_opened(HOOK_MAKE(REAL(open64)(path, flags, MODE_ARGUMENT(flags))));
 }
 HOOK_ALIAS(__open64, open64);
 
 HOOK int openat(int dir, const char *path, int flags, ...)
 {
-	return hook_opened(REAL(openat)(dir, path, flags, MODE_ARGUMENT(flags)));
+	return hook_opened(
+		HOOK_MAKE(REAL(openat)(dir, path, flags, MODE_ARGUMENT(flags))));
 }
 
 HOOK int openat64(int dir, const char *path, int flags, ...)
 {
-	return hook_opened(REAL(openat64)(dir, path, flags, MODE_ARGUMENT(flags)));
+	return hook_opened(
+		HOOK_MAKE(REAL(openat64)(dir, path, flags, MODE_ARGUMENT(flags))));
 }
 
 HOOK int __open_2(const char *path, int flags)
 {
-	return hook_opened(REAL(__open_2)(path, flags));
+	return hook_opened(HOOK_MAKE(REAL(__open_2)(path, flags)));
 }
 
 HOOK int __open64_2(const char *path, int flags)
 {
-	return hook_opened(REAL(__open64_2)(path, flags));
+	return hook_opened(HOOK_MAKE(REAL(__open64_2)(path, flags)));
 }
 
 HOOK int __openat_2(int dir, const char *path, int flags)
 {
-	return hook_opened(REAL(__openat_2)(dir, path, flags));
+	return hook_opened(HOOK_MAKE(REAL(__openat_2)(dir, path, flags)));
 }
 
 HOOK int __openat64_2(int dir, const char *path, int flags)
 {
-	return hook_opened(REAL(__openat64_2)(dir, path, flags));
+	return hook_opened(HOOK_MAKE(REAL(__openat64_2)(dir, path, flags)));
 }
 
 HOOK int creat(const char *path, mode_t mode)
 {
-	return hook_opened(REAL(creat)(path, mode));
+	return hook_opened(HOOK_MAKE(REAL(creat)(path, mode)));
 }
 
 HOOK int creat64(const char *path, mode_t mode)
 {
-	return hook_opened(REAL(creat64)(path, mode));
+	return hook_opened(HOOK_MAKE(REAL(creat64)(path, mode)));
 }
 
 static int opened_pair(int result, int *fds)
@@ -95,48 +97,48 @@ static int opened_pair(int result, int *fds)
 
 HOOK int pipe(int fds[2])
 {
-	return opened_pair(REAL(pipe)(fds), fds);
+	return opened_pair(HOOK_MAKE(REAL(pipe)(fds)), fds);
 }
 HOOK_ALIAS(__pipe, pipe);
 
 HOOK int pipe2(int fds[2], int flags)
 {
-	return opened_pair(REAL(pipe2)(fds, flags), fds);
+	return opened_pair(HOOK_MAKE(REAL(pipe2)(fds, flags)), fds);
 }
 
 HOOK int eventfd(unsigned count, int flags)
 {
-	return hook_opened(REAL(eventfd)(count, flags));
+	return hook_opened(HOOK_MAKE(REAL(eventfd)(count, flags)));
 }
 
 HOOK int timerfd_create(clockid_t clock, int flags)
 {
-	return hook_opened(REAL(timerfd_create)(clock, flags));
+	return hook_opened(HOOK_MAKE(REAL(timerfd_create)(clock, flags)));
 }
 
 HOOK int signalfd(int fd, const sigset_t *mask, int flags)
 {
-	return hook_opened(REAL(signalfd)(fd, mask, flags));
+	return hook_opened(HOOK_MAKE(REAL(signalfd)(fd, mask, flags)));
 }
 
 HOOK int inotify_init(void)
 {
-	return hook_opened(REAL(inotify_init)());
+	return hook_opened(HOOK_MAKE(REAL(inotify_init)()));
 }
 
 HOOK int inotify_init1(int flags)
 {
-	return hook_opened(REAL(inotify_init1)(flags));
+	return hook_opened(HOOK_MAKE(REAL(inotify_init1)(flags)));
 }
 
 HOOK int memfd_create(const char *name, unsigned flags)
 {
-	return hook_opened(REAL(memfd_create)(name, flags));
+	return hook_opened(HOOK_MAKE(REAL(memfd_create)(name, flags)));
 }
 
 HOOK int pidfd_open(pid_t pid, unsigned flags)
 {
-	return hook_opened((int)REAL(syscall)(SYS_pidfd_open, pid, flags));
+	return hook_opened((int)HOOK_MAKE(REAL(syscall)(SYS_pidfd_open, pid, flags)));
 }
 
 /* A number of ours under which the socket fd is known, or -1. */
@@ -167,5 +169,6 @@ int hook_fetched(int fd)
 
 HOOK int pidfd_getfd(int pidfd, int target, unsigned flags)
 {
-	return hook_fetched((int)REAL(syscall)(SYS_pidfd_getfd, pidfd, target, flags));
+	return hook_fetched(
+		(int)HOOK_MAKE(REAL(syscall)(SYS_pidfd_getfd, pidfd, target, flags)));
 }

@@ -79,7 +79,7 @@ HOOK void closefrom(int low)
 
 HOOK int dup(int oldfd)
 {
-	int newfd = REAL(dup)(oldfd);
+	int newfd = HOOK_MAKE(REAL(dup)(oldfd));
 
 	if (newfd >= 0)
 		hook_duplicated(oldfd, newfd);
@@ -161,7 +161,7 @@ HOOK int fcntl64(int fd, int cmd, ...)
 	va_end(ap);
 	if (s)
 		fcntl_before(s, fd, cmd, arg);
-	result = REAL(fcntl64)(fd, cmd, arg);
+	result = HOOK_MAKE(REAL(fcntl64)(fd, cmd, arg));
 	if (result < 0)
 		return result;
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)

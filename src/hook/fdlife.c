@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that appear, are duplicated, and go: what the tables have to learn of it.
  */
-#include "base/fds.h"
 #include "hook/hook.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
@@ -11,6 +10,8 @@
 
 /* Not NONE: every socket of this process is kept on TCP, with this reason. */
 static _Atomic uint32_t refuse_reason;
+
+_Atomic bool hook_is_short;
 
 /* One past the highest number that was ever a socket or an epoll instance of ours. */
 static _Atomic int known_end;
@@ -40,6 +41,22 @@ ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 		return 0;
 	}
 	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
+}
+
+void hook_give_way(int fd)
+{
+	if (!hook_active || hook_is_borrowed())
+		return;
+	/* Relaxed: a hint. */
+	atomic_store_explicit(&hook_is_short, true, memory_order_relaxed);
+	sock_give_way(fd);
+}
+
+bool hook_make_room(int need, bool *once)
+{
+	if (!hook_active || hook_is_borrowed())
+		return false;
+	return sock_make_room(need, once, announce_give_back);
 }
 
 void hook_refuse_all(enum vd_reason reason)
@@ -99,6 +116,7 @@ void hook_duplicated(int oldfd, int newfd)
 	if (fd_sock(oldfd)) {
 		fd_duplicated(oldfd, newfd);
 		hook_took(newfd);
+		hook_numbered(newfd);
 	} else {
 		hook_opened(newfd);
 	}

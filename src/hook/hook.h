@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base/fds.h"
 #include "base/real.h"
 #include "stream/counted.h"
 
@@ -132,13 +133,44 @@ void *hook_vfork_begin(void);
 
 /* ---- descriptors (fdlife.c) ---- */
 
+/* The program has got the number fd, and there are few left. */
+void hook_give_way(int fd);
+/* That has happened, and may still be so. */
+extern _Atomic bool hook_is_short;
+static inline void hook_numbered(int fd)
+{
+	/* Relaxed: a hint, see base/fds.h. */
+	if (__builtin_expect(fd >= atomic_load_explicit(&fds_tight, memory_order_relaxed),
+			     0))
+		hook_give_way(fd);
+}
+
 /* A call has returned fd, which is not a socket of ours: forgets a stale entry. */
 static inline int hook_opened(int fd)
 {
 	if (__builtin_expect(fd >= 0 && fd_sock(fd), 0) && !hook_is_borrowed())
 		fd_forget(fd);
+	hook_numbered(fd);
 	return fd;
 }
+
+/*
+ * True when a call that met EMFILE is to be made again: Viaduct has given descriptors back; or,
+ * *once, so many are to be had, as where another thread's meeting had taken some.
+ */
+bool hook_make_room(int need, bool *once);
+/* Descriptors that one call can make, at least. */
+#define HOOK_MAKES 2
+/* A call that makes descriptors. A failure for want of numbers has changed nothing. */
+#define HOOK_MAKE(call)                                                                  \
+	__extension__({                                                                  \
+		__typeof__(call) made_ = (call);                                         \
+		bool once_ = true;                                                       \
+		while (__builtin_expect(made_ < 0 && errno == EMFILE, 0) &&              \
+		       hook_make_room(HOOK_MAKES, &once_))                               \
+			made_ = (call);                                                  \
+		made_;                                                                   \
+	})
 
 /* A call has fetched fd from a process, which may be this one: it may be a socket of ours. */
 int hook_fetched(int fd);
@@ -167,6 +199,12 @@ void hook_refuse_all(enum vd_reason reason);
 void announce_listener(struct sock *s, int fd);
 void announce_closing(int fd);
 void announce_init(void);
+/* Numbers are short: closes the descriptor of one hint. False when there is none. */
+bool announce_give_back(void);
+/* A connection was accepted from s: announces it again when that was withdrawn for want of
+ * descriptors, and is no longer so. */
+extern _Atomic int announce_missing;
+void announce_again(struct sock *s, int fd);
 
 /* ---- structures of the program's (vector.c) ---- */
 
@@ -179,6 +217,15 @@ int hook_look_at_vector(const struct iovec *iov, size_t count, size_t *total);
 /* ---- descriptors passed in messages (rights.c) ---- */
 
 struct msghdr;
+/* Before a message is received that may bring descriptors: for want of numbers the kernel
+ * would drop them. */
+void rights_room_slow(const struct msghdr *msg, unsigned messages);
+static inline void rights_room(const struct msghdr *msg, unsigned messages)
+{
+	if (__builtin_expect(atomic_load_explicit(&hook_is_short, memory_order_relaxed),
+			     0))
+		rights_room_slow(msg, messages);
+}
 void rights_sending(const struct msghdr *msg);
 void rights_received(struct msghdr *msg);
 

@@ -105,6 +105,7 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
 			       recvmsg_direct(s, fd, &head, msg, flags, rx_recv));
+	rights_room(msg, 1);
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
 		rights_received(msg);
@@ -234,6 +235,7 @@ HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
 		return (int)HOOK_RX(s, fd,
 				    REAL(recvmmsg)(fd, msgs, count, flags, timeout),
 				    recvmmsg_direct(s, fd, msgs, count, flags, timeout));
+	rights_room(msgs ? &msgs->msg_hdr : NULL, count);
 	n = REAL(recvmmsg)(fd, msgs, count, flags, timeout);
 	for (int i = 0; i < n; i++)
 		if (msgs[i].msg_hdr.msg_controllen > 0)

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that travel in AF_UNIX messages (SCM_RIGHTS). */
 #include <stdint.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #include "base/crit.h"
+#include "base/kernel.h"
 #include "hook/hook.h"
 #include "sock/ready.h"
 
 /* So long the peers of the sockets in an epoll instance are waited for, all together. */
 #define HOOK_INSTANCE_MS 500
+
+/* Descriptors in one message at most. */
+#define SCM_MAX 253
 
 /* The kernel has not looked at it yet: nothing in it can be trusted to be there. */
 static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
@@ -78,6 +83,39 @@ static void visit_received(int fd)
 void rights_sending(const struct msghdr *msg)
 {
 	each_descriptor(msg, visit_sent);
+}
+
+/* The lowest free number, or -1. */
+static int lowest_free(void)
+{
+	int fd = REAL(eventfd)(0, EFD_CLOEXEC);
+
+	if (fd >= 0)
+		kernel_close(fd);
+	return fd;
+}
+
+void rights_room_slow(const struct msghdr *msg, unsigned messages)
+{
+	int saved = errno, fd, below, count = SCM_MAX;
+	bool once = false;
+	struct msghdr head;
+
+	/* A bad pointer is the kernel's to refuse. */
+	if (!msg || messages == 0 || crit_copy(&head, msg, sizeof(head)) < 0 ||
+	    !head.msg_control || head.msg_controllen < CMSG_LEN(sizeof(int)))
+		return;
+	if (messages == 1 && head.msg_controllen < CMSG_LEN(SCM_MAX * sizeof(int)))
+		count = (int)((head.msg_controllen - CMSG_LEN(0)) / sizeof(int));
+	fd = lowest_free();
+	if (fd >= 0 && fds_excess(fd + count, &below) <= 0) {
+		/* Relaxed: a hint. */
+		atomic_store_explicit(&hook_is_short, false, memory_order_relaxed);
+	} else {
+		while (hook_make_room(count, &once))
+			;
+	}
+	errno = saved;
 }
 
 void rights_received(struct msghdr *msg)

@@ -14,7 +14,8 @@ static bool socket_is_tcp(int domain, int type, int protocol)
 
 HOOK int socket(int domain, int type, int protocol)
 {
-	int fd = hook_opened(REAL(socket)(domain, type, protocol)), saved = errno;
+	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))),
+	    saved = errno;
 
 	if (fd >= 0 && hook_active && socket_is_tcp(domain, type, protocol) &&
 	    !hook_is_borrowed()) {
@@ -27,7 +28,7 @@ HOOK int socket(int domain, int type, int protocol)
 
 HOOK int socketpair(int domain, int type, int protocol, int fds[2])
 {
-	int result = REAL(socketpair)(domain, type, protocol, fds);
+	int result = HOOK_MAKE(REAL(socketpair)(domain, type, protocol, fds));
 
 	if (result == 0) {
 		hook_opened(fds[0]);
@@ -44,6 +45,9 @@ static int accepted(int listen_fd, int fd, bool nonblock)
 	if (fd >= 0 && fd_sock(listen_fd) && !hook_is_borrowed()) {
 		fd_open_accepted(fd, nonblock);
 		hook_took(fd);
+		sock_attend(false);
+		if (atomic_load_explicit(&announce_missing, memory_order_relaxed) > 0)
+			announce_again(fd_sock(listen_fd), listen_fd);
 		errno = saved;
 	}
 	return fd;
@@ -51,12 +55,13 @@ static int accepted(int listen_fd, int fd, bool nonblock)
 
 HOOK int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	return accepted(fd, REAL(accept)(fd, addr, len), false);
+	return accepted(fd, HOOK_MAKE(REAL(accept)(fd, addr, len)), false);
 }
 
 HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	return accepted(fd, REAL(accept4)(fd, addr, len, flags), flags & SOCK_NONBLOCK);
+	return accepted(fd, HOOK_MAKE(REAL(accept4)(fd, addr, len, flags)),
+			flags & SOCK_NONBLOCK);
 }
 
 static void connecting(struct sock *s, int fd, const struct sockaddr *addr, socklen_t len)
@@ -77,8 +82,10 @@ HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct sock *s = fd_sock(fd);
 
-	if (s)
+	if (s) {
+		sock_attend(false);
 		connecting(s, fd, addr, len);
+	}
 	return REAL(connect)(fd, addr, len);
 }
 HOOK_ALIAS(__connect, connect);

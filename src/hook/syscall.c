@@ -285,7 +285,7 @@ static long create_call(const struct sys *x)
 	default:
 		return NOT_MINE;
 	}
-	result = pass(x);
+	result = HOOK_MAKE(pass(x));
 	if (result < 0)
 		return result;
 	if (pair) {

@@ -148,12 +148,12 @@ static int epoll_created(int fd)
 
 HOOK int epoll_create(int size)
 {
-	return epoll_created(REAL(epoll_create)(size));
+	return epoll_created(HOOK_MAKE(REAL(epoll_create)(size)));
 }
 
 HOOK int epoll_create1(int flags)
 {
-	return epoll_created(REAL(epoll_create1)(flags));
+	return epoll_created(HOOK_MAKE(REAL(epoll_create1)(flags)));
 }
 
 HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
