@@ -4,29 +4,7 @@
 
 #include "base/fds.h"
 #include "stream/carry.h"
-#include "unit/stream_pair.h"
-
-#define SEED 5
-
-static void put_bytes(int fd, uint64_t at, size_t len)
-{
-	static uint8_t buf[FLOW_MOST];
-	for (size_t n; len > 0; at += n, len -= n) {
-		n = len < sizeof(buf) ? len : sizeof(buf);
-		flow_fill(buf, n, at, SEED);
-		REQUIRE(st_send(fd, buf, n, 0) == (ssize_t)n);
-	}
-}
-
-static void get_bytes(int fd, uint64_t at, size_t len)
-{
-	static uint8_t buf[FLOW_MOST];
-	ssize_t n;
-	for (; len > 0; at += (uint64_t)n, len -= (size_t)n) {
-		n = st_recv(fd, buf, len < sizeof(buf) ? len : sizeof(buf), 0);
-		REQUIRE(n > 0 && flow_is(buf, (size_t)n, at, SEED));
-	}
-}
+#include "unit/hand_over.h"
 
 /* As by a thread that had looked at requests before there was one. */
 static void put_late(int fd, uint64_t at, size_t len)
@@ -42,16 +20,6 @@ static void put_late(int fd, uint64_t at, size_t len)
 		at += n;
 		len -= n;
 	}
-}
-
-static void ask(const struct pair *p)
-{
-	sock_hand_over(fd_sock(p->b), p->b, VD_REASON_EXEC);
-}
-
-static void answer(const struct pair *p)
-{
-	sock_service(fd_sock(p->a), p->a);
 }
 
 static int out(const struct pair *p, uint64_t *cookie)
@@ -70,22 +38,6 @@ static void exec_b(struct pair *p, int memfd, uint64_t cookie)
 	p->b = fd;
 	CHECK_EQ(carry_in(fd, memfd, cookie), 1);
 	REQUIRE(fd_sock(fd));
-}
-
-static uint64_t walk(const struct pair *p, uint64_t *state, uint64_t *at, int steps)
-{
-	uint64_t took = *at;
-	for (int i = 0; i < steps; i++) {
-		size_t len = flow_random(state) % (1u << flow_random(state) % 18) + 1;
-		put_bytes(p->a, *at, len);
-		*at += len;
-		if (*at - took > 250000 || flow_random(state) % 2) {
-			size_t want = flow_random(state) % (*at - took + 1);
-			get_bytes(p->b, took, want);
-			took += want;
-		}
-	}
-	return took;
 }
 
 STREAM_TEST(unread_bytes_go_along_and_late_ones_follow)

@@ -5,29 +5,7 @@
 
 #include <ucontext.h>
 
-#include "unit/stream_pair.h"
-
-#define SEED 9
-
-static void put_bytes(int fd, uint64_t at, size_t len)
-{
-	static uint8_t buf[FLOW_MOST];
-	for (size_t n; len > 0; at += n, len -= n) {
-		n = len < sizeof(buf) ? len : sizeof(buf);
-		flow_fill(buf, n, at, SEED);
-		REQUIRE(st_send(fd, buf, n, 0) == (ssize_t)n);
-	}
-}
-
-static void get_bytes(int fd, uint64_t at, size_t len)
-{
-	static uint8_t buf[FLOW_MOST];
-	ssize_t n;
-	for (; len > 0; at += (uint64_t)n, len -= (size_t)n) {
-		n = st_recv(fd, buf, len < sizeof(buf) ? len : sizeof(buf), 0);
-		REQUIRE(n > 0 && flow_is(buf, (size_t)n, at, SEED));
-	}
-}
+#include "unit/hand_over.h"
 
 /* As a holder without the ring reads it. */
 static void get_past_us(int fd, uint64_t at, size_t len)
@@ -40,37 +18,10 @@ static void get_past_us(int fd, uint64_t at, size_t len)
 	}
 }
 
-static void ask(const struct pair *p)
-{
-	sock_hand_over(fd_sock(p->b), p->b, VD_REASON_EXEC);
-}
-
-static void answer(const struct pair *p)
-{
-	sock_service(fd_sock(p->a), p->a);
-}
-
 static bool is_handed_over(const struct pair *p)
 {
 	sock_service(fd_sock(p->b), p->b);
 	return gate_state(&fd_sock(p->b)->slot->gate_rx) == GATE_FINAL;
-}
-
-/* Reads a part of what is sent, so that positions and areas differ. */
-static uint64_t walk(const struct pair *p, uint64_t *state, uint64_t *at, int steps)
-{
-	uint64_t took = *at;
-	for (int i = 0; i < steps; i++) {
-		size_t len = flow_random(state) % (1u << flow_random(state) % 18) + 1;
-		put_bytes(p->a, *at, len);
-		*at += len;
-		if (*at - took > 250000 || flow_random(state) % 2) {
-			size_t want = flow_random(state) % (*at - took + 1);
-			get_bytes(p->b, took, want);
-			took += want;
-		}
-	}
-	return took;
 }
 
 STREAM_TEST(unread_bytes_come_over_tcp)
