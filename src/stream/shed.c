@@ -188,14 +188,16 @@ static int ask(int most, int limit, bool all)
 	for (int i = 0; i < (all ? 2 : 1) * end && asked < most; i++) {
 		int fd = (first + i) % end;
 		struct sock *s = fd_sock(fd);
-		if (!s || !is_worth_asking(s, limit) || (i < end && !is_empty(s)) ||
-		    !sock_hold(s, fd))
+		if (!s || !is_worth_asking(s, limit) || !sock_hold(s, fd))
 			continue;
-		if (i < end)
+		bool worth = i >= end || is_empty(s);
+		if (worth && i < end)
 			sock_down(s, fd, VD_REASON_FD_LIMIT);
-		else
+		else if (worth)
 			sock_yield(s, fd, VD_REASON_FD_LIMIT);
 		sock_unhold(s);
+		if (!worth)
+			continue;
 		atomic_store_explicit(&turn, fd + 1, memory_order_relaxed);
 		asked++;
 	}
@@ -211,9 +213,10 @@ static int collect(void)
 		struct sock *s = fd_sock(fd);
 		if (!s || !has_bells(s))
 			continue;
-		bool serve = sock_is_direct(s) && (is_leaving(s) || wait_attention(s));
-		if (serve && sock_hold(s, fd)) {
-			sock_service(s, fd);
+		/* Held first: what is read of it must not be becoming another's. */
+		if (sock_hold(s, fd)) {
+			if (sock_is_direct(s) && (is_leaving(s) || wait_attention(s)))
+				sock_service(s, fd);
 			sock_unhold(s);
 		}
 		bells_release(s);
