@@ -431,6 +431,10 @@ STREAM_TEST(a_send_and_its_answer_under_a_reader)
 {
 	struct sigaction act = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO}, before;
 	long n = 1;
+#ifdef __SANITIZE_THREAD__
+	/* It keeps signals for later, and the next step traps before that. */
+	SKIP("not step by step under the thread sanitizer");
+#endif
 	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
 	while (comes_after(n))
 		n += STRIDE;
