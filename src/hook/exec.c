@@ -4,7 +4,6 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/report.h"
@@ -12,14 +11,6 @@
 #include "hook/hook.h"
 
 #define EXEC_WAIT_MS 500
-
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
-}
 
 static struct sock *survivor(int fd)
 {
@@ -31,7 +22,7 @@ static struct sock *survivor(int fd)
 
 static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 {
-	int64_t left = end - now_ms();
+	int64_t left = end - hook_now_ms();
 
 	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
 }
@@ -56,7 +47,7 @@ static void exec_prepare(struct leaving *l)
 		if (s)
 			sock_hand_over(s, fd, VD_REASON_EXEC);
 		if (s && !end)
-			end = now_ms() + EXEC_WAIT_MS;
+			end = hook_now_ms() + EXEC_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < limit; fd++) {
 		struct sock *s = survivor(fd);

@@ -9,6 +9,7 @@
 #include <sys/single_threaded.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "base/fds.h"
 #include "base/real.h"
@@ -185,6 +186,14 @@ bool hook_closing(int fd);
 void hook_duplicated(int oldfd, int newfd);
 /* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
 #define HOOK_UNREAD_MS 2500
+/* CLOCK_MONOTONIC, for deadlines that several waits share. */
+static inline int64_t hook_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
 /*
  * Keeps the connection on TCP for good; when it is direct, waits a bounded time until it
  * is the kernel's. Returns the number of bytes that only a read through us can still get,

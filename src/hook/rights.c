@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that travel in AF_UNIX messages (SCM_RIGHTS). */
-#include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/crit.h"
 #include "base/kernel.h"
@@ -43,18 +41,10 @@ static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
 /* For one message; of the thread that sends it. */
 static _Thread_local int64_t instance_end_ms __attribute__((tls_model("initial-exec")));
 
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
-}
-
 /* One bound for all sockets of an instance. */
 static void instance_down(struct sock *s, int fd)
 {
-	int64_t left = instance_end_ms - now_ms();
+	int64_t left = instance_end_ms - hook_now_ms();
 
 	sock_down_wait(s, fd, VD_REASON_EPOLL, left > 0 ? (int)left : 0);
 }
@@ -64,7 +54,7 @@ static void visit_sent(int fd)
 	struct sock *s = fd_sock(fd);
 
 	if (!s) {
-		instance_end_ms = now_ms() + HOOK_INSTANCE_MS;
+		instance_end_ms = hook_now_ms() + HOOK_INSTANCE_MS;
 		ready_epoll_passing(fd, instance_down);
 		return;
 	}

@@ -135,7 +135,8 @@ def main():
     if mode:
         known = [(name, expect, source) for name, expect, source in known
                  if expect == "direct" and "edge" not in name and "order" not in name]
-    results = [one(viaduct, cases, name, expect, users, mode, shown) for name, expect, source in sorted(known)
+    results = [one(viaduct, cases, name, expect, users, mode, shown)
+               for name, expect, source in sorted(known)
                if not names or name in names or source in names]
     if not results:
         sys.exit("there is no such case")
