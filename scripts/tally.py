@@ -12,23 +12,26 @@ import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}
+# Lines of what a failed test printed that are shown: its log may be out of reach.
+SHOWN = 30
 
 
 def results(folder):
     for log in sorted(folder.glob("*.json")):
         for line in log.read_text().splitlines():
             test = json.loads(line)
-            yield test["result"], f"{log.stem}: {test['name']}"
+            printed = (test.get("stdout", "") + test.get("stderr", "")).splitlines()
+            yield test["result"], f"{log.stem}: {test['name']}", printed
     steps = folder / "steps"
     if steps.exists():
         for line in steps.read_text().splitlines():
             result, name = line.split(" ", 1)
-            yield "OK" if result == "ok" else "FAIL", f"step: {name}"
+            yield "OK" if result == "ok" else "FAIL", f"step: {name}", []
 
 
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for result, name in results(pathlib.Path(sys.argv[1])):
+    for result, name, printed in results(pathlib.Path(sys.argv[1])):
         if result in PASSED:
             counts["passed"] += 1
         elif result in SKIPPED:
@@ -37,6 +40,8 @@ def main():
         else:
             counts["failed"] += 1
             print(f"{result}: {name}")
+            for line in printed[-SHOWN:]:
+                print(f"  {line[:200]}")
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] or not counts["passed"] else 0
 
