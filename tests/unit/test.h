@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /*
@@ -116,6 +118,24 @@ __attribute__((unused)) static void test_scan_fds(unsigned char *open_fds)
 		closedir(dir);
 }
 
+/* What the link of a socket does not tell. */
+static const char *test_socket_kind(int fd)
+{
+	static char text[192];
+	struct sockaddr_un name = {.sun_family = AF_UNSPEC};
+	socklen_t len = sizeof(name), int_len = sizeof(int);
+	int domain, type = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &int_len) < 0)
+		return "";
+	getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len);
+	getsockname(fd, (struct sockaddr *)&name, &len);
+	snprintf(text, sizeof(text), ", domain %d, type %d, %u bytes of name: %.100s",
+		 domain, type, len,
+		 domain == AF_UNIX && len > 3 ? name.sun_path + 1 : "");
+	return text;
+}
+
 static void test_check_fds(const char *name)
 {
 	static unsigned char now[TEST_FDS];
@@ -130,8 +150,9 @@ static void test_check_fds(const char *name)
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		n = readlink(path, target, sizeof(target) - 1);
 		target[n < 0 ? 0 : n] = 0;
-		fprintf(stderr, "%s: descriptor %d %s %s\n", name, fd,
-			now[fd] ? "was left open:" : "was closed", target);
+		fprintf(stderr, "%s: descriptor %d %s %s%s\n", name, fd,
+			now[fd] ? "was left open:" : "was closed", target,
+			test_socket_kind(fd));
 		atomic_fetch_add(&test_failures, 1);
 	}
 }
