@@ -46,6 +46,7 @@ packages() {
 	check openbsd-inetd inetd
 	check vsftpd vsftpd
 	check liburing-dev /usr/include/liburing.h
+	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	END
 }
