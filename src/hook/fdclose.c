@@ -150,6 +150,7 @@ static void fcntl_after(struct sock *s, int cmd, long arg)
 
 HOOK int fcntl64(int fd, int cmd, ...)
 {
+	bool is_dup = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
 	struct sock *s = fd_sock(fd);
 	int result;
 	va_list ap;
@@ -161,10 +162,10 @@ HOOK int fcntl64(int fd, int cmd, ...)
 	va_end(ap);
 	if (s)
 		fcntl_before(s, fd, cmd, arg);
-	result = HOOK_MAKE(REAL(fcntl64)(fd, cmd, arg));
+	result = HOOK_MAKE_FROM(is_dup ? (int)arg : 0, REAL(fcntl64)(fd, cmd, arg));
 	if (result < 0)
 		return result;
-	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+	if (is_dup)
 		hook_duplicated(fd, result);
 	else if (s)
 		fcntl_after(s, cmd, arg);

@@ -157,21 +157,23 @@ static inline int hook_opened(int fd)
 
 /*
  * True when a call that met EMFILE is to be made again: Viaduct has given descriptors back; or,
- * *once, so many are to be had, as where another thread's meeting had taken some.
+ * *once, so many are to be had, as where another thread's meeting had taken some. `from`: the
+ * lowest number that will do.
  */
-bool hook_make_room(int need, bool *once);
+bool hook_make_room(int need, int from, bool *once);
 /* Descriptors that one call can make, at least. */
 #define HOOK_MAKES 2
 /* A call that makes descriptors. A failure for want of numbers has changed nothing. */
-#define HOOK_MAKE(call)                                                                  \
+#define HOOK_MAKE_FROM(from, call)                                                       \
 	__extension__({                                                                  \
 		__typeof__(call) made_ = (call);                                         \
 		bool once_ = true;                                                       \
 		while (__builtin_expect(made_ < 0 && errno == EMFILE, 0) &&              \
-		       hook_make_room(HOOK_MAKES, &once_))                               \
+		       hook_make_room(HOOK_MAKES, (from), &once_))                       \
 			made_ = (call);                                                  \
 		made_;                                                                   \
 	})
+#define HOOK_MAKE(call) HOOK_MAKE_FROM(0, call)
 
 /* A call has fetched fd from a process, which may be this one: it may be a socket of ours. */
 int hook_fetched(int fd);

@@ -102,7 +102,7 @@ void rights_room_slow(const struct msghdr *msg, unsigned messages)
 		/* Relaxed: a hint. */
 		atomic_store_explicit(&hook_is_short, false, memory_order_relaxed);
 	} else {
-		while (hook_make_room(count, &once))
+		while (hook_make_room(count, 0, &once))
 			;
 	}
 	errno = saved;

@@ -260,12 +260,18 @@ void sock_give_way(int fd)
 	errno = saved;
 }
 
-/* Whether so many numbers are not to be had: EMFILE may come of other things, too. */
-static bool is_short_of(int need)
+/* Whether so many numbers, not below `from`, are not to be had: EMFILE may come of other
+ * things, too. */
+static bool is_short_of(int need, int from)
 {
 	int fds[NEED_MOST], n = 0, fd = 0;
 	while (n < need && n < NEED_MOST && fd >= 0) {
 		fd = (int)kernel_call4(SYS_eventfd2, 0, EFD_CLOEXEC, 0, 0);
+		if (fd >= 0 && fd < from) {
+			int low = fd;
+			fd = (int)kernel_call4(SYS_fcntl, low, F_DUPFD_CLOEXEC, from, 0);
+			kernel_close(low);
+		}
 		if (fd >= 0)
 			fds[n++] = fd;
 	}
@@ -315,11 +321,11 @@ static bool make_room(int limit, int before)
 	return false;
 }
 
-bool sock_make_room(int need, bool *once, bool (*last)(void))
+bool sock_make_room(int need, int from, bool *once, bool (*last)(void))
 {
 	int limit = fds_limit(), before = fds_below(limit), saved = errno;
 	bool made = false;
-	if (before > 0 && !is_short_of(need)) {
+	if (before > 0 && !is_short_of(need, from)) {
 		made = *once;
 		*once = false;
 	} else if (before > 0) {

@@ -261,11 +261,11 @@ void sock_attend(bool asleep);
  */
 void sock_give_way(int fd);
 /*
- * Want of `need` numbers: true when one that the program may have was given back, and *once
- * when there is no want. Waits a bounded time for peers to answer. `last` closes one more
+ * Want of `need` numbers from `from` up: true when one that the program may have was given
+ * back, and *once when there is no want. Waits a bounded time for peers to answer. `last` closes one more
  * descriptor, if there is one, when that does not help. No lock may be held.
  */
-bool sock_make_room(int need, bool *once, bool (*last)(void));
+bool sock_make_room(int need, int from, bool *once, bool (*last)(void));
 
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);

@@ -51,6 +51,13 @@ static int make_dupfd(int *fds)
 	return fds[0] < 0 ? -1 : 1;
 }
 
+/* There are lower numbers, which will not do. */
+static int make_dupfd_high(int *fds)
+{
+	fds[0] = fcntl(0, F_DUPFD_CLOEXEC, LIMIT * 3 / 4);
+	return fds[0] < 0 ? -1 : 1;
+}
+
 static int make_open(int *fds)
 {
 	fds[0] = open("/dev/null", O_RDONLY);
@@ -95,7 +102,8 @@ static const struct {
 	      {"pipe", make_pipe},
 	      {"socketpair", make_pair},
 	      {"epoll_create", make_epoll},
-	      {"eventfd", make_eventfd}};
+	      {"eventfd", make_eventfd},
+	      {"F_DUPFD from a number", make_dupfd_high}};
 #define MAKERS (sizeof makers / sizeof *makers)
 
 static int fill_quietly(int (*make)(int *fds), int *fds)
@@ -196,6 +204,11 @@ CASE(descriptors_epoll, DIRECT)
 CASE(descriptors_eventfd, DIRECT)
 {
 	fill_with(7);
+}
+
+CASE(descriptors_dupfd_high, DIRECT)
+{
+	fill_with(8);
 }
 
 /* More connections, of which the early ones were upgraded. */
