@@ -34,9 +34,11 @@ int hook_known_end(void)
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 {
 	/* Our sending is the kernel's at once; what the peer sends until it has obeyed is read
-	 * from the ring as ever. Only who reads past us has to wait for that. */
+	 * from the ring as ever, by splice too. Only who reads past us has to wait for that:
+	 * the peer may be busy for long, and an event loop must not stand still meanwhile. */
 	if (reason == VD_REASON_SIGIO || reason == VD_REASON_OOB ||
-	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL) {
+	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL ||
+	    reason == VD_REASON_SPLICE) {
 		sock_refuse(s, fd, reason);
 		return 0;
 	}

@@ -3,11 +3,8 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-#include "base/crit.h"
 #include "hook/hook.h"
 
 /* A pipe that polls writable takes this much without blocking. */
@@ -62,32 +59,10 @@ static ssize_t splice_to_ring(struct sock *s, int fd)
 	return SOCK_KERNEL;
 }
 
-static bool splice_timed(int fd)
-{
-	struct timeval limit = {0, 0};
-	socklen_t len = sizeof(limit);
-
-	return REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &len) == 0 &&
-	       (limit.tv_sec || limit.tv_usec);
-}
-
-/* A handler ran while the way down was waited for: as if it had been the bytes. */
-static bool splice_interrupted(struct sock *s, int fd, uint32_t handlers,
-			       uint32_t interruptions)
-{
-	int count = 0;
-
-	if (crit_handlers() == handlers || !splice_waits(fd, 0) ||
-	    sock_inq(s, fd, &count) != 0 || count > 0)
-		return false;
-	return crit_interruptions() != interruptions || splice_timed(fd);
-}
-
 HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
 		    unsigned flags)
 {
 	struct sock *from = fd_sock(in), *to = fd_sock(out);
-	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
 
 	if ((!from && !to) || len == 0)
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
@@ -101,8 +76,6 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 	/* A socket has no offset, and both ends cannot be sockets: the kernel says so. */
 	if (to || in_offset)
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
-	if (splice_interrupted(from, in, handlers, interruptions))
-		return ret_errno(-EINTR);
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));
 }

@@ -81,6 +81,26 @@ CASE(splice_in_the_middle, DIRECT)
 	pair_close(p);
 }
 
+/* A peer that does nothing with the connection meanwhile holds up no splice. */
+CASE(splice_in_many_pieces, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipes[2];
+	NEED(pipe(pipes) == 0);
+	send_pattern(p.c, 0, 40000);
+	wait_inq(p.s, 40000);
+	nonblock(p.s, true);
+	for (uint64_t moved = 0; moved < 40000; moved += 20) {
+		NEED(splice(p.s, NULL, pipes[1], NULL, 20, SPLICE_F_NONBLOCK) == 20);
+		NEED(splice(pipes[0], NULL, p.s, NULL, 20, SPLICE_F_NONBLOCK) == 20);
+	}
+	say_result("empty", splice(p.s, NULL, pipes[1], NULL, 20, SPLICE_F_NONBLOCK));
+	recv_pattern(p.c, 0, 40000);
+	nonblock(p.s, false);
+	pair_warm(p);
+	pair_close(p);
+}
+
 CASE(aio_on_it, DIRECT)
 {
 	struct pair p = pair_warm_open();
