@@ -12,6 +12,7 @@ static const struct {
 } commands[] = {
 	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
+	{"doctor", cmd_doctor, "check this machine, and say what to do"},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One finding: how it is filled in, and printed for people and for programs. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cli/doctor.h"
+
+enum { INDENT = 26, LINE_LETTERS = 90 };
+
+static const char *const state_names[] = {
+	[FINDING_OK] = "ok", [FINDING_NOTE] = "note", [FINDING_PROBLEM] = "problem"};
+
+void found(struct finding *f, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(f->text, sizeof(f->text), format, args);
+	va_end(args);
+}
+
+void found_number(struct finding *f, double number, const char *unit)
+{
+	f->is_number = true;
+	f->number = number;
+	f->unit = unit;
+}
+
+void found_word(struct finding *f, const char *word)
+{
+	snprintf(f->word, sizeof(f->word), "%s", word);
+}
+
+void found_trouble(struct finding *f, enum finding_state state, const char *meaning,
+		   const char *remedy, ...)
+{
+	va_list args;
+
+	f->state = state;
+	snprintf(f->meaning, sizeof(f->meaning), "%s", meaning);
+	va_start(args, remedy);
+	vsnprintf(f->remedy, sizeof(f->remedy), remedy, args);
+	va_end(args);
+}
+
+static const char *remedy_for(int error)
+{
+	switch (error) {
+	case EMFILE:
+	case ENFILE:
+		return "Raise the limit of descriptors: `ulimit -n`.";
+	case EFBIG:
+		return "Raise the limit of a file's size: `ulimit -f unlimited`.";
+	case ENOMEM:
+	case ENOBUFS:
+	case ENOSPC:
+		return "Raise the limits of memory: `ulimit -v`, or the container's.";
+	case EPERM:
+	case EACCES:
+	case ENOSYS:
+		return "Allow it in the filter of system calls (seccomp) or the security "
+		       "policy of this container or service.";
+	case EAFNOSUPPORT:
+	case EPROTONOSUPPORT:
+	case ENOPROTOOPT:
+		return "Use a kernel that has it, or load the module that does.";
+	default:
+		return "See the kernel's log: `dmesg`.";
+	}
+}
+
+void found_refused(struct finding *f, const char *call, int error)
+{
+	found(f, "%s failed: %s", call, strerror(error));
+	found_word(f, strerror(error));
+	found_trouble(f, FINDING_PROBLEM, "Every connection stays on TCP.", "%s",
+		      remedy_for(error));
+}
+
+void finding_print(FILE *out, const char *name, const struct finding *f)
+{
+	fprintf(out, "  %-7s  %-14s %s\n", state_names[f->state], name, f->text);
+	if (f->state == FINDING_OK)
+		return;
+	/* Both sentences on one line where they are short. */
+	bool one = strlen(f->meaning) + strlen(f->remedy) < LINE_LETTERS;
+
+	fprintf(out, "%*s%s%s", INDENT, "", f->meaning, one ? " " : "\n");
+	fprintf(out, "%*s%s\n", one ? 0 : INDENT, "", f->remedy);
+}
+
+/* Bytes of the UTF-8 character at s; 0 when there is none, or one that RFC 3629 excludes. */
+static int utf8_length(const unsigned char *s)
+{
+	uint32_t c = s[0];
+	int n = c < 0x80   ? 1
+		: c < 0xc2 ? 0
+		: c < 0xe0 ? 2
+		: c < 0xf0 ? 3
+		: c < 0xf5 ? 4
+			   : 0;
+
+	if (n < 2)
+		return n;
+	c &= 0x7fu >> n;
+	for (int i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (s[i] & 0x3f);
+	}
+	if ((n == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) ||
+	    (n == 4 && (c < 0x10000 || c > 0x10ffff)))
+		return 0;
+	return n;
+}
+
+/* A path may hold any byte: what is not UTF-8 becomes the replacement character. */
+static void json_string(FILE *out, const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+
+	fputc('"', out);
+	while (*s) {
+		int n = utf8_length(s);
+
+		if (n == 0)
+			fprintf(out, "\\ufffd");
+		else if (*s < 0x20 || *s == '"' || *s == '\\')
+			fprintf(out, "\\u%04x", *s);
+		else
+			fwrite(s, 1, (size_t)n, out);
+		s += n ? n : 1;
+	}
+	fputc('"', out);
+}
+
+static void json_field(FILE *out, const char *name, const char *text)
+{
+	fprintf(out, ",\"%s\":", name);
+	json_string(out, text);
+}
+
+void finding_json(FILE *out, const char *group, const char *name, const struct finding *f)
+{
+	char text[sizeof(f->text) + sizeof(f->meaning) + 4];
+	bool ok = f->state == FINDING_OK;
+
+	snprintf(text, sizeof(text), "%s%s%s", f->text, ok ? "" : ". ", f->meaning);
+	fprintf(out, "{\"group\":\"%s\",\"name\":\"%s\",\"state\":\"%s\"", group, name,
+		state_names[f->state]);
+	if (f->is_number)
+		fprintf(out, ",\"value\":%.15g", f->number);
+	else
+		json_field(out, "value", f->word);
+	json_field(out, "unit", f->unit);
+	json_field(out, "text", text);
+	json_field(out, "remedy", f->remedy);
+	fputc('}', out);
+}

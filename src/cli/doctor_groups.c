@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checks of what Viaduct needs, in order; and what this version does not use. */
+#include <dirent.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/doctor.h"
+
+static const struct check needs[] = {
+	{"library", check_library},
+	{"preload", check_preload},
+	{"sealed-memory", check_sealed_memory},
+	{"eventfd", check_eventfd},
+	{"proc", check_proc},
+	{"unix-names", check_unix_names},
+	{"loopback", check_loopback},
+	{"tcp-counts", check_tcp_counts},
+	{"netns", check_netns},
+	{"sock-diag", check_sock_diag},
+	{"other-users", check_other_users},
+	{"direct-path", check_direct_path},
+};
+const struct check_group doctor_needs = {"needs", "What Viaduct needs", needs,
+					 sizeof(needs) / sizeof(needs[0])};
+
+static void note(struct finding *f, const char *meaning)
+{
+	found_trouble(f, FINDING_NOTE, meaning, "Nothing to do.");
+}
+
+static void check_rdma(struct finding *f)
+{
+	char names[200] = "";
+	struct dirent *e;
+	int n = 0;
+	DIR *d = opendir("/sys/class/infiniband");
+
+	while (d && (e = readdir(d))) {
+		size_t at = strlen(names);
+
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(names + at, sizeof(names) - at, "%s%.60s", n++ ? ", " : ": ",
+			 e->d_name);
+	}
+	if (d)
+		closedir(d);
+	found_number(f, n, "devices");
+	found(f, "%d RDMA device%s%s", n, n == 1 ? "" : "s", names);
+	note(f, "Not used by this version: connections between hosts stay on TCP.");
+}
+
+static void check_single_copy(struct finding *f)
+{
+	char scope[16];
+	bool known = read_first_line("/proc/sys/kernel/yama/ptrace_scope", scope,
+				     sizeof(scope));
+
+	found_word(f, known ? scope : "none");
+	if (known)
+		found(f, "kernel.yama.ptrace_scope is %s", scope);
+	else
+		found(f, "no ptrace_scope here");
+	note(f, "Not used by this version: it reads no other process's memory.");
+}
+
+static void check_daemon(struct finding *f)
+{
+	found_word(f, "none");
+	found(f, "no daemon is needed");
+	note(f, "Not used by this version: there is no viaductd.");
+}
+
+static void check_dev_shm(struct finding *f)
+{
+	bool there = access("/dev/shm", W_OK) == 0;
+
+	found_word(f, there ? "writable" : "none");
+	found(f, there ? "/dev/shm can be written" : "/dev/shm cannot be written");
+	note(f, "Not used by this version: its shared memory has no files.");
+}
+
+static const struct check unused[] = {
+	{"rdma", check_rdma},
+	{"single-copy", check_single_copy},
+	{"daemon", check_daemon},
+	{"dev-shm", check_dev_shm},
+};
+const struct check_group doctor_unused = {"unused", "What this version does not use",
+					  unused, sizeof(unused) / sizeof(unused[0])};
