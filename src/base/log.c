@@ -16,6 +16,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/quiet.h"
 #include "base/real.h"
 
 #define LOG_LINE_BYTES 1024
@@ -165,7 +166,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 		if (n > 0)
 			len += (size_t)n < room ? (size_t)n : room - 1;
 		line[len++] = '\n';
-		kernel_write(fd, line, len); /* if not, there is nobody left to tell */
+		quiet_write(fd, line, len); /* if not, there is nobody left to tell */
 	}
 	errno = saved;
 }

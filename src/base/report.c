@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/quiet.h"
 #include "base/real.h"
 #include "base/report.h"
 
@@ -115,7 +116,7 @@ void report_write(void)
 			  "process is lost",
 			  config->report);
 	} else {
-		ssize_t n = kernel_write(fd, line, t.at);
+		ssize_t n = quiet_write(fd, line, t.at);
 		errno = n < 0 ? (int)-n : ENOSPC;
 		if (n != (ssize_t)t.at)
 			log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report "

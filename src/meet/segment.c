@@ -15,6 +15,7 @@
 
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/quiet.h"
 #include "base/real.h"
 #include "meet/farbell.h"
 #include "meet/segment.h"
@@ -37,6 +38,7 @@ enum vd_reason segment_reason(int err)
 	case ENOMEM:
 	case ENOBUFS:
 	case ENOSPC:
+	case EFBIG:
 		return VD_REASON_MEMORY;
 	default:
 		return VD_REASON_KERNEL;
@@ -86,8 +88,11 @@ static int segment_make_memory(struct meet_segment *s)
 	s->memfd = segment_memfd();
 	if (s->memfd < 0)
 		return s->memfd;
-	if (ftruncate(s->memfd, WIRE_TOTAL_BYTES) != 0 ||
-	    REAL(fcntl64)(s->memfd, F_ADD_SEALS, SEGMENT_SEALS) != 0)
+	/* RLIMIT_FSIZE holds for memory files, too. */
+	int r = quiet_truncate(s->memfd, WIRE_TOTAL_BYTES);
+	if (r < 0)
+		return r;
+	if (REAL(fcntl64)(s->memfd, F_ADD_SEALS, SEGMENT_SEALS) != 0)
 		return -errno;
 	s->wire = segment_map(s->memfd);
 	if (!s->wire)

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -142,6 +143,16 @@ CASE(accepted_after_close, ANYWAY)
 	say("got %lu", (unsigned long)recv_to_end(s, &error));
 	say("then %s", error ? errno_name(error) : "the end");
 	close(s);
+}
+
+/* Memory files are files to RLIMIT_FSIZE, whose signal would end the program. */
+CASE(file_size_limit, ON_TCP)
+{
+	struct rlimit limit = {65536, 65536};
+	NEED(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	struct pair p = pair_warm_open();
+	pair_close(p);
+	say("goes on");
 }
 
 CASE(connect_to_itself, ON_TCP)
