@@ -36,7 +36,7 @@
 	X(12, FD_LIMIT, "fd-limit", "too few descriptors are left for the direct path",  \
 	  "raise `ulimit -n`")                                                           \
 	X(13, MEMORY, "memory", "no memory for the direct path",                         \
-	  "raise the limit of memory, or of file sizes (ulimit -f)")                     \
+	  "raise the limits of memory and file size (ulimit -v, ulimit -f)")             \
 	X(14, ROLE, "role-unknown", "the descriptor came from outside Viaduct",          \
 	  "start the program that opened the connection with `viaduct run`")             \
 	X(15, SHARED, "shared", "several processes hold the connection",                 \

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -48,6 +49,19 @@ static bool is_go(void)
 	return true;
 }
 
+static bool has_tables(void)
+{
+	int r = fd_table_init();
+
+	if (r == 0)
+		return true;
+	log_error("everything stays on TCP: %s (%s); remedy: %s",
+		  reason_name(VD_REASON_MEMORY), strerror(-r),
+		  reason_remedy(VD_REASON_MEMORY));
+	report_add(&report_now.reasons[VD_REASON_MEMORY], 1);
+	return false;
+}
+
 /* Sockets that were made before this runs stay unknown, and so on TCP. */
 __attribute__((constructor)) static void hook_init(void)
 {
@@ -58,7 +72,7 @@ __attribute__((constructor)) static void hook_init(void)
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&
-	    !config_get()->off && !is_go() && fd_table_init() == 0) {
+	    !config_get()->off && !is_go() && has_tables()) {
 		ready_init();
 		announce_init();
 		signal_init();

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/quiet.h"
 #include "base/real.h"
+#include "base/space.h"
 #include "meet/farbell.h"
 #include "meet/segment.h"
 
@@ -85,6 +86,8 @@ static void segment_fill(struct wire *w)
 
 static int segment_make_memory(struct meet_segment *s)
 {
+	if (!space_is_left(WIRE_TOTAL_BYTES))
+		return -ENOMEM;
 	s->memfd = segment_memfd();
 	if (s->memfd < 0)
 		return s->memfd;
@@ -231,6 +234,9 @@ int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
 	int reason = (int)segment_reason(-r);
 
 	if (r < 0)
+		goto finish;
+	reason = VD_REASON_MEMORY;
+	if (!space_is_left(WIRE_TOTAL_BYTES))
 		goto finish;
 	reason = VD_REASON_HELLO;
 	fault = segment_fault(&s);

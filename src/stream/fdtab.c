@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "base/space.h"
 #include "stream/conn.h"
 
 #define SLOT_COUNT     65536u
@@ -55,6 +56,9 @@ int fd_table_init(void)
 	int size = FD_TABLE_MAX;
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
 		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
+	if (!space_is_left(SLOT_COUNT * (sizeof(struct slot) + sizeof(*socks)) +
+			   sizeof(*fd_table) * (size_t)size))
+		return -ENOMEM;
 	int r = slot_table_init(SLOT_COUNT);
 	if (r < 0)
 		return r;

@@ -173,6 +173,14 @@ class Settings(Run):
         lines = [json.loads(line) for line in report.read_text().splitlines()]
         self.assertEqual([line["reasons"] for line in lines], [{"raw-system-calls": 1}, {}])
 
+    def test_little_address_space(self):
+        report, log = self.tmp / "report", self.tmp / "log"
+        limit = ["prlimit", f"--as={60 << 20}", "cat", "/dev/null"]
+        self.ok("--report", report, "--log", f"error:{log}", "--", *limit)
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+        self.assertEqual(lines[-1]["reasons"], {"memory": 1})
+        self.assertIn("everything stays on TCP: memory", log.read_text())
+
     def test_report(self):
         report = self.tmp / "report with a space"
         self.ok("--report", report, "--", "sh", "-c", "cat /dev/null; exit 0")

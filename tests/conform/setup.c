@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -153,6 +155,26 @@ CASE(file_size_limit, ON_TCP)
 	struct pair p = pair_warm_open();
 	pair_close(p);
 	say("goes on");
+}
+
+static rlim_t own_size(void)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	NEED(f && fscanf(f, "%lu", &pages) == 1 && fclose(f) == 0);
+	return pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Half of the address space that the program may have is left to it. */
+CASE(address_space_limit, ON_TCP)
+{
+	rlim_t size = own_size(), more = 4 << 20;
+	struct rlimit limit = {2 * size + more, 2 * size + more};
+	NEED(setrlimit(RLIMIT_AS, &limit) == 0);
+	for (int i = 0; i < 8; i++)
+		pair_warm_open();
+	say("%d", mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) !=
+			  MAP_FAILED);
 }
 
 CASE(connect_to_itself, ON_TCP)

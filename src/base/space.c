@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Address space, where the program has a limit of it. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/space.h"
+
+/* The whole size of this process, in bytes; 0 when it cannot be read. */
+static unsigned long long own_size(void)
+{
+	char text[64];
+	ssize_t n = -1;
+	int fd = kernel_open("/proc/self/statm", O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd >= 0) {
+		n = kernel_read(fd, text, sizeof(text) - 1);
+		kernel_close(fd);
+	}
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+bool space_is_left(size_t bytes)
+{
+	struct rlimit limit;
+	unsigned long long size;
+
+	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+		return true;
+	size = own_size();
+	return size != 0 && size + bytes <= limit.rlim_cur / 2;
+}

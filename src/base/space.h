@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Address space, where the program has a limit of it. */
+#ifndef VD_BASE_SPACE_H
+#define VD_BASE_SPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Whether Viaduct may map so many bytes more: half of RLIMIT_AS stays the program's, which would
+ * otherwise run out of memory that it has without us. Reads a file of /proc where there is a
+ * limit.
+ */
+bool space_is_left(size_t bytes);
+
+#endif
