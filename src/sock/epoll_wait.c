@@ -278,9 +278,11 @@ static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
 	uint64_t nap = in->owner == epoll_self() ? UINT64_MAX : FOREIGN_SLEEP_NS;
 
 	instance_lock(in);
-	for (uint32_t i = 0; i < in->nhot; i++)
-		if (look_nap_ns(in->hot[i]->s) < nap)
-			nap = look_nap_ns(in->hot[i]->s);
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		uint64_t ns = look_nap_ns(in->hot[i]->s, in->hot[i]->use_fd);
+
+		nap = ns < nap ? ns : nap;
+	}
 	instance_unlock(in);
 	return look_remaining(look_sooner(c->deadline, nap), ts);
 }

@@ -83,16 +83,20 @@ static inline int look_kernel_interest(struct sock *s, uint32_t want)
 
 /*
  * How long a sleep on this socket may last at most: bytes that the peer holds back become
- * due by time alone, and among processes a sibling can die with a wake-up in its hands.
+ * due by time alone, among processes a sibling can die with a wake-up in its hands, and a
+ * peer can die without a word of the kernel's.
  */
 #define LOOK_SHARED_NAP_NS 100000000u
-static inline uint64_t look_nap_ns(struct sock *s)
+static inline uint64_t look_nap_ns(struct sock *s, int fd)
 {
 	if (!sock_is_direct(s))
 		return UINT64_MAX;
 	if (sock_is_held(s))
 		return SOCK_HELD_NAP_NS;
-	return slot_is_shared(s->slot) ? LOOK_SHARED_NAP_NS : UINT64_MAX;
+	bool watched = sock_watch_owner(s, fd);
+	if (slot_is_shared(s->slot))
+		return LOOK_SHARED_NAP_NS;
+	return watched ? SOCK_OWNER_NAP_NS : UINT64_MAX;
 }
 
 /* Absolute times are nanoseconds of CLOCK_MONOTONIC. */

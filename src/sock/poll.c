@@ -273,8 +273,11 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	for (nfds_t i = 0; i < w->n; i++) {
 		if (!settle(w, i))
 			return 0;
-		if (w->item[i].s && w->item[i].armed && look_nap_ns(w->item[i].s) < nap)
-			nap = look_nap_ns(w->item[i].s);
+		if (w->item[i].bell) {
+			uint64_t ns = look_nap_ns(w->item[i].s, w->fds[i].fd);
+
+			nap = ns < nap ? ns : nap;
+		}
 	}
 	/* What came before the doorbells were armed does not ring. */
 	if (w->nk > w->n && look_direct(w))

@@ -76,7 +76,7 @@ uint32_t sock_level(struct sock *s, int fd)
 	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
 		bits |= EPOLLRDHUP;
 	if (sock_was_reset(s)) {
-		bits |= EPOLLHUP | EPOLLOUT | EPOLLWRNORM;
+		bits |= EPOLLHUP | EPOLLRDHUP | EPOLLOUT | EPOLLWRNORM;
 		if (!(seen_of(s->slot) & SEEN_RESET_TOLD))
 			bits |= EPOLLERR;
 	}

@@ -262,7 +262,7 @@ bool sock_was_reset(struct sock *s)
 {
 	uint32_t seen = seen_of(s->slot);
 	/* With an error of its own the kernel has had a real reset, and tells itself. */
-	if ((seen & (SEEN_FIN | SEEN_ERR)) != SEEN_FIN ||
+	if ((seen & SEEN_ERR) || !(seen & (SEEN_FIN | SEEN_GONE)) ||
 	    atomic_load_explicit(&s->in->fin, memory_order_acquire) || !is_peer_known(s))
 		return false;
 	return (seen & SEEN_RESET_TOLD) || ring_unread(s->out);

@@ -60,11 +60,12 @@ static inline enum gate_state gate_state(_Atomic uint32_t *gate)
 
 /* Bits of slot.seen: verdicts of the kernel about the TCP socket, sticky. */
 enum slot_seen {
-	SEEN_FIN = 1,	      /* the peer's FIN has arrived (POLLRDHUP) */
-	SEEN_HUP = 2,	      /* both directions ended (POLLHUP) */
-	SEEN_ERR = 4,	      /* an error waits in SO_ERROR (POLLERR) */
-	SEEN_SHUT_WR = 8,     /* we shut down for writing */
-	SEEN_SHUT_RD = 16,    /* we shut down for reading */
+	SEEN_FIN = 1,	   /* the peer's FIN has arrived (POLLRDHUP) */
+	SEEN_HUP = 2,	   /* both directions ended (POLLHUP) */
+	SEEN_ERR = 4,	   /* an error waits in SO_ERROR (POLLERR) */
+	SEEN_SHUT_WR = 8,  /* we shut down for writing */
+	SEEN_SHUT_RD = 16, /* we shut down for reading */
+	SEEN_GONE = 32, /* the peer's socket has no owner, its FIN is held up: owner.c */
 	SEEN_RESET_TOLD = 64, /* the survivor's verdict, ECONNRESET, has been reported */
 	SEEN_BROKEN =
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */

@@ -65,7 +65,9 @@ struct sock {
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
 	_Atomic uint32_t cpu;	  /* processor last told to the peer, plus 1 */
 	_Atomic uint32_t
-		look_due;      /* the kernel ended a receive: a sender is to ask why */
+		look_due; /* the kernel ended a receive: a sender is to ask why */
+	_Atomic uint64_t
+		owner_due_ms;  /* when to ask again whether the peer lives: owner.c */
 	_Atomic uint32_t vain; /* nonblocking receives that found nothing */
 	_Atomic uint32_t rush; /* arrivals in a row right after the last */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
@@ -236,6 +238,14 @@ void sock_learn_buffers(struct sock *s, int fd);
 /* The peer holds bytes back that become due by time alone: a sleep is to be short. */
 bool sock_is_held(struct sock *s);
 #define SOCK_HELD_NAP_NS 20000000
+/*
+ * Before a sleep: true when the death of the peer may go unnoticed by the kernel, so that the
+ * sleep is to be short. Asks now and then, and wakes this end when it has died. Never blocks.
+ */
+bool sock_watch_owner(struct sock *s, int fd);
+#define SOCK_OWNER_NAP_NS 500000000
+/* The same state, known for certain: bytes on TCP are ahead of the peer's FIN. */
+bool sock_is_held_up(struct sock *s, int fd);
 /* FIONREAD and SIOCOUTQ. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
 int sock_outq(struct sock *s, int fd, int *bytes);

@@ -176,8 +176,8 @@ static inline bool attention(struct sock *s)
 	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
 	       atomic_load_explicit(&s->out->closed, memory_order_relaxed) |
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
-	       (seen_of(s->slot) &
-		(SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_BROKEN));
+	       (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR |
+				    SEEN_BROKEN | SEEN_GONE));
 }
 
 /* Where the bytes of a send come from. */
@@ -381,7 +381,8 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	if (atomic_exchange(&s->look_due, 0))
 		sock_look(s, fd);
 	sock_service(s, fd);
-	if (!(seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)) &&
+	if (!(seen_of(sl) &
+	      (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_GONE)) &&
 	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed) &&
 	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
 		return 0;

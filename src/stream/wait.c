@@ -122,7 +122,7 @@ static bool hint_out(struct sock *s)
 	uint64_t fill = ring_unread(s->out);
 	uint32_t size = ring_size_hint(s->out);
 	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
-	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR)) ||
+	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR | SEEN_GONE)) ||
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
 }
 
@@ -453,6 +453,8 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 		ns = SHARED_NAP_NS;
 	if (w->interest == EPOLLIN && sock_is_held(w->s) && ns > SOCK_HELD_NAP_NS)
 		ns = SOCK_HELD_NAP_NS;
+	if (ns > SOCK_OWNER_NAP_NS && sock_watch_owner(w->s, w->fd))
+		ns = SOCK_OWNER_NAP_NS;
 	if (w->rounds > VAIN_ROUNDS && ns > VAIN_NAP_NS)
 		ns = VAIN_NAP_NS;
 	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
