@@ -3,7 +3,9 @@
 # The own test suites of Redis, memcached and PostgreSQL, plain and under Viaduct; they take
 # too long for make check. SOURCE is the program's unpacked and built source (for PostgreSQL
 # src/test/regress, with regress.so, as root). memcached's tests use TCP only where
-# t/lib/MemcachedTest.pm sets $unix_socket_disabled.
+# t/lib/MemcachedTest.pm sets $unix_socket_disabled. A test of Debian 12's Redis sets
+# repl-diskless-load to yes, which that version refuses, and so ends the whole suite: make it
+# swapdb (tests/integration/replication.tcl).
 #
 #   tests/suites/programs.sh VIADUCT redis SOURCE [AFTER] [--single unit/multi ...]
 #   tests/suites/programs.sh VIADUCT memcached SOURCE [AFTER] [t/stats.t ...]
@@ -23,7 +25,10 @@ chmod 666 "$out/report"
 
 outcomes() {
 	case $suite in
-	redis) sed -n 's/\x1b\[[0-9;]*m//g; s/ ([0-9]* ms)$//; /^\[\(ok\|err\|exception\)\]/p' ;;
+	# Which replicas PSYNC2 links and kills, and how often, is drawn by chance.
+	redis) sed -n 's/\x1b\[[0-9;]*m//g; s/ ([0-9]* ms)$//
+		/ PSYNC2/{s/[0-9][0-9]*/N/g; s/kill chained/kill first/}
+		/^\[\(ok\|err\|exception\)\]/p' | awk '!/ PSYNCN/ || !seen[$0]++' ;;
 	memcached) grep -E '^t/.*\.t |^Result|not ok' | grep -v Wstat ;;
 	postgres) sed -n 's/ *[0-9]* ms$//; /\.\.\. /p' ;;
 	esac | sort
@@ -70,4 +75,10 @@ run viaduct "$viaduct" run --report "$out/report" --upgrade-after "$after" --
 echo "programs: see $out"
 diff "$out/plain.log" "$out/viaduct.log"
 [ -s "$out/plain.log" ]
+if grep '^\[exception\]' "$out/plain.log"; then
+	echo 'programs: the suite has ended early' >&2
+	exit 1
+fi
+# Of tests that fail in both, the outputs count.
+[ $suite != postgres ] || diff -r "$out/data-plain.out/results" "$out/data-viaduct.out/results"
 grep -q '"upgraded": *[1-9].*"tx_direct_bytes": *[1-9]' "$out/report"
