@@ -143,6 +143,9 @@ class Job:
         self.port = harness.free_port()
         self.server = None
         self.clients = 0
+        # How often a process of the server, or all of its connections, were killed; up to
+        # which of these it serves again.
+        self.kills = self.recovered = 0
 
     def begin(self, argv, stdin=None, out=True, **kw):
         self.clients += 1
@@ -185,6 +188,7 @@ class Job:
     def kill_child(self):
         found = self.processes()
         if found:
+            self.kills += 1
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.random.choice(found), signal.SIGKILL)
 
@@ -219,6 +223,7 @@ class Redis(Job):
 
     def disturb(self):
         if self.random.random() < 0.3:
+            self.kills += 1
             self.client([self.cli, "-p", str(self.port), "client", "kill", "type", "normal"])
         else:
             self.kill_client([self.bench, "-p", str(self.port), "-q", "-t", "set,get",
