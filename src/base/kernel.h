@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -55,6 +56,22 @@ static inline int kernel_open(const char *path, int flags, mode_t mode)
 static inline ssize_t kernel_read(int fd, void *buf, size_t len)
 {
 	return kernel_call4(SYS_read, fd, (long)buf, (long)len, 0);
+}
+
+/* The beginning of a file of /proc, as a string. False when nothing can be read. */
+static inline bool kernel_read_text(const char *path, char *text, size_t size)
+{
+	ssize_t n = -1;
+	int fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd >= 0) {
+		n = kernel_read(fd, text, size - 1);
+		kernel_close(fd);
+	}
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	return true;
 }
 
 static inline ssize_t kernel_write(int fd, const void *buf, size_t len)

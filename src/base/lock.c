@@ -35,14 +35,8 @@ static bool is_zombie(uint32_t tid)
 {
 	char path[32], text[256];
 	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	int fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
+	if (!kernel_read_text(path, text, sizeof(text)))
 		return false;
-	ssize_t n = kernel_read(fd, text, sizeof(text) - 1);
-	kernel_close(fd);
-	if (n <= 0)
-		return false;
-	text[n] = 0;
 	const char *end = strrchr(text, ')');
 	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
 }

@@ -52,18 +52,10 @@ pid_t self_pid(void)
 static uint64_t stack_start(pid_t pid)
 {
 	char path[32], text[1024], *at;
-	ssize_t len;
-	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
+	if (!kernel_read_text(path, text, sizeof(text)))
 		return 0;
-	len = kernel_read(fd, text, sizeof(text) - 1);
-	kernel_close(fd);
-	if (len <= 0)
-		return 0;
-	text[len] = 0;
 	at = strrchr(text, ')');
 	for (int i = 0; at && i <= FIELD_STACK_START; i++)
 		at = strchr(at + 1, ' ');

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Address space, where the program has a limit of it. */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,16 +11,9 @@
 static unsigned long long own_size(void)
 {
 	char text[64];
-	ssize_t n = -1;
-	int fd = kernel_open("/proc/self/statm", O_RDONLY | O_CLOEXEC, 0);
 
-	if (fd >= 0) {
-		n = kernel_read(fd, text, sizeof(text) - 1);
-		kernel_close(fd);
-	}
-	if (n <= 0)
+	if (!kernel_read_text("/proc/self/statm", text, sizeof(text)))
 		return 0;
-	text[n] = '\0';
 	return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
 

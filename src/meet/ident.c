@@ -73,17 +73,9 @@ static bool ident_all_users_mapped(void)
 {
 	char map[64];
 	unsigned long inside, outside, count;
-	ssize_t n = -1;
-	int fd = kernel_open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC, 0);
 
-	if (fd >= 0) {
-		n = kernel_read(fd, map, sizeof(map) - 1);
-		kernel_close(fd);
-	}
-	if (n <= 0)
-		return false;
-	map[n] = 0;
-	return sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
+	return kernel_read_text("/proc/self/uid_map", map, sizeof(map)) &&
+	       sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
 	       inside == 0 && outside == 0 && count == UINT32_MAX;
 }
 
