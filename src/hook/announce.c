@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which listening sockets of this process are announced to connectors on this host. */
+#include <fcntl.h>
+
+#include "base/real.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
 
@@ -42,6 +45,22 @@ void announce_listener(struct sock *s, int fd)
 	}
 	lock_drop(&table_lock);
 	errno = saved;
+}
+
+bool announce_found(int fd)
+{
+	int saved = errno;
+
+	/* Several threads accept at once: one of them takes it in. */
+	lock_take(&table_lock);
+	if (!fd_sock(fd))
+		fd_open_socket(fd, REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK);
+	lock_drop(&table_lock);
+	hook_known(fd);
+	if (fd_sock(fd))
+		announce_listener(fd_sock(fd), fd);
+	errno = saved;
+	return fd_sock(fd) != NULL;
 }
 
 /* Withdraws what belongs to s; with s NULL, what outlived its listener. */

@@ -209,6 +209,8 @@ void hook_refuse_all(enum vd_reason reason);
 
 void announce_listener(struct sock *s, int fd);
 void announce_closing(int fd);
+/* fd listens, and was not known: inherited over exec, or passed. False: it stays so. */
+bool announce_found(int fd);
 void announce_init(void);
 /* Numbers are short: closes the descriptor of one hint. False when there is none. */
 bool announce_give_back(void);

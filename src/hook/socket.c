@@ -12,6 +12,14 @@ static bool socket_is_tcp(int domain, int type, int protocol)
 	       (protocol == 0 || protocol == IPPROTO_TCP);
 }
 
+static int socket_option(int fd, int option)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	return REAL(getsockopt)(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
+}
+
 HOOK int socket(int domain, int type, int protocol)
 {
 	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))),
@@ -37,12 +45,22 @@ HOOK int socketpair(int domain, int type, int protocol, int fds[2])
 	return result;
 }
 
+/* A listener may have come by exec or in a message: known by what it gives. */
+static bool is_listener(int listen_fd, int fd)
+{
+	return fd_sock(listen_fd) ||
+	       (hook_active &&
+		socket_is_tcp(socket_option(fd, SO_DOMAIN), SOCK_STREAM,
+			      socket_option(fd, SO_PROTOCOL)) &&
+		announce_found(listen_fd));
+}
+
 static int accepted(int listen_fd, int fd, bool nonblock)
 {
 	int saved = errno;
 
 	hook_opened(fd);
-	if (fd >= 0 && fd_sock(listen_fd) && !hook_is_borrowed()) {
+	if (fd >= 0 && !hook_is_borrowed() && is_listener(listen_fd, fd)) {
 		fd_open_accepted(fd, nonblock);
 		hook_took(fd);
 		sock_attend(false);

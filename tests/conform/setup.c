@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -44,6 +45,49 @@ CASE(listener_closed, DIRECT)
 	recv_pattern(p.s, 0, 100000);
 	say("done");
 	pair_close(p);
+}
+
+static void serve_one(int listener)
+{
+	struct sockaddr_in at;
+	socklen_t len = sizeof at;
+	NEED(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	struct pair p = {.c = connect_to(AF_INET, ntohs(at.sin_port))};
+	p.s = accept(listener, NULL, NULL);
+	NEED(p.s >= 0);
+	pair_warm(p);
+	send_pattern(p.c, 0, 100000);
+	recv_pattern(p.s, 0, 100000);
+	say("done");
+	pair_close(p);
+}
+
+/* As servers get it that a supervisor starts: this image has not called listen(). */
+CASE(listener_by_exec, DIRECT)
+{
+	const char *given = getenv("LISTENER");
+	char text[16];
+	uint16_t port;
+	if (given) {
+		serve_one(atoi(given));
+		return;
+	}
+	snprintf(text, sizeof text, "%d", listen_any(AF_INET, &port));
+	NEED(setenv("LISTENER", text, 1) == 0);
+	execl("/proc/self/exe", "cases", "listener_by_exec", (char *)NULL);
+	broken("exec");
+}
+
+/* The sender keeps no descriptor of it, and so no hint. */
+CASE(listener_by_message, DIRECT)
+{
+	int way[2], listener;
+	uint16_t port;
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, way) == 0);
+	listener = listen_any(AF_INET, &port);
+	send_fd(way[0], listener);
+	NEED(close(listener) == 0);
+	serve_one(receive_fd(way[1]));
 }
 
 CASE(v4_mapped, DIRECT)
