@@ -20,7 +20,8 @@
  */
 #define REPORT_BYTES 4096
 
-struct report report_now;
+static struct report report_own;
+struct report *report_here = &report_own;
 static _Atomic bool report_written;
 
 struct text {
@@ -135,6 +136,13 @@ void report_reopen(void)
 void report_forked(void)
 {
 	/* The child has one thread, and nothing else can count meanwhile. */
-	memset(&report_now, 0, sizeof(report_now));
+	memset(&report_own, 0, sizeof(report_own));
+	report_here = &report_own;
 	report_reopen();
+}
+
+void report_count_in(struct report *there)
+{
+	memcpy(there, report_here, sizeof(*there));
+	report_here = there;
 }

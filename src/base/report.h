@@ -16,7 +16,9 @@ struct report {
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
 };
 
-extern struct report report_now;
+/* Where this process counts: its own memory, or what report_count_in named. */
+extern struct report *report_here;
+#define report_now (*report_here)
 
 static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
 {
@@ -33,7 +35,10 @@ void report_write(void);
 /* Set by a higher layer that keeps counts of its own: adds them before the line. */
 extern void (*report_collect)(void);
 void report_reopen(void);
-/* In a forked child: back to zero. */
+/* From now on counts are made there, which begins with those so far. While no other thread
+ * counts. */
+void report_count_in(struct report *there);
+/* In a forked child: back to zero, in its own memory. */
 void report_forked(void);
 
 #endif

@@ -71,6 +71,12 @@ static inline uint32_t phase_of(struct slot *sl)
 	return atomic_load_explicit(&sl->phase, memory_order_acquire);
 }
 
+/* Counted for those who look on. */
+static inline void slot_switched(struct slot *sl)
+{
+	atomic_fetch_add_explicit(&sl->switches, 1, memory_order_relaxed);
+}
+
 static inline uint32_t seen_of(struct slot *sl)
 {
 	return atomic_load_explicit(&sl->seen, memory_order_acquire);

@@ -125,6 +125,7 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 	}
 	struct sock *s = &socks[slot_index(sl)];
 	sock_reset(s, sl);
+	atomic_store_explicit(&sl->fd, fd, memory_order_relaxed);
 	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
 	if (fd <= 2)
@@ -235,6 +236,8 @@ void sock_forked_child(void)
 		atomic_store(&s->cpu, 0);
 		s->tx_bytes = s->rx_bytes = 0;
 	}
+	if (!foreign)
+		slot_table_forked();
 	/* After the holds: a socket that was closed in between is freed by this. */
 	for (uint32_t i = 0; i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));

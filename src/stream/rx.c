@@ -136,8 +136,10 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 			ring_rx_commit(&sl->rx, s->in, (size_t)n);
 		done += (size_t)n;
 	}
-	if (!(flags & MSG_PEEK))
+	if (!(flags & MSG_PEEK)) {
 		s->rx_bytes += done;
+		sl->rx_messages += done > 0;
+	}
 	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
@@ -426,6 +428,7 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 		if (n > 0) {
 			ring_rx_commit(&sl->rx, s->in, n);
 			s->rx_bytes += n;
+			sl->rx_messages++;
 			roomy = ring_rx_roomy(&sl->rx);
 		}
 	}

@@ -54,6 +54,8 @@ void rx_open(struct sock *s, int fd)
 /* Who armed before the move waits for the other side's readiness: he is to look again. */
 static void move_gate(struct sock *s, enum gate_state to)
 {
+	if (to == GATE_RING || gate_state(&s->slot->gate_rx) == GATE_RING)
+		slot_switched(s->slot);
 	gate_set(&s->slot->gate_rx, to);
 	if (atomic_load_explicit(&s->slot->sleepers_rx, memory_order_acquire))
 		sock_ring_self(s);

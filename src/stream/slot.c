@@ -6,36 +6,31 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/self.h"
+#include "stream/table.h"
 
 #define RECLAIM_LEAST 256u
 
-struct table {
-	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
-	alignas(64) _Atomic uint64_t free_head;
-	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
-	/* At so many the dead are looked for before another is taken into use. */
-	_Atomic uint32_t next_reclaim;
-	alignas(64) struct slot slots[];
-};
-
-static struct table *table;
+static struct slot_table *table;
 static uint32_t table_count;
 
 int slot_table_init(uint32_t count)
 {
-	size_t size = sizeof(struct table) + (size_t)count * sizeof(struct slot);
-	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (map == MAP_FAILED)
+	table = table_map(count);
+	if (!table)
 		return -errno;
-	table = map;
 	table_count = count;
 	self_init();
+	table_count_here(table);
 	return 0;
+}
+
+void slot_table_forked(void)
+{
+	if (table)
+		table_count_here(table);
 }
 
 uint32_t slot_index(const struct slot *sl)

@@ -93,6 +93,11 @@ struct slot {
 	_Atomic int32_t holders[SLOT_HOLDERS];
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
 
+	/* For those who look on, with relaxed order: see table.h. */
+	_Atomic int32_t fd;	   /* the number that the socket got first */
+	_Atomic uint32_t switches; /* times that a direction went up or down */
+	_Atomic uint32_t doorbells, sleeps;
+
 	_Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;
 	_Atomic uint32_t role;	   /* enum tcp_role */
@@ -114,6 +119,7 @@ struct slot {
 	_Atomic uint32_t rewinding; /* enum slot_rewinding */
 	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
 	_Atomic uint32_t rx_arm; /* last arming sequence */
+	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;
 
 	alignas(64) _Atomic uint32_t gate_tx;
@@ -125,6 +131,7 @@ struct slot {
 	_Atomic uint32_t tx_bound; /* SO_SNDBUF, when the program set it */
 	struct ring_tx tx;
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
+	uint64_t tx_messages;  /* sends that put bytes into the ring; under tx_lock */
 };
 
 /*
@@ -135,6 +142,8 @@ struct slot {
  * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
  */
 int slot_table_init(uint32_t count);
+/* In a forked child: an entry for what it counts. */
+void slot_table_forked(void);
 struct slot *slot_alloc(void);
 /* This process no longer holds the slot; frees it when nobody else does. */
 void slot_release(struct slot *sl);

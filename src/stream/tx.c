@@ -66,6 +66,7 @@ bool tx_up(struct sock *s, int fd)
 			/* Release: the mark is there when the epoch is. */
 			atomic_store_explicit(&s->out->up_epoch, passed + 1,
 					      memory_order_release);
+			slot_switched(sl);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);
 		}
@@ -91,6 +92,7 @@ static void store_down(struct sock *s, int fd)
 	atomic_store_explicit(&s->out->down_at, end, memory_order_relaxed);
 	/* Release: mark and cursor are there when the epoch is. */
 	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
+	slot_switched(sl);
 }
 
 void tx_answer(struct sock *s, int fd)
@@ -259,6 +261,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	s->tx_bytes += done;
+	sl->tx_messages += done > 0;
 	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
@@ -485,6 +488,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 			ring_tx_commit(&sl->tx, s->out, n, false);
 			s->tx_bytes += n;
 			sl->tx_unchecked++;
+			sl->tx_messages++;
 			if (atomic_load_explicit(&s->rush, memory_order_relaxed))
 				atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
 		}

@@ -259,6 +259,7 @@ void bell_ring_peer(struct sock *s)
 	bells_enter(s);
 	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
+	atomic_fetch_add_explicit(&s->slot->doorbells, 1, memory_order_relaxed);
 	if (far >= 0)
 		farbell_ring(far);
 	else if (near >= 0)
@@ -475,6 +476,7 @@ static int sleep_once(struct wait *w, bool *bell)
 	if (is_interrupted(w))
 		return -EINTR;
 	report_add(&report_now.sleeps, 1);
+	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
 	int n = REAL(ppoll)(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
 	if (n < 0)
 		return -errno;

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shared memory of a family: made once, and an entry in it for each process. */
+#include "stream/table.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/quiet.h"
+#include "base/real.h"
+#include "base/self.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+/* The mapping that is there stays writable, here and in forks. */
+#define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+/* Entries that are tried; with more processes than that the rest count for themselves. */
+#define TABLE_TRIES 64
+
+/* A descriptor of the memory, or -errno. */
+static int make_memory(size_t size)
+{
+	long fd = REAL(syscall)(SYS_memfd_create, TABLE_NAME,
+				MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	fd = fds_adopt((int)fd);
+	if (fd < 0)
+		return (int)fd;
+	r = quiet_truncate((int)fd, (off_t)size);
+	if (r < 0) {
+		fds_close((int)fd);
+		return r;
+	}
+	return (int)fd;
+}
+
+static void *map_shared(size_t size)
+{
+	int fd = make_memory(size), flags = MAP_SHARED | MAP_NORESERVE;
+	void *map;
+
+	if (fd < 0) {
+		log_debug("connections cannot be listed from outside: %s", strerror(-fd));
+		return mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1,
+			    0);
+	}
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (map == MAP_FAILED || REAL(fcntl64)(fd, F_ADD_SEALS, TABLE_SEALS) != 0)
+		fds_close(fd);
+	return map;
+}
+
+struct slot_table *table_map(uint32_t slot_count)
+{
+	size_t size =
+		sizeof(struct slot_table) + (size_t)slot_count * sizeof(struct slot);
+	struct slot_table *t = map_shared(size);
+
+	if (t == MAP_FAILED)
+		return NULL;
+	t->layout = TABLE_LAYOUT;
+	t->table_bytes = sizeof(*t);
+	t->slot_bytes = sizeof(struct slot);
+	t->slot_count = slot_count;
+	t->process_bytes = sizeof(struct table_process);
+	t->process_count = TABLE_PROCESSES;
+	t->magic = TABLE_MAGIC;
+	return t;
+}
+
+static bool is_free(int32_t pid)
+{
+	return pid == 0 || (kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+void table_count_here(struct slot_table *t)
+{
+	int saved = errno;
+	uint32_t from =
+		atomic_fetch_add_explicit(&t->next_process, 1, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < TABLE_TRIES; i++) {
+		struct table_process *p = &t->processes[(from + i) % TABLE_PROCESSES];
+		int32_t pid = atomic_load(&p->pid);
+
+		if (!is_free(pid) ||
+		    !atomic_compare_exchange_strong(&p->pid, &pid, self_pid()))
+			continue;
+		report_count_in(&p->counts);
+		break;
+	}
+	errno = saved;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What other processes may see of this family of processes: its slots and its counts. */
+#ifndef VD_STREAM_TABLE_H
+#define VD_STREAM_TABLE_H
+
+/*
+ * The memory that a family of processes shares: its slots, and what each process has counted.
+ *
+ * It is a memfd that stays open in each of them, named TABLE_NAME and sealed against writing
+ * from outside, so that whoever may look at /proc/PID/fd can map it and read along: nothing
+ * that the processes do depends on who reads. It goes with the last of them.
+ */
+#include <stdalign.h>
+
+#include "base/report.h"
+#include "stream/slot.h"
+
+#define TABLE_NAME  "viaduct-table"
+#define TABLE_MAGIC 0x656c626174647631ull
+/* To be raised when the meaning of a word changes; sizes are compared besides. */
+#define TABLE_LAYOUT	1
+#define TABLE_PROCESSES 512
+
+struct table_process {
+	_Atomic int32_t
+		pid; /* as it has it itself; 0 nobody's. Dead ones are left behind. */
+	struct report counts;
+};
+
+struct slot_table {
+	uint64_t magic;
+	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
+		process_count;
+	_Atomic uint32_t next_process; /* where the search for a free entry begins */
+	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
+	alignas(64) _Atomic uint64_t free_head;
+	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
+	/* At so many the dead are looked for before another is taken into use. */
+	_Atomic uint32_t next_reclaim;
+	alignas(64) struct table_process processes[TABLE_PROCESSES];
+	alignas(64) struct slot slots[];
+};
+
+/* Maps it, zeroed but for the head. Without a descriptor to spare it is not to be seen from
+ * outside. NULL with errno. */
+struct slot_table *table_map(uint32_t slot_count);
+/* Gives this process, the first or a forked child, an entry of its own to count in. */
+void table_count_here(struct slot_table *t);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What others see of a family's memory: they may read it, and nothing else. */
+#include "unit/test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/report.h"
+#include "stream/table.h"
+
+#define SLOTS 512u
+
+/* The descriptor of the table, as another process would find it. */
+static int table_fd(void)
+{
+	char path[64], target[64];
+	for (int fd = 3; fd < 20000; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(path, target, sizeof(target) - 1);
+		if (n <= 0)
+			continue;
+		target[n] = 0;
+		if (strstr(target, TABLE_NAME))
+			return fd;
+	}
+	return -1;
+}
+
+static struct slot_table *seen;
+
+static void look(void)
+{
+	char path[64];
+	if (seen)
+		return;
+	REQUIRE(slot_table_init(SLOTS) == 0);
+	int fd = table_fd();
+	REQUIRE(fd > 2);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	REQUIRE(fd >= 0);
+	seen = mmap(NULL, sizeof(*seen) + SLOTS * sizeof(struct slot), PROT_READ,
+		    MAP_SHARED, fd, 0);
+	REQUIRE(seen != MAP_FAILED);
+	close(fd);
+}
+
+static struct table_process *entry_of(pid_t pid)
+{
+	for (uint32_t i = 0; i < TABLE_PROCESSES; i++)
+		if (atomic_load(&seen->processes[i].pid) == pid)
+			return &seen->processes[i];
+	return NULL;
+}
+
+TEST(read_from_outside)
+{
+	look();
+	CHECK_EQ(seen->magic, TABLE_MAGIC);
+	CHECK_EQ(seen->slot_count, SLOTS);
+	CHECK_EQ(seen->slot_bytes, sizeof(struct slot));
+	struct slot *sl = slot_alloc();
+	REQUIRE(sl);
+	CHECK_EQ(atomic_load(&seen->slots[slot_index(sl)].holders[0]), getpid());
+	slot_release(sl);
+	struct table_process *p = entry_of(getpid());
+	REQUIRE(p);
+	report_add(&report_now.sleeps, 7);
+	CHECK_EQ(atomic_load(&p->counts.sleeps), 7);
+}
+
+TEST(not_written_from_outside)
+{
+	look();
+	int fd = table_fd();
+	char byte = 1;
+	CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+	CHECK(pwrite(fd, &byte, 1, 0) < 0);
+	CHECK(ftruncate(fd, 0) < 0);
+}
+
+TEST(a_child_counts_for_itself)
+{
+	look();
+	int status;
+	uint64_t mine = atomic_load(&report_now.sleeps);
+	pid_t child = fork();
+	if (child == 0) {
+		report_forked();
+		slot_table_forked();
+		report_add(&report_now.sleeps, 5);
+		struct table_process *p = entry_of(getpid());
+		_exit(p && atomic_load(&p->counts.sleeps) == 5 ? 0 : 1);
+	}
+	REQUIRE(waitpid(child, &status, 0) == child);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(atomic_load(&report_now.sleeps), mine);
+}
+
+TEST(entries_of_the_dead_are_used_again)
+{
+	look();
+	int status;
+	for (unsigned i = 0; i < TABLE_PROCESSES + 20; i++) {
+		pid_t child = fork();
+		if (child == 0) {
+			report_forked();
+			slot_table_forked();
+			_exit(entry_of(getpid()) ? 0 : 1);
+		}
+		REQUIRE(waitpid(child, &status, 0) == child);
+		REQUIRE(status == 0);
+	}
+	CHECK(entry_of(getpid()));
+}
