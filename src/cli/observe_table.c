@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Maps the tables that Viaduct processes expose, and finds the slot of a connection. */
+#include "cli/observe_table.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "stream/table.h"
+
+static bool fits(const struct slot_table *t, size_t bytes)
+{
+	return bytes >= sizeof(*t) && t->magic == TABLE_MAGIC &&
+	       t->layout == TABLE_LAYOUT && t->table_bytes == sizeof(*t) &&
+	       t->slot_bytes == sizeof(struct slot) &&
+	       t->process_bytes == sizeof(struct table_process) &&
+	       t->process_count == TABLE_PROCESSES &&
+	       (bytes - sizeof(*t)) / sizeof(struct slot) >= t->slot_count;
+}
+
+/* Memory that could shrink would end us by SIGBUS. */
+static const char *map_table(int fd, struct observe_family *f)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	void *map;
+
+	if (fstat(fd, &st) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK))
+		return "its table is not sealed";
+	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return "its table cannot be mapped";
+	if (!fits(map, (size_t)st.st_size)) {
+		munmap(map, (size_t)st.st_size);
+		return "it runs another version of Viaduct than this command";
+	}
+	f->inode = st.st_ino;
+	f->table = map;
+	f->bytes = (size_t)st.st_size;
+	return NULL;
+}
+
+static uint64_t cookie_of(const struct slot *sl)
+{
+	return atomic_load_explicit(&sl->cookie, memory_order_relaxed);
+}
+
+static int fd_of(const struct slot *sl)
+{
+	return atomic_load_explicit(&sl->fd, memory_order_relaxed);
+}
+
+static int compare_cookies(const void *a, const void *b)
+{
+	uint64_t x = cookie_of(*(const struct slot *const *)a);
+	uint64_t y = cookie_of(*(const struct slot *const *)b);
+
+	return x < y ? -1 : x > y;
+}
+
+static int compare_fds(const void *a, const void *b)
+{
+	int x = fd_of(*(const struct slot *const *)a);
+	int y = fd_of(*(const struct slot *const *)b);
+
+	return x < y ? -1 : x > y;
+}
+
+/* Words change while they are read: a search may then miss a slot, which shows as unknown. */
+static bool sort_slots(struct observe_family *f)
+{
+	uint32_t end = atomic_load(&f->table->fresh);
+
+	if (end > f->table->slot_count)
+		end = f->table->slot_count;
+	f->by_cookie = malloc((end + 1) * sizeof(struct slot *));
+	f->by_fd = malloc((end + 1) * sizeof(struct slot *));
+	if (!f->by_cookie || !f->by_fd)
+		return false;
+	for (uint32_t i = 0; i < end; i++) {
+		const struct slot *sl = &f->table->slots[i];
+
+		if (!atomic_load(&sl->used))
+			continue;
+		if (cookie_of(sl))
+			f->by_cookie[f->cookies++] = sl;
+		else
+			f->by_fd[f->fds++] = sl;
+	}
+	qsort(f->by_cookie, f->cookies, sizeof(struct slot *), compare_cookies);
+	qsort(f->by_fd, f->fds, sizeof(struct slot *), compare_fds);
+	return true;
+}
+
+struct observe_family *observe_family(struct observe_family *families, size_t *count,
+				      struct observe_process *p)
+{
+	struct observe_family *f = &families[*count];
+	char path[64];
+	struct stat st;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)p->pid, p->table_fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		p->trouble = "its table cannot be opened";
+		if (fd >= 0)
+			close(fd);
+		return NULL;
+	}
+	for (size_t i = 0; i < *count; i++)
+		if (families[i].inode == st.st_ino) {
+			close(fd);
+			return &families[i];
+		}
+	*f = (struct observe_family){0};
+	p->trouble = map_table(fd, f);
+	close(fd);
+	if (p->trouble)
+		return NULL;
+	(*count)++;
+	if (!sort_slots(f))
+		p->trouble = "there is no memory to read its table";
+	return f;
+}
+
+void observe_family_free(struct observe_family *f)
+{
+	free(f->by_cookie);
+	free(f->by_fd);
+	munmap((void *)f->table, f->bytes);
+}
+
+static bool holds(const struct slot *sl, int32_t pid)
+{
+	if (atomic_load(&sl->crowded))
+		return true;
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t holder = atomic_load(&sl->holders[i]);
+
+		if (holder == pid || holder == -pid)
+			return true;
+	}
+	return false;
+}
+
+const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,
+				int32_t own_pid)
+{
+	size_t low = 0, high = f->cookies;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (cookie_of(f->by_cookie[mid]) < cookie)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low < f->cookies && cookie_of(f->by_cookie[low]) == cookie)
+		return f->by_cookie[low];
+	/* Nobody has asked for its cookie yet. */
+	low = 0;
+	high = f->fds;
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (fd_of(f->by_fd[mid]) < fd)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	for (; low < f->fds && fd_of(f->by_fd[low]) == fd; low++)
+		if (holds(f->by_fd[low], own_pid))
+			return f->by_fd[low];
+	return NULL;
+}
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+bool observe_counts(const struct observe_family *f, int32_t own_pid,
+		    struct observe_counts *out)
+{
+	for (uint32_t i = 0; i < TABLE_PROCESSES; i++) {
+		const struct table_process *p = &f->table->processes[i];
+		const struct report *c = &p->counts;
+
+		if (own_pid == 0 || atomic_load(&p->pid) != own_pid)
+			continue;
+		*out = (struct observe_counts){
+			get(&c->connections),	  get(&c->upgraded),
+			get(&c->downgraded),	  get(&c->tx_direct_bytes),
+			get(&c->rx_direct_bytes), get(&c->tx_tcp_bytes),
+			get(&c->rx_tcp_bytes),	  get(&c->doorbells),
+			get(&c->sleeps),	  {0}};
+		for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
+			out->reasons[r] = get(&c->reasons[r]);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables that Viaduct processes expose, mapped to be read. */
+#ifndef VD_CLI_OBSERVE_TABLE_H
+#define VD_CLI_OBSERVE_TABLE_H
+
+#include "cli/observe_parts.h"
+#include "stream/slot.h"
+
+/* One table, which a family of processes shares. */
+struct observe_family {
+	uint64_t inode;
+	const struct slot_table *table;
+	size_t bytes;
+	/* Of the slots in use: those with a cookie by cookie, the others by descriptor. */
+	const struct slot **by_cookie, **by_fd;
+	size_t cookies, fds;
+};
+
+/* The family of a process with a table, mapped at the first call for it. NULL, with
+ * p->trouble set. Never more than `room` families. */
+struct observe_family *observe_family(struct observe_family *families, size_t *count,
+				      struct observe_process *p);
+void observe_family_free(struct observe_family *f);
+/* NULL when the process has no slot for it. */
+const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,
+				int32_t own_pid);
+/* The counts of a process; false when it has none. */
+bool observe_counts(const struct observe_family *f, int32_t own_pid,
+		    struct observe_counts *out);
+
+#endif
