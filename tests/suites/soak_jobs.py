@@ -250,7 +250,8 @@ class Nginx(Job):
 
     def work(self):
         sizes = [self.random.choice(self.SIZES) for _ in range(8)]
-        got = self.client([self.curl, "-sS",
+        # Without --fail-early its status is that of the last file alone.
+        got = self.client([self.curl, "-sS", "--fail-early",
                            *(f"http://127.0.0.1:{self.port}/{size}" for size in sizes)])
         want = b"".join(bytes(i * 13 % 253 for i in range(size)) for size in sizes)
         if got != want:
