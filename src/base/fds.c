@@ -210,6 +210,27 @@ int fds_adopt_needed(int fd)
 	return fds_take(fd, true);
 }
 
+static void fds_count_apart(int by)
+{
+	atomic_fetch_add_explicit(&fds_used, by, memory_order_relaxed);
+	fds_note_tight(fds_limit());
+}
+
+int fds_adopt_apart(int fd)
+{
+	int high = fds_take(fd, false);
+
+	if (high >= 0)
+		fds_count_apart(-1);
+	return high;
+}
+
+void fds_close_apart(int fd)
+{
+	fds_count_apart(1);
+	fds_close(fd);
+}
+
 void fds_close(int fd)
 {
 	int saved = errno;

@@ -17,6 +17,10 @@ int fds_adopt(int fd);
 int fds_adopt_needed(int fd);
 /* Closes a descriptor that fds_adopt returned. A negative number is ignored. */
 void fds_close(int fd);
+/* The same for one that every process has, and that is the first to go when the program is
+ * short of them: it does not count, so that those with nothing else have nothing to watch. */
+int fds_adopt_apart(int fd);
+void fds_close_apart(int fd);
 /* True when the number is one of Viaduct's. A few nanoseconds. */
 bool fds_is_ours(int fd);
 /*

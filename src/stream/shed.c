@@ -14,6 +14,7 @@
 #include "base/self.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "stream/table.h"
 
 /* Doorbells of one connection in one process. */
 #define BELLS 2
@@ -328,7 +329,7 @@ bool sock_make_room(int need, int from, bool *once, bool (*last)(void))
 	if (before > 0 && !is_short_of(need, from)) {
 		made = *once;
 		*once = false;
-	} else if (before > 0) {
+	} else if (before > 0 && !(made = table_give_back())) {
 		meet_give_back();
 		made = fds_below(limit) < before ||
 		       (has_patience() ? make_room(limit, before)

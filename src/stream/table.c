@@ -24,6 +24,8 @@
 /* Entries that are tried; with more processes than that the rest count for themselves. */
 #define TABLE_TRIES 64
 
+static _Atomic int table_fd = -1;
+
 /* A descriptor of the memory, or -errno. */
 static int make_memory(size_t size)
 {
@@ -33,12 +35,12 @@ static int make_memory(size_t size)
 
 	if (fd < 0)
 		return -errno;
-	fd = fds_adopt((int)fd);
+	fd = fds_adopt_apart((int)fd);
 	if (fd < 0)
 		return (int)fd;
 	r = quiet_truncate((int)fd, (off_t)size);
 	if (r < 0) {
-		fds_close((int)fd);
+		fds_close_apart((int)fd);
 		return r;
 	}
 	return (int)fd;
@@ -56,7 +58,9 @@ static void *map_shared(size_t size)
 	}
 	map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
 	if (map == MAP_FAILED || REAL(fcntl64)(fd, F_ADD_SEALS, TABLE_SEALS) != 0)
-		fds_close(fd);
+		fds_close_apart(fd);
+	else
+		atomic_store(&table_fd, fd);
 	return map;
 }
 
@@ -76,6 +80,18 @@ struct slot_table *table_map(uint32_t slot_count)
 	t->process_count = TABLE_PROCESSES;
 	t->magic = TABLE_MAGIC;
 	return t;
+}
+
+bool table_give_back(void)
+{
+	int fd = atomic_exchange(&table_fd, -1);
+
+	if (fd < 0)
+		return false;
+	fds_close_apart(fd);
+	log_debug("a descriptor is short: connections can no longer be listed from "
+		  "outside");
+	return true;
 }
 
 static bool is_free(int32_t pid)

@@ -44,6 +44,8 @@ struct slot_table {
 /* Maps it, zeroed but for the head. Without a descriptor to spare it is not to be seen from
  * outside. NULL with errno. */
 struct slot_table *table_map(uint32_t slot_count);
+/* Closes the descriptor: the program needs its number. False when it is closed already. */
+bool table_give_back(void);
 /* Gives this process, the first or a forked child, an entry of its own to count in. */
 void table_count_here(struct slot_table *t);
 

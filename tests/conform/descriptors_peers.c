@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: the same as descriptors.c, with the other ends in another process. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -169,4 +170,24 @@ CASE(descriptors_peers_idle, DIRECT)
 	for (int i = 0; i < count; i++)
 		NEED(recv_to_end(fds[i], &error) == 0 && error == 0);
 	say("status %d", child_status(pid));
+}
+
+/* A process that began with so few has all of them, connections or not. */
+CASE(few_from_the_beginning, ANYWAY)
+{
+	const struct rlimit few = {48, 48};
+	int fd, count = 0, last = -1;
+	if (!getenv("FEW")) {
+		NEED(setenv("FEW", "1", 1) == 0 && setrlimit(RLIMIT_NOFILE, &few) == 0);
+		for (fd = 3; fd < 48; fd++)
+			close(fd);
+		execl("/proc/self/exe", "cases", "few_from_the_beginning", (char *)NULL);
+		broken("exec");
+	}
+	while ((fd = open("/dev/null", O_RDONLY)) >= 0) {
+		last = fd;
+		count++;
+	}
+	say_result("open", fd);
+	say("%d, the last %d", count, last);
 }
