@@ -35,8 +35,7 @@ void report_write(void);
 /* Set by a higher layer that keeps counts of its own: adds them before the line. */
 extern void (*report_collect)(void);
 void report_reopen(void);
-/* From now on counts are made there, which begins with those so far. While no other thread
- * counts. */
+/* From now on counts are made there. While there are none yet. */
 void report_count_in(struct report *there);
 /* In a forked child: back to zero, in its own memory. */
 void report_forked(void);

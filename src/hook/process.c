@@ -38,7 +38,8 @@ void hook_forking(void)
 	}
 }
 
-/* Set while a fork of ours is under way: libc's handlers then leave its end to us. */
+/* Set while a fork of ours is under way: libc's handlers then leave its end to us, who know
+ * the child's pid. */
 static _Thread_local bool fork_wrapped __attribute__((tls_model("initial-exec")));
 
 void hook_forked_unwrapped(void)
@@ -46,7 +47,7 @@ void hook_forked_unwrapped(void)
 	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
 	if (hook_active && !fork_wrapped) {
 		ready_forked_parent();
-		sock_forked_parent(false);
+		sock_forked_parent(0);
 	}
 }
 
@@ -57,7 +58,7 @@ pid_t hook_forked_parent(pid_t pid)
 	fork_wrapped = false;
 	if (pid != 0 && hook_active) {
 		ready_forked_parent();
-		sock_forked_parent(pid == -1);
+		sock_forked_parent(pid);
 	}
 	errno = saved;
 	return pid;
@@ -66,6 +67,7 @@ pid_t hook_forked_parent(pid_t pid)
 void hook_forked_child(void)
 {
 	int saved = errno;
+	bool told = fork_wrapped;
 
 	hook_vfork_mark = 0;
 	fork_wrapped = false;
@@ -73,7 +75,7 @@ void hook_forked_child(void)
 	signal_forked_child();
 	report_forked();
 	if (hook_active) {
-		sock_forked_child();
+		sock_forked_child(told);
 		ready_forked_child();
 	}
 	errno = saved;
@@ -125,6 +127,7 @@ HOOK pid_t _Fork(void)
 {
 	pid_t pid;
 
+	fork_wrapped = true;
 	hook_forking();
 	pid = hook_forked_parent(REAL(_Fork)());
 	if (pid == 0)
@@ -159,6 +162,7 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	child_tid = va_arg(ap, pid_t *);
 	va_end(ap);
 	if (fn && !(flags & CLONE_VM)) {
+		fork_wrapped = true;
 		hook_forking();
 		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
 						      parent_tid, tls, child_tid));

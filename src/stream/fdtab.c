@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "base/space.h"
 #include "stream/conn.h"
+#include "stream/table.h"
 
 #define SLOT_COUNT     65536u
 #define FD_TABLE_MAX   (1 << 20)
@@ -206,16 +207,18 @@ void sock_forking(void)
 		atomic_fetch_add(&s->slot->forking, 1);
 		forking_list[forking_used++] = slot_index(s->slot);
 	}
+	slot_table_forking();
 }
 
-void sock_forked_parent(bool failed)
+void sock_forked_parent(pid_t child)
 {
-	for (uint32_t i = 0; failed && i < forking_used; i++)
+	table_forked_parent(child);
+	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	lock_drop(&forking_lock);
 }
 
-void sock_forked_child(void)
+void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
@@ -236,8 +239,8 @@ void sock_forked_child(void)
 		atomic_store(&s->cpu, 0);
 		s->tx_bytes = s->rx_bytes = 0;
 	}
-	if (!foreign)
-		slot_table_forked();
+	/* In another pid namespace it has another pid than the parent knows. */
+	table_forked_child(foreign || !told);
 	/* After the holds: a socket that was closed in between is freed by this. */
 	for (uint32_t i = 0; i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));

@@ -27,10 +27,10 @@ int slot_table_init(uint32_t count)
 	return 0;
 }
 
-void slot_table_forked(void)
+void slot_table_forking(void)
 {
 	if (table)
-		table_count_here(table);
+		table_forking(table);
 }
 
 uint32_t slot_index(const struct slot *sl)

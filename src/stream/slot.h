@@ -142,8 +142,8 @@ struct slot {
  * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
  */
 int slot_table_init(uint32_t count);
-/* In a forked child: an entry for what it counts. */
-void slot_table_forked(void);
+/* table_forking, for the table that there is. */
+void slot_table_forking(void);
 struct slot *slot_alloc(void);
 /* This process no longer holds the slot; frees it when nobody else does. */
 void slot_release(struct slot *sl);

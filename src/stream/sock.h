@@ -279,8 +279,8 @@ bool sock_make_room(int need, int from, bool *once, bool (*last)(void));
 
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);
-void sock_forked_parent(bool failed);
-void sock_forked_child(void);
+void sock_forked_parent(pid_t child); /* 0 unknown, -1 none */
+void sock_forked_child(bool told);    /* the parent knows the pid */
 /* Before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
 /* Adds what is not yet counted of all open sockets to report_now. */

@@ -96,24 +96,60 @@ bool table_give_back(void)
 
 static bool is_free(int32_t pid)
 {
-	return pid == 0 || (kill(pid, 0) != 0 && errno == ESRCH);
+	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
 }
 
-void table_count_here(struct slot_table *t)
+/* An entry with counts of 0, or NULL. */
+static struct table_process *reserve(struct slot_table *t)
 {
-	int saved = errno;
 	uint32_t from =
 		atomic_fetch_add_explicit(&t->next_process, 1, memory_order_relaxed);
+	int saved = errno;
 
 	for (uint32_t i = 0; i < TABLE_TRIES; i++) {
 		struct table_process *p = &t->processes[(from + i) % TABLE_PROCESSES];
 		int32_t pid = atomic_load(&p->pid);
 
-		if (!is_free(pid) ||
-		    !atomic_compare_exchange_strong(&p->pid, &pid, self_pid()))
-			continue;
-		report_count_in(&p->counts);
-		break;
+		if (is_free(pid) &&
+		    atomic_compare_exchange_strong(&p->pid, &pid, TABLE_RESERVED)) {
+			memset(&p->counts, 0, sizeof(p->counts));
+			errno = saved;
+			return p;
+		}
 	}
 	errno = saved;
+	return NULL;
+}
+
+void table_count_here(struct slot_table *t)
+{
+	struct table_process *p = reserve(t);
+
+	if (!p)
+		return;
+	atomic_store(&p->pid, self_pid());
+	report_count_in(&p->counts);
+}
+
+static struct table_process *childs; /* of the fork under way */
+
+void table_forking(struct slot_table *t)
+{
+	childs = reserve(t);
+}
+
+void table_forked_parent(pid_t child)
+{
+	if (childs && child != 0)
+		atomic_store(&childs->pid, child > 0 ? child : 0);
+	childs = NULL;
+}
+
+void table_forked_child(bool tells_pid)
+{
+	if (childs && tells_pid)
+		atomic_store(&childs->pid, self_pid());
+	if (childs)
+		report_count_in(&childs->counts);
+	childs = NULL;
 }

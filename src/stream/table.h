@@ -20,10 +20,12 @@
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
 #define TABLE_LAYOUT	1
 #define TABLE_PROCESSES 512
+#define TABLE_RESERVED	(-1)
 
 struct table_process {
-	_Atomic int32_t
-		pid; /* as it has it itself; 0 nobody's. Dead ones are left behind. */
+	/* As it has it itself; 0 nobody's, TABLE_RESERVED a child's to be. Those of the dead are
+	 * left behind. */
+	_Atomic int32_t pid;
 	struct report counts;
 };
 
@@ -46,7 +48,15 @@ struct slot_table {
 struct slot_table *table_map(uint32_t slot_count);
 /* Closes the descriptor: the program needs its number. False when it is closed already. */
 bool table_give_back(void);
-/* Gives this process, the first or a forked child, an entry of its own to count in. */
+/* The first process, which has made the table, counts in it. */
 void table_count_here(struct slot_table *t);
+/*
+ * A fork: the parent finds the child's entry and puts its pid there, since each first look of
+ * a child at shared memory is a page fault. One fork at a time. The parent gives 0 where it
+ * does not know the pid, and the child is told that; -1 when there is no child.
+ */
+void table_forking(struct slot_table *t);
+void table_forked_parent(pid_t child);
+void table_forked_child(bool tells_pid);
 
 #endif

@@ -132,9 +132,9 @@ PAIR_FN pid_t st_fork(void)
 		alarm(PAIR_ALARM_S);
 		lock_forked();
 		report_forked();
-		sock_forked_child();
+		sock_forked_child(false);
 	} else {
-		sock_forked_parent(false);
+		sock_forked_parent(0);
 	}
 	return pid;
 }

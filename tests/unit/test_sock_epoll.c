@@ -308,7 +308,7 @@ TEST(an_inherited_instance_goes_to_tcp)
 		struct epoll_event ev;
 
 		lock_forked();
-		sock_forked_child();
+		sock_forked_child(false);
 		ready_forked_child();
 		ep_wait(ep, &ev, 1, 0);
 		_exit(atomic_load(&fd_sock(p.s)->slot->reason) == VD_REASON_EPOLL ? 0

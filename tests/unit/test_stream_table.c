@@ -87,14 +87,16 @@ TEST(a_child_counts_for_itself)
 	look();
 	int status;
 	uint64_t mine = atomic_load(&report_now.sleeps);
+	slot_table_forking();
 	pid_t child = fork();
 	if (child == 0) {
 		report_forked();
-		slot_table_forked();
+		table_forked_child(true);
 		report_add(&report_now.sleeps, 5);
 		struct table_process *p = entry_of(getpid());
 		_exit(p && atomic_load(&p->counts.sleeps) == 5 ? 0 : 1);
 	}
+	table_forked_parent(0);
 	REQUIRE(waitpid(child, &status, 0) == child);
 	CHECK_EQ(status, 0);
 	CHECK_EQ(atomic_load(&report_now.sleeps), mine);
@@ -105,14 +107,26 @@ TEST(entries_of_the_dead_are_used_again)
 	look();
 	int status;
 	for (unsigned i = 0; i < TABLE_PROCESSES + 20; i++) {
+		slot_table_forking();
 		pid_t child = fork();
-		if (child == 0) {
-			report_forked();
-			slot_table_forked();
-			_exit(entry_of(getpid()) ? 0 : 1);
-		}
+		if (child == 0)
+			pause();
+		REQUIRE(child > 0);
+		table_forked_parent(child);
+		REQUIRE(entry_of(child));
+		kill(child, SIGKILL);
 		REQUIRE(waitpid(child, &status, 0) == child);
-		REQUIRE(status == 0);
 	}
+	CHECK(entry_of(getpid()));
+}
+
+TEST(a_fork_that_fails_leaves_no_entry)
+{
+	look();
+	for (unsigned i = 0; i < 2 * TABLE_PROCESSES; i++) {
+		slot_table_forking();
+		table_forked_parent(-1);
+	}
+	CHECK(!entry_of(TABLE_RESERVED));
 	CHECK(entry_of(getpid()));
 }
