@@ -35,6 +35,15 @@ static void flush_counts(struct sock *s)
 	s->tx_bytes = s->rx_bytes = 0;
 }
 
+static void count_reason(struct sock *s)
+{
+	uint32_t reason = atomic_load(&s->slot->reason);
+	/* A listener that was passed on, say, is no connection. */
+	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT &&
+	    atomic_load(&s->slot->role) != TCP_ROLE_UNKNOWN)
+		report_add(&report_now.reasons[reason], 1);
+}
+
 /*
  * The mapping is replaced, not removed: a thread that lost a race against close may still
  * read a flag there, or write one. It finds the table changed before it touches a byte.
@@ -166,7 +175,6 @@ static bool keep_open(struct sock *s, int fd)
 static void close_last(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	uint32_t reason = atomic_load(&sl->reason);
 	if (phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
@@ -180,8 +188,7 @@ static void close_last(struct sock *s, int fd)
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	flush_counts(s);
-	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
-		report_add(&report_now.reasons[reason], 1);
+	count_reason(s);
 	atomic_store(&s->closed, 1);
 	meeting_over(s);
 	release_or_defer(s);
@@ -219,14 +226,12 @@ void sock_report(void)
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
-		uint32_t reason = atomic_load(&s->slot->reason);
 		/* The process ends, and closes it. A peer that believes it too early sends over
 		 * TCP, which is right as well. */
 		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot))
 			atomic_store_explicit(&s->in->closed, 1, memory_order_relaxed);
 		flush_counts(s);
-		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
-			report_add(&report_now.reasons[reason], 1);
+		count_reason(s);
 	}
 }
 
