@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses VIADUCT_RULES and matches connections against it. */
+/* Parses rules and matches connections against them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rules.h"
 
 #define RULE_WORD_BYTES 80
+#define RULE_UID_MAX	4294967294u /* the last number means that there is none */
 
 struct rules_parser {
 	const char *text, *at; /* at: the word in hand */
+	bool numbered;	       /* false in a line of a file, which has its own number */
 	unsigned number;       /* of the rule in hand, from 1 */
 	char *message;
 	size_t size;
@@ -24,8 +27,14 @@ static int rules_fail(struct rules_parser *p, const char *format, ...)
 static int rules_fail(struct rules_parser *p, const char *format, ...)
 {
 	va_list args;
-	int n = snprintf(p->message, p->size, "rule %u, character %zu: ", p->number,
-			 (size_t)(p->at - p->text) + 1);
+	size_t at = (size_t)(p->at - p->text) + 1;
+	int n;
+
+	if (p->numbered)
+		n = snprintf(p->message, p->size, "rule %u, character %zu: ", p->number,
+			     at);
+	else
+		n = snprintf(p->message, p->size, "character %zu: ", at);
 
 	if (n >= 0 && (size_t)n < p->size) {
 		va_start(args, format);
@@ -53,7 +62,7 @@ static int rules_word(struct rules_parser *p, char word[RULE_WORD_BYTES])
 /* Decimal digits only, so that neither a sign nor a blank slips through. */
 static bool rules_number(const char **s, unsigned max, unsigned *value)
 {
-	unsigned v = 0;
+	uint64_t v = 0;
 	const char *start = *s;
 
 	for (; **s >= '0' && **s <= '9'; (*s)++) {
@@ -61,21 +70,37 @@ static bool rules_number(const char **s, unsigned max, unsigned *value)
 		if (v > max)
 			return false;
 	}
-	*value = v;
+	*value = (unsigned)v;
 	return *s != start;
+}
+
+static bool rules_range(const char *value, unsigned max, unsigned *low, unsigned *high)
+{
+	bool good = rules_number(&value, max, low);
+
+	*high = *low;
+	if (good && *value == '-') {
+		value++;
+		good = rules_number(&value, max, high);
+	}
+	return good && !*value && *low <= *high;
+}
+
+static int rules_uid(struct rules_parser *p, struct rule *rule, const char *value)
+{
+	if (!rules_range(value, RULE_UID_MAX, &rule->uid_low, &rule->uid_high))
+		return rules_fail(p, "uid= takes the number of a user, such as `id -u` "
+				     "prints, or two with a - between them, the lower "
+				     "first");
+	rule->any_uid = false;
+	return 0;
 }
 
 static int rules_port(struct rules_parser *p, struct rule *rule, const char *value)
 {
-	unsigned low, high;
-	bool good = rules_number(&value, 65535, &low);
+	unsigned low = 0, high = 0;
 
-	high = low;
-	if (good && *value == '-') {
-		value++;
-		good = rules_number(&value, 65535, &high);
-	}
-	if (!good || *value || low > high)
+	if (!rules_range(value, 65535, &low, &high))
 		return rules_fail(p, "port= takes a number from 0 to 65535, or two with "
 				     "a - between them, the lower first");
 	rule->port_low = (uint16_t)low;
@@ -147,10 +172,12 @@ static int rules_condition(struct rules_parser *p, struct rule *rule, char *word
 			return rules_addr(p, rule, value);
 		if (!strcmp(word, "role"))
 			return rules_role(p, rule, value);
+		if (!strcmp(word, "uid"))
+			return rules_uid(p, rule, value);
 	}
 	return rules_fail(p,
 			  "'%s' is not known here; after allow or deny come program=, "
-			  "port=, addr= and role=",
+			  "uid=, port=, addr= and role=",
 			  word);
 }
 
@@ -161,12 +188,17 @@ static int rules_one(struct rules_parser *p, struct rule *rule)
 
 	if (len < 0)
 		return len;
-	*rule = (struct rule){.any_role = true, .any_addr = true, .port_high = 65535};
+	*rule = (struct rule){.any_role = true,
+			      .any_addr = true,
+			      .any_uid = true,
+			      .port_high = 65535,
+			      .text = p->at};
 	rule->allow = !strcmp(word, "allow");
 	if (!rule->allow && strcmp(word, "deny") != 0)
 		return rules_fail(p, "a rule begins with allow or deny, not '%s'", word);
 	for (;;) {
 		p->at += len;
+		rule->length = (int)(p->at - rule->text);
 		len = rules_word(p, word);
 		if (len <= 0)
 			return len;
@@ -176,24 +208,45 @@ static int rules_one(struct rules_parser *p, struct rule *rule)
 	}
 }
 
-int rules_parse(const char *text, struct rules *rules, char *message, size_t size)
+static int rules_all(struct rules_parser *p, struct rules *rules)
 {
-	struct rules_parser p = {text, text, 0, message, size};
-
-	rules->count = 0;
 	for (;;) {
 		/* Empty rules are fine: a list may end with a semicolon. */
-		p.at += strspn(p.at, " \t;");
-		if (!*p.at)
+		p->at += strspn(p->at, " \t;");
+		if (!*p->at)
 			return 0;
-		p.number++;
+		p->number++;
 		if (rules->count == RULES_MAX)
-			return rules_fail(&p, "more than %d rules", RULES_MAX);
-		int err = rules_one(&p, &rules->rule[rules->count]);
+			return rules_fail(p, "more than %d rules", RULES_MAX);
+		int err = rules_one(p, &rules->rule[rules->count]);
 		if (err)
 			return err;
 		rules->count++;
 	}
+}
+
+int rules_parse(const char *text, struct rules *rules, char *message, size_t size)
+{
+	struct rules_parser p = {text, text, true, 0, message, size};
+
+	rules->count = 0;
+	return rules_all(&p, rules);
+}
+
+int rules_add(const char *text, struct rules *rules, char *message, size_t size)
+{
+	struct rules_parser p = {text, text, false, 0, message, size};
+	unsigned before = rules->count;
+	int err = rules_all(&p, rules);
+
+	if (err)
+		rules->count = before;
+	return err;
+}
+
+bool rules_fit_program(const char *glob, const char *exe, const char *argv0)
+{
+	return fnmatch(glob, exe, 0) == 0 || fnmatch(glob, argv0, 0) == 0;
 }
 
 void rules_keep_program(struct rules *rules, const char *exe, const char *argv0)
@@ -202,7 +255,7 @@ void rules_keep_program(struct rules *rules, const char *exe, const char *argv0)
 
 	for (unsigned i = 0; i < rules->count; i++) {
 		const char *glob = rules->rule[i].program;
-		if (!*glob || fnmatch(glob, exe, 0) == 0 || fnmatch(glob, argv0, 0) == 0)
+		if (!*glob || rules_fit_program(glob, exe, argv0))
 			rules->rule[kept++] = rules->rule[i];
 	}
 	rules->count = kept;
@@ -226,6 +279,14 @@ static bool rules_server(const struct sockaddr *sa, struct in6_addr *addr, uint1
 		return true;
 	}
 	return false;
+}
+
+/* Who runs it may change while it runs: a server gives its rights up, for example. */
+static bool rules_uid_matches(const struct rule *rule)
+{
+	uid_t uid = rule->any_uid ? 0 : geteuid();
+
+	return rule->any_uid || (uid >= rule->uid_low && uid <= rule->uid_high);
 }
 
 static bool rules_addr_matches(const struct rule *rule, const struct in6_addr *addr)
@@ -255,7 +316,8 @@ bool rules_allow(const struct rules *rules, enum config_role role,
 	for (unsigned i = 0; i < rules->count; i++) {
 		const struct rule *rule = &rules->rule[i];
 		if ((rule->any_role || rule->role == role) && port >= rule->port_low &&
-		    port <= rule->port_high && rules_addr_matches(rule, &addr))
+		    port <= rule->port_high && rules_addr_matches(rule, &addr) &&
+		    rules_uid_matches(rule))
 			return rule->allow;
 	}
 	return true;

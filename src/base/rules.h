@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The language of VIADUCT_RULES: which connections may leave kernel TCP. */
+/* The language of the rules: which connections may leave kernel TCP. */
 #ifndef VD_BASE_RULES_H
 #define VD_BASE_RULES_H
 
@@ -11,7 +11,7 @@
 
 #include "base/config.h"
 
-#define RULES_MAX	   64
+#define RULES_MAX	   256 /* of all places together */
 #define RULE_PROGRAM_BYTES 64
 
 struct rule {
@@ -19,10 +19,17 @@ struct rule {
 	bool any_role;
 	enum config_role role;
 	bool any_addr;
-	uint16_t port_low, port_high;	  /* 0 to 65535 when no port is named */
-	unsigned prefix_bits;		  /* of the 128; an IPv4 rule has 96 and more */
-	struct in6_addr addr;		  /* IPv4 as ::ffff:a.b.c.d */
+	uint16_t port_low, port_high; /* 0 to 65535 when no port is named */
+	unsigned prefix_bits;	      /* of the 128; an IPv4 rule has 96 and more */
+	struct in6_addr addr;	      /* IPv4 as ::ffff:a.b.c.d */
+	bool any_uid;
+	uint32_t uid_low, uid_high;
 	char program[RULE_PROGRAM_BYTES]; /* glob; empty when no program is named */
+	/* For people: its words in the text that was parsed, and the text's place. */
+	const char *text;
+	int length;
+	const char *file; /* NULL: the environment */
+	unsigned line;
 };
 
 struct rules {
@@ -30,11 +37,17 @@ struct rules {
 	struct rule rule[RULES_MAX];
 };
 
-/* 0, or -EINVAL with a sentence in message. The rules are unspecified after an error. */
+/* 0, or -EINVAL with a sentence in message. The rules are unspecified after an error. They
+ * point into text. */
 int rules_parse(const char *text, struct rules *rules, char *message, size_t size);
+/* Adds the rules of one line of a file; as above, but none is added after an error. */
+int rules_add(const char *text, struct rules *rules, char *message, size_t size);
+/* Whether the pattern fits the base name of the program's file or of its argv[0]. */
+bool rules_fit_program(const char *glob, const char *exe, const char *argv0);
 /* Drops the rules that name a program whose base name is neither of the two. */
 void rules_keep_program(struct rules *rules, const char *exe, const char *argv0);
-/* First match of what is left; true when there is none. */
+/* First match of what is left, for the user who runs the process now; true when there is
+ * none. */
 bool rules_allow(const struct rules *rules, enum config_role role,
 		 const struct sockaddr *server);
 

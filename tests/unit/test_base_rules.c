@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* VIADUCT_RULES: what is accepted, what is refused with which words, what matches. */
+/* The rules: what is accepted, what is refused with which words, what matches. */
 #include <arpa/inet.h>
 
 #include "base/rules.h"
-#include "unit/test.h"
+#include "unit/child.h"
 
 static char message[256];
 
@@ -101,6 +101,51 @@ TEST(programs)
 	DENIES("allow program=nginx; deny", "::1", 80);
 }
 
+static void as_user(void *arg)
+{
+	unsigned uid = *(unsigned *)arg;
+	char text[64];
+
+	if (uid != geteuid() && (geteuid() != 0 || seteuid(uid) != 0))
+		return; /* only root can try that */
+	snprintf(text, sizeof(text), "deny uid=%u", uid);
+	DENIES(text, "::1", 80);
+	snprintf(text, sizeof(text), "deny uid=%u-%u", uid ? uid - 1 : 0, uid + 1);
+	DENIES(text, "::1", 80);
+	snprintf(text, sizeof(text), "deny uid=%u", uid + 1);
+	ALLOWS(text, "::1", 80);
+	snprintf(text, sizeof(text), "deny uid=%u-4294967294", uid + 1);
+	ALLOWS(text, "::1", 80);
+	snprintf(text, sizeof(text), "deny uid=%u port=81", uid);
+	ALLOWS(text, "::1", 80);
+}
+
+TEST(users)
+{
+	unsigned here = geteuid(), other = 65533;
+
+	CHILD(as_user, &here);
+	CHILD(as_user, &other);
+}
+
+/* A server that gives its rights up after its rules have been read. */
+static void user_changes(void *arg)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(80)};
+	struct rules rules;
+
+	(void)arg;
+	REQUIRE(rules_parse("deny uid=65533", &rules, message, sizeof(message)) == 0);
+	CHECK(rules_allow(&rules, CONFIG_ACCEPT, (struct sockaddr *)&in));
+	if (geteuid() == 0 && seteuid(65533) == 0)
+		CHECK(!rules_allow(&rules, CONFIG_ACCEPT, (struct sockaddr *)&in));
+}
+
+TEST(the_user_counts_at_the_connection)
+{
+	CHILD(user_changes, NULL);
+}
+
 TEST(conditions_all_count)
 {
 	const char *rule = "deny program=app port=80 addr=::1 role=connect";
@@ -149,6 +194,9 @@ TEST(refusals_name_place_and_cure)
 	refuse("deny addr=::/", "from 0 to 128");
 	refuse("deny addr=::/x", "from 0 to 128");
 	refuse("deny role=listen", "not 'listen'");
+	refuse("deny uid=root", "number of a user");
+	refuse("deny uid=4294967295", "number of a user");
+	refuse("deny uid=9-8", "number of a user");
 	refuse("deny program=", "1 to 63");
 	refuse("deny program=/bin/sh", "base name");
 }
@@ -162,7 +210,7 @@ TEST(limits)
 		strcat(text, "deny;");
 	CHECK_EQ(config_check_rules(text, message, sizeof(message)), 0);
 	strcat(text, "deny;");
-	refuse(text, "rule 65, character 321: more than 64 rules");
+	refuse(text, "rule 257, character 1281: more than 256 rules");
 	memset(text, 'x', 200);
 	text[200] = '\0';
 	refuse(text, "longer than 79");
