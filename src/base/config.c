@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of this process, read once from the environment. */
+/* The settings of this process, read once from files and the environment. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -12,137 +12,28 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/rules.h"
+#include "base/view.h"
 
-#define CONFIG_UPGRADE_AFTER_MAX 1000000000u
-#define CONFIG_SPIN_US_MAX	 1000000u
-#define CONFIG_NAME_BYTES	 256
+#define CONFIG_NAME_BYTES 256
 
-static struct config config = {
-	.upgrade_after = 16,
-	.spin_ns = 50 * 1000,
-	.area_limit = 2,
-	.program = "",
-};
-static struct rules config_rules;
-static bool config_rules_bad;
+static struct config config = {.program = ""};
+static struct view config_view; /* touched only as far as there are files and rules */
+static bool config_all_tcp;
 static char config_report[PATH_MAX];
-static char config_program[CONFIG_NAME_BYTES];
+static char config_program[CONFIG_NAME_BYTES], config_exe[CONFIG_NAME_BYTES];
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-/* Sizes of the ring's areas, smallest first; the ring checks that they are its own. */
-static const uint32_t config_areas[] = {16u << 10, 256u << 10, 4u << 20};
-
-/*
- * A setuid program takes nothing from the environment: its user could make it write
- * files or move its connections. An empty value means that nothing is set.
- */
-static const char *config_env(const char *name)
+/* The text of a setting in force; an empty one means that nothing is set. */
+static const char *config_text(enum value_id id)
 {
-	const char *value = secure_getenv(name);
+	const char *text = config_view.source[id].text;
 
-	return value && *value ? value : NULL;
-}
-
-static bool config_digits(const char *text, uint64_t *value, const char **end)
-{
-	uint64_t v = 0;
-	const char *s = text;
-
-	for (; *s >= '0' && *s <= '9'; s++) {
-		if (v > UINT64_MAX / 10 - 1)
-			return false;
-		v = v * 10 + (uint64_t)(*s - '0');
-	}
-	*value = v;
-	*end = s;
-	return s != text;
-}
-
-/* Returns whether the variable is set to a good value, which then is in *value. */
-static bool config_number(const char *name, uint32_t max, uint32_t *value)
-{
-	const char *text = config_env(name), *end;
-	uint64_t v;
-
-	if (!text)
-		return false;
-	if (!config_digits(text, &v, &end) || *end || v > max) {
-		log_error("%s=%s: a whole number from 0 to %u is allowed; using the "
-			  "default",
-			  name, text, max);
-		return false;
-	}
-	*value = (uint32_t)v;
-	return true;
-}
-
-static void config_read_off(void)
-{
-	const char *text = config_env("VIADUCT");
-
-	if (!text || !strcmp(text, "on"))
-		return;
-	if (!strcmp(text, "off"))
-		config.off = true;
-	else
-		log_error("VIADUCT=%s: on or off is allowed; using on", text);
-}
-
-static void config_read_spin(void)
-{
-	uint32_t us;
-
-	if (!config_number("VIADUCT_SPIN", CONFIG_SPIN_US_MAX, &us))
-		return;
-	config.spin_ns = us * 1000;
-	config.spin_fixed = true;
-}
-
-static unsigned config_shift(char suffix)
-{
-	switch (suffix) {
-	case 'k':
-	case 'K':
-		return 10;
-	case 'm':
-	case 'M':
-		return 20;
-	case 'g':
-	case 'G':
-		return 30;
-	default:
-		return 0;
-	}
-}
-
-static void config_read_ring_max(void)
-{
-	const char *text = config_env("VIADUCT_RING_MAX"), *end;
-	uint64_t bytes;
-
-	if (!text)
-		return;
-	if (config_digits(text, &bytes, &end)) {
-		unsigned shift = config_shift(*end);
-		if (shift)
-			end++;
-		if (!*end && bytes <= UINT64_MAX >> shift &&
-		    bytes << shift >= config_areas[0]) {
-			config.area_limit = 0;
-			for (uint32_t i = 1; i < 3; i++)
-				if (bytes << shift >= config_areas[i])
-					config.area_limit = i;
-			return;
-		}
-	}
-	log_error("VIADUCT_RING_MAX=%s: a number of bytes from 16K is allowed, with K, M "
-		  "or G after it; using 4M",
-		  text);
+	return text && *text ? text : NULL;
 }
 
 static void config_read_report(void)
 {
-	const char *text = config_env("VIADUCT_REPORT");
+	const char *text = config_text(VALUE_REPORT);
 
 	if (!text)
 		return;
@@ -162,39 +53,75 @@ static void config_read_program(void)
 	config.program = config_program;
 }
 
-static void config_read_rules(void)
+/* Asked of the kernel only where a file or a rule may name a program. */
+static void config_read_exe(void)
 {
-	const char *text = config_env("VIADUCT_RULES"), *slash;
-	char message[256], exe[PATH_MAX];
+	char exe[PATH_MAX];
+	const char *slash;
+	bool needed = secure_getenv("VIADUCT_RULES") != NULL;
 	ssize_t n;
 
-	if (!text)
-		return;
-	if (rules_parse(text, &config_rules, message, sizeof(message)) != 0) {
-		config_rules_bad = true;
-		log_error("VIADUCT_RULES=%s: %s; every connection stays on TCP", text,
-			  message);
-		return;
-	}
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	for (int i = 0; i < VIEW_FILES; i++)
+		needed = needed || config_view.files[i].state == CONFFILE_READ;
+	n = needed ? readlink("/proc/self/exe", exe, sizeof(exe) - 1) : 0;
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
-	rules_keep_program(&config_rules, slash ? slash + 1 : exe, config_program);
+	snprintf(config_exe, sizeof(config_exe), "%.255s", slash ? slash + 1 : exe);
+}
+
+static void config_complain(struct view *v, enum view_effect effect, const char *file,
+			    const char *place, const char *message)
+{
+	static const char *const effects[] = {
+		[VIEW_SKIPPED] = "; it is skipped",
+		[VIEW_IGNORED] = "",
+		[VIEW_FOREIGN] = "",
+		[VIEW_DOUBT] = "; every connection stays on TCP",
+	};
+
+	(void)v;
+	(void)file;
+	log_error("%s: %s%s", place, message, effects[effect]);
+}
+
+/*
+ * The program before the exec looks at VIADUCT=off alone to learn whether this one will take
+ * up what is left for it. Where something else switches it off, that is handed out all the
+ * same, and all that is new stays on TCP.
+ */
+static bool config_has_legacy(void)
+{
+	const char *switched = secure_getenv("VIADUCT");
+
+	return config.off && !(switched && !strcmp(switched, "off")) &&
+	       secure_getenv("VIADUCT_CARRY");
 }
 
 static void config_read(void)
 {
 	int saved = errno;
 
-	log_init(config_env("VIADUCT_LOG"));
-	config_read_off();
-	config_number("VIADUCT_UPGRADE_AFTER", CONFIG_UPGRADE_AFTER_MAX,
-		      &config.upgrade_after);
-	config_read_spin();
-	config_read_ring_max();
-	config_read_report();
 	config_read_program();
-	config_read_rules();
+	view_load(&config_view);
+	config_read_exe();
+	config_view.exe = config_exe;
+	config_view.argv0 = config_program;
+	/* Twice, when there is something to say: only then is it known where to. */
+	view_resolve(&config_view);
+	log_init(config_text(VALUE_LOG));
+	if (config_view.complaints && log_level_now >= LOG_ERROR) {
+		config_view.complain = config_complain;
+		view_resolve(&config_view);
+	}
+	config = config_view.config;
+	config.program = config_program;
+	config_read_report();
+	rules_keep_program(&config_view.rules, config_exe, config_program);
+	config_all_tcp = config_view.doubt;
+	if (config_has_legacy()) {
+		config_all_tcp = true;
+		config.off = false;
+	}
 	errno = saved;
 }
 
@@ -208,11 +135,12 @@ bool config_allows(enum config_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer)
 {
 	config_get();
-	if (config_rules_bad)
+	if (config_all_tcp)
 		return false;
 	/* Most programs have no rules: do not even look at the addresses. */
-	return !config_rules.count ||
-	       rules_allow(&config_rules, role, role == CONFIG_CONNECT ? peer : local);
+	return !config_view.rules.count ||
+	       rules_allow(&config_view.rules, role,
+			   role == CONFIG_CONNECT ? peer : local);
 }
 
 int config_check_rules(const char *text, char *message, size_t size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of this process, read once from the environment. */
+/* The settings of this process, read once from files and the environment. */
 #ifndef VD_BASE_CONFIG_H
 #define VD_BASE_CONFIG_H
 
@@ -14,18 +14,19 @@ struct config {
 	bool off;		/* VIADUCT=off */
 	uint32_t upgrade_after; /* VIADUCT_UPGRADE_AFTER: operations; 0 at the first */
 	uint32_t spin_ns;    /* VIADUCT_SPIN: longest spin in nanoseconds (set in us) */
-	bool spin_fixed;     /* VIADUCT_SPIN was given: do not adapt */
+	bool spin_fixed;     /* a time was given: do not adapt */
 	uint32_t area_limit; /* VIADUCT_RING_MAX: highest ring area in use, 0 to 2 */
 	const char *report;  /* VIADUCT_REPORT: absolute file name, or NULL */
 	const char *program; /* base name of argv[0], as it was at the start */
 };
 
-/* Reads the environment at the first call; never fails: bad values are logged and
- * skipped. */
+/* Reads files and the environment at the first call; never fails: bad values are logged
+ * and skipped. */
 const struct config *config_get(void);
 /*
- * First matching rule of VIADUCT_RULES for this process; true when none matches. False
- * for every connection when the rules cannot be understood: a doubt means TCP.
+ * First matching rule for this process; true when none matches. False for every
+ * connection when rules, or a file that may have some, cannot be understood: a doubt means
+ * TCP.
  */
 bool config_allows(enum config_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/view.h"
 #include "cli/cli.h"
 #include "cli/library.h"
 #include "base/program.h"
@@ -36,7 +37,9 @@ static int usage(FILE *to, int status)
 	fprintf(to, "  %-22s run a program that cannot be preloaded on plain TCP\n",
 		"--tcp-anyway");
 	fprintf(to, "  %-22s print this\n", "--help");
-	fprintf(to, "\nEach option sets an environment variable; see viaduct-run(1).\n");
+	fprintf(to, "\nEach option sets an environment variable, which stands above the "
+		    "files of "
+		    "viaduct.conf(5);\nsee viaduct-run(1).\n");
 	return status;
 }
 
@@ -70,6 +73,30 @@ static int parse(int argc, char **argv, struct run *run)
 		return usage(stderr, EXIT_USAGE);
 	}
 	return 0;
+}
+
+static struct view view;
+static bool mistakes;
+
+static void complain(struct view *v, enum view_effect effect, const char *file,
+		     const char *place, const char *message)
+{
+	(void)v;
+	/* Variables as ever: the library skips a bad one. Files of others are no mistake. */
+	if (!file || effect == VIEW_FOREIGN)
+		return;
+	fprintf(stderr, "viaduct run: %s: %s\n", place, message);
+	mistakes = true;
+}
+
+/* As the library will, but before there is a program that could be harmed. */
+static int check_files(void)
+{
+	view_load(&view);
+	view.strict = true;
+	view.complain = complain;
+	view_resolve(&view);
+	return mistakes ? EXIT_USAGE : 0;
 }
 
 static int find(struct run *run)
@@ -124,7 +151,7 @@ static int judge(const struct run *run)
 	if (!why)
 		return 0;
 	if (run->tcp_anyway) {
-		log_init(getenv("VIADUCT_LOG"));
+		log_init(view.source[VALUE_LOG].text);
 		log_info("run: %s %s; it runs on TCP, as asked", p.path, why);
 		return 1;
 	}
@@ -167,7 +194,9 @@ int cmd_run(int argc, char **argv)
 		return rc;
 	argv += optind;
 	run.name = argv[0];
-	rc = find(&run);
+	rc = check_files();
+	if (rc == 0)
+		rc = find(&run);
 	if (rc)
 		return rc;
 	rc = judge(&run);

@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/conffile.h"
 #include "base/config.h"
+#include "base/value.h"
 #include "cli/setting.h"
 
 enum { VALUE_MAX = 32 << 10, SPIN_MAX_US = 1000000, OPERATIONS_MAX = 1000000000 };
@@ -43,6 +45,10 @@ static int check_count(const char *value, char *out, size_t size)
 
 static int check_spin(const char *value, char *out, size_t size)
 {
+	if (!strcmp(value, "auto")) {
+		snprintf(out, size, "%s", value);
+		return 0;
+	}
 	return plain_number(value, SPIN_MAX_US, out, size);
 }
 
@@ -78,8 +84,8 @@ static bool writable(const char *path)
 	return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Absolute, because the program may change its folder. */
-static int check_file(const char *value, char *out, size_t size)
+/* Because the program may change its folder. */
+static int absolute(const char *value, char *out, size_t size)
 {
 	char *cwd = *value == '/' ? NULL : getcwd(NULL, 0);
 	int n;
@@ -88,9 +94,38 @@ static int check_file(const char *value, char *out, size_t size)
 		return -EINVAL;
 	n = snprintf(out, size, "%s%s%s", cwd ? cwd : "", cwd ? "/" : "", value);
 	free(cwd);
-	if (n < 0 || (size_t)n >= size || n >= PATH_MAX)
+	return n < 0 || (size_t)n >= size || n >= PATH_MAX ? -EINVAL : 0;
+}
+
+static int check_file(const char *value, char *out, size_t size)
+{
+	return absolute(value, out, size) || !writable(out) ? -EINVAL : 0;
+}
+
+static int check_profile(const char *value, char *out, size_t size)
+{
+	snprintf(out, size, "%s", value);
+	return value_profile(value) ? 0 : -EINVAL;
+}
+
+static char config_complaint[512];
+
+/* Absolute, for the children. What is in it is looked at when all options are known. */
+static int check_config(const char *value, char *out, size_t size)
+{
+	static struct conffile f;
+
+	*out = '\0';
+	if (!*value)
+		return 0;
+	if (absolute(value, out, size))
 		return -EINVAL;
-	return writable(out) ? 0 : -EINVAL;
+	snprintf(f.path, sizeof(f.path), "%s", out);
+	conffile_read(&f, CONFFILE_NAMED);
+	if (f.state == CONFFILE_READ)
+		return 0;
+	snprintf(config_complaint, sizeof(config_complaint), "%s", f.why);
+	return -EINVAL;
 }
 
 static int check_log(const char *value, char *out, size_t size)
@@ -137,6 +172,12 @@ static int check_off(const char *value, char *out, size_t size)
 
 const struct setting settings[] = {
 	{"off", NULL, "VIADUCT", check_off, "", "keep every connection on TCP"},
+	{"profile", "NAME", "VIADUCT_PROFILE", check_profile,
+	 "it takes latency, throughput, frugal, off or default",
+	 "latency, throughput, frugal or off: sets several at once"},
+	{"config", "FILE", "VIADUCT_CONFIG", check_config,
+	 "it takes a file, or an empty name for none",
+	 "read this file, not the system's and the user's"},
 	{"log", "LEVEL[:FILE]", "VIADUCT_LOG", check_log,
 	 "it takes off, error, info or debug, with `:stderr` or `:` and a writable file "
 	 "after it",
@@ -148,7 +189,7 @@ const struct setting settings[] = {
 	 "it takes a number from 0 to 1000000000",
 	 "operations before a connection is upgraded"},
 	{"spin", "US", "VIADUCT_SPIN", check_spin,
-	 "it takes microseconds from 0 to 1000000",
+	 "it takes microseconds from 0 to 1000000, or auto",
 	 "longest spin before a sleep, microseconds"},
 	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size,
 	 "it takes a size from 16K to 1G", "largest ring of a direction, such as 256K"},
@@ -169,7 +210,10 @@ int setting_apply(const struct setting *s, const char *value)
 
 	if (s->check(value, out, VALUE_MAX)) {
 		fprintf(stderr, "viaduct run: --%s cannot be `%s`: %s\n", s->option,
-			value, *rules_complaint ? rules_complaint : s->want);
+			value,
+			*rules_complaint    ? rules_complaint
+			: *config_complaint ? config_complaint
+					    : s->want);
 		return -EINVAL;
 	}
 	return setenv(s->variable, out, 1) ? -errno : 0;

@@ -21,7 +21,17 @@ def main():
             for name in re.findall(r'"(VIADUCT_[A-Z_]+)"', path.read_text())}
     reasons = re.findall(r'X\(\d+, \w+,\s*(?:\\\s*)?"([a-z_-]+)"',
                          (root / "src/base/reason.h").read_text())
-    missing = []
+    # What a file may set, in the manual of the file.
+    values = (root / "src/base/value.c").read_text()
+    names = re.findall(r'\{"([a-z-]+)", "(VIADUCT\w*)"\}', values)
+    profiles = re.findall(r'\{"([a-z]+)", \{\.', values)
+    conf = (root / "man/viaduct.conf.5").read_text().replace("\\-", "-")
+    missing = [f"man/viaduct.conf.5: {n}" for name, variable in names
+               for n in (f".B {name}\n", f".BR {variable} ") if n not in conf]
+    missing += [f"man/viaduct.conf.5: profile {p}" for p in profiles
+                if not re.search(rf"^{p}\t", conf, re.M)]
+    if len(names) < 7 or len(profiles) < 5:
+        missing.append("src/base/value.c: its tables")
     for where, text in (("man/viaduct-run.1", manual), ("README.md", readme)):
         missing += [f"{where}: --{o}" for o in options if f"--{o}" not in text]
         missing += [f"{where}: {v}" for v in sorted(variables) if v not in text]

@@ -554,6 +554,15 @@ CASE(carry_peer_stopped, DIRECT)
 	say("status %d", child_status(peer_pid()));
 }
 
+/* ---- an image that is to stay on TCP, but not by VIADUCT=off: it takes it up ---- */
+
+CASE(carry_to_one_off_by_profile, DIRECT)
+{
+	if (step() == 0)
+		NEED(setenv("VIADUCT_PROFILE", "off", 1) == 0);
+	idle("carry_to_one_off_by_profile", (struct plan){.bytes = 100000});
+}
+
 /* ---- an image that cannot take it up ---- */
 
 /* An error, or all of it: never a part that looks like all. */

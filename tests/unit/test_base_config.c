@@ -32,6 +32,7 @@ static void check(void *arg)
 	unlink(log_file);
 	/* Through the descriptor, so that nothing has to be removed. */
 	dup2(fd, 2);
+	setenv("VIADUCT_CONFIG", "", 1);
 	snprintf(env, sizeof(env), "error:stderr");
 	setenv("VIADUCT_LOG", env, 1);
 	if (s->name)
@@ -88,6 +89,17 @@ static struct setting settings[] = {
 	{"VIADUCT_RING_MAX", "16KB", DEFAULTS, "from 16K"},
 	{"VIADUCT_RING_MAX", "K", DEFAULTS, "from 16K"},
 	{"VIADUCT_RING_MAX", "17592186044416000G", DEFAULTS, "from 16K"},
+	{"VIADUCT_SPIN", "auto", DEFAULTS, NULL},
+	{"VIADUCT_SPIN", "automatic", DEFAULTS, "or auto"},
+	{"VIADUCT_PROFILE", "latency", WANT(0, 200000, true, 2), NULL},
+	{"VIADUCT_PROFILE", "throughput", WANT(64, 50000, false, 2), NULL},
+	{"VIADUCT_PROFILE", "frugal", WANT(256, 0, true, 1), NULL},
+	{"VIADUCT_PROFILE", "default", DEFAULTS, NULL},
+	{"VIADUCT_PROFILE",
+	 "off",
+	 {.off = true, .upgrade_after = 16, .spin_ns = 50000, .area_limit = 2},
+	 NULL},
+	{"VIADUCT_PROFILE", "fast", DEFAULTS, "latency, throughput, frugal, off or"},
 	{"VIADUCT_RULES", "deny port=x", DEFAULTS, "stays on TCP"},
 };
 
@@ -158,4 +170,122 @@ static void report_name(void *arg)
 TEST(report_file_is_absolute)
 {
 	CHILD(report_name, NULL);
+}
+
+/* ---- files: what the library makes of one that VIADUCT_CONFIG names ---- */
+
+static void config_file(const char *text)
+{
+	char path[64] = "/tmp/viaduct-config-XXXXXX";
+	int fd = mkstemp(path), log = mkstemp(log_file);
+
+	REQUIRE(fd >= 0 && log >= 0 && unlink(log_file) == 0);
+	REQUIRE(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+	setenv("VIADUCT_CONFIG", path, 1);
+	dup2(log, 2);
+	config_get();
+	unlink(path);
+}
+
+static void said(const char *want)
+{
+	char text[2048];
+	ssize_t n = pread(2, text, sizeof(text) - 1, 0);
+
+	dup2(1, 2);
+	text[n > 0 ? n : 0] = '\0';
+	if (*want ? !strstr(text, want) : *text)
+		CHECK_STR(text, want);
+}
+
+static void good_file(void *arg)
+{
+	char text[256];
+
+	(void)arg;
+	snprintf(text, sizeof(text),
+		 "profile = frugal\nlog = error:stderr\nreport = /r.%%p\n"
+		 "[program=%.60s]\nspin = 3\ndeny port=80\n",
+		 program_invocation_short_name);
+	config_file(text);
+	said("");
+	CHECK_EQ(config_get()->area_limit, 1);
+	CHECK_EQ(config_get()->spin_ns, 3000);
+	snprintf(text, sizeof(text), "/r.%d", getpid());
+	CHECK_STR(config_get()->report, text);
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80));
+	CHECK(allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 81));
+}
+
+/* The log is the file's own, and the mistake stands before it. */
+static void bad_line(void *arg)
+{
+	(void)arg;
+	config_file("spin = much\nlog = error:stderr\nring-max = 16K\n");
+	said(":1: spin = much: a whole number from 0 to 1000000, or auto, is allowed; it "
+	     "is skipped\n");
+	CHECK_EQ(config_get()->area_limit, 0);
+	CHECK(allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80));
+}
+
+static void bad_rule(void *arg)
+{
+	(void)arg;
+	config_file("log = error:stderr\nallow port=80\nallow prot=81\n");
+	said(":3: character 7: 'prot' is not known here; after allow or deny come "
+	     "program=, uid=, port=, addr= and role=; every connection stays on TCP\n");
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80));
+}
+
+static void rules_of_others(void *arg)
+{
+	(void)arg;
+	config_file("[program=no-such]\ndeny\nspin = 1\n[program=*]\ndeny port=80\n"
+		    "deny program=no-such");
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80));
+	CHECK(allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 81));
+	CHECK_EQ(config_get()->spin_ns, 50000);
+}
+
+/* The variable switches it off; a file that switches it on again is not asked. */
+static void off_by(void *arg)
+{
+	setenv(arg, "off", 1);
+	config_file("viaduct = on\nprofile = default\nlog = error:stderr\nspin = x\n");
+	said("");
+	CHECK(config_get()->off);
+}
+
+static void off_by_file(void *arg)
+{
+	(void)arg;
+	config_file("profile = off\n");
+	CHECK(config_get()->off);
+}
+
+/* What an image before has left is handed out: only VIADUCT=off was known to that one. */
+static void off_with_a_legacy(void *arg)
+{
+	setenv("VIADUCT_CARRY", "", 1);
+	if (arg)
+		setenv(arg, "off", 1);
+	config_file("profile = off\n");
+	CHECK_EQ(config_get()->off, arg && !strcmp(arg, "VIADUCT"));
+	CHECK(!allowed(CONFIG_CONNECT, "10.0.0.2", 999, "10.0.0.1", 80) ||
+	      config_get()->off);
+}
+
+TEST(files)
+{
+	CHILD(good_file, NULL);
+	CHILD(bad_line, NULL);
+	CHILD(bad_rule, NULL);
+	CHILD(rules_of_others, NULL);
+	CHILD(off_by_file, NULL);
+	CHILD(off_by, "VIADUCT");
+	CHILD(off_by, "VIADUCT_PROFILE");
+	CHILD(off_with_a_legacy, NULL);
+	CHILD(off_with_a_legacy, "VIADUCT_PROFILE");
+	CHILD(off_with_a_legacy, "VIADUCT");
 }
