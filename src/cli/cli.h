@@ -13,5 +13,6 @@ enum {
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_config(int argc, char **argv);
 
 #endif

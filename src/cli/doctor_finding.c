@@ -117,7 +117,7 @@ static int utf8_length(const unsigned char *s)
 }
 
 /* A path may hold any byte: what is not UTF-8 becomes the replacement character. */
-static void json_string(FILE *out, const char *text)
+void json_string(FILE *out, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
 

@@ -13,6 +13,7 @@ static const struct {
 	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
 	{"doctor", cmd_doctor, "check this machine, and say what to do"},
+	{"config", cmd_config, "print the settings in force, and where they come from"},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
