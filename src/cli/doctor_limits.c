@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/view.h"
 #include "cli/doctor.h"
 
 enum {
@@ -188,24 +189,48 @@ static void check_container(struct finding *f)
 		"`docker run --network container:NAME --pid container:NAME`.");
 }
 
+static void found_off(struct finding *f, const struct view_source *s)
+{
+	const char *name =
+		value_names[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable;
+
+	if (s->file) {
+		found_word(f, s->file);
+		found(f, "line %u of %s switches Viaduct off", s->line, s->file);
+		found_trouble(f, FINDING_NOTE, "Programs started from here stay on TCP.",
+			      "Change that line, unless it is meant.");
+	} else {
+		found_word(f, "VIADUCT=off");
+		found(f, "the variable %s is `off`", name);
+		found_trouble(f, FINDING_NOTE, "Programs started from here stay on TCP.",
+			      "Unset it: `unset %s`.", name);
+	}
+}
+
 static void check_settings(struct finding *f)
 {
-	const char *off = getenv("VIADUCT"), *rules = getenv("VIADUCT_RULES");
+	static struct view v;
+	const struct rule *rule = v.rules.rule;
 
-	if (off && !strcmp(off, "off")) {
-		found_word(f, "VIADUCT=off");
-		found(f, "the variable VIADUCT is `off`");
+	view_load(&v);
+	view_resolve(&v);
+	if (v.config.off) {
+		found_off(f, &v.source[VALUE_VIADUCT]);
+	} else if (v.doubt) {
+		found_word(f, "doubt");
+		found(f, "a rule, or a file of settings, cannot be understood");
 		found_trouble(f, FINDING_NOTE, "Programs started from here stay on TCP.",
-			      "Unset it: `unset VIADUCT`.");
-	} else if (rules && *rules) {
-		found_word(f, rules);
-		found(f, "VIADUCT_RULES holds here: %s", rules);
+			      "Correct it: `viaduct config --check` says what is wrong.");
+	} else if (v.rules.count) {
+		found_word(f, rule->file ? rule->file : "VIADUCT_RULES");
+		found(f, "rules hold here; the first: %.*s", rule->length, rule->text);
 		found_trouble(f, FINDING_NOTE,
 			      "Programs started from here may stay on TCP by a rule.",
-			      "Unset it, unless it is meant: `unset VIADUCT_RULES`.");
+			      "Remove those that are not meant: `viaduct config` lists "
+			      "all, with their places.");
 	} else {
 		found_word(f, "none");
-		found(f, "no variable keeps programs on TCP");
+		found(f, "no variable or file keeps programs on TCP");
 	}
 }
 

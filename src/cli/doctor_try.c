@@ -27,7 +27,8 @@ struct trial {
 
 extern char **environ;
 
-/* Nothing of the caller's own settings, and nothing that is written to the terminal. */
+/* Nothing of the caller's own settings, be they in a file, and nothing that is written to the
+ * terminal. */
 static void clear_settings(void)
 {
 	for (char **at = environ; *at;) {
@@ -42,6 +43,7 @@ static void clear_settings(void)
 		name[len] = 0;
 		unsetenv(name); /* moves the others up */
 	}
+	setenv("VIADUCT_CONFIG", "", 1);
 }
 
 static void become(const struct trial *t, const char *library, int report_fd)

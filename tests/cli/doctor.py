@@ -355,6 +355,16 @@ class Limits(Doctor):
         self.fine("settings", None)
         self.note("settings", None, "unset VIADUCT", env={"VIADUCT": "off"})
         self.note("settings", None, "deny port=1", env={"VIADUCT_RULES": "deny port=1"})
+        self.note("settings", None, "unset VIADUCT_PROFILE", env={"VIADUCT_PROFILE": "off"})
+        conf = self.tmp / "viaduct.conf"
+        for text, said in (("spin = 0\nviaduct = off\n", "line 2 of"), ("deny", "first: deny"),
+                           ("maybe", "config --check")):
+            conf.write_text(text)
+            conf.chmod(0o644)
+            # The programs that doctor starts by itself do without it.
+            self.note("settings", None, said, env={"XDG_CONFIG_HOME": str(self.tmp)})
+        conf.write_text("spin = 0\n")
+        self.fine("settings", None, env={"XDG_CONFIG_HOME": str(self.tmp)})
 
     def test_other_settings_do_not_matter(self):
         report = self.tmp / "report"
