@@ -16,9 +16,10 @@
 	X(3, REMOTE_PEER, "remote-peer",                                                 \
 	  "the other end is not in this network namespace",                              \
 	  "run both ends on one host and in one network namespace")                      \
-	X(4, OFF, "off", "Viaduct is switched off", "unset VIADUCT=off")                 \
+	X(4, OFF, "off", "Viaduct is switched off",                                      \
+	  "see where with `viaduct config`, and remove that")                            \
 	X(5, RULE, "rule", "a rule keeps this connection on TCP",                        \
-	  "change VIADUCT_RULES")                                                        \
+	  "change the rule; `viaduct config` lists them with their places")              \
 	X(6, UID, "uid", "the other end belongs to a user who is not allowed",           \
 	  "run both ends as one user, or let the kernel vouch for both")                 \
 	X(7, NAMESPACE, "namespace",                                                     \
