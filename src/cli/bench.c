@@ -51,8 +51,7 @@ static void measure_row(const struct plan *plan, struct out *out, struct bench_r
 		for (unsigned w = 0; w < row->contenders; w++) {
 			struct bench_sample *s = &row->samples[w][pair];
 			show_progress(out, row, pair, row->who[w]->name);
-			bench_measure(&plan->set, row->pattern, row->size_bytes,
-				      row->conns, row->who[w], s);
+			bench_measure(&plan->set, row, row->who[w], s);
 			out->failures += s->error[0] != 0;
 		}
 	}
@@ -80,6 +79,7 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		row.size_bytes =
 			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
 		row.conns = conns;
+		row.busy = plan->busy;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
 		if (row.contenders)
 			measure_row(plan, out, &row);
@@ -126,7 +126,7 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 		plan->placement == PLAN_TWO   ? "two processors"
 		: plan->placement == PLAN_ONE ? "one processor"
 					      : "any processor",
-		plan->set.busy,
+		plan->busy,
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
 	bench_table_head(out);
 	fflush(out);
@@ -134,17 +134,17 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 
 static void print_json_head(const struct plan *plan, FILE *out, const struct floor *f)
 {
-	fprintf(out, "{\"format\":1,\"machine\":");
-	bench_machine_json(out);
+	bench_json_head(out, "patterns");
 	fprintf(out,
 		",\n\"floor\":{\"line_ns\":%.1f,\"ring_rtt_64_ns\":%.1f,"
 		"\"ring_64_per_s\":%.6g,\"ring_16k_bytes_per_s\":%.6g}",
 		f->line_ns, f->rtt_ns, f->small_per_s, f->large_bytes_per_s);
 	fprintf(out,
 		",\n\"run\":{\"pairs\":%u,\"time_s\":%g,\"placement\":\"%s\","
-		"\"busy\":%u,\"congestion\":",
+		"\"cpus\":[%d,%d],\"busy\":%u,\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
-		plan_placement_name(plan->placement), plan->set.busy);
+		plan_placement_name(plan->placement), plan->set.cpus[0],
+		plan->set.cpus[1], plan->busy);
 	bench_json_string(out, plan->set.congestion);
 	fprintf(out, "},\n\"rows\":[");
 }

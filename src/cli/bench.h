@@ -34,6 +34,7 @@ struct bench_job {
 	bool unix_domain;
 	bool server;
 	int result_fd;
+	int peer; /* client: the server's process, for its processor time; or 0 */
 };
 
 /* What one end measured. Values are those of the timed phase, bytes those of all phases.
@@ -43,7 +44,8 @@ struct bench_result {
 	uint64_t ns;
 	uint64_t tx_bytes, rx_bytes; /* moved, as the program saw it */
 	uint64_t bad;		     /* checks of content that failed */
-	uint64_t cpu_ns;	     /* processor time of the process */
+	uint64_t cpu_ns;	     /* client: processor time of its process */
+	uint64_t peer_cpu_ns;	     /* and of the server's, in the same time */
 };
 
 /* ---- bench_role.c: the process at one end ---- */
@@ -62,6 +64,9 @@ bool bench_recv_all(int fd, void *buf, size_t len, bool spin); /* false at the e
 void *bench_buffer(size_t bytes);
 int bench_connect(const struct bench_job *job);
 int bench_accept(const struct bench_job *job, int listener);
+/* Before and after the timed phase: the processor time of both ends. */
+void bench_cpu_start(void);
+void bench_cpu_stop(struct bench_result *res);
 
 /* ---- bench_rtt.c, bench_stream.c: the patterns ---- */
 
@@ -92,9 +97,9 @@ struct bench_contender {
 };
 
 struct bench_sample {
-	double rate; /* operations a second; 0 when it failed */
-	double cpu_ns_per_op;
-	uint64_t direct_bytes, tcp_bytes; /* as the report of `viaduct run` says */
+	double rate;			     /* operations a second; 0 when it failed */
+	double client_cpu_ns, server_cpu_ns; /* for an operation; 0 unknown */
+	uint64_t direct_bytes, tcp_bytes;    /* as the report of `viaduct run` says */
 	bool reported;
 	char reasons[160]; /* of that report, as JSON */
 	char error[160];   /* "" when it went well */
@@ -103,39 +108,77 @@ struct bench_sample {
 struct bench_setting {
 	int cpus[2];	   /* server's and client's, or -1 */
 	int floor_cpus[2]; /* two processors, or -1 */
-	unsigned busy;	   /* busy loops beside */
 	uint64_t time_ns;
 	const char *congestion;
 };
 
-void bench_measure(const struct bench_setting *set, const struct bench_pattern *pattern,
-		   size_t size_bytes, unsigned conns, const struct bench_contender *who,
-		   struct bench_sample *sample);
 /* 0 when `viaduct run` can run this program; else it has said why, and -ENOEXEC. */
 int bench_check_viaduct(void);
 
-/* ---- bench_table.c: figures for people and for programs ---- */
+enum { BENCH_CONTENDERS_MAX = 8, BENCH_PAIRS_MAX = 99 };
 
-enum { BENCH_CONTENDERS_MAX = 6, BENCH_PAIRS_MAX = 99 };
-
+/* One line of the plan, and what was measured. */
 struct bench_row {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
 	unsigned conns;
+	unsigned busy;		    /* busy loops beside */
 	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
 	const struct bench_contender *who[BENCH_CONTENDERS_MAX];
 	struct bench_sample samples[BENCH_CONTENDERS_MAX][BENCH_PAIRS_MAX];
 	double line_ns[BENCH_PAIRS_MAX]; /* placement at each pair; 0 unknown */
 };
 
+void bench_measure(const struct bench_setting *set, const struct bench_row *row,
+		   const struct bench_contender *who, struct bench_sample *sample);
+
+/* ---- bench_figure.c: what follows from the samples ---- */
+
+enum bench_figure {
+	BENCH_RATE,
+	BENCH_RATIO, /* of the rates, against contender 0 in the same pair */
+	BENCH_BYTES,
+	BENCH_CPU, /* nanoseconds of both ends for an operation */
+	BENCH_CLIENT_CPU,
+	BENCH_SERVER_CPU,
+	BENCH_CLIENT_CPU_BYTE,
+	BENCH_SERVER_CPU_BYTE,
+	BENCH_OPS_PER_CPU, /* for a second of both ends' processor time */
+	BENCH_BYTES_PER_CPU,
+};
+
+struct bench_spread {
+	double median, min, max;
+	unsigned n; /* values; with 0 of them all is 0 */
+};
+
+/* NAN when the measurement failed or has no such figure. */
+double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
+		    enum bench_figure figure);
+struct bench_spread bench_spread(const struct bench_row *row, unsigned who,
+				 enum bench_figure figure);
+struct bench_spread bench_spread_line(const struct bench_row *row);
+/* Of the values that are not NAN; at most BENCH_PAIRS_MAX. */
+struct bench_spread bench_spread_of(const double *values, unsigned n);
+size_t bench_bytes_per_op(const struct bench_row *row); /* payload, both directions */
+const char *bench_unit(const struct bench_row *row);	/* what an operation is */
+
+/* ---- bench_table.c: for people ---- */
+
 void bench_table_head(FILE *out);
 void bench_table_row(FILE *out, const struct bench_row *row);
-void bench_json_row(FILE *out, const struct bench_row *row);
-void bench_json_string(FILE *out, const char *s);
-double bench_median(const double *values, unsigned n);
 /* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
 const char *bench_format_size(char buf[16], size_t bytes);
 const char *bench_format_rate(char buf[24], const struct bench_row *row, double rate);
+
+/* ---- bench_json.c: for programs ---- */
+
+/* The object's beginning, up to and without the comma after "machine". */
+void bench_json_head(FILE *out, const char *kind);
+void bench_json_row(FILE *out, const struct bench_row *row);
+void bench_json_string(FILE *out, const char *s);
+/* ,"name":{...} and ,"name":[...] of all pairs, 0 for a sample that is not there. */
+void bench_json_spread(FILE *out, const char *name, struct bench_spread s);
 
 /* ---- bench_machine.c: what the figures depend on ---- */
 

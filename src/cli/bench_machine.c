@@ -43,8 +43,9 @@ static const char *cpu_model(char *buf, size_t size)
 struct machine {
 	struct utsname kernel;
 	char cpu[128], driver[64], governor[64], halt_poll_ns[32], congestion[32],
-		load[64];
+		load[64], frequency[32], clock[32];
 	long cpus;
+	uint64_t memory_bytes;
 };
 
 static void machine_read(struct machine *m)
@@ -59,6 +60,12 @@ static void machine_read(struct machine *m)
 	read_line("/proc/sys/net/ipv4/tcp_congestion_control", m->congestion,
 		  sizeof(m->congestion));
 	read_line("/proc/loadavg", m->load, sizeof(m->load));
+	read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", m->frequency,
+		  sizeof(m->frequency));
+	read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+		  m->clock, sizeof(m->clock));
+	m->memory_bytes =
+		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 void bench_machine_text(FILE *out)
@@ -77,19 +84,24 @@ void bench_machine_json(FILE *out)
 {
 	struct machine m;
 	machine_read(&m);
-	fprintf(out, "{\"kernel\":");
-	bench_json_string(out, m.kernel.release);
-	fprintf(out, ",\"cpu\":");
-	bench_json_string(out, m.cpu);
-	fprintf(out, ",\"cpus\":%ld,\"idle_driver\":", m.cpus);
-	bench_json_string(out, m.driver);
-	fprintf(out, ",\"idle_governor\":");
-	bench_json_string(out, m.governor);
-	fprintf(out, ",\"guest_halt_poll_ns\":");
-	bench_json_string(out, m.halt_poll_ns);
-	fprintf(out, ",\"system_congestion\":");
-	bench_json_string(out, m.congestion);
-	fprintf(out, ",\"load\":");
-	bench_json_string(out, m.load);
-	fprintf(out, "}");
+	const struct {
+		const char *name, *value;
+	} strings[] = {
+		{"kernel", m.kernel.release},
+		{"cpu", m.cpu},
+		{"idle_driver", m.driver},
+		{"idle_governor", m.governor},
+		{"guest_halt_poll_ns", m.halt_poll_ns},
+		{"frequency_governor", m.frequency},
+		{"system_congestion", m.congestion},
+		{"clocksource", m.clock},
+		{"load", m.load},
+	};
+	fprintf(out, "{\"cpus\":%ld,\"memory_bytes\":%ju", m.cpus,
+		(uintmax_t)m.memory_bytes);
+	for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++) {
+		fprintf(out, ",\"%s\":", strings[i].name);
+		bench_json_string(out, strings[i].value);
+	}
+	fputc('}', out);
 }

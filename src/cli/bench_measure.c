@@ -188,8 +188,9 @@ static void take_result(struct end *e, const char *name, struct bench_sample *s)
 	if (at)
 		fail(s, "%s: %.*s", name, (int)strcspn(at, "\n"), at);
 	at = find_line(e, "result ");
-	if (!at || sscanf(at, "%lu %lu %lu %lu %lu %lu", &r->ops, &r->ns, &r->tx_bytes,
-			  &r->rx_bytes, &r->bad, &r->cpu_ns) != 6)
+	if (!at ||
+	    sscanf(at, "%lu %lu %lu %lu %lu %lu %lu", &r->ops, &r->ns, &r->tx_bytes,
+		   &r->rx_bytes, &r->bad, &r->cpu_ns, &r->peer_cpu_ns) != 7)
 		fail(s, "%s ended without a result", name);
 	if (s->error[0] || waitpid(e->pid, &status, 0) != e->pid)
 		return;
@@ -226,16 +227,26 @@ static void read_report(const char *path, struct bench_sample *s)
 		fclose(f);
 }
 
-static void build_words(struct words *w, const struct bench_setting *set,
-			const struct bench_pattern *pattern, size_t size, unsigned conns,
-			const struct bench_contender *who, bool server,
-			const char *address, const char *report)
+struct ends {
+	const struct bench_setting *set;
+	const struct bench_row *row;
+	const struct bench_contender *who;
+	const char *report;
+	struct end server, client;
+};
+
+static void build_words(struct words *w, const struct ends *e, const char *address)
 {
+	const struct bench_setting *set = e->set;
+	const struct bench_row *row = e->row;
+	const struct bench_contender *who = e->who;
+	bool server = !address;
+
 	add_word(w, "%s", own_path());
 	if (server ? who->via_server : who->via_client) {
 		add_word(w, "run");
 		add_word(w, "--report");
-		add_word(w, "%s", report);
+		add_word(w, "%s", e->report);
 		add_word(w, "--");
 		add_word(w, "%s", own_path());
 	}
@@ -243,24 +254,26 @@ static void build_words(struct words *w, const struct bench_setting *set,
 	add_word(w, "--role");
 	add_word(w, server ? "server" : "client");
 	add_word(w, "--pattern");
-	add_word(w, "%s", who->spin ? "rtt-spin" : pattern->name);
-	add_word(w, "--size=%zu", size);
-	add_word(w, "--conns=%u", conns);
+	add_word(w, "%s", who->spin ? "rtt-spin" : row->pattern->name);
+	add_word(w, "--size=%zu", row->size_bytes);
+	add_word(w, "--conns=%u", row->conns);
 	add_word(w, "--time-ns=%ju", (uintmax_t)set->time_ns);
 	add_word(w, "--cpu=%d", set->cpus[server ? 0 : 1]);
 	add_word(w, "--result-fd=%d", RESULT_FD);
 	add_word(w, "--congestion=%s", set->congestion);
 	if (who->unix_domain)
 		add_word(w, "--unix");
-	if (address)
-		add_word(w, "--address=%s", address);
+	if (server)
+		return;
+	add_word(w, "--address=%s", address);
+	add_word(w, "--peer=%d", (int)e->server.pid);
 }
 
 /* Processes that use the processors meanwhile; they die with us or by stop_busy. */
-static void start_busy(const struct bench_setting *set, pid_t *pids)
+static void start_busy(const struct bench_setting *set, unsigned busy, pid_t *pids)
 {
 	pid_t parent = getpid();
-	for (unsigned i = 0; i < set->busy; i++) {
+	for (unsigned i = 0; i < busy; i++) {
 		pids[i] = fork();
 		if (pids[i])
 			continue;
@@ -278,9 +291,9 @@ static void start_busy(const struct bench_setting *set, pid_t *pids)
 	}
 }
 
-static void stop_busy(const struct bench_setting *set, pid_t *pids)
+static void stop_busy(unsigned busy, pid_t *pids)
 {
-	for (unsigned i = 0; i < set->busy; i++) {
+	for (unsigned i = 0; i < busy; i++) {
 		if (pids[i] <= 0)
 			continue;
 		kill(pids[i], SIGKILL);
@@ -303,80 +316,78 @@ static void compare(const struct end *server, const struct end *client,
 	if (s->error[0])
 		return;
 	s->rate = (double)b->ops * 1e9 / (double)b->ns;
-	s->cpu_ns_per_op = (double)(a->cpu_ns + b->cpu_ns) / (double)b->ops;
+	s->client_cpu_ns = (double)b->cpu_ns / (double)b->ops;
+	s->server_cpu_ns = (double)b->peer_cpu_ns / (double)b->ops;
 }
 
-static void run_ends(const struct bench_setting *set, const struct bench_pattern *pattern,
-		     size_t size, unsigned conns, const struct bench_contender *who,
-		     const char *report, struct bench_sample *s)
+static void run_ends(struct ends *e, struct bench_sample *s)
 {
-	struct end server = {.pid = -1, .fd = -1}, client = {.pid = -1, .fd = -1};
 	struct words sw = {.n = 0}, cw = {.n = 0};
 	char address[64];
 
-	build_words(&sw, set, pattern, size, conns, who, true, NULL, report);
-	if (start(&server, sw.v) < 0) {
+	build_words(&sw, e, NULL);
+	if (start(&e->server, sw.v) < 0) {
 		fail(s, "cannot start the server: %s", strerror(errno));
 		return;
 	}
-	if (hear_address(&server, address) < 0) {
-		take_result(&server, "server", s);
+	if (hear_address(&e->server, address) < 0) {
+		take_result(&e->server, "server", s);
 		goto stop_server;
 	}
-	build_words(&cw, set, pattern, size, conns, who, false, address, report);
-	if (start(&client, cw.v) < 0) {
+	build_words(&cw, e, address);
+	if (start(&e->client, cw.v) < 0) {
 		fail(s, "cannot start the client: %s", strerror(errno));
 		goto stop_server;
 	}
-	if (hear_both(&server, &client, set->time_ns * 8 + GRACE_MS * 1000000ull) ==
-	    -ETIMEDOUT)
+	if (hear_both(&e->server, &e->client,
+		      e->set->time_ns * 8 + GRACE_MS * 1000000ull) == -ETIMEDOUT)
 		fail(s, "timed out: client %s, server %s",
-		     client.fd < 0 ? "ended" : "hangs",
-		     server.fd < 0 ? "ended" : "hangs");
-	take_result(&client, "client", s);
-	take_result(&server, "server", s);
-	compare(&server, &client, s);
-	stop(&client);
+		     e->client.fd < 0 ? "ended" : "hangs",
+		     e->server.fd < 0 ? "ended" : "hangs");
+	take_result(&e->client, "client", s);
+	take_result(&e->server, "server", s);
+	compare(&e->server, &e->client, s);
+	stop(&e->client);
 stop_server:
-	stop(&server);
+	stop(&e->server);
 }
 
-static void measure_floor(const struct bench_setting *set,
-			  const struct bench_pattern *pattern, size_t size,
+static void measure_floor(const struct bench_setting *set, const struct bench_row *row,
 			  struct bench_sample *s)
 {
-	bool rtt = pattern->shape == BENCH_RTT;
+	bool rtt = row->pattern->shape == BENCH_RTT;
 	uint64_t time_ns = set->time_ns / 4 < 30000000 ? set->time_ns / 4 : 30000000;
-	int err = bench_floor_run(rtt ? BENCH_FLOOR_RTT : BENCH_FLOOR_STREAM, size,
-				  time_ns, set->floor_cpus, &s->rate);
+	int err = bench_floor_run(rtt ? BENCH_FLOOR_RTT : BENCH_FLOOR_STREAM,
+				  row->size_bytes, time_ns, set->floor_cpus, &s->rate);
 	if (err < 0)
 		fail(s, "%s", strerror(-err));
 }
 
-void bench_measure(const struct bench_setting *set, const struct bench_pattern *pattern,
-		   size_t size_bytes, unsigned conns, const struct bench_contender *who,
-		   struct bench_sample *sample)
+void bench_measure(const struct bench_setting *set, const struct bench_row *row,
+		   const struct bench_contender *who, struct bench_sample *sample)
 {
 	const char *tmp = getenv("TMPDIR");
 	char dir[256], report[300];
+	struct ends ends = {
+		set, row, who, report, {.pid = -1, .fd = -1}, {.pid = -1, .fd = -1}};
 	pid_t *busy = NULL;
 
 	memset(sample, 0, sizeof(*sample));
 	if (who->floor) {
-		measure_floor(set, pattern, size_bytes, sample);
+		measure_floor(set, row, sample);
 		return;
 	}
 	snprintf(dir, sizeof(dir), "%s/viaduct-bench.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-	busy = calloc(set->busy + 1, sizeof(*busy));
+	busy = calloc(row->busy + 1, sizeof(*busy));
 	if (!busy || !mkdtemp(dir)) {
 		fail(sample, "no temporary directory: %s", strerror(errno));
 		free(busy);
 		return;
 	}
 	snprintf(report, sizeof(report), "%s/report", dir);
-	start_busy(set, busy);
-	run_ends(set, pattern, size_bytes, conns, who, report, sample);
-	stop_busy(set, busy);
+	start_busy(set, row->busy, busy);
+	run_ends(&ends, sample);
+	stop_busy(row->busy, busy);
 	read_report(report, sample);
 	unlink(report);
 	rmdir(dir);

@@ -240,7 +240,7 @@ static int parse_option(struct plan *plan, int option)
 	case PLACEMENT:
 		return parse_placement(plan, optarg);
 	case BUSY:
-		return parse_number(optarg, 0, 1024, &plan->set.busy);
+		return parse_number(optarg, 0, 1024, &plan->busy);
 	case CONNS:
 		return parse_number(optarg, 1, 10000, &plan->conns);
 	case CONG:

@@ -16,6 +16,7 @@ struct plan {
 	unsigned pattern_count, size_count;
 	bool sizes_given;
 	unsigned pairs, conns;
+	unsigned busy; /* busy loops beside */
 	enum plan_placement placement;
 	const char *over; /* comma-separated names of contenders, or NULL */
 	const char *json; /* file, "-", or NULL */

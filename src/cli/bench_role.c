@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -32,6 +31,8 @@ static const struct bench_pattern patterns[] = {
 /* Of this process: the counts of all its sockets. */
 static struct bench_result totals;
 static int parent_fd = -1;
+static clockid_t peer_clock = -1; /* processor time of the server */
+static uint64_t cpu_start_ns, peer_cpu_start_ns;
 
 const struct bench_pattern *bench_pattern_at(size_t i)
 {
@@ -60,6 +61,30 @@ bool bench_pace_look(struct bench_pace *p)
 	p->last_ns = now;
 	p->left = p->batch;
 	return true;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+	if (clock == -1 || clock_gettime(clock, &ts) < 0)
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/*
+ * The client reads both clocks: only it knows when the timed phase begins and ends. They
+ * are user and system time, as getrusage has them, but of another process as well.
+ */
+void bench_cpu_start(void)
+{
+	cpu_start_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	peer_cpu_start_ns = clock_ns(peer_clock);
+}
+
+void bench_cpu_stop(struct bench_result *res)
+{
+	res->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start_ns;
+	res->peer_cpu_ns = clock_ns(peer_clock) - peer_cpu_start_ns;
 }
 
 void bench_role_fail(const char *what)
@@ -272,29 +297,28 @@ static void run_connections(const struct bench_job *job, int listener)
 	free(fds);
 }
 
-static uint64_t cpu_time_ns(void)
-{
-	struct rusage ru;
-	getrusage(RUSAGE_SELF, &ru);
-	return (uint64_t)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1000000000u +
-	       (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) * 1000u;
-}
-
 static int parse_job(int argc, char **argv, struct bench_job *job)
 {
-	enum { ROLE = 1, PATTERN, SIZE, CONNS, TIME, CPU, ADDRESS, CONGESTION, UNIX, FD };
+	enum {
+		ROLE = 1,
+		PATTERN,
+		SIZE,
+		CONNS,
+		TIME,
+		CPU,
+		ADDRESS,
+		CONGESTION,
+		UNIX,
+		FD,
+		PEER
+	};
 	static const struct option options[] = {
-		{"role", 1, NULL, ROLE},
-		{"pattern", 1, NULL, PATTERN},
-		{"size", 1, NULL, SIZE},
-		{"conns", 1, NULL, CONNS},
-		{"time-ns", 1, NULL, TIME},
-		{"cpu", 1, NULL, CPU},
-		{"address", 1, NULL, ADDRESS},
-		{"congestion", 1, NULL, CONGESTION},
-		{"unix", 0, NULL, UNIX},
-		{"result-fd", 1, NULL, FD},
-		{NULL, 0, NULL, 0},
+		{"role", 1, NULL, ROLE},       {"pattern", 1, NULL, PATTERN},
+		{"size", 1, NULL, SIZE},       {"conns", 1, NULL, CONNS},
+		{"time-ns", 1, NULL, TIME},    {"cpu", 1, NULL, CPU},
+		{"address", 1, NULL, ADDRESS}, {"congestion", 1, NULL, CONGESTION},
+		{"unix", 0, NULL, UNIX},       {"result-fd", 1, NULL, FD},
+		{"peer", 1, NULL, PEER},       {NULL, 0, NULL, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (c) {
@@ -328,6 +352,9 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		case FD:
 			job->result_fd = atoi(optarg);
 			break;
+		case PEER:
+			job->peer = atoi(optarg);
+			break;
 		default:
 			return -EINVAL;
 		}
@@ -341,7 +368,6 @@ int bench_role_main(int argc, char **argv)
 {
 	struct bench_job job = {.cpu = -1, .result_fd = -1, .congestion = "", .conns = 1};
 	int listener = -1;
-	uint64_t cpu_ns;
 
 	if (parse_job(argc, argv, &job) < 0)
 		return 2;
@@ -355,16 +381,17 @@ int bench_role_main(int argc, char **argv)
 	}
 	if (job.server)
 		listener = open_listener(&job);
-	cpu_ns = cpu_time_ns();
+	if (job.peer && clock_getcpuclockid(job.peer, &peer_clock))
+		peer_clock = -1;
 	if (job.pattern->shape != BENCH_CRR)
 		run_connections(&job, listener);
 	else if (job.server)
 		bench_crr_server(&job, listener);
 	else
 		bench_crr_client(&job, &totals);
-	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,
+	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,
 		(uintmax_t)totals.ns, (uintmax_t)totals.tx_bytes,
 		(uintmax_t)totals.rx_bytes, (uintmax_t)totals.bad,
-		(uintmax_t)(cpu_time_ns() - cpu_ns));
+		(uintmax_t)totals.cpu_ns, (uintmax_t)totals.peer_cpu_ns);
 	return 0;
 }

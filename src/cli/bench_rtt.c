@@ -52,6 +52,7 @@ static uint64_t client_loop(const struct bench_job *job, int fd, uint8_t *buf,
 	bool spin = job->pattern->wait == BENCH_SPIN;
 	uint8_t last = buf[job->size_bytes - 1];
 
+	bench_cpu_start();
 	bench_pace_start(&pace, time_ns);
 	do {
 		stamp(buf, job->size_bytes, ops);
@@ -62,6 +63,7 @@ static uint64_t client_loop(const struct bench_job *job, int fd, uint8_t *buf,
 		ops++;
 	} while (bench_pace_more(&pace));
 	res->ns = bench_now_ns() - pace.start_ns;
+	bench_cpu_stop(res);
 	return ops;
 }
 
@@ -185,6 +187,7 @@ static void echo_round(struct echo *e, uint64_t time_ns)
 	e->busy = e->job->conns;
 	e->ops = 0;
 	e->over = false;
+	bench_cpu_start();
 	bench_pace_start(&e->pace, time_ns);
 	for (unsigned i = 0; !e->job->server && i < e->job->conns; i++) {
 		lane_begin(e, &e->lanes[i]);
@@ -198,6 +201,7 @@ static void echo_round(struct echo *e, uint64_t time_ns)
 		echo_poll(e);
 	e->res->ops = e->ops;
 	e->res->ns = bench_now_ns() - e->pace.start_ns;
+	bench_cpu_stop(e->res);
 }
 
 static void echo_run(const struct bench_job *job, const int *fds,

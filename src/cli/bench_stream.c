@@ -81,6 +81,7 @@ static void stream_client(const struct bench_job *job, int fd, struct bench_resu
 		bench_send_all(fd, buf, size, false);
 	}
 	wait_ack(fd);
+	bench_cpu_start();
 	bench_pace_start(&pace, job->time_ns);
 	do {
 		stamp(buf, size, number++);
@@ -90,6 +91,7 @@ static void stream_client(const struct bench_job *job, int fd, struct bench_resu
 		bench_role_fail("shutdown");
 	wait_ack(fd);
 	res->ns = bench_now_ns() - pace.start_ns;
+	bench_cpu_stop(res);
 	res->ops = number - warm;
 	free(buf);
 }
@@ -166,6 +168,7 @@ void bench_bidir_run(const struct bench_job *job, int fd, struct bench_result *r
 
 	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		bench_role_fail("O_NONBLOCK");
+	bench_cpu_start();
 	bench_pace_start(&pace, job->time_ns);
 	while (!ended || !talk.done) {
 		bool moved = talk_send(&talk, fd, job->server ? NULL : &pace);
@@ -188,6 +191,7 @@ void bench_bidir_run(const struct bench_job *job, int fd, struct bench_result *r
 		}
 	}
 	res->ns = bench_now_ns() - pace.start_ns;
+	bench_cpu_stop(res);
 	res->ops = talk.number + check.message;
 	res->bad += check.bad + (check.offset != 0);
 	free(buf);
@@ -217,6 +221,7 @@ void bench_crr_client(const struct bench_job *job, struct bench_result *res)
 	buf[0] = CRR_GO;
 	for (int i = 0; i < 100; i++) /* warms up */
 		crr_once(job, buf, res);
+	bench_cpu_start();
 	bench_pace_start(&pace, job->time_ns);
 	do {
 		stamp(buf + 8, sizeof(res->ops), res->ops);
@@ -224,6 +229,7 @@ void bench_crr_client(const struct bench_job *job, struct bench_result *res)
 		res->ops++;
 	} while (bench_pace_more(&pace));
 	res->ns = bench_now_ns() - pace.start_ns;
+	bench_cpu_stop(res);
 	buf[0] = CRR_QUIT;
 	crr_once(job, buf, res);
 	free(buf);

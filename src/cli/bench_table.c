@@ -1,61 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Medians, spreads and ratios, as a table for people and as JSON for programs. */
-#include <stdlib.h>
+/* Medians, spreads and ratios as a table for people. */
 #include <string.h>
 
 #include "cli/bench.h"
-
-struct spread {
-	double median, min, max;
-	unsigned n;
-};
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-/* Of the values above 0; others are measurements that failed. */
-static struct spread spread_of(const double *values, unsigned n)
-{
-	double v[BENCH_PAIRS_MAX];
-	struct spread s = {0};
-	for (unsigned i = 0; i < n && i < BENCH_PAIRS_MAX; i++)
-		if (values[i] > 0)
-			v[s.n++] = values[i];
-	if (!s.n)
-		return s;
-	qsort(v, s.n, sizeof(v[0]), by_value);
-	s.min = v[0];
-	s.max = v[s.n - 1];
-	s.median = s.n % 2 ? v[s.n / 2] : (v[s.n / 2 - 1] + v[s.n / 2]) / 2;
-	return s;
-}
-
-double bench_median(const double *values, unsigned n)
-{
-	return spread_of(values, n).median;
-}
-
-static struct spread rate_of(const struct bench_row *row, unsigned who)
-{
-	double v[BENCH_PAIRS_MAX];
-	for (unsigned i = 0; i < row->pairs; i++)
-		v[i] = row->samples[who][i].rate;
-	return spread_of(v, row->pairs);
-}
-
-/* Of the ratios of each pair, not the ratio of the medians: a pair shares its weather. */
-static struct spread ratio_of(const struct bench_row *row, unsigned who, unsigned base)
-{
-	double v[BENCH_PAIRS_MAX];
-	for (unsigned i = 0; i < row->pairs; i++) {
-		double rate = row->samples[base][i].rate;
-		v[i] = rate > 0 ? row->samples[who][i].rate / rate : 0;
-	}
-	return spread_of(v, row->pairs);
-}
 
 const char *bench_format_size(char buf[16], size_t bytes)
 {
@@ -68,14 +15,40 @@ const char *bench_format_size(char buf[16], size_t bytes)
 	return buf;
 }
 
-static const char *format_per_second(char buf[24], double rate)
+static const char *format_count(char buf[24], double n, const char *unit)
 {
-	if (rate >= 1e6)
-		snprintf(buf, 24, "%.2f M/s", rate / 1e6);
-	else if (rate >= 1e4)
-		snprintf(buf, 24, "%.1f k/s", rate / 1e3);
+	if (n >= 1e6)
+		snprintf(buf, 24, "%.2f M%s", n / 1e6, unit);
+	else if (n >= 1e4)
+		snprintf(buf, 24, "%.1f k%s", n / 1e3, unit);
 	else
-		snprintf(buf, 24, "%.0f /s", rate);
+		snprintf(buf, 24, *unit ? "%.0f %s" : "%.0f%s", n, unit);
+	return buf;
+}
+
+/* "0.2+1.3 us": client and server, for an operation. */
+static const char *format_cpu(char buf[32], const struct bench_row *row, unsigned who)
+{
+	struct bench_spread c = bench_spread(row, who, BENCH_CLIENT_CPU);
+	struct bench_spread s = bench_spread(row, who, BENCH_SERVER_CPU);
+	double us = (c.median + s.median) / 1e3;
+	if (!c.n && !s.n)
+		return "";
+	snprintf(buf, 32, us < 10 ? "%.2f+%.2f us" : "%.0f+%.0f us", c.median / 1e3,
+		 s.median / 1e3);
+	return buf;
+}
+
+/* Operations, or payload where messages are large, for a second of processor time. */
+static const char *format_per_cpu(char buf[24], const struct bench_row *row, unsigned who)
+{
+	struct bench_spread s = bench_spread(row, who, BENCH_OPS_PER_CPU);
+	if (!s.n)
+		return "";
+	if (row->size_bytes < 1024)
+		return format_count(buf, s.median, "");
+	s = bench_spread(row, who, BENCH_BYTES_PER_CPU);
+	snprintf(buf, 24, "%.2f GB", s.median / 1e9);
 	return buf;
 }
 
@@ -85,21 +58,24 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 	if (rate <= 0)
 		snprintf(buf, 24, "-");
 	else if (row->pattern->shape == BENCH_CRR || row->conns > 1)
-		return format_per_second(buf, rate);
+		return format_count(buf, rate, "/s");
 	else if (row->pattern->shape == BENCH_RTT)
 		snprintf(buf, 24, us < 10 ? "%.3f us" : "%.1f us", us);
 	else if (row->size_bytes < 1024)
-		return format_per_second(buf, rate);
+		return format_count(buf, rate, "/s");
 	else
 		snprintf(buf, 24, "%.2f GB/s", rate * (double)row->size_bytes / 1e9);
 	return buf;
 }
 
+static const char line_format[] =
+	"%-14s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
+
 void bench_table_head(FILE *out)
 {
-	fprintf(out, "%-14s %7s  %-10s %11s %11s %11s  %-22s %8s %8s %5s\n", "pattern",
-		"size", "over", "median", "worst", "best", "times the first", "of floor",
-		"direct", "line");
+	fprintf(out, line_format, "pattern", "size", "over", "median", "worst", "best",
+		"times the first", "of floor", "cpu of both", "per cpu s", "direct",
+		"line");
 }
 
 static int find_floor(const struct bench_row *row)
@@ -114,10 +90,14 @@ static int find_floor(const struct bench_row *row)
 static const char *format_floor(char buf[16], const struct bench_row *row, unsigned who)
 {
 	int floor = find_floor(row);
-	struct spread q;
+	double v[BENCH_PAIRS_MAX];
+	struct bench_spread q;
 	if (floor < 0 || floor == (int)who)
 		return "";
-	q = ratio_of(row, (unsigned)floor, who);
+	for (unsigned i = 0; i < row->pairs; i++)
+		v[i] = bench_figure(row, (unsigned)floor, i, BENCH_RATE) /
+		       bench_figure(row, who, i, BENCH_RATE);
+	q = bench_spread_of(v, row->pairs);
 	if (!q.n)
 		return "";
 	snprintf(buf, 16, "%.1f x", q.median);
@@ -168,92 +148,26 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 
 void bench_table_row(FILE *out, const struct bench_row *row)
 {
-	char size[16], name[32], text[3][24], ratio[64], floor[16], direct[48], line[16];
+	char size[16], name[32], text[4][24], ratio[64], cpu[32], floor[16], direct[48],
+		line[16];
 
 	snprintf(name, sizeof(name), row->conns > 1 ? "%s x%u" : "%s", row->pattern->name,
 		 row->conns);
-	snprintf(line, sizeof(line), "%.0f", bench_median(row->line_ns, row->pairs));
+	snprintf(line, sizeof(line), "%.0f", bench_spread_line(row).median);
 	for (unsigned w = 0; w < row->contenders; w++) {
-		struct spread r = rate_of(row, w), q = ratio_of(row, w, 0);
+		struct bench_spread r = bench_spread(row, w, BENCH_RATE);
+		struct bench_spread q = bench_spread(row, w, BENCH_RATIO);
 		ratio[0] = 0;
 		if (w && q.n)
 			snprintf(ratio, sizeof(ratio), "%6.2f (%.2f..%.2f)", q.median,
 				 q.min, q.max);
-		fprintf(out, "%-14s %7s  %-10s %11s %11s %11s  %-22s %8s %8s %5s\n", name,
-			bench_format_size(size, row->size_bytes), row->who[w]->name,
-			bench_format_rate(text[0], row, r.median),
+		fprintf(out, line_format, name, bench_format_size(size, row->size_bytes),
+			row->who[w]->name, bench_format_rate(text[0], row, r.median),
 			bench_format_rate(text[1], row, r.min),
 			bench_format_rate(text[2], row, r.max), ratio,
-			format_floor(floor, row, w), format_direct(direct, row, w),
+			format_floor(floor, row, w), format_cpu(cpu, row, w),
+			format_per_cpu(text[3], row, w), format_direct(direct, row, w),
 			w ? "" : line);
 		print_notes(out, row, w);
 	}
-}
-
-void bench_json_string(FILE *out, const char *s)
-{
-	fputc('"', out);
-	for (; *s; s++) {
-		if (*s == '"' || *s == '\\')
-			fprintf(out, "\\%c", *s);
-		else if ((unsigned char)*s < 0x20)
-			fprintf(out, "\\u%04x", (unsigned char)*s);
-		else
-			fputc(*s, out);
-	}
-	fputc('"', out);
-}
-
-static void json_spread(FILE *out, const char *name, struct spread s)
-{
-	fprintf(out, ",\"%s\":{\"median\":%.6g,\"min\":%.6g,\"max\":%.6g}", name,
-		s.median, s.min, s.max);
-}
-
-static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
-{
-	uint64_t direct = 0, tcp = 0;
-	double cpu[BENCH_PAIRS_MAX];
-
-	fprintf(out, "{\"over\":");
-	bench_json_string(out, row->who[w]->name);
-	json_spread(out, "ops_per_s", rate_of(row, w));
-	if (w)
-		json_spread(out, "ratio", ratio_of(row, w, 0));
-	fprintf(out, ",\"samples\":[");
-	for (unsigned i = 0; i < row->pairs; i++) {
-		const struct bench_sample *s = &row->samples[w][i];
-		fprintf(out, "%s%.6g", i ? "," : "", s->rate);
-		direct += s->direct_bytes;
-		tcp += s->tcp_bytes;
-		cpu[i] = s->cpu_ns_per_op;
-	}
-	fprintf(out, "],\"cpu_ns_per_op\":%.6g", bench_median(cpu, row->pairs));
-	if (row->who[w]->via_server || row->who[w]->via_client)
-		fprintf(out, ",\"direct_bytes\":%ju,\"tcp_bytes\":%ju,\"reasons\":%s",
-			(uintmax_t)direct, (uintmax_t)tcp,
-			row->samples[w][0].reasons[0] ? row->samples[w][0].reasons
-						      : "{}");
-	fprintf(out, ",\"errors\":[");
-	for (unsigned i = 0, n = 0; i < row->pairs; i++) {
-		if (!row->samples[w][i].error[0])
-			continue;
-		fprintf(out, n++ ? "," : "");
-		bench_json_string(out, row->samples[w][i].error);
-	}
-	fprintf(out, "]}");
-}
-
-void bench_json_row(FILE *out, const struct bench_row *row)
-{
-	fprintf(out,
-		"{\"pattern\":\"%s\",\"size_bytes\":%zu,\"conns\":%u,\"line_ns\":%.1f",
-		row->pattern->name, row->size_bytes, row->conns,
-		bench_median(row->line_ns, row->pairs));
-	fprintf(out, ",\"results\":[");
-	for (unsigned w = 0; w < row->contenders; w++) {
-		fprintf(out, w ? ",\n  " : "\n  ");
-		json_contender(out, row, w);
-	}
-	fprintf(out, "]}");
 }

@@ -36,6 +36,32 @@ class Bench(unittest.TestCase):
                 self.assertEqual(result["errors"], [])
                 self.assertEqual(len(result["samples"]), 2)
                 self.assertGreater(min(result["samples"]), 0)
+                self.check_cpu(row, result)
+
+    def check_cpu(self, row, result):
+        for end in ("client", "server"):
+            samples = result[end + "_cpu_samples"]
+            spread = result[end + "_cpu_ns_per_op"]
+            self.assertEqual(len(samples), 2)
+            self.assertGreater(min(samples), 0)
+            self.assertEqual([spread["min"], spread["max"]], sorted(samples))
+            self.assertAlmostEqual(
+                result[end + "_cpu_ns_per_byte"]["min"] * row["bytes_per_op"],
+                spread["min"], delta=spread["min"] / 1e4)
+        self.assertGreater(result["ops_per_cpu_s"]["median"], 0)
+        self.assertGreater(result["bytes_per_cpu_s"]["median"], 0)
+
+    def test_head(self):
+        figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp")
+        self.assertEqual((figures["format"], figures["schema"]), (1, 1))
+        self.assertEqual(figures["kind"], "patterns")
+        machine = figures["machine"]
+        self.assertEqual(machine["kernel"], os.uname().release)
+        self.assertEqual(machine["cpus"], os.cpu_count())
+        self.assertGreater(machine["memory_bytes"], 1 << 20)
+        for name in ("cpu", "idle_governor", "frequency_governor", "guest_halt_poll_ns",
+                     "system_congestion", "clocksource", "load"):
+            self.assertNotEqual(machine[name], "")
 
     def test_patterns(self):
         names = "rtt,rtt-spin,rtt-epoll,rtt-poll,stream,bidir,crr"
