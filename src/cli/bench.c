@@ -80,6 +80,7 @@ static void measure_rows(const struct plan *plan, struct out *out,
 			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
 		row.conns = conns;
 		row.busy = plan->busy;
+		row.think_us = pattern->think ? plan->think_us : 0;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
 		if (row.contenders)
 			measure_row(plan, out, &row);
@@ -141,10 +142,10 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		f->line_ns, f->rtt_ns, f->small_per_s, f->large_bytes_per_s);
 	fprintf(out,
 		",\n\"run\":{\"pairs\":%u,\"time_s\":%g,\"placement\":\"%s\","
-		"\"cpus\":[%d,%d],\"busy\":%u,\"congestion\":",
+		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan_placement_name(plan->placement), plan->set.cpus[0],
-		plan->set.cpus[1], plan->busy);
+		plan->set.cpus[1], plan->busy, plan->think_us);
 	bench_json_string(out, plan->set.congestion);
 	fprintf(out, "},\n\"rows\":[");
 }

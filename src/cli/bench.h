@@ -12,12 +12,14 @@
 
 enum bench_shape { BENCH_RTT, BENCH_STREAM, BENCH_BIDIR, BENCH_CRR };
 enum bench_wait { BENCH_BLOCK, BENCH_SPIN, BENCH_EPOLL, BENCH_POLL };
+enum bench_think { BENCH_NO_THINK, BENCH_THINK, BENCH_THINK_SLEEP };
 
 struct bench_pattern {
 	const char *name;
 	enum bench_shape shape;
 	enum bench_wait wait;
 	bool plain; /* one end under Viaduct, the other not */
+	enum bench_think think;
 };
 
 enum { BENCH_CRR_BYTES = 64 };
@@ -27,6 +29,7 @@ struct bench_job {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
 	unsigned conns;
+	unsigned think_us; /* between a reply and the next request */
 	uint64_t time_ns;
 	int cpu;		/* to run on, or -1 */
 	const char *address;	/* client: TCP port, or "@" and an abstract name */
@@ -122,7 +125,8 @@ struct bench_row {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
 	unsigned conns;
-	unsigned busy;		    /* busy loops beside */
+	unsigned busy; /* busy loops beside */
+	unsigned think_us;
 	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
 	const struct bench_contender *who[BENCH_CONTENDERS_MAX];
 	struct bench_sample samples[BENCH_CONTENDERS_MAX][BENCH_PAIRS_MAX];

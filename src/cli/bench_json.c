@@ -120,6 +120,7 @@ void bench_json_row(FILE *out, const struct bench_row *row)
 		bench_bytes_per_op(row), row->conns);
 	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f",
 		row->busy ? "busy" : "quiet", row->busy, bench_spread_line(row).median);
+	fprintf(out, ",\"think_us\":%u", row->think_us);
 	fprintf(out, ",\"line_ns_samples\":[");
 	for (unsigned i = 0; i < row->pairs; i++)
 		fprintf(out, "%s%.1f", i ? "," : "", row->line_ns[i]);

@@ -257,6 +257,7 @@ static void build_words(struct words *w, const struct ends *e, const char *addre
 	add_word(w, "%s", who->spin ? "rtt-spin" : row->pattern->name);
 	add_word(w, "--size=%zu", row->size_bytes);
 	add_word(w, "--conns=%u", row->conns);
+	add_word(w, "--think-us=%u", row->think_us);
 	add_word(w, "--time-ns=%ju", (uintmax_t)set->time_ns);
 	add_word(w, "--cpu=%d", set->cpus[server ? 0 : 1]);
 	add_word(w, "--result-fd=%d", RESULT_FD);

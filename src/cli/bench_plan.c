@@ -32,12 +32,15 @@ static const char help_text[] =
 	"\n"
 	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
 	"crr,\n"
-	"                     plain, plain-spin, plain-stream (default: all)\n"
+	"                     think, think-sleep, plain, plain-spin, plain-stream\n"
+	"                     (default: all)\n"
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
 	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor (default: all)\n"
 	"  --pairs N          measurements of each kind (default 5)\n"
 	"  --time SEC         length of one measurement (default 0.5)\n"
 	"  --placement WHERE  two (processors), one, or free (default two)\n"
+	"  --think US         time between reply and request in think, think-sleep\n"
+	"                     (default 100)\n"
 	"  --busy N           N busy loops beside\n"
 	"  --conns N          rtt-epoll and rtt-poll also over N connections\n"
 	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
@@ -161,6 +164,7 @@ static void use_defaults(struct plan *plan)
 	memcpy(plan->sizes, default_sizes, sizeof(default_sizes));
 	plan->pairs = 5;
 	plan->conns = 1;
+	plan->think_us = 100;
 	plan->set.time_ns = 500000000;
 	plan->set.congestion = "cubic";
 }
@@ -222,7 +226,19 @@ static void check_congestion(struct plan *plan)
 		close(fd);
 }
 
-enum { PATTERNS = 1, SIZES, OVER, PAIRS, TIME, PLACEMENT, BUSY, CONNS, CONG, JSON };
+enum {
+	PATTERNS = 1,
+	SIZES,
+	OVER,
+	PAIRS,
+	TIME,
+	PLACEMENT,
+	BUSY,
+	CONNS,
+	CONG,
+	JSON,
+	THINK
+};
 
 static int parse_option(struct plan *plan, int option)
 {
@@ -246,6 +262,8 @@ static int parse_option(struct plan *plan, int option)
 	case CONG:
 		plan->set.congestion = optarg;
 		return 0;
+	case THINK:
+		return parse_number(optarg, 1, 1000000, &plan->think_us);
 	case JSON:
 		plan->json = optarg;
 		return 0;
@@ -264,19 +282,13 @@ static int parse_option(struct plan *plan, int option)
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS},
-		{"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},
-		{"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},
-		{"placement", 1, NULL, PLACEMENT},
-		{"busy", 1, NULL, BUSY},
-		{"conns", 1, NULL, CONNS},
-		{"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},
-		{"quick", 0, NULL, 'q'},
-		{"help", 0, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
+		{"conns", 1, NULL, CONNS},	 {"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
+		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
 	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
@@ -297,9 +309,9 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 		return false;
 	if (c->spin)
 		return pattern->shape == BENCH_RTT && pattern->wait != BENCH_SPIN &&
-		       conns == 1;
+		       !pattern->think && conns == 1;
 	if (c->floor)
-		return conns == 1 && plan->placement != PLAN_ONE &&
+		return conns == 1 && !pattern->think && plan->placement != PLAN_ONE &&
 		       plan->set.floor_cpus[0] >= 0 &&
 		       (pattern->shape == BENCH_RTT || pattern->shape == BENCH_STREAM);
 	return true;
@@ -328,7 +340,7 @@ bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, si
 	/* One size is enough where the size is not what it is about. */
 	if (pattern->shape == BENCH_CRR)
 		return conns == 1 && size == plan->sizes[0];
-	if (pattern->plain && !plan->sizes_given && size != 64)
+	if ((pattern->plain || pattern->think) && !plan->sizes_given && size != 64)
 		return false;
 	return conns == 1 ||
 	       (pattern->shape == BENCH_RTT &&

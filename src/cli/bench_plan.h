@@ -17,6 +17,7 @@ struct plan {
 	bool sizes_given;
 	unsigned pairs, conns;
 	unsigned busy; /* busy loops beside */
+	unsigned think_us;
 	enum plan_placement placement;
 	const char *over; /* comma-separated names of contenders, or NULL */
 	const char *json; /* file, "-", or NULL */

@@ -16,16 +16,18 @@
 #include "cli/bench.h"
 
 static const struct bench_pattern patterns[] = {
-	{"rtt", BENCH_RTT, BENCH_BLOCK, false},
-	{"rtt-spin", BENCH_RTT, BENCH_SPIN, false},
-	{"rtt-epoll", BENCH_RTT, BENCH_EPOLL, false},
-	{"rtt-poll", BENCH_RTT, BENCH_POLL, false},
-	{"stream", BENCH_STREAM, BENCH_BLOCK, false},
-	{"bidir", BENCH_BIDIR, BENCH_POLL, false},
-	{"crr", BENCH_CRR, BENCH_BLOCK, false},
-	{"plain", BENCH_RTT, BENCH_BLOCK, true},
-	{"plain-spin", BENCH_RTT, BENCH_SPIN, true},
-	{"plain-stream", BENCH_STREAM, BENCH_BLOCK, true},
+	{"rtt", BENCH_RTT, BENCH_BLOCK, false, BENCH_NO_THINK},
+	{"rtt-spin", BENCH_RTT, BENCH_SPIN, false, BENCH_NO_THINK},
+	{"rtt-epoll", BENCH_RTT, BENCH_EPOLL, false, BENCH_NO_THINK},
+	{"rtt-poll", BENCH_RTT, BENCH_POLL, false, BENCH_NO_THINK},
+	{"stream", BENCH_STREAM, BENCH_BLOCK, false, BENCH_NO_THINK},
+	{"bidir", BENCH_BIDIR, BENCH_POLL, false, BENCH_NO_THINK},
+	{"crr", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK},
+	{"think", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK},
+	{"think-sleep", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK_SLEEP},
+	{"plain", BENCH_RTT, BENCH_BLOCK, true, BENCH_NO_THINK},
+	{"plain-spin", BENCH_RTT, BENCH_SPIN, true, BENCH_NO_THINK},
+	{"plain-stream", BENCH_STREAM, BENCH_BLOCK, true, BENCH_NO_THINK},
 };
 
 /* Of this process: the counts of all its sockets. */
@@ -310,15 +312,23 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		CONGESTION,
 		UNIX,
 		FD,
-		PEER
+		PEER,
+		THINK
 	};
 	static const struct option options[] = {
-		{"role", 1, NULL, ROLE},       {"pattern", 1, NULL, PATTERN},
-		{"size", 1, NULL, SIZE},       {"conns", 1, NULL, CONNS},
-		{"time-ns", 1, NULL, TIME},    {"cpu", 1, NULL, CPU},
-		{"address", 1, NULL, ADDRESS}, {"congestion", 1, NULL, CONGESTION},
-		{"unix", 0, NULL, UNIX},       {"result-fd", 1, NULL, FD},
-		{"peer", 1, NULL, PEER},       {NULL, 0, NULL, 0},
+		{"role", 1, NULL, ROLE},
+		{"pattern", 1, NULL, PATTERN},
+		{"size", 1, NULL, SIZE},
+		{"conns", 1, NULL, CONNS},
+		{"time-ns", 1, NULL, TIME},
+		{"cpu", 1, NULL, CPU},
+		{"address", 1, NULL, ADDRESS},
+		{"congestion", 1, NULL, CONGESTION},
+		{"unix", 0, NULL, UNIX},
+		{"result-fd", 1, NULL, FD},
+		{"peer", 1, NULL, PEER},
+		{"think-us", 1, NULL, THINK},
+		{NULL, 0, NULL, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (c) {
@@ -351,6 +361,9 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 			break;
 		case FD:
 			job->result_fd = atoi(optarg);
+			break;
+		case THINK:
+			job->think_us = (unsigned)strtoul(optarg, NULL, 10);
 			break;
 		case PEER:
 			job->peer = atoi(optarg);

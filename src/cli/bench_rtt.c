@@ -67,6 +67,44 @@ static uint64_t client_loop(const struct bench_job *job, int fd, uint8_t *buf,
 	return ops;
 }
 
+static void think(const struct bench_job *job, uint64_t from_ns)
+{
+	uint64_t until = from_ns + job->think_us * 1000ull;
+	struct timespec ts = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+
+	if (job->pattern->think == BENCH_THINK_SLEEP)
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) ==
+		       EINTR)
+			;
+	while (bench_now_ns() < until)
+		;
+}
+
+/* As client_loop, with time between reply and request. That time is not counted. */
+static uint64_t think_loop(const struct bench_job *job, int fd, uint8_t *buf,
+			   uint64_t time_ns, struct bench_result *res)
+{
+	uint64_t ops = 0, waited = 0, end = bench_now_ns() + time_ns, from, to;
+	uint8_t last = buf[job->size_bytes - 1];
+
+	bench_cpu_start();
+	do {
+		from = bench_now_ns();
+		stamp(buf, job->size_bytes, ops);
+		bench_send_all(fd, buf, job->size_bytes, false);
+		if (!bench_recv_all(fd, buf, job->size_bytes, false))
+			bench_role_fail("the server went away");
+		to = bench_now_ns();
+		waited += to - from;
+		res->bad += count_bad(buf, job->size_bytes, ops, last);
+		ops++;
+		think(job, to);
+	} while (to < end);
+	res->ns = waited;
+	bench_cpu_stop(res);
+	return ops;
+}
+
 static void server_loop(const struct bench_job *job, int fd, uint8_t *buf)
 {
 	bool spin = job->pattern->wait == BENCH_SPIN;
@@ -249,8 +287,11 @@ void bench_rtt_run(const struct bench_job *job, const int *fds, struct bench_res
 	if (job->server) {
 		server_loop(job, fds[0], buf);
 	} else {
-		client_loop(job, fds[0], buf, job->time_ns / 8, res); /* warms up */
-		res->ops = client_loop(job, fds[0], buf, job->time_ns, res);
+		uint64_t (*loop)(const struct bench_job *, int, uint8_t *, uint64_t,
+				 struct bench_result *) =
+			job->pattern->think ? think_loop : client_loop;
+		loop(job, fds[0], buf, job->time_ns / 8, res); /* warms up */
+		res->ops = loop(job, fds[0], buf, job->time_ns, res);
 	}
 	free(buf);
 }

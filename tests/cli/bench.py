@@ -78,6 +78,15 @@ class Bench(unittest.TestCase):
         self.check_rows(figures, ["tcp"])
         self.assertEqual([r["conns"] for r in figures["rows"]], [1, 1, 7, 7] * 2)
 
+    def test_think(self):
+        figures = self.figures("--patterns", "think,think-sleep", "--over", "tcp,viaduct",
+                               "--think", "2000")
+        self.check_rows(figures, ["tcp", "viaduct"])
+        seen = [(r["pattern"], r["size_bytes"], r["think_us"]) for r in figures["rows"]]
+        self.assertEqual(seen, [("think", 64, 2000), ("think-sleep", 64, 2000)])
+        for row in figures["rows"]:
+            self.assertGreater(row["results"][1]["direct_bytes"], 0)
+
     def test_placements(self):
         for place in ("one", "free"):
             figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp",
@@ -108,7 +117,7 @@ class Bench(unittest.TestCase):
     def test_wrong_options(self):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
                      ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
-                     ["--over", "tcp,ship"], ["--unknown"], ["more"]):
+                     ["--over", "tcp,ship"], ["--think", "0"], ["--unknown"], ["more"]):
             result = bench(*args)
             self.assertEqual(result.returncode, 125, args)
             self.assertEqual(result.stdout, "")
@@ -125,4 +134,4 @@ class Bench(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
