@@ -79,6 +79,7 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		row.size_bytes =
 			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
 		row.conns = conns;
+		row.active = plan_active(plan, conns);
 		row.busy = plan->busy;
 		row.think_us = pattern->think ? plan->think_us : 0;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
@@ -142,10 +143,11 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		f->line_ns, f->rtt_ns, f->small_per_s, f->large_bytes_per_s);
 	fprintf(out,
 		",\n\"run\":{\"pairs\":%u,\"time_s\":%g,\"placement\":\"%s\","
-		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"congestion\":",
+		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"active\":%u,"
+		"\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan_placement_name(plan->placement), plan->set.cpus[0],
-		plan->set.cpus[1], plan->busy, plan->think_us);
+		plan->set.cpus[1], plan->busy, plan->think_us, plan->active);
 	bench_json_string(out, plan->set.congestion);
 	fprintf(out, "},\n\"rows\":[");
 }
@@ -216,6 +218,8 @@ int cmd_bench(int argc, char **argv)
 				"plain patterns out to measure without it\n");
 		return 1;
 	}
+	if (bench_files_raise(plan_conns_max(&plan), uses_viaduct(&plan)) < 0)
+		return 1;
 	if (open_outputs(&plan, &out) < 0)
 		return 1;
 	measure_floor(&plan, &floor);
@@ -224,9 +228,8 @@ int cmd_bench(int argc, char **argv)
 	if (out.json)
 		print_json_head(&plan, out.json, &floor);
 	for (unsigned i = 0; i < plan.pattern_count; i++) {
-		measure_rows(&plan, &out, plan.patterns[i], 1);
-		if (plan.conns > 1)
-			measure_rows(&plan, &out, plan.patterns[i], plan.conns);
+		for (unsigned k = 0; k < plan.conns_count; k++)
+			measure_rows(&plan, &out, plan.patterns[i], plan.conns[k]);
 	}
 	return close_outputs(&out) ? 1 : 0;
 }

@@ -28,8 +28,8 @@ enum { BENCH_CRR_BYTES = 64 };
 struct bench_job {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
-	unsigned conns;
-	unsigned think_us; /* between a reply and the next request */
+	unsigned conns, active; /* active: those with messages under way */
+	unsigned think_us;	/* between a reply and the next request */
 	uint64_t time_ns;
 	int cpu;		/* to run on, or -1 */
 	const char *address;	/* client: TCP port, or "@" and an abstract name */
@@ -124,7 +124,7 @@ enum { BENCH_CONTENDERS_MAX = 8, BENCH_PAIRS_MAX = 99 };
 struct bench_row {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
-	unsigned conns;
+	unsigned conns, active;
 	unsigned busy; /* busy loops beside */
 	unsigned think_us;
 	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
@@ -135,6 +135,11 @@ struct bench_row {
 
 void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 		   const struct bench_contender *who, struct bench_sample *sample);
+
+/* ---- bench_files.c: as many open files as the connections need ---- */
+
+/* Raises the limit for this process and its children. Says why not, and -EMFILE. */
+int bench_files_raise(unsigned conns, bool viaduct);
 
 /* ---- bench_figure.c: what follows from the samples ---- */
 

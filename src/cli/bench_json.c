@@ -115,9 +115,9 @@ void bench_json_row(FILE *out, const struct bench_row *row)
 {
 	fprintf(out,
 		"{\"pattern\":\"%s\",\"unit\":\"%s\",\"size_bytes\":%zu,"
-		"\"bytes_per_op\":%zu,\"conns\":%u",
+		"\"bytes_per_op\":%zu,\"conns\":%u,\"active\":%u",
 		row->pattern->name, bench_unit(row), row->size_bytes,
-		bench_bytes_per_op(row), row->conns);
+		bench_bytes_per_op(row), row->conns, row->active);
 	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f",
 		row->busy ? "busy" : "quiet", row->busy, bench_spread_line(row).median);
 	fprintf(out, ",\"think_us\":%u", row->think_us);

@@ -15,7 +15,7 @@
 
 #include "cli/bench.h"
 
-enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 20000 };
+enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 20000, CONN_MS = 20 };
 
 struct end {
 	pid_t pid;
@@ -257,6 +257,7 @@ static void build_words(struct words *w, const struct ends *e, const char *addre
 	add_word(w, "%s", who->spin ? "rtt-spin" : row->pattern->name);
 	add_word(w, "--size=%zu", row->size_bytes);
 	add_word(w, "--conns=%u", row->conns);
+	add_word(w, "--active=%u", row->active);
 	add_word(w, "--think-us=%u", row->think_us);
 	add_word(w, "--time-ns=%ju", (uintmax_t)set->time_ns);
 	add_word(w, "--cpu=%d", set->cpus[server ? 0 : 1]);
@@ -341,7 +342,8 @@ static void run_ends(struct ends *e, struct bench_sample *s)
 		goto stop_server;
 	}
 	if (hear_both(&e->server, &e->client,
-		      e->set->time_ns * 8 + GRACE_MS * 1000000ull) == -ETIMEDOUT)
+		      e->set->time_ns * 8 + (GRACE_MS + CONN_MS * e->row->conns) *
+						    1000000ull) == -ETIMEDOUT)
 		fail(s, "timed out: client %s, server %s",
 		     e->client.fd < 0 ? "ended" : "hangs",
 		     e->server.fd < 0 ? "ended" : "hangs");

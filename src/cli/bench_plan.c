@@ -42,7 +42,9 @@ static const char help_text[] =
 	"  --think US         time between reply and request in think, think-sleep\n"
 	"                     (default 100)\n"
 	"  --busy N           N busy loops beside\n"
-	"  --conns N          rtt-epoll and rtt-poll also over N connections\n"
+	"  --conns LIST       rtt-epoll and rtt-poll also over so many connections,\n"
+	"                     as 10,100,1000,10000\n"
+	"  --active N         of which only N have messages under way (default: all)\n"
 	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
 	"system's)\n"
 	"  --json FILE        figures as JSON; - is standard output, without the table\n"
@@ -131,6 +133,39 @@ static int parse_number(const char *text, unsigned min, unsigned max, unsigned *
 	return 0;
 }
 
+/* What an end can have from one address to one port. */
+enum { CONNS_MAX = 25000 };
+
+static int parse_conns(struct plan *plan, const char *list)
+{
+	plan->conns_count = 1;
+	for (const char *at = list; *at;) {
+		char *end;
+		unsigned long v = strtoul(at, &end, 10);
+		if (end == at || (*end && *end != ',') || v < 1 || v > CONNS_MAX ||
+		    plan->conns_count == PLAN_LIST_MAX)
+			return complain("connections are 1 to 25000, as in 10,1000",
+					list);
+		if (v > 1)
+			plan->conns[plan->conns_count++] = (unsigned)v;
+		at = *end ? end + 1 : end;
+	}
+	return *list ? 0 : complain("no number in", list);
+}
+
+unsigned plan_active(const struct plan *plan, unsigned conns)
+{
+	return plan->active && plan->active < conns ? plan->active : conns;
+}
+
+unsigned plan_conns_max(const struct plan *plan)
+{
+	unsigned max = 1;
+	for (unsigned i = 0; i < plan->conns_count; i++)
+		max = plan->conns[i] > max ? plan->conns[i] : max;
+	return max;
+}
+
 static int parse_time(const char *text, uint64_t *ns)
 {
 	char *end;
@@ -163,7 +198,7 @@ static void use_defaults(struct plan *plan)
 	plan->size_count = sizeof(default_sizes) / sizeof(default_sizes[0]);
 	memcpy(plan->sizes, default_sizes, sizeof(default_sizes));
 	plan->pairs = 5;
-	plan->conns = 1;
+	plan->conns[plan->conns_count++] = 1;
 	plan->think_us = 100;
 	plan->set.time_ns = 500000000;
 	plan->set.congestion = "cubic";
@@ -237,7 +272,8 @@ enum {
 	CONNS,
 	CONG,
 	JSON,
-	THINK
+	THINK,
+	ACTIVE
 };
 
 static int parse_option(struct plan *plan, int option)
@@ -258,7 +294,9 @@ static int parse_option(struct plan *plan, int option)
 	case BUSY:
 		return parse_number(optarg, 0, 1024, &plan->busy);
 	case CONNS:
-		return parse_number(optarg, 1, 10000, &plan->conns);
+		return parse_conns(plan, optarg);
+	case ACTIVE:
+		return parse_number(optarg, 1, CONNS_MAX, &plan->active);
 	case CONG:
 		plan->set.congestion = optarg;
 		return 0;
@@ -282,13 +320,21 @@ static int parse_option(struct plan *plan, int option)
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
-		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
-		{"conns", 1, NULL, CONNS},	 {"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
-		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS},
+		{"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},
+		{"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},
+		{"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},
+		{"busy", 1, NULL, BUSY},
+		{"conns", 1, NULL, CONNS},
+		{"active", 1, NULL, ACTIVE},
+		{"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},
+		{"quick", 0, NULL, 'q'},
+		{"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
 	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
@@ -334,6 +380,9 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 	return n;
 }
 
+/* Bytes of all messages under way; beyond it a machine measures its memory. */
+enum { UNDER_WAY_MAX = 256 << 20 };
+
 bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
 		unsigned conns)
 {
@@ -341,6 +390,8 @@ bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, si
 	if (pattern->shape == BENCH_CRR)
 		return conns == 1 && size == plan->sizes[0];
 	if ((pattern->plain || pattern->think) && !plan->sizes_given && size != 64)
+		return false;
+	if ((uint64_t)plan_active(plan, conns) * size > UNDER_WAY_MAX && conns > 1)
 		return false;
 	return conns == 1 ||
 	       (pattern->shape == BENCH_RTT &&

@@ -15,8 +15,10 @@ struct plan {
 	size_t sizes[PLAN_LIST_MAX];
 	unsigned pattern_count, size_count;
 	bool sizes_given;
-	unsigned pairs, conns;
-	unsigned busy; /* busy loops beside */
+	unsigned pairs;
+	unsigned conns[PLAN_LIST_MAX], conns_count; /* the first is 1 */
+	unsigned active;			    /* of them at most; 0: all */
+	unsigned busy;				    /* busy loops beside */
 	unsigned think_us;
 	enum plan_placement placement;
 	const char *over; /* comma-separated names of contenders, or NULL */
@@ -33,5 +35,8 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 /* True when the pattern is measured at this size and with this many connections. */
 bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
 		unsigned conns);
+/* How many of the connections have messages under way. */
+unsigned plan_active(const struct plan *plan, unsigned conns);
+unsigned plan_conns_max(const struct plan *plan);
 
 #endif

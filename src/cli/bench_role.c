@@ -248,29 +248,57 @@ static uint32_t next_random(uint32_t *state)
 	return *state;
 }
 
+enum { CHECK_BYTES = 128, CHECK_BATCH = 64 };
+
+static void check_send(int fd, uint32_t *seed)
+{
+	uint8_t buf[CHECK_BYTES];
+	for (int k = 0; k < CHECK_BYTES; k++)
+		buf[k] = (uint8_t)next_random(seed);
+	bench_send_all(fd, buf, CHECK_BYTES, false);
+}
+
+static void check_reply(int fd, uint32_t *seed)
+{
+	uint8_t buf[CHECK_BYTES];
+	bool bad = false;
+	if (!bench_recv_all(fd, buf, CHECK_BYTES, false))
+		bench_role_fail("the server went away");
+	for (int k = 0; k < CHECK_BYTES; k++)
+		bad |= buf[k] != (uint8_t)next_random(seed);
+	totals.bad += bad;
+}
+
+static void check_echo(int fd)
+{
+	uint8_t buf[CHECK_BYTES];
+	if (!bench_recv_all(fd, buf, CHECK_BYTES, false))
+		bench_role_fail("the client went away");
+	bench_send_all(fd, buf, CHECK_BYTES, false);
+}
+
 /*
  * Short blocking round trips of random content, checked to the byte at the client. They
- * also give Viaduct the operations that a connection needs to earn its direct path.
+ * also give Viaduct the operations that a connection needs to earn its direct path. Of
+ * many connections a batch takes its turns together, so that not each message wakes.
  */
-static void check_connection(const struct bench_job *job, int fd)
+static void check_connections(const struct bench_job *job, const int *fds)
 {
-	enum { ROUNDS = 512, BYTES = 128 };
-	uint8_t sent[BYTES], got[BYTES];
-	uint32_t seed = 0x9e3779b9u;
+	unsigned rounds = job->conns > CHECK_BATCH ? 64 : 512;
+	unsigned batch = job->conns > CHECK_BATCH ? CHECK_BATCH : 1;
+	uint32_t send_seed = 0x9e3779b9u, reply_seed = send_seed;
 
-	for (int i = 0; i < ROUNDS; i++) {
-		if (job->server) {
-			if (!bench_recv_all(fd, got, BYTES, false))
-				bench_role_fail("the client went away");
-			bench_send_all(fd, got, BYTES, false);
-			continue;
+	for (unsigned at = 0; at < job->conns; at += batch) {
+		unsigned end = at + batch < job->conns ? at + batch : job->conns;
+		for (unsigned round = 0; round < rounds; round++) {
+			for (unsigned i = at; i < end; i++)
+				if (job->server)
+					check_echo(fds[i]);
+				else
+					check_send(fds[i], &send_seed);
+			for (unsigned i = at; i < end && !job->server; i++)
+				check_reply(fds[i], &reply_seed);
 		}
-		for (int k = 0; k < BYTES; k++)
-			sent[k] = (uint8_t)next_random(&seed);
-		bench_send_all(fd, sent, BYTES, false);
-		if (!bench_recv_all(fd, got, BYTES, false))
-			bench_role_fail("the server went away");
-		totals.bad += memcmp(sent, got, BYTES) != 0;
 	}
 }
 
@@ -281,8 +309,7 @@ static void run_connections(const struct bench_job *job, int listener)
 		bench_role_fail("memory");
 	for (unsigned i = 0; i < job->conns; i++)
 		fds[i] = job->server ? bench_accept(job, listener) : bench_connect(job);
-	for (unsigned i = 0; i < job->conns; i++)
-		check_connection(job, fds[i]);
+	check_connections(job, fds);
 	switch (job->pattern->shape) {
 	case BENCH_RTT:
 		bench_rtt_run(job, fds, &totals);
@@ -313,22 +340,17 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		UNIX,
 		FD,
 		PEER,
-		THINK
+		THINK,
+		ACTIVE
 	};
 	static const struct option options[] = {
-		{"role", 1, NULL, ROLE},
-		{"pattern", 1, NULL, PATTERN},
-		{"size", 1, NULL, SIZE},
-		{"conns", 1, NULL, CONNS},
-		{"time-ns", 1, NULL, TIME},
-		{"cpu", 1, NULL, CPU},
-		{"address", 1, NULL, ADDRESS},
-		{"congestion", 1, NULL, CONGESTION},
-		{"unix", 0, NULL, UNIX},
-		{"result-fd", 1, NULL, FD},
-		{"peer", 1, NULL, PEER},
-		{"think-us", 1, NULL, THINK},
-		{NULL, 0, NULL, 0},
+		{"role", 1, NULL, ROLE},       {"pattern", 1, NULL, PATTERN},
+		{"size", 1, NULL, SIZE},       {"conns", 1, NULL, CONNS},
+		{"time-ns", 1, NULL, TIME},    {"cpu", 1, NULL, CPU},
+		{"address", 1, NULL, ADDRESS}, {"congestion", 1, NULL, CONGESTION},
+		{"unix", 0, NULL, UNIX},       {"result-fd", 1, NULL, FD},
+		{"peer", 1, NULL, PEER},       {"think-us", 1, NULL, THINK},
+		{"active", 1, NULL, ACTIVE},   {NULL, 0, NULL, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		switch (c) {
@@ -365,6 +387,9 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		case THINK:
 			job->think_us = (unsigned)strtoul(optarg, NULL, 10);
 			break;
+		case ACTIVE:
+			job->active = (unsigned)strtoul(optarg, NULL, 10);
+			break;
 		case PEER:
 			job->peer = atoi(optarg);
 			break;
@@ -372,7 +397,8 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 			return -EINVAL;
 		}
 	}
-	if (!job->pattern || !job->size_bytes || !job->conns || job->result_fd < 0)
+	if (!job->pattern || !job->size_bytes || !job->conns ||
+	    job->active > job->conns || job->result_fd < 0)
 		return -EINVAL;
 	return 0;
 }

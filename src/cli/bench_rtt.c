@@ -112,6 +112,13 @@ static void server_loop(const struct bench_job *job, int fd, uint8_t *buf)
 		bench_send_all(fd, buf, job->size_bytes, spin);
 }
 
+/* Idle lanes have no buffer: with many of them that would be what is measured. */
+static void lane_buffer(struct echo *e, struct lane *l)
+{
+	if (!l->buf)
+		l->buf = bench_buffer(e->job->size_bytes);
+}
+
 /* Client: the next message of a lane, unless the time is up. */
 static void lane_begin(struct echo *e, struct lane *l)
 {
@@ -119,6 +126,7 @@ static void lane_begin(struct echo *e, struct lane *l)
 		e->busy--;
 		return;
 	}
+	lane_buffer(e, l);
 	stamp(l->buf, e->job->size_bytes, ++l->number);
 	l->left = e->job->size_bytes;
 }
@@ -153,6 +161,7 @@ static void lane_complete(struct echo *e, struct lane *l)
  */
 static void lane_step(struct echo *e, struct lane *l)
 {
+	lane_buffer(e, l);
 	if (!l->left) {
 		while (l->got < e->job->size_bytes) {
 			ssize_t n = bench_recv(l->fd, l->buf + l->got,
@@ -222,16 +231,20 @@ static void echo_poll(struct echo *e)
 
 static void echo_round(struct echo *e, uint64_t time_ns)
 {
-	e->busy = e->job->conns;
+	unsigned conns = e->job->conns, active = e->job->active;
+
+	e->busy = e->job->server ? conns : active;
 	e->ops = 0;
 	e->over = false;
 	bench_cpu_start();
 	bench_pace_start(&e->pace, time_ns);
-	for (unsigned i = 0; !e->job->server && i < e->job->conns; i++) {
-		lane_begin(e, &e->lanes[i]);
-		lane_send(e, &e->lanes[i]);
+	for (unsigned i = 0; !e->job->server && i < active; i++) {
+		/* The active ones lie evenly among the others. */
+		struct lane *l = &e->lanes[(uint64_t)i * conns / active];
+		lane_begin(e, l);
+		lane_send(e, l);
 		if (e->epfd >= 0)
-			lane_tell_epoll(e, &e->lanes[i]);
+			lane_tell_epoll(e, l);
 	}
 	if (e->epfd >= 0)
 		echo_epoll(e);
@@ -256,7 +269,6 @@ static void echo_run(const struct bench_job *job, const int *fds,
 	for (unsigned i = 0; i < job->conns; i++) {
 		struct epoll_event ev = {.events = EPOLLIN, .data = {.ptr = &e.lanes[i]}};
 		e.lanes[i].fd = fds[i];
-		e.lanes[i].buf = bench_buffer(job->size_bytes);
 		if (e.epfd >= 0 && epoll_ctl(e.epfd, EPOLL_CTL_ADD, fds[i], &ev) < 0)
 			bench_role_fail("epoll_ctl");
 	}

@@ -69,7 +69,7 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 }
 
 static const char line_format[] =
-	"%-14s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
+	"%-19s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
 
 void bench_table_head(FILE *out)
 {
@@ -146,13 +146,22 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 			row->who[who]->name, last->reasons[0] ? last->reasons : "{}");
 }
 
+/* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active. */
+static void format_name(char buf[48], const struct bench_row *row)
+{
+	int n = snprintf(buf, 48, "%s", row->pattern->name);
+	if (row->conns > 1)
+		n += snprintf(buf + n, 48 - (size_t)n, " x%u", row->conns);
+	if (row->active < row->conns)
+		snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
+}
+
 void bench_table_row(FILE *out, const struct bench_row *row)
 {
-	char size[16], name[32], text[4][24], ratio[64], cpu[32], floor[16], direct[48],
+	char size[16], name[48], text[4][24], ratio[64], cpu[32], floor[16], direct[48],
 		line[16];
 
-	snprintf(name, sizeof(name), row->conns > 1 ? "%s x%u" : "%s", row->pattern->name,
-		 row->conns);
+	format_name(name, row);
 	snprintf(line, sizeof(line), "%.0f", bench_spread_line(row).median);
 	for (unsigned w = 0; w < row->contenders; w++) {
 		struct bench_spread r = bench_spread(row, w, BENCH_RATE);

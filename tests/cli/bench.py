@@ -78,6 +78,31 @@ class Bench(unittest.TestCase):
         self.check_rows(figures, ["tcp"])
         self.assertEqual([r["conns"] for r in figures["rows"]], [1, 1, 7, 7] * 2)
 
+    def test_many_connections(self):
+        figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes", "64,100K",
+                               "--over", "tcp,viaduct", "--conns", "10,300",
+                               "--active", "20")
+        self.check_rows(figures, ["tcp", "viaduct"])
+        wanted = [(1, 1, 64), (1, 1, 102400), (10, 10, 64), (10, 10, 102400),
+                  (300, 20, 64), (300, 20, 102400)]
+        seen = [(r["conns"], r["active"], r["size_bytes"]) for r in figures["rows"]]
+        self.assertEqual(seen, wanted * 2)
+        for row in figures["rows"]:
+            result = row["results"][1]
+            self.assertGreater(result["direct_bytes"], result["tcp_bytes"])
+
+    def test_open_files(self):
+        command = f"ulimit -n 500; exec {VIADUCT} bench " + " ".join(
+            SHORT + PLACE + ["--patterns rtt-epoll --sizes 64 --conns 1000"])
+        nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set=-all",
+                  "--inh-caps=-all"] if os.geteuid() == 0 else []
+        result = subprocess.run([*nobody, "sh", "-c", command + " --over tcp"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                timeout=60)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("1000 connections need 1300 open files", result.stderr)
+        self.assertIn("hard limit is 500", result.stderr)
+
     def test_think(self):
         figures = self.figures("--patterns", "think,think-sleep", "--over", "tcp,viaduct",
                                "--think", "2000")
@@ -117,7 +142,8 @@ class Bench(unittest.TestCase):
     def test_wrong_options(self):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
                      ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
-                     ["--over", "tcp,ship"], ["--think", "0"], ["--unknown"], ["more"]):
+                     ["--over", "tcp,ship"], ["--think", "0"],
+                     ["--conns", "0"], ["--conns", "10,x"], ["--active", "0"], ["--unknown"], ["more"]):
             result = bench(*args)
             self.assertEqual(result.returncode, 125, args)
             self.assertEqual(result.stdout, "")
