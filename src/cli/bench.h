@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum bench_shape { BENCH_RTT, BENCH_STREAM, BENCH_BIDIR, BENCH_CRR };
+enum bench_shape { BENCH_RTT, BENCH_STREAM, BENCH_BIDIR, BENCH_CRR, BENCH_LOGP };
 enum bench_wait { BENCH_BLOCK, BENCH_SPIN, BENCH_EPOLL, BENCH_POLL };
 enum bench_think { BENCH_NO_THINK, BENCH_THINK, BENCH_THINK_SLEEP };
 
@@ -23,6 +23,17 @@ struct bench_pattern {
 };
 
 enum { BENCH_CRR_BYTES = 64 };
+
+/* In nanoseconds; GAP_BYTE for a byte of large messages. */
+enum bench_logp {
+	BENCH_LOGP_HALF_RTT,
+	BENCH_LOGP_LATENCY,
+	BENCH_LOGP_SEND,
+	BENCH_LOGP_RECV,
+	BENCH_LOGP_GAP,
+	BENCH_LOGP_GAP_BYTE,
+	BENCH_LOGP_COUNT
+};
 
 /* What one end is to do. Passed to it on its command line. */
 struct bench_job {
@@ -45,10 +56,11 @@ struct bench_job {
 struct bench_result {
 	uint64_t ops; /* round trips, messages or connections */
 	uint64_t ns;
-	uint64_t tx_bytes, rx_bytes; /* moved, as the program saw it */
-	uint64_t bad;		     /* checks of content that failed */
-	uint64_t cpu_ns;	     /* client: processor time of its process */
-	uint64_t peer_cpu_ns;	     /* and of the server's, in the same time */
+	uint64_t tx_bytes, rx_bytes;   /* moved, as the program saw it */
+	uint64_t bad;		       /* checks of content that failed */
+	uint64_t cpu_ns;	       /* client: processor time of its process */
+	uint64_t peer_cpu_ns;	       /* and of the server's, in the same time */
+	double logp[BENCH_LOGP_COUNT]; /* client */
 };
 
 /* ---- bench_role.c: the process at one end ---- */
@@ -71,11 +83,12 @@ int bench_accept(const struct bench_job *job, int listener);
 void bench_cpu_start(void);
 void bench_cpu_stop(struct bench_result *res);
 
-/* ---- bench_rtt.c, bench_stream.c: the patterns ---- */
+/* ---- bench_rtt.c, bench_stream.c, bench_logp.c: the patterns ---- */
 
 void bench_rtt_run(const struct bench_job *job, const int *fds, struct bench_result *res);
 void bench_stream_run(const struct bench_job *job, int fd, struct bench_result *res);
 void bench_bidir_run(const struct bench_job *job, int fd, struct bench_result *res);
+void bench_logp_run(const struct bench_job *job, int fd, struct bench_result *res);
 void bench_crr_client(const struct bench_job *job, struct bench_result *res);
 void bench_crr_server(const struct bench_job *job, int listener);
 
@@ -102,7 +115,8 @@ struct bench_contender {
 struct bench_sample {
 	double rate;			     /* operations a second; 0 when it failed */
 	double client_cpu_ns, server_cpu_ns; /* for an operation; 0 unknown */
-	uint64_t direct_bytes, tcp_bytes;    /* as the report of `viaduct run` says */
+	double logp[BENCH_LOGP_COUNT];
+	uint64_t direct_bytes, tcp_bytes; /* as the report of `viaduct run` says */
 	bool reported;
 	char reasons[160]; /* of that report, as JSON */
 	char error[160];   /* "" when it went well */
@@ -154,6 +168,7 @@ enum bench_figure {
 	BENCH_SERVER_CPU_BYTE,
 	BENCH_OPS_PER_CPU, /* for a second of both ends' processor time */
 	BENCH_BYTES_PER_CPU,
+	BENCH_LOGP_FIGURES, /* and from here on the parameters of enum bench_logp */
 };
 
 struct bench_spread {
@@ -170,7 +185,9 @@ struct bench_spread bench_spread_line(const struct bench_row *row);
 /* Of the values that are not NAN; at most BENCH_PAIRS_MAX. */
 struct bench_spread bench_spread_of(const double *values, unsigned n);
 size_t bench_bytes_per_op(const struct bench_row *row); /* payload, both directions */
-const char *bench_unit(const struct bench_row *row);	/* what an operation is */
+/* As they are named in JSON and CSV. */
+extern const char *const bench_logp_names[BENCH_LOGP_COUNT];
+const char *bench_unit(const struct bench_row *row); /* what an operation is */
 
 /* ---- bench_table.c: for people ---- */
 

@@ -5,9 +5,14 @@
 
 #include "cli/bench.h"
 
+const char *const bench_logp_names[BENCH_LOGP_COUNT] = {
+	"half_rtt_ns", "latency_ns", "send_ns", "recv_ns", "gap_ns", "gap_ns_per_byte",
+};
+
 size_t bench_bytes_per_op(const struct bench_row *row)
 {
-	bool both = row->pattern->shape == BENCH_RTT || row->pattern->shape == BENCH_CRR;
+	bool both = row->pattern->shape == BENCH_RTT ||
+		    row->pattern->shape == BENCH_CRR || row->pattern->shape == BENCH_LOGP;
 	return both ? 2 * row->size_bytes : row->size_bytes;
 }
 
@@ -60,8 +65,11 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 		return 1e9 / known(both);
 	case BENCH_BYTES_PER_CPU:
 		return bytes * 1e9 / known(both);
+	default:
+		if (row->pattern->shape != BENCH_LOGP)
+			return NAN;
+		return s->logp[figure - BENCH_LOGP_FIGURES];
 	}
-	return NAN;
 }
 
 static int by_value(const void *a, const void *b)

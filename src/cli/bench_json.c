@@ -88,6 +88,17 @@ static void json_direct(FILE *out, const struct bench_row *row, unsigned w)
 		row->samples[w][0].reasons[0] ? row->samples[w][0].reasons : "{}");
 }
 
+static void json_logp(FILE *out, const struct bench_row *row, unsigned w)
+{
+	if (row->pattern->shape != BENCH_LOGP)
+		return;
+	fprintf(out, ",\"logp\":{\"size_bytes\":%zu", row->size_bytes);
+	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
+		bench_json_spread(out, bench_logp_names[i],
+				  bench_spread(row, w, BENCH_LOGP_FIGURES + i));
+	fputc('}', out);
+}
+
 static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 {
 	fprintf(out, "{\"over\":");
@@ -101,6 +112,7 @@ static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 	bench_json_spread(out, "bytes_per_s", bench_spread(row, w, BENCH_BYTES));
 	json_cpu(out, row, w);
 	json_direct(out, row, w);
+	json_logp(out, row, w);
 	fprintf(out, ",\"errors\":[");
 	for (unsigned i = 0, n = 0; i < row->pairs; i++) {
 		if (!row->samples[w][i].error[0])

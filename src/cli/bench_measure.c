@@ -192,6 +192,10 @@ static void take_result(struct end *e, const char *name, struct bench_sample *s)
 	    sscanf(at, "%lu %lu %lu %lu %lu %lu %lu", &r->ops, &r->ns, &r->tx_bytes,
 		   &r->rx_bytes, &r->bad, &r->cpu_ns, &r->peer_cpu_ns) != 7)
 		fail(s, "%s ended without a result", name);
+	at = find_line(e, "logp ");
+	if (at)
+		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->logp[0], &r->logp[1],
+		       &r->logp[2], &r->logp[3], &r->logp[4], &r->logp[5]);
 	if (s->error[0] || waitpid(e->pid, &status, 0) != e->pid)
 		return;
 	e->pid = -1;
@@ -317,6 +321,7 @@ static void compare(const struct end *server, const struct end *client,
 		fail(s, "nothing was measured");
 	if (s->error[0])
 		return;
+	memcpy(s->logp, b->logp, sizeof(s->logp));
 	s->rate = (double)b->ops * 1e9 / (double)b->ns;
 	s->client_cpu_ns = (double)b->cpu_ns / (double)b->ops;
 	s->server_cpu_ns = (double)b->peer_cpu_ns / (double)b->ops;

@@ -32,7 +32,7 @@ static const char help_text[] =
 	"\n"
 	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
 	"crr,\n"
-	"                     think, think-sleep, plain, plain-spin, plain-stream\n"
+	"                     think, think-sleep, logp, plain, plain-spin, plain-stream\n"
 	"                     (default: all)\n"
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
 	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor (default: all)\n"
@@ -389,7 +389,8 @@ bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, si
 	/* One size is enough where the size is not what it is about. */
 	if (pattern->shape == BENCH_CRR)
 		return conns == 1 && size == plan->sizes[0];
-	if ((pattern->plain || pattern->think) && !plan->sizes_given && size != 64)
+	if ((pattern->plain || pattern->think || pattern->shape == BENCH_LOGP) &&
+	    !plan->sizes_given && size != 64)
 		return false;
 	if ((uint64_t)plan_active(plan, conns) * size > UNDER_WAY_MAX && conns > 1)
 		return false;

@@ -25,6 +25,7 @@ static const struct bench_pattern patterns[] = {
 	{"crr", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK},
 	{"think", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK},
 	{"think-sleep", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK_SLEEP},
+	{"logp", BENCH_LOGP, BENCH_BLOCK, false, BENCH_NO_THINK},
 	{"plain", BENCH_RTT, BENCH_BLOCK, true, BENCH_NO_THINK},
 	{"plain-spin", BENCH_RTT, BENCH_SPIN, true, BENCH_NO_THINK},
 	{"plain-stream", BENCH_STREAM, BENCH_BLOCK, true, BENCH_NO_THINK},
@@ -317,6 +318,9 @@ static void run_connections(const struct bench_job *job, int listener)
 	case BENCH_STREAM:
 		bench_stream_run(job, fds[0], &totals);
 		break;
+	case BENCH_LOGP:
+		bench_logp_run(job, fds[0], &totals);
+		break;
 	default:
 		bench_bidir_run(job, fds[0], &totals);
 		break;
@@ -428,6 +432,8 @@ int bench_role_main(int argc, char **argv)
 		bench_crr_server(&job, listener);
 	else
 		bench_crr_client(&job, &totals);
+	dprintf(parent_fd, "logp %g %g %g %g %g %g\n", totals.logp[0], totals.logp[1],
+		totals.logp[2], totals.logp[3], totals.logp[4], totals.logp[5]);
 	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,
 		(uintmax_t)totals.ns, (uintmax_t)totals.tx_bytes,
 		(uintmax_t)totals.rx_bytes, (uintmax_t)totals.bad,

@@ -59,7 +59,7 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 		snprintf(buf, 24, "-");
 	else if (row->pattern->shape == BENCH_CRR || row->conns > 1)
 		return format_count(buf, rate, "/s");
-	else if (row->pattern->shape == BENCH_RTT)
+	else if (row->pattern->shape == BENCH_RTT || row->pattern->shape == BENCH_LOGP)
 		snprintf(buf, 24, us < 10 ? "%.3f us" : "%.1f us", us);
 	else if (row->size_bytes < 1024)
 		return format_count(buf, rate, "/s");
@@ -146,6 +146,22 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 			row->who[who]->name, last->reasons[0] ? last->reasons : "{}");
 }
 
+static void print_logp(FILE *out, const struct bench_row *row, unsigned who)
+{
+	double v[BENCH_LOGP_COUNT];
+	if (row->pattern->shape != BENCH_LOGP || !bench_spread(row, who, BENCH_RATE).n)
+		return;
+	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
+		v[i] = bench_spread(row, who, BENCH_LOGP_FIGURES + i).median;
+	fprintf(out,
+		"  %-10s half a round trip %.3f us: L %.3f, o_s %.3f, o_r %.3f us; "
+		"g %.3f us; G %.3f ns a byte\n",
+		row->who[who]->name, v[BENCH_LOGP_HALF_RTT] / 1e3,
+		v[BENCH_LOGP_LATENCY] / 1e3, v[BENCH_LOGP_SEND] / 1e3,
+		v[BENCH_LOGP_RECV] / 1e3, v[BENCH_LOGP_GAP] / 1e3,
+		v[BENCH_LOGP_GAP_BYTE]);
+}
+
 /* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active. */
 static void format_name(char buf[48], const struct bench_row *row)
 {
@@ -177,6 +193,7 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 			format_floor(floor, row, w), format_cpu(cpu, row, w),
 			format_per_cpu(text[3], row, w), format_direct(direct, row, w),
 			w ? "" : line);
+		print_logp(out, row, w);
 		print_notes(out, row, w);
 	}
 }

@@ -112,6 +112,20 @@ class Bench(unittest.TestCase):
         for row in figures["rows"]:
             self.assertGreater(row["results"][1]["direct_bytes"], 0)
 
+    def test_logp(self):
+        figures = self.figures("--patterns", "logp", "--over", "tcp,viaduct,unix",
+                               "--sizes", "4,64,2M")
+        self.check_rows(figures, ["tcp", "viaduct", "unix"])
+        for row in figures["rows"]:
+            for result in row["results"]:
+                logp = result["logp"]
+                self.assertEqual(logp["size_bytes"], row["size_bytes"])
+                for name in ("half_rtt_ns", "send_ns", "recv_ns", "gap_ns",
+                             "gap_ns_per_byte"):
+                    self.assertGreater(logp[name]["max"], 0, name)
+                self.assertNotEqual(logp["latency_ns"]["max"], 0)
+            self.assertGreater(row["results"][1]["direct_bytes"], 0)
+
     def test_placements(self):
         for place in ("one", "free"):
             figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp",
@@ -132,7 +146,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(result["direct_bytes"], 0)
 
     def test_bad_bytes(self):
-        for pattern in ("rtt", "stream", "bidir"):
+        for pattern in ("rtt", "stream", "bidir", "think", "logp"):
             for how in ("early", "late"):
                 result = bench(*SHORT, *PLACE, "--patterns", pattern, "--sizes", "4K",
                                "--over", "tcp", LD_PRELOAD=CORRUPT, CORRUPT=how)
