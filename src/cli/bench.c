@@ -10,7 +10,7 @@
 enum { LINE_TIME_NS = 8000000, NEAR_LINE_NS = 200 };
 
 struct out {
-	FILE *table, *json; /* either may be NULL */
+	FILE *table, *json, *csv; /* each may be NULL */
 	bool progress;
 	unsigned rows, failures;
 };
@@ -64,11 +64,16 @@ static void measure_row(const struct plan *plan, struct out *out, struct bench_r
 		fprintf(out->json, out->rows ? ",\n" : "\n");
 		bench_json_row(out->json, row);
 	}
+	if (out->csv) {
+		bench_csv_row(out->csv, row);
+		fflush(out->csv);
+	}
 	out->rows++;
 }
 
 static void measure_rows(const struct plan *plan, struct out *out,
-			 const struct bench_pattern *pattern, unsigned conns)
+			 const struct bench_pattern *pattern, unsigned conns,
+			 unsigned busy)
 {
 	static struct bench_row row; /* large */
 	for (unsigned i = 0; i < plan->size_count; i++) {
@@ -80,7 +85,7 @@ static void measure_rows(const struct plan *plan, struct out *out,
 			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
 		row.conns = conns;
 		row.active = plan_active(plan, conns);
-		row.busy = plan->busy;
+		row.busy = busy;
 		row.think_us = pattern->think ? plan->think_us : 0;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
 		if (row.contenders)
@@ -128,9 +133,10 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 		plan->placement == PLAN_TWO   ? "two processors"
 		: plan->placement == PLAN_ONE ? "one processor"
 					      : "any processor",
-		plan->busy,
+		plan->busy[plan->loads - 1],
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
-	bench_table_head(out);
+	bench_table_head(out,
+			 plan->conns_count > 1 || plan->busy[plan->loads - 1] ? 24 : 14);
 	fflush(out);
 }
 
@@ -147,15 +153,29 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		"\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan_placement_name(plan->placement), plan->set.cpus[0],
-		plan->set.cpus[1], plan->busy, plan->think_us, plan->active);
+		plan->set.cpus[1], plan->busy[plan->loads - 1], plan->think_us,
+		plan->active);
 	bench_json_string(out, plan->set.congestion);
 	fprintf(out, "},\n\"rows\":[");
+}
+
+static FILE *open_output(const char *path)
+{
+	FILE *f = fopen(path, "we");
+	if (!f)
+		fprintf(stderr, "viaduct bench: cannot write %s: %s\n", path,
+			strerror(errno));
+	return f;
 }
 
 static int open_outputs(const struct plan *plan, struct out *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->table = stdout;
+	if (plan->csv && !(out->csv = open_output(plan->csv)))
+		return -EIO;
+	if (out->csv)
+		bench_csv_head(out->csv);
 	out->progress = isatty(STDERR_FILENO);
 	if (!plan->json)
 		return 0;
@@ -164,13 +184,18 @@ static int open_outputs(const struct plan *plan, struct out *out)
 		out->table = NULL;
 		return 0;
 	}
-	out->json = fopen(plan->json, "we");
-	if (!out->json) {
-		fprintf(stderr, "viaduct bench: cannot write %s: %s\n", plan->json,
-			strerror(errno));
-		return -errno;
-	}
-	return 0;
+	out->json = open_output(plan->json);
+	return out->json ? 0 : -EIO;
+}
+
+static int close_output(FILE *f, const char *what)
+{
+	int err = ferror(f) || fflush(f);
+	if (f != stdout)
+		err |= fclose(f);
+	if (err)
+		fprintf(stderr, "viaduct bench: cannot write the %s\n", what);
+	return err;
 }
 
 static int close_outputs(struct out *out)
@@ -178,12 +203,10 @@ static int close_outputs(struct out *out)
 	int err = 0;
 	if (out->json) {
 		fprintf(out->json, "\n]}\n");
-		err = ferror(out->json) || fflush(out->json);
+		err |= close_output(out->json, "JSON");
 	}
-	if (out->json && out->json != stdout)
-		err |= fclose(out->json);
-	if (err)
-		fprintf(stderr, "viaduct bench: cannot write the JSON\n");
+	if (out->csv)
+		err |= close_output(out->csv, "CSV");
 	if (out->failures)
 		fprintf(stderr, "viaduct bench: %u measurements failed\n", out->failures);
 	return err || out->failures;
@@ -229,7 +252,9 @@ int cmd_bench(int argc, char **argv)
 		print_json_head(&plan, out.json, &floor);
 	for (unsigned i = 0; i < plan.pattern_count; i++) {
 		for (unsigned k = 0; k < plan.conns_count; k++)
-			measure_rows(&plan, &out, plan.patterns[i], plan.conns[k]);
+			for (unsigned b = 0; b < plan.loads; b++)
+				measure_rows(&plan, &out, plan.patterns[i], plan.conns[k],
+					     plan.busy[b]);
 	}
 	return close_outputs(&out) ? 1 : 0;
 }

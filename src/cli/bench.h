@@ -191,7 +191,7 @@ const char *bench_unit(const struct bench_row *row); /* what an operation is */
 
 /* ---- bench_table.c: for people ---- */
 
-void bench_table_head(FILE *out);
+void bench_table_head(FILE *out, unsigned name_width);
 void bench_table_row(FILE *out, const struct bench_row *row);
 /* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
 const char *bench_format_size(char buf[16], size_t bytes);
@@ -205,6 +205,11 @@ void bench_json_row(FILE *out, const struct bench_row *row);
 void bench_json_string(FILE *out, const char *s);
 /* ,"name":{...} and ,"name":[...] of all pairs, 0 for a sample that is not there. */
 void bench_json_spread(FILE *out, const char *name, struct bench_spread s);
+
+/* ---- bench_csv.c: a line for each sample ---- */
+
+void bench_csv_head(FILE *out);
+void bench_csv_row(FILE *out, const struct bench_row *row);
 
 /* ---- bench_machine.c: what the figures depend on ---- */
 

@@ -42,12 +42,15 @@ static const char help_text[] =
 	"  --think US         time between reply and request in think, think-sleep\n"
 	"                     (default 100)\n"
 	"  --busy N           N busy loops beside\n"
+	"  --load LIST        of quiet, busy: measures each row in each way (busy: two\n"
+	"                     loops, or as --busy says)\n"
 	"  --conns LIST       rtt-epoll and rtt-poll also over so many connections,\n"
 	"                     as 10,100,1000,10000\n"
 	"  --active N         of which only N have messages under way (default: all)\n"
 	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
 	"system's)\n"
 	"  --json FILE        figures as JSON; - is standard output, without the table\n"
+	"  --csv FILE         every sample as a line of CSV\n"
 	"  --quick            three short pairs at four sizes\n";
 
 static const size_t default_sizes[] = {1,     64,    1024,     4096,
@@ -133,6 +136,8 @@ static int parse_number(const char *text, unsigned min, unsigned max, unsigned *
 	return 0;
 }
 
+enum { BUSY_LOOPS = 2 }; /* one for each end */
+
 /* What an end can have from one address to one port. */
 enum { CONNS_MAX = 25000 };
 
@@ -164,6 +169,35 @@ unsigned plan_conns_max(const struct plan *plan)
 	for (unsigned i = 0; i < plan->conns_count; i++)
 		max = plan->conns[i] > max ? plan->conns[i] : max;
 	return max;
+}
+
+static int parse_load(struct plan *plan, const char *list)
+{
+	char copy[32];
+	plan->load_quiet = plan->load_busy = false;
+	snprintf(copy, sizeof(copy), "%s", list);
+	for (char *save, *s = strtok_r(copy, ",", &save); s;
+	     s = strtok_r(NULL, ",", &save)) {
+		if (!strcmp(s, "quiet"))
+			plan->load_quiet = true;
+		else if (!strcmp(s, "busy"))
+			plan->load_busy = true;
+		else
+			return complain("--load takes quiet and busy", list);
+	}
+	return plan->load_quiet || plan->load_busy ? 0 : complain("no load in", list);
+}
+
+/* Without --load the rows are as --busy says. */
+static void set_loads(struct plan *plan)
+{
+	unsigned busy = plan->busy[0] ? plan->busy[0] : BUSY_LOOPS;
+	plan->loads = 1;
+	if (!plan->load_quiet && !plan->load_busy)
+		return;
+	plan->busy[0] = plan->load_quiet ? 0 : busy;
+	plan->busy[1] = busy;
+	plan->loads = plan->load_quiet && plan->load_busy ? 2 : 1;
 }
 
 static int parse_time(const char *text, uint64_t *ns)
@@ -273,7 +307,9 @@ enum {
 	CONG,
 	JSON,
 	THINK,
-	ACTIVE
+	ACTIVE,
+	LOAD,
+	CSV
 };
 
 static int parse_option(struct plan *plan, int option)
@@ -292,7 +328,12 @@ static int parse_option(struct plan *plan, int option)
 	case PLACEMENT:
 		return parse_placement(plan, optarg);
 	case BUSY:
-		return parse_number(optarg, 0, 1024, &plan->busy);
+		return parse_number(optarg, 0, 1024, &plan->busy[0]);
+	case LOAD:
+		return parse_load(plan, optarg);
+	case CSV:
+		plan->csv = optarg;
+		return 0;
 	case CONNS:
 		return parse_conns(plan, optarg);
 	case ACTIVE:
@@ -328,6 +369,8 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		{"placement", 1, NULL, PLACEMENT},
 		{"think", 1, NULL, THINK},
 		{"busy", 1, NULL, BUSY},
+		{"load", 1, NULL, LOAD},
+		{"csv", 1, NULL, CSV},
 		{"conns", 1, NULL, CONNS},
 		{"active", 1, NULL, ACTIVE},
 		{"congestion", 1, NULL, CONG},
@@ -344,6 +387,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 	}
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
+	set_loads(plan);
 	check_congestion(plan);
 	return place(plan);
 }

@@ -14,14 +14,15 @@ struct plan {
 	const struct bench_pattern *patterns[PLAN_LIST_MAX];
 	size_t sizes[PLAN_LIST_MAX];
 	unsigned pattern_count, size_count;
-	bool sizes_given;
+	bool sizes_given, load_quiet, load_busy;
 	unsigned pairs;
 	unsigned conns[PLAN_LIST_MAX], conns_count; /* the first is 1 */
 	unsigned active;			    /* of them at most; 0: all */
-	unsigned busy;				    /* busy loops beside */
+	unsigned busy[2], loads; /* busy loops beside: first all rows so, then so */
 	unsigned think_us;
 	enum plan_placement placement;
 	const char *over; /* comma-separated names of contenders, or NULL */
+	const char *csv;
 	const char *json; /* file, "-", or NULL */
 	struct bench_setting set;
 };

@@ -69,13 +69,16 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 }
 
 static const char line_format[] =
-	"%-19s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
+	"%-*s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
 
-void bench_table_head(FILE *out)
+static unsigned name_columns = 14;
+
+void bench_table_head(FILE *out, unsigned name_width)
 {
-	fprintf(out, line_format, "pattern", "size", "over", "median", "worst", "best",
-		"times the first", "of floor", "cpu of both", "per cpu s", "direct",
-		"line");
+	name_columns = name_width;
+	fprintf(out, line_format, name_columns, "pattern", "size", "over", "median",
+		"worst", "best", "times the first", "of floor", "cpu of both",
+		"per cpu s", "direct", "line");
 }
 
 static int find_floor(const struct bench_row *row)
@@ -162,14 +165,17 @@ static void print_logp(FILE *out, const struct bench_row *row, unsigned who)
 		v[BENCH_LOGP_GAP_BYTE]);
 }
 
-/* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active. */
+/* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active, and "busy" with
+ * busy loops beside. */
 static void format_name(char buf[48], const struct bench_row *row)
 {
 	int n = snprintf(buf, 48, "%s", row->pattern->name);
 	if (row->conns > 1)
 		n += snprintf(buf + n, 48 - (size_t)n, " x%u", row->conns);
 	if (row->active < row->conns)
-		snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
+		n += snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
+	if (row->busy)
+		snprintf(buf + n, 48 - (size_t)n, " busy");
 }
 
 void bench_table_row(FILE *out, const struct bench_row *row)
@@ -186,8 +192,9 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 		if (w && q.n)
 			snprintf(ratio, sizeof(ratio), "%6.2f (%.2f..%.2f)", q.median,
 				 q.min, q.max);
-		fprintf(out, line_format, name, bench_format_size(size, row->size_bytes),
-			row->who[w]->name, bench_format_rate(text[0], row, r.median),
+		fprintf(out, line_format, name_columns, name,
+			bench_format_size(size, row->size_bytes), row->who[w]->name,
+			bench_format_rate(text[0], row, r.median),
 			bench_format_rate(text[1], row, r.min),
 			bench_format_rate(text[2], row, r.max), ratio,
 			format_floor(floor, row, w), format_cpu(cpu, row, w),

@@ -4,11 +4,13 @@
 
 usage: bench.py VIADUCT CORRUPT-LIBRARY MANUAL. No figure is judged: only their presence.
 """
+import csv
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 VIADUCT, CORRUPT, MANUAL = map(os.path.abspath, sys.argv[1:4])
@@ -126,6 +128,35 @@ class Bench(unittest.TestCase):
                 self.assertNotEqual(logp["latency_ns"]["max"], 0)
             self.assertGreater(row["results"][1]["direct_bytes"], 0)
 
+    def test_loads_and_csv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "figures.csv")
+            figures = self.figures("--patterns", "rtt,logp", "--sizes", "64",
+                                   "--load", "quiet,busy", "--over", "tcp,viaduct",
+                                   "--csv", path)
+            with open(path, newline="", encoding="utf-8") as f:
+                lines = list(csv.DictReader(f))
+        self.check_rows(figures, ["tcp", "viaduct"])
+        seen = [(r["pattern"], r["load"], r["busy"]) for r in figures["rows"]]
+        self.assertEqual(seen, [("rtt", "quiet", 0), ("rtt", "busy", 2),
+                                ("logp", "quiet", 0), ("logp", "busy", 2)])
+        self.assertEqual(len(lines), 4 * 2 * 2)
+        with open(MANUAL, encoding="utf-8") as f:
+            manual = f.read()
+        for line in lines:
+            row = next(r for r in figures["rows"] if r["pattern"] == line["pattern"] and
+                       r["load"] == line["load"])
+            result = next(r for r in row["results"] if r["over"] == line["over"])
+            pair = int(line["pair"]) - 1
+            self.assertEqual(float(line["ops_per_s"]), result["samples"][pair])
+            self.assertEqual(float(line["client_cpu_ns_per_op"]),
+                             result["client_cpu_samples"][pair])
+            self.assertEqual(line["ratio"] == "", line["over"] == "tcp")
+            self.assertEqual(line["gap_ns"] == "", line["pattern"] == "rtt")
+            self.assertEqual(line["tcp_bytes"] == "", line["over"] == "tcp")
+            for column in line:
+                self.assertIn(column, manual)
+
     def test_placements(self):
         for place in ("one", "free"):
             figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp",
@@ -157,11 +188,17 @@ class Bench(unittest.TestCase):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
                      ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
                      ["--over", "tcp,ship"], ["--think", "0"],
-                     ["--conns", "0"], ["--conns", "10,x"], ["--active", "0"], ["--unknown"], ["more"]):
+                     ["--conns", "0"], ["--load", "loud"], ["--load", ""], ["--conns", "10,x"], ["--active", "0"], ["--unknown"], ["more"]):
             result = bench(*args)
             self.assertEqual(result.returncode, 125, args)
             self.assertEqual(result.stdout, "")
             self.assertNotEqual(result.stderr, "")
+
+    def test_unwritable(self):
+        for option in ("--json", "--csv"):
+            result = bench(option, "/nowhere/file", "--patterns", "rtt", "--over", "tcp")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("cannot write /nowhere/file: No such file", result.stderr)
 
     def test_manual(self):
         help_text = bench("--help").stdout
