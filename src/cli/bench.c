@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/bench_pair.h"
 #include "cli/bench_plan.h"
 #include "cli/cli.h"
 
@@ -224,6 +225,16 @@ static bool uses_viaduct(const struct plan *plan)
 	return false;
 }
 
+static int run_programs(const struct plan *plan)
+{
+	static struct pair pair; /* large */
+	pair.server = plan->server;
+	pair.client = plan->client;
+	pair.pairs = plan->pairs;
+	pair.wait_s = plan->wait_s;
+	return pair_main(&pair, plan->json);
+}
+
 int cmd_bench(int argc, char **argv)
 {
 	struct plan plan;
@@ -236,6 +247,8 @@ int cmd_bench(int argc, char **argv)
 	err = plan_parse(&plan, argc, argv);
 	if (err)
 		return err > 0 ? 0 : EXIT_USAGE;
+	if (plan.server)
+		return run_programs(&plan);
 	if (uses_viaduct(&plan) && bench_check_viaduct() < 0) {
 		fprintf(stderr, "viaduct bench: give --over tcp,unix,floor and leave the "
 				"plain patterns out to measure without it\n");

@@ -27,8 +27,13 @@ static const struct bench_contender plain_contenders[] = {
 
 static const char help_text[] =
 	"usage: viaduct bench [OPTION...]\n"
+	"       viaduct bench [--pairs N] [--wait SEC] [--json FILE] -- SERVER [ARG...] "
+	"-- CLIENT [ARG...]\n"
 	"\n"
-	"Measures kernel TCP, AF_UNIX and Viaduct in alternating pairs on this machine.\n"
+	"Measures kernel TCP, AF_UNIX and Viaduct in alternating pairs on this machine;\n"
+	"or runs your own server and client plain and under Viaduct, and says whether "
+	"it\n"
+	"is worth it.\n"
 	"\n"
 	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
 	"crr,\n"
@@ -51,6 +56,7 @@ static const char help_text[] =
 	"system's)\n"
 	"  --json FILE        figures as JSON; - is standard output, without the table\n"
 	"  --csv FILE         every sample as a line of CSV\n"
+	"  --wait SEC         how long your own server may take to listen (default 10)\n"
 	"  --quick            three short pairs at four sizes\n";
 
 static const size_t default_sizes[] = {1,     64,    1024,     4096,
@@ -234,6 +240,7 @@ static void use_defaults(struct plan *plan)
 	plan->pairs = 5;
 	plan->conns[plan->conns_count++] = 1;
 	plan->think_us = 100;
+	plan->wait_s = 10;
 	plan->set.time_ns = 500000000;
 	plan->set.congestion = "cubic";
 }
@@ -309,7 +316,8 @@ enum {
 	THINK,
 	ACTIVE,
 	LOAD,
-	CSV
+	CSV,
+	WAIT
 };
 
 static int parse_option(struct plan *plan, int option)
@@ -331,6 +339,8 @@ static int parse_option(struct plan *plan, int option)
 		return parse_number(optarg, 0, 1024, &plan->busy[0]);
 	case LOAD:
 		return parse_load(plan, optarg);
+	case WAIT:
+		return parse_number(optarg, 1, 3600, &plan->wait_s);
 	case CSV:
 		plan->csv = optarg;
 		return 0;
@@ -358,33 +368,48 @@ static int parse_option(struct plan *plan, int option)
 	}
 }
 
+/* SERVER [ARG...] -- CLIENT [ARG...] */
+static int parse_programs(struct plan *plan, int argc, char **argv)
+{
+	int at = optind;
+
+	while (at < argc && strcmp(argv[at], "--"))
+		at++;
+	if (at == optind || at + 1 >= argc)
+		return complain("two programs are needed, -- SERVER -- CLIENT, after",
+				argv[optind]);
+	if (plan->unfit)
+		return complain("an option that means nothing for your own programs",
+				plan->unfit);
+	argv[at] = NULL;
+	plan->server = argv + optind;
+	plan->client = argv + at + 1;
+	return 0;
+}
+
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS},
-		{"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},
-		{"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},
-		{"placement", 1, NULL, PLACEMENT},
-		{"think", 1, NULL, THINK},
-		{"busy", 1, NULL, BUSY},
-		{"load", 1, NULL, LOAD},
-		{"csv", 1, NULL, CSV},
-		{"conns", 1, NULL, CONNS},
-		{"active", 1, NULL, ACTIVE},
-		{"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},
-		{"quick", 0, NULL, 'q'},
-		{"help", 0, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
+		{"load", 1, NULL, LOAD},	 {"csv", 1, NULL, CSV},
+		{"wait", 1, NULL, WAIT},	 {"conns", 1, NULL, CONNS},
+		{"active", 1, NULL, ACTIVE},	 {"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
+		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+	for (int c, at = 0; (c = getopt_long(argc, argv, "+h", options, &at)) != -1;) {
 		int err = parse_option(plan, c);
 		if (err)
 			return err;
+		if (c != PAIRS && c != JSON && c != WAIT)
+			plan->unfit = options[at].name;
 	}
+	if (optind < argc && !strcmp(argv[optind - 1], "--"))
+		return parse_programs(plan, argc, argv);
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
 	set_loads(plan);

@@ -22,6 +22,9 @@ struct plan {
 	unsigned think_us;
 	enum plan_placement placement;
 	const char *over; /* comma-separated names of contenders, or NULL */
+	char *const *server, *const *client; /* of the user's own; NULL: patterns */
+	unsigned wait_s;
+	const char *unfit; /* an option that means nothing for these, or NULL */
 	const char *csv;
 	const char *json; /* file, "-", or NULL */
 	struct bench_setting set;
