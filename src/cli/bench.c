@@ -114,10 +114,39 @@ static void measure_floor(const struct plan *plan, struct floor *f)
 		f->large_bytes_per_s = rate * 16384;
 }
 
+/* One line on what would be measured too if it were there. */
+static void print_absent(FILE *out)
+{
+	const struct bench_peer *p;
+	const char *before = "absent     not measured: ";
+	for (size_t i = 0; (p = bench_peer_at(i)); i++) {
+		if (bench_peer_found(p))
+			continue;
+		fprintf(out, "%s%s (install %s)", before, p->program, p->package);
+		before = ", ";
+	}
+	if (*before == ',')
+		fputc('\n', out);
+}
+
+static void json_peers(FILE *out)
+{
+	const struct bench_peer *p;
+	fprintf(out, ",\"peers\":[");
+	for (size_t i = 0; (p = bench_peer_at(i)); i++)
+		fprintf(out,
+			"%s{\"over\":\"%s\",\"program\":\"%s\",\"package\":\"%s\","
+			"\"found\":%s}",
+			i ? "," : "", p->name, p->program, p->package,
+			bench_peer_found(p) ? "true" : "false");
+	fputc(']', out);
+}
+
 static void print_head(const struct plan *plan, FILE *out, const struct floor *f)
 {
 	const int *c = plan->set.floor_cpus;
 	bench_machine_text(out);
+	print_absent(out);
 	if (f->line_ns > 0) {
 		fprintf(out, "placement  %.0f ns a round trip through one cache line, ",
 			f->line_ns);
@@ -157,6 +186,7 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		plan->set.cpus[1], plan->busy[plan->loads - 1], plan->think_us,
 		plan->active);
 	bench_json_string(out, plan->set.congestion);
+	json_peers(out);
 	fprintf(out, "},\n\"rows\":[");
 }
 

@@ -110,7 +110,20 @@ struct bench_contender {
 	bool unix_domain, via_server, via_client;
 	bool spin;  /* run the pattern with spinning nonblocking calls instead */
 	bool floor; /* not sockets at all: the raw ring */
+	const struct bench_peer *peer; /* or another system's own benchmark */
 };
+
+/* ---- bench_peer.c: other systems' own benchmarks ---- */
+
+struct bench_peer {
+	const char *name, *program, *package; /* package: as Debian names it */
+	bool streams;			      /* it can measure one way, too */
+};
+
+enum { BENCH_PEERS_MAX = 2 };
+
+const struct bench_peer *bench_peer_at(size_t i); /* NULL past the last */
+bool bench_peer_found(const struct bench_peer *peer);
 
 struct bench_sample {
 	double rate;			     /* operations a second; 0 when it failed */
@@ -154,6 +167,10 @@ void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 
 /* Raises the limit for this process and its children. Says why not, and -EMFILE. */
 int bench_files_raise(unsigned conns, bool viaduct);
+
+/* Fills in rate or error. Blocks until the programs have ended. */
+void bench_peer_measure(const struct bench_setting *set, const struct bench_row *row,
+			const struct bench_peer *peer, struct bench_sample *s);
 
 /* ---- bench_figure.c: what follows from the samples ---- */
 

@@ -371,6 +371,20 @@ static void measure_floor(const struct bench_setting *set, const struct bench_ro
 		fail(s, "%s", strerror(-err));
 }
 
+static void measure_peer(const struct bench_setting *set, const struct bench_row *row,
+			 const struct bench_peer *peer, struct bench_sample *s)
+{
+	pid_t *busy = calloc(row->busy + 1, sizeof(*busy));
+	if (!busy) {
+		fail(s, "no memory");
+		return;
+	}
+	start_busy(set, row->busy, busy);
+	bench_peer_measure(set, row, peer, s);
+	stop_busy(row->busy, busy);
+	free(busy);
+}
+
 void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 		   const struct bench_contender *who, struct bench_sample *sample)
 {
@@ -383,6 +397,10 @@ void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 	memset(sample, 0, sizeof(*sample));
 	if (who->floor) {
 		measure_floor(set, row, sample);
+		return;
+	}
+	if (who->peer) {
+		measure_peer(set, row, who->peer, sample);
 		return;
 	}
 	snprintf(dir, sizeof(dir), "%s/viaduct-bench.XXXXXX", tmp && *tmp ? tmp : "/tmp");

@@ -19,6 +19,8 @@ static const struct bench_contender contenders[] = {
 	{.name = "unix", .unix_domain = true},
 	{.name = "floor", .floor = true},
 };
+/* One for each peer, filled in once. */
+static struct bench_contender peer_contenders[BENCH_PEERS_MAX];
 static const struct bench_contender plain_contenders[] = {
 	{.name = "tcp"},
 	{.name = "via-client", .via_client = true},
@@ -40,7 +42,9 @@ static const char help_text[] =
 	"                     think, think-sleep, logp, plain, plain-spin, plain-stream\n"
 	"                     (default: all)\n"
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
-	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor (default: all)\n"
+	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor, and of other "
+	"systems'\n"
+	"                     ucx, fi, where installed (default: all)\n"
 	"  --pairs N          measurements of each kind (default 5)\n"
 	"  --time SEC         length of one measurement (default 0.5)\n"
 	"  --placement WHERE  two (processors), one, or free (default two)\n"
@@ -81,6 +85,15 @@ static bool in_list(const char *list, const char *name)
 	return false;
 }
 
+static bool is_peer(const char *name)
+{
+	const struct bench_peer *p;
+	for (size_t i = 0; (p = bench_peer_at(i)); i++)
+		if (!strcmp(p->name, name))
+			return true;
+	return false;
+}
+
 static int parse_over(struct plan *plan, const char *list)
 {
 	char copy[256];
@@ -90,7 +103,7 @@ static int parse_over(struct plan *plan, const char *list)
 		size_t i, n = sizeof(contenders) / sizeof(contenders[0]);
 		for (i = 0; i < n && strcmp(contenders[i].name, s); i++)
 			;
-		if (i == n)
+		if (i == n && !is_peer(s))
 			return complain("unknown name in --over", s);
 	}
 	plan->over = list;
@@ -432,6 +445,31 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 	return true;
 }
 
+/* They spin, so one processor is not enough, and have patterns of their own. */
+static bool peer_fits(const struct plan *plan, const struct bench_pattern *pattern,
+		      unsigned conns, const struct bench_peer *p)
+{
+	return bench_peer_found(p) && conns == 1 && plan->placement != PLAN_ONE &&
+	       plan->set.floor_cpus[0] >= 0 && !pattern->think && !pattern->plain &&
+	       pattern->wait == BENCH_BLOCK &&
+	       (pattern->shape == BENCH_RTT ||
+		(pattern->shape == BENCH_STREAM && p->streams)) &&
+	       (!plan->over || in_list(plan->over, p->name));
+}
+
+static unsigned add_peers(const struct plan *plan, const struct bench_pattern *pattern,
+			  unsigned conns, const struct bench_contender **who, unsigned n)
+{
+	const struct bench_peer *p;
+	for (size_t i = 0; (p = bench_peer_at(i)) && i < BENCH_PEERS_MAX; i++) {
+		peer_contenders[i].name = p->name;
+		peer_contenders[i].peer = p;
+		if (peer_fits(plan, pattern, conns, p))
+			who[n++] = &peer_contenders[i];
+	}
+	return n;
+}
+
 unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pattern,
 			 unsigned conns, const struct bench_contender **who)
 {
@@ -446,7 +484,7 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 	for (size_t i = 0; i < sizeof(contenders) / sizeof(contenders[0]); i++)
 		if (contender_fits(plan, pattern, conns, &contenders[i]))
 			who[n++] = &contenders[i];
-	return n;
+	return add_peers(plan, pattern, conns, who, n);
 }
 
 /* Bytes of all messages under way; beyond it a machine measures its memory. */

@@ -24,6 +24,20 @@ def bench(*args, **env):
                           env={**os.environ, **env})
 
 
+# Listens as the server, and writes as the client. FAIL ends with status 1.
+PEER = """
+import socket, sys
+words = sys.argv
+at = next(i for i, w in enumerate(words) if w in ("-p", "-B", "-P") and words[i + 1].isdigit())
+port = int(words[at + 1])
+if "127.0.0.1" in words:
+    socket.create_connection(("127.0.0.1", port)).recv(1)
+    sys.stdout.write(TEXT)
+    sys.exit(TEXT.startswith("FAIL"))
+socket.create_server(("127.0.0.1", port)).accept()
+"""
+
+
 class Bench(unittest.TestCase):
     def figures(self, *args, **env):
         result = bench(*SHORT, *PLACE, "--json", "-", *args, **env)
@@ -156,6 +170,50 @@ class Bench(unittest.TestCase):
             self.assertEqual(line["tcp_bytes"] == "", line["over"] == "tcp")
             for column in line:
                 self.assertIn(column, manual)
+
+    def peers(self, text, **env):
+        """Runs with stand-ins for the peers' programs that write such text."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, lines in text.items():
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write("#!" + sys.executable + PEER.replace("TEXT", repr(lines)))
+                os.chmod(path, 0o755)
+            return bench(*SHORT, "--patterns", "rtt,stream,rtt-spin", "--sizes", "64",
+                         "--json", "-", "--over", "tcp,ucx,fi", PATH=folder, **env)
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "peers need two processors")
+    def test_peers(self):
+        result = self.peers({
+            "ucx_perftest": "| header |\n+---+\nFinal: 300 0.1 0.2 0.5 17.1 17.2 3 2000\n",
+            "fi_pingpong": "bytes #sent #ack\n64 20k =20k 2.4m 0.64s 3.98 2.50 0.06\n"})
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        figures = json.loads(result.stdout)
+        self.assertEqual([p["found"] for p in figures["run"]["peers"]], [True, True])
+        rows = [{r["over"]: r["samples"] for r in row["results"]}
+                for row in figures["rows"]]
+        self.assertEqual([list(row) for row in rows],
+                         [["tcp", "ucx", "fi"], ["tcp", "ucx"], ["tcp"]])
+        self.assertEqual(rows[0]["ucx"], [1e6, 1e6])
+        self.assertEqual(rows[0]["fi"], [2e5, 2e5])
+        self.assertEqual(rows[1]["ucx"], [2000, 2000])
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "peers need two processors")
+    def test_peers_that_fail(self):
+        for text, message in (("no device\n", "no figure in what it wrote"),
+                              ("FAIL no device\n", "no device")):
+            result = self.peers({"ucx_perftest": text})
+            self.assertEqual(result.returncode, 1)
+            errors = json.loads(result.stdout)["rows"][0]["results"][1]["errors"]
+            self.assertEqual(len(errors), 2)
+            self.assertIn(message, errors[0])
+
+    def test_absent_peers(self):
+        result = bench(*SHORT, *PLACE, "--patterns", "rtt", "--sizes", "64", "--over",
+                       "tcp,ucx,fi", PATH="/nowhere")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("ucx_perftest (install ucx-utils), fi_pingpong (install "
+                      "libfabric-bin)\n", result.stdout)
 
     def test_placements(self):
         for place in ("one", "free"):
