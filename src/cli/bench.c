@@ -30,10 +30,10 @@ static double line_ns(const struct plan *plan)
 static void show_progress(const struct out *out, const struct bench_row *row,
 			  unsigned pair, const char *who)
 {
-	char size[16];
+	char size[16], name[48];
 	if (!out->progress)
 		return;
-	fprintf(stderr, "\r\033[K%s %s, pair %u of %u, %s", row->pattern->name,
+	fprintf(stderr, "\r\033[K%s %s, pair %u of %u, %s", bench_format_name(name, row),
 		bench_format_size(size, row->size_bytes), pair + 1, row->pairs, who);
 	fflush(stderr);
 }

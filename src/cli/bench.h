@@ -210,6 +210,9 @@ const char *bench_unit(const struct bench_row *row); /* what an operation is */
 
 void bench_table_head(FILE *out, unsigned name_width);
 void bench_table_row(FILE *out, const struct bench_row *row);
+/* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active, and
+ * "busy" with busy loops beside; into buf, which is returned. */
+const char *bench_format_name(char buf[48], const struct bench_row *row);
 /* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
 const char *bench_format_size(char buf[16], size_t bytes);
 const char *bench_format_rate(char buf[24], const struct bench_row *row, double rate);

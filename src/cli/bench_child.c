@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,22 +20,22 @@
 enum { GRACE_MS = 5000, LOOK_MS = 5, OUTPUT_BYTES = 2000, DESCENDANTS_MAX = 1024 };
 
 /* Process groups that run, for child_kill_groups; 0: none. */
-static volatile pid_t groups[2];
+static _Atomic pid_t groups[2];
 
 static void group_change(pid_t from, pid_t to)
 {
 	for (int i = 0; i < 2; i++)
-		if (groups[i] == from) {
-			groups[i] = to;
+		if (atomic_compare_exchange_strong(&groups[i], &(pid_t){from}, to))
 			return;
-		}
 }
 
 void child_kill_groups(void)
 {
-	for (int i = 0; i < 2; i++)
-		if (groups[i] > 0)
-			kill(-groups[i], SIGKILL);
+	for (int i = 0; i < 2; i++) {
+		pid_t group = atomic_load(&groups[i]);
+		if (group > 0)
+			kill(-group, SIGKILL);
+	}
 }
 
 void child_adopt_orphans(void)

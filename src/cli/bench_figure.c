@@ -40,7 +40,7 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 {
 	const struct bench_sample *s = &row->samples[who][pair];
 	double bytes = (double)bench_bytes_per_op(row);
-	double both = s->client_cpu_ns + s->server_cpu_ns;
+	double both = known(s->client_cpu_ns) + known(s->server_cpu_ns);
 
 	if (!(s->rate > 0))
 		return NAN;
@@ -52,7 +52,7 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 	case BENCH_BYTES:
 		return s->rate * bytes;
 	case BENCH_CPU:
-		return known(both);
+		return both;
 	case BENCH_CLIENT_CPU:
 		return known(s->client_cpu_ns);
 	case BENCH_SERVER_CPU:
@@ -62,9 +62,9 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 	case BENCH_SERVER_CPU_BYTE:
 		return known(s->server_cpu_ns) / bytes;
 	case BENCH_OPS_PER_CPU:
-		return 1e9 / known(both);
+		return 1e9 / both;
 	case BENCH_BYTES_PER_CPU:
-		return bytes * 1e9 / known(both);
+		return bytes * 1e9 / both;
 	default:
 		if (row->pattern->shape != BENCH_LOGP)
 			return NAN;

@@ -76,7 +76,8 @@ static uint64_t clock_ns(clockid_t clock)
 
 /*
  * The client reads both clocks: only it knows when the timed phase begins and ends. They
- * are user and system time, as getrusage has them, but of another process as well.
+ * are user and system time, as getrusage has them, but of another process as well. Of that
+ * one a time slice that still runs counts up to the last tick, some milliseconds ago.
  */
 void bench_cpu_start(void)
 {
@@ -330,23 +331,72 @@ static void run_connections(const struct bench_job *job, int listener)
 	free(fds);
 }
 
+enum role_option {
+	ROLE = 1,
+	PATTERN,
+	SIZE,
+	CONNS,
+	TIME,
+	CPU,
+	ADDRESS,
+	CONGESTION,
+	UNIX,
+	FD,
+	PEER,
+	THINK,
+	ACTIVE
+};
+
+static int set_option(struct bench_job *job, int option)
+{
+	switch (option) {
+	case ROLE:
+		job->server = !strcmp(optarg, "server");
+		break;
+	case PATTERN:
+		job->pattern = bench_pattern_find(optarg);
+		break;
+	case SIZE:
+		job->size_bytes = strtoull(optarg, NULL, 10);
+		break;
+	case CONNS:
+		job->conns = (unsigned)strtoul(optarg, NULL, 10);
+		break;
+	case TIME:
+		job->time_ns = strtoull(optarg, NULL, 10);
+		break;
+	case CPU:
+		job->cpu = atoi(optarg);
+		break;
+	case ADDRESS:
+		job->address = optarg;
+		break;
+	case CONGESTION:
+		job->congestion = optarg;
+		break;
+	case UNIX:
+		job->unix_domain = true;
+		break;
+	case FD:
+		job->result_fd = atoi(optarg);
+		break;
+	case THINK:
+		job->think_us = (unsigned)strtoul(optarg, NULL, 10);
+		break;
+	case ACTIVE:
+		job->active = (unsigned)strtoul(optarg, NULL, 10);
+		break;
+	case PEER:
+		job->peer = atoi(optarg);
+		break;
+	default:
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int parse_job(int argc, char **argv, struct bench_job *job)
 {
-	enum {
-		ROLE = 1,
-		PATTERN,
-		SIZE,
-		CONNS,
-		TIME,
-		CPU,
-		ADDRESS,
-		CONGESTION,
-		UNIX,
-		FD,
-		PEER,
-		THINK,
-		ACTIVE
-	};
 	static const struct option options[] = {
 		{"role", 1, NULL, ROLE},       {"pattern", 1, NULL, PATTERN},
 		{"size", 1, NULL, SIZE},       {"conns", 1, NULL, CONNS},
@@ -356,51 +406,11 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		{"peer", 1, NULL, PEER},       {"think-us", 1, NULL, THINK},
 		{"active", 1, NULL, ACTIVE},   {NULL, 0, NULL, 0},
 	};
-	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-		switch (c) {
-		case ROLE:
-			job->server = !strcmp(optarg, "server");
-			break;
-		case PATTERN:
-			job->pattern = bench_pattern_find(optarg);
-			break;
-		case SIZE:
-			job->size_bytes = strtoull(optarg, NULL, 10);
-			break;
-		case CONNS:
-			job->conns = (unsigned)strtoul(optarg, NULL, 10);
-			break;
-		case TIME:
-			job->time_ns = strtoull(optarg, NULL, 10);
-			break;
-		case CPU:
-			job->cpu = atoi(optarg);
-			break;
-		case ADDRESS:
-			job->address = optarg;
-			break;
-		case CONGESTION:
-			job->congestion = optarg;
-			break;
-		case UNIX:
-			job->unix_domain = true;
-			break;
-		case FD:
-			job->result_fd = atoi(optarg);
-			break;
-		case THINK:
-			job->think_us = (unsigned)strtoul(optarg, NULL, 10);
-			break;
-		case ACTIVE:
-			job->active = (unsigned)strtoul(optarg, NULL, 10);
-			break;
-		case PEER:
-			job->peer = atoi(optarg);
-			break;
-		default:
+	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
+		if (set_option(job, c) < 0)
 			return -EINVAL;
-		}
-	}
+	if (!job->active)
+		job->active = job->conns;
 	if (!job->pattern || !job->size_bytes || !job->conns ||
 	    job->active > job->conns || job->result_fd < 0)
 		return -EINVAL;

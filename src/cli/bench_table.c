@@ -165,9 +165,7 @@ static void print_logp(FILE *out, const struct bench_row *row, unsigned who)
 		v[BENCH_LOGP_GAP_BYTE]);
 }
 
-/* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active, and "busy" with
- * busy loops beside. */
-static void format_name(char buf[48], const struct bench_row *row)
+const char *bench_format_name(char buf[48], const struct bench_row *row)
 {
 	int n = snprintf(buf, 48, "%s", row->pattern->name);
 	if (row->conns > 1)
@@ -176,6 +174,7 @@ static void format_name(char buf[48], const struct bench_row *row)
 		n += snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
 	if (row->busy)
 		snprintf(buf + n, 48 - (size_t)n, " busy");
+	return buf;
 }
 
 void bench_table_row(FILE *out, const struct bench_row *row)
@@ -183,7 +182,7 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 	char size[16], name[48], text[4][24], ratio[64], cpu[32], floor[16], direct[48],
 		line[16];
 
-	format_name(name, row);
+	bench_format_name(name, row);
 	snprintf(line, sizeof(line), "%.0f", bench_spread_line(row).median);
 	for (unsigned w = 0; w < row->contenders; w++) {
 		struct bench_spread r = bench_spread(row, w, BENCH_RATE);

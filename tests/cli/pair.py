@@ -15,6 +15,8 @@ import time
 import unittest
 
 VIADUCT = os.path.abspath(sys.argv[1])
+DESCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                           "../../docs/bench-json.md")
 
 SERVER = """
 import os, signal, socket, sys
@@ -119,6 +121,10 @@ class Pair(unittest.TestCase):
         rc, out, err = self.bench(self.server(), self.client(), "--pairs", "2", "--json", "-")
         self.assertEqual((rc, err), (0, ""))
         figures = json.loads(out)
+        with open(DESCRIPTION, encoding="utf-8") as f:
+            described = f.read()
+        for name in figures:
+            self.assertIn(f"`{name}`", described)
         self.assertEqual((figures["schema"], figures["kind"]), (1, "programs"))
         self.assertEqual(figures["server"], self.server())
         self.assertEqual(figures["client"], self.client())
