@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,25 +17,6 @@
 #include "cli/bench_pair.h"
 
 enum { GRACE_MS = 5000, LOOK_MS = 5, OUTPUT_BYTES = 2000, DESCENDANTS_MAX = 1024 };
-
-/* Process groups that run, for child_kill_groups; 0: none. */
-static _Atomic pid_t groups[2];
-
-static void group_change(pid_t from, pid_t to)
-{
-	for (int i = 0; i < 2; i++)
-		if (atomic_compare_exchange_strong(&groups[i], &(pid_t){from}, to))
-			return;
-}
-
-void child_kill_groups(void)
-{
-	for (int i = 0; i < 2; i++) {
-		pid_t group = atomic_load(&groups[i]);
-		if (group > 0)
-			kill(-group, SIGKILL);
-	}
-}
 
 void child_adopt_orphans(void)
 {
@@ -88,8 +68,6 @@ int child_start(struct child *c, char *const *argv, int cpu)
 	err = c->pid < 0 ? -errno : 0;
 	if (!err) {
 		setpgid(c->pid, c->pid); /* here too: whoever is first */
-		c->group = c->pid;
-		group_change(0, c->group);
 		c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
 		err = c->pidfd < 0 ? -errno : 0;
 	}
@@ -205,9 +183,6 @@ void child_print_output(const struct child *c, FILE *to)
 
 void child_finish(struct child *c)
 {
-	if (c->group)
-		group_change(c->group, 0);
-	c->group = 0;
 	if (c->output >= 0)
 		close(c->output);
 	if (c->pidfd >= 0)

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +18,6 @@ enum { LOOK_MS = 5, ORPHAN_MS = 5000, WORDS_MAX = 1024 };
 
 static const char *const way_names[] = {"plain", "under Viaduct"};
 
-/* What an interrupted run leaves: known to the signal handler. */
 static char folder[256], server_report[300], client_report[300];
 
 static void remove_reports(void)
@@ -26,12 +26,29 @@ static void remove_reports(void)
 	unlink(client_report);
 }
 
-static void interrupted(int signal)
+/*
+ * An interrupted run must leave no server behind. SIGINT and SIGTERM are blocked, so that
+ * they come only where this looks for them.
+ */
+static int signal_fd = -1, signal_seen;
+
+static int open_signals(void)
 {
-	child_kill_groups();
-	remove_reports();
-	rmdir(folder);
-	_exit(128 + signal);
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return signal_fd < 0 ? -errno : 0;
+}
+
+static bool interrupted(void)
+{
+	struct signalfd_siginfo info;
+	if (!signal_seen && read(signal_fd, &info, sizeof(info)) == sizeof(info))
+		signal_seen = (int)info.ssi_signo;
+	return signal_seen;
 }
 
 static int make_folder(void)
@@ -103,6 +120,8 @@ static int wait_listening(const struct pair *p, struct child *server, enum pair_
 				return -EPIPE;
 			}
 		}
+		if (interrupted())
+			return -EINTR;
 		if (bench_now_ns() < until)
 			continue;
 		begin_message("server", p->server, way);
@@ -117,14 +136,17 @@ static int wait_listening(const struct pair *p, struct child *server, enum pair_
 }
 
 /* The client may need the server to the end, so a server that fails ends it too. */
-static void wait_client(struct child *server, struct child *client)
+static int wait_client(struct child *server, struct child *client)
 {
 	while (client->pid > 0) {
-		struct pollfd p[2] = {
+		struct pollfd p[3] = {
 			{.fd = client->pidfd, .events = POLLIN},
-			{.fd = server->pid > 0 ? server->pidfd : -1, .events = POLLIN}};
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
-			break;
+			{.fd = server->pid > 0 ? server->pidfd : -1, .events = POLLIN},
+			{.fd = signal_fd, .events = POLLIN}};
+		if (poll(p, 3, -1) < 0 && errno != EINTR)
+			return -errno;
+		if (p[2].revents && interrupted())
+			return -EINTR;
 		if (p[1].revents)
 			child_wait(server, -1);
 		if (p[1].revents && server->status && child_wait(client, ORPHAN_MS))
@@ -132,6 +154,7 @@ static void wait_client(struct child *server, struct child *client)
 		if (p[0].revents)
 			child_wait(client, -1);
 	}
+	return 0;
 }
 
 static int check_client(const struct pair *p, const struct child *server,
@@ -178,7 +201,9 @@ static int run_once(struct pair *p, enum pair_way way)
 			strerror(-err));
 		goto stop_server;
 	}
-	wait_client(&server, &client);
+	err = wait_client(&server, &client);
+	if (err)
+		goto stop_server;
 	p->elapsed_s[way][p->done] = (double)(bench_now_ns() - from) / 1e9;
 	err = check_client(p, &server, &client, way);
 stop_server:
@@ -252,6 +277,17 @@ static int write_json(const struct pair *p, const char *path, FILE *to)
 	return err;
 }
 
+static int check_plain(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+	if (!preload || !strstr(preload, "libviaduct.so"))
+		return 0;
+	fprintf(stderr, "viaduct bench: LD_PRELOAD names libviaduct.so, so nothing here "
+			"would run plain: start this command without `viaduct run`\n");
+	return EXIT_REFUSED;
+}
+
 int pair_main(struct pair *p, const char *json)
 {
 	bool only_json = json && !strcmp(json, "-");
@@ -259,13 +295,15 @@ int pair_main(struct pair *p, const char *json)
 	int rc = check_program("server", p->server[0]), err = 0;
 
 	if (!rc)
+		rc = check_plain();
+	if (!rc)
 		rc = check_program("client", p->client[0]);
 	if (rc)
 		return rc;
 	if (bench_check_viaduct() < 0 || make_folder() < 0)
 		return 1;
-	signal(SIGINT, interrupted);
-	signal(SIGTERM, interrupted);
+	if (open_signals() < 0)
+		return 1;
 	child_adopt_orphans();
 	if (table) {
 		bench_machine_text(table);
@@ -275,6 +313,8 @@ int pair_main(struct pair *p, const char *json)
 	while (p->done < p->pairs && !err)
 		err = run_pair(p, table, isatty(STDERR_FILENO));
 	rmdir(folder);
+	if (signal_seen)
+		return 128 + signal_seen;
 	if (err)
 		return 1;
 	if (table)

@@ -11,8 +11,7 @@
 /* ---- bench_child.c: programs that this command starts ---- */
 
 struct child {
-	pid_t pid; /* -1: not running */
-	pid_t group;
+	pid_t pid;  /* -1: not running */
 	int pidfd;  /* readable once it has ended */
 	int output; /* a file in memory: stdout and stderr */
 	int status; /* as waitpid gives it */
@@ -30,8 +29,6 @@ int child_wait(struct child *c, int timeout_ms);
 void child_stop_all(struct child *c);
 /* SIGKILL to its process group. */
 void child_kill(struct child *c);
-/* All that run and are not finished. Callable from a signal handler. */
-void child_kill_groups(void);
 /* The last lines that it wrote, each behind four spaces. */
 void child_print_output(const struct child *c, FILE *to);
 /* The output as a string in buf, its end where it is longer. */

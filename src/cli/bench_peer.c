@@ -9,7 +9,14 @@
 #include "base/program.h"
 #include "cli/bench_pair.h"
 
-enum { WORD_BYTES = 32, WORDS_MAX = 20, LISTEN_MS = 10000, LIMIT_S = 60, LOOK_MS = 5 };
+enum {
+	WORD_BYTES = 32,
+	WORDS_MAX = 20,
+	LISTEN_MS = 10000,
+	LIMIT_S = 60,
+	LOOK_MS = 5,
+	END_MS = 2000
+};
 
 static const struct bench_peer peers[] = {
 	{"ucx", "ucx_perftest", "ucx-utils", true},
@@ -177,6 +184,8 @@ void bench_peer_measure(const struct bench_setting *set, const struct bench_row 
 		fi(set, row, port, &sc, &cc);
 	err = run_both(set, port, &sc, &cc, &server, &client);
 	child_kill(&client);
+	if (!err && !client.status)
+		child_wait(&server, END_MS); /* it cleans up after itself */
 	child_kill(&server);
 	if (client.output >= 0)
 		child_read_output(&client, text, sizeof(text));

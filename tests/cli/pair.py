@@ -210,9 +210,16 @@ class Pair(unittest.TestCase):
             self.assertIn(message, result.stderr)
             self.assertEqual(result.stdout, "")
 
+    def test_under_viaduct(self):
+        result = subprocess.run([VIADUCT, "run", "--", VIADUCT, "bench", "--", "true", "--",
+                                 "true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, timeout=60)
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("nothing here would run plain", result.stderr)
+
     def test_interrupted(self):
         note = self.path("note")
-        process = self.start(["sh", "-c", '"$@" & wait', "sh", *self.server()],
+        process = self.start(self.server("background"),
                              ["sh", "-c", f"sleep 60 & echo $! > {note}; wait"])
         wait_for(lambda: os.path.exists(note) and os.path.getsize(note))
         with open(note, encoding="utf-8") as f:
