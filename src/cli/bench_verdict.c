@@ -118,6 +118,14 @@ static void add_direct(char *buf, size_t size, const struct pair_report *r)
 		add_reasons(buf, size, r);
 }
 
+/* As iperf3 does, whatever it moves in that time. */
+static bool runs_for_a_time(const struct pair *p, struct bench_spread ratio)
+{
+	struct bench_spread t = bench_spread_of(p->elapsed_s[PAIR_PLAIN], p->done);
+	return direct_share(&p->report) > 50 && t.min > 0.5 && ratio.min > 0.98 &&
+	       ratio.max < 1.02;
+}
+
 static const char *sentence(char *buf, size_t size, const struct pair *p)
 {
 	struct bench_spread q = ratio_of(p), cpu = cpu_ratio_of(p);
@@ -133,6 +141,12 @@ static const char *sentence(char *buf, size_t size, const struct pair *p)
 			"; the spread holds 1: more --pairs, or a longer run, may tell",
 			size - strlen(buf) - 1);
 	add_direct(buf, size, &p->report);
+	if (runs_for_a_time(p, q))
+		strncat(buf,
+			"; a client that runs for a fixed time always takes that time: "
+			"give "
+			"it a fixed amount of work",
+			size - strlen(buf) - 1);
 	return buf;
 }
 
