@@ -19,7 +19,7 @@ static const char *const states[] = {
 static void field(FILE *out, const char *before, const char *name, const char *text)
 {
 	fprintf(out, "%s\"%s\":", before, name);
-	json_string(out, text);
+	write_json_string(out, text);
 }
 
 static void place(FILE *out, const char *file, unsigned line, const char *variable)

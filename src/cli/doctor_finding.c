@@ -117,7 +117,7 @@ static int utf8_length(const unsigned char *s)
 }
 
 /* A path may hold any byte: what is not UTF-8 becomes the replacement character. */
-void json_string(FILE *out, const char *text)
+void write_json_string(FILE *out, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
 
@@ -139,7 +139,7 @@ void json_string(FILE *out, const char *text)
 static void json_field(FILE *out, const char *name, const char *text)
 {
 	fprintf(out, ",\"%s\":", name);
-	json_string(out, text);
+	write_json_string(out, text);
 }
 
 void finding_json(FILE *out, const char *group, const char *name, const struct finding *f)
