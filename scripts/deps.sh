@@ -13,6 +13,7 @@ packages() {
 	build meson meson
 	build ninja-build ninja
 	build pkg-config pkg-config
+	build libjansson-dev /usr/include/jansson.h
 	build binutils nm
 	build python3 python3
 	demo redis-server redis-server
@@ -47,6 +48,8 @@ packages() {
 	check vsftpd vsftpd
 	check liburing-dev /usr/include/liburing.h
 	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py
+	check librsvg2-bin rsvg-convert
+	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	END
 }

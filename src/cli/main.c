@@ -14,6 +14,7 @@ static const struct {
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
 	{"doctor", cmd_doctor, "check this machine, and say what to do"},
 	{"config", cmd_config, "print the settings in force, and where they come from"},
+	{"report", cmd_report, "plots and one page of what bench has measured"},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

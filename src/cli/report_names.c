@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Patterns and contenders in words, and the colour that each contender keeps. */
+#include <string.h>
+
+#include "cli/report.h"
+
+struct name {
+	const char *name, *words;
+};
+
+static const char *words_for(const struct name *names, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(names[i].name, name))
+			return names[i].words;
+	return name;
+}
+
+#define WORDS_FOR(names, name) words_for(names, sizeof(names) / sizeof(names[0]), name)
+
+const char *pattern_words(const char *pattern)
+{
+	static const struct name names[] = {
+		{"rtt", "Round trip, blocking calls"},
+		{"rtt-spin", "Round trip, spinning"},
+		{"rtt-epoll", "Round trip, epoll"},
+		{"rtt-poll", "Round trip, poll"},
+		{"many", "Many connections, epoll"},
+		{"think", "Request and reply, thinking busily"},
+		{"think-sleep", "Request and reply, sleeping between"},
+		{"stream", "One way"},
+		{"bidir", "Both ways at once"},
+		{"crr", "Connect, request, close"},
+		{"plain", "Plain peer, round trip"},
+		{"plain-spin", "Plain peer, spinning"},
+		{"plain-stream", "Plain peer, one way"},
+		{"logp", "LogP"},
+	};
+	return WORDS_FOR(names, pattern);
+}
+
+const char *contender_words(const char *over)
+{
+	static const struct name names[] = {
+		{"tcp", "TCP"},
+		{"viaduct", "Viaduct"},
+		{"tcp-spin", "TCP, spinning"},
+		{"unix", "AF_UNIX"},
+		{"floor", "raw ring"},
+		{"via-client", "Viaduct at client"},
+		{"via-server", "Viaduct at server"},
+		{"ucx", "UCX"},
+		{"fi", "libfabric"},
+	};
+	return WORDS_FOR(names, over);
+}
+
+unsigned contender_style(const char *over)
+{
+	static const char *const known[] = {"tcp",	  "viaduct", "unix",
+					    "tcp-spin",	  "floor",   "via-client",
+					    "via-server", "ucx",     "fi"};
+	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(known[i], over))
+			return i;
+	return STYLES - 1;
+}
