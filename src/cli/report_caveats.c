@@ -201,34 +201,60 @@ static void put_sizes(FILE *out, const struct figures *f)
 	}
 }
 
+static void put_conns(FILE *out, const struct figures *f)
+{
+	const char *comma = " --conns ";
+	double active = 0;
+
+	for (double done = 1, next;; done = next) {
+		next = DBL_MAX;
+		for (unsigned i = 0; i < f->rows; i++)
+			if (f->row[i].conns > done)
+				next = fmin(next, f->row[i].conns);
+		if (next == DBL_MAX)
+			break;
+		fprintf(out, "%s%.0f", comma, next);
+		comma = ",";
+	}
+	for (unsigned i = 0; i < f->rows; i++)
+		if (f->row[i].active < f->row[i].conns)
+			active = fmax(active, f->row[i].active);
+	if (active > 0)
+		fprintf(out, " --active %.0f", active);
+}
+
+static void put_load(FILE *out, const struct figures *f)
+{
+	double busy = 0, think_us = 0;
+	bool quiet = false;
+
+	for (unsigned i = 0; i < f->rows; i++) {
+		quiet = quiet || !(f->row[i].busy > 0);
+		busy = fmax(busy, f->row[i].busy);
+		think_us = fmax(think_us, f->row[i].think_us);
+	}
+	if (busy > 0)
+		fprintf(out, "%s --busy %.0f", quiet ? " --load quiet,busy" : "", busy);
+	if (think_us > 0)
+		fprintf(out, " --think %.0f", think_us);
+}
+
 void words_command(FILE *out, const struct figures *f)
 {
 	const json_t *run = json_object_get(f->json, "run");
-	const char *word = json_word(f->json, "command");
-	bool busy = false;
-	double conns = 1;
 
-	if (*word) {
-		put_escaped(out, word);
-		return;
-	}
-	for (unsigned i = 0; i < f->rows; i++) {
-		conns = fmax(conns, f->row[i].conns);
-		busy = busy || f->row[i].busy > 0;
-	}
-	fprintf(out, "viaduct bench --report DIR");
+	fprintf(out, "viaduct bench --json results.json");
 	put_patterns(out, f);
 	put_sizes(out, f);
+	put_conns(out, f);
+	put_load(out, f);
 	if (json_figure(run, "pairs") > 0)
 		fprintf(out, " --pairs %.0f", json_figure(run, "pairs"));
 	if (json_figure(run, "time_s") > 0)
 		fprintf(out, " --time %g", json_figure(run, "time_s"));
 	if (*json_word(run, "placement"))
 		putf_escaped(out, " --placement %s", json_word(run, "placement"));
-	if (json_figure(run, "busy") > 0)
-		fprintf(out, " --busy %.0f", json_figure(run, "busy"));
-	if (conns > 1)
-		fprintf(out, " --conns %.0f", conns);
 	if (*json_word(run, "congestion"))
 		putf_escaped(out, " --congestion %s", json_word(run, "congestion"));
+	fprintf(out, "\nviaduct report results.json");
 }

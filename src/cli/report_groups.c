@@ -96,7 +96,8 @@ static int add_states(struct bars *bars, const struct row *quiet, const struct r
 	for (unsigned i = 0; i < quiet->results; i++) {
 		const struct result *q = &quiet->result[i], *b = row_find(busy, q->over);
 
-		if (!(q->rate.median > 0) || !b || !(b->rate.median > 0))
+		if (!(q->rate.median > 0) || !b || !(b->rate.median > 0) ||
+		    !strcmp(q->over, "floor"))
 			continue;
 		if (add_result(bars, quiet, q, "quiet") < 0 ||
 		    add_result(bars, busy, b, "busy") < 0)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ratios against TCP as a table in colours: blue is faster, orange is slower. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/report.h"
 
 enum {
-	NAMES = 240,
+	NAMES_MIN = 160,
 	CELL = 70,
 	ROW = 30,
 	TOP = 82,
@@ -46,12 +47,13 @@ int heat_level(double ratio)
 struct line {
 	const struct row *row; /* the first of them */
 	const char *over;
-	char name[128];
+	char name[160];
 };
 
 struct heat {
 	const struct figures *figures;
 	unsigned columns, lines;
+	double names; /* width of the names of the lines */
 	double size[COLUMNS_MAX];
 	struct line *line;
 };
@@ -84,22 +86,26 @@ static void add_size(struct heat *h, double size)
 
 static void add_line(struct heat *h, const struct row *row, const char *over)
 {
-	static const char *const states[] = {"", ", busy"};
-	char conns[FIGURE_LETTERS] = "", count[FIGURE_LETTERS];
 	struct line *line = &h->line[h->lines];
+	const char *one_end = strcmp(over, "viaduct") ? contender_words(over) : "";
+	char conns[64] = "", count[2][FIGURE_LETTERS];
 
 	for (unsigned i = 0; i < h->lines; i++)
 		if (same_line(h->line[i].row, row) && !strcmp(h->line[i].over, over))
 			return;
-	if (row->conns > 1)
-		snprintf(conns, sizeof(conns), " (%s)",
-			 format_figure(count, UNIT_COUNT, row->conns));
+	if (row->conns > 1 && row->active > 0 && row->active < row->conns)
+		snprintf(conns, sizeof(conns), ", %s connections (%s active)",
+			 format_figure(count[0], UNIT_COUNT, row->conns),
+			 format_figure(count[1], UNIT_COUNT, row->active));
+	else if (row->conns > 1)
+		snprintf(conns, sizeof(conns), ", %s connections",
+			 format_figure(count[0], UNIT_COUNT, row->conns));
 	line->row = row;
 	line->over = over;
 	snprintf(line->name, sizeof(line->name), "%s%s%s%s%s",
-		 pattern_words(row->pattern), conns, states[row->busy > 0],
-		 strcmp(over, "viaduct") ? ", " : "",
-		 strcmp(over, "viaduct") ? contender_words(over) : "");
+		 pattern_words(row->pattern), conns, row->busy > 0 ? ", busy" : "",
+		 *one_end ? ", " : "", one_end);
+	h->names = fmax(h->names, svg_text_width(line->name, 11) + 14);
 	h->lines++;
 }
 
@@ -151,7 +157,7 @@ static void draw_lines(FILE *out, const struct heat *h)
 	for (unsigned l = 0; l < h->lines; l++) {
 		double y = TOP + l * ROW;
 
-		svg_text(out, EDGE + NAMES - 10, y + ROW / 2.0 + 4, ANCHOR_END, "",
+		svg_text(out, EDGE + h->names - 10, y + ROW / 2.0 + 4, ANCHOR_END, "",
 			 h->line[l].name);
 		for (unsigned i = 0; i < h->figures->rows; i++) {
 			const struct row *row = &h->figures->row[i];
@@ -161,7 +167,7 @@ static void draw_lines(FILE *out, const struct heat *h)
 				continue;
 			for (unsigned c = 0; c < h->columns; c++)
 				if (h->size[c] == row->size_bytes)
-					draw_cell(out, row, r, EDGE + NAMES + c * CELL,
+					draw_cell(out, row, r, EDGE + h->names + c * CELL,
 						  y);
 		}
 	}
@@ -180,7 +186,7 @@ static void draw_legend(FILE *out, double y)
 
 static int draw(struct album *album, const struct heat *h)
 {
-	double width = 2 * EDGE + NAMES + h->columns * CELL;
+	double width = 2 * EDGE + h->names + h->columns * CELL;
 	struct picture *p = picture_open(album, SECTION_RATIO, width < 620 ? 620 : width,
 					 TOP + h->lines * ROW + LEGEND);
 
@@ -196,8 +202,8 @@ static int draw(struct album *album, const struct heat *h)
 	for (unsigned c = 0; c < h->columns; c++) {
 		char text[FIGURE_LETTERS];
 
-		svg_text(p->out, EDGE + NAMES + (c + 0.5) * CELL, TOP - 10, ANCHOR_MIDDLE,
-			 "", format_figure(text, UNIT_SIZE, h->size[c]));
+		svg_text(p->out, EDGE + h->names + (c + 0.5) * CELL, TOP - 10,
+			 ANCHOR_MIDDLE, "", format_figure(text, UNIT_SIZE, h->size[c]));
 	}
 	draw_lines(p->out, h);
 	draw_legend(p->out, TOP + h->lines * ROW + 26);
@@ -206,7 +212,7 @@ static int draw(struct album *album, const struct heat *h)
 
 int heat_picture(struct album *album, const struct figures *f)
 {
-	struct heat h = {.figures = f};
+	struct heat h = {.figures = f, .names = NAMES_MIN};
 	int err = 0;
 
 	h.line = calloc(3 * (size_t)f->rows + 1, sizeof(*h.line));

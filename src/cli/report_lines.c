@@ -6,7 +6,7 @@
 
 #include "cli/report.h"
 
-enum { LEFT = 74, RIGHT = 128, TOP = 58, BOTTOM = 50, LABEL_STEP = 14 };
+enum { LEFT = 68, RIGHT = 124, TOP = 58, BOTTOM = 50, LABEL_STEP = 14 };
 
 struct scale {
 	double min, max; /* of the values, as logarithms */
@@ -124,7 +124,7 @@ static void draw_x_axis(FILE *out, const struct scale *s, const struct lines *li
 		if (x - half < room_from)
 			continue;
 		svg_text(out, x, bottom + 18, ANCHOR_MIDDLE, "", text);
-		room_from = x + half + 3;
+		room_from = x + half + 2;
 	}
 	svg_text(out, LINES_WIDTH - RIGHT, LINES_HEIGHT - 12, ANCHOR_END, "sub",
 		 lines->x_label);

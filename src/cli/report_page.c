@@ -35,9 +35,12 @@ static const char page_style[] =
 	".grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(560px,100%)"
 	",1fr));"
 	"gap:16px;align-items:start}"
+	".stack{columns:2 480px;column-gap:16px}.stack figure{break-inside:avoid;"
+	"margin-bottom:16px}"
+	"p.wide{max-width:none}"
 	"figure{margin:0;border:1px solid var(--edge);border-radius:8px;padding:6px;"
 	"background:var(--paper);overflow-x:auto}"
-	"figure svg{width:100%;min-width:480px;height:auto;display:block}"
+	"figure svg{width:100%;min-width:400px;height:auto;display:block}"
 	"figure.wide svg{width:auto;max-width:100%}"
 	"table{border-collapse:collapse;font-size:13px}"
 	"th,td{padding:3px 10px;text-align:left;vertical-align:top}"
@@ -45,37 +48,45 @@ static const char page_style[] =
 	"font-variant-numeric:tabular-nums}"
 	".fields{display:flex;flex-wrap:wrap;gap:8px 48px;align-items:start}"
 	".fields td:first-child{color:var(--soft)}.fields td,.fields th{padding-left:0}"
-	".figures{width:100%}.figures thead th{border-bottom:2px solid var(--edge)}"
+	".figures{width:100%}.figures td{white-space:nowrap}"
+	".figures thead "
+	"th{border-bottom:2px solid var(--edge)}"
 	".figures tr.new>*{border-top:1px solid var(--edge)}"
 	".scroll{overflow-x:auto}"
 	"pre{background:var(--panel);border:1px solid var(--edge);border-radius:8px;"
 	"padding:12px 14px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px}"
-	"@media print{main{max-width:none;padding:0}body{font-size:11px}"
-	"figure,.tile,.caution,tr{break-inside:avoid}h2,h3{break-after:avoid}"
-	".grid{grid-template-columns:1fr 1fr}.scroll{overflow:visible}"
-	"table{font-size:9px}th,td{padding:2px 4px}"
+	"@media "
+	"print{main{max-width:none;padding:0}body{font-size:11px}.lead{font-size:13px}"
+	"figure,.tile,.caution,tr{break-inside:avoid}h2,h3,p.soft{break-after:avoid}"
+	"figure,.scroll{overflow:visible}figure svg{min-width:0}.stack{columns:2}"
+	".grid{grid-template-columns:repeat(2,minmax(0,1fr))}"
+	".tiles{grid-template-columns:repeat(5,minmax(0,1fr));gap:6px}.tile{padding:6px "
+	"8px}"
+	".tile strong{font-size:18px}.tile span{font-size:9px}"
+	"table,pre{font-size:9px}th,td{padding:2px 4px}"
 	"*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}";
 
 static const struct {
 	enum section section;
-	const char *heading, *lead;
+	const char *class, *heading, *lead;
 } sections[] = {
-	{SECTION_RATIO, "Cell by cell",
+	{SECTION_RATIO, "whole", "Cell by cell",
 	 "Each cell is one pattern at one message size: how many times as fast it is "
 	 "with "
 	 "Viaduct as with kernel TCP, in the same run."},
-	{SECTION_LATENCY, "Latency",
+	{SECTION_LATENCY, "grid", "Latency",
 	 "One message forth and back over one connection. Both axes are logarithmic."},
-	{SECTION_THROUGHPUT, "Throughput",
+	{SECTION_THROUGHPUT, "grid", "Throughput",
 	 "Messages of one size after another. Both axes are logarithmic."},
-	{SECTION_CONNS, "Many connections", "Round trips over all connections together."},
-	{SECTION_CPU, "Processor time",
+	{SECTION_CONNS, "grid", "Many connections",
+	 "Round trips over all connections together."},
+	{SECTION_CPU, "grid", "Processor time",
 	 "What the two ends burn, in the kernel and outside: a gain in speed that is "
 	 "bought "
 	 "with spinning shows here."},
-	{SECTION_BUSY, "Quiet against busy",
+	{SECTION_BUSY, "stack", "Quiet against busy",
 	 "The same with other work on the two processors. Pale bars are the busy ones."},
-	{SECTION_OTHER, "The rest", "What was measured at one size only."},
+	{SECTION_OTHER, "stack", "The rest", "What was measured at one size only."},
 };
 
 static void put_section(FILE *out, const struct album *album, size_t n)
@@ -89,10 +100,9 @@ static void put_section(FILE *out, const struct album *album, size_t n)
 			continue;
 		if (!any)
 			fprintf(out,
-				"<section><h2>%s</h2>\n<p "
-				"class=\"soft\">%s</p>\n<div%s>\n",
-				sections[n].heading, sections[n].lead,
-				p->section == SECTION_RATIO ? "" : " class=\"grid\"");
+				"<section><h2>%s</h2>\n<p class=\"soft wide\">%s</p>\n"
+				"<div class=\"%s\">\n",
+				sections[n].heading, sections[n].lead, sections[n].class);
 		any = true;
 		fprintf(out, "<figure%s>",
 			p->section == SECTION_RATIO ? " class=\"wide\"" : "");
@@ -112,7 +122,7 @@ static void put_subtitle(FILE *out, const struct figures *f)
 	const char *version = json_word(f->json, "viaduct");
 	double cpus = json_figure(m, "cpus");
 
-	fprintf(out, "<p class=\"soft\">Measured by <code>viaduct bench</code>");
+	fprintf(out, "<p class=\"soft wide\">Measured by <code>viaduct bench</code>");
 	if (*kernel)
 		putf_escaped(out, " on Linux %s", kernel);
 	if (*cpu)

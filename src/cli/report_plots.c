@@ -166,6 +166,17 @@ static void add_point(struct lines *lines, const struct row *row, const struct r
 		 format_figure(figure[2], lines->y_unit, y.max));
 }
 
+/* What exists for one connection only, as the raw ring. */
+static void drop_single(struct lines *lines)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < lines->count; i++)
+		if (lines->series[i].points > 1)
+			lines->series[kept++] = lines->series[i];
+	lines->count = kept;
+}
+
 /* Returns true when there is more than one point to draw a line through. */
 static bool gather(struct lines *lines, const struct figures *f, const struct plot *plot,
 		   const struct row *first)
@@ -186,6 +197,8 @@ static bool gather(struct lines *lines, const struct figures *f, const struct pl
 	for (unsigned i = 0; i < lines->count; i++)
 		if (lines->series[i].points > most)
 			most = lines->series[i].points;
+	if (plot->section == SECTION_CONNS)
+		drop_single(lines);
 	return most > 1;
 }
 

@@ -200,13 +200,14 @@ void svg_heading(struct picture *p)
 	svg_text(p->out, 14, 42, ANCHOR_START, "sub", p->note);
 }
 
-/* An estimate: the letters of a wide sans-serif, as DejaVu Sans has them. */
+/* An estimate: the letters of a wide sans-serif, as DejaVu Sans has them. \xc2 begins the
+ * space that does not break. */
 double svg_text_width(const char *text, double size)
 {
 	double letters = 0;
 
 	for (; *text; text++)
 		if (((unsigned char)*text & 0xc0) != 0x80) /* not in mid-character */
-			letters += strchr("il.,:|' ", *text) ? 0.35 : 0.62;
+			letters += strchr("ijltfI.,:|' \xc2", *text) ? 0.36 : 0.62;
 	return letters * size;
 }

@@ -55,6 +55,7 @@ static const struct field {
 	{"time_s", "length of a measurement", UNIT_TIME, 1},
 	{"busy", "busy loops beside", 0, 0},
 	{"congestion", "congestion control of TCP", 0, 0},
+	{"active", "active connections (0: all)", 0, 0},
 	{"think_us", "thinking time", UNIT_TIME, 1e-6},
 };
 

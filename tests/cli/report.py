@@ -160,8 +160,9 @@ class Content(Report):
         for words in ("20.0 µs on TCP, 0.25 µs on Viaduct", "80.0 ×", "15.0 M/s", "70.0 ns", "57.7 GB/s",
                       "6.1.0-test", "A <cpu> & \"more\"", "8 processors", "8 GiB",
                       "100 connections", "10 active", "2026-01-31T12:00:00Z",
-                      "viaduct bench", "--patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
-                      "--sizes 64,4K,64K,1M", "--pairs 5", "--time 0.5", "--busy 2"):
+                      "viaduct bench --json results.json --patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
+                      "--sizes 64,4K,64K,1M --conns 100 --active 10 --load quiet,busy --busy 2",
+                      "--think 100 --pairs 5 --time 0.5", "viaduct report results.json"):
             self.assertIn(words, text)
 
     def test_losers_are_named(self):
