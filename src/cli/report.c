@@ -156,8 +156,8 @@ int report_write(const char *results, const char *folder, enum report_png png)
 	if (!err)
 		err = write_pngs(&album, folder, png);
 	if (!err)
-		printf("%s/report.html: %u plots; open it in a browser\n", folder,
-		       album.count);
+		printf("%s/report.html: %u plot%s; open it in a browser\n", folder,
+		       album.count, album.count == 1 ? "" : "s");
 	album_finish(&album);
 	figures_finish(&f);
 	return err ? -1 : 0;

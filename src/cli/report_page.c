@@ -182,7 +182,9 @@ static void put_patterns(FILE *out, const struct figures *f, const struct album 
 void page_write(FILE *out, const struct figures *f, const struct album *album)
 {
 	put_head(out);
-	fprintf(out, "<h1>Viaduct against kernel TCP</h1>\n");
+	fprintf(out, "<h1>%s</h1>\n",
+		f->programs ? "Your programs, plain and under Viaduct"
+			    : "Viaduct against kernel TCP");
 	put_subtitle(out, f);
 	if (f->programs)
 		programs_write(out, f, album);

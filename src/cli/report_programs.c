@@ -71,17 +71,48 @@ int programs_make(struct album *album, const struct figures *f)
 	return p ? err : -1;
 }
 
+/* As a shell would take it. */
+static void put_word(FILE *out, const char *word)
+{
+	if (*word && !strpbrk(word, " \t\n'\"\\$`&;|<>()*?[]#~")) {
+		putf_escaped(out, " %s", word);
+		return;
+	}
+	fputs(" '", out);
+	for (;; word++) {
+		int n = (int)strcspn(word, "'");
+
+		putf_escaped(out, "%.*s", n, word);
+		word += n;
+		if (!*word)
+			break;
+		fputs("'\\''", out);
+	}
+	fputc('\'', out);
+}
+
 static void put_command(FILE *out, const char *words, const json_t *command)
 {
-	fprintf(out, "<p>%s: <code>", words);
-	if (json_is_string(command))
-		put_escaped(out, json_string_value(command));
+	fprintf(out, "<p>%s:<code>", words);
 	for (size_t i = 0; i < json_array_size(command); i++) {
 		const char *word = json_string_value(json_array_get(command, i));
 
-		putf_escaped(out, "%s%s", i ? " " : "", word ? word : "");
+		put_word(out, word ? word : "");
 	}
 	fprintf(out, "</code></p>\n");
+}
+
+static void put_counts(FILE *out, const struct figures *f)
+{
+	char text[4][FIGURE_LETTERS];
+
+	fprintf(out,
+		"<p>Of %s connections %s went direct, with %s bytes; %s bytes went over "
+		"TCP.</p>\n",
+		format_figure(text[0], UNIT_COUNT, json_figure(f->json, "connections")),
+		format_figure(text[1], UNIT_COUNT, json_figure(f->json, "upgraded")),
+		format_figure(text[2], UNIT_COUNT, json_figure(f->json, "direct_bytes")),
+		format_figure(text[3], UNIT_COUNT, json_figure(f->json, "tcp_bytes")));
 }
 
 void programs_write(FILE *out, const struct figures *f, const struct album *album)
@@ -92,28 +123,25 @@ void programs_write(FILE *out, const struct figures *f, const struct album *albu
 	fprintf(out, "<p class=\"lead\">");
 	put_escaped(out, json_word(f->json, "sentence"));
 	fprintf(out, "</p>\n");
-	if (q.median > 0)
-		fprintf(out,
-			"<p>Under Viaduct it is <b>%s</b> as fast as plain, in the "
-			"median of "
-			"%.0f pairs (%s to %s).</p>\n",
-			format_figure(figure[0], UNIT_RATIO, q.median),
-			json_figure(f->json, "pairs"),
-			format_figure(figure[1], UNIT_RATIO, q.min),
-			format_figure(figure[2], UNIT_RATIO, q.max));
+	words_warnings(out, f);
 	put_command(out, "Server", json_object_get(f->json, "server"));
 	put_command(out, "Client", json_object_get(f->json, "client"));
-	fprintf(out,
-		"<p>Of %.0f connections %.0f were upgraded; %.0f bytes went direct and "
-		"%.0f "
-		"over TCP.</p>\n<div class=\"grid\">\n",
-		json_figure(f->json, "connections"), json_figure(f->json, "upgraded"),
-		json_figure(f->json, "direct_bytes"), json_figure(f->json, "tcp_bytes"));
+	if (q.median > 0)
+		fprintf(out,
+			"<p>In %.0f pairs, plain and under Viaduct in turn, it was "
+			"<b>%s</b> as "
+			"fast under Viaduct (median; %s to %s).</p>\n",
+			json_figure(f->json, "pairs"),
+			format_figure(figure[0], UNIT_RATIO, q.median),
+			format_figure(figure[1], UNIT_RATIO, q.min),
+			format_figure(figure[2], UNIT_RATIO, q.max));
+	put_counts(out, f);
+	fprintf(out, "<div class=\"grid\">\n");
 	for (unsigned i = 0; i < album->count; i++) {
 		fprintf(out, "<figure>");
 		picture_write(out, &album->picture[i], false);
 		fprintf(out, "</figure>\n");
 	}
-	fprintf(out, "</div>\n<h2>The machine</h2>\n");
+	fprintf(out, "</div>\n<h2>Where it was measured</h2>\n");
 	table_machine(out, f);
 }

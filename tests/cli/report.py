@@ -263,12 +263,12 @@ class Content(Report):
         state = {"elapsed_s": spread(2.0), "client_cpu_s": spread(1.0),
                  "server_cpu_s": spread(1.5)}
         content = {"kind": "programs", "machine": {"kernel": "6.1"}, "pairs": 5,
-                   "server": ["serve", "<x>"], "client": ["ask"], "plain": state,
+                   "server": ["serve", "<x>", ""], "client": ["ask", "it's"], "plain": state,
                    "under_viaduct": {**state, "elapsed_s": spread(0.5)},
                    "ratio": spread(4.0), "connections": 3, "upgraded": 2,
                    "sentence": "It is worth it."}
         text = self.make(content).text
-        for words in ("It is worth it.", "serve <x>", "4.00 ×", "2.00 s", "500 ms"):
+        for words in ("It is worth it.", "serve '<x>' ''", "ask 'it'\\''s'", "4.00 ×", "2.00 s", "500 ms", "Of 3 connections 2"):
             self.assertIn(words, text)
         for name, root in self.pictures().items():
             self.check_picture(name, root)
