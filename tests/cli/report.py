@@ -60,7 +60,8 @@ def figures():
             pair("rtt-epoll", 64, 90000, 3, conns=100, active=10),
             pair("stream", 64, 250000, 60), pair("stream", 65536, 80000, 11),
             pair("rtt", 64, 20000, 1.01, busy=2, load="busy"),
-            pair("crr", 64, 18000, 0.99), pair("think", 64, 30000, 2, think_us=100, unit="round trip"),
+            pair("crr", 64, 18000, 0.99),
+            pair("think", 64, 30000, 2, think_us=100, unit="round trip"),
             row("plain", 64, result("tcp", 18000),
                 result("via-client", 17800, 0.99, **direct(0)),
                 result("via-server", 18900, 1.04, **direct(0))),
@@ -157,10 +158,12 @@ class Report(unittest.TestCase):
 class Content(Report):
     def test_page_has_the_figures(self):
         text = self.make(figures()).text
-        for words in ("20.0 µs on TCP, 0.25 µs on Viaduct", "80.0 ×", "15.0 M/s", "70.0 ns", "57.7 GB/s",
+        for words in ("20.0 µs on TCP, 0.25 µs on Viaduct", "80.0 ×", "15.0 M/s", "70.0 ns",
+                      "57.7 GB/s",
                       "6.1.0-test", "A <cpu> & \"more\"", "8 processors", "8 GiB",
                       "100 connections", "10 active", "2026-01-31T12:00:00Z",
-                      "viaduct bench --json results.json --patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
+                      "viaduct bench --json results.json",
+                      "--patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
                       "--sizes 64,4K,64K,1M --conns 100 --active 10 --load quiet,busy --busy 2",
                       "--think 100 --pairs 5 --time 0.5", "viaduct report results.json"):
             self.assertIn(words, text)
@@ -268,7 +271,8 @@ class Content(Report):
                    "ratio": spread(4.0), "connections": 3, "upgraded": 2,
                    "sentence": "It is worth it."}
         text = self.make(content).text
-        for words in ("It is worth it.", "serve '<x>' ''", "ask 'it'\\''s'", "4.00 ×", "2.00 s", "500 ms", "Of 3 connections 2"):
+        for words in ("It is worth it.", "serve '<x>' ''", "ask 'it'\\''s'",
+                      "4.00 ×", "2.00 s", "500 ms", "Of 3 connections 2"):
             self.assertIn(words, text)
         for name, root in self.pictures().items():
             self.check_picture(name, root)
