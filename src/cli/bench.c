@@ -265,39 +265,48 @@ static int run_programs(const struct plan *plan)
 	return pair_main(&pair, plan->json);
 }
 
-int cmd_bench(int argc, char **argv)
+static int run_patterns(const struct plan *plan)
 {
-	struct plan plan;
 	struct floor floor;
 	struct out out;
-	int err;
 
-	if (argc > 1 && !strcmp(argv[1], "--role"))
-		return bench_role_main(argc, argv);
-	err = plan_parse(&plan, argc, argv);
-	if (err)
-		return err > 0 ? 0 : EXIT_USAGE;
-	if (plan.server)
-		return run_programs(&plan);
-	if (uses_viaduct(&plan) && bench_check_viaduct() < 0) {
+	if (uses_viaduct(plan) && bench_check_viaduct() < 0) {
 		fprintf(stderr, "viaduct bench: give --over tcp,unix,floor and leave the "
 				"plain patterns out to measure without it\n");
 		return 1;
 	}
-	if (bench_files_raise(plan_conns_max(&plan), uses_viaduct(&plan)) < 0)
+	if (bench_files_raise(plan_conns_max(plan), uses_viaduct(plan)) < 0)
 		return 1;
-	if (open_outputs(&plan, &out) < 0)
+	if (open_outputs(plan, &out) < 0)
 		return 1;
-	measure_floor(&plan, &floor);
+	measure_floor(plan, &floor);
 	if (out.table)
-		print_head(&plan, out.table, &floor);
+		print_head(plan, out.table, &floor);
 	if (out.json)
-		print_json_head(&plan, out.json, &floor);
-	for (unsigned i = 0; i < plan.pattern_count; i++) {
-		for (unsigned k = 0; k < plan.conns_count; k++)
-			for (unsigned b = 0; b < plan.loads; b++)
-				measure_rows(&plan, &out, plan.patterns[i], plan.conns[k],
-					     plan.busy[b]);
+		print_json_head(plan, out.json, &floor);
+	for (unsigned i = 0; i < plan->pattern_count; i++) {
+		for (unsigned k = 0; k < plan->conns_count; k++)
+			for (unsigned b = 0; b < plan->loads; b++)
+				measure_rows(plan, &out, plan->patterns[i],
+					     plan->conns[k], plan->busy[b]);
 	}
 	return close_outputs(&out) ? 1 : 0;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	struct plan plan;
+	int status;
+
+	if (argc > 1 && !strcmp(argv[1], "--role"))
+		return bench_role_main(argc, argv);
+	status = plan_parse(&plan, argc, argv);
+	if (status)
+		return status > 0 ? 0 : EXIT_USAGE;
+	if (plan.report && report_begin(plan.report, plan.json) < 0)
+		return 1;
+	status = plan.server ? run_programs(&plan) : run_patterns(&plan);
+	if (plan.report && report_end(plan.report, plan.json) < 0)
+		status = status ? status : 1;
+	return status;
 }

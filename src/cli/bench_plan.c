@@ -29,7 +29,8 @@ static const struct bench_contender plain_contenders[] = {
 
 static const char help_text[] =
 	"usage: viaduct bench [OPTION...]\n"
-	"       viaduct bench [--pairs N] [--wait SEC] [--json FILE] -- SERVER [ARG...] "
+	"       viaduct bench [--pairs N] [--wait SEC] [--json FILE | --report DIR] -- "
+	"SERVER [ARG...] "
 	"-- CLIENT [ARG...]\n"
 	"\n"
 	"Measures kernel TCP, AF_UNIX and Viaduct in alternating pairs on this machine;\n"
@@ -59,6 +60,7 @@ static const char help_text[] =
 	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
 	"system's)\n"
 	"  --json FILE        figures as JSON; - is standard output, without the table\n"
+	"  --report DIR       a page with plots in this folder, and the figures as JSON\n"
 	"  --csv FILE         every sample as a line of CSV\n"
 	"  --wait SEC         how long your own server may take to listen (default 10)\n"
 	"  --quick            three short pairs at four sizes\n";
@@ -330,8 +332,32 @@ enum {
 	ACTIVE,
 	LOAD,
 	CSV,
-	WAIT
+	WAIT,
+	REPORT
 };
+
+/* The figures of a report lie in its folder, as JSON: one of the two options is enough. */
+static int parse_output(struct plan *plan, int option, const char *value)
+{
+	char *path = NULL;
+	bool report = option == REPORT;
+
+	if (!*value)
+		return complain(report ? "--report takes a folder"
+				       : "--json takes a file",
+				value);
+	if (plan->json && report != (plan->report != NULL))
+		return complain("--report writes the JSON itself: leave --json out",
+				value);
+	plan->json = value;
+	if (!report)
+		return 0;
+	plan->report = value;
+	if (asprintf(&path, "%s/results.json", value) < 0)
+		return -ENOMEM;
+	plan->json = path;
+	return 0;
+}
 
 static int parse_option(struct plan *plan, int option)
 {
@@ -367,8 +393,8 @@ static int parse_option(struct plan *plan, int option)
 	case THINK:
 		return parse_number(optarg, 1, 1000000, &plan->think_us);
 	case JSON:
-		plan->json = optarg;
-		return 0;
+	case REPORT:
+		return parse_output(plan, option, optarg);
 	case 'q':
 		use_quick(plan);
 		return 0;
@@ -403,22 +429,32 @@ static int parse_programs(struct plan *plan, int argc, char **argv)
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
-		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
-		{"load", 1, NULL, LOAD},	 {"csv", 1, NULL, CSV},
-		{"wait", 1, NULL, WAIT},	 {"conns", 1, NULL, CONNS},
-		{"active", 1, NULL, ACTIVE},	 {"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
-		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS},
+		{"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},
+		{"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},
+		{"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},
+		{"busy", 1, NULL, BUSY},
+		{"load", 1, NULL, LOAD},
+		{"csv", 1, NULL, CSV},
+		{"wait", 1, NULL, WAIT},
+		{"conns", 1, NULL, CONNS},
+		{"active", 1, NULL, ACTIVE},
+		{"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},
+		{"quick", 0, NULL, 'q'},
+		{"report", 1, NULL, REPORT},
+		{"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
 	for (int c, at = 0; (c = getopt_long(argc, argv, "+h", options, &at)) != -1;) {
 		int err = parse_option(plan, c);
 		if (err)
 			return err;
-		if (c != PAIRS && c != JSON && c != WAIT)
+		if (c != PAIRS && c != JSON && c != REPORT && c != WAIT)
 			plan->unfit = options[at].name;
 	}
 	if (optind < argc && !strcmp(argv[optind - 1], "--"))

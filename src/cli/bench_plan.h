@@ -26,7 +26,8 @@ struct plan {
 	unsigned wait_s;
 	const char *unfit; /* an option that means nothing for these, or NULL */
 	const char *csv;
-	const char *json; /* file, "-", or NULL */
+	const char *json;   /* file, "-", or NULL */
+	const char *report; /* folder that holds this file, or NULL */
 	struct bench_setting set;
 };
 

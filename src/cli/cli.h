@@ -16,4 +16,11 @@ int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 
+/*
+ * report.c, for `viaduct bench --report`. The first makes the folder, and takes results of an
+ * older run out of it; the second writes the page, if there are results now. 0 or -1.
+ */
+int report_begin(const char *folder, const char *results);
+int report_end(const char *folder, const char *results);
+
 #endif

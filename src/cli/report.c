@@ -134,6 +134,15 @@ static int make_pictures(struct album *album, const struct figures *f)
 	return groups_make(album, f);
 }
 
+static int make_folder(const char *folder)
+{
+	if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+		return 0;
+	fprintf(stderr, "viaduct report: cannot make the folder %s: %s\n", folder,
+		strerror(errno));
+	return -1;
+}
+
 int report_write(const char *results, const char *folder, enum report_png png)
 {
 	struct figures f;
@@ -142,11 +151,8 @@ int report_write(const char *results, const char *folder, enum report_png png)
 
 	if (!err)
 		err = make_pictures(&album, &f);
-	if (!err && mkdir(folder, 0777) < 0 && errno != EEXIST) {
-		fprintf(stderr, "viaduct report: cannot make the folder %s: %s\n", folder,
-			strerror(errno));
-		err = -1;
-	}
+	if (!err)
+		err = make_folder(folder);
 	if (!err) {
 		number_names(&album);
 		err = write_pictures(&album, folder);
@@ -161,6 +167,24 @@ int report_write(const char *results, const char *folder, enum report_png png)
 	album_finish(&album);
 	figures_finish(&f);
 	return err ? -1 : 0;
+}
+
+int report_begin(const char *folder, const char *results)
+{
+	if (make_folder(folder) < 0)
+		return -1;
+	if (unlink(results) == 0 || errno == ENOENT)
+		return 0;
+	fprintf(stderr, "viaduct report: cannot replace %s: %s\n", results,
+		strerror(errno));
+	return -1;
+}
+
+int report_end(const char *folder, const char *results)
+{
+	if (access(results, F_OK) < 0)
+		return 0; /* whoever did not write them has said why */
+	return report_write(results, folder, REPORT_PNG_CAN);
 }
 
 int cmd_report(int argc, char **argv)

@@ -243,7 +243,7 @@ void words_command(FILE *out, const struct figures *f)
 {
 	const json_t *run = json_object_get(f->json, "run");
 
-	fprintf(out, "viaduct bench --json results.json");
+	fprintf(out, "viaduct bench --report DIR");
 	put_patterns(out, f);
 	put_sizes(out, f);
 	put_conns(out, f);
@@ -256,5 +256,4 @@ void words_command(FILE *out, const struct figures *f)
 		putf_escaped(out, " --placement %s", json_word(run, "placement"));
 	if (*json_word(run, "congestion"))
 		putf_escaped(out, " --congestion %s", json_word(run, "congestion"));
-	fprintf(out, "\nviaduct report results.json");
 }

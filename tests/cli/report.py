@@ -162,10 +162,10 @@ class Content(Report):
                       "57.7 GB/s",
                       "6.1.0-test", "A <cpu> & \"more\"", "8 processors", "8 GiB",
                       "100 connections", "10 active", "2026-01-31T12:00:00Z",
-                      "viaduct bench --json results.json",
+                      "viaduct bench --report DIR",
                       "--patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
                       "--sizes 64,4K,64K,1M --conns 100 --active 10 --load quiet,busy --busy 2",
-                      "--think 100 --pairs 5 --time 0.5", "viaduct report results.json"):
+                      "--think 100 --pairs 5 --time 0.5"):
             self.assertIn(words, text)
 
     def test_losers_are_named(self):
@@ -281,17 +281,54 @@ class Content(Report):
         self.assertEqual(failed.returncode, 1)
         self.assertIn("holds no times", failed.stderr)
 
-    def test_real_run(self):
-        path = str(self.tmp / "real.json")
-        subprocess.run([VIADUCT, "bench", "--quick", "--time", "0.02", "--pairs", "2",
-                        "--placement", "free", "--patterns", "rtt,stream,crr",
-                        "--over", "tcp,viaduct,unix", "--sizes", "64,4K", "--json", path],
-                       check=True, stdout=subprocess.DEVNULL, timeout=60)
-        with open(path, encoding="utf-8") as f:
-            text = self.make(f.read()).text
-        self.assertIn("Of 5 comparisons", text)
+
+class Bench(Report):
+    SHORT = ["--time", "0.02", "--pairs", "2", "--placement", "free"]
+
+    def bench(self, status, *args):
+        made = subprocess.run([VIADUCT, "bench", *args], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=100, cwd=self.tmp)
+        self.assertEqual(made.returncode, status, made.stdout + made.stderr)
+        return made
+
+    def page(self):
+        return Page((self.out / "report.html").read_text(encoding="utf-8")).text
+
+    def test_report(self):
+        self.out.mkdir()
+        (self.out / "results.json").write_text("of an older run")
+        made = self.bench(0, *self.SHORT, "--patterns", "rtt,stream,crr", "--sizes", "64,4K",
+                          "--over", "tcp,viaduct,unix", "--report", str(self.out))
+        self.assertIn(f"{self.out}/report.html", made.stdout)
+        self.assertIn("Of 5 comparisons", self.page())
         self.assertLessEqual({"ratio", "latency-rtt", "throughput-stream", "bars-crr"},
                              set(self.pictures()))
+        results = json.loads((self.out / "results.json").read_text(encoding="utf-8"))
+        self.assertEqual(len(results["rows"]), 5)
+
+    def test_programs(self):
+        serve = ("import socket as s; a = s.create_server(('127.0.0.1', 0));\n"
+                 "open('port', 'w').write(str(a.getsockname()[1]))\n"
+                 "while True:\n c = a.accept()[0]\n while c.recv(1): c.sendall(b'x')\n")
+        ask = ("import socket as s; c = s.create_connection(('127.0.0.1', int(open('port')"
+               ".read())))\nfor i in range(99): c.sendall(b'x'); c.recv(1)")
+        self.bench(0, "--pairs", "1", "--report", str(self.out), "--", sys.executable, "-c",
+                   serve, "--", sys.executable, "-c", ask)
+        self.assertIn("Your programs, plain and under Viaduct", self.page())
+
+    def test_errors(self):
+        for args in (["--report", "d", "--json", "j"], ["--json", "j", "--report", "d"],
+                     ["--report", ""]):
+            self.assertIn("viaduct bench: ", self.bench(125, *args).stderr)
+        made = self.bench(1, "--report", str(self.out / "a/b"))
+        self.assertIn("cannot make the folder", made.stderr)
+        self.out.mkdir()
+        (self.out / "results.json").mkdir()
+        self.assertIn("cannot replace", self.bench(1, "--report", str(self.out)).stderr)
+        (self.out / "results.json").rmdir()
+        (self.out / "results.json").write_text("of an older run")
+        self.bench(127, "--report", str(self.out), "--", "/none", "--", "/none")
+        self.assertFalse((self.out / "report.html").exists())
 
 
 class Png(Report):
