@@ -43,8 +43,8 @@ const char picture_style[] =
 	".picture .l1{fill:#fde3cf}.picture .l2{fill:#f7b884}.picture .l3{fill:#c9540a}"
 	/* TCP, Viaduct, AF_UNIX, TCP spinning, raw ring, client, server, two peers, others */
 	HUES("#c4560a", "#0067a8", "#00805c", "#96690a", "#6b7280", "#a2467f", "#5747a6",
-	     "#b3261e", "#4d7c0f",
-	     "#3f4753") "@media screen and (prefers-color-scheme:dark){"
+	     "#20262e", "#8a3fb0",
+	     "#7a4a2b") "@media screen and (prefers-color-scheme:dark){"
 			".picture text{fill:#c3cad5}.picture text.head,.picture "
 			"text.strong,"
 			".picture text.cell{fill:#f2f5f9}.picture text.sub{fill:#9aa4b2}"
@@ -58,8 +58,8 @@ const char picture_style[] =
 			".picture .l1{fill:#4a3020}.picture .l2{fill:#8a4a17}.picture "
 			".l3{fill:#f79a52}" HUES("#ff9a57", "#5bb8f5", "#35c79c",
 						 "#dcb545", "#9aa4b2", "#e08fc0",
-						 "#b3a6f5", "#ff8a80", "#a3d65c",
-						 "#d5dae1") "}";
+						 "#b3a6f5", "#e6e9ee", "#d09af0",
+						 "#d2a37f") "}";
 
 struct picture *picture_open(struct album *album, enum section section, double width,
 			     double height)
@@ -178,13 +178,18 @@ void svg_mark(FILE *out, double x, double y, unsigned style, const char *hover)
 		"M-4 -4H4V4H-4Z",				     /* square */
 		"M0 -5L5 4H-5Z",				     /* triangle */
 		"M0 -5.4L5.4 0L0 5.4L-5.4 0Z",			     /* diamond */
-		"M0 5L5 -4H-5Z",				     /* triangle down */
+		"M0 5L5 -4H-5Z",   /* triangle, on its head */
+		"M5.4 0L-4 5V-5Z", /* triangles to the right and to the left */
+		"M-5.4 0L4 5V-5Z",
+		"M0-6L2-2 6-2 3 1 4 5 0 3-4 5-3 1-6-2-2-2Z",		  /* star */
+		"M-2 -5H2V-2H5V2H2V5H-2V2H-5V-2H-2Z",			  /* cross */
+		"M5.0 0.0L2.5 4.3L-2.5 4.3L-5.0 0.0L-2.5 -4.3L2.5 -4.3Z", /* hexagon */
 	};
-	enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+	_Static_assert(sizeof(shapes) / sizeof(shapes[0]) == STYLES, "a shape each");
 
 	fprintf(out,
 		"<path transform=\"translate(%.1f %.1f)\" d=\"%s\" class=\"mark f%u\"", x,
-		y, shapes[style % SHAPES], style);
+		y, shapes[style], style);
 	if (!hover) {
 		fprintf(out, "/>\n");
 		return;

@@ -31,6 +31,20 @@ static void put_value(FILE *out, const json_t *value)
 	}
 }
 
+/* Other systems, of which a program measures: is it there? */
+static void put_peers(FILE *out, const json_t *peers)
+{
+	for (size_t i = 0; i < json_array_size(peers); i++) {
+		const json_t *peer = json_array_get(peers, i);
+		bool found = json_is_true(json_object_get(peer, "found"));
+
+		putf_escaped(out, "%s%s: ", i ? "; " : "",
+			     contender_words(json_word(peer, "over")));
+		putf_escaped(out, found ? "%s" : "not installed (Debian: %s)",
+			     json_word(peer, found ? "program" : "package"));
+	}
+}
+
 /* Fields of the JSON in words; a number is of this unit, once it is multiplied. */
 static const struct field {
 	const char *name, *words;
@@ -56,6 +70,7 @@ static const struct field {
 	{"busy", "busy loops beside", 0, 0},
 	{"congestion", "congestion control of TCP", 0, 0},
 	{"active", "active connections (0: all)", 0, 0},
+	{"peers", "other systems", 0, 0},
 	{"think_us", "thinking time", UNIT_TIME, 1e-6},
 };
 
@@ -74,6 +89,8 @@ static void put_field(FILE *out, const char *name, const json_t *value)
 	if (f->scale > 0 && json_number_value(value) > 0)
 		fputs(format_figure(text, f->unit, json_number_value(value) * f->scale),
 		      out);
+	else if (!strcmp(name, "peers"))
+		put_peers(out, value);
 	else
 		put_value(out, value);
 	fprintf(out, "</td></tr>\n");

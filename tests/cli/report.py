@@ -76,7 +76,9 @@ def figures():
             "floor": {"line_ns": 70.0, "ring_rtt_64_ns": 110.0, "ring_64_per_s": 6e7,
                       "ring_16k_bytes_per_s": 6e10},
             "run": {"pairs": 5, "time_s": 0.5, "placement": "two", "busy": 2,
-                    "congestion": "cubic", "cpus": [1, 0]},
+                    "congestion": "cubic", "cpus": [1, 0],
+                    "peers": [{"over": "ucx", "program": "ucx_perftest",
+                               "package": "ucx-utils", "found": False}]},
             "rows": rows}
 
 
@@ -165,7 +167,8 @@ class Content(Report):
                       "viaduct bench --report DIR",
                       "--patterns rtt,rtt-epoll,stream,crr,think,plain,logp",
                       "--sizes 64,4K,64K,1M --conns 100 --active 10 --load quiet,busy --busy 2",
-                      "--think 100 --pairs 5 --time 0.5"):
+                      "--think 100 --pairs 5 --time 0.5",
+                      "UCX: not installed (Debian: ucx-utils)"):
             self.assertIn(words, text)
 
     def test_losers_are_named(self):
