@@ -71,7 +71,8 @@ static int note_socket(struct observe_list *sockets, const struct nlmsghdr *h,
 static int read_part(struct observe_list *sockets, const char *part, ssize_t n,
 		     uint64_t netns)
 {
-	int len = (int)n, r = 0;
+	uint32_t len = (uint32_t)n;
+	int r = 0;
 
 	for (const struct nlmsghdr *h = (const struct nlmsghdr *)part;
 	     r == 0 && NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
