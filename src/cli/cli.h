@@ -15,6 +15,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
 
 /*
  * report.c, for `viaduct bench --report`. The first makes the folder, and takes results of an

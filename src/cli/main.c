@@ -15,6 +15,7 @@ static const struct {
 	{"doctor", cmd_doctor, "check this machine, and say what to do"},
 	{"config", cmd_config, "print the settings in force, and where they come from"},
 	{"report", cmd_report, "plots and one page of what bench has measured"},
+	{"explain", cmd_explain, "say why a program or a connection is on TCP"},
 };
 
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
