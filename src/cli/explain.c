@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* viaduct explain: why a program or a connection is, or is not, on the direct path. */
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/explain.h"
+#include "cli/explain_world.h"
 
 enum { STATUS_ACCELERATED = 0, STATUS_TCP = 1 };
 enum { OPT_JSON = 256, OPT_LIBS, OPT_HELP };
@@ -12,9 +14,12 @@ enum { OPT_JSON = 256, OPT_LIBS, OPT_HELP };
 static int usage(FILE *to, int status)
 {
 	fprintf(to,
-		"usage: viaduct explain [--json] [--libs] -- PROGRAM [ARGUMENT...]\n\n"
-		"Says whether a program can be accelerated, why not, and what to do.\n"
-		"It does not start the program.\n\n"
+		"usage: viaduct explain [--json] PID[:FD]\n"
+		"       viaduct explain [--json] HOST:PORT\n"
+		"       viaduct explain [--json] [--libs] -- PROGRAM [ARGUMENT...]\n\n"
+		"Says why a connection, a process or a program is on TCP or on the "
+		"direct\n"
+		"path, and what to do. PROGRAM is looked at, not started.\n\n"
 		"  --json   one JSON object instead of sentences\n"
 		"  --libs   look into the program's libraries, too\n"
 		"  --help   print this\n\n"
@@ -35,6 +40,46 @@ static int print(const char *subject, bool json, const struct answer *a)
 		return EXIT_USAGE;
 	}
 	return a->accelerated ? STATUS_ACCELERATED : STATUS_TCP;
+}
+
+/* A whole number, and nothing else. */
+static bool number(const char *text, size_t len, int *value)
+{
+	long v = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] < '0' || text[i] > '9' || v > INT_MAX / 10 - 1)
+			return false;
+		v = v * 10 + (text[i] - '0');
+	}
+	*value = (int)v;
+	return len > 0;
+}
+
+/* PID, PID:FD, HOST:PORT or [HOST]:PORT. */
+static int explain_running(const char *text, bool json, struct answer *a)
+{
+	const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : "";
+	size_t len = colon ? (size_t)(colon - text) : strlen(text);
+	char *host;
+	int pid, fd = -1, rc;
+
+	if (number(text, len, &pid) && (!colon || number(port, strlen(port), &fd)))
+		return explain_pid(pid, fd, json, a);
+	if (!colon || !*port || (memchr(text, ':', len) && *text != '[')) {
+		fprintf(stderr,
+			"viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
+			"([HOST]:PORT for IPv6); put `--` before a program\n",
+			text);
+		return EXIT_USAGE;
+	}
+	if (*text == '[' && len > 1 && text[len - 1] == ']')
+		host = text_of("%.*s", (int)len - 2, text + 1);
+	else
+		host = text_of("%.*s", (int)len, text);
+	rc = explain_port(host, port, a);
+	free(host);
+	return rc;
 }
 
 int cmd_explain(int argc, char **argv)
@@ -62,11 +107,13 @@ int cmd_explain(int argc, char **argv)
 		fprintf(stderr, "viaduct explain: nothing to explain was named\n");
 		return usage(stderr, EXIT_USAGE);
 	}
-	if (strcmp(argv[optind - 1], "--") != 0) {
-		fprintf(stderr, "viaduct explain: `%s`: put `--` before a program\n",
-			argv[optind]);
+	if (!strcmp(argv[optind - 1], "--")) {
+		rc = explain_program(argv + optind, libs, &a);
+	} else if (optind + 1 < argc || libs) {
+		fprintf(stderr, "viaduct explain: put `--` before a program\n");
 		return usage(stderr, EXIT_USAGE);
+	} else {
+		rc = explain_running(argv[optind], json, &a);
 	}
-	rc = explain_program(argv + optind, libs, &a);
 	return rc ? rc : print(argv[optind], json, &a);
 }

@@ -11,7 +11,7 @@
 #include "cli/doctor.h"
 #include "cli/explain.h"
 #include "cli/library.h"
-#include "ring/wire.h"
+#include "stream/table.h"
 
 enum { DESCRIPTORS_FEW = 1024, DESCRIPTORS_NONE = 24, DESCRIPTORS_MAX = 1 << 20 };
 

@@ -9,7 +9,7 @@
 #include "cli/explain.h"
 
 static const char *const interposed[] = {
-#include "interposed.h"
+#include <interposed.h> /* made from hook/exports.map */
 };
 
 bool symbol_is_interposed(const char *name)

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* viaduct explain PID[:FD]: a process that runs, and its connections. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/explain_proc.h"
+#include "cli/explain_world.h"
+
+enum { SHOWN_MAX = 40 };
+
+struct links {
+	struct link *items;
+	size_t count;
+};
+
+static int by_fd(const void *a, const void *b)
+{
+	const struct link *x = a, *y = b;
+
+	return x->fd - y->fd;
+}
+
+/* The TCP sockets of the process, by descriptor. */
+static struct links links_of(const struct world *w, const struct observe_process *p)
+{
+	const struct observe_holder *h = w->holders.items;
+	struct links l = {need(calloc(w->holders.count + 1, sizeof(*l.items))), 0};
+
+	for (size_t i = 0; i < w->holders.count; i++) {
+		const struct observe_socket *s = world_socket(w, h[i].inode);
+
+		if (!s || world_process(w, &h[i]) != p)
+			continue;
+		l.items[l.count++] =
+			(struct link){p, h[i].fd, s,
+				      p->viaduct ? world_conn(w, p->pid, h[i].fd) : NULL};
+	}
+	qsort(l.items, l.count, sizeof(*l.items), by_fd);
+	return l;
+}
+
+/* True when it runs under Viaduct. */
+static bool say_process(const struct proc *p, const struct observe_process *seen,
+			struct answer *a)
+{
+	struct outside out;
+	bool under = proc_is_under(p, seen && seen->viaduct, &out);
+
+	if (!under) {
+		say(a, POINT_NO, out.name, "%s", out.why);
+		say_remedy(a, "%s", out.remedy);
+	} else {
+		say(a, POINT_YES, "viaduct", "It runs under Viaduct.");
+		if (seen->trouble) {
+			char *why = sentence_of(seen->trouble);
+
+			say(a, POINT_NOTE, "version", "%s", why);
+			say_remedy(a, "Ask with the command of the version that it runs "
+				      "under, as root.");
+			free(why);
+		}
+		if (p->rules)
+			say(a, POINT_YES, "settings", "These rules held at its start: %s",
+			    p->rules);
+	}
+	outside_finish(&out);
+	return under;
+}
+
+struct tally {
+	const char *name;
+	size_t count;
+};
+
+/* What is not shown one by one is counted by reason. */
+static void say_rest(const struct answer *hidden, struct answer *a)
+{
+	struct tally *tally = need(calloc(hidden->count + 1, sizeof(*tally)));
+	char *list = NULL;
+	size_t kinds = 0;
+
+	for (size_t i = 0; i < hidden->count; i++) {
+		size_t k = 0;
+
+		while (k < kinds && strcmp(tally[k].name, hidden->points[i].name) != 0)
+			k++;
+		if (k == kinds)
+			tally[kinds++].name = hidden->points[i].name;
+		tally[k].count++;
+	}
+	for (size_t k = 0; k < kinds; k++) {
+		char *word = text_of("%zu %s", tally[k].count, tally[k].name);
+
+		text_list(&list, word);
+		free(word);
+	}
+	if (list) {
+		say(a, POINT_NOTE, "more",
+		    "%zu connections more, counted by their reasons: %s.", hidden->count,
+		    list);
+		say_about(a, "The others");
+		say_remedy(a, "See them all with --json, or one of them by PID:FD.");
+	}
+	free(tally);
+	free(list);
+}
+
+static void say_links(struct world *w, const struct links *l, bool all, struct answer *a,
+		      size_t *open, size_t *direct)
+{
+	struct answer rest = {0};
+
+	for (size_t i = 0; i < l->count; i++) {
+		bool show = all || i < SHOWN_MAX;
+
+		if (l->items[i].socket->state == TCP_LISTEN) {
+			explain_listener(w, &l->items[i], a);
+			continue;
+		}
+		(*open)++;
+		*direct += explain_link(w, &l->items[i], show ? a : &rest);
+	}
+	say_rest(&rest, a);
+}
+
+static int say_one(struct world *w, const struct links *l, pid_t pid, int fd,
+		   struct answer *a)
+{
+	char path[64], what[64];
+	ssize_t n;
+
+	for (size_t i = 0; i < l->count; i++) {
+		const struct link *at = &l->items[i];
+		bool direct;
+
+		if (at->fd != fd)
+			continue;
+		direct = at->socket->state == TCP_LISTEN ? explain_listener(w, at, a)
+							 : explain_link(w, at, a);
+		say_verdict(a, direct,
+			    at->socket->state == TCP_LISTEN
+				    ? direct ? "Connections to it can be accelerated."
+					     : "Connections to it stay on TCP."
+			    : direct ? "The connection is on the direct path."
+				     : "The connection is on TCP.");
+		return 0;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+	n = readlink(path, what, sizeof(what) - 1);
+	what[n > 0 ? n : 0] = 0;
+	if (n > 0)
+		fprintf(stderr,
+			"viaduct explain: descriptor %d of process %d is no TCP "
+			"connection, but %s\n",
+			fd, (int)pid, what);
+	else
+		fprintf(stderr,
+			"viaduct explain: process %d has no descriptor %d, or it may not "
+			"be seen: ask as root\n",
+			(int)pid, fd);
+	return EXIT_USAGE;
+}
+
+static void say_all(struct world *w, const struct links *l, const struct proc *p,
+		    bool under, bool json, struct answer *a)
+{
+	size_t open = 0, direct = 0;
+
+	say_links(w, l, json, a, &open, &direct);
+	if (!under)
+		say_verdict(a, false,
+			    "%s (pid %d) does not run under Viaduct, or its connections "
+			    "cannot be followed.",
+			    p->name, (int)p->pid);
+	else if (open == 0)
+		say_verdict(a, true,
+			    "%s (pid %d) runs under Viaduct, and has no connection now.",
+			    p->name, (int)p->pid);
+	else
+		say_verdict(a, direct > 0,
+			    "%s (pid %d) runs under Viaduct. Of its %zu connection%s %zu "
+			    "%s on the direct path.",
+			    p->name, (int)p->pid, open, open == 1 ? "" : "s", direct,
+			    direct == 1 ? "is" : "are");
+}
+
+int explain_pid(pid_t pid, int fd, bool json, struct answer *a)
+{
+	const struct observe_process *seen;
+	struct links l = {0};
+	struct world w;
+	struct proc p;
+	bool under;
+	int rc = 0;
+
+	if (proc_read(pid, &p) != 0) {
+		fprintf(stderr, "viaduct explain: there is no process %d\n", (int)pid);
+		return EXIT_USAGE;
+	}
+	if (world_take(pid, &w) != 0)
+		return EXIT_USAGE;
+	seen = observe_process(&w.o, pid);
+	w.said = seen;
+	if (seen)
+		l = links_of(&w, seen);
+	under = say_process(&p, seen, a);
+	if (fd >= 0)
+		rc = say_one(&w, &l, pid, fd, a);
+	else
+		say_all(&w, &l, &p, under, json, a);
+	free(l.items);
+	proc_finish(&p);
+	world_finish(&w);
+	return rc;
+}

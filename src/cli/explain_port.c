@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* viaduct explain HOST:PORT: who listens there, and how a connection from here would go. */
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/reason.h"
+#include "base/rules.h"
+#include "cli/cli.h"
+#include "cli/explain_proc.h"
+#include "cli/explain_world.h"
+#include "stream/slot.h"
+
+enum { SHOWN_MAX = 20, ADDRESSES_MAX = 16, OLDEST = 1, NEWER = 4 };
+
+/* ---- the hint ---- */
+
+/* As name_port_address in meet/name.c writes it. */
+static bool is_announced(uint16_t port, unsigned version)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+			 "viaduct.%u.port.%u", version, port);
+	socklen_t len =
+		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool there = fd >= 0 && connect(fd, (struct sockaddr *)&name, len) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return there;
+}
+
+/* The layout's version that a port is announced with here; ours when that is among them; 0 for
+ * none. */
+static unsigned announced(uint16_t port)
+{
+	if (is_announced(port, WIRE_VERSION))
+		return WIRE_VERSION;
+	for (unsigned v = OLDEST; v <= WIRE_VERSION + NEWER; v++)
+		if (is_announced(port, v))
+			return v;
+	return 0;
+}
+
+/* ---- one process that listens ---- */
+
+static uint64_t own_netns(const struct world *w)
+{
+	const struct observe_process *self = observe_process(&w->o, getpid());
+
+	return self ? self->netns : 0;
+}
+
+static bool say_announced(const struct world *w, const struct link *l, struct answer *a)
+{
+	uint16_t port = l->socket->local.port;
+	unsigned version = own_netns(w) == w->netns ? announced(port) : WIRE_VERSION;
+
+	if (version == WIRE_VERSION) {
+		say(a, POINT_YES, "listens",
+		    "It runs under Viaduct%s: connections to it can be upgraded.",
+		    own_netns(w) == w->netns ? ", and announces its port" : "");
+		return true;
+	}
+	if (version) {
+		say(a, POINT_NO, reason_name(VD_REASON_VERSION),
+		    "Its port is announced by an incompatible Viaduct (layout %u, and "
+		    "ours is %u).",
+		    version, WIRE_VERSION);
+		say_remedy(a, "Run the same version of Viaduct at both ends.");
+		return false;
+	}
+	say(a, POINT_NOTE, "listens",
+	    "It runs under Viaduct, but its port is not announced: it got its listener "
+	    "from another program, and has not accepted a connection yet; or it had no "
+	    "descriptor to spare.");
+	say_remedy(a, "Nothing to do, unless it stays so: its log (`viaduct run --log "
+		      "debug`) says why.");
+	return true;
+}
+
+static bool say_accept_rule(const struct proc *p, const struct sockaddr *server,
+			    struct answer *a)
+{
+	const char *slash = strrchr(p->exe, '/');
+	static struct rules rules;
+	char message[256];
+
+	if (!p->rules)
+		return true;
+	if (rules_parse(p->rules, &rules, message, sizeof(message)) == 0) {
+		rules_keep_program(&rules, slash ? slash + 1 : p->exe, p->name);
+		if (rules_allow(&rules, CONFIG_ACCEPT, server))
+			return true;
+	}
+	say(a, POINT_NO, reason_name(VD_REASON_RULE),
+	    "A rule of %s (pid %d) keeps connections to it on TCP: VIADUCT_RULES=%s",
+	    p->name, (int)p->pid, p->rules);
+	say_remedy(a, "Change VIADUCT_RULES, and start it again: it is read at the "
+		      "start.");
+	return false;
+}
+
+static const struct sockaddr *address_of(const struct observe_end *end,
+					 struct sockaddr_in6 *in6)
+{
+	*in6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
+				     .sin6_addr = end->addr,
+				     .sin6_port = htons(end->port)};
+	if (IN6_IS_ADDR_V4MAPPED(&end->addr)) {
+		struct sockaddr_in in = {.sin_family = AF_INET,
+					 .sin_port = htons(end->port)};
+
+		memcpy(&in.sin_addr, end->addr.s6_addr + 12, 4);
+		memcpy(in6, &in, sizeof(in));
+	}
+	return (const struct sockaddr *)in6;
+}
+
+bool explain_listener(const struct world *w, const struct link *l, struct answer *a)
+{
+	struct sockaddr_in6 server;
+	size_t before = a->count;
+	struct outside out;
+	char *about;
+	struct proc p;
+	bool well;
+
+	if (!l->owner || proc_read(l->owner->pid, &p) != 0)
+		return false;
+	about = link_text(w, l);
+	well = proc_is_under(&p, l->owner->viaduct, &out);
+	if (well) {
+		well = say_announced(w, l, a);
+		well &= say_accept_rule(&p, address_of(&l->socket->local, &server), a);
+	} else {
+		say(a, POINT_NO,
+		    strcmp(out.name, "plain") ? out.name
+					      : reason_name(VD_REASON_PLAIN_PEER),
+		    "It is not under Viaduct. %s", out.why);
+		say_remedy(a, "%s", out.remedy);
+	}
+	for (size_t i = before; i < a->count; i++)
+		a->points[i].about = text_of("%s", about);
+	outside_finish(&out);
+	proc_finish(&p);
+	free(about);
+	return well;
+}
+
+/* ---- this end ---- */
+
+/* What a program that is started here would meet, but for its own name. */
+static void say_here(const struct observe_end *end, struct answer *a)
+{
+	const char *off = getenv("VIADUCT"), *text = getenv("VIADUCT_RULES");
+	static struct rules rules;
+	struct sockaddr_in6 server;
+	char message[256];
+
+	if (off && !strcmp(off, "off")) {
+		say(a, POINT_NO, reason_name(VD_REASON_OFF),
+		    "Viaduct is switched off here: the variable VIADUCT is `off`.");
+		say_remedy(a, "Unset it: `unset VIADUCT`.");
+	}
+	if (!text || !*text)
+		return;
+	if (rules_parse(text, &rules, message, sizeof(message)) == 0) {
+		rules_keep_program(&rules, "", "");
+		if (rules_allow(&rules, CONFIG_CONNECT, address_of(end, &server)))
+			return;
+	}
+	say(a, POINT_NO, reason_name(VD_REASON_RULE),
+	    "A rule keeps connections from here to it on TCP: VIADUCT_RULES=%s", text);
+	say_remedy(a, "Change it, or unset it: `unset VIADUCT_RULES`.");
+}
+
+static void say_namespaces(pid_t pid, struct answer *a)
+{
+	bool users = proc_same_namespace(getpid(), pid, "user");
+	bool pids = proc_same_namespace(getpid(), pid, "pid");
+
+	if (users && pids)
+		return;
+	say(a, POINT_NO, reason_name(VD_REASON_NAMESPACE),
+	    "It lives in another %s%s%s namespace than this command.",
+	    users ? "" : "user", users || pids ? "" : " and ", pids ? "" : "pid");
+	say_remedy(a, "Run both ends in the same ones: `docker run --pid "
+		      "container:NAME`, `shareProcessNamespace: true` in a pod.");
+}
+
+/* ---- the address ---- */
+
+static bool accepts(const struct observe_socket *s, const struct observe_end *end)
+{
+	static const struct in6_addr any = IN6ADDR_ANY_INIT;
+	static const uint8_t any4[16] = {[10] = 0xff, [11] = 0xff};
+	bool v4 = IN6_IS_ADDR_V4MAPPED(&end->addr);
+
+	if (s->state != TCP_LISTEN || s->local.port != end->port)
+		return false;
+	return !memcmp(&s->local.addr, &end->addr, 16) ||
+	       !memcmp(&s->local.addr, &any, 16) ||
+	       (v4 && !memcmp(&s->local.addr, any4, 16)) ||
+	       !memcmp(&end->addr, &any, 16) || !memcmp(&end->addr, any4, 16);
+}
+
+/* How many processes listen there, and whether all of them are well. */
+static size_t say_listeners(const struct world *w, const struct observe_end *end,
+			    struct answer *a, bool *well, char **first)
+{
+	const struct observe_socket *s = w->sockets.items;
+	size_t found = 0;
+
+	for (size_t i = 0; i < w->sockets.count; i++) {
+		struct link l;
+
+		if (!accepts(&s[i], end))
+			continue;
+		l = world_link(w, &s[i]);
+		if (!l.owner) {
+			say(a, POINT_NO, "hidden",
+			    "A process that may not be seen listens there.");
+			say_remedy(a, "Ask as root.");
+			*well = false;
+		} else if (found < SHOWN_MAX) {
+			*well &= explain_listener(w, &l, a);
+			say_namespaces(l.owner->pid, a);
+		}
+		if (!found++)
+			*first = process_text(l.owner);
+	}
+	return found;
+}
+
+/* The connections to it that there are. */
+static void say_connections(struct world *w, const struct observe_end *end,
+			    struct answer *a)
+{
+	const struct observe_socket *s = w->sockets.items;
+	size_t shown = 0, more = 0;
+
+	for (size_t i = 0; i < w->sockets.count; i++) {
+		struct link l;
+
+		if (s[i].state == TCP_LISTEN || s[i].peer.port != end->port ||
+		    memcmp(&s[i].peer.addr, &end->addr, 16) != 0)
+			continue;
+		l = world_link(w, &s[i]);
+		if (!l.owner)
+			continue;
+		if (shown++ < SHOWN_MAX)
+			explain_link(w, &l, a);
+		else
+			more++;
+	}
+	if (more) {
+		say(a, POINT_NOTE, "more", "%zu connections more to it.", more);
+		say_about(a, "The others");
+	}
+}
+
+static void explain_here(struct world *w, const struct observe_end *end, const char *text,
+			 struct answer *a)
+{
+	char *first = NULL;
+	bool well = true;
+	size_t found = say_listeners(w, end, a, &well, &first);
+
+	say_here(end, a);
+	well &= !said_no(a);
+	if (found == 0) {
+		say(a, POINT_NO, "no-listener", "Nobody listens there.");
+		say_remedy(a, "Start the server with: viaduct run -- SERVER");
+		say_verdict(a, false, "%s is here, but nobody listens there.", text);
+	} else if (well) {
+		say_verdict(a, true,
+			    "Connections to %s, %s, are accelerated for programs that "
+			    "are started with `viaduct run`.",
+			    text, first);
+	} else {
+		say_verdict(a, false, "Connections to %s, %s, stay on TCP.", text, first);
+	}
+	free(first);
+}
+
+static void explain_far(const struct observe_end *end, struct answer *a)
+{
+	char text[64];
+
+	observe_end_text(end, text);
+	say(a, POINT_NO, reason_name(VD_REASON_REMOTE_PEER),
+	    "%s is no address of this host, in this network namespace.", text);
+	say_remedy(a,
+		   "Run both ends on one host, in one network namespace. Where it is a "
+		   "container's, ask from within: `nsenter -t PID -n viaduct explain "
+		   "...`; where it is translated (a published port, a load balancer), "
+		   "use the server's own address.");
+	say_verdict(a, false, "%s is not on this host: connections to it stay on TCP.",
+		    text);
+}
+
+struct addresses {
+	struct observe_end ends[ADDRESSES_MAX];
+	size_t count;
+};
+
+static bool resolve(const char *host, const char *port, struct addresses *to)
+{
+	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *all = NULL;
+	int r = getaddrinfo(*host ? host : NULL, port, &hints, &all);
+
+	if (r) {
+		fprintf(stderr, "viaduct explain: %s:%s cannot be resolved: %s\n", host,
+			port, gai_strerror(r));
+		return false;
+	}
+	for (struct addrinfo *at = all; at && to->count < ADDRESSES_MAX;
+	     at = at->ai_next) {
+		const struct sockaddr_in *in = (const void *)at->ai_addr;
+		const struct sockaddr_in6 *in6 = (const void *)at->ai_addr;
+		struct observe_end *end = &to->ends[to->count++];
+
+		end->port = ntohs(in->sin_port);
+		if (at->ai_family == AF_INET6) {
+			end->addr = in6->sin6_addr;
+		} else {
+			end->addr.s6_addr[10] = end->addr.s6_addr[11] = 0xff;
+			memcpy(end->addr.s6_addr + 12, &in->sin_addr, 4);
+		}
+	}
+	freeaddrinfo(all);
+	return to->count > 0;
+}
+
+static bool is_served(const struct world *w, const struct observe_end *end)
+{
+	const struct observe_socket *s = w->sockets.items;
+
+	for (size_t i = 0; i < w->sockets.count; i++)
+		if (accepts(&s[i], end))
+			return true;
+	return false;
+}
+
+/* Rather one that is here, and rather one that is served: `localhost` has two. */
+static const struct observe_end *choose(const struct world *w,
+					const struct addresses *all, bool *here)
+{
+	const struct observe_end *best = &all->ends[0];
+
+	*here = false;
+	for (size_t i = 0; i < all->count; i++) {
+		const struct observe_end *end = &all->ends[i];
+
+		if (!address_is_here(&end->addr))
+			continue;
+		if (!*here || is_served(w, end))
+			best = end;
+		*here = true;
+		if (is_served(w, end))
+			break;
+	}
+	return best;
+}
+
+int explain_port(const char *host, const char *port, struct answer *a)
+{
+	struct addresses all = {.count = 0};
+	const struct observe_end *end;
+	struct world w;
+	char text[64];
+	bool here;
+
+	if (!resolve(host, port, &all) || world_take(0, &w) != 0)
+		return EXIT_USAGE;
+	end = choose(&w, &all, &here);
+	observe_end_text(end, text);
+	if (here)
+		explain_here(&w, end, text, a);
+	else
+		explain_far(end, a);
+	say_connections(&w, end, a);
+	world_finish(&w);
+	return 0;
+}
