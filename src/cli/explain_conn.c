@@ -2,6 +2,7 @@
 /* Says of one connection whether it is on the direct path, and why not. */
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/reason.h"
 #include "cli/explain_proc.h"
@@ -102,6 +103,19 @@ static void say_reason(struct world *w, const struct link *l, uint32_t reason,
 	free(remedy);
 }
 
+/* The reason of a connection whose end is outside: its peer sees a plain peer, but where the
+ * library is there it has a reason of its own. */
+static const char *outside_reason(const char *name)
+{
+	static const enum vd_reason own[] = {VD_REASON_OFF, VD_REASON_FD_LIMIT,
+					     VD_REASON_MEMORY};
+
+	for (size_t i = 0; name && i < sizeof(own) / sizeof(own[0]); i++)
+		if (!strcmp(name, reason_name(own[i])))
+			return name;
+	return reason_name(VD_REASON_PLAIN_PEER);
+}
+
 /* This end is not under Viaduct; why, is said once of a process. */
 static void say_outside(struct world *w, const struct link *l, struct answer *a)
 {
@@ -120,14 +134,18 @@ static void say_outside(struct world *w, const struct link *l, struct answer *a)
 	if (l->owner && l->owner != w->said && proc_read(l->owner->pid, &p) == 0) {
 		proc_is_under(&p, false, &out);
 		proc_finish(&p);
-	}
+	} else if (l->owner && l->owner == w->said)
+		out.name = w->said_name;
 	name = process_text(peer.owner);
-	say(a, POINT_NO, reason_name(VD_REASON_PLAIN_PEER),
-	    "This end does not run under Viaduct%s%s%s.%s%s",
+	say(a, POINT_NO, outside_reason(out.name), "This end %s%s%s%s.%s%s",
+	    strcmp(outside_reason(out.name), reason_name(VD_REASON_PLAIN_PEER))
+		    ? "has the library, but does not carry its connections"
+		    : "does not run under Viaduct",
 	    !peer.owner		  ? ""
 	    : peer.owner->viaduct ? "; the other end, "
-				  : ", nor does the other end, ",
-	    peer.owner ? name : "", peer.owner && peer.owner->viaduct ? ", does" : "",
+				  : "; nor does the other end, ",
+	    peer.owner ? name : "",
+	    peer.owner && peer.owner->viaduct ? ", runs under it" : "",
 	    out.why ? " " : "", out.why ? out.why : "");
 	if (out.remedy)
 		say_remedy(a, "%s", out.remedy);

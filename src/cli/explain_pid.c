@@ -169,13 +169,16 @@ static void say_all(struct world *w, const struct links *l, const struct proc *p
 		    bool under, bool json, struct answer *a)
 {
 	size_t open = 0, direct = 0;
+	const char *why = a->count ? a->points[0].name : "";
 
 	say_links(w, l, json, a, &open, &direct);
 	if (!under)
-		say_verdict(a, false,
-			    "%s (pid %d) does not run under Viaduct, or its connections "
-			    "cannot be followed.",
-			    p->name, (int)p->pid);
+		say_verdict(a, false, "%s (pid %d) %s", p->name, (int)p->pid,
+			    !strcmp(why, "hidden") ? "may not be looked into from here."
+			    : p->has_library ? "has the library, but its connections are "
+					       "on TCP, or cannot be followed."
+					     : "does not run under Viaduct: its "
+					       "connections are on TCP.");
 	else if (open == 0)
 		say_verdict(a, true,
 			    "%s (pid %d) runs under Viaduct, and has no connection now.",
@@ -208,6 +211,7 @@ int explain_pid(pid_t pid, int fd, bool json, struct answer *a)
 	if (seen)
 		l = links_of(&w, seen);
 	under = say_process(&p, seen, a);
+	w.said_name = a->points[0].name;
 	if (fd >= 0)
 		rc = say_one(&w, &l, pid, fd, a);
 	else

@@ -57,24 +57,31 @@ static uint64_t own_netns(const struct world *w)
 	return self ? self->netns : 0;
 }
 
-static bool say_announced(const struct world *w, const struct link *l, struct answer *a)
+/* Another version has announced it: true, and that is said. */
+static bool say_version(const struct world *w, const struct link *l, struct answer *a)
 {
-	uint16_t port = l->socket->local.port;
-	unsigned version = own_netns(w) == w->netns ? announced(port) : WIRE_VERSION;
+	unsigned version =
+		own_netns(w) == w->netns ? announced(l->socket->local.port) : 0;
 
-	if (version == WIRE_VERSION) {
+	if (version == 0 || version == WIRE_VERSION)
+		return false;
+	say(a, POINT_NO, reason_name(VD_REASON_VERSION),
+	    "Its port is announced by an incompatible Viaduct (layout %u, and ours is "
+	    "%u).",
+	    version, WIRE_VERSION);
+	say_remedy(a, "Run the same version of Viaduct at both ends.");
+	return true;
+}
+
+static void say_announced(const struct world *w, const struct link *l, struct answer *a)
+{
+	bool here = own_netns(w) == w->netns;
+
+	if (!here || announced(l->socket->local.port) == WIRE_VERSION) {
 		say(a, POINT_YES, "listens",
 		    "It runs under Viaduct%s: connections to it can be upgraded.",
-		    own_netns(w) == w->netns ? ", and announces its port" : "");
-		return true;
-	}
-	if (version) {
-		say(a, POINT_NO, reason_name(VD_REASON_VERSION),
-		    "Its port is announced by an incompatible Viaduct (layout %u, and "
-		    "ours is %u).",
-		    version, WIRE_VERSION);
-		say_remedy(a, "Run the same version of Viaduct at both ends.");
-		return false;
+		    here ? ", and announces its port" : "");
+		return;
 	}
 	say(a, POINT_NOTE, "listens",
 	    "It runs under Viaduct, but its port is not announced: it got its listener "
@@ -82,7 +89,6 @@ static bool say_announced(const struct world *w, const struct link *l, struct an
 	    "descriptor to spare.");
 	say_remedy(a, "Nothing to do, unless it stays so: its log (`viaduct run --log "
 		      "debug`) says why.");
-	return true;
 }
 
 static bool say_accept_rule(const struct proc *p, const struct sockaddr *server,
@@ -136,9 +142,11 @@ bool explain_listener(const struct world *w, const struct link *l, struct answer
 		return false;
 	about = link_text(w, l);
 	well = proc_is_under(&p, l->owner->viaduct, &out);
-	if (well) {
-		well = say_announced(w, l, a);
-		well &= say_accept_rule(&p, address_of(&l->socket->local, &server), a);
+	if (say_version(w, l, a)) {
+		well = false;
+	} else if (well) {
+		say_announced(w, l, a);
+		well = say_accept_rule(&p, address_of(&l->socket->local, &server), a);
 	} else {
 		say(a, POINT_NO,
 		    strcmp(out.name, "plain") ? out.name

@@ -17,7 +17,7 @@
 #include "cli/library.h"
 #include "stream/table.h"
 
-enum { FILE_MAX = 1 << 20, COMMAND_MAX = 300, ARGS_MAX = 256 };
+enum { FILE_MAX = 1 << 20, COMMAND_MAX = 200, ARGS_MAX = 256 };
 
 static const char library_name[] = "libviaduct.so";
 
@@ -64,8 +64,14 @@ static char *command_of(const struct proc *p)
 		line = text_of("%s ...", *p->exe ? p->exe : p->name);
 	else
 		line = command_line(argv);
-	if (strlen(line) > COMMAND_MAX)
-		memcpy(line + COMMAND_MAX, "...", 4);
+	size = strcspn(line, "\n");
+	if (size > COMMAND_MAX || line[size]) {
+		char *cut = text_of("%.*s ...",
+				    (int)(size < COMMAND_MAX ? size : COMMAND_MAX), line);
+
+		free(line);
+		line = cut;
+	}
 	free(text);
 	return line;
 }
@@ -234,9 +240,11 @@ static bool forbidden(const struct proc *p, struct outside *out)
 static void say_no_table(const struct proc *p, struct outside *out)
 {
 	enum { FEW = 64 };
-	char limit[32];
+	char limit[32], space[32], file[32];
 
 	proc_limit(p->pid, "Max open files", limit, sizeof(limit));
+	proc_limit(p->pid, "Max address space", space, sizeof(space));
+	proc_limit(p->pid, "Max file size", file, sizeof(file));
 	if (p->off) {
 		out->name = reason_name(VD_REASON_OFF);
 		out->why =
@@ -256,13 +264,20 @@ static void say_no_table(const struct proc *p, struct outside *out)
 				      "`prlimit --pid %d --nofile=65536`, or at its "
 				      "start: `ulimit -n`, LimitNOFILE= of the service.",
 				      (int)p->pid);
+	} else if (strcmp(space, "unlimited") != 0 || strcmp(file, "unlimited") != 0) {
+		out->name = reason_name(VD_REASON_MEMORY);
+		out->why = text_of("It has the library, but its limits leave too little "
+				   "for the direct path, or for a table of its "
+				   "connections: address space %s, file size %s.",
+				   space, file);
+		out->remedy = text_of("Lift them: `ulimit -v unlimited -f unlimited`, "
+				      "LimitAS= and LimitFSIZE= of the service.");
 	} else {
 		out->name = reason_name(VD_REASON_OFF);
 		out->why = text_of("It has the library, but Viaduct is switched off "
 				   "there, or had no memory for its tables at the start; "
 				   "its log says which.");
-		out->remedy = text_of("See its settings, and its limits of memory and "
-				      "of file size; then start it again.");
+		out->remedy = text_of("See its settings; then start it again.");
 	}
 }
 

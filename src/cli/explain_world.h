@@ -13,9 +13,9 @@ struct world {
 	const struct observe_socket **by_ends;
 	uint64_t netns;
 	size_t hidden;
-	const struct observe_process
-		*said;	      /* whom the answer is about: why it is outside */
-	bool elsewhere_known; /* by world_elsewhere */
+	const struct observe_process *said; /* whom the answer is about, ... */
+	const char *said_name;		    /* ... and why it is outside */
+	bool elsewhere_known;		    /* by world_elsewhere */
 	struct observe_list elsewhere;
 };
 
