@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/doctor.h"
 #include "cli/explain_proc.h"
 #include "cli/explain_world.h"
 
@@ -43,6 +44,22 @@ static struct links links_of(const struct world *w, const struct observe_process
 	return l;
 }
 
+/* A filter may have come after the start, and forbid what an upgrade needs. */
+static void say_filter(const struct proc *p, struct answer *a)
+{
+	char path[64], mode[16];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)p->pid);
+	if (!read_field(path, "Seccomp", mode, sizeof(mode)) || !strcmp(mode, "0"))
+		return;
+	say(a, POINT_NOTE, "seccomp",
+	    "A filter of system calls holds in it: where that forbids what Viaduct calls "
+	    "(memfd_create, eventfd2, mmap, socket, getsockopt, poll), connections stay "
+	    "on TCP.");
+	say_remedy(a, "Nothing to do where its connections are on the direct path; else "
+		      "allow these.");
+}
+
 /* True when it runs under Viaduct. */
 static bool say_process(const struct proc *p, const struct observe_process *seen,
 			struct answer *a)
@@ -63,6 +80,7 @@ static bool say_process(const struct proc *p, const struct observe_process *seen
 				      "under, as root.");
 			free(why);
 		}
+		say_filter(p, a);
 		if (p->rules)
 			say(a, POINT_YES, "settings", "These rules held at its start: %s",
 			    p->rules);

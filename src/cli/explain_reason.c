@@ -220,12 +220,13 @@ static void explain_uid(const struct case_of *c)
 	other = user_text(c->peer.owner->uid);
 	set(c->text,
 	    text_of("This end, %s (pid %d), belongs to user %s, and the other end, %s "
-		    "(pid %d), to user %s; the sockets' owners do not agree with that.",
+		    "(pid %d), to user %s. One of them may have made the connection as "
+		    "another user than it is now: then nobody vouches for it.",
 		    c->link->owner->name, (int)c->link->owner->pid, own,
 		    c->peer.owner->name, (int)c->peer.owner->pid, other));
 	set(c->remedy,
-	    text_of("Run both ends as one user; or let each make its connections as the "
-		    "user that it stays."));
+	    text_of("Run both ends as one user, or let each become its user before it "
+		    "connects or accepts."));
 	free(own);
 	free(other);
 }

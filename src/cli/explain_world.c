@@ -67,10 +67,12 @@ static int take(pid_t pid, struct world *w)
 	if (r < 0)
 		return r;
 	w->by_ends = need(calloc(w->sockets.count + 1, sizeof(*w->by_ends)));
-	qsort(w->holders.items, w->holders.count, sizeof(struct observe_holder),
-	      by_inode);
-	qsort(w->sockets.items, w->sockets.count, sizeof(struct observe_socket),
-	      sockets_by_inode);
+	if (w->holders.count)
+		qsort(w->holders.items, w->holders.count, sizeof(struct observe_holder),
+		      by_inode);
+	if (w->sockets.count)
+		qsort(w->sockets.items, w->sockets.count, sizeof(struct observe_socket),
+		      sockets_by_inode);
 	for (size_t i = 0; i < w->sockets.count; i++)
 		w->by_ends[i] = (struct observe_socket *)w->sockets.items + i;
 	qsort(w->by_ends, w->sockets.count, sizeof(*w->by_ends), by_ends);

@@ -427,6 +427,27 @@ class Connections(Explain):
         self.stays(c, "io_uring")
         self.agree()
 
+    def test_aio(self):
+        self.gone_down("aio", "block = ctypes.create_string_buffer(struct.pack('i', "
+                       "c.fileno()), 256); libc.aio_write(block)")
+
+    def test_epoll(self):
+        self.gone_down("epoll", "inner = select.epoll(); inner.register(c, select.EPOLLIN); "
+                       "outer = select.epoll(); outer.register(inner, select.EPOLLIN)")
+
+    def test_seccomp(self):
+        """A filter that forbids memfd_create, from the start of the server."""
+        c, s = self.pair(n=1)
+        s.do("code = ctypes.create_string_buffer(struct.pack('HBBIHBBIHBBIHBBI', 0x20, 0, 0,"
+             " 0, 0x15, 0, 1, 319, 6, 0, 0, 0x00050001, 6, 0, 0, 0x7fff0000))")
+        s.do("program = struct.pack('HxxxxxxP', 4, ctypes.addressof(code))")
+        self.assertEqual(s.do("libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0)"),
+                         0)
+        self.exchange(c, s, 80)
+        self.stays(s, "kernel")
+        self.point(self.explain(s.pid), "seccomp", "note")
+        self.agree()
+
     def test_passed(self):
         self.gone_down("passed", "pair = socket.socketpair(); "
                        "socket.send_fds(pair[0], [b'x'], [c.fileno()])")
@@ -621,6 +642,34 @@ class Processes(Explain):
                 self.point(self.explain(p.pid), "privileged", "no")
             finally:
                 p.kill()
+
+    def test_service(self):
+        """The remedy for a service of the system is a drop-in."""
+        self.root()
+        unit = f"viaduct-test-{os.getpid()}.service"
+        for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"):
+            slice_ = pathlib.Path(top, "system.slice")
+            if not os.path.exists(f"{top}/cgroup.procs"):
+                continue
+            there = slice_.exists()
+            try:
+                (slice_ / unit).mkdir(parents=True)
+            except OSError:
+                continue
+            break
+        else:
+            self.skipTest("no control group can be made")
+        try:
+            with subprocess.Popen(["sleep", "60"], env=self.env) as p:
+                (slice_ / unit / "cgroup.procs").write_text(str(p.pid))
+                remedy = self.point(self.explain(p.pid), "plain", "no")["remedy"]
+                p.kill()
+        finally:
+            (slice_ / unit).rmdir()
+            if not there:
+                slice_.rmdir()
+        self.assertIn(f"systemctl edit {unit}", remedy)
+        self.assertRegex(remedy, r"Environment=LD_PRELOAD=/\S+/libviaduct\.so")
 
     def test_other_user(self):
         self.root()
