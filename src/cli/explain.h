@@ -72,6 +72,9 @@ char *command_line(char *const *argv);
 void explain_library(struct answer *a);
 void explain_settings(const char *path, const char *name, struct answer *a);
 void explain_limits(struct answer *a);
+struct view;
+/* What is in force here (base/view.h) for a program of those names; NULL: for any. */
+void view_here(struct view *v, const char *exe, const char *argv0);
 
 /* ---- explain_symbols.c ---- */
 

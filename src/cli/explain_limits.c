@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this place does to a program that is started in it: library, settings, limits. */
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/reason.h"
-#include "base/rules.h"
+#include "base/view.h"
 #include "cli/doctor.h"
 #include "cli/explain.h"
 #include "cli/library.h"
@@ -58,77 +57,122 @@ void explain_library(struct answer *a)
 	free(others);
 }
 
-static void explain_rules(const char *path, const char *name, struct answer *a)
+static const char *base_name(const char *path)
 {
-	const char *text = getenv("VIADUCT_RULES");
-	const char *slash = strrchr(path, '/'), *name_slash = strrchr(name, '/');
-	static struct rules rules;
-	char message[256];
-	unsigned denies = 0;
+	const char *slash = strrchr(path, '/');
 
-	if (!text || !*text)
-		return;
-	if (rules_parse(text, &rules, message, sizeof(message)) != 0) {
-		say(a, POINT_NO, reason_name(VD_REASON_RULE),
-		    "VIADUCT_RULES cannot be understood: %s. Every connection stays on "
-		    "TCP.",
-		    message);
-		say_remedy(a, "Correct it, or unset it: `unset VIADUCT_RULES`.");
-		return;
-	}
-	rules_keep_program(&rules, slash ? slash + 1 : path,
-			   name_slash ? name_slash + 1 : name);
-	for (unsigned i = 0; i < rules.count; i++)
-		denies += !rules.rule[i].allow;
-	if (rules.count && !rules.rule[0].allow && rules.rule[0].any_role &&
-	    rules.rule[0].any_addr && rules.rule[0].port_low == 0 &&
-	    rules.rule[0].port_high == 65535) {
-		say(a, POINT_NO, reason_name(VD_REASON_RULE),
-		    "A rule keeps all connections of this program on TCP: "
-		    "VIADUCT_RULES=%s",
-		    text);
-		say_remedy(a, "Change it, or unset it: `unset VIADUCT_RULES`.");
-	} else if (denies) {
-		say(a, POINT_NOTE, reason_name(VD_REASON_RULE),
-		    "Rules keep some connections of this program on TCP: "
-		    "VIADUCT_RULES=%s",
-		    text);
-		say_remedy(a, "Nothing to do where that is meant.");
-	} else {
-		say(a, POINT_YES, reason_name(VD_REASON_RULE),
-		    "The rules keep no connection of this program on TCP: "
-		    "VIADUCT_RULES=%s",
-		    text);
-	}
+	return slash ? slash + 1 : path;
 }
 
-void explain_settings(const char *path, const char *name, struct answer *a)
+/* "FILE:LINE", or the variable. */
+static char *place_of(const char *file, unsigned line, const char *variable)
 {
-	static const char *const names[] = {"VIADUCT_UPGRADE_AFTER", "VIADUCT_SPIN",
-					    "VIADUCT_RING_MAX", "VIADUCT_LOG",
-					    "VIADUCT_REPORT"};
-	const char *off = getenv("VIADUCT"), *value;
+	return file ? text_of("%s:%u", file, line) : text_of("%s", variable);
+}
+
+static bool is_for_all(const struct rule *r)
+{
+	return r->any_role && r->any_addr && r->any_uid && r->port_low == 0 &&
+	       r->port_high == 65535;
+}
+
+static void explain_rules(const struct view *v, struct answer *a)
+{
+	const char *name = reason_name(VD_REASON_RULE);
+	const struct rules *rules = &v->rules;
 	char *list = NULL;
+	unsigned denies = 0;
 
-	if (off && !strcmp(off, "off")) {
-		say(a, POINT_NO, reason_name(VD_REASON_OFF),
-		    "Viaduct is switched off here: the variable VIADUCT is `off`.");
-		say_remedy(a, "Unset it: `unset VIADUCT`.");
-	}
-	explain_rules(path, name, a);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		char *word;
+	for (unsigned i = 0; i < rules->count; i++) {
+		const struct rule *r = &rules->rule[i];
+		char *place = place_of(r->file, r->line, "VIADUCT_RULES");
+		char *word = text_of("`%.*s` (%s)", r->length, r->text, place);
 
-		value = getenv(names[i]);
-		if (!value || !*value)
-			continue;
-		word = text_of("%s=%s", names[i], value);
+		denies += !r->allow;
 		text_list(&list, word);
 		free(word);
+		free(place);
+	}
+	if (!list)
+		return;
+	if (!rules->rule[0].allow && is_for_all(&rules->rule[0])) {
+		say(a, POINT_NO, name,
+		    "A rule keeps all connections of this program on TCP: %s.", list);
+		say_remedy(a, "Change it; `viaduct config` shows what holds.");
+	} else if (denies) {
+		say(a, POINT_NOTE, name,
+		    "Rules keep some connections of this program on TCP: %s.", list);
+		say_remedy(a, "Nothing to do where that is meant.");
+	} else {
+		say(a, POINT_YES, name,
+		    "The rules keep no connection of this program on TCP: %s.", list);
+	}
+	free(list);
+}
+
+static void explain_off(const struct view *v, struct answer *a)
+{
+	const struct view_source *s = &v->source[VALUE_VIADUCT];
+	char *place = place_of(
+		s->file, s->line,
+		value_names[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable);
+
+	say(a, POINT_NO, reason_name(VD_REASON_OFF),
+	    "Viaduct is switched off here, by %s.", place);
+	say_remedy(a, s->file ? "Change that line." : "Unset it: `unset %s`.", place);
+	free(place);
+}
+
+static void explain_values(const struct view *v, struct answer *a)
+{
+	char *list = NULL;
+
+	for (int i = VALUE_UPGRADE_AFTER; i < VALUE_COUNT; i++) {
+		const struct view_source *s = &v->source[i];
+		char *place, *word;
+
+		if (!s->text || !*s->text)
+			continue;
+		place = place_of(s->file, s->line,
+				 value_names[s->profile ? VALUE_PROFILE : i].variable);
+		word = s->profile ? text_of("%s by the profile %s (%s)",
+					    value_names[i].name, s->profile, place)
+				  : text_of("%s %s (%s)", value_names[i].name, s->text,
+					    place);
+		text_list(&list, word);
+		free(word);
+		free(place);
 	}
 	if (list)
 		say(a, POINT_YES, "settings", "These hold here: %s.", list);
 	free(list);
+}
+
+void view_here(struct view *v, const char *exe, const char *argv0)
+{
+	memset(v, 0, sizeof(*v));
+	v->exe = exe ? base_name(exe) : NULL;
+	v->argv0 = argv0 ? base_name(argv0) : NULL;
+	view_load(v);
+	view_resolve(v);
+	rules_keep_program(&v->rules, exe ? v->exe : "", argv0 ? v->argv0 : "");
+}
+
+void explain_settings(const char *path, const char *name, struct answer *a)
+{
+	static struct view v;
+
+	view_here(&v, path, name);
+	if (v.config.off)
+		explain_off(&v, a);
+	if (v.doubt) {
+		say(a, POINT_NO, reason_name(VD_REASON_RULE),
+		    "A rule, or a file of settings, cannot be understood: every "
+		    "connection stays on TCP.");
+		say_remedy(a, "Correct it: `viaduct config --check` says what is wrong.");
+	}
+	explain_rules(&v, a);
+	explain_values(&v, a);
 }
 
 static rlim_t soft_limit(int which)

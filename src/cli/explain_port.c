@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/reason.h"
-#include "base/rules.h"
+#include "base/view.h"
 #include "cli/cli.h"
 #include "cli/explain_proc.h"
 #include "cli/explain_world.h"
@@ -108,7 +108,7 @@ static bool say_accept_rule(const struct proc *p, const struct sockaddr *server,
 	say(a, POINT_NO, reason_name(VD_REASON_RULE),
 	    "A rule of %s (pid %d) keeps connections to it on TCP: VIADUCT_RULES=%s",
 	    p->name, (int)p->pid, p->rules);
-	say_remedy(a, "Change VIADUCT_RULES, and start it again: it is read at the "
+	say_remedy(a, "Change the rule, and start it again: rules are read at the "
 		      "start.");
 	return false;
 }
@@ -167,26 +167,25 @@ bool explain_listener(const struct world *w, const struct link *l, struct answer
 /* What a program that is started here would meet, but for its own name. */
 static void say_here(const struct observe_end *end, struct answer *a)
 {
-	const char *off = getenv("VIADUCT"), *text = getenv("VIADUCT_RULES");
-	static struct rules rules;
+	static struct view v;
 	struct sockaddr_in6 server;
-	char message[256];
 
-	if (off && !strcmp(off, "off")) {
+	view_here(&v, NULL, NULL);
+	if (v.config.off) {
 		say(a, POINT_NO, reason_name(VD_REASON_OFF),
-		    "Viaduct is switched off here: the variable VIADUCT is `off`.");
-		say_remedy(a, "Unset it: `unset VIADUCT`.");
+		    "Viaduct is switched off here.");
+		say_remedy(a, "See where with `viaduct config`, and remove that.");
+	} else if (v.doubt) {
+		say(a, POINT_NO, reason_name(VD_REASON_RULE),
+		    "A rule, or a file of settings, cannot be understood here: every "
+		    "connection from here stays on TCP.");
+		say_remedy(a, "Correct it: `viaduct config --check` says what is wrong.");
+	} else if (!rules_allow(&v.rules, CONFIG_CONNECT, address_of(end, &server))) {
+		say(a, POINT_NO, reason_name(VD_REASON_RULE),
+		    "A rule keeps connections from here to it on TCP.");
+		say_remedy(a, "Change it; `viaduct config` lists the rules with their "
+			      "places.");
 	}
-	if (!text || !*text)
-		return;
-	if (rules_parse(text, &rules, message, sizeof(message)) == 0) {
-		rules_keep_program(&rules, "", "");
-		if (rules_allow(&rules, CONFIG_CONNECT, address_of(end, &server)))
-			return;
-	}
-	say(a, POINT_NO, reason_name(VD_REASON_RULE),
-	    "A rule keeps connections from here to it on TCP: VIADUCT_RULES=%s", text);
-	say_remedy(a, "Change it, or unset it: `unset VIADUCT_RULES`.");
 }
 
 static void say_namespaces(pid_t pid, struct answer *a)

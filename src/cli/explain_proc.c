@@ -60,10 +60,15 @@ static char *command_of(const struct proc *p)
 		argv[count++] = text + at;
 	while (count && !*argv[count - 1]) /* of a title */
 		argv[--count] = NULL;
-	if (!count || (count == 1 && strchr(argv[0], ' ')))
-		line = text_of("%s ...", *p->exe ? p->exe : p->name);
-	else
+	if (!count || (count == 1 && strchr(argv[0], ' ') && strcmp(argv[0], p->exe))) {
+		char *file[] = {(char *)(*p->exe ? p->exe : p->name), NULL};
+		char *quoted = command_line(file);
+
+		line = text_of("%s ...", quoted);
+		free(quoted);
+	} else {
 		line = command_line(argv);
+	}
 	size = strcspn(line, "\n");
 	if (size > COMMAND_MAX || line[size]) {
 		char *cut = text_of("%.*s ...",
@@ -277,7 +282,9 @@ static void say_no_table(const struct proc *p, struct outside *out)
 		out->why = text_of("It has the library, but Viaduct is switched off "
 				   "there, or had no memory for its tables at the start; "
 				   "its log says which.");
-		out->remedy = text_of("See its settings; then start it again.");
+		out->remedy = text_of("See its settings (`viaduct config --program %s`); "
+				      "then start it again.",
+				      p->name);
 	}
 }
 

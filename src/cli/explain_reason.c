@@ -199,14 +199,13 @@ static void explain_rule(const struct case_of *c)
 
 	if (!c->link->owner || proc_read(c->link->owner->pid, &p) != 0)
 		return;
-	if (p.rules) {
-		set(c->text,
-		    text_of("A rule of %s (pid %d) keeps this connection on TCP: "
-			    "VIADUCT_RULES=%s",
-			    p.name, (int)p.pid, p.rules));
-		set(c->remedy, text_of("Change VIADUCT_RULES, and start it again: it is "
-				       "read at the start."));
-	}
+	set(c->text, text_of("A rule of %s (pid %d) keeps this connection on TCP.%s%s",
+			     p.name, (int)p.pid, p.rules ? " Its VIADUCT_RULES: " : "",
+			     p.rules ? p.rules : ""));
+	set(c->remedy,
+	    text_of("Change the rule, and start the program again. `viaduct config "
+		    "--program %s` lists the rules with their places.",
+		    p.name));
 	proc_finish(&p);
 }
 

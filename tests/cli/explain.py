@@ -15,7 +15,6 @@ import re
 import resource
 import shutil
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -121,6 +120,17 @@ class Explain(unittest.TestCase):
         self.tmp.chmod(0o777)
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
+        self.env["VIADUCT_CONFIG"] = ""
+
+    @contextlib.contextmanager
+    def cat(self, path="cat"):
+        """A process that runs this copy of cat, and has got as far as its main."""
+        with subprocess.Popen([path], env=self.env, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as p:
+            p.stdin.write(b"x")
+            p.stdin.flush()
+            self.assertEqual(p.stdout.read(1), b"x")
+            yield p
 
     def run_explain(self, *args, env=None, **options):
         options.setdefault("stdout", subprocess.PIPE)
@@ -268,7 +278,7 @@ class Connections(Explain):
 
     def test_rule(self):
         c, s = self.pair(client=["--rule", "deny role=connect"])
-        self.stays(c, "rule", "VIADUCT_RULES=deny role=connect")
+        self.stays(c, "rule", "Its VIADUCT_RULES: deny role=connect")
         # The other end finds nobody, and is told whose reason that is.
         p = self.point(self.of(s), "plain-peer")
         self.assertIn("rule", p["text"])
@@ -276,7 +286,7 @@ class Connections(Explain):
 
     def test_rule_of_the_server(self):
         c, s = self.pair(server=["--rule", "deny role=accept"])
-        self.stays(s, "rule", "VIADUCT_RULES=deny role=accept")
+        self.stays(s, "rule", "Its VIADUCT_RULES: deny role=accept")
         answer = self.explain(f"127.0.0.1:{self.port_of(s)}")
         self.point(answer, "rule", "no")
         self.assertFalse(answer["accelerated"])
@@ -355,7 +365,8 @@ class Connections(Explain):
                 "print([l.split()[-1] for l in open('/proc/net/unix')"
                 f" if l.rstrip().endswith('.port.{port}')][0])")
         out = subprocess.run([VIADUCT, "run", "--", PYTHON, "-c", code], check=True,
-                             stdout=subprocess.PIPE, text=True).stdout
+                             stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "VIADUCT_CONFIG": ""}).stdout
         return int(out.split(".")[1])
 
     def hint(self, port, version=None):
@@ -633,15 +644,12 @@ class Ports(Explain):
 class Processes(Explain):
     def test_privileged(self):
         self.root()
-        copy = self.tmp / "sleep"
-        shutil.copy("/bin/sleep", copy)
+        copy = self.tmp / "cat"
+        shutil.copy("/bin/cat", copy)
         os.chown(copy, pwd.getpwnam("nobody").pw_uid, -1)
         copy.chmod(0o4755)
-        with subprocess.Popen([copy, "60"], env=self.env) as p:
-            try:
-                self.point(self.explain(p.pid), "privileged", "no")
-            finally:
-                p.kill()
+        with self.cat(copy) as p:
+            self.point(self.explain(p.pid), "privileged", "no")
 
     def test_service(self):
         """The remedy for a service of the system is a drop-in."""
@@ -660,10 +668,9 @@ class Processes(Explain):
         else:
             self.skipTest("no control group can be made")
         try:
-            with subprocess.Popen(["sleep", "60"], env=self.env) as p:
+            with self.cat() as p:
                 (slice_ / unit / "cgroup.procs").write_text(str(p.pid))
                 remedy = self.point(self.explain(p.pid), "plain", "no")["remedy"]
-                p.kill()
         finally:
             (slice_ / unit).rmdir()
             if not there:
@@ -674,24 +681,18 @@ class Processes(Explain):
     def test_other_user(self):
         self.root()
         nobody = pwd.getpwnam("nobody")
-        with subprocess.Popen(["sleep", "60"]) as p:
-            try:
-                answer = self.explain(p.pid, user=nobody.pw_uid, group=nobody.pw_gid,
-                                      extra_groups=[])
-                self.assertIn("as root", self.point(answer, "hidden", "no")["remedy"])
-            finally:
-                p.kill()
+        with self.cat() as p:
+            answer = self.explain(p.pid, user=nobody.pw_uid, group=nobody.pw_gid,
+                                  extra_groups=[])
+            self.assertIn("as root", self.point(answer, "hidden", "no")["remedy"])
 
     def test_strange_names(self):
         name = self.tmp / "a\x1b[31m b'c\"\udcff"
-        shutil.copy("/bin/sleep", name)
-        with subprocess.Popen([name, "60"]) as p:
-            try:
-                answer = self.explain(p.pid)
-                self.assertIn("viaduct run -- '", self.point(answer, "plain")["remedy"])
-                self.assertNotIn(b"\x1b", self.run_explain(p.pid).stdout)
-            finally:
-                p.kill()
+        shutil.copy("/bin/cat", name)
+        with self.cat(name) as p:
+            answer = self.explain(p.pid)
+            self.assertIn("viaduct run -- '", self.point(answer, "plain")["remedy"])
+            self.assertNotIn(b"\x1b", self.run_explain(p.pid).stdout)
 
     def test_wrong(self):
         for args, says in (([], "nothing to explain"), (["x"], "neither PID"),
@@ -882,9 +883,27 @@ class Programs(Explain):
         self.point(self.of("true", env={"VIADUCT_RULES": "deny"}), "rule", "no")
         self.point(self.of("true", env={"VIADUCT_RULES": "perhaps"}), "rule", "no")
         self.point(self.of("true", env={"VIADUCT_RULES": "deny port=1"}), "rule", "note")
-        self.point(self.of("true", env={"VIADUCT_RULES": "deny program=x"}), "rule", "yes")
+        self.point(self.of("true", env={"VIADUCT_RULES": "allow port=1"}), "rule", "yes")
+        self.assertNotIn("rule", [p["name"] for p in self.of(
+            "true", env={"VIADUCT_RULES": "deny program=x"})["points"]])
         self.point(self.of("true", env={"VIADUCT_SPIN": "7"}), "settings", "yes")
         self.point(self.of("true", env={"LD_PRELOAD": "libm.so.6"}), "preload", "note")
+
+    def test_settings_from_a_file(self):
+        place = self.tmp / "viaduct.conf"
+        env = {"VIADUCT_CONFIG": str(place)}
+        for text, name, state in (("viaduct = off", "off", "no"),
+                                  ("deny", "rule", "no"),
+                                  ("deny port=1", "rule", "note"),
+                                  ("[program=true]\ndeny port=1", "rule", "note"),
+                                  ("spin = 7", "settings", "yes")):
+            place.write_text(text + "\n")
+            place.chmod(0o644)
+            p = self.point(self.of("true", env=env), name, state)
+            self.assertIn(f"{place}:{len(text.splitlines())}", p["text"])
+        place.write_text("deny perhaps\n")
+        p = self.point(self.of("true", env=env), "rule", "no")
+        self.assertIn("viaduct config --check", p["remedy"])
 
     def test_limits(self):
         def limit(which, n):
