@@ -188,8 +188,16 @@ static void say_all(struct world *w, const struct links *l, const struct proc *p
 {
 	size_t open = 0, direct = 0;
 	const char *why = a->count ? a->points[0].name : "";
+	char *which;
 
 	say_links(w, l, json, a, &open, &direct);
+	if (open == 1)
+		which = text_of("Its connection is");
+	else if (direct == 0 || direct == open)
+		which = text_of("Its %zu connections are", open);
+	else
+		which = text_of("Of its %zu connections %zu %s", open, direct,
+				direct == 1 ? "is" : "are");
 	if (!under)
 		say_verdict(a, false, "%s (pid %d) %s", p->name, (int)p->pid,
 			    !strcmp(why, "hidden") ? "may not be looked into from here."
@@ -202,11 +210,10 @@ static void say_all(struct world *w, const struct links *l, const struct proc *p
 			    "%s (pid %d) runs under Viaduct, and has no connection now.",
 			    p->name, (int)p->pid);
 	else
-		say_verdict(a, direct > 0,
-			    "%s (pid %d) runs under Viaduct. Of its %zu connection%s %zu "
-			    "%s on the direct path.",
-			    p->name, (int)p->pid, open, open == 1 ? "" : "s", direct,
-			    direct == 1 ? "is" : "are");
+		say_verdict(a, direct > 0, "%s (pid %d) runs under Viaduct. %s %s.",
+			    p->name, (int)p->pid, which,
+			    direct ? "on the direct path" : "on TCP");
+	free(which);
 }
 
 int explain_pid(pid_t pid, int fd, bool json, struct answer *a)

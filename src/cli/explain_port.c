@@ -151,8 +151,9 @@ bool explain_listener(const struct world *w, const struct link *l, struct answer
 		say(a, POINT_NO,
 		    strcmp(out.name, "plain") ? out.name
 					      : reason_name(VD_REASON_PLAIN_PEER),
-		    "It is not under Viaduct. %s", out.why);
-		say_remedy(a, "%s", out.remedy);
+		    "It is not under Viaduct.%s%s", l->owner == w->said ? "" : " ",
+		    l->owner == w->said ? "" : out.why);
+		say_remedy(a, "%s", l->owner == w->said ? "See above." : out.remedy);
 	}
 	for (size_t i = before; i < a->count; i++)
 		a->points[i].about = text_of("%s", about);

@@ -48,7 +48,29 @@ static char *read_of(pid_t pid, const char *name, size_t *size)
 	return text;
 }
 
-/* Some write a title over their arguments: then the file's name must do. */
+/* Whether a program that is found under this name is the file that the process runs. */
+static bool is_file_of(const struct proc *p, const char *name)
+{
+	char path[PATH_MAX], real[PATH_MAX];
+
+	return program_find(name, path, sizeof(path)) == 0 && realpath(path, real) &&
+	       !strcmp(real, p->exe);
+}
+
+/* The name to start it by, for want of the arguments. One file may be many programs. */
+static char *name_of(const struct proc *p, char *title)
+{
+	char *file[] = {title, NULL};
+
+	title[strcspn(title, " ")] = 0;
+	if (*title && title[strlen(title) - 1] == ':') /* nginx: master process */
+		title[strlen(title) - 1] = 0;
+	if (!is_file_of(p, title))
+		file[0] = (char *)(is_file_of(p, p->name) || !*p->exe ? p->name : p->exe);
+	return command_line(file);
+}
+
+/* Some write a title over their arguments: then a name must do. */
 static char *command_of(const struct proc *p)
 {
 	char *argv[ARGS_MAX + 1] = {0}, *line;
@@ -61,11 +83,12 @@ static char *command_of(const struct proc *p)
 	while (count && !*argv[count - 1]) /* of a title */
 		argv[--count] = NULL;
 	if (!count || (count == 1 && strchr(argv[0], ' ') && strcmp(argv[0], p->exe))) {
-		char *file[] = {(char *)(*p->exe ? p->exe : p->name), NULL};
-		char *quoted = command_line(file);
+		char title[256] = "", *name;
 
-		line = text_of("%s ...", quoted);
-		free(quoted);
+		snprintf(title, sizeof(title), "%s", count ? argv[0] : p->name);
+		name = name_of(p, title);
+		line = text_of("%s ...", name);
+		free(name);
 	} else {
 		line = command_line(argv);
 	}

@@ -8,7 +8,7 @@
 #include "cli/doctor.h"
 #include "cli/explain.h"
 
-enum { INDENT = 20, COLUMNS = 88 };
+enum { NAME_AT = 8, INDENT = 20, COLUMNS = 88 };
 
 static const char *const state_names[] = {
 	[POINT_YES] = "yes", [POINT_NOTE] = "note", [POINT_NO] = "no"};
@@ -141,9 +141,12 @@ void answer_print(FILE *out, const struct answer *a)
 			wrap(out, p->about, 0);
 		}
 		about = p->about;
-		fprintf(out, "  %-4s  %-11s ", state_names[p->state], p->name);
-		if (strlen(p->name) > 11)
-			fprintf(out, "\n%*s", INDENT, "");
+		if (strlen(p->name) < INDENT - NAME_AT)
+			fprintf(out, "  %-4s  %-*s", state_names[p->state],
+				INDENT - NAME_AT, p->name);
+		else
+			fprintf(out, "  %-4s  %s\n%*s", state_names[p->state], p->name,
+				INDENT, "");
 		wrap(out, p->text, INDENT);
 		if (!p->remedy)
 			continue;

@@ -189,8 +189,10 @@ void explain_imports(const char *file, const struct elf_view *e, bool is_library
 		text_list(&list, m->interposed[i]);
 	if (list && (connects || !is_library))
 		say(a, POINT_YES, "imports",
-		    "%s imports %zu calls that are interposed: %s.", subject,
-		    m->interposed_count, list);
+		    m->interposed_count == 1
+			    ? "%s imports %zu call that is interposed: %s."
+			    : "%s imports %zu calls that are interposed: %s.",
+		    subject, m->interposed_count, list);
 	if (!is_library && !connects)
 		say(a, POINT_YES, "imports",
 		    "The program itself imports no call that makes connections: its "

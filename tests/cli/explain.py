@@ -123,10 +123,11 @@ class Explain(unittest.TestCase):
         self.env["VIADUCT_CONFIG"] = ""
 
     @contextlib.contextmanager
-    def cat(self, path="cat"):
+    def cat(self, path="cat", **options):
         """A process that runs this copy of cat, and has got as far as its main."""
-        with subprocess.Popen([path], env=self.env, stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE) as p:
+        command = path if isinstance(path, list) else [path]
+        with subprocess.Popen(command, env=self.env, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, **options) as p:
             p.stdin.write(b"x")
             p.stdin.flush()
             self.assertEqual(p.stdout.read(1), b"x")
@@ -222,7 +223,7 @@ class Connections(Explain):
             self.assertTrue(answer["accelerated"])
             self.point(answer, "direct", "yes")
             whole = self.explain(end.pid)
-            self.assertIn("1 is on the direct path", whole["verdict"])
+            self.assertIn("Its connection is on the direct path", whole["verdict"])
         for end in (c, s):
             self.assertEqual(end.reported(), set())
             self.assertEqual(end.logged(), set())
@@ -677,6 +678,22 @@ class Processes(Explain):
                 slice_.rmdir()
         self.assertIn(f"systemctl edit {unit}", remedy)
         self.assertRegex(remedy, r"Environment=LD_PRELOAD=/\S+/libviaduct\.so")
+
+    def test_title(self):
+        """Who writes a title over the arguments is named as it is found in PATH, even where
+        one file is many programs."""
+        place = self.tmp / "bin"
+        place.mkdir()
+        shutil.copy("/bin/cat", place / "many")
+        (place / "one").symlink_to("many")
+        near = f"{place}:{os.environ['PATH']}"
+        for title, path, name in (("one *:80", near, "one"),
+                                  ("one: master process x", near, "one"),
+                                  ("weird title", near, "one"),
+                                  ("one *:80", os.environ["PATH"], str(place / "many"))):
+            with self.cat([title], executable=place / "one") as p:
+                remedy = self.point(self.explain(p.pid, env={"PATH": path}), "plain")["remedy"]
+                self.assertEqual(remedy, f"Start it with: viaduct run -- {name} ...")
 
     def test_other_user(self):
         self.root()
