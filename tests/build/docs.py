@@ -9,6 +9,39 @@ import sys
 PRIVATE = {"VIADUCT_CARRY"}
 
 
+def plain(roff):
+    """The words of a manual page."""
+    text = re.sub(r"^\.(IP|PP|TP|SS|SH|I|B|BR|RB|IR|RI)\b *", "", roff, flags=re.M)
+    for escape, means in ((r"\%", ""), (r"\&", ""), (r"\-", "-"), (r"\(ga", "`"),
+                          (r"\(cq", "'"), (r"\(aq", "'"), (r"\(dq", '"')):
+        text = text.replace(escape, means)
+    return " ".join(text.split())
+
+
+def missing_reasons(root):
+    """What viaduct-reasons(7) lacks: each reason's sentence and remedy as the programs say
+    them, and a line of the log or of the report where there can be one."""
+    header = (root / "src/base/reason.h").read_text().replace("\\\n", "")
+    page = (root / "man/viaduct-reasons.7").read_text()
+    parts = {plain(name): plain(rest) for name, rest in
+             re.findall(r"^\.TP\n\.B (\S+)\n(.*?)(?=^\.TP|^\.SS|^\.SH)", page, re.M | re.S)}
+    reasons = re.findall(r'X\(\d+, \w+,\s*"([^"]+)",\s*"([^"]+)",\s*"([^"]+)"\)', header)
+    for name, text, remedy in reasons:
+        part = parts.pop(name, None)
+        if part is None:
+            yield name
+            continue
+        if not part.startswith(f"{text[0].upper()}{text[1:]}."):
+            yield f"{name}: its sentence"
+        if f"Remedy: {remedy}." not in part:
+            yield f"{name}: its remedy"
+        if " Log: " in part and f"{name} ({text})" not in part.split(" Log: ")[1]:
+            yield f"{name}: its line of the log"
+    yield from (f"{name}: there is no such reason" for name in parts)
+    if len(reasons) < 30:
+        yield "the reasons of src/base/reason.h cannot be read"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
@@ -37,6 +70,10 @@ def main():
         missing += [f"{where}: {v}" for v in sorted(variables) if v not in text]
     missing += [f"man/viaduct-run.1: {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
+    missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
+    overview = (root / "man/viaduct.1").read_text()
+    missing += [f"man/viaduct.1: {v}" for v in sorted({"VIADUCT"} | (used - PRIVATE))
+                if f"\n.B {v}\n" not in overview]
     missing += [f"viaduct run sets no {v}" for v in sorted(used - variables - PRIVATE)]
     print("\n".join(f"missing in {m}" if ":" in m else m for m in missing) or
           f"{len(options)} options and {len(reasons)} reasons are documented")
