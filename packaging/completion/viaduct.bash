@@ -5,7 +5,7 @@
 # _viaduct_help ARGUMENT...: what the command on the line says about itself.
 _viaduct_help() {
 	local command=${COMP_WORDS[0]}
-	[[ $command == '~/'* ]] && command=$HOME/${command:2}
+	[[ ${command:0:2} == \~/ ]] && command=$HOME/${command:2}
 	"$command" "$@" --help 2>/dev/null </dev/null
 }
 
@@ -14,25 +14,38 @@ _viaduct_commands() {
 	echo --help --version
 }
 
-# _viaduct_options COMMAND: each with the name of its argument behind it, if it has one.
+# _viaduct_options COMMAND: each with the name of its argument behind it, if it needs one;
+# the short one first.
 _viaduct_options() {
-	_viaduct_help "$1" |
-		sed -nE 's/^  (-[a-zA-Z], )?(--[a-z0-9-]+)[ =]?(\S*).*/\2 \3/p'
+	_viaduct_help "$1" | sed -nE '
+		s/^ +(-[a-zA-Z]), *(--[a-z0-9-]+)[ =]([A-Z]\S*) .*/\1 \3\n\2 \3/p; t
+		s/^ +(-[a-zA-Z]), *(--[a-z0-9-]+).*/\1\n\2/p; t
+		s/^ +(--[a-z0-9-]+)([ =]([A-Z]\S*))?.*/\1 \3/p'
 }
 
-# _viaduct_values COMMAND OPTION: what the help lists as `of one, two, three`.
+# _viaduct_values COMMAND OPTION: what the help lists as `of one, two, three`; of several words
+# the last one counts.
 _viaduct_values() {
 	_viaduct_help "$1" | awk -v option="$2" '
-		/^  +-/ { here = $1 == option || $2 == option }
-		!/^  / { here = 0 }
+		/^ +-/ { here = $1 == option || $1 == option "," || $2 == option }
+		!/^ / { here = 0 }
 		here { text = text " " $0 }
 		END {
-			if (!match(text, / of [a-z0-9, -]+/))
+			if (!match(text, / o[fn] [a-z0-9-]+, /))
 				exit
-			list = substr(text, RSTART + 4, RLENGTH - 4)
-			gsub(/,/, " ", list)
-			print list
+			text = substr(text, RSTART + 4)
+			sub(/,? where .*|\(.*/, "", text)
+			gsub(/ (and|or) /, ",", text)
+			for (n = split(text, part, ","); n > 0; n--) {
+				words = split(part[n], word, " ")
+				print word[words]
+			}
 		}'
+}
+
+# The processes under Viaduct, as far as the user may look.
+_viaduct_processes() {
+	grep -ls /libviaduct.so /proc/[0-9]*/maps 2>/dev/null | sed -E 's|^/proc/([0-9]+)/.*|\1|'
 }
 
 # _viaduct_program INDEX: the program at that word, and its own arguments after it.
@@ -53,10 +66,11 @@ _viaduct_argument() {
 	--log:*) words="off error info debug debug:stderr" ;;
 	--placement:*) words="two one free" ;;
 	--ring-max:*) words="16K 256K 4M" ;;
-	*:FILE | *:PATH | *:DIR | *:FOLDER)
+	*:FILE | *:DIR)
 		compopt -o default
 		return
 		;;
+	*:PID) words=$(_viaduct_processes) ;;
 	*) words=$(_viaduct_values "$1" "$2") ;;
 	esac
 	local before=
@@ -80,7 +94,7 @@ _viaduct() {
 	done < <(_viaduct_options "$command")
 
 	# Which option waits for its value here; where the program begins.
-	local waits= program=0
+	local waits='' program=0
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
 		if [[ $waits ]]; then
@@ -104,6 +118,8 @@ _viaduct() {
 		mapfile -t COMPREPLY < <(compgen -W "${!takes[*]}" -- "$cur")
 	elif [[ $command == run ]]; then
 		_viaduct_program "$COMP_CWORD"
+	elif [[ $(_viaduct_help "$command") =~ ^usage:[^$'\n']*\ PID ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_viaduct_processes)" -- "$cur")
 	else
 		compopt -o default
 	fi

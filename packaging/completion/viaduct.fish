@@ -17,10 +17,14 @@ function __viaduct_commands
     __viaduct_help | string replace -rf '^  ([a-z][a-z-]*)  +(.*)$' '$1\t$2'
 end
 
-# Option, the name of its argument or nothing, and its text, by tabs.
+# Option, the name of the argument that it needs or nothing, and its text, by tabs; short
+# ones, too.
 function __viaduct_options
-    __viaduct_help $argv[1] | string replace -rf \
-        '^  (?:-[a-zA-Z], )?(--[a-z0-9-]+)[ =]?(\S*) *(.*)$' '$1\t$2\t$3'
+    set -l help (__viaduct_help $argv[1])
+    string replace -rf '^ +(?:-[a-zA-Z], *)?(--[a-z0-9-]+)(?:[ =]([A-Z][^ ]*))?(?:\[=\S+)? *(.*)$' \
+        '$1\t$2\t$3' -- $help
+    string replace -rf '^ +(-[a-zA-Z]), *--[a-z0-9-]+(?:[ =]([A-Z][^ ]*))?(?:\[=\S+)? *(.*)$' \
+        '$1\t$2\t$3' -- $help
 end
 
 # What is wanted at the cursor: command, option and its argument, program and its index.
@@ -64,14 +68,19 @@ function __viaduct_values
             printf '%s\n' two one free
         case '--ring-max:*'
             printf '%s\n' 16K 256K 4M
-        case '*:FILE' '*:PATH' '*:DIR' '*:FOLDER'
+        case '*:FILE' '*:DIR'
             __fish_complete_path (commandline -ct)
+        case '*:PID'
+            __fish_complete_pids
         case '*'
             set -l help (__viaduct_help $argv[1] | string collect)
             set -l list (string match -rg -- \
-                "(?s)\n  $argv[2] \S+ +of ([a-z0-9,\s-]+)" $help)
+                "(?s)\n +(?:-[a-zA-Z], *)?$argv[2] \S+ +o[fn] ([a-z0-9-]+,\s.*?)(?:\n +-|\n\n|\n\$|\$)" \
+                $help)
+            set list (string replace -r '(?s),?\swhere\s.*|\(.*' '' -- "$list")
+            set list (string replace -ra '\s(and|or)\s' ',' -- "$list" | string split ,)
             set -l before (string replace -rf '(.*,)[^,]*$' '$1' -- (commandline -ct))
-            string match -ra '[a-z0-9-]+' -- "$list" | string replace -r '^' "$before"
+            string match -r '[a-z0-9-]+(?=\s*$)' -- $list | string replace -r '^' "$before"
     end
 end
 
@@ -83,7 +92,11 @@ function __viaduct_complete
             __viaduct_commands
         case option
             __viaduct_options $words[1] | string replace -r '\t[^\t]*\t' '\t'
-            string match -q -- '-*' (commandline -ct); or __fish_complete_path (commandline -ct)
+            if string match -rq '^usage:.* PID' (__viaduct_help $words[1])[1]
+                __fish_complete_pids
+            else if not string match -q -- '-*' (commandline -ct)
+                __fish_complete_path (commandline -ct)
+            end
         case value
             __viaduct_values $words[1] $state[2] $state[3]
         case program

@@ -18,46 +18,60 @@ _viaduct_commands() {
 	_describe -t commands 'viaduct command' found
 }
 
-# One option, as _arguments wants it: name, text, and what its argument may be.
-_viaduct_spec() {
-	local option=$1 argument=$2 text=${3//(#m)[\[\]:\\]/\\$MATCH} values match mbegin mend
+# Adds one option as _arguments wants it: name, text, and what its argument may be.
+_viaduct_add() {
+	local short=$1 option=$2 argument=$3 text=${4//(#m)[\[\]:\\]/\\$MATCH} values=' '
+	local list part match mbegin mend
 	case $option:$argument in
-	*:) reply="${option}[$text]"; return ;;
+	*:) values= ;;
 	--log:*) values='(off error info debug debug\:stderr)' ;;
 	--placement:*) values='(two one free)' ;;
 	--ring-max:*) values='(16K 256K 4M)' ;;
-	*:(FILE|PATH|DIR|FOLDER)) values=_files ;;
+	*:(FILE|DIR)) values=_files ;;
+	*:PID) values=_pids ;;
 	*)
-		if [[ $3 =~ '^of ([a-z0-9, -]+)' ]]; then
-			values="_sequence compadd - ${match[1]//,/ }"
-		else
-			values=' '
+		if [[ $4 =~ '^o[fn] [a-z0-9-]+, ' ]]; then
+			list=${${${4#o[fn] }%%\(*}%%(,|) where *}
+			values="_sequence compadd -"
+			for part in "${(@s:,:)${list// (and|or) /,}}"; do
+				values+=" ${${part%% ##}##* }"
+			done
 		fi
 		;;
 	esac
-	reply="${option}[$text]:${argument//:/\\:}:$values"
+	text="[$text]${values:+:${argument//:/\\:}:$values}"
+	[[ -n $short ]] && viaduct_specs+=("$short$text")
+	viaduct_specs+=("$option$text")
 }
 
 # Fills viaduct_specs with the options of a command; lines further in go on with a text.
 _viaduct_specs() {
 	setopt localoptions extendedglob
 	local -a viaduct_lines match mbegin mend
-	local line option argument text reply
+	local line short option argument text
 	_viaduct_help $1
 	for line in "${viaduct_lines[@]}" ''; do
 		if [[ -n $option && $line =~ '^   +([^ -].*)$' ]]; then
 			text+=" $match[1]"
 			continue
 		fi
-		if [[ -n $option ]]; then
-			_viaduct_spec $option "$argument" "$text"
-			viaduct_specs+=("$reply")
-			option=
-		fi
-		if [[ $line =~ '^  (-[a-zA-Z], )?(--[a-z0-9-]+)[ =]?([^ ]*) *(.*)$' ]]; then
-			option=$match[2] argument=$match[3] text=$match[4]
+		[[ -n $option ]] && _viaduct_add "$short" $option "$argument" "$text"
+		option=
+		if [[ $line =~ '^ +((-[a-zA-Z]), *)?(--[a-z0-9-]+)([ =]([A-Z][^ ]*))?(\[=[^ ]+)? *(.*)$' ]]; then
+			short=$match[2] option=$match[3] argument=$match[5] text=$match[7]
 		fi
 	done
+}
+
+# A process, where the command takes one; else a file, or a program's name.
+_viaduct_operand() {
+	local -a viaduct_lines
+	_viaduct_help $command
+	if [[ $viaduct_lines[1] == *\ PID* && $words[(r)--] != -- ]]; then
+		_pids
+	else
+		_alternative 'files:file:_files' 'commands:program:_command_names -e'
+	fi
 }
 
 _viaduct() {
@@ -72,7 +86,7 @@ _viaduct() {
 		_arguments -S $viaduct_specs '(-):program: _command_names -e' \
 			'*::argument: _normal'
 	else
-		_arguments -S $viaduct_specs '*: :_files'
+		_arguments -S $viaduct_specs '*: :_viaduct_operand'
 	fi
 }
 

@@ -3,6 +3,8 @@
 """The manual and the README name every option, variable and reason there is."""
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 # From one image of a process to the next: not for users to set.
@@ -42,6 +44,26 @@ def missing_reasons(root):
         yield "the reasons of src/base/reason.h cannot be read"
 
 
+def missing_pages(root):
+    """Each command has its page and its place in the overview; each page is installed, and
+    groff, where it is there, has nothing to say about it."""
+    table = (root / "src/cli/main.c").read_text()
+    overview = (root / "man/viaduct.1").read_text()
+    installed = (root / "meson.build").read_text()
+    for name in re.findall(r'\{"([a-z]+)", cmd_', table):
+        if not (root / f"man/viaduct-{name}.1").exists():
+            yield f"man: viaduct-{name}.1"
+        if f"\n.B {name}\n" not in overview:
+            yield f"man/viaduct.1: {name}"
+    for page in sorted((root / "man").iterdir()):
+        if f"'man/{page.name}'" not in installed:
+            yield f"meson.build: man/{page.name}"
+        if shutil.which("groff"):
+            said = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", page],
+                                  stderr=subprocess.PIPE, text=True, check=False).stderr
+            yield from (f"groff's mind: {line}" for line in said.splitlines())
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
@@ -71,6 +93,7 @@ def main():
     missing += [f"man/viaduct-run.1: {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
+    missing += missing_pages(root)
     overview = (root / "man/viaduct.1").read_text()
     missing += [f"man/viaduct.1: {v}" for v in sorted({"VIADUCT"} | (used - PRIVATE))
                 if f"\n.B {v}\n" not in overview]

@@ -58,10 +58,10 @@ class Shell:
             self.assertEqual(self.complete("run", *before, "--up"), {"--upgrade-after"})
 
     def test_listed_values(self):
-        listed = re.search(r"--over LIST +of ([^(]*)",
-                           output([VIADUCT, "bench", "--help"])).group(1)
-        self.assertEqual(self.complete("bench", "--over", ""),
-                         set(re.findall(r"[\w-]+", listed)))
+        values = self.complete("bench", "--over", "")
+        self.assertLessEqual({"tcp", "viaduct", "tcp-spin", "unix", "floor"}, values)
+        text = output([VIADUCT, "bench", "--help"]).split("--over")[1].split("  --")[0]
+        self.assertLessEqual(values, set(re.findall(r"[\w-]+", text)) - {"of", "and", "where"})
         self.assertEqual(self.complete("bench", "--over", "tcp,fl"), {"tcp,floor"})
         self.assertIn("plain-stream", self.complete("bench", "--patterns", "plain"))
 
@@ -156,13 +156,14 @@ class Zsh(unittest.TestCase):
     def test_options(self):
         for name in commands():
             found = self.given(name)
-            self.assertEqual({line.split("[")[0] for line in found}, options(name))
+            names = {line.split("[")[0] for line in found}
+            self.assertEqual({n for n in names if n[:2] == "--"}, options(name))
             for line in found:
-                self.assertRegex(line, r"^--[\w-]+\[.*\](:.+)?$")
+                self.assertRegex(line, r"^--?[\w-]+\[.*\](:.+)?$")
 
     def test_values(self):
         specs = {line.split("[")[0]: line for line in self.given("bench")}
-        self.assertIn(":_sequence compadd - rtt  rtt-spin", specs["--patterns"])
+        self.assertIn(":_sequence compadd - rtt rtt-spin", specs["--patterns"])
         self.assertIn("plain-stream", specs["--patterns"])
         self.assertTrue(specs["--json"].endswith(":_files"))
 
