@@ -32,6 +32,8 @@ class Run(unittest.TestCase):
 
     def run_viaduct(self, *args, **options):
         options.setdefault("env", self.env)
+        # A program that is none is handed to the shell, which may write files.
+        options.setdefault("cwd", self.tmp)
         return subprocess.run([VIADUCT, "run", *map(str, args)], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, encoding="utf-8",
                               errors="replace", timeout=60, **options)
