@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/crit.h"
+#include "base/log.h"
 #include "hook/hook.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
@@ -243,11 +244,18 @@ HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
 	return n;
 }
 
+static __attribute__((noinline, cold)) void flags_need_kernel(struct sock *s, int fd,
+							      int flags)
+{
+	log_debug("fd %d: a send with flags %#x is the kernel's", fd, flags);
+	hook_take_down(s, fd, flags & MSG_OOB ? VD_REASON_OOB : VD_REASON_OPTION);
+}
+
 /* Flags that only the kernel's TCP can serve take the connection there. */
 static void sending(struct sock *s, int fd, int flags)
 {
 	if (__builtin_expect(flags & TX_KERNEL_FLAGS, 0))
-		hook_take_down(s, fd, flags & MSG_OOB ? VD_REASON_OOB : VD_REASON_OPTION);
+		flags_need_kernel(s, fd, flags);
 	if ((flags & MSG_FASTOPEN) &&
 	    atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
 		fd_connecting(s, fd);
@@ -284,8 +292,10 @@ HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
-	if (msg->msg_control && msg->msg_controllen > 0)
+	if (msg->msg_control && msg->msg_controllen > 0) {
+		log_debug("fd %d: a send with control data is the kernel's", fd);
 		hook_take_down(s, fd, VD_REASON_OPTION);
+	}
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
 		       tx_send(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags));

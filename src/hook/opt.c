@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/log.h"
 #include "hook/hook.h"
 
 /* Newer than some headers that Viaduct is built with. */
@@ -108,8 +109,11 @@ HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t le
 	if (!s)
 		return REAL(setsockopt)(fd, level, name, value, len);
 	reason = option_reason(level, name, value, len);
-	if (reason != VD_REASON_NONE)
+	if (reason != VD_REASON_NONE) {
+		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,
+			  level);
 		hook_take_down(s, fd, reason);
+	}
 	result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
 		option_set(s, fd, level, name, value, len);
@@ -138,8 +142,10 @@ HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	if (!s)
 		return REAL(getsockopt)(fd, level, name, value, len);
 	/* This "option" receives. */
-	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)
+	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE) {
+		log_debug("fd %d: TCP_ZEROCOPY_RECEIVE is the kernel's", fd);
 		hook_take_down(s, fd, VD_REASON_OPTION);
+	}
 	result = REAL(getsockopt)(fd, level, name, value, len);
 	if (result == 0 && level == SOL_SOCKET && name == SO_ERROR)
 		add_error(s, value, len);

@@ -37,6 +37,9 @@ static int connector_find_peer(const struct party *p)
 	/* A kernel that cannot look up answers as if there were nothing: it must at least
 	 * know ourselves. */
 	r = diag_lookup(p->netns, &t->client, &t->server, t->scope, &found);
+	if (r == 0)
+		log_debug("sock_diag does not know of our own socket (tcp_diag is "
+			  "missing)");
 	return r == 1 ? -VD_REASON_REMOTE_PEER : -VD_REASON_KERNEL;
 }
 
@@ -48,8 +51,10 @@ static int connector_listen(const struct party *p)
 	int fd = kept_socket(AF_UNIX, SOCK_SEQPACKET, 0, p->netns);
 	int err;
 
-	if (fd < 0)
+	if (fd < 0) {
+		log_debug("no AF_UNIX socket: %s", strerror(-fd));
 		return party_errno(fd);
+	}
 	if (REAL(bind)(fd, (struct sockaddr *)&name, len) == 0 &&
 	    REAL(listen)(fd, CONNECTOR_BACKLOG) == 0)
 		return fd;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/kernel.h"
+#include "base/log.h"
 #include "base/real.h"
 #include "meet/diag.h"
 #include "meet/kept.h"
@@ -142,13 +143,18 @@ int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_
 	int nl, r;
 
 	nl = kept_take(&diag_kept, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, netns);
-	if (nl < 0)
+	if (nl < 0) {
+		log_debug("no socket to ask for sockets (AF_NETLINK, sock_diag): %s",
+			  strerror(-nl));
 		return nl;
+	}
 	r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, out);
 	/* An IPv4 look-up also finds sockets that speak IPv4 through AF_INET6; a kernel
 	 * where it does not has them under the other family. */
 	if (r == 0 && v4)
 		r = diag_ask(nl, AF_INET6, local, peer, scope, out);
 	kept_give(&diag_kept, nl);
+	if (r < 0)
+		log_debug("sock_diag does not answer: %s", strerror(-r));
 	return r;
 }

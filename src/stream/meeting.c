@@ -261,8 +261,11 @@ void meeting_learn_options(struct sock *s, int fd)
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_store(&s->slot->corked, 1);
 	sock_learn_buffers(s, fd);
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 && lowat > 1)
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
+	    lowat > 1) {
+		log_debug("fd %d: SO_RCVLOWAT of %d is the kernel's", fd, lowat);
 		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
 }
 
 /* Without ctl: the layer above takes locks of its own. */
