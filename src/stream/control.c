@@ -142,7 +142,8 @@ void sock_ask_over(struct sock *s, int fd)
 void sock_bounce(struct sock *s, int fd)
 {
 	uint32_t nothing = WANT_NOTHING;
-	if (phase_of(s->slot) != SLOT_ATTACHED)
+	/* On TCP nobody would know any more that what the dead have not read was lost. */
+	if (phase_of(s->slot) != SLOT_ATTACHED || sock_was_reset(s))
 		return;
 	log_debug("fd %d: bounces", fd);
 	/* Over no request that stands; and under the lock, so that the gate, whose move takes it

@@ -412,10 +412,19 @@ static void hang(int fd, void *arg)
 		pause();
 }
 
+/* It sleeps already while what was sent last is on its way: then a reset is right. */
+static void hang_with_all_read(int fd, void *arg)
+{
+	struct signal_pipe *read = arg;
+	signal_send(*read);
+	hang(fd, NULL);
+}
+
 static void killed_while(void (*wait)(void *), bool by_epoll)
 {
 	pid_t pid;
-	int fd = peer_start(hang, NULL, &pid), ep = epoll_create1(0);
+	struct signal_pipe read = signal_pipe();
+	int fd = peer_start(hang_with_all_read, &read, &pid), ep = epoll_create1(0);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP};
 	struct waiter w = {.fd = by_epoll ? ep : fd};
 	struct worker t;
@@ -423,7 +432,7 @@ static void killed_while(void (*wait)(void *), bool by_epoll)
 	signal(SIGPIPE, SIG_IGN);
 	worker_start(&t, wait, &w);
 	wait_asleep(getpid(), t.tid);
-	wait_asleep(pid, pid); /* with all read: else a reset is right */
+	signal_wait(read);
 	kill(pid, SIGKILL);
 	worker_join(&t);
 	say("status %d", child_status(pid));
