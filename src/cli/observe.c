@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/tcp.h"
 #include "cli/observe_table.h"
@@ -19,7 +21,11 @@ struct parts {
 	size_t family_count;
 	const struct observe_socket **by_ends; /* the sockets, sorted */
 	uint64_t own_netns;
+	int own_result; /* of listing its sockets */
 };
+
+/* Network namespaces that are looked into. */
+enum { PLACES_MAX = 1024 };
 
 #define ITEM(list, type, i) (&((type *)(list).items)[i])
 
@@ -87,29 +93,46 @@ static void find_families(struct parts *p)
 	}
 }
 
-/* The sockets of a namespace that cannot be entered stay unknown. */
-static int list_sockets(struct parts *p)
+/* A network namespace other than our own. */
+struct place {
+	uint64_t netns;
+	bool closed;
+};
+
+static struct place *place_of(struct parts *p, const struct observe_process *o,
+			      struct place *places, size_t *count)
 {
-	uint64_t done[64];
+	struct place *at = &places[*count];
+
+	for (size_t i = 0; i < *count; i++)
+		if (places[i].netns == o->netns)
+			return &places[i];
+	if (*count == PLACES_MAX)
+		return NULL;
+	at->netns = o->netns;
+	at->closed = observe_sockets(&p->sockets, o->pid, o->netns) < 0;
+	(*count)++;
+	return at;
+}
+
+/* The sockets of a namespace that cannot be entered stay unknown. */
+static void list_sockets(struct parts *p)
+{
+	struct place places[PLACES_MAX];
 	size_t count = 0;
-	int r = observe_sockets(&p->sockets, 0, p->own_netns);
 
-	done[count++] = p->own_netns;
-	for (size_t i = 0; r == 0 && i < p->processes.count; i++) {
+	for (size_t i = 0; i < p->processes.count; i++) {
 		struct observe_process *o = ITEM(p->processes, struct observe_process, i);
-		bool known = !o->viaduct || o->netns == 0 || count == 64;
+		const struct place *at;
 
-		for (size_t d = 0; d < count; d++)
-			known |= done[d] == o->netns;
-		if (known)
+		if (!o->viaduct || o->netns == 0 || o->netns == p->own_netns)
 			continue;
-		done[count++] = o->netns;
-		if (observe_sockets(&p->sockets, o->pid, o->netns) < 0)
+		at = place_of(p, o, places, &count);
+		if (!o->trouble && (!at || at->closed))
 			o->trouble =
 				"its network namespace may not be entered, so that its "
 				"connections are not known";
 	}
-	return r;
 }
 
 static int sort_sockets(struct parts *p)
@@ -324,30 +347,49 @@ static void join_peers(struct parts *p)
 
 /* ---- all of it ---- */
 
-static uint64_t own_netns(const struct parts *p)
+static uint64_t own_netns(void)
 {
-	struct observe_process key = {.pid = getpid()}, *self;
+	struct stat st;
 
-	self = bsearch(&key, p->processes.items, p->processes.count, sizeof(key),
-		       compare_processes);
-	return self ? self->netns : 0;
+	return stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
+}
+
+static void *list_own_sockets(void *arg)
+{
+	struct parts *p = arg;
+
+	p->own_result = observe_sockets(&p->sockets, 0, p->own_netns);
+	return NULL;
+}
+
+/* /proc and the kernel's list at the same time: both take long where there is much. */
+static int scan(struct parts *p, size_t *hidden)
+{
+	pthread_t thread;
+	bool started = pthread_create(&thread, NULL, list_own_sockets, p) == 0;
+	int r = observe_scan(&p->processes, &p->holders, hidden);
+
+	if (started)
+		pthread_join(thread, NULL);
+	else
+		list_own_sockets(p);
+	return r ? r : p->own_result;
 }
 
 static int take(struct parts *p, size_t *hidden)
 {
-	int r = observe_scan(&p->processes, &p->holders, hidden);
+	int r;
 
+	p->own_netns = own_netns();
+	r = scan(p, hidden);
 	if (r < 0)
 		return r;
-	/* /proc lists them in this order anyway, and holders have the index. */
-	p->own_netns = own_netns(p);
 	p->families = calloc(p->processes.count + 1, sizeof(*p->families));
 	if (!p->families)
 		return -ENOMEM;
 	find_families(p);
-	r = list_sockets(p);
-	if (r == 0)
-		r = sort_sockets(p);
+	list_sockets(p);
+	r = sort_sockets(p);
 	if (r == 0)
 		r = list_conns(p);
 	if (r == 0)

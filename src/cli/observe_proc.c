@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,9 +128,33 @@ static int scan_descriptors(DIR *fds, uint32_t process, struct observe_list *hol
 	return r;
 }
 
+/* Kernel threads have no arguments; nobody misses them. */
+static bool is_program(int dir)
+{
+	char text[2];
+
+	return read_file(dir, "cmdline", text, sizeof(text)) && text[0];
+}
+
+/* What one thread has found. */
+struct found {
+	struct observe_list processes, holders;
+	size_t hidden;
+	struct search *search;
+	int result;
+};
+
+/* Processes are looked at by several threads: each descriptor costs microseconds. */
+struct search {
+	int proc;
+	struct observe_list pids;
+	_Atomic size_t next;
+};
+
+enum { THREADS_MAX = 4 };
+
 /* Kernel threads and processes that end meanwhile are left out. */
-static int scan_process(int proc, const char *name, struct observe_list *processes,
-			struct observe_list *holders, size_t *hidden)
+static int scan_process(int proc, const char *name, struct found *f)
 {
 	int dir = openat(proc, name, O_PATH | O_DIRECTORY | O_CLOEXEC), fd, r = 0;
 	struct observe_process *p;
@@ -138,7 +164,7 @@ static int scan_process(int proc, const char *name, struct observe_list *process
 	if (dir < 0)
 		return 0;
 	fd = openat(dir, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	*hidden += fd < 0 && errno == EACCES;
+	f->hidden += fd < 0 && errno == EACCES && is_program(dir);
 	fds = fd < 0 ? NULL : fdopendir(fd);
 	if (!fds || fstat(dir, &st) != 0) {
 		if (fds)
@@ -146,34 +172,139 @@ static int scan_process(int proc, const char *name, struct observe_list *process
 		close(dir);
 		return 0;
 	}
-	p = observe_add(processes);
+	p = observe_add(&f->processes);
 	if (p) {
 		p->pid = atoi(name);
 		p->uid = st.st_uid;
 		p->table_fd = -1;
 		describe(dir, p);
-		r = scan_descriptors(fds, (uint32_t)processes->count - 1, holders,
-				     &p->table_fd);
+		r = scan_descriptors(fds, (uint32_t)p->pid, &f->holders, &p->table_fd);
 	}
 	closedir(fds);
 	close(dir);
 	return p ? r : -ENOMEM;
 }
 
+static void *scan_some(void *arg)
+{
+	struct found *f = arg;
+	struct search *s = f->search;
+	char name[16];
+
+	while (f->result == 0) {
+		size_t i = atomic_fetch_add(&s->next, 1);
+
+		if (i >= s->pids.count)
+			break;
+		snprintf(name, sizeof(name), "%d", ((int *)s->pids.items)[i]);
+		f->result = scan_process(s->proc, name, f);
+	}
+	return NULL;
+}
+
+static int list_pids(DIR *proc, struct observe_list *pids)
+{
+	struct dirent *e;
+
+	while ((e = readdir(proc))) {
+		int *pid;
+
+		if (e->d_name[0] < '1' || e->d_name[0] > '9')
+			continue;
+		pid = observe_add(pids);
+		if (!pid)
+			return -ENOMEM;
+		*pid = atoi(e->d_name);
+	}
+	return 0;
+}
+
+static int append(struct observe_list *to, struct observe_list *from)
+{
+	for (size_t i = 0; i < from->count; i++) {
+		void *item = observe_add(to);
+
+		if (!item)
+			return -ENOMEM;
+		memcpy(item, (char *)from->items + i * from->item_bytes,
+		       from->item_bytes);
+	}
+	return 0;
+}
+
+static int compare_pids(const void *a, const void *b)
+{
+	const struct observe_process *x = a, *y = b;
+
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* Holders come with the pid in place of the index. */
+static void index_holders(struct observe_list *processes, struct observe_list *holders)
+{
+	struct observe_holder *h = holders->items;
+
+	qsort(processes->items, processes->count, processes->item_bytes, compare_pids);
+	for (size_t i = 0; i < holders->count; i++) {
+		struct observe_process key = {.pid = (pid_t)h[i].process}, *p;
+
+		p = bsearch(&key, processes->items, processes->count, sizeof(key),
+			    compare_pids);
+		h[i].process = (uint32_t)(p - (struct observe_process *)processes->items);
+	}
+}
+
+static int scan_all(struct search *s, struct observe_list *processes,
+		    struct observe_list *holders, size_t *hidden)
+{
+	struct found found[THREADS_MAX];
+	pthread_t threads[THREADS_MAX];
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	int n = processors < 1		   ? 1
+		: processors > THREADS_MAX ? THREADS_MAX
+					   : (int)processors;
+	int started = 1, r = 0;
+
+	memset(found, 0, sizeof(found));
+	for (int i = 0; i < n; i++) {
+		found[i].processes.item_bytes = processes->item_bytes;
+		found[i].holders.item_bytes = holders->item_bytes;
+		found[i].search = s;
+	}
+	while (started < n &&
+	       pthread_create(&threads[started], NULL, scan_some, &found[started]) == 0)
+		started++;
+	scan_some(&found[0]);
+	for (int i = 0; i < started; i++) {
+		if (i > 0)
+			pthread_join(threads[i], NULL);
+		r = r ? r : found[i].result;
+		r = r ? r : append(processes, &found[i].processes);
+		r = r ? r : append(holders, &found[i].holders);
+		*hidden += found[i].hidden;
+		free(found[i].processes.items);
+		free(found[i].holders.items);
+	}
+	if (r == 0)
+		index_holders(processes, holders);
+	return r;
+}
+
 int observe_scan(struct observe_list *processes, struct observe_list *holders,
 		 size_t *hidden)
 {
 	DIR *proc = opendir("/proc");
-	struct dirent *e;
-	int r = 0;
+	struct search s = {.pids.item_bytes = sizeof(int)};
+	int r;
 
 	if (!proc)
 		return -errno;
 	*hidden = 0;
-	while (r == 0 && (e = readdir(proc)))
-		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-			r = scan_process(dirfd(proc), e->d_name, processes, holders,
-					 hidden);
+	s.proc = dirfd(proc);
+	r = list_pids(proc, &s.pids);
+	if (r == 0)
+		r = scan_all(&s, processes, holders, hidden);
+	free(s.pids.items);
 	closedir(proc);
 	return r;
 }
