@@ -264,6 +264,7 @@ static int add_conn(struct parts *p, const struct observe_holder *h,
 		return -ENOMEM;
 	c->process = o;
 	c->fd = h->fd;
+	c->inode = h->inode;
 	c->local = s->local;
 	c->peer = s->peer;
 	c->tcp_state = s->state;
@@ -347,6 +348,26 @@ static void join_peers(struct parts *p)
 
 /* ---- all of it ---- */
 
+/*
+ * A connection that was just being closed at the first look may have counted twice. The second
+ * look is later, so that the lesser of both is a number of some moment in between; so no count
+ * of bytes goes back from one observation to the next.
+ */
+static void count_again(struct parts *p)
+{
+	for (size_t i = 0; i < p->processes.count; i++) {
+		struct observe_process *o = ITEM(p->processes, struct observe_process, i);
+		struct observe_counts later;
+
+		if (!o->counted || !observe_counts(o->family, o->own_pid, &later))
+			continue;
+		if (later.tx_direct_bytes < o->counts.tx_direct_bytes)
+			o->counts.tx_direct_bytes = later.tx_direct_bytes;
+		if (later.rx_direct_bytes < o->counts.rx_direct_bytes)
+			o->counts.rx_direct_bytes = later.rx_direct_bytes;
+	}
+}
+
 static uint64_t own_netns(void)
 {
 	struct stat st;
@@ -392,8 +413,10 @@ static int take(struct parts *p, size_t *hidden)
 	r = sort_sockets(p);
 	if (r == 0)
 		r = list_conns(p);
-	if (r == 0)
+	if (r == 0) {
 		join_peers(p);
+		count_again(p);
+	}
 	return r;
 }
 

@@ -16,7 +16,8 @@
  * and /proc: the processes observed are not asked, stopped or slowed.
  */
 
-/* Counts of a process since its start or fork; see viaduct-run(1), REPORT. */
+/* Counts of a process since its start or fork, as its report would have them if it ended now:
+ * see viaduct-run(1), REPORT. A connection that several processes have counts in each. */
 struct observe_counts {
 	uint64_t connections, upgraded, downgraded;
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
@@ -32,7 +33,7 @@ struct observe_process {
 	bool viaduct;	     /* the library is in it, and has its tables */
 	const char *trouble; /* a sentence when these cannot be read, else NULL */
 	bool counted;	     /* counts are there */
-	struct observe_counts counts; /* bytes of open connections come with these */
+	struct observe_counts counts;
 	/* Of the implementation: */
 	int table_fd;
 	int32_t own_pid; /* as it has it itself, in its pid namespace */
@@ -53,6 +54,7 @@ enum observe_path {
 struct observe_conn {
 	const struct observe_process *process;
 	int fd;
+	uint64_t inode; /* of the socket: one, however many descriptors it has */
 	struct observe_end local, peer;
 	uint8_t tcp_state; /* as in <netinet/tcp.h> */
 	/* The process at the other end: NULL when it is elsewhere, or may not be seen. */

@@ -11,6 +11,8 @@
 
 #include "stream/table.h"
 
+enum { COUNT_TRIES = 8 };
+
 static bool fits(const struct slot_table *t, size_t bytes)
 {
 	return bytes >= sizeof(*t) && t->magic == TABLE_MAGIC &&
@@ -134,10 +136,8 @@ void observe_family_free(struct observe_family *f)
 	munmap((void *)f->table, f->bytes);
 }
 
-static bool holds(const struct slot *sl, int32_t pid)
+static bool is_holder(const struct slot *sl, int32_t pid)
 {
-	if (atomic_load(&sl->crowded))
-		return true;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t holder = atomic_load(&sl->holders[i]);
 
@@ -145,6 +145,12 @@ static bool holds(const struct slot *sl, int32_t pid)
 			return true;
 	}
 	return false;
+}
+
+/* Or may be one. */
+static bool holds(const struct slot *sl, int32_t pid)
+{
+	return atomic_load(&sl->crowded) || is_holder(sl, pid);
 }
 
 const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,
@@ -184,24 +190,55 @@ static uint64_t get(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static void read_entry(const struct report *c, struct observe_counts *out)
+{
+	*out = (struct observe_counts){get(&c->connections),	 get(&c->upgraded),
+				       get(&c->downgraded),	 get(&c->tx_direct_bytes),
+				       get(&c->rx_direct_bytes), get(&c->tx_tcp_bytes),
+				       get(&c->rx_tcp_bytes),	 get(&c->doorbells),
+				       get(&c->sleeps),		 {0}};
+	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
+		out->reasons[r] = get(&c->reasons[r]);
+}
+
+/* Its own entry counts these when it closes them. */
+static void add_open(const struct slot *const *slots, size_t count, int32_t own_pid,
+		     struct observe_counts *out)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct slot *sl = slots[i];
+		uint32_t reason = atomic_load(&sl->reason);
+
+		if (!atomic_load(&sl->used) || !is_holder(sl, own_pid))
+			continue;
+		out->tx_direct_bytes += sl->tx.produced;
+		out->rx_direct_bytes += sl->rx.consumed;
+		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
+			out->reasons[reason]++;
+	}
+}
+
 bool observe_counts(const struct observe_family *f, int32_t own_pid,
 		    struct observe_counts *out)
 {
-	for (uint32_t i = 0; i < TABLE_PROCESSES; i++) {
-		const struct table_process *p = &f->table->processes[i];
-		const struct report *c = &p->counts;
+	const struct table_process *p = NULL;
+	struct observe_counts before, after;
 
-		if (own_pid == 0 || atomic_load(&p->pid) != own_pid)
-			continue;
-		*out = (struct observe_counts){
-			get(&c->connections),	  get(&c->upgraded),
-			get(&c->downgraded),	  get(&c->tx_direct_bytes),
-			get(&c->rx_direct_bytes), get(&c->tx_tcp_bytes),
-			get(&c->rx_tcp_bytes),	  get(&c->doorbells),
-			get(&c->sleeps),	  {0}};
-		for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
-			out->reasons[r] = get(&c->reasons[r]);
-		return true;
+	for (uint32_t i = 0; !p && own_pid && i < TABLE_PROCESSES; i++)
+		if (atomic_load(&f->table->processes[i].pid) == own_pid)
+			p = &f->table->processes[i];
+	if (!p)
+		return false;
+	/* What is closed meanwhile would count twice, or not at all. */
+	for (int tries = 0; tries < COUNT_TRIES; tries++) {
+		read_entry(&p->counts, &before);
+		*out = before;
+		add_open(f->by_cookie, f->cookies, own_pid, out);
+		add_open(f->by_fd, f->fds, own_pid, out);
+		read_entry(&p->counts, &after);
+		if (before.tx_direct_bytes == after.tx_direct_bytes &&
+		    before.rx_direct_bytes == after.rx_direct_bytes)
+			break;
 	}
-	return false;
+	return true;
 }

@@ -24,7 +24,7 @@ void observe_family_free(struct observe_family *f);
 /* NULL when the process has no slot for it. */
 const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,
 				int32_t own_pid);
-/* The counts of a process; false when it has none. */
+/* The counts of a process, with what is open; false when it has none. */
 bool observe_counts(const struct observe_family *f, int32_t own_pid,
 		    struct observe_counts *out);
 
