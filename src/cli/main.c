@@ -11,6 +11,7 @@ static const struct {
 	const char *summary;
 } commands[] = {
 	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
+	{"stat", cmd_stat, "list connections, their paths, and why they take them"},
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
 	{"doctor", cmd_doctor, "check this machine, and say what to do"},
 	{"config", cmd_config, "print the settings in force, and where they come from"},

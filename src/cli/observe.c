@@ -85,9 +85,9 @@ static void find_families(struct parts *p)
 
 		if (o->table_fd < 0)
 			continue;
-		o->viaduct = true;
 		f = observe_family(p->families, &p->family_count, o);
 		o->family = f;
+		o->viaduct = f || o->trouble;
 		if (f)
 			o->counted = observe_counts(f, o->own_pid, &o->counts);
 	}

@@ -2,6 +2,7 @@
 /* Maps the tables that Viaduct processes expose, and finds the slot of a connection. */
 #include "cli/observe_table.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,18 +24,30 @@ static bool fits(const struct slot_table *t, size_t bytes)
 	       (bytes - sizeof(*t)) / sizeof(struct slot) >= t->slot_count;
 }
 
-/* Memory that could shrink would end us by SIGBUS. */
+/* The last word that its maker writes. */
+static bool is_empty(const struct slot_table *t, size_t bytes)
+{
+	return bytes >= sizeof(*t) && t->magic == 0;
+}
+
+/* Sets f->table, or returns why not; neither while the process begins. Memory that could shrink would end us by SIGBUS. */
 static const char *map_table(int fd, struct observe_family *f)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 	void *map;
 
+	f->table = NULL;
+	/* It is being made. */
 	if (fstat(fd, &st) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK))
-		return "its table is not sealed";
+		return NULL;
 	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return "its table cannot be mapped";
+	if (is_empty(map, (size_t)st.st_size)) {
+		munmap(map, (size_t)st.st_size);
+		return NULL;
+	}
 	if (!fits(map, (size_t)st.st_size)) {
 		munmap(map, (size_t)st.st_size);
 		return "it runs another version of Viaduct than this command";
@@ -108,7 +121,9 @@ struct observe_family *observe_family(struct observe_family *families, size_t *c
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)p->pid, p->table_fd);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) != 0) {
-		p->trouble = "its table cannot be opened";
+		/* It may have ended, or closed it. */
+		if (errno != ENOENT && errno != ESRCH)
+			p->trouble = "its table cannot be opened";
 		if (fd >= 0)
 			close(fd);
 		return NULL;
@@ -121,7 +136,7 @@ struct observe_family *observe_family(struct observe_family *families, size_t *c
 	*f = (struct observe_family){0};
 	p->trouble = map_table(fd, f);
 	close(fd);
-	if (p->trouble)
+	if (!f->table)
 		return NULL;
 	(*count)++;
 	if (!sort_slots(f))

@@ -17,7 +17,7 @@ struct observe_family {
 };
 
 /* The family of a process with a table, mapped at the first call for it. NULL, with
- * p->trouble set. Never more than `room` families. */
+ * p->trouble set unless the process begins or ends. Never more than `room` families. */
 struct observe_family *observe_family(struct observe_family *families, size_t *count,
 				      struct observe_process *p);
 void observe_family_free(struct observe_family *f);
