@@ -235,6 +235,7 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	uint64_t calls;
 
 	c->known = true;
+	c->slot = seen;
 	c->phase = atomic_load(&sl->phase);
 	c->role = atomic_load(&sl->role);
 	c->reason = atomic_load(&sl->reason);
@@ -250,6 +251,15 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	calls = (uint64_t)c->doorbells + c->sleeps;
 	c->saved = behind(c->tx_messages + c->rx_messages, calls);
 	read_rings(c, sl);
+}
+
+/* The kernel counts the SYN of who connected among the bytes acknowledged. */
+static void count_tcp(struct observe_conn *c, const struct observe_socket *s)
+{
+	c->tx_tcp_bytes = s->bytes_acked + s->unsent;
+	if (c->tx_tcp_bytes && c->role == TCP_ROLE_CONNECTED)
+		c->tx_tcp_bytes--;
+	c->rx_tcp_bytes = s->bytes_received;
 }
 
 static int add_conn(struct parts *p, const struct observe_holder *h,
@@ -273,11 +283,7 @@ static int add_conn(struct parts *p, const struct observe_holder *h,
 	sl = o->family ? observe_slot(o->family, s->cookie, h->fd, o->own_pid) : NULL;
 	if (sl)
 		read_slot(c, sl);
-	/* The kernel counts the SYN of who connected among the bytes acknowledged. */
-	c->tx_tcp_bytes = s->bytes_acked + s->unsent;
-	if (c->tx_tcp_bytes && c->role == TCP_ROLE_CONNECTED)
-		c->tx_tcp_bytes--;
-	c->rx_tcp_bytes = s->bytes_received;
+	count_tcp(c, s);
 	return 0;
 }
 
@@ -288,6 +294,34 @@ static int compare_conns(const void *a, const void *b)
 	if (x->process != y->process)
 		return x->process < y->process ? -1 : 1;
 	return x->fd - y->fd;
+}
+
+/*
+ * A socket whose cookie nobody has asked for is found by its first number alone: its other
+ * numbers, here and in the processes of the family, get the same slot.
+ */
+static void know_copies(struct parts *p, struct observe_conn *c)
+{
+	const struct observe_holder *all = p->holders.items, *h;
+	const struct observe_holder key = {.inode = c->inode};
+
+	h = bsearch(&key, all, p->holders.count, sizeof(key), compare_holders);
+	while (h && h > all && h[-1].inode == c->inode)
+		h--;
+	for (; h && h < all + p->holders.count && h->inode == c->inode; h++) {
+		struct observe_conn other = {
+			.process = ITEM(p->processes, struct observe_process, h->process),
+			.fd = h->fd};
+		const struct observe_conn *copy;
+
+		copy = bsearch(&other, p->conns.items, p->conns.count, sizeof(other),
+			       compare_conns);
+		if (!copy || !copy->known || copy->process->family != c->process->family)
+			continue;
+		read_slot(c, copy->slot);
+		count_tcp(c, socket_of(p, c->inode));
+		return;
+	}
 }
 
 static int list_conns(struct parts *p)
@@ -305,6 +339,12 @@ static int list_conns(struct parts *p)
 			r = add_conn(p, h, s);
 	}
 	qsort(p->conns.items, p->conns.count, sizeof(struct observe_conn), compare_conns);
+	for (size_t i = 0; i < p->conns.count; i++) {
+		struct observe_conn *c = ITEM(p->conns, struct observe_conn, i);
+
+		if (!c->known && c->process->family)
+			know_copies(p, c);
+	}
 	return r;
 }
 

@@ -74,6 +74,7 @@ struct observe_conn {
 	uint32_t switches, doorbells, sleeps;
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */
 	uint64_t tx_fill, rx_fill; /* bytes in it, on the way */
+	const void *slot;	   /* of the implementation */
 };
 
 struct observe {

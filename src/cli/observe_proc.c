@@ -78,7 +78,11 @@ static void describe(int dir, struct observe_process *p)
 	ssize_t n;
 
 	if (read_file(dir, "comm", text, sizeof(text))) {
-		text[strcspn(text, "\n")] = '\0';
+		/* It may itself contain line ends. */
+		char *end = strrchr(text, '\n');
+
+		if (end)
+			*end = '\0';
 		snprintf(p->name, sizeof(p->name), "%.15s", text);
 	}
 	p->own_pid = p->pid;

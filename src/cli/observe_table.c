@@ -12,7 +12,8 @@
 
 #include "stream/table.h"
 
-enum { COUNT_TRIES = 8 };
+/* The library makes no more, and a table that claims so would take our memory. */
+enum { COUNT_TRIES = 8, SLOTS_MAX = 65536 };
 
 static bool fits(const struct slot_table *t, size_t bytes)
 {
@@ -20,7 +21,7 @@ static bool fits(const struct slot_table *t, size_t bytes)
 	       t->layout == TABLE_LAYOUT && t->table_bytes == sizeof(*t) &&
 	       t->slot_bytes == sizeof(struct slot) &&
 	       t->process_bytes == sizeof(struct table_process) &&
-	       t->process_count == TABLE_PROCESSES &&
+	       t->process_count == TABLE_PROCESSES && t->slot_count <= SLOTS_MAX &&
 	       (bytes - sizeof(*t)) / sizeof(struct slot) >= t->slot_count;
 }
 
@@ -39,7 +40,8 @@ static const char *map_table(int fd, struct observe_family *f)
 
 	f->table = NULL;
 	/* It is being made. */
-	if (fstat(fd, &st) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK))
+	if (fstat(fd, &st) != 0 || st.st_size == 0 || seals < 0 ||
+	    !(seals & F_SEAL_SHRINK))
 		return NULL;
 	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)

@@ -80,11 +80,21 @@ static void print_role(const void *item, char *out)
 
 static void print_path(const void *item, char *out)
 {
-	const struct observe_conn *c = CONN(item);
+	const struct stat_row *row = item;
 
-	strcpy(out, observe_path_name(c->tx));
-	if (c->tx != c->rx)
-		sprintf(out + strlen(out), "/%s", observe_path_name(c->rx));
+	strcpy(out, observe_path_name(row->path));
+	if (row->path == OBSERVE_RING && row->c->tx != row->c->rx)
+		strcpy(out, row->c->tx == OBSERVE_RING ? "ring/tcp" : "tcp/ring");
+}
+
+static void print_tx(const void *item, char *out)
+{
+	strcpy(out, observe_path_name(CONN(item)->tx));
+}
+
+static void print_rx(const void *item, char *out)
+{
+	strcpy(out, observe_path_name(CONN(item)->rx));
 }
 
 static bool has_reason(const struct observe_conn *c)
@@ -186,6 +196,8 @@ static const struct stat_column of_connections[] = {
 	{"PEER-PROCESS", 3, false, print_peer_process},
 	{"PEER-FD", STAT_WIDE, true, print_peer_fd},
 	{"PATH", 0, false, print_path},
+	{"SENT-BY", STAT_WIDE, false, print_tx},
+	{"RCVD-BY", STAT_WIDE, false, print_rx},
 	{"SENT/s", STAT_RATE + 1, true, print_sent_rate},
 	{"RCVD/s", STAT_RATE + 1, true, print_received_rate},
 	{"MSGS/s", STAT_RATE + 2, true, print_message_rate},
