@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -29,7 +30,8 @@ struct screen {
 	size_t bytes;
 };
 
-static volatile sig_atomic_t ended, stopped, resized;
+/* Stored by the handler. */
+static _Atomic int ended, stopped, resized;
 /* Signals are let in only while we wait. */
 static sigset_t waiting;
 
