@@ -71,7 +71,7 @@ static int note_socket(struct observe_list *sockets, const struct nlmsghdr *h,
 static int read_part(struct observe_list *sockets, const char *part, ssize_t n,
 		     uint64_t netns)
 {
-	uint32_t len = (uint32_t)n;
+	ssize_t len = n;
 	int r = 0;
 
 	for (const struct nlmsghdr *h = (const struct nlmsghdr *)part;

@@ -220,7 +220,9 @@ static int read_line(int argc, char **argv, struct stat_options *o)
 			return -EINVAL;
 	}
 	if (optind != argc) {
-		fprintf(stderr, "viaduct stat: it takes no argument: `%s`\n",
+		fprintf(stderr,
+			"viaduct stat: it takes no argument: `%s`; a process is named "
+			"with --pid\n",
 			argv[optind]);
 		return -EINVAL;
 	}
