@@ -279,7 +279,7 @@ static int add_conn(struct parts *p, const struct observe_holder *h,
 	c->peer = s->peer;
 	c->tcp_state = s->state;
 	c->peer_fd = -1;
-	c->reason = VD_REASON_ROLE;
+	c->reason = s->layered ? VD_REASON_PROTOCOL : VD_REASON_ROLE;
 	sl = o->family ? observe_slot(o->family, s->cookie, h->fd, o->own_pid) : NULL;
 	if (sl)
 		read_slot(c, sl);

@@ -62,7 +62,8 @@ struct observe_conn {
 	int peer_fd;
 	const struct observe_conn *peer_conn; /* and its view of it, under Viaduct */
 	/* False: the descriptor came from outside (exec, SCM_RIGHTS, pidfd_getfd); all that
-	 * follows is TCP and 0, and the reason is VD_REASON_ROLE. */
+	 * follows is TCP and 0, and the reason is VD_REASON_ROLE; or it is not plain TCP, for
+	 * VD_REASON_PROTOCOL. */
 	bool known;
 	uint32_t phase;	 /* enum slot_phase */
 	uint32_t role;	 /* enum tcp_role */

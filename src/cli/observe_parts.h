@@ -19,6 +19,7 @@ struct observe_socket {
 	uint64_t bytes_acked, bytes_received;
 	uint32_t unsent; /* in the send queue, acknowledged or not */
 	uint8_t state;
+	bool layered; /* MPTCP or kernel TLS is above it; root alone is told */
 };
 
 struct observe_list {

@@ -61,9 +61,11 @@ static int note_socket(struct observe_list *sockets, const struct nlmsghdr *h,
 	read_end(&s->local, m->idiag_family, m->id.idiag_src, m->id.idiag_sport);
 	read_end(&s->peer, m->idiag_family, m->id.idiag_dst, m->id.idiag_dport);
 	for (const struct rtattr *a = (const struct rtattr *)(m + 1); RTA_OK(a, left);
-	     a = RTA_NEXT(a, left))
+	     a = RTA_NEXT(a, left)) {
 		if (a->rta_type == INET_DIAG_INFO)
 			read_info(s, a);
+		s->layered |= a->rta_type == INET_DIAG_ULP_INFO;
+	}
 	return 0;
 }
 

@@ -32,7 +32,7 @@ PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.execu
 
 # A program that does what it is told, a line of Python at a time.
 PLAYER = r"""
-import array, ctypes, fcntl, os, select, signal, socket, struct, sys
+import array, contextlib, ctypes, fcntl, os, select, signal, socket, struct, sys
 def tell(value):
     sys.stdout.write(repr(value) + "\n")
     sys.stdout.flush()
@@ -66,7 +66,10 @@ def pongs(times, size):
 commands = os.fdopen(os.dup(0))
 tell("begun")
 for line in commands:
-    exec(line)
+    try:
+        exec(line)
+    except ConnectionError:
+        sys.exit()
     tell("done")
 """
 
@@ -604,9 +607,8 @@ class Processes(Stat):
         c.do("u.listen()")
         a.do("v = socket.socket(socket.AF_UNIX)")
         a.do(f"v.connect({path!r})")
-        a.begin("socket.send_fds(v, [b'x'], [s.fileno()])")
-        b.do("s.send(b'x')")
-        a.hear("'done'")
+        a.do("socket.send_fds(v, [b'x'], [s.fileno()])")
+        self.assertEqual(self.end_of(a)["reason"], "passed")
         c.do("w = u.accept()[0]; s = socket.socket(fileno=socket.recv_fds(w, 9, 9)[1][0])")
         a.do("s.close()")
         self.assertEqual(self.end_of(c)["reason"], "role-unknown")
@@ -784,12 +786,116 @@ class Reasons(Stat):
         a, b, _ = self.pair(server=a)
         b.do("s.send(b'hello')")
         a.do("r, w = os.pipe()")
-        a.begin("n = os.splice(s.fileno(), w, 5)")
-        b.do("s.send(b'x')")
-        a.hear("'done'")
-        a.do("take(1)")
+        b.begin("take(1)")
+        a.do("n = os.splice(s.fileno(), w, 5)")
+        a.do("s.send(b'x')")
+        b.hear("'done'")
         self.exchange(a, b, 5, 3)
         self.expect(a, "splice", log)
+
+    def went_down(self, reason, code):
+        """The server of an upgraded pair does this, which takes the connection to TCP."""
+        a, log = self.logged()
+        a, b, _ = self.pair(server=a)
+        a.do(code)
+        self.exchange(a, b, 20, 3)
+        self.expect(a, reason, log)
+        self.expect(b, "peer-asked")
+
+    def test_option(self):
+        self.went_down("option", "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 2)")
+
+    def test_protocol(self):
+        self.went_down("protocol", "ctypes.CDLL(None).setsockopt(s.fileno(), 6, 31, b'tls', 3)")
+
+    def test_mptcp(self):
+        """Which the library leaves alone."""
+        self.as_root()
+        where = "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)"
+        a, b = Player(self), Player(self)
+        if not a.ask("os.path.exists('/proc/sys/net/mptcp')"):
+            self.skipTest("has no MPTCP")
+        a.do(f"server = {where}; server.bind(('127.0.0.1', 0)); server.listen()")
+        b.do(f"s = {where}; s.connect(('127.0.0.1', {a.ask('server.getsockname()[1]')}))")
+        a.do("accept()")
+        self.exchange(a, b, 20, 3)
+        self.expect(a, "protocol")
+        self.expect(b, "protocol")
+
+    def test_epoll(self):
+        self.went_down("epoll", "e = select.epoll(); e.register(s, select.EPOLLIN); "
+                                "f = select.epoll(); f.register(e, select.EPOLLIN)")
+
+    def test_io_uring(self):
+        self.went_down("io_uring", "ctypes.CDLL(None).syscall(425, 1, "
+                                   "ctypes.create_string_buffer(120))")
+
+    def test_aio(self):
+        self.went_down("aio", "c = ctypes.CDLL(None); x = ctypes.c_ulong(); "
+                              "c.syscall(206, 1, ctypes.byref(x)); "
+                              "b = ctypes.create_string_buffer(b'x'); "
+                              "i = ctypes.create_string_buffer(struct.pack('QIIHhIQQqQII', 0, 0, "
+                              "0, 1, 0, s.fileno(), ctypes.addressof(b), 0, 0, 0, 0, 0)); "
+                              "c.syscall(209, x, 1, ctypes.byref(ctypes.c_void_p("
+                              "ctypes.addressof(i))))")
+
+    def test_memory(self):
+        a, log = self.logged()
+        a.do("import resource; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+             "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))")
+        a, b, _ = self.pair(server=a, upgraded=False)
+        self.exchange(a, b, 20, 3)
+        self.expect(a, "memory", log)
+
+    def test_bypass(self):
+        a, log = self.logged()
+        a, b, _ = self.pair(server=a)
+        plain = Player(self, plain=True)
+        plain.do(f"p = os.pidfd_open({b.pid}); s = socket.socket(fileno="
+                 f"ctypes.CDLL(None).syscall(438, p, {b.ask('s.fileno()')}, 0))")
+        plain.do("s.send(b'past')")
+        a.do("with contextlib.suppress(ConnectionResetError): s.recv(9); tell('read')")
+        self.assertIn("bypass (", log.read_text())
+
+    def test_namespace(self):
+        self.as_root()
+        log = self.tmp / "log"
+        a = Player(self)
+        b = Player(self, env={"VIADUCT_LOG": f"debug:{log}"})
+        port = a.ask("listen()")
+        b.do("ctypes.CDLL(None).unshare(0x20000000)")
+        b.begin(f"child = os.fork() or (connect({port}), pings(40, 3), signal.pause())")
+        b.hear("'done'")
+        child = b.ask("child")
+        self.addCleanup(self.kill, child)
+        a.do("accept()")
+        a.do("pongs(40, 3)")
+        self.expect(a, "namespace", log)
+        rows, _ = self.table("--port", port)
+        self.assertEqual([(r["PID"], r["REASON"]) for r in rows],
+                         [(str(child), "too-short, peer: namespace")])
+
+    def test_remote_peer(self):
+        self.as_root()
+        if not shutil.which("ip"):
+            self.skipTest("has no ip")
+        a, log = self.logged()
+        b = Player(self)
+        for player in (a, b):
+            player.do("import subprocess; ctypes.CDLL(None).unshare(0x40000000)")
+        ip = "subprocess.run('ip {}', shell=True, check=True)"
+        b.do(ip.format(f"link add va type veth peer name vb netns {a.pid}"))
+        for player, name, n in ((a, "vb", 1), (b, "va", 2)):
+            player.do(ip.format(f"addr add 192.0.2.{n}/24 dev {name}"))
+            player.do(ip.format(f"link set {name} up"))
+        # Somebody here listens at the same port, under Viaduct.
+        port = b.ask("listen(socket.AF_INET, '192.0.2.2')")
+        a.do(f"h = socket.socket(); h.bind(('192.0.2.1', {port})); h.listen()")
+        a.do(f"connect({port}, socket.AF_INET, '192.0.2.2')")
+        b.do("accept()")
+        self.exchange(b, a, 20, 3)
+        self.expect(a, "remote-peer", log)
+        self.assertIsNone(self.end_of(a)["peer_process"])
 
     def test_self_connect(self):
         a = Player(self)
