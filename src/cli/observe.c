@@ -75,6 +75,13 @@ static int compare_processes(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
+static void sort_list(struct observe_list *list,
+		      int (*compare)(const void *, const void *))
+{
+	if (list->count > 0)
+		qsort(list->items, list->count, list->item_bytes, compare);
+}
+
 /* ---- what there is ---- */
 
 static void find_families(struct parts *p)
@@ -142,9 +149,8 @@ static int sort_sockets(struct parts *p)
 	p->by_ends = malloc((n + 1) * sizeof(*p->by_ends));
 	if (!p->by_ends)
 		return -ENOMEM;
-	qsort(p->holders.items, p->holders.count, sizeof(struct observe_holder),
-	      compare_holders);
-	qsort(p->sockets.items, n, sizeof(struct observe_socket), compare_sockets);
+	sort_list(&p->holders, compare_holders);
+	sort_list(&p->sockets, compare_sockets);
 	for (size_t i = 0; i < n; i++)
 		p->by_ends[i] = ITEM(p->sockets, struct observe_socket, i);
 	qsort(p->by_ends, n, sizeof(*p->by_ends), compare_ends);
@@ -338,7 +344,7 @@ static int list_conns(struct parts *p)
 		if (s)
 			r = add_conn(p, h, s);
 	}
-	qsort(p->conns.items, p->conns.count, sizeof(struct observe_conn), compare_conns);
+	sort_list(&p->conns, compare_conns);
 	for (size_t i = 0; i < p->conns.count; i++) {
 		struct observe_conn *c = ITEM(p->conns, struct observe_conn, i);
 
