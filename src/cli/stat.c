@@ -40,7 +40,7 @@ static int usage(FILE *to, int status)
 		"  -p, --pid PID        of this process\n"
 		"      --port PORT      with this port at either end\n"
 		"      --path PATH      on ring, tcp or switching\n"
-		"      --reason NAME    with this reason; see viaduct-run(1)\n"
+		"      --reason NAME    with this reason; see viaduct-reasons(7)\n"
 		"      --program GLOB   of programs whose names match\n"
 		"  -b, --both           a line for each end, in each process\n"
 		"      --processes      a line for each process\n"
