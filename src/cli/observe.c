@@ -40,6 +40,18 @@ static int compare_holders(const void *a, const void *b)
 {
 	const struct observe_holder *x = a, *y = b;
 
+	int c = compare_u64(x->inode, y->inode);
+
+	if (c == 0)
+		c = compare_u64(x->process, y->process);
+	return c ? c : x->fd - y->fd;
+}
+
+/* Of whoever has it. */
+static int compare_inodes(const void *a, const void *b)
+{
+	const struct observe_holder *x = a, *y = b;
+
 	return compare_u64(x->inode, y->inode);
 }
 
@@ -183,7 +195,7 @@ static const struct observe_holder *holder_of(const struct parts *p, uint64_t in
 	const struct observe_holder key = {.inode = inode}, *h, *best;
 	const struct observe_holder *all = p->holders.items;
 
-	h = inode ? bsearch(&key, all, p->holders.count, sizeof(key), compare_holders)
+	h = inode ? bsearch(&key, all, p->holders.count, sizeof(key), compare_inodes)
 		  : NULL;
 	if (!h)
 		return NULL;
@@ -311,7 +323,7 @@ static void know_copies(struct parts *p, struct observe_conn *c)
 	const struct observe_holder *all = p->holders.items, *h;
 	const struct observe_holder key = {.inode = c->inode};
 
-	h = bsearch(&key, all, p->holders.count, sizeof(key), compare_holders);
+	h = bsearch(&key, all, p->holders.count, sizeof(key), compare_inodes);
 	while (h && h > all && h[-1].inode == c->inode)
 		h--;
 	for (; h && h < all + p->holders.count && h->inode == c->inode; h++) {

@@ -243,12 +243,23 @@ static int compare_pids(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Holders come with the pid in place of the index. */
+static int compare_holders(const void *a, const void *b)
+{
+	const struct observe_holder *x = a, *y = b;
+
+	if (x->process != y->process)
+		return x->process < y->process ? -1 : 1;
+	return x->fd - y->fd;
+}
+
+/* Holders come with the pid in place of the index, and in the order of the threads. */
 static void index_holders(struct observe_list *processes, struct observe_list *holders)
 {
 	struct observe_holder *h = holders->items;
 
-	qsort(processes->items, processes->count, processes->item_bytes, compare_pids);
+	if (processes->count > 0)
+		qsort(processes->items, processes->count, processes->item_bytes,
+		      compare_pids);
 	for (size_t i = 0; i < holders->count; i++) {
 		struct observe_process key = {.pid = (pid_t)h[i].process}, *p;
 
@@ -256,6 +267,8 @@ static void index_holders(struct observe_list *processes, struct observe_list *h
 			    compare_pids);
 		h[i].process = (uint32_t)(p - (struct observe_process *)processes->items);
 	}
+	if (holders->count > 0)
+		qsort(h, holders->count, sizeof(*h), compare_holders);
 }
 
 static int scan_all(struct search *s, struct observe_list *processes,
