@@ -13,6 +13,7 @@
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
+#include "stream/trace.h"
 
 /* Both directions are the kernel's, for good. */
 static void leave_if_done(struct sock *s)
@@ -81,6 +82,8 @@ static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
 		atomic_store(&sl->reason, reason);
 		report_add(&report_now.downgraded, 1);
+		if (trace_is_wished() && s->wire)
+			trace_event(s, fd, TRACE_LEFT, reason);
 		log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
 			  reason_text(reason));
 	} else if (phase != SLOT_LEAVING) {
@@ -289,6 +292,8 @@ int sock_shutdown(struct sock *s, int fd, int how)
 			ring_tx_push(&sl->tx, s->out);
 		/* In every state: a FIN without it is a full close, or a death. */
 		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+		if (trace_is_wished())
+			trace_event(s, fd, TRACE_FIN, VD_REASON_NONE);
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 		lock_drop(&sl->tx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);

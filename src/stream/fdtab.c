@@ -14,6 +14,7 @@
 #include "base/space.h"
 #include "stream/conn.h"
 #include "stream/table.h"
+#include "stream/trace.h"
 
 #define SLOT_COUNT     65536u
 #define FD_TABLE_MAX   (1 << 20)
@@ -224,6 +225,7 @@ void sock_forked_child(bool told)
 	bool foreign = getppid() == 0;
 	atomic_store(&forking_lock.word, 0);
 	crit_leave(); /* ours, taken before the fork */
+	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)

@@ -16,6 +16,7 @@
 #include "base/report.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "stream/trace.h"
 
 /* Closed sockets that threads of this process are still inside of. */
 #define LIMBO_MAX 256
@@ -179,6 +180,8 @@ static void close_last(struct sock *s, int fd)
 		meeting_stop(s);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
 	if (sock_is_direct(s) && s->wire) {
+		if (trace_is_wished())
+			trace_event(s, fd, TRACE_CLOSED, VD_REASON_NONE);
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
 		if (!is_busy(s) || (atomic_load(&s->sleepers) > 0 && !keep_open(s, fd)))
@@ -241,6 +244,8 @@ void sock_break(struct sock *s, enum vd_reason reason)
 		return;
 	seen_add(s->slot, SEEN_BROKEN);
 	atomic_store(&s->slot->reason, reason);
+	if (trace_is_wished() && s->wire)
+		trace_event(s, -1, TRACE_BROKEN, reason);
 	log_error("connection ended with ECONNRESET: %s (%s)", reason_name(reason),
 		  reason_text(reason));
 	sock_ring_self(s);

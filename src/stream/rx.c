@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/trace.h"
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
@@ -132,8 +133,12 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 		n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
 		if (n < 0)
 			break;
-		if (!(flags & MSG_PEEK))
+		if (!(flags & MSG_PEEK)) {
+			if (trace_is_wished())
+				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data,
+					    (size_t)n);
 			ring_rx_commit(&sl->rx, s->in, (size_t)n);
+		}
 		done += (size_t)n;
 	}
 	if (!(flags & MSG_PEEK)) {
@@ -426,6 +431,8 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 		if (n > 0 && crit_copy(iov->iov_base, span.data, n) < 0)
 			n = 0;
 		if (n > 0) {
+			if (trace_is_wished())
+				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data, n);
 			ring_rx_commit(&sl->rx, s->in, n);
 			s->rx_bytes += n;
 			sl->rx_messages++;

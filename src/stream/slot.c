@@ -10,6 +10,7 @@
 
 #include "base/self.h"
 #include "stream/table.h"
+#include "stream/trace.h"
 
 #define RECLAIM_LEAST 256u
 
@@ -22,6 +23,7 @@ int slot_table_init(uint32_t count)
 	if (!table)
 		return -errno;
 	table_count = count;
+	table->trace_wish_at = (uintptr_t)&trace_wish;
 	self_init();
 	table_count_here(table);
 	return 0;

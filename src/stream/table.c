@@ -25,12 +25,13 @@
 #define TABLE_TRIES 64
 
 static _Atomic int table_fd = -1;
+static struct table_process *here;
+static uint32_t number_here;
 
 /* A descriptor of the memory, or -errno. */
-static int make_memory(size_t size)
+static int make_memory(const char *name, size_t size)
 {
-	long fd = REAL(syscall)(SYS_memfd_create, TABLE_NAME,
-				MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	long fd = REAL(syscall)(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int r;
 
 	if (fd < 0)
@@ -46,22 +47,34 @@ static int make_memory(size_t size)
 	return (int)fd;
 }
 
+int table_memory(const char *name, size_t size, void **map)
+{
+	int fd = make_memory(name, size), flags = MAP_SHARED | MAP_NORESERVE, r;
+
+	if (fd < 0)
+		return fd;
+	*map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (*map != MAP_FAILED && REAL(fcntl64)(fd, F_ADD_SEALS, TABLE_SEALS) == 0)
+		return fd;
+	r = -errno;
+	if (*map != MAP_FAILED)
+		munmap(*map, size);
+	fds_close_apart(fd);
+	return r;
+}
+
 static void *map_shared(size_t size)
 {
-	int fd = make_memory(size), flags = MAP_SHARED | MAP_NORESERVE;
+	int flags = MAP_SHARED | MAP_NORESERVE | MAP_ANONYMOUS;
 	void *map;
+	int fd = table_memory(TABLE_NAME, size, &map);
 
-	if (fd < 0) {
-		log_debug("connections cannot be listed from outside: %s", strerror(-fd));
-		return mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1,
-			    0);
-	}
-	map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
-	if (map == MAP_FAILED || REAL(fcntl64)(fd, F_ADD_SEALS, TABLE_SEALS) != 0)
-		fds_close_apart(fd);
-	else
+	if (fd >= 0) {
 		atomic_store(&table_fd, fd);
-	return map;
+		return map;
+	}
+	log_debug("connections cannot be listed from outside: %s", strerror(-fd));
+	return mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
 }
 
 struct slot_table *table_map(uint32_t slot_count)
@@ -113,12 +126,21 @@ static struct table_process *reserve(struct slot_table *t)
 		if (is_free(pid) &&
 		    atomic_compare_exchange_strong(&p->pid, &pid, TABLE_RESERVED)) {
 			memset(&p->counts, 0, sizeof(p->counts));
+			atomic_store(&p->trace.session, TRACE_OFF);
 			errno = saved;
 			return p;
 		}
 	}
 	errno = saved;
 	return NULL;
+}
+
+static void settle_here(struct table_process *p, uint32_t number)
+{
+	here = p;
+	number_here = number;
+	if (p)
+		report_count_in(&p->counts);
 }
 
 void table_count_here(struct slot_table *t)
@@ -128,14 +150,16 @@ void table_count_here(struct slot_table *t)
 	if (!p)
 		return;
 	atomic_store(&p->pid, self_pid());
-	report_count_in(&p->counts);
+	settle_here(p, (uint32_t)(p - t->processes));
 }
 
 static struct table_process *childs; /* of the fork under way */
+static uint32_t childs_number;
 
 void table_forking(struct slot_table *t)
 {
 	childs = reserve(t);
+	childs_number = childs ? (uint32_t)(childs - t->processes) : 0;
 }
 
 void table_forked_parent(pid_t child)
@@ -149,7 +173,21 @@ void table_forked_child(bool tells_pid)
 {
 	if (childs && tells_pid)
 		atomic_store(&childs->pid, self_pid());
-	if (childs)
-		report_count_in(&childs->counts);
+	settle_here(childs, childs_number);
 	childs = NULL;
+}
+
+struct table_process *table_here(void)
+{
+	return here;
+}
+
+uint32_t table_number_here(void)
+{
+	return number_here;
+}
+
+int table_descriptor(void)
+{
+	return atomic_load(&table_fd);
 }

@@ -14,6 +14,7 @@
 
 #include "base/report.h"
 #include "stream/slot.h"
+#include "stream/trace_buffer.h"
 
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
@@ -27,6 +28,7 @@ struct table_process {
 	 * left behind. */
 	_Atomic int32_t pid;
 	struct report counts;
+	struct trace_answer trace; /* to `viaduct trace` */
 };
 
 struct slot_table {
@@ -34,6 +36,7 @@ struct slot_table {
 	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
 		process_count;
 	_Atomic uint32_t next_process; /* where the search for a free entry begins */
+	uint64_t trace_wish_at;	       /* address of struct trace_wish, in all of them */
 	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
 	alignas(64) _Atomic uint64_t free_head;
 	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
@@ -58,5 +61,16 @@ void table_count_here(struct slot_table *t);
 void table_forking(struct slot_table *t);
 void table_forked_parent(pid_t child);
 void table_forked_child(bool tells_pid);
+
+/* The entry of this process, NULL when there is none, and its number; the memory's descriptor,
+ * or -1. */
+struct table_process *table_here(void);
+uint32_t table_number_here(void);
+int table_descriptor(void);
+/*
+ * A memfd of this name, mapped, which others may read and not write. Its descriptor, which
+ * fds_close_apart closes, or -errno.
+ */
+int table_memory(const char *name, size_t size, void **map);
 
 #endif

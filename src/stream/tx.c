@@ -15,6 +15,7 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/trace.h"
 
 /* Large copies are published in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
@@ -253,6 +254,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 				span.len < src->left ? span.len : src->left);
 		if (n <= 0)
 			break;
+		if (trace_is_wished())
+			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
@@ -484,6 +487,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	    !atomic_load_explicit(&sl->corked, memory_order_relaxed)) {
 		uint8_t *to = ring_tx_glance(&sl->tx, s->out_data, iov->iov_len);
 		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
+			if (trace_is_wished())
+				trace_sent(s, iov->iov_len);
 			n = iov->iov_len;
 			ring_tx_commit(&sl->tx, s->out, n, false);
 			s->tx_bytes += n;

@@ -15,7 +15,7 @@ import tempfile
 
 SKIP = 77  # the process may not be traced
 ROOM = 1.10
-BOUNDS = {"send-64": 298, "recv-64": 278, "write-64": 275, "read-64": 294,
+BOUNDS = {"send-64": 301, "recv-64": 281, "write-64": 278, "read-64": 297,
           "recv-nothing": 647, "poll-ready": 505}
 
 
