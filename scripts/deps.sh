@@ -38,6 +38,7 @@ packages() {
 	check netcat-openbsd nc.openbsd
 	check postgresql /usr/lib/postgresql
 	check iperf3 iperf3
+	check tshark tshark
 	check netpipe-tcp NPtcp
 	check stress-ng stress-ng
 	check nodejs node

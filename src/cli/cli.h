@@ -13,6 +13,7 @@ enum {
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_report(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct {
 	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
 	{"stat", cmd_stat, "list connections, their paths, and why they take them"},
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
+	{"trace", cmd_trace, "write what goes past TCP as a file of packets"},
 	{"doctor", cmd_doctor, "check this machine, and say what to do"},
 	{"config", cmd_config, "print the settings in force, and where they come from"},
 	{"report", cmd_report, "plots and one page of what bench has measured"},

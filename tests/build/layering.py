@@ -11,7 +11,7 @@ import sys
 ORDER = ["base", "ring", "meet", "stream", "sock", "hook"]
 ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
 ALLOWED["cli"] = {"base", "cli"}
-EXPOSED = {"stream/slot.h", "stream/table.h"}
+EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
