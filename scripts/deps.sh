@@ -16,6 +16,7 @@ packages() {
 	build libjansson-dev /usr/include/jansson.h
 	build binutils nm
 	build python3 python3
+	build systemtap-sdt-dev /usr/include/x86_64-linux-gnu/sys/sdt.h
 	demo redis-server redis-server
 	demo redis-tools redis-benchmark
 	demo iproute2 ip
@@ -39,6 +40,7 @@ packages() {
 	check postgresql /usr/lib/postgresql
 	check iperf3 iperf3
 	check tshark tshark
+	check bpftrace bpftrace
 	check netpipe-tcp NPtcp
 	check stress-ng stress-ng
 	check nodejs node

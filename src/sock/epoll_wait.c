@@ -7,6 +7,7 @@
 #include <x86intrin.h>
 
 #include "base/crit.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "sock/epoll.h"
@@ -316,7 +317,9 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	report_add(&report_now.sleeps, 1);
 	pthread_cleanup_push(woke, sl);
 	t = sleep_time(c, &ts);
+	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
 	sl->result = kernel_wait(c->epfd, raw, room, t, c->mask);
+	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
 		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
 	pthread_cleanup_pop(1);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/crit.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "sock/epoll.h"
@@ -285,7 +286,9 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	if (w->nk > w->n)
 		report_add(&report_now.sleeps, 1);
 	end = look_sooner(deadline, nap);
+	PROBE3(sleep, PROBE_POLL, -1, 0ull);
 	rc = REAL(ppoll)(w->k, w->nk, look_remaining(end, &ts), mask);
+	PROBE4(wake, PROBE_POLL, -1, 0ull, rc);
 	if (rc < 0)
 		return -errno;
 	/* Also where a bell, or what only we listen for, came at its very end. */

@@ -77,6 +77,12 @@ static inline void slot_switched(struct slot *sl)
 	atomic_fetch_add_explicit(&sl->switches, 1, memory_order_relaxed);
 }
 
+/* SO_COOKIE, by which probes name a connection. */
+static inline uint64_t slot_cookie(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->cookie, memory_order_relaxed);
+}
+
 static inline uint32_t seen_of(struct slot *sl)
 {
 	return atomic_load_explicit(&sl->seen, memory_order_acquire);

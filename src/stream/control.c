@@ -10,6 +10,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
@@ -82,6 +83,7 @@ static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
 		atomic_store(&sl->reason, reason);
 		report_add(&report_now.downgraded, 1);
+		PROBE4(downgrade, fd, slot_cookie(sl), reason, reason_name(reason));
 		if (trace_is_wished() && s->wire)
 			trace_event(s, fd, TRACE_LEFT, reason);
 		log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),

@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "meet/meet.h"
@@ -288,6 +289,7 @@ static void finish_attach(struct sock *s, int fd)
 		tell_fin(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);
+		PROBE3(upgrade, fd, slot_cookie(sl), atomic_load(&sl->role));
 	} else if (expect == SLOT_FINAL && sock_on_final) {
 		/* Refused meanwhile; not: completed by another thread. */
 		sock_on_final(s);

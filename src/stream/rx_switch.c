@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "stream/conn.h"
 
@@ -54,10 +55,16 @@ void rx_open(struct sock *s, int fd)
 /* Who armed before the move waits for the other side's readiness: he is to look again. */
 static void move_gate(struct sock *s, enum gate_state to)
 {
-	if (to == GATE_RING || gate_state(&s->slot->gate_rx) == GATE_RING)
-		slot_switched(s->slot);
-	gate_set(&s->slot->gate_rx, to);
-	if (atomic_load_explicit(&s->slot->sleepers_rx, memory_order_acquire))
+	struct slot *sl = s->slot;
+	if (to == GATE_RING) {
+		slot_switched(sl);
+		PROBE3(switch_up, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
+	} else if (gate_state(&sl->gate_rx) == GATE_RING) {
+		slot_switched(sl);
+		PROBE3(switch_down, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
+	}
+	gate_set(&sl->gate_rx, to);
+	if (atomic_load_explicit(&sl->sleepers_rx, memory_order_acquire))
 		sock_ring_self(s);
 }
 

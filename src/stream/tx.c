@@ -11,6 +11,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
@@ -68,6 +69,7 @@ bool tx_up(struct sock *s, int fd)
 			atomic_store_explicit(&s->out->up_epoch, passed + 1,
 					      memory_order_release);
 			slot_switched(sl);
+			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);
 		}
@@ -94,6 +96,7 @@ static void store_down(struct sock *s, int fd)
 	/* Release: mark and cursor are there when the epoch is. */
 	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
 	slot_switched(sl);
+	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
 }
 
 void tx_answer(struct sock *s, int fd)

@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "meet/farbell.h"
@@ -260,6 +261,7 @@ void bell_ring_peer(struct sock *s)
 	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
 	atomic_fetch_add_explicit(&s->slot->doorbells, 1, memory_order_relaxed);
+	PROBE1(doorbell, slot_cookie(s->slot));
 	if (far >= 0)
 		farbell_ring(far);
 	else if (near >= 0)
@@ -477,7 +479,9 @@ static int sleep_once(struct wait *w, bool *bell)
 		return -EINTR;
 	report_add(&report_now.sleeps, 1);
 	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
+	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
 	int n = REAL(ppoll)(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
+	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);
 	if (n < 0)
 		return -errno;
 	if (n == 0 && slot_is_shared(s->slot))
