@@ -22,8 +22,16 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	struct pollfd pfd = {.fd = fd,
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
+	int state;
 	if (kernel_poll(&pfd, 1, 0) < 0)
 		return 0;
+	/* In the midst of a reset: whom that wakes sees all of it, but our bell woke us. The
+	 * kernel answers with the state when it is done with the segment. */
+	if (__builtin_expect((pfd.revents & (POLLERR | POLLHUP)) &&
+				     !(pfd.revents & POLLRDHUP),
+			     0) &&
+	    tcp_state(fd, &state) == 0)
+		kernel_poll(&pfd, 1, 0);
 	sock_see(s, fd, (uint16_t)pfd.revents);
 	return (uint16_t)pfd.revents;
 }
