@@ -7,6 +7,7 @@
 #include "cli/bench_pair.h"
 #include "cli/bench_plan.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 
 enum { LINE_TIME_NS = 8000000, NEAR_LINE_NS = 200 };
 
@@ -185,7 +186,7 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		plan_placement_name(plan->placement), plan->set.cpus[0],
 		plan->set.cpus[1], plan->busy[plan->loads - 1], plan->think_us,
 		plan->active);
-	bench_json_string(out, plan->set.congestion);
+	write_json_string(out, plan->set.congestion);
 	json_peers(out);
 	fprintf(out, "},\n\"rows\":[");
 }

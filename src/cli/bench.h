@@ -222,7 +222,6 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 /* The object's beginning, up to and without the comma after "machine". */
 void bench_json_head(FILE *out, const char *kind);
 void bench_json_row(FILE *out, const struct bench_row *row);
-void bench_json_string(FILE *out, const char *s);
 /* ,"name":{...} and ,"name":[...] of all pairs, 0 for a sample that is not there. */
 void bench_json_spread(FILE *out, const char *name, struct bench_spread s);
 

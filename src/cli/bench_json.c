@@ -4,20 +4,7 @@
 #include <string.h>
 
 #include "cli/bench.h"
-
-void bench_json_string(FILE *out, const char *s)
-{
-	fputc('"', out);
-	for (; *s; s++) {
-		if (*s == '"' || *s == '\\')
-			fprintf(out, "\\%c", *s);
-		else if ((unsigned char)*s < 0x20)
-			fprintf(out, "\\u%04x", (unsigned char)*s);
-		else
-			fputc(*s, out);
-	}
-	fputc('"', out);
-}
+#include "cli/json.h"
 
 void bench_json_head(FILE *out, const char *kind)
 {
@@ -102,7 +89,7 @@ static void json_logp(FILE *out, const struct bench_row *row, unsigned w)
 static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 {
 	fprintf(out, "{\"over\":");
-	bench_json_string(out, row->who[w]->name);
+	write_json_string(out, row->who[w]->name);
 	bench_json_spread(out, "ops_per_s", bench_spread(row, w, BENCH_RATE));
 	if (w) {
 		bench_json_spread(out, "ratio", bench_spread(row, w, BENCH_RATIO));
@@ -118,7 +105,7 @@ static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 		if (!row->samples[w][i].error[0])
 			continue;
 		fprintf(out, n++ ? "," : "");
-		bench_json_string(out, row->samples[w][i].error);
+		write_json_string(out, row->samples[w][i].error);
 	}
 	fprintf(out, "]}");
 }

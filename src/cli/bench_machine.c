@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/bench.h"
+#include "cli/json.h"
 
 /* First line of a file, or "unknown". */
 static const char *read_line(const char *path, char *buf, size_t size)
@@ -101,7 +102,7 @@ void bench_machine_json(FILE *out)
 		(uintmax_t)m.memory_bytes);
 	for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++) {
 		fprintf(out, ",\"%s\":", strings[i].name);
-		bench_json_string(out, strings[i].value);
+		write_json_string(out, strings[i].value);
 	}
 	fputc('}', out);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/bench_pair.h"
+#include "cli/json.h"
 
 /* Below it a gain is not worth another program in the path. */
 static const double worth_while = 1.03;
@@ -188,7 +189,7 @@ static void json_words(FILE *out, const char *name, char *const *words)
 	fprintf(out, ",\n\"%s\":[", name);
 	for (int i = 0; words[i]; i++) {
 		fprintf(out, i ? "," : "");
-		bench_json_string(out, words[i]);
+		write_json_string(out, words[i]);
 	}
 	fputc(']', out);
 }
@@ -257,8 +258,8 @@ void pair_json(FILE *out, const struct pair *p)
 	bench_json_spread(out, "cpu_ratio", cpu_ratio_of(p));
 	json_report(out, &p->report);
 	fprintf(out, ",\n\"verdict\":");
-	bench_json_string(out, verdict_of(ratio_of(p)));
+	write_json_string(out, verdict_of(ratio_of(p)));
 	fprintf(out, ",\"sentence\":");
-	bench_json_string(out, sentence(buf, sizeof(buf), p));
+	write_json_string(out, sentence(buf, sizeof(buf), p));
 	fprintf(out, "}\n");
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/config.h"
-#include "cli/doctor.h"
+#include "cli/json.h"
 
 enum { TEXT_BYTES = 32 << 10 };
 

@@ -45,8 +45,6 @@ void found_trouble(struct finding *f, enum finding_state state, const char *mean
 /* Something that Viaduct needs failed with this error: a problem. */
 void found_refused(struct finding *f, const char *call, int error);
 void finding_print(FILE *out, const char *name, const struct finding *f);
-/* Any bytes, as a string of JSON in UTF-8. */
-void write_json_string(FILE *out, const char *text);
 void finding_json(FILE *out, const char *group, const char *name,
 		  const struct finding *f);
 

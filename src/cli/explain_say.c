@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/doctor.h"
 #include "cli/explain.h"
+#include "cli/json.h"
 
 enum { NAME_AT = 8, INDENT = 20, COLUMNS = 88 };
 

@@ -6,29 +6,19 @@
 
 #include "base/tcp.h"
 #include "cli/stat.h"
+#include "cli/json.h"
 
 struct json {
 	FILE *out;
 	bool one_line;
 };
 
-static void print_string(FILE *out, const char *text)
-{
-	fputc('"', out);
-	for (; *text; text++)
-		if (*text == '"' || *text == '\\')
-			fprintf(out, "\\%c", *text);
-		else
-			fputc(*text, out);
-	fputc('"', out);
-}
-
 static void print_program(FILE *out, const struct observe_process *p)
 {
 	char name[sizeof(p->name)];
 
 	fprintf(out, "\"pid\":%d,\"program\":", (int)p->pid);
-	print_string(out, stat_name(p->name, name, sizeof(name)));
+	write_json_string(out, stat_name(p->name, name, sizeof(name)));
 }
 
 static void print_reasons(FILE *out, const char *key, const uint64_t *counts)
@@ -72,7 +62,7 @@ static void print_process(FILE *out, const struct stat_process *p)
 		",\"uid\":%u,\"netns\":%" PRIu64 ",\"trouble\":", (unsigned)p->p->uid,
 		p->p->netns);
 	if (p->p->trouble)
-		print_string(out, p->p->trouble);
+		write_json_string(out, p->p->trouble);
 	else
 		fprintf(out, "null");
 	fprintf(out, ",\"open\":%zu,\"on_ring\":%zu,\"switching\":%zu,\"on_tcp\":%zu",
@@ -167,9 +157,9 @@ static void print_connection(FILE *out, const struct stat_row *row)
 		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32
 		",\"reason\":\"%s\",\"reason_text\":",
 		c->switches, c->saved, c->sleeps, c->doorbells, reason_name(c->reason));
-	print_string(out, tcp ? reason_text(c->reason) : "");
+	write_json_string(out, tcp ? reason_text(c->reason) : "");
 	fprintf(out, ",\"remedy\":");
-	print_string(out, tcp ? reason_remedy(c->reason) : "");
+	write_json_string(out, tcp ? reason_remedy(c->reason) : "");
 	fputc('}', out);
 }
 
