@@ -16,6 +16,9 @@
 #include "cli/explain_world.h"
 #include "stream/slot.h"
 
+/* Shown for users that a user namespace does not know. */
+#define USER_UNKNOWN 65534u
+
 enum { SHOWN_MAX = 20, ADDRESSES_MAX = 16, OLDEST = 1, NEWER = 4 };
 
 /* ---- the hint ---- */
@@ -189,12 +192,16 @@ static void say_here(const struct observe_end *end, struct answer *a)
 	}
 }
 
-static void say_namespaces(pid_t pid, struct answer *a)
+/* As meet/ident.c has it: one user has to share both namespaces; of two users each needs a
+ * number in the other's. */
+static void say_namespaces(const struct observe_process *p, struct answer *a)
 {
-	bool users = proc_same_namespace(getpid(), pid, "user");
-	bool pids = proc_same_namespace(getpid(), pid, "pid");
+	bool users = proc_same_namespace(getpid(), p->pid, "user");
+	bool pids = proc_same_namespace(getpid(), p->pid, "pid");
 
-	if (users && pids)
+	if ((users && pids) ||
+	    (p->uid != geteuid() && proc_maps_user(p->pid, geteuid()) &&
+	     (p->uid != USER_UNKNOWN || proc_maps_user(getpid(), USER_UNKNOWN))))
 		return;
 	say(a, POINT_NO, reason_name(VD_REASON_NAMESPACE),
 	    "It lives in another %s%s%s namespace than this command.",
@@ -239,7 +246,7 @@ static size_t say_listeners(const struct world *w, const struct observe_end *end
 			*well = false;
 		} else if (found < SHOWN_MAX) {
 			*well &= explain_listener(w, &l, a);
-			say_namespaces(l.owner->pid, a);
+			say_namespaces(l.owner, a);
 		}
 		if (!found++)
 			*first = process_text(l.owner);

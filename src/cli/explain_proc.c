@@ -360,6 +360,22 @@ void proc_limit(pid_t pid, const char *name, char *text, size_t size)
 	free(limits);
 }
 
+bool proc_maps_user(pid_t pid, uid_t user)
+{
+	size_t length = 0;
+	char *map = read_of(pid, "uid_map", &length);
+	unsigned long inside, outside, count;
+	bool found = !map;
+	int n;
+
+	for (const char *at = map;
+	     at && sscanf(at, "%lu %lu %lu%n", &inside, &outside, &count, &n) == 3;
+	     at += n)
+		found |= user >= outside && user - outside < count;
+	free(map);
+	return found;
+}
+
 bool proc_same_namespace(pid_t a, pid_t b, const char *kind)
 {
 	struct stat one, other;

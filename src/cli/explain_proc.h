@@ -37,6 +37,8 @@ bool proc_is_under(const struct proc *p, bool has_table, struct outside *out);
 void outside_finish(struct outside *out);
 /* A limit of the process as /proc/PID/limits writes it ("1024", "unlimited"), or "". */
 void proc_limit(pid_t pid, const char *name, char *text, size_t size);
+/* True when that user of ours has a number in the process's user namespace, or it is not told. */
+bool proc_maps_user(pid_t pid, uid_t user);
 /* True when both are in the same namespace of that kind, or it is not told. */
 bool proc_same_namespace(pid_t a, pid_t b, const char *kind);
 

@@ -112,6 +112,24 @@ class End:
         return {name for line in lines for name in line["reasons"]}
 
 
+# Runs its arguments in a user namespace that knows the first 60000 users.
+SOME_USERS = """
+import ctypes, os, sys
+pid, (read, write) = os.getpid(), os.pipe()
+if os.fork() == 0:
+    os.read(read, 1)
+    for name in "uid_map", "gid_map":
+        with open(f"/proc/{pid}/{name}", "w") as f:
+            f.write("0 0 60000")
+    os._exit(0)
+failed = ctypes.CDLL(None).unshare(0x10000000)
+os.write(write, b"x")
+if failed or os.wait()[1]:
+    sys.exit(1)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 class Explain(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -592,6 +610,21 @@ class Ports(Explain):
             self.assertTrue(answer["accelerated"])
             self.assertIn(f"(pid {s.pid})", answer["verdict"])
             self.point(answer, "listens", "yes")
+
+    def test_private_users(self):
+        """A service of another user whose namespace knows root, as PrivateUsers= makes it."""
+        self.root()
+        wrap = [PYTHON, "-c", SOME_USERS]
+        if subprocess.run([*wrap, "true"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no user namespace can be made")
+        s = End(self, "server", wrap=wrap)
+        port = s.do("serve()")
+        self.point(self.explain(f"127.0.0.1:{port}"), "namespace", "no")
+        s.do("os.setresuid(54321, 54321, 54321)")
+        port = s.do("serve()")
+        answer = self.explain(f"127.0.0.1:{port}")
+        self.assertNotIn("namespace", [p["name"] for p in answer["points"]])
+        self.assertTrue(answer["accelerated"])
 
     def test_ipv6(self):
         s = End(self, "server")
