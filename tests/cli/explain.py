@@ -220,8 +220,16 @@ class Connections(Explain):
         self.assertIn((name, p["text"]), [(q["name"], q["text"]) for q in whole["points"]])
         if logged:
             self.assertIn(name, end.logged())
+        self.listed(end, name)
         self.ends.append((end, name, reported))
         return p
+
+    def listed(self, end, name):
+        """viaduct stat gives the same reason."""
+        out = subprocess.run([VIADUCT, "stat", "--json", "--pid", str(end.pid)], timeout=60,
+                             stdout=subprocess.PIPE, env=self.env, check=True).stdout
+        self.assertEqual([c["reason"] for c in json.loads(out)["connections"]
+                          if end.fd in c["fds"]], [name])
 
     def setUp(self):
         super().setUp()
