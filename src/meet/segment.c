@@ -15,15 +15,13 @@
 
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/space.h"
 #include "meet/farbell.h"
 #include "meet/segment.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u
-#endif
 #define SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static const struct meet_segment segment_none = {
@@ -54,18 +52,14 @@ static struct wire *segment_map(int memfd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* A descriptor by its system call number, adopted; or -errno. The C library's own
- * functions of these names may be interposed. */
 static int segment_memfd(void)
 {
-	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	long fd = REAL(syscall)(SYS_memfd_create, "viaduct", flags | MFD_NOEXEC_SEAL);
+	int fd = memory_file("viaduct");
 
-	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-		fd = REAL(syscall)(SYS_memfd_create, "viaduct", flags);
-	return fd < 0 ? -errno : fds_adopt((int)fd);
+	return fd < 0 ? fd : fds_adopt(fd);
 }
 
+/* By its system call number: the C library's own function of the name may be interposed. */
 static int segment_eventfd(void)
 {
 	long fd = REAL(syscall)(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -6,12 +6,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/self.h"
@@ -31,20 +31,18 @@ static uint32_t number_here;
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
 {
-	long fd = REAL(syscall)(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int r;
+	int fd = memory_file(name), r;
 
+	if (fd >= 0)
+		fd = fds_adopt_apart(fd);
 	if (fd < 0)
-		return -errno;
-	fd = fds_adopt_apart((int)fd);
-	if (fd < 0)
-		return (int)fd;
-	r = quiet_truncate((int)fd, (off_t)size);
+		return fd;
+	r = quiet_truncate(fd, (off_t)size);
 	if (r < 0) {
-		fds_close_apart((int)fd);
+		fds_close_apart(fd);
 		return r;
 	}
-	return (int)fd;
+	return fd;
 }
 
 int table_memory(const char *name, size_t size, void **map)
