@@ -21,7 +21,7 @@
  */
 #define FDS_BASE_MAX 4096
 /* What every process has, connections or not, lies below that: 4096 cost a fork 15 us. */
-#define FDS_APART 1000
+#define FDS_APART 1000 /* TABLE_FD */
 #define FDS_BITS  64
 /* Places from the top that are tried, before the lowest above the base is taken. */
 #define FDS_PLACES_MOST 16

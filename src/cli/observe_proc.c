@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/observe_parts.h"
+#include "cli/observe_table.h"
 #include "stream/table.h"
 
 void *observe_add(struct observe_list *list)
@@ -95,6 +96,28 @@ static void describe(int dir, struct observe_process *p)
 	}
 }
 
+/* Whether a descriptor is the table; of a large limit it has this number, or one near it. */
+static bool is_table(int dir, int fd)
+{
+	static const char table[] = "/memfd:" TABLE_NAME " ";
+	char name[16], target[sizeof(table)];
+
+	snprintf(name, sizeof(name), "%d", fd);
+	return readlinkat(dir, name, target, sizeof(target)) >= (ssize_t)strlen(table) &&
+	       memcmp(target, table, strlen(table)) == 0;
+}
+
+/* Most of what a process with many connections has is ours: looked at, they cost more than
+ * all else. */
+static uint64_t *own_numbers(int dir, int32_t pid, int *end)
+{
+	*end = 0;
+	for (int fd = TABLE_FD; fd < TABLE_FD + 4; fd++)
+		if (is_table(dir, fd))
+			return observe_own_numbers(dir, fd, pid, end);
+	return NULL;
+}
+
 static int note_descriptor(int dir, const char *name, uint32_t process,
 			   struct observe_list *holders, int *table_fd)
 {
@@ -119,16 +142,21 @@ static int note_descriptor(int dir, const char *name, uint32_t process,
 	return 0;
 }
 
-static int scan_descriptors(DIR *fds, uint32_t process, struct observe_list *holders,
-			    int *table_fd)
+static int scan_descriptors(DIR *fds, struct observe_process *p,
+			    struct observe_list *holders)
 {
+	int r = 0, end;
+	uint64_t *own = own_numbers(dirfd(fds), p->own_pid, &end);
 	struct dirent *e;
-	int r = 0;
 
-	while (r == 0 && (e = readdir(fds)))
-		if (e->d_name[0] != '.')
-			r = note_descriptor(dirfd(fds), e->d_name, process, holders,
-					    table_fd);
+	while (r == 0 && (e = readdir(fds))) {
+		int fd = atoi(e->d_name);
+
+		if (e->d_name[0] != '.' && !(fd < end && (own[fd / 64] >> (fd % 64) & 1)))
+			r = note_descriptor(dirfd(fds), e->d_name, (uint32_t)p->pid,
+					    holders, &p->table_fd);
+	}
+	free(own);
 	return r;
 }
 
@@ -182,7 +210,7 @@ static int scan_process(int proc, const char *name, struct found *f)
 		p->uid = st.st_uid;
 		p->table_fd = -1;
 		describe(dir, p);
-		r = scan_descriptors(fds, (uint32_t)p->pid, &f->holders, &p->table_fd);
+		r = scan_descriptors(fds, p, &f->holders);
 	}
 	closedir(fds);
 	close(dir);

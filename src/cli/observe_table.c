@@ -13,7 +13,7 @@
 #include "stream/table.h"
 
 /* The library makes no more, and a table that claims so would take our memory. */
-enum { COUNT_TRIES = 8, SLOTS_MAX = 65536 };
+enum { COUNT_TRIES = 8, SLOTS_MAX = 65536, NUMBERS_MAX = 1 << 20 };
 
 static bool fits(const struct slot_table *t, size_t bytes)
 {
@@ -31,7 +31,8 @@ static bool is_empty(const struct slot_table *t, size_t bytes)
 	return bytes >= sizeof(*t) && t->magic == 0;
 }
 
-/* Sets f->table, or returns why not; neither while the process begins. Memory that could shrink would end us by SIGBUS. */
+/* Sets f->table, or returns why not; neither while the process begins. Memory that could
+ * shrink would end us by SIGBUS. */
 static const char *map_table(int fd, struct observe_family *f)
 {
 	struct stat st;
@@ -168,6 +169,49 @@ static bool is_holder(const struct slot *sl, int32_t pid)
 static bool holds(const struct slot *sl, int32_t pid)
 {
 	return atomic_load(&sl->crowded) || is_holder(sl, pid);
+}
+
+static void note_bells(const struct slot *sl, uint64_t *own, int *end)
+{
+	/* Those that are going may be the program's by now. */
+	if (atomic_load(&sl->phase) >= SLOT_LEAVING)
+		return;
+	for (int i = 0; i < 3; i++) {
+		int32_t fd = atomic_load(&sl->bells[i]);
+
+		if (fd <= 2 || fd >= NUMBERS_MAX)
+			continue;
+		own[fd / 64] |= (uint64_t)1 << (fd % 64);
+		if (fd >= *end)
+			*end = fd + 1;
+	}
+}
+
+uint64_t *observe_own_numbers(int dir, int table_fd, int32_t own_pid, int *end)
+{
+	struct observe_family f = {0};
+	uint64_t *own = calloc(NUMBERS_MAX / 64, sizeof(*own));
+	char name[16];
+	int fd;
+
+	*end = 0;
+	snprintf(name, sizeof(name), "%d", table_fd);
+	fd = own ? openat(dir, name, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd >= 0) {
+		map_table(fd, &f);
+		close(fd);
+	}
+	if (!f.table)
+		return own;
+	for (uint32_t i = 0; i < atomic_load(&f.table->fresh) && i < f.table->slot_count;
+	     i++) {
+		const struct slot *sl = &f.table->slots[i];
+
+		if (atomic_load(&sl->used) && is_holder(sl, own_pid))
+			note_bells(sl, own, end);
+	}
+	munmap((void *)f.table, f.bytes);
+	return own;
 }
 
 const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,

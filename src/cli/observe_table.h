@@ -20,6 +20,11 @@ struct observe_family {
  * p->trouble set unless the process begins or ends. Never more than `room` families. */
 struct observe_family *observe_family(struct observe_family *families, size_t *count,
 				      struct observe_process *p);
+/*
+ * The numbers that are the library's own in the process, as bits, NULL without memory or
+ * table; for free(). dir: its folder of descriptors. *end: behind the last of them.
+ */
+uint64_t *observe_own_numbers(int dir, int table_fd, int32_t own_pid, int *end);
 void observe_family_free(struct observe_family *f);
 /* NULL when the process has no slot for it. */
 const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,

@@ -77,6 +77,13 @@ static inline void slot_switched(struct slot *sl)
 	atomic_fetch_add_explicit(&sl->switches, 1, memory_order_relaxed);
 }
 
+static inline void slot_show_bells(struct slot *sl, int a, int b, int c)
+{
+	atomic_store_explicit(&sl->bells[0], a < 0 ? 0 : a, memory_order_relaxed);
+	atomic_store_explicit(&sl->bells[1], b < 0 ? 0 : b, memory_order_relaxed);
+	atomic_store_explicit(&sl->bells[2], c < 0 ? 0 : c, memory_order_relaxed);
+}
+
 /* SO_COOKIE, by which probes name a connection. */
 static inline uint64_t slot_cookie(struct slot *sl)
 {

@@ -47,6 +47,7 @@ static bool store_segment(struct sock *s, struct meet_segment *seg)
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
 	s->far_bell = seg->far_bell;
+	slot_show_bells(s->slot, s->bell, s->peer_bell, s->far_bell);
 	s->window = s->wire = seg->wire;
 	return true;
 }

@@ -86,6 +86,8 @@ struct numbers {
  * before is seen by the look that follows. */
 static struct numbers take_out(struct sock *s)
 {
+	/* First: a number that is no longer ours must not be passed over. */
+	slot_show_bells(s->slot, 0, 0, 0);
 	return (struct numbers){atomic_exchange(&s->bell, -1),
 				atomic_exchange(&s->peer_bell, -1),
 				atomic_exchange(&s->far_bell, -1)};
@@ -96,6 +98,7 @@ static void put_back(struct sock *s, struct numbers n)
 	atomic_store(&s->bell, n.bell);
 	atomic_store(&s->peer_bell, n.peer_bell);
 	atomic_store(&s->far_bell, n.far_bell);
+	slot_show_bells(s->slot, n.bell, n.peer_bell, n.far_bell);
 }
 
 static void close_numbers(struct numbers n)
