@@ -129,11 +129,11 @@ class Bench(unittest.TestCase):
 
     def test_many_connections(self):
         figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes", "64,100K",
-                               "--over", "tcp,viaduct", "--conns", "10,300",
+                               "--over", "tcp,viaduct", "--conns", "10,200",
                                "--active", "20")
         self.check_rows(figures, ["tcp", "viaduct"])
         wanted = [(1, 1, 64), (1, 1, 102400), (10, 10, 64), (10, 10, 102400),
-                  (300, 20, 64), (300, 20, 102400)]
+                  (200, 20, 64), (200, 20, 102400)]
         seen = [(r["conns"], r["active"], r["size_bytes"]) for r in figures["rows"]]
         self.assertEqual(seen, wanted * 2)
         for row in figures["rows"]:

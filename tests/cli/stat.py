@@ -299,30 +299,31 @@ class Numbers(Stat):
 
 
     def test_many(self):
+        # Few enough for a limit of 1024 descriptors.
         a, b = Player(self), Player(self)
         port = a.ask("listen()")
         b.do("all = []")
         a.do("all = []")
         for _ in range(10):
-            b.begin(f"[(connect({port}), all.append(s)) for i in range(30)]")
-            a.do("[(accept(), all.append(s)) for i in range(30)]")
+            b.begin(f"[(connect({port}), all.append(s)) for i in range(20)]")
+            a.do("[(accept(), all.append(s)) for i in range(20)]")
             b.hear("'done'")
-        a.begin("for i in range(6000): s = all[i // 20]; pongs(1, 9)")
-        b.do("for i in range(6000): s = all[i // 20]; pings(1, 9)")
+        a.begin("for i in range(4000): s = all[i // 20]; pongs(1, 9)")
+        b.do("for i in range(4000): s = all[i // 20]; pings(1, 9)")
         a.hear("'done'")
         ends = self.ends("--port", port)
-        self.assertEqual(len(ends), 600)
+        self.assertEqual(len(ends), 400)
         self.assertEqual({e["path"] for e in ends}, {"ring"})
         for way in ("sent", "received"):
             self.assertEqual({e[way]["direct_bytes"] + e[way]["tcp_bytes"] for e in ends},
                              {180})
         by_end = {(e["local"]["port"], e["peer"]["port"]): e for e in ends}
-        self.assertEqual(len(by_end), 600)
+        self.assertEqual(len(by_end), 400)
         for (local, peer), end in by_end.items():
             other = by_end[peer, local]
             self.assertEqual(end["peer_process"]["fd"], other["fds"][0])
             self.assertEqual(end["sent"]["direct_bytes"], other["received"]["direct_bytes"])
-        self.assertEqual(len(self.table("--port", port)[0]), 300)
+        self.assertEqual(len(self.table("--port", port)[0]), 200)
         counts = self.see("--pid", b.pid)["processes"][0]["counts"]
         self.assertEqual(counts["tx_direct_bytes"],
                          sum(e["sent"]["direct_bytes"] for e in ends if e["pid"] == b.pid))
@@ -379,8 +380,8 @@ class Shown(Stat):
         a = Player(self)
         port = a.ask("listen()")
         self.assertRegex(self.stat("--port", port), "^Nothing matches, of ")
-        self.assertEqual(self.stat("--pid", a.pid),
-                         f"Process {a.pid} (python3) has no such TCP connection now.\n")
+        self.assertRegex(self.stat("--pid", a.pid),
+                         rf"^Process {a.pid} \(python3\) has no such TCP connection now\.\n")
         self.assertRegex(self.stat("--pid", os.getpid()),
                          rf"^Process {os.getpid()} \(.*\) does not run under Viaduct")
         a.end()

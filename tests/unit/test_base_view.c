@@ -42,7 +42,9 @@ static void put(int which, enum conffile_level level, const char *text)
 	snprintf(f->path, sizeof(f->path), "%s/%s", folder,
 		 level == CONFFILE_SYSTEM ? "system" : "user");
 	write_file(f->path, text, strlen(text));
-	conffile_read(f, level);
+	/* Nobody but root can make a file that is the system's. */
+	conffile_read(f, geteuid() == 0 ? level : CONFFILE_USER);
+	f->level = level;
 	unlink(f->path);
 	rmdir(folder);
 	CHECK_STR(f->why, "");
