@@ -260,6 +260,7 @@ class Bytes(Trace):
 
     def test_a_trace_before_the_connection(self):
         a, b = Process(self), Process(self)
+        b.do("listen", "4")  # the library is in it by now
         tracer = Tracer(self, b.pid)
         self.assertIn("0 of its connections", tracer.begin)
         connections = [Connection(a, b) for _ in range(5)]
