@@ -11,6 +11,7 @@
 
 #include "base/fds.h"
 #include "hook/hook.h"
+#include "stream/table.h"
 
 HOOK int close(int fd)
 {
@@ -96,7 +97,7 @@ static int dup_closing(int oldfd, int newfd)
 
 	if (oldfd == newfd || newfd < 0)
 		return 1;
-	if (fds_is_ours(newfd) && !hook_is_borrowed())
+	if (fds_is_ours(newfd) && !hook_is_borrowed() && !table_make_way(newfd))
 		return -EBADF;
 	/* The last words cannot be taken back: nothing may be wrong with oldfd. */
 	if (REAL(fcntl64)(oldfd, F_GETFD) < 0)

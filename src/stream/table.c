@@ -105,6 +105,23 @@ bool table_give_back(void)
 	return true;
 }
 
+bool table_make_way(int fd)
+{
+	int copy, self = fd;
+
+	if (fd < 0 || atomic_load(&table_fd) != fd)
+		return false;
+	copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy >= 0)
+		copy = fds_adopt_apart(copy);
+	/* Of two threads that want the number, one closes it. */
+	if (atomic_compare_exchange_strong(&table_fd, &self, copy < 0 ? -1 : copy))
+		fds_close_apart(fd);
+	else if (copy >= 0)
+		fds_close_apart(copy);
+	return true;
+}
+
 static bool is_free(int32_t pid)
 {
 	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);

@@ -53,6 +53,8 @@ struct slot_table {
 struct slot_table *table_map(uint32_t slot_count);
 /* Closes the descriptor: the program needs its number. False when it is closed already. */
 bool table_give_back(void);
+/* The program wants this very number: goes to another. False when it is not the table's. */
+bool table_make_way(int fd);
 /* The first process, which has made the table, counts in it. */
 void table_count_here(struct slot_table *t);
 /*
