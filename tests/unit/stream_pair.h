@@ -215,8 +215,14 @@ PAIR_FN void pair_ping(const struct pair *p)
 /* Until every byte of both directions goes through the rings. */
 PAIR_FN void pair_up(const struct pair *p)
 {
+	struct slot *a = fd_sock(p->a)->slot, *b = fd_sock(p->b)->slot;
 	for (int i = 0; i < 64 && !pair_is_up(p); i++)
 		pair_ping(p);
+	if (!pair_is_up(p))
+		fprintf(stderr, "phases %u and %u, reasons %s and %s\n",
+			atomic_load(&a->phase), atomic_load(&b->phase),
+			reason_name(atomic_load(&a->reason)),
+			reason_name(atomic_load(&b->reason)));
 	REQUIRE(pair_is_up(p));
 }
 
