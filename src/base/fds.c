@@ -20,9 +20,7 @@
  * go up, under a small one they begin at its top and go down to its half.
  */
 #define FDS_BASE_MAX 4096
-/* What every process has, connections or not, lies below that: 4096 cost a fork 15 us. */
-#define FDS_APART 1000 /* TABLE_FD */
-#define FDS_BITS  64
+#define FDS_BITS     64
 /* Places from the top that are tried, before the lowest above the base is taken. */
 #define FDS_PLACES_MOST 16
 /* Numbers that Viaduct leaves free for what the program makes next: a part of the limit. */
@@ -170,7 +168,6 @@ static int fds_dup(int fd, int limit, bool apart)
 
 	if (apart && base == FDS_BASE_MAX)
 		return REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, FDS_APART);
-
 	/* The program may have some up there. */
 	for (int i = 0; high < 0 && end > base && i < FDS_PLACES_MOST; i++) {
 		end = fds_place(limit, end);

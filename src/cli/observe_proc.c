@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fds.h"
 #include "cli/observe_parts.h"
 #include "cli/observe_table.h"
 #include "stream/table.h"
@@ -112,7 +113,7 @@ static bool is_table(int dir, int fd)
 static uint64_t *own_numbers(int dir, int32_t pid, int *end)
 {
 	*end = 0;
-	for (int fd = TABLE_FD; fd < TABLE_FD + 4; fd++)
+	for (int fd = FDS_APART; fd < FDS_APART + 4; fd++)
 		if (is_table(dir, fd))
 			return observe_own_numbers(dir, fd, pid, end);
 	return NULL;

@@ -16,8 +16,6 @@
 #include "stream/slot.h"
 #include "stream/trace_buffer.h"
 
-/* The lowest number of its descriptor where the limit is large; see fds_adopt_apart. */
-#define TABLE_FD    1000
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */

@@ -18,6 +18,15 @@
 
 #include "conform/cases.h"
 
+static void use_and_close(struct pair p)
+{
+	pair_warm(p);
+	send_pattern(p.c, 0, 100000);
+	recv_pattern(p.s, 0, 100000);
+	say("done");
+	pair_close(p);
+}
+
 CASE(ipv6, DIRECT)
 {
 	uint16_t port;
@@ -25,11 +34,7 @@ CASE(ipv6, DIRECT)
 	struct pair p = {.c = connect_to(AF_INET6, port)};
 	p.s = accept(listener, NULL, NULL);
 	NEED(p.s >= 0);
-	pair_warm(p);
-	send_pattern(p.c, 0, 100000);
-	recv_pattern(p.s, 0, 100000);
-	say("done");
-	pair_close(p);
+	use_and_close(p);
 }
 
 /* As one-shot servers do it: the listener goes as soon as somebody has come. */
@@ -40,11 +45,7 @@ CASE(listener_closed, DIRECT)
 	struct pair p = {.c = connect_to(AF_INET, port)};
 	p.s = accept(listener, NULL, NULL);
 	NEED(p.s >= 0 && close(listener) == 0);
-	pair_warm(p);
-	send_pattern(p.c, 0, 100000);
-	recv_pattern(p.s, 0, 100000);
-	say("done");
-	pair_close(p);
+	use_and_close(p);
 }
 
 static void serve_one(int listener)
@@ -55,11 +56,7 @@ static void serve_one(int listener)
 	struct pair p = {.c = connect_to(AF_INET, ntohs(at.sin_port))};
 	p.s = accept(listener, NULL, NULL);
 	NEED(p.s >= 0);
-	pair_warm(p);
-	send_pattern(p.c, 0, 100000);
-	recv_pattern(p.s, 0, 100000);
-	say("done");
-	pair_close(p);
+	use_and_close(p);
 }
 
 /* As servers get it that a supervisor starts: this image has not called listen(). */
