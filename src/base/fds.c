@@ -10,6 +10,7 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/lock.h"
 #include "base/real.h"
 
 #define FDS_MAX 1048576 /* highest number that can be ours, plus one */
@@ -28,6 +29,12 @@
 #define FDS_RESERVE_LEAST 8
 #define FDS_RESERVE_MOST  256
 
+/*
+ * Held while a number becomes ours or ceases to be, and over each fork: the kernel copies the
+ * descriptors first and the memory later, and a child would take one that came in between for
+ * its own, and close what it has there itself.
+ */
+static struct lock fds_lock LOCK_OVER_FORK;
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
 static _Atomic int fds_used;
 static _Atomic int fds_lowest_ever = INT_MAX;
@@ -178,7 +185,7 @@ static int fds_dup(int fd, int limit, bool apart)
 
 /* Takes over fd, within half of the limit; or, unless it is needed, within what the program
  * leaves. */
-static int fds_take(int fd, bool needed, bool apart)
+static int fds_take_locked(int fd, bool needed, bool apart)
 {
 	int limit = fds_limit(), high = -1, saved = errno;
 
@@ -202,14 +209,22 @@ static int fds_take(int fd, bool needed, bool apart)
 	return high;
 }
 
+static int fds_take(int fd, bool needed)
+{
+	lock_take(&fds_lock);
+	fd = fds_take_locked(fd, needed, false);
+	lock_drop(&fds_lock);
+	return fd;
+}
+
 int fds_adopt(int fd)
 {
-	return fds_take(fd, false, false);
+	return fds_take(fd, false);
 }
 
 int fds_adopt_needed(int fd)
 {
-	return fds_take(fd, true, false);
+	return fds_take(fd, true);
 }
 
 static void fds_count_apart(int by)
@@ -220,25 +235,16 @@ static void fds_count_apart(int by)
 
 int fds_adopt_apart(int fd)
 {
-	int high = fds_take(fd, false, true);
-
-	if (high >= 0)
+	lock_take(&fds_lock);
+	fd = fds_take_locked(fd, false, true);
+	if (fd >= 0)
 		fds_count_apart(-1);
-	return high;
+	lock_drop(&fds_lock);
+	return fd;
 }
 
-void fds_close_apart(int fd)
+static void fds_close_locked(int fd)
 {
-	fds_count_apart(1);
-	fds_close(fd);
-}
-
-void fds_close(int fd)
-{
-	int saved = errno;
-
-	if (fd < 0)
-		return;
 	if (fds_is_ours(fd)) {
 		/* Before the close: the next owner of the number may be the program. */
 		atomic_fetch_and_explicit(&fds_map[fd / FDS_BITS], ~fds_bit(fd),
@@ -248,7 +254,44 @@ void fds_close(int fd)
 			atomic_store_explicit(&fds_tight, INT_MAX, memory_order_relaxed);
 	}
 	kernel_close(fd);
+}
+
+void fds_close(int fd)
+{
+	int saved = errno;
+
+	if (fd < 0)
+		return;
+	lock_take(&fds_lock);
+	fds_close_locked(fd);
+	lock_drop(&fds_lock);
 	errno = saved;
+}
+
+void fds_close_apart(int fd)
+{
+	int saved = errno;
+
+	lock_take(&fds_lock);
+	fds_count_apart(1);
+	fds_close_locked(fd);
+	lock_drop(&fds_lock);
+	errno = saved;
+}
+
+void fds_forking(void)
+{
+	lock_take(&fds_lock);
+}
+
+void fds_forked_parent(void)
+{
+	lock_drop(&fds_lock);
+}
+
+void fds_forked_child(void)
+{
+	lock_drop_forked(&fds_lock);
 }
 
 bool fds_is_ours(int fd)

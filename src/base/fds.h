@@ -15,7 +15,8 @@
 int fds_adopt(int fd);
 /* The same for one whose lack the program would notice: may use what is kept free for it. */
 int fds_adopt_needed(int fd);
-/* Closes a descriptor that fds_adopt returned. A negative number is ignored. */
+/* Closes a descriptor that fds_adopt returned. A negative number is ignored. Where a child could
+ * come by the number, it is forgotten first: a fork may follow at once. */
 void fds_close(int fd);
 /* The same for one that every process has, and that is the first to go when the program is
  * short of them: it does not count, so that those with nothing else have nothing to watch. */
@@ -39,5 +40,9 @@ int fds_below(int fd);
 int fds_limit(void);
 /* The lowest number that Viaduct may hold now, for loops over ranges of descriptors. */
 int fds_lowest(void);
+/* Around a fork: none comes and none goes. */
+void fds_forking(void);
+void fds_forked_parent(void);
+void fds_forked_child(void);
 
 #endif

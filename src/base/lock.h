@@ -25,6 +25,10 @@ static inline uint32_t lock_self(void)
 	return lock_self_tid ? lock_self_tid : lock_self_slow();
 }
 
+/* For locks of one process that are held over a fork, and set free in the child: together, since
+ * each page that the child writes to costs it a fault. */
+#define LOCK_OVER_FORK __attribute__((section("vd_fork_locks")))
+
 void lock_take_slow(struct lock *l);
 void lock_drop_slow(struct lock *l);
 
@@ -58,6 +62,13 @@ static inline void lock_drop(struct lock *l)
 	 * and the look at the peer's armed flag that follows it. */
 	if (atomic_exchange_explicit(&l->word, 0, memory_order_seq_cst) & LOCK_WAITERS)
 		lock_drop_slow(l);
+	crit_leave();
+}
+
+/* In a forked child: a lock of this process only, which this thread took before the fork. */
+static inline void lock_drop_forked(struct lock *l)
+{
+	atomic_store_explicit(&l->word, 0, memory_order_relaxed);
 	crit_leave();
 }
 

@@ -15,7 +15,7 @@ static struct {
 	int announced;
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
-static struct lock table_lock;
+static struct lock table_lock LOCK_OVER_FORK;
 
 void announce_listener(struct sock *s, int fd)
 {
@@ -135,6 +135,21 @@ void announce_again(struct sock *s, int fd)
 	}
 	lock_drop(&table_lock);
 	errno = saved;
+}
+
+void announce_forking(void)
+{
+	lock_take(&table_lock);
+}
+
+void announce_forked_parent(void)
+{
+	lock_drop(&table_lock);
+}
+
+void announce_forked_child(void)
+{
+	lock_drop_forked(&table_lock);
 }
 
 static void none_awaited(void)

@@ -212,6 +212,10 @@ void announce_closing(int fd);
 /* fd listens, and was not known: inherited over exec, or passed. False: it stays so. */
 bool announce_found(int fd);
 void announce_init(void);
+/* Around a fork: the list does not change. */
+void announce_forking(void);
+void announce_forked_parent(void);
+void announce_forked_child(void);
 /* Numbers are short: closes the descriptor of one hint. False when there is none. */
 bool announce_give_back(void);
 /* A connection was accepted from s: announces it again when that was withdrawn for want of

@@ -33,6 +33,7 @@ void hook_report(void)
 void hook_forking(void)
 {
 	if (hook_active) {
+		announce_forking();
 		sock_forking();
 		ready_forking();
 	}
@@ -48,6 +49,7 @@ void hook_forked_unwrapped(void)
 	if (hook_active && !fork_wrapped) {
 		ready_forked_parent();
 		sock_forked_parent(0);
+		announce_forked_parent();
 	}
 }
 
@@ -59,6 +61,7 @@ pid_t hook_forked_parent(pid_t pid)
 	if (pid != 0 && hook_active) {
 		ready_forked_parent();
 		sock_forked_parent(pid);
+		announce_forked_parent();
 	}
 	errno = saved;
 	return pid;
@@ -75,6 +78,7 @@ void hook_forked_child(void)
 	signal_forked_child();
 	report_forked();
 	if (hook_active) {
+		announce_forked_child();
 		sock_forked_child(told);
 		ready_forked_child();
 	}

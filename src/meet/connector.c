@@ -208,7 +208,7 @@ int meet_collect(int fd, int *name_fd, struct meet_segment *out)
 	/* A poll costs a tenth of an accept that finds nobody. */
 	struct pollfd visitors = {.fd = *name_fd, .events = POLLIN};
 	struct party p;
-	int r;
+	int r, listener;
 
 	if (kernel_poll(&visitors, 1, 0) == 0)
 		return 0;
@@ -219,7 +219,8 @@ int meet_collect(int fd, int *name_fd, struct meet_segment *out)
 		r = party_result(&p, "collect", connector_collect(&p, *name_fd, out));
 	if (r == 0)
 		return 0;
-	fds_close(*name_fd);
+	listener = *name_fd;
 	*name_fd = -1;
+	fds_close(listener);
 	return r;
 }

@@ -23,7 +23,7 @@
 
 typedef struct instance *_Atomic table_entry;
 static table_entry *_Atomic table[CHUNKS];
-static struct lock list_lock;
+static struct lock list_lock LOCK_OVER_FORK;
 static struct instance *all_instances, *free_instances;
 
 static struct epoll_reg *_Atomic reg_chunks[REG_LIMIT / REG_CHUNK];
@@ -498,8 +498,7 @@ void ready_forked_child(void)
 	/* The parent's threads are not here, and neither are their sleeps and arms. */
 	self = getpid();
 	held = 0;
-	memset(&list_lock, 0, sizeof(list_lock));
-	crit_leave(); /* ours, taken before the fork */
+	lock_drop_forked(&list_lock);
 	for (struct instance *in = all_instances; in; in = in->next_all) {
 		memset(&in->lock, 0, sizeof(in->lock));
 		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +

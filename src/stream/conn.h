@@ -304,6 +304,9 @@ void bells_forked(void);
 
 /* ---- life.c ---- */
 
+/* Around a fork: nobody is on the way out of it. */
+void limbo_forking(void);
+void limbo_forked_parent(void);
 /* In a forked child: what waits for the parent's threads is the parent's. */
 void limbo_forked(void);
 /* Lets go of the segment; its window stays mapped. */

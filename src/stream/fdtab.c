@@ -33,7 +33,7 @@ static _Atomic int fd_highest;
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
 static uint32_t *forking_list;
 static uint32_t forking_used;
-static struct lock forking_lock;
+static struct lock forking_lock LOCK_OVER_FORK;
 
 void fork_hold_off(void)
 {
@@ -199,6 +199,7 @@ void fd_duplicated(int oldfd, int newfd)
 /* In the parent, before fork: each child holds every socket from its first moment on. */
 void sock_forking(void)
 {
+	limbo_forking();
 	lock_take(&forking_lock);
 	forking_used = 0;
 	for (int fd = 0; fd < fd_limit() && forking_used < SLOT_COUNT; fd++) {
@@ -209,22 +210,25 @@ void sock_forking(void)
 		forking_list[forking_used++] = slot_index(s->slot);
 	}
 	slot_table_forking();
+	fds_forking();
 }
 
 void sock_forked_parent(pid_t child)
 {
+	fds_forked_parent();
 	table_forked_parent(child);
 	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	lock_drop(&forking_lock);
+	limbo_forked_parent();
 }
 
 void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
-	atomic_store(&forking_lock.word, 0);
-	crit_leave(); /* ours, taken before the fork */
+	fds_forked_child();
+	lock_drop_forked(&forking_lock);
 	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

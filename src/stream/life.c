@@ -22,7 +22,7 @@
 #define LIMBO_MAX 256
 static struct sock *limbo[LIMBO_MAX];
 static _Atomic int limbo_used; /* looked at without the lock, too */
-static struct lock limbo_lock;
+static struct lock limbo_lock LOCK_OVER_FORK;
 
 static bool is_busy(struct sock *s)
 {
@@ -100,9 +100,19 @@ static void release(struct sock *s)
 	bells_let_go();
 }
 
+void limbo_forking(void)
+{
+	lock_take(&limbo_lock);
+}
+
+void limbo_forked_parent(void)
+{
+	lock_drop(&limbo_lock);
+}
+
 void limbo_forked(void)
 {
-	atomic_store(&limbo_lock.word, 0);
+	lock_drop_forked(&limbo_lock);
 	bells_forked();
 	for (int i = 0; i < limbo_used; i++) {
 		sock_drop_segment(limbo[i]);

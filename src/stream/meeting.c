@@ -72,12 +72,17 @@ static void set_final(struct slot *sl, enum vd_reason reason)
 }
 
 /* Under ctl. */
+static void close_name(struct sock *s)
+{
+	int fd = s->meet_fd;
+	s->meet_fd = -1;
+	fds_close(fd);
+}
+
+/* Under ctl. */
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
-	if (s->meet_fd >= 0) {
-		fds_close(s->meet_fd);
-		s->meet_fd = -1;
-	}
+	close_name(s);
 	set_final(s->slot, reason);
 	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(reason),
 		  reason_text(reason));
@@ -352,10 +357,7 @@ void meeting_stop(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->ctl);
-	if (s->meet_fd >= 0) {
-		fds_close(s->meet_fd);
-		s->meet_fd = -1;
-	}
+	close_name(s);
 	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
 		/* The connector may have attached: it will see our FIN, or our plain TCP. */
 		if (slot_is_alone(sl))

@@ -38,7 +38,7 @@
 #define YIELDS_MOST 1000
 
 /* Held while numbers are taken out of a sock, so that it does not become another's. */
-static struct lock bells_lock;
+static struct lock bells_lock LOCK_OVER_FORK;
 /* When a connection was last asked, or gave its numbers back. */
 static _Atomic int64_t stirred_ns;
 static _Atomic int64_t looked_ns;

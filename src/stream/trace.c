@@ -60,12 +60,16 @@ static void answer(uint32_t session, int fd)
 
 static void unmap(void)
 {
-	munmap(trace.buffer, trace.mapped);
-	munmap(trace.ends, trace.ends_mapped);
-	fds_close_apart(trace.fd);
+	void *buffer = trace.buffer;
+	int fd = trace.fd;
+
+	/* First: a fork may follow at once. */
 	trace.buffer = NULL;
 	trace.fd = -1;
 	trace.session = TRACE_OFF;
+	munmap(buffer, trace.mapped);
+	munmap(trace.ends, trace.ends_mapped);
+	fds_close_apart(fd);
 }
 
 static void drop(void)

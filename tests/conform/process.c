@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +144,56 @@ CASE(fork_both_use_it, DIRECT)
 }
 
 /* As servers do it: the child serves, the parent closes its copy at once. */
+/* ---- fork while other threads work ---- */
+
+static atomic_bool listeners_stop;
+
+static void *listeners_come_and_go(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&listeners_stop)) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		NEED(fd >= 0 && listen(fd, 1) == 0);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void *pairs_come_and_go(void *unused)
+{
+	(void)unused;
+	/* Not for ever: each leaves a port behind for a minute. */
+	for (int i = 0; i < 2000 && !atomic_load(&listeners_stop); i++) {
+		struct pair p = pair_warm_open();
+		pair_close(p);
+	}
+	return NULL;
+}
+
+/* A child of whatever moment listens, connects and talks. */
+CASE(fork_amid_listeners, DIRECT)
+{
+	pthread_t threads[2];
+	int good = 0;
+	NEED(pthread_create(&threads[0], NULL, listeners_come_and_go, NULL) == 0);
+	NEED(pthread_create(&threads[1], NULL, pairs_come_and_go, NULL) == 0);
+	for (int i = 0; i < 200; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct pair p = pair_warm_open();
+			send_pattern(p.c, 0, 1000);
+			recv_pattern(p.s, 0, 1000);
+			pair_close(p);
+			_exit(0);
+		}
+		good += child_status(pid) == 0;
+	}
+	atomic_store(&listeners_stop, true);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	say("children that did well: %d", good);
+}
+
 CASE(fork_child_serves, ANYWAY)
 {
 	uint16_t port;

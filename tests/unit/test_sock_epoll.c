@@ -315,6 +315,7 @@ TEST(an_inherited_instance_goes_to_tcp)
 										  : 1);
 	}
 	ready_forked_parent();
+	sock_forked_parent(child);
 	REQUIRE(waitpid(child, &status, 0) == child);
 	CHECK_EQ(status, 0);
 	ep_close(ep);
