@@ -61,7 +61,7 @@ int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t wa
 
 void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t i = r->turn_seq % 2;
+	uint32_t i = r->turn_seq % WIRE_TURNS;
 	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
 	atomic_store_explicit(&d->turn_at[i], ring_tx_base(r), memory_order_relaxed);
 	atomic_store_explicit(&d->turn_area[i], ring_tx_area(r), memory_order_relaxed);
@@ -70,7 +70,7 @@ void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 {
-	uint32_t i = (r->turn_seq + 1) % RING_TURNS_KEPT;
+	uint32_t i = (r->turn_seq + 1) % WIRE_TURNS;
 	r->base[i] = r->produced;
 	r->area[i] = area;
 	r->calm = 0;
@@ -80,16 +80,29 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	ring_tx_publish_turn(r, d);
 }
 
+/*
+ * The shared words have room: the move whose place this one takes has been heard of. It has
+ * not where the consumer has come to its very place and may not have looked since.
+ */
+static bool tx_may_turn(const struct ring_tx *r)
+{
+	uint64_t oldest = r->base[(r->turn_seq + 1) % WIRE_TURNS];
+	return r->turn_seq < WIRE_TURNS || r->produced - r->credit < r->produced - oldest;
+}
+
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq - 1) % RING_TURNS_KEPT;
+	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq - 1) % WIRE_TURNS;
 	if (ring_tx_area(r) >= r->area_limit)
 		return false;
-	if (!ring_tx_reached(r, ring_tx_base(r)) && tx_refresh(r, d) < 0)
+	if (!(ring_tx_reached(r, ring_tx_base(r)) && tx_may_turn(r)) &&
+	    tx_refresh(r, d) < 0)
 		return false;
-	/* One move may be pending, when the consumer cannot be in the area to come. */
+	/* Bytes may lie in one area before this, when it is not the one to come. */
 	if (!ring_tx_reached(r, ring_tx_base(r)) &&
 	    (!ring_tx_reached(r, r->base[before]) || r->area[before] == next))
+		return false;
+	if (!tx_may_turn(r))
 		return false;
 	tx_turn(r, d, next);
 	return true;
@@ -98,7 +111,8 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 /* A ring that stays nearly empty goes back to an area that fits the cache. */
 static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 {
-	if (tx_refresh(r, d) < 0 || !ring_tx_reached(r, ring_tx_base(r)))
+	if (tx_refresh(r, d) < 0 || !ring_tx_reached(r, ring_tx_base(r)) ||
+	    !tx_may_turn(r))
 		return;
 	uint64_t fill = r->produced - r->credit;
 	if (fill > wire_area_bytes(ring_tx_area(r) - 1) / 4) {
@@ -190,11 +204,11 @@ void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
 	/* All distances are from `produced`, backwards. */
 	uint64_t at = left, end = 0;
 	uint32_t n = r->turn_seq;
-	/* ring_tx_grow sees to it that no more than two moves are pending. */
-	for (int i = 0; i < 2 && at > r->produced - r->base[n % RING_TURNS_KEPT]; i++)
-		end = r->produced - r->base[n-- % RING_TURNS_KEPT];
-	uint32_t area = r->area[n % RING_TURNS_KEPT], size = wire_area_bytes(area);
-	uint64_t offset = (r->produced - r->base[n % RING_TURNS_KEPT] - at) & (size - 1);
+	/* ring_tx_grow sees to it that no more than two lie behind unread bytes. */
+	for (int i = 0; i < 2 && at > r->produced - r->base[n % WIRE_TURNS]; i++)
+		end = r->produced - r->base[n-- % WIRE_TURNS];
+	uint32_t area = r->area[n % WIRE_TURNS], size = wire_area_bytes(area);
+	uint64_t offset = (r->produced - r->base[n % WIRE_TURNS] - at) & (size - 1);
 	out->data = data + ring_area_offset(area) + offset;
 	out->len = at - end < size - offset ? at - end : size - offset;
 }
@@ -218,18 +232,18 @@ static uint32_t rx_pending(const struct ring_rx *r)
 /* Where the last area known of begins, and which it is. */
 static uint64_t rx_last(const struct ring_rx *r, uint32_t *area)
 {
-	*area = rx_pending(r) ? r->turn_area[r->turn_seq % 2] : r->area;
-	return rx_pending(r) ? r->turn_at[r->turn_seq % 2] : r->consumed;
+	*area = rx_pending(r) ? r->turn_area[r->turn_seq % WIRE_TURNS] : r->area;
+	return rx_pending(r) ? r->turn_at[r->turn_seq % WIRE_TURNS] : r->consumed;
 }
 
 static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 {
-	uint32_t last, i = (r->turn_seq + 1) % 2;
+	uint32_t last, i = (r->turn_seq + 1) % WIRE_TURNS;
 	uint64_t from = rx_last(r, &last);
 	uint64_t at = atomic_load_explicit(&d->turn_at[i], memory_order_relaxed);
 	uint32_t area = atomic_load_explicit(&d->turn_area[i], memory_order_relaxed);
-	/* The producer waits for us to pass the last but one before the next. */
-	if (rx_pending(r) == 2 || area >= WIRE_AREAS || area == last ||
+	/* The producer takes no place of a move that we may not have heard of. */
+	if (rx_pending(r) == WIRE_TURNS || area >= WIRE_AREAS || area == last ||
 	    at - from > wire_area_bytes(last))
 		return -EPROTO;
 	r->turn_at[i] = at;
@@ -241,7 +255,7 @@ static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 void ring_rx_pass_turns(struct ring_rx *r)
 {
 	while (rx_pending(r)) {
-		uint32_t i = (r->turn_passed + 1) % 2;
+		uint32_t i = (r->turn_passed + 1) % WIRE_TURNS;
 		if (r->consumed != r->turn_at[i])
 			break;
 		r->base = r->turn_at[i];
@@ -254,7 +268,7 @@ static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 {
 	/* Acquire pairs with the release of turn_seq in tx_turn. */
 	uint32_t area, seq = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
-	if (seq - r->turn_seq > 2)
+	if (seq - r->turn_seq > WIRE_TURNS)
 		return -EPROTO;
 	while (seq != r->turn_seq)
 		if (rx_note_turn(r, d) < 0)
@@ -313,13 +327,13 @@ void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 	uint64_t base = r->base;
 	uint32_t area = r->area;
 	for (uint32_t n = r->turn_passed + 1; n - r->turn_passed <= rx_pending(r); n++) {
-		uint64_t turn = r->turn_at[n % 2] - r->consumed;
+		uint64_t turn = r->turn_at[n % WIRE_TURNS] - r->consumed;
 		if (skip < turn) {
 			end = end < turn ? end : turn;
 			break;
 		}
-		base = r->turn_at[n % 2];
-		area = r->turn_area[n % 2];
+		base = r->turn_at[n % WIRE_TURNS];
+		area = r->turn_area[n % WIRE_TURNS];
 	}
 	uint32_t size = wire_area_bytes(area);
 	size_t offset = (size_t)(at - base) & (size - 1);

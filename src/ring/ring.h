@@ -9,17 +9,15 @@
 
 #include "ring/wire.h"
 
-#define RING_TURNS_KEPT 4
-
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
 	uint64_t produced; /* bytes written; published, but for those held */
 	uint64_t pushed;   /* bytes published */
 	uint64_t credit;   /* consumer's cursor as last read and checked */
 	/* Where area number turn_seq began, and which it is; those before beside it, as
-	 * unread bytes can lie in three: number n at index n % RING_TURNS_KEPT. */
-	uint64_t base[RING_TURNS_KEPT];
-	uint32_t area[RING_TURNS_KEPT];
+	 * unread bytes can lie in three: number n at index n % WIRE_TURNS. */
+	uint64_t base[WIRE_TURNS];
+	uint32_t area[WIRE_TURNS];
 	uint32_t turn_seq;     /* the last store of a move */
 	uint32_t area_limit;   /* highest area that may be used */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
@@ -37,11 +35,12 @@ enum ring_held {
 /* Consumer's view. Guarded by the connection's receive lock, but for `rung`. */
 struct ring_rx {
 	uint64_t consumed;
-	uint64_t seen;	     /* producer's cursor as last read and checked */
-	uint64_t base;	     /* position where the current area began */
-	uint64_t turn_at[2]; /* moves noted and not yet passed, as in struct wire_dir */
+	uint64_t seen; /* producer's cursor as last read and checked */
+	uint64_t base; /* position where the current area began */
+	/* Moves noted and not yet passed, as in struct wire_dir. */
+	uint64_t turn_at[WIRE_TURNS];
 	uint32_t area;
-	uint32_t turn_area[2];
+	uint32_t turn_area[WIRE_TURNS];
 	uint32_t turn_seq;     /* moves noted */
 	uint32_t turn_passed;  /* moves passed */
 	uint8_t held;	       /* enum ring_held */
@@ -68,8 +67,8 @@ static inline uint64_t ring_unread(struct wire_dir *d)
 static inline uint32_t ring_size_hint(struct wire_dir *d)
 {
 	uint32_t seq = atomic_load_explicit(&d->turn_seq, memory_order_relaxed);
-	uint32_t area =
-		atomic_load_explicit(&d->turn_area[seq % 2], memory_order_relaxed);
+	uint32_t area = atomic_load_explicit(&d->turn_area[seq % WIRE_TURNS],
+					     memory_order_relaxed);
 	return wire_area_bytes(seq && area < WIRE_AREAS ? area : 0);
 }
 
@@ -87,12 +86,12 @@ static inline bool ring_tx_reached(const struct ring_tx *r, uint64_t at)
 
 static inline uint64_t ring_tx_base(const struct ring_tx *r)
 {
-	return r->base[r->turn_seq % RING_TURNS_KEPT];
+	return r->base[r->turn_seq % WIRE_TURNS];
 }
 
 static inline uint32_t ring_tx_area(const struct ring_tx *r)
 {
-	return r->area[r->turn_seq % RING_TURNS_KEPT];
+	return r->area[r->turn_seq % WIRE_TURNS];
 }
 
 /* Free room without a look at the consumer's cursor. */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 4u
+#define WIRE_VERSION 5u
 
 /* Each direction owns three data areas of growing size; the producer moves between them.
  */
@@ -20,6 +20,12 @@
 #define WIRE_AREA1_BYTES    (256u << 10)
 #define WIRE_AREA2_BYTES    (4u << 20)
 #define WIRE_DIR_DATA_BYTES (WIRE_AREA0_BYTES + WIRE_AREA1_BYTES + WIRE_AREA2_BYTES)
+
+/*
+ * Moves between areas that the consumer may not have heard of. Unread bytes lie behind two of
+ * them at most, but a move also waits where the consumer stands with nothing to read.
+ */
+#define WIRE_TURNS 4
 
 /* How many arrivals are told apart. */
 #define WIRE_TIMES 4
@@ -53,9 +59,10 @@ enum wire_rewind { REWIND_IDLE = 0, REWIND_TAKING = 1, REWIND_BROKEN = 2 };
 struct wire_dir {
 	/* Producer writes; the consumer reads them at each receive. */
 	alignas(128) _Atomic uint64_t produced; /* bytes published, free-running */
-	/* The moves between areas, number n at index n % 2: at most two are pending. */
-	_Atomic uint64_t turn_at[2]; /* ring position where the new area begins */
-	_Atomic uint32_t turn_area[2];
+	/* The moves between areas, number n at index n % WIRE_TURNS. */
+	_Atomic uint64_t
+		turn_at[WIRE_TURNS]; /* ring position where the new area begins */
+	_Atomic uint32_t turn_area[WIRE_TURNS];
 	_Atomic uint32_t turn_seq; /* moves so far */
 	/* When bytes came, for a consumer that wants to know: those from position time_from[i] on
 	 * at tick time_at[i] of the processors' clock; 0 none. Hints, to sort by. */

@@ -80,7 +80,7 @@ TEST(a_turn_that_lies)
 		{SOME, WIRE_AREAS, 1}, /* no such area */
 		{SOME, UINT32_MAX, 1},
 		{SOME, 0, 1},			    /* the one that we are in */
-		{SOME, 1, 3},			    /* more moves than can be pending */
+		{SOME, 1, WIRE_TURNS + 1},	    /* more moves than can be pending */
 		{SOME, 1, UINT32_MAX},		    /* back */
 		{100 + WIRE_AREA0_BYTES + 1, 1, 1}, /* behind the end */
 		{99, 1, 1},			    /* before the cursor */
@@ -91,7 +91,7 @@ TEST(a_turn_that_lies)
 		rig_open(&r, 2);
 		CHECK_EQ(rig_put(&r, SOME, 0, false), SOME);
 		CHECK_EQ(rig_take(&r, 100, 0), 100);
-		for (int k = 0; k < 2; k++) {
+		for (int k = 0; k < WIRE_TURNS; k++) {
 			atomic_store(&r.d->turn_at[k], lies[i].at);
 			atomic_store(&r.d->turn_area[k], lies[i].area);
 		}
@@ -156,9 +156,10 @@ static void scribble(struct wire_dir *d, uint64_t *state)
 		break;
 	case 4: {
 		uint32_t seq = atomic_load(&d->turn_seq) + 1;
-		atomic_store(&d->turn_at[seq % 2],
+		atomic_store(&d->turn_at[seq % WIRE_TURNS],
 			     atomic_load(&d->produced) + rig_random(state) % 5000);
-		atomic_store(&d->turn_area[seq % 2], (uint32_t)(rig_random(state) % 4));
+		atomic_store(&d->turn_area[seq % WIRE_TURNS],
+			     (uint32_t)(rig_random(state) % 4));
 		atomic_store(&d->turn_seq, seq);
 		break;
 	}

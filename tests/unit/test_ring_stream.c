@@ -91,7 +91,7 @@ TEST(grows_while_full_and_rests_when_calm)
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d));
-	CHECK_EQ(r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT], 1);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % WIRE_TURNS], 1);
 	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
 	CHECK_EQ(put, WIRE_AREA0_BYTES + WIRE_AREA1_BYTES);
 	CHECK(ring_tx_grow(&r.tx, r.d)); /* the reader is still in the first */
@@ -105,15 +105,46 @@ TEST(grows_while_full_and_rests_when_calm)
 	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
 	CHECK_EQ(took, put);
 	for (int i = 0; i < 4000; i++) {
-		uint32_t area = r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT];
+		uint32_t area = r.tx.area[r.tx.turn_seq % WIRE_TURNS];
 		put += (uint64_t)rig_put(&r, 1000, put, false);
 		took += (uint64_t)rig_take(&r, 1000, took);
 		REQUIRE(put == took);
-		downs += r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT] < area;
+		downs += r.tx.area[r.tx.turn_seq % WIRE_TURNS] < area;
 	}
 	CHECK_EQ(downs, 2);
-	CHECK_EQ(r.tx.area[r.tx.turn_seq % RING_TURNS_KEPT], 0);
+	CHECK_EQ(r.tx.area[r.tx.turn_seq % WIRE_TURNS], 0);
 	CHECK_EQ(r.rx.area, 0);
+	rig_close(&r);
+}
+
+/* The reader takes what was published before the producer has moved on, and looks no more. */
+TEST(moves_that_the_reader_has_not_heard_of)
+{
+	struct rig r;
+	struct ring_span span;
+	uint64_t put = 0, took = 0;
+	rig_open(&r, 2);
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	REQUIRE(ring_tx_grow(&r.tx, r.d));
+	for (int i = 0; i < 4000 && r.tx.turn_seq < 2; i++) {
+		REQUIRE(ring_tx_span(&r.tx, r.d, r.data, 1000, &span) == 0);
+		size_t len = span.len < 1000 ? span.len : 1000;
+		rig_fill(span.data, len, put);
+		put += len;
+		atomic_store(&r.d->produced, put); /* as the commit does, first */
+		took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
+		REQUIRE(put == took);
+		ring_tx_commit(&r.tx, r.d, len, false);
+	}
+	CHECK_EQ(r.tx.turn_seq, 2);
+	CHECK_EQ(r.rx.turn_seq, 1);
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK(ring_tx_grow(&r.tx, r.d));
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK(ring_tx_grow(&r.tx, r.d)); /* the third */
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	CHECK_EQ(put - took, WIRE_DIR_DATA_BYTES);
+	CHECK_EQ(rig_take(&r, SIZE_MAX / 2, took), WIRE_DIR_DATA_BYTES);
 	rig_close(&r);
 }
 
@@ -162,7 +193,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 	bool turned = false;
 	rig_open(&r, area_limit);
 	r.tx.produced = r.tx.pushed = r.tx.credit = start;
-	for (int i = 0; i < RING_TURNS_KEPT; i++)
+	for (int i = 0; i < WIRE_TURNS; i++)
 		r.tx.base[i] = start;
 	r.rx.consumed = r.rx.seen = r.rx.base = start;
 	atomic_store(&r.d->produced, start);
