@@ -73,6 +73,8 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	uint32_t i = (r->turn_seq + 1) % WIRE_TURNS;
 	r->base[i] = r->produced;
 	r->area[i] = area;
+	if (r->area_touched < area)
+		r->area_touched = area;
 	r->calm = 0;
 	/* One store makes the move; the compiler must not make it earlier. */
 	atomic_signal_fence(memory_order_seq_cst);
@@ -121,6 +123,19 @@ static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 	}
 	if (++r->calm >= (ring_tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
 		tx_turn(r, d, ring_tx_area(r) - 1);
+}
+
+uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still)
+{
+	if (r->area_touched == 0 || tx_refresh(r, d) < 0)
+		return WIRE_AREAS;
+	if (still && ring_tx_area(r) > 0 && r->credit == r->produced &&
+	    r->pushed == r->produced && tx_may_turn(r))
+		tx_turn(r, d, 0);
+	/* The consumer has come to where the present area begins: it is done with the others. */
+	if (!ring_tx_reached(r, ring_tx_base(r)) || ring_tx_area(r) >= r->area_touched)
+		return WIRE_AREAS;
+	return ring_tx_area(r) + 1;
 }
 
 /*

@@ -20,6 +20,7 @@ struct ring_tx {
 	uint32_t area[WIRE_TURNS];
 	uint32_t turn_seq;     /* the last store of a move */
 	uint32_t area_limit;   /* highest area that may be used */
+	uint32_t area_touched; /* highest area that holds memory */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
 	uint32_t times;	       /* arrivals noted */
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
@@ -173,6 +174,12 @@ void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
 			 struct ring_span *out);
 /* They went another way: the ring ends before them. */
 void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end);
+/*
+ * The first area of those that hold memory and no bytes, and no more will have any until the
+ * ring moves there again; WIRE_AREAS when there is none. With `still`, because nothing has been
+ * sent for a while, a ring that is empty goes back to the smallest area first.
+ */
+uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still);
 /* True in the smallest area, which is left without much ado. */
 bool ring_tx_is_small(const struct ring_tx *r);
 

@@ -276,8 +276,10 @@ static void woke(void *arg)
 static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
 {
 	struct instance *in = c->in;
-	uint64_t nap = in->owner == epoll_self() ? UINT64_MAX : FOREIGN_SLEEP_NS;
+	uint64_t nap = sock_settle();
 
+	if (in->owner != epoll_self() && nap > FOREIGN_SLEEP_NS)
+		nap = FOREIGN_SLEEP_NS;
 	instance_lock(in);
 	for (uint32_t i = 0; i < in->nhot; i++) {
 		uint64_t ns = look_nap_ns(in->hot[i]->s, in->hot[i]->use_fd);

@@ -267,7 +267,7 @@ static bool is_over(uint64_t deadline)
 
 static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
-	uint64_t nap = UINT64_MAX, end;
+	uint64_t nap = sock_settle(), end;
 	struct timespec ts;
 	int rc;
 

@@ -302,6 +302,11 @@ void bells_close(struct sock *s);
 /* In a forked child. */
 void bells_forked(void);
 
+/* ---- settle.c ---- */
+
+/* A ring of this process has moved to a larger area. */
+void settle_later(void);
+
 /* ---- life.c ---- */
 
 /* Around a fork: nobody is on the way out of it. */

@@ -111,6 +111,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store(&s->spin_failed, 0);
 	atomic_store(&s->spin_skip, 0);
 	s->tx_bytes = s->rx_bytes = 0;
+	s->still_at = s->still_since_ms = 0;
 	s->regs = NULL;
 }
 

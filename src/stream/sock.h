@@ -74,6 +74,8 @@ struct sock {
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
 	uint64_t tx_bytes, rx_bytes;
+	/* Where the ring stood when it was last looked at, and since when. Under tx_lock. */
+	uint64_t still_at, still_since_ms;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };
@@ -264,6 +266,12 @@ void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
  * held.
  */
 void sock_attend(bool asleep);
+/*
+ * Before a sleep: rings that have grown and lie still give their memory back. Returns how
+ * long the sleep may last at most, in ns, until there may be more: UINT64_MAX when there is
+ * none to come. Called without a lock.
+ */
+uint64_t sock_settle(void);
 
 /*
  * The program has got the number fd, and few are left: some connections go back to TCP for

@@ -246,8 +246,10 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		if (span.len == 0) {
 			/* The first step is small, so that idle connections stay small. */
 			if (ring_tx_is_small(&sl->tx) && may_grow(s) &&
-			    ring_tx_grow(&sl->tx, s->out))
+			    ring_tx_grow(&sl->tx, s->out)) {
+				settle_later();
 				continue;
+			}
 			ring_tx_push(&sl->tx, s->out);
 			break;
 		}
@@ -349,6 +351,8 @@ static bool grow(struct sock *s)
 		     ring_tx_room(&sl->tx, s->out, 1) == 0 && may_grow(s) &&
 		     ring_tx_grow(&sl->tx, s->out);
 	lock_drop(&sl->tx_lock);
+	if (grown)
+		settle_later();
 	return grown;
 }
 

@@ -460,6 +460,9 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 		ns = SOCK_OWNER_NAP_NS;
 	if (w->rounds > VAIN_ROUNDS && ns > VAIN_NAP_NS)
 		ns = VAIN_NAP_NS;
+	uint64_t still = sock_settle();
+	if (still < (uint64_t)ns)
+		ns = (int64_t)still;
 	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
 	return ns != INT64_MAX;
 }

@@ -150,4 +150,17 @@ RIG_FN int64_t rig_take(struct rig *r, size_t len, uint64_t at)
 	return (int64_t)done;
 }
 
+/* What is spare loses its bytes. True when there was some. */
+RIG_FN bool rig_spare(struct rig *r, bool still)
+{
+	uint32_t from = ring_tx_spare(&r->tx, r->d, still);
+	if (from >= WIRE_AREAS)
+		return false;
+	REQUIRE(from > 0 && from <= r->tx.area_touched);
+	for (uint32_t area = from; area <= r->tx.area_touched; area++)
+		memset(r->data + ring_area_offset(area), 0x5a, wire_area_bytes(area));
+	r->tx.area_touched = from - 1;
+	return true;
+}
+
 #endif

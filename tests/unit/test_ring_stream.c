@@ -169,6 +169,43 @@ TEST(a_held_byte_is_seen_when_it_is_pushed_or_taken)
 	rig_close(&r);
 }
 
+/* A calm move, an idle one, and growth, all since the reader has last looked. */
+TEST(as_many_moves_as_there_can_be)
+{
+	struct rig r;
+	uint64_t put = 0;
+	rig_open(&r, 2);
+	for (int i = 0; i < 3; i++) {
+		put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+		CHECK_EQ(ring_tx_grow(&r.tx, r.d), i < 2);
+	}
+	CHECK_EQ(rig_take(&r, SIZE_MAX / 2, 0), put);
+	r.tx.calm = 4; /* the next interval ends calmly */
+	uint64_t took = put;
+	while (r.tx.turn_seq == 2) {
+		struct ring_span span;
+		REQUIRE(ring_tx_span(&r.tx, r.d, r.data, 4096, &span) == 0);
+		size_t len = span.len < 4096 ? span.len : 4096;
+		rig_fill(span.data, len, put);
+		put += len;
+		atomic_store(&r.d->produced, put);
+		took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
+		ring_tx_commit(&r.tx, r.d, len, false);
+	}
+	CHECK_EQ(put, took);
+	CHECK(rig_spare(&r, true));
+	CHECK_EQ(r.tx.turn_seq, 4);
+	CHECK(!rig_spare(&r, true));
+	for (int i = 0; i < 3; i++) {
+		put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+		CHECK_EQ(ring_tx_grow(&r.tx, r.d), i < 2);
+	}
+	CHECK_EQ(r.tx.turn_seq - r.rx.turn_seq, WIRE_TURNS);
+	CHECK_EQ(put - took, WIRE_DIR_DATA_BYTES);
+	CHECK_EQ(rig_take(&r, SIZE_MAX / 2, took), WIRE_DIR_DATA_BYTES);
+	rig_close(&r);
+}
+
 /* The producer finds what is unread again, in whatever areas it lies. */
 static void rig_unread(struct rig *r, uint64_t took, uint64_t put)
 {
@@ -191,6 +228,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 	struct rig r;
 	uint64_t put = start, took = start, state = seed;
 	bool turned = false;
+	unsigned spared = 0;
 	rig_open(&r, area_limit);
 	r.tx.produced = r.tx.pushed = r.tx.credit = start;
 	for (int i = 0; i < WIRE_TURNS; i++)
@@ -239,6 +277,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 		}
 		default:
 			ring_tx_push(&r.tx, r.d);
+			spared += rig_spare(&r, dice >> 16 & 1);
 		}
 		REQUIRE(put - took <= WIRE_DIR_DATA_BYTES);
 	}
@@ -246,6 +285,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 	took += (uint64_t)rig_take(&r, SIZE_MAX / 2, took);
 	CHECK_EQ(took, put);
 	CHECK_EQ(turned, area_limit > 0);
+	CHECK_EQ(spared > 0, area_limit > 0);
 	rig_close(&r);
 }
 

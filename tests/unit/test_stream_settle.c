@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rings that have grown and lie still: their memory goes back, their stream goes on. */
+#include "unit/test.h"
+
+#include "unit/stream_pair.h"
+
+#define PAGE 4096u
+
+/* Pages of the segment that exist, whoever has touched them. */
+static unsigned pages_of(int fd)
+{
+	static unsigned char there[WIRE_TOTAL_BYTES / PAGE];
+	unsigned n = 0;
+	REQUIRE(mincore(fd_sock(fd)->wire, WIRE_TOTAL_BYTES, there) == 0);
+	for (size_t i = 0; i < sizeof(there); i++)
+		n += there[i] & 1;
+	return n;
+}
+
+/* One page of cursors, and the smallest areas. */
+#define IDLE_PAGES (1 + 2 * WIRE_AREA0_BYTES / PAGE)
+
+static uint8_t buffer[WIRE_DIR_DATA_BYTES];
+
+/* As much as fits: the ring grows to its largest area. */
+static uint64_t fill(int fd, uint64_t at)
+{
+	uint64_t from = at;
+	for (;;) {
+		flow_fill(buffer, PAGE, at, 1);
+		ssize_t n = st_send(fd, buffer, PAGE, MSG_DONTWAIT);
+		if (n == -EAGAIN)
+			return at - from;
+		REQUIRE(n > 0);
+		at += (uint64_t)n;
+	}
+}
+
+static void take(int fd, uint64_t at, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t n = st_recv(fd, buffer, len - done, 0);
+		REQUIRE(n > 0);
+		REQUIRE(flow_is(buffer, (size_t)n, at + done, 1));
+		done += (size_t)n;
+	}
+}
+
+/* A sleeper comes round often enough to do it: the alarm is the only bound. */
+static void sleep_until_small(int fd)
+{
+	st_timeout(fd, SO_RCVTIMEO, 300);
+	while (pages_of(fd) > IDLE_PAGES)
+		CHECK_EQ(st_recv(fd, buffer, 1, 0), -EAGAIN);
+	st_timeout(fd, SO_RCVTIMEO, 0);
+}
+
+STREAM_TEST(idle_rings_give_their_memory_back)
+{
+	struct pair p = pair_open_up();
+	uint64_t forth = 0, back = 0;
+	for (int round = 0; round < 2; round++) {
+		uint64_t n = fill(p.a, forth), m = fill(p.b, back);
+		CHECK(n > WIRE_AREA2_BYTES && m > WIRE_AREA2_BYTES);
+		take(p.b, forth, n);
+		take(p.a, back, m);
+		forth += n;
+		back += m;
+		CHECK(pages_of(p.a) > 2 * WIRE_AREA2_BYTES / PAGE);
+		sleep_until_small(round ? p.a : p.b);
+		CHECK(pair_is_up(&p));
+	}
+	CHECK_EQ(sock_settle(), UINT64_MAX); /* and nobody is woken for it any more */
+	pair_close(&p);
+}
+
+STREAM_TEST(unread_bytes_keep_their_memory)
+{
+	struct pair p = pair_open_up();
+	uint64_t n = fill(p.a, 0);
+	take(p.b, 0, n - PAGE);
+	st_timeout(p.a, SO_RCVTIMEO, 1200);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(st_recv(p.a, buffer, 1, 0), -EAGAIN);
+	CHECK(pages_of(p.a) > WIRE_AREA2_BYTES / PAGE);
+	CHECK(sock_settle() != UINT64_MAX);
+	take(p.b, n - PAGE, PAGE);
+	sleep_until_small(p.b);
+	pair_close(&p);
+}
+
+/* Small messages that never stop: what is above the area that they need goes back. */
+STREAM_TEST(calm_rings_give_their_memory_back)
+{
+	struct pair p = pair_open_up();
+	uint64_t at = fill(p.a, 0);
+	take(p.b, 0, at);
+	st_timeout(p.b, SO_RCVTIMEO, 2);
+	while (pages_of(p.a) > IDLE_PAGES) {
+		for (int i = 0; i < 1000; i++, at += 1000) {
+			flow_fill(buffer, 1000, at, 1);
+			CHECK_EQ(st_send(p.a, buffer, 1000, 0), 1000);
+			take(p.b, at, 1000);
+		}
+		CHECK_EQ(st_recv(p.b, buffer, 1, 0), -EAGAIN);
+	}
+	pair_close(&p);
+}
