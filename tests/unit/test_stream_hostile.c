@@ -145,7 +145,8 @@ static void lie(struct wire_dir *d, uint64_t *state)
 		break;
 	case 8: {
 		uint32_t seq = atomic_load(&d->turn_seq) + 1;
-		atomic_store(&d->turn_at[seq % WIRE_TURNS], atomic_load(&d->produced) + r % 30);
+		atomic_store(&d->turn_at[seq % WIRE_TURNS],
+			     atomic_load(&d->produced) + r % 30);
 		atomic_store(&d->turn_area[seq % WIRE_TURNS], (uint32_t)(r >> 8) % 4);
 		atomic_store(&d->turn_seq, seq);
 		break;
