@@ -103,13 +103,14 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 			   NULL);
 }
 
-/* Begins with the kernel's events. */
-static int ask_first(struct call *c)
+/* Begins with the kernel's events: *raw_n of them, of which some may only be for us. */
+static int ask_first(struct call *c, int *raw_n)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	int n = ask_kernel(c, raw, c->max);
 
-	return n < 0 ? n : instance_translate(c->in, raw, n, c->ev);
+	*raw_n = n;
+	return n <= 0 ? n : instance_translate(c->in, raw, n, c->ev);
 }
 
 /*
@@ -175,12 +176,15 @@ static int kernel_first(struct call *c, int n)
 
 static int look(struct call *c, bool ask)
 {
-	int n = ask ? ask_first(c) : 0;
+	int raw_n = 0, n = ask ? ask_first(c, &raw_n) : 0;
 
 	if (n < 0)
 		return n;
 	if (ask)
 		order_told(c->in, c->ev, n);
+	/* Memory has just had nothing: there was nothing at that moment. */
+	if (ask && raw_n == 0 && c->deadline == LOOK_NOW)
+		return 0;
 	instance_lock(c->in);
 	n = add_hot(c, n);
 	instance_unlock(c->in);
@@ -207,7 +211,7 @@ static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
 	bool kernel = READ(in->kernel_turn);
-	int told = kernel ? ask_first(c) : 0, n;
+	int raw_n, told = kernel ? ask_first(c, &raw_n) : 0, n;
 
 	if (told < 0)
 		return told;

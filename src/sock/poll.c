@@ -59,11 +59,19 @@ static uint32_t wanted(const struct wait *w, nfds_t i)
 	return (uint16_t)w->fds[i].events | LOOK_ALWAYS;
 }
 
-/* A thread may close the socket meanwhile: then it is as good as closed here. */
+/*
+ * A thread may close the socket meanwhile: then it is as good as closed here. A look that needs
+ * memory alone is not held: the window stays mapped, whatever becomes of the socket.
+ */
 static uint32_t held_level(struct sock *s, int fd, uint32_t want)
 {
-	uint32_t bits = POLLNVAL;
+	uint32_t bits = SOCK_LOOK;
 
+	if (!(want & EPOLLPRI) && look_in_memory(s, want))
+		bits = sock_level_quick(s, look_interest(want));
+	if (!(bits & SOCK_LOOK))
+		return fd_sock(fd) == s ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
+	bits = POLLNVAL;
 	if (sock_hold(s, fd)) {
 		bits = look_level_asking(s, fd, want);
 		sock_unhold(s);
@@ -106,9 +114,12 @@ static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
 		k->events = (short)events;
 }
 
-/* Asks the kernel without waiting: for its own descriptors as they are, for those of
- * direct sockets about what only the kernel learns. */
-static int look_both(struct wait *w)
+/*
+ * Asks the kernel without waiting: for its own descriptors as they are, for those of
+ * direct sockets about what only the kernel learns. With `empty` memory has just had nothing:
+ * if the kernel has nothing either, then there was nothing at that moment.
+ */
+static int look_both(struct wait *w, bool empty)
 {
 	static const struct timespec zero;
 	int count = 0, rc;
@@ -125,6 +136,8 @@ static int look_both(struct wait *w)
 	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
 	if (rc < 0)
 		return -errno;
+	if (rc == 0 && empty)
+		return 0;
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = w->item[i].s;
@@ -151,7 +164,7 @@ static int look_first(struct wait *w, int count, uint64_t deadline)
 	if (!ask && (!count || ++unasked < POLL_ASK_CALLS))
 		return count;
 	unasked = 0;
-	return look_both(w);
+	return look_both(w, !count && deadline == LOOK_NOW);
 }
 
 static bool spin_useful(struct wait *w)
@@ -175,10 +188,10 @@ static int spin(struct wait *w, uint64_t deadline)
 		return 0;
 	look_spin_begin(&sp, deadline);
 	while (!count && look_spin_turn(&sp, &ask) && crit_handlers() == w->handlers)
-		count = ask ? look_both(w) : look_direct(w);
+		count = ask ? look_both(w, false) : look_direct(w);
 	/* What the memory shows is only half of the answer. */
 	if (count > 0 && (w->any_kernel || w->any_rdhup))
-		count = look_both(w);
+		count = look_both(w, false);
 	look_spin_end(&sp, count != 0);
 	return count;
 }
@@ -320,7 +333,7 @@ static int look_again(struct wait *w)
 {
 	int count = look_direct(w);
 
-	return w->any_kernel || w->any_rdhup ? look_both(w) : count;
+	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
 }
 
 /* One sleep. Returns a count or an error when the call is over, else 0. */
@@ -348,9 +361,11 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	if (w->any_direct)
 		rc = look_first(w, rc, deadline);
 	else if (deadline == LOOK_NOW && !mask)
-		return look_both(w);
+		return look_both(w, false);
+	if (deadline == LOOK_NOW && !mask)
+		return rc;
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
-	if (!rc && !mask && deadline != LOOK_NOW)
+	if (!rc && !mask)
 		rc = spin(w, deadline);
 	/* A handler during the spin ends the wait, as it would have ended the sleep. */
 	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers)

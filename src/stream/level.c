@@ -11,12 +11,6 @@
 #define KERNEL_IN  (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
 #define KERNEL_OUT (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
 
-bool sock_is_direct(struct sock *s)
-{
-	uint32_t phase = phase_of(s->slot);
-	return phase == SLOT_ATTACHED || phase == SLOT_LEAVING;
-}
-
 static uint32_t kernel_level(struct sock *s, int fd)
 {
 	struct pollfd pfd = {.fd = fd,

@@ -155,7 +155,12 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 /* ---- readiness (level.c) ---- */
 
 /* True when readiness must be asked here rather than of the kernel. */
-bool sock_is_direct(struct sock *s);
+static inline bool sock_is_direct(struct sock *s)
+{
+	/* Acquire: the segment was stored before the phase said ATTACHED. */
+	uint32_t phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+	return phase == SLOT_ATTACHED || phase == SLOT_LEAVING;
+}
 /* EPOLLIN, OUT, RDHUP, HUP, ERR, PRI as the kernel would give them for a TCP socket. */
 uint32_t sock_level(struct sock *s, int fd);
 /*

@@ -59,7 +59,13 @@ TEST(waits_leave_no_trace)
 	CHECK_EQ(gate_count(p.s), 0);
 	CHECK_EQ(gate_count(p.c), 0);
 	pair_raise(p);
+	/* A look that does not wait arms nothing. */
+	uint32_t arms = atomic_load(&sl->rx_arm);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(poll_ms(f, 3, 0), 0);
+	CHECK_EQ(atomic_load(&sl->rx_arm), arms);
 	CHECK_EQ(poll_ms(f, 3, 1), 0);
+	CHECK_EQ(atomic_load(&sl->rx_arm), arms + 1);
 	CHECK_EQ(atomic_load(&sl->sleepers_rx), 0);
 	CHECK_EQ(atomic_load(&sl->sleepers_tx), 0);
 	CHECK_EQ(atomic_load(&fd_sock(p.s)->sleepers), 0);
