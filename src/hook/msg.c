@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recv and send in all their forms. */
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -81,17 +83,43 @@ static bool header_read(const struct msghdr *from, struct msghdr *msg, size_t *t
 typedef ssize_t (*recv_fn)(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
 			   int flags);
 
+/* What TCP_INQ adds to a receive, as the kernel cuts it to the room. Returns the bytes of it. */
+static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
+{
+	struct {
+		struct cmsghdr head;
+		int value;
+	} c = {{CMSG_LEN(sizeof(inq)), IPPROTO_TCP, TCP_CM_INQ}, inq};
+
+	if (!msg->msg_control || msg->msg_controllen < sizeof(c.head)) {
+		*flags |= MSG_CTRUNC;
+		return 0;
+	}
+	if (msg->msg_controllen < c.head.cmsg_len) {
+		*flags |= MSG_CTRUNC;
+		c.head.cmsg_len = msg->msg_controllen;
+	}
+	if (crit_copy(msg->msg_control, &c, c.head.cmsg_len) != 0)
+		return 0;
+	return msg->msg_controllen < CMSG_SPACE(sizeof(inq)) ? msg->msg_controllen
+							     : CMSG_SPACE(sizeof(inq));
+}
+
 /* `msg` is the copy that header_read made of `to`. */
 static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
 			      struct msghdr *to, int flags, recv_fn take)
 {
 	ssize_t n = take(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	int told = flags & MSG_CMSG_CLOEXEC;
+	size_t control = 0;
 
 	if (n < 0)
 		return n;
+	if (atomic_load_explicit(&s->slot->inq, memory_order_relaxed))
+		control = control_inq(msg, sock_inq_hint(s, fd), &told);
 	if ((msg->msg_name && FIELD_WRITE(to, msg_namelen, 0) < 0) ||
-	    FIELD_WRITE(to, msg_controllen, 0) < 0 ||
-	    FIELD_WRITE(to, msg_flags, flags & MSG_CMSG_CLOEXEC) < 0)
+	    FIELD_WRITE(to, msg_controllen, control) < 0 ||
+	    FIELD_WRITE(to, msg_flags, told) < 0)
 		return -EFAULT;
 	return n;
 }

@@ -13,7 +13,7 @@
 #include "hook/hook.h"
 
 /* Newer than some headers that Viaduct is built with. */
-enum { OPT_TCP_INQ = 36, OPT_TCP_AO_ADD_KEY = 38, OPT_SO_TIMESTAMPING_NEW = 65 };
+enum { OPT_TCP_AO_ADD_KEY = 38, OPT_SO_TIMESTAMPING_NEW = 65 };
 
 static int option_int(const void *value, socklen_t len)
 {
@@ -64,8 +64,6 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	case TCP_MD5SIG_EXT:
 	case OPT_TCP_AO_ADD_KEY:
 		return VD_REASON_OPTION;
-	case OPT_TCP_INQ:
-		return option_int(value, len) ? VD_REASON_OPTION : VD_REASON_NONE;
 	default:
 		return VD_REASON_NONE;
 	}
@@ -86,6 +84,9 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		sock_learn_buffers(s, fd);
 		errno = saved;
 	}
+	if (level == IPPROTO_TCP && name == TCP_INQ)
+		atomic_store_explicit(&s->slot->inq, option_int(value, len) != 0,
+				      memory_order_relaxed);
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;

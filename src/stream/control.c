@@ -318,6 +318,19 @@ int sock_inq(struct sock *s, int fd, int *bytes)
 	return 0;
 }
 
+int sock_inq_hint(struct sock *s, int fd)
+{
+	int queued = 0;
+	/* First: with the end known all bytes before it are. */
+	bool end = (seen_of(s->slot) & SEEN_FIN) ||
+		   atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	if (sock_is_quiet(s))
+		queued = (int)ring_unread(s->in);
+	else if (sock_inq(s, fd, &queued) == SOCK_KERNEL)
+		REAL(ioctl)(fd, FIONREAD, &queued);
+	return queued + end;
+}
+
 int sock_outq(struct sock *s, int fd, int *bytes)
 {
 	struct slot *sl = s->slot;

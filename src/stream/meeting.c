@@ -267,6 +267,8 @@ void meeting_learn_options(struct sock *s, int fd)
 		atomic_store(&s->slot->timeouts, 1);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_store(&s->slot->corked, 1);
+	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
+		atomic_store(&s->slot->inq, 1);
 	sock_learn_buffers(s, fd);
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
 	    lowat > 1) {

@@ -105,6 +105,7 @@ struct slot {
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
 	_Atomic uint32_t
 		timeouts;     /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
+	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
 	_Atomic uint32_t ops; /* operations so far, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */

@@ -255,6 +255,8 @@ bool sock_watch_owner(struct sock *s, int fd);
 bool sock_is_held_up(struct sock *s, int fd);
 /* FIONREAD and SIOCOUTQ. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
+/* What TCP_INQ tells: the same, and one more once the end is known. */
+int sock_inq_hint(struct sock *s, int fd);
 int sock_outq(struct sock *s, int fd, int *bytes);
 /* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
 int sock_take_error(struct sock *s);

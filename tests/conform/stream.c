@@ -243,6 +243,80 @@ CASE(queue_lengths, DIRECT)
 	pair_close(p);
 }
 
+static void say_inq(const char *what, int fd, size_t len, int flags, size_t room)
+{
+	union {
+		char bytes[64];
+		struct cmsghdr align;
+	} control;
+	char buf[1024];
+	struct iovec iov = {buf, len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_controllen = room};
+	memset(&control, 0x5a, sizeof control);
+	msg.msg_control = room ? control.bytes : NULL;
+	say_result(what, recvmsg(fd, &msg, flags));
+	say("control %zu, flags %s%x", (size_t)msg.msg_controllen,
+	    msg.msg_flags & MSG_CTRUNC ? "truncated " : "",
+	    (unsigned)msg.msg_flags & ~(unsigned)MSG_CTRUNC);
+	for (size_t i = 0; i < sizeof control; i += 4) {
+		int word;
+		memcpy(&word, control.bytes + i, 4);
+		if (word != 0x5a5a5a5a)
+			say("%zu: %d", i, word);
+	}
+}
+
+/* What a receive tells about the bytes that are left, as gRPC asks it to. */
+CASE(inq_beside_receives, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int on = 1, off = 0;
+	socklen_t len = sizeof on;
+	say_result("set", setsockopt(p.s, IPPROTO_TCP, TCP_INQ, &on, sizeof on));
+	on = 0;
+	say_result("get", getsockopt(p.s, IPPROTO_TCP, TCP_INQ, &on, &len));
+	say("%d", on);
+	send_pattern(p.c, 0, 1000);
+	wait_inq(p.s, 1000);
+	say_inq("peek", p.s, 100, MSG_PEEK, 64);
+	say_inq("receive", p.s, 100, 0, 64);
+	say_inq("no room", p.s, 100, 0, 0);
+	say_inq("room for less than a header", p.s, 100, 0, 12);
+	say_inq("room for a header", p.s, 100, 0, 16);
+	say_inq("room for half", p.s, 100, 0, 18);
+	say_inq("just room", p.s, 100, 0, 20);
+	say_inq("room and a bit", p.s, 100, 0, 22);
+	say_inq("all room", p.s, 100, 0, 24);
+	say_inq("the rest", p.s, 1000, MSG_CMSG_CLOEXEC, 64);
+	say_inq("nothing", p.s, 1000, MSG_DONTWAIT, 64);
+	send_pattern(p.c, 1000, 10);
+	shutdown(p.c, SHUT_WR);
+	wait_events(p.s, POLLRDHUP);
+	say_inq("before the end", p.s, 4, 0, 64);
+	say_inq("up to the end", p.s, 6, 0, 64);
+	say_inq("the end", p.s, 10, 0, 64);
+	say_inq("the end again", p.s, 10, 0, 64);
+	say_result("unset", setsockopt(p.s, IPPROTO_TCP, TCP_INQ, &off, sizeof off));
+	say_inq("without", p.s, 10, 0, 64);
+	pair_close(p);
+}
+
+/* Set on the listener, and so before there is a connection. */
+CASE(inq_inherited, DIRECT)
+{
+	uint16_t port;
+	int listener = listen_any(AF_INET, &port), on = 1;
+	say_result("set", setsockopt(listener, IPPROTO_TCP, TCP_INQ, &on, sizeof on));
+	struct pair p = {.c = connect_to(AF_INET, port)};
+	p.s = accept(listener, NULL, NULL);
+	pair_warm(p);
+	send_pattern(p.c, 0, 10);
+	wait_inq(p.s, 10);
+	say_inq("receive", p.s, 4, 0, 64);
+	close(listener);
+	pair_close(p);
+}
+
 CASE(sendfile_cases, DIRECT)
 {
 	struct pair p = pair_warm_open();
