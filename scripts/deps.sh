@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing for a job: scripts/deps.sh build|demo|check.
+# Installs the Debian packages that are missing for a job:
+# scripts/deps.sh build|demo|check|bench.
 # Installs nothing when everything is there, and says beforehand what it installs.
 set -eu
 
@@ -54,6 +55,23 @@ packages() {
 	check librsvg2-bin rsvg-convert
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
+	bench gcc cc
+	bench iproute2 ip
+	bench redis-server redis-server
+	bench redis-tools redis-benchmark
+	bench memcached memcached
+	bench libmemcached-tools memcaslap
+	bench nginx-light nginx
+	bench wrk wrk
+	bench postgresql /usr/lib/postgresql
+	bench iperf3 iperf3
+	bench netpipe-tcp NPtcp
+	bench sockperf sockperf
+	bench openmpi-bin mpirun
+	bench netpipe-openmpi NPopenmpi
+	bench hpcc hpcc
+	bench default-jdk-headless javac
+	bench python3-grpcio /usr/lib/python3/dist-packages/grpc
 	END
 }
 
@@ -66,9 +84,9 @@ known() {
 
 group=${1:-}
 case $group in
-build | demo | check) ;;
+build | demo | check | bench) ;;
 *)
-	echo "usage: $0 build|demo|check" >&2
+	echo "usage: $0 build|demo|check|bench" >&2
 	exit 2
 	;;
 esac
