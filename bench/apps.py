@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from programs.mpi import app_hpcc, app_npmpi
 from programs.rig import CONTENDERS, SEARCH, Bench, Failure
 from programs.sockmap import Sockmap
 from programs.stores import app_memcached, app_pgbench, app_redis, postgres_bin
@@ -34,6 +35,8 @@ APPS = {
     "iperf3": (app_iperf3, ["iperf3"]),
     "netpipe": (app_netpipe, ["NPtcp"]),
     "sockperf": (app_sockperf, ["sockperf"]),
+    "npmpi": (app_npmpi, ["mpirun", "NPopenmpi"]),
+    "hpcc": (app_hpcc, ["mpirun", "hpcc"]),
 }
 
 
