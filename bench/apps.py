@@ -19,6 +19,7 @@ import tempfile
 
 from programs.mpi import app_hpcc, app_npmpi
 from programs.rig import CONTENDERS, SEARCH, Bench, Failure
+from programs.rpc import app_grpc, app_rmi, grpc_python
 from programs.sockmap import Sockmap
 from programs.stores import app_memcached, app_pgbench, app_redis, postgres_bin
 from programs.streams import app_iperf3, app_netpipe, app_sockperf
@@ -37,6 +38,8 @@ APPS = {
     "sockperf": (app_sockperf, ["sockperf"]),
     "npmpi": (app_npmpi, ["mpirun", "NPopenmpi"]),
     "hpcc": (app_hpcc, ["mpirun", "hpcc"]),
+    "rmi": (app_rmi, ["java", "javac"]),
+    "grpc": (app_grpc, []),
 }
 
 
@@ -44,6 +47,8 @@ def missing_of(name):
     missing = [n for n in APPS[name][1] if not shutil.which(n, path=SEARCH)]
     if name == "pgbench" and not postgres_bin():
         missing.append("postgres")
+    if name == "grpc" and not grpc_python():
+        missing.append("python3-grpcio")
     return missing
 
 
