@@ -6,8 +6,6 @@ import sys
 
 from programs.rig import CONTENDERS
 
-WIDTHS = {"tcp": 9, "unix": 9, "sockmap": 9, "viaduct": 9}
-
 
 def short(value):
     """Four digits, with k or M."""
@@ -48,6 +46,18 @@ def summary(row):
     return found
 
 
+def behind(rows):
+    """Where Viaduct is slower, and than whom."""
+    found = []
+    for row in rows:
+        for base in CONTENDERS[:-1]:
+            r = ratios(row, base)
+            if r and statistics.median(r) < 1:
+                found.append(f"{row['app']} {row['case']}: "
+                             f"{statistics.median(r):.3g} times {base}")
+    return found
+
+
 def share_text(direct):
     if direct is None:
         return ""
@@ -71,8 +81,8 @@ class Table:
 
     def head(self):
         print(f"{'program':<10} {'case':<17} {'unit':<6}", end="")
-        for way, width in WIDTHS.items():
-            print(f" {way:>{width}}", end="")
+        for way in CONTENDERS:
+            print(f" {way:>9}", end="")
         print(f"  {'x tcp':<20} {'x best other':<14} direct")
 
     def note(self, text):
@@ -92,8 +102,8 @@ class Table:
         self.rows.append({**row, **found})
         self.show_progress("")
         print(f"{row['app']:<10} {row['case']:<17} {row['unit']:<6}", end="")
-        for way, width in WIDTHS.items():
-            print(f" {self.cell(row, way, found):>{width}}", end="")
+        for way in CONTENDERS:
+            print(f" {self.cell(row, way, found):>9}", end="")
         tcp = best = ""
         if r := found["times_tcp"]:
             tcp = f"{r['median']:.3g} ({r['min']:.3g}..{r['max']:.3g})"
@@ -111,13 +121,5 @@ class Table:
     def foot(self):
         for number, text in enumerate(self.notes, 1):
             print(f"[{number}] {text}")
-        behind = [f"{row['app']} {row['case']}: {r['median']:.3g} times {base}"
-                  for row in self.rows for base in CONTENDERS[:-1]
-                  if (r := self.against(row, base)) and r["median"] < 1]
         if any(row["values"].get("viaduct") for row in self.rows):
-            print("behind: " + ("; ".join(behind) if behind else "nowhere"))
-
-    @staticmethod
-    def against(row, base):
-        r = ratios(row, base)
-        return {"median": statistics.median(r)} if r else None
+            print("behind: " + ("; ".join(behind(self.rows)) or "nowhere"))
