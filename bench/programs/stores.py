@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import time
 
-from programs.rig import (Failure, client, find_number, measure, servers)
+from programs.rig import Failure, client, find_number, measure, servers
 
 
 def app_redis(bench):
@@ -33,16 +33,16 @@ def redis_once(bench, where, clients, pipeline, size, test):
     def run(way, report, test, count):
         at = (["-s", where[way]] if way == "unix" else
               ["-h", "127.0.0.1", "-p", str(where[way])])
-        text = client(bench, way, ["redis-benchmark", *at, "-t", test, "-d", str(size),
+        return client(bench, way, ["redis-benchmark", *at, "-t", test, "-d", str(size),
                                    "-c", str(clients), "-P", str(pipeline),
                                    "-n", str(count), "--csv"], report)
-        return find_number(rf'"{test.upper()}","([0-9.]+)"', text)
 
     def once(way, report):
         if size != 64 and test == "get":  # there must be a value of this size to get
             run("tcp" if way == "viaduct" else way, "", "set", clients)
-        return run(way, report, test,
+        text = run(way, report, test,
                    int(guess * bench.seconds * (4 if way == "viaduct" else 1)))
+        return find_number(rf'"{test.upper()}","([0-9.]+)"', text)
     return once
 
 
