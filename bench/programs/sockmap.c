@@ -4,8 +4,9 @@
  * usage: sockmap CGROUP
  *
  * Makes the cgroup, attaches, says "ready"; answers each line of its input with the number
- * of bytes redirected so far; at the end of its input detaches and removes the cgroup. All
- * hangs on descriptors of this process, so that nothing stays attached however it ends.
+ * of bytes redirected so far; at the end of its input detaches, and removes the cgroup with
+ * whoever is still in it. What is attached hangs on descriptors of this process, so that
+ * nothing stays however it ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -197,11 +198,18 @@ static void answer(int bytes)
 	fflush(stdout);
 }
 
-/* Processes that were just ended may still be in it. */
-static void remove_cgroup(void)
+/* Who is still in it then was left behind: its owner ends what it started. */
+static void remove_cgroup(int cgroup)
 {
-	for (int ms = 0; rmdir(made) && ms < REMOVE_MS; ms += 10)
+	for (int ms = 0; rmdir(made) && ms < REMOVE_MS; ms += 10) {
+		int fd = openat(cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+
+		if (fd >= 0 && write(fd, "1", 1) < 0 && errno != EOPNOTSUPP)
+			fail("empty the cgroup");
+		if (fd >= 0)
+			close(fd);
 		usleep(10000);
+	}
 }
 
 int main(int argc, char **argv)
@@ -228,6 +236,6 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin))
 		answer(bytes);
-	remove_cgroup();
+	remove_cgroup(cgroup);
 	return 0;
 }
