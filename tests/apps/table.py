@@ -89,26 +89,41 @@ class Run(unittest.TestCase):
         self.assertGreater(rows[0]["direct"]["direct_bytes"], 100_000, rows[0])
         self.assertFalse(cgroup_of(process) and cgroup_of(process).exists())
 
-    @unittest.skipUnless(HAS_REDIS, "no Redis")
-    def test_it_is_stopped(self):
-        process = apps("--only", "redis", "--pairs", "1", "--seconds", "60")
-        try:
-            if os.geteuid() or not cgroup_root():
-                self.skipTest("no cgroup of its own")
-            procs = cgroup_of(process) / "cgroup.procs"
-            end = time.monotonic() + LIMIT_S
-            while not (procs.exists() and procs.read_text()):  # until a server is in it
-                if process.poll() is not None or time.monotonic() > end:
-                    self.skipTest("no sockmap here: `bench/apps.sh --only redis` says why")
-                time.sleep(0.02)
-            process.send_signal(signal.SIGTERM)
-            text = process.communicate(timeout=LIMIT_S)[0]
-            self.assertEqual(process.returncode, 1, text)
-            self.assertFalse(procs.parent.exists(), text)
-        finally:
-            if process.poll() is None:
-                process.terminate()
+    def stop_midway(self, number):
+        """Returns its status and its cgroup. Only the cgroup's server runs."""
+        if not HAS_REDIS or os.geteuid() or not cgroup_root():
+            self.skipTest("no Redis, not root or no cgroup v2")
+        with tempfile.TemporaryDirectory() as folder:
+            process = apps("--only", "redis", "--contenders", "sockmap", "--seconds", "60",
+                           env=dict(os.environ, TMPDIR=folder))
+            try:
+                procs = cgroup_of(process) / "cgroup.procs"
+                end = time.monotonic() + LIMIT_S
+                while not (procs.exists() and procs.read_text()):  # until a server is in it
+                    if process.poll() is not None or time.monotonic() > end:
+                        self.skipTest("no sockmap: `bench/apps.sh --only redis` says why")
+                    time.sleep(0.02)
+                process.send_signal(number)
                 process.communicate(timeout=LIMIT_S)
+                return process.returncode, procs.parent
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.communicate(timeout=LIMIT_S)
+
+    def test_it_is_ended(self):
+        status, cgroup = self.stop_midway(signal.SIGTERM)
+        self.assertEqual(status, 1)
+        self.assertFalse(cgroup.exists())
+
+    def test_it_is_killed(self):
+        """What is left of it ends itself, and the server in the cgroup."""
+        status, cgroup = self.stop_midway(signal.SIGKILL)
+        self.assertEqual(status, -signal.SIGKILL)
+        end = time.monotonic() + LIMIT_S
+        while cgroup.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertFalse(cgroup.exists())
 
     def test_errors_are_clear(self):
         for options, expected in (
