@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/bench_matrix.h"
 #include "cli/bench_pair.h"
 #include "cli/bench_plan.h"
 #include "cli/cli.h"
@@ -15,6 +16,7 @@ struct out {
 	FILE *table, *json, *csv; /* each may be NULL */
 	bool progress;
 	unsigned rows, failures;
+	struct matrix matrix;
 };
 
 /* Nanoseconds of a round trip through one cache line; 0 when there is one processor. */
@@ -45,19 +47,46 @@ static void hide_progress(const struct out *out)
 		fprintf(stderr, "\r\033[K");
 }
 
-static void measure_row(const struct plan *plan, struct out *out, struct bench_row *row)
+/* wanted: bits of the contenders. */
+static void measure_pair(const struct plan *plan, const struct bench_setting *set,
+			 struct out *out, struct bench_row *row, unsigned pair,
+			 unsigned wanted)
 {
-	row->pairs = plan->pairs;
-	for (unsigned pair = 0; pair < row->pairs; pair++) {
-		row->line_ns[pair] = line_ns(plan);
-		for (unsigned w = 0; w < row->contenders; w++) {
-			struct bench_sample *s = &row->samples[w][pair];
-			show_progress(out, row, pair, row->who[w]->name);
-			bench_measure(&plan->set, row, row->who[w], s);
-			out->failures += s->error[0] != 0;
-		}
+	row->line_ns[pair] = line_ns(plan);
+	for (unsigned w = 0; w < row->contenders; w++) {
+		struct bench_sample *s = &row->samples[w][pair];
+		if (!(wanted & 1u << w))
+			continue;
+		show_progress(out, row, pair, row->who[w]->name);
+		bench_measure(set, row, row->who[w], s);
+		out->failures += s->error[0] != 0;
 	}
+}
+
+static void measure_pairs(const struct plan *plan, enum plan_placement placement,
+			  struct out *out, struct bench_row *row)
+{
+	struct bench_setting set = plan_setting(plan, placement);
+	unsigned wanted;
+
+	row->pairs = plan->pairs;
+	for (unsigned pair = 0; pair < plan->pairs; pair++)
+		measure_pair(plan, &set, out, row, pair, ~0u);
+	wanted = plan->matrix ? matrix_doubtful(row) : 0;
+	if (!wanted)
+		return;
+	row->pairs += plan->recheck;
+	for (unsigned pair = plan->pairs; pair < row->pairs; pair++)
+		measure_pair(plan, &set, out, row, pair, wanted | 1);
+}
+
+static void measure_row(const struct plan *plan, enum plan_placement placement,
+			struct out *out, struct bench_row *row)
+{
+	measure_pairs(plan, placement, out, row);
 	hide_progress(out);
+	if (plan->matrix)
+		matrix_add_row(&out->matrix, row);
 	if (out->table) {
 		bench_table_row(out->table, row);
 		fflush(out->table);
@@ -75,7 +104,7 @@ static void measure_row(const struct plan *plan, struct out *out, struct bench_r
 
 static void measure_rows(const struct plan *plan, struct out *out,
 			 const struct bench_pattern *pattern, unsigned conns,
-			 unsigned busy)
+			 enum plan_placement placement, unsigned busy)
 {
 	static struct bench_row row; /* large */
 	for (unsigned i = 0; i < plan->size_count; i++) {
@@ -89,9 +118,11 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		row.active = plan_active(plan, conns);
 		row.busy = busy;
 		row.think_us = pattern->think ? plan->think_us : 0;
+		row.placement = plan_placement_name(placement);
+		row.matrix = plan->matrix;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
 		if (row.contenders)
-			measure_row(plan, out, &row);
+			measure_row(plan, placement, out, &row);
 	}
 }
 
@@ -146,6 +177,7 @@ static void json_peers(FILE *out)
 static void print_head(const struct plan *plan, FILE *out, const struct floor *f)
 {
 	const int *c = plan->set.floor_cpus;
+	char names[16];
 	bench_machine_text(out);
 	print_absent(out);
 	if (f->line_ns > 0) {
@@ -161,9 +193,10 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 	fprintf(out,
 		"run        %u pairs of %g s, ends on %s, %u busy beside, TCP %s\n\n",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
-		plan->placement == PLAN_TWO   ? "two processors"
-		: plan->placement == PLAN_ONE ? "one processor"
-					      : "any processor",
+		plan->placements > 1		 ? plan_placement_names(names, plan)
+		: plan->placement[0] == PLAN_TWO ? "two processors"
+		: plan->placement[0] == PLAN_ONE ? "one processor"
+						 : "any processor",
 		plan->busy[plan->loads - 1],
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
 	bench_table_head(out,
@@ -173,6 +206,8 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 
 static void print_json_head(const struct plan *plan, FILE *out, const struct floor *f)
 {
+	char names[16];
+
 	bench_json_head(out, "patterns");
 	fprintf(out,
 		",\n\"floor\":{\"line_ns\":%.1f,\"ring_rtt_64_ns\":%.1f,"
@@ -183,11 +218,12 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"active\":%u,"
 		"\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
-		plan_placement_name(plan->placement), plan->set.cpus[0],
-		plan->set.cpus[1], plan->busy[plan->loads - 1], plan->think_us,
-		plan->active);
+		plan_placement_names(names, plan), plan->set.cpus[0], plan->set.cpus[1],
+		plan->busy[plan->loads - 1], plan->think_us, plan->active);
 	write_json_string(out, plan->set.congestion);
 	json_peers(out);
+	if (plan->matrix)
+		fprintf(out, ",\"matrix\":true,\"recheck\":%u", plan->recheck);
 	fprintf(out, "},\n\"rows\":[");
 }
 
@@ -230,11 +266,14 @@ static int close_output(FILE *f, const char *what)
 	return err;
 }
 
-static int close_outputs(struct out *out)
+static int close_outputs(struct out *out, bool matrix)
 {
 	int err = 0;
 	if (out->json) {
-		fprintf(out->json, "\n]}\n");
+		fprintf(out->json, "\n]");
+		if (matrix)
+			matrix_json(out->json, &out->matrix);
+		fprintf(out->json, "}\n");
 		err |= close_output(out->json, "JSON");
 	}
 	if (out->csv)
@@ -266,10 +305,22 @@ static int run_programs(const struct plan *plan)
 	return pair_main(&pair, plan->json);
 }
 
+static void measure_pattern(const struct plan *plan, struct out *out,
+			    const struct bench_pattern *pattern)
+{
+	for (unsigned k = 0; k < plan->conns_count; k++)
+		for (unsigned p = 0; p < plan->placements; p++)
+			for (unsigned b = 0; b < plan->loads; b++)
+				if (plan_places(plan, pattern, plan->placement[p]))
+					measure_rows(plan, out, pattern, plan->conns[k],
+						     plan->placement[p], plan->busy[b]);
+}
+
 static int run_patterns(const struct plan *plan)
 {
 	struct floor floor;
 	struct out out;
+	int status;
 
 	if (uses_viaduct(plan) && bench_check_viaduct() < 0) {
 		fprintf(stderr, "viaduct bench: give --over tcp,unix,floor and leave the "
@@ -285,13 +336,15 @@ static int run_patterns(const struct plan *plan)
 		print_head(plan, out.table, &floor);
 	if (out.json)
 		print_json_head(plan, out.json, &floor);
-	for (unsigned i = 0; i < plan->pattern_count; i++) {
-		for (unsigned k = 0; k < plan->conns_count; k++)
-			for (unsigned b = 0; b < plan->loads; b++)
-				measure_rows(plan, &out, plan->patterns[i],
-					     plan->conns[k], plan->busy[b]);
-	}
-	return close_outputs(&out) ? 1 : 0;
+	for (unsigned i = 0; i < plan->pattern_count; i++)
+		measure_pattern(plan, &out, plan->patterns[i]);
+	if (plan->matrix && out.table)
+		matrix_print(out.table, &out.matrix);
+	status = close_outputs(&out, plan->matrix) ? 1 : 0;
+	if (!status && plan->fail_below > 0)
+		status = matrix_status(&out.matrix, plan->fail_below);
+	matrix_finish(&out.matrix);
+	return status;
 }
 
 int cmd_bench(int argc, char **argv)
@@ -304,6 +357,8 @@ int cmd_bench(int argc, char **argv)
 	status = plan_parse(&plan, argc, argv);
 	if (status)
 		return status > 0 ? 0 : EXIT_USAGE;
+	if (plan.verdict)
+		return matrix_verdict(plan.files, plan.file_count, plan.fail_below);
 	if (plan.report && report_begin(plan.report, plan.json) < 0)
 		return 1;
 	status = plan.server ? run_programs(&plan) : run_patterns(&plan);

@@ -111,6 +111,7 @@ struct bench_contender {
 	bool spin;  /* run the pattern with spinning nonblocking calls instead */
 	bool floor; /* not sockets at all: the raw ring */
 	const struct bench_peer *peer; /* or another system's own benchmark */
+	const char *viaduct_spin; /* VIADUCT_SPIN at both ends; NULL: as it is here */
 };
 
 /* ---- bench_peer.c: other systems' own benchmarks ---- */
@@ -154,8 +155,11 @@ struct bench_row {
 	unsigned conns, active;
 	unsigned busy; /* busy loops beside */
 	unsigned think_us;
+	const char *placement;	    /* as --placement names it */
+	bool matrix;		    /* one of several placements: named with it */
 	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
 	const struct bench_contender *who[BENCH_CONTENDERS_MAX];
+	/* Without rate and error: not measured in this pair. */
 	struct bench_sample samples[BENCH_CONTENDERS_MAX][BENCH_PAIRS_MAX];
 	double line_ns[BENCH_PAIRS_MAX]; /* placement at each pair; 0 unknown */
 };
@@ -205,6 +209,9 @@ size_t bench_bytes_per_op(const struct bench_row *row); /* payload, both directi
 /* As they are named in JSON and CSV. */
 extern const char *const bench_logp_names[BENCH_LOGP_COUNT];
 const char *bench_unit(const struct bench_row *row); /* what an operation is */
+
+/* "on" or "off" where it says so of Viaduct's spinning, else "". */
+const char *bench_spin_name(const struct bench_contender *who);
 
 /* ---- bench_table.c: for people ---- */
 

@@ -13,7 +13,7 @@ void bench_csv_head(FILE *out)
 		"direct_bytes,tcp_bytes");
 	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
 		fprintf(out, ",%s", bench_logp_names[i]);
-	fprintf(out, ",error\n");
+	fprintf(out, ",error,placement,spin\n");
 }
 
 static void csv_figure(FILE *out, const struct bench_row *row, unsigned who,
@@ -65,12 +65,14 @@ static void csv_sample(FILE *out, const struct bench_row *row, unsigned who,
 	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
 		csv_figure(out, row, who, pair, BENCH_LOGP_FIGURES + i);
 	csv_text(out, s->error);
-	fputc('\n', out);
+	fprintf(out, ",%s,%s\n", row->placement, bench_spin_name(c));
 }
 
 void bench_csv_row(FILE *out, const struct bench_row *row)
 {
 	for (unsigned w = 0; w < row->contenders; w++)
 		for (unsigned pair = 0; pair < row->pairs; pair++)
-			csv_sample(out, row, w, pair);
+			if (row->samples[w][pair].rate > 0 ||
+			    row->samples[w][pair].error[0])
+				csv_sample(out, row, w, pair);
 }

@@ -2,6 +2,7 @@
 /* What follows from the samples of a row: figures, medians, spreads and ratios. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/bench.h"
 
@@ -110,4 +111,11 @@ struct bench_spread bench_spread_line(const struct bench_row *row)
 	for (unsigned i = 0; i < row->pairs; i++)
 		v[i] = known(row->line_ns[i]);
 	return bench_spread_of(v, row->pairs);
+}
+
+const char *bench_spin_name(const struct bench_contender *who)
+{
+	if (!who->viaduct_spin)
+		return "";
+	return strcmp(who->viaduct_spin, "0") ? "on" : "off";
 }

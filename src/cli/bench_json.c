@@ -90,6 +90,8 @@ static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 {
 	fprintf(out, "{\"over\":");
 	write_json_string(out, row->who[w]->name);
+	if (row->matrix && w)
+		fprintf(out, ",\"spin\":\"%s\"", bench_spin_name(row->who[w]));
 	bench_json_spread(out, "ops_per_s", bench_spread(row, w, BENCH_RATE));
 	if (w) {
 		bench_json_spread(out, "ratio", bench_spread(row, w, BENCH_RATIO));
@@ -117,6 +119,7 @@ void bench_json_row(FILE *out, const struct bench_row *row)
 		"\"bytes_per_op\":%zu,\"conns\":%u,\"active\":%u",
 		row->pattern->name, bench_unit(row), row->size_bytes,
 		bench_bytes_per_op(row), row->conns, row->active);
+	fprintf(out, ",\"placement\":\"%s\"", row->placement);
 	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f",
 		row->busy ? "busy" : "quiet", row->busy, bench_spread_line(row).median);
 	fprintf(out, ",\"think_us\":%u", row->think_us);

@@ -251,6 +251,8 @@ static void build_words(struct words *w, const struct ends *e, const char *addre
 		add_word(w, "run");
 		add_word(w, "--report");
 		add_word(w, "%s", e->report);
+		if (who->viaduct_spin)
+			add_word(w, "--spin=%s", who->viaduct_spin);
 		add_word(w, "--");
 		add_word(w, "%s", own_path());
 	}

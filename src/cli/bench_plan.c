@@ -4,7 +4,6 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -29,6 +28,7 @@ static const struct bench_contender plain_contenders[] = {
 
 static const char help_text[] =
 	"usage: viaduct bench [OPTION...]\n"
+	"       viaduct bench --verdict [--fail-below X] FILE.json...\n"
 	"       viaduct bench [--pairs N] [--wait SEC] [--json FILE | --report DIR] -- "
 	"SERVER [ARG...] "
 	"-- CLIENT [ARG...]\n"
@@ -48,7 +48,8 @@ static const char help_text[] =
 	"                     ucx, fi, where installed (default: all)\n"
 	"  --pairs N          measurements of each kind (default 5)\n"
 	"  --time SEC         length of one measurement (default 0.5)\n"
-	"  --placement WHERE  two (processors), one, or free (default two)\n"
+	"  --placement WHERE  two (processors), one, or free (default two); with\n"
+	"                     --matrix several of them\n"
 	"  --think US         time between reply and request in think, think-sleep\n"
 	"                     (default 100)\n"
 	"  --busy N           N busy loops beside\n"
@@ -63,7 +64,17 @@ static const char help_text[] =
 	"  --report DIR       a page with plots in this folder, and the figures as JSON\n"
 	"  --csv FILE         every sample as a line of CSV\n"
 	"  --wait SEC         how long your own server may take to listen (default 10)\n"
-	"  --quick            three short pairs at four sizes\n";
+	"  --quick            three short pairs at four sizes\n"
+	"  --matrix           all patterns, sizes, connections, placements and loads, "
+	"each\n"
+	"                     with and without spinning, against TCP; and at the end "
+	"each\n"
+	"                     cell below 1.0 (a second look where one pair was below)\n"
+	"  --spin LIST        with --matrix: of on, off (default: both)\n"
+	"  --recheck N        with --matrix: pairs of that second look (default 8)\n"
+	"  --fail-below X     with --matrix or --verdict: exit status 2 when a cell's\n"
+	"                     ratio is below X\n"
+	"  --verdict          the cells below 1.0 of JSON files, given as arguments\n";
 
 static const size_t default_sizes[] = {1,     64,    1024,     4096,
 				       16384, 65536, 1u << 20, 4u << 20};
@@ -74,6 +85,11 @@ static int complain(const char *what, const char *value)
 	fprintf(stderr, "viaduct bench: %s: `%s`; see `viaduct bench --help`\n", what,
 		value);
 	return -EINVAL;
+}
+
+int plan_complain(const char *what, const char *value)
+{
+	return complain(what, value);
 }
 
 static bool in_list(const char *list, const char *name)
@@ -231,18 +247,8 @@ static int parse_time(const char *text, uint64_t *ns)
 	return 0;
 }
 
-const char *plan_placement_name(enum plan_placement placement)
-{
-	return placement == PLAN_TWO ? "two" : placement == PLAN_ONE ? "one" : "free";
-}
-
-static int parse_placement(struct plan *plan, const char *text)
-{
-	for (plan->placement = PLAN_TWO; plan->placement <= PLAN_FREE; plan->placement++)
-		if (!strcmp(text, plan_placement_name(plan->placement)))
-			return 0;
-	return complain("--placement takes two, one or free", text);
-}
+/* Bytes of all messages under way; beyond it a machine measures its memory. */
+enum { UNDER_WAY_MAX = 256 << 20 };
 
 static void use_defaults(struct plan *plan)
 {
@@ -254,6 +260,10 @@ static void use_defaults(struct plan *plan)
 	memcpy(plan->sizes, default_sizes, sizeof(default_sizes));
 	plan->pairs = 5;
 	plan->conns[plan->conns_count++] = 1;
+	plan->under_way_max = UNDER_WAY_MAX;
+	plan->placements = 1; /* PLAN_TWO */
+	plan->recheck = 8;
+	plan->spin[0] = plan->spin[1] = true;
 	plan->think_us = 100;
 	plan->wait_s = 10;
 	plan->set.time_ns = 500000000;
@@ -268,35 +278,6 @@ static void use_quick(struct plan *plan)
 		return;
 	plan->size_count = sizeof(quick_sizes) / sizeof(quick_sizes[0]);
 	memcpy(plan->sizes, quick_sizes, sizeof(quick_sizes));
-}
-
-/* The processors of the two ends, and of the floor, out of those we may use. */
-static int place(struct plan *plan)
-{
-	struct bench_setting *set = &plan->set;
-	cpu_set_t allowed;
-	int found = 0;
-
-	set->floor_cpus[0] = set->floor_cpus[1] = -1;
-	set->cpus[0] = set->cpus[1] = -1;
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) < 0)
-		CPU_ZERO(&allowed);
-	for (int i = CPU_SETSIZE - 1; i >= 0; i--) {
-		if (!CPU_ISSET((unsigned)i, &allowed))
-			continue;
-		set->floor_cpus[0] = set->floor_cpus[1]; /* server: the second one */
-		set->floor_cpus[1] = i;			 /* client: the first one */
-		found++;
-	}
-	if (found < 2)
-		set->floor_cpus[0] = -1;
-	if (plan->placement == PLAN_TWO && found < 2)
-		return complain("one processor only, choose another placement", "two");
-	if (plan->placement != PLAN_FREE)
-		set->cpus[0] = set->cpus[1] = set->floor_cpus[1];
-	if (plan->placement == PLAN_TWO)
-		set->cpus[0] = set->floor_cpus[0];
-	return 0;
 }
 
 /* Not every user may choose every algorithm. Said once, rather than at each connection. */
@@ -316,25 +297,6 @@ static void check_congestion(struct plan *plan)
 	if (fd >= 0)
 		close(fd);
 }
-
-enum {
-	PATTERNS = 1,
-	SIZES,
-	OVER,
-	PAIRS,
-	TIME,
-	PLACEMENT,
-	BUSY,
-	CONNS,
-	CONG,
-	JSON,
-	THINK,
-	ACTIVE,
-	LOAD,
-	CSV,
-	WAIT,
-	REPORT
-};
 
 /* The figures of a report lie in its folder, as JSON: one of the two options is enough. */
 static int parse_output(struct plan *plan, int option, const char *value)
@@ -373,7 +335,7 @@ static int parse_option(struct plan *plan, int option)
 	case TIME:
 		return parse_time(optarg, &plan->set.time_ns);
 	case PLACEMENT:
-		return parse_placement(plan, optarg);
+		return plan_parse_placement(plan, optarg);
 	case BUSY:
 		return parse_number(optarg, 0, 1024, &plan->busy[0]);
 	case LOAD:
@@ -395,7 +357,20 @@ static int parse_option(struct plan *plan, int option)
 	case JSON:
 	case REPORT:
 		return parse_output(plan, option, optarg);
+	case MATRIX:
+		plan->matrix = true;
+		return 0;
+	case SPIN:
+		return plan_parse_spin(plan, optarg);
+	case RECHECK:
+		return parse_number(optarg, 0, BENCH_PAIRS_MAX, &plan->recheck);
+	case FAIL_BELOW:
+		return plan_parse_below(plan, optarg);
+	case VERDICT:
+		plan->verdict = true;
+		return 0;
 	case 'q':
+		plan->quick = true;
 		use_quick(plan);
 		return 0;
 	case 'h':
@@ -429,41 +404,39 @@ static int parse_programs(struct plan *plan, int argc, char **argv)
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS},
-		{"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},
-		{"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},
-		{"placement", 1, NULL, PLACEMENT},
-		{"think", 1, NULL, THINK},
-		{"busy", 1, NULL, BUSY},
-		{"load", 1, NULL, LOAD},
-		{"csv", 1, NULL, CSV},
-		{"wait", 1, NULL, WAIT},
-		{"conns", 1, NULL, CONNS},
-		{"active", 1, NULL, ACTIVE},
-		{"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},
-		{"quick", 0, NULL, 'q'},
-		{"report", 1, NULL, REPORT},
-		{"help", 0, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
+		{"load", 1, NULL, LOAD},	 {"csv", 1, NULL, CSV},
+		{"wait", 1, NULL, WAIT},	 {"conns", 1, NULL, CONNS},
+		{"active", 1, NULL, ACTIVE},	 {"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
+		{"matrix", 0, NULL, MATRIX},	 {"spin", 1, NULL, SPIN},
+		{"recheck", 1, NULL, RECHECK},	 {"fail-below", 1, NULL, FAIL_BELOW},
+		{"verdict", 0, NULL, VERDICT},	 {"report", 1, NULL, REPORT},
+		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
 	for (int c, at = 0; (c = getopt_long(argc, argv, "+h", options, &at)) != -1;) {
 		int err = parse_option(plan, c);
 		if (err)
 			return err;
+		plan->given |= c < PLAN_OPTIONS ? 1u << c : 0;
 		if (c != PAIRS && c != JSON && c != REPORT && c != WAIT)
 			plan->unfit = options[at].name;
 	}
+	if (plan->verdict)
+		return plan_take_files(plan, argc, argv);
 	if (optind < argc && !strcmp(argv[optind - 1], "--"))
 		return parse_programs(plan, argc, argv);
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
+	if (plan->matrix ? plan_expand(plan) < 0 : plan_check_plain(plan) < 0)
+		return -EINVAL;
 	set_loads(plan);
 	check_congestion(plan);
-	return place(plan);
+	return plan_place(plan);
 }
 
 static bool contender_fits(const struct plan *plan, const struct bench_pattern *pattern,
@@ -475,7 +448,7 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 		return pattern->shape == BENCH_RTT && pattern->wait != BENCH_SPIN &&
 		       !pattern->think && conns == 1;
 	if (c->floor)
-		return conns == 1 && !pattern->think && plan->placement != PLAN_ONE &&
+		return conns == 1 && !pattern->think && plan->placement[0] != PLAN_ONE &&
 		       plan->set.floor_cpus[0] >= 0 &&
 		       (pattern->shape == BENCH_RTT || pattern->shape == BENCH_STREAM);
 	return true;
@@ -485,7 +458,7 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 static bool peer_fits(const struct plan *plan, const struct bench_pattern *pattern,
 		      unsigned conns, const struct bench_peer *p)
 {
-	return bench_peer_found(p) && conns == 1 && plan->placement != PLAN_ONE &&
+	return bench_peer_found(p) && conns == 1 && plan->placement[0] != PLAN_ONE &&
 	       plan->set.floor_cpus[0] >= 0 && !pattern->think && !pattern->plain &&
 	       pattern->wait == BENCH_BLOCK &&
 	       (pattern->shape == BENCH_RTT ||
@@ -510,6 +483,8 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 			 unsigned conns, const struct bench_contender **who)
 {
 	unsigned n = 0;
+	if (plan->matrix)
+		return plan_matrix_contenders(plan, pattern, who);
 	if (pattern->plain) {
 		while (n < sizeof(plain_contenders) / sizeof(plain_contenders[0])) {
 			who[n] = &plain_contenders[n];
@@ -523,9 +498,6 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 	return add_peers(plan, pattern, conns, who, n);
 }
 
-/* Bytes of all messages under way; beyond it a machine measures its memory. */
-enum { UNDER_WAY_MAX = 256 << 20 };
-
 bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
 		unsigned conns)
 {
@@ -535,7 +507,7 @@ bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, si
 	if ((pattern->plain || pattern->think || pattern->shape == BENCH_LOGP) &&
 	    !plan->sizes_given && size != 64)
 		return false;
-	if ((uint64_t)plan_active(plan, conns) * size > UNDER_WAY_MAX && conns > 1)
+	if ((uint64_t)plan_active(plan, conns) * size > plan->under_way_max && conns > 1)
 		return false;
 	return conns == 1 ||
 	       (pattern->shape == BENCH_RTT &&

@@ -8,7 +8,34 @@
 
 enum { PLAN_LIST_MAX = 32 };
 
-enum plan_placement { PLAN_TWO, PLAN_ONE, PLAN_FREE };
+enum plan_placement { PLAN_TWO, PLAN_ONE, PLAN_FREE, PLAN_PLACEMENTS };
+
+/* Long options, as getopt gives them; `given` of a plan has their bits. */
+enum plan_option {
+	PATTERNS = 1,
+	SIZES,
+	OVER,
+	PAIRS,
+	TIME,
+	PLACEMENT,
+	BUSY,
+	CONNS,
+	CONG,
+	JSON,
+	THINK,
+	ACTIVE,
+	LOAD,
+	CSV,
+	WAIT,
+	REPORT,
+	MATRIX,
+	SPIN,
+	RECHECK,
+	FAIL_BELOW,
+	VERDICT,
+	PLAN_OPTIONS
+};
+_Static_assert(PLAN_OPTIONS <= 32, "a bit for each");
 
 struct plan {
 	const struct bench_pattern *patterns[PLAN_LIST_MAX];
@@ -20,20 +47,30 @@ struct plan {
 	unsigned active;			    /* of them at most; 0: all */
 	unsigned busy[2], loads; /* busy loops beside: first all rows so, then so */
 	unsigned think_us;
-	enum plan_placement placement;
+	enum plan_placement placement[PLAN_PLACEMENTS];
+	unsigned placements;
 	const char *over; /* comma-separated names of contenders, or NULL */
 	char *const *server, *const *client; /* of the user's own; NULL: patterns */
 	unsigned wait_s;
 	const char *unfit; /* an option that means nothing for these, or NULL */
 	const char *csv;
-	const char *json;   /* file, "-", or NULL */
-	const char *report; /* folder that holds this file, or NULL */
-	struct bench_setting set;
+	const char *json;	  /* file, "-", or NULL */
+	const char *report;	  /* folder that holds this file, or NULL */
+	struct bench_setting set; /* of the first placement */
+	uint32_t given;		  /* options, by bits */
+	uint64_t under_way_max;	  /* bytes, for rows of many connections */
+	bool quick, matrix, verdict;
+	bool spin[2];	    /* which of them are measured: off, on */
+	unsigned recheck;   /* pairs more for a cell with a pair below 1 */
+	double fail_below;  /* 0: never */
+	char *const *files; /* of a verdict */
+	unsigned file_count;
 };
 
 /* Fills in the plan. Returns 0; 1 when help was printed; -EINVAL after a message. */
 int plan_parse(struct plan *plan, int argc, char **argv);
-const char *plan_placement_name(enum plan_placement placement);
+/* A message about the command line; returns -EINVAL. */
+int plan_complain(const char *what, const char *value);
 /* The contenders of a row, the one to compare with first. Returns how many. */
 unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pattern,
 			 unsigned conns, const struct bench_contender **who);
@@ -43,5 +80,32 @@ bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, si
 /* How many of the connections have messages under way. */
 unsigned plan_active(const struct plan *plan, unsigned conns);
 unsigned plan_conns_max(const struct plan *plan);
+
+/* ---- bench_place.c: the processors of the two ends ---- */
+
+const char *plan_placement_name(enum plan_placement placement);
+/* "two,one": as --placement takes them. */
+const char *plan_placement_names(char buf[16], const struct plan *plan);
+int plan_parse_placement(struct plan *plan, const char *list);
+/* Finds the processors. Returns 0, or -EINVAL after a message. */
+int plan_place(struct plan *plan);
+struct bench_setting plan_setting(const struct plan *plan, enum plan_placement placement);
+
+/* ---- bench_expand.c: --matrix and what belongs to it ---- */
+
+/* These return 0, or -EINVAL after a message. */
+int plan_parse_spin(struct plan *plan, const char *list);
+int plan_parse_below(struct plan *plan, const char *text);
+/* Sets what the command line has left open to the whole product. */
+int plan_expand(struct plan *plan);
+/* False where a pattern has no figures at this placement in a matrix. */
+bool plan_places(const struct plan *plan, const struct bench_pattern *pattern,
+		 enum plan_placement placement);
+/* Without --matrix: nothing that only it can do may have been asked for. */
+int plan_check_plain(const struct plan *plan);
+int plan_take_files(struct plan *plan, int argc, char **argv);
+unsigned plan_matrix_contenders(const struct plan *plan,
+				const struct bench_pattern *pattern,
+				const struct bench_contender **who);
 
 #endif

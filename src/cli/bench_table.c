@@ -69,7 +69,7 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 }
 
 static const char line_format[] =
-	"%-*s %7s  %-10s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
+	"%-*s %7s  %-14s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
 
 static unsigned name_columns = 14;
 
@@ -172,6 +172,8 @@ const char *bench_format_name(char buf[48], const struct bench_row *row)
 		n += snprintf(buf + n, 48 - (size_t)n, " x%u", row->conns);
 	if (row->active < row->conns)
 		n += snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
+	if (row->matrix && !strcmp(row->placement, "one"))
+		n += snprintf(buf + n, 48 - (size_t)n, " one");
 	if (row->busy)
 		snprintf(buf + n, 48 - (size_t)n, " busy");
 	return buf;
