@@ -129,6 +129,8 @@ static int make_pictures(struct album *album, const struct figures *f)
 {
 	if (f->programs)
 		return programs_make(album, f);
+	if (f->matrix)
+		return matrix_picture(album, f);
 	if (heat_picture(album, f) < 0 || plots_make(album, f) < 0)
 		return -1;
 	return groups_make(album, f);

@@ -31,6 +31,7 @@ struct row {
 	const char *pattern;
 	enum row_kind kind; /* what its figures are shown as */
 	double size_bytes, bytes_per_op, conns, active, busy, think_us, line_ns;
+	const char *place; /* of a matrix, as --placement names it; else "" */
 	unsigned results;
 	struct result *result;
 	const json_t *json;
@@ -40,6 +41,7 @@ struct figures {
 	json_t *json;
 	const char *path;
 	bool programs; /* kind "programs": there are no rows */
+	bool matrix;   /* of bench --matrix: rows differ in their placement too */
 	unsigned rows;
 	struct row *row;
 };
@@ -86,6 +88,7 @@ void putf_escaped(FILE *out, const char *format, ...)
 
 const char *pattern_words(const char *pattern);
 const char *contender_words(const char *over);
+const char *place_words(const char *place);
 /* A number from 0 to STYLES - 1, the same for a contender in all pictures. */
 enum { STYLES = 10 };
 unsigned contender_style(const char *over);
@@ -199,7 +202,18 @@ void bars_draw(struct picture *p, const struct bars *bars);
 
 /* 0: neutral; 1 to 4: better; -1 to -3: worse. */
 int heat_level(double ratio);
+enum { HEAT_CELL = 70, HEAT_ROW = 30 };
+/* The result whose ratio is shown, or NULL. */
+const struct result *heat_result(const struct row *row, const char *over);
+void heat_cell(FILE *out, const struct row *row, const struct result *r, double x,
+	       double y);
+void heat_legend(FILE *out, double x, double y);
 int heat_picture(struct album *album, const struct figures *f);
+
+/* ---- report_matrix.c: what bench --matrix has measured ---- */
+
+int matrix_picture(struct album *album, const struct figures *f);
+void matrix_write(FILE *out, const struct figures *f); /* the cells below TCP */
 
 /* ---- report_plots.c, report_groups.c: which pictures follow from the figures ---- */
 

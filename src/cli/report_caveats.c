@@ -205,6 +205,7 @@ static void put_conns(FILE *out, const struct figures *f)
 {
 	const char *comma = " --conns ";
 	double active = 0;
+	bool any = !f->matrix; /* which has some by itself */
 
 	for (double done = 1, next;; done = next) {
 		next = DBL_MAX;
@@ -215,7 +216,10 @@ static void put_conns(FILE *out, const struct figures *f)
 			break;
 		fprintf(out, "%s%.0f", comma, next);
 		comma = ",";
+		any = true;
 	}
+	if (!any)
+		fprintf(out, " --conns 1");
 	for (unsigned i = 0; i < f->rows; i++)
 		if (f->row[i].active < f->row[i].conns)
 			active = fmax(active, f->row[i].active);
@@ -239,15 +243,35 @@ static void put_load(FILE *out, const struct figures *f)
 		fprintf(out, " --think %.0f", think_us);
 }
 
+/* Of the matrix: what it would not measure again by itself. */
+static void put_matrix(FILE *out, const struct figures *f)
+{
+	unsigned busy = 0, on = 0, off = 0;
+
+	for (unsigned i = 0; i < f->rows; i++) {
+		busy += f->row[i].busy > 0;
+		on += row_find(&f->row[i], "viaduct") != NULL;
+		off += row_find(&f->row[i], "viaduct-nospin") != NULL;
+	}
+	if (!busy || busy == f->rows)
+		fprintf(out, " --load %s", busy ? "busy" : "quiet");
+	if (!on || !off)
+		fprintf(out, " --spin %s", on ? "on" : "off");
+	fprintf(out, " --recheck %.0f",
+		json_figure(json_object_get(f->json, "run"), "recheck"));
+}
+
 void words_command(FILE *out, const struct figures *f)
 {
 	const json_t *run = json_object_get(f->json, "run");
 
-	fprintf(out, "viaduct bench --report DIR");
+	fprintf(out, "viaduct bench --report DIR%s", f->matrix ? " --matrix" : "");
 	put_patterns(out, f);
 	put_sizes(out, f);
 	put_conns(out, f);
 	put_load(out, f);
+	if (f->matrix)
+		put_matrix(out, f);
 	if (json_figure(run, "pairs") > 0)
 		fprintf(out, " --pairs %.0f", json_figure(run, "pairs"));
 	if (json_figure(run, "time_s") > 0)

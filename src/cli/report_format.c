@@ -136,6 +136,9 @@ const char *format_cell(char *buf, size_t size, const struct row *row)
 	if (row->think_us > 0)
 		n += snprintf(buf + n, size - (size_t)n, ", %s of thought",
 			      format_figure(text[1], UNIT_TIME, row->think_us * 1e-6));
+	if (*row->place)
+		n += snprintf(buf + n, size - (size_t)n, ", %.20s",
+			      place_words(row->place));
 	if (row->busy > 0)
 		snprintf(buf + n, size - (size_t)n, ", busy");
 	return buf;

@@ -6,15 +6,7 @@
 
 #include "cli/report.h"
 
-enum {
-	NAMES_MIN = 160,
-	CELL = 70,
-	ROW = 30,
-	TOP = 82,
-	EDGE = 14,
-	LEGEND = 46,
-	COLUMNS_MAX = 40
-};
+enum { NAMES_MIN = 160, TOP = 82, EDGE = 14, LEGEND = 46, COLUMNS_MAX = 40 };
 
 static const struct level {
 	double below; /* the ratios that end here */
@@ -64,7 +56,7 @@ static bool same_line(const struct row *a, const struct row *b)
 	       a->active == b->active && a->busy == b->busy && a->think_us == b->think_us;
 }
 
-static const struct result *ratio_in(const struct row *row, const char *over)
+const struct result *heat_result(const struct row *row, const char *over)
 {
 	const struct result *r = row_find(row, over);
 
@@ -117,7 +109,7 @@ static void collect(struct heat *h)
 		const struct row *row = &h->figures->row[i];
 
 		for (unsigned o = 0; o < 3; o++) {
-			if (!ratio_in(row, overs[o]))
+			if (!heat_result(row, overs[o]))
 				continue;
 			add_size(h, row->size_bytes);
 			add_line(h, row, overs[o]);
@@ -125,8 +117,8 @@ static void collect(struct heat *h)
 	}
 }
 
-static void draw_cell(FILE *out, const struct row *row, const struct result *r, double x,
-		      double y)
+void heat_cell(FILE *out, const struct row *row, const struct result *r, double x,
+	       double y)
 {
 	const struct level *level = level_of(r->ratio.median);
 	char text[FIGURE_LETTERS + 4], figure[4][FIGURE_LETTERS], cell[CELL_LETTERS];
@@ -143,11 +135,11 @@ static void draw_cell(FILE *out, const struct row *row, const struct result *r, 
 		     format_figure(figure[2], UNIT_RATIO, r->ratio.min),
 		     format_figure(figure[3], UNIT_RATIO, r->ratio.max));
 	fprintf(out, "</title>");
-	svg_rect(out, x + 1, y + 1, CELL - 2, ROW - 2, level->fill);
+	svg_rect(out, x + 1, y + 1, HEAT_CELL - 2, HEAT_ROW - 2, level->fill);
 	format_figure(figure[0], UNIT_RATIO, r->ratio.median);
 	figure[0][strspn(figure[0], "0123456789.,")] = 0; /* without the sign */
 	snprintf(text, sizeof(text), "%s%s", figure[0], open ? " ~" : "");
-	svg_text(out, x + CELL / 2.0, y + ROW / 2.0 + 4, ANCHOR_MIDDLE,
+	svg_text(out, x + HEAT_CELL / 2.0, y + HEAT_ROW / 2.0 + 4, ANCHOR_MIDDLE,
 		 level->inverse ? "cell inverse" : "cell", text);
 	fprintf(out, "</g>\n");
 }
@@ -155,28 +147,26 @@ static void draw_cell(FILE *out, const struct row *row, const struct result *r, 
 static void draw_lines(FILE *out, const struct heat *h)
 {
 	for (unsigned l = 0; l < h->lines; l++) {
-		double y = TOP + l * ROW;
+		double y = TOP + l * HEAT_ROW;
 
-		svg_text(out, EDGE + h->names - 10, y + ROW / 2.0 + 4, ANCHOR_END, "",
-			 h->line[l].name);
+		svg_text(out, EDGE + h->names - 10, y + HEAT_ROW / 2.0 + 4, ANCHOR_END,
+			 "", h->line[l].name);
 		for (unsigned i = 0; i < h->figures->rows; i++) {
 			const struct row *row = &h->figures->row[i];
-			const struct result *r = ratio_in(row, h->line[l].over);
+			const struct result *r = heat_result(row, h->line[l].over);
 
 			if (!r || !same_line(row, h->line[l].row))
 				continue;
 			for (unsigned c = 0; c < h->columns; c++)
 				if (h->size[c] == row->size_bytes)
-					draw_cell(out, row, r, EDGE + h->names + c * CELL,
-						  y);
+					heat_cell(out, row, r,
+						  EDGE + h->names + c * HEAT_CELL, y);
 		}
 	}
 }
 
-static void draw_legend(FILE *out, double y)
+void heat_legend(FILE *out, double x, double y)
 {
-	double x = EDGE;
-
 	for (unsigned i = 0; i < LEVELS; i++) {
 		svg_rect(out, x, y - 10, 14, 14, levels[i].fill);
 		svg_text(out, x + 19, y + 1, ANCHOR_START, "", levels[i].words);
@@ -186,9 +176,9 @@ static void draw_legend(FILE *out, double y)
 
 static int draw(struct album *album, const struct heat *h)
 {
-	double width = 2 * EDGE + h->names + h->columns * CELL;
+	double width = 2 * EDGE + h->names + h->columns * HEAT_CELL;
 	struct picture *p = picture_open(album, SECTION_RATIO, width < 620 ? 620 : width,
-					 TOP + h->lines * ROW + LEGEND);
+					 TOP + h->lines * HEAT_ROW + LEGEND);
 
 	if (!p)
 		return -1;
@@ -202,11 +192,11 @@ static int draw(struct album *album, const struct heat *h)
 	for (unsigned c = 0; c < h->columns; c++) {
 		char text[FIGURE_LETTERS];
 
-		svg_text(p->out, EDGE + h->names + (c + 0.5) * CELL, TOP - 10,
+		svg_text(p->out, EDGE + h->names + (c + 0.5) * HEAT_CELL, TOP - 10,
 			 ANCHOR_MIDDLE, "", format_figure(text, UNIT_SIZE, h->size[c]));
 	}
 	draw_lines(p->out, h);
-	draw_legend(p->out, TOP + h->lines * ROW + 26);
+	heat_legend(p->out, EDGE, TOP + h->lines * HEAT_ROW + 26);
 	return picture_close(p);
 }
 

@@ -90,7 +90,7 @@ static int load_result(struct result *r, const json_t *json)
 	return *r->over ? 0 : -1;
 }
 
-static int load_row(struct row *row, const json_t *json)
+static int load_row(struct row *row, const json_t *json, bool matrix)
 {
 	const json_t *results = json_object_get(json, "results");
 
@@ -105,6 +105,7 @@ static int load_row(struct row *row, const json_t *json)
 	row->busy = json_figure(json, "busy");
 	row->think_us = json_figure(json, "think_us");
 	row->line_ns = json_figure(json, "line_ns");
+	row->place = matrix ? json_word(json, "placement") : "";
 	row->kind = kind_of(row);
 	if (!*row->pattern || !json_array_size(results))
 		return -1;
@@ -132,7 +133,8 @@ static int load_rows(struct figures *f)
 	}
 	f->row = calloc(n, sizeof(*f->row));
 	for (; f->row && f->rows < n; f->rows++) {
-		if (load_row(&f->row[f->rows], json_array_get(rows, f->rows)) == 0)
+		if (load_row(&f->row[f->rows], json_array_get(rows, f->rows),
+			     f->matrix) == 0)
 			continue;
 		fprintf(stderr,
 			"viaduct report: %s: rows[%u] lacks `pattern`, or `results` with "
@@ -173,6 +175,8 @@ int figures_load(struct figures *f, const char *path)
 		return -1;
 	}
 	f->programs = !strcmp(json_word(f->json, "kind"), "programs");
+	f->matrix =
+		json_is_true(json_object_get(json_object_get(f->json, "run"), "matrix"));
 	return f->programs ? 0 : load_rows(f);
 }
 

@@ -44,6 +44,7 @@ const char *contender_words(const char *over)
 	static const struct name names[] = {
 		{"tcp", "TCP"},
 		{"viaduct", "Viaduct"},
+		{"viaduct-nospin", "Viaduct, spin off"},
 		{"tcp-spin", "TCP, spinning"},
 		{"unix", "AF_UNIX"},
 		{"floor", "raw ring"},
@@ -53,6 +54,16 @@ const char *contender_words(const char *over)
 		{"fi", "libfabric"},
 	};
 	return WORDS_FOR(names, over);
+}
+
+const char *place_words(const char *place)
+{
+	static const struct name names[] = {
+		{"two", "two CPUs"},
+		{"one", "one CPU"},
+		{"free", "any CPU"},
+	};
+	return WORDS_FOR(names, place);
 }
 
 unsigned contender_style(const char *over)

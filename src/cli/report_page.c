@@ -165,6 +165,8 @@ static void put_patterns(FILE *out, const struct figures *f, const struct album 
 
 	words_tiles(out, f);
 	words_warnings(out, f);
+	if (f->matrix)
+		matrix_write(out, f);
 	fprintf(out, "<section><h2>In short</h2>\n");
 	words_summary(out, f);
 	fprintf(out, "</section>\n");

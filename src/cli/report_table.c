@@ -71,6 +71,8 @@ static const struct field {
 	{"congestion", "congestion control of TCP", 0, 0},
 	{"active", "active connections (0: all)", 0, 0},
 	{"peers", "other systems", 0, 0},
+	{"matrix", "the whole matrix", 0, 0},
+	{"recheck", "pairs more where one is below TCP", 0, 0},
 	{"think_us", "thinking time", UNIT_TIME, 1e-6},
 };
 

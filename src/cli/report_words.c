@@ -29,12 +29,13 @@ static int by_ratio(const void *a, const void *b)
 
 static bool collect(struct cells *c, const struct figures *f)
 {
-	static const char *const overs[] = {"viaduct", "via-client", "via-server"};
+	static const char *const overs[] = {"viaduct", "viaduct-nospin", "via-client",
+					    "via-server"};
 
 	c->count = 0;
-	c->cell = calloc(3 * (size_t)f->rows + 1, sizeof(*c->cell));
+	c->cell = calloc(4 * (size_t)f->rows + 1, sizeof(*c->cell));
 	for (unsigned i = 0; c->cell && i < f->rows; i++)
-		for (unsigned o = 0; o < 3; o++) {
+		for (unsigned o = 0; o < 4; o++) {
 			const struct result *r = row_find(&f->row[i], overs[o]);
 
 			if (r && r->ratio.median > 0 && row_compares(&f->row[i]))
@@ -271,7 +272,8 @@ static const struct row *find_tile(const struct figures *f, const char *pattern,
 		const struct result *r = row_find(row, "viaduct");
 
 		if (strcmp(row->pattern, pattern) != 0 || row->conns > 1 ||
-		    row->busy > 0 || !r || !(r->ratio.median > 0))
+		    row->busy > 0 || !strcmp(row->place, "one") || !r ||
+		    !(r->ratio.median > 0))
 			continue;
 		if (size > 0 ? row->size_bytes == size
 			     : !found || row->size_bytes > found->size_bytes)

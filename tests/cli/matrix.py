@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `viaduct bench --matrix`: the product is whole, and the list below 1.0 is right.
+
+usage: matrix.py VIADUCT MANUAL. No figure that was measured is judged: lists are tested on
+figures that are given.
+"""
+import csv
+import html.parser
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
+TWO = len(os.sched_getaffinity(0)) > 1
+PLACES = ["two", "one"] if TWO else ["one", "free"]
+SHORT = ["--time", "0.01", "--pairs", "2"]
+DESCRIPTION = pathlib.Path(__file__).resolve().parent / "../../docs/bench-json.md"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def bench(*args, before=()):
+    return subprocess.run([*before, VIADUCT, "bench", *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+
+
+def spread(values):
+    values = [v for v in values if v] or [0]
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def result(over, ratios, spin, direct=1000):
+    return {"over": over, "spin": spin, "ops_per_s": spread([1000 * r for r in ratios]),
+            "ratio": spread(ratios), "ratio_samples": ratios, "errors": [],
+            "direct_bytes": direct, "tcp_bytes": 10, "reasons": {}}
+
+
+def row(pattern, size, on, off=None, conns=1, placement="two", load="quiet", **more):
+    results = [{"over": "tcp", "ops_per_s": spread([1000]), "errors": []},
+               result("viaduct", on, "on", **more)]
+    if off:
+        results.append(result("viaduct-nospin", off, "off"))
+    return {"pattern": pattern, "unit": "round trip", "size_bytes": size, "conns": conns,
+            "bytes_per_op": 2 * size, "active": conns, "placement": placement, "load": load,
+            "busy": 2 if load == "busy" else 0, "results": results}
+
+
+# What the list must say of them: three cells below, one of them in every pair.
+ROWS = [row("rtt", 64, [80, 90, 70], [1.2, 1.5, 1.1]),
+        row("rtt", 64, [2, 0.9, 0.4, 1.1, 1.3], [0.8, 0.9, 0.7, 0.99, 0.85], placement="one"),
+        row("rtt-epoll", 4096, [3, 4, 5], [1.3, 0.96, 0.9, 0.97, 0.98], 100, load="busy"),
+        row("crr", 64, [0.97, 1.02, 0.99], placement="one", load="busy", direct=0),
+        row("stream", 1 << 20, [0, 0, 0], [1, 1, 1])]  # the first one failed
+SENTENCE = "3 of 8 cells below TCP, 1 of them in every pair; 1 could not be measured"
+BELOW = [["rtt", "64", "B", "1", "one", "quiet", "off", "0.850", "(0.700..0.990)", "5", "of",
+          "5", "every", "pair"],
+         ["rtt-epoll", "4", "KiB", "100", "two", "busy", "off", "0.970", "(0.900..1.300)",
+          "4", "of", "5"],
+         ["crr", "64", "B", "1", "one", "busy", "on", "0.990", "(0.970..1.020)", "2", "of",
+          "3", "on", "TCP"]]
+
+
+def matrix_file(rows):
+    return {"schema": 1, "kind": "patterns", "rows": rows,
+            "run": {"placement": "two,one", "matrix": True, "pairs": 3, "recheck": 2}}
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tmp = pathlib.Path(folder.name)
+
+    def write(self, content, name="figures.json"):
+        path = self.tmp / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+
+class Measured(Files):
+    def matrix(self, *args, status=0):
+        made = bench("--matrix", *SHORT, "--placement", ",".join(PLACES), "--json", "-", *args)
+        self.assertEqual(made.returncode, status, made.stderr)
+        return json.loads(made.stdout)
+
+    def cells(self, figures):
+        return [(r["pattern"], r["size_bytes"], r["conns"], r["placement"], r["load"],
+                 result["spin"]) for r in figures["rows"] for result in r["results"][1:]]
+
+    def test_product(self):
+        path = str(self.tmp / "figures.csv")
+        figures = self.matrix("--patterns", "rtt,rtt-epoll", "--sizes", "64,1K", "--conns",
+                              "5", "--recheck", "0", "--csv", path)
+        wanted = [c for c in itertools.product(
+            ("rtt", "rtt-epoll"), (64, 1024), (1, 5), PLACES, ("quiet", "busy"),
+            ("on", "off")) if c[0] == "rtt-epoll" or c[2] == 1]
+        self.assertEqual(sorted(self.cells(figures)), sorted(wanted))
+        self.assertEqual(figures["matrix"]["cells"], len(wanted))
+        self.assertEqual(figures["matrix"]["unmeasured"], 0)
+        for one in figures["rows"]:
+            self.assertEqual([r["over"] for r in one["results"]],
+                             ["tcp", "viaduct", "viaduct-nospin"])
+            for r in one["results"]:
+                self.assertEqual((len(r["samples"]), r["errors"]), (2, []))
+                self.assertGreater(min(r["samples"]), 0)
+            for r in one["results"][1:]:
+                self.assertGreater(r["direct_bytes"], 0)
+        with open(path, newline="", encoding="utf-8") as f:
+            lines = list(csv.DictReader(f))
+        self.assertEqual(len(lines), len(figures["rows"]) * 3 * 2)
+        self.assertEqual({(li["placement"], li["over"], li["spin"]) for li in lines},
+                         {(p, *o) for p in PLACES for o in (
+                             ("tcp", ""), ("viaduct", "on"), ("viaduct-nospin", "off"))})
+
+    def test_one_spin(self):
+        for spin, over in (("on", "viaduct"), ("off", "viaduct-nospin")):
+            figures = self.matrix("--patterns", "rtt", "--sizes", "64", "--load", "quiet",
+                                  "--spin", spin)
+            self.assertEqual([[r["over"] for r in one["results"]] for one in figures["rows"]],
+                             [["tcp", over]] * 2)
+
+    def test_left_out(self):
+        figures = self.matrix("--patterns", "rtt-spin,crr", "--sizes", "64", "--load", "quiet")
+        wanted = [("rtt-spin", p) for p in PLACES if p != "one"] + [("crr", p) for p in PLACES]
+        self.assertEqual([(r["pattern"], r["placement"]) for r in figures["rows"]], wanted)
+        self.assertEqual({c[-1] for c in self.cells(figures)}, {"on"})
+
+    def test_defaults(self):
+        """As the manual says, with one pattern in place of all."""
+        figures = self.matrix("--quick", "--patterns", "rtt-poll", "--time", "0.02",
+                              "--load", "quiet", "--pairs", "1", "--recheck", "0")
+        self.assertEqual({c[1:3] for c in self.cells(figures)},
+                         {(64, 1), (65536, 1), (64, 50), (65536, 50)})
+
+    def test_second_look(self):
+        """Spin or not, in crr there is nothing to win: some cell has a pair below 1."""
+        figures = self.matrix("--patterns", "crr,rtt", "--pairs", "9", "--recheck", "3")
+        doubtful = 0
+        for one in figures["rows"]:
+            for r in one["results"][1:]:
+                first, later = r["ratio_samples"][:9], r["ratio_samples"][9:]
+                doubted = min(first) < 1
+                doubtful += doubted
+                self.assertEqual(sum(v > 0 for v in later), 3 if doubted else 0)
+        self.assertGreater(doubtful, 0)
+
+    def test_verdict_agrees(self):
+        """The list in the JSON is that of its rows; --verdict finds the same; all are named."""
+        figures = self.matrix("--patterns", "rtt,crr", "--sizes", "64", "--fail-below",
+                              str(100), status=2)
+        verdict = figures["matrix"]
+        self.assertEqual(verdict["below"], len(verdict["list"]))
+        below = sorted((r["ratio"]["median"] < 1, min(r["ratio_samples"]) < 1)
+                       for one in figures["rows"] for r in one["results"][1:])
+        self.assertEqual(sum(b for b, _ in below), verdict["below"])
+        made = bench("--verdict", self.write(figures))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(made.stdout.splitlines()[-1].split(" cells")[0],
+                         f"{verdict['below']} of {verdict['cells']}")
+        described = DESCRIPTION.read_text(encoding="utf-8")
+        names = {*verdict, *figures["rows"][0], *figures["rows"][0]["results"][1],
+                 *figures["run"]}
+        for name in names:
+            self.assertIn(f"`{name}`", described)
+
+    def test_table(self):
+        made = bench("--matrix", *SHORT, "--patterns", "crr", "--placement", PLACES[0],
+                     "--load", "busy")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertRegex(made.stdout.splitlines()[-1], r"^[01] of 1 cells below TCP")
+
+
+class Verdict(Files):
+    def verdict(self, *args, status=0):
+        made = bench("--verdict", *args)
+        self.assertEqual(made.returncode, status, made.stderr)
+        return made
+
+    def check(self, made):
+        lines = [li for li in made.stdout.splitlines() if li]
+        self.assertEqual(lines[0].split()[:2], ["below", "TCP"])
+        self.assertEqual([li.split() for li in lines[1:-1]], BELOW)
+        self.assertEqual(lines[-1], SENTENCE)
+
+    def test_list(self):
+        self.check(self.verdict(self.write(matrix_file(ROWS))))
+
+    def test_several_files(self):
+        paths = [self.write(matrix_file([r]), f"{i}.json") for i, r in enumerate(ROWS)]
+        self.check(self.verdict(*paths))
+
+    def test_none_below(self):
+        made = self.verdict(self.write(matrix_file(ROWS[:1])))
+        self.assertEqual(made.stdout, "\n0 of 2 cells below TCP\n")
+
+    def test_exactly_one(self):
+        made = self.verdict(self.write(matrix_file([row("rtt", 64, [0.9, 1, 1.1])])))
+        self.assertEqual(made.stdout, "\n0 of 1 cells below TCP\n")
+
+    def test_fail_below(self):
+        path = self.write(matrix_file(ROWS))
+        for limit, status in (("0.84", 0), ("0.86", 2), ("0.5", 0), ("1", 2)):
+            self.verdict("--fail-below", limit, path, status=status)
+
+    def test_other_figures(self):
+        """Of a run that was no matrix: the placement is the run's, spinning unknown."""
+        old = row("rtt", 64, [0.5, 0.6])
+        del old["placement"], old["results"][1]["spin"]
+        other = row("plain", 64, [1])
+        other["results"][1]["over"] = "via-client"
+        made = self.verdict(self.write({"run": {"placement": "free"}, "rows": [old, other]}))
+        self.assertIn(" free      quiet -     0.550 (0.500..0.600)    2 of  2  every pair",
+                      made.stdout)
+        self.assertTrue(made.stdout.endswith("\n1 of 1 cells below TCP, 1 of them in every "
+                                             "pair\n"))
+
+    def test_nothing_to_compare(self):
+        rows = [{"pattern": "rtt", "size_bytes": 64, "results": [{"over": "tcp"}]}]
+        made = self.verdict(self.write({"rows": rows}), status=1)
+        self.assertIn("nothing was measured both on TCP and under Viaduct", made.stderr)
+        self.verdict("/nowhere/file.json", status=1)
+
+
+class Text(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.words = []
+        self.feed(text)
+        self.text = re.sub(r"\s+", " ", " ".join(self.words))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+class Report(Files):
+    def test_page(self):
+        out = self.tmp / "made"
+        made = subprocess.run([VIADUCT, "report", "--no-png", "--out", out,
+                               self.write(matrix_file(ROWS))], stderr=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        text = Text((out / "report.html").read_text(encoding="utf-8")).text
+        below = text[text.index("Below TCP"):text.index("In short")]
+        for words in (SENTENCE + ".", "every pair", "stayed on TCP", "4 of 5",
+                      "Round trip, blocking calls 64 B 1 one CPU quiet off 0.85 ×"):
+            self.assertIn(words, below)
+        self.assertNotIn("80.0", below)
+        self.assertIn("--matrix --patterns rtt,rtt-epoll,crr,stream --sizes 64,4K,1M "
+                      "--conns 100", text)
+        self.check_picture(ElementTree.parse(out / "matrix.svg").getroot())
+
+    def check_picture(self, root):
+        words = [t.text.replace("\u00a0", " ") for t in root.iter(SVG + "text")]
+        for name in ("Round trip, blocking calls, 64 B", "Connect, request, close, 64 B",
+                     "Round trip, epoll, 4 KiB, 100 connections", "One way, 1 MiB"):
+            self.assertEqual(words.count(name), 1, words)
+        heads = ["two CPUs", "quiet", "spin on", "two CPUs", "quiet", "spin off",
+                 "two CPUs", "busy", "spin on", "two CPUs", "busy", "spin off",
+                 "one CPU", "quiet", "spin on", "one CPU", "quiet", "spin off",
+                 "one CPU", "busy", "spin on"]
+        at = words.index("two CPUs")
+        self.assertEqual(words[at:at + len(heads)], heads)
+        for cell in ("80.0", "1.20", "0.85", "0.97 ~", "0.99 ~", "1.10 ~"):
+            self.assertEqual(words.count(cell), 1, cell)
+        hovers = " ".join(t.text for t in root.iter(SVG + "title")).replace("\u00a0", " ")
+        self.assertIn("64 B, one CPU:", hovers)
+
+
+class Errors(unittest.TestCase):
+    def test_wrong_options(self):
+        for args, words in (
+                (["--matrix", "--over", "unix"], "leave --over out"),
+                (["--matrix", "--patterns", "rtt,plain"], "no part of the matrix: `plain`"),
+                (["--matrix", "--patterns", "logp"], "no part of the matrix: `logp`"),
+                (["--matrix", "--patterns", "crr", "--spin", "off"], "nothing is left"),
+                (["--matrix", "--patterns", "rtt-spin", "--placement", "one"],
+                 "nothing is left"),
+                (["--matrix", "--spin", "maybe"], "takes on and off"),
+                (["--matrix", "--spin", ","], "no spin in"),
+                (["--matrix", "--placement", "one,one"], "takes two, one or free"),
+                (["--matrix", "--pairs", "99"], "together are at most"),
+                (["--matrix", "--recheck", "x"], "out of range"),
+                (["--matrix", "--fail-below", "0"], "a ratio above 0"),
+                (["--matrix", "--fail-below", "1x"], "a ratio above 0"),
+                (["--matrix", "--", "a", "--", "b"], "means nothing for your own"),
+                (["--spin", "on"], "an option of --matrix"),
+                (["--recheck", "3"], "an option of --matrix"),
+                (["--fail-below", "1"], "an option of --matrix"),
+                (["--placement", "one,free"], "need --matrix"),
+                (["--verdict"], "files of `viaduct bench --json` are needed"),
+                (["--verdict", "--quick", "a"], "nothing is measured"),
+                (["--verdict", "--matrix", "a"], "nothing is measured")):
+            made = bench(*args)
+            self.assertEqual((made.returncode, made.stdout), (125, ""), args)
+            self.assertIn(words, made.stderr)
+
+    def test_real_time(self):
+        chrt = ["chrt", "-r", "1"]
+        if not shutil.which("chrt") or subprocess.call([*chrt, "true"],
+                                                       stderr=subprocess.DEVNULL):
+            self.skipTest("no real-time policy for this user")
+        made = bench("--matrix", *SHORT, "--patterns", "crr", "--placement", PLACES[0],
+                     before=chrt)
+        self.assertEqual((made.returncode, made.stdout), (125, ""))
+        self.assertIn("real-time policy", made.stderr)
+
+    def test_manual(self):
+        manual = pathlib.Path(MANUAL).read_text(encoding="utf-8").replace("\\-", "-")
+        for option in ("--matrix", "--spin", "--recheck", "--fail-below", "--verdict"):
+            self.assertIn(option, bench("--help").stdout)
+            self.assertIn(option, manual)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
