@@ -199,8 +199,10 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 						 : "any processor",
 		plan->busy[plan->loads - 1],
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
-	bench_table_head(out,
-			 plan->conns_count > 1 || plan->busy[plan->loads - 1] ? 24 : 14);
+	bench_table_head(out, plan->matrix || plan->conns_count > 1 ||
+					      plan->busy[plan->loads - 1]
+				      ? 24
+				      : 14);
 	fflush(out);
 }
 

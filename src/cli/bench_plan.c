@@ -73,7 +73,7 @@ static const char help_text[] =
 	"  --spin LIST        of on, off (in the matrix; default: both)\n"
 	"  --recheck N        pairs more for a cell of the matrix with a pair below "
 	"1.0\n"
-	"                     (default 8)\n"
+	"                     (default 6)\n"
 	"  --fail-below X     exit status 2 when the ratio of a cell of the matrix is "
 	"below X\n"
 	"  --verdict          lists the cells below 1.0 in files written with the option "
@@ -265,8 +265,7 @@ static void use_defaults(struct plan *plan)
 	plan->conns[plan->conns_count++] = 1;
 	plan->under_way_max = UNDER_WAY_MAX;
 	plan->placements = 1; /* PLAN_TWO */
-	plan->recheck = 8;
-	plan->spin[0] = plan->spin[1] = true;
+		plan->spin[0] = plan->spin[1] = true;
 	plan->think_us = 100;
 	plan->wait_s = 10;
 	plan->set.time_ns = 500000000;

@@ -128,6 +128,29 @@ class Measured(Files):
             self.assertEqual([[r["over"] for r in one["results"]] for one in figures["rows"]],
                              [["tcp", over]] * 2)
 
+    def test_spin_reaches_the_ends(self):
+        """What VIADUCT_SPIN is in the ends, and that it is not in those of TCP."""
+        mark, seen = f"MATRIX_TEST={os.getpid()}".encode(), set()
+        with subprocess.Popen([VIADUCT, "bench", "--matrix", "--patterns", "rtt", "--sizes",
+                               "64", "--load", "quiet", "--placement", PLACES[0], "--time",
+                               "0.5", "--pairs", "1", "--recheck", "0"],
+                              stdout=subprocess.DEVNULL, env={
+                                  **os.environ, "VIADUCT_SPIN": "7",
+                                  "MATRIX_TEST": str(os.getpid())}) as made:
+            while made.poll() is None:
+                for folder in pathlib.Path("/proc").glob("[0-9]*"):
+                    try:
+                        words = (folder / "environ").read_bytes().split(b"\0")
+                        role = b"--role" in (folder / "cmdline").read_bytes().split(b"\0")
+                    except OSError:
+                        continue
+                    if role and mark in words:
+                        preloaded = any(w.startswith(b"LD_PRELOAD=") for w in words)
+                        seen |= {(preloaded, w) for w in words if w[:13] == b"VIADUCT_SPIN="}
+        self.assertEqual(made.returncode, 0)
+        ours = {w.decode() for preloaded, w in seen if preloaded}
+        self.assertEqual(ours, {"VIADUCT_SPIN=auto", "VIADUCT_SPIN=0"})
+
     def test_left_out(self):
         figures = self.matrix("--patterns", "rtt-spin,crr", "--sizes", "64", "--load", "quiet")
         wanted = [("rtt-spin", p) for p in PLACES if p != "one"] + [("crr", p) for p in PLACES]
@@ -143,7 +166,8 @@ class Measured(Files):
 
     def test_second_look(self):
         """Spin or not, in crr there is nothing to win: some cell has a pair below 1."""
-        figures = self.matrix("--patterns", "crr,rtt", "--pairs", "9", "--recheck", "3")
+        figures = self.matrix("--patterns", "crr,rtt", "--sizes", "64", "--load", "quiet",
+                              "--pairs", "9", "--recheck", "3")
         doubtful = 0
         for one in figures["rows"]:
             for r in one["results"][1:]:
