@@ -265,7 +265,7 @@ static void use_defaults(struct plan *plan)
 	plan->conns[plan->conns_count++] = 1;
 	plan->under_way_max = UNDER_WAY_MAX;
 	plan->placements = 1; /* PLAN_TWO */
-		plan->spin[0] = plan->spin[1] = true;
+	plan->spin[0] = plan->spin[1] = true;
 	plan->think_us = 100;
 	plan->wait_s = 10;
 	plan->set.time_ns = 500000000;
@@ -406,18 +406,31 @@ static int parse_programs(struct plan *plan, int argc, char **argv)
 int plan_parse(struct plan *plan, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"patterns", 1, NULL, PATTERNS}, {"sizes", 1, NULL, SIZES},
-		{"over", 1, NULL, OVER},	 {"pairs", 1, NULL, PAIRS},
-		{"time", 1, NULL, TIME},	 {"placement", 1, NULL, PLACEMENT},
-		{"think", 1, NULL, THINK},	 {"busy", 1, NULL, BUSY},
-		{"load", 1, NULL, LOAD},	 {"csv", 1, NULL, CSV},
-		{"wait", 1, NULL, WAIT},	 {"conns", 1, NULL, CONNS},
-		{"active", 1, NULL, ACTIVE},	 {"congestion", 1, NULL, CONG},
-		{"json", 1, NULL, JSON},	 {"quick", 0, NULL, 'q'},
-		{"matrix", 0, NULL, MATRIX},	 {"spin", 1, NULL, SPIN},
-		{"recheck", 1, NULL, RECHECK},	 {"fail-below", 1, NULL, FAIL_BELOW},
-		{"verdict", 0, NULL, VERDICT},	 {"report", 1, NULL, REPORT},
-		{"help", 0, NULL, 'h'},		 {NULL, 0, NULL, 0},
+		{"patterns", 1, NULL, PATTERNS},
+		{"sizes", 1, NULL, SIZES},
+		{"over", 1, NULL, OVER},
+		{"pairs", 1, NULL, PAIRS},
+		{"time", 1, NULL, TIME},
+		{"placement", 1, NULL, PLACEMENT},
+		{"think", 1, NULL, THINK},
+		{"busy", 1, NULL, BUSY},
+		{"load", 1, NULL, LOAD},
+		{"csv", 1, NULL, CSV},
+		{"wait", 1, NULL, WAIT},
+		{"conns", 1, NULL, CONNS},
+		{"active", 1, NULL, ACTIVE},
+		{"congestion", 1, NULL, CONG},
+		{"json", 1, NULL, JSON},
+		{"quick", 0, NULL, 'q'},
+		{"report", 1, NULL, REPORT},
+		/* Of the matrix. */
+		{"matrix", 0, NULL, MATRIX},
+		{"spin", 1, NULL, SPIN},
+		{"recheck", 1, NULL, RECHECK},
+		{"fail-below", 1, NULL, FAIL_BELOW},
+		{"verdict", 0, NULL, VERDICT},
+		{"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
 	for (int c, at = 0; (c = getopt_long(argc, argv, "+h", options, &at)) != -1;) {
