@@ -113,11 +113,11 @@ static void set_times(struct plan *plan)
 	if (!gave(plan, CONNS))
 		plan->conns[plan->conns_count++] = plan->quick ? 50 : 100;
 	if (!gave(plan, PAIRS))
-		plan->pairs = 3;
+		plan->pairs = plan->quick ? 2 : 3;
 	if (!gave(plan, TIME))
-		plan->set.time_ns = plan->quick ? 80000000 : 200000000;
+		plan->set.time_ns = plan->quick ? 50000000 : 200000000;
 	if (!gave(plan, RECHECK))
-		plan->recheck = plan->quick ? 2 : 6;
+		plan->recheck = plan->quick ? 3 : 6;
 }
 
 int plan_expand(struct plan *plan)
