@@ -115,7 +115,7 @@ static void set_times(struct plan *plan)
 	if (!gave(plan, PAIRS))
 		plan->pairs = plan->quick ? 2 : 3;
 	if (!gave(plan, TIME))
-		plan->set.time_ns = plan->quick ? 50000000 : 200000000;
+		plan->set.time_ns = plan->quick ? 150000000 : 300000000;
 	if (!gave(plan, RECHECK))
 		plan->recheck = plan->quick ? 3 : 6;
 }
