@@ -101,6 +101,7 @@ enum bench_floor_kind { BENCH_FLOOR_LINE, BENCH_FLOOR_RTT, BENCH_FLOOR_STREAM };
  */
 int bench_floor_run(enum bench_floor_kind kind, size_t size_bytes, uint64_t time_ns,
 		    const int cpus[2], double *rate);
+void bench_pin(int cpu);
 
 /* ---- bench_measure.c: both ends, from the parent ---- */
 

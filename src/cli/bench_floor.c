@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdalign.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,14 +12,9 @@
 #include <unistd.h>
 
 #include "cli/bench.h"
+#include "cli/bench_ring.h"
 
-enum { RING_BYTES = 256 << 10, CHUNK_BYTES = 16 << 10, READ_BYTES = 64 << 10 };
-
-struct ring {
-	alignas(128) _Atomic uint64_t produced;
-	alignas(128) _Atomic uint64_t consumed;
-	alignas(128) uint8_t data[RING_BYTES];
-};
+enum { READ_BYTES = 64 << 10 };
 
 struct shared {
 	alignas(128) _Atomic uint64_t line; /* odd: the child's turn */
@@ -29,53 +22,13 @@ struct shared {
 	struct ring to_child, to_parent;
 };
 
-/* One end's private knowledge of a ring. */
-struct cursor {
-	struct ring *ring;
-	uint64_t at;	/* own position */
-	uint64_t other; /* the other's position, when it was last needed */
-};
-
 static void ring_put(struct cursor *c, const uint8_t *buf, size_t len)
 {
 	while (len) {
-		size_t n = len < CHUNK_BYTES ? len : CHUNK_BYTES;
-		size_t offset = c->at % RING_BYTES;
-		if (n > RING_BYTES - offset)
-			n = RING_BYTES - offset;
-		/* Acquire: the reader is through with the bytes that we overwrite. */
-		while (c->at + n - c->other > RING_BYTES)
-			c->other = atomic_load_explicit(&c->ring->consumed,
-							memory_order_acquire);
-		memcpy(c->ring->data + offset, buf, n);
-		c->at += n;
-		/* Release: the bytes are there before the count that covers them. */
-		atomic_store_explicit(&c->ring->produced, c->at, memory_order_release);
+		size_t n = ring_give(c, buf, len);
 		buf += n;
 		len -= n;
 	}
-}
-
-/* Takes what is there, up to len; 0 when nothing is. */
-static size_t ring_take(struct cursor *c, uint8_t *buf, size_t len)
-{
-	size_t offset = c->at % RING_BYTES, n;
-	if (c->other == c->at)
-		c->other = atomic_load_explicit(&c->ring->produced, memory_order_acquire);
-	n = (size_t)(c->other - c->at);
-	if (n > len)
-		n = len;
-	if (n > CHUNK_BYTES)
-		n = CHUNK_BYTES;
-	if (n > RING_BYTES - offset)
-		n = RING_BYTES - offset;
-	if (n == 0)
-		return 0;
-	memcpy(buf, c->ring->data + offset, n);
-	c->at += n;
-	/* Release: our reads are over before the writer may overwrite. */
-	atomic_store_explicit(&c->ring->consumed, c->at, memory_order_release);
-	return n;
 }
 
 static bool stopped(struct shared *sh)
@@ -178,7 +131,7 @@ static double best_slice(struct run *r, uint64_t time_ns)
 	return best;
 }
 
-static void pin(int cpu)
+void bench_pin(int cpu)
 {
 	cpu_set_t set;
 	CPU_ZERO(&set);
@@ -195,7 +148,7 @@ static pid_t fork_child(struct run *r, int cpu)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	pin(cpu);
+	bench_pin(cpu);
 	run_child(r->sh, r->kind, r->size);
 	_exit(0);
 }
@@ -210,7 +163,7 @@ static int run_pair(struct run *r, uint64_t time_ns, const int cpus[2], double *
 	pid = fork_child(r, cpus[0]);
 	if (pid < 0)
 		return -errno;
-	pin(cpus[1]);
+	bench_pin(cpus[1]);
 	run_for(r, time_ns / 4); /* warms up */
 	*rate = r->kind == BENCH_FLOOR_LINE ? best_slice(r, time_ns)
 					    : run_for(r, time_ns);
