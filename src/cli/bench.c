@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/bench_finding.h"
 #include "cli/bench_matrix.h"
 #include "cli/bench_pair.h"
 #include "cli/bench_plan.h"
@@ -17,6 +18,7 @@ struct out {
 	bool progress;
 	unsigned rows, failures;
 	struct matrix matrix;
+	struct findings *findings;
 };
 
 /* Nanoseconds of a round trip through one cache line; 0 when there is one processor. */
@@ -99,6 +101,7 @@ static void measure_row(const struct plan *plan, enum plan_placement placement,
 		bench_csv_row(out->csv, row);
 		fflush(out->csv);
 	}
+	findings_note(out->findings, row);
 	out->rows++;
 }
 
@@ -107,13 +110,14 @@ static void measure_rows(const struct plan *plan, struct out *out,
 			 enum plan_placement placement, unsigned busy)
 {
 	static struct bench_row row; /* large */
-	for (unsigned i = 0; i < plan->size_count; i++) {
-		if (!plan_wants(plan, pattern, plan->sizes[i], conns))
+	unsigned count;
+	const size_t *sizes = plan_sizes(plan, pattern, &count);
+	for (unsigned i = 0; i < count; i++) {
+		if (!plan_wants(plan, pattern, sizes[i], conns))
 			continue;
 		memset(&row, 0, sizeof(row));
 		row.pattern = pattern;
-		row.size_bytes =
-			pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : plan->sizes[i];
+		row.size_bytes = pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : sizes[i];
 		row.conns = conns;
 		row.active = plan_active(plan, conns);
 		row.busy = busy;
@@ -240,8 +244,14 @@ static FILE *open_output(const char *path)
 
 static int open_outputs(const struct plan *plan, struct out *out)
 {
+	static struct findings findings; /* large */
+
 	memset(out, 0, sizeof(*out));
 	out->table = stdout;
+	out->findings = &findings;
+	for (unsigned i = 0; i < plan->pattern_count; i++)
+		findings.copy_asked =
+			findings.copy_asked || bench_is_copy(plan->patterns[i]);
 	if (plan->csv && !(out->csv = open_output(plan->csv)))
 		return -EIO;
 	if (out->csv)
@@ -271,10 +281,13 @@ static int close_output(FILE *f, const char *what)
 static int close_outputs(struct out *out, bool matrix)
 {
 	int err = 0;
+	if (out->table)
+		findings_print(out->table, out->findings);
 	if (out->json) {
 		fprintf(out->json, "\n]");
 		if (matrix)
 			matrix_json(out->json, &out->matrix);
+		findings_json(out->json, out->findings);
 		fprintf(out->json, "}\n");
 		err |= close_output(out->json, "JSON");
 	}

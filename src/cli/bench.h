@@ -10,7 +10,17 @@
 #include <stdio.h>
 #include <time.h>
 
-enum bench_shape { BENCH_RTT, BENCH_STREAM, BENCH_BIDIR, BENCH_CRR, BENCH_LOGP };
+enum bench_shape {
+	BENCH_RTT,
+	BENCH_STREAM,
+	BENCH_BIDIR,
+	BENCH_CRR,
+	BENCH_LOGP,
+	/* From here on experiments, measured only where --patterns names them. */
+	BENCH_COPY,
+	BENCH_COPY_COLD, /* with buffers that no cache holds */
+	BENCH_SETUP
+};
 enum bench_wait { BENCH_BLOCK, BENCH_SPIN, BENCH_EPOLL, BENCH_POLL };
 enum bench_think { BENCH_NO_THINK, BENCH_THINK, BENCH_THINK_SLEEP };
 
@@ -21,6 +31,11 @@ struct bench_pattern {
 	bool plain; /* one end under Viaduct, the other not */
 	enum bench_think think;
 };
+
+static inline bool bench_is_copy(const struct bench_pattern *p)
+{
+	return p->shape == BENCH_COPY || p->shape == BENCH_COPY_COLD;
+}
 
 enum { BENCH_CRR_BYTES = 64 };
 
@@ -34,6 +49,20 @@ enum bench_logp {
 	BENCH_LOGP_GAP_BYTE,
 	BENCH_LOGP_COUNT
 };
+
+/* Of the experiment setup; times in nanoseconds, processor time that of both ends. */
+enum bench_setup {
+	BENCH_SETUP_CONNECTION, /* what it takes beside its round trips */
+	BENCH_SETUP_TRIP,
+	BENCH_SETUP_CONNECTION_CPU,
+	BENCH_SETUP_TRIP_CPU,
+	BENCH_SETUP_SWITCH, /* from connect until neither direction is TCP's; or 0 */
+	BENCH_SETUP_SWITCH_TRIPS, /* round trips until then */
+	BENCH_SETUP_COUNT
+};
+
+/* Round trips of its connections. */
+enum { BENCH_SETUP_SHORT = 32, BENCH_SETUP_LONG = 128 };
 
 /* What one end is to do. Passed to it on its command line. */
 struct bench_job {
@@ -61,6 +90,7 @@ struct bench_result {
 	uint64_t cpu_ns;	       /* client: processor time of its process */
 	uint64_t peer_cpu_ns;	       /* and of the server's, in the same time */
 	double logp[BENCH_LOGP_COUNT]; /* client */
+	double setup[BENCH_SETUP_COUNT];
 };
 
 /* ---- bench_role.c: the process at one end ---- */
@@ -92,6 +122,11 @@ void bench_logp_run(const struct bench_job *job, int fd, struct bench_result *re
 void bench_crr_client(const struct bench_job *job, struct bench_result *res);
 void bench_crr_server(const struct bench_job *job, int listener);
 
+/* ---- bench_setup.c: what an upgrade costs ---- */
+
+void bench_setup_client(const struct bench_job *job, struct bench_result *res);
+void bench_setup_server(const struct bench_job *job, int listener);
+
 /* ---- bench_floor.c: raw shared memory, for the machine's own limit ---- */
 
 enum bench_floor_kind { BENCH_FLOOR_LINE, BENCH_FLOOR_RTT, BENCH_FLOOR_STREAM };
@@ -103,6 +138,37 @@ int bench_floor_run(enum bench_floor_kind kind, size_t size_bytes, uint64_t time
 		    const int cpus[2], double *rate);
 void bench_pin(int cpu);
 
+/* ---- bench_copy.c, bench_copy_may.c: a single copy between processes, against two ---- */
+
+enum bench_copy {
+	BENCH_COPY_NONE,
+	BENCH_COPY_RING,
+	BENCH_COPY_WRITE,
+	BENCH_COPY_READ,
+	BENCH_COPY_WAYS
+};
+
+struct bench_copy_job {
+	enum bench_copy way;
+	bool cold;
+	size_t size_bytes;
+	uint64_t time_ns;
+	int cpus[2]; /* receiver's and sender's */
+};
+
+/*
+ * Messages one way between parent and child. Writes messages a second, or 0; returns 0 or
+ * -errno, -EBADMSG when a message did not arrive as it was sent. Blocks until it is over.
+ */
+int bench_copy_run(const struct bench_copy_job *job, double *rate);
+/* Why this machine does not let parent and child do it, or NULL. */
+const char *bench_copy_forbidden(enum bench_copy way);
+/* Where no sizes are given. */
+const size_t *bench_copy_sizes(bool quick, unsigned *count);
+int bench_copy_scope(void); /* kernel.yama.ptrace_scope; 0 without it */
+/* What an end walks through for cold buffers: twice the largest cache of a processor. */
+size_t bench_copy_cold_bytes(void);
+
 /* ---- bench_measure.c: both ends, from the parent ---- */
 
 /* One way to run a pattern, compared with the others in the same round. */
@@ -111,6 +177,7 @@ struct bench_contender {
 	bool unix_domain, via_server, via_client;
 	bool spin;  /* run the pattern with spinning nonblocking calls instead */
 	bool floor; /* not sockets at all: the raw ring */
+	enum bench_copy copy;	       /* or a way to copy */
 	const struct bench_peer *peer; /* or another system's own benchmark */
 	const char *viaduct_spin; /* VIADUCT_SPIN at both ends; NULL: as it is here */
 };
@@ -130,7 +197,7 @@ bool bench_peer_found(const struct bench_peer *peer);
 struct bench_sample {
 	double rate;			     /* operations a second; 0 when it failed */
 	double client_cpu_ns, server_cpu_ns; /* for an operation; 0 unknown */
-	double logp[BENCH_LOGP_COUNT];
+	double logp[BENCH_LOGP_COUNT], setup[BENCH_SETUP_COUNT];
 	uint64_t direct_bytes, tcp_bytes; /* as the report of `viaduct run` says */
 	bool reported;
 	char reasons[160]; /* of that report, as JSON */
@@ -191,6 +258,7 @@ enum bench_figure {
 	BENCH_OPS_PER_CPU, /* for a second of both ends' processor time */
 	BENCH_BYTES_PER_CPU,
 	BENCH_LOGP_FIGURES, /* and from here on the parameters of enum bench_logp */
+	BENCH_SETUP_FIGURES = BENCH_LOGP_FIGURES + BENCH_LOGP_COUNT, /* bench_setup's */
 };
 
 struct bench_spread {
@@ -209,6 +277,7 @@ struct bench_spread bench_spread_of(const double *values, unsigned n);
 size_t bench_bytes_per_op(const struct bench_row *row); /* payload, both directions */
 /* As they are named in JSON and CSV. */
 extern const char *const bench_logp_names[BENCH_LOGP_COUNT];
+extern const char *const bench_setup_names[BENCH_SETUP_COUNT];
 const char *bench_unit(const struct bench_row *row); /* what an operation is */
 
 /* "on" or "off" where it says so of Viaduct's spinning, else "". */

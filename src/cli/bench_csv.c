@@ -13,6 +13,8 @@ void bench_csv_head(FILE *out)
 		"direct_bytes,tcp_bytes");
 	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
 		fprintf(out, ",%s", bench_logp_names[i]);
+	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
+		fprintf(out, ",%s", bench_setup_names[i]);
 	fprintf(out, ",error,placement,spin\n");
 }
 
@@ -64,6 +66,8 @@ static void csv_sample(FILE *out, const struct bench_row *row, unsigned who,
 		fprintf(out, ",,");
 	for (unsigned i = 0; i < BENCH_LOGP_COUNT; i++)
 		csv_figure(out, row, who, pair, BENCH_LOGP_FIGURES + i);
+	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
+		csv_figure(out, row, who, pair, BENCH_SETUP_FIGURES + i);
 	csv_text(out, s->error);
 	fprintf(out, ",%s,%s\n", row->placement, bench_spin_name(c));
 }

@@ -53,7 +53,7 @@ int plan_parse_below(struct plan *plan, const char *text)
 /* One end under Viaduct is a question of its own, and LogP's figures are no speeds. */
 static bool is_part(const struct bench_pattern *pattern)
 {
-	return !pattern->plain && pattern->shape != BENCH_LOGP;
+	return !pattern->plain && pattern->shape < BENCH_LOGP;
 }
 
 /* Its calls never wait, or nothing goes direct: spinning makes no difference. */

@@ -10,10 +10,17 @@ const char *const bench_logp_names[BENCH_LOGP_COUNT] = {
 	"half_rtt_ns", "latency_ns", "send_ns", "recv_ns", "gap_ns", "gap_ns_per_byte",
 };
 
+const char *const bench_setup_names[BENCH_SETUP_COUNT] = {
+	"connection_ns",     "round_trip_ns", "connection_cpu_ns",
+	"round_trip_cpu_ns", "switch_ns",     "switch_round_trips",
+};
+
 size_t bench_bytes_per_op(const struct bench_row *row)
 {
 	bool both = row->pattern->shape == BENCH_RTT ||
 		    row->pattern->shape == BENCH_CRR || row->pattern->shape == BENCH_LOGP;
+	if (row->pattern->shape == BENCH_SETUP)
+		return 2 * BENCH_SETUP_SHORT * row->size_bytes;
 	return both ? 2 * row->size_bytes : row->size_bytes;
 }
 
@@ -21,9 +28,12 @@ const char *bench_unit(const struct bench_row *row)
 {
 	switch (row->pattern->shape) {
 	case BENCH_CRR:
+	case BENCH_SETUP:
 		return "connection";
 	case BENCH_STREAM:
 	case BENCH_BIDIR:
+	case BENCH_COPY:
+	case BENCH_COPY_COLD:
 		return "message";
 	default:
 		return "round trip";
@@ -67,6 +77,10 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 	case BENCH_BYTES_PER_CPU:
 		return bytes * 1e9 / both;
 	default:
+		if (figure >= BENCH_SETUP_FIGURES)
+			return row->pattern->shape == BENCH_SETUP
+				       ? s->setup[figure - BENCH_SETUP_FIGURES]
+				       : NAN;
 		if (row->pattern->shape != BENCH_LOGP)
 			return NAN;
 		return s->logp[figure - BENCH_LOGP_FIGURES];

@@ -86,6 +86,18 @@ static void json_logp(FILE *out, const struct bench_row *row, unsigned w)
 	fputc('}', out);
 }
 
+static void json_setup(FILE *out, const struct bench_row *row, unsigned w)
+{
+	if (row->pattern->shape != BENCH_SETUP)
+		return;
+	fprintf(out, ",\"setup\":{\"size_bytes\":%zu,\"round_trips\":%u", row->size_bytes,
+		BENCH_SETUP_SHORT);
+	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
+		bench_json_spread(out, bench_setup_names[i],
+				  bench_spread(row, w, BENCH_SETUP_FIGURES + i));
+	fputc('}', out);
+}
+
 static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 {
 	fprintf(out, "{\"over\":");
@@ -102,6 +114,7 @@ static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 	json_cpu(out, row, w);
 	json_direct(out, row, w);
 	json_logp(out, row, w);
+	json_setup(out, row, w);
 	fprintf(out, ",\"errors\":[");
 	for (unsigned i = 0, n = 0; i < row->pairs; i++) {
 		if (!row->samples[w][i].error[0])

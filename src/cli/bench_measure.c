@@ -196,6 +196,10 @@ static void take_result(struct end *e, const char *name, struct bench_sample *s)
 	if (at)
 		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->logp[0], &r->logp[1],
 		       &r->logp[2], &r->logp[3], &r->logp[4], &r->logp[5]);
+	at = find_line(e, "setup ");
+	if (at)
+		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->setup[0], &r->setup[1],
+		       &r->setup[2], &r->setup[3], &r->setup[4], &r->setup[5]);
 	if (s->error[0] || waitpid(e->pid, &status, 0) != e->pid)
 		return;
 	e->pid = -1;
@@ -253,6 +257,8 @@ static void build_words(struct words *w, const struct ends *e, const char *addre
 		add_word(w, "%s", e->report);
 		if (who->viaduct_spin)
 			add_word(w, "--spin=%s", who->viaduct_spin);
+		if (row->pattern->shape == BENCH_SETUP)
+			add_word(w, "--upgrade-after=0");
 		add_word(w, "--");
 		add_word(w, "%s", own_path());
 	}
@@ -324,6 +330,7 @@ static void compare(const struct end *server, const struct end *client,
 	if (s->error[0])
 		return;
 	memcpy(s->logp, b->logp, sizeof(s->logp));
+	memcpy(s->setup, b->setup, sizeof(s->setup));
 	s->rate = (double)b->ops * 1e9 / (double)b->ns;
 	s->client_cpu_ns = (double)b->cpu_ns / (double)b->ops;
 	s->server_cpu_ns = (double)b->peer_cpu_ns / (double)b->ops;
@@ -373,6 +380,33 @@ static void measure_floor(const struct bench_setting *set, const struct bench_ro
 		fail(s, "%s", strerror(-err));
 }
 
+static void measure_copy(const struct bench_setting *set, const struct bench_row *row,
+			 enum bench_copy way, struct bench_sample *s)
+{
+	struct bench_copy_job job = {
+		.way = way,
+		.cold = row->pattern->shape == BENCH_COPY_COLD,
+		.size_bytes = row->size_bytes,
+		.time_ns = set->time_ns,
+		.cpus = {set->floor_cpus[0], set->floor_cpus[1]},
+	};
+	pid_t *busy = calloc(row->busy + 1, sizeof(*busy));
+	int err;
+
+	if (!busy) {
+		fail(s, "no memory");
+		return;
+	}
+	start_busy(set, row->busy, busy);
+	err = bench_copy_run(&job, &s->rate);
+	stop_busy(row->busy, busy);
+	free(busy);
+	if (err == -EBADMSG)
+		fail(s, "checks of content failed");
+	else if (err < 0)
+		fail(s, "%s", strerror(-err));
+}
+
 static void measure_peer(const struct bench_setting *set, const struct bench_row *row,
 			 const struct bench_peer *peer, struct bench_sample *s)
 {
@@ -399,6 +433,10 @@ void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 	memset(sample, 0, sizeof(*sample));
 	if (who->floor) {
 		measure_floor(set, row, sample);
+		return;
+	}
+	if (who->copy) {
+		measure_copy(set, row, who->copy, sample);
 		return;
 	}
 	if (who->peer) {

@@ -17,6 +17,9 @@ static const struct bench_contender contenders[] = {
 	{.name = "tcp-spin", .spin = true},
 	{.name = "unix", .unix_domain = true},
 	{.name = "floor", .floor = true},
+	{.name = "ring", .copy = BENCH_COPY_RING},
+	{.name = "vm-write", .copy = BENCH_COPY_WRITE},
+	{.name = "vm-read", .copy = BENCH_COPY_READ},
 };
 /* One for each peer, filled in once. */
 static struct bench_contender peer_contenders[BENCH_PEERS_MAX];
@@ -40,12 +43,15 @@ static const char help_text[] =
 	"\n"
 	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
 	"crr,\n"
-	"                     think, think-sleep, logp, plain, plain-spin, plain-stream\n"
-	"                     (default: all)\n"
+	"                     think, think-sleep, logp, plain, plain-spin, "
+	"plain-stream,\n"
+	"                     and of the experiments copy, copy-cold, setup, setup-spin\n"
+	"                     (default: all but the experiments)\n"
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
-	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor, and of other "
-	"systems'\n"
-	"                     ucx, fi, where installed (default: all)\n"
+	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor, of ways to copy "
+	"ring,\n"
+	"                     vm-write, vm-read, and of other systems' ucx, fi, where\n"
+	"                     installed (default: all)\n"
 	"  --pairs N          measurements of each kind (default 5)\n"
 	"  --time SEC         length of one measurement (default 0.5)\n"
 	"  --placement WHERE  two (processors), one, or free (default two); as a list "
@@ -258,7 +264,8 @@ static void use_defaults(struct plan *plan)
 	const struct bench_pattern *p;
 	memset(plan, 0, sizeof(*plan));
 	for (size_t i = 0; (p = bench_pattern_at(i)); i++)
-		plan->patterns[plan->pattern_count++] = p;
+		if (p->shape < BENCH_COPY)
+			plan->patterns[plan->pattern_count++] = p;
 	plan->size_count = sizeof(default_sizes) / sizeof(default_sizes[0]);
 	memcpy(plan->sizes, default_sizes, sizeof(default_sizes));
 	plan->pairs = 5;
@@ -276,6 +283,7 @@ static void use_quick(struct plan *plan)
 {
 	plan->pairs = 3;
 	plan->set.time_ns = 100000000;
+	plan->quick = true;
 	if (plan->sizes_given)
 		return;
 	plan->size_count = sizeof(quick_sizes) / sizeof(quick_sizes[0]);
@@ -372,7 +380,6 @@ static int parse_option(struct plan *plan, int option)
 		plan->verdict = true;
 		return 0;
 	case 'q':
-		plan->quick = true;
 		use_quick(plan);
 		return 0;
 	case 'h':
@@ -459,6 +466,12 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 {
 	if (plan->over && !in_list(plan->over, c->name))
 		return false;
+	if (c->copy || bench_is_copy(pattern))
+		return c->copy && bench_is_copy(pattern) &&
+		       plan->placement[0] != PLAN_ONE && plan->set.floor_cpus[0] >= 0 &&
+		       !bench_copy_forbidden(c->copy);
+	if (pattern->shape == BENCH_SETUP)
+		return !c->spin && !c->floor && !c->unix_domain;
 	if (c->spin)
 		return pattern->shape == BENCH_RTT && pattern->wait != BENCH_SPIN &&
 		       !pattern->think && conns == 1;
@@ -513,13 +526,23 @@ unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pa
 	return add_peers(plan, pattern, conns, who, n);
 }
 
+const size_t *plan_sizes(const struct plan *plan, const struct bench_pattern *pattern,
+			 unsigned *count)
+{
+	if (bench_is_copy(pattern) && !plan->sizes_given)
+		return bench_copy_sizes(plan->quick, count);
+	*count = plan->size_count;
+	return plan->sizes;
+}
+
 bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
 		unsigned conns)
 {
 	/* One size is enough where the size is not what it is about. */
 	if (pattern->shape == BENCH_CRR)
 		return conns == 1 && size == plan->sizes[0];
-	if ((pattern->plain || pattern->think || pattern->shape == BENCH_LOGP) &&
+	if ((pattern->plain || pattern->think || pattern->shape == BENCH_LOGP ||
+	     pattern->shape == BENCH_SETUP) &&
 	    !plan->sizes_given && size != 64)
 		return false;
 	if ((uint64_t)plan_active(plan, conns) * size > plan->under_way_max && conns > 1)

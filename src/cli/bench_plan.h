@@ -74,6 +74,9 @@ int plan_complain(const char *what, const char *value);
 /* The contenders of a row, the one to compare with first. Returns how many. */
 unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pattern,
 			 unsigned conns, const struct bench_contender **who);
+/* The sizes to measure the pattern at, as far as plan_wants wants them. */
+const size_t *plan_sizes(const struct plan *plan, const struct bench_pattern *pattern,
+			 unsigned *count);
 /* True when the pattern is measured at this size and with this many connections. */
 bool plan_wants(const struct plan *plan, const struct bench_pattern *pattern, size_t size,
 		unsigned conns);

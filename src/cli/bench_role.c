@@ -29,6 +29,10 @@ static const struct bench_pattern patterns[] = {
 	{"plain", BENCH_RTT, BENCH_BLOCK, true, BENCH_NO_THINK},
 	{"plain-spin", BENCH_RTT, BENCH_SPIN, true, BENCH_NO_THINK},
 	{"plain-stream", BENCH_STREAM, BENCH_BLOCK, true, BENCH_NO_THINK},
+	{"copy", BENCH_COPY, BENCH_SPIN, false, BENCH_NO_THINK},
+	{"copy-cold", BENCH_COPY_COLD, BENCH_SPIN, false, BENCH_NO_THINK},
+	{"setup", BENCH_SETUP, BENCH_BLOCK, false, BENCH_NO_THINK},
+	{"setup-spin", BENCH_SETUP, BENCH_SPIN, false, BENCH_NO_THINK},
 };
 
 /* Of this process: the counts of all its sockets. */
@@ -331,6 +335,20 @@ static void run_connections(const struct bench_job *job, int listener)
 	free(fds);
 }
 
+static void run_pattern(const struct bench_job *job, int listener)
+{
+	enum bench_shape shape = job->pattern->shape;
+
+	if (shape != BENCH_CRR && shape != BENCH_SETUP)
+		run_connections(job, listener);
+	else if (job->server)
+		(shape == BENCH_CRR ? bench_crr_server : bench_setup_server)(job,
+									     listener);
+	else
+		(shape == BENCH_CRR ? bench_crr_client : bench_setup_client)(job,
+									     &totals);
+}
+
 enum role_option {
 	ROLE = 1,
 	PATTERN,
@@ -436,12 +454,9 @@ int bench_role_main(int argc, char **argv)
 		listener = open_listener(&job);
 	if (job.peer && clock_getcpuclockid(job.peer, &peer_clock))
 		peer_clock = -1;
-	if (job.pattern->shape != BENCH_CRR)
-		run_connections(&job, listener);
-	else if (job.server)
-		bench_crr_server(&job, listener);
-	else
-		bench_crr_client(&job, &totals);
+	run_pattern(&job, listener);
+	dprintf(parent_fd, "setup %g %g %g %g %g %g\n", totals.setup[0], totals.setup[1],
+		totals.setup[2], totals.setup[3], totals.setup[4], totals.setup[5]);
 	dprintf(parent_fd, "logp %g %g %g %g %g %g\n", totals.logp[0], totals.logp[1],
 		totals.logp[2], totals.logp[3], totals.logp[4], totals.logp[5]);
 	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,

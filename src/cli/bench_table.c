@@ -57,7 +57,8 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 	double us = rate > 0 ? 1e6 / rate : 0;
 	if (rate <= 0)
 		snprintf(buf, 24, "-");
-	else if (row->pattern->shape == BENCH_CRR || row->conns > 1)
+	else if (row->pattern->shape == BENCH_CRR || row->pattern->shape == BENCH_SETUP ||
+		 row->conns > 1)
 		return format_count(buf, rate, "/s");
 	else if (row->pattern->shape == BENCH_RTT || row->pattern->shape == BENCH_LOGP)
 		snprintf(buf, 24, us < 10 ? "%.3f us" : "%.1f us", us);
@@ -165,6 +166,26 @@ static void print_logp(FILE *out, const struct bench_row *row, unsigned who)
 		v[BENCH_LOGP_GAP_BYTE]);
 }
 
+static void print_setup(FILE *out, const struct bench_row *row, unsigned who)
+{
+	double v[BENCH_SETUP_COUNT];
+	if (row->pattern->shape != BENCH_SETUP || !bench_spread(row, who, BENCH_RATE).n)
+		return;
+	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
+		v[i] = bench_spread(row, who, BENCH_SETUP_FIGURES + i).median / 1e3;
+	fprintf(out,
+		"  %-10s a connection %.1f us, of processor time %.1f us; a round trip "
+		"%.2f us, of processor time %.2f us",
+		row->who[who]->name, v[BENCH_SETUP_CONNECTION],
+		v[BENCH_SETUP_CONNECTION_CPU], v[BENCH_SETUP_TRIP],
+		v[BENCH_SETUP_TRIP_CPU]);
+	if (v[BENCH_SETUP_SWITCH] > 0)
+		fprintf(out,
+			"; off TCP %.1f us after connect, with %.0f round trips on it",
+			v[BENCH_SETUP_SWITCH], v[BENCH_SETUP_SWITCH_TRIPS] * 1e3);
+	fputc('\n', out);
+}
+
 const char *bench_format_name(char buf[48], const struct bench_row *row)
 {
 	int n = snprintf(buf, 48, "%s", row->pattern->name);
@@ -202,6 +223,7 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 			format_per_cpu(text[3], row, w), format_direct(direct, row, w),
 			w ? "" : line);
 		print_logp(out, row, w);
+		print_setup(out, row, w);
 		print_notes(out, row, w);
 	}
 }

@@ -56,7 +56,7 @@ const char *json_word(const json_t *object, const char *name);
 struct spread json_spread(const json_t *object, const char *name);
 /* False where nothing is to be gained and nothing need go direct. */
 bool row_wants_direct(const struct row *row);
-/* False for LogP, whose round trips are those of another pattern. */
+/* False for LogP, whose round trips are those of another pattern, and for experiments. */
 bool row_compares(const struct row *row);
 
 /* ---- report_format.c: figures for people ---- */
@@ -230,6 +230,7 @@ void programs_write(FILE *out, const struct figures *f, const struct album *albu
 
 void words_tiles(FILE *out, const struct figures *f);
 void words_summary(FILE *out, const struct figures *f);
+void words_findings(FILE *out, const struct figures *f);
 void words_warnings(FILE *out, const struct figures *f);
 void words_command(FILE *out, const struct figures *f);
 void table_machine(FILE *out, const struct figures *f);

@@ -56,7 +56,7 @@ bool row_wants_direct(const struct row *row)
 
 bool row_compares(const struct row *row)
 {
-	return strcmp(row->pattern, "logp") != 0;
+	return strcmp(row->pattern, "logp") != 0 && !begins(row->pattern, "setup");
 }
 
 static enum row_kind kind_of(const struct row *row)

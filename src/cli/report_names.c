@@ -35,6 +35,10 @@ const char *pattern_words(const char *pattern)
 		{"plain-spin", "Plain peer, spinning"},
 		{"plain-stream", "Plain peer, one way"},
 		{"logp", "LogP"},
+		{"copy", "Copies, the same buffers again"},
+		{"copy-cold", "Copies, buffers that no cache holds"},
+		{"setup", "Short connections, upgraded at once"},
+		{"setup-spin", "Short connections, upgraded at once, spinning"},
 	};
 	return WORDS_FOR(names, pattern);
 }
@@ -52,6 +56,9 @@ const char *contender_words(const char *over)
 		{"via-server", "Viaduct at server"},
 		{"ucx", "UCX"},
 		{"fi", "libfabric"},
+		{"ring", "ring, two copies"},
+		{"vm-write", "process_vm_writev"},
+		{"vm-read", "process_vm_readv"},
 	};
 	return WORDS_FOR(names, over);
 }
@@ -71,8 +78,13 @@ unsigned contender_style(const char *over)
 	static const char *const known[] = {"tcp",	  "viaduct", "unix",
 					    "tcp-spin",	  "floor",   "via-client",
 					    "via-server", "ucx",     "fi"};
+	/* In no picture together with those whose style they share. */
+	static const char *const copies[] = {"ring", "vm-write", "vm-read"};
 	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (!strcmp(known[i], over))
+			return i;
+	for (unsigned i = 0; i < sizeof(copies) / sizeof(copies[0]); i++)
+		if (!strcmp(copies[i], over))
 			return i;
 	return STYLES - 1;
 }

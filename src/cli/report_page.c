@@ -169,6 +169,7 @@ static void put_patterns(FILE *out, const struct figures *f, const struct album 
 		matrix_write(out, f);
 	fprintf(out, "<section><h2>In short</h2>\n");
 	words_summary(out, f);
+	words_findings(out, f);
 	fprintf(out, "</section>\n");
 	for (size_t n = 0; n < sizeof(sections) / sizeof(sections[0]); n++)
 		put_section(out, album, n);

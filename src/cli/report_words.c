@@ -236,6 +236,21 @@ static void put_lead(FILE *out, const struct cells *c)
 	fprintf(out, "</p>\n");
 }
 
+void words_findings(FILE *out, const struct figures *f)
+{
+	const json_t *list = json_object_get(f->json, "findings");
+
+	if (!json_array_size(list))
+		return;
+	fprintf(out, "<h3>What the experiments say</h3>\n<ul>\n");
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		fprintf(out, "<li>");
+		put_escaped(out, json_word(json_array_get(list, i), "sentence"));
+		fprintf(out, "</li>\n");
+	}
+	fprintf(out, "</ul>\n");
+}
+
 void words_summary(FILE *out, const struct figures *f)
 {
 	struct cells c;
@@ -244,7 +259,7 @@ void words_summary(FILE *out, const struct figures *f)
 		return;
 	if (c.count)
 		put_lead(out, &c);
-	else
+	else if (!json_array_size(json_object_get(f->json, "findings")))
 		fprintf(out,
 			"<p class=\"lead\">Nothing was measured both on TCP and under "
 			"Viaduct, so there is nothing to compare.</p>\n");

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a bench: spoils one byte that its server gets, early or late. */
+/* Preloaded into a bench: spoils one byte that its server gets, early or late, or what is copied
+ * between processes. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* One end only: two spoilt bytes at one place would cancel out. */
@@ -39,5 +42,31 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *buf, size_t le
 	if (total < at && total + (size_t)n >= at)
 		((unsigned char *)buf)[0] ^= 1;
 	total += (size_t)n;
+	return n;
+}
+
+/* Messages only: one byte is a question whether it may be done at all. */
+static void spoil(const struct iovec *local)
+{
+	const char *how = getenv("CORRUPT");
+	if (how && !strcmp(how, "copy") && local->iov_len > 1)
+		((unsigned char *)local->iov_base)[0] ^= 1;
+}
+
+__attribute__((visibility("default"))) ssize_t
+process_vm_writev(pid_t pid, const struct iovec *local, unsigned long locals,
+		  const struct iovec *remote, unsigned long remotes, unsigned long flags)
+{
+	spoil(local);
+	return syscall(SYS_process_vm_writev, pid, local, locals, remote, remotes, flags);
+}
+
+__attribute__((visibility("default"))) ssize_t
+process_vm_readv(pid_t pid, const struct iovec *local, unsigned long locals,
+		 const struct iovec *remote, unsigned long remotes, unsigned long flags)
+{
+	ssize_t n =
+		syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
+	spoil(local);
 	return n;
 }
