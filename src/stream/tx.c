@@ -229,6 +229,13 @@ static bool may_grow(struct sock *s)
 	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
 }
 
+/* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
+static bool is_peer_here(struct sock *s)
+{
+	uint32_t cpu = atomic_load_explicit(&s->cpu, memory_order_relaxed);
+	return cpu && cpu == atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
+}
+
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
 static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
@@ -265,7 +272,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
 			ring_tx_push(&sl->tx, s->out);
-		if (src->left > 0) /* a sleeper may begin with the first piece */
+		/* A sleeper may begin with the first piece, where it has a processor. */
+		if (src->left > 0 && !is_peer_here(s))
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	s->tx_bytes += done;
