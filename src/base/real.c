@@ -35,10 +35,11 @@ static void *real_find(const char *name)
 
 	/* Nothing comes after us when we were opened late and locally; but then the
 	 * global order may begin with ourselves. */
-	if (!symbol)
+	if (!symbol) {
 		symbol = dlsym(RTLD_DEFAULT, name);
-	if (symbol && real_is_own(symbol))
-		symbol = NULL;
+		if (symbol && real_is_own(symbol))
+			symbol = NULL;
+	}
 	/* A libc whose off_t always has 64 bits may know only the plain name. */
 	if (!symbol && len > 2 && len < sizeof(plain) && !strcmp(name + len - 2, "64")) {
 		memcpy(plain, name, len - 2);
