@@ -61,6 +61,12 @@ static void poll_ready(struct ends *e)
 	need(poll(&p, 1, -1) == 1, "poll");
 }
 
+static void poll_nothing(struct ends *e)
+{
+	struct pollfd p = {.fd = e->s, .events = POLLIN};
+	need(poll(&p, 1, 0) == 0, "poll");
+}
+
 static void recv_nothing(struct ends *e)
 {
 	need(recv(e->s, buf, 64, MSG_DONTWAIT) < 0 && errno == EAGAIN, "recv");
@@ -83,6 +89,7 @@ static const struct {
 	{"read-64", write_64, read_64, nothing},
 	{"recv-nothing", nothing, recv_nothing, nothing},
 	{"poll-ready", send_64, poll_ready, recv_64},
+	{"poll-nothing", nothing, poll_nothing, nothing},
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
 
@@ -187,8 +194,38 @@ static unsigned long steps_to_mark(pid_t pid)
 	}
 }
 
+/* The instructions of a program that does nothing, with what is preloaded into it, or not. */
+static unsigned long steps_of_start(int preloaded)
+{
+	unsigned long steps = 0;
+	int status = 0;
+	pid_t pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		if (!preloaded)
+			unsetenv("LD_PRELOAD");
+		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+			_exit(SKIP);
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(1);
+	}
+	for (;; steps++) {
+		need(waitpid(pid, &status, 0) == pid, "waitpid");
+		if (!WIFSTOPPED(status))
+			break;
+		need(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0,
+		     "PTRACE_SINGLESTEP");
+	}
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIP)
+		exit(SKIP);
+	need(status == 0, "/bin/true");
+	return steps;
+}
+
 int main(void)
 {
+	printf("start %lu\n", steps_of_start(1) - steps_of_start(0));
+	fflush(stdout);
 	pid_t pid = fork();
 	need(pid >= 0, "fork");
 	if (pid == 0)
