@@ -199,9 +199,12 @@ void slot_release(struct slot *sl)
 	int32_t self = self_pid();
 	bool listed = false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t pid = self, ending = -self;
-		listed |= atomic_compare_exchange_strong(&sl->holders[i], &pid, 0) ||
-			  atomic_compare_exchange_strong(&sl->holders[i], &ending, 0);
+		/* Nobody else lists this process, or takes it out while it lives. */
+		int32_t pid = atomic_load_explicit(&sl->holders[i], memory_order_relaxed);
+		if (pid == self || pid == -self) {
+			atomic_store(&sl->holders[i], 0);
+			listed = true;
+		}
 	}
 	if (!listed && atomic_load(&sl->crowded))
 		atomic_fetch_sub(&sl->crowded, 1);
