@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -86,11 +87,12 @@ typedef ssize_t (*recv_fn)(struct sock *s, int fd, const struct iovec *iov, int 
 /* What TCP_INQ adds to a receive, as the kernel cuts it to the room. Returns the bytes of it. */
 static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 {
-	struct {
+	union {
+		char bytes[CMSG_SPACE(sizeof(inq))];
 		struct cmsghdr head;
-		int value;
-	} c = {{CMSG_LEN(sizeof(inq)), IPPROTO_TCP, TCP_CM_INQ}, inq};
+	} c = {.head = {CMSG_LEN(sizeof(inq)), IPPROTO_TCP, TCP_CM_INQ}};
 
+	memcpy(CMSG_DATA(&c.head), &inq, sizeof(inq));
 	if (!msg->msg_control || msg->msg_controllen < sizeof(c.head)) {
 		*flags |= MSG_CTRUNC;
 		return 0;
