@@ -173,8 +173,9 @@ void conffile_read(struct conffile *f, enum conffile_level level)
 		cannot_open(f, -fd);
 		return;
 	}
-	if (fstat(fd, &st) < 0)
-		unreadable(f, errno);
+	int r = kernel_fstat(fd, &st);
+	if (r < 0)
+		unreadable(f, -r);
 	else if (!S_ISREG(st.st_mode))
 		verdict(f, CONFFILE_BAD,
 			"it is no regular file: remove it, or replace it");

@@ -243,16 +243,20 @@ int fds_adopt_apart(int fd)
 	return fd;
 }
 
+static void fds_unmark(int fd)
+{
+	atomic_fetch_and_explicit(&fds_map[fd / FDS_BITS], ~fds_bit(fd),
+				  memory_order_relaxed);
+	atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
+	if (fds_count() <= 0)
+		atomic_store_explicit(&fds_tight, INT_MAX, memory_order_relaxed);
+}
+
 static void fds_close_locked(int fd)
 {
-	if (fds_is_ours(fd)) {
-		/* Before the close: the next owner of the number may be the program. */
-		atomic_fetch_and_explicit(&fds_map[fd / FDS_BITS], ~fds_bit(fd),
-					  memory_order_relaxed);
-		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
-		if (fds_count() <= 0)
-			atomic_store_explicit(&fds_tight, INT_MAX, memory_order_relaxed);
-	}
+	/* Before the close: the next owner of the number may be the program. */
+	if (fds_is_ours(fd))
+		fds_unmark(fd);
 	kernel_close(fd);
 }
 
@@ -277,6 +281,15 @@ void fds_close_apart(int fd)
 	fds_close_locked(fd);
 	lock_drop(&fds_lock);
 	errno = saved;
+}
+
+void fds_lost(int fd)
+{
+	lock_take(&fds_lock);
+	/* One that stands apart is not counted: then the count is one too low, and no harm. */
+	if (fds_is_ours(fd))
+		fds_unmark(fd);
+	lock_drop(&fds_lock);
 }
 
 void fds_forking(void)

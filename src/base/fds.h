@@ -24,6 +24,8 @@ int fds_adopt_apart(int fd);
 /* From there on under a large limit: with 4096, as for the others, each fork took 15 us more. */
 #define FDS_APART 1000
 void fds_close_apart(int fd);
+/* The kernel has given the number to the program: it was closed past us. */
+void fds_lost(int fd);
 /* True when the number is one of Viaduct's. A few nanoseconds. */
 bool fds_is_ours(int fd);
 /*

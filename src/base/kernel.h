@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 
@@ -72,6 +73,11 @@ static inline bool kernel_read_text(const char *path, char *text, size_t size)
 		return false;
 	text[n] = '\0';
 	return true;
+}
+
+static inline int kernel_fstat(int fd, struct stat *st)
+{
+	return (int)kernel_call4(SYS_fstat, fd, (long)st, 0, 0);
 }
 
 static inline ssize_t kernel_write(int fd, const void *buf, size_t len)

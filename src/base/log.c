@@ -96,8 +96,8 @@ static bool log_file_is_safe(int fd)
 {
 	struct stat st;
 
-	return !log_path_is_own ||
-	       (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid());
+	return !log_path_is_own || (kernel_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+				    st.st_uid == geteuid());
 }
 
 static int log_open(void)

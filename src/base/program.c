@@ -71,7 +71,7 @@ static bool privileged(int fd, struct program *p)
 	uid_t euid = geteuid();
 	gid_t egid = getegid();
 
-	if (fstat(fd, &st))
+	if (kernel_fstat(fd, &st))
 		return false;
 	if (st.st_mode & S_ISUID)
 		euid = st.st_uid;

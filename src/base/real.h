@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -48,6 +49,8 @@ struct aiocb;
 	X(int, dup2, (int, int))                                                         \
 	X(int, dup3, (int, int, int))                                                    \
 	X(int, fcntl64, (int, int, ...))                                                 \
+	X(int, fstat, (int, struct stat *))                                              \
+	X(int, fstat64, (int, struct stat64 *))                                          \
 	X(int, ioctl, (int, unsigned long, ...))                                         \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                     \
 	X(int, ppoll,                                                                    \

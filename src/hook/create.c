@@ -13,6 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "hook/hook.h"
 
 /* What the checked headers call; declared only with _FORTIFY_SOURCE. */
@@ -146,10 +147,10 @@ static int known_as(int fd)
 {
 	struct stat mine, other;
 
-	if (fstat(fd, &mine) != 0 || !S_ISSOCK(mine.st_mode))
+	if (kernel_fstat(fd, &mine) != 0 || !S_ISSOCK(mine.st_mode))
 		return -1;
 	for (int at = 0; at < hook_known_end(); at++)
-		if (at != fd && fd_sock(at) && fstat(at, &other) == 0 &&
+		if (at != fd && fd_sock(at) && kernel_fstat(at, &other) == 0 &&
 		    other.st_ino == mine.st_ino && other.st_dev == mine.st_dev)
 			return at;
 	return -1;

@@ -161,6 +161,8 @@ HOOK int fcntl64(int fd, int cmd, ...)
 	va_start(ap, cmd);
 	arg = va_arg(ap, long);
 	va_end(ap);
+	if (hook_hidden(fd))
+		return -1;
 	if (s)
 		fcntl_before(s, fd, cmd, arg);
 	result = HOOK_MAKE_FROM(is_dup ? (int)arg : 0, REAL(fcntl64)(fd, cmd, arg));

@@ -132,6 +132,11 @@ void hook_report(void);
 /* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
 void *hook_vfork_begin(void);
 
+/* ---- Viaduct's own descriptors (hidden.c) ---- */
+
+/* fd is one of them: to the program it is not open. Sets errno to EBADF. */
+bool hook_hidden(int fd);
+
 /* ---- descriptors (fdlife.c) ---- */
 
 /* The program has got the number fd, and there are few left. */
@@ -151,6 +156,8 @@ static inline int hook_opened(int fd)
 {
 	if (__builtin_expect(fd >= 0 && fd_sock(fd), 0) && !hook_is_borrowed())
 		fd_forget(fd);
+	if (__builtin_expect(fds_is_ours(fd), 0) && !hook_is_borrowed())
+		fds_lost(fd);
 	hook_numbered(fd);
 	return fd;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/quiet.h"
@@ -146,7 +147,7 @@ static const char *segment_memfd_fault(int fd)
 
 	if (seals < 0 || (seals & SEGMENT_SEALS) != SEGMENT_SEALS)
 		return "the memory is not sealed";
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+	if (kernel_fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
 	    (uint64_t)st.st_size != WIRE_TOTAL_BYTES)
 		return "the memory has another size";
 	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)

@@ -540,10 +540,8 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 		.is_file = true, .file = in_fd, .offset = offset, .left = count};
 	struct stat st;
 	int saved = errno;
-	if (fstat(in_fd, &st) < 0) {
-		errno = saved;
+	if (kernel_fstat(in_fd, &st) < 0)
 		return -EBADF;
-	}
 	if (S_ISSOCK(st.st_mode))
 		return -EINVAL;
 	/* Only from a file can bytes be read under a lock without waiting for somebody. */

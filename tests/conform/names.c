@@ -17,6 +17,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -88,6 +89,28 @@ CASE(names_of_descriptors, DIRECT)
 	}
 	say_result("the end", recv(p.s, &c, 1, 0));
 	close(p.s);
+}
+
+/* Who looks for open descriptors finds those of the program, and no others. */
+CASE(names_of_looks, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct stat st;
+	struct stat64 st64;
+	int found[4] = {0}, limit = (int)sysconf(_SC_OPEN_MAX);
+	say_result("fstat", fstat(p.c, &st));
+	say_result("fstat64", fstat64(p.c, &st64));
+	say("sockets: %d %d", S_ISSOCK(st.st_mode), S_ISSOCK(st64.st_mode));
+	say_result("fstat of none", fstat(-1, &st));
+	for (int fd = 3; fd < limit; fd++) {
+		found[0] += fstat(fd, &st) == 0;
+		found[1] += fstat64(fd, &st64) == 0;
+		found[2] += fcntl(fd, F_GETFD) >= 0;
+		found[3] += fcntl(fd, F_GETFL) >= 0;
+	}
+	say("fstat finds %d, fstat64 %d, F_GETFD %d, F_GETFL %d", found[0], found[1],
+	    found[2], found[3]);
+	pair_close(p);
 }
 
 static _Atomic int taken;

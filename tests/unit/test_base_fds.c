@@ -37,6 +37,19 @@ TEST(adopt_moves_and_marks)
 	CHECK(fcntl(high, F_GETFD) < 0);
 }
 
+/* Closed by a system call of the program's own, and given out again. */
+TEST(a_lost_number_is_the_programs)
+{
+	int high = fds_adopt(dup(0));
+
+	REQUIRE(high >= 0);
+	REQUIRE(close(high) == 0);
+	REQUIRE(fcntl(0, F_DUPFD, high) == high);
+	fds_lost(high);
+	CHECK(!fds_is_ours(high));
+	close(high);
+}
+
 TEST(odd_numbers_are_not_ours)
 {
 	CHECK(!fds_is_ours(-1));
