@@ -137,6 +137,8 @@ enum bench_floor_kind { BENCH_FLOOR_LINE, BENCH_FLOOR_RTT, BENCH_FLOOR_STREAM };
 int bench_floor_run(enum bench_floor_kind kind, size_t size_bytes, uint64_t time_ns,
 		    const int cpus[2], double *rate);
 void bench_pin(int cpu);
+/* A child on that processor, that ends with its parent. As fork. */
+pid_t bench_fork(int cpu);
 
 /* ---- bench_copy.c, bench_copy_may.c: a single copy between processes, against two ---- */
 

@@ -226,14 +226,9 @@ static void run_child(struct run *r, bool cold)
 
 static pid_t start_child(struct run *r, bool cold, int cpu)
 {
-	pid_t parent = getpid(), pid = fork();
+	pid_t parent = getpid(), pid = bench_fork(cpu);
 	if (pid)
 		return pid;
-	/* Nobody else would end its loop. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
-	bench_pin(cpu);
 	r->peer = parent;
 	r->child = true;
 	run_child(r, cold);

@@ -139,7 +139,7 @@ void bench_pin(int cpu)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-static pid_t fork_child(struct run *r, int cpu)
+pid_t bench_fork(int cpu)
 {
 	pid_t parent = getpid(), pid = fork();
 	if (pid)
@@ -149,6 +149,14 @@ static pid_t fork_child(struct run *r, int cpu)
 	if (getppid() != parent)
 		_exit(1);
 	bench_pin(cpu);
+	return 0;
+}
+
+static pid_t fork_child(struct run *r, int cpu)
+{
+	pid_t pid = bench_fork(cpu);
+	if (pid)
+		return pid;
 	run_child(r->sh, r->kind, r->size);
 	_exit(0);
 }

@@ -207,6 +207,7 @@ enum { HEAT_CELL = 70, HEAT_ROW = 30 };
 const struct result *heat_result(const struct row *row, const char *over);
 void heat_cell(FILE *out, const struct row *row, const struct result *r, double x,
 	       double y);
+void heat_heading(struct picture *p, const char *name);
 void heat_legend(FILE *out, double x, double y);
 int heat_picture(struct album *album, const struct figures *f);
 

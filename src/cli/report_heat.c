@@ -165,6 +165,17 @@ static void draw_lines(FILE *out, const struct heat *h)
 	}
 }
 
+void heat_heading(struct picture *p, const char *name)
+{
+	picture_name(p, "%s", name);
+	snprintf(p->title, sizeof(p->title),
+		 "Viaduct against TCP: how many times as fast");
+	snprintf(p->note, sizeof(p->note),
+		 "Medians of the ratios of the pairs; below 1 Viaduct is slower; ~ the "
+		 "pairs disagree");
+	svg_heading(p);
+}
+
 void heat_legend(FILE *out, double x, double y)
 {
 	for (unsigned i = 0; i < LEVELS; i++) {
@@ -182,13 +193,7 @@ static int draw(struct album *album, const struct heat *h)
 
 	if (!p)
 		return -1;
-	picture_name(p, "ratio");
-	snprintf(p->title, sizeof(p->title),
-		 "Viaduct against TCP: how many times as fast");
-	snprintf(p->note, sizeof(p->note),
-		 "Medians of the ratios of the pairs; below 1 Viaduct is slower; ~ the "
-		 "pairs disagree");
-	svg_heading(p);
+	heat_heading(p, "ratio");
 	for (unsigned c = 0; c < h->columns; c++) {
 		char text[FIGURE_LETTERS];
 

@@ -139,13 +139,7 @@ static int draw(struct album *album, const struct table *t)
 
 	if (!p)
 		return -1;
-	picture_name(p, "matrix");
-	snprintf(p->title, sizeof(p->title),
-		 "Viaduct against TCP: how many times as fast");
-	snprintf(p->note, sizeof(p->note),
-		 "Medians of the ratios of the pairs; below 1 Viaduct is slower; ~ the "
-		 "pairs disagree");
-	svg_heading(p);
+	heat_heading(p, "matrix");
 	draw_heads(p->out, t);
 	for (unsigned i = 0; i < t->lines; i++)
 		draw_line(p->out, t, i);

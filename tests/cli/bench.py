@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from fields import names_of
+
 VIADUCT, CORRUPT, MANUAL = map(os.path.abspath, sys.argv[1:4])
 SHORT = ["--time", "0.02", "--pairs", "2"]
 PLACE = ["--placement", "two" if len(os.sched_getaffinity(0)) > 1 else "free"]
@@ -20,18 +22,6 @@ PLACE = ["--placement", "two" if len(os.sched_getaffinity(0)) > 1 else "free"]
 
 DESCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                            "../../docs/bench-json.md")
-
-
-def names_of(value):
-    """All names of fields in there, without the reasons'."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield name
-            if name != "reasons":
-                yield from names_of(inner)
-    if isinstance(value, list):
-        for inner in value:
-            yield from names_of(inner)
 
 
 def bench(*args, **env):

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import unittest
 
+from fields import names_of
+
 VIADUCT, CORRUPT, MANUAL = map(os.path.abspath, sys.argv[1:4])
 DESCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                            "../../docs/bench-json.md")
@@ -52,17 +54,6 @@ def forbid_copies():
     prctl = ctypes.CDLL(None).prctl
     if prctl(38, 1, 0, 0, 0) or prctl(22, 2, filters, 0, 0):
         os._exit(99)
-
-
-def names_of(value):
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield name
-            if name != "reasons":
-                yield from names_of(inner)
-    if isinstance(value, list):
-        for inner in value:
-            yield from names_of(inner)
 
 
 class Experiments(unittest.TestCase):
