@@ -2,7 +2,6 @@
 /* epoll_wait over the kernel's half of an instance and the half that lies in memory. */
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <string.h>
 #include <x86intrin.h>
 
@@ -12,6 +11,7 @@
 #include "base/report.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
+#include "stream/counted.h"
 
 /*
  * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
@@ -321,26 +321,40 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	struct timespec ts;
 
 	report_add(&report_now.sleeps, 1);
-	pthread_cleanup_push(woke, sl);
 	t = sleep_time(c, &ts);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
 	sl->result = kernel_wait(c->epfd, raw, room, t, c->mask);
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
 		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
-	pthread_cleanup_pop(1);
 	return sl->result;
+}
+
+/* Runs woke. */
+static void get_up(struct _pthread_cleanup_buffer *cleanup)
+{
+	crit_enter();
+	_pthread_cleanup_pop(cleanup, 1);
+	crit_leave();
 }
 
 static int sleep_once(struct call *c)
 {
 	struct epoll_event raw[RAW_EVENTS];
+	struct _pthread_cleanup_buffer cleanup;
 	struct sleep sl = {.in = c->in};
-	int n = lie_down(c, &sl);
+	int n;
 
+	/* No handler jumps away between a count and the note of it. */
+	crit_enter();
+	n = lie_down(c, &sl);
+	if (!n)
+		_pthread_cleanup_push(&cleanup, woke, &sl);
+	crit_leave();
 	if (n)
 		return complete(c, n);
 	n = mixed_sleep(c, &sl, raw);
+	get_up(&cleanup);
 	if (n > 0)
 		n = instance_translate(c->in, raw, n, c->ev);
 	if (sl.gone)
@@ -376,14 +390,18 @@ static int wait_mixed(struct call *c)
 
 static int plain_sleep(struct call *c, const struct timespec *timeout)
 {
-	struct sleep sl = {.in = c->in, .generation = instance_sleep(c->in)};
+	struct _pthread_cleanup_buffer cleanup;
+	struct sleep sl = {.in = c->in};
 
-	pthread_cleanup_push(woke, &sl);
+	crit_enter();
+	sl.generation = instance_sleep(c->in);
+	_pthread_cleanup_push(&cleanup, woke, &sl);
+	crit_leave();
 	if (!atomic_load(&c->in->converted)) {
 		sl.result = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
 		c->late = sl.result == 0;
 	}
-	pthread_cleanup_pop(1);
+	get_up(&cleanup);
 	c->gone = sl.gone;
 	return sl.result;
 }

@@ -3,7 +3,6 @@
 #include "sock/poll.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -14,6 +13,7 @@
 #include "sock/epoll.h"
 #include "sock/look.h"
 #include "sock/ready.h"
+#include "stream/counted.h"
 
 #define POLL_STACK 64
 #define POLL_MANY  1024
@@ -72,10 +72,12 @@ static uint32_t held_level(struct sock *s, int fd, uint32_t want)
 	if (!(bits & SOCK_LOOK))
 		return fd_sock(fd) == s ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
 	bits = POLLNVAL;
+	crit_enter(); /* no handler jumps away with the hold */
 	if (sock_hold(s, fd)) {
 		bits = look_level_asking(s, fd, want);
 		sock_unhold(s);
 	}
+	crit_leave();
 	return bits;
 }
 
@@ -285,7 +287,12 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	int rc;
 
 	for (nfds_t i = 0; i < w->n; i++) {
-		if (!settle(w, i))
+		bool settled;
+
+		crit_enter();
+		settled = settle(w, i);
+		crit_leave();
+		if (!settled)
 			return 0;
 		if (w->item[i].bell) {
 			uint64_t ns = look_nap_ns(w->item[i].s, w->fds[i].fd);
@@ -307,7 +314,9 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	/* Also where a bell, or what only we listen for, came at its very end. */
 	w->late = rc == 0 ? end == deadline : is_over(deadline);
 	w->slept = true;
+	crit_enter(); /* as in sleep_once */
 	note_answers(w);
+	crit_leave();
 	return 0;
 }
 
@@ -339,16 +348,21 @@ static int look_again(struct wait *w)
 /* One sleep. Returns a count or an error when the call is over, else 0. */
 static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
+	struct _pthread_cleanup_buffer cleanup;
+
 	sock_attend(true);
 	w->nk = w->n;
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->item[i].bell = w->item[i].far = NULL;
 		w->item[i].counted = false;
 	}
-	pthread_cleanup_push(unsettle, w);
+	/* A handler may jump away, but not between a count and the note of it. */
+	_pthread_cleanup_push(&cleanup, unsettle, w);
 	w->slept = false;
 	w->result = settle_and_sleep(w, deadline, mask);
-	pthread_cleanup_pop(1);
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	if (w->result < 0)
 		return w->result;
 	return w->slept ? look_after(w) : look_again(w);

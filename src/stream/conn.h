@@ -213,8 +213,8 @@ struct wait {
 	int fd;
 	uint32_t interest; /* EPOLLIN or EPOLLOUT */
 	bool held;
-	bool asleep;
-	bool spun;	     /* in vain, just before */
+	struct _pthread_cleanup_buffer leaving; /* while held */
+	bool spun;				/* in vain, just before */
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */
 	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
@@ -249,17 +249,8 @@ static inline bool wait_is_open(struct wait *w)
 int wait_for(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
+/* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
 void wait_finish(struct wait *w);
-/* A call of libc's in the middle of a wait: its hold ends also when the thread does. */
-#define WAIT_OVER(w, call)                                                               \
-	__extension__({                                                                  \
-		struct _pthread_cleanup_buffer over_;                                    \
-		_pthread_cleanup_push(&over_, wait_cancelled, w);                        \
-		ssize_t result_ = (call);                                                \
-		_pthread_cleanup_pop(&over_, 0);                                         \
-		result_;                                                                 \
-	})
-void wait_cancelled(void *arg);
 /* In memory only: may there be something to do? */
 bool wait_hint(struct sock *s, uint32_t interest);
 /* Memory words that need a look by sock_service. */

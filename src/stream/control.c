@@ -266,11 +266,17 @@ static void unhold(void *arg)
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	if (!sock_hold(s, fd))
+	crit_enter(); /* no handler jumps away between the hold and the note of it */
+	bool held = sock_hold(s, fd);
+	if (held)
+		_pthread_cleanup_push(&cleanup, unhold, s);
+	crit_leave();
+	if (!held)
 		return 0; /* closed by another thread */
-	_pthread_cleanup_push(&cleanup, unhold, s);
 	ssize_t n = down_wait(s, fd, reason, timeout_ms);
+	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	return n;
 }
 

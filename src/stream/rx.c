@@ -473,7 +473,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	for (;;) {
 		n = take_locked(s, &w, &to, flags, amid || done > 0);
 		if (n == SOCK_KERNEL && done > 0) {
-			n = WAIT_OVER(&w, rest_in_kernel(s, w.fd, &to, flags));
+			n = rest_in_kernel(s, w.fd, &to, flags);
 			if (n == 0)
 				continue;
 		}

@@ -50,22 +50,29 @@ static bool settle_ring(struct sock *s, uint64_t now)
 	return r->area_touched > 0;
 }
 
+static bool settle_held(struct sock *s, uint64_t now)
+{
+	bool more = true; /* a sender that is inside moves it */
+	if (lock_try(&s->slot->tx_lock)) {
+		more = sock_is_direct(s) && s->wire && settle_ring(s, now);
+		lock_drop(&s->slot->tx_lock);
+	}
+	return more;
+}
+
 static bool settle_all(uint64_t now)
 {
 	bool more = false;
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
-		if (!s || !sock_is_direct(s) || !sock_hold(s, fd))
+		if (!s || !sock_is_direct(s))
 			continue;
-		/* A sender that is inside moves it. */
-		if (!lock_try(&s->slot->tx_lock)) {
-			more = true;
-		} else {
-			if (sock_is_direct(s) && s->wire)
-				more |= settle_ring(s, now);
-			lock_drop(&s->slot->tx_lock);
+		crit_enter(); /* no handler jumps away with the hold */
+		if (sock_hold(s, fd)) {
+			more |= settle_held(s, now);
+			sock_unhold(s);
 		}
-		sock_unhold(s);
+		crit_leave();
 	}
 	return more;
 }

@@ -180,6 +180,23 @@ static bool is_empty(struct sock *s)
 	       (!ring_unread(s->in) && !ring_unread(s->out));
 }
 
+/* The second round asks whoever it is. True when it was worth it. */
+static bool ask_one(struct sock *s, int fd, bool again)
+{
+	bool worth = false;
+	crit_enter(); /* no handler jumps away with the hold */
+	if (sock_hold(s, fd)) {
+		worth = again || is_empty(s);
+		if (worth && !again)
+			sock_down(s, fd, VD_REASON_FD_LIMIT);
+		else if (worth)
+			sock_yield(s, fd, VD_REASON_FD_LIMIT);
+		sock_unhold(s);
+	}
+	crit_leave();
+	return worth;
+}
+
 /*
  * Asks up to `most` connections. Those with nothing under way read on from the ring until the
  * peer has left it. Others are asked only with `all`: what is unread is sent again over TCP.
@@ -192,15 +209,7 @@ static int ask(int most, int limit, bool all)
 	for (int i = 0; i < (all ? 2 : 1) * end && asked < most; i++) {
 		int fd = (first + i) % end;
 		struct sock *s = fd_sock(fd);
-		if (!s || !is_worth_asking(s, limit) || !sock_hold(s, fd))
-			continue;
-		bool worth = i >= end || is_empty(s);
-		if (worth && i < end)
-			sock_down(s, fd, VD_REASON_FD_LIMIT);
-		else if (worth)
-			sock_yield(s, fd, VD_REASON_FD_LIMIT);
-		sock_unhold(s);
-		if (!worth)
+		if (!s || !is_worth_asking(s, limit) || !ask_one(s, fd, i >= end))
 			continue;
 		atomic_store_explicit(&turn, fd + 1, memory_order_relaxed);
 		asked++;
@@ -217,12 +226,15 @@ static int collect(void)
 		struct sock *s = fd_sock(fd);
 		if (!s || !has_bells(s))
 			continue;
-		/* Held first: what is read of it must not be becoming another's. */
+		/* Held first: what is read of it must not be becoming another's. And no handler
+		 * jumps away with the hold. */
+		crit_enter();
 		if (sock_hold(s, fd)) {
 			if (sock_is_direct(s) && (is_leaving(s) || wait_attention(s)))
 				sock_service(s, fd);
 			sock_unhold(s);
 		}
+		crit_leave();
 		bells_release(s);
 		leaving += is_leaving(s);
 	}

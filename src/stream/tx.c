@@ -454,7 +454,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		if (n == SOCK_KERNEL) {
 			if (done == 0)
 				break;
-			n = WAIT_OVER(&w, rest_in_kernel(s, w.fd, src, flags));
+			n = rest_in_kernel(s, w.fd, src, flags);
 			if (n < 0)
 				break;
 		}

@@ -505,25 +505,42 @@ static void leave_sleep(void *arg)
 {
 	struct wait *w = arg;
 	sock_disarm(w->s, w->interest);
-	if (!w->asleep)
-		return; /* the ordinary way out */
-	wait_finish(w);
 }
 
 static int sleep_guarded(struct wait *w, bool *bell)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	int r = 0;
-	sock_arm(w->s, w->interest);
+	/* No handler jumps away between a count and the note of it. */
+	crit_enter();
 	_pthread_cleanup_push(&cleanup, leave_sleep, w);
-	w->asleep = true;
+	sock_arm(w->s, w->interest);
+	crit_leave();
 	if (w->rounds > VAIN_ROUNDS || !wait_hint(w->s, w->interest)) {
 		r = sleep_once(w, bell);
 		w->rounds = w->rounds > VAIN_ROUNDS ? w->rounds : 0;
 	}
-	w->asleep = false;
+	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	return r;
+}
+
+static void leave_hold(void *arg)
+{
+	struct wait *w = arg;
+	w->held = false;
+	sock_unhold(w->s);
+}
+
+static bool hold(struct wait *w)
+{
+	crit_enter();
+	w->held = sock_hold(w->s, w->fd);
+	if (w->held)
+		_pthread_cleanup_push(&w->leaving, leave_hold, w);
+	crit_leave();
+	return w->held;
 }
 
 int wait_for(struct wait *w)
@@ -539,11 +556,8 @@ int wait_for(struct wait *w)
 		sock_service(s, w->fd);
 		return 0;
 	}
-	if (!w->held) {
-		if (!sock_hold(s, w->fd))
-			return -EBADF;
-		w->held = true;
-	}
+	if (!w->held && !hold(w))
+		return -EBADF;
 	if (w->deadline_ns == 0)
 		ask_timeout(w);
 	sock_attend(true);
@@ -566,21 +580,17 @@ int wait_nap(struct wait *w)
 	if (w->timed && now_ns() >= w->deadline_ns)
 		return -EAGAIN;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
-	int n = (int)WAIT_OVER(w, REAL(ppoll)(&pfd, 1, &nap, NULL));
+	int n = REAL(ppoll)(&pfd, 1, &nap, NULL);
 	if (n > 0)
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? -errno : 0;
 }
 
-void wait_cancelled(void *arg)
-{
-	wait_finish(arg);
-}
-
 void wait_finish(struct wait *w)
 {
-	if (w->held) {
-		w->held = false;
-		sock_unhold(w->s);
-	}
+	if (!w->held)
+		return;
+	crit_enter();
+	_pthread_cleanup_pop(&w->leaving, 1);
+	crit_leave();
 }
