@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: switches a connection down at their moment, and tells where it is. */
 #include "hook/hook.h"
+#include "sock/pollset.h"
 
 HOOK void viaduct_test_bounce(int fd);
 HOOK int viaduct_test_gates(int fd);
 HOOK void viaduct_test_one_way(void);
+HOOK unsigned viaduct_test_poll_sets(void);
 
 /* Both directions go down to TCP and may come up again. No effect on other descriptors. */
 void viaduct_test_bounce(int fd)
@@ -30,4 +32,10 @@ int viaduct_test_gates(int fd)
 void viaduct_test_one_way(void)
 {
 	sock_one_way = true;
+}
+
+/* From now on small sets are polled as large ones are. Returns how many calls were since. */
+unsigned viaduct_test_poll_sets(void)
+{
+	return pollset_eagerly();
 }

@@ -56,6 +56,7 @@ struct epoll_reg {
 	bool rung;    /* the doorbell has gone since it was armed */
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
 	bool refused; /* kept on TCP already */
+	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
 
@@ -90,8 +91,11 @@ struct instance {
 	uint32_t fds; /* descriptors of this process; guarded by the list lock */
 	int epfd;     /* one of them */
 	pid_t owner;
-	bool nested;	 /* watched from outside: its sockets stay on TCP */
-	bool no_upgrade; /* user data collides with our tags */
+	bool nested;		/* watched from outside: its sockets stay on TCP */
+	bool no_upgrade;	/* user data collides with our tags */
+	bool hidden;		/* Viaduct's own: see pollset.h */
+	bool polled;		/* by a call that is under way; with `hidden` */
+	_Atomic bool lingering; /* some of its registrations linger */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
 	 * once less. */
 	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */
@@ -162,6 +166,17 @@ void reg_abandon(struct epoll_reg *r);
 struct epoll_reg *tag_reg(uint64_t data, bool *bell);
 uint64_t tag_of(const struct epoll_reg *r, bool bell);
 bool tag_collides(uint64_t data);
+
+/* ---- epoll_ctl (epoll_ctl.c) ---- */
+
+/* Both locks are held. Registers an attached socket in a hidden instance, or returns -errno. */
+int reg_enter(struct instance *in, int epfd, struct sock *s, int fd,
+	      struct epoll_event *ev);
+/* Both locks are held. What DEL does: parks it where that is possible, else it is gone, or
+ * -errno. */
+int reg_leave(struct epoll_reg *r, int epfd);
+/* Under the instance's lock: what ADD and MOD do to a converted registration. */
+void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
 
 /* ---- conversion (epoll_convert.c) ---- */
 
@@ -240,5 +255,15 @@ void instance_attend(struct instance *in);
 void instance_disarm(struct instance *in);
 /* Records that nothing has happened to for long leave the hot list. */
 void instance_age(struct instance *in);
+
+/* ---- epoll_wait (epoll_wait.c); no lock is held ---- */
+
+bool instance_spin_useful(struct instance *in);
+/* How long a sleep may last at most. */
+uint64_t instance_nap_ns(struct instance *in);
+/* After a sleep, with what instance_sleep returned. False when it was closed meanwhile. */
+bool instance_up(struct instance *in, uint32_t generation);
+/* The call is over: what lingers in it is closed now. */
+void instance_let_close(struct instance *in);
 
 #endif

@@ -20,8 +20,8 @@ static bool is_attached(struct sock *s)
 	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
 }
 
-/* What ADD and MOD do to a converted registration: nothing that the kernel need know. */
-static void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
+/* Nothing that the kernel need know. */
+void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 {
 	r->events = ev->events;
 	r->data = ev->data;
@@ -105,6 +105,20 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	return rc;
 }
 
+int reg_enter(struct instance *in, int epfd, struct sock *s, int fd,
+	      struct epoll_event *ev)
+{
+	bool refuse = false;
+	int rc = add_locked(in, epfd, s, fd, ev, &refuse);
+	struct epoll_reg *r = rc ? NULL : reg_find(in, s, fd);
+
+	if (r && !r->converted) {
+		reg_leave(r, epfd);
+		rc = -EINVAL;
+	}
+	return rc;
+}
+
 /* The MOD that a ONESHOT registration has waited for, see epoll_may_attach. False: it is the
  * kernel's to do. */
 static bool mod_converts(struct epoll_reg *r, const struct epoll_event *ev)
@@ -164,27 +178,35 @@ static int reg_mod(struct instance *in, int epfd, struct sock *s, int fd,
 	return rc;
 }
 
+int reg_leave(struct epoll_reg *r, int epfd)
+{
+	int rc;
+
+	if (r->parked)
+		return -ENOENT;
+	if (r->converted && !r->orphan && is_attached(r->s) &&
+	    r->in->owner == epoll_self()) {
+		reg_park(r);
+		return 0;
+	}
+	rc = r->converted ? reg_withdraw(r)
+			  : kernel_ctl(epfd, EPOLL_CTL_DEL, r->fd, NULL);
+	if (!rc) {
+		reg_disarm(r);
+		reg_destroy(r);
+	}
+	return rc;
+}
+
 static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 {
 	struct epoll_reg *r;
-	int rc = 0;
+	int rc;
 
 	epoll_list_lock();
 	r = reg_find(in, s, fd);
 	instance_lock(in);
-	if (r && r->parked) {
-		rc = -ENOENT;
-	} else if (r && r->converted && !r->orphan && is_attached(s) &&
-		   in->owner == epoll_self()) {
-		reg_park(r);
-	} else {
-		rc = r && r->converted ? reg_withdraw(r)
-				       : kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
-		if (r && !rc) {
-			reg_disarm(r);
-			reg_destroy(r);
-		}
-	}
+	rc = r ? reg_leave(r, epfd) : kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
 	instance_unlock(in);
 	epoll_list_unlock();
 	return rc;

@@ -8,7 +8,9 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "base/fds.h"
 #include "base/real.h"
+#include "sock/pollset.h"
 #include "sock/ready.h"
 
 /* Descriptor to instance, in chunks that are made when they are first needed. */
@@ -160,7 +162,8 @@ static void instance_destroy(struct instance *in)
 	}
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
-	in->nested = in->no_upgrade = false;
+	in->nested = in->no_upgrade = in->hidden = in->polled = false;
+	atomic_store(&in->lingering, false);
 	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
 	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
 	atomic_store_explicit(&in->kernel_turn, false, memory_order_relaxed);
@@ -230,6 +233,61 @@ static int other_fd(struct sock *s, int not_this)
 	return -1;
 }
 
+/* A poll holds what it waits for: the connection ends after it, see instance_let_close. */
+static bool lingers(struct epoll_reg *r, int fd)
+{
+	struct instance *in = r->in;
+
+	if (!in->polled || !r->converted || in->owner != self)
+		return false;
+	if (!r->lingers && !sock_hold(r->s, fd))
+		return false;
+	r->lingers = true;
+	atomic_store(&in->lingering, true);
+	return true;
+}
+
+/* The socket of one that did, or NULL. */
+static struct sock *next_lingering(struct instance *in)
+{
+	struct epoll_reg *r = in->regs;
+	struct sock *s;
+
+	while (r && !r->lingers)
+		r = r->next;
+	if (!r)
+		return NULL;
+	s = r->s;
+	r->orphan = true; /* the number may be another's by now */
+	reg_disarm(r);
+	reg_withdraw(r);
+	reg_destroy(r);
+	return s;
+}
+
+void instance_let_close(struct instance *in)
+{
+	struct sock *s;
+	bool some;
+
+	/* Who closed before the lock saw the call, and is seen here; after it nobody does. */
+	instance_lock(in);
+	in->polled = false;
+	some = atomic_load(&in->lingering);
+	atomic_store(&in->lingering, false);
+	instance_unlock(in);
+	while (some) {
+		epoll_list_lock();
+		instance_lock(in);
+		s = next_lingering(in);
+		instance_unlock(in);
+		epoll_list_unlock();
+		some = s;
+		if (s)
+			sock_unhold(s);
+	}
+}
+
 /* As in the kernel, a registration outlives its descriptor while the socket lives. */
 static void sock_closing(struct sock *s, int fd)
 {
@@ -246,6 +304,8 @@ static void sock_closing(struct sock *s, int fd)
 		if (other >= 0 && r->use_fd == fd && !r->parked) {
 			r->use_fd = other;
 			r->orphan |= r->fd == fd;
+		} else if (other < 0 && !r->parked && lingers(r, fd)) {
+			reg_chill(r);
 		} else if (other < 0 || (r->parked && r->fd == fd)) {
 			reg_disarm(r);
 			/* A child's close leaves the parent's registration alone. */
@@ -316,6 +376,8 @@ static bool hot_reserve(struct instance *in)
 
 void instance_mixed(struct instance *in)
 {
+	if (in->hidden) /* a poll has no order */
+		return;
 	atomic_store_explicit(&in->mixed, true, memory_order_relaxed);
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (r->converted)
@@ -476,6 +538,7 @@ void ready_init(void)
 		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
 	/* The top bit set: no pointer and no small number looks like this. */
 	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
+	pollset_init();
 	sock_may_attach = epoll_may_attach;
 	sock_on_attach = epoll_on_attach;
 	sock_on_final = epoll_on_final;
@@ -491,6 +554,15 @@ void ready_forking(void)
 void ready_forked_parent(void)
 {
 	epoll_list_unlock();
+}
+
+/* It belongs to a thread of the parent's. */
+static void hidden_forked(struct instance *in)
+{
+	int fd = in->epfd;
+
+	instance_forget(fd);
+	fds_close(fd);
 }
 
 void ready_forked_child(void)
@@ -512,5 +584,7 @@ void ready_forked_child(void)
 			if (r->converted && !r->spent)
 				reg_heat(r);
 		}
+		if (in->hidden)
+			hidden_forked(in);
 	}
 }

@@ -222,7 +222,7 @@ static int look_first(struct call *c)
 	return kernel ? kernel_first(c, told) : complete(c, n);
 }
 
-static bool spin_useful(struct instance *in)
+bool instance_spin_useful(struct instance *in)
 {
 	bool useful = false;
 
@@ -239,7 +239,7 @@ static int spin(struct call *c)
 	bool ask;
 	int n = 0;
 
-	if (!spin_useful(c->in))
+	if (!instance_spin_useful(c->in))
 		return 0;
 	look_spin_begin(&sp, c->deadline);
 	ask = false;
@@ -264,25 +264,30 @@ static void awake(struct instance *in)
 		instance_disarm(in);
 }
 
-static void woke(void *arg)
+bool instance_up(struct instance *in, uint32_t generation)
 {
-	struct sleep *sl = arg;
-	struct instance *in = sl->in;
-
-	sl->gone = !instance_woke(in, sl->generation);
-	if (sl->gone || !atomic_load(&in->converted))
-		return;
+	if (!instance_woke(in, generation))
+		return false;
+	if (!atomic_load(&in->converted))
+		return true;
 	instance_lock(in);
 	awake(in);
 	instance_unlock(in);
+	return true;
 }
 
-static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
+static void woke(void *arg)
 {
-	struct instance *in = c->in;
-	uint64_t nap = sock_settle();
+	struct sleep *sl = arg;
 
-	if (in->owner != epoll_self() && nap > FOREIGN_SLEEP_NS)
+	sl->gone = !instance_up(sl->in, sl->generation);
+}
+
+uint64_t instance_nap_ns(struct instance *in)
+{
+	uint64_t nap = UINT64_MAX;
+
+	if (in->owner != epoll_self())
 		nap = FOREIGN_SLEEP_NS;
 	instance_lock(in);
 	for (uint32_t i = 0; i < in->nhot; i++) {
@@ -291,7 +296,14 @@ static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
 		nap = ns < nap ? ns : nap;
 	}
 	instance_unlock(in);
-	return look_remaining(look_sooner(c->deadline, nap), ts);
+	return nap;
+}
+
+static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
+{
+	uint64_t still = sock_settle(), nap = instance_nap_ns(c->in);
+
+	return look_remaining(look_sooner(c->deadline, nap < still ? nap : still), ts);
 }
 
 /* Arms everything. Returns what came before that: it did not ring. */

@@ -12,6 +12,7 @@
 #include "base/report.h"
 #include "sock/epoll.h"
 #include "sock/look.h"
+#include "sock/pollset.h"
 #include "sock/ready.h"
 #include "stream/counted.h"
 
@@ -19,6 +20,8 @@
 #define POLL_MANY  1024
 /* Calls that found something in memory alone, before one also asks the kernel. */
 #define POLL_ASK_CALLS 16
+/* Times that a set is looked at anew in one call, before it is left for this one. */
+#define POLL_SETS 4
 
 /* What this thread did to one entry before its sleep, to be undone after it. */
 struct item {
@@ -35,7 +38,8 @@ struct wait {
 	struct pollfd *fds;
 	const uint32_t *accept;
 	nfds_t n;
-	struct pollfd *k; /* n entries like fds, then the doorbells */
+	struct pollset *set; /* or NULL; its instance is the last entry */
+	struct pollfd *k;    /* n entries like fds, then the doorbells */
 	nfds_t nk;
 	struct item *item;
 	bool any_direct, any_kernel, any_rdhup;
@@ -103,7 +107,8 @@ static int look_direct(struct wait *w)
 		p->revents = (short)(held_level(s, p->fd, wanted(w, i)) & accepted(w, i));
 		count += p->revents != 0;
 	}
-	return count;
+	w->any_direct |= w->set != NULL;
+	return count + (w->set ? pollset_look(w->set) : 0);
 }
 
 static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
@@ -114,6 +119,13 @@ static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
 		k->fd = -1;
 	else
 		k->events = (short)events;
+}
+
+/* After the kernel's answer. */
+static void hear_set(struct wait *w)
+{
+	if (w->set && w->k[w->n - 1].revents)
+		pollset_hear(w->set);
 }
 
 /*
@@ -140,6 +152,7 @@ static int look_both(struct wait *w, bool empty)
 		return -errno;
 	if (rc == 0 && empty)
 		return 0;
+	hear_set(w);
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = w->item[i].s;
@@ -155,7 +168,7 @@ static int look_both(struct wait *w, bool empty)
 		p->revents = (short)(bits & accepted(w, i));
 		count += p->revents != 0;
 	}
-	return count;
+	return count + (w->set ? pollset_look(w->set) : 0);
 }
 
 /* The first look of a call whose set holds direct sockets. */
@@ -177,7 +190,7 @@ static bool spin_useful(struct wait *w)
 		if (s && sock_is_direct(s) && look_spin_useful(s))
 			return true;
 	}
-	return false;
+	return w->set && pollset_spin_useful(w->set);
 }
 
 static int spin(struct wait *w, uint64_t deadline)
@@ -247,6 +260,8 @@ static void unsettle(void *arg)
 		it->counted = false;
 		it->bell = it->far = NULL;
 	}
+	if (w->set)
+		pollset_wake(w->set);
 }
 
 /* After the kernel's answer: what it says about direct sockets goes to their slots. */
@@ -258,7 +273,8 @@ static void note_answers(struct wait *w)
 
 		if (!it->bell) {
 			w->fds[i].revents = (short)(bits & accepted(w, i));
-			it->mute |= bits && !w->fds[i].revents;
+			it->mute |=
+				bits && !w->fds[i].revents && (!w->set || i < w->n - 1);
 			continue;
 		}
 		if (it->bell->revents || (it->far && it->far->revents)) {
@@ -300,10 +316,18 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 			nap = ns < nap ? ns : nap;
 		}
 	}
+	if (w->set) {
+		uint64_t ns = pollset_nap_ns(w->set);
+
+		nap = ns < nap ? ns : nap;
+		crit_enter();
+		pollset_lie_down(w->set);
+		crit_leave();
+	}
 	/* What came before the doorbells were armed does not ring. */
-	if (w->nk > w->n && look_direct(w))
+	if ((w->set || w->nk > w->n) && look_direct(w))
 		return 0;
-	if (w->nk > w->n)
+	if (w->set || w->nk > w->n)
 		report_add(&report_now.sleeps, 1);
 	end = look_sooner(deadline, nap);
 	PROBE3(sleep, PROBE_POLL, -1, 0ull);
@@ -317,13 +341,14 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	crit_enter(); /* as in sleep_once */
 	note_answers(w);
 	crit_leave();
+	hear_set(w);
 	return 0;
 }
 
 /* After a sleep the kernel's half is known: adds ours. */
 static int look_after(struct wait *w)
 {
-	int count = 0;
+	int count = 0, closed = 0;
 
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
@@ -333,8 +358,16 @@ static int look_after(struct wait *w)
 			p->revents = (short)(held_level(s, p->fd, wanted(w, i)) &
 					     accepted(w, i));
 		count += p->revents != 0;
+		closed += w->item[i].direct && w->k[i].revents == POLLNVAL;
 	}
-	return count;
+	/* By another thread, during the sleep. As in the kernel, that wakes nobody. */
+	for (nfds_t i = 0; count && closed && i < w->n; i++) {
+		if (!w->item[i].direct || w->k[i].revents != POLLNVAL)
+			continue;
+		count += !w->fds[i].revents;
+		w->fds[i].revents = POLLNVAL;
+	}
+	return count + (w->set ? pollset_look(w->set) : 0);
 }
 
 /* Something came in before the sleep could begin. */
@@ -389,14 +422,16 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	return rc;
 }
 
-int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
-	      const sigset_t *mask)
+/* With a set, the last entry is its instance. */
+static int poll_each(struct pollfd *fds, const uint32_t *accept, nfds_t n,
+		     struct pollset *set, uint64_t deadline, const sigset_t *mask)
 {
 	struct pollfd k[3 * POLL_STACK];
 	struct item items[POLL_STACK];
 	struct wait w = {.fds = fds,
 			 .accept = accept,
 			 .n = n,
+			 .set = set,
 			 .k = k,
 			 .item = items,
 			 .handlers = crit_handlers()};
@@ -418,6 +453,51 @@ int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t dea
 		free(w.item);
 	}
 	return rc;
+}
+
+static void leave_set(void *arg)
+{
+	pollset_leave(arg);
+}
+
+/* Returns as poll_each, or -EAGAIN: there is no set, or, with *stale, it is to be looked at
+ * anew. */
+static int poll_set(struct pollfd *fds, const uint32_t *accept, nfds_t n,
+		    uint64_t deadline, const sigset_t *mask, bool *stale)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct pollset *set;
+	int rc;
+
+	*stale = false;
+	crit_enter(); /* as in sleep_once */
+	set = pollset_take(fds, accept, n);
+	if (set)
+		_pthread_cleanup_push(&cleanup, leave_set, set);
+	crit_leave();
+	if (!set)
+		return -EAGAIN;
+	rc = poll_each(set->sub, set->sub_accept, pollset_rest(set), set, deadline, mask);
+	if (rc >= 0)
+		rc = pollset_answer(set, fds);
+	*stale = set->stale;
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return rc == 0 && *stale ? -EAGAIN : rc;
+}
+
+int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+	      const sigset_t *mask)
+{
+	bool stale = n > pollset_over;
+	int rc = -EAGAIN;
+
+	for (int i = 0; stale && i < POLL_SETS && rc == -EAGAIN; i++)
+		rc = poll_set(fds, accept, n, deadline, mask, &stale);
+	if (rc == -EAGAIN && stale)
+		pollset_give_up();
+	return rc == -EAGAIN ? poll_each(fds, accept, n, NULL, deadline, mask) : rc;
 }
 
 /* The kernel refuses more entries than there can be descriptors, before it reads one. */

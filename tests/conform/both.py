@@ -7,6 +7,7 @@ usage: both.py [--two-users TWO_USERS.so] [--mode MODE] VIADUCT CASES [NAME | FI
 A mode changes how the connections are carried, in all cases alike:
   late            the upgrade comes after what warms them up, in the middle of the case
   one-way         the acceptors' direction stays on TCP (viaduct_test_one_way)
+  poll-sets       poll and select keep their sets, small ones too (viaduct_test_poll_sets)
   SWITCHING.so    every few calls the connection is switched down, and comes up again
 Only cases that ask for the direct path; the counters must show that it happened.
 """
@@ -41,7 +42,7 @@ def read_report(path):
 LATE = 124
 
 
-def check_mode(mode, report):
+def check_mode(mode, report, sets):
     def total(key):
         return sum(line[key] for line in report)
 
@@ -49,6 +50,8 @@ def check_mode(mode, report):
         return False
     if mode.endswith(".so"):
         return total("downgraded") > 0
+    if mode == "poll-sets":
+        return sum(sets) > 0
     return total("tx_tcp_bytes") > 0
 
 
@@ -93,14 +96,17 @@ def one(viaduct, cases, name, expect, users, mode, shown):
                 os.chmod(path, 0o666)
         if mode and mode.endswith(".so"):
             case = ["sh", "-c", 'LD_PRELOAD="$0 $LD_PRELOAD" exec "$@"', mode, *case]
+        if mode == "poll-sets":
+            case = ["env", "CONFORM_POLL_SETS=" + os.path.join(tmp, "sets"), *case]
         if mode == "one-way":
             case = ["env", "CONFORM_ONE_WAY=1", *case]
         status, ours = run([viaduct, "run", "--report", path, "--upgrade-after",
                             str(LATE) if mode == "late" else "0", "--", *case])
         report = read_report(path)
+        sets = read_report(os.path.join(tmp, "sets"))
     wrong = check_path("any" if mode else expect, report)
     if mode:
-        shown.append(check_mode(mode, report))
+        shown.append(check_mode(mode, report, sets))
     if status != plain_status:
         wrong = f"status {status} instead of {plain_status}"
     if ours == plain and wrong is None:

@@ -14,11 +14,26 @@
 
 /* Only Viaduct has it, and only both.py's mode asks for it: all cases, not the grids alone. */
 __attribute__((weak)) void viaduct_test_one_way(void);
+__attribute__((weak)) unsigned viaduct_test_poll_sets(void);
 
 __attribute__((constructor)) static void choose_mode(void)
 {
 	if (viaduct_test_one_way && getenv("CONFORM_ONE_WAY"))
 		viaduct_test_one_way();
+	if (viaduct_test_poll_sets && getenv("CONFORM_POLL_SETS"))
+		viaduct_test_poll_sets();
+}
+
+/* Tells both.py how many polls there were in this mode. */
+__attribute__((destructor)) static void tell_mode(void)
+{
+	const char *path = getenv("CONFORM_POLL_SETS");
+	FILE *f = viaduct_test_poll_sets && path ? fopen(path, "ae") : NULL;
+
+	if (!f)
+		return;
+	fprintf(f, "%u\n", viaduct_test_poll_sets());
+	fclose(f);
 }
 
 static void reset(int fd)

@@ -2,10 +2,12 @@
 /* poll and select from inside: counts, deadlines, and what is left behind after a wait. */
 #include <sys/resource.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include "unit/test.h"
 
+#include "base/fds.h"
 #include "sock/look.h"
 #include "unit/sock_pair.h"
 
@@ -124,4 +126,68 @@ TEST(select_with_large_sets)
 	CHECK_EQ(ready_select(high, (fd_set *)r, (fd_set *)w, NULL, &zero, NULL), 0);
 	pair_close_fd(high);
 	pair_close(p);
+}
+
+#define CROWD 40
+
+struct crowd {
+	struct sock_pair pair[CROWD];
+	struct pollfd fds[2 * CROWD];
+	int kept[3]; /* descriptors of ours: before, after a few calls, after many */
+};
+
+static void crowd_poll(struct crowd *c, nfds_t n, int calls)
+{
+	for (int i = 0; i < calls; i++)
+		CHECK_EQ(poll_ms(c->fds, n, 0), 0);
+}
+
+static void *crowd_thread(void *arg)
+{
+	struct crowd *c = arg;
+	int at = 6;
+
+	c->kept[0] = fds_count();
+	crowd_poll(c, 2 * CROWD, 4);
+	c->kept[1] = fds_count();
+	crowd_poll(c, 2 * CROWD, 40);
+	c->kept[2] = fds_count();
+	/* What is not asked about is not told, and what is, at once. */
+	CHECK_EQ(pair_send(c->pair[at / 2].s, "x", 1, 0), 1);
+	CHECK_EQ(poll_ms(c->fds, 2 * CROWD, 10000), 1);
+	CHECK_EQ(c->fds[at].revents, POLLIN);
+	c->fds[at].events = POLLPRI;
+	CHECK_EQ(poll_ms(c->fds, 2 * CROWD, 1), 0);
+	c->fds[at].events = POLLIN;
+	c->fds[at + 1].events = POLLIN | POLLOUT;
+	CHECK_EQ(poll_ms(c->fds, 2 * CROWD, 10000), 2);
+	CHECK_EQ(c->fds[at + 1].revents, POLLOUT);
+	return NULL;
+}
+
+/* After some calls with the same large set it is kept, in one descriptor of the thread's. */
+TEST(large_sets_are_kept)
+{
+	static struct crowd c;
+	pthread_t thread;
+
+	if (fds_limit() < 4096)
+		SKIP("fewer than 4096 descriptors are allowed");
+	sock_pair_init();
+	for (int i = 0; i < CROWD; i++) {
+		c.pair[i] = pair_raised();
+		c.fds[2 * i] = (struct pollfd){.fd = c.pair[i].c, .events = POLLIN};
+		c.fds[2 * i + 1] = (struct pollfd){.fd = c.pair[i].s, .events = POLLIN};
+	}
+	crowd_poll(&c, CROWD, 100);
+	REQUIRE(pthread_create(&thread, NULL, crowd_thread, &c) == 0);
+	pthread_join(thread, NULL);
+	CHECK_EQ(c.kept[1], c.kept[0]);
+	CHECK_EQ(c.kept[2], c.kept[0] + 1);
+	CHECK_EQ(fds_count(), c.kept[0]);
+	for (int i = 0; i < CROWD; i++) {
+		CHECK_EQ(atomic_load(&fd_sock(c.pair[i].c)->slot->sleepers_rx), 0);
+		CHECK(!fd_sock(c.pair[i].c)->regs);
+		pair_close(c.pair[i]);
+	}
 }
