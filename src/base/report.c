@@ -96,6 +96,21 @@ static void report_format(struct text *t, const char *program)
 
 void (*report_collect)(void);
 
+/* A process that was killed as it wrote has left a part of a line: it is to stay alone. */
+static bool is_torn(const char *path)
+{
+	struct stat st;
+	char last = '\n';
+	int fd = kernel_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+
+	if (fd < 0)
+		return false;
+	if (kernel_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+		kernel_call4(SYS_pread64, fd, (long)&last, 1, st.st_size - 1);
+	kernel_close(fd);
+	return last != '\n';
+}
+
 void report_write(void)
 {
 	const struct config *config = config_get();
@@ -108,6 +123,8 @@ void report_write(void)
 		return;
 	if (report_collect)
 		report_collect();
+	if (is_torn(config->report))
+		text_add(&t, "\n");
 	report_format(&t, config->program);
 	fd = kernel_open(config->report,
 			 O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);

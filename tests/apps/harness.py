@@ -154,9 +154,17 @@ class Run:
                     text += f"--- {name}\n{f.read()[-3000:].decode(errors='replace')}\n"
         return text
 
-    def report(self):
+    def report(self, killed=False):
+        """The lines; with processes killed meanwhile, a part of a line may be among them."""
+        lines = []
         with open(self.report_path, encoding="utf-8") as f:
-            return [json.loads(line) for line in f]
+            for line in f:
+                try:
+                    lines.append(json.loads(line))
+                except json.JSONDecodeError:
+                    if not killed:
+                        raise
+        return lines
 
     def close(self):
         for proc in self.started:

@@ -152,7 +152,7 @@ class Soak:
             self.failures.append(str(e))
         if self.failures:
             self.failures.append(self.run.logs())
-        report = self.run.report()
+        report = self.run.report(killed=True)
         self.run.close()
         return report
 

@@ -126,6 +126,27 @@ TEST(nothing_is_cut)
 	CHILD(longest, NULL);
 }
 
+static void after_another(void *arg)
+{
+	int fd = open(getenv("VIADUCT_REPORT"), O_WRONLY | O_APPEND | O_CREAT, 0600);
+
+	(void)arg;
+	REQUIRE(fd >= 0 && write(fd, "{\"pid\":1,", 9) == 9);
+	close(fd);
+	report_write();
+	report_reopen();
+	report_write();
+	take();
+	CHECK_EQ(count_lines(text), 3);
+	CHECK(strncmp(text, "{\"pid\":1,\n{\"pid\":", 17) == 0);
+}
+
+TEST(a_torn_line_stays_alone)
+{
+	new_file();
+	CHILD(after_another, NULL);
+}
+
 static void unset(void *arg)
 {
 	(void)arg;
