@@ -112,6 +112,9 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 		if (ring_writable(s))
 			bits |= EPOLLOUT | EPOLLWRNORM;
 	}
+	/* The kernel tells of a close at once, together with what there is besides. */
+	if (bits && atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+		return SOCK_LOOK;
 	return bits;
 }
 

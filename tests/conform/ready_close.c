@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance cases of readiness: the peer's close beside what is ready anyway. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+/* Until the kernel has the FIN, without a look at what is ready. */
+static void wait_fin(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	while (info.tcpi_state != TCP_CLOSE_WAIT)
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+}
+
+/* With `bytes` there is something to read besides. */
+static struct pair closing_pair(void (*before)(int fd), int bytes)
+{
+	struct pair p = pair_warm_open();
+
+	if (before)
+		before(p.s);
+	if (bytes)
+		send_pattern(p.c, 0, (size_t)bytes);
+	NEED(close(p.c) == 0);
+	wait_fin(p.s);
+	return p;
+}
+
+CASE(close_seen_by_poll, DIRECT)
+{
+	for (int bytes = 0; bytes < 2; bytes++) {
+		struct pair p = closing_pair(NULL, bytes);
+
+		for (int i = 0; i < 2; i++) {
+			struct pollfd f = {.fd = p.s, .events = POLLIN | POLLOUT};
+
+			say_result("poll", poll(&f, 1, 0));
+			say("%s", poll_names(f.revents));
+		}
+		close(p.s);
+	}
+}
+
+CASE(close_seen_by_select, DIRECT)
+{
+	for (int bytes = 0; bytes < 2; bytes++) {
+		struct pair p = closing_pair(NULL, bytes);
+		struct timeval tv = {0};
+		fd_set r, w;
+
+		FD_ZERO(&r);
+		FD_SET(p.s, &r);
+		w = r;
+		say_result("select", select(p.s + 1, &r, &w, NULL, &tv));
+		say("read %d, write %d", FD_ISSET(p.s, &r), FD_ISSET(p.s, &w));
+		close(p.s);
+	}
+}
+
+static int ep;
+static uint32_t ep_events;
+
+static void registered(int fd)
+{
+	ep = ep_open();
+	ep_add(ep, fd, ep_events, 1);
+	ep_show(ep, 0);
+}
+
+static void seen_by_epoll(uint32_t events, bool mod)
+{
+	for (int bytes = 0; bytes < 2; bytes++) {
+		ep_events = events;
+		struct pair p = closing_pair(registered, bytes);
+
+		if (mod)
+			ep_mod(ep, p.s, ep_events, 2);
+		for (int i = 0; i < 3; i++)
+			ep_show(ep, 0);
+		close(ep);
+		close(p.s);
+	}
+}
+
+CASE(close_seen_by_epoll, DIRECT)
+{
+	seen_by_epoll(EPOLLIN | EPOLLOUT, false);
+	seen_by_epoll(EPOLLIN | EPOLLOUT | EPOLLRDHUP, false);
+	seen_by_epoll(EPOLLIN | EPOLLRDHUP, false);
+	seen_by_epoll(EPOLLOUT | EPOLLRDHUP, true);
+}
+
+/* One edge, however much has come: also where MOD has made one of it already. */
+CASE(close_seen_by_epoll_edge, DIRECT)
+{
+	seen_by_epoll(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, false);
+	seen_by_epoll(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, true);
+	seen_by_epoll(EPOLLOUT | EPOLLET, true);
+	seen_by_epoll(EPOLLOUT | EPOLLRDHUP | EPOLLET, true);
+}
+
+static void end_at_once(int fd, void *arg)
+{
+	(void)fd;
+	(void)arg;
+}
+
+/* A process that ends in order leaves no less behind than a close. */
+CASE(close_by_exit_seen_by_epoll, DIRECT)
+{
+	pid_t pid;
+	int fd;
+
+	ep = ep_open();
+	fd = peer_start(end_at_once, NULL, &pid);
+	ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 1);
+	say("status %d", child_status(pid));
+	wait_fin(fd);
+	ep_show(ep, 0);
+	close(ep);
+	close(fd);
+}
