@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read, write and their vector forms, and sendfile. */
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/crit.h"
@@ -78,6 +81,31 @@ static int rwf_to_msg(int flags)
 	return flags & RWF_NOWAIT ? MSG_DONTWAIT : 0;
 }
 
+/* Sockets know RWF_NOWAIT since Linux 6.5. Asking one would be reading from it. */
+static bool kernel_refuses_nowait(void)
+{
+	static _Atomic int seen; /* 1: it does, -1: it does not */
+	int answer = atomic_load_explicit(&seen, memory_order_relaxed);
+	struct utsname u;
+	char *end;
+
+	if (answer)
+		return answer > 0;
+	if (uname(&u) != 0)
+		return false;
+	unsigned long major = strtoul(u.release, &end, 10);
+	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+	answer = major < 6 || (major == 6 && minor < 5) ? 1 : -1;
+	atomic_store_explicit(&seen, answer, memory_order_relaxed);
+	return answer > 0;
+}
+
+/* A program sees from the answer that it has to do without. */
+static bool rwf_is_refused(int flags)
+{
+	return flags & RWF_NOWAIT && kernel_refuses_nowait();
+}
+
 HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
 {
 	struct sock *s = fd_sock(fd);
@@ -85,7 +113,9 @@ HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, i
 	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
 		return REAL(preadv2)(fd, iov, count, offset, flags);
 	return HOOK_RX(s, fd, REAL(preadv2)(fd, iov, count, offset, flags),
-		       rx_recv(s, fd, iov, count, rwf_to_msg(flags)));
+		       rwf_is_refused(flags)
+			       ? -EOPNOTSUPP
+			       : rx_recv(s, fd, iov, count, rwf_to_msg(flags)));
 }
 HOOK_ALIAS(preadv64v2, preadv2);
 
@@ -96,7 +126,9 @@ HOOK ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, 
 	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
 		return REAL(pwritev2)(fd, iov, count, offset, flags);
 	return HOOK_TX(s, fd, REAL(pwritev2)(fd, iov, count, offset, flags),
-		       tx_send(s, fd, iov, count, rwf_to_msg(flags)));
+		       rwf_is_refused(flags)
+			       ? -EOPNOTSUPP
+			       : tx_send(s, fd, iov, count, rwf_to_msg(flags)));
 }
 HOOK_ALIAS(pwritev64v2, pwritev2);
 
