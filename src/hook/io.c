@@ -70,52 +70,74 @@ HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 		       tx_send(s, fd, iov, count, 0));
 }
 
-/* On a socket, offset -1 makes these readv and writev with flags; else they fail. */
-static bool rwf_is_known(off_t offset, int flags)
-{
-	return offset == -1 && !(flags & ~(RWF_NOWAIT | RWF_HIPRI));
-}
+/* Newer than some headers. */
+#define FLAG_NOAPPEND 0x20
+#define FLAG_NOSIGNAL 0x100
 
-static int rwf_to_msg(int flags)
+/*
+ * The flags of preadv2 and pwritev2 that the sockets of this kernel take. By its version:
+ * asking one would be moving bytes.
+ */
+static int rwf_taken(void)
 {
-	return flags & RWF_NOWAIT ? MSG_DONTWAIT : 0;
-}
-
-/* Sockets know RWF_NOWAIT since Linux 6.5. Asking one would be reading from it. */
-static bool kernel_refuses_nowait(void)
-{
-	static _Atomic int seen; /* 1: it does, -1: it does not */
-	int answer = atomic_load_explicit(&seen, memory_order_relaxed);
-	struct utsname u;
+	static _Atomic int seen; /* 0: not looked yet */
+	int taken = atomic_load_explicit(&seen, memory_order_relaxed);
+	struct utsname u = {0};
 	char *end;
 
-	if (answer)
-		return answer > 0;
-	if (uname(&u) != 0)
-		return false;
-	unsigned long major = strtoul(u.release, &end, 10);
-	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
-	answer = major < 6 || (major == 6 && minor < 5) ? 1 : -1;
-	atomic_store_explicit(&seen, answer, memory_order_relaxed);
-	return answer > 0;
+	if (taken)
+		return taken;
+	taken = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND;
+	uname(&u);
+	unsigned long version = strtoul(u.release, &end, 10) << 16;
+	if (*end == '.')
+		version += strtoul(end + 1, NULL, 10);
+	if (version >= (6 << 16 | 5))
+		taken |= RWF_NOWAIT;
+	if (version >= (6 << 16 | 9))
+		taken |= FLAG_NOAPPEND;
+	if (version >= (6 << 16 | 18))
+		taken |= FLAG_NOSIGNAL;
+	atomic_store_explicit(&seen, taken, memory_order_relaxed);
+	return taken;
 }
 
-/* A program sees from the answer that it has to do without. */
-static bool rwf_is_refused(int flags)
+/* The flags of a send or receive that does the same, or -errno as the kernel would say. */
+static int rwf_to_msg(int flags)
 {
-	return flags & RWF_NOWAIT && kernel_refuses_nowait();
+	if (flags & ~rwf_taken())
+		return -EOPNOTSUPP;
+	if (flags & RWF_APPEND && flags & FLAG_NOAPPEND)
+		return -EINVAL;
+	return (flags & RWF_NOWAIT ? MSG_DONTWAIT : 0) |
+	       (flags & FLAG_NOSIGNAL ? MSG_NOSIGNAL : 0);
 }
 
+static ssize_t rwf_recv(struct sock *s, int fd, const struct iovec *iov, int count,
+			int flags)
+{
+	int msg = rwf_to_msg(flags);
+
+	return msg < 0 ? msg : rx_recv(s, fd, iov, count, msg & MSG_DONTWAIT);
+}
+
+static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int count,
+			int flags)
+{
+	int msg = rwf_to_msg(flags);
+
+	return msg < 0 ? msg : tx_send(s, fd, iov, count, msg);
+}
+
+/* On a socket, offset -1 makes these readv and writev with flags; else they fail. */
 HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
 {
 	struct sock *s = fd_sock(fd);
 
-	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count))
 		return REAL(preadv2)(fd, iov, count, offset, flags);
 	return HOOK_RX(s, fd, REAL(preadv2)(fd, iov, count, offset, flags),
-		       rwf_is_refused(flags)
-			       ? -EOPNOTSUPP
-			       : rx_recv(s, fd, iov, count, rwf_to_msg(flags)));
+		       rwf_recv(s, fd, iov, count, flags));
 }
 HOOK_ALIAS(preadv64v2, preadv2);
 
@@ -123,12 +145,10 @@ HOOK ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, 
 {
 	struct sock *s = fd_sock(fd);
 
-	if (!s || !rwf_is_known(offset, flags) || !vector_moves_bytes(iov, count))
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count))
 		return REAL(pwritev2)(fd, iov, count, offset, flags);
 	return HOOK_TX(s, fd, REAL(pwritev2)(fd, iov, count, offset, flags),
-		       rwf_is_refused(flags)
-			       ? -EOPNOTSUPP
-			       : tx_send(s, fd, iov, count, rwf_to_msg(flags)));
+		       rwf_send(s, fd, iov, count, flags));
 }
 HOOK_ALIAS(pwritev64v2, pwritev2);
 

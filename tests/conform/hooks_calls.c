@@ -143,6 +143,33 @@ CASE(hooks_vector_flags, DIRECT)
 	pair_close(p);
 }
 
+/* Which flags a socket takes depends on the kernel; those that it takes move the bytes. */
+CASE(hooks_vector_every_flag, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char in[8];
+	struct iovec to = {in, 4}, from = {(char *)"abcd", 4};
+
+	for (int flag = 1; flag <= 1 << 11; flag *= 2) {
+		say("flag %#x", (unsigned)flag);
+		ssize_t n = pwritev2(p.c, &from, 1, -1, flag);
+		say_result("pwritev2", n);
+		if (n == 4)
+			say_text("received", recv(p.s, in, sizeof in, 0), in);
+		send_all(p.c, "efgh", 4);
+		n = preadv2(p.s, &to, 1, -1, flag);
+		say_text("preadv2", n, in);
+		if (n < 0)
+			say_text("received", recv(p.s, in, sizeof in, 0), in);
+	}
+	say_result("append, and not", pwritev2(p.c, &from, 1, -1, 0x30));
+	say_result("negative offset", pwritev2(p.c, &from, 1, -2, RWF_SYNC));
+	pair_warm(p);
+	shutdown(p.c, SHUT_WR);
+	say_result("no signal", pwritev2(p.c, &from, 1, -1, 0x100));
+	pair_close(p);
+}
+
 /* The same socket under many numbers: the connection ends with the last of them. */
 CASE(hooks_duplicates, DIRECT)
 {
