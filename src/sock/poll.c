@@ -523,6 +523,7 @@ bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
 int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	       const sigset_t *mask)
 {
+	bool now = timeout && !timeout->tv_sec && !timeout->tv_nsec && !mask;
 	bool ours = false;
 	int rc;
 
@@ -532,9 +533,13 @@ int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	}
 	/* An instance that is polled itself cannot have sockets that only memory knows. */
 	for (nfds_t i = 0; i < n; i++) {
+		struct sock *s;
+
 		if (fds[i].fd < 0)
 			continue;
-		ours |= fd_sock(fds[i].fd) != NULL;
+		s = fd_sock(fds[i].fd);
+		/* Who looks at once, and has none that is direct, need not look here. */
+		ours |= s && (!now || sock_is_direct(s));
 		if (instance_at(fds[i].fd))
 			epoll_nested(fds[i].fd);
 	}

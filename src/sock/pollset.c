@@ -296,7 +296,12 @@ static bool rebuild(struct pollset *ps, struct pollfd *fds, nfds_t n)
 		return false;
 	if (!ps->in) {
 		missing = survey(ps, fds, n, &direct);
-		if (!pays(ps, direct, missing) || !open_instance(ps))
+		if (!pays(ps, direct, missing)) {
+			/* Where nearly all are the kernel's, this look is to be rare. */
+			ps->credit = direct < POLLSET_LEAST ? 0 : ps->credit;
+			return false;
+		}
+		if (!open_instance(ps))
 			return false;
 	}
 	epoll_list_lock();
