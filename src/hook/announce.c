@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which listening sockets of this process are announced to connectors on this host. */
 #include <fcntl.h>
+#include <time.h>
 
 #include "base/real.h"
 #include "hook/hook.h"
@@ -12,10 +13,33 @@
 static struct {
 	bool used;
 	struct sock *s; /* NULL: the listener is closed, its connections may still meet */
-	int announced;
+	int announced;	/* -1: not, or no more: the accepts try again */
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
 static struct lock table_lock LOCK_OVER_FORK;
+
+/* Another process may listen on the port as well, and have its name until it ends. */
+#define RETRY_MS 20
+static uint64_t retry_at_ms;
+_Atomic int announce_missing;
+
+static uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Under the lock. */
+static int try_announce(int fd)
+{
+	int announced = meet_announce(fd);
+
+	if (announced < 0)
+		retry_at_ms = clock_ms() + RETRY_MS;
+	return announced;
+}
 
 void announce_listener(struct sock *s, int fd)
 {
@@ -31,17 +55,15 @@ void announce_listener(struct sock *s, int fd)
 			free_entry = i;
 	}
 	if (free_entry < ANNOUNCED_MAX) {
-		int announced = meet_announce(fd);
-
-		if (announced >= 0) {
-			table[free_entry].used = true;
-			table[free_entry].s = s;
-			table[free_entry].announced = announced;
-			/* Relaxed: the closing side looks again under the lock. */
-			if (free_entry == used)
-				atomic_store_explicit(&table_used, used + 1,
-						      memory_order_relaxed);
-		}
+		table[free_entry].used = true;
+		table[free_entry].s = s;
+		table[free_entry].announced = try_announce(fd);
+		if (table[free_entry].announced < 0)
+			atomic_fetch_add(&announce_missing, 1);
+		/* Relaxed: the closing side looks again under the lock. */
+		if (free_entry == used)
+			atomic_store_explicit(&table_used, used + 1,
+					      memory_order_relaxed);
 	}
 	lock_drop(&table_lock);
 	errno = saved;
@@ -98,8 +120,6 @@ void announce_closing(int fd)
 		withdraw(s);
 }
 
-_Atomic int announce_missing;
-
 bool announce_give_back(void)
 {
 	int saved = errno, used;
@@ -126,10 +146,10 @@ void announce_again(struct sock *s, int fd)
 
 	lock_take(&table_lock);
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
-	for (int i = 0; i < used; i++) {
+	for (int i = 0; i < used && clock_ms() >= retry_at_ms; i++) {
 		if (!table[i].used || table[i].s != s || table[i].announced >= 0)
 			continue;
-		table[i].announced = meet_announce(fd);
+		table[i].announced = try_announce(fd);
 		if (table[i].announced >= 0)
 			atomic_fetch_sub(&announce_missing, 1);
 	}

@@ -461,3 +461,34 @@ CASE(errno_kept, DIRECT)
 	errno_check("close");
 	say("done");
 }
+
+/* Two listen on a port, as at a server's restart; the first ends, and the second serves on. */
+CASE(setup_second_listener, DIRECT)
+{
+	const int one = 1;
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof a;
+	int l[2];
+
+	for (int i = 0; i < 2; i++) {
+		l[i] = socket(AF_INET, SOCK_STREAM, 0);
+		NEED(setsockopt(l[i], SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) == 0);
+		NEED(bind(l[i], (struct sockaddr *)&a, len) == 0);
+		NEED(listen(l[i], 8) == 0);
+		NEED(getsockname(l[i], (struct sockaddr *)&a, &len) == 0);
+	}
+	close(l[0]);
+	for (int i = 0; i < 3; i++) {
+		struct pair p = {socket(AF_INET, SOCK_STREAM, 0), -1};
+
+		NEED(connect(p.c, (struct sockaddr *)&a, len) == 0);
+		p.s = accept(l[1], NULL, NULL);
+		NEED(p.s >= 0);
+		pair_warm(p);
+		pair_close(p);
+		usleep(50000); /* longer than it is left alone after a failure */
+	}
+	close(l[1]);
+	say("served");
+}

@@ -18,6 +18,7 @@
 #include "meet/hello.h"
 #include "meet/meet.h"
 #include "meet/name.h"
+#include "unit/announced.h"
 
 #define PAIR_FN __attribute__((unused)) static
 
@@ -96,9 +97,14 @@ PAIR_FN int pair_connect(int family, const char *text, int port, int own_port)
 PAIR_FN void pair_open_as(struct pair *p, int server_family, const char *server_text,
 			  int client_family, const char *client_text)
 {
-	p->listener = pair_listen(server_family, server_text, 0);
-	p->port = pair_local_port(p->listener);
-	p->announced = meet_announce(p->listener);
+	p->announced = -1;
+	for (int i = 0; i < ANNOUNCED_TRIES && p->announced < 0; i++) {
+		if (i)
+			close(p->listener);
+		p->listener = pair_listen(server_family, server_text, 0);
+		p->port = pair_local_port(p->listener);
+		p->announced = meet_announce(p->listener);
+	}
 	CHECK(p->announced >= 0);
 	p->client = pair_connect(client_family, client_text, p->port, -1);
 	p->server = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);

@@ -13,6 +13,7 @@
 #include "meet/meet.h"
 #include "sock/ready.h"
 #include "stream/sock.h"
+#include "unit/announced.h"
 
 #define SOCK_FN __attribute__((unused)) static
 
@@ -78,20 +79,14 @@ SOCK_FN bool pair_in_ring(int fd)
 
 SOCK_FN struct sock_pair pair_open(void)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET,
-				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0), announced;
+	struct sockaddr_in a;
+	int announced, l = listen_announced(&announced, &a);
 	struct sock_pair p;
 
-	REQUIRE(bind(l, (struct sockaddr *)&a, len) == 0 && listen(l, 4) == 0);
-	REQUIRE(getsockname(l, (struct sockaddr *)&a, &len) == 0);
-	announced = meet_announce(l);
-	REQUIRE(announced >= 0);
 	p.c = socket(AF_INET, SOCK_STREAM, 0);
 	REQUIRE(fd_open_socket(p.c, false) != NULL);
 	fd_connecting(fd_sock(p.c), p.c);
-	REQUIRE(connect(p.c, (struct sockaddr *)&a, len) == 0);
+	REQUIRE(connect(p.c, (struct sockaddr *)&a, sizeof(a)) == 0);
 	p.s = accept(l, NULL, NULL);
 	REQUIRE(p.s >= 0 && fd_open_accepted(p.s, false));
 	/* The hint is asked for at the first operation. */

@@ -21,6 +21,7 @@
 #include "base/report.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "unit/announced.h"
 
 #define PAIR_FN __attribute__((unused)) static
 
@@ -167,18 +168,12 @@ PAIR_FN int pair_socket(void)
 
 PAIR_FN struct pair pair_open(void)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET,
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(at);
-	int listener = pair_socket();
+	struct sockaddr_in at;
+	int announced, listener;
 	struct pair p;
 	if (!fd_table_size)
 		REQUIRE(fd_table_init() == 0);
-	REQUIRE(bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0);
-	REQUIRE(listen(listener, 1) == 0);
-	REQUIRE(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
-	int announced = meet_announce(listener);
-	REQUIRE(announced >= 0);
+	listener = listen_announced(&announced, &at);
 	p.a = pair_socket();
 	REQUIRE(fd_open_socket(p.a, false));
 	fd_connecting(fd_sock(p.a), p.a);
