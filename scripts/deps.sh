@@ -15,6 +15,7 @@ packages() {
 	build ninja-build ninja
 	build pkg-config pkg-config
 	build libjansson-dev /usr/include/jansson.h
+	build libsodium-dev /usr/include/sodium.h
 	build binutils nm
 	build python3 python3
 	build systemtap-sdt-dev /usr/include/x86_64-linux-gnu/sys/sdt.h

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of published connections: found by their ends, listed by process. */
+#include <sodium.h>
+#include <string.h>
+
+#include "relay/relay.h"
+
+static uint8_t hash_key[crypto_shorthash_KEYBYTES]; /* so that nobody can aim */
+
+void publish_init(struct relay *r)
+{
+	crypto_shorthash_keygen(hash_key);
+	for (int i = 0; i < RELAY_PUBLICATIONS; i++) {
+		r->hash[i] = -1;
+		r->publication[i].next_of_hash = i + 1 < RELAY_PUBLICATIONS ? i + 1 : -1;
+	}
+	r->free_publication = 0;
+}
+
+static int *bucket_of_ends(struct relay *r, const struct name_end *local,
+			   const struct name_end *peer)
+{
+	uint8_t ends[2 * sizeof(*local)], hash[crypto_shorthash_BYTES];
+	uint32_t v;
+
+	memcpy(ends, local, sizeof(*local));
+	memcpy(ends + sizeof(*local), peer, sizeof(*peer));
+	crypto_shorthash(hash, ends, sizeof(ends), hash_key);
+	memcpy(&v, hash, sizeof(v));
+	return &r->hash[v % RELAY_PUBLICATIONS];
+}
+
+struct relay_publication *publish_find(struct relay *r, const struct name_end *local,
+				       const struct name_end *peer)
+{
+	int at = *bucket_of_ends(r, local, peer);
+
+	while (at >= 0 && (!name_end_equal(&r->publication[at].local, local) ||
+			   !name_end_equal(&r->publication[at].peer, peer)))
+		at = r->publication[at].next_of_hash;
+	return at < 0 ? NULL : &r->publication[at];
+}
+
+void publish_remove(struct relay *r, struct relay_publication *p)
+{
+	int self = (int)(p - r->publication);
+	int *link = bucket_of_ends(r, &p->local, &p->peer);
+
+	while (*link != self)
+		link = &r->publication[*link].next_of_hash;
+	*link = p->next_of_hash;
+	if (p->previous_of_client >= 0)
+		r->publication[p->previous_of_client].next_of_client = p->next_of_client;
+	else
+		r->client[p->client].first = p->next_of_client;
+	if (p->next_of_client >= 0)
+		r->publication[p->next_of_client].previous_of_client =
+			p->previous_of_client;
+	p->used = false;
+	p->next_of_hash = r->free_publication;
+	r->free_publication = self;
+}
+
+void publish_remove_all(struct relay *r, uint32_t client)
+{
+	while (r->client[client].first >= 0)
+		publish_remove(r, &r->publication[r->client[client].first]);
+}
+
+static unsigned held_by(const struct relay *r, uint32_t uid)
+{
+	unsigned count = 0;
+
+	for (int i = 0; i < RELAY_PUBLICATIONS; i++)
+		count += r->publication[i].used &&
+			 r->client[r->publication[i].client].owner.uid == uid;
+	return count;
+}
+
+enum local_status publish_add(struct relay *r, uint32_t client,
+			      const struct local_message *m, size_t hello_bytes,
+			      uint64_t cookie)
+{
+	struct relay_publication *p = publish_find(r, &m->local, &m->peer);
+	int *hash, at;
+
+	/* The last one counts: of two processes of the user, and of two hellos. */
+	if (p)
+		publish_remove(r, p);
+	at = r->free_publication;
+	if (at < 0 || held_by(r, r->client[client].owner.uid) >= RELAY_PUBLICATIONS_UID)
+		return LOCAL_FULL;
+	p = &r->publication[at];
+	r->free_publication = p->next_of_hash;
+	p->used = true;
+	p->client = client;
+	p->cookie = cookie;
+	p->local = m->local;
+	p->peer = m->peer;
+	p->hello_bytes = (uint16_t)hello_bytes;
+	memcpy(p->hello, m->hello, hello_bytes);
+	hash = bucket_of_ends(r, &p->local, &p->peer);
+	p->next_of_hash = *hash;
+	*hash = at;
+	p->previous_of_client = -1;
+	p->next_of_client = r->client[client].first;
+	if (p->next_of_client >= 0)
+		r->publication[p->next_of_client].previous_of_client = at;
+	r->client[client].first = at;
+	return LOCAL_OK;
+}
