@@ -14,6 +14,8 @@
 
 #include "relay/relay.h"
 
+#define FDS_WANTED 8192 /* more than the tables hold */
+
 /* Mostly tables that are touched only as far as they are used. */
 static struct relay relay;
 
@@ -106,7 +108,9 @@ static void raise_limit(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return;
-	limit.rlim_cur = limit.rlim_max;
+	if (limit.rlim_cur >= FDS_WANTED)
+		return;
+	limit.rlim_cur = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -151,8 +155,13 @@ static int open_all(struct relay *r)
 	raise_limit();
 	init(r);
 	e = owner_init();
-	if (e == 0)
-		e = loop_init(r);
+	if (e < 0) {
+		complain("the kernel cannot be asked for connections (AF_NETLINK, "
+			 "sock_diag)",
+			 strerror(-e));
+		return e;
+	}
+	e = loop_init(r);
 	if (e < 0)
 		complain("it cannot begin", strerror(-e));
 	else if ((e = listen_open(r, message, sizeof(message))) < 0)

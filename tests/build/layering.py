@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """No folder of src/ includes one above it: base < ring < meet < stream < sock < hook.
 
-src/relay may include base and meet. src/cli may include base, and read the memory that processes expose. Inside src/ every include of ours names its folder.
+src/relay may include base and meet. src/cli may include base, and read the memory that
+processes expose. Inside src/ every include of ours names its folder.
 """
 import pathlib
 import re

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts as two network namespaces, a daemon on each, and processes that speak to it.
+
+Needs root. Sockets belong to the namespace that the thread is in when it makes them, and
+to the user that it is then: so one process plays everybody.
+"""
+import contextlib
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+NEWNET = 0x40000000
+DAEMON_UID = 65533
+PORT = 7430
+PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED = range(1, 7)
+OK, MALFORMED, VERSION, NETNS, ADDRESS, OWNER, RULE, RATE, FULL, UNREACHABLE, KEY, NOBODY, \
+    GONE, SILENT, REFUSED, FOREIGN = range(16)
+HEAD = struct.Struct("=BBBBI18s18sII")
+SECONDS = 30  # until a test that waits has failed
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name, *arguments):
+    if getattr(libc, name)(*arguments):
+        raise OSError(ctypes.get_errno(), name)
+
+
+def sh(*command):
+    subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def user(uid):
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+class Host:
+    """A network namespace, kept by its descriptor; `with host:` is being there."""
+    def __init__(self):
+        self.home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        call("unshare", NEWNET)
+        self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            sh("ip", "link", "set", "lo", "up")
+        finally:
+            call("setns", self.home, NEWNET)
+
+    def __enter__(self):
+        call("setns", self.fd, NEWNET)
+        return self
+
+    def __exit__(self, *_):
+        call("setns", self.home, NEWNET)
+
+    def close(self):
+        os.close(self.fd)
+        os.close(self.home)
+
+
+def cable(a, b, addresses_a, addresses_b):
+    with a:
+        sh("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v0", "netns",
+           f"/proc/{os.getpid()}/fd/{b.fd}")
+    for host, addresses in ((a, addresses_a), (b, addresses_b)):
+        with host:
+            for address in addresses:
+                flags = ["nodad"] if ":" in address else []
+                sh("ip", "addr", "add", address, "dev", "v0", *flags)
+            sh("ip", "link", "set", "v0", "up")
+
+
+def wait_for(what, condition, seconds=SECONDS):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"in vain waited for: {what}")
+        time.sleep(0.01)
+    return value
+
+
+class Daemon:
+    """viaductd on a host: started, watched by its log, ended by kill or politely."""
+    def __init__(self, program, host, folder, keys, lines=()):
+        self.program, self.host = program, host
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir()
+        os.chown(self.folder, DAEMON_UID, DAEMON_UID)
+        self.socket = self.folder / "s"
+        self.log = self.folder / "log"
+        self.log.touch()
+        self.process = None
+        self.set_keys(keys)
+        self.set_lines(lines)
+        self.start()
+
+    def set_keys(self, lines):
+        key = self.folder / "key"
+        key.unlink(missing_ok=True)
+        key.write_text("\n".join(lines) + "\n")
+        key.chmod(0o600)
+        os.chown(key, DAEMON_UID, DAEMON_UID)
+
+    def set_lines(self, lines):
+        conf = self.folder / "conf"
+        conf.write_text("\n".join((f"socket = {self.socket}",
+                                   f"key-file = {self.folder}/key",
+                                   "log = debug:stderr", *lines)) + "\n")
+
+    def start(self, **environment):
+        def become():
+            call("setns", self.host.fd, NEWNET)
+            os.setresgid(*[DAEMON_UID] * 3)
+            os.setresuid(*[DAEMON_UID] * 3)
+            call("prctl", 1, signal.SIGKILL, 0, 0, 0)
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, \
+                open(self.log, "ab") as log:
+            name = str(self.folder / "ready")
+            pathlib.Path(name).unlink(missing_ok=True)
+            ready.bind(name)
+            os.chmod(name, 0o777)
+            ready.settimeout(SECONDS)
+            self.process = subprocess.Popen(
+                [self.program, "--foreground", "--config", self.folder / "conf"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=become,
+                env={**os.environ, "NOTIFY_SOCKET": name, **environment})
+            if ready.recv(100) != b"READY=1":
+                raise AssertionError("not ready")
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        return self.process.wait(SECONDS)
+
+    def text(self):
+        return self.log.read_text()
+
+    def wait_log(self, words):
+        wait_for(f"'{words}' in:\n{self.text()}", lambda: words in self.text())
+
+    def close(self):
+        status = 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            status = self.kill(signal.SIGTERM)
+        elif self.process.returncode not in (0, -signal.SIGKILL):
+            status = self.process.returncode
+        if status:
+            raise AssertionError(f"viaductd: status {status}:\n{self.text()}")
+
+
+def end_of(sockaddr):
+    """18 bytes: the address, IPv4 as ::ffff:a.b.c.d, and the port."""
+    address, port = sockaddr[:2]
+    if ":" in address:
+        raw = socket.inet_pton(socket.AF_INET6, address)
+    else:
+        raw = bytes(10) + b"\xff\xff" + socket.inet_pton(socket.AF_INET, address)
+    return raw + struct.pack(">H", port)
+
+
+def ends(connection):
+    return end_of(connection.getsockname()), end_of(connection.getpeername())
+
+
+def message(type, id=0, tuple=(bytes(18), bytes(18)), hello=b"", status=OK, version=1, zero=0,
+            uid=0, wait=0):
+    return HEAD.pack(version, type, status, zero, id, *tuple, uid, wait) + hello
+
+
+class Said:
+    def __init__(self, data):
+        (self.version, self.type, self.status, _, self.id, local, peer, self.uid,
+         self.wait) = HEAD.unpack_from(data)
+        self.tuple, self.hello = (local, peer), data[HEAD.size:]
+
+
+class Process:
+    """A process that has connected to its daemon."""
+    def __init__(self, daemon, host=None, uid=0):
+        self.last = 0
+        with host or daemon.host, user(uid):
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.socket.settimeout(SECONDS)
+            self.socket.connect(str(daemon.socket))
+
+    def say(self, type, **fields):
+        self.last += 1
+        self.socket.send(message(type, fields.pop("id", self.last), **fields))
+        return self.last
+
+    def hear(self, type):
+        data = self.socket.recv(4096)
+        if not data:
+            raise EOFError
+        said = Said(data)
+        if said.type != type:
+            raise AssertionError(f"type {said.type}, status {said.status}, not type {type}")
+        return said
+
+    def done(self, type, **fields):
+        """Says it and returns the answer to it."""
+        id = self.say(type, **fields)
+        said = self.hear(DONE)
+        if said.id != id:
+            raise AssertionError(f"id {said.id}, not {id}")
+        return said
+
+    def close(self):
+        self.socket.close()
+
+
+def connection(client_host, server_host, address, source=None, client_uid=0, server_uid=0):
+    """Both ends of a TCP connection to the address of the server's host."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with server_host, user(server_uid):
+        listener = socket.create_server((address, 0), family=family)
+    with client_host, user(client_uid):
+        client = socket.create_connection(listener.getsockname()[:2], SECONDS,
+                                          (source, 0) if source else None)
+    with server_host, user(server_uid):
+        server = listener.accept()[0]
+    listener.close()
+    return client, server
+
+
+def folder():
+    """A short name, since an AF_UNIX socket lies in it."""
+    made = tempfile.TemporaryDirectory(prefix="vd", dir="/tmp")
+    os.chmod(made.name, 0o755)
+    return made
