@@ -6,6 +6,8 @@ to the user that it is then: so one process plays everybody.
 """
 import contextlib
 import ctypes
+import errno
+import fcntl
 import os
 import pathlib
 import signal
@@ -90,6 +92,22 @@ def wait_for(what, condition, seconds=SECONDS):
     return value
 
 
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
+def without_passrights():
+    """From now on setsockopt(SO_PASSRIGHTS) says what a kernel before 6.16 says."""
+    load, equal, give = 0x20, 0x15, 0x06
+    code = b"".join(struct.pack("=HBBI", *line) for line in (
+        (load, 0, 0, 0), (equal, 0, 3, 54),     # setsockopt?
+        (load, 0, 0, 32), (equal, 0, 1, 83),    # SO_PASSRIGHTS?
+        (give, 0, 0, 0x50000 | errno.ENOPROTOOPT),
+        (give, 0, 0, 0x7fff0000)))
+    call("prctl", 38, 1, 0, 0, 0)
+    call("prctl", 22, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0)
+
+
 class Daemon:
     """viaductd on a host: started, watched by its log, ended by kill or politely."""
     def __init__(self, program, host, folder, keys, lines=()):
@@ -118,13 +136,18 @@ class Daemon:
                                    f"key-file = {self.folder}/key",
                                    "log = debug:stderr", *lines)) + "\n")
 
-    def start(self, **environment):
+    def start(self, old_kernel=False, given=(), **environment):
         def become():
             call("setns", self.host.fd, NEWNET)
+            if old_kernel:
+                without_passrights()
             os.setresgid(*[DAEMON_UID] * 3)
             os.setresuid(*[DAEMON_UID] * 3)
             call("prctl", 1, signal.SIGKILL, 0, 0, 0)
 
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in given]
+        shell = " ".join(f"exec {3 + i}<&{fd};" for i, fd in enumerate(high)) + \
+            f" LISTEN_PID=$$ LISTEN_FDS={len(high)} exec \"$@\""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, \
                 open(self.log, "ab") as log:
             name = str(self.folder / "ready")
@@ -133,9 +156,12 @@ class Daemon:
             os.chmod(name, 0o777)
             ready.settimeout(SECONDS)
             self.process = subprocess.Popen(
-                [self.program, "--foreground", "--config", self.folder / "conf"],
+                ["bash", "-c", shell, "bash", self.program, "--foreground", "--config",
+                 self.folder / "conf"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=become,
-                env={**os.environ, "NOTIFY_SOCKET": name, **environment})
+                pass_fds=high, env={**os.environ, "NOTIFY_SOCKET": name, **environment})
+            for fd in high:
+                os.close(fd)
             if ready.recv(100) != b"READY=1":
                 raise AssertionError("not ready")
 

@@ -1,80 +1,450 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes on two hosts meet through their daemons: two_hosts.py VIADUCTD."""
+"""Processes on two hosts meet through their daemons, or learn why not:
+two_hosts.py VIADUCTD CLIENT [TEST...], both by absolute names."""
 import os
-import sys
-import unittest
+import signal
+import socket
+import subprocess
 
-from rig import (ADDRESS, ANSWER, ASK, ASKED, GONE, KEY, NETNS, NOBODY, OK, OWNER, PUBLISH,
-                 REFUSED, RULE, SILENT, UNREACHABLE, WITHDRAW, Daemon, Host, Process, cable,
-                 connection, ends, folder)
+from hosts import KEYS, PROGRAMS, TwoHosts, main
+from rig import (ADDRESS, ANSWER, ASK, ASKED, DONE, GONE, KEY, NETNS, NOBODY, OK, OWNER, PUBLISH,
+                 RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW, Host, end_of, ends,
+                 wait_for)
 
-KEYS = ["one = " + "11" * 32]
-PROGRAM = ""
+TWO = "two = " + "22" * 32
 
 
-class TwoHosts(unittest.TestCase):
-    """a has 10.9.0.1 and fd09::1, b has .2 and ::2; each a second address, 192.168.9.x."""
-    def setUp(self):
-        self.folder = folder()
-        self.addCleanup(self.folder.cleanup)
-        self.a, self.b = Host(), Host()
-        self.addCleanup(self.a.close)
-        self.addCleanup(self.b.close)
-        cable(self.a, self.b, ["10.9.0.1/24", "fd09::1/64", "192.168.9.1/24"],
-              ["10.9.0.2/24", "fd09::2/64", "192.168.9.2/24"])
-
-    def daemon(self, host, name, keys=KEYS, lines=()):
-        daemon = Daemon(PROGRAM, host, f"{self.folder.name}/{name}", keys, lines)
-        self.addCleanup(daemon.close)
-        return daemon
-
-    def daemons(self, **options):
-        self.da = self.daemon(self.a, "a", **options)
-        self.db = self.daemon(self.b, "b", **options)
-
-    def process(self, daemon, **options):
-        process = Process(daemon, **options)
-        self.addCleanup(process.close)
-        return process
-
-    def pair(self, address="10.9.0.2", source=None, **users):
-        client, server = connection(self.a, self.b, address, source, **users)
-        self.addCleanup(client.close)
-        self.addCleanup(server.close)
-        return client, server
-
-    def meet(self, asker, holder, asker_ends, holder_ends, hello=b"of the asker"):
-        """The asker's answer, where the holder says yes."""
-        self.assertEqual(holder.done(PUBLISH, tuple=holder_ends, hello=b"published").status,
-                         OK)
-        id = asker.say(ASK, tuple=asker_ends, hello=hello)
-        asked = holder.hear(ASKED)
-        self.assertEqual((asked.tuple, asked.hello), (holder_ends, hello))
-        holder.say(ANSWER, id=asked.id, hello=b"of the holder")
-        done = asker.hear(5)
-        self.assertEqual((done.id, done.status, done.hello), (id, OK, b"of the holder"))
-        return asked, done
-
-    def test_meet(self):
+class Meeting(TwoHosts):
+    def test_both_ways_and_both_families(self):
         self.daemons()
         for address in ("10.9.0.2", "fd09::2"):
             client, server = self.pair(address)
             p, q = self.process(self.da), self.process(self.db)
             self.meet(p, q, ends(client), ends(server))
-            # And the other way round, the other process asking.
             self.meet(q, p, ends(server), ends(client), hello=bytes(1024))
+            self.meet(p, q, ends(client), ends(server), hello=b"")
+        # One link for each pair of addresses and direction, and not one for each question.
+        self.assertEqual(self.da.text().count("link made"), 2)
+        self.assertEqual(self.db.text().count("link made"), 2)
+
+    def test_the_published_hello_answers(self):
+        self.daemons()
+        client, server = self.pair()
+        p, q = self.process(self.da), self.process(self.db)
+        self.published(q, ends(server), b"first")
+        self.published(q, ends(server), b"second")
+        _, asked = self.asked(p, q, ends(client), ends(server))
+        q.say(ANSWER, id=asked.id)
+        done = p.hear(DONE)
+        self.assertEqual((done.status, done.hello), (OK, b"second"))
+
+    def test_who_asks_and_who_answers(self):
+        self.daemons()
+        client, server = self.pair(client_uid=1001, server_uid=1002)
+        p, q = self.process(self.da, uid=1001), self.process(self.db, uid=1002)
+        asked, done = self.meet(p, q, ends(client), ends(server))
+        self.assertEqual((asked.uid, done.uid), (1001, 1002))
+
+    def test_refused(self):
+        self.daemons()
+        client, server = self.pair()
+        p, q = self.process(self.da), self.process(self.db)
+        self.published(q, ends(server))
+        _, asked = self.asked(p, q, ends(client), ends(server))
+        q.say(ANSWER, id=asked.id, status=REFUSED)
+        done = p.hear(DONE)
+        self.assertEqual((done.status, done.hello, done.uid), (REFUSED, b"", 0))
+
+    def test_nobody_published(self):
+        self.daemons()
+        client, server = self.pair()
+        p, q = self.process(self.da), self.process(self.db)
+        self.assertEqual(self.status(p, ends(client)), NOBODY)
+        self.published(q, ends(server))
+        self.assertEqual(self.status(q, ends(server), WITHDRAW), OK)
+        self.assertEqual(self.status(p, ends(client)), NOBODY)
+        # Its own, published on its own side, answers no question from there.
+        self.published(p, ends(client))
+        self.assertEqual(self.status(p, ends(client)), NOBODY)
+
+    def test_many_at_once(self):
+        self.daemons()
+        p, q = self.process(self.da), self.process(self.db)
+        pairs = [self.pair() for _ in range(50)]
+        for _, server in pairs:
+            self.published(q, ends(server), b"x")
+        ids = {p.say(ASK, tuple=ends(client), hello=bytes([i])): i
+               for i, (client, _) in enumerate(pairs)}
+        asked = [q.hear(ASKED) for _ in pairs]
+        for a in reversed(asked):
+            q.say(ANSWER, id=a.id, hello=b"to " + a.hello)
+        for _ in pairs:
+            done = p.hear(DONE)
+            self.assertEqual((done.status, done.hello), (OK, b"to " + bytes([ids.pop(done.id)])))
+        self.assertFalse(ids)
+
+    def test_a_daemon_that_speaks_for_another_network(self):
+        lines = {"a": ["peer = 10.9.0.2 for 192.168.9.0/24"],
+                 "b": ["peer = 10.9.0.1 for 192.168.9.1"]}
+        self.da = self.daemon(self.a, "a", lines=lines["a"])
+        self.db = self.daemon(self.b, "b", lines=lines["b"])
+        client, server = self.pair("192.168.9.2", "192.168.9.1")
+        self.meet(self.process(self.da), self.process(self.db), ends(client), ends(server))
+        self.da.wait_log("peer 10.9.0.2:7430 has proved key one: link made")
+
+    def test_the_library_of_a_process(self):
+        """Two small programs that speak by src/relay/caller.c."""
+        self.daemons()
+        client, server = self.pair("fd09::2")
+        told = []
+        for daemon, connection, verb in ((self.db, server, "publish"), (self.da, client, "ask")):
+            connection.set_inheritable(True)
+            told.append(subprocess.Popen(
+                [PROGRAMS[1], verb, daemon.socket, str(connection.fileno())], text=True,
+                stdout=subprocess.PIPE, pass_fds=[connection.fileno()],
+                preexec_fn=daemon.host.__enter__))
+            if verb == "publish":
+                self.assertEqual(told[0].stdout.readline(), "published\n")
+        self.assertEqual(told[1].communicate(timeout=SECONDS)[0], "answer: I am the holder\n")
+        self.assertEqual(told[0].communicate(timeout=SECONDS)[0], "asked: I am the asker\n")
+        self.assertEqual([t.returncode for t in told], [0, 0])
 
 
-def main():
-    global PROGRAM
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    if os.geteuid() != 0:
-        print("needs root, for network namespaces")
-        return 77
-    unittest.main(verbosity=2)
-    return 0
+class Owners(TwoHosts):
+    def setUp(self):
+        super().setUp()
+        self.daemons()
+
+    def test_another_users_connection(self):
+        client, server = self.pair(client_uid=1001)
+        p, q = self.process(self.da, uid=1002), self.process(self.db)
+        self.published(q, ends(server))
+        for type in (ASK, PUBLISH):
+            self.assertEqual(self.status(p, ends(client), type), OWNER)
+        root = self.process(self.da)
+        self.assertEqual(self.status(root, ends(client), PUBLISH), OWNER)
+        self.da.wait_log("denied: no such connection belongs to the user of the process")
+        own = self.process(self.da, uid=1001)
+        self.assertEqual(self.status(own, ends(client), PUBLISH), OK)
+
+    def test_no_connection(self):
+        client, server = self.pair()
+        local, peer = ends(client)
+        p = self.process(self.da)
+        for wrong in ((local[:-1] + bytes([local[-1] ^ 1]), peer), (peer, local)):
+            self.assertEqual(self.status(p, wrong), OWNER)
+        # A listener is none.
+        with self.a, socket.create_server(("10.9.0.1", 0)) as listener:
+            self.assertEqual(self.status(p, (end_of(listener.getsockname()), peer)), OWNER)
+
+    def test_another_network_namespace(self):
+        client, _ = self.pair()
+        c = Host()
+        self.addCleanup(c.close)
+        stranger = self.process(self.da, host=c)
+        for type in (ASK, PUBLISH):
+            self.assertEqual(self.status(stranger, ends(client), type), NETNS)
+
+    def test_addresses_of_one_host(self):
+        p = self.process(self.da)
+        with self.a, socket.create_server(("127.0.0.1", 0)) as listener, \
+                socket.create_connection(listener.getsockname()) as client:
+            self.assertEqual(self.status(p, ends(client), PUBLISH), ADDRESS)
+        with self.a, socket.create_server(("10.9.0.1", 0)) as listener, \
+                socket.create_connection(listener.getsockname()) as client:
+            self.assertEqual(self.status(p, ends(client)), ADDRESS)
+
+    def test_closed_but_not_withdrawn(self):
+        client, server = self.pair()
+        p, q = self.process(self.da), self.process(self.db)
+        self.published(q, ends(server))
+        tuple, other = ends(client), ends(server)
+        server.close()
+        wait_for("the close", lambda: self.status(p, tuple) == NOBODY)
+        # Also a new connection of the same addresses is not the one that was published.
+        client.close()
+        self.assertEqual(self.status(q, other, WITHDRAW), OK)
+
+    def test_the_same_tuple_anew(self):
+        client, server = self.pair()
+        q = self.process(self.db)
+        self.published(q, ends(server))
+        tuple, other = ends(client), ends(server)
+        with self.b:
+            listener = socket.socket()
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(server.getsockname())
+        source = client.getsockname()
+        reset = b"\1\0\0\0\0\0\0\0"  # no TIME_WAIT
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        server.close()
+        with self.assertRaises(ConnectionResetError):
+            client.settimeout(SECONDS)
+            client.recv(1)
+        client.close()
+        listener.listen()
+        with self.a:
+            client = socket.create_connection(listener.getsockname(), SECONDS, source)
+        server = listener.accept()[0]
+        self.assertEqual((ends(client), ends(server)), (tuple, other))
+        self.assertEqual(self.status(self.process(self.da), tuple), NOBODY)
+        for s in (client, server, listener):
+            s.close()
+
+    def test_the_last_process_of_the_user_counts(self):
+        client, server = self.pair()
+        p, q, heir = self.process(self.da), self.process(self.db), self.process(self.db)
+        self.published(q, ends(server))
+        self.published(heir, ends(server), b"heir")
+        # The first cannot take it away any more, nor does its end.
+        self.assertEqual(self.status(q, ends(server), WITHDRAW), OK)
+        q.close()
+        _, asked = self.asked(p, heir, ends(client), ends(server))
+        heir.say(ANSWER, id=asked.id)
+        self.assertEqual(p.hear(DONE).hello, b"heir")
+
+    def test_only_who_was_asked_may_answer(self):
+        client, server = self.pair()
+        p, q, thief = self.process(self.da), self.process(self.db), self.process(self.db)
+        self.published(q, ends(server))
+        _, asked = self.asked(p, q, ends(client), ends(server))
+        for id in (asked.id, asked.id + 1, asked.id + 1024):
+            thief.say(ANSWER, id=id, hello=b"thief")
+        self.assertEqual(self.status(thief, ends(server), WITHDRAW), OK)  # it was all read
+        q.say(ANSWER, id=asked.id, hello=b"owner")
+        q.say(ANSWER, id=asked.id, hello=b"twice")
+        self.assertEqual(p.hear(DONE).hello, b"owner")
+
+
+class Rules(TwoHosts):
+    def test_users_networks_ports_programs(self):
+        self.da = self.daemon(self.a, "a", lines=[
+            "deny uid=1001", "deny port=1", "deny addr=fd09::/64", "deny program=no-program",
+            "allow addr=10.9.0.0/24", "deny"])
+        self.db = self.daemon(self.b, "b")
+        client, server = self.pair()
+        p, q = self.process(self.da), self.process(self.db)
+        self.meet(p, q, ends(client), ends(server))
+        self.assertEqual(self.status(self.process(self.da, uid=1001), ends(client)), RULE)
+        for address, source in (("fd09::2", None), ("192.168.9.2", "192.168.9.1")):
+            client, server = self.pair(address, source)
+            for type in (ASK, PUBLISH):
+                self.assertEqual(self.status(p, ends(client), type), RULE)
+            # The other side does not even get its handshake.
+            self.published(q, ends(server))
+            self.assertEqual(self.status(q, ends(server)), UNREACHABLE)
+        self.da.wait_log("denied: a rule of viaductd.conf denies it")
+
+    def test_too_many_requests(self):
+        self.daemons(lines=["rate-uid = 1"])
+        client, _ = self.pair(client_uid=1001)
+        p = self.process(self.da, uid=1001)  # which costs one of the four
+        for _ in range(50):
+            p.say(PUBLISH, tuple=ends(client))
+        got = [p.hear(DONE) for _ in range(50)]
+        self.assertEqual([g.status for g in got][:3], [OK] * 3)
+        self.assertEqual(got[-1].status, RATE)
+        self.assertGreater(got[-1].wait, 0)
+        late = self.process(self.da, uid=1001)
+        self.assertEqual(late.hear(DONE).status, RATE)
+        with self.assertRaises((EOFError, ConnectionResetError)):
+            late.hear(DONE)
+        other = self.process(self.da, uid=1002)
+        self.assertEqual(self.status(other, ends(client)), OWNER)
+
+    def test_too_many_questions_of_a_host(self):
+        self.da = self.daemon(self.a, "a")
+        self.db = self.daemon(self.b, "b", lines=["rate-peer = 1"])
+        client, _ = self.pair()
+        p = self.process(self.da)
+        for _ in range(50):
+            p.say(ASK, tuple=ends(client))
+        got = [p.hear(DONE) for _ in range(50)]
+        self.assertEqual(got[0].status, NOBODY)
+        self.assertEqual(got[-1].status, RATE)
+
+
+class Keys(TwoHosts):
+    def test_no_key_in_common(self):
+        for name, other in (("a", "one = " + "12" * 32), ("b", TWO)):
+            with self.subTest(other=other):
+                da = self.daemon(self.a, "a" + name)
+                db = self.daemon(self.b, "b" + name, keys=[other])
+                client, server = self.pair()
+                p, q = self.process(da), self.process(db)
+                self.published(q, ends(server))
+                done = p.done(ASK, tuple=ends(client))
+                self.assertEqual(done.status, KEY)
+                self.assertGreater(done.wait, 5000)
+                # It is remembered, and not tried at each question.
+                done = p.done(ASK, tuple=ends(client))
+                self.assertEqual(done.status, KEY)
+                self.assertEqual(da.text().count("refuses us"), 1)
+                for d in (da, db):
+                    self.assertIn("key", d.text().split("ready")[1])
+                    d.kill()
+
+    def test_a_key_is_exchanged(self):
+        """Each daemon in its turn, and never a refusal."""
+        one = KEYS[0]
+        self.daemons()
+        for keys in ([one, TWO], [TWO, one], [TWO]):
+            for daemon in (self.da, self.db):
+                daemon.kill(signal.SIGTERM)
+                daemon.set_keys(keys)
+                daemon.start()
+                client, server = self.pair()
+                p, q = self.process(self.da), self.process(self.db)
+                self.meet(p, q, ends(client), ends(server))
+                self.meet(q, p, ends(server), ends(client))
+        self.assertNotIn("refuse", self.da.text() + self.db.text())
+        self.assertIn("has proved key two", self.da.text())
+
+    def test_no_start_without_good_files(self):
+        self.da = self.daemon(self.a, "a")
+        self.da.kill(signal.SIGTERM)
+        folder = self.da.folder
+
+        def check(*arguments):
+            def become():
+                os.setresgid(*[65533] * 3)
+                os.setresuid(*[65533] * 3)
+            return subprocess.run([PROGRAMS[0], "--config", folder / "conf", *arguments],
+                                  preexec_fn=become, stderr=subprocess.PIPE, text=True,
+                                  timeout=SECONDS)
+        self.assertEqual(check("--check").returncode, 0)
+        (folder / "key").chmod(0o644)
+        run = check("--check")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("other users may read it", run.stderr)
+        self.assertEqual(check("--foreground").returncode, 1)
+        (folder / "key").chmod(0o600)
+        self.da.set_lines(["allow everybody"])
+        self.assertIn(f"{folder}/conf:4: ", check("--check").stderr)
+        self.da.set_lines([])
+        (folder / "conf").chmod(0o666)
+        self.assertIn("other users can write to it", check("--check").stderr)
+        # In the background the log needs a file.
+        (folder / "conf").chmod(0o644)
+        self.assertEqual(check().returncode, 2)
+        self.da.start()
+
+
+class Deaths(TwoHosts):
+    def setUp(self):
+        super().setUp()
+        self.daemons()
+        self.client, self.server = self.pair()
+        self.p, self.q = self.process(self.da), self.process(self.db)
+
+    def begin(self):
+        self.published(self.q, ends(self.server))
+        return self.asked(self.p, self.q, ends(self.client), ends(self.server))
+
+    def again(self):
+        """After whatever has happened, two processes meet: waiting as they are told."""
+        p, q = self.process(self.da), self.process(self.db)
+        self.published(q, ends(self.server))
+
+        def met():
+            id = p.say(ASK, tuple=ends(self.client))
+            for s in (q, p):
+                s.socket.settimeout(0.1)
+            try:
+                q.say(ANSWER, id=q.hear(ASKED).id)
+            except TimeoutError:
+                pass
+            for s in (q, p):
+                s.socket.settimeout(SECONDS)
+            done = p.hear(DONE)
+            self.assertEqual(done.id, id)
+            return done.status == OK
+        wait_for("a meeting", met)
+
+    def test_the_holder_dies(self):
+        self.begin()
+        self.q.close()
+        self.assertEqual(self.p.hear(DONE).status, GONE)
+        self.assertEqual(self.status(self.p, ends(self.client)), NOBODY)
+        self.again()
+
+    def test_the_holder_withdraws(self):
+        _, asked = self.begin()
+        self.assertEqual(self.status(self.q, ends(self.server), WITHDRAW), OK)
+        self.q.say(ANSWER, id=asked.id, hello=b"late")
+        self.assertEqual(self.p.hear(DONE).status, GONE)
+
+    def test_the_holder_is_silent(self):
+        _, asked = self.begin()
+        self.assertEqual(self.p.hear(DONE).status, SILENT)
+        self.q.say(ANSWER, id=asked.id, hello=b"late")
+        self.again()
+
+    def test_the_asker_dies(self):
+        _, asked = self.begin()
+        self.p.close()
+        self.q.say(ANSWER, id=asked.id, hello=b"to nobody")
+        self.again()
+
+    def test_the_holders_daemon_is_killed(self):
+        self.begin()
+        self.db.kill()
+        done = self.p.hear(DONE)
+        self.assertEqual(done.status, UNREACHABLE)
+        with self.assertRaises((EOFError, ConnectionResetError)):
+            self.q.hear(ASKED)
+        done = self.p.done(ASK, tuple=ends(self.client))
+        self.assertEqual(done.status, UNREACHABLE)
+        self.assertGreater(done.wait, 0)
+        self.db.start()
+        self.again()
+
+    def test_the_askers_daemon_is_killed(self):
+        _, asked = self.begin()
+        self.da.kill()
+        with self.assertRaises((EOFError, ConnectionResetError)):
+            self.p.hear(DONE)
+        self.db.wait_log("has closed the link")
+        self.q.say(ANSWER, id=asked.id, hello=b"to nobody")
+        self.da.start()
+        self.again()
+
+    def test_restarted_politely(self):
+        self.begin()
+        self.assertEqual(self.da.kill(signal.SIGTERM), 0)
+        self.assertFalse(self.da.socket.exists())
+        self.da.start()
+        self.again()
+
+    def test_the_holders_daemon_is_stopped(self):
+        self.begin()
+        self.db.process.send_signal(signal.SIGSTOP)
+        self.assertEqual(self.p.hear(DONE).status, SILENT)
+        # Now there is no link, and a new one gets no handshake.
+        wait_for("no handshake", lambda: self.status(self.p, ends(self.client)) == UNREACHABLE)
+        self.da.wait_log("has proved no key in time")
+        self.db.process.send_signal(signal.SIGCONT)
+        self.again()
+
+    def test_the_cable_is_cut(self):
+        self.begin()
+        with self.a:
+            subprocess.run(["ip", "link", "set", "v0", "down"], check=True)
+        self.assertIn(self.p.hear(DONE).status, (SILENT, UNREACHABLE))
+        self.assertIn(self.status(self.p, ends(self.client)), (SILENT, UNREACHABLE))
+        with self.a:
+            subprocess.run(["ip", "link", "set", "v0", "up"], check=True)
+        self.again()
+
+    def test_no_daemon_there(self):
+        self.db.kill()
+        for _ in range(5):
+            self.p.say(ASK, tuple=ends(self.client))
+        self.assertEqual({self.p.hear(DONE).status for _ in range(5)}, {UNREACHABLE})
+        # One attempt, and then silence until it is worth another.
+        self.assertEqual(self.da.text().count("cannot be connected"), 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
