@@ -7,7 +7,7 @@ BUILD ?= build
 
 build: deps-build
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
-	@ninja -C $(BUILD) viaduct libviaduct.so
+	@ninja -C $(BUILD) programs
 
 # Everything that decides whether a change is right; sets nothing on the machine.
 check: deps-build

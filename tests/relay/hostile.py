@@ -488,10 +488,11 @@ class Processes(TwoHosts):
         self.da.kill()
         path = str(self.da.folder / "given")
         with self.a:
-            given = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), socket.socket()]
+            given = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET),
+                     socket.socket(socket.AF_INET6)]
             given[0].bind(path)
             os.chmod(path, 0o666)
-            given[1].bind(("10.9.0.1", PORT))
+            given[1].bind(("::", PORT))  # which is for IPv4 as well
         for s in given:
             s.listen()
             self.addCleanup(s.close)
