@@ -40,12 +40,22 @@ static void release(struct relay *r, struct relay_asked *a)
 		l->waiting--;
 }
 
-static struct relay_asked *slot(struct relay *r)
+/* A free slot, where neither the holder nor its user has too many already. */
+static struct relay_asked *slot(struct relay *r, const struct relay_client *holder)
 {
-	for (int i = 0; i < RELAY_ASKED; i++)
-		if (!r->asked[i].used)
-			return &r->asked[i];
-	return NULL;
+	struct relay_asked *free_slot = NULL;
+	unsigned same = 0;
+
+	for (int i = 0; i < RELAY_ASKED; i++) {
+		struct relay_asked *a = &r->asked[i];
+
+		if (!a->used)
+			free_slot = free_slot ? free_slot : a;
+		else
+			same += r->client[a->client.index].owner.uid == holder->owner.uid;
+	}
+	return same < RELAY_ASKED_UID && holder->asked < RELAY_ASKED_CLIENT ? free_slot
+									    : NULL;
 }
 
 /* The publication, if what it says is still true. */
@@ -95,10 +105,12 @@ void asked_question(struct relay *r, struct relay_link *l, const struct wire_que
 	struct relay_publication *p = NULL;
 	enum local_status status = judge(r, l, q, &p);
 	struct relay_ref link = link_ref(r, l);
-	struct relay_asked *a = slot(r);
+	struct relay_asked *a = NULL;
 
 	if (status == LOCAL_FOREIGN)
 		say_foreign(r, l, q);
+	if (status == LOCAL_OK)
+		a = slot(r, &r->client[p->client]);
 	if (status == LOCAL_OK && !a)
 		status = LOCAL_FULL;
 	if (status != LOCAL_OK) {

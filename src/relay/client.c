@@ -74,6 +74,7 @@ bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 	m.peer = p->peer;
 	m.uid = q->uid;
 	memcpy(m.hello, q->hello, q->hello_bytes);
+	r->client[ref.index].asked++;
 	return send_to(r, ref, &m, q->hello_bytes);
 }
 
@@ -116,35 +117,42 @@ static int slot_for(const struct relay *r, uint32_t uid)
 	return same < RELAY_CLIENTS_UID ? slot : -1;
 }
 
+static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)
+{
+	if (owner_of_peer(fd, owner) < 0) {
+		close(fd);
+		return false;
+	}
+	if (!bucket_take_uid(&r->by_uid, owner->uid, r->now_ms)) {
+		turn_away(fd, LOCAL_RATE, RELAY_RETRY_MS);
+		return false;
+	}
+	*slot = slot_for(r, owner->uid);
+	if (*slot >= 0)
+		return true;
+	notice(r, "process %d of user %u is turned away: too many processes",
+	       (int)owner->pid, owner->uid);
+	turn_away(fd, LOCAL_FULL, RELAY_RETRY_MS);
+	return false;
+}
+
 static void admit(struct relay *r, int fd)
 {
 	struct relay_client *c;
 	struct owner owner;
 	int slot;
 
-	if (owner_of_peer(fd, &owner) < 0) {
-		close(fd);
+	if (!may_come(r, fd, &owner, &slot))
 		return;
-	}
-	slot = slot_for(r, owner.uid);
-	if (slot < 0) {
-		notice(r, "process %d of user %u is turned away: too many processes",
-		       (int)owner.pid, owner.uid);
-		turn_away(fd, LOCAL_FULL, RELAY_RETRY_MS);
-		return;
-	}
-	if (!bucket_take_uid(&r->by_uid, owner.uid, r->now_ms)) {
-		turn_away(fd, LOCAL_RATE, RELAY_RETRY_MS);
-		return;
-	}
 	c = &r->client[slot];
 	if (loop_watch(r, fd, RELAY_CLIENT, (uint32_t)slot, c->turn, false, true) < 0) {
 		close(fd);
 		return;
 	}
+	owner_learn_program(&owner);
 	c->fd = fd;
 	c->owner = owner;
-	c->pending = 0;
+	c->pending = c->asked = 0;
 	c->first = -1;
 	r->clients++;
 	log_debug("process %d (%s) of user %u has come", (int)owner.pid, owner.exe,
@@ -212,6 +220,8 @@ static void take(struct relay *r, struct relay_ref ref, const struct local_messa
 	uint64_t cookie = 0;
 
 	if (m->type == LOCAL_ANSWER) {
+		if (c->asked > 0)
+			c->asked--;
 		/* To a question that is over by now: that happens. */
 		if (!asked_answer(r, ref, m, hello_bytes))
 			log_debug("an answer of process %d comes too late",

@@ -10,10 +10,11 @@
 #include "relay/address.h"
 #include "relay/relay.h"
 
-#define ACCEPTS_AT_ONCE	  16
-#define USER_TIMEOUT_MS	  10000
-#define LINKS_OF_ONE_HOST 8
-#define RETRY_KEY_MS	  10000
+#define ACCEPTS_AT_ONCE	    16
+#define USER_TIMEOUT_MS	    10000
+#define KERNEL_BUFFER_BYTES (64 << 10)
+#define LINKS_OF_ONE_HOST   8
+#define RETRY_KEY_MS	    10000
 
 struct relay_link *link_of(struct relay *r, struct relay_ref ref)
 {
@@ -92,8 +93,11 @@ static struct relay_link *take_slot(struct relay *r, bool outgoing)
 
 static void prepare(struct relay *r, struct relay_link *l, int fd, bool outgoing)
 {
-	int on = 1, timeout = USER_TIMEOUT_MS;
+	int on = 1, timeout = USER_TIMEOUT_MS, buffer = KERNEL_BUFFER_BYTES;
 
+	/* What a peer does not read, or says too fast, stays small. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

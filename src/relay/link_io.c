@@ -212,13 +212,13 @@ static bool is_connected(struct relay *r, struct relay_link *l)
 	return true;
 }
 
-static void hung_up(struct relay *r, struct relay_link *l)
+static void hung_up(struct relay *r, struct relay_link *l, const char *why)
 {
 	char peer[LOCAL_END_TEXT_BYTES];
 	bool shaking = l->state == LINK_SHAKING;
 
-	notice(r, "peer %s has closed the link%s", local_end_text(&l->other, peer),
-	       shaking ? " before it has proved anything" : "");
+	notice(r, "peer %s has closed the link%s%s", local_end_text(&l->other, peer),
+	       shaking ? " before it has proved anything" : "", why);
 	/* Without questions under way nothing is lost. */
 	link_end(r, l,
 		 l->outgoing && (l->waiting > 0 || shaking) ? LOCAL_UNREACHABLE
@@ -244,5 +244,5 @@ void link_ready(struct relay *r, struct relay_ref ref, bool writable)
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	hung_up(r, l);
+	hung_up(r, l, n == 0 ? "" : errno == ETIMEDOUT ? ": no sign of life" : " hard");
 }

@@ -115,7 +115,8 @@ static int take_given(struct relay *r, char *message, size_t size)
 static bool is_stale(const struct sockaddr_un *name)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool stale = fd >= 0 &&
+	struct stat st;
+	bool stale = fd >= 0 && lstat(name->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
 		     connect(fd, (const struct sockaddr *)name, sizeof(*name)) < 0 &&
 		     errno == ECONNREFUSED;
 

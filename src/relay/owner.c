@@ -59,8 +59,7 @@ static void base_name(const char *from, char to[OWNER_PROGRAM_BYTES])
 	to[n] = '\0';
 }
 
-/* What the process says of itself: good for sorting, not for keeping anybody out. */
-static void learn_program(struct owner *o)
+void owner_learn_program(struct owner *o)
 {
 	char path[64], text[4096];
 
@@ -93,7 +92,6 @@ int owner_of_peer(int sock, struct owner *out)
 	out->pid = cred.pid;
 	out->uid = cred.uid;
 	out->same_netns = netns == own_netns;
-	learn_program(out);
 	return 0;
 }
 

@@ -21,8 +21,10 @@ struct owner {
 
 /* Once, before processes are looked at: learns our network namespace. 0 or -errno. */
 int owner_init(void);
-/* Of the process that has connected to us. 0 or -errno. */
+/* Of the process that has connected to us, without its program. 0 or -errno. */
 int owner_of_peer(int sock, struct owner *out);
+/* What the process says of itself: good for sorting, not for keeping anybody out. */
+void owner_learn_program(struct owner *o);
 /*
  * LOCAL_OK where the kernel has a connection of these ends that belongs to the user of the
  * process and has a descriptor; *cookie is its SO_COOKIE then. Does not block.

@@ -53,24 +53,34 @@ static void pass_on(struct relay *r, struct relay_link *l, struct relay_pending 
 	link_send(r, l, plain, wire_put_question(plain, &q));
 }
 
-static struct relay_pending *slot(struct relay *r)
+/* A free slot, where neither the process nor its user has too many already. */
+static struct relay_pending *slot(struct relay *r, const struct relay_client *c)
 {
-	for (int i = 0; i < RELAY_PENDING; i++)
-		if (!r->pending[i].used)
-			return &r->pending[i];
-	return NULL;
+	struct relay_pending *free_slot = NULL;
+	unsigned same = 0;
+
+	for (int i = 0; i < RELAY_PENDING; i++) {
+		struct relay_pending *p = &r->pending[i];
+
+		if (!p->used)
+			free_slot = free_slot ? free_slot : p;
+		else
+			same += r->client[p->client.index].owner.uid == c->owner.uid;
+	}
+	return same < RELAY_PENDING_UID && c->pending < RELAY_PENDING_CLIENT ? free_slot
+									     : NULL;
 }
 
 void pending_add(struct relay *r, struct relay_ref client, const struct local_message *m,
 		 size_t hello_bytes)
 {
 	struct relay_client *c = client_of(r, client);
-	struct relay_pending *p = slot(r);
+	struct relay_pending *p = slot(r, c);
 	enum local_status status = LOCAL_FULL;
 	struct relay_link *l = NULL;
 	uint32_t wait_ms = RELAY_RETRY_MS;
 
-	if (p && c->pending < RELAY_PENDING_CLIENT)
+	if (p)
 		status = link_for(r, &m->local, &m->peer, &l, &wait_ms);
 	if (status != LOCAL_OK) {
 		client_done(r, client, m->id, status, wait_ms, NULL);

@@ -21,10 +21,13 @@ enum {
 	RELAY_CLIENTS_UID = 1024, /* of one user */
 	RELAY_PUBLICATIONS = 8192,
 	RELAY_PUBLICATIONS_UID = 4096,
-	RELAY_PENDING = 1024, /* questions of our processes that wait for an answer */
+	RELAY_PENDING = 1024,	 /* questions of our processes that wait for an answer */
+	RELAY_PENDING_UID = 512, /* of one user */
 	RELAY_PENDING_CLIENT = 64, /* of one process */
 	RELAY_ASKED = 1024,	   /* questions of other hosts to our processes */
-	RELAY_ASKED_LINK = 64,	   /* over one link */
+	RELAY_ASKED_LINK = 512,	   /* over one link */
+	RELAY_ASKED_UID = 256,	   /* to one user */
+	RELAY_ASKED_CLIENT = 64,   /* to one process, and these fit into its socket */
 	RELAY_LINKS = 256,	   /* in each direction */
 	RELAY_STRANGERS = 32,	   /* of those, who have not proved anything yet */
 	RELAY_STRANGERS_HOST = 4,  /* from one address */
@@ -54,6 +57,7 @@ struct relay_client {
 	uint32_t turn;
 	struct owner owner;
 	unsigned pending; /* its questions that wait */
+	unsigned asked;	  /* questions that it has not answered, in time or not */
 	int first;	  /* of its publications, or -1 */
 };
 

@@ -13,7 +13,7 @@ import struct
 import sealed
 from hosts import TwoHosts, main
 from rig import (ANSWER, ASK, ASKED, DONE, FOREIGN, FULL, KEY, MALFORMED, NOBODY, OK, OWNER,
-                 PORT, PUBLISH, SECONDS, UNREACHABLE, VERSION, WITHDRAW, Process, ends,
+                 PORT, PUBLISH, SECONDS, SILENT, UNREACHABLE, VERSION, WITHDRAW, Process, ends,
                  message, wait_for)
 from sealed import REFUSAL, Closed, Peer
 
@@ -178,7 +178,6 @@ class Askers(TwoHosts):
     def test_a_flood_of_questions_without_reading(self):
         q, tuple = self.holder()
         peer = self.connect().shake()
-        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         other = (tuple[0], tuple[1][:-1] + bytes([tuple[1][-1] ^ 1]))
         with self.assertRaises(OSError):
             while True:
@@ -390,18 +389,30 @@ class Processes(TwoHosts):
         self.meets()
 
     def test_a_holder_that_does_not_read(self):
+        """It gets as much as fits into its socket, and keeps what it has published."""
         p, q = self.process(self.da), self.process(self.db)
         self.published(q, ends(self.server))
-        hello, count = bytes(1024), 0
-        statuses = set()
-        while UNREACHABLE not in statuses and NOBODY not in statuses and count < 20000:
+        statuses = []
+        for _ in range(3):
             for _ in range(60):
-                p.say(ASK, tuple=ends(self.client), hello=hello)
-            statuses |= {p.hear(DONE).status for _ in range(60)}
-            count += 60
-        self.assertIn(NOBODY, statuses)  # it was ended, and what it had published is gone
-        self.db.wait_log("does not read its answers: ended")
-        self.meets()
+                p.say(ASK, tuple=ends(self.client), hello=bytes(1024))
+            statuses += [p.hear(DONE).status for _ in range(60)]
+        self.assertEqual(sorted(statuses), [FULL] * 116 + [SILENT] * 64)
+        for _ in range(64):
+            q.say(ANSWER, id=q.hear(ASKED).id)
+        id, asked = self.asked(p, q, ends(self.client), ends(self.server))
+        q.say(ANSWER, id=asked.id, hello=b"awake")
+        self.assertEqual(p.hear(DONE).hello, b"awake")
+
+    def test_a_configured_socket_that_is_a_file(self):
+        self.da.kill()
+        self.da.socket.unlink()
+        self.da.socket.write_text("precious")
+        with self.assertRaises(AssertionError):
+            self.da.start()
+        self.assertEqual(self.da.socket.read_text(), "precious")
+        self.da.socket.unlink()
+        self.da.start()
 
     def test_too_many_processes_of_one_user(self):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -154,7 +154,6 @@ class Daemon:
             pathlib.Path(name).unlink(missing_ok=True)
             ready.bind(name)
             os.chmod(name, 0o777)
-            ready.settimeout(SECONDS)
             self.process = subprocess.Popen(
                 ["bash", "-c", shell, "bash", self.program, "--foreground", "--config",
                  self.folder / "conf"],
@@ -162,8 +161,19 @@ class Daemon:
                 pass_fds=high, env={**os.environ, "NOTIFY_SOCKET": name, **environment})
             for fd in high:
                 os.close(fd)
-            if ready.recv(100) != b"READY=1":
-                raise AssertionError("not ready")
+            self.wait_ready(ready)
+
+    def wait_ready(self, ready):
+        ready.setblocking(False)
+
+        def said():
+            try:
+                return ready.recv(100) == b"READY=1"
+            except BlockingIOError:
+                if self.process.poll() is not None:
+                    raise AssertionError(f"not ready:\n{self.text()}") from None
+                return False
+        wait_for("the daemon", said)
 
     def kill(self, how=signal.SIGKILL):
         self.process.send_signal(how)
