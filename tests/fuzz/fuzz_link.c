@@ -94,7 +94,7 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 {
 	uint8_t by_i[1024], by_r[1024], plain[WIRE_PLAIN_MAX];
 	struct session i, r;
-	struct local_message *m = (struct local_message *)(out + 1);
+	struct local_message m = {.version = LOCAL_PROTOCOL};
 	size_t bytes;
 
 	if (n >= KINDS + 3)
@@ -117,9 +117,8 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 	case ANSWER:
 		return 1 + put_plain(n, out + 1);
 	default:
-		memset(m, 0, LOCAL_HEAD_BYTES + 8);
-		m->version = LOCAL_PROTOCOL;
-		m->type = (uint8_t)(LOCAL_PUBLISH + (n - LOCAL) % 4);
+		m.type = (uint8_t)(LOCAL_PUBLISH + (n - LOCAL) % 4);
+		memcpy(out + 1, &m, LOCAL_HEAD_BYTES + 8);
 		return 1 + LOCAL_HEAD_BYTES + (n == LOCAL ? 8 : 0);
 	}
 	return 1 + bytes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where libFuzzer is not: good inputs, changed at random from a seed. mutate [SEED [COUNT]] */
+/* Where libFuzzer is not: good inputs, changed at random from a seed. mutate [SEED [COUNT]];
+ * mutate seeds FOLDER: writes the good inputs there, for libFuzzer. */
 #include <string.h>
 
 #include "fuzz/fuzz.h"
@@ -67,6 +68,23 @@ static void run(unsigned seed_count)
 	free(exact);
 }
 
+static int write_seeds(const char *folder, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		char path[4096];
+		FILE *f;
+
+		snprintf(path, sizeof(path), "%s/seed-%u", folder, i);
+		f = fopen(path, "w");
+		if (!f || fwrite(seeds[i], 1, seed_bytes[i], f) != seed_bytes[i] ||
+		    fclose(f)) {
+			perror(path);
+			return 1;
+		}
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned count = 0;
@@ -77,6 +95,8 @@ int main(int argc, char **argv)
 	       (seed_bytes[count] = fuzz_seed(count, seeds[count])) > 0)
 		count++;
 	FUZZ_CHECK(count > 0);
+	if (argc == 3 && !strcmp(argv[1], "seeds"))
+		return write_seeds(argv[2], count);
 	for (unsigned i = 0; i < count; i++)
 		LLVMFuzzerTestOneInput(seeds[i], seed_bytes[i]);
 	for (unsigned long i = 0; i < runs; i++)
