@@ -519,4 +519,4 @@ class Processes(TwoHosts):
 
 
 if __name__ == "__main__":
-    main()
+    main(1)

@@ -65,10 +65,10 @@ class TwoHosts(unittest.TestCase):
         return asked, done
 
 
-def main():
-    own = [a for a in sys.argv[1:] if a.startswith("/")]
-    PROGRAMS.extend(os.path.abspath(a) for a in own)
-    sys.argv[1:] = [a for a in sys.argv[1:] if a not in own]
+def main(programs):
+    """That many of the arguments are programs, the others names of tests."""
+    PROGRAMS.extend(os.path.abspath(a) for a in sys.argv[1:1 + programs])
+    del sys.argv[1:1 + programs]
     if os.geteuid() != 0:
         print("needs root, for network namespaces")
         sys.exit(77)

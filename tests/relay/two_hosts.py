@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Processes on two hosts meet through their daemons, or learn why not:
-two_hosts.py VIADUCTD CLIENT [TEST...], both by absolute names."""
+two_hosts.py VIADUCTD CLIENT [TEST...]"""
 import os
 import signal
 import socket
@@ -447,4 +447,4 @@ class Deaths(TwoHosts):
 
 
 if __name__ == "__main__":
-    main()
+    main(2)
