@@ -57,6 +57,7 @@ void publish_remove(struct relay *r, struct relay_publication *p)
 		r->publication[p->next_of_client].previous_of_client =
 			p->previous_of_client;
 	p->used = false;
+	r->published--;
 	p->next_of_hash = r->free_publication;
 	r->free_publication = self;
 }
@@ -67,14 +68,17 @@ void publish_remove_all(struct relay *r, uint32_t client)
 		publish_remove(r, &r->publication[r->client[client].first]);
 }
 
-static unsigned held_by(const struct relay *r, uint32_t uid)
+/* All are counted only where they can be too many. */
+static bool has_too_many(const struct relay *r, uint32_t uid)
 {
 	unsigned count = 0;
 
+	if (r->published < RELAY_PUBLICATIONS_UID)
+		return false;
 	for (int i = 0; i < RELAY_PUBLICATIONS; i++)
 		count += r->publication[i].used &&
 			 r->client[r->publication[i].client].owner.uid == uid;
-	return count;
+	return count >= RELAY_PUBLICATIONS_UID;
 }
 
 enum local_status publish_add(struct relay *r, uint32_t client,
@@ -88,11 +92,12 @@ enum local_status publish_add(struct relay *r, uint32_t client,
 	if (p)
 		publish_remove(r, p);
 	at = r->free_publication;
-	if (at < 0 || held_by(r, r->client[client].owner.uid) >= RELAY_PUBLICATIONS_UID)
+	if (at < 0 || has_too_many(r, r->client[client].owner.uid))
 		return LOCAL_FULL;
 	p = &r->publication[at];
 	r->free_publication = p->next_of_hash;
 	p->used = true;
+	r->published++;
 	p->client = client;
 	p->cookie = cookie;
 	p->local = m->local;

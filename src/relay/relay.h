@@ -134,7 +134,7 @@ struct relay {
 	struct keys keys;
 	struct buckets by_uid, by_peer, by_stranger, by_log;
 	uint64_t unlogged;
-	unsigned clients, strangers, listeners, links, pending_now, asked_now;
+	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
 	struct relay_listener listener[RELAY_LISTENERS];
 	struct relay_client client[RELAY_CLIENTS];
 	int free_publication;

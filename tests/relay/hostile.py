@@ -314,6 +314,16 @@ class Answerers(TwoHosts):
         peer.say(sealed.answer(id, hello=b"again"))
         self.assertEqual(self.heard(OK).hello, b"again")
 
+    def test_more_questions_than_one_process_may_have(self):
+        peer = self.accept().respond()
+        for _ in range(69):
+            self.p.say(ASK, tuple=ends(self.client))
+        self.assertEqual({self.p.hear(DONE).status for _ in range(6)}, {FULL})
+        for _ in range(64):
+            id, = struct.unpack_from(">I", peer.hear(), 4)
+            peer.say(sealed.answer(id))
+        self.assertEqual({self.p.hear(DONE).status for _ in range(64)}, {OK})
+
     def test_answers_that_are_none(self):
         peer, id = self.question()
         peer.say(sealed.answer(id, status=OWNER))
@@ -408,6 +418,7 @@ class Processes(TwoHosts):
         self.da.kill()
         self.da.socket.unlink()
         self.da.socket.write_text("precious")
+        self.da.socket.chmod(0o666)
         with self.assertRaises(AssertionError):
             self.da.start()
         self.assertEqual(self.da.socket.read_text(), "precious")
@@ -437,15 +448,13 @@ class Processes(TwoHosts):
         except (BrokenPipeError, ConnectionResetError):
             return False
 
-    def test_more_questions_than_one_process_may_have(self):
-        p, q = self.process(self.da), self.process(self.db)
-        self.published(q, ends(self.server))
-        for _ in range(70):
-            p.say(ASK, tuple=ends(self.client))
-        self.assertEqual({p.hear(DONE).status for _ in range(6)}, {FULL})
-        for _ in range(64):
-            q.say(ANSWER, id=q.hear(ASKED).id)
-        self.assertEqual({p.hear(DONE).status for _ in range(64)}, {OK})
+    def test_published_again_and_again(self):
+        """A connection has one place, however often it is published."""
+        q = self.process(self.db)
+        for _ in range(100):
+            for _ in range(50):
+                q.say(PUBLISH, tuple=ends(self.server))
+            self.assertEqual({q.hear(DONE).status for _ in range(50)}, {OK})
 
     def lingering(self):
         """A TCP socket whose close waits for a minute: its peer does not read."""

@@ -380,6 +380,8 @@ class Deaths(TwoHosts):
         self.assertEqual(self.p.hear(DONE).status, SILENT)
         self.q.say(ANSWER, id=asked.id, hello=b"late")
         self.again()
+        # Its daemon has said so, and not the asker's daemon lost its patience with the link.
+        self.assertEqual(self.da.text().count("link made"), 1)
 
     def test_the_asker_dies(self):
         _, asked = self.begin()
