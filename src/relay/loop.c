@@ -41,7 +41,7 @@ static void nothing(int signal)
 	(void)signal;
 }
 
-static int watch_signals(struct relay *r)
+int loop_watch_signals(struct relay *r)
 {
 	struct sigaction alarm = {.sa_handler = nothing},
 			 ignore = {.sa_handler = SIG_IGN};
@@ -63,7 +63,7 @@ int loop_init(struct relay *r)
 {
 	r->now_ms = loop_clock_ms();
 	r->epoll = epoll_create1(EPOLL_CLOEXEC);
-	return r->epoll < 0 ? -errno : watch_signals(r);
+	return r->epoll < 0 ? -errno : 0;
 }
 
 static void hand_out(struct relay *r, const struct epoll_event *e)

@@ -182,7 +182,7 @@ static int serve(struct relay *r, const struct options *o)
 	}
 	if (open_all(r) < 0)
 		return 1;
-	if (!o->foreground && go_to_background() < 0)
+	if ((!o->foreground && go_to_background() < 0) || loop_watch_signals(r) < 0)
 		return 1;
 	log_init(r->settings.log);
 	/* Neither a core nor a debugger of our user gets the keys. */

@@ -149,6 +149,8 @@ struct relay {
 /* ---- loop.c: waits, and calls the others ---- */
 enum relay_kind { RELAY_LISTENER, RELAY_CLIENT, RELAY_LINK, RELAY_SIGNAL };
 int loop_init(struct relay *r);
+/* After a fork, since in a child epoll waits for the signals of its parent. */
+int loop_watch_signals(struct relay *r);
 int loop_run(struct relay *r);
 uint64_t loop_clock_ms(void);
 void loop_unwatch(struct relay *r, int fd);

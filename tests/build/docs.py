@@ -64,6 +64,19 @@ def missing_pages(root):
             yield from (f"groff's mind: {line}" for line in said.splitlines())
 
 
+def missing_relay(root):
+    """viaductd(8) has each option and each setting."""
+    page = (root / "man/viaductd.8").read_text().replace("\\-", "-")
+    options = re.findall(r'\{"([a-z-]+)", (?:no|required)_argument',
+                         (root / "src/relay/main.c").read_text())
+    settings = re.findall(r'\[SET_\w+\] =\s*\{"([a-z-]+)",',
+                          (root / "src/relay/settings.c").read_text())
+    yield from (f"--{o}" for o in options if f"--{o}" not in page)
+    yield from (s for s in settings if not re.search(rf"^\.BI? {s}\b", page, re.M))
+    if len(options) < 6 or len(settings) < 8:
+        yield "the tables of src/relay cannot be read"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
@@ -94,6 +107,7 @@ def main():
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
     missing += missing_pages(root)
+    missing += [f"man/viaductd.8: {m}" for m in missing_relay(root)]
     overview = (root / "man/viaduct.1").read_text()
     missing += [f"man/viaduct.1: {v}" for v in sorted({"VIADUCT"} | (used - PRIVATE))
                 if f"\n.B {v}\n" not in overview]

@@ -448,6 +448,17 @@ class Processes(TwoHosts):
         except (BrokenPipeError, ConnectionResetError):
             return False
 
+    def test_no_descriptor_is_left(self):
+        self.da.kill()
+        self.da.start(files=128)
+        crowd = [self.process(self.da) for _ in range(150)]  # the last ones only queue
+        self.da.wait_log("no descriptor or memory for another connection")
+        self.assertEqual(self.status(crowd[0], ends(self.client), PUBLISH), OK)
+        for p in crowd[1:100]:
+            p.close()
+        self.assertEqual(self.status(crowd[-1], ends(self.client), PUBLISH), OK)
+        self.meets()
+
     def test_published_again_and_again(self):
         """A connection has one place, however often it is published."""
         q = self.process(self.db)

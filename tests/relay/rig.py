@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import resource
 import signal
 import socket
 import struct
@@ -136,8 +137,10 @@ class Daemon:
                                    f"key-file = {self.folder}/key",
                                    "log = debug:stderr", *lines)) + "\n")
 
-    def start(self, old_kernel=False, given=(), **environment):
+    def start(self, old_kernel=False, given=(), files=None, **environment):
         def become():
+            if files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
             call("setns", self.host.fd, NEWNET)
             if old_kernel:
                 without_passrights()

@@ -3,6 +3,8 @@
 """Processes on two hosts meet through their daemons, or learn why not:
 two_hosts.py VIADUCTD CLIENT [TEST...]"""
 import os
+import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -328,6 +330,20 @@ class Keys(TwoHosts):
         # In the background the log needs a file.
         (folder / "conf").chmod(0o644)
         self.assertEqual(check().returncode, 2)
+        conf = (folder / "conf").read_text()
+        (folder / "conf").write_text(conf.replace(":stderr", f":{folder}/log2"))
+        with self.a:
+            self.assertEqual(check().returncode, 0)
+        client, _ = self.pair()
+        self.assertEqual(self.status(self.process(self.da), ends(client), PUBLISH), OK)
+        pids = [p.parent.name for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                if str(folder).encode() in p.read_bytes()]
+        self.assertEqual(len(pids), 1)
+        pidfd = os.pidfd_open(int(pids[0]))
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        self.assertEqual(select.select([pidfd], [], [], SECONDS)[0], [pidfd])
+        os.close(pidfd)
+        self.assertIn("it ends, as it was told to", (folder / "log2").read_text())
         self.da.start()
 
 
