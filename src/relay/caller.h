@@ -10,7 +10,8 @@
  * the daemon has gone, and with it what was published; open anew, later.
  */
 
-/* A descriptor, close-on-exec; or -errno (-ENOENT, -ECONNREFUSED: no daemon). */
+/* A descriptor, close-on-exec; or -errno (-ENOENT, -ECONNREFUSED: no daemon;
+ * -EAGAIN: it is busy). */
 int caller_open(const char *path);
 /*
  * A PUBLISH, WITHDRAW or ASK about a connection, or an ANSWER, whose ends are NULL and whose

@@ -10,11 +10,21 @@ static uint8_t hash_key[crypto_shorthash_KEYBYTES]; /* so that nobody can aim */
 void publish_init(struct relay *r)
 {
 	crypto_shorthash_keygen(hash_key);
-	for (int i = 0; i < RELAY_PUBLICATIONS; i++) {
+	for (int i = 0; i < RELAY_PUBLICATIONS; i++)
 		r->hash[i] = -1;
-		r->publication[i].next_of_hash = i + 1 < RELAY_PUBLICATIONS ? i + 1 : -1;
-	}
-	r->free_publication = 0;
+	r->free_publication = -1;
+}
+
+/* Memory that was used before comes first. */
+static int take_place(struct relay *r)
+{
+	int at = r->free_publication;
+
+	if (at >= 0)
+		r->free_publication = r->publication[at].next_of_hash;
+	else if (r->fresh_publication < RELAY_PUBLICATIONS)
+		at = r->fresh_publication++;
+	return at;
 }
 
 static int *bucket_of_ends(struct relay *r, const struct name_end *local,
@@ -91,11 +101,9 @@ enum local_status publish_add(struct relay *r, uint32_t client,
 	/* The last one counts: of two processes of the user, and of two hellos. */
 	if (p)
 		publish_remove(r, p);
-	at = r->free_publication;
-	if (at < 0 || has_too_many(r, r->client[client].owner.uid))
+	if (has_too_many(r, r->client[client].owner.uid) || (at = take_place(r)) < 0)
 		return LOCAL_FULL;
 	p = &r->publication[at];
-	r->free_publication = p->next_of_hash;
 	p->used = true;
 	r->published++;
 	p->client = client;

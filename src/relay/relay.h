@@ -137,7 +137,7 @@ struct relay {
 	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
 	struct relay_listener listener[RELAY_LISTENERS];
 	struct relay_client client[RELAY_CLIENTS];
-	int free_publication;
+	int free_publication, fresh_publication;
 	int hash[RELAY_PUBLICATIONS];
 	struct relay_publication publication[RELAY_PUBLICATIONS];
 	struct relay_pending pending[RELAY_PENDING];

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test case with two hosts, a and b, that the tests of this folder begin with."""
 import os
+import subprocess
 import sys
 import unittest
 
@@ -69,7 +70,9 @@ def main(programs):
     """That many of the arguments are programs, the others names of tests."""
     PROGRAMS.extend(os.path.abspath(a) for a in sys.argv[1:1 + programs])
     del sys.argv[1:1 + programs]
-    if os.geteuid() != 0:
-        print("needs root, for network namespaces")
+    try:
+        Host().close()
+    except (OSError, subprocess.CalledProcessError) as why:
+        print(f"needs root and ip(8), for network namespaces: {why}")
         sys.exit(77)
     unittest.main(verbosity=2)

@@ -161,7 +161,8 @@ class Daemon:
                 ["bash", "-c", shell, "bash", self.program, "--foreground", "--config",
                  self.folder / "conf"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=become,
-                pass_fds=high, env={**os.environ, "NOTIFY_SOCKET": name, **environment})
+                pass_fds=high, env={"ASAN_OPTIONS": "detect_leaks=0", **os.environ, "NOTIFY_SOCKET": name,
+                     **environment})
             for fd in high:
                 os.close(fd)
             self.wait_ready(ready)
