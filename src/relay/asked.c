@@ -78,10 +78,10 @@ static enum local_status judge(struct relay *r, struct relay_link *l,
 			       const struct wire_question *q,
 			       struct relay_publication **found)
 {
-	if (!settings_speaks_for(&r->settings, l->other.addr, &q->asker))
-		return LOCAL_FOREIGN;
 	if (!bucket_take_address(&r->by_peer, l->other.addr, r->now_ms))
 		return LOCAL_RATE;
+	if (!settings_speaks_for(&r->settings, l->other.addr, &q->asker))
+		return LOCAL_FOREIGN;
 	if (!local_ends_fit(&q->holder, &q->asker))
 		return LOCAL_NOBODY;
 	*found = holder_of(r, q);
@@ -95,7 +95,6 @@ static void say_foreign(struct relay *r, struct relay_link *l,
 {
 	char peer[LOCAL_END_TEXT_BYTES], end[LOCAL_END_TEXT_BYTES];
 
-	l->refused++;
 	notice(r, "peer %s asks for %s, which is not its address: refused",
 	       local_end_text(&l->other, peer), local_end_text(&q->asker, end));
 }

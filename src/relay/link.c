@@ -71,24 +71,34 @@ void link_end(struct relay *r, struct relay_link *l, enum local_status status)
 		asked_link_gone(r, ref);
 }
 
-/* A free slot of the half; else that of the link that has been of no use for longest. */
+/* What is dropped first to make room: failures, then what has not been used for longest. */
+static bool is_worth_less(const struct relay_link *l, const struct relay_link *than)
+{
+	if (l->state != LINK_FAILED && (l->state != LINK_READY || l->waiting > 0))
+		return false;
+	if (!than)
+		return true;
+	if ((l->state == LINK_FAILED) != (than->state == LINK_FAILED))
+		return l->state == LINK_FAILED;
+	return l->used_ms < than->used_ms;
+}
+
+/* A free slot of the half, or NULL. */
 static struct relay_link *take_slot(struct relay *r, bool outgoing)
 {
-	struct relay_link *from = &r->link[outgoing ? 0 : RELAY_LINKS], *oldest = NULL;
+	struct relay_link *from = &r->link[outgoing ? 0 : RELAY_LINKS], *least = NULL;
 
 	for (struct relay_link *l = from; l < from + RELAY_LINKS; l++) {
 		if (l->state == LINK_FREE)
 			return l;
-		if ((l->state == LINK_FAILED ||
-		     (l->state == LINK_READY && l->waiting == 0)) &&
-		    (!oldest || l->used_ms < oldest->used_ms))
-			oldest = l;
+		if (is_worth_less(l, least))
+			least = l;
 	}
-	if (oldest && oldest->state == LINK_FAILED)
-		forget(r, oldest);
-	else if (oldest)
-		link_end(r, oldest, LOCAL_OK);
-	return oldest;
+	if (least && least->state == LINK_FAILED)
+		forget(r, least);
+	else if (least)
+		link_end(r, least, LOCAL_OK);
+	return least;
 }
 
 static void prepare(struct relay *r, struct relay_link *l, int fd, bool outgoing)
@@ -106,7 +116,6 @@ static void prepare(struct relay *r, struct relay_link *l, int fd, bool outgoing
 	l->in_bytes = l->out_bytes = 0;
 	l->wants_write = false;
 	l->waiting = 0;
-	l->refused = 0;
 	l->born_ms = l->used_ms = r->now_ms;
 	l->deadline_ms = r->now_ms + RELAY_SHAKE_MS;
 }

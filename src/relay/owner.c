@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks the kernel about processes and their connections. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -105,7 +106,8 @@ enum local_status owner_check(const struct owner *o, const struct name_end *loca
 	if (o->uid == OVERFLOW_UID && !all_users_have_numbers)
 		return LOCAL_OWNER;
 	if (diag_lookup(own_netns, local, peer, 0, &found) != 1 || found.inode == 0 ||
-	    found.uid != o->uid)
+	    found.uid != o->uid || found.state == TCP_SYN_SENT ||
+	    found.state == TCP_SYN_RECV)
 		return LOCAL_OWNER;
 	*cookie = found.cookie;
 	return LOCAL_OK;

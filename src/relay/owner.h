@@ -26,8 +26,8 @@ int owner_of_peer(int sock, struct owner *out);
 /* What the process says of itself: good for sorting, not for keeping anybody out. */
 void owner_learn_program(struct owner *o);
 /*
- * LOCAL_OK where the kernel has a connection of these ends that belongs to the user of the
- * process and has a descriptor; *cookie is its SO_COOKIE then. Does not block.
+ * LOCAL_OK where the kernel has a connection of these ends that the peer has answered, that
+ * belongs to the user of the process and has a descriptor; *cookie is its SO_COOKIE then. Does not block.
  */
 enum local_status owner_check(const struct owner *o, const struct name_end *local,
 			      const struct name_end *peer, uint64_t *cookie);

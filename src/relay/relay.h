@@ -115,7 +115,6 @@ struct relay_link {
 	uint64_t retry_ms;
 	uint8_t failures, status;
 	unsigned waiting; /* questions in flight over it */
-	uint64_t refused; /* questions for addresses that are not its own */
 	size_t in_bytes, out_bytes;
 	bool wants_write;
 	uint8_t in[RELAY_LINK_IN], out[RELAY_LINK_OUT];

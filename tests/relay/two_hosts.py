@@ -136,6 +136,12 @@ class Owners(TwoHosts):
         p = self.process(self.da)
         for wrong in ((local[:-1] + bytes([local[-1] ^ 1]), peer), (peer, local)):
             self.assertEqual(self.status(p, wrong), OWNER)
+        # Nor is an attempt that nobody has answered.
+        with self.a, socket.socket() as attempt:
+            attempt.setblocking(False)
+            self.assertNotEqual(attempt.connect_ex(("10.9.0.77", 1)), 0)
+            own = end_of(attempt.getsockname()), end_of(("10.9.0.77", 1))
+            self.assertEqual(self.status(p, own), OWNER)
         # A listener is none.
         with self.a, socket.create_server(("10.9.0.1", 0)) as listener:
             self.assertEqual(self.status(p, (end_of(listener.getsockname()), peer)), OWNER)
@@ -316,6 +322,12 @@ class Keys(TwoHosts):
                                   preexec_fn=become, stderr=subprocess.PIPE, text=True,
                                   timeout=SECONDS)
         self.assertEqual(check("--check").returncode, 0)
+        self.da.start()
+        with self.a:
+            run = check("--foreground")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("Address already in use", run.stderr)
+        self.da.kill(signal.SIGTERM)
         (folder / "key").chmod(0o644)
         run = check("--check")
         self.assertEqual(run.returncode, 1)
