@@ -4,15 +4,18 @@
 two_hosts.py VIADUCTD CLIENT [TEST...]"""
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
+import struct
 import subprocess
+import time
 
 from hosts import KEYS, PROGRAMS, TwoHosts, main
 from rig import (ADDRESS, ANSWER, ASK, ASKED, DONE, GONE, KEY, NETNS, NOBODY, OK, OWNER, PUBLISH,
-                 RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW, Host, end_of, ends,
-                 wait_for)
+                 RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW, Host, Said, end_of,
+                 ends, wait_for)
 
 TWO = "two = " + "22" * 32
 
@@ -474,6 +477,80 @@ class Deaths(TwoHosts):
         self.assertEqual({self.p.hear(DONE).status for _ in range(5)}, {UNREACHABLE})
         # One attempt, and then silence until it is worth another.
         self.assertEqual(self.da.text().count("cannot be connected"), 1)
+
+
+class Chaos(TwoHosts):
+    """Everybody asks, answers, refuses, is silent and dies at random: each question has at most
+    one answer, and that is the one to it, from the holder of its connection."""
+    def setUp(self):
+        super().setUp()
+        self.daemons(lines=["rate-uid = 1000000", "rate-peer = 1000000"])
+        self.chance = random.Random(8)
+        self.pairs = [self.pair() for _ in range(6)]
+        self.answered = self.number = 0
+
+    def come(self, daemon, side):
+        process = self.process(daemon)
+        process.side, process.asked = side, {}
+        for pair in self.pairs:
+            process.say(PUBLISH, tuple=ends(pair[side]))
+        return process
+
+    def one(self, process):
+        """One message that has come, if any. False when the daemon is gone."""
+        process.socket.setblocking(False)
+        try:
+            said = Said(process.socket.recv(4096))
+        except BlockingIOError:
+            return True
+        except (ConnectionError, struct.error):
+            return False
+        finally:
+            process.socket.settimeout(SECONDS)
+        if said.type == ASKED:
+            how = self.chance.randrange(10)
+            if how < 7:
+                process.say(ANSWER, id=said.id, hello=bytes([process.side]) + said.hello)
+            elif how == 7:
+                process.say(ANSWER, id=said.id, status=REFUSED)
+        elif said.id in process.asked:
+            hello = process.asked.pop(said.id)
+            if said.status == OK:
+                self.answered += 1
+                self.assertEqual(said.hello, bytes([1 - process.side]) + hello)
+        else:
+            self.assertEqual(said.hello, b"")  # of a PUBLISH
+        return True
+
+    def step(self, process):
+        """False when its daemon is gone, or it has died."""
+        what = self.chance.randrange(100)
+        try:
+            if what < 20 and len(process.asked) < 20:
+                self.number += 1
+                hello, pair = b"%d" % self.number, self.chance.choice(self.pairs)
+                process.asked[process.say(ASK, tuple=ends(pair[process.side]),
+                                          hello=hello)] = hello
+            return what != 99 and self.one(process)
+        except ConnectionError:
+            return False
+
+    def test_each_answer_is_to_its_question(self):
+        sides = [(self.da, 0), (self.db, 1)]
+        crowd = [self.come(*side) for side in sides for _ in range(3)]
+        end, kill_at = time.monotonic() + 4 * SECONDS, 100
+        while self.answered < 600:
+            self.assertLess(time.monotonic(), end, self.answered)
+            if self.answered >= kill_at:
+                kill_at += 100
+                daemon = self.chance.choice(sides)[0]
+                daemon.kill(self.chance.choice((signal.SIGKILL, signal.SIGTERM)))
+                daemon.start()
+            at = self.chance.randrange(len(crowd))
+            if not self.step(crowd[at]):
+                crowd[at].close()
+                crowd[at] = self.come(*sides[crowd[at].side])
+            select.select([p.socket for p in crowd], [], [], 0.01)
 
 
 if __name__ == "__main__":
