@@ -7,7 +7,6 @@
 
 #include "relay/relay.h"
 
-#define ACCEPTS_AT_ONCE	 16
 #define MESSAGES_AT_ONCE 16
 
 struct relay_client *client_of(struct relay *r, struct relay_ref ref)
@@ -136,7 +135,7 @@ static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)
 	return false;
 }
 
-static void admit(struct relay *r, int fd)
+void client_admit(struct relay *r, int fd)
 {
 	struct relay_client *c;
 	struct owner owner;
@@ -157,23 +156,6 @@ static void admit(struct relay *r, int fd)
 	r->clients++;
 	log_debug("process %d (%s) of user %u has come", (int)owner.pid, owner.exe,
 		  owner.uid);
-}
-
-void client_accept(struct relay *r, struct relay_listener *l)
-{
-	for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd >= 0)
-			admit(r, fd);
-		else if (errno == EAGAIN || errno == EWOULDBLOCK)
-			return;
-		else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			 errno == ENOMEM) {
-			listen_pause(r, l);
-			return;
-		}
-	}
 }
 
 /* ---- what they say ---- */

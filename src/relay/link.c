@@ -10,7 +10,6 @@
 #include "relay/address.h"
 #include "relay/relay.h"
 
-#define ACCEPTS_AT_ONCE	    16
 #define USER_TIMEOUT_MS	    10000
 #define KERNEL_BUFFER_BYTES (64 << 10)
 #define LINKS_OF_ONE_HOST   8
@@ -253,7 +252,7 @@ static bool has_room(struct relay *r, const struct name_end *from)
 	return true;
 }
 
-static void admit(struct relay *r, int fd)
+void link_admit(struct relay *r, int fd)
 {
 	struct relay_link *l;
 	struct name_end self, other;
@@ -286,23 +285,6 @@ static void admit(struct relay *r, int fd)
 	r->links++;
 	r->strangers++;
 	session_respond(&l->session, &r->keys, &other, &self);
-}
-
-void link_accept(struct relay *r, struct relay_listener *listener)
-{
-	for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-		int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd >= 0)
-			admit(r, fd);
-		else if (errno == EAGAIN || errno == EWOULDBLOCK)
-			return;
-		else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			 errno == ENOMEM) {
-			listen_pause(r, listener);
-			return;
-		}
-	}
 }
 
 /* ---- time ---- */

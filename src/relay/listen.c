@@ -16,6 +16,7 @@
 #include "relay/relay.h"
 
 #define LISTEN_FDS_START 3
+#define ACCEPTS_AT_ONCE	 16
 #define GUARD_US	 50000
 
 #ifndef SO_PASSRIGHTS
@@ -225,21 +226,33 @@ int listen_open(struct relay *r, char *message, size_t size)
 
 /* ---- at work ---- */
 
-void listen_ready(struct relay *r, unsigned index)
-{
-	struct relay_listener *l = &r->listener[index];
-
-	if (l->local)
-		client_accept(r, l);
-	else
-		link_accept(r, l);
-}
-
-void listen_pause(struct relay *r, struct relay_listener *l)
+/* No descriptor can be had now: not before the next tick. */
+static void pause_listener(struct relay *r, struct relay_listener *l)
 {
 	notice(r, "no descriptor or memory for another connection: LimitNOFILE=?");
 	loop_unwatch(r, l->fd);
 	l->paused = true;
+}
+
+void listen_ready(struct relay *r, unsigned index)
+{
+	struct relay_listener *l = &r->listener[index];
+
+	for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0 && l->local)
+			client_admit(r, fd);
+		else if (fd >= 0)
+			link_admit(r, fd);
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			return;
+		else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			 errno == ENOMEM) {
+			pause_listener(r, l);
+			return;
+		}
+	}
 }
 
 void listen_tick(struct relay *r)

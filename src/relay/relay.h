@@ -162,14 +162,13 @@ int listen_open(struct relay *r, char *message, size_t size);
 void listen_ready(struct relay *r, unsigned index);
 void listen_tick(struct relay *r);
 void listen_close(struct relay *r);
-/* No descriptor can be had now: not before the next tick. */
-void listen_pause(struct relay *r, struct relay_listener *l);
 /* Descriptors that a process sends along must not make us wait: docs/relay.md. */
 void listen_refuse_rights(int fd);
 void listen_guard(bool on);
 
 /* ---- client.c: the processes of this host ---- */
-void client_accept(struct relay *r, struct relay_listener *l);
+/* A new connection: fd is theirs. */
+void client_admit(struct relay *r, int fd);
 void client_ready(struct relay *r, struct relay_ref ref);
 struct relay_client *client_of(struct relay *r, struct relay_ref ref);
 /* Both take the process to be gone when it does not read, and end it. */
@@ -211,7 +210,8 @@ void asked_link_gone(struct relay *r, struct relay_ref link);
 void asked_tick(struct relay *r);
 
 /* ---- link.c, link_io.c: the connections with other daemons ---- */
-void link_accept(struct relay *r, struct relay_listener *l);
+/* A new connection: fd is theirs. */
+void link_admit(struct relay *r, int fd);
 void link_ready(struct relay *r, struct relay_ref ref, bool writable);
 /* The link on which to ask: LOCAL_OK, or why not, and for how long. */
 enum local_status link_for(struct relay *r, const struct name_end *local,
