@@ -67,9 +67,10 @@ struct sock {
 	_Atomic uint32_t
 		look_due; /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint64_t
-		owner_due_ms;  /* when to ask again whether the peer lives: owner.c */
-	_Atomic uint32_t vain; /* nonblocking receives that found nothing */
-	_Atomic uint32_t rush; /* arrivals in a row right after the last */
+		owner_due_ms;	  /* when to ask again whether the peer lives: owner.c */
+	_Atomic uint32_t vain;	  /* nonblocking receives that found nothing */
+	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
+	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */

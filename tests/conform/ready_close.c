@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance cases of readiness: the peer's close beside what is ready anyway. */
+/* Conformance cases of the peer's close: told at once, by what is ready and what is not. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,13 +11,13 @@
 #include "conform/cases.h"
 #include "conform/ready_epoll.h"
 
-/* Until the kernel has the FIN, without a look at what is ready. */
-static void wait_fin(int fd)
+/* Until the kernel has the FIN or the reset, without a look at what is ready. */
+static void wait_end(int fd)
 {
-	struct tcp_info info = {0};
+	struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED};
 	socklen_t len = sizeof(info);
 
-	while (info.tcpi_state != TCP_CLOSE_WAIT)
+	while (info.tcpi_state == TCP_ESTABLISHED)
 		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
 }
 
@@ -30,7 +31,7 @@ static struct pair closing_pair(void (*before)(int fd), int bytes)
 	if (bytes)
 		send_pattern(p.c, 0, (size_t)bytes);
 	NEED(close(p.c) == 0);
-	wait_fin(p.s);
+	wait_end(p.s);
 	return p;
 }
 
@@ -123,8 +124,68 @@ CASE(close_by_exit_seen_by_epoll, DIRECT)
 	fd = peer_start(end_at_once, NULL, &pid);
 	ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 1);
 	say("status %d", child_status(pid));
-	wait_fin(fd);
+	wait_end(fd);
 	ep_show(ep, 0);
 	close(ep);
+	close(fd);
+}
+
+/* Who has asked in vain before, so that not each look is one at the kernel. */
+static void ask_in_vain(int fd)
+{
+	char byte;
+
+	for (int i = 0; i < 3; i++)
+		NEED(recv(fd, &byte, 1, MSG_DONTWAIT) == -1);
+}
+
+/* As pools do before they use a connection again. */
+static void say_whether_good(int fd, int flags)
+{
+	char byte;
+
+	for (int i = 0; i < 2; i++)
+		say_result("recv", recv(fd, &byte, 1, flags | MSG_DONTWAIT));
+}
+
+CASE(close_seen_by_dontwait, DIRECT)
+{
+	for (int i = 0; i < 4; i++) {
+		struct pair p = pair_warm_open();
+
+		ask_in_vain(p.s);
+		if (i & 1) {
+			send_pattern(p.s, 0, 10);
+			wait_inq(p.c, 10);
+		}
+		NEED(close(p.c) == 0);
+		wait_end(p.s);
+		say_whether_good(p.s, i & 2 ? MSG_PEEK : 0);
+		close(p.s);
+	}
+}
+
+static void stay(int fd, void *arg)
+{
+	(void)arg;
+	send_pattern(fd, 0, 1);
+	for (;;)
+		pause();
+}
+
+CASE(kill_seen_by_dontwait, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(stay, NULL, &pid);
+
+	recv_pattern(fd, 0, 1);
+	ask_in_vain(fd);
+	NEED(kill(pid, SIGKILL) == 0);
+	say("status %d", child_status(pid));
+	wait_end(fd);
+	/* Where nobody has said a word, one who asks again at once may be told the same. */
+	usleep(10000);
+	say_whether_good(fd, MSG_PEEK);
+	say_whether_good(fd, 0);
 	close(fd);
 }
