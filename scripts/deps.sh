@@ -56,6 +56,12 @@ packages() {
 	check librsvg2-bin rsvg-convert
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
+	check qemu-system-x86 qemu-system-x86_64
+	check busybox-static busybox
+	check kmod depmod
+	check ibverbs-providers /etc/libibverbs.d/rxe.driver
+	check ibverbs-utils ibv_rc_pingpong
+	check rdmacm-utils rping
 	bench gcc cc
 	bench iproute2 ip
 	bench redis-server redis-server

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boots guests in QEMU, alone or two on a cable, and runs commands in them."""
+import base64
+import contextlib
+import os
+import pathlib
+import re
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from kernel import Missing, find
+
+SKIP = 77
+# Of a guest that shares its processor with much else.
+BOOT_S = 120
+CONSOLE_LINES = 15
+
+
+class Failure(Exception):
+    pass
+
+
+class Guest:
+    """One virtual machine; a context manager, which ends it."""
+
+    def __init__(self, kernel, initrd, folder, name="A", cable=None, processors=1,
+                 memory_mb=512):
+        self.name = name
+        self.console = pathlib.Path(folder) / f"console-{name}"
+        self.said = b""
+        self.running = "its start"
+        self.port, port = socket.socketpair()
+        command = ["setpriv", "--pdeathsig", "KILL", find("qemu-system-x86_64"),
+                   "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+                   "-smp", str(processors), "-m", str(memory_mb), "-display", "none",
+                   "-monitor", "none", "-nodefaults", "-no-reboot",
+                   "-serial", f"file:{self.console}",
+                   "-chardev", f"socket,id=port,fd={port.fileno()}",
+                   "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=port",
+                   "-kernel", str(kernel.image), "-initrd", str(initrd),
+                   # Without no_timer_check a guest under load may hang at its start.
+                   "-append", "console=ttyS0 quiet panic=-1 no_timer_check"]
+        passed = [port.fileno()]
+        if cable:
+            passed.append(cable.fileno())
+            number = 1 + "AB".index(name)
+            command += ["-netdev", f"stream,id=cable,addr.type=fd,addr.str={cable.fileno()}",
+                        "-device", "virtio-net-pci,netdev=cable,romfile=,"
+                        f"mac=52:54:00:00:00:0{number}"]
+        # What QEMU itself complains about goes to the console's file, before the guest.
+        with open(self.console, "wb") as console:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console,
+                                            stderr=console, pass_fds=passed)
+        port.close()
+        self.deadline = time.monotonic() + BOOT_S
+        self.limit_s = BOOT_S
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.port.close()
+
+    def fail(self, what):
+        """With what the command had said, or with the console where the guest has died."""
+        said = self.said.decode(errors="replace")
+        console = self.console.read_text(errors="replace").splitlines()
+        raise Failure(f"guest {self.name}: {self.running}: {what}\n{said}" +
+                      "".join(f"console: {line}\n" for line in console[-CONSOLE_LINES:]))
+
+    def start(self, command, limit_s=60):
+        """Sends a command, as text for the shell; finish() gives its end."""
+        self.running = command.strip().splitlines()[0][:200]
+        self.limit_s = limit_s
+        self.deadline = time.monotonic() + limit_s
+        with contextlib.suppress(BrokenPipeError):  # finish() tells it
+            self.port.sendall(base64.b64encode(command.encode()) + b"\n")
+
+    def finish(self):
+        """Waits for the end of the command; returns status and output."""
+        while not (end := re.search(rb"\0(\d+)\n\Z", self.said)):
+            left = self.deadline - time.monotonic()
+            ready = select.select([self.port], [], [], max(left, 0))[0]
+            if not ready:
+                self.fail(f"not finished after {self.limit_s} s")
+            try:
+                more = self.port.recv(65536)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                self.fail(f"the guest has ended, status {self.process.wait()} of QEMU")
+            self.said += more
+        output = self.said[:end.start()].decode(errors="replace")
+        self.said = b""
+        return int(end.group(1)), output
+
+    def run(self, command, limit_s=60):
+        self.start(command, limit_s)
+        return self.finish()
+
+    def must(self, command, limit_s=60):
+        """The output of a command that has to succeed."""
+        status, output = self.run(command, limit_s)
+        if status != 0:
+            raise Failure(f"guest {self.name}: {command}: status {status}\n{output}")
+        return output
+
+    def serve(self, command, ready, limit_s=60):
+        """Starts a command beside the others; returns once `ready` succeeds."""
+        self.must(f"""rm -f /run/ended
+            {{ {command}
+            echo $? >/run/status; mv /run/status /run/ended
+            }} </dev/null >/run/said 2>&1 &
+            until {ready} >/dev/null; do
+                if [ -e /run/ended ]; then cat /run/said; exit 1; fi
+                sleep 0.05
+            done""", limit_s)
+
+    def served(self, limit_s=60):
+        """The output of what serve() has started, which has to succeed."""
+        return self.must("""until [ -e /run/ended ]; do sleep 0.05; done
+            cat /run/said; exit $(cat /run/ended)""", limit_s)
+
+
+@contextlib.contextmanager
+def boot(kernel, image, count=1, **how):
+    """One guest, or two on a cable, ready for commands; in a folder that goes with them."""
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(tempfile.TemporaryDirectory(prefix="viaduct-guest-"))
+        initrd = os.path.join(folder, "initrd")
+        image.write(initrd)
+        cables = [None]
+        if count == 2:
+            cables = [held.enter_context(end) for end in socket.socketpair()]
+        guests = [held.enter_context(Guest(kernel, initrd, folder, name, cable, **how))
+                  for name, cable in zip("AB", cables)]
+        for end in cables:
+            if end:
+                end.close()
+        for guest in guests:
+            guest.finish()
+        yield guests[0] if count == 1 else guests
+
+
+def main(test):
+    """Runs a test; what is missing skips it, in words."""
+    try:
+        test(*sys.argv[1:])
+    except Missing as missing:
+        print(f"skipped: {missing}")
+        sys.exit(SKIP)
+    except Failure as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
