@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One end of a connection that carries known bytes both ways: some in turn, so that what can
+be upgraded is, then all others at once, in random pieces. Checks each of those that come.
+
+usage: transfer.py listen|connect ADDRESS PORT BYTES
+"""
+import random
+import socket
+import sys
+import threading
+
+TURNS = 64
+
+
+def main():
+    role, address, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    streams = [random.Random(seed).randbytes(count) for seed in ("listen", "connect")]
+    ours, theirs = streams if role == "listen" else reversed(streams)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family)
+    if role == "listen":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen()
+        sock = sock.accept()[0]
+    else:
+        sock.connect((address, port))
+
+    for turn in range(TURNS):
+        if role == "connect":
+            sock.sendall(b"%c" % turn)
+        if sock.recv(1) != b"%c" % turn:
+            sys.exit(f"wrong byte in turn {turn}")
+        if role == "listen":
+            sock.sendall(b"%c" % turn)
+
+    def send():
+        sizes, at = random.Random(port), 0
+        while at < count:
+            at += sock.send(ours[at:at + sizes.randrange(1, 100000)])
+        sock.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    at = 0
+    while piece := sock.recv(65536):
+        if piece != theirs[at:at + len(piece)]:
+            sys.exit(f"wrong bytes between {at} and {at + len(piece)}")
+        at += len(piece)
+    sender.join()
+    if at != count:
+        sys.exit(f"the end of the stream came after {at} bytes, not {count}")
+    print(f"{at} bytes are right")
+
+
+main()
