@@ -20,6 +20,7 @@ struct aiocb;
 
 /* X(return type, name, parameters): every symbol that Viaduct calls past itself. */
 #define VD_REAL(X)                                                                       \
+	X(void *, dlopen, (const char *, int))                                           \
 	X(int, socket, (int, int, int))                                                  \
 	X(int, socketpair, (int, int, int, int *))                                       \
 	X(int, bind, (int, const struct sockaddr *, socklen_t))                          \

@@ -77,7 +77,10 @@
 	  "nothing to do")                                                               \
 	X(34, RAW, "raw-system-calls",                                                   \
 	  "the program makes system calls past the C library, as those in Go do",        \
-	  "nothing to do: its peers are on TCP with it")
+	  "nothing to do: its peers are on TCP with it")                                 \
+	X(35, DEEPBIND, "deepbind",                                                      \
+	  "the process loads libraries whose calls go past Viaduct",                     \
+	  "load them without RTLD_DEEPBIND")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -718,7 +718,7 @@ class Reasons(Stat):
         return Player(self, env=env, **options), log
 
     def test_list_is_read(self):
-        self.assertEqual(len(self.known()), 35)
+        self.assertEqual(len(self.known()), 36)
 
     def test_too_short(self):
         a = Player(self, env={"VIADUCT_UPGRADE_AFTER": "1000"})
@@ -830,6 +830,9 @@ class Reasons(Stat):
     def test_io_uring(self):
         self.went_down("io_uring", "ctypes.CDLL(None).syscall(425, 1, "
                                    "ctypes.create_string_buffer(120))")
+
+    def test_deepbind(self):
+        self.went_down("deepbind", "ctypes.CDLL('libc.so.6', os.RTLD_LAZY | os.RTLD_DEEPBIND)")
 
     def test_aio(self):
         self.went_down("aio", "c = ctypes.CDLL(None); x = ctypes.c_ulong(); "
