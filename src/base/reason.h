@@ -69,7 +69,9 @@
 	X(29, CORRUPT, "corrupt", "the shared memory held impossible values",            \
 	  "restart the other end")                                                       \
 	X(30, IO_URING, "io_uring", "the process uses io_uring", "use epoll")            \
-	X(31, ASKED, "asked", "the program asked to go back to TCP", "nothing to do")    \
+	X(31, DEEPBIND, "deepbind",                                                      \
+	  "the process loads libraries whose calls go past Viaduct",                     \
+	  "load them without RTLD_DEEPBIND")                                             \
 	X(32, KERNEL, "kernel",                                                          \
 	  "this kernel lacks a feature that the direct path needs",                      \
 	  "see the log for its name")                                                    \
@@ -77,10 +79,7 @@
 	  "nothing to do")                                                               \
 	X(34, RAW, "raw-system-calls",                                                   \
 	  "the program makes system calls past the C library, as those in Go do",        \
-	  "nothing to do: its peers are on TCP with it")                                 \
-	X(35, DEEPBIND, "deepbind",                                                      \
-	  "the process loads libraries whose calls go past Viaduct",                     \
-	  "load them without RTLD_DEEPBIND")
+	  "nothing to do: its peers are on TCP with it")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

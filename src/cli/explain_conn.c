@@ -174,6 +174,9 @@ bool explain_link(struct world *w, const struct link *l, struct answer *a)
 		say_outside(w, l, a);
 	} else if (!c->known) {
 		say_reason(w, l, VD_REASON_ROLE, a);
+	} else if (c->reason == VD_REASON_CORRUPT || c->reason == VD_REASON_BYPASS) {
+		/* Broken off, wherever it stood. */
+		say_reason(w, l, c->reason, a);
 	} else if (c->tx != OBSERVE_TCP || c->rx != OBSERVE_TCP) {
 		direct = say_direct(l, a);
 	} else if (c->reason == VD_REASON_NONE && c->phase >= SLOT_ATTACHING &&

@@ -7,6 +7,7 @@ usage: explain.py VIADUCT MANUAL STATIC-PROGRAM GO-LIKE-PROGRAM EXPORTS.MAP
 """
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -43,6 +44,18 @@ def dial(port, host="127.0.0.1"):
     global c
     c = socket.create_connection((host, port))
     return c.fileno()
+def dial_from(own, port):
+    global c
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    c.bind(("127.0.0.1", own))
+    c.connect(("127.0.0.1", port))
+    return c.fileno()
+def error(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return e.errno
 def ask(n):
     for i in range(n):
         c.sendall(b"x")
@@ -363,13 +376,16 @@ class Connections(Explain):
             self.stays(c, name)
         self.agree()
 
+    def link(self, client, server):
+        """The name under which the ends of a connection meet."""
+        ends = ["00" * 10 + "ffff" + socket.inet_aton(a).hex() + f"{p:04x}"
+                for a, p in (client, server)]
+        return f"\0viaduct.{self.version()}.link.{ends[0]}-{ends[1]}"
+
     def forge(self, listener, magic):
         conn = listener.accept()[0]
         with conn:
-            own, far = conn.getsockname(), conn.getpeername()
-            ends = ["00" * 10 + "ffff" + socket.inet_aton(a).hex() + f"{p:04x}"
-                    for a, p in (far, own)]
-            link = f"\0viaduct.{self.version()}.link.{ends[0]}-{ends[1]}"
+            link = self.link(conn.getpeername(), conn.getsockname())
             said = False
             for _ in range(200):
                 conn.sendall(conn.recv(1))
@@ -398,6 +414,91 @@ class Connections(Explain):
 
     def hint(self, port, version=None):
         return f"\0viaduct.{version or self.version()}.port.{port}"
+
+    def test_identity(self):
+        c, s = self.pair(n=0)
+        with self.somebody_at(c):
+            self.exchange(c, s, 80)
+            self.stays(c, "identity")
+        self.agree()
+
+    def test_ended(self):
+        """The same, on a connection whose other end has closed."""
+        c, s = self.pair(n=0)
+        s.do("c.close()")
+        with self.somebody_at(c):
+            self.assertEqual(c.do("sum(len(c.recv(1)) for i in range(80))"), 0)
+            self.stays(c, "ended")
+        self.agree()
+
+    @contextlib.contextmanager
+    def somebody_at(self, c):
+        """Somebody else has the name under which the ends of this connection meet."""
+        ends = [("127.0.0.1", c.do(f"c.get{end}name()[1]")) for end in ("sock", "peer")]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            other.bind(self.link(*ends))
+            yield
+
+    def test_corrupt(self):
+        """Somebody who may has written into the shared memory."""
+        c, s = self.pair()
+        with open(f"/proc/{s.pid}/maps", encoding="ascii") as f:
+            segment = [line for line in f if "rw-s" in line and "memfd:viaduct " in line]
+        self.assertEqual(len(segment), 1)
+        with open(f"/proc/{s.pid}/mem", "wb", buffering=0) as f:
+            f.seek(int(segment[0].split("-")[0], 16) + 128)
+            f.write(b"\xfe" * (4096 - 128))
+        self.assertEqual(s.do("error(c.recv, 1)"), errno.ECONNRESET)
+        self.stays(s, "corrupt")
+        self.agree()
+
+    def test_bypass(self):
+        c, s = self.pair()
+        plain = End(self, "plain", plain=True)
+        plain.do(f"p = os.pidfd_open({c.pid})")
+        plain.do(f"x = socket.socket(fileno=libc.syscall(438, p, {c.fd}, 0))")
+        plain.do("x.send(b'past')")
+        self.assertEqual(s.do("error(c.recv, 9)"), errno.ECONNRESET)
+        self.stays(s, "bypass")
+        self.agree()
+
+    # What is dialled at port 80 arrives at this one.
+    REDIRECTED = 8080
+
+    def test_nat(self):
+        """Another connection, which is not redirected, has the names of one that is."""
+        self.root()
+        if os.environ.get("EXPLAIN_REDIRECTED") != "1":
+            self.in_netns("ip link set lo up && nft 'add table inet t; add chain inet t o "
+                          "{ type nat hook output priority -100; }; add rule inet t o tcp "
+                          f"dport 80 redirect to :{self.REDIRECTED}'")
+            return
+        s, a, b = End(self, "server"), End(self, "client", plain=True), End(self, "other")
+        s.do(f"l = socket.create_server(('127.0.0.1', {self.REDIRECTED}))")
+        own = 30000
+        s.tell("accept()")
+        a.fd = a.do(f"dial_from({own}, 80)")
+        s.fd = s.hear()
+        s.do("kept = c")
+        s.tell("accept()")
+        b.do(f"dial_from({own}, {self.REDIRECTED})")
+        s.hear()
+        b.do("sum(c.send(b'x') for i in range(20))")
+        s.do("kept, c = c, kept")
+        self.exchange(a, s, 80)
+        self.stays(s, "nat")
+        self.agree()
+
+    def in_netns(self, script):
+        """This test once more, in a network namespace that is as the script makes it."""
+        done = subprocess.run(["unshare", "--net", "sh", "-c",
+                               f'({script}) 2>/dev/null || exit 77; exec "$@"', "sh",
+                               PYTHON, *sys.argv[:1], *sys.argv[1:6], self.id().split(".", 1)[1]],
+                              env={**os.environ, "EXPLAIN_REDIRECTED": "1"}, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode == 77:
+            self.skipTest("no network namespace with nft can be made")
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_port_of_another_version(self):
         s = End(self, "server", plain=True)

@@ -82,7 +82,7 @@ TEST(registration_comes_back_at_the_end)
 
 	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 6), 0);
 	CHECK(reg_of(ep, p.s)->converted);
-	sock_refuse(fd_sock(p.s), p.s, VD_REASON_ASKED);
+	sock_refuse(fd_sock(p.s), p.s, VD_REASON_OPTION);
 	for (int i = 0; i < 20 && sock_is_direct(fd_sock(p.s)); i++) {
 		pair_pass(p.c, p.s);
 		pair_pass(p.s, p.c);

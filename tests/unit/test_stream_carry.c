@@ -132,7 +132,7 @@ static void failed(bool ready, size_t late, bool looked, enum end end, bool agai
 	end_answer(&p, end, late);
 	carry_undo(fd_sock(p.b), p.b, memfd);
 	if (end == DIED) /* what another process of the peer would do */
-		sock_down(fd_sock(p.a), p.a, VD_REASON_ASKED);
+		sock_down(fd_sock(p.a), p.a, VD_REASON_OPTION);
 	if (again) {
 		memfd = out(&p, &cookie);
 		REQUIRE(memfd > 0);

@@ -13,7 +13,7 @@ static struct pair pair_in(enum phase phase)
 {
 	struct pair p = pair_open();
 	if (phase == ON_TCP) {
-		sock_refuse(fd_sock(p.a), p.a, VD_REASON_ASKED);
+		sock_refuse(fd_sock(p.a), p.a, VD_REASON_OPTION);
 		return p;
 	}
 	pair_up(&p);

@@ -231,7 +231,7 @@ STREAM_TEST(an_owner_died_after_the_mark)
 	atomic_fetch_add(&fd_sock(p.a)->out->produced, 1000);
 	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_TAKING);
 	put_bytes(p.a, 1000, 1000);
-	sock_down(fd_sock(p.a), p.a, VD_REASON_ASKED);
+	sock_down(fd_sock(p.a), p.a, VD_REASON_OPTION);
 	get_bytes(p.b, 0, 2000);
 	pair_close(&p);
 }

@@ -133,7 +133,7 @@ STREAM_TEST(for_good_with_a_full_ring_both_ways)
 	struct pair p = pair_open_up();
 	size_t ab = fill_ring(p.a, 4), ba = fill_ring(p.b, 5);
 	struct slot *a = fd_sock(p.a)->slot, *b = fd_sock(p.b)->slot;
-	sock_down(fd_sock(p.b), p.b, VD_REASON_ASKED);
+	sock_down(fd_sock(p.b), p.b, VD_REASON_OPTION);
 	CHECK(gate_state(&b->gate_tx) == GATE_FINAL);
 	CHECK(gate_state(&a->gate_rx) == GATE_RING); /* there is something to read */
 	drain(p.a, 0, ba, 5);
@@ -144,7 +144,7 @@ STREAM_TEST(for_good_with_a_full_ring_both_ways)
 	sock_service(fd_sock(p.b), p.b);
 	CHECK_EQ(phase_of(a), SLOT_FINAL);
 	CHECK_EQ(phase_of(b), SLOT_FINAL);
-	CHECK_EQ(atomic_load(&b->reason), VD_REASON_ASKED);
+	CHECK_EQ(atomic_load(&b->reason), VD_REASON_OPTION);
 	CHECK_EQ(atomic_load(&a->reason), VD_REASON_PEER_ASKED);
 	CHECK_EQ(rx_enter(fd_sock(p.a), p.a), SOCK_PLAIN);
 	CHECK_EQ(tx_enter(fd_sock(p.a), p.a), SOCK_PLAIN);
@@ -160,7 +160,7 @@ STREAM_TEST(the_receiver_wants_down_under_load)
 	flow_start(&f[0], flow_send);
 	flow_start(&f[1], flow_recv);
 	usleep(2000);
-	sock_down(fd_sock(p.b), p.b, VD_REASON_ASKED);
+	sock_down(fd_sock(p.b), p.b, VD_REASON_OPTION);
 	for (int i = 0; i < 2; i++) {
 		flow_join(&f[i]);
 		CHECK_EQ(f[i].at, FLOW_BYTES / 2);
@@ -175,12 +175,12 @@ STREAM_TEST(down_wait_tells_what_is_stranded)
 	struct pair p = pair_open_up();
 	char buf[64] = "left in the ring";
 	CHECK_EQ(st_send(p.a, buf, sizeof(buf), 0), sizeof(buf));
-	sock_down(fd_sock(p.a), p.a, VD_REASON_ASKED);
-	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_ASKED, 1000), sizeof(buf));
+	sock_down(fd_sock(p.a), p.a, VD_REASON_OPTION);
+	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_OPTION, 1000), sizeof(buf));
 	CHECK_EQ(st_recv(p.b, buf, sizeof(buf), 0), sizeof(buf));
 	CHECK_STR(buf, "left in the ring");
-	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_ASKED, 1000), 0);
-	CHECK_EQ(sock_down_wait(fd_sock(p.a), p.a, VD_REASON_ASKED, 1000), 0);
+	CHECK_EQ(sock_down_wait(fd_sock(p.b), p.b, VD_REASON_OPTION, 1000), 0);
+	CHECK_EQ(sock_down_wait(fd_sock(p.a), p.a, VD_REASON_OPTION, 1000), 0);
 	pair_ping(&p);
 	pair_close(&p);
 }
