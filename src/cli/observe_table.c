@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "stream/table.h"
 
 /* The library makes no more, and a table that claims so would take our memory. */
@@ -113,6 +114,15 @@ static bool sort_slots(struct observe_family *f)
 	return true;
 }
 
+/* One that ends has no memory any more, and then its descriptors are root's. */
+static bool has_ended(pid_t pid)
+{
+	char path[64], pages[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	return !kernel_read_text(path, pages, sizeof(pages)) || atol(pages) == 0;
+}
+
 struct observe_family *observe_family(struct observe_family *families, size_t *count,
 				      struct observe_process *p)
 {
@@ -124,8 +134,9 @@ struct observe_family *observe_family(struct observe_family *families, size_t *c
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)p->pid, p->table_fd);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) != 0) {
-		/* It may have ended, or closed it. */
-		if (errno != ENOENT && errno != ESRCH)
+		/* It may have ended, or closed it and got the number for a socket. */
+		if (errno != ENOENT && errno != ESRCH && errno != ENXIO &&
+		    !has_ended(p->pid))
 			p->trouble = "its table cannot be opened";
 		if (fd >= 0)
 			close(fd);
