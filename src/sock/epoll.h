@@ -96,6 +96,7 @@ struct instance {
 	bool hidden;		/* Viaduct's own: see pollset.h */
 	bool polled;		/* by a call that is under way; with `hidden` */
 	_Atomic bool lingering; /* some of its registrations linger */
+	uint32_t reverts;	/* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
 	 * once less. */
 	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */

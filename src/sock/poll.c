@@ -484,7 +484,7 @@ static int poll_set(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();
-	return rc == 0 && *stale ? -EAGAIN : rc;
+	return rc >= 0 && *stale ? -EAGAIN : rc;
 }
 
 int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,

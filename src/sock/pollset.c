@@ -306,6 +306,7 @@ static bool rebuild(struct pollset *ps, struct pollfd *fds, nfds_t n)
 	}
 	epoll_list_lock();
 	instance_lock(ps->in);
+	ps->reverts = ps->in->reverts;
 	missing = survey(ps, fds, n, &direct);
 	if (pays(ps, direct, missing)) {
 		missing *= POLLSET_PRICE;
@@ -325,6 +326,16 @@ static void earn(struct pollset *ps, nfds_t n)
 		ps->credit = POLLSET_CALLS * n;
 }
 
+/* Before the set is compared: whatever goes back after that is noticed. */
+static void note_reverts(struct pollset *ps)
+{
+	if (!ps->in)
+		return;
+	instance_lock(ps->in);
+	ps->reverts = ps->in->reverts;
+	instance_unlock(ps->in);
+}
+
 struct pollset *pollset_take(struct pollfd *fds, const uint32_t *accept, nfds_t n)
 {
 	struct pollset *ps = of_this_thread();
@@ -340,6 +351,7 @@ struct pollset *pollset_take(struct pollfd *fds, const uint32_t *accept, nfds_t 
 	ps->fds = fds;
 	ps->accept = accept;
 	ps->nfound = 0;
+	note_reverts(ps);
 	ok = is_same(ps, fds, n) || rebuild(ps, fds, n);
 	if (ok) {
 		if (eager)
@@ -385,6 +397,8 @@ int pollset_look(struct pollset *ps)
 	b.max = (int)ps->n;
 	instance_lock(ps->in);
 	instance_scan(ps->in, &b, false);
+	/* What has gone back to the kernel meanwhile says nothing here. */
+	ps->stale |= ps->in->reverts != ps->reverts;
 	instance_unlock(ps->in);
 	for (int i = 0; i < b.n; i++) {
 		struct epoll_event ev = ps->found[i];

@@ -24,8 +24,9 @@ struct pollset {
 	pid_t owner;
 	bool busy; /* in a call: a handler of this thread's does without */
 	bool stale; /* during the call a socket of it has gone back to TCP, or it all has ended */
-	bool asleep;	/* counted among the instance's sleepers */
-	uint32_t sleep; /* what instance_sleep returned */
+	uint32_t reverts; /* of the instance, when the set was compared */
+	bool asleep;	  /* counted among the instance's sleepers */
+	uint32_t sleep;	  /* what instance_sleep returned */
 	uint64_t credit;
 	nfds_t n, room;
 	struct pollset_entry *entry; /* n */

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs conformance cases on kernel TCP and under Viaduct; the results must be equal.
 
-usage: both.py [--two-users TWO_USERS.so] [--mode MODE] VIADUCT CASES [NAME | FILE.c]...
+usage: both.py [--fds N] [--two-users TWO_USERS.so] [--mode MODE] VIADUCT CASES
+               [NAME | FILE.c]...
+
+With --fds both run with at most so many descriptors.
 
 A mode changes how the connections are carried, in all cases alike:
   late            the upgrade comes after what warms them up, in the middle of the case
@@ -14,6 +17,7 @@ Only cases that ask for the direct path; the counters must show that it happened
 import difflib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -122,6 +126,9 @@ def one(viaduct, cases, name, expect, users, mode, shown):
 
 def main():
     arguments, users, mode, shown = sys.argv[1:], None, None, []
+    if arguments[0] == "--fds":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(arguments[1]),) * 2)
+        arguments = arguments[2:]
     if arguments[0] == "--two-users":
         users = arguments[1]
         arguments = arguments[2:]
