@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/config.h"
@@ -19,6 +21,8 @@
 /* 34 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
  */
 #define REPORT_BYTES 4096
+#define LOCK_TRIES   100
+#define LOCK_NAP_NS  1000000
 
 static struct report report_own;
 struct report *report_here = &report_own;
@@ -111,6 +115,18 @@ static bool is_torn(const char *path)
 	return last != '\n';
 }
 
+/* Who writes at this moment is waited for, but not for ever: others may lock the file, too. */
+static void lock_file(int fd)
+{
+	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (kernel_call4(SYS_flock, fd, LOCK_EX | LOCK_NB, 0, 0) != -EWOULDBLOCK)
+			return;
+		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+	}
+}
+
 void report_write(void)
 {
 	const struct config *config = config_get();
@@ -123,9 +139,6 @@ void report_write(void)
 		return;
 	if (report_collect)
 		report_collect();
-	if (is_torn(config->report))
-		text_add(&t, "\n");
-	report_format(&t, config->program);
 	fd = kernel_open(config->report,
 			 O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
 	if (fd < 0) {
@@ -134,12 +147,20 @@ void report_write(void)
 			  "process is lost",
 			  config->report);
 	} else {
-		ssize_t n = quiet_write(fd, line, t.at);
+		ssize_t n;
+
+		lock_file(fd);
+		if (is_torn(config->report))
+			text_add(&t, "\n");
+		report_format(&t, config->program);
+		n = quiet_write(fd, line, t.at);
 		errno = n < 0 ? (int)-n : ENOSPC;
 		if (n != (ssize_t)t.at)
 			log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report "
 				  "of this process is lost",
 				  config->report);
+		/* Another thread's child may have the descriptor, too. */
+		kernel_call4(SYS_flock, fd, LOCK_UN, 0, 0);
 		kernel_close(fd);
 	}
 	errno = saved;

@@ -2,6 +2,7 @@
 /* The report: one line a process, all keys, valid JSON whatever the program's name. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 
 #include "base/report.h"
 #include "unit/child.h"
@@ -145,6 +146,43 @@ TEST(a_torn_line_stays_alone)
 {
 	new_file();
 	CHILD(after_another, NULL);
+}
+
+enum { WRITERS = 8, WRITES = 300 };
+
+static pid_t start_writer(void)
+{
+	pid_t pid = fork();
+
+	for (int i = 0; pid == 0 && i < WRITES; i++) {
+		report_write();
+		report_reopen();
+	}
+	if (pid == 0)
+		_exit(0);
+	REQUIRE(pid > 0);
+	return pid;
+}
+
+/* Those who write at the same time wait for each other: no line is taken for a torn one. */
+TEST(many_write_whole_lines)
+{
+	pid_t pid[WRITERS];
+	FILE *f;
+	char line[4096];
+	int lines = 0;
+
+	new_file();
+	for (int i = 0; i < WRITERS; i++)
+		pid[i] = start_writer();
+	for (int i = 0; i < WRITERS; i++)
+		CHECK_EQ(waitpid(pid[i], NULL, 0), pid[i]);
+	f = fopen(getenv("VIADUCT_REPORT"), "re");
+	REQUIRE(f);
+	for (; fgets(line, sizeof(line), f); lines++)
+		CHECK(line[0] == '{' && strstr(line, "}}\n"));
+	fclose(f);
+	CHECK_EQ(lines, WRITERS * WRITES);
 }
 
 static void unset(void *arg)
