@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which listening sockets of this process are announced to connectors on this host. */
 #include <fcntl.h>
-#include <time.h>
 
 #include "base/real.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
+#include "sock/look.h"
 
 /* Listeners beyond these are not announced: their connections stay on TCP. */
 #define ANNOUNCED_MAX 256
@@ -19,17 +19,9 @@ static _Atomic int table_used; /* entries below it may be in use */
 static struct lock table_lock LOCK_OVER_FORK;
 
 /* Another process may listen on the port as well, and have its name until it ends. */
-#define RETRY_MS 20
-static uint64_t retry_at_ms;
+#define RETRY_NS 20000000u
+static uint64_t retry_at_ns;
 _Atomic int announce_missing;
-
-static uint64_t clock_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* Under the lock. */
 static int try_announce(int fd)
@@ -37,7 +29,7 @@ static int try_announce(int fd)
 	int announced = meet_announce(fd);
 
 	if (announced < 0)
-		retry_at_ms = clock_ms() + RETRY_MS;
+		retry_at_ns = look_clock_ns() + RETRY_NS;
 	return announced;
 }
 
@@ -146,7 +138,7 @@ void announce_again(struct sock *s, int fd)
 
 	lock_take(&table_lock);
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
-	for (int i = 0; i < used && clock_ms() >= retry_at_ms; i++) {
+	for (int i = 0; i < used && look_clock_ns() >= retry_at_ns; i++) {
 		if (!table[i].used || table[i].s != s || table[i].announced >= 0)
 			continue;
 		table[i].announced = try_announce(fd);
