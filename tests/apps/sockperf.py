@@ -4,6 +4,8 @@
 import harness
 
 SOCKPERF = harness.need("sockperf")
+# What a second may bring at most: sockperf counts on less by itself, and then gives up.
+MOST = "--mps=5000000"
 
 
 def scenario(run):
@@ -15,7 +17,9 @@ def scenario(run):
         if iomux:
             server = ["sr", "-f", feed, *iomux]
         proc = run.server([SOCKPERF, *server], port)
-        for args in (["pp", "-m", "64", "-t", "1"],) if iomux else (["pp", "-m", "64", "-t", "1", "--data-integrity"],
+        ping = ["pp", "-m", "64", "-t", "1", MOST]
+        for args in (ping,) if iomux else (
+                     [*ping, "--data-integrity"],
                      ["ul", "-m", "64", "-t", "1", "--mps", "5000"],
                      ["tp", "-m", "1400", "-t", "1"]):
             out = run.client([SOCKPERF, args[0], "--tcp", "-i", "127.0.0.1", "-p",
