@@ -214,7 +214,9 @@ uint32_t reg_report(struct epoll_reg *r, bool take);
 /* What one call of epoll_wait reports from memory. */
 struct batch {
 	struct epoll_event *ev;
-	bool ordered; /* there can be an order: the instance is mixed */
+	bool ordered;	/* there can be an order: the instance is mixed */
+	bool late;	/* something came, or may have come, when the scan had begun */
+	uint64_t began; /* tick at which it had not */
 	int n, max;
 	uint64_t heats;		       /* in->heats as of its last scan */
 	int again;		       /* those at the front that were queued again */
@@ -222,8 +224,10 @@ struct batch {
 	uint64_t place[EPOLL_ORDERED]; /* rising */
 	struct epoll_reg *reg[EPOLL_ORDERED];
 };
+/* What becomes hot from now on is what the next scan for more finds. */
+void instance_scan_begin(struct instance *in, struct batch *b);
 /* Reports hot records, all of them or, with `more`, those that became hot since the last
- * scan, as far as there is room. */
+ * scan or its begin, as far as there is room. */
 void instance_scan(struct instance *in, struct batch *b, bool more);
 /* Takes our tags out of the kernel's n events: out, which may be the same array, gets those
  * that are the program's. Returns how many. */

@@ -103,14 +103,17 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 			   NULL);
 }
 
-/* Begins with the kernel's events: *raw_n of them, of which some may only be for us. */
-static int ask_first(struct call *c, int *raw_n)
+/* Begins with the kernel's events. */
+static int ask_first(struct call *c)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	int n = ask_kernel(c, raw, c->max);
 
-	*raw_n = n;
-	return n <= 0 ? n : instance_translate(c->in, raw, n, c->ev);
+	if (n > 0)
+		n = instance_translate(c->in, raw, n, c->ev);
+	if (n <= 0)
+		order_told(c->in, raw, n);
+	return n;
 }
 
 /*
@@ -151,16 +154,45 @@ static int scan(struct call *c, int n)
 	return n + c->found.n;
 }
 
-/* The same, and what one who looks has to do besides. */
-static int add_hot(struct call *c, int n)
+/* What one who has looked has to do besides. */
+static void looked(struct instance *in)
 {
-	struct instance *in = c->in;
-
-	n = scan(c, n);
 	instance_age(in);
 	if (instance_sleepers(in))
 		instance_attend(in);
+}
+
+static int add_hot(struct call *c, int n)
+{
+	n = scan(c, n);
+	looked(c->in);
 	return n;
+}
+
+/*
+ * The kernel has told n events. With the program's own among them go those of memory that the
+ * doorbells speak of, and no others: what came since may have come after something that the
+ * kernel has not been asked for. With none a whole look is better, which ends with a question.
+ */
+static int add_heard(struct call *c, const struct epoll_event *raw, int n)
+{
+	struct instance *in = c->in;
+	int told;
+
+	instance_lock(in);
+	instance_scan_begin(in, &c->found);
+	instance_unlock(in);
+	told = instance_translate(in, raw, n, c->ev);
+	order_told(in, c->ev, told);
+	if (told == n || told == 0)
+		return told;
+	c->found.ev = c->ev + told;
+	c->found.max = c->max - told;
+	instance_lock(in);
+	instance_scan(in, &c->found, true);
+	looked(in);
+	instance_unlock(in);
+	return told + c->found.n;
 }
 
 /* The kernel was asked first, and its n events stand before those of memory. */
@@ -174,23 +206,6 @@ static int kernel_first(struct call *c, int n)
 	return n + c->found.n;
 }
 
-static int look(struct call *c, bool ask)
-{
-	int raw_n = 0, n = ask ? ask_first(c, &raw_n) : 0;
-
-	if (n < 0)
-		return n;
-	if (ask)
-		order_told(c->in, c->ev, n);
-	/* Memory has just had nothing: there was nothing at that moment. */
-	if (ask && raw_n == 0 && c->deadline == LOOK_NOW)
-		return 0;
-	instance_lock(c->in);
-	n = add_hot(c, n);
-	instance_unlock(c->in);
-	return n;
-}
-
 /* After a look in memory alone. */
 static int complete(struct call *c, int n)
 {
@@ -202,6 +217,31 @@ static int complete(struct call *c, int n)
 	return n;
 }
 
+static int look(struct call *c)
+{
+	int n;
+
+	instance_lock(c->in);
+	n = add_hot(c, 0);
+	instance_unlock(c->in);
+	return complete(c, n);
+}
+
+/* Memory has just had nothing. */
+static int ask_and_look(struct call *c)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int n = ask_kernel(c, raw, c->max);
+
+	if (n <= 0) {
+		order_told(c->in, raw, n);
+		/* Nothing there either: there was nothing at that moment. */
+		return n || c->deadline == LOOK_NOW ? n : look(c);
+	}
+	n = add_heard(c, raw, n);
+	return n ? n : look(c);
+}
+
 /*
  * The first look of a call: in memory, and in the kernel as well when it is due. With
  * nothing in memory the kernel's turn comes by itself, in the spin or the sleep. Where
@@ -210,8 +250,7 @@ static int complete(struct call *c, int n)
 static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
-	bool kernel = READ(in->kernel_turn);
-	int raw_n, told = kernel ? ask_first(c, &raw_n) : 0, n;
+	int told = READ(in->kernel_turn) ? ask_first(c) : 0, n;
 
 	if (told < 0)
 		return told;
@@ -219,7 +258,7 @@ static int look_first(struct call *c)
 	in->calls++;
 	n = add_hot(c, told);
 	instance_unlock(in);
-	return kernel ? kernel_first(c, told) : complete(c, n);
+	return told ? kernel_first(c, told) : complete(c, n);
 }
 
 bool instance_spin_useful(struct instance *in)
@@ -244,9 +283,9 @@ static int spin(struct call *c)
 	look_spin_begin(&sp, c->deadline);
 	ask = false;
 	while (!n && look_spin_turn(&sp, &ask) && crit_handlers() == c->handlers)
-		n = look(c, ask);
+		n = ask ? ask_and_look(c) : look(c);
 	look_spin_end(&sp, n != 0);
-	return ask ? n : complete(c, n);
+	return n;
 }
 
 struct sleep {
@@ -367,17 +406,15 @@ static int sleep_once(struct call *c)
 		return complete(c, n);
 	n = mixed_sleep(c, &sl, raw);
 	get_up(&cleanup);
-	if (n > 0)
-		n = instance_translate(c->in, raw, n, c->ev);
-	if (sl.gone)
+	if (sl.gone) {
+		n = n > 0 ? instance_translate(c->in, raw, n, c->ev) : n;
 		return n ? n : -EBADF;
-	order_told(c->in, c->ev, n);
-	if (n >= 0 && !c->late) {
-		instance_lock(c->in);
-		n = add_hot(c, n);
-		instance_unlock(c->in);
 	}
-	return n;
+	if (n > 0)
+		n = add_heard(c, raw, n);
+	else
+		order_told(c->in, raw, n);
+	return n || c->late ? n : look(c);
 }
 
 static int wait_mixed(struct call *c)
@@ -388,7 +425,7 @@ static int wait_mixed(struct call *c)
 		instance_refuse_all(c->in);
 	n = look_first(c);
 	if (!n && c->deadline == LOOK_NOW && !c->mask)
-		return look(c, true);
+		return ask_and_look(c);
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!n && !c->mask)
 		n = spin(c);

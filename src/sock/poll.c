@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <x86intrin.h>
 
 #include "base/crit.h"
 #include "base/probe.h"
@@ -18,8 +19,10 @@
 
 #define POLL_STACK 64
 #define POLL_MANY  1024
-/* Calls that found something in memory alone, before one also asks the kernel. */
+/* Calls that found something in memory alone, or ticks (about 20 us), before one also asks the
+ * kernel. */
 #define POLL_ASK_CALLS 16
+#define POLL_ASK_TICKS 60000
 /* Times that a set is looked at anew in one call, before it is left for this one. */
 #define POLL_SETS 4
 
@@ -30,6 +33,7 @@ struct item {
 	bool direct;	     /* its readiness is ours */
 	bool counted;	     /* sock_poll_enter succeeded */
 	bool mute;	     /* holds only bits that do not count: left out of sleeps */
+	bool heard;	     /* the sleep has told something of it */
 	struct pollfd *bell; /* its doorbell among the descriptors slept on */
 	struct pollfd *far;  /* and its far bell, if it has one */
 };
@@ -42,14 +46,19 @@ struct wait {
 	struct pollfd *k;    /* n entries like fds, then the doorbells */
 	nfds_t nk;
 	struct item *item;
-	bool any_direct, any_kernel, any_rdhup;
+	nfds_t direct; /* entries that the last look in memory was for */
+	bool any_kernel, any_rdhup;
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool slept;	   /* the last one did take place */
 	int result;	   /* of the last sleep */
 };
 
-static _Thread_local uint32_t unasked __attribute__((tls_model("initial-exec")));
+/* Calls since the kernel was last asked, and when that was. */
+static _Thread_local struct {
+	uint32_t calls;
+	uint64_t at;
+} unasked __attribute__((tls_model("initial-exec")));
 
 static uint32_t accepted(const struct wait *w, nfds_t i)
 {
@@ -90,7 +99,10 @@ static int look_direct(struct wait *w)
 {
 	int count = 0;
 
-	w->any_direct = w->any_kernel = w->any_rdhup = false;
+	w->direct = 0;
+	/* Of a set, memory shows those that have lately been busy. */
+	w->any_kernel = w->set != NULL;
+	w->any_rdhup = false;
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
@@ -102,12 +114,11 @@ static int look_direct(struct wait *w)
 			w->any_kernel = true;
 			continue;
 		}
-		w->any_direct = true;
+		w->direct++;
 		w->any_rdhup |= p->events & POLLRDHUP;
 		p->revents = (short)(held_level(s, p->fd, wanted(w, i)) & accepted(w, i));
 		count += p->revents != 0;
 	}
-	w->any_direct |= w->set != NULL;
 	return count + (w->set ? pollset_look(w->set) : 0);
 }
 
@@ -121,22 +132,20 @@ static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
 		k->events = (short)events;
 }
 
-/* After the kernel's answer. */
-static void hear_set(struct wait *w)
+/* After the kernel's answer. Returns how many of the set are ready. */
+static int hear_set(struct wait *w)
 {
-	if (w->set && w->k[w->n - 1].revents)
+	if (!w->set)
+		return 0;
+	if (w->k[w->n - 1].revents)
 		pollset_hear(w->set);
+	return pollset_found(w->set);
 }
 
-/*
- * Asks the kernel without waiting: for its own descriptors as they are, for those of
- * direct sockets about what only the kernel learns. With `empty` memory has just had nothing:
- * if the kernel has nothing either, then there was nothing at that moment.
- */
-static int look_both(struct wait *w, bool empty)
+/* Returns how many direct sockets there are among the entries. */
+static nfds_t ask_all(struct wait *w)
 {
-	static const struct timespec zero;
-	int count = 0, rc;
+	nfds_t direct = 0;
 
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
@@ -144,31 +153,49 @@ static int look_both(struct wait *w, bool empty)
 
 		w->item[i].s = s && sock_is_direct(s) ? s : NULL;
 		w->k[i] = *p;
-		if (w->item[i].s)
-			ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
+		if (!w->item[i].s)
+			continue;
+		direct++;
+		ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
 	}
+	return direct;
+}
+
+/*
+ * After a look in memory, asks the kernel without waiting: for its own descriptors as they are,
+ * for those of direct sockets about what only the kernel learns. What memory has had since that
+ * look is left to the next: it may have come after something that the kernel was not asked for.
+ * With `empty` memory has just had nothing: if the kernel has nothing either, then there was
+ * nothing at that moment.
+ */
+static int look_both(struct wait *w, bool empty)
+{
+	static const struct timespec zero;
+	int count = 0, rc;
+
+	/* Some have become direct, or the kernel's, since that look. */
+	while (ask_all(w) != w->direct)
+		empty = look_direct(w) == 0 && empty;
 	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
 	if (rc < 0)
 		return -errno;
 	if (rc == 0 && empty)
 		return 0;
-	hear_set(w);
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = w->item[i].s;
-		uint32_t bits = (uint16_t)w->k[i].revents;
+		uint32_t bits = w->k[i].fd < 0 ? 0 : (uint16_t)w->k[i].revents;
 
-		if (w->k[i].fd < 0)
-			bits = 0;
-		if (s && !(bits & POLLNVAL)) {
-			if (bits)
-				sock_note_kernel(s, bits);
+		if (s && !bits) {
+			bits = (uint16_t)p->revents;
+		} else if (s && !(bits & POLLNVAL)) {
+			sock_note_kernel(s, bits);
 			bits = held_level(s, p->fd, wanted(w, i));
 		}
 		p->revents = (short)(bits & accepted(w, i));
 		count += p->revents != 0;
 	}
-	return count + (w->set ? pollset_look(w->set) : 0);
+	return count + hear_set(w);
 }
 
 /* The first look of a call whose set holds direct sockets. */
@@ -176,9 +203,11 @@ static int look_first(struct wait *w, int count, uint64_t deadline)
 {
 	bool ask = w->any_kernel || w->any_rdhup || (!count && deadline == LOOK_NOW);
 
-	if (!ask && (!count || ++unasked < POLL_ASK_CALLS))
+	if (!ask && (!count || (++unasked.calls < POLL_ASK_CALLS &&
+				__rdtsc() - unasked.at < POLL_ASK_TICKS)))
 		return count;
-	unasked = 0;
+	unasked.calls = 0;
+	unasked.at = __rdtsc();
 	return look_both(w, !count && deadline == LOOK_NOW);
 }
 
@@ -199,7 +228,7 @@ static int spin(struct wait *w, uint64_t deadline)
 	bool ask;
 	int count = 0;
 
-	if (!w->any_direct || !spin_useful(w))
+	if (!(w->direct || w->set) || !spin_useful(w))
 		return 0;
 	look_spin_begin(&sp, deadline);
 	while (!count && look_spin_turn(&sp, &ask) && crit_handlers() == w->handlers)
@@ -277,6 +306,7 @@ static void note_answers(struct wait *w)
 				bits && !w->fds[i].revents && (!w->set || i < w->n - 1);
 			continue;
 		}
+		it->heard = bits || it->bell->revents || (it->far && it->far->revents);
 		if (it->bell->revents || (it->far && it->far->revents)) {
 			/* First: this thread is no longer one for whom to ring again. */
 			sock_disarm(it->s, it->armed);
@@ -341,11 +371,18 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 	crit_enter(); /* as in sleep_once */
 	note_answers(w);
 	crit_leave();
-	hear_set(w);
 	return 0;
 }
 
-/* After a sleep the kernel's half is known: adds ours. */
+/* Something came in before the sleep could begin, or without a word of the kernel's. */
+static int look_again(struct wait *w)
+{
+	int count = look_direct(w);
+
+	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
+}
+
+/* After a sleep the kernel's half is known: adds those of ours that it speaks of. */
 static int look_after(struct wait *w)
 {
 	int count = 0, closed = 0;
@@ -354,7 +391,7 @@ static int look_after(struct wait *w)
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
 
-		if (s && sock_is_direct(s))
+		if (s && sock_is_direct(s) && (w->item[i].heard || !w->item[i].direct))
 			p->revents = (short)(held_level(s, p->fd, wanted(w, i)) &
 					     accepted(w, i));
 		count += p->revents != 0;
@@ -367,15 +404,8 @@ static int look_after(struct wait *w)
 		count += !w->fds[i].revents;
 		w->fds[i].revents = POLLNVAL;
 	}
-	return count + (w->set ? pollset_look(w->set) : 0);
-}
-
-/* Something came in before the sleep could begin. */
-static int look_again(struct wait *w)
-{
-	int count = look_direct(w);
-
-	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
+	count += hear_set(w);
+	return count ? count : look_again(w);
 }
 
 /* One sleep. Returns a count or an error when the call is over, else 0. */
@@ -387,7 +417,7 @@ static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	w->nk = w->n;
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->item[i].bell = w->item[i].far = NULL;
-		w->item[i].counted = false;
+		w->item[i].counted = w->item[i].heard = false;
 	}
 	/* A handler may jump away, but not between a count and the note of it. */
 	_pthread_cleanup_push(&cleanup, unsettle, w);
@@ -405,7 +435,7 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 {
 	int rc = look_direct(w);
 
-	if (w->any_direct)
+	if (w->direct || w->set)
 		rc = look_first(w, rc, deadline);
 	else if (deadline == LOOK_NOW && !mask)
 		return look_both(w, false);

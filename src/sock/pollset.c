@@ -388,27 +388,41 @@ static uint32_t accepted(const struct pollset *ps, uint64_t i)
 	return (uint16_t)ps->fds[i].events | LOOK_ALWAYS;
 }
 
-int pollset_look(struct pollset *ps)
+/* Looks at all, or, with `more`, adds those that have become busy since the last look. */
+static void look(struct pollset *ps, bool more)
 {
 	struct batch b; /* its largest part need not be cleared */
-	int kept = 0;
 
-	b.ev = ps->found;
-	b.max = (int)ps->n;
+	b.ev = ps->found + ps->nfound;
+	b.max = (int)ps->n - ps->nfound;
+	b.n = b.again = 0;
+	b.ordered = b.late = false;
+	b.heats = ps->heats;
 	instance_lock(ps->in);
-	instance_scan(ps->in, &b, false);
+	instance_scan(ps->in, &b, more);
+	ps->heats = b.heats;
 	/* What has gone back to the kernel meanwhile says nothing here. */
 	ps->stale |= ps->in->reverts != ps->reverts;
 	instance_unlock(ps->in);
 	for (int i = 0; i < b.n; i++) {
-		struct epoll_event ev = ps->found[i];
+		struct epoll_event ev = b.ev[i];
 
 		ev.events &= accepted(ps, ev.data.u64);
 		if (ev.events)
-			ps->found[kept++] = ev;
+			ps->found[ps->nfound++] = ev;
 	}
-	ps->nfound = kept;
-	return kept + ps->stale;
+}
+
+int pollset_look(struct pollset *ps)
+{
+	ps->nfound = 0;
+	look(ps, false);
+	return pollset_found(ps);
+}
+
+int pollset_found(struct pollset *ps)
+{
+	return ps->nfound + ps->stale;
 }
 
 void pollset_hear(struct pollset *ps)
@@ -424,6 +438,7 @@ void pollset_hear(struct pollset *ps)
 	} while (n == POLLSET_RAW && !others);
 	/* A registration is the kernel's again, or this is a child that came here by a fork. */
 	ps->stale |= others > 0 || n < 0;
+	look(ps, true);
 }
 
 nfds_t pollset_rest(struct pollset *ps)

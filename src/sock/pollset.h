@@ -36,6 +36,7 @@ struct pollset {
 	uint32_t *sub_accept;
 	struct epoll_event *found; /* of the last look: data is the place */
 	int nfound;
+	uint64_t heats;		  /* the instance's, as of that look */
 	const struct pollfd *fds; /* of the call */
 	const uint32_t *accept;
 };
@@ -60,12 +61,14 @@ int pollset_answer(struct pollset *ps, struct pollfd *fds);
 /* Its instance keeps telling what nobody has asked for: this thread begins with another. */
 void pollset_give_up(void);
 
-/* How many have something, as of now, in memory. */
+/* How many have something, as of now, in memory: of those that have lately been busy. */
 int pollset_look(struct pollset *ps);
-/* The instance is readable: takes note of what the kernel says. */
+/* The instance is readable: adds what the kernel, or a doorbell, speaks of. */
 void pollset_hear(struct pollset *ps);
+/* How many there are by now. */
+int pollset_found(struct pollset *ps);
 bool pollset_spin_useful(struct pollset *ps);
-/* Before a sleep: all are armed. Look again after it. */
+/* Before a sleep: all are armed. Look again after that. */
 void pollset_lie_down(struct pollset *ps);
 /* How long the sleep may last at most. */
 uint64_t pollset_nap_ns(struct pollset *ps);

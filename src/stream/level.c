@@ -91,8 +91,11 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 {
 	struct slot *sl = s->slot;
 	uint32_t bits = 0;
+	/* What is found in memory may have been sent after a close, of which only the kernel
+	 * knows more. */
 	if (seen_of(sl) || wait_attention(s) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+	    atomic_load_explicit(&s->in->fin, memory_order_relaxed) ||
+	    atomic_load_explicit(&s->out->closed, memory_order_relaxed))
 		return SOCK_LOOK;
 	if (interest & EPOLLIN) {
 		enum gate_state state = gate_state(&sl->gate_rx);
@@ -112,9 +115,6 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 		if (ring_writable(s))
 			bits |= EPOLLOUT | EPOLLWRNORM;
 	}
-	/* The kernel tells of a close at once, together with what there is besides. */
-	if (bits && atomic_load_explicit(&s->out->closed, memory_order_relaxed))
-		return SOCK_LOOK;
 	return bits;
 }
 
