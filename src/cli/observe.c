@@ -278,6 +278,8 @@ static void count_tcp(struct observe_conn *c, const struct observe_socket *s)
 	if (c->tx_tcp_bytes && c->role == TCP_ROLE_CONNECTED)
 		c->tx_tcp_bytes--;
 	c->rx_tcp_bytes = s->bytes_received;
+	c->tx_tcp_segments = s->segments_out;
+	c->rx_tcp_segments = s->segments_in;
 }
 
 static int add_conn(struct parts *p, const struct observe_holder *h,

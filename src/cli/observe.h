@@ -70,7 +70,8 @@ struct observe_conn {
 	uint32_t reason; /* enum vd_reason; NONE while a direction may be on the ring */
 	enum observe_path tx, rx;
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_messages, rx_messages;
-	uint64_t tx_tcp_bytes, rx_tcp_bytes; /* the kernel's counts */
+	uint64_t tx_tcp_bytes, rx_tcp_bytes;	   /* the kernel's counts */
+	uint32_t tx_tcp_segments, rx_tcp_segments; /* with data; the kernel's, too */
 	uint64_t saved; /* system calls: messages, less calls made to sleep and to wake */
 	uint32_t switches, doorbells, sleeps;
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */

@@ -17,7 +17,8 @@ struct observe_socket {
 	uint64_t inode, cookie, netns;
 	struct observe_end local, peer;
 	uint64_t bytes_acked, bytes_received;
-	uint32_t unsent; /* in the send queue, acknowledged or not */
+	uint32_t segments_out, segments_in; /* with data */
+	uint32_t unsent;		    /* in the send queue, acknowledged or not */
 	uint8_t state;
 	bool layered; /* MPTCP or kernel TLS is above it; root alone is told */
 };

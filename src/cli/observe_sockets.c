@@ -42,6 +42,8 @@ static void read_info(struct observe_socket *s, const struct rtattr *a)
 	memcpy(&info, RTA_DATA(a), len < sizeof(info) ? len : sizeof(info));
 	s->bytes_acked = info.tcpi_bytes_acked;
 	s->bytes_received = info.tcpi_bytes_received;
+	s->segments_out = info.tcpi_data_segs_out;
+	s->segments_in = info.tcpi_data_segs_in;
 }
 
 static int note_socket(struct observe_list *sockets, const struct nlmsghdr *h,

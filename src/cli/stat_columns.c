@@ -143,6 +143,8 @@ SIZE_COLUMN(rx_fill, c->rx_fill)
 NUMBER_COLUMN(messages, stat_messages(c))
 NUMBER_COLUMN(tx_messages, c->tx_messages)
 NUMBER_COLUMN(rx_messages, c->rx_messages)
+NUMBER_COLUMN(tx_segments, c->tx_tcp_segments)
+NUMBER_COLUMN(rx_segments, c->rx_tcp_segments)
 NUMBER_COLUMN(saved, c->saved)
 NUMBER_COLUMN(switches, c->switches)
 NUMBER_COLUMN(sleeps, c->sleeps)
@@ -211,6 +213,8 @@ static const struct stat_column of_connections[] = {
 	{"MSGS", 8, true, print_messages},
 	{"MSGS-SENT", STAT_WIDE, true, print_tx_messages},
 	{"MSGS-RCVD", STAT_WIDE, true, print_rx_messages},
+	{"SEGS-SENT", STAT_WIDE, true, print_tx_segments},
+	{"SEGS-RCVD", STAT_WIDE, true, print_rx_segments},
 	{"SAVED", 9, true, print_saved},
 	{"SWITCHES", STAT_WIDE, true, print_switches},
 	{"SLEEPS", 10, true, print_sleeps},

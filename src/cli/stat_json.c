@@ -91,14 +91,15 @@ static void print_end(FILE *out, const char *key, const struct observe_end *end)
 }
 
 static void print_way(FILE *out, const char *key, enum observe_path path,
-		      const uint64_t numbers[5])
+		      const uint64_t numbers[6])
 {
 	fprintf(out,
 		",\"%s\":{\"path\":\"%s\",\"direct_bytes\":%" PRIu64
 		",\"tcp_bytes\":%" PRIu64 ",\"messages\":%" PRIu64
-		",\"ring_bytes\":%" PRIu64 ",\"ring_fill_bytes\":%" PRIu64 "}",
+		",\"tcp_segments\":%" PRIu64 ",\"ring_bytes\":%" PRIu64
+		",\"ring_fill_bytes\":%" PRIu64 "}",
 		key, observe_path_name(path), numbers[0], numbers[1], numbers[2],
-		numbers[3], numbers[4]);
+		numbers[3], numbers[4], numbers[5]);
 }
 
 static const char *state_name(uint8_t state)
@@ -148,10 +149,10 @@ static void print_connection(FILE *out, const struct stat_row *row)
 	fprintf(out, ",\"path\":\"%s\"", observe_path_name(row->path));
 	print_way(out, "sent", c->tx,
 		  (uint64_t[]){c->tx_direct_bytes, c->tx_tcp_bytes, c->tx_messages,
-			       c->tx_ring, c->tx_fill});
+			       c->tx_tcp_segments, c->tx_ring, c->tx_fill});
 	print_way(out, "received", c->rx,
 		  (uint64_t[]){c->rx_direct_bytes, c->rx_tcp_bytes, c->rx_messages,
-			       c->rx_ring, c->rx_fill});
+			       c->rx_tcp_segments, c->rx_ring, c->rx_fill});
 	fprintf(out,
 		",\"switches\":%" PRIu32 ",\"saved_system_calls\":%" PRIu64
 		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32

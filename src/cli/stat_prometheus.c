@@ -173,6 +173,15 @@ static void conn_counters(FILE *out, const struct stat_view *v)
 		conn_line(out, "connection_messages_total", c, ",direction=\"received\"",
 			  c->rx_messages);
 	}
+	head(out, "connection_tcp_segments_total", "counter",
+	     "Segments with data that the kernel sent and received for a connection.");
+	FOR_CONNS(c)
+	{
+		conn_line(out, "connection_tcp_segments_total", c, ",direction=\"sent\"",
+			  c->tx_tcp_segments);
+		conn_line(out, "connection_tcp_segments_total", c,
+			  ",direction=\"received\"", c->rx_tcp_segments);
+	}
 	head(out, "connection_switches_total", "counter",
 	     "Times that a direction went to the ring or back.");
 	FOR_CONNS(c)

@@ -227,6 +227,7 @@ class Numbers(Stat):
                 self.assertEqual(q["direct_bytes"] - p["direct_bytes"], 77000)
                 self.assertEqual(q["messages"] - p["messages"], messages[way])
                 self.assertEqual(q["tcp_bytes"], p["tcp_bytes"])
+                self.assertEqual(q["tcp_segments"], p["tcp_segments"])
                 self.assertEqual(q["direct_bytes"] + q["tcp_bytes"], self.moved + 77000)
                 self.assertGreaterEqual(q["ring_bytes"], 16384)
                 self.assertEqual(q["ring_fill_bytes"], 0)
@@ -260,6 +261,8 @@ class Numbers(Stat):
             self.assertEqual(end[way]["tcp_bytes"], 3300)
             self.assertEqual(end[way]["direct_bytes"], 0)
             self.assertEqual(end[way]["messages"], 0)
+            # Each waits for the other's answer.
+            self.assertEqual(end[way]["tcp_segments"], 100)
             self.assertEqual(end[way]["ring_bytes"], 0)
         self.assertEqual(end["peer_process"]["pid"], b.pid)
         self.assertFalse(end["peer_process"]["viaduct"])
