@@ -25,6 +25,8 @@
 #define POLL_ASK_TICKS 60000
 /* Times that a set is looked at anew in one call, before it is left for this one. */
 #define POLL_SETS 4
+/* Questions to the kernel for one answer, while memory has more after each. */
+#define POLL_ROUNDS 4
 
 /* What this thread did to one entry before its sleep, to be undone after it. */
 struct item {
@@ -132,16 +134,6 @@ static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
 		k->events = (short)events;
 }
 
-/* After the kernel's answer. Returns how many of the set are ready. */
-static int hear_set(struct wait *w)
-{
-	if (!w->set)
-		return 0;
-	if (w->k[w->n - 1].revents)
-		pollset_hear(w->set);
-	return pollset_found(w->set);
-}
-
 /* Returns how many direct sockets there are among the entries. */
 static nfds_t ask_all(struct wait *w)
 {
@@ -161,41 +153,67 @@ static nfds_t ask_all(struct wait *w)
 	return direct;
 }
 
-/*
- * After a look in memory, asks the kernel without waiting: for its own descriptors as they are,
- * for those of direct sockets about what only the kernel learns. What memory has had since that
- * look is left to the next: it may have come after something that the kernel was not asked for.
- * With `empty` memory has just had nothing: if the kernel has nothing either, then there was
- * nothing at that moment.
- */
-static int look_both(struct wait *w, bool empty)
+/* What the kernel says about direct sockets goes to their slots. True when the memory of these
+ * has more since the last look, which it now replaces. */
+static bool memory_rose(struct wait *w)
 {
-	static const struct timespec zero;
-	int count = 0, rc;
+	bool rose = false;
+	int found;
 
-	/* Some have become direct, or the kernel's, since that look. */
-	while (ask_all(w) != w->direct)
-		empty = look_direct(w) == 0 && empty;
-	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
-	if (rc < 0)
-		return -errno;
-	if (rc == 0 && empty)
-		return 0;
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = w->item[i].s;
 		uint32_t bits = w->k[i].fd < 0 ? 0 : (uint16_t)w->k[i].revents;
 
-		if (s && !bits) {
-			bits = (uint16_t)p->revents;
-		} else if (s && !(bits & POLLNVAL)) {
+		if (!s)
+			continue;
+		if (bits && !(bits & POLLNVAL))
 			sock_note_kernel(s, bits);
-			bits = held_level(s, p->fd, wanted(w, i));
-		}
-		p->revents = (short)(bits & accepted(w, i));
+		bits = held_level(s, p->fd, wanted(w, i)) & accepted(w, i);
+		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
+		p->revents = (short)bits;
+	}
+	if (!w->set)
+		return rose;
+	found = pollset_found(w->set);
+	if (w->k[w->n - 1].revents)
+		pollset_hear(w->set);
+	return pollset_look(w->set) > found || rose;
+}
+
+/*
+ * After a look in memory, asks the kernel without waiting: for its own descriptors as they are,
+ * for those of direct sockets about what only the kernel learns. Where each half may have come
+ * after what the other look has missed, both are made again, until memory has had nothing in
+ * between. With `empty` memory has just had nothing: if the kernel has nothing either, then
+ * there was nothing at that moment.
+ */
+static int look_both(struct wait *w, bool empty)
+{
+	static const struct timespec zero;
+	int rc, count = 0;
+
+	for (int i = 0; i < POLL_ROUNDS; i++) {
+		/* Some have become direct, or the kernel's, since that look. */
+		while (ask_all(w) != w->direct)
+			empty = look_direct(w) == 0 && empty;
+		rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
+		if (rc < 0)
+			return -errno;
+		if (rc == 0 && empty)
+			return 0;
+		empty = false;
+		if ((rc == 0 && !w->set) || !memory_rose(w))
+			break;
+	}
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct pollfd *p = &w->fds[i];
+
+		if (!w->item[i].s || (w->k[i].fd >= 0 && w->k[i].revents & POLLNVAL))
+			p->revents = (short)((uint16_t)w->k[i].revents & accepted(w, i));
 		count += p->revents != 0;
 	}
-	return count + hear_set(w);
+	return count + (w->set ? pollset_found(w->set) : 0);
 }
 
 /* The first look of a call whose set holds direct sockets. */
@@ -404,7 +422,10 @@ static int look_after(struct wait *w)
 		count += !w->fds[i].revents;
 		w->fds[i].revents = POLLNVAL;
 	}
-	count += hear_set(w);
+	if (w->set && w->k[w->n - 1].revents) {
+		pollset_hear(w->set);
+		count = 0;
+	}
 	return count ? count : look_again(w);
 }
 

@@ -388,35 +388,25 @@ static uint32_t accepted(const struct pollset *ps, uint64_t i)
 	return (uint16_t)ps->fds[i].events | LOOK_ALWAYS;
 }
 
-/* Looks at all, or, with `more`, adds those that have become busy since the last look. */
-static void look(struct pollset *ps, bool more)
+int pollset_look(struct pollset *ps)
 {
 	struct batch b; /* its largest part need not be cleared */
 
-	b.ev = ps->found + ps->nfound;
-	b.max = (int)ps->n - ps->nfound;
-	b.n = b.again = 0;
-	b.ordered = b.late = false;
-	b.heats = ps->heats;
+	ps->nfound = 0;
+	b.ev = ps->found;
+	b.max = (int)ps->n;
 	instance_lock(ps->in);
-	instance_scan(ps->in, &b, more);
-	ps->heats = b.heats;
+	instance_scan(ps->in, &b, false);
 	/* What has gone back to the kernel meanwhile says nothing here. */
 	ps->stale |= ps->in->reverts != ps->reverts;
 	instance_unlock(ps->in);
 	for (int i = 0; i < b.n; i++) {
-		struct epoll_event ev = b.ev[i];
+		struct epoll_event ev = ps->found[i];
 
 		ev.events &= accepted(ps, ev.data.u64);
 		if (ev.events)
 			ps->found[ps->nfound++] = ev;
 	}
-}
-
-int pollset_look(struct pollset *ps)
-{
-	ps->nfound = 0;
-	look(ps, false);
 	return pollset_found(ps);
 }
 
@@ -438,7 +428,6 @@ void pollset_hear(struct pollset *ps)
 	} while (n == POLLSET_RAW && !others);
 	/* A registration is the kernel's again, or this is a child that came here by a fork. */
 	ps->stale |= others > 0 || n < 0;
-	look(ps, true);
 }
 
 nfds_t pollset_rest(struct pollset *ps)

@@ -36,7 +36,6 @@ struct pollset {
 	uint32_t *sub_accept;
 	struct epoll_event *found; /* of the last look: data is the place */
 	int nfound;
-	uint64_t heats;		  /* the instance's, as of that look */
 	const struct pollfd *fds; /* of the call */
 	const uint32_t *accept;
 };
@@ -63,7 +62,7 @@ void pollset_give_up(void);
 
 /* How many have something, as of now, in memory: of those that have lately been busy. */
 int pollset_look(struct pollset *ps);
-/* The instance is readable: adds what the kernel, or a doorbell, speaks of. */
+/* The instance is readable: what the kernel, or a doorbell, speaks of is in the next look. */
 void pollset_hear(struct pollset *ps);
 /* How many there are by now. */
 int pollset_found(struct pollset *ps);

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs conformance cases on kernel TCP and under Viaduct; the results must be equal.
 
-usage: both.py [--fds N] [--two-users TWO_USERS.so] [--mode MODE] VIADUCT CASES
-               [NAME | FILE.c]...
+usage: both.py [--fds N] [--two-users TWO_USERS.so | --behind BETWEEN.so] [--mode MODE]
+               VIADUCT CASES [NAME | FILE.c]...
 
-With --fds both run with at most so many descriptors.
+With --fds both run with at most so many descriptors, with --behind both run with a module that
+is preloaded after Viaduct.
 
 A mode changes how the connections are carried, in all cases alike:
   late            the upgrade comes after what warms them up, in the middle of the case
@@ -135,6 +136,9 @@ def main():
         if os.geteuid() != 0:
             print("needs root")
             return SKIP
+    if arguments[0] == "--behind":
+        users = arguments[1]
+        arguments = arguments[2:]
     if arguments[0] == "--mode":
         mode = arguments[1]
         if mode.endswith(".so"):
