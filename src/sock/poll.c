@@ -153,17 +153,17 @@ static nfds_t ask_all(struct wait *w)
 	return direct;
 }
 
-/* What the kernel says about direct sockets goes to their slots. True when the memory of these
- * has more since the last look, which it now replaces. */
+/* With what the kernel says about direct sockets. True when memory has more than at the last
+ * look, which this one replaces. */
 static bool memory_rose(struct wait *w)
 {
+	int found = w->set ? pollset_found(w->set) : 0;
 	bool rose = false;
-	int found;
 
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = w->item[i].s;
-		uint32_t bits = w->k[i].fd < 0 ? 0 : (uint16_t)w->k[i].revents;
+		uint32_t bits = (uint16_t)w->k[i].revents;
 
 		if (!s)
 			continue;
@@ -173,20 +173,16 @@ static bool memory_rose(struct wait *w)
 		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
 		p->revents = (short)bits;
 	}
-	if (!w->set)
-		return rose;
-	found = pollset_found(w->set);
-	if (w->k[w->n - 1].revents)
+	if (w->set && w->k[w->n - 1].revents)
 		pollset_hear(w->set);
-	return pollset_look(w->set) > found || rose;
+	return (w->set && pollset_look(w->set) > found) || rose;
 }
 
 /*
  * After a look in memory, asks the kernel without waiting: for its own descriptors as they are,
- * for those of direct sockets about what only the kernel learns. Where each half may have come
- * after what the other look has missed, both are made again, until memory has had nothing in
- * between. With `empty` memory has just had nothing: if the kernel has nothing either, then
- * there was nothing at that moment.
+ * for those of direct sockets about what only the kernel learns; again while memory has got
+ * more, which may have come before something of the kernel's, or after. With `empty` memory has
+ * just had nothing: if the kernel has nothing either, then there was nothing at that moment.
  */
 static int look_both(struct wait *w, bool empty)
 {
@@ -198,20 +194,22 @@ static int look_both(struct wait *w, bool empty)
 		while (ask_all(w) != w->direct)
 			empty = look_direct(w) == 0 && empty;
 		rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
-		if (rc < 0)
-			return -errno;
+		rc = rc < 0 ? -errno : rc;
 		if (rc == 0 && empty)
 			return 0;
 		empty = false;
+		/* A signal comes first only where nothing is ready. */
+		if (rc == -EINTR && look_direct(w))
+			continue;
+		if (rc < 0)
+			return rc;
 		if ((rc == 0 && !w->set) || !memory_rose(w))
 			break;
 	}
 	for (nfds_t i = 0; i < w->n; i++) {
-		struct pollfd *p = &w->fds[i];
-
-		if (!w->item[i].s || (w->k[i].fd >= 0 && w->k[i].revents & POLLNVAL))
-			p->revents = (short)((uint16_t)w->k[i].revents & accepted(w, i));
-		count += p->revents != 0;
+		if (!w->item[i].s || w->k[i].revents & POLLNVAL)
+			w->fds[i].revents = (short)(w->k[i].revents & accepted(w, i));
+		count += w->fds[i].revents != 0;
 	}
 	return count + (w->set ? pollset_found(w->set) : 0);
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -385,5 +386,54 @@ CASE(select_basic, DIRECT)
 	/* A hang-up is nothing to the set of exceptions: this lasts its time. */
 	show_sets("except only", p, bell, 0, 0, 2);
 	close(bell);
+	pair_close(p);
+}
+
+/* ---- signals while something is ready ---- */
+
+struct kicks {
+	pthread_t thread;
+	_Atomic int over;
+};
+
+static void kick(void *arg)
+{
+	struct kicks *k = arg;
+
+	while (!atomic_load(&k->over))
+		pthread_kill(k->thread, SIGUSR1);
+}
+
+static _Atomic int kicked;
+
+static void count_kick(int sig)
+{
+	(void)sig;
+	kicked++;
+}
+
+/* A signal that comes in the middle does not count where something is. */
+CASE(poll_ready_under_signals, DIRECT)
+{
+	struct sigaction act = {.sa_handler = count_kick};
+	struct kicks k = {.thread = pthread_self()};
+	struct pair p = pair_warm_open();
+	struct worker other;
+	int fd[2], failed = 0;
+
+	NEED(pipe(fd) == 0);
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	send_all(p.c, "x", 1);
+	wait_events(p.s, POLLIN);
+	worker_start(&other, kick, &k);
+	for (int i = 0; i < 200000 && kicked < 3000; i++) {
+		struct pollfd f[] = {{.fd = p.s, .events = POLLIN},
+				     {.fd = fd[0], .events = POLLIN}};
+
+		failed += poll(f, 2, i % 2 ? 0 : -1) != 1;
+	}
+	atomic_store(&k.over, 1);
+	worker_join(&other);
+	say("failed: %d", failed);
 	pair_close(p);
 }
