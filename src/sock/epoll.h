@@ -217,6 +217,7 @@ struct batch {
 	bool ordered;	/* there can be an order: the instance is mixed */
 	bool late;	/* something came, or may have come, when the scan had begun */
 	uint64_t began; /* tick at which it had not */
+	uint64_t scan;	/* in->scans of its first scan: another thread's may follow */
 	int n, max;
 	uint64_t heats;		       /* in->heats as of its last scan */
 	int again;		       /* those at the front that were queued again */

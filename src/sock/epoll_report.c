@@ -194,13 +194,19 @@ static void queue_again(struct instance *in, struct batch *b)
 
 void instance_scan_begin(struct instance *in, struct batch *b)
 {
-	in->scans++;
+	b->scan = ++in->scans;
 	b->n = b->again = 0;
 	b->late = false;
 	b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
 	b->heats = in->heats;
 	if (b->ordered)
 		b->began = __rdtsc() - BLUR_TICKS;
+}
+
+/* Whether a scan for more is for it: not when this batch, or since then another's, has it. */
+static bool is_more(const struct epoll_reg *r, const struct batch *b)
+{
+	return r->heated >= b->heats && r->told_at < b->scan;
 }
 
 /* What came after the scan had begun has perhaps come after something that the scan had then
@@ -211,7 +217,7 @@ static void scan_passed(struct instance *in, struct batch *b)
 		struct epoll_reg *r = in->hot[i];
 		uint32_t bits;
 
-		if (r->told_at == in->scans || reg_is_stale(r))
+		if (r->told_at >= b->scan || reg_is_stale(r))
 			continue;
 		bits = reg_report(r, true);
 		if (bits)
@@ -239,7 +245,7 @@ void instance_scan(struct instance *in, struct batch *b, bool more)
 			left = b->n ? left : in->nhot;
 			continue;
 		}
-		bits = more && r->heated < b->heats ? 0 : reg_report(r, true);
+		bits = more && !is_more(r, b) ? 0 : reg_report(r, true);
 		if (bits)
 			add(b, r, bits);
 		else if (r->queued && !more)

@@ -526,3 +526,74 @@ CASE(ep_signal, DIRECT)
 	close(w.ep);
 	pair_close(p);
 }
+
+/* ---- several threads: in one answer each is told once (but while one goes to TCP) ---- */
+
+#define ONCE_PAIRS 40
+#define ONCE_BYTES 150000
+
+static struct once {
+	int ep;
+	struct pair p[ONCE_PAIRS];
+	_Atomic int twice;
+	_Atomic bool over;
+} once;
+
+static void once_write(void *arg)
+{
+	int *state = arg;
+	unsigned n = (unsigned)*state;
+
+	for (int i = 0; i < ONCE_BYTES; i++) {
+		n = n * 1103515245 + 12345;
+		(void)!write(once.p[(n >> 16) % ONCE_PAIRS].c, "x", 1);
+		for (int k = (n >> 8) % 8 ? 0 : 1000; k > 0; k--)
+			__builtin_ia32_pause();
+	}
+}
+
+static void once_wait(void *arg)
+{
+	struct epoll_event ev[ONCE_PAIRS];
+	char byte;
+
+	while (!once.over) {
+		int n = epoll_wait(once.ep, ev, ONCE_PAIRS, *(int *)arg);
+		uint64_t told = 0;
+
+		for (int i = 0; i < n; i++) {
+			uint64_t bit = 1ull << ev[i].data.u64;
+
+			once.twice += (told & bit) != 0;
+			told |= bit;
+			(void)!read(once.p[ev[i].data.u64].s, &byte, 1);
+		}
+	}
+}
+
+CASE(ep_order_once, DIRECT)
+{
+	int state[] = {1, 2}, timeout[] = {10, 10, 0}, fd[2];
+	struct worker writers[2], waiters[3];
+
+	once.ep = ep_open();
+	for (int i = 0; i < ONCE_PAIRS; i++) {
+		if (i)
+			once.p[i] = pair_warm_open();
+		else
+			NEED(pipe(fd) == 0 && (once.p[i].s = fd[0], once.p[i].c = fd[1]));
+		nonblock(once.p[i].c, true);
+		nonblock(once.p[i].s, true);
+		ep_add(once.ep, once.p[i].s, EPOLLIN, (uint64_t)i);
+	}
+	for (int i = 0; i < 3; i++)
+		worker_start(&waiters[i], once_wait, &timeout[i]);
+	worker_start(&writers[0], once_write, &state[0]);
+	worker_start(&writers[1], once_write, &state[1]);
+	worker_join(&writers[0]);
+	worker_join(&writers[1]);
+	once.over = true;
+	for (int i = 0; i < 3; i++)
+		worker_join(&waiters[i]);
+	say("twice in one answer: %d", once.twice);
+}
