@@ -41,8 +41,7 @@ struct epoll_reg {
 	uint64_t edge_in, edge_out; /* as of the last report */
 	uint64_t active;	    /* in->calls when something last happened */
 	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
-	uint64_t heated;	    /* in->heats when it got there */
-	uint64_t told_at;	    /* in->scans at the last report */
+	uint64_t told_at;	    /* the scan with which it was last reported */
 	uint64_t added;		    /* tick of the last ADD or MOD */
 	uint64_t queued;	    /* tick of the report that queued it again, or 0 */
 	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
@@ -110,7 +109,6 @@ struct instance {
 	uint32_t nregs;
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
-	uint64_t heats; /* cold records that became hot, so far */
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
 	/* Those of the last report that were the kernel's: data and place in the queue.
 	 * Relaxed, and outside the lock: a race misplaces an event. */
@@ -217,19 +215,21 @@ struct batch {
 	bool ordered;	/* there can be an order: the instance is mixed */
 	bool late;	/* something came, or may have come, when the scan had begun */
 	uint64_t began; /* tick at which it had not */
-	uint64_t scan;	/* in->scans of its first scan: another thread's may follow */
 	int n, max;
-	uint64_t heats;		       /* in->heats as of its last scan */
+	uint64_t scan;		       /* in->scans as of its begin */
 	int again;		       /* those at the front that were queued again */
 	uint64_t base;		       /* place that its first has from now on */
 	uint64_t place[EPOLL_ORDERED]; /* rising */
 	struct epoll_reg *reg[EPOLL_ORDERED];
 };
-/* What becomes hot from now on is what the next scan for more finds. */
+/* A report begins, with nothing in it. */
 void instance_scan_begin(struct instance *in, struct batch *b);
-/* Reports hot records, all of them or, with `more`, those that became hot since the last
- * scan or its begin, as far as there is room. */
-void instance_scan(struct instance *in, struct batch *b, bool more);
+/* Begins a report of the hot records, as far as there is room. */
+void instance_scan(struct instance *in, struct batch *b);
+/* Whether to one of them bytes came after the first tick, and not after the second. */
+bool instance_came(struct instance *in, uint64_t first, uint64_t second);
+/* Adds those that are not in the report yet, but what came after this tick. */
+void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick);
 /* Takes our tags out of the kernel's n events: out, which may be the same array, gets those
  * that are the program's. Returns how many. */
 int instance_translate(struct instance *in, const struct epoll_event *ev, int n,

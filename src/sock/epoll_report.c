@@ -142,10 +142,10 @@ static uint64_t place(struct epoll_reg *r, uint32_t bits)
 }
 
 /* The program gets the event: what follows from that. */
-static void told(struct epoll_reg *r)
+static void told(struct batch *b, struct epoll_reg *r)
 {
 	r->active = r->in->calls;
-	r->told_at = r->in->scans;
+	r->told_at = b->scan;
 	if (!(r->events & EPOLLONESHOT))
 		return;
 	r->spent = true;
@@ -176,7 +176,7 @@ static void add(struct batch *b, struct epoll_reg *r, uint32_t bits)
 		b->reg[i] = r;
 	}
 	b->ev[i] = ev;
-	told(r);
+	told(b, r);
 }
 
 /* The level-triggered ones go to the end of the queue, in the same order. */
@@ -198,26 +198,33 @@ void instance_scan_begin(struct instance *in, struct batch *b)
 	b->n = b->again = 0;
 	b->late = false;
 	b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
-	b->heats = in->heats;
 	if (b->ordered)
 		b->began = __rdtsc() - BLUR_TICKS;
 }
 
-/* Whether a scan for more is for it: not when this batch, or since then another's, has it. */
-static bool is_more(const struct epoll_reg *r, const struct batch *b)
+bool instance_came(struct instance *in, uint64_t first, uint64_t second)
 {
-	return r->heated >= b->heats && r->told_at < b->scan;
+	bool came = false;
+
+	instance_lock(in);
+	for (uint32_t i = 0; i < in->nhot && !came; i++) {
+		struct epoll_reg *r = in->hot[i];
+		uint64_t at = reg_is_stale(r) ? 0 : sock_came(r->s);
+
+		came = at > first && at <= second;
+	}
+	instance_unlock(in);
+	return came;
 }
 
-/* What came after the scan had begun has perhaps come after something that the scan had then
- * gone past. */
-static void scan_passed(struct instance *in, struct batch *b)
+void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick)
 {
 	for (uint32_t i = 0; i < in->nhot && b->n < b->max; i++) {
 		struct epoll_reg *r = in->hot[i];
 		uint32_t bits;
 
-		if (r->told_at >= b->scan || reg_is_stale(r))
+		/* Another thread may have told it meanwhile. */
+		if (r->told_at >= b->scan || reg_is_stale(r) || sock_came(r->s) > tick)
 			continue;
 		bits = reg_report(r, true);
 		if (bits)
@@ -225,14 +232,15 @@ static void scan_passed(struct instance *in, struct batch *b)
 		/* The last has taken its place. */
 		i -= !r->hot_at;
 	}
+	b->late = false;
+	queue_again(in, b);
 }
 
-void instance_scan(struct instance *in, struct batch *b, bool more)
+void instance_scan(struct instance *in, struct batch *b)
 {
 	uint32_t left = in->nhot, i = in->turn;
 
-	if (!more)
-		instance_scan_begin(in, b);
+	instance_scan_begin(in, b);
 	while (left-- && b->n < b->max) {
 		struct epoll_reg *r;
 		uint32_t bits;
@@ -245,10 +253,10 @@ void instance_scan(struct instance *in, struct batch *b, bool more)
 			left = b->n ? left : in->nhot;
 			continue;
 		}
-		bits = more && !is_more(r, b) ? 0 : reg_report(r, true);
+		bits = reg_report(r, true);
 		if (bits)
 			add(b, r, bits);
-		else if (r->queued && !more)
+		else if (r->queued)
 			r->queued = 0;
 		if (r->hot_at) {
 			i++;
@@ -258,13 +266,14 @@ void instance_scan(struct instance *in, struct batch *b, bool more)
 			left = in->nhot;
 		}
 	}
-	if (b->late && in->nhot > 1)
-		scan_passed(in, b);
-	b->late = false;
 	/* Where the room ran out, the next call goes on. */
 	in->turn = i;
-	b->heats = in->heats;
-	queue_again(in, b);
+	/* What came when the scan had begun has perhaps come after something that it had then gone
+	 * past. */
+	if (b->late && in->nhot > 1)
+		instance_scan_until(in, b, __rdtsc());
+	else
+		queue_again(in, b);
 }
 
 static void heard(struct epoll_reg *r)

@@ -451,15 +451,9 @@ void reg_heat(struct epoll_reg *r)
 	struct instance *in = r->in;
 
 	r->active = in->calls;
-	if (r->hot_at) {
-		/* Looked at in this call before there was something: once more, then. What has
-		 * been told is not told twice. */
-		if (r->told_at != in->scans)
-			r->heated = in->heats++;
+	if (r->hot_at)
 		return;
-	}
 	in->hot[in->nhot++] = r;
-	r->heated = in->heats++;
 	r->hot_at = in->nhot;
 }
 

@@ -22,7 +22,9 @@
  * the second the lateness of its events where they are long.
  */
 #define ASK_CALLS 16
-#define ASK_TICKS 60000
+/* Questions more than one for one answer. */
+#define ASK_ROUNDS 3
+#define ASK_TICKS  60000
 /* A sleep makes a registration older by this many calls. */
 #define SLEEP_AGE 16
 /*
@@ -42,9 +44,11 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	uint32_t handlers;  /* signal handlers run by this thread before the call */
-	bool late;	    /* a sleep lasted until the deadline */
-	bool gone;	    /* the instance was closed during it */
+	uint32_t handlers; /* signal handlers run by this thread before the call */
+	bool late;	   /* a sleep lasted until the deadline */
+	bool gone;	   /* the instance was closed during it */
+	/* Ticks around the kernel's last answer. */
+	uint64_t asking, asked;
 	struct batch found; /* events from memory, at the end of ev */
 };
 
@@ -94,13 +98,58 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 {
 	static const struct timespec zero;
 	struct instance *in = c->in;
+	int n;
 
 	WRITE(in->ask_now, false);
 	WRITE(in->kernel_turn, false);
 	WRITE(in->since_ask, 0);
 	WRITE(in->asked_at, __rdtsc());
-	return kernel_wait(c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS, &zero,
-			   NULL);
+	c->asking = __rdtsc();
+	n = kernel_wait(c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS, &zero, NULL);
+	c->asked = __rdtsc();
+	return n;
+}
+
+/* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
+static int fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)
+{
+	int end = n;
+
+	for (int k = 0; k < more; k++) {
+		int i = 0;
+
+		while (i < n && ev[i].data.u64 != raw[k].data.u64)
+			i++;
+		if (i < n)
+			ev[i].events |= raw[k].events;
+		else
+			ev[end++] = raw[k];
+	}
+	return end;
+}
+
+/*
+ * The kernel has told n events of the program's, into ev. What memory had at the same time may
+ * have come before one of these, or after another that has not been told: the kernel is asked
+ * again until memory has had nothing meanwhile.
+ */
+static int ask_again(struct call *c, struct epoll_event *ev, int n, int room)
+{
+	struct epoll_event raw[RAW_EVENTS];
+
+	room = room < RAW_EVENTS ? room : RAW_EVENTS;
+	for (int i = 0; i < ASK_ROUNDS && n > 0 && n < room; i++) {
+		int more;
+
+		if (!instance_came(c->in, c->asking, c->asked))
+			break;
+		more = ask_kernel(c, raw, room - n);
+		if (more < 0)
+			break;
+		more = instance_translate(c->in, raw, more, raw);
+		n = fold(ev, n, raw, more);
+	}
+	return n;
 }
 
 /* Begins with the kernel's events. */
@@ -113,7 +162,7 @@ static int ask_first(struct call *c)
 		n = instance_translate(c->in, raw, n, c->ev);
 	if (n <= 0)
 		order_told(c->in, raw, n);
-	return n;
+	return ask_again(c, c->ev, n, c->max);
 }
 
 /*
@@ -131,27 +180,24 @@ static int ask_after(struct call *c, int n)
 		return n;
 	}
 	kept = instance_translate(c->in, raw, more, raw);
-	if (kept < more) {
-		instance_lock(c->in);
-		c->found.max = c->max - kept;
-		instance_scan(c->in, &c->found, true);
-		if (instance_sleepers(c->in))
-			instance_attend(c->in);
-		instance_unlock(c->in);
-		n = c->found.n;
-	}
+	kept = ask_again(c, raw, kept, c->max - n);
+	instance_lock(c->in);
+	c->found.max = c->max - kept;
+	instance_scan_until(c->in, &c->found, c->asking);
+	if (instance_sleepers(c->in))
+		instance_attend(c->in);
+	instance_unlock(c->in);
 	order_merge(c->in, &c->found, c->ev, raw, kept);
-	return kept + n;
+	return kept + c->found.n;
 }
 
-/* Looks in memory for what there is beside the n events already there. Returns how many
- * there are then. */
-static int scan(struct call *c, int n)
+/* Looks in memory. Returns how many events there are. */
+static int scan(struct call *c)
 {
-	c->found.ev = c->ev + n;
-	c->found.max = c->max - n;
-	instance_scan(c->in, &c->found, false);
-	return n + c->found.n;
+	c->found.ev = c->ev;
+	c->found.max = c->max;
+	instance_scan(c->in, &c->found);
+	return c->found.n;
 }
 
 /* What one who has looked has to do besides. */
@@ -162,37 +208,42 @@ static void looked(struct instance *in)
 		instance_attend(in);
 }
 
-static int add_hot(struct call *c, int n)
+static int add_hot(struct call *c)
 {
-	n = scan(c, n);
+	int n = scan(c);
+
 	looked(c->in);
 	return n;
 }
 
 /*
- * The kernel has told n events. With the program's own among them go those of memory that the
- * doorbells speak of, and no others: what came since may have come after something that the
- * kernel has not been asked for. With none a whole look is better, which ends with a question.
+ * The kernel has told n events of the program's. With them goes what memory has had before that,
+ * and no more: what came since may have come after something that the kernel has not been asked
+ * for.
  */
+static int add_earlier(struct call *c, int n)
+{
+	c->found.ev = c->ev + n;
+	c->found.max = c->max - n;
+	instance_scan_begin(c->in, &c->found);
+	instance_scan_until(c->in, &c->found, c->asking);
+	looked(c->in);
+	return n + c->found.n;
+}
+
+/* The same with doorbells and the like among the n. With nothing of the program's a whole look is
+ * better, which ends with a question. */
 static int add_heard(struct call *c, const struct epoll_event *raw, int n)
 {
-	struct instance *in = c->in;
-	int told;
-
-	instance_lock(in);
-	instance_scan_begin(in, &c->found);
-	instance_unlock(in);
-	told = instance_translate(in, raw, n, c->ev);
-	order_told(in, c->ev, told);
-	if (told == n || told == 0)
-		return told;
-	c->found.ev = c->ev + told;
-	c->found.max = c->max - told;
-	instance_lock(in);
-	instance_scan(in, &c->found, true);
-	looked(in);
-	instance_unlock(in);
-	return told + c->found.n;
+	n = instance_translate(c->in, raw, n, c->ev);
+	n = ask_again(c, c->ev, n, c->max);
+	order_told(c->in, c->ev, n);
+	if (n == 0)
+		return 0;
+	instance_lock(c->in);
+	n = add_earlier(c, n);
+	instance_unlock(c->in);
+	return n;
 }
 
 /* The kernel was asked first, and its n events stand before those of memory. */
@@ -222,7 +273,7 @@ static int look(struct call *c)
 	int n;
 
 	instance_lock(c->in);
-	n = add_hot(c, 0);
+	n = add_hot(c);
 	instance_unlock(c->in);
 	return complete(c, n);
 }
@@ -256,7 +307,7 @@ static int look_first(struct call *c)
 		return told;
 	instance_lock(in);
 	in->calls++;
-	n = add_hot(c, told);
+	n = told ? add_earlier(c, told) : add_hot(c);
 	instance_unlock(in);
 	return told ? kernel_first(c, told) : complete(c, n);
 }
@@ -354,7 +405,7 @@ static int lie_down(struct call *c, struct sleep *sl)
 	instance_lock(in);
 	sl->generation = instance_sleep(in);
 	instance_arm(in);
-	n = scan(c, 0);
+	n = scan(c);
 	if (n) {
 		instance_woke(in, sl->generation);
 		awake(in);
@@ -375,6 +426,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	t = sleep_time(c, &ts);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
 	sl->result = kernel_wait(c->epfd, raw, room, t, c->mask);
+	c->asked = __rdtsc();
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
 		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
@@ -396,6 +448,7 @@ static int sleep_once(struct call *c)
 	struct sleep sl = {.in = c->in};
 	int n;
 
+	c->asking = __rdtsc();
 	/* No handler jumps away between a count and the note of it. */
 	crit_enter();
 	n = lie_down(c, &sl);

@@ -19,8 +19,7 @@
 
 #define POLL_STACK 64
 #define POLL_MANY  1024
-/* Calls that found something in memory alone, or ticks (about 20 us), before one also asks the
- * kernel. */
+/* Calls that found something in memory alone, or ticks (20 us), before one asks the kernel. */
 #define POLL_ASK_CALLS 16
 #define POLL_ASK_TICKS 60000
 /* Times that a set is looked at anew in one call, before it is left for this one. */
@@ -398,18 +397,17 @@ static int look_again(struct wait *w)
 	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
 }
 
-/* After a sleep the kernel's half is known: adds those of ours that it speaks of. */
+/* After a sleep the kernel's half is known. With news of ours both are looked at. */
 static int look_after(struct wait *w)
 {
-	int count = 0, closed = 0;
+	int count = 0, closed = 0, heard = 0;
 
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
 
-		if (s && sock_is_direct(s) && (w->item[i].heard || !w->item[i].direct))
-			p->revents = (short)(held_level(s, p->fd, wanted(w, i)) &
-					     accepted(w, i));
+		heard += s && sock_is_direct(s) &&
+			 (w->item[i].heard || !w->item[i].direct);
 		count += p->revents != 0;
 		closed += w->item[i].direct && w->k[i].revents == POLLNVAL;
 	}
@@ -424,7 +422,8 @@ static int look_after(struct wait *w)
 		pollset_hear(w->set);
 		count = 0;
 	}
-	return count ? count : look_again(w);
+	/* What stands behind an old doorbell may be later than all that the kernel has told. */
+	return count && !heard ? count : look_again(w);
 }
 
 /* One sleep. Returns a count or an error when the call is over, else 0. */

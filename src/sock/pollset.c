@@ -396,7 +396,7 @@ int pollset_look(struct pollset *ps)
 	b.ev = ps->found;
 	b.max = (int)ps->n;
 	instance_lock(ps->in);
-	instance_scan(ps->in, &b, false);
+	instance_scan(ps->in, &b);
 	/* What has gone back to the kernel meanwhile says nothing here. */
 	ps->stale |= ps->in->reverts != ps->reverts;
 	instance_unlock(ps->in);

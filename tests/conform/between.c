@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #define SEEN __attribute__((visibility("default")))
@@ -32,6 +33,19 @@ SEEN int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		next = (__typeof__(next))dlsym(RTLD_NEXT, "ppoll");
 	between();
 	rc = next(fds, n, timeout, mask);
+	between();
+	return rc;
+}
+
+SEEN int epoll_wait(int ep, struct epoll_event *ev, int max, int timeout)
+{
+	static int (*next)(int, struct epoll_event *, int, int);
+	int rc;
+
+	if (!next)
+		next = (__typeof__(next))dlsym(RTLD_NEXT, "epoll_wait");
+	between();
+	rc = next(ep, ev, max, timeout);
 	between();
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance cases of what another thread does in the middle of a poll: see between.c. */
+/* Conformance cases of what another thread does in the middle of a call: see between.c. */
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ enum { PIPE, RING, LATER, ENDS };
 static struct {
 	int in[ENDS], out[ENDS];
 	int first, second; /* of them, written to in turn */
+	int ep;		   /* or -1: ppoll */
 	int moment, now;
 	_Atomic int turn, done;
 	_Atomic bool over;
@@ -57,20 +59,43 @@ static void at_moment(void)
 		write_both();
 }
 
-/* How often the second was told without the first, which the kernel looks at later. */
-static int polls(void)
+/* Returns a bit for each that is told. */
+static unsigned ask_poll(void)
 {
 	const struct timespec zero = {0};
+	struct pollfd f[ENDS];
+	unsigned told = 0;
+
+	for (int k = 0; k < ENDS; k++)
+		f[k] = (struct pollfd){.fd = chain.in[k], .events = POLLIN};
+	NEED(ppoll(f, ENDS, &zero, NULL) >= 0);
+	for (int k = 0; k < ENDS; k++)
+		told |= (unsigned)(f[k].revents != 0) << k;
+	return told;
+}
+
+static unsigned ask_epoll(void)
+{
+	struct epoll_event ev[ENDS];
+	int n = epoll_wait(chain.ep, ev, ENDS, 0);
+	unsigned told = 0;
+
+	NEED(n >= 0);
+	for (int i = 0; i < n; i++)
+		told |= 1u << ev[i].data.u32;
+	return told;
+}
+
+/* How often the second was told without the first, which the kernel's poll looks at later. */
+static int polls(void)
+{
 	int bad = 0;
 	char byte;
 
 	for (int i = 0; i < CALLS; i++) {
-		struct pollfd f[ENDS];
+		unsigned told = chain.ep < 0 ? ask_poll() : ask_epoll();
 
-		for (int k = 0; k < ENDS; k++)
-			f[k] = (struct pollfd){.fd = chain.in[k], .events = POLLIN};
-		NEED(ppoll(f, ENDS, &zero, NULL) >= 0);
-		bad += f[chain.second].revents && !f[chain.first].revents;
+		bad += (told >> chain.second & 1) && !(told >> chain.first & 1);
 	}
 	if (chain.now <= chain.moment)
 		write_both();
@@ -92,7 +117,7 @@ static void all_moments(void (**between)(void), int first, int second)
 	}
 }
 
-CASE(between_poll, DIRECT)
+static void run_all(bool epoll)
 {
 	void (**between)(void) = dlsym(RTLD_DEFAULT, "conform_between");
 	struct pair p;
@@ -110,10 +135,26 @@ CASE(between_poll, DIRECT)
 	chain.out[RING] = p.c;
 	chain.in[LATER] = later[0];
 	chain.out[LATER] = later[1];
+	chain.ep = epoll ? epoll_create1(0) : -1;
+	for (int k = 0; k < ENDS && epoll; k++) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)k};
+
+		NEED(epoll_ctl(chain.ep, EPOLL_CTL_ADD, chain.in[k], &ev) == 0);
+	}
 	worker_start(&other, in_turn, NULL);
 	all_moments(between, RING, PIPE);
 	all_moments(between, LATER, RING);
 	atomic_store(&chain.over, true);
 	worker_join(&other);
 	pair_close(p);
+}
+
+CASE(between_poll, DIRECT)
+{
+	run_all(false);
+}
+
+CASE(between_epoll, DIRECT)
+{
+	run_all(true);
 }

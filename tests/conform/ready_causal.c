@@ -26,11 +26,12 @@ typedef unsigned wait_call(struct chain *c);
 struct chain {
 	void (*open)(struct chain *c);
 	bool anew; /* for each round */
+	bool to_pipe;
 	void (*first)(struct chain *c);
 	void (*after)(struct chain *c);
 	wait_call *wait;
-	struct pair second;
-	int in, out; /* ends of the first: the waiter's, and the other */
+	struct pair second; /* or a pipe's ends */
+	int in, out;	    /* ends of the first: the waiter's, and the other */
 	int ep;
 	_Atomic int turn, done;
 };
@@ -131,10 +132,10 @@ static void second_alone(struct chain *c)
 	char byte = 'b';
 
 	for (int i = 0; i < BUSY; i++) {
-		send_all(c->second.c, &byte, 1);
+		NEED(write(c->second.c, &byte, 1) == 1);
 		while (!(c->wait(c) & 1u << SECOND))
 			;
-		recv_all(c->second.s, &byte, 1);
+		NEED(read(c->second.s, &byte, 1) == 1);
 	}
 }
 
@@ -149,7 +150,7 @@ static void in_turn(void *arg)
 		if (i % 4)
 			usleep((useconds_t)(i % 4 * PAUSE_US));
 		c->first(c);
-		send_all(c->second.c, "x", 1);
+		NEED(write(c->second.c, "x", 1) == 1);
 		atomic_store(&c->done, i + 1);
 	}
 }
@@ -181,12 +182,20 @@ static int run_rounds(struct chain *c)
 		bad += !(told & 1u << FIRST);
 		while (atomic_load(&c->done) <= i)
 			sched_yield();
-		recv_all(c->second.s, &byte, 1);
+		NEED(read(c->second.s, &byte, 1) == 1);
 		c->after(c);
 	}
 	worker_join(&other);
 	close(c->ep);
 	return bad;
+}
+
+static struct pair pipe_open(void)
+{
+	int p[2];
+
+	NEED(pipe(p) == 0);
+	return (struct pair){.c = p[1], .s = p[0]};
 }
 
 static void run_waits(struct chain *c)
@@ -196,7 +205,10 @@ static void run_waits(struct chain *c)
 	int bad = 0;
 
 	/* First: it is to have the lower number, where select begins. */
-	c->second = pair_warm_open();
+	if (c->to_pipe)
+		c->second = pipe_open();
+	else
+		c->second = pair_warm_open();
 	if (!c->anew)
 		c->open(c);
 	for (size_t i = 0; i < sizeof(waits) / sizeof(*waits); i++) {
@@ -230,18 +242,26 @@ CASE(causal_ring, DIRECT)
 
 static void open_pipe(struct chain *c)
 {
-	int p[2];
+	struct pair p = pipe_open();
 
-	NEED(pipe(p) == 0);
-	c->in = fcntl(p[0], F_DUPFD, c->second.s);
-	NEED(c->in >= 0 && close(p[0]) == 0);
-	c->out = p[1];
+	c->in = fcntl(p.s, F_DUPFD, c->second.s);
+	NEED(c->in >= 0 && close(p.s) == 0);
+	c->out = p.c;
 }
 
 /* The kernel alone knows of the first. */
 CASE(causal_pipe, DIRECT)
 {
 	struct chain c = {.open = open_pipe, .first = write_out, .after = read_in};
+
+	run_waits(&c);
+}
+
+/* And here of the second. */
+CASE(causal_to_pipe, DIRECT)
+{
+	struct chain c = {
+		.open = open_pair, .to_pipe = true, .first = write_out, .after = read_in};
 
 	run_waits(&c);
 }

@@ -144,16 +144,16 @@ TEST(told_once_in_a_call)
 	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
 	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
 	instance_lock(in);
-	instance_scan(in, &b, false);
+	instance_scan(in, &b);
 	CHECK_EQ(b.n, 1);
 	in->calls += 7; /* as a sleep makes it older */
 	reg_heat(reg_of_locked(in, p.s));
-	instance_scan(in, &b, true);
+	instance_scan_until(in, &b, UINT64_MAX);
 	CHECK_EQ(b.n, 1);
 	/* What it had nothing of is told when the kernel says it. */
 	reg_of_locked(in, p.s)->told_at--;
 	reg_heat(reg_of_locked(in, p.s));
-	instance_scan(in, &b, true);
+	instance_scan_until(in, &b, UINT64_MAX);
 	CHECK_EQ(b.n, 2);
 	instance_unlock(in);
 	ep_close(ep);
