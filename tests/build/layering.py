@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No folder of src/ includes one above it: base < ring < meet < stream < sock < hook.
 
-src/relay may include base and meet. src/cli may include base, and read the memory that
+src/relay may include base and meet, src/rdma base. src/cli may include base, and read the memory that
 processes expose. Inside src/ every include of ours names its folder.
 """
 import pathlib
@@ -13,6 +13,7 @@ ORDER = ["base", "ring", "meet", "stream", "sock", "hook"]
 ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
 ALLOWED["cli"] = {"base", "cli"}
 ALLOWED["relay"] = {"base", "meet", "relay"}
+ALLOWED["rdma"] = {"base", "rdma"}
 EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
