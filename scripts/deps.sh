@@ -59,6 +59,7 @@ packages() {
 	check qemu-system-x86 qemu-system-x86_64
 	check busybox-static busybox
 	check kmod depmod
+	check libibverbs-dev /usr/include/infiniband/verbs.h
 	check ibverbs-providers /etc/libibverbs.d/rxe.driver
 	check ibverbs-utils ibv_rc_pingpong
 	check rdmacm-utils rping

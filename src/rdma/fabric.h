@@ -117,10 +117,12 @@ static inline uint32_t link_control_word(enum link_control what, uint64_t value)
 	return CONTROL_BIT | (uint32_t)what << 24 | (uint32_t)(value & 0xffffff);
 }
 
+#define LINK_TAG_RECEIVE (UINT64_C(1) << 53)
+
 /* A tag names the link, whether it is a receive, and the low half of the write's count. */
 static inline uint64_t link_tag(const struct link *l, bool is_receive, uint64_t count)
 {
-	return (uint64_t)l->slot << 54 | (uint64_t)is_receive << 53 |
+	return (uint64_t)l->slot << 54 | (is_receive ? LINK_TAG_RECEIVE : 0) |
 	       (uint64_t)(l->generation & 0x1fffff) << 32 | (uint32_t)count;
 }
 

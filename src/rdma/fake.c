@@ -190,6 +190,8 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 		return;
 	}
 	if (!is_allowed(peer, work) || l->link.peer.key != peer->link.own.key) {
+		/* Both ends fail, and only one is told why. */
+		peer->is_halted = true;
 		break_link(l, LINK_PEER_REFUSED);
 		return;
 	}

@@ -237,6 +237,7 @@ const char *link_error_text(enum link_error error)
 		[LINK_PEER_WRONG] = "the peer does not keep to the protocol",
 		[LINK_PEER_CLOSED] = "the peer has closed the link",
 		[LINK_LOCAL_FAULT] = "a fault of this process's memory or queue pair",
+		[LINK_BROKEN] = "the queue pair has failed, and the device says no cause",
 		[LINK_DEVICE_LOST] = "the device is gone",
 		[LINK_ABORTED] = "the link was given up",
 	};

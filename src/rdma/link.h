@@ -44,18 +44,18 @@ enum link_error {
 	LINK_PEER_REFUSED, /* its device refuses: not its window, or its memory is gone */
 	LINK_PEER_WRONG,   /* it does not keep to the protocol */
 	LINK_PEER_CLOSED,  /* it has closed, in order */
-	LINK_LOCAL_FAULT, /* memory that is not registered, or a queue pair that failed */
+	LINK_LOCAL_FAULT,  /* memory that is not registered, or a call that was refused */
+	LINK_BROKEN, /* the queue pair failed without a cause: that may be the peer's doing */
 	LINK_DEVICE_LOST,
 	LINK_ABORTED, /* link_abort */
 	LINK_ERRORS,
 };
 
-/* What a context is made for. 0 means a default. */
+/* What a context is made for, at most. 0 means a default. */
 struct link_limits {
-	uint32_t links; /* at most, at a time */
-	uint32_t
-		credits; /* immediates under way to us, per link: LINK_CREDITS_MAX at most */
-	uint32_t sends; /* writes under way, per link: LINK_SENDS_MAX at most */
+	uint32_t links;	  /* at a time: LINK_LINKS_MAX */
+	uint32_t credits; /* immediates to us under way, per link: LINK_CREDITS_MAX */
+	uint32_t sends;	  /* writes under way, per link: LINK_SENDS_MAX */
 };
 
 enum {

@@ -104,7 +104,7 @@ static int take(struct link_context *c, const struct fabric_done *d,
 		link_fail(l, d->error);
 		return 0;
 	}
-	if (d->tag >> 53 & 1)
+	if (d->tag & LINK_TAG_RECEIVE)
 		return take_receive(l, d, out);
 	l->completed = count_of_tag(l, d->tag);
 	return 0;
@@ -125,7 +125,7 @@ static int look_at(struct link *l, bool was_empty, struct link_event *out)
 		if (!was_empty || l->error_told)
 			return 0;
 		if (l->error == LINK_FINE)
-			l->error = l->peer_closed ? LINK_PEER_CLOSED : LINK_LOCAL_FAULT;
+			l->error = l->peer_closed ? LINK_PEER_CLOSED : LINK_BROKEN;
 		l->error_told = true;
 		return tell(l, LINK_EVENT_FAILED, out);
 	}

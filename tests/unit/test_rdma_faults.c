@@ -213,6 +213,25 @@ TEST(a_peer_that_does_not_keep_to_the_rules)
 	}
 }
 
+/* Its key for the other's window is not the one that it was given. */
+TEST(a_peer_that_writes_where_it_may_not)
+{
+	struct rig *r = rig_create(8, small);
+
+	rig_up(r);
+	r->a.link->peer.key++;
+	for (int n = 0; n < RIG_POLLS && !(r->a.failed && r->b.failed); n++) {
+		rig_send(&r->a);
+		rig_poll(&r->a, &r->b);
+		rig_poll(&r->b, &r->a);
+	}
+	CHECK_EQ(link_error(r->a.link), LINK_PEER_REFUSED);
+	CHECK_EQ(link_error(r->b.link), LINK_BROKEN);
+	CHECK_EQ(r->b.got, 0);
+	is_quiet(r, &r->b, &r->a);
+	rig_destroy(r);
+}
+
 TEST(a_peer_that_uses_what_it_was_not_granted)
 {
 	struct rig *r = rig_create(4, small);
