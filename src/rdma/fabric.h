@@ -88,7 +88,10 @@ struct link {
 	/* Sends: writes are counted from 1. */
 	uint64_t posted, signalled, completed;
 	uint64_t close_at; /* our CLOSE, or 0 */
-	bool wants_mark;   /* a drain waits for what no completion tells of */
+	uint64_t
+		awaited; /* the last that somebody waits for: until then each completion is told */
+	uint64_t seen;	 /* completed, as was told */
+	bool wants_mark; /* a drain waits for what no completion tells of */
 	bool wants_room,
 		wants_credit; /* link_post has refused something for lack of it */
 	bool wants_ready, wants_close;

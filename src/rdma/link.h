@@ -76,7 +76,7 @@ struct link_memory {
 
 enum link_write_flags {
 	LINK_IMMEDIATE = 1, /* the peer gets `immediate`, after the bytes */
-	LINK_SIGNAL = 2,    /* its completion is wanted soon */
+	LINK_SIGNAL = 2,    /* its completion is wanted soon, and LINK_EVENT_DONE */
 };
 
 struct link_write {
@@ -93,6 +93,7 @@ enum link_event_type {
 	LINK_EVENT_UP,	      /* a link that was waiting may be used */
 	LINK_EVENT_IMMEDIATE, /* and all bytes that were posted before it are here */
 	LINK_EVENT_ROOM,      /* after -EAGAIN: try again, it may be refused again */
+	LINK_EVENT_DONE,      /* more is complete of what is waited for */
 	LINK_EVENT_CLOSED,    /* the peer posts nothing more, nor may we */
 	LINK_EVENT_FAILED,    /* the last event of a link; see link_error() */
 };
@@ -157,8 +158,9 @@ uint64_t link_peer_window(const struct link *l);
 uint64_t link_posted(const struct link *l);
 uint64_t link_completed(const struct link *l);
 /*
- * 1: all that was posted is complete. 0: not yet; poll, and ask again. -EPIPE: failed. A peer
- * that has died fails the link in bounded time; who wants a bound of its own uses link_abort.
+ * 1: all that was posted is complete. 0: not yet; ask again at the next event. -EPIPE: failed.
+ * A peer that has died fails the link in bounded time; who wants a bound of its own uses
+ * link_abort.
  */
 int link_drain(struct link *l);
 /*
@@ -169,7 +171,7 @@ int link_drain(struct link *l);
 int link_probe(struct link *l);
 /*
  * Says that we post nothing more. The same results; 1 means that the peer has closed, too.
- * Call it again after each poll. Drain before: a peer may close with writes of ours unread.
+ * Drain before: a peer may close with writes of ours unread.
  */
 int link_close(struct link *l);
 /* Fails the link, so that nothing is under way any more, in either direction. */

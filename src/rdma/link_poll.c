@@ -129,6 +129,13 @@ static int look_at(struct link *l, bool was_empty, struct link_event *out)
 		l->error_told = true;
 		return tell(l, LINK_EVENT_FAILED, out);
 	}
+	if (l->completed > l->seen) {
+		bool is_awaited = l->awaited > l->seen;
+
+		l->seen = l->completed;
+		if (is_awaited)
+			return tell(l, LINK_EVENT_DONE, out);
+	}
 	if (l->peer_closed && !l->close_told) {
 		l->close_told = true;
 		return tell(l, LINK_EVENT_CLOSED, out);

@@ -102,9 +102,13 @@ int link_post(struct link *l, const struct link_write *w)
 		return -EAGAIN;
 	}
 	r = post(l, &work);
-	if (r == 0 && with_immediate)
+	if (r < 0)
+		return r;
+	if (with_immediate)
 		l->sent++;
-	return r;
+	if (w->flags & LINK_SIGNAL)
+		l->awaited = l->posted;
+	return 0;
 }
 
 /* A word of the link's own, without bytes. False: no room, or the link has failed. */
@@ -157,11 +161,13 @@ void link_pay(struct link *l)
 	pay_receives(l);
 	if (l->wants_close &&
 	    post_own(l, true, link_control_word(CONTROL_CLOSE, 0), true)) {
-		l->close_at = l->posted;
+		l->close_at = l->awaited = l->posted;
 		l->wants_close = false;
 	}
-	if (l->wants_mark && (l->signalled == l->posted || post_own(l, false, 0, true)))
+	if (l->wants_mark && (l->signalled == l->posted || post_own(l, false, 0, true))) {
 		l->wants_mark = false;
+		l->awaited = l->posted;
+	}
 }
 
 uint32_t link_inline_max(const struct link *l)
@@ -195,7 +201,7 @@ int link_drain(struct link *l)
 		return -EPIPE;
 	if (l->completed == l->posted)
 		return 1;
-	l->wants_mark = l->signalled != l->posted;
+	l->wants_mark = true;
 	link_pay(l);
 	return l->state == LINK_FAILED ? -EPIPE : 0;
 }

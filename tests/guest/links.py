@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Links of src/rdma between two hosts on a cable, by verbs over rxe: bytes both ways; a
-peer that is killed in the middle, and one that writes where it may not.
+"""Links of src/rdma between two hosts on a cable, by verbs over rxe: bytes both ways, over a
+cable that loses packets, too; a peer that is killed in the middle, and one that writes where it
+may not.
 
 usage: links.py LINKS CACHE
 """
@@ -12,6 +13,10 @@ import kernel
 
 PORT = 7100
 BYTES = 3000000
+LOSSY_BYTES = 300000
+# Packets that come out of order count as lost, and are repeated; with many of them, as under a
+# delay that varies, the retries run out and the link fails.
+NETEM = "netem delay 1ms loss 1% duplicate 1%"
 LISTENING = f"ss -Hltn | grep :{PORT}"
 
 
@@ -51,6 +56,11 @@ def test(program, cache):
             link(a, b, family, BYTES, ("dead", "die"), (dead, ""))
         link(a, b, "IPv4", BYTES, ("wronged", "forge"),
              ("right: ", "right: the peer's device refuses"))
+        for host in (a, b):
+            host.must(f"tc qdisc add dev eth0 root {NETEM}")
+        right = f"{LOSSY_BYTES} bytes are right"
+        for family in hosts.ADDRESSES:
+            link(a, b, family, LOSSY_BYTES, ("right", "right"), (right, right))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ struct rig_end {
 		[RIG_SLOTS];	  /* the write that reads this part of the source */
 	uint32_t seed, sent, got; /* messages */
 	bool up, closed, failed;
-	uint32_t rooms;
+	uint32_t rooms, dones;
 };
 
 struct rig {
@@ -166,6 +166,9 @@ static inline int rig_poll(struct rig_end *e, const struct rig_end *from)
 			break;
 		case LINK_EVENT_ROOM:
 			e->rooms++;
+			break;
+		case LINK_EVENT_DONE:
+			e->dones++;
 			break;
 		case LINK_EVENT_CLOSED:
 			CHECK(!e->closed);

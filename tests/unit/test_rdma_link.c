@@ -118,6 +118,44 @@ TEST(a_drain_means_that_all_has_arrived)
 	}
 }
 
+/* Asks again at events only. */
+static void drained_by_events(struct rig *r, uint32_t wanted)
+{
+	struct link_write w = {.from = r->a.source, .bytes = 8, .memory = &r->a.memory};
+	int polls = 0, done;
+
+	for (uint32_t posted = 0; posted < wanted && polls++ < RIG_POLLS;) {
+		w.flags = posted == wanted / 2 ? LINK_SIGNAL : 0;
+		if (link_post(r->a.link, &w) == 0)
+			posted++;
+		else
+			rig_poll(&r->a, &r->b);
+	}
+	while ((done = link_drain(r->a.link)) == 0 && polls < RIG_POLLS)
+		while (rig_poll(&r->a, &r->b) == 0 && polls++ < RIG_POLLS)
+			;
+	CHECK_EQ(done, 1);
+}
+
+TEST(a_drain_and_a_close_tell_when_to_ask_again)
+{
+	for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+		struct rig *r = rig_create(seed, limits_of(seed));
+		int done, polls = 0;
+
+		rig_up(r);
+		for (uint32_t i = 0; i < 20; i++)
+			drained_by_events(r, i);
+		CHECK(r->a.dones >= 19);
+		link_close(r->b.link);
+		while ((done = link_close(r->a.link)) == 0 && polls < RIG_POLLS)
+			while (rig_poll(&r->a, &r->b) == 0 && polls++ < RIG_POLLS)
+				rig_poll(&r->b, &r->a);
+		CHECK_EQ(done, 1);
+		rig_destroy(r);
+	}
+}
+
 static bool is_readable(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
