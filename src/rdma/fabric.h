@@ -133,7 +133,9 @@ static_assert(LINK_LINKS_MAX <= 1 << 10, "a slot has ten bits of the tag");
 
 /* A link has its first error: it fails, and that becomes an event. */
 void link_fail(struct link *l, enum link_error error);
-/* The same, unless its own cause is still to come. */
+/* The same, for all of them. */
+void link_fail_all(struct link_context *c, enum link_error error);
+/* For one, unless its own cause is still to come. */
 void link_suspect(struct link *l);
 /* link_poll is to look at it. */
 void link_owe(struct link *l);

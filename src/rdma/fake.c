@@ -371,8 +371,10 @@ static void op_drop(struct link *link, struct link_memory *m)
 static int op_poll(struct link_context *context, struct fabric_done *out, int max)
 {
 	struct fake_context *c = (struct fake_context *)context;
-	int n = 0;
+	int n = injected(c);
 
+	if (n < 0)
+		return n;
 	for (uint32_t steps = draw(c->world, STEPS_MAX); steps; steps--)
 		fake_step(c->world);
 	for (; n < max && c->count; n++) {

@@ -204,6 +204,13 @@ void link_fail(struct link *l, enum link_error error)
 	link_suspect(l);
 }
 
+void link_fail_all(struct link_context *c, enum link_error error)
+{
+	for (uint32_t i = 0; i < c->limits.links; i++)
+		if (c->slots[i])
+			link_fail(c->slots[i], error);
+}
+
 void link_suspect(struct link *l)
 {
 	if (l->state != LINK_FAILED) {

@@ -35,7 +35,7 @@ enum link_state {
 	LINK_WAITING, /* connected, and the peer may not be yet: nothing may be posted */
 	LINK_UP,
 	LINK_CLOSING, /* our close is said: nothing more may be posted */
-	LINK_FAILED,  /* for good, and the window is written to no more */
+	LINK_FAILED,  /* for good: what the peer still writes is refused */
 };
 
 enum link_error {
@@ -133,7 +133,10 @@ int link_hello(struct link *l, uint8_t hello[LINK_HELLO_BYTES]);
  * sentence. -EISCONN: has been connected. Anything else: the link has failed.
  */
 int link_connect(struct link *l, const void *hello, size_t bytes, const char **why);
-/* At any time, but the window must not be given away to anything else before. */
+/*
+ * At any time; all memory must have been unregistered. Only from here on it is sure that nobody
+ * writes to the window: a write that was arriving when the link failed may land late.
+ */
 void link_destroy(struct link *l);
 
 /* Local memory to write from. -errno of the system's. */

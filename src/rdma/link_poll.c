@@ -180,8 +180,9 @@ int link_poll(struct link_context *c, struct link_event *out, int max)
 		int want = max - n < BATCH ? max - n : BATCH;
 		int got = c->ops->poll(c, done, want);
 
+		/* What was taken before is told all the same. */
 		if (got < 0)
-			return got;
+			link_fail_all(c, LINK_DEVICE_LOST);
 		for (int i = 0; i < got; i++)
 			n += take(c, &done[i], &out[n]);
 		was_empty = got < want;

@@ -55,9 +55,7 @@ static void device_event(struct verbs_process *p, const struct ibv_async_event *
 		break;
 	case IBV_EVENT_CQ_ERR:
 	case IBV_EVENT_DEVICE_FATAL:
-		for (uint32_t i = 0; i < p->context.limits.links; i++)
-			if (p->context.slots[i])
-				link_fail(p->context.slots[i], LINK_DEVICE_LOST);
+		link_fail_all(&p->context, LINK_DEVICE_LOST);
 		break;
 	default:
 		break;
