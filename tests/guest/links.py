@@ -27,7 +27,10 @@ def link(a, b, family, size, modes, words):
     a.serve(f"/tests/links listen {server} {PORT} {size} {modes[0]} || [ {modes[0]} = die ]",
             LISTENING)
     end = "" if modes[1] != "die" else " || true"
-    said_b = b.must(f"/tests/links connect {server} {PORT} {size} {modes[1]}{end}")
+    try:
+        said_b = b.must(f"/tests/links connect {server} {PORT} {size} {modes[1]}{end}")
+    except guest.Failure as failure:
+        raise guest.Failure(f"{failure}\nguest A: {a.run('cat /run/said')[1]}") from failure
     said_a = a.served()
     for host, said, expected in (("A", said_a, words[0]), ("B", said_b, words[1])):
         print(f"{family}, {host} {modes['AB'.index(host)]}: {said.strip()}")
