@@ -31,17 +31,26 @@ struct chain {
 	void (*after)(struct chain *c);
 	wait_call *wait;
 	struct pair second; /* or a pipe's ends */
-	int in, out;	    /* ends of the first: the waiter's, and the other */
+	int listener;
+	uint16_t port;
+	int in, out; /* ends of the first: the waiter's, and the other */
 	int ep;
 	_Atomic int turn, done;
 };
 
 /* ---- what comes first ---- */
 
+/* There are many: pair_open() would keep a listener of each. */
 static void open_pair(struct chain *c)
 {
-	struct pair p = pair_warm_open();
+	struct pair p;
 
+	if (!c->port)
+		c->listener = listen_any(AF_INET, &c->port);
+	p.c = connect_to(AF_INET, c->port);
+	p.s = accept(c->listener, NULL, NULL);
+	NEED(p.s >= 0);
+	pair_warm(p);
 	c->in = p.s;
 	c->out = p.c;
 }
