@@ -255,6 +255,12 @@ void wait_finish(struct wait *w);
 bool wait_hint(struct sock *s, uint32_t interest);
 /* Memory words that need a look by sock_service. */
 bool wait_attention(struct sock *s);
+/* The peer closes: all that there will be in memory is there, and what comes is TCP's to tell. */
+static inline bool wait_is_over(struct sock *s)
+{
+	/* Relaxed: who goes to sleep for it looks at memory once more. */
+	return atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+}
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
 uint64_t wait_clock_ms(void);

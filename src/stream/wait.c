@@ -204,7 +204,7 @@ static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
 				return true;
 			__builtin_ia32_pause();
 		}
-	} while (now_ns() < end);
+	} while (now_ns() < end && !wait_is_over(s));
 	return false;
 }
 
@@ -214,12 +214,14 @@ bool wait_spin(struct sock *s, uint32_t interest)
 	if ((interest == EPOLLIN && rush_pause(s)) || wait_hint(s, interest))
 		return true;
 	int64_t budget = config_get()->spin_ns;
-	if (budget == 0 || !spin_may_pay(s, interest))
+	if (budget == 0 || wait_is_over(s) || !spin_may_pay(s, interest))
 		return false;
 	if (spin_until(s, interest, budget)) {
 		atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
 		return true;
 	}
+	if (wait_is_over(s)) /* says nothing about other waits */
+		return false;
 	uint32_t failed = atomic_load_explicit(&s->spin_failed, memory_order_relaxed) + 1;
 	if (failed >= SPIN_FAILURES) {
 		atomic_store_explicit(&s->spin_skip, SPIN_SKIP_WAITS,
