@@ -62,6 +62,16 @@ void sock_drop_segment(struct sock *s)
 			  (unsigned long long)WIRE_TOTAL_BYTES);
 }
 
+/* What somebody who sleeps at the other end does not learn from the FIN that follows. */
+static bool is_news_left(struct sock *s)
+{
+	/* Bytes that the peer has not taken, whoever was about to ring for them; or a mark. Relaxed,
+	 * the epochs: both are this end's, written before or under the locks just dropped. */
+	return ring_unread(s->out) ||
+	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) ==
+		       atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+}
+
 /* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
 static void last_words(struct sock *s, int fd)
 {
@@ -198,7 +208,8 @@ static void close_last(struct sock *s, int fd)
 			last_words(s, fd);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		if (is_news_left(s))
+			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	flush_counts(s);
 	count_reason(s);

@@ -234,6 +234,26 @@ STREAM_TEST(a_close_says_nothing_about_spinning)
 	st_close(p.b);
 }
 
+/* Whoever sleeps is woken once: by the FIN, unless there is more to be said. */
+STREAM_TEST(a_close_does_not_ring)
+{
+	for (int held = 0; held < 2; held++) {
+		struct pair p = pair_open_up();
+		char byte = 'h';
+		if (held)
+			CHECK_EQ(st_send(p.a, &byte, 1, MSG_MORE), 1);
+		uint64_t rung = atomic_load(&report_now.doorbells);
+		sock_arm(fd_sock(p.b), EPOLLIN);
+		st_close(p.a);
+		CHECK_EQ(atomic_load(&report_now.doorbells) - rung, (uint64_t)held);
+		sock_disarm(fd_sock(p.b), EPOLLIN);
+		CHECK_EQ(st_recv(p.b, &byte, 1, 0), held);
+		if (held)
+			CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+		st_close(p.b);
+	}
+}
+
 STREAM_TEST(a_blocked_reader_is_woken_by_own_shutdown)
 {
 	struct pair p = pair_open_up();
