@@ -37,7 +37,7 @@
 static struct lock fds_lock LOCK_OVER_FORK;
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
 static _Atomic int fds_used;
-static _Atomic int fds_lowest_ever = INT_MAX;
+static _Atomic int fds_lowest_ever = INT_MAX, fds_highest_ever = -1;
 _Atomic int fds_tight = INT_MAX;
 
 int fds_limit(void)
@@ -73,14 +73,13 @@ static uint64_t fds_bit(int fd)
 	return (uint64_t)1 << ((unsigned)fd % FDS_BITS);
 }
 
-static void fds_note_lowest(int fd)
+/* Under the lock. */
+static void fds_note_range(int fd)
 {
-	int low = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
-
-	while (fd < low && !atomic_compare_exchange_weak_explicit(
-				   &fds_lowest_ever, &low, fd, memory_order_relaxed,
-				   memory_order_relaxed))
-		;
+	if (fd < atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed))
+		atomic_store_explicit(&fds_lowest_ever, fd, memory_order_relaxed);
+	if (fd > atomic_load_explicit(&fds_highest_ever, memory_order_relaxed))
+		atomic_store_explicit(&fds_highest_ever, fd, memory_order_relaxed);
 }
 
 int fds_count(void)
@@ -95,11 +94,16 @@ static uint64_t fds_word(int index)
 
 int fds_below(int fd)
 {
-	int count = 0, last = fd / FDS_BITS, lowest;
+	int lowest = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+	int highest = atomic_load_explicit(&fds_highest_ever, memory_order_relaxed);
+	int count = 0, last;
 
-	lowest = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+	/* A large limit is far away from what is used. */
+	if (fd > highest)
+		fd = highest + 1;
 	if (fd <= lowest)
 		return 0;
+	last = fd / FDS_BITS;
 	for (int i = lowest / FDS_BITS; i < last; i++)
 		count += __builtin_popcountll(fds_word(i));
 	if (fd % FDS_BITS)
@@ -202,7 +206,7 @@ static int fds_take_locked(int fd, bool needed, bool apart)
 		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
 		return -EMFILE;
 	}
-	fds_note_lowest(high);
+	fds_note_range(high);
 	atomic_fetch_or_explicit(&fds_map[high / FDS_BITS], fds_bit(high),
 				 memory_order_relaxed);
 	fds_note_tight(limit);

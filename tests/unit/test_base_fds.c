@@ -163,6 +163,9 @@ static void give_way(void *arg)
 	CHECK_EQ(fds_excess(next, &below), 1);
 	CHECK_EQ(below, low + 1);
 	CHECK_EQ(fds_below(below), 1);
+	CHECK_EQ(fds_below(255), 1);
+	CHECK_EQ(fds_below(256), 2);
+	CHECK_EQ(fds_below(INT_MAX), 2);
 	/* None of ours may stand in the way of the program's next numbers. */
 	CHECK_EQ(fds_adopt(dup(0)), -EMFILE);
 	fd = fds_adopt_needed(dup(0));
