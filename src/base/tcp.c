@@ -109,6 +109,29 @@ static int tcp_role_known(enum tcp_role role)
 	return role == TCP_ROLE_CONNECTED || role == TCP_ROLE_ACCEPTED ? 0 : -EINVAL;
 }
 
+static int written_of(const struct tcp_info *info, int queue, enum tcp_role role,
+		      uint64_t *bytes)
+{
+	return tcp_minus(info->tcpi_bytes_acked + (uint64_t)queue,
+			 (role == TCP_ROLE_CONNECTED) +
+				 !!IN_STATE(info->tcpi_state, OUR_FIN_QUEUED),
+			 bytes);
+}
+
+static int acked_of(const struct tcp_info *info, enum tcp_role role, uint64_t *bytes)
+{
+	return tcp_minus(info->tcpi_bytes_acked,
+			 (role == TCP_ROLE_CONNECTED) +
+				 !!IN_STATE(info->tcpi_state, OUR_FIN_ACKED),
+			 bytes);
+}
+
+static int received_of(const struct tcp_info *info, uint64_t *bytes)
+{
+	return tcp_minus(info->tcpi_bytes_received,
+			 !!IN_STATE(info->tcpi_state, PEER_FIN_IN), bytes);
+}
+
 int tcp_written(int fd, enum tcp_role role, uint64_t *bytes)
 {
 	struct tcp_info info;
@@ -116,12 +139,26 @@ int tcp_written(int fd, enum tcp_role role, uint64_t *bytes)
 
 	if (!err)
 		err = tcp_sandwich(fd, SIOCOUTQ, &info, &queue);
-	if (err)
-		return err;
-	return tcp_minus(info.tcpi_bytes_acked + (uint64_t)queue,
-			 (role == TCP_ROLE_CONNECTED) +
-				 !!IN_STATE(info.tcpi_state, OUR_FIN_QUEUED),
-			 bytes);
+	return err ? err : written_of(&info, queue, role, bytes);
+}
+
+int tcp_counts(int fd, enum tcp_role role, struct tcp_counts *out)
+{
+	struct tcp_counts c;
+	struct tcp_info info;
+	int queue, err = tcp_role_known(role);
+
+	if (!err)
+		err = tcp_sandwich(fd, SIOCOUTQ, &info, &queue);
+	if (!err)
+		err = acked_of(&info, role, &c.acked);
+	if (!err)
+		err = written_of(&info, queue, role, &c.written);
+	if (!err)
+		err = received_of(&info, &c.received);
+	if (!err)
+		*out = c;
+	return err;
 }
 
 int tcp_consumed(int fd, uint64_t *bytes)
@@ -157,27 +194,7 @@ int tcp_received(int fd, uint64_t *bytes)
 
 	if (!err)
 		err = tcp_countable(fd, &info);
-	if (err)
-		return err;
-	return tcp_minus(info.tcpi_bytes_received,
-			 !!IN_STATE(info.tcpi_state, PEER_FIN_IN), bytes);
-}
-
-int tcp_acked(int fd, enum tcp_role role, uint64_t *bytes)
-{
-	struct tcp_info info;
-	int err = tcp_role_known(role);
-
-	if (!err)
-		err = tcp_info_get(fd, &info);
-	if (!err)
-		err = tcp_countable(fd, &info);
-	if (err)
-		return err;
-	return tcp_minus(info.tcpi_bytes_acked,
-			 (role == TCP_ROLE_CONNECTED) +
-				 !!IN_STATE(info.tcpi_state, OUR_FIN_ACKED),
-			 bytes);
+	return err ? err : received_of(&info, bytes);
 }
 
 int tcp_state(int fd, int *state)

@@ -24,10 +24,13 @@ int tcp_written(int fd, enum tcp_role role, uint64_t *bytes);
 int tcp_consumed(int fd, uint64_t *bytes);
 /* After a reset: bytes received, to which a FIN may have been added, and those still queued. */
 int tcp_after_reset(int fd, uint64_t *received, uint32_t *queued);
-/* Bytes received by the kernel in order, and acknowledged by the peer, without SYN and
- * FIN. */
+/* Bytes received by the kernel in order, without SYN and FIN. */
 int tcp_received(int fd, uint64_t *bytes);
-int tcp_acked(int fd, enum tcp_role role, uint64_t *bytes);
+/* Both of one moment, with those that the peer has acknowledged. */
+struct tcp_counts {
+	uint64_t acked, written, received;
+};
+int tcp_counts(int fd, enum tcp_role role, struct tcp_counts *out);
 /* The state as TCP_ESTABLISHED and its kin of <netinet/tcp.h>. */
 int tcp_state(int fd, int *state);
 int tcp_cookie(int fd, uint64_t *cookie);	/* SO_COOKIE */

@@ -142,7 +142,7 @@ int meet_attached(int fd, struct meet_segment *seg)
 	uint32_t state =
 		atomic_load_explicit(&seg->wire->handshake, memory_order_acquire);
 	const struct wire_counts *theirs = &seg->wire->connector_counts;
-	struct wire_counts counts;
+	struct wire_counts counts, own;
 	struct party p;
 	int r;
 
@@ -158,7 +158,7 @@ int meet_attached(int fd, struct meet_segment *seg)
 	counts.acked = __atomic_load_n(&theirs->acked, __ATOMIC_RELAXED);
 	counts.written = __atomic_load_n(&theirs->written, __ATOMIC_RELAXED);
 	counts.received = __atomic_load_n(&theirs->received, __ATOMIC_RELAXED);
-	if (!hello_counts_fit(fd, p.role, &counts))
+	if (!hello_counts_fit(fd, p.role, &counts, &own))
 		return party_result(&p, "attach", -VD_REASON_IDENTITY);
 	return party_result(&p, "attach", acceptor_connect_bell(seg));
 }

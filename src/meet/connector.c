@@ -85,9 +85,11 @@ int meet_publish(int fd, int *name_fd)
 	return 1;
 }
 
-/* 1 when the offer is for this very connection, else -reason. visitor: who made it. */
+/* 1 when the offer is for this very connection, else -reason. visitor: who made it. counts: of
+ * our end. */
 static int connector_check(const struct party *p, int visitor,
-			   const struct diag_socket *acceptor, const struct hello *h)
+			   const struct diag_socket *acceptor, const struct hello *h,
+			   struct wire_counts *counts)
 {
 	uint64_t own;
 	int r = hello_check(h);
@@ -100,7 +102,7 @@ static int connector_check(const struct party *p, int visitor,
 	    !name_end_equal(&h->server, &p->tuple.server) || h->connector_cookie != own ||
 	    h->acceptor_cookie != acceptor->cookie || h->netns != p->netns)
 		return -VD_REASON_IDENTITY;
-	if (!hello_counts_fit(p->fd, p->role, &h->counts))
+	if (!hello_counts_fit(p->fd, p->role, &h->counts, counts))
 		return -VD_REASON_IDENTITY;
 	/* A shared doorbell is not safe from another user: see farbell.h. An honest acceptor
 	 * offers one all the same when our real or saved user id has let us be two users. */
@@ -108,34 +110,34 @@ static int connector_check(const struct party *p, int visitor,
 }
 
 /* The last step: after it the acceptor may use the segment. 1 or -reason. */
-static int connector_attach(const struct party *p, const struct meet_segment *s)
+static int connector_attach(const struct meet_segment *s,
+			    const struct wire_counts *counts)
 {
 	struct wire *w = s->wire;
-	struct wire_counts counts = {0};
 	uint32_t state = WIRE_OFFERED;
-	bool counted = hello_counts(p->fd, p->role, &counts) == 0;
 
-	__atomic_store_n(&w->connector_counts.acked, counts.acked, __ATOMIC_RELAXED);
-	__atomic_store_n(&w->connector_counts.written, counts.written, __ATOMIC_RELAXED);
-	__atomic_store_n(&w->connector_counts.received, counts.received,
+	__atomic_store_n(&w->connector_counts.acked, counts->acked, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.written, counts->written, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.received, counts->received,
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&w->connector_port,
 			 s->far_bell < 0 ? 0 : farbell_port(s->far_bell),
 			 __ATOMIC_RELAXED);
 	/* Release: whoever sees ATTACHED (acquire, in meet_attached) sees all of these. */
-	if (!atomic_compare_exchange_strong_explicit(
-		    &w->handshake, &state, counted ? WIRE_ATTACHED : WIRE_ABANDONED,
-		    memory_order_release, memory_order_relaxed))
-		return -VD_REASON_PEER_ASKED;
-	return counted ? 1 : -VD_REASON_IDENTITY;
+	return atomic_compare_exchange_strong_explicit(
+		       &w->handshake, &state, WIRE_ATTACHED, memory_order_release,
+		       memory_order_relaxed)
+		       ? 1
+		       : -VD_REASON_PEER_ASKED;
 }
 
 static int connector_take(const struct party *p, int visitor,
 			  const struct diag_socket *acceptor, const struct hello *h,
 			  int fds[SEGMENT_FDS], struct meet_segment *out)
 {
+	struct wire_counts counts;
 	struct meet_segment s;
-	int r = connector_check(p, visitor, acceptor, h);
+	int r = connector_check(p, visitor, acceptor, h, &counts);
 
 	if (r < 0) {
 		for (int i = 0; i < SEGMENT_FDS; i++)
@@ -145,7 +147,7 @@ static int connector_take(const struct party *p, int visitor,
 	r = segment_take(fds, h->acceptor_port, p->netns, &s);
 	if (r < 0)
 		return r;
-	r = connector_attach(p, &s);
+	r = connector_attach(&s, &counts);
 	if (r < 0)
 		meet_finish(&s);
 	else

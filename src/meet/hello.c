@@ -130,19 +130,14 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 
 int hello_counts(int fd, enum tcp_role role, struct wire_counts *out)
 {
-	struct wire_counts c;
+	struct tcp_counts c;
 	int r = -EAGAIN;
 
 	/* The counts of a busy connection may refuse to stand still for a while. */
-	for (int i = 0; r == -EAGAIN && i < COUNT_TRIES; i++) {
-		r = tcp_acked(fd, role, &c.acked);
-		if (r == 0)
-			r = tcp_written(fd, role, &c.written);
-		if (r == 0)
-			r = tcp_received(fd, &c.received);
-	}
+	for (int i = 0; r == -EAGAIN && i < COUNT_TRIES; i++)
+		r = tcp_counts(fd, role, &c);
 	if (r == 0)
-		*out = c;
+		*out = (struct wire_counts){c.acked, c.written, c.received};
 	return r;
 }
 
@@ -152,10 +147,9 @@ int hello_counts(int fd, enum tcp_role role, struct wire_counts *out)
  * the peer's may be compared with a new one of ours, but not the other way round: that is
  * why each end judges these two, by the other's older counts.
  */
-bool hello_counts_fit(int fd, enum tcp_role role, const struct wire_counts *peer)
+bool hello_counts_fit(int fd, enum tcp_role role, const struct wire_counts *peer,
+		      struct wire_counts *own)
 {
-	struct wire_counts own;
-
-	return hello_counts(fd, role, &own) == 0 && peer->acked <= own.received &&
-	       peer->received <= own.written;
+	return hello_counts(fd, role, own) == 0 && peer->acked <= own->received &&
+	       peer->received <= own->written;
 }

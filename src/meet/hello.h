@@ -42,9 +42,10 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
  */
 int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS]);
 
-/* Counts of our end, and whether those of the other end, taken earlier, fit to ours now.
- * 0 or -errno; 1 or 0. */
+/* Counts of our end, and whether those of the other end, taken earlier, fit to ours now, which
+ * are *own then. 0 or -errno; 1 or 0. */
 int hello_counts(int fd, enum tcp_role role, struct wire_counts *out);
-bool hello_counts_fit(int fd, enum tcp_role role, const struct wire_counts *peer);
+bool hello_counts_fit(int fd, enum tcp_role role, const struct wire_counts *peer,
+		      struct wire_counts *own);
 
 #endif
