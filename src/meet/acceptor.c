@@ -86,14 +86,15 @@ static int acceptor_send(const struct party *p, int *sock, const struct hello *h
 	return r == 0 ? 0 : -VD_REASON_KERNEL;
 }
 
-static int acceptor_offer(const struct party *p, int *sock, struct meet_segment *out)
+static int acceptor_offer(const struct party *p, int *sock, void *place,
+			  struct meet_segment *out)
 {
 	struct meet_segment seg;
 	struct hello h;
 	int r = acceptor_check(p, *sock, &h);
 
 	if (r > 0)
-		r = segment_create(!ident_is_own_user(*sock), p->netns, &seg);
+		r = segment_create(!ident_is_own_user(*sock), p->netns, place, &seg);
 	if (r <= 0)
 		return r;
 	if (seg.far_bell >= 0)
@@ -106,7 +107,7 @@ static int acceptor_offer(const struct party *p, int *sock, struct meet_segment 
 	return r;
 }
 
-int meet_offer(int fd, struct meet_segment *out)
+int meet_offer(int fd, void *place, struct meet_segment *out)
 {
 	struct party p;
 	int sock, r = party_init(&p, fd, TCP_ROLE_ACCEPTED);
@@ -118,7 +119,7 @@ int meet_offer(int fd, struct meet_segment *out)
 		return 0;
 	if (sock < 0)
 		return party_result(&p, "offer", sock);
-	r = acceptor_offer(&p, &sock, out);
+	r = acceptor_offer(&p, &sock, place, out);
 	fds_close(sock);
 	return party_result(&p, "offer", r);
 }

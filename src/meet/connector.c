@@ -133,7 +133,7 @@ static int connector_attach(const struct meet_segment *s,
 
 static int connector_take(const struct party *p, int visitor,
 			  const struct diag_socket *acceptor, const struct hello *h,
-			  int fds[SEGMENT_FDS], struct meet_segment *out)
+			  int fds[SEGMENT_FDS], void *place, struct meet_segment *out)
 {
 	struct wire_counts counts;
 	struct meet_segment s;
@@ -144,7 +144,7 @@ static int connector_take(const struct party *p, int visitor,
 			kernel_close(fds[i]);
 		return r;
 	}
-	r = segment_take(fds, h->acceptor_port, p->netns, &s);
+	r = segment_take(fds, h->acceptor_port, p->netns, place, &s);
 	if (r < 0)
 		return r;
 	r = connector_attach(&s, &counts);
@@ -161,7 +161,8 @@ static int connector_take(const struct party *p, int visitor,
  * acceptor out; shutdown makes sure that an acceptor which was about to speak notices,
  * and comes again.
  */
-static int connector_hear(const struct party *p, int visitor, struct meet_segment *out)
+static int connector_hear(const struct party *p, int visitor, void *place,
+			  struct meet_segment *out)
 {
 	struct diag_socket acceptor;
 	int fds[SEGMENT_FDS];
@@ -180,13 +181,13 @@ static int connector_hear(const struct party *p, int visitor, struct meet_segmen
 		r = hello_receive(visitor, &h, fds);
 	}
 	if (r == 1)
-		return connector_take(p, visitor, &acceptor, &h, fds, out);
+		return connector_take(p, visitor, &acceptor, &h, fds, place, out);
 	if (r == 0 || r == -EPIPE)
 		return 0;
 	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
 }
 
-static int connector_collect(const struct party *p, int listener,
+static int connector_collect(const struct party *p, int listener, void *place,
 			     struct meet_segment *out)
 {
 	int r = 0;
@@ -199,13 +200,13 @@ static int connector_collect(const struct party *p, int listener,
 					       visitor == -EINTR
 				       ? 0
 				       : -(int)segment_reason(-visitor);
-		r = connector_hear(p, visitor, out);
+		r = connector_hear(p, visitor, place, out);
 		kernel_close(visitor);
 	}
 	return r;
 }
 
-int meet_collect(int fd, int *name_fd, struct meet_segment *out)
+int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out)
 {
 	/* A poll costs a tenth of an accept that finds nobody. */
 	struct pollfd visitors = {.fd = *name_fd, .events = POLLIN};
@@ -218,7 +219,8 @@ int meet_collect(int fd, int *name_fd, struct meet_segment *out)
 	if (r == 0)
 		r = -VD_REASON_IDENTITY; /* it was connected, and is no more: no names */
 	else if (r > 0)
-		r = party_result(&p, "collect", connector_collect(&p, *name_fd, out));
+		r = party_result(&p, "collect",
+				 connector_collect(&p, *name_fd, place, out));
 	if (r == 0)
 		return 0;
 	listener = *name_fd;

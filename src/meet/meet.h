@@ -3,6 +3,7 @@
 #ifndef VD_MEET_MEET_H
 #define VD_MEET_MEET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 /* What both ends hold after they met. All descriptors went through fds_adopt. */
 struct meet_segment {
 	struct wire *wire; /* mapped, WIRE_TOTAL_BYTES */
+	bool at_place;	   /* where the caller said: emptied in the end, not unmapped */
 	int memfd;
 	int bell;      /* eventfd on which this end sleeps */
 	int peer_bell; /* within one user: eventfd on which the other end sleeps; or -1 */
@@ -33,19 +35,25 @@ void meet_unannounce(int announced_fd);
  * namespace, then publishes the name of this connection. On 1, *name_fd is the listener.
  */
 int meet_publish(int fd, int *name_fd);
-/* Connector: takes the acceptor's offer, checks all of it, attaches. *name_fd may change
+/*
+ * Connector: takes the acceptor's offer, checks all of it, attaches. *name_fd may change
  * (an accepted connection whose hello has not come). On 1 and on failure *name_fd is
- * closed, -1. */
-int meet_collect(int fd, int *name_fd, struct meet_segment *out);
-/* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. */
-int meet_offer(int fd, struct meet_segment *out);
+ * closed, -1. place: mapped addresses of the caller's, whose contents the segment replaces, or
+ * NULL; they stay mapped in any case.
+ */
+int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out);
+/* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. place: as
+ * above. */
+int meet_offer(int fd, void *place, struct meet_segment *out);
 /* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
  * a far bell rings, too. */
 int meet_attached(int fd, struct meet_segment *seg);
-/* Unmaps and closes. Abandons an offer that nobody has taken: returns 0 when the
+/* Unmaps, or empties, and closes. Abandons an offer that nobody has taken: returns 0 when the
  * connector was faster (then call meet_attached instead), else 1. */
 int meet_abandon(struct meet_segment *seg);
 void meet_finish(struct meet_segment *seg);
+/* Puts private memory full of zeros where a segment is mapped. */
+void meet_empty(void *place);
 
 /* Closes the sockets that are kept for further meetings: they are made anew when needed. */
 void meet_give_back(void);

@@ -45,12 +45,33 @@ enum vd_reason segment_reason(int err)
 	}
 }
 
-static struct wire *segment_map(int memfd)
+void meet_empty(void *place)
 {
-	void *p = mmap(NULL, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd,
-		       0);
+	if (mmap(place, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
+		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		 0) == MAP_FAILED)
+		log_error("a segment of %llu bytes stays mapped: %m",
+			  (unsigned long long)WIRE_TOTAL_BYTES);
+}
 
-	return p == MAP_FAILED ? NULL : p;
+/* Straight to its place, if it has one: a mapping that moves there costs as much once more. */
+static bool segment_map(struct meet_segment *s, int memfd, void *place)
+{
+	void *p = mmap(place, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | (place ? MAP_FIXED : 0), memfd, 0);
+
+	if (p == MAP_FAILED) {
+		int saved = errno;
+
+		/* Some kernels have unmapped by then what was there. */
+		if (place)
+			meet_empty(place);
+		errno = saved;
+		return false;
+	}
+	s->wire = p;
+	s->at_place = place != NULL;
+	return true;
 }
 
 static int segment_memfd(void)
@@ -79,7 +100,7 @@ static void segment_fill(struct wire *w)
 	w->total_bytes = WIRE_TOTAL_BYTES;
 }
 
-static int segment_make_memory(struct meet_segment *s)
+static int segment_make_memory(struct meet_segment *s, void *place)
 {
 	if (!space_is_left(WIRE_TOTAL_BYTES))
 		return -ENOMEM;
@@ -92,16 +113,15 @@ static int segment_make_memory(struct meet_segment *s)
 		return r;
 	if (REAL(fcntl64)(s->memfd, F_ADD_SEALS, SEGMENT_SEALS) != 0)
 		return -errno;
-	s->wire = segment_map(s->memfd);
-	if (!s->wire)
+	if (!segment_map(s, s->memfd, place))
 		return -errno;
 	segment_fill(s->wire);
 	return 0;
 }
 
-static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
+static int segment_make(struct meet_segment *s, bool far, uint64_t netns, void *place)
 {
-	int r = segment_make_memory(s);
+	int r = segment_make_memory(s, place);
 
 	if (r < 0)
 		return r;
@@ -120,10 +140,10 @@ static int segment_make(struct meet_segment *s, bool far, uint64_t netns)
 	return 0;
 }
 
-int segment_create(bool far, uint64_t netns, struct meet_segment *out)
+int segment_create(bool far, uint64_t netns, void *place, struct meet_segment *out)
 {
 	struct meet_segment s = segment_none;
-	int r = segment_make(&s, far, netns);
+	int r = segment_make(&s, far, netns, place);
 
 	if (r < 0) {
 		log_debug("no segment: %s", strerror(-r));
@@ -220,7 +240,7 @@ static int segment_adopt(struct meet_segment *s, int fds[SEGMENT_FDS], uint32_t 
 	return s->memfd < 0 || s->bell < 0 || s->peer_bell < 0 ? -EMFILE : 0;
 }
 
-int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
+int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns, void *place,
 		 struct meet_segment *out)
 {
 	struct meet_segment s = segment_none;
@@ -239,8 +259,7 @@ int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
 		log_debug("refused an offer: %s", fault);
 		goto finish;
 	}
-	s.wire = segment_map(s.memfd);
-	if (!s.wire) {
+	if (!segment_map(&s, s.memfd, place)) {
 		if (errno == ENOMEM)
 			reason = VD_REASON_MEMORY;
 		goto finish;
@@ -257,7 +276,7 @@ finish:
 int segment_alone(struct meet_segment *out)
 {
 	struct meet_segment s = segment_none;
-	int r = segment_make_memory(&s);
+	int r = segment_make_memory(&s, NULL);
 
 	if (r < 0) {
 		meet_finish(&s);
@@ -279,8 +298,7 @@ int segment_alone_take(int memfd, struct meet_segment *out)
 	s.bell = segment_eventfd();
 	if (s.bell < 0)
 		return -(int)segment_reason(-s.bell);
-	s.wire = segment_map(memfd);
-	if (!s.wire || !segment_header_fits(s.wire)) {
+	if (!segment_map(&s, memfd, NULL) || !segment_header_fits(s.wire)) {
 		int reason = s.wire ? VD_REASON_HELLO : VD_REASON_MEMORY;
 
 		meet_finish(&s);
@@ -292,7 +310,9 @@ int segment_alone_take(int memfd, struct meet_segment *out)
 
 void meet_finish(struct meet_segment *seg)
 {
-	if (seg->wire)
+	if (seg->at_place)
+		meet_empty(seg->wire);
+	else if (seg->wire)
 		munmap(seg->wire, WIRE_TOTAL_BYTES);
 	fds_close(seg->memfd);
 	fds_close(seg->bell);

@@ -13,15 +13,15 @@ enum { SEGMENT_MEMFD, SEGMENT_ACCEPTOR_BELL, SEGMENT_CONNECTOR_BELL, SEGMENT_FDS
 
 /* The reason that goes with a failed system call. */
 enum vd_reason segment_reason(int err);
-/* far: the other end belongs to another user. netns: where the two ends are. 1, or
- * -enum vd_reason with nothing left behind. */
-int segment_create(bool far, uint64_t netns, struct meet_segment *out);
+/* far: the other end belongs to another user. netns: where the two ends are. place: as in
+ * meet_offer. 1, or -enum vd_reason with nothing left behind. */
+int segment_create(bool far, uint64_t netns, void *place, struct meet_segment *out);
 /*
  * Checks descriptors from a peer that is not trusted, and maps the memory. They become
  * *out's, or are closed; -1 for those that do not come. far_port: of the peer's far bell,
- * or 0 when there is none. 1, or -enum vd_reason.
+ * or 0 when there is none. place: as in meet_offer. 1, or -enum vd_reason.
  */
-int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns,
+int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns, void *place,
 		 struct meet_segment *out);
 
 /* Memory laid out in the same way, without a peer and without bells; for carry.c in the layer

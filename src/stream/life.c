@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <netinet/tcp.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -55,11 +54,7 @@ void sock_drop_segment(struct sock *s)
 	if (!s->wire)
 		return;
 	s->wire = NULL;
-	if (mmap(s->window, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
-		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		 0) == MAP_FAILED)
-		log_error("a segment of %llu bytes stays mapped: %m",
-			  (unsigned long long)WIRE_TOTAL_BYTES);
+	meet_empty(s->window);
 }
 
 /* What somebody who sleeps at the other end does not learn from the FIN that follows. */

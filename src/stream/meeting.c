@@ -4,7 +4,6 @@
 #include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 
 #include "base/config.h"
@@ -32,16 +31,9 @@ static struct meet_segment segment_of(const struct sock *s)
 				     .far_bell = s->far_bell};
 }
 
-/* Puts the segment where this sock's segments have always been: see drop_segment. */
-static bool store_segment(struct sock *s, struct meet_segment *seg)
+/* It lies where this sock's segments have always been: see drop_segment. */
+static void store_segment(struct sock *s, struct meet_segment *seg)
 {
-	if (s->window) {
-		void *at = mremap(seg->wire, WIRE_TOTAL_BYTES, WIRE_TOTAL_BYTES,
-				  MREMAP_MAYMOVE | MREMAP_FIXED, s->window);
-		if (at == MAP_FAILED)
-			return false;
-		seg->wire = at;
-	}
 	fds_close(seg->memfd); /* the mapping keeps it */
 	seg->memfd = -1;
 	s->bell = seg->bell;
@@ -49,7 +41,6 @@ static bool store_segment(struct sock *s, struct meet_segment *seg)
 	s->far_bell = seg->far_bell;
 	slot_show_bells(s->slot, s->bell, s->peer_bell, s->far_bell);
 	s->window = s->wire = seg->wire;
-	return true;
 }
 
 _Atomic int sock_awaited;
@@ -127,10 +118,11 @@ static int step_connected(struct sock *s, int fd)
 			atomic_store(&sl->phase, SLOT_MEETING);
 		return r < 0 ? r : 0;
 	}
-	r = meet_collect(fd, &s->meet_fd, &seg);
+	r = meet_collect(fd, &s->meet_fd, s->window, &seg);
 	if (r != 1)
 		return r;
-	return store_segment(s, &seg) ? attach(s, fd) : -VD_REASON_MEMORY;
+	store_segment(s, &seg);
+	return attach(s, fd);
 }
 
 static int step_accepted(struct sock *s, int fd)
@@ -139,11 +131,10 @@ static int step_accepted(struct sock *s, int fd)
 	struct meet_segment seg;
 	int r;
 	if (phase_of(sl) != SLOT_OFFERED) {
-		r = meet_offer(fd, &seg);
+		r = meet_offer(fd, s->window, &seg);
 		if (r != 1)
 			return r;
-		if (!store_segment(s, &seg))
-			return -VD_REASON_MEMORY;
+		store_segment(s, &seg);
 		atomic_store(&sl->phase, SLOT_OFFERED);
 		return 0;
 	}

@@ -68,9 +68,9 @@ static void meet_victim(struct hostile *h)
 		if (h->role == TCP_ROLE_CONNECTED && h->name < 0)
 			r = meet_publish(h->fd, &h->name) < 0 ? -1 : 0;
 		else if (h->role == TCP_ROLE_CONNECTED)
-			r = meet_collect(h->fd, &h->name, &h->seg);
+			r = meet_collect(h->fd, &h->name, NULL, &h->seg);
 		else if (!h->seg.wire)
-			r = meet_offer(h->fd, &h->seg) < 0 ? -1 : 0;
+			r = meet_offer(h->fd, NULL, &h->seg) < 0 ? -1 : 0;
 		else
 			r = meet_attached(h->fd, &h->seg);
 	}

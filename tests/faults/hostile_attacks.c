@@ -49,7 +49,7 @@ static void publish_and_never_collect(struct hostile *h)
 
 static void offer_and_leave(struct hostile *h)
 {
-	while (h->role == TCP_ROLE_ACCEPTED && meet_offer(h->fd, &h->seg) == 0)
+	while (h->role == TCP_ROLE_ACCEPTED && meet_offer(h->fd, NULL, &h->seg) == 0)
 		echo_tcp(h);
 	raise(SIGKILL);
 }

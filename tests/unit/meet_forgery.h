@@ -29,7 +29,7 @@ PAIR_FN void forgery_begin(struct forgery *f)
 	f->hello.client = t.client;
 	f->hello.server = t.server;
 	REQUIRE(hello_counts(f->pair.server, TCP_ROLE_ACCEPTED, &f->hello.counts) == 0);
-	REQUIRE(segment_create(false, 0, &f->seg) == 1);
+	REQUIRE(segment_create(false, 0, NULL, &f->seg) == 1);
 }
 
 PAIR_FN void forgery_send(struct forgery *f)
@@ -45,13 +45,22 @@ PAIR_FN void forgery_send(struct forgery *f)
 PAIR_FN void forgery_end(struct forgery *f, int verdict)
 {
 	struct meet_segment c;
-
-	int r = meet_collect(f->pair.client, &f->name, &c);
+	uint8_t *place = pair_place();
+	int r = meet_collect(f->pair.client, &f->name, place, &c);
 
 	CHECK_EQ(r, verdict);
 	CHECK_EQ(f->name, -1);
-	if (r == 1)
+	if (r == 1) {
+		CHECK((uint8_t *)c.wire == place);
 		meet_finish(&c);
+		CHECK_EQ(place[0], 0);
+	}
+	/* Whatever came, it is private memory again. */
+	memset(f->seg.wire, 's', 64);
+	CHECK(place[0] != 's');
+	place[0] = place[WIRE_TOTAL_BYTES - 1] = 'q';
+	CHECK(*(uint8_t *)f->seg.wire == 's');
+	munmap(place, WIRE_TOTAL_BYTES);
 	meet_finish(&f->seg);
 	pair_talk(&f->pair, 10);
 	pair_close(&f->pair);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -142,6 +143,17 @@ PAIR_FN void pair_talk(const struct pair *p, size_t n)
 	CHECK_EQ(recv(p->client, buf, n / 2, MSG_WAITALL), n / 2);
 }
 
+/* Addresses for a segment, with something there. */
+PAIR_FN uint8_t *pair_place(void)
+{
+	uint8_t *place = mmap(NULL, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	REQUIRE(place != MAP_FAILED);
+	place[0] = place[WIRE_TOTAL_BYTES - 1] = 'p';
+	return place;
+}
+
 /* The whole rendezvous, step by step. */
 PAIR_FN void pair_meet(const struct pair *p, struct meet_segment *c,
 		       struct meet_segment *s)
@@ -149,10 +161,10 @@ PAIR_FN void pair_meet(const struct pair *p, struct meet_segment *c,
 	int name = -1;
 
 	CHECK_EQ(meet_publish(p->client, &name), 1);
-	CHECK_EQ(meet_collect(p->client, &name, c), 0);
-	CHECK_EQ(meet_offer(p->server, s), 1);
+	CHECK_EQ(meet_collect(p->client, &name, NULL, c), 0);
+	CHECK_EQ(meet_offer(p->server, NULL, s), 1);
 	CHECK_EQ(meet_attached(p->server, s), 0);
-	CHECK_EQ(meet_collect(p->client, &name, c), 1);
+	CHECK_EQ(meet_collect(p->client, &name, NULL, c), 1);
 	CHECK_EQ(name, -1);
 	CHECK_EQ(meet_attached(p->server, s), 1);
 }
@@ -206,7 +218,7 @@ PAIR_FN struct leftovers leftovers_settle(void)
 	int name = -1;
 
 	pair_open(&p);
-	CHECK_EQ(meet_offer(p.server, &none), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &none), 0);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
 	fds_close(name);
 	pair_close(&p);

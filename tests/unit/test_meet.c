@@ -54,6 +54,33 @@ MEET_TEST(ipv4)
 	check_meeting(AF_INET, "127.0.0.1", AF_INET, "127.0.0.1");
 }
 
+/* At addresses that the caller keeps: what was there is gone, and they stay mapped. */
+MEET_TEST(at_places_of_the_callers)
+{
+	uint8_t *at_c = pair_place(), *at_s = pair_place();
+	struct meet_segment c, s;
+	struct pair p;
+	int name = -1;
+
+	pair_open(&p);
+	CHECK_EQ(meet_publish(p.client, &name), 1);
+	CHECK_EQ(meet_offer(p.server, at_s, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, at_c, &c), 1);
+	CHECK_EQ(meet_attached(p.server, &s), 1);
+	CHECK((uint8_t *)c.wire == at_c && (uint8_t *)s.wire == at_s);
+	CHECK_EQ(at_c[WIRE_TOTAL_BYTES - 1], 0);
+	check_joined(&c, &s);
+	meet_finish(&c);
+	CHECK(!c.wire && at_c[0] == 0 && at_c[WIRE_TOTAL_BYTES - 1] == 0);
+	at_c[WIRE_TOTAL_BYTES - 1] = 'c';
+	CHECK_EQ(at_s[WIRE_TOTAL_BYTES - 1], 0xa5);
+	meet_finish(&s);
+	CHECK_EQ(at_s[WIRE_TOTAL_BYTES - 1], 0);
+	munmap(at_c, WIRE_TOTAL_BYTES);
+	munmap(at_s, WIRE_TOTAL_BYTES);
+	pair_close(&p);
+}
+
 MEET_TEST(ipv6)
 {
 	check_meeting(AF_INET6, "::1", AF_INET6, "::1");
@@ -105,10 +132,10 @@ MEET_TEST(counts_hold_while_bytes_are_under_way)
 	CHECK_EQ(write(p.client, buf, 300), 300);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
 	CHECK_EQ(write(p.server, buf, 200), 200);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
 	CHECK_EQ(write(p.client, buf, 100), 100);
 	CHECK_EQ(write(p.server, buf, 100), 100);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	CHECK_EQ(write(p.server, buf, 10), 10);
 	shutdown(p.client, SHUT_WR);
 	CHECK_EQ(meet_attached(p.server, &s), 1);
@@ -130,7 +157,7 @@ MEET_TEST(plain_peer)
 	p.announced = -1;
 	CHECK_EQ(meet_publish(p.client, &name), -VD_REASON_PLAIN_PEER);
 	CHECK_EQ(name, -1);
-	CHECK_EQ(meet_offer(p.server, &s), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 0);
 	pair_close(&p);
 }
 
@@ -140,7 +167,7 @@ MEET_TEST(not_connected_yet)
 	int name = -1, fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	CHECK_EQ(meet_publish(fd, &name), 0);
-	CHECK_EQ(meet_offer(fd, &s), 0);
+	CHECK_EQ(meet_offer(fd, NULL, &s), 0);
 	CHECK_EQ(meet_announce(fd), -1);
 	close(fd);
 }
@@ -157,8 +184,8 @@ MEET_TEST(published_before_the_accept)
 	p.client = pair_connect(AF_INET, "127.0.0.1", p.port, 0);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
 	p.server = accept4(p.listener, NULL, NULL, SOCK_CLOEXEC);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	CHECK_EQ(meet_attached(p.server, &s), 1);
 	meet_finish(&c);
 	meet_finish(&s);
@@ -228,10 +255,10 @@ MEET_TEST(abandoned_before_it_was_taken)
 
 	pair_open(&p);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
 	CHECK_EQ(meet_abandon(&s), 1);
 	CHECK(!s.wire);
-	CHECK_EQ(meet_collect(p.client, &name, &c), -VD_REASON_PEER_ASKED);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), -VD_REASON_PEER_ASKED);
 	CHECK_EQ(name, -1);
 	pair_close(&p);
 }
@@ -262,7 +289,7 @@ static void *collect_once(void *arg)
 	struct collector *c = arg;
 
 	pthread_barrier_wait(c->start);
-	c->result = meet_collect(c->p->client, &c->name, &c->seg);
+	c->result = meet_collect(c->p->client, &c->name, NULL, &c->seg);
 	return NULL;
 }
 
@@ -282,7 +309,7 @@ MEET_TEST(abandon_races_with_collect)
 		c.p = &p;
 		pthread_barrier_init(&start, NULL, 2);
 		CHECK_EQ(meet_publish(p.client, &c.name), 1);
-		CHECK_EQ(meet_offer(p.server, &s), 1);
+		CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
 		REQUIRE(pthread_create(&thread, NULL, collect_once, &c) == 0);
 		pthread_barrier_wait(&start);
 		abandoned = meet_abandon(&s);
@@ -306,7 +333,7 @@ static void *collect_until_done(void *arg)
 	struct collector *c = arg;
 
 	do
-		c->result = meet_collect(c->p->client, &c->name, &c->seg);
+		c->result = meet_collect(c->p->client, &c->name, NULL, &c->seg);
 	while (c->result == 0);
 	return NULL;
 }
@@ -327,7 +354,7 @@ MEET_TEST(impatient_connector)
 		CHECK_EQ(meet_publish(p.client, &c.name), 1);
 		REQUIRE(pthread_create(&thread, NULL, collect_until_done, &c) == 0);
 		do
-			offered = meet_offer(p.server, &s);
+			offered = meet_offer(p.server, NULL, &s);
 		while (offered == 0);
 		CHECK_EQ(offered, 1);
 		pthread_join(thread, NULL);

@@ -204,7 +204,7 @@ static void forge_far(struct forgery *f)
 {
 	forgery_begin(f);
 	meet_finish(&f->seg);
-	REQUIRE(segment_create(true, f->hello.netns, &f->seg) == 1);
+	REQUIRE(segment_create(true, f->hello.netns, NULL, &f->seg) == 1);
 	f->hello.acceptor_port = farbell_port(f->seg.far_bell);
 }
 
@@ -225,7 +225,7 @@ MEET_TEST(far_bell_of_nobody)
 	forge_far(&f);
 	f.hello.acceptor_port = UINT32_MAX;
 	forgery_send(&f);
-	REQUIRE(meet_collect(f.pair.client, &f.name, &c) == 1);
+	REQUIRE(meet_collect(f.pair.client, &f.name, NULL, &c) == 1);
 	for (int i = 0; i < RINGS; i++)
 		farbell_ring(c.far_bell);
 	CHECK_EQ(farbell_answer(f.seg.far_bell), 0);
@@ -257,7 +257,7 @@ static void check_named(uint32_t port, int attached)
 
 	forge_far(&f);
 	forgery_send(&f);
-	REQUIRE(meet_collect(f.pair.client, &f.name, &c) == 1);
+	REQUIRE(meet_collect(f.pair.client, &f.name, NULL, &c) == 1);
 	__atomic_store_n(&c.wire->connector_port, port, __ATOMIC_RELAXED);
 	CHECK_EQ(meet_attached(f.pair.server, &f.seg), attached);
 	farbell_ring(f.seg.far_bell);

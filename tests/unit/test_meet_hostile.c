@@ -159,7 +159,7 @@ MEET_TEST(empty_message_with_descriptors)
 	fds[1] = f.seg.bell;
 	send_raw(&f.pair, "", 0, fds, 2);
 	/* Not a word: the next visitor may be the right one. */
-	CHECK_EQ(meet_collect(f.pair.client, &f.name, &c), 0);
+	CHECK_EQ(meet_collect(f.pair.client, &f.name, NULL, &c), 0);
 	forgery_send(&f);
 	forgery_end(&f, 1);
 }
@@ -185,7 +185,7 @@ static int with_header(int fd)
 {
 	struct meet_segment honest;
 
-	REQUIRE(segment_create(false, 0, &honest) == 1);
+	REQUIRE(segment_create(false, 0, NULL, &honest) == 1);
 	REQUIRE(pwrite(fd, honest.wire, sizeof(struct wire), 0) == sizeof(struct wire));
 	meet_finish(&honest);
 	return fd;
@@ -352,7 +352,7 @@ MEET_TEST(blocking_bell_is_made_nonblocking)
 	REQUIRE(fcntl(f.seg.bell, F_SETFL, O_RDWR) == 0);
 	REQUIRE(fcntl(f.seg.peer_bell, F_SETFL, O_RDWR) == 0);
 	forgery_send(&f);
-	REQUIRE(meet_collect(f.pair.client, &f.name, &c) == 1);
+	REQUIRE(meet_collect(f.pair.client, &f.name, NULL, &c) == 1);
 	CHECK(fcntl(c.bell, F_GETFL) & O_NONBLOCK);
 	CHECK(fcntl(c.peer_bell, F_GETFL) & O_NONBLOCK);
 	meet_finish(&c);
@@ -378,7 +378,7 @@ MEET_TEST(no_room_for_descriptors)
 	for (rlim_t room = 0; room < 4; room++) {
 		low.rlim_cur = (rlim_t)lowest + room;
 		REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
-		r = meet_collect(f.pair.client, &f.name, &c);
+		r = meet_collect(f.pair.client, &f.name, NULL, &c);
 		REQUIRE(setrlimit(RLIMIT_NOFILE, &old) == 0);
 		CHECK_EQ(r, -VD_REASON_FD_LIMIT);
 		CHECK_EQ(f.name, -1);

@@ -72,9 +72,9 @@ static void check_crossed(int family, const char *text)
 	CHECK(name_end_equal(&dialled.server, &accepted.server));
 	CHECK_EQ(meet_publish(p.client, &name), 1);
 
-	CHECK_EQ(meet_offer(p.server, &s), -VD_REASON_NAT);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), -VD_REASON_NAT);
 	/* The true other end is under another name. */
-	CHECK_EQ(meet_offer(other, &s), 0);
+	CHECK_EQ(meet_offer(other, NULL, &s), 0);
 	fds_close(name);
 	close(redirected);
 	close(other);
@@ -204,15 +204,15 @@ NETNS_TEST(thread_left_the_namespace)
 	enter_netns();
 	home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 	pair_open(&p);
-	CHECK_EQ(meet_offer(p.server, &s), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 0);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
 	enter_netns();
 	/* Kept sockets still belong to the old namespace, and new ones cannot be had. */
 	CHECK_EQ(meet_announce(p.listener), -1);
 	CHECK_EQ(meet_publish(p.client, &name), -VD_REASON_REMOTE_PEER);
 	need(setns(home, CLONE_NEWNET) == 0);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	meet_finish(&c);
 	meet_finish(&s);
 	close(home);

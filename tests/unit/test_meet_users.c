@@ -90,7 +90,7 @@ static void connector_body(void *arg)
 	CHECK_EQ(meet_publish(fd, &name), 1);
 	tell(m->steps.to_parent, 1);
 	CHECK_EQ(hear(m->steps.to_child), 1);
-	CHECK_EQ(meet_collect(fd, &name, &c), m->collect);
+	CHECK_EQ(meet_collect(fd, &name, NULL, &c), m->collect);
 	if (m->collect == 1) {
 		atomic_store(&c.wire->dir[0].consumed, 99);
 		CHECK_EQ(c.far_bell >= 0, m->user != 0);
@@ -132,7 +132,7 @@ static void check_meeting(uid_t child_user, int child_unshare, int offer, int co
 	m.p.server = accept4(m.p.listener, NULL, NULL, SOCK_CLOEXEC);
 	REQUIRE(m.p.server >= 0);
 	CHECK_EQ(hear(m.steps.to_parent), 1);
-	CHECK_EQ(meet_offer(m.p.server, &s), offer);
+	CHECK_EQ(meet_offer(m.p.server, NULL, &s), offer);
 	tell(m.steps.to_child, 1);
 	CHECK_EQ(hear(m.steps.to_parent), 2);
 	if (offer == 1) {
@@ -244,7 +244,7 @@ MEET_TEST(squatter_of_another_user)
 	CHECK_EQ(hear(in.steps.to_parent), 1);
 	CHECK_EQ(meet_publish(p.client, &name), -VD_REASON_IDENTITY);
 	CHECK_EQ(name, -1);
-	CHECK_EQ(meet_offer(p.server, &s), -VD_REASON_UID);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), -VD_REASON_UID);
 	tell(in.steps.to_child, 1);
 	CHECK_EQ(child_wait(pid), 0);
 	steps_close(&in.steps);
@@ -282,8 +282,8 @@ MEET_TEST(strangers_do_not_keep_the_acceptor_out)
 	intruder_init(&in, &p);
 	pid = child_start(intrude, &in);
 	CHECK_EQ(hear(in.steps.to_parent), 1);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	CHECK_EQ(meet_attached(p.server, &s), 1);
 	tell(in.steps.to_child, 1);
 	CHECK_EQ(child_wait(pid), 0);

@@ -18,9 +18,9 @@ MEET_TEST(silent_visitors_do_not_keep_the_acceptor_out)
 	close(gone);
 	for (int i = 0; i < 3; i++)
 		REQUIRE((silent[i] = pair_visit(&p)) >= 0);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 0);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	CHECK_EQ(meet_attached(p.server, &s), 1);
 	/* A late word of a silent one is not heard. */
 	CHECK_EQ(send(silent[0], "x", 1, MSG_NOSIGNAL), -1);
@@ -45,7 +45,7 @@ static int ask_after_collect(int fd, int level, int name, void *value, socklen_t
 {
 	if (level == SOL_SOCKET && name == SO_PEERCRED && meanwhile.calls++ == 0)
 		meanwhile.result = meet_collect(meanwhile.f->pair.client,
-						&meanwhile.f->name, meanwhile.out);
+						&meanwhile.f->name, NULL, meanwhile.out);
 	return getsockopt(fd, level, name, value, len);
 }
 
@@ -59,12 +59,12 @@ MEET_TEST(hello_to_a_connector_that_has_hung_up)
 	meanwhile.out = &c;
 	meanwhile.calls = 0;
 	real_table.getsockopt = ask_after_collect;
-	CHECK_EQ(meet_offer(f.pair.server, &s), 1);
+	CHECK_EQ(meet_offer(f.pair.server, NULL, &s), 1);
 	real_table.getsockopt = getsockopt;
 	/* It hung up; so the hello came on another visit. */
 	CHECK(meanwhile.calls > 0);
 	CHECK_EQ(meanwhile.result, 0);
-	CHECK_EQ(meet_collect(f.pair.client, &f.name, &c), 1);
+	CHECK_EQ(meet_collect(f.pair.client, &f.name, NULL, &c), 1);
 	CHECK_EQ(meet_attached(f.pair.server, &s), 1);
 	meet_finish(&s);
 	meet_finish(&c);
@@ -104,12 +104,12 @@ MEET_TEST(full_queue_means_later)
 	while (count < 16 && (visitors[count] = pair_visit(&p)) >= 0)
 		count++;
 	CHECK(count < 16);
-	CHECK_EQ(meet_offer(p.server, &s), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 0);
 	while (count > 0)
 		close(visitors[--count]);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 0);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
-	CHECK_EQ(meet_collect(p.client, &name, &c), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 0);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
 	meet_finish(&c);
 	meet_finish(&s);
 	pair_close(&p);
@@ -126,7 +126,7 @@ static void check_attached(uint64_t acked, uint64_t received, uint32_t state, in
 	pair_open(&p);
 	pair_talk(&p, 100);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
 	s.wire->connector_counts.acked = acked;
 	s.wire->connector_counts.received = received;
 	atomic_store(&s.wire->handshake, state);
@@ -155,7 +155,7 @@ MEET_TEST(end_of_the_connection_before_it_attached)
 
 	pair_open(&p);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
-	CHECK_EQ(meet_offer(p.server, &s), 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
 	setsockopt(p.client, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 	close(p.client);
 	p.client = -1;
@@ -182,8 +182,8 @@ MEET_TEST(stale_name)
 	f.pair.client = pair_connect(AF_INET, "127.0.0.1", f.pair.port, port);
 	f.pair.server = accept4(f.pair.listener, NULL, NULL, SOCK_CLOEXEC);
 	REQUIRE(f.pair.server >= 0);
-	CHECK_EQ(meet_offer(f.pair.server, &s), 1);
-	CHECK_EQ(meet_collect(old, &f.name, &c), -VD_REASON_IDENTITY);
+	CHECK_EQ(meet_offer(f.pair.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(old, &f.name, NULL, &c), -VD_REASON_IDENTITY);
 	CHECK_EQ(meet_attached(f.pair.server, &s), 0);
 	CHECK_EQ(meet_abandon(&s), 1);
 	/* And with the old offer sent to the new connection. */
