@@ -234,6 +234,10 @@ void fd_forget(int fd)
 	struct sock *s = atomic_exchange(&fd_table[fd], NULL);
 	if (s && atomic_fetch_sub(&s->fds, 1) == 1) {
 		log_debug("fd %d: was closed past Viaduct", fd);
+		/* Waits for a thread that is amid a step of it, too: what that leaves is not for the
+		 * slot's next connection. */
+		if (phase_of(s->slot) < SLOT_ATTACHING)
+			meeting_stop(s);
 		meeting_over(s);
 		release_or_defer(s);
 	}

@@ -256,6 +256,24 @@ STREAM_TEST(forgotten)
 	st_close(p.a);
 }
 
+/* The same while it waits for its peer: the published name, or the offer, goes with it. */
+STREAM_TEST(forgotten_during_the_meeting)
+{
+	for (int offered = 0; offered < 2; offered++) {
+		struct pair p = pair_open();
+		CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_MEETING);
+		for (int i = 0; offered && i < 4; i++)
+			meeting_step(fd_sock(p.b), p.b);
+		if (offered)
+			CHECK_EQ(phase_of(fd_sock(p.b)->slot), SLOT_OFFERED);
+		close(p.a);
+		fd_forget(p.a);
+		close(p.b);
+		fd_forget(p.b);
+		CHECK(!fd_sock(p.a) && !fd_sock(p.b));
+	}
+}
+
 STREAM_TEST(slots_come_back)
 {
 	struct pair p = pair_open_up();
