@@ -38,6 +38,7 @@ static struct lock fds_lock LOCK_OVER_FORK;
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
 static _Atomic int fds_used;
 static _Atomic int fds_lowest_ever = INT_MAX, fds_highest_ever = -1;
+static _Atomic uint32_t fds_closed;
 _Atomic int fds_tight = INT_MAX;
 
 int fds_limit(void)
@@ -92,7 +93,7 @@ static uint64_t fds_word(int index)
 	return atomic_load_explicit(&fds_map[index], memory_order_relaxed);
 }
 
-int fds_below(int fd)
+static int fds_marked_below(int fd)
 {
 	int lowest = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
 	int highest = atomic_load_explicit(&fds_highest_ever, memory_order_relaxed);
@@ -109,6 +110,28 @@ int fds_below(int fd)
 	if (fd % FDS_BITS)
 		count += __builtin_popcountll(fds_word(last) & (fds_bit(fd) - 1));
 	return count;
+}
+
+int fds_below(int fd)
+{
+	int count;
+
+	lock_take(&fds_lock);
+	count = fds_marked_below(fd);
+	lock_drop(&fds_lock);
+	return count;
+}
+
+uint32_t fds_given(void)
+{
+	/* Acquire: a call that follows is made no earlier. */
+	return atomic_load_explicit(&fds_closed, memory_order_acquire);
+}
+
+static void fds_give(int fd)
+{
+	kernel_close(fd);
+	atomic_fetch_add_explicit(&fds_closed, 1, memory_order_release);
 }
 
 static int fds_reserve(int limit)
@@ -156,10 +179,10 @@ int fds_excess(int fd, int *below)
 	if (fds_is_stacked(limit)) {
 		if (free_end < limit)
 			*below = free_end;
-		return fds_below(*below);
+		return fds_marked_below(*below);
 	}
 	/* The kernel gives the lowest number: all below it are taken, by whom ever. */
-	ours = fds_below(limit) - fds_below(fd < limit ? fd : limit);
+	ours = fds_marked_below(limit) - fds_marked_below(fd < limit ? fd : limit);
 	return free_end + ours - limit;
 }
 
@@ -197,10 +220,10 @@ static int fds_take_locked(int fd, bool needed, bool apart)
 	if (atomic_fetch_add_explicit(&fds_used, 1, memory_order_relaxed) < limit / 2)
 		high = fds_dup(fd, limit, apart);
 	if (high >= FDS_MAX || (high >= 0 && !needed && !fds_fits(fd, high, limit))) {
-		kernel_close(high);
+		fds_give(high);
 		high = -1;
 	}
-	kernel_close(fd);
+	fds_give(fd);
 	errno = saved;
 	if (high < 0) {
 		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
@@ -261,7 +284,7 @@ static void fds_close_locked(int fd)
 	/* Before the close: the next owner of the number may be the program. */
 	if (fds_is_ours(fd))
 		fds_unmark(fd);
-	kernel_close(fd);
+	fds_give(fd);
 }
 
 void fds_close(int fd)

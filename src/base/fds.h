@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * Takes over fd, which the kernel has just made: moves it to a high number and marks it as
@@ -35,9 +36,12 @@ bool fds_is_ours(int fd);
  */
 extern _Atomic int fds_tight;
 int fds_excess(int fd, int *below);
-/* How many numbers are Viaduct's now: all, and those below fd. */
+/* How many numbers are Viaduct's now: all, and those below fd. One that the second counts no
+ * more has been closed, and that has been counted in fds_given. */
 int fds_count(void);
 int fds_below(int fd);
+/* Moves with each number that Viaduct closes: a call that met EMFILE may have met it there. */
+uint32_t fds_given(void);
 /* RLIMIT_NOFILE as it is now, cut to the numbers that can be Viaduct's. */
 int fds_limit(void);
 /* The lowest number that Viaduct may hold now, for loops over ranges of descriptors. */

@@ -54,11 +54,11 @@ void hook_give_way(int fd)
 	sock_give_way(fd);
 }
 
-bool hook_make_room(int need, int from, bool *once)
+bool hook_make_room(int need, int from, struct sock_room *room)
 {
 	if (!hook_active || hook_is_borrowed())
 		return false;
-	return sock_make_room(need, from, once, announce_give_back);
+	return sock_make_room(need, from, room, announce_give_back);
 }
 
 void hook_refuse_all(enum vd_reason reason)

@@ -163,20 +163,20 @@ static inline int hook_opened(int fd)
 }
 
 /*
- * True when a call that met EMFILE is to be made again: Viaduct has given descriptors back; or,
- * *once, so many are to be had, as where another thread's meeting had taken some. `from`: the
- * lowest number that will do.
+ * True when a call that met EMFILE is to be made again: Viaduct has given descriptors back, also
+ * those that another thread closed just then; or, once, so many are to be had, as where another
+ * thread's meeting had taken some. `from`: the lowest number that will do.
  */
-bool hook_make_room(int need, int from, bool *once);
+bool hook_make_room(int need, int from, struct sock_room *room);
 /* Descriptors that one call can make, at least. */
 #define HOOK_MAKES 2
 /* A call that makes descriptors. A failure for want of numbers has changed nothing. */
 #define HOOK_MAKE_FROM(from, call)                                                       \
 	__extension__({                                                                  \
+		struct sock_room room_ = {fds_given(), true};                            \
 		__typeof__(call) made_ = (call);                                         \
-		bool once_ = true;                                                       \
 		while (__builtin_expect(made_ < 0 && errno == EMFILE, 0) &&              \
-		       hook_make_room(HOOK_MAKES, (from), &once_))                       \
+		       hook_make_room(HOOK_MAKES, (from), &room_))                       \
 			made_ = (call);                                                  \
 		made_;                                                                   \
 	})

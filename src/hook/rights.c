@@ -88,7 +88,7 @@ static int lowest_free(void)
 void rights_room_slow(const struct msghdr *msg, unsigned messages)
 {
 	int saved = errno, fd, below, count = SCM_MAX;
-	bool once = false;
+	struct sock_room room = {fds_given(), false};
 	struct msghdr head;
 
 	/* A bad pointer is the kernel's to refuse. */
@@ -102,7 +102,7 @@ void rights_room_slow(const struct msghdr *msg, unsigned messages)
 		/* Relaxed: a hint. */
 		atomic_store_explicit(&hook_is_short, false, memory_order_relaxed);
 	} else {
-		while (hook_make_room(count, 0, &once))
+		while (hook_make_room(count, 0, &room))
 			;
 	}
 	errno = saved;

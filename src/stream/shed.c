@@ -337,14 +337,14 @@ static bool make_room(int limit, int before)
 	return false;
 }
 
-bool sock_make_room(int need, int from, bool *once, bool (*last)(void))
+bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(void))
 {
 	int limit = fds_limit(), before = fds_below(limit), saved = errno;
-	bool made = false;
-	if (before > 0 && !is_short_of(need, from)) {
-		made = *once;
-		*once = false;
-	} else if (before > 0 && !(made = table_give_back())) {
+	bool made = fds_given() != room->given;
+	if (!made && before > 0 && !is_short_of(need, from)) {
+		made = room->once;
+		room->once = false;
+	} else if (!made && before > 0 && !(made = table_give_back())) {
 		meet_give_back();
 		made = fds_below(limit) < before ||
 		       (has_patience() ? make_room(limit, before)
@@ -355,6 +355,7 @@ bool sock_make_room(int need, int from, bool *once, bool (*last)(void))
 			log_debug("no descriptor is left, and %d of Viaduct's stay",
 				  fds_below(limit));
 	}
+	room->given = fds_given();
 	errno = saved;
 	return made;
 }

@@ -286,12 +286,18 @@ uint64_t sock_settle(void);
  * good, before it can meet EMFILE. Does not wait for their peers.
  */
 void sock_give_way(int fd);
+/* What is known of a call that may meet EMFILE. */
+struct sock_room {
+	uint32_t given; /* fds_given() before it */
+	bool once;	/* it may be made again where there is no want, once */
+};
 /*
- * Want of `need` numbers from `from` up: true when one that the program may have was given
- * back, and *once when there is no want. Waits a bounded time for peers to answer. `last` closes one more
- * descriptor, if there is one, when that does not help. No lock may be held.
+ * Want of `need` numbers from `from` up: true when one that the program may have has been given
+ * back since room->given, by whomever, and room->once when there is no want. Waits a bounded time
+ * for peers to answer. `last` closes one more descriptor, if there is one, when that does not
+ * help. No lock may be held.
  */
-bool sock_make_room(int need, int from, bool *once, bool (*last)(void));
+bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(void));
 
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);
