@@ -26,7 +26,10 @@
 /* How long an answer is waited for: in all, and since something has last moved. */
 #define WAIT_NS	    200000000
 #define PATIENCE_NS 50000000
-#define NAP_NS	    200000
+/* A thread of this process, once rung, needs no program's call, but a processor: where many
+ * want one, for longer than that. */
+#define OURS_NS 1000000000
+#define NAP_NS	200000
 /* After a wait in vain so long without: a server may go on accepting for each event. */
 #define RETRY_NS 1000000000
 /* Descriptors of one message (SCM_MAX_FD). */
@@ -42,8 +45,9 @@ static struct lock bells_lock LOCK_OVER_FORK;
 /* When a connection was last asked, or gave its numbers back. */
 static _Atomic int64_t stirred_ns;
 static _Atomic int64_t looked_ns;
-/* When all that waiting was in vain. */
+/* When all that waiting was in vain: for peers, and for threads of this process. */
 static _Atomic int64_t gave_up_ns = -RETRY_NS;
+static _Atomic int64_t gave_ours_up_ns = -RETRY_NS;
 /* When peers may be attended to again. */
 static _Atomic int64_t attend_ns;
 static _Atomic int turn;
@@ -131,11 +135,16 @@ static void release(struct sock *s)
 	/* A child must not have the numbers while nobody there knows of them. */
 	fork_hold_off();
 	struct numbers n = take_out(s);
-	if (atomic_load(&s->sleepers) > 0 || atomic_load(&s->bell_users) > 0)
+	bool slept_on = atomic_load(&s->sleepers) > 0;
+	if (slept_on || atomic_load(&s->bell_users) > 0)
 		put_back(s, n);
 	else
 		close_numbers(n);
 	fork_let_go();
+	/* Not every move to FINAL rings: who sleeps there is to leave. */
+	if (slept_on && (atomic_load(&s->slot->sleepers_rx) > 0 ||
+			 atomic_load(&s->slot->sleepers_tx) > 0))
+		sock_ring_self(s);
 	if (!has_bells(s))
 		stir();
 }
@@ -217,11 +226,19 @@ static int ask(int most, int limit, bool all)
 	return asked;
 }
 
+/* Threads of this process are inside, and give its numbers back when they leave. */
+static bool is_ours(struct sock *s)
+{
+	return phase_of(s->slot) == SLOT_FINAL && has_bells(s) &&
+	       (atomic_load(&s->sleepers) > 0 || atomic_load(&s->bell_users) > 0);
+}
+
 /* Peers in this process answer, and those that are done give back what they have. Returns
- * how many still are on the way. */
-static int collect(void)
+ * how many still are on the way, and *ours, that wait for threads of this process. */
+static int collect(int *ours)
 {
 	int leaving = 0;
+	*ours = 0;
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s || !has_bells(s))
@@ -237,7 +254,10 @@ static int collect(void)
 		crit_leave();
 		bells_release(s);
 		leaving += is_leaving(s);
+		*ours += is_ours(s);
 	}
+	/* Some are being closed just now. */
+	*ours += atomic_load(&bells_lock.word) != 0;
 	return leaving;
 }
 
@@ -246,7 +266,7 @@ static int collect(void)
 void sock_attend(bool asleep)
 {
 	int64_t now, due;
-	int saved = errno;
+	int saved = errno, ours;
 	if (fds_count() == 0)
 		return;
 	now = clock_ns(CLOCK_MONOTONIC_COARSE);
@@ -255,7 +275,7 @@ void sock_attend(bool asleep)
 				 &attend_ns, &due,
 				 now + ATTEND_NS * (asleep + fd_limit() / ATTEND_FDS)))
 		return;
-	collect();
+	collect(&ours);
 	errno = saved;
 }
 
@@ -264,14 +284,14 @@ void sock_attend(bool asleep)
 void sock_give_way(int fd)
 {
 	int64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
-	int saved = errno, below, excess = fds_excess(fd, &below);
+	int saved = errno, below, ours, excess = fds_excess(fd, &below);
 	/* Once a tick: a look at all descriptors is dear where they are many. */
 	if (excess > 0 && atomic_exchange(&looked_ns, now) != now) {
-		int leaving = collect();
+		int leaving = collect(&ours);
 		excess = fds_excess(fd, &below) - BELLS * leaving;
 		if (excess > 0 &&
 		    ask(excess / BELLS + ASK_SPARE, below + ASK_SPARE, false) > 0)
-			collect();
+			collect(&ours);
 	}
 	errno = saved;
 }
@@ -296,44 +316,50 @@ static bool is_short_of(int need, int from)
 	return fd == -EMFILE;
 }
 
-static bool has_patience(void)
+static bool is_long_since(_Atomic int64_t *when)
 {
 	return clock_ns(CLOCK_MONOTONIC) -
-		       atomic_load_explicit(&gave_up_ns, memory_order_relaxed) >=
+		       atomic_load_explicit(when, memory_order_relaxed) >=
 	       RETRY_NS;
 }
 
-/* Those who have not answered lately are asked no more than once. */
-static bool make_room_now(int limit, int before)
+static bool is_moving(int64_t now)
 {
-	collect();
-	if (fds_below(limit) == before && ask(ASK_AT_ONCE, limit, true) > 0)
-		collect();
-	return fds_below(limit) < before;
+	return now - atomic_load_explicit(&stirred_ns, memory_order_relaxed) <
+	       PATIENCE_NS;
 }
 
+/* Peers that have not answered lately are asked no more than once, and not waited for. */
 static bool make_room(int limit, int before)
 {
 	int64_t start = clock_ns(CLOCK_MONOTONIC), now = start, asked = 0;
+	bool patient = is_long_since(&gave_up_ns), waits;
+	bool waits_for_ours = is_long_since(&gave_ours_up_ns);
 	const struct timespec nap = {.tv_nsec = NAP_NS};
-	do {
-		collect();
+	int ours;
+	for (;;) {
+		collect(&ours);
 		if (fds_below(limit) < before)
 			return true;
 		/* What is idle goes first; what is moving is not idle for long. */
-		if (now - asked >= ASK_PAUSE_NS) {
-			bool all = now - start >= ASK_PAUSE_NS;
+		if (patient ? now - asked >= ASK_PAUSE_NS : asked == 0) {
+			bool all = !patient || now - start >= ASK_PAUSE_NS;
 			if (ask(ASK_AT_ONCE, limit, all) > 0 || !all)
 				stir();
 			asked = now;
 			continue;
 		}
+		waits = patient && now - start < WAIT_NS && is_moving(now);
+		waits |= waits_for_ours && ours > 0 && now - start < OURS_NS;
+		if (!waits)
+			break;
 		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
 		now = clock_ns(CLOCK_MONOTONIC);
-	} while (now - start < WAIT_NS &&
-		 now - atomic_load_explicit(&stirred_ns, memory_order_relaxed) <
-			 PATIENCE_NS);
-	atomic_store_explicit(&gave_up_ns, now, memory_order_relaxed);
+	}
+	if (patient)
+		atomic_store_explicit(&gave_up_ns, now, memory_order_relaxed);
+	if (waits_for_ours && ours > 0)
+		atomic_store_explicit(&gave_ours_up_ns, now, memory_order_relaxed);
 	return false;
 }
 
@@ -346,9 +372,7 @@ bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(voi
 		room->once = false;
 	} else if (!made && before > 0 && !(made = table_give_back())) {
 		meet_give_back();
-		made = fds_below(limit) < before ||
-		       (has_patience() ? make_room(limit, before)
-				       : make_room_now(limit, before));
+		made = fds_below(limit) < before || make_room(limit, before);
 		while (!made && last())
 			made = fds_below(limit) < before;
 		if (!made)

@@ -294,8 +294,8 @@ struct sock_room {
 /*
  * Want of `need` numbers from `from` up: true when one that the program may have has been given
  * back since room->given, by whomever, and room->once when there is no want. Waits a bounded time
- * for peers to answer. `last` closes one more descriptor, if there is one, when that does not
- * help. No lock may be held.
+ * for peers to answer, and for threads of this process to let go. `last` closes one more
+ * descriptor, if there is one, when that does not help. No lock may be held.
  */
 bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(void));
 

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 
 #include "base/fds.h"
+#include "stream/table.h"
 #include "unit/stream_pair.h"
 
 static bool no_more(void)
@@ -96,4 +97,68 @@ STREAM_TEST(a_number_that_is_being_closed)
 	CHECK_EQ(call_end(&asks), true);
 	pthread_join(closer.thread, NULL);
 	close(listener);
+}
+
+/* ---- a thread that sleeps on the doorbells ---- */
+
+/* Down to TCP for good, as if a thread were asleep on b. */
+static struct pair down_asleep(void)
+{
+	struct pair p = pair_open_up();
+	struct sock *a = fd_sock(p.a), *b = fd_sock(p.b);
+	uint64_t rings;
+	REQUIRE(sock_hold(b, p.b));
+	sock_arm(b, EPOLLIN);
+	sock_down(a, p.a, VD_REASON_FD_LIMIT);
+	sock_service(b, p.b);
+	sock_service(a, p.a);
+	sock_service(b, p.b);
+	REQUIRE(phase_of(a->slot) == SLOT_FINAL && a->bell < 0);
+	REQUIRE(phase_of(b->slot) == SLOT_FINAL && b->bell >= 0);
+	/* Whatever has rung until now: it has looked, and slept again. */
+	REQUIRE(poll(&(struct pollfd){.fd = b->bell, .events = POLLIN}, 1, 0) == 0 ||
+		read(b->bell, &rings, sizeof(rings)) == sizeof(rings));
+	return p;
+}
+
+static void wake(struct sock *s)
+{
+	sock_disarm(s, EPOLLIN);
+	sock_unhold(s);
+}
+
+STREAM_TEST(who_sleeps_there_is_rung)
+{
+	struct pair p = down_asleep();
+	struct sock *b = fd_sock(p.b);
+	bells_release(b);
+	REQUIRE(b->bell >= 0);
+	CHECK_EQ(poll(&(struct pollfd){.fd = b->bell, .events = POLLIN}, 1, 0), 1);
+	wake(b);
+	CHECK_EQ(b->bell, -1);
+	pair_close(&p);
+}
+
+/* Longer than peers are waited for. */
+static void *wake_late(void *arg)
+{
+	usleep(300000);
+	wake(arg);
+	return NULL;
+}
+
+STREAM_TEST(who_wants_for_a_processor_is_waited_for)
+{
+	struct sock_room room = {0, false};
+	pthread_t thread;
+	table_give_back();
+	FDS_SETTLED();
+	struct pair p = down_asleep();
+	meet_give_back();
+	room.given = fds_given();
+	REQUIRE(pthread_create(&thread, NULL, wake_late, fd_sock(p.b)) == 0);
+	CHECK(sock_make_room(2, fds_limit() - 1, &room, no_more));
+	pthread_join(thread, NULL);
+	CHECK_EQ(fd_sock(p.b)->bell, -1);
+	pair_close(&p);
 }
