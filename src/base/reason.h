@@ -79,7 +79,13 @@
 	  "nothing to do")                                                               \
 	X(34, RAW, "raw-system-calls",                                                   \
 	  "the program makes system calls past the C library, as those in Go do",        \
-	  "nothing to do: its peers are on TCP with it")
+	  "nothing to do: its peers are on TCP with it")                                 \
+	X(35, NO_DEVICE, "no-device", "no RDMA device has this connection's address",    \
+	  "see `viaduct doctor` for the devices, and the log")                           \
+	X(36, RELAY, "relay", "the viaductds do not bring the two ends together",        \
+	  "see the logs of viaductd on both hosts")                                      \
+	X(37, LINK, "link", "the link between the two hosts has failed",                 \
+	  "see the log: the other process or host has ended, or the network")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -211,11 +211,11 @@ static const struct observe_holder *holder_of(const struct parts *p, uint64_t in
 
 /* ---- one connection ---- */
 
-static enum observe_path path_of(_Atomic uint32_t *gate)
+static enum observe_path path_of(_Atomic uint32_t *gate, bool across)
 {
 	switch (gate_state(gate)) {
 	case GATE_RING:
-		return OBSERVE_RING;
+		return across ? OBSERVE_RDMA : OBSERVE_RING;
 	case GATE_READY:
 		return OBSERVE_SWITCHING;
 	default:
@@ -236,7 +236,7 @@ static uint64_t behind(uint64_t end, uint64_t begin)
 
 static void read_rings(struct observe_conn *c, struct slot *sl)
 {
-	if (c->tx == OBSERVE_RING) {
+	if (observe_is_direct(c->tx)) {
 		c->tx_ring = area_bytes(ring_tx_area(&sl->tx));
 		c->tx_fill = behind(sl->tx.produced, sl->tx.credit);
 	}
@@ -257,8 +257,8 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	c->phase = atomic_load(&sl->phase);
 	c->role = atomic_load(&sl->role);
 	c->reason = atomic_load(&sl->reason);
-	c->tx = path_of(&sl->gate_tx);
-	c->rx = path_of(&sl->gate_rx);
+	c->tx = path_of(&sl->gate_tx, atomic_load(&sl->across));
+	c->rx = path_of(&sl->gate_rx, atomic_load(&sl->across));
 	c->tx_direct_bytes = sl->tx.produced;
 	c->rx_direct_bytes = sl->rx.consumed;
 	c->tx_messages = sl->tx_messages;
@@ -552,6 +552,8 @@ const char *observe_path_name(enum observe_path path)
 	switch (path) {
 	case OBSERVE_RING:
 		return "ring";
+	case OBSERVE_RDMA:
+		return "rdma";
 	case OBSERVE_SWITCHING:
 		return "switching";
 	default:

@@ -48,8 +48,14 @@ struct observe_end {
 enum observe_path {
 	OBSERVE_TCP,
 	OBSERVE_SWITCHING, /* receiving: TCP's last bytes, before the ring's first */
-	OBSERVE_RING,
+	OBSERVE_RING,	   /* in memory that both ends share */
+	OBSERVE_RDMA,	   /* the same, with an end on another host */
 };
+
+static inline bool observe_is_direct(enum observe_path path)
+{
+	return path == OBSERVE_RING || path == OBSERVE_RDMA;
+}
 
 struct observe_conn {
 	const struct observe_process *process;

@@ -39,7 +39,7 @@ static int usage(FILE *to, int status)
 		"TCP.\n\n"
 		"  -p, --pid PID        of this process\n"
 		"      --port PORT      with this port at either end\n"
-		"      --path PATH      on ring, tcp or switching\n"
+		"      --path PATH      on ring, rdma, tcp or switching\n"
 		"      --reason NAME    with this reason; see viaduct-reasons(7)\n"
 		"      --program GLOB   of programs whose names match\n"
 		"  -b, --both           a line for each end, in each process\n"
@@ -101,7 +101,7 @@ static int read_path(const char *text, uint32_t *out)
 			*out = p;
 			return 0;
 		}
-	return complain("path", text, "want ring, tcp or switching");
+	return complain("path", text, "want ring, rdma, tcp or switching");
 }
 
 static int read_reason(const char *text, uint32_t *out)

@@ -9,7 +9,7 @@
 
 /* Where a connection's bytes go: SWITCHING if a direction is between the two, else RING if
  * a direction is there, else TCP. */
-#define STAT_PATHS (OBSERVE_RING + 1)
+#define STAT_PATHS (OBSERVE_RDMA + 1)
 #define STAT_ANY   UINT32_MAX
 
 enum stat_format { STAT_TABLE, STAT_JSON, STAT_PROMETHEUS };

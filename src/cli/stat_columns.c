@@ -83,8 +83,9 @@ static void print_path(const void *item, char *out)
 	const struct stat_row *row = item;
 
 	strcpy(out, observe_path_name(row->path));
-	if (row->path == OBSERVE_RING && row->c->tx != row->c->rx)
-		strcpy(out, row->c->tx == OBSERVE_RING ? "ring/tcp" : "tcp/ring");
+	if (observe_is_direct(row->path) && row->c->tx != row->c->rx)
+		sprintf(out, "%s/%s", observe_path_name(row->c->tx),
+			observe_path_name(row->c->rx));
 }
 
 static void print_tx(const void *item, char *out)
@@ -275,7 +276,7 @@ static void print_p_user(const void *item, char *out)
 	}
 
 OPEN_COLUMN(p_open, p->open)
-OPEN_COLUMN(p_ring, p->paths[OBSERVE_RING])
+OPEN_COLUMN(p_ring, p->paths[OBSERVE_RING] + p->paths[OBSERVE_RDMA])
 OPEN_COLUMN(p_switching, p->paths[OBSERVE_SWITCHING])
 OPEN_COLUMN(p_tcp, p->paths[OBSERVE_TCP])
 COUNT_COLUMN(p_seen, stat_number, connections)

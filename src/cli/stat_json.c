@@ -65,9 +65,11 @@ static void print_process(FILE *out, const struct stat_process *p)
 		write_json_string(out, p->p->trouble);
 	else
 		fprintf(out, "null");
-	fprintf(out, ",\"open\":%zu,\"on_ring\":%zu,\"switching\":%zu,\"on_tcp\":%zu",
-		p->open, p->paths[OBSERVE_RING], p->paths[OBSERVE_SWITCHING],
-		p->paths[OBSERVE_TCP]);
+	fprintf(out,
+		",\"open\":%zu,\"on_ring\":%zu,\"on_rdma\":%zu,\"switching\":%zu,\"on_"
+		"tcp\":%zu",
+		p->open, p->paths[OBSERVE_RING], p->paths[OBSERVE_RDMA],
+		p->paths[OBSERVE_SWITCHING], p->paths[OBSERVE_TCP]);
 	print_reasons(out, "open_reasons", reasons);
 	if (p->p->counted)
 		print_counts(out, &p->p->counts);

@@ -69,6 +69,8 @@ static void note_counts(FILE *out, const struct stat_view *v,
 	fprintf(out, "%zu %s%s: %zu on the ring, %zu on TCP", v->shown,
 		o->both ? "end" : "connection", plural(v->shown), paths[OBSERVE_RING],
 		paths[OBSERVE_TCP]);
+	if (paths[OBSERVE_RDMA])
+		fprintf(out, ", %zu on RDMA", paths[OBSERVE_RDMA]);
 	if (paths[OBSERVE_SWITCHING])
 		fprintf(out, ", %zu switching", paths[OBSERVE_SWITCHING]);
 	fprintf(out, "\n");

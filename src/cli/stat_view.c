@@ -40,8 +40,7 @@ static enum observe_path path_of(const struct observe_conn *c)
 {
 	if (c->tx == OBSERVE_SWITCHING || c->rx == OBSERVE_SWITCHING)
 		return OBSERVE_SWITCHING;
-	return c->tx == OBSERVE_RING || c->rx == OBSERVE_RING ? OBSERVE_RING
-							      : OBSERVE_TCP;
+	return observe_is_direct(c->tx) ? c->tx : c->rx;
 }
 
 /* Of a process whose table cannot be read nothing is known but that it has the socket. */

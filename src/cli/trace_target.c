@@ -203,7 +203,7 @@ bool trace_target_open(struct trace_target *t, pid_t pid)
 		const struct observe_conn *c = &t->observe.conns[i];
 
 		t->upgraded += c->process == p &&
-			       (c->tx == OBSERVE_RING || c->rx == OBSERVE_RING);
+			       (observe_is_direct(c->tx) || observe_is_direct(c->rx));
 	}
 	return find_entry(t, p, &index) && lock_entry(t, index);
 }

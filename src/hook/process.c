@@ -33,6 +33,7 @@ void hook_report(void)
 void hook_forking(void)
 {
 	if (hook_active) {
+		sock_leave_links();
 		announce_forking();
 		sock_forking();
 		ready_forking();

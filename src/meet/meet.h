@@ -9,6 +9,7 @@
 
 #include "base/reason.h"
 #include "base/tcp.h"
+#include "meet/name.h"
 #include "ring/wire.h"
 
 /* What both ends hold after they met. All descriptors went through fds_adopt. */
@@ -48,6 +49,10 @@ int meet_offer(int fd, void *place, struct meet_segment *out);
 /* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
  * a far bell rings, too. */
 int meet_attached(int fd, struct meet_segment *seg);
+/* Whether the other end is on another host, or in another network namespace: 1, and the ends;
+ * 0 it is here, or cannot be told yet; or -enum vd_reason. */
+int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,
+		   struct name_end *peer);
 /* Unmaps, or empties, and closes. Abandons an offer that nobody has taken: returns 0 when the
  * connector was faster (then call meet_attached instead), else 1. */
 int meet_abandon(struct meet_segment *seg);

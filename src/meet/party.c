@@ -2,9 +2,12 @@
 /* What either end of a connection needs to know about itself before it meets the other.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/reason.h"
+#include "meet/diag.h"
+#include "meet/meet.h"
 #include "meet/party.h"
 #include "meet/segment.h"
 
@@ -31,6 +34,23 @@ int party_result(const struct party *p, const char *step, int result)
 		log_debug("%s: %s: %s (%s)", name_text(&p->tuple, text), step,
 			  reason_name((uint32_t)-result), reason_text((uint32_t)-result));
 	return result;
+}
+
+int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,
+		   struct name_end *peer)
+{
+	struct diag_socket found;
+	struct party p;
+	int r = party_init(&p, fd, role);
+
+	if (r <= 0)
+		return r;
+	*local = role == TCP_ROLE_CONNECTED ? p.tuple.client : p.tuple.server;
+	*peer = role == TCP_ROLE_CONNECTED ? p.tuple.server : p.tuple.client;
+	if (memcmp(local->addr, peer->addr, sizeof(local->addr)) == 0)
+		return 0;
+	r = diag_lookup(p.netns, peer, local, p.tuple.scope, &found);
+	return r < 0 ? 0 : r == 0;
 }
 
 int party_errno(int negative_errno)

@@ -273,10 +273,10 @@ finish:
 	return -reason;
 }
 
-int segment_alone(struct meet_segment *out)
+static int segment_alone_at(void *place, struct meet_segment *out)
 {
 	struct meet_segment s = segment_none;
-	int r = segment_make_memory(&s, NULL);
+	int r = segment_make_memory(&s, place);
 
 	if (r < 0) {
 		meet_finish(&s);
@@ -284,6 +284,26 @@ int segment_alone(struct meet_segment *out)
 	}
 	*out = s;
 	return 1;
+}
+
+int segment_alone(struct meet_segment *out)
+{
+	return segment_alone_at(NULL, out);
+}
+
+int segment_with_bell(void *place, struct meet_segment *out)
+{
+	int r = segment_alone_at(place, out);
+
+	if (r != 1)
+		return r;
+	out->bell = segment_eventfd();
+	if (out->bell >= 0)
+		return 1;
+	r = -(int)segment_reason(-out->bell);
+	out->bell = -1;
+	meet_finish(out);
+	return r;
 }
 
 int segment_alone_take(int memfd, struct meet_segment *out)

@@ -27,8 +27,11 @@ int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns, void *
 /* Memory laid out in the same way, without a peer and without bells; for carry.c in the layer
  * above. 1, or -enum vd_reason. */
 int segment_alone(struct meet_segment *out);
+/* The same with a doorbell of its own end, mapped at `place` when that is given, as in meet.h; the
+ * other end is played by src/across. */
+int segment_with_bell(void *place, struct meet_segment *out);
 /*
- * Checks and maps what such a call in another image of this process made; *out gets a bell
+ * Checks and maps what segment_alone in another image of this process made; *out gets a bell
  * of its own, and no descriptor of the memory. memfd stays open. 1, or -enum vd_reason.
  */
 int segment_alone_take(int memfd, struct meet_segment *out);

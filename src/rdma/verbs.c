@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "base/fds.h"
 #include "base/kernel.h"
 #include "rdma/verbs.h"
 #include "rdma/verbs_parts.h"
@@ -123,7 +124,11 @@ static void finish(struct link_context *c)
 	struct verbs_process *p = of(c);
 
 	if (c->fd >= 0)
-		kernel_close(c->fd);
+		fds_close(c->fd);
+	fds_lost(p->port.device->cmd_fd);
+	fds_lost(p->port.device->async_fd);
+	if (p->channel)
+		fds_lost(p->channel->fd);
 	if (p->queue)
 		p->lib->ibv_destroy_cq(p->queue);
 	if (p->channel)
@@ -136,10 +141,10 @@ static void abandon(struct link_context *c)
 {
 	struct verbs_process *p = of(c);
 
-	kernel_close(c->fd);
-	kernel_close(p->channel->fd);
-	kernel_close(p->port.device->async_fd);
-	kernel_close(p->port.device->cmd_fd);
+	fds_close(c->fd);
+	fds_close(p->channel->fd);
+	fds_close(p->port.device->async_fd);
+	fds_close(p->port.device->cmd_fd);
 }
 
 static const struct fabric_ops verbs_ops = {
@@ -159,6 +164,18 @@ static const struct fabric_ops verbs_ops = {
 	.finish = finish,
 	.abandon = abandon,
 };
+
+/* libibverbs takes the lowest numbers, which are the program's. */
+static void move_away(int *fd)
+{
+	int copy = (int)kernel_call4(SYS_fcntl, *fd, F_DUPFD_CLOEXEC, 3, 0);
+
+	copy = copy < 0 ? copy : fds_adopt(copy);
+	if (copy < 0)
+		return;
+	kernel_close(*fd);
+	*fd = copy;
+}
 
 static int watch(int epoll, int fd)
 {
@@ -202,8 +219,12 @@ static int open_process(struct verbs_process *p, const char **why)
 					 NULL, p->channel, 0);
 	if (!p->queue)
 		return -errno;
+	move_away(&p->port.device->cmd_fd);
+	move_away(&p->port.device->async_fd);
+	move_away(&p->channel->fd);
 	*why = "descriptors or memory are short";
 	c->fd = (int)kernel_call4(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0);
+	c->fd = c->fd < 0 ? c->fd : fds_adopt(c->fd);
 	r = c->fd < 0 ? c->fd : watch(c->fd, p->channel->fd);
 	if (r == 0)
 		r = watch(c->fd, p->port.device->async_fd);

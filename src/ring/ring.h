@@ -208,12 +208,17 @@ static inline void ring_rx_reopen(struct ring_rx *r)
 	if (r->held == RING_ENDED)
 		r->held = RING_PUBLISHED;
 }
-/* Gives n bytes of one span back to the producer: its licence to overwrite them. */
-static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
+/* Passes over n bytes of one span, which stay the producer's not to overwrite. */
+static inline void ring_rx_skip(struct ring_rx *r, size_t n)
 {
 	r->consumed += n;
 	if (__builtin_expect(r->turn_seq != r->turn_passed, 0))
 		ring_rx_pass_turns(r);
+}
+/* Gives n bytes of one span back to the producer: its licence to overwrite them. */
+static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t n)
+{
+	ring_rx_skip(r, n);
 	/* Release: our loads of the bytes come before the licence to overwrite them. */
 	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
 }

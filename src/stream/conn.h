@@ -3,6 +3,8 @@
 #ifndef VD_STREAM_CONN_H
 #define VD_STREAM_CONN_H
 
+#include "across/across.h"
+#include "meet/meet.h"
 #include "stream/counted.h"
 
 /* ---- gates ---- */
@@ -99,6 +101,58 @@ static inline void seen_add(struct slot *sl, uint32_t bits)
 {
 	atomic_fetch_or_explicit(&sl->seen, bits, memory_order_acq_rel);
 }
+
+/* ---- remote.c: the peer is on another host, docs/rdma.md ---- */
+
+static inline struct across *remote_of(struct sock *s)
+{
+	return atomic_load_explicit(&s->across, memory_order_relaxed);
+}
+
+/* What has come from other hosts, carried out before a look at the memory of `s`. */
+static inline void remote_look(struct sock *s)
+{
+	if (__builtin_expect(remote_of(s) != NULL, 0))
+		across_progress();
+}
+
+/* The same, and surely: before a look that something on TCP has called for. */
+static inline void remote_catch_up(struct sock *s)
+{
+	if (__builtin_expect(remote_of(s) != NULL, 0))
+		across_catch_up();
+}
+
+/*
+ * Before bytes go over TCP behind a mark: the mark is in the peer's memory then. The end of TCP
+ * needs no such wait, because it is not believed without its words. Under the stream's locks.
+ */
+void sock_break(struct sock *s, enum vd_reason reason);
+static inline void remote_flush(struct sock *s)
+{
+	struct across *a = remote_of(s);
+	if (__builtin_expect(a != NULL, 0) && across_flush(a) == -ETIMEDOUT)
+		sock_break(s, VD_REASON_LINK);
+}
+
+/* Tells the peer what is new; false: it is on this host. */
+bool remote_ring(struct sock *s);
+/* Empties the far bell, or hears what has come from other hosts. As farbell_answer. */
+int bell_answer_far(struct sock *s, int far);
+/* sock_note_kernel after a sleep; with a nap where the kernel would say at once, again and again,
+ * what is not to be believed yet. */
+void wait_note_kernel(struct sock *s, uint32_t events);
+/* Whether the end of TCP is that of the stream: false while the peer's words may be to come. */
+bool remote_end_is_known(struct sock *s);
+/* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
+int remote_begin(struct sock *s, int fd);
+int remote_step(struct sock *s, struct meet_segment *seg);
+/* Directions and rings are set up: the peer's words are carried out from now on. */
+void remote_attach(struct sock *s, enum wire_direction out);
+/* Our words are said. */
+void remote_end(struct sock *s);
+/* In a forked child: what has not gone back to TCP is lost there. */
+void remote_forked_child(void);
 
 /* ---- fdtab.c ---- */
 

@@ -29,6 +29,7 @@ static void leave_if_done(struct sock *s)
 	if (sock_on_final)
 		sock_on_final(s);
 	bells_release(s);
+	remote_end(s);
 }
 
 static void obey(struct sock *s, int fd, uint32_t want);
@@ -38,6 +39,7 @@ void sock_service(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (!sock_is_direct(s))
 		return;
+	remote_look(s);
 	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
 	if (want == WANT_BOUNCE) {
 		if (gate_state(&sl->gate_tx) == GATE_RING)
@@ -185,6 +187,7 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	ssize_t n = -1;
 	lock_take(&sl->rx_lock);
 	/* The end first: whoever made it had made his mark before. */
+	remote_look(s);
 	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
 	if (late)
 		rewind_is_last(s, true);
@@ -195,6 +198,10 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 		n = gone ? 0 : -1;
 	else if (state == GATE_READY || state == GATE_RING)
 		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
+	/* Nobody would hear of bytes that are on their way from another host. */
+	if (late && n <= 0 && !gone && remote_of(s) && !rx_is_down(s) &&
+	    !gate_is_kernel(gate_state(&sl->gate_rx)))
+		n = 1;
 	if (late && n > 0)
 		rewind_is_last(s, false);
 	lock_drop(&sl->rx_lock);

@@ -100,6 +100,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 		s->slot = sl;
 	s->wire = NULL;
 	s->bell = s->peer_bell = s->far_bell = s->meet_fd = s->kept_fd = -1;
+	atomic_store(&s->across, NULL);
 	atomic_store(&s->fds, 1);
 	atomic_store(&s->awaited, 0);
 	atomic_store(&s->closed, 0);
@@ -211,12 +212,14 @@ void sock_forking(void)
 		forking_list[forking_used++] = slot_index(s->slot);
 	}
 	slot_table_forking();
+	across_forking(); /* before the numbers' lock, which is taken under it */
 	fds_forking();
 }
 
 void sock_forked_parent(pid_t child)
 {
 	fds_forked_parent();
+	across_forked_parent();
 	table_forked_parent(child);
 	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
@@ -229,6 +232,7 @@ void sock_forked_child(bool told)
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
 	fds_forked_child();
+	across_forked_child();
 	lock_drop_forked(&forking_lock);
 	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
@@ -252,6 +256,7 @@ void sock_forked_child(bool told)
 	for (uint32_t i = 0; i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	limbo_forked();
+	remote_forked_child();
 }
 
 void sock_exec(bool begins)

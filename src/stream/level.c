@@ -27,6 +27,10 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	    tcp_state(fd, &state) == 0)
 		kernel_poll(&pfd, 1, 0);
 	sock_see(s, fd, (uint16_t)pfd.revents);
+	/* Not before the peer's last words are here. */
+	if (__builtin_expect(remote_of(s) != NULL, 0) &&
+	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !remote_end_is_known(s))
+		pfd.revents &= ~(POLLRDHUP | POLLHUP);
 	return (uint16_t)pfd.revents;
 }
 
@@ -91,6 +95,7 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 {
 	struct slot *sl = s->slot;
 	uint32_t bits = 0;
+	remote_look(s);
 	/* What is found in memory may have been sent after a close, of which only the kernel
 	 * knows more. */
 	if (seen_of(sl) || wait_attention(s) ||

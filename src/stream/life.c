@@ -97,6 +97,7 @@ static void release(struct sock *s)
 	lock_take(&sl->tx_lock);
 	if (s->kept_fd >= 0)
 		last_words(s, s->kept_fd);
+	remote_end(s);
 	sock_drop_segment(s);
 	lock_drop(&sl->tx_lock);
 	lock_drop(&sl->rx_lock);
@@ -251,11 +252,15 @@ void sock_report(void)
 			continue;
 		/* The process ends, and closes it. A peer that believes it too early sends over
 		 * TCP, which is right as well. */
-		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot))
+		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot)) {
 			atomic_store_explicit(&s->in->closed, 1, memory_order_relaxed);
+			if (remote_of(s))
+				across_push(remote_of(s));
+		}
 		flush_counts(s);
 		count_reason(s);
 	}
+	across_drain();
 }
 
 void sock_break(struct sock *s, enum vd_reason reason)
@@ -266,8 +271,13 @@ void sock_break(struct sock *s, enum vd_reason reason)
 	atomic_store(&s->slot->reason, reason);
 	if (trace_is_wished() && s->wire)
 		trace_event(s, -1, TRACE_BROKEN, reason);
-	log_error("connection ended with ECONNRESET: %s (%s)", reason_name(reason),
-		  reason_text(reason));
+	/* A link fails with each peer that is killed: nothing is wrong here. */
+	if (reason == VD_REASON_LINK)
+		log_debug("connection ended with ECONNRESET: %s (%s)",
+			  reason_name(reason), reason_text(reason));
+	else
+		log_error("connection ended with ECONNRESET: %s (%s)",
+			  reason_name(reason), reason_text(reason));
 	sock_ring_self(s);
 }
 
@@ -310,6 +320,8 @@ static uint32_t verdicts(struct sock *s, int fd, uint32_t events)
 {
 	uint32_t seen = 0;
 	int state = 0;
+	if ((events & (EPOLLRDHUP | EPOLLHUP)) && !remote_end_is_known(s))
+		events &= ~(uint32_t)(EPOLLRDHUP | EPOLLHUP);
 	if (events & EPOLLRDHUP)
 		seen |= SEEN_FIN;
 	if (events & EPOLLHUP)

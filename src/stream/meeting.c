@@ -74,6 +74,7 @@ static void close_name(struct sock *s)
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
 	close_name(s);
+	remote_end(s);
 	set_final(s->slot, reason);
 	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(reason),
 		  reason_text(reason));
@@ -92,6 +93,8 @@ static int attach(struct sock *s, int fd)
 	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
 	ring_tx_init(&sl->tx, config_get()->area_limit);
 	ring_rx_init(&sl->rx);
+	if (remote_of(s))
+		remote_attach(s, out);
 	/* A child that was forked before now does not have the pointers just stored. */
 	if (!slot_is_alone(sl)) {
 		fork_let_go();
@@ -149,6 +152,17 @@ static int step_accepted(struct sock *s, int fd)
 	return r;
 }
 
+/* The same for a peer on another host. */
+static int step_remote(struct sock *s, int fd)
+{
+	struct meet_segment seg;
+	int r = remote_step(s, &seg);
+	if (r != 1)
+		return r;
+	store_segment(s, &seg);
+	return attach(s, fd);
+}
+
 /* The peer never came. False when it has come just now. */
 static bool out_of_patience(struct sock *s)
 {
@@ -197,6 +211,15 @@ static int step(struct sock *s, int fd)
 			return -VD_REASON_KERNEL;
 		atomic_store(&sl->cookie, cookie);
 	}
+	if (phase_of(sl) == SLOT_EARNING) {
+		int r = remote_begin(s, fd);
+		if (r < 0)
+			return r;
+		if (r == 1)
+			atomic_store(&sl->phase, SLOT_MEETING);
+	}
+	if (remote_of(s))
+		return step_remote(s, fd);
 	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd)
 							    : step_accepted(s, fd);
 }
@@ -205,11 +228,13 @@ static int step(struct sock *s, int fd)
  * When to look again. Whether an offer was taken is a word in memory: at each operation.
  * Whether one has come costs 0.2 us, and whether the name is there 1.3 us: ever more rarely.
  */
-static void plan_next(struct slot *sl, uint32_t ops)
+static void plan_next(struct sock *s, uint32_t ops)
 {
+	struct slot *sl = s->slot;
 	uint32_t since = ops - config_get()->upgrade_after;
 	uint32_t gap = 1;
-	if (phase_of(sl) == SLOT_MEETING && atomic_load(&sl->role) == TCP_ROLE_CONNECTED)
+	if (phase_of(sl) == SLOT_MEETING &&
+	    (remote_of(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
 		gap = since < EAGER_LOOKS ? 1 : since < 64 ? 4 : 16 + since / 64;
 	else if (phase_of(sl) != SLOT_OFFERED)
 		gap = since < EAGER_LOOKS ? 1 : since / 2;
@@ -299,7 +324,8 @@ static void finish_attach(struct sock *s, int fd)
 static enum vd_reason judged(int fd, enum vd_reason reason)
 {
 	int state;
-	if ((reason == VD_REASON_IDENTITY || reason == VD_REASON_KERNEL) &&
+	if ((reason == VD_REASON_IDENTITY || reason == VD_REASON_KERNEL ||
+	     reason == VD_REASON_RELAY) &&
 	    tcp_state(fd, &state) == 0 && state != TCP_ESTABLISHED)
 		return VD_REASON_ENDED;
 	return reason;
@@ -327,7 +353,7 @@ void meeting_step(struct sock *s, int fd)
 		int r = alone ? step(s, fd) : 0;
 		if (!alone)
 			atomic_store(&sl->reason, VD_REASON_SHARED);
-		plan_next(sl, ops);
+		plan_next(s, ops);
 		if (r < 0)
 			give_up(s, fd, judged(fd, (enum vd_reason) - r));
 		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
@@ -351,6 +377,8 @@ void meeting_stop(struct sock *s)
 	struct slot *sl = s->slot;
 	lock_take(&sl->ctl);
 	close_name(s);
+	if (phase_of(sl) < SLOT_ATTACHING)
+		remote_end(s);
 	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
 		/* The connector may have attached: it will see our FIN, or our plain TCP. */
 		if (slot_is_alone(sl))

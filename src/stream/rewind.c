@@ -35,7 +35,9 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 	/* What was kept for a new image, which never began, is to be sent after all. */
 	if (atomic_load_explicit(&s->in->kept, memory_order_relaxed))
 		rewind_settle(s, fd);
-	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN)) {
+	/* Requests that the two ends could change their minds about are for one host alone. */
+	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
+	    remote_of(s)) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -143,6 +145,8 @@ int64_t rewind_keep(struct sock *s, int fd)
 		if (gate_is_kernel(gate_state(&sl->gate_rx)))
 			return 0;
 		bool down = rx_is_down(s);
+		if (!down && remote_of(s))
+			return -EAGAIN; /* more may be on its way */
 		int64_t n = look_at_ring(s);
 		if (down && n > 0)
 			n = before_mark(s, n);

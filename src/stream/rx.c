@@ -86,6 +86,7 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		return -errno;
 	/* The queue was read before the mark is looked at: without a mark, all that was
 	 * queued then was sent before any mark. */
+	remote_catch_up(s);
 	bool up = rx_is_up(s);
 	int64_t left = up ? rx_tcp_left(s, fd) : queued;
 	if (left < 0)
@@ -188,6 +189,9 @@ int64_t rx_queued(struct sock *s, int fd)
 static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
 {
 	struct slot *sl = s->slot;
+	remote_look(s);
+	if (remote_of(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
+		return 1;
 	/* A dead owner may have left the shared cursor one store behind. */
 	atomic_store_explicit(&s->in->consumed, sl->rx.consumed, memory_order_release);
 	if (wait_held_due(s)) {

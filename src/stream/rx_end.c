@@ -51,6 +51,8 @@ ssize_t rx_tcp_end(struct sock *s, int fd, bool up)
 		if (!(seen_of(s->slot) & SEEN_FIN))
 			return -ENODATA;
 	} else {
+		if (!remote_end_is_known(s))
+			return -EAGAIN; /* the peer's last words are on their way */
 		seen_add(s->slot, SEEN_FIN);
 	}
 	/* The end, before the bytes that were announced: after a reset that is as it may be. */
@@ -87,6 +89,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	uint32_t seen = seen_of(sl);
 	if (seen & SEEN_BROKEN)
 		return -ECONNRESET;
+	remote_catch_up(s);
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
 	int r = rx_ring_end(s);
 	if (r != 1)

@@ -30,6 +30,9 @@ void rx_open(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
 		return; /* the peer leaves, or bounces: serve that first */
+	struct across *remote = remote_of(s);
+	if (remote && across_is_over(remote))
+		return;
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
@@ -50,6 +53,8 @@ void rx_open(struct sock *s, int fd)
 			gate_set(&sl->gate_rx, GATE_TCP);
 	}
 	lock_drop(&sl->rx_lock);
+	if (remote)
+		across_push(remote);
 }
 
 /* Who armed before the move waits for the other side's readiness: he is to look again. */
@@ -79,6 +84,8 @@ static void to_kernel(struct sock *s)
 	if (!final)
 		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
+	if (remote_of(s))
+		bell_ring_peer(s);
 }
 
 bool rx_is_down(struct sock *s)
@@ -199,6 +206,7 @@ void sock_check_bypass(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int queued = 0;
+	remote_catch_up(s);
 	lock_take(&sl->rx_lock);
 	/* The bytes of a rewind arrive before its mark can be seen. */
 	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&

@@ -54,7 +54,9 @@ static bool settle_held(struct sock *s, uint64_t now)
 {
 	bool more = true; /* a sender that is inside moves it */
 	if (lock_try(&s->slot->tx_lock)) {
-		more = sock_is_direct(s) && s->wire && settle_ring(s, now);
+		/* What a device writes to stays where it is. */
+		more = sock_is_direct(s) && s->wire && !remote_of(s) &&
+		       settle_ring(s, now);
 		lock_drop(&s->slot->tx_lock);
 	}
 	return more;

@@ -97,6 +97,7 @@ struct slot {
 	_Atomic int32_t fd;	   /* the number that the socket got first */
 	_Atomic uint32_t switches; /* times that a direction went up or down */
 	_Atomic uint32_t doorbells, sleeps;
+	_Atomic uint32_t across;  /* 1: the ring's other end is on another host */
 	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
 
 	_Atomic uint32_t phase; /* enum slot_phase */

@@ -18,6 +18,7 @@
 /* Returned by the calls below instead of a result: do this one in the kernel. */
 #define SOCK_KERNEL (-4096)
 
+struct across;
 struct epoll_reg;
 struct sock;
 
@@ -53,6 +54,9 @@ struct sock {
 	/* A peer of another user: rings it, is rung by it, sleeps on it too. */
 	_Atomic int far_bell;
 	_Atomic uint32_t bell_users; /* threads of this process that ring or answer */
+	/* The peer is on another host, and is told of what we do by this; set before attach.
+	 * Not in forked children. Read racily: a handle is good memory for ever. */
+	struct across *_Atomic across;
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
 	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
@@ -299,6 +303,9 @@ struct sock_room {
  */
 bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(void));
 
+/* Before that: connections with other hosts go back to TCP, since a child cannot use their link.
+ * Waits for the peers, some time at most. No lock may be held. */
+void sock_leave_links(void);
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);
 void sock_forked_parent(pid_t child); /* 0 unknown, -1 none */

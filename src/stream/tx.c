@@ -40,6 +40,8 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
 	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
+	if (remote_of(s) && !across_may_use(remote_of(s)))
+		return false;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
 	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
 	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
@@ -117,8 +119,10 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 		/* Bytes must not go to a number that was closed meanwhile. */
 		if (fd_sock(fd) != s && fd != s->kept_fd)
 			fd = -1;
-		if (tx_is_up(s))
+		if (tx_is_up(s)) {
 			store_down(s, fd);
+			remote_flush(s);
+		}
 		/* A sibling may have died between its `fin` and the kernel's shutdown. */
 		if (fd >= 0 && atomic_load_explicit(&s->out->fin, memory_order_relaxed))
 			REAL(shutdown)(fd, SHUT_WR);
@@ -324,6 +328,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	bool look = false;
+	remote_look(s);
 	lock_take(&sl->tx_lock);
 	if (wait_is_open(w)) {
 		if (gate_state(&sl->gate_tx) != GATE_RING) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: spin while that has lately paid, then arm, look again, and sleep in the kernel. */
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,7 +13,6 @@
 
 #include "base/config.h"
 #include "base/kernel.h"
-#include "base/log.h"
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -129,6 +127,7 @@ static bool hint_out(struct sock *s)
 
 bool wait_hint(struct sock *s, uint32_t interest)
 {
+	remote_look(s);
 	if (wait_attention(s) || (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
 		return true;
 	return ((interest & EPOLLIN) && hint_in(s)) ||
@@ -259,6 +258,8 @@ static void bells_leave(struct sock *s)
 
 void bell_ring_peer(struct sock *s)
 {
+	if (remote_ring(s))
+		return;
 	bells_enter(s);
 	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
@@ -350,7 +351,7 @@ void sock_answer_bell(struct sock *s, int fd)
 	bells_enter(s);
 	int far = s->far_bell, bell = s->bell;
 	if (far >= 0)
-		farbell_answer(far);
+		bell_answer_far(s, far);
 	if (bell >= 0)
 		kernel_read(bell, &count, sizeof(count));
 	bells_leave(s);
@@ -361,7 +362,7 @@ void sock_hear_bell(struct sock *s)
 {
 	bells_enter(s);
 	int far = s->far_bell;
-	int n = far >= 0 ? farbell_answer(far) : 0;
+	int n = far >= 0 ? bell_answer_far(s, far) : 0;
 	bells_leave(s);
 	if (n > 0)
 		ring_again(s);
@@ -496,7 +497,7 @@ static int sleep_once(struct wait *w, bool *bell)
 	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
 		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
-		sock_note_kernel(s, (uint32_t)pfd[0].revents);
+		wait_note_kernel(s, (uint32_t)pfd[0].revents);
 	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
 		sock_check_bypass(s, w->fd);
 	return 0;

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No folder of src/ includes one above it: base < ring < meet < stream < sock < hook.
+"""No folder of src/ includes one above it: base < ring < meet < across < stream < sock < hook.
 
-src/relay may include base and meet, src/rdma base. src/cli may include base, and read the memory that
+src/relay may include base and meet, src/rdma base; src/across both, too. src/cli may include base, and read the memory that
 processes expose. Inside src/ every include of ours names its folder.
 """
 import pathlib
 import re
 import sys
 
-ORDER = ["base", "ring", "meet", "stream", "sock", "hook"]
+ORDER = ["base", "ring", "meet", "across", "stream", "sock", "hook"]
 ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
 ALLOWED["cli"] = {"base", "cli"}
 ALLOWED["relay"] = {"base", "meet", "relay"}
+ALLOWED["across"] |= {"rdma", "relay"}
 ALLOWED["rdma"] = {"base", "rdma"}
 EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

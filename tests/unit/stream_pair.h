@@ -21,6 +21,7 @@
 #include "base/report.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "unit/across_pair.h"
 #include "unit/announced.h"
 
 #define PAIR_FN __attribute__((unused)) static
@@ -35,6 +36,20 @@ __attribute__((constructor)) static void pair_settings(void)
 	alarm(PAIR_ALARM_S);
 }
 
+/* Between two hosts words take their time; the tests mean what they have come to. */
+#define AT_ONCE(call)		   (across_settle(), (call), across_settle())
+#define sock_service(s, fd)	   AT_ONCE((sock_service)(s, fd))
+#define sock_bounce(s, fd)	   AT_ONCE((sock_bounce)(s, fd))
+#define sock_down(s, fd, reason)   AT_ONCE((sock_down)(s, fd, reason))
+#define sock_refuse(s, fd, reason) AT_ONCE((sock_refuse)(s, fd, reason))
+#define rx_open(s, fd)		   AT_ONCE((rx_open)(s, fd))
+
+/* What a direction holds at most. */
+PAIR_FN size_t pair_ring_bytes(void)
+{
+	return across_is_tested() ? ACROSS_PLACE_BYTES : WIRE_DIR_DATA_BYTES;
+}
+
 /* ---- what the hooks do, with -errno for errors ---- */
 
 PAIR_FN ssize_t st_recvv(int fd, const struct iovec *iov, int count, int flags)
@@ -46,10 +61,12 @@ PAIR_FN ssize_t st_recvv(int fd, const struct iovec *iov, int count, int flags)
 		ssize_t n;
 		if (way == SOCK_DIRECT) {
 			n = rx_recv(s, fd, iov, count, flags);
+			across_settle();
 			if (n == SOCK_KERNEL)
 				continue;
 			return n;
 		}
+		across_settle();
 		n = recvmsg(fd, &msg, flags);
 		int err = errno;
 		if (way == SOCK_COUNTED)
@@ -67,6 +84,7 @@ PAIR_FN ssize_t st_sendv(int fd, const struct iovec *iov, int count, int flags)
 		ssize_t n;
 		if (way == SOCK_DIRECT) {
 			n = tx_send(s, fd, iov, count, flags);
+			across_settle();
 			if (n == SOCK_KERNEL)
 				continue;
 			return n;
@@ -95,16 +113,20 @@ PAIR_FN void st_close(int fd)
 {
 	if (fd_closing(fd))
 		close(fd);
+	across_settle();
 }
 
 PAIR_FN int st_shutdown(int fd, int how)
 {
 	struct sock *s = fd_sock(fd);
-	return s ? sock_shutdown(s, fd, how) : shutdown(fd, how) < 0 ? -errno : 0;
+	int r = s ? sock_shutdown(s, fd, how) : shutdown(fd, how) < 0 ? -errno : 0;
+	across_settle();
+	return r;
 }
 
 PAIR_FN uint32_t st_level(int fd)
 {
+	across_settle();
 	return sock_level(fd_sock(fd), fd);
 }
 
@@ -125,6 +147,7 @@ PAIR_FN void st_timeout(int fd, int name, int ms)
 PAIR_FN pid_t st_fork(void)
 {
 	fflush(NULL);
+	sock_leave_links();
 	sock_forking();
 	pid_t pid = fork();
 	REQUIRE(pid >= 0);
@@ -134,6 +157,7 @@ PAIR_FN pid_t st_fork(void)
 		lock_forked();
 		report_forked();
 		sock_forked_child(false);
+		across_world = NULL; /* its contexts are gone here */
 	} else {
 		sock_forked_parent(0);
 	}
@@ -181,6 +205,8 @@ PAIR_FN struct pair pair_open(void)
 	p.b = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	REQUIRE(p.b >= 0);
 	REQUIRE(fd_open_accepted(p.b, false));
+	if (across_is_tested())
+		across_meet(fd_sock(p.a), fd_sock(p.b));
 	/* The hint has to be there until the connector has asked for it. */
 	for (int i = 0; i < 4 && phase_of(fd_sock(p.a)->slot) == SLOT_EARNING; i++)
 		meeting_step(fd_sock(p.a), p.a);
@@ -211,8 +237,10 @@ PAIR_FN void pair_ping(const struct pair *p)
 PAIR_FN void pair_up(const struct pair *p)
 {
 	struct slot *a = fd_sock(p->a)->slot, *b = fd_sock(p->b)->slot;
-	for (int i = 0; i < 64 && !pair_is_up(p); i++)
+	for (int i = 0; i < 64 && !pair_is_up(p); i++) {
 		pair_ping(p);
+		across_settle();
+	}
 	if (!pair_is_up(p))
 		fprintf(stderr, "phases %u and %u, reasons %s and %s\n",
 			atomic_load(&a->phase), atomic_load(&b->phase),

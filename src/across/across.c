@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection that has met its peer: attached, pushed, ended. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "across/parts.h"
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/real.h"
+
+/* Nobody else tells a thread that drains what another has taken from the descriptor. */
+#define DRAIN_NAP_MS 2
+/* A peer that is stopped, with all credit in its hands, is not waited for any longer. */
+#define FLUSH_MS 3000
+/* A process that ends waits so long, for all together. */
+#define DRAIN_MS 3000
+
+uint8_t *across_in_data(struct across *a)
+{
+	return a->link->window + ACROSS_MAIL_BYTES + a->place * ACROSS_PLACE_BYTES;
+}
+
+/* At the same place in our own memory as in the peer's, of which it has told. */
+uint8_t *across_out_data(struct across *a)
+{
+	return a->link->staging + ACROSS_MAIL_BYTES + a->place * ACROSS_PLACE_BYTES;
+}
+
+int across_descriptor(struct across *a)
+{
+	struct across_guard g = across_enter();
+	int fd = -EPIPE;
+
+	if (a->link && a->link->link) {
+		int copy =
+			(int)kernel_call4(SYS_fcntl, link_fd(a->link->context->context),
+					  F_DUPFD_CLOEXEC, 3, 0);
+
+		fd = copy < 0 ? copy : fds_adopt(copy);
+	}
+	across_leave(g);
+	return fd;
+}
+
+void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
+		   const struct across_owner *owner)
+{
+	struct across_guard g = across_enter();
+
+	a->wire = wire;
+	a->out = &wire->dir[out];
+	a->in = &wire->dir[1 - out];
+	a->owner = *owner;
+	ring_rx_init(&a->reader);
+	ring_tx_init(&a->arrivals, 0);
+	a->held_since_ms = 0;
+	a->rung_rx = a->rung_tx = 0;
+	note_apply_all(a);
+	note_push(a);
+	if (!a->link || a->link->failed)
+		owner->lost(owner->owner);
+	across_leave(g);
+}
+
+/* The peer is to be rung each time: what it has armed is known on its host alone. */
+static void ask_again(struct across *a)
+{
+	uint32_t rx, tx;
+
+	if (!a->wire)
+		return;
+	rx = atomic_load_explicit(&a->out->rx_armed, memory_order_relaxed) + 1;
+	tx = atomic_load_explicit(&a->in->tx_armed, memory_order_relaxed) + 1;
+	atomic_store_explicit(&a->out->rx_armed, rx ? rx : 1, memory_order_relaxed);
+	atomic_store_explicit(&a->in->tx_armed, tx ? tx : 1, memory_order_relaxed);
+}
+
+void across_push(struct across *a)
+{
+	struct across_guard g = across_enter();
+
+	ask_again(a);
+	note_push(a);
+	across_leave(g);
+}
+
+void across_progress(void)
+{
+	struct across_guard g;
+
+	/* Somebody else does it. */
+	if (!across_try(&g))
+		return;
+	hub_poll();
+	across_leave(g);
+}
+
+void across_catch_up(void)
+{
+	struct across_guard g = across_enter();
+
+	hub_poll();
+	across_leave(g);
+}
+
+void across_answer(void)
+{
+	struct across_guard g = across_enter();
+
+	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
+		struct link_context *c = across_contexts[i].context;
+
+		if (!c)
+			continue;
+		link_answer(c);
+		link_arm(c);
+	}
+	hub_poll();
+	across_leave(g);
+}
+
+/* 1 when all is in the peer's memory, 0 not yet, -EPIPE. */
+static int drain_step(struct across *a)
+{
+	int r;
+
+	hub_poll();
+	note_push(a);
+	if (!a->link || a->link->failed || !a->link->link)
+		return -EPIPE;
+	r = link_drain(a->link->link);
+	if (r != 1 || !a->owes)
+		return r;
+	/* Without credit nothing is under way that could fail. */
+	link_probe(a->link->link);
+	return 0;
+}
+
+static void nap(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+
+	kernel_poll(&pfd, 1, DRAIN_NAP_MS);
+}
+
+int across_flush(struct across *a)
+{
+	uint64_t end_ms = across_ms() + FLUSH_MS;
+
+	for (;;) {
+		struct across_guard g = across_enter();
+		int fd = -1, r = drain_step(a);
+
+		if (r == 0)
+			fd = link_fd(a->link->context->context);
+		across_leave(g);
+		if (r != 0)
+			return r < 0 ? r : 0;
+		if (across_ms() >= end_ms)
+			return -ETIMEDOUT;
+		nap(fd);
+	}
+}
+
+bool across_is_over(struct across *a)
+{
+	/* Hints: both only rise. */
+	struct across_link *k = a->link;
+
+	return __atomic_load_n(&a->last_came, __ATOMIC_ACQUIRE) || !k ||
+	       __atomic_load_n(&k->failed, __ATOMIC_ACQUIRE);
+}
+
+bool across_may_use(struct across *a)
+{
+	struct across_guard g = across_enter();
+	struct across_link *k = a->link;
+	bool may = k && k->link && !k->failed && a->said && !a->last_came &&
+		   link_completed(k->link) >= a->first_at;
+
+	across_leave(g);
+	return may;
+}
+
+void across_probe(struct across *a)
+{
+	struct across_guard g = across_enter();
+
+	if (a->link && a->link->up)
+		link_probe(a->link->link);
+	hub_poll();
+	across_leave(g);
+}
+
+bool across_is_owed(struct across *a)
+{
+	return __atomic_load_n(&a->owes, __ATOMIC_RELAXED);
+}
+
+/* What is told from now on is what stands in a copy: the connection's memory goes. */
+static void keep_words(struct across *a)
+{
+	bool connector = a->wire && a->out == &a->wire->dir[WIRE_FROM_CONNECTOR];
+
+	if (!a->wire)
+		return;
+	memcpy(&a->kept[connector], a->out, sizeof(a->kept[0]));
+	memcpy(&a->kept[!connector], a->in, sizeof(a->kept[0]));
+	a->out = &a->kept[connector];
+	a->in = &a->kept[!connector];
+}
+
+static void end(struct across *a)
+{
+	a->owner = (struct across_owner){0};
+	keep_words(a);
+	a->state = ACROSS_ENDED;
+	if (a->request != 0 && a->link && !a->has_peer)
+		return; /* the answer may still come: meet.c */
+	note_push(a);
+	hub_settle(a);
+}
+
+void across_end(struct across *a)
+{
+	struct across_guard g = across_enter();
+
+	meet_end(a);
+	end(a);
+	across_leave(g);
+}
+
+static bool is_drained(void)
+{
+	bool done = true;
+
+	hub_poll();
+	for (int i = 0; i < ACROSS_LINKS; i++) {
+		struct across_link *k = &across_links[i];
+
+		if (k->link && k->up && link_drain(k->link) == 0)
+			done = false;
+	}
+	for (int i = 0; i < ACROSS_CONNECTIONS && done; i++) {
+		struct across *a = &across_pool[i];
+
+		if (a->state != ACROSS_FREE && a->link && a->link->up && a->owes)
+			done = false;
+	}
+	return done;
+}
+
+void across_drain(void)
+{
+	uint64_t end_ms = across_ms() + DRAIN_MS;
+
+	for (;;) {
+		struct across_guard g = across_enter();
+		bool done = is_drained();
+
+		across_leave(g);
+		if (done || across_ms() >= end_ms)
+			return;
+		nap(-1);
+	}
+}

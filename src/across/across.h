@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection whose other end is on another host: its memory, kept alike by RDMA writes. */
+#ifndef VD_ACROSS_ACROSS_H
+#define VD_ACROSS_ACROSS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "meet/name.h"
+#include "ring/wire.h"
+
+/*
+ * docs/rdma.md, "Streams", has the protocol. Each end has memory laid out as between two
+ * processes of one host (ring/wire.h). What an end writes there as its own is told to the other
+ * end by *notes*, and there carried out by whoever polls, as if the peer had done it, in the
+ * same order. So everything above sees a peer of this host that is a little late.
+ *
+ * None of these calls blocks but across_flush and across_drain, and opening a device at the first meeting. They
+ * set no errno, and are no points of cancellation. One lock is taken inside; callers may hold
+ * the stream's locks. A handle stays readable memory for ever, and is good from across_begin to
+ * across_end.
+ */
+struct across;
+
+enum across_role { ACROSS_CONNECTED, ACROSS_ACCEPTED };
+
+/* ---- meeting, by viaductd ---- */
+
+/* There is a viaductd on this host: costs next to nothing. */
+bool across_is_here(void);
+/*
+ * The peer of this connection may be on another host. 1: *out is a meeting;
+ * or -enum vd_reason. `netns` is the TCP socket's.
+ */
+int across_begin(const struct name_end *local, const struct name_end *peer,
+		 enum across_role role, struct across **out);
+/* To be called now and then: 1 once the ends have met, 0 not yet, or -enum vd_reason. */
+int across_step(struct across *a);
+
+/* ---- after 1 ---- */
+
+/* What this end receives, and what it is to write to: areas 0 and 1 of a ring's three. */
+uint8_t *across_in_data(struct across *a);
+uint8_t *across_out_data(struct across *a);
+#define ACROSS_AREA_LIMIT 1u
+/* A descriptor of the connection's own (adopted, see fds.h) that is readable when
+ * something may have come; or -errno. */
+int across_descriptor(struct across *a);
+
+/* Called under the lock: they only store and ring. */
+struct across_owner {
+	void *owner;
+	void (*ring)(void *owner); /* the peer would ring its bell now */
+	void (*lost)(
+		void *owner); /* the link has failed: what was under way is not known */
+};
+
+/* From here on notes are carried out in *wire. `out`: the direction that this end sends. */
+void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
+		   const struct across_owner *owner);
+
+/* ---- attached ---- */
+
+/* Tells the peer what is new of ours: bytes, and words. What there is no room for now follows
+ * by itself once somebody polls. */
+void across_push(struct across *a);
+/* Carries out what has come, on all connections, unless another thread is at it. */
+void across_progress(void);
+/* The same, and when it returns that has been done. */
+void across_catch_up(void);
+/* The same for who was woken by a descriptor: it will be readable again for what comes. */
+void across_answer(void);
+/* Pushes, and waits until all of it is in the peer's memory. 0; -EPIPE when the link has failed;
+ * -ETIMEDOUT: the peer has taken nothing for 3 s. */
+int across_flush(struct across *a);
+/* Bytes may go this way: the peer will have heard of us before it hears that the link has
+ * failed. So an end of which nothing was heard has sent nothing this way. */
+bool across_may_use(struct across *a);
+/* No word of the peer's is to come any more: it has ended, or the link has failed. */
+bool across_is_over(struct across *a);
+/* Notices a peer that has died without a word. */
+void across_probe(struct across *a);
+/* Whether all that was pushed has been given to the device. */
+bool across_is_owed(struct across *a);
+/* Our last words are pushed; the handle is no more. Attached or not. The link goes on telling
+ * them while the process lives. */
+void across_end(struct across *a);
+
+/* ---- processes ---- */
+
+/* Before the process ends: waits until the peers have all that was pushed, some seconds at most. */
+void across_drain(void);
+void across_forking(void);
+void across_forked_parent(void);
+/* The child has no link: handles are dead, and nothing may be asked of them. */
+void across_forked_child(void);
+
+/* For tests: contexts are made by this instead. */
+struct link_context;
+extern int (*across_open_context)(const struct name_end *local, struct link_context **out,
+				  const char **why);
+
+#endif

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts and links of this process, and what comes on them. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "across/parts.h"
+#include "base/log.h"
+#include "rdma/verbs.h"
+
+/* A device that could not be opened is not looked for again before. */
+#define DEVICE_RETRY_MS 60000
+/* A link that has not come up by then never will. */
+#define STALE_MS 10000
+
+int (*across_open_context)(const struct name_end *local, struct link_context **out,
+			   const char **why);
+
+/* ---- contexts ---- */
+
+static int open_device(const struct name_end *local, struct link_context **out,
+		       const char **why)
+{
+	struct link_limits limits = {
+		.links = ACROSS_LINKS, .credits = ACROSS_CREDITS, .sends = ACROSS_SENDS};
+	union {
+		struct sockaddr any;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} address = {0};
+
+	if (across_open_context)
+		return across_open_context(local, out, why);
+	if (name_is_v4(local)) {
+		address.in.sin_family = AF_INET;
+		memcpy(&address.in.sin_addr, local->addr + 12, 4);
+	} else {
+		address.in6.sin6_family = AF_INET6;
+		memcpy(&address.in6.sin6_addr, local->addr, 16);
+	}
+	return link_verbs_open(&address.any, &limits, out, why);
+}
+
+static struct across_context *place_for(const struct name_end *local)
+{
+	struct across_context *room = NULL;
+
+	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
+		struct across_context *c = &across_contexts[i];
+
+		if (!c->context && !c->failed)
+			room = room ? room : c;
+		else if (memcmp(c->local.addr, local->addr, sizeof(local->addr)) == 0)
+			return c;
+	}
+	return room;
+}
+
+struct across_context *hub_context(const struct name_end *local, const char **why)
+{
+	struct across_context *c = place_for(local);
+	uint64_t now = across_ms();
+	int r;
+
+	*why = "too many addresses";
+	if (!c || c->context)
+		return c;
+	*why = "there was no device when it was last looked for";
+	if (c->failed && now - c->failed_ms < DEVICE_RETRY_MS)
+		return NULL;
+	c->local = *local;
+	r = open_device(local, &c->context, why);
+	/* From here on it is always armed: who answers it arms it again at once. */
+	if (r == 0 && (r = link_arm(c->context)) < 0)
+		link_context_destroy(c->context);
+	c->failed = r < 0;
+	c->failed_ms = now;
+	if (r < 0) {
+		c->context = NULL;
+		log_debug("no RDMA device: %s (%s)", *why, strerror(-r));
+	}
+	return r < 0 ? NULL : c;
+}
+
+/* ---- links ---- */
+
+/* Shared with forked children, so that what the device writes is not in a copy. */
+static uint8_t *map_window(void)
+{
+	void *at = mmap(NULL, ACROSS_WINDOW_BYTES, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void clear_link(struct across_link *k)
+{
+	if (k->window)
+		munmap(k->window, ACROSS_WINDOW_BYTES);
+	if (k->staging)
+		munmap(k->staging, ACROSS_WINDOW_BYTES);
+	memset(k, 0, sizeof(*k));
+}
+
+/* A link that the first end has never said a word on, and whose connections have ended. */
+static void drop_stale(struct across_link *k)
+{
+	if (!k->link || k->up || k->failed || across_ms() - k->made_ms < STALE_MS)
+		return;
+	for (int i = 0; i < ACROSS_PLACES; i++) {
+		if (!k->at[i])
+			continue;
+		if (k->at[i]->state != ACROSS_ENDED)
+			return;
+	}
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (k->at[i])
+			hub_give_place(k->at[i]);
+	hub_drop(k);
+}
+
+int hub_create(struct across_context *c, struct across_link **out)
+{
+	struct across_link *k = NULL;
+	int r;
+
+	for (int i = 0; i < ACROSS_LINKS && !k; i++) {
+		drop_stale(&across_links[i]);
+		if (!across_links[i].link)
+			k = &across_links[i];
+	}
+	if (!k)
+		return -ENOSPC;
+	k->context = c;
+	k->made_ms = across_ms();
+	k->window = map_window();
+	k->staging = map_window();
+	r = k->window && k->staging &&
+			    getrandom(&k->token, sizeof(k->token), 0) == sizeof(k->token)
+		    ? link_create(c->context, k->window, ACROSS_WINDOW_BYTES, &k->link)
+		    : -ENOMEM;
+	if (r == 0 &&
+	    (r = link_register(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0)
+		link_destroy(k->link);
+	if (r < 0) {
+		log_debug("no link: %s", strerror(-r));
+		clear_link(k);
+		return r;
+	}
+	*out = k;
+	return 0;
+}
+
+void hub_drop(struct across_link *k)
+{
+	if (!k->link)
+		return;
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (k->at[i] && k->at[i] != &across_lost)
+			return;
+	link_unregister(k->link, &k->memory);
+	link_destroy(k->link);
+	clear_link(k);
+}
+
+static bool has_place(const struct across_link *k)
+{
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (!k->at[i])
+			return true;
+	return false;
+}
+
+static bool is_of(const struct across_link *k, const uint8_t process[16])
+{
+	return k->link && !k->failed && memcmp(k->process, process, 16) == 0;
+}
+
+struct across_link *hub_find(const uint8_t process[16], bool *making)
+{
+	*making = false;
+	for (int i = 0; i < ACROSS_LINKS; i++) {
+		struct across_link *k = &across_links[i];
+
+		if (!is_of(k, process) || !has_place(k))
+			continue;
+		if (k->up)
+			return k;
+		*making = true;
+	}
+	return NULL;
+}
+
+struct across_link *hub_find_token(const uint8_t process[16], uint64_t token)
+{
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (is_of(&across_links[i], process) && across_links[i].token == token)
+			return &across_links[i];
+	return NULL;
+}
+
+bool hub_take_place(struct across_link *k, struct across *a)
+{
+	int best = -1;
+
+	/* The longest unused one. */
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (!k->at[i] && (best < 0 || k->used[i] < k->used[best]))
+			best = i;
+	if (best < 0)
+		return false;
+	k->at[best] = a;
+	k->used[best] = ++k->uses;
+	a->link = k;
+	a->place = (uint32_t)best;
+	a->generation = ++k->generation[best];
+	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
+	memset(&a->sent, 0, sizeof(a->sent));
+	memset(&a->came, 0, sizeof(a->came));
+	return true;
+}
+
+void hub_give_place(struct across *a)
+{
+	struct across_link *k = a->link;
+
+	if (k)
+		k->at[a->place] = NULL;
+	a->link = NULL;
+	if (a->state == ACROSS_ENDED)
+		a->state = ACROSS_FREE;
+	if (k && k->failed)
+		hub_drop(k);
+}
+
+/*
+ * A connection of nobody's here keeps its place until the peer's last note has come, after which
+ * it writes nothing there, and our own writes from its memory are complete. Where the link
+ * has failed only link_destroy makes sure of that: the link goes when all have left it.
+ */
+void hub_settle(struct across *a)
+{
+	struct across_link *k = a->link;
+
+	if (a->state != ACROSS_ENDED || a == &across_lost)
+		return;
+	if (!k || k->failed ||
+	    (a->last_sent && a->last_came && link_completed(k->link) >= a->last_at))
+		hub_give_place(a);
+}
+
+/* ---- what comes ---- */
+
+static void fail_link(struct across_link *k)
+{
+	struct across *left[ACROSS_PLACES];
+
+	log_debug("a link has ended: %s", link_error_text(link_error(k->link)));
+	k->failed = true;
+	k->up = false;
+	/* The link may go with the last of them: it is not looked at again. */
+	memcpy(left, k->at, sizeof(left));
+	for (int i = 0; i < ACROSS_PLACES; i++) {
+		struct across *a = left[i];
+
+		if (!a)
+			continue;
+		if (a->state == ACROSS_ENDED)
+			hub_settle(a);
+		/* A peer of which no note has come has written nothing: across_may_use. */
+		else if (a->owner.lost && a->heard && !a->last_came)
+			a->owner.lost(a->owner.owner);
+		else if (a->owner.ring)
+			a->owner.ring(a->owner.owner);
+	}
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (left[i] && left[i] != &across_lost)
+			return;
+	hub_drop(k);
+}
+
+static void wrong(struct across_link *k, const char *what)
+{
+	log_error("the peer of a link does not keep to the protocol: %s", what);
+	link_abort(k->link);
+}
+
+static void take_note(struct across_link *k, uint32_t immediate)
+{
+	const uint8_t *place =
+		k->window + k->notes_came % ACROSS_NOTES * ACROSS_NOTE_BYTES;
+	struct note n;
+	struct across *a;
+
+	/* A copy: the peer may write there while we look. */
+	memcpy(&n, place, sizeof(n));
+	if (n.number != (uint32_t)k->notes_came) {
+		wrong(k, "a note is not the next one");
+		return;
+	}
+	k->notes_came++;
+	if (n.place >= ACROSS_PLACES || link_immediate_id(immediate) != n.place ||
+	    n.kind < NOTE_SHORT || n.kind > NOTE_LAST) {
+		wrong(k, "a note is for no connection");
+		return;
+	}
+	a = k->at[n.place];
+	if (a == &across_lost) {
+		if (n.kind == NOTE_LAST)
+			k->at[n.place] = NULL;
+		return;
+	}
+	/* The place is not given out before the last note: there can be no late ones. */
+	if (!a || a->generation != n.generation || a->last_came) {
+		wrong(k, "a note is for a connection that has ended");
+		return;
+	}
+	if (!note_take(a, &n)) {
+		wrong(k, "a ring that is larger than its memory");
+		return;
+	}
+	hub_settle(a);
+}
+
+/* Where there was no room. */
+static void push_owed(struct across_link *k)
+{
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (k->at[i] && k->at[i]->owes)
+			note_push(k->at[i]);
+}
+
+static void settle_places(struct across_link *k)
+{
+	for (int i = 0; i < ACROSS_PLACES && k->link; i++)
+		if (k->at[i])
+			hub_settle(k->at[i]);
+}
+
+static struct across_link *link_of(const struct link *l)
+{
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (across_links[i].link == l)
+			return &across_links[i];
+	return NULL;
+}
+
+static void take_event(const struct link_event *e)
+{
+	struct across_link *k = link_of(e->link);
+
+	if (!k)
+		return;
+	switch (e->type) {
+	case LINK_EVENT_UP:
+		k->up = true;
+		push_owed(k);
+		break;
+	case LINK_EVENT_IMMEDIATE:
+		if (!k->failed)
+			take_note(k, e->immediate);
+		break;
+	case LINK_EVENT_ROOM:
+		push_owed(k);
+		break;
+	case LINK_EVENT_DONE:
+		settle_places(k);
+		break;
+	case LINK_EVENT_CLOSED:
+		/* Its process has ended. */
+		k->up = false;
+		link_abort(k->link);
+		break;
+	case LINK_EVENT_FAILED:
+		fail_link(k);
+		break;
+	}
+}
+
+static void poll_context(struct link_context *c)
+{
+	struct link_event event[ACROSS_BATCH];
+	int n;
+
+	do {
+		n = link_poll(c, event, ACROSS_BATCH);
+		for (int i = 0; i < n; i++)
+			take_event(&event[i]);
+	} while (n == ACROSS_BATCH);
+}
+
+void hub_poll(void)
+{
+	for (int i = 0; i < ACROSS_CONTEXTS; i++)
+		if (across_contexts[i].context)
+			poll_context(across_contexts[i].context);
+}

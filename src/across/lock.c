@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one lock of this folder, and what it guards. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "across/parts.h"
+#include "base/lock.h"
+
+struct across across_pool[ACROSS_CONNECTIONS];
+struct across across_lost = {.state = ACROSS_ENDED};
+struct across_link across_links[ACROSS_LINKS];
+struct across_context across_contexts[ACROSS_CONTEXTS];
+
+static struct lock lock LOCK_OVER_FORK;
+static uint8_t process[16];
+static bool process_known;
+
+/* The device's library makes calls that are points of cancellation. */
+struct across_guard across_enter(void)
+{
+	struct across_guard g = {.saved_errno = errno};
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g.cancel);
+	lock_take(&lock);
+	return g;
+}
+
+bool across_try(struct across_guard *g)
+{
+	if (!lock_try(&lock))
+		return false;
+	g->saved_errno = errno;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
+	return true;
+}
+
+void across_leave(struct across_guard g)
+{
+	lock_drop(&lock);
+	pthread_setcancelstate(g.cancel, &g.cancel);
+	errno = g.saved_errno;
+}
+
+uint64_t across_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
+}
+
+const uint8_t *across_process(void)
+{
+	if (!process_known)
+		process_known = getrandom(process, sizeof(process), 0) == sizeof(process);
+	return process;
+}
+
+void across_forking(void)
+{
+	lock_take(&lock);
+}
+
+void across_forked_parent(void)
+{
+	lock_drop(&lock);
+}
+
+/* The links are the parent's. Handles stay in use, so that nobody gets one of those that the
+ * child's sockets still name. */
+void across_forked_child(void)
+{
+	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
+		if (across_contexts[i].context)
+			link_context_abandon(across_contexts[i].context);
+		across_contexts[i] = (struct across_context){0};
+	}
+	memset(across_links, 0, sizeof(across_links));
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+		across_pool[i].link = NULL;
+	process_known = false;
+	relay_forked();
+	lock_drop_forked(&lock);
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the two ends of a connection between hosts find each other: by their viaductds. */
+#include <errno.h>
+#include <string.h>
+
+#include "across/parts.h"
+#include "base/log.h"
+#include "base/reason.h"
+#include "relay/local.h"
+
+/*
+ * The connector publishes the connection. The acceptor asks who has it, which takes one
+ * question; then it names a link between the two processes and its place there, with a new
+ * link's hello where there is none, and is answered with the other place and hello. The
+ * connector learns from the first note that its answer was heard.
+ */
+enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL };
+
+/* A hello, as far as viaductd is concerned. Little endian, as both hosts are. */
+struct say {
+	uint32_t version;
+	uint32_t kind;
+	uint8_t process[16]; /* of who says it */
+	uint64_t token;	     /* LINK, TAKEN */
+	uint32_t place, generation;
+	uint32_t has_hello; /* LINK of a new one, and its TAKEN */
+	uint32_t zero;
+	uint8_t hello[LINK_HELLO_BYTES];
+};
+
+static_assert(sizeof(struct say) == 128, "layout of what the ends say");
+
+/* ---- saying ---- */
+
+static struct say say_begin(enum say_kind kind)
+{
+	struct say s = {.version = ACROSS_VERSION, .kind = kind};
+
+	memcpy(s.process, across_process(), sizeof(s.process));
+	return s;
+}
+
+static uint32_t id_of(struct across *a)
+{
+	return (++a->turn & 0xffff) << 16 | (uint32_t)(a - across_pool) << 1 | 1;
+}
+
+static struct across *by_request(uint32_t id)
+{
+	uint32_t i = (id & 0xffff) >> 1;
+
+	if (i >= ACROSS_CONNECTIONS || across_pool[i].request != id || id == 0 ||
+	    across_pool[i].state == ACROSS_FREE)
+		return NULL;
+	return &across_pool[i];
+}
+
+/* 0 or -errno. */
+static int request(struct across *a, enum local_type type, const struct say *s)
+{
+	struct local_message m = {0};
+	uint32_t id = id_of(a);
+	int r;
+
+	m.type = (uint8_t)type;
+	m.id = id;
+	m.local = a->local;
+	m.peer = a->peer;
+	if (s)
+		memcpy(m.hello, s, sizeof(*s));
+	r = relay_say(&m, s ? sizeof(*s) : 0);
+	a->request = r == 0 ? id : 0;
+	return r;
+}
+
+static void withdraw(struct across *a)
+{
+	struct local_message m = {0};
+
+	m.type = LOCAL_WITHDRAW;
+	m.id = 0;
+	m.local = a->local;
+	m.peer = a->peer;
+	relay_say(&m, 0);
+}
+
+static void answer(uint32_t id, enum local_status status, const struct say *s)
+{
+	struct local_message m = {0};
+
+	m.type = LOCAL_ANSWER;
+	m.id = id;
+	m.status = (uint8_t)status;
+	if (s)
+		memcpy(m.hello, s, sizeof(*s));
+	relay_say(&m, s ? sizeof(*s) : 0);
+}
+
+static void later(struct across *a, uint32_t wait_ms)
+{
+	a->not_before_ms = across_ms() + wait_ms;
+}
+
+static void refuse(struct across *a, enum vd_reason reason, const char *why)
+{
+	log_debug("not across hosts: %s", why);
+	a->refused = -(int)reason;
+}
+
+/* ---- the acceptor ---- */
+
+static void ask_who(struct across *a)
+{
+	struct say s = say_begin(SAY_WHO);
+
+	if (request(a, LOCAL_ASK, &s) == 0)
+		a->state = ACROSS_WHO;
+}
+
+/* Nothing is said of the place any more: it can be given back at once. */
+static void leave_place(struct across *a)
+{
+	struct across_link *k = a->link;
+
+	if (!k)
+		return;
+	hub_give_place(a);
+	if (k->link && !k->up)
+		hub_drop(k);
+}
+
+static int find_link(struct across *a, struct say *s)
+{
+	bool making;
+	struct across_link *k = hub_find(a->process, &making);
+	const char *why;
+	int r;
+
+	if (!k && making)
+		return -EAGAIN;
+	if (!k) {
+		struct across_context *c = hub_context(&a->local, &why);
+
+		if (!c)
+			return -ENODEV;
+		r = hub_create(c, &k);
+		if (r < 0)
+			return r;
+		memcpy(k->process, a->process, sizeof(k->process));
+		k->first = true;
+		s->has_hello = 1;
+		r = link_hello(k->link, s->hello);
+		if (r < 0) {
+			hub_drop(k);
+			return r;
+		}
+	}
+	if (!hub_take_place(k, a))
+		return -EAGAIN;
+	s->token = k->token;
+	s->place = a->place;
+	s->generation = a->generation;
+	return 0;
+}
+
+static void ask_link(struct across *a)
+{
+	struct say s = say_begin(SAY_LINK);
+	int r = find_link(a, &s);
+
+	if (r == -EAGAIN)
+		return;
+	if (r < 0) {
+		refuse(a, r == -ENODEV ? VD_REASON_NO_DEVICE : VD_REASON_MEMORY,
+		       strerror(-r));
+		return;
+	}
+	if (request(a, LOCAL_ASK, &s) == 0)
+		a->state = ACROSS_ASKED;
+	else
+		leave_place(a);
+}
+
+static bool take_who(struct across *a, const struct say *s)
+{
+	if (s->kind != SAY_I_AM)
+		return false;
+	memcpy(a->process, s->process, sizeof(a->process));
+	a->state = ACROSS_KNOWN;
+	return true;
+}
+
+/* The peer has taken a place. False: it does not keep to the protocol. */
+static bool take_taken(struct across *a, const struct say *s)
+{
+	struct across_link *k = a->link;
+	const char *why = "the link has failed";
+
+	if (s->kind == SAY_FULL) {
+		leave_place(a);
+		if (a->state == ACROSS_ASKED)
+			a->state = ACROSS_KNOWN;
+		later(a, 100);
+		return true;
+	}
+	if (s->kind != SAY_TAKEN || s->token != k->token || s->place >= ACROSS_PLACES ||
+	    memcmp(s->process, k->process, sizeof(k->process)) != 0)
+		return false;
+	if (!k->up && !k->failed) {
+		if (!s->has_hello ||
+		    link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0) {
+			log_debug("a link does not come up: %s", why ? why : "refused");
+			return false;
+		}
+		k->up = link_state(k->link) == LINK_UP &&
+			link_peer_window(k->link) == ACROSS_WINDOW_BYTES;
+	}
+	a->peer_place = s->place;
+	a->peer_generation = (uint8_t)s->generation;
+	a->has_peer = true;
+	if (a->state == ACROSS_ASKED)
+		a->state = ACROSS_OPEN;
+	return k->up;
+}
+
+/* Whether asking again may help. */
+static bool is_passing(uint32_t status)
+{
+	switch (status) {
+	case LOCAL_RATE:
+	case LOCAL_FULL:
+	case LOCAL_UNREACHABLE:
+	case LOCAL_NOBODY:
+	case LOCAL_GONE:
+	case LOCAL_SILENT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static enum vd_reason reason_of(uint32_t status)
+{
+	return status == LOCAL_RULE ? VD_REASON_RULE : VD_REASON_RELAY;
+}
+
+/* What was asked has no good answer. */
+static void ask_failed(struct across *a, const struct local_message *m)
+{
+	/* The place may have been taken by a peer whose answer was lost: only its end of the
+	 * connection, or of the link, gives it back. With no link yet nobody can write. */
+	if (a->link && a->link->up && m->status == LOCAL_SILENT)
+		a->link->at[a->place] = &across_lost;
+	else if (a->link)
+		a->link->at[a->place] = NULL;
+	if (a->link && !a->link->up) {
+		struct across_link *k = a->link;
+
+		a->link = NULL;
+		hub_drop(k);
+	}
+	a->link = NULL;
+	if (a->state == ACROSS_ENDED) {
+		a->state = ACROSS_FREE;
+		return;
+	}
+	a->state = ACROSS_NEW;
+	later(a, m->wait_ms);
+	if (!is_passing(m->status))
+		refuse(a, reason_of(m->status), local_status_text(m->status));
+}
+
+static void take_answer(struct across *a, const struct local_message *m,
+			const struct say *s)
+{
+	bool good;
+
+	if (a->state == ACROSS_ENDED && !a->link) {
+		a->state = ACROSS_FREE;
+		return;
+	}
+	if (m->status != LOCAL_OK || !s) {
+		ask_failed(a, m);
+		return;
+	}
+	good = a->link ? take_taken(a, s) : a->state == ACROSS_WHO && take_who(a, s);
+	if (!good) {
+		if (a->link && a->link->link)
+			link_abort(a->link->link);
+		refuse(a, VD_REASON_HELLO, "the peer's answer is none");
+		return;
+	}
+	if (a->state == ACROSS_ENDED) {
+		note_push(a);
+		hub_settle(a);
+	}
+}
+
+/* ---- the connector ---- */
+
+static void publish(struct across *a)
+{
+	if (request(a, LOCAL_PUBLISH, NULL) == 0)
+		a->state = ACROSS_PUBLISHED;
+}
+
+static struct across_link *take_link(struct across *a, const struct say *s,
+				     struct say *out, bool *full)
+{
+	struct across_link *k = hub_find_token(s->process, s->token);
+	struct across_context *c;
+	const char *why = NULL;
+
+	*full = false;
+	if (k || !s->has_hello) {
+		*full = true; /* or it is gone here: then a new one is made */
+		return k;
+	}
+	c = hub_context(&a->local, &why);
+	if (!c || hub_create(c, &k) < 0)
+		return NULL;
+	k->token = s->token;
+	memcpy(k->process, s->process, sizeof(k->process));
+	if (link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0 ||
+	    link_peer_window(k->link) != ACROSS_WINDOW_BYTES ||
+	    link_hello(k->link, out->hello) < 0) {
+		log_debug("a link does not come up: %s", why ? why : "refused");
+		hub_drop(k);
+		return NULL;
+	}
+	out->has_hello = 1;
+	return k;
+}
+
+static void asked_link(struct across *a, uint32_t id, const struct say *s)
+{
+	struct say out = say_begin(SAY_TAKEN);
+	bool full;
+	struct across_link *k = take_link(a, s, &out, &full);
+
+	if (s->place >= ACROSS_PLACES || (!k && !full)) {
+		answer(id, LOCAL_REFUSED, NULL);
+		return;
+	}
+	if (!k || !hub_take_place(k, a)) {
+		out.kind = SAY_FULL;
+		answer(id, LOCAL_OK, &out);
+		return;
+	}
+	out.token = k->token;
+	out.place = a->place;
+	out.generation = a->generation;
+	a->peer_place = s->place;
+	a->peer_generation = (uint8_t)s->generation;
+	a->has_peer = true;
+	a->state = ACROSS_ANSWERED;
+	answer(id, LOCAL_OK, &out);
+}
+
+static struct across *published(const struct name_end *local, const struct name_end *peer)
+{
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+		struct across *a = &across_pool[i];
+
+		if (a->state == ACROSS_PUBLISHED && name_end_equal(&a->local, local) &&
+		    name_end_equal(&a->peer, peer))
+			return a;
+	}
+	return NULL;
+}
+
+static void take_asked(const struct local_message *m, const struct say *s)
+{
+	struct across *a = published(&m->local, &m->peer);
+	struct say out = say_begin(SAY_I_AM);
+
+	if (!a || !s)
+		answer(m->id, LOCAL_REFUSED, NULL);
+	else if (s->kind == SAY_WHO)
+		answer(m->id, LOCAL_OK, &out);
+	else if (s->kind == SAY_LINK)
+		asked_link(a, m->id, s);
+	else
+		answer(m->id, LOCAL_REFUSED, NULL);
+}
+
+/* ---- both ---- */
+
+static const struct say *say_of(const struct local_message *m, size_t bytes)
+{
+	const struct say *s = (const struct say *)m->hello;
+
+	return bytes == sizeof(*s) && s->version == ACROSS_VERSION ? s : NULL;
+}
+
+static void take_done(const struct local_message *m, const struct say *s)
+{
+	struct across *a = by_request(m->id);
+
+	if (!a)
+		return;
+	a->request = 0;
+	if (a->role == ACROSS_ACCEPTED) {
+		take_answer(a, m, s);
+	} else if (m->status != LOCAL_OK && a->state == ACROSS_PUBLISHED) {
+		a->state = ACROSS_NEW;
+		later(a, m->wait_ms ? m->wait_ms : 1000);
+		if (m->status != LOCAL_RATE && m->status != LOCAL_FULL)
+			refuse(a, reason_of(m->status), local_status_text(m->status));
+	}
+}
+
+/* Questions without an answer count as failed, and nothing is published any more. */
+static void line_is_new(void)
+{
+	const struct local_message lost = {.status = LOCAL_SILENT, .wait_ms = 1000};
+
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+		struct across *a = &across_pool[i];
+
+		if (a->state == ACROSS_PUBLISHED)
+			a->state = ACROSS_NEW;
+		if (a->request == 0)
+			continue;
+		a->request = 0;
+		if (a->role == ACROSS_ACCEPTED && a->state != ACROSS_FREE)
+			ask_failed(a, &lost);
+	}
+}
+
+static void hear(void)
+{
+	struct local_message m;
+	size_t bytes;
+	int r;
+
+	while ((r = relay_hear(&m, &bytes)) != 0) {
+		const struct say *s = r > 0 ? say_of(&m, bytes) : NULL;
+
+		if (r < 0)
+			line_is_new();
+		else if (m.type == LOCAL_ASKED)
+			take_asked(&m, s);
+		else if (m.type == LOCAL_DONE)
+			take_done(&m, s);
+	}
+}
+
+static struct across *take_handle(void)
+{
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+		if (across_pool[i].state == ACROSS_FREE)
+			return &across_pool[i];
+	return NULL;
+}
+
+bool across_is_here(void)
+{
+	/* Racy, and good enough: one look a second. */
+	return relay_is_there();
+}
+
+int across_begin(const struct name_end *local, const struct name_end *peer,
+		 enum across_role role, struct across **out)
+{
+	struct across_guard g;
+	struct across *a;
+	const char *why = NULL;
+	int r = 1;
+
+	if (!local_ends_fit(local, peer))
+		return -VD_REASON_REMOTE_PEER;
+	g = across_enter();
+	a = take_handle();
+	if (!a)
+		r = -VD_REASON_MEMORY;
+	else if (!hub_context(local, &why))
+		r = -VD_REASON_NO_DEVICE;
+	if (r == 1) {
+		a->state = ACROSS_NEW;
+		a->role = role;
+		a->local = *local;
+		a->peer = *peer;
+		a->request = 0;
+		a->refused = 0;
+		a->not_before_ms = 0;
+		a->link = NULL;
+		a->wire = NULL;
+		a->owner = (struct across_owner){0};
+		a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came =
+			false;
+		*out = a;
+	}
+	across_leave(g);
+	return r;
+}
+
+static void step(struct across *a)
+{
+	if (a->request != 0 || across_ms() < a->not_before_ms)
+		return;
+	if (a->state == ACROSS_NEW && a->role == ACROSS_CONNECTED)
+		publish(a);
+	else if (a->state == ACROSS_NEW)
+		ask_who(a);
+	else if (a->state == ACROSS_KNOWN)
+		ask_link(a);
+}
+
+int across_step(struct across *a)
+{
+	struct across_guard g = across_enter();
+	int r = 0;
+
+	hear();
+	hub_poll();
+	if (!a->refused && a->link && a->link->failed)
+		refuse(a, VD_REASON_LINK, "the link has failed");
+	if (!a->refused)
+		step(a);
+	if (a->refused)
+		r = a->refused;
+	else if (a->state == ACROSS_OPEN)
+		r = a->last_came ? -VD_REASON_PEER_ASKED : 1;
+	if (r == 1 && a->role == ACROSS_CONNECTED)
+		withdraw(a);
+	across_leave(g);
+	return r;
+}
+
+void meet_end(struct across *a)
+{
+	if (a->role == ACROSS_CONNECTED &&
+	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))
+		withdraw(a);
+}

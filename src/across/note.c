@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an end writes in a connection's memory, told to the other end and carried out there. */
+#include <errno.h>
+#include <string.h>
+
+#include "across/parts.h"
+
+/* Room that was given back is told of once it is so much, and with everything else. */
+#define CREDIT_PART 4
+
+static uint32_t load(_Atomic uint32_t *word)
+{
+	return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static uint64_t load64(_Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* ---- telling ---- */
+
+static uint8_t *staging_of(const struct across *a)
+{
+	return across_out_data((struct across *)a);
+}
+
+static uint64_t peer_offset(const struct across *a)
+{
+	return ACROSS_MAIL_BYTES + (uint64_t)a->peer_place * ACROSS_PLACE_BYTES;
+}
+
+/* 0 or -errno as link_post. */
+static int write_bytes(struct across *a, const struct ring_span *span)
+{
+	struct across_link *k = a->link;
+	struct link_write w = {
+		.from = span->data,
+		.bytes = (uint32_t)span->len,
+		.at = peer_offset(a) + (uint64_t)(span->data - staging_of(a)),
+		.memory = span->len > link_inline_max(k->link) ? &k->memory : NULL,
+	};
+
+	return link_post(k->link, &w);
+}
+
+/* Bytes that the peer does not have. False: not all of them found room. */
+static bool push_bytes(struct across *a)
+{
+	for (;;) {
+		struct ring_span span;
+		int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
+
+		/* Those that are held back, too: the peer takes them by itself when they are due. */
+		if (n == 0 && ring_rx_take_held(&a->reader, a->out) > 0)
+			n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
+		if (n <= 0)
+			return true;
+		ring_rx_span(&a->reader, staging_of(a), 0, &span);
+		if (span.len > link_write_max(a->link->link))
+			span.len = link_write_max(a->link->link);
+		if (write_bytes(a, &span) < 0)
+			return false;
+		ring_rx_skip(&a->reader, span.len);
+	}
+}
+
+/*
+ * Our words as of one moment, as whoever looks at them in order may find them: an epoch before
+ * the place that belongs to it, the end before the cursor. What cannot be told yet, because
+ * bytes before it have not been written, stays as it was told last.
+ */
+static void gather(struct across *a, struct note_words *w)
+{
+	struct wire_dir *out = a->out, *in = a->in;
+	uint64_t at, since;
+
+	memset(w, 0, sizeof(*w));
+	w->closed = load(&in->closed);
+	w->want_down = load(&in->want_down);
+	w->ready_epoch = load(&in->ready_epoch);
+	w->rx_bound = load(&in->rx_bound);
+	w->consumed = load64(&in->consumed);
+	w->fin = load(&out->fin);
+	w->down_epoch = load(&out->down_epoch);
+	w->down_at = load64(&out->down_at);
+	w->up_epoch = load(&out->up_epoch);
+	w->up_at = load64(&out->up_at);
+	since = load64(&out->held_since_ms);
+	w->held_at = load64(&out->held_at);
+	w->held_ms = since ? (uint32_t)(across_ms() - since) + 1 : 0;
+	w->produced = load64(&out->produced);
+	w->turn_seq = load(&out->turn_seq);
+	for (uint32_t i = 0; i < WIRE_TURNS; i++) {
+		w->turn_at[i] = load64(&out->turn_at[i]);
+		w->turn_area[i] = load(&out->turn_area[i]);
+	}
+	if (!push_bytes(a)) {
+		w->fin = a->sent.fin;
+		w->down_epoch = a->sent.down_epoch;
+		w->down_at = a->sent.down_at;
+		a->owes = true;
+	}
+	/* Relative to what has been written: bytes that came after the look are told next time. */
+	at = a->reader.consumed;
+	if ((int64_t)(at - w->produced) < 0)
+		w->produced = at;
+	if (w->held_ms && (int64_t)(at - w->held_at) < 0) {
+		w->held_at = a->sent.held_at;
+		w->held_ms = a->sent.held_ms;
+	}
+}
+
+static bool is_long(const struct note_words *now, const struct note_words *before)
+{
+	const size_t from = offsetof(struct note_words, up_at);
+
+	return memcmp((const char *)now + from, (const char *)before + from,
+		      sizeof(*now) - from) != 0;
+}
+
+static bool is_credit_due(const struct across *a, uint64_t consumed)
+{
+	return consumed - a->sent.consumed >= ring_size_hint(a->in) / CREDIT_PART;
+}
+
+static int post_note(struct across *a, enum note_kind kind, const struct note_words *w)
+{
+	struct across_link *k = a->link;
+	size_t place = k->notes_sent % ACROSS_NOTES * ACROSS_NOTE_BYTES;
+	struct note note = {.number = (uint32_t)k->notes_sent,
+			    .kind = (uint8_t)kind,
+			    .generation = a->peer_generation,
+			    .place = (uint8_t)a->peer_place,
+			    .words = *w};
+	struct link_write write = {
+		.from = &note,
+		.bytes = kind == NOTE_SHORT ? NOTE_SHORT_BYTES : sizeof(note),
+		.flags = LINK_IMMEDIATE |
+			 (kind == NOTE_LAST || !a->said ? LINK_SIGNAL : 0u),
+		.at = place,
+		.immediate = link_immediate(a->peer_place, a->peer_generation, 0),
+	};
+	int r;
+
+	if (write.bytes > link_inline_max(k->link)) {
+		write.from = k->staging + place;
+		write.memory = &k->memory;
+		/* With a full queue the note that lay there may be under way: then there is
+		 * no room either. */
+		if (link_posted(k->link) - link_completed(k->link) < ACROSS_SENDS)
+			memcpy(k->staging + place, &note, sizeof(note));
+	}
+	r = link_post(k->link, &write);
+	if (r == 0)
+		k->notes_sent++;
+	return r;
+}
+
+void note_push(struct across *a)
+{
+	struct across_link *k = a->link;
+	struct note_words w = {0};
+	enum note_kind kind = NOTE_SHORT;
+	bool ended = a->state == ACROSS_ENDED;
+
+	a->owes = true;
+	if (!k || k->failed || !k->up || !a->has_peer || a->last_sent)
+		return;
+	a->owes = false;
+	if (a->wire)
+		gather(a, &w);
+	else
+		w = a->sent;
+	if (ended && !a->owes)
+		kind = NOTE_LAST;
+	else if (!a->said || is_long(&w, &a->sent))
+		kind = NOTE_LONG;
+	else if (w.produced == a->sent.produced && !is_credit_due(a, w.consumed))
+		return;
+	if (post_note(a, kind, &w) < 0) {
+		a->owes = true;
+		return;
+	}
+	a->sent = w;
+	if (!a->said)
+		a->first_at = link_posted(k->link);
+	a->said = true;
+	if (kind == NOTE_LAST) {
+		a->last_sent = true;
+		a->last_at = link_posted(k->link);
+	}
+}
+
+/* ---- carrying out ---- */
+
+static void store(_Atomic uint32_t *word, uint32_t value)
+{
+	if (atomic_load_explicit(word, memory_order_relaxed) != value)
+		atomic_store_explicit(word, value, memory_order_release);
+}
+
+static void store64(_Atomic uint64_t *word, uint64_t value)
+{
+	if (atomic_load_explicit(word, memory_order_relaxed) != value)
+		atomic_store_explicit(word, value, memory_order_release);
+}
+
+static void apply_held(struct across *a)
+{
+	struct wire_dir *in = a->in;
+	const struct note_words *w = &a->came;
+	uint64_t now = across_ms();
+
+	store64(&in->held_at, w->held_at);
+	if (!w->held_ms)
+		store64(&in->held_since_ms, 0);
+	else
+		store64(&in->held_since_ms,
+			now > w->held_ms ? now - (w->held_ms - 1) : 1);
+}
+
+/* Each as its owner would: what belongs to an epoch or a cursor before it. */
+static void apply(struct across *a)
+{
+	struct wire_dir *in = a->in, *out = a->out;
+	const struct note_words *w = &a->came;
+
+	if (load(&in->want_times) && w->produced != load64(&in->produced)) {
+		a->arrivals.produced = load64(&in->produced);
+		ring_tx_note_time(&a->arrivals, in);
+	}
+	for (uint32_t i = 0; i < WIRE_TURNS; i++) {
+		store64(&in->turn_at[i], w->turn_at[i]);
+		store(&in->turn_area[i], w->turn_area[i]);
+	}
+	store(&in->turn_seq, w->turn_seq);
+	store64(&in->up_at, w->up_at);
+	store(&in->up_epoch, w->up_epoch);
+	apply_held(a);
+	store64(&in->produced, w->produced);
+	store64(&in->down_at, w->down_at);
+	store(&in->down_epoch, w->down_epoch);
+	store(&in->fin, w->fin);
+
+	store64(&out->consumed, w->consumed);
+	store(&out->rx_bound, w->rx_bound);
+	store(&out->ready_epoch, w->ready_epoch);
+	/* What asks for more is for two ends on one host. */
+	store(&out->want_down, w->want_down <= WANT_BOUNCE ? w->want_down : WANT_FINAL);
+	store(&out->closed, w->closed);
+}
+
+/* As the peer would ring: for whoever has armed before the look that follows these stores. */
+static void wake(struct across *a)
+{
+	uint32_t rx, tx;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	rx = atomic_load_explicit(&a->in->rx_armed, memory_order_relaxed);
+	tx = atomic_load_explicit(&a->out->tx_armed, memory_order_relaxed);
+	if ((rx && rx != a->rung_rx) || (tx && tx != a->rung_tx))
+		a->owner.ring(a->owner.owner);
+	a->rung_rx = rx;
+	a->rung_tx = tx;
+}
+
+void note_apply_all(struct across *a)
+{
+	apply(a);
+	wake(a);
+}
+
+bool note_take(struct across *a, const struct note *n)
+{
+	for (int i = 0; n->kind != NOTE_SHORT && i < WIRE_TURNS; i++)
+		if (n->words.turn_area[i] > ACROSS_AREA_LIMIT)
+			return false;
+	if (n->kind == NOTE_SHORT) {
+		a->came.produced = n->words.produced;
+		a->came.consumed = n->words.consumed;
+	} else {
+		a->came = n->words;
+	}
+	a->heard = true;
+	a->last_came = n->kind == NOTE_LAST;
+	if (a->state == ACROSS_ANSWERED)
+		a->state = ACROSS_OPEN;
+	if (a->wire)
+		note_apply_all(a);
+	return true;
+}

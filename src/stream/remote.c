@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections whose peer is on another host, as the stream sees them. */
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+
+#include "base/config.h"
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "meet/farbell.h"
+#include "meet/segment.h"
+#include "stream/conn.h"
+
+/* Before a fork: so long is waited for all peers together. */
+#define FORK_WAIT_MS 100
+
+/* ---- called by the link, under its lock ---- */
+
+static void ring_owner(void *owner)
+{
+	sock_ring_self(owner);
+}
+
+/* What was under way cannot be known; but nothing was where both directions are the kernel's,
+ * or the peer has said its last word. */
+static void lose_owner(void *owner)
+{
+	struct sock *s = owner;
+	struct slot *sl = s->slot;
+	bool kernel = gate_is_kernel(gate_state(&sl->gate_rx)) &&
+		      gate_is_kernel(gate_state(&sl->gate_tx));
+
+	if (!kernel && !atomic_load_explicit(&s->out->closed, memory_order_acquire))
+		sock_break(s, VD_REASON_LINK);
+	else
+		sock_ring_self(s);
+}
+
+/* ---- bells ---- */
+
+bool remote_ring(struct sock *s)
+{
+	struct across *a = remote_of(s);
+
+	if (a)
+		across_push(a);
+	return a != NULL;
+}
+
+int bell_answer_far(struct sock *s, int far)
+{
+	if (!remote_of(s))
+		return farbell_answer(far);
+	across_answer();
+	return 1;
+}
+
+void wait_note_kernel(struct sock *s, uint32_t events)
+{
+	sock_note_kernel(s, events);
+	if (remote_of(s) && !remote_end_is_known(s))
+		kernel_poll(NULL, 0, 1);
+}
+
+/* ---- the end of TCP ---- */
+
+static bool has_last_words(struct sock *s, struct across *a)
+{
+	return atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+	       atomic_load_explicit(&s->out->closed, memory_order_acquire) ||
+	       across_is_over(a);
+}
+
+bool remote_end_is_known(struct sock *s)
+{
+	struct across *a = remote_of(s);
+
+	if (!a || !sock_is_direct(s) || has_last_words(s, a))
+		return true;
+	/* An honest peer has had them in our memory before its TCP socket ended. */
+	across_catch_up();
+	if (has_last_words(s, a))
+		return true;
+	/* It was killed, maybe: then the link fails. */
+	across_probe(a);
+	return has_last_words(s, a);
+}
+
+/* ---- meeting ---- */
+
+int remote_begin(struct sock *s, int fd)
+{
+	enum tcp_role role = atomic_load(&s->slot->role);
+	struct name_end local, peer;
+	struct across *a;
+	int r;
+
+	if (!across_is_here())
+		return 0;
+	r = meet_is_remote(fd, role, &local, &peer);
+	if (r <= 0)
+		return r;
+	r = across_begin(&local, &peer,
+			 role == TCP_ROLE_CONNECTED ? ACROSS_CONNECTED : ACROSS_ACCEPTED,
+			 &a);
+	if (r == 1)
+		atomic_store(&s->across, a);
+	return r;
+}
+
+int remote_step(struct sock *s, struct meet_segment *seg)
+{
+	struct across *a = remote_of(s);
+	int r = across_step(a);
+
+	if (r != 1)
+		return r;
+	r = segment_with_bell(s->window, seg);
+	if (r < 0)
+		return r;
+	seg->far_bell = across_descriptor(a);
+	if (seg->far_bell < 0) {
+		seg->far_bell = -1;
+		meet_finish(seg);
+		return -VD_REASON_FD_LIMIT;
+	}
+	return 1;
+}
+
+void remote_attach(struct sock *s, enum wire_direction out)
+{
+	struct across *a = remote_of(s);
+	const struct across_owner owner = {s, ring_owner, lose_owner};
+	uint32_t limit = config_get()->area_limit;
+
+	s->in_data = across_in_data(a);
+	s->out_data = across_out_data(a);
+	ring_tx_init(&s->slot->tx, limit < ACROSS_AREA_LIMIT ? limit : ACROSS_AREA_LIMIT);
+	/* The peer is to be told of everything: it has armed where we cannot see. */
+	atomic_store_explicit(&s->out->rx_armed, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->in->tx_armed, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->across, 1, memory_order_relaxed);
+	across_attach(a, s->wire, out, &owner);
+}
+
+void remote_end(struct sock *s)
+{
+	struct across *a = atomic_exchange(&s->across, NULL);
+
+	if (a)
+		across_end(a);
+}
+
+/* ---- fork ---- */
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool is_remote_and_direct(struct sock *s)
+{
+	return s && remote_of(s) && sock_is_direct(s);
+}
+
+void sock_leave_links(void)
+{
+	int64_t end = 0;
+
+	/* All are asked, then waited for. */
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (!is_remote_and_direct(s))
+			continue;
+		sock_down(s, fd, VD_REASON_SHARED);
+		end = now_ms() + FORK_WAIT_MS;
+	}
+	for (int fd = 0; end && fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		int64_t left = end - now_ms();
+
+		if (is_remote_and_direct(s))
+			sock_down_wait(s, fd, VD_REASON_SHARED, left > 0 ? (int)left : 0);
+	}
+}
+
+void remote_forked_child(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (!s || !atomic_exchange(&s->across, NULL))
+			continue;
+		if (!sock_is_direct(s))
+			continue;
+		/* It goes on in the parent; here nobody could read what comes. */
+		sock_sever(s, fd);
+		fd_forget(fd);
+	}
+}

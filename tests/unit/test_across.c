@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections between two hosts on the fake interconnect: ends, deaths, forks, and places that
+ * come back. The tests of the stream run on it as well: see meson.build. */
+#include "unit/test.h"
+
+#include "unit/stream_pair.h"
+
+__attribute__((constructor)) static void be_across(void)
+{
+	setenv("VD_TEST_ACROSS", "3", 0);
+}
+
+static void put(int fd, size_t from, size_t len, uint8_t seed)
+{
+	uint8_t buf[FLOW_MOST];
+	flow_fill(buf, len, from, seed);
+	CHECK_EQ(st_send(fd, buf, len, 0), len);
+}
+
+static void get(int fd, size_t from, size_t len, uint8_t seed)
+{
+	uint8_t buf[FLOW_MOST];
+	CHECK_EQ(st_recv(fd, buf, len, MSG_WAITALL), len);
+	CHECK(flow_is(buf, len, from, seed));
+}
+
+/* The peer's host, or its process, is gone without a word; then its kernel closes. */
+static void die(int fd)
+{
+	struct across_guard g = across_enter();
+	struct across *a = atomic_load(&fd_sock(fd)->across);
+
+	link_abort(a->link->link);
+	across_leave(g);
+	shutdown(fd, SHUT_RDWR);
+}
+
+/* As a process that is killed does it: the kernel closes, and nobody says anything. */
+static void kernel_ends(int fd)
+{
+	shutdown(fd, SHUT_WR);
+}
+
+static uint64_t direct(void)
+{
+	return atomic_load(&report_now.tx_direct_bytes);
+}
+
+STREAM_TEST(bytes_go_by_the_link)
+{
+	struct pair p = pair_open_up();
+	uint64_t before = direct(), tcp = atomic_load(&report_now.tx_tcp_bytes);
+	uint32_t seq = fd_sock(p.a)->slot->across;
+	CHECK_EQ(seq, 1);
+	put(p.a, 0, 5000, 1);
+	get(p.b, 0, 5000, 1);
+	pair_close(&p);
+	CHECK(direct() - before >= 5000);
+	CHECK_EQ(atomic_load(&report_now.tx_tcp_bytes), tcp);
+}
+
+/* What was not read is no clean end, nor is what may not have come. */
+STREAM_TEST(a_link_that_fails_is_a_reset)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	put(p.a, 0, 1000, 2);
+	get(p.b, 0, 500, 2);
+	die(p.a);
+	across_settle();
+	get(p.b, 500, 500, 2); /* what has come */
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
+	CHECK(st_level(p.b) & EPOLLIN);
+	CHECK_EQ(st_send(p.b, &byte, 1, MSG_NOSIGNAL), -ECONNRESET);
+	CHECK_EQ(atomic_load(&fd_sock(p.b)->slot->reason), VD_REASON_LINK);
+	pair_close(&p);
+}
+
+/* The kernel's end without the peer's words says nothing, until the link has failed. */
+STREAM_TEST(an_end_without_words_is_none)
+{
+	struct pair p = pair_open_up();
+	char buf[100];
+	put(p.a, 0, 100, 3);
+	kernel_ends(p.a);
+	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLRDHUP}, 1, -1) == 1);
+	CHECK(!(st_level(p.b) & (EPOLLRDHUP | EPOLLHUP)));
+	get(p.b, 0, 100, 3);
+	CHECK_EQ(st_recv(p.b, buf, 1, MSG_DONTWAIT), -EAGAIN);
+	CHECK(!(st_level(p.b) & EPOLLIN));
+	struct call c = {.fd = p.b, .buf = buf, .len = 1};
+	call_start(&c, call_recv);
+	CHECK(!atomic_load(&c.done));
+	die(p.a);
+	CHECK_EQ(call_end(&c), -ECONNRESET);
+	pair_close(&p);
+}
+
+/* An orderly close, after which the process ends: its words were there first. */
+STREAM_TEST(a_close_before_the_link_fails_is_an_end)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	struct across_guard g;
+	struct across_link *k = atomic_load(&fd_sock(p.a)->across)->link;
+	put(p.a, 0, 3000, 4);
+	st_close(p.a);
+	p.a = -1;
+	g = across_enter();
+	link_abort(k->link);
+	across_leave(g);
+	across_settle();
+	get(p.b, 0, 3000, 4);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+	pair_close(&p);
+}
+
+/* Nothing was under way where both directions are the kernel's. */
+STREAM_TEST(on_tcp_a_failed_link_is_nothing)
+{
+	struct pair p = pair_open_up();
+	sock_down(fd_sock(p.a), p.a, VD_REASON_OPTION);
+	sock_service(fd_sock(p.b), p.b);
+	sock_service(fd_sock(p.a), p.a);
+	CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_FINAL);
+	CHECK_EQ(phase_of(fd_sock(p.b)->slot), SLOT_FINAL);
+	for (int i = 0; i < ACROSS_LINKS; i++) {
+		struct across_guard g = across_enter();
+		if (across_links[i].link)
+			link_abort(across_links[i].link);
+		across_leave(g);
+	}
+	across_settle();
+	put(p.a, 0, 1000, 5);
+	get(p.b, 0, 1000, 5);
+	pair_close(&p);
+}
+
+/* A link that fails before the first note has been heard has carried nothing. */
+STREAM_TEST(a_link_that_fails_at_once_leaves_tcp)
+{
+	struct pair p = pair_open();
+	struct across_link *k = atomic_load(&fd_sock(p.a)->across)->link;
+	struct across_guard g = across_enter();
+	link_abort(k->link);
+	across_leave(g);
+	across_settle();
+	for (int i = 0; i < 20; i++) {
+		put(p.a, (size_t)i * 100, 100, 6);
+		get(p.b, (size_t)i * 100, 100, 6);
+	}
+	CHECK(!pair_is_up(&p));
+	pair_close(&p);
+}
+
+STREAM_TEST(a_half_close_ends_one_direction)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	put(p.a, 0, 2000, 7);
+	CHECK_EQ(st_shutdown(p.a, SHUT_WR), 0);
+	get(p.b, 0, 2000, 7);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+	put(p.b, 0, 2000, 8);
+	get(p.a, 0, 2000, 8);
+	pair_close(&p);
+}
+
+/* A child cannot use the link: with nothing unread all goes on over TCP, in both. */
+STREAM_TEST(a_fork_goes_back_to_tcp)
+{
+	struct pair p = pair_open_up();
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_FINAL);
+		put(p.a, 0, 1000, 9);
+		get(p.b, 0, 600, 9);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	get(p.b, 600, 400, 9);
+	put(p.b, 0, 100, 9);
+	get(p.a, 0, 100, 9);
+	pair_close(&p);
+}
+
+/* With bytes in the ring it goes on where it was, and the child gets an error. */
+STREAM_TEST(a_fork_amid_the_ring_loses_nothing)
+{
+	struct pair p = pair_open_up();
+	put(p.a, 0, 1000, 10);
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		char byte;
+		CHECK(st_recv(p.b, &byte, 1, 0) < 0);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	get(p.b, 0, 1000, 10);
+	put(p.a, 1000, 1000, 10);
+	get(p.b, 1000, 1000, 10);
+	pair_close(&p);
+}
+
+static int count_links(void)
+{
+	int n = 0;
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		n += across_links[i].link != NULL;
+	return n;
+}
+
+STREAM_TEST(places_come_back)
+{
+	int links = count_links();
+	for (int i = 0; i < 300; i++) {
+		struct pair p = pair_open_up();
+		put(p.a, 0, 100, (uint8_t)i);
+		if (i % 3 == 0)
+			get(p.b, 0, 100, (uint8_t)i);
+		st_close(i % 2 ? p.a : p.b);
+		st_close(i % 2 ? p.b : p.a);
+	}
+	CHECK_EQ(count_links(), links);
+}
+
+/* Both ways at once on more connections than a link has places. */
+STREAM_TEST(many_share_a_link)
+{
+	enum { PAIRS = 12 };
+	struct pair p[PAIRS];
+	struct flow f[4 * PAIRS];
+	for (int i = 0; i < PAIRS; i++)
+		p[i] = pair_open_up();
+	for (int i = 0; i < PAIRS; i++) {
+		f[4 * i] = (struct flow){.fd = p[i].a, .bytes = 1 << 20, .seed = 1};
+		f[4 * i + 1] = (struct flow){.fd = p[i].b, .bytes = 1 << 20, .seed = 1};
+		f[4 * i + 2] = (struct flow){.fd = p[i].b, .bytes = 1 << 20, .seed = 2};
+		f[4 * i + 3] = (struct flow){.fd = p[i].a, .bytes = 1 << 20, .seed = 2};
+	}
+	for (int i = 0; i < 4 * PAIRS; i++)
+		flow_start(&f[i], i % 2 ? flow_recv : flow_send);
+	for (int i = 0; i < 4 * PAIRS; i++) {
+		flow_join(&f[i]);
+		CHECK_EQ(f[i].at, 1 << 20);
+	}
+	for (int i = 0; i < PAIRS; i++)
+		pair_close(&p[i]);
+}
