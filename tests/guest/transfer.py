@@ -3,14 +3,45 @@
 """One end of a connection that carries known bytes both ways: some in turn, so that what can
 be upgraded is, then all others at once, in random pieces. Checks each of those that come.
 
-usage: transfer.py listen|connect ADDRESS PORT BYTES
+usage: transfer.py listen|connect ADDRESS PORT BYTES [GO]
+
+With GO the turns go on until a file of that name is where the connector is.
 """
+import os
 import random
 import socket
 import sys
 import threading
+import time
 
 TURNS = 64
+LAST = b"."
+TURN_S = 0.01  # of those that only wait for GO
+
+
+def connector_turns(sock, go):
+    turn = 0
+    while turn < TURNS or (go and not os.path.exists(go)):
+        time.sleep(TURN_S if turn >= TURNS else 0)
+        take_turn(sock, b"%c" % (turn % TURNS + 128))
+        turn += 1
+    take_turn(sock, LAST)
+
+
+def take_turn(sock, byte):
+    sock.sendall(byte)
+    if (got := sock.recv(1)) != byte:
+        sys.exit(f"{got} is the answer to {byte}")
+
+
+def listener_turns(sock):
+    turn = 0
+    while (got := sock.recv(1)) != LAST:
+        if got != b"%c" % (turn % TURNS + 128):
+            sys.exit(f"{got} in turn {turn}")
+        sock.sendall(got)
+        turn += 1
+    sock.sendall(LAST)
 
 
 def main():
@@ -27,13 +58,10 @@ def main():
     else:
         sock.connect((address, port))
 
-    for turn in range(TURNS):
-        if role == "connect":
-            sock.sendall(b"%c" % turn)
-        if sock.recv(1) != b"%c" % turn:
-            sys.exit(f"wrong byte in turn {turn}")
-        if role == "listen":
-            sock.sendall(b"%c" % turn)
+    if role == "listen":
+        listener_turns(sock)
+    else:
+        connector_turns(sock, sys.argv[5] if len(sys.argv) > 5 else None)
 
     def send():
         sizes, at = random.Random(port), 0

@@ -41,7 +41,10 @@ struct options {
 	unsigned seconds, rounds, conns, wait_seconds;
 	uint64_t bytes;
 	bool kill, bounce, forks, signals, hold, verbose;
-	int mode; /* -1: all */
+	bool far; /* this is one side, and the other is on another host */
+	enum side side;
+	uint32_t own, peer; /* the hosts, in network order: loopback when they are one */
+	int mode;	    /* -1: all */
 	int side_mode[2];
 	int first_round;
 };
@@ -118,6 +121,23 @@ uint64_t seed_of(unsigned what, unsigned index, unsigned side);
 void stream_fill(uint64_t key, uint64_t off, uint8_t *buf, size_t len);
 /* Index of the first wrong byte, or -1. */
 ssize_t stream_check(uint64_t key, uint64_t off, const uint8_t *buf, size_t len);
+
+/* ---- the other host (far.c) ---- */
+void far_open(void);
+/* Tells and hears what is new. Never blocks. */
+void far_exchange(void);
+/* Waits for the other side to begin the round; false at the end, or when it has failed. The
+ * server says when all is done. */
+bool far_begin(bool done);
+/* Our side's process has ended; theirs has; theirs has failed. */
+void far_gone(void);
+bool far_peer_gone(void);
+bool far_failed(void);
+/* True once the other side knows that this one is going to be killed. */
+bool far_may_kill(enum side victim);
+/* The last words. */
+void far_end(bool ok);
+double now(void);
 
 /* ---- one random call (calls.c) ---- */
 enum moved { MOVED, MOVED_SHORT, MOVED_AGAIN, MOVED_EOF, MOVED_DEAD };

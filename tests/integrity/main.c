@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The integrity test: two processes move a known stream by random calls, every byte is
  * checked, and a supervisor kills and watches. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,23 +33,16 @@ static struct {
 } total;
 
 static const struct option longs[] = {
-	{"seconds", 1, NULL, 's'},
-	{"rounds", 1, NULL, 'r'},
-	{"seed", 1, NULL, 'S'},
-	{"conns", 1, NULL, 'c'},
-	{"bytes", 1, NULL, 'b'},
-	{"kill", 0, NULL, 'k'},
-	{"switch", 0, NULL, 'w'},
-	{"signals", 0, NULL, 'i'},
-	{"no-fork", 0, NULL, 'F'},
-	{"mode", 1, NULL, 'm'},
-	{"client-mode", 1, NULL, 'C'},
-	{"server-mode", 1, NULL, 'D'},
-	{"first-round", 1, NULL, 'f'},
-	{"wait", 1, NULL, 't'},
-	{"hold", 0, NULL, 'h'},
-	{"verbose", 0, NULL, 'v'},
-	{0},
+	{"seconds", 1, NULL, 's'},     {"rounds", 1, NULL, 'r'},
+	{"seed", 1, NULL, 'S'},	       {"conns", 1, NULL, 'c'},
+	{"bytes", 1, NULL, 'b'},       {"kill", 0, NULL, 'k'},
+	{"switch", 0, NULL, 'w'},      {"signals", 0, NULL, 'i'},
+	{"no-fork", 0, NULL, 'F'},     {"mode", 1, NULL, 'm'},
+	{"client-mode", 1, NULL, 'C'}, {"server-mode", 1, NULL, 'D'},
+	{"first-round", 1, NULL, 'f'}, {"wait", 1, NULL, 't'},
+	{"side", 1, NULL, 'e'},	       {"own", 1, NULL, 'o'},
+	{"peer", 1, NULL, 'p'},	       {"hold", 0, NULL, 'h'},
+	{"verbose", 0, NULL, 'v'},     {0},
 };
 
 static const char usage[] =
@@ -56,8 +51,11 @@ static const char usage[] =
 	"                 [--mode M | --client-mode M | --server-mode M] [--wait "
 	"SECONDS]\n"
 	"                 [--hold] [--verbose]\n"
+	"                 [--side client|server --own ADDRESS --peer ADDRESS]\n"
 	"modes: threads timeo fork poll select lt et oneshot\n"
-	"--hold stops the processes instead of ending them when something is wrong.\n";
+	"--hold stops the processes instead of ending them when something is wrong.\n"
+	"--side runs one of the two processes, and the same program on another host the "
+	"other\none, with the same options but for --side, --own and --peer.\n";
 
 static int mode_number(const char *name)
 {
@@ -66,6 +64,15 @@ static int mode_number(const char *name)
 	for (int i = 0; i < MODES; i++)
 		if (!strcmp(names[i], name))
 			return i;
+	fputs(usage, stderr);
+	exit(2);
+}
+
+static uint32_t address(const char *text)
+{
+	struct in_addr a;
+	if (inet_pton(AF_INET, text, &a) == 1)
+		return a.s_addr;
 	fputs(usage, stderr);
 	exit(2);
 }
@@ -129,6 +136,16 @@ static void parse(int argc, char **argv)
 		case 'D':
 			opt.side_mode[SERVER] = mode_number(optarg);
 			break;
+		case 'e':
+			opt.far = true;
+			opt.side = !strcmp(optarg, "server") ? SERVER : CLIENT;
+			break;
+		case 'o':
+			opt.own = address(optarg);
+			break;
+		case 'p':
+			opt.peer = address(optarg);
+			break;
 		case '?':
 			fputs(usage, stderr);
 			exit(2);
@@ -138,7 +155,7 @@ static void parse(int argc, char **argv)
 	}
 }
 
-static double now(void)
+double now(void)
 {
 	struct timespec ts;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -215,11 +232,22 @@ struct watch {
 	uint64_t last;
 };
 
+static bool bad_status(const struct watch *w, int side)
+{
+	if (w->killed && side == (int)w->victim)
+		return false;
+	return w->status[side] != 0;
+}
+
 static void reap(struct watch *w)
 {
 	for (int i = 0; i < 2; i++)
-		if (!w->gone[i] && waitpid(w->pids[i], &w->status[i], WNOHANG) > 0)
-			w->gone[i] = true;
+		if (!w->gone[i])
+			w->gone[i] = w->pids[i] ? waitpid(w->pids[i], &w->status[i],
+							  WNOHANG) > 0
+						: far_peer_gone();
+	if (opt.far && w->gone[opt.side] && !bad_status(w, opt.side))
+		far_gone();
 }
 
 static void kill_victim(struct watch *w)
@@ -230,26 +258,22 @@ static void kill_victim(struct watch *w)
 	total.kills++;
 }
 
-static bool bad_status(const struct watch *w, int side)
-{
-	if (w->killed && side == (int)w->victim)
-		return false;
-	return w->status[side] != 0;
-}
-
 /* Returns false when the round stands still or a process failed. */
 static bool watch_round(struct watch *w)
 {
 	uint64_t bytes = 0;
 	w->last_move = now();
 	while (!w->gone[0] || !w->gone[1]) {
+		if (opt.far)
+			far_exchange();
 		reap(w);
 		uint64_t at = progress(&bytes);
 		if (at != w->last) {
 			w->last = at;
 			w->last_move = now();
 		}
-		if (w->kills && !w->killed && bytes >= w->kill_at && !w->gone[w->victim])
+		if (w->kills && !w->killed && bytes >= w->kill_at &&
+		    !w->gone[w->victim] && (!opt.far || far_may_kill(w->victim)))
 			kill_victim(w);
 		for (int i = 0; i < 2; i++)
 			if (w->gone[i] && bad_status(w, i)) {
@@ -258,6 +282,11 @@ static bool watch_round(struct watch *w)
 					i ? "server" : "client", w->status[i]);
 				return false;
 			}
+		if (opt.far && far_failed()) {
+			fprintf(stderr,
+				"integrity: the other host says that it failed\n");
+			return false;
+		}
 		if (now() - w->last_move > opt.wait_seconds) {
 			fprintf(stderr, "integrity: nothing has moved for %u s\n",
 				opt.wait_seconds);
@@ -288,7 +317,6 @@ static bool run_round(void)
 {
 	struct watch w = {0};
 	uint64_t rng = seed_of(20, 0, 0);
-	memset(sh, 0, sizeof *sh);
 	if (opt.kill && chance(&rng, 2)) {
 		w.kills = true;
 		w.victim = rnd(&rng) % 2 ? SERVER : CLIENT;
@@ -296,8 +324,9 @@ static bool run_round(void)
 	}
 	if (opt.verbose)
 		fprintf(stderr, "round %u%s\n", round_now, w.kills ? " with a kill" : "");
-	w.pids[SERVER] = start(SERVER);
-	w.pids[CLIENT] = start(CLIENT);
+	for (int side = SERVER; side >= CLIENT; side--)
+		if (!opt.far || side == (int)opt.side)
+			w.pids[side] = start(side);
 	bool ok = watch_round(&w) && !sh->failed;
 	total.bounces += sh->bounces;
 	for (unsigned i = 0; i < CONNS_MAX; i++)
@@ -310,12 +339,22 @@ static bool run_round(void)
 		pause();
 	}
 	for (int i = 0; i < 2; i++)
-		kill(-w.pids[i], SIGKILL);
+		if (w.pids[i])
+			kill(-w.pids[i], SIGKILL);
 	return false;
+}
+
+/* A clean round, unless all is done. */
+static bool next_round(double end)
+{
+	bool done = opt.rounds ? total.rounds >= opt.rounds : now() >= end;
+	memset(sh, 0, sizeof *sh);
+	return opt.far ? far_begin(done && opt.side == SERVER) : !done;
 }
 
 int main(int argc, char **argv)
 {
+	opt.own = opt.peer = htonl(INADDR_LOOPBACK);
 	parse(argc, argv);
 	sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		  -1, 0);
@@ -326,10 +365,15 @@ int main(int argc, char **argv)
 	double end = now() + opt.seconds;
 	round_now = (unsigned)opt.first_round;
 	bool ok = true;
-	for (; ok && (opt.rounds ? total.rounds < opt.rounds : now() < end);
-	     round_now++) {
+	if (opt.far)
+		far_open();
+	for (; ok && next_round(end); round_now++) {
 		ok = run_round();
 		total.rounds++;
+	}
+	if (opt.far) {
+		ok = ok && !sh->failed && !far_failed();
+		far_end(ok);
 	}
 	printf("integrity: seed %lu: %s, %u rounds, %lu connections, %lu MiB, %lu kills, "
 	       "%lu switches\n",

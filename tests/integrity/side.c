@@ -184,7 +184,7 @@ static _Noreturn void fail(const char *what)
 static int connect_one(struct conn *c)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET};
-	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	to.sin_addr.s_addr = opt.peer;
 	to.sin_port = htons((uint16_t)sh->listen_port);
 	bool nonblock = chance(&c->rng, 3);
 	int fd = socket(AF_INET, SOCK_STREAM | (nonblock ? SOCK_NONBLOCK : 0), 0);
@@ -236,7 +236,7 @@ static int server_listens(void)
 	socklen_t len = sizeof own;
 	uint64_t rng = seed_of(6, 0, SERVER);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	own.sin_addr.s_addr = opt.own;
 	if (chance(&rng, 4))
 		set_buffers(fd, &rng, false);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&own, sizeof own) != 0 ||
