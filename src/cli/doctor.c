@@ -10,8 +10,8 @@
 enum { STATUS_WELL = 0, STATUS_PROBLEM = 1, STATUS_USAGE = 2 };
 enum { OPT_JSON = 256, OPT_ENDS, OPT_HELP };
 
-static const struct check_group *const groups[] = {&doctor_needs, &doctor_limits,
-						   &doctor_speed, &doctor_unused};
+static const struct check_group *const groups[] = {
+	&doctor_needs, &doctor_limits, &doctor_speed, &doctor_hosts, &doctor_unused};
 enum { GROUPS = sizeof(groups) / sizeof(groups[0]), STATES = FINDING_PROBLEM + 1 };
 
 static int usage(FILE *to, int status)

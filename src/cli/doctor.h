@@ -50,7 +50,8 @@ void finding_json(FILE *out, const char *group, const char *name,
 
 /* ---- the checks ---- */
 
-extern const struct check_group doctor_needs, doctor_limits, doctor_speed, doctor_unused;
+extern const struct check_group doctor_needs, doctor_limits, doctor_speed, doctor_hosts,
+	doctor_unused;
 
 /* doctor_memory.c */
 void check_sealed_memory(struct finding *f);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks of what Viaduct needs, in order; and what this version does not use. */
+/* The checks of what Viaduct needs, in order; for other hosts; and what this version does not use. */
 #include <dirent.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,7 +47,8 @@ static void check_rdma(struct finding *f)
 		closedir(d);
 	found_number(f, n, "devices");
 	found(f, "%d RDMA device%s%s", n, n == 1 ? "" : "s", names);
-	note(f, "Not used by this version: connections between hosts stay on TCP.");
+	if (n == 0)
+		note(f, "Connections with other hosts stay on TCP.");
 }
 
 static void check_single_copy(struct finding *f)
@@ -66,9 +67,13 @@ static void check_single_copy(struct finding *f)
 
 static void check_daemon(struct finding *f)
 {
-	found_word(f, "none");
-	found(f, "no daemon is needed");
-	note(f, "Not used by this version: there is no viaductd.");
+	bool there = access("/run/viaduct/relay.sock", R_OK | W_OK) == 0;
+
+	found_word(f, there ? "running" : "none");
+	found(f,
+	      there ? "viaductd can be asked" : "no viaductd, which one host needs not");
+	if (!there)
+		note(f, "Connections with other hosts stay on TCP.");
 }
 
 static void check_dev_shm(struct finding *f)
@@ -80,10 +85,15 @@ static void check_dev_shm(struct finding *f)
 	note(f, "Not used by this version: its shared memory has no files.");
 }
 
-static const struct check unused[] = {
+static const struct check hosts[] = {
 	{"rdma", check_rdma},
-	{"single-copy", check_single_copy},
 	{"daemon", check_daemon},
+};
+const struct check_group doctor_hosts = {"hosts", "For connections with other hosts",
+					 hosts, sizeof(hosts) / sizeof(hosts[0])};
+
+static const struct check unused[] = {
+	{"single-copy", check_single_copy},
 	{"dev-shm", check_dev_shm},
 };
 const struct check_group doctor_unused = {"unused", "What this version does not use",

@@ -511,13 +511,29 @@ class Speed(Doctor):
         self.note("topology", before, "numactl")
 
 
-class Unused(Doctor):
-    def test_rdma(self):
+class Hosts(Doctor):
+    def test_no_device(self):
+        self.as_root("/sys/class")
+        (self.tmp / "class" / "none").mkdir(parents=True)
+        self.note("rdma", put(self.tmp / "class", "/sys/class"), "stay on TCP")
+
+    def test_device(self):
         self.as_root("/sys/class")
         (self.tmp / "class" / "infiniband" / "mlx5_0").mkdir(parents=True)
-        check = self.note("rdma", put(self.tmp / "class", "/sys/class"), "mlx5_0")
+        check = self.fine("rdma", put(self.tmp / "class", "/sys/class"), "mlx5_0")
         self.assertEqual(check["value"], 1)
 
+    def test_relay(self):
+        self.as_root("/run")
+        (self.tmp / "run").mkdir()
+        self.note("daemon", put(self.tmp / "run", "/run"), "stay on TCP")
+        (self.tmp / "run" / "viaduct").mkdir()
+        (self.tmp / "run" / "viaduct" / "relay.sock").touch()
+        check = self.fine("daemon", put(self.tmp / "run", "/run"))
+        self.assertEqual(check["value"], "running")
+
+
+class Unused(Doctor):
     def test_single_copy(self):
         self.as_root()
         (self.tmp / "kernel" / "yama").mkdir(parents=True)
