@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/crit.h"
 
 /* After this many spins in vain the next LOOK_SKIP waits sleep at once. */
 #define LOOK_FAILURES 4
@@ -17,6 +18,19 @@
 static _Thread_local struct {
 	uint32_t failed, skip;
 } history __attribute__((tls_model("initial-exec")));
+
+uint32_t look_level_holding(struct sock *s, int fd, uint32_t want)
+{
+	uint32_t bits = POLLNVAL;
+
+	crit_enter(); /* no handler jumps away with the hold */
+	if (sock_hold(s, fd)) {
+		bits = look_level_asking(s, fd, want);
+		sock_unhold(s);
+	}
+	crit_leave();
+	return bits;
+}
 
 uint64_t look_deadline(const struct timespec *timeout)
 {

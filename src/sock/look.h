@@ -61,6 +61,23 @@ static inline uint32_t look_level_asking(struct sock *s, int fd, uint32_t want)
 }
 
 /*
+ * The same where a thread may close the socket meanwhile: then it is as good as closed here, and
+ * POLLNVAL. A look that needs memory alone is not held: the window stays mapped, whatever becomes
+ * of the socket.
+ */
+uint32_t look_level_holding(struct sock *s, int fd, uint32_t want);
+static inline uint32_t look_level_held(struct sock *s, int fd, uint32_t want)
+{
+	uint32_t bits = SOCK_LOOK;
+
+	if (!(want & EPOLLPRI) && look_in_memory(s, want))
+		bits = sock_level_quick(s, look_interest(want));
+	if (bits & SOCK_LOOK)
+		return look_level_holding(s, fd, want);
+	return fd_sock(fd) == s ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
+}
+
+/*
  * Events to sleep for on the TCP descriptor of a direct socket. Without those that have
  * been seen, since a level that holds would end every sleep; -1 when the kernel would
  * report a hang-up or an error at once, whatever is asked for.

@@ -73,28 +73,6 @@ static uint32_t wanted(const struct wait *w, nfds_t i)
 	return (uint16_t)w->fds[i].events | LOOK_ALWAYS;
 }
 
-/*
- * A thread may close the socket meanwhile: then it is as good as closed here. A look that needs
- * memory alone is not held: the window stays mapped, whatever becomes of the socket.
- */
-static uint32_t held_level(struct sock *s, int fd, uint32_t want)
-{
-	uint32_t bits = SOCK_LOOK;
-
-	if (!(want & EPOLLPRI) && look_in_memory(s, want))
-		bits = sock_level_quick(s, look_interest(want));
-	if (!(bits & SOCK_LOOK))
-		return fd_sock(fd) == s ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
-	bits = POLLNVAL;
-	crit_enter(); /* no handler jumps away with the hold */
-	if (sock_hold(s, fd)) {
-		bits = look_level_asking(s, fd, want);
-		sock_unhold(s);
-	}
-	crit_leave();
-	return bits;
-}
-
 /* Looks at the direct sockets, in memory where that is enough. Returns those ready. */
 static int look_direct(struct wait *w)
 {
@@ -117,7 +95,8 @@ static int look_direct(struct wait *w)
 		}
 		w->direct++;
 		w->any_rdhup |= p->events & POLLRDHUP;
-		p->revents = (short)(held_level(s, p->fd, wanted(w, i)) & accepted(w, i));
+		p->revents =
+			(short)(look_level_held(s, p->fd, wanted(w, i)) & accepted(w, i));
 		count += p->revents != 0;
 	}
 	return count + (w->set ? pollset_look(w->set) : 0);
@@ -152,6 +131,21 @@ static nfds_t ask_all(struct wait *w)
 	return direct;
 }
 
+/* Without waiting. A count, or -errno. */
+static int ask_kernel(struct wait *w)
+{
+	static const struct timespec zero;
+	int rc;
+
+	/* With all in the instance, what it has to tell is heard at once. */
+	if (w->set && w->n == 1) {
+		w->k[0].revents = 0;
+		return pollset_hear(w->set);
+	}
+	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
+	return rc < 0 ? -errno : rc;
+}
+
 /* With what the kernel says about direct sockets. True when memory has more than at the last
  * look, which this one replaces. */
 static bool memory_rose(struct wait *w)
@@ -168,7 +162,7 @@ static bool memory_rose(struct wait *w)
 			continue;
 		if (bits && !(bits & POLLNVAL))
 			sock_note_kernel(s, bits);
-		bits = held_level(s, p->fd, wanted(w, i)) & accepted(w, i);
+		bits = look_level_held(s, p->fd, wanted(w, i)) & accepted(w, i);
 		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
 		p->revents = (short)bits;
 	}
@@ -185,15 +179,13 @@ static bool memory_rose(struct wait *w)
  */
 static int look_both(struct wait *w, bool empty)
 {
-	static const struct timespec zero;
 	int rc, count = 0;
 
 	for (int i = 0; i < POLL_ROUNDS; i++) {
 		/* Some have become direct, or the kernel's, since that look. */
 		while (ask_all(w) != w->direct)
 			empty = look_direct(w) == 0 && empty;
-		rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
-		rc = rc < 0 ? -errno : rc;
+		rc = ask_kernel(w);
 		if (rc == 0 && empty)
 			return 0;
 		empty = false;
@@ -419,7 +411,9 @@ static int look_after(struct wait *w)
 		w->fds[i].revents = POLLNVAL;
 	}
 	if (w->set && w->k[w->n - 1].revents) {
-		pollset_hear(w->set);
+		/* Alone, it is heard when it is asked once more. */
+		if (w->n > 1)
+			pollset_hear(w->set);
 		count = 0;
 	}
 	/* What stands behind an old doorbell may be later than all that the kernel has told. */

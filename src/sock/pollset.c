@@ -415,19 +415,22 @@ int pollset_found(struct pollset *ps)
 	return ps->nfound + ps->stale;
 }
 
-void pollset_hear(struct pollset *ps)
+bool pollset_hear(struct pollset *ps)
 {
 	struct epoll_event raw[POLLSET_RAW];
 	int n, others = 0;
+	bool heard = false;
 
 	do {
 		n = (int)kernel_call4(SYS_epoll_wait, ps->epfd, (long)raw, POLLSET_RAW,
 				      0);
+		heard |= n != 0;
 		if (n > 0)
 			others = instance_translate(ps->in, raw, n, raw);
 	} while (n == POLLSET_RAW && !others);
 	/* A registration is the kernel's again, or this is a child that came here by a fork. */
 	ps->stale |= others > 0 || n < 0;
+	return heard;
 }
 
 nfds_t pollset_rest(struct pollset *ps)

@@ -62,8 +62,8 @@ void pollset_give_up(void);
 
 /* How many have something, as of now, in memory: of those that have lately been busy. */
 int pollset_look(struct pollset *ps);
-/* The instance is readable: what the kernel, or a doorbell, speaks of is in the next look. */
-void pollset_hear(struct pollset *ps);
+/* What the kernel, or a doorbell, speaks of by now is in the next look. False when it is nothing. */
+bool pollset_hear(struct pollset *ps);
 /* How many there are by now. */
 int pollset_found(struct pollset *ps);
 bool pollset_spin_useful(struct pollset *ps);
