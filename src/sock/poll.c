@@ -51,7 +51,7 @@ struct wait {
 	bool any_kernel, any_rdhup;
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
-	bool slept;	   /* the last one did take place */
+	bool slept, dozed; /* the last one did take place; one of them has */
 	int result;	   /* of the last sleep */
 };
 
@@ -210,6 +210,9 @@ static int look_first(struct wait *w, int count, uint64_t deadline)
 {
 	bool ask = w->any_kernel || w->any_rdhup || (!count && deadline == LOOK_NOW);
 
+	/* A set that is all in its instance is heard by the spin, or the sleep, that follows. */
+	if (!count && deadline != LOOK_NOW && w->set && w->n == 1)
+		return 0;
 	if (!ask && (!count || (++unasked.calls < POLL_ASK_CALLS &&
 				__rdtsc() - unasked.at < POLL_ASK_TICKS)))
 		return count;
@@ -374,7 +377,7 @@ static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *m
 		return -errno;
 	/* Also where a bell, or what only we listen for, came at its very end. */
 	w->late = rc == 0 ? end == deadline : is_over(deadline);
-	w->slept = true;
+	w->slept = w->dozed = true;
 	crit_enter(); /* as in sleep_once */
 	note_answers(w);
 	crit_leave();
@@ -457,8 +460,11 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 	if (!rc && !mask)
 		rc = spin(w, deadline);
 	/* A handler during the spin ends the wait, as it would have ended the sleep. */
-	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers)
-		return -EINTR;
+	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers) {
+		/* But not what a set's instance had to tell before. */
+		rc = w->set ? look_both(w, false) : 0;
+		return rc ? rc : -EINTR;
+	}
 	while (!rc && !w->late)
 		rc = sleep_once(w, deadline, mask);
 	return rc;
@@ -490,6 +496,8 @@ static int poll_each(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 		rc = wait_ready(&w, deadline, mask);
 	else
 		rc = -ENOMEM;
+	if (set || w.direct)
+		pollset_note(set ? set->n : n, w.dozed);
 	if (n > POLL_STACK) {
 		free(w.k);
 		free(w.item);
@@ -532,7 +540,7 @@ static int poll_set(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
 	      const sigset_t *mask)
 {
-	bool stale = n > pollset_over;
+	bool stale = pollset_is_wanted(n);
 	int rc = -EAGAIN;
 
 	for (int i = 0; stale && i < POLL_SETS && rc == -EAGAIN; i++)

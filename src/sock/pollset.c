@@ -12,8 +12,13 @@
 #include "sock/epoll.h"
 #include "sock/ready.h"
 
-/* Smaller sets, and fewer direct sockets, are looked at one by one. */
-#define POLLSET_LEAST 64
+/*
+ * A thread is a sleepy one from so many points on, until it has less than so many: a call that
+ * slept adds one, a call that did not takes one. The first is more than those that sleep since a
+ * few spins were in vain.
+ */
+#define POLLSET_SLEEPY 128
+#define POLLSET_AWAKE  96
 /* Entries of calls without that pay for the registration of one. */
 #define POLLSET_PRICE 16
 #define POLLSET_CALLS 64 /* that can be saved up */
@@ -36,6 +41,10 @@ nfds_t pollset_over = POLLSET_LEAST;
 static bool eager;
 static _Atomic uint32_t taken;
 
+static _Thread_local struct {
+	uint32_t points;
+	bool sleepy;
+} lately __attribute__((tls_model("initial-exec")));
 static _Thread_local struct pollset *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static bool key_made;
@@ -54,6 +63,13 @@ static void drop(struct pollset *ps)
 		fds_close(ps->epfd);
 	}
 	ps->in = NULL;
+}
+
+/* What is registered and not looked at would be woken for. */
+static void drop_unused(struct pollset *ps)
+{
+	if (ps->in && ps->small && !lately.sleepy && !eager)
+		drop(ps);
 }
 
 static void end_of_thread(void *arg)
@@ -75,6 +91,23 @@ uint32_t pollset_eagerly(void)
 	eager = true;
 	pollset_over = 0;
 	return atomic_load(&taken);
+}
+
+bool pollset_is_sleepy(void)
+{
+	/* A large set is not given up for a small one. */
+	return lately.sleepy && !(mine && mine->in && !mine->small);
+}
+
+void pollset_count(bool slept)
+{
+	if (slept && lately.points < POLLSET_SLEEPY)
+		lately.points++;
+	else if (!slept && lately.points > 0)
+		lately.points--;
+	lately.sleepy = lately.points >= (lately.sleepy ? POLLSET_AWAKE : POLLSET_SLEEPY);
+	if (mine && !mine->busy)
+		drop_unused(mine);
 }
 
 void pollset_init(void)
@@ -278,40 +311,53 @@ static bool bring(struct pollset *ps, struct pollfd *fds, nfds_t n)
 	return true;
 }
 
-static bool pays(struct pollset *ps, nfds_t direct, nfds_t missing)
+/* Direct sockets, at least, of n. */
+static nfds_t least(nfds_t n)
+{
+	return n > POLLSET_LEAST ? POLLSET_LEAST : POLLSET_SMALL;
+}
+
+static bool may_open(void)
+{
+	return eager || fds_limit() >= POLLSET_FDS;
+}
+
+static bool pays(struct pollset *ps, nfds_t n, nfds_t direct, nfds_t missing)
 {
 	if (eager)
 		return direct > 0;
-	return direct >= POLLSET_LEAST && missing * POLLSET_PRICE <= ps->credit &&
-	       fds_limit() >= POLLSET_FDS;
+	return direct >= least(n) && missing * POLLSET_PRICE <= ps->credit && may_open();
 }
 
 static bool rebuild(struct pollset *ps, struct pollfd *fds, nfds_t n)
 {
-	nfds_t direct, missing;
+	nfds_t direct, missing, few = n < POLLSET_LEAST ? n : POLLSET_LEAST;
 	bool ok = false;
 
 	ps->n = 0;
-	if ((ps->credit < POLLSET_LEAST * POLLSET_PRICE && !eager) || !make_room(ps, n))
+	if ((ps->credit < few * POLLSET_PRICE && !eager) || !make_room(ps, n))
 		return false;
 	if (!ps->in) {
 		missing = survey(ps, fds, n, &direct);
-		if (!pays(ps, direct, missing)) {
+		if (!pays(ps, n, direct, missing)) {
 			/* Where nearly all are the kernel's, this look is to be rare. */
-			ps->credit = direct < POLLSET_LEAST ? 0 : ps->credit;
+			ps->credit = direct < least(n) || !may_open() ? 0 : ps->credit;
 			return false;
 		}
 		if (!open_instance(ps))
 			return false;
+		ps->small = n <= POLLSET_LEAST;
 	}
 	epoll_list_lock();
 	instance_lock(ps->in);
 	ps->reverts = ps->in->reverts;
 	missing = survey(ps, fds, n, &direct);
-	if (pays(ps, direct, missing)) {
+	if (pays(ps, n, direct, missing)) {
 		missing *= POLLSET_PRICE;
 		ps->credit -= missing < ps->credit ? missing : ps->credit;
 		ok = bring(ps, fds, n);
+		ps->credit = ok ? ps->credit : 0;
+		ps->small &= n <= POLLSET_LEAST;
 	}
 	ps->n = ok ? n : 0;
 	instance_unlock(ps->in);
@@ -377,6 +423,7 @@ void pollset_leave(struct pollset *ps)
 {
 	instance_let_close(ps->in);
 	ps->busy = false;
+	drop_unused(ps);
 }
 
 /* ---- one call ---- */

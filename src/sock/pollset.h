@@ -28,6 +28,7 @@ struct pollset {
 	bool asleep;	  /* counted among the instance's sleepers */
 	uint32_t sleep;	  /* what instance_sleep returned */
 	uint64_t credit;
+	bool small; /* the instance was made for a small set, and goes when that pays no more */
 	nfds_t n, room;
 	struct pollset_entry *entry; /* n */
 	uint32_t *rest;		     /* places of those that are not in the instance */
@@ -40,8 +41,29 @@ struct pollset {
 	const uint32_t *accept;
 };
 
-/* Only larger sets are worth a look. */
+/* Smaller sets, and fewer direct sockets, are looked at one by one. */
+#define POLLSET_LEAST 64
+/* But for those of so many while calls sleep: a look at a set that is kept costs more than at its
+ * sockets one by one, a sleep less. */
+#define POLLSET_SMALL 4
+
+/* Larger sets are worth a look in any case. */
 extern nfds_t pollset_over;
+/* This thread keeps small sets as well. */
+bool pollset_is_sleepy(void);
+/* Whether such a set is to be kept by this thread. */
+static inline bool pollset_is_wanted(nfds_t n)
+{
+	return n > pollset_over || (n >= POLLSET_SMALL && pollset_is_sleepy());
+}
+/* A call of this thread's with direct sockets among n is over. */
+void pollset_count(bool slept);
+static inline void pollset_note(nfds_t n, bool slept)
+{
+	/* Sleeps on fewer are not what a small set is kept for. */
+	if (n <= POLLSET_LEAST && (n >= POLLSET_SMALL || slept))
+		pollset_count(slept && n >= POLLSET_SMALL);
+}
 /* For tests: registers whatever can be from now on. Returns how often a set was taken so since. */
 uint32_t pollset_eagerly(void);
 /* The key by which a thread's ends with it. Once. */

@@ -181,6 +181,94 @@ static void sleep_in_poll(void *arg)
 	s->result = poll(s->set, s->n, -1);
 }
 
+#define FEW   6
+#define DOZES 160 /* more than it takes until the set is kept */
+
+/* A thread, and a small set in which there is a pipe, too. */
+struct dozer {
+	struct pair pair[FEW];
+	struct pollfd set[FEW + 1];
+	struct signal_pipe in_set, told, go;
+};
+
+static void dozer_show(struct dozer *d, int round)
+{
+	int n = poll(d->set, FEW + 1, -1);
+
+	for (int i = 0; i <= FEW; i++)
+		if (d->set[i].revents)
+			say("%d: %d %d %s", round, n, i, poll_names(d->set[i].revents));
+}
+
+static void doze(struct dozer *d, int rounds)
+{
+	for (int round = 0; round < rounds; round++) {
+		dozer_show(d, round);
+		for (int i = 0; i < FEW; i++)
+			if (d->set[i].revents & POLLIN)
+				empty(d->set[i].fd);
+		if (d->set[FEW].revents)
+			signal_wait(d->in_set);
+		signal_send(d->told);
+	}
+}
+
+static void doze_and_wake(void *arg)
+{
+	struct dozer *d = arg;
+
+	doze(d, DOZES);
+	signal_wait(d->go);
+	/* What is there already, and stays. */
+	for (int round = 0; round < DOZES; round++)
+		dozer_show(d, round);
+	empty(d->set[1].fd);
+	doze(d, FEW + 2);
+}
+
+static void wake_dozer(struct dozer *d, pid_t tid, int rounds)
+{
+	for (int round = 0; round < rounds; round++) {
+		wait_asleep(getpid(), tid);
+		if (round % 9 == 4)
+			signal_send(d->in_set);
+		else
+			send_all(d->pair[round % 2 ? 3 : round % FEW].c, "x", 1);
+		signal_wait(d->told);
+	}
+}
+
+/* A small set on which a thread sleeps again and again, then for long does not, and then does. */
+CASE(sets_small_asleep, DIRECT)
+{
+	static struct dozer d;
+	struct worker t;
+
+	d.in_set = signal_pipe();
+	d.told = signal_pipe();
+	d.go = signal_pipe();
+	for (int i = 0; i < FEW; i++) {
+		d.pair[i] = pair_warm_open();
+		d.set[i] = (struct pollfd){.fd = d.pair[i].s, .events = POLLIN};
+	}
+	d.set[FEW] = (struct pollfd){.fd = d.in_set.fd[0], .events = POLLIN};
+	worker_start(&t, doze_and_wake, &d);
+	wake_dozer(&d, t.tid, DOZES);
+	send_all(d.pair[1].c, "x", 1);
+	wait_events(d.pair[1].s, POLLIN);
+	signal_send(d.go);
+	wake_dozer(&d, t.tid, FEW);
+	wait_asleep(getpid(), t.tid);
+	close(d.pair[2].s);
+	send_all(d.pair[0].c, "x", 1);
+	signal_wait(d.told);
+	signal_wait(d.told);
+	worker_join(&t);
+	d.pair[2].s = dup(d.pair[2].c);
+	for (int i = 0; i < FEW; i++)
+		pair_close(d.pair[i]);
+}
+
 /* What is slept on stays open until the sleep is over, as the kernel has it. */
 CASE(sets_closed_asleep, DIRECT)
 {

@@ -191,3 +191,65 @@ TEST(large_sets_are_kept)
 		pair_close(c.pair[i]);
 	}
 }
+
+/* One call, in which the thread sleeps, or does not: there is a byte that stays. */
+static void few_poll(struct crowd *c, nfds_t n, int calls, bool sleeps)
+{
+	for (int i = 0; i < calls; i++)
+		CHECK_EQ(poll_ms(c->fds, n, sleeps ? 1 : 10000), sleeps ? 0 : 1);
+}
+
+static void *few_thread(void *arg)
+{
+	struct crowd *c = arg;
+	char byte;
+
+	c->kept[0] = fds_count();
+	few_poll(c, 8, 100, true);
+	c->kept[1] = fds_count();
+	few_poll(c, 8, 60, true);
+	c->kept[2] = fds_count();
+	CHECK_EQ(pair_send(c->pair[2].c, "x", 1, 0), 1);
+	few_poll(c, 8, 20, false);
+	CHECK_EQ(c->fds[5].revents, POLLIN);
+	CHECK_EQ(fds_count(), c->kept[2]);
+	few_poll(c, 8, 20, false);
+	CHECK_EQ(c->fds[5].revents, POLLIN);
+	CHECK_EQ(fds_count(), c->kept[0]);
+	for (int i = 0; i < 4; i++)
+		CHECK(!fd_sock(c->pair[i].s)->regs);
+	CHECK_EQ(pair_recv(c->pair[2].s, &byte, 1, 0), 1);
+	/* Too few are not, and end it as well. */
+	few_poll(c, 3, 160, true);
+	CHECK_EQ(fds_count(), c->kept[0]);
+	few_poll(c, 8, 160, true);
+	CHECK_EQ(fds_count(), c->kept[2]);
+	few_poll(c, 3, 40, true);
+	CHECK_EQ(fds_count(), c->kept[0]);
+	return NULL;
+}
+
+/* A small one is kept while the thread sleeps on it. */
+TEST(small_sets_are_kept_while_calls_sleep)
+{
+	static struct crowd c;
+	pthread_t thread;
+
+	if (fds_limit() < 4096)
+		SKIP("fewer than 4096 descriptors are allowed");
+	sock_pair_init();
+	for (int i = 0; i < 4; i++) {
+		c.pair[i] = pair_raised();
+		c.fds[2 * i] = (struct pollfd){.fd = c.pair[i].c, .events = POLLIN};
+		c.fds[2 * i + 1] = (struct pollfd){.fd = c.pair[i].s, .events = POLLIN};
+	}
+	REQUIRE(pthread_create(&thread, NULL, few_thread, &c) == 0);
+	pthread_join(thread, NULL);
+	CHECK_EQ(c.kept[1], c.kept[0]);
+	CHECK_EQ(c.kept[2], c.kept[0] + 1);
+	CHECK_EQ(fds_count(), c.kept[0]);
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQ(atomic_load(&fd_sock(c.pair[i].c)->slot->sleepers_rx), 0);
+		pair_close(c.pair[i]);
+	}
+}
