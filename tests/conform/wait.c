@@ -469,9 +469,10 @@ CASE(killed_while_epolling, DIRECT)
 CASE(stopped_and_continued, DIRECT)
 {
 	pid_t pid;
-	int fd = peer_start(hang, NULL, &pid);
-	struct waiter w = {.fd = fd};
+	struct signal_pipe read = signal_pipe();
+	struct waiter w = {.fd = peer_start(hang, &read, &pid)};
 	struct worker t;
+	signal_wait(read);
 	kill(pid, SIGSTOP);
 	worker_start(&t, wait_recv, &w);
 	wait_asleep(getpid(), t.tid);
@@ -480,7 +481,6 @@ CASE(stopped_and_continued, DIRECT)
 	kill(pid, SIGKILL);
 	worker_join(&t);
 	say("result %zd", w.result);
-	close(fd);
 }
 
 /* ---- another thread ---- */
