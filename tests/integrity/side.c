@@ -247,12 +247,16 @@ static int server_listens(void)
 	return fd;
 }
 
+/* The port of a connection that has been reset may be another's in the same round. */
 static unsigned index_of_port(unsigned port)
 {
+	static bool accepted[CONNS_MAX];
 	for (;;) {
 		for (unsigned i = 0; i < conn_count; i++)
-			if (sh->port[i] == port)
+			if (sh->port[i] == port && !accepted[i]) {
+				accepted[i] = true;
 				return i;
+			}
 		if (sh->killed)
 			return CONNS_MAX;
 		usleep(100);
