@@ -166,11 +166,11 @@ int across_flush(struct across *a)
 
 bool across_is_over(struct across *a)
 {
-	/* Hints: both only rise. */
-	struct across_link *k = a->link;
+	struct across_guard g = across_enter();
+	bool over = a->last_came || !a->link || a->link->failed;
 
-	return __atomic_load_n(&a->last_came, __ATOMIC_ACQUIRE) || !k ||
-	       __atomic_load_n(&k->failed, __ATOMIC_ACQUIRE);
+	across_leave(g);
+	return over;
 }
 
 bool across_may_use(struct across *a)
@@ -192,11 +192,6 @@ void across_probe(struct across *a)
 		link_probe(a->link->link);
 	hub_poll();
 	across_leave(g);
-}
-
-bool across_is_owed(struct across *a)
-{
-	return __atomic_load_n(&a->owes, __ATOMIC_RELAXED);
 }
 
 /* What is told from now on is what stands in a copy: the connection's memory goes. */

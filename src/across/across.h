@@ -80,8 +80,6 @@ bool across_may_use(struct across *a);
 bool across_is_over(struct across *a);
 /* Notices a peer that has died without a word. */
 void across_probe(struct across *a);
-/* Whether all that was pushed has been given to the device. */
-bool across_is_owed(struct across *a);
 /* Our last words are pushed; the handle is no more. Attached or not. The link goes on telling
  * them while the process lives. */
 void across_end(struct across *a);
