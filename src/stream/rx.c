@@ -382,8 +382,14 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
-	if (wait_is_open(w))
+	if (wait_is_open(w)) {
 		n = take(s, w->fd, to, flags, amid);
+		/* The last byte before the mark may have been the last that was asked for: nothing
+		 * more would move on TCP, and nobody looks at the ring before this. */
+		if (gate_state(&sl->gate_rx) == GATE_READY &&
+		    atomic_load_explicit(&sl->rx_marked, memory_order_relaxed))
+			rx_advance(s, w->fd);
+	}
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)

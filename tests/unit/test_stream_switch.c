@@ -241,6 +241,24 @@ STREAM_TEST(a_peek_over_the_mark)
 	pair_close(&p);
 }
 
+/* The mark is known while TCP bytes are to come; then a receive asks for exactly these. */
+STREAM_TEST(the_last_byte_before_the_mark_opens_the_ring)
+{
+	struct pair p = pair_at_the_mark(10, 90, 11);
+	struct sock *s = fd_sock(p.b);
+	uint8_t buf[100];
+	sock_service(s, p.b);
+	REQUIRE(atomic_load(&s->slot->rx_marked));
+	CHECK_EQ(st_recv(p.b, buf, 10, 0), 10);
+	CHECK(flow_is(buf, 10, 0, 11));
+	/* Nothing moves on TCP any more: memory alone has to tell of the rest. */
+	CHECK(wait_hint(s, EPOLLIN));
+	CHECK(sock_level_quick(s, EPOLLIN) & (EPOLLIN | SOCK_LOOK));
+	CHECK_EQ(st_recv(p.b, buf, 90, 0), 90);
+	CHECK(flow_is(buf, 90, 10, 11));
+	pair_close(&p);
+}
+
 /* Ring bytes first, then TCP bytes behind the way down. */
 static struct pair pair_at_the_way_down(size_t ring, size_t tcp, uint8_t seed)
 {
