@@ -55,7 +55,6 @@ void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
 	a->owner = *owner;
 	ring_rx_init(&a->reader);
 	ring_tx_init(&a->arrivals, 0);
-	a->held_since_ms = 0;
 	a->rung_rx = a->rung_tx = 0;
 	note_apply_all(a);
 	note_push(a);

@@ -147,7 +147,6 @@ static int find_link(struct across *a, struct say *s)
 		if (r < 0)
 			return r;
 		memcpy(k->process, a->process, sizeof(k->process));
-		k->first = true;
 		s->has_hello = 1;
 		r = link_hello(k->link, s->hello);
 		if (r < 0) {

@@ -110,7 +110,6 @@ struct across {
 	struct ring_tx arrivals; /* its times, as the peer would note them */
 	struct note_words sent;	 /* as the peer has it */
 	struct note_words came;	 /* as we have it, before there is memory, too */
-	uint64_t held_since_ms;
 	uint32_t rung_rx, rung_tx;
 	struct wire_dir kept[2]; /* ENDED: the connection's memory as it was */
 };
@@ -128,8 +127,7 @@ struct across_link {
 	uint64_t made_ms;
 	uint64_t token; /* names it between the two processes */
 	uint8_t process[16];
-	bool first; /* we have made it, and asked the peer */
-	bool up, failed, draining;
+	bool up, failed;
 	uint8_t *window, *staging; /* ACROSS_WINDOW_BYTES each */
 	struct link_memory memory; /* of staging */
 	struct across *at[ACROSS_PLACES];

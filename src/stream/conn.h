@@ -123,11 +123,13 @@ static inline void remote_catch_up(struct sock *s)
 		across_catch_up();
 }
 
+/* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
+void sock_break(struct sock *s, enum vd_reason reason);
+
 /*
  * Before bytes go over TCP behind a mark: the mark is in the peer's memory then. The end of TCP
  * needs no such wait, because it is not believed without its words. Under the stream's locks.
  */
-void sock_break(struct sock *s, enum vd_reason reason);
 static inline void remote_flush(struct sock *s)
 {
 	struct across *a = remote_of(s);
@@ -368,8 +370,6 @@ void limbo_forked(void);
 /* Lets go of the segment; its window stays mapped. */
 void sock_drop_segment(struct sock *s);
 
-/* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
-void sock_break(struct sock *s, enum vd_reason reason);
 /* The peer closed, or died, with bytes of ours unread: TCP would have sent a reset. */
 bool sock_was_reset(struct sock *s);
 /* That error is reported once: true for the one caller who is to do it. */

@@ -2,7 +2,6 @@
 /* Connections whose peer is on another host, as the stream sees them. */
 #include <errno.h>
 #include <poll.h>
-#include <time.h>
 
 #include "base/config.h"
 #include "base/fds.h"
@@ -154,14 +153,6 @@ void remote_end(struct sock *s)
 
 /* ---- fork ---- */
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static bool is_remote_and_direct(struct sock *s)
 {
 	return s && remote_of(s) && sock_is_direct(s);
@@ -169,7 +160,7 @@ static bool is_remote_and_direct(struct sock *s)
 
 void sock_leave_links(void)
 {
-	int64_t end = 0;
+	uint64_t end = 0;
 
 	/* All are asked, then waited for. */
 	for (int fd = 0; fd < fd_limit(); fd++) {
@@ -178,11 +169,11 @@ void sock_leave_links(void)
 		if (!is_remote_and_direct(s))
 			continue;
 		sock_down(s, fd, VD_REASON_SHARED);
-		end = now_ms() + FORK_WAIT_MS;
+		end = wait_clock_ms() + FORK_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
-		int64_t left = end - now_ms();
+		int64_t left = (int64_t)(end - wait_clock_ms());
 
 		if (is_remote_and_direct(s))
 			sock_down_wait(s, fd, VD_REASON_SHARED, left > 0 ? (int)left : 0);

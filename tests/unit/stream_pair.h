@@ -324,6 +324,21 @@ PAIR_FN uint64_t flow_random(uint64_t *state)
 
 #define FLOW_MOST 65536u
 
+/* One call each way: bytes of that stream, all of them. */
+PAIR_FN void put(int fd, size_t from, size_t len, uint8_t seed)
+{
+	uint8_t buf[FLOW_MOST];
+	flow_fill(buf, len, from, seed);
+	CHECK_EQ(st_send(fd, buf, len, 0), len);
+}
+
+PAIR_FN void get(int fd, size_t from, size_t len, uint8_t seed)
+{
+	uint8_t buf[FLOW_MOST];
+	CHECK_EQ(st_recv(fd, buf, len, MSG_WAITALL), len);
+	CHECK(flow_is(buf, len, from, seed));
+}
+
 struct flow {
 	int fd;
 	uint64_t at, bytes; /* so far, and until `at` is so much */

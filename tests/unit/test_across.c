@@ -10,20 +10,6 @@ __attribute__((constructor)) static void be_across(void)
 	setenv("VD_TEST_ACROSS", "3", 0);
 }
 
-static void put(int fd, size_t from, size_t len, uint8_t seed)
-{
-	uint8_t buf[FLOW_MOST];
-	flow_fill(buf, len, from, seed);
-	CHECK_EQ(st_send(fd, buf, len, 0), len);
-}
-
-static void get(int fd, size_t from, size_t len, uint8_t seed)
-{
-	uint8_t buf[FLOW_MOST];
-	CHECK_EQ(st_recv(fd, buf, len, MSG_WAITALL), len);
-	CHECK(flow_is(buf, len, from, seed));
-}
-
 /* The peer's host, or its process, is gone without a word; then its kernel closes. */
 static void die(int fd)
 {

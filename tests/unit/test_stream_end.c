@@ -29,13 +29,6 @@ static struct pair pair_in(enum phase phase)
 	return p;
 }
 
-static void put(int fd, size_t from, size_t len, uint8_t seed)
-{
-	uint8_t buf[FLOW_MOST];
-	flow_fill(buf, len, from, seed);
-	CHECK_EQ(st_send(fd, buf, len, 0), len);
-}
-
 /* Reads to the end; the bytes must be those of the stream, and end like this. */
 static void check_rest(int fd, uint64_t from, uint64_t to, uint8_t seed, ssize_t end)
 {

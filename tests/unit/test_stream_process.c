@@ -4,20 +4,6 @@
 
 #include "unit/stream_pair.h"
 
-static void put(int fd, size_t from, size_t len, uint8_t seed)
-{
-	uint8_t buf[FLOW_MOST];
-	flow_fill(buf, len, from, seed);
-	CHECK_EQ(st_send(fd, buf, len, 0), len);
-}
-
-static void get(int fd, size_t from, size_t len, uint8_t seed)
-{
-	uint8_t buf[FLOW_MOST];
-	CHECK_EQ(st_recv(fd, buf, len, MSG_WAITALL), len);
-	CHECK(flow_is(buf, len, from, seed));
-}
-
 /* Runs body in a forked child, to its end. */
 static void in_child(void (*body)(const struct pair *), const struct pair *p)
 {
