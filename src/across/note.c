@@ -251,11 +251,14 @@ static void apply(struct across *a)
 	store(&out->closed, w->closed);
 }
 
-/* As the peer would ring: for whoever has armed before the look that follows these stores. */
+/* As the peer would ring: for whoever has armed before the look that follows these stores.
+ * Of an end that has let go nobody waits any more, whatever was armed when it did. */
 static void wake(struct across *a)
 {
 	uint32_t rx, tx;
 
+	if (!a->owner.ring)
+		return;
 	atomic_thread_fence(memory_order_seq_cst);
 	rx = atomic_load_explicit(&a->in->rx_armed, memory_order_relaxed);
 	tx = atomic_load_explicit(&a->out->tx_armed, memory_order_relaxed);

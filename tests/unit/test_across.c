@@ -101,6 +101,21 @@ STREAM_TEST(a_close_before_the_link_fails_is_an_end)
 	pair_close(&p);
 }
 
+/* The peer's last words to an end that was closed with a waiter's mark left in place. */
+STREAM_TEST(words_for_a_closed_end_ring_nobody)
+{
+	struct pair p = pair_open_up();
+	struct across *a = atomic_load(&fd_sock(p.a)->across);
+	across_settle();
+	st_close(p.a);
+	p.a = -1;
+	REQUIRE(a->state == ACROSS_ENDED && !a->last_came);
+	atomic_store(&a->in->rx_armed, a->rung_rx + 1);
+	pair_close(&p);
+	across_settle();
+	CHECK(a->last_came);
+}
+
 /* Nothing was under way where both directions are the kernel's. */
 STREAM_TEST(on_tcp_a_failed_link_is_nothing)
 {
