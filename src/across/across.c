@@ -44,6 +44,15 @@ int across_descriptor(struct across *a)
 	return fd;
 }
 
+int across_shared_descriptor(struct across *a)
+{
+	struct across_guard g = across_enter();
+	int fd = a->link ? link_fd(a->link->context->context) : -1;
+
+	across_leave(g);
+	return fd;
+}
+
 void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
 		   const struct across_owner *owner)
 {

@@ -46,6 +46,8 @@ uint8_t *across_out_data(struct across *a);
 /* A descriptor of the connection's own (adopted, see fds.h) that is readable when
  * something may have come; or -errno. */
 int across_descriptor(struct across *a);
+/* The one of which those are duplicates: it stays open, and is not to be closed. Or -1. */
+int across_shared_descriptor(struct across *a);
 
 /* Called under the lock: they only store and ring. */
 struct across_owner {

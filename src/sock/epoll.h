@@ -165,6 +165,8 @@ void reg_abandon(struct epoll_reg *r);
 struct epoll_reg *tag_reg(uint64_t data, bool *bell);
 uint64_t tag_of(const struct epoll_reg *r, bool bell);
 bool tag_collides(uint64_t data);
+/* Of bells that are no single record's. */
+uint64_t tag_of_shared(void);
 
 /* ---- epoll_ctl (epoll_ctl.c) ---- */
 

@@ -37,14 +37,25 @@ static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
 	return NULL;
 }
 
+/* Registered once and for good: it is never closed, and rings nobody who has not armed. */
+static int shared_bell_add(struct epoll_reg *r, int fd)
+{
+	int rc = ctl(r->in, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, tag_of_shared());
+
+	return rc == -EEXIST ? 0 : rc;
+}
+
 /* One tag for both: whichever rings, the record is to be looked at. */
 static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
 {
 	uint32_t events = EPOLLIN | EPOLLET;
 	uint64_t tag = tag_of(owner, true);
 	int rc = ctl(r->in, op, r->s->bell, events, tag);
+	int shared = sock_shared_bell(r->s);
 
-	if (rc == 0 && r->s->far_bell >= 0)
+	if (rc == 0 && shared >= 0)
+		rc = shared_bell_add(r, shared);
+	else if (rc == 0 && r->s->far_bell >= 0)
 		rc = ctl(r->in, op, r->s->far_bell, events, tag);
 	return rc;
 }

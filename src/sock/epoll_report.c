@@ -338,12 +338,15 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		       struct epoll_event *out)
 {
 	int kept = 0;
+	uint64_t shared = tag_of_shared();
 
 	for (int i = 0; i < n; i++) {
 		bool bell = false;
 		struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
 
-		if (r)
+		if (ev[i].data.u64 == shared)
+			sock_hear_shared_bell();
+		else if (r)
 			take_tag(in, r, bell, ev[i].events);
 		else
 			out[kept++] = ev[i];

@@ -17,11 +17,12 @@
 #define CHUNK_FDS 1024
 #define CHUNKS	  1024
 
-/* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. */
+/* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. The last
+ * index is no record's. */
 #define TAG_SHIFT 24
 #define TAG_BELL  (1u << 23)
 #define REG_CHUNK 1024u
-#define REG_LIMIT TAG_BELL
+#define REG_LIMIT (TAG_BELL - REG_CHUNK)
 
 typedef struct instance *_Atomic table_entry;
 static table_entry *_Atomic table[CHUNKS];
@@ -502,6 +503,11 @@ void reg_abandon(struct epoll_reg *r)
 uint64_t tag_of(const struct epoll_reg *r, bool bell)
 {
 	return tag_prefix << TAG_SHIFT | (bell ? TAG_BELL : 0) | r->index;
+}
+
+uint64_t tag_of_shared(void)
+{
+	return tag_prefix << TAG_SHIFT | (TAG_BELL - 1);
 }
 
 bool tag_collides(uint64_t data)

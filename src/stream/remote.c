@@ -55,6 +55,18 @@ int bell_answer_far(struct sock *s, int far)
 	return 1;
 }
 
+int sock_shared_bell(struct sock *s)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_shared_descriptor(a) : -1;
+}
+
+void sock_hear_shared_bell(void)
+{
+	across_answer();
+}
+
 void wait_note_kernel(struct sock *s, uint32_t events)
 {
 	sock_note_kernel(s, events);

@@ -198,6 +198,11 @@ void sock_answer_bell(struct sock *s, int fd);
 /* An epoll instance was told of the bell. A far bell that has no room left would ring no
  * more, so it must be emptied even there: other sleepers are rung for as above. */
 void sock_hear_bell(struct sock *s);
+/* A bell that is far bell to other connections, too, and stays: an instance needs it once, in
+ * place of each one's own. Or -1: there is none. */
+int sock_shared_bell(struct sock *s);
+/* It was found readable: rings the own bells of those that are concerned. */
+void sock_hear_shared_bell(void);
 /* The kernel reported poll events for the TCP descriptor: takes note. */
 void sock_note_kernel(struct sock *s, uint32_t events);
 /* Nothing is due on TCP but the end: it may be slept on for bytes that nobody announced. */
