@@ -100,6 +100,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 		s->slot = sl;
 	s->wire = NULL;
 	s->bell = s->peer_bell = s->far_bell = s->meet_fd = s->kept_fd = -1;
+	s->look_end_ms = 0;
 	atomic_store(&s->across, NULL);
 	atomic_store(&s->fds, 1);
 	atomic_store(&s->awaited, 0);

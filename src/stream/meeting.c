@@ -17,8 +17,10 @@
 
 /* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
-/* A peer that has not shown up by then is plain. */
-#define LOOK_BOUND 65536u
+/* A peer that has not shown up by then is plain: after so many operations, which a program that
+ * never sleeps makes in no time, and so much time, in which a busy peer makes few. */
+#define LOOK_BOUND    65536u
+#define LOOK_BOUND_MS 5000
 /* One that has not shown up by then probably is. */
 #define LIKELY_PLAIN 64u
 
@@ -163,10 +165,15 @@ static int step_remote(struct sock *s, int fd)
 	return attach(s, fd);
 }
 
-/* The peer never came. False when it has come just now. */
+/* The peer never came. False when it has come just now, and while it may still come. */
 static bool out_of_patience(struct sock *s)
 {
 	uint32_t state = WIRE_OFFERED;
+	uint64_t now = wait_clock_ms();
+	if (!s->look_end_ms)
+		s->look_end_ms = now + LOOK_BOUND_MS;
+	if (now < s->look_end_ms)
+		return false;
 	if (phase_of(s->slot) != SLOT_OFFERED)
 		return true;
 	if (!atomic_compare_exchange_strong(&s->wire->handshake, &state,

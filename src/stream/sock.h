@@ -58,6 +58,8 @@ struct sock {
 	 * Not in forked children. Read racily: a handle is good memory for ever. */
 	struct across *_Atomic across;
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
+	uint64_t
+		look_end_ms; /* until then the peer is looked for; 0: at any rate. Under ctl */
 	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
 	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
 	_Atomic uint32_t

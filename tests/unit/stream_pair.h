@@ -190,7 +190,8 @@ PAIR_FN int pair_socket(void)
 	return fd;
 }
 
-PAIR_FN struct pair pair_open(void)
+/* `before`: what the accepted end does until the connecting one makes its first step. */
+PAIR_FN struct pair pair_open_with(void (*before)(int fd))
 {
 	struct sockaddr_in at;
 	int announced, listener;
@@ -207,12 +208,19 @@ PAIR_FN struct pair pair_open(void)
 	REQUIRE(fd_open_accepted(p.b, false));
 	if (across_is_tested())
 		across_meet(fd_sock(p.a), fd_sock(p.b));
+	if (before)
+		before(p.b);
 	/* The hint has to be there until the connector has asked for it. */
 	for (int i = 0; i < 4 && phase_of(fd_sock(p.a)->slot) == SLOT_EARNING; i++)
 		meeting_step(fd_sock(p.a), p.a);
 	meet_unannounce(announced);
 	close(listener);
 	return p;
+}
+
+PAIR_FN struct pair pair_open(void)
+{
+	return pair_open_with(NULL);
 }
 
 PAIR_FN bool pair_is_up(const struct pair *p)

@@ -40,6 +40,29 @@ STREAM_TEST(a_connection_is_upgraded_and_counted)
 	CHECK_EQ(count(&report_now.tx_tcp_bytes), tcp);
 }
 
+#define SPINS 100000
+
+static void spin(int fd)
+{
+	char byte;
+	for (int i = 0; i < SPINS; i++)
+		REQUIRE(st_recv(fd, &byte, 1, MSG_DONTWAIT) == -EAGAIN);
+}
+
+/* A program that never sleeps makes many operations until its peer makes the first. */
+STREAM_TEST(a_spinning_end_waits_for_its_peer)
+{
+	struct pair p = pair_open_with(spin);
+	CHECK_EQ(atomic_load(&fd_sock(p.b)->slot->reason),
+		 across_is_tested() ? VD_REASON_NONE : VD_REASON_PLAIN_PEER);
+	/* It looks ever more rarely. */
+	for (int i = 0; i < SPINS && !pair_is_up(&p); i++)
+		pair_ping(&p);
+	CHECK(pair_is_up(&p));
+	CHECK_EQ(atomic_load(&fd_sock(p.b)->slot->reason), VD_REASON_NONE);
+	pair_close(&p);
+}
+
 /* Both ways at once, and a third thread that throws both directions back all the time. */
 static void bounce_under_load(int end)
 {
