@@ -44,9 +44,11 @@ static int write_bytes(struct across *a, const struct ring_span *span)
 	return link_post(k->link, &w);
 }
 
-/* Bytes that the peer does not have. False: not all of them found room. */
-static bool push_bytes(struct across *a)
+/* Bytes that the peer does not have; *few are the last of them, which fit into a note. False: not
+ * all of them found room. */
+static bool push_bytes(struct across *a, struct ring_span *few)
 {
+	*few = (struct ring_span){0};
 	for (;;) {
 		struct ring_span span;
 		int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
@@ -57,6 +59,10 @@ static bool push_bytes(struct across *a)
 		if (n <= 0)
 			return true;
 		ring_rx_span(&a->reader, staging_of(a), 0, &span);
+		if (span.len == (size_t)n && n <= NOTE_CARRIED_MAX) {
+			*few = span;
+			return true;
+		}
 		if (span.len > link_write_max(a->link->link))
 			span.len = link_write_max(a->link->link);
 		if (write_bytes(a, &span) < 0)
@@ -70,7 +76,7 @@ static bool push_bytes(struct across *a)
  * the place that belongs to it, the end before the cursor. What cannot be told yet, because
  * bytes before it have not been written, stays as it was told last.
  */
-static void gather(struct across *a, struct note_words *w)
+static void gather(struct across *a, struct note_words *w, struct ring_span *few)
 {
 	struct wire_dir *out = a->out, *in = a->in;
 	uint64_t at, since;
@@ -95,14 +101,14 @@ static void gather(struct across *a, struct note_words *w)
 		w->turn_at[i] = load64(&out->turn_at[i]);
 		w->turn_area[i] = load(&out->turn_area[i]);
 	}
-	if (!push_bytes(a)) {
+	if (!push_bytes(a, few)) {
 		w->fin = a->sent.fin;
 		w->down_epoch = a->sent.down_epoch;
 		w->down_at = a->sent.down_at;
 		a->owes = true;
 	}
 	/* Relative to what has been written: bytes that came after the look are told next time. */
-	at = a->reader.consumed;
+	at = a->reader.consumed + few->len;
 	if ((int64_t)(at - w->produced) < 0)
 		w->produced = at;
 	if (w->held_ms && (int64_t)(at - w->held_at) < 0) {
@@ -124,18 +130,37 @@ static bool is_credit_due(const struct across *a, uint64_t consumed)
 	return consumed - a->sent.consumed >= ring_size_hint(a->in) / CREDIT_PART;
 }
 
-static int post_note(struct across *a, enum note_kind kind, const struct note_words *w)
+/* `few` with a NOTE_SHORT. */
+static void fill_note(struct note *note, struct across *a, enum note_kind kind,
+		      const struct note_words *w, const struct ring_span *few)
+{
+	*note = (struct note){.number = (uint32_t)a->link->notes_sent,
+			      .kind = (uint8_t)kind,
+			      .generation = a->peer_generation,
+			      .place = (uint8_t)a->peer_place};
+	if (kind != NOTE_SHORT) {
+		note->words = *w;
+		return;
+	}
+	note->few.produced = w->produced;
+	note->few.consumed = w->consumed;
+	if (few->len == 0)
+		return;
+	note->carried = (uint8_t)few->len;
+	note->few.at = (uint32_t)(few->data - staging_of(a));
+	memcpy(note->few.data, few->data, few->len);
+}
+
+static int post_note(struct across *a, enum note_kind kind, const struct note_words *w,
+		     const struct ring_span *few)
 {
 	struct across_link *k = a->link;
 	size_t place = k->notes_sent % ACROSS_NOTES * ACROSS_NOTE_BYTES;
-	struct note note = {.number = (uint32_t)k->notes_sent,
-			    .kind = (uint8_t)kind,
-			    .generation = a->peer_generation,
-			    .place = (uint8_t)a->peer_place,
-			    .words = *w};
+	struct note note;
 	struct link_write write = {
 		.from = &note,
-		.bytes = kind == NOTE_SHORT ? NOTE_SHORT_BYTES : sizeof(note),
+		.bytes = kind == NOTE_SHORT ? (uint32_t)(NOTE_SHORT_BYTES + few->len)
+					    : sizeof(note),
 		.flags = LINK_IMMEDIATE |
 			 (kind == NOTE_LAST || !a->said ? LINK_SIGNAL : 0u),
 		.at = place,
@@ -143,13 +168,14 @@ static int post_note(struct across *a, enum note_kind kind, const struct note_wo
 	};
 	int r;
 
+	fill_note(&note, a, kind, w, few);
 	if (write.bytes > link_inline_max(k->link)) {
 		write.from = k->staging + place;
 		write.memory = &k->memory;
 		/* With a full queue the note that lay there may be under way: then there is
 		 * no room either. */
 		if (link_posted(k->link) - link_completed(k->link) < ACROSS_SENDS)
-			memcpy(k->staging + place, &note, sizeof(note));
+			memcpy(k->staging + place, &note, write.bytes);
 	}
 	r = link_post(k->link, &write);
 	if (r == 0)
@@ -161,6 +187,7 @@ void note_push(struct across *a)
 {
 	struct across_link *k = a->link;
 	struct note_words w = {0};
+	struct ring_span few = {0};
 	enum note_kind kind = NOTE_SHORT;
 	bool ended = a->state == ACROSS_ENDED;
 
@@ -169,7 +196,7 @@ void note_push(struct across *a)
 		return;
 	a->owes = false;
 	if (a->wire)
-		gather(a, &w);
+		gather(a, &w, &few);
 	else
 		w = a->sent;
 	if (ended && !a->owes)
@@ -178,10 +205,19 @@ void note_push(struct across *a)
 		kind = NOTE_LONG;
 	else if (w.produced == a->sent.produced && !is_credit_due(a, w.consumed))
 		return;
-	if (post_note(a, kind, &w) < 0) {
+	/* Before the words, which tell of them. */
+	if (few.len > 0 && kind != NOTE_SHORT) {
+		a->owes = write_bytes(a, &few) < 0;
+		if (a->owes)
+			return;
+		ring_rx_skip(&a->reader, few.len);
+		few.len = 0;
+	}
+	if (post_note(a, kind, &w, &few) < 0) {
 		a->owes = true;
 		return;
 	}
+	ring_rx_skip(&a->reader, few.len);
 	a->sent = w;
 	if (!a->said)
 		a->first_at = link_posted(k->link);
@@ -274,14 +310,25 @@ void note_apply_all(struct across *a)
 	wake(a);
 }
 
+/* The peer writes them there by a note, as it might have by itself. */
+static bool take_few(struct across *a, const struct note *n)
+{
+	if (n->carried > NOTE_CARRIED_MAX || n->few.at > ACROSS_PLACE_BYTES - n->carried)
+		return false;
+	memcpy(across_in_data(a) + n->few.at, n->few.data, n->carried);
+	return true;
+}
+
 bool note_take(struct across *a, const struct note *n)
 {
 	for (int i = 0; n->kind != NOTE_SHORT && i < WIRE_TURNS; i++)
 		if (n->words.turn_area[i] > ACROSS_AREA_LIMIT)
 			return false;
 	if (n->kind == NOTE_SHORT) {
-		a->came.produced = n->words.produced;
-		a->came.consumed = n->words.consumed;
+		if (!take_few(a, n))
+			return false;
+		a->came.produced = n->few.produced;
+		a->came.consumed = n->few.consumed;
 	} else {
 		a->came = n->words;
 	}

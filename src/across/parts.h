@@ -12,7 +12,7 @@
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 1,
+	ACROSS_VERSION = 2,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -34,7 +34,7 @@ static_assert(ACROSS_NOTES >= ACROSS_CREDITS + ACROSS_BATCH, "places for notes")
 static_assert(ACROSS_MAIL_BYTES % 4096 == 0, "places lie on pages");
 
 enum note_kind {
-	NOTE_SHORT = 1, /* the cursors alone */
+	NOTE_SHORT = 1, /* the cursors, and few bytes */
 	NOTE_LONG,	/* all words */
 	NOTE_LAST,	/* all words, and no more will come */
 };
@@ -42,7 +42,7 @@ enum note_kind {
 /* All that one end writes in a connection's memory, as of one moment. */
 struct note_words {
 	uint64_t produced, consumed;
-	/* NOTE_SHORT ends here. */
+	/* NOTE_SHORT has no more of them. */
 	uint64_t up_at, down_at, held_at;
 	uint64_t turn_at[WIRE_TURNS];
 	uint32_t turn_area[WIRE_TURNS];
@@ -54,16 +54,27 @@ struct note_words {
 	uint32_t zero;
 };
 
+#define NOTE_CARRIED_MAX 160u
+
 struct note {
 	uint32_t number;		 /* of the link's notes in this direction */
 	uint8_t kind, generation, place; /* generation and place: the receiver's */
-	uint8_t zero;
-	struct note_words words;
+	uint8_t carried;		 /* bytes of the stream in a NOTE_SHORT */
+	union {
+		struct note_words words;
+		struct {
+			uint64_t produced, consumed;
+			uint32_t at; /* of the bytes, in the receiver's place */
+			uint8_t data[NOTE_CARRIED_MAX];
+		} few;
+	};
 };
 
 static_assert(sizeof(struct note) <= ACROSS_NOTE_BYTES, "layout of notes");
-#define NOTE_SHORT_BYTES                                                                 \
-	(offsetof(struct note, words) + offsetof(struct note_words, up_at))
+static_assert(offsetof(struct note, words.consumed) ==
+		      offsetof(struct note, few.consumed),
+	      "cursors lie in one place");
+#define NOTE_SHORT_BYTES offsetof(struct note, few.data)
 
 enum across_state {
 	ACROSS_FREE = 0,
