@@ -197,7 +197,7 @@ int link_answer(struct link_context *c);
 
 /* ---- immediates ---- */
 
-/* `id` and `generation` are those of the connection at the receiving end: rdma/ids.h. */
+/* `id` and `generation` are those of the connection at the receiving end. */
 static inline uint32_t link_immediate(uint32_t id, uint32_t generation, uint32_t flags)
 {
 	return (id & (LINK_IDS - 1)) << 16 | (generation & 0xff) << 8 | (flags & 0xff);
