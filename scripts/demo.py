@@ -13,6 +13,7 @@ import csv
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import statistics
@@ -29,9 +30,11 @@ WAYS = ["tcp", "unix", "viaduct"]
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel hands out, so that no connection takes it meanwhile."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def congestion_control():

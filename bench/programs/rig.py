@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -71,9 +72,11 @@ class Bench:
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel hands out, so that no connection takes it meanwhile."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def is_listening(where):

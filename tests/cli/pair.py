@@ -4,8 +4,10 @@
 
 usage: pair.py VIADUCT. No figure is judged: only their presence.
 """
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -56,8 +58,11 @@ for i in range(int(sys.argv[2])):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return str(s.getsockname()[1])
+    """Below those that the kernel hands out, so that no connection takes it meanwhile."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return str(port)
 
 
 def alive(pid):
