@@ -9,20 +9,28 @@ The other programs come from VIADUCT's build folder. --expect says what the conn
 the hosts have to be on, and with `tcp` which reasons they may give: tcp[:REASON,...].
 """
 import json
+import os
 import pathlib
 import random
 import re
+import subprocess
+import tempfile
 
 import bed as beds
 import guest
+import image
 import kernel
 from bed import ADDRESSES, SAID_CHARS, listening
 
 HERE = pathlib.Path(__file__).resolve().parent
+APPS = HERE.parent / "apps"
 # With honest ends.
 OUR_MISTAKES = {"corrupt", "bypass", "identity", "kernel", "bad-hello"}
 PAYLOAD_BYTES = 2000000
 VALUES, VALUE_BYTES = 20, 100000
+# Each way, at least, of tests/apps/openmpi.c with two ranks.
+MPI_BYTES = 25000000
+ROWS, ROW_BYTES = 2000, 500
 # At least, at most: as long as the set-up has taken, which a loaded machine draws out.
 IPERF_S = 4, 60
 # Without movement, which a cable that loses needs to repeat; until the last round has ended.
@@ -132,6 +140,191 @@ def nginx(bed):
     bed.judge("nginx", ["curl", "curl-more"], PAYLOAD_BYTES // 2, PAYLOAD_BYTES)
 
 
+# Where Debian has PostgreSQL's own programs; those in PATH are scripts around them.
+def postgres_folder():
+    found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        raise kernel.Missing("postgres is missing (package postgresql)")
+    return found[-1].parent
+
+
+NOBODY = 65534
+DATA = "/tests/postgres"
+POSTGRES = (f"-D {DATA} -c unix_socket_directories= -c fsync=off -c jit=off -c autovacuum=off "
+            "-c shared_buffers=16MB -c dynamic_shared_memory_type=mmap")
+
+
+def initdb(folder, data):
+    """A new database, made on this machine: not by root, which initdb refuses."""
+    os.mkdir(data)
+    user = []
+    if os.geteuid() == 0:
+        os.chmod(data.parent, 0o755)
+        os.chown(data, NOBODY, NOBODY)
+        user = beds.as_user(NOBODY).split()
+    made = subprocess.run([*user, folder / "initdb", "-D", data, "-U", "postgres", "-A", "trust",
+                           "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1"],
+                          cwd="/", env=os.environ | {"TZ": "GMT"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if made.returncode:
+        raise guest.Failure(f"initdb: {made.stdout.decode()}")
+    with open(data / "pg_hba.conf", "a", encoding="ascii") as allowed:
+        allowed.write("host all all all trust\n")
+
+
+def postgres_rows():
+    chance = random.Random(6)
+    return "".join(f"{i}\t{chance.randbytes(ROW_BYTES).hex()}\n" for i in range(ROWS))
+
+
+def postgres_image(content):
+    folder = postgres_folder()
+    for name in ("postgres", "pg_isready", "psql", "pgbench"):
+        content.binary(folder / name)
+    zones = pathlib.Path("/usr/share/postgresql", folder.parent.name, "timezonesets")
+    content.tree(zones, zones)
+    content.folder(folder.parent / "lib")
+    with tempfile.TemporaryDirectory(prefix="viaduct-guest-") as kept:
+        data = pathlib.Path(kept, "data")
+        initdb(folder, data)
+        for path in (data, *data.rglob("*")):
+            place = f"{DATA}/{path.relative_to(data)}"
+            if path.is_dir():
+                content.folder(place, 0o700)
+            else:
+                content.data(place, path.read_bytes(), 0o600)
+    rows = postgres_rows()
+    content.data("/tests/rows", rows.encode())
+    content.data("/tests/sql", "create table t (a int, b text);\ncopy t from stdin;\n"
+                 f"{rows}\\.\n\\o /run/far/copied\ncopy t to stdout;\n".encode())
+
+
+def postgres(bed):
+    """A process of the server's for each connection, which has accepted none itself."""
+    port, folder = 5432, postgres_folder()
+    where = f"-h {bed.server} -p {port} -U postgres"
+    user = bed.user or NOBODY
+    bed.a.must(f"chown -R {user}:{user} {DATA}")
+    bed.a.serve(f"cd /; {bed.under('postgres', user)} {folder}/postgres -p {port} {POSTGRES} "
+                f"-c listen_addresses={bed.server}", f"{folder}/pg_isready {where}")
+    bed.b.serve(f"""{{ while [ ! -e /run/far/go ]; do echo 'select 7;'; sleep 0.02; done
+        cat /tests/sql; }} | {bed.under('psql')} {folder}/psql {where} -XqAt -v ON_ERROR_STOP=1 \
+        postgres >/run/far/out""", "true")
+    bed.look(port)
+    bed.go()
+    bed.b.served()
+    bed.b.must("cmp /run/far/copied /tests/rows")
+    pgbench = f"{bed.under('pgbench')} {folder}/pgbench {where}"
+    bed.b.must(f"{pgbench} -i -q postgres")
+    clients = 0
+    for arguments, count in (("-c 4 -j 2 -t 25", 100), ("-c 2 -t 5 -C", 10),
+                             ("-c 4 -t 50 -S -M prepared", 200)):
+        said = bed.b.must(f"{pgbench} -n {arguments} postgres")
+        if f"actually processed: {count}/{count}\n" not in said or \
+                "failed transactions: 0 " not in said:
+            bed.fail(f"pgbench {arguments}: {said}")
+    done = bed.b.must(f"{folder}/psql {where} -XqAt -c 'select count(*) from pgbench_history' "
+                      "postgres")
+    if done != "110\n":
+        bed.fail(f"of 110 transactions {done} are there")
+    postmaster = int(bed.a.must(f"head -n 1 {DATA}/postmaster.pid"))
+    bed.a.must(f"kill -INT {postmaster}")
+    bed.a.served()
+    bed.judge("postgres", ["psql", "pgbench"], ROWS * ROW_BYTES, ROWS * ROW_BYTES)
+    children = [line for line in bed.a.reports("postgres") if line["upgraded"]]
+    print(f"  {len(children)} processes of the server have upgraded one connection each")
+    if any(c["upgraded"] > 1 or c["pid"] == postmaster for c in children):
+        bed.fail(f"the upgrades are not the children's: {children}")
+
+
+# Open MPI loads each of these that its folder has; most are for networks and files.
+MPI_FOLDER = pathlib.Path("/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3")
+MPI_PARTS = re.compile(r"mca_(?!.*(ucx|ofi|psm|openib|monitoring|slurm|flux|jsm|gridengine)"
+                       r"|io_|fs_|fcoll|fbtl|sharedfp|spml|scoll|sshmem|memheap|osc|btl_sm)\w+\.so")
+MPI_PORT, LAUNCHER_PORT = 7600, 7500
+MPI = ("--allow-run-as-root --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include eth0 "
+       f"--mca oob_tcp_if_include eth0 --mca btl_tcp_port_min_v4 {MPI_PORT} --bind-to none "
+       "--mca plm_rsh_agent /tests/agent --mca plm_rsh_no_tree_spawn 1 --host a,b -np 2")
+# In the place of ssh: HOST COMMAND...
+AGENT = f"""#!/bin/sh
+host=$1
+shift
+echo "$*" | nc $host {LAUNCHER_PORT}
+"""
+
+
+def mpi_image(content):
+    if not MPI_FOLDER.exists():
+        raise kernel.Missing("Open MPI's parts are missing (package openmpi-bin)")
+    for name in ("mpirun", "orted"):
+        content.program(name)
+    for part in MPI_FOLDER.iterdir():
+        if MPI_PARTS.fullmatch(part.name):
+            content.binary(part)
+    content.data("/tests/agent", AGENT.encode(), 0o755)
+    with tempfile.TemporaryDirectory(prefix="viaduct-guest-") as kept:
+        program = pathlib.Path(kept, "mpi")
+        subprocess.run([kernel.find("mpicc"), "-O2", "-o", program, APPS / "openmpi.c"],
+                       check=True)
+        # What its ranks have to receive, here without any network.
+        right = image.output(kernel.find("mpirun"), "--allow-run-as-root", "--oversubscribe",
+                             "--mca", "pml", "ob1", "--mca", "btl", "self,vader", "-np", "2",
+                             program)
+        content.data("/tests/mpi", program.read_bytes(), 0o755)
+        for library in image.libraries(program):
+            content.file(library, library)
+    content.data("/tests/mpi.right", right.encode())
+
+
+def mpi(bed):
+    """One rank on each host, which Open MPI's own daemons start over TCP."""
+    bed.b.must(f"nc -ll -p {LAUNCHER_PORT} -e /usr/bin/dash </dev/null >/run/far/launcher 2>&1 &")
+    bed.a.must(f"mpirun {MPI} {bed.under('mpi')} /tests/mpi 2>&1 >/run/far/out && "
+               "cmp /run/far/out /tests/mpi.right")
+    bed.b.must("kill $(pidof nc)")
+    bed.judge("mpi", ["mpi"], MPI_BYTES // 2, MPI_BYTES // 2)
+
+
+MEMCACHED_VALUES = 200
+MEMCACHED_CLIENT = f"""
+import os, random, socket, sys, time
+chance = random.Random(8)
+sock = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+sock.connect((sys.argv[1], 11211))
+talk = sock.makefile("rwb")
+def say(words, answer):
+    talk.write(words)
+    talk.flush()
+    if (got := talk.read(len(answer))) != answer:
+        sys.exit(f"{{got}} is the answer to {{words[:40]}}")
+while not os.path.exists("/run/far/go"):
+    say(b"get none\\r\\n", b"END\\r\\n")
+    time.sleep(0.01)
+values = [chance.randbytes(i * i % 20000) for i in range({MEMCACHED_VALUES})]
+for i, value in enumerate(values):
+    say(b"set k%d 0 0 %d\\r\\n%s\\r\\n" % (i, len(value), value), b"STORED\\r\\n")
+say(b"".join(b"get k%d\\r\\n" % i for i in range(len(values))),
+    b"".join(b"VALUE k%d 0 %d\\r\\n%s\\r\\nEND\\r\\n" % (i, len(value), value)
+             for i, value in enumerate(values)))
+print(sum(map(len, values)), "bytes are right")
+"""
+
+
+def memcached_image(content):
+    content.data("/tests/memcached.py", MEMCACHED_CLIENT.encode())
+
+
+def memcached(bed):
+    port = 11211
+    bed.a.serve(f"{bed.under('memcached')} memcached -u root -l {bed.server} -p {port} -U 0 -t 2",
+                listening(port))
+    bed.b.serve(f"{bed.under('cached')} python3 -S /tests/memcached.py {bed.server}", "true")
+    bed.look(port)
+    bed.go()
+    count = int(bed.b.served().split()[0])
+    bed.a.stop("memcached")
+    bed.judge("memcached", ["cached"], count, count)
+
+
 def iperf3(bed):
     port = 5201
     seconds = int(min(max(IPERF_S[0], bed.set_up_s), IPERF_S[1]))
@@ -182,6 +375,9 @@ def integrity(bed):
 PROGRAMS = {"transfer": (transfer, [], None),
             "redis": (redis, ["redis-server", "redis-cli", "redis-benchmark"], redis_image),
             "nginx": (nginx, ["nginx", "curl"], nginx_image),
+            "postgres": (postgres, [], postgres_image),
+            "mpi": (mpi, ["mpirun", "orted"], mpi_image),
+            "memcached": (memcached, ["memcached"], memcached_image),
             "iperf3": (iperf3, ["iperf3"], None)}
 
 
