@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include "across/parts.h"
 #include "base/log.h"
@@ -122,6 +123,18 @@ static void drop_stale(struct across_link *k)
 	hub_drop(k);
 }
 
+/* The kernel gives no other error for that than for a machine without memory. */
+static bool is_locked_out(void)
+{
+	struct rlimit limit;
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (across_links[i].window)
+			bytes += 2 * ACROSS_WINDOW_BYTES;
+	return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < bytes;
+}
+
 int hub_create(struct across_context *c, struct across_link **out)
 {
 	struct across_link *k = NULL;
@@ -145,6 +158,8 @@ int hub_create(struct across_context *c, struct across_link **out)
 	if (r == 0 &&
 	    (r = link_register(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0)
 		link_destroy(k->link);
+	if (r == -ENOMEM && is_locked_out())
+		r = -EDQUOT;
 	if (r < 0) {
 		log_debug("no link: %s", strerror(-r));
 		clear_link(k);

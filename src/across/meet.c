@@ -12,9 +12,10 @@
  * The connector publishes the connection. The acceptor asks who has it, which takes one
  * question; then it names a link between the two processes and its place there, with a new
  * link's hello where there is none, and is answered with the other place and hello. The
- * connector learns from the first note that its answer was heard.
+ * connector learns from the first note that its answer was heard. Where there can be no link the
+ * acceptor says so, and nobody waits for its reasons.
  */
-enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL };
+enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO };
 
 /* A hello, as far as viaductd is concerned. Little endian, as both hosts are. */
 struct say {
@@ -107,6 +108,21 @@ static void refuse(struct across *a, enum vd_reason reason, const char *why)
 	a->refused = -(int)reason;
 }
 
+/* Why there is no link: of those that ask for one. */
+static enum vd_reason reason_of_error(int r)
+{
+	switch (r) {
+	case -ENODEV:
+		return VD_REASON_NO_DEVICE;
+	case -EDQUOT:
+		return VD_REASON_LOCKED;
+	case -EPROTO:
+		return VD_REASON_HELLO;
+	default:
+		return VD_REASON_MEMORY;
+	}
+}
+
 /* ---- the acceptor ---- */
 
 static void ask_who(struct across *a)
@@ -162,6 +178,15 @@ static int find_link(struct across *a, struct say *s)
 	return 0;
 }
 
+/* The connector would take us for a plain peer. */
+static void say_no(struct across *a)
+{
+	const struct say s = say_begin(SAY_NO);
+
+	request(a, LOCAL_ASK, &s);
+	a->request = 0; /* whatever the answer is */
+}
+
 static void ask_link(struct across *a)
 {
 	struct say s = say_begin(SAY_LINK);
@@ -170,8 +195,8 @@ static void ask_link(struct across *a)
 	if (r == -EAGAIN)
 		return;
 	if (r < 0) {
-		refuse(a, r == -ENODEV ? VD_REASON_NO_DEVICE : VD_REASON_MEMORY,
-		       strerror(-r));
+		refuse(a, reason_of_error(r), strerror(-r));
+		say_no(a);
 		return;
 	}
 	if (request(a, LOCAL_ASK, &s) == 0)
@@ -240,7 +265,14 @@ static bool is_passing(uint32_t status)
 
 static enum vd_reason reason_of(uint32_t status)
 {
-	return status == LOCAL_RULE ? VD_REASON_RULE : VD_REASON_RELAY;
+	switch (status) {
+	case LOCAL_RULE:
+		return VD_REASON_RULE;
+	case LOCAL_REFUSED:
+		return VD_REASON_PEER_ASKED; /* that process has a reason of its own */
+	default:
+		return VD_REASON_RELAY;
+	}
 }
 
 /* What was asked has no good answer. */
@@ -303,21 +335,23 @@ static void publish(struct across *a)
 		a->state = ACROSS_PUBLISHED;
 }
 
-static struct across_link *take_link(struct across *a, const struct say *s,
-				     struct say *out, bool *full)
+/* The link that the peer names: found, or made from its hello. 0, -EAGAIN: it is not here any
+ * more, a new one will be; or -errno. */
+static int take_link(struct across *a, const struct say *s, struct say *out,
+		     struct across_link **link)
 {
 	struct across_link *k = hub_find_token(s->process, s->token);
 	struct across_context *c;
 	const char *why = NULL;
+	int r;
 
-	*full = false;
-	if (k || !s->has_hello) {
-		*full = true; /* or it is gone here: then a new one is made */
-		return k;
-	}
+	*link = k;
+	if (k || !s->has_hello)
+		return k ? 0 : -EAGAIN;
 	c = hub_context(&a->local, &why);
-	if (!c || hub_create(c, &k) < 0)
-		return NULL;
+	r = c ? hub_create(c, &k) : -ENODEV;
+	if (r < 0)
+		return r;
 	k->token = s->token;
 	memcpy(k->process, s->process, sizeof(k->process));
 	if (link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0 ||
@@ -325,23 +359,25 @@ static struct across_link *take_link(struct across *a, const struct say *s,
 	    link_hello(k->link, out->hello) < 0) {
 		log_debug("a link does not come up: %s", why ? why : "refused");
 		hub_drop(k);
-		return NULL;
+		return -EPROTO;
 	}
 	out->has_hello = 1;
-	return k;
+	*link = k;
+	return 0;
 }
 
 static void asked_link(struct across *a, uint32_t id, const struct say *s)
 {
 	struct say out = say_begin(SAY_TAKEN);
-	bool full;
-	struct across_link *k = take_link(a, s, &out, &full);
+	struct across_link *k;
+	int r = s->place < ACROSS_PLACES ? take_link(a, s, &out, &k) : -EPROTO;
 
-	if (s->place >= ACROSS_PLACES || (!k && !full)) {
+	if (r < 0 && r != -EAGAIN) {
+		refuse(a, reason_of_error(r), "there is no link with the other host");
 		answer(id, LOCAL_REFUSED, NULL);
 		return;
 	}
-	if (!k || !hub_take_place(k, a)) {
+	if (r < 0 || !hub_take_place(k, a)) {
 		out.kind = SAY_FULL;
 		answer(id, LOCAL_OK, &out);
 		return;
@@ -379,7 +415,10 @@ static void take_asked(const struct local_message *m, const struct say *s)
 		answer(m->id, LOCAL_OK, &out);
 	else if (s->kind == SAY_LINK)
 		asked_link(a, m->id, s);
-	else
+	else if (s->kind == SAY_NO) {
+		refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
+		answer(m->id, LOCAL_OK, &out);
+	} else
 		answer(m->id, LOCAL_REFUSED, NULL);
 }
 

@@ -21,6 +21,7 @@ enum {
 	ACROSS_NOTE_BYTES = 192,
 	ACROSS_MAIL_BYTES = ACROSS_NOTES * ACROSS_NOTE_BYTES,
 	ACROSS_PLACE_BYTES = WIRE_AREA0_BYTES + WIRE_AREA1_BYTES,
+	/* Twice of that is what a link pins: `viaduct doctor` and the manual say how much. */
 	ACROSS_WINDOW_BYTES = ACROSS_MAIL_BYTES + ACROSS_PLACES * ACROSS_PLACE_BYTES,
 };
 
@@ -171,7 +172,8 @@ const uint8_t *across_process(void);
 
 /* NULL with *why when there is no device with this address. */
 struct across_context *hub_context(const struct name_end *local, const char **why);
-/* A new link: its hello is asked for with link_hello. 0 or -errno. */
+/* A new link: its hello is asked for with link_hello. 0 or -errno; -EDQUOT: what it pins is more
+ * than the process may lock. */
 int hub_create(struct across_context *c, struct across_link **out);
 /* One with that process that has a free place, or is being made (*making). */
 struct across_link *hub_find(const uint8_t process[16], bool *making);

@@ -85,7 +85,10 @@
 	X(36, RELAY, "relay", "the viaductds do not bring the two ends together",        \
 	  "see the logs of viaductd on both hosts")                                      \
 	X(37, LINK, "link", "the link between the two hosts has failed",                 \
-	  "see the log: the other process or host has ended, or the network")
+	  "see the log: the other process or host has ended, or the network")            \
+	X(38, LOCKED, "locked-memory",                                                   \
+	  "the limit of locked memory leaves no room for a link to the other host",      \
+	  "raise it: `ulimit -l`, or LimitMEMLOCK= of the service")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checks of what Viaduct needs, in order; for other hosts; and what this version does not use. */
 #include <dirent.h>
+#include <linux/capability.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/doctor.h"
+
+#define MIB 1048576.0
+/* What a link to a process of another host pins: src/across/parts.h. */
+#define LINK_MIB 4.33
+enum { LINKS_FEW = 4 };
 
 static const struct check needs[] = {
 	{"library", check_library},
@@ -51,6 +61,42 @@ static void check_rdma(struct finding *f)
 		note(f, "Connections with other hosts stay on TCP.");
 }
 
+/* CAP_IPC_LOCK, in the first user namespace: in others it does not count. */
+static bool may_lock(void)
+{
+	char text[64];
+	unsigned long count = 0;
+
+	if (read_first_line("/proc/self/uid_map", text, sizeof(text)))
+		sscanf(text, "%*u %*u %lu", &count);
+	return count == UINT32_MAX &&
+	       read_field("/proc/self/status", "CapEff", text, sizeof(text)) &&
+	       (strtoull(text, NULL, 16) >> CAP_IPC_LOCK & 1);
+}
+
+static void check_locked(struct finding *f)
+{
+	struct rlimit r = {RLIM_INFINITY, RLIM_INFINITY};
+
+	getrlimit(RLIMIT_MEMLOCK, &r);
+	if (r.rlim_cur == RLIM_INFINITY || may_lock()) {
+		found_word(f, "unlimited");
+		found(f, "memory for RDMA is not limited");
+		return;
+	}
+	found_number(f, (double)r.rlim_cur / MIB, "MiB");
+	found(f, "%.1f MiB of memory may be locked: room for %u links", f->number,
+	      (unsigned)(f->number / LINK_MIB));
+	if (f->number < LINKS_FEW * LINK_MIB)
+		found_trouble(
+			f, FINDING_NOTE,
+			"A process takes 4.5 MB for each process of another host, "
+			"and for each eight connections; beyond the limit they stay "
+			"on TCP.",
+			"Raise it: `ulimit -l unlimited`, or LimitMEMLOCK= of the "
+			"service.");
+}
+
 static void check_single_copy(struct finding *f)
 {
 	char scope[16];
@@ -87,6 +133,7 @@ static void check_dev_shm(struct finding *f)
 
 static const struct check hosts[] = {
 	{"rdma", check_rdma},
+	{"locked-memory", check_locked},
 	{"daemon", check_daemon},
 };
 const struct check_group doctor_hosts = {"hosts", "For connections with other hosts",

@@ -286,6 +286,25 @@ static void explain_memory(const struct case_of *c)
 			       "the container, more memory."));
 }
 
+static void explain_locked(const struct case_of *c)
+{
+	char limit[32];
+
+	if (!c->link->owner)
+		return;
+	proc_limit(c->link->owner->pid, "Max locked memory", limit, sizeof(limit));
+	if (!*limit)
+		return;
+	set(c->text, text_of("%s (pid %d) may lock %s bytes of memory. Each process of "
+			     "another host that it meets takes 4.5 MB of that, and again "
+			     "for each eight connections.",
+			     c->link->owner->name, (int)c->link->owner->pid, limit));
+	set(c->remedy, text_of("Raise the limit for its next connections: `prlimit "
+			       "--pid %d --memlock=unlimited`, or at its start: `ulimit "
+			       "-l`, LimitMEMLOCK= of the service.",
+			       (int)c->link->owner->pid));
+}
+
 static void explain_shared(const struct case_of *c)
 {
 	size_t count;
@@ -367,6 +386,7 @@ void reason_explain(struct world *w, const struct link *l, uint32_t reason, char
 		[VD_REASON_SHARED] = explain_shared,
 		[VD_REASON_STDIO] = explain_stdio,
 		[VD_REASON_PEER_ASKED] = explain_asked,
+		[VD_REASON_LOCKED] = explain_locked,
 	};
 	const struct observe_socket *other = world_other(w, l->socket);
 	struct case_of c = {.w = w, .link = l, .text = text, .remedy = remedy};

@@ -523,6 +523,19 @@ class Hosts(Doctor):
         check = self.fine("rdma", put(self.tmp / "class", "/sys/class"), "mlx5_0")
         self.assertEqual(check["value"], 1)
 
+    def test_locked_memory(self):
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        options = {}
+        if os.getuid() == 0:  # whom the limit does not bind
+            place = self.copy("viaduct", "libviaduct.so")
+            options = {"command": os.path.join(place, b"viaduct"), "user": 65534,
+                       "group": 65534, "extra_groups": []}
+        for mib, look, text in ((8, self.note, "room for 1 links"),
+                                (64, self.fine, "room for 14 links")):
+            if hard == resource.RLIM_INFINITY or hard >= mib * MIB:
+                look("locked-memory", limit(resource.RLIMIT_MEMLOCK, mib * MIB), text,
+                     **options)
+
     def test_relay(self):
         self.as_root("/run")
         (self.tmp / "run").mkdir()

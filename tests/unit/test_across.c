@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections between two hosts on the fake interconnect: ends, deaths, forks, and places that
  * come back. The tests of the stream run on it as well: see meson.build. */
+#include <sys/resource.h>
+
 #include "unit/test.h"
 
 #include "unit/stream_pair.h"
@@ -223,6 +225,31 @@ STREAM_TEST(places_come_back)
 		st_close(i % 2 ? p.b : p.a);
 	}
 	CHECK_EQ(count_links(), links);
+}
+
+/* A device has one error for a machine without memory and for a user who may not pin so much. */
+STREAM_TEST(what_may_not_be_pinned_has_a_reason)
+{
+	struct pair p = pair_open_up();
+	struct rlimit before, low;
+	int links = count_links();
+	struct across_guard g = across_enter();
+	struct across_link *k;
+	REQUIRE(getrlimit(RLIMIT_MEMLOCK, &before) == 0);
+	low = (struct rlimit){.rlim_cur = ACROSS_WINDOW_BYTES,
+			      .rlim_max = before.rlim_max};
+	CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &low), 0);
+	fake_inject(across_contexts[0].context, 1);
+	CHECK_EQ(hub_create(&across_contexts[0], &k), -EDQUOT);
+	low.rlim_cur = low.rlim_max = RLIM_INFINITY;
+	if (setrlimit(RLIMIT_MEMLOCK, &low) == 0) { /* as root */
+		fake_inject(across_contexts[0].context, 1);
+		CHECK_EQ(hub_create(&across_contexts[0], &k), -ENOMEM);
+		CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+	}
+	across_leave(g);
+	CHECK_EQ(count_links(), links);
+	pair_close(&p);
 }
 
 /* Both ways at once on more connections than a link has places. */

@@ -118,7 +118,7 @@ static void longest(void *arg)
 	report_write();
 	take();
 	CHECK_EQ(count_lines(text), 1);
-	CHECK(strstr(text, "\"link\":18446744073709551615}}\n"));
+	CHECK(strstr(text, "\"locked-memory\":18446744073709551615}}\n"));
 }
 
 TEST(nothing_is_cut)
