@@ -113,12 +113,15 @@ class Bed:
         yield
         self.addresses, self.user, self.memlock_kb = kept
 
+    def prefix(self, user=None):
+        """What makes a program one of this user's, with as much memory to lock."""
+        user = user or self.user
+        return (f"prlimit --memlock={self.memlock_kb * 1024} " if self.memlock_kb else "") + \
+            (as_user(user) if user else "")
+
     def under(self, name, user=None):
         """What makes a program of this user's one under Viaduct; its report has that name."""
-        user = user or self.user
-        return ((f"prlimit --memlock={self.memlock_kb * 1024} " if self.memlock_kb else "") +
-                (as_user(user) if user else "") +
-                f" /viaduct/viaduct run --report /run/far/report-{name} "
+        return (f"{self.prefix(user)} /viaduct/viaduct run --report /run/far/report-{name} "
                 f"--upgrade-after {self.options.upgrade_after} --log debug:/run/far/log-{name} --")
 
     def fail(self, what):

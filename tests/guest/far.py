@@ -15,6 +15,7 @@ import random
 import re
 import subprocess
 import tempfile
+import time
 
 import bed as beds
 import guest
@@ -27,6 +28,7 @@ APPS = HERE.parent / "apps"
 # With honest ends.
 OUR_MISTAKES = {"corrupt", "bypass", "identity", "kernel", "bad-hello"}
 PAYLOAD_BYTES = 2000000
+MEMLOCK_KB = 8192
 VALUES, VALUE_BYTES = 20, 100000
 # Each way, at least, of tests/apps/openmpi.c with two ranks.
 MPI_BYTES = 25000000
@@ -371,6 +373,42 @@ def integrity(bed):
 
 
 
+def unprivileged(bed):
+    """Another family, and another user, with as much locked memory as Debian lets him have."""
+    with bed.instead("IPv6", 1000, MEMLOCK_KB):
+        transfer(bed)
+
+
+def locked(bed):
+    """Two processes meet a server that may lock memory for one link: one connection stays on TCP,
+    and who asks is told why."""
+    port, server = 6379, bed.server
+    with bed.instead("IPv4" if server == V4 else "IPv6", 1000, MEMLOCK_KB):
+        said = bed.a.run(f"{bed.prefix()} /viaduct/viaduct doctor")[1]
+        if "room for 1 links" not in said:
+            bed.fail(f"doctor: {said}")
+        bed.a.serve(f"{bed.under('locked')} redis-server --port {port} --bind {server} "
+                    "--protected-mode no --save '' --dir /run/far", listening(port))
+    bed.b.serve("".join(f"""{{ while [ ! -e /run/far/go ]; do echo PING; sleep 0.02; done; }} |
+        {bed.under('cli')} redis-cli -h {server} -p {port} >/run/far/out-{i} &\n"""
+                        for i in range(2)) + "wait", "true")
+    right = {"A": ["locked-memory", "none"], "B": ["none", "peer-asked"]}
+    found, end = None, time.monotonic() + beds.LIMIT_S / 2
+    while found != right:
+        if time.monotonic() > end:
+            bed.fail(f"the reasons are {found}, not {right}")
+        found = {side.name: sorted(c["reason"] for c in bed.connections(side, port))
+                 for side in (bed.a, bed.b)}
+    print(f"  {found}")
+    said = bed.a.run("/viaduct/viaduct explain $(pidof redis-server)")[1]
+    if f"may lock {MEMLOCK_KB * 1024} bytes" not in said:
+        bed.fail(f"explain: {said}")
+    bed.go()
+    bed.b.served()
+    bed.a.stop("redis-server")
+    bed.judge("locked", ["cli"], 1, 1)
+
+
 # Of each program: what runs, what it needs, and what more is made for it.
 PROGRAMS = {"transfer": (transfer, [], None),
             "redis": (redis, ["redis-server", "redis-cli", "redis-benchmark"], redis_image),
@@ -378,7 +416,9 @@ PROGRAMS = {"transfer": (transfer, [], None),
             "postgres": (postgres, [], postgres_image),
             "mpi": (mpi, ["mpirun", "orted"], mpi_image),
             "memcached": (memcached, ["memcached"], memcached_image),
-            "iperf3": (iperf3, ["iperf3"], None)}
+            "iperf3": (iperf3, ["iperf3"], None),
+            "unprivileged": (unprivileged, [], None),
+            "locked": (locked, ["redis-server", "redis-cli"], None)}
 
 
 def make_image(debian, options):
