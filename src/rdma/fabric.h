@@ -65,7 +65,10 @@ struct fabric_ops {
 struct link_context {
 	const struct fabric_ops *ops;
 	struct link_limits limits;
-	int fd;
+	int fd;	   /* an epoll instance of the interconnect's, with its own descriptors */
+	int timer; /* in it, too: link_watch.c */
+	bool is_watched; /* something may be under way: there will be a look at look_ms */
+	uint64_t look_ms;
 	uint32_t live;	     /* links that there are */
 	uint32_t stale;	     /* links whose last completions may still lie in the queue */
 	uint32_t generation; /* of the last link made */
@@ -90,8 +93,10 @@ struct link {
 	uint64_t close_at; /* our CLOSE, or 0 */
 	uint64_t
 		awaited; /* the last that somebody waits for: until then each completion is told */
-	uint64_t seen;	 /* completed, as was told */
-	bool wants_mark; /* a drain waits for what no completion tells of */
+	uint64_t seen;	  /* completed, as was told */
+	uint64_t watched; /* completed, at the last look */
+	uint8_t silent;	  /* looks since then without more */
+	bool wants_mark;  /* a drain waits for what no completion tells of */
 	bool wants_room,
 		wants_credit; /* link_post has refused something for lack of it */
 	bool wants_ready, wants_close;
@@ -108,7 +113,7 @@ struct link {
 
 /* Limits with the defaults filled in. 0, or -EINVAL. */
 int link_limits_check(struct link_limits *l);
-/* Of a context that the interconnect has allocated, with ops, limits and fd set. */
+/* Of a context that the interconnect has allocated, with ops, limits and fd set. 0 or -errno. */
 int link_context_init(struct link_context *c);
 
 /* The link's own immediates: bit 31, then what it is, then a value of 24 bits. */
@@ -142,5 +147,20 @@ void link_owe(struct link *l);
 /* Posts what the link owes the peer, as far as there is room. */
 void link_pay(struct link *l);
 bool link_has_room(const struct link *l, bool with_immediate);
+/* Sees to it that a write is under way that will tell of its completion. False: no room, or the
+ * link has failed. */
+bool link_mark(struct link *l);
+
+/* ---- link_watch.c: a device must say what becomes of a write ---- */
+
+/* Adds a timer to the context's descriptor. 0 or -errno. */
+int link_watch_open(struct link_context *c);
+void link_watch_close(struct link_context *c);
+/* Something is posted. */
+void link_watch_begin(struct link_context *c);
+/* Fails the links of which nothing was heard. Costs a look at the clock, now and then more. */
+void link_watch(struct link_context *c);
+/* Empties the descriptor. */
+void link_watch_answer(struct link_context *c);
 
 #endif

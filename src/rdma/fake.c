@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include "base/kernel.h"
@@ -40,6 +41,7 @@ struct fake_link {
 struct fake_context {
 	struct link_context context;
 	struct fake_world *world;
+	int bell; /* in the context's epoll instance */
 	bool is_dead, is_armed, injected;
 	uint32_t inject_in;
 	uint32_t still; /* works of a dead process that will arrive */
@@ -87,7 +89,7 @@ static void complete(struct fake_link *l, struct fabric_done done)
 		uint64_t one = 1;
 
 		c->is_armed = false;
-		kernel_write(c->context.fd, &one, sizeof(one));
+		kernel_write(c->bell, &one, sizeof(one));
 	}
 }
 
@@ -399,14 +401,17 @@ static int op_answer(struct link_context *context)
 {
 	uint64_t count;
 
-	kernel_read(context->fd, &count, sizeof(count));
+	kernel_read(((struct fake_context *)context)->bell, &count, sizeof(count));
 	return 0;
 }
 
 static void op_finish(struct link_context *context)
 {
+	struct fake_context *c = (struct fake_context *)context;
+
+	kernel_close(c->bell);
 	kernel_close(context->fd);
-	free(((struct fake_context *)context)->queue);
+	free(c->queue);
 }
 
 static const struct fabric_ops fake_ops = {
@@ -447,6 +452,7 @@ int fake_open(struct fake_world *w, const struct link_limits *limits,
 	      struct link_context **out)
 {
 	struct fake_context *c = calloc(1, sizeof(*c));
+	struct epoll_event e = {.events = EPOLLIN};
 	struct link_limits *own;
 
 	if (!c)
@@ -462,11 +468,13 @@ int fake_open(struct fake_world *w, const struct link_limits *limits,
 	c->size = own->links *
 		  (own->sends + LINK_SEND_RESERVE + own->credits + LINK_RESERVE);
 	c->queue = calloc(c->size, sizeof(c->queue[0]));
-	c->context.fd =
-		(int)kernel_call4(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK, 0, 0);
-	if (!c->queue || c->context.fd < 0 || link_context_init(&c->context) < 0) {
-		kernel_close(c->context.fd);
-		free(c->queue);
+	c->context.fd = (int)kernel_call4(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0);
+	c->bell = (int)kernel_call4(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK, 0, 0);
+	if (!c->queue || c->context.fd < 0 || c->bell < 0 ||
+	    kernel_call4(SYS_epoll_ctl, c->context.fd, EPOLL_CTL_ADD, c->bell, (long)&e) <
+		    0 ||
+	    link_context_init(&c->context) < 0) {
+		op_finish(&c->context);
 		free(c);
 		return -ENOMEM;
 	}

@@ -17,19 +17,28 @@ int link_limits_check(struct link_limits *l)
 {
 	if (!within(&l->links, 32, 1, LINK_LINKS_MAX) ||
 	    !within(&l->credits, 256, LINK_CREDITS_MIN, LINK_CREDITS_MAX) ||
-	    !within(&l->sends, 128, LINK_SENDS_MIN, LINK_SENDS_MAX))
+	    !within(&l->sends, 128, LINK_SENDS_MIN, LINK_SENDS_MAX) ||
+	    !within(&l->watch_ms, 1000, 1, LINK_WATCH_MAX))
 		return -EINVAL;
 	return 0;
 }
 
 int link_context_init(struct link_context *c)
 {
+	int r;
+
 	c->slots = calloc(c->limits.links, sizeof(struct link *));
-	return c->slots ? 0 : -ENOMEM;
+	if (!c->slots)
+		return -ENOMEM;
+	r = link_watch_open(c);
+	if (r < 0)
+		free(c->slots);
+	return r;
 }
 
 static void context_free(struct link_context *c)
 {
+	link_watch_close(c);
 	free(c->slots);
 	free(c);
 }

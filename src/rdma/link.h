@@ -53,9 +53,10 @@ enum link_error {
 
 /* What a context is made for, at most. 0 means a default. */
 struct link_limits {
-	uint32_t links;	  /* at a time: LINK_LINKS_MAX */
-	uint32_t credits; /* immediates to us under way, per link: LINK_CREDITS_MAX */
-	uint32_t sends;	  /* writes under way, per link: LINK_SENDS_MAX */
+	uint32_t links;	   /* at a time: LINK_LINKS_MAX */
+	uint32_t credits;  /* immediates to us under way, per link: LINK_CREDITS_MAX */
+	uint32_t sends;	   /* writes under way, per link: LINK_SENDS_MAX */
+	uint32_t watch_ms; /* eleven times that without a completion: the link fails */
 };
 
 enum {
@@ -63,6 +64,7 @@ enum {
 	LINK_CREDITS_MAX = 8192,
 	LINK_SENDS_MIN = 4,
 	LINK_SENDS_MAX = 4096,
+	LINK_WATCH_MAX = 60000,
 	LINK_LINKS_MAX = 1024,
 };
 

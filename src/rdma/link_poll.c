@@ -187,8 +187,10 @@ int link_poll(struct link_context *c, struct link_event *out, int max)
 			n += take(c, &done[i], &out[n]);
 		was_empty = got < want;
 	}
-	if (was_empty)
+	if (was_empty) {
 		c->stale = 0;
+		link_watch(c);
+	}
 	return n + settle(c, was_empty, out + n, max - n);
 }
 
@@ -204,5 +206,6 @@ int link_arm(struct link_context *c)
 
 int link_answer(struct link_context *c)
 {
+	link_watch_answer(c);
 	return c->ops->answer(c);
 }

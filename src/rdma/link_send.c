@@ -38,6 +38,7 @@ static int post(struct link *l, struct fabric_work *w)
 	l->posted++;
 	if (w->is_signalled)
 		l->signalled = l->posted;
+	link_watch_begin(l->context);
 	return 0;
 }
 
@@ -127,6 +128,11 @@ static bool post_own(struct link *l, bool with_immediate, uint32_t immediate, bo
 	return post(l, &work) == 0;
 }
 
+bool link_mark(struct link *l)
+{
+	return l->completed < l->signalled || post_own(l, false, 0, true);
+}
+
 /* Receives that were used up are posted again, and so much is granted to the peer. */
 static void pay_receives(struct link *l)
 {
@@ -212,8 +218,7 @@ int link_probe(struct link *l)
 
 	if (r < 0)
 		return r;
-	/* Something is under way as it is. */
-	if (l->completed < l->signalled || post_own(l, false, 0, true))
+	if (link_mark(l))
 		return 0;
 	return l->state == LINK_FAILED ? -EPIPE : -EAGAIN;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A link on the fake interconnect: deaths, errors, and peers that do not keep to the rules. */
 #include <errno.h>
+#include <poll.h>
+#include <time.h>
 
 #include "rdma/fabric.h"
 #include "unit/rdma_rig.h"
@@ -93,6 +95,80 @@ TEST(an_idle_end_hears_nothing_and_a_mute_death_is_given_up)
 	CHECK(r->a.failed);
 	CHECK_EQ(link_error(r->a.link), LINK_ABORTED);
 	is_quiet(r, &r->a, &r->b);
+	rig_destroy(r);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Until the descriptor says that there is something to look at; false: it does not. */
+static bool is_woken(struct rig_end *e)
+{
+	struct pollfd pfd = {.fd = link_fd(e->context), .events = POLLIN};
+
+	return poll(&pfd, 1, 1000) == 1;
+}
+
+/* A device that lets a write go, and says nothing of it any more (seen with rxe, whose netdev went
+ * down and came back): who sleeps is woken, and who polls needs not be. */
+TEST(a_device_that_says_nothing_is_given_up)
+{
+	for (int sleeps = 0; sleeps < 2; sleeps++) {
+		struct link_limits limits = small;
+		struct rig *r;
+		uint64_t since;
+
+		limits.watch_ms = 5;
+		r = rig_create(9, limits);
+		rig_up(r);
+		fake_mute(r->world);
+		fake_die(r->b.context);
+		since = now_ms();
+		CHECK_EQ(rig_send(&r->a), 0);
+		while (!r->a.failed && now_ms() - since < 10000) {
+			if (sleeps) {
+				REQUIRE(is_woken(&r->a));
+				link_answer(r->a.context);
+			}
+			rig_poll(&r->a, &r->b);
+		}
+		CHECK(r->a.failed);
+		CHECK_EQ(link_error(r->a.link), LINK_PEER_DEAD);
+		CHECK(now_ms() - since >= (uint64_t)limits.watch_ms * 10);
+		rig_destroy(r);
+	}
+}
+
+/* What is complete is not waited for: one look after the last write, and another after the mark. */
+TEST(an_idle_end_is_left_alone)
+{
+	struct link_limits limits = small;
+	struct rig *r;
+
+	limits.watch_ms = 5;
+	r = rig_create(11, limits);
+	rig_up(r);
+	CHECK_EQ(rig_send(&r->a), 0);
+	for (int i = 0; i < 4; i++) {
+		struct timespec nap = {.tv_nsec = 30000000};
+
+		nanosleep(&nap, NULL);
+		for (int j = 0; j < 200; j++) {
+			rig_poll(&r->a, &r->b);
+			rig_poll(&r->b, &r->a);
+		}
+		link_answer(r->a.context);
+	}
+	CHECK_EQ(link_completed(r->a.link), link_posted(r->a.link));
+	CHECK(!r->a.context->is_watched && !r->a.failed && !r->b.failed);
+	CHECK_EQ(poll(&(struct pollfd){.fd = link_fd(r->a.context), .events = POLLIN}, 1,
+		      50),
+		 0);
 	rig_destroy(r);
 }
 

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gives up links whose devices do not say what has become of a write. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "rdma/fabric.h"
+
+/* So many looks in a row without a completion: longer than any device takes to give up by itself
+ * (verbs_link.c). */
+#define SILENT_LOOKS 10
+/* The coarse clock is behind by a tick of the kernel's at most. */
+#define CLOCK_SLACK_MS 20
+
+static uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int link_watch_open(struct link_context *c)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+	int r = (int)kernel_call4(SYS_timerfd_create, CLOCK_MONOTONIC,
+				  TFD_CLOEXEC | TFD_NONBLOCK, 0, 0);
+
+	c->timer = r < 0 ? r : fds_adopt(r);
+	if (c->timer < 0)
+		return c->timer;
+	r = (int)kernel_call4(SYS_epoll_ctl, c->fd, EPOLL_CTL_ADD, c->timer, (long)&e);
+	if (r < 0)
+		fds_close(c->timer);
+	return r;
+}
+
+void link_watch_close(struct link_context *c)
+{
+	fds_close(c->timer);
+}
+
+void link_watch_answer(struct link_context *c)
+{
+	uint64_t count;
+
+	kernel_read(c->timer, &count, sizeof(count));
+}
+
+/* The descriptor wakes whoever sleeps; who polls looks at the clock. */
+void link_watch_begin(struct link_context *c)
+{
+	uint32_t ms = c->limits.watch_ms + CLOCK_SLACK_MS;
+	const struct itimerspec in = {
+		.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}};
+
+	if (c->is_watched)
+		return;
+	c->is_watched = true;
+	c->look_ms = clock_ms() + c->limits.watch_ms;
+	kernel_call4(SYS_timerfd_settime, c->timer, 0, (long)&in, 0);
+}
+
+/* True: more is under way. */
+static bool look_at(struct link *l)
+{
+	bool moved = l->completed != l->watched;
+
+	l->watched = l->completed;
+	if (l->state == LINK_FAILED || l->completed == l->posted) {
+		l->silent = 0;
+		return false;
+	}
+	l->silent = moved ? 0 : (uint8_t)(l->silent + 1);
+	if (l->silent > SILENT_LOOKS)
+		link_fail(l, LINK_PEER_DEAD);
+	else
+		link_mark(l);
+	return true;
+}
+
+void link_watch(struct link_context *c)
+{
+	bool more = false;
+
+	if (!c->is_watched || clock_ms() < c->look_ms)
+		return;
+	for (uint32_t i = 0; i < c->limits.links; i++)
+		if (c->slots[i])
+			more |= look_at(c->slots[i]);
+	c->is_watched = false;
+	if (more)
+		link_watch_begin(c);
+}
