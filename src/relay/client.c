@@ -60,6 +60,27 @@ void client_done(struct relay *r, struct relay_ref ref, uint32_t id,
 	send_to(r, ref, &m, hello_bytes);
 }
 
+void client_probed(struct relay *r, struct relay_ref ref, uint32_t id,
+		   enum local_status status, uint32_t wait_ms,
+		   const struct relay_link *about)
+{
+	struct local_probed said = {0};
+	struct local_message m;
+
+	done_of(&m, id, status, wait_ms);
+	m.type = LOCAL_PROBED;
+	if (about) {
+		m.local = about->self;
+		m.peer = about->other;
+	}
+	if (about && (status == LOCAL_UNREACHABLE || status == LOCAL_KEY)) {
+		said.cause = about->cause;
+		said.error = (uint32_t)about->error;
+	}
+	memcpy(m.hello, &said, sizeof(said));
+	send_to(r, ref, &m, sizeof(said));
+}
+
 bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 		  const struct relay_publication *p, const struct wire_question *q)
 {
@@ -160,13 +181,18 @@ void client_admit(struct relay *r, int fd)
 
 /* ---- what they say ---- */
 
+static struct settings_party party_of(const struct owner *o)
+{
+	return (struct settings_party){.uid = o->uid,
+				       .exe = o->program_known ? o->exe : NULL,
+				       .argv0 = o->program_known ? o->argv0 : NULL};
+}
+
 static enum local_status judge(struct relay *r, const struct relay_client *c,
 			       const struct local_message *m, uint64_t *cookie)
 {
 	const struct owner *o = &c->owner;
-	struct settings_party party = {.uid = o->uid,
-				       .exe = o->program_known ? o->exe : NULL,
-				       .argv0 = o->program_known ? o->argv0 : NULL};
+	struct settings_party party = party_of(o);
 
 	if (!local_ends_fit(&m->local, &m->peer))
 		return LOCAL_ADDRESS;
@@ -194,6 +220,41 @@ static void withdraw(struct relay *r, struct relay_ref ref, const struct local_m
 	client_done(r, ref, m->id, LOCAL_OK, 0, NULL);
 }
 
+/* No connection vouches for a probe: so there can be few, and of one host from all users. */
+static enum local_status judge_probe(struct relay *r, const struct relay_client *c,
+				     const struct local_message *m)
+{
+	struct settings_party party = party_of(&c->owner);
+
+	if (!bucket_take_uid(&r->by_uid, c->owner.uid, r->now_ms) ||
+	    !bucket_take_uid(&r->probes_by_uid, c->owner.uid, r->now_ms))
+		return LOCAL_RATE;
+	if (!local_addresses_fit(&m->local, &m->peer))
+		return LOCAL_ADDRESS;
+	if (!c->owner.same_netns)
+		return LOCAL_NETNS;
+	if (!settings_may_ask(&r->settings, &party, m->peer.addr))
+		return LOCAL_RULE;
+	return bucket_take_address(&r->probes_by_host, m->peer.addr, r->now_ms)
+		       ? LOCAL_OK
+		       : LOCAL_RATE;
+}
+
+static void probe(struct relay *r, struct relay_ref ref, const struct local_message *m)
+{
+	const struct relay_client *c = &r->client[ref.index];
+	enum local_status status = judge_probe(r, c, m);
+
+	if (status == LOCAL_OK) {
+		pending_add(r, ref, m, 0);
+		return;
+	}
+	if (status != LOCAL_RATE)
+		say_denied(r, c, m, status);
+	client_probed(r, ref, m->id, status,
+		      status == LOCAL_RATE ? 1 + 1000 / RELAY_PROBES : 0, NULL);
+}
+
 static void take(struct relay *r, struct relay_ref ref, const struct local_message *m,
 		 size_t hello_bytes)
 {
@@ -212,6 +273,10 @@ static void take(struct relay *r, struct relay_ref ref, const struct local_messa
 	}
 	if (m->type == LOCAL_WITHDRAW) {
 		withdraw(r, ref, m);
+		return;
+	}
+	if (m->type == LOCAL_PROBE) {
+		probe(r, ref, m);
 		return;
 	}
 	if (!bucket_take_uid(&r->by_uid, c->owner.uid, r->now_ms)) {

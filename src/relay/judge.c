@@ -40,17 +40,40 @@ static bool rule_has_program(const struct rule *rule, const struct settings_part
 	return rules_fit_program(rule->program, party->exe, party->argv0);
 }
 
+static bool rule_has_uid(const struct rule *rule, uint32_t uid)
+{
+	return rule->any_uid || (uid >= rule->uid_low && uid <= rule->uid_high);
+}
+
+static bool rule_has_every_port(const struct rule *rule)
+{
+	return rule->port_low == 0 && rule->port_high == 65535;
+}
+
 bool settings_allow(const struct settings *s, const struct settings_party *party,
 		    const struct name_end *local, const struct name_end *peer)
 {
 	for (unsigned i = 0; i < s->rules.count; i++) {
 		const struct rule *rule = &s->rules.rule[i];
 
-		if ((rule->any_uid ||
-		     (party->uid >= rule->uid_low && party->uid <= rule->uid_high)) &&
+		if (rule_has_uid(rule, party->uid) &&
 		    rule_has_address(rule, peer->addr) &&
 		    (rule_has_port(rule, local) || rule_has_port(rule, peer)) &&
 		    rule_has_program(rule, party))
+			return rule->allow;
+	}
+	return true;
+}
+
+bool settings_may_ask(const struct settings *s, const struct settings_party *party,
+		      const uint8_t addr[16])
+{
+	for (unsigned i = 0; i < s->rules.count; i++) {
+		const struct rule *rule = &s->rules.rule[i];
+
+		if (rule_has_uid(rule, party->uid) && rule_has_address(rule, addr) &&
+		    rule_has_program(rule, party) &&
+		    (rule->allow || rule_has_every_port(rule)))
 			return rule->allow;
 	}
 	return true;
@@ -68,8 +91,7 @@ bool settings_may_meet(const struct settings *s, const uint8_t addr[16])
 			continue;
 		if (rule->allow)
 			return true;
-		if (rule->any_uid && !*rule->program && rule->port_low == 0 &&
-		    rule->port_high == 65535)
+		if (rule->any_uid && !*rule->program && rule_has_every_port(rule))
 			return false;
 	}
 	return true;

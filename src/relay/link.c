@@ -70,6 +70,18 @@ void link_end(struct relay *r, struct relay_link *l, enum local_status status)
 		asked_link_gone(r, ref);
 }
 
+static bool is_about_keys(enum local_cause cause)
+{
+	return cause == LOCAL_CAUSE_REFUSES_KEY || cause == LOCAL_CAUSE_WRONG_KEY;
+}
+
+void link_lose(struct relay *r, struct relay_link *l, enum local_cause cause, int error)
+{
+	l->cause = (uint8_t)cause;
+	l->error = error;
+	link_end(r, l, is_about_keys(cause) ? LOCAL_KEY : LOCAL_UNREACHABLE);
+}
+
 /* What is dropped first to make room: failures, then what has not been used for longest. */
 static bool is_worth_less(const struct relay_link *l, const struct relay_link *than)
 {
@@ -115,6 +127,8 @@ static void prepare(struct relay *r, struct relay_link *l, int fd, bool outgoing
 	l->in_bytes = l->out_bytes = 0;
 	l->wants_write = false;
 	l->waiting = 0;
+	l->cause = LOCAL_CAUSE_NONE;
+	l->error = 0;
 	l->born_ms = l->used_ms = r->now_ms;
 	l->deadline_ms = r->now_ms + RELAY_SHAKE_MS;
 }
@@ -170,6 +184,8 @@ static enum local_status open_link(struct relay *r, struct relay_link *l)
 	l->state = LINK_FAILED;
 	l->used_ms = r->now_ms;
 	l->status = LOCAL_UNREACHABLE;
+	l->cause = LOCAL_CAUSE_CONNECT;
+	l->error = -fd;
 	l->retry_ms = r->now_ms + retry_after(l, LOCAL_UNREACHABLE);
 	if (l->failures < 255)
 		l->failures++;
@@ -191,8 +207,8 @@ static struct relay_link *find(struct relay *r, const struct name_end *self, boo
 }
 
 enum local_status link_for(struct relay *r, const struct name_end *local,
-			   const struct name_end *peer, struct relay_link **out,
-			   uint32_t *wait_ms)
+			   const struct name_end *peer, bool at_once,
+			   struct relay_link **out, uint32_t *wait_ms)
 {
 	uint8_t daemon[16];
 	bool bound = !settings_daemon_of(&r->settings, peer->addr, daemon);
@@ -200,7 +216,8 @@ enum local_status link_for(struct relay *r, const struct name_end *local,
 	enum local_status status = LOCAL_OK;
 
 	*wait_ms = 0;
-	if (l && l->state == LINK_FAILED && r->now_ms < l->retry_ms) {
+	*out = l;
+	if (l && l->state == LINK_FAILED && r->now_ms < l->retry_ms && !at_once) {
 		*wait_ms = (uint32_t)(l->retry_ms - r->now_ms);
 		return (enum local_status)l->status;
 	}
@@ -303,10 +320,12 @@ static void tick_one(struct relay *r, struct relay_link *l)
 					r->now_ms - l->born_ms > RELAY_LIFE_MS + grace))
 			link_end(r, l, LOCAL_OK);
 	} else if (r->now_ms >= l->deadline_ms) {
+		bool connecting = l->state == LINK_CONNECTING;
+
 		notice(r, "peer %s: %s", local_end_text(&l->other, peer),
-		       l->state == LINK_CONNECTING ? "does not answer"
-						   : "has proved no key in time");
-		link_end(r, l, LOCAL_UNREACHABLE);
+		       connecting ? "does not answer" : "has proved no key in time");
+		link_lose(r, l, connecting ? LOCAL_CAUSE_CONNECT : LOCAL_CAUSE_NO_PROOF,
+			  connecting ? ETIMEDOUT : 0);
 	}
 }
 

@@ -15,7 +15,7 @@ bool link_flush(struct relay *r, struct relay_link *l)
 	if (l->out_bytes > 0)
 		n = send(l->fd, l->out, l->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		link_end(r, l, LOCAL_UNREACHABLE);
+		link_lose(r, l, LOCAL_CAUSE_LOST, errno);
 		return false;
 	}
 	if (n > 0) {
@@ -39,7 +39,7 @@ bool link_send(struct relay *r, struct relay_link *l, const uint8_t *plain, size
 	if (n == 0) {
 		notice(r, "peer %s does not read: ended",
 		       local_end_text(&l->other, peer));
-		link_end(r, l, LOCAL_UNREACHABLE);
+		link_lose(r, l, LOCAL_CAUSE_LOST, 0);
 		return false;
 	}
 	l->out_bytes += n;
@@ -49,37 +49,35 @@ bool link_send(struct relay *r, struct relay_link *l, const uint8_t *plain, size
 
 /* ---- what comes ---- */
 
-static const char *shake_text(int error)
+static enum local_cause shake_cause(const struct relay_link *l, int error)
 {
 	switch (error) {
+	case -ECONNREFUSED:
+		return l->session.refusal == LOCAL_KEY	     ? LOCAL_CAUSE_REFUSES_KEY
+		       : l->session.refusal == LOCAL_VERSION ? LOCAL_CAUSE_REFUSES_VERSION
+							     : LOCAL_CAUSE_STRANGER;
 	case -EPROTONOSUPPORT:
-		return "speaks another version of the protocol";
-	case -ENOKEY:
-		return "names a key that is not in our file";
+		return LOCAL_CAUSE_OTHER_VERSION;
 	case -EKEYREJECTED:
-		return "has not the key that it names";
+		return LOCAL_CAUSE_WRONG_KEY;
 	default:
-		return "is no viaductd";
+		return LOCAL_CAUSE_STRANGER;
 	}
 }
 
 static bool shake_failed(struct relay *r, struct relay_link *l, int error)
 {
 	char peer[LOCAL_END_TEXT_BYTES];
-	bool key = error == -ENOKEY || error == -EKEYREJECTED;
+	enum local_cause cause = shake_cause(l, error);
+	struct relay_ref ref = link_ref(r, l);
 
-	local_end_text(&l->other, peer);
-	if (error == -ECONNREFUSED) {
-		key = l->session.refusal == LOCAL_KEY;
-		notice(r, "peer %s refuses us: %s", peer,
-		       key ? "it has not our key"
-			   : local_status_text(l->session.refusal));
-	} else {
-		notice(r, "peer %s is refused: it %s", peer, shake_text(error));
-	}
+	notice(r, "peer %s %s: it %s", local_end_text(&l->other, peer),
+	       error == -ECONNREFUSED ? "refuses us" : "is refused",
+	       error == -ENOKEY ? "names a key that is not in our file"
+				: local_cause_text(cause));
 	link_flush(r, l); /* a refusal */
-	if (l->fd >= 0)
-		link_end(r, l, key ? LOCAL_KEY : LOCAL_UNREACHABLE);
+	if (link_of(r, ref))
+		link_lose(r, l, cause, 0);
 	return false;
 }
 
@@ -126,7 +124,7 @@ static bool broken(struct relay *r, struct relay_link *l, const char *why)
 	char peer[LOCAL_END_TEXT_BYTES];
 
 	notice(r, "peer %s is ended: %s", local_end_text(&l->other, peer), why);
-	link_end(r, l, LOCAL_UNREACHABLE);
+	link_lose(r, l, LOCAL_CAUSE_BROKEN, 0);
 	return false;
 }
 
@@ -203,7 +201,7 @@ static bool is_connected(struct relay *r, struct relay_link *l)
 	if (error != 0) {
 		notice(r, "peer %s cannot be connected: %s",
 		       local_end_text(&l->other, peer), strerror(error));
-		link_end(r, l, LOCAL_UNREACHABLE);
+		link_lose(r, l, LOCAL_CAUSE_CONNECT, error);
 		return false;
 	}
 	l->state = LINK_SHAKING;
@@ -212,17 +210,21 @@ static bool is_connected(struct relay *r, struct relay_link *l)
 	return true;
 }
 
-static void hung_up(struct relay *r, struct relay_link *l, const char *why)
+static void hung_up(struct relay *r, struct relay_link *l, int error)
 {
 	char peer[LOCAL_END_TEXT_BYTES];
 	bool shaking = l->state == LINK_SHAKING;
 
 	notice(r, "peer %s has closed the link%s%s", local_end_text(&l->other, peer),
-	       shaking ? " before it has proved anything" : "", why);
+	       shaking ? " before it has proved anything" : "",
+	       error == 0	    ? ""
+	       : error == ETIMEDOUT ? ": no sign of life"
+				    : " hard");
 	/* Without questions under way nothing is lost. */
-	link_end(r, l,
-		 l->outgoing && (l->waiting > 0 || shaking) ? LOCAL_UNREACHABLE
-							    : LOCAL_OK);
+	if (l->outgoing && (l->waiting > 0 || shaking))
+		link_lose(r, l, shaking ? LOCAL_CAUSE_CLOSED : LOCAL_CAUSE_LOST, error);
+	else
+		link_end(r, l, LOCAL_OK);
 }
 
 void link_ready(struct relay *r, struct relay_ref ref, bool writable)
@@ -244,5 +246,5 @@ void link_ready(struct relay *r, struct relay_ref ref, bool writable)
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	hung_up(r, l, n == 0 ? "" : errno == ETIMEDOUT ? ": no sign of life" : " hard");
+	hung_up(r, l, n == 0 ? 0 : errno);
 }

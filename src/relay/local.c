@@ -24,6 +24,9 @@ static bool from_process_is_good(const struct local_message *m, size_t hello)
 		return m->status == LOCAL_OK;
 	case LOCAL_WITHDRAW:
 		return m->status == LOCAL_OK && hello == 0;
+	case LOCAL_PROBE:
+		return m->status == LOCAL_OK && hello == 0 && m->local.port == 0 &&
+		       m->peer.port == 0;
 	case LOCAL_ANSWER:
 		return no_ends(m) && (m->status == LOCAL_OK ||
 				      (m->status == LOCAL_REFUSED && hello == 0));
@@ -40,6 +43,9 @@ static bool from_daemon_is_good(const struct local_message *m, size_t hello)
 		       (m->status == LOCAL_OK || hello == 0);
 	case LOCAL_ASKED:
 		return m->status == LOCAL_OK && m->wait_ms == 0;
+	case LOCAL_PROBED:
+		return m->status < LOCAL_STATUS_COUNT && m->uid == 0 &&
+		       hello == sizeof(struct local_probed);
 	default:
 		return false;
 	}
@@ -74,19 +80,28 @@ const char *local_status_text(unsigned status)
 	return status < LOCAL_STATUS_COUNT ? texts[status] : "unknown status";
 }
 
+const char *local_cause_text(uint32_t cause)
+{
+	static const char *const texts[] = {
+#define X(number, name, text) [number] = text,
+		LOCAL_CAUSE(X)
+#undef X
+	};
+
+	return texts[cause < LOCAL_CAUSE_COUNT ? cause : LOCAL_CAUSE_NONE];
+}
+
 bool local_status_travels(unsigned status)
 {
 	return status == LOCAL_OK || status == LOCAL_RATE || status == LOCAL_FULL ||
 	       (status >= LOCAL_NOBODY && status < LOCAL_STATUS_COUNT);
 }
 
-static bool end_fits(const struct name_end *end)
+static bool address_fits(const struct name_end *end)
 {
 	struct in6_addr a;
 
 	memcpy(&a, end->addr, sizeof(a));
-	if (end->port == 0)
-		return false;
 	if (name_is_v4(end)) {
 		uint8_t first = end->addr[12];
 
@@ -99,11 +114,16 @@ static bool end_fits(const struct name_end *end)
 	       !IN6_IS_ADDR_V4COMPAT(&a);
 }
 
+bool local_addresses_fit(const struct name_end *local, const struct name_end *peer)
+{
+	return name_is_v4(local) == name_is_v4(peer) && address_fits(local) &&
+	       address_fits(peer) &&
+	       memcmp(local->addr, peer->addr, sizeof(local->addr)) != 0;
+}
+
 bool local_ends_fit(const struct name_end *local, const struct name_end *peer)
 {
-	return name_is_v4(local) == name_is_v4(peer) && end_fits(local) &&
-	       end_fits(peer) &&
-	       memcmp(local->addr, peer->addr, sizeof(local->addr)) != 0;
+	return local->port != 0 && peer->port != 0 && local_addresses_fit(local, peer);
 }
 
 const char *local_end_text(const struct name_end *end, char buf[LOCAL_END_TEXT_BYTES])

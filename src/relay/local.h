@@ -19,7 +19,9 @@ enum local_type {
 	LOCAL_ASK,	   /* process: pass this hello to the holder of the other end */
 	LOCAL_ANSWER, /* process: to an ASKED; an empty hello means the published one */
 	LOCAL_DONE,   /* daemon: to a PUBLISH, WITHDRAW or ASK */
-	LOCAL_ASKED   /* daemon: a hello from the other end's holder */
+	LOCAL_ASKED,  /* daemon: a hello from the other end's holder */
+	LOCAL_PROBE,  /* process: does the daemon of that host answer? */
+	LOCAL_PROBED  /* daemon: to a PROBE */
 };
 
 /* Number, name for logs, what it means. Those marked * come from the other host, too. */
@@ -49,20 +51,49 @@ enum local_status {
 		LOCAL_STATUS_COUNT
 };
 
+/* Why a daemon is UNREACHABLE, or has no KEY in common. Number, name, what "it" does. */
+#define LOCAL_CAUSE(X)                                                                   \
+	X(0, NONE, "gives no cause")                                                     \
+	X(1, CONNECT, "cannot be connected") /* PROBED has the errno */                  \
+	X(2, CLOSED, "hangs up before it has proved anything")                           \
+	X(3, NO_PROOF, "proves no key in time")                                          \
+	X(4, STRANGER, "is no viaductd")                                                 \
+	X(5, OTHER_VERSION, "speaks another version of the protocol")                    \
+	X(6, REFUSES_VERSION, "does not speak our version of the protocol")              \
+	X(7, REFUSES_KEY, "has not our key")                                             \
+	X(8, WRONG_KEY, "has not the key that it names")                                 \
+	X(9, BROKEN, "has sent what was repeated, changed or incomplete")                \
+	X(10, LOST, "has ended the link with the question under way")
+
+enum local_cause {
+#define X(number, name, text) LOCAL_CAUSE_##name = number,
+	LOCAL_CAUSE(X)
+#undef X
+		LOCAL_CAUSE_COUNT
+};
+
+/* The hello of a PROBED. */
+struct local_probed {
+	uint32_t cause; /* enum local_cause */
+	uint32_t error; /* an errno, or 0 */
+};
+
 /*
  * One datagram. What a type does not use is 0. Host byte order, but for the ports of the
  * ends; both are of the reader's machine.
  */
 struct local_message {
 	uint8_t version, type;
-	uint8_t status; /* ANSWER (OK or REFUSED), DONE */
+	uint8_t status; /* ANSWER (OK or REFUSED), DONE, PROBED */
 	uint8_t zero;
-	uint32_t id;		     /* the asking side's, repeated in the answer */
-	struct name_end local, peer; /* as the process sees them; not in ANSWER, DONE */
-	uint32_t uid;		     /* ASKED, DONE: of the other end's holder */
-	uint32_t wait_ms;	     /* DONE: asking again sooner is in vain */
+	uint32_t id; /* the asking side's, repeated in the answer */
+	/* As the process sees them; not in ANSWER, DONE. PROBE: addresses alone; PROBED: our
+	 * address, and the daemon that was asked. */
+	struct name_end local, peer;
+	uint32_t uid;			/* ASKED, DONE: of the other end's holder */
+	uint32_t wait_ms;		/* DONE, PROBED: asking again sooner is in vain */
 	uint8_t hello[LOCAL_HELLO_MAX]; /* as long as the datagram; PUBLISH, ASK, ANSWER,
-					   DONE, ASKED */
+					   DONE, ASKED, PROBED */
 };
 
 #define LOCAL_HEAD_BYTES offsetof(struct local_message, hello)
@@ -75,7 +106,10 @@ enum local_status local_check(const struct local_message *m, size_t bytes,
 /* "nobody (nobody on the other host ...)", for any number. */
 const char *local_status_text(unsigned status);
 bool local_status_travels(unsigned status);
+const char *local_cause_text(uint32_t cause);
 /* Addresses of one family that two hosts can have: neither loopback nor link-local. */
+bool local_addresses_fit(const struct name_end *local, const struct name_end *peer);
+/* The same, and ports. */
 bool local_ends_fit(const struct name_end *local, const struct name_end *peer);
 
 #define LOCAL_END_TEXT_BYTES 56

@@ -145,6 +145,7 @@ static void init(struct relay *r)
 	r->by_peer.per_second = r->settings.rate_peer;
 	r->by_stranger.per_second = 8;
 	r->by_log.per_second = 8;
+	r->probes_by_uid.per_second = r->probes_by_host.per_second = RELAY_PROBES;
 }
 
 static int open_all(struct relay *r)

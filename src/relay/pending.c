@@ -31,10 +31,15 @@ static void finish(struct relay *r, struct relay_pending *p, enum local_status s
 		   uint32_t wait_ms, const struct wire_answer *answer)
 {
 	struct relay_ref client = p->client;
+	const struct relay_link *link = &r->link[p->link.index];
 	uint32_t id = p->id;
+	bool is_probe = p->is_probe;
 
 	release(r, p);
-	client_done(r, client, id, status, wait_ms, answer);
+	if (is_probe)
+		client_probed(r, client, id, status, wait_ms, link);
+	else
+		client_done(r, client, id, status, wait_ms, answer);
 }
 
 /* A link that ends by this has taken its questions with it. */
@@ -79,15 +84,19 @@ void pending_add(struct relay *r, struct relay_ref client, const struct local_me
 	enum local_status status = LOCAL_FULL;
 	struct relay_link *l = NULL;
 	uint32_t wait_ms = RELAY_RETRY_MS;
+	bool is_probe = m->type == LOCAL_PROBE;
 
 	if (p)
-		status = link_for(r, &m->local, &m->peer, &l, &wait_ms);
-	if (status != LOCAL_OK) {
+		status = link_for(r, &m->local, &m->peer, is_probe, &l, &wait_ms);
+	if (status != LOCAL_OK && is_probe)
+		client_probed(r, client, m->id, status, wait_ms, l);
+	else if (status != LOCAL_OK)
 		client_done(r, client, m->id, status, wait_ms, NULL);
+	if (status != LOCAL_OK)
 		return;
-	}
 	p->used = true;
 	p->sent = false;
+	p->is_probe = is_probe;
 	p->client = client;
 	p->link = link_ref(r, l);
 	p->id = m->id;
@@ -120,11 +129,15 @@ void pending_link_up(struct relay *r, struct relay_link *l)
 void pending_answer(struct relay *r, struct relay_link *l, const struct wire_answer *a)
 {
 	struct relay_pending *p = &r->pending[a->id % RELAY_PENDING];
+	enum local_status status = (enum local_status)a->status;
 
 	/* Who asked may have gone meanwhile. */
 	if (!is_on(p, link_ref(r, l)) || !p->sent || wire_id(r, p) != a->id)
 		return;
-	finish(r, p, (enum local_status)a->status,
+	/* Nobody can hold port 0: that is what a daemon says that is well. */
+	if (p->is_probe && status == LOCAL_NOBODY)
+		status = LOCAL_OK;
+	finish(r, p, status,
 	       a->status == LOCAL_RATE || a->status == LOCAL_FULL ? RELAY_RETRY_MS : 0,
 	       a);
 }

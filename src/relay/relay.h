@@ -28,6 +28,7 @@ enum {
 	RELAY_ASKED_LINK = 512,	   /* over one link */
 	RELAY_ASKED_UID = 256,	   /* to one user */
 	RELAY_ASKED_CLIENT = 64,   /* to one process, and these fit into its socket */
+	RELAY_PROBES = 2,	   /* a second: of one user, and of one host */
 	RELAY_LINKS = 256,	   /* in each direction */
 	RELAY_STRANGERS = 32,	   /* of those, who have not proved anything yet */
 	RELAY_STRANGERS_HOST = 4,  /* from one address */
@@ -74,6 +75,7 @@ struct relay_publication {
 /* One of our processes asks. */
 struct relay_pending {
 	bool used, sent;
+	bool is_probe; /* about no connection: any answer will do */
 	uint32_t turn;
 	struct relay_ref client, link;
 	uint32_t id; /* the process's */
@@ -114,6 +116,8 @@ struct relay_link {
 	/* FAILED: when to try again, and what to answer until then. */
 	uint64_t retry_ms;
 	uint8_t failures, status;
+	uint8_t cause;	  /* enum local_cause: of its last end, or of this one */
+	int error;	  /* its errno, or 0 */
 	unsigned waiting; /* questions in flight over it */
 	size_t in_bytes, out_bytes;
 	bool wants_write;
@@ -132,6 +136,7 @@ struct relay {
 	struct settings settings;
 	struct keys keys;
 	struct buckets by_uid, by_peer, by_stranger, by_log;
+	struct buckets probes_by_uid, probes_by_host;
 	uint64_t unlogged;
 	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
 	struct relay_listener listener[RELAY_LISTENERS];
@@ -171,10 +176,14 @@ void listen_guard(bool on);
 void client_admit(struct relay *r, int fd);
 void client_ready(struct relay *r, struct relay_ref ref);
 struct relay_client *client_of(struct relay *r, struct relay_ref ref);
-/* Both take the process to be gone when it does not read, and end it. */
+/* All take the process to be gone when it does not read, and end it. */
 void client_done(struct relay *r, struct relay_ref ref, uint32_t id,
 		 enum local_status status, uint32_t wait_ms,
 		 const struct wire_answer *answer);
+/* `about` is the link that was to be asked over, or NULL. */
+void client_probed(struct relay *r, struct relay_ref ref, uint32_t id,
+		   enum local_status status, uint32_t wait_ms,
+		   const struct relay_link *about);
 bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 		  const struct relay_publication *p, const struct wire_question *q);
 void client_end(struct relay *r, uint32_t index);
@@ -190,6 +199,7 @@ void publish_remove(struct relay *r, struct relay_publication *p);
 void publish_remove_all(struct relay *r, uint32_t client);
 
 /* ---- pending.c: questions of our processes ---- */
+/* An ASK or a PROBE, which is answered in any case. */
 void pending_add(struct relay *r, struct relay_ref client, const struct local_message *m,
 		 size_t hello_bytes);
 /* The link is up; an answer has come over it; it is no more. */
@@ -213,10 +223,11 @@ void asked_tick(struct relay *r);
 /* A new connection: fd is theirs. */
 void link_admit(struct relay *r, int fd);
 void link_ready(struct relay *r, struct relay_ref ref, bool writable);
-/* The link on which to ask: LOCAL_OK, or why not, and for how long. */
+/* The link on which to ask: LOCAL_OK, or why not, and for how long. `at_once`: a failure that
+ * is remembered does not count. *out is set whenever there is a link to speak of. */
 enum local_status link_for(struct relay *r, const struct name_end *local,
-			   const struct name_end *peer, struct relay_link **out,
-			   uint32_t *wait_ms);
+			   const struct name_end *peer, bool at_once,
+			   struct relay_link **out, uint32_t *wait_ms);
 struct relay_link *link_of(struct relay *r, struct relay_ref ref);
 struct relay_ref link_ref(const struct relay *r, const struct relay_link *l);
 /* Seals and sends one message. False: the link is no more. */
@@ -224,6 +235,8 @@ bool link_send(struct relay *r, struct relay_link *l, const uint8_t *plain, size
 bool link_flush(struct relay *r, struct relay_link *l);
 /* An outgoing one is remembered as failed, with that status; LOCAL_OK: nothing is wrong. */
 void link_end(struct relay *r, struct relay_link *l, enum local_status status);
+/* The same, of one that is UNREACHABLE or has not our KEY, with its cause. */
+void link_lose(struct relay *r, struct relay_link *l, enum local_cause cause, int error);
 /* What has come over it. False: it is no more. */
 bool link_take(struct relay *r, struct relay_link *l);
 void link_tick(struct relay *r);

@@ -59,6 +59,9 @@ unsigned settings_parse(const char *path, const char *text, size_t bytes,
  */
 bool settings_allow(const struct settings *s, const struct settings_party *party,
 		    const struct name_end *local, const struct name_end *peer);
+/* Whether some connection of theirs with that host may be allowed. */
+bool settings_may_ask(const struct settings *s, const struct settings_party *party,
+		      const uint8_t addr[16]);
 /* Whether some connection with the host may be allowed, or it is a configured peer. */
 bool settings_may_meet(const struct settings *s, const uint8_t addr[16]);
 /* Whether a daemon at that address may speak for that end. */

@@ -9,6 +9,7 @@
 
 /* The first byte of an input. */
 enum { RESPONDER, INITIATOR, FRAMES, QUESTION, ANSWER, LOCAL, KINDS };
+enum { LOCAL_TYPES = LOCAL_PROBED };
 
 static const struct name_end end_a = {.addr = {[10] = 0xff, 0xff, 10, 9, 0, 1},
 				      .port = 7};
@@ -90,14 +91,20 @@ static size_t put_plain(unsigned kind, uint8_t *out)
 	return kind == ANSWER ? wire_put_answer(out, &a) : wire_put_question(out, &q);
 }
 
+static bool has_hello(unsigned type)
+{
+	return type == LOCAL_PUBLISH || type == LOCAL_ASKED || type == LOCAL_PROBED;
+}
+
 size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 {
 	uint8_t by_i[1024], by_r[1024], plain[WIRE_PLAIN_MAX];
 	struct session i, r;
 	struct local_message m = {.version = LOCAL_PROTOCOL};
+	struct wire_question q = {1, 2, end_a, end_b, NULL, 0};
 	size_t bytes;
 
-	if (n >= KINDS + 3)
+	if (n >= LOCAL + LOCAL_TYPES + 1)
 		return 0;
 	begin();
 	out[0] = (uint8_t)(n < KINDS ? n : LOCAL);
@@ -116,10 +123,14 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 	case QUESTION:
 	case ANSWER:
 		return 1 + put_plain(n, out + 1);
+	case LOCAL + LOCAL_TYPES: /* what a PROBE becomes */
+		out[0] = QUESTION;
+		q.asker.port = q.holder.port = 0;
+		return 1 + wire_put_question(out + 1, &q);
 	default:
-		m.type = (uint8_t)(LOCAL_PUBLISH + (n - LOCAL) % 4);
+		m.type = (uint8_t)(LOCAL_PUBLISH + (n - LOCAL) % LOCAL_TYPES);
 		memcpy(out + 1, &m, LOCAL_HEAD_BYTES + 8);
-		return 1 + LOCAL_HEAD_BYTES + (n == LOCAL ? 8 : 0);
+		return 1 + LOCAL_HEAD_BYTES + (has_hello(m.type) ? 8 : 0);
 	}
 	return 1 + bytes;
 }
@@ -186,7 +197,15 @@ static void messages(unsigned kind, const uint8_t *data, size_t size)
 	if (local_check(&m, size, true) == LOCAL_OK) {
 		FUZZ_CHECK(size >= LOCAL_HEAD_BYTES && size <= sizeof(m));
 		FUZZ_CHECK(local_check(&m, size, false) != LOCAL_OK);
-		local_ends_fit(&m.local, &m.peer);
+		FUZZ_CHECK(m.type != LOCAL_PROBE || size == LOCAL_HEAD_BYTES);
+		FUZZ_CHECK(!local_ends_fit(&m.local, &m.peer) ||
+			   local_addresses_fit(&m.local, &m.peer));
+	}
+	if (local_check(&m, size, false) == LOCAL_OK) {
+		FUZZ_CHECK(size >= LOCAL_HEAD_BYTES && size <= sizeof(m));
+		FUZZ_CHECK(m.status < LOCAL_STATUS_COUNT);
+		FUZZ_CHECK(m.type != LOCAL_PROBED ||
+			   size == LOCAL_HEAD_BYTES + sizeof(struct local_probed));
 	}
 }
 

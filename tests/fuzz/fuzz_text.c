@@ -56,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (complaints == 0) {
 		settings_allow(&s, &party, &a, &a);
 		settings_may_meet(&s, a.addr);
+		settings_may_ask(&s, &party, a.addr);
 		settings_speaks_for(&s, a.addr, &a);
 		settings_daemon_of(&s, a.addr, daemon);
 	}

@@ -13,8 +13,8 @@ import struct
 import sealed
 from hosts import TwoHosts, main
 from rig import (ANSWER, ASK, ASKED, DONE, FOREIGN, FULL, KEY, MALFORMED, NOBODY, OK, OWNER,
-                 PORT, PUBLISH, SECONDS, SILENT, UNREACHABLE, VERSION, WITHDRAW, Process, ends,
-                 message, wait_for)
+                 PORT, PUBLISH, SECONDS, SILENT, UNREACHABLE, VERSION, WITHDRAW, Process, end_of,
+                 ends, message, wait_for)
 from sealed import REFUSAL, Closed, Peer
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close leaves nothing behind
@@ -132,6 +132,14 @@ class Askers(TwoHosts):
             peer.say(plain)
             self.assertTrue(peer.ended())
         self.db.wait_log("what it says makes no sense")
+
+    def test_about_no_connection(self):
+        """What a daemon asks for a PROBE: it learns that we are there, and nothing else."""
+        a, b, other = (end_of((name, 0)) for name in ("10.9.0.1", "10.9.0.2", "192.168.9.1"))
+        peer = self.connect().shake()
+        got = peer.ask(3, a, b)
+        self.assertEqual((got.id, got.status, got.hello, got.uid), (3, NOBODY, b"", 0))
+        self.assertEqual(peer.ask(4, other, b).status, FOREIGN)
 
     def test_another_ones_address(self):
         """The tuple is real and published, but its address is not that of the link."""

@@ -21,9 +21,12 @@ import time
 NEWNET = 0x40000000
 DAEMON_UID = 65533
 PORT = 7430
-PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED = range(1, 7)
+PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED, PROBE, PROBED = range(1, 9)
 OK, MALFORMED, VERSION, NETNS, ADDRESS, OWNER, RULE, RATE, FULL, UNREACHABLE, KEY, NOBODY, \
     GONE, SILENT, REFUSED, FOREIGN = range(16)
+# Why a daemon is not reached, or has no key in common.
+NO_CAUSE, CONNECT, CLOSED, NO_PROOF, STRANGER, OTHER_VERSION, REFUSES_VERSION, REFUSES_KEY, \
+    WRONG_KEY, BROKEN, LOST = range(11)
 HEAD = struct.Struct("=BBBBI18s18sII")
 SECONDS = 30  # until a test that waits has failed
 libc = ctypes.CDLL(None, use_errno=True)
@@ -256,6 +259,14 @@ class Process:
         if said.id != id:
             raise AssertionError(f"id {said.id}, not {id}")
         return said
+
+    def probe(self, local, peer):
+        """Addresses; returns the status, the cause, the errno and all of the answer."""
+        id = self.say(PROBE, tuple=(end_of((local, 0)), end_of((peer, 0))))
+        said = self.hear(PROBED)
+        if said.id != id:
+            raise AssertionError(f"id {said.id}, not {id}")
+        return (said.status, *struct.unpack("=II", said.hello)), said
 
     def close(self):
         self.socket.close()

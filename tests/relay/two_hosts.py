@@ -13,9 +13,9 @@ import subprocess
 import time
 
 from hosts import KEYS, PROGRAMS, TwoHosts, main
-from rig import (ADDRESS, ANSWER, ASK, ASKED, DONE, GONE, KEY, NETNS, NOBODY, OK, OWNER, PUBLISH,
-                 RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW, Host, Said, end_of,
-                 ends, wait_for)
+from rig import (ADDRESS, ANSWER, ASK, ASKED, DONE, GONE, KEY, NETNS, NOBODY, OK, OWNER, PROBE,
+                 PROBED, PUBLISH, RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW,
+                 Host, Said, end_of, ends, wait_for)
 
 TWO = "two = " + "22" * 32
 
@@ -487,7 +487,7 @@ class Chaos(TwoHosts):
         self.daemons(lines=["rate-uid = 1000000", "rate-peer = 1000000"])
         self.chance = random.Random(8)
         self.pairs = [self.pair() for _ in range(6)]
-        self.answered = self.number = 0
+        self.answered = self.number = self.probed = 0
 
     def come(self, daemon, side):
         process = self.process(daemon)
@@ -513,6 +513,8 @@ class Chaos(TwoHosts):
                 process.say(ANSWER, id=said.id, hello=bytes([process.side]) + said.hello)
             elif how == 7:
                 process.say(ANSWER, id=said.id, status=REFUSED)
+        elif said.type == PROBED:
+            self.probed += said.status == OK
         elif said.id in process.asked:
             hello = process.asked.pop(said.id)
             if said.status == OK:
@@ -531,6 +533,9 @@ class Chaos(TwoHosts):
                 hello, pair = b"%d" % self.number, self.chance.choice(self.pairs)
                 process.asked[process.say(ASK, tuple=ends(pair[process.side]),
                                           hello=hello)] = hello
+            if what == 20:
+                process.say(PROBE, tuple=[end[:16] + bytes(2) for end in
+                                          ends(self.pairs[0][process.side])])
             return what != 99 and self.one(process)
         except ConnectionError:
             return False
@@ -551,6 +556,7 @@ class Chaos(TwoHosts):
                 crowd[at].close()
                 crowd[at] = self.come(*sides[crowd[at].side])
             select.select([p.socket for p in crowd], [], [], 0.01)
+        self.assertGreater(self.probed, 0)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,19 @@ static struct local_message a_message(enum local_type type)
 	m.version = LOCAL_PROTOCOL;
 	m.type = (uint8_t)type;
 	m.id = 77;
-	if (type != LOCAL_ANSWER && type != LOCAL_DONE) {
+	if (type == LOCAL_PROBE) {
+		m.local = end_of("10.0.0.1", 0);
+		m.peer = end_of("10.0.0.2", 0);
+	} else if (type != LOCAL_ANSWER && type != LOCAL_DONE) {
 		m.local = end_of("10.0.0.1", 1);
 		m.peer = end_of("10.0.0.2", 2);
 	}
 	return m;
+}
+
+static size_t least_hello(int type)
+{
+	return type == LOCAL_PROBED ? sizeof(struct local_probed) : 0;
 }
 
 static enum local_status check(struct local_message m, size_t hello, bool from_process)
@@ -47,12 +55,42 @@ TEST(each_side_has_its_messages)
 {
 	for (int type = 0; type < 256; type++) {
 		struct local_message m = a_message((enum local_type)type);
-		bool process = type >= LOCAL_PUBLISH && type <= LOCAL_ANSWER;
-		bool daemon = type == LOCAL_DONE || type == LOCAL_ASKED;
+		bool process = (type >= LOCAL_PUBLISH && type <= LOCAL_ANSWER) ||
+			       type == LOCAL_PROBE;
+		bool daemon =
+			type == LOCAL_DONE || type == LOCAL_ASKED || type == LOCAL_PROBED;
+		size_t hello = least_hello(type);
 
-		CHECK_EQ(check(m, 0, true), process ? LOCAL_OK : LOCAL_MALFORMED);
-		CHECK_EQ(check(m, 0, false), daemon ? LOCAL_OK : LOCAL_MALFORMED);
+		CHECK_EQ(check(m, hello, true), process ? LOCAL_OK : LOCAL_MALFORMED);
+		CHECK_EQ(check(m, hello, false), daemon ? LOCAL_OK : LOCAL_MALFORMED);
 	}
+}
+
+TEST(a_probe_is_about_addresses_alone)
+{
+	struct local_message m = a_message(LOCAL_PROBE);
+
+	CHECK_EQ(check(m, 0, true), LOCAL_OK);
+	CHECK_EQ(check(m, 1, true), LOCAL_MALFORMED);
+	m.local.port = 1;
+	CHECK_EQ(check(m, 0, true), LOCAL_MALFORMED);
+	m = a_message(LOCAL_PROBE);
+	m.peer.port = 1;
+	CHECK_EQ(check(m, 0, true), LOCAL_MALFORMED);
+	m = a_message(LOCAL_PROBE);
+	m.status = LOCAL_REFUSED;
+	CHECK_EQ(check(m, 0, true), LOCAL_MALFORMED);
+	m = a_message(LOCAL_PROBED);
+	for (size_t n = 0; n < 20; n++)
+		CHECK_EQ(check(m, n, false), n == 8 ? LOCAL_OK : LOCAL_MALFORMED);
+	m.status = LOCAL_STATUS_COUNT;
+	CHECK_EQ(check(m, 8, false), LOCAL_MALFORMED);
+	m = a_message(LOCAL_PROBED);
+	m.uid = 1;
+	CHECK_EQ(check(m, 8, false), LOCAL_MALFORMED);
+	for (uint32_t i = 0; i < LOCAL_CAUSE_COUNT + 3; i++)
+		CHECK(*local_cause_text(i));
+	CHECK_STR(local_cause_text(LOCAL_CAUSE_COUNT), local_cause_text(0));
 }
 
 TEST(lengths_of_a_message)
@@ -122,6 +160,9 @@ TEST(addresses_that_two_hosts_can_have)
 	CHECK(!fits("fd00::1", "fe80::1"));
 	CHECK(!fits("fd00::1", "ff02::1"));
 	CHECK(!local_ends_fit(&no_port, &other));
+	CHECK(!local_ends_fit(&other, &no_port));
+	CHECK(local_addresses_fit(&no_port, &other));
+	CHECK(!local_addresses_fit(&other, &other));
 }
 
 /* ---- between two daemons ---- */
@@ -426,6 +467,34 @@ TEST(the_first_rule_that_fits)
 	/* A program that nobody knows is in doubt. */
 	CHECK(!allows("allow program=*; deny", 1, NULL, "10.0.0.2", 1, 2));
 	CHECK(!allows("deny program=x", 1, NULL, "10.0.0.2", 1, 2));
+}
+
+static bool may_ask(const char *rules, uint32_t uid, const char *program,
+		    const char *peer)
+{
+	struct settings_party party = {.uid = uid, .exe = program, .argv0 = program};
+	struct name_end end = end_of(peer, 0);
+
+	REQUIRE(parse(rules) == 0);
+	return settings_may_ask(&settings, &party, end.addr);
+}
+
+/* Who may use some of the ports may ask whether there is a way. */
+TEST(who_may_ask_about_a_host)
+{
+	CHECK(may_ask("", 1, "x", "10.0.0.2"));
+	CHECK(!may_ask("deny", 1, "x", "10.0.0.2"));
+	CHECK(may_ask("deny port=80", 1, "x", "10.0.0.2"));
+	CHECK(may_ask("deny port=80; allow port=443; deny", 1, "x", "10.0.0.2"));
+	CHECK(!may_ask("deny port=0-65535", 1, "x", "10.0.0.2"));
+	CHECK(!may_ask("deny uid=1", 1, "x", "10.0.0.2"));
+	CHECK(may_ask("deny uid=1", 2, "x", "10.0.0.2"));
+	CHECK(!may_ask("allow uid=1 port=443; deny", 2, "x", "10.0.0.2"));
+	CHECK(!may_ask("deny addr=10.0.0.0/8", 1, "x", "10.0.0.2"));
+	CHECK(may_ask("deny addr=10.0.0.0/8", 1, "x", "fd00::2"));
+	CHECK(!may_ask("allow program=redis-*; deny", 1, "viaduct", "10.0.0.2"));
+	CHECK(!may_ask("allow program=viaduct; deny", 1, NULL, "10.0.0.2"));
+	CHECK(!may_ask("deny program=x", 1, NULL, "10.0.0.2"));
 }
 
 TEST(who_speaks_for_whom)
