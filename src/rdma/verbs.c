@@ -2,6 +2,7 @@
 /* What a process has of an RDMA device: one completion queue, events, a descriptor for both. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
@@ -265,4 +266,12 @@ int link_verbs_open(const struct sockaddr *local, const struct link_limits *limi
 	}
 	*out = &p->context;
 	return 0;
+}
+
+void link_verbs_name(const struct link_context *c, char *text, size_t size)
+{
+	const struct verbs_port *p = &((const struct verbs_process *)c)->port;
+
+	snprintf(text, size, "%s, port %u, GID %d", p->device->device->name, p->port,
+		 p->gid_index);
 }

@@ -15,5 +15,7 @@
  */
 int link_verbs_open(const struct sockaddr *local, const struct link_limits *limits,
 		    struct link_context **out, const char **why);
+/* For people: "rxe0, port 1, GID 3", of such a context. Always leaves text. */
+void link_verbs_name(const struct link_context *c, char *text, size_t size);
 
 #endif
