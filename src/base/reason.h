@@ -83,7 +83,7 @@
 	X(35, NO_DEVICE, "no-device", "no RDMA device has this connection's address",    \
 	  "see `viaduct doctor` for the devices, and the log")                           \
 	X(36, RELAY, "relay", "the viaductds do not bring the two ends together",        \
-	  "see the logs of viaductd on both hosts")                                      \
+	  "test the way with `viaduct doctor HOST`; see the logs of viaductd")           \
 	X(37, LINK, "link", "the link between the two hosts has failed",                 \
 	  "see the log: the other process or host has ended, or the network")            \
 	X(38, LOCKED, "locked-memory",                                                   \

@@ -1,28 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* viaduct doctor: tries what Viaduct needs on this machine, and says what to do. */
 #include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
 #include "cli/cli.h"
-#include "cli/doctor.h"
+#include "cli/doctor_way.h"
 
 enum { STATUS_WELL = 0, STATUS_PROBLEM = 1, STATUS_USAGE = 2 };
-enum { OPT_JSON = 256, OPT_ENDS, OPT_HELP };
+enum { OPT_JSON = 256, OPT_ANSWER, OPT_PORT, OPT_ENDS, OPT_FAR_ASK, OPT_FAR_ANSWER };
 
-static const struct check_group *const groups[] = {
-	&doctor_needs, &doctor_limits, &doctor_speed, &doctor_hosts, &doctor_unused};
-enum { GROUPS = sizeof(groups) / sizeof(groups[0]), STATES = FINDING_PROBLEM + 1 };
+/* NULL closes each. */
+static const struct check_group *const of_this_machine[] = {
+	&doctor_needs, &doctor_limits, &doctor_speed,
+	&doctor_hosts, &doctor_unused, NULL};
+static const struct check_group *const of_the_way[] = {&doctor_way, NULL};
+enum { STATES = FINDING_PROBLEM + 1 };
 
 static int usage(FILE *to, int status)
 {
 	fprintf(to,
-		"usage: viaduct doctor [--json]\n\n"
-		"Checks this machine: what works, what does not, and what to do.\n\n"
-		"  --json   one JSON object instead of the table\n"
-		"  --help   print this\n\n"
+		"usage: viaduct doctor [--json] [HOST]\n"
+		"       viaduct doctor --answer\n\n"
+		"Checks this machine, or the way to another host: what works, what does\n"
+		"not, and what to do.\n\n"
+		"  --answer      be the other end of what `viaduct doctor HOST` tries\n"
+		"  --port PORT   where the other end answers; default %d\n"
+		"  --json        one JSON object instead of the table\n"
+		"  --help        print this\n\n"
 		"Exit status: 0 when all that Viaduct needs works, 1 when something does "
-		"not,\n2 when the command line is wrong. See viaduct-doctor(1).\n");
+		"not,\n2 when the command line is wrong. See viaduct-doctor(1).\n",
+		WAY_PORT);
 	return status;
 }
 
@@ -33,19 +43,23 @@ static void look(const struct check *c, struct finding *f)
 	c->look(f);
 }
 
-static void print_groups(FILE *out, unsigned counts[STATES])
+static void print_groups(FILE *out, const struct check_group *const *groups,
+			 unsigned counts[STATES])
 {
 	struct utsname u;
 	static struct finding f;
 
 	uname(&u);
 	fprintf(out, "viaduct %s on Linux %s\n", VD_VERSION, u.release);
-	for (size_t g = 0; g < GROUPS; g++) {
-		fprintf(out, "\n%s\n", groups[g]->title);
-		for (size_t i = 0; i < groups[g]->count; i++) {
-			const struct check *c = &groups[g]->checks[i];
+	for (; *groups; groups++) {
+		fprintf(out, "\n%s\n", (*groups)->title);
+		fflush(out);
+		for (size_t i = 0; i < (*groups)->count; i++) {
+			const struct check *c = &(*groups)->checks[i];
 
 			look(c, &f);
+			if (f.left_out)
+				continue;
 			finding_print(out, c->name, &f);
 			fflush(out);
 			counts[f.state]++;
@@ -56,19 +70,22 @@ static void print_groups(FILE *out, unsigned counts[STATES])
 		counts[FINDING_PROBLEM], counts[FINDING_PROBLEM] == 1 ? "" : "s");
 }
 
-static void print_json(FILE *out, unsigned counts[STATES])
+static void print_json(FILE *out, const struct check_group *const *groups,
+		       unsigned counts[STATES])
 {
 	const char *comma = "";
 	static struct finding f;
 
 	fprintf(out, "{\"version\":\"%s\",\"checks\":[", VD_VERSION);
-	for (size_t g = 0; g < GROUPS; g++) {
-		for (size_t i = 0; i < groups[g]->count; i++) {
-			const struct check *c = &groups[g]->checks[i];
+	for (; *groups; groups++) {
+		for (size_t i = 0; i < (*groups)->count; i++) {
+			const struct check *c = &(*groups)->checks[i];
 
 			look(c, &f);
+			if (f.left_out)
+				continue;
 			fprintf(out, "%s\n", comma);
-			finding_json(out, groups[g]->name, c->name, &f);
+			finding_json(out, (*groups)->name, c->name, &f);
 			counts[f.state]++;
 			comma = ",";
 		}
@@ -76,39 +93,110 @@ static void print_json(FILE *out, unsigned counts[STATES])
 	fprintf(out, "\n]}\n");
 }
 
-int cmd_doctor(int argc, char **argv)
+struct options {
+	bool json, answer;
+	int child; /* the option that makes this a child of another doctor, or 0 */
+};
+
+static bool take_port(const char *text)
+{
+	char *end;
+	long port = strtol(text, &end, 10);
+
+	way.port = (uint16_t)port;
+	return *text && !*end && port >= 1 && port <= 65535;
+}
+
+/* -1, or the exit status. */
+static int parse(int argc, char **argv, struct options *o)
 {
 	static const struct option options[] = {{"json", 0, NULL, OPT_JSON},
+						{"answer", 0, NULL, OPT_ANSWER},
+						{"port", 1, NULL, OPT_PORT},
 						{"ends", 0, NULL, OPT_ENDS},
-						{"help", 0, NULL, OPT_HELP},
+						{"far-ask", 0, NULL, OPT_FAR_ASK},
+						{"far-answer", 0, NULL, OPT_FAR_ANSWER},
+						{"help", 0, NULL, 'h'},
 						{NULL, 0, NULL, 0}};
-	unsigned counts[STATES] = {0};
-	bool json = false;
+	bool port = false;
 	int c;
 
 	optind = 1;
 	argv[0] = (char *)"viaduct doctor"; /* getopt's messages begin with it */
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (c == OPT_JSON)
-			json = true;
-		else if (c == OPT_ENDS)
-			return doctor_ends();
-		else
-			return c == OPT_HELP || c == 'h' ? usage(stdout, STATUS_WELL)
-							 : usage(stderr, STATUS_USAGE);
+		switch (c) {
+		case OPT_JSON:
+			o->json = true;
+			break;
+		case OPT_ANSWER:
+			o->answer = true;
+			break;
+		case OPT_PORT:
+			port = true;
+			if (take_port(optarg))
+				break;
+			fprintf(stderr, "viaduct doctor: --port takes a number from 1 to "
+					"65535\n");
+			return usage(stderr, STATUS_USAGE);
+		case OPT_ENDS:
+		case OPT_FAR_ASK:
+		case OPT_FAR_ANSWER:
+			o->child = c;
+			break;
+		default:
+			return c == 'h' ? usage(stdout, STATUS_WELL)
+					: usage(stderr, STATUS_USAGE);
+		}
 	}
-	if (optind != argc) {
-		fprintf(stderr, "viaduct doctor: it takes no argument: `%s`\n",
-			argv[optind]);
-		return usage(stderr, STATUS_USAGE);
-	}
-	if (json)
-		print_json(stdout, counts);
+	if (optind < argc && !o->answer && !o->child)
+		way.host = argv[optind++];
+	if (optind == argc && !(o->answer && o->json) &&
+	    (!port || way.host || o->answer || o->child))
+		return -1;
+	if (optind < argc)
+		fprintf(stderr, "viaduct doctor: what is `%s`?\n", argv[optind]);
 	else
-		print_groups(stdout, counts);
+		fprintf(stderr, "viaduct doctor: %s\n",
+			o->answer ? "--answer and --json do not go together"
+				  : "--port needs a HOST, or --answer");
+	return usage(stderr, STATUS_USAGE);
+}
+
+static int check(const struct options *o)
+{
+	const struct check_group *const *groups = way.host ? of_the_way : of_this_machine;
+	unsigned counts[STATES] = {0};
+
+	if (o->json)
+		print_json(stdout, groups, counts);
+	else
+		print_groups(stdout, groups, counts);
+	link_finish();
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "viaduct doctor: the findings cannot be written\n");
 		return STATUS_PROBLEM;
 	}
 	return counts[FINDING_PROBLEM] ? STATUS_PROBLEM : STATUS_WELL;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	struct options o = {0};
+	int status = parse(argc, argv, &o);
+
+	if (status >= 0)
+		return status;
+	switch (o.child) {
+	case OPT_ENDS:
+		return doctor_ends();
+	case OPT_FAR_ASK:
+		return doctor_far_ask();
+	case OPT_FAR_ANSWER:
+		return doctor_far_answer(way.port);
+	default:
+		break;
+	}
+	if (way.host || o.answer)
+		signal(SIGPIPE, SIG_IGN); /* a child that has died is told of */
+	return o.answer ? doctor_answer(way.port) : check(&o);
 }

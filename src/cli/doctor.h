@@ -12,6 +12,7 @@ enum finding_state { FINDING_OK, FINDING_NOTE, FINDING_PROBLEM };
 /* What one check has found. Begins as OK, and empty. */
 struct finding {
 	enum finding_state state;
+	bool left_out;	/* nothing to find: an earlier check has said why */
 	bool is_number; /* the value is `number`, else `word` */
 	double number;
 	char word[256];
@@ -23,7 +24,7 @@ struct finding {
 
 struct check {
 	const char *name;
-	/* Fills the finding in. Blocks for a second at the most where all is well. */
+	/* Fills the finding in. Blocks for some seconds at the most where all is well. */
 	void (*look)(struct finding *f);
 };
 
@@ -51,7 +52,7 @@ void finding_json(FILE *out, const char *group, const char *name,
 /* ---- the checks ---- */
 
 extern const struct check_group doctor_needs, doctor_limits, doctor_speed, doctor_hosts,
-	doctor_unused;
+	doctor_unused, doctor_way;
 
 /* doctor_memory.c */
 void check_sealed_memory(struct finding *f);

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """No folder of src/ includes one above it: base < ring < meet < across < stream < sock < hook.
 
-src/relay may include base and meet, src/rdma base; src/across both, too. src/cli may include base, and read the memory that
-processes expose. Inside src/ every include of ours names its folder.
+src/relay may include base and meet, src/rdma base; src/across both, too. src/cli may include base, read the memory that
+processes expose, ask viaductd, and open an RDMA device. Inside src/ every include of ours names its folder.
 """
 import pathlib
 import re
@@ -15,7 +15,8 @@ ALLOWED["cli"] = {"base", "cli"}
 ALLOWED["relay"] = {"base", "meet", "relay"}
 ALLOWED["across"] |= {"rdma", "relay"}
 ALLOWED["rdma"] = {"base", "rdma"}
-EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h"}
+EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h", "relay/caller.h",
+           "rdma/verbs.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 

@@ -208,7 +208,7 @@ class Output(Doctor):
             self.assertEqual(result.returncode, 1 if counts["problem"] else 0)
 
     def test_usage(self):
-        for args in (["--nonsense"], ["more"], ["--json=x"], ["--json", "more"]):
+        for args in (["--nonsense"], ["a", "more"], ["--json=x"], ["--json", "a", "b"]):
             result = self.run_doctor(*args)
             self.assertEqual((result.returncode, result.stdout), (2, b""), args)
             self.assertIn(b"usage:", result.stderr)
