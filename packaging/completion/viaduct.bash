@@ -120,6 +120,8 @@ _viaduct() {
 		_viaduct_program "$COMP_CWORD"
 	elif [[ $(_viaduct_help "$command") =~ ^usage:[^$'\n']*\ PID ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_viaduct_processes)" -- "$cur")
+	elif [[ $(_viaduct_help "$command") =~ ^usage:[^$'\n']*\ \[HOST ]]; then
+		mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur")
 	else
 		compopt -o default
 	fi

@@ -94,6 +94,8 @@ function __viaduct_complete
             __viaduct_options $words[1] | string replace -r '\t[^\t]*\t' '\t'
             if string match -rq '^usage:.* PID' (__viaduct_help $words[1])[1]
                 __fish_complete_pids
+            else if string match -rq '^usage:.* \[HOST' (__viaduct_help $words[1])[1]
+                __fish_print_hostnames
             else if not string match -q -- '-*' (commandline -ct)
                 __fish_complete_path (commandline -ct)
             end

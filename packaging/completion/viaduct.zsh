@@ -63,12 +63,14 @@ _viaduct_specs() {
 	done
 }
 
-# A process, where the command takes one; else a file, or a program's name.
+# A process or a host, where the command takes one; else a file, or a program's name.
 _viaduct_operand() {
 	local -a viaduct_lines
 	_viaduct_help $command
 	if [[ $viaduct_lines[1] == *\ PID* && $words[(r)--] != -- ]]; then
 		_pids
+	elif [[ $viaduct_lines[1] == *\ \[HOST* ]]; then
+		_hosts
 	else
 		_alternative 'files:file:_files' 'commands:program:_command_names -e'
 	fi

@@ -81,6 +81,13 @@ class Shell:
             open(path, "w").close()
             self.assertEqual(self.complete("run", "--report", path[:-3]), {path})
 
+    def test_hosts(self):
+        with open("/etc/hosts", encoding="utf-8") as f:
+            if not re.search(r"\slocalhost\b", f.read()):
+                self.skipTest("/etc/hosts has no localhost")
+        for before in ([], ["--json"], ["--port", "5"]):
+            self.assertIn("localhost", self.complete("doctor", *before, "localh"), before)
+
     def test_programs(self):
         for before in ([], ["--"], ["--off"], ["--log", "off"], ["--log", "off", "--"]):
             self.assertIn("python3", self.complete("run", *before, "pytho"), before)
