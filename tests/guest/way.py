@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`viaduct doctor HOST` between two hosts with RDMA: the whole way, to bytes that went over it;
+and what is taken away is named.
+
+usage: way.py VIADUCT CACHE
+"""
+import json
+import pathlib
+import time
+
+import far
+import guest
+import hosts
+import kernel
+
+USER = 1000
+PORT = 7431
+ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",
+       "sending", "receiving", "device-there", "relay-back"]
+
+
+def fail(what, checks):
+    raise guest.Failure(what + "\n" + "\n".join(
+        f"  {c['state']:7}  {c['name']:14} {c['text']} {c['remedy']}" for c in checks.values()))
+
+
+def doctor(side, title, problems=(), notes=(), user=None, before=""):
+    """The checks of the way to A by name; these are the problems, and these the notes."""
+    began = time.monotonic()
+    under = far.as_user(user) if user else ""
+    status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json "
+                             f"{far.SERVER}")
+    print(f"{title}: {time.monotonic() - began:.1f} s", flush=True)
+    try:
+        checks = {c["name"]: c for c in json.loads(shown)["checks"]}
+    except ValueError as error:
+        raise guest.Failure(f"{title}: status {status}, {error}: {shown}") from error
+    for c in checks.values():
+        print(f"  {c['state']:7}  {c['name']:14} {c['text']}")
+    for state, wanted in (("problem", problems), ("note", notes)):
+        if [n for n, c in checks.items() if c["state"] == state] != list(wanted):
+            fail(f"{title}: the {state}s are not {wanted}", checks)
+    if status != (1 if problems else 0):
+        fail(f"{title}: status {status}", checks)
+    return checks
+
+
+def has(checks, name, words):
+    if words not in checks[name]["text"] + " " + checks[name]["remedy"]:
+        fail(f"{name} does not say '{words}'", checks)
+
+
+def answering(side, user=None):
+    under = far.as_user(user) if user else ""
+    side.serve(f"{under} /viaduct/viaduct doctor --answer", far.listening(PORT))
+
+
+def end_answering(side):
+    side.must("kill $(pidof viaduct) && until ! pidof viaduct; do sleep 0.05; done")
+
+
+def all_by_rdma(a, b, title, **how):
+    before = [hosts.packets(side.host) for side in (a, b)]
+    checks = doctor(b, title, **how)
+    if list(checks) != ALL or checks["connection"]["value"] != "rdma":
+        fail("not all of it was tried over RDMA", checks)
+    has(checks, "connection", f"bytes to {far.SERVER} go by rdma, bytes from it by rdma")
+    for name, unit in (("latency", "us"), ("sending", "MB/s"), ("receiving", "MB/s"),
+                       ("relay", "us"), ("relay-back", "us")):
+        if checks[name]["unit"] != unit or not checks[name]["value"] > 0:
+            fail(f"{name} has no value", checks)
+    for name in ("latency", "sending", "receiving"):
+        has(checks, name, " by rdma")
+    for name in ("device", "device-there"):
+        has(checks, name, "rxe0, port 1, GID ")
+    # By the device's own counts: a throughput is of 64 KiB at least, in packets of 1 KiB.
+    for side, sent in zip((a, b), before):
+        more = hosts.packets(side.host) - sent
+        print(f"  {side.name}: {more} RoCE packets")
+        if more < 64:
+            fail(f"{side.name}: too few went over rxe0", checks)
+
+
+def whole_way(a, b):
+    doctor(b, "nobody answers", notes=["answer"])
+    answering(a)
+    for n in range(2):
+        all_by_rdma(a, b, f"all of it, time {n + 1}")
+    end_answering(a)
+    answering(a, USER)
+    all_by_rdma(a, b, "all of it, of users", user=USER)
+
+
+def no_memory(b):
+    checks = doctor(b, "no memory can be pinned", ["device", "connection"], user=USER,
+                    before="ulimit -l 64;")
+    has(checks, "device", "ulimit -l")
+    if "sending" not in checks or " by tcp" not in checks["sending"]["text"]:
+        fail("nothing was measured over TCP", checks)
+
+
+def no_daemon(a, b):
+    a.must("kill $(pidof viaductd) && until ! pidof viaductd; do sleep 0.05; done")
+    checks = doctor(b, "nor a viaductd", ["relay", "connection", "device-there", "relay-back"])
+    has(checks, "relay", "cannot be connected: Connection refused")
+    has(checks, "connection", "the two ends have not found each other")
+
+
+def no_device(a, b):
+    end_answering(a)  # rxe waits for whoever has it open
+    a.must("rdma link delete rxe0")
+    answering(a, USER)
+    checks = doctor(b, "no device there", ["connection", "device-there"])
+    has(checks, "connection", "there, no RDMA device has this connection's address")
+    has(checks, "device-there", f"viaduct doctor {far.ADDRESSES[1]}")
+
+
+def test(viaduct, cache):
+    options = far.parse([viaduct, cache, "--only", "transfer"])
+    debian = kernel.kernel(cache)
+    content = far.make_image(debian, pathlib.Path(viaduct).resolve().parent, options)
+    with guest.boot(debian, content, count=2, memory_mb=1024) as booted:
+        a, b = (far.Side(host, number) for number, host in enumerate(booted))
+        for number, side in enumerate((a, b)):
+            far.set_up(side, number, options)
+        whole_way(a, b)
+        no_memory(b)
+        no_device(a, b)
+        no_daemon(a, b)
+
+
+if __name__ == "__main__":
+    guest.main(test)
