@@ -65,10 +65,11 @@ static_assert(sizeof(struct far_request) == 16 && sizeof(struct far_count) == 8 
 /* ---- between parent and child ---- */
 
 enum far_do {
-	FAR_DO_CONNECT = 1, /* to `end` */
-	FAR_DO_ECHO,	    /* for `ms`; result: median round trip, us */
-	FAR_DO_TAKE,	    /* result: bytes a second, from here to there */
-	FAR_DO_GIVE,	    /* and from there to here */
+	FAR_DO_START = 1, /* nothing: it runs */
+	FAR_DO_CONNECT,	  /* to `end` */
+	FAR_DO_ECHO,	  /* for `ms`; result: median round trip, us */
+	FAR_DO_TAKE,	  /* result: bytes a second, from here to there */
+	FAR_DO_GIVE,	  /* and from there to here */
 	FAR_DO_LOOK,
 	FAR_DO_CLOSE, /* the connection, in order; and ends */
 };

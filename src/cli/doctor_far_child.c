@@ -243,6 +243,8 @@ static int carry_out(int *fd, const struct far_order *o, struct far_result *out)
 	int r;
 
 	switch (o->what) {
+	case FAR_DO_START:
+		return 0;
 	case FAR_DO_CONNECT:
 		return connect_to(&o->end, fd);
 	case FAR_DO_ECHO:

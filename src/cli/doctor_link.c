@@ -24,7 +24,6 @@ static struct far_child child;
 static struct far_path before;
 static struct far_view view; /* of the other side */
 static bool has_answer, has_view;
-static uint64_t compared; /* bytes */
 
 static struct name_end answer_end(void)
 {
@@ -45,30 +44,34 @@ static int order(enum far_do what, uint32_t ms, struct far_result *out)
 			     what == FAR_DO_CONNECT ? CONNECT_LIMIT_MS : ORDER_LIMIT_MS);
 	if (r == 0)
 		r = out->error;
-	if (r == 0)
-		compared += out->bytes;
-	else
+	if (r < 0)
 		has_answer = false;
 	return r;
 }
 
 /* ---- somebody answers there ---- */
 
-static int start(void)
+/* False: it was told why no program of ours can try. */
+static bool has_child(struct finding *f)
 {
 	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
 				     (char *)"--far-ask", NULL};
 	struct far_result result;
 	int r = far_start(&child, argv);
 
-	if (r < 0)
-		return r;
-	has_answer = true;
-	r = order(FAR_DO_CONNECT, 0, &result);
-	return r;
+	has_answer = r == 0;
+	if (r == 0)
+		r = order(FAR_DO_START, 0, &result);
+	if (r == 0)
+		return true;
+	found_word(f, strerror(-r));
+	found(f, "no program can be run under Viaduct here: %s", strerror(-r));
+	found_trouble(f, FINDING_PROBLEM, "So no connection is tried.",
+		      "See `library` and `preload` of `viaduct doctor`, without a host.");
+	return false;
 }
 
-/* An address that anybody may have to type again. */
+/* What is to be run there. */
 static void answer_text(char *text, size_t size)
 {
 	snprintf(text, size, "viaduct doctor --answer%s",
@@ -85,8 +88,10 @@ void check_answer(struct finding *f)
 
 	if (!way_for(f))
 		return;
+	if (!has_child(f))
+		return;
 	answer_text(command, sizeof(command));
-	r = start();
+	r = order(FAR_DO_CONNECT, 0, &result);
 	if (r < 0) {
 		found_word(f, strerror(-r));
 		found(f, "nothing answers at port %u of %s: %s", way.port, way.peer_text,

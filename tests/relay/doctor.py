@@ -8,11 +8,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import threading
+import unittest
 
 from hosts import PROGRAMS, TwoHosts, main
 from rig import NEWNET, SECONDS, call
@@ -353,6 +355,20 @@ class Connection(Doctors):
         lines = re.findall(r"^  (?:ok|note|problem) +(\S+) ", table, re.M)
         self.assertEqual(lines, ALL)
         self.assertIn("9 ok, 0 notes, 3 problems", table)
+
+    @unittest.skipIf(os.path.exists(os.environ.get("LIBDIR", "") + "/libviaduct.so"),
+                     "an installed library would be found")
+    def test_no_library(self):
+        place = pathlib.Path(self.folder.name, "viaduct")
+        shutil.copy(PROGRAMS[1], place)
+        PROGRAMS[1], kept = str(place), PROGRAMS[1]
+        try:
+            checks = self.doctor(None, B)
+        finally:
+            PROGRAMS[1] = kept
+        self.problems(checks, "device", "daemon", "answer")
+        self.assertIn("no program can be run under Viaduct here: No such file",
+                      checks["answer"]["text"])
 
     def test_the_port_is_taken(self):
         with self.b:
