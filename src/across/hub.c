@@ -363,6 +363,21 @@ static struct across_link *link_of(const struct link *l)
 	return NULL;
 }
 
+/* The first end's READY has arrived, and what the peer's device has said to that. */
+static void find_up(struct across_link *k)
+{
+	if (k->up || link_state(k->link) != LINK_UP || link_completed(k->link) == 0)
+		return;
+	k->up = true;
+	push_owed(k);
+}
+
+void hub_connected(struct across_link *k)
+{
+	link_drain(k->link); /* LINK_EVENT_DONE follows */
+	find_up(k);
+}
+
 static void take_event(const struct link_event *e)
 {
 	struct across_link *k = link_of(e->link);
@@ -382,6 +397,7 @@ static void take_event(const struct link_event *e)
 		push_owed(k);
 		break;
 	case LINK_EVENT_DONE:
+		find_up(k);
 		settle_places(k);
 		break;
 	case LINK_EVENT_CLOSED:

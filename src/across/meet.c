@@ -230,21 +230,21 @@ static bool take_taken(struct across *a, const struct say *s)
 	if (s->kind != SAY_TAKEN || s->token != k->token || s->place >= ACROSS_PLACES ||
 	    memcmp(s->process, k->process, sizeof(k->process)) != 0)
 		return false;
-	if (!k->up && !k->failed) {
+	if (link_state(k->link) == LINK_OPEN) {
 		if (!s->has_hello ||
 		    link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0) {
 			log_debug("a link does not come up: %s", why ? why : "refused");
 			return false;
 		}
-		k->up = link_state(k->link) == LINK_UP &&
-			link_peer_window(k->link) == ACROSS_WINDOW_BYTES;
+		hub_connected(k);
 	}
 	a->peer_place = s->place;
 	a->peer_generation = (uint8_t)s->generation;
 	a->has_peer = true;
 	if (a->state == ACROSS_ASKED)
 		a->state = ACROSS_OPEN;
-	return k->up;
+	return link_state(k->link) == LINK_UP &&
+	       link_peer_window(k->link) == ACROSS_WINDOW_BYTES;
 }
 
 /* Whether asking again may help. */

@@ -139,7 +139,8 @@ struct across_link {
 	uint64_t made_ms;
 	uint64_t token; /* names it between the two processes */
 	uint8_t process[16];
-	bool up, failed;
+	bool up; /* both ways have been seen to work: notes may be sent */
+	bool failed;
 	uint8_t *window, *staging; /* ACROSS_WINDOW_BYTES each */
 	struct link_memory memory; /* of staging */
 	struct across *at[ACROSS_PLACES];
@@ -175,6 +176,12 @@ struct across_context *hub_context(const struct name_end *local, const char **wh
 /* A new link: its hello is asked for with link_hello. 0 or -errno; -EDQUOT: what it pins is more
  * than the process may lock. */
 int hub_create(struct across_context *c, struct across_link **out);
+/*
+ * The first end has the second's hello. It is not up before its READY is known to have arrived,
+ * since what it says may be the last that gets through: where the way back is cut, the second
+ * would hear a note, and could not know what else is lost.
+ */
+void hub_connected(struct across_link *k);
 /* One with that process that has a free place, or is being made (*making). */
 struct across_link *hub_find(const uint8_t process[16], bool *making);
 struct across_link *hub_find_token(const uint8_t process[16], uint64_t token);

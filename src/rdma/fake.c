@@ -33,7 +33,7 @@ struct fake_link {
 	uint32_t size, tries;
 	uint32_t break_in;
 	uint8_t break_error;
-	bool is_halted;
+	bool is_halted, is_deaf;
 	uint64_t receive_tag;
 	struct work *works;
 };
@@ -104,8 +104,8 @@ static struct fake_link *peer_of(struct fake_link *l)
 
 	while (peer && peer->link.own.qpn != l->peer_qpn)
 		peer = peer->next;
-	if (!peer || peer->is_halted || peer->peer_qpn != l->link.own.qpn ||
-	    context_of(peer)->is_dead)
+	if (!peer || peer->is_halted || peer->is_deaf ||
+	    peer->peer_qpn != l->link.own.qpn || context_of(peer)->is_dead)
 		return NULL;
 	return peer;
 }
@@ -221,6 +221,19 @@ static void step_halted(struct fake_link *l)
 		flush_receive(l);
 }
 
+/* The peer's device says that the oldest work has arrived. */
+static void answer_first(struct fake_link *l)
+{
+	if (!l->delivered)
+		return;
+	if (!l->is_deaf) {
+		complete_first(l, false, 0);
+	} else if (++l->tries >= TRIES && !context_of(l)->world->is_mute) {
+		l->delivered = 0;
+		break_link(l, LINK_PEER_DEAD);
+	}
+}
+
 void fake_step(struct fake_world *w)
 {
 	struct fake_link *l = w->links, *peer;
@@ -251,8 +264,7 @@ void fake_step(struct fake_world *w)
 		deliver(l, peer);
 		break;
 	default:
-		if (l->delivered)
-			complete_first(l, false, 0);
+		answer_first(l);
 	}
 }
 
@@ -514,4 +526,9 @@ void fake_break(struct link *l, uint32_t nth, enum link_error error)
 {
 	((struct fake_link *)l)->break_in = nth;
 	((struct fake_link *)l)->break_error = (uint8_t)error;
+}
+
+void fake_deafen(struct link *l)
+{
+	((struct fake_link *)l)->is_deaf = true;
 }

@@ -33,6 +33,9 @@ const struct fake_counts *fake_counts(const struct fake_world *w);
 /* What is written to the dead does not even fail. */
 void fake_mute(struct fake_world *w);
 
+/* Nothing reaches the link any more: what is written to it, and that its own writes have
+ * arrived, as they do. */
+void fake_deafen(struct link *l);
 /* The process dies: of what it has posted, a part may still arrive. */
 void fake_die(struct link_context *c);
 /* The nth call of it that could fail does, with -ENOMEM. */

@@ -79,7 +79,7 @@ static inline void across_link_pair(struct across_link *k[2])
 	REQUIRE(link_connect(k[1]->link, hello, sizeof(hello), &why) == 0);
 	REQUIRE(link_hello(k[1]->link, hello) == 0);
 	REQUIRE(link_connect(k[0]->link, hello, sizeof(hello), &why) == 0);
-	k[0]->up = true;
+	hub_connected(k[0]);
 	k[0]->token = k[1]->token;
 }
 

@@ -156,6 +156,36 @@ STREAM_TEST(a_link_that_fails_at_once_leaves_tcp)
 	pair_close(&p);
 }
 
+/* Only one way through: what one end says would be heard, and nothing could be known then. */
+STREAM_TEST(a_link_that_works_one_way_leaves_tcp)
+{
+	for (int deaf = 0; deaf < 2; deaf++) {
+		struct across_link *k[2];
+		struct pair p;
+		struct across_guard g;
+		across_world_begin();
+		g = across_enter();
+		for (int i = 0; i < ACROSS_LINKS; i++) /* no older one is used */
+			if (across_links[i].link)
+				link_abort(across_links[i].link);
+		hub_poll();
+		across_link_pair(k);
+		fake_deafen(k[deaf]->link);
+		across_leave(g);
+		p = pair_open();
+		for (int i = 0; i < 40; i++) {
+			put(p.a, (size_t)i * 100, 100, 6);
+			get(p.b, (size_t)i * 100, 100, 6);
+			put(p.b, (size_t)i * 100, 100, 7);
+			get(p.a, (size_t)i * 100, 100, 7);
+			across_settle();
+		}
+		CHECK(k[0]->failed || !k[0]->link);
+		CHECK(!pair_is_up(&p));
+		pair_close(&p);
+	}
+}
+
 STREAM_TEST(a_half_close_ends_one_direction)
 {
 	struct pair p = pair_open_up();
