@@ -171,6 +171,22 @@ static bool is_vague(uint32_t reason)
 	       reason == VD_REASON_PEER_ASKED;
 }
 
+/* Then the ends have met, and have nothing to tell but that no link has come of it. */
+static bool all_else_is_well(void)
+{
+	return way.has_device && way.has_relay && view.has_device &&
+	       view.relay_error == 0 && view.relay_status == LOCAL_OK;
+}
+
+static void tell_blocked(struct finding *f, const char *sentence)
+{
+	found_trouble(
+		f, FINDING_PROBLEM, sentence,
+		"Let RoCE, which is UDP port 4791, pass the firewalls on the way in "
+		"both directions, and at its full size: see the MTU of both "
+		"devices.");
+}
+
 static void tell_tcp(struct finding *f)
 {
 	uint32_t reason = before.reason;
@@ -180,6 +196,11 @@ static void tell_tcp(struct finding *f)
 
 	if (there)
 		reason = view.reason;
+	if (is_vague(reason) && all_else_is_well()) {
+		tell_blocked(f, "It stays on TCP: what is written by RDMA does not come "
+				"through.");
+		return;
+	}
 	if (is_vague(reason)) {
 		found_trouble(f, FINDING_PROBLEM,
 			      "It stays on TCP: the two ends have not found each other.",
@@ -189,7 +210,9 @@ static void tell_tcp(struct finding *f)
 	}
 	snprintf(meaning, sizeof(meaning), "It stays on TCP: %s, %s.",
 		 there ? "there" : "here", reason_text(reason));
-	if (reason == VD_REASON_RELAY)
+	if (reason == VD_REASON_LINK)
+		tell_blocked(f, meaning);
+	else if (reason == VD_REASON_RELAY)
 		found_trouble(f, FINDING_PROBLEM, meaning,
 			      "Mend what the other checks say; where they say nothing, "
 			      "see the logs of viaductd.");

@@ -297,5 +297,6 @@ void check_relay(struct finding *f)
 	if (f->left_out)
 		return;
 	relay_probe(&way.local, &way.peer, &p);
+	way.has_relay = !p.error && p.status == LOCAL_OK;
 	relay_tell(f, &p, false);
 }

@@ -256,6 +256,7 @@ void check_device(struct finding *f)
 	if (!way_for(f))
 		return;
 	why = device_fault(&way.local, name, sizeof(name), &error);
+	way.has_device = !why;
 	if (!why) {
 		found_word(f, name);
 		found(f, "%s has the address %s, and a link can be made", name,

@@ -22,6 +22,7 @@ struct way {
 	struct name_end local, peer;
 	char local_text[INET6_ADDRSTRLEN], peer_text[INET6_ADDRSTRLEN];
 	char interface[IF_NAMESIZE]; /* "" where none is known to have the address */
+	bool has_device, has_relay;  /* what the checks of these names have found */
 };
 
 extern struct way way;

@@ -14,6 +14,7 @@ import guest
 import hosts
 import kernel
 
+IPV6 = ("fd09::1", "fd09::2")
 USER = 1000
 PORT = 7431
 ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",
@@ -25,12 +26,19 @@ def fail(what, checks):
         f"  {c['state']:7}  {c['name']:14} {c['text']} {c['remedy']}" for c in checks.values()))
 
 
-def doctor(side, title, problems=(), notes=(), user=None, before=""):
+# On the cable RoCE alone is lost: UDP to this port.
+NO_ROCE = """tc qdisc add dev eth0 root handle 1: prio
+    tc qdisc add dev eth0 parent 1:3 netem loss 100%
+    tc filter add dev eth0 parent 1: protocol ip u32 match ip protocol 17 0xff \\
+        match ip dport 4791 0xffff flowid 1:3"""
+
+
+def doctor(side, title, problems=(), notes=(), user=None, before="", server=far.SERVER):
     """The checks of the way to A by name; these are the problems, and these the notes."""
     began = time.monotonic()
     under = far.as_user(user) if user else ""
     status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json "
-                             f"{far.SERVER}")
+                             f"{server}")
     print(f"{title}: {time.monotonic() - began:.1f} s", flush=True)
     try:
         checks = {c["name"]: c for c in json.loads(shown)["checks"]}
@@ -60,12 +68,12 @@ def end_answering(side):
     side.must("kill $(pidof viaduct) && until ! pidof viaduct; do sleep 0.05; done")
 
 
-def all_by_rdma(a, b, title, **how):
+def all_by_rdma(a, b, title, server=far.SERVER, **how):
     before = [hosts.packets(side.host) for side in (a, b)]
-    checks = doctor(b, title, **how)
+    checks = doctor(b, title, server=server, **how)
     if list(checks) != ALL or checks["connection"]["value"] != "rdma":
         fail("not all of it was tried over RDMA", checks)
-    has(checks, "connection", f"bytes to {far.SERVER} go by rdma, bytes from it by rdma")
+    has(checks, "connection", f"bytes to {server} go by rdma, bytes from it by rdma")
     for name, unit in (("latency", "us"), ("sending", "MB/s"), ("receiving", "MB/s"),
                        ("relay", "us"), ("relay-back", "us")):
         if checks[name]["unit"] != unit or not checks[name]["value"] > 0:
@@ -90,6 +98,7 @@ def whole_way(a, b):
     end_answering(a)
     answering(a, USER)
     all_by_rdma(a, b, "all of it, of users", user=USER)
+    all_by_rdma(a, b, "all of it, on IPv6", server=IPV6[0])
 
 
 def no_memory(b):
@@ -98,6 +107,20 @@ def no_memory(b):
     has(checks, "device", "ulimit -l")
     if "sending" not in checks or " by tcp" not in checks["sending"]["text"]:
         fail("nothing was measured over TCP", checks)
+
+
+def no_roce(a, b):
+    """TCP goes on, whichever of the ways RoCE is cut on; nobody loses the connection by it."""
+    for blocked in ([a], [b], [a, b]):
+        for side in blocked:
+            side.must(NO_ROCE)
+        names = " and ".join(side.name for side in blocked)
+        checks = doctor(b, f"no RoCE from {names}", ["connection"])
+        has(checks, "connection", "UDP port 4791")
+        if "dropped 0," in blocked[0].must("tc -s qdisc show dev eth0 | grep -A 1 netem"):
+            fail("nothing was dropped", checks)
+        for side in blocked:
+            side.must("tc qdisc del dev eth0 root")
 
 
 def no_daemon(a, b):
@@ -120,12 +143,17 @@ def test(viaduct, cache):
     options = far.parse([viaduct, cache, "--only", "transfer"])
     debian = kernel.kernel(cache)
     content = far.make_image(debian, pathlib.Path(viaduct).resolve().parent, options)
+    content.data("/tests/viaductd.conf", f"socket = {far.RELAY}\n"
+                 "key-file = /run/viaduct/key\nlog = debug:/run/viaduct/log\n".encode())
     with guest.boot(debian, content, count=2, memory_mb=1024) as booted:
         a, b = (far.Side(host, number) for number, host in enumerate(booted))
         for number, side in enumerate((a, b)):
             far.set_up(side, number, options)
+            side.must(f"ip addr add {IPV6[number]}/64 dev eth0 nodad")
         whole_way(a, b)
         no_memory(b)
+        no_roce(a, b)
+        all_by_rdma(a, b, "all of it, again")
         no_device(a, b)
         no_daemon(a, b)
 
