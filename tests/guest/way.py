@@ -3,18 +3,18 @@
 """`viaduct doctor HOST` between two hosts with RDMA: the whole way, to bytes that went over it;
 and what is taken away is named.
 
-usage: way.py VIADUCT CACHE
+usage: way.py [OPTION]... VIADUCT CACHE
 """
 import json
-import pathlib
 import time
 
-import far
+import bed as beds
 import guest
 import hosts
 import kernel
 
-IPV6 = ("fd09::1", "fd09::2")
+SERVER, CLIENT = beds.ADDRESSES["IPv4"][:2]
+IPV6 = beds.ADDRESSES["IPv6"][0]
 USER = 1000
 PORT = 7431
 ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",
@@ -33,10 +33,10 @@ NO_ROCE = """tc qdisc add dev eth0 root handle 1: prio
         match ip dport 4791 0xffff flowid 1:3"""
 
 
-def doctor(side, title, problems=(), notes=(), user=None, before="", server=far.SERVER):
+def doctor(side, title, problems=(), notes=(), user=None, before="", server=SERVER):
     """The checks of the way to A by name; these are the problems, and these the notes."""
     began = time.monotonic()
-    under = far.as_user(user) if user else ""
+    under = beds.as_user(user) if user else ""
     status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json "
                              f"{server}")
     print(f"{title}: {time.monotonic() - began:.1f} s", flush=True)
@@ -60,15 +60,15 @@ def has(checks, name, words):
 
 
 def answering(side, user=None):
-    under = far.as_user(user) if user else ""
-    side.serve(f"{under} /viaduct/viaduct doctor --answer", far.listening(PORT))
+    under = beds.as_user(user) if user else ""
+    side.serve(f"{under} /viaduct/viaduct doctor --answer", beds.listening(PORT))
 
 
 def end_answering(side):
     side.must("kill $(pidof viaduct) && until ! pidof viaduct; do sleep 0.05; done")
 
 
-def all_by_rdma(a, b, title, server=far.SERVER, **how):
+def all_by_rdma(a, b, title, server=SERVER, **how):
     before = [hosts.packets(side.host) for side in (a, b)]
     checks = doctor(b, title, server=server, **how)
     if list(checks) != ALL or checks["connection"]["value"] != "rdma":
@@ -98,7 +98,7 @@ def whole_way(a, b):
     end_answering(a)
     answering(a, USER)
     all_by_rdma(a, b, "all of it, of users", user=USER)
-    all_by_rdma(a, b, "all of it, on IPv6", server=IPV6[0])
+    all_by_rdma(a, b, "all of it, on IPv6", server=IPV6)
 
 
 def no_memory(b):
@@ -136,20 +136,15 @@ def no_device(a, b):
     answering(a, USER)
     checks = doctor(b, "no device there", ["connection", "device-there"])
     has(checks, "connection", "there, no RDMA device has this connection's address")
-    has(checks, "device-there", f"viaduct doctor {far.ADDRESSES[1]}")
+    has(checks, "device-there", f"viaduct doctor {CLIENT}")
 
 
-def test(viaduct, cache):
-    options = far.parse([viaduct, cache, "--only", "transfer"])
-    debian = kernel.kernel(cache)
-    content = far.make_image(debian, pathlib.Path(viaduct).resolve().parent, options)
-    content.data("/tests/viaductd.conf", f"socket = {far.RELAY}\n"
-                 "key-file = /run/viaduct/key\nlog = debug:/run/viaduct/log\n".encode())
-    with guest.boot(debian, content, count=2, memory_mb=1024) as booted:
-        a, b = (far.Side(host, number) for number, host in enumerate(booted))
-        for number, side in enumerate((a, b)):
-            far.set_up(side, number, options)
-            side.must(f"ip addr add {IPV6[number]}/64 dev eth0 nodad")
+def test(*arguments):
+    made = beds.parser("way.py")
+    options = beds.parse(made, arguments)
+    debian = kernel.kernel(options.cache)
+    with beds.hosts(debian, beds.make_image(debian, options), options) as bed:
+        a, b = bed.a, bed.b
         whole_way(a, b)
         no_memory(b)
         no_roce(a, b)
