@@ -123,6 +123,29 @@ static void drop_stale(struct across_link *k)
 	hub_drop(k);
 }
 
+static struct across_link *link_of(const struct link *l)
+{
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (across_links[i].link == l)
+			return &across_links[i];
+	return NULL;
+}
+
+/* Bytes that the peer has and has not read: their sender may wait for room, and nothing of ours is
+ * under way. TCP would probe its window, too. */
+static bool is_unread(const struct link *l)
+{
+	const struct across_link *k = link_of(l);
+
+	for (int i = 0; k && i < ACROSS_PLACES; i++) {
+		const struct across *a = k->at[i];
+
+		if (a && a->wire && a->state != ACROSS_ENDED && ring_unread(a->out))
+			return true;
+	}
+	return false;
+}
+
 /* The kernel gives no other error for that than for a machine without memory. */
 static bool is_locked_out(void)
 {
@@ -147,6 +170,7 @@ int hub_create(struct across_context *c, struct across_link **out)
 	}
 	if (!k)
 		return -ENOSPC;
+	link_expect(c->context, is_unread);
 	k->context = c;
 	k->made_ms = across_ms();
 	k->window = map_window();
@@ -353,14 +377,6 @@ static void settle_places(struct across_link *k)
 	for (int i = 0; i < ACROSS_PLACES && k->link; i++)
 		if (k->at[i])
 			hub_settle(k->at[i]);
-}
-
-static struct across_link *link_of(const struct link *l)
-{
-	for (int i = 0; i < ACROSS_LINKS; i++)
-		if (across_links[i].link == l)
-			return &across_links[i];
-	return NULL;
 }
 
 /* The first end's READY has arrived, and what the peer's device has said to that. */

@@ -69,7 +69,8 @@ struct link_context {
 	int timer; /* in it, too: link_watch.c */
 	bool is_watched; /* something may be under way: there will be a look at look_ms */
 	uint64_t look_ms;
-	uint32_t live;	     /* links that there are */
+	bool (*expects)(const struct link *l); /* link_expect */
+	uint32_t live;			       /* links that there are */
 	uint32_t stale;	     /* links whose last completions may still lie in the queue */
 	uint32_t generation; /* of the last link made */
 	struct link **slots; /* limits.links of them */

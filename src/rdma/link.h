@@ -146,6 +146,12 @@ int link_register(struct link *l, void *start, size_t bytes, struct link_memory 
 /* Once all writes from it are complete, or the link has failed. */
 void link_unregister(struct link *l, struct link_memory *m);
 
+/*
+ * Asked about a second after a write, and then again each second while true: something of the
+ * peer's is waited for, so its death is to be noticed though nothing of ours is under way.
+ */
+void link_expect(struct link_context *c, bool (*expects)(const struct link *l));
+
 /* ---- writing ---- */
 
 /*

@@ -64,22 +64,35 @@ void link_watch_begin(struct link_context *c)
 	kernel_call4(SYS_timerfd_settime, c->timer, 0, (long)&in, 0);
 }
 
-/* True: more is under way. */
+/* With nothing under way a death is not noticed, so something is. */
+static bool ask(struct link *l)
+{
+	struct link_context *c = l->context;
+
+	return l->state == LINK_UP && c->expects && c->expects(l) && link_mark(l);
+}
+
+/* True: there is to be another look. */
 static bool look_at(struct link *l)
 {
 	bool moved = l->completed != l->watched;
 
 	l->watched = l->completed;
+	l->silent = moved ? 0 : (uint8_t)(l->silent + 1);
 	if (l->state == LINK_FAILED || l->completed == l->posted) {
 		l->silent = 0;
-		return false;
+		return ask(l);
 	}
-	l->silent = moved ? 0 : (uint8_t)(l->silent + 1);
 	if (l->silent > SILENT_LOOKS)
 		link_fail(l, LINK_PEER_DEAD);
 	else
 		link_mark(l);
 	return true;
+}
+
+void link_expect(struct link_context *c, bool (*expects)(const struct link *l))
+{
+	c->expects = expects;
 }
 
 void link_watch(struct link_context *c)

@@ -34,8 +34,10 @@ static void *across_pump(void *arg)
 
 static inline void across_world_begin(void)
 {
-	const struct link_limits limits = {
-		.links = ACROSS_LINKS, .credits = ACROSS_CREDITS, .sends = ACROSS_SENDS};
+	const struct link_limits limits = {.links = ACROSS_LINKS,
+					   .credits = ACROSS_CREDITS,
+					   .sends = ACROSS_SENDS,
+					   .watch_ms = 50};
 	pthread_t pump;
 
 	if (across_world)

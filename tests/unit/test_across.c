@@ -84,6 +84,30 @@ STREAM_TEST(an_end_without_words_is_none)
 	pair_close(&p);
 }
 
+/* The peer's host goes while it holds bytes unread, and nothing else is under way. */
+STREAM_TEST(unread_bytes_keep_an_eye_on_the_peer)
+{
+	struct pair p = pair_open_up();
+	struct across_link *own = atomic_load(&fd_sock(p.a)->across)->link;
+	struct across_link *k = atomic_load(&fd_sock(p.b)->across)->link;
+	struct across_guard g;
+	char byte;
+	put(p.a, 0, 1000, 3);
+	for (bool quiet = false; !quiet; usleep(1000)) {
+		across_settle();
+		g = across_enter();
+		quiet = link_posted(own->link) == link_completed(own->link);
+		across_leave(g);
+	}
+	struct call c = {.fd = p.a, .buf = &byte, .len = 1};
+	call_start(&c, call_recv);
+	g = across_enter();
+	link_abort(k->link);
+	across_leave(g);
+	CHECK_EQ(call_end(&c), -ECONNRESET);
+	pair_close(&p);
+}
+
 /* An orderly close, after which the process ends: its words were there first. */
 STREAM_TEST(a_close_before_the_link_fails_is_an_end)
 {

@@ -144,6 +144,36 @@ TEST(a_device_that_says_nothing_is_given_up)
 	}
 }
 
+static bool expects(const struct link *l)
+{
+	return l->completed > 0;
+}
+
+/* All is complete when the peer dies, but there is something to come of it. */
+TEST(a_peer_of_whom_something_is_expected_is_asked)
+{
+	struct link_limits limits = small;
+	struct rig *r;
+	uint64_t since = now_ms();
+
+	limits.watch_ms = 5;
+	r = rig_create(12, limits);
+	rig_up(r);
+	link_expect(r->a.context, expects);
+	CHECK_EQ(rig_send(&r->a), 0);
+	while (link_completed(r->a.link) < link_posted(r->a.link) || r->b.got == 0) {
+		rig_poll(&r->b, &r->a);
+		rig_poll(&r->a, &r->b);
+		link_drain(r->a.link);
+	}
+	fake_die(r->b.context);
+	while (!r->a.failed && now_ms() - since < 10000)
+		rig_poll(&r->a, &r->b);
+	CHECK(r->a.failed);
+	CHECK_EQ(link_error(r->a.link), LINK_PEER_DEAD);
+	rig_destroy(r);
+}
+
 /* What is complete is not waited for: one look after the last write, and another after the mark. */
 TEST(an_idle_end_is_left_alone)
 {
