@@ -3,7 +3,7 @@
 
 BUILD ?= build
 
-.PHONY: build check demo install clean deps-build deps-demo deps-check
+.PHONY: build check check-long demo install clean deps-build deps-demo deps-check
 
 build: deps-build
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
@@ -13,6 +13,14 @@ build: deps-build
 check: deps-build
 	@scripts/deps.sh check || echo "check: tests that need what is missing are skipped"
 	@scripts/check.sh
+
+# What takes too long for that: connections between hosts by several seeds, with loss, with all
+# faults, over IPv6, without rights; and the soak test. Three quarters of an hour.
+check-long: deps-build
+	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
+	@ninja -C $(BUILD)
+	@scripts/check-long.sh $(BUILD)
 
 # Redis on TCP, on AF_UNIX and under Viaduct: about a minute.
 demo: deps-demo build

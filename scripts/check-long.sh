@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make check-long: what takes too long for make check, three quarters of an hour in all. Streams
+# between two guests with random calls, with and without a cable that loses, by several seeds; all
+# programs there over IPv6 and without rights; faults; and the soak test. Goes on after a failure,
+# and fails at the end.
+#
+# usage: check-long.sh BUILD [NAME]... - of the names below, all without one
+cd "$(dirname "$0")/.." || exit 1
+build=$1
+shift
+wanted=" $* "
+guest=tests/guest
+kernel=$build/tests/guest/kernel
+seeds="7 1009 20011"
+seconds=120
+ran=0
+failed=
+
+# one NAME COMMAND...: status 77 is a test that cannot be had here.
+one() {
+	local name=$1 began=$SECONDS rc
+	shift
+	[ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return
+	ran=$((ran + 1))
+	echo "== $name: $*"
+	"$@"
+	rc=$?
+	case $rc in
+	0) echo "== $name: ok, $((SECONDS - began)) s" ;;
+	77) echo "== $name: skipped" ;;
+	*)
+		echo "== $name: FAILED, status $rc"
+		failed="$failed $name"
+		;;
+	esac
+}
+
+far=("$guest/far.py" --expect rdma)
+faults=("$guest/far_faults.py" --expect rdma)
+for seed in $seeds; do
+	arguments="--seed $seed --conns 8 --bytes 300000 --kill --signals"
+	for loss in "" --loss; do
+		one "integrity$loss-$seed" "${far[@]}" $loss --integrity $seconds \
+			--arguments "$arguments" "$build/viaduct" "$kernel"
+	done
+done
+one programs--loss "${far[@]}" --loss "$build/viaduct" "$kernel"
+one programs--ipv6 "${far[@]}" --ipv6 "$build/viaduct" "$kernel"
+one programs--user "${far[@]}" --user 1000 "$build/viaduct" "$kernel"
+one faults "${faults[@]}" "$build/viaduct" "$kernel"
+one faults--loss "${faults[@]}" --loss "$build/viaduct" "$kernel"
+one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
+one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
+
+if [ $ran = 0 ]; then
+	echo "check-long: nothing is named$wanted" >&2
+	exit 2
+fi
+if [ -n "$failed" ]; then
+	echo "check-long: FAILED:$failed" >&2
+	exit 1
+fi
