@@ -313,7 +313,8 @@ void note_apply_all(struct across *a)
 /* The peer writes them there by a note, as it might have by itself. */
 static bool take_few(struct across *a, const struct note *n)
 {
-	if (n->carried > NOTE_CARRIED_MAX || n->few.at > ACROSS_PLACE_BYTES - n->carried)
+	if (n->carried > NOTE_CARRIED_MAX ||
+	    n->few.at > (uint32_t)ACROSS_PLACE_BYTES - n->carried)
 		return false;
 	memcpy(across_in_data(a) + n->few.at, n->few.data, n->carried);
 	return true;
