@@ -281,9 +281,12 @@ def mpi_image(content):
 
 
 def mpi(bed):
-    """One rank on each host, which Open MPI's own daemons start over TCP."""
-    bed.b.must(f"nc -ll -p {LAUNCHER_PORT} -e /usr/bin/dash </dev/null >/run/far/launcher 2>&1 &")
-    bed.a.must(f"mpirun {MPI} {bed.under('mpi')} /tests/mpi 2>&1 >/run/far/out && "
+    """One rank on each host, which Open MPI's own daemons start over TCP, as their own user."""
+    user = bed.prefix()
+    with bed.instead("IPv4", None, None):
+        under = bed.under("mpi")
+    bed.b.must(f"{user} nc -ll -p {LAUNCHER_PORT} -e /usr/bin/dash </dev/null >/run/far/launcher 2>&1 &")
+    bed.a.must(f"{user} mpirun {MPI} {under} /tests/mpi 2>&1 >/run/far/out && "
                "cmp /run/far/out /tests/mpi.right")
     bed.b.must("kill $(pidof nc)")
     bed.judge("mpi", ["mpi"], MPI_BYTES // 2, MPI_BYTES // 2)
