@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts on a cable: TCP, Viaduct over RDMA, rsockets and the kernel's SMC-R side by side.
+
+The hosts are QEMU guests in software with Debian's kernel and its software RDMA device (rxe), so
+that the figures themselves mean nothing: only what stands in one row can be compared. Each row is
+one program, run over each contender in turn, and again. Figures are medians; ratios are medians
+of the ratios to TCP within a round, with the least and the greatest, and above 1 is faster. A run
+under Viaduct in which nothing went over RDMA is a failure; whether SMC fell back is not asked.
+
+`plain-peer` is what a connection costs that cannot be accelerated: the client under Viaduct, with
+daemon and device, the server without.
+
+usage: hosts.py [OPTION]... VIADUCT CACHE
+
+The other programs come from VIADUCT's build folder. CACHE keeps the kernel.
+"""
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "guest"))
+import bed as beds  # noqa: E402
+import guest  # noqa: E402
+import kernel  # noqa: E402
+
+SERVER = beds.ADDRESSES["IPv4"][0]
+PORT = 7300
+SECONDS = 2
+RSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+LIMIT_S = 120
+
+
+class Refused(Exception):
+    """A contender that cannot run this program: what it said."""
+
+
+class Contender:
+    def __init__(self, name, before="", rstream="-T s"):
+        self.name, self.before, self.rstream = name, before, rstream
+
+
+CONTENDERS = [
+    Contender("tcp"),
+    Contender("viaduct", "/viaduct/viaduct run --report /run/far/report-hosts "
+              "--log debug:/run/far/log-hosts --upgrade-after 0 --"),
+    Contender("rsockets", f"env LD_PRELOAD={RSPRELOAD}", rstream=""),
+    Contender("smc", "env LD_PRELOAD=/tests/smc.so"),
+]
+TCP = CONTENDERS[0]
+# Only from the sixteenth operation on, as a user would have it.
+ACCELERATED = Contender("viaduct, plain peer",
+                        CONTENDERS[1].before.replace(" --upgrade-after 0", ""))
+
+
+def pair(bed, server, client, server_by, client_by, listening=True, direct=True):
+    """Both ends of one run; what the client says. `direct`: bytes must go over RDMA."""
+    bed.fresh()
+    ready = beds.listening(PORT) if listening else "sleep 1"
+    bed.a.serve(f"{server_by.before} {server}", ready)
+    status, said = bed.b.run(f"{client_by.before} {client}", LIMIT_S)
+    if status != 0:
+        bed.a.run("kill $(pidof rstream python3) 2>/dev/null; true")
+        raise Refused(f"status {status}: {said.strip()[-200:]}")
+    bed.a.served(LIMIT_S)
+    if client_by.name == "viaduct" and direct and not bed.b.report("hosts")["tx_direct_bytes"]:
+        bed.fail(f"nothing went over RDMA: {bed.b.report('hosts')}")
+    return said
+
+
+def rstream(bed, contender, size, count, turns):
+    """Microseconds a transfer: `turns` there and back of `count` transfers each."""
+    native = contender.name == "rsockets"
+    by = TCP if native else contender
+    how = f"-p {PORT} {contender.rstream} -S {size} -C {count} -I {turns}"
+    said = pair(bed, f"rstream -b {SERVER} {how}", f"rstream -s {SERVER} {how}", by, by,
+                listening=not native)
+    return float(said.strip().splitlines()[-1].split()[-1])
+
+
+def latency(size):
+    return lambda bed, contender: rstream(bed, contender, size, 1, 500)
+
+
+def bandwidth(size):
+    return lambda bed, contender: rstream(bed, contender, size, 2000000 // size, 4)
+
+
+def connects(what, server_by=None):
+    def measure(bed, contender):
+        serve = f"python3 -S /tests/connects.py serve {SERVER} {PORT}"
+        client = f"python3 -S /tests/connects.py {what} {SERVER} {PORT} {SECONDS}"
+        said = pair(bed, serve, client, server_by or contender, contender,
+                    listening=contender.name != "rsockets", direct=what == "turns")
+        return 1e6 / float(said.split()[0])
+    return measure
+
+
+# Each gives microseconds.
+ROWS = {
+    "round trip, 64 B (rstream)": (latency(64), CONTENDERS),
+    "round trip, 4 KiB (rstream)": (latency(4096), CONTENDERS),
+    "round trip, 64 KiB (rstream)": (latency(65536), CONTENDERS),
+    "stream, 1 KiB (rstream)": (bandwidth(1024), CONTENDERS),
+    "stream, 64 KiB (rstream)": (bandwidth(65536), CONTENDERS),
+    "byte there and back (Python)": (connects("turns"), CONTENDERS),
+    "connection made and used (Python)": (connects("connect"), CONTENDERS),
+    "plain-peer: byte there and back": (connects("turns", TCP), [TCP, ACCELERATED]),
+    "plain-peer: connection made and used": (connects("connect", TCP), [TCP, ACCELERATED]),
+}
+
+
+def row(bed, name, rounds):
+    measure, contenders = ROWS[name]
+    found = {c.name: [] for c in contenders}
+    refused = {}
+    for _ in range(rounds):
+        for contender in contenders:
+            if contender.name in refused:
+                continue
+            try:
+                found[contender.name].append(measure(bed, contender))
+            except Refused as reason:
+                refused[contender.name] = str(reason)
+    print(name, flush=True)
+    results = {}
+    for contender in contenders:
+        times = found[contender.name]
+        if contender.name in refused or not times:
+            print(f"  {contender.name:22} does not run: {refused.get(contender.name)}")
+            continue
+        ratios = [t / own for t, own in zip(found["tcp"], times)]
+        results[contender.name] = {"us": times, "ratios": ratios}
+        print(f"  {contender.name:22} {statistics.median(times):10.1f} us  "
+              f"{statistics.median(ratios):6.2f} x ({min(ratios):.2f} to {max(ratios):.2f})",
+              flush=True)
+    return results
+
+
+def smc_library(folder):
+    library = pathlib.Path(folder, "smc.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, HERE / "programs" / "smc.c"],
+                   check=True)
+    return library
+
+
+def parse(arguments):
+    parser = beds.parser("hosts.py")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", action="append", metavar="TEXT",
+                        help="rows whose name holds this text, and others that are named so")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    return beds.parse(parser, ["--expect", "rdma", *arguments])
+
+
+def compare(*arguments):
+    options = parse(arguments)
+    rows = [name for name in ROWS
+            if not options.only or any(text in name for text in options.only)]
+    kernel.MODULES += ["smc", "smc_diag"]
+    debian = kernel.kernel(options.cache)
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="viaduct-hosts-") as folder:
+        content = beds.make_image(debian, options)
+        for program in ("rstream", "pidof", "sleep"):
+            content.program(program)
+        content.python("socket", "time")
+        content.binary(RSPRELOAD, RSPRELOAD)
+        content.binary(smc_library(folder), "/tests/smc.so")
+        content.file("/tests/connects.py", HERE / "programs" / "connects.py")
+        with beds.hosts(debian, content, options) as bed:
+            for side in (bed.a, bed.b):
+                side.must("modprobe smc; sysctl -w net.ipv4.tcp_congestion_control=cubic")
+            for name in rows:
+                results[name] = row(bed, name, options.rounds)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    guest.main(compare)
