@@ -155,7 +155,7 @@ static void nap(int fd)
 
 int across_flush(struct across *a)
 {
-	uint64_t end_ms = across_ms() + FLUSH_MS;
+	uint64_t end_ms = clock_coarse_ms() + FLUSH_MS;
 
 	for (;;) {
 		struct across_guard g = across_enter();
@@ -166,7 +166,7 @@ int across_flush(struct across *a)
 		across_leave(g);
 		if (r != 0)
 			return r < 0 ? r : 0;
-		if (across_ms() >= end_ms)
+		if (clock_coarse_ms() >= end_ms)
 			return -ETIMEDOUT;
 		nap(fd);
 	}
@@ -257,14 +257,14 @@ static bool is_drained(void)
 
 void across_drain(void)
 {
-	uint64_t end_ms = across_ms() + DRAIN_MS;
+	uint64_t end_ms = clock_coarse_ms() + DRAIN_MS;
 
 	for (;;) {
 		struct across_guard g = across_enter();
 		bool done = is_drained();
 
 		across_leave(g);
-		if (done || across_ms() >= end_ms)
+		if (done || clock_coarse_ms() >= end_ms)
 			return;
 		nap(-1);
 	}

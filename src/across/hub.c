@@ -63,7 +63,7 @@ static struct across_context *place_for(const struct name_end *local)
 struct across_context *hub_context(const struct name_end *local, const char **why)
 {
 	struct across_context *c = place_for(local);
-	uint64_t now = across_ms();
+	uint64_t now = clock_coarse_ms();
 	int r;
 
 	*why = "too many addresses";
@@ -109,7 +109,7 @@ static void clear_link(struct across_link *k)
 /* A link that the first end has never said a word on, and whose connections have ended. */
 static void drop_stale(struct across_link *k)
 {
-	if (!k->link || k->up || k->failed || across_ms() - k->made_ms < STALE_MS)
+	if (!k->link || k->up || k->failed || clock_coarse_ms() - k->made_ms < STALE_MS)
 		return;
 	for (int i = 0; i < ACROSS_PLACES; i++) {
 		if (!k->at[i])
@@ -172,7 +172,7 @@ int hub_create(struct across_context *c, struct across_link **out)
 		return -ENOSPC;
 	link_expect(c->context, is_unread);
 	k->context = c;
-	k->made_ms = across_ms();
+	k->made_ms = clock_coarse_ms();
 	k->window = map_window();
 	k->staging = map_window();
 	r = k->window && k->staging &&

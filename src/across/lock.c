@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "across/parts.h"
 #include "base/lock.h"
@@ -42,14 +41,6 @@ void across_leave(struct across_guard g)
 	lock_drop(&lock);
 	pthread_setcancelstate(g.cancel, &g.cancel);
 	errno = g.saved_errno;
-}
-
-uint64_t across_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
 }
 
 const uint8_t *across_process(void)

@@ -99,7 +99,7 @@ static void answer(uint32_t id, enum local_status status, const struct say *s)
 
 static void later(struct across *a, uint32_t wait_ms)
 {
-	a->not_before_ms = across_ms() + wait_ms;
+	a->not_before_ms = clock_coarse_ms() + wait_ms;
 }
 
 static void refuse(struct across *a, enum vd_reason reason, const char *why)
@@ -392,6 +392,15 @@ static void asked_link(struct across *a, uint32_t id, const struct say *s)
 	answer(id, LOCAL_OK, &out);
 }
 
+/* The acceptor has no link for it. */
+static void asked_for_none(struct across *a, uint32_t id)
+{
+	const struct say out = say_begin(SAY_I_AM);
+
+	refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
+	answer(id, LOCAL_OK, &out);
+}
+
 static struct across *published(const struct name_end *local, const struct name_end *peer)
 {
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
@@ -415,10 +424,9 @@ static void take_asked(const struct local_message *m, const struct say *s)
 		answer(m->id, LOCAL_OK, &out);
 	else if (s->kind == SAY_LINK)
 		asked_link(a, m->id, s);
-	else if (s->kind == SAY_NO) {
-		refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
-		answer(m->id, LOCAL_OK, &out);
-	} else
+	else if (s->kind == SAY_NO)
+		asked_for_none(a, m->id);
+	else
 		answer(m->id, LOCAL_REFUSED, NULL);
 }
 
@@ -535,7 +543,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 
 static void step(struct across *a)
 {
-	if (a->request != 0 || across_ms() < a->not_before_ms)
+	if (a->request != 0 || clock_coarse_ms() < a->not_before_ms)
 		return;
 	if (a->state == ACROSS_NEW && a->role == ACROSS_CONNECTED)
 		publish(a);

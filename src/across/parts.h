@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "across/across.h"
+#include "base/clock.h"
 #include "rdma/link.h"
 #include "ring/ring.h"
 
@@ -165,7 +166,6 @@ extern struct across across_lost;
 extern struct across across_pool[ACROSS_CONNECTIONS];
 extern struct across_link across_links[ACROSS_LINKS];
 extern struct across_context across_contexts[ACROSS_CONTEXTS];
-uint64_t across_ms(void);
 /* Of this process: random, 16 bytes; another one in a forked child. */
 const uint8_t *across_process(void);
 

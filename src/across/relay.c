@@ -24,7 +24,7 @@ static uint64_t looked_ms, tried_ms;
 
 bool relay_is_there(void)
 {
-	uint64_t now = across_ms();
+	uint64_t now = clock_coarse_ms();
 
 	if (looked_ms == 0 || now - looked_ms >= RETRY_MS) {
 		looked_ms = now;
@@ -36,7 +36,7 @@ bool relay_is_there(void)
 static int open_line(void)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	uint64_t now = across_ms();
+	uint64_t now = clock_coarse_ms();
 	int fd, r;
 
 	if (tried_ms != 0 && now - tried_ms < RETRY_MS)

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "rdma/fabric.h"
@@ -14,14 +14,6 @@
 #define SILENT_LOOKS 10
 /* The coarse clock is behind by a tick of the kernel's at most. */
 #define CLOCK_SLACK_MS 20
-
-static uint64_t clock_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 int link_watch_open(struct link_context *c)
 {
@@ -60,7 +52,7 @@ void link_watch_begin(struct link_context *c)
 	if (c->is_watched)
 		return;
 	c->is_watched = true;
-	c->look_ms = clock_ms() + c->limits.watch_ms;
+	c->look_ms = clock_coarse_ms() + c->limits.watch_ms;
 	kernel_call4(SYS_timerfd_settime, c->timer, 0, (long)&in, 0);
 }
 
@@ -99,7 +91,7 @@ void link_watch(struct link_context *c)
 {
 	bool more = false;
 
-	if (!c->is_watched || clock_ms() < c->look_ms)
+	if (!c->is_watched || clock_coarse_ms() < c->look_ms)
 		return;
 	for (uint32_t i = 0; i < c->limits.links; i++)
 		if (c->slots[i])

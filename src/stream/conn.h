@@ -4,6 +4,7 @@
 #define VD_STREAM_CONN_H
 
 #include "across/across.h"
+#include "base/clock.h"
 #include "meet/meet.h"
 #include "stream/counted.h"
 
@@ -319,7 +320,6 @@ static inline bool wait_is_over(struct sock *s)
 }
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
-uint64_t wait_clock_ms(void);
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
 bool sock_is_nonblocking(struct sock *s, int flags);

@@ -169,7 +169,7 @@ static int step_remote(struct sock *s, int fd)
 static bool out_of_patience(struct sock *s)
 {
 	uint32_t state = WIRE_OFFERED;
-	uint64_t now = wait_clock_ms();
+	uint64_t now = clock_coarse_ms();
 	if (!s->look_end_ms)
 		s->look_end_ms = now + LOOK_BOUND_MS;
 	if (now < s->look_end_ms)

@@ -54,7 +54,7 @@ bool sock_watch_owner(struct sock *s, int fd)
 {
 	if (!may_be_held_up(s))
 		return false;
-	uint64_t now = wait_clock_ms();
+	uint64_t now = clock_coarse_ms();
 	uint64_t due = atomic_load_explicit(&s->owner_due_ms, memory_order_relaxed);
 	if (now < due ||
 	    !atomic_compare_exchange_strong(&s->owner_due_ms, &due, now + ASK_MS))

@@ -181,11 +181,11 @@ void sock_leave_links(void)
 		if (!is_remote_and_direct(s))
 			continue;
 		sock_down(s, fd, VD_REASON_SHARED);
-		end = wait_clock_ms() + FORK_WAIT_MS;
+		end = clock_coarse_ms() + FORK_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
-		int64_t left = (int64_t)(end - wait_clock_ms());
+		int64_t left = (int64_t)(end - clock_coarse_ms());
 
 		if (is_remote_and_direct(s))
 			sock_down_wait(s, fd, VD_REASON_SHARED, left > 0 ? (int)left : 0);

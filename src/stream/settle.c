@@ -83,7 +83,7 @@ uint64_t sock_settle(void)
 {
 	if (!atomic_load_explicit(&is_due, memory_order_relaxed))
 		return UINT64_MAX;
-	uint64_t now = wait_clock_ms();
+	uint64_t now = clock_coarse_ms();
 	uint64_t due = atomic_load_explicit(&due_ms, memory_order_relaxed);
 	if (now < due)
 		return (due - now) * 1000000;

@@ -291,7 +291,7 @@ static void note_held(struct sock *s)
 	struct ring_tx *tx = &s->slot->tx;
 	if (tx->pushed != tx->produced &&
 	    !atomic_load_explicit(&s->out->held_since_ms, memory_order_relaxed))
-		atomic_store_explicit(&s->out->held_since_ms, wait_clock_ms(),
+		atomic_store_explicit(&s->out->held_since_ms, clock_coarse_ms(),
 				      memory_order_release);
 }
 

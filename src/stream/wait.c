@@ -62,13 +62,6 @@ void wait_tell_cpu(struct sock *s)
 	atomic_store_explicit(&s->out->tx_cpu, cpu, memory_order_relaxed);
 }
 
-uint64_t wait_clock_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
-}
-
 bool sock_is_held(struct sock *s)
 {
 	return atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire) != 0;
@@ -82,7 +75,8 @@ bool wait_held_due(struct sock *s)
 		return false;
 	uint64_t held = atomic_load_explicit(&s->in->held_at, memory_order_acquire);
 	uint64_t taken = atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
-	return (int64_t)(held - taken) > 0 && wait_clock_ms() - since >= HELD_CEILING_MS;
+	return (int64_t)(held - taken) > 0 &&
+	       clock_coarse_ms() - since >= HELD_CEILING_MS;
 }
 
 bool wait_attention(struct sock *s)

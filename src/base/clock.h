@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A clock for waits that may be a tick of the kernel's too long. */
+#ifndef VD_BASE_CLOCK_H
+#define VD_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Milliseconds, monotonic, a few nanoseconds to read. Never 0, which may say "not set". */
+static inline uint64_t clock_coarse_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
+}
+
+#endif
