@@ -364,6 +364,22 @@ static void take_note(struct across_link *k, uint32_t immediate)
 	hub_settle(a);
 }
 
+/* Bytes that need no note. */
+static void take_bytes(struct across_link *k, const struct link_event *e)
+{
+	uint32_t place = link_immediate_id(e->immediate);
+	struct across *a = place < ACROSS_PLACES ? k->at[place] : NULL;
+
+	if (a == &across_lost)
+		return;
+	if (!a || a->generation != link_immediate_generation(e->immediate) || !a->heard ||
+	    a->last_came) {
+		wrong(k, "bytes are for no connection");
+		return;
+	}
+	note_take_bytes(a, e->bytes, link_immediate_flags(e->immediate));
+}
+
 /* Where there was no room. */
 static void push_owed(struct across_link *k)
 {
@@ -406,7 +422,11 @@ static void take_event(const struct link_event *e)
 		push_owed(k);
 		break;
 	case LINK_EVENT_IMMEDIATE:
-		if (!k->failed)
+		if (k->failed)
+			break;
+		if (link_immediate_flags(e->immediate) & TELLS_BYTES)
+			take_bytes(k, e);
+		else
 			take_note(k, e->immediate);
 		break;
 	case LINK_EVENT_ROOM:

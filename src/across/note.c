@@ -30,44 +30,48 @@ static uint64_t peer_offset(const struct across *a)
 	return ACROSS_MAIL_BYTES + (uint64_t)a->peer_place * ACROSS_PLACE_BYTES;
 }
 
-/* 0 or -errno as link_post. */
-static int write_bytes(struct across *a, const struct ring_span *span)
+/* `flags` of an immediate, or 0 for none. False: no room. */
+static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t flags)
 {
 	struct across_link *k = a->link;
 	struct link_write w = {
 		.from = span->data,
 		.bytes = (uint32_t)span->len,
+		.flags = flags ? LINK_IMMEDIATE : 0,
 		.at = peer_offset(a) + (uint64_t)(span->data - staging_of(a)),
 		.memory = span->len > link_inline_max(k->link) ? &k->memory : NULL,
+		.immediate = link_immediate(a->peer_place, a->peer_generation, flags),
 	};
 
-	return link_post(k->link, &w);
+	if (link_post(k->link, &w) < 0)
+		return false;
+	ring_rx_skip(&a->reader, span->len);
+	return true;
 }
 
-/* Bytes that the peer does not have; *few are the last of them, which fit into a note. False: not
- * all of them found room. */
-static bool push_bytes(struct across *a, struct ring_span *few)
+/* Bytes that the peer does not have, but for *last of them, which one write can take. False: not
+ * all found room. */
+static bool push_bytes(struct across *a, struct ring_span *last)
 {
-	*few = (struct ring_span){0};
+	*last = (struct ring_span){0};
 	for (;;) {
 		struct ring_span span;
 		int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
 
 		/* Those that are held back, too: the peer takes them by itself when they are due. */
-		if (n == 0 && ring_rx_take_held(&a->reader, a->out) > 0)
+		if (n >= 0 && ring_rx_take_held(&a->reader, a->out) > 0)
 			n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
 		if (n <= 0)
 			return true;
 		ring_rx_span(&a->reader, staging_of(a), 0, &span);
-		if (span.len == (size_t)n && n <= NOTE_CARRIED_MAX) {
-			*few = span;
-			return true;
-		}
 		if (span.len > link_write_max(a->link->link))
 			span.len = link_write_max(a->link->link);
-		if (write_bytes(a, &span) < 0)
+		if (span.len == (size_t)n) {
+			*last = span;
+			return true;
+		}
+		if (!write_bytes(a, &span, 0))
 			return false;
-		ring_rx_skip(&a->reader, span.len);
 	}
 }
 
@@ -76,7 +80,7 @@ static bool push_bytes(struct across *a, struct ring_span *few)
  * the place that belongs to it, the end before the cursor. What cannot be told yet, because
  * bytes before it have not been written, stays as it was told last.
  */
-static void gather(struct across *a, struct note_words *w, struct ring_span *few)
+static void gather(struct across *a, struct note_words *w, struct ring_span *last)
 {
 	struct wire_dir *out = a->out, *in = a->in;
 	uint64_t at, since;
@@ -101,14 +105,14 @@ static void gather(struct across *a, struct note_words *w, struct ring_span *few
 		w->turn_at[i] = load64(&out->turn_at[i]);
 		w->turn_area[i] = load(&out->turn_area[i]);
 	}
-	if (!push_bytes(a, few)) {
+	if (!push_bytes(a, last)) {
 		w->fin = a->sent.fin;
 		w->down_epoch = a->sent.down_epoch;
 		w->down_at = a->sent.down_at;
 		a->owes = true;
 	}
 	/* Relative to what has been written: bytes that came after the look are told next time. */
-	at = a->reader.consumed + few->len;
+	at = a->reader.consumed + last->len;
 	if ((int64_t)(at - w->produced) < 0)
 		w->produced = at;
 	if (w->held_ms && (int64_t)(at - w->held_at) < 0) {
@@ -183,11 +187,34 @@ static int post_note(struct across *a, enum note_kind kind, const struct note_wo
 	return r;
 }
 
+/* The peer can reckon from what it knows what a write of these bytes alone says. */
+static bool tell_themselves(const struct across *a, const struct note_words *w,
+			    const struct ring_span *last)
+{
+	return last->len > NOTE_CARRIED_MAX && a->sent.produced == a->reader.consumed &&
+	       w->produced == a->reader.consumed + last->len;
+}
+
+static void push_telling(struct across *a, const struct note_words *w,
+			 const struct ring_span *last)
+{
+	uint64_t units = (w->consumed - a->sent.consumed) / TELLS_UNIT_BYTES;
+
+	if (units > TELLS_UNITS_MAX)
+		units = TELLS_UNITS_MAX;
+	a->owes =
+		!write_bytes(a, last, TELLS_BYTES | (uint32_t)units << TELLS_UNITS_SHIFT);
+	if (a->owes)
+		return;
+	a->sent.produced = w->produced;
+	a->sent.consumed += units * TELLS_UNIT_BYTES;
+}
+
 void note_push(struct across *a)
 {
 	struct across_link *k = a->link;
 	struct note_words w = {0};
-	struct ring_span few = {0};
+	struct ring_span last = {0};
 	enum note_kind kind = NOTE_SHORT;
 	bool ended = a->state == ACROSS_ENDED;
 
@@ -196,7 +223,7 @@ void note_push(struct across *a)
 		return;
 	a->owes = false;
 	if (a->wire)
-		gather(a, &w, &few);
+		gather(a, &w, &last);
 	else
 		w = a->sent;
 	if (ended && !a->owes)
@@ -205,19 +232,22 @@ void note_push(struct across *a)
 		kind = NOTE_LONG;
 	else if (w.produced == a->sent.produced && !is_credit_due(a, w.consumed))
 		return;
+	if (kind == NOTE_SHORT && tell_themselves(a, &w, &last)) {
+		push_telling(a, &w, &last);
+		return;
+	}
 	/* Before the words, which tell of them. */
-	if (few.len > 0 && kind != NOTE_SHORT) {
-		a->owes = write_bytes(a, &few) < 0;
+	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX)) {
+		a->owes = !write_bytes(a, &last, 0);
 		if (a->owes)
 			return;
-		ring_rx_skip(&a->reader, few.len);
-		few.len = 0;
+		last.len = 0;
 	}
-	if (post_note(a, kind, &w, &few) < 0) {
+	if (post_note(a, kind, &w, &last) < 0) {
 		a->owes = true;
 		return;
 	}
-	ring_rx_skip(&a->reader, few.len);
+	ring_rx_skip(&a->reader, last.len);
 	a->sent = w;
 	if (!a->said)
 		a->first_at = link_posted(k->link);
@@ -340,4 +370,12 @@ bool note_take(struct across *a, const struct note *n)
 	if (a->wire)
 		note_apply_all(a);
 	return true;
+}
+
+void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags)
+{
+	a->came.produced += bytes;
+	a->came.consumed += (flags >> TELLS_UNITS_SHIFT) * (uint64_t)TELLS_UNIT_BYTES;
+	if (a->wire)
+		note_apply_all(a);
 }

@@ -13,7 +13,7 @@
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 2,
+	ACROSS_VERSION = 3,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -77,6 +77,16 @@ static_assert(offsetof(struct note, words.consumed) ==
 		      offsetof(struct note, few.consumed),
 	      "cursors lie in one place");
 #define NOTE_SHORT_BYTES offsetof(struct note, few.data)
+
+/*
+ * The flags of an immediate: 0 comes with a note. Of a write that is the stream's next bytes, and
+ * needs none: TELLS_BYTES, and above it how much has been consumed since that was told last, in
+ * units, rounded down.
+ */
+#define TELLS_BYTES	  1u
+#define TELLS_UNITS_SHIFT 1
+#define TELLS_UNITS_MAX	  127u
+#define TELLS_UNIT_BYTES  2048u
 
 enum across_state {
 	ACROSS_FREE = 0,
@@ -200,6 +210,8 @@ void hub_settle(struct across *a);
 void note_push(struct across *a);
 /* A note for this connection has come. False: it cannot be. */
 bool note_take(struct across *a, const struct note *n);
+/* So many bytes have, with these flags. */
+void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags);
 /* Carries out what has come before there was memory. */
 void note_apply_all(struct across *a);
 

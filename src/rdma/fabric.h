@@ -23,7 +23,7 @@ struct fabric_done {
 	uint8_t error;
 	bool flushed;	     /* not done, because something else has failed */
 	bool with_immediate; /* of a receive */
-	uint32_t immediate;
+	uint32_t immediate, bytes;
 };
 
 /* A write, checked. */

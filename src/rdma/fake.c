@@ -210,7 +210,8 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 	peer->receives--;
 	complete(peer, (struct fabric_done){.tag = peer->receive_tag,
 					    .with_immediate = true,
-					    .immediate = work->w.immediate});
+					    .immediate = work->w.immediate,
+					    .bytes = work->w.bytes});
 }
 
 static void step_halted(struct fake_link *l)

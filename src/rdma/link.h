@@ -103,7 +103,7 @@ enum link_event_type {
 struct link_event {
 	struct link *link;
 	enum link_event_type type;
-	uint32_t immediate;
+	uint32_t immediate, bytes; /* of an immediate's own write */
 };
 
 /* ---- set-up ---- */

@@ -50,7 +50,7 @@ static int take_control(struct link *l, uint32_t word, struct link_event *out)
 		if (l->state != LINK_WAITING)
 			break;
 		l->state = LINK_UP;
-		*out = (struct link_event){l, LINK_EVENT_UP, 0};
+		*out = (struct link_event){.link = l, .type = LINK_EVENT_UP};
 		return 1;
 	case CONTROL_GRANT:
 		take_grant(l, word & 0xffffff);
@@ -83,7 +83,7 @@ static int take_receive(struct link *l, const struct fabric_done *d,
 		link_fail(l, LINK_PEER_WRONG);
 		return 0;
 	}
-	*out = (struct link_event){l, LINK_EVENT_IMMEDIATE, d->immediate};
+	*out = (struct link_event){l, LINK_EVENT_IMMEDIATE, d->immediate, d->bytes};
 	return 1;
 }
 
@@ -112,7 +112,7 @@ static int take(struct link_context *c, const struct fabric_done *d,
 
 static int tell(struct link *l, enum link_event_type type, struct link_event *out)
 {
-	*out = (struct link_event){l, type, 0};
+	*out = (struct link_event){.link = l, .type = type};
 	return 1;
 }
 

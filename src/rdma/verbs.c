@@ -92,6 +92,7 @@ static int poll_queue(struct link_context *c, struct fabric_done *out, int max)
 		    wc[i].wc_flags & IBV_WC_WITH_IMM) {
 			out[i].with_immediate = wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM;
 			out[i].immediate = ntohl(wc[i].imm_data);
+			out[i].bytes = wc[i].byte_len;
 		}
 		flushed |= out[i].flushed;
 	}

@@ -47,6 +47,35 @@ STREAM_TEST(bytes_go_by_the_link)
 	CHECK_EQ(atomic_load(&report_now.tx_tcp_bytes), tcp);
 }
 
+/* A send that is too large for a note is one write, which tells of itself and of what has been
+ * read the other way. */
+STREAM_TEST(one_write_for_a_send)
+{
+	enum { TURNS = 200, BYTES = 1000 };
+	struct pair p = pair_open_up();
+	struct across_link *k[2] = {atomic_load(&fd_sock(p.a)->across)->link,
+				    atomic_load(&fd_sock(p.b)->across)->link};
+	uint64_t notes[2], posted[2];
+	for (size_t i = 0; i < 2 * TURNS; i++) {
+		put(p.a, i * BYTES, BYTES, 1);
+		get(p.b, i * BYTES, BYTES, 1);
+		put(p.b, i * BYTES, BYTES, 2);
+		get(p.a, i * BYTES, BYTES, 2);
+		for (int j = 0; i == TURNS - 1 && j < 2; j++) {
+			notes[j] = k[j]->notes_sent;
+			posted[j] = link_posted(k[j]->link);
+		}
+	}
+	for (int j = 0; j < 2; j++) {
+		/* Where the ring begins again a send is two, with a note. */
+		CHECK(k[j]->notes_sent - notes[j] <=
+		      TURNS * BYTES / WIRE_AREA0_BYTES + 2);
+		/* Beside them what the link says for itself. */
+		CHECK(link_posted(k[j]->link) - posted[j] < TURNS + TURNS / 4);
+	}
+	pair_close(&p);
+}
+
 /* What was not read is no clean end, nor is what may not have come. */
 STREAM_TEST(a_link_that_fails_is_a_reset)
 {
