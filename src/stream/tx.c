@@ -20,6 +20,8 @@
 
 /* Large copies are published in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
+/* To another host each telling of a piece is an immediate, which wakes whoever sleeps there. */
+#define CHUNK_FAR_BYTES 65536u
 /* Sends through the ring between two looks at the TCP connection. */
 #define LOOK_INTERVAL 256u
 
@@ -240,11 +242,16 @@ static bool is_peer_here(struct sock *s)
 	return cpu && cpu == atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
 }
 
+static bool is_piece(struct sock *s, size_t bytes)
+{
+	return bytes >= CHUNK_FAR_BYTES || !remote_of(s);
+}
+
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
 static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
 	struct slot *sl = s->slot;
-	size_t done = 0;
+	size_t done = 0, told = 0;
 	ssize_t n = 0;
 	while (src->left > 0) {
 		struct ring_span span;
@@ -277,8 +284,10 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		if (hold && ring_tx_holds_enough(&sl->tx))
 			ring_tx_push(&sl->tx, s->out);
 		/* A sleeper may begin with the first piece, where it has a processor. */
-		if (src->left > 0 && !is_peer_here(s))
+		if (src->left > 0 && !is_peer_here(s) && is_piece(s, done - told)) {
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+			told = done;
+		}
 	}
 	s->tx_bytes += done;
 	sl->tx_messages += done > 0;
