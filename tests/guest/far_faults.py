@@ -217,8 +217,12 @@ def dropped(bed):
 
 
 def gone(bed):
-    """The machine itself, for good: the last of the faults."""
+    """The machine itself, for good: the last of the faults. It answers nothing before that, so that
+    little is on the cable: what QEMU holds when the other end closes it holds for ever, and rxe
+    does not let go of a queue pair whose packets are held."""
     flow = Flow(bed)
+    beds.lose(bed.b, "loss 100%")
+    time.sleep(SHORT_S)
     bed.b.host.process.kill()
     told = flow.ended(bed.a, END_S)
     if told["receiving"] == "end":
