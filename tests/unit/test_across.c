@@ -93,6 +93,23 @@ STREAM_TEST(a_link_that_fails_is_a_reset)
 	pair_close(&p);
 }
 
+/* A peer that tells of bytes of another connection than this one is not believed in anything. */
+STREAM_TEST(bytes_for_nobody_fail_the_link)
+{
+	struct pair p = pair_open_up();
+	struct across *a = atomic_load(&fd_sock(p.a)->across);
+	struct link_write w = {.flags = LINK_IMMEDIATE};
+	struct across_guard g = across_enter();
+	char byte;
+	w.immediate = link_immediate(a->peer_place, a->peer_generation + 1u, TELLS_BYTES);
+	CHECK_EQ(link_post(a->link->link, &w), 0);
+	across_leave(g);
+	across_settle();
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
+	CHECK_EQ(st_recv(p.a, &byte, 1, 0), -ECONNRESET);
+	pair_close(&p);
+}
+
 /* The kernel's end without the peer's words says nothing, until the link has failed. */
 STREAM_TEST(an_end_without_words_is_none)
 {
