@@ -39,7 +39,7 @@ one() {
 far=("$guest/far.py" --expect rdma)
 faults=("$guest/far_faults.py" --expect rdma)
 for seed in $seeds; do
-	arguments="--seed $seed --conns 8 --bytes 300000 --kill --signals"
+	arguments="--seed $seed --conns 4 --bytes 6000000 --kill --signals"
 	for loss in "" --loss; do
 		one "integrity$loss-$seed" "${far[@]}" $loss --integrity $seconds \
 			--arguments "$arguments" "$build/viaduct" "$kernel"
