@@ -20,7 +20,13 @@ note() { # status name
 	fi
 }
 
-# build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step.
+# unit_tests DIR: those of a build folder's targets.
+unit_tests() {
+	ninja -C "$1" -t targets all 2>&1 | sed -n 's|^\(tests/unit/[^/]*\): .*|\1|p'
+}
+
+# build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step. With sanitizers
+# no more than the unit tests.
 build() {
 	local name=$1 cc=$2 dir=$out/$1 rc
 	shift 2
@@ -30,7 +36,8 @@ build() {
 		CC=$cc meson setup "$dir" "$@" >"$results/$name.setup" 2>&1 ||
 			cat "$results/$name.setup"
 	fi
-	ninja -C "$dir" >"$results/$name.build" 2>&1
+	# shellcheck disable=SC2046
+	ninja -C "$dir" $([[ "$*" != *sanitize* ]] || unit_tests "$dir") >"$results/$name.build" 2>&1
 	rc=$?
 	[ $rc = 0 ] || tail -n 60 "$results/$name.build"
 	note $rc "build with $name"
@@ -43,7 +50,9 @@ tests() {
 	shift
 	echo "== tests: $name"
 	rm -f "$dir/meson-logs/testlog.json"
-	meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || failed=1
+	# Many wait for something most of their time.
+	meson test -C "$dir" --no-rebuild --print-errorlogs \
+		--num-processes $(($(nproc) + 1)) "$@" || failed=1
 	if [ -s "$dir/meson-logs/testlog.json" ]; then
 		cp "$dir/meson-logs/testlog.json" "$results/$name.json"
 	else
