@@ -192,11 +192,15 @@ def cut_shortly(bed):
 
 
 def cut_long(bed):
-    """Longer than that. At both ends, as a cable that is out: with one end down alone, QEMU takes
-    no more from the other, and rxe does not let go of a queue pair whose packets are held."""
+    """Longer than that, at both ends, and bytes are sent into it. None is on the cable when it is
+    cut: what QEMU holds then it holds for ever, and rxe does not let go of a queue pair whose
+    packets are held."""
     flow = Flow(bed)
+    flow.pause()
     for side in flow.sides:
         side.must("ip link set eth0 down")
+    for side in flow.sides:
+        side.must(f"rm {FLOW}.pause")
     for side, other in (flow.sides, flow.sides[::-1]):
         flow.survives(side, other)
     for side in flow.sides:
@@ -218,8 +222,7 @@ def dropped(bed):
 
 def gone(bed):
     """The machine itself, for good: the last of the faults. It answers nothing before that, so that
-    little is on the cable: what QEMU holds when the other end closes it holds for ever, and rxe
-    does not let go of a queue pair whose packets are held."""
+    little is on the cable: see cut_long."""
     flow = Flow(bed)
     beds.lose(bed.b, "loss 100%")
     time.sleep(SHORT_S)
