@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/single_threaded.h>
 
 #include "base/crit.h"
 
@@ -42,6 +43,24 @@ static inline void lock_take(struct lock *l)
 						     memory_order_acquire,
 						     memory_order_relaxed))
 		lock_take_slow(l);
+}
+
+/*
+ * The same, without an atomic step where nobody else can want it before it is dropped: no other
+ * process has it, and there is no other thread. Both begin by a call of this one, which it
+ * cannot make in the section.
+ */
+static inline void lock_take_mine(struct lock *l, const bool *others_have_it)
+{
+	crit_enter();
+	if (__libc_single_threaded && !*others_have_it &&
+	    !atomic_load_explicit(&l->word, memory_order_relaxed)) {
+		atomic_store_explicit(&l->word, lock_self(), memory_order_relaxed);
+		atomic_signal_fence(memory_order_seq_cst);
+		return;
+	}
+	lock_take(l);
+	crit_leave();
 }
 
 static inline bool lock_try(struct lock *l)

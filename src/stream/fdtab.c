@@ -114,6 +114,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store(&s->spin_skip, 0);
 	s->tx_bytes = s->rx_bytes = 0;
 	s->still_at = s->still_since_ms = 0;
+	s->is_copied = false;
 	s->regs = NULL;
 }
 
@@ -209,6 +210,7 @@ void sock_forking(void)
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
+		s->is_copied = true;
 		atomic_fetch_add(&s->slot->forking, 1);
 		forking_list[forking_used++] = slot_index(s->slot);
 	}

@@ -439,7 +439,7 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	struct slot *sl = s->slot;
 	bool roomy = false;
 	size_t n = 0;
-	lock_take(&sl->rx_lock);
+	lock_take_mine(&sl->rx_lock, &s->is_copied);
 	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
 	    !(seen_of(sl) & SEEN_BROKEN) &&
 	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {

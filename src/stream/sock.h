@@ -83,6 +83,8 @@ struct sock {
 	uint64_t tx_bytes, rx_bytes;
 	/* Where the ring stood when it was last looked at, and since when. Under tx_lock. */
 	uint64_t still_at, still_since_ms;
+	/* The process has forked since it has the socket: others may have it, too. */
+	bool is_copied;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };

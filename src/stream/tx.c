@@ -510,7 +510,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 {
 	struct slot *sl = s->slot;
 	size_t n = 0;
-	lock_take(&sl->tx_lock);
+	lock_take_mine(&sl->tx_lock, &s->is_copied);
 	if (fd_sock(fd) == s && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
 	    !atomic_load_explicit(&sl->corked, memory_order_relaxed)) {

@@ -22,13 +22,14 @@
 /* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
 #define SPIN_FAILURES	4
 #define SPIN_SKIP_WAITS 64
-/* Looks without a pause before the polite part of a spin, about one quick answer long; each
- * is so many looks at the cursor alone, and one at everything. */
-#define SPIN_EAGER  32
+/* Looks before the part of a spin that asks the clock, about one quick answer long; each is so
+ * many looks at the cursor alone, and one at everything. Each of those has its pause, too: the
+ * other end may run on the same core, and is the quicker for it. */
+#define SPIN_EAGER  8
 #define SPIN_NARROW 8
 /* Arrivals in a row within so many of these looks make a rush; pauses in one (0.1 us). */
 #define RUSH_LEAST  16
-#define RUSH_ROUNDS 8
+#define RUSH_ROUNDS 2
 #define RUSH_PAUSES 4
 #define VAIN_NAP_NS 1000000
 /* tcp(7): the ceiling on the time for which output is corked. */
@@ -166,14 +167,16 @@ static bool rush_pause(struct sock *s)
 	return false;
 }
 
-/* The first part of a spin, without a pause. */
+/* The first part of a spin. */
 static bool spin_eagerly(struct sock *s, uint32_t interest)
 {
 	for (unsigned i = 0; i < SPIN_EAGER; i++) {
 		/* What comes nearly always is looked for alone, and so is seen sooner. */
 		for (unsigned j = 0; interest == EPOLLIN && j < SPIN_NARROW; j++) {
-			if (!ring_unread(s->in))
+			if (!ring_unread(s->in)) {
+				__builtin_ia32_pause();
 				continue;
+			}
 			uint32_t rush =
 				atomic_load_explicit(&s->rush, memory_order_relaxed);
 			atomic_store_explicit(&s->rush, i < RUSH_ROUNDS ? rush + 1 : 0,
