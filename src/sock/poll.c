@@ -4,21 +4,17 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <x86intrin.h>
 
 #include "base/crit.h"
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
-#include "sock/epoll.h"
 #include "sock/look.h"
 #include "sock/pollset.h"
-#include "sock/ready.h"
 #include "stream/counted.h"
 
 #define POLL_STACK 64
-#define POLL_MANY  1024
 /* Calls that found something in memory alone, or ticks (20 us), before one asks the kernel. */
 #define POLL_ASK_CALLS 16
 #define POLL_ASK_TICKS 60000
@@ -49,6 +45,7 @@ struct wait {
 	struct item *item;
 	nfds_t direct; /* entries that the last look in memory was for */
 	bool any_kernel, any_rdhup;
+	bool leave_tcp;	   /* the kernel is not asked about direct sockets this time */
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool slept, dozed; /* the last one did take place; one of them has */
@@ -126,7 +123,10 @@ static nfds_t ask_all(struct wait *w)
 		if (!w->item[i].s)
 			continue;
 		direct++;
-		ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
+		if (w->leave_tcp)
+			w->k[i].fd = -1;
+		else
+			ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
 	}
 	return direct;
 }
@@ -205,20 +205,41 @@ static int look_both(struct wait *w, bool empty)
 	return count + (w->set ? pollset_found(w->set) : 0);
 }
 
+/* Without a byte in memory, and without a wait: is the kernel to be asked about direct sockets? */
+static bool is_end_due(struct wait *w)
+{
+	bool due = w->any_rdhup;
+
+	for (nfds_t i = 0; i < w->n; i++) {
+		struct sock *s = w->fds[i].fd < 0 ? NULL : fd_sock(w->fds[i].fd);
+
+		due |= s && sock_is_direct(s) && sock_vain_look(s);
+	}
+	return due;
+}
+
 /* The first look of a call whose set holds direct sockets. */
 static int look_first(struct wait *w, int count, uint64_t deadline)
 {
-	bool ask = w->any_kernel || w->any_rdhup || (!count && deadline == LOOK_NOW);
+	bool ask = w->any_kernel || w->any_rdhup, vain = !count && deadline == LOOK_NOW;
 
 	/* A set that is all in its instance is heard by the spin, or the sleep, that follows. */
 	if (!count && deadline != LOOK_NOW && w->set && w->n == 1)
 		return 0;
-	if (!ask && (!count || (++unasked.calls < POLL_ASK_CALLS &&
-				__rdtsc() - unasked.at < POLL_ASK_TICKS)))
+	if (vain) {
+		w->leave_tcp = !is_end_due(w);
+		ask |= !w->leave_tcp;
+	} else if (count && !ask) {
+		ask = ++unasked.calls >= POLL_ASK_CALLS ||
+		      __rdtsc() - unasked.at >= POLL_ASK_TICKS;
+	}
+	if (!ask)
 		return count;
 	unasked.calls = 0;
 	unasked.at = __rdtsc();
-	return look_both(w, !count && deadline == LOOK_NOW);
+	count = look_both(w, vain);
+	w->leave_tcp = false;
+	return count;
 }
 
 static bool spin_useful(struct wait *w)
@@ -548,53 +569,4 @@ int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t dea
 	if (rc == -EAGAIN && stale)
 		pollset_give_up();
 	return rc == -EAGAIN ? poll_each(fds, accept, n, NULL, deadline, mask) : rc;
-}
-
-/* The kernel refuses more entries than there can be descriptors, before it reads one. */
-static bool within_limit(nfds_t n)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n <= limit.rlim_cur;
-}
-
-bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
-{
-	if (n > POLL_MANY && !within_limit(n))
-		return false;
-	if (!crit_readable(fds, n * sizeof(*fds)))
-		return false;
-	for (nfds_t i = 0; i < n; i++)
-		if (fds[i].fd >= 0 && (fd_sock(fds[i].fd) || instance_at(fds[i].fd)))
-			return true;
-	return false;
-}
-
-int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-	       const sigset_t *mask)
-{
-	bool now = timeout && !timeout->tv_sec && !timeout->tv_nsec && !mask;
-	bool ours = false;
-	int rc;
-
-	if (n > POLL_MANY && !within_limit(n)) {
-		rc = REAL(ppoll)(fds, n, timeout, mask);
-		return rc < 0 ? -errno : rc;
-	}
-	/* An instance that is polled itself cannot have sockets that only memory knows. */
-	for (nfds_t i = 0; i < n; i++) {
-		struct sock *s;
-
-		if (fds[i].fd < 0)
-			continue;
-		s = fd_sock(fds[i].fd);
-		/* Who looks at once, and has none that is direct, need not look here. */
-		ours |= s && (!now || sock_is_direct(s));
-		if (instance_at(fds[i].fd))
-			epoll_nested(fds[i].fd);
-	}
-	if (ours && look_timeout_valid(timeout))
-		return poll_core(fds, NULL, n, look_deadline(timeout), mask);
-	rc = REAL(ppoll)(fds, n, timeout, mask);
-	return rc < 0 ? -errno : rc;
 }

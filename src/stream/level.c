@@ -4,9 +4,14 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <x86intrin.h>
 
 #include "base/kernel.h"
 #include "stream/conn.h"
+
+/* Looks in vain, or ticks (about 100 us), between two questions to the kernel. */
+#define LOOK_INTERVAL 64u
+#define LOOK_TICKS    300000u
 
 #define KERNEL_IN  (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
 #define KERNEL_OUT (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
@@ -121,6 +126,20 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 			bits |= EPOLLOUT | EPOLLWRNORM;
 	}
 	return bits;
+}
+
+bool sock_vain_look(struct sock *s)
+{
+	uint64_t now = __rdtsc();
+	uint32_t vain = atomic_load_explicit(&s->vain, memory_order_relaxed) + 1;
+	/* Relaxed, all: a thread that is counted twice, or not, looks a little later. */
+	atomic_store_explicit(&s->vain, vain, memory_order_relaxed);
+	if (vain % LOOK_INTERVAL &&
+	    now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) < LOOK_TICKS &&
+	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&s->vain_at, now, memory_order_relaxed);
+	return true;
 }
 
 uint64_t sock_edge_in(struct sock *s)

@@ -6,7 +6,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <x86intrin.h>
 
 #include "base/kernel.h"
 #include "base/log.h"
@@ -18,9 +17,6 @@
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
 #define CHUNK_BYTES 16384u
-/* Receives in vain, or ticks (about 100 us), between two looks at the TCP connection. */
-#define LOOK_INTERVAL 64u
-#define LOOK_TICKS    300000u
 /* Looks again within one try, each after the last has found a change; honest peers need a
  * handful. */
 #define ROUNDS_MOST 100000
@@ -411,21 +407,12 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 	return wait_nap(w) == 0;
 }
 
-/*
- * At bounded intervals of receives in vain, and when the peer has said that it closes. Some
- * programs ask once only, after a long time, whether a connection is still good: that look
- * goes to the kernel. True when there is news.
- */
+/* True when there is news. */
 static bool look_now_and_then(struct sock *s, int fd)
 {
 	uint32_t seen = seen_of(s->slot);
-	uint64_t now = __rdtsc();
-	if (atomic_fetch_add_explicit(&s->vain, 1, memory_order_relaxed) %
-		    LOOK_INTERVAL &&
-	    now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) < LOOK_TICKS &&
-	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+	if (!sock_vain_look(s))
 		return false;
-	atomic_store_explicit(&s->vain_at, now, memory_order_relaxed);
 	sock_look(s, fd);
 	return seen_of(s->slot) != seen;
 }

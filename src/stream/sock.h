@@ -74,7 +74,7 @@ struct sock {
 		look_due; /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint64_t
 		owner_due_ms;	  /* when to ask again whether the peer lives: owner.c */
-	_Atomic uint32_t vain;	  /* nonblocking receives that found nothing */
+	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
 	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
 	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
@@ -178,6 +178,12 @@ uint32_t sock_level(struct sock *s, int fd);
  */
 #define SOCK_LOOK (1u << 27)
 uint32_t sock_level_quick(struct sock *s, uint32_t interest);
+/*
+ * Memory has nothing, and the caller does not wait. True when the kernel is to be asked as well: at
+ * bounded intervals of such looks, and when the peer has said that it closes. Some programs ask
+ * once only, after a long time, whether a connection is still good: that look is one of them.
+ */
+bool sock_vain_look(struct sock *s);
 /* Rises whenever something arrives, space opens or the state changes: for edge triggers.
  */
 uint64_t sock_edge_in(struct sock *s);

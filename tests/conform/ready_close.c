@@ -189,3 +189,50 @@ CASE(kill_seen_by_dontwait, DIRECT)
 	say_whether_good(fd, 0);
 	close(fd);
 }
+
+/* Each is asked once, right after the other. */
+CASE(kill_seen_by_each_poll, DIRECT)
+{
+	enum { POOL = 8 };
+	struct pollfd f[POOL];
+	pid_t pid[POOL];
+
+	for (int i = 0; i < POOL; i++) {
+		f[i] = (struct pollfd){.fd = peer_start(stay, NULL, &pid[i]),
+				       .events = POLLIN};
+		recv_pattern(f[i].fd, 0, 1);
+		for (int j = 0; j < 3; j++)
+			NEED(poll(&f[i], 1, 0) == 0);
+	}
+	for (int i = 0; i < POOL; i++) {
+		NEED(kill(pid[i], SIGKILL) == 0);
+		say("status %d", child_status(pid[i]));
+		wait_end(f[i].fd);
+	}
+	usleep(10000);
+	for (int i = 0; i < POOL; i++) {
+		say_result("poll", poll(&f[i], 1, 0));
+		say("%s", poll_names(f[i].revents));
+		close(f[i].fd);
+	}
+}
+
+/* The same in an instance of its own. */
+CASE(kill_seen_by_epoll_at_once, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(stay, NULL, &pid);
+
+	recv_pattern(fd, 0, 1);
+	ep = ep_open();
+	ep_add(ep, fd, EPOLLIN | EPOLLRDHUP, 1);
+	for (int i = 0; i < 3; i++)
+		ep_show(ep, 0);
+	NEED(kill(pid, SIGKILL) == 0);
+	say("status %d", child_status(pid));
+	wait_end(fd);
+	usleep(10000);
+	ep_show(ep, 0);
+	close(ep);
+	close(fd);
+}

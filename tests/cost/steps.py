@@ -16,7 +16,7 @@ import tempfile
 SKIP = 77  # the process may not be traced
 ROOM = 1.10
 BOUNDS = {"send-64": 301, "recv-64": 281, "write-64": 278, "read-64": 297,
-          "recv-nothing": 647, "poll-ready": 700, "poll-nothing": 700, "start": 218000}
+          "recv-nothing": 700, "poll-ready": 705, "poll-nothing": 790, "start": 218000}
 
 
 def main():
