@@ -7,6 +7,7 @@
 #include <x86intrin.h>
 
 #include "base/crit.h"
+#include "base/kernel.h"
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -134,16 +135,12 @@ static nfds_t ask_all(struct wait *w)
 /* Without waiting. A count, or -errno. */
 static int ask_kernel(struct wait *w)
 {
-	static const struct timespec zero;
-	int rc;
-
 	/* With all in the instance, what it has to tell is heard at once. */
 	if (w->set && w->n == 1) {
 		w->k[0].revents = 0;
 		return pollset_hear(w->set);
 	}
-	rc = REAL(ppoll)(w->k, w->n, &zero, NULL);
-	return rc < 0 ? -errno : rc;
+	return kernel_poll(w->k, w->n, 0);
 }
 
 /* With what the kernel says about direct sockets. True when memory has more than at the last
