@@ -92,7 +92,7 @@ static bool tx_may_turn(const struct ring_tx *r)
 	return r->turn_seq < WIRE_TURNS || r->produced - r->credit < r->produced - oldest;
 }
 
-bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
+bool ring_tx_may_grow(struct ring_tx *r, struct wire_dir *d)
 {
 	uint32_t next = ring_tx_area(r) + 1, before = (r->turn_seq - 1) % WIRE_TURNS;
 	if (ring_tx_area(r) >= r->area_limit)
@@ -104,9 +104,14 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 	if (!ring_tx_reached(r, ring_tx_base(r)) &&
 	    (!ring_tx_reached(r, r->base[before]) || r->area[before] == next))
 		return false;
-	if (!tx_may_turn(r))
+	return tx_may_turn(r);
+}
+
+bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
+{
+	if (!ring_tx_may_grow(r, d))
 		return false;
-	tx_turn(r, d, next);
+	tx_turn(r, d, ring_tx_area(r) + 1);
 	return true;
 }
 

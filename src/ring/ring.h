@@ -164,7 +164,9 @@ static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, si
 }
 /* True when so much is held that TCP would have sent a full segment. */
 bool ring_tx_holds_enough(const struct ring_tx *r);
-/* Moves to the next larger area. False when there is none, or it may still be read. */
+/* There is a larger area, and it is not read any more. */
+bool ring_tx_may_grow(struct ring_tx *r, struct wire_dir *d);
+/* Moves there, if so. */
 bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
 /* Bytes published that the consumer has neither taken nor kept. 0, or -EPROTO when its cursor
  * lies. */

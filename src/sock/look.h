@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "stream/sock.h"
 
 /* One set of numbers serves poll and epoll. */
@@ -122,10 +123,7 @@ static inline uint64_t look_nap_ns(struct sock *s, int fd)
 
 static inline uint64_t look_clock_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return clock_now_ns();
 }
 
 /* The end of a relative timeout; the clock is read only when it must be. */

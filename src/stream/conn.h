@@ -222,6 +222,19 @@ void tx_answer(struct sock *s, int fd);
 /* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
 bool tx_is_up(struct sock *s);
 
+/* ---- room.c ---- */
+
+/* The program's buffer sizes allow a larger area. */
+bool room_may_grow(struct sock *s);
+/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
+bool room_grow(struct sock *s);
+/* Whether a nonblocking send that has written a part, and then found the ring full, is over. */
+bool room_ends_short(struct sock *s);
+/* Whether a send would find a larger area, so that there is room: once the peer has taken nothing
+ * for a while, or somebody is about to sleep for it. */
+bool room_will_grow(struct sock *s);
+void room_sleeps(struct sock *s);
+
 /* ---- rewind.c ---- */
 
 /*

@@ -110,6 +110,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store(&s->look_due, 0);
 	atomic_store(&s->cpu, 0);
 	atomic_store(&s->rush, 0);
+	atomic_store(&s->stuck_ns, 0);
 	atomic_store(&s->spin_failed, 0);
 	atomic_store(&s->spin_skip, 0);
 	s->tx_bytes = s->rx_bytes = 0;

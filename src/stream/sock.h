@@ -77,6 +77,9 @@ struct sock {
 	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
 	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
 	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
+	/* Where the peer had come to when a ring was found full, and when that was (ns; 0: none was).
+	 * Relaxed, both: who reads them amid a change waits a little longer. */
+	_Atomic uint64_t stuck_at, stuck_ns;
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */

@@ -223,18 +223,6 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 	return n;
 }
 
-/*
- * Programs that set the buffers at both ends mean to notice a slow reader: they get the
- * smallest area that holds no less than TCP would. Buffers that the kernel chooses grow, so
- * that one of them alone bounds nothing.
- */
-static bool may_grow(struct sock *s)
-{
-	uint32_t ours = atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed);
-	uint32_t theirs = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
-	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
-}
-
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
 static bool is_peer_here(struct sock *s)
 {
@@ -263,7 +251,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		}
 		if (span.len == 0) {
 			/* The first step is small, so that idle connections stay small. */
-			if (ring_tx_is_small(&sl->tx) && may_grow(s) &&
+			if (ring_tx_is_small(&sl->tx) && room_may_grow(s) &&
 			    ring_tx_grow(&sl->tx, s->out)) {
 				settle_later();
 				continue;
@@ -362,20 +350,6 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	if (look)
 		sock_look(s, w->fd);
 	return n;
-}
-
-/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
-static bool grow(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	lock_take(&sl->tx_lock);
-	bool grown = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-		     ring_tx_room(&sl->tx, s->out, 1) == 0 && may_grow(s) &&
-		     ring_tx_grow(&sl->tx, s->out);
-	lock_drop(&sl->tx_lock);
-	if (grown)
-		settle_later();
-	return grown;
 }
 
 static ssize_t send_rest(int fd, struct source *src, int flags)
@@ -482,7 +456,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		}
 		if (sock_is_nonblocking(s, flags)) {
-			if (grow(s))
+			if (!(done > 0 && room_ends_short(s)) && room_grow(s))
 				continue;
 			atomic_fetch_add_explicit(&s->slot->tx_full, 1,
 						  memory_order_relaxed);
@@ -491,7 +465,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		}
 		if (++w.rounds <= VAIN_ROUNDS && wait_spin(s, EPOLLOUT))
 			continue;
-		if (grow(s))
+		if (room_grow(s))
 			continue;
 		n = wait_for(&w);
 		if (n < 0)

@@ -37,9 +37,7 @@
 
 static int64_t now_ns(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	return (int64_t)clock_now_ns();
 }
 
 static uint32_t this_cpu(void)
@@ -296,6 +294,7 @@ void sock_arm(struct sock *s, uint32_t interest)
 		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
 		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
 				      memory_order_relaxed);
+		room_sleeps(s);
 	}
 	/* The fence that must stay: the flags above are seen by the peer before we look at
 	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
