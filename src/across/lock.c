@@ -9,6 +9,7 @@
 #include "base/lock.h"
 
 struct across across_pool[ACROSS_CONNECTIONS];
+int across_used;
 struct across across_lost = {.state = ACROSS_ENDED};
 struct across_link across_links[ACROSS_LINKS];
 struct across_context across_contexts[ACROSS_CONTEXTS];
@@ -62,7 +63,7 @@ void across_forked_parent(void)
 
 /* The links are the parent's. Handles stay in use, so that nobody gets one of those that the
  * child's sockets still name. */
-void across_forked_child(void)
+static void abandon(void)
 {
 	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
 		if (across_contexts[i].context)
@@ -70,9 +71,16 @@ void across_forked_child(void)
 		across_contexts[i] = (struct across_context){0};
 	}
 	memset(across_links, 0, sizeof(across_links));
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+	for (int i = 0; i < across_used; i++)
 		across_pool[i].link = NULL;
-	process_known = false;
+}
+
+void across_forked_child(void)
+{
+	if (across_used)
+		abandon();
+	if (process_known) /* each page that is written to is copied */
+		process_known = false;
 	relay_forked();
 	lock_drop_forked(&lock);
 }

@@ -403,7 +403,7 @@ static void asked_for_none(struct across *a, uint32_t id)
 
 static struct across *published(const struct name_end *local, const struct name_end *peer)
 {
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+	for (int i = 0; i < across_used; i++) {
 		struct across *a = &across_pool[i];
 
 		if (a->state == ACROSS_PUBLISHED && name_end_equal(&a->local, local) &&
@@ -461,7 +461,7 @@ static void line_is_new(void)
 {
 	const struct local_message lost = {.status = LOCAL_SILENT, .wait_ms = 1000};
 
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+	for (int i = 0; i < across_used; i++) {
 		struct across *a = &across_pool[i];
 
 		if (a->state == ACROSS_PUBLISHED)
@@ -494,9 +494,13 @@ static void hear(void)
 
 static struct across *take_handle(void)
 {
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
-		if (across_pool[i].state == ACROSS_FREE)
-			return &across_pool[i];
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+		if (across_pool[i].state != ACROSS_FREE)
+			continue;
+		if (i >= across_used)
+			across_used = i + 1;
+		return &across_pool[i];
+	}
 	return NULL;
 }
 

@@ -174,6 +174,9 @@ void across_leave(struct across_guard g);
 /* Stands where a peer may write to whom nobody here knows any more. */
 extern struct across across_lost;
 extern struct across across_pool[ACROSS_CONNECTIONS];
+/* One past the last handle that was ever taken: a process that has none touches no page of it all,
+ * which each fork would pay for. */
+extern int across_used;
 extern struct across_link across_links[ACROSS_LINKS];
 extern struct across_context across_contexts[ACROSS_CONTEXTS];
 /* Of this process: random, 16 bytes; another one in a forked child. */

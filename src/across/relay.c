@@ -108,6 +108,8 @@ int relay_hear(struct local_message *m, size_t *hello_bytes)
 
 void relay_forked(void)
 {
+	if (line < 0 && !was_lost && tried_ms == 0)
+		return;
 	/* The daemon knows the parent by it. */
 	if (line >= 0)
 		fds_close(line);
