@@ -261,7 +261,6 @@ void across_drain(void)
 
 	if (!across_used) /* racy: who takes the first one now comes too late to be waited for */
 		return;
-
 	for (;;) {
 		struct across_guard g = across_enter();
 		bool done = is_drained();

@@ -29,7 +29,7 @@ static int try_announce(int fd)
 	int announced = meet_announce(fd);
 
 	if (announced < 0)
-		retry_at_ns = look_clock_ns() + RETRY_NS;
+		retry_at_ns = clock_now_ns() + RETRY_NS;
 	return announced;
 }
 
@@ -138,7 +138,7 @@ void announce_again(struct sock *s, int fd)
 
 	lock_take(&table_lock);
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
-	for (int i = 0; i < used && look_clock_ns() >= retry_at_ns; i++) {
+	for (int i = 0; i < used && clock_now_ns() >= retry_at_ns; i++) {
 		if (!table[i].used || table[i].s != s || table[i].announced >= 0)
 			continue;
 		table[i].announced = try_announce(fd);

@@ -429,7 +429,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	c->asked = __rdtsc();
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
-		  (c->deadline == LOOK_NOW || look_clock_ns() >= c->deadline);
+		  (c->deadline == LOOK_NOW || clock_now_ns() >= c->deadline);
 	return sl->result;
 }
 

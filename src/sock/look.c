@@ -40,7 +40,7 @@ uint64_t look_deadline(const struct timespec *timeout)
 		return LOOK_FOREVER;
 	if (!timeout->tv_sec && !timeout->tv_nsec)
 		return LOOK_NOW;
-	now = look_clock_ns();
+	now = clock_now_ns();
 	if ((uint64_t)timeout->tv_sec > (LOOK_FOREVER - now) / 1000000000u - 1)
 		return LOOK_FOREVER;
 	end = now + (uint64_t)timeout->tv_sec * 1000000000u;
@@ -53,7 +53,7 @@ uint64_t look_sooner(uint64_t deadline, uint64_t nap_ns)
 
 	if (nap_ns == UINT64_MAX)
 		return deadline;
-	end = look_clock_ns() + nap_ns;
+	end = clock_now_ns() + nap_ns;
 	return end < deadline ? end : deadline;
 }
 
@@ -64,7 +64,7 @@ const struct timespec *look_remaining(uint64_t deadline, struct timespec *ts)
 	if (deadline == LOOK_FOREVER)
 		return NULL;
 	if (deadline != LOOK_NOW) {
-		now = look_clock_ns();
+		now = clock_now_ns();
 		left = deadline > now ? deadline - now : 0;
 	}
 	ts->tv_sec = (time_t)(left / 1000000000u);
@@ -84,7 +84,7 @@ void look_spin_begin(struct look_spin *w, uint64_t deadline)
 		history.skip--;
 		return;
 	}
-	now = look_clock_ns();
+	now = clock_now_ns();
 	w->end_ns = now + cfg->spin_ns;
 	if (w->end_ns > deadline)
 		w->end_ns = deadline;
@@ -102,7 +102,7 @@ bool look_spin_turn(struct look_spin *w, bool *ask)
 	__builtin_ia32_pause();
 	if (++w->turns % LOOK_CLOCK_TURNS)
 		return true;
-	now = look_clock_ns();
+	now = clock_now_ns();
 	if (now >= w->ask_ns) {
 		w->ask_ns = now + LOOK_ASK_NS;
 		*ask = true;

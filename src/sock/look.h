@@ -121,11 +121,6 @@ static inline uint64_t look_nap_ns(struct sock *s, int fd)
 #define LOOK_NOW     0ull
 #define LOOK_FOREVER UINT64_MAX
 
-static inline uint64_t look_clock_ns(void)
-{
-	return clock_now_ns();
-}
-
 /* The end of a relative timeout; the clock is read only when it must be. */
 uint64_t look_deadline(const struct timespec *timeout);
 /* The deadline, or the end of a nap that begins now, whichever comes first. */

@@ -351,7 +351,7 @@ static void note_answers(struct wait *w)
 static bool is_over(uint64_t deadline)
 {
 	return deadline != LOOK_FOREVER &&
-	       (deadline == LOOK_NOW || look_clock_ns() >= deadline);
+	       (deadline == LOOK_NOW || clock_now_ns() >= deadline);
 }
 
 static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)

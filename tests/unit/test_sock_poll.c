@@ -17,7 +17,7 @@ TEST(deadlines)
 	const struct timespec second = {1, 500000000}, bad = {0, 1000000000},
 			      minus = {-1, 0};
 	struct timespec left;
-	uint64_t now = look_clock_ns();
+	uint64_t now = clock_now_ns();
 
 	CHECK_EQ(look_deadline(NULL), LOOK_FOREVER);
 	CHECK_EQ(look_deadline(&zero), LOOK_NOW);
