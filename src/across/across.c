@@ -19,13 +19,13 @@
 
 uint8_t *across_in_data(struct across *a)
 {
-	return a->link->window + ACROSS_MAIL_BYTES + a->place * ACROSS_PLACE_BYTES;
+	return a->link->window + ACROSS_PLACES_AT + a->place * ACROSS_PLACE_BYTES;
 }
 
 /* At the same place in our own memory as in the peer's, of which it has told. */
 uint8_t *across_out_data(struct across *a)
 {
-	return a->link->staging + ACROSS_MAIL_BYTES + a->place * ACROSS_PLACE_BYTES;
+	return a->link->staging + ACROSS_PLACES_AT + a->place * ACROSS_PLACE_BYTES;
 }
 
 int across_descriptor(struct across *a)
@@ -72,6 +72,13 @@ void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
 	across_leave(g);
 }
 
+void across_nap(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+
+	kernel_poll(&pfd, 1, DRAIN_NAP_MS);
+}
+
 /* The peer is to be rung each time: what it has armed is known on its host alone. */
 static void ask_again(struct across *a)
 {
@@ -85,13 +92,99 @@ static void ask_again(struct across *a)
 	atomic_store_explicit(&a->in->tx_armed, tx ? tx : 1, memory_order_relaxed);
 }
 
+/* The peer must hear of what is owed though nobody may poll here again. What waits for a verdict is
+ * waited for elsewhere; and who has not been heard yet sends over TCP. */
+static bool must_tell(const struct across *a)
+{
+	const struct across_link *k = a->link;
+
+	return a->owes && k && k->link && k->up && !k->failed && a->has_peer && a->said &&
+	       !a->last_sent && a->grant.state != GRANT_USED && !a->grant.is_held;
+}
+
+/* Bytes up to `end` have been posted, the last of them as this one of the link's writes. */
+struct telling {
+	/* Which connection's: the handle may be another's meanwhile. */
+	const struct across_link *link;
+	uint32_t place, generation;
+	uint64_t end, posted;
+	bool begun;
+};
+
+static struct telling telling(const struct across *a)
+{
+	return (struct telling){
+		.link = a->link, .place = a->place, .generation = a->generation};
+}
+
+static bool is_telling(const struct across *a, const struct telling *t)
+{
+	return a->link == t->link && a->place == t->place &&
+	       a->generation == t->generation && must_tell(a);
+}
+
+/*
+ * Credit depends on the peer's program, and is not waited for: the words are put where the peer
+ * reads them, once the bytes are in its memory, which depends on the devices alone. True when
+ * nothing is to be done any more; else *fd tells of progress.
+ */
+static bool tell_step(struct across *a, struct telling *t, int *fd)
+{
+	struct link *l;
+
+	hub_poll();
+	if (is_telling(a, t))
+		note_push(a);
+	if (!is_telling(a, t))
+		return true;
+	l = a->link->link;
+	if (!t->begun) {
+		t->end = a->reader.consumed;
+		t->posted = link_posted(l);
+		t->begun = true;
+	}
+	if (link_completed(l) >= t->posted && link_credit(l) == 0) {
+		note_tell_aside(a, t->end);
+		hub_poll();
+		if (!is_telling(a, t) ||
+		    (a->reader.consumed == t->end && !note_has_bytes(a)))
+			return true;
+		t->begun = false;
+	}
+	link_drain(l);
+	*fd = link_fd(a->link->context->context);
+	return false;
+}
+
+static void tell_surely(struct across *a, struct telling t)
+{
+	uint64_t end_ms = clock_coarse_ms() + FLUSH_MS;
+	struct across_guard g;
+	bool done;
+	int fd;
+
+	do {
+		g = across_enter();
+		done = tell_step(a, &t, &fd);
+		across_leave(g);
+		if (!done)
+			across_nap(fd);
+	} while (!done && clock_coarse_ms() < end_ms);
+}
+
 void across_push(struct across *a)
 {
 	struct across_guard g = across_enter();
+	struct telling t;
+	bool owes;
 
 	ask_again(a);
 	note_push(a);
+	owes = must_tell(a);
+	t = telling(a);
 	across_leave(g);
+	if (owes)
+		tell_surely(a, t);
 }
 
 void across_progress(void)
@@ -113,10 +206,8 @@ void across_catch_up(void)
 	across_leave(g);
 }
 
-void across_answer(void)
+void across_answer_locked(void)
 {
-	struct across_guard g = across_enter();
-
 	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
 		struct link_context *c = across_contexts[i].context;
 
@@ -126,6 +217,13 @@ void across_answer(void)
 		link_arm(c);
 	}
 	hub_poll();
+}
+
+void across_answer(void)
+{
+	struct across_guard g = across_enter();
+
+	across_answer_locked();
 	across_leave(g);
 }
 
@@ -135,6 +233,7 @@ static int drain_step(struct across *a)
 	int r;
 
 	hub_poll();
+	a->grant.is_held = false;
 	note_push(a);
 	if (!a->link || a->link->failed || !a->link->link)
 		return -EPIPE;
@@ -144,13 +243,6 @@ static int drain_step(struct across *a)
 	/* Without credit nothing is under way that could fail. */
 	link_probe(a->link->link);
 	return 0;
-}
-
-static void nap(int fd)
-{
-	struct pollfd pfd = {.fd = fd, .events = POLLIN};
-
-	kernel_poll(&pfd, 1, DRAIN_NAP_MS);
 }
 
 int across_flush(struct across *a)
@@ -168,7 +260,7 @@ int across_flush(struct across *a)
 			return r < 0 ? r : 0;
 		if (clock_coarse_ms() >= end_ms)
 			return -ETIMEDOUT;
-		nap(fd);
+		across_nap(fd);
 	}
 }
 
@@ -218,6 +310,8 @@ static void keep_words(struct across *a)
 static void end(struct across *a)
 {
 	a->owner = (struct across_owner){0};
+	a->grant.is_held = false;
+	redirect_end(a);
 	keep_words(a);
 	a->state = ACROSS_ENDED;
 	if (a->request != 0 && a->link && !a->has_peer)
@@ -230,9 +324,16 @@ void across_end(struct across *a)
 {
 	struct across_guard g = across_enter();
 
+	struct telling t;
+	bool owes;
+
 	meet_end(a);
 	end(a);
+	owes = must_tell(a);
+	t = telling(a);
 	across_leave(g);
+	if (owes)
+		tell_surely(a, t);
 }
 
 static bool is_drained(void)
@@ -268,6 +369,6 @@ void across_drain(void)
 		across_leave(g);
 		if (done || clock_coarse_ms() >= end_ms)
 			return;
-		nap(-1);
+		across_nap(-1);
 	}
 }

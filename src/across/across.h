@@ -55,6 +55,8 @@ struct across_owner {
 	void (*ring)(void *owner); /* the peer would ring its bell now */
 	void (*lost)(
 		void *owner); /* the link has failed: what was under way is not known */
+	/* So many bytes have gone past the ring; `out`: sent. */
+	void (*redirected)(void *owner, bool out, uint32_t bytes);
 };
 
 /* From here on notes are carried out in *wire. `out`: the direction that this end sends. */
@@ -85,6 +87,45 @@ void across_probe(struct across *a);
 /* Our last words are pushed; the handle is no more. Attached or not. The link goes on telling
  * them while the process lives. */
 void across_end(struct across *a);
+
+/* ---- redirection: the peer's next bytes past the ring ---- */
+
+/* Where they may be written, in the program's memory. */
+struct across_room {
+	void *start;
+	uint32_t bytes, least; /* of fewer than that nothing is written there */
+	uint64_t position;     /* of the stream: the ring has been read up to there */
+	uint32_t turn;	       /* and so many of its moves passed */
+};
+
+/*
+ * Offers it. A thread has one open at most, a connection too: true when it is this one. From here
+ * on until across_offer_end the memory is the peer's. Under the stream's receive lock.
+ */
+bool across_offer(struct across *a, const struct across_room *room);
+/* This thread has offered something and not ended that. */
+extern _Thread_local uint64_t across_offering
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* Nothing has become of it yet. */
+bool across_offer_stands(void);
+/*
+ * Nothing is written there any more. How many bytes have been, from the start on: they are the
+ * stream's next, and the connection's cursors are behind them. With `take` false it is none: what
+ * has come will come again by the ring. Under the receive lock, if `take`.
+ */
+uint32_t across_offer_end(bool take);
+/* A receive must have room for so many bytes, with this peer's host; 0: none is redirected. */
+uint32_t across_redirect_least(const struct across *a);
+/* The peer has offered memory. Reads one word. */
+bool across_takes(const struct across *a);
+/* Nothing is pushed until across_release, or until something is flushed. */
+void across_hold(struct across *a);
+/* Pushes, to where the peer has offered: true when it has been. Then, while across_awaits says so,
+ * nothing else is pushed, until the peer tells what has become of it; some milliseconds a call. */
+bool across_release(struct across *a);
+bool across_awaits(struct across *a);
+/* Something has become of an offer of this connection. Reads one word. */
+bool across_offer_is_due(const struct across *a);
 
 /* ---- processes ---- */
 

@@ -25,8 +25,9 @@ int (*across_open_context)(const struct name_end *local, struct link_context **o
 static int open_device(const struct name_end *local, struct link_context **out,
 		       const char **why)
 {
-	struct link_limits limits = {
-		.links = ACROSS_LINKS, .credits = ACROSS_CREDITS, .sends = ACROSS_SENDS};
+	struct link_limits limits = {.links = ACROSS_LINKS + ACROSS_BULKS,
+				     .credits = ACROSS_CREDITS,
+				     .sends = ACROSS_SENDS};
 	union {
 		struct sockaddr any;
 		struct sockaddr_in in;
@@ -200,6 +201,7 @@ void hub_drop(struct across_link *k)
 	for (int i = 0; i < ACROSS_PLACES; i++)
 		if (k->at[i] && k->at[i] != &across_lost)
 			return;
+	bulk_drop(k);
 	link_unregister(k->link, &k->memory);
 	link_destroy(k->link);
 	clear_link(k);
@@ -259,6 +261,8 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
 	memset(&a->sent, 0, sizeof(a->sent));
 	memset(&a->came, 0, sizeof(a->came));
+	memset(&a->offer, 0, sizeof(a->offer));
+	memset(&a->grant, 0, sizeof(a->grant));
 	return true;
 }
 
@@ -300,6 +304,7 @@ static void fail_link(struct across_link *k)
 	log_debug("a link has ended: %s", link_error_text(link_error(k->link)));
 	k->failed = true;
 	k->up = false;
+	bulk_drop(k);
 	/* The link may go with the last of them: it is not looked at again. */
 	memcpy(left, k->at, sizeof(left));
 	for (int i = 0; i < ACROSS_PLACES; i++) {
@@ -321,7 +326,7 @@ static void fail_link(struct across_link *k)
 	hub_drop(k);
 }
 
-static void wrong(struct across_link *k, const char *what)
+void hub_wrong(struct across_link *k, const char *what)
 {
 	log_error("the peer of a link does not keep to the protocol: %s", what);
 	link_abort(k->link);
@@ -337,13 +342,21 @@ static void take_note(struct across_link *k, uint32_t immediate)
 	/* A copy: the peer may write there while we look. */
 	memcpy(&n, place, sizeof(n));
 	if (n.number != (uint32_t)k->notes_came) {
-		wrong(k, "a note is not the next one");
+		hub_wrong(k, "a note is not the next one");
 		return;
 	}
 	k->notes_came++;
+	if (n.kind & NOTE_ASK)
+		k->must_ask = true;
+	n.kind &= (uint8_t)~NOTE_ASK;
+	if (n.kind == NOTE_BULK) {
+		if (!bulk_take(k, &n.bulk))
+			hub_wrong(k, "it names a link beside this one that cannot be");
+		return;
+	}
 	if (n.place >= ACROSS_PLACES || link_immediate_id(immediate) != n.place ||
-	    n.kind < NOTE_SHORT || n.kind > NOTE_LAST) {
-		wrong(k, "a note is for no connection");
+	    n.kind < NOTE_SHORT || n.kind > NOTE_VERDICT) {
+		hub_wrong(k, "a note is for no connection");
 		return;
 	}
 	a = k->at[n.place];
@@ -354,11 +367,16 @@ static void take_note(struct across_link *k, uint32_t immediate)
 	}
 	/* The place is not given out before the last note: there can be no late ones. */
 	if (!a || a->generation != n.generation || a->last_came) {
-		wrong(k, "a note is for a connection that has ended");
+		hub_wrong(k, "a note is for a connection that has ended");
+		return;
+	}
+	if (n.kind == NOTE_OFFER || n.kind == NOTE_VERDICT) {
+		if (!redirect_take(a, &n))
+			hub_wrong(k, "an offer, or what became of one, that cannot be");
 		return;
 	}
 	if (!note_take(a, &n)) {
-		wrong(k, "a ring that is larger than its memory");
+		hub_wrong(k, "a ring that is larger than its memory");
 		return;
 	}
 	hub_settle(a);
@@ -374,18 +392,29 @@ static void take_bytes(struct across_link *k, const struct link_event *e)
 		return;
 	if (!a || a->generation != link_immediate_generation(e->immediate) || !a->heard ||
 	    a->last_came) {
-		wrong(k, "bytes are for no connection");
+		hub_wrong(k, "bytes are for no connection");
 		return;
 	}
 	note_take_bytes(a, e->bytes, link_immediate_flags(e->immediate));
 }
 
+/* Its sender has no credit, and may have more to say. */
+static void ask(struct across_link *k)
+{
+	if (!k->must_ask || !k->up || k->failed)
+		return;
+	if (link_read(k->link, ACROSS_HEARD_AT, ACROSS_TOLD_AT, ACROSS_TOLD_BYTES) == 0)
+		k->must_ask = false;
+}
+
 /* Where there was no room. */
 static void push_owed(struct across_link *k)
 {
+	bulk_push(k);
 	for (int i = 0; i < ACROSS_PLACES; i++)
 		if (k->at[i] && k->at[i]->owes)
 			note_push(k->at[i]);
+	ask(k);
 }
 
 static void settle_places(struct across_link *k)
@@ -393,6 +422,19 @@ static void settle_places(struct across_link *k)
 	for (int i = 0; i < ACROSS_PLACES && k->link; i++)
 		if (k->at[i])
 			hub_settle(k->at[i]);
+}
+
+static void take_told(struct across_link *k)
+{
+	const struct told *heard =
+		(const struct told *)(const void *)(k->window + ACROSS_HEARD_AT);
+
+	for (int i = 0; i < ACROSS_PLACES; i++) {
+		struct told t = heard[i];
+
+		if (k->at[i] && k->at[i] != &across_lost && !note_take_told(k->at[i], &t))
+			k->must_ask = true;
+	}
 }
 
 /* The first end's READY has arrived, and what the peer's device has said to that. */
@@ -406,6 +448,7 @@ static void find_up(struct across_link *k)
 
 void hub_connected(struct across_link *k)
 {
+	k->is_first = true;
 	link_drain(k->link); /* LINK_EVENT_DONE follows */
 	find_up(k);
 }
@@ -414,8 +457,10 @@ static void take_event(const struct link_event *e)
 {
 	struct across_link *k = link_of(e->link);
 
-	if (!k)
+	if (!k) {
+		bulk_event(e);
 		return;
+	}
 	switch (e->type) {
 	case LINK_EVENT_UP:
 		k->up = true;
@@ -424,6 +469,7 @@ static void take_event(const struct link_event *e)
 	case LINK_EVENT_IMMEDIATE:
 		if (k->failed)
 			break;
+		k->immediates_came++;
 		if (link_immediate_flags(e->immediate) & TELLS_BYTES)
 			take_bytes(k, e);
 		else
@@ -431,6 +477,10 @@ static void take_event(const struct link_event *e)
 		break;
 	case LINK_EVENT_ROOM:
 		push_owed(k);
+		break;
+	case LINK_EVENT_READ:
+		if (!k->failed)
+			take_told(k);
 		break;
 	case LINK_EVENT_DONE:
 		find_up(k);
@@ -456,6 +506,12 @@ static void poll_context(struct link_context *c)
 		n = link_poll(c, event, ACROSS_BATCH);
 		for (int i = 0; i < n; i++)
 			take_event(&event[i]);
+		for (int i = 0; i < n; i++) {
+			struct across_link *k = link_of(event[i].link);
+
+			if (k && k->must_ask)
+				ask(k);
+		}
 	} while (n == ACROSS_BATCH);
 }
 

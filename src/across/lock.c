@@ -71,6 +71,7 @@ static void abandon(void)
 		across_contexts[i] = (struct across_context){0};
 	}
 	memset(across_links, 0, sizeof(across_links));
+	memset(across_bulks, 0, sizeof(across_bulks));
 	for (int i = 0; i < across_used; i++)
 		across_pool[i].link = NULL;
 }

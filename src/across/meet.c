@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/crossover.h"
 #include "across/parts.h"
 #include "base/log.h"
 #include "base/reason.h"
@@ -516,10 +517,12 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	struct across_guard g;
 	struct across *a;
 	const char *why = NULL;
+	uint32_t least;
 	int r = 1;
 
 	if (!local_ends_fit(local, peer))
 		return -VD_REASON_REMOTE_PEER;
+	least = crossover_least(peer->addr);
 	g = across_enter();
 	a = take_handle();
 	if (!a)
@@ -534,6 +537,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->request = 0;
 		a->refused = 0;
 		a->not_before_ms = 0;
+		a->redirect_least = least;
 		a->link = NULL;
 		a->wire = NULL;
 		a->owner = (struct across_owner){0};

@@ -18,6 +18,12 @@ static uint64_t load64(_Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
+/* Of cursors that were heard of by two ways. */
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return (int64_t)(a - b) > 0 ? a : b;
+}
+
 /* ---- telling ---- */
 
 static uint8_t *staging_of(const struct across *a)
@@ -27,7 +33,7 @@ static uint8_t *staging_of(const struct across *a)
 
 static uint64_t peer_offset(const struct across *a)
 {
-	return ACROSS_MAIL_BYTES + (uint64_t)a->peer_place * ACROSS_PLACE_BYTES;
+	return ACROSS_PLACES_AT + (uint64_t)a->peer_place * ACROSS_PLACE_BYTES;
 }
 
 /* `flags` of an immediate, or 0 for none. False: no room. */
@@ -54,6 +60,8 @@ static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t
 static bool push_bytes(struct across *a, struct ring_span *last)
 {
 	*last = (struct ring_span){0};
+	if (!redirect_may_push(a))
+		return false;
 	for (;;) {
 		struct ring_span span;
 		int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
@@ -75,15 +83,23 @@ static bool push_bytes(struct across *a, struct ring_span *last)
 	}
 }
 
+/* What comes after bytes that have not been written. */
+static void hold_back(const struct across *a, struct note_words *w)
+{
+	w->fin = a->sent.fin;
+	w->down_epoch = a->sent.down_epoch;
+	w->down_at = a->sent.down_at;
+}
+
 /*
  * Our words as of one moment, as whoever looks at them in order may find them: an epoch before
  * the place that belongs to it, the end before the cursor. What cannot be told yet, because
  * bytes before it have not been written, stays as it was told last.
  */
-static void gather(struct across *a, struct note_words *w, struct ring_span *last)
+static void look_at_words(const struct across *a, struct note_words *w)
 {
 	struct wire_dir *out = a->out, *in = a->in;
-	uint64_t at, since;
+	uint64_t since;
 
 	memset(w, 0, sizeof(*w));
 	w->closed = load(&in->closed);
@@ -105,20 +121,27 @@ static void gather(struct across *a, struct note_words *w, struct ring_span *las
 		w->turn_at[i] = load64(&out->turn_at[i]);
 		w->turn_area[i] = load(&out->turn_area[i]);
 	}
-	if (!push_bytes(a, last)) {
-		w->fin = a->sent.fin;
-		w->down_epoch = a->sent.down_epoch;
-		w->down_at = a->sent.down_at;
-		a->owes = true;
-	}
-	/* Relative to what has been written: bytes that came after the look are told next time. */
-	at = a->reader.consumed + last->len;
+}
+
+/* Bytes have been written up to there: those that came after the look are told next time. */
+static void tell_up_to(const struct across *a, struct note_words *w, uint64_t at)
+{
 	if ((int64_t)(at - w->produced) < 0)
 		w->produced = at;
 	if (w->held_ms && (int64_t)(at - w->held_at) < 0) {
 		w->held_at = a->sent.held_at;
 		w->held_ms = a->sent.held_ms;
 	}
+}
+
+static void gather(struct across *a, struct note_words *w, struct ring_span *last)
+{
+	look_at_words(a, w);
+	if (!push_bytes(a, last)) {
+		hold_back(a, w);
+		a->owes = true;
+	}
+	tell_up_to(a, w, a->reader.consumed + last->len);
 }
 
 static bool is_long(const struct note_words *now, const struct note_words *before)
@@ -134,12 +157,40 @@ static bool is_credit_due(const struct across *a, uint64_t consumed)
 	return consumed - a->sent.consumed >= ring_size_hint(a->in) / CREDIT_PART;
 }
 
+int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags)
+{
+	size_t place = k->notes_sent % ACROSS_NOTES * ACROSS_NOTE_BYTES;
+	struct link_write write = {
+		.from = n,
+		.bytes = (uint32_t)bytes,
+		.flags = LINK_IMMEDIATE | flags,
+		.at = place,
+		.immediate = link_immediate(n->place, n->generation, 0),
+	};
+	int r;
+
+	n->number = (uint32_t)k->notes_sent;
+	if (link_credit(k->link) == 1)
+		n->kind |= NOTE_ASK;
+	if (write.bytes > link_inline_max(k->link)) {
+		write.from = k->staging + place;
+		write.memory = &k->memory;
+		/* With a full queue the note that lay there may be under way: then there is
+		 * no room either. */
+		if (link_posted(k->link) - link_completed(k->link) < ACROSS_SENDS)
+			memcpy(k->staging + place, n, write.bytes);
+	}
+	r = link_post(k->link, &write);
+	if (r == 0)
+		k->notes_sent++;
+	return r;
+}
+
 /* `few` with a NOTE_SHORT. */
 static void fill_note(struct note *note, struct across *a, enum note_kind kind,
 		      const struct note_words *w, const struct ring_span *few)
 {
-	*note = (struct note){.number = (uint32_t)a->link->notes_sent,
-			      .kind = (uint8_t)kind,
+	*note = (struct note){.kind = (uint8_t)kind,
 			      .generation = a->peer_generation,
 			      .place = (uint8_t)a->peer_place};
 	if (kind != NOTE_SHORT) {
@@ -158,33 +209,13 @@ static void fill_note(struct note *note, struct across *a, enum note_kind kind,
 static int post_note(struct across *a, enum note_kind kind, const struct note_words *w,
 		     const struct ring_span *few)
 {
-	struct across_link *k = a->link;
-	size_t place = k->notes_sent % ACROSS_NOTES * ACROSS_NOTE_BYTES;
+	size_t bytes =
+		kind == NOTE_SHORT ? NOTE_SHORT_BYTES + few->len : sizeof(struct note);
 	struct note note;
-	struct link_write write = {
-		.from = &note,
-		.bytes = kind == NOTE_SHORT ? (uint32_t)(NOTE_SHORT_BYTES + few->len)
-					    : sizeof(note),
-		.flags = LINK_IMMEDIATE |
-			 (kind == NOTE_LAST || !a->said ? LINK_SIGNAL : 0u),
-		.at = place,
-		.immediate = link_immediate(a->peer_place, a->peer_generation, 0),
-	};
-	int r;
 
 	fill_note(&note, a, kind, w, few);
-	if (write.bytes > link_inline_max(k->link)) {
-		write.from = k->staging + place;
-		write.memory = &k->memory;
-		/* With a full queue the note that lay there may be under way: then there is
-		 * no room either. */
-		if (link_posted(k->link) - link_completed(k->link) < ACROSS_SENDS)
-			memcpy(k->staging + place, &note, write.bytes);
-	}
-	r = link_post(k->link, &write);
-	if (r == 0)
-		k->notes_sent++;
-	return r;
+	return note_post(a->link, &note, bytes,
+			 kind == NOTE_LAST || !a->said ? LINK_SIGNAL : 0u);
 }
 
 /* The peer can reckon from what it knows what a write of these bytes alone says. */
@@ -192,7 +223,76 @@ static bool tell_themselves(const struct across *a, const struct note_words *w,
 			    const struct ring_span *last)
 {
 	return last->len > NOTE_CARRIED_MAX && a->sent.produced == a->reader.consumed &&
-	       w->produced == a->reader.consumed + last->len;
+	       w->produced == a->reader.consumed + last->len && !a->told_aside &&
+	       link_credit(a->link->link) > 1;
+}
+
+/* ---- without credit: the peer reads the words ---- */
+
+static uint64_t check_of(const struct told *t)
+{
+	const unsigned char *at = (const unsigned char *)t;
+	uint64_t sum = 0xcbf29ce484222325;
+
+	for (size_t i = sizeof(t->check); i < sizeof(*t); i++)
+		sum = (sum ^ at[i]) * 0x100000001b3;
+	return sum;
+}
+
+/*
+ * The peer will read this: the note that took the last credit has asked it to. Its grant comes
+ * before it reads. So who has put the words there, and finds no grant after that, has them read.
+ * The bytes needed no credit, and are in the peer's memory up to `end`: the caller knows.
+ */
+void note_tell_aside(struct across *a, uint64_t end)
+{
+	struct told *place =
+		(struct told *)(void *)(a->link->window + ACROSS_TOLD_AT) + a->peer_place;
+	struct told t = {.sent = (uint32_t)link_immediates(a->link->link),
+			 .generation = a->peer_generation};
+
+	t.words = a->sent;
+	if (a->wire)
+		look_at_words(a, &t.words);
+	if ((int64_t)(t.words.produced - end) > 0)
+		hold_back(a, &t.words);
+	tell_up_to(a, &t.words, end);
+	t.verdict = a->offer.verdict;
+	t.check = check_of(&t);
+	a->told_aside = true;
+	memcpy(place, &t, sizeof(t));
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool note_take_told(struct across *a, const struct told *t)
+{
+	int32_t to_come = (int32_t)(t->sent - (uint32_t)a->link->immediates_came);
+	struct note_words w = t->words;
+
+	if (t->check != check_of(t))
+		return t->check == 0; /* nothing, or amid its change */
+	if (t->generation != a->generation || !a->heard || a->last_came)
+		return true;
+	/* What was sent later says all this, and more. What was sent before and has not come yet may
+	 * be relative to what came before it. */
+	if (to_come != 0)
+		return to_come < 0;
+	for (int i = 0; i < WIRE_TURNS; i++)
+		if (w.turn_area[i] > ACROSS_AREA_LIMIT)
+			return true;
+	w.produced = later(w.produced, a->came.produced);
+	w.consumed = later(w.consumed, a->came.consumed);
+	a->came = w;
+	if (a->wire)
+		note_apply_all(a);
+	if (t->verdict.number)
+		redirect_take_verdict(a, &t->verdict);
+	return true;
+}
+
+bool note_has_bytes(struct across *a)
+{
+	return a->wire && ring_rx_avail(&a->reader, a->out, SIZE_MAX) > 0;
 }
 
 static void push_telling(struct across *a, const struct note_words *w,
@@ -202,10 +302,10 @@ static void push_telling(struct across *a, const struct note_words *w,
 
 	if (units > TELLS_UNITS_MAX)
 		units = TELLS_UNITS_MAX;
-	a->owes =
-		!write_bytes(a, last, TELLS_BYTES | (uint32_t)units << TELLS_UNITS_SHIFT);
-	if (a->owes)
+	if (!write_bytes(a, last, TELLS_BYTES | (uint32_t)units << TELLS_UNITS_SHIFT)) {
+		a->owes = true;
 		return;
+	}
 	a->sent.produced = w->produced;
 	a->sent.consumed += units * TELLS_UNIT_BYTES;
 }
@@ -221,7 +321,9 @@ void note_push(struct across *a)
 	a->owes = true;
 	if (!k || k->failed || !k->up || !a->has_peer || a->last_sent)
 		return;
-	a->owes = false;
+	a->owes = !redirect_push(a);
+	if (redirect_comes_first(a))
+		return;
 	if (a->wire)
 		gather(a, &w, &last);
 	else
@@ -237,10 +339,12 @@ void note_push(struct across *a)
 		return;
 	}
 	/* Before the words, which tell of them. */
-	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX)) {
-		a->owes = !write_bytes(a, &last, 0);
-		if (a->owes)
+	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX ||
+			     link_credit(k->link) == 0)) {
+		if (!write_bytes(a, &last, 0)) {
+			a->owes = true;
 			return;
+		}
 		last.len = 0;
 	}
 	if (post_note(a, kind, &w, &last) < 0) {
@@ -249,6 +353,7 @@ void note_push(struct across *a)
 	}
 	ring_rx_skip(&a->reader, last.len);
 	a->sent = w;
+	a->told_aside = false;
 	if (!a->said)
 		a->first_at = link_posted(k->link);
 	a->said = true;
@@ -352,6 +457,8 @@ static bool take_few(struct across *a, const struct note *n)
 
 bool note_take(struct across *a, const struct note *n)
 {
+	uint64_t produced = a->came.produced;
+
 	for (int i = 0; n->kind != NOTE_SHORT && i < WIRE_TURNS; i++)
 		if (n->words.turn_area[i] > ACROSS_AREA_LIMIT)
 			return false;
@@ -363,6 +470,7 @@ bool note_take(struct across *a, const struct note *n)
 	} else {
 		a->came = n->words;
 	}
+	a->came.produced = later(a->came.produced, produced);
 	a->heard = true;
 	a->last_came = n->kind == NOTE_LAST;
 	if (a->state == ACROSS_ANSWERED)

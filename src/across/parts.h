@@ -13,7 +13,7 @@
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 3,
+	ACROSS_VERSION = 4,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -21,24 +21,39 @@ enum {
 	ACROSS_NOTES = 192, /* places for notes under way: see mail_fits */
 	ACROSS_NOTE_BYTES = 192,
 	ACROSS_MAIL_BYTES = ACROSS_NOTES * ACROSS_NOTE_BYTES,
+	/* Words for which there was no credit, for the peer to read, and those that were read. */
+	ACROSS_TOLD_BYTES = 2048,
+	ACROSS_TOLD_AT = ACROSS_MAIL_BYTES,
+	ACROSS_HEARD_AT = ACROSS_TOLD_AT + ACROSS_TOLD_BYTES,
+	ACROSS_PLACES_AT = ACROSS_HEARD_AT + ACROSS_TOLD_BYTES,
 	ACROSS_PLACE_BYTES = WIRE_AREA0_BYTES + WIRE_AREA1_BYTES,
 	/* Twice of that is what a link pins: `viaduct doctor` and the manual say how much. */
-	ACROSS_WINDOW_BYTES = ACROSS_MAIL_BYTES + ACROSS_PLACES * ACROSS_PLACE_BYTES,
+	ACROSS_WINDOW_BYTES = ACROSS_PLACES_AT + ACROSS_PLACES * ACROSS_PLACE_BYTES,
 };
 
 /* Of this process. */
-enum { ACROSS_CONTEXTS = 4, ACROSS_LINKS = 64, ACROSS_CONNECTIONS = 512 };
+enum {
+	ACROSS_CONTEXTS = 4,
+	ACROSS_LINKS = 64,
+	ACROSS_BULKS = 16, /* links for redirected bytes, see bulk.c */
+	ACROSS_CONNECTIONS = 512,
+};
 
 /* A place may be used again when its note has been handled: of those that were posted, at most
  * the credits are not polled, and a batch not handled. The source of a note stays as it is
  * until the write is complete: no more than a full queue is not. */
 static_assert(ACROSS_NOTES >= ACROSS_CREDITS + ACROSS_BATCH, "places for notes");
-static_assert(ACROSS_MAIL_BYTES % 4096 == 0, "places lie on pages");
+static_assert(ACROSS_PLACES_AT % 4096 == 0, "places lie on pages");
 
 enum note_kind {
 	NOTE_SHORT = 1, /* the cursors, and few bytes */
 	NOTE_LONG,	/* all words */
 	NOTE_LAST,	/* all words, and no more will come */
+	NOTE_OFFER,	/* memory for the stream's next bytes */
+	NOTE_VERDICT,	/* what has become of it */
+	NOTE_BULK,	/* of no connection, but of the link beside this one */
+	NOTE_ASK =
+		0x80, /* beside one of them: its sender had no credit for another one */
 };
 
 /* All that one end writes in a connection's memory, as of one moment. */
@@ -58,6 +73,40 @@ struct note_words {
 
 #define NOTE_CARRIED_MAX 160u
 
+/* From the receiver: the bytes from `position` on may be written there. */
+struct note_offer {
+	uint64_t position, address;
+	uint32_t number; /* of the connection's offers, from 1 */
+	uint32_t key, bytes;
+	uint32_t least; /* fewer go by the ring */
+	uint32_t turn;	/* moves of the ring that the receiver has passed */
+};
+
+/* And what became of it: the ring goes on at `position`. */
+struct note_verdict {
+	uint64_t position;
+	uint32_t number;
+};
+
+/*
+ * What an end would say, had it credit: in its own window, for the peer to read, at the number of the
+ * peer's place. The check is over the rest of it: it may be read while it is written.
+ */
+struct told {
+	uint64_t check;
+	uint32_t sent; /* immediates before it: how old it is */
+	uint32_t generation;
+	struct note_words words;
+	struct note_verdict verdict; /* number 0: none */
+};
+static_assert(sizeof(struct told) * ACROSS_PLACES <= ACROSS_TOLD_BYTES, "room for words");
+
+enum note_bulk_what { BULK_WANTED = 1, BULK_HELLO = 2, BULK_GONE = 3 };
+struct note_bulk {
+	uint32_t what, turn; /* turn: of the links beside this one, from 1 */
+	uint8_t hello[LINK_HELLO_BYTES];
+};
+
 struct note {
 	uint32_t number;		 /* of the link's notes in this direction */
 	uint8_t kind, generation, place; /* generation and place: the receiver's */
@@ -69,6 +118,9 @@ struct note {
 			uint32_t at; /* of the bytes, in the receiver's place */
 			uint8_t data[NOTE_CARRIED_MAX];
 		} few;
+		struct note_offer offer;
+		struct note_verdict verdict;
+		struct note_bulk bulk;
 	};
 };
 
@@ -102,15 +154,63 @@ enum across_state {
 
 struct across_link;
 
+/*
+ * Of a link's two, the one for bytes that go to where a receiver has offered to take them. An offer
+ * that is withdrawn while something is on its way there fails it, and nothing else.
+ */
+struct across_bulk {
+	struct link *link;	/* NULL: free */
+	struct across_link *of; /* the link that it is beside */
+	uint8_t *window;
+	uint32_t turn;
+	bool connected, up;
+};
+
+/* What this end has offered. */
+enum offer_state {
+	OFFER_NONE = 0,
+	OFFER_OPEN,   /* the peer knows, or will, and may write there */
+	OFFER_LANDED, /* it has: `landed` bytes */
+	OFFER_BROKEN, /* it cannot any more, or may have failed to */
+};
+struct across_offer {
+	enum offer_state state;
+	uint64_t id; /* of this process's: who has it open knows it */
+	uint64_t position;
+	uint32_t number, bytes, least, turn, landed;
+	struct link_memory memory;
+	bool said;
+	struct note_verdict verdict; /* to be said; number 0: none */
+	_Atomic uint32_t due; /* 1: it is not open any more, and waits to be ended */
+};
+
+/* What the peer has offered. */
+enum grant_state {
+	GRANT_NONE = 0,
+	GRANT_OPEN,
+	GRANT_USED, /* `bytes` are on their way: nothing follows them before the verdict */
+};
+struct across_grant {
+	enum grant_state state;
+	uint32_t bytes;		    /* USED */
+	struct note_verdict judged; /* the last: it may come twice */
+	struct note_offer offer;
+	_Atomic uint32_t is_open; /* the state, for across_takes */
+	/* A blocking send gathers what it is to write there; or writes it, now. No other call may:
+	 * the sender must poll until the verdict has come, else nobody may hear it. */
+	bool is_held, is_ready;
+};
+
 struct across {
 	enum across_state state;
 	enum across_role role;
 	int refused; /* -enum vd_reason: what the next step says */
 	struct name_end local, peer;
-	uint32_t request;	/* id at viaductd of what is not answered; 0 none */
-	uint32_t turn;		/* uses of this struct: part of ids */
-	uint64_t not_before_ms; /* asking again before is in vain */
-	uint8_t process[16];	/* acceptor: the peer's */
+	uint32_t request;	 /* id at viaductd of what is not answered; 0 none */
+	uint32_t turn;		 /* uses of this struct: part of ids */
+	uint64_t not_before_ms;	 /* asking again before is in vain */
+	uint32_t redirect_least; /* across_redirect_least */
+	uint8_t process[16];	 /* acceptor: the peer's */
 
 	struct across_link *link; /* has `place` there; NULL: none yet */
 	uint32_t place, peer_place;
@@ -121,6 +221,7 @@ struct across {
 	uint64_t
 		first_at; /* of the link's writes: with it complete the peer will hear us */
 	bool owes;	  /* something was not posted for want of room */
+	bool told_aside; /* words since the last note: `sent` is behind what the peer knows */
 	bool last_sent, last_came;
 	uint64_t last_at; /* of the link's writes: with it complete our memory is free */
 
@@ -135,6 +236,9 @@ struct across {
 	struct note_words came;	 /* as we have it, before there is memory, too */
 	uint32_t rung_rx, rung_tx;
 	struct wire_dir kept[2]; /* ENDED: the connection's memory as it was */
+
+	struct across_offer offer;
+	struct across_grant grant;
 };
 
 struct across_context {
@@ -159,6 +263,16 @@ struct across_link {
 	uint32_t used[ACROSS_PLACES]; /* when the place was last given out */
 	uint32_t uses;
 	uint64_t notes_sent, notes_came;
+
+	uint64_t immediates_came;
+	bool must_ask; /* the peer had no credit for its next words: they are to be read */
+
+	bool is_first; /* made its hello first: makes those of bulks, too */
+	struct across_bulk *bulk;
+	uint32_t bulk_turn; /* of the last one */
+	uint32_t bulk_due;  /* bits of 1 << enum note_bulk_what, to be said */
+	uint32_t gone_turn; /* with BULK_GONE: which */
+	uint64_t bulk_not_before_ms;
 };
 
 /* ---- lock.c: everything below is under it ---- */
@@ -178,9 +292,17 @@ extern struct across across_pool[ACROSS_CONNECTIONS];
  * which each fork would pay for. */
 extern int across_used;
 extern struct across_link across_links[ACROSS_LINKS];
+extern struct across_bulk across_bulks[ACROSS_BULKS];
 extern struct across_context across_contexts[ACROSS_CONTEXTS];
 /* Of this process: random, 16 bytes; another one in a forked child. */
 const uint8_t *across_process(void);
+
+/* ---- across.c ---- */
+
+/* Until the descriptor is readable, or a moment has passed. Without the lock. */
+void across_nap(int fd);
+/* Carries out what has come, for who was woken by a descriptor. */
+void across_answer_locked(void);
 
 /* ---- hub.c: contexts, links, and what comes on them ---- */
 
@@ -208,15 +330,61 @@ void hub_poll(void);
 /* Ours has ended; frees what is free by now. */
 void hub_settle(struct across *a);
 
+/* The peer does not keep to the protocol. */
+void hub_wrong(struct across_link *k, const char *what);
+
 /* ---- note.c ---- */
 
 void note_push(struct across *a);
+/* Posts it, of which so many bytes are used; 0 or -errno, as link_post. The number is put in. */
+int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags);
 /* A note for this connection has come. False: it cannot be. */
 bool note_take(struct across *a, const struct note *n);
 /* So many bytes have, with these flags. */
 void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags);
+/* There are bytes for which the send queue had no room. */
+bool note_has_bytes(struct across *a);
+/* For want of credit: puts the words where the peer reads them, with the bytes up to `end`, which
+ * are in its memory. What is owed stays owed. */
+void note_tell_aside(struct across *a, uint64_t end);
+/* The peer's, which have been read. False: too soon, they are to be read again. */
+bool note_take_told(struct across *a, const struct told *t);
 /* Carries out what has come before there was memory. */
 void note_apply_all(struct across *a);
+
+/* ---- redirect.c: bytes that go past the ring ---- */
+
+/* What is due to the peer. False: no room. */
+bool redirect_push(struct across *a);
+/* Something must be said before any more of the stream. */
+bool redirect_comes_first(const struct across *a);
+/* The sender's next bytes: false when they must wait, since others are on their way. */
+bool redirect_may_push(struct across *a);
+/* A NOTE_OFFER or NOTE_VERDICT. False: it cannot be. */
+bool redirect_take(struct across *a, const struct note *n);
+bool redirect_take_verdict(struct across *a, const struct note_verdict *v);
+/* Bytes have come, to the offer with this number (8 bits). False: more than it takes. */
+bool redirect_landed(struct across *a, uint32_t number, uint32_t bytes);
+/* What was on its way beside this link may not arrive. */
+void redirect_break(const struct across_link *k);
+/* The handle ends: nothing is written to what it has offered. */
+void redirect_end(struct across *a);
+
+/* ---- bulk.c: the link for them ---- */
+
+/* After one has failed, or when the peer has been asked for one. Less in tests. */
+extern uint32_t bulk_retry_ms;
+/* True: it can be written on. Else it is asked for. */
+bool bulk_is_up(struct across_link *k);
+/* Says what is due to the peer, as far as there is room. */
+void bulk_push(struct across_link *k);
+bool bulk_take(struct across_link *k, const struct note_bulk *n);
+/* Of a link that is none of the others. */
+void bulk_event(const struct link_event *e);
+/* It ends, and the peer is told before anything else. */
+void bulk_give_up(struct across_link *k);
+/* The link itself has failed, or goes. */
+void bulk_drop(struct across_link *k);
 
 /* ---- meet.c ---- */
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#define CONFIG_MEASURED UINT32_MAX
+
 enum config_role { CONFIG_CONNECT, CONFIG_ACCEPT };
 
 struct config {
@@ -16,6 +18,8 @@ struct config {
 	uint32_t spin_ns;    /* VIADUCT_SPIN: longest spin in nanoseconds (set in us) */
 	bool spin_fixed;     /* a time was given: do not adapt */
 	uint32_t area_limit; /* VIADUCT_RING_MAX: highest ring area in use, 0 to 2 */
+	/* VIADUCT_REDIRECT: receives of so many bytes; 0 never, CONFIG_MEASURED as was measured */
+	uint32_t redirect;
 	const char *report;  /* VIADUCT_REPORT: absolute file name, or NULL */
 	const char *program; /* base name of argv[0], as it was at the start */
 };

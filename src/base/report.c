@@ -86,6 +86,7 @@ static void report_format(struct text *t, const char *program)
 	COUNT(rx_tcp_bytes);
 	COUNT(doorbells);
 	COUNT(sleeps);
+	COUNT(redirects);
 #undef COUNT
 	text_add(t, ",\"reasons\":{");
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {

@@ -12,6 +12,7 @@
 #define UPGRADE_AFTER_MAX 1000000000u
 #define SPIN_US_MAX	  1000000u
 #define SPIN_AUTO_US	  50
+#define REDIRECT_MOST	  (1u << 30)
 
 const struct value_name value_names[VALUE_COUNT] = {
 	[VALUE_PROFILE] = {"profile", "VIADUCT_PROFILE"},
@@ -19,6 +20,7 @@ const struct value_name value_names[VALUE_COUNT] = {
 	[VALUE_UPGRADE_AFTER] = {"upgrade-after", "VIADUCT_UPGRADE_AFTER"},
 	[VALUE_SPIN] = {"spin", "VIADUCT_SPIN"},
 	[VALUE_RING_MAX] = {"ring-max", "VIADUCT_RING_MAX"},
+	[VALUE_REDIRECT] = {"redirect", "VIADUCT_REDIRECT"},
 	[VALUE_LOG] = {"log", "VIADUCT_LOG"},
 	[VALUE_REPORT] = {"report", "VIADUCT_REPORT"},
 };
@@ -82,6 +84,7 @@ static void put_profile(struct config *config, const struct config *from)
 void value_defaults(struct config *config)
 {
 	put_profile(config, &profiles[0].config);
+	config->redirect = CONFIG_MEASURED;
 }
 
 static int profile_of(const char *name)
@@ -142,23 +145,48 @@ static unsigned shift_of(char suffix)
 	}
 }
 
-static bool ring_area(const char *text, uint32_t *area)
+static bool size(const char *text, uint64_t least, uint64_t *bytes)
 {
 	const char *end;
-	uint64_t bytes;
+	uint64_t count;
 	unsigned shift;
 
-	if (!digits(text, &bytes, &end))
+	if (!digits(text, &count, &end))
 		return false;
 	shift = shift_of(*end);
 	if (shift)
 		end++;
-	if (*end || bytes > UINT64_MAX >> shift || bytes << shift < areas[0])
+	if (*end || count > UINT64_MAX >> shift || count << shift < least)
+		return false;
+	*bytes = count << shift;
+	return true;
+}
+
+static bool ring_area(const char *text, uint32_t *area)
+{
+	uint64_t bytes;
+
+	if (!size(text, areas[0], &bytes))
 		return false;
 	*area = 0;
 	for (uint32_t i = 1; i < 3; i++)
-		if (bytes << shift >= areas[i])
+		if (bytes >= areas[i])
 			*area = i;
+	return true;
+}
+
+static bool redirect(const char *text, uint32_t *least)
+{
+	uint64_t bytes = 0;
+
+	if (!strcmp(text, "auto"))
+		*least = CONFIG_MEASURED;
+	else if (!strcmp(text, "off"))
+		*least = 0;
+	else if (size(text, 1, &bytes))
+		*least = bytes < REDIRECT_MOST ? (uint32_t)bytes : REDIRECT_MOST;
+	else
+		return false;
 	return true;
 }
 
@@ -209,6 +237,8 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 		return spin(text, c);
 	case VALUE_RING_MAX:
 		return ring_area(text, &c->area_limit);
+	case VALUE_REDIRECT:
+		return redirect(text, &c->redirect);
 	case VALUE_LOG:
 		return log_setting(text, in_file);
 	case VALUE_REPORT:
@@ -226,6 +256,8 @@ static const char *const allowed[VALUE_COUNT] = {
 	[VALUE_SPIN] = "a whole number from 0 to 1000000, or auto, is allowed",
 	[VALUE_RING_MAX] =
 		"a number of bytes from 16K is allowed, with K, M or G after it",
+	[VALUE_REDIRECT] =
+		"auto, off, or a number of bytes is allowed, with K, M or G after it",
 	[VALUE_LOG] =
 		"off, error, info or debug is allowed, with :stderr or :FILE after it",
 	[VALUE_REPORT] = "a file name of at most 4095 bytes is allowed",
@@ -255,7 +287,11 @@ void value_print(enum value_id id, const struct config *config, char *out, size_
 		word = config->off ? "off" : "on";
 	else if (id == VALUE_RING_MAX)
 		word = area_names[config->area_limit];
-	else if (id == VALUE_SPIN && !config->spin_fixed)
+	else if (id == VALUE_REDIRECT && config->redirect == 0)
+		word = "off";
+	else if (id == VALUE_REDIRECT && config->redirect != CONFIG_MEASURED)
+		count = config->redirect;
+	else if (id == VALUE_REDIRECT || (id == VALUE_SPIN && !config->spin_fixed))
 		word = "auto";
 	else if (id == VALUE_SPIN)
 		count = config->spin_ns / 1000;

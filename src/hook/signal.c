@@ -2,6 +2,7 @@
 /* Signal handlers: the program's run through one of ours, which knows our locks. */
 #include <signal.h>
 
+#include "across/across.h"
 #include "base/config.h"
 #include "base/crit.h"
 #include "base/lock.h"
@@ -97,6 +98,9 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 		let_die(sig, info);
 		return;
 	}
+	/* It may read what a receive of this thread was given to fill, or never return to it. */
+	if (__builtin_expect(across_offering != 0, 0))
+		across_offer_end(false);
 	crit_note_handler(entry & HAS_RESTART);
 	function_of(entry)(sig, info, context);
 }

@@ -32,7 +32,9 @@ struct fabric_work {
 	const void *from;
 	uint32_t bytes, key; /* the key of local memory; 0 with is_inline */
 	bool is_inline, is_signalled, with_immediate;
-	uint64_t to; /* the peer's address */
+	bool is_read; /* from there to `from`, which lies in our window */
+	uint64_t to;  /* the peer's address */
+	uint32_t to_key;
 	uint32_t immediate;
 };
 
@@ -52,7 +54,9 @@ struct fabric_ops {
 	/* Room is the caller's business: sends + LINK_SEND_RESERVE, credits + LINK_RESERVE. */
 	int (*post)(struct link *l, const struct fabric_work *w);
 	int (*receive)(struct link *l, uint32_t count, uint64_t tag);
-	int (*add)(struct link *l, void *start, size_t bytes, struct link_memory *out);
+	/* `writable`: by the peer, and the key is for it; else by nobody. */
+	int (*add)(struct link *l, void *start, size_t bytes, bool writable,
+		   struct link_memory *out);
 	void (*drop)(struct link *l, struct link_memory *m);
 	/* Completions of a link's sends come in order, of its receives too. */
 	int (*poll)(struct link_context *c, struct fabric_done *out, int max);
@@ -79,6 +83,7 @@ struct link_context {
 
 struct link {
 	struct link_context *context;
+	struct link *beside; /* link_create_beside, or NULL */
 	uint32_t slot, generation;
 	uint8_t state, error; /* enum link_state, enum link_error */
 	bool said_hello;
@@ -108,6 +113,9 @@ struct link {
 	uint64_t taken;	  /* of the peer's, polled by us */
 	uint64_t told;	  /* of them, said to the peer */
 	uint32_t unposted, unposted_own; /* receives used up; by the caller's, by ours */
+
+	uint64_t read_at; /* the read under way, or 0 */
+	bool grants_all;  /* at the next pay */
 
 	bool error_told, peer_closed, close_told;
 };

@@ -38,6 +38,14 @@ struct fake_link {
 	struct work *works;
 };
 
+/* Memory that a peer may write to, beside windows. */
+struct offer {
+	struct offer *next; /* of the world's */
+	struct link *domain;
+	uint64_t start, bytes;
+	uint32_t key;
+};
+
 struct fake_context {
 	struct link_context context;
 	struct fake_world *world;
@@ -55,6 +63,7 @@ struct fake_world {
 	bool is_mute;
 	struct fake_link *links;
 	uint32_t links_count;
+	struct offer *offers;
 	struct fake_counts counts;
 };
 
@@ -110,17 +119,36 @@ static struct fake_link *peer_of(struct fake_link *l)
 	return peer;
 }
 
-static bool is_allowed(const struct fake_link *peer, const struct work *work)
+static bool is_within(const struct work *work, uint64_t start, uint64_t bytes)
 {
-	uint64_t at = work->w.to - peer->link.own.window;
+	uint64_t at = work->w.to - start;
 
-	return work->w.bytes == 0 || (at <= peer->link.window_bytes &&
-				      work->w.bytes <= peer->link.window_bytes - at);
+	return work->w.bytes == 0 || (at <= bytes && work->w.bytes <= bytes - at);
 }
 
+static struct link *domain_of(struct link *l)
+{
+	return l->beside ? l->beside : l;
+}
+
+static bool is_allowed(struct fake_link *peer, const struct work *work)
+{
+	const struct offer *o = context_of(peer)->world->offers;
+
+	if (work->w.to_key == peer->link.own.key)
+		return is_within(work, peer->link.own.window, peer->link.window_bytes);
+	while (o && (o->key != work->w.to_key || o->domain != domain_of(&peer->link)))
+		o = o->next;
+	return o && is_within(work, o->start, o->bytes);
+}
+
+/* A read is done at its turn alone. */
 static void place(struct work *work)
 {
-	if (!work->is_placed && work->w.bytes)
+	if (work->w.is_read)
+		memcpy((void *)(uintptr_t)work->w.from,
+		       (const void *)(uintptr_t)work->w.to, work->w.bytes);
+	else if (!work->is_placed && work->w.bytes)
 		memcpy((void *)(uintptr_t)work->w.to,
 		       work->w.is_inline ? work->inline_bytes : work->w.from,
 		       work->w.bytes);
@@ -133,7 +161,8 @@ static void place_some(struct fake_link *l, struct fake_link *peer)
 	struct fake_world *w = context_of(l)->world;
 	uint32_t ahead = draw(w, LOOK_AHEAD), n = l->delivered + ahead;
 
-	if (!peer || n >= l->count || !is_allowed(peer, work_at(l, n)))
+	if (!peer || n >= l->count || work_at(l, n)->w.is_read ||
+	    !is_allowed(peer, work_at(l, n)))
 		return;
 	if (ahead && !work_at(l, n)->is_placed && !work_at(l, n - 1)->is_placed)
 		w->counts.too_early++;
@@ -191,7 +220,7 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 			break_link(l, LINK_PEER_DEAD);
 		return;
 	}
-	if (!is_allowed(peer, work) || l->link.peer.key != peer->link.own.key) {
+	if (!is_allowed(peer, work)) {
 		/* Both ends fail, and only one is told why. */
 		peer->is_halted = true;
 		break_link(l, LINK_PEER_REFUSED);
@@ -369,18 +398,41 @@ static int op_receive(struct link *link, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-static int op_add(struct link *link, void *start, size_t bytes, struct link_memory *out)
+static int op_add(struct link *link, void *start, size_t bytes, bool writable,
+		  struct link_memory *out)
 {
-	(void)bytes;
-	out->handle = start;
+	struct fake_context *c = context_of((struct fake_link *)link);
+	int r = injected(c);
+	struct offer *o;
+
+	out->handle = NULL;
 	out->key = 1;
-	return injected(context_of((struct fake_link *)link));
+	if (r < 0 || !writable)
+		return r;
+	o = malloc(sizeof(*o));
+	if (!o)
+		return -ENOMEM;
+	out->handle = o;
+	out->key = 1 + draw(c->world, 1 << 30);
+	*o = (struct offer){.next = c->world->offers,
+			    .domain = domain_of(link),
+			    .start = (uintptr_t)start,
+			    .bytes = bytes,
+			    .key = out->key};
+	c->world->offers = o;
+	return 0;
 }
 
 static void op_drop(struct link *link, struct link_memory *m)
 {
-	(void)link;
-	(void)m;
+	struct offer **at = &context_of((struct fake_link *)link)->world->offers;
+
+	if (!m->handle)
+		return;
+	while (*at != m->handle)
+		at = &(*at)->next;
+	*at = (*at)->next;
+	free(m->handle);
 }
 
 static int op_poll(struct link_context *context, struct fabric_done *out, int max)

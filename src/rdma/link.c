@@ -69,7 +69,8 @@ static uint32_t free_slot(const struct link_context *c)
 	return slot;
 }
 
-int link_create(struct link_context *c, void *window, uint64_t bytes, struct link **out)
+static int create(struct link_context *c, struct link *beside, void *window,
+		  uint64_t bytes, struct link **out)
 {
 	struct link *l;
 	int r;
@@ -83,6 +84,7 @@ int link_create(struct link_context *c, void *window, uint64_t bytes, struct lin
 	if (!l)
 		return -ENOMEM;
 	l->context = c;
+	l->beside = beside;
 	l->slot = free_slot(c);
 	l->generation = ++c->generation;
 	l->window = window;
@@ -102,6 +104,17 @@ int link_create(struct link_context *c, void *window, uint64_t bytes, struct lin
 	}
 	*out = l;
 	return 0;
+}
+
+int link_create(struct link_context *c, void *window, uint64_t bytes, struct link **out)
+{
+	return create(c, NULL, window, bytes, out);
+}
+
+int link_create_beside(struct link *first, void *window, uint64_t bytes,
+		       struct link **out)
+{
+	return create(first->context, first, window, bytes, out);
 }
 
 int link_hello(struct link *l, uint8_t hello[LINK_HELLO_BYTES])
@@ -186,15 +199,26 @@ void link_destroy(struct link *l)
 	free(l);
 }
 
-int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out)
+static int add(struct link *l, void *start, size_t bytes, bool writable,
+	       struct link_memory *out)
 {
-	int r = l->context->ops->add(l, start, bytes, out);
+	int r = l->context->ops->add(l, start, bytes, writable, out);
 
 	if (r < 0)
 		return r;
 	out->start = (uintptr_t)start;
 	out->bytes = bytes;
 	return 0;
+}
+
+int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out)
+{
+	return add(l, start, bytes, false, out);
+}
+
+int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out)
+{
+	return add(l, start, bytes, true, out);
 }
 
 void link_unregister(struct link *l, struct link_memory *m)

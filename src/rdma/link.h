@@ -12,7 +12,7 @@
  *
  * A *context* is what a process has of one interconnect: a completion queue and a descriptor
  * to sleep on, for all of its links. Each end of a link has a *window*: memory of its own
- * that the other end, and nobody else, may write to.
+ * that the other end, and nobody else, may write to and read.
  *
  * Calls on one context, and on its links, are made one at a time: the caller has a lock.
  * None of them blocks, but for opening, connecting, registering and destroying, which make
@@ -68,7 +68,7 @@ enum {
 	LINK_LINKS_MAX = 1024,
 };
 
-/* Local memory that a link may read from. */
+/* Local memory that a link may read from; or that its peer may write to, for which the key is. */
 struct link_memory {
 	void *handle;
 	uintptr_t start;
@@ -79,6 +79,7 @@ struct link_memory {
 enum link_write_flags {
 	LINK_IMMEDIATE = 1, /* the peer gets `immediate`, after the bytes */
 	LINK_SIGNAL = 2,    /* its completion is wanted soon, and LINK_EVENT_DONE */
+	LINK_OFFERED = 4, /* not to the window, but to memory that the peer has offered */
 };
 
 struct link_write {
@@ -87,8 +88,9 @@ struct link_write {
 	uint32_t bytes; /* may be 0 */
 	uint32_t flags;
 	const struct link_memory *memory; /* holds all of it; NULL: inline */
-	uint64_t at;			  /* offset in the peer's window */
-	uint32_t immediate;		  /* link_immediate() */
+	uint64_t at; /* offset in the peer's window; with LINK_OFFERED an address there */
+	uint32_t key;	    /* with LINK_OFFERED: that memory's */
+	uint32_t immediate; /* link_immediate() */
 };
 
 enum link_event_type {
@@ -96,6 +98,7 @@ enum link_event_type {
 	LINK_EVENT_IMMEDIATE, /* and all bytes that were posted before it are here */
 	LINK_EVENT_ROOM,      /* after -EAGAIN: try again, it may be refused again */
 	LINK_EVENT_DONE,      /* more is complete of what is waited for */
+	LINK_EVENT_READ,      /* link_read is: what it has read is here */
 	LINK_EVENT_CLOSED,    /* the peer posts nothing more, nor may we */
 	LINK_EVENT_FAILED,    /* the last event of a link; see link_error() */
 };
@@ -123,6 +126,12 @@ void link_context_abandon(struct link_context *c);
  */
 int link_create(struct link_context *c, void *window, uint64_t bytes, struct link **out);
 /*
+ * One more between the same two processes, for what may fail without harm to the first. Memory
+ * that is registered with one of the two is good with both. It is destroyed before the first.
+ */
+int link_create_beside(struct link *first, void *window, uint64_t bytes,
+		       struct link **out);
+/*
  * The own hello: LINK_HELLO_BYTES, opaque. One end, the *first*, gives its hello away before
  * it has the peer's. The *second* connects to that, and only then its own hello is made,
  * which answers the first's. So the first may post as soon as it has connected, and the
@@ -143,7 +152,13 @@ void link_destroy(struct link *l);
 
 /* Local memory to write from. -errno of the system's. */
 int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out);
-/* Once all writes from it are complete, or the link has failed. */
+/* Local memory that the peer may write to, beside the window, once it knows address and key. */
+int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out);
+/*
+ * Memory to write from: once all writes from it are complete, or the link has failed. An offer: at
+ * any time. From here on nothing is written there; a write that the peer has under way, or begins,
+ * fails the link that it is on.
+ */
 void link_unregister(struct link *l, struct link_memory *m);
 
 /*
@@ -157,10 +172,19 @@ void link_expect(struct link_context *c, bool (*expects)(const struct link *l));
 /*
  * -EAGAIN: no room in the send queue, or no credit for an immediate; LINK_EVENT_ROOM follows.
  * -ENOTCONN: waiting. -EPIPE: failed or closed. -EFAULT: outside of `memory` or of the peer's
- * window, or too long to be inline. -EMSGSIZE: more than link_write_max.
+ * window (an offer's bounds the peer's device alone checks), or too long to be inline. -EMSGSIZE: more than link_write_max.
  * Any other failure fails the link.
  */
 int link_post(struct link *l, const struct link_write *w);
+/* Immediates that may be posted before the peer grants more; and that were posted so far. */
+uint32_t link_credit(const struct link *l);
+uint64_t link_immediates(const struct link *l);
+/*
+ * Grants the peer all immediates that have been polled, and reads of its window, after that: what
+ * is read has been there since the grant arrived. It comes to our own window. One at a time:
+ * -EBUSY. Else as link_post; LINK_EVENT_READ follows.
+ */
+int link_read(struct link *l, uint64_t to, uint64_t from, uint32_t bytes);
 uint32_t link_inline_max(const struct link *l);
 uint32_t link_write_max(const struct link *l);
 uint64_t link_peer_window(const struct link *l);

@@ -136,6 +136,10 @@ static int look_at(struct link *l, bool was_empty, struct link_event *out)
 		if (is_awaited)
 			return tell(l, LINK_EVENT_DONE, out);
 	}
+	if (l->read_at && l->completed >= l->read_at) {
+		l->read_at = 0;
+		return tell(l, LINK_EVENT_READ, out);
+	}
 	if (l->peer_closed && !l->close_told) {
 		l->close_told = true;
 		return tell(l, LINK_EVENT_CLOSED, out);

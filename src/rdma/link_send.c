@@ -71,7 +71,8 @@ static int check(const struct link *l, const struct link_write *w)
 		return r;
 	if (w->bytes > l->write_max)
 		return -EMSGSIZE;
-	if (w->at > l->peer.window_bytes || w->bytes > l->peer.window_bytes - w->at)
+	if (!(w->flags & LINK_OFFERED) &&
+	    (w->at > l->peer.window_bytes || w->bytes > l->peer.window_bytes - w->at))
 		return -EFAULT;
 	if (w->memory ? !holds(w->memory, w->from, w->bytes) : w->bytes > l->inline_max)
 		return -EFAULT;
@@ -81,6 +82,7 @@ static int check(const struct link *l, const struct link_write *w)
 int link_post(struct link *l, const struct link_write *w)
 {
 	bool with_immediate = w->flags & LINK_IMMEDIATE;
+	bool offered = w->flags & LINK_OFFERED;
 	struct fabric_work work = {
 		.from = w->from,
 		.bytes = w->bytes,
@@ -88,7 +90,8 @@ int link_post(struct link *l, const struct link_write *w)
 		.is_inline = !w->memory,
 		.is_signalled = w->flags & LINK_SIGNAL,
 		.with_immediate = with_immediate,
-		.to = l->peer.window + w->at,
+		.to = offered ? w->at : l->peer.window + w->at,
+		.to_key = offered ? w->key : l->peer.key,
 		.immediate = w->immediate & ~CONTROL_BIT,
 	};
 	int r = check(l, w);
@@ -120,6 +123,7 @@ static bool post_own(struct link *l, bool with_immediate, uint32_t immediate, bo
 		.is_signalled = signal,
 		.with_immediate = with_immediate,
 		.to = l->peer.window,
+		.to_key = l->peer.key,
 		.immediate = immediate,
 	};
 
@@ -137,7 +141,8 @@ bool link_mark(struct link *l)
 static void pay_receives(struct link *l)
 {
 	uint32_t credits = l->context->limits.credits;
-	uint32_t batch = (credits + LINK_GRANTS_MAX - 1) / LINK_GRANTS_MAX;
+	uint32_t batch =
+		l->grants_all ? 1 : (credits + LINK_GRANTS_MAX - 1) / LINK_GRANTS_MAX;
 	uint32_t count = l->unposted + l->unposted_own;
 	int r;
 
@@ -174,6 +179,49 @@ void link_pay(struct link *l)
 		l->wants_mark = false;
 		l->awaited = l->posted;
 	}
+}
+
+uint32_t link_credit(const struct link *l)
+{
+	return l->peer.credits - (uint32_t)(l->sent - l->granted);
+}
+
+uint64_t link_immediates(const struct link *l)
+{
+	return l->sent;
+}
+
+int link_read(struct link *l, uint64_t to, uint64_t from, uint32_t bytes)
+{
+	struct fabric_work work = {.from = (uint8_t *)l->window + to,
+				   .bytes = bytes,
+				   .is_signalled = true,
+				   .is_read = true,
+				   .to = l->peer.window + from,
+				   .to_key = l->peer.key};
+	int r = state_error(l);
+
+	if (r < 0)
+		return r;
+	if (l->read_at)
+		return -EBUSY;
+	if (to > l->window_bytes || bytes > l->window_bytes - to ||
+	    from > l->peer.window_bytes || bytes > l->peer.window_bytes - from)
+		return -EFAULT;
+	l->grants_all = true;
+	link_pay(l);
+	l->grants_all = false;
+	if (l->state == LINK_FAILED)
+		return -EPIPE;
+	if (l->taken != l->told || !link_has_room(l, false)) {
+		l->wants_room = true;
+		return -EAGAIN;
+	}
+	r = post(l, &work);
+	if (r < 0)
+		return r;
+	l->read_at = l->posted;
+	return 0;
 }
 
 uint32_t link_inline_max(const struct link *l)

@@ -17,6 +17,8 @@ enum {
 	RNR_TIMER = 12, /* 0.64 ms */
 	HOPS = 64,
 	RECEIVE_BATCH = 32,
+	WINDOW_ACCESS =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 };
 
 static struct verbs_link *of(struct link *l)
@@ -59,8 +61,7 @@ static int to_init(struct link *l)
 	struct verbs_process *p = verbs_process_of(l);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
 				   .port_num = p->port.port,
-				   .qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
-						      IBV_ACCESS_REMOTE_WRITE};
+				   .qp_access_flags = WINDOW_ACCESS};
 
 	return -p->lib->ibv_modify_qp(of(l)->pair, &attr,
 				      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
@@ -98,11 +99,11 @@ int verbs_link_open(struct link *l)
 	struct verbs_link *v = of(l);
 	int r = -ENOMEM;
 
-	v->domain = p->lib->ibv_alloc_pd(p->port.device);
+	v->domain =
+		l->beside ? of(l->beside)->domain : p->lib->ibv_alloc_pd(p->port.device);
 	if (v->domain)
 		v->window = (p->lib->ibv_reg_mr)(v->domain, l->window, l->window_bytes,
-						 IBV_ACCESS_LOCAL_WRITE |
-							 IBV_ACCESS_REMOTE_WRITE);
+						 WINDOW_ACCESS);
 	if (!v->domain || !v->window)
 		r = errno ? -errno : -ENOMEM;
 	else
@@ -181,24 +182,26 @@ void verbs_link_close(struct link *l)
 		lib->ibv_destroy_qp(of(l)->pair);
 	if (of(l)->window)
 		lib->ibv_dereg_mr(of(l)->window);
-	if (of(l)->domain)
+	if (of(l)->domain && !l->beside)
 		lib->ibv_dealloc_pd(of(l)->domain);
 }
 
 int verbs_link_post(struct link *l, const struct fabric_work *w)
 {
-	struct ibv_sge part = {
-		.addr = (uintptr_t)w->from, .length = w->bytes, .lkey = w->key};
+	struct ibv_sge part = {.addr = (uintptr_t)w->from,
+			       .length = w->bytes,
+			       .lkey = w->is_read ? of(l)->window->lkey : w->key};
 	struct ibv_send_wr wr = {
 		.wr_id = w->tag,
 		.sg_list = &part,
 		.num_sge = w->bytes ? 1 : 0,
-		.opcode = w->with_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
-					    : IBV_WR_RDMA_WRITE,
+		.opcode = w->is_read	      ? IBV_WR_RDMA_READ
+			  : w->with_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
+					      : IBV_WR_RDMA_WRITE,
 		.send_flags = (w->is_signalled ? IBV_SEND_SIGNALED : 0) |
 			      (w->is_inline && w->bytes ? IBV_SEND_INLINE : 0),
 		.imm_data = htonl(w->immediate),
-		.wr.rdma = {.remote_addr = w->to, .rkey = l->peer.key},
+		.wr.rdma = {.remote_addr = w->to, .rkey = w->to_key},
 	};
 	struct ibv_send_wr *bad;
 
@@ -224,16 +227,19 @@ int verbs_link_receive(struct link *l, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-int verbs_link_add(struct link *l, void *start, size_t bytes, struct link_memory *out)
+int verbs_link_add(struct link *l, void *start, size_t bytes, bool writable,
+		   struct link_memory *out)
 {
+	/* Where only the device reads, read-only memory will do. */
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	struct ibv_mr *mr;
 
-	/* Only the device reads, so that read-only memory will do. */
-	mr = (verbs_process_of(l)->lib->ibv_reg_mr)(of(l)->domain, start, bytes, 0);
+	mr = (verbs_process_of(l)->lib->ibv_reg_mr)(of(l)->domain, start, bytes,
+						    writable ? access : 0);
 	if (!mr)
 		return errno ? -errno : -ENOMEM;
 	out->handle = mr;
-	out->key = mr->lkey;
+	out->key = writable ? mr->rkey : mr->lkey;
 	return 0;
 }
 

@@ -14,7 +14,8 @@ struct verbs_process {
 	struct ibv_cq *queue;
 };
 
-/* A protection domain each: a key is good in the whole of one. */
+/* A protection domain each, since a key is good in the whole of one; but for links to the same
+ * process. */
 struct verbs_link {
 	struct link link;
 	struct ibv_pd *domain;
@@ -34,7 +35,8 @@ void verbs_link_halt(struct link *l);
 void verbs_link_close(struct link *l);
 int verbs_link_post(struct link *l, const struct fabric_work *w);
 int verbs_link_receive(struct link *l, uint32_t count, uint64_t tag);
-int verbs_link_add(struct link *l, void *start, size_t bytes, struct link_memory *out);
+int verbs_link_add(struct link *l, void *start, size_t bytes, bool writable,
+		   struct link_memory *out);
 void verbs_link_drop(struct link *l, struct link_memory *m);
 
 #endif

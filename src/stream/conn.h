@@ -110,11 +110,15 @@ static inline struct across *remote_of(struct sock *s)
 	return atomic_load_explicit(&s->across, memory_order_relaxed);
 }
 
-/* What has come from other hosts, carried out before a look at the memory of `s`. */
-static inline void remote_look(struct sock *s)
+/* What has come from other hosts, carried out before a look at the memory of `s`. True: some of it
+ * past the ring, to where a thread of ours waits for it. */
+static inline bool remote_look(struct sock *s)
 {
-	if (__builtin_expect(remote_of(s) != NULL, 0))
-		across_progress();
+	struct across *a = remote_of(s);
+	if (__builtin_expect(a == NULL, 1))
+		return false;
+	across_progress();
+	return across_offer_is_due(a);
 }
 
 /* The same, and surely: before a look that something on TCP has called for. */
@@ -147,6 +151,22 @@ int bell_answer_far(struct sock *s, int far);
 void wait_note_kernel(struct sock *s, uint32_t events);
 /* Whether the end of TCP is that of the stream: false while the peer's words may be to come. */
 bool remote_end_is_known(struct sock *s);
+/* The peer would take its next bytes past the ring. */
+static inline bool remote_takes(struct sock *s)
+{
+	struct across *a = remote_of(s);
+	return __builtin_expect(a != NULL, 0) && across_takes(a);
+}
+
+struct wait;
+/*
+ * A blocking receive is about to sleep, with room for more: the peer may write there, where that
+ * pays. Takes rx_lock. Until remote_redirected the memory is the peer's.
+ */
+void remote_offer(struct wait *w);
+/* Under rx_lock, before anything is taken from the ring: what has come there, or 0. With `over`
+ * nothing more will. */
+size_t remote_redirected(struct wait *w, bool over);
 /* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
 int remote_begin(struct sock *s, int fd);
 int remote_step(struct sock *s, struct meet_segment *seg);
@@ -289,6 +309,7 @@ struct wait {
 	uint32_t generation; /* of the slot, when the call began */
 	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
 	bool timed;			  /* the socket has a timeout */
+	struct iovec room;		  /* where the next bytes are to go */
 	int64_t deadline_ns;		  /* with timed; 0 until asked for */
 };
 

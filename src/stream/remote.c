@@ -8,8 +8,11 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "meet/farbell.h"
+#include "base/probe.h"
+#include "base/report.h"
 #include "meet/segment.h"
 #include "stream/conn.h"
+#include "stream/trace.h"
 
 /* Before a fork: so long is waited for all peers together. */
 #define FORK_WAIT_MS 100
@@ -34,6 +37,75 @@ static void lose_owner(void *owner)
 		sock_break(s, VD_REASON_LINK);
 	else
 		sock_ring_self(s);
+}
+
+static void count_redirect(void *owner, bool out, uint32_t bytes)
+{
+	struct sock *s = owner;
+
+	report_add(&report_now.redirects, 1);
+	atomic_fetch_add_explicit(&s->slot->redirects, 1, memory_order_relaxed);
+	PROBE3(redirect, slot_cookie(s->slot), out, bytes);
+}
+
+/* ---- redirection ---- */
+
+/* The stream stands where the ring has been read to its end, and goes on there. */
+static bool is_at_end(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+
+	return wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
+	       !(seen_of(sl) & (SEEN_BROKEN | SEEN_SHUT_RD)) && !rx_is_down(w->s) &&
+	       !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
+	       sl->rx.held == RING_PUBLISHED &&
+	       ring_rx_avail(&sl->rx, w->s->in, 1) == 0 &&
+	       sl->rx.turn_passed == sl->rx.turn_seq;
+}
+
+void remote_offer(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+	struct across *a = remote_of(w->s);
+	uint32_t least = a ? across_redirect_least(a) : 0;
+
+	if (least == 0 || w->room.iov_len < least || w->s->is_copied)
+		return;
+	if (across_offering && across_offer_stands())
+		return;
+	lock_take(&sl->rx_lock);
+	if (is_at_end(w)) {
+		const struct across_room room = {
+			.start = w->room.iov_base,
+			.bytes = w->room.iov_len < WIRE_AREA1_BYTES
+					 ? (uint32_t)w->room.iov_len
+					 : WIRE_AREA1_BYTES,
+			.least = least,
+			.position = sl->rx.consumed,
+			.turn = sl->rx.turn_passed};
+
+		across_offer(a, &room);
+	}
+	lock_drop(&sl->rx_lock);
+}
+
+size_t remote_redirected(struct wait *w, bool over)
+{
+	struct sock *s = w->s;
+	uint64_t position = s->slot->rx.consumed;
+	uint32_t n;
+
+	if (!over && across_offer_stands())
+		return 0;
+	n = across_offer_end(true);
+	if (n == 0)
+		return 0;
+	ring_rx_bypass(&s->slot->rx, n);
+	s->rx_bytes += n;
+	s->slot->rx_messages++;
+	if (trace_is_wished())
+		trace_bytes(s, TRACE_IN, position, w->room.iov_base, n);
+	return n;
 }
 
 /* ---- bells ---- */
@@ -142,7 +214,7 @@ int remote_step(struct sock *s, struct meet_segment *seg)
 void remote_attach(struct sock *s, enum wire_direction out)
 {
 	struct across *a = remote_of(s);
-	const struct across_owner owner = {s, ring_owner, lose_owner};
+	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect};
 	uint32_t limit = config_get()->area_limit;
 
 	s->in_data = across_in_data(a);

@@ -378,8 +378,14 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
-	if (wait_is_open(w)) {
+	size_t past = across_offering ? remote_redirected(w, false) : 0;
+	if (past > 0) {
+		iov_skip(to, past);
+		n = (ssize_t)past;
+	} else if (wait_is_open(w)) {
 		n = take(s, w->fd, to, flags, amid);
+		if (across_offering && n > 0)
+			remote_redirected(w, true); /* the peer has not used it */
 		/* The last byte before the mark may have been the last that was asked for: nothing
 		 * more would move on TCP, and nobody looks at the ring before this. */
 		if (gate_state(&sl->gate_rx) == GATE_READY &&
@@ -469,6 +475,16 @@ static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
 	return n > 0 ? 0 : n;
 }
 
+/* The call ends: what has come past the ring by now is its own. */
+static size_t take_rest(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+	lock_take(&sl->rx_lock);
+	size_t n = remote_redirected(w, true);
+	lock_drop(&sl->rx_lock);
+	return n;
+}
+
 static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
 		      int flags, bool amid)
 {
@@ -498,6 +514,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				break;
 			continue;
 		} else if (n == -EAGAIN) {
+			if (!(flags & (MSG_PEEK | MSG_TRUNC)))
+				w.room = iov_part(&to, SIZE_MAX);
 			n = wait_for(&w);
 			if (n < 0)
 				break;
@@ -518,6 +536,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			flags |= MSG_DONTWAIT;
 		}
 	}
+	if (across_offering)
+		done += take_rest(&w);
 	wait_finish(&w);
 	errno = saved;
 	return done > 0 ? (ssize_t)done : n;

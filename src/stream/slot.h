@@ -96,7 +96,7 @@ struct slot {
 	/* For those who look on, with relaxed order: see table.h. */
 	_Atomic int32_t fd;	   /* the number that the socket got first */
 	_Atomic uint32_t switches; /* times that a direction went up or down */
-	_Atomic uint32_t doorbells, sleeps;
+	_Atomic uint32_t doorbells, sleeps, redirects;
 	_Atomic uint32_t across;  /* 1: the ring's other end is on another host */
 	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
 

@@ -352,6 +352,24 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	return n;
 }
 
+/*
+ * The same for a blocking send, where the peer waits for the bytes past the ring: they are kept
+ * together, and the call stays until it is known what has become of them, since nobody may poll
+ * here afterwards.
+ */
+static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool hold)
+{
+	struct across *a = remote_of(s);
+	crit_enter(); /* no handler jumps away while nothing is pushed */
+	across_hold(a);
+	ssize_t n = put_locked(s, w, src, hold);
+	bool used = across_release(a);
+	crit_leave();
+	while (used && crit_handlers() == w->handlers)
+		used = across_awaits(a);
+	return n;
+}
+
 static ssize_t send_rest(int fd, struct source *src, int flags)
 {
 	if (src->is_file)
@@ -429,10 +447,12 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	while (src->left > 0) {
-		n = put_locked(s, &w, src,
-			       (flags & MSG_MORE) ||
-				       atomic_load_explicit(&s->slot->corked,
-							    memory_order_relaxed));
+		bool hold = (flags & MSG_MORE) ||
+			    atomic_load_explicit(&s->slot->corked, memory_order_relaxed);
+		if (remote_takes(s) && !sock_is_nonblocking(s, flags))
+			n = put_past(s, &w, src, hold);
+		else
+			n = put_locked(s, &w, src, hold);
 		if (n == -EINPROGRESS) {
 			n = attend(s, w.fd, flags, done > 0);
 			if (n < 0)
@@ -512,7 +532,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	wait_tell_cpu(s);
-	if (iovcnt == 1 && iov->iov_len <= CHUNK_BYTES && !(flags & MSG_MORE)) {
+	if (iovcnt == 1 && iov->iov_len <= CHUNK_BYTES && !(flags & MSG_MORE) &&
+	    !remote_takes(s)) {
 		ssize_t n = put_quickly(s, fd, iov);
 		if (n > 0)
 			return n;

@@ -120,8 +120,8 @@ static bool hint_out(struct sock *s)
 
 bool wait_hint(struct sock *s, uint32_t interest)
 {
-	remote_look(s);
-	if (wait_attention(s) || (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
+	if (remote_look(s) || wait_attention(s) ||
+	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
 		return true;
 	return ((interest & EPOLLIN) && hint_in(s)) ||
 	       ((interest & EPOLLOUT) && hint_out(s));
@@ -528,6 +528,8 @@ static int sleep_guarded(struct wait *w, bool *bell)
 static void leave_hold(void *arg)
 {
 	struct wait *w = arg;
+	if (across_offering)
+		across_offer_end(false);
 	w->held = false;
 	sock_unhold(w->s);
 }
@@ -561,6 +563,8 @@ int wait_for(struct wait *w)
 		ask_timeout(w);
 	sock_attend(true);
 	sock_service(s, w->fd);
+	if (w->room.iov_len)
+		remote_offer(w);
 	r = sleep_guarded(w, &bell);
 	if (bell)
 		sock_answer_bell(s, w->fd);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "across/parts.h"
+#include "base/config.h"
 #include "rdma/fake.h"
 #include "stream/conn.h"
 
@@ -34,7 +35,7 @@ static void *across_pump(void *arg)
 
 static inline void across_world_begin(void)
 {
-	const struct link_limits limits = {.links = ACROSS_LINKS,
+	const struct link_limits limits = {.links = ACROSS_LINKS + ACROSS_BULKS,
 					   .credits = ACROSS_CREDITS,
 					   .sends = ACROSS_SENDS,
 					   .watch_ms = 50};
@@ -116,6 +117,14 @@ static inline bool across_find_pair(struct across_link *k[2])
 	return false;
 }
 
+/* Of no host is anything measured. */
+static inline uint32_t across_least(void)
+{
+	uint32_t least = config_get()->redirect;
+
+	return least == CONFIG_MEASURED ? 0 : least;
+}
+
 static inline struct across *across_handle(enum across_role role)
 {
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
@@ -123,7 +132,9 @@ static inline struct across *across_handle(enum across_role role)
 
 		if (a->state != ACROSS_FREE)
 			continue;
-		*a = (struct across){.state = ACROSS_OPEN, .role = role};
+		*a = (struct across){.state = ACROSS_OPEN,
+				     .role = role,
+				     .redirect_least = across_least()};
 		return a;
 	}
 	return NULL;

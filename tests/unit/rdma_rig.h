@@ -170,6 +170,8 @@ static inline int rig_poll(struct rig_end *e, const struct rig_end *from)
 		case LINK_EVENT_DONE:
 			e->dones++;
 			break;
+		case LINK_EVENT_READ:
+			break;
 		case LINK_EVENT_CLOSED:
 			CHECK(!e->closed);
 			e->closed = true;

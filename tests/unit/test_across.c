@@ -5,6 +5,7 @@
 
 #include "unit/test.h"
 
+#include "rdma/fabric.h"
 #include "unit/stream_pair.h"
 
 __attribute__((constructor)) static void be_across(void)
@@ -350,6 +351,86 @@ STREAM_TEST(what_may_not_be_pinned_has_a_reason)
 	across_leave(g);
 	CHECK_EQ(count_links(), links);
 	pair_close(&p);
+}
+
+/* So many immediates may be under way from now on: the next one takes the last credit, and then all
+ * are granted. */
+static void leave_credit(int fd, int peer, uint32_t credits)
+{
+	struct link *l = atomic_load(&fd_sock(fd)->across)->link->link;
+
+	for (bool done = false; !done;) {
+		struct across_guard g = across_enter();
+
+		done = l->sent - l->granted < credits;
+		l->peer.credits = done ? credits : (uint32_t)(l->sent - l->granted) + 1;
+		across_leave(g);
+		put(fd, 0, 10, 1);
+		get(peer, 0, 10, 1);
+		across_settle();
+	}
+}
+
+/* Words are believed at their time: not before all that was sent before them, nor after. */
+STREAM_TEST(words_that_are_read)
+{
+	struct pair p = pair_open_up();
+	struct across *a = atomic_load(&fd_sock(p.a)->across);
+	struct across *b = atomic_load(&fd_sock(p.b)->across);
+	struct across_guard g;
+	struct told t, bad;
+	across_settle();
+	g = across_enter();
+	atomic_store(&a->in->rx_bound, 4711);
+	note_tell_aside(a, a->reader.consumed);
+	t = ((const struct told *)(const void *)(a->link->window +
+						 ACROSS_TOLD_AT))[a->peer_place];
+	bad = t;
+	bad.words.rx_bound++;
+	CHECK(!note_take_told(b, &bad)); /* amid a change */
+	bad = (struct told){0};
+	CHECK(note_take_told(b, &bad)); /* nothing */
+	b->link->immediates_came--;
+	CHECK(!note_take_told(b, &t));
+	b->link->immediates_came += 2;
+	CHECK(note_take_told(b, &t));
+	b->link->immediates_came--;
+	b->generation++;
+	CHECK(note_take_told(b, &t));
+	b->generation--;
+	CHECK_EQ(atomic_load(&b->out->rx_bound), 0);
+	CHECK(note_take_told(b, &t));
+	CHECK_EQ(atomic_load(&b->out->rx_bound), 4711);
+	across_leave(g);
+	put(p.a, 0, 1000, 1);
+	get(p.b, 0, 1000, 1);
+	pair_close(&p);
+}
+
+/* Nearly each message takes the last credit, and has the peer read what follows it. */
+STREAM_TEST(words_without_credit_are_read)
+{
+	for (uint32_t credits = 2; credits < 5; credits++) {
+		struct pair p = pair_open_up();
+		struct flow f[4] = {
+			{.fd = p.a, .bytes = 300000, .most = 2000, .seed = 1},
+			{.fd = p.b, .bytes = 300000, .most = 2000, .seed = 1},
+			{.fd = p.b, .bytes = 300000, .most = 2000, .seed = 2},
+			{.fd = p.a, .bytes = 300000, .most = 2000, .seed = 2}};
+		struct across_link *k = atomic_load(&fd_sock(p.a)->across)->link;
+
+		leave_credit(p.a, p.b, credits);
+		leave_credit(p.b, p.a, credits);
+		for (int i = 0; i < 4; i++)
+			flow_start(&f[i], i % 2 ? flow_recv : flow_send);
+		for (int i = 0; i < 4; i++) {
+			flow_join(&f[i]);
+			CHECK_EQ(f[i].at, 300000);
+		}
+		CHECK(!k->failed);
+		link_abort(k->link); /* nobody else is to have it so */
+		pair_close(&p);
+	}
 }
 
 /* Both ways at once on more connections than a link has places. */

@@ -19,7 +19,12 @@ struct setting {
 #define WANT(after, spin, fixed, area)                                                   \
 	{                                                                                \
 		.upgrade_after = (after), .spin_ns = (spin), .spin_fixed = (fixed),      \
-		.area_limit = (area)                                                     \
+		.area_limit = (area), .redirect = CONFIG_MEASURED                        \
+	}
+#define WANT_REDIRECT(least)                                                             \
+	{                                                                                \
+		.upgrade_after = 16, .spin_ns = 50000, .area_limit = 2,                  \
+		.redirect = (least)                                                      \
 	}
 #define DEFAULTS WANT(16, 50000, false, 2)
 
@@ -43,6 +48,7 @@ static void check(void *arg)
 	CHECK_EQ(c->spin_ns, s->want.spin_ns);
 	CHECK_EQ(c->spin_fixed, s->want.spin_fixed);
 	CHECK_EQ(c->area_limit, s->want.area_limit);
+	CHECK_EQ(c->redirect, s->want.redirect);
 	CHECK(c->report == NULL);
 	CHECK_STR(c->program, program_invocation_short_name);
 	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
@@ -63,7 +69,11 @@ static struct setting settings[] = {
 	{NULL, NULL, DEFAULTS, NULL},
 	{"VIADUCT",
 	 "off",
-	 {.off = true, .upgrade_after = 16, .spin_ns = 50000, .area_limit = 2},
+	 {.off = true,
+	  .upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED},
 	 NULL},
 	{"VIADUCT", "on", DEFAULTS, NULL},
 	{"VIADUCT", "", DEFAULTS, NULL},
@@ -89,6 +99,12 @@ static struct setting settings[] = {
 	{"VIADUCT_RING_MAX", "16KB", DEFAULTS, "from 16K"},
 	{"VIADUCT_RING_MAX", "K", DEFAULTS, "from 16K"},
 	{"VIADUCT_RING_MAX", "17592186044416000G", DEFAULTS, "from 16K"},
+	{"VIADUCT_REDIRECT", "auto", DEFAULTS, NULL},
+	{"VIADUCT_REDIRECT", "off", WANT_REDIRECT(0), NULL},
+	{"VIADUCT_REDIRECT", "1", WANT_REDIRECT(1), NULL},
+	{"VIADUCT_REDIRECT", "64K", WANT_REDIRECT(65536), NULL},
+	{"VIADUCT_REDIRECT", "0", DEFAULTS, "auto, off, or a number of bytes"},
+	{"VIADUCT_REDIRECT", "64KB", DEFAULTS, "auto, off, or a number of bytes"},
 	{"VIADUCT_SPIN", "auto", DEFAULTS, NULL},
 	{"VIADUCT_SPIN", "automatic", DEFAULTS, "or auto"},
 	{"VIADUCT_PROFILE", "latency", WANT(0, 200000, true, 2), NULL},
@@ -97,7 +113,11 @@ static struct setting settings[] = {
 	{"VIADUCT_PROFILE", "default", DEFAULTS, NULL},
 	{"VIADUCT_PROFILE",
 	 "off",
-	 {.off = true, .upgrade_after = 16, .spin_ns = 50000, .area_limit = 2},
+	 {.off = true,
+	  .upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED},
 	 NULL},
 	{"VIADUCT_PROFILE", "fast", DEFAULTS, "latency, throughput, frugal, off or"},
 	{"VIADUCT_RULES", "deny port=x", DEFAULTS, "stays on TCP"},

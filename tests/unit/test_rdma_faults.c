@@ -292,6 +292,7 @@ static void forge(struct link *l, uint32_t word)
 	struct fabric_work w = {.is_inline = true,
 				.with_immediate = true,
 				.to = l->peer.window,
+				.to_key = l->peer.key,
 				.immediate = word};
 
 	CHECK_EQ(l->context->ops->post(l, &w), 0);

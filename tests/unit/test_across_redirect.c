@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes between two hosts that go past the ring, on the fake interconnect: taken whole, in part and
+ * not at all, withdrawn while they are on their way, and by peers that cheat. */
+#include "unit/test.h"
+
+#include "unit/stream_pair.h"
+
+enum { LEAST = 1000 };
+
+__attribute__((constructor)) static void be_across(void)
+{
+	setenv("VD_TEST_ACROSS", "5", 0);
+	setenv("VIADUCT_REDIRECT", "1000", 1);
+}
+
+#ifdef __SANITIZE_THREAD__
+/*
+ * An offer is withdrawn in a handler, by the device's library, which frees: nothing that allocates
+ * can have been interrupted. And what a thread does while it is cancelled, under its locks, the
+ * runtime takes for unlocked.
+ */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "signal:op_drop\nrace:leave_hold\n";
+}
+#endif
+
+static uint64_t redirects(void)
+{
+	return atomic_load(&report_now.redirects);
+}
+
+static struct across *handle(int fd)
+{
+	return atomic_load(&fd_sock(fd)->across);
+}
+
+/* What fd's end may write to, of what its peer has offered. */
+static enum grant_state grant_of(int fd)
+{
+	struct across_guard g = across_enter();
+	enum grant_state state = handle(fd)->grant.state;
+
+	across_leave(g);
+	return state;
+}
+
+/* A receive that has offered its memory to `from`, and sleeps. */
+static void offer(struct call *c, int from)
+{
+	call_start(c, call_recv);
+	while (grant_of(from) != GRANT_OPEN && !atomic_load(&c->done)) {
+		across_settle();
+		usleep(100);
+	}
+}
+
+/* The link beside the first one takes a moment. */
+static struct pair open_redirected(void)
+{
+	struct pair p = pair_open_up();
+	uint8_t buf[LEAST];
+
+	for (uint64_t at = 0, before = redirects(); redirects() == before; at += LEAST) {
+		struct call c = {
+			.fd = p.b, .buf = buf, .len = LEAST, .flags = MSG_WAITALL};
+
+		call_start(&c, call_recv);
+		put(p.a, at, LEAST, 1);
+		CHECK_EQ(call_end(&c), LEAST);
+		CHECK(flow_is(buf, LEAST, at, 1));
+		usleep(1000);
+	}
+	across_settle();
+	return p;
+}
+
+/* One receive of `room` bytes, for which `bytes` come; how many times they were redirected. */
+static uint64_t one(const struct pair *p, size_t room, size_t bytes, uint8_t seed)
+{
+	static uint8_t buf[FLOW_MOST];
+	struct call c = {.fd = p->b, .buf = buf, .len = room};
+	uint64_t before;
+	size_t got;
+
+	offer(&c, p->a);
+	before = redirects();
+	memset(buf, 0, sizeof(buf));
+	put(p->a, 0, bytes, seed);
+	got = (size_t)call_end(&c);
+	CHECK_EQ(got, bytes < room ? bytes : room);
+	CHECK(flow_is(buf, got, 0, seed));
+	for (size_t i = got; i < room; i++)
+		CHECK_EQ(buf[i], 0);
+	if (got < bytes)
+		get(p->b, got, bytes - got, seed);
+	across_settle();
+	return redirects() - before;
+}
+
+STREAM_TEST(whole_in_part_and_not_at_all)
+{
+	struct pair p = open_redirected();
+	uint64_t direct = atomic_load(&report_now.rx_tcp_bytes);
+
+	/* Both ends count it, and are one process here. */
+	CHECK_EQ(one(&p, 4000, 4000, 2), 2);
+	CHECK_EQ(one(&p, 4000, 2000, 3), 2);
+	CHECK_EQ(one(&p, 2000, 4000, 4), 2);
+	CHECK_EQ(one(&p, 4000, LEAST - 1, 5), 0);
+	CHECK_EQ(one(&p, 4000, 4000, 6), 2);
+	CHECK_EQ(atomic_load(&report_now.rx_tcp_bytes), direct);
+	pair_close(&p);
+}
+
+/* A ring's end lies in the middle of what is sent; and the ring moves to a larger area. */
+STREAM_TEST(over_the_end_of_an_area)
+{
+	struct pair p = open_redirected();
+	static uint8_t buf[100000];
+	uint64_t before = redirects();
+
+	for (uint8_t i = 0; i < 100; i++) {
+		size_t bytes = i % 2 ? 60000 : 9999;
+		struct call c = {
+			.fd = p.b, .buf = buf, .len = bytes, .flags = MSG_WAITALL};
+
+		offer(&c, p.a);
+		put(p.a, 0, bytes, i);
+		CHECK_EQ(call_end(&c), bytes);
+		CHECK(flow_is(buf, bytes, 0, i));
+	}
+	CHECK(redirects() - before >= 100);
+	pair_close(&p);
+}
+
+STREAM_TEST(a_timeout_withdraws)
+{
+	struct pair p = open_redirected();
+	uint8_t buf[4000] = {0};
+	struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+	uint64_t before = redirects();
+
+	st_timeout(p.b, SO_RCVTIMEO, 30);
+	offer(&c, p.a);
+	CHECK_EQ(call_end(&c), -EAGAIN);
+	put(p.a, 0, 4000, 7);
+	across_settle();
+	for (size_t i = 0; i < sizeof(buf); i++)
+		CHECK_EQ(buf[i], 0);
+	get(p.b, 0, 4000, 7);
+	CHECK_EQ(redirects(), before);
+	pair_close(&p);
+}
+
+/* Less than is told by itself; what is told later goes by it. */
+STREAM_TEST(a_verdict_tells_what_was_read)
+{
+	struct pair p = open_redirected();
+	uint8_t buf[4000];
+
+	st_timeout(p.b, SO_RCVTIMEO, 5);
+	for (size_t i = 0; i < 20; i++) {
+		struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+
+		put(p.a, 0, 700 * (i % 5), 1);
+		get(p.b, 0, 700 * (i % 5), 1);
+		offer(&c, p.a);
+		CHECK_EQ(call_end(&c), -EAGAIN);
+		across_settle();
+		CHECK_EQ(handle(p.b)->sent.consumed, handle(p.a)->came.consumed);
+		CHECK_EQ(fd_sock(p.b)->slot->rx.consumed, handle(p.a)->came.consumed);
+	}
+	pair_close(&p);
+}
+
+static void *recv_for_ever(void *arg)
+{
+	struct call *c = arg;
+
+	atomic_store(&c->tid, gettid());
+	c->result = rx_recv(fd_sock(c->fd), c->fd, &(struct iovec){c->buf, c->len}, 1, 0);
+	atomic_store(&c->done, true);
+	return NULL;
+}
+
+STREAM_TEST(a_cancelled_thread_withdraws)
+{
+	struct pair p = open_redirected();
+	uint8_t buf[4000] = {0};
+	struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+
+	REQUIRE(pthread_create(&c.thread, NULL, recv_for_ever, &c) == 0);
+	while (grant_of(p.a) != GRANT_OPEN || !call_sleeps(&c))
+		across_settle();
+	REQUIRE(pthread_cancel(c.thread) == 0);
+	REQUIRE(pthread_join(c.thread, NULL) == 0);
+	CHECK(!atomic_load(&c.done));
+	CHECK_EQ(handle(p.b)->offer.state, OFFER_NONE);
+	put(p.a, 0, 4000, 8);
+	across_settle();
+	CHECK_EQ(buf[0], 0);
+	get(p.b, 0, 4000, 8);
+	pair_close(&p);
+}
+
+/* As the hooks do before a handler of the program runs, which may never come back. */
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	if (crit_defer(sig, info, context))
+		return;
+	if (across_offering)
+		across_offer_end(false);
+	crit_note_handler(false);
+}
+
+STREAM_TEST(a_handler_withdraws)
+{
+	struct pair p = open_redirected();
+	const struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	uint8_t buf[4000] = {0};
+	struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	offer(&c, p.a);
+	while (!call_sleeps(&c))
+		usleep(100);
+	REQUIRE(pthread_kill(c.thread, SIGUSR1) == 0);
+	CHECK_EQ(call_end(&c), -EINTR);
+	put(p.a, 0, 4000, 9);
+	across_settle();
+	CHECK_EQ(buf[0], 0);
+	get(p.b, 0, 4000, 9);
+	pair_close(&p);
+}
+
+STREAM_TEST(a_close_withdraws)
+{
+	struct pair p = open_redirected();
+	struct across *a = handle(p.b);
+	uint8_t buf[4000] = {0};
+	struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+
+	offer(&c, p.a);
+	while (!call_sleeps(&c))
+		usleep(100);
+	CHECK(st_send(p.b, "bye", 3, 0) == 3);
+	st_shutdown(p.b, SHUT_RDWR);
+	CHECK_EQ(call_end(&c), 0);
+	CHECK_EQ(a->offer.state, OFFER_NONE);
+	pair_close(&p);
+	across_settle();
+}
+
+/* The link beside the first fails, at either end, with an offer open: the ring takes over, and a
+ * new one is made. */
+STREAM_TEST(a_link_beside_may_fail)
+{
+	for (int end = 0; end < 2; end++) {
+		struct pair p = open_redirected();
+		uint8_t buf[4000];
+		struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
+		struct across_link *k = handle(end ? p.b : p.a)->link;
+		uint32_t turn = k->bulk_turn;
+		struct across_guard g;
+
+		offer(&c, p.a);
+		g = across_enter();
+		REQUIRE(k->bulk);
+		link_abort(k->bulk->link);
+		across_leave(g);
+		put(p.a, 0, 4000, 10);
+		CHECK_EQ(call_end(&c), 4000);
+		CHECK(flow_is(buf, 4000, 0, 10));
+		pair_close(&p);
+		p = open_redirected();
+		CHECK(handle(p.a)->link->bulk_turn > turn);
+		CHECK(!handle(p.a)->link->failed);
+		pair_close(&p);
+	}
+}
+
+static void cheat(int fd, struct note *n)
+{
+	struct across *a = handle(fd);
+	struct across_guard g = across_enter();
+
+	n->place = (uint8_t)a->peer_place;
+	n->generation = a->peer_generation;
+	CHECK_EQ(note_post(a->link, n, sizeof(*n), 0), 0);
+	across_leave(g);
+	across_settle();
+}
+
+STREAM_TEST(peers_that_cheat)
+{
+	for (int way = 0; way < 4; way++) {
+		struct pair p = open_redirected();
+		struct across *a = handle(p.a), *b = handle(p.b);
+		struct note n = {.kind = NOTE_VERDICT};
+		char byte;
+
+		across_settle();
+		if (way == 0) { /* of an offer that was not made */
+			n.verdict.number = b->offer.number + 1;
+		} else if (way == 1) { /* more than was sent */
+			n.verdict.number = b->offer.number;
+			n.verdict.position = b->offer.position + 1;
+		} else if (way == 2) { /* room for nothing */
+			n.kind = NOTE_OFFER;
+			n.offer.number = b->offer.number + 1;
+		} else { /* a link beside, by an end that does not make them */
+			n.kind = NOTE_BULK;
+			n.bulk.what = a->link->is_first ? BULK_WANTED : 77;
+			if (!a->link->is_first)
+				n.bulk.what = BULK_GONE + 1;
+		}
+		if (way == 3 && a->link->is_first)
+			cheat(p.a, &n);
+		else
+			cheat(p.b, &n);
+		CHECK_EQ(st_recv(p.a, &byte, 1, 0), -ECONNRESET);
+		CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
+		pair_close(&p);
+	}
+}
+
+/* More bytes than were offered room is what the device refuses; a lie about them we do. */
+STREAM_TEST(more_than_was_offered)
+{
+	struct pair p = open_redirected();
+	struct across *a = handle(p.a);
+	uint8_t buf[4000];
+	struct call c = {.fd = p.b, .buf = buf, .len = 2000};
+	struct across_guard g;
+
+	offer(&c, p.a);
+	g = across_enter();
+	a->grant.offer.bytes = 4000;
+	across_leave(g);
+	put(p.a, 0, 4000, 11);
+	CHECK_EQ(call_end(&c), 2000);
+	CHECK(flow_is(buf, 2000, 0, 11));
+	get(p.b, 2000, 2000, 11);
+	pair_close(&p);
+}
+
+/* ---- at random ---- */
+
+enum { BUFFERS = 4 };
+
+/* Receives into one buffer after the other, and sees to it that nobody writes to those that are not
+ * given away. */
+static void *receive_at_random(void *arg)
+{
+	static _Thread_local uint8_t buf[BUFFERS][FLOW_MOST], was[BUFFERS][FLOW_MOST];
+	struct flow *f = arg;
+	uint64_t state = 0x51ed270b + f->seed;
+
+	for (unsigned i = 0; f->at < f->bytes; i++) {
+		uint8_t *to = buf[i % BUFFERS];
+		size_t len = flow_random(&state) % FLOW_MOST + 1;
+		int flags = flow_random(&state) % 3 ? 0 : MSG_WAITALL;
+
+		if (len > f->bytes - f->at)
+			len = (size_t)(f->bytes - f->at);
+		f->result = rx_recv(fd_sock(f->fd), f->fd, &(struct iovec){to, len}, 1,
+				    flags);
+		memcpy(was[i % BUFFERS], to, FLOW_MOST);
+		for (unsigned j = 0; j < BUFFERS; j++)
+			REQUIRE(!memcmp(was[j], buf[j], FLOW_MOST));
+		if (f->result == -EAGAIN || f->result == -EINTR)
+			continue;
+		if (f->result <= 0)
+			break;
+		REQUIRE(flow_is(to, (size_t)f->result, f->at, f->seed));
+		f->at += (uint64_t)f->result;
+	}
+	atomic_store(&f->done, true);
+	return NULL;
+}
+
+static void *send_at_random(void *arg)
+{
+	static _Thread_local uint8_t buf[FLOW_MOST];
+	struct flow *f = arg;
+	uint64_t state = 0x2545f491 + f->seed;
+
+	while (f->at < f->bytes) {
+		size_t len = flow_random(&state) % FLOW_MOST + 1;
+
+		if (len > f->bytes - f->at)
+			len = (size_t)(f->bytes - f->at);
+		flow_fill(buf, len, f->at, f->seed);
+		f->result =
+			tx_send(fd_sock(f->fd), f->fd, &(struct iovec){buf, len}, 1, 0);
+		if (f->result <= 0)
+			break;
+		f->at += (uint64_t)f->result;
+		if (flow_random(&state) % 4 == 0)
+			usleep((unsigned)flow_random(&state) % 3000);
+	}
+	return NULL;
+}
+
+STREAM_TEST(both_ways_with_timeouts_and_signals)
+{
+	enum { BYTES = 6 << 20 };
+	const struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	uint64_t before = redirects();
+	struct pair p = open_redirected();
+	struct across_link *k = handle(p.a)->link;
+	uint32_t turn = k->bulk_turn;
+	struct flow f[4] = {{.fd = p.a, .bytes = BYTES, .seed = 1},
+			    {.fd = p.b, .bytes = BYTES, .seed = 1},
+			    {.fd = p.b, .bytes = BYTES, .seed = 2},
+			    {.fd = p.a, .bytes = BYTES, .seed = 2}};
+
+	bulk_retry_ms = 2;
+#ifdef __SANITIZE_THREAD__
+	const unsigned pause_us = 10000;
+#else
+	const unsigned pause_us = 700;
+#endif
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	st_timeout(p.a, SO_RCVTIMEO, 2);
+	st_timeout(p.b, SO_RCVTIMEO, 1);
+	for (int i = 0; i < 4; i++)
+		flow_start(&f[i], i % 2 ? receive_at_random : send_at_random);
+	for (int i = 0; !atomic_load(&f[1].done) || !atomic_load(&f[3].done); i++) {
+		usleep(pause_us);
+		if (!atomic_load(&f[i % 2 ? 1 : 3].done))
+			pthread_kill(f[i % 2 ? 1 : 3].thread, SIGUSR1);
+	}
+	for (int i = 0; i < 4; i++) {
+		flow_join(&f[i]);
+		CHECK_EQ(f[i].at, BYTES);
+	}
+	CHECK(redirects() - before > 50);
+	printf("%llu redirects, %u links beside\n",
+	       (unsigned long long)(redirects() - before), k->bulk_turn - turn);
+	pair_close(&p);
+}
