@@ -10,7 +10,15 @@
 #include "cli/doctor_way.h"
 
 enum { STATUS_WELL = 0, STATUS_PROBLEM = 1, STATUS_USAGE = 2 };
-enum { OPT_JSON = 256, OPT_ANSWER, OPT_PORT, OPT_ENDS, OPT_FAR_ASK, OPT_FAR_ANSWER };
+enum {
+	OPT_JSON = 256,
+	OPT_ANSWER,
+	OPT_PORT,
+	OPT_ENDS,
+	OPT_FAR_ASK,
+	OPT_FAR_ANSWER,
+	OPT_REDIRECT
+};
 
 /* NULL closes each. */
 static const struct check_group *const of_this_machine[] = {
@@ -23,11 +31,15 @@ static int usage(FILE *to, int status)
 {
 	fprintf(to,
 		"usage: viaduct doctor [--json] [HOST]\n"
+		"       viaduct doctor [--json] [--redirect] HOST\n"
 		"       viaduct doctor --answer\n\n"
 		"Checks this machine, or the way to another host: what works, what does\n"
 		"not, and what to do.\n\n"
 		"  --answer      be the other end of what `viaduct doctor HOST` tries\n"
 		"  --port PORT   where the other end answers; default %d\n"
+		"  --redirect    measure again from which size on receives from HOST "
+		"are\n"
+		"                redirected\n"
 		"  --json        one JSON object instead of the table\n"
 		"  --help        print this\n\n"
 		"Exit status: 0 when all that Viaduct needs works, 1 when something does "
@@ -113,6 +125,7 @@ static int parse(int argc, char **argv, struct options *o)
 	static const struct option options[] = {{"json", 0, NULL, OPT_JSON},
 						{"answer", 0, NULL, OPT_ANSWER},
 						{"port", 1, NULL, OPT_PORT},
+						{"redirect", 0, NULL, OPT_REDIRECT},
 						{"ends", 0, NULL, OPT_ENDS},
 						{"far-ask", 0, NULL, OPT_FAR_ASK},
 						{"far-answer", 0, NULL, OPT_FAR_ANSWER},
@@ -138,6 +151,9 @@ static int parse(int argc, char **argv, struct options *o)
 			fprintf(stderr, "viaduct doctor: --port takes a number from 1 to "
 					"65535\n");
 			return usage(stderr, STATUS_USAGE);
+		case OPT_REDIRECT:
+			way.measures_again = true;
+			break;
 		case OPT_ENDS:
 		case OPT_FAR_ASK:
 		case OPT_FAR_ANSWER:
@@ -151,14 +167,16 @@ static int parse(int argc, char **argv, struct options *o)
 	if (optind < argc && !o->answer && !o->child)
 		way.host = argv[optind++];
 	if (optind == argc && !(o->answer && o->json) &&
-	    (!port || way.host || o->answer || o->child))
+	    (!port || way.host || o->answer || o->child) &&
+	    (!way.measures_again || way.host))
 		return -1;
 	if (optind < argc)
 		fprintf(stderr, "viaduct doctor: what is `%s`?\n", argv[optind]);
 	else
 		fprintf(stderr, "viaduct doctor: %s\n",
-			o->answer ? "--answer and --json do not go together"
-				  : "--port needs a HOST, or --answer");
+			way.measures_again && !way.host ? "--redirect needs a HOST"
+			: o->answer ? "--answer and --json do not go together"
+				    : "--port needs a HOST, or --answer");
 	return usage(stderr, STATUS_USAGE);
 }
 

@@ -72,7 +72,7 @@ int doctor_answer(uint16_t port)
 	int r;
 
 	snprintf(number, sizeof(number), "%u", port);
-	r = far_start(&c, argv);
+	r = far_start(&c, argv, NULL);
 	if (r == 0)
 		r = far_hear(&c, &e, sizeof(e), LISTEN_LIMIT_MS);
 	if (r == 0)

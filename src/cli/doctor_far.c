@@ -18,12 +18,18 @@
 #include "cli/library.h"
 #include "stream/slot.h"
 
+enum {
+	CONNECT_LIMIT_MS = 3000,
+	/* The slowest: five seconds of the other viaductd's, or ten of a stuck connection. */
+	ORDER_LIMIT_MS = 15000,
+};
+
 /* ---- its life ---- */
 
 /* With all settings of the user's, since these are what programs get; but at once, and without
  * leaving anything. */
-static void become(char *const argv[], const char *library, const int pipes[2],
-		   pid_t parent)
+static void become(char *const argv[], const char *library, const char *redirect,
+		   const int pipes[2], pid_t parent)
 {
 	static char self[PATH_MAX]; /* not /proc/self/exe, which would be its name */
 	/* Above the three that are to be its own, whatever was open. */
@@ -38,12 +44,14 @@ static void become(char *const argv[], const char *library, const int pipes[2],
 	    readlink("/proc/self/exe", self, sizeof(self) - 1) > 0 &&
 	    setenv("VIADUCT_REPORT", "", 1) == 0 &&
 	    setenv("VIADUCT_LOG", "off", 1) == 0 &&
-	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 && library_preload(library) == 0)
+	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 &&
+	    (!redirect || setenv("VIADUCT_REDIRECT", redirect, 1) == 0) &&
+	    library_preload(library) == 0)
 		execv(self, argv);
 	_exit(1);
 }
 
-int far_start(struct far_child *c, char *const argv[])
+int far_start(struct far_child *c, char *const argv[], const char *redirect)
 {
 	char library[PATH_MAX];
 	int to[2], from[2], r = library_find(library, sizeof(library));
@@ -63,7 +71,7 @@ int far_start(struct far_child *c, char *const argv[])
 	c->pid = fork();
 	r = c->pid < 0 ? -errno : 0;
 	if (c->pid == 0)
-		become(argv, library, (int[2]){to[0], from[1]}, parent);
+		become(argv, library, redirect, (int[2]){to[0], from[1]}, parent);
 	close(to[0]);
 	close(from[1]);
 	c->to = to[1];
@@ -122,6 +130,18 @@ int far_hear(const struct far_child *c, void *what, size_t bytes, int limit_ms)
 	return 0;
 }
 
+int far_order(const struct far_child *c, enum far_do what, uint32_t ms,
+	      struct far_result *out)
+{
+	struct far_order o = {.what = what, .ms = ms, .end = answer_end()};
+	int r = far_tell(c, &o, sizeof(o));
+
+	if (r == 0)
+		r = far_hear(c, out, sizeof(*out),
+			     what == FAR_DO_CONNECT ? CONNECT_LIMIT_MS : ORDER_LIMIT_MS);
+	return r == 0 ? out->error : r;
+}
+
 /* ---- how it looks ---- */
 
 static const struct observe_conn *find(const struct observe *seen, pid_t pid,
@@ -157,6 +177,7 @@ void far_look(const struct far_child *child, const struct name_end *peer,
 		out->reason = c->reason;
 		out->tx_direct_bytes = c->tx_direct_bytes;
 		out->rx_direct_bytes = c->rx_direct_bytes;
+		out->redirects = c->redirects;
 		out->is_final = !c->known || c->phase == SLOT_FINAL;
 	} else if (observe_process(&seen, child->pid) &&
 		   !observe_process(&seen, child->pid)->viaduct) {

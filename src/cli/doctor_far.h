@@ -71,7 +71,8 @@ enum far_do {
 	FAR_DO_TAKE,	  /* result: bytes a second, from here to there */
 	FAR_DO_GIVE,	  /* and from there to here */
 	FAR_DO_LOOK,
-	FAR_DO_CLOSE, /* the connection, in order; and ends */
+	FAR_DO_REDIRECT, /* times of answers by the ring, and redirected */
+	FAR_DO_CLOSE,	 /* the connection, in order; and ends */
 };
 
 struct far_order {
@@ -80,11 +81,15 @@ struct far_order {
 	struct name_end end;
 };
 
+enum { FAR_SIZES = 3 };
+extern const uint32_t far_sizes[FAR_SIZES]; /* the last is all that a ring holds */
+
 struct far_result {
 	int32_t error; /* 0 or -errno; -EBADMSG: bytes were not what was sent */
 	double value;
 	uint64_t bytes; /* compared */
 	struct far_view view;
+	double us[FAR_SIZES][2]; /* medians: by the ring, redirected */
 };
 
 /* What the answering child says. */
@@ -107,13 +112,18 @@ struct far_child {
 	int to, from;
 };
 
-/* Runs this very program under the library. 0 or -errno. */
-int far_start(struct far_child *c, char *const argv[]);
+/* Runs this very program under the library, with VIADUCT_REDIRECT as given, or as it is. 0 or
+ * -errno. */
+int far_start(struct far_child *c, char *const argv[], const char *redirect);
 /* Ends it by a signal, if it has not ended by then. */
 void far_end(struct far_child *c, int limit_ms);
 /* 0; -EPIPE: the child has ended; -ETIMEDOUT. */
 int far_tell(const struct far_child *c, const void *what, size_t bytes);
 int far_hear(const struct far_child *c, void *what, size_t bytes, int limit_ms);
+
+/* Carried out by a child that asks. 0 or -errno. */
+int far_order(const struct far_child *c, enum far_do what, uint32_t ms,
+	      struct far_result *out);
 
 /* The child's connection with that peer, as it is now. */
 struct far_path {
@@ -121,6 +131,7 @@ struct far_path {
 	enum observe_path tx, rx;
 	uint32_t reason;
 	uint64_t tx_direct_bytes, rx_direct_bytes;
+	uint32_t redirects;
 };
 void far_look(const struct far_child *c, const struct name_end *peer,
 	      struct far_path *out);

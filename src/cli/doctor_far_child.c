@@ -16,8 +16,15 @@ enum {
 	STREAM_BYTES_FIRST = 64 << 10,
 	ROUNDS_MAX = 100000,
 	ACCEPT_NAP_US = 10000,
-	LOOKS_MAX = 4, /* of one connection: each costs much, and one is needed */
+	LOOKS_MAX = 4,	     /* of one connection: each costs much, and one is needed */
+	REDIRECT_LEAST = 15, /* answers of each size and way */
+	REDIRECT_MOST = 200,
+	REDIRECT_MS = 600, /* for each size, unless that is too short for the least */
+	REDIRECT_WARM = 10,
+	REDIRECT_WARM_US = 20000,
+	FIRST_PIECE = 64,
 };
+const uint32_t far_sizes[FAR_SIZES] = {16 << 10, 64 << 10, 256 << 10};
 
 static const uint8_t magic[8] = {'V', 'D', 'd', 'o', 'c', 't', 'o', 'r'};
 static uint8_t pattern[2 * PATTERN_BYTES]; /* twice, so that it can be read around */
@@ -225,6 +232,85 @@ static int stream(int fd, int (*one)(int, uint32_t), struct far_result *out)
 	}
 }
 
+/* ---- by the ring, and redirected ---- */
+
+/* Room in two pieces, of which the first is small, is not offered to the peer. */
+static int receive_answer(int fd, uint8_t *in, size_t bytes, bool redirected)
+{
+	for (size_t at = 0; at < bytes;) {
+		size_t left = bytes - at;
+		size_t first = redirected || left < FIRST_PIECE ? left : FIRST_PIECE - 1;
+		struct iovec parts[2] = {{in + at, first},
+					 {in + at + first, left - first}};
+		struct msghdr msg = {.msg_iov = parts,
+				     .msg_iovlen = left > first ? 2 : 1};
+		ssize_t n = recvmsg(fd, &msg, 0);
+
+		if (n == 0)
+			return -EPIPE;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		at += n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+static bool is_pattern(const uint8_t *in, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PATTERN_BYTES)
+		if (memcmp(in + at, pattern,
+			   bytes - at < PATTERN_BYTES ? bytes - at : PATTERN_BYTES) != 0)
+			return false;
+	return true;
+}
+
+static int time_answer(int fd, uint32_t bytes, bool redirected, double *us)
+{
+	static uint8_t in[256 << 10];
+	uint64_t start = bench_now_ns();
+	int r = request(fd, FAR_GIVE, bytes);
+
+	if (r == 0)
+		r = receive_answer(fd, in, bytes, redirected);
+	*us = (double)(bench_now_ns() - start) / 1e3;
+	return r == 0 && !is_pattern(in, bytes) ? -EBADMSG : r;
+}
+
+static int time_answers(int fd, uint32_t bytes, double medians[2])
+{
+	static double us[2][REDIRECT_MOST];
+	uint64_t end = bench_now_ns() + (uint64_t)REDIRECT_MS * 1000000;
+	size_t n = 0;
+	int r = 0;
+
+	while (n < REDIRECT_MOST && (n < REDIRECT_LEAST || bench_now_ns() < end)) {
+		/* In turns, of which each way is first in every other one. */
+		for (size_t i = 0; i < 2 && r == 0; i++)
+			r = time_answer(fd, bytes, (n + i) % 2, &us[(n + i) % 2][n]);
+		if (r < 0)
+			return r;
+		n++;
+	}
+	for (int i = 0; i < 2; i++)
+		medians[i] = median_of(us[i], n);
+	return 0;
+}
+
+static int redirect(int fd, struct far_result *out)
+{
+	double us;
+	int r = 0;
+
+	/* The link for it is made at the first of them. */
+	for (int i = 0; i < REDIRECT_WARM && r == 0; i++) {
+		r = time_answer(fd, far_sizes[0], true, &us);
+		usleep(REDIRECT_WARM_US);
+	}
+	for (int i = 0; i < FAR_SIZES && r == 0; i++)
+		r = time_answers(fd, far_sizes[i], out->us[i]);
+	return r;
+}
+
 static int connect_to(const struct name_end *end, int *fd)
 {
 	struct sockaddr_storage to;
@@ -253,6 +339,8 @@ static int carry_out(int *fd, const struct far_order *o, struct far_result *out)
 		return stream(*fd, stream_out, out);
 	case FAR_DO_GIVE:
 		return stream(*fd, stream_in, out);
+	case FAR_DO_REDIRECT:
+		return redirect(*fd, out);
 	case FAR_DO_LOOK:
 		r = request(*fd, FAR_LOOK, 0);
 		return r ? r : receive_all(*fd, &out->view, sizeof(out->view));

@@ -10,9 +10,6 @@
 #include "cli/doctor_far.h"
 
 enum {
-	CONNECT_LIMIT_MS = 3000,
-	/* The slowest: five seconds of the other viaductd's, or ten of a stuck connection. */
-	ORDER_LIMIT_MS = 15000,
 	END_LIMIT_MS = 4000, /* a link is drained at the end */
 	/* Ends that have not met by then do not. Between two looks, bytes must flow. */
 	MEET_LIMIT_MS = 5000,
@@ -25,7 +22,7 @@ static struct far_path before;
 static struct far_view view; /* of the other side */
 static bool has_answer, has_view;
 
-static struct name_end answer_end(void)
+struct name_end answer_end(void)
 {
 	struct name_end end = way.peer;
 
@@ -36,14 +33,8 @@ static struct name_end answer_end(void)
 /* Once it has failed there is no connection any more. 0 or -errno. */
 static int order(enum far_do what, uint32_t ms, struct far_result *out)
 {
-	struct far_order o = {.what = what, .ms = ms, .end = answer_end()};
-	int r = far_tell(&child, &o, sizeof(o));
+	int r = far_order(&child, what, ms, out);
 
-	if (r == 0)
-		r = far_hear(&child, out, sizeof(*out),
-			     what == FAR_DO_CONNECT ? CONNECT_LIMIT_MS : ORDER_LIMIT_MS);
-	if (r == 0)
-		r = out->error;
 	if (r < 0)
 		has_answer = false;
 	return r;
@@ -57,7 +48,7 @@ static bool has_child(struct finding *f)
 	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
 				     (char *)"--far-ask", NULL};
 	struct far_result result;
-	int r = far_start(&child, argv);
+	int r = far_start(&child, argv, NULL);
 
 	has_answer = r == 0;
 	if (r == 0)
@@ -357,6 +348,11 @@ void check_relay_back(struct finding *f)
 		relay_tell(f, &p, true);
 }
 
+bool link_is_rdma(void)
+{
+	return has_answer && before.tx == OBSERVE_RDMA && before.rx == OBSERVE_RDMA;
+}
+
 void link_finish(void)
 {
 	struct far_result result;
@@ -364,4 +360,5 @@ void link_finish(void)
 	if (has_answer)
 		order(FAR_DO_CLOSE, 0, &result);
 	far_end(&child, has_answer ? END_LIMIT_MS : 0);
+	has_answer = false;
 }

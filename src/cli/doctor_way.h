@@ -23,6 +23,7 @@ struct way {
 	char local_text[INET6_ADDRSTRLEN], peer_text[INET6_ADDRSTRLEN];
 	char interface[IF_NAMESIZE]; /* "" where none is known to have the address */
 	bool has_device, has_relay;  /* what the checks of these names have found */
+	bool measures_again;	     /* --redirect */
 };
 
 extern struct way way;
@@ -72,8 +73,16 @@ void check_sending(struct finding *f);
 void check_receiving(struct finding *f);
 void check_device_there(struct finding *f);
 void check_relay_back(struct finding *f);
+/* The tested connection has gone by RDMA both ways. */
+bool link_is_rdma(void);
+/* The port that answers there. */
+struct name_end answer_end(void);
 /* Ends what the checks have started. */
 void link_finish(void);
+
+/* ---- doctor_redirect.c ---- */
+
+void check_redirect(struct finding *f);
 
 /* ---- doctor_answer.c ---- */
 

@@ -266,6 +266,7 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	c->switches = atomic_load(&sl->switches);
 	c->doorbells = atomic_load(&sl->doorbells);
 	c->sleeps = atomic_load(&sl->sleeps);
+	c->redirects = atomic_load(&sl->redirects);
 	calls = (uint64_t)c->doorbells + c->sleeps;
 	c->saved = behind(c->tx_messages + c->rx_messages, calls);
 	read_rings(c, sl);

@@ -21,7 +21,7 @@
 struct observe_counts {
 	uint64_t connections, upgraded, downgraded;
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
-	uint64_t doorbells, sleeps;
+	uint64_t doorbells, sleeps, redirects;
 	uint64_t reasons[VD_REASON_COUNT];
 };
 
@@ -79,7 +79,7 @@ struct observe_conn {
 	uint64_t tx_tcp_bytes, rx_tcp_bytes;	   /* the kernel's counts */
 	uint32_t tx_tcp_segments, rx_tcp_segments; /* with data; the kernel's, too */
 	uint64_t saved; /* system calls: messages, less calls made to sleep and to wake */
-	uint32_t switches, doorbells, sleeps;
+	uint32_t switches, doorbells, sleeps, redirects;
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */
 	uint64_t tx_fill, rx_fill; /* bytes in it, on the way */
 	const void *slot;	   /* of the implementation */

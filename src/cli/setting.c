@@ -71,6 +71,16 @@ static int check_size(const char *value, char *out, size_t size)
 	return 0;
 }
 
+static int check_redirect(const char *value, char *out, size_t size)
+{
+	struct config parsed;
+	char why[128];
+
+	value_defaults(&parsed);
+	snprintf(out, size, "%s", value);
+	return value_parse(VALUE_REDIRECT, value, false, &parsed, why, sizeof(why));
+}
+
 /* A file that the library will be able to append to, or to create. */
 static bool writable(const char *path)
 {
@@ -193,6 +203,9 @@ const struct setting settings[] = {
 	 "longest spin before a sleep, microseconds"},
 	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size,
 	 "it takes a size from 16K to 1G", "largest ring of a direction, such as 256K"},
+	{"redirect", "SIZE", "VIADUCT_REDIRECT", check_redirect,
+	 "it takes auto, off, or a size such as 64K",
+	 "receives from other hosts past the ring, from SIZE"},
 	{"rule", "RULE", "VIADUCT_RULES", check_rules, RULES_WANT,
 	 "which connections may be upgraded; repeatable"},
 	{"rules", "TEXT", "VIADUCT_RULES", check_rules, RULES_WANT,

@@ -150,6 +150,7 @@ NUMBER_COLUMN(saved, c->saved)
 NUMBER_COLUMN(switches, c->switches)
 NUMBER_COLUMN(sleeps, c->sleeps)
 NUMBER_COLUMN(wakes, c->doorbells)
+NUMBER_COLUMN(redirects, c->redirects)
 
 /* 100% is all, and 0% nothing; what is between is not rounded to them. */
 static void print_share(uint64_t part, uint64_t all, char *out)
@@ -220,6 +221,7 @@ static const struct stat_column of_connections[] = {
 	{"SWITCHES", STAT_WIDE, true, print_switches},
 	{"SLEEPS", 10, true, print_sleeps},
 	{"WAKES", 10, true, print_wakes},
+	{"REDIRECTS", STAT_WIDE, true, print_redirects},
 	{"SEND-RING", STAT_WIDE, true, print_tx_ring},
 	{"FILL", STAT_WIDE, true, print_tx_fill},
 	{"RECV-RING", STAT_WIDE, true, print_rx_ring},
@@ -288,6 +290,7 @@ COUNT_COLUMN(p_sent_tcp, stat_size, tx_tcp_bytes)
 COUNT_COLUMN(p_received_tcp, stat_size, rx_tcp_bytes)
 COUNT_COLUMN(p_sleeps, stat_number, sleeps)
 COUNT_COLUMN(p_wakes, stat_number, doorbells)
+COUNT_COLUMN(p_redirects, stat_number, redirects)
 
 static void print_p_sent_rate(const void *item, char *out)
 {
@@ -347,6 +350,7 @@ static const struct stat_column of_processes[] = {
 	{"TCP-RCVD", STAT_WIDE, true, print_p_received_tcp},
 	{"SLEEPS", 6, true, print_p_sleeps},
 	{"WAKES", 6, true, print_p_wakes},
+	{"REDIRECTS", STAT_WIDE, true, print_p_redirects},
 	{"REASONS", 2, false, print_p_reasons},
 };
 

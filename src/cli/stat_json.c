@@ -42,10 +42,10 @@ static void print_counts(FILE *out, const struct observe_counts *c)
 		",\"downgraded\":%" PRIu64 ",\"tx_direct_bytes\":%" PRIu64
 		",\"rx_direct_bytes\":%" PRIu64 ",\"tx_tcp_bytes\":%" PRIu64
 		",\"rx_tcp_bytes\":%" PRIu64 ",\"doorbells\":%" PRIu64
-		",\"sleeps\":%" PRIu64,
+		",\"sleeps\":%" PRIu64 ",\"redirects\":%" PRIu64,
 		c->connections, c->upgraded, c->downgraded, c->tx_direct_bytes,
 		c->rx_direct_bytes, c->tx_tcp_bytes, c->rx_tcp_bytes, c->doorbells,
-		c->sleeps);
+		c->sleeps, c->redirects);
 	print_reasons(out, "reasons", c->reasons);
 	fputc('}', out);
 }
@@ -157,9 +157,10 @@ static void print_connection(FILE *out, const struct stat_row *row)
 			       c->rx_tcp_segments, c->rx_ring, c->rx_fill});
 	fprintf(out,
 		",\"switches\":%" PRIu32 ",\"saved_system_calls\":%" PRIu64
-		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32
+		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32 ",\"redirects\":%" PRIu32
 		",\"reason\":\"%s\",\"reason_text\":",
-		c->switches, c->saved, c->sleeps, c->doorbells, reason_name(c->reason));
+		c->switches, c->saved, c->sleeps, c->doorbells, c->redirects,
+		reason_name(c->reason));
 	write_json_string(out, tcp ? reason_text(c->reason) : "");
 	fprintf(out, ",\"remedy\":");
 	write_json_string(out, tcp ? reason_remedy(c->reason) : "");

@@ -118,6 +118,9 @@ static void of_processes(FILE *out, const struct stat_view *v)
 		offsetof(struct observe_counts, sleeps));
 	counter(out, v, "doorbells_total", "Times that a sleeping peer was woken.",
 		offsetof(struct observe_counts, doorbells));
+	counter(out, v, "redirects_total",
+		"Times that bytes went past the ring, to or from another host.",
+		offsetof(struct observe_counts, redirects));
 }
 
 /* ---- of connections ---- */
@@ -194,6 +197,10 @@ static void conn_counters(FILE *out, const struct stat_view *v)
 	     "Times that the sleeping peer was woken.");
 	FOR_CONNS(c)
 	conn_line(out, "connection_doorbells_total", c, "", c->doorbells);
+	head(out, "connection_redirects_total", "counter",
+	     "Times that bytes of the connection went past the ring.");
+	FOR_CONNS(c)
+	conn_line(out, "connection_redirects_total", c, "", c->redirects);
 }
 
 static void conn_gauges(FILE *out, const struct stat_view *v)

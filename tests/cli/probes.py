@@ -84,7 +84,7 @@ def examples():
 class Notes(unittest.TestCase):
     def test_each_is_there(self):
         self.assertEqual(noted(), {name: {n} for name, n in documented().items()})
-        self.assertEqual(len(documented()), 7)
+        self.assertEqual(len(documented()), 8)
 
     def test_each_has_an_example(self):
         shown = {name for program in examples()

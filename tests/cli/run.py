@@ -128,6 +128,8 @@ class Settings(Run):
                 (["--spin", "20"], "VIADUCT_SPIN", "20"),
                 (["--ring-max", "256K"], "VIADUCT_RING_MAX", "262144"),
                 (["--ring-max=4m"], "VIADUCT_RING_MAX", "4194304"),
+                (["--redirect", "64K"], "VIADUCT_REDIRECT", "64K"),
+                (["--redirect=off"], "VIADUCT_REDIRECT", "off"),
                 (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
                 (["--log", f"debug:{log}"], "VIADUCT_LOG", f"debug:{log}"),
                 (["--log", "off"], "VIADUCT_LOG", "off")):
@@ -192,7 +194,7 @@ class Settings(Run):
         for line in lines:
             for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
                           "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
-                          "sleeps"):
+                          "sleeps", "redirects"):
                 self.assertIsInstance(line[field], int, field)
             self.assertIsInstance(line["reasons"], dict)
 

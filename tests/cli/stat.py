@@ -401,7 +401,7 @@ class Shown(Stat):
             self.assertIn(f"127.0.0.1:{port}", lines[1])
         self.assertLessEqual(max(map(len, self.stat("--port", port).split("\n"))), 120)
         wide = self.stat("--port", port, "-w").split("\n")[0]
-        for name in ("SWITCHES", "SLEEPS", "WAKES", "SAVED", "RING-SENT", "TCP-RCVD",
+        for name in ("SWITCHES", "SLEEPS", "WAKES", "REDIRECTS", "SAVED", "RING-SENT", "TCP-RCVD",
                      "SEND-RING", "MSGS-RCVD", "PEER-PROCESS", "LOCAL"):
             self.assertIn(name, wide)
 
@@ -499,6 +499,7 @@ class Prometheus(Stat):
         self.assertEqual(value("upgraded_total"), 1)
         self.assertEqual(value("sleeps_total"), counts["sleeps"])
         self.assertEqual(value("doorbells_total"), counts["doorbells"])
+        self.assertEqual(value("redirects_total"), counts["redirects"])
         for direction, way in (("sent", "tx"), ("received", "rx")):
             self.assertEqual(value("bytes_total", direction=direction, path="ring"),
                              counts[way + "_direct_bytes"])
