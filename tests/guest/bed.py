@@ -79,7 +79,7 @@ class Side:
         lines = self.reports(*names)
         total = {key: sum(line[key] for line in lines) for key in
                  ("connections", "upgraded", "downgraded", "tx_direct_bytes", "rx_direct_bytes",
-                  "tx_tcp_bytes", "rx_tcp_bytes", "doorbells", "sleeps")}
+                  "tx_tcp_bytes", "rx_tcp_bytes", "doorbells", "sleeps", "redirects")}
         total["reasons"] = sorted({reason for line in lines for reason in line["reasons"]})
         return total
 
@@ -97,6 +97,7 @@ class Bed:
         self.a, self.b, self.options = a, b, options
         self.rdma = options.expect == "rdma"
         self.user = options.user
+        self.redirect = options.redirect
         self.memlock_kb = None
         self.set_up_s = 0
         self.addresses = ADDRESSES["IPv6" if options.ipv6 else "IPv4"][:2]
@@ -122,6 +123,7 @@ class Bed:
     def under(self, name, user=None):
         """What makes a program of this user's one under Viaduct; its report has that name."""
         return (f"{self.prefix(user)} /viaduct/viaduct run --report /run/far/report-{name} "
+                f"--redirect {self.redirect} "
                 f"--upgrade-after {self.options.upgrade_after} --log debug:/run/far/log-{name} --")
 
     def fail(self, what):
@@ -346,6 +348,8 @@ def parser(name):
                       help="everything that both guests can tell, in A and B below this folder")
     made.add_argument("--upgrade-after", type=int, default=0, metavar="N",
                       help="operations, as for `viaduct run`; default 0")
+    made.add_argument("--redirect", default="auto", metavar="SIZE",
+                      help="receives of so many bytes are redirected, as of viaduct run")
     made.add_argument("--user", type=int, metavar="UID", help="of the programs, not root")
     made.add_argument("--ipv6", action="store_true", help="the connections are over IPv6")
     made.add_argument("--loss", nargs="?", const=LOSS, metavar="NETEM",

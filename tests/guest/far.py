@@ -30,6 +30,7 @@ OUR_MISTAKES = {"corrupt", "bypass", "identity", "kernel", "bad-hello"}
 PAYLOAD_BYTES = 2000000
 MEMLOCK_KB = 8192
 VALUES, VALUE_BYTES = 20, 100000
+REDIRECT, REDIRECT_TURNS = 4096, 60
 # Each way, at least, of tests/apps/openmpi.c with two ranks.
 MPI_BYTES = 25000000
 ROWS, ROW_BYTES = 2000, 500
@@ -58,6 +59,44 @@ def transfer(bed):
     most = max(side.report("transfer")["tx_direct_bytes"] for side in (bed.a, bed.b))
     if bed.rdma and most < count:
         bed.fail(f"the end that was first has sent {most} of {count} bytes direct")
+
+
+def redirect(bed):
+    """Receives that give their memory away, and take it back: by signals and time-outs."""
+    port, before, bed.redirect = 7001, bed.redirect, REDIRECT
+    command = f"python3 -S /tests/redirect.py %s {bed.server} {port} {REDIRECT_TURNS}"
+    bed.a.serve(f"{bed.under('redirect')} {command % 'listen'}", listening(port))
+    bed.b.serve(f"{bed.under('redirect')} {command % 'connect'}", "true")
+    bed.redirect = before
+    bed.look(port)
+    bed.go()
+    said = bed.b.served()
+    if " bytes are right" not in said:
+        bed.fail(f"B does not say that its bytes are right: {said}")
+    bed.a.served()
+    count = int(said.splitlines()[-1].split()[0])  # after what Python may warn of
+    print(f"  {said.splitlines()[-1]}")
+    bed.judge("redirect", ["redirect"], count, 1)
+    counts = [side.report("redirect")["redirects"] for side in (bed.a, bed.b)]
+    if bed.rdma and (counts[0] != counts[1] or counts[0] < 2):
+        bed.fail(f"there were {counts[0]} and {counts[1]} redirects")
+
+
+def tail(bed):
+    """More messages than there is credit for, from a sender that then has nothing to say."""
+    port = 7002
+    for pause_s in (0, 0.5):
+        bed.fresh()
+        command = f"python3 -S /tests/tail.py %s {bed.server} {port} {pause_s}"
+        bed.a.serve(f"{bed.under('tail')} {command % 'listen'}", listening(port))
+        bed.b.serve(f"{bed.under('tail')} {command % 'connect'}", "true")
+        bed.look(port)
+        bed.go()
+        bed.b.served()
+        said = bed.a.served()
+        if "bytes are right" not in said:
+            bed.fail(f"A does not say that its bytes are right: {said}")
+        bed.judge("tail", ["tail"], 1, int(said.split()[-4]))
 
 
 def redis_commands():
@@ -417,6 +456,8 @@ def locked(bed):
 
 # Of each program: what runs, what it needs, and what more is made for it.
 PROGRAMS = {"transfer": (transfer, [], None),
+            "redirect": (redirect, [], None),
+            "tail": (tail, [], None),
             "redis": (redis, ["redis-server", "redis-cli", "redis-benchmark"], redis_image),
             "nginx": (nginx, ["nginx", "curl"], nginx_image),
             "postgres": (postgres, [], postgres_image),
@@ -430,8 +471,10 @@ PROGRAMS = {"transfer": (transfer, [], None),
 def make_image(debian, options):
     """What a program needs and is not here takes it from the list."""
     content = beds.make_image(debian, options)
-    content.python("os", "random", "socket", "sys", "threading")
+    content.python("os", "random", "signal", "socket", "struct", "sys", "threading")
     content.file("/tests/transfer.py", HERE / "transfer.py")
+    for name in ("redirect.py", "tail.py"):
+        content.file(f"/tests/{name}", HERE / name)
     content.data("/tests/payload", random.Random(4).randbytes(PAYLOAD_BYTES))
     if options.integrity:
         content.binary(beds.built(options, "tests/integrity/integrity"), "/tests/integrity")

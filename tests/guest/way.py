@@ -18,7 +18,7 @@ IPV6 = beds.ADDRESSES["IPv6"][0]
 USER = 1000
 PORT = 7431
 ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",
-       "sending", "receiving", "device-there", "relay-back"]
+       "sending", "receiving", "device-there", "relay-back", "redirect"]
 
 
 def fail(what, checks):
@@ -33,11 +33,12 @@ NO_ROCE = """tc qdisc add dev eth0 root handle 1: prio
         match ip dport 4791 0xffff flowid 1:3"""
 
 
-def doctor(side, title, problems=(), notes=(), user=None, before="", server=SERVER):
+def doctor(side, title, problems=(), notes=(), user=None, before="", server=SERVER,
+           options=""):
     """The checks of the way to A by name; these are the problems, and these the notes."""
     began = time.monotonic()
     under = beds.as_user(user) if user else ""
-    status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json "
+    status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json {options} "
                              f"{server}")
     print(f"{title}: {time.monotonic() - began:.1f} s", flush=True)
     try:
@@ -88,13 +89,28 @@ def all_by_rdma(a, b, title, server=SERVER, **how):
         print(f"  {side.name}: {more} RoCE packets")
         if more < 64:
             fail(f"{side.name}: too few went over rxe0", checks)
+    return checks
+
+
+def redirected(b):
+    """What was measured is kept, whatever else the file holds, until it is measured again."""
+    kept, other = "/var/lib/viaduct/redirect", "192.0.2.1 4096 2026-01-01"
+    line = f"^{SERVER} [0-9a-z]* 20[0-9-]*$"
+    b.must(f"test $(grep -c '{line}' {kept}) = 1 && test $(stat -c %a {kept}) = 644")
+    b.must(f"echo '{SERVER} 77777 2026-01-01' >{kept}; echo '{other}' >>{kept}")
+    has(doctor(b, "as it was kept"), "redirect", "77777 bytes or more")
+    has(doctor(b, "measured again", options="--redirect"), "redirect", "256K")
+    b.must(f"test $(grep -c '{line}' {kept}) = 1 && ! grep -q 77777 {kept} && "
+           f"grep -q '^{other}$' {kept}")
 
 
 def whole_way(a, b):
     doctor(b, "nobody answers", notes=["answer"])
     answering(a)
     for n in range(2):
-        all_by_rdma(a, b, f"all of it, time {n + 1}")
+        checks = all_by_rdma(a, b, f"all of it, time {n + 1}")
+        has(checks, "redirect", "16K" if n == 0 else ", as measured on 2")
+    redirected(b)
     end_answering(a)
     answering(a, USER)
     all_by_rdma(a, b, "all of it, of users", user=USER)
