@@ -110,6 +110,7 @@ ROWS = {
     "round trip, 64 B (rstream)": (latency(64), CONTENDERS),
     "round trip, 4 KiB (rstream)": (latency(4096), CONTENDERS),
     "round trip, 64 KiB (rstream)": (latency(65536), CONTENDERS),
+    "stream, 64 B (rstream)": (bandwidth(64), CONTENDERS),
     "stream, 1 KiB (rstream)": (bandwidth(1024), CONTENDERS),
     "stream, 64 KiB (rstream)": (bandwidth(65536), CONTENDERS),
     "byte there and back (Python)": (connects("turns"), CONTENDERS),
