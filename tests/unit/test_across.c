@@ -427,8 +427,10 @@ STREAM_TEST(words_without_credit_are_read)
 			flow_join(&f[i]);
 			CHECK_EQ(f[i].at, 300000);
 		}
+		struct across_guard g = across_enter();
 		CHECK(!k->failed);
 		link_abort(k->link); /* nobody else is to have it so */
+		across_leave(g);
 		pair_close(&p);
 	}
 }

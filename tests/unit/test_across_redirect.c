@@ -419,17 +419,17 @@ STREAM_TEST(both_ways_with_timeouts_and_signals)
 
 	bulk_retry_ms = 2;
 #ifdef __SANITIZE_THREAD__
-	const unsigned pause_us = 10000;
+	const int slowness = 30;
 #else
-	const unsigned pause_us = 700;
+	const int slowness = 1;
 #endif
 	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
-	st_timeout(p.a, SO_RCVTIMEO, 2);
-	st_timeout(p.b, SO_RCVTIMEO, 1);
+	st_timeout(p.a, SO_RCVTIMEO, 2 * slowness);
+	st_timeout(p.b, SO_RCVTIMEO, 1 * slowness);
 	for (int i = 0; i < 4; i++)
 		flow_start(&f[i], i % 2 ? receive_at_random : send_at_random);
 	for (int i = 0; !atomic_load(&f[1].done) || !atomic_load(&f[3].done); i++) {
-		usleep(pause_us);
+		usleep((unsigned)slowness * 700);
 		if (!atomic_load(&f[i % 2 ? 1 : 3].done))
 			pthread_kill(f[i % 2 ? 1 : 3].thread, SIGUSR1);
 	}
