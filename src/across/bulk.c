@@ -121,10 +121,9 @@ static void take_answer(struct across_link *k, const struct note_bulk *n)
 	struct across_bulk *b = k->bulk;
 	const char *why;
 
-	if (!b || b->turn != n->turn || b->connected)
+	if (!b || b->turn != n->turn || b->up)
 		return; /* an old one's */
-	b->connected = b->up =
-		link_connect(b->link, n->hello, sizeof(n->hello), &why) == 0;
+	b->up = link_connect(b->link, n->hello, sizeof(n->hello), &why) == 0;
 	if (!b->up)
 		fail(k);
 }
@@ -136,7 +135,6 @@ static void take_hello(struct across_link *k, const struct note_bulk *n)
 	retire(k);
 	if (make(k, n->turn) &&
 	    link_connect(k->bulk->link, n->hello, sizeof(n->hello), &why) == 0) {
-		k->bulk->connected = true;
 		due(k, BULK_HELLO);
 	} else {
 		retire(k);

@@ -21,7 +21,7 @@ static uint64_t load64(_Atomic uint64_t *word)
 /* Of cursors that were heard of by two ways. */
 static uint64_t later(uint64_t a, uint64_t b)
 {
-	return (int64_t)(a - b) > 0 ? a : b;
+	return cursor_is_ahead(a, b) ? a : b;
 }
 
 /* ---- telling ---- */
@@ -126,9 +126,9 @@ static void look_at_words(const struct across *a, struct note_words *w)
 /* Bytes have been written up to there: those that came after the look are told next time. */
 static void tell_up_to(const struct across *a, struct note_words *w, uint64_t at)
 {
-	if ((int64_t)(at - w->produced) < 0)
+	if (cursor_is_ahead(w->produced, at))
 		w->produced = at;
-	if (w->held_ms && (int64_t)(at - w->held_at) < 0) {
+	if (w->held_ms && cursor_is_ahead(w->held_at, at)) {
 		w->held_at = a->sent.held_at;
 		w->held_ms = a->sent.held_ms;
 	}
@@ -254,7 +254,7 @@ void note_tell_aside(struct across *a, uint64_t end)
 	t.words = a->sent;
 	if (a->wire)
 		look_at_words(a, &t.words);
-	if ((int64_t)(t.words.produced - end) > 0)
+	if (cursor_is_ahead(t.words.produced, end))
 		hold_back(a, &t.words);
 	tell_up_to(a, &t.words, end);
 	t.verdict = a->offer.verdict;

@@ -152,6 +152,12 @@ enum across_state {
 	ACROSS_ENDED,	  /* nobody's: the place waits for the peer's last note */
 };
 
+/* Of cursors, which run freely. */
+static inline bool cursor_is_ahead(uint64_t a, uint64_t b)
+{
+	return (int64_t)(a - b) > 0;
+}
+
 struct across_link;
 
 /*
@@ -163,7 +169,7 @@ struct across_bulk {
 	struct across_link *of; /* the link that it is beside */
 	uint8_t *window;
 	uint32_t turn;
-	bool connected, up;
+	bool up; /* may be written on */
 };
 
 /* What this end has offered. */

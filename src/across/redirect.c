@@ -13,11 +13,6 @@ _Thread_local uint64_t across_offering;
 static _Thread_local struct across *offered __attribute__((tls_model("initial-exec")));
 static uint64_t last_id;
 
-static bool is_ahead(uint64_t a, uint64_t b)
-{
-	return (int64_t)(a - b) > 0;
-}
-
 /* ---- the receiver ---- */
 
 uint32_t across_redirect_least(const struct across *a)
@@ -111,7 +106,7 @@ static void pass(struct across *a, uint64_t end)
 {
 	/* The cursor of what is taken first: nobody finds these bytes in the ring. */
 	atomic_store_explicit(&a->in->consumed, end, memory_order_release);
-	if (is_ahead(end, a->came.produced))
+	if (cursor_is_ahead(end, a->came.produced))
 		a->came.produced = end;
 	note_apply_all(a);
 }
@@ -189,7 +184,7 @@ static bool say_verdict(struct across *a)
 	if (note_post(a->link, &n, offsetof(struct note, verdict) + sizeof(n.verdict),
 		      0) < 0)
 		return false;
-	if (is_ahead(n.verdict.position, a->sent.consumed))
+	if (cursor_is_ahead(n.verdict.position, a->sent.consumed))
 		a->sent.consumed = n.verdict.position;
 	a->offer.verdict.number = 0;
 	return true;
@@ -357,7 +352,7 @@ bool redirect_take_verdict(struct across *a, const struct note_verdict *v)
 	    (g->state != GRANT_USED || v->position != from + g->bytes))
 		return false;
 	/* All before it has been read; the peer reckons with our knowing that. */
-	if (is_ahead(v->position, a->came.consumed))
+	if (cursor_is_ahead(v->position, a->came.consumed))
 		a->came.consumed = v->position;
 	if (v->position != from) {
 		ring_rx_skip(&a->reader, g->bytes);

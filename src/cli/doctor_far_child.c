@@ -53,19 +53,25 @@ static int send_all(int fd, const void *what, size_t bytes)
 	return 0;
 }
 
+/* So much has come in `n`: 0, -EPIPE at the end, or -errno. */
+static int came(ssize_t n, size_t *at)
+{
+	if (n == 0)
+		return -EPIPE;
+	if (n < 0 && errno != EINTR)
+		return -errno;
+	*at += n > 0 ? (size_t)n : 0;
+	return 0;
+}
+
 /* 0, -EPIPE at the end, or -errno. */
 static int receive_all(int fd, void *what, size_t bytes)
 {
-	for (size_t at = 0; at < bytes;) {
-		ssize_t n = recv(fd, (char *)what + at, bytes - at, 0);
+	int r = 0;
 
-		if (n == 0)
-			return -EPIPE;
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		at += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
+	for (size_t at = 0; at < bytes && r == 0;)
+		r = came(recv(fd, (char *)what + at, bytes - at, 0), &at);
+	return r;
 }
 
 static bool read_all(void *what, size_t bytes)
@@ -237,22 +243,19 @@ static int stream(int fd, int (*one)(int, uint32_t), struct far_result *out)
 /* Room in two pieces, of which the first is small, is not offered to the peer. */
 static int receive_answer(int fd, uint8_t *in, size_t bytes, bool redirected)
 {
-	for (size_t at = 0; at < bytes;) {
+	int r = 0;
+
+	for (size_t at = 0; at < bytes && r == 0;) {
 		size_t left = bytes - at;
 		size_t first = redirected || left < FIRST_PIECE ? left : FIRST_PIECE - 1;
 		struct iovec parts[2] = {{in + at, first},
 					 {in + at + first, left - first}};
 		struct msghdr msg = {.msg_iov = parts,
 				     .msg_iovlen = left > first ? 2 : 1};
-		ssize_t n = recvmsg(fd, &msg, 0);
 
-		if (n == 0)
-			return -EPIPE;
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		at += n > 0 ? (size_t)n : 0;
+		r = came(recvmsg(fd, &msg, 0), &at);
 	}
-	return 0;
+	return r;
 }
 
 static bool is_pattern(const uint8_t *in, size_t bytes)

@@ -172,7 +172,8 @@ void link_expect(struct link_context *c, bool (*expects)(const struct link *l));
 /*
  * -EAGAIN: no room in the send queue, or no credit for an immediate; LINK_EVENT_ROOM follows.
  * -ENOTCONN: waiting. -EPIPE: failed or closed. -EFAULT: outside of `memory` or of the peer's
- * window (an offer's bounds the peer's device alone checks), or too long to be inline. -EMSGSIZE: more than link_write_max.
+ * window (an offer's bounds the peer's device alone checks), or too long to be inline.
+ * -EMSGSIZE: more than link_write_max.
  * Any other failure fails the link.
  */
 int link_post(struct link *l, const struct link_write *w);
