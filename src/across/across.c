@@ -98,23 +98,20 @@ static bool must_tell(const struct across *a)
 {
 	const struct across_link *k = a->link;
 
-	return a->owes && k && k->link && k->up && !k->failed && a->has_peer && a->said &&
-	       !a->last_sent && a->grant.state != GRANT_USED && !a->grant.is_held;
+	return a->untold && k && k->link && k->up && !k->failed && a->has_peer &&
+	       a->said && !a->last_sent && a->grant.state != GRANT_USED &&
+	       !a->grant.is_held;
 }
 
-/* Bytes up to `end` have been posted, the last of them as this one of the link's writes. */
+/* Which connection's: the handle may be another's meanwhile. */
 struct telling {
-	/* Which connection's: the handle may be another's meanwhile. */
 	const struct across_link *link;
 	uint32_t place, generation;
-	uint64_t end, posted;
-	bool begun;
 };
 
 static struct telling telling(const struct across *a)
 {
-	return (struct telling){
-		.link = a->link, .place = a->place, .generation = a->generation};
+	return (struct telling){a->link, a->place, a->generation};
 }
 
 static bool is_telling(const struct across *a, const struct telling *t)
@@ -123,49 +120,25 @@ static bool is_telling(const struct across *a, const struct telling *t)
 	       a->generation == t->generation && must_tell(a);
 }
 
-/*
- * Credit depends on the peer's program, and is not waited for: the words are put where the peer
- * reads them, once the bytes are in its memory, which depends on the devices alone. True when
- * nothing is to be done any more; else *fd tells of progress.
- */
-static bool tell_step(struct across *a, struct telling *t, int *fd)
-{
-	struct link *l;
-
-	hub_poll();
-	if (is_telling(a, t))
-		note_push(a);
-	if (!is_telling(a, t))
-		return true;
-	l = a->link->link;
-	if (!t->begun) {
-		t->end = a->reader.consumed;
-		t->posted = link_posted(l);
-		t->begun = true;
-	}
-	if (link_completed(l) >= t->posted && link_credit(l) == 0) {
-		note_tell_aside(a, t->end);
-		hub_poll();
-		if (!is_telling(a, t) ||
-		    (a->reader.consumed == t->end && !note_has_bytes(a)))
-			return true;
-		t->begun = false;
-	}
-	link_drain(l);
-	*fd = link_fd(a->link->context->context);
-	return false;
-}
-
+/* Until all is told, by notes or aside: that waits for room in the queue, and for bytes that were
+ * posted, and so for the devices alone. */
 static void tell_surely(struct across *a, struct telling t)
 {
 	uint64_t end_ms = clock_coarse_ms() + FLUSH_MS;
 	struct across_guard g;
 	bool done;
-	int fd;
+	int fd = -1;
 
 	do {
 		g = across_enter();
-		done = tell_step(a, &t, &fd);
+		hub_poll();
+		if (is_telling(a, &t))
+			note_push(a);
+		done = !is_telling(a, &t);
+		if (!done) {
+			link_drain(a->link->link);
+			fd = link_fd(a->link->context->context);
+		}
 		across_leave(g);
 		if (!done)
 			across_nap(fd);
@@ -350,8 +323,11 @@ static bool is_drained(void)
 	for (int i = 0; i < across_used && done; i++) {
 		struct across *a = &across_pool[i];
 
-		if (a->state != ACROSS_FREE && a->link && a->link->up && a->owes)
-			done = false;
+		if (a->state == ACROSS_FREE || !a->link || !a->link->up)
+			continue;
+		if (a->owes)
+			note_push(a);
+		done = !a->owes;
 	}
 	return done;
 }

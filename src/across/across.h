@@ -16,11 +16,11 @@
  * same order. So everything above sees a peer of this host that is a little late.
  *
  * None of these calls waits for the peer's program but across_flush, across_drain and
- * across_awaits. Without credit across_push, across_release and across_end wait for the devices, 3 s
- * at most; across_begin opens a device at the first meeting, and reads files. They
- * set no errno, and are no points of cancellation. One lock is taken inside; callers may hold
- * the stream's locks. A handle stays readable memory for ever, and is good from across_begin to
- * across_end.
+ * across_awaits. With a full send queue, or when credit runs out amid what is pushed, across_push,
+ * across_release and across_end wait for the devices, 3 s at most; across_begin opens a device at
+ * the first meeting, and reads files. They set no errno, and are no points of cancellation. One
+ * lock is taken inside; callers may hold the stream's locks. A handle stays readable memory for
+ * ever, and is good from across_begin to across_end.
  */
 struct across;
 

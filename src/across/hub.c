@@ -181,7 +181,7 @@ int hub_create(struct across_context *c, struct across_link **out)
 		    ? link_create(c->context, k->window, ACROSS_WINDOW_BYTES, &k->link)
 		    : -ENOMEM;
 	if (r == 0 &&
-	    (r = link_register(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0)
+	    (r = link_share(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0)
 		link_destroy(k->link);
 	if (r == -ENOMEM && is_locked_out())
 		r = -EDQUOT;
@@ -207,6 +207,17 @@ void hub_drop(struct across_link *k)
 	clear_link(k);
 }
 
+/* Where there was no room. */
+static void push_owed(struct across_link *k)
+{
+	bulk_push(k);
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (k->at[i] && k->at[i]->owes)
+			note_push(k->at[i]);
+	pull_go_on(k);
+	pull_begin(k);
+}
+
 static bool has_place(const struct across_link *k)
 {
 	for (int i = 0; i < ACROSS_PLACES; i++)
@@ -226,7 +237,12 @@ struct across_link *hub_find(const uint8_t process[16], bool *making)
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (!is_of(k, process) || !has_place(k))
+		if (!is_of(k, process))
+			continue;
+		/* What the peer has heard aside, it says to nobody who sleeps. */
+		if (!has_place(k))
+			push_owed(k);
+		if (!has_place(k))
 			continue;
 		if (k->up)
 			return k;
@@ -259,6 +275,9 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	a->place = (uint32_t)best;
 	a->generation = ++k->generation[best];
 	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
+	a->untold = a->unasked = false;
+	a->bare_at = a->pulled = 0;
+	a->told.number = 0;
 	memset(&a->sent, 0, sizeof(a->sent));
 	memset(&a->came, 0, sizeof(a->came));
 	memset(&a->offer, 0, sizeof(a->offer));
@@ -347,8 +366,10 @@ static void take_note(struct across_link *k, uint32_t immediate)
 	}
 	k->notes_came++;
 	if (n.kind & NOTE_ASK)
-		k->must_ask = true;
+		pull_ask(k);
 	n.kind &= (uint8_t)~NOTE_ASK;
+	if (n.kind == NOTE_LOOK)
+		return;
 	if (n.kind == NOTE_BULK) {
 		if (!bulk_take(k, &n.bulk))
 			hub_wrong(k, "it names a link beside this one that cannot be");
@@ -398,43 +419,11 @@ static void take_bytes(struct across_link *k, const struct link_event *e)
 	note_take_bytes(a, e->bytes, link_immediate_flags(e->immediate));
 }
 
-/* Its sender has no credit, and may have more to say. */
-static void ask(struct across_link *k)
-{
-	if (!k->must_ask || !k->up || k->failed)
-		return;
-	if (link_read(k->link, ACROSS_HEARD_AT, ACROSS_TOLD_AT, ACROSS_TOLD_BYTES) == 0)
-		k->must_ask = false;
-}
-
-/* Where there was no room. */
-static void push_owed(struct across_link *k)
-{
-	bulk_push(k);
-	for (int i = 0; i < ACROSS_PLACES; i++)
-		if (k->at[i] && k->at[i]->owes)
-			note_push(k->at[i]);
-	ask(k);
-}
-
 static void settle_places(struct across_link *k)
 {
 	for (int i = 0; i < ACROSS_PLACES && k->link; i++)
 		if (k->at[i])
 			hub_settle(k->at[i]);
-}
-
-static void take_told(struct across_link *k)
-{
-	const struct told *heard =
-		(const struct told *)(const void *)(k->window + ACROSS_HEARD_AT);
-
-	for (int i = 0; i < ACROSS_PLACES; i++) {
-		struct told t = heard[i];
-
-		if (k->at[i] && k->at[i] != &across_lost && !note_take_told(k->at[i], &t))
-			k->must_ask = true;
-	}
 }
 
 /* The first end's READY has arrived, and what the peer's device has said to that. */
@@ -480,7 +469,7 @@ static void take_event(const struct link_event *e)
 		break;
 	case LINK_EVENT_READ:
 		if (!k->failed)
-			take_told(k);
+			pull_take(k);
 		break;
 	case LINK_EVENT_DONE:
 		find_up(k);
@@ -509,8 +498,8 @@ static void poll_context(struct link_context *c)
 		for (int i = 0; i < n; i++) {
 			struct across_link *k = link_of(event[i].link);
 
-			if (k && k->must_ask)
-				ask(k);
+			if (k)
+				pull_begin(k);
 		}
 	} while (n == ACROSS_BATCH);
 }

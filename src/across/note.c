@@ -52,7 +52,21 @@ static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t
 	if (link_post(k->link, &w) < 0)
 		return false;
 	ring_rx_skip(&a->reader, span->len);
+	a->bare_at = flags ? 0 : link_posted(k->link);
 	return true;
+}
+
+size_t note_next_bytes(struct across *a, struct ring_span *out)
+{
+	int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
+
+	/* Those that are held back, too: the peer takes them by itself when they are due. */
+	if (n >= 0 && ring_rx_take_held(&a->reader, a->out) > 0)
+		n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
+	if (n <= 0)
+		return 0;
+	ring_rx_span(&a->reader, staging_of(a), 0, out);
+	return (size_t)n;
 }
 
 /* Bytes that the peer does not have, but for *last of them, which one write can take. False: not
@@ -64,17 +78,13 @@ static bool push_bytes(struct across *a, struct ring_span *last)
 		return false;
 	for (;;) {
 		struct ring_span span;
-		int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
+		size_t n = note_next_bytes(a, &span);
 
-		/* Those that are held back, too: the peer takes them by itself when they are due. */
-		if (n >= 0 && ring_rx_take_held(&a->reader, a->out) > 0)
-			n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
-		if (n <= 0)
+		if (n == 0)
 			return true;
-		ring_rx_span(&a->reader, staging_of(a), 0, &span);
 		if (span.len > link_write_max(a->link->link))
 			span.len = link_write_max(a->link->link);
-		if (span.len == (size_t)n) {
+		if (span.len == n) {
 			*last = span;
 			return true;
 		}
@@ -83,24 +93,19 @@ static bool push_bytes(struct across *a, struct ring_span *last)
 	}
 }
 
-/* What comes after bytes that have not been written. */
-static void hold_back(const struct across *a, struct note_words *w)
-{
-	w->fin = a->sent.fin;
-	w->down_epoch = a->sent.down_epoch;
-	w->down_at = a->sent.down_at;
-}
-
 /*
  * Our words as of one moment, as whoever looks at them in order may find them: an epoch before
  * the place that belongs to it, the end before the cursor. What cannot be told yet, because
  * bytes before it have not been written, stays as it was told last.
  */
-static void look_at_words(const struct across *a, struct note_words *w)
+void note_look(const struct across *a, struct note_words *w)
 {
 	struct wire_dir *out = a->out, *in = a->in;
 	uint64_t since;
 
+	*w = a->sent;
+	if (!a->wire)
+		return;
 	memset(w, 0, sizeof(*w));
 	w->closed = load(&in->closed);
 	w->want_down = load(&in->want_down);
@@ -123,25 +128,34 @@ static void look_at_words(const struct across *a, struct note_words *w)
 	}
 }
 
-/* Bytes have been written up to there: those that came after the look are told next time. */
-static void tell_up_to(const struct across *a, struct note_words *w, uint64_t at)
+void note_limit(struct note_words *w, uint64_t end, bool all,
+		const struct note_words *before)
 {
-	if (cursor_is_ahead(w->produced, at))
-		w->produced = at;
-	if (w->held_ms && cursor_is_ahead(w->held_at, at)) {
-		w->held_at = a->sent.held_at;
-		w->held_ms = a->sent.held_ms;
+	if (!all) {
+		/* It comes after the bytes. */
+		w->fin = before->fin;
+		w->down_epoch = before->down_epoch;
+		w->down_at = before->down_at;
+	}
+	/* Those that came after the look are told next time. */
+	if (cursor_is_ahead(w->produced, end))
+		w->produced = end;
+	if (w->held_ms && cursor_is_ahead(w->held_at, end)) {
+		w->held_at = before->held_at;
+		w->held_ms = before->held_ms;
 	}
 }
 
 static void gather(struct across *a, struct note_words *w, struct ring_span *last)
 {
-	look_at_words(a, w);
-	if (!push_bytes(a, last)) {
-		hold_back(a, w);
-		a->owes = true;
-	}
-	tell_up_to(a, w, a->reader.consumed + last->len);
+	bool all;
+
+	note_look(a, w);
+	all = !a->wire || push_bytes(a, last);
+	if (!all)
+		a->owes = a->untold = true;
+	note_limit(w, a->wire ? a->reader.consumed + last->len : w->produced, all,
+		   &a->sent);
 }
 
 static bool is_long(const struct note_words *now, const struct note_words *before)
@@ -152,9 +166,12 @@ static bool is_long(const struct note_words *now, const struct note_words *befor
 		      sizeof(*now) - from) != 0;
 }
 
-static bool is_credit_due(const struct across *a, uint64_t consumed)
+bool note_is_news(const struct across *a, const struct note_words *now,
+		  const struct note_words *before)
 {
-	return consumed - a->sent.consumed >= ring_size_hint(a->in) / CREDIT_PART;
+	return is_long(now, before) || now->produced != before->produced ||
+	       (a->wire &&
+		now->consumed - before->consumed >= ring_size_hint(a->in) / CREDIT_PART);
 }
 
 int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags)
@@ -170,7 +187,7 @@ int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flag
 	int r;
 
 	n->number = (uint32_t)k->notes_sent;
-	if (link_credit(k->link) == 1)
+	if (link_credit(k->link) == 1 || n->kind == NOTE_LOOK)
 		n->kind |= NOTE_ASK;
 	if (write.bytes > link_inline_max(k->link)) {
 		write.from = k->staging + place;
@@ -181,9 +198,14 @@ int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flag
 			memcpy(k->staging + place, n, write.bytes);
 	}
 	r = link_post(k->link, &write);
-	if (r == 0)
-		k->notes_sent++;
-	return r;
+	if (r < 0)
+		return r;
+	k->notes_sent++;
+	if (n->kind & NOTE_ASK) {
+		k->asked++;
+		k->asked_at = link_immediates(k->link);
+	}
+	return 0;
 }
 
 /* `few` with a NOTE_SHORT. */
@@ -223,76 +245,8 @@ static bool tell_themselves(const struct across *a, const struct note_words *w,
 			    const struct ring_span *last)
 {
 	return last->len > NOTE_CARRIED_MAX && a->sent.produced == a->reader.consumed &&
-	       w->produced == a->reader.consumed + last->len && !a->told_aside &&
+	       w->produced == a->reader.consumed + last->len &&
 	       link_credit(a->link->link) > 1;
-}
-
-/* ---- without credit: the peer reads the words ---- */
-
-static uint64_t check_of(const struct told *t)
-{
-	const unsigned char *at = (const unsigned char *)t;
-	uint64_t sum = 0xcbf29ce484222325;
-
-	for (size_t i = sizeof(t->check); i < sizeof(*t); i++)
-		sum = (sum ^ at[i]) * 0x100000001b3;
-	return sum;
-}
-
-/*
- * The peer will read this: the note that took the last credit has asked it to. Its grant comes
- * before it reads. So who has put the words there, and finds no grant after that, has them read.
- * The bytes needed no credit, and are in the peer's memory up to `end`: the caller knows.
- */
-void note_tell_aside(struct across *a, uint64_t end)
-{
-	struct told *place =
-		(struct told *)(void *)(a->link->window + ACROSS_TOLD_AT) + a->peer_place;
-	struct told t = {.sent = (uint32_t)link_immediates(a->link->link),
-			 .generation = a->peer_generation};
-
-	t.words = a->sent;
-	if (a->wire)
-		look_at_words(a, &t.words);
-	if (cursor_is_ahead(t.words.produced, end))
-		hold_back(a, &t.words);
-	tell_up_to(a, &t.words, end);
-	t.verdict = a->offer.verdict;
-	t.check = check_of(&t);
-	a->told_aside = true;
-	memcpy(place, &t, sizeof(t));
-	atomic_thread_fence(memory_order_seq_cst);
-}
-
-bool note_take_told(struct across *a, const struct told *t)
-{
-	int32_t to_come = (int32_t)(t->sent - (uint32_t)a->link->immediates_came);
-	struct note_words w = t->words;
-
-	if (t->check != check_of(t))
-		return t->check == 0; /* nothing, or amid its change */
-	if (t->generation != a->generation || !a->heard || a->last_came)
-		return true;
-	/* What was sent later says all this, and more. What was sent before and has not come yet may
-	 * be relative to what came before it. */
-	if (to_come != 0)
-		return to_come < 0;
-	for (int i = 0; i < WIRE_TURNS; i++)
-		if (w.turn_area[i] > ACROSS_AREA_LIMIT)
-			return true;
-	w.produced = later(w.produced, a->came.produced);
-	w.consumed = later(w.consumed, a->came.consumed);
-	a->came = w;
-	if (a->wire)
-		note_apply_all(a);
-	if (t->verdict.number)
-		redirect_take_verdict(a, &t->verdict);
-	return true;
-}
-
-bool note_has_bytes(struct across *a)
-{
-	return a->wire && ring_rx_avail(&a->reader, a->out, SIZE_MAX) > 0;
 }
 
 static void push_telling(struct across *a, const struct note_words *w,
@@ -303,7 +257,7 @@ static void push_telling(struct across *a, const struct note_words *w,
 	if (units > TELLS_UNITS_MAX)
 		units = TELLS_UNITS_MAX;
 	if (!write_bytes(a, last, TELLS_BYTES | (uint32_t)units << TELLS_UNITS_SHIFT)) {
-		a->owes = true;
+		a->owes = a->untold = true;
 		return;
 	}
 	a->sent.produced = w->produced;
@@ -318,42 +272,42 @@ void note_push(struct across *a)
 	enum note_kind kind = NOTE_SHORT;
 	bool ended = a->state == ACROSS_ENDED;
 
-	a->owes = true;
+	a->owes = a->untold = true;
 	if (!k || k->failed || !k->up || !a->has_peer || a->last_sent)
 		return;
-	a->owes = !redirect_push(a);
+	a->owes = a->untold = !redirect_push(a);
 	if (redirect_comes_first(a))
 		return;
-	if (a->wire)
-		gather(a, &w, &last);
-	else
-		w = a->sent;
+	if (aside_is_due(a)) {
+		aside_push(a);
+		return;
+	}
+	gather(a, &w, &last);
 	if (ended && !a->owes)
 		kind = NOTE_LAST;
 	else if (!a->said || is_long(&w, &a->sent))
 		kind = NOTE_LONG;
-	else if (w.produced == a->sent.produced && !is_credit_due(a, w.consumed))
+	else if (!note_is_news(a, &w, &a->sent))
 		return;
 	if (kind == NOTE_SHORT && tell_themselves(a, &w, &last)) {
 		push_telling(a, &w, &last);
 		return;
 	}
 	/* Before the words, which tell of them. */
-	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX ||
-			     link_credit(k->link) == 0)) {
+	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX)) {
 		if (!write_bytes(a, &last, 0)) {
-			a->owes = true;
+			a->owes = a->untold = true;
 			return;
 		}
 		last.len = 0;
 	}
 	if (post_note(a, kind, &w, &last) < 0) {
-		a->owes = true;
+		a->owes = a->untold = true;
 		return;
 	}
 	ring_rx_skip(&a->reader, last.len);
 	a->sent = w;
-	a->told_aside = false;
+	a->bare_at = 0;
 	if (!a->said)
 		a->first_at = link_posted(k->link);
 	a->said = true;
@@ -455,20 +409,41 @@ static bool take_few(struct across *a, const struct note *n)
 	return true;
 }
 
+static bool are_words(const struct note_words *w)
+{
+	for (int i = 0; i < WIRE_TURNS; i++)
+		if (w->turn_area[i] > ACROSS_AREA_LIMIT)
+			return false;
+	return true;
+}
+
+bool note_take_words(struct across *a, const struct note_words *words)
+{
+	struct note_words w = *words;
+
+	if (!are_words(words))
+		return false;
+	w.produced = later(w.produced, a->came.produced);
+	w.consumed = later(w.consumed, a->came.consumed);
+	a->came = w;
+	if (a->wire)
+		note_apply_all(a);
+	return true;
+}
+
 bool note_take(struct across *a, const struct note *n)
 {
 	uint64_t produced = a->came.produced;
 
-	for (int i = 0; n->kind != NOTE_SHORT && i < WIRE_TURNS; i++)
-		if (n->words.turn_area[i] > ACROSS_AREA_LIMIT)
+	if (n->kind != NOTE_SHORT) {
+		if (!are_words(&n->words))
 			return false;
-	if (n->kind == NOTE_SHORT) {
+		a->came = n->words;
+	} else {
 		if (!take_few(a, n))
 			return false;
 		a->came.produced = n->few.produced;
 		a->came.consumed = n->few.consumed;
-	} else {
-		a->came = n->words;
 	}
 	a->came.produced = later(a->came.produced, produced);
 	a->heard = true;

@@ -13,7 +13,7 @@
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 4,
+	ACROSS_VERSION = 5,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -21,11 +21,13 @@ enum {
 	ACROSS_NOTES = 192, /* places for notes under way: see mail_fits */
 	ACROSS_NOTE_BYTES = 192,
 	ACROSS_MAIL_BYTES = ACROSS_NOTES * ACROSS_NOTE_BYTES,
-	/* Words for which there was no credit, for the peer to read, and those that were read. */
-	ACROSS_TOLD_BYTES = 2048,
+	/* What there was no credit for, for the peer to read; what has been read of the peer's; and
+	 * what the peer has heard of ours. */
+	ACROSS_TOLD_BYTES = 1984,
 	ACROSS_TOLD_AT = ACROSS_MAIL_BYTES,
 	ACROSS_HEARD_AT = ACROSS_TOLD_AT + ACROSS_TOLD_BYTES,
-	ACROSS_PLACES_AT = ACROSS_HEARD_AT + ACROSS_TOLD_BYTES,
+	ACROSS_ANSWER_AT = ACROSS_HEARD_AT + ACROSS_TOLD_BYTES,
+	ACROSS_PLACES_AT = ACROSS_ANSWER_AT + 128,
 	ACROSS_PLACE_BYTES = WIRE_AREA0_BYTES + WIRE_AREA1_BYTES,
 	/* Twice of that is what a link pins: `viaduct doctor` and the manual say how much. */
 	ACROSS_WINDOW_BYTES = ACROSS_PLACES_AT + ACROSS_PLACES * ACROSS_PLACE_BYTES,
@@ -52,8 +54,9 @@ enum note_kind {
 	NOTE_OFFER,	/* memory for the stream's next bytes */
 	NOTE_VERDICT,	/* what has become of it */
 	NOTE_BULK,	/* of no connection, but of the link beside this one */
+	NOTE_LOOK,	/* of none, either */
 	NOTE_ASK =
-		0x80, /* beside one of them: its sender had no credit for another one */
+		0x80, /* beside one of them: its sender's `struct told` are to be read */
 };
 
 /* All that one end writes in a connection's memory, as of one moment. */
@@ -88,18 +91,39 @@ struct note_verdict {
 	uint32_t number;
 };
 
+/* Bytes that lie in a row, in the memory of a place. */
+struct told_piece {
+	uint32_t at, bytes;
+};
+
 /*
  * What an end would say, had it credit: in its own window, for the peer to read, at the number of the
- * peer's place. The check is over the rest of it: it may be read while it is written.
+ * peer's place. Unread bytes lie in two areas, and once more in the first after a move back: each in
+ * two pieces at most. The check is over the rest of it: it may be read while it is written.
  */
+enum { TOLD_PIECES = 6 };
 struct told {
 	uint64_t check;
-	uint32_t sent; /* immediates before it: how old it is */
+	uint32_t number; /* of the link's, from 1; 0: there is none */
+	uint32_t sent;	 /* immediates that come before all of it */
 	uint32_t generation;
+	uint32_t key;  /* of the memory in which the pieces lie: it is the sender's, */
+	uint64_t base; /* and the place's begins there */
+	uint64_t from; /* position of the first piece */
+	uint32_t pieces, zero;
+	struct told_piece piece[TOLD_PIECES]; /* one after another in the stream */
 	struct note_words words;
 	struct note_verdict verdict; /* number 0: none */
 };
 static_assert(sizeof(struct told) * ACROSS_PLACES <= ACROSS_TOLD_BYTES, "room for words");
+
+/* What the reader writes into the window of the one who told, before each look. */
+struct told_answer {
+	_Atomic uint32_t looks;		       /* asks that were heard before it */
+	_Atomic uint32_t heard[ACROSS_PLACES]; /* numbers of what has been carried out */
+};
+static_assert(ACROSS_ANSWER_AT + sizeof(struct told_answer) <= ACROSS_PLACES_AT,
+	      "room for the answer");
 
 enum note_bulk_what { BULK_WANTED = 1, BULK_HELLO = 2, BULK_GONE = 3 };
 struct note_bulk {
@@ -227,7 +251,8 @@ struct across {
 	uint64_t
 		first_at; /* of the link's writes: with it complete the peer will hear us */
 	bool owes;	  /* something was not posted for want of room */
-	bool told_aside; /* words since the last note: `sent` is behind what the peer knows */
+	bool untold;	  /* and it is not told aside, either */
+	uint64_t bare_at; /* of the link's writes: bytes of which no note tells yet */
 	bool last_sent, last_came;
 	uint64_t last_at; /* of the link's writes: with it complete our memory is free */
 
@@ -245,6 +270,27 @@ struct across {
 
 	struct across_offer offer;
 	struct across_grant grant;
+
+	struct told told; /* with a number: nothing else is said before it is heard */
+	bool unasked;	  /* it may have come too late for the peer's last look */
+	uint64_t pulled;  /* bytes before that position have been read by us */
+};
+
+/* What the peer tells aside, on its way here. */
+enum pull_state {
+	PULL_IDLE = 0,
+	PULL_WORDS, /* they are being read */
+	PULL_BYTES, /* those of which they tell */
+};
+struct across_pull {
+	enum pull_state state;
+	bool must_look;
+	uint32_t asks_came, answered; /* of them, granted for */
+	uint32_t due;	       /* places, in bits, whose words are to be carried out */
+	uint32_t place, piece; /* the next to be read */
+	bool reads;	       /* some are under way */
+	uint32_t heard[ACROSS_PLACES];
+	struct told told[ACROSS_PLACES];
 };
 
 struct across_context {
@@ -271,7 +317,10 @@ struct across_link {
 	uint64_t notes_sent, notes_came;
 
 	uint64_t immediates_came;
-	bool must_ask; /* the peer had no credit for its next words: they are to be read */
+	uint32_t told;	   /* number of the last */
+	uint32_t asked;	   /* notes with NOTE_ASK that were posted */
+	uint64_t asked_at; /* immediates up to the last of them */
+	struct across_pull pull;
 
 	bool is_first; /* made its hello first: makes those of bulks, too */
 	struct across_bulk *bulk;
@@ -348,15 +397,38 @@ int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flag
 bool note_take(struct across *a, const struct note *n);
 /* So many bytes have, with these flags. */
 void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags);
-/* There are bytes for which the send queue had no room. */
-bool note_has_bytes(struct across *a);
-/* For want of credit: puts the words where the peer reads them, with the bytes up to `end`, which
- * are in its memory. What is owed stays owed. */
-void note_tell_aside(struct across *a, uint64_t end);
-/* The peer's, which have been read. False: too soon, they are to be read again. */
-bool note_take_told(struct across *a, const struct told *t);
+/* Words from elsewhere that are as new as the last note's. False: they cannot be. */
+bool note_take_words(struct across *a, const struct note_words *words);
+/* How many bytes the peer has not been told of; and the first of them that lie in a row. */
+size_t note_next_bytes(struct across *a, struct ring_span *out);
+/* Our words as of now; and as far as they hold for the bytes up to `end`, which may not be all. */
+void note_look(const struct across *a, struct note_words *w);
+void note_limit(struct note_words *w, uint64_t end, bool all,
+		const struct note_words *before);
+/* They are worth saying. */
+bool note_is_news(const struct across *a, const struct note_words *now,
+		  const struct note_words *before);
 /* Carries out what has come before there was memory. */
 void note_apply_all(struct across *a);
+
+/* ---- aside.c: what there is no credit for ---- */
+
+/* True: nothing but aside_push may tell anything now. */
+bool aside_is_due(struct across *a);
+uint64_t aside_check(const struct told *t);
+/* Tells what is new, where the peer reads it. What is owed stays owed until that has been heard. */
+void aside_push(struct across *a);
+
+/* ---- pull.c: what the peer has no credit for ---- */
+
+/* A note has asked for it. */
+void pull_ask(struct across_link *k);
+/* Looks, if that is due and possible. */
+void pull_begin(struct across_link *k);
+/* What was to be read is here. */
+void pull_take(struct across_link *k);
+/* There is room again. */
+void pull_go_on(struct across_link *k);
 
 /* ---- redirect.c: bytes that go past the ring ---- */
 

@@ -198,7 +198,7 @@ static bool say_offer(struct across *a)
 	n.offer = (struct note_offer){.position = o->position,
 				      .address = o->memory.start,
 				      .number = o->number,
-				      .key = o->memory.key,
+				      .key = o->memory.peer_key,
 				      .bytes = o->bytes,
 				      .least = o->least,
 				      .turn = o->turn};

@@ -11,9 +11,10 @@
 /*
  * A receive queue holds `credits` receives for the caller's immediates and these for ours:
  * READY, CLOSE, and the grants that the peer has not polled. It grants once for each quarter
- * of its credits at least (link_poll.c), so of those there are four at most.
+ * of its credits at least (link_poll.c), so of those there are four at most; and by link_grant,
+ * of which two may come without that its peer polls.
  */
-enum { LINK_GRANTS_MAX = 4, LINK_RESERVE = 2 + LINK_GRANTS_MAX };
+enum { LINK_GRANTS_MAX = 4, LINK_RESERVE = 2 + LINK_GRANTS_MAX + 2 };
 /* Our own writes that may be in a full send queue: the same, and the mark of a drain. */
 enum { LINK_SEND_RESERVE = LINK_RESERVE + 2 };
 
@@ -38,6 +39,10 @@ struct fabric_work {
 	uint32_t immediate;
 };
 
+/* Who may use local memory: the own device alone, to write from it; the peer, to read it, too; or the
+ * peer, to write there. */
+enum fabric_access { ACCESS_OWN, ACCESS_READ, ACCESS_WRITE };
+
 /*
  * None of them calls back. Each call returns 0 or -errno. After `halt` nothing is written to
  * the link's window, and everything that was posted completes, as flushed.
@@ -54,8 +59,7 @@ struct fabric_ops {
 	/* Room is the caller's business: sends + LINK_SEND_RESERVE, credits + LINK_RESERVE. */
 	int (*post)(struct link *l, const struct fabric_work *w);
 	int (*receive)(struct link *l, uint32_t count, uint64_t tag);
-	/* `writable`: by the peer, and the key is for it; else by nobody. */
-	int (*add)(struct link *l, void *start, size_t bytes, bool writable,
+	int (*add)(struct link *l, void *start, size_t bytes, enum fabric_access access,
 		   struct link_memory *out);
 	void (*drop)(struct link *l, struct link_memory *m);
 	/* Completions of a link's sends come in order, of its receives too. */
@@ -114,7 +118,7 @@ struct link {
 	uint64_t told;	  /* of them, said to the peer */
 	uint32_t unposted, unposted_own; /* receives used up; by the caller's, by ours */
 
-	uint64_t read_at; /* the read under way, or 0 */
+	uint64_t read_at; /* the last read under way, or 0 */
 	bool grants_all;  /* at the next pay */
 
 	bool error_told, peer_closed, close_told;

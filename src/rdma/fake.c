@@ -38,19 +38,20 @@ struct fake_link {
 	struct work *works;
 };
 
-/* Memory that a peer may write to, beside windows. */
+/* Memory that a peer may write to, or read, beside windows. */
 struct offer {
 	struct offer *next; /* of the world's */
 	struct link *domain;
 	uint64_t start, bytes;
 	uint32_t key;
+	bool is_read;
 };
 
 struct fake_context {
 	struct link_context context;
 	struct fake_world *world;
 	int bell; /* in the context's epoll instance */
-	bool is_dead, is_armed, injected;
+	bool is_dead, is_armed, injected, is_absent;
 	uint32_t inject_in;
 	uint32_t still; /* works of a dead process that will arrive */
 	uint32_t first, count, size;
@@ -139,7 +140,7 @@ static bool is_allowed(struct fake_link *peer, const struct work *work)
 		return is_within(work, peer->link.own.window, peer->link.window_bytes);
 	while (o && (o->key != work->w.to_key || o->domain != domain_of(&peer->link)))
 		o = o->next;
-	return o && is_within(work, o->start, o->bytes);
+	return o && o->is_read == work->w.is_read && is_within(work, o->start, o->bytes);
 }
 
 /* A read is done at its turn alone. */
@@ -398,7 +399,7 @@ static int op_receive(struct link *link, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-static int op_add(struct link *link, void *start, size_t bytes, bool writable,
+static int op_add(struct link *link, void *start, size_t bytes, enum fabric_access access,
 		  struct link_memory *out)
 {
 	struct fake_context *c = context_of((struct fake_link *)link);
@@ -407,18 +408,19 @@ static int op_add(struct link *link, void *start, size_t bytes, bool writable,
 
 	out->handle = NULL;
 	out->key = 1;
-	if (r < 0 || !writable)
+	if (r < 0 || access == ACCESS_OWN)
 		return r;
 	o = malloc(sizeof(*o));
 	if (!o)
 		return -ENOMEM;
 	out->handle = o;
-	out->key = 1 + draw(c->world, 1 << 30);
+	out->peer_key = 1 + draw(c->world, 1 << 30);
 	*o = (struct offer){.next = c->world->offers,
 			    .domain = domain_of(link),
 			    .start = (uintptr_t)start,
 			    .bytes = bytes,
-			    .key = out->key};
+			    .key = out->peer_key,
+			    .is_read = access == ACCESS_READ};
 	c->world->offers = o;
 	return 0;
 }
@@ -444,7 +446,7 @@ static int op_poll(struct link_context *context, struct fabric_done *out, int ma
 		return n;
 	for (uint32_t steps = draw(c->world, STEPS_MAX); steps; steps--)
 		fake_step(c->world);
-	for (; n < max && c->count; n++) {
+	for (; n < max && c->count && !c->is_absent; n++) {
 		out[n] = c->queue[c->first];
 		c->first = (c->first + 1) % c->size;
 		c->count--;
@@ -563,6 +565,11 @@ void fake_die(struct link_context *c)
 
 	context->is_dead = true;
 	context->still = draw(context->world, 16);
+}
+
+void fake_leave(struct link_context *c, bool absent)
+{
+	((struct fake_context *)c)->is_absent = absent;
 }
 
 void fake_inject(struct link_context *c, uint32_t nth)

@@ -37,6 +37,8 @@ void fake_mute(struct fake_world *w);
  * arrived, as they do. */
 void fake_deafen(struct link *l);
 /* The process dies: of what it has posted, a part may still arrive. */
+/* Its process is in no call: while that is so, polls find nothing. */
+void fake_leave(struct link_context *c, bool absent);
 void fake_die(struct link_context *c);
 /* The nth call of it that could fail does, with -ENOMEM. */
 void fake_inject(struct link_context *c, uint32_t nth);

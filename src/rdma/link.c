@@ -199,10 +199,10 @@ void link_destroy(struct link *l)
 	free(l);
 }
 
-static int add(struct link *l, void *start, size_t bytes, bool writable,
+static int add(struct link *l, void *start, size_t bytes, enum fabric_access access,
 	       struct link_memory *out)
 {
-	int r = l->context->ops->add(l, start, bytes, writable, out);
+	int r = l->context->ops->add(l, start, bytes, access, out);
 
 	if (r < 0)
 		return r;
@@ -213,12 +213,17 @@ static int add(struct link *l, void *start, size_t bytes, bool writable,
 
 int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out)
 {
-	return add(l, start, bytes, false, out);
+	return add(l, start, bytes, ACCESS_OWN, out);
+}
+
+int link_share(struct link *l, void *start, size_t bytes, struct link_memory *out)
+{
+	return add(l, start, bytes, ACCESS_READ, out);
 }
 
 int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out)
 {
-	return add(l, start, bytes, true, out);
+	return add(l, start, bytes, ACCESS_WRITE, out);
 }
 
 void link_unregister(struct link *l, struct link_memory *m)

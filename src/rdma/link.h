@@ -68,18 +68,28 @@ enum {
 	LINK_LINKS_MAX = 1024,
 };
 
-/* Local memory that a link may read from; or that its peer may write to, for which the key is. */
+/* Local memory that a link may read from; or its peer, or that this may write to. */
 struct link_memory {
 	void *handle;
 	uintptr_t start;
 	uint64_t bytes;
-	uint32_t key;
+	uint32_t key;	   /* for the own device */
+	uint32_t peer_key; /* for the peer: link_share, link_offer */
 };
 
 enum link_write_flags {
 	LINK_IMMEDIATE = 1, /* the peer gets `immediate`, after the bytes */
 	LINK_SIGNAL = 2,    /* its completion is wanted soon, and LINK_EVENT_DONE */
 	LINK_OFFERED = 4, /* not to the window, but to memory that the peer has offered */
+};
+
+struct link_read {
+	uint64_t to;	/* offset in our own window */
+	uint32_t bytes; /* not 0 */
+	uint32_t flags; /* LINK_OFFERED */
+	uint64_t
+		from; /* offset in the peer's window; with LINK_OFFERED an address there */
+	uint32_t key; /* with LINK_OFFERED: that memory's, which is shared */
 };
 
 struct link_write {
@@ -98,7 +108,7 @@ enum link_event_type {
 	LINK_EVENT_IMMEDIATE, /* and all bytes that were posted before it are here */
 	LINK_EVENT_ROOM,      /* after -EAGAIN: try again, it may be refused again */
 	LINK_EVENT_DONE,      /* more is complete of what is waited for */
-	LINK_EVENT_READ,      /* link_read is: what it has read is here */
+	LINK_EVENT_READ,      /* all of link_read is: what they have read is here */
 	LINK_EVENT_CLOSED,    /* the peer posts nothing more, nor may we */
 	LINK_EVENT_FAILED,    /* the last event of a link; see link_error() */
 };
@@ -152,6 +162,8 @@ void link_destroy(struct link *l);
 
 /* Local memory to write from. -errno of the system's. */
 int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out);
+/* The same, which the peer may read once it knows address and key. */
+int link_share(struct link *l, void *start, size_t bytes, struct link_memory *out);
 /* Local memory that the peer may write to, beside the window, once it knows address and key. */
 int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out);
 /*
@@ -177,15 +189,25 @@ void link_expect(struct link_context *c, bool (*expects)(const struct link *l));
  * Any other failure fails the link.
  */
 int link_post(struct link *l, const struct link_write *w);
+/* True: so many writes or reads would find room now. Else LINK_EVENT_ROOM follows. */
+bool link_room(struct link *l, uint32_t count);
+/* LINK_EVENT_ROOM is wanted when the peer grants more. */
+void link_want_credit(struct link *l);
 /* Immediates that may be posted before the peer grants more; and that were posted so far. */
 uint32_t link_credit(const struct link *l);
 uint64_t link_immediates(const struct link *l);
+/* Of these, what the peer has granted again. */
+uint64_t link_granted(const struct link *l);
 /*
- * Grants the peer all immediates that have been polled, and reads of its window, after that: what
- * is read has been there since the grant arrived. It comes to our own window. One at a time:
- * -EBUSY. Else as link_post; LINK_EVENT_READ follows.
+ * Reads of the peer's memory into our own window, after all that was posted before: what is read
+ * has been there since that arrived. As link_post; LINK_EVENT_READ follows, once for several.
  */
-int link_read(struct link *l, uint64_t to, uint64_t from, uint32_t bytes);
+int link_read(struct link *l, const struct link_read *r);
+/*
+ * Grants the peer all immediates that have been polled, now. As link_post. Twice at most before the
+ * peer polls: who asks for it has heard of the one before (link_granted).
+ */
+int link_grant(struct link *l);
 uint32_t link_inline_max(const struct link *l);
 uint32_t link_write_max(const struct link *l);
 uint64_t link_peer_window(const struct link *l);

@@ -186,42 +186,72 @@ uint32_t link_credit(const struct link *l)
 	return l->peer.credits - (uint32_t)(l->sent - l->granted);
 }
 
+bool link_room(struct link *l, uint32_t count)
+{
+	if (under_way(l) + count <= l->context->limits.sends)
+		return true;
+	l->wants_room = true;
+	return false;
+}
+
+void link_want_credit(struct link *l)
+{
+	l->wants_credit = true;
+}
+
 uint64_t link_immediates(const struct link *l)
 {
 	return l->sent;
 }
 
-int link_read(struct link *l, uint64_t to, uint64_t from, uint32_t bytes)
+uint64_t link_granted(const struct link *l)
 {
-	struct fabric_work work = {.from = (uint8_t *)l->window + to,
-				   .bytes = bytes,
-				   .is_signalled = true,
-				   .is_read = true,
-				   .to = l->peer.window + from,
-				   .to_key = l->peer.key};
+	return l->granted;
+}
+
+int link_grant(struct link *l)
+{
 	int r = state_error(l);
 
 	if (r < 0)
 		return r;
-	if (l->read_at)
-		return -EBUSY;
-	if (to > l->window_bytes || bytes > l->window_bytes - to ||
-	    from > l->peer.window_bytes || bytes > l->peer.window_bytes - from)
-		return -EFAULT;
 	l->grants_all = true;
 	link_pay(l);
 	l->grants_all = false;
 	if (l->state == LINK_FAILED)
 		return -EPIPE;
-	if (l->taken != l->told || !link_has_room(l, false)) {
+	if (l->taken == l->told)
+		return 0;
+	l->wants_room = true;
+	return -EAGAIN;
+}
+
+int link_read(struct link *l, const struct link_read *r)
+{
+	bool offered = r->flags & LINK_OFFERED;
+	struct fabric_work work = {.from = (uint8_t *)l->window + r->to,
+				   .bytes = r->bytes,
+				   .is_signalled = true,
+				   .is_read = true,
+				   .to = offered ? r->from : l->peer.window + r->from,
+				   .to_key = offered ? r->key : l->peer.key};
+	int result = state_error(l);
+
+	if (result < 0)
+		return result;
+	if (r->to > l->window_bytes || r->bytes > l->window_bytes - r->to)
+		return -EFAULT;
+	if (!offered &&
+	    (r->from > l->peer.window_bytes || r->bytes > l->peer.window_bytes - r->from))
+		return -EFAULT;
+	if (!link_has_room(l, false)) {
 		l->wants_room = true;
 		return -EAGAIN;
 	}
-	r = post(l, &work);
-	if (r < 0)
-		return r;
-	l->read_at = l->posted;
-	return 0;
+	result = post(l, &work);
+	if (result == 0)
+		l->read_at = l->posted;
+	return result;
 }
 
 uint32_t link_inline_max(const struct link *l)

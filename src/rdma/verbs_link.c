@@ -227,19 +227,24 @@ int verbs_link_receive(struct link *l, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-int verbs_link_add(struct link *l, void *start, size_t bytes, bool writable,
+int verbs_link_add(struct link *l, void *start, size_t bytes, enum fabric_access access,
 		   struct link_memory *out)
 {
-	/* Where only the device reads, read-only memory will do. */
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	/* Where devices only read, read-only memory will do. */
+	static const int flags[] = {
+		[ACCESS_OWN] = 0,
+		[ACCESS_READ] = IBV_ACCESS_REMOTE_READ,
+		[ACCESS_WRITE] = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+	};
 	struct ibv_mr *mr;
 
 	mr = (verbs_process_of(l)->lib->ibv_reg_mr)(of(l)->domain, start, bytes,
-						    writable ? access : 0);
+						    flags[access]);
 	if (!mr)
 		return errno ? -errno : -ENOMEM;
 	out->handle = mr;
-	out->key = writable ? mr->rkey : mr->lkey;
+	out->key = mr->lkey;
+	out->peer_key = mr->rkey;
 	return 0;
 }
 

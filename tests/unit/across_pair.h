@@ -12,6 +12,8 @@
 #include "stream/conn.h"
 
 static struct fake_world *across_world;
+/* Nothing is waited for beside what the calls do. */
+static bool across_is_hasty;
 
 static inline bool across_is_tested(void)
 {
@@ -59,7 +61,7 @@ static inline void across_settle(void)
 {
 	struct across_guard g;
 
-	if (!across_world)
+	if (!across_world || across_is_hasty)
 		return;
 	g = across_enter();
 	for (int i = 0; i < 16; i++) {

@@ -371,7 +371,19 @@ static void leave_credit(int fd, int peer, uint32_t credits)
 	}
 }
 
-/* Words are believed at their time: not before all that was sent before them, nor after. */
+/* As if this had just been read; `again`: there is to be another look. */
+static void read_words(struct across *b, const struct told *t, bool again)
+{
+	struct across_link *k = b->link;
+	memcpy(k->window + ACROSS_HEARD_AT + b->place * sizeof(*t), t, sizeof(*t));
+	k->pull.must_look = false;
+	k->pull.state = PULL_WORDS;
+	pull_take(k);
+	CHECK_EQ(k->pull.state, PULL_IDLE);
+	CHECK_EQ(k->pull.must_look, again);
+}
+
+/* Words are believed at their time: not before all that was sent before them, and once. */
 STREAM_TEST(words_that_are_read)
 {
 	struct pair p = pair_open_up();
@@ -382,28 +394,45 @@ STREAM_TEST(words_that_are_read)
 	across_settle();
 	g = across_enter();
 	atomic_store(&a->in->rx_bound, 4711);
-	note_tell_aside(a, a->reader.consumed);
+	aside_push(a);
 	t = ((const struct told *)(const void *)(a->link->window +
 						 ACROSS_TOLD_AT))[a->peer_place];
+	CHECK(t.number != 0 && t.number == a->told.number);
 	bad = t;
 	bad.words.rx_bound++;
-	CHECK(!note_take_told(b, &bad)); /* amid a change */
+	read_words(b, &bad, true); /* amid a change */
 	bad = (struct told){0};
-	CHECK(note_take_told(b, &bad)); /* nothing */
+	read_words(b, &bad, false); /* nothing */
 	b->link->immediates_came--;
-	CHECK(!note_take_told(b, &t));
-	b->link->immediates_came += 2;
-	CHECK(note_take_told(b, &t));
-	b->link->immediates_came--;
+	read_words(b, &t, true);
+	b->heard = false; /* the first note, too, is still to come */
+	read_words(b, &t, true);
+	b->heard = true;
+	b->link->immediates_came++;
 	b->generation++;
-	CHECK(note_take_told(b, &t));
+	read_words(b, &t, false);
 	b->generation--;
 	CHECK_EQ(atomic_load(&b->out->rx_bound), 0);
-	CHECK(note_take_told(b, &t));
+	b->link->immediates_came++; /* another connection's */
+	read_words(b, &t, true);
+	b->link->immediates_came--;
 	CHECK_EQ(atomic_load(&b->out->rx_bound), 4711);
+	atomic_store(&b->out->rx_bound, 0);
+	read_words(b, &t, false);
+	CHECK_EQ(atomic_load(&b->out->rx_bound), 0);
+	b->link->pull.must_look = true;
 	across_leave(g);
 	put(p.a, 0, 1000, 1);
 	get(p.b, 0, 1000, 1);
+	/* And notes go on where that ended. */
+	for (bool done = false; !done;) {
+		across_settle();
+		put(p.a, 0, 10, 1);
+		get(p.b, 0, 10, 1);
+		g = across_enter();
+		done = a->told.number == 0;
+		across_leave(g);
+	}
 	pair_close(&p);
 }
 
@@ -429,6 +458,94 @@ STREAM_TEST(words_without_credit_are_read)
 		}
 		struct across_guard g = across_enter();
 		CHECK(!k->failed);
+		link_abort(k->link); /* nobody else is to have it so */
+		across_leave(g);
+		pair_close(&p);
+	}
+}
+
+/* One way; what is behind `at` has not been sent, or not been received. */
+struct aside_way {
+	int from, to;
+	uint64_t sent, got;
+	uint8_t seed;
+	uint32_t small; /* of four messages, so many */
+};
+
+static uint32_t any(uint32_t *state, uint32_t below)
+{
+	*state = *state * 1103515245 + 12345;
+	return (*state >> 16) % below;
+}
+
+static void send_some(struct aside_way *w, uint32_t *random)
+{
+	uint8_t buf[3000];
+	size_t n = 1 + any(random, any(random, 4) < w->small ? 40 : sizeof(buf));
+	ssize_t r;
+	for (size_t i = 0; i < n; i++)
+		buf[i] = flow_byte(w->sent + i, w->seed);
+	r = st_send(w->from, buf, n, MSG_DONTWAIT);
+	REQUIRE(r > 0 || r == -EAGAIN);
+	w->sent += r > 0 ? (uint64_t)r : 0;
+}
+
+static void get_some(struct aside_way *w, uint32_t *random)
+{
+	uint8_t buf[8000];
+	ssize_t r = st_recv(w->to, buf, 1 + any(random, sizeof(buf)), MSG_DONTWAIT);
+	REQUIRE(r > 0 || r == -EAGAIN);
+	if (r > 0)
+		REQUIRE(flow_is(buf, (size_t)r, w->got, w->seed));
+	w->got += r > 0 ? (uint64_t)r : 0;
+}
+
+/* One end is in a call, the other one is in none as often as not. Time passes. */
+static void in_call(struct link_context *c[2], int end, uint32_t *random)
+{
+	struct across_guard g = across_enter();
+	fake_leave(c[end], false);
+	fake_leave(c[1 - end], any(random, 4) > 0);
+	for (uint32_t i = any(random, 20); i; i--)
+		fake_step(across_world);
+	across_leave(g);
+}
+
+/* As between two programs that send, and then are in no call for long. */
+STREAM_TEST(bytes_without_credit_are_read)
+{
+	for (uint32_t round = 0; round < 12; round++) {
+		struct pair p = pair_open_up();
+		struct aside_way w[2] = {{p.a, p.b, 0, 0, 1, round % 4},
+					 {p.b, p.a, 0, 0, 2, round % 3}};
+		struct across_link *k = atomic_load(&fd_sock(p.a)->across)->link;
+		struct across_link *l = atomic_load(&fd_sock(p.b)->across)->link;
+		struct link_context *c[2] = {k->context->context, l->context->context};
+		uint32_t random = round + 1, told;
+		leave_credit(p.a, p.b, 2 + round % 4);
+		leave_credit(p.b, p.a, 2 + round / 4);
+		told = k->told;
+		across_is_hasty = true;
+		for (int step = 0; step < 1000; step++) {
+			int end = (int)any(&random, 2);
+			in_call(c, end, &random);
+			for (uint32_t i = any(&random, 6); i; i--)
+				send_some(&w[end], &random);
+			if (any(&random, 3) == 0)
+				get_some(&w[1 - end], &random);
+		}
+		/* Who is in no call has told all. */
+		for (int end = 0; end < 2; end++) {
+			fake_leave(c[end], false);
+			fake_leave(c[1 - end], true);
+			while (w[1 - end].got < w[1 - end].sent)
+				get_some(&w[1 - end], &random);
+		}
+		across_is_hasty = false;
+		CHECK(k->told - told > 100);
+		fake_leave(c[0], false);
+		struct across_guard g = across_enter();
+		CHECK(!k->failed && !l->failed);
 		link_abort(k->link); /* nobody else is to have it so */
 		across_leave(g);
 		pair_close(&p);

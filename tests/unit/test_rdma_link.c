@@ -321,6 +321,7 @@ TEST(a_read_comes_after_the_grant)
 		struct link_limits limits = limits_of(seed);
 		struct link_event e[8];
 		bool has_read = false, has_room = false;
+		const struct link_read words = {.to = 0, .from = 8, .bytes = 8};
 		struct rig *r;
 
 		limits.sends = 64;
@@ -333,9 +334,9 @@ TEST(a_read_comes_after_the_grant)
 		CHECK_EQ(link_credit(r->a.link), 0);
 		memset(r->b.window, 0, 8);
 		/* B asks; A puts its words there at some time, and looks for a grant after that. */
-		while (link_read(r->b.link, 0, 8, 8) == -EAGAIN)
+		while (link_grant(r->b.link) == -EAGAIN ||
+		       link_read(r->b.link, &words) == -EAGAIN)
 			link_poll(r->b.context, e, 8);
-		CHECK_EQ(link_read(r->b.link, 0, 8, 8), -EBUSY);
 		for (uint32_t i = 0; i < seed % 64; i++)
 			fake_step(r->world);
 		memcpy(r->a.window + 8, "in time", 8);
