@@ -8,6 +8,7 @@ EARLY, if not 0, is how often each end of a connection is looked at once it is a
 turns, where this process has both: so that tests which exchange a few bytes are upgraded
 before the first of them.
 """
+import codecs
 import ctypes
 import faulthandler
 import json
@@ -160,6 +161,19 @@ class Early:
                 self.recv(end, self.byte, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
+def decode_in_one(handler):
+    """
+    test_ftplib's server decodes what each recv brings by itself, so a character of two bytes in
+    two of them becomes two: 23 of 15,000 times on kernel TCP, 20 under Viaduct.
+    """
+    def handle_read(self):
+        if "decoder" not in self.__dict__:
+            self.decoder = codecs.getincrementaldecoder(self.encoding)("replace")
+        self.baseclass.last_received_data += self.decoder.decode(self.recv(1024))
+
+    handler.handle_read = handle_read
+
+
 def main():
     path, limit_s, looks, module, *wanted = sys.argv[1:]
     from test import support  # the package of CPython's tests
@@ -175,6 +189,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         os.chdir(folder)
         suite = unittest.defaultTestLoader.loadTestsFromName(module)
+        if module == "test.test_ftplib":
+            decode_in_one(sys.modules[module].DummyDTPHandler)
         result = Result(path, float(limit_s))
         seen, wanted = result.seen(), set(wanted)
         suite = unittest.TestSuite(
