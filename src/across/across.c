@@ -19,13 +19,13 @@
 
 uint8_t *across_in_data(struct across *a)
 {
-	return a->link->window + ACROSS_PLACES_AT + a->place * ACROSS_PLACE_BYTES;
+	return a->link->window + place_offset(a->place);
 }
 
 /* At the same place in our own memory as in the peer's, of which it has told. */
 uint8_t *across_out_data(struct across *a)
 {
-	return a->link->staging + ACROSS_PLACES_AT + a->place * ACROSS_PLACE_BYTES;
+	return a->link->staging + place_offset(a->place);
 }
 
 int across_descriptor(struct across *a)

@@ -31,11 +31,6 @@ static uint8_t *staging_of(const struct across *a)
 	return across_out_data((struct across *)a);
 }
 
-static uint64_t peer_offset(const struct across *a)
-{
-	return ACROSS_PLACES_AT + (uint64_t)a->peer_place * ACROSS_PLACE_BYTES;
-}
-
 /* `flags` of an immediate, or 0 for none. False: no room. */
 static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t flags)
 {
@@ -44,7 +39,8 @@ static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t
 		.from = span->data,
 		.bytes = (uint32_t)span->len,
 		.flags = flags ? LINK_IMMEDIATE : 0,
-		.at = peer_offset(a) + (uint64_t)(span->data - staging_of(a)),
+		.at = place_offset(a->peer_place) +
+		      (uint64_t)(span->data - staging_of(a)),
 		.memory = span->len > link_inline_max(k->link) ? &k->memory : NULL,
 		.immediate = link_immediate(a->peer_place, a->peer_generation, flags),
 	};

@@ -182,6 +182,12 @@ static inline bool cursor_is_ahead(uint64_t a, uint64_t b)
 	return (int64_t)(a - b) > 0;
 }
 
+/* Of a place, in a window and in the memory that is written from. */
+static inline uint64_t place_offset(uint32_t place)
+{
+	return ACROSS_PLACES_AT + (uint64_t)place * ACROSS_PLACE_BYTES;
+}
+
 struct across_link;
 
 /*

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The peer has no credit: what it has to say, and its bytes, are read. */
-#include <errno.h>
 #include <string.h>
 
 #include "across/parts.h"
-
-static uint64_t place_offset(uint32_t place)
-{
-	return ACROSS_PLACES_AT + (uint64_t)place * ACROSS_PLACE_BYTES;
-}
 
 void pull_ask(struct across_link *k)
 {
@@ -41,8 +35,8 @@ void pull_begin(struct across_link *k)
 					.bytes = ACROSS_TOLD_BYTES};
 
 	if (!k->pull.must_look || k->pull.state != PULL_IDLE || !k->up || k->failed ||
-	    !link_room(k->link, 2))
-		return;
+	    !link_room(k->link, 3))
+		return; /* a grant, the answer, the read: or none */
 	/* Without an ask it need not be, and each one takes a place among what the peer polls. */
 	if (k->pull.answered != k->pull.asks_came && link_grant(k->link) < 0)
 		return;
