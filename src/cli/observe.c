@@ -102,11 +102,11 @@ static void find_families(struct parts *p)
 		struct observe_process *o = ITEM(p->processes, struct observe_process, i);
 		const struct observe_family *f;
 
-		if (o->table_fd < 0)
+		if (!*o->table)
 			continue;
 		f = observe_family(p->families, &p->family_count, o);
 		o->family = f;
-		o->viaduct = f || o->trouble;
+		o->viaduct = f || (o->trouble && !o->gave_back);
 		if (f)
 			o->counted = observe_counts(f, o->own_pid, &o->counts);
 	}

@@ -30,12 +30,13 @@ struct observe_process {
 	uid_t uid;
 	char name[16];	     /* as in /proc/PID/comm */
 	uint64_t netns;	     /* inode of its network namespace; 0 unknown */
-	bool viaduct;	     /* the library is in it, and has its tables */
-	const char *trouble; /* a sentence when these cannot be read, else NULL */
+	bool viaduct;	     /* the library is in it, and shows its connections */
+	bool gave_back;	     /* no descriptor shows them any more: root alone may look */
+	const char *trouble; /* a sentence when they cannot be read, else NULL */
 	bool counted;	     /* counts are there */
 	struct observe_counts counts;
 	/* Of the implementation: */
-	int table_fd;
+	char table[48];	 /* its file, by its name in /proc/PID; "" without one */
 	int32_t own_pid; /* as it has it itself, in its pid namespace */
 	const void *family;
 };

@@ -119,8 +119,8 @@ static uint64_t *own_numbers(int dir, int32_t pid, int *end)
 	return NULL;
 }
 
-static int note_descriptor(int dir, const char *name, uint32_t process,
-			   struct observe_list *holders, int *table_fd)
+static int note_descriptor(int dir, const char *name, struct observe_process *p,
+			   struct observe_list *holders)
 {
 	static const char table[] = "/memfd:" TABLE_NAME " ", sock[] = "socket:[";
 	char target[sizeof(table) + 16];
@@ -131,14 +131,14 @@ static int note_descriptor(int dir, const char *name, uint32_t process,
 		return 0;
 	target[n] = '\0';
 	if (strncmp(target, table, strlen(table)) == 0)
-		*table_fd = atoi(name);
+		snprintf(p->table, sizeof(p->table), "fd/%d", atoi(name));
 	if (strncmp(target, sock, strlen(sock)) != 0)
 		return 0;
 	h = observe_add(holders);
 	if (!h)
 		return -ENOMEM;
 	h->inode = bracketed(target);
-	h->process = process;
+	h->process = (uint32_t)p->pid;
 	h->fd = atoi(name);
 	return 0;
 }
@@ -154,11 +154,34 @@ static int scan_descriptors(DIR *fds, struct observe_process *p,
 		int fd = atoi(e->d_name);
 
 		if (e->d_name[0] != '.' && !(fd < end && (own[fd / 64] >> (fd % 64) & 1)))
-			r = note_descriptor(dirfd(fds), e->d_name, (uint32_t)p->pid,
-					    holders, &p->table_fd);
+			r = note_descriptor(dirfd(fds), e->d_name, p, holders);
 	}
 	free(own);
 	return r;
+}
+
+/* One that had no descriptor left for the program has closed its table's, and goes on in the
+ * memory. */
+static void find_mapping(int dir, struct observe_process *p)
+{
+	int fd = openat(dir, "maps", O_RDONLY | O_CLOEXEC);
+	FILE *maps = fd < 0 ? NULL : fdopen(fd, "r");
+	unsigned long from, to;
+	char *line = NULL;
+	size_t room = 0;
+
+	while (maps && !p->gave_back && getline(&line, &room, maps) > 0)
+		if (strstr(line, " /memfd:" TABLE_NAME " ") &&
+		    sscanf(line, "%lx-%lx", &from, &to) == 2) {
+			snprintf(p->table, sizeof(p->table), "map_files/%lx-%lx", from,
+				 to);
+			p->gave_back = true;
+		}
+	free(line);
+	if (maps)
+		fclose(maps);
+	else if (fd >= 0)
+		close(fd);
 }
 
 /* Kernel threads have no arguments; nobody misses them. */
@@ -209,9 +232,10 @@ static int scan_process(int proc, const char *name, struct found *f)
 	if (p) {
 		p->pid = atoi(name);
 		p->uid = st.st_uid;
-		p->table_fd = -1;
 		describe(dir, p);
 		r = scan_descriptors(fds, p, &f->holders);
+		if (!*p->table)
+			find_mapping(dir, p);
 	}
 	closedir(fds);
 	close(dir);

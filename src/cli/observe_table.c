@@ -127,17 +127,21 @@ struct observe_family *observe_family(struct observe_family *families, size_t *c
 				      struct observe_process *p)
 {
 	struct observe_family *f = &families[*count];
-	char path[64];
+	char path[96];
 	struct stat st;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)p->pid, p->table_fd);
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)p->pid, p->table);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) != 0) {
 		/* It may have ended, or closed it and got the number for a socket. */
 		if (errno != ENOENT && errno != ESRCH && errno != ENXIO &&
 		    !has_ended(p->pid))
-			p->trouble = "its table cannot be opened";
+			p->trouble =
+				p->gave_back
+					? "it was short of descriptors, and gave back "
+					  "the one that shows its table: ask as root"
+					: "its table cannot be opened";
 		if (fd >= 0)
 			close(fd);
 		return NULL;

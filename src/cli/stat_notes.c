@@ -20,6 +20,8 @@ static void note_process(FILE *out, const struct stat_view *v, pid_t pid)
 			"There is no process %d, or it may not be looked into by this "
 			"user.\n",
 			(int)pid);
+	else if (p->trouble)
+		return; /* said below */
 	else if (!p->viaduct)
 		fprintf(out,
 			"Process %d (%s) does not run under Viaduct, or shows nothing of "
@@ -38,6 +40,10 @@ static bool is_filtered(const struct stat_options *o)
 
 static void note_empty(FILE *out, const struct stat_view *v, const struct stat_options *o)
 {
+	size_t listed = 0;
+
+	for (size_t i = 0; i < v->process_count; i++)
+		listed += !v->processes[i].p->trouble;
 	if (o->pid)
 		note_process(out, v, o->pid);
 	else if (v->process_count == 0)
@@ -49,13 +55,12 @@ static void note_empty(FILE *out, const struct stat_view *v, const struct stat_o
 			"under Viaduct.\n",
 			v->row_count, plural(v->row_count), v->process_count,
 			v->process_count == 1 ? "" : "es");
-	else
+	else if (listed > 0)
 		fprintf(out,
 			"%zu process%s run%s under Viaduct, and ha%s no TCP "
 			"connection now.\n",
-			v->process_count, v->process_count == 1 ? "" : "es",
-			v->process_count == 1 ? "s" : "",
-			v->process_count == 1 ? "s" : "ve");
+			listed, listed == 1 ? "" : "es", listed == 1 ? "s" : "",
+			listed == 1 ? "s" : "ve");
 }
 
 static void note_counts(FILE *out, const struct stat_view *v,

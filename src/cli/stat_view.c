@@ -86,7 +86,7 @@ static int make_processes(struct stat_view *v)
 	if (!v->processes)
 		return -ENOMEM;
 	for (size_t i = 0; i < v->seen.process_count; i++)
-		if (v->seen.processes[i].viaduct)
+		if (v->seen.processes[i].viaduct || v->seen.processes[i].trouble)
 			v->processes[v->process_count++].p = &v->seen.processes[i];
 	/* Both are in the order of pids. */
 	for (size_t i = 0, p = 0; i < v->row_count; i++) {

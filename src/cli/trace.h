@@ -16,6 +16,7 @@
 struct trace_target {
 	pid_t pid;
 	char name[16]; /* printable */
+	char path[96]; /* of the table's file */
 	int pidfd;
 	struct observe
 		observe; /* as it was at the beginning; holds the table's mapping */
@@ -23,7 +24,6 @@ struct trace_target {
 	const struct trace_answer *answer;
 	int table; /* its file: holds our lock */
 	uint64_t table_inode;
-	int table_fd; /* the number that it has there */
 	uint64_t wish_at;
 	uint32_t session;
 };

@@ -111,7 +111,7 @@ static const struct observe_process *find(struct trace_target *t)
 		return NULL;
 	}
 	copy_name(t->name, p->name);
-	if (p->table_fd < 0)
+	if (!*p->table)
 		fprintf(stderr,
 			"viaduct trace: %s (%d) does not run under Viaduct, so nothing "
 			"of "
@@ -123,7 +123,7 @@ static const struct observe_process *find(struct trace_target *t)
 		fprintf(stderr, "viaduct trace: %s (%d) cannot be traced: %s\n", t->name,
 			(int)t->pid,
 			p->trouble ? p->trouble : "its table cannot be read");
-	return p->table_fd >= 0 && p->family ? p : NULL;
+	return p->family ? p : NULL;
 }
 
 static bool find_entry(struct trace_target *t, const struct observe_process *p,
@@ -155,11 +155,9 @@ static bool lock_entry(struct trace_target *t, int index)
 {
 	struct flock lock = {
 		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = index, .l_len = 1};
-	char path[64];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)t->pid, t->table_fd);
-	t->table = open(path, O_RDWR | O_CLOEXEC);
+	t->table = open(t->path, O_RDWR | O_CLOEXEC);
 	if (t->table < 0 || fstat(t->table, &st) != 0)
 		return refused(t->pid);
 	t->table_inode = st.st_ino;
@@ -198,7 +196,7 @@ bool trace_target_open(struct trace_target *t, pid_t pid)
 	p = find(t);
 	if (!p)
 		return false;
-	t->table_fd = p->table_fd;
+	snprintf(t->path, sizeof(t->path), "/proc/%d/%s", (int)pid, p->table);
 	for (size_t i = 0; i < t->observe.conn_count; i++) {
 		const struct observe_conn *c = &t->observe.conns[i];
 
@@ -255,9 +253,7 @@ void trace_target_close(struct trace_target *t)
 
 bool trace_target_is_other(const struct trace_target *t)
 {
-	char path[64];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)t->pid, t->table_fd);
-	return stat(path, &st) != 0 || st.st_ino != t->table_inode;
+	return stat(t->path, &st) != 0 || st.st_ino != t->table_inode;
 }

@@ -12,6 +12,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -639,6 +640,30 @@ class Processes(Stat):
         ends = self.ends("--port", port, **options)
         self.assertEqual([x["pid"] for x in ends], [e.pid])
         self.assertIsNone(ends[0]["peer_process"])
+
+    def test_gave_all_descriptors_back(self):
+        """With none left for the program, the one that shows its connections goes, too."""
+        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if ROOT else {}
+        b = Player(self, **user, preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (64, 64)))
+        a, b, port = self.pair(client=b)
+        b.do("with contextlib.suppress(OSError): more = [os.dup(0) for i in range(64)]")
+        self.assertNotIn("memfd", "".join(
+            os.readlink(f"/proc/{b.pid}/fd/{n}") for n in os.listdir(f"/proc/{b.pid}/fd")))
+        self.exchange(a, b, 4, 10)
+        said = self.stat("--pid", b.pid, **user)
+        self.assertRegex(said, rf"^\S+ \(process {b.pid}\) is not listed: it was short of "
+                         r"descriptors, .*: ask as root\n")
+        self.assertNotIn("does not run", said)
+        seen = self.see("--pid", b.pid, **user)
+        self.assertEqual([p["pid"] for p in seen["processes"]], [b.pid])
+        self.assertIn("short of descriptors", seen["processes"][0]["trouble"])
+        self.assertEqual(seen["connections"], [])
+        if ROOT:
+            end = self.end_of(b)
+            self.assertEqual(end["reason"], "fd-limit")
+            self.assertEqual(sum(end["sent"][k] for k in ("direct_bytes", "tcp_bytes")),
+                             self.moved + 40)
 
     def test_pid_namespaces(self):
         self.as_root()
