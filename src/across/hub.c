@@ -231,13 +231,28 @@ static bool is_of(const struct across_link *k, const uint8_t process[16])
 	return k->link && !k->failed && memcmp(k->process, process, 16) == 0;
 }
 
-struct across_link *hub_find(const uint8_t process[16], bool *making)
+/* Of each address the context has the device, here and at the peer: with several, the kernel's
+ * choice of addresses is that of the way, and a connection that is on TCP takes no other. */
+static bool goes_the_way(const struct across_link *k, const struct across *a)
+{
+	return memcmp(k->context->local.addr, a->local.addr, sizeof(a->local.addr)) ==
+		       0 &&
+	       memcmp(k->peer, a->peer.addr, sizeof(k->peer)) == 0;
+}
+
+void hub_assign(struct across_link *k, const struct across *a, const uint8_t process[16])
+{
+	memcpy(k->process, process, sizeof(k->process));
+	memcpy(k->peer, a->peer.addr, sizeof(k->peer));
+}
+
+struct across_link *hub_find(const struct across *a, bool *making)
 {
 	*making = false;
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (!is_of(k, process))
+		if (!is_of(k, a->process) || !goes_the_way(k, a))
 			continue;
 		/* What the peer has heard aside, it says to nobody who sleeps. */
 		if (!has_place(k))

@@ -149,7 +149,7 @@ static void leave_place(struct across *a)
 static int find_link(struct across *a, struct say *s)
 {
 	bool making;
-	struct across_link *k = hub_find(a->process, &making);
+	struct across_link *k = hub_find(a, &making);
 	const char *why;
 	int r;
 
@@ -163,7 +163,7 @@ static int find_link(struct across *a, struct say *s)
 		r = hub_create(c, &k);
 		if (r < 0)
 			return r;
-		memcpy(k->process, a->process, sizeof(k->process));
+		hub_assign(k, a, a->process);
 		s->has_hello = 1;
 		r = link_hello(k->link, s->hello);
 		if (r < 0) {
@@ -354,7 +354,7 @@ static int take_link(struct across *a, const struct say *s, struct say *out,
 	if (r < 0)
 		return r;
 	k->token = s->token;
-	memcpy(k->process, s->process, sizeof(k->process));
+	hub_assign(k, a, s->process);
 	if (link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0 ||
 	    link_peer_window(k->link) != ACROSS_WINDOW_BYTES ||
 	    link_hello(k->link, out->hello) < 0) {

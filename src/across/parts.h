@@ -312,7 +312,8 @@ struct across_link {
 	uint64_t made_ms;
 	uint64_t token; /* names it between the two processes */
 	uint8_t process[16];
-	bool up; /* both ways have been seen to work: notes may be sent */
+	uint8_t peer[16]; /* the peer's address of the connection that it was made for */
+	bool up;	  /* both ways have been seen to work: notes may be sent */
 	bool failed;
 	uint8_t *window, *staging; /* ACROSS_WINDOW_BYTES each */
 	struct link_memory memory; /* of staging */
@@ -378,8 +379,11 @@ int hub_create(struct across_context *c, struct across_link **out);
  * would hear a note, and could not know what else is lost.
  */
 void hub_connected(struct across_link *k);
-/* One with that process that has a free place, or is being made (*making). */
-struct across_link *hub_find(const uint8_t process[16], bool *making);
+/* It is for connections with that process, and for the way that this one takes. */
+void hub_assign(struct across_link *k, const struct across *a, const uint8_t process[16]);
+/* One with the process of that connection, by the same devices, that has a free place, or is
+ * being made (*making). */
+struct across_link *hub_find(const struct across *a, bool *making);
 struct across_link *hub_find_token(const uint8_t process[16], uint64_t token);
 /* False: all places are in use. */
 bool hub_take_place(struct across_link *k, struct across *a);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on a cable with Viaduct on both, the relay and an RDMA device: runs programs there,
+"""Two hosts on two cables with Viaduct on both, the relay and an RDMA device: runs programs there,
 looks at the paths of their connections, and tells all that can be known when one fails."""
 import argparse
 import contextlib
@@ -14,6 +14,8 @@ import image
 import kernel
 
 ADDRESSES = {"IPv4": ("10.9.0.1", "10.9.0.2", 24), "IPv6": ("fd09::1", "fd09::2", 64)}
+# On a cable, and by a device, of their own.
+BESIDE = ("10.10.0.1", "10.10.0.2", 24)
 NAMES = ("a", "b")
 RELAY = "/run/viaduct/relay.sock"
 RELAY_UID = 990
@@ -264,11 +266,13 @@ def set_up(side, number, options):
     for family in ADDRESSES.values():
         nodad = "nodad" if ":" in family[number] else ""
         side.must(f"ip addr add {family[number]}/{family[2]} dev eth0 {nodad}")
-    side.must("echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down; ip link set eth0 up")
+    side.must("echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down; ip link set eth0 up; "
+              f"ip addr add {BESIDE[number]}/{BESIDE[2]} dev eth1; ip link set eth1 up")
     if "rxe" not in options.without:
         side.must("for m in crc32_generic rdma_rxe ib_uverbs rdma_ucm; do modprobe $m; done; "
-                  "rdma link add rxe0 type rxe netdev eth0; "
-                  "rdma link show rxe0/1 | grep -q 'state ACTIVE' && ibv_devinfo -d rxe0")
+                  "for i in 0 1; do rdma link add rxe$i type rxe netdev eth$i; "
+                  "rdma link show rxe$i/1 | grep -q 'state ACTIVE' && ibv_devinfo -d rxe$i || "
+                  "exit; done")
     # Init has set it.
     side.must("test \"$(ulimit -l)\" = unlimited")
     if "relay" not in options.without:
@@ -372,7 +376,7 @@ def parse(made, arguments):
 def hosts(debian, content, options):
     """The two, set up; a failure comes with what both can tell."""
     began = time.monotonic()
-    with guest.boot(debian, content, count=2, memory_mb=1024) as booted:
+    with guest.boot(debian, content, count=2, cables=2, memory_mb=1024) as booted:
         sides = [Side(host) for host in booted]
         ready = time.monotonic()
         print(f"kernel {debian.version}, two hosts, {ready - began:.1f} s", flush=True)

@@ -21,7 +21,7 @@ import bed as beds
 import guest
 import image
 import kernel
-from bed import ADDRESSES, SAID_CHARS, listening
+from bed import ADDRESSES, BESIDE, SAID_CHARS, listening
 
 HERE = pathlib.Path(__file__).resolve().parent
 APPS = HERE.parent / "apps"
@@ -97,6 +97,47 @@ def tail(bed):
         if "bytes are right" not in said:
             bed.fail(f"A does not say that its bytes are right: {said}")
         bed.judge("tail", ["tail"], 1, int(said.split()[-4]))
+
+
+def packets(side):
+    """What each device has sent."""
+    return [int(re.search(r"sent_pkts (\d+)", side.must(
+        f"rdma statistic show link rxe{i}/1")).group(1)) for i in range(2)]
+
+
+def ways(bed):
+    """Two connections of the same two processes, on two cables: each goes by the device that
+    has its address, and needs no other."""
+    port, first, beside = 7003, bed.addresses, BESIDE[:2]
+    command = f"python3 -S /tests/ways.py %s {port} /run/far {first[0]} {beside[0]}"
+    bed.a.serve(f"{bed.under('ways')} {command % 'listen'}",
+                f"test 2 = $(ss -Hltn sport = :{port} | wc -l)")
+    bed.b.serve(f"{bed.under('ways')} {command % 'connect'}", "true")
+    for bed.addresses in (beside, first):
+        bed.look(port)
+    def go_by(i):
+        bed.b.must(f"""cd /run/far; touch go-{i}
+            until [ -e went-{i} ]; do sleep 0.05; done; rm went-{i}""")
+
+    bed.b.must("touch /run/far/quiet")
+    go_by(0)
+    go_by(1)  # after it no turn is under way
+    for i, cut in ((0, False), (1, False), (0, True)):
+        if cut:
+            bed.a.must("ip link set eth1 down")
+        before = [packets(side) for side in (bed.a, bed.b)]
+        go_by(i)
+        sent = [[now - was for now, was in zip(packets(side), past)]
+                for side, past in zip((bed.a, bed.b), before)]
+        print(f"  by the {('first', 'second')[i]}{', the other cut' if cut else ''}: A and B "
+              f"have sent {sent[0]} and {sent[1]} packets by their devices")
+        if bed.rdma and (min(s[i] for s in sent) < 300 or max(s[1 - i] for s in sent) > 30):
+            bed.fail(f"connection {i} has gone by the other device")
+    bed.a.must("ip link set eth1 up")
+    bed.go()
+    if "all came back" not in (said := bed.b.served()):
+        bed.fail(f"B says {said}")
+    bed.a.served()
 
 
 def redis_commands():
@@ -458,6 +499,7 @@ def locked(bed):
 PROGRAMS = {"transfer": (transfer, [], None),
             "redirect": (redirect, [], None),
             "tail": (tail, [], None),
+            "ways": (ways, [], None),
             "redis": (redis, ["redis-server", "redis-cli", "redis-benchmark"], redis_image),
             "nginx": (nginx, ["nginx", "curl"], nginx_image),
             "postgres": (postgres, [], postgres_image),
@@ -473,7 +515,7 @@ def make_image(debian, options):
     content = beds.make_image(debian, options)
     content.python("os", "random", "signal", "socket", "struct", "sys", "threading")
     content.file("/tests/transfer.py", HERE / "transfer.py")
-    for name in ("redirect.py", "tail.py"):
+    for name in ("redirect.py", "tail.py", "ways.py"):
         content.file(f"/tests/{name}", HERE / name)
     content.data("/tests/payload", random.Random(4).randbytes(PAYLOAD_BYTES))
     if options.integrity:

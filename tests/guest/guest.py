@@ -27,7 +27,7 @@ class Failure(Exception):
 class Guest:
     """One virtual machine; a context manager, which ends it."""
 
-    def __init__(self, kernel, initrd, folder, name="A", cable=None, processors=1,
+    def __init__(self, kernel, initrd, folder, name="A", cables=(), processors=1,
                  memory_mb=512):
         self.name = name
         self.console = pathlib.Path(folder) / f"console-{name}"
@@ -45,12 +45,12 @@ class Guest:
                    # Without no_timer_check a guest under load may hang at its start.
                    "-append", "console=ttyS0 quiet panic=-1 no_timer_check"]
         passed = [port.fileno()]
-        if cable:
+        for i, cable in enumerate(cables):
             passed.append(cable.fileno())
             number = 1 + "AB".index(name)
-            command += ["-netdev", f"stream,id=cable,addr.type=fd,addr.str={cable.fileno()}",
-                        "-device", "virtio-net-pci,netdev=cable,romfile=,"
-                        f"mac=52:54:00:00:00:0{number}"]
+            command += ["-netdev", f"stream,id=cable{i},addr.type=fd,addr.str={cable.fileno()}",
+                        "-device", f"virtio-net-pci,netdev=cable{i},romfile=,"
+                        f"mac=52:54:00:00:0{i}:0{number}"]
         # What QEMU itself complains about goes to the console's file, before the guest.
         with open(self.console, "wb") as console:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console,
@@ -129,20 +129,20 @@ class Guest:
 
 
 @contextlib.contextmanager
-def boot(kernel, image, count=1, **how):
-    """One guest, or two on a cable, ready for commands; in a folder that goes with them."""
+def boot(kernel, image, count=1, cables=1, **how):
+    """One guest, or two on cables, ready for commands; in a folder that goes with them."""
     with contextlib.ExitStack() as held:
         folder = held.enter_context(tempfile.TemporaryDirectory(prefix="viaduct-guest-"))
         initrd = os.path.join(folder, "initrd")
         image.write(initrd)
-        cables = [None]
-        if count == 2:
-            cables = [held.enter_context(end) for end in socket.socketpair()]
-        guests = [held.enter_context(Guest(kernel, initrd, folder, name, cable, **how))
-                  for name, cable in zip("AB", cables)]
-        for end in cables:
-            if end:
-                end.close()
+        ends = [[], []]
+        for _ in range(cables if count == 2 else 0):
+            for end, sock in zip(ends, socket.socketpair()):
+                end.append(held.enter_context(sock))
+        guests = [held.enter_context(Guest(kernel, initrd, folder, name, end, **how))
+                  for name, end in zip("AB"[:count], ends)]
+        for sock in ends[0] + ends[1]:
+            sock.close()
         for guest in guests:
             guest.finish()
         yield guests[0] if count == 1 else guests
