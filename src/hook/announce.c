@@ -12,8 +12,9 @@
 
 static struct {
 	bool used;
-	struct sock *s; /* NULL: the listener is closed, its connections may still meet */
-	int announced;	/* -1: not, or no more: the accepts try again */
+	/* NULL: the listener is closed, its connections may still meet. */
+	struct sock *_Atomic s;
+	int announced; /* -1: not, or no more: the accepts try again */
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
 static struct lock table_lock LOCK_OVER_FORK;
@@ -100,15 +101,24 @@ static void withdraw(struct sock *s)
 	errno = saved;
 }
 
+/* Relaxed: a listen() that goes on beside the close may come after it as well. */
+static bool is_announced(const struct sock *s)
+{
+	int used = atomic_load_explicit(&table_used, memory_order_relaxed);
+
+	for (int i = 0; i < used; i++)
+		if (atomic_load_explicit(&table[i].s, memory_order_relaxed) == s)
+			return true;
+	return false;
+}
+
 void announce_closing(int fd)
 {
-	struct sock *s;
+	struct sock *s = fd_sock(fd);
 
-	if (atomic_load_explicit(&table_used, memory_order_relaxed) == 0)
-		return;
-	s = fd_sock(fd);
 	/* Other descriptors of this process keep the listener alive. */
-	if (s && atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
+	if (s && is_announced(s) &&
+	    atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
 		withdraw(s);
 }
 

@@ -93,26 +93,30 @@ static void table_set(int fd, struct sock *s)
 /*
  * Not the pointers into the segment's window: a thread that lost a race against close may
  * still follow them (it finds out under the locks). Nor its counts of threads: they balance.
+ * Relaxed: whoever finds it in the table has all of it, by table_set.
  */
 static void sock_reset(struct sock *s, struct slot *sl)
 {
 	if (s->slot != sl) /* never changes: others may read it at any time */
 		s->slot = sl;
 	s->wire = NULL;
-	s->bell = s->peer_bell = s->far_bell = s->meet_fd = s->kept_fd = -1;
+	s->meet_fd = s->kept_fd = -1;
+	atomic_store_explicit(&s->bell, -1, memory_order_relaxed);
+	atomic_store_explicit(&s->peer_bell, -1, memory_order_relaxed);
+	atomic_store_explicit(&s->far_bell, -1, memory_order_relaxed);
 	s->look_end_ms = 0;
-	atomic_store(&s->across, NULL);
-	atomic_store(&s->fds, 1);
-	atomic_store(&s->awaited, 0);
-	atomic_store(&s->closed, 0);
-	atomic_store(&s->edges, 0);
-	atomic_store(&s->looked, 0);
-	atomic_store(&s->look_due, 0);
-	atomic_store(&s->cpu, 0);
-	atomic_store(&s->rush, 0);
-	atomic_store(&s->stuck_ns, 0);
-	atomic_store(&s->spin_failed, 0);
-	atomic_store(&s->spin_skip, 0);
+	atomic_store_explicit(&s->across, NULL, memory_order_relaxed);
+	atomic_store_explicit(&s->fds, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->awaited, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->closed, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->edges, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->looked, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->look_due, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->cpu, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->stuck_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->spin_skip, 0, memory_order_relaxed);
 	s->tx_bytes = s->rx_bytes = 0;
 	s->still_at = s->still_since_ms = 0;
 	s->is_copied = false;
@@ -155,8 +159,9 @@ struct sock *fd_open_accepted(int fd, bool nonblock)
 		return NULL;
 	report_add(&report_now.connections, 1);
 	if (phase_of(s->slot) == SLOT_IDLE) {
-		atomic_store(&s->slot->reason, VD_REASON_SHORT);
-		atomic_store(&s->awaited, 1);
+		atomic_store_explicit(&s->slot->reason, VD_REASON_SHORT,
+				      memory_order_relaxed);
+		atomic_store_explicit(&s->awaited, 1, memory_order_relaxed);
 		atomic_fetch_add(&sock_awaited, 1);
 		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
 				      memory_order_release);
@@ -176,9 +181,11 @@ void fd_connecting(struct sock *s, int fd)
 	lock_take(&sl->ctl);
 	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
 	if (first) {
-		atomic_store(&sl->role, TCP_ROLE_CONNECTED);
+		atomic_store_explicit(&sl->role, TCP_ROLE_CONNECTED,
+				      memory_order_relaxed);
 		if (phase_of(sl) == SLOT_IDLE) {
-			atomic_store(&sl->reason, VD_REASON_SHORT);
+			atomic_store_explicit(&sl->reason, VD_REASON_SHORT,
+					      memory_order_relaxed);
 			atomic_store_explicit(&sl->phase, SLOT_EARNING,
 					      memory_order_release);
 		}

@@ -50,7 +50,8 @@ void (*sock_on_none_awaited)(void);
 
 void meeting_over(struct sock *s)
 {
-	if (!atomic_exchange(&s->awaited, 0))
+	if (!atomic_load_explicit(&s->awaited, memory_order_relaxed) ||
+	    !atomic_exchange(&s->awaited, 0))
 		return;
 	if (atomic_fetch_sub(&sock_awaited, 1) == 1 && sock_on_none_awaited)
 		sock_on_none_awaited();

@@ -229,8 +229,11 @@ void remote_attach(struct sock *s, enum wire_direction out)
 
 void remote_end(struct sock *s)
 {
-	struct across *a = atomic_exchange(&s->across, NULL);
+	struct across *a;
 
+	if (!remote_of(s))
+		return;
+	a = atomic_exchange(&s->across, NULL);
 	if (a)
 		across_end(a);
 }

@@ -112,19 +112,24 @@ static void close_numbers(struct numbers n)
 	fds_close(n.far_bell);
 }
 
-void bells_close(struct sock *s)
-{
-	struct numbers n = take_out(s);
-	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
-	for (int i = 0; i < YIELDS_MOST && atomic_load(&s->bell_users) > 0; i++)
-		kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
-	close_numbers(n);
-}
-
 static bool has_bells(struct sock *s)
 {
 	return atomic_load_explicit(&s->bell, memory_order_relaxed) >= 0 ||
 	       atomic_load_explicit(&s->far_bell, memory_order_relaxed) >= 0;
+}
+
+void bells_close(struct sock *s)
+{
+	struct numbers n;
+	/* Nobody gives it any now; and who counts himself in finds none. */
+	if (!has_bells(s) &&
+	    atomic_load_explicit(&s->peer_bell, memory_order_relaxed) < 0)
+		return;
+	n = take_out(s);
+	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
+	for (int i = 0; i < YIELDS_MOST && atomic_load(&s->bell_users) > 0; i++)
+		kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
+	close_numbers(n);
 }
 
 static void release(struct sock *s)

@@ -188,9 +188,10 @@ struct slot *slot_alloc(void)
 	generation += generation == 0;
 	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
 	       sizeof(*sl) - offsetof(struct slot, cookie));
-	atomic_store(&sl->generation, generation);
-	atomic_store(&sl->holders[0], self_pid());
-	atomic_store(&sl->used, generation);
+	atomic_store_explicit(&sl->generation, generation, memory_order_relaxed);
+	atomic_store_explicit(&sl->holders[0], self_pid(), memory_order_relaxed);
+	/* Release: who takes it for used finds it held. */
+	atomic_store_explicit(&sl->used, generation, memory_order_release);
 	return sl;
 }
 
