@@ -74,8 +74,8 @@ struct wire_dir {
 
 	/* Producer writes, rarely. */
 	alignas(128) _Atomic uint32_t
-		tx_armed;	     /* sequence of the producer's sleep, 0 awake */
-	_Atomic uint32_t tx_cpu;     /* processor the producer last ran on, plus 1 */
+		tx_armed;	 /* sequence of the producer's sleep, 0 awake */
+	_Atomic uint32_t tx_cpu; /* of the producer's thread: see TOLD_CPU; 0 not told */
 	_Atomic uint32_t up_epoch;   /* epochs in which the ring was taken into use */
 	_Atomic uint32_t down_epoch; /* epochs in which it was left again */
 	_Atomic uint64_t up_at;	  /* TCP carries the stream up to this TCP byte count */

@@ -266,7 +266,7 @@ void instance_age(struct instance *in);
 
 /* ---- epoll_wait (epoll_wait.c); no lock is held ---- */
 
-bool instance_spin_useful(struct instance *in);
+void instance_crowd(struct instance *in, struct look_crowd *c);
 /* How long a sleep may last at most. */
 uint64_t instance_nap_ns(struct instance *in);
 /* After a sleep, with what instance_sleep returned. False when it was closed meanwhile. */

@@ -312,24 +312,25 @@ static int look_first(struct call *c)
 	return told ? kernel_first(c, told) : complete(c, n);
 }
 
-bool instance_spin_useful(struct instance *in)
+void instance_crowd(struct instance *in, struct look_crowd *c)
 {
-	bool useful = false;
-
 	instance_lock(in);
-	for (uint32_t i = 0; i < in->nhot && i < 8 && !useful; i++)
-		useful = look_spin_useful(in->hot[i]->s);
+	look_crowd_of(c, in->nhot);
+	for (uint32_t i = 0; i < in->nhot; i++)
+		if (!look_crowd_add(c, in->hot[i]->s))
+			break;
 	instance_unlock(in);
-	return useful;
 }
 
 static int spin(struct call *c)
 {
+	struct look_crowd crowd;
 	struct look_spin sp;
 	bool ask;
 	int n = 0;
 
-	if (!instance_spin_useful(c->in))
+	instance_crowd(c->in, look_crowd_begin(&crowd));
+	if (!look_crowd_end(&crowd))
 		return 0;
 	look_spin_begin(&sp, c->deadline);
 	ask = false;

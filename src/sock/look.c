@@ -132,5 +132,46 @@ bool look_spin_useful(struct sock *s)
 		return true;
 	/* Relaxed: a hint. 0 is "not told". */
 	peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
-	return peer == 0 || peer != atomic_load_explicit(&s->cpu, memory_order_relaxed);
+	return !wait_is_in_the_way(s, peer);
+}
+
+/* Connections of few threads are seen by the first of them. */
+#define CROWD_LOOKS 4
+
+/* The peer has not gone to sleep, or has been woken since. Relaxed, all: hints. */
+static bool is_at_work(struct sock *s)
+{
+	uint32_t armed = atomic_load_explicit(&s->out->rx_armed, memory_order_relaxed);
+
+	return armed == 0 ||
+	       armed == atomic_load_explicit(&s->slot->tx.rung, memory_order_relaxed);
+}
+
+bool look_crowd_add(struct look_crowd *c, struct sock *s)
+{
+	uint32_t thread, i = 0;
+
+	c->useful = c->useful || look_spin_useful(s);
+	c->looked++;
+	if (!c->counts)
+		return !c->useful && c->looked < CROWD_LOOKS;
+	if (is_at_work(s)) {
+		thread = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed) &
+			 TOLD_THREAD;
+		while (i < c->threads && c->thread[i] != thread)
+			i++;
+		if (i == c->threads)
+			c->thread[c->threads++] = thread;
+	}
+	if (c->threads > wait_processors)
+		return false;
+	return c->looked < CROWD_LOOKS || c->threads * 2 > c->looked;
+}
+
+bool look_crowd_end(const struct look_crowd *c)
+{
+	bool crowd = c->counts && c->threads > wait_processors;
+
+	wait_know_self(crowd);
+	return c->useful && (!crowd || config_get()->spin_fixed);
 }

@@ -151,4 +151,31 @@ void look_spin_end(struct look_spin *w, bool found);
  * where this thread runs. */
 bool look_spin_useful(struct sock *s);
 
+/*
+ * The connections that a thread waits for. With more threads at work behind them than there are
+ * processors the spin would take one of these away, whether what it looks for comes or not; then
+ * they are told not to spin, either.
+ */
+#define LOOK_CROWD_MOST 32
+struct look_crowd {
+	uint32_t thread[LOOK_CROWD_MOST + 1];
+	uint32_t threads, looked;
+	bool useful, counts;
+};
+static inline struct look_crowd *look_crowd_begin(struct look_crowd *c)
+{
+	c->threads = c->looked = 0;
+	c->useful = c->counts = false;
+	return c;
+}
+/* So many are to come: few enough are no crowd. */
+static inline void look_crowd_of(struct look_crowd *c, uint64_t count)
+{
+	c->counts |= count > wait_processors && wait_processors <= LOOK_CROWD_MOST;
+}
+/* False: no more need be added. */
+bool look_crowd_add(struct look_crowd *c, struct sock *s);
+/* Whether to spin, of all that were added. */
+bool look_crowd_end(const struct look_crowd *c);
+
 #endif

@@ -241,13 +241,20 @@ static int look_first(struct wait *w, int count, uint64_t deadline)
 
 static bool spin_useful(struct wait *w)
 {
-	for (nfds_t i = 0; i < w->n; i++) {
+	struct look_crowd crowd;
+	bool more = true;
+
+	look_crowd_begin(&crowd);
+	look_crowd_of(&crowd, w->n);
+	for (nfds_t i = 0; i < w->n && more; i++) {
 		struct sock *s = w->fds[i].fd < 0 ? NULL : fd_sock(w->fds[i].fd);
 
-		if (s && sock_is_direct(s) && look_spin_useful(s))
-			return true;
+		if (s && sock_is_direct(s))
+			more = look_crowd_add(&crowd, s);
 	}
-	return w->set && pollset_spin_useful(w->set);
+	if (w->set && more)
+		pollset_crowd(w->set, &crowd);
+	return look_crowd_end(&crowd);
 }
 
 static int spin(struct wait *w, uint64_t deadline)

@@ -523,9 +523,9 @@ int pollset_answer(struct pollset *ps, struct pollfd *fds)
 	return count;
 }
 
-bool pollset_spin_useful(struct pollset *ps)
+void pollset_crowd(struct pollset *ps, struct look_crowd *c)
 {
-	return instance_spin_useful(ps->in);
+	instance_crowd(ps->in, c);
 }
 
 void pollset_lie_down(struct pollset *ps)

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/crit.h"
+#include "sock/look.h"
 
 /*
  * The direct sockets of a large set are registered in an epoll instance of Viaduct's own, which
@@ -88,7 +89,7 @@ int pollset_look(struct pollset *ps);
 bool pollset_hear(struct pollset *ps);
 /* How many there are by now. */
 int pollset_found(struct pollset *ps);
-bool pollset_spin_useful(struct pollset *ps);
+void pollset_crowd(struct pollset *ps, struct look_crowd *c);
 /* Before a sleep: all are armed. Look again after that. */
 void pollset_lie_down(struct pollset *ps);
 /* How long the sleep may last at most. */

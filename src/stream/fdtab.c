@@ -62,6 +62,7 @@ int fd_table_init(void)
 			   sizeof(*fd_table) * (size_t)size))
 		return -ENOMEM;
 	int r = slot_table_init(SLOT_COUNT);
+	wait_init();
 	if (r < 0)
 		return r;
 	socks = map_private(sizeof(*socks) * SLOT_COUNT);

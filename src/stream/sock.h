@@ -69,7 +69,7 @@ struct sock {
 	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
 	_Atomic uint32_t edges;	  /* kernel events noted, for sock_edge_in */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
-	_Atomic uint32_t cpu;	  /* processor last told to the peer, plus 1 */
+	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t
 		look_due; /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint64_t
@@ -233,8 +233,39 @@ void sock_poll_leave(struct sock *s);
  * is s. */
 bool sock_hold(struct sock *s, int fd);
 void sock_unhold(struct sock *s);
-/* Tells the peer, and s->cpu, on which processor this thread runs. */
+/*
+ * What an end tells its peer of the thread that last used it there: the processor that it ran on,
+ * plus 1; the thread, not in full; and that the thread waits for more others than there are
+ * processors. Hints. 0 was never told.
+ */
+#define TOLD_CPU	  0x00003fffu
+#define TOLD_THREAD	  0x7fffc000u
+#define TOLD_THREAD_SHIFT 14
+#define TOLD_CROWD	  0x80000000u
+/* Of this thread: what is to be told, but for the processor. */
+extern _Thread_local uint32_t wait_self __attribute__((tls_model("initial-exec")));
+/* That this process may run on, at its start. */
+extern uint32_t wait_processors;
+void wait_init(void);
+/* Before a sleep, and so rarely where it matters. */
+static inline void wait_know_self(bool crowd)
+{
+	wait_self = ((lock_self() << TOLD_THREAD_SHIFT) & TOLD_THREAD) |
+		    (crowd ? TOLD_CROWD : 0);
+}
+/* Tells the peer, and s->cpu. */
 void wait_tell_cpu(struct sock *s);
+/* By what the peer has told: the two are on one processor. */
+static inline bool wait_shares_cpu(struct sock *s, uint32_t told)
+{
+	uint32_t cpu = atomic_load_explicit(&s->cpu, memory_order_relaxed);
+	return told != 0 && ((told ^ cpu) & TOLD_CPU) == 0;
+}
+/* A spin for it would be in vain, or in the way of others. */
+static inline bool wait_is_in_the_way(struct sock *s, uint32_t told)
+{
+	return (told & TOLD_CROWD) || wait_shares_cpu(s, told);
+}
 
 /* ---- control (switch.c) ---- */
 

@@ -226,8 +226,8 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
 static bool is_peer_here(struct sock *s)
 {
-	uint32_t cpu = atomic_load_explicit(&s->cpu, memory_order_relaxed);
-	return cpu && cpu == atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
+	return wait_shares_cpu(
+		s, atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed));
 }
 
 static bool is_piece(struct sock *s, size_t bytes)

@@ -2,10 +2,8 @@
 /* Waiting: spin while that has lately paid, then arm, look again, and sleep in the kernel. */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -38,27 +36,6 @@
 static int64_t now_ns(void)
 {
 	return (int64_t)clock_now_ns();
-}
-
-static uint32_t this_cpu(void)
-{
-	if (__rseq_size > 0) {
-		const struct rseq *r = (const void *)((char *)__builtin_thread_pointer() +
-						      __rseq_offset);
-		return *(const uint32_t __attribute__((may_alias)) *)&r->cpu_id;
-	}
-	return (uint32_t)sched_getcpu();
-}
-
-void wait_tell_cpu(struct sock *s)
-{
-	uint32_t cpu = this_cpu() + 1;
-	if (atomic_load_explicit(&s->cpu, memory_order_relaxed) == cpu)
-		return;
-	/* Relaxed, all three: a hint. */
-	atomic_store_explicit(&s->cpu, cpu, memory_order_relaxed);
-	atomic_store_explicit(&s->in->rx_cpu, cpu, memory_order_relaxed);
-	atomic_store_explicit(&s->out->tx_cpu, cpu, memory_order_relaxed);
 }
 
 bool sock_is_held(struct sock *s)
@@ -140,7 +117,7 @@ static bool spin_may_pay(struct sock *s, uint32_t interest)
 	}
 	if (config_get()->spin_fixed)
 		return true;
-	if (peer != 0 && peer == atomic_load_explicit(&s->cpu, memory_order_relaxed))
+	if (wait_is_in_the_way(s, peer))
 		return false;
 	if (skip > 0) {
 		atomic_store_explicit(&s->spin_skip, skip - 1, memory_order_relaxed);
@@ -207,6 +184,7 @@ bool wait_spin(struct sock *s, uint32_t interest)
 	wait_tell_cpu(s);
 	if ((interest == EPOLLIN && rush_pause(s)) || wait_hint(s, interest))
 		return true;
+	wait_know_self(false);
 	int64_t budget = config_get()->spin_ns;
 	if (budget == 0 || wait_is_over(s) || !spin_may_pay(s, interest))
 		return false;

@@ -253,3 +253,55 @@ TEST(small_sets_are_kept_while_calls_sleep)
 		pair_close(c.pair[i]);
 	}
 }
+
+/* Whether a wait for the clients' ends spins. */
+static bool crowd_spins(const struct sock_pair *pair, int n)
+{
+	struct look_crowd c;
+
+	look_crowd_begin(&c);
+	look_crowd_of(&c, (uint64_t)n);
+	for (int i = 0; i < n && look_crowd_add(&c, fd_sock(pair[i].c)); i++)
+		;
+	return look_crowd_end(&c);
+}
+
+/* Three threads at work on two processors leave none to spin on; and their peer tells them. */
+TEST(a_crowd_is_not_spun_for)
+{
+	enum { N = 3, THREAD = 1 << TOLD_THREAD_SHIFT };
+	struct sock_pair pair[N];
+	struct sock *s[N], *peer;
+
+	sock_pair_init();
+	wait_processors = 2;
+	for (int i = 0; i < N; i++) {
+		pair[i] = pair_raised();
+		s[i] = fd_sock(pair[i].c);
+		/* As their threads tell it: each is another, on a processor elsewhere. */
+		atomic_store(&s[i]->in->tx_cpu, (uint32_t)(i + 1) * THREAD | TOLD_CPU);
+		atomic_store(&s[i]->out->rx_armed, 0);
+	}
+	peer = fd_sock(pair[0].s);
+	CHECK(crowd_spins(pair, N - 1));
+	CHECK(!crowd_spins(pair, N));
+	CHECK(wait_self & TOLD_CROWD);
+	wait_tell_cpu(s[0]);
+	CHECK(atomic_load(&peer->in->tx_cpu) & TOLD_CROWD);
+	CHECK(!look_spin_useful(peer));
+
+	/* One sleeps; it is woken, and has not run yet. */
+	atomic_store(&s[2]->out->rx_armed, 7);
+	CHECK(crowd_spins(pair, N));
+	CHECK(!(wait_self & TOLD_CROWD));
+	atomic_store(&s[2]->slot->tx.rung, 7);
+	CHECK(!crowd_spins(pair, N));
+	/* Two of them are one thread. */
+	atomic_store(&s[2]->in->tx_cpu, 2 * THREAD | TOLD_CPU);
+	CHECK(crowd_spins(pair, N));
+	wait_processors = LOOK_CROWD_MOST + 1;
+	atomic_store(&s[2]->in->tx_cpu, 3 * THREAD | TOLD_CPU);
+	CHECK(crowd_spins(pair, N));
+	for (int i = 0; i < N; i++)
+		pair_close(pair[i]);
+}
