@@ -184,6 +184,7 @@ TEST(many_write_whole_lines)
 	for (; fgets(line, sizeof(line), f); lines++)
 		CHECK(line[0] == '{' && strstr(line, "}}\n"));
 	fclose(f);
+	unlink(file);
 	CHECK_EQ(lines, WRITERS * WRITES);
 }
 
