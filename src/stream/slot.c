@@ -104,9 +104,8 @@ static bool is_there(int32_t entry)
 /* Drops holders that died; true when none is left. */
 static bool drop_dead(struct slot *sl, int32_t self)
 {
-	bool empty = true;
-	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
-		return false;
+	/* First: a child that is not on its way any more is among the holders. */
+	bool empty = !atomic_load(&sl->forking) && !atomic_load(&sl->crowded);
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = atomic_load(&sl->holders[i]);
 		if (pid == 0)
@@ -241,10 +240,13 @@ void slot_hold_foreign(struct slot *sl)
 bool slot_is_shared(struct slot *sl)
 {
 	int held = 0;
+	/* Acquire: a child that is not counted as on its way any more is among the holders. */
+	if (atomic_load_explicit(&sl->forking, memory_order_acquire) ||
+	    atomic_load_explicit(&sl->crowded, memory_order_acquire))
+		return true;
 	for (int i = 0; i < SLOT_HOLDERS; i++)
 		held += atomic_load_explicit(&sl->holders[i], memory_order_relaxed) != 0;
-	return held > 1 || atomic_load_explicit(&sl->forking, memory_order_relaxed) ||
-	       atomic_load_explicit(&sl->crowded, memory_order_relaxed);
+	return held > 1;
 }
 
 bool slot_is_alone(struct slot *sl)

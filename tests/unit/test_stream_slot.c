@@ -137,6 +137,27 @@ TEST(a_dead_holder_counts_no_more)
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
+static void hold_and_die(struct slot *sl)
+{
+	slot_hold(sl);
+	slot_forked(sl);
+}
+
+/* However many children have come and gone, each without a close. */
+TEST(the_dead_are_no_crowd)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	for (int i = 0; i < 3 * SLOT_HOLDERS; i++) {
+		atomic_fetch_add(&sl->forking, 1);
+		reap(child(hold_and_die, sl), 0);
+	}
+	CHECK_EQ(atomic_load(&sl->crowded), 0);
+	CHECK(slot_is_alone(sl));
+	slot_release(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+}
+
 TEST(the_parent_goes_first)
 {
 	init();
