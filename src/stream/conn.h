@@ -110,6 +110,12 @@ static inline struct across *remote_of(struct sock *s)
 	return atomic_load_explicit(&s->across, memory_order_relaxed);
 }
 
+static inline bool is_elsewhere(struct sock *s)
+{
+	/* Relaxed: set before this process has threads. */
+	return atomic_load_explicit(&s->elsewhere, memory_order_relaxed);
+}
+
 /* What has come from other hosts, carried out before a look at the memory of `s`. True: some of it
  * past the ring, to where a thread of ours waits for it. */
 static inline bool remote_look(struct sock *s)
@@ -176,6 +182,23 @@ void remote_attach(struct sock *s, enum wire_direction out);
 void remote_end(struct sock *s);
 /* In a forked child: what has not gone back to TCP is lost there. */
 void remote_forked_child(void);
+void remote_forked_parent(void);
+/* Under the direction's lock: false while a fork is under way, or somebody else has the socket. */
+bool remote_may_rise(struct sock *s);
+static inline bool remote_may_go_up(struct sock *s)
+{
+	return __builtin_expect(remote_of(s) != NULL, 0) ? remote_may_rise(s)
+							 : !is_elsewhere(s);
+}
+/* So long on TCP after the first fork; for tests. */
+extern uint32_t remote_ground_ms;
+/* Why it is on TCP for a while, or that it no longer is. */
+void remote_is_down(struct sock *s);
+void remote_is_up(struct sock *s);
+/* In a forked child that passes the socket on to somebody who is not counted. */
+void remote_stay_down(struct sock *s);
+/* This process closes a socket that others have, too: the peer hears that they go on over TCP. */
+void remote_leave(struct sock *s, int fd);
 
 /* ---- fdtab.c ---- */
 
@@ -203,6 +226,8 @@ void meeting_refuse(struct sock *s, enum vd_reason reason);
 
 /* GATE_TCP to GATE_READY when nobody is inside. */
 void rx_open(struct sock *s, int fd);
+/* A bounce that stands because we might not open has done its work, if we may. */
+void rx_take_back(struct sock *s);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
 /* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
@@ -236,6 +261,8 @@ ssize_t rx_verdict(struct sock *s, int fd);
 bool tx_up(struct sock *s, int fd);
 /* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
 void tx_down(struct sock *s, int fd, enum gate_state to);
+/* The epoch that the peer has opened is over, without a byte. */
+void tx_pass_over(struct sock *s);
 /* Under tx_lock, before the last words: leaves the ring now if the peer has asked for its
  * unread bytes. */
 void tx_answer(struct sock *s, int fd);

@@ -37,13 +37,18 @@ static void obey(struct sock *s, int fd, uint32_t want);
 void sock_service(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!sock_is_direct(s))
+	if (!sock_is_direct(s) || is_elsewhere(s))
 		return;
 	remote_look(s);
+	if (remote_of(s))
+		rx_take_back(s);
 	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
 	if (want == WANT_BOUNCE) {
+		remote_is_down(s);
 		if (gate_state(&sl->gate_tx) == GATE_RING)
 			tx_down(s, fd, GATE_TCP);
+		else if (remote_of(s) && wait_attention(s))
+			tx_pass_over(s);
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
 		obey(s, fd, want);
 	}
@@ -80,6 +85,10 @@ static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 	uint32_t phase = SLOT_ATTACHED;
 	if (phase_of(sl) < SLOT_ATTACHED) {
 		meeting_refuse(s, reason);
+		return -1;
+	}
+	if (is_elsewhere(s)) {
+		remote_stay_down(s);
 		return -1;
 	}
 	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
@@ -142,7 +151,7 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 
 void sock_ask_over(struct sock *s, int fd)
 {
-	if (phase_of(s->slot) == SLOT_ATTACHED && rewind_ask(s, fd))
+	if (phase_of(s->slot) == SLOT_ATTACHED && !is_elsewhere(s) && rewind_ask(s, fd))
 		bell_ring_peer(s);
 }
 
@@ -154,9 +163,10 @@ void sock_bounce(struct sock *s, int fd)
 		return;
 	log_debug("fd %d: bounces", fd);
 	/* Over no request that stands; and under the lock, so that the gate, whose move takes it
-	 * back, does not move before. */
+	 * back, does not move before. Around a fork a peer on another host is asked before it has
+	 * begun, too: it passes that epoch over, and opens none. */
 	lock_take(&s->slot->rx_lock);
-	if (gate_state(&s->slot->gate_rx) == GATE_RING)
+	if (gate_state(&s->slot->gate_rx) == GATE_RING || !remote_may_go_up(s))
 		atomic_compare_exchange_strong(&s->in->want_down, &nothing, WANT_BOUNCE);
 	lock_drop(&s->slot->rx_lock);
 	if (gate_state(&s->slot->gate_tx) == GATE_RING)
@@ -211,8 +221,14 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 void sock_sever(struct sock *s, int fd)
 {
 	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	log_error("fd %d: %s with bytes unread in the ring: the new holder gets an error",
-		  fd, reason_name(atomic_load(&s->slot->reason)));
+	uint32_t reason = atomic_load(&s->slot->reason);
+	const char *format =
+		"fd %d: %s with bytes unread in the ring: the new holder gets an error";
+	/* A child that is forked need not be one. */
+	if (reason == VD_REASON_SHARED)
+		log_debug(format, fd, reason_name(reason));
+	else
+		log_error(format, fd, reason_name(reason));
 	if (slot_is_alone(s->slot)) {
 		kernel_connect(fd, &nobody, sizeof(nobody));
 		return;
@@ -226,7 +242,15 @@ void sock_sever(struct sock *s, int fd)
 		kernel_close(dead);
 }
 
-static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
+{
+	(void)reason;
+	sock_bounce(s, fd);
+}
+
+/* `ask` is the way down. Each time: another reader may have withdrawn the request. */
+static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
 	struct slot *sl = s->slot;
 	struct timespec start, now;
@@ -235,10 +259,9 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
 					{.fd = s->bell, .events = POLLIN},
 					{.fd = s->far_bell, .events = POLLIN}};
-		/* Each time: another reader may have withdrawn the request. */
-		sock_hand_over(s, fd, reason);
+		ask(s, fd, reason);
 		sock_service(s, fd);
-		if (!sock_is_direct(s) || gate_state(&sl->gate_rx) == GATE_FINAL)
+		if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 			return 0;
 		ssize_t n = stranded(s, fd, false);
 		if (n >= 0)
@@ -255,7 +278,8 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		sock_arm(s, EPOLLIN);
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
-		if (stranded(s, fd, false) < 0 && gate_state(&sl->gate_rx) != GATE_FINAL)
+		if (stranded(s, fd, false) < 0 &&
+		    !gate_is_kernel(gate_state(&sl->gate_rx)))
 			n = REAL(poll)(pfd, pfd[2].fd < 0 ? 2 : 3, (int)left);
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
@@ -270,7 +294,8 @@ static void unhold(void *arg)
 	sock_unhold(arg);
 }
 
-ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
 	struct _pthread_cleanup_buffer cleanup;
 	crit_enter(); /* no handler jumps away between the hold and the note of it */
@@ -280,11 +305,21 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 	crit_leave();
 	if (!held)
 		return 0; /* closed by another thread */
-	ssize_t n = down_wait(s, fd, reason, timeout_ms);
+	ssize_t n = down_wait(s, fd, reason, timeout_ms, ask);
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();
 	return n;
+}
+
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+{
+	return held_wait(s, fd, reason, timeout_ms, sock_hand_over);
+}
+
+ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms)
+{
+	return held_wait(s, fd, VD_REASON_NONE, timeout_ms, ask_bounce);
 }
 
 int sock_shutdown(struct sock *s, int fd, int how)

@@ -121,6 +121,10 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->tx_bytes = s->rx_bytes = 0;
 	s->still_at = s->still_since_ms = 0;
 	s->is_copied = false;
+	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->ground_ms, 0, memory_order_relaxed);
 	s->regs = NULL;
 }
 
@@ -235,6 +239,7 @@ void sock_forked_parent(pid_t child)
 	table_forked_parent(child);
 	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
+	remote_forked_parent();
 	lock_drop(&forking_lock);
 	limbo_forked_parent();
 }

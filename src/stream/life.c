@@ -199,6 +199,7 @@ static void close_last(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
+	remote_leave(s, fd);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
 	if (sock_is_direct(s) && s->wire) {
 		if (trace_is_wished())
@@ -262,6 +263,7 @@ void sock_report(void)
 			if (remote_of(s))
 				across_push(remote_of(s));
 		}
+		remote_leave(s, fd);
 		flush_counts(s);
 		count_reason(s);
 	}

@@ -16,6 +16,18 @@
 
 /* Before a fork: so long is waited for all peers together. */
 #define FORK_WAIT_MS 100
+/* After a fork: so long at least on TCP, and at most a tenth of the time between forks; while a
+ * child has the socket, it is asked now and then whether it still does. */
+#define GROUND_MOST_MS 60000
+#define GROUND_SHARE   10
+#define ASK_MS	       10
+uint32_t remote_ground_ms = 100;
+
+static bool is_on_tcp(struct sock *s)
+{
+	return gate_is_kernel(gate_state(&s->slot->gate_rx)) &&
+	       gate_is_kernel(gate_state(&s->slot->gate_tx));
+}
 
 /* ---- called by the link, under its lock ---- */
 
@@ -29,11 +41,8 @@ static void ring_owner(void *owner)
 static void lose_owner(void *owner)
 {
 	struct sock *s = owner;
-	struct slot *sl = s->slot;
-	bool kernel = gate_is_kernel(gate_state(&sl->gate_rx)) &&
-		      gate_is_kernel(gate_state(&sl->gate_tx));
 
-	if (!kernel && !atomic_load_explicit(&s->out->closed, memory_order_acquire))
+	if (!is_on_tcp(s) && !atomic_load_explicit(&s->out->closed, memory_order_acquire))
 		sock_break(s, VD_REASON_LINK);
 	else
 		sock_ring_self(s);
@@ -159,7 +168,7 @@ bool remote_end_is_known(struct sock *s)
 {
 	struct across *a = remote_of(s);
 
-	if (!a || !sock_is_direct(s) || has_last_words(s, a))
+	if (!a || !sock_is_direct(s) || is_on_tcp(s) || has_last_words(s, a))
 		return true;
 	/* An honest peer has had them in our memory before its TCP socket ended. */
 	across_catch_up();
@@ -240,22 +249,89 @@ void remote_end(struct sock *s)
 
 /* ---- fork ---- */
 
+/* Under way in this process, or about to be. */
+static _Atomic uint32_t forks;
+
 static bool is_remote_and_direct(struct sock *s)
 {
 	return s && remote_of(s) && sock_is_direct(s);
+}
+
+static void change_reason(struct sock *s, uint32_t from, enum vd_reason to)
+{
+	if (atomic_load_explicit(&s->slot->reason, memory_order_relaxed) == from)
+		atomic_compare_exchange_strong(&s->slot->reason, &from, to);
+}
+
+/* Each fork costs a wait for the peers of what is up: who forks often stays on TCP for longer. */
+static void ground(struct sock *s)
+{
+	uint64_t now = clock_coarse_ms();
+	uint64_t last = atomic_exchange(&s->forked_ms, now);
+	uint32_t ms = atomic_load_explicit(&s->ground_ms, memory_order_relaxed);
+
+	if (ms && now - last < GROUND_SHARE * (uint64_t)ms)
+		ms = ms < GROUND_MOST_MS / 2 ? 2 * ms : GROUND_MOST_MS;
+	else
+		ms = ms / 2 > remote_ground_ms ? ms / 2 : remote_ground_ms;
+	atomic_store_explicit(&s->ground_ms, ms, memory_order_relaxed);
+	atomic_store_explicit(&s->ground_until_ms, now + ms, memory_order_relaxed);
+	change_reason(s, VD_REASON_NONE, VD_REASON_SHARED);
+}
+
+bool remote_may_rise(struct sock *s)
+{
+	uint64_t until = atomic_load_explicit(&s->ground_until_ms, memory_order_relaxed);
+	uint64_t now;
+
+	/* Sequentially consistent against sock_leave_links: it counts, then takes our lock to go
+	 * down; and a fork that is not counted any more has counted its child. */
+	if (atomic_load(&forks) > 0)
+		return false;
+	if (until == 0 && !slot_is_shared(s->slot))
+		return true;
+	now = clock_coarse_ms();
+	if (now < until)
+		return false;
+	/* To ask whether the others still live costs system calls. */
+	if (slot_is_shared(s->slot) && !slot_is_alone(s->slot)) {
+		atomic_store_explicit(&s->ground_until_ms, now + ASK_MS,
+				      memory_order_relaxed);
+		return false;
+	}
+	return true;
+}
+
+void remote_is_down(struct sock *s)
+{
+	if (remote_of(s))
+		change_reason(s, VD_REASON_NONE, VD_REASON_PEER_ASKED);
+}
+
+void remote_is_up(struct sock *s)
+{
+	if (!remote_of(s))
+		return;
+	change_reason(s, VD_REASON_SHARED, VD_REASON_NONE);
+	change_reason(s, VD_REASON_PEER_ASKED, VD_REASON_NONE);
+	/* Asked for good just now, by another thread. */
+	if (phase_of(s->slot) != SLOT_ATTACHED)
+		change_reason(s, VD_REASON_NONE, VD_REASON_PEER_ASKED);
 }
 
 void sock_leave_links(void)
 {
 	uint64_t end = 0;
 
+	atomic_fetch_add(&forks, 1);
 	/* All are asked, then waited for. */
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 
 		if (!is_remote_and_direct(s))
 			continue;
-		sock_down(s, fd, VD_REASON_SHARED);
+		ground(s);
+		sock_bounce(s, fd);
 		end = clock_coarse_ms() + FORK_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
@@ -263,12 +339,29 @@ void sock_leave_links(void)
 		int64_t left = (int64_t)(end - clock_coarse_ms());
 
 		if (is_remote_and_direct(s))
-			sock_down_wait(s, fd, VD_REASON_SHARED, left > 0 ? (int)left : 0);
+			sock_bounce_wait(s, fd, left > 0 ? (int)left : 0);
+	}
+}
+
+void remote_forked_parent(void)
+{
+	atomic_fetch_sub(&forks, 1);
+}
+
+/* It goes on in the parent; here nobody could read what comes. */
+static void lose(struct sock *s)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		if (fd_sock(fd) != s)
+			continue;
+		sock_sever(s, fd);
+		fd_forget(fd);
 	}
 }
 
 void remote_forked_child(void)
 {
+	atomic_store(&forks, 0);
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 
@@ -276,8 +369,24 @@ void remote_forked_child(void)
 			continue;
 		if (!sock_is_direct(s))
 			continue;
-		/* It goes on in the parent; here nobody could read what comes. */
-		sock_sever(s, fd);
-		fd_forget(fd);
+		if (!is_on_tcp(s)) {
+			lose(s);
+			continue;
+		}
+		/* The parent keeps it there while this process is among the holders. */
+		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);
+		fds_close(atomic_exchange(&s->far_bell, -1));
 	}
+}
+
+void remote_stay_down(struct sock *s)
+{
+	if (atomic_exchange(&s->ground_until_ms, UINT64_MAX) != UINT64_MAX)
+		slot_hold_foreign(s->slot);
+}
+
+void remote_leave(struct sock *s, int fd)
+{
+	if (is_remote_and_direct(s) && is_on_tcp(s) && slot_is_shared(s->slot))
+		sock_down(s, fd, VD_REASON_SHARED);
 }

@@ -25,6 +25,20 @@ static bool count_taken(struct sock *s, int fd)
 	return sl->rx_taken_known;
 }
 
+void rx_take_back(struct sock *s)
+{
+	uint32_t bounce = WANT_BOUNCE;
+	bool taken;
+	if (atomic_load_explicit(&s->in->want_down, memory_order_relaxed) != WANT_BOUNCE)
+		return;
+	lock_take(&s->slot->rx_lock);
+	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
+		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
+	lock_drop(&s->slot->rx_lock);
+	if (taken)
+		bell_ring_peer(s);
+}
+
 void rx_open(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -37,7 +51,7 @@ void rx_open(struct sock *s, int fd)
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
 	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
-	if (gate_state(&sl->gate_rx) == GATE_TCP &&
+	if (gate_state(&sl->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
 	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s))) {
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
@@ -63,6 +77,7 @@ static void move_gate(struct sock *s, enum gate_state to)
 	struct slot *sl = s->slot;
 	if (to == GATE_RING) {
 		slot_switched(sl);
+		remote_is_up(s);
 		PROBE3(switch_up, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
 	} else if (gate_state(&sl->gate_rx) == GATE_RING) {
 		slot_switched(sl);
@@ -80,8 +95,10 @@ static void to_kernel(struct sock *s)
 	bool final = phase_of(sl) != SLOT_ATTACHED;
 	uint32_t bounce = WANT_BOUNCE;
 	ring_rx_reopen(&sl->rx);
-	/* What a bounce asked for has been done; another request may just have been made. */
-	if (!final)
+	/* What a bounce asked for has been done; another request may just have been made. While
+	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
+	 * cost more then. */
+	if (!final && remote_may_go_up(s))
 		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
 	if (remote_of(s))

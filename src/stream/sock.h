@@ -88,6 +88,12 @@ struct sock {
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */
 	bool is_copied;
+	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
+	 * it has the socket, both directions stay on TCP. */
+	_Atomic uint32_t elsewhere;
+	/* After a fork: see remote_may_go_up. Relaxed, all: guesses about the next fork. */
+	_Atomic uint64_t forked_ms, ground_until_ms;
+	_Atomic uint32_t ground_ms;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };
@@ -288,8 +294,10 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 void sock_sever(struct sock *s, int fd);
 /* For tests, set before there are threads: who accepted sends over TCP. */
 extern bool sock_one_way;
-/* Test hook: goes down in both directions, but may come up again. */
+/* Goes down in both directions, but may come up again. */
 void sock_bounce(struct sock *s, int fd);
+/* The same, and waits as sock_down_wait does. */
+ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms);
 /* shutdown(2) for a socket that may be direct. 0 or -errno. */
 int sock_shutdown(struct sock *s, int fd, int how);
 /* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set. */
@@ -352,8 +360,9 @@ struct sock_room {
  */
 bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(void));
 
-/* Before that: connections with other hosts go back to TCP, since a child cannot use their link.
- * Waits for the peers, some time at most. No lock may be held. */
+/* Before that: connections with other hosts go back to TCP, since a child cannot use their link, and
+ * stay there while a child has them. Waits for the peers, some time at most. No lock may be held;
+ * sock_forked_parent or sock_forked_child must follow. */
 void sock_leave_links(void);
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);

@@ -44,6 +44,8 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 		return false;
 	if (remote_of(s) && !across_may_use(remote_of(s)))
 		return false;
+	if (!remote_may_go_up(s))
+		return false;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
 	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
 	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
@@ -73,6 +75,7 @@ bool tx_up(struct sock *s, int fd)
 			atomic_store_explicit(&s->out->up_epoch, passed + 1,
 					      memory_order_release);
 			slot_switched(sl);
+			remote_is_up(s);
 			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);
@@ -101,6 +104,23 @@ static void store_down(struct sock *s, int fd)
 	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
 	slot_switched(sl);
 	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
+}
+
+void tx_pass_over(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool passed = false;
+	lock_take(&sl->tx_lock);
+	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	if (gate_state(&sl->gate_tx) == GATE_TCP &&
+	    ready ==
+		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1) {
+		atomic_store_explicit(&s->out->down_epoch, ready, memory_order_release);
+		passed = true;
+	}
+	lock_drop(&sl->tx_lock);
+	if (passed)
+		bell_ring_peer(s);
 }
 
 void tx_answer(struct sock *s, int fd)

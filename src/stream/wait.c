@@ -55,11 +55,20 @@ bool wait_held_due(struct sock *s)
 	       clock_coarse_ms() - since >= HELD_CEILING_MS;
 }
 
+/* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
+static bool is_carried_out(struct sock *s, uint32_t want)
+{
+	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
+	       atomic_load_explicit(&s->out->ready_epoch, memory_order_relaxed) ==
+		       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+}
+
 bool wait_attention(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	return (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) &&
-		gate_state(&sl->gate_tx) != GATE_FINAL) ||
+	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_relaxed);
+	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
+		!is_carried_out(s, want) && !is_elsewhere(s)) ||
 	       (gate_state(&sl->gate_rx) == GATE_RING &&
 		atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) ==
 			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));

@@ -140,6 +140,34 @@ def ways(bed):
     bed.a.served()
 
 
+def forks(bed):
+    """A child has the connection, too: both ends are on TCP, and it can be used, until it ends."""
+    port = 7004
+    command = f"python3 -S /tests/forks.py %s {bed.server} {port} /run/far"
+    bed.a.serve(f"{bed.under('forks')} {command % 'listen'}", listening(port))
+    bed.b.serve(f"{bed.under('forks')} {command % 'connect'}", "true")
+    def step(name):
+        bed.b.must(f"""cd /run/far; touch {name}
+            until [ -e {name}-done ]; do sleep 0.05; done; rm {name}-done""")
+
+    for _ in range(2):
+        bed.look(port)
+        step("fork")
+        step("child")
+        for side, reason in ((bed.a, "shared"), (bed.b, "peer-asked")):
+            found = {(c["path"], c["reason"]) for c in bed.connections(side, port)}
+            if bed.rdma and found != {("tcp", reason)}:
+                bed.fail(f"{side.name}: {found}")
+        step("child")
+        step("reap")
+    bed.look(port)
+    bed.go()
+    if "all came back" not in (said := bed.b.served()):
+        bed.fail(f"B says {said}")
+    bed.a.served()
+    bed.judge("forks", ["forks"], 1, 1)
+
+
 def redis_commands():
     """What redis-cli is told, and what it has to answer."""
     chance = random.Random(5)
@@ -155,6 +183,16 @@ def redis_image(content):
     content.data("/tests/redis.right", right.encode())
 
 
+def redis_saves(bed, port):
+    """The server forks to save: afterwards its connections are where they were."""
+    cli = f"redis-cli -h {bed.server} -p {port}"
+    for _ in range(2):
+        bed.a.must(f"{cli} BGSAVE && while {cli} INFO persistence | grep -q "
+                   f"rdb_bgsave_in_progress:1; do sleep 0.1; done && "
+                   f"{cli} INFO persistence | grep rdb_last_bgsave_status:ok")
+        bed.look(port)
+
+
 def redis(bed):
     port = 6379
     bed.a.serve(f"{bed.under('redis-server')} redis-server --port {port} --bind {bed.server} "
@@ -163,6 +201,8 @@ def redis(bed):
         cat /tests/redis; }} | {bed.under('redis-cli')} redis-cli -h {bed.server} -p {port} \
         >/run/far/out""", "grep -q PONG /run/far/out")
     bed.look(port)
+    if bed.rdma:
+        redis_saves(bed, port)
     bed.go()
     bed.b.served()
     # Its answers, and nothing that has come twice or too late.
@@ -500,6 +540,7 @@ PROGRAMS = {"transfer": (transfer, [], None),
             "redirect": (redirect, [], None),
             "tail": (tail, [], None),
             "ways": (ways, [], None),
+            "forks": (forks, [], None),
             "redis": (redis, ["redis-server", "redis-cli", "redis-benchmark"], redis_image),
             "nginx": (nginx, ["nginx", "curl"], nginx_image),
             "postgres": (postgres, [], postgres_image),
@@ -515,7 +556,7 @@ def make_image(debian, options):
     content = beds.make_image(debian, options)
     content.python("os", "random", "signal", "socket", "struct", "sys", "threading")
     content.file("/tests/transfer.py", HERE / "transfer.py")
-    for name in ("redirect.py", "tail.py", "ways.py"):
+    for name in ("redirect.py", "tail.py", "ways.py", "forks.py"):
         content.file(f"/tests/{name}", HERE / name)
     content.data("/tests/payload", random.Random(4).randbytes(PAYLOAD_BYTES))
     if options.integrity:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between two hosts on the fake interconnect: ends, deaths, forks, and places that
- * come back. The tests of the stream run on it as well: see meson.build. */
+/* Connections between two hosts on the fake interconnect: ends, deaths, and places that come
+ * back. The tests of the stream run on it as well: see meson.build. */
 #include <sys/resource.h>
 
 #include "unit/test.h"
@@ -267,42 +267,6 @@ STREAM_TEST(a_half_close_ends_one_direction)
 	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
 	put(p.b, 0, 2000, 8);
 	get(p.a, 0, 2000, 8);
-	pair_close(&p);
-}
-
-/* A child cannot use the link: with nothing unread all goes on over TCP, in both. */
-STREAM_TEST(a_fork_goes_back_to_tcp)
-{
-	struct pair p = pair_open_up();
-	pid_t pid = st_fork();
-	if (pid == 0) {
-		CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_FINAL);
-		put(p.a, 0, 1000, 9);
-		get(p.b, 0, 600, 9);
-		st_exit();
-	}
-	st_reap(pid, 0);
-	get(p.b, 600, 400, 9);
-	put(p.b, 0, 100, 9);
-	get(p.a, 0, 100, 9);
-	pair_close(&p);
-}
-
-/* With bytes in the ring it goes on where it was, and the child gets an error. */
-STREAM_TEST(a_fork_amid_the_ring_loses_nothing)
-{
-	struct pair p = pair_open_up();
-	put(p.a, 0, 1000, 10);
-	pid_t pid = st_fork();
-	if (pid == 0) {
-		char byte;
-		CHECK(st_recv(p.b, &byte, 1, 0) < 0);
-		st_exit();
-	}
-	st_reap(pid, 0);
-	get(p.b, 0, 1000, 10);
-	put(p.a, 1000, 1000, 10);
-	get(p.b, 1000, 1000, 10);
 	pair_close(&p);
 }
 
