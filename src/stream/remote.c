@@ -16,10 +16,10 @@
 
 /* Before a fork: so long is waited for all peers together. */
 #define FORK_WAIT_MS 100
-/* After a fork: so long at least on TCP, and at most a tenth of the time between forks; while a
- * child has the socket, it is asked now and then whether it still does. */
+/* So long on TCP after a fork, at first; twice as long where the next one comes within ten times
+ * that, up to a minute. While a child has the socket, it is asked now and then whether it still does. */
 #define GROUND_MOST_MS 60000
-#define GROUND_SHARE   10
+#define GROUND_OFTEN   10
 #define ASK_MS	       10
 uint32_t remote_ground_ms = 100;
 
@@ -270,7 +270,7 @@ static void ground(struct sock *s)
 	uint64_t last = atomic_exchange(&s->forked_ms, now);
 	uint32_t ms = atomic_load_explicit(&s->ground_ms, memory_order_relaxed);
 
-	if (ms && now - last < GROUND_SHARE * (uint64_t)ms)
+	if (ms && now - last < GROUND_OFTEN * (uint64_t)ms)
 		ms = ms < GROUND_MOST_MS / 2 ? 2 * ms : GROUND_MOST_MS;
 	else
 		ms = ms / 2 > remote_ground_ms ? ms / 2 : remote_ground_ms;
@@ -367,14 +367,13 @@ void remote_forked_child(void)
 
 		if (!s || !atomic_exchange(&s->across, NULL))
 			continue;
-		if (!sock_is_direct(s))
-			continue;
-		if (!is_on_tcp(s)) {
+		/* Also one that is about to be attached: not by us, whoever may die. */
+		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);
+		if (sock_is_direct(s) && !is_on_tcp(s)) {
 			lose(s);
 			continue;
 		}
 		/* The parent keeps it there while this process is among the holders. */
-		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);
 		fds_close(atomic_exchange(&s->far_bell, -1));
 	}
 }
