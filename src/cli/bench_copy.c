@@ -304,7 +304,7 @@ int bench_copy_run(const struct bench_copy_job *job, double *rate)
 		    MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (r.sh == MAP_FAILED)
 		return -errno;
-	r.ring.ring = &r.sh->ring;
+	r.ring = ring_open(&r.sh->ring, r.size);
 	err = run_both(&r, job, rate);
 	if (err < 0)
 		*rate = 0;

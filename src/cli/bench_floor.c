@@ -51,7 +51,8 @@ static bool ring_take_all(struct shared *sh, struct cursor *c, uint8_t *buf, siz
 
 static void run_child(struct shared *sh, enum bench_floor_kind kind, size_t size)
 {
-	struct cursor in = {.ring = &sh->to_child}, out = {.ring = &sh->to_parent};
+	struct cursor in = ring_open(&sh->to_child, size);
+	struct cursor out = ring_open(&sh->to_parent, size);
 	uint8_t *buf = malloc(size > READ_BYTES ? size : READ_BYTES);
 
 	if (!buf)
@@ -191,8 +192,8 @@ int bench_floor_run(enum bench_floor_kind kind, size_t size_bytes, uint64_t time
 	r.sh = mmap(NULL, sizeof(*r.sh), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (r.buf && r.sh != MAP_FAILED) {
-		r.out.ring = &r.sh->to_child;
-		r.in.ring = &r.sh->to_parent;
+		r.out = ring_open(&r.sh->to_child, r.size);
+		r.in = ring_open(&r.sh->to_parent, r.size);
 		err = run_pair(&r, time_ns, cpus, rate);
 	}
 	if (r.sh != MAP_FAILED)

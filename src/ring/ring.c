@@ -11,6 +11,24 @@
 #define HELD_MOST_BYTES 65483u
 #define REST_CALM_LOOKS 4
 
+/*
+ * Lines that were read on another processor lie in its cache, from where they come back two to
+ * four times slower than from the cache that all share: so bulk goes through more bytes than
+ * the caches of two processors hold before it comes to a line again. Where many connections do
+ * that together, each of them needs no larger area. On one processor it is the other way round:
+ * the fewer bytes, the better.
+ */
+#define WIDE_BYTES (5u << 19)
+#define HOT_BYTES  (32u << 10)
+/* A share that is worth the largest area, and one that is not any more. */
+#define WIDE_FROM_BYTES (768u << 10)
+#define WIDE_TO_BYTES	(680u << 10)
+/* New pages cost as much time as a wide span saves in so many bytes. */
+#define WIDE_AFTER_BYTES (32u << 20)
+#define NO_SPAN		 (1ull << 62)
+/* So many bytes tell a connection's share. */
+#define SHARE_BYTES (8u << 20)
+
 void ring_tx_init(struct ring_tx *r, uint32_t area_limit)
 {
 	*r = (struct ring_tx){.area_limit = area_limit < WIRE_AREAS ? area_limit
@@ -68,6 +86,23 @@ void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
 }
 
+/* The memory of larger areas has to be earned anew. */
+static void tx_end_bulk(struct ring_tx *r)
+{
+	r->bulk = r->bulk_rest = r->bulk_mark = 0;
+	r->span = 0;
+}
+
+static bool is_wide(const struct ring_tx *r)
+{
+	return r->span > WIRE_AREA1_BYTES;
+}
+
+static void tx_look_later(struct ring_tx *r)
+{
+	r->look_at = r->produced + (r->span ? r->span : NO_SPAN);
+}
+
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 {
 	uint32_t i = (r->turn_seq + 1) % WIRE_TURNS;
@@ -76,6 +111,7 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	if (r->area_touched < area)
 		r->area_touched = area;
 	r->calm = 0;
+	tx_look_later(r);
 	/* One store makes the move; the compiler must not make it earlier. */
 	atomic_signal_fence(memory_order_seq_cst);
 	r->turn_seq++;
@@ -118,6 +154,12 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d)
 /* A ring that stays nearly empty goes back to an area that fits the cache. */
 static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 {
+	bool is_bulk = r->bulk - r->bulk_rest >= REST_INTERVAL_BYTES / 2;
+	r->bulk_rest = r->bulk;
+	if (is_bulk && is_wide(r))
+		return;
+	if (!is_bulk)
+		tx_end_bulk(r);
 	if (tx_refresh(r, d) < 0 || !ring_tx_reached(r, ring_tx_base(r)) ||
 	    !tx_may_turn(r))
 		return;
@@ -126,8 +168,51 @@ static void tx_rest(struct ring_tx *r, struct wire_dir *d)
 		r->calm = 0;
 		return;
 	}
-	if (++r->calm >= (ring_tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
-		tx_turn(r, d, ring_tx_area(r) - 1);
+	if (++r->calm < (ring_tx_area(r) == 1 ? REST_CALM_LOOKS : 1))
+		return;
+	tx_end_bulk(r);
+	tx_turn(r, d, ring_tx_area(r) - 1);
+}
+
+void ring_tx_front(struct ring_tx *r, struct wire_dir *d)
+{
+	uint32_t calm = r->calm;
+
+	r->look_at = r->produced + HOT_BYTES;
+	if (tx_refresh(r, d) < 0 || r->credit != r->produced ||
+	    r->pushed != r->produced || !tx_may_turn(r))
+		return;
+	tx_turn(r, d, ring_tx_area(r));
+	r->calm = calm;
+}
+
+static void find_span(struct ring_tx *r, uint64_t all, bool near)
+{
+	uint64_t ours = r->bulk - r->bulk_mark, sum = all - r->all_mark;
+	uint64_t part = sum > ours ? (uint64_t)WIDE_BYTES * ours / sum : WIDE_BYTES;
+
+	if (near)
+		r->span = HOT_BYTES;
+	else if (part > (is_wide(r) ? WIDE_TO_BYTES : WIDE_FROM_BYTES))
+		r->span = (uint32_t)part;
+	else
+		r->span = WIRE_AREA1_BYTES;
+	tx_look_later(r);
+	r->bulk_mark = r->bulk;
+	r->all_mark = all;
+}
+
+bool ring_tx_place(struct ring_tx *r, struct wire_dir *d, uint64_t all, bool near)
+{
+	if (r->bulk == 0)
+		r->all_mark = all;
+	if (r->bulk - r->bulk_mark >= SHARE_BYTES || (near && r->span == 0))
+		find_span(r, all, near);
+	if (r->bulk >= WIDE_AFTER_BYTES && is_wide(r) && ring_tx_area(r) < r->area_limit)
+		return ring_tx_grow(r, d);
+	if (ring_tx_strays(r))
+		ring_tx_front(r, d);
+	return false;
 }
 
 uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still)
@@ -135,8 +220,10 @@ uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still)
 	if (r->area_touched == 0 || tx_refresh(r, d) < 0)
 		return WIRE_AREAS;
 	if (still && ring_tx_area(r) > 0 && r->credit == r->produced &&
-	    r->pushed == r->produced && tx_may_turn(r))
+	    r->pushed == r->produced && tx_may_turn(r)) {
+		tx_end_bulk(r);
 		tx_turn(r, d, 0);
+	}
 	/* The consumer has come to where the present area begins: it is done with the others. */
 	if (!ring_tx_reached(r, ring_tx_base(r)) || ring_tx_area(r) >= r->area_touched)
 		return WIRE_AREAS;
@@ -199,9 +286,7 @@ void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool h
 		return;
 	}
 	ring_tx_push(r, d);
-	if (ring_tx_area(r) > 0 &&
-	    ((before - ring_tx_base(r)) ^ (r->produced - ring_tx_base(r))) >=
-		    REST_INTERVAL_BYTES)
+	if (ring_tx_area(r) > 0 && (before ^ r->produced) >= REST_INTERVAL_BYTES)
 		tx_rest(r, d);
 }
 
@@ -262,9 +347,10 @@ static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 	uint64_t from = rx_last(r, &last);
 	uint64_t at = atomic_load_explicit(&d->turn_at[i], memory_order_relaxed);
 	uint32_t area = atomic_load_explicit(&d->turn_area[i], memory_order_relaxed);
-	/* The producer takes no place of a move that we may not have heard of. */
-	if (rx_pending(r) == WIRE_TURNS || area >= WIRE_AREAS || area == last ||
-	    at - from > wire_area_bytes(last))
+	/* The producer takes no place of a move that we may not have heard of; and it goes to the
+	 * front of an area once we have taken all of it. */
+	if (rx_pending(r) == WIRE_TURNS || area >= WIRE_AREAS ||
+	    (area == last && at != r->consumed) || at - from > wire_area_bytes(last))
 		return -EPROTO;
 	r->turn_at[i] = at;
 	r->turn_area[i] = area;

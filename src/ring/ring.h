@@ -9,6 +9,9 @@
 
 #include "ring/wire.h"
 
+/* A message of so much counts as bulk. */
+#define RING_BULK_BYTES (8u << 10)
+
 /* Producer's view. Guarded by the connection's send lock, but for `rung`. */
 struct ring_tx {
 	uint64_t produced; /* bytes written; published, but for those held */
@@ -18,8 +21,13 @@ struct ring_tx {
 	 * unread bytes can lie in three: number n at index n % WIRE_TURNS. */
 	uint64_t base[WIRE_TURNS];
 	uint32_t area[WIRE_TURNS];
-	uint32_t turn_seq;     /* the last store of a move */
-	uint32_t area_limit;   /* highest area that may be used */
+	/* Where bulk goes. Bytes of it: since a calm time, at the last look whether it is calm,
+	 * and when `span` was found, with everybody's at that time. */
+	uint64_t bulk, bulk_rest, bulk_mark, all_mark;
+	uint64_t look_at;    /* position of the next look for the front */
+	uint32_t span;	     /* of a larger area, to go through before the front; 0 all */
+	uint32_t turn_seq;   /* the last store of a move */
+	uint32_t area_limit; /* highest area that may be used */
 	uint32_t area_touched; /* highest area that holds memory */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
 	uint32_t times;	       /* arrivals noted */
@@ -153,6 +161,25 @@ static inline void ring_tx_commit(struct ring_tx *r, struct wire_dir *d, size_t 
 	r->produced += n;
 	ring_tx_push(r, d);
 }
+/* In a larger area, and so far on that it should begin at the front again. */
+static inline bool ring_tx_strays(const struct ring_tx *r)
+{
+	return __builtin_expect(ring_tx_area(r) > 0, 0) &&
+	       (int64_t)(r->produced - r->look_at) >= 0;
+}
+/*
+ * Before bytes are written by a producer that strays: goes to the front once all has been taken.
+ * Looks at the consumer's cursor.
+ */
+void ring_tx_front(struct ring_tx *r, struct wire_dir *d);
+/*
+ * Before a bulk message: finds the place for it. `all` counts the bytes of all bulk messages of
+ * this process; `near` where the consumer shares our processor, as far as is known. True when it has
+ * moved to a larger area.
+ */
+bool ring_tx_place(struct ring_tx *r, struct wire_dir *d, uint64_t all, bool near);
+/* None of these for a ring whose bytes are carried to another host. */
+
 /* `len` free bytes in a row, when that needs no look at the consumer's cursor; else NULL. */
 static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, size_t len)
 {

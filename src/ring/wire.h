@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 5u
+#define WIRE_VERSION 6u
 
-/* Each direction owns three data areas of growing size; the producer moves between them.
- */
+/* Each direction owns three data areas of growing size; the producer moves between them, and to
+ * the front of the one that it is in. */
 #define WIRE_AREAS	    3
 #define WIRE_AREA0_BYTES    (16u << 10)
 #define WIRE_AREA1_BYTES    (256u << 10)

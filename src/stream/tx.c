@@ -261,6 +261,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	struct slot *sl = s->slot;
 	size_t done = 0, told = 0;
 	ssize_t n = 0;
+	bool is_bulk = room_find(s, src->left, is_peer_here(s));
 	while (src->left > 0) {
 		struct ring_span span;
 		if (ring_tx_span(&sl->tx, s->out, s->out_data,
@@ -287,6 +288,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			break;
 		if (trace_is_wished())
 			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
+		if (is_bulk)
+			room_used(s, (size_t)n);
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
@@ -528,6 +531,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	if (fd_sock(fd) == s && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
 	    !atomic_load_explicit(&sl->corked, memory_order_relaxed)) {
+		if (ring_tx_strays(&sl->tx) && !remote_of(s))
+			ring_tx_front(&sl->tx, s->out);
 		uint8_t *to = ring_tx_glance(&sl->tx, s->out_data, iov->iov_len);
 		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
 			if (trace_is_wished())
@@ -552,7 +557,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	wait_tell_cpu(s);
-	if (iovcnt == 1 && iov->iov_len <= CHUNK_BYTES && !(flags & MSG_MORE) &&
+	if (iovcnt == 1 && iov->iov_len < RING_BULK_BYTES && !(flags & MSG_MORE) &&
 	    !remote_takes(s)) {
 		ssize_t n = put_quickly(s, fd, iov);
 		if (n > 0)

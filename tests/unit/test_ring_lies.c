@@ -79,7 +79,8 @@ TEST(a_turn_that_lies)
 	const struct turn_lie lies[] = {
 		{SOME, WIRE_AREAS, 1}, /* no such area */
 		{SOME, UINT32_MAX, 1},
-		{SOME, 0, 1},			    /* the one that we are in */
+		{SOME, 0, 1}, /* to the front, past unread bytes */
+		{101, 0, 1},
 		{SOME, 1, WIRE_TURNS + 1},	    /* more moves than can be pending */
 		{SOME, 1, UINT32_MAX},		    /* back */
 		{100 + WIRE_AREA0_BYTES + 1, 1, 1}, /* behind the end */

@@ -222,6 +222,150 @@ static void rig_unread(struct rig *r, uint64_t took, uint64_t put)
 	}
 }
 
+/* ---- where bulk goes ---- */
+
+#define BULK 65536u
+
+/* Sends and takes messages of BULK; returns how far in the data the last of them reached. */
+static size_t bulk(struct rig *r, unsigned count, uint64_t *at, uint64_t *all, bool near)
+{
+	size_t most = 0;
+	for (unsigned i = 0; i < count; i++) {
+		ring_tx_place(&r->tx, r->d, *all, near);
+		for (size_t done = 0; done < BULK;) {
+			struct ring_span span;
+			REQUIRE(ring_tx_span(&r->tx, r->d, r->data, BULK - done, &span) ==
+				0);
+			if (span.len == 0) {
+				REQUIRE(ring_tx_grow(&r->tx, r->d));
+				continue;
+			}
+			if (span.len > BULK - done)
+				span.len = BULK - done;
+			rig_fill(span.data, span.len, *at + done);
+			r->tx.bulk += span.len;
+			*all += span.len;
+			ring_tx_commit(&r->tx, r->d, span.len, false);
+			done += span.len;
+			size_t end = (size_t)(span.data - r->data) + span.len;
+			most = end > most ? end : most;
+		}
+		REQUIRE(rig_take(r, SIZE_MAX / 2, *at) == BULK);
+		*at += BULK;
+	}
+	return most;
+}
+
+TEST(bulk_goes_through_more_than_a_cache_holds)
+{
+	struct rig r;
+	uint64_t at = 0, all = 0;
+	rig_open(&r, 2);
+	/* Not for the first few megabytes: the fewest pages. */
+	bulk(&r, 400, &at, &all, false);
+	CHECK_EQ(ring_tx_area(&r.tx), 1);
+	bulk(&r, 300, &at, &all, false);
+	CHECK_EQ(ring_tx_area(&r.tx), 2);
+	/* Two megabytes and more, and not the whole of it. */
+	size_t most = bulk(&r, 100, &at, &all, false) - ring_area_offset(2);
+	CHECK(most >= 2u << 20 && most < WIRE_AREA2_BYTES);
+	/* Small messages, then nothing, and all of it is given back. */
+	for (int i = 0; i < 4000; i++, at += 1000) {
+		REQUIRE(rig_put(&r, 1000, at, false) == 1000);
+		REQUIRE(rig_take(&r, 1000, at) == 1000);
+	}
+	CHECK_EQ(ring_tx_area(&r.tx), 0);
+	CHECK(rig_spare(&r, true));
+	/* It is earned anew. */
+	bulk(&r, 400, &at, &all, false);
+	CHECK_EQ(ring_tx_area(&r.tx), 1);
+	rig_close(&r);
+}
+
+TEST(bulk_to_our_own_processor_stays_hot)
+{
+	struct rig r;
+	uint64_t at = 0, all = 0;
+	rig_open(&r, 2);
+	bulk(&r, 700, &at, &all, true);
+	CHECK_EQ(ring_tx_area(&r.tx), 1);
+	CHECK(bulk(&r, 100, &at, &all, true) <= WIRE_AREA0_BYTES + 2 * BULK);
+	/* The consumer moves away, and comes back. */
+	bulk(&r, 200, &at, &all, false);
+	CHECK_EQ(ring_tx_area(&r.tx), 2);
+	bulk(&r, 200, &at, &all, true);
+	CHECK_EQ(ring_tx_area(&r.tx), 1);
+	CHECK(bulk(&r, 100, &at, &all, true) <= WIRE_AREA0_BYTES + 2 * BULK);
+	rig_close(&r);
+}
+
+TEST(connections_share_what_bulk_goes_through)
+{
+	struct rig r[20];
+	uint64_t at[20] = {0}, all = 0;
+	for (int k = 0; k < 20; k++)
+		rig_open(&r[k], 2);
+	for (int i = 0; i < 800; i++)
+		for (int k = 0; k < 20; k++)
+			bulk(&r[k], 1, &at[k], &all, false);
+	for (int k = 0; k < 20; k++)
+		CHECK_EQ(r[k].tx.area_touched, 1);
+	/* All but three fall silent. */
+	for (int i = 0; i < 400; i++)
+		for (int k = 0; k < 3; k++)
+			bulk(&r[k], 1, &at[k], &all, false);
+	for (int k = 0; k < 20; k++)
+		CHECK_EQ(ring_tx_area(&r[k].tx), k < 3 ? 2 : 1);
+	/* And come back. */
+	for (int i = 0; i < 800; i++)
+		for (int k = 0; k < 20; k++)
+			bulk(&r[k], 1, &at[k], &all, false);
+	for (int k = 0; k < 20; k++)
+		CHECK_EQ(ring_tx_area(&r[k].tx), 1);
+	for (int k = 0; k < 20; k++)
+		rig_close(&r[k]);
+}
+
+/* What the consumer has not taken stays where it is. */
+TEST(no_way_to_the_front_past_unread_bytes)
+{
+	struct rig r;
+	uint64_t put = 0;
+	rig_open(&r, 1);
+	put += (uint64_t)rig_put(&r, SIZE_MAX / 2, put, false);
+	REQUIRE(ring_tx_grow(&r.tx, r.d));
+	put += (uint64_t)rig_put(&r, BULK, put, false);
+	CHECK_EQ(rig_take(&r, put - 1, 0), put - 1);
+	r.tx.look_at = put;
+	CHECK(ring_tx_strays(&r.tx));
+	ring_tx_front(&r.tx, r.d);
+	CHECK_EQ(r.tx.turn_seq, 1);
+	CHECK(!ring_tx_strays(&r.tx)); /* it does not look again at once */
+	CHECK_EQ(rig_take(&r, 1, put - 1), 1);
+	/* Nor past bytes that are held. */
+	CHECK_EQ(rig_put(&r, BULK, put, true), BULK);
+	ring_tx_front(&r.tx, r.d);
+	CHECK_EQ(r.tx.turn_seq, 1);
+	ring_tx_push(&r.tx, r.d);
+	CHECK_EQ(rig_take(&r, BULK, put), BULK);
+	put += BULK;
+	ring_tx_front(&r.tx, r.d);
+	CHECK_EQ(r.tx.turn_seq, 2);
+	CHECK_EQ(rig_put(&r, SIZE_MAX / 2, put, false), WIRE_AREA1_BYTES);
+	rig_unread(&r, put, put + WIRE_AREA1_BYTES);
+	CHECK_EQ(rig_take(&r, SIZE_MAX / 2, put), WIRE_AREA1_BYTES);
+	rig_close(&r);
+}
+
+/* Goes to the front where it may, now and then earlier than it would. */
+static void rig_front(struct rig *r, uint64_t dice)
+{
+	if (dice % 4 == 0)
+		r->tx.look_at = r->tx.produced;
+	if (ring_tx_strays(&r->tx))
+		ring_tx_front(&r->tx, r->d);
+}
+
 /* Sizes, lag, growth, holding and peeks at random; cursors from `start` on. */
 static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int steps)
 {
@@ -244,6 +388,7 @@ static void random_walk(uint64_t seed, uint64_t start, uint32_t area_limit, int 
 		case 0:
 		case 1:
 		case 2: {
+			rig_front(&r, dice >> 24);
 			int64_t n = rig_put(&r, len, put, (dice >> 16 & 3) == 0);
 			REQUIRE(n >= 0);
 			put += (uint64_t)n;
@@ -313,6 +458,7 @@ static void *produce(void *arg)
 		if (len > FLOW_BYTES - at)
 			len = (size_t)(FLOW_BYTES - at);
 		size_t done = 0;
+		rig_front(r, rig_random(&state));
 		while (done < len) {
 			int64_t n = rig_put(r, len - done, at + done, false);
 			REQUIRE(n >= 0);

@@ -89,6 +89,27 @@ STREAM_TEST(unread_bytes_keep_their_memory)
 	pair_close(&p);
 }
 
+/* Messages that would fit the smallest area, to a reader on another processor. */
+STREAM_TEST(wide_rings_give_their_memory_back)
+{
+	struct pair p = pair_open_up();
+	uint64_t at = 0;
+	while (pages_of(p.a) <= IDLE_PAGES + 2 * WIRE_AREA1_BYTES / PAGE) {
+		REQUIRE(at < 512u << 20);
+		for (int i = 0; i < 64; i++, at += WIRE_AREA0_BYTES) {
+			flow_fill(buffer, WIRE_AREA0_BYTES, at, 1);
+			/* As long as it is not told which it is. */
+			atomic_store(&fd_sock(p.a)->out->rx_cpu, 0);
+			CHECK_EQ(st_send(p.a, buffer, WIRE_AREA0_BYTES, 0),
+				 WIRE_AREA0_BYTES);
+			take(p.b, at, WIRE_AREA0_BYTES);
+		}
+	}
+	sleep_until_small(p.b);
+	CHECK_EQ(sock_settle(), UINT64_MAX);
+	pair_close(&p);
+}
+
 /* Small messages that never stop: what is above the area that they need goes back. */
 STREAM_TEST(calm_rings_give_their_memory_back)
 {
