@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
+#include <x86intrin.h>
 
 #include "base/kernel.h"
 
@@ -152,6 +153,27 @@ __asm__(".pushsection .text\n"
 	"	movb %r9b, -1(%rdi,%rdx)\n"
 	"6:	xorl %eax, %eax\n"
 	"	ret\n"
+
+	".hidden crit_copy_lines\n"
+	".globl crit_copy_lines\n"
+	".type crit_copy_lines, @function\n"
+	".balign 32\n"
+	"crit_copy_lines:\n"
+	"	leaq (%rsi,%rdx), %rcx\n"
+	"8:	movups (%rsi), %xmm0\n"
+	"	movups 16(%rsi), %xmm1\n"
+	"	movups 32(%rsi), %xmm2\n"
+	"	movups 48(%rsi), %xmm3\n"
+	"	movntdq %xmm0, (%rdi)\n"
+	"	movntdq %xmm1, 16(%rdi)\n"
+	"	movntdq %xmm2, 32(%rdi)\n"
+	"	movntdq %xmm3, 48(%rdi)\n"
+	"	addq $64, %rsi\n"
+	"	addq $64, %rdi\n"
+	"	cmpq %rcx, %rsi\n"
+	"	jb 8b\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
 	"crit_short_end:\n"
 	"crit_short_fault:\n"
 	"	movl $-14, %eax\n"
@@ -209,6 +231,8 @@ __asm__(".pushsection .text\n"
 _Static_assert(EFAULT == 14, "the number above");
 
 int crit_copy_guarded(void *to, const void *from, size_t len);
+/* Whole lines, at least one, to the beginning of one. */
+int crit_copy_lines(void *to, const void *from, size_t len);
 extern const char crit_short_end[], crit_short_fault[], crit_guarded_fault[];
 
 /* memcpy has no frame worth the name; what lies deeper is a handler past us, or worse. */
@@ -222,6 +246,26 @@ int crit_copy_long(void *to, const void *from, size_t len)
 	crit_enter();
 	r = crit_copy_guarded(to, from, len);
 	crit_leave();
+	return r;
+}
+
+int crit_copy_past(void *to, const void *from, size_t len)
+{
+	const char *at = from;
+	char *out = to;
+	size_t head = -(uintptr_t)out % CRIT_LINE_BYTES;
+
+	if (len < head + CRIT_LINE_BYTES)
+		return crit_copy(to, from, len);
+	size_t lines = (len - head) & -(size_t)CRIT_LINE_BYTES;
+	size_t tail = len - head - lines;
+	int r = crit_copy_short(out, at, head);
+	if (r == 0)
+		r = crit_copy_lines(out + head, at + head, lines);
+	if (r == 0)
+		r = crit_copy_short(out + head + lines, at + head + lines, tail);
+	/* Such stores are in no order with those that come after them. */
+	_mm_sfence();
 	return r;
 }
 

@@ -73,6 +73,7 @@ bool crit_is_fault(int sig, const siginfo_t *info);
 
 #define CRIT_PAGE_BYTES	 4096
 #define CRIT_SHORT_BYTES 128
+#define CRIT_LINE_BYTES	 64
 
 int crit_copy_short(void *to, const void *from, size_t len);
 int crit_copy_long(void *to, const void *from, size_t len);
@@ -87,6 +88,9 @@ static inline int crit_copy(void *to, const void *from, size_t len)
 		return crit_copy_short(to, from, len);
 	return crit_copy_long(to, from, len);
 }
+
+/* The same, but past the caches: `to` is in none of them afterwards, as far as whole lines go. */
+int crit_copy_past(void *to, const void *from, size_t len);
 
 /*
  * Whether all of it can be read, at the time of asking: for arrays that are then read in

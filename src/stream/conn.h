@@ -273,10 +273,13 @@ bool tx_is_up(struct sock *s);
 
 /* The program's buffer sizes allow a larger area. */
 bool room_may_grow(struct sock *s);
-/* Under tx_lock, before so many bytes are written: finds their place in the ring. True when they
- * are bulk; then room_used is to be told of what is written. */
-bool room_find(struct sock *s, size_t bytes, bool near);
-void room_used(struct sock *s, size_t bytes);
+/* How a send is copied: bulk through the caches, or past them, or neither. */
+enum room_way { ROOM_FEW, ROOM_BULK, ROOM_PAST };
+
+/* Under tx_lock, before so many bytes are written: finds their place in the ring. */
+enum room_way room_find(struct sock *s, size_t bytes, bool near);
+/* After a piece of bulk; ticks as long as the copy took, or 0 when that tells nothing. */
+void room_used(struct sock *s, size_t bytes, uint64_t ticks);
 /* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
 bool room_grow(struct sock *s);
 /* Whether a nonblocking send that has written a part, and then found the ring full, is over. */

@@ -104,15 +104,16 @@ static inline ssize_t iov_fill(struct iov_cursor *c, const uint8_t *from, size_t
 	return (ssize_t)done;
 }
 
-/* Copies up to len bytes from the elements. -EFAULT as above. */
-static inline ssize_t iov_drain(struct iov_cursor *c, uint8_t *to, size_t len)
+/* Copies up to len bytes from the elements, `past` the caches or not. -EFAULT as above. */
+static inline ssize_t iov_drain(struct iov_cursor *c, uint8_t *to, size_t len, bool past)
 {
 	struct iov_cursor at = *c;
 	size_t done = 0;
 	while (done < len && !iov_at_end(&at)) {
 		size_t n = iov_room(&at) < len - done ? iov_room(&at) : len - done;
 		const uint8_t *from = (const uint8_t *)at.iov->iov_base + at.offset;
-		if (crit_copy(to + done, from, n) < 0)
+		if ((past ? crit_copy_past(to + done, from, n)
+			  : crit_copy(to + done, from, n)) < 0)
 			return -EFAULT;
 		done += n;
 		at.offset += n;

@@ -95,25 +95,29 @@ bool room_ends_short(struct sock *s)
 /* Bytes of bulk messages that this process has sent, about: a thread may miss another's. */
 static _Atomic uint64_t bulk_sent;
 
-bool room_find(struct sock *s, size_t bytes, bool near)
+enum room_way room_find(struct sock *s, size_t bytes, bool near)
 {
 	struct ring_tx *tx = &s->slot->tx;
 	if (remote_of(s))
-		return false;
+		return ROOM_FEW;
 	if (bytes < RING_BULK_BYTES) {
 		if (ring_tx_strays(tx))
 			ring_tx_front(tx, s->out);
-		return false;
+		return ROOM_FEW;
 	}
 	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
 	if (ring_tx_place(tx, s->out, sent, near || !room_may_grow(s)))
 		settle_later();
-	return true;
+	if (s->past.area != ring_tx_area(tx) || tx->bulk == 0)
+		past_restart(&s->past, ring_tx_area(tx));
+	return s->past.is_on && !near ? ROOM_PAST : ROOM_BULK;
 }
 
-void room_used(struct sock *s, size_t bytes)
+void room_used(struct sock *s, size_t bytes, uint64_t ticks)
 {
 	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
 	atomic_store_explicit(&bulk_sent, sent + bytes, memory_order_relaxed);
 	s->slot->tx.bulk += bytes;
+	if (ticks)
+		past_note(&s->past, bytes, ticks);
 }

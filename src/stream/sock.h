@@ -13,6 +13,7 @@
 #include "base/reason.h"
 #include "base/tcp.h"
 #include "ring/wire.h"
+#include "stream/past.h"
 #include "stream/slot.h"
 
 /* Returned by the calls below instead of a result: do this one in the kernel. */
@@ -84,6 +85,7 @@ struct sock {
 	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
 	uint64_t tx_bytes, rx_bytes;
+	struct past past; /* under tx_lock */
 	/* Where the ring stood when it was last looked at, and since when. Under tx_lock. */
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include "base/kernel.h"
 #include "base/log.h"
@@ -216,6 +217,7 @@ static inline bool attention(struct sock *s)
 struct source {
 	struct iov_cursor from;
 	bool is_file; /* sendfile */
+	bool is_past; /* to be copied past the caches */
 	int file;
 	off64_t *offset;
 	size_t left; /* bytes still to send */
@@ -225,7 +227,7 @@ static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 {
 	ssize_t n;
 	if (!src->is_file) {
-		n = iov_drain(&src->from, to, len);
+		n = iov_drain(&src->from, to, len, src->is_past);
 		if (n < 0)
 			return n;
 	} else {
@@ -261,7 +263,9 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	struct slot *sl = s->slot;
 	size_t done = 0, told = 0;
 	ssize_t n = 0;
-	bool is_bulk = room_find(s, src->left, is_peer_here(s));
+	bool near = is_peer_here(s);
+	enum room_way way = room_find(s, src->left, near);
+	src->is_past = way == ROOM_PAST;
 	while (src->left > 0) {
 		struct ring_span span;
 		if (ring_tx_span(&sl->tx, s->out, s->out_data,
@@ -282,20 +286,22 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		}
 		if (span.len > CHUNK_BYTES)
 			span.len = CHUNK_BYTES;
+		uint64_t from = way == ROOM_FEW ? 0 : __rdtsc();
 		n = source_copy(src, span.data,
 				span.len < src->left ? span.len : src->left);
 		if (n <= 0)
 			break;
+		if (way != ROOM_FEW)
+			room_used(s, (size_t)n,
+				  near || src->is_file ? 0 : __rdtsc() - from);
 		if (trace_is_wished())
 			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
-		if (is_bulk)
-			room_used(s, (size_t)n);
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
 			ring_tx_push(&sl->tx, s->out);
 		/* A sleeper may begin with the first piece, where it has a processor. */
-		if (src->left > 0 && !is_peer_here(s) && is_piece(s, done - told)) {
+		if (src->left > 0 && !near && is_piece(s, done - told)) {
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 			told = done;
 		}

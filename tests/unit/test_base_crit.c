@@ -197,6 +197,23 @@ TEST(copies_every_length)
 	}
 }
 
+TEST(copies_past_the_caches_copy)
+{
+	static uint8_t from[1200], to[sizeof(from) + 256];
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 7 + 1);
+	for (size_t begin = 1; begin <= 65; begin += 3)
+		for (size_t skip = 0; skip < 17; skip += 5)
+			for (size_t len = 0; len + skip <= sizeof(from);
+			     len += len < 200 ? 1 : 41) {
+				memset(to, 0, sizeof(to));
+				REQUIRE(crit_copy_past(to + begin, from + skip, len) ==
+					0);
+				REQUIRE(memcmp(to + begin, from + skip, len) == 0);
+				REQUIRE(to[begin - 1] == 0 && to[begin + len] == 0);
+			}
+}
+
 /* Longer copies are memcpy's, and the address sanitizer's memcpy judges pointers itself. */
 #ifdef __SANITIZE_ADDRESS__
 #define LONGEST_BAD 128
@@ -218,6 +235,13 @@ TEST(bad_memory)
 		CHECK_EQ(crit_copy(good, end, len), -EFAULT);
 		CHECK_EQ(crit_copy(good, NULL, len), -EFAULT);
 		CHECK_EQ(crit_copy((void *)0xdeadbeefdeadbeef, good, len), -EFAULT);
+	}
+	for (size_t len = 1; len <= 12000; len += len < 300 ? 1 : 501) {
+		CHECK_EQ(crit_copy_past(good + 5, end - len, len), 0);
+		CHECK_EQ(crit_copy_past(end - len, good, len), 0);
+		CHECK_EQ(crit_copy_past(good + 5, end - len + 1, len), -EFAULT);
+		CHECK_EQ(crit_copy_past(end - len + 1, good, len), -EFAULT);
+		CHECK_EQ(crit_copy_past(good, end, len), -EFAULT);
 	}
 	CHECK_EQ(count, 0);
 	CHECK_EQ(crit_depth, 0);
