@@ -357,7 +357,7 @@ def parser(name):
     made.add_argument("--user", type=int, metavar="UID", help="of the programs, not root")
     made.add_argument("--ipv6", action="store_true", help="the connections are over IPv6")
     made.add_argument("--loss", nargs="?", const=LOSS, metavar="NETEM",
-                      help=f"what the cable does, at both ends, default: {LOSS}")
+                      help=f"what the cable does, at both ends, default: {LOSS.replace('%', '%%')}")
     made.add_argument("--without", action="append", default=[], choices=["rxe", "relay"],
                       help="no RDMA device, or no relay, on both hosts")
     return made
