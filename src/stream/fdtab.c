@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "base/space.h"
 #include "stream/conn.h"
+#include "stream/source.h"
 #include "stream/table.h"
 #include "stream/trace.h"
 
@@ -251,6 +252,7 @@ void sock_forked_child(bool told)
 	fds_forked_child();
 	across_forked_child();
 	lock_drop_forked(&forking_lock);
+	source_forked_child();
 	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

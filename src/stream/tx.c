@@ -17,10 +17,9 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/source.h"
 #include "stream/trace.h"
 
-/* Large copies are published in pieces, so that both ends copy at the same time. */
-#define CHUNK_BYTES 16384u
 /* To another host each telling of a piece is an immediate, which wakes whoever sleeps there. */
 #define CHUNK_FAR_BYTES 65536u
 /* Sends through the ring between two looks at the TCP connection. */
@@ -213,38 +212,6 @@ static inline bool attention(struct sock *s)
 				    SEEN_BROKEN | SEEN_GONE));
 }
 
-/* Where the bytes of a send come from. */
-struct source {
-	struct iov_cursor from;
-	bool is_file; /* sendfile */
-	bool is_past; /* to be copied past the caches */
-	int file;
-	off64_t *offset;
-	size_t left; /* bytes still to send */
-};
-
-static ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
-{
-	ssize_t n;
-	if (!src->is_file) {
-		n = iov_drain(&src->from, to, len, src->is_past);
-		if (n < 0)
-			return n;
-	} else {
-		n = src->offset ? kernel_call4(SYS_pread64, src->file, (long)to,
-					       (long)len, *src->offset)
-				: kernel_read(src->file, to, len);
-		if (n < 0)
-			return n;
-		if (n == 0)
-			src->left = 0; /* the file's end */
-		if (src->offset)
-			*src->offset += n;
-	}
-	src->left -= src->left < (size_t)n ? src->left : (size_t)n;
-	return n;
-}
-
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
 static bool is_peer_here(struct sock *s)
 {
@@ -269,7 +236,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	while (src->left > 0) {
 		struct ring_span span;
 		if (ring_tx_span(&sl->tx, s->out, s->out_data,
-				 src->left < CHUNK_BYTES ? src->left : CHUNK_BYTES,
+				 src->left < SOURCE_PIECE_BYTES ? src->left
+								: SOURCE_PIECE_BYTES,
 				 &span) < 0) {
 			sock_break(s, VD_REASON_CORRUPT);
 			return done ? (ssize_t)done : -ECONNRESET;
@@ -284,16 +252,15 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			ring_tx_push(&sl->tx, s->out);
 			break;
 		}
-		if (span.len > CHUNK_BYTES)
-			span.len = CHUNK_BYTES;
+		if (span.len > SOURCE_PIECE_BYTES)
+			span.len = SOURCE_PIECE_BYTES;
 		uint64_t from = way == ROOM_FEW ? 0 : __rdtsc();
 		n = source_copy(src, span.data,
 				span.len < src->left ? span.len : src->left);
 		if (n <= 0)
 			break;
 		if (way != ROOM_FEW)
-			room_used(s, (size_t)n,
-				  near || src->is_file ? 0 : __rdtsc() - from);
+			room_used(s, (size_t)n, near ? 0 : __rdtsc() - from);
 		if (trace_is_wished())
 			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);

@@ -2,6 +2,7 @@
 /* Rings that have grown and lie still: their memory goes back, their stream goes on. */
 #include "unit/test.h"
 
+#include "stream/source.h"
 #include "unit/stream_pair.h"
 
 #define PAGE 4096u
@@ -146,5 +147,43 @@ STREAM_TEST(bulk_past_the_caches_arrives)
 		at += len;
 	}
 	CHECK(pair_is_up(&p));
+	pair_close(&p);
+}
+
+/* A file's, too, by way of lines that are nobody else's; and while another thread has these. */
+STREAM_TEST(files_past_the_caches_arrive)
+{
+	enum { SIZE = 300001 };
+	struct pair p = pair_open_up();
+	struct sock *s = fd_sock(p.a);
+	struct stopover *over = &source_stopover;
+	int file = memfd_create("past", MFD_CLOEXEC);
+	flow_fill(buffer, SIZE, 0, 1);
+	REQUIRE(file >= 0 && write(file, buffer, SIZE) == SIZE);
+	unsigned used = 0;
+	for (size_t i = 0; i < 12; i++) {
+		off64_t from = 0;
+		bool taken = i % 3 == 2;
+		REQUIRE(lseek(file, 0, SEEK_SET) == 0);
+		atomic_store(&s->out->rx_cpu, 0);
+		s->past.rest = UINT64_MAX;
+		s->past.is_on = true;
+		memset(over, 0, sizeof(over->data));
+		if (taken)
+			lock_take(&over->lock);
+		CHECK_EQ(tx_sendfile(s, p.a, file, i & 1 ? &from : NULL, SIZE + 1), SIZE);
+		CHECK_EQ(atomic_load(&over->lock.word) != 0, taken);
+		if (taken)
+			lock_drop(&over->lock);
+		bool is_used = memcmp(over->data, over->data + 1, 1000) != 0;
+		/* Not while the ring moves to another area. */
+		CHECK_EQ(is_used, s->past.is_on && !taken);
+		used += is_used;
+		take(p.b, 0, SIZE);
+		CHECK_EQ(from, i & 1 ? SIZE : 0);
+	}
+	CHECK(used > 0);
+	CHECK(pair_is_up(&p));
+	close(file);
 	pair_close(&p);
 }
