@@ -90,12 +90,12 @@ struct instance {
 	uint32_t fds; /* descriptors of this process; guarded by the list lock */
 	int epfd;     /* one of them */
 	pid_t owner;
-	bool nested;		/* watched from outside: its sockets stay on TCP */
-	bool no_upgrade;	/* user data collides with our tags */
-	bool hidden;		/* Viaduct's own: see pollset.h */
-	bool polled;		/* by a call that is under way; with `hidden` */
-	_Atomic bool lingering; /* some of its registrations linger */
-	uint32_t reverts;	/* registrations given back to the kernel so far */
+	bool nested;		  /* watched from outside: its sockets stay on TCP */
+	bool no_upgrade;	  /* user data collides with our tags */
+	bool hidden;		  /* Viaduct's own: see pollset.h */
+	bool polled;		  /* by a call that is under way; with `hidden` */
+	_Atomic bool lingering;	  /* some of its registrations linger */
+	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
 	 * once less. */
 	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */

@@ -159,7 +159,7 @@ void reg_revert(struct epoll_reg *r)
 		return;
 	bell_remove(r);
 	r->converted = false;
-	r->in->reverts++;
+	atomic_fetch_add(&r->in->reverts, 1);
 	atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
 	atomic_fetch_sub(&r->in->converted, 1);
 }

@@ -47,6 +47,7 @@ struct call {
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool gone;	   /* the instance was closed during it */
+	uint64_t moves;	   /* as of the first look */
 	/* Ticks around the kernel's last answer. */
 	uint64_t asking, asked;
 	struct batch found; /* events from memory, at the end of ev */
@@ -471,12 +472,19 @@ static int sleep_once(struct call *c)
 	return n || c->late ? n : look(c);
 }
 
+/* Changes with each registration that goes to memory or back to the kernel. */
+static uint64_t moves(struct instance *in)
+{
+	return (uint64_t)READ(in->reverts) << 32 | READ(in->converted);
+}
+
 static int wait_mixed(struct call *c)
 {
 	int n;
 
 	if (c->in->owner != epoll_self() && instance_refuses(c->in))
 		instance_refuse_all(c->in);
+	c->moves = moves(c->in);
 	n = look_first(c);
 	if (!n && c->deadline == LOOK_NOW && !c->mask)
 		return ask_and_look(c);
@@ -531,6 +539,18 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	return kept;
 }
 
+/* A registration that has moved during the call may be told twice, by memory and the kernel. */
+static int tell_once(struct call *c, int n)
+{
+	int kept = 0;
+
+	if (n < 2 || moves(c->in) == c->moves)
+		return n;
+	for (int i = 0; i < n; i++)
+		kept = fold(c->ev, kept, c->ev + i, 1);
+	return kept;
+}
+
 /* Without its largest part, which need not be cleared. */
 static void call_begin(struct call *c, struct instance *in, int epfd)
 {
@@ -562,5 +582,5 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 			return n;
 		c.late = false;
 	}
-	return wait_mixed(&c);
+	return tell_once(&c, wait_mixed(&c));
 }
