@@ -244,3 +244,10 @@ int tcp_push(int fd)
 		return -errno;
 	return 0;
 }
+
+void tcp_ack_at_once(int fd)
+{
+	int on = 1;
+
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
+}

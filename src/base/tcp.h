@@ -37,5 +37,7 @@ int tcp_cookie(int fd, uint64_t *cookie);	/* SO_COOKIE */
 int tcp_netns_cookie(int fd, uint64_t *cookie); /* SO_NETNS_COOKIE */
 /* Sends out what cork or Nagle holds back, and leaves the options as they were. */
 int tcp_push(int fd);
+/* Acknowledges what has been read, now and, until something is sent, at each later read. */
+void tcp_ack_at_once(int fd);
 
 #endif

@@ -76,6 +76,9 @@ bool tx_up(struct sock *s, int fd)
 					      memory_order_release);
 			slot_switched(sl);
 			remote_is_up(s);
+			/* No answer of ours will carry one: a peer that is not up yet, and has
+			 * Nagle's algorithm, would wait for it with its next request. */
+			tcp_ack_at_once(fd);
 			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);

@@ -63,6 +63,30 @@ STREAM_TEST(a_spinning_end_waits_for_its_peer)
 	pair_close(&p);
 }
 
+/* Else a peer that is not up yet has its next request held back for want of it. */
+STREAM_TEST(who_goes_up_acknowledges_without_an_answer)
+{
+	struct pair p = pair_open();
+	int ends[] = {p.a, p.b}, delay = 0, at_once = -1, ups = 0;
+	socklen_t len = sizeof(at_once);
+	for (int i = 0; i < 64 && ups < 2; i++) {
+		int from = ends[i % 2], to = ends[(i + 1) % 2];
+		_Atomic uint32_t *gate = &fd_sock(from)->slot->gate_tx;
+		bool was_up = gate_state(gate) == GATE_RING;
+		char byte = 'x';
+		setsockopt(from, IPPROTO_TCP, TCP_QUICKACK, &delay, sizeof(delay));
+		REQUIRE(st_send(from, &byte, 1, 0) == 1);
+		REQUIRE(st_recv(to, &byte, 1, 0) == 1);
+		if (was_up || gate_state(gate) != GATE_RING)
+			continue;
+		REQUIRE(getsockopt(from, IPPROTO_TCP, TCP_QUICKACK, &at_once, &len) == 0);
+		CHECK_EQ(at_once, 1);
+		ups++;
+	}
+	CHECK_EQ(ups, 2);
+	pair_close(&p);
+}
+
 /* Both ways at once, and a third thread that throws both directions back all the time. */
 static void bounce_under_load(int end)
 {
