@@ -30,7 +30,7 @@ OUR_MISTAKES = {"corrupt", "bypass", "identity", "kernel", "bad-hello"}
 PAYLOAD_BYTES = 2000000
 MEMLOCK_KB = 8192
 VALUES, VALUE_BYTES = 20, 100000
-REDIRECT, REDIRECT_TURNS = 4096, 60
+REDIRECT, REDIRECT_TURNS, MEMORY_TURNS = 4096, 60, 60
 # Each way, at least, of tests/apps/openmpi.c with two ranks.
 MPI_BYTES = 25000000
 ROWS, ROW_BYTES = 2000, 500
@@ -61,15 +61,20 @@ def transfer(bed):
         bed.fail(f"the end that was first has sent {most} of {count} bytes direct")
 
 
-def redirect(bed):
-    """Receives that give their memory away, and take it back: by signals and time-outs."""
-    port, before, bed.redirect = 7001, bed.redirect, REDIRECT
-    command = f"python3 -S /tests/redirect.py %s {bed.server} {port} {REDIRECT_TURNS}"
-    bed.a.serve(f"{bed.under('redirect')} {command % 'listen'}", listening(port))
-    bed.b.serve(f"{bed.under('redirect')} {command % 'connect'}", "true")
+def redirected(bed, name, port, turns):
+    """Both ends of that program, with receives that are redirected."""
+    before, bed.redirect = bed.redirect, REDIRECT
+    command = f"python3 -S /tests/{name}.py %s {bed.server} {port} {turns}"
+    bed.a.serve(f"{bed.under(name)} {command % 'listen'}", listening(port))
+    bed.b.serve(f"{bed.under(name)} {command % 'connect'}", "true")
     bed.redirect = before
     bed.look(port)
     bed.go()
+
+
+def redirect(bed):
+    """Receives that give their memory away, and take it back: by signals and time-outs."""
+    redirected(bed, "redirect", 7001, REDIRECT_TURNS)
     said = bed.b.served()
     if " bytes are right" not in said:
         bed.fail(f"B does not say that its bytes are right: {said}")
@@ -80,6 +85,20 @@ def redirect(bed):
     counts = [side.report("redirect")["redirects"] for side in (bed.a, bed.b)]
     if bed.rdma and (counts[0] != counts[1] or counts[0] < 2):
         bed.fail(f"there were {counts[0]} and {counts[1]} redirects")
+
+
+def memory(bed):
+    """Memory that goes, or becomes something else, right after the call that had it."""
+    redirected(bed, "memory", 7005, MEMORY_TURNS)
+    said = [side.served().splitlines()[-1] for side in (bed.b, bed.a)]
+    if said[0] != said[1] or " bytes are right" not in said[0]:
+        bed.fail(f"B and A do not say that their bytes are right: {said}")
+    print(f"  {said[0]}")
+    count = int(said[0].split()[0]) // 2
+    bed.judge("memory", ["memory"], count, 1)
+    for side in (bed.a, bed.b):
+        if bed.rdma and side.report("memory")["redirects"] < 2:
+            bed.fail(f"{side.name}: nothing was redirected")
 
 
 def tail(bed):
@@ -538,6 +557,7 @@ def locked(bed):
 # Of each program: what runs, what it needs, and what more is made for it.
 PROGRAMS = {"transfer": (transfer, [], None),
             "redirect": (redirect, [], None),
+            "memory": (memory, [], None),
             "tail": (tail, [], None),
             "ways": (ways, [], None),
             "forks": (forks, [], None),
@@ -554,9 +574,9 @@ PROGRAMS = {"transfer": (transfer, [], None),
 def make_image(debian, options):
     """What a program needs and is not here takes it from the list."""
     content = beds.make_image(debian, options)
-    content.python("os", "random", "signal", "socket", "struct", "sys", "threading")
-    content.file("/tests/transfer.py", HERE / "transfer.py")
-    for name in ("redirect.py", "tail.py", "ways.py", "forks.py"):
+    content.python("mmap", "os", "random", "signal", "socket", "struct", "sys", "threading")
+    for name in ("ends.py", "transfer.py", "redirect.py", "memory.py", "tail.py", "ways.py",
+                 "forks.py"):
         content.file(f"/tests/{name}", HERE / name)
     content.data("/tests/payload", random.Random(4).randbytes(PAYLOAD_BYTES))
     if options.integrity:

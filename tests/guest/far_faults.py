@@ -247,7 +247,7 @@ def test(*arguments):
     debian = kernel.kernel(options.cache)
     content = beds.make_image(debian, options)
     content.python("json", "mmap", "os", "random", "socket", "struct", "threading")
-    for name in ("flow.py", "transfer.py"):
+    for name in ("ends.py", "flow.py", "transfer.py"):
         content.file(f"/tests/{name}", HERE / name)
     with beds.hosts(debian, content, options) as bed:
         beds.cases(bed, {name: CASES[name] for name in options.only or CASES})

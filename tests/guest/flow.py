@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 
+from ends import meet
+
 # No multiple of what anything here is aligned to: a piece that is repeated, or left out, shows.
 PERIOD = 999983
 PIECE = 60000
@@ -83,14 +85,7 @@ def main():
     streams = [stream("listen"), stream("connect")]
     ours, theirs = streams if role == "listen" else reversed(streams)
     counts = Counts(path)
-    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    if role == "listen":
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen()
-        sock = sock.accept()[0]
-    else:
-        sock.connect((address, port))
+    sock = meet(role, address, port)
     ends = {}
 
     def sending():

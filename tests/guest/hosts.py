@@ -147,7 +147,8 @@ def test(viaduct, cache):
     content.rdma()
     content.viaduct(viaduct)
     content.python("glob", "json", "random", "socket", "threading")
-    content.file("/tests/transfer.py", pathlib.Path(__file__).with_name("transfer.py"))
+    for name in ("ends.py", "transfer.py"):
+        content.file(f"/tests/{name}", pathlib.Path(__file__).with_name(name))
     with guest.boot(debian, content, count=2) as (a, b):
         print(f"kernel {debian.version}, two hosts")
         set_up(a, 0)

@@ -14,6 +14,8 @@ import struct
 import sys
 import time
 
+from ends import meet
+
 PERIOD = 999983
 SIZES = (5000, 16384, 60000, 131072, 262144, 300000)
 PATTERN = random.Random(3).randbytes(PERIOD)
@@ -85,14 +87,10 @@ def ask(sock, turns, at):
 
 def main():
     role, address, port, turns = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    sock = meet(role, address, port)
     if role == "listen":
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen()
-        serve(sock.accept()[0])
+        serve(sock)
         return
-    sock.connect((address, port))
     at = 0
     while not os.path.exists("/run/far/go"):
         sock.sendall(NOTE.pack(1, 1, 0))

@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+from ends import meet
+
 TURNS = 64
 LAST = b"."
 TURN_S = 0.01  # of those that only wait for GO
@@ -48,15 +50,7 @@ def main():
     role, address, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     streams = [random.Random(seed).randbytes(count) for seed in ("listen", "connect")]
     ours, theirs = streams if role == "listen" else reversed(streams)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = socket.socket(family)
-    if role == "listen":
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen()
-        sock = sock.accept()[0]
-    else:
-        sock.connect((address, port))
+    sock = meet(role, address, port)
 
     if role == "listen":
         listener_turns(sock)
