@@ -4,13 +4,16 @@
 #include <sys/resource.h>
 
 #include "base/crit.h"
+#include "base/kernel.h"
 #include "base/real.h"
 #include "sock/epoll.h"
 #include "sock/look.h"
 #include "sock/poll.h"
+#include "sock/pollset.h"
 #include "sock/ready.h"
 
 #define POLL_MANY 1024
+#define POLL_FEW  16
 
 /* The kernel refuses more entries than there can be descriptors, before it reads one. */
 static bool within_limit(nfds_t n)
@@ -32,18 +35,51 @@ bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-	       const sigset_t *mask)
-{
-	bool now = timeout && !timeout->tv_sec && !timeout->tv_nsec && !mask;
-	bool ours = false;
-	int rc;
+enum glance { GLANCE_VAIN, GLANCE_PLAIN, GLANCE_MORE };
 
-	if (n > POLL_MANY && !within_limit(n)) {
-		rc = REAL(ppoll)(fds, n, timeout, mask);
-		return rc < 0 ? -errno : rc;
+/*
+ * A call that does not wait, on a few. What nearly every one of a program that looks all the time
+ * is takes one pass: nothing in memory, and then nothing in the kernel either, so that there was
+ * nothing when it began (VAIN). PLAIN: none is direct, and the kernel's call will do. MORE:
+ * something is there, or to be seen to.
+ */
+static enum glance glance(struct pollfd *fds, nfds_t n)
+{
+	struct pollfd k[POLL_FEW];
+	nfds_t nk = 0, direct = 0;
+
+	for (nfds_t i = 0; i < n; i++) {
+		struct pollfd *p = &fds[i];
+		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+
+		p->revents = 0;
+		if (s && sock_is_direct(s)) {
+			uint32_t want = (uint16_t)p->events | LOOK_ALWAYS;
+
+			direct++;
+			/* The kernel is to be asked about its end as well. */
+			if ((want & POLLRDHUP) || sock_vain_is_due(s) ||
+			    look_level_held(s, p->fd, want))
+				return GLANCE_MORE;
+		} else if (p->fd >= 0) {
+			if (!s && instance_at(p->fd))
+				return GLANCE_MORE;
+			k[nk++] = *p;
+		}
 	}
-	/* An instance that is polled itself cannot have sockets that only memory knows. */
+	if (!direct)
+		return GLANCE_PLAIN;
+	if (nk > 0 && kernel_poll(k, nk, 0) != 0)
+		return GLANCE_MORE;
+	pollset_note(n, false);
+	return GLANCE_VAIN;
+}
+
+/* Whether there are sockets of ours, as far as they matter to such a call. */
+static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
+{
+	bool ours = false;
+
 	for (nfds_t i = 0; i < n; i++) {
 		struct sock *s;
 
@@ -52,10 +88,26 @@ int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		s = fd_sock(fds[i].fd);
 		/* Who looks at once, and has none that is direct, need not look here. */
 		ours |= s && (!now || sock_is_direct(s));
+		/* An instance that is polled itself cannot have sockets that only memory knows. */
 		if (instance_at(fds[i].fd))
 			epoll_nested(fds[i].fd);
 	}
-	if (ours && look_timeout_valid(timeout))
+	return ours;
+}
+
+int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+	       const sigset_t *mask)
+{
+	bool now = timeout && !timeout->tv_sec && !timeout->tv_nsec && !mask;
+	enum glance found = GLANCE_MORE;
+	int rc;
+
+	if (now && n <= POLL_FEW && !pollset_is_wanted(n))
+		found = glance(fds, n);
+	if (found == GLANCE_VAIN)
+		return 0;
+	if (found == GLANCE_MORE && !(n > POLL_MANY && !within_limit(n)) &&
+	    has_ours(fds, n, now) && look_timeout_valid(timeout))
 		return poll_core(fds, NULL, n, look_deadline(timeout), mask);
 	rc = REAL(ppoll)(fds, n, timeout, mask);
 	return rc < 0 ? -errno : rc;

@@ -128,18 +128,31 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 	return bits;
 }
 
+static bool count_vain(struct sock *s, uint64_t now, bool also_due)
+{
+	uint32_t vain = atomic_load_explicit(&s->vain, memory_order_relaxed) + 1;
+	bool due = vain % LOOK_INTERVAL == 0 ||
+		   now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) >=
+			   LOOK_TICKS ||
+		   atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+	/* Relaxed, all: a thread that is counted twice, or not, looks a little later. */
+	if (!due || also_due)
+		atomic_store_explicit(&s->vain, vain, memory_order_relaxed);
+	return due;
+}
+
 bool sock_vain_look(struct sock *s)
 {
 	uint64_t now = __rdtsc();
-	uint32_t vain = atomic_load_explicit(&s->vain, memory_order_relaxed) + 1;
-	/* Relaxed, all: a thread that is counted twice, or not, looks a little later. */
-	atomic_store_explicit(&s->vain, vain, memory_order_relaxed);
-	if (vain % LOOK_INTERVAL &&
-	    now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) < LOOK_TICKS &&
-	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+	if (!count_vain(s, now, true))
 		return false;
 	atomic_store_explicit(&s->vain_at, now, memory_order_relaxed);
 	return true;
+}
+
+bool sock_vain_is_due(struct sock *s)
+{
+	return count_vain(s, __rdtsc(), false);
 }
 
 uint64_t sock_edge_in(struct sock *s)

@@ -195,6 +195,8 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest);
  * once only, after a long time, whether a connection is still good: that look is one of them.
  */
 bool sock_vain_look(struct sock *s);
+/* The same for a caller that leaves it, where the kernel is to be asked, to sock_vain_look. */
+bool sock_vain_is_due(struct sock *s);
 /* Rises whenever something arrives, space opens or the state changes: for edge triggers.
  */
 uint64_t sock_edge_in(struct sock *s);
