@@ -105,26 +105,31 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 	function_of(entry)(sig, info, context);
 }
 
-/* What the program would see without us. 0, or -1 with errno. */
-static int query(int sig, struct sigaction *act)
+/* Makes of what the kernel has, or had while the table's entry was this, what the program would
+ * see without us. */
+static void translate(int sig, uint64_t entry, struct sigaction *act)
 {
-	uint64_t entry = entry_at(sig);
-	int result = REAL(sigaction)(sig, NULL, act);
-
-	if (result != 0)
-		return result;
 	if (act->sa_sigaction == trampoline) {
 		if (entry == GUARD) {
 			*act = hidden[sig];
-			return 0;
+			return;
 		}
 		act->sa_sigaction = function_of(entry);
 	} else if (act->sa_handler != SIG_DFL || !(entry & HAS_RESET)) {
-		return 0; /* set without us, or past us */
+		return; /* set without us, or past us */
 	}
 	if (entry & ADDED_INFO)
 		act->sa_flags &= ~SA_SIGINFO;
-	return 0;
+}
+
+/* As sigaction, past the table, for a program that is to see its own handlers. */
+static int set_past_table(int sig, const struct sigaction *act, struct sigaction *was)
+{
+	int result = REAL(sigaction)(sig, act, was);
+
+	if (result == 0)
+		translate(sig, entry_at(sig), was);
+	return result;
 }
 
 /* Nothing is lost where the signal is ignored: such a fault ends the process anyway. */
@@ -140,14 +145,15 @@ static int guard(int sig)
 	return REAL(sigaction)(sig, &ours, NULL);
 }
 
-static int install(int sig, const struct sigaction *act)
+/* One call of the kernel, as without us: many servers set a dozen handlers in each child. */
+static int install(int sig, const struct sigaction *act, struct sigaction *was)
 {
 	struct sigaction ours = *act;
 	uint64_t before = entry_at(sig);
 	int result;
 
 	if (!is_function(act) || (uint64_t)act->sa_handler >> ADDRESS_BITS) {
-		result = REAL(sigaction)(sig, act, NULL);
+		result = set_past_table(sig, act, was);
 		if (result == 0 && (sig == SIGSEGV || sig == SIGBUS))
 			result = guard(sig);
 		return result;
@@ -156,8 +162,10 @@ static int install(int sig, const struct sigaction *act)
 	entry_set(sig, entry_of(act));
 	ours.sa_sigaction = trampoline;
 	ours.sa_flags |= SA_SIGINFO;
-	result = REAL(sigaction)(sig, &ours, NULL);
-	if (result != 0)
+	result = REAL(sigaction)(sig, &ours, was);
+	if (result == 0)
+		translate(sig, before, was);
+	else
 		entry_set(sig, before);
 	return result;
 }
@@ -183,14 +191,10 @@ static int change(int sig, const struct sigaction *act, struct sigaction *old)
 	if (act)
 		set = *act; /* a bad pointer shows before the lock is taken */
 	if (hook_is_borrowed()) {
-		result = query(sig, &was);
-		if (result == 0 && act)
-			result = REAL(sigaction)(sig, &set, NULL);
+		result = set_past_table(sig, act ? &set : NULL, &was);
 	} else {
 		lock_take(&table_lock);
-		result = query(sig, &was);
-		if (result == 0 && act)
-			result = install(sig, &set);
+		result = act ? install(sig, &set, &was) : set_past_table(sig, NULL, &was);
 		lock_drop(&table_lock);
 	}
 	if (result == 0 && old)
@@ -208,14 +212,14 @@ HOOK_ALIAS(__sigaction, sigaction);
 
 void signal_init(void)
 {
-	struct sigaction act;
+	struct sigaction act, was;
 
 	/* Libraries that came before us may have set handlers. */
 	lock_take(&table_lock);
 	for (int sig = 1; sig < NSIG; sig++)
 		if (REAL(sigaction)(sig, NULL, &act) == 0 && is_function(&act) &&
 		    act.sa_sigaction != trampoline)
-			install(sig, &act);
+			install(sig, &act, &was);
 	if (entry_at(SIGSEGV) == 0)
 		guard(SIGSEGV);
 	if (entry_at(SIGBUS) == 0)
