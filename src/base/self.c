@@ -32,6 +32,13 @@ void self_init(void)
 		munmap(page, PAGE_BYTES);
 }
 
+void self_forked(void)
+{
+	/* A first look would cost a page fault of its own. */
+	if (known)
+		atomic_store_explicit(known, getpid(), memory_order_relaxed);
+}
+
 pid_t self_pid(void)
 {
 	pid_t pid;

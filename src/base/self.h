@@ -8,6 +8,8 @@
 
 /* Once, before threads. Without it, or where the kernel is too old, each call asks. */
 void self_init(void);
+/* In a forked child that is told: spares the first to ask a look in vain. */
+void self_forked(void);
 /* As getpid, in every kind of forked child too; a child of vfork gets its parent's. */
 pid_t self_pid(void);
 /*

@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 #include "base/report.h"
+#include "base/self.h"
 #include "hook/hook.h"
 #include "sock/ready.h"
 
@@ -79,6 +80,7 @@ void hook_forked_child(void)
 	signal_forked_child();
 	report_forked();
 	if (hook_active) {
+		self_forked();
 		announce_forked_child();
 		sock_forked_child(told);
 		ready_forked_child();
