@@ -129,9 +129,11 @@ static void explain_short(const struct case_of *c)
 		set(c->remedy, text_of("Nothing to do, unless the program at the other "
 				       "end does nothing with the connection."));
 	} else {
-		set(c->text, text_of("It has not made enough operations to earn an "
-				     "upgrade (VIADUCT_UPGRADE_AFTER, 16 without it), or "
-				     "its ends have not met yet."));
+		set(c->text,
+		    text_of("It has not made enough operations to earn an "
+			    "upgrade (VIADUCT_UPGRADE_AFTER, 16 without it; more "
+			    "where upgrades at this port have not paid), or its "
+			    "ends have not met yet."));
 		set(c->remedy, text_of("To upgrade at the first operation, set "
 				       "VIADUCT_UPGRADE_AFTER=0: `viaduct run "
 				       "--upgrade-after 0`."));

@@ -209,10 +209,20 @@ void remote_leave(struct sock *s, int fd);
 void fork_hold_off(void);
 void fork_let_go(void);
 
+/* ---- earn.c ---- */
+
+#define EARN_UNIT_SHIFT 14
+/* One operation that may wait for the kernel: whether an upgrade is earned now. */
+bool earn_enough(struct sock *s, int fd, bool sends);
+/* So many have gone over TCP at once: at least 1 << EARN_UNIT_SHIFT. */
+void earn_bytes(struct sock *s, size_t bytes);
+/* The connection ends: was it worth it? Once for each. */
+void earn_judge(struct sock *s);
+
 /* ---- meeting.c ---- */
 
 /* One operation on a connection that is not attached: earn, publish, look, attach. */
-void meeting_step(struct sock *s, int fd);
+void meeting_step(struct sock *s, int fd, bool sends);
 /* The program closes or refuses: gives up names and offers. */
 void meeting_stop(struct sock *s);
 /* Options that were set past us. */

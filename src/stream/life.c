@@ -107,6 +107,7 @@ static void release(struct sock *s)
 		lock_drop(&sl->rx_lock);
 		fds_close(s->kept_fd);
 	}
+	earn_judge(s);
 	slot_release(sl);
 	bells_let_go();
 }
@@ -264,6 +265,7 @@ void sock_report(void)
 				across_push(remote_of(s));
 		}
 		remote_leave(s, fd);
+		earn_judge(s);
 		flush_counts(s);
 		count_reason(s);
 	}

@@ -239,13 +239,12 @@ static int step(struct sock *s, int fd)
 static void plan_next(struct sock *s, uint32_t ops)
 {
 	struct slot *sl = s->slot;
-	uint32_t since = ops - config_get()->upgrade_after;
 	uint32_t gap = 1;
 	if (phase_of(sl) == SLOT_MEETING &&
 	    (remote_of(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
-		gap = since < EAGER_LOOKS ? 1 : since < 64 ? 4 : 16 + since / 64;
+		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
 	else if (phase_of(sl) != SLOT_OFFERED)
-		gap = since < EAGER_LOOKS ? 1 : since / 2;
+		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
 	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);
 }
 
@@ -339,7 +338,7 @@ static enum vd_reason judged(int fd, enum vd_reason reason)
 	return reason;
 }
 
-void meeting_step(struct sock *s, int fd)
+void meeting_step(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = phase_of(sl);
@@ -348,9 +347,10 @@ void meeting_step(struct sock *s, int fd)
 	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
 		return;
 	uint32_t ops = atomic_load_explicit(&sl->ops, memory_order_relaxed) + 1;
+	if (ops == 1 && !earn_enough(s, fd, sends))
+		return;
 	atomic_store_explicit(&sl->ops, ops, memory_order_relaxed);
-	if (ops <= config_get()->upgrade_after ||
-	    ops < atomic_load_explicit(&sl->next_try, memory_order_relaxed))
+	if (ops < atomic_load_explicit(&sl->next_try, memory_order_relaxed))
 		return;
 	if (!lock_try(&sl->ctl))
 		return;
@@ -364,11 +364,10 @@ void meeting_step(struct sock *s, int fd)
 		plan_next(s, ops);
 		if (r < 0)
 			give_up(s, fd, judged(fd, (enum vd_reason) - r));
-		else if (r == 0 && ops > config_get()->upgrade_after + LOOK_BOUND &&
-			 slot_is_alone(sl) && out_of_patience(s))
+		else if (r == 0 && ops > LOOK_BOUND && slot_is_alone(sl) &&
+			 out_of_patience(s))
 			give_up(s, fd, VD_REASON_PLAIN_PEER);
-		else if (r == 0 && alone &&
-			 ops > config_get()->upgrade_after + LIKELY_PLAIN)
+		else if (r == 0 && alone && ops > LIKELY_PLAIN)
 			atomic_store(&sl->reason, VD_REASON_PLAIN_PEER);
 		attached = r == 1;
 	}

@@ -28,7 +28,7 @@ enum sock_way rx_enter_slow(struct sock *s, int fd)
 		return SOCK_PLAIN;
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
-		meeting_step(s, fd);
+		meeting_step(s, fd, false);
 	else /* before a sleep in the kernel, where no bell is heard */
 		sock_service(s, fd);
 	if (phase_of(sl) == SLOT_ATTACHED)
@@ -48,9 +48,8 @@ void rx_leave(struct sock *s, ssize_t result)
 		atomic_store_explicit(&s->look_due, 1, memory_order_relaxed);
 	if (result > 0) {
 		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
-		if (result >= 65536)
-			atomic_fetch_add_explicit(&s->slot->ops, (uint32_t)(result >> 16),
-						  memory_order_relaxed);
+		if (result >> EARN_UNIT_SHIFT)
+			earn_bytes(s, (size_t)result);
 	}
 }
 

@@ -40,6 +40,11 @@ uint32_t slot_index(const struct slot *sl)
 	return (uint32_t)(sl - table->slots);
 }
 
+_Atomic uint8_t *slot_records(void)
+{
+	return table->records;
+}
+
 uint32_t slot_count(void)
 {
 	return table_count;

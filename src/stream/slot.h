@@ -58,6 +58,8 @@ static inline enum gate_state gate_state(_Atomic uint32_t *gate)
 				 GATE_STATE_SHIFT);
 }
 
+#define SLOT_RECORDS 256
+
 /* Bits of slot.seen: verdicts of the kernel about the TCP socket, sticky. */
 enum slot_seen {
 	SEEN_FIN = 1,	   /* the peer's FIN has arrived (POLLRDHUP) */
@@ -105,9 +107,12 @@ struct slot {
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
 	_Atomic uint32_t
-		timeouts;     /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
-	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
-	_Atomic uint32_t ops; /* operations so far, until attached */
+		timeouts;	 /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
+	_Atomic uint32_t inq;	 /* TCP_INQ: receives tell what is left */
+	_Atomic uint64_t earned; /* until enough: earn.c */
+	_Atomic uint32_t
+		record;	      /* where earn.c keeps what it learns of its like, plus 1 */
+	_Atomic uint32_t ops; /* operations since, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */
 	struct lock ctl;
@@ -157,6 +162,8 @@ void slot_hold_foreign(struct slot *sl);
 /* This process is about to call exec, which closes the socket; or exec has failed. */
 void slot_ends_by_exec(struct slot *sl, bool ends);
 uint32_t slot_index(const struct slot *sl);
+/* SLOT_RECORDS of them: earn.c's. */
+_Atomic uint8_t *slot_records(void);
 uint32_t slot_count(void);
 struct slot *slot_at(uint32_t index);
 /* A fork has been accounted for: by its child, or because it failed. */

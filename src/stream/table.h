@@ -19,7 +19,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	2
+#define TABLE_LAYOUT	3
 #define TABLE_PROCESSES 512
 #define TABLE_RESERVED	(-1)
 
@@ -42,6 +42,8 @@ struct slot_table {
 	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
 	/* At so many the dead are looked for before another is taken into use. */
 	_Atomic uint32_t next_reclaim;
+	/* By port: how often the threshold of an upgrade has been doubled. */
+	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	alignas(64) struct table_process processes[TABLE_PROCESSES];
 	alignas(64) struct slot slots[];
 };

@@ -179,7 +179,7 @@ enum sock_way tx_enter_slow(struct sock *s, int fd)
 		return SOCK_PLAIN;
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
-		meeting_step(s, fd);
+		meeting_step(s, fd, true);
 	else
 		sock_service(s, fd);
 	bool up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
@@ -198,9 +198,8 @@ void tx_leave(struct sock *s, ssize_t result)
 	atomic_fetch_sub(&s->inside, 1);
 	if (result > 0) {
 		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
-		if (result >= 65536)
-			atomic_fetch_add_explicit(&s->slot->ops, (uint32_t)(result >> 16),
-						  memory_order_relaxed);
+		if (result >> EARN_UNIT_SHIFT)
+			earn_bytes(s, (size_t)result);
 	}
 }
 

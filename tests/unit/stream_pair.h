@@ -212,7 +212,7 @@ PAIR_FN struct pair pair_open_with(void (*before)(int fd))
 		before(p.b);
 	/* The hint has to be there until the connector has asked for it. */
 	for (int i = 0; i < 4 && phase_of(fd_sock(p.a)->slot) == SLOT_EARNING; i++)
-		meeting_step(fd_sock(p.a), p.a);
+		meeting_step(fd_sock(p.a), p.a, true);
 	meet_unannounce(announced);
 	close(listener);
 	return p;

@@ -265,7 +265,7 @@ STREAM_TEST(forgotten_during_the_meeting)
 		struct pair p = pair_open();
 		CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_MEETING);
 		for (int i = 0; offered && i < 4; i++)
-			meeting_step(fd_sock(p.b), p.b);
+			meeting_step(fd_sock(p.b), p.b, false);
 		if (offered)
 			CHECK_EQ(phase_of(fd_sock(p.b)->slot), SLOT_OFFERED);
 		close(p.a);

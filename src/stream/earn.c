@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a connection has earned its upgrade, and whether upgrades have paid at its port. */
+#include <netinet/in.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "stream/conn.h"
+
+/*
+ * An upgrade costs both ends about as much as 16 turns on TCP: sends after a receive, or
+ * receives after a send. They make a peer wait, which the ring saves. What only follows another
+ * of its kind saves a sixteenth of that, and so do so many bytes, whose first way through the
+ * ring's fresh memory is no faster than TCP.
+ */
+#define TURN_UNITS  16u
+#define UNIT_BYTES  (1u << EARN_UNIT_SHIFT)
+#define PRICE_UNITS (16 * TURN_UNITS)
+/* Of `earned`, the low bit says whether the last was a send. */
+#define UNIT 2u
+
+/* The threshold is doubled so often at most. */
+#define DOUBLINGS_MOST 6
+/* More units on the ring than so many say that it should have been earlier, by two steps; or
+ * by all. */
+#define GOOD_UNITS (4 * PRICE_UNITS)
+#define BEST_UNITS (16 * PRICE_UNITS)
+
+static uint32_t mix(uint32_t hash, const void *bytes, size_t count)
+{
+	const uint8_t *at = bytes;
+	while (count--)
+		hash = (hash ^ *at++) * 16777619u;
+	return hash;
+}
+
+/* Connections that resemble each other: to the same port of the same host, or accepted at the
+ * same port. Others may share their place, and what is learnt; the two kinds do not. */
+static uint32_t place_of(struct sock *s, int fd)
+{
+	struct sockaddr_storage at = {0};
+	socklen_t len = sizeof(at);
+	bool connected = atomic_load_explicit(&s->slot->role, memory_order_relaxed) ==
+			 TCP_ROLE_CONNECTED;
+	uint32_t hash = 2166136261u;
+	if ((connected ? getpeername(fd, (struct sockaddr *)&at, &len)
+		       : getsockname(fd, (struct sockaddr *)&at, &len)) < 0)
+		return 0;
+	if (at.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at;
+		hash = mix(hash, &v6->sin6_port, sizeof(v6->sin6_port));
+		if (connected)
+			hash = mix(hash, &v6->sin6_addr, sizeof(v6->sin6_addr));
+	} else {
+		const struct sockaddr_in *v4 = (const struct sockaddr_in *)&at;
+		hash = mix(hash, &v4->sin_port, sizeof(v4->sin_port));
+		if (connected)
+			hash = mix(hash, &v4->sin_addr, sizeof(v4->sin_addr));
+	}
+	return (hash ^ hash >> 16) % (SLOT_RECORDS / 2) * 2 + connected;
+}
+
+bool earn_enough(struct sock *s, int fd, bool sends)
+{
+	struct slot *sl = s->slot;
+	uint64_t before = atomic_load_explicit(&sl->earned, memory_order_relaxed);
+	bool turned = before == 0 || (before & 1) != sends;
+	/* Relaxed, and not one step: of threads that count at the same time, one is enough. */
+	uint64_t now = (before & ~1ull) + (turned ? TURN_UNITS : 1) * UNIT + sends;
+	uint64_t threshold = (uint64_t)config_get()->upgrade_after * TURN_UNITS;
+	uint32_t record;
+	atomic_store_explicit(&sl->earned, now, memory_order_relaxed);
+	if (threshold == 0)
+		return true;
+	if (now / UNIT <= threshold)
+		return false;
+	record = atomic_load_explicit(&sl->record, memory_order_relaxed);
+	if (record == 0) {
+		record = 1 + place_of(s, fd);
+		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
+	}
+	return now / UNIT > threshold << atomic_load_explicit(&slot_records()[record - 1],
+							      memory_order_relaxed);
+}
+
+void earn_bytes(struct sock *s, size_t bytes)
+{
+	atomic_fetch_add_explicit(&s->slot->earned, bytes / UNIT_BYTES * UNIT,
+				  memory_order_relaxed);
+}
+
+/* What it has done on the ring, in the same units. */
+static uint64_t units_on_ring(const struct slot *sl)
+{
+	uint64_t rx = sl->rx_messages, tx = sl->tx_messages;
+	uint64_t least = rx < tx ? rx : tx, most = rx < tx ? tx : rx;
+	return 2 * least * TURN_UNITS + (most - least) +
+	       (sl->rx.consumed + sl->tx.produced) / UNIT_BYTES;
+}
+
+void earn_judge(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);
+	uint32_t phase = phase_of(sl);
+	if (record == 0 || phase < SLOT_MEETING || phase == SLOT_FINAL)
+		return;
+	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
+	_Atomic uint8_t *doublings = &slot_records()[record - 1];
+	uint8_t now = atomic_load_explicit(doublings, memory_order_relaxed);
+	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
+	if (units < PRICE_UNITS)
+		now += now < DOUBLINGS_MOST;
+	else if (units < GOOD_UNITS)
+		now -= now > 0;
+	else
+		now = units < BEST_UNITS && now > 2 ? now - 2 : 0;
+	/* Relaxed: of two that end at the same time, one is enough. */
+	atomic_store_explicit(doublings, now, memory_order_relaxed);
+}

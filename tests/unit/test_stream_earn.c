@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When an upgrade is earned: by turns, by what follows its like, by bytes, and by what came of
+ * those before. */
+#include "unit/test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "stream/conn.h"
+
+enum { OPERATIONS = 16, DOUBLINGS = 6 };
+
+__attribute__((constructor)) static void settings(void)
+{
+	setenv("VIADUCT_UPGRADE_AFTER", "16", 1);
+}
+
+struct ends {
+	int a, b; /* connected, accepted */
+};
+
+static int listening(struct sockaddr_in *at)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(*at);
+	*at = (struct sockaddr_in){.sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	REQUIRE(bind(fd, (struct sockaddr *)at, len) == 0 && listen(fd, 4) == 0);
+	REQUIRE(getsockname(fd, (struct sockaddr *)at, &len) == 0);
+	return fd;
+}
+
+/* Nothing is known of any port. */
+static int first_listening(struct sockaddr_in *at)
+{
+	if (!fd_table)
+		REQUIRE(fd_table_init() == 0);
+	for (int i = 0; i < SLOT_RECORDS; i++)
+		atomic_store(&slot_records()[i], 0);
+	return listening(at);
+}
+
+static struct ends connection(int listener, const struct sockaddr_in *at)
+{
+	struct ends e = {.a = socket(AF_INET, SOCK_STREAM, 0)};
+	REQUIRE(fd_open_socket(e.a, false));
+	fd_connecting(fd_sock(e.a), e.a);
+	REQUIRE(connect(e.a, (const struct sockaddr *)at, sizeof(*at)) == 0);
+	e.b = accept(listener, NULL, NULL);
+	REQUIRE(e.b >= 0 && fd_open_accepted(e.b, false));
+	return e;
+}
+
+static void ended(struct ends e)
+{
+	close(e.a);
+	fd_forget(e.a);
+	close(e.b);
+	fd_forget(e.b);
+}
+
+/* Turns until it is enough. */
+static unsigned turns(int fd)
+{
+	for (unsigned n = 1; n < 10000; n++)
+		if (earn_enough(fd_sock(fd), fd, n % 2))
+			return n;
+	return 0;
+}
+
+/* A connection that was upgraded as soon as it had earned that, and then made so many round
+ * trips: the turns that it took to earn it. */
+static unsigned upgraded(int listener, const struct sockaddr_in *at, uint64_t trips)
+{
+	struct ends e = connection(listener, at);
+	struct slot *sl = fd_sock(e.b)->slot;
+	unsigned n = turns(e.b);
+	atomic_store(&sl->phase, SLOT_ATTACHED);
+	sl->rx_messages = sl->tx_messages = trips;
+	earn_judge(fd_sock(e.b));
+	earn_judge(fd_sock(e.b)); /* once is enough */
+	atomic_store(&sl->phase, SLOT_EARNING);
+	ended(e);
+	return n;
+}
+
+TEST(turns_are_operations)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1);
+	CHECK_EQ(turns(e.b), OPERATIONS + 1);
+	ended(e);
+	close(listener);
+}
+
+TEST(what_follows_its_like_is_a_sixteenth)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	unsigned n = 1;
+	while (n < 10000 && !earn_enough(fd_sock(e.a), e.a, true))
+		n++;
+	CHECK_EQ(n, 1 + 16 * (OPERATIONS - 1) + 1);
+	ended(e);
+	close(listener);
+}
+
+TEST(bytes_count)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	struct sock *s = fd_sock(e.a);
+	CHECK(!earn_enough(s, e.a, false));
+	earn_bytes(s, (16 * (OPERATIONS - 1) - 1) << EARN_UNIT_SHIFT);
+	CHECK(!earn_enough(s, e.a, false));
+	earn_bytes(s, 1 << EARN_UNIT_SHIFT);
+	CHECK(earn_enough(s, e.a, false));
+	ended(e);
+	close(listener);
+}
+
+TEST(a_port_of_short_connections_waits_longer)
+{
+	struct sockaddr_in at, other;
+	int listener = first_listening(&at);
+	unsigned want = OPERATIONS, others = 0;
+	for (int i = 0; i < DOUBLINGS; i++, want *= 2)
+		CHECK_EQ(upgraded(listener, &at, 3), want + 1);
+	CHECK_EQ(upgraded(listener, &at, 3), want + 1); /* and no longer */
+	/* Two ports may share a place, but not many. */
+	for (int i = 0; i < 4 && others != OPERATIONS + 1; i++) {
+		int second = listening(&other);
+		others = upgraded(second, &other, 3);
+		close(second);
+	}
+	CHECK_EQ(others, OPERATIONS + 1);
+	/* The price paid back: a step; four times: two; far more: all. */
+	CHECK_EQ(upgraded(listener, &at, 8), want + 1);
+	CHECK_EQ(upgraded(listener, &at, 40), want / 2 + 1);
+	CHECK_EQ(upgraded(listener, &at, 1000), want / 8 + 1);
+	CHECK_EQ(upgraded(listener, &at, 1000), OPERATIONS + 1);
+	close(listener);
+}
+
+TEST(a_name_that_nobody_came_to_was_no_gain)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1);
+	atomic_store(&fd_sock(e.a)->slot->phase, SLOT_MEETING);
+	earn_judge(fd_sock(e.a));
+	atomic_store(&fd_sock(e.a)->slot->phase, SLOT_EARNING);
+	CHECK_EQ(turns(e.b), OPERATIONS + 1); /* the other end knows nothing of it */
+	ended(e);
+	e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), 2 * OPERATIONS + 1);
+	CHECK_EQ(turns(e.b), OPERATIONS + 1);
+	ended(e);
+	close(listener);
+}
+
+TEST(what_was_not_tried_teaches_nothing)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1); /* looked for nobody yet */
+	ended(e);
+	e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1);
+	atomic_store(&fd_sock(e.a)->slot->phase, SLOT_FINAL);
+	ended(e);
+	e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1);
+	ended(e);
+	close(listener);
+}
