@@ -192,6 +192,8 @@ static inline bool remote_may_go_up(struct sock *s)
 }
 /* So long on TCP after the first fork; for tests. */
 extern uint32_t remote_ground_ms;
+/* Under rx_lock: this end opens a direction, which fills the link's memory again. */
+void remote_opens(struct sock *s);
 /* Why it is on TCP for a while, or that it no longer is. */
 void remote_is_down(struct sock *s);
 void remote_is_up(struct sock *s);

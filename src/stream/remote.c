@@ -29,6 +29,16 @@ static bool is_on_tcp(struct sock *s)
 	       gate_is_kernel(gate_state(&s->slot->gate_tx));
 }
 
+/* Nothing is to come by the link any more, nor to go: where the peer is on TCP again, or has shut
+ * down, all that it has written to the ring is there, and that is memory like any other. */
+static bool is_past_link(struct sock *s)
+{
+	if (!gate_is_kernel(gate_state(&s->slot->gate_tx)))
+		return false;
+	return gate_is_kernel(gate_state(&s->slot->gate_rx)) || rx_is_down(s) ||
+	       atomic_load_explicit(&s->in->fin, memory_order_acquire);
+}
+
 /* ---- called by the link, under its lock ---- */
 
 static void ring_owner(void *owner)
@@ -36,13 +46,14 @@ static void ring_owner(void *owner)
 	sock_ring_self(owner);
 }
 
-/* What was under way cannot be known; but nothing was where both directions are the kernel's,
- * or the peer has said its last word. */
+/* What was under way cannot be known; but nothing was where the link is not needed any more, or the
+ * peer has said its last word. */
 static void lose_owner(void *owner)
 {
 	struct sock *s = owner;
 
-	if (!is_on_tcp(s) && !atomic_load_explicit(&s->out->closed, memory_order_acquire))
+	if (!is_past_link(s) &&
+	    !atomic_load_explicit(&s->out->closed, memory_order_acquire))
 		sock_break(s, VD_REASON_LINK);
 	else
 		sock_ring_self(s);
@@ -168,7 +179,7 @@ bool remote_end_is_known(struct sock *s)
 {
 	struct across *a = remote_of(s);
 
-	if (!a || !sock_is_direct(s) || is_on_tcp(s) || has_last_words(s, a))
+	if (!a || !sock_is_direct(s) || is_past_link(s) || has_last_words(s, a))
 		return true;
 	/* An honest peer has had them in our memory before its TCP socket ended. */
 	across_catch_up();
@@ -226,7 +237,7 @@ void remote_attach(struct sock *s, enum wire_direction out)
 	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect};
 	uint32_t limit = config_get()->area_limit;
 
-	s->in_data = across_in_data(a);
+	s->in_data = s->link_data = across_in_data(a);
 	s->out_data = across_out_data(a);
 	ring_tx_init(&s->slot->tx, limit < ACROSS_AREA_LIMIT ? limit : ACROSS_AREA_LIMIT);
 	/* The peer is to be told of everything: it has armed where we cannot see. */
@@ -319,6 +330,42 @@ void remote_is_up(struct sock *s)
 		change_reason(s, VD_REASON_NONE, VD_REASON_PEER_ASKED);
 }
 
+/* The memory of the segment that a connection on one host would use: forked children share it. */
+static uint8_t *own_in_data(struct sock *s)
+{
+	return (uint8_t *)s->wire + wire_area_offset((unsigned)(s->in - s->wire->dir), 0);
+}
+
+/* What the peer has left in the ring is put where a child finds it, too. The link's memory is given
+ * to another connection when the parent closes this one. */
+static void share_unread(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+
+	lock_take(&sl->rx_lock);
+	if (fd_sock(fd) == s && s->wire && is_past_link(s) && rx_advance(s, fd) == 0 &&
+	    s->in_data == s->link_data) {
+		int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		uint8_t *to = own_in_data(s);
+		struct ring_span span;
+
+		if (avail < 0) /* the next receive says so */
+			avail = 0;
+		for (size_t done = 0; done < (size_t)avail; done += span.len) {
+			ring_rx_span(&sl->rx, s->in_data, done, &span);
+			memcpy(to + (span.data - s->in_data), span.data, span.len);
+		}
+		s->in_data = to;
+	}
+	lock_drop(&sl->rx_lock);
+}
+
+void remote_opens(struct sock *s)
+{
+	if (remote_of(s))
+		s->in_data = s->link_data;
+}
+
 void sock_leave_links(void)
 {
 	uint64_t end = 0;
@@ -338,8 +385,10 @@ void sock_leave_links(void)
 		struct sock *s = fd_sock(fd);
 		int64_t left = (int64_t)(end - clock_coarse_ms());
 
-		if (is_remote_and_direct(s))
-			sock_bounce_wait(s, fd, left > 0 ? (int)left : 0);
+		if (!is_remote_and_direct(s))
+			continue;
+		sock_bounce_wait(s, fd, left > 0 ? (int)left : 0);
+		share_unread(s, fd);
 	}
 }
 
@@ -369,7 +418,8 @@ void remote_forked_child(void)
 			continue;
 		/* Also one that is about to be attached: not by us, whoever may die. */
 		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);
-		if (sock_is_direct(s) && !is_on_tcp(s)) {
+		if (sock_is_direct(s) && !is_on_tcp(s) &&
+		    !(is_past_link(s) && s->in_data != s->link_data)) {
 			lose(s);
 			continue;
 		}
@@ -386,6 +436,6 @@ void remote_stay_down(struct sock *s)
 
 void remote_leave(struct sock *s, int fd)
 {
-	if (is_remote_and_direct(s) && is_on_tcp(s) && slot_is_shared(s->slot))
+	if (is_remote_and_direct(s) && is_past_link(s) && slot_is_shared(s->slot))
 		sock_down(s, fd, VD_REASON_SHARED);
 }

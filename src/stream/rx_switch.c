@@ -57,6 +57,7 @@ void rx_open(struct sock *s, int fd)
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
 		sl->rx_taken_known = false;
+		remote_opens(s);
 		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
 		if (!gate_close(&sl->gate_rx, GATE_READY))
 			;

@@ -47,6 +47,7 @@ struct sock {
 		*window; /* where the segment was ever mapped: stays mapped for ever */
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
+	uint8_t *link_data; /* in_data while a link writes there; under rx_lock */
 	/* The doorbells. They go before the mapping does, see shed.c: who takes one of these
 	 * numbers into a call is counted, in bell_users or in sleepers, before he reads it. */
 	_Atomic int bell; /* eventfd on which this end sleeps */

@@ -208,14 +208,114 @@ STREAM_TEST(a_child_goes_on_alone)
 	st_close(p.b);
 }
 
-/* With bytes in the ring it goes on where it was, and the child gets an error. */
+/* What lies in the ring at a fork is there for both, once, and then comes TCP. */
 STREAM_TEST(a_fork_amid_the_ring_loses_nothing)
 {
 	struct pair p = pair_open_up();
+	struct turns t = turns_begin();
+	put(p.a, 0, 1000, 10);
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		get(p.b, 0, 300, 10);
+		put(p.b, 0, 500, 11);
+		say(t.to_parent[1]);
+		await(t.to_child[0]);
+		get(p.b, 600, 700, 10); /* over the end of the ring */
+		put(p.a, 1300, 100, 10);
+		say(t.to_parent[1]);
+		await(t.to_child[0]);
+		st_exit();
+	}
+	await(t.to_parent[0]);
+	get(p.b, 300, 300, 10);
+	get(p.a, 0, 500, 11);
+	put(p.a, 1000, 300, 10);
+	say(t.to_child[1]);
+	await(t.to_parent[0]);
+	get(p.b, 1300, 100, 10);
+	stays_down(&p);
+	say(t.to_child[1]);
+	st_reap(pid, 0);
+	up_again(&p);
+	put(p.a, 0, 3000, 12);
+	get(p.b, 0, 3000, 12);
+	turns_end(&t);
+	pair_close(&p);
+}
+
+/* The same in the child alone, while the link's memory is another connection's. */
+STREAM_TEST(what_lies_in_the_ring_outlives_the_parents_end)
+{
+	struct pair p = pair_open_up(), other;
+	struct turns t = turns_begin();
+	put(p.a, 0, 5000, 10);
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		st_close(p.a);
+		await(t.to_child[0]);
+		get(p.b, 0, 6000, 10);
+		put(p.b, 0, 100, 11);
+		st_exit();
+	}
+	st_close(p.b);
+	put(p.a, 5000, 1000, 10);
+	CHECK_EQ(atomic_load(&fd_sock(p.a)->slot->reason), VD_REASON_PEER_ASKED);
+	other = pair_open_up();
+	put(other.a, 0, 8000, 12);
+	get(other.b, 0, 8000, 12);
+	say(t.to_child[1]);
+	get(p.a, 0, 100, 11);
+	st_reap(pid, 0);
+	turns_end(&t);
+	pair_close(&other);
+	st_close(p.a);
+}
+
+/* A peer that has shut down need not answer: all that it wrote is there. It hears of us by TCP. */
+STREAM_TEST(a_fork_behind_the_peers_last_byte)
+{
+	struct pair p = pair_open_up();
+	struct turns t = turns_begin();
+	char byte;
+	put(p.a, 0, 2000, 10);
+	CHECK_EQ(st_shutdown(p.a, SHUT_WR), 0);
+	across_settle();
+	struct sock *silent = fd_sock(p.a);
+	atomic_store(&fd_table[p.a], NULL);
+	pid_t pid = st_fork();
+	atomic_store(&fd_table[p.a], silent);
+	if (pid == 0) {
+		get(p.b, 0, 700, 10);
+		put(p.b, 0, 300, 11);
+		say(t.to_parent[1]);
+		await(t.to_child[0]);
+		get(p.b, 1500, 500, 10);
+		CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+		st_exit();
+	}
+	await(t.to_parent[0]);
+	get(p.a, 0, 300, 11);
+	get(p.b, 700, 800, 10);
+	say(t.to_child[1]);
+	st_reap(pid, 0);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+	put(p.b, 300, 300, 11);
+	get(p.a, 300, 300, 11);
+	turns_end(&t);
+	pair_close(&p);
+}
+
+/* A peer that does not answer may still write to the ring: it goes on where it was, and the child
+ * gets an error. */
+STREAM_TEST(a_fork_with_a_silent_peer_loses_nothing)
+{
+	struct pair p = pair_open_up();
+	struct sock *silent = fd_sock(p.a);
 	int copy = dup(p.b);
 	REQUIRE(copy >= 0);
 	fd_duplicated(p.b, copy);
 	put(p.a, 0, 1000, 10);
+	atomic_store(&fd_table[p.a], NULL);
 	pid_t pid = st_fork();
 	if (pid == 0) {
 		char byte;
@@ -223,6 +323,7 @@ STREAM_TEST(a_fork_amid_the_ring_loses_nothing)
 		CHECK(st_recv(copy, &byte, 1, 0) < 0);
 		st_exit();
 	}
+	atomic_store(&fd_table[p.a], silent);
 	st_reap(pid, 0);
 	st_close(copy);
 	put(p.a, 1000, 1000, 10);
