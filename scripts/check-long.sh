@@ -45,11 +45,11 @@ for seed in $seeds; do
 			--arguments "$arguments" "$build/viaduct" "$kernel"
 	done
 done
-one programs--loss "${far[@]}" --loss "$build/viaduct" "$kernel"
+one programs--loss "${far[@]}" --loss -- "$build/viaduct" "$kernel"
 one programs--ipv6 "${far[@]}" --ipv6 "$build/viaduct" "$kernel"
 one programs--user "${far[@]}" --user 1000 "$build/viaduct" "$kernel"
 one faults "${faults[@]}" "$build/viaduct" "$kernel"
-one faults--loss "${faults[@]}" --loss "$build/viaduct" "$kernel"
+one faults--loss "${faults[@]}" --loss -- "$build/viaduct" "$kernel"
 one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
 one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 

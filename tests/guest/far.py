@@ -136,7 +136,7 @@ def ways(bed):
         bed.look(port)
     def go_by(i):
         bed.b.must(f"""cd /run/far; touch go-{i}
-            until [ -e went-{i} ]; do sleep 0.05; done; rm went-{i}""")
+            until [ -e went-{i} ]; do sleep 0.05; done; rm go-{i}; rm went-{i}""")
 
     bed.b.must("touch /run/far/quiet")
     go_by(0)

@@ -5,8 +5,8 @@ each of them, in turns, and then by one at a time, when a file says by which.
 
 usage: ways.py listen|connect PORT FOLDER ADDRESS...
 
-FOLDER/quiet ends the turns. FOLDER/go-N has the connector then send MESSAGES by the N-th; it is
-FOLDER/went-N when all have come back. FOLDER/go ends it.
+FOLDER/quiet ends the turns. FOLDER/go-N has the connector then send MESSAGES by the N-th; there is
+FOLDER/went-N when all have come back, until somebody removes both. FOLDER/go ends it.
 """
 import os
 import socket
@@ -16,6 +16,10 @@ import time
 
 MESSAGES, BYTES = 300, 3000
 TURN_S = 0.01
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def take(sock):
@@ -43,10 +47,12 @@ def connect(socks, folder):
     while not os.path.exists(f"{folder}/go"):
         time.sleep(TURN_S)
         for i, sock in enumerate(socks):
+            went = f"{folder}/went-{i}"
             if os.path.exists(f"{folder}/go-{i}"):
-                for n in range(MESSAGES):
-                    turn(sock, n)
-                os.rename(f"{folder}/go-{i}", f"{folder}/went-{i}")
+                if not os.path.exists(went):
+                    for n in range(MESSAGES):
+                        turn(sock, n)
+                    open(went, "x").close()
             elif not os.path.exists(f"{folder}/quiet"):
                 turn(sock, number)
                 number += 1
@@ -55,14 +61,15 @@ def connect(socks, folder):
 def main():
     role, port, folder, *addresses = sys.argv[1:]
     if role == "listen":
-        listeners = [socket.create_server((address, int(port))) for address in addresses]
+        listeners = [socket.create_server((address, int(port)), family=family(address))
+                     for address in addresses]
         threads = [threading.Thread(target=echo, args=(at,)) for at in listeners]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     else:
-        socks = [socket.socket() for _ in addresses]
+        socks = [socket.socket(family(address)) for address in addresses]
         for sock, address in zip(socks, addresses):
             sock.connect((address, int(port)))
         connect(socks, folder)

@@ -229,6 +229,12 @@ class Redis(Job):
             self.kill_client([self.bench, "-p", str(self.port), "-q", "-t", "set,get",
                               "-n", "1000000", "-c", "10", "-d", "1000"])
 
+    def quiet(self):
+        # How much its keys take is a matter of the last choices.
+        for command in (["flushall"], ["memory", "purge"]):
+            self.client([self.cli, "-p", str(self.port), *command])
+        super().quiet()
+
 
 class Nginx(Job):
     programs = ("nginx", "curl")
