@@ -15,6 +15,7 @@
 #define TURN_UNITS  16u
 #define UNIT_BYTES  (1u << EARN_UNIT_SHIFT)
 #define PRICE_UNITS (16 * TURN_UNITS)
+#define NO_PLACE    UINT32_MAX
 /* Of `earned`, the low bit says whether the last was a send. */
 #define UNIT 2u
 
@@ -44,7 +45,7 @@ static uint32_t place_of(struct sock *s, int fd)
 	uint32_t hash = 2166136261u;
 	if ((connected ? getpeername(fd, (struct sockaddr *)&at, &len)
 		       : getsockname(fd, (struct sockaddr *)&at, &len)) < 0)
-		return 0;
+		return NO_PLACE;
 	if (at.ss_family == AF_INET6) {
 		const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at;
 		hash = mix(hash, &v6->sin6_port, sizeof(v6->sin6_port));
@@ -76,6 +77,8 @@ bool earn_enough(struct sock *s, int fd, bool sends)
 	record = atomic_load_explicit(&sl->record, memory_order_relaxed);
 	if (record == 0) {
 		record = 1 + place_of(s, fd);
+		if (record == 0)
+			return true; /* not connected: there it ends */
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
 	return now / UNIT > threshold << atomic_load_explicit(&slot_records()[record - 1],
@@ -102,7 +105,8 @@ void earn_judge(struct sock *s)
 	struct slot *sl = s->slot;
 	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);
 	uint32_t phase = phase_of(sl);
-	if (record == 0 || phase < SLOT_MEETING || phase == SLOT_FINAL)
+	if (record == 0 || phase < SLOT_MEETING || phase == SLOT_FINAL ||
+	    slot_is_shared(sl)) /* then it goes on elsewhere */
 		return;
 	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
 	_Atomic uint8_t *doublings = &slot_records()[record - 1];

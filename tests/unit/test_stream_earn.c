@@ -146,6 +146,26 @@ TEST(a_port_of_short_connections_waits_longer)
 	close(listener);
 }
 
+/* Who closes first, of a parent and its child, knows the end of nothing. */
+TEST(only_the_last_holder_judges)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	struct slot *sl = fd_sock(e.b)->slot;
+	CHECK_EQ(turns(e.b), OPERATIONS + 1);
+	atomic_store(&sl->phase, SLOT_ATTACHED);
+	slot_hold_foreign(sl);
+	earn_judge(fd_sock(e.b));
+	atomic_store(&sl->crowded, 0);
+	CHECK_EQ(upgraded(listener, &at, 3), OPERATIONS + 1);
+	earn_judge(fd_sock(e.b));
+	CHECK_EQ(upgraded(listener, &at, 3), 4 * OPERATIONS + 1);
+	atomic_store(&sl->phase, SLOT_EARNING);
+	ended(e);
+	close(listener);
+}
+
 TEST(a_name_that_nobody_came_to_was_no_gain)
 {
 	struct sockaddr_in at;
