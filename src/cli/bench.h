@@ -30,6 +30,7 @@ struct bench_pattern {
 	enum bench_wait wait;
 	bool plain; /* one end under Viaduct, the other not */
 	enum bench_think think;
+	unsigned trips; /* BENCH_CRR: of each connection */
 };
 
 static inline bool bench_is_copy(const struct bench_pattern *p)
@@ -38,6 +39,8 @@ static inline bool bench_is_copy(const struct bench_pattern *p)
 }
 
 enum { BENCH_CRR_BYTES = 64 };
+/* A connection that ends when its upgrade has just been earned, and cannot have paid. */
+enum { BENCH_SESSION_TRIPS = 12 };
 
 /* In nanoseconds; GAP_BYTE for a byte of large messages. */
 enum bench_logp {

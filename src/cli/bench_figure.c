@@ -17,8 +17,9 @@ const char *const bench_setup_names[BENCH_SETUP_COUNT] = {
 
 size_t bench_bytes_per_op(const struct bench_row *row)
 {
-	bool both = row->pattern->shape == BENCH_RTT ||
-		    row->pattern->shape == BENCH_CRR || row->pattern->shape == BENCH_LOGP;
+	bool both = row->pattern->shape == BENCH_RTT || row->pattern->shape == BENCH_LOGP;
+	if (row->pattern->shape == BENCH_CRR)
+		return 2 * row->pattern->trips * row->size_bytes;
 	if (row->pattern->shape == BENCH_SETUP)
 		return 2 * BENCH_SETUP_SHORT * row->size_bytes;
 	return both ? 2 * row->size_bytes : row->size_bytes;

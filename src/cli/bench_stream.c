@@ -206,10 +206,13 @@ static void crr_once(const struct bench_job *job, uint8_t *buf, struct bench_res
 {
 	uint8_t reply[BENCH_CRR_BYTES];
 	int fd = bench_connect(job);
-	bench_send_all(fd, buf, BENCH_CRR_BYTES, false);
-	if (!bench_recv_all(fd, reply, sizeof(reply), false))
-		bench_role_fail("the server went away");
-	res->bad += memcmp(reply, buf, sizeof(reply)) != 0;
+	for (unsigned i = 0; i < job->pattern->trips; i++) {
+		buf[1] = (uint8_t)i;
+		bench_send_all(fd, buf, BENCH_CRR_BYTES, false);
+		if (!bench_recv_all(fd, reply, sizeof(reply), false))
+			bench_role_fail("the server went away");
+		res->bad += memcmp(reply, buf, sizeof(reply)) != 0;
+	}
 	close(fd);
 }
 
@@ -241,13 +244,15 @@ void bench_crr_server(const struct bench_job *job, int listener)
 	bool more = true;
 	while (more) {
 		int fd = bench_accept(job, listener);
-		if (!bench_recv_all(fd, buf, sizeof(buf), false))
-			bench_role_fail("the client went away");
+		for (unsigned i = 0; i < job->pattern->trips; i++) {
+			if (!bench_recv_all(fd, buf, sizeof(buf), false))
+				bench_role_fail("the client went away");
+			bench_send_all(fd, buf, sizeof(buf), false);
+		}
 		more = buf[0] == CRR_GO;
-		bench_send_all(fd, buf, sizeof(buf), false);
 		/* The client closes first, as clients do: the port waits on its side. */
 		if (bench_recv(fd, &rest, 1) != 0)
-			bench_role_fail("more than one request");
+			bench_role_fail("more requests than were to come");
 		close(fd);
 	}
 }

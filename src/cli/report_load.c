@@ -51,7 +51,8 @@ static bool begins(const char *text, const char *with)
 
 bool row_wants_direct(const struct row *row)
 {
-	return !begins(row->pattern, "plain") && strcmp(row->pattern, "crr") != 0;
+	return !begins(row->pattern, "plain") && strcmp(row->pattern, "crr") != 0 &&
+	       strcmp(row->pattern, "session") != 0;
 }
 
 bool row_compares(const struct row *row)

@@ -31,6 +31,7 @@ const char *pattern_words(const char *pattern)
 		{"stream", "One way"},
 		{"bidir", "Both ways at once"},
 		{"crr", "Connect, request, close"},
+		{"session", "Connect, twelve requests, close"},
 		{"plain", "Plain peer, round trip"},
 		{"plain-spin", "Plain peer, spinning"},
 		{"plain-stream", "Plain peer, one way"},
