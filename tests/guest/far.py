@@ -167,7 +167,7 @@ def forks(bed):
     bed.b.serve(f"{bed.under('forks')} {command % 'connect'}", "true")
     def step(name):
         bed.b.must(f"""cd /run/far; touch {name}
-            until [ -e {name}-done ]; do sleep 0.05; done; rm {name}-done""")
+            until [ -e {name}-done ]; do sleep 0.05; done; rm {name}; rm {name}-done""")
 
     for _ in range(2):
         bed.look(port)

@@ -5,7 +5,7 @@
 usage: forks.py listen|connect ADDRESS PORT FOLDER
 
 FOLDER/fork has the connector ask for a child, FOLDER/child for MESSAGES of it, FOLDER/reap for its
-end; each is FOLDER/NAME-done afterwards. FOLDER/go ends it.
+end; there is FOLDER/NAME-done afterwards, until somebody removes both. FOLDER/go ends it.
 """
 import os
 import socket
@@ -80,7 +80,9 @@ def connect(sock):
     number = 0
     while not os.path.exists(folder("go")):
         time.sleep(TURN_S)
-        step = next((step for step in STEPS if os.path.exists(folder(step))), None)
+        # In this order: both are removed, the first one first.
+        step = next((step for step in STEPS if not os.path.exists(folder(f"{step}-done"))
+                     and os.path.exists(folder(step))), None)
         if step == "child":
             sock.sendall(message(step))
             for n in range(MESSAGES):
@@ -93,15 +95,16 @@ def connect(sock):
             turn(sock, step or f"turn {number}")
             number += 1
         if step:
-            os.rename(folder(step), folder(f"{step}-done"))
+            open(folder(f"{step}-done"), "x").close()
 
 
 def main():
     role, address, port = sys.argv[1:4]
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     if role == "listen":
-        listen(socket.create_server((address, int(port))))
+        listen(socket.create_server((address, int(port)), family=family))
     else:
-        with socket.socket() as sock:
+        with socket.socket(family) as sock:
             sock.connect((address, int(port)))
             connect(sock)
         print("all came back")

@@ -48,11 +48,13 @@ def connect(socks, folder):
         time.sleep(TURN_S)
         for i, sock in enumerate(socks):
             went = f"{folder}/went-{i}"
-            if os.path.exists(f"{folder}/go-{i}"):
-                if not os.path.exists(went):
-                    for n in range(MESSAGES):
-                        turn(sock, n)
-                    open(went, "x").close()
+            # In this order: both are removed, the first one first.
+            if os.path.exists(went):
+                pass
+            elif os.path.exists(f"{folder}/go-{i}"):
+                for n in range(MESSAGES):
+                    turn(sock, n)
+                open(went, "x").close()
             elif not os.path.exists(f"{folder}/quiet"):
                 turn(sock, number)
                 number += 1
