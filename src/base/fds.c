@@ -11,6 +11,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/lock.h"
+#include "base/place.h"
 #include "base/real.h"
 
 #define FDS_MAX 1048576 /* highest number that can be ours, plus one */
@@ -334,9 +335,12 @@ void fds_forked_child(void)
 	lock_drop_forked(&fds_lock);
 }
 
-bool fds_is_ours(int fd)
+NEAR_CODE bool fds_is_ours(int fd)
 {
-	if ((unsigned)fd >= FDS_MAX)
+	/* Most are the program's: then the map is not even looked at. Relaxed, as the map: the
+	 * numbers order nothing. */
+	if ((unsigned)fd >= FDS_MAX ||
+	    fd < atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed))
 		return false;
 	return atomic_load_explicit(&fds_map[fd / FDS_BITS], memory_order_relaxed) &
 	       fds_bit(fd);

@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/place.h"
 #include "base/real.h"
 
-struct real real_table;
-int real_ready;
+struct real real_table NEAR_DATA;
+int real_ready NEAR_DATA;
 
 /* Stands in for a function that this libc lacks, exactly as an old kernel would answer.
  */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/reason.h"
+#include "base/single.h"
 
 /* Counts of this process; a forked child starts from zero. */
 struct report {
@@ -22,8 +23,8 @@ extern struct report *report_here;
 
 static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
 {
-	/* Relaxed: a count orders nothing. */
-	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+	/* Only this process writes there. */
+	single_add64(counter, n, __libc_single_threaded);
 }
 
 /*

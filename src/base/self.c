@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "base/place.h"
 
 #define PAGE_BYTES 4096
 /* Of /proc/PID/stat, counted from the state, which follows the name in brackets. */
 #define FIELD_STACK_START 25
 
-static _Atomic pid_t *known;
+static _Atomic pid_t *known NEAR_DATA;
 
 void self_init(void)
 {
@@ -39,7 +40,7 @@ void self_forked(void)
 		atomic_store_explicit(known, getpid(), memory_order_relaxed);
 }
 
-pid_t self_pid(void)
+NEAR_CODE pid_t self_pid(void)
 {
 	pid_t pid;
 

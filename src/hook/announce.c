@@ -2,6 +2,7 @@
 /* Which listening sockets of this process are announced to connectors on this host. */
 #include <fcntl.h>
 
+#include "base/place.h"
 #include "base/real.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
@@ -18,6 +19,9 @@ static struct {
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
 static struct lock table_lock LOCK_OVER_FORK;
+/* Entries whose listener is closed. Raised before their connections are looked for, as the count of
+ * these is lowered before a look at this: one of the two sees the other. */
+static _Atomic int outlived NEAR_DATA;
 
 /* Another process may listen on the port as well, and have its name until it ends. */
 #define RETRY_NS 20000000u
@@ -50,6 +54,7 @@ void announce_listener(struct sock *s, int fd)
 	if (free_entry < ANNOUNCED_MAX) {
 		table[free_entry].used = true;
 		table[free_entry].s = s;
+		s->has_listened = true;
 		table[free_entry].announced = try_announce(fd);
 		if (table[free_entry].announced < 0)
 			atomic_fetch_add(&announce_missing, 1);
@@ -88,6 +93,8 @@ static void withdraw(struct sock *s)
 	     i++) {
 		if (!table[i].used || table[i].s != s)
 			continue;
+		if (s)
+			atomic_fetch_add(&outlived, 1);
 		table[i].s = NULL;
 		/* A server may accept, close its listener, and only then talk. */
 		if (atomic_load(&sock_awaited) > 0)
@@ -96,6 +103,7 @@ static void withdraw(struct sock *s)
 			atomic_fetch_sub(&announce_missing, 1);
 		meet_unannounce(table[i].announced);
 		table[i].used = false;
+		atomic_fetch_sub(&outlived, 1);
 	}
 	lock_drop(&table_lock);
 	errno = saved;
@@ -112,12 +120,12 @@ static bool is_announced(const struct sock *s)
 	return false;
 }
 
-void announce_closing(int fd)
+NEAR_CODE void announce_closing(int fd)
 {
 	struct sock *s = fd_sock(fd);
 
 	/* Other descriptors of this process keep the listener alive. */
-	if (s && is_announced(s) &&
+	if (s && s->has_listened && is_announced(s) &&
 	    atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
 		withdraw(s);
 }
@@ -174,9 +182,10 @@ void announce_forked_child(void)
 	lock_drop_forked(&table_lock);
 }
 
-static void none_awaited(void)
+NEAR_CODE static void none_awaited(void)
 {
-	withdraw(NULL);
+	if (atomic_load(&outlived) > 0)
+		withdraw(NULL);
 }
 
 void announce_init(void)

@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 #include "base/fds.h"
+#include "base/place.h"
 #include "hook/hook.h"
 #include "stream/table.h"
 
-HOOK int close(int fd)
+NEAR_CODE HOOK int close(int fd)
 {
 	if (!hook_closing(fd))
 		return (int)ret_errno(-EBADF);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that appear, are duplicated, and go: what the tables have to learn of it.
  */
+#include "base/place.h"
 #include "hook/hook.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
@@ -78,7 +79,7 @@ void hook_refuse_all(enum vd_reason reason)
 	}
 }
 
-void hook_took(int fd)
+NEAR_CODE void hook_took(int fd)
 {
 	struct sock *s = fd_sock(fd);
 	uint32_t reason = atomic_load_explicit(&refuse_reason, memory_order_relaxed);
@@ -93,7 +94,7 @@ void hook_took(int fd)
 		sock_hand_over(s, fd, (enum vd_reason)reason);
 }
 
-bool hook_closing(int fd)
+NEAR_CODE bool hook_closing(int fd)
 {
 	int saved = errno;
 	bool ok = true;

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/program.h"
 #include "base/report.h"
 #include "hook/carry.h"
@@ -16,7 +17,7 @@
 
 /* Sockets of one family of processes; the memory of those never used is never touched. */
 
-bool hook_active;
+bool hook_active NEAR_DATA;
 
 /* Asked of the first object, which is the program itself. */
 static int find_go(struct dl_phdr_info *object, size_t size, void *found)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/crit.h"
+#include "base/place.h"
 #include "hook/hook.h"
 
 /*
@@ -29,7 +30,7 @@ static bool vector_moves_bytes(const struct iovec *iov, int count)
 	       total > 0;
 }
 
-HOOK ssize_t read(int fd, void *buf, size_t len)
+NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {buf, len};
@@ -49,7 +50,7 @@ HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
 	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count), rx_recv(s, fd, iov, count, 0));
 }
 
-HOOK ssize_t write(int fd, const void *buf, size_t len)
+NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, len};
@@ -60,7 +61,7 @@ HOOK ssize_t write(int fd, const void *buf, size_t len)
 }
 HOOK_ALIAS(__write, write);
 
-HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
+NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 {
 	struct sock *s = fd_sock(fd);
 

@@ -10,6 +10,7 @@
 
 #include "base/crit.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "hook/hook.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
@@ -25,7 +26,7 @@ static size_t move_len(size_t len)
 	return len < MOVE_MAX ? len : MOVE_MAX;
 }
 
-HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
+NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {buf, move_len(len)};
@@ -291,7 +292,7 @@ static void sending(struct sock *s, int fd, int flags)
 		fd_connecting(s, fd);
 }
 
-HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
+NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, move_len(len)};

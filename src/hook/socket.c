@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/place.h"
 #include "hook/hook.h"
 
 static bool socket_is_tcp(int domain, int type, int protocol)
@@ -20,7 +21,7 @@ static int socket_option(int fd, int option)
 	return REAL(getsockopt)(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : -1;
 }
 
-HOOK int socket(int domain, int type, int protocol)
+NEAR_CODE HOOK int socket(int domain, int type, int protocol)
 {
 	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))),
 	    saved = errno;
@@ -55,7 +56,7 @@ static bool is_listener(int listen_fd, int fd)
 		announce_found(listen_fd));
 }
 
-static int accepted(int listen_fd, int fd, bool nonblock)
+NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 {
 	int saved = errno;
 
@@ -71,12 +72,12 @@ static int accepted(int listen_fd, int fd, bool nonblock)
 	return fd;
 }
 
-HOOK int accept(int fd, struct sockaddr *addr, socklen_t *len)
+NEAR_CODE HOOK int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	return accepted(fd, HOOK_MAKE(REAL(accept)(fd, addr, len)), false);
 }
 
-HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+NEAR_CODE HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	return accepted(fd, HOOK_MAKE(REAL(accept4)(fd, addr, len, flags)),
 			flags & SOCK_NONBLOCK);
@@ -96,7 +97,7 @@ static void connecting(struct sock *s, int fd, const struct sockaddr *addr, sock
 		fd_connecting(s, fd);
 }
 
-HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
+NEAR_CODE HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct sock *s = fd_sock(fd);
 

@@ -9,6 +9,7 @@
 #include <x86intrin.h>
 
 #include "base/fds.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "sock/pollset.h"
 #include "sock/ready.h"
@@ -318,7 +319,7 @@ static void sock_closing(struct sock *s, int fd)
 	}
 }
 
-void ready_closing(int fd)
+NEAR_CODE void ready_closing(int fd)
 {
 	struct sock *s = fd_sock(fd);
 

@@ -3,46 +3,53 @@
 #ifndef VD_STREAM_CONN_H
 #define VD_STREAM_CONN_H
 
+#include <errno.h>
+
 #include "across/across.h"
 #include "base/clock.h"
+#include "base/single.h"
 #include "meet/meet.h"
 #include "stream/counted.h"
+#include "stream/earn.h"
 
 /* ---- gates ---- */
 
 /* Counts a thread into the kernel; false when the gate is not GATE_TCP. */
-static inline bool gate_enter(_Atomic uint32_t *gate)
+static inline bool gate_enter(_Atomic uint32_t *gate, bool alone)
 {
 	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
 	do {
 		if (now >> GATE_STATE_SHIFT != GATE_TCP)
 			return false;
 		/* Acquire pairs with the release of whoever moved the gate back to TCP. */
-	} while (!atomic_compare_exchange_weak_explicit(
-		gate, &now, now + 1, memory_order_acquire, memory_order_relaxed));
+	} while (!single_exchange32(gate, &now, now + 1, alone));
 	return true;
 }
 
 /*
  * The same, and counts it for this process: a close waits for its own threads. 1 inside,
  * 0 the gate is not GATE_TCP, -1 the descriptor was closed meanwhile: nothing is counted.
+ * What begins without others may end amid some: each step asks anew.
  */
 static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
 {
+	bool no_threads = __libc_single_threaded;
 	int entered = -1;
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
-	atomic_fetch_add(&s->inside, 1);
+	single_add32(&s->inside, 1, no_threads);
 	if (atomic_load(&fd_table[fd]) == s)
-		entered = gate_enter(gate) ? 1 : 0;
+		entered = gate_enter(gate, no_threads && !s->is_copied) ? 1 : 0;
 	if (entered != 1)
-		atomic_fetch_sub(&s->inside, 1);
+		single_add32(&s->inside, -1u, __libc_single_threaded);
 	return entered;
 }
 
-static inline void gate_leave(_Atomic uint32_t *gate)
+static inline void leave_kernel(struct sock *s, _Atomic uint32_t *gate)
 {
+	bool no_threads = __libc_single_threaded;
 	/* Release: the kernel call is over before anybody can see the count at 0. */
-	atomic_fetch_sub_explicit(gate, 1, memory_order_release);
+	single_add32(gate, -1u, no_threads && !s->is_copied);
+	single_add32(&s->inside, -1u, no_threads);
 }
 
 /* From GATE_TCP with nobody inside to `to`, in one step. */
@@ -210,16 +217,6 @@ void remote_leave(struct sock *s, int fd);
  */
 void fork_hold_off(void);
 void fork_let_go(void);
-
-/* ---- earn.c ---- */
-
-#define EARN_UNIT_SHIFT 14
-/* One operation that may wait for the kernel: whether an upgrade is earned now. */
-bool earn_enough(struct sock *s, int fd, bool sends);
-/* So many have gone over TCP at once: at least 1 << EARN_UNIT_SHIFT. */
-void earn_bytes(struct sock *s, size_t bytes);
-/* The connection ends: was it worth it? Once for each. */
-void earn_judge(struct sock *s);
 
 /* ---- meeting.c ---- */
 

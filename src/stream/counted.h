@@ -3,7 +3,6 @@
 #ifndef VD_STREAM_COUNTED_H
 #define VD_STREAM_COUNTED_H
 
-#include <errno.h>
 #include <pthread.h>
 
 #include "stream/sock.h"
@@ -22,21 +21,9 @@ struct counted {
 	ssize_t result;
 };
 
-static inline void counted_rx_over(void *arg)
-{
-	struct counted *c = arg;
-	int saved = errno;
-	rx_leave(c->s, c->result);
-	errno = saved;
-}
-
-static inline void counted_tx_over(void *arg)
-{
-	struct counted *c = arg;
-	int saved = errno;
-	tx_leave(c->s, c->result);
-	errno = saved;
-}
+/* Ends of such a call, for that list: arg is a struct counted. They leave errno alone. */
+void counted_rx_over(void *arg);
+void counted_tx_over(void *arg);
 
 /* The result of `call`, which rx_enter or tx_enter has counted in; `over` counts it out. */
 #define COUNTED(over, sock, call)                                                        \

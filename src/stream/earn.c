@@ -4,20 +4,12 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/place.h"
 #include "stream/conn.h"
 
-/*
- * An upgrade costs both ends about as much as 16 turns on TCP: sends after a receive, or
- * receives after a send. They make a peer wait, which the ring saves. What only follows another
- * of its kind saves a sixteenth of that, and so do so many bytes, whose first way through the
- * ring's fresh memory is no faster than TCP.
- */
-#define TURN_UNITS  16u
 #define UNIT_BYTES  (1u << EARN_UNIT_SHIFT)
-#define PRICE_UNITS (16 * TURN_UNITS)
+#define PRICE_UNITS (16 * EARN_TURN_UNITS)
 #define NO_PLACE    UINT32_MAX
-/* Of `earned`, the low bit says whether the last was a send. */
-#define UNIT 2u
 
 /* The threshold is doubled so often at most. */
 #define DOUBLINGS_MOST 6
@@ -60,34 +52,55 @@ static uint32_t place_of(struct sock *s, int fd)
 	return (hash ^ hash >> 16) % (SLOT_RECORDS / 2) * 2 + connected;
 }
 
-bool earn_enough(struct sock *s, int fd, bool sends)
+_Atomic uint64_t earn_first_due NEAR_DATA;
+
+/* The highest slot.earned that does not exceed so many units. */
+static uint64_t due_at(uint64_t units)
+{
+	return units * EARN_UNIT + EARN_UNIT - 1;
+}
+
+/* The threshold of its kind, in units. */
+static uint64_t threshold_of(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	uint64_t before = atomic_load_explicit(&sl->earned, memory_order_relaxed);
-	bool turned = before == 0 || (before & 1) != sends;
-	/* Relaxed, and not one step: of threads that count at the same time, one is enough. */
-	uint64_t now = (before & ~1ull) + (turned ? TURN_UNITS : 1) * UNIT + sends;
-	uint64_t threshold = (uint64_t)config_get()->upgrade_after * TURN_UNITS;
-	uint32_t record;
-	atomic_store_explicit(&sl->earned, now, memory_order_relaxed);
+	uint64_t threshold = (uint64_t)config_get()->upgrade_after * EARN_TURN_UNITS;
+	uint64_t now = atomic_load_explicit(&sl->earned, memory_order_relaxed);
+	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);
 	if (threshold == 0)
-		return true;
-	if (now / UNIT <= threshold)
-		return false;
-	record = atomic_load_explicit(&sl->record, memory_order_relaxed);
+		return 0;
+	/* Relaxed: all find the same. */
+	atomic_store_explicit(&earn_first_due, due_at(threshold), memory_order_relaxed);
+	/* Most end before anything learnt is of interest. */
+	if (now / EARN_UNIT <= threshold)
+		return threshold;
 	if (record == 0) {
 		record = 1 + place_of(s, fd);
 		if (record == 0)
-			return true; /* not connected: there it ends */
+			return 0; /* not connected: there it ends */
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
-	return now / UNIT > threshold << atomic_load_explicit(&slot_records()[record - 1],
-							      memory_order_relaxed);
+	return threshold << atomic_load_explicit(&slot_records()[record - 1],
+						 memory_order_relaxed);
+}
+
+bool earn_enough(struct sock *s, int fd, bool sends)
+{
+	struct slot *sl = s->slot;
+	uint64_t now = earn_after(atomic_load_explicit(&sl->earned, memory_order_relaxed),
+				  sends);
+	uint64_t threshold;
+	atomic_store_explicit(&sl->earned, now, memory_order_relaxed);
+	threshold = threshold_of(s, fd);
+	if (threshold == 0 || now / EARN_UNIT > threshold)
+		return true;
+	atomic_store_explicit(&sl->earn_due, due_at(threshold), memory_order_relaxed);
+	return false;
 }
 
 void earn_bytes(struct sock *s, size_t bytes)
 {
-	atomic_fetch_add_explicit(&s->slot->earned, bytes / UNIT_BYTES * UNIT,
+	atomic_fetch_add_explicit(&s->slot->earned, bytes / UNIT_BYTES * EARN_UNIT,
 				  memory_order_relaxed);
 }
 
@@ -96,11 +109,11 @@ static uint64_t units_on_ring(const struct slot *sl)
 {
 	uint64_t rx = sl->rx_messages, tx = sl->tx_messages;
 	uint64_t least = rx < tx ? rx : tx, most = rx < tx ? tx : rx;
-	return 2 * least * TURN_UNITS + (most - least) +
+	return 2 * least * EARN_TURN_UNITS + (most - least) +
 	       (sl->rx.consumed + sl->tx.produced) / UNIT_BYTES;
 }
 
-void earn_judge(struct sock *s)
+NEAR_CODE void earn_judge(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);

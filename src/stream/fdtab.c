@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "base/space.h"
@@ -21,14 +22,14 @@
 #define FD_TABLE_MAX   (1 << 20)
 #define FD_TABLE_LEAST 1024
 
-struct sock *_Atomic *fd_table;
-int fd_table_size;
+struct sock *_Atomic *fd_table NEAR_DATA;
+int fd_table_size NEAR_DATA;
 bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);
 void (*sock_on_final)(struct sock *s);
 bool (*sock_on_release)(struct sock *s);
 
-static struct sock *socks; /* one for each slot */
+static struct sock *socks NEAR_DATA; /* one for each slot */
 static _Atomic int fd_highest;
 
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
@@ -121,7 +122,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store_explicit(&s->spin_skip, 0, memory_order_relaxed);
 	s->tx_bytes = s->rx_bytes = 0;
 	s->still_at = s->still_since_ms = 0;
-	s->is_copied = false;
+	s->is_copied = s->has_listened = false;
 	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);
@@ -129,7 +130,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->regs = NULL;
 }
 
-static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
+NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 {
 	if ((unsigned)fd >= (unsigned)fd_table_size)
 		return NULL;
@@ -142,6 +143,9 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 	}
 	struct sock *s = &socks[slot_index(sl)];
 	sock_reset(s, sl);
+	atomic_store_explicit(&sl->earn_due,
+			      atomic_load_explicit(&earn_first_due, memory_order_relaxed),
+			      memory_order_relaxed);
 	atomic_store_explicit(&sl->fd, fd, memory_order_relaxed);
 	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
@@ -153,12 +157,12 @@ static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
 	return s;
 }
 
-struct sock *fd_open_socket(int fd, bool nonblock)
+NEAR_CODE struct sock *fd_open_socket(int fd, bool nonblock)
 {
 	return open_sock(fd, nonblock, TCP_ROLE_UNKNOWN);
 }
 
-struct sock *fd_open_accepted(int fd, bool nonblock)
+NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
 {
 	struct sock *s = open_sock(fd, nonblock, TCP_ROLE_ACCEPTED);
 	if (!s)
@@ -180,7 +184,7 @@ struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role)
 	return fd > 2 ? open_sock(fd, nonblock, role) : NULL;
 }
 
-void fd_connecting(struct sock *s, int fd)
+NEAR_CODE void fd_connecting(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	(void)fd;

@@ -188,15 +188,16 @@ bool sock_poll_enter(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
-	atomic_fetch_add(&s->inside, 1); /* as in enter_kernel */
+	bool no_threads = __libc_single_threaded;
+	single_add32(&s->inside, 1, no_threads); /* as in enter_kernel */
 	do {
 		if (atomic_load(&fd_table[fd]) != s ||
 		    !gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
-			atomic_fetch_sub(&s->inside, 1);
+			single_add32(&s->inside, -1u, __libc_single_threaded);
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(
-		&sl->gate_rx, &now, now + 1, memory_order_acquire, memory_order_relaxed));
+	} while (!single_exchange32(&sl->gate_rx, &now, now + 1,
+				    no_threads && !s->is_copied));
 	if (!sock_is_direct(s))
 		return true;
 	sock_poll_leave(s);
@@ -205,6 +206,5 @@ bool sock_poll_enter(struct sock *s, int fd)
 
 void sock_poll_leave(struct sock *s)
 {
-	gate_leave(&s->slot->gate_rx);
-	atomic_fetch_sub(&s->inside, 1);
+	leave_kernel(s, &s->slot->gate_rx);
 }

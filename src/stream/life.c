@@ -11,6 +11,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "meet/meet.h"
@@ -20,7 +21,7 @@
 /* Closed sockets that threads of this process are still inside of. */
 #define LIMBO_MAX 256
 static struct sock *limbo[LIMBO_MAX];
-static _Atomic int limbo_used; /* looked at without the lock, too */
+static _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
 static struct lock limbo_lock LOCK_OVER_FORK;
 
 static bool is_busy(struct sock *s)
@@ -91,12 +92,18 @@ static void last_words(struct sock *s, int fd)
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 
-static void release(struct sock *s)
+NEAR_CODE static void release(struct sock *s)
 {
 	struct slot *sl = s->slot;
+	bool had_memory = s->wire || s->kept_fd >= 0 || remote_of(s);
+	/* Most connections end as they began: nobody can be amid memory or doorbells of theirs. */
+	if (!had_memory && phase_of(sl) <= SLOT_MEETING) {
+		earn_judge(s);
+		slot_release(sl);
+		return;
+	}
 	bells_hold_off();
-	/* Most connections end as they began: without memory that anybody may be amid. */
-	if (s->wire || s->kept_fd >= 0 || remote_of(s)) {
+	if (had_memory) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
 		if (s->kept_fd >= 0)
@@ -171,7 +178,7 @@ void sock_unhold(struct sock *s)
 }
 
 /* Releases s now, or once nobody is inside. A full limbo leaks the slot to the reclaimer. */
-static void release_or_defer(struct sock *s)
+NEAR_CODE static void release_or_defer(struct sock *s)
 {
 	if (!is_busy(s) && limbo_used == 0) {
 		release(s);
@@ -195,10 +202,13 @@ static bool keep_open(struct sock *s, int fd)
 	return s->kept_fd >= 0;
 }
 
-static void close_last(struct sock *s, int fd)
+NEAR_CODE static void close_last(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (phase_of(sl) < SLOT_ATTACHING)
+	/* Who takes ctl from here on finds the descriptor gone from the table: that was exchanged
+	 * before this look, as ctl is before theirs. So with nobody there, nothing can begin. */
+	bool has_begun = phase_of(sl) > SLOT_EARNING || atomic_load(&sl->ctl.word);
+	if (has_begun && phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
 	remote_leave(s, fd);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
@@ -221,7 +231,7 @@ static void close_last(struct sock *s, int fd)
 	release_or_defer(s);
 }
 
-bool fd_closing(int fd)
+NEAR_CODE bool fd_closing(int fd)
 {
 	if (fds_is_ours(fd))
 		return false;

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -41,14 +42,15 @@ static void store_segment(struct sock *s, struct meet_segment *seg)
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
 	s->far_bell = seg->far_bell;
+	atomic_store_explicit(&sock_had_bells, true, memory_order_relaxed);
 	slot_show_bells(s->slot, s->bell, s->peer_bell, s->far_bell);
 	s->window = s->wire = seg->wire;
 }
 
-_Atomic int sock_awaited;
+_Atomic int sock_awaited NEAR_DATA;
 void (*sock_on_none_awaited)(void);
 
-void meeting_over(struct sock *s)
+NEAR_CODE void meeting_over(struct sock *s)
 {
 	if (!atomic_load_explicit(&s->awaited, memory_order_relaxed) ||
 	    !atomic_exchange(&s->awaited, 0))

@@ -7,6 +7,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "meet/farbell.h"
 #include "base/probe.h"
 #include "base/report.h"
@@ -434,7 +435,7 @@ void remote_stay_down(struct sock *s)
 		slot_hold_foreign(s->slot);
 }
 
-void remote_leave(struct sock *s, int fd)
+NEAR_CODE void remote_leave(struct sock *s, int fd)
 {
 	if (is_remote_and_direct(s) && is_past_link(s) && slot_is_shared(s->slot))
 		sock_down(s, fd, VD_REASON_SHARED);

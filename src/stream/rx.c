@@ -9,6 +9,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
@@ -21,11 +22,10 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-enum sock_way rx_enter_slow(struct sock *s, int fd)
+/* Not earned yet, or on the way up, or down. */
+static __attribute__((noinline)) void rx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (gate_state(&sl->gate_rx) == GATE_FINAL)
-		return SOCK_PLAIN;
 	int saved = errno;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd, false);
@@ -34,7 +34,17 @@ enum sock_way rx_enter_slow(struct sock *s, int fd)
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s, fd);
 	errno = saved;
-	int entered = enter_kernel(s, fd, &sl->gate_rx);
+}
+
+NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int entered;
+	if (gate_state(&sl->gate_rx) == GATE_FINAL)
+		return SOCK_PLAIN;
+	if (!earn_goes_on(sl, false))
+		rx_step(s, fd);
+	entered = enter_kernel(s, fd, &sl->gate_rx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
@@ -42,8 +52,7 @@ enum sock_way rx_enter_slow(struct sock *s, int fd)
 
 void rx_leave(struct sock *s, ssize_t result)
 {
-	gate_leave(&s->slot->gate_rx);
-	atomic_fetch_sub(&s->inside, 1);
+	leave_kernel(s, &s->slot->gate_rx);
 	if (result <= 0)
 		atomic_store_explicit(&s->look_due, 1, memory_order_relaxed);
 	if (result > 0) {
@@ -51,6 +60,12 @@ void rx_leave(struct sock *s, ssize_t result)
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);
 	}
+}
+
+NEAR_MOVE void counted_rx_over(void *arg)
+{
+	const struct counted *c = arg;
+	rx_leave(c->s, c->result);
 }
 
 /* At most cap bytes, without blocking. */

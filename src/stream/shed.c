@@ -11,6 +11,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/self.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
@@ -51,6 +52,7 @@ static _Atomic int64_t gave_ours_up_ns = -RETRY_NS;
 /* When peers may be attended to again. */
 static _Atomic int64_t attend_ns;
 static _Atomic int turn;
+_Atomic bool sock_had_bells NEAR_DATA;
 
 static int64_t clock_ns(clockid_t clock)
 {
@@ -268,12 +270,10 @@ static int collect(int *ours)
 
 /* ---- for the peers ---- */
 
-void sock_attend(bool asleep)
+void sock_attend_slow(bool asleep)
 {
 	int64_t now, due;
 	int saved = errno, ours;
-	if (fds_count() == 0)
-		return;
 	now = clock_ns(CLOCK_MONOTONIC_COARSE);
 	due = atomic_load_explicit(&attend_ns, memory_order_relaxed);
 	if (now < due || !atomic_compare_exchange_strong(

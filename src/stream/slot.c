@@ -8,13 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/place.h"
 #include "base/self.h"
 #include "stream/table.h"
 #include "stream/trace.h"
 
 #define RECLAIM_LEAST 256u
 
-static struct slot_table *table;
+static struct slot_table *table NEAR_DATA;
 static uint32_t table_count;
 
 int slot_table_init(uint32_t count)
@@ -35,7 +36,7 @@ void slot_table_forking(void)
 		table_forking(table);
 }
 
-uint32_t slot_index(const struct slot *sl)
+NEAR_CODE uint32_t slot_index(const struct slot *sl)
 {
 	return (uint32_t)(sl - table->slots);
 }
@@ -123,7 +124,7 @@ static bool drop_dead(struct slot *sl, int32_t self)
 	return empty;
 }
 
-static void free_if_unheld(struct slot *sl)
+NEAR_CODE static void free_if_unheld(struct slot *sl)
 {
 	/* Before the holders: a slot that is freed and taken again meanwhile differs in it. */
 	uint32_t used = atomic_load(&sl->used);
@@ -175,7 +176,7 @@ static struct slot *take_dead(void)
 	return pop_free();
 }
 
-struct slot *slot_alloc(void)
+NEAR_CODE struct slot *slot_alloc(void)
 {
 	if (!table)
 		return NULL;
@@ -199,7 +200,7 @@ struct slot *slot_alloc(void)
 	return sl;
 }
 
-void slot_release(struct slot *sl)
+NEAR_CODE void slot_release(struct slot *sl)
 {
 	int32_t self = self_pid();
 	bool listed = false;

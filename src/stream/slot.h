@@ -109,7 +109,8 @@ struct slot {
 	_Atomic uint32_t
 		timeouts;	 /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
 	_Atomic uint32_t inq;	 /* TCP_INQ: receives tell what is left */
-	_Atomic uint64_t earned; /* until enough: earn.c */
+	_Atomic uint64_t earned; /* until enough: earn.h */
+	_Atomic uint64_t earn_due; /* up to there it is not; 0: not asked yet */
 	_Atomic uint32_t
 		record;	      /* where earn.c keeps what it learns of its like, plus 1 */
 	_Atomic uint32_t ops; /* operations since, until attached */

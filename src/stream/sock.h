@@ -91,6 +91,7 @@ struct sock {
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */
 	bool is_copied;
+	bool has_listened; /* and was announced: see announce.c */
 	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
 	 * it has the socket, both directions stay on TCP. */
 	_Atomic uint32_t elsewhere;
@@ -334,12 +335,21 @@ void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 
 /* ---- giving descriptors back (shed.c) ---- */
 
+/* A connection of this process has doorbells, or had some. */
+extern _Atomic bool sock_had_bells;
+void sock_attend_slow(bool asleep);
 /*
  * Where the program makes connections, and now and then when a thread is about to sleep: answers
  * peers that ask for TCP on connections with which the program does nothing. No lock may be
  * held.
  */
-void sock_attend(bool asleep);
+static inline void sock_attend(bool asleep)
+{
+	/* Most processes with connections of a few operations have none that last. Relaxed: who has
+	 * nothing of the first one's yet may do without a look at it, too. */
+	if (atomic_load_explicit(&sock_had_bells, memory_order_relaxed))
+		sock_attend_slow(asleep);
+}
 /*
  * Before a sleep: rings that have grown and lie still give their memory back. Returns how
  * long the sleep may last at most, in ns, until there may be more: UINT64_MAX when there is

@@ -12,6 +12,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -172,21 +173,30 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 		sock_ring_self(s); /* they have to go on in the kernel */
 }
 
-enum sock_way tx_enter_slow(struct sock *s, int fd)
+/* Not earned yet, or on the way up, or down. True when the ring is to be used. */
+static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
-		return SOCK_PLAIN;
 	int saved = errno;
+	bool up;
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd, true);
 	else
 		sock_service(s, fd);
-	bool up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
+	up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
 	errno = saved;
-	if (up)
+	return up;
+}
+
+NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int entered;
+	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
+		return SOCK_PLAIN;
+	if (!earn_goes_on(sl, true) && tx_step(s, fd))
 		return SOCK_DIRECT;
-	int entered = enter_kernel(s, fd, &sl->gate_tx);
+	entered = enter_kernel(s, fd, &sl->gate_tx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
@@ -194,13 +204,18 @@ enum sock_way tx_enter_slow(struct sock *s, int fd)
 
 void tx_leave(struct sock *s, ssize_t result)
 {
-	gate_leave(&s->slot->gate_tx);
-	atomic_fetch_sub(&s->inside, 1);
+	leave_kernel(s, &s->slot->gate_tx);
 	if (result > 0) {
 		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);
 	}
+}
+
+NEAR_MOVE void counted_tx_over(void *arg)
+{
+	const struct counted *c = arg;
+	tx_leave(c->s, c->result);
 }
 
 /* Something that a send has to look at before it writes to the ring. */

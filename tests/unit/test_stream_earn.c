@@ -59,11 +59,22 @@ static void ended(struct ends e)
 	fd_forget(e.b);
 }
 
+static unsigned asked;
+
+/* As each operation on TCP does it. */
+static bool is_enough(struct sock *s, int fd, bool sends)
+{
+	if (earn_goes_on(s->slot, sends))
+		return false;
+	asked++;
+	return earn_enough(s, fd, sends);
+}
+
 /* Turns until it is enough. */
 static unsigned turns(int fd)
 {
 	for (unsigned n = 1; n < 10000; n++)
-		if (earn_enough(fd_sock(fd), fd, n % 2))
+		if (is_enough(fd_sock(fd), fd, n % 2))
 			return n;
 	return 0;
 }
@@ -95,13 +106,39 @@ TEST(turns_are_operations)
 	close(listener);
 }
 
+/* What is due is asked for when it is reached. */
+TEST(most_operations_are_only_counted)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	CHECK_EQ(turns(e.a), OPERATIONS + 1); /* the process's first has asked */
+	ended(e);
+	e = connection(listener, &at);
+	asked = 0;
+	CHECK_EQ(turns(e.a), OPERATIONS + 1);
+	CHECK_EQ(asked, 1);
+	/* Where the port has taught more, there as well. */
+	CHECK_EQ(upgraded(listener, &at, 3), OPERATIONS + 1);
+	asked = 0;
+	CHECK_EQ(upgraded(listener, &at, 3), 2 * OPERATIONS + 1);
+	CHECK_EQ(asked, 2);
+	/* Not in a phase of another kind, and not where all is earned from the start. */
+	atomic_store(&fd_sock(e.b)->slot->phase, SLOT_IDLE);
+	atomic_store(&fd_sock(e.b)->slot->earn_due, UINT64_MAX);
+	CHECK(!earn_goes_on(fd_sock(e.b)->slot, true));
+	CHECK_EQ(atomic_load(&fd_sock(e.b)->slot->earned), 0);
+	ended(e);
+	close(listener);
+}
+
 TEST(what_follows_its_like_is_a_sixteenth)
 {
 	struct sockaddr_in at;
 	int listener = first_listening(&at);
 	struct ends e = connection(listener, &at);
 	unsigned n = 1;
-	while (n < 10000 && !earn_enough(fd_sock(e.a), e.a, true))
+	while (n < 10000 && !is_enough(fd_sock(e.a), e.a, true))
 		n++;
 	CHECK_EQ(n, 1 + 16 * (OPERATIONS - 1) + 1);
 	ended(e);
@@ -114,11 +151,11 @@ TEST(bytes_count)
 	int listener = first_listening(&at);
 	struct ends e = connection(listener, &at);
 	struct sock *s = fd_sock(e.a);
-	CHECK(!earn_enough(s, e.a, false));
+	CHECK(!is_enough(s, e.a, false));
 	earn_bytes(s, (16 * (OPERATIONS - 1) - 1) << EARN_UNIT_SHIFT);
-	CHECK(!earn_enough(s, e.a, false));
+	CHECK(!is_enough(s, e.a, false));
 	earn_bytes(s, 1 << EARN_UNIT_SHIFT);
-	CHECK(earn_enough(s, e.a, false));
+	CHECK(is_enough(s, e.a, false));
 	ended(e);
 	close(listener);
 }
