@@ -43,6 +43,7 @@ void announce_listener(struct sock *s, int fd)
 	int saved = errno, used, free_entry;
 
 	lock_take(&table_lock);
+	s->has_listened = true;
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	free_entry = used;
 	for (int i = 0; i < used; i++) {
@@ -54,7 +55,6 @@ void announce_listener(struct sock *s, int fd)
 	if (free_entry < ANNOUNCED_MAX) {
 		table[free_entry].used = true;
 		table[free_entry].s = s;
-		s->has_listened = true;
 		table[free_entry].announced = try_announce(fd);
 		if (table[free_entry].announced < 0)
 			atomic_fetch_add(&announce_missing, 1);

@@ -207,7 +207,8 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	/* Who takes ctl from here on finds the descriptor gone from the table: that was exchanged
 	 * before this look, as ctl is before theirs. So with nobody there, nothing can begin. */
-	bool has_begun = phase_of(sl) > SLOT_EARNING || atomic_load(&sl->ctl.word);
+	bool has_begun =
+		phase_of(sl) > SLOT_EARNING || remote_of(s) || atomic_load(&sl->ctl.word);
 	if (has_begun && phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
 	remote_leave(s, fd);

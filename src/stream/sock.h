@@ -91,7 +91,7 @@ struct sock {
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */
 	bool is_copied;
-	bool has_listened; /* and was announced: see announce.c */
+	bool has_listened; /* it may be announced: see announce.c */
 	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
 	 * it has the socket, both directions stay on TCP. */
 	_Atomic uint32_t elsewhere;
