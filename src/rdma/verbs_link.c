@@ -16,6 +16,7 @@ enum {
 	RNR_RETRIES = 6,
 	RNR_TIMER = 12, /* 0.64 ms */
 	HOPS = 64,
+	SUBNET_BYTES = 8, /* of a GID */
 	RECEIVE_BATCH = 32,
 	WINDOW_ACCESS =
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
@@ -117,20 +118,25 @@ int verbs_link_open(struct link *l)
 	return r;
 }
 
-static void to_path(const struct link *l, const struct link_address *peer,
-		    struct ibv_ah_attr *path)
+/* 0 or -ENETUNREACH. */
+static int to_path(const struct link *l, const struct link_address *peer,
+		   struct ibv_ah_attr *path)
 {
 	const struct verbs_port *port = &verbs_process_of(l)->port;
 
 	path->port_num = port->port;
-	path->dlid = peer->lid;
-	/* Within one subnet of InfiniBand, LIDs are enough. */
-	if (port->is_infiniband && memcmp(peer->gid, l->own.gid, 8) == 0)
-		return;
+	/* Within one subnet of InfiniBand, LIDs are enough. Into another one packets go by a router,
+	 * whose LID only the subnet's administration knows: such connections stay on TCP. */
+	if (port->is_infiniband) {
+		path->dlid = peer->lid;
+		return memcmp(peer->gid, l->own.gid, SUBNET_BYTES) == 0 ? 0
+									: -ENETUNREACH;
+	}
 	path->is_global = 1;
 	memcpy(path->grh.dgid.raw, peer->gid, sizeof(peer->gid));
 	path->grh.sgid_index = (uint8_t)port->gid_index;
 	path->grh.hop_limit = HOPS;
+	return 0;
 }
 
 int verbs_link_connect(struct link *l, const struct link_address *peer)
@@ -144,9 +150,10 @@ int verbs_link_connect(struct link *l, const struct link_address *peer)
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = RNR_TIMER,
 	};
-	int r;
+	int r = to_path(l, peer, &attr.ah_attr);
 
-	to_path(l, peer, &attr.ah_attr);
+	if (r < 0)
+		return r;
 	r = lib->ibv_modify_qp(of(l)->pair, &attr,
 			       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 				       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
