@@ -22,7 +22,8 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-/* Not earned yet, or on the way up, or down. */
+/* Not earned yet, or on the way up, or down. Not inline: its caller's page is for what all run
+ * through. */
 static __attribute__((noinline)) void rx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;

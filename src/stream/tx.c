@@ -173,7 +173,8 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 		sock_ring_self(s); /* they have to go on in the kernel */
 }
 
-/* Not earned yet, or on the way up, or down. True when the ring is to be used. */
+/* Not earned yet, or on the way up, or down. True when the ring is to be used. Not inline: its
+ * caller's page is for what all run through. */
 static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;

@@ -314,14 +314,23 @@ static const struct ibv_qp_attr *path_to(struct link *l, const struct link_addre
 	return &told[0];
 }
 
+static uint8_t window[WINDOW_BYTES];
+static struct verbs_process process;
+static struct verbs_link v;
+
+/* A process and its link as they are before either knows a device; and no device. */
+static void begin(void)
+{
+	process = (struct verbs_process){.context.limits = {.credits = 16, .sends = 16},
+					 .lib = &lib};
+	v = (struct verbs_link){.link = {.context = &process.context,
+					 .window = window,
+					 .window_bytes = sizeof(window)}};
+	memset(devices, 0, sizeof(devices));
+}
+
 TEST(infiniband_goes_by_lids)
 {
-	struct verbs_process process = {.context.limits = {.credits = 16, .sends = 16},
-					.lib = &lib};
-	static uint8_t window[WINDOW_BYTES];
-	struct verbs_link v = {.link = {.context = &process.context,
-					.window = window,
-					.window_bytes = sizeof(window)}};
 	struct link_address peer = {.fabric = FABRIC_INFINIBAND,
 				    .mtu = IBV_MTU_1024,
 				    .lid = 42,
@@ -332,7 +341,7 @@ TEST(infiniband_goes_by_lids)
 	if (!on_infiniband(
 		    "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:01:00:02\n"))
 		SKIP("no mount namespace of its own");
-	memset(devices, 0, sizeof(devices));
+	begin();
 	roce(&devices[0], 1, 0, "127.0.0.1", V1, 1);
 	infiniband(&devices[1]);
 	REQUIRE(find("127.0.0.1", 0, &process.port) == 0);
@@ -367,16 +376,10 @@ TEST(infiniband_goes_by_lids)
 /* RoCE has no LIDs, whatever a peer says, and always the global header. */
 TEST(roce_goes_by_gids)
 {
-	struct verbs_process process = {.context.limits = {.credits = 16, .sends = 16},
-					.lib = &lib};
-	static uint8_t window[WINDOW_BYTES];
-	struct verbs_link v = {.link = {.context = &process.context,
-					.window = window,
-					.window_bytes = sizeof(window)}};
 	struct link_address peer = {
 		.fabric = FABRIC_ROCE2, .mtu = IBV_MTU_4096, .qpn = 99};
 	const struct ibv_qp_attr *got;
-	memset(devices, 0, sizeof(devices));
+	begin();
 	roce(&devices[0], 1, 2, "10.0.0.1", V2, 2);
 	devices[0].port[0].lid = 3;
 	REQUIRE(find("10.0.0.1", 0, &process.port) == 0);
