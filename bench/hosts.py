@@ -7,7 +7,7 @@ that the figures themselves mean nothing: only what stands in one row can be com
 one program, run over each contender in turn, and again. Figures are medians; ratios are medians
 of the ratios to TCP within a round, with the least and the greatest, and above 1 is faster. A run
 under Viaduct in which nothing went over RDMA is a failure; SMC does not count where a connection
-has fallen back to TCP.
+has fallen back to TCP, and rsockets neither where the device has sent next to nothing.
 
 `plain-peer` is what a connection costs that cannot be accelerated: the client under Viaduct, with
 daemon and device, the server without.
@@ -18,6 +18,7 @@ The other programs come from VIADUCT's build folder. CACHE keeps the kernel.
 """
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,8 @@ PORT = 7300
 SECONDS = 2
 RSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 LIMIT_S = 120
+# A run moves more than that.
+PACKETS_LEAST = 100
 
 
 class Refused(Exception):
@@ -49,7 +52,7 @@ CONTENDERS = [
     Contender("tcp"),
     Contender("viaduct", "/viaduct/viaduct run --report /run/far/report-hosts "
               "--log debug:/run/far/log-hosts --upgrade-after 0 --"),
-    Contender("rsockets", f"env LD_PRELOAD={RSPRELOAD}", rstream=""),
+    Contender("rsockets", f"env LD_PRELOAD=/tests/rsock.so:{RSPRELOAD}", rstream=""),
     Contender("smc", "env LD_PRELOAD=/tests/smc.so SMC_TOLD=/run/smc"),
 ]
 TCP = CONTENDERS[0]
@@ -58,11 +61,18 @@ ACCELERATED = Contender("viaduct, plain peer",
                         CONTENDERS[1].before.replace(" --upgrade-after 0", ""))
 
 
+def device_packets(side):
+    """What its RDMA device has sent."""
+    said = side.must("rdma statistic show link rxe0/1")
+    return int(re.search(r"sent_pkts (\d+)", said).group(1))
+
+
 def pair(bed, server, client, server_by, client_by, listening=True, direct=True):
     """Both ends of one run; what the client says. `direct`: bytes must go over RDMA."""
     bed.fresh()
     ready = beds.listening(PORT) if listening else "sleep 1"
     bed.a.serve(f"{server_by.before} {server}", ready)
+    before = device_packets(bed.b)
     status, said = bed.b.run(f"{client_by.before} {client}", LIMIT_S)
     if status != 0:
         bed.a.run("kill $(pidof rstream python3) 2>/dev/null; true")
@@ -72,6 +82,10 @@ def pair(bed, server, client, server_by, client_by, listening=True, direct=True)
         paths = bed.b.must("cat /run/smc; rm /run/smc").split()
         if set(paths) != {"smc"}:
             raise Refused(f"{paths.count('tcp')} of {len(paths)} connections fell back to TCP")
+    if not listening:
+        sent = device_packets(bed.b) - before
+        if sent < PACKETS_LEAST:
+            raise Refused(f"the device has sent {sent} packets: that was TCP")
     if client_by.name == "viaduct" and direct and not bed.b.report("hosts")["tx_direct_bytes"]:
         bed.fail(f"nothing went over RDMA: {bed.b.report('hosts')}")
     return said
@@ -147,10 +161,10 @@ def row(bed, name, rounds):
     return results
 
 
-def smc_library(folder):
-    library = pathlib.Path(folder, "smc.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, HERE / "programs" / "smc.c"],
-                   check=True)
+def preloaded(folder, name):
+    library = pathlib.Path(folder, f"{name}.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library,
+                    HERE / "programs" / f"{name}.c"], check=True)
     return library
 
 
@@ -176,7 +190,8 @@ def compare(*arguments):
             content.program(program)
         content.python("socket", "time")
         content.binary(RSPRELOAD, RSPRELOAD)
-        content.binary(smc_library(folder), "/tests/smc.so")
+        for name in ("smc", "rsock"):
+            content.binary(preloaded(folder, name), f"/tests/{name}.so")
         content.file("/tests/connects.py", HERE / "programs" / "connects.py")
         with beds.hosts(debian, content, options) as bed:
             for side in (bed.a, bed.b):
