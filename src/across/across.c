@@ -179,24 +179,24 @@ void across_catch_up(void)
 	across_leave(g);
 }
 
-void across_answer_locked(void)
+void across_answer_locked(bool brief)
 {
 	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
 		struct link_context *c = across_contexts[i].context;
 
 		if (!c)
 			continue;
-		link_answer(c);
+		link_answer(c, brief);
 		link_arm(c);
 	}
 	hub_poll();
 }
 
-void across_answer(void)
+void across_answer(bool brief)
 {
 	struct across_guard g = across_enter();
 
-	across_answer_locked();
+	across_answer_locked(brief);
 	across_leave(g);
 }
 

@@ -74,8 +74,9 @@ void across_push(struct across *a);
 void across_progress(void);
 /* The same, and when it returns that has been done. */
 void across_catch_up(void);
-/* The same for who was woken by a descriptor: it will be readable again for what comes. */
-void across_answer(void);
+/* The same for who was woken by a descriptor: it will be readable again for what comes. `brief`
+ * costs less, and may leave it readable: not for who waits for edges. */
+void across_answer(bool brief);
 /* Pushes, and waits until all of it is in the peer's memory. 0; -EPIPE when the link has failed;
  * -ETIMEDOUT: the peer has taken nothing for 3 s. */
 int across_flush(struct across *a);

@@ -364,7 +364,7 @@ const uint8_t *across_process(void);
 /* Until the descriptor is readable, or a moment has passed. Without the lock. */
 void across_nap(int fd);
 /* Carries out what has come, for who was woken by a descriptor. */
-void across_answer_locked(void);
+void across_answer_locked(bool brief);
 
 /* ---- hub.c: contexts, links, and what comes on them ---- */
 

@@ -318,7 +318,7 @@ bool across_awaits(struct across *a)
 	bool waits;
 	int fd = -1;
 
-	across_answer_locked();
+	across_answer_locked(true);
 	k = a->link;
 	waits = a->grant.state == GRANT_USED && k && k->link && !k->failed;
 	if (waits)

@@ -65,7 +65,8 @@ struct fabric_ops {
 	/* Completions of a link's sends come in order, of its receives too. */
 	int (*poll)(struct link_context *c, struct fabric_done *out, int max);
 	int (*arm)(struct link_context *c);
-	int (*answer)(struct link_context *c);
+	/* 1: `brief`, and nothing but one notice has been taken. */
+	int (*answer)(struct link_context *c, bool brief);
 	void (*finish)(struct link_context *c);
 	void (*abandon)(struct link_context *c);
 };

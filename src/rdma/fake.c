@@ -464,12 +464,13 @@ static int op_arm(struct link_context *context)
 	return r;
 }
 
-static int op_answer(struct link_context *context)
+static int op_answer(struct link_context *context, bool brief)
 {
 	uint64_t count;
 
-	kernel_read(((struct fake_context *)context)->bell, &count, sizeof(count));
-	return 0;
+	return kernel_read(((struct fake_context *)context)->bell, &count,
+			   sizeof(count)) > 0 &&
+	       brief;
 }
 
 static void op_finish(struct link_context *context)

@@ -244,11 +244,13 @@ const char *link_error_text(enum link_error error);
 /*
  * Fills in at most `max` events. A return of less than `max` means that nothing was left.
  * Before a sleep: arm, poll until that, then sleep until the descriptor is readable, answer.
+ * `brief`: of completions no more than one notice is taken, and nothing else then, so that the
+ * descriptor may stay readable: not for who waits for edges.
  */
 int link_poll(struct link_context *c, struct link_event *out, int max);
 int link_fd(const struct link_context *c);
 int link_arm(struct link_context *c);
-int link_answer(struct link_context *c);
+int link_answer(struct link_context *c, bool brief);
 
 /* ---- immediates ---- */
 

@@ -208,8 +208,11 @@ int link_arm(struct link_context *c)
 	return c->ops->arm(c);
 }
 
-int link_answer(struct link_context *c)
+int link_answer(struct link_context *c, bool brief)
 {
-	link_watch_answer(c);
-	return c->ops->answer(c);
+	int r = c->ops->answer(c, brief);
+
+	if (r == 0)
+		link_watch_answer(c);
+	return r < 0 ? r : 0;
 }

@@ -107,14 +107,17 @@ static int arm_queue(struct link_context *c)
 	return -ibv_req_notify_cq(of(c)->queue, 0);
 }
 
-static int answer_queue(struct link_context *c)
+static int answer_queue(struct link_context *c, bool brief)
 {
 	struct verbs_process *p = of(c);
 	struct ibv_cq *queue;
 	void *unused;
 
-	while (p->lib->ibv_get_cq_event(p->channel, &queue, &unused) == 0)
+	while (p->lib->ibv_get_cq_event(p->channel, &queue, &unused) == 0) {
 		p->lib->ibv_ack_cq_events(queue, 1);
+		if (brief)
+			return 1;
+	}
 	device_events(p);
 	return 0;
 }

@@ -346,7 +346,8 @@ static void note_answers(struct wait *w)
 			/* First: this thread is no longer one for whom to ring again. */
 			sock_disarm(it->s, it->armed);
 			it->armed = 0;
-			sock_answer_bell(it->s, w->fds[i].fd);
+			sock_answer_bells(it->s, it->bell->revents,
+					  it->far && it->far->revents);
 		}
 		if (bits)
 			sock_note_kernel(it->s, bits);

@@ -157,8 +157,9 @@ static inline void remote_flush(struct sock *s)
 
 /* Tells the peer what is new; false: it is on this host. */
 bool remote_ring(struct sock *s);
-/* Empties the far bell, or hears what has come from other hosts. As farbell_answer. */
-int bell_answer_far(struct sock *s, int far);
+/* Empties the far bell, or hears what has come from other hosts: `brief` as there. As
+ * farbell_answer. */
+int bell_answer_far(struct sock *s, int far, bool brief);
 /* sock_note_kernel after a sleep; with a nap where the kernel would say at once, again and again,
  * what is not to be believed yet. */
 void wait_note_kernel(struct sock *s, uint32_t events);

@@ -283,7 +283,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 			n = REAL(poll)(pfd, pfd[2].fd < 0 ? 2 : 3, (int)left);
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
-			sock_answer_bell(s, fd);
+			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
 		if (n > 0 && pfd[0].revents)
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	}

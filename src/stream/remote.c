@@ -140,11 +140,11 @@ bool remote_ring(struct sock *s)
 	return a != NULL;
 }
 
-int bell_answer_far(struct sock *s, int far)
+int bell_answer_far(struct sock *s, int far, bool brief)
 {
 	if (!remote_of(s))
 		return farbell_answer(far);
-	across_answer();
+	across_answer(brief);
 	return 1;
 }
 
@@ -157,7 +157,7 @@ int sock_shared_bell(struct sock *s)
 
 void sock_hear_shared_bell(void)
 {
-	across_answer();
+	across_answer(false);
 }
 
 void wait_note_kernel(struct sock *s, uint32_t events)

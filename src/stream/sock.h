@@ -217,9 +217,9 @@ void sock_arm(struct sock *s, uint32_t interest);
 void sock_disarm(struct sock *s, uint32_t interest);
 /* Wakes who sleeps on this end, in all its processes. Never blocks, and sets no errno. */
 void sock_ring_self(struct sock *s);
-/* The bell was found readable by a poll that will not see it again: empties it, and rings
- * again when other sleepers have something to do. */
-void sock_answer_bell(struct sock *s, int fd);
+/* The bells that are said were found readable by a poll that will not see them again: empties
+ * them, and rings again when other sleepers have something to do. */
+void sock_answer_bells(struct sock *s, bool own, bool far);
 /* An epoll instance was told of the bell. A far bell that has no room left would ring no
  * more, so it must be emptied even there: other sleepers are rung for as above. */
 void sock_hear_bell(struct sock *s);

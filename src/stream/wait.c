@@ -332,15 +332,14 @@ static void ring_again(struct sock *s)
 		sock_ring_self(s);
 }
 
-void sock_answer_bell(struct sock *s, int fd)
+void sock_answer_bells(struct sock *s, bool own, bool far)
 {
 	uint64_t count;
-	(void)fd;
 	bells_enter(s);
-	int far = s->far_bell, bell = s->bell;
-	if (far >= 0)
-		bell_answer_far(s, far);
-	if (bell >= 0)
+	int far_bell = s->far_bell, bell = s->bell;
+	if (far && far_bell >= 0)
+		bell_answer_far(s, far_bell, true);
+	if (own && bell >= 0)
 		kernel_read(bell, &count, sizeof(count));
 	bells_leave(s);
 	ring_again(s); /* the caller has disarmed */
@@ -350,7 +349,7 @@ void sock_hear_bell(struct sock *s)
 {
 	bells_enter(s);
 	int far = s->far_bell;
-	int n = far >= 0 ? bell_answer_far(s, far) : 0;
+	int n = far >= 0 ? bell_answer_far(s, far, false) : 0;
 	bells_leave(s);
 	if (n > 0)
 		ring_again(s);
@@ -458,8 +457,13 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 	return ns != INT64_MAX;
 }
 
-/* Between arming and disarming. 0 or -errno; *bell: the doorbell is to be answered. */
-static int sleep_once(struct wait *w, bool *bell)
+/* Which doorbells are to be answered. */
+struct bells {
+	bool own, far;
+};
+
+/* Between arming and disarming. 0 or -errno. */
+static int sleep_once(struct wait *w, struct bells *bells)
 {
 	struct sock *s = w->s;
 	struct timespec left;
@@ -481,7 +485,7 @@ static int sleep_once(struct wait *w, bool *bell)
 	if (n == 0 && slot_is_shared(s->slot))
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
-	*bell = n > 0 && (pfd[1].revents || pfd[2].revents);
+	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
 	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
 		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
@@ -498,7 +502,7 @@ static void leave_sleep(void *arg)
 	sock_disarm(w->s, w->interest);
 }
 
-static int sleep_guarded(struct wait *w, bool *bell)
+static int sleep_guarded(struct wait *w, struct bells *bells)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	int r = 0;
@@ -508,7 +512,7 @@ static int sleep_guarded(struct wait *w, bool *bell)
 	sock_arm(w->s, w->interest);
 	crit_leave();
 	if (w->rounds > VAIN_ROUNDS || !wait_hint(w->s, w->interest)) {
-		r = sleep_once(w, bell);
+		r = sleep_once(w, bells);
 		w->rounds = w->rounds > VAIN_ROUNDS ? w->rounds : 0;
 	}
 	crit_enter();
@@ -539,7 +543,7 @@ static bool hold(struct wait *w)
 int wait_for(struct wait *w)
 {
 	struct sock *s = w->s;
-	bool bell = false;
+	struct bells bells = {false, false};
 	int r;
 	/* A spin needs no hold: the window stays mapped, whatever becomes of the socket. */
 	bool spun = w->spun;
@@ -557,9 +561,9 @@ int wait_for(struct wait *w)
 	sock_service(s, w->fd);
 	if (w->room.iov_len)
 		remote_offer(w);
-	r = sleep_guarded(w, &bell);
-	if (bell)
-		sock_answer_bell(s, w->fd);
+	r = sleep_guarded(w, &bells);
+	if (bells.own || bells.far)
+		sock_answer_bells(s, bells.own, bells.far);
 	if (fd_sock(w->fd) == s)
 		sock_service(s, w->fd);
 	if (r == -EINTR && goes_on(w))

@@ -246,7 +246,7 @@ static void rest(void)
 		return;
 	sleeps++;
 	if (poll(&p, 1, 1000) == 1) {
-		link_answer(context);
+		link_answer(context, true);
 		in_vain = 0;
 		return;
 	}

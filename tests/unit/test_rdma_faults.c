@@ -133,7 +133,7 @@ TEST(a_device_that_says_nothing_is_given_up)
 		while (!r->a.failed && now_ms() - since < 10000) {
 			if (sleeps) {
 				REQUIRE(is_woken(&r->a));
-				link_answer(r->a.context);
+				link_answer(r->a.context, true);
 			}
 			rig_poll(&r->a, &r->b);
 		}
@@ -192,7 +192,7 @@ TEST(an_idle_end_is_left_alone)
 			rig_poll(&r->a, &r->b);
 			rig_poll(&r->b, &r->a);
 		}
-		link_answer(r->a.context);
+		link_answer(r->a.context, false);
 	}
 	CHECK_EQ(link_completed(r->a.link), link_posted(r->a.link));
 	CHECK(!r->a.context->is_watched && !r->a.failed && !r->b.failed);

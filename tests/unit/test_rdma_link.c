@@ -169,6 +169,7 @@ TEST(whoever_sleeps_armed_is_woken)
 	for (uint32_t seed = 1; seed <= SEEDS; seed++) {
 		struct rig *r = rig_create(seed, limits_of(seed));
 		struct rig_end *b = &r->b;
+		bool brief = seed % 2;
 
 		rig_up(r);
 		while (b->got < 100) {
@@ -176,7 +177,7 @@ TEST(whoever_sleeps_armed_is_woken)
 
 			CHECK_EQ(link_arm(b->context), 0);
 			if (rig_poll(b, &r->a) == RIG_EVENTS) {
-				link_answer(b->context);
+				link_answer(b->context, brief);
 				continue;
 			}
 			while (!is_readable(link_fd(b->context)) && steps++ < RIG_POLLS)
@@ -185,8 +186,8 @@ TEST(whoever_sleeps_armed_is_woken)
 				else if (rig_send(&r->a) < 0)
 					rig_poll(&r->a, b);
 			REQUIRE(steps < RIG_POLLS);
-			CHECK_EQ(link_answer(b->context), 0);
-			CHECK(!is_readable(link_fd(b->context)));
+			CHECK_EQ(link_answer(b->context, brief), 0);
+			CHECK(brief || !is_readable(link_fd(b->context)));
 		}
 		rig_destroy(r);
 	}
