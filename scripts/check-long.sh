@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, three quarters of an hour in all. Streams
+# make check-long: what takes too long for make check, fifty minutes in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
-# programs there over IPv6 and without rights; faults; and the soak test. Goes on after a failure,
-# and fails at the end.
+# programs there over IPv6 and without rights; faults; the soak test; and all searches of the
+# models. Goes on after a failure, and fails at the end.
 #
 # usage: check-long.sh BUILD [NAME]... - of the names below, all without one
 cd "$(dirname "$0")/.." || exit 1
@@ -51,6 +51,9 @@ one programs--user "${far[@]}" --user 1000 "$build/viaduct" "$kernel"
 one faults "${faults[@]}" "$build/viaduct" "$kernel"
 one faults--loss "${faults[@]}" --loss -- "$build/viaduct" "$kernel"
 one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
+for model in switch sleep epoll end; do
+	one model-$model models/check.sh --whole $model
+done
 one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 
 if [ $ran = 0 ]; then
