@@ -52,7 +52,7 @@ tests() {
 	rm -f "$dir/meson-logs/testlog.json"
 	# Many wait for something most of their time.
 	meson test -C "$dir" --no-rebuild --print-errorlogs \
-		--num-processes $(($(nproc) + 1)) "$@" || failed=1
+		--num-processes $(($(nproc) + 2)) "$@" || failed=1
 	if [ -s "$dir/meson-logs/testlog.json" ]; then
 		cp "$dir/meson-logs/testlog.json" "$results/$name.json"
 	else
