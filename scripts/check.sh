@@ -75,8 +75,10 @@ others() {
 build gcc gcc -Dwerror=true
 gcc_built=$?
 (renice -n 19 $BASHPID >/dev/null && others) >$results/others 2>&1 &
+others=$!
+trap 'kill $others 2>/dev/null; exit 130' INT TERM
 [ $gcc_built != 0 ] || tests gcc
-wait $! || failed=1
+wait $others || failed=1
 cat $results/others
 for name in sanitized threads; do
 	! grep -q "^ok build with $name$" $results/steps || tests $name --suite unit
