@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import json
 import pathlib
+import re
 import shlex
 import sys
 import time
@@ -51,6 +52,11 @@ class Side:
             raise guest.Failure(f"guest {self.name}: {command.strip()}: status {status}\n"
                                 f"{output[-SAID_CHARS:]}")
         return output
+
+    def device_packets(self, device=0):
+        """What that RDMA device has sent."""
+        said = self.must(f"rdma statistic show link rxe{device}/1")
+        return int(re.search(r"sent_pkts (\d+)", said).group(1))
 
     def serve(self, command, ready):
         """Starts a command beside the others; returns once `ready` succeeds."""

@@ -120,8 +120,7 @@ def tail(bed):
 
 def packets(side):
     """What each device has sent."""
-    return [int(re.search(r"sent_pkts (\d+)", side.must(
-        f"rdma statistic show link rxe{i}/1")).group(1)) for i in range(2)]
+    return [side.device_packets(i) for i in range(2)]
 
 
 def ways(bed):
