@@ -9,6 +9,7 @@ that went direct comes from the clients' own reports; that of sockmap is counted
 program, and a run in which no byte was redirected is a failure.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
@@ -27,6 +28,8 @@ from programs.table import Table
 from programs.web import app_nginx
 
 HERE = pathlib.Path(__file__).resolve().parent
+HALT_POLL = pathlib.Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
+HALT_POLL_NS = 200000  # the kernel's default
 # name: (function, programs it needs)
 APPS = {
     "redis": (app_redis, ["redis-server", "redis-benchmark"]),
@@ -64,6 +67,21 @@ def run_app(bench, name):
         bench.failures += 1
 
 
+@contextlib.contextmanager
+def halt_polling(wanted):
+    """Idle processors poll before they halt, as long as kernels do by default: setting
+    it takes root, and it holds for the whole machine meanwhile."""
+    if not wanted:
+        yield
+        return
+    before = HALT_POLL.read_text()
+    HALT_POLL.write_text(f"{HALT_POLL_NS}")
+    try:
+        yield
+    finally:
+        HALT_POLL.write_text(before)
+
+
 def parse_options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--viaduct", type=pathlib.Path, default=HERE.parent / "build/viaduct",
@@ -77,6 +95,9 @@ def parse_options():
     p.add_argument("--seconds", type=float, default=2, help="of one client run, about")
     p.add_argument("--pin", action="store_true",
                    help="servers on processor 1, clients on processor 0")
+    p.add_argument("--haltpoll", action="store_true",
+                   help="idle processors poll as the kernel's default has it "
+                        f"({HALT_POLL_NS} ns); as root, in a virtual machine")
     p.add_argument("--json", help="append one line of JSON for each row to this file")
     options = p.parse_args()
     options.contenders = options.contenders.split(",")
@@ -88,6 +109,9 @@ def parse_options():
     options.viaduct = options.viaduct.resolve()
     if "viaduct" in options.contenders and not options.viaduct.exists():
         p.error(f"{options.viaduct} does not exist: run `make build` or give --viaduct")
+    if options.haltpoll and not os.access(HALT_POLL, os.W_OK):
+        p.error(f"--haltpoll: {HALT_POLL} cannot be written: it takes root, and a virtual "
+                "machine whose processors idle by haltpoll")
     if options.json:
         options.json = os.path.abspath(options.json)
     return options
@@ -98,7 +122,8 @@ def main():
     # Servers are ended by their context managers: SIGTERM must unwind as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     table = Table(options.json)
-    with tempfile.TemporaryDirectory(prefix="viaduct-apps.") as folder:
+    with (halt_polling(options.haltpoll),
+          tempfile.TemporaryDirectory(prefix="viaduct-apps.") as folder):
         os.chmod(folder, 0o755)
         with Sockmap().running(folder, "sockmap" in options.contenders) as sockmap:
             bench = Bench(options, folder, sockmap, table)
