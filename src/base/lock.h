@@ -84,6 +84,18 @@ static inline void lock_drop(struct lock *l)
 	crit_leave();
 }
 
+/* Of one taken by lock_take_mine, where no fence is wanted after it. */
+static inline void lock_drop_mine(struct lock *l, const bool *others_have_it)
+{
+	if (!__libc_single_threaded || *others_have_it) {
+		lock_drop(l);
+		return;
+	}
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&l->word, 0, memory_order_relaxed);
+	crit_leave();
+}
+
 /* In a forked child: a lock of this process only, which this thread took before the fork. */
 static inline void lock_drop_forked(struct lock *l)
 {

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/single_threaded.h>
 
@@ -37,6 +38,29 @@ static inline void single_add64(_Atomic uint64_t *at, uint64_t by, bool alone)
 		atomic_fetch_add_explicit(at, by, memory_order_relaxed);
 }
 
+/* What was there before. */
+static inline uint32_t single_take32(_Atomic uint32_t *at, uint32_t by, bool alone)
+{
+	uint32_t taken = -by;
+
+	if (!alone)
+		return atomic_fetch_sub(at, by);
+	__asm__ __volatile__("xaddl %0, %1"
+			     : "+r"(taken), "+m"(*(uint32_t *)at)
+			     :
+			     : "memory", "cc");
+	return taken;
+}
+
+static inline void single_store32(_Atomic uint32_t *at, uint32_t value, bool alone)
+{
+	/* Relaxed: there is nobody that it could be in order for. */
+	if (alone)
+		atomic_store_explicit(at, value, memory_order_relaxed);
+	else
+		atomic_store(at, value);
+}
+
 /* *expect becomes what is there. */
 static inline bool single_exchange32(_Atomic uint32_t *at, uint32_t *expect, uint32_t to,
 				     bool alone)
@@ -44,13 +68,27 @@ static inline bool single_exchange32(_Atomic uint32_t *at, uint32_t *expect, uin
 	bool done;
 
 	if (!alone)
-		return atomic_compare_exchange_weak_explicit(
+		return atomic_compare_exchange_strong_explicit(
 			at, expect, to, memory_order_acquire, memory_order_relaxed);
 	__asm__ __volatile__("cmpxchgl %3, %1"
 			     : "=@ccz"(done), "+m"(*(uint32_t *)at), "+a"(*expect)
 			     : "r"(to)
 			     : "memory");
 	return done;
+}
+
+/* Takes out what is there; NULL when somebody else was faster. */
+static inline void *single_take_pointer(void *_Atomic *at, bool alone)
+{
+	void *there = atomic_load_explicit(at, memory_order_acquire), *seen = there;
+
+	if (!alone)
+		return atomic_exchange(at, NULL);
+	__asm__ __volatile__("cmpxchgq %2, %0"
+			     : "+m"(*(void **)at), "+a"(seen)
+			     : "r"(NULL)
+			     : "memory", "cc");
+	return seen == there ? there : NULL;
 }
 
 #endif

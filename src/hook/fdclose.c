@@ -150,7 +150,7 @@ static void fcntl_after(struct sock *s, int cmd, long arg)
 				      memory_order_relaxed);
 }
 
-HOOK int fcntl64(int fd, int cmd, ...)
+NEAR_CODE HOOK int fcntl64(int fd, int cmd, ...)
 {
 	bool is_dup = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
 	struct sock *s = fd_sock(fd);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/place.h"
 #include "hook/hook.h"
 
 /* Newer than some headers that Viaduct is built with. */
@@ -101,7 +102,8 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 	}
 }
 
-HOOK int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
+			      socklen_t len)
 {
 	struct sock *s = fd_sock(fd);
 	enum vd_reason reason;
@@ -135,7 +137,7 @@ static void add_error(struct sock *s, void *value, const socklen_t *len)
 	}
 }
 
-HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct sock *s = fd_sock(fd);
 	int result;
@@ -163,7 +165,7 @@ static int ioctl_count(struct sock *s, int fd, unsigned long request, int *count
 	return request == SIOCOUTQ ? sock_outq(s, fd, count) : SOCK_KERNEL;
 }
 
-HOOK int ioctl(int fd, unsigned long request, ...)
+NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 {
 	struct sock *s = fd_sock(fd);
 	int result;

@@ -36,6 +36,7 @@ static _Atomic int fd_highest;
 static uint32_t *forking_list;
 static uint32_t forking_used;
 static struct lock forking_lock LOCK_OVER_FORK;
+static const bool forking_is_shared; /* with other processes */
 
 void fork_hold_off(void)
 {
@@ -151,9 +152,9 @@ NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role rol
 	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
 	if (fd <= 2)
 		meeting_refuse(s, VD_REASON_STDIO);
-	fork_hold_off();
+	lock_take_mine(&forking_lock, &forking_is_shared);
 	table_set(fd, s);
-	fork_let_go();
+	lock_drop_mine(&forking_lock, &forking_is_shared);
 	return s;
 }
 
@@ -172,7 +173,7 @@ NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
 		atomic_store_explicit(&s->slot->reason, VD_REASON_SHORT,
 				      memory_order_relaxed);
 		atomic_store_explicit(&s->awaited, 1, memory_order_relaxed);
-		atomic_fetch_add(&sock_awaited, 1);
+		single_add32(&sock_awaited, 1, __libc_single_threaded);
 		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
 				      memory_order_release);
 	}
@@ -188,7 +189,7 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	(void)fd;
-	lock_take(&sl->ctl);
+	lock_take_mine(&sl->ctl, &s->is_copied);
 	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
 	if (first) {
 		atomic_store_explicit(&sl->role, TCP_ROLE_CONNECTED,
@@ -200,7 +201,7 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 					      memory_order_release);
 		}
 	}
-	lock_drop(&sl->ctl);
+	lock_drop_mine(&sl->ctl, &s->is_copied);
 	if (first)
 		report_add(&report_now.connections, 1);
 }

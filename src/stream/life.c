@@ -99,7 +99,7 @@ NEAR_CODE static void release(struct sock *s)
 	/* Most connections end as they began: nobody can be amid memory or doorbells of theirs. */
 	if (!had_memory && phase_of(sl) <= SLOT_MEETING) {
 		earn_judge(s);
-		slot_release(sl);
+		slot_release(sl, __libc_single_threaded && !s->is_copied);
 		return;
 	}
 	bells_hold_off();
@@ -115,7 +115,7 @@ NEAR_CODE static void release(struct sock *s)
 		fds_close(s->kept_fd);
 	}
 	earn_judge(s);
-	slot_release(sl);
+	slot_release(sl, false);
 	bells_let_go();
 }
 
@@ -227,9 +227,15 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 	}
 	flush_counts(s);
 	count_reason(s);
-	atomic_store(&s->closed, 1);
+	single_store32(&s->closed, 1, __libc_single_threaded);
 	meeting_over(s);
 	release_or_defer(s);
+}
+
+static struct sock *take_entry(int fd)
+{
+	return single_take_pointer((void *_Atomic *)&fd_table[fd],
+				   __libc_single_threaded);
 }
 
 NEAR_CODE bool fd_closing(int fd)
@@ -239,8 +245,8 @@ NEAR_CODE bool fd_closing(int fd)
 	if (!fd_sock(fd))
 		return true;
 	/* Of two threads that close it, one has it. */
-	struct sock *s = atomic_exchange(&fd_table[fd], NULL);
-	if (s && atomic_fetch_sub(&s->fds, 1) == 1)
+	struct sock *s = take_entry(fd);
+	if (s && single_take32(&s->fds, 1, __libc_single_threaded) == 1)
 		close_last(s, fd);
 	return true;
 }
@@ -250,8 +256,8 @@ void fd_forget(int fd)
 	if (!fd_sock(fd))
 		return;
 	/* The number was closed past us: nothing may be said on what it is now. */
-	struct sock *s = atomic_exchange(&fd_table[fd], NULL);
-	if (s && atomic_fetch_sub(&s->fds, 1) == 1) {
+	struct sock *s = take_entry(fd);
+	if (s && single_take32(&s->fds, 1, __libc_single_threaded) == 1) {
 		log_debug("fd %d: was closed past Viaduct", fd);
 		/* Waits for a thread that is amid a step of it, too: what that leaves is not for the
 		 * slot's next connection. */

@@ -47,15 +47,17 @@ static void store_segment(struct sock *s, struct meet_segment *seg)
 	s->window = s->wire = seg->wire;
 }
 
-_Atomic int sock_awaited NEAR_DATA;
+_Atomic uint32_t sock_awaited NEAR_DATA;
 void (*sock_on_none_awaited)(void);
 
 NEAR_CODE void meeting_over(struct sock *s)
 {
+	uint32_t is_awaited = 1;
+	bool alone = __libc_single_threaded;
 	if (!atomic_load_explicit(&s->awaited, memory_order_relaxed) ||
-	    !atomic_exchange(&s->awaited, 0))
+	    !single_exchange32(&s->awaited, &is_awaited, 0, alone))
 		return;
-	if (atomic_fetch_sub(&sock_awaited, 1) == 1 && sock_on_none_awaited)
+	if (single_take32(&sock_awaited, 1, alone) == 1 && sock_on_none_awaited)
 		sock_on_none_awaited();
 }
 

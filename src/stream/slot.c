@@ -200,10 +200,27 @@ NEAR_CODE struct slot *slot_alloc(void)
 	return sl;
 }
 
-NEAR_CODE void slot_release(struct slot *sl)
+/* False: it was passed on, to where nobody counts. Relaxed: nobody else changes any of it, but who
+ * looks for the slots of the dead and finds this unheld in between; of the two, one frees it. */
+static bool release_alone(struct slot *sl, int32_t self)
+{
+	uint32_t used = atomic_load_explicit(&sl->used, memory_order_relaxed);
+	if (atomic_load_explicit(&sl->holders[0], memory_order_relaxed) != self ||
+	    atomic_load_explicit(&sl->crowded, memory_order_relaxed) ||
+	    atomic_load_explicit(&sl->forking, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&sl->holders[0], 0, memory_order_relaxed);
+	if (used != 0 && atomic_compare_exchange_strong(&sl->used, &used, 0))
+		push_free(sl);
+	return true;
+}
+
+NEAR_CODE void slot_release(struct slot *sl, bool alone)
 {
 	int32_t self = self_pid();
 	bool listed = false;
+	if (alone && release_alone(sl, self))
+		return;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		/* Nobody else lists this process, or takes it out while it lives. */
 		int32_t pid = atomic_load_explicit(&sl->holders[i], memory_order_relaxed);

@@ -154,8 +154,9 @@ int slot_table_init(uint32_t count);
 /* table_forking, for the table that there is. */
 void slot_table_forking(void);
 struct slot *slot_alloc(void);
-/* This process no longer holds the slot; frees it when nobody else does. */
-void slot_release(struct slot *sl);
+/* This process no longer holds the slot; frees it when nobody else does. alone: nobody else does,
+ * and no other thread can be forking. */
+void slot_release(struct slot *sl, bool alone);
 /* Adds this process (a forked child) to the holders. */
 void slot_hold(struct slot *sl);
 /* The same in another pid namespace, where pids name others: never upgraded, never freed. */

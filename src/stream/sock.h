@@ -24,7 +24,7 @@ struct epoll_reg;
 struct sock;
 
 /* Accepted connections of this process whose connectors may still look for us. */
-extern _Atomic int sock_awaited;
+extern _Atomic uint32_t sock_awaited;
 extern void (*sock_on_none_awaited)(void); /* the last of them has gone */
 
 /* Set by the layer above; NULL when it has nothing to do. Called without locks. */

@@ -52,14 +52,14 @@ TEST(a_slot_is_fresh_and_comes_back)
 	CHECK(slot_is_alone(a));
 	atomic_store(&a->phase, SLOT_FINAL);
 	atomic_store(&a->seen, 0xff);
-	slot_release(a);
+	slot_release(a, false);
 	struct slot *c = slot_alloc();
 	CHECK(c == a);
 	CHECK(atomic_load(&c->generation) != generation);
 	CHECK_EQ(atomic_load(&c->phase), SLOT_IDLE);
 	CHECK_EQ(atomic_load(&c->seen), 0);
-	slot_release(b);
-	slot_release(c);
+	slot_release(b, false);
+	slot_release(c, false);
 }
 
 TEST(a_full_table_gives_nothing)
@@ -74,10 +74,33 @@ TEST(a_full_table_gives_nothing)
 		had[slot_index(all[i])] = true;
 	}
 	CHECK(!slot_alloc());
-	slot_release(all[17]);
+	slot_release(all[17], false);
 	CHECK(slot_alloc() == all[17]);
 	for (uint32_t i = 0; i < SLOTS; i++)
-		slot_release(all[i]);
+		slot_release(all[i], false);
+}
+
+/* What the caller says is taken for a hint: what the slot knows of others stands above it. */
+TEST(a_slot_of_nobody_else_is_released_at_once)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	slot_release(sl, true);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+	REQUIRE(slot_alloc() == sl);
+	atomic_store(&sl->forking, 1); /* a child is on its way */
+	slot_release(sl, true);
+	CHECK(atomic_load(&sl->used) != 0);
+	slot_forked(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
+	REQUIRE(slot_alloc() == sl);
+	slot_hold_foreign(sl);
+	slot_release(sl, true);
+	CHECK(atomic_load(&sl->used) != 0);
+	atomic_store(&sl->crowded, 0);
+	atomic_store(&sl->forking, 1);
+	slot_forked(sl);
+	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
 static void hold_and_release(struct slot *sl)
@@ -86,7 +109,7 @@ static void hold_and_release(struct slot *sl)
 	slot_forked(sl);
 	CHECK(!slot_is_alone(sl));
 	CHECK(slot_is_shared(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 }
 
 TEST(a_child_holds_it_too)
@@ -99,7 +122,7 @@ TEST(a_child_holds_it_too)
 	CHECK(slot_is_alone(sl));
 	CHECK(!slot_is_shared(sl));
 	CHECK(atomic_load(&sl->used) != 0);
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -133,7 +156,7 @@ TEST(a_dead_holder_counts_no_more)
 	kill(pid, SIGKILL);
 	reap(pid, 128 + SIGKILL);
 	CHECK(slot_is_alone(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -154,7 +177,7 @@ TEST(the_dead_are_no_crowd)
 	}
 	CHECK_EQ(atomic_load(&sl->crowded), 0);
 	CHECK(slot_is_alone(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -165,13 +188,13 @@ TEST(the_parent_goes_first)
 	atomic_fetch_add(&sl->forking, 1);
 	pid_t pid = child(hold_and_stay, sl);
 	await_holder(sl, pid);
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK(atomic_load(&sl->used) != 0); /* it is the child's */
 	struct slot *other = slot_alloc();
 	CHECK(other != sl);
 	kill(pid, SIGKILL);
 	reap(pid, 128 + SIGKILL);
-	slot_release(other);
+	slot_release(other, false);
 }
 
 /* Nobody told of those deaths: the slots come back when there are no others. */
@@ -185,7 +208,7 @@ TEST(a_full_table_reclaims_the_slots_of_the_dead)
 		atomic_fetch_add(&sl->forking, 1);
 		pid_t pid = child(hold_and_stay, sl);
 		await_holder(sl, pid);
-		slot_release(sl);
+		slot_release(sl, false);
 		kill(pid, SIGKILL);
 		reap(pid, 128 + SIGKILL);
 	}
@@ -193,7 +216,7 @@ TEST(a_full_table_reclaims_the_slots_of_the_dead)
 		n++;
 	CHECK_EQ(n, SLOTS); /* those of earlier tests as well */
 	for (uint32_t i = 0; i < n; i++)
-		slot_release(mine[i]);
+		slot_release(mine[i], false);
 }
 
 TEST(held_twice_by_one_process_takes_one_place)
@@ -204,7 +227,7 @@ TEST(held_twice_by_one_process_takes_one_place)
 		slot_hold(sl); /* a child with many duplicates */
 	CHECK_EQ(atomic_load(&sl->crowded), 0);
 	CHECK(slot_is_alone(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -214,7 +237,7 @@ static void hold_until_told(struct slot *sl)
 	slot_forked(sl);
 	while (!atomic_load(&sl->nonblock)) /* a word that nobody else uses here */
 		usleep(200);
-	slot_release(sl);
+	slot_release(sl, false);
 }
 
 static void become_cat(struct slot *sl)
@@ -252,7 +275,7 @@ TEST(a_holder_becomes_another_image)
 		CHECK(close(to_cat[i]) == 0 && close(from_cat[i]) == 0 &&
 		      close(saved[i]) == 0);
 	reap(pid, 128 + SIGKILL);
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -263,7 +286,7 @@ TEST(released_on_the_way_to_exec)
 	struct slot *sl = slot_alloc();
 	slot_ends_by_exec(sl, true);
 	CHECK(slot_is_alone(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -285,7 +308,7 @@ TEST(a_crowd)
 	for (int i = 0; i < CROWD; i++)
 		reap(pid[i], 0);
 	CHECK(slot_is_alone(sl));
-	slot_release(sl);
+	slot_release(sl, false);
 	CHECK_EQ(atomic_load(&sl->used), 0);
 }
 
@@ -303,7 +326,7 @@ static void *churn(void *arg)
 		struct slot **at = &mine[i % 3];
 		if (*at) {
 			REQUIRE(atomic_exchange(&owner[slot_index(*at)], 0) == self);
-			slot_release(*at);
+			slot_release(*at, false);
 		}
 		*at = slot_alloc();
 		REQUIRE(*at);
@@ -311,7 +334,7 @@ static void *churn(void *arg)
 	}
 	for (int i = 0; i < 3; i++) {
 		REQUIRE(atomic_exchange(&owner[slot_index(mine[i])], 0) == self);
-		slot_release(mine[i]);
+		slot_release(mine[i], false);
 	}
 	return NULL;
 }
@@ -332,7 +355,7 @@ static void release_at_once(struct slot *sl)
 	slot_forked(sl);
 	while (!atomic_load(&sl->nonblock))
 		;
-	slot_release(sl);
+	slot_release(sl, false);
 }
 
 /* Two processes let go at the same moment: the slot is freed exactly once. */
@@ -345,15 +368,15 @@ TEST(released_by_two_at_once)
 		pid_t pid = child(release_at_once, sl);
 		await_holder(sl, pid);
 		atomic_store(&sl->nonblock, 1);
-		slot_release(sl);
+		slot_release(sl, false);
 		struct slot *a = slot_alloc(), *b = slot_alloc();
 		REQUIRE(a && b && a != b);
 		reap(pid, 0);
 		struct slot *c = slot_alloc(), *d = slot_alloc();
 		REQUIRE(c && d && c != d && c != a && c != b && d != a && d != b);
-		slot_release(a);
-		slot_release(b);
-		slot_release(c);
-		slot_release(d);
+		slot_release(a, false);
+		slot_release(b, false);
+		slot_release(c, false);
+		slot_release(d, false);
 	}
 }

@@ -65,7 +65,7 @@ TEST(read_from_outside)
 	struct slot *sl = slot_alloc();
 	REQUIRE(sl);
 	CHECK_EQ(atomic_load(&seen->slots[slot_index(sl)].holders[0]), getpid());
-	slot_release(sl);
+	slot_release(sl, false);
 	struct table_process *p = entry_of(getpid());
 	REQUIRE(p);
 	report_add(&report_now.sleeps, 7);
