@@ -8,6 +8,7 @@
 #include "across/parts.h"
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/place.h"
 #include "base/real.h"
 
 /* Nobody else tells a thread that drains what another has taken from the descriptor. */
@@ -332,7 +333,7 @@ static bool is_drained(void)
 	return done;
 }
 
-void across_drain(void)
+FORK_CODE void across_drain(void)
 {
 	uint64_t end_ms = clock_coarse_ms() + DRAIN_MS;
 

@@ -7,6 +7,7 @@
 
 #include "across/parts.h"
 #include "base/lock.h"
+#include "base/place.h"
 
 struct across across_pool[ACROSS_CONNECTIONS];
 int across_used;
@@ -14,7 +15,7 @@ struct across across_lost = {.state = ACROSS_ENDED};
 struct across_link across_links[ACROSS_LINKS];
 struct across_context across_contexts[ACROSS_CONTEXTS];
 
-static struct lock lock LOCK_OVER_FORK;
+static struct lock lock FORK_DATA;
 static uint8_t process[16];
 static bool process_known;
 
@@ -76,7 +77,7 @@ static void abandon(void)
 		across_pool[i].link = NULL;
 }
 
-void across_forked_child(void)
+FORK_CODE void across_forked_child(void)
 {
 	if (across_used)
 		abandon();

@@ -10,6 +10,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "relay/local.h"
 
@@ -106,7 +107,7 @@ int relay_hear(struct local_message *m, size_t *hello_bytes)
 	return -EPIPE;
 }
 
-void relay_forked(void)
+FORK_CODE void relay_forked(void)
 {
 	if (line < 0 && !was_lost && tried_ms == 0)
 		return;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/place.h"
 #include "base/rules.h"
 #include "base/view.h"
 
@@ -22,6 +24,7 @@ static bool config_all_tcp;
 static char config_report[PATH_MAX];
 static char config_program[CONFIG_NAME_BYTES], config_exe[CONFIG_NAME_BYTES];
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
+static _Atomic bool config_is_read;
 
 /* The text of a setting in force; an empty one means that nothing is set. */
 static const char *config_text(enum value_id id)
@@ -123,11 +126,14 @@ static void config_read(void)
 		config.off = false;
 	}
 	errno = saved;
+	atomic_store_explicit(&config_is_read, true, memory_order_release);
 }
 
-const struct config *config_get(void)
+FORK_CODE const struct config *config_get(void)
 {
-	pthread_once(&config_once, config_read);
+	/* Without a call into libc: a child that has just been forked would pay for its page. */
+	if (!atomic_load_explicit(&config_is_read, memory_order_acquire))
+		pthread_once(&config_once, config_read);
 	return &config;
 }
 

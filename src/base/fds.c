@@ -35,11 +35,11 @@
  * descriptors first and the memory later, and a child would take one that came in between for
  * its own, and close what it has there itself.
  */
-static struct lock fds_lock LOCK_OVER_FORK;
+static struct lock fds_lock FORK_DATA __attribute__((aligned(64))); /* see FORK_DATA */
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
-static _Atomic int fds_used;
-static _Atomic int fds_lowest_ever = INT_MAX, fds_highest_ever = -1;
-static _Atomic uint32_t fds_closed;
+static _Atomic int fds_used FORK_DATA;
+static _Atomic int fds_lowest_ever FORK_DATA = INT_MAX, fds_highest_ever FORK_DATA = -1;
+static _Atomic uint32_t fds_closed FORK_DATA;
 _Atomic int fds_tight = INT_MAX;
 
 int fds_limit(void)
@@ -84,7 +84,7 @@ static void fds_note_range(int fd)
 		atomic_store_explicit(&fds_highest_ever, fd, memory_order_relaxed);
 }
 
-int fds_count(void)
+FORK_CODE int fds_count(void)
 {
 	return atomic_load_explicit(&fds_used, memory_order_relaxed);
 }
@@ -123,7 +123,7 @@ int fds_below(int fd)
 	return count;
 }
 
-uint32_t fds_given(void)
+FORK_CODE uint32_t fds_given(void)
 {
 	/* Acquire: a call that follows is made no earlier. */
 	return atomic_load_explicit(&fds_closed, memory_order_acquire);
@@ -197,11 +197,11 @@ static bool fds_fits(int fd, int high, int limit)
 	return fds_excess(fd, &below) < 0;
 }
 
-static int fds_dup(int fd, int limit, bool apart)
+static int fds_dup(int fd, int limit, bool low)
 {
 	int high = -1, base = fds_base(limit), end = limit;
 
-	if (apart && base == FDS_BASE_MAX)
+	if (low && base == FDS_BASE_MAX)
 		return REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, FDS_APART);
 	/* The program may have some up there. */
 	for (int i = 0; high < 0 && end > base && i < FDS_PLACES_MOST; i++) {
@@ -213,13 +213,13 @@ static int fds_dup(int fd, int limit, bool apart)
 
 /* Takes over fd, within half of the limit; or, unless it is needed, within what the program
  * leaves. */
-static int fds_take_locked(int fd, bool needed, bool apart)
+static int fds_take_locked(int fd, bool needed, bool low)
 {
 	int limit = fds_limit(), high = -1, saved = errno;
 
 	/* Relaxed everywhere: the numbers order no other memory. */
 	if (atomic_fetch_add_explicit(&fds_used, 1, memory_order_relaxed) < limit / 2)
-		high = fds_dup(fd, limit, apart);
+		high = fds_dup(fd, limit, low);
 	if (high >= FDS_MAX || (high >= 0 && !needed && !fds_fits(fd, high, limit))) {
 		fds_give(high);
 		high = -1;
@@ -237,22 +237,27 @@ static int fds_take_locked(int fd, bool needed, bool apart)
 	return high;
 }
 
-static int fds_take(int fd, bool needed)
+static int fds_take(int fd, bool needed, bool low)
 {
 	lock_take(&fds_lock);
-	fd = fds_take_locked(fd, needed, false);
+	fd = fds_take_locked(fd, needed, low);
 	lock_drop(&fds_lock);
 	return fd;
 }
 
 int fds_adopt(int fd)
 {
-	return fds_take(fd, false);
+	return fds_take(fd, false, false);
 }
 
 int fds_adopt_needed(int fd)
 {
-	return fds_take(fd, true);
+	return fds_take(fd, true, false);
+}
+
+int fds_adopt_low(int fd)
+{
+	return fds_take(fd, false, true);
 }
 
 static void fds_count_apart(int by)
@@ -330,7 +335,7 @@ void fds_forked_parent(void)
 	lock_drop(&fds_lock);
 }
 
-void fds_forked_child(void)
+FORK_CODE void fds_forked_child(void)
 {
 	lock_drop_forked(&fds_lock);
 }

@@ -19,7 +19,9 @@ int fds_adopt_needed(int fd);
 /* Closes a descriptor that fds_adopt returned. A negative number is ignored. Where a child could
  * come by the number, it is forgotten first: a fork may follow at once. */
 void fds_close(int fd);
-/* The same for one that every process has, and that is the first to go when the program is
+/* The same for one that stays while the program forks: at FDS_APART. */
+int fds_adopt_low(int fd);
+/* For one that every process has, and that is the first to go when the program is
  * short of them: it does not count, so that those with nothing else have nothing to watch. */
 int fds_adopt_apart(int fd);
 /* From there on under a large limit: with 4096, as for the others, each fork took 15 us more. */

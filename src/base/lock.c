@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "base/place.h"
 
 #define SPIN_ROUNDS 200
 /* How often a waiter asks whether the owner still lives. */
@@ -25,7 +26,7 @@ uint32_t lock_self_slow(void)
 	return lock_self_tid;
 }
 
-void lock_forked(void)
+FORK_CODE void lock_forked(void)
 {
 	lock_self_tid = 0;
 }

@@ -26,10 +26,6 @@ static inline uint32_t lock_self(void)
 	return lock_self_tid ? lock_self_tid : lock_self_slow();
 }
 
-/* For locks of one process that are held over a fork, and set free in the child: together, since
- * each page that the child writes to costs it a fault. */
-#define LOCK_OVER_FORK __attribute__((section("vd_fork_locks")))
-
 void lock_take_slow(struct lock *l);
 void lock_drop_slow(struct lock *l);
 

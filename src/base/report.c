@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -25,8 +26,8 @@
 #define LOCK_NAP_NS  1000000
 
 static struct report report_own;
-struct report *report_here = &report_own;
-static _Atomic bool report_written;
+struct report *report_here FORK_DATA = &report_own;
+static _Atomic bool report_written FORK_DATA;
 
 struct text {
 	char *out;
@@ -128,16 +129,13 @@ static void lock_file(int fd)
 	}
 }
 
-void report_write(void)
+/* Not inline: the line would cost each child that ends a page of its stack. */
+static __attribute__((noinline)) void write_line(const struct config *config)
 {
-	const struct config *config = config_get();
 	char line[REPORT_BYTES];
 	struct text t = {line, 0, sizeof(line)};
 	int saved = errno, fd;
 
-	if (!config->report ||
-	    atomic_exchange_explicit(&report_written, true, memory_order_relaxed))
-		return;
 	if (report_collect)
 		report_collect();
 	fd = kernel_open(config->report,
@@ -167,20 +165,30 @@ void report_write(void)
 	errno = saved;
 }
 
-void report_reopen(void)
+FORK_CODE void report_write(void)
+{
+	const struct config *config = config_get();
+
+	if (config->report &&
+	    !atomic_exchange_explicit(&report_written, true, memory_order_relaxed))
+		write_line(config);
+}
+
+FORK_CODE void report_reopen(void)
 {
 	atomic_store_explicit(&report_written, false, memory_order_relaxed);
 }
 
-void report_forked(void)
+FORK_CODE void report_forked(void)
 {
 	/* The child has one thread, and nothing else can count meanwhile. */
-	memset(&report_own, 0, sizeof(report_own));
+	if (report_here == &report_own)
+		memset(&report_own, 0, sizeof(report_own));
 	report_here = &report_own;
 	report_reopen();
 }
 
-void report_count_in(struct report *there)
+FORK_CODE void report_count_in(struct report *there)
 {
 	report_here = there;
 }

@@ -33,7 +33,7 @@ void self_init(void)
 		munmap(page, PAGE_BYTES);
 }
 
-void self_forked(void)
+FORK_CODE void self_forked(void)
 {
 	/* A first look would cost a page fault of its own. */
 	if (known)

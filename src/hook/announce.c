@@ -18,7 +18,7 @@ static struct {
 	int announced; /* -1: not, or no more: the accepts try again */
 } table[ANNOUNCED_MAX];
 static _Atomic int table_used; /* entries below it may be in use */
-static struct lock table_lock LOCK_OVER_FORK;
+static struct lock table_lock FORK_DATA;
 /* Entries whose listener is closed. Raised before their connections are looked for, as the count of
  * these is lowered before a look at this: one of the two sees the other. */
 static _Atomic int outlived NEAR_DATA;
@@ -177,7 +177,7 @@ void announce_forked_parent(void)
 	lock_drop(&table_lock);
 }
 
-void announce_forked_child(void)
+FORK_CODE void announce_forked_child(void)
 {
 	lock_drop_forked(&table_lock);
 }

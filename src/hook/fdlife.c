@@ -15,7 +15,7 @@ static _Atomic uint32_t refuse_reason;
 _Atomic bool hook_is_short;
 
 /* One past the highest number that was ever a socket or an epoll instance of ours. */
-static _Atomic int known_end;
+static _Atomic int known_end FORK_DATA;
 
 void hook_known(int fd)
 {

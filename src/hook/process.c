@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/place.h"
 #include "base/report.h"
 #include "base/self.h"
 #include "hook/hook.h"
@@ -24,7 +25,7 @@ bool hook_is_borrowed_slow(void)
 	return false;
 }
 
-void hook_report(void)
+FORK_CODE void hook_report(void)
 {
 	if (hook_active)
 		sock_report();
@@ -55,7 +56,7 @@ void hook_forked_unwrapped(void)
 	}
 }
 
-pid_t hook_forked_parent(pid_t pid)
+FORK_CODE pid_t hook_forked_parent(pid_t pid)
 {
 	int saved = errno;
 
@@ -69,7 +70,7 @@ pid_t hook_forked_parent(pid_t pid)
 	return pid;
 }
 
-void hook_forked_child(void)
+FORK_CODE void hook_forked_child(void)
 {
 	int saved = errno;
 	bool told = fork_wrapped;
@@ -194,7 +195,7 @@ HOOK int daemon(int nochdir, int noclose)
 	return result;
 }
 
-HOOK void _exit(int status)
+FORK_CODE HOOK void _exit(int status)
 {
 	if (!hook_is_borrowed())
 		hook_report();

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/crit.h"
 #include "base/lock.h"
+#include "base/place.h"
 #include "hook/hook.h"
 
 /*
@@ -23,7 +24,7 @@ static _Atomic uint64_t table[NSIG];
 #define GUARD 1ull
 
 /* Guards the order of changes, and `hidden`. */
-static struct lock table_lock;
+static struct lock table_lock FORK_DATA;
 /* What the program has set in place of the guard. */
 static struct sigaction hidden[NSIG];
 
@@ -227,7 +228,7 @@ void signal_init(void)
 	lock_drop(&table_lock);
 }
 
-void signal_forked_child(void)
+FORK_CODE void signal_forked_child(void)
 {
 	/* Its owner may be a thread that lives in the parent only. */
 	atomic_store_explicit(&table_lock.word, 0, memory_order_relaxed);

@@ -43,7 +43,7 @@ int meet_announce(int listen_fd)
 
 	if (port == 0 || tcp_netns_cookie(listen_fd, &netns) != 0)
 		return -1;
-	fd = kept_socket(AF_UNIX, SOCK_DGRAM, 0, netns);
+	fd = kept_socket_low(AF_UNIX, SOCK_DGRAM, 0, netns);
 	if (fd < 0)
 		return -1;
 	len = name_port_address(port, &name);

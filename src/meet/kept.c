@@ -24,14 +24,24 @@ static int kept_check(int fd, uint64_t netns)
 	return fd;
 }
 
-int kept_socket(int domain, int type, int protocol, uint64_t netns)
+static int make(int domain, int type, int protocol, uint64_t netns, int (*adopt)(int fd))
 {
 	int fd = REAL(socket)(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
 
 	if (fd < 0)
 		return -errno;
-	fd = fds_adopt(fd);
+	fd = adopt(fd);
 	return fd < 0 ? fd : kept_check(fd, netns);
+}
+
+int kept_socket(int domain, int type, int protocol, uint64_t netns)
+{
+	return make(domain, type, protocol, netns, fds_adopt);
+}
+
+int kept_socket_low(int domain, int type, int protocol, uint64_t netns)
+{
+	return make(domain, type, protocol, netns, fds_adopt_low);
 }
 
 /* The places where sockets are kept: one for each errand, each listed at its first use. */

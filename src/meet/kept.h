@@ -23,5 +23,7 @@ int kept_take(struct kept *k, int domain, int type, int protocol, uint64_t netns
 void kept_give(struct kept *k, int fd);
 /* A new socket like those of kept_take, for the caller to close. */
 int kept_socket(int domain, int type, int protocol, uint64_t netns);
+/* The same, for fds_adopt_low. */
+int kept_socket_low(int domain, int type, int protocol, uint64_t netns);
 
 #endif

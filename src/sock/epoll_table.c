@@ -27,14 +27,14 @@
 
 typedef struct instance *_Atomic table_entry;
 static table_entry *_Atomic table[CHUNKS];
-static struct lock list_lock LOCK_OVER_FORK;
-static struct instance *all_instances, *free_instances;
+static struct lock list_lock FORK_DATA;
+static struct instance *all_instances FORK_DATA, *free_instances FORK_DATA;
 
 static struct epoll_reg *_Atomic reg_chunks[REG_LIMIT / REG_CHUNK];
-static struct epoll_reg *free_regs;
-static _Atomic uint32_t reg_count;
+static struct epoll_reg *free_regs FORK_DATA;
+static _Atomic uint32_t reg_count FORK_DATA;
 static uint64_t tag_prefix;
-static pid_t self;
+static pid_t self FORK_DATA;
 
 /* Depth of our own locks in this thread: sock_on_final may be called under one. */
 static _Thread_local int held __attribute__((tls_model("initial-exec")));
@@ -566,7 +566,7 @@ static void hidden_forked(struct instance *in)
 	fds_close(fd);
 }
 
-void ready_forked_child(void)
+FORK_CODE void ready_forked_child(void)
 {
 	/* The parent's threads are not here, and neither are their sleeps and arms. */
 	self = getpid();

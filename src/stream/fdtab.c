@@ -30,12 +30,12 @@ void (*sock_on_final)(struct sock *s);
 bool (*sock_on_release)(struct sock *s);
 
 static struct sock *socks NEAR_DATA; /* one for each slot */
-static _Atomic int fd_highest;
+static _Atomic int fd_highest FORK_DATA;
 
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
 static uint32_t *forking_list;
-static uint32_t forking_used;
-static struct lock forking_lock LOCK_OVER_FORK;
+static uint32_t forking_used FORK_DATA;
+static struct lock forking_lock FORK_DATA;
 static const bool forking_is_shared; /* with other processes */
 
 void fork_hold_off(void)
@@ -78,7 +78,7 @@ int fd_table_init(void)
 	return 0;
 }
 
-int fd_limit(void)
+FORK_CODE int fd_limit(void)
 {
 	return atomic_load_explicit(&fd_highest, memory_order_relaxed) + 1;
 }
@@ -229,9 +229,13 @@ void sock_forking(void)
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
-		s->is_copied = true;
+		/* A store that changes nothing would copy the page all the same, each time. */
+		if (!s->is_copied)
+			s->is_copied = true;
 		atomic_fetch_add(&s->slot->forking, 1);
-		forking_list[forking_used++] = slot_index(s->slot);
+		if (forking_list[forking_used] != slot_index(s->slot))
+			forking_list[forking_used] = slot_index(s->slot);
+		forking_used++;
 	}
 	slot_table_forking();
 	across_forking(); /* before the numbers' lock, which is taken under it */
@@ -250,7 +254,24 @@ void sock_forked_parent(pid_t child)
 	limbo_forked_parent();
 }
 
-void sock_forked_child(bool told)
+static inline void zero(_Atomic uint32_t *word)
+{
+	if (atomic_load_explicit(word, memory_order_relaxed))
+		atomic_store_explicit(word, 0, memory_order_relaxed);
+}
+
+/* The parent's other threads do not exist in the child, nor do their counts. */
+static inline void forget_threads(struct sock *s)
+{
+	zero(&s->sleepers);
+	zero(&s->inside);
+	zero(&s->bell_users);
+	zero(&s->cpu);
+	if (s->tx_bytes | s->rx_bytes)
+		s->tx_bytes = s->rx_bytes = 0;
+}
+
+FORK_CODE void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
@@ -267,12 +288,7 @@ void sock_forked_child(bool told)
 			slot_hold_foreign(s->slot);
 		else
 			slot_hold(s->slot);
-		/* The parent's other threads do not exist here, nor do their counts. */
-		atomic_store(&s->sleepers, 0);
-		atomic_store(&s->inside, 0);
-		atomic_store(&s->bell_users, 0);
-		atomic_store(&s->cpu, 0);
-		s->tx_bytes = s->rx_bytes = 0;
+		forget_threads(s);
 	}
 	/* In another pid namespace it has another pid than the parent knows. */
 	table_forked_child(foreign || !told);

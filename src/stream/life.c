@@ -22,7 +22,7 @@
 #define LIMBO_MAX 256
 static struct sock *limbo[LIMBO_MAX];
 static _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
-static struct lock limbo_lock LOCK_OVER_FORK;
+static struct lock limbo_lock FORK_DATA;
 
 static bool is_busy(struct sock *s)
 {
@@ -129,7 +129,7 @@ void limbo_forked_parent(void)
 	lock_drop(&limbo_lock);
 }
 
-void limbo_forked(void)
+FORK_CODE void limbo_forked(void)
 {
 	lock_drop_forked(&limbo_lock);
 	bells_forked();
@@ -268,7 +268,7 @@ void fd_forget(int fd)
 	}
 }
 
-void sock_report(void)
+FORK_CODE void sock_report(void)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

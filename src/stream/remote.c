@@ -262,7 +262,7 @@ void remote_end(struct sock *s)
 /* ---- fork ---- */
 
 /* Under way in this process, or about to be. */
-static _Atomic uint32_t forks;
+static _Atomic uint32_t forks FORK_DATA;
 
 static bool is_remote_and_direct(struct sock *s)
 {
@@ -409,13 +409,14 @@ static void lose(struct sock *s)
 	}
 }
 
-void remote_forked_child(void)
+FORK_CODE void remote_forked_child(void)
 {
 	atomic_store(&forks, 0);
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 
-		if (!s || !atomic_exchange(&s->across, NULL))
+		/* An exchange for nothing would copy the page. */
+		if (!s || !remote_of(s) || !atomic_exchange(&s->across, NULL))
 			continue;
 		/* Also one that is about to be attached: not by us, whoever may die. */
 		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);

@@ -42,7 +42,7 @@
 #define YIELDS_MOST 1000
 
 /* Held while numbers are taken out of a sock, so that it does not become another's. */
-static struct lock bells_lock LOCK_OVER_FORK;
+static struct lock bells_lock FORK_DATA;
 /* When a connection was last asked, or gave its numbers back. */
 static _Atomic int64_t stirred_ns;
 static _Atomic int64_t looked_ns;
@@ -79,7 +79,7 @@ void bells_let_go(void)
 	lock_drop(&bells_lock);
 }
 
-void bells_forked(void)
+FORK_CODE void bells_forked(void)
 {
 	atomic_store(&bells_lock.word, 0);
 }

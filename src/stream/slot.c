@@ -51,7 +51,7 @@ uint32_t slot_count(void)
 	return table_count;
 }
 
-struct slot *slot_at(uint32_t index)
+FORK_CODE struct slot *slot_at(uint32_t index)
 {
 	return &table->slots[index];
 }
@@ -99,7 +99,7 @@ static struct slot *take_fresh(void)
 }
 
 /* What the entry of a holder stands for is still there. */
-static bool is_there(int32_t entry)
+static FORK_CODE bool is_there(int32_t entry)
 {
 	int32_t pid = entry < 0 ? -entry : entry;
 	if (kill(pid, 0) != 0 && errno == ESRCH)
@@ -108,7 +108,7 @@ static bool is_there(int32_t entry)
 }
 
 /* Drops holders that died; true when none is left. */
-static bool drop_dead(struct slot *sl, int32_t self)
+static FORK_CODE bool drop_dead(struct slot *sl, int32_t self)
 {
 	/* First: a child that is not on its way any more is among the holders. */
 	bool empty = !atomic_load(&sl->forking) && !atomic_load(&sl->crowded);
@@ -138,7 +138,7 @@ NEAR_CODE static void free_if_unheld(struct slot *sl)
 		push_free(sl);
 }
 
-void slot_forked(struct slot *sl)
+FORK_CODE void slot_forked(struct slot *sl)
 {
 	if (atomic_fetch_sub(&sl->forking, 1) == 1)
 		free_if_unheld(sl);
@@ -245,7 +245,7 @@ static bool take_place(struct slot *sl, int32_t self)
 	return false;
 }
 
-void slot_hold(struct slot *sl)
+FORK_CODE void slot_hold(struct slot *sl)
 {
 	int32_t self = self_pid();
 	if (take_place(sl, self))

@@ -2,12 +2,15 @@
 /* The one thing that the sources of sends have in common. */
 #include "stream/source.h"
 
-struct stopover source_stopover;
+#include "base/place.h"
 
-void source_forked_child(void)
+uint8_t source_stopover[SOURCE_PIECE_BYTES] __attribute__((aligned(CRIT_LINE_BYTES)));
+struct lock source_stopover_lock FORK_DATA;
+
+FORK_CODE void source_forked_child(void)
 {
 	/* Another thread of the parent may have had it. A store would copy the page. */
-	if (atomic_load_explicit(&source_stopover.lock.word, memory_order_relaxed))
-		atomic_store_explicit(&source_stopover.lock.word, 0,
+	if (atomic_load_explicit(&source_stopover_lock.word, memory_order_relaxed))
+		atomic_store_explicit(&source_stopover_lock.word, 0,
 				      memory_order_relaxed);
 }

@@ -31,12 +31,8 @@ struct source {
  * with the processor, and from there they are copied; by one thread at a time, while others have
  * the kernel write to the ring.
  */
-struct stopover {
-	uint8_t data[SOURCE_PIECE_BYTES];
-	struct lock lock;
-} __attribute__((aligned(CRIT_LINE_BYTES)));
-
-extern struct stopover source_stopover;
+extern uint8_t source_stopover[SOURCE_PIECE_BYTES];
+extern struct lock source_stopover_lock;
 void source_forked_child(void);
 
 /*
@@ -53,10 +49,10 @@ static inline ssize_t source_read(const struct source *src, uint8_t *to, size_t 
 
 static inline ssize_t source_read_past(const struct source *src, uint8_t *to, size_t len)
 {
-	ssize_t n = source_read(src, source_stopover.data, len);
-	if (n > 0 && crit_copy_past(to, source_stopover.data, (size_t)n) < 0)
+	ssize_t n = source_read(src, source_stopover, len);
+	if (n > 0 && crit_copy_past(to, source_stopover, (size_t)n) < 0)
 		n = -EFAULT;
-	lock_drop(&source_stopover.lock);
+	lock_drop(&source_stopover_lock);
 	return n;
 }
 
@@ -70,7 +66,7 @@ static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 		if (n < 0)
 			return n;
 	} else {
-		n = src->is_past && lock_try(&source_stopover.lock)
+		n = src->is_past && lock_try(&source_stopover_lock)
 			    ? source_read_past(src, to, len)
 			    : source_read(src, to, len);
 		if (n < 0)

@@ -12,6 +12,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/place.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/self.h"
@@ -25,8 +26,8 @@
 #define TABLE_TRIES 64
 
 static _Atomic int table_fd = -1;
-static struct table_process *here;
-static uint32_t number_here;
+static struct table_process *here FORK_DATA;
+static uint32_t number_here FORK_DATA;
 
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
@@ -168,8 +169,8 @@ void table_count_here(struct slot_table *t)
 	settle_here(p, (uint32_t)(p - t->processes));
 }
 
-static struct table_process *childs; /* of the fork under way */
-static uint32_t childs_number;
+static struct table_process *childs FORK_DATA; /* of the fork under way */
+static uint32_t childs_number FORK_DATA;
 
 void table_forking(struct slot_table *t)
 {
@@ -184,7 +185,7 @@ void table_forked_parent(pid_t child)
 	childs = NULL;
 }
 
-void table_forked_child(bool tells_pid)
+FORK_CODE void table_forked_child(bool tells_pid)
 {
 	if (childs && tells_pid)
 		atomic_store(&childs->pid, self_pid());

@@ -14,6 +14,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "base/self.h"
 #include "base/space.h"
@@ -23,7 +24,7 @@
 /* Between two looks whether the reader still lives. */
 #define CHECK_NS 1000000000ull
 
-struct trace_wish trace_wish;
+struct trace_wish trace_wish FORK_DATA;
 
 /* The two ends of a connection, asked for once in a trace. */
 struct ends {
@@ -182,7 +183,7 @@ static bool is_on(uint64_t now_ns)
 	return trace.buffer != NULL;
 }
 
-void trace_forked(void)
+FORK_CODE void trace_forked(void)
 {
 	/* Another thread of the parent's may have had it. Each first store is a page fault. */
 	if (atomic_load(&trace.lock.word))
