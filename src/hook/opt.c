@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Socket options and ioctl: what is tracked, what is answered, what needs kernel TCP. */
 #include <asm/sockios.h>
+#include <linux/kcm.h>
+#include <linux/nbd.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/crit.h"
 #include "base/log.h"
 #include "base/place.h"
 #include "hook/hook.h"
@@ -165,6 +168,30 @@ static int ioctl_count(struct sock *s, int fd, unsigned long request, int *count
 	return request == SIOCOUTQ ? sock_outq(s, fd, count) : SOCK_KERNEL;
 }
 
+/* A socket that a device or a socket of the kernel's takes over, which then moves its bytes past
+ * every program; or -1. */
+static int handed_to_kernel(unsigned long request, void *arg)
+{
+	struct kcm_attach attach;
+
+	if (request == NBD_SET_SOCK)
+		return (int)(intptr_t)arg;
+	if (request == SIOCKCMATTACH && crit_copy(&attach, arg, sizeof(attach)) == 0)
+		return attach.fd;
+	return -1;
+}
+
+/* 0, or -EAGAIN while bytes wait that only a read through us can get. */
+static int hand_to_kernel(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s)
+		return 0;
+	log_debug("fd %d: is handed to the kernel", fd);
+	return sock_down_wait(s, fd, VD_REASON_SPLICE, HOOK_UNREAD_MS) > 0 ? -EAGAIN : 0;
+}
+
 NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 {
 	struct sock *s = fd_sock(fd);
@@ -175,6 +202,11 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
+	if (request == NBD_SET_SOCK || request == SIOCKCMATTACH) {
+		result = hand_to_kernel(handed_to_kernel(request, arg));
+		if (result < 0)
+			return (int)ret_errno(result);
+	}
 	if (!s)
 		return REAL(ioctl)(fd, request, arg);
 	result = ioctl_count(s, fd, request, arg);

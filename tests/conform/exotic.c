@@ -13,8 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <linux/kcm.h>
+#include <linux/nbd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -116,6 +119,47 @@ CASE(aio_on_it, DIRECT)
 	recv_all(p.s, buf, 13);
 	say("%s", buf);
 	pair_close(p);
+}
+
+/* As a device of the kernel's does with a socket that it was given. */
+static ssize_t past_everybody(long nr, int fd, void *data, size_t len)
+{
+	ssize_t result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(nr), "D"(fd), "S"(data), "d"(len)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+CASE(handed_to_the_kernel, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[16] = "";
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	NEED(null >= 0);
+	/* There may be no such device here: it is told after the socket has been prepared. */
+	say_result("NBD_SET_SOCK", ioctl(null, NBD_SET_SOCK, p.c));
+	send_all(p.s, "request", 7);
+	for (size_t n = 0; n < 7;) {
+		ssize_t r = past_everybody(SYS_read, p.c, buf + n, 7 - n);
+		NEED(r > 0);
+		n += (size_t)r;
+	}
+	say("%.7s", buf);
+	say_result("write", past_everybody(SYS_write, p.c, "reply", 5));
+	recv_all(p.s, buf, 5);
+	say("%.5s", buf);
+	pair_close(p);
+	p = pair_warm_open();
+	struct kcm_attach attach = {.fd = p.s};
+	say_result("SIOCKCMATTACH", ioctl(null, SIOCKCMATTACH, &attach));
+	say_result("with a bad pointer", ioctl(null, SIOCKCMATTACH, (void *)8));
+	say_result("write", past_everybody(SYS_write, p.s, "reply", 5));
+	recv_all(p.c, buf, 5);
+	say("%.5s", buf);
+	pair_close(p);
+	close(null);
 }
 
 CASE(zero_copy, DIRECT)
