@@ -10,6 +10,7 @@
 
 #include "across/parts.h"
 #include "base/log.h"
+#include "base/pageable.h"
 #include "rdma/verbs.h"
 
 /* A device that could not be opened is not looked for again before. */
@@ -92,8 +93,8 @@ struct across_context *hub_context(const struct name_end *local, const char **wh
 /* Shared with forked children, so that what the device writes is not in a copy. */
 static uint8_t *map_window(void)
 {
-	void *at = mmap(NULL, ACROSS_WINDOW_BYTES, PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *at =
+		pageable_map(NULL, ACROSS_WINDOW_BYTES, MAP_SHARED | MAP_ANONYMOUS, -1);
 
 	return at == MAP_FAILED ? NULL : at;
 }
@@ -101,9 +102,9 @@ static uint8_t *map_window(void)
 static void clear_link(struct across_link *k)
 {
 	if (k->window)
-		munmap(k->window, ACROSS_WINDOW_BYTES);
+		pageable_unmap(k->window, ACROSS_WINDOW_BYTES);
 	if (k->staging)
-		munmap(k->staging, ACROSS_WINDOW_BYTES);
+		pageable_unmap(k->staging, ACROSS_WINDOW_BYTES);
 	memset(k, 0, sizeof(*k));
 }
 

@@ -87,6 +87,8 @@ struct aiocb;
 	X(int, inotify_init, (void))                                                     \
 	X(int, inotify_init1, (int))                                                     \
 	X(int, memfd_create, (const char *, unsigned))                                   \
+	X(int, mlockall, (int))                                                          \
+	X(int, munlockall, (void))                                                       \
 	X(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int))                \
 	X(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int))               \
 	X(ssize_t, splice, (int, off64_t *, int, off64_t *, size_t, unsigned))           \

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/pageable.h"
 #include "base/place.h"
 #include "base/report.h"
 #include "base/self.h"
@@ -79,6 +80,8 @@ FORK_CODE void hook_forked_child(void)
 	fork_wrapped = false;
 	lock_forked();
 	signal_forked_child();
+	if (pageable_expects()) /* that is not inherited */
+		pageable_expect(false);
 	report_forked();
 	if (hook_active) {
 		self_forked();

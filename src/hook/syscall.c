@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -68,6 +69,8 @@ static const uint8_t kinds[] = {
 	[SYS_execve] = ANY,
 	[SYS_execveat] = ANY,
 	[SYS_exit_group] = ANY,
+	[SYS_mlockall] = ANY,
+	[SYS_munlockall] = ANY,
 	[SYS_poll] = WAIT,
 	[SYS_ppoll] = WAIT,
 	[SYS_select] = WAIT,
@@ -193,6 +196,10 @@ static long any_call(const struct sys *x)
 		return epoll_create1(INT(0));
 	case SYS_epoll_ctl:
 		return epoll_ctl(INT(0), INT(1), INT(2), PTR(3));
+	case SYS_mlockall:
+		return mlockall(INT(0));
+	case SYS_munlockall:
+		return munlockall();
 	case SYS_pidfd_getfd:
 		return pidfd_getfd(INT(0), INT(1), UNS(2));
 	case SYS_execve:

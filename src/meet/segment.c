@@ -17,6 +17,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/pageable.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/space.h"
@@ -47,9 +48,9 @@ enum vd_reason segment_reason(int err)
 
 void meet_empty(void *place)
 {
-	if (mmap(place, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
-		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		 0) == MAP_FAILED)
+	if (pageable_map(place, WIRE_TOTAL_BYTES,
+			 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			 -1) == MAP_FAILED)
 		log_error("a segment of %llu bytes stays mapped: %m",
 			  (unsigned long long)WIRE_TOTAL_BYTES);
 }
@@ -57,8 +58,8 @@ void meet_empty(void *place)
 /* Straight to its place, if it has one: a mapping that moves there costs as much once more. */
 static bool segment_map(struct meet_segment *s, int memfd, void *place)
 {
-	void *p = mmap(place, WIRE_TOTAL_BYTES, PROT_READ | PROT_WRITE,
-		       MAP_SHARED | (place ? MAP_FIXED : 0), memfd, 0);
+	void *p = pageable_map(place, WIRE_TOTAL_BYTES,
+			       MAP_SHARED | (place ? MAP_FIXED : 0), memfd);
 
 	if (p == MAP_FAILED) {
 		int saved = errno;
@@ -333,7 +334,7 @@ void meet_finish(struct meet_segment *seg)
 	if (seg->at_place)
 		meet_empty(seg->wire);
 	else if (seg->wire)
-		munmap(seg->wire, WIRE_TOTAL_BYTES);
+		pageable_unmap(seg->wire, WIRE_TOTAL_BYTES);
 	fds_close(seg->memfd);
 	fds_close(seg->bell);
 	fds_close(seg->peer_bell);

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/pageable.h"
 #include "base/place.h"
 #include "base/real.h"
 #include "base/report.h"
@@ -50,8 +51,8 @@ void fork_let_go(void)
 
 static void *map_private(size_t size)
 {
-	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *map =
+		pageable_map(NULL, size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	return map == MAP_FAILED ? NULL : map;
 }
 

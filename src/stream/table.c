@@ -12,6 +12,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/pageable.h"
 #include "base/place.h"
 #include "base/quiet.h"
 #include "base/real.h"
@@ -52,12 +53,12 @@ int table_memory(const char *name, size_t size, void **map)
 
 	if (fd < 0)
 		return fd;
-	*map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+	*map = pageable_map(NULL, size, flags, fd);
 	if (*map != MAP_FAILED && REAL(fcntl64)(fd, F_ADD_SEALS, TABLE_SEALS) == 0)
 		return fd;
 	r = -errno;
 	if (*map != MAP_FAILED)
-		munmap(*map, size);
+		pageable_unmap(*map, size);
 	fds_close_apart(fd);
 	return r;
 }
@@ -73,7 +74,7 @@ static void *map_shared(size_t size)
 		return map;
 	}
 	log_debug("connections cannot be listed from outside: %s", strerror(-fd));
-	return mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+	return pageable_map(NULL, size, flags, -1);
 }
 
 struct slot_table *table_map(uint32_t slot_count)

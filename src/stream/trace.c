@@ -14,6 +14,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/pageable.h"
 #include "base/place.h"
 #include "base/real.h"
 #include "base/self.h"
@@ -68,7 +69,7 @@ static void unmap(void)
 	trace.buffer = NULL;
 	trace.fd = -1;
 	trace.session = TRACE_OFF;
-	munmap(buffer, trace.mapped);
+	pageable_unmap(buffer, trace.mapped);
 	munmap(trace.ends, trace.ends_mapped);
 	fds_close_apart(fd);
 }
@@ -106,7 +107,7 @@ static int map_buffer(uint32_t session, uint32_t area)
 	ends = mmap(NULL, ends_mapped, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (ends == MAP_FAILED) {
-		munmap(map, mapped);
+		pageable_unmap(map, mapped);
 		fds_close_apart(fd);
 		return -ENOMEM;
 	}

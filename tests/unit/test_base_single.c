@@ -38,10 +38,25 @@ TEST(an_exchange_tells_what_was_there)
 		CHECK(!single_exchange32(&word, &expect, 9, alone));
 		CHECK_EQ(expect, 3);
 		CHECK_EQ(word, 3);
-		while (!single_exchange32(&word, &expect, 9,
-					  alone)) /* a weak one may fail */
-			CHECK_EQ(expect, 3);
+		CHECK(single_exchange32(&word, &expect, 9, alone));
 		CHECK_EQ(word, 9);
+	}
+}
+
+TEST(what_is_taken_was_there)
+{
+	for (int alone = 0; alone < 2; alone++) {
+		_Atomic uint32_t word = 3;
+		int thing = 0;
+		void *_Atomic place = &thing;
+		CHECK_EQ(single_take32(&word, 1, alone), 3);
+		CHECK_EQ(single_take32(&word, 2, alone), 2);
+		CHECK_EQ(word, 0);
+		single_store32(&word, 7, alone);
+		CHECK_EQ(word, 7);
+		CHECK(single_take_pointer(&place, alone) == &thing);
+		CHECK(atomic_load(&place) == NULL);
+		CHECK(single_take_pointer(&place, alone) == NULL);
 	}
 }
 

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mlockall for the program's memory alone: which mappings are Viaduct's, and how the others are
+ * locked one by one. */
+#include "base/pageable.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "base/kernel.h"
+#include "base/place.h"
+
+/* A window for each socket that there can be, and the tables. Further ones are locked. */
+#define RANGES_MOST	 (65536 + 64)
+#define CAP_IPC_LOCK_BIT 14
+
+struct range {
+	_Atomic uintptr_t start; /* 0: free again */
+	size_t bytes;
+};
+
+static struct range ours[RANGES_MOST];
+static _Atomic uint32_t ours_used;
+static _Atomic bool expected FORK_DATA;
+
+/* Of this library's own image: its code is locked like the program's, what is never touched of
+ * its data is not. */
+extern const char image_start[] __asm__("__ehdr_start")
+	__attribute__((visibility("hidden")));
+extern const char image_end[] __asm__("_end") __attribute__((visibility("hidden")));
+
+/* ---- what is ours ---- */
+
+static void note(void *at, size_t bytes)
+{
+	uint32_t i = atomic_fetch_add_explicit(&ours_used, 1, memory_order_relaxed);
+
+	if (i >= RANGES_MOST)
+		return;
+	ours[i].bytes = bytes;
+	/* Release: who finds the start finds the length. */
+	atomic_store_explicit(&ours[i].start, (uintptr_t)at, memory_order_release);
+}
+
+static uint32_t count_ours(void)
+{
+	uint32_t used = atomic_load_explicit(&ours_used, memory_order_relaxed);
+
+	return used < RANGES_MOST ? used : RANGES_MOST;
+}
+
+/* The first of ours that lies in [from, to): its part there. Empty, at `to`, when there is none. */
+static void next_ours(uintptr_t from, uintptr_t to, uintptr_t *start, uintptr_t *end)
+{
+	uint32_t used = count_ours();
+
+	*start = *end = to;
+	for (uint32_t i = 0; i < used; i++) {
+		uintptr_t a = atomic_load_explicit(&ours[i].start, memory_order_acquire);
+		uintptr_t b = a + ours[i].bytes;
+
+		if (!a || b <= from || a >= *start)
+			continue;
+		*start = a < from ? from : a;
+		*end = b < to ? b : to;
+	}
+}
+
+/* ---- all mappings of this process ---- */
+
+typedef void visit(uintptr_t from, uintptr_t to, void *arg);
+
+static void visit_others(uintptr_t from, uintptr_t to, visit *each, void *arg)
+{
+	while (from < to) {
+		uintptr_t start, end;
+
+		next_ours(from, to, &start, &end);
+		if (start > from)
+			each(from, start, arg);
+		from = end;
+	}
+}
+
+/* A line of /proc/self/maps begins with two numbers; the rest of it may be long. */
+struct reader {
+	uintptr_t number[2];
+	int at; /* 0, 1: amid a number; 2: behind them */
+};
+
+static void take_character(struct reader *r, char c, visit *each, void *arg)
+{
+	if (c == '\n') {
+		*r = (struct reader){0};
+	} else if (r->at < 2 && isxdigit((unsigned char)c)) {
+		int digit = c <= '9' ? c - '0' : c - 'a' + 10;
+
+		r->number[r->at] = r->number[r->at] << 4 | (uintptr_t)digit;
+	} else if (r->at < 2 && ++r->at == 2) {
+		visit_others(r->number[0], r->number[1], each, arg);
+	}
+}
+
+static bool visit_all(visit *each, void *arg)
+{
+	int fd = kernel_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	struct reader r = {0};
+	char text[4096];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	while ((n = kernel_read(fd, text, sizeof(text))) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			take_character(&r, text[i], each, arg);
+	kernel_close(fd);
+	return n == 0;
+}
+
+/* ---- mlockall ---- */
+
+static bool is_image(uintptr_t from)
+{
+	return from >= (uintptr_t)image_start && from < (uintptr_t)image_end;
+}
+
+static void add(uintptr_t from, uintptr_t to, void *arg)
+{
+	if (!is_image(from))
+		*(uint64_t *)arg += to - from;
+}
+
+/* As mlockall, it does not mind what cannot be locked. */
+static void lock(uintptr_t from, uintptr_t to, void *arg)
+{
+	bool on_fault = *(bool *)arg || is_image(from);
+
+	kernel_call4(SYS_mlock2, (long)from, (long)(to - from),
+		     on_fault ? MLOCK_ONFAULT : 0, 0);
+}
+
+static bool is_free_to_lock(void)
+{
+	char text[4096], *at;
+
+	if (!kernel_read_text("/proc/self/status", text, sizeof(text)))
+		return false;
+	at = strstr(text, "\nCapEff:");
+	return at &&
+	       (strtoull(at + strlen("\nCapEff:"), NULL, 16) >> CAP_IPC_LOCK_BIT & 1);
+}
+
+int pageable_may_lock(bool now)
+{
+	struct rlimit limit;
+	uint64_t total = 0;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+	    is_free_to_lock())
+		return 0;
+	if (limit.rlim_cur == 0)
+		return -EPERM;
+	return now && visit_all(add, &total) && total > limit.rlim_cur ? -ENOMEM : 0;
+}
+
+void pageable_lock_others(bool on_fault)
+{
+	visit_all(lock, &on_fault);
+}
+
+void pageable_expect(bool locks)
+{
+	/* Relaxed: what another thread maps at this moment may be locked or not. */
+	atomic_store_explicit(&expected, locks, memory_order_relaxed);
+}
+
+FORK_CODE bool pageable_expects(void)
+{
+	return atomic_load_explicit(&expected, memory_order_relaxed);
+}
+
+/* ---- mapping ---- */
+
+/*
+ * The kernel locks, and fills, what is mapped readable: so it is mapped without access first. In the
+ * place of something else, which threads may look at, it is moved when it is ready.
+ */
+static void *map_unlocked(void *at, size_t bytes, int flags, int fd)
+{
+	void *p = mmap(NULL, bytes, PROT_NONE, flags & ~MAP_FIXED, fd, 0), *to = p;
+	int saved;
+
+	if (p == MAP_FAILED) {
+		if (errno == EAGAIN)
+			errno = ENOMEM;
+		return p;
+	}
+	if (munlock(p, bytes) == 0 && mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0) {
+		if (flags & MAP_FIXED)
+			to = mremap(p, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+		if (to != MAP_FAILED)
+			return to;
+	}
+	saved = errno;
+	munmap(p, bytes);
+	errno = saved;
+	return MAP_FAILED;
+}
+
+void *pageable_map(void *at, size_t bytes, int flags, int fd)
+{
+	void *p = pageable_expects()
+			  ? map_unlocked(at, bytes, flags, fd)
+			  : mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+	if (p != MAP_FAILED && !(flags & MAP_FIXED))
+		note(p, bytes);
+	return p;
+}
+
+void pageable_unmap(void *at, size_t bytes)
+{
+	uint32_t used = count_ours();
+
+	/* First: the addresses may be the program's at once. */
+	for (uint32_t i = 0; i < used; i++)
+		if (atomic_load_explicit(&ours[i].start, memory_order_relaxed) ==
+		    (uintptr_t)at)
+			atomic_store_explicit(&ours[i].start, 0, memory_order_relaxed);
+	munmap(at, bytes);
+}
