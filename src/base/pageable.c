@@ -169,9 +169,9 @@ int pageable_may_lock(bool now)
 	return now && visit_all(add, &total) && total > limit.rlim_cur ? -ENOMEM : 0;
 }
 
-void pageable_lock_others(bool on_fault)
+bool pageable_lock_others(bool on_fault)
 {
-	visit_all(lock, &on_fault);
+	return visit_all(lock, &on_fault);
 }
 
 void pageable_expect(bool locks)

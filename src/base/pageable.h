@@ -23,7 +23,8 @@ void pageable_expect(bool locks);
 bool pageable_expects(void);
 /* What mlockall would answer the program alone: 0, -EPERM or, `now`, -ENOMEM. */
 int pageable_may_lock(bool now);
-/* Locks all that is mapped, but for what is Viaduct's. */
-void pageable_lock_others(bool on_fault);
+/* Locks all that is mapped, but for what is Viaduct's. False where that cannot be read, as without
+ * /proc: nothing is locked. */
+bool pageable_lock_others(bool on_fault);
 
 #endif

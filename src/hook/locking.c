@@ -29,8 +29,8 @@ HOOK int mlockall(int flags)
 	}
 	if (result != 0)
 		return result;
-	if (now)
-		pageable_lock_others(flags & MCL_ONFAULT);
+	if (now && !pageable_lock_others(flags & MCL_ONFAULT))
+		return REAL(mlockall)(flags);
 	errno = saved;
 	return 0;
 }

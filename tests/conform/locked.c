@@ -2,6 +2,7 @@
 /* Conformance: a program that locks all of its memory. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -104,6 +105,29 @@ CASE(all_memory_locked_over_fork, DIRECT)
 	}
 	say("status %d", child_status(pid));
 	connections("parent");
+}
+
+/* Without /proc nobody can tell what is whose. */
+CASE(all_memory_locked_in_a_cage, ANYWAY)
+{
+	if (geteuid() != 0)
+		skip("no right to change the root");
+	char here[] = "/tmp/conform.XXXXXX";
+	NEED(mkdtemp(here));
+	pid_t pid = fork();
+	if (pid == 0) {
+		static char data[1 << 20];
+		say_as("child");
+		NEED(chroot(here) == 0 && chdir("/") == 0);
+		memset(data, 1, sizeof data);
+		say_result("mlockall", mlockall(MCL_CURRENT));
+		/* What is locked is not given away. */
+		uintptr_t page = ((uintptr_t)data + 4095) & ~(uintptr_t)4095;
+		say_result("madvise", madvise((void *)page, 4096, MADV_DONTNEED));
+		_exit(0);
+	}
+	say("status %d", child_status(pid));
+	rmdir(here);
 }
 
 static void within(rlim_t bytes)
