@@ -27,3 +27,10 @@ bool space_is_left(size_t bytes)
 	size = own_size();
 	return size != 0 && size + bytes <= limit.rlim_cur / 2;
 }
+
+bool space_of_data_is_limited(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}

@@ -12,5 +12,10 @@
  * limit.
  */
 bool space_is_left(size_t bytes);
+/*
+ * Whether the program has a limit of its data (RLIMIT_DATA). All private memory counts there,
+ * touched or not: of what is mapped in advance Viaduct takes less then, or makes it shared.
+ */
+bool space_of_data_is_limited(void);
 
 #endif

@@ -48,8 +48,10 @@ enum vd_reason segment_reason(int err)
 
 void meet_empty(void *place)
 {
+	int kind = space_of_data_is_limited() ? MAP_SHARED : MAP_PRIVATE;
+
 	if (pageable_map(place, WIRE_TOTAL_BYTES,
-			 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			 MAP_FIXED | kind | MAP_ANONYMOUS | MAP_NORESERVE,
 			 -1) == MAP_FAILED)
 		log_error("a segment of %llu bytes stays mapped: %m",
 			  (unsigned long long)WIRE_TOTAL_BYTES);

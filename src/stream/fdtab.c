@@ -22,6 +22,9 @@
 #define SLOT_COUNT     65536u
 #define FD_TABLE_MAX   (1 << 20)
 #define FD_TABLE_LEAST 1024
+/* Where the program's data is limited: 1.3 MB in the place of up to 32. */
+#define SLOT_COUNT_SMALL 2048u
+#define FD_TABLE_SMALL	 (1 << 16)
 
 struct sock *_Atomic *fd_table NEAR_DATA;
 int fd_table_size NEAR_DATA;
@@ -31,6 +34,7 @@ void (*sock_on_final)(struct sock *s);
 bool (*sock_on_release)(struct sock *s);
 
 static struct sock *socks NEAR_DATA; /* one for each slot */
+static uint32_t slots;
 static _Atomic int fd_highest FORK_DATA;
 
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
@@ -58,20 +62,22 @@ static void *map_private(size_t size)
 
 int fd_table_init(void)
 {
+	bool small = space_of_data_is_limited();
 	struct rlimit lim = {0};
-	int size = FD_TABLE_MAX;
+	int size = small ? FD_TABLE_SMALL : FD_TABLE_MAX;
+	slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
 		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
-	if (!space_is_left(SLOT_COUNT * (sizeof(struct slot) + sizeof(*socks)) +
+	if (!space_is_left(slots * (sizeof(struct slot) + sizeof(*socks)) +
 			   sizeof(*fd_table) * (size_t)size))
 		return -ENOMEM;
-	int r = slot_table_init(SLOT_COUNT);
+	int r = slot_table_init(slots);
 	wait_init();
 	if (r < 0)
 		return r;
-	socks = map_private(sizeof(*socks) * SLOT_COUNT);
+	socks = map_private(sizeof(*socks) * slots);
 	fd_table = map_private(sizeof(*fd_table) * (size_t)size);
-	forking_list = map_private(sizeof(*forking_list) * SLOT_COUNT);
+	forking_list = map_private(sizeof(*forking_list) * slots);
 	if (!socks || !fd_table || !forking_list)
 		return -ENOMEM;
 	report_collect = sock_report;
@@ -226,7 +232,7 @@ void sock_forking(void)
 	limbo_forking();
 	lock_take(&forking_lock);
 	forking_used = 0;
-	for (int fd = 0; fd < fd_limit() && forking_used < SLOT_COUNT; fd++) {
+	for (int fd = 0; fd < fd_limit() && forking_used < slots; fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;

@@ -258,6 +258,8 @@ class Service(Confined):
                                      (resource.RLIMIT_FSIZE, 1 << 20, "memory"),
                                      (resource.RLIMIT_AS, 60 << 20, "memory")):
             self.assertEqual(self.fate(limit(which, value)), f"{reason}, plain-peer")
+        # Of its data Viaduct takes little where that is limited.
+        self.assertEqual(self.fate(limit(resource.RLIMIT_DATA, 24 << 20)), "direct")
 
     def test_calls(self):
         for number in (MEMFD_CREATE, EVENTFD2):
