@@ -5,10 +5,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -17,8 +16,7 @@
 #include "base/place.h"
 
 /* A window for each socket that there can be, and the tables. Further ones are locked. */
-#define RANGES_MOST	 (65536 + 64)
-#define CAP_IPC_LOCK_BIT 14
+#define RANGES_MOST (65536 + 64)
 
 struct range {
 	_Atomic uintptr_t start; /* 0: free again */
@@ -147,13 +145,11 @@ static void lock(uintptr_t from, uintptr_t to, void *arg)
 
 static bool is_free_to_lock(void)
 {
-	char text[4096], *at;
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
 
-	if (!kernel_read_text("/proc/self/status", text, sizeof(text)))
-		return false;
-	at = strstr(text, "\nCapEff:");
-	return at &&
-	       (strtoull(at + strlen("\nCapEff:"), NULL, 16) >> CAP_IPC_LOCK_BIT & 1);
+	return kernel_call4(SYS_capget, (long)&head, (long)data, 0, 0) == 0 &&
+	       (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK));
 }
 
 int pageable_may_lock(bool now)

@@ -10,6 +10,7 @@
 HOOK int mlockall(int flags)
 {
 	bool now = flags & MCL_CURRENT, later = flags & MCL_FUTURE;
+	bool before = pageable_expects();
 	int saved = errno, result;
 
 	if (!hook_active || hook_is_borrowed() || (flags & ~LOCKALL_FLAGS) ||
@@ -23,8 +24,8 @@ HOOK int mlockall(int flags)
 		pageable_expect(true);
 		result = REAL(mlockall)(flags & ~MCL_CURRENT);
 		if (result != 0)
-			pageable_expect(false);
-	} else if (pageable_expects()) {
+			pageable_expect(before);
+	} else if (before) {
 		result = munlockall();
 	}
 	if (result != 0)

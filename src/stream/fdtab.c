@@ -34,7 +34,6 @@ void (*sock_on_final)(struct sock *s);
 bool (*sock_on_release)(struct sock *s);
 
 static struct sock *socks NEAR_DATA; /* one for each slot */
-static uint32_t slots;
 static _Atomic int fd_highest FORK_DATA;
 
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
@@ -63,9 +62,9 @@ static void *map_private(size_t size)
 int fd_table_init(void)
 {
 	bool small = space_of_data_is_limited();
+	uint32_t slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
 	struct rlimit lim = {0};
 	int size = small ? FD_TABLE_SMALL : FD_TABLE_MAX;
-	slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
 		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
 	if (!space_is_left(slots * (sizeof(struct slot) + sizeof(*socks)) +
@@ -232,7 +231,7 @@ void sock_forking(void)
 	limbo_forking();
 	lock_take(&forking_lock);
 	forking_used = 0;
-	for (int fd = 0; fd < fd_limit() && forking_used < slots; fd++) {
+	for (int fd = 0; fd < fd_limit() && forking_used < slot_count(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;

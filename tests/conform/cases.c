@@ -360,6 +360,19 @@ void wait_crowd_asleep(const pid_t *tids, size_t count)
 	}
 }
 
+long own_kb(const char *name)
+{
+	char line[256];
+	long found = -1;
+	FILE *f = fopen("/proc/self/status", "r");
+	NEED(f);
+	while (fgets(line, sizeof line, f))
+		if (!strncmp(line, name, strlen(name)))
+			sscanf(line + strlen(name), ": %ld", &found);
+	fclose(f);
+	return found;
+}
+
 void wait_inq(int fd, int n)
 {
 	int have = -1;

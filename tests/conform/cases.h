@@ -106,6 +106,9 @@ void wait_inq(int fd, int n);
 const char *poll_names(int revents);
 void nonblock(int fd, bool on);
 
+/* Of /proc/self/status, in KiB; -1: it is not there. */
+long own_kb(const char *name);
+
 /* A pipe by which processes and threads wait for each other. */
 struct signal_pipe {
 	int fd[2];

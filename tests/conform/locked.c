@@ -18,23 +18,9 @@
 #define LIMIT	   (160u << 20)
 #define OTHER_USER 65534
 
-/* Of /proc/self/status, in KiB. */
-static long status(const char *name)
-{
-	char line[256];
-	long found = -1;
-	FILE *f = fopen("/proc/self/status", "r");
-	NEED(f);
-	while (fgets(line, sizeof line, f))
-		if (!strncmp(line, name, strlen(name)))
-			sscanf(line + strlen(name), ": %ld", &found);
-	fclose(f);
-	return found;
-}
-
 static void say_size(const char *when, const char *name)
 {
-	long kb = status(name);
+	long kb = own_kb(name);
 	say("%s: %s %s", when, name,
 	    kb < 0	     ? "unknown"
 	    : kb == 0	     ? "none"
@@ -76,16 +62,16 @@ CASE(all_memory_locked, DIRECT)
 	say_result("system call", syscall(SYS_mlockall, MCL_FUTURE));
 	connections("later");
 	/* What is mapped is locked, as without us. */
-	long before = status("VmLck");
+	long before = own_kb("VmLck");
 	void *map = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	NEED(map != MAP_FAILED);
-	say("a mapping: %ld KiB", status("VmLck") - before);
+	say("a mapping: %ld KiB", own_kb("VmLck") - before);
 	say_result("mlockall now", mlockall(MCL_CURRENT));
-	before = status("VmLck");
+	before = own_kb("VmLck");
 	NEED(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		  0) != MAP_FAILED);
-	say("another one: %ld KiB", status("VmLck") - before);
+	say("another one: %ld KiB", own_kb("VmLck") - before);
 	say_result("munlockall", munlockall());
 }
 

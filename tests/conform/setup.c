@@ -218,24 +218,12 @@ CASE(address_space_limit, ON_TCP)
 			  MAP_FAILED);
 }
 
-static unsigned long own_data_kb(void)
-{
-	char line[256];
-	unsigned long kb = 0;
-	FILE *f = fopen("/proc/self/status", "r");
-	NEED(f);
-	while (fgets(line, sizeof line, f))
-		sscanf(line, "VmData: %lu", &kb);
-	fclose(f);
-	return kb;
-}
-
 /* What connections leave behind is none of the data that the program may have. */
 CASE(data_limit, DIRECT)
 {
 	enum { PAIRS = 8 };
 	const size_t more = 24 << 20;
-	rlim_t bytes = (rlim_t)own_data_kb() * 1024 + more;
+	rlim_t bytes = (rlim_t)own_kb("VmData") * 1024 + more;
 	struct rlimit limit = {bytes, bytes};
 	struct pair p[PAIRS];
 	NEED(setrlimit(RLIMIT_DATA, &limit) == 0);
