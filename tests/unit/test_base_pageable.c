@@ -30,16 +30,22 @@ static long locked_kb(void)
 	return found;
 }
 
-static bool may_lock_much(void)
+/* What is there, and as much more. */
+static bool may_lock(size_t more)
 {
-	return pageable_may_lock(true) == 0;
+	void *map = mmap(NULL, more, PROT_READ, PRIVATE, -1, 0);
+	bool may = map != MAP_FAILED && mlock2(map, more, MLOCK_ONFAULT) == 0;
+
+	if (map != MAP_FAILED)
+		munmap(map, more);
+	return may && pageable_may_lock(true) == 0;
 }
 
 TEST(others_are_locked)
 {
 	char *own, *other;
 
-	if (!may_lock_much())
+	if (!may_lock(2 * BIG))
 		SKIP("memory that may be locked is limited");
 	own = pageable_map(NULL, BIG, PRIVATE, -1);
 	other = mmap(NULL, SMALL, PROT_READ | PROT_WRITE, PRIVATE, -1, 0);
@@ -66,7 +72,7 @@ TEST(amid_others)
 {
 	char *all, *own[2];
 
-	if (!may_lock_much())
+	if (!may_lock(5 * SMALL))
 		SKIP("memory that may be locked is limited");
 	all = mmap(NULL, 5 * SMALL, PROT_NONE, PRIVATE, -1, 0);
 	REQUIRE(all != MAP_FAILED && munmap(all, 5 * SMALL) == 0);
@@ -92,7 +98,7 @@ TEST(mapped_later)
 {
 	char *own, *shared;
 
-	if (!may_lock_much())
+	if (!may_lock(2 * BIG))
 		SKIP("memory that may be locked is limited");
 	CHECK(!pageable_expects());
 	pageable_expect(true);
