@@ -68,7 +68,8 @@
 	  "run every process that uses the connection under Viaduct")                    \
 	X(29, CORRUPT, "corrupt", "the shared memory held impossible values",            \
 	  "restart the other end")                                                       \
-	X(30, IO_URING, "io_uring", "the process uses io_uring", "use epoll")            \
+	X(30, IO_URING, "io_uring", "the process uses io_uring for more than files",     \
+	  "use epoll")                                                                   \
 	X(31, DEEPBIND, "deepbind",                                                      \
 	  "the process loads libraries whose calls go past Viaduct",                     \
 	  "load them without RTLD_DEEPBIND")                                             \

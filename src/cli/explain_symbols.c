@@ -33,9 +33,11 @@ bool symbol_connects(const char *name)
 
 #define URING "io_uring"
 #define URING_TEXT                                                                       \
-	"can use io_uring (%s): from the moment when it sets a ring up, "                \
-	"all connections of the process stay on TCP."
-#define URING_REMEDY "Switch that off in the program's configuration: epoll is carried."
+	"can use io_uring (%s): from the moment when a ring is given more than files "   \
+	"to read and write, all connections of the process stay on TCP."
+#define URING_REMEDY                                                                     \
+	"Nothing to do for files; else switch that off in the program's "                \
+	"configuration: epoll is carried."
 #define AIO_TEXT                                                                         \
 	"can use asynchronous I/O (%s): a connection that it is used on goes back to "   \
 	"TCP; files do not matter."

@@ -77,6 +77,10 @@ void hook_refuse_all(enum vd_reason reason)
 		if (s)
 			hook_take_down(s, fd, reason);
 	}
+	/* Whoever waits for one of these past us never looks: of what is not down yet, the
+	 * kernel has to tell him. */
+	for (int fd = 0; fd < hook_known_end(); fd++)
+		epoll_nested(fd);
 }
 
 NEAR_CODE void hook_took(int fd)

@@ -209,8 +209,15 @@ static inline int64_t hook_now_ms(void)
  * 0, or -ETIMEDOUT.
  */
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
-/* The process has begun to use io_uring: nothing of it can be direct. */
+/* Calls that go past us may be made on any socket: nothing can be direct any more. */
 void hook_refuse_all(enum vd_reason reason);
+
+/* ---- io_uring (uring.c) ---- */
+
+/* A ring is, or may be, told of a socket. */
+void uring_all_go(void);
+/* So many entries are submitted by a bare system call. */
+void uring_entering(unsigned to_submit);
 
 /* ---- listeners (announce.c) ---- */
 

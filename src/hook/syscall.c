@@ -98,6 +98,8 @@ static const uint8_t kinds[] = {
 	[SYS_perf_event_open] = CREATE,
 	[SYS_open_by_handle_at] = CREATE,
 	[SYS_io_uring_setup] = OTHER,
+	[SYS_io_uring_enter] = OTHER,
+	[SYS_io_uring_register] = OTHER,
 	[SYS_io_submit] = OTHER,
 	[SYS_fork] = OTHER,
 	[SYS_clone] = OTHER,
@@ -325,7 +327,11 @@ static long other_call(const struct sys *x)
 
 	switch (x->nr) {
 	case SYS_io_uring_setup:
-		hook_refuse_all(VD_REASON_IO_URING);
+	case SYS_io_uring_register:
+		uring_all_go();
+		break;
+	case SYS_io_uring_enter:
+		uring_entering(UNS(1));
 		break;
 	case SYS_io_submit:
 		aio_submitting(x);

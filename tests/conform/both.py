@@ -77,6 +77,8 @@ def check_path(expect, report):
         return "no connection was upgraded"
     if not total("tx_direct_bytes") or not total("rx_direct_bytes"):
         return "no byte went over the direct path"
+    if expect == "stays" and total("downgraded"):
+        return "a connection went back to TCP"
     return None
 
 

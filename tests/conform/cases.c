@@ -455,7 +455,7 @@ void worker_join(struct worker *w)
 
 /* ---- main ---- */
 
-static const char *const expect_names[] = {"direct", "any", "tcp"};
+static const char *const expect_names[] = {"direct", "stays", "any", "tcp"};
 
 int main(int argc, char **argv)
 {

@@ -11,6 +11,7 @@
 /* What must be so under Viaduct, beside the same output. */
 enum expect {
 	DIRECT, /* bytes go over the direct path both ways */
+	STAYS,	/* and no connection goes back to TCP */
 	ANYWAY, /* either path will do */
 	ON_TCP, /* nothing is upgraded, and a reason is named */
 };

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance: a process that begins to use io_uring on connections that it has. */
+/* Conformance: a process that uses io_uring, for files or on connections that it has. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -113,6 +116,229 @@ CASE(uring_set_up, DIRECT)
 CASE(uring_syscall, DIRECT)
 {
 	talk(by_syscall);
+}
+
+/* ---- a ring for files, as databases have ---- */
+
+static struct io_uring ring_of(unsigned flags)
+{
+	struct io_uring ring;
+	int r = io_uring_queue_init(8, &ring, flags);
+	if (r == -ENOSYS || r == -EPERM)
+		skip("no io_uring here");
+	NEED(r == 0);
+	return ring;
+}
+
+static void exchange(struct pair p)
+{
+	char buf[8];
+	send_all(p.c, "there", 5);
+	recv_all(p.s, buf, 5);
+	send_all(p.s, "back", 4);
+	recv_all(p.c, buf, 4);
+	say("exchanged");
+}
+
+static int file_of(const char *content)
+{
+	int fd = memfd_create("uring", MFD_CLOEXEC);
+	NEED(fd >= 0 && write(fd, content, strlen(content)) == (ssize_t)strlen(content));
+	return fd;
+}
+
+/* What has been prepared is submitted in one of these ways. */
+static int ask(struct io_uring *ring, int way)
+{
+	struct __kernel_timespec second = {.tv_sec = 1};
+	struct io_uring_cqe *cqe = NULL;
+	int r;
+	switch (way) {
+	case 0:
+		r = io_uring_submit(ring);
+		break;
+	case 1:
+		r = io_uring_submit_and_wait(ring, 1);
+		break;
+	case 2:
+		r = io_uring_submit_and_wait_timeout(ring, &cqe, 1, &second, NULL);
+		break;
+	default:
+		r = io_uring_submit_and_get_events(ring);
+		break;
+	}
+	if (r < 0)
+		return r;
+	r = way == 1 ? io_uring_wait_cqe_timeout(ring, &cqe, &second)
+		     : io_uring_wait_cqes(ring, &cqe, 1, &second, NULL);
+	if (r < 0)
+		return r;
+	r = cqe->res;
+	io_uring_cqe_seen(ring, cqe);
+	return r;
+}
+#define WAYS 4
+
+CASE(uring_files, STAYS)
+{
+	struct pair p = pair_warm_open();
+	struct io_uring ring = ring_of(0);
+	int file = file_of("content");
+	char buf[8] = "";
+	for (int way = 0; way < WAYS; way++) {
+		io_uring_prep_read(io_uring_get_sqe(&ring), file, buf, 7, 0);
+		say("read: %d %s", ask(&ring, way), buf);
+		io_uring_prep_write(io_uring_get_sqe(&ring), file, "CON", 3, 0);
+		say("write: %d", ask(&ring, way));
+		io_uring_prep_fsync(io_uring_get_sqe(&ring), file, 0);
+		say("fsync: %d", ask(&ring, way));
+		exchange(p);
+	}
+	say("register: %d", io_uring_register_files(&ring, &file, 1));
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	io_uring_prep_read(sqe, 0, buf, 7, 0);
+	sqe->flags |= IOSQE_FIXED_FILE;
+	say("read: %d %s", ask(&ring, 0), buf);
+	exchange(p);
+	pair_close(p);
+	/* Nor do later ones. */
+	p = pair_warm_open();
+	exchange(p);
+	pair_close(p);
+	io_uring_queue_exit(&ring);
+}
+
+/* Files first, then a connection with bytes in it, by each function that submits. */
+CASE(uring_from_files_to_sockets, DIRECT)
+{
+	for (int way = 0; way < WAYS; way++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct pair p = pair_warm_open();
+			struct io_uring ring = ring_of(0);
+			int file = file_of("content");
+			char buf[8] = "";
+			say_as("child");
+			alarm(20);
+			io_uring_prep_read(io_uring_get_sqe(&ring), file, buf, 7, 0);
+			say("read: %d %s", ask(&ring, way), buf);
+			exchange(p);
+			send_all(p.c, "unread", 6);
+			io_uring_prep_read(io_uring_get_sqe(&ring), p.s, buf, 6, 0);
+			say("read: %d %s", ask(&ring, way), buf);
+			io_uring_prep_write(io_uring_get_sqe(&ring), p.s, "answer", 6, 0);
+			say("write: %d", ask(&ring, way));
+			recv_all(p.c, buf, 6);
+			say("%s", buf);
+			exchange(p);
+			_exit(0);
+		}
+		say("status %d", child_status(pid));
+	}
+}
+
+static int update(struct io_uring *ring, int how, int *fd)
+{
+	const __u64 tag = 0;
+	switch (how) {
+	case 0:
+		return io_uring_register_files(ring, fd, 1);
+	case 1:
+		return io_uring_register_files_tags(ring, fd, &tag, 1);
+	case 2:
+		io_uring_register_files_sparse(ring, 1);
+		return io_uring_register_files_update(ring, 0, fd, 1);
+	case 3:
+		io_uring_register_files_sparse(ring, 1);
+		return io_uring_register_files_update_tag(ring, 0, fd, &tag, 1);
+	default:
+		return io_uring_register((unsigned)ring->ring_fd, IORING_REGISTER_FILES,
+					 fd, 1);
+	}
+}
+
+/* A registered socket has an index for its number. */
+CASE(uring_registered, DIRECT)
+{
+	for (int how = 0; how < 5; how++) {
+		struct pair p = pair_warm_open();
+		struct io_uring ring = ring_of(0);
+		char buf[8] = "";
+		send_all(p.c, "unread", 6);
+		say("register: %d", update(&ring, how, &p.s));
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		io_uring_prep_read(sqe, 0, buf, 6, 0);
+		sqe->flags |= IOSQE_FIXED_FILE;
+		say("read: %d %s", complete(&ring), buf);
+		io_uring_queue_exit(&ring);
+		pair_close(p);
+	}
+}
+
+/* Entries that the program hands to the kernel itself. */
+CASE(uring_entered, DIRECT)
+{
+	for (int how = 0; how < 3; how++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct pair p = pair_warm_open();
+			struct io_uring ring = ring_of(0);
+			unsigned ring_fd = (unsigned)ring.ring_fd;
+			struct io_uring_cqe *cqe;
+			char buf[8] = "";
+			int r;
+			say_as("child");
+			alarm(20);
+			send_all(p.c, "unread", 6);
+			io_uring_prep_read(io_uring_get_sqe(&ring), p.s, buf, 6, 0);
+			*ring.sq.ktail = ring.sq.sqe_head = ring.sq.sqe_tail;
+			r = how == 0   ? io_uring_enter(ring_fd, 1, 0, 0, NULL)
+			    : how == 1 ? io_uring_enter2(ring_fd, 1, 0, 0, NULL, 8)
+				       : (int)syscall(SYS_io_uring_enter, ring_fd, 1, 0,
+						      0, NULL, 8);
+			say("enter: %d", r);
+			NEED(io_uring_wait_cqe(&ring, &cqe) == 0);
+			say("read: %d %s", cqe->res, buf);
+			_exit(0);
+		}
+		say("status %d", child_status(pid));
+	}
+}
+
+/* The kernel takes entries whenever it likes. */
+CASE(uring_sqpoll, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct io_uring ring = ring_of(IORING_SETUP_SQPOLL);
+	char buf[8] = "";
+	send_all(p.c, "unread", 6);
+	say("recv: %d", uring_recv(&ring, p.s, buf, 6));
+	say("%s", buf);
+	io_uring_queue_exit(&ring);
+	pair_close(p);
+}
+
+/* A ring that looks at an epoll instance, which the program has filled before. */
+CASE(uring_watches_epoll, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct io_uring ring = ring_of(0);
+	struct epoll_event ev = {.events = EPOLLIN, .data.fd = p.s};
+	int epfd = epoll_create1(0), r;
+	NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	send_all(p.c, "a", 1);
+	NEED(epoll_wait(epfd, &ev, 1, -1) == 1);
+	recv_all(p.s, &ev, 1);
+	io_uring_prep_poll_add(io_uring_get_sqe(&ring), epfd, POLLIN);
+	NEED(io_uring_submit(&ring) == 1);
+	send_all(p.c, "b", 1);
+	struct io_uring_cqe *cqe;
+	NEED(io_uring_wait_cqe(&ring, &cqe) == 0);
+	say("polled: %s", poll_names(cqe->res));
+	r = epoll_wait(epfd, &ev, 1, 0);
+	say("epoll_wait: %d", r);
+	io_uring_queue_exit(&ring);
+	pair_close(p);
 }
 
 #endif
