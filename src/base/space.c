@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Address space, where the program has a limit of it. */
+/* Address space, where the program or the machine has a limit of it. */
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -28,9 +28,26 @@ bool space_is_left(size_t bytes)
 	return size != 0 && size + bytes <= limit.rlim_cur / 2;
 }
 
-bool space_of_data_is_limited(void)
+/* vm.overcommit_memory: 2 is the kernel's OVERCOMMIT_NEVER. */
+static bool machine_counts(void)
+{
+	enum { UNKNOWN, NO, YES };
+	static _Atomic int known;
+	char text[16];
+
+	if (known == UNKNOWN)
+		known = kernel_read_text("/proc/sys/vm/overcommit_memory", text,
+					 sizeof(text)) &&
+					text[0] == '2'
+				? YES
+				: NO;
+	return known == YES;
+}
+
+bool space_is_counted(void)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+	return machine_counts() ||
+	       (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY);
 }

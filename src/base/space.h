@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Address space, where the program has a limit of it. */
+/* Address space, where the program or the machine has a limit of it. */
 #ifndef VD_BASE_SPACE_H
 #define VD_BASE_SPACE_H
 
@@ -13,9 +13,10 @@
  */
 bool space_is_left(size_t bytes);
 /*
- * Whether the program has a limit of its data (RLIMIT_DATA). All private memory counts there,
- * touched or not: of what is mapped in advance Viaduct takes less then, or makes it shared.
+ * Whether private memory counts that nobody touches: the program has a limit of its data
+ * (RLIMIT_DATA), or the kernel promises no more memory than there is (vm.overcommit_memory, as it
+ * was at the first call). Of what is mapped in advance Viaduct takes less then, or a file.
  */
-bool space_of_data_is_limited(void);
+bool space_is_counted(void);
 
 #endif

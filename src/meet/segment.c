@@ -46,13 +46,37 @@ enum vd_reason segment_reason(int err)
 	}
 }
 
+static int segment_memfd(const char *name)
+{
+	int fd = memory_file(name);
+
+	return fd < 0 ? fd : fds_adopt(fd);
+}
+
+/* Pages of a memory file count when they are touched: of this one, hardly any is. */
+static bool empty_by_file(void *place)
+{
+	int fd = segment_memfd("viaduct-empty");
+	bool done;
+
+	if (fd < 0)
+		return false;
+	done = quiet_truncate(fd, WIRE_TOTAL_BYTES) == 0 &&
+	       pageable_map(place, WIRE_TOTAL_BYTES, MAP_FIXED | MAP_SHARED, fd) !=
+		       MAP_FAILED;
+	fds_close(fd);
+	return done;
+}
+
 void meet_empty(void *place)
 {
-	int kind = space_of_data_is_limited() ? MAP_SHARED : MAP_PRIVATE;
+	bool counted = space_is_counted();
+	int flags = MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE |
+		    (counted ? MAP_SHARED : MAP_PRIVATE);
 
-	if (pageable_map(place, WIRE_TOTAL_BYTES,
-			 MAP_FIXED | kind | MAP_ANONYMOUS | MAP_NORESERVE,
-			 -1) == MAP_FAILED)
+	if (counted && empty_by_file(place))
+		return;
+	if (pageable_map(place, WIRE_TOTAL_BYTES, flags, -1) == MAP_FAILED)
 		log_error("a segment of %llu bytes stays mapped: %m",
 			  (unsigned long long)WIRE_TOTAL_BYTES);
 }
@@ -75,13 +99,6 @@ static bool segment_map(struct meet_segment *s, int memfd, void *place)
 	s->wire = p;
 	s->at_place = place != NULL;
 	return true;
-}
-
-static int segment_memfd(void)
-{
-	int fd = memory_file("viaduct");
-
-	return fd < 0 ? fd : fds_adopt(fd);
 }
 
 /* By its system call number: the C library's own function of the name may be interposed. */
@@ -107,7 +124,7 @@ static int segment_make_memory(struct meet_segment *s, void *place)
 {
 	if (!space_is_left(WIRE_TOTAL_BYTES))
 		return -ENOMEM;
-	s->memfd = segment_memfd();
+	s->memfd = segment_memfd("viaduct");
 	if (s->memfd < 0)
 		return s->memfd;
 	/* RLIMIT_FSIZE holds for memory files, too. */

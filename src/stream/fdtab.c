@@ -61,7 +61,7 @@ static void *map_private(size_t size)
 
 int fd_table_init(void)
 {
-	bool small = space_of_data_is_limited();
+	bool small = space_is_counted();
 	uint32_t slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
 	struct rlimit lim = {0};
 	int size = small ? FD_TABLE_SMALL : FD_TABLE_MAX;

@@ -2,6 +2,7 @@
 /* Conformance: how connections come to be, and what was held back before the upgrade. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -237,6 +238,66 @@ CASE(data_limit, DIRECT)
 		p[i] = pair_warm_open();
 	for (int i = 0; i < PAIRS; i++)
 		pair_close(p[i]);
+}
+
+/* Of what the kernel has promised, to all processes. */
+static long promised_kb(void)
+{
+	char line[128];
+	long kb = -1;
+	FILE *f = fopen("/proc/meminfo", "r");
+	NEED(f);
+	while (fgets(line, sizeof(line), f))
+		sscanf(line, "Committed_AS: %ld", &kb);
+	fclose(f);
+	NEED(kb >= 0);
+	return kb;
+}
+
+extern char __data_start[], _end[];
+
+/* Where it promises no more than there is (vm.overcommit_memory=2) a process needs little more than
+ * without us, and a closed connection nothing. For a machine on which nothing else runs. */
+CASE(memory_is_promised, DIRECT)
+{
+	enum { PAIRS = 8, CHILDREN = 2, ENOUGH_KB = 12 << 10 };
+	struct pair p[PAIRS];
+	pid_t pids[CHILDREN];
+	FILE *f = fopen("/proc/sys/vm/overcommit_memory", "r");
+	if (!f || getc(f) != '2')
+		skip("this machine promises more memory than there is");
+	fclose(f);
+	struct signal_pipe up = signal_pipe();
+	pair_close(pair_warm_open());
+	long before = promised_kb(), more;
+	for (int i = 0; i < PAIRS; i++)
+		p[i] = pair_warm_open();
+	for (int i = 0; i < PAIRS; i++)
+		pair_close(p[i]);
+	more = promised_kb() - before;
+	say("connections: %s", more < ENOUGH_KB ? "little" : "much");
+	if (more >= ENOUGH_KB)
+		say("%ld KiB", more);
+	before = promised_kb();
+	for (int i = 0; i < CHILDREN; i++) {
+		pids[i] = fork();
+		NEED(pids[i] >= 0);
+		if (pids[i] == 0) {
+			signal_send(up);
+			pause();
+			_exit(0);
+		}
+		signal_wait(up);
+	}
+	/* But for this program's own variables. */
+	more = (promised_kb() - before) / CHILDREN - (_end - __data_start) / 1024;
+	for (int i = 0; i < CHILDREN; i++) {
+		kill(pids[i], SIGKILL);
+		child_status(pids[i]);
+	}
+	say("a child: %s", more < ENOUGH_KB ? "little" : "much");
+	if (more >= ENOUGH_KB)
+		say("%ld KiB", more);
 }
 
 CASE(connect_to_itself, ON_TCP)
