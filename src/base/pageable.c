@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mlockall for the program's memory alone: which mappings are Viaduct's, and how the others are
- * locked one by one. */
+ * locked one by one. Core files have none of them, either. */
 #include "base/pageable.h"
 
 #include <ctype.h>
@@ -215,7 +215,10 @@ void *pageable_map(void *at, size_t bytes, int flags, int fd)
 			  ? map_unlocked(at, bytes, flags, fd)
 			  : mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
 
-	if (p != MAP_FAILED && !(flags & MAP_FIXED))
+	if (p == MAP_FAILED)
+		return p;
+	madvise(p, bytes, MADV_DONTDUMP);
+	if (!(flags & MAP_FIXED))
 		note(p, bytes);
 	return p;
 }

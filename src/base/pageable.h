@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of Viaduct's that is not locked when the program locks all of its own. */
+/* Memory of Viaduct's that is not locked when the program locks all of its own, nor dumped. */
 #ifndef VD_BASE_PAGEABLE_H
 #define VD_BASE_PAGEABLE_H
 
@@ -9,11 +9,13 @@
 /*
  * Most of what Viaduct maps is address space of which little is ever touched: tables for all the
  * sockets that there could be, and 8.5 MB for each connection. mlockall would fill all of that with
- * memory, or fail where the program alone is within its limit.
+ * memory, or fail where the program alone is within its limit. A core file would have each page,
+ * present or not: those of shared memory are made for it.
  */
 
-/* As mmap, readable and writable, and never locked. MAP_FAILED, with ENOMEM where the limit of
- * locked memory stands against it. What is replaced with MAP_FIXED is so in one step. */
+/* As mmap, readable and writable, never locked, and not in a core file. MAP_FAILED, with ENOMEM
+ * where the limit of locked memory stands against it. What is replaced with MAP_FIXED is so in one
+ * step. */
 void *pageable_map(void *at, size_t bytes, int flags, int fd);
 /* What pageable_map gave without MAP_FIXED. */
 void pageable_unmap(void *at, size_t bytes);
