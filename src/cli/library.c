@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds libviaduct.so and puts it into LD_PRELOAD. */
+/* Finds libviaduct.so and puts it into LD_PRELOAD, with what that takes. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -27,6 +27,24 @@ int library_find(char *path, size_t size)
 	return access(path, R_OK) ? -ENOENT : 0;
 }
 
+/* A program with AddressSanitizer's shared library does not start where another one is preloaded,
+ * unless it is told to. */
+static int please_sanitizer(void)
+{
+	static const char flag[] = "verify_asan_link_order";
+	const char *old = getenv("ASAN_OPTIONS");
+	char *all;
+	int rc;
+
+	if (old && strstr(old, flag))
+		return 0;
+	if (asprintf(&all, "%s%s%s=0", old ? old : "", old && *old ? ":" : "", flag) < 0)
+		return -ENOMEM;
+	rc = setenv("ASAN_OPTIONS", all, 1) ? -errno : 0;
+	free(all);
+	return rc;
+}
+
 int library_preload(const char *path)
 {
 	const char *old = getenv("LD_PRELOAD");
@@ -37,6 +55,9 @@ int library_preload(const char *path)
 	/* The loader splits at spaces and colons, and expands $ORIGIN and its like. */
 	if (strpbrk(path, " \t\n:$"))
 		return -EINVAL;
+	rc = please_sanitizer();
+	if (rc)
+		return rc;
 	if (!old || !*old)
 		return setenv("LD_PRELOAD", path, 1) ? -errno : 0;
 	/* A run inside a run: it is there already. */

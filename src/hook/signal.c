@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include "across/across.h"
-#include "base/config.h"
 #include "base/crit.h"
 #include "base/lock.h"
 #include "base/place.h"
@@ -171,17 +170,11 @@ static int install(int sig, const struct sigaction *act, struct sigaction *was)
 	return result;
 }
 
-/* Handlers may be set before the constructor has run. */
+/* What is set before the constructor has run is found there. The settings cannot be asked then:
+ * a sanitizer's handlers are set before there is an environment, or a lock to be had. */
 static bool tracks(int sig)
 {
-	static _Atomic int on; /* 1 or -1, once known */
-	int now = atomic_load_explicit(&on, memory_order_relaxed);
-
-	if (now == 0) {
-		now = config_get()->off ? -1 : 1;
-		atomic_store_explicit(&on, now, memory_order_relaxed);
-	}
-	return now > 0 && sig > 0 && sig < NSIG;
+	return hook_active && sig > 0 && sig < NSIG;
 }
 
 static int change(int sig, const struct sigaction *act, struct sigaction *old)
