@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fds.h"
 #include "base/real.h"
 #include "stream/counted.h"
@@ -200,7 +201,7 @@ static inline int64_t hook_now_ms(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_read(CLOCK_MONOTONIC, &ts);
 	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
 }
 /*

@@ -70,6 +70,7 @@ __attribute__((constructor)) static void hook_init(void)
 
 	if (!real_ready)
 		real_resolve();
+	clock_init();
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&

@@ -149,7 +149,7 @@ static bool time_left(const struct timespec *end, struct timespec *left)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_read(CLOCK_MONOTONIC, &now);
 	left->tv_sec = end->tv_sec - now.tv_sec;
 	left->tv_nsec = end->tv_nsec - now.tv_nsec;
 	if (left->tv_nsec < 0) {
@@ -170,7 +170,7 @@ static int time_end(const struct timespec *timeout, struct timespec *end)
 		return -EFAULT;
 	if (given.tv_sec < 0 || (unsigned long)given.tv_nsec >= 1000000000)
 		return -EINVAL;
-	clock_gettime(CLOCK_MONOTONIC, end);
+	clock_read(CLOCK_MONOTONIC, end);
 	end->tv_sec += given.tv_sec;
 	end->tv_nsec += given.tv_nsec;
 	if (end->tv_nsec >= 1000000000) {

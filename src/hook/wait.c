@@ -72,7 +72,7 @@ bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set 
 
 static void time_since(const struct timespec *begin, struct timespec *spent)
 {
-	clock_gettime(CLOCK_MONOTONIC, spent);
+	clock_read(CLOCK_MONOTONIC, spent);
 	spent->tv_sec -= begin->tv_sec;
 	spent->tv_nsec -= begin->tv_nsec;
 	if (spent->tv_nsec < 0) {
@@ -112,7 +112,7 @@ static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t
 	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))
 		given.tv_sec = __LONG_MAX__;
 	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
-	clock_gettime(CLOCK_MONOTONIC, &begin);
+	clock_read(CLOCK_MONOTONIC, &begin);
 	result = ready_select(n, r, w, e, &given, NULL);
 	select_time_left(tv, &given, &begin);
 	return result;

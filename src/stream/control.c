@@ -8,6 +8,7 @@
 #include <linux/sockios.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -254,7 +255,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 {
 	struct slot *sl = s->slot;
 	struct timespec start, now;
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	clock_read(CLOCK_MONOTONIC, &start);
 	for (;;) {
 		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
 					{.fd = s->bell, .events = POLLIN},
@@ -266,7 +267,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		ssize_t n = stranded(s, fd, false);
 		if (n >= 0)
 			return n;
-		clock_gettime(CLOCK_MONOTONIC, &now);
+		clock_read(CLOCK_MONOTONIC, &now);
 		int64_t left = timeout_ms - (now.tv_sec - start.tv_sec) * 1000 -
 			       (now.tv_nsec - start.tv_nsec) / 1000000;
 		if (left <= 0) {

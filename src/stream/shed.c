@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -57,7 +58,7 @@ _Atomic bool sock_had_bells NEAR_DATA;
 static int64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(clock, &t);
+	clock_read(clock, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
