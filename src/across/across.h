@@ -4,6 +4,7 @@
 #define VD_ACROSS_ACROSS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "meet/name.h"
@@ -123,6 +124,19 @@ uint32_t across_redirect_least(const struct across *a);
 bool across_takes(const struct across *a);
 /* Nothing is pushed until across_release, or until something is flushed. */
 void across_hold(struct across *a);
+/*
+ * Between these two, under the stream's send lock: so many of the stream's next bytes are being
+ * written to where the peer has offered, by the device, out of the program's memory. `tx` has moved
+ * past them. 0: none, and all is as it was. The memory must stay as it is until across_lend_end.
+ */
+struct ring_tx;
+uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from,
+		     size_t bytes);
+/* This thread has done so and not ended that. */
+extern _Thread_local uint64_t across_lending
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The device reads there no more: in the ring is what the peer does not have. */
+void across_lend_end(void);
 /* Pushes, to where the peer has offered: true when it has been. Then, while across_awaits says so,
  * nothing else is pushed, until the peer tells what has become of it; some milliseconds a call. */
 bool across_release(struct across *a);

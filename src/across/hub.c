@@ -298,6 +298,7 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	memset(&a->came, 0, sizeof(a->came));
 	memset(&a->offer, 0, sizeof(a->offer));
 	memset(&a->grant, 0, sizeof(a->grant));
+	memset(&a->lent, 0, sizeof(a->lent));
 	return true;
 }
 

@@ -237,6 +237,20 @@ struct across_grant {
 	bool is_held, is_ready;
 };
 
+/*
+ * Where the bytes of such a write are, if in the program's memory: the grant is USED, and in the ring
+ * is only the room for them. The device may read there while is_registered.
+ */
+struct across_lent {
+	const uint8_t *from; /* NULL: the ring has them, or they have landed */
+	uint64_t id;	     /* of this process's: the call that sends them knows it */
+	struct link_memory memory;
+	uint64_t
+		posted; /* of the writes on the link beside: with it complete they are read */
+	uint32_t turn; /* of that link */
+	bool is_registered;
+};
+
 struct across {
 	enum across_state state;
 	enum across_role role;
@@ -276,6 +290,7 @@ struct across {
 
 	struct across_offer offer;
 	struct across_grant grant;
+	struct across_lent lent;
 
 	struct told told; /* with a number: nothing else is said before it is heard */
 	bool unasked;	  /* it may have come too late for the peer's last look */
@@ -457,6 +472,18 @@ bool redirect_landed(struct across *a, uint32_t number, uint32_t bytes);
 void redirect_break(const struct across_link *k);
 /* The handle ends: nothing is written to what it has offered. */
 void redirect_end(struct across *a);
+
+/* The sender's next bytes, so many, are on their way to what the peer has offered. */
+void redirect_uses(struct across *a, uint32_t bytes);
+
+/* ---- zerocopy.c: those that the ring never has ---- */
+
+/* What was on its way has arrived. */
+void zerocopy_landed(struct across *a);
+/* Nothing is read from the program's memory any more; the ring has what has not landed. */
+void zerocopy_end(struct across *a);
+/* False: this thread has sent from memory that the device may still read, though nothing comes of it. */
+bool zerocopy_is_read(struct across *a);
 
 /* ---- bulk.c: the link for them ---- */
 

@@ -165,6 +165,7 @@ bool across_offer_stands(void)
 void redirect_end(struct across *a)
 {
 	end_offer(a, false);
+	zerocopy_end(a);
 }
 
 /* ---- both ---- */
@@ -269,6 +270,12 @@ static void set_grant(struct across *a, enum grant_state state)
 			      memory_order_relaxed);
 }
 
+void redirect_uses(struct across *a, uint32_t bytes)
+{
+	a->grant.bytes = bytes;
+	set_grant(a, GRANT_USED);
+}
+
 bool redirect_may_push(struct across *a)
 {
 	struct across_grant *g = &a->grant;
@@ -320,7 +327,8 @@ bool across_awaits(struct across *a)
 
 	across_answer_locked(true);
 	k = a->link;
-	waits = a->grant.state == GRANT_USED && k && k->link && !k->failed;
+	waits = (a->grant.state == GRANT_USED && k && k->link && !k->failed) ||
+		!zerocopy_is_read(a);
 	if (waits)
 		fd = link_fd(k->context->context);
 	across_leave(g);
@@ -355,6 +363,7 @@ bool redirect_take_verdict(struct across *a, const struct note_verdict *v)
 	if (cursor_is_ahead(v->position, a->came.consumed))
 		a->came.consumed = v->position;
 	if (v->position != from) {
+		zerocopy_landed(a);
 		ring_rx_skip(&a->reader, g->bytes);
 		a->sent.produced = v->position;
 		count(a, true, g->bytes);
@@ -362,6 +371,7 @@ bool redirect_take_verdict(struct across *a, const struct note_verdict *v)
 		/* Nothing of it may arrive late, where the same memory is offered again: the peer
 		 * hears of that before it hears more of the stream. */
 		bulk_give_up(a->link);
+		zerocopy_end(a);
 	}
 	g->judged = *v;
 	set_grant(a, GRANT_NONE);

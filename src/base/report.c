@@ -88,6 +88,7 @@ static void report_format(struct text *t, const char *program)
 	COUNT(doorbells);
 	COUNT(sleeps);
 	COUNT(redirects);
+	COUNT(zero_copies);
 #undef COUNT
 	text_add(t, ",\"reasons\":{");
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {

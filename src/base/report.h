@@ -13,7 +13,7 @@
 struct report {
 	_Atomic uint64_t connections, upgraded, downgraded;
 	_Atomic uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
-	_Atomic uint64_t doorbells, sleeps, redirects;
+	_Atomic uint64_t doorbells, sleeps, redirects, zero_copies;
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
 };
 

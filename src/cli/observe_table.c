@@ -268,17 +268,11 @@ static uint64_t get(const _Atomic uint64_t *counter)
 
 static void read_entry(const struct report *c, struct observe_counts *out)
 {
-	*out = (struct observe_counts){get(&c->connections),
-				       get(&c->upgraded),
-				       get(&c->downgraded),
-				       get(&c->tx_direct_bytes),
-				       get(&c->rx_direct_bytes),
-				       get(&c->tx_tcp_bytes),
-				       get(&c->rx_tcp_bytes),
-				       get(&c->doorbells),
-				       get(&c->sleeps),
-				       get(&c->redirects),
-				       {0}};
+	*out = (struct observe_counts){
+		get(&c->connections),	  get(&c->upgraded),	    get(&c->downgraded),
+		get(&c->tx_direct_bytes), get(&c->rx_direct_bytes), get(&c->tx_tcp_bytes),
+		get(&c->rx_tcp_bytes),	  get(&c->doorbells),	    get(&c->sleeps),
+		get(&c->redirects),	  get(&c->zero_copies),	    {0}};
 	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
 		out->reasons[r] = get(&c->reasons[r]);
 }

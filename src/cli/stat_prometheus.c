@@ -121,6 +121,9 @@ static void of_processes(FILE *out, const struct stat_view *v)
 	counter(out, v, "redirects_total",
 		"Times that bytes went past the ring, to or from another host.",
 		offsetof(struct observe_counts, redirects));
+	counter(out, v, "zero_copies_total",
+		"Times that the device took them from the program's memory.",
+		offsetof(struct observe_counts, zero_copies));
 }
 
 /* ---- of connections ---- */

@@ -98,9 +98,12 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 		let_die(sig, info);
 		return;
 	}
-	/* It may read what a receive of this thread was given to fill, or never return to it. */
+	/* It may read what a receive of this thread was given to fill, change what a send was given,
+	 * or never return to either. */
 	if (__builtin_expect(across_offering != 0, 0))
 		across_offer_end(false);
+	if (__builtin_expect(across_lending != 0, 0))
+		across_lend_end();
 	crit_note_handler(entry & HAS_RESTART);
 	function_of(entry)(sig, info, context);
 }

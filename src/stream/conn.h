@@ -181,6 +181,13 @@ void remote_offer(struct wait *w);
 /* Under rx_lock, before anything is taken from the ring: what has come there, or 0. With `over`
  * nothing more will. */
 size_t remote_redirected(struct wait *w, bool over);
+struct source;
+/* Under tx_lock: so many bytes are on their way past the ring from where they are, or 0. Before the call
+ * returns, remote_await. */
+ssize_t remote_lend(struct sock *s, struct source *src);
+/* Bytes have gone past the ring, or are about to: until it is known what has become of them, and
+ * the device has let go of them; or a handler has run, before which it has. */
+void remote_await(struct across *a);
 /* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
 int remote_begin(struct sock *s, int fd);
 int remote_step(struct sock *s, struct meet_segment *seg);

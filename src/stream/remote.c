@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "meet/segment.h"
 #include "stream/conn.h"
+#include "stream/source.h"
 #include "stream/trace.h"
 
 /* Before a fork: so long is waited for all peers together. */
@@ -127,6 +128,51 @@ size_t remote_redirected(struct wait *w, bool over)
 	if (trace_is_wished())
 		trace_bytes(s, TRACE_IN, position, w->room.iov_base, n);
 	return n;
+}
+
+ssize_t remote_lend(struct sock *s, struct source *src)
+{
+	struct slot *sl = s->slot;
+	uint64_t position = sl->tx.produced;
+	struct iovec part = iov_part(&src->from, src->left);
+	size_t n;
+
+	/* More parts than one are gathered in the ring. */
+	if (part.iov_len < src->left)
+		return 0;
+	n = across_lend(remote_of(s), &sl->tx, part.iov_base, part.iov_len);
+	if (n == 0)
+		return 0;
+	if (trace_is_wished())
+		trace_bytes(s, TRACE_OUT, position, part.iov_base, n);
+	iov_skip(&src->from, n);
+	src->left -= n;
+	s->tx_bytes += n;
+	sl->tx_messages++;
+	report_add(&report_now.zero_copies, 1);
+	return (ssize_t)n;
+}
+
+/* A thread that is cancelled takes its memory with it. */
+static void leave_lent(void *arg)
+{
+	(void)arg;
+	across_lend_end();
+}
+
+void remote_await(struct across *a)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	uint32_t handlers = crit_handlers();
+
+	crit_enter();
+	_pthread_cleanup_push(&cleanup, leave_lent, NULL);
+	crit_leave();
+	while (crit_handlers() == handlers && across_awaits(a))
+		;
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 }
 
 /* ---- bells ---- */

@@ -21,6 +21,7 @@ struct source {
 	struct iov_cursor from;
 	bool is_file; /* sendfile */
 	bool is_past; /* to be copied past the caches */
+	bool may_lend; /* to another host, without a copy: the call stays until they are there */
 	int file;
 	off64_t *offset; /* NULL: the file's own */
 	size_t left;	 /* bytes still to send */

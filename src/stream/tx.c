@@ -351,7 +351,9 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 			n = -EINPROGRESS;
 			sl->tx_unchecked = 0;
 		} else {
-			n = put(s, src, hold);
+			n = src->may_lend && !hold ? remote_lend(s, src) : 0;
+			if (n == 0)
+				n = put(s, src, hold);
 			if (hold)
 				note_held(s);
 		}
@@ -376,11 +378,13 @@ static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool
 	struct across *a = remote_of(s);
 	crit_enter(); /* no handler jumps away while nothing is pushed */
 	across_hold(a);
+	src->may_lend = !src->is_file;
 	ssize_t n = put_locked(s, w, src, hold);
+	src->may_lend = false;
 	bool used = across_release(a);
 	crit_leave();
-	while (used && crit_handlers() == w->handlers)
-		used = across_awaits(a);
+	if (used || across_lending)
+		remote_await(a);
 	return n;
 }
 

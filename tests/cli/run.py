@@ -194,7 +194,7 @@ class Settings(Run):
         for line in lines:
             for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
                           "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
-                          "sleeps", "redirects"):
+                          "sleeps", "redirects", "zero_copies"):
                 self.assertIsInstance(line[field], int, field)
             self.assertIsInstance(line["reasons"], dict)
 

@@ -85,6 +85,8 @@ def redirect(bed):
     counts = [side.report("redirect")["redirects"] for side in (bed.a, bed.b)]
     if bed.rdma and (counts[0] != counts[1] or counts[0] < 2):
         bed.fail(f"there were {counts[0]} and {counts[1]} redirects")
+    if bed.rdma and bed.a.report("redirect")["zero_copies"] < 1:
+        bed.fail("nothing was sent without a copy")
 
 
 def memory(bed):
@@ -99,6 +101,8 @@ def memory(bed):
     for side in (bed.a, bed.b):
         if bed.rdma and side.report("memory")["redirects"] < 2:
             bed.fail(f"{side.name}: nothing was redirected")
+        if bed.rdma and side.report("memory")["zero_copies"] < 1:
+            bed.fail(f"{side.name}: nothing was sent without a copy")
 
 
 def tail(bed):

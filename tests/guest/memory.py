@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Both ends of a connection send from memory, and receive into memory, that is there for the one
-call: it is overwritten, dropped, moved, unmapped and freed right after, and had again. Checks each
-byte.
+call: it is overwritten, dropped, moved, unmapped and freed right after, and had again; or it is a
+file's, or not there at all. Checks each byte.
 
 usage: memory.py listen|connect ADDRESS PORT TURNS
 """
+import errno
 import mmap
 import os
 import random
@@ -50,7 +51,25 @@ def recycle(chance, memory, size):
     memory.close()
 
 
+def send_file(sock, at, size):
+    """Its pages may be read, and no more; and once it is shorter, none of them."""
+    with open(os.memfd_create("file"), "wb+") as file:
+        file.write(piece(at, size))
+        file.flush()
+        with mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
+            sock.sendall(memory)
+            file.truncate(0)
+            try:
+                sys.exit(f"{sock.send(memory)} bytes were sent of memory that is not there")
+            except OSError as error:
+                if error.errno != errno.EFAULT:
+                    raise
+
+
 def send(sock, chance, at, size):
+    if chance.random() < 0.3:
+        send_file(sock, at, size)
+        return
     memory = have(chance, size)
     with memoryview(memory) as view:
         view[:size] = piece(at, size)

@@ -3,78 +3,7 @@
  * not at all, withdrawn while they are on their way, and by peers that cheat. */
 #include "unit/test.h"
 
-#include "unit/stream_pair.h"
-
-enum { LEAST = 1000 };
-
-__attribute__((constructor)) static void be_across(void)
-{
-	setenv("VD_TEST_ACROSS", "5", 0);
-	setenv("VIADUCT_REDIRECT", "1000", 1);
-}
-
-#ifdef __SANITIZE_THREAD__
-/*
- * An offer is withdrawn in a handler, by the device's library, which frees: nothing that allocates
- * can have been interrupted. And what a thread does while it is cancelled, under its locks, the
- * runtime takes for unlocked.
- */
-__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-	return "signal:op_drop\nrace:leave_hold\n";
-}
-#endif
-
-static uint64_t redirects(void)
-{
-	return atomic_load(&report_now.redirects);
-}
-
-static struct across *handle(int fd)
-{
-	return atomic_load(&fd_sock(fd)->across);
-}
-
-/* What fd's end may write to, of what its peer has offered. */
-static enum grant_state grant_of(int fd)
-{
-	struct across_guard g = across_enter();
-	enum grant_state state = handle(fd)->grant.state;
-
-	across_leave(g);
-	return state;
-}
-
-/* A receive that has offered its memory to `from`, and sleeps. */
-static void offer(struct call *c, int from)
-{
-	call_start(c, call_recv);
-	while (grant_of(from) != GRANT_OPEN && !atomic_load(&c->done)) {
-		across_settle();
-		usleep(100);
-	}
-}
-
-/* The link beside the first one takes a moment. */
-static struct pair open_redirected(void)
-{
-	struct pair p = pair_open_up();
-	uint8_t buf[LEAST];
-
-	for (uint64_t at = 0, before = redirects(); redirects() == before; at += LEAST) {
-		struct call c = {
-			.fd = p.b, .buf = buf, .len = LEAST, .flags = MSG_WAITALL};
-
-		call_start(&c, call_recv);
-		put(p.a, at, LEAST, 1);
-		CHECK_EQ(call_end(&c), LEAST);
-		CHECK(flow_is(buf, LEAST, at, 1));
-		usleep(1000);
-	}
-	across_settle();
-	return p;
-}
+#include "unit/redirect_pair.h"
 
 /* One receive of `room` bytes, for which `bytes` come; how many times they were redirected. */
 static uint64_t one(const struct pair *p, size_t room, size_t bytes, uint8_t seed)
@@ -203,16 +132,6 @@ STREAM_TEST(a_cancelled_thread_withdraws)
 	CHECK_EQ(buf[0], 0);
 	get(p.b, 0, 4000, 8);
 	pair_close(&p);
-}
-
-/* As the hooks do before a handler of the program runs, which may never come back. */
-static void handler(int sig, siginfo_t *info, void *context)
-{
-	if (crit_defer(sig, info, context))
-		return;
-	if (across_offering)
-		across_offer_end(false);
-	crit_note_handler(false);
 }
 
 STREAM_TEST(a_handler_withdraws)
@@ -395,16 +314,19 @@ static void *send_at_random(void *arg)
 		flow_fill(buf, len, f->at, f->seed);
 		f->result =
 			tx_send(fd_sock(f->fd), f->fd, &(struct iovec){buf, len}, 1, 0);
+		if (f->result == -EINTR)
+			continue;
 		if (f->result <= 0)
 			break;
 		f->at += (uint64_t)f->result;
 		if (flow_random(&state) % 4 == 0)
 			usleep((unsigned)flow_random(&state) % 3000);
 	}
+	atomic_store(&f->done, true);
 	return NULL;
 }
 
-/* Two directions, up to there, with a signal to one receiver after the other. */
+/* Two directions, up to there, with a signal to one thread after the other. */
 static void all_ways(struct flow f[4], uint64_t end, unsigned signals_us)
 {
 	for (int i = 0; i < 4; i++) {
@@ -414,8 +336,8 @@ static void all_ways(struct flow f[4], uint64_t end, unsigned signals_us)
 	}
 	for (int i = 0; !atomic_load(&f[1].done) || !atomic_load(&f[3].done); i++) {
 		usleep(signals_us);
-		if (!atomic_load(&f[i % 2 ? 1 : 3].done))
-			pthread_kill(f[i % 2 ? 1 : 3].thread, SIGUSR1);
+		if (!atomic_load(&f[i % 4].done))
+			pthread_kill(f[i % 4].thread, SIGUSR1);
 	}
 	for (int i = 0; i < 4; i++) {
 		flow_join(&f[i]);

@@ -48,6 +48,7 @@ static void one_line(void *arg)
 	report_add(&report_now.doorbells, 7);
 	report_add(&report_now.sleeps, 8);
 	report_add(&report_now.redirects, 9);
+	report_add(&report_now.zero_copies, 10);
 	report_add(&report_now.reasons[VD_REASON_PLAIN_PEER], 1);
 	report_add(&report_now.reasons[VD_REASON_KERNEL], 2);
 	report_write();
@@ -57,7 +58,7 @@ static void one_line(void *arg)
 		 "\"connections\":3,\"upgraded\":2,\"downgraded\":1,"
 		 "\"tx_direct_bytes\":5000000000,\"rx_direct_bytes\":4,"
 		 "\"tx_tcp_bytes\":5,\"rx_tcp_bytes\":6,\"doorbells\":7,\"sleeps\":8,"
-		 "\"redirects\":9,"
+		 "\"redirects\":9,\"zero_copies\":10,"
 		 "\"reasons\":{\"plain-peer\":1,\"kernel\":2}}\n",
 		 getpid());
 	CHECK_STR(take(), want);
@@ -97,7 +98,8 @@ static void processes(void *arg)
 	CHECK_EQ(count_lines(text), 3);
 	char *second = strchr(text, '\n') + 1;
 	CHECK(strstr(text, "\"sleeps\":9") < second);
-	CHECK(strstr(second, "\"sleeps\":0,\"redirects\":0,\"reasons\":{}}\n") != NULL);
+	CHECK(strstr(second, "\"sleeps\":0,\"redirects\":0,\"zero_copies\":0,\"reasons\":"
+			     "{}}\n") != NULL);
 	CHECK(strstr(strchr(second, '\n'), "\"sleeps\":9") != NULL);
 }
 

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes that the device takes from the sender's program memory, between two hosts on the fake
+ * interconnect: landed, in vain, and taken away in the middle of the call. */
+#include "unit/test.h"
+
+#include <sys/mman.h>
+
+#include "unit/redirect_pair.h"
+
+enum { BYTES = 4000 };
+
+static uint64_t zero_copies(void)
+{
+	return atomic_load(&report_now.zero_copies);
+}
+
+/* Memory of its own, which may go. */
+static uint8_t *memory(uint8_t seed)
+{
+	uint8_t *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	REQUIRE(at != MAP_FAILED);
+	flow_fill(at, BYTES, 0, seed);
+	return at;
+}
+
+/* This thread gives p.b's next bytes a place, and goes on. */
+static void offer_here(const struct pair *p, uint8_t to[BYTES])
+{
+	const struct slot *sl = fd_sock(p->b)->slot;
+	const struct across_room room = {.start = to,
+					 .bytes = BYTES,
+					 .least = LEAST,
+					 .position = sl->rx.consumed,
+					 .turn = sl->rx.turn_passed};
+
+	REQUIRE(across_offer(handle(p->b), &room));
+	while (grant_of(p->a) != GRANT_OPEN)
+		across_settle();
+}
+
+/* No completion of that end's comes. */
+static void set_absent(const struct across_link *k, bool absent)
+{
+	struct across_guard g = across_enter();
+
+	fake_leave(k->context->context, absent);
+	across_leave(g);
+}
+
+/* A send that is under way from where it is, and cannot end before this thread ends its offer. */
+static void lend_to(struct call *c, const struct pair *p, uint8_t to[BYTES],
+		    void *(*fn)(void *))
+{
+	uint64_t before = zero_copies();
+
+	offer_here(p, to);
+	atomic_store(&c->tid, 0);
+	atomic_store(&c->done, false);
+	REQUIRE(pthread_create(&c->thread, NULL, fn, c) == 0);
+	while (grant_of(p->a) != GRANT_USED || zero_copies() == before)
+		usleep(100);
+	across_settle();
+	CHECK(!atomic_load(&c->done));
+}
+
+/* As the hooks have it, for copies from memory that is not there. */
+static void faulted(int sig, siginfo_t *info, void *context)
+{
+	if (!crit_recover(sig, info, context))
+		abort();
+}
+
+static void expect_faults(void)
+{
+	const struct sigaction act = {.sa_sigaction = faulted, .sa_flags = SA_SIGINFO};
+
+	REQUIRE(sigaction(SIGSEGV, &act, NULL) == 0);
+}
+
+static size_t take(const struct pair *p, uint8_t to[BYTES])
+{
+	struct wait w = {.s = fd_sock(p->b), .room = {to, BYTES}};
+
+	return remote_redirected(&w, true);
+}
+
+STREAM_TEST(landed)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	uint64_t before = redirects();
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	lend_to(&c, &p, to, call_send);
+	CHECK_EQ(take(&p, to), BYTES);
+	CHECK(flow_is(to, BYTES, 0, 2));
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK_EQ(redirects(), before + 2);
+	CHECK(!handle(p.a)->lent.is_registered);
+	CHECK(handle(p.a)->link->bulk != NULL);
+	munmap(c.buf, BYTES);
+	put(p.a, 0, 100, 3);
+	get(p.b, 0, 100, 3);
+	pair_close(&p);
+}
+
+/* The ring gets them, before the call returns and its memory may change. */
+STREAM_TEST(in_vain)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	lend_to(&c, &p, to, call_send);
+	CHECK_EQ(across_offer_end(false), 0);
+	CHECK_EQ(call_end(&c), BYTES);
+	munmap(c.buf, BYTES);
+	put(p.a, BYTES, 100, 2);
+	get(p.b, 0, BYTES + 100, 2);
+	pair_close(&p);
+}
+
+static void *send_for_ever(void *arg)
+{
+	struct call *c = arg;
+	int type;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	return call_send(c);
+}
+
+/*
+ * Before a handler runs, or a thread ends, the device has let go, and the ring has the bytes as they
+ * were: whatever the peer says later.
+ */
+static void withdrawn(bool by_cancel, bool lands)
+{
+	struct pair p = open_redirected();
+	const struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	lend_to(&c, &p, to, by_cancel ? send_for_ever : call_send);
+	while (!call_sleeps(&c))
+		usleep(100);
+	if (by_cancel)
+		REQUIRE(pthread_cancel(c.thread) == 0);
+	else
+		REQUIRE(pthread_kill(c.thread, SIGUSR1) == 0);
+	REQUIRE(pthread_join(c.thread, NULL) == 0);
+	CHECK(by_cancel || c.result == BYTES);
+	CHECK(!handle(p.a)->lent.is_registered);
+	CHECK_EQ(grant_of(p.a), GRANT_USED);
+	munmap(c.buf, BYTES);
+	/* Another thread's, behind them. */
+	put(p.a, BYTES, 100, 2);
+	if (lands) {
+		CHECK_EQ(take(&p, to), BYTES);
+		CHECK(flow_is(to, BYTES, 0, 2));
+		across_settle();
+		get(p.b, BYTES, 100, 2);
+	} else {
+		CHECK_EQ(across_offer_end(false), 0);
+		across_settle();
+		get(p.b, 0, BYTES + 100, 2);
+	}
+	pair_close(&p);
+}
+
+STREAM_TEST(a_handler_of_the_sender)
+{
+	withdrawn(false, false);
+}
+
+STREAM_TEST(a_handler_after_they_landed)
+{
+	withdrawn(false, true);
+}
+
+STREAM_TEST(a_cancelled_sender)
+{
+	withdrawn(true, false);
+}
+
+/* The device has not said yet that it has read them. */
+STREAM_TEST(a_handler_before_they_are_read)
+{
+	struct pair p = open_redirected();
+	const struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	struct across_link *k = handle(p.a)->link;
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	uint32_t turn = k->bulk_turn;
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	offer_here(&p, to);
+	set_absent(k, true);
+	call_start(&c, call_send);
+	CHECK(handle(p.a)->lent.is_registered);
+	REQUIRE(pthread_kill(c.thread, SIGUSR1) == 0);
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK(k->bulk == NULL || k->bulk->turn != turn);
+	munmap(c.buf, BYTES);
+	set_absent(k, false);
+	CHECK_EQ(across_offer_end(false), 0);
+	put(p.a, BYTES, 100, 2);
+	get(p.b, 0, BYTES + 100, 2);
+	pair_close(&p);
+}
+
+/* The last words wait for them. */
+STREAM_TEST(shut_down_by_another_thread)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0}, byte;
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	lend_to(&c, &p, to, call_send);
+	st_shutdown(p.a, SHUT_WR);
+	across_settle();
+	CHECK_EQ(across_offer_end(false), 0);
+	CHECK_EQ(call_end(&c), BYTES);
+	munmap(c.buf, BYTES);
+	get(p.b, 0, BYTES, 2);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 0);
+	pair_close(&p);
+}
+
+/* The link beside fails under it. */
+STREAM_TEST(the_link_beside_fails)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	struct across_guard g;
+	ssize_t landed;
+
+	lend_to(&c, &p, to, call_send);
+	g = across_enter();
+	if (handle(p.a)->link->bulk)
+		link_abort(handle(p.a)->link->bulk->link);
+	across_leave(g);
+	across_settle();
+	landed = (ssize_t)take(&p, to);
+	CHECK(landed == 0 || (landed == BYTES && flow_is(to, BYTES, 0, 2)));
+	CHECK_EQ(call_end(&c), BYTES);
+	munmap(c.buf, BYTES);
+	put(p.a, BYTES, 100, 2);
+	get(p.b, (uint64_t)landed, BYTES + 100 - (size_t)landed, 2);
+	pair_close(&p);
+}
+
+/* And the link itself. */
+STREAM_TEST(the_link_fails)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	struct across_guard g;
+
+	lend_to(&c, &p, to, call_send);
+	g = across_enter();
+	link_abort(handle(p.a)->link->link);
+	across_leave(g);
+	across_settle();
+	CHECK_EQ(call_end(&c), BYTES);
+	munmap(c.buf, BYTES);
+	across_offer_end(false);
+	CHECK_EQ(st_recv(p.b, to, 1, 0), -ECONNRESET);
+	pair_close(&p);
+}
+
+/* The program takes its memory away before it is known that the bytes must go by the ring: where they
+ * were nobody knows any more, and the connection ends. */
+STREAM_TEST(memory_that_goes)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	expect_faults();
+	lend_to(&c, &p, to, call_send);
+	munmap(c.buf, BYTES);
+	across_offer_end(false);
+	call_end(&c);
+	CHECK_EQ(st_recv(p.b, to, 1, 0), -ECONNRESET);
+	CHECK_EQ(st_recv(p.a, to, 1, 0), -ECONNRESET);
+	pair_close(&p);
+}
+
+/* What lies in pieces is gathered in the ring, and so is what more is to follow. */
+STREAM_TEST(not_lent)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0}, *from = memory(2);
+	uint64_t before = zero_copies();
+	struct iovec parts[] = {{from, BYTES / 2}, {from + BYTES / 2, BYTES / 2}};
+	struct call c = {.fd = p.b, .buf = to, .len = BYTES, .flags = MSG_WAITALL};
+
+	offer(&c, p.a);
+	CHECK_EQ(tx_send(fd_sock(p.a), p.a, parts, 2, 0), BYTES);
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK(flow_is(to, BYTES, 0, 2));
+	offer(&c, p.a);
+	CHECK_EQ(st_send(p.a, from, BYTES / 2, MSG_MORE), BYTES / 2);
+	CHECK_EQ(st_send(p.a, from + BYTES / 2, BYTES / 2, 0), BYTES / 2);
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK(flow_is(to, BYTES, 0, 2));
+	CHECK_EQ(zero_copies(), before);
+	munmap(from, BYTES);
+	pair_close(&p);
+}
