@@ -96,7 +96,9 @@ static int hello_take_fds(struct msghdr *msg, int *fds, int max)
 	return count;
 }
 
-int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
+/* What recvmsg says; *count descriptors came, of which no more than SEGMENT_FDS are in fds. */
+static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *count,
+			  int *flags)
 {
 	union hello_control control;
 	struct iovec iov = {.iov_base = h, .iov_len = sizeof(*h)};
@@ -104,26 +106,37 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = kernel_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, SEGMENT_FDS);
+	*flags = msg.msg_flags;
+	return n;
+}
+
+int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
+{
 	ssize_t n;
-	int count, due;
+	int count, due, flags;
 
 	memset(h, 0, sizeof(*h));
 	for (int i = 0; i < SEGMENT_FDS; i++)
 		fds[i] = -1;
-	n = kernel_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	n = hello_read(sock, h, fds, &count, &flags);
+	/* The kernel looks for a message, and then whether the sender has gone: who has sent one
+	 * and gone in between has left it. */
+	if ((n == 0 && count == 0) || n == -ECONNRESET)
+		n = hello_read(sock, h, fds, &count, &flags);
 	if (n < 0)
 		return n == -EAGAIN ? 0 : n == -ECONNRESET ? -EPIPE : (int)n;
-	count = hello_take_fds(&msg, fds, SEGMENT_FDS);
 	due = (int)hello_fds(h);
-	if (n == sizeof(*h) && count == due &&
-	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (n == sizeof(*h) && count == due && !(flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
 		kernel_close(fds[i]);
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */
-	return (msg.msg_flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
+	return (flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
 }
 
 #define COUNT_TRIES 16

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rendezvous disturbed: visitors, hang-ups, lying connectors, re-used addresses. */
+#include <pthread.h>
+#include <sched.h>
+
 #include "unit/test.h"
 #include "unit/meet_forgery.h"
 #include "base/real.h"
@@ -30,6 +33,50 @@ MEET_TEST(silent_visitors_do_not_keep_the_acceptor_out)
 	meet_finish(&c);
 	meet_finish(&s);
 	pair_close(&p);
+}
+
+/* Of a sender that is gone at once the kernel may say first that it is gone. One look in some
+ * thousands meets that. */
+enum { HASTY_HELLOS = 100000 };
+
+static void *speak_and_go(void *arg)
+{
+	_Atomic int *sock = arg;
+	const struct meet_segment seg = {.memfd = 0};
+	struct hello h;
+
+	hello_init(&h);
+	h.acceptor_port = 1;
+	for (int i = 0; i < HASTY_HELLOS; i++) {
+		int fd;
+
+		while ((fd = atomic_exchange(sock, -1)) < 0)
+			sched_yield();
+		REQUIRE(hello_send(fd, &h, &seg) == 0);
+		close(fd);
+	}
+	return NULL;
+}
+
+MEET_TEST(who_speaks_and_goes_is_heard)
+{
+	_Atomic int sock = -1;
+	pthread_t thread;
+
+	REQUIRE(pthread_create(&thread, NULL, speak_and_go, &sock) == 0);
+	for (int i = 0; i < HASTY_HELLOS; i++) {
+		int ends[2], fds[SEGMENT_FDS], r;
+		struct hello h;
+
+		REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+		atomic_store(&sock, ends[1]);
+		while ((r = hello_receive(ends[0], &h, fds)) == 0)
+			sched_yield();
+		REQUIRE(r == 1 && h.acceptor_port == 1);
+		close(fds[SEGMENT_MEMFD]);
+		close(ends[0]);
+	}
+	pthread_join(thread, NULL);
 }
 
 /* ---- between two steps of one end, the other end acts ---- */
