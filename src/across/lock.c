@@ -11,7 +11,7 @@
 
 struct across across_pool[ACROSS_CONNECTIONS];
 int across_used;
-struct across across_lost = {.state = ACROSS_ENDED};
+struct across across_lost;
 struct across_link across_links[ACROSS_LINKS];
 struct across_context across_contexts[ACROSS_CONTEXTS];
 

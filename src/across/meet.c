@@ -281,10 +281,12 @@ static void ask_failed(struct across *a, const struct local_message *m)
 {
 	/* The place may have been taken by a peer whose answer was lost: only its end of the
 	 * connection, or of the link, gives it back. With no link yet nobody can write. */
-	if (a->link && a->link->up && m->status == LOCAL_SILENT)
+	if (a->link && a->link->up && m->status == LOCAL_SILENT) {
+		across_lost.state = ACROSS_ENDED;
 		a->link->at[a->place] = &across_lost;
-	else if (a->link)
+	} else if (a->link) {
 		a->link->at[a->place] = NULL;
+	}
 	if (a->link && !a->link->up) {
 		struct across_link *k = a->link;
 

@@ -14,7 +14,7 @@
  * the address, and above it what the trampoline has to know of the flags. An entry is
  * kept when the program goes back to SIG_DFL: a delivery may be on its way.
  */
-static _Atomic uint64_t table[NSIG];
+static _Atomic uint64_t table[NSIG] FORK_DATA;
 #define ADDRESS_BITS 57
 #define HAS_RESTART  (1ull << 63)
 #define HAS_RESET    (1ull << 62)
