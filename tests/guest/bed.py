@@ -87,7 +87,8 @@ class Side:
         lines = self.reports(*names)
         total = {key: sum(line[key] for line in lines) for key in
                  ("connections", "upgraded", "downgraded", "tx_direct_bytes", "rx_direct_bytes",
-                  "tx_tcp_bytes", "rx_tcp_bytes", "doorbells", "sleeps", "redirects", "zero_copies")}
+                  "tx_tcp_bytes", "rx_tcp_bytes", "doorbells", "sleeps", "redirects",
+                  "zero_copies")}
         total["reasons"] = sorted({reason for line in lines for reason in line["reasons"]})
         return total
 
