@@ -126,8 +126,9 @@ bool across_takes(const struct across *a);
 void across_hold(struct across *a);
 /*
  * Between these two, under the stream's send lock: so many of the stream's next bytes are being
- * written to where the peer has offered, by the device, out of the program's memory. `tx` has moved
- * past them. 0: none, and all is as it was. The memory must stay as it is until across_lend_end.
+ * written to where the peer has offered, by the device, out of the program's memory, which is
+ * registered for that. `tx` has moved past them. 0: none, and all is as it was. The memory must stay
+ * as it is until across_lend_end.
  */
 struct ring_tx;
 uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from,
