@@ -487,7 +487,10 @@ def iperf3(bed):
         bed.look(port, 2, ["down" if way else "up"], looks=1)
         bed.b.served()
         bed.a.served()
-        told = json.loads(bed.b.must("cat /run/far/out"))["end"]
+        text = bed.b.must("cat /run/far/out")
+        told = json.loads(text)["end"]
+        if "sum_sent" not in told:
+            bed.fail(f"iperf3 has no sums: {text[-500:]}")
         sent, received = (told[key]["bytes"] for key in ("sum_sent", "sum_received"))
         print(f"  {sent} bytes sent, {received} received")
         if not received:
