@@ -473,8 +473,10 @@ void redirect_break(const struct across_link *k);
 /* The handle ends: nothing is written to what it has offered. */
 void redirect_end(struct across *a);
 
-/* The sender's next bytes, so many, are on their way to what the peer has offered. */
-void redirect_uses(struct across *a, uint32_t bytes);
+/* The sender's next bytes go to what the peer has offered; more `flags` of a link_write. False: not
+ * now. */
+bool redirect_write(struct across *a, const void *from, uint32_t bytes,
+		    const struct link_memory *memory, uint32_t flags);
 
 /* ---- zerocopy.c: those that the ring never has ---- */
 

@@ -242,27 +242,6 @@ static struct ring_span next_bytes(struct across *a)
 	return span;
 }
 
-static bool write_there(struct across *a)
-{
-	const struct note_offer *o = &a->grant.offer;
-	struct ring_span span = next_bytes(a);
-	const struct link_write w = {
-		.from = span.data,
-		.bytes = (uint32_t)span.len,
-		.flags = LINK_OFFERED | LINK_IMMEDIATE,
-		.memory = &a->link->memory,
-		.at = o->address,
-		.key = o->key,
-		.immediate = link_immediate(a->peer_place, a->peer_generation, o->number),
-	};
-
-	if (span.len == 0 || span.len < o->least || !bulk_is_up(a->link) ||
-	    link_post(a->link->bulk->link, &w) < 0)
-		return false;
-	a->grant.bytes = w.bytes;
-	return true;
-}
-
 static void set_grant(struct across *a, enum grant_state state)
 {
 	a->grant.state = state;
@@ -270,10 +249,33 @@ static void set_grant(struct across *a, enum grant_state state)
 			      memory_order_relaxed);
 }
 
-void redirect_uses(struct across *a, uint32_t bytes)
+bool redirect_write(struct across *a, const void *from, uint32_t bytes,
+		    const struct link_memory *memory, uint32_t flags)
 {
+	const struct note_offer *o = &a->grant.offer;
+	const struct link_write w = {
+		.from = from,
+		.bytes = bytes,
+		.flags = LINK_OFFERED | LINK_IMMEDIATE | flags,
+		.memory = memory,
+		.at = o->address,
+		.key = o->key,
+		.immediate = link_immediate(a->peer_place, a->peer_generation, o->number),
+	};
+
+	if (!bulk_is_up(a->link) || link_post(a->link->bulk->link, &w) < 0)
+		return false;
 	a->grant.bytes = bytes;
 	set_grant(a, GRANT_USED);
+	return true;
+}
+
+static bool write_there(struct across *a)
+{
+	struct ring_span span = next_bytes(a);
+
+	return span.len > 0 && span.len >= a->grant.offer.least &&
+	       redirect_write(a, span.data, (uint32_t)span.len, &a->link->memory, 0);
 }
 
 bool redirect_may_push(struct across *a)
@@ -284,8 +286,10 @@ bool redirect_may_push(struct across *a)
 		return g->state != GRANT_USED;
 	if (g->is_held)
 		return false;
-	set_grant(a, g->is_ready && write_there(a) ? GRANT_USED : GRANT_NONE);
-	return g->state == GRANT_NONE;
+	if (g->is_ready && write_there(a))
+		return false;
+	set_grant(a, GRANT_NONE);
+	return true;
 }
 
 bool across_takes(const struct across *a)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that the device takes out of the sender's program memory, and the ring never has. */
-#include <string.h>
-
 #include "across/parts.h"
 #include "base/crit.h"
 
@@ -45,27 +43,16 @@ static uint32_t how_many(const struct across *a, struct ring_tx *tx, size_t byte
 static bool post(struct across *a, const void *from, uint32_t bytes)
 {
 	struct across_lent *l = &a->lent;
-	struct across_bulk *b = a->link->bulk;
-	const struct note_offer *o = &a->grant.offer;
-	const struct link_write w = {
-		.from = from,
-		.bytes = bytes,
-		.flags = LINK_OFFERED | LINK_IMMEDIATE | LINK_SIGNAL,
-		.memory = &l->memory,
-		.at = o->address,
-		.key = o->key,
-		.immediate = link_immediate(a->peer_place, a->peer_generation, o->number),
-	};
 
 	if (link_register(a->link->link, (void *)(uintptr_t)from, bytes, &l->memory) < 0)
 		return false;
-	if (link_post(b->link, &w) < 0) {
+	if (!redirect_write(a, from, bytes, &l->memory, LINK_SIGNAL)) {
 		link_unregister(a->link->link, &l->memory);
 		return false;
 	}
 	l->is_registered = true;
-	l->turn = b->turn;
-	l->posted = link_posted(b->link);
+	l->turn = a->link->bulk->turn;
+	l->posted = link_posted(a->link->bulk->link);
 	return true;
 }
 
@@ -81,7 +68,6 @@ static uint32_t lend(struct across *a, struct ring_tx *tx, const void *from, siz
 	l->from = from;
 	l->id = across_lending = ++last_id;
 	lender = a;
-	redirect_uses(a, n);
 	return n;
 }
 
@@ -116,13 +102,6 @@ static bool is_read(const struct across *a)
 	return !b || b->turn != a->lent.turn || link_completed(b->link) >= a->lent.posted;
 }
 
-/* Whatever was posted has been read, or never is. */
-static void unregister(struct across *a)
-{
-	link_unregister(a->link->link, &a->lent.memory);
-	a->lent.is_registered = false;
-}
-
 void zerocopy_landed(struct across *a)
 {
 	a->lent.from = NULL;
@@ -136,7 +115,9 @@ void zerocopy_end(struct across *a)
 		return;
 	if (!is_read(a))
 		bulk_give_up(a->link);
-	unregister(a);
+	/* Whatever was posted has been read, or never is. */
+	link_unregister(a->link->link, &l->memory);
+	l->is_registered = false;
 	/* Nothing else would be right: the ring has a hole, and nobody its bytes. */
 	if (l->from && !fill(a))
 		link_abort(a->link->link);
