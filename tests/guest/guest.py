@@ -36,8 +36,11 @@ class Guest:
         self.port, port = socket.socketpair()
         command = ["setpriv", "--pdeathsig", "KILL", find("qemu-system-x86_64"),
                    "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
-                   "-smp", str(processors), "-m", str(memory_mb), "-display", "none",
-                   "-monitor", "none", "-nodefaults", "-no-reboot",
+                   # With room for one more: for a single processor QEMU leaves the memory
+                   # barriers out, and then a virtio queue may wait for ever for a notification.
+                   "-smp", f"{processors},maxcpus={processors + 1}",
+                   "-m", str(memory_mb), "-display", "none", "-monitor", "none",
+                   "-nodefaults", "-no-reboot",
                    "-serial", f"file:{self.console}",
                    "-chardev", f"socket,id=port,fd={port.fileno()}",
                    "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=port",
