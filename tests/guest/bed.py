@@ -25,6 +25,7 @@ LOSS = "delay 1ms loss 1% duplicate 1%"
 # Why a connection between hosts may be on TCP. A listener knows only that nobody has come.
 REASONS = ("remote-peer", "plain-peer", "too-short")
 LIMIT_S = 90
+LOOKS = 3
 TOLD_LINES = 40
 SAID_CHARS = 2000
 
@@ -161,9 +162,9 @@ class Bed:
             return None
         return f"path {path}, reason {reason}, not tcp by one of {self.options.reasons}"
 
-    def look(self, port, count=1, ways=("up", "down"), looks=3):
+    def look(self, port, count=1, ways=("up", "down")):
         """Waits until one of `count` connections, seen from both ends, has these ways on RDMA; or
-        all are on TCP, several times, since they do not cease to move. `up` is to the server."""
+        all are on TCP, LOOKS times, since they do not cease to move. `up` is to the server."""
         end = time.monotonic() + LIMIT_S / 2
         right = 0
         while True:
@@ -175,7 +176,7 @@ class Bed:
                 if len(connections) < count or len(connections) - len(wrong) < least:
                     told.append(f"{name}: {wrong or ''} of {len(connections)} connections")
             right = 0 if told else right + 1
-            if right >= (1 if self.rdma else looks):
+            if right >= (1 if self.rdma else LOOKS):
                 for name, connections in found.items():
                     print(f"  {name}: " + ", ".join(
                         f"{c['program']} {c['path']} ({c['reason']})" for c in connections))
