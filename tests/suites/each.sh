@@ -16,6 +16,11 @@ set -eu
 viaduct=$(realpath "$1") early=$2 suite=$3 folder=$4 after=${5:-0}
 shift $(($# < 5 ? $# : 5))
 [ "$early" = - ] && early= || early=$(realpath "$early")
+# One that exports nothing would be loaded, and do nothing.
+[ ! "$early" ] || nm -D --defined-only "$early" | grep -q ' T accept4$' || {
+	echo "each: $early does not export accept4" >&2
+	exit 2
+}
 out=$(mktemp -d /tmp/viaduct-suite-XXXXXX)
 export UV_RUN_AS_ROOT=1
 cd "$folder"

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+/* All else is built hidden: without this the programs would not see what is here. */
+#define SEEN	 __attribute__((visibility("default")))
 #define LOOKS	 16
 #define NAP_NS	 50000
 #define FDS_MOST 4096
@@ -107,7 +109,7 @@ static void look_at_both(int fd, enum side side)
 	if (!next)                                                                       \
 	*(void **)&next = dlsym(RTLD_NEXT, #name)
 
-int connect(int fd, const struct sockaddr *to, socklen_t len)
+SEEN int connect(int fd, const struct sockaddr *to, socklen_t len)
 {
 	NEXT(connect);
 	int result = next(fd, to, len);
@@ -118,7 +120,8 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
 	return result;
 }
 
-int accept4(int fd, struct sockaddr *restrict from, socklen_t *restrict len, int flags)
+SEEN int accept4(int fd, struct sockaddr *restrict from, socklen_t *restrict len,
+		 int flags)
 {
 	NEXT(accept4);
 	int result = next(fd, from, len, flags);
@@ -128,7 +131,7 @@ int accept4(int fd, struct sockaddr *restrict from, socklen_t *restrict len, int
 	return result;
 }
 
-int accept(int fd, struct sockaddr *restrict from, socklen_t *restrict len)
+SEEN int accept(int fd, struct sockaddr *restrict from, socklen_t *restrict len)
 {
 	NEXT(accept);
 	int result = next(fd, from, len);
