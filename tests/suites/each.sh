@@ -3,10 +3,11 @@
 # Suites of other projects in which each test is a program of its own: each is run plain
 # and under Viaduct, with both ends in it, and its exit status must be the same. One
 # that differs is run plain up to eight times more: a status that it has there too is
-# flaky, and is named. FOLDER is, built, the build folder of libuv, libevent or ZeroMQ,
-# or the folder `test` of Node's source. EARLY is early.so of the build (see early.c),
-# or - to leave all connections as they are: then few are upgraded, and most of these in
-# mid-stream.
+# flaky, and is named. FOLDER is, built, the build folder of libuv, libevent or ZeroMQ;
+# or the folder `test` of Node's source, `bin/varnishtest/tests` of Varnish's, or
+# `test/broker` of Mosquitto's, built. EARLY is early.so of the build (see early.c), or -
+# to leave all connections as they are: then few are upgraded, and most of these in
+# mid-stream. Where the ends are in several processes, set EARLY_LOOKS=16.
 #
 #   tests/suites/each.sh VIADUCT EARLY SUITE FOLDER [AFTER [TEST ...]]
 #
@@ -34,6 +35,8 @@ names() {
 	zeromq) ls bin | grep '^test_' ;;
 	node) ls parallel/test-net-*.js parallel/test-http-*.js parallel/test-tls-*.js \
 		parallel/test-cluster-*.js parallel/test-child-process-*.js sequential/test-net-*.js ;;
+	varnish) ls ./*.vtc ;;
+	mosquitto) ls [01]*.py ;;
 	*) echo "each: no suite '$suite'" >&2 && exit 2 ;;
 	esac
 }
@@ -44,6 +47,8 @@ command_of() {
 	libevent) echo "bin/regress --no-fork --timeout 30 $1" ;;
 	zeromq) echo "bin/$1" ;;
 	node) echo "node $(sed -n 's|^// Flags:||p;T;q' "$1") $1" ;;
+	varnish) echo "varnishtest -q $1" ;;
+	mosquitto) echo "python3 $1 1888 1889 1890" ;;
 	esac
 }
 

@@ -97,7 +97,9 @@ static void look_at_both(int fd, enum side side)
 			look(fd);
 		}
 		for (int i = other < 0 && text ? atoi(text) : 0; i > 0; i--) {
-			look(fd);
+			/* To look at one that is refused would take its error away. */
+			if (port(getpeername, fd))
+				look(fd);
 			nanosleep(&nap, NULL);
 		}
 	}
