@@ -13,8 +13,9 @@
  * The connector publishes the connection. The acceptor asks who has it, which takes one
  * question; then it names a link between the two processes and its place there, with a new
  * link's hello where there is none, and is answered with the other place and hello. The
- * connector learns from the first note that its answer was heard. Where there can be no link the
- * acceptor says so, and nobody waits for its reasons.
+ * connector learns from the first note that its answer was heard. Where there can be no link, or
+ * is to be none, the acceptor says so, and nobody waits for its reasons; a connector that wants none
+ * refuses when it is asked.
  */
 enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO };
 
@@ -106,7 +107,7 @@ static void later(struct across *a, uint32_t wait_ms)
 static void refuse(struct across *a, enum vd_reason reason, const char *why)
 {
 	log_debug("not across hosts: %s", why);
-	a->refused = -(int)reason;
+	a->refused = -(int)(a->keeps_tcp ? VD_REASON_SLOWER : reason);
 }
 
 /* Why there is no link: of those that ask for one. */
@@ -191,7 +192,7 @@ static void say_no(struct across *a)
 static void ask_link(struct across *a)
 {
 	struct say s = say_begin(SAY_LINK);
-	int r = find_link(a, &s);
+	int r = a->keeps_tcp ? -EOPNOTSUPP : find_link(a, &s);
 
 	if (r == -EAGAIN)
 		return;
@@ -421,7 +422,9 @@ static void take_asked(const struct local_message *m, const struct say *s)
 	struct across *a = published(&m->local, &m->peer);
 	struct say out = say_begin(SAY_I_AM);
 
-	if (!a || !s)
+	if (a && a->keeps_tcp)
+		refuse(a, VD_REASON_SLOWER, "RDMA is slower than TCP");
+	if (!a || !s || a->keeps_tcp)
 		answer(m->id, LOCAL_REFUSED, NULL);
 	else if (s->kind == SAY_WHO)
 		answer(m->id, LOCAL_OK, &out);
@@ -519,17 +522,19 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	struct across_guard g;
 	struct across *a;
 	const char *why = NULL;
+	bool keeps_tcp;
 	uint32_t least;
 	int r = 1;
 
 	if (!local_ends_fit(local, peer))
 		return -VD_REASON_REMOTE_PEER;
 	least = crossover_least(peer->addr);
+	keeps_tcp = crossover_keeps_tcp(peer->addr);
 	g = across_enter();
 	a = take_handle();
 	if (!a)
 		r = -VD_REASON_MEMORY;
-	else if (!hub_context(local, &why))
+	else if (!keeps_tcp && !hub_context(local, &why))
 		r = -VD_REASON_NO_DEVICE;
 	if (r == 1) {
 		a->state = ACROSS_NEW;
@@ -540,6 +545,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->refused = 0;
 		a->not_before_ms = 0;
 		a->redirect_least = least;
+		a->keeps_tcp = keeps_tcp;
 		a->link = NULL;
 		a->wire = NULL;
 		a->owner = (struct across_owner){0};

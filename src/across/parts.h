@@ -260,6 +260,7 @@ struct across {
 	uint32_t turn;		 /* uses of this struct: part of ids */
 	uint64_t not_before_ms;	 /* asking again before is in vain */
 	uint32_t redirect_least; /* across_redirect_least */
+	bool keeps_tcp;		 /* by what was measured: it only says no */
 	uint8_t process[16];	 /* acceptor: the peer's */
 
 	struct across_link *link; /* has `place` there; NULL: none yet */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From which size on bytes from another host are better redirected: the files that say it. */
+/* What was measured of other hosts: the files that say it. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -22,6 +22,7 @@ static struct {
 	struct crossover hosts[CROSSOVERS_MAX];
 	size_t count;
 } files[2]; /* the user's, root's */
+static const char slower[] = "slower";
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool crossover_user(char *path, size_t size)
@@ -76,11 +77,14 @@ static bool take_size(const char *text, uint32_t *least)
 
 int crossover_parse(const char *line, struct crossover *out)
 {
-	char address[INET6_ADDRSTRLEN], size[12], date[12], more;
+	char address[INET6_ADDRSTRLEN], size[12], date[12], word[sizeof(slower) + 1],
+		more;
+	int n = sscanf(line, "%45s %11s %11s %7s %c", address, size, date, word, &more);
 
-	if (sscanf(line, "%45s %11s %11s %c", address, size, date, &more) != 3 ||
-	    !take_address(address, out->addr) || !take_size(size, &out->least) ||
-	    !is_date(date))
+	out->is_slower = n == 4;
+	if ((n != 3 && n != 4) || !take_address(address, out->addr) ||
+	    !take_size(size, &out->least) || !is_date(date) ||
+	    (out->is_slower && strcmp(word, slower) != 0))
 		return -EINVAL;
 	memcpy(out->date, date, sizeof(out->date));
 	return 0;
@@ -95,7 +99,8 @@ char *crossover_text(const struct crossover *c, char text[CROSSOVER_TEXT])
 		  sizeof(address));
 	if (c->least)
 		snprintf(size, sizeof(size), "%u", c->least);
-	snprintf(text, CROSSOVER_TEXT, "%s %s %s", address, size, c->date);
+	snprintf(text, CROSSOVER_TEXT, "%s %s %s%s%s", address, size, c->date,
+		 c->is_slower ? " " : "", c->is_slower ? slower : "");
 	return text;
 }
 
@@ -118,7 +123,7 @@ static void read_file(struct conffile *f, enum conffile_level level, size_t whic
 			continue;
 		if (crossover_parse(line, &c) < 0)
 			log_error("%s:%u: an address, a number of bytes or off, and a "
-				  "date are wanted: `viaduct doctor --redirect HOST` "
+				  "date are wanted: `viaduct doctor --measure HOST` "
 				  "writes them; the line is skipped",
 				  f->path, n);
 		else if (files[which].count < CROSSOVERS_MAX)
@@ -156,4 +161,23 @@ uint32_t crossover_least(const uint8_t addr[16])
 	if (least == CONFIG_MEASURED)
 		least = crossover_find(addr, &measured) ? measured.least : 0;
 	return least;
+}
+
+bool crossover_keeps_tcp(const uint8_t addr[16])
+{
+	struct crossover measured;
+
+	return config_get()->redirect == CONFIG_MEASURED &&
+	       crossover_find(addr, &measured) && measured.is_slower;
+}
+
+bool crossover_keeps_any(void)
+{
+	bool any = false;
+
+	pthread_once(&once, read_files);
+	for (size_t which = 0; which < 2; which++)
+		for (size_t i = 0; i < files[which].count; i++)
+			any = any || files[which].hosts[i].is_slower;
+	return any && config_get()->redirect == CONFIG_MEASURED;
 }

@@ -89,7 +89,10 @@
 	  "see the log: the other process or host has ended, or the network")            \
 	X(38, LOCKED, "locked-memory",                                                   \
 	  "the limit of locked memory leaves no room for a link to the other host",      \
-	  "raise it: `ulimit -l`, or LimitMEMLOCK= of the service")
+	  "raise it: `ulimit -l`, or LimitMEMLOCK= of the service")                      \
+	X(39, SLOWER, "slower",                                                          \
+	  "RDMA to the other host was measured to be slower than TCP",                   \
+	  "measure it again: `viaduct doctor --measure HOST`")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -17,7 +17,7 @@ enum {
 	OPT_ENDS,
 	OPT_FAR_ASK,
 	OPT_FAR_ANSWER,
-	OPT_REDIRECT
+	OPT_MEASURE
 };
 
 /* NULL closes each. */
@@ -31,15 +31,15 @@ static int usage(FILE *to, int status)
 {
 	fprintf(to,
 		"usage: viaduct doctor [--json] [HOST]\n"
-		"       viaduct doctor [--json] [--redirect] HOST\n"
+		"       viaduct doctor [--json] [--measure] HOST\n"
 		"       viaduct doctor --answer\n\n"
 		"Checks this machine, or the way to another host: what works, what does\n"
 		"not, and what to do.\n\n"
 		"  --answer      be the other end of what `viaduct doctor HOST` tries\n"
 		"  --port PORT   where the other end answers; default %d\n"
-		"  --redirect    measure again from which size on receives from HOST "
-		"are\n"
-		"                redirected\n"
+		"  --measure     measure again whether RDMA is faster than TCP, and from "
+		"which\n"
+		"                size on receives are redirected\n"
 		"  --json        one JSON object instead of the table\n"
 		"  --help        print this\n\n"
 		"Exit status: 0 when all that Viaduct needs works, 1 when something does "
@@ -125,7 +125,7 @@ static int parse(int argc, char **argv, struct options *o)
 	static const struct option options[] = {{"json", 0, NULL, OPT_JSON},
 						{"answer", 0, NULL, OPT_ANSWER},
 						{"port", 1, NULL, OPT_PORT},
-						{"redirect", 0, NULL, OPT_REDIRECT},
+						{"measure", 0, NULL, OPT_MEASURE},
 						{"ends", 0, NULL, OPT_ENDS},
 						{"far-ask", 0, NULL, OPT_FAR_ASK},
 						{"far-answer", 0, NULL, OPT_FAR_ANSWER},
@@ -151,7 +151,7 @@ static int parse(int argc, char **argv, struct options *o)
 			fprintf(stderr, "viaduct doctor: --port takes a number from 1 to "
 					"65535\n");
 			return usage(stderr, STATUS_USAGE);
-		case OPT_REDIRECT:
+		case OPT_MEASURE:
 			way.measures_again = true;
 			break;
 		case OPT_ENDS:
@@ -174,7 +174,7 @@ static int parse(int argc, char **argv, struct options *o)
 		fprintf(stderr, "viaduct doctor: what is `%s`?\n", argv[optind]);
 	else
 		fprintf(stderr, "viaduct doctor: %s\n",
-			way.measures_again && !way.host ? "--redirect needs a HOST"
+			way.measures_again && !way.host ? "--measure needs a HOST"
 			: o->answer ? "--answer and --json do not go together"
 				    : "--port needs a HOST, or --answer");
 	return usage(stderr, STATUS_USAGE);

@@ -32,7 +32,10 @@ static void look(const struct far_child *c, const struct far_event *e,
 		snprintf(device, sizeof(device), "%s", why);
 	out->tx = (uint8_t)path.tx;
 	out->rx = (uint8_t)path.rx;
-	out->reason = path.reason;
+	/* Of the connections that programs have, for which this child's settings are not. */
+	out->reason = path.reason == VD_REASON_NONE && crossover_keeps_tcp(e->peer.addr)
+			      ? VD_REASON_SLOWER
+			      : path.reason;
 	out->has_device = !why;
 	out->relay_status = (uint8_t)p.status;
 	out->relay_error = p.error;
@@ -72,7 +75,7 @@ int doctor_answer(uint16_t port)
 	int r;
 
 	snprintf(number, sizeof(number), "%u", port);
-	r = far_start(&c, argv, NULL);
+	r = far_start(&c, argv, crossover_keeps_any() ? FAR_BY_RING : FAR_AS_SET);
 	if (r == 0)
 		r = far_hear(&c, &e, sizeof(e), LISTEN_LIMIT_MS);
 	if (r == 0)

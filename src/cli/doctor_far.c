@@ -22,15 +22,23 @@ enum {
 	CONNECT_LIMIT_MS = 3000,
 	/* The slowest: five seconds of the other viaductd's, or ten of a stuck connection. */
 	ORDER_LIMIT_MS = 15000,
+	SETTLE_LIMIT = 100,
+	SETTLE_STEP_MS = 50,
+	CLOSE_LIMIT_MS = 4000,
 };
 
 /* ---- its life ---- */
 
 /* With all settings of the user's, since these are what programs get; but at once, and without
  * leaving anything. */
-static void become(char *const argv[], const char *library, const char *redirect,
+static void become(char *const argv[], const char *library, enum far_how how,
 		   const int pipes[2], pid_t parent)
 {
+	static const char *const set[FAR_HOWS][2] = {
+		[FAR_BY_RING] = {"VIADUCT_REDIRECT", "off"},
+		[FAR_REDIRECTED] = {"VIADUCT_REDIRECT", "64"},
+		[FAR_BY_TCP] = {"VIADUCT", "off"},
+	};
 	static char self[PATH_MAX]; /* not /proc/self/exe, which would be its name */
 	/* Above the three that are to be its own, whatever was open. */
 	int in = fcntl(pipes[0], F_DUPFD_CLOEXEC, 3);
@@ -45,13 +53,13 @@ static void become(char *const argv[], const char *library, const char *redirect
 	    setenv("VIADUCT_REPORT", "", 1) == 0 &&
 	    setenv("VIADUCT_LOG", "off", 1) == 0 &&
 	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 &&
-	    (!redirect || setenv("VIADUCT_REDIRECT", redirect, 1) == 0) &&
+	    (how == FAR_AS_SET || setenv(set[how][0], set[how][1], 1) == 0) &&
 	    library_preload(library) == 0)
 		execv(self, argv);
 	_exit(1);
 }
 
-int far_start(struct far_child *c, char *const argv[], const char *redirect)
+int far_start(struct far_child *c, char *const argv[], enum far_how how)
 {
 	char library[PATH_MAX];
 	int to[2], from[2], r = library_find(library, sizeof(library));
@@ -71,7 +79,7 @@ int far_start(struct far_child *c, char *const argv[], const char *redirect)
 	c->pid = fork();
 	r = c->pid < 0 ? -errno : 0;
 	if (c->pid == 0)
-		become(argv, library, redirect, (int[2]){to[0], from[1]}, parent);
+		become(argv, library, how, (int[2]){to[0], from[1]}, parent);
 	close(to[0]);
 	close(from[1]);
 	c->to = to[1];
@@ -140,6 +148,39 @@ int far_order(const struct far_child *c, enum far_do what, uint32_t ms,
 		r = far_hear(c, out, sizeof(*out),
 			     what == FAR_DO_CONNECT ? CONNECT_LIMIT_MS : ORDER_LIMIT_MS);
 	return r == 0 ? out->error : r;
+}
+
+/* ---- a connection of its own ---- */
+
+int far_connect(struct far_child *c, enum far_how how)
+{
+	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
+				     (char *)"--far-ask", NULL};
+	struct name_end peer = answer_end();
+	struct far_path path = {0};
+	struct far_result out;
+	int r = far_start(c, argv, how);
+
+	if (r == 0)
+		r = far_order(c, FAR_DO_CONNECT, 0, &out);
+	if (how == FAR_BY_TCP)
+		return r;
+	for (int i = 0; r == 0 && i < SETTLE_LIMIT; i++) {
+		r = far_order(c, FAR_DO_ECHO, SETTLE_STEP_MS, &out);
+		far_look(c, &peer, &path);
+		if (path.tx == OBSERVE_RDMA && path.rx == OBSERVE_RDMA)
+			return r;
+	}
+	return r < 0 ? r : -ENOLINK;
+}
+
+void far_close(struct far_child *c, bool well)
+{
+	struct far_result out;
+
+	if (well)
+		far_order(c, FAR_DO_CLOSE, 0, &out);
+	far_end(c, well ? CLOSE_LIMIT_MS : 0);
 }
 
 /* ---- how it looks ---- */

@@ -112,9 +112,22 @@ struct far_child {
 	int to, from;
 };
 
-/* Runs this very program under the library, with VIADUCT_REDIRECT as given, or as it is. 0 or
- * -errno. */
-int far_start(struct far_child *c, char *const argv[], const char *redirect);
+/* The settings of the user's, but for what has been measured of the host. */
+enum far_how {
+	FAR_AS_SET,
+	FAR_BY_RING, /* by RDMA also where that was slower, and nothing is redirected */
+	FAR_REDIRECTED, /* what can be */
+	FAR_BY_TCP,
+	FAR_HOWS
+};
+
+/* Runs this very program under the library. 0 or -errno. */
+int far_start(struct far_child *c, char *const argv[], enum far_how how);
+/* The same for one that asks, and connects it; unless FAR_BY_TCP, until its bytes go by RDMA. 0,
+ * -ENOLINK: they do not, or -errno. */
+int far_connect(struct far_child *c, enum far_how how);
+/* Its connection is closed in order, where it is `well`, and it ends. */
+void far_close(struct far_child *c, bool well);
 /* Ends it by a signal, if it has not ended by then. */
 void far_end(struct far_child *c, int limit_ms);
 /* 0; -EPIPE: the child has ended; -ETIMEDOUT. */

@@ -48,7 +48,9 @@ static bool has_child(struct finding *f)
 	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
 				     (char *)"--far-ask", NULL};
 	struct far_result result;
-	int r = far_start(&child, argv, NULL);
+	/* Else nothing could be tried, or measured again, where RDMA was slower. */
+	int r = far_start(&child, argv,
+			  crossover_keeps_tcp(way.peer.addr) ? FAR_BY_RING : FAR_AS_SET);
 
 	has_answer = r == 0;
 	if (r == 0)
@@ -241,6 +243,12 @@ void check_connection(struct finding *f)
 	      observe_path_name(before.tx), observe_path_name(before.rx));
 	if (before.tx != OBSERVE_RDMA || before.rx != OBSERVE_RDMA)
 		tell_tcp(f);
+	else if (view.reason == VD_REASON_SLOWER)
+		found_trouble(f, FINDING_NOTE,
+			      "Others stay on TCP: there, RDMA to this host was measured "
+			      "to be slower.",
+			      "Measure it again there: `viaduct doctor --measure %s`.",
+			      way.local_text);
 }
 
 /* ---- measured ---- */

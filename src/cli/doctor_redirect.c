@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From which size on bytes from that host are better redirected: measured once, and kept. */
+/* From which size on bytes from that host are better redirected: measured once. The file of that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +13,6 @@
 #include "base/conffile.h"
 #include "cli/doctor_far.h"
 
-enum { SETTLE_LIMIT = 100, SETTLE_STEP_MS = 50, CLOSE_LIMIT_MS = 4000 };
 /* What is less faster than that is not worth it, nor known for sure. */
 #define GAIN 0.97
 
@@ -48,8 +47,8 @@ static int write_lines(FILE *out, const struct conffile *old, const struct cross
 	const char *line;
 	size_t at = 0;
 
-	fprintf(out, "# From how many bytes on receives are redirected, by host: see "
-		     "viaduct-doctor(1).\n");
+	fprintf(out, "# From how many bytes on receives are redirected, and whether RDMA "
+		     "is slower than TCP, by host: see viaduct-doctor(1).\n");
 	while (old->state == CONFFILE_READ && (line = conffile_next(old, &at)))
 		if (*line && (crossover_parse(line, &other) < 0 ||
 			      memcmp(other.addr, c->addr, sizeof(c->addr)) != 0))
@@ -93,28 +92,15 @@ static int keep(const struct crossover *c, char path[PATH_MAX])
 /* By a child whose receives are redirected where that can be, on a connection of its own. */
 static int measure(struct far_result *out, struct far_path *path)
 {
-	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
-				     (char *)"--far-ask", NULL};
 	struct name_end peer = answer_end();
 	struct far_child child = {0};
-	struct far_result last;
-	int r = far_start(&child, argv, "64");
+	int r = far_connect(&child, FAR_REDIRECTED);
 
-	if (r == 0)
-		r = far_order(&child, FAR_DO_CONNECT, 0, out);
-	for (int i = 0; r == 0 && i < SETTLE_LIMIT; i++) {
-		r = far_order(&child, FAR_DO_ECHO, SETTLE_STEP_MS, out);
-		far_look(&child, &peer, path);
-		if (path->tx == OBSERVE_RDMA && path->rx == OBSERVE_RDMA)
-			break;
-	}
 	if (r == 0)
 		r = far_order(&child, FAR_DO_REDIRECT, 0, out);
 	if (r == 0)
 		far_look(&child, &peer, path);
-	if (r == 0)
-		far_order(&child, FAR_DO_CLOSE, 0, &last);
-	far_end(&child, r == 0 ? CLOSE_LIMIT_MS : 0);
+	far_close(&child, r == 0);
 	return r;
 }
 
@@ -144,50 +130,58 @@ static void tell(struct finding *f, const struct crossover *c, const char *how)
 		      how);
 }
 
+static void keep_measured(struct finding *f)
+{
+	struct crossover *c = &way.measured;
+	time_t now = time(NULL);
+	char path[PATH_MAX] = "";
+	struct tm today;
+	int r;
+
+	memcpy(c->addr, way.peer.addr, sizeof(c->addr));
+	strftime(c->date, sizeof(c->date), "%Y-%m-%d", gmtime_r(&now, &today));
+	r = keep(c, path);
+	if (r < 0)
+		found_trouble(f, FINDING_NOTE,
+			      "What was measured cannot be kept, and so has no effect.",
+			      "Let this user write %s, or set HOME: %s.",
+			      *path ? path : "a file", strerror(-r));
+}
+
 static void tell_measured(struct finding *f, const struct far_result *result)
 {
-	struct crossover c = {.least = crossover_of(result)};
-	char path[PATH_MAX] = "", how[200];
-	time_t now = time(NULL);
-	struct tm today;
-	int r, n;
+	char how[200];
+	int n = snprintf(how, sizeof(how), "; by the ring and redirected:");
 
-	memcpy(c.addr, way.peer.addr, sizeof(c.addr));
-	strftime(c.date, sizeof(c.date), "%Y-%m-%d", gmtime_r(&now, &today));
-	n = snprintf(how, sizeof(how), "; by the ring and redirected:");
 	for (int i = 0; i < FAR_SIZES; i++)
 		n += snprintf(how + n, sizeof(how) - (size_t)n, " %uK %.0f, %.0f us%s",
 			      far_sizes[i] >> 10, result->us[i][0], result->us[i][1],
 			      i < FAR_SIZES - 1 ? ";" : "");
-	tell(f, &c, how);
-	r = keep(&c, path);
-	if (r < 0)
-		found_trouble(f, FINDING_NOTE, "It cannot be kept, and so has no effect.",
-			      "Let this user write %s, or set HOME: %s.",
-			      *path ? path : "a file", strerror(-r));
+	way.measured.least = crossover_of(result);
+	tell(f, &way.measured, how);
 }
 
 void check_redirect(struct finding *f)
 {
 	struct far_result result;
-	struct far_path path;
-	struct crossover c;
+	struct far_path path = {0};
 	char how[64];
 	int r;
 
-	f->left_out = !link_is_rdma();
+	f->left_out = !way.is_rdma;
 	if (f->left_out)
 		return;
-	if (!way.measures_again && crossover_find(way.peer.addr, &c)) {
-		snprintf(how, sizeof(how), ", as measured on %s", c.date);
-		tell(f, &c, how);
+	if (way.is_kept) {
+		snprintf(how, sizeof(how), ", as measured on %s", way.measured.date);
+		tell(f, &way.measured, how);
 		return;
 	}
-	/* One connection is answered at a time. */
-	link_finish();
+	link_finish(); /* one connection is answered at a time */
+	way.measured.least = 0;
 	r = measure(&result, &path);
 	if (r == 0 && path.redirects > 0) {
 		tell_measured(f, &result);
+		keep_measured(f);
 		return;
 	}
 	found_word(f, r < 0 ? strerror(-r) : "no redirects");
@@ -195,4 +189,6 @@ void check_redirect(struct finding *f)
 	      r < 0 ? strerror(-r) : "");
 	found_trouble(f, FINDING_NOTE, "All bytes from there go by the ring.",
 		      "Raise the limit of locked memory, `ulimit -l`, and try again.");
+	if (way.measured.is_slower)
+		keep_measured(f);
 }

@@ -291,6 +291,7 @@ static const struct check checks[] = {
 	{"receiving", check_receiving},
 	{"device-there", check_device_there},
 	{"relay-back", check_relay_back},
+	{"against-tcp", check_against_tcp},
 	{"redirect", check_redirect},
 };
 const struct check_group doctor_way = {"way", "The way to the other host", checks,

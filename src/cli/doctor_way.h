@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/types.h>
 
+#include "base/crossover.h"
 #include "cli/doctor.h"
 #include "cli/observe.h"
 #include "relay/caller.h"
@@ -23,7 +24,10 @@ struct way {
 	char local_text[INET6_ADDRSTRLEN], peer_text[INET6_ADDRSTRLEN];
 	char interface[IF_NAMESIZE]; /* "" where none is known to have the address */
 	bool has_device, has_relay;  /* what the checks of these names have found */
-	bool measures_again;	     /* --redirect */
+	bool measures_again;	     /* --measure */
+	/* For the last two checks: bytes go by RDMA, and what is kept of the host, or to be. */
+	bool is_rdma, is_kept;
+	struct crossover measured;
 };
 
 extern struct way way;
@@ -79,6 +83,11 @@ bool link_is_rdma(void);
 struct name_end answer_end(void);
 /* Ends what the checks have started. */
 void link_finish(void);
+
+/* ---- doctor_against.c ---- */
+
+/* Before check_redirect, which keeps what both have found. */
+void check_against_tcp(struct finding *f);
 
 /* ---- doctor_redirect.c ---- */
 

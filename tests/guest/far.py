@@ -558,6 +558,34 @@ def locked(bed):
     bed.judge("locked", ["cli"], 1, 1)
 
 
+def slower(bed):
+    """RDMA was measured to be slower than TCP, by one end or both: what follows is on TCP, and the
+    other end is told."""
+    port, count = 7006, 100000
+    command = f"python3 -S /tests/transfer.py %s {bed.server} {port} {count}"
+    kept = pathlib.Path("/var/lib/viaduct/redirect")
+    peers = dict(zip((bed.b, bed.a), bed.addresses))
+    for sides in ([bed.b], [bed.a], [bed.a, bed.b]):
+        bed.fresh()
+        for side in sides:
+            side.must(f"mkdir -p {kept.parent}; "
+                      f"echo '{peers[side]} off 2026-01-31 slower' >{kept}")
+        bed.a.serve(f"{bed.under('slower')} {command % 'listen'}", listening(port))
+        bed.b.serve(f"{bed.under('slower')} {command % 'connect'}", "true")
+        said = [end.served() for end in (bed.b, bed.a)]
+        for side in sides:
+            side.must(f"rm {kept}")
+        reports = {end.name: end.report("slower") for end in (bed.a, bed.b)}
+        print(f"  {reports}")
+        if any(f"{count} bytes are right" not in words for words in said):
+            bed.fail(f"the ends say {said}")
+        if any(r["upgraded"] or r["tx_direct_bytes"] for r in reports.values()):
+            bed.fail("not everything has stayed on TCP")
+        right = {side.name: ["slower" if side in sides else "peer-asked"] for side in peers}
+        if bed.rdma and any(reports[name]["reasons"] != right[name] for name in right):
+            bed.fail(f"the reasons are not {right}")
+
+
 # Of each program: what runs, what it needs, and what more is made for it.
 PROGRAMS = {"transfer": (transfer, [], None),
             "redirect": (redirect, [], None),
@@ -572,7 +600,8 @@ PROGRAMS = {"transfer": (transfer, [], None),
             "memcached": (memcached, ["memcached"], memcached_image),
             "iperf3": (iperf3, ["iperf3"], None),
             "unprivileged": (unprivileged, [], None),
-            "locked": (locked, ["redis-server", "redis-cli"], None)}
+            "locked": (locked, ["redis-server", "redis-cli"], None),
+            "slower": (slower, [], None)}
 
 
 def make_image(debian, options):

@@ -17,8 +17,9 @@ SERVER, CLIENT = beds.ADDRESSES["IPv4"][:2]
 IPV6 = beds.ADDRESSES["IPv6"][0]
 USER = 1000
 PORT = 7431
+KEPT = "/var/lib/viaduct/redirect"
 ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",
-       "sending", "receiving", "device-there", "relay-back", "redirect"]
+       "sending", "receiving", "device-there", "relay-back", "against-tcp", "redirect"]
 
 
 def fail(what, checks):
@@ -92,26 +93,45 @@ def all_by_rdma(a, b, title, server=SERVER, **how):
     return checks
 
 
-def redirected(b):
-    """What was measured is kept, whatever else the file holds, until it is measured again."""
-    kept, other = "/var/lib/viaduct/redirect", "192.0.2.1 4096 2026-01-01"
-    line = f"^{SERVER} [0-9a-z]* 20[0-9-]*$"
-    b.must(f"test $(grep -c '{line}' {kept}) = 1 && test $(stat -c %a {kept}) = 644")
-    b.must(f"echo '{SERVER} 77777 2026-01-01' >{kept}; echo '{other}' >>{kept}")
-    has(doctor(b, "as it was kept"), "redirect", "77777 bytes or more")
-    has(doctor(b, "measured again", options="--redirect"), "redirect", "256K")
-    b.must(f"test $(grep -c '{line}' {kept}) = 1 && ! grep -q 77777 {kept} && "
-           f"grep -q '^{other}$' {kept}")
+def measured(a, b):
+    """What was measured is kept, whatever else the file holds, until it is measured again. Such a
+    device is slower than TCP by far."""
+    slower, other = ["against-tcp"], "192.0.2.1 4096 2026-01-01"
+    line = f"^{SERVER} [0-9a-z]* 20[0-9-]* slower$"
+    checks = all_by_rdma(a, b, "all of it, measured", notes=slower)
+    has(checks, "against-tcp", "RDMA is slower; by it and by TCP: a round trip ")
+    has(checks, "redirect", "16K")
+    b.must(f"test $(grep -c '{line}' {KEPT}) = 1 && test $(stat -c %a {KEPT}) = 644")
+    for name in ("against-tcp", "redirect"):
+        has(all_by_rdma(a, b, "as it was", notes=slower), name, ", as measured on 2")
+    b.must(f"echo '{SERVER} 77777 2026-01-01' >{KEPT}; echo '{other}' >>{KEPT}")
+    checks = all_by_rdma(a, b, "as it was kept")
+    has(checks, "against-tcp", "RDMA is not slower, as measured on 2026-01-01")
+    has(checks, "redirect", "77777 bytes or more")
+    has(doctor(b, "measured again", options="--measure", notes=slower), "redirect", "256K")
+    b.must(f"test $(grep -c '{line}' {KEPT}) = 1 && ! grep -q 77777 {KEPT} && "
+           f"grep -q '^{other}$' {KEPT}")
+
+
+def measured_there(a, b):
+    """Who answers helps to measure all the same, and says what holds for others."""
+    a.must(f"mkdir -p $(dirname {KEPT}); echo '{CLIENT} off 2026-01-01 slower' >{KEPT}")
+    answering(a)
+    checks = all_by_rdma(a, b, "measured there", notes=["connection", "against-tcp"])
+    has(checks, "connection", f"viaduct doctor --measure {CLIENT}")
+    a.must(f"rm {KEPT}")
+    end_answering(a)
 
 
 def whole_way(a, b):
     doctor(b, "nobody answers", notes=["answer"])
     answering(a)
-    for n in range(2):
-        checks = all_by_rdma(a, b, f"all of it, time {n + 1}")
-        has(checks, "redirect", "16K" if n == 0 else ", as measured on 2")
-    redirected(b)
+    measured(a, b)
     end_answering(a)
+    measured_there(a, b)
+    for server in (SERVER, IPV6):
+        b.must(f"echo '{server} off 2026-01-01' >>{KEPT}.new")
+    b.must(f"mv {KEPT}.new {KEPT}")
     answering(a, USER)
     all_by_rdma(a, b, "all of it, of users", user=USER)
     all_by_rdma(a, b, "all of it, on IPv6", server=IPV6)

@@ -12,10 +12,9 @@
 #include "unit/test.h"
 
 static const char *const good[] = {
-	"10.9.0.1 65536 2026-01-31",
-	"10.9.0.1 off 2026-01-31",
-	"fd09::1 1 2026-01-31",
-	"fd09::1 1073741824 1999-12-31",
+	"10.9.0.1 65536 2026-01-31",	  "10.9.0.1 off 2026-01-31",
+	"fd09::1 1 2026-01-31",		  "fd09::1 1073741824 1999-12-31",
+	"fd09::1 4096 1999-12-31 slower", "10.9.0.1 off 1999-12-31 slower",
 };
 
 TEST(lines_come_back)
@@ -38,6 +37,10 @@ TEST(lines_that_are_none)
 		"10.9.0.1",
 		"10.9.0.1 65536",
 		"10.9.0.1 65536 2026-01-31 more",
+		"10.9.0.1 65536 2026-01-31 slowe",
+		"10.9.0.1 65536 2026-01-31 slowerer",
+		"10.9.0.1 65536 2026-01-31 slower more",
+		"10.9.0.1 65536 slower",
 		"10.9.0 65536 2026-01-31",
 		"host 65536 2026-01-31",
 		"10.9.0.1 0 2026-01-31",
@@ -93,11 +96,15 @@ static void found(void *arg)
 	CHECK_EQ(c.least, 4096);
 	CHECK_STR(c.date, "2026-02-01");
 	CHECK_EQ(crossover_least(addr), 4096);
+	CHECK(!crossover_keeps_tcp(addr));
 	address("10.9.0.3", addr);
 	CHECK_EQ(crossover_least(addr), 0);
+	CHECK(crossover_keeps_tcp(addr));
+	CHECK(crossover_keeps_any());
 	address("10.9.0.4", addr);
 	CHECK(!crossover_find(addr, &c));
 	CHECK_EQ(crossover_least(addr), 0);
+	CHECK(!crossover_keeps_tcp(addr));
 }
 
 /* The setting is asked first. */
@@ -110,6 +117,9 @@ static void set(void *arg)
 	setenv("VIADUCT_REDIRECT", arg ? "2K" : "off", 1);
 	address("10.9.0.2", addr);
 	CHECK_EQ(crossover_least(addr), arg ? 2048 : 0);
+	address("10.9.0.3", addr);
+	CHECK(!crossover_keeps_tcp(addr));
+	CHECK(!crossover_keeps_any());
 }
 
 TEST(files)
@@ -118,7 +128,7 @@ TEST(files)
 
 	REQUIRE(mkdtemp(folder));
 	write_file("# measured\n10.9.0.2 4096 2026-02-01\nrubbish\n\n10.9.0.3 off "
-		   "2026-02-01\n");
+		   "2026-02-01 slower\n");
 	CHILD(found, NULL);
 	CHILD(set, NULL);
 	CHILD(set, folder);
