@@ -48,7 +48,8 @@ class Bench:
             return self.sockmap.prefix()
         if way != "viaduct":
             return []
-        return [str(self.options.viaduct), "run", "--report", str(report), "--"]
+        asked = ["--report", str(report)] if report else []
+        return [str(self.options.viaduct), "run", *asked, "--"]
 
     def pinned(self, command, cpu):
         if cpu is None or not self.options.pin:
@@ -126,7 +127,8 @@ def server(bench, way, command, where, user=None, **popen):
     folder = bench.new_folder()
     log = folder / "log"
     with open(log, "w") as out:
-        process = subprocess.Popen(bench.full(way, command, folder / "report", 1, user),
+        # No report: a server that forks would write a line for each connection.
+        process = subprocess.Popen(bench.full(way, command, None, 1, user),
                                    stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                    cwd=folder, **popen)
     try:
