@@ -13,7 +13,8 @@
 #include "stream/table.h"
 #include "stream/trace.h"
 
-#define RECLAIM_LEAST 256u
+/* Few: a server that forks goes round so many, and each fork copies the pages of their records. */
+#define RECLAIM_LEAST 16u
 
 static struct slot_table *table NEAR_DATA;
 static uint32_t table_count;
