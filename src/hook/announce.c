@@ -11,12 +11,16 @@
 /* Listeners beyond these are not announced: their connections stay on TCP. */
 #define ANNOUNCED_MAX 256
 
-static struct {
+struct listener {
 	bool used;
 	/* NULL: the listener is closed, its connections may still meet. */
 	struct sock *_Atomic s;
 	int announced; /* -1: not, or no more: the accepts try again */
-} table[ANNOUNCED_MAX];
+};
+/* The first ones lie where a child that closes them writes anyway. */
+#define FIRST_LISTENERS 8
+static struct listener first[FIRST_LISTENERS] FORK_DATA;
+static struct listener others[ANNOUNCED_MAX - FIRST_LISTENERS];
 static _Atomic int table_used; /* entries below it may be in use */
 static struct lock table_lock FORK_DATA;
 /* Entries whose listener is closed. Raised before their connections are looked for, as the count of
@@ -27,6 +31,11 @@ static _Atomic int outlived NEAR_DATA;
 #define RETRY_NS 20000000u
 static uint64_t retry_at_ns;
 _Atomic int announce_missing;
+
+static struct listener *listener_at(int i)
+{
+	return i < FIRST_LISTENERS ? &first[i] : &others[i - FIRST_LISTENERS];
+}
 
 /* Under the lock. */
 static int try_announce(int fd)
@@ -41,22 +50,25 @@ static int try_announce(int fd)
 void announce_listener(struct sock *s, int fd)
 {
 	int saved = errno, used, free_entry;
+	struct listener *l;
 
 	lock_take(&table_lock);
 	s->has_listened = true;
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	free_entry = used;
 	for (int i = 0; i < used; i++) {
-		if (table[i].used && table[i].s == s)
+		l = listener_at(i);
+		if (l->used && l->s == s)
 			free_entry = ANNOUNCED_MAX; /* a second listen() */
-		else if (!table[i].used && free_entry == used)
+		else if (!l->used && free_entry == used)
 			free_entry = i;
 	}
 	if (free_entry < ANNOUNCED_MAX) {
-		table[free_entry].used = true;
-		table[free_entry].s = s;
-		table[free_entry].announced = try_announce(fd);
-		if (table[free_entry].announced < 0)
+		l = listener_at(free_entry);
+		l->used = true;
+		l->s = s;
+		l->announced = try_announce(fd);
+		if (l->announced < 0)
 			atomic_fetch_add(&announce_missing, 1);
 		/* Relaxed: the closing side looks again under the lock. */
 		if (free_entry == used)
@@ -84,25 +96,27 @@ bool announce_found(int fd)
 }
 
 /* Withdraws what belongs to s; with s NULL, what outlived its listener. */
-static void withdraw(struct sock *s)
+static FORK_CODE void withdraw(struct sock *s)
 {
 	int saved = errno;
 
 	lock_take(&table_lock);
 	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
 	     i++) {
-		if (!table[i].used || table[i].s != s)
+		struct listener *l = listener_at(i);
+
+		if (!l->used || l->s != s)
 			continue;
 		if (s)
 			atomic_fetch_add(&outlived, 1);
-		table[i].s = NULL;
+		l->s = NULL;
 		/* A server may accept, close its listener, and only then talk. */
 		if (atomic_load(&sock_awaited) > 0)
 			continue;
-		if (table[i].announced < 0)
+		if (l->announced < 0)
 			atomic_fetch_sub(&announce_missing, 1);
-		meet_unannounce(table[i].announced);
-		table[i].used = false;
+		meet_unannounce(l->announced);
+		l->used = false;
 		atomic_fetch_sub(&outlived, 1);
 	}
 	lock_drop(&table_lock);
@@ -115,7 +129,7 @@ static bool is_announced(const struct sock *s)
 	int used = atomic_load_explicit(&table_used, memory_order_relaxed);
 
 	for (int i = 0; i < used; i++)
-		if (atomic_load_explicit(&table[i].s, memory_order_relaxed) == s)
+		if (atomic_load_explicit(&listener_at(i)->s, memory_order_relaxed) == s)
 			return true;
 	return false;
 }
@@ -138,10 +152,12 @@ bool announce_give_back(void)
 	lock_take(&table_lock);
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	for (int i = 0; i < used && !given; i++) {
-		if (!table[i].used || table[i].announced < 0)
+		struct listener *l = listener_at(i);
+
+		if (!l->used || l->announced < 0)
 			continue;
-		meet_unannounce(table[i].announced);
-		table[i].announced = -1;
+		meet_unannounce(l->announced);
+		l->announced = -1;
 		given = true;
 		atomic_fetch_add(&announce_missing, 1);
 	}
@@ -157,10 +173,12 @@ void announce_again(struct sock *s, int fd)
 	lock_take(&table_lock);
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	for (int i = 0; i < used && clock_now_ns() >= retry_at_ns; i++) {
-		if (!table[i].used || table[i].s != s || table[i].announced >= 0)
+		struct listener *l = listener_at(i);
+
+		if (!l->used || l->s != s || l->announced >= 0)
 			continue;
-		table[i].announced = try_announce(fd);
-		if (table[i].announced >= 0)
+		l->announced = try_announce(fd);
+		if (l->announced >= 0)
 			atomic_fetch_sub(&announce_missing, 1);
 	}
 	lock_drop(&table_lock);

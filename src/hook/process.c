@@ -126,7 +126,7 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 
 /* libc calls our handlers. */
-HOOK pid_t fork(void)
+FORK_CODE HOOK pid_t fork(void)
 {
 	fork_wrapped = true;
 	return hook_forked_parent(REAL(fork)());
@@ -134,7 +134,7 @@ HOOK pid_t fork(void)
 HOOK_ALIAS(__fork, fork);
 
 /* fork without the handlers of pthread_atfork: ours are not optional. */
-HOOK pid_t _Fork(void)
+FORK_CODE HOOK pid_t _Fork(void)
 {
 	pid_t pid;
 

@@ -7,6 +7,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/real.h"
 #include "meet/announce.h"
 #include "meet/kept.h"
@@ -58,7 +59,7 @@ int meet_announce(int listen_fd)
 	return fd;
 }
 
-void meet_unannounce(int announced_fd)
+FORK_CODE void meet_unannounce(int announced_fd)
 {
 	fds_close(announced_fd);
 }

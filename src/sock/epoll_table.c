@@ -11,26 +11,30 @@
 #include "base/fds.h"
 #include "base/place.h"
 #include "base/real.h"
+#include "sock/chunk.h"
 #include "sock/pollset.h"
 #include "sock/ready.h"
 
-/* Descriptor to instance, in chunks that are made when they are first needed. */
-#define CHUNK_FDS 1024
-#define CHUNKS	  1024
+/* Few pointers to chunks lie where a child writes anyway; most need but the first, which is small. */
+#define CHUNK_FDS 64
+#define FD_CHUNKS 15
+#define FDS_MOST  (CHUNK_FDS << (FD_CHUNKS - 1))
 
 /* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. The last
  * index is no record's. */
-#define TAG_SHIFT 24
-#define TAG_BELL  (1u << 23)
-#define REG_CHUNK 1024u
-#define REG_LIMIT (TAG_BELL - REG_CHUNK)
+#define TAG_SHIFT  24
+#define TAG_BELL   (1u << 23)
+#define REG_CHUNK  16u
+#define REG_CHUNKS 20
+#define REG_LIMIT  (TAG_BELL - 1)
+static_assert(REG_CHUNK << (REG_CHUNKS - 1) == TAG_BELL, "each record has a chunk");
 
-typedef struct instance *_Atomic table_entry;
-static table_entry *_Atomic table[CHUNKS];
+typedef struct instance *_Atomic table_entry; /* of a descriptor */
+static table_entry *_Atomic table[FD_CHUNKS] FORK_DATA;
 static struct lock list_lock FORK_DATA;
 static struct instance *all_instances FORK_DATA, *free_instances FORK_DATA;
 
-static struct epoll_reg *_Atomic reg_chunks[REG_LIMIT / REG_CHUNK];
+static struct epoll_reg *_Atomic reg_chunks[REG_CHUNKS] FORK_DATA;
 static struct epoll_reg *free_regs FORK_DATA;
 static _Atomic uint32_t reg_count FORK_DATA;
 static uint64_t tag_prefix;
@@ -90,24 +94,30 @@ pid_t epoll_self(void)
 	return self;
 }
 
-static table_entry *entry_of(int fd, bool make)
+static __attribute__((noinline)) table_entry *entry_made(int fd, bool make)
 {
+	uint32_t at = (uint32_t)fd, n;
 	table_entry *chunk;
 
-	if ((unsigned)fd >= CHUNK_FDS * CHUNKS)
+	if (at >= FDS_MOST)
 		return NULL;
+	n = chunk_of(&at, CHUNK_FDS);
 	/* Acquire: the chunk was zeroed before it was put here. */
-	chunk = atomic_load_explicit(&table[fd / CHUNK_FDS], memory_order_acquire);
-	if (!chunk) {
-		if (!make)
-			return NULL;
-		chunk = calloc(CHUNK_FDS, sizeof(*chunk));
-		if (!chunk)
-			return NULL;
-		atomic_store_explicit(&table[fd / CHUNK_FDS], chunk,
-				      memory_order_release);
+	chunk = atomic_load_explicit(&table[n], memory_order_acquire);
+	if (!chunk && make) {
+		chunk = calloc(chunk_size(n, CHUNK_FDS), sizeof(*chunk));
+		atomic_store_explicit(&table[n], chunk, memory_order_release);
 	}
-	return &chunk[fd % CHUNK_FDS];
+	return chunk ? &chunk[at] : NULL;
+}
+
+static table_entry *entry_of(int fd, bool make)
+{
+	table_entry *first = atomic_load_explicit(&table[0], memory_order_acquire);
+
+	if ((unsigned)fd >= CHUNK_FDS || (!first && make))
+		return entry_made(fd, make);
+	return first ? &first[fd] : NULL;
 }
 
 struct instance *instance_at(int fd)
@@ -122,7 +132,7 @@ int instance_fd(struct instance *in)
 	if (instance_at(in->epfd) == in)
 		return in->epfd;
 	/* That one was closed, and duplicates live: rare. */
-	for (int fd = 0; fd < CHUNK_FDS * CHUNKS; fd++) {
+	for (int fd = 0; fd < FDS_MOST; fd++) {
 		if (!entry_of(fd, false))
 			fd |= CHUNK_FDS - 1;
 		else if (instance_at(fd) == in)
@@ -339,6 +349,7 @@ static struct epoll_reg *reg_alloc(void)
 {
 	struct epoll_reg *r = free_regs, *chunk;
 	uint32_t n = atomic_load_explicit(&reg_count, memory_order_relaxed);
+	uint32_t at = n, i = chunk_of(&at, REG_CHUNK);
 
 	if (r) {
 		free_regs = r->next;
@@ -346,18 +357,17 @@ static struct epoll_reg *reg_alloc(void)
 	}
 	if (n >= REG_LIMIT)
 		return NULL;
-	chunk = atomic_load_explicit(&reg_chunks[n / REG_CHUNK], memory_order_relaxed);
+	chunk = atomic_load_explicit(&reg_chunks[i], memory_order_relaxed);
 	if (!chunk) {
-		chunk = calloc(REG_CHUNK, sizeof(*chunk));
+		chunk = calloc(chunk_size(i, REG_CHUNK), sizeof(*chunk));
 		if (!chunk)
 			return NULL;
-		atomic_store_explicit(&reg_chunks[n / REG_CHUNK], chunk,
-				      memory_order_release);
+		atomic_store_explicit(&reg_chunks[i], chunk, memory_order_release);
 	}
-	chunk[n % REG_CHUNK].index = n;
+	chunk[at].index = n;
 	/* Release: who finds a tag below the count also finds its chunk. */
 	atomic_store_explicit(&reg_count, n + 1, memory_order_release);
-	return &chunk[n % REG_CHUNK];
+	return &chunk[at];
 }
 
 /* Room in the hot list for all records, so that no wait ever allocates. */
@@ -521,14 +531,13 @@ struct epoll_reg *tag_reg(uint64_t data, bool *bell)
 	uint32_t index = data & (TAG_BELL - 1);
 	struct epoll_reg *chunk;
 
-	if (!tag_collides(data))
-		return NULL;
-	if (index >= atomic_load_explicit(&reg_count, memory_order_acquire))
+	if (!tag_collides(data) ||
+	    index >= atomic_load_explicit(&reg_count, memory_order_acquire))
 		return NULL;
 	*bell = data & TAG_BELL;
-	chunk = atomic_load_explicit(&reg_chunks[index / REG_CHUNK],
+	chunk = atomic_load_explicit(&reg_chunks[chunk_of(&index, REG_CHUNK)],
 				     memory_order_acquire);
-	return &chunk[index % REG_CHUNK];
+	return &chunk[index];
 }
 
 void ready_init(void)

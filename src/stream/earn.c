@@ -84,7 +84,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 						 memory_order_relaxed);
 }
 
-bool earn_enough(struct sock *s, int fd, bool sends)
+FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
 	uint64_t now = earn_after(atomic_load_explicit(&sl->earned, memory_order_relaxed),

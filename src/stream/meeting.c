@@ -342,7 +342,7 @@ static enum vd_reason judged(int fd, enum vd_reason reason)
 	return reason;
 }
 
-void meeting_step(struct sock *s, int fd, bool sends)
+FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = phase_of(sl);
