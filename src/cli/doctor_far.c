@@ -24,7 +24,7 @@ enum {
 	ORDER_LIMIT_MS = 15000,
 	SETTLE_LIMIT = 100,
 	SETTLE_STEP_MS = 50,
-	CLOSE_LIMIT_MS = 4000,
+	CLOSE_LIMIT_MS = 4000, /* a link is drained at the end */
 };
 
 /* ---- its life ---- */
@@ -152,14 +152,20 @@ int far_order(const struct far_child *c, enum far_do what, uint32_t ms,
 
 /* ---- a connection of its own ---- */
 
-int far_connect(struct far_child *c, enum far_how how)
+int far_start_asking(struct far_child *c, enum far_how how)
 {
 	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
 				     (char *)"--far-ask", NULL};
+
+	return far_start(c, argv, how);
+}
+
+int far_connect(struct far_child *c, enum far_how how)
+{
 	struct name_end peer = answer_end();
 	struct far_path path = {0};
 	struct far_result out;
-	int r = far_start(c, argv, how);
+	int r = far_start_asking(c, how);
 
 	if (r == 0)
 		r = far_order(c, FAR_DO_CONNECT, 0, &out);
@@ -178,8 +184,7 @@ void far_close(struct far_child *c, bool well)
 {
 	struct far_result out;
 
-	if (well)
-		far_order(c, FAR_DO_CLOSE, 0, &out);
+	well = well && far_order(c, FAR_DO_CLOSE, 0, &out) == 0;
 	far_end(c, well ? CLOSE_LIMIT_MS : 0);
 }
 

@@ -123,8 +123,10 @@ enum far_how {
 
 /* Runs this very program under the library. 0 or -errno. */
 int far_start(struct far_child *c, char *const argv[], enum far_how how);
-/* The same for one that asks, and connects it; unless FAR_BY_TCP, until its bytes go by RDMA. 0,
- * -ENOLINK: they do not, or -errno. */
+/* The same for one that asks. */
+int far_start_asking(struct far_child *c, enum far_how how);
+/* Connects it, too; unless FAR_BY_TCP, until its bytes go by RDMA. 0, -ENOLINK: they do not, or
+ * -errno. */
 int far_connect(struct far_child *c, enum far_how how);
 /* Its connection is closed in order, where it is `well`, and it ends. */
 void far_close(struct far_child *c, bool well);

@@ -10,7 +10,6 @@
 #include "cli/doctor_far.h"
 
 enum {
-	END_LIMIT_MS = 4000, /* a link is drained at the end */
 	/* Ends that have not met by then do not. Between two looks, bytes must flow. */
 	MEET_LIMIT_MS = 5000,
 	MEET_STEP_MS = 50,
@@ -45,12 +44,10 @@ static int order(enum far_do what, uint32_t ms, struct far_result *out)
 /* False: it was told why no program of ours can try. */
 static bool has_child(struct finding *f)
 {
-	static char *const argv[] = {(char *)"viaduct", (char *)"doctor",
-				     (char *)"--far-ask", NULL};
 	struct far_result result;
 	/* Else nothing could be tried, or measured again, where RDMA was slower. */
-	int r = far_start(&child, argv,
-			  crossover_keeps_tcp(way.peer.addr) ? FAR_BY_RING : FAR_AS_SET);
+	int r = far_start_asking(&child, crossover_keeps_tcp(way.peer.addr) ? FAR_BY_RING
+									    : FAR_AS_SET);
 
 	has_answer = r == 0;
 	if (r == 0)
@@ -363,10 +360,6 @@ bool link_is_rdma(void)
 
 void link_finish(void)
 {
-	struct far_result result;
-
-	if (has_answer)
-		order(FAR_DO_CLOSE, 0, &result);
-	far_end(&child, has_answer ? END_LIMIT_MS : 0);
+	far_close(&child, has_answer);
 	has_answer = false;
 }
