@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/bench_plan.h"
+#include "cli/cli.h"
 
 static const struct bench_contender contenders[] = {
 	{.name = "tcp"},
@@ -145,10 +146,10 @@ static int parse_patterns(struct plan *plan, const char *list)
 	     s = strtok_r(NULL, ",", &save)) {
 		const struct bench_pattern *p = bench_pattern_find(s);
 		if (!p || plan->pattern_count == PLAN_LIST_MAX)
-			return complain("unknown pattern", s);
+			return complain("unknown name in --patterns", s);
 		plan->patterns[plan->pattern_count++] = p;
 	}
-	return plan->pattern_count ? 0 : complain("no pattern in", list);
+	return plan->pattern_count ? 0 : complain("no name in --patterns", list);
 }
 
 static int parse_sizes(struct plan *plan, const char *list)
@@ -164,19 +165,24 @@ static int parse_sizes(struct plan *plan, const char *list)
 		}
 		if (end == at || (*end && *end != ',') || v < 1 || v > 64u << 20 ||
 		    plan->size_count == PLAN_LIST_MAX)
-			return complain("sizes are 1 to 64M, as in 64,16K", list);
+			return complain("--sizes takes 1 to 64M, as in 64,16K", list);
 		plan->sizes[plan->size_count++] = v;
 		at = *end ? end + 1 : end;
 	}
-	return plan->size_count ? 0 : complain("no size in", list);
+	return plan->size_count ? 0
+				: complain("--sizes takes 1 to 64M, as in 64,16K", list);
 }
 
-static int parse_number(const char *text, unsigned min, unsigned max, unsigned *value)
+static int parse_number(const char *option, unsigned min, unsigned max, unsigned *value)
 {
-	char *end;
+	const char *text = optarg;
+	char *end, want[64];
 	unsigned long v = strtoul(text, &end, 10);
-	if (end == text || *end || v < min || v > max)
-		return complain("number out of range", text);
+	if (*text < '0' || *text > '9' || *end || v < min || v > max) {
+		snprintf(want, sizeof(want), "%s takes a number from %u to %u", option,
+			 min, max);
+		return complain(want, text);
+	}
 	*value = (unsigned)v;
 	return 0;
 }
@@ -194,13 +200,12 @@ static int parse_conns(struct plan *plan, const char *list)
 		unsigned long v = strtoul(at, &end, 10);
 		if (end == at || (*end && *end != ',') || v < 1 || v > CONNS_MAX ||
 		    plan->conns_count == PLAN_LIST_MAX)
-			return complain("connections are 1 to 25000, as in 10,1000",
-					list);
+			return complain("--conns takes 1 to 25000, as in 10,1000", list);
 		if (v > 1)
 			plan->conns[plan->conns_count++] = (unsigned)v;
 		at = *end ? end + 1 : end;
 	}
-	return *list ? 0 : complain("no number in", list);
+	return *list ? 0 : complain("--conns takes 1 to 25000, as in 10,1000", list);
 }
 
 unsigned plan_active(const struct plan *plan, unsigned conns)
@@ -230,7 +235,9 @@ static int parse_load(struct plan *plan, const char *list)
 		else
 			return complain("--load takes quiet and busy", list);
 	}
-	return plan->load_quiet || plan->load_busy ? 0 : complain("no load in", list);
+	return plan->load_quiet || plan->load_busy
+		       ? 0
+		       : complain("--load takes quiet and busy", list);
 }
 
 /* Without --load the rows are as --busy says. */
@@ -340,29 +347,29 @@ static int parse_option(struct plan *plan, int option)
 	case OVER:
 		return parse_over(plan, optarg);
 	case PAIRS:
-		return parse_number(optarg, 1, BENCH_PAIRS_MAX, &plan->pairs);
+		return parse_number("--pairs", 1, BENCH_PAIRS_MAX, &plan->pairs);
 	case TIME:
 		return parse_time(optarg, &plan->set.time_ns);
 	case PLACEMENT:
 		return plan_parse_placement(plan, optarg);
 	case BUSY:
-		return parse_number(optarg, 0, 1024, &plan->busy[0]);
+		return parse_number("--busy", 0, 1024, &plan->busy[0]);
 	case LOAD:
 		return parse_load(plan, optarg);
 	case WAIT:
-		return parse_number(optarg, 1, 3600, &plan->wait_s);
+		return parse_number("--wait", 1, 3600, &plan->wait_s);
 	case CSV:
 		plan->csv = optarg;
 		return 0;
 	case CONNS:
 		return parse_conns(plan, optarg);
 	case ACTIVE:
-		return parse_number(optarg, 1, CONNS_MAX, &plan->active);
+		return parse_number("--active", 1, CONNS_MAX, &plan->active);
 	case CONG:
 		plan->set.congestion = optarg;
 		return 0;
 	case THINK:
-		return parse_number(optarg, 1, 1000000, &plan->think_us);
+		return parse_number("--think", 1, 1000000, &plan->think_us);
 	case JSON:
 	case REPORT:
 		return parse_output(plan, option, optarg);
@@ -372,7 +379,7 @@ static int parse_option(struct plan *plan, int option)
 	case SPIN:
 		return plan_parse_spin(plan, optarg);
 	case RECHECK:
-		return parse_number(optarg, 0, BENCH_PAIRS_MAX, &plan->recheck);
+		return parse_number("--recheck", 0, BENCH_PAIRS_MAX, &plan->recheck);
 	case FAIL_BELOW:
 		return plan_parse_below(plan, optarg);
 	case VERDICT:
@@ -385,7 +392,7 @@ static int parse_option(struct plan *plan, int option)
 		fputs(help_text, stdout);
 		return 1;
 	default:
-		fputs(help_text, stderr);
+		usage_error("bench", NULL);
 		return -EINVAL;
 	}
 }
@@ -439,6 +446,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	use_defaults(plan);
+	argv[0] = (char *)"viaduct bench"; /* getopt's messages begin with it */
 	for (int c, at = 0; (c = getopt_long(argc, argv, "+h", options, &at)) != -1;) {
 		int err = parse_option(plan, c);
 		if (err)

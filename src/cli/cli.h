@@ -5,10 +5,17 @@
 
 /* Exit statuses of our own, as env(1) and the shells give them. */
 enum {
-	EXIT_USAGE = 125,   /* the command line is wrong */
+	EXIT_USAGE = 2,	    /* the command line is wrong */
 	EXIT_REFUSED = 126, /* the program cannot run, or not under Viaduct */
 	EXIT_NOT_FOUND = 127,
 };
+
+/*
+ * usage.c: says on one line what is wrong with the command line, and on another where it is
+ * explained. NULL where getopt has said it already. Returns EXIT_USAGE.
+ */
+int usage_error(const char *command, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

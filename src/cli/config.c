@@ -7,27 +7,26 @@
 #include "cli/cli.h"
 #include "cli/config.h"
 
-enum { STATUS_WELL = 0, STATUS_PROBLEM = 1, STATUS_USAGE = 2 };
+enum { STATUS_WELL = 0, STATUS_PROBLEM = 1 };
 enum { OPT_PROGRAM = 256, OPT_CHECK, OPT_JSON, OPT_HELP };
 
 static struct outlook outlook;
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to,
-		"usage: viaduct config [--program NAME] [--json]\n"
-		"       viaduct config --check [FILE...]\n\n"
-		"Prints the settings and rules that are in force for programs started "
-		"from here,\nand where each comes from; or checks files.\n\n"
-		"  --program NAME   for the program of that name, with its sections\n"
-		"  --json           one JSON object instead of the tables\n"
-		"  --check          print only what is wrong, in FILE or in what is in "
-		"force\n"
-		"  --help           print this\n\n"
-		"Exit status: 0 when all is well, 1 when something is wrong in a file or "
-		"a variable,\n2 when the command line is wrong. See "
-		"viaduct-config(1).\n");
-	return status;
+	printf("usage: viaduct config [--program NAME] [--json]\n"
+	       "       viaduct config --check [FILE...]\n\n"
+	       "Prints the settings and rules that are in force for programs started "
+	       "from here,\nand where each comes from; or checks files.\n\n"
+	       "  --program NAME   for the program of that name, with its sections\n"
+	       "  --json           one JSON object instead of the tables\n"
+	       "  --check          print only what is wrong, in FILE or in what is in "
+	       "force\n"
+	       "  --help           print this\n\n"
+	       "Exit status: 0 when all is well, 1 when something is wrong in a file or "
+	       "a variable,\n2 when the command line is wrong. See "
+	       "viaduct-config(1).\n");
+	return STATUS_WELL;
 }
 
 /* ---- what there is to print ---- */
@@ -171,18 +170,14 @@ int cmd_config(int argc, char **argv)
 		else if (c == OPT_CHECK)
 			check = true;
 		else
-			return c == OPT_HELP || c == 'h' ? usage(stdout, STATUS_WELL)
-							 : usage(stderr, STATUS_USAGE);
+			return c == OPT_HELP || c == 'h' ? help()
+							 : usage_error("config", NULL);
 	}
-	if (optind != argc && !check) {
-		fprintf(stderr, "viaduct config: `%s` is taken with --check only\n",
-			argv[optind]);
-		return usage(stderr, STATUS_USAGE);
-	}
-	if (check && (json || outlook.program)) {
-		fprintf(stderr, "viaduct config: --check goes with no other option\n");
-		return usage(stderr, STATUS_USAGE);
-	}
+	if (optind != argc && !check)
+		return usage_error("config", "`%s` is taken with --check only",
+				   argv[optind]);
+	if (check && (json || outlook.program))
+		return usage_error("config", "--check goes with no other option");
 	if (optind != argc)
 		return check_files(argc - optind, argv + optind);
 	look();

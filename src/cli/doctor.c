@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/doctor_way.h"
 
-enum { STATUS_WELL = 0, STATUS_PROBLEM = 1, STATUS_USAGE = 2 };
+enum { STATUS_WELL = 0, STATUS_PROBLEM = 1 };
 enum {
 	OPT_JSON = 256,
 	OPT_ANSWER,
@@ -27,25 +27,24 @@ static const struct check_group *const of_this_machine[] = {
 static const struct check_group *const of_the_way[] = {&doctor_way, NULL};
 enum { STATES = FINDING_PROBLEM + 1 };
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to,
-		"usage: viaduct doctor [--json] [HOST]\n"
-		"       viaduct doctor [--json] [--measure] HOST\n"
-		"       viaduct doctor --answer\n\n"
-		"Checks this machine, or the way to another host: what works, what does\n"
-		"not, and what to do.\n\n"
-		"  --answer      be the other end of what `viaduct doctor HOST` tries\n"
-		"  --port PORT   where the other end answers; default %d\n"
-		"  --measure     measure again whether RDMA is faster than TCP, and from "
-		"which\n"
-		"                size on receives are redirected\n"
-		"  --json        one JSON object instead of the table\n"
-		"  --help        print this\n\n"
-		"Exit status: 0 when all that Viaduct needs works, 1 when something does "
-		"not,\n2 when the command line is wrong. See viaduct-doctor(1).\n",
-		WAY_PORT);
-	return status;
+	printf("usage: viaduct doctor [--json] [HOST]\n"
+	       "       viaduct doctor [--json] [--measure] HOST\n"
+	       "       viaduct doctor --answer\n\n"
+	       "Checks this machine, or the way to another host: what works, what does\n"
+	       "not, and what to do.\n\n"
+	       "  --answer      be the other end of what `viaduct doctor HOST` tries\n"
+	       "  --port PORT   where the other end answers; default %d\n"
+	       "  --measure     measure again whether RDMA is faster than TCP, and from "
+	       "which\n"
+	       "                size on receives are redirected\n"
+	       "  --json        one JSON object instead of the table\n"
+	       "  --help        print this\n\n"
+	       "Exit status: 0 when all that Viaduct needs works, 1 when something does "
+	       "not,\n2 when the command line is wrong. See viaduct-doctor(1).\n",
+	       WAY_PORT);
+	return STATUS_WELL;
 }
 
 static void look(const struct check *c, struct finding *f)
@@ -148,9 +147,8 @@ static int parse(int argc, char **argv, struct options *o)
 			port = true;
 			if (take_port(optarg))
 				break;
-			fprintf(stderr, "viaduct doctor: --port takes a number from 1 to "
-					"65535\n");
-			return usage(stderr, STATUS_USAGE);
+			return usage_error("doctor",
+					   "--port takes a number from 1 to 65535");
 		case OPT_MEASURE:
 			way.measures_again = true;
 			break;
@@ -160,8 +158,7 @@ static int parse(int argc, char **argv, struct options *o)
 			o->child = c;
 			break;
 		default:
-			return c == 'h' ? usage(stdout, STATUS_WELL)
-					: usage(stderr, STATUS_USAGE);
+			return c == 'h' ? help() : usage_error("doctor", NULL);
 		}
 	}
 	if (optind < argc && !o->answer && !o->child)
@@ -171,13 +168,11 @@ static int parse(int argc, char **argv, struct options *o)
 	    (!way.measures_again || way.host))
 		return -1;
 	if (optind < argc)
-		fprintf(stderr, "viaduct doctor: what is `%s`?\n", argv[optind]);
-	else
-		fprintf(stderr, "viaduct doctor: %s\n",
-			way.measures_again && !way.host ? "--measure needs a HOST"
-			: o->answer ? "--answer and --json do not go together"
-				    : "--port needs a HOST, or --answer");
-	return usage(stderr, STATUS_USAGE);
+		return usage_error("doctor", "what is `%s`?", argv[optind]);
+	return usage_error("doctor", "%s",
+			   way.measures_again && !way.host ? "--measure needs a HOST"
+			   : o->answer ? "--answer and --json do not go together"
+				       : "--port needs a HOST, or --answer");
 }
 
 static int check(const struct options *o)

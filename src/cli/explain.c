@@ -11,22 +11,21 @@
 enum { STATUS_ACCELERATED = 0, STATUS_TCP = 1 };
 enum { OPT_JSON = 256, OPT_LIBS, OPT_HELP };
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to,
-		"usage: viaduct explain [--json] PID[:FD]\n"
-		"       viaduct explain [--json] HOST:PORT\n"
-		"       viaduct explain [--json] [--libs] -- PROGRAM [ARGUMENT...]\n\n"
-		"Says why a connection, a process or a program is on TCP or on the "
-		"direct\n"
-		"path, and what to do. PROGRAM is looked at, not started.\n\n"
-		"  --json   one JSON object instead of sentences\n"
-		"  --libs   look into the program's libraries, too\n"
-		"  --help   print this\n\n"
-		"Exit status: 0 accelerated, or it would be; 1 not; 125 when the command "
-		"line is\nwrong or names nothing that is there. See "
-		"viaduct-explain(1).\n");
-	return status;
+	printf("usage: viaduct explain [--json] PID[:FD]\n"
+	       "       viaduct explain [--json] HOST:PORT\n"
+	       "       viaduct explain [--json] [--libs] -- PROGRAM [ARGUMENT...]\n\n"
+	       "Says why a connection, a process or a program is on TCP or on the "
+	       "direct\n"
+	       "path, and what to do. PROGRAM is looked at, not started.\n\n"
+	       "  --json   one JSON object instead of sentences\n"
+	       "  --libs   look into the program's libraries, too\n"
+	       "  --help   print this\n\n"
+	       "Exit status: 0 accelerated, or it would be; 1 not; 2 when the command "
+	       "line is\nwrong or names nothing that is there. See "
+	       "viaduct-explain(1).\n");
+	return 0;
 }
 
 static int print(const char *subject, bool json, const struct answer *a)
@@ -100,18 +99,15 @@ int cmd_explain(int argc, char **argv)
 		else if (c == OPT_LIBS)
 			libs = true;
 		else
-			return c == OPT_HELP || c == 'h' ? usage(stdout, 0)
-							 : usage(stderr, EXIT_USAGE);
+			return c == OPT_HELP || c == 'h' ? help()
+							 : usage_error("explain", NULL);
 	}
-	if (optind == argc) {
-		fprintf(stderr, "viaduct explain: nothing to explain was named\n");
-		return usage(stderr, EXIT_USAGE);
-	}
+	if (optind == argc)
+		return usage_error("explain", "nothing to explain was named");
 	if (!strcmp(argv[optind - 1], "--")) {
 		rc = explain_program(argv + optind, libs, &a);
 	} else if (optind + 1 < argc || libs) {
-		fprintf(stderr, "viaduct explain: put `--` before a program\n");
-		return usage(stderr, EXIT_USAGE);
+		return usage_error("explain", "put `--` before a program");
 	} else {
 		rc = explain_running(argv[optind], json, &a);
 	}

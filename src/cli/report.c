@@ -10,24 +10,24 @@
 #include "cli/cli.h"
 #include "cli/report.h"
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to, "usage: viaduct report [OPTION...] RESULTS.json\n\n"
-		    "Makes plots and one HTML page of the figures of `viaduct bench "
-		    "--json`.\n\n"
-		    "  --out DIR   the folder to write, made if need be (default "
-		    "viaduct-report)\n"
-		    "  --png       fail where PNG cannot be made\n"
-		    "  --no-png    make no PNG\n"
-		    "  --help      print this\n\n"
-		    "DIR/report.html holds everything; DIR/*.svg and *.png are the plots "
-		    "alone.\n"
-		    "PNG is made by rsvg-convert (Debian: librsvg2-bin), where it is "
-		    "installed.\n"
-		    "Exit status: 0; 1 when the results cannot be read or the report "
-		    "cannot be\n"
-		    "written; 125 for a wrong command line. See viaduct-report(1).\n");
-	return status;
+	printf("usage: viaduct report [OPTION...] RESULTS.json\n\n"
+	       "Makes plots and one HTML page of the figures of `viaduct bench "
+	       "--json`.\n\n"
+	       "  --out DIR   the folder to write, made if need be (default "
+	       "viaduct-report)\n"
+	       "  --png       fail where PNG cannot be made\n"
+	       "  --no-png    make no PNG\n"
+	       "  --help      print this\n\n"
+	       "DIR/report.html holds everything; DIR/*.svg and *.png are the plots "
+	       "alone.\n"
+	       "PNG is made by rsvg-convert (Debian: librsvg2-bin), where it is "
+	       "installed.\n"
+	       "Exit status: 0; 1 when the results cannot be read or the report "
+	       "cannot be\n"
+	       "written; 2 for a wrong command line. See viaduct-report(1).\n");
+	return 0;
 }
 
 /* Opens a file of the folder. Returns NULL after a message. */
@@ -210,15 +210,12 @@ int cmd_report(int argc, char **argv)
 		else if (c == 'n')
 			png = REPORT_PNG_NEVER;
 		else
-			return c == 'h' ? usage(stdout, 0) : usage(stderr, EXIT_USAGE);
+			return c == 'h' ? help() : usage_error("report", NULL);
 	}
-	if (optind + 1 != argc) {
-		fprintf(stderr,
-			optind == argc
-				? "viaduct report: which results? give the file that "
-				  "`viaduct bench --json FILE` wrote\n"
-				: "viaduct report: one file of results at a time\n");
-		return usage(stderr, EXIT_USAGE);
-	}
+	if (optind == argc)
+		return usage_error("report", "which results? give the file that `viaduct "
+					     "bench --json FILE` wrote");
+	if (optind + 1 < argc)
+		return usage_error("report", "one file of results at a time");
 	return report_write(argv[optind], folder, png) < 0 ? 1 : 0;
 }

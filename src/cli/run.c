@@ -24,23 +24,23 @@ struct run {
 	char path[PATH_MAX];
 };
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to, "usage: viaduct run [OPTION...] [--] PROGRAM [ARGUMENT...]\n\n");
+	printf("usage: viaduct run [OPTION...] [--] PROGRAM [ARGUMENT...]\n\n");
 	for (size_t i = 0; i < setting_count; i++) {
 		char left[64];
 
 		snprintf(left, sizeof(left), "--%s %s", settings[i].option,
 			 settings[i].argument ? settings[i].argument : "");
-		fprintf(to, "  %-22s %s\n", left, settings[i].help);
+		printf("  %-22s %s\n", left, settings[i].help);
 	}
-	fprintf(to, "  %-22s run a program that cannot be preloaded on plain TCP\n",
-		"--tcp-anyway");
-	fprintf(to, "  %-22s print this\n", "--help");
-	fprintf(to, "\nEach option sets an environment variable, which stands above the "
-		    "files of "
-		    "viaduct.conf(5);\nsee viaduct-run(1).\n");
-	return status;
+	printf("  %-22s run a program that cannot be preloaded on plain TCP\n",
+	       "--tcp-anyway");
+	printf("  %-22s print this\n", "--help");
+	printf("\nEach option sets an environment variable, which stands above the "
+	       "files of "
+	       "viaduct.conf(5);\nsee viaduct-run(1).\n");
+	return 0;
 }
 
 static int parse(int argc, char **argv, struct run *run)
@@ -62,17 +62,13 @@ static int parse(int argc, char **argv, struct run *run)
 		if (c == OPT_TCP_ANYWAY)
 			run->tcp_anyway = true;
 		else if (c == OPT_HELP || c == 'h')
-			exit(usage(stdout, 0));
+			exit(help());
 		else if (c < OPT_SETTING)
-			return usage(stderr, EXIT_USAGE);
+			return usage_error("run", NULL);
 		else if (setting_apply(&settings[c - OPT_SETTING], optarg))
 			return EXIT_USAGE;
 	}
-	if (optind == argc) {
-		fprintf(stderr, "viaduct run: no program was named\n");
-		return usage(stderr, EXIT_USAGE);
-	}
-	return 0;
+	return optind < argc ? 0 : usage_error("run", "no program was named");
 }
 
 static struct view view;

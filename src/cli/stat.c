@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "cli/stat.h"
 
-enum { STATUS_WELL = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+enum { STATUS_WELL = 0, STATUS_FAILED = 1 };
 enum {
 	OPT_PID = 256,
 	OPT_PORT,
@@ -30,33 +30,32 @@ enum {
 /* Of lines that go to no terminal. */
 #define PLAIN_WIDTH 120
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to,
-		"usage: viaduct stat [OPTION...]\n\n"
-		"Lists the TCP connections of all programs under Viaduct, one line each: "
-		"the path\nthat they take, how much went there, and why one is on "
-		"TCP.\n\n"
-		"  -p, --pid PID        of this process\n"
-		"      --port PORT      with this port at either end\n"
-		"      --path PATH      on ring, rdma, tcp or switching\n"
-		"      --reason NAME    with this reason; see viaduct-reasons(7)\n"
-		"      --program GLOB   of programs whose names match\n"
-		"  -b, --both           a line for each end, in each process\n"
-		"      --processes      a line for each process\n"
-		"  -w, --wide           all columns\n"
-		"      --watch[=SEC]    again and again, every 2 seconds, the busiest "
-		"first\n"
-		"      --count N        ends after N times\n"
-		"      --sort WHAT      the busiest by bytes, or by messages\n"
-		"      --json           one JSON object\n"
-		"      --prometheus     metrics of each process, in the text format\n"
-		"      --per-connection metrics of each connection as well\n"
-		"      --help           print this\n\n"
-		"Exit status: 0, 1 when connections cannot be read or written, 2 when "
-		"the "
-		"command\nline is wrong. See viaduct-stat(1).\n");
-	return status;
+	printf("usage: viaduct stat [OPTION...]\n\n"
+	       "Lists the TCP connections of all programs under Viaduct, one line each: "
+	       "the path\nthat they take, how much went there, and why one is on "
+	       "TCP.\n\n"
+	       "  -p, --pid PID        of this process\n"
+	       "      --port PORT      with this port at either end\n"
+	       "      --path PATH      on ring, rdma, tcp or switching\n"
+	       "      --reason NAME    with this reason; see viaduct-reasons(7)\n"
+	       "      --program GLOB   of programs whose names match\n"
+	       "  -b, --both           a line for each end, in each process\n"
+	       "      --processes      a line for each process\n"
+	       "  -w, --wide           all columns\n"
+	       "      --watch[=SEC]    again and again, every 2 seconds, the busiest "
+	       "first\n"
+	       "      --count N        ends after N times\n"
+	       "      --sort WHAT      the busiest by bytes, or by messages\n"
+	       "      --json           one JSON object\n"
+	       "      --prometheus     metrics of each process, in the text format\n"
+	       "      --per-connection metrics of each connection as well\n"
+	       "      --help           print this\n\n"
+	       "Exit status: 0, 1 when connections cannot be read or written, 2 when "
+	       "the "
+	       "command\nline is wrong. See viaduct-stat(1).\n");
+	return STATUS_WELL;
 }
 
 static int complain(const char *option, const char *value, const char *want)
@@ -284,12 +283,10 @@ int cmd_stat(int argc, char **argv)
 	argv[0] = (char *)"viaduct stat"; /* getopt's messages begin with it */
 	r = read_line(argc, argv, &o);
 	if (r == 1)
-		return usage(stdout, STATUS_WELL);
+		return help();
 	if (r == 0)
 		r = check_together(&o);
-	if (r < 0) {
-		fprintf(stderr, "`viaduct stat --help` lists the options.\n");
-		return STATUS_USAGE;
-	}
+	if (r < 0)
+		return usage_error("stat", NULL);
 	return o.watch ? stat_watch(&o) : show_once(&o);
 }

@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "cli/trace.h"
 
-enum { STATUS_DONE = 0, STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_LOST = 3 };
+enum { STATUS_DONE = 0, STATUS_FAILED = 1, STATUS_LOST = 3 };
 enum { OPT_PORT = 256, OPT_FD, OPT_SECONDS, OPT_SNAPLEN, OPT_BUFFER, OPT_HELP };
 
 /* While nothing comes the looks become rarer. */
@@ -43,28 +43,27 @@ static void on_signal(int sig)
 	atomic_store(&interrupted, true);
 }
 
-static int usage(FILE *to, int status)
+static int help(void)
 {
-	fprintf(to,
-		"usage: viaduct trace [-o FILE] [OPTION...] PID\n\n"
-		"Writes what goes through the rings of process PID, as a pcapng file "
-		"that\n"
-		"Wireshark and tshark open. It ends with the process, or by ^C.\n\n"
-		"  -o, --output FILE  where to; without it, or with `-`, standard "
-		"output,\n"
-		"                     which must not be a terminal\n"
-		"  --port PORT        only connections with this port, at either end\n"
-		"  --fd FD            only the connection that got this descriptor\n"
-		"  --seconds N        end after so long\n"
-		"  --snaplen BYTES    keep at most so much of each packet\n"
-		"  --buffer SIZE      of the memory in the process, from 64K to 1G, a "
-		"power of\n"
-		"                     two (default 16M)\n"
-		"  --help             print this\n\n"
-		"Exit status: 0 when all is in the file; 1 when it cannot be; 2 when "
-		"the\n"
-		"command line is wrong; 3 when bytes were lost. See viaduct-trace(1).\n");
-	return status;
+	printf("usage: viaduct trace [-o FILE] [OPTION...] PID\n\n"
+	       "Writes what goes through the rings of process PID, as a pcapng file "
+	       "that\n"
+	       "Wireshark and tshark open. It ends with the process, or by ^C.\n\n"
+	       "  -o, --output FILE  where to; without it, or with `-`, standard "
+	       "output,\n"
+	       "                     which must not be a terminal\n"
+	       "  --port PORT        only connections with this port, at either end\n"
+	       "  --fd FD            only the connection that got this descriptor\n"
+	       "  --seconds N        end after so long\n"
+	       "  --snaplen BYTES    keep at most so much of each packet\n"
+	       "  --buffer SIZE      of the memory in the process, from 64K to 1G, a "
+	       "power of\n"
+	       "                     two (default 16M)\n"
+	       "  --help             print this\n\n"
+	       "Exit status: 0 when all is in the file; 1 when it cannot be; 2 when "
+	       "the\n"
+	       "command line is wrong; 3 when bytes were lost. See viaduct-trace(1).\n");
+	return STATUS_DONE;
 }
 
 static bool bad(const char *what, const char *value, const char *want)
@@ -142,19 +141,17 @@ static int read_command(int argc, char **argv, struct request *q)
 	argv[0] = (char *)"viaduct trace"; /* getopt's messages begin with it */
 	while ((c = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
 		if (c == OPT_HELP || c == 'h')
-			return usage(stdout, STATUS_DONE);
+			return help();
 		if (c == '?')
-			return usage(stderr, STATUS_USAGE);
+			return usage_error("trace", NULL);
 		if (!read_option(c, optarg, q))
-			return STATUS_USAGE;
+			return EXIT_USAGE;
 	}
-	if (optind + 1 != argc) {
-		fprintf(stderr, "viaduct trace: it takes one process id\n");
-		return usage(stderr, STATUS_USAGE);
-	}
+	if (optind + 1 != argc)
+		return usage_error("trace", "it takes one process id");
 	if (!read_number(argv[optind], 1, 1 << 22, &pid)) {
 		bad("PID", argv[optind], "the id of a process, such as pidof(1) prints");
-		return STATUS_USAGE;
+		return EXIT_USAGE;
 	}
 	q->pid = (pid_t)pid;
 	return -1;

@@ -269,11 +269,23 @@ class Bench(unittest.TestCase):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
                      ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
                      ["--over", "tcp,ship"], ["--think", "0"],
-                     ["--conns", "0"], ["--load", "loud"], ["--load", ""], ["--conns", "10,x"], ["--active", "0"], ["--unknown"], ["more"]):
+                     ["--conns", "0"], ["--load", "loud"], ["--load", ""],
+                     ["--conns", "10,x"], ["--active", "0"], ["--busy", "-1"],
+                     ["--unknown"], ["more"]):
             result = bench(*args)
-            self.assertEqual(result.returncode, 125, args)
+            self.assertEqual(result.returncode, 2, args)
             self.assertEqual(result.stdout, "")
-            self.assertNotEqual(result.stderr, "")
+            self.assertLessEqual(len(result.stderr.splitlines()), 2, result.stderr)
+            self.assertIn("see `viaduct bench --help`", result.stderr)
+            self.assertIn(args[0], result.stderr)  # the option is named
+
+    def test_range_is_named(self):
+        for option, low, high in (("--pairs", 1, 99), ("--think", 1, 1000000),
+                                  ("--active", 1, 25000), ("--busy", 0, 1024),
+                                  ("--wait", 1, 3600)):
+            for value in ("x", "-1", "", str(high + 1)):
+                self.assertIn(f"{option} takes a number from {low} to {high}: `{value}`",
+                              bench(option, value).stderr)
 
     def test_unwritable(self):
         for option in ("--json", "--csv"):

@@ -305,7 +305,7 @@ class InForce(Config):
     def test_mistakes_are_found_before_the_start(self):
         path = self.user_file("spin = 1\nspin = 2\n[program=other]\nalow\n")
         result = self.viaduct("run", "--", "echo", "started")
-        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertEqual([line.split(": ")[:2] for line in result.stderr.splitlines()],
                          [["viaduct run", f"{path}:2"], ["viaduct run", f"{path}:4"]])
         for options in (["--off"], ["--config", ""]):
@@ -314,7 +314,7 @@ class InForce(Config):
                              (0, "started\n", ""))
         self.user_file("spin = 1\n", 0o664)
         result = self.viaduct("run", "--", "echo", "started")
-        self.assertEqual((result.returncode, result.stdout), (125, ""))
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("chmod go-w", result.stderr)
         if os.getuid() == 0:
             os.chown(self.user_file("spin = 1\nnonsense\n"), NOBODY, -1)
@@ -326,7 +326,7 @@ class InForce(Config):
         for options in (["--config", "/nonexistent"], ["--config", str(self.tmp)],
                         ["--profile", "fast"], ["--profile", ""]):
             result = self.viaduct("run", *options, "--", "echo", "started")
-            self.assertEqual((result.returncode, result.stdout), (125, ""))
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn(f"{options[0]} cannot be `{options[1]}`: ", result.stderr)
 
     def preloaded(self, **variables):

@@ -25,7 +25,7 @@ import unittest
 
 VIADUCT, MANUAL, STATIC, GO_LIKE, EXPORTS = map(os.path.abspath, sys.argv[1:6])
 PYTHON = sys.executable
-ACCELERATED, TCP, USAGE = 0, 1, 125
+ACCELERATED, TCP, USAGE = 0, 1, 2
 libc = ctypes.CDLL(None, use_errno=True)
 
 # One end of a connection: runs the lines that it is told, one after another.

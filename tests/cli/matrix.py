@@ -312,7 +312,7 @@ class Errors(unittest.TestCase):
                 (["--matrix", "--spin", ","], "no spin in"),
                 (["--matrix", "--placement", "one,one"], "takes two, one or free"),
                 (["--matrix", "--pairs", "99"], "together are at most"),
-                (["--matrix", "--recheck", "x"], "out of range"),
+                (["--matrix", "--recheck", "x"], "--recheck takes a number from 0 to 99: `x`"),
                 (["--matrix", "--fail-below", "0"], "a ratio above 0"),
                 (["--matrix", "--fail-below", "1x"], "a ratio above 0"),
                 (["--matrix", "--", "a", "--", "b"], "means nothing for your own"),
@@ -324,7 +324,7 @@ class Errors(unittest.TestCase):
                 (["--verdict", "--quick", "a"], "nothing is measured"),
                 (["--verdict", "--matrix", "a"], "nothing is measured")):
             made = bench(*args)
-            self.assertEqual((made.returncode, made.stdout), (125, ""), args)
+            self.assertEqual((made.returncode, made.stdout), (2, ""), args)
             self.assertIn(words, made.stderr)
 
     def test_real_time(self):
@@ -334,7 +334,7 @@ class Errors(unittest.TestCase):
             self.skipTest("no real-time policy for this user")
         made = bench("--matrix", *SHORT, "--patterns", "crr", "--placement", PLACES[0],
                      before=chrt)
-        self.assertEqual((made.returncode, made.stdout), (125, ""))
+        self.assertEqual((made.returncode, made.stdout), (2, ""))
         self.assertIn("real-time policy", made.stderr)
 
     def test_manual(self):

@@ -202,11 +202,11 @@ class Pair(unittest.TestCase):
 
     def test_command_line(self):
         for words, status, message in (
-                (["--", "true"], 125, "two programs are needed"),
-                (["--", "--", "true"], 125, "two programs are needed"),
-                (["--", "true", "--"], 125, "two programs are needed"),
-                (["--quick", "--", "true", "--", "true"], 125, "`quick`"),
-                (["--wait", "0", "--", "true", "--", "true"], 125, "out of range"),
+                (["--", "true"], 2, "two programs are needed"),
+                (["--", "--", "true"], 2, "two programs are needed"),
+                (["--", "true", "--"], 2, "two programs are needed"),
+                (["--quick", "--", "true", "--", "true"], 2, "`quick`"),
+                (["--wait", "0", "--", "true", "--", "true"], 2, "--wait takes a number from 1 to 3600: `0`"),
                 (["--", "/no/such", "--", "true"], 127, "server `/no/such` is not there"),
                 (["--", "true", "--", "/etc/passwd"], 126, "cannot be executed")):
             result = subprocess.run([VIADUCT, "bench", *words], stdout=subprocess.PIPE,

@@ -322,7 +322,7 @@ class Bench(Report):
     def test_errors(self):
         for args in (["--report", "d", "--json", "j"], ["--json", "j", "--report", "d"],
                      ["--report", ""]):
-            self.assertIn("viaduct bench: ", self.bench(125, *args).stderr)
+            self.assertIn("viaduct bench: ", self.bench(2, *args).stderr)
         made = self.bench(1, "--report", str(self.out / "a/b"))
         self.assertIn("cannot make the folder", made.stderr)
         self.out.mkdir()
@@ -397,7 +397,7 @@ class Errors(Report):
 
     def test_usage(self):
         for args in ([], ["a", "b"], ["--nonsense"], ["--out"]):
-            self.refused(125, "usage:", *args)
+            self.refused(2, "usage:", *args)
         made = self.run_report("--help")
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         manual = pathlib.Path(MANUAL).read_text(encoding="utf-8").replace("\\-", "-")

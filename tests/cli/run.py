@@ -7,6 +7,7 @@ usage: run.py VIADUCT STATIC-PROGRAM GO-LIKE-PROGRAM
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import stat
@@ -18,7 +19,7 @@ import unittest
 VIADUCT, STATIC, GO_LIKE = map(os.path.abspath, sys.argv[1:4])
 PYTHON = sys.executable
 RULES = ("deny port=80", "allow program=redis-*; deny role=accept")
-USAGE, REFUSED, NOT_FOUND = 125, 126, 127
+USAGE, REFUSED, NOT_FOUND = 2, 126, 127
 
 
 class Run(unittest.TestCase):
@@ -159,9 +160,11 @@ class Settings(Run):
                                        "--rule", rule), f"{rule};{more};{rule}")
 
     def test_bad_usage(self):
-        self.refused(USAGE, says=["no program was named", "usage:"])
-        self.refused(USAGE, "--nonsense", "--", "echo", says=["--nonsense", "usage:"])
-        self.refused(USAGE, "--spin", says=["spin"])
+        see = "see `viaduct run --help`"
+        for args, says in (([], "no program was named"),
+                           (["--nonsense", "--", "echo"], "--nonsense"), (["--spin"], "spin")):
+            said = self.refused(USAGE, *args, says=[says, see]).splitlines()
+            self.assertEqual(len(said), 2, said)
 
     def test_help(self):
         out = self.ok("--help")
@@ -310,16 +313,44 @@ class Refusals(Run):
 
 
 class Command(Run):
+    def viaduct(self, *args):
+        return subprocess.run([VIADUCT, *args], stdin=subprocess.DEVNULL, encoding="utf-8",
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env)
+
     def test_unknown_command(self):
-        result = subprocess.run([VIADUCT, "nonsense"], stderr=subprocess.PIPE, text=True)
-        self.assertEqual(result.returncode, USAGE)
-        self.assertIn("no command `nonsense`", result.stderr)
+        result = self.viaduct("nonsense")
+        self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
+        self.assertEqual(result.stderr, "viaduct: there is no command `nonsense`\n"
+                                        "usage: see `viaduct --help`\n")
+
+    def test_a_program_instead_of_a_command(self):
+        result = self.viaduct("printf", "%s", "a b")
+        self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
+        self.assertIn("; did you mean: viaduct run -- printf %s 'a b'\n", result.stderr)
+
+    def test_every_command_refuses_alike(self):
+        """Status 2, what is wrong on one line, and where it is explained."""
+        for name in re.findall(r"^  ([a-z]+) ", self.viaduct("--help").stdout, re.M):
+            result = self.viaduct(name, "--nonsense")
+            self.assertEqual((result.returncode, result.stdout), (USAGE, ""), name)
+            said = result.stderr.splitlines()
+            self.assertEqual(len(said), 2, said)
+            self.assertIn("--nonsense", said[0])
+            self.assertIn(f"see `viaduct {name} --help`", said[1])
 
     def test_help_and_version(self):
-        for option in ("--help", "--version"):
-            result = subprocess.run([VIADUCT, option], stdout=subprocess.PIPE, text=True)
-            self.assertEqual(result.returncode, 0)
+        for option in ("--help", "--version", "help"):
+            result = self.viaduct(option)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("viaduct", result.stdout)
+
+    def test_help_of_a_command(self):
+        for name in re.findall(r"^  ([a-z]+) ", self.viaduct("help").stdout, re.M):
+            result = self.viaduct("help", name)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertEqual(result.stdout, self.viaduct(name, "--help").stdout)
+        result = self.viaduct("help", "nonsense")
+        self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
 
 
 if __name__ == "__main__":
