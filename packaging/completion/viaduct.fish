@@ -66,6 +66,10 @@ function __viaduct_values
             printf '%s\n' off error info debug debug:stderr
         case '--placement:*'
             printf '%s\n' two one free
+        case '--io-uring:*'
+            printf '%s\n' refuse leave
+        case '--redirect:*'
+            printf '%s\n' auto off 64K 256K
         case '--ring-max:*'
             printf '%s\n' 16K 256K 4M
         case '*:FILE' '*:DIR'

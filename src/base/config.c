@@ -149,6 +149,14 @@ bool config_allows(enum config_role role, const struct sockaddr *local,
 			   role == CONFIG_CONNECT ? peer : local);
 }
 
+bool config_refuses_rings(void)
+{
+	const struct config *c = config_get();
+
+	return !c->off && !c->io_uring_left && !config_all_tcp &&
+	       !rules_deny_all(&config_view.rules);
+}
+
 int config_check_rules(const char *text, char *message, size_t size)
 {
 	struct rules rules;

@@ -20,6 +20,7 @@ struct config {
 	uint32_t area_limit; /* VIADUCT_RING_MAX: highest ring area in use, 0 to 2 */
 	/* VIADUCT_REDIRECT: receives of so many bytes; 0 never, CONFIG_MEASURED as was measured */
 	uint32_t redirect;
+	bool io_uring_left; /* VIADUCT_IO_URING=leave: a ring by syscall() is let through */
 	const char *report;  /* VIADUCT_REPORT: absolute file name, or NULL */
 	const char *program; /* base name of argv[0], as it was at the start */
 };
@@ -34,6 +35,11 @@ const struct config *config_get(void);
  */
 bool config_allows(enum config_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer);
+/*
+ * True when a ring of io_uring that the program asks for by syscall() is to be refused, so that
+ * its connections can leave TCP. False where none could anyway.
+ */
+bool config_refuses_rings(void);
 /*
  * Returns 0 when text is a good value for VIADUCT_RULES; else -EINVAL, with a sentence in
  * message that names the rule and the place in it.

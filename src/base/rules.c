@@ -305,6 +305,14 @@ static bool rules_addr_matches(const struct rule *rule, const struct in6_addr *a
 	       ((rule->addr.s6_addr[bytes] ^ addr->s6_addr[bytes]) >> (8 - rest)) == 0;
 }
 
+bool rules_deny_all(const struct rules *rules)
+{
+	const struct rule *r = rules->rule;
+
+	return rules->count && !r->allow && r->any_role && r->any_addr && r->any_uid &&
+	       r->port_low == 0 && r->port_high == 65535;
+}
+
 bool rules_allow(const struct rules *rules, enum config_role role,
 		 const struct sockaddr *server)
 {

@@ -46,6 +46,8 @@ int rules_add(const char *text, struct rules *rules, char *message, size_t size)
 bool rules_fit_program(const char *glob, const char *exe, const char *argv0);
 /* Drops the rules that name a program whose base name is neither of the two. */
 void rules_keep_program(struct rules *rules, const char *exe, const char *argv0);
+/* Whether the first rule denies every connection. */
+bool rules_deny_all(const struct rules *rules);
 /* First match of what is left, for the user who runs the process now; true when there is
  * none. */
 bool rules_allow(const struct rules *rules, enum config_role role,

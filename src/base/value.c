@@ -21,6 +21,7 @@ const struct value_name value_names[VALUE_COUNT] = {
 	[VALUE_SPIN] = {"spin", "VIADUCT_SPIN"},
 	[VALUE_RING_MAX] = {"ring-max", "VIADUCT_RING_MAX"},
 	[VALUE_REDIRECT] = {"redirect", "VIADUCT_REDIRECT"},
+	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING"},
 	[VALUE_LOG] = {"log", "VIADUCT_LOG"},
 	[VALUE_REPORT] = {"report", "VIADUCT_REPORT"},
 };
@@ -85,6 +86,7 @@ void value_defaults(struct config *config)
 {
 	put_profile(config, &profiles[0].config);
 	config->redirect = CONFIG_MEASURED;
+	config->io_uring_left = false;
 }
 
 static int profile_of(const char *name)
@@ -239,6 +241,9 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 		return ring_area(text, &c->area_limit);
 	case VALUE_REDIRECT:
 		return redirect(text, &c->redirect);
+	case VALUE_IO_URING:
+		c->io_uring_left = !strcmp(text, "leave");
+		return c->io_uring_left || !strcmp(text, "refuse");
 	case VALUE_LOG:
 		return log_setting(text, in_file);
 	case VALUE_REPORT:
@@ -258,6 +263,7 @@ static const char *const allowed[VALUE_COUNT] = {
 		"a number of bytes from 16K is allowed, with K, M or G after it",
 	[VALUE_REDIRECT] =
 		"auto, off, or a number of bytes is allowed, with K, M or G after it",
+	[VALUE_IO_URING] = "refuse or leave is allowed",
 	[VALUE_LOG] =
 		"off, error, info or debug is allowed, with :stderr or :FILE after it",
 	[VALUE_REPORT] = "a file name of at most 4095 bytes is allowed",
@@ -285,6 +291,8 @@ void value_print(enum value_id id, const struct config *config, char *out, size_
 
 	if (id == VALUE_VIADUCT)
 		word = config->off ? "off" : "on";
+	else if (id == VALUE_IO_URING)
+		word = config->io_uring_left ? "leave" : "refuse";
 	else if (id == VALUE_RING_MAX)
 		word = area_names[config->area_limit];
 	else if (id == VALUE_REDIRECT && config->redirect == 0)

@@ -235,6 +235,27 @@ static void check_settings(struct finding *f)
 	}
 }
 
+static void check_rings(struct finding *f)
+{
+	static struct view v;
+
+	view_load(&v);
+	view_resolve(&v);
+	found_word(f, v.config.io_uring_left ? "leave" : "refuse");
+	if (!v.config.io_uring_left) {
+		found(f, "io_uring = refuse: a ring that is asked for by syscall() is "
+			 "answered ENOSYS");
+		return;
+	}
+	found(f,
+	      "io_uring = leave: a ring that is asked for by syscall() is let through");
+	found_trouble(f, FINDING_NOTE,
+		      "Programs that ask for one stay on TCP: Node.js, and all with a "
+		      "current libuv.",
+		      "Unset it where they can do without: `viaduct config` says where "
+		      "it is set.");
+}
+
 static const struct check checks[] = {
 	{"descriptors", check_descriptors},
 	{"address-space", check_address_space},
@@ -245,6 +266,7 @@ static const struct check checks[] = {
 	{"no-new-privs", check_no_new_privs},
 	{"container", check_container},
 	{"settings", check_settings},
+	{"io_uring", check_rings},
 };
 const struct check_group doctor_limits = {"limits", "What limits it", checks,
 					  sizeof(checks) / sizeof(checks[0])};

@@ -33,6 +33,8 @@ struct answer {
 	size_t count;
 	struct imports *imports;
 	size_t imports_count;
+	/* What seems to ask for io_uring by syscall(); NULL: nothing does. For free(). */
+	char *asks_uring;
 };
 
 /* ---- explain_say.c; memory is never short here: the command ends instead ---- */
@@ -99,7 +101,8 @@ struct elf_view {
 	const char *rpath, *runpath; /* or NULL */
 	unsigned own_calls;  /* system calls in its own code that concern sockets */
 	unsigned own_urings; /* of those: io_uring's */
-	bool is_go;	     /* marked by Go's linker */
+	bool asks_uring; /* passes the number of io_uring_setup on, as for syscall() */
+	bool is_go;	 /* marked by Go's linker */
 };
 
 /* 0, or -errno (-ENOEXEC: it is not such a file, or it contradicts itself). */

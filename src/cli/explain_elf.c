@@ -214,10 +214,21 @@ static bool concerns_sockets(uint32_t number)
 	return is_uring(number);
 }
 
+/* `mov $NUMBER, %edi`: the first argument of syscall(). */
+static bool asks_uring(const uint8_t *code, size_t len)
+{
+	static const uint8_t mov[] = {0xbf, SYS_io_uring_setup & 0xff,
+				      SYS_io_uring_setup >> 8, 0, 0};
+
+	return memmem(code, len, mov, sizeof(mov)) != NULL;
+}
+
 /* `mov $NUMBER, %eax` with `syscall` soon after it, the only way that compilers take. */
 static void scan_block(const uint8_t *code, size_t len, struct elf_view *e)
 {
 	enum { MOV = 0xb8, MOV_BYTES = 5, NEAR = 24 };
+
+	e->asks_uring = e->asks_uring || asks_uring(code, len);
 
 	for (size_t i = 0; i + MOV_BYTES + NEAR <= len; i++) {
 		uint32_t number;

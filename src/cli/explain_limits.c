@@ -70,12 +70,6 @@ static char *place_of(const char *file, unsigned line, const char *variable)
 	return file ? text_of("%s:%u", file, line) : text_of("%s", variable);
 }
 
-static bool is_for_all(const struct rule *r)
-{
-	return r->any_role && r->any_addr && r->any_uid && r->port_low == 0 &&
-	       r->port_high == 65535;
-}
-
 static void explain_rules(const struct view *v, struct answer *a)
 {
 	const char *name = reason_name(VD_REASON_RULE);
@@ -95,7 +89,7 @@ static void explain_rules(const struct view *v, struct answer *a)
 	}
 	if (!list)
 		return;
-	if (!rules->rule[0].allow && is_for_all(&rules->rule[0])) {
+	if (rules_deny_all(rules)) {
 		say(a, POINT_NO, name,
 		    "A rule keeps all connections of this program on TCP: %s.", list);
 		say_remedy(a, "Change it; `viaduct config` shows what holds.");
@@ -148,6 +142,32 @@ static void explain_values(const struct view *v, struct answer *a)
 	free(list);
 }
 
+static void explain_rings(const struct view *v, struct answer *a)
+{
+	const char *name = reason_name(VD_REASON_IO_URING);
+
+	if (!a->asks_uring || v->config.off)
+		return;
+	if (v->config.io_uring_left) {
+		say(a, POINT_NOTE, name,
+		    "%s seems to set io_uring up by syscall(), as libuv does. The "
+		    "setting io_uring = leave lets it, and from then on all connections "
+		    "of the process stay on TCP.",
+		    a->asks_uring);
+		say_remedy(a, "Unless it cannot do without: `--io-uring refuse`, the "
+			      "default.");
+		return;
+	}
+	say(a, POINT_NOTE, name,
+	    "%s seems to set io_uring up by syscall(), as libuv does. That is answered "
+	    "as "
+	    "by a kernel without io_uring (ENOSYS), so that its connections can leave "
+	    "TCP.",
+	    a->asks_uring);
+	say_remedy(a, "Nothing to do where it goes on without; else `--io-uring leave`, "
+		      "which leaves its connections on TCP.");
+}
+
 void view_here(struct view *v, const char *exe, const char *argv0)
 {
 	memset(v, 0, sizeof(*v));
@@ -173,6 +193,7 @@ void explain_settings(const char *path, const char *name, struct answer *a)
 	}
 	explain_rules(&v, a);
 	explain_values(&v, a);
+	explain_rings(&v, a);
 }
 
 static rlim_t soft_limit(int which)

@@ -81,6 +81,10 @@ static bool say_process(const struct proc *p, const struct observe_process *seen
 			free(why);
 		}
 		say_filter(p, a);
+		if (p->rings_left)
+			say(a, POINT_YES, "settings",
+			    "VIADUCT_IO_URING=leave held at its start: once it asks for "
+			    "io_uring by syscall(), its connections stay on TCP.");
 		if (p->rules)
 			say(a, POINT_YES, "settings", "These rules held at its start: %s",
 			    p->rules);

@@ -117,6 +117,8 @@ static void read_environment(struct proc *p)
 			p->preloaded = true;
 		else if (!strcmp(v, "VIADUCT=off"))
 			p->off = true;
+		else if (!strcmp(v, "VIADUCT_IO_URING=leave"))
+			p->rings_left = true;
 		else if (!strncmp(v, "VIADUCT_RULES=", 14) && v[14] && !p->rules)
 			p->rules = text_of("%s", v + 14);
 	}

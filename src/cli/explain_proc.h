@@ -17,8 +17,9 @@ struct proc {
 	bool kernel;	    /* a kernel thread, or ended */
 	bool maps_known, has_library, has_table; /* table: in its memory */
 	bool env_known, preloaded, off;
-	char *rules; /* VIADUCT_RULES at its start, or NULL */
-	bool secure; /* it gained privileges at its start */
+	bool rings_left; /* VIADUCT_IO_URING=leave */
+	char *rules;	 /* VIADUCT_RULES at its start, or NULL */
+	bool secure;	 /* it gained privileges at its start */
 };
 
 /* Why a process is not under Viaduct. */

@@ -162,6 +162,16 @@ static void say_concerns(const char *subject, const char *const *names, size_t c
 	}
 }
 
+/* The number is there, and the function that takes it. */
+static bool asks_uring(const struct elf_view *e)
+{
+	bool imported = false;
+
+	for (size_t i = 0; e->asks_uring && !imported && i < e->imports_count; i++)
+		imported = !strcmp(e->imports[i], "syscall");
+	return imported;
+}
+
 /* Sorts the names into the two lists. True when one of them makes connections. */
 static bool sort_imports(struct imports *m, const char *const *names, size_t count)
 {
@@ -201,6 +211,8 @@ void explain_imports(const char *file, const struct elf_view *e, bool is_library
 		    "libraries may (see --libs), or programs that it starts.");
 	free(list);
 	say_concerns(subject, e->imports, e->imports_count, a);
+	if (!a->asks_uring && asks_uring(e))
+		a->asks_uring = text_of("%s", subject);
 	if (e->own_urings)
 		say(a, POINT_NOTE, URING,
 		    "%s has code of its own that uses io_uring without the C library or "

@@ -81,6 +81,16 @@ static int check_redirect(const char *value, char *out, size_t size)
 	return value_parse(VALUE_REDIRECT, value, false, &parsed, why, sizeof(why));
 }
 
+static int check_io_uring(const char *value, char *out, size_t size)
+{
+	struct config parsed;
+	char why[128];
+
+	value_defaults(&parsed);
+	snprintf(out, size, "%s", value);
+	return value_parse(VALUE_IO_URING, value, false, &parsed, why, sizeof(why));
+}
+
 /* A file that the library will be able to append to, or to create. */
 static bool writable(const char *path)
 {
@@ -206,6 +216,9 @@ const struct setting settings[] = {
 	{"redirect", "SIZE", "VIADUCT_REDIRECT", check_redirect,
 	 "it takes auto, off, or a size such as 64K",
 	 "receives from other hosts past the ring, from SIZE"},
+	{"io-uring", "WHAT", "VIADUCT_IO_URING", check_io_uring,
+	 "it takes refuse or leave",
+	 "refuse or leave: io_uring that is asked for by syscall()"},
 	{"rule", "RULE", "VIADUCT_RULES", check_rules, RULES_WANT,
 	 "which connections may be upgraded; repeatable"},
 	{"rules", "TEXT", "VIADUCT_RULES", check_rules, RULES_WANT,

@@ -215,6 +215,12 @@ void hook_refuse_all(enum vd_reason reason);
 
 /* ---- io_uring (uring.c) ---- */
 
+/* A ring that is asked for by a bare system call: true when the answer is ENOSYS, as of a kernel
+ * without io_uring. The program then goes on with epoll, as it does under the filters of
+ * container runtimes. */
+bool uring_refused(void);
+/* True when fd is no ring, so that a call for one is answered in the same way. */
+bool uring_missing(unsigned fd, bool by_index);
 /* A ring is, or may be, told of a socket. */
 void uring_all_go(void);
 /* So many entries are submitted by a bare system call. */

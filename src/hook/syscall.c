@@ -2,6 +2,7 @@
 /* syscall(): the numbers of interposed calls go the way of their names. */
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/io_uring.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -319,24 +320,43 @@ static void aio_submitting(const struct sys *x)
 	}
 }
 
+/* IORING_REGISTER_USE_REGISTERED_RING: older headers lack it. */
+#define REGISTER_BY_INDEX (1u << 31)
+
+/* False when the program is to believe that there is no io_uring. */
+static bool uring_call(const struct sys *x)
+{
+	switch (x->nr) {
+	case SYS_io_uring_setup:
+		if (uring_refused())
+			return false;
+		uring_all_go();
+		return true;
+	case SYS_io_uring_register:
+		if (uring_missing(UNS(0), UNS(1) & REGISTER_BY_INDEX))
+			return false;
+		uring_all_go();
+		return true;
+	case SYS_io_uring_enter:
+		if (uring_missing(UNS(0), UNS(3) & IORING_ENTER_REGISTERED_RING))
+			return false;
+		uring_entering(UNS(1));
+		return true;
+	default:
+		return true;
+	}
+}
+
 static long other_call(const struct sys *x)
 {
 	/* The stub below lets only those come here that copy the memory. */
 	bool forks = x->nr == SYS_fork || x->nr == SYS_clone || x->nr == SYS_clone3;
 	long result;
 
-	switch (x->nr) {
-	case SYS_io_uring_setup:
-	case SYS_io_uring_register:
-		uring_all_go();
-		break;
-	case SYS_io_uring_enter:
-		uring_entering(UNS(1));
-		break;
-	case SYS_io_submit:
+	if (!uring_call(x))
+		return ret_errno(-ENOSYS);
+	if (x->nr == SYS_io_submit)
 		aio_submitting(x);
-		break;
-	}
 	if (forks)
 		hook_forking();
 	result = pass(x);

@@ -7,8 +7,13 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <linux/io_uring.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "base/config.h"
 #include "base/crit.h"
+#include "base/log.h"
 #include "hook/hook.h"
 
 /* How the library's own struct io_uring begins, in all its versions. */
@@ -44,6 +49,41 @@ void uring_entering(unsigned to_submit)
 	/* They lie where the program has put them. */
 	if (to_submit != 0)
 		uring_all_go();
+}
+
+/* ---- bare system calls ---- */
+
+bool uring_refused(void)
+{
+	static _Atomic bool told;
+
+	if (!hook_active || !config_refuses_rings())
+		return false;
+	if (!hook_is_borrowed() &&
+	    !atomic_exchange_explicit(&told, true, memory_order_relaxed))
+		log_info("io_uring: a ring that was asked for by syscall() is refused "
+			 "(ENOSYS); the setting io_uring = leave lets it through");
+	return true;
+}
+
+/* A ring may be there all the same: liburing's, or one that was inherited. */
+bool uring_missing(unsigned fd, bool by_index)
+{
+	static const char kind[] = "anon_inode:[io_uring]";
+	char name[32], file[sizeof(kind)];
+	int saved = errno;
+	ssize_t n;
+
+	if (by_index || !hook_active || !config_refuses_rings())
+		return false;
+	snprintf(name, sizeof(name), "/proc/self/fd/%u", fd);
+	n = readlink(name, file, sizeof(file));
+	if (n < 0 && access("/proc/self/fd", F_OK) < 0)
+		n = sizeof(kind) - 1; /* in doubt it is one */
+	else if (n > 0 && memcmp(file, kind, (size_t)n) != 0)
+		n = 0;
+	errno = saved;
+	return n != sizeof(kind) - 1;
 }
 
 /* ---- the library ---- */

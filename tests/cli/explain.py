@@ -559,12 +559,21 @@ class Connections(Explain):
         self.agree()
 
     def test_io_uring(self):
-        c, s = self.pair()
+        c, s = self.pair(client_options={"env": {"VIADUCT_IO_URING": "leave"}})
         if c.do("libc.syscall(425, 4, ctypes.create_string_buffer(120))") < 0:
             self.skipTest("no io_uring here")
         self.exchange(c, s, 4)
         self.stays(c, "io_uring")
+        self.assertTrue(any("VIADUCT_IO_URING=leave" in p["text"]
+                            for p in self.explain(c.pid)["points"]))
         self.agree()
+
+    def test_io_uring_refused(self):
+        """By default such a call changes nothing."""
+        c, s = self.pair()
+        self.assertEqual(c.do("libc.syscall(425, 4, ctypes.create_string_buffer(120))"), -1)
+        self.exchange(c, s, 4)
+        self.assertTrue(self.of(c)["accelerated"])
 
     def test_aio(self):
         self.gone_down("aio", "block = ctypes.create_string_buffer(struct.pack('i', "
@@ -1004,6 +1013,11 @@ class Programs(Explain):
                    "raw-system-calls", "note")
         self.point(self.of(self.compiled("uring", code % "SYS_io_uring_setup")),
                    "io_uring", "note")
+        libuv = self.compiled("libuv", """#include <unistd.h>
+            int main(int n, char **v) { return syscall(425, n, v); }""", "-O2")
+        self.assertIn("ENOSYS", self.point(self.of(libuv), "io_uring", "note")["text"])
+        self.assertIn("stay on TCP", self.point(
+            self.of(libuv, env={"VIADUCT_IO_URING": "leave"}), "io_uring", "note")["text"])
         names = [p["name"] for p in self.of(self.compiled("fine", code % "SYS_getpid"))["points"]]
         self.assertNotIn("raw-system-calls", names)
 

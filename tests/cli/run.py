@@ -131,11 +131,31 @@ class Settings(Run):
                 (["--ring-max=4m"], "VIADUCT_RING_MAX", "4194304"),
                 (["--redirect", "64K"], "VIADUCT_REDIRECT", "64K"),
                 (["--redirect=off"], "VIADUCT_REDIRECT", "off"),
+                (["--io-uring", "leave"], "VIADUCT_IO_URING", "leave"),
+                (["--io-uring=refuse"], "VIADUCT_IO_URING", "refuse"),
                 (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
                 (["--log", f"debug:{log}"], "VIADUCT_LOG", f"debug:{log}"),
                 (["--log", "off"], "VIADUCT_LOG", "off")):
             self.assertEqual(self.variable(name, *options), want)
             self.assertEqual(self.variable(name), "None")
+
+    def test_rings_by_bare_system_calls(self):
+        """Refused as by a kernel without io_uring, where connections can leave TCP."""
+        code = ("import ctypes, errno; c = ctypes.CDLL(None, use_errno=True).syscall; "
+                "print([(r := c(*a)) < 0 and errno.errorcode[ctypes.get_errno()] for a in "
+                "((425, 4, ctypes.create_string_buffer(120)), (426, 0, 0, 0, 0, 0, 0), "
+                "(427, 0, 0, 0, 0))])")
+        plain = subprocess.run([PYTHON, "-c", code], stdout=subprocess.PIPE,
+                               stdin=subprocess.DEVNULL, text=True, check=True).stdout
+        if "ENOSYS" in plain or "EPERM" in plain:
+            self.skipTest("no io_uring here")
+        refused = "['ENOSYS', 'ENOSYS', 'ENOSYS']\n"
+        for options, want in (([], refused), (["--io-uring", "refuse"], refused),
+                              (["--io-uring", "leave"], plain), (["--off"], plain),
+                              (["--rules", "deny"], plain),
+                              (["--rules", "deny program=nothing"], refused),
+                              (["--rules", "deny port=1"], refused)):
+            self.assertEqual(self.ok(*options, "--", PYTHON, "-c", code), want, options)
 
     def test_files_become_absolute(self):
         self.assertEqual(self.variable("VIADUCT_REPORT", "--report", "r.json", cwd=self.tmp),
@@ -147,6 +167,7 @@ class Settings(Run):
         for options in (["--spin", "fast"], ["--spin", "-1"], ["--spin", ""],
                         ["--spin", "1000001"], ["--spin", "10us"],
                         ["--ring-max", "1"], ["--ring-max", "2G"], ["--ring-max", "9999999M"],
+                        ["--io-uring", "on"], ["--io-uring", ""],
                         ["--upgrade-after", "x"], ["--upgrade-after", "1000000001"],
                         ["--log", "loud"], ["--log", "info:/nonexistent/log"],
                         ["--report", ""], ["--report", "/nonexistent/report"],

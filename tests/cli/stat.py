@@ -824,9 +824,9 @@ class Reasons(Stat):
         self.exchange(a, b, 5, 3)
         self.expect(a, "splice", log)
 
-    def went_down(self, reason, code):
+    def went_down(self, reason, code, **env):
         """The server of an upgraded pair does this, which takes the connection to TCP."""
-        a, log = self.logged()
+        a, log = self.logged(env=env)
         a, b, _ = self.pair(server=a)
         a.do(code)
         self.exchange(a, b, 20, 3)
@@ -859,7 +859,8 @@ class Reasons(Stat):
 
     def test_io_uring(self):
         self.went_down("io_uring", "ctypes.CDLL(None).syscall(425, 1, "
-                                   "ctypes.create_string_buffer(120))")
+                                   "ctypes.create_string_buffer(120))",
+                       VIADUCT_IO_URING="leave")
 
     def test_deepbind(self):
         self.went_down("deepbind", "ctypes.CDLL('libc.so.6', os.RTLD_LAZY | os.RTLD_DEEPBIND)")

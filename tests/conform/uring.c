@@ -2,6 +2,7 @@
 /* Conformance: a process that uses io_uring, for files or on connections that it has. */
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -113,8 +114,14 @@ CASE(uring_set_up, DIRECT)
 	talk(by_set_up);
 }
 
+/* By default such a ring is refused under Viaduct: see libuv.c. */
 CASE(uring_syscall, DIRECT)
 {
+	if (!getenv("VIADUCT_IO_URING")) {
+		setenv("VIADUCT_IO_URING", "leave", 1);
+		execl("/proc/self/exe", "cases", "uring_syscall", NULL);
+		broken("exec");
+	}
 	talk(by_syscall);
 }
 

@@ -49,6 +49,7 @@ static void check(void *arg)
 	CHECK_EQ(c->spin_fixed, s->want.spin_fixed);
 	CHECK_EQ(c->area_limit, s->want.area_limit);
 	CHECK_EQ(c->redirect, s->want.redirect);
+	CHECK_EQ(c->io_uring_left, s->want.io_uring_left);
 	CHECK(c->report == NULL);
 	CHECK_STR(c->program, program_invocation_short_name);
 	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
@@ -105,6 +106,16 @@ static struct setting settings[] = {
 	{"VIADUCT_REDIRECT", "64K", WANT_REDIRECT(65536), NULL},
 	{"VIADUCT_REDIRECT", "0", DEFAULTS, "auto, off, or a number of bytes"},
 	{"VIADUCT_REDIRECT", "64KB", DEFAULTS, "auto, off, or a number of bytes"},
+	{"VIADUCT_IO_URING", "refuse", DEFAULTS, NULL},
+	{"VIADUCT_IO_URING",
+	 "leave",
+	 {.upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED,
+	  .io_uring_left = true},
+	 NULL},
+	{"VIADUCT_IO_URING", "off", DEFAULTS, "refuse or leave"},
 	{"VIADUCT_SPIN", "auto", DEFAULTS, NULL},
 	{"VIADUCT_SPIN", "automatic", DEFAULTS, "or auto"},
 	{"VIADUCT_PROFILE", "latency", WANT(0, 200000, true, 2), NULL},
