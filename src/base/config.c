@@ -17,6 +17,7 @@
 #include "base/view.h"
 
 #define CONFIG_NAME_BYTES 256
+#define COMPLAINTS_MOST	  10 /* in the log */
 
 static struct config config = {.program = ""};
 static struct view config_view; /* touched only as far as there are files and rules */
@@ -82,9 +83,9 @@ static void config_complain(struct view *v, enum view_effect effect, const char 
 		[VIEW_DOUBT] = "; every connection stays on TCP",
 	};
 
-	(void)v;
 	(void)file;
-	log_error("%s: %s%s", place, message, effects[effect]);
+	if (v->complaints <= COMPLAINTS_MOST)
+		log_error("%s: %s%s", place, message, effects[effect]);
 }
 
 /*
@@ -115,6 +116,9 @@ static void config_read(void)
 	if (config_view.complaints && log_level_now >= LOG_ERROR) {
 		config_view.complain = config_complain;
 		view_resolve(&config_view);
+		if (config_view.complaints > COMPLAINTS_MOST)
+			log_error("%u mistakes more: `viaduct config --check` lists all",
+				  config_view.complaints - COMPLAINTS_MOST);
 	}
 	config = config_view.config;
 	config.program = config_program;

@@ -41,7 +41,7 @@ bool config_allows(enum config_role role, const struct sockaddr *local,
  */
 bool config_refuses_rings(void);
 /*
- * Returns 0 when text is a good value for VIADUCT_RULES; else -EINVAL, with a sentence in
+ * Returns 0 when text is a good value for VIADUCT_RULES; else -errno, with a sentence in
  * message that names the rule and the place in it.
  */
 int config_check_rules(const char *text, char *message, size_t size);

@@ -40,19 +40,29 @@ static int log_level_of(const char *name, size_t len)
 	return -1;
 }
 
-static void log_default_path(void)
+static void log_default_path(char *path, size_t size)
 {
 	const char *dir = secure_getenv("XDG_RUNTIME_DIR");
-	char name[PATH_MAX];
 
 	if (!dir || dir[0] != '/')
 		dir = secure_getenv("TMPDIR");
 	if (!dir || dir[0] != '/')
 		dir = "/tmp";
-	log_path_is_own = true;
-	if (snprintf(name, sizeof(name), "%s/viaduct-%u-%d.log", dir, (unsigned)getuid(),
-		     (int)getpid()) < (int)sizeof(name))
-		memcpy(log_path, name, strlen(name) + 1);
+	if (snprintf(path, size, "%s/viaduct-%u-%d.log", dir, (unsigned)getuid(),
+		     (int)getpid()) >= (int)size)
+		*path = '\0';
+}
+
+bool log_file(const char *setting, char *path, size_t size)
+{
+	const char *file = strchrnul(setting, ':');
+
+	if (log_level_of(setting, (size_t)(file - setting)) == LOG_OFF ||
+	    !strcmp(file, ":stderr"))
+		return false;
+	if (!*file || !file[1] || path_expand(file + 1, path, size) != 0)
+		log_default_path(path, size);
+	return true;
 }
 
 /* The program may close or re-use its descriptor 2, so a copy is taken at once. */
@@ -78,10 +88,12 @@ void log_init(const char *setting)
 		return;
 	if (*file == ':')
 		file++;
-	if (!strcmp(file, "stderr"))
+	if (!strcmp(file, "stderr")) {
 		log_to_stderr();
-	else if (!*file || path_expand(file, log_path, sizeof(log_path)) != 0)
-		log_default_path();
+	} else if (!*file || path_expand(file, log_path, sizeof(log_path)) != 0) {
+		log_path_is_own = true;
+		log_default_path(log_path, sizeof(log_path));
+	}
 	/* A log was asked for, so a misspelt level still gets its complaint. */
 	log_level_now = level < 0 ? LOG_ERROR : level;
 	if (level < 0)
@@ -163,6 +175,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 		va_start(args, fmt);
 		int n = vsnprintf(line + len, room, fmt, args);
 		va_end(args);
+		/* One line, whatever the names in it are. */
+		for (char *at = line + len; n > 0 && *at; at++)
+			if ((unsigned char)*at < ' ')
+				*at = '?';
 		if (n > 0)
 			len += (size_t)n < room ? (size_t)n : room - 1;
 		line[len++] = '\n';

@@ -5,6 +5,7 @@
 #define VD_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum log_level { LOG_OFF, LOG_ERROR, LOG_INFO, LOG_DEBUG };
 
@@ -12,6 +13,8 @@ extern int log_level_now; /* LOG_OFF until log_init */
 
 /* VIADUCT_LOG=LEVEL[:FILE]; see viaduct-run(1). Called once, by config_get. */
 void log_init(const char *setting);
+/* The file that such a setting leads to; false: to none, or to standard error. */
+bool log_file(const char *setting, char *path, size_t size);
 /* Appends one line, written by a single write to a descriptor above the program's own. */
 void log_line(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -216,8 +216,13 @@ static int rules_all(struct rules_parser *p, struct rules *rules)
 		if (!*p->at)
 			return 0;
 		p->number++;
-		if (rules->count == RULES_MAX)
-			return rules_fail(p, "more than %d rules", RULES_MAX);
+		if (rules->count == RULES_MAX) {
+			rules_fail(p,
+				   "more than %d rules: join some of them, by ranges of "
+				   "ports or by networks",
+				   RULES_MAX);
+			return -ENOSPC;
+		}
 		int err = rules_one(p, &rules->rule[rules->count]);
 		if (err)
 			return err;

@@ -37,7 +37,7 @@ struct rules {
 	struct rule rule[RULES_MAX];
 };
 
-/* 0, or -EINVAL with a sentence in message. The rules are unspecified after an error. They
+/* 0; or -EINVAL, or -ENOSPC when there are too many, with a sentence in message. The rules are unspecified after an error. They
  * point into text. */
 int rules_parse(const char *text, struct rules *rules, char *message, size_t size);
 /* Adds the rules of one line of a file; as above, but none is added after an error. */

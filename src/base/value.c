@@ -12,7 +12,7 @@
 #define UPGRADE_AFTER_MAX 1000000000u
 #define SPIN_US_MAX	  1000000u
 #define SPIN_AUTO_US	  50
-#define REDIRECT_MOST	  (1u << 30)
+#define SIZE_MOST	  (1u << 30)
 
 const struct value_name value_names[VALUE_COUNT] = {
 	[VALUE_PROFILE] = {"profile", "VIADUCT_PROFILE"},
@@ -147,7 +147,7 @@ static unsigned shift_of(char suffix)
 	}
 }
 
-static bool size(const char *text, uint64_t least, uint64_t *bytes)
+static bool size(const char *text, uint64_t least, uint32_t *bytes)
 {
 	const char *end;
 	uint64_t count;
@@ -158,15 +158,15 @@ static bool size(const char *text, uint64_t least, uint64_t *bytes)
 	shift = shift_of(*end);
 	if (shift)
 		end++;
-	if (*end || count > UINT64_MAX >> shift || count << shift < least)
+	if (*end || count > SIZE_MOST >> shift || count << shift < least)
 		return false;
-	*bytes = count << shift;
+	*bytes = (uint32_t)(count << shift);
 	return true;
 }
 
 static bool ring_area(const char *text, uint32_t *area)
 {
-	uint64_t bytes;
+	uint32_t bytes;
 
 	if (!size(text, areas[0], &bytes))
 		return false;
@@ -177,18 +177,25 @@ static bool ring_area(const char *text, uint32_t *area)
 	return true;
 }
 
+bool value_rounds(enum value_id id, const char *text, uint32_t *bytes)
+{
+	uint32_t area, asked;
+
+	if (id != VALUE_RING_MAX || !size(text, areas[0], &asked) ||
+	    !ring_area(text, &area))
+		return false;
+	*bytes = areas[area];
+	return asked != areas[area];
+}
+
 static bool redirect(const char *text, uint32_t *least)
 {
-	uint64_t bytes = 0;
-
 	if (!strcmp(text, "auto"))
 		*least = CONFIG_MEASURED;
 	else if (!strcmp(text, "off"))
 		*least = 0;
-	else if (size(text, 1, &bytes))
-		*least = bytes < REDIRECT_MOST ? (uint32_t)bytes : REDIRECT_MOST;
 	else
-		return false;
+		return size(text, 1, least);
 	return true;
 }
 
@@ -260,9 +267,10 @@ static const char *const allowed[VALUE_COUNT] = {
 	[VALUE_UPGRADE_AFTER] = "a whole number from 0 to 1000000000 is allowed",
 	[VALUE_SPIN] = "a whole number from 0 to 1000000, or auto, is allowed",
 	[VALUE_RING_MAX] =
-		"a number of bytes from 16K is allowed, with K, M or G after it",
+		"a number of bytes from 16K to 1G is allowed, with K, M or G after it",
 	[VALUE_REDIRECT] =
-		"auto, off, or a number of bytes is allowed, with K, M or G after it",
+		"auto, off, or a number of bytes from 1 to 1G is allowed, with K, M or G "
+		"after it",
 	[VALUE_IO_URING] = "refuse or leave is allowed",
 	[VALUE_LOG] =
 		"off, error, info or debug is allowed, with :stderr or :FILE after it",

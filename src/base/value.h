@@ -46,6 +46,8 @@ int value_parse(enum value_id id, const char *text, bool in_file, struct config 
 		char *message, size_t size);
 /* The value as it would be written; not for the profile, the log and the report. */
 void value_print(enum value_id id, const struct config *config, char *out, size_t size);
+/* True when a good value is taken for a smaller one, because there is none between: *bytes. */
+bool value_rounds(enum value_id id, const char *text, uint32_t *bytes);
 /* The name of the profile as the table has it; NULL when there is none. */
 const char *value_profile(const char *name);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All settings and rules of a process together, each with the place that it comes from. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,9 +113,11 @@ static void apply(struct view *v, const struct view_source set[VALUE_COUNT], boo
 static void complain_of_variable(struct view *v, enum view_effect effect,
 				 const char *name, const char *value, const char *message)
 {
-	char place[PATH_MAX];
+	char place[160];
+	int n = snprintf(place, sizeof(place), "%s=%s", name, value);
 
-	snprintf(place, sizeof(place), "%s=%s", name, value);
+	if (n >= (int)sizeof(place)) /* a long list of rules */
+		strcpy(place + sizeof(place) - 4, "...");
 	complain(v, effect, NULL, place, message);
 }
 
@@ -262,6 +265,7 @@ static void take_rules(struct walk *w, const char *text)
 	struct rules *rules = &w->v->rules;
 	char message[MESSAGE_BYTES];
 	unsigned before = rules->count;
+	int err;
 
 	if (w->is_mistaken) {
 		complain_of_line(w, VIEW_DOUBT,
@@ -269,8 +273,11 @@ static void take_rules(struct walk *w, const char *text)
 				 "not understood");
 		return;
 	}
-	if (rules_add(text, rules, message, sizeof(message)) != 0) {
-		complain_of_line(w, VIEW_DOUBT, message);
+	err = rules_add(text, rules, message, sizeof(message));
+	if (err != 0) {
+		if (err != -ENOSPC || !w->v->full)
+			complain_of_line(w, VIEW_DOUBT, message);
+		w->v->full = w->v->full || err == -ENOSPC;
 		return;
 	}
 	if (!w->fits)
@@ -322,7 +329,7 @@ void view_resolve(struct view *v)
 	value_defaults(&v->config);
 	memset(v->source, 0, sizeof(v->source));
 	v->rules.count = 0;
-	v->doubt = false;
+	v->doubt = v->full = false;
 	v->complaints = v->sections = 0;
 	for (int i = 0; i < VIEW_FILES; i++) {
 		judge(v, &v->files[i]);

@@ -44,6 +44,7 @@ struct view {
 	struct view_source source[VALUE_COUNT];
 	struct rules rules; /* in the order in which they are asked */
 	bool doubt;	    /* a rule, or a file, was not understood */
+	bool full;	    /* there are more rules than RULES_MAX: said once */
 	unsigned complaints;
 	unsigned sections; /* of the files, whether they fit or not */
 };

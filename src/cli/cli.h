@@ -17,6 +17,9 @@ enum {
 int usage_error(const char *command, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* usage.c: one line on standard error, whatever the values are that it repeats. */
+void warn_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_stat(int argc, char **argv);

@@ -91,7 +91,7 @@ static void complain(struct view *v, enum view_effect effect, const char *file,
 	(void)v;
 	(void)effect;
 	(void)file;
-	fprintf(stderr, "%s: %s\n", place, message);
+	warn_line("%s: %s", place, message);
 }
 
 /* Whatever the environment has is none of the files' business. */
@@ -109,8 +109,7 @@ static int check_files(int count, char **paths)
 		struct conffile *f = &v->files[0];
 
 		if (strlen(paths[i]) >= sizeof(f->path)) {
-			fprintf(stderr, "%s: this name of a file is too long\n",
-				paths[i]);
+			warn_line("%s: this name of a file is too long", paths[i]);
 			status = STATUS_PROBLEM;
 			continue;
 		}
@@ -126,8 +125,7 @@ static int check_files(int count, char **paths)
 static int check_all(void)
 {
 	for (size_t i = 0; i < outlook.problem_count; i++)
-		fprintf(stderr, "%s: %s\n", outlook.problems[i].place,
-			outlook.problems[i].text);
+		warn_line("%s: %s", outlook.problems[i].place, outlook.problems[i].text);
 	return outlook.problem_count ? STATUS_PROBLEM : STATUS_WELL;
 }
 

@@ -224,8 +224,18 @@ static void explain_file(const char *path, bool libs, int level, struct answer *
 	static const char *const shells[] = {"sh",  "bash",    "dash", "ksh",
 					     "zsh", "busybox", NULL};
 	struct program *p = need(calloc(1, sizeof(*p)));
+	char missing[PATH_MAX];
 
 	program_inspect(path, true, p);
+	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_UNREADABLE) &&
+	    program_lacks(p, missing, sizeof(missing))) {
+		say(a, POINT_NO, "interpreter",
+		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
+		    path, missing, program_lacks_hint(missing));
+		say_remedy(a, "Install it, or correct the name in the file.");
+		free(p);
+		return;
+	}
 	if (strcmp(p->path, path) != 0)
 		say(a, POINT_YES, "script", "%s is a script, and %s is what runs it.",
 		    path, p->path);

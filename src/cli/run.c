@@ -11,12 +11,14 @@
 
 #include "base/log.h"
 #include "base/view.h"
-#include "cli/cli.h"
-#include "cli/library.h"
 #include "base/program.h"
+#include "cli/cli.h"
+#include "cli/explain.h"
+#include "cli/library.h"
 #include "cli/setting.h"
 
 enum { OPT_TCP_ANYWAY = 256, OPT_HELP, OPT_SETTING };
+enum { MISTAKES_SHOWN = 10 };
 
 struct run {
 	bool tcp_anyway;
@@ -72,27 +74,83 @@ static int parse(int argc, char **argv, struct run *run)
 }
 
 static struct view view;
-static bool mistakes;
+static unsigned mistakes;
 
+/* In a file: the program is not started. In a variable the library skips it, or is in doubt. */
 static void complain(struct view *v, enum view_effect effect, const char *file,
 		     const char *place, const char *message)
 {
 	(void)v;
-	/* Variables as ever: the library skips a bad one. Files of others are no mistake. */
-	if (!file || effect == VIEW_FOREIGN)
+	/* Files of others are no mistake. */
+	if (effect == VIEW_FOREIGN)
 		return;
-	fprintf(stderr, "viaduct run: %s: %s\n", place, message);
-	mistakes = true;
+	if (!file)
+		warn_line("viaduct run: %s: %s%s", place, message,
+			  effect == VIEW_DOUBT ? "; every connection stays on TCP"
+			  : !strncmp(place, "VIADUCT_LOG=", 12)
+				  ? "; errors alone are logged"
+				  : "; it is skipped");
+	else if (mistakes++ < MISTAKES_SHOWN)
+		warn_line("viaduct run: %s: %s", place, message);
+}
+
+static void warn_of_setting(enum value_id id, const char *text, const char *message)
+{
+	const struct view_source *s = &view.source[id];
+
+	if (s->file)
+		warn_line("viaduct run: %s:%u: %s = %s: %s", s->file, s->line,
+			  value_names[id].name, text, message);
+	else
+		warn_line("viaduct run: %s=%s: %s", value_names[id].variable, text,
+			  message);
+}
+
+static void warn_of_file(enum value_id id, const char *path, const char *what)
+{
+	char why[512], message[600];
+
+	if (setting_file(path, why, sizeof(why)) == 0)
+		return;
+	snprintf(message, sizeof(message), "%s; there will be no %s", why, what);
+	warn_of_setting(id, view.source[id].text, message);
+}
+
+/* What is good as a value, and yet will not be as it is written. */
+static void warn(void)
+{
+	const char *log = view.source[VALUE_LOG].text;
+	const char *report = view.source[VALUE_REPORT].text;
+	const struct view_source *ring = &view.source[VALUE_RING_MAX];
+	char path[PATH_MAX], message[80];
+	uint32_t bytes;
+
+	if (log && log_file(log, path, sizeof(path)))
+		warn_of_file(VALUE_LOG, path, "log");
+	if (report && *report)
+		warn_of_file(VALUE_REPORT, report, "report");
+	if (!ring->text || ring->profile ||
+	    !value_rounds(VALUE_RING_MAX, ring->text, &bytes))
+		return;
+	snprintf(message, sizeof(message), SETTING_ROUNDED, bytes >> 10);
+	warn_of_setting(VALUE_RING_MAX, ring->text, message);
 }
 
 /* As the library will, but before there is a program that could be harmed. */
-static int check_files(void)
+static int check_settings(void)
 {
 	view_load(&view);
 	view.strict = true;
 	view.complain = complain;
 	view_resolve(&view);
-	return mistakes ? EXIT_USAGE : 0;
+	if (mistakes > MISTAKES_SHOWN)
+		warn_line("viaduct run: %u mistakes more: `viaduct config --check` lists "
+			  "all",
+			  mistakes - MISTAKES_SHOWN);
+	if (mistakes)
+		return EXIT_USAGE;
+	warn();
+	return 0;
 }
 
 static int find(struct run *run)
@@ -102,60 +160,52 @@ static int find(struct run *run)
 	if (rc == 0)
 		return 0;
 	if (rc == -EACCES) {
-		fprintf(stderr,
-			"viaduct run: %s cannot be executed: make it an executable "
-			"file\n",
-			run->path);
+		warn_line("viaduct run: %s cannot be executed: make it an executable "
+			  "file",
+			  run->path);
 		return EXIT_REFUSED;
 	}
-	fprintf(stderr, "viaduct run: there is no program `%s`: check the name%s\n",
-		run->name, strchr(run->name, '/') ? "" : " and PATH");
+	warn_line("viaduct run: there is no program `%s`: check the name%s", run->name,
+		  strchr(run->name, '/') ? "" : " and PATH");
 	return EXIT_NOT_FOUND;
 }
 
-/* Why a preload cannot work there; NULL when it can. */
-static const char *obstacle(enum program_kind kind)
+/* As execve would say, but with the name of what is missing. 0, or an exit status. */
+static int check_interpreter(const struct run *run, const struct program *p)
 {
-	switch (kind) {
-	case PROGRAM_STATIC:
-		return "is statically linked, so no library can be preloaded into it";
-	case PROGRAM_PRIVILEGED:
-		return "gains privileges when it starts, and the loader preloads nothing "
-		       "into such a program";
-	case PROGRAM_OTHER_CLASS:
-		return "is built for another kind of processor than libviaduct.so";
-	case PROGRAM_OTHER_LIBC:
-		return "does not use the GNU C library, which libviaduct.so needs";
-	case PROGRAM_GO:
-		return "makes its system calls past the C library, as all programs in Go "
-		       "do, so that its connections cannot be followed";
-	case PROGRAM_OK:
-	case PROGRAM_UNREADABLE:
-		break;
-	}
-	return NULL;
+	char missing[PATH_MAX];
+
+	if (!program_lacks(p, missing, sizeof(missing)))
+		return 0;
+	warn_line(
+		"viaduct run: %s cannot be started, because its interpreter is missing: "
+		"there is no `%s`%s",
+		run->path, missing, program_lacks_hint(missing));
+	return EXIT_NOT_FOUND;
 }
 
 /* 0: preload. 1: run it plain. Else an exit status. */
 static int judge(const struct run *run)
 {
 	static struct program p;
-	const char *why;
+	struct answer a = {0};
+	bool fits;
+	int rc;
 
 	program_inspect(run->path, true, &p);
-	why = obstacle(p.kind);
-	if (!why)
-		return 0;
-	if (run->tcp_anyway) {
-		log_init(view.source[VALUE_LOG].text);
-		log_info("run: %s %s; it runs on TCP, as asked", p.path, why);
-		return 1;
+	fits = explain_kind(&p, false, &a);
+	if (!fits && !run->tcp_anyway) {
+		warn_line("viaduct run: %s %s To run it on TCP: viaduct run --tcp-anyway "
+			  "-- %s",
+			  a.points[0].text, a.points[0].remedy, run->name);
+		return EXIT_REFUSED;
 	}
-	fprintf(stderr,
-		"viaduct run: %s %s%s%s%s: use a program without that, or give "
-		"--tcp-anyway to run it on TCP\n",
-		p.path, why, *p.detail ? " (" : "", p.detail, *p.detail ? ")" : "");
-	return EXIT_REFUSED;
+	rc = check_interpreter(run, &p);
+	if (rc || fits)
+		return rc;
+	log_init(view.source[VALUE_LOG].text);
+	log_info("run: %s It runs on TCP, as asked.", a.points[0].text);
+	return 1;
 }
 
 static int preload(void)
@@ -166,18 +216,16 @@ static int preload(void)
 	if (rc == 0)
 		rc = library_preload(library);
 	if (rc == -ENOENT)
-		fprintf(stderr,
-			"viaduct run: libviaduct.so is neither beside this command "
-			"nor in " VD_LIBDIR ": build or install it\n");
+		warn_line("viaduct run: libviaduct.so is neither beside this command "
+			  "nor in " VD_LIBDIR ": build or install it");
 	else if (rc == -EINVAL)
-		fprintf(stderr,
-			"viaduct run: %s cannot be preloaded, because its path has a "
-			"space, "
-			"a colon or a dollar sign in it: move it\n",
-			library);
+		warn_line("viaduct run: %s cannot be preloaded, because its path has a "
+			  "space, "
+			  "a colon or a dollar sign in it: move it",
+			  library);
 	else if (rc)
-		fprintf(stderr, "viaduct run: the environment cannot be set up: %s\n",
-			strerror(-rc));
+		warn_line("viaduct run: the environment cannot be set up: %s",
+			  strerror(-rc));
 	return rc ? EXIT_REFUSED : 0;
 }
 
@@ -190,7 +238,7 @@ int cmd_run(int argc, char **argv)
 		return rc;
 	argv += optind;
 	run.name = argv[0];
-	rc = check_files();
+	rc = check_settings();
 	if (rc == 0)
 		rc = find(&run);
 	if (rc)
@@ -202,7 +250,6 @@ int cmd_run(int argc, char **argv)
 		return rc;
 	execvp(argv[0], argv);
 	rc = errno;
-	fprintf(stderr, "viaduct run: %s cannot be started: %s\n", run.path,
-		strerror(rc));
+	warn_line("viaduct run: %s cannot be started: %s", run.path, strerror(rc));
 	return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_REFUSED;
 }

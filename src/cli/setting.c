@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the values of viaduct run's options and puts them into the environment. */
-#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,95 +13,109 @@
 
 #include "base/conffile.h"
 #include "base/config.h"
+#include "base/path.h"
 #include "base/value.h"
+#include "cli/cli.h"
 #include "cli/setting.h"
 
-enum { VALUE_MAX = 32 << 10, SPIN_MAX_US = 1000000, OPERATIONS_MAX = 1000000000 };
+enum { VALUE_MAX = 32 << 10 };
 
-static int check_number(const char *value, uint64_t most, uint64_t *number, char **end)
+/* What is wrong, where that is more than the setting's `want`. */
+static char complaint[512];
+
+/* As the library will take it. */
+static int check_as(enum value_id id, const char *value, char *out, size_t size)
 {
-	if (!isdigit((unsigned char)*value))
-		return -EINVAL;
-	errno = 0;
-	*number = strtoull(value, end, 10);
-	return errno || *number > most ? -EINVAL : 0;
-}
+	struct config parsed;
 
-static int plain_number(const char *value, uint64_t most, char *out, size_t size)
-{
-	uint64_t number;
-	char *end;
-
-	if (check_number(value, most, &number, &end) || *end)
-		return -EINVAL;
-	snprintf(out, size, "%llu", (unsigned long long)number);
-	return 0;
+	value_defaults(&parsed);
+	snprintf(out, size, "%s", value);
+	return value_parse(id, value, false, &parsed, complaint, sizeof(complaint));
 }
 
 static int check_count(const char *value, char *out, size_t size)
 {
-	return plain_number(value, OPERATIONS_MAX, out, size);
+	return check_as(VALUE_UPGRADE_AFTER, value, out, size);
 }
 
 static int check_spin(const char *value, char *out, size_t size)
 {
-	if (!strcmp(value, "auto")) {
-		snprintf(out, size, "%s", value);
-		return 0;
-	}
-	return plain_number(value, SPIN_MAX_US, out, size);
+	return check_as(VALUE_SPIN, value, out, size);
 }
 
 static int check_size(const char *value, char *out, size_t size)
 {
-	uint64_t number;
-	char *end;
+	uint32_t bytes = 0;
 
-	if (check_number(value, 1u << 30, &number, &end))
+	if (check_as(VALUE_RING_MAX, value, out, size))
 		return -EINVAL;
-	if (*end == 'k' || *end == 'K')
-		number <<= 10, end++;
-	else if (*end == 'm' || *end == 'M')
-		number <<= 20, end++;
-	else if (*end == 'g' || *end == 'G')
-		number <<= 30, end++;
-	if (*end || number < 16 << 10 || number > 1u << 30)
-		return -EINVAL;
-	snprintf(out, size, "%llu", (unsigned long long)number);
+	if (value_rounds(VALUE_RING_MAX, value, &bytes))
+		warn_line("viaduct run: --ring-max %s: " SETTING_ROUNDED, value,
+			  bytes >> 10);
+	snprintf(out, size, "%u", bytes);
 	return 0;
 }
 
 static int check_redirect(const char *value, char *out, size_t size)
 {
-	struct config parsed;
-	char why[128];
-
-	value_defaults(&parsed);
-	snprintf(out, size, "%s", value);
-	return value_parse(VALUE_REDIRECT, value, false, &parsed, why, sizeof(why));
+	return check_as(VALUE_REDIRECT, value, out, size);
 }
 
 static int check_io_uring(const char *value, char *out, size_t size)
 {
-	struct config parsed;
-	char why[128];
-
-	value_defaults(&parsed);
-	snprintf(out, size, "%s", value);
-	return value_parse(VALUE_IO_URING, value, false, &parsed, why, sizeof(why));
+	return check_as(VALUE_IO_URING, value, out, size);
 }
 
-/* A file that the library will be able to append to, or to create. */
-static bool writable(const char *path)
+static int check_folder(const char *folder, char *why, size_t size)
 {
-	char folder[PATH_MAX];
+	struct stat st;
+	int err = stat(folder, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+
+	if (err == ENOENT)
+		snprintf(why, size, "there is no folder %s: make it", folder);
+	else if (err)
+		snprintf(why, size, "the folder %s cannot be reached: %s", folder,
+			 strerror(err));
+	return -err;
+}
+
+/* As access(2), for the user who will write. */
+static int check_access(const char *path, int mode, char *why, size_t size)
+{
+	const char *what = mode & X_OK ? "the folder " : "";
+
+	if (faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0)
+		return 0;
+	if (errno == EACCES)
+		snprintf(why, size, "user %u may not write to %s%s: name another",
+			 (unsigned)geteuid(), what, path);
+	else
+		snprintf(why, size, "%s%s cannot be written to: %s", what, path,
+			 strerror(errno));
+	return -EINVAL;
+}
+
+int setting_file(const char *text, char *why, size_t size)
+{
+	char path[PATH_MAX], *slash;
 	struct stat st;
 
-	if (stat(path, &st) == 0)
-		return !S_ISDIR(st.st_mode) && access(path, W_OK) == 0;
-	snprintf(folder, sizeof(folder), "%s", path);
-	strrchr(folder, '/')[1] = 0;
-	return access(folder, W_OK | X_OK) == 0;
+	if (path_expand(text, path, sizeof(path)) != 0) {
+		snprintf(why, size, "a file name of at most %d bytes is allowed",
+			 PATH_MAX - 1);
+		return -EINVAL;
+	}
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		snprintf(why, size, "%s is a folder: name a file in it", path);
+		return -EISDIR;
+	}
+	if (access(path, F_OK) == 0)
+		return check_access(path, W_OK, why, size);
+	slash = strrchr(path, '/');
+	slash[slash == path] = '\0';
+	return check_folder(path, why, size) || check_access(path, W_OK | X_OK, why, size)
+		       ? -EINVAL
+		       : 0;
 }
 
 /* Because the program may change its folder. */
@@ -119,7 +133,10 @@ static int absolute(const char *value, char *out, size_t size)
 
 static int check_file(const char *value, char *out, size_t size)
 {
-	return absolute(value, out, size) || !writable(out) ? -EINVAL : 0;
+	return absolute(value, out, size) ||
+			       setting_file(out, complaint, sizeof(complaint))
+		       ? -EINVAL
+		       : 0;
 }
 
 static int check_profile(const char *value, char *out, size_t size)
@@ -127,8 +144,6 @@ static int check_profile(const char *value, char *out, size_t size)
 	snprintf(out, size, "%s", value);
 	return value_profile(value) ? 0 : -EINVAL;
 }
-
-static char config_complaint[512];
 
 /* Absolute, for the children. What is in it is looked at when all options are known. */
 static int check_config(const char *value, char *out, size_t size)
@@ -144,7 +159,7 @@ static int check_config(const char *value, char *out, size_t size)
 	conffile_read(&f, CONFFILE_NAMED);
 	if (f.state == CONFFILE_READ)
 		return 0;
-	snprintf(config_complaint, sizeof(config_complaint), "%s", f.why);
+	snprintf(complaint, sizeof(complaint), "%s", f.why);
 	return -EINVAL;
 }
 
@@ -166,19 +181,17 @@ static int check_log(const char *value, char *out, size_t size)
 	return -EINVAL;
 }
 
-static char rules_complaint[256];
-
 static int check_rules(const char *value, char *out, size_t size)
 {
 	size_t used = strlen(out);
 
-	if (config_check_rules(value, rules_complaint, sizeof(rules_complaint)))
+	if (config_check_rules(value, complaint, sizeof(complaint)))
 		return -EINVAL;
 	/* Each --rule and --rules is added to those before it on the command line. */
 	if (used + strlen(value) + 2 > size)
 		return -EINVAL;
 	snprintf(out + used, size - used, "%s%s", used ? ";" : "", value);
-	return config_check_rules(out, rules_complaint, sizeof(rules_complaint));
+	return config_check_rules(out, complaint, sizeof(complaint));
 }
 
 static int check_off(const char *value, char *out, size_t size)
@@ -205,19 +218,15 @@ const struct setting settings[] = {
 	{"report", "FILE", "VIADUCT_REPORT", check_file,
 	 "it takes a file that can be written",
 	 "append one line of JSON for each process"},
-	{"upgrade-after", "N", "VIADUCT_UPGRADE_AFTER", check_count,
-	 "it takes a number from 0 to 1000000000",
+	{"upgrade-after", "N", "VIADUCT_UPGRADE_AFTER", check_count, NULL,
 	 "operations before a connection is upgraded"},
-	{"spin", "US", "VIADUCT_SPIN", check_spin,
-	 "it takes microseconds from 0 to 1000000, or auto",
+	{"spin", "US", "VIADUCT_SPIN", check_spin, NULL,
 	 "longest spin before a sleep, microseconds"},
-	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size,
-	 "it takes a size from 16K to 1G", "largest ring of a direction, such as 256K"},
-	{"redirect", "SIZE", "VIADUCT_REDIRECT", check_redirect,
-	 "it takes auto, off, or a size such as 64K",
+	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size, NULL,
+	 "largest ring of a direction, such as 256K"},
+	{"redirect", "SIZE", "VIADUCT_REDIRECT", check_redirect, NULL,
 	 "receives from other hosts past the ring, from SIZE"},
-	{"io-uring", "WHAT", "VIADUCT_IO_URING", check_io_uring,
-	 "it takes refuse or leave",
+	{"io-uring", "WHAT", "VIADUCT_IO_URING", check_io_uring, NULL,
 	 "refuse or leave: io_uring that is asked for by syscall()"},
 	{"rule", "RULE", "VIADUCT_RULES", check_rules, RULES_WANT,
 	 "which connections may be upgraded; repeatable"},
@@ -234,12 +243,10 @@ int setting_apply(const struct setting *s, const char *value)
 	static char rules[VALUE_MAX], single[VALUE_MAX];
 	char *out = s->check == check_rules ? rules : single;
 
+	*complaint = '\0';
 	if (s->check(value, out, VALUE_MAX)) {
-		fprintf(stderr, "viaduct run: --%s cannot be `%s`: %s\n", s->option,
-			value,
-			*rules_complaint    ? rules_complaint
-			: *config_complaint ? config_complaint
-					    : s->want);
+		warn_line("viaduct run: --%s cannot be `%s`: %s", s->option, value,
+			  *complaint ? complaint : s->want);
 		return -EINVAL;
 	}
 	return setenv(s->variable, out, 1) ? -errno : 0;

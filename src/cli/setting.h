@@ -13,7 +13,7 @@ struct setting {
 	/* Writes the variable's value. Returns 0, or -EINVAL when value cannot be right.
 	 */
 	int (*check)(const char *value, char *out, size_t size);
-	const char *want; /* the complaint, unless check has a better one */
+	const char *want; /* the complaint, unless check has one */
 	const char *help;
 };
 
@@ -24,5 +24,10 @@ extern const size_t setting_count;
 
 /* Checks and sets; says what is wrong on stderr. 0 or -EINVAL. */
 int setting_apply(const struct setting *s, const char *value);
+
+/* The file of a log or a report: 0 when it can be written, or made. Else why not. */
+int setting_file(const char *text, char *why, size_t size);
+/* Of a ring's size that there is none of; an unsigned number of KiB. */
+#define SETTING_ROUNDED "rings have 16K, 256K or 4M, so %uK is taken"
 
 #endif

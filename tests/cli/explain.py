@@ -953,6 +953,22 @@ class Programs(Explain):
         path.write_bytes(elf.replace(b"ld-linux-x86-64.so.2", b"ld-musl-x86-64.so.1\0"))
         self.point(self.of(path), "libc", "no")
 
+    def test_missing_interpreter(self):
+        elf = pathlib.Path("/bin/true").read_bytes()
+        loader = b"/lib64/ld-linux-x86-64.so.2"
+        for data, missing in ((b"#!/nonexistent/python3 -x\n", "/nonexistent/python3"),
+                              (b"#!/usr/bin/env no-such-python\n", "no-such-python"),
+                              (b"#!/bin/sh\r\necho\r\n", "/bin/sh\\r"),
+                              (elf.replace(loader, b"/nonex/ld-linux-x86-64.so.2"),
+                               "/nonex/ld-linux-x86-64.so.2")):
+            path = self.tmp / "broken"
+            path.write_bytes(data)
+            path.chmod(0o755)
+            answer = self.of(path)
+            self.assertFalse(answer["accelerated"])
+            self.assertIn(f"interpreter `{missing}` is missing",
+                          self.point(answer, "interpreter", "no")["text"])
+
     def test_unreadable(self):
         self.root()
         path = self.tmp / "hidden"

@@ -175,6 +175,110 @@ class Settings(Run):
             self.refused(USAGE, *options, "--", "echo", "started",
                          says=[f"{options[0]} cannot be `{options[1]}`: "])
 
+    def test_one_range_for_option_and_variable(self):
+        """What one takes, the other takes, and for the same."""
+        for option, values in (
+                ("spin", ("0", "1000000", "1000001", "-1", "x", "auto", "10us")),
+                ("ring-max", ("16K", "16383", "100K", "4M", "1G", "1025M", "2G", "64g", "K")),
+                ("upgrade-after", ("0", "1000000000", "1000000001", "")),
+                ("redirect", ("off", "1", "0", "1G", "2G", "64K", "64KB")),
+                ("profile", ("latency", "fast")), ("io-uring", ("leave", "no")),
+                ("log", ("off", "loud"))):
+            variable = "VIADUCT_" + option.upper().replace("-", "_")
+            for value in filter(None, values):
+                by_option = self.run_viaduct(f"--{option}", value, "--", "true")
+                by_variable = self.run_viaduct("--", "true", env={**self.env, variable: value})
+                self.assertEqual(by_variable.returncode, 0, by_variable.stderr)
+                refused = by_option.returncode == USAGE
+                said = by_variable.stderr
+                self.assertEqual(refused, " is allowed" in said, (option, value, said))
+                self.assertEqual(not by_option.stderr, not said, (option, value))
+                self.assertLessEqual(said.count("\n"), 1)
+                seen = subprocess.run([VIADUCT, "config", "--check"], stderr=subprocess.PIPE,
+                                      text=True, env={**self.env, variable: value})
+                self.assertEqual(refused, seen.returncode == 1, (option, value))
+
+    def test_rounding_is_said(self):
+        for size, taken in (("100K", 16), ("262143", 16), ("1M", 256), ("1G", 4096)):
+            says = f"rings have 16K, 256K or 4M, so {taken}K is taken\n"
+            result = self.run_viaduct("--ring-max", size, "--", "printenv", "VIADUCT_RING_MAX")
+            self.assertEqual(result.stdout, f"{taken << 10}\n")
+            self.assertEqual(result.stderr, f"viaduct run: --ring-max {size}: {says}")
+            result = self.run_viaduct("--", "true", env={**self.env, "VIADUCT_RING_MAX": size})
+            self.assertEqual(result.stderr, f"viaduct run: VIADUCT_RING_MAX={size}: {says}")
+
+    def warned(self, says, **env):
+        """One line on stderr, and the program runs all the same."""
+        result = self.run_viaduct("--", "echo", "ran", env={**self.env, **env})
+        self.assertEqual((result.returncode, result.stdout), (0, "ran\n"))
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        name = next(iter(env))
+        self.assertTrue(result.stderr.startswith(f"viaduct run: {name}="), result.stderr)
+        self.assertIn(says, result.stderr)
+
+    def test_wrong_variables_are_said(self):
+        for name, value, says in (
+                ("VIADUCT_SPIN", "fast", "or auto, is allowed; it is skipped"),
+                ("VIADUCT_RULES", "deny port=x", "; every connection stays on TCP"),
+                ("VIADUCT_RULES", "deny port=1;" * 300, "more than 256 rules"),
+                ("VIADUCT_RULES", "deny\n\x1b[2J", "; every connection stays on TCP"),
+                ("VIADUCT_LOG", "loud", "; errors alone are logged"),
+                ("VIADUCT_LOG", f"info:{self.tmp}/none/log", f"no folder {self.tmp}/none"),
+                ("VIADUCT_REPORT", f"{self.tmp}", "is a folder"),
+                ("VIADUCT", "maybe", "on or off is allowed")):
+            self.warned(says, **{name: value, "TMPDIR": str(self.tmp), "XDG_RUNTIME_DIR": ""})
+        self.warned("no folder /nonexistent", VIADUCT_LOG="debug",
+                    XDG_RUNTIME_DIR="/nonexistent")
+
+    def test_right_variables_are_not(self):
+        self.ok("--", "true", env={**self.env, "VIADUCT_SPIN": "5", "VIADUCT_RULES": "deny",
+                                   "VIADUCT_LOG": f"info:{self.tmp}/%p",
+                                   "VIADUCT_REPORT": f"{self.tmp}/r", "VIADUCT": ""})
+
+    def test_why_a_file_cannot_be_written(self):
+        plain, closed = self.file("plain", ""), self.tmp / "closed"
+        closed.mkdir(0o755)
+        (closed / "file").touch(0o644)
+        cases = [(f"{self.tmp}/none/file", f"there is no folder {self.tmp}/none"),
+                 (f"{self.tmp}/none/", f"there is no folder {self.tmp}/none"),
+                 (f"{self.tmp}", f"{self.tmp} is a folder"),
+                 (f"{plain}/file", f"{plain} cannot be reached: Not a directory")]
+        options = {}
+        other = [(f"{closed}/file", f"may not write to {closed}/file"),
+                 (f"{closed}/new", f"may not write to the folder {closed}")]
+        if os.getuid() != 0:
+            closed.chmod(0o555)
+            (closed / "file").chmod(0o444)
+            cases += other
+        for path, says in cases:
+            self.refused(USAGE, "--report", path, "--", "echo", says=[says])
+            self.refused(USAGE, "--log", f"info:{path}", "--", "echo", says=[says])
+        if os.getuid() == 0:
+            viaduct = self.tmp / "viaduct"  # the build folder may be closed to others
+            for name in ("viaduct", "libviaduct.so"):
+                shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), self.tmp / name)
+            for path, says in other:
+                result = subprocess.run(
+                    [viaduct, "run", "--report", path, "--", "echo"], user=65534,
+                    group=65534, extra_groups=[], stderr=subprocess.PIPE, text=True,
+                    env=self.env, cwd=self.tmp)
+                self.assertEqual(result.returncode, USAGE)
+                self.assertIn(f"user 65534 {says}", result.stderr)
+
+    def test_many_mistakes(self):
+        conf = self.file("conf", "deny port=1\n" * 300, 0o600)
+        said = self.refused(USAGE, "--config", conf, "--", "echo").splitlines()
+        self.assertEqual(len(said), 1, said)
+        self.assertIn(f"{conf}:257: character 1: more than 256 rules", said[0])
+        conf.write_text("denny port=1\n" * 300)
+        said = self.refused(USAGE, "--config", conf, "--", "echo").splitlines()
+        self.assertEqual(len(said), 11, said)
+        self.assertIn("290 mistakes more: `viaduct config --check` lists all", said[-1])
+        log = self.tmp / "log"
+        self.ok("--log", f"error:{log}", "--", "sh", "-c", f"VIADUCT_CONFIG={conf} true; "
+                f"VIADUCT_CONFIG={conf} cat /dev/null")
+        self.assertEqual(len(log.read_text().splitlines()), 11)
+
     def test_rules_add_up(self):
         rule, more = RULES
         self.assertEqual(self.variable("VIADUCT_RULES", "--rule", rule, "--rules", more,
@@ -234,6 +338,34 @@ class Refusals(Run):
 
     def test_static(self):
         self.refused(REFUSED, STATIC, says=[STATIC, "statically linked", "--tcp-anyway"])
+
+    def test_remedies_fit(self):
+        """Each says what to do about it, and none to use another program."""
+        for program, says in ((STATIC, "linked dynamically"), (GO_LIKE, "Nothing to do")):
+            self.assertIn(says, self.refused(REFUSED, program, says=["--tcp-anyway"]))
+
+    def test_missing_interpreter(self):
+        says = "its interpreter is missing: there is no `%s`"
+        for name, first, missing in (
+                ("script", "#!/nonexistent/python3 -x", "/nonexistent/python3"),
+                ("by-env", "#!/usr/bin/env no-such-python", "no-such-python"),
+                ("by-env-s", "#!/usr/bin/env -S no-such-python -x", "no-such-python"),
+                ("windows", "#!/bin/sh\r", "/bin/sh\\r")):
+            script = self.file(name, first + "\necho started\n")
+            said = self.refused(NOT_FOUND, script, says=[str(script), says % missing])
+            self.assertEqual(said.count("\n"), 1)
+            self.assertEqual("dos2unix" in said, name == "windows")
+        outer = self.file("outer", f"#!{self.tmp}/script\n")
+        self.refused(NOT_FOUND, outer, says=[says % "/nonexistent/python3"])
+        elf, loader = pathlib.Path("/bin/true").read_bytes(), b"/lib64/ld-linux-x86-64.so.2"
+        program = self.tmp / "elf"
+        program.write_bytes(elf.replace(loader, b"/nonex/ld-linux-x86-64.so.2", 1))
+        program.chmod(0o755)
+        self.refused(NOT_FOUND, program, says=[says % "/nonex/ld-linux-x86-64.so.2"])
+
+    def test_interpreters_that_are_there(self):
+        for first in ("#!/usr/bin/env -S A=1 sh", "#!/usr/bin/env sh", "#! /bin/sh -e"):
+            self.assertEqual(self.ok("--", self.file("script", first + "\necho x\n")), "x\n")
 
     def test_interpreter_of_a_script(self):
         script = self.file("script", f"#!{STATIC}\n")
