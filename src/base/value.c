@@ -77,6 +77,7 @@ static void put_profile(struct config *config, const struct config *from)
 {
 	config->off = from->off;
 	config->upgrade_after = from->upgrade_after;
+	config->upgrade_fixed = from->upgrade_fixed;
 	config->spin_ns = from->spin_ns;
 	config->spin_fixed = from->spin_fixed;
 	config->area_limit = from->area_limit;
@@ -241,7 +242,8 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 		c->off = !strcmp(text, "off");
 		return c->off || !strcmp(text, "on");
 	case VALUE_UPGRADE_AFTER:
-		return number(text, UPGRADE_AFTER_MAX, &c->upgrade_after);
+		return number(text, UPGRADE_AFTER_MAX, &c->upgrade_after) &&
+		       (c->upgrade_fixed = true);
 	case VALUE_SPIN:
 		return spin(text, c);
 	case VALUE_RING_MAX:

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When a connection has earned its upgrade, and whether upgrades have paid at its port. */
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/config.h"
 #include "base/place.h"
+#include "base/real.h"
 #include "stream/conn.h"
 
 #define UNIT_BYTES  (1u << EARN_UNIT_SHIFT)
 #define PRICE_UNITS (16 * EARN_TURN_UNITS)
 #define NO_PLACE    UINT32_MAX
+
+/*
+ * Where the kernel lets both ends take turns on one processor, as it does when all processors are
+ * busy, a turn over TCP costs a quarter of what it costs between two: no sleeping processor has to
+ * be woken. Then an upgrade takes four times as many turns to pay.
+ */
+#define CHEAP_SHIFT  2
+#define RECORD_CHEAP (1u << 31) /* in slot.record: it was so when the upgrade was due */
 
 /* The threshold is doubled so often at most. */
 #define DOUBLINGS_MOST 6
@@ -52,6 +62,26 @@ static uint32_t place_of(struct sock *s, int fd)
 	return (hash ^ hash >> 16) % (SLOT_RECORDS / 2) * 2 + connected;
 }
 
+/* The last segment was sent from the processor that this thread runs on. A hint. */
+static bool is_tcp_cheap(int fd)
+{
+	int cpu = -1;
+	socklen_t len = sizeof(cpu);
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) == 0 &&
+	       cpu >= 0 && cpu == sched_getcpu();
+}
+
+/* How many times the usual number of units pays for this upgrade, as a shift. */
+static unsigned price_shift(uint32_t record)
+{
+	return record & RECORD_CHEAP ? CHEAP_SHIFT : 0;
+}
+
+static _Atomic uint8_t *doublings_of(uint32_t record)
+{
+	return &slot_records()[(record & ~RECORD_CHEAP) - 1];
+}
+
 _Atomic uint64_t earn_first_due NEAR_DATA;
 
 /* The highest slot.earned that does not exceed so many units. */
@@ -78,9 +108,12 @@ static uint64_t threshold_of(struct sock *s, int fd)
 		record = 1 + place_of(s, fd);
 		if (record == 0)
 			return 0; /* not connected: there it ends */
+		if (!config_get()->upgrade_fixed && is_tcp_cheap(fd))
+			record |= RECORD_CHEAP;
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
-	return threshold << atomic_load_explicit(&slot_records()[record - 1],
+	return threshold << price_shift(record)
+			 << atomic_load_explicit(doublings_of(record),
 						 memory_order_relaxed);
 }
 
@@ -122,9 +155,10 @@ NEAR_CODE void earn_judge(struct sock *s)
 	    slot_is_shared(sl)) /* then it goes on elsewhere */
 		return;
 	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
-	_Atomic uint8_t *doublings = &slot_records()[record - 1];
+	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = atomic_load_explicit(doublings, memory_order_relaxed);
-	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
+	uint64_t units =
+		phase >= SLOT_ATTACHING ? units_on_ring(sl) >> price_shift(record) : 0;
 	if (units < PRICE_UNITS)
 		now += now < DOUBLINGS_MOST;
 	else if (units < GOOD_UNITS)
