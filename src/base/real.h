@@ -15,6 +15,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <wordexp.h>
 
 struct aiocb;
 
@@ -111,6 +112,15 @@ struct aiocb;
 	   const posix_spawnattr_t *, char *const *, char *const *))                     \
 	X(int, posix_spawn_file_actions_adddup2,                                         \
 	  (posix_spawn_file_actions_t *, int, int))                                      \
+	X(int, pidfd_spawn,                                                              \
+	  (int *, const char *, const posix_spawn_file_actions_t *,                      \
+	   const posix_spawnattr_t *, char *const *, char *const *))                     \
+	X(int, pidfd_spawnp,                                                             \
+	  (int *, const char *, const posix_spawn_file_actions_t *,                      \
+	   const posix_spawnattr_t *, char *const *, char *const *))                     \
+	X(int, system, (const char *))                                                   \
+	X(FILE *, popen, (const char *, const char *))                                   \
+	X(int, wordexp, (const char *, wordexp_t *, int))                                \
 	X(pid_t, vfork, (void))                                                          \
 	X(pid_t, _Fork, (void))                                                          \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \

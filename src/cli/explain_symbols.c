@@ -70,11 +70,11 @@ static const struct concern concerns[] = {
 	 "carried."},
 	{"popen", "children", POINT_YES,
 	 "can start programs inside the C library (%s): a connection that is not "
-	 "close-on-exec is inherited there, and must not be used there.",
+	 "close-on-exec is inherited there, and goes back to TCP before.",
 	 NULL},
 	{"system", "children", POINT_YES,
 	 "can start programs inside the C library (%s): a connection that is not "
-	 "close-on-exec is inherited there, and must not be used there.",
+	 "close-on-exec is inherited there, and goes back to TCP before.",
 	 NULL},
 	{"dlmopen", "namespaces", POINT_NOTE,
 	 "can load libraries into a link namespace of their own (%s), with a C "

@@ -62,6 +62,11 @@ static void exec_prepare(struct leaving *l)
 	errno = saved;
 }
 
+void hook_spawning(void)
+{
+	exec_prepare(NULL);
+}
+
 /* Returns the environment for the new image. */
 static char *const *exec_begin(struct leaving *l)
 {
@@ -185,7 +190,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
-	exec_prepare(NULL);
+	hook_spawning();
 	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
 }
 
@@ -194,8 +199,38 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
-	exec_prepare(NULL);
+	hook_spawning();
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+}
+
+/* The answer of a libc that has no such call; it comes as a result, not in errno. */
+static int or_missing(int result)
+{
+	return result < 0 ? errno : result;
+}
+
+/* libc's headers have them since 2.39 only. */
+int pidfd_spawn(int *pidfd, const char *path, const posix_spawn_file_actions_t *actions,
+		const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
+int pidfd_spawnp(int *pidfd, const char *file, const posix_spawn_file_actions_t *actions,
+		 const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
+
+HOOK int pidfd_spawn(int *pidfd, const char *path,
+		     const posix_spawn_file_actions_t *actions,
+		     const posix_spawnattr_t *attr, char *const argv[],
+		     char *const envp[])
+{
+	hook_spawning();
+	return or_missing(REAL(pidfd_spawn)(pidfd, path, actions, attr, argv, envp));
+}
+
+HOOK int pidfd_spawnp(int *pidfd, const char *file,
+		      const posix_spawn_file_actions_t *actions,
+		      const posix_spawnattr_t *attr, char *const argv[],
+		      char *const envp[])
+{
+	hook_spawning();
+	return or_missing(REAL(pidfd_spawnp)(pidfd, file, actions, attr, argv, envp));
 }
 
 /* A descriptor that is close-on-exec reaches the new image by this. */

@@ -130,6 +130,9 @@ void hook_forked_child(void);
 pid_t hook_forked_parent(pid_t pid);
 /* Counts of this process go to the report, at its end. */
 void hook_report(void);
+/* Before libc starts a child inside itself, by vfork and exec: what that inherits goes back to
+ * TCP. The process keeps what is its own. */
+void hook_spawning(void);
 /* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
 void *hook_vfork_begin(void);
 

@@ -183,6 +183,8 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
 }
 
+HOOK_ALIAS(__clone, clone);
+
 /* libc forks, and leaves in the parent, past every symbol of ours. */
 HOOK int daemon(int nochdir, int noclose)
 {

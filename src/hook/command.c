@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* system, popen and their kin: libc starts a child inside them, past every symbol of ours. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wordexp.h>
+
+#include "hook/hook.h"
+
+HOOK int system(const char *command)
+{
+	if (command)
+		hook_spawning();
+	return REAL(system)(command);
+}
+
+HOOK FILE *popen(const char *command, const char *mode)
+{
+	hook_spawning();
+	return REAL(popen)(command, mode);
+}
+HOOK_ALIAS(_IO_popen, popen);
+
+/* A shell is started for each substitution of a command. */
+HOOK int wordexp(const char *words, wordexp_t *to, int flags)
+{
+	if (!(flags & WRDE_NOCMD) && words && (strchr(words, '`') || strstr(words, "$(")))
+		hook_spawning();
+	return REAL(wordexp)(words, to, flags);
+}
