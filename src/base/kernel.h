@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
@@ -88,6 +89,12 @@ static inline ssize_t kernel_write(int fd, const void *buf, size_t len)
 static inline int kernel_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	return (int)kernel_call4(SYS_poll, (long)fds, (long)count, timeout_ms, 0);
+}
+
+/* epoll_wait that does not wait. */
+static inline int kernel_epoll_look(int epfd, struct epoll_event *ev, int max)
+{
+	return (int)kernel_call4(SYS_epoll_wait, epfd, (long)ev, max, 0);
 }
 
 static inline int kernel_connect(int fd, const struct sockaddr *name, socklen_t len)

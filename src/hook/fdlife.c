@@ -80,7 +80,7 @@ void hook_refuse_all(enum vd_reason reason)
 	/* Whoever waits for one of these past us never looks: of what is not down yet, the
 	 * kernel has to tell him. */
 	for (int fd = 0; fd < hook_known_end(); fd++)
-		epoll_nested(fd);
+		epoll_nested_past(fd);
 }
 
 NEAR_CODE void hook_took(int fd)

@@ -3,11 +3,13 @@
 #ifndef VD_SOCK_EPOLL_H
 #define VD_SOCK_EPOLL_H
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/lock.h"
 #include "sock/look.h"
@@ -56,6 +58,7 @@ struct epoll_reg {
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
+	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
 
@@ -91,6 +94,10 @@ struct instance {
 	int epfd;     /* one of them */
 	pid_t owner;
 	bool nested;		  /* watched from outside: its sockets stay on TCP */
+	bool blind;		  /* and by some who do not ask us first */
+	bool outer;		  /* holds, or has held, other instances */
+	bool sideless;		  /* gets none: see epoll_nest.c */
+	int side, news;		  /* -1, or what holds its tags: see epoll_nest.c */
 	bool no_upgrade;	  /* user data collides with our tags */
 	bool hidden;		  /* Viaduct's own: see pollset.h */
 	bool polled;		  /* by a call that is under way; with `hidden` */
@@ -123,6 +130,8 @@ struct instance {
 struct instance *instance_at(int fd);
 /* A descriptor of the instance, or -1. */
 int instance_fd(struct instance *in);
+/* Under the list lock: the next of all, also of those that are free; the first after NULL. */
+struct instance *instance_next(struct instance *in);
 /* The lock around s->regs, the table of instances and the records; taken before any
  * instance's. */
 void epoll_list_lock(void);
@@ -147,6 +156,8 @@ pid_t epoll_self(void);
 
 /* There is more in it than one connection; under its lock. */
 void instance_mixed(struct instance *in);
+/* Under the list lock, before the kernel closes fd, which is the socket's. */
+void epoll_sock_closing(struct sock *s, int fd);
 /* Under both locks. NULL when there is no memory. */
 struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 			     const struct epoll_event *ev);
@@ -167,6 +178,8 @@ uint64_t tag_of(const struct epoll_reg *r, bool bell);
 bool tag_collides(uint64_t data);
 /* Of bells that are no single record's. */
 uint64_t tag_of_shared(void);
+/* Of an instance's side in itself. */
+uint64_t tag_of_side(void);
 
 /* ---- epoll_ctl (epoll_ctl.c) ---- */
 
@@ -190,6 +203,8 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
  * the program's own again.
  */
 int reg_convert(struct epoll_reg *r, bool tagged);
+/* Both locks are held. The kernel's half of ADD, with the tag where that is asked for. */
+int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
 /* Under the instance's lock: gives it back to the kernel. */
 void reg_revert(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
@@ -198,8 +213,10 @@ int reg_withdraw(struct epoll_reg *r);
 bool instance_refuses(struct instance *in);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
-/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
-void epoll_nested(int fd);
+/* Takes the doorbells out of the instance, or of its side. */
+void bells_drop(struct epoll_reg *r);
+/* Registers those that the record has for all of the socket's, in epfd. */
+int bells_enter(struct epoll_reg *r, int epfd);
 /* Makes sure that some sleeper, if there is one, looks at the record. */
 void reg_poke(struct epoll_reg *r);
 bool epoll_may_attach(struct sock *s);
@@ -253,6 +270,36 @@ uint64_t order_queued(struct epoll_reg *r);
 void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
 		 const struct epoll_event *raw, int n);
 
+/* Under the instance's lock: what a kernel event with a tag of ours says. */
+void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events);
+
+/* ---- instances that are watched from outside (epoll_nest.c) ---- */
+
+/* Instances with a side. Relaxed: who makes one does so before he looks, or sleeps. */
+extern _Atomic uint32_t epoll_sides;
+static inline bool epoll_any_side(void)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&epoll_sides, memory_order_relaxed) != 0, 0);
+}
+/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
+void epoll_nested(int fd);
+/* The same, by somebody who does not come by here. */
+void epoll_nested_past(int fd);
+/* Both locks are held. Converted registrations of an instance that is watched have a side. */
+void side_make(struct instance *in);
+/* Both locks are held. It goes; where registrations are left, they are as without one. */
+void side_drop(struct instance *in);
+/* Every instance does without, for ever: false when none had one. No lock may be held. */
+bool epoll_sides_drop(void);
+/* That was not the obstacle. */
+void epoll_sides_again(void);
+/* Under the instance's lock: it is readable in the kernel when it would report something, and
+ * only then. */
+void side_settle(struct instance *in);
+/* The same for all of them. No lock may be held. */
+void epoll_settle(void);
+
 /* ---- sleep ---- */
 
 /* Before a sleep: all hot records are armed. */
@@ -263,6 +310,13 @@ void instance_attend(struct instance *in);
 void instance_disarm(struct instance *in);
 /* Records that nothing has happened to for long leave the hot list. */
 void instance_age(struct instance *in);
+
+/*
+ * No lock is held. What the kernel's call says of epfd, whose record is `in`, or NULL; where it
+ * holds instances with a side, these are settled first.
+ */
+int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *t, const sigset_t *mask);
 
 /* ---- epoll_wait (epoll_wait.c); no lock is held ---- */
 

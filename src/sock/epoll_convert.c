@@ -8,11 +8,29 @@
 #include "sock/epoll.h"
 #include "sock/ready.h"
 
-static int ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+static int ctl_at(int epfd, int op, int fd, uint32_t events, uint64_t data)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = data};
 
-	return REAL(epoll_ctl)(instance_fd(in), op, fd, &ev) < 0 ? -errno : 0;
+	return REAL(epoll_ctl)(epfd, op, fd, &ev) < 0 ? -errno : 0;
+}
+
+static int ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+{
+	return ctl_at(instance_fd(in), op, fd, events, data);
+}
+
+/* The same in all that holds the instance's tags. */
+static int tag_ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+{
+	int rc;
+
+	if (in->side < 0)
+		return ctl(in, op, fd, events, data);
+	rc = ctl_at(in->side, op, fd, events, data);
+	if (rc && op != EPOLL_CTL_DEL)
+		return rc;
+	return ctl_at(in->news, op, fd, events, data);
 }
 
 /* EPOLLEXCLUSIVE can be neither set nor changed by MOD. */
@@ -24,6 +42,63 @@ static int replace(struct epoll_reg *r, uint32_t events, uint64_t data)
 		return ctl(r->in, EPOLL_CTL_MOD, r->fd, events, data);
 	rc = ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 	return rc ? rc : ctl(r->in, EPOLL_CTL_ADD, r->fd, events, data);
+}
+
+/* The TCP descriptor's tag, where the instance has a side. */
+static int put_aside(struct epoll_reg *r)
+{
+	int rc = tag_ctl(r->in, EPOLL_CTL_ADD, r->fd, EPOLL_TCP_EVENTS, tag_of(r, false));
+
+	r->aside = rc == 0;
+	if (rc)
+		tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc;
+}
+
+/* The kernel's registration gets the tag. */
+static int give_tag(struct epoll_reg *r)
+{
+	int rc;
+
+	if (r->in->side < 0)
+		return replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
+	rc = put_aside(r);
+	if (rc == 0)
+		ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc;
+}
+
+/* It is the program's own again. */
+static int take_tag_back(struct epoll_reg *r)
+{
+	int rc;
+
+	if (!r->aside)
+		return replace(r, r->events, r->data.u64);
+	rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
+	if (rc == -EEXIST) /* by a parent, or a child, with whom the instance is shared */
+		rc = ctl(r->in, EPOLL_CTL_MOD, r->fd, r->events, r->data.u64);
+	if (rc)
+		return rc;
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	r->aside = false;
+	return 0;
+}
+
+int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged)
+{
+	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS,
+				  .data.u64 = tag_of(r, false)};
+
+	if (tagged) {
+		atomic_store(&r->in->ever_converted, true);
+		side_make(r->in);
+		if (r->in->side >= 0)
+			return put_aside(r);
+	}
+	return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, r->fd, tagged ? &tag : ev) < 0
+		       ? -errno
+		       : 0;
 }
 
 /* Another record of the same socket in the same instance, reached by a duplicate. */
@@ -38,33 +113,49 @@ static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
 }
 
 /* Registered once and for good: it is never closed, and rings nobody who has not armed. */
-static int shared_bell_add(struct epoll_reg *r, int fd)
+static int shared_bell_add(int epfd, int fd)
 {
-	int rc = ctl(r->in, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, tag_of_shared());
+	int rc = ctl_at(epfd, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, tag_of_shared());
 
 	return rc == -EEXIST ? 0 : rc;
 }
 
 /* One tag for both: whichever rings, the record is to be looked at. */
-static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
+static int bells_ctl_at(int epfd, struct epoll_reg *r, int op, struct epoll_reg *owner)
 {
 	uint32_t events = EPOLLIN | EPOLLET;
 	uint64_t tag = tag_of(owner, true);
-	int rc = ctl(r->in, op, r->s->bell, events, tag);
+	int rc = ctl_at(epfd, op, r->s->bell, events, tag);
 	int shared = sock_shared_bell(r->s);
 
 	if (rc == 0 && shared >= 0)
-		rc = shared_bell_add(r, shared);
+		rc = shared_bell_add(epfd, shared);
 	else if (rc == 0 && r->s->far_bell >= 0)
-		rc = ctl(r->in, op, r->s->far_bell, events, tag);
+		rc = ctl_at(epfd, op, r->s->far_bell, events, tag);
 	return rc;
 }
 
-static void bells_drop(struct epoll_reg *r)
+static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
 {
-	ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
+	struct instance *in = r->in;
+	int rc;
+
+	if (in->side < 0)
+		return bells_ctl_at(instance_fd(in), r, op, owner);
+	rc = bells_ctl_at(in->side, r, op, owner);
+	return rc ? rc : bells_ctl_at(in->news, r, op, owner);
+}
+
+int bells_enter(struct epoll_reg *r, int epfd)
+{
+	return bells_ctl_at(epfd, r, EPOLL_CTL_ADD, r);
+}
+
+void bells_drop(struct epoll_reg *r)
+{
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
 	if (r->s->far_bell >= 0)
-		ctl(r->in, EPOLL_CTL_DEL, r->s->far_bell, 0, 0);
+		tag_ctl(r->in, EPOLL_CTL_DEL, r->s->far_bell, 0, 0);
 }
 
 static int bell_add(struct epoll_reg *r)
@@ -114,12 +205,12 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	/* First: a thread in the kernel gets the tag before this call returns. */
 	atomic_store(&r->in->ever_converted, true);
 	if (!tagged)
-		rc = replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
+		rc = give_tag(r);
 	if (rc)
 		return rc;
 	rc = bell_add(r);
 	if (rc) {
-		replace(r, r->events, r->data.u64);
+		take_tag_back(r);
 		return rc;
 	}
 	r->converted = true;
@@ -144,6 +235,8 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 int reg_withdraw(struct epoll_reg *r)
 {
 	bell_remove(r);
+	if (r->aside && !r->orphan)
+		return tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 	return r->orphan ? 0 : ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 }
 
@@ -155,7 +248,7 @@ void reg_revert(struct epoll_reg *r)
 		return;
 	reg_disarm(r);
 	reg_chill(r);
-	if (replace(r, r->events, r->data.u64))
+	if (take_tag_back(r))
 		return;
 	bell_remove(r);
 	r->converted = false;
@@ -342,22 +435,4 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);
-}
-
-void epoll_nested(int fd)
-{
-	struct instance *in = instance_at(fd);
-
-	if (!in)
-		return;
-	instance_lock(in);
-	if (!in->nested) {
-		in->nested = true;
-		/* Whoever watches it from outside is a sleeper that never looks. */
-		instance_sleep(in);
-		instance_arm(in);
-		instance_attend(in);
-	}
-	instance_unlock(in);
-	instance_refuse_all(in);
 }

@@ -57,7 +57,6 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		      struct epoll_event *ev, bool *refuse)
 {
 	bool tagged = is_attached(s) && !(ev->events & EPOLLEXCLUSIVE);
-	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS};
 	struct epoll_reg *r = reg_find(in, s, fd);
 	int rc;
 
@@ -74,10 +73,7 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	r = reg_create(in, s, fd, ev);
 	if (!r)
 		return -ENOMEM;
-	tag.data.u64 = tag_of(r, false);
-	if (tagged)
-		atomic_store(&in->ever_converted, true);
-	rc = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, tagged ? &tag : ev);
+	rc = reg_register(r, epfd, ev, tagged);
 	if (rc) {
 		reg_destroy(r);
 		return rc;
@@ -240,10 +236,17 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			return reg_del(in, epfd, s, fd);
 	}
 	rc = kernel_ctl(epfd, op, fd, ev);
+	/* The kernel counts the sides as levels of nesting. */
+	if (rc == -ELOOP && epoll_sides_drop()) {
+		rc = kernel_ctl(epfd, op, fd, ev);
+		if (rc)
+			epoll_sides_again();
+	}
 	if (!rc && op == EPOLL_CTL_ADD) {
 		if (in) {
 			instance_lock(in);
 			instance_mixed(in);
+			in->outer |= instance_at(fd) != NULL;
 			instance_unlock(in);
 		}
 		epoll_nested(fd);

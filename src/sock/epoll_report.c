@@ -316,9 +316,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		sock_note_kernel(r->s, events);
 }
 
-static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
+void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
 {
-	instance_lock(in);
 	/* A tag may have been under way while its record went. */
 	if (r->in == in && r->converted && !reg_is_stale(r)) {
 		if (bell) {
@@ -331,6 +330,15 @@ static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32
 				sock_check_bypass(r->s, r->use_fd);
 		}
 	}
+}
+
+static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
+{
+	instance_lock(in);
+	if (r)
+		tag_heard(in, r, bell, events);
+	else
+		side_settle(in);
 	instance_unlock(in);
 }
 
@@ -338,7 +346,7 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		       struct epoll_event *out)
 {
 	int kept = 0;
-	uint64_t shared = tag_of_shared();
+	uint64_t shared = tag_of_shared(), side = tag_of_side();
 
 	for (int i = 0; i < n; i++) {
 		bool bell = false;
@@ -346,7 +354,7 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 
 		if (ev[i].data.u64 == shared)
 			sock_hear_shared_bell();
-		else if (r)
+		else if (r || ev[i].data.u64 == side)
 			take_tag(in, r, bell, ev[i].events);
 		else
 			out[kept++] = ev[i];
@@ -368,12 +376,15 @@ void instance_disarm(struct instance *in)
 
 void instance_attend(struct instance *in)
 {
+	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
+	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
+
 	for (uint32_t i = 0; i < in->nhot; i++) {
 		struct epoll_reg *r = in->hot[i];
 
 		/* What came before it was armed did not ring. */
 		reg_arm(r);
-		if (reg_report(r, false))
+		if (ring && reg_report(r, false))
 			sock_ring_self(r->s);
 	}
 }

@@ -21,12 +21,12 @@
 #define FDS_MOST  (CHUNK_FDS << (FD_CHUNKS - 1))
 
 /* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. The last
- * index is no record's. */
+ * two are no record's. */
 #define TAG_SHIFT  24
 #define TAG_BELL   (1u << 23)
 #define REG_CHUNK  16u
 #define REG_CHUNKS 20
-#define REG_LIMIT  (TAG_BELL - 1)
+#define REG_LIMIT  (TAG_BELL - 2)
 static_assert(REG_CHUNK << (REG_CHUNKS - 1) == TAG_BELL, "each record has a chunk");
 
 typedef struct instance *_Atomic table_entry; /* of a descriptor */
@@ -141,6 +141,11 @@ int instance_fd(struct instance *in)
 	return -1;
 }
 
+struct instance *instance_next(struct instance *in)
+{
+	return in ? in->next_all : all_instances;
+}
+
 static struct instance *instance_create(int fd)
 {
 	struct instance *in = free_instances;
@@ -157,6 +162,7 @@ static struct instance *instance_create(int fd)
 	in->owner = self;
 	in->fds = 1;
 	in->epfd = fd;
+	in->side = in->news = -1;
 	return in;
 }
 
@@ -172,9 +178,11 @@ static void instance_destroy(struct instance *in)
 		reg_disarm(r);
 		reg_destroy(r);
 	}
+	side_drop(in);
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
+	in->blind = in->outer = in->sideless = false;
 	atomic_store(&in->lingering, false);
 	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
 	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
@@ -236,99 +244,6 @@ void ready_duplicated(int oldfd, int newfd)
 	epoll_list_unlock();
 }
 
-/* Another descriptor of this process that refers to the same socket, or -1. */
-static int other_fd(struct sock *s, int not_this)
-{
-	for (int fd = 0; fd < fd_limit(); fd++)
-		if (fd != not_this && fd_sock(fd) == s)
-			return fd;
-	return -1;
-}
-
-/* A poll holds what it waits for: the connection ends after it, see instance_let_close. */
-static bool lingers(struct epoll_reg *r, int fd)
-{
-	struct instance *in = r->in;
-
-	if (!in->polled || !r->converted || in->owner != self)
-		return false;
-	if (!r->lingers && !sock_hold(r->s, fd))
-		return false;
-	r->lingers = true;
-	atomic_store(&in->lingering, true);
-	return true;
-}
-
-/* The socket of one that did, or NULL. */
-static struct sock *next_lingering(struct instance *in)
-{
-	struct epoll_reg *r = in->regs;
-	struct sock *s;
-
-	while (r && !r->lingers)
-		r = r->next;
-	if (!r)
-		return NULL;
-	s = r->s;
-	r->orphan = true; /* the number may be another's by now */
-	reg_disarm(r);
-	reg_withdraw(r);
-	reg_destroy(r);
-	return s;
-}
-
-void instance_let_close(struct instance *in)
-{
-	struct sock *s;
-	bool some;
-
-	/* Who closed before the lock saw the call, and is seen here; after it nobody does. */
-	instance_lock(in);
-	in->polled = false;
-	some = atomic_load(&in->lingering);
-	atomic_store(&in->lingering, false);
-	instance_unlock(in);
-	while (some) {
-		epoll_list_lock();
-		instance_lock(in);
-		s = next_lingering(in);
-		instance_unlock(in);
-		epoll_list_unlock();
-		some = s;
-		if (s)
-			sock_unhold(s);
-	}
-}
-
-/* As in the kernel, a registration outlives its descriptor while the socket lives. */
-static void sock_closing(struct sock *s, int fd)
-{
-	struct epoll_reg *r, *next;
-	int other = -1;
-
-	if (atomic_load(&s->fds) > 1)
-		other = other_fd(s, fd);
-	for (r = s->regs; r; r = next) {
-		struct instance *in = r->in;
-
-		next = r->next_of_sock;
-		instance_lock(in);
-		if (other >= 0 && r->use_fd == fd && !r->parked) {
-			r->use_fd = other;
-			r->orphan |= r->fd == fd;
-		} else if (other < 0 && !r->parked && lingers(r, fd)) {
-			reg_chill(r);
-		} else if (other < 0 || (r->parked && r->fd == fd)) {
-			reg_disarm(r);
-			/* A child's close leaves the parent's registration alone. */
-			if (r->converted && in->owner == self)
-				reg_withdraw(r);
-			reg_destroy(r);
-		}
-		instance_unlock(in);
-	}
-}
-
 NEAR_CODE void ready_closing(int fd)
 {
 	struct sock *s = fd_sock(fd);
@@ -340,7 +255,7 @@ NEAR_CODE void ready_closing(int fd)
 		epoll_list_unlock();
 	} else if (s && s->regs) {
 		epoll_list_lock();
-		sock_closing(s, fd);
+		epoll_sock_closing(s, fd);
 		epoll_list_unlock();
 	}
 }
@@ -519,6 +434,11 @@ uint64_t tag_of(const struct epoll_reg *r, bool bell)
 uint64_t tag_of_shared(void)
 {
 	return tag_prefix << TAG_SHIFT | (TAG_BELL - 1);
+}
+
+uint64_t tag_of_side(void)
+{
+	return tag_prefix << TAG_SHIFT | (TAG_BELL - 2);
 }
 
 bool tag_collides(uint64_t data)

@@ -53,35 +53,6 @@ struct call {
 	struct batch found; /* events from memory, at the end of ev */
 };
 
-static bool no_pwait2;
-
-/* The call that is made depends on what the timeout needs: epoll_pwait2 may be unknown to
- * the kernel, or forbidden. */
-static int kernel_wait(int epfd, struct epoll_event *ev, int max,
-		       const struct timespec *t, const sigset_t *mask)
-{
-	int rc, ms = -1;
-	int64_t ns;
-
-	if (t && (t->tv_nsec % 1000000 || t->tv_sec > INT_MAX / 1000 - 1) && !no_pwait2) {
-		rc = REAL(epoll_pwait2)(epfd, ev, max, t, mask);
-		if (rc >= 0 || (errno != ENOSYS && errno != EPERM))
-			return rc < 0 ? -errno : rc;
-		no_pwait2 = true;
-	}
-	if (t && t->tv_sec > INT_MAX / 1000 - 1) {
-		ms = INT_MAX;
-	} else if (t) {
-		ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-		ms = (int)((ns + 999999) / 1000000);
-	}
-	if (mask)
-		rc = REAL(epoll_pwait)(epfd, ev, max, ms, mask);
-	else
-		rc = REAL(epoll_wait)(epfd, ev, max, ms);
-	return rc < 0 ? -errno : rc;
-}
-
 #define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
 #define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
 
@@ -106,7 +77,8 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 	WRITE(in->since_ask, 0);
 	WRITE(in->asked_at, __rdtsc());
 	c->asking = __rdtsc();
-	n = kernel_wait(c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS, &zero, NULL);
+	n = epoll_kernel_wait(in, c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS,
+			      &zero, NULL);
 	c->asked = __rdtsc();
 	return n;
 }
@@ -427,7 +399,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	report_add(&report_now.sleeps, 1);
 	t = sleep_time(c, &ts);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
-	sl->result = kernel_wait(c->epfd, raw, room, t, c->mask);
+	sl->result = epoll_kernel_wait(c->in, c->epfd, raw, room, t, c->mask);
 	c->asked = __rdtsc();
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
@@ -509,7 +481,8 @@ static int plain_sleep(struct call *c, const struct timespec *timeout)
 	_pthread_cleanup_push(&cleanup, woke, &sl);
 	crit_leave();
 	if (!atomic_load(&c->in->converted)) {
-		sl.result = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
+		sl.result = epoll_kernel_wait(c->in, c->epfd, c->ev, c->max, timeout,
+					      c->mask);
 		c->late = sl.result == 0;
 	}
 	get_up(&cleanup);
@@ -523,7 +496,7 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	int n, kept;
 
 	if (c->deadline == LOOK_NOW) {
-		n = kernel_wait(c->epfd, c->ev, c->max, timeout, c->mask);
+		n = epoll_kernel_wait(c->in, c->epfd, c->ev, c->max, timeout, c->mask);
 		c->late = n == 0;
 	} else {
 		n = plain_sleep(c, timeout);
@@ -570,7 +543,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	/* Written in place, so it must be writable: what is there is stored once more. */
 	if (!in || max <= 0 || !ev || crit_copy(ev, ev, sizeof(*ev)) != 0 ||
 	    !look_timeout_valid(timeout))
-		return kernel_wait(epfd, ev, max, timeout, mask);
+		return epoll_kernel_wait(in, epfd, ev, max, timeout, mask);
 	call_begin(&c, in, epfd);
 	c.ev = ev;
 	c.max = max;

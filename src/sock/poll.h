@@ -14,5 +14,8 @@
  */
 int poll_core(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
 	      const sigset_t *mask);
+/* The same where epoll instances may be among them: see epoll_nest.c. */
+int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+		 const sigset_t *mask);
 
 #endif

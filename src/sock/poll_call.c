@@ -88,9 +88,11 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 		s = fd_sock(fds[i].fd);
 		/* Who looks at once, and has none that is direct, need not look here. */
 		ours |= s && (!now || sock_is_direct(s));
-		/* An instance that is polled itself cannot have sockets that only memory knows. */
-		if (instance_at(fds[i].fd))
+		/* Of an instance that is polled itself, the kernel is to know all. */
+		if (instance_at(fds[i].fd)) {
 			epoll_nested(fds[i].fd);
+			ours |= epoll_any_side();
+		}
 	}
 	return ours;
 }
@@ -108,7 +110,7 @@ int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		return 0;
 	if (found == GLANCE_MORE && !(n > POLL_MANY && !within_limit(n)) &&
 	    has_ours(fds, n, now) && look_timeout_valid(timeout))
-		return poll_core(fds, NULL, n, look_deadline(timeout), mask);
+		return poll_nesting(fds, NULL, n, look_deadline(timeout), mask);
 	rc = REAL(ppoll)(fds, n, timeout, mask);
 	return rc < 0 ? -errno : rc;
 }

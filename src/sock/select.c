@@ -69,8 +69,10 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 	for (int fd = next(n, r, w, e, 0); fd < n; fd = next(n, r, w, e, fd + 1)) {
 		count++;
 		*ours |= fd_sock(fd) != NULL;
-		if (instance_at(fd))
+		if (instance_at(fd)) {
 			epoll_nested(fd);
+			*ours |= epoll_any_side();
+		}
 	}
 	return count;
 }
@@ -141,7 +143,7 @@ static int wait_sets(int n, fd_set *r, fd_set *w, fd_set *e, int count, uint64_t
 	}
 	if (p && accept) {
 		collect(n, r, w, e, p, accept);
-		rc = poll_core(p, accept, (nfds_t)count, deadline, mask);
+		rc = poll_nesting(p, accept, (nfds_t)count, deadline, mask);
 		if (rc > 0 && any_closed(p, count))
 			rc = -EBADF;
 		if (rc >= 0)

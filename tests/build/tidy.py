@@ -19,7 +19,7 @@ LONG_ON_PURPOSE = {}
 CANCELLABLE = re.compile(r"REAL\((accept4?|close|connect|epoll_p?wait2?|open(at)?(64)?|p?poll|"
                          r"p?(read|write)v?2?(64)?|p?select|(recv|send)(from|to|m?msg)?)\)")
 WAITS = {"src/base/kernel.h", "src/stream/control.c", "src/stream/rx.c", "src/stream/tx.c", "src/stream/wait.c",
-         "src/sock/epoll_wait.c", "src/sock/poll.c", "src/sock/poll_call.c", "src/sock/select.c"}
+         "src/sock/epoll_nest.c", "src/sock/poll.c", "src/sock/poll_call.c", "src/sock/select.c"}
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
