@@ -112,9 +112,8 @@ static bool log_file_is_safe(int fd)
 				    st.st_uid == geteuid());
 }
 
-static int log_open(void)
+static int log_open_file(void)
 {
-	int expect = LOG_UNOPENED;
 	/* O_NONBLOCK: opening a FIFO that nobody reads must not hang the program. */
 	int fd = kernel_open(log_path,
 			     O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC |
@@ -125,6 +124,13 @@ static int log_open(void)
 		kernel_close(fd);
 		fd = -1;
 	}
+	return fd;
+}
+
+static int log_open(void)
+{
+	int expect = LOG_UNOPENED, fd = log_open_file();
+
 	if (fd >= 0)
 		fd = fds_adopt(fd);
 	if (fd < 0)
@@ -157,32 +163,56 @@ static int log_time(char *out, size_t size)
 			secs % 60, now.tv_nsec / 1000000);
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+static void log_put(int fd, enum log_level level, const char *fmt, va_list args)
 {
 	char line[LOG_LINE_BYTES];
-	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
 	size_t len, room;
+	int n;
+
+	len = (size_t)log_time(line, sizeof(line));
+	len += (size_t)snprintf(line + len, sizeof(line) - len, " %d %d %s ",
+				(int)getpid(), (int)gettid(), log_level_names[level]);
+	room = sizeof(line) - len; /* the newline goes where the NUL was */
+	n = vsnprintf(line + len, room, fmt, args);
+	/* One line, whatever the names in it are. */
+	for (char *at = line + len; n > 0 && *at; at++)
+		if ((unsigned char)*at < ' ')
+			*at = '?';
+	if (n > 0)
+		len += (size_t)n < room ? (size_t)n : room - 1;
+	line[len++] = '\n';
+	quiet_write(fd, line, len); /* if not, there is nobody left to tell */
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
 	va_list args;
 
 	if (fd == LOG_UNOPENED)
 		fd = log_open();
 	if (fd >= 0) {
-		len = (size_t)log_time(line, sizeof(line));
-		len += (size_t)snprintf(line + len, sizeof(line) - len, " %d %d %s ",
-					(int)getpid(), (int)gettid(),
-					log_level_names[level]);
-		room = sizeof(line) - len; /* the newline goes where the NUL was */
 		va_start(args, fmt);
-		int n = vsnprintf(line + len, room, fmt, args);
+		log_put(fd, level, fmt, args);
 		va_end(args);
-		/* One line, whatever the names in it are. */
-		for (char *at = line + len; n > 0 && *at; at++)
-			if ((unsigned char)*at < ' ')
-				*at = '?';
-		if (n > 0)
-			len += (size_t)n < room ? (size_t)n : room - 1;
-		line[len++] = '\n';
-		quiet_write(fd, line, len); /* if not, there is nobody left to tell */
 	}
+	errno = saved;
+}
+
+void log_line_apart(enum log_level level, const char *fmt, ...)
+{
+	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+	bool opened = fd == LOG_UNOPENED;
+	va_list args;
+
+	if (opened)
+		fd = log_open_file();
+	if (fd >= 0) {
+		va_start(args, fmt);
+		log_put(fd, level, fmt, args);
+		va_end(args);
+	}
+	if (opened && fd >= 0)
+		kernel_close(fd);
 	errno = saved;
 }

@@ -19,6 +19,10 @@ bool log_file(const char *setting, char *path, size_t size);
 void log_line(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The same without a trace in this process's memory: in the child of vfork that is its parent's. */
+void log_line_apart(enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 #define log_at(level, ...)                                                               \
 	do {                                                                             \
 		if (__builtin_expect(log_level_now >= (level), 0))                       \

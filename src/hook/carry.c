@@ -42,8 +42,13 @@ static const char *value_of(const char *setting, const char *name)
 								       : NULL;
 }
 
+const char *carry_own_path(void)
+{
+	return own_path;
+}
+
 /* The loader takes the list apart at spaces and colons. */
-static bool is_listed(const char *list)
+bool carry_is_listed(const char *list)
 {
 	size_t len = strlen(own_path);
 
@@ -69,7 +74,7 @@ static bool environment_fits(char *const envp[])
 
 		if (value) {
 			preloads++;
-			listed = is_listed(value);
+			listed = carry_is_listed(value);
 		}
 		value = value_of(*envp, "VIADUCT");
 		if (value && strcmp(value, "off") == 0)

@@ -33,6 +33,10 @@ struct leaving {
 
 /* Once, from the constructor: takes up what the last image has left. */
 void carry_init(void);
+/* The library's own file, as the loader was told of it; NULL: not by its whole name. */
+const char *carry_own_path(void);
+/* Whether that is in a list as LD_PRELOAD has it. */
+bool carry_is_listed(const char *list);
 /* The unread bytes of s go along. False: they cannot. */
 bool carry_along(struct leaving *l, struct sock *s, int fd);
 bool carry_has(const struct leaving *l, const struct sock *s);

@@ -8,6 +8,7 @@
 
 #include "base/report.h"
 #include "hook/carry.h"
+#include "hook/foreign.h"
 #include "hook/hook.h"
 
 #define EXEC_WAIT_MS 500
@@ -102,7 +103,7 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
 
-	envp = exec_begin(&l);
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
 	return exec_failed(&l,
 			   l.error ? exec_refused(&l) : REAL(execve)(path, argv, envp));
 }
@@ -116,7 +117,7 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
 
-	envp = exec_begin(&l);
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
 	return exec_failed(&l,
 			   l.error ? exec_refused(&l) : REAL(execvpe)(file, argv, envp));
 }
@@ -130,7 +131,7 @@ HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = fd, .path = "", .envp = envp};
 
-	envp = exec_begin(&l);
+	envp = FOREIGN_ENVIRONMENT(fd, "", false, exec_begin(&l));
 	return exec_failed(&l, REAL(fexecve)(fd, argv, envp));
 }
 
@@ -139,7 +140,7 @@ HOOK int execveat(int dir, const char *path, char *const argv[], char *const env
 {
 	struct leaving l = {.dir = dir, .path = path, .envp = envp};
 
-	envp = exec_begin(&l);
+	envp = FOREIGN_ENVIRONMENT(dir, path, false, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
 	return exec_failed(
@@ -190,6 +191,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 	hook_spawning();
 	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
 }
@@ -199,6 +201,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 	hook_spawning();
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
@@ -220,6 +223,7 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 	hook_spawning();
 	return or_missing(REAL(pidfd_spawn)(pidfd, path, actions, attr, argv, envp));
 }
@@ -229,6 +233,7 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 	hook_spawning();
 	return or_missing(REAL(pidfd_spawnp)(pidfd, file, actions, attr, argv, envp));
 }
