@@ -18,6 +18,7 @@
 #include <wordexp.h>
 
 struct aiocb;
+struct rlimit;
 
 /* X(return type, name, parameters): every symbol that Viaduct calls past itself. */
 #define VD_REAL(X)                                                                       \
@@ -126,6 +127,8 @@ struct aiocb;
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
 	X(int, vdprintf, (int, const char *, va_list))                                   \
 	X(pid_t, fork, (void))                                                           \
+	X(int, setrlimit, (int, const struct rlimit *))                                  \
+	X(int, prlimit, (pid_t, int, const struct rlimit *, struct rlimit *))            \
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))
 
 struct real {

@@ -64,6 +64,8 @@ bool hook_make_room(int need, int from, struct sock_room *room)
 
 void hook_refuse_all(enum vd_reason reason)
 {
+	int64_t end = 0, left;
+
 	atomic_store(&refuse_reason, reason);
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
@@ -75,7 +77,17 @@ void hook_refuse_all(enum vd_reason reason)
 		struct sock *s = fd_sock(fd);
 
 		if (s)
-			hook_take_down(s, fd, reason);
+			sock_hand_over(s, fd, reason);
+	}
+	/* All are asked first, then waited for: one bound for all of them. */
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s && sock_is_direct(s)) {
+			end = end ? end : hook_now_ms() + TAKE_DOWN_MS;
+			left = end - hook_now_ms();
+			sock_down_wait(s, fd, reason, left > 0 ? (int)left : 0);
+		}
 	}
 	/* Whoever waits for one of these past us never looks: of what is not down yet, the
 	 * kernel has to tell him. */

@@ -229,6 +229,21 @@ void uring_all_go(void);
 /* So many entries are submitted by a bare system call. */
 void uring_entering(unsigned to_submit);
 
+/* ---- RLIMIT_NOFILE (limit.c) ---- */
+
+struct rlimit;
+/* Before a call that sets a limit. True: it is ours, and limit_changed is to follow. */
+bool limit_changing(pid_t pid, unsigned resource, const struct rlimit *to);
+void limit_changed(void);
+#define LIMIT_CHANGE(pid, resource, to, call)                                            \
+	__extension__({                                                                  \
+		bool own_ = limit_changing(pid, resource, to);                           \
+		__typeof__(call) answer_ = (call);                                       \
+		if (own_)                                                                \
+			limit_changed();                                                 \
+		answer_;                                                                 \
+	})
+
 /* ---- listeners (announce.c) ---- */
 
 void announce_listener(struct sock *s, int fd);

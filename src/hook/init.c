@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/await.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/place.h"
@@ -71,6 +72,7 @@ __attribute__((constructor)) static void hook_init(void)
 	if (!real_ready)
 		real_resolve();
 	clock_init();
+	await_learn_limit();
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&

@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/await.h"
+#include "base/crit.h"
+#include "base/scratch.h"
 #include "hook/hook.h"
 
 /* A pipe that polls writable takes this much without blocking. */
-#define SPLICE_CHUNK 4096
+#define SPLICE_CHUNK SCRATCH_BYTES
 
 static bool splice_waits(int fd, unsigned flags)
 {
@@ -19,19 +22,19 @@ static bool splice_waits(int fd, unsigned flags)
 static ssize_t splice_room(int pipe_fd, unsigned flags)
 {
 	struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
-	int n = REAL(poll)(&p, 1, splice_waits(pipe_fd, flags) ? -1 : 0);
+	int n = splice_waits(pipe_fd, flags) ? await_poll(&p, 1, NULL, NULL)
+					     : await_glance(&p, 1);
 
 	if (n < 0)
-		return -errno;
+		return n;
 	return n ? 0 : -EAGAIN;
 }
 
 /* Socket to pipe, as far as only the ring holds the bytes. */
-static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
-				unsigned flags)
+static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
+			      unsigned flags, char *buf)
 {
-	char buf[SPLICE_CHUNK];
-	struct iovec iov = {buf, len < sizeof(buf) ? len : sizeof(buf)};
+	struct iovec iov = {buf, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
 	ssize_t n = splice_room(pipe_fd, flags), put = 0;
 
 	if (n < 0)
@@ -47,8 +50,34 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 		else if (errno != EAGAIN && errno != EINTR)
 			return -errno;
 		else if (errno == EAGAIN) /* another writer was faster */
-			REAL(poll)(&p, 1, -1);
+			await_poll(&p, 1, NULL, NULL);
 	}
+	return n;
+}
+
+static void give_back(void *buf)
+{
+	scratch_give(buf, SPLICE_CHUNK);
+}
+
+static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
+				unsigned flags)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	ssize_t n;
+	char *buf;
+
+	crit_enter(); /* no handler jumps away with it */
+	buf = scratch_take(SPLICE_CHUNK);
+	if (buf)
+		_pthread_cleanup_push(&cleanup, give_back, buf);
+	crit_leave();
+	if (!buf)
+		return -ENOMEM;
+	n = splice_through(s, fd, pipe_fd, len, flags, buf);
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	return n;
 }
 

@@ -71,6 +71,8 @@ static const uint8_t kinds[] = {
 	[SYS_execveat] = ANY,
 	[SYS_exit_group] = ANY,
 	[SYS_mlockall] = ANY,
+	[SYS_setrlimit] = OTHER,
+	[SYS_prlimit64] = OTHER,
 	[SYS_munlockall] = ANY,
 	[SYS_poll] = WAIT,
 	[SYS_ppoll] = WAIT,
@@ -357,6 +359,10 @@ static long other_call(const struct sys *x)
 		return ret_errno(-ENOSYS);
 	if (x->nr == SYS_io_submit)
 		aio_submitting(x);
+	if (x->nr == SYS_setrlimit)
+		return LIMIT_CHANGE(0, UNS(0), PTR(1), pass(x));
+	if (x->nr == SYS_prlimit64)
+		return LIMIT_CHANGE(INT(0), UNS(1), PTR(2), pass(x));
 	if (forks)
 		hook_forking();
 	result = pass(x);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <x86intrin.h>
 
+#include "base/await.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -25,7 +26,7 @@ static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 		if (!r->converted)
 			return 0;
 	}
-	if (kernel_poll(&p, 1, 0) <= 0 || (p.revents & POLLNVAL))
+	if (await_glance(&p, 1) <= 0 || (p.revents & POLLNVAL))
 		return 0;
 	return (uint16_t)p.revents & (want | LOOK_ALWAYS);
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll over kernel descriptors and direct sockets: two halves, one call. */
-#include "sock/poll.h"
+#include "sock/poll_wait.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <x86intrin.h>
 
+#include "base/await.h"
+#include "base/cleanup.h"
 #include "base/crit.h"
-#include "base/kernel.h"
 #include "base/probe.h"
-#include "base/real.h"
 #include "base/report.h"
-#include "sock/look.h"
-#include "sock/pollset.h"
+#include "base/scratch.h"
 #include "stream/counted.h"
 
-#define POLL_STACK 64
+/* Entries whose records are on the stack, where a coroutine has little. */
+#define POLL_STACK 4
 /* Calls that found something in memory alone, or ticks (20 us), before one asks the kernel. */
 #define POLL_ASK_CALLS 16
 #define POLL_ASK_TICKS 60000
@@ -24,55 +23,14 @@
 /* Questions to the kernel for one answer, while memory has more after each. */
 #define POLL_ROUNDS 4
 
-/* What this thread did to one entry before its sleep, to be undone after it. */
-struct item {
-	struct sock *s;	     /* NULL: a kernel descriptor */
-	uint32_t armed;	     /* interest that was armed */
-	bool direct;	     /* its readiness is ours */
-	bool counted;	     /* sock_poll_enter succeeded */
-	bool mute;	     /* holds only bits that do not count: left out of sleeps */
-	bool heard;	     /* the sleep has told something of it */
-	struct pollfd *bell; /* its doorbell among the descriptors slept on */
-	struct pollfd *far;  /* and its far bell, if it has one */
-};
-
-struct wait {
-	struct pollfd *fds;
-	const uint32_t *accept;
-	nfds_t n;
-	struct pollset *set; /* or NULL; its instance is the last entry */
-	struct pollfd *k;    /* n entries like fds, then the doorbells */
-	nfds_t nk;
-	struct item *item;
-	nfds_t direct; /* entries that the last look in memory was for */
-	bool any_kernel, any_rdhup;
-	bool leave_tcp;	   /* the kernel is not asked about direct sockets this time */
-	uint32_t handlers; /* signal handlers run by this thread before the call */
-	bool late;	   /* a sleep lasted until the deadline */
-	bool slept, dozed; /* the last one did take place; one of them has */
-	int result;	   /* of the last sleep */
-};
-
 /* Calls since the kernel was last asked, and when that was. */
 static _Thread_local struct {
 	uint32_t calls;
 	uint64_t at;
 } unasked __attribute__((tls_model("initial-exec")));
 
-static uint32_t accepted(const struct wait *w, nfds_t i)
-{
-	if (w->accept)
-		return w->accept[i];
-	return (uint16_t)w->fds[i].events | LOOK_ALWAYS | POLLNVAL;
-}
-
-static uint32_t wanted(const struct wait *w, nfds_t i)
-{
-	return (uint16_t)w->fds[i].events | LOOK_ALWAYS;
-}
-
 /* Looks at the direct sockets, in memory where that is enough. Returns those ready. */
-static int look_direct(struct wait *w)
+int poll_look(struct poll_wait *w)
 {
 	int count = 0;
 
@@ -93,25 +51,15 @@ static int look_direct(struct wait *w)
 		}
 		w->direct++;
 		w->any_rdhup |= p->events & POLLRDHUP;
-		p->revents =
-			(short)(look_level_held(s, p->fd, wanted(w, i)) & accepted(w, i));
+		p->revents = (short)(look_level_held(s, p->fd, poll_wanted(w, i)) &
+				     poll_accepted(w, i));
 		count += p->revents != 0;
 	}
 	return count + (w->set ? pollset_look(w->set) : 0);
 }
 
-static void ask_tcp(struct pollfd *k, struct sock *s, uint32_t want)
-{
-	int events = look_kernel_interest(s, want);
-
-	if (events < 0)
-		k->fd = -1;
-	else
-		k->events = (short)events;
-}
-
 /* Returns how many direct sockets there are among the entries. */
-static nfds_t ask_all(struct wait *w)
+static nfds_t ask_all(struct poll_wait *w)
 {
 	nfds_t direct = 0;
 
@@ -127,25 +75,25 @@ static nfds_t ask_all(struct wait *w)
 		if (w->leave_tcp)
 			w->k[i].fd = -1;
 		else
-			ask_tcp(&w->k[i], w->item[i].s, wanted(w, i));
+			poll_ask_tcp(&w->k[i], w->item[i].s, poll_wanted(w, i));
 	}
 	return direct;
 }
 
 /* Without waiting. A count, or -errno. */
-static int ask_kernel(struct wait *w)
+static int ask_kernel(struct poll_wait *w)
 {
 	/* With all in the instance, what it has to tell is heard at once. */
 	if (w->set && w->n == 1) {
 		w->k[0].revents = 0;
 		return pollset_hear(w->set);
 	}
-	return kernel_poll(w->k, w->n, 0);
+	return await_glance(w->k, w->n);
 }
 
 /* With what the kernel says about direct sockets. True when memory has more than at the last
  * look, which this one replaces. */
-static bool memory_rose(struct wait *w)
+static bool memory_rose(struct poll_wait *w)
 {
 	int found = w->set ? pollset_found(w->set) : 0;
 	bool rose = false;
@@ -159,7 +107,7 @@ static bool memory_rose(struct wait *w)
 			continue;
 		if (bits && !(bits & POLLNVAL))
 			sock_note_kernel(s, bits);
-		bits = look_level_held(s, p->fd, wanted(w, i)) & accepted(w, i);
+		bits = look_level_held(s, p->fd, poll_wanted(w, i)) & poll_accepted(w, i);
 		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
 		p->revents = (short)bits;
 	}
@@ -174,20 +122,20 @@ static bool memory_rose(struct wait *w)
  * more, which may have come before something of the kernel's, or after. With `empty` memory has
  * just had nothing: if the kernel has nothing either, then there was nothing at that moment.
  */
-static int look_both(struct wait *w, bool empty)
+static int look_both(struct poll_wait *w, bool empty)
 {
 	int rc, count = 0;
 
 	for (int i = 0; i < POLL_ROUNDS; i++) {
 		/* Some have become direct, or the kernel's, since that look. */
 		while (ask_all(w) != w->direct)
-			empty = look_direct(w) == 0 && empty;
+			empty = poll_look(w) == 0 && empty;
 		rc = ask_kernel(w);
 		if (rc == 0 && empty)
 			return 0;
 		empty = false;
 		/* A signal comes first only where nothing is ready. */
-		if (rc == -EINTR && look_direct(w))
+		if (rc == -EINTR && poll_look(w))
 			continue;
 		if (rc < 0)
 			return rc;
@@ -196,14 +144,15 @@ static int look_both(struct wait *w, bool empty)
 	}
 	for (nfds_t i = 0; i < w->n; i++) {
 		if (!w->item[i].s || w->k[i].revents & POLLNVAL)
-			w->fds[i].revents = (short)(w->k[i].revents & accepted(w, i));
+			w->fds[i].revents =
+				(short)(w->k[i].revents & poll_accepted(w, i));
 		count += w->fds[i].revents != 0;
 	}
 	return count + (w->set ? pollset_found(w->set) : 0);
 }
 
 /* Without a byte in memory, and without a wait: is the kernel to be asked about direct sockets? */
-static bool is_end_due(struct wait *w)
+static bool is_end_due(struct poll_wait *w)
 {
 	bool due = w->any_rdhup;
 
@@ -216,7 +165,7 @@ static bool is_end_due(struct wait *w)
 }
 
 /* The first look of a call whose set holds direct sockets. */
-static int look_first(struct wait *w, int count, uint64_t deadline)
+static int look_first(struct poll_wait *w, int count, uint64_t deadline)
 {
 	bool ask = w->any_kernel || w->any_rdhup, vain = !count && deadline == LOOK_NOW;
 
@@ -239,7 +188,7 @@ static int look_first(struct wait *w, int count, uint64_t deadline)
 	return count;
 }
 
-static bool spin_useful(struct wait *w)
+static bool spin_useful(struct poll_wait *w)
 {
 	struct look_crowd crowd;
 	bool more = true;
@@ -257,7 +206,7 @@ static bool spin_useful(struct wait *w)
 	return look_crowd_end(&crowd);
 }
 
-static int spin(struct wait *w, uint64_t deadline)
+static int spin(struct poll_wait *w, uint64_t deadline)
 {
 	struct look_spin sp;
 	bool ask;
@@ -267,7 +216,7 @@ static int spin(struct wait *w, uint64_t deadline)
 		return 0;
 	look_spin_begin(&sp, deadline);
 	while (!count && look_spin_turn(&sp, &ask) && crit_handlers() == w->handlers)
-		count = ask ? look_both(w, false) : look_direct(w);
+		count = ask ? look_both(w, false) : poll_look(w);
 	/* What the memory shows is only half of the answer. */
 	if (count > 0 && (w->any_kernel || w->any_rdhup))
 		count = look_both(w, false);
@@ -275,151 +224,16 @@ static int spin(struct wait *w, uint64_t deadline)
 	return count;
 }
 
-/* Readies one entry for the sleep. False when it has to be looked at again. */
-static bool settle(struct wait *w, nfds_t i)
-{
-	struct pollfd *p = &w->fds[i], *k = &w->k[i];
-	struct item *it = &w->item[i];
-	int far;
-
-	*k = *p;
-	it->s = p->fd < 0 ? NULL : fd_sock(p->fd);
-	it->direct = it->s && sock_is_direct(it->s);
-	if (it->mute)
-		k->fd = -1;
-	if (it->s && !it->direct) {
-		it->counted = sock_poll_enter(it->s, p->fd);
-		return it->counted;
-	}
-	if (!it->direct)
-		return true;
-	if (!sock_hold(it->s, p->fd))
-		return false;
-	it->armed = look_interest(wanted(w, i));
-	sock_arm(it->s, it->armed);
-	ask_tcp(k, it->s, wanted(w, i));
-	it->bell = &w->k[w->nk++];
-	*it->bell = (struct pollfd){.fd = it->s->bell, .events = POLLIN};
-	far = it->s->far_bell;
-	if (far < 0)
-		return true;
-	it->far = &w->k[w->nk++];
-	*it->far = (struct pollfd){.fd = far, .events = POLLIN};
-	return true;
-}
-
-static void unsettle(void *arg)
-{
-	struct wait *w = arg;
-
-	for (nfds_t i = 0; i < w->n; i++) {
-		struct item *it = &w->item[i];
-
-		if (it->bell) {
-			sock_disarm(it->s, it->armed);
-			sock_unhold(it->s);
-		}
-		if (it->counted)
-			sock_poll_leave(it->s);
-		it->counted = false;
-		it->bell = it->far = NULL;
-	}
-	if (w->set)
-		pollset_wake(w->set);
-}
-
-/* After the kernel's answer: what it says about direct sockets goes to their slots. */
-static void note_answers(struct wait *w)
-{
-	for (nfds_t i = 0; i < w->n; i++) {
-		struct item *it = &w->item[i];
-		uint32_t bits = (uint16_t)w->k[i].revents;
-
-		if (!it->bell) {
-			w->fds[i].revents = (short)(bits & accepted(w, i));
-			it->mute |=
-				bits && !w->fds[i].revents && (!w->set || i < w->n - 1);
-			continue;
-		}
-		it->heard = bits || it->bell->revents || (it->far && it->far->revents);
-		if (it->bell->revents || (it->far && it->far->revents)) {
-			/* First: this thread is no longer one for whom to ring again. */
-			sock_disarm(it->s, it->armed);
-			it->armed = 0;
-			sock_answer_bells(it->s, it->bell->revents,
-					  it->far && it->far->revents);
-		}
-		if (bits)
-			sock_note_kernel(it->s, bits);
-		if ((bits & (POLLIN | POLLRDHUP)) == POLLIN)
-			sock_check_bypass(it->s, w->fds[i].fd);
-	}
-}
-
-static bool is_over(uint64_t deadline)
-{
-	return deadline != LOOK_FOREVER &&
-	       (deadline == LOOK_NOW || clock_now_ns() >= deadline);
-}
-
-static int settle_and_sleep(struct wait *w, uint64_t deadline, const sigset_t *mask)
-{
-	uint64_t nap = sock_settle(), end;
-	struct timespec ts;
-	int rc;
-
-	for (nfds_t i = 0; i < w->n; i++) {
-		bool settled;
-
-		crit_enter();
-		settled = settle(w, i);
-		crit_leave();
-		if (!settled)
-			return 0;
-		if (w->item[i].bell) {
-			uint64_t ns = look_nap_ns(w->item[i].s, w->fds[i].fd);
-
-			nap = ns < nap ? ns : nap;
-		}
-	}
-	if (w->set) {
-		uint64_t ns = pollset_nap_ns(w->set);
-
-		nap = ns < nap ? ns : nap;
-		crit_enter();
-		pollset_lie_down(w->set);
-		crit_leave();
-	}
-	/* What came before the doorbells were armed does not ring. */
-	if ((w->set || w->nk > w->n) && look_direct(w))
-		return 0;
-	if (w->set || w->nk > w->n)
-		report_add(&report_now.sleeps, 1);
-	end = look_sooner(deadline, nap);
-	PROBE3(sleep, PROBE_POLL, -1, 0ull);
-	rc = REAL(ppoll)(w->k, w->nk, look_remaining(end, &ts), mask);
-	PROBE4(wake, PROBE_POLL, -1, 0ull, rc);
-	if (rc < 0)
-		return -errno;
-	/* Also where a bell, or what only we listen for, came at its very end. */
-	w->late = rc == 0 ? end == deadline : is_over(deadline);
-	w->slept = w->dozed = true;
-	crit_enter(); /* as in sleep_once */
-	note_answers(w);
-	crit_leave();
-	return 0;
-}
-
 /* Something came in before the sleep could begin, or without a word of the kernel's. */
-static int look_again(struct wait *w)
+static int look_again(struct poll_wait *w)
 {
-	int count = look_direct(w);
+	int count = poll_look(w);
 
 	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
 }
 
 /* After a sleep the kernel's half is known. With news of ours both are looked at. */
-static int look_after(struct wait *w)
+static int look_after(struct poll_wait *w)
 {
 	int count = 0, closed = 0, heard = 0;
 
@@ -450,31 +264,18 @@ static int look_after(struct wait *w)
 }
 
 /* One sleep. Returns a count or an error when the call is over, else 0. */
-static int sleep_once(struct wait *w, uint64_t deadline, const sigset_t *mask)
+static int sleep_once(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 {
-	struct _pthread_cleanup_buffer cleanup;
+	int rc = poll_sleep(w, deadline, mask);
 
-	sock_attend(true);
-	w->nk = w->n;
-	for (nfds_t i = 0; i < w->n; i++) {
-		w->item[i].bell = w->item[i].far = NULL;
-		w->item[i].counted = w->item[i].heard = false;
-	}
-	/* A handler may jump away, but not between a count and the note of it. */
-	_pthread_cleanup_push(&cleanup, unsettle, w);
-	w->slept = false;
-	w->result = settle_and_sleep(w, deadline, mask);
-	crit_enter();
-	_pthread_cleanup_pop(&cleanup, 1);
-	crit_leave();
-	if (w->result < 0)
-		return w->result;
+	if (rc < 0)
+		return rc;
 	return w->slept ? look_after(w) : look_again(w);
 }
 
-static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
+static int wait_ready(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 {
-	int rc = look_direct(w);
+	int rc = poll_look(w);
 
 	if (w->direct || w->set)
 		rc = look_first(w, rc, deadline);
@@ -491,43 +292,66 @@ static int wait_ready(struct wait *w, uint64_t deadline, const sigset_t *mask)
 		rc = w->set ? look_both(w, false) : 0;
 		return rc ? rc : -EINTR;
 	}
+	for (nfds_t i = 0; !rc && i < w->n; i++)
+		w->item[i].mute = false;
 	while (!rc && !w->late)
 		rc = sleep_once(w, deadline, mask);
 	return rc;
+}
+
+static void give_back(void *arg)
+{
+	struct poll_wait *w = arg;
+
+	scratch_give(w->k, w->bytes);
+}
+
+/* Nothing is left of it by a handler that jumps away. */
+static __attribute__((noinline)) bool make_room(struct poll_wait *w,
+						struct _pthread_cleanup_buffer *cleanup)
+{
+	w->bytes = w->n * (3 * sizeof(*w->k) + sizeof(*w->item));
+	crit_enter();
+	w->k = scratch_take(w->bytes);
+	if (w->k)
+		_pthread_cleanup_push(cleanup, give_back, w);
+	crit_leave();
+	w->item = (struct item *)(w->k + 3 * w->n);
+	return w->k;
+}
+
+static __attribute__((noinline)) void leave_room(struct _pthread_cleanup_buffer *cleanup)
+{
+	crit_enter();
+	_pthread_cleanup_pop(cleanup, 1);
+	crit_leave();
 }
 
 /* With a set, the last entry is its instance. */
 static int poll_each(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 		     struct pollset *set, uint64_t deadline, const sigset_t *mask)
 {
+	struct _pthread_cleanup_buffer cleanup;
 	struct pollfd k[3 * POLL_STACK];
-	struct item items[POLL_STACK];
-	struct wait w = {.fds = fds,
-			 .accept = accept,
-			 .n = n,
-			 .set = set,
-			 .k = k,
-			 .item = items,
-			 .handlers = crit_handlers()};
+	struct item item[POLL_STACK];
+	struct poll_wait w; /* most of it is for a sleep, and set there */
 	int rc;
 
-	if (n > POLL_STACK) {
-		w.k = calloc(n, 3 * sizeof(*w.k));
-		w.item = calloc(n, sizeof(*w.item));
-	} else {
-		for (nfds_t i = 0; i < n; i++)
-			items[i].mute = false;
-	}
-	if (w.k && w.item)
-		rc = wait_ready(&w, deadline, mask);
-	else
-		rc = -ENOMEM;
+	w.fds = fds;
+	w.accept = accept;
+	w.n = n;
+	w.set = set;
+	w.k = k;
+	w.item = item;
+	w.handlers = crit_handlers();
+	w.leave_tcp = w.late = w.dozed = false;
+	if (n > POLL_STACK && !make_room(&w, &cleanup))
+		return -ENOMEM;
+	rc = wait_ready(&w, deadline, mask);
+	if (n > POLL_STACK)
+		leave_room(&cleanup);
 	if (set || w.direct)
 		pollset_note(set ? set->n : n, w.dozed);
-	if (n > POLL_STACK) {
-		free(w.k);
-		free(w.item);
-	}
 	return rc;
 }
 
@@ -546,7 +370,7 @@ static int poll_set(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 	int rc;
 
 	*stale = false;
-	crit_enter(); /* as in sleep_once */
+	crit_enter(); /* as in poll_sleep */
 	set = pollset_take(fds, accept, n);
 	if (set)
 		_pthread_cleanup_push(&cleanup, leave_set, set);

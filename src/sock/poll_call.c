@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll as the program calls it: whether it concerns us, and what the kernel would refuse. */
 #include <errno.h>
-#include <sys/resource.h>
 
+#include "base/await.h"
 #include "base/crit.h"
 #include "base/kernel.h"
 #include "base/real.h"
@@ -12,20 +12,11 @@
 #include "sock/pollset.h"
 #include "sock/ready.h"
 
-#define POLL_MANY 1024
-#define POLL_FEW  16
-
-/* The kernel refuses more entries than there can be descriptors, before it reads one. */
-static bool within_limit(nfds_t n)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n <= limit.rlim_cur;
-}
+#define POLL_FEW 16
 
 bool ready_poll_concerns(struct pollfd *fds, nfds_t n)
 {
-	if (n > POLL_MANY && !within_limit(n))
+	if (!await_is_allowed(n))
 		return false;
 	if (!crit_readable(fds, n * sizeof(*fds)))
 		return false;
@@ -108,8 +99,7 @@ int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		found = glance(fds, n);
 	if (found == GLANCE_VAIN)
 		return 0;
-	if (found == GLANCE_MORE && !(n > POLL_MANY && !within_limit(n)) &&
-	    has_ours(fds, n, now) && look_timeout_valid(timeout))
+	if (found == GLANCE_MORE && has_ours(fds, n, now) && look_timeout_valid(timeout))
 		return poll_nesting(fds, NULL, n, look_deadline(timeout), mask);
 	rc = REAL(ppoll)(fds, n, timeout, mask);
 	return rc < 0 ? -errno : rc;

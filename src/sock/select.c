@@ -1,22 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* select on top of the core of poll. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "base/crit.h"
 #include "base/real.h"
+#include "base/scratch.h"
 #include "sock/epoll.h"
 #include "sock/look.h"
 #include "sock/poll.h"
 #include "sock/ready.h"
 
-#define SELECT_STACK 64
+#define SELECT_STACK 4
 #define SELECT_BITS  (8 * (int)sizeof(unsigned long))
 
 /* What poll must report for a descriptor of each set, as in the kernel's fs/select.c. */
 #define ACCEPT_R (POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL)
 #define ACCEPT_W (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL)
 #define ACCEPT_E (POLLPRI | POLLNVAL)
+
+/* One call. */
+struct choice {
+	int n;
+	fd_set *r, *w, *e;
+	int count; /* of the descriptors in the sets */
+	uint64_t deadline;
+	const sigset_t *mask;
+	struct pollfd *room; /* for them, and for what counts of each */
+	size_t bytes;
+};
 
 /* The sets as words: a program may pass larger ones than fd_set, as the kernel allows. */
 static bool has(const fd_set *set, int fd)
@@ -130,30 +143,52 @@ static int deliver(int n, fd_set *r, fd_set *w, fd_set *e, const struct pollfd *
 	return bits;
 }
 
-static int wait_sets(int n, fd_set *r, fd_set *w, fd_set *e, int count, uint64_t deadline,
-		     const sigset_t *mask)
+static int wait_for(struct choice *c, struct pollfd *p, uint32_t *accept)
 {
-	struct pollfd stack[SELECT_STACK], *p = stack;
-	uint32_t accept_stack[SELECT_STACK], *accept = accept_stack;
-	int rc = -ENOMEM;
+	int rc;
 
-	if (count > SELECT_STACK) {
-		p = malloc((size_t)count * sizeof(*p));
-		accept = malloc((size_t)count * sizeof(*accept));
-	}
-	if (p && accept) {
-		collect(n, r, w, e, p, accept);
-		rc = poll_nesting(p, accept, (nfds_t)count, deadline, mask);
-		if (rc > 0 && any_closed(p, count))
-			rc = -EBADF;
-		if (rc >= 0)
-			rc = deliver(n, r, w, e, p, count);
-	}
-	if (count > SELECT_STACK) {
-		free(p);
-		free(accept);
-	}
+	collect(c->n, c->r, c->w, c->e, p, accept);
+	rc = poll_nesting(p, accept, (nfds_t)c->count, c->deadline, c->mask);
+	if (rc > 0 && any_closed(p, c->count))
+		rc = -EBADF;
+	return rc < 0 ? rc : deliver(c->n, c->r, c->w, c->e, p, c->count);
+}
+
+static void give_back(void *arg)
+{
+	struct choice *c = arg;
+
+	scratch_give(c->room, c->bytes);
+}
+
+/* Nothing is left of it by a handler that jumps away. */
+static int wait_in_room(struct choice *c)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	size_t each = sizeof(struct pollfd) + sizeof(uint32_t);
+	int rc;
+
+	c->bytes = (size_t)c->count * each;
+	crit_enter();
+	c->room = scratch_take(c->bytes);
+	if (c->room)
+		_pthread_cleanup_push(&cleanup, give_back, c);
+	crit_leave();
+	if (!c->room)
+		return -ENOMEM;
+	rc = wait_for(c, c->room, (uint32_t *)(c->room + c->count));
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	return rc;
+}
+
+static int wait_on_stack(struct choice *c)
+{
+	struct pollfd p[SELECT_STACK];
+	uint32_t accept[SELECT_STACK];
+
+	return wait_for(c, p, accept);
 }
 
 int ready_select(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
@@ -167,5 +202,13 @@ int ready_select(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 		rc = REAL(pselect)(n, r, w, e, timeout, mask);
 		return rc < 0 ? -errno : rc;
 	}
-	return wait_sets(n, r, w, e, count, look_deadline(timeout), mask);
+	struct choice c = {.n = n,
+			   .r = r,
+			   .w = w,
+			   .e = e,
+			   .count = count,
+			   .deadline = look_deadline(timeout),
+			   .mask = mask};
+
+	return count > SELECT_STACK ? wait_in_room(&c) : wait_on_stack(&c);
 }

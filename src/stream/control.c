@@ -8,6 +8,7 @@
 #include <linux/sockios.h>
 #include <time.h>
 
+#include "base/await.h"
 #include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -276,12 +277,13 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 			n = stranded(s, fd, true);
 			return n > 0 ? n : -ETIMEDOUT;
 		}
+		struct timespec rest = {left / 1000, left % 1000 * 1000000};
 		sock_arm(s, EPOLLIN);
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
 		if (stranded(s, fd, false) < 0 &&
 		    !gate_is_kernel(gate_state(&sl->gate_rx)))
-			n = REAL(poll)(pfd, pfd[2].fd < 0 ? 2 : 3, (int)left);
+			n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, &rest, NULL);
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);

@@ -3,18 +3,8 @@
 #ifndef VD_STREAM_COUNTED_H
 #define VD_STREAM_COUNTED_H
 
-#include <pthread.h>
-
+#include "base/cleanup.h"
 #include "stream/sock.h"
-
-/*
- * libc's list of what to do when a thread leaves a frame: cancelled, or by a longjmp out
- * of a signal handler. Unlike the macros of the same name it needs neither setjmp nor an
- * unwinder in the library, and knows longjmp.
- */
-void _pthread_cleanup_push(struct _pthread_cleanup_buffer *buffer, void (*fn)(void *),
-			   void *arg);
-void _pthread_cleanup_pop(struct _pthread_cleanup_buffer *buffer, int execute);
 
 struct counted {
 	struct sock *s;

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <x86intrin.h>
 
-#include "base/kernel.h"
+#include "base/await.h"
 #include "stream/conn.h"
 
 /* Looks in vain, or ticks (about 100 us), between two questions to the kernel. */
@@ -22,7 +22,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
 	int state;
-	if (kernel_poll(&pfd, 1, 0) < 0)
+	if (await_glance(&pfd, 1) < 0)
 		return 0;
 	/* In the midst of a reset: whom that wakes sees all of it, but our bell woke us. The
 	 * kernel answers with the state when it is done with the segment. */
@@ -30,7 +30,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 				     !(pfd.revents & POLLRDHUP),
 			     0) &&
 	    tcp_state(fd, &state) == 0)
-		kernel_poll(&pfd, 1, 0);
+		await_glance(&pfd, 1);
 	sock_see(s, fd, (uint16_t)pfd.revents);
 	/* Not before the peer's last words are here. */
 	if (__builtin_expect(remote_of(s) != NULL, 0) &&

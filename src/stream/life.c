@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/fds.h"
+#include "base/await.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/place.h"
@@ -377,6 +378,6 @@ void sock_note_kernel(struct sock *s, uint32_t events)
 void sock_look(struct sock *s, int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
-	if (kernel_poll(&pfd, 1, 0) > 0 && !(pfd.revents & POLLNVAL))
+	if (await_glance(&pfd, 1) > 0 && !(pfd.revents & POLLNVAL))
 		sock_see(s, fd, (uint32_t)pfd.revents);
 }

@@ -245,7 +245,7 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 }
 
 /* So many pieces of a peek are thrown away, for what lies behind them. */
-#define PEEK_SKIPS 64
+#define PEEK_SKIPS 16
 
 /*
  * The ring was left again before its first byte was reached: behind its bytes come those that
@@ -253,7 +253,7 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
  */
 static ssize_t peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
 {
-	uint8_t waste[4096];
+	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
 	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
 	size_t left = skip, n = 0;
 	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)

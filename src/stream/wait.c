@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/await.h"
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/probe.h"
@@ -478,10 +479,10 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	report_add(&report_now.sleeps, 1);
 	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
 	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
-	int n = REAL(ppoll)(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
+	int n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
 	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);
 	if (n < 0)
-		return -errno;
+		return n;
 	if (n == 0 && slot_is_shared(s->slot))
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
@@ -579,10 +580,10 @@ int wait_nap(struct wait *w)
 	if (w->timed && now_ns() >= w->deadline_ns)
 		return -EAGAIN;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
-	int n = REAL(ppoll)(&pfd, 1, &nap, NULL);
+	int n = await_poll(&pfd, 1, &nap, NULL);
 	if (n > 0)
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
-	return n < 0 ? -errno : 0;
+	return n < 0 ? n : 0;
 }
 
 void wait_finish(struct wait *w)
