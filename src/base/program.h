@@ -39,14 +39,6 @@ int program_find(const char *name, char *path, size_t size);
  * that NAME. No heap. Blocks on the disk only.
  */
 void program_inspect(const char *path, bool through_env, struct program *p);
-/*
- * After program_inspect: true when something is not there without which the kernel starts
- * nothing: the interpreter of a script, the loader, or the NAME of `env NAME`. Writes its name.
- * Blocks on the disk only.
- */
-bool program_lacks(const struct program *p, char *missing, size_t size);
-/* What to add to that name, in brackets; or "". */
-const char *program_lacks_hint(const char *missing);
 /* The linker's mark of Go is among these notes of an ELF file. */
 bool program_note_of_go(const char *notes, size_t len);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this process did, counted, and appended as one line of JSON at its end. */
+/* What this process did, counted, and written at its end: to the log, and as a line of JSON. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -69,7 +69,18 @@ static uint64_t report_get(_Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void report_format(struct text *t, const char *program)
+void (*report_collect)(uint64_t reasons[VD_REASON_COUNT]);
+
+/* Of closed connections and of open ones. */
+static void collect(uint64_t reasons[VD_REASON_COUNT])
+{
+	for (uint32_t i = 0; i < VD_REASON_COUNT; i++)
+		reasons[i] = report_get(&report_now.reasons[i]);
+	if (report_collect)
+		report_collect(reasons);
+}
+
+static void report_format(struct text *t, const char *program, const uint64_t *reasons)
 {
 	const char *comma = "";
 
@@ -92,16 +103,13 @@ static void report_format(struct text *t, const char *program)
 #undef COUNT
 	text_add(t, ",\"reasons\":{");
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {
-		uint64_t n = report_get(&report_now.reasons[i]);
-		if (!n)
+		if (!reasons[i])
 			continue;
-		text_add(t, "%s\"%s\":%" PRIu64, comma, reason_name(i), n);
+		text_add(t, "%s\"%s\":%" PRIu64, comma, reason_name(i), reasons[i]);
 		comma = ",";
 	}
 	text_add(t, "}}\n");
 }
-
-void (*report_collect)(void);
 
 /* A process that was killed as it wrote has left a part of a line: it is to stay alone. */
 static bool is_torn(const char *path)
@@ -130,15 +138,12 @@ static void lock_file(int fd)
 	}
 }
 
-/* Not inline: the line would cost each child that ends a page of its stack. */
-static __attribute__((noinline)) void write_line(const struct config *config)
+static void write_line(const struct config *config, const uint64_t *reasons, char *line)
 {
-	char line[REPORT_BYTES];
-	struct text t = {line, 0, sizeof(line)};
-	int saved = errno, fd;
+	struct text t = {line, 0, REPORT_BYTES};
+	ssize_t n;
+	int fd;
 
-	if (report_collect)
-		report_collect();
 	fd = kernel_open(config->report,
 			 O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
 	if (fd < 0) {
@@ -146,33 +151,104 @@ static __attribute__((noinline)) void write_line(const struct config *config)
 		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "
 			  "process is lost",
 			  config->report);
-	} else {
-		ssize_t n;
-
-		lock_file(fd);
-		if (is_torn(config->report))
-			text_add(&t, "\n");
-		report_format(&t, config->program);
-		n = quiet_write(fd, line, t.at);
-		errno = n < 0 ? (int)-n : ENOSPC;
-		if (n != (ssize_t)t.at)
-			log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report "
-				  "of this process is lost",
-				  config->report);
-		/* Another thread's child may have the descriptor, too. */
-		kernel_call4(SYS_flock, fd, LOCK_UN, 0, 0);
-		kernel_close(fd);
+		return;
 	}
+	lock_file(fd);
+	if (is_torn(config->report))
+		text_add(&t, "\n");
+	report_format(&t, config->program, reasons);
+	n = quiet_write(fd, line, t.at);
+	errno = n < 0 ? (int)-n : ENOSPC;
+	if (n != (ssize_t)t.at)
+		log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report of this "
+			  "process is lost",
+			  config->report);
+	/* Another thread's child may have the descriptor, too. */
+	kernel_call4(SYS_flock, fd, LOCK_UN, 0, 0);
+	kernel_close(fd);
+}
+
+/* What became of the connections. */
+static void log_end(const uint64_t *reasons, char *line)
+{
+	struct text t = {line, 0, REPORT_BYTES};
+	uint64_t seen = report_get(&report_now.connections);
+	uint64_t back = report_get(&report_now.downgraded);
+	const char *before = "; on TCP: ";
+
+	if (seen)
+		text_add(&t, "%" PRIu64 " TCP connection%s, %" PRIu64 " upgraded", seen,
+			 seen == 1 ? "" : "s", report_get(&report_now.upgraded));
+	else
+		text_add(&t, "no TCP connection");
+	if (back)
+		text_add(&t, ", %" PRIu64 " gone back", back);
+	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {
+		if (!reasons[i])
+			continue;
+		text_add(&t, "%s%s %" PRIu64, before, reason_name(i), reasons[i]);
+		before = ", ";
+	}
+	log_info("ended: %s", line);
+}
+
+static bool is_logged(const struct config *config)
+{
+	return log_level_now >= LOG_INFO && !config->off;
+}
+
+static void write_both(const struct config *config, bool logs, char *line)
+{
+	uint64_t reasons[VD_REASON_COUNT];
+	int saved = errno;
+
+	collect(reasons);
+	if (logs)
+		log_end(reasons, line);
+	if (config->report)
+		write_line(config, reasons, line);
 	errno = saved;
+}
+
+/* Not inline: the line would cost each child that ends a page of its stack. */
+static __attribute__((noinline)) void write_end(const struct config *config, bool logs)
+{
+	char line[REPORT_BYTES];
+
+	write_both(config, logs, line);
+}
+
+static FORK_CODE bool is_due(const struct config *config, bool logs)
+{
+	return (config->report || logs) &&
+	       !atomic_exchange_explicit(&report_written, true, memory_order_relaxed);
 }
 
 FORK_CODE void report_write(void)
 {
 	const struct config *config = config_get();
+	bool logs = is_logged(config);
 
-	if (config->report &&
-	    !atomic_exchange_explicit(&report_written, true, memory_order_relaxed))
-		write_line(config);
+	if (is_due(config, logs))
+		write_end(config, logs);
+}
+
+void report_write_dying(void)
+{
+	static char line[REPORT_BYTES]; /* one thread gets past is_due */
+	const struct config *config = config_get();
+	bool logs = is_logged(config);
+
+	if (is_due(config, logs))
+		write_both(config, logs, line);
+}
+
+void report_write_now(void)
+{
+	const struct config *config = config_get();
+
+	if (is_due(config, false))
+		write_end(config, false);
 }
 
 FORK_CODE void report_reopen(void)

@@ -28,13 +28,20 @@ static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
 }
 
 /*
- * Appends the line to config_get()->report, when that is set, by one write with O_APPEND.
- * Callable from exit, _exit and before exec; only the first call of a process writes,
- * unless report_reopen is called (an exec that failed).
+ * What this process did: a line in the log, and one in config_get()->report, when that is set, by
+ * one write with O_APPEND. Callable from exit, _exit and before exec; only the first call of a
+ * process writes, unless report_reopen is called (an exec that failed).
  */
 void report_write(void);
-/* Set by a higher layer that keeps counts of its own: adds them before the line. */
-extern void (*report_collect)(void);
+/* The same in a handler of a signal that ends the process: with little of the stack. */
+void report_write_dying(void);
+/* Now rather than at the end, and without the log. */
+void report_write_now(void);
+/*
+ * Set by a higher layer that keeps counts of its own: adds them to report_now, and the reasons of
+ * connections that are open to `reasons`. Takes no lock: it runs in a handler, too.
+ */
+extern void (*report_collect)(uint64_t reasons[VD_REASON_COUNT]);
 void report_reopen(void);
 /* From now on counts are made there. While there are none yet. */
 void report_count_in(struct report *there);

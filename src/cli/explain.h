@@ -69,6 +69,17 @@ bool explain_kind(const struct program *p, bool go, struct answer *a);
 /* As a shell would take it; for free(). */
 char *command_line(char *const *argv);
 
+/* ---- interpreter.c ---- */
+
+/*
+ * After program_inspect: true when something is not there without which the kernel starts
+ * nothing: the interpreter of a script, the loader, or the NAME of `env NAME`. Writes its name.
+ * Blocks on the disk only.
+ */
+bool interpreter_lacks(const struct program *p, char *missing, size_t size);
+/* What to add to that name, in brackets; or "". */
+const char *interpreter_lacks_hint(const char *missing);
+
 /* ---- explain_limits.c: what this place will do to a program that is started in it ---- */
 
 void explain_library(struct answer *a);

@@ -228,10 +228,10 @@ static void explain_file(const char *path, bool libs, int level, struct answer *
 
 	program_inspect(path, true, p);
 	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_UNREADABLE) &&
-	    program_lacks(p, missing, sizeof(missing))) {
+	    interpreter_lacks(p, missing, sizeof(missing))) {
 		say(a, POINT_NO, "interpreter",
 		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
-		    path, missing, program_lacks_hint(missing));
+		    path, missing, interpreter_lacks_hint(missing));
 		say_remedy(a, "Install it, or correct the name in the file.");
 		free(p);
 		return;

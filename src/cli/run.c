@@ -175,12 +175,12 @@ static int check_interpreter(const struct run *run, const struct program *p)
 {
 	char missing[PATH_MAX];
 
-	if (!program_lacks(p, missing, sizeof(missing)))
+	if (!interpreter_lacks(p, missing, sizeof(missing)))
 		return 0;
 	warn_line(
 		"viaduct run: %s cannot be started, because its interpreter is missing: "
 		"there is no `%s`%s",
-		run->path, missing, program_lacks_hint(missing));
+		run->path, missing, interpreter_lacks_hint(missing));
 	return EXIT_NOT_FOUND;
 }
 

@@ -47,7 +47,7 @@ static bool is_go(void)
 		return false;
 	log_info("%s (%s)", reason_name(VD_REASON_RAW), reason_text(VD_REASON_RAW));
 	report_add(&report_now.reasons[VD_REASON_RAW], 1);
-	report_write();
+	report_write_now();
 	return true;
 }
 
@@ -64,6 +64,15 @@ static bool has_tables(void)
 	return false;
 }
 
+static bool is_wanted(void)
+{
+	const struct config *config = config_get();
+
+	log_info("loaded into %s%s", config->program,
+		 config->off ? ", and switched off: its connections stay on TCP" : "");
+	return !config->off;
+}
+
 /* Sockets that were made before this runs stay unknown, and so on TCP. */
 __attribute__((constructor)) static void hook_init(void)
 {
@@ -76,7 +85,7 @@ __attribute__((constructor)) static void hook_init(void)
 	at_quick_exit(hook_report);
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) == 0 &&
-	    !config_get()->off && !is_go() && has_tables()) {
+	    is_wanted() && !is_go() && has_tables()) {
 		ready_init();
 		announce_init();
 		signal_init();

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signal handlers: the program's run through one of ours, which knows our locks. */
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "across/across.h"
+#include "base/config.h"
 #include "base/crit.h"
+#include "base/kernel.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/place.h"
+#include "base/report.h"
 #include "hook/hook.h"
 
 /*
@@ -21,10 +27,15 @@ static _Atomic uint64_t table[NSIG] FORK_DATA;
 #define ADDED_INFO   (1ull << 61) /* SA_SIGINFO is ours, not the program's */
 /* SIGSEGV and SIGBUS of a program that has no handler: there for our copies alone. */
 #define GUARD 1ull
+/* A signal that ends a program that has no handler: there for the report and the log alone. */
+#define REPORTER 2ull
+
+/* There is something to be written at an end by a signal. */
+static bool reports;
 
 /* Guards the order of changes, and `hidden`. */
 static struct lock table_lock FORK_DATA;
-/* What the program has set in place of the guard. */
+/* What the program has set in place of the guard or the reporter. */
 static struct sigaction hidden[NSIG];
 
 static bool is_function(const struct sigaction *act)
@@ -81,14 +92,42 @@ __attribute__((noinline)) static void let_die(int sig, siginfo_t *info)
 		crit_requeue(sig, info);
 }
 
+/* As the kernel would end it: here and now, whatever the mask is that the handler goes back to. */
+static void die_of(int sig)
+{
+	const struct sigaction none = {.sa_handler = SIG_DFL};
+	uint64_t bit = 1ull << (sig - 1);
+
+	REAL(sigaction)(sig, &none, NULL);
+	kernel_call4(SYS_tgkill, getpid(), gettid(), sig, 0);
+	kernel_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&bit, 0, sizeof(bit));
+}
+
+/*
+ * Before any critical section is asked for: without us the program would end at once, though
+ * another process holds a lock. The first process of a pid namespace does not end at all.
+ */
+static __attribute__((noinline)) void report_and_die(int sig)
+{
+	if (getpid() == 1)
+		return;
+	if (!hook_is_borrowed())
+		report_write_dying();
+	die_of(sig);
+}
+
 /*
  * The last call is a jump, so that the handler finds the stack as the kernel made it. One
  * of a single argument finds that one where it expects it.
  */
 static void trampoline(int sig, siginfo_t *info, void *context)
 {
-	uint64_t entry;
+	uint64_t entry = entry_at(sig);
 
+	if (__builtin_expect(entry == REPORTER, 0)) {
+		report_and_die(sig);
+		return;
+	}
 	if (crit_recover(sig, info, context) || crit_defer(sig, info, context)) {
 		put_back(sig);
 		return;
@@ -113,7 +152,7 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 static void translate(int sig, uint64_t entry, struct sigaction *act)
 {
 	if (act->sa_sigaction == trampoline) {
-		if (entry == GUARD) {
+		if (entry == GUARD || entry == REPORTER) {
 			*act = hidden[sig];
 			return;
 		}
@@ -135,16 +174,34 @@ static int set_past_table(int sig, const struct sigaction *act, struct sigaction
 	return result;
 }
 
-/* Nothing is lost where the signal is ignored: such a fault ends the process anyway. */
+/* What a signal without a handler of the program's gets: GUARD, REPORTER, or 0, nothing. */
+static uint64_t stand_in(int sig)
+{
+	if (sig == SIGSEGV || sig == SIGBUS)
+		return GUARD;
+	if (sig != SIGTERM && sig != SIGINT && sig != SIGHUP)
+		return 0;
+	return reports && getpid() != 1 ? REPORTER : 0;
+}
+
+/* Nothing is lost where the signal is ignored: a fault ends the process anyway, and the others
+ * do not end it. */
 static int guard(int sig)
 {
-	const struct sigaction ours = {.sa_sigaction = trampoline,
-				       .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
-	int result = REAL(sigaction)(sig, NULL, &hidden[sig]);
+	struct sigaction ours = {.sa_sigaction = trampoline,
+				 .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+	uint64_t entry = stand_in(sig);
+	int result;
 
+	if (!entry)
+		return 0;
+	result = REAL(sigaction)(sig, NULL, &hidden[sig]);
 	if (result != 0 || hidden[sig].sa_handler != SIG_DFL)
 		return result;
-	entry_set(sig, GUARD);
+	if (entry == REPORTER) { /* the others of these wait meanwhile */
+		memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
+	}
+	entry_set(sig, entry);
 	return REAL(sigaction)(sig, &ours, NULL);
 }
 
@@ -157,7 +214,7 @@ static int install(int sig, const struct sigaction *act, struct sigaction *was)
 
 	if (!is_function(act) || (uint64_t)act->sa_handler >> ADDRESS_BITS) {
 		result = set_past_table(sig, act, was);
-		if (result == 0 && (sig == SIGSEGV || sig == SIGBUS))
+		if (result == 0)
 			result = guard(sig);
 		return result;
 	}
@@ -209,18 +266,19 @@ HOOK_ALIAS(__sigaction, sigaction);
 
 void signal_init(void)
 {
+	const struct config *config = config_get();
 	struct sigaction act, was;
 
+	reports = config->report || log_level_now >= LOG_INFO;
 	/* Libraries that came before us may have set handlers. */
 	lock_take(&table_lock);
 	for (int sig = 1; sig < NSIG; sig++)
 		if (REAL(sigaction)(sig, NULL, &act) == 0 && is_function(&act) &&
 		    act.sa_sigaction != trampoline)
 			install(sig, &act, &was);
-	if (entry_at(SIGSEGV) == 0)
-		guard(SIGSEGV);
-	if (entry_at(SIGBUS) == 0)
-		guard(SIGBUS);
+	for (int sig = 1; sig < NSIG; sig++)
+		if (entry_at(sig) == 0)
+			guard(sig);
 	lock_drop(&table_lock);
 }
 

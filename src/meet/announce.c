@@ -50,7 +50,9 @@ int meet_announce(int listen_fd)
 	len = name_port_address(port, &name);
 	/* Taken: another listener of that port, in this process or another, does it. */
 	if (REAL(bind)(fd, (struct sockaddr *)&name, len) != 0) {
-		log_debug("port %u is not announced: %s", ntohs(port), strerror(errno));
+		if (errno != EADDRINUSE)
+			log_debug("port %u is not announced: %s", ntohs(port),
+				  strerror(errno));
 		fds_close(fd);
 		return -1;
 	}

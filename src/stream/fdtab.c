@@ -79,7 +79,7 @@ int fd_table_init(void)
 	forking_list = map_private(sizeof(*forking_list) * slots);
 	if (!socks || !fd_table || !forking_list)
 		return -ENOMEM;
-	report_collect = sock_report;
+	report_collect = sock_counts;
 	fd_table_size = size;
 	return 0;
 }

@@ -39,12 +39,21 @@ static void flush_counts(struct sock *s)
 	s->tx_bytes = s->rx_bytes = 0;
 }
 
-static void count_reason(struct sock *s)
+/* VD_REASON_NONE: a listener that was passed on, say, is no connection. */
+static enum vd_reason reason_to_count(const struct sock *s)
 {
 	uint32_t reason = atomic_load(&s->slot->reason);
-	/* A listener that was passed on, say, is no connection. */
-	if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT &&
-	    atomic_load(&s->slot->role) != TCP_ROLE_UNKNOWN)
+
+	return reason < VD_REASON_COUNT && atomic_load(&s->slot->role) != TCP_ROLE_UNKNOWN
+		       ? reason
+		       : VD_REASON_NONE;
+}
+
+static void count_reason(const struct sock *s)
+{
+	enum vd_reason reason = reason_to_count(s);
+
+	if (reason != VD_REASON_NONE)
 		report_add(&report_now.reasons[reason], 1);
 }
 
@@ -284,10 +293,32 @@ FORK_CODE void sock_report(void)
 		}
 		remote_leave(s, fd);
 		earn_judge(s);
-		flush_counts(s);
-		count_reason(s);
 	}
 	across_drain();
+}
+
+static bool has_lower_name(const struct sock *s, int fd)
+{
+	if (atomic_load_explicit(&s->fds, memory_order_relaxed) < 2)
+		return false;
+	while (--fd >= 0)
+		if (fd_sock(fd) == s)
+			return true;
+	return false;
+}
+
+void sock_counts(uint64_t reasons[VD_REASON_COUNT])
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		enum vd_reason reason = s ? reason_to_count(s) : VD_REASON_NONE;
+
+		if (!s || has_lower_name(s, fd))
+			continue;
+		flush_counts(s);
+		if (reason != VD_REASON_NONE)
+			reasons[reason]++;
+	}
 }
 
 void sock_break(struct sock *s, enum vd_reason reason)

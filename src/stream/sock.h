@@ -385,7 +385,9 @@ void sock_forked_parent(pid_t child); /* 0 unknown, -1 none */
 void sock_forked_child(bool told);    /* the parent knows the pid */
 /* Before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
-/* Adds what is not yet counted of all open sockets to report_now. */
+/* Before an end or an exec: tells the peers. */
 void sock_report(void);
+/* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
+void sock_counts(uint64_t reasons[VD_REASON_COUNT]);
 
 #endif
