@@ -113,12 +113,6 @@ struct rlimit;
 	   const posix_spawnattr_t *, char *const *, char *const *))                     \
 	X(int, posix_spawn_file_actions_adddup2,                                         \
 	  (posix_spawn_file_actions_t *, int, int))                                      \
-	X(int, pidfd_spawn,                                                              \
-	  (int *, const char *, const posix_spawn_file_actions_t *,                      \
-	   const posix_spawnattr_t *, char *const *, char *const *))                     \
-	X(int, pidfd_spawnp,                                                             \
-	  (int *, const char *, const posix_spawn_file_actions_t *,                      \
-	   const posix_spawnattr_t *, char *const *, char *const *))                     \
 	X(int, system, (const char *))                                                   \
 	X(FILE *, popen, (const char *, const char *))                                   \
 	X(int, wordexp, (const char *, wordexp_t *, int))                                \

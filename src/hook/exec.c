@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec and posix_spawn: the next image does not know the ring of what it inherits. */
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -206,13 +208,24 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
 
-/* The answer of a libc that has no such call; it comes as a result, not in errno. */
-static int or_missing(int result)
+/* libc has them since 2.39 only. */
+typedef int pidfd_spawn_call(int *pidfd, const char *path,
+			     const posix_spawn_file_actions_t *actions,
+			     const posix_spawnattr_t *attr, char *const argv[],
+			     char *const envp[]);
+
+/*
+ * Looked up at the call, not with the other names of libc: a search in vain allocates memory, and
+ * the others may be looked up by an allocator that has just begun.
+ */
+static pidfd_spawn_call *pidfd_spawn_of(const char *name)
 {
-	return result < 0 ? errno : result;
+	pidfd_spawn_call *call;
+
+	*(void **)&call = dlsym(RTLD_NEXT, name);
+	return call;
 }
 
-/* libc's headers have them since 2.39 only. */
 int pidfd_spawn(int *pidfd, const char *path, const posix_spawn_file_actions_t *actions,
 		const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
 int pidfd_spawnp(int *pidfd, const char *file, const posix_spawn_file_actions_t *actions,
@@ -223,9 +236,13 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
+	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawn");
+
+	if (!call)
+		return ENOSYS;
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 	hook_spawning();
-	return or_missing(REAL(pidfd_spawn)(pidfd, path, actions, attr, argv, envp));
+	return call(pidfd, path, actions, attr, argv, envp);
 }
 
 HOOK int pidfd_spawnp(int *pidfd, const char *file,
@@ -233,9 +250,13 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
+	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawnp");
+
+	if (!call)
+		return ENOSYS;
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 	hook_spawning();
-	return or_missing(REAL(pidfd_spawnp)(pidfd, file, actions, attr, argv, envp));
+	return call(pidfd, file, actions, attr, argv, envp);
 }
 
 /* A descriptor that is close-on-exec reaches the new image by this. */
