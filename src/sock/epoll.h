@@ -40,15 +40,17 @@ struct epoll_reg {
 	int use_fd;	 /* a descriptor that refers to the socket now; -1 for none */
 	uint32_t events; /* as the program gave them */
 	epoll_data_t data;
-	uint64_t edge_in, edge_out; /* as of the last report */
-	uint64_t active;	    /* in->calls when something last happened */
-	uint32_t hot_at;	    /* place in the hot list, plus 1; 0 when cold */
-	uint64_t told_at;	    /* the scan with which it was last reported */
-	uint64_t added;		    /* tick of the last ADD or MOD */
-	uint64_t queued;	    /* tick of the report that queued it again, or 0 */
-	uint32_t armed;		    /* interest that sock_arm was given; 0 for none */
-	uint32_t tcp_edge;	    /* kernel events that came since the last report */
-	uint32_t tcp_noted;	    /* those that had come before it */
+	uint64_t edge_in, edge_out, moves; /* as of the last report */
+	uint64_t active;		   /* in->calls when something last happened */
+	uint32_t hot_at;     /* place in the hot list, plus 1; 0 when cold */
+	uint64_t told_at;    /* the scan with which it was last reported */
+	uint64_t added;	     /* tick of the last ADD or MOD */
+	uint64_t queued;     /* tick of the report that queued it again, or 0 */
+	uint32_t armed;	     /* interest that sock_arm was given; 0 for none */
+	uint32_t tcp_edge;   /* kernel events that came since the last report */
+	uint32_t tcp_noted;  /* those that had come before it */
+	uint32_t shuts;	     /* of the socket, as of the last report */
+	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
 	bool converted;
 	bool bell;    /* this record's tag is on the doorbells */
 	bool fresh;   /* to be reported at the next look even without an edge */
@@ -117,6 +119,8 @@ struct instance {
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
+	uint64_t
+		absorbs; /* the one whose call asks the kernel now, or 0: see tcp_heard */
 	/* Those of the last report that were the kernel's: data and place in the queue.
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;

@@ -218,10 +218,12 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		sock_want_times(r->s);
 	r->tcp_edge = 0;
 	r->tcp_noted = known(r->s);
+	r->state_told = 0; /* with `fresh` */
 	/* Whether the program has seen the last edge is not known: tell it once more. */
 	r->fresh = true;
 	r->queued = order_queued(r);
 	r->edge_in = sock_edge_in(r->s);
+	r->moves = sock_moves(r->s);
 	r->edge_out = sock_edge_out(r->s);
 	atomic_fetch_add(&r->in->converted, 1);
 	/* What the kernel says first of its new registration is part of that one telling. */

@@ -45,71 +45,114 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
 	return bits;
 }
 
-/* True when something has come in that the kernel would report as an edge. */
-static bool edge_in_rose(struct epoll_reg *r, uint32_t want, bool take)
-{
-	uint64_t in = sock_edge_in(r->s);
-	bool rose = r->fresh;
+/*
+ * As in the kernel, a wake-up has a key, and one that a registration has not asked for is no edge:
+ * bytes wake for EPOLLIN and what goes with it, room for EPOLLOUT. A change of the connection's
+ * state wakes everybody. Who is woken gets all bits that hold.
+ */
+#define KEY_IN	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
+#define KEY_OUT LOOK_OUT
+/* Of the state, as events, and what this end has done itself. */
+#define STATE_KERNEL  (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+#define STATE_SHUT_WR (1u << 16)
+#define STATE_SHUT_RD (1u << 17)
+#define STATE_BROKEN  (1u << 18)
+#define STATE_GONE    (1u << 19)
+#define STATE_FIN     (1u << 20) /* the peer's: EPOLLRDHUP is also told of our own end */
 
-	if (in != r->edge_in && (want & (LOOK_IN | EPOLLPRI | EPOLLRDHUP)))
-		rose = true;
-	/* A change of state wakes everybody, whatever they wait for. */
-	if (r->tcp_edge & ~r->tcp_noted & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		rose = true;
-	if (take) {
-		r->edge_in = in;
-		r->tcp_noted |= r->tcp_edge & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-		r->fresh = false;
-	}
-	return rose;
+/* What events of the kernel's say of it. */
+static uint32_t ended(uint32_t seen, uint32_t events)
+{
+	return (events & (EPOLLHUP | EPOLLERR)) |
+	       ((events & EPOLLRDHUP) && !(seen & SEEN_SHUT_RD) ? STATE_FIN : 0);
 }
 
-/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
- * which is what sock_edge_out counts. */
-static bool edge_out_rose(struct epoll_reg *r, uint32_t want, uint64_t out)
+/* What has come since the last report, with the keys that it wakes for. */
+struct edges {
+	uint64_t in, moves, out;
+	uint32_t seen, state, shuts;
+	bool fin_is_known, in_rose, out_rose, state_rose;
+};
+
+static void state_read(struct edges *e, struct epoll_reg *r)
 {
-	if (!(want & LOOK_OUT))
-		return false;
-	return out != r->edge_out || ((r->tcp_edge & EPOLLOUT) &&
-				      gate_state(&r->s->slot->gate_tx) != GATE_RING);
+	struct sock *s = r->s;
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+
+	e->seen = seen;
+	e->fin_is_known = (seen & SEEN_FIN) ||
+			  atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	e->state = ended(seen, r->tcp_edge) | (e->fin_is_known ? STATE_FIN : 0) |
+		   (seen & SEEN_HUP ? EPOLLHUP : 0) | (seen & SEEN_ERR ? EPOLLERR : 0) |
+		   (seen & SEEN_SHUT_WR ? STATE_SHUT_WR : 0) |
+		   (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
+		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
+		   (seen & SEEN_GONE ? STATE_GONE : 0);
+	e->shuts = atomic_load_explicit(&s->shuts, memory_order_relaxed);
+	e->state_rose =
+		r->fresh || (e->state & ~r->state_told) != 0 || e->shuts != r->shuts;
 }
 
-/* What was told of the connection's end is no news when the kernel reports it too, nor
- * when this look itself has noted it in `seen`, which sock_edge_in counts. */
-static void end_told(struct epoll_reg *r, uint32_t bits, uint32_t seen_before)
+static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 {
-	uint32_t seen = atomic_load_explicit(&r->s->slot->seen, memory_order_acquire);
-	uint32_t told = (bits & EPOLLRDHUP ? SEEN_FIN : 0) |
-			(bits & EPOLLHUP ? SEEN_HUP : 0) |
-			(bits & EPOLLERR ? SEEN_ERR : 0);
+	bool came, moved, room;
 
-	r->tcp_noted |= bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-	r->edge_in += seen & ~seen_before & told;
-	r->edge_out += seen & ~seen_before & told;
+	/* Read before the level: what comes between them is a later edge. */
+	state_read(e, r);
+	e->out = sock_edge_out(r->s);
+	e->in = sock_edge_in(r->s);
+	e->moves = sock_moves(r->s);
+	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI));
+	/* Bytes that have changed their way may not have been seen when they came; past the end
+	 * there are none. */
+	moved = e->moves != r->moves && !(e->state & STATE_FIN);
+	e->in_rose = (want & KEY_IN) && (came || moved);
+	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
+	 * which is what sock_edge_out counts. Who has shut down has room for ever. */
+	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
+	       gate_state(&r->s->slot->gate_tx) != GATE_RING;
+	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
+}
+
+/* The program has been told of these bits, or there was nothing to tell. */
+static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits)
+{
+	uint32_t told = ended(e->seen, bits), state = e->state;
+
+	/* TCP's end may come before the peer's last words, from another host. */
+	if (!e->fin_is_known)
+		state &= ~STATE_FIN;
+	r->state_told |= state | told;
+	r->edge_in = e->in;
+	r->moves = e->moves;
+	r->shuts = e->shuts;
+	r->fresh = false;
+	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
+	/* What was told of the connection's end is no news when the kernel reports it too, nor is
+	 * the room that it reports along with that: it is to do so at once. */
+	if (e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge))
+		atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
+	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI);
 }
 
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
-	/* The edges are read before the level: what comes between them is a later edge. */
-	uint32_t seen = atomic_load_explicit(&r->s->slot->seen, memory_order_acquire);
-	uint64_t out = sock_edge_out(r->s);
-	bool out_rose = edge_out_rose(r, want, out);
-	bool in_rose = edge_in_rose(r, want, take);
-	uint32_t bits, due;
+	struct edges e;
+	uint32_t bits = 0, due;
 
-	if (!in_rose && !out_rose)
-		return 0;
-	bits = level_of(r, want | EPOLLRDHUP);
+	edges_read(&e, r, want);
+	if (e.in_rose || e.out_rose || e.state_rose)
+		bits = level_of(r, want | EPOLLRDHUP);
 	due = bits & want;
+	if (take)
+		edges_take(&e, r, bits);
 	/* A full ring's edge is due when there is room again. */
-	if (!in_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
+	if (!e.in_rose && !e.state_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
 		return 0;
 	if (take && (due & LOOK_OUT)) {
-		r->edge_out = out;
-		r->tcp_edge = 0;
+		r->edge_out = e.out;
+		r->tcp_edge &= ~(uint32_t)EPOLLOUT;
 	}
-	if (take)
-		end_told(r, bits, seen);
 	return due;
 }
 
@@ -304,15 +347,22 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 {
 	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
 	struct slot *slot = r->s->slot;
+	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 
-	r->tcp_edge |= events;
-	if (!r->spent)
-		reg_heat(r);
+	/* With the end of a connection comes room, to whom this very call has told of both. */
+	if (r->in->absorbs && r->told_at == r->in->absorbs && (events & STATE_KERNEL))
+		events &= ~(uint32_t)EPOLLOUT;
 	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
 	 * ahead of the kernel's: bytes that are still under way are news when they come. */
 	if ((atomic_load_explicit(&slot->seen, memory_order_acquire) & SEEN_FIN) ||
-	    ((r->tcp_noted & EPOLLRDHUP) && gate_state(&slot->gate_rx) == GATE_RING))
+	    (ring && ((r->tcp_noted & EPOLLRDHUP) ||
+		      atomic_load_explicit(&r->s->in->fin, memory_order_acquire)))) {
 		news &= ~(uint32_t)LOOK_IN;
+		events &= ~(uint32_t)LOOK_IN;
+	}
+	r->tcp_edge |= events;
+	if (!r->spent)
+		reg_heat(r);
 	if (news)
 		sock_note_kernel(r->s, events);
 }

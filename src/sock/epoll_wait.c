@@ -138,6 +138,13 @@ static int ask_first(struct call *c)
 	return ask_again(c, c->ev, n, c->max);
 }
 
+static void absorb(struct call *c, uint64_t scan)
+{
+	instance_lock(c->in);
+	c->in->absorbs = scan;
+	instance_unlock(c->in);
+}
+
 /*
  * Puts the kernel's events before what memory has had since its last report. Whatever came
  * before that is there by now: also a connection that has cooled down, of which the kernel
@@ -152,7 +159,9 @@ static int ask_after(struct call *c, int n)
 		order_told(c->in, raw, more);
 		return n;
 	}
+	absorb(c, c->found.scan);
 	kept = instance_translate(c->in, raw, more, raw);
+	absorb(c, 0);
 	kept = ask_again(c, raw, kept, c->max - n);
 	instance_lock(c->in);
 	c->found.max = c->max - kept;
@@ -524,6 +533,23 @@ static int tell_once(struct call *c, int n)
 	return kept;
 }
 
+/*
+ * A registration that has gone back to the kernel during the call is told by whoever has it now,
+ * which may have been neither while the call looked.
+ */
+static int add_returned(struct call *c, int n, uint32_t reverts)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int more;
+
+	if (n < 0 || n >= c->max || c->gone || READ(c->in->reverts) == reverts)
+		return n;
+	more = ask_kernel(c, raw, c->max - n);
+	if (more > 0)
+		more = instance_translate(c->in, raw, more, c->ev + n);
+	return more > 0 ? n + more : n;
+}
+
 /* Without its largest part, which need not be cleared. */
 static void call_begin(struct call *c, struct instance *in, int epfd)
 {
@@ -538,6 +564,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 {
 	struct instance *in = instance_at(epfd);
 	struct call c;
+	uint32_t reverts;
 	int n;
 
 	/* Written in place, so it must be writable: what is there is stored once more. */
@@ -555,5 +582,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 			return n;
 		c.late = false;
 	}
-	return tell_once(&c, wait_mixed(&c));
+	reverts = READ(in->reverts);
+	n = wait_mixed(&c);
+	return tell_once(&c, add_returned(&c, n, reverts));
 }

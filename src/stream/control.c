@@ -351,6 +351,8 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		lock_drop(&sl->tx_lock);
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
+	/* The kernel wakes whoever waits, whatever has come of it. */
+	atomic_fetch_add_explicit(&s->shuts, 1, memory_order_relaxed);
 	sock_ring_self(s);
 	return r;
 }

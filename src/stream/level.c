@@ -157,13 +157,13 @@ bool sock_vain_is_due(struct sock *s)
 
 uint64_t sock_edge_in(struct sock *s)
 {
-	/* A sum of terms that only rise: it rises when one does. */
-	return atomic_load_explicit(&s->in->produced, memory_order_acquire) +
-	       atomic_load_explicit(&s->edges, memory_order_relaxed) +
-	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) +
-	       atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) +
-	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) +
-	       seen_of(s->slot);
+	return atomic_load_explicit(&s->in->produced, memory_order_acquire);
+}
+
+uint64_t sock_moves(struct sock *s)
+{
+	return (uint64_t)atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) +
+	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed);
 }
 
 void sock_want_times(struct sock *s)
@@ -180,8 +180,7 @@ uint64_t sock_came(struct sock *s)
 
 uint64_t sock_edge_out(struct sock *s)
 {
-	return (uint64_t)atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed) +
-	       seen_of(s->slot);
+	return atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed);
 }
 
 bool sock_poll_enter(struct sock *s, int fd)

@@ -69,7 +69,8 @@ struct sock {
 	int kept_fd; /* with closed: a duplicate for threads that were asleep on it; or -1 */
 	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
 	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
-	_Atomic uint32_t edges;	  /* kernel events noted, for sock_edge_in */
+	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
+	_Atomic uint32_t shuts;	  /* calls of shutdown: each wakes all */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
 	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t
@@ -199,9 +200,10 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest);
 bool sock_vain_look(struct sock *s);
 /* The same for a caller that leaves it, where the kernel is to be asked, to sock_vain_look. */
 bool sock_vain_is_due(struct sock *s);
-/* Rises whenever something arrives, space opens or the state changes: for edge triggers.
- */
+/* Rise whenever something arrives in the ring, or finds no room: for edge triggers. */
 uint64_t sock_edge_in(struct sock *s);
+/* Rises when the peer goes to the ring, or to TCP. */
+uint64_t sock_moves(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
 void sock_want_times(struct sock *s);

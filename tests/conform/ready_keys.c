@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What wakes an edge-triggered registration, by what it has asked for. */
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+static const uint32_t masks[] = {
+	EPOLLIN,
+	EPOLLOUT,
+	EPOLLRDHUP,
+	EPOLLPRI,
+	EPOLLRDNORM,
+	EPOLLWRNORM,
+	EPOLLIN | EPOLLOUT,
+	EPOLLIN | EPOLLRDHUP,
+	EPOLLOUT | EPOLLRDHUP,
+	EPOLLWRNORM | EPOLLRDHUP,
+	0,
+};
+#define MASKS (sizeof(masks) / sizeof(masks[0]))
+
+/* One instance for each mask: what is told by one is not told by it alone. */
+struct watchers {
+	struct pair p;
+	int ep[MASKS];
+};
+
+static struct watchers watch(void)
+{
+	struct watchers w = {.p = pair_warm_open()};
+
+	for (size_t i = 0; i < MASKS; i++) {
+		w.ep[i] = ep_open();
+		ep_add(w.ep[i], w.p.s, masks[i] | EPOLLET, i);
+		ep_drain(w.ep[i]);
+	}
+	return w;
+}
+
+static void show_all(struct watchers *w, const char *what)
+{
+	say("%s", what);
+	for (int round = 0; round < 2; round++) {
+		for (size_t i = 0; i < MASKS; i++) {
+			struct epoll_event ev[2];
+
+			if (epoll_wait(w->ep[i], ev, 2, 0) > 0)
+				say("%d: %s, %s", round, poll_names((int)masks[i]),
+				    poll_names((int)ev[0].events));
+		}
+	}
+}
+
+static void unwatch(struct watchers *w)
+{
+	for (size_t i = 0; i < MASKS; i++)
+		close(w->ep[i]);
+	if (w->p.c >= 0)
+		close(w->p.c);
+	close(w->p.s);
+}
+
+CASE(key_of_bytes, DIRECT)
+{
+	struct watchers w = watch();
+
+	send_pattern(w.p.c, 0, 100);
+	wait_inq(w.p.s, 100);
+	show_all(&w, "first");
+	send_pattern(w.p.c, 100, 100);
+	wait_inq(w.p.s, 200);
+	show_all(&w, "second");
+	recv_pattern(w.p.s, 0, 50);
+	show_all(&w, "half read");
+	recv_pattern(w.p.s, 50, 150);
+	show_all(&w, "read");
+	send_pattern(w.p.s, 0, 100);
+	recv_pattern(w.p.c, 0, 100);
+	show_all(&w, "answered");
+	unwatch(&w);
+}
+
+CASE(key_of_end, DIRECT)
+{
+	struct watchers w = watch();
+
+	send_pattern(w.p.c, 0, 100);
+	NEED(shutdown(w.p.c, SHUT_WR) == 0);
+	wait_events(w.p.s, POLLRDHUP);
+	show_all(&w, "end");
+	say_result("after", send(w.p.c, "x", 1, MSG_NOSIGNAL));
+	show_all(&w, "another send");
+	recv_pattern(w.p.s, 0, 100);
+	show_all(&w, "read");
+	send_pattern(w.p.s, 0, 100);
+	send_pattern(w.p.s, 100, 100);
+	show_all(&w, "answered");
+	recv_pattern(w.p.c, 0, 200);
+	show_all(&w, "taken");
+	NEED(shutdown(w.p.s, SHUT_WR) == 0);
+	wait_events(w.p.s, POLLHUP);
+	show_all(&w, "both ended");
+	say_result("shutdown", shutdown(w.p.s, SHUT_WR));
+	show_all(&w, "again");
+	unwatch(&w);
+}
+
+CASE(key_of_own_end, DIRECT)
+{
+	struct watchers w = watch();
+
+	NEED(shutdown(w.p.s, SHUT_RD) == 0);
+	show_all(&w, "reading ended");
+	send_pattern(w.p.c, 0, 100);
+	wait_inq(w.p.s, 100);
+	show_all(&w, "bytes");
+	NEED(shutdown(w.p.s, SHUT_WR) == 0);
+	wait_events(w.p.c, POLLRDHUP);
+	show_all(&w, "writing ended");
+	unwatch(&w);
+}
+
+CASE(key_of_reset, DIRECT)
+{
+	struct linger now = {1, 0};
+	struct watchers w = watch();
+	char byte;
+
+	NEED(setsockopt(w.p.c, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
+	close(w.p.c);
+	w.p.c = -1;
+	wait_events(w.p.s, POLLERR);
+	show_all(&w, "reset");
+	say_result("recv", recv(w.p.s, &byte, 1, 0));
+	show_all(&w, "error taken");
+	say_result("recv", recv(w.p.s, &byte, 1, 0));
+	show_all(&w, "end read");
+	unwatch(&w);
+}
+
+/* What a second instance hears is no edge to the first. */
+CASE(key_two_instances, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int one = ep_open(), other = ep_open();
+
+	ep_add(one, p.s, EPOLLIN | EPOLLRDHUP | EPOLLET, 1);
+	ep_add(other, p.s, EPOLLIN | EPOLLET, 2);
+	ep_drain(one);
+	ep_drain(other);
+	send_pattern(p.c, 0, 10);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	wait_events(p.s, POLLRDHUP);
+	for (int i = 0; i < 3; i++) {
+		ep_show(one, 0);
+		ep_show(other, 0);
+	}
+	ep_mod(other, p.s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 3);
+	for (int i = 0; i < 3; i++) {
+		ep_show(other, 0);
+		ep_show(one, 0);
+	}
+	recv_pattern(p.s, 0, 10);
+	ep_show(one, 0);
+	ep_show(other, 0);
+	close(one);
+	close(other);
+	pair_close(p);
+}
