@@ -347,6 +347,8 @@ static void apply(struct across *a)
 	struct wire_dir *in = a->in, *out = a->out;
 	const struct note_words *w = &a->came;
 
+	if (w->produced != load64(&in->produced))
+		store(&in->sent_tick, wire_tick()); /* as if it were this host's */
 	if (load(&in->want_times) && w->produced != load64(&in->produced)) {
 		a->arrivals.produced = load64(&in->produced);
 		ring_tx_note_time(&a->arrivals, in);

@@ -94,8 +94,10 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;
-	if (name == TCP_CORK)
-		atomic_store_explicit(&s->slot->corked, on, memory_order_relaxed);
+	if (name == TCP_CORK && on)
+		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
+	else if (name == TCP_CORK)
+		atomic_fetch_and(&s->slot->tx_special, ~(uint32_t)TX_CORKED);
 	/* Drawing the cork pushes, and so does TCP_NODELAY, also while corked. */
 	if (on == (name == TCP_NODELAY)) {
 		int saved = errno;
@@ -140,6 +142,14 @@ static void add_error(struct sock *s, void *value, const socklen_t *len)
 	}
 }
 
+/* What the kernel has just stored there. */
+static size_t told_length(const socklen_t *len)
+{
+	socklen_t told = 0;
+
+	return crit_copy(&told, len, sizeof(told)) == 0 ? told : 0;
+}
+
 NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct sock *s = fd_sock(fd);
@@ -155,6 +165,10 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 	result = REAL(getsockopt)(fd, level, name, value, len);
 	if (result == 0 && level == SOL_SOCKET && name == SO_ERROR)
 		add_error(s, value, len);
+	else if (result == 0 && level == IPPROTO_TCP && name == TCP_INFO)
+		sock_info(s, fd, value, told_length(len));
+	else if (result == 0 && level == SOL_SOCKET && name == SO_MEMINFO)
+		sock_meminfo(s, fd, value, told_length(len));
 	return result;
 }
 
@@ -165,7 +179,9 @@ static int ioctl_count(struct sock *s, int fd, unsigned long request, int *count
 		return SOCK_KERNEL;
 	if (request == FIONREAD) /* SIOCINQ is the same number */
 		return sock_inq(s, fd, count);
-	return request == SIOCOUTQ ? sock_outq(s, fd, count) : SOCK_KERNEL;
+	if (request == SIOCOUTQ || request == SIOCOUTQNSD)
+		return sock_outq(s, fd, request == SIOCOUTQNSD, count);
+	return SOCK_KERNEL;
 }
 
 /* A socket that a device or a socket of the kernel's takes over, which then moves its bytes past

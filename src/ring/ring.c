@@ -236,6 +236,11 @@ uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still)
  */
 void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d)
 {
+	uint32_t wanted = atomic_load_explicit(&d->want_times, memory_order_relaxed);
+	if (wanted & WIRE_SENT)
+		atomic_store_explicit(&d->sent_tick, wire_tick(), memory_order_relaxed);
+	if (!(wanted & WIRE_ARRIVALS))
+		return;
 	uint32_t i = r->times % WIRE_TIMES;
 	uint64_t next = atomic_load_explicit(&d->time_from[(i + 1) % WIRE_TIMES],
 					     memory_order_relaxed);

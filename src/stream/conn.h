@@ -286,6 +286,43 @@ void tx_answer(struct sock *s, int fd);
 /* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
 bool tx_is_up(struct sock *s);
 
+/* ---- info.c: what TCP_INFO tells ---- */
+
+static inline uint32_t special_of(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->tx_special, memory_order_relaxed);
+}
+
+/* Before the directions can leave TCP. */
+void info_begin(struct sock *s);
+/* Under tx_lock, after a send with TX_TIMED. */
+static inline void info_sent(struct sock *s)
+{
+	atomic_store_explicit(&s->out->sent_tick, wire_tick(), memory_order_relaxed);
+}
+/* Under tx_lock, every LOOK_INTERVAL sends: whether they are so rare that a note of the time
+ * costs nothing. */
+void info_look(struct sock *s);
+void info_sleeps_slow(struct sock *s);
+/* A thread is about to sleep for it. */
+static inline void info_sleeps(struct sock *s)
+{
+	if (!(special_of(s->slot) & TX_TIMED))
+		info_sleeps_slow(s);
+}
+/* The connection is the kernel's for good. */
+void info_left(struct sock *s);
+
+/* ---- acked.c ---- */
+
+/* Bytes in the ring that TCP would not yet have sent. */
+uint64_t acked_not(struct sock *s, int fd);
+
+/* ---- options.c ---- */
+
+/* Why options that were inherited, or set past us, make the connection the kernel's. */
+enum vd_reason options_reason(struct sock *s, int fd);
+
 /* ---- room.c ---- */
 
 /* The program's buffer sizes allow a larger area. */
@@ -405,6 +442,13 @@ static inline bool wait_is_over(struct sock *s)
 }
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
+/* tcp(7): the ceiling on the time for which output is corked. */
+#define HELD_CEILING_MS 200
+static inline bool wait_held_is_over(struct wire_dir *d)
+{
+	uint64_t since = atomic_load_explicit(&d->held_since_ms, memory_order_acquire);
+	return since && clock_coarse_ms() - since >= HELD_CEILING_MS;
+}
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
 bool sock_is_nonblocking(struct sock *s, int flags);

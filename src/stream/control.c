@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <linux/sockios.h>
 #include <time.h>
 
 #include "base/await.h"
@@ -28,6 +27,7 @@ static void leave_if_done(struct sock *s)
 		return;
 	if (!atomic_compare_exchange_strong(&sl->phase, &leaving, SLOT_FINAL))
 		return;
+	info_left(s);
 	if (sock_on_final)
 		sock_on_final(s);
 	bells_release(s);
@@ -382,22 +382,6 @@ int sock_inq_hint(struct sock *s, int fd)
 	else if (sock_inq(s, fd, &queued) == SOCK_KERNEL)
 		REAL(ioctl)(fd, FIONREAD, &queued);
 	return queued + end;
-}
-
-int sock_outq(struct sock *s, int fd, int *bytes)
-{
-	struct slot *sl = s->slot;
-	int queued = 0;
-	if (!sock_is_direct(s))
-		return SOCK_KERNEL;
-	if (REAL(ioctl)(fd, SIOCOUTQ, &queued) < 0)
-		return -errno;
-	lock_take(&sl->tx_lock);
-	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
-	uint64_t unread = sl->tx.produced - taken;
-	lock_drop(&sl->tx_lock);
-	*bytes = queued + (int)(unread <= WIRE_DIR_DATA_BYTES ? unread : 0);
-	return 0;
 }
 
 int sock_take_error(struct sock *s)

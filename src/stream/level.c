@@ -168,7 +168,7 @@ uint64_t sock_moves(struct sock *s)
 
 void sock_want_times(struct sock *s)
 {
-	atomic_store_explicit(&s->in->want_times, 1, memory_order_relaxed);
+	atomic_fetch_or_explicit(&s->in->want_times, WIRE_ARRIVALS, memory_order_relaxed);
 }
 
 uint64_t sock_came(struct sock *s)

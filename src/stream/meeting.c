@@ -293,7 +293,7 @@ void meeting_learn_options(struct sock *s, int fd)
 	    option_is_set(fd, SOL_SOCKET, SO_SNDTIMEO))
 		atomic_store(&s->slot->timeouts, 1);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
-		atomic_store(&s->slot->corked, 1);
+		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
 		atomic_store(&s->slot->inq, 1);
 	sock_learn_buffers(s, fd);
@@ -314,6 +314,7 @@ static void finish_attach(struct sock *s, int fd)
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
 	tell_fin(s);
+	info_begin(s);
 	if (sock_on_attach)
 		sock_on_attach(s);
 	/* Release: from here on the directions may leave TCP, and others see the segment. */

@@ -73,6 +73,21 @@ enum slot_seen {
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */
 };
 
+/* Bits of slot.tx_special: what most sends need not think of. */
+enum slot_special {
+	TX_CORKED = 1, /* TCP_CORK as last set through us */
+	TX_TIMED = 2,  /* each send notes when it was made: info.c */
+	TX_ASKED = 4,  /* TCP_INFO was asked for: so it stays */
+};
+
+/* Whether options that make a connection the kernel's are set: options.c. */
+enum slot_options {
+	OPTIONS_UNKNOWN = 0, /* the kernel is to be asked */
+	OPTIONS_PLAIN =
+		1, /* none is, by this process or one that it has the socket from */
+	OPTIONS_KERNEL = 2, /* one is that cannot be asked for */
+};
+
 /* Whether the peer may send our unread bytes over TCP. */
 enum slot_rewinding {
 	REWINDING_NOT = 0,
@@ -107,9 +122,14 @@ struct slot {
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
 	_Atomic uint32_t
-		timeouts;	 /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
-	_Atomic uint32_t inq;	 /* TCP_INQ: receives tell what is left */
-	_Atomic uint64_t earned; /* until enough: earn.h */
+		timeouts;     /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
+	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
+	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then; and when the
+	 * connection left the ring for good. */
+	_Atomic uint64_t asked_at;
+	_Atomic uint32_t asked_tick, left_tick;
+	_Atomic uint32_t options;  /* enum slot_options */
+	_Atomic uint64_t earned;   /* until enough: earn.h */
 	_Atomic uint64_t earn_due; /* up to there it is not; 0: not asked yet */
 	_Atomic uint32_t
 		record;	      /* where earn.c keeps what it learns of its like, plus 1 */
@@ -135,10 +155,11 @@ struct slot {
 	_Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;
 	_Atomic uint32_t tx_arm;
-	_Atomic uint32_t corked;   /* TCP_CORK as last set through us */
-	_Atomic uint32_t tx_full;  /* times a nonblocking send found no room */
-	_Atomic uint32_t tx_bound; /* SO_SNDBUF, when the program set it */
+	_Atomic uint32_t tx_special; /* enum slot_special */
+	_Atomic uint32_t tx_full;    /* times a nonblocking send found no room */
+	_Atomic uint32_t tx_bound;   /* SO_SNDBUF, when the program set it */
 	struct ring_tx tx;
+	_Atomic uint32_t tx_looked; /* wire_tick() of the last look at the kernel */
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
 	uint64_t tx_messages;  /* sends that put bytes into the ring; under tx_lock */
 };

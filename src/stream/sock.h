@@ -323,11 +323,27 @@ bool sock_watch_owner(struct sock *s, int fd);
 #define SOCK_OWNER_NAP_NS 500000000
 /* The same state, known for certain: bytes on TCP are ahead of the peer's FIN. */
 bool sock_is_held_up(struct sock *s, int fd);
-/* FIONREAD and SIOCOUTQ. 0 or -errno, or SOCK_KERNEL. */
+/* enum slot_options, which an accepted connection has from its listener. */
+static inline uint32_t sock_options(struct sock *s)
+{
+	return atomic_load_explicit(&s->slot->options, memory_order_relaxed);
+}
+static inline void sock_options_are(struct sock *s, uint32_t options)
+{
+	atomic_store_explicit(&s->slot->options, options, memory_order_relaxed);
+}
+/* FIONREAD. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
 /* What TCP_INQ tells: the same, and one more once the end is known. */
 int sock_inq_hint(struct sock *s, int fd);
-int sock_outq(struct sock *s, int fd, int *bytes);
+/* The same for SIOCOUTQ, or SIOCOUTQNSD with `unsent`: see acked.c. */
+int sock_outq(struct sock *s, int fd, bool unsent, int *bytes);
+/*
+ * What the kernel has told of a socket that may be direct, as the program has it in its memory:
+ * TCP_INFO, or SO_MEMINFO. What the ring has moved is added, within the length that was told.
+ */
+void sock_info(struct sock *s, int fd, void *value, size_t len);
+void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
 /* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
 int sock_take_error(struct sock *s);
 

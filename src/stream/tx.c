@@ -349,6 +349,8 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 			n = SOCK_KERNEL;
 		} else if (attention(s) || (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
 			n = -EINPROGRESS;
+			if (look)
+				info_look(s);
 			sl->tx_unchecked = 0;
 		} else {
 			n = src->may_lend && !hold ? remote_lend(s, src) : 0;
@@ -356,6 +358,8 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 				n = put(s, src, hold);
 			if (hold)
 				note_held(s);
+			if (n > 0 && (special_of(sl) & TX_TIMED))
+				info_sent(s);
 		}
 	}
 	lock_drop(&sl->tx_lock);
@@ -465,8 +469,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	while (src->left > 0) {
-		bool hold = (flags & MSG_MORE) ||
-			    atomic_load_explicit(&s->slot->corked, memory_order_relaxed);
+		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
 		if (remote_takes(s) && !sock_is_nonblocking(s, flags))
 			n = put_past(s, &w, src, hold);
 		else
@@ -525,7 +528,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	lock_take_mine(&sl->tx_lock, &s->is_copied);
 	if (fd_sock(fd) == s && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
-	    !atomic_load_explicit(&sl->corked, memory_order_relaxed)) {
+	    !(special_of(sl) & TX_CORKED)) {
 		if (ring_tx_strays(&sl->tx) && !remote_of(s))
 			ring_tx_front(&sl->tx, s->out);
 		uint8_t *to = ring_tx_glance(&sl->tx, s->out_data, iov->iov_len);
@@ -537,6 +540,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 			s->tx_bytes += n;
 			sl->tx_unchecked++;
 			sl->tx_messages++;
+			if (__builtin_expect(special_of(sl) != 0, 0))
+				info_sent(s);
 			if (atomic_load_explicit(&s->rush, memory_order_relaxed))
 				atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
 		}

@@ -34,8 +34,6 @@
 #define RUSH_PAUSES_FEW 4
 #define RUSH_BYTES_FEW	1024
 #define VAIN_NAP_NS	1000000
-/* tcp(7): the ceiling on the time for which output is corked. */
-#define HELD_CEILING_MS 200
 
 static int64_t now_ns(void)
 {
@@ -49,14 +47,11 @@ bool sock_is_held(struct sock *s)
 
 bool wait_held_due(struct sock *s)
 {
-	uint64_t since =
-		atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire);
-	if (__builtin_expect(since == 0, 1))
+	if (__builtin_expect(!sock_is_held(s), 1))
 		return false;
 	uint64_t held = atomic_load_explicit(&s->in->held_at, memory_order_acquire);
 	uint64_t taken = atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
-	return (int64_t)(held - taken) > 0 &&
-	       clock_coarse_ms() - since >= HELD_CEILING_MS;
+	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
@@ -289,6 +284,7 @@ void sock_arm(struct sock *s, uint32_t interest)
 				      memory_order_relaxed);
 		room_sleeps(s);
 	}
+	info_sleeps(s);
 	/* The fence that must stay: the flags above are seen by the peer before we look at
 	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
 	atomic_thread_fence(memory_order_seq_cst);

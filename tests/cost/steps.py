@@ -5,7 +5,8 @@
 usage: steps.py VIADUCT STEPS
 
 A bound that a change makes too tight or too loose is to be changed with it, in the same
-commit, with the reason. Compilers differ a little: hence the room.
+commit, with the reason. Compilers differ a little: hence the room. Stepped through, sends
+are so rare that each notes when it was made (src/stream/info.c): 6 instructions of send and write.
 """
 import json
 import os
@@ -15,7 +16,7 @@ import tempfile
 
 SKIP = 77  # the process may not be traced
 ROOM = 1.10
-BOUNDS = {"send-64": 301, "recv-64": 281, "write-64": 278, "read-64": 297,
+BOUNDS = {"send-64": 301, "recv-64": 281, "write-64": 283, "read-64": 297,
           "recv-nothing": 700, "poll-ready": 705, "poll-nothing": 790, "start": 222000}
 # The same on a connection that has not earned its upgrade: the C library's own 20 to 30 are in it.
 TCP_BOUNDS = {"send-64": 197, "recv-64": 195, "write-64": 183, "read-64": 185}

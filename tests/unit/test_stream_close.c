@@ -85,7 +85,7 @@ static void *look_on(void *arg)
 		if (s && sock_hold(s, fd)) {
 			(void)sock_level(s, fd);
 			(void)sock_inq(s, fd, &n);
-			(void)sock_outq(s, fd, &n);
+			(void)sock_outq(s, fd, false, &n);
 			sock_unhold(s);
 		}
 		atomic_fetch_add(&u->round, 1);

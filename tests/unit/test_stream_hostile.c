@@ -64,7 +64,7 @@ static void use(int fd, uint64_t *state)
 		break;
 	case 6:
 		(void)sock_inq(fd_sock(fd), fd, &bytes);
-		(void)sock_outq(fd_sock(fd), fd, &bytes);
+		(void)sock_outq(fd_sock(fd), fd, false, &bytes);
 		sock_push(fd_sock(fd));
 		break;
 	default:

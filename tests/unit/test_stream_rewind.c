@@ -38,7 +38,7 @@ STREAM_TEST(unread_bytes_come_over_tcp)
 		get_past_us(p.b, took, (size_t)(at - took) + 1000);
 		/* Nothing of it is accounted for twice. */
 		CHECK_EQ(ring_unread(fd_sock(p.a)->out), 0);
-		if (sock_outq(fd_sock(p.a), p.a, &queued) == 0)
+		if (sock_outq(fd_sock(p.a), p.a, false, &queued) == 0)
 			CHECK(queued < 2000);
 		CHECK_EQ(st_send(p.b, "x", 1, 0), 1);
 		char byte;
