@@ -228,10 +228,28 @@ int tcp_netns_cookie(int fd, uint64_t *cookie)
 	return tcp_cookie_option(fd, SO_NETNS_COOKIE, cookie);
 }
 
-int tcp_push(int fd)
+/* Less than a segment, and not because something is to be acknowledged first. */
+static bool is_held_back(int fd, int unsent, bool corked)
 {
-	int old, on = 1, off = 0;
+	int queued = 0, segment = 0;
+	socklen_t len = sizeof(segment);
+
+	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, &len) == 0 &&
+	       unsent < segment &&
+	       (corked || (REAL(ioctl)(fd, SIOCOUTQ, &queued) == 0 && queued == unsent));
+}
+
+int tcp_push(int fd, bool corked)
+{
+	int old, on = 1, off = 0, unsent = 0;
 	socklen_t len = sizeof(old);
+
+	if (REAL(ioctl)(fd, SIOCOUTQNSD, &unsent) != 0)
+		return -errno;
+	if (unsent == 0)
+		return 0;
+	if (is_held_back(fd, unsent, corked))
+		return -EAGAIN;
 
 	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &old, &len) != 0)
 		return -errno;

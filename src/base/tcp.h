@@ -3,6 +3,7 @@
 #ifndef VD_BASE_TCP_H
 #define VD_BASE_TCP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -35,8 +36,9 @@ int tcp_counts(int fd, enum tcp_role role, struct tcp_counts *out);
 int tcp_state(int fd, int *state);
 int tcp_cookie(int fd, uint64_t *cookie);	/* SO_COOKIE */
 int tcp_netns_cookie(int fd, uint64_t *cookie); /* SO_NETNS_COOKIE */
-/* Sends out what cork or Nagle holds back, and leaves the options as they were. */
-int tcp_push(int fd);
+/* Sends out what Nagle holds back, and leaves the options as they were. -EAGAIN, and nothing is
+ * sent: TCP_CORK (which is set with `corked`) or MSG_MORE hold it back, so that it is not due. */
+int tcp_push(int fd, bool corked);
 /* Acknowledges what has been read, now and, until something is sent, at each later read. */
 void tcp_ack_at_once(int fd);
 

@@ -28,6 +28,13 @@ static int option_int(const void *value, socklen_t len)
 	return v;
 }
 
+/* An option that excludes an upgrade, and cannot be asked for. */
+static bool option_is_a_key(int level, int name)
+{
+	return level == IPPROTO_TCP && (name == TCP_MD5SIG || name == TCP_MD5SIG_EXT ||
+					name == OPT_TCP_AO_ADD_KEY);
+}
+
 static enum vd_reason socket_option(int name, const void *value, socklen_t len)
 {
 	switch (name) {
@@ -125,6 +132,10 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
 		option_set(s, fd, level, name, value, len);
+	/* If it listens, what it accepts will have it as well. */
+	if (result == 0 && reason != VD_REASON_NONE && sock_options(s) != OPTIONS_KERNEL)
+		sock_options_are(s, option_is_a_key(level, name) ? OPTIONS_KERNEL
+								 : OPTIONS_UNKNOWN);
 	return result;
 }
 

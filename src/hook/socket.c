@@ -25,10 +25,13 @@ NEAR_CODE HOOK int socket(int domain, int type, int protocol)
 {
 	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))),
 	    saved = errno;
+	struct sock *s;
 
 	if (fd >= 0 && hook_active && socket_is_tcp(domain, type, protocol) &&
 	    !hook_is_borrowed()) {
-		fd_open_socket(fd, type & SOCK_NONBLOCK);
+		s = fd_open_socket(fd, type & SOCK_NONBLOCK);
+		if (s)
+			sock_options_are(s, OPTIONS_PLAIN);
 		hook_took(fd);
 		errno = saved;
 	}
@@ -59,10 +62,14 @@ static bool is_listener(int listen_fd, int fd)
 NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 {
 	int saved = errno;
+	struct sock *listener, *s;
 
 	hook_opened(fd);
 	if (fd >= 0 && !hook_is_borrowed() && is_listener(listen_fd, fd)) {
-		fd_open_accepted(fd, nonblock);
+		s = fd_open_accepted(fd, nonblock);
+		listener = fd_sock(listen_fd);
+		if (s && listener)
+			sock_options_are(s, sock_options(listener));
 		hook_took(fd);
 		sock_attend(false);
 		if (atomic_load_explicit(&announce_missing, memory_order_relaxed) > 0)

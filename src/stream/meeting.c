@@ -67,6 +67,10 @@ static void set_final(struct slot *sl, enum vd_reason reason)
 	atomic_store_explicit(&sl->phase, SLOT_FINAL, memory_order_release);
 	gate_set(&sl->gate_rx, GATE_FINAL);
 	gate_set(&sl->gate_tx, GATE_FINAL);
+	/* A listener may be on its way to another image, which sets options of its own. */
+	if (atomic_load_explicit(&sl->options, memory_order_relaxed) == OPTIONS_PLAIN)
+		atomic_store_explicit(&sl->options, OPTIONS_UNKNOWN,
+				      memory_order_relaxed);
 }
 
 /* Under ctl. */
@@ -208,6 +212,8 @@ static bool may_upgrade(struct sock *s, int fd, enum vd_reason *reason)
 	else if (!config_allows(role, (struct sockaddr *)&local,
 				(struct sockaddr *)&peer))
 		*reason = VD_REASON_RULE;
+	else
+		*reason = options_reason(s, fd);
 	return *reason == VD_REASON_NONE;
 }
 

@@ -68,7 +68,7 @@ bool tx_up(struct sock *s, int fd)
 	bool up = fd_sock(fd) == s && may_go_up(s, &passed) &&
 		  gate_close(&sl->gate_tx, GATE_RING);
 	if (up) {
-		up = tcp_push(fd) == 0 &&
+		up = tcp_push(fd, special_of(sl) & TX_CORKED) == 0 &&
 		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
 		if (up) {
 			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
