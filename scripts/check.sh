@@ -50,9 +50,10 @@ tests() {
 	shift
 	echo "== tests: $name"
 	rm -f "$dir/meson-logs/testlog.json"
-	# Many wait for something most of their time.
+	# Many wait for something most of their time. A limit of time is there to end a test that
+	# hangs: a slow test on a busy machine, with fifteen others for each processor, is none.
 	meson test -C "$dir" --no-rebuild --print-errorlogs \
-		--num-processes $(($(nproc) + 2)) "$@" || failed=1
+		--num-processes $(($(nproc) + 2)) --timeout-multiplier 8 "$@" || failed=1
 	if [ -s "$dir/meson-logs/testlog.json" ]; then
 		cp "$dir/meson-logs/testlog.json" "$results/$name.json"
 	else

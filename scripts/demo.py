@@ -126,11 +126,11 @@ def measure(case, ways, folder):
 
 
 def megabytes(count):
-    return f"{count / 1e6:,.1f} MB" if count else "NONE"
+    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count:,} bytes"
 
 
-def print_case(case, rounds, lines):
-    moved = direct_bytes(lines)
+def print_case(case, rounds, ratios):
+    """One line for each command; ratios gets Viaduct's to TCP."""
     for command in COMMANDS:
         def median(way, index):
             return statistics.median(r[command][index] for r in rounds[way])
@@ -139,42 +139,53 @@ def print_case(case, rounds, lines):
             return statistics.median(v[command][0] / o[command][0] for v, o in
                                      zip(rounds["viaduct"], rounds[way]))
 
+        ratios.append(ratio("tcp"))
         cells = [f"{case[0]:>7} {case[1]:>8} {command:>4}"]
-        cells += [f"{median(way, 0):>11,.0f} {median(way, 1):>6,.0f}" for way in WAYS]
-        cells += [f"{ratio('tcp'):>5.2f}x {ratio('unix'):>7.2f}x {megabytes(moved):>13}"]
-        print("  ".join(cells), flush=True)
+        cells += [f"{median(way, 0) / 1000:>8,.1f}" for way in WAYS]
+        cells += [f"{ratio('tcp'):>5.1f}x {ratio('unix'):>7.1f}x"]
+        cells += [f"{median('tcp', 1):>6,.0f} {median('viaduct', 1):>7,.0f}"]
+        print(" ".join(cells), flush=True)
 
 
 def print_heading(place):
     version = subprocess.run(["redis-server", "--version"], stdout=subprocess.PIPE,
                              text=True).stdout.split()[2].removeprefix("v=")
-    print(f"Redis {version}, values of 64 bytes, {os.cpu_count()} processors; in {place}; "
-          f"congestion control: {congestion_control()}.")
-    print(f"Medians of {ROUNDS} alternating runs; requests per second, and p50 in "
-          "microseconds as redis-benchmark rounds it.\n")
-    names = ["TCP", "AF_UNIX", "Viaduct"]
-    print(f"{'':>21}  " + "  ".join(f"{n:^18}" for n in names) +
-          f"  {'Viaduct against':^16} {'direct path':>12}")
-    print(f"{'clients':>7} {'pipeline':>8} {'':>4}" +
-          "".join(f"  {'req/s':>11} {'p50':>6}" for _ in names) +
-          f"  {'TCP':>6} {'AF_UNIX':>8} {'(both ops)':>13}")
+    load = os.getloadavg()[0]
+    print(f"Redis {version}, values of 64 bytes, {os.cpu_count()} processors, load {load:.1f}.\n"
+          f"In {place}.\nCongestion control: {congestion_control()}. "
+          f"Medians of {ROUNDS} alternating runs.\n")
+    print(f"{'':>21} {'thousand requests/s':^26}  {'Viaduct against':^14} {'median, us':>14}")
+    print(f"{'clients':>7} {'pipeline':>8} {'':>4} {'TCP':>8} {'AF_UNIX':>8} {'Viaduct':>8} "
+          f"{'TCP':>6} {'AF_UNIX':>8} {'TCP':>6} {'Viaduct':>7}", flush=True)
 
 
-def print_summary(lines):
-    moved = direct_bytes(lines)
-    kernel = sum(line["tx_tcp_bytes"] + line["rx_tcp_bytes"] for line in lines)
-    reasons = {}
-    for line in lines:
-        for name, count in line["reasons"].items():
-            reasons[name] = reasons.get(name, 0) + count
-    print(f"\nServer and clients together, as reported at their end: "
-          f"{moved:,} bytes sent and received over the direct path, {kernel:,} over TCP.")
-    if reasons:
-        print("Connections on TCP, by reason: " +
-              ", ".join(f"{name} {count}" for name, count in sorted(reasons.items())))
+def total(lines, *names):
+    return sum(line[name] for line in lines for name in names)
+
+
+def print_summary(lines, ratios, viaduct):
+    """What was seen, from the reports that server and clients have written at their end."""
+    moved = total(lines, "tx_direct_bytes", "rx_direct_bytes")
+    kernel = total(lines, "tx_tcp_bytes", "rx_tcp_bytes")
     if not moved:
-        print("NOT ONE BYTE went over the direct path: the Viaduct figures are TCP's.")
-    return 0 if moved else 1
+        print("\nNOT ONE BYTE went over shared memory: the Viaduct figures are TCP's.\n"
+              f"To learn why: {viaduct} doctor")
+        return 1
+    fair = " The machine is busy: expect other\nfigures on a quiet one." \
+        if os.getloadavg()[0] > os.cpu_count() + 1 else ""
+    print(f"\nUnder Viaduct the same Redis answered {min(ratios):.1f} to {max(ratios):.1f} times as "
+          f"many requests\nas over TCP. Its ends report {megabytes(moved)} through shared memory, "
+          f"and {megabytes(kernel)}\nover TCP, where every connection begins.{fair}\n\n"
+          f"Next, with a program of yours, at both ends:\n"
+          f"  {viaduct} run -- PROGRAM\n"
+          f"  {viaduct} stat        which connections are accelerated, and why not\n"
+          f"  {viaduct} doctor      what this machine lacks")
+    return 0
+
+
+def shown(build):
+    """The command as one would type it here."""
+    return os.path.relpath(build / "viaduct")
 
 
 def main():
@@ -190,7 +201,7 @@ def main():
         folder = pathlib.Path(name)
         unix = str(folder / "redis.sock")
         report = folder / "server.json"
-        everything = []
+        everything, ratios = [], []
         with server([], name, "--unixsocket", unix) as tcp_port, \
                 server(viaduct(report), name) as viaduct_port:
             ways = {"tcp": (plain, ["-p", str(tcp_port)]), "unix": (plain, ["-s", unix]),
@@ -199,8 +210,8 @@ def main():
             for case in CASES:
                 rounds, lines = measure(case, ways, folder)
                 everything += lines
-                print_case(case, rounds, lines)
-        return print_summary(everything + read_report(report))
+                print_case(case, rounds, ratios)
+        return print_summary(everything + read_report(report), ratios, shown(build))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 # Installs the Debian packages that are missing for a job:
 # scripts/deps.sh build|demo|check|bench.
 # Installs nothing when everything is there, and says beforehand what it installs.
+# With DEPS_LOG=FILE, what apt-get prints is appended to that file.
 set -eu
 
-# One line a package: group, package, and the command or file by which it is known.
+# One line a package: group, package, and the command or file by which it is known. A sign that
+# another package brings as well would hide that this one is missing; `dpkg` asks for the package.
 packages() {
 	cat <<-'END'
 	build gcc gcc
+	build make make
 	build libc6-dev /usr/include/stdio.h
 	build linux-libc-dev /usr/include/linux/sock_diag.h
 	build meson meson
@@ -36,10 +39,10 @@ packages() {
 	check apache2-bin apache2
 	check apache2-utils ab
 	check openmpi-bin mpirun
-	check libopenmpi-dev mpicc
+	check libopenmpi-dev /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h
 	check socat socat
 	check netcat-openbsd nc.openbsd
-	check postgresql /usr/lib/postgresql
+	check postgresql /usr/lib/postgresql/*/bin/initdb
 	check iperf3 iperf3
 	check tshark tshark
 	check bpftrace bpftrace
@@ -58,7 +61,7 @@ packages() {
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	check qemu-system-x86 qemu-system-x86_64
-	check busybox-static busybox
+	check busybox-static dpkg
 	check kmod depmod
 	check libibverbs-dev /usr/include/infiniband/verbs.h
 	check ibverbs-providers /etc/libibverbs.d/rxe.driver
@@ -72,7 +75,7 @@ packages() {
 	bench libmemcached-tools memcaslap
 	bench nginx-light nginx
 	bench wrk wrk
-	bench postgresql /usr/lib/postgresql
+	bench postgresql /usr/lib/postgresql/*/bin/initdb
 	bench iperf3 iperf3
 	bench netpipe-tcp NPtcp
 	bench sockperf sockperf
@@ -84,11 +87,22 @@ packages() {
 	END
 }
 
+# known PACKAGE SIGN
 known() {
-	case $1 in
-	/*) [ -e "$1" ] ;;
-	*) PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1 ;;
+	case $2 in
+	/*)
+		for sign in $2; do
+			[ ! -e "$sign" ] || return 0
+		done
+		return 1
+		;;
+	dpkg) dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed ;;
+	*) has "$2" ;;
 	esac
+}
+
+has() {
+	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1
 }
 
 group=${1:-}
@@ -102,26 +116,27 @@ esac
 
 missing=
 while read -r in_group package sign; do
-	[ "$in_group" = "$group" ] && ! known "$sign" && missing="$missing $package"
+	[ "$in_group" = "$group" ] && ! known "$package" "$sign" && missing="$missing $package"
 done <<END
 $(packages)
 END
 [ -n "$missing" ] || exit 0
 
-if ! known apt-get; then
+if ! has apt-get; then
 	echo "deps: missing for '$group', and no apt-get to install it:$missing" >&2
 	exit 1
 fi
 as_root=
 if [ "$(id -u)" != 0 ]; then
-	if ! known sudo; then
+	if ! has sudo; then
 		echo "deps: missing for '$group':$missing" >&2
 		echo "deps: install it as root: apt-get install$missing" >&2
 		exit 1
 	fi
 	as_root=sudo
 fi
-echo "deps: installing with apt-get, for '$group':$missing"
+echo "deps: installing with apt-get, for '$group':$missing" | fold -s -w 80
+log=${DEPS_LOG:-}
 
 # Debian starts a service when its package is installed, unless policy-rc.d forbids it;
 # what was there before is put back.
@@ -140,12 +155,26 @@ printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
 $as_root chmod 755 $policy
 
 export DEBIAN_FRONTEND=noninteractive
+quietly() {
+	if [ -n "$log" ]; then
+		"$@" >>"$log" 2>&1
+	else
+		"$@"
+	fi
+}
 install() {
 	# shellcheck disable=SC2086
-	$as_root env DEBIAN_FRONTEND=noninteractive \
+	quietly $as_root env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -q --no-install-recommends $missing
 }
 install || {
-	$as_root apt-get update -q
+	quietly $as_root apt-get update -q
 	install
+} || {
+	status=$?
+	[ -z "$log" ] || {
+		tail -n 20 "$log"
+		echo "deps: apt-get failed. All that it printed: $log"
+	} >&2
+	exit $status
 }

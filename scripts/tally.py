@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the results of `make check`: what the test runner logged, and each build step.
 
-usage: tally.py FOLDER. It holds Meson's test logs as *.json, and `steps`, one line
+usage: tally.py [--count] FOLDER. It holds Meson's test logs as *.json, and `steps`, one line
 `ok NAME` or `failed NAME` for each step that is not a test. Fails when something failed
-or nothing ran.
+or nothing ran. With --count only the last line, which has the numbers.
 """
 import json
+import os
 import pathlib
 import sys
+import textwrap
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}
@@ -29,19 +31,41 @@ def results(folder):
             yield "OK" if result == "ok" else "FAIL", f"step: {name}", []
 
 
+def why_skipped(printed):
+    """The last line that a skipped test printed says why."""
+    return printed[-1].strip()[:100] if printed else "it does not say why"
+
+
+def show_failure(result, name, printed):
+    print(f"{result}: {name}")
+    for line in printed[-SHOWN:]:
+        print(f"  {line[:200]}")
+
+
+def show_skipped(skipped):
+    for why, names in sorted(skipped.items()):
+        print(f"skipped, {len(names)}: {why}")
+        print(textwrap.fill(", ".join(names), 78, initial_indent="  ", subsequent_indent="  "))
+    if skipped and os.geteuid() != 0:
+        print("Tests that are skipped for want of rights run as root: sudo ./check")
+
+
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for result, name, printed in results(pathlib.Path(sys.argv[1])):
+    brief = sys.argv[1] == "--count"
+    skipped = {}
+    for result, name, printed in results(pathlib.Path(sys.argv[-1])):
         if result in PASSED:
             counts["passed"] += 1
         elif result in SKIPPED:
             counts["skipped"] += 1
-            print(f"skipped: {name}")
+            skipped.setdefault(why_skipped(printed), []).append(name)
         else:
             counts["failed"] += 1
-            print(f"{result}: {name}")
-            for line in printed[-SHOWN:]:
-                print(f"  {line[:200]}")
+            if not brief:
+                show_failure(result, name, printed)
+    if not brief:
+        show_skipped(skipped)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] or not counts["passed"] else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The manual and the README name every option, variable and reason there is."""
+"""The manual names every option, variable and reason there is; what documents link to is there."""
 import pathlib
 import re
 import shutil
@@ -77,10 +77,21 @@ def missing_relay(root):
         yield "the tables of src/relay cannot be read"
 
 
+def missing_links(root):
+    """What the pages link to is there. The README is one page and a half,
+    it is one."""
+    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            if not (page.parent / link).exists():
+                yield f"{page.relative_to(root)}: the link to {link}"
+    words = len((root / "README.md").read_text().split())
+    if words > 700:
+        yield f"README.md: room, since it has {words} words, and 700 are enough"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
-    readme = (root / "README.md").read_text()
     settings = (root / "src/cli/setting.c").read_text()
     table = settings[settings.index("settings[] = {"):]
     options = re.findall(r'\{"([a-z-]+)",', table) + ["tcp-anyway"]
@@ -100,9 +111,9 @@ def main():
                 if not re.search(rf"^{p}\t", conf, re.M)]
     if len(names) < 7 or len(profiles) < 5:
         missing.append("src/base/value.c: its tables")
-    for where, text in (("man/viaduct-run.1", manual), ("README.md", readme)):
-        missing += [f"{where}: --{o}" for o in options if f"--{o}" not in text]
-        missing += [f"{where}: {v}" for v in sorted(variables) if v not in text]
+    missing += [f"man/viaduct-run.1: --{o}" for o in options if f"--{o}" not in manual]
+    missing += [f"man/viaduct-run.1: {v}" for v in sorted(variables) if v not in manual]
+    missing += missing_links(root)
     missing += [f"man/viaduct-run.1: {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]

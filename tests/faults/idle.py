@@ -19,7 +19,7 @@ import time
 
 PYTHON = "/usr/bin/python3"
 BULK = 3 << 20
-# One page of cursors and two areas of 16 KiB: README's figure for an idle connection.
+# One page of cursors and two areas of 16 KiB. docs/benchmarks.md has the figure.
 IDLE_KIB = 40
 HANG_S = 60  # no judgement of speed: a bound on a test that would never end
 
