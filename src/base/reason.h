@@ -15,7 +15,7 @@
 	  "start the other end with `viaduct run`")                                      \
 	X(3, REMOTE_PEER, "remote-peer",                                                 \
 	  "the other end is not in this network namespace",                              \
-	  "run both ends on one host and in one network namespace")                      \
+	  "run both in one network namespace, or use RDMA: see `viaduct doctor HOST`")   \
 	X(4, OFF, "off", "Viaduct is switched off",                                      \
 	  "see where with `viaduct config`, and remove that")                            \
 	X(5, RULE, "rule", "a rule keeps this connection on TCP",                        \

@@ -56,7 +56,7 @@ static bool number(const char *text, size_t len, int *value)
 }
 
 /* PID, PID:FD, HOST:PORT or [HOST]:PORT. */
-static int explain_running(const char *text, bool json, struct answer *a)
+static int explain_running(const char *text, struct answer *a)
 {
 	const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : "";
 	size_t len = colon ? (size_t)(colon - text) : strlen(text);
@@ -64,7 +64,7 @@ static int explain_running(const char *text, bool json, struct answer *a)
 	int pid, fd = -1, rc;
 
 	if (number(text, len, &pid) && (!colon || number(port, strlen(port), &fd)))
-		return explain_pid(pid, fd, json, a);
+		return explain_pid(pid, fd, a);
 	if (!colon || !*port || (memchr(text, ':', len) && *text != '[')) {
 		fprintf(stderr,
 			"viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
@@ -109,7 +109,7 @@ int cmd_explain(int argc, char **argv)
 	} else if (optind + 1 < argc || libs) {
 		return usage_error("explain", "put `--` before a program");
 	} else {
-		rc = explain_running(argv[optind], json, &a);
+		rc = explain_running(argv[optind], &a);
 	}
 	return rc ? rc : print(argv[optind], json, &a);
 }

@@ -51,6 +51,7 @@ void say_about(struct answer *a, const char *format, ...)
 void say_verdict(struct answer *a, bool accelerated, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 bool said_no(const struct answer *a);
+/* explain_print.c */
 void answer_print(FILE *out, const struct answer *a);
 void answer_json(FILE *out, const char *subject, const struct answer *a);
 void *need(void *memory); /* memory, or the end */

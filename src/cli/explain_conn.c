@@ -63,15 +63,11 @@ static bool say_direct(const struct link *l, struct answer *a)
 	const struct observe_conn *c = l->conn;
 	bool both = c->tx != OBSERVE_TCP && c->rx != OBSERVE_TCP;
 
-	say(a, POINT_YES, "direct",
-	    "%s on the direct path: %llu bytes sent and %llu received there, %llu and "
-	    "%llu over TCP.",
+	say(a, POINT_YES, "direct", "%s on the direct path%s.",
 	    both		   ? "Both directions are"
 	    : c->tx != OBSERVE_TCP ? "What it sends is"
 				   : "What it receives is",
-	    (unsigned long long)c->tx_direct_bytes,
-	    (unsigned long long)c->rx_direct_bytes, (unsigned long long)c->tx_tcp_bytes,
-	    (unsigned long long)c->rx_tcp_bytes);
+	    c->tx == OBSERVE_RDMA || c->rx == OBSERVE_RDMA ? ", by RDMA" : "");
 	if (both)
 		return true;
 	if (c->reason != VD_REASON_NONE) {
@@ -187,7 +183,14 @@ bool explain_link(struct world *w, const struct link *l, struct answer *a)
 		say_reason(w, l, c->reason ? c->reason : VD_REASON_SHORT, a);
 	}
 	for (size_t i = before; i < a->count; i++)
-		a->points[i].about = text_of("%s", about);
+		a->points[i].about =
+			direct ? text_of("%s; %llu bytes sent and %llu received on the "
+					 "direct path, %llu and %llu over TCP",
+					 about, (unsigned long long)c->tx_direct_bytes,
+					 (unsigned long long)c->rx_direct_bytes,
+					 (unsigned long long)c->tx_tcp_bytes,
+					 (unsigned long long)c->rx_tcp_bytes)
+			       : text_of("%s", about);
 	free(about);
 	return direct;
 }

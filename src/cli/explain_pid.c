@@ -11,8 +11,6 @@
 #include "cli/explain_proc.h"
 #include "cli/explain_world.h"
 
-enum { SHOWN_MAX = 40 };
-
 struct links {
 	struct link *items;
 	size_t count;
@@ -93,60 +91,17 @@ static bool say_process(const struct proc *p, const struct observe_process *seen
 	return under;
 }
 
-struct tally {
-	const char *name;
-	size_t count;
-};
-
-/* What is not shown one by one is counted by reason. */
-static void say_rest(const struct answer *hidden, struct answer *a)
-{
-	struct tally *tally = need(calloc(hidden->count + 1, sizeof(*tally)));
-	char *list = NULL;
-	size_t kinds = 0;
-
-	for (size_t i = 0; i < hidden->count; i++) {
-		size_t k = 0;
-
-		while (k < kinds && strcmp(tally[k].name, hidden->points[i].name) != 0)
-			k++;
-		if (k == kinds)
-			tally[kinds++].name = hidden->points[i].name;
-		tally[k].count++;
-	}
-	for (size_t k = 0; k < kinds; k++) {
-		char *word = text_of("%zu %s", tally[k].count, tally[k].name);
-
-		text_list(&list, word);
-		free(word);
-	}
-	if (list) {
-		say(a, POINT_NOTE, "more",
-		    "%zu connections more, counted by their reasons: %s.", hidden->count,
-		    list);
-		say_about(a, "The others");
-		say_remedy(a, "See them all with --json, or one of them by PID:FD.");
-	}
-	free(tally);
-	free(list);
-}
-
-static void say_links(struct world *w, const struct links *l, bool all, struct answer *a,
+static void say_links(struct world *w, const struct links *l, struct answer *a,
 		      size_t *open, size_t *direct)
 {
-	struct answer rest = {0};
-
 	for (size_t i = 0; i < l->count; i++) {
-		bool show = all || i < SHOWN_MAX;
-
 		if (l->items[i].socket->state == TCP_LISTEN) {
 			explain_listener(w, &l->items[i], a);
 			continue;
 		}
 		(*open)++;
-		*direct += explain_link(w, &l->items[i], show ? a : &rest);
+		*direct += explain_link(w, &l->items[i], a);
 	}
-	say_rest(&rest, a);
 }
 
 static int say_one(struct world *w, const struct links *l, pid_t pid, int fd,
@@ -188,13 +143,13 @@ static int say_one(struct world *w, const struct links *l, pid_t pid, int fd,
 }
 
 static void say_all(struct world *w, const struct links *l, const struct proc *p,
-		    bool under, bool json, struct answer *a)
+		    bool under, struct answer *a)
 {
 	size_t open = 0, direct = 0;
 	const char *why = a->count ? a->points[0].name : "";
 	char *which;
 
-	say_links(w, l, json, a, &open, &direct);
+	say_links(w, l, a, &open, &direct);
 	if (open == 1)
 		which = text_of("Its connection is");
 	else if (direct == 0 || direct == open)
@@ -220,7 +175,7 @@ static void say_all(struct world *w, const struct links *l, const struct proc *p
 	free(which);
 }
 
-int explain_pid(pid_t pid, int fd, bool json, struct answer *a)
+int explain_pid(pid_t pid, int fd, struct answer *a)
 {
 	const struct observe_process *seen;
 	struct links l = {0};
@@ -244,7 +199,7 @@ int explain_pid(pid_t pid, int fd, bool json, struct answer *a)
 	if (fd >= 0)
 		rc = say_one(&w, &l, pid, fd, a);
 	else
-		say_all(&w, &l, &p, under, json, a);
+		say_all(&w, &l, &p, under, a);
 	free(l.items);
 	proc_finish(&p);
 	world_finish(&w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* viaduct explain HOST:PORT: who listens there, and how a connection from here would go. */
+#include <ctype.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@
 /* Shown for users that a user namespace does not know. */
 #define USER_UNKNOWN 65534u
 
-enum { SHOWN_MAX = 20, ADDRESSES_MAX = 16, OLDEST = 1, NEWER = 4 };
+enum { ADDRESSES_MAX = 16, OLDEST = 1, NEWER = 4 };
 
 /* ---- the hint ---- */
 
@@ -226,9 +227,31 @@ static bool accepts(const struct observe_socket *s, const struct observe_end *en
 	       !memcmp(&end->addr, &any, 16) || !memcmp(&end->addr, any4, 16);
 }
 
+/* One of another user: whether it is under Viaduct is known by its announcement alone. */
+static void say_hidden(const struct world *w, const struct link *l, size_t direct,
+		       struct answer *a, bool *well)
+{
+	bool is_announced = own_netns(w) == w->netns &&
+			    announced(l->socket->local.port) == WIRE_VERSION;
+
+	if (is_announced || direct) {
+		say(a, POINT_YES, "listens",
+		    "A process that may not be seen listens there, and %s: it runs "
+		    "under Viaduct, and connections to it can be upgraded.",
+		    is_announced ? "announces its port"
+				 : "connections to it are on the direct path");
+		return;
+	}
+	say(a, POINT_NO, "hidden",
+	    "A process that may not be seen listens there, and does not announce its "
+	    "port: most likely it does not run under Viaduct.");
+	say_remedy(a, "Ask as root.");
+	*well = false;
+}
+
 /* How many processes listen there, and whether all of them are well. */
 static size_t say_listeners(const struct world *w, const struct observe_end *end,
-			    struct answer *a, bool *well, char **first)
+			    size_t direct, struct answer *a, bool *well, char **first)
 {
 	const struct observe_socket *s = w->sockets.items;
 	size_t found = 0;
@@ -240,11 +263,8 @@ static size_t say_listeners(const struct world *w, const struct observe_end *end
 			continue;
 		l = world_link(w, &s[i]);
 		if (!l.owner) {
-			say(a, POINT_NO, "hidden",
-			    "A process that may not be seen listens there.");
-			say_remedy(a, "Ask as root.");
-			*well = false;
-		} else if (found < SHOWN_MAX) {
+			say_hidden(w, &l, direct, a, well);
+		} else {
 			*well &= explain_listener(w, &l, a);
 			say_namespaces(l.owner, a);
 		}
@@ -254,12 +274,12 @@ static size_t say_listeners(const struct world *w, const struct observe_end *end
 	return found;
 }
 
-/* The connections to it that there are. */
-static void say_connections(struct world *w, const struct observe_end *end,
-			    struct answer *a)
+/* The connections to it that there are; how many of them are on the direct path. */
+static size_t say_connections(struct world *w, const struct observe_end *end,
+			      struct answer *a, size_t *direct)
 {
 	const struct observe_socket *s = w->sockets.items;
-	size_t shown = 0, more = 0;
+	size_t count = 0;
 
 	for (size_t i = 0; i < w->sockets.count; i++) {
 		struct link l;
@@ -270,23 +290,30 @@ static void say_connections(struct world *w, const struct observe_end *end,
 		l = world_link(w, &s[i]);
 		if (!l.owner)
 			continue;
-		if (shown++ < SHOWN_MAX)
-			explain_link(w, &l, a);
-		else
-			more++;
+		count++;
+		*direct += explain_link(w, &l, a);
 	}
-	if (more) {
-		say(a, POINT_NOTE, "more", "%zu connections more to it.", more);
-		say_about(a, "The others");
-	}
+	return count;
+}
+
+/* Said of the place first, then of its connections. */
+static void append(struct answer *a, struct answer *more)
+{
+	a->points = need(
+		realloc(a->points, (a->count + more->count + 1) * sizeof(*a->points)));
+	if (more->count)
+		memcpy(a->points + a->count, more->points,
+		       more->count * sizeof(*a->points));
+	a->count += more->count;
+	free(more->points);
 }
 
 static void explain_here(struct world *w, const struct observe_end *end, const char *text,
-			 struct answer *a)
+			 size_t direct, struct answer *a)
 {
 	char *first = NULL;
 	bool well = true;
-	size_t found = say_listeners(w, end, a, &well, &first);
+	size_t found = say_listeners(w, end, direct, a, &well, &first);
 
 	say_here(end, a);
 	well &= !said_no(a);
@@ -305,20 +332,17 @@ static void explain_here(struct world *w, const struct observe_end *end, const c
 	free(first);
 }
 
-static void explain_far(const struct observe_end *end, struct answer *a)
+/* What is seen is true, whatever else speaks against it. */
+static void judge_by_connections(const char *text, size_t count, size_t direct,
+				 struct answer *a)
 {
-	char text[64];
-
-	observe_end_text(end, text);
-	say(a, POINT_NO, reason_name(VD_REASON_REMOTE_PEER),
-	    "%s is no address of this host, in this network namespace.", text);
-	say_remedy(a,
-		   "Run both ends on one host, in one network namespace. Where it is a "
-		   "container's, ask from within: `nsenter -t PID -n viaduct explain "
-		   "...`; where it is translated (a published port, a load balancer), "
-		   "use the server's own address.");
-	say_verdict(a, false, "%s is not on this host: connections to it stay on TCP.",
-		    text);
+	if (!direct || a->accelerated)
+		return;
+	free(a->verdict);
+	say_verdict(a, true,
+		    "%zu of the %zu connections to %s are on the direct path; new ones "
+		    "may not be.",
+		    direct, count, text);
 }
 
 struct addresses {
@@ -386,23 +410,55 @@ static const struct observe_end *choose(const struct world *w,
 	return best;
 }
 
+/* getaddrinfo would take the number modulo 65536. */
+static bool is_port(const char *port)
+{
+	size_t digits = strspn(port, "0123456789");
+	unsigned long n;
+
+	for (const char *at = port; *at; at++)
+		if (isalpha((unsigned char)*at))
+			return true; /* the name of a service */
+	n = digits && !port[digits] && digits <= 5 ? strtoul(port, NULL, 10) : 0;
+	return n >= 1 && n <= 65535;
+}
+
 int explain_port(const char *host, const char *port, struct answer *a)
 {
 	struct addresses all = {.count = 0};
+	struct answer connections = {0};
 	const struct observe_end *end;
+	size_t count, direct = 0;
 	struct world w;
 	char text[64];
 	bool here;
 
+	if (!is_port(port))
+		return usage_error("explain", "%s is no port: these are from 1 to 65535",
+				   port);
 	if (!resolve(host, port, &all) || world_take(0, &w) != 0)
 		return EXIT_USAGE;
 	end = choose(&w, &all, &here);
 	observe_end_text(end, text);
-	if (here)
-		explain_here(&w, end, text, a);
-	else
-		explain_far(end, a);
-	say_connections(&w, end, a);
+	count = say_connections(&w, end, &connections, &direct);
+	if (here) {
+		explain_here(&w, end, text, direct, a);
+	} else {
+		bool can = explain_far(end, text, a);
+
+		say_here(end, a);
+		can &= !said_no(a);
+		say_verdict(
+			a, can,
+			can ? "Connections to %s, on another host, can be "
+			      "accelerated, by RDMA, when both ends are started with "
+			      "`viaduct run`."
+			    : "%s is not on this host: connections to it stay on TCP, "
+			      "as things are here.",
+			text);
+	}
+	judge_by_connections(text, count, direct, a);
+	append(a, &connections);
 	world_finish(&w);
 	return 0;
 }

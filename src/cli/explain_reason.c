@@ -165,8 +165,13 @@ static void explain_remote(const struct case_of *c)
 				     "another network namespace that cannot be looked "
 				     "into.",
 				     addr));
+		*strrchr(addr, ':') = '\0'; /* the port */
 		set(c->remedy,
-		    text_of("Run both ends on one host, in one network namespace."));
+		    text_of("If it is on another host, connections go there by RDMA "
+			    "where both hosts have it, and the other end runs under "
+			    "Viaduct, too: `viaduct doctor %s` tests the way. Else run "
+			    "both ends on one host, in one network namespace.",
+			    addr));
 	}
 }
 

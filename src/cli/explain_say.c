@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an answer is put together, and printed for people and for programs. */
+/* How an answer is put together, and printed for programs. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,6 @@
 #include "cli/cli.h"
 #include "cli/explain.h"
 #include "cli/json.h"
-
-enum { NAME_AT = 8, INDENT = 20, COLUMNS = 88 };
 
 static const char *const state_names[] = {
 	[POINT_YES] = "yes", [POINT_NOTE] = "note", [POINT_NO] = "no"};
@@ -93,66 +91,6 @@ bool said_no(const struct answer *a)
 		if (a->points[i].state == POINT_NO)
 			return true;
 	return false;
-}
-
-/* Names come from files and other users: what could speak to the terminal is replaced. */
-static void put_word(FILE *out, const char *word, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		fputc((unsigned char)word[i] < 0x20 || word[i] == 0x7f ? '?' : word[i],
-		      out);
-}
-
-/* In lines of words, beginning at column `at`; a word that is too long gets its own line. */
-static void wrap(FILE *out, const char *text, int at)
-{
-	int column = at;
-
-	while (*text) {
-		size_t len = strcspn(text, " ");
-
-		if (column > at && column + 1 + (int)len > COLUMNS) {
-			fprintf(out, "\n%*s", at, "");
-			column = at;
-		} else if (column > at) {
-			fputc(' ', out);
-			column++;
-		}
-		put_word(out, text, len);
-		column += (int)len;
-		text += len;
-		text += *text == ' ';
-	}
-	fputc('\n', out);
-}
-
-void answer_print(FILE *out, const struct answer *a)
-{
-	const char *about = NULL;
-
-	wrap(out, a->verdict, 0);
-	if (a->count && !a->points[0].about)
-		fputc('\n', out);
-	for (size_t i = 0; i < a->count; i++) {
-		const struct point *p = &a->points[i];
-
-		if (p->about && (!about || strcmp(about, p->about) != 0)) {
-			fputc('\n', out);
-			wrap(out, p->about, 0);
-		}
-		about = p->about;
-		if (strlen(p->name) < INDENT - NAME_AT)
-			fprintf(out, "  %-4s  %-*s", state_names[p->state],
-				INDENT - NAME_AT, p->name);
-		else
-			fprintf(out, "  %-4s  %s\n%*s", state_names[p->state], p->name,
-				INDENT, "");
-		wrap(out, p->text, INDENT);
-		if (!p->remedy)
-			continue;
-		fprintf(out, "%*s", INDENT, "");
-		wrap(out, p->remedy, INDENT);
-	}
 }
 
 static void json_names(FILE *out, const char *key, const char *const *names, size_t count)

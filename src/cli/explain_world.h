@@ -68,9 +68,11 @@ char *sentence_of(const char *text);
 /* ---- the subjects ---- */
 
 /* explain_pid.c: fd -1: all of its connections. */
-int explain_pid(pid_t pid, int fd, bool json, struct answer *a);
+int explain_pid(pid_t pid, int fd, struct answer *a);
 /* Says whether connections to a listener can be upgraded; explain_port.c. */
 bool explain_listener(const struct world *w, const struct link *l, struct answer *a);
+/* explain_far.c: an address of another host. True: connections can go there by RDMA. */
+bool explain_far(const struct observe_end *end, const char *text, struct answer *a);
 int explain_port(const char *host, const char *port, struct answer *a);
 
 #endif

@@ -77,13 +77,14 @@ for line in sys.stdin:
 
 class End:
     """A process that has one end; under Viaduct unless `plain`."""
-    def __init__(self, test, name, *options, plain=False, env=None, wrap=(), **more):
+    def __init__(self, test, name, *options, plain=False, env=None, wrap=(), python=PYTHON,
+                 **more):
         self.log, self.report = test.tmp / f"{name}.log", test.tmp / f"{name}.report"
         command = [*wrap]
         if not plain:
             command += [VIADUCT, "run", "--log", f"debug:{self.log}",
-                        "--report", str(self.report), *options, "--"]
-        self.p = subprocess.Popen([*command, PYTHON, "-c", AGENT], stdin=subprocess.PIPE,
+                        "--report", str(self.report), "--upgrade-after", "16", *options, "--"]
+        self.p = subprocess.Popen([*command, python, "-c", AGENT], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, text=True,
                                   env={**test.env, **(env or {})}, **more)
         test.addCleanup(self.finish)
@@ -266,6 +267,29 @@ class Connections(Explain):
         for end in (c, s):
             self.assertEqual(end.reported(), set())
             self.assertEqual(end.logged(), set())
+
+    def test_same_of_several(self):
+        """What holds for several connections is said once."""
+        s, c = End(self, "server"), End(self, "client")
+        port = s.do("serve()")
+        c.do("all = []")
+        for n in (0,) * 9 + (80,) * 3:
+            s.tell("accept()")
+            c.do(f"dial({port})")
+            s.hear()
+            self.exchange(c, s, n)
+            for end in (c, s):
+                end.do("globals().setdefault('all', []).append(c)")
+        for end in (c, s):
+            text = self.run_explain(end.pid).stdout.decode()
+            self.assertEqual(text.count("\n9 connections:\n"), 1, text)
+            self.assertEqual(text.count("  and 4 more\n"), 1, text)
+            self.assertEqual(text.count("too-short"), 1, text)
+            self.assertEqual(text.count("\n3 connections:\n"), 1, text)
+            self.assertEqual(text.count("Both directions are on the direct path."), 1, text)
+            answer = self.explain(end.pid)
+            names = [p["name"] for p in answer["points"]]
+            self.assertEqual((names.count("too-short"), names.count("direct")), (9, 3))
 
     def test_too_short(self):
         c, s = self.pair(n=3)
@@ -769,9 +793,62 @@ class Ports(Explain):
         self.point(self.explain(f"127.0.0.1:{port}"), "no-listener", "no")
 
     def test_far(self):
+        """There is a way to other hosts, too: what of it is missing here is said."""
         answer = self.explain("192.0.2.1:80")
-        self.point(answer, "remote-peer", "no")
+        p = self.point(answer, "remote-peer")
+        if answer["accelerated"]:
+            self.assertIn("by RDMA", answer["verdict"])
+            return
+        self.assertEqual(p["state"], "no")
+        for says in ("RDMA", "`viaduct doctor 192.0.2.1`"):
+            self.assertIn(says, p["remedy"])
+        names = {q["name"] for q in answer["points"] if q["state"] == "no"}
+        self.assertTrue(names & {"route", "no-device", "relay", "slower"}, names)
+
+    def test_ports_that_are_none(self):
+        for port in ("0", "65536", "99999", "4294967376", "-1", "+80", " 80", "00000000080"):
+            result = self.run_explain(f"127.0.0.1:{port}")
+            self.assertEqual((result.returncode, result.stdout), (USAGE, b""), port)
+            self.assertIn(b"no port: these are from 1 to 65535", result.stderr)
+        self.assertEqual(self.run_explain("127.0.0.1:http").returncode, TCP)
+
+    def as_nobody(self):
+        nobody = pwd.getpwnam("nobody")
+        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+    def test_server_of_another_user(self):
+        """Its process may not be looked into: the port's announcement tells, and connections."""
+        self.root()
+        s = End(self, "server")
+        port = s.do("serve()")
+        if not os.access("/usr/bin/python3", os.X_OK):
+            self.skipTest("needs a Python that everybody may run")
+        c = End(self, "client", python="/usr/bin/python3", **self.as_nobody())
+        answer = self.explain(f"127.0.0.1:{port}", **self.as_nobody())
+        self.assertTrue(answer["accelerated"], answer)
+        self.assertIn("announces its port", self.point(answer, "listens", "yes")["text"])
+        for _ in range(2):
+            s.tell("accept()")
+            c.do(f"dial({port})")
+            s.hear()
+            s.tell("answer(80)")
+            c.do("ask(80)")
+            s.hear()
+            s.do("globals().setdefault('all', []).append(c)")
+            c.do("globals().setdefault('all', []).append(c)")
+        s.do("l.close()")
+        answer = self.explain(f"127.0.0.1:{port}", **self.as_nobody())
+        self.assertTrue(answer["accelerated"], answer)
+        self.assertIn("2 of the 2 connections", answer["verdict"])
+        self.assertEqual([p["state"] for p in answer["points"] if p["name"] == "direct"],
+                         ["yes", "yes"])
+
+    def test_plain_server_of_another_user(self):
+        self.root()
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            answer = self.explain(f"127.0.0.1:{s.getsockname()[1]}", **self.as_nobody())
         self.assertFalse(answer["accelerated"])
+        self.point(answer, "hidden", "no")
 
     def test_settings_here(self):
         s = End(self, "server")
@@ -952,6 +1029,17 @@ class Programs(Explain):
             self.point(self.of(path), name, "no")
         path.write_bytes(elf.replace(b"ld-linux-x86-64.so.2", b"ld-musl-x86-64.so.1\0"))
         self.point(self.of(path), "libc", "no")
+
+    def test_command_to_copy(self):
+        """It stands on one line, however long it is."""
+        command = ["sh", "-c", "echo a b c d e f g h"] + ["argument"] * 30
+        text = self.run_explain("--", *command).stdout.decode()
+        wanted = "viaduct run -- sh -c 'echo a b c d e f g h' " + " ".join(command[3:])
+        self.assertIn(wanted, [line.strip() for line in text.splitlines()])
+        with self.cat(["cat"] + ["-"] * 60) as p:
+            text = self.run_explain(p.pid).stdout.decode()
+            wanted = "viaduct run -- cat " + " ".join(["-"] * 60)
+            self.assertIn(wanted, [line.strip() for line in text.splitlines()])
 
     def test_missing_interpreter(self):
         elf = pathlib.Path("/bin/true").read_bytes()

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much fits a terminal. */
+#ifndef VD_CLI_TERMINAL_H
+#define VD_CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { TERMINAL_WIDTH = 80, TERMINAL_LINES = 24 }; /* where it does not tell */
+
+/* Its columns; 0: the output is no terminal. */
+int terminal_width(FILE *out);
+/* The same, and its lines. */
+int terminal_size(FILE *out, int *lines);
+/* It is a terminal, and may be sent colours: neither TERM=dumb nor NO_COLOR says otherwise. */
+bool terminal_has_colours(FILE *out);
+
+#endif
