@@ -129,5 +129,12 @@ void explain_imports(const char *file, const struct elf_view *e, bool is_library
 
 /* Looks into the libraries that the program needs, and those need. */
 void explain_libs(const char *path, const struct elf_view *program, struct answer *a);
+/* Where the loader would find it for any program; for free(), or NULL. */
+char *explain_find_library(const char *name);
+
+/* ---- explain_preload.c ---- */
+
+/* Says what the other libraries in a list like LD_PRELOAD's mean. */
+void explain_preloads(const char *preload, struct answer *a);
 
 #endif

@@ -222,3 +222,15 @@ void explain_libs(const char *path, const struct elf_view *program, struct answe
 	free(s->cache);
 	free(s);
 }
+
+char *explain_find_library(const char *name)
+{
+	const struct elf_view none = {0};
+	struct search s = {0};
+	char *path;
+
+	read_cache(&s);
+	path = find(&s, name, &none, "");
+	free(s.cache);
+	return path;
+}

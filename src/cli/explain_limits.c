@@ -18,7 +18,7 @@ enum { DESCRIPTORS_FEW = 1024, DESCRIPTORS_NONE = 24, DESCRIPTORS_MAX = 1 << 20 
 
 void explain_library(struct answer *a)
 {
-	char path[PATH_MAX], *own = NULL, *others = NULL;
+	char path[PATH_MAX], *own = NULL;
 	const char *preload = getenv("LD_PRELOAD");
 	char *list, *rest, *word;
 
@@ -37,24 +37,13 @@ void explain_library(struct answer *a)
 		return;
 	}
 	rest = list = text_of("%s", preload ? preload : "");
-	while ((word = strsep(&rest, " :"))) {
-		if (*word && !strstr(word, "libviaduct.so"))
-			text_list(&others, word);
-		else if (*word)
+	while ((word = strsep(&rest, " :")))
+		if (strstr(word, "libviaduct.so"))
 			own = word;
-	}
-	if (others) {
-		say(a, POINT_NOTE, "preload",
-		    "LD_PRELOAD names other libraries, too: %s. Calls that these make "
-		    "past the next library (libviaduct.so) are not followed.",
-		    others);
-		say_remedy(a, "Nothing to do, unless one of them carries connections "
-			      "itself: then choose one.");
-	}
+	explain_preloads(preload ? preload : "", a);
 	say(a, POINT_YES, "library",
 	    own ? "%s is in LD_PRELOAD already." : "%s is there.", own ? own : path);
 	free(list);
-	free(others);
 }
 
 static const char *base_name(const char *path)

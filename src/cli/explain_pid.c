@@ -83,6 +83,9 @@ static bool say_process(const struct proc *p, const struct observe_process *seen
 			say(a, POINT_YES, "settings",
 			    "VIADUCT_IO_URING=leave held at its start: once it asks for "
 			    "io_uring by syscall(), its connections stay on TCP.");
+		/* Else it was there by another name, which stands in no environment. */
+		if (p->preloaded)
+			explain_preloads(p->preload, a);
 		if (p->rules)
 			say(a, POINT_YES, "settings", "These rules held at its start: %s",
 			    p->rules);

@@ -113,14 +113,16 @@ static void read_environment(struct proc *p)
 	for (size_t at = 0; text && at < size; at += strlen(text + at) + 1) {
 		const char *v = text + at;
 
-		if (!strncmp(v, "LD_PRELOAD=", 11) && strstr(v, library_name))
-			p->preloaded = true;
-		else if (!strcmp(v, "VIADUCT=off"))
+		if (!strncmp(v, "LD_PRELOAD=", 11) && !p->preload) {
+			p->preload = text_of("%s", v + 11);
+			p->preloaded = strstr(v, library_name) != NULL;
+		} else if (!strcmp(v, "VIADUCT=off")) {
 			p->off = true;
-		else if (!strcmp(v, "VIADUCT_IO_URING=leave"))
+		} else if (!strcmp(v, "VIADUCT_IO_URING=leave")) {
 			p->rings_left = true;
-		else if (!strncmp(v, "VIADUCT_RULES=", 14) && v[14] && !p->rules)
+		} else if (!strncmp(v, "VIADUCT_RULES=", 14) && v[14] && !p->rules) {
 			p->rules = text_of("%s", v + 14);
+		}
 	}
 	free(text);
 }
@@ -212,6 +214,7 @@ void proc_finish(struct proc *p)
 	free(p->command);
 	free(p->unit);
 	free(p->rules);
+	free(p->preload);
 }
 
 void outside_finish(struct outside *out)

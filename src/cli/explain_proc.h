@@ -19,6 +19,7 @@ struct proc {
 	bool env_known, preloaded, off;
 	bool rings_left; /* VIADUCT_IO_URING=leave */
 	char *rules;	 /* VIADUCT_RULES at its start, or NULL */
+	char *preload;	 /* LD_PRELOAD then, or NULL */
 	bool secure;	 /* it gained privileges at its start */
 };
 

@@ -1092,6 +1092,40 @@ class Programs(Explain):
             self.skipTest(result.stderr.decode())
         return out
 
+    def wrapper(self):
+        """A library that has a read and a write of its own."""
+        return str(self.compiled("libwraps.so", """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t read(int fd, void *to, size_t n) { return syscall(SYS_read, fd, to, n); }
+ssize_t write(int fd, const void *from, size_t n) { return syscall(SYS_write, fd, from, n); }
+int unrelated(void) { return 0; }
+""", "-shared", "-fPIC"))
+
+    def wraps(self, answer, wraps, state):
+        p = self.point(answer, "preload", state)
+        self.assertIn(f"{wraps} {'behind' if state == 'note' else 'in front of'}", p["text"])
+        self.assertIn("functions", p["text"])
+        self.assertIn(" read, write", p["text"])
+        self.assertNotIn("unrelated", p["text"])
+
+    def test_wrapper_before_and_behind(self):
+        wraps, own = self.wrapper(), pathlib.Path(VIADUCT).parent / "libviaduct.so"
+        for preload, state in ((wraps, "note"), (f"{own}:{wraps}", "note"),
+                               (f"{wraps} {own}", "yes")):
+            self.wraps(self.of("true", env={"LD_PRELOAD": preload}), wraps, state)
+
+    def test_wrapper_in_a_process(self):
+        wraps = self.wrapper()
+        with subprocess.Popen([VIADUCT, "run", "--", PYTHON, "-c", "print('up', flush=True); input()"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env={**self.env, "LD_PRELOAD": wraps}) as p:
+            self.assertEqual(p.stdout.readline(), "up\n")
+            answer = self.explain(p.pid)
+            p.stdin.close()
+        self.wraps(answer, wraps, "note")
+
     def test_what_is_not_carried(self):
         names = ("io_uring_queue_init", "aio_read", "splice", "seccomp_load", "dlmopen",
                  "connect", "io_submit")

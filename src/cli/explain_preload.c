@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Other libraries in LD_PRELOAD: which of our calls they wrap as well, and who is asked first. */
+#include <elf.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/explain.h"
+
+/* A file that may be hostile. */
+struct file {
+	const uint8_t *at;
+	size_t size;
+};
+
+static const void *part(const struct file *f, uint64_t offset, uint64_t size)
+{
+	return offset <= f->size && size <= f->size - offset ? f->at + offset : NULL;
+}
+
+static bool defines(const Elf64_Sym *s)
+{
+	return s->st_shndx != SHN_UNDEF && ELF64_ST_BIND(s->st_info) != STB_LOCAL &&
+	       ELF64_ST_TYPE(s->st_info) == STT_FUNC;
+}
+
+/* The calls of ours that the table of symbols defines. */
+static void add_calls(const struct file *f, const Elf64_Shdr *table,
+		      const Elf64_Shdr *names, char **list)
+{
+	const uint8_t *symbols = part(f, table->sh_offset, table->sh_size);
+	const char *text = part(f, names->sh_offset, names->sh_size);
+	Elf64_Sym s;
+
+	/* Names that the last zero ends. */
+	if (!symbols || !text || !names->sh_size || text[names->sh_size - 1])
+		return;
+	for (uint64_t i = 0; i < table->sh_size / sizeof(s); i++) {
+		memcpy(&s, symbols + i * sizeof(s), sizeof(s));
+		if (defines(&s) && s.st_name < names->sh_size &&
+		    symbol_is_interposed(text + s.st_name))
+			text_list(list, text + s.st_name);
+	}
+}
+
+static void read_calls(const struct file *f, char **list)
+{
+	const Elf64_Ehdr *head = part(f, 0, sizeof(*head));
+	const uint8_t *sections;
+	Elf64_Shdr table, names;
+
+	if (!head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
+	    head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_shentsize != sizeof(table))
+		return;
+	sections = part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof(table));
+	for (unsigned i = 0; sections && i < head->e_shnum; i++) {
+		memcpy(&table, sections + i * sizeof(table), sizeof(table));
+		if (table.sh_type != SHT_DYNSYM || table.sh_link >= head->e_shnum)
+			continue;
+		memcpy(&names, sections + table.sh_link * sizeof(names), sizeof(names));
+		add_calls(f, &table, &names, list);
+	}
+}
+
+/* NULL: none, or it is not found. */
+static char *calls_of(const char *name)
+{
+	char *path = explain_find_library(name), *list = NULL;
+	int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	struct stat st;
+
+	free(path);
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+		struct file f = {.size = (size_t)st.st_size};
+		void *map = mmap(NULL, f.size, PROT_READ, MAP_PRIVATE, fd, 0);
+
+		if (map != MAP_FAILED) {
+			f.at = map;
+			read_calls(&f, &list);
+			munmap(map, f.size);
+		}
+	}
+	close(fd);
+	return list;
+}
+
+static void say_behind(const char *name, const char *calls, struct answer *a)
+{
+	say(a, POINT_NOTE, "preload",
+	    "LD_PRELOAD has %s behind libviaduct.so, and that has functions of its own "
+	    "for "
+	    "%s: they are passed over where a connection is on the direct path.",
+	    name, calls);
+	say_remedy(a,
+		   "If it has to see the program's connections, put it in front, which "
+		   "`viaduct run` does not: LD_PRELOAD=%s:.../libviaduct.so PROGRAM. Or "
+		   "keep their ports out by a rule.",
+		   name);
+}
+
+void explain_preloads(const char *preload, struct answer *a)
+{
+	char *list = text_of("%s", preload), *rest = list, *word, *others = NULL;
+	bool behind = !strstr(preload, "libviaduct.so");
+
+	while ((word = strsep(&rest, " :"))) {
+		bool own = strstr(word, "libviaduct.so");
+		char *calls = *word && !own ? calls_of(word) : NULL;
+
+		behind |= own;
+		if (!*word || own)
+			continue;
+		if (calls && behind)
+			say_behind(word, calls, a);
+		else if (calls)
+			say(a, POINT_YES, "preload",
+			    "LD_PRELOAD has %s in front of libviaduct.so: its own "
+			    "functions for %s are called first.",
+			    word, calls);
+		else
+			text_list(&others, word);
+		free(calls);
+	}
+	if (others) {
+		say(a, POINT_NOTE, "preload",
+		    "LD_PRELOAD names other libraries, too: %s. Calls that these make "
+		    "past the next library (libviaduct.so) are not followed.",
+		    others);
+		say_remedy(a, "Nothing to do, unless one of them carries connections "
+			      "itself: then choose one.");
+	}
+	free(others);
+	free(list);
+}
