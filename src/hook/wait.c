@@ -6,8 +6,13 @@
 #include <time.h>
 
 #include "hook/hook.h"
+#include "base/crit.h"
 #include "sock/epoll.h"
+#include "sock/look.h"
 #include "sock/ready.h"
+
+/* Of a signal set. */
+#define KERNEL_SIGSET_BYTES 8
 
 static const struct timespec *from_ms(int ms, struct timespec *ts)
 {
@@ -164,6 +169,44 @@ HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return (int)ret_keeping(ready_epoll_ctl(epfd, op, fd, ev));
 }
 
+/* As much of a mask as the kernel reads: into *copy, whose rest is empty. */
+static bool mask_copied(const sigset_t **mask, sigset_t *copy)
+{
+	if (!*mask)
+		return true;
+	sigemptyset(copy);
+	if (crit_copy(copy, *mask, KERNEL_SIGSET_BYTES) != 0)
+		return false;
+	*mask = copy;
+	return true;
+}
+
+static int wait_masked(int epfd, struct epoll_event *ev, int max,
+		       const struct timespec *timeout, const sigset_t *mask)
+{
+	sigset_t copy;
+
+	if (!mask_copied(&mask, &copy))
+		return -EFAULT;
+	return ready_epoll_wait(epfd, ev, max, timeout, mask);
+}
+
+/* The time comes first, then the mask, then the rest. */
+static int wait_timed(int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *timeout, const sigset_t *mask)
+{
+	struct timespec copy;
+
+	if (timeout) {
+		if (crit_copy(&copy, timeout, sizeof(copy)) != 0)
+			return -EFAULT;
+		if (!look_timeout_valid(&copy))
+			return -EINVAL;
+		timeout = &copy;
+	}
+	return wait_masked(epfd, ev, max, timeout, mask);
+}
+
 HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
 	struct timespec ts;
@@ -183,8 +226,7 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(
-		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), mask));
+	return (int)ret_keeping(wait_masked(epfd, ev, max, from_ms(timeout, &ts), mask));
 }
 
 HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
@@ -193,5 +235,5 @@ HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 	if (!instance_at(epfd))
 		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_epoll_wait(epfd, ev, max, timeout, mask));
+	return (int)ret_keeping(wait_timed(epfd, ev, max, timeout, mask));
 }

@@ -259,6 +259,8 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		       struct epoll_event *out);
 /* ---- places in the queue (epoll_order.c) ---- */
 
+/* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
+int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more);
 /* Place of the first of the events that are reported now. */
 uint64_t order_base(void);
 /* Remembers the kernel's n events, which come before those of memory. */
@@ -321,6 +323,15 @@ void instance_age(struct instance *in);
  */
 int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *t, const sigset_t *mask);
+
+/* ---- where a call's events go (epoll_room.c) ---- */
+
+/* As the kernel asks first: whether the array lies where a program's memory can be at all. */
+bool epoll_is_user(const struct epoll_event *ev, int max);
+/* How many of its first `most`, and of `max`, there is memory for. */
+int epoll_room(struct epoll_event *ev, int max, uint32_t most);
+/* No lock is held. There was none: what has this data is told once more. */
+void epoll_untell(struct instance *in, uint64_t data);
 
 /* ---- epoll_wait (epoll_wait.c); no lock is held ---- */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <x86intrin.h>
 
+#include "base/crit.h"
 #include "base/real.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
@@ -50,6 +51,18 @@ static void reg_park(struct epoll_reg *r)
 	reg_chill(r);
 	r->parked = r->spent = true;
 	r->queued = 0;
+}
+
+/* As the kernel judges it, before it looks whether the descriptor is registered. */
+#define EXCLUSIVE_BITS                                                                   \
+	(EPOLLEXCLUSIVE | EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP |       \
+	 EPOLLET)
+
+static bool is_exclusive_ok(int op, uint32_t events)
+{
+	if (!(events & EPOLLEXCLUSIVE))
+		return true;
+	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
 }
 
 /* Both locks are held. */
@@ -211,7 +224,7 @@ static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 /* Data that looks like one of our tags could not be told from it. */
 static void check_collision(struct instance *in, int op, const struct epoll_event *ev)
 {
-	if (op == EPOLL_CTL_DEL || !ev || !tag_collides(ev->data.u64))
+	if (op == EPOLL_CTL_DEL || !tag_collides(ev->data.u64))
 		return;
 	instance_lock(in);
 	in->no_upgrade = true;
@@ -219,15 +232,22 @@ static void check_collision(struct instance *in, int op, const struct epoll_even
 	instance_refuse_all(in);
 }
 
-int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 {
 	struct instance *in = instance_at(epfd);
 	struct sock *s = fd_sock(fd);
+	struct epoll_event copy, *ev = given;
 	int rc;
 
+	/* The kernel copies it first of all, whatever the call is. */
+	if (op != EPOLL_CTL_DEL) {
+		if (!given || crit_copy(&copy, given, sizeof(copy)) != 0)
+			return -EFAULT;
+		ev = &copy;
+	}
 	if (in)
 		check_collision(in, op, ev);
-	if (in && s && (ev || op == EPOLL_CTL_DEL)) {
+	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
 		if (op == EPOLL_CTL_ADD)
 			return reg_add(in, epfd, s, fd, ev);
 		if (op == EPOLL_CTL_MOD)

@@ -75,3 +75,20 @@ void order_merge(struct instance *in, const struct batch *b, struct epoll_event 
 	memcpy(ev, again + i, (size_t)(b->again - i) * sizeof(*ev));
 	WRITE(in->told, (uint32_t)n);
 }
+
+int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)
+{
+	int end = n;
+
+	for (int k = 0; k < more; k++) {
+		int i = 0;
+
+		while (i < n && ev[i].data.u64 != raw[k].data.u64)
+			i++;
+		if (i < n)
+			ev[i].events |= raw[k].events;
+		else
+			ev[end++] = raw[k];
+	}
+	return end;
+}

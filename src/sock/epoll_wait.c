@@ -33,6 +33,8 @@
  * come back as the program's data.
  */
 #define RAW_EVENTS EPOLL_ORDERED
+/* As in the kernel. */
+#define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 /* Upper bound of a sleep on an instance that other processes use too. */
 #define FOREIGN_SLEEP_NS 10000000u
 
@@ -83,24 +85,6 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 	return n;
 }
 
-/* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
-static int fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)
-{
-	int end = n;
-
-	for (int k = 0; k < more; k++) {
-		int i = 0;
-
-		while (i < n && ev[i].data.u64 != raw[k].data.u64)
-			i++;
-		if (i < n)
-			ev[i].events |= raw[k].events;
-		else
-			ev[end++] = raw[k];
-	}
-	return end;
-}
-
 /*
  * The kernel has told n events of the program's, into ev. What memory had at the same time may
  * have come before one of these, or after another that has not been told: the kernel is asked
@@ -120,7 +104,7 @@ static int ask_again(struct call *c, struct epoll_event *ev, int n, int room)
 		if (more < 0)
 			break;
 		more = instance_translate(c->in, raw, more, raw);
-		n = fold(ev, n, raw, more);
+		n = order_fold(ev, n, raw, more);
 	}
 	return n;
 }
@@ -529,7 +513,7 @@ static int tell_once(struct call *c, int n)
 	if (n < 2 || moves(c->in) == c->moves)
 		return n;
 	for (int i = 0; i < n; i++)
-		kept = fold(c->ev, kept, c->ev + i, 1);
+		kept = order_fold(c->ev, kept, c->ev + i, 1);
 	return kept;
 }
 
@@ -559,6 +543,21 @@ static void call_begin(struct call *c, struct instance *in, int epfd)
 	c->late = c->gone = false;
 }
 
+/* There is no memory for even one event: it stays where it is, and its bearer is told. */
+static int wait_nowhere(struct call *c)
+{
+	struct epoll_event ev;
+	int n;
+
+	c->ev = &ev;
+	c->max = 1;
+	n = wait_mixed(c);
+	if (n <= 0)
+		return n;
+	epoll_untell(c->in, ev.data.u64);
+	return -EFAULT;
+}
+
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
@@ -567,10 +566,12 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	uint32_t reverts;
 	int n;
 
-	/* Written in place, so it must be writable: what is there is stored once more. */
-	if (!in || max <= 0 || !ev || crit_copy(ev, ev, sizeof(*ev)) != 0 ||
-	    !look_timeout_valid(timeout))
+	if (!in)
 		return epoll_kernel_wait(in, epfd, ev, max, timeout, mask);
+	if (max <= 0 || max > MAX_EVENTS)
+		return -EINVAL;
+	if (!epoll_is_user(ev, max))
+		return -EFAULT;
 	call_begin(&c, in, epfd);
 	c.ev = ev;
 	c.max = max;
@@ -582,6 +583,10 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 			return n;
 		c.late = false;
 	}
+	/* Written in place, so it must be writable. */
+	c.max = epoll_room(ev, max, READ(in->converted) + 2 * RAW_EVENTS);
+	if (c.max == 0)
+		return wait_nowhere(&c);
 	reverts = READ(in->reverts);
 	n = wait_mixed(&c);
 	return tell_once(&c, add_returned(&c, n, reverts));
