@@ -66,6 +66,17 @@ void instance_let_close(struct instance *in)
 	}
 }
 
+/* Where another process has the socket as well, the registration is the kernel's again. */
+static void give_up(struct epoll_reg *r)
+{
+	struct slot *sl = r->s->slot;
+
+	if (!r->parked && (atomic_load(&sl->phase) == SLOT_FINAL || !slot_is_alone(sl)))
+		reg_revert(r);
+	if (r->converted)
+		reg_withdraw(r);
+}
+
 /* As in the kernel, a registration outlives its descriptor while the socket lives. */
 void epoll_sock_closing(struct sock *s, int fd)
 {
@@ -88,7 +99,7 @@ void epoll_sock_closing(struct sock *s, int fd)
 			reg_disarm(r);
 			/* A child's close leaves the parent's registration alone. */
 			if (r->converted && in->owner == epoll_self())
-				reg_withdraw(r);
+				give_up(r);
 			reg_destroy(r);
 		}
 		instance_unlock(in);

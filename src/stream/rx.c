@@ -414,6 +414,9 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 	return n;
 }
 
+/* What ends a receive that could wait for more. */
+#define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
+
 /* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
 static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ssize_t n,
 			 int flags)
@@ -422,7 +425,11 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 	for (int i = 0; i < iovcnt; i++)
 		total += iov[i].iov_len;
 	if (!(flags & MSG_WAITALL) || (size_t)n >= total ||
-	    sock_is_nonblocking(w->s, flags) || (seen_of(w->s->slot) & SEEN_FIN) ||
+	    sock_is_nonblocking(w->s, flags))
+		return false;
+	/* A peek asks the kernel for no end while it finds bytes. */
+	sock_look(w->s, w->fd);
+	if ((seen_of(w->s->slot) & SEEN_OVER) ||
 	    atomic_load_explicit(&w->s->in->fin, memory_order_relaxed))
 		return false;
 	return wait_nap(w) == 0;
