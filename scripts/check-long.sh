@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, fifty minutes in all. Streams
+# make check-long: what takes too long for make check, an hour in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
-# models. Goes on after a failure, and fails at the end.
+# models; random operations by as many seeds as SEEDS says, 1,000 without. Goes on after a failure,
+# and fails at the end.
 #
-# usage: check-long.sh BUILD [NAME]... - of the names below, all without one
+# usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 shift
@@ -54,6 +55,8 @@ one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
 for model in switch sleep epoll end; do
 	one model-$model models/check.sh --whole $model
 done
+one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS:-1000}" \
+	"$build/viaduct" "$build/tests/differential/differential"
 one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 
 if [ $ran = 0 ]; then
