@@ -270,6 +270,20 @@ void announce_again(struct sock *s, int fd);
  */
 int hook_look_at_vector(const struct iovec *iov, size_t count, size_t *total);
 
+typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
+				int count, int flags);
+ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
+		      int count, int flags);
+/* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. */
+static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd,
+				       const struct iovec *iov, int count, int flags,
+				       size_t total)
+{
+	if (__builtin_expect(total > SOCK_MOVE_MAX, 0))
+		return hook_recv_cut(take, s, fd, iov, count, flags);
+	return take(s, fd, iov, count, flags);
+}
+
 /* ---- descriptors passed in messages (rights.c) ---- */
 
 struct msghdr;

@@ -22,18 +22,23 @@ static bool moves_bytes(size_t len)
 	return len > 0 && len <= SSIZE_MAX;
 }
 
-static bool vector_moves_bytes(const struct iovec *iov, int count)
+static bool vector_moves_bytes(const struct iovec *iov, int count, size_t *total)
 {
-	size_t total = 0;
+	*total = 0;
+	return count > 0 && hook_look_at_vector(iov, (size_t)count, total) == 0 &&
+	       *total > 0;
+}
 
-	return count > 0 && hook_look_at_vector(iov, (size_t)count, &total) == 0 &&
-	       total > 0;
+/* What is longer the kernel cuts. */
+static size_t move_len(size_t len)
+{
+	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
 }
 
 NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {buf, len};
+	struct iovec iov = {buf, move_len(len)};
 
 	if (!s || !moves_bytes(len))
 		return REAL(read)(fd, buf, len);
@@ -44,16 +49,18 @@ HOOK_ALIAS(__read, read);
 HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
 {
 	struct sock *s = fd_sock(fd);
+	size_t total;
 
-	if (!s || !vector_moves_bytes(iov, count))
+	if (!s || !vector_moves_bytes(iov, count, &total))
 		return REAL(readv)(fd, iov, count);
-	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count), rx_recv(s, fd, iov, count, 0));
+	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count),
+		       hook_recv_vector(rx_recv, s, fd, iov, count, 0, total));
 }
 
 NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {(void *)buf, len};
+	struct iovec iov = {(void *)buf, move_len(len)};
 
 	if (!s || !moves_bytes(len))
 		return REAL(write)(fd, buf, len);
@@ -64,8 +71,9 @@ HOOK_ALIAS(__write, write);
 NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 {
 	struct sock *s = fd_sock(fd);
+	size_t total;
 
-	if (!s || !vector_moves_bytes(iov, count))
+	if (!s || !vector_moves_bytes(iov, count, &total))
 		return REAL(writev)(fd, iov, count);
 	return HOOK_TX(s, fd, REAL(writev)(fd, iov, count),
 		       tx_send(s, fd, iov, count, 0));
@@ -115,11 +123,13 @@ static int rwf_to_msg(int flags)
 }
 
 static ssize_t rwf_recv(struct sock *s, int fd, const struct iovec *iov, int count,
-			int flags)
+			int flags, size_t total)
 {
 	int msg = rwf_to_msg(flags);
 
-	return msg < 0 ? msg : rx_recv(s, fd, iov, count, msg & MSG_DONTWAIT);
+	return msg < 0 ? msg
+		       : hook_recv_vector(rx_recv, s, fd, iov, count, msg & MSG_DONTWAIT,
+					  total);
 }
 
 static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int count,
@@ -134,19 +144,21 @@ static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int cou
 HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
 {
 	struct sock *s = fd_sock(fd);
+	size_t total;
 
-	if (!s || offset != -1 || !vector_moves_bytes(iov, count))
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count, &total))
 		return REAL(preadv2)(fd, iov, count, offset, flags);
 	return HOOK_RX(s, fd, REAL(preadv2)(fd, iov, count, offset, flags),
-		       rwf_recv(s, fd, iov, count, flags));
+		       rwf_recv(s, fd, iov, count, flags, total));
 }
 HOOK_ALIAS(preadv64v2, preadv2);
 
 HOOK ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
 {
 	struct sock *s = fd_sock(fd);
+	size_t total;
 
-	if (!s || offset != -1 || !vector_moves_bytes(iov, count))
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count, &total))
 		return REAL(pwritev2)(fd, iov, count, offset, flags);
 	return HOOK_TX(s, fd, REAL(pwritev2)(fd, iov, count, offset, flags),
 		       rwf_send(s, fd, iov, count, flags));
@@ -156,17 +168,29 @@ HOOK_ALIAS(pwritev64v2, pwritev2);
 /* off_t has 64 bits on every machine that Viaduct runs on: one function, two names. */
 _Static_assert(sizeof(off_t) == sizeof(off64_t), "off_t");
 
+/* The kernel judges the end before it cuts: where it has no number. */
+static bool file_end_is_beyond(int in, const off64_t *offset, size_t count)
+{
+	off64_t at = offset		     ? *offset
+		     : count > SOCK_MOVE_MAX ? lseek64(in, 0, SEEK_CUR)
+					     : 0;
+
+	return at > 0 && count > (size_t)(INT64_MAX - at);
+}
+
 static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 			       size_t count)
 {
 	off64_t at;
 	ssize_t n;
 
-	if (!offset)
-		return tx_sendfile(s, out, in, NULL, count);
-	if (crit_copy(&at, offset, sizeof(at)) < 0)
+	if (offset && crit_copy(&at, offset, sizeof(at)) < 0)
 		return -EFAULT;
-	n = tx_sendfile(s, out, in, &at, count);
+	if (file_end_is_beyond(in, offset ? &at : NULL, count))
+		return -EINVAL;
+	n = tx_sendfile(s, out, in, offset ? &at : NULL, move_len(count));
+	if (!offset)
+		return n;
 	return crit_copy(offset, &at, sizeof(at)) < 0 && n >= 0 ? -EFAULT : n;
 }
 

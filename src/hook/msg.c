@@ -18,12 +18,10 @@
 #define RX_KERNEL_FLAGS (MSG_OOB | MSG_ERRQUEUE)
 #define TX_KERNEL_FLAGS (MSG_OOB | MSG_ZEROCOPY)
 
-/* The kernel moves no more than this in one call, and cuts what is longer. */
-#define MOVE_MAX (INT_MAX & ~4095)
-
+/* What is longer the kernel cuts. */
 static size_t move_len(size_t len)
 {
-	return len < MOVE_MAX ? len : MOVE_MAX;
+	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
 }
 
 NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
@@ -82,9 +80,6 @@ static bool header_read(const struct msghdr *from, struct msghdr *msg, size_t *t
 		crit_copy(&(to)->name, &value_, sizeof(value_));                         \
 	})
 
-typedef ssize_t (*recv_fn)(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
-			   int flags);
-
 /* What TCP_INQ adds to a receive, as the kernel cuts it to the room. Returns the bytes of it. */
 static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 {
@@ -110,9 +105,11 @@ static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 
 /* `msg` is the copy that header_read made of `to`. */
 static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
-			      struct msghdr *to, int flags, recv_fn take)
+			      size_t total, struct msghdr *to, int flags,
+			      hook_recv_fn take)
 {
-	ssize_t n = take(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	ssize_t n = hook_recv_vector(take, s, fd, msg->msg_iov, (int)msg->msg_iovlen,
+				     flags, total);
 	int told = flags & MSG_CMSG_CLOEXEC;
 	size_t control = 0;
 
@@ -136,7 +133,7 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
-			       recvmsg_direct(s, fd, &head, msg, flags, rx_recv));
+			       recvmsg_direct(s, fd, &head, total, msg, flags, rx_recv));
 	rights_room(msg, 1);
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
@@ -171,12 +168,14 @@ static int time_end(const struct timespec *timeout, struct timespec *end)
 	if (given.tv_sec < 0 || (unsigned long)given.tv_nsec >= 1000000000)
 		return -EINVAL;
 	clock_read(CLOCK_MONOTONIC, end);
-	end->tv_sec += given.tv_sec;
 	end->tv_nsec += given.tv_nsec;
 	if (end->tv_nsec >= 1000000000) {
 		end->tv_sec++;
 		end->tv_nsec -= 1000000000;
 	}
+	/* As the kernel: what has no number is at the end of time. */
+	if (__builtin_add_overflow(end->tv_sec, given.tv_sec, &end->tv_sec))
+		*end = (struct timespec){__LONG_MAX__, 0};
 	return 0;
 }
 
@@ -193,9 +192,9 @@ static int pending_error(struct sock *s, int fd)
 
 /* A further message, where an error stands behind the first ones: it waits. */
 static ssize_t recvmmsg_more(struct sock *s, int fd, const struct msghdr *head,
-			     struct mmsghdr *to, int flags)
+			     size_t total, struct mmsghdr *to, int flags)
 {
-	ssize_t n = recvmsg_direct(s, fd, head, &to->msg_hdr, flags, rx_recv_more);
+	ssize_t n = recvmsg_direct(s, fd, head, total, &to->msg_hdr, flags, rx_recv_more);
 	int saved = errno;
 
 	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(s, fd) & EPOLLERR))
@@ -218,8 +217,8 @@ static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flag
 	if (!header_read(&to->msg_hdr, &head, &total))
 		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
 	flags &= ~MSG_WAITFORONE;
-	n = first ? recvmsg_direct(s, fd, &head, &to->msg_hdr, flags, rx_recv)
-		  : recvmmsg_more(s, fd, &head, to, flags);
+	n = first ? recvmsg_direct(s, fd, &head, total, &to->msg_hdr, flags, rx_recv)
+		  : recvmmsg_more(s, fd, &head, total, to, flags);
 	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
 		return -EFAULT;
 	return n;
@@ -369,7 +368,7 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 		n = sendmsg_ours(s, fd, &head, flags);
 	if (n < 0)
 		return n;
-	*cut = (size_t)n < total;
+	*cut = (size_t)n < move_len(total);
 	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 

@@ -30,3 +30,21 @@ int hook_look_at_vector(const struct iovec *iov, size_t count, size_t *total)
 	*total = sum;
 	return 0;
 }
+
+/* Apart, for its stack. */
+__attribute__((noinline)) ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd,
+						const struct iovec *iov, int count,
+						int flags)
+{
+	struct iovec cut[UIO_MAXIOV];
+	size_t left = SOCK_MOVE_MAX;
+	int n = 0;
+
+	for (; n < count && n < UIO_MAXIOV && left > 0; n++) {
+		cut[n] = iov[n];
+		if (cut[n].iov_len > left)
+			cut[n].iov_len = left;
+		left -= cut[n].iov_len;
+	}
+	return take(s, fd, cut, n, flags);
+}

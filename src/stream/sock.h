@@ -3,6 +3,7 @@
 #ifndef VD_STREAM_SOCK_H
 #define VD_STREAM_SOCK_H
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +16,9 @@
 #include "ring/wire.h"
 #include "stream/past.h"
 #include "stream/slot.h"
+
+/* The kernel moves no more than this in one call, and cuts what is longer. */
+#define SOCK_MOVE_MAX (INT_MAX & ~4095)
 
 /* Returned by the calls below instead of a result: do this one in the kernel. */
 #define SOCK_KERNEL (-4096)

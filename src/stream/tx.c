@@ -458,10 +458,14 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 static size_t total_bytes(const struct iovec *iov, int iovcnt)
 {
 	size_t total = 0;
-	for (int i = 0; i < iovcnt; i++)
+	for (int i = 0; i < iovcnt && total < SOCK_MOVE_MAX; i++)
 		total += iov[i].iov_len;
-	return total;
+	return total < SOCK_MOVE_MAX ? total : SOCK_MOVE_MAX;
 }
+
+/* sendfile is a row of sends to the kernel, of what its pipe holds: each asks anew how long it may
+ * block. */
+#define FILE_SEND_BYTES 65536
 
 static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
