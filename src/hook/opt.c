@@ -75,6 +75,8 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	case TCP_MD5SIG_EXT:
 	case OPT_TCP_AO_ADD_KEY:
 		return VD_REASON_OPTION;
+	case TCP_USER_TIMEOUT: /* how full a window is, and since when, TCP alone knows */
+		return option_int(value, len) > 0 ? VD_REASON_OPTION : VD_REASON_NONE;
 	default:
 		return VD_REASON_NONE;
 	}
