@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/place.h"
 #include "hook/hook.h"
+#include "stream/timeout.h"
 
 /* Newer than some headers that Viaduct is built with. */
 enum { OPT_TCP_AO_ADD_KEY = 38, OPT_SO_TIMESTAMPING_NEW = 65 };
@@ -86,15 +87,13 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 static void option_set(struct sock *s, int fd, int level, int name, const void *value,
 		       socklen_t len)
 {
-	if (level == SOL_SOCKET && (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW ||
-				    name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW))
-		atomic_store_explicit(&s->slot->timeouts, 1, memory_order_relaxed);
 	if (level == SOL_SOCKET &&
 	    (name == SO_SNDBUF || name == SO_SNDBUFFORCE || name == SO_RCVBUF ||
 	     name == SO_RCVBUFFORCE || name == SO_BUF_LOCK)) {
 		int saved = errno;
 
 		sock_learn_buffers(s, fd);
+		sock_buffers_set(s, fd);
 		errno = saved;
 	}
 	if (level == IPPROTO_TCP && name == TCP_INQ)
@@ -125,6 +124,8 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 
 	if (!s)
 		return REAL(setsockopt)(fd, level, name, value, len);
+	if (level == SOL_SOCKET && timeout_is_name(name))
+		return (int)ret_keeping(timeout_set(s, fd, name, value, len));
 	reason = option_reason(level, name, value, len);
 	if (reason != VD_REASON_NONE) {
 		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,

@@ -5,6 +5,7 @@
 
 #include "base/place.h"
 #include "hook/hook.h"
+#include "stream/timeout.h"
 
 static bool socket_is_tcp(int domain, int type, int protocol)
 {
@@ -68,8 +69,10 @@ NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 	if (fd >= 0 && !hook_is_borrowed() && is_listener(listen_fd, fd)) {
 		s = fd_open_accepted(fd, nonblock);
 		listener = fd_sock(listen_fd);
-		if (s && listener)
+		if (s && listener) {
 			sock_options_are(s, sock_options(listener));
+			timeout_inherit(s, listener);
+		}
 		hook_took(fd);
 		sock_attend(false);
 		if (atomic_load_explicit(&announce_missing, memory_order_relaxed) > 0)

@@ -17,7 +17,8 @@
 struct note {
 	uint64_t cookie; /* SO_COOKIE of the connection */
 	uint32_t role;
-	uint32_t gate; /* READY: TCP is to be read up to `up_at` first; or RING */
+	uint32_t gate;	       /* READY: TCP is to be read up to `up_at` first; or RING */
+	int64_t timeout_ns[2]; /* as in the slot: the kernel does not tell all of it */
 };
 #define NOTE_OFFSET 2048u
 static_assert(sizeof(struct wire) <= NOTE_OFFSET &&
@@ -73,7 +74,10 @@ static int fill(struct sock *s, struct wire *w, uint64_t cookie, uint64_t n)
 	d->down_at = n;
 	d->ready_epoch = d->up_epoch = d->down_epoch = 1;
 	*note_of(w) = (struct note){
-		.cookie = cookie, .role = role, .gate = gate_state(&s->slot->gate_rx)};
+		.cookie = cookie,
+		.role = role,
+		.gate = gate_state(&s->slot->gate_rx),
+		.timeout_ns = {timeout_ns(s, TIMEOUT_RX), timeout_ns(s, TIMEOUT_TX)}};
 	return 0;
 }
 
@@ -180,6 +184,8 @@ static void begin(struct sock *s, int fd, struct meet_segment *seg, uint64_t coo
 	gate_set(&sl->gate_tx, GATE_FINAL);
 	gate_set(&sl->gate_rx, note_of(seg->wire)->gate);
 	atomic_store(&sl->phase, SLOT_LEAVING);
+	for (unsigned i = 0; i < 2; i++)
+		atomic_store(&sl->timeout_ns[i], note_of(seg->wire)->timeout_ns[i]);
 	meeting_learn_options(s, fd);
 	log_debug("fd %d: goes on with %llu bytes that the last image had not read", fd,
 		  (unsigned long long)ring_unread(s->in));

@@ -4,6 +4,8 @@
 #define VD_STREAM_CONN_H
 
 #include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "across/across.h"
 #include "base/clock.h"
@@ -11,6 +13,7 @@
 #include "meet/meet.h"
 #include "stream/counted.h"
 #include "stream/earn.h"
+#include "stream/timeout.h"
 
 /* ---- gates ---- */
 
@@ -323,6 +326,17 @@ uint64_t acked_not(struct sock *s, int fd);
 /* Why options that were inherited, or set past us, make the connection the kernel's. */
 enum vd_reason options_reason(struct sock *s, int fd);
 
+/* ---- tx_rest.c ---- */
+
+/*
+ * A send that began here, and the gate is the kernel's: 1 go on, 0 the call is over with what is
+ * done, SOCK_KERNEL when it has not really begun, -errno. Adds to *done.
+ */
+struct source;
+struct wait;
+ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, int flags,
+			   ssize_t *done);
+
 /* ---- room.c ---- */
 
 /* The program's buffer sizes allow a larger area. */
@@ -381,11 +395,21 @@ void rewind_answered(struct sock *s);
 
 /* ---- wait.c ---- */
 
+static inline bool sock_is_nonblocking(struct sock *s, int flags)
+{
+	return (flags & MSG_DONTWAIT) ||
+	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
+}
+
 /* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
  * processor: after some looks in vain each is preceded by a nap. */
 #define VAIN_ROUNDS 3
 
-/* One blocking call: deadline and hold on the descriptors, across its sleeps. */
+/*
+ * One blocking call: deadline and hold on the descriptors, across its sleeps. Whether it may block,
+ * and how long, is asked when it begins, and not again: what other threads set meanwhile is for
+ * later calls.
+ */
 struct wait {
 	struct sock *s;
 	int fd;
@@ -396,9 +420,10 @@ struct wait {
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */
 	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
-	bool timed;			  /* the socket has a timeout */
+	bool some;			  /* it has moved bytes, or is to sleep once */
 	struct iovec room;		  /* where the next bytes are to go */
-	int64_t deadline_ns;		  /* with timed; 0 until asked for */
+	int64_t timeout_ns;		  /* as in the slot, when the call began */
+	int64_t deadline_ns;		  /* by that; 0 before the first sleep */
 };
 
 static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
@@ -412,6 +437,25 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 								memory_order_relaxed)};
 }
 
+/* The call begins: how long it may block. Returns the flags, with MSG_DONTWAIT if it may not. */
+static inline int wait_begin(struct wait *w, int flags)
+{
+	w->timeout_ns =
+		timeout_ns(w->s, w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX);
+	return sock_is_nonblocking(w->s, flags) || w->timeout_ns == TIMEOUT_AT_ONCE
+		       ? flags | MSG_DONTWAIT
+		       : flags;
+}
+
+/* The kernel would not judge by what the call began with: it may only be asked, not slept in. */
+static inline bool wait_is_our_own(const struct wait *w, int flags)
+{
+	enum timeout_of which = w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX;
+	return !(flags & MSG_DONTWAIT) &&
+	       (w->timeout_ns != TIMEOUT_NEVER || sock_is_nonblocking(w->s, 0) ||
+		timeout_ns(w->s, which) != TIMEOUT_NEVER);
+}
+
 /* Under a lock: the descriptor still is the connection that it was when the call began. */
 static inline bool wait_is_open(struct wait *w)
 {
@@ -423,6 +467,18 @@ static inline bool wait_is_open(struct wait *w)
 	return w->fd >= 0 && atomic_load_explicit(&w->s->slot->generation,
 						  memory_order_relaxed) == w->generation;
 }
+
+/* ---- interrupt.c ---- */
+
+/* A handler has run since the call began that ends it, unless there is something to do. */
+bool wait_is_interrupted(struct wait *w);
+/* After -EINTR from the kernel. */
+bool wait_goes_on(struct wait *w);
+/* ppoll, or one that a stop ends, where that ends the call. A count or -errno. */
+struct pollfd;
+int wait_in_kernel(struct wait *w, struct pollfd *fds, unsigned long n, int64_t ns);
+
+/* ---- wait.c, on ---- */
 
 /* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */
 int wait_for(struct wait *w);
@@ -451,7 +507,6 @@ static inline bool wait_held_is_over(struct wire_dir *d)
 }
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
-bool sock_is_nonblocking(struct sock *s, int flags);
 
 static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 				void (*ring)(struct sock *), struct sock *s)

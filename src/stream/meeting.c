@@ -295,14 +295,15 @@ void meeting_learn_options(struct sock *s, int fd)
 {
 	int lowat = 1;
 	socklen_t len = sizeof(lowat);
-	if (option_is_set(fd, SOL_SOCKET, SO_RCVTIMEO) ||
-	    option_is_set(fd, SOL_SOCKET, SO_SNDTIMEO))
-		atomic_store(&s->slot->timeouts, 1);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
 		atomic_store(&s->slot->inq, 1);
 	sock_learn_buffers(s, fd);
+	if (!timeout_learn(s, fd)) {
+		log_debug("fd %d: its listener had a negative timeout some time", fd);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
 	    lowat > 1) {
 		log_debug("fd %d: SO_RCVLOWAT of %d is the kernel's", fd, lowat);

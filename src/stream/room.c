@@ -81,6 +81,26 @@ bool room_grow(struct sock *s)
 	return grown;
 }
 
+/* In the largest area there is no more to be had, where TCP would take more: it gets the rest. */
+static bool needs_tcp(struct sock *s)
+{
+	uint32_t size = ring_size_hint(s->out);
+	return gate_state(&s->slot->gate_tx) == GATE_RING &&
+	       size >= wire_area_bytes(s->slot->tx.area_limit) &&
+	       ring_unread(s->out) > size - size / 4 &&
+	       atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed) > size;
+}
+
+void sock_buffers_set(struct sock *s, int fd)
+{
+	if (!sock_is_direct(s))
+		return;
+	if (needs_tcp(s))
+		sock_bounce(s, fd);
+	sock_ring_self(s);
+	bell_ring_peer(s); /* for whom the window has become larger */
+}
+
 bool room_ends_short(struct sock *s)
 {
 	if (!has_larger(s) || ring_unread(s->in) == 0)

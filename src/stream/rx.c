@@ -362,16 +362,18 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 }
 
 /*
- * A receive that began here goes on in the kernel: 0 when the gate has moved again. It takes
- * what is there, since in a sleep there it would also take an error that is the next call's.
+ * A receive that began here goes on in the kernel: 0 when the gate has moved again, -ENODATA at
+ * the end. It takes what is there, since in a sleep there it would go by what the socket is set to
+ * now, and also, `amid` the call, take an error that is the next one's.
  */
-static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags)
+static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,
+			      bool amid)
 {
 	struct iovec part = iov_part(to, SIZE_MAX);
 	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
 	int queued = 0;
-	bool over = rx_is_tcp_over(s, fd);
-	if (over || (REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued == 0))
+	bool over = amid && rx_is_tcp_over(s, fd);
+	if (over || (amid && REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued == 0))
 		return over ? -ENODATA : -EAGAIN;
 	flags |= MSG_DONTWAIT;
 	enum sock_way way = rx_enter(s, fd);
@@ -422,10 +424,10 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 			 int flags)
 {
 	size_t total = 0;
+	w->some = true;
 	for (int i = 0; i < iovcnt; i++)
 		total += iov[i].iov_len;
-	if (!(flags & MSG_WAITALL) || (size_t)n >= total ||
-	    sock_is_nonblocking(w->s, flags))
+	if (!(flags & MSG_WAITALL) || (size_t)n >= total || (flags & MSG_DONTWAIT))
 		return false;
 	/* A peek asks the kernel for no end while it finds bytes. */
 	sock_look(w->s, w->fd);
@@ -488,7 +490,8 @@ static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
 	struct iov_cursor to = iov_start(&(struct iovec){&byte, 1}, 1);
 	int saved = errno;
 	ssize_t n = take_locked(s, w, &to, MSG_PEEK, false);
-	if (n == -EAGAIN && !sock_is_nonblocking(s, flags)) {
+	if (n == -EAGAIN && !(flags & MSG_DONTWAIT)) {
+		w->some = true; /* whatever ends its only sleep ends the call */
 		wait_for(w);
 		n = 0;
 	}
@@ -514,12 +517,14 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	int saved = errno;
 	size_t done = 0;
 	ssize_t n;
+	flags = wait_begin(&w, flags);
 	if (iov_at_end(&to))
 		return take_nothing(s, &w, flags);
 	for (;;) {
 		n = take_locked(s, &w, &to, flags, amid || done > 0);
-		if (n == SOCK_KERNEL && done > 0) {
-			n = rest_in_kernel(s, w.fd, &to, flags);
+		if (n == SOCK_KERNEL &&
+		    (done > 0 || (w.deadline_ns && wait_is_our_own(&w, flags)))) {
+			n = rest_in_kernel(s, w.fd, &to, flags, done > 0);
 			if (n == 0)
 				continue;
 		}
@@ -530,7 +535,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			}
 			done = (size_t)n;
 			break;
-		} else if (n == -EAGAIN && sock_is_nonblocking(s, flags)) {
+		} else if (n == -EAGAIN && (flags & MSG_DONTWAIT)) {
 			/* Who only ever asks must learn of the end, too. */
 			if (!look_now_and_then(s, w.fd))
 				break;
@@ -546,6 +551,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			break;
 		}
 		done += (size_t)n;
+		w.some = true;
 		w.rounds = 0;
 		if (iov_at_end(&to))
 			break;
@@ -562,6 +568,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 		done += take_rest(&w);
 	wait_finish(&w);
 	errno = saved;
+	if (n == -ENODATA)
+		n = 0;
 	return done > 0 ? (ssize_t)done : n;
 }
 
@@ -570,6 +578,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	struct wait w = wait_start(s, fd, EPOLLIN);
 	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
 		bool some = ring_unread(s->in) > 0;
+		/* What is set during a spin counts: nobody can know that the call has begun. */
 		if (!some && !sock_is_nonblocking(s, flags))
 			w.spun = !(some = wait_spin(s, EPOLLIN));
 		ssize_t n = some ? take_quickly(s, &w, iov) : 0;

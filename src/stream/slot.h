@@ -121,8 +121,10 @@ struct slot {
 	_Atomic uint32_t reason;
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
+	/* How long a receive, or a send, waits at most: ns, or a TIMEOUT_ of timeout.h. */
+	_Atomic int64_t timeout_ns[2];
 	_Atomic uint32_t
-		timeouts;     /* SO_RCVTIMEO or SO_SNDTIMEO was ever set through us */
+		at_once_ever; /* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE some time */
 	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
 	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then; and when the
 	 * connection left the ring for good. */

@@ -314,8 +314,10 @@ ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms);
 int sock_shutdown(struct sock *s, int fd, int how);
 /* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set. */
 void sock_push(struct sock *s);
-/* Takes note of buffer sizes that the program has set: see may_grow in tx.c. */
+/* Takes note of buffer sizes that the program has set: see room.c. */
 void sock_learn_buffers(struct sock *s, int fd);
+/* After that, in mid-stream: who waits for room, at either end, may have got some. */
+void sock_buffers_set(struct sock *s, int fd);
 /* The peer holds bytes back that become due by time alone: a sleep is to be short. */
 bool sock_is_held(struct sock *s);
 #define SOCK_HELD_NAP_NS 20000000

@@ -392,35 +392,6 @@ static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool
 	return n;
 }
 
-static ssize_t send_rest(int fd, struct source *src, int flags)
-{
-	if (src->is_file)
-		return REAL(sendfile64)(fd, src->file, src->offset, src->left);
-	struct iovec part = iov_part(&src->from, SIZE_MAX);
-	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-	/* What this call has sent counts; the error, and SIGPIPE, are the next one's. */
-	return REAL(sendmsg)(fd, &msg, flags | MSG_NOSIGNAL);
-}
-
-/* What a send that began in the ring still has, given to the kernel. */
-static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int flags)
-{
-	enum sock_way way = tx_enter(s, fd);
-	if (way == SOCK_DIRECT)
-		return 0;
-	ssize_t n = way == SOCK_COUNTED
-			    ? COUNTED(counted_tx_over, s, send_rest(fd, src, flags))
-			    : send_rest(fd, src, flags);
-	if (n < 0)
-		return -errno;
-	if (!src->is_file)
-		iov_skip(&src->from, (size_t)n);
-	src->left -= (size_t)n;
-	if (n == 0)
-		src->left = 0;
-	return n;
-}
-
 /* The peer has ended its direction, or asks for TCP, or we are broken. */
 static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 {
@@ -455,6 +426,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	return 0;
 }
 
+/* At most what the kernel moves in one call. */
 static size_t total_bytes(const struct iovec *iov, int iovcnt)
 {
 	size_t total = 0;
@@ -472,9 +444,10 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
+	flags = wait_begin(&w, flags);
 	while (src->left > 0) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
-		if (remote_takes(s) && !sock_is_nonblocking(s, flags))
+		if (remote_takes(s) && !(flags & MSG_DONTWAIT))
 			n = put_past(s, &w, src, hold);
 		else
 			n = put_locked(s, &w, src, hold);
@@ -485,11 +458,10 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		}
 		if (n == SOCK_KERNEL) {
-			if (done == 0)
+			n = tx_go_on_in_kernel(s, &w, src, flags, &done);
+			if (n <= 0)
 				break;
-			n = rest_in_kernel(s, w.fd, src, flags);
-			if (n < 0)
-				break;
+			continue;
 		}
 		if (n < 0)
 			break;
@@ -498,9 +470,15 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			break;
 		if (n > 0) {
 			w.rounds = 0;
+			w.some = true;
+			if (src->is_file &&
+			    done / FILE_SEND_BYTES != (done - n) / FILE_SEND_BYTES) {
+				flags = wait_begin(&w, 0);
+				w.deadline_ns = 0;
+			}
 			continue;
 		}
-		if (sock_is_nonblocking(s, flags)) {
+		if (flags & MSG_DONTWAIT) {
 			if (!(done > 0 && room_ends_short(s)) && room_grow(s))
 				continue;
 			atomic_fetch_add_explicit(&s->slot->tx_full, 1,

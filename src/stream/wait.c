@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/await.h"
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/probe.h"
@@ -34,6 +33,7 @@
 #define RUSH_PAUSES_FEW 4
 #define RUSH_BYTES_FEW	1024
 #define VAIN_NAP_NS	1000000
+#define NAP_NS		5000000
 
 static int64_t now_ns(void)
 {
@@ -214,12 +214,6 @@ bool wait_spin(struct sock *s, uint32_t interest)
 	return false;
 }
 
-bool sock_is_nonblocking(struct sock *s, int flags)
-{
-	return (flags & MSG_DONTWAIT) ||
-	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
-}
-
 /* Not through libc's write: that is a cancellation point, and the bytes are published. */
 static void ring(int bell)
 {
@@ -355,59 +349,12 @@ void sock_hear_bell(struct sock *s)
 		sock_ring_self(s);
 }
 
-/* Raised by what a thread does itself: never the reason of an interrupted sleep. */
-static bool is_synchronous(int sig)
+static void set_deadline(struct wait *w)
 {
-	return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE ||
-	       sig == SIGTRAP || sig == SIGSYS || sig == SIGABRT;
-}
-
-/* What the kernel would do after a signal handler has interrupted a blocking call. */
-static bool handlers_restart(void)
-{
-	struct sigaction act;
-	for (int sig = 1; sig < NSIG; sig++) {
-		if (is_synchronous(sig) || REAL(sigaction)(sig, NULL, &act) < 0)
-			continue;
-		bool caught = (act.sa_flags & SA_SIGINFO) ||
-			      (act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN);
-		if (caught && !(act.sa_flags & SA_RESTART))
-			return false;
-	}
-	return true;
-}
-
-/* A handler has run since the call began that ends it, unless there is something to do. */
-static bool is_interrupted(const struct wait *w)
-{
-	return crit_interruptions() != w->interruptions ||
-	       (w->timed && crit_handlers() != w->handlers);
-}
-
-/* After -EINTR from the kernel. */
-static bool goes_on(const struct wait *w)
-{
-	if (is_interrupted(w)) /* what has come meanwhile is worth more */
-		return w->rounds <= VAIN_ROUNDS && wait_hint(w->s, w->interest);
-	/* A handler that was installed past us can only be guessed about. */
-	return crit_handlers() != w->handlers || (!w->timed && handlers_restart());
-}
-
-static void ask_timeout(struct wait *w)
-{
-	struct timeval tv = {0};
-	socklen_t len = sizeof(tv);
-	int name = w->interest == EPOLLIN ? SO_RCVTIMEO : SO_SNDTIMEO;
 	w->deadline_ns = INT64_MAX;
-	if (!atomic_load_explicit(&w->s->slot->timeouts, memory_order_relaxed))
-		return;
-	if (REAL(getsockopt)(w->fd, SOL_SOCKET, name, &tv, &len) < 0)
-		return;
-	if (tv.tv_sec == 0 && tv.tv_usec == 0)
-		return;
-	w->timed = true;
-	w->deadline_ns =
-		now_ns() + (int64_t)tv.tv_sec * 1000000000 + (int64_t)tv.tv_usec * 1000;
+	if (w->timeout_ns > TIMEOUT_AT_ONCE &&
+	    __builtin_add_overflow(now_ns(), w->timeout_ns, &w->deadline_ns))
+		w->deadline_ns = INT64_MAX;
 }
 
 /* Poll events of the TCP descriptor that can end this wait. */
@@ -429,11 +376,11 @@ static short tcp_events(struct sock *s, uint32_t interest)
 /* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
 #define SHARED_NAP_NS 100000000
 
-/* How long to sleep at most. 1 with *left, 0 without bound, -EAGAIN when time is over. */
-static int sleep_bound(struct wait *w, struct timespec *left)
+/* How long to sleep at most, in ns: INT64_MAX without bound, -EAGAIN when time is over. */
+static int64_t sleep_bound(struct wait *w)
 {
 	int64_t ns = INT64_MAX;
-	if (w->timed) {
+	if (w->deadline_ns != INT64_MAX) {
 		ns = w->deadline_ns - now_ns();
 		if (ns <= 0)
 			return -EAGAIN;
@@ -450,8 +397,7 @@ static int sleep_bound(struct wait *w, struct timespec *left)
 	uint64_t still = sock_settle();
 	if (still < (uint64_t)ns)
 		ns = (int64_t)still;
-	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
-	return ns != INT64_MAX;
+	return ns;
 }
 
 /* Which doorbells are to be answered. */
@@ -463,19 +409,18 @@ struct bells {
 static int sleep_once(struct wait *w, struct bells *bells)
 {
 	struct sock *s = w->s;
-	struct timespec left;
 	struct pollfd pfd[3] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
 				{.fd = s->bell, .events = POLLIN},
 				{.fd = s->far_bell, .events = POLLIN}};
-	int bound = sleep_bound(w, &left);
+	int64_t bound = sleep_bound(w);
 	if (bound < 0)
-		return bound;
-	if (is_interrupted(w))
+		return (int)bound;
+	if (wait_is_interrupted(w))
 		return -EINTR;
 	report_add(&report_now.sleeps, 1);
 	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
 	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
-	int n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, bound ? &left : NULL, NULL);
+	int n = wait_in_kernel(w, pfd, pfd[2].fd < 0 ? 2 : 3, bound);
 	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);
 	if (n < 0)
 		return n;
@@ -553,7 +498,7 @@ int wait_for(struct wait *w)
 	if (!w->held && !hold(w))
 		return -EBADF;
 	if (w->deadline_ns == 0)
-		ask_timeout(w);
+		set_deadline(w);
 	sock_attend(true);
 	sock_service(s, w->fd);
 	if (w->room.iov_len)
@@ -563,20 +508,21 @@ int wait_for(struct wait *w)
 		sock_answer_bells(s, bells.own, bells.far);
 	if (fd_sock(w->fd) == s)
 		sock_service(s, w->fd);
-	if (r == -EINTR && goes_on(w))
+	if (r == -EINTR && wait_goes_on(w))
 		r = 0;
 	return r;
 }
 
 int wait_nap(struct wait *w)
 {
-	const struct timespec nap = {.tv_nsec = 5000000};
 	if (w->deadline_ns == 0)
-		ask_timeout(w);
-	if (w->timed && now_ns() >= w->deadline_ns)
+		set_deadline(w);
+	if (now_ns() >= w->deadline_ns)
 		return -EAGAIN;
+	if (wait_is_interrupted(w))
+		return -EINTR;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
-	int n = await_poll(&pfd, 1, &nap, NULL);
+	int n = wait_in_kernel(w, &pfd, 1, NAP_NS);
 	if (n > 0)
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? n : 0;

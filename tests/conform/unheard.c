@@ -72,7 +72,7 @@ static void write_unheard(struct pair p)
 	pair_close(p);
 }
 
-CASE(unheard_write, ANYWAY)
+CASE(unheard_write, ON_TCP)
 {
 	struct pair p = pair_open();
 	signal(SIGPIPE, SIG_IGN);
@@ -111,7 +111,7 @@ CASE(unheard_write_underway, DIRECT)
 	pair_close(p);
 }
 
-CASE(unheard_inherited, ANYWAY)
+CASE(unheard_inherited, ON_TCP)
 {
 	uint16_t port;
 	int listener = listen_any(AF_INET, &port);

@@ -140,8 +140,7 @@ PAIR_FN void st_nonblock(int fd)
 PAIR_FN void st_timeout(int fd, int name, int ms)
 {
 	struct timeval tv = {ms / 1000, ms % 1000 * 1000};
-	REQUIRE(setsockopt(fd, SOL_SOCKET, name, &tv, sizeof(tv)) == 0);
-	atomic_store(&fd_sock(fd)->slot->timeouts, 1);
+	REQUIRE(timeout_set(fd_sock(fd), fd, name, &tv, sizeof(tv)) == 0);
 }
 
 PAIR_FN pid_t st_fork(void)

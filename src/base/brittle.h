@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A sleep that ends with EINTR when the process is stopped and goes on, as on a socket. */
+#ifndef VD_BASE_BRITTLE_H
+#define VD_BASE_BRITTLE_H
+
+#include <poll.h>
+#include <stdint.h>
+
+/*
+ * As poll, for ns nanoseconds at least, and a millisecond more at most; a cancellation point. A
+ * count, or -errno: -EINTR also after SIGSTOP and SIGCONT without a handler, where ppoll itself
+ * would go on.
+ */
+int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns);
+
+#endif
