@@ -162,6 +162,8 @@ pid_t epoll_self(void);
 void instance_mixed(struct instance *in);
 /* Under the list lock, before the kernel closes fd, which is the socket's. */
 void epoll_sock_closing(struct sock *s, int fd);
+/* Under the list lock, after the kernel has made fd a duplicate of one of the socket's. */
+void epoll_sock_duplicated(struct sock *s, int fd);
 /* Under both locks. NULL when there is no memory. */
 struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 			     const struct epoll_event *ev);

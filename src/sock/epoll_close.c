@@ -77,6 +77,19 @@ static void give_up(struct epoll_reg *r)
 		reg_withdraw(r);
 }
 
+/* The kernel's key is the open file and the number: where both are there again, it is as well. */
+void epoll_sock_duplicated(struct sock *s, int fd)
+{
+	for (struct epoll_reg *r = s->regs; r; r = r->next_of_sock) {
+		instance_lock(r->in);
+		if (r->fd == fd) {
+			r->orphan = false;
+			r->use_fd = fd;
+		}
+		instance_unlock(r->in);
+	}
+}
+
 /* As in the kernel, a registration outlives its descriptor while the socket lives. */
 void epoll_sock_closing(struct sock *s, int fd)
 {

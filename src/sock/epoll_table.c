@@ -227,8 +227,14 @@ int ready_epoll_create(int kernel_fd)
 void ready_duplicated(int oldfd, int newfd)
 {
 	struct instance *in = instance_at(oldfd);
+	struct sock *s = fd_sock(newfd);
 	table_entry *e;
 
+	if (s && s->regs) {
+		epoll_list_lock();
+		epoll_sock_duplicated(s, newfd);
+		epoll_list_unlock();
+	}
 	if (!in && !instance_at(newfd))
 		return;
 	epoll_list_lock();

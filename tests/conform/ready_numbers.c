@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epoll knows a descriptor by its open file and its number: duplicates, closed and made again. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+/* Numbers that nothing else has. */
+#define AT(i) (60 + (i))
+
+static void ctl_show(const char *what, int ep, int op, int fd, uint64_t data)
+{
+	say_result(what, ep_ctl(ep, op, fd, EPOLLIN, data));
+}
+
+static void del(int ep, int fd)
+{
+	ctl_show("del", ep, EPOLL_CTL_DEL, fd, 0);
+}
+
+static void add(int ep, int fd, uint64_t data)
+{
+	ctl_show("add", ep, EPOLL_CTL_ADD, fd, data);
+}
+
+static void mod(int ep, int fd, uint64_t data)
+{
+	ctl_show("mod", ep, EPOLL_CTL_MOD, fd, data);
+}
+
+/* How a number comes: each way that there is. */
+static void make(int how, int from, int to)
+{
+	if (how == 0)
+		NEED(dup2(from, to) == to);
+	else if (how == 1)
+		NEED(dup3(from, to, O_CLOEXEC) == to);
+	else if (how == 2)
+		NEED(fcntl(from, F_DUPFD, to) == to);
+	else
+		NEED(fcntl(from, F_DUPFD_CLOEXEC, to) == to);
+}
+
+static void made_again(int how)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+
+	make(how, p.s, AT(0));
+	add(ep, AT(0), 1);
+	close(AT(0));
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 1);
+	ep_show(ep, 0);
+	add(ep, AT(0), 2);
+	mod(ep, AT(0), 2);
+	del(ep, AT(0));
+	make(how, p.s, AT(0));
+	add(ep, AT(0), 2);
+	mod(ep, AT(0), 3);
+	ep_show(ep, 0);
+	del(ep, AT(0));
+	del(ep, AT(0));
+	add(ep, AT(0), 4);
+	ep_show(ep, 0);
+	del(ep, AT(0));
+	close(AT(0));
+	make(how, p.s, AT(0));
+	del(ep, AT(0));
+	mod(ep, AT(0), 5);
+	add(ep, AT(0), 5);
+	ep_show(ep, 0);
+	close(AT(0));
+	close(ep);
+	pair_close(p);
+}
+
+CASE(number_dup2, DIRECT)
+{
+	made_again(0);
+}
+
+CASE(number_dup3, DIRECT)
+{
+	made_again(1);
+}
+
+CASE(number_dupfd, DIRECT)
+{
+	made_again(2);
+}
+
+CASE(number_dupfd_cloexec, DIRECT)
+{
+	made_again(3);
+}
+
+/* The number goes to another connection, and comes back. */
+CASE(number_of_another, DIRECT)
+{
+	struct pair one = pair_warm_open(), other = pair_warm_open();
+	int ep = ep_open();
+
+	send_all(one.c, "x", 1);
+	wait_inq(one.s, 1);
+	NEED(dup2(one.s, AT(0)) == AT(0));
+	add(ep, AT(0), 1);
+	ep_show(ep, 0);
+	NEED(dup2(other.s, AT(0)) == AT(0));
+	ep_show(ep, 0);
+	del(ep, AT(0));
+	mod(ep, AT(0), 2);
+	add(ep, AT(0), 2);
+	ep_show(ep, 0);
+	send_all(other.c, "x", 1);
+	wait_inq(other.s, 1);
+	ep_show(ep, 0);
+	NEED(dup2(one.s, AT(0)) == AT(0));
+	ep_show(ep, 0);
+	mod(ep, AT(0), 3);
+	ep_show(ep, 0);
+	del(ep, AT(0));
+	ep_show(ep, 0);
+	del(ep, AT(0));
+	NEED(dup2(other.s, AT(0)) == AT(0));
+	del(ep, AT(0));
+	ep_show(ep, 0);
+	close(AT(0));
+	close(ep);
+	pair_close(one);
+	pair_close(other);
+}
+
+/* A registration that is deleted, and whose number moves before it is added again. */
+CASE(number_deleted_meanwhile, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+
+	NEED(dup2(p.s, AT(0)) == AT(0));
+	NEED(dup2(p.s, AT(1)) == AT(1));
+	add(ep, AT(0), 1);
+	close(AT(0));
+	NEED(dup2(p.s, AT(0)) == AT(0));
+	del(ep, AT(0));
+	close(AT(1));
+	add(ep, AT(0), 2);
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 1);
+	ep_show(ep, 0);
+	ep_show(ep, 0);
+	close(p.s);
+	ep_show(ep, 0);
+	close(AT(0));
+	ep_show(ep, 0);
+	close(p.c);
+	close(ep);
+}
+
+/* One connection by several numbers, of which some are closed. */
+CASE(number_each_tells, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+
+	for (int i = 0; i < 4; i++) {
+		NEED(dup2(p.s, AT(i)) == AT(i));
+		NEED(ep_ctl(ep, EPOLL_CTL_ADD, AT(i), EPOLLIN | (i & 1 ? EPOLLET : 0),
+			    (uint64_t)i) == 0);
+	}
+	ep_show(ep, 0);
+	for (int i = 0; i < 4; i++) {
+		send_all(p.c, "x", 1);
+		wait_inq(p.s, i + 1);
+		ep_show(ep, 0);
+		close(AT(i));
+		ep_show(ep, 0);
+		if (i & 1)
+			NEED(dup2(p.s, AT(i - 1)) == AT(i - 1));
+		for (int k = 0; k < 4; k++)
+			mod(ep, AT(k), (uint64_t)(10 * i + k));
+	}
+	ep_show(ep, 0);
+	close(p.s);
+	ep_show(ep, 0);
+	close(AT(0));
+	ep_show(ep, 0);
+	close(AT(2));
+	ep_show(ep, 0);
+	close(p.c);
+	close(ep);
+}
