@@ -47,9 +47,12 @@ static const struct {
 	struct config config;
 } profiles[] = {
 	{"default", {.upgrade_after = 16, SPIN_AUTO, .area_limit = 2}},
-	{"latency", {.upgrade_after = 0, SPIN(200), .area_limit = 2}},
-	{"throughput", {.upgrade_after = 64, SPIN_AUTO, .area_limit = 2}},
-	{"frugal", {.upgrade_after = 256, SPIN(0), .area_limit = 1}},
+	{"latency",
+	 {.upgrade_after = 0, .upgrade_fixed = true, SPIN(200), .area_limit = 2}},
+	{"throughput",
+	 {.upgrade_after = 64, .upgrade_fixed = true, SPIN_AUTO, .area_limit = 2}},
+	{"frugal",
+	 {.upgrade_after = 256, .upgrade_fixed = true, SPIN(0), .area_limit = 1}},
 	{"off", {.off = true, .upgrade_after = 16, SPIN_AUTO, .area_limit = 2}},
 };
 

@@ -16,9 +16,9 @@
 /*
  * Where the kernel lets both ends take turns on one processor, as it does when all processors are
  * busy, a turn over TCP costs a quarter of what it costs between two: no sleeping processor has to
- * be woken. Then an upgrade takes four times as many turns to pay.
+ * be woken. Then an upgrade takes three times as many turns to pay.
  */
-#define CHEAP_SHIFT  2
+#define CHEAP_TIMES  3
 #define RECORD_CHEAP (1u << 31) /* in slot.record: it was so when the upgrade was due */
 
 /* The threshold is doubled so often at most. */
@@ -71,10 +71,10 @@ static bool is_tcp_cheap(int fd)
 	       cpu >= 0 && cpu == sched_getcpu();
 }
 
-/* How many times the usual number of units pays for this upgrade, as a shift. */
-static unsigned price_shift(uint32_t record)
+/* How many times the usual number of units pays for this upgrade. */
+static unsigned price_times(uint32_t record)
 {
-	return record & RECORD_CHEAP ? CHEAP_SHIFT : 0;
+	return record & RECORD_CHEAP ? CHEAP_TIMES : 1;
 }
 
 static _Atomic uint8_t *doublings_of(uint32_t record)
@@ -112,9 +112,8 @@ static uint64_t threshold_of(struct sock *s, int fd)
 			record |= RECORD_CHEAP;
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
-	return threshold << price_shift(record)
-			 << atomic_load_explicit(doublings_of(record),
-						 memory_order_relaxed);
+	return threshold * price_times(record)
+	       << atomic_load_explicit(doublings_of(record), memory_order_relaxed);
 }
 
 FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
@@ -158,7 +157,7 @@ NEAR_CODE void earn_judge(struct sock *s)
 	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = atomic_load_explicit(doublings, memory_order_relaxed);
 	uint64_t units =
-		phase >= SLOT_ATTACHING ? units_on_ring(sl) >> price_shift(record) : 0;
+		phase >= SLOT_ATTACHING ? units_on_ring(sl) / price_times(record) : 0;
 	if (units < PRICE_UNITS)
 		now += now < DOUBLINGS_MOST;
 	else if (units < GOOD_UNITS)

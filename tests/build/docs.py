@@ -103,7 +103,7 @@ def main():
     # What a file may set, in the manual of the file.
     values = (root / "src/base/value.c").read_text()
     names = re.findall(r'\{"([a-z-]+)", "(VIADUCT\w*)"\}', values)
-    profiles = re.findall(r'\{"([a-z]+)", \{\.', values)
+    profiles = re.findall(r'\{"([a-z]+)",\s*\{\.', values)
     conf = (root / "man/viaduct.conf.5").read_text().replace("\\-", "-")
     missing = [f"man/viaduct.conf.5: {n}" for name, variable in names
                for n in (f".B {name}\n", f".BR {variable} ") if n not in conf]

@@ -451,7 +451,7 @@ class Connections(Explain):
         c, s = self.pair(n=0)
         s.do("c.close()")
         with self.somebody_at(c):
-            self.assertEqual(c.do("sum(len(c.recv(1)) for i in range(400))"), 0)
+            self.assertEqual(c.do("sum(len(c.recv(1)) for i in range(2000))"), 0)
             self.stays(c, "ended")
         self.agree()
 
@@ -507,7 +507,7 @@ class Connections(Explain):
         s.tell("accept()")
         b.do(f"dial_from({own}, {self.REDIRECTED})")
         s.hear()
-        b.do("sum(c.send(b'x') for i in range(400))")
+        b.do("sum(c.send(b'x') for i in range(2000))")
         s.do("kept, c = c, kept")
         self.exchange(a, s, 80)
         self.stays(s, "nat")
