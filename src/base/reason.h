@@ -10,7 +10,7 @@
 #define VD_REASONS(X)                                                                    \
 	X(0, NONE, "none", "the connection is on its direct path", "nothing to do")      \
 	X(1, SHORT, "too-short", "the connection has not earned an upgrade yet",         \
-	  "set VIADUCT_UPGRADE_AFTER=0 to upgrade at the first operation")               \
+	  "nothing to do; VIADUCT_UPGRADE_AFTER=0 pays only where connections last")     \
 	X(2, PLAIN_PEER, "plain-peer", "the other end does not run under Viaduct",       \
 	  "start the other end with `viaduct run`")                                      \
 	X(3, REMOTE_PEER, "remote-peer",                                                 \

@@ -8,15 +8,19 @@
 #include "cli/bench_matrix.h"
 #include "cli/bench_pair.h"
 #include "cli/bench_plan.h"
+#include "cli/bench_progress.h"
 #include "cli/cli.h"
 #include "cli/json.h"
 
 enum { LINE_TIME_NS = 8000000, NEAR_LINE_NS = 200 };
+/* Beyond these the two ends of the raw ring had not a processor each. */
+enum { LINE_BELIEVED_NS = 1500, RTT_BELIEVED = 10 };
 
 struct out {
 	FILE *table, *json, *csv; /* each may be NULL */
-	bool progress;
-	unsigned rows, failures;
+	bool is_counting; /* the first time round: how many measurements there will be */
+	unsigned rows;
+	struct progress progress;
 	struct matrix matrix;
 	struct findings *findings;
 };
@@ -32,23 +36,6 @@ static double line_ns(const struct plan *plan)
 	return 1e9 / rate;
 }
 
-static void show_progress(const struct out *out, const struct bench_row *row,
-			  unsigned pair, const char *who)
-{
-	char size[16], name[48];
-	if (!out->progress)
-		return;
-	fprintf(stderr, "\r\033[K%s %s, pair %u of %u, %s", bench_format_name(name, row),
-		bench_format_size(size, row->size_bytes), pair + 1, row->pairs, who);
-	fflush(stderr);
-}
-
-static void hide_progress(const struct out *out)
-{
-	if (out->progress)
-		fprintf(stderr, "\r\033[K");
-}
-
 /* wanted: bits of the contenders. */
 static void measure_pair(const struct plan *plan, const struct bench_setting *set,
 			 struct out *out, struct bench_row *row, unsigned pair,
@@ -59,10 +46,38 @@ static void measure_pair(const struct plan *plan, const struct bench_setting *se
 		struct bench_sample *s = &row->samples[w][pair];
 		if (!(wanted & 1u << w))
 			continue;
-		show_progress(out, row, pair, row->who[w]->name);
+		progress_show(&out->progress, row, pair, row->who[w]->name);
 		bench_measure(set, row, row->who[w], s);
-		out->failures += s->error[0] != 0;
+		if (progress_interrupted())
+			return;
+		progress_note(&out->progress, row, pair, w);
 	}
+}
+
+/* Pairs from the first up to `end`, which are whole. False: interrupted. */
+static bool measure_up_to(const struct plan *plan, const struct bench_setting *set,
+			  struct out *out, struct bench_row *row, unsigned end,
+			  unsigned wanted)
+{
+	unsigned pair = row->pairs;
+
+	row->pairs = end; /* as it is shown */
+	for (; pair < end; pair++) {
+		measure_pair(plan, set, out, row, pair, wanted);
+		if (progress_interrupted()) {
+			row->pairs = pair;
+			return false;
+		}
+	}
+	return true;
+}
+
+static unsigned bits(unsigned set)
+{
+	unsigned n = 0;
+	for (; set; set &= set - 1)
+		n++;
+	return n;
 }
 
 static void measure_pairs(const struct plan *plan, enum plan_placement placement,
@@ -71,22 +86,22 @@ static void measure_pairs(const struct plan *plan, enum plan_placement placement
 	struct bench_setting set = plan_setting(plan, placement);
 	unsigned wanted;
 
-	row->pairs = plan->pairs;
-	for (unsigned pair = 0; pair < plan->pairs; pair++)
-		measure_pair(plan, &set, out, row, pair, ~0u);
+	if (!measure_up_to(plan, &set, out, row, plan->pairs, ~0u))
+		return;
 	wanted = plan->matrix ? matrix_doubtful(row) : 0;
 	if (!wanted)
 		return;
-	row->pairs += plan->recheck;
-	for (unsigned pair = plan->pairs; pair < row->pairs; pair++)
-		measure_pair(plan, &set, out, row, pair, wanted | 1);
+	out->progress.total += plan->recheck * bits(wanted | 1);
+	measure_up_to(plan, &set, out, row, row->pairs + plan->recheck, wanted | 1);
 }
 
 static void measure_row(const struct plan *plan, enum plan_placement placement,
 			struct out *out, struct bench_row *row)
 {
 	measure_pairs(plan, placement, out, row);
-	hide_progress(out);
+	progress_hide(&out->progress);
+	if (!row->pairs)
+		return;
 	if (plan->matrix)
 		matrix_add_row(&out->matrix, row);
 	if (out->table) {
@@ -125,7 +140,9 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		row.placement = plan_placement_name(placement);
 		row.matrix = plan->matrix;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
-		if (row.contenders)
+		if (out->is_counting)
+			out->progress.total += plan->pairs * row.contenders;
+		else if (row.contenders && !progress_interrupted())
 			measure_row(plan, placement, out, &row);
 	}
 }
@@ -184,7 +201,11 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 	char names[16];
 	bench_machine_text(out);
 	print_absent(out);
-	if (f->line_ns > 0) {
+	if (f->line_ns > LINE_BELIEVED_NS || f->rtt_ns > RTT_BELIEVED * f->line_ns) {
+		fprintf(out,
+			"floor      no figures of the raw ring: the machine was too busy "
+			"for them\n");
+	} else if (f->line_ns > 0) {
 		fprintf(out, "placement  %.0f ns a round trip through one cache line, ",
 			f->line_ns);
 		fprintf(out, "processors %d and %d (%s)\n", c[1], c[0],
@@ -203,10 +224,11 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 						 : "any processor",
 		plan->busy[plan->loads - 1],
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
-	bench_table_head(out, plan->matrix || plan->conns_count > 1 ||
-					      plan->busy[plan->loads - 1]
-				      ? 24
-				      : 14);
+	bench_table_head(
+		out,
+		plan->matrix || plan->conns_count > 1 || plan->busy[plan->loads - 1] ? 24
+										     : 14,
+		plan->matrix ? 14 : 10);
 	fflush(out);
 }
 
@@ -256,7 +278,6 @@ static int open_outputs(const struct plan *plan, struct out *out)
 		return -EIO;
 	if (out->csv)
 		bench_csv_head(out->csv);
-	out->progress = isatty(STDERR_FILENO);
 	if (!plan->json)
 		return 0;
 	if (!strcmp(plan->json, "-")) {
@@ -288,14 +309,20 @@ static int close_outputs(struct out *out, bool matrix)
 		if (matrix)
 			matrix_json(out->json, &out->matrix);
 		findings_json(out->json, out->findings);
+		if (progress_interrupted())
+			fprintf(out->json, ",\n\"interrupted\":true");
 		fprintf(out->json, "}\n");
 		err |= close_output(out->json, "JSON");
 	}
 	if (out->csv)
 		err |= close_output(out->csv, "CSV");
-	if (out->failures)
-		fprintf(stderr, "viaduct bench: %u measurements failed\n", out->failures);
-	return err || out->failures;
+	progress_failures(&out->progress);
+	if (progress_interrupted())
+		fprintf(stderr,
+			"viaduct bench: ended early, by a signal: %u rows were measured, "
+			"and are whole\n",
+			out->rows);
+	return err || out->progress.failures;
 }
 
 static bool uses_viaduct(const struct plan *plan)
@@ -331,6 +358,17 @@ static void measure_pattern(const struct plan *plan, struct out *out,
 						     plan->placement[p], plan->busy[b]);
 }
 
+static void measure_patterns(const struct plan *plan, struct out *out)
+{
+	for (int counting = 1; counting >= 0; counting--) {
+		out->is_counting = counting;
+		for (unsigned i = 0; i < plan->pattern_count; i++)
+			measure_pattern(plan, out, plan->patterns[i]);
+		if (counting)
+			progress_begin(&out->progress);
+	}
+}
+
 static int run_patterns(const struct plan *plan)
 {
 	struct floor floor;
@@ -346,13 +384,15 @@ static int run_patterns(const struct plan *plan)
 		return 1;
 	if (open_outputs(plan, &out) < 0)
 		return 1;
+	if (!out.table && isatty(STDERR_FILENO))
+		bench_machine_warn(stderr);
+	progress_catch();
 	measure_floor(plan, &floor);
 	if (out.table)
 		print_head(plan, out.table, &floor);
 	if (out.json)
 		print_json_head(plan, out.json, &floor);
-	for (unsigned i = 0; i < plan->pattern_count; i++)
-		measure_pattern(plan, &out, plan->patterns[i]);
+	measure_patterns(plan, &out);
 	if (plan->matrix && out.table)
 		matrix_print(out.table, &out.matrix);
 	status = close_outputs(&out, plan->matrix) ? 1 : 0;
@@ -379,5 +419,6 @@ int cmd_bench(int argc, char **argv)
 	status = plan.server ? run_programs(&plan) : run_patterns(&plan);
 	if (plan.report && report_end(plan.report, plan.json) < 0)
 		status = status ? status : 1;
+	progress_die();
 	return status;
 }

@@ -290,7 +290,7 @@ const char *bench_spin_name(const struct bench_contender *who);
 
 /* ---- bench_table.c: for people ---- */
 
-void bench_table_head(FILE *out, unsigned name_width);
+void bench_table_head(FILE *out, unsigned name_width, unsigned over_width);
 void bench_table_row(FILE *out, const struct bench_row *row);
 /* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active, and
  * "busy" with busy loops beside; into buf, which is returned. */
@@ -315,6 +315,10 @@ void bench_csv_row(FILE *out, const struct bench_row *row);
 /* ---- bench_machine.c: what the figures depend on ---- */
 
 void bench_machine_text(FILE *out);
+/* Above it, a speed in terms of the raw ring's says that the ring had no processor. */
+#define BENCH_FLOOR_BELIEVED 1.5
+/* Where other work ran when it began: its load. */
+void bench_machine_warn(FILE *out);
 void bench_machine_json(FILE *out);
 
 /* ---- shared by all ---- */

@@ -2,6 +2,7 @@
 /* What the figures depend on: kernel, processor, how idle cores wait, congestion control.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -79,6 +80,23 @@ void bench_machine_text(FILE *out)
 		"idle       driver %s, governor %s, guest_halt_poll_ns %s "
 		"(0: a sleeper's core wakes slowly)\n",
 		m.driver, m.governor, m.halt_poll_ns);
+	bench_machine_warn(out);
+}
+
+void bench_machine_warn(FILE *out)
+{
+	struct machine m;
+	double load;
+
+	machine_read(&m);
+	load = strtod(m.load, NULL);
+	/* As the page of the report has it. */
+	if (load > 0.5 * (double)m.cpus)
+		fprintf(out,
+			"warning    the machine is not idle: load %.1f on %ld "
+			"processor%s.\n           Other work disturbs every figure: "
+			"repeat it on a quiet machine\n",
+			load, m.cpus, m.cpus > 1 ? "s" : "");
 }
 
 void bench_machine_json(FILE *out)

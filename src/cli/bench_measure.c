@@ -15,7 +15,7 @@
 
 #include "cli/bench.h"
 
-enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 20000, CONN_MS = 20 };
+enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 120000, CONN_MS = 20 };
 
 struct end {
 	pid_t pid;

@@ -313,11 +313,12 @@ int pair_main(struct pair *p, const char *json)
 	while (p->done < p->pairs && !err)
 		err = run_pair(p, table, isatty(STDERR_FILENO));
 	rmdir(folder);
-	if (signal_seen)
-		return 128 + signal_seen;
-	if (err)
-		return 1;
+	/* What was done before a signal is whole. */
+	if ((err && !signal_seen) || !p->done)
+		return signal_seen ? 128 + signal_seen : 1;
 	if (table)
 		pair_print(table, p);
-	return json && write_json(p, json, only_json ? stdout : NULL) ? 1 : 0;
+	if (json && write_json(p, json, only_json ? stdout : NULL))
+		err = err ? err : -EIO;
+	return signal_seen ? 128 + signal_seen : err ? 1 : 0;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Medians, spreads and ratios as a table for people. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/bench.h"
+#include "cli/terminal.h"
 
 const char *bench_format_size(char buf[16], size_t bytes)
 {
@@ -69,17 +71,93 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 	return buf;
 }
 
-static const char line_format[] =
-	"%-*s %7s  %-14s %11s %11s %11s  %-22s %8s  %-13s %9s %8s %5s\n";
+enum column {
+	COLUMN_NAME,
+	COLUMN_SIZE,
+	COLUMN_OVER,
+	COLUMN_MEDIAN,
+	COLUMN_WORST,
+	COLUMN_BEST,
+	COLUMN_RATIO,
+	COLUMN_FLOOR,
+	COLUMN_CPU,
+	COLUMN_PER_CPU,
+	COLUMN_DIRECT,
+	COLUMN_LINE,
+	COLUMNS
+};
 
-static unsigned name_columns = 14;
+/* leaves: which goes first where not all fit; 0: never. */
+static struct {
+	const char *head;
+	int width;
+	bool is_left;
+	int leaves;
+	bool is_left_out;
+} columns[COLUMNS] = {
+	[COLUMN_NAME] = {"pattern", 14, true, 0, false},
+	[COLUMN_SIZE] = {"size", 7, false, 0, false},
+	[COLUMN_OVER] = {"over", 14, true, 0, false},
+	[COLUMN_MEDIAN] = {"median", 11, false, 8, false},
+	[COLUMN_WORST] = {"worst", 11, false, 4, false},
+	[COLUMN_BEST] = {"best", 11, false, 3, false},
+	[COLUMN_RATIO] = {"times the first", 22, true, 0, false},
+	[COLUMN_FLOOR] = {"of floor", 8, false, 6, false},
+	[COLUMN_CPU] = {"cpu of both", 13, true, 5, false},
+	[COLUMN_PER_CPU] = {"per cpu s", 9, false, 2, false},
+	[COLUMN_DIRECT] = {"direct", 8, false, 7, false},
+	[COLUMN_LINE] = {"line", 5, false, 1, false},
+};
 
-void bench_table_head(FILE *out, unsigned name_width)
+static void print_line(FILE *out, const char *const cells[COLUMNS])
 {
-	name_columns = name_width;
-	fprintf(out, line_format, name_columns, "pattern", "size", "over", "median",
-		"worst", "best", "times the first", "of floor", "cpu of both",
-		"per cpu s", "direct", "line");
+	const char *gap = "";
+
+	for (int i = 0; i < COLUMNS; i++) {
+		if (columns[i].is_left_out)
+			continue;
+		fprintf(out, columns[i].is_left ? "%s%-*s" : "%s%*s", gap,
+			columns[i].width, cells[i]);
+		gap = i == COLUMN_SIZE || i == COLUMN_BEST || i == COLUMN_FLOOR ? "  "
+										: " ";
+	}
+	fputc('\n', out);
+}
+
+static int total_width(void)
+{
+	int sum = -1;
+
+	for (int i = 0; i < COLUMNS; i++)
+		if (!columns[i].is_left_out)
+			sum += columns[i].width + 1;
+	return sum + 3; /* the wide gaps */
+}
+
+/* What a terminal, or COLUMNS, has room for; 0: all. */
+static int room_of(FILE *out)
+{
+	const char *told = getenv("COLUMNS");
+	int width = terminal_width(out);
+
+	return width ? width : told ? atoi(told) : 0;
+}
+
+void bench_table_head(FILE *out, unsigned name_width, unsigned over_width)
+{
+	const char *heads[COLUMNS];
+	int room = room_of(out);
+
+	columns[COLUMN_NAME].width = (int)name_width;
+	columns[COLUMN_OVER].width = (int)over_width;
+	for (int leaves = 1; room > 0 && leaves < COLUMNS && total_width() > room;
+	     leaves++)
+		for (int i = 0; i < COLUMNS; i++)
+			if (columns[i].leaves == leaves)
+				columns[i].is_left_out = true;
+	for (int i = 0; i < COLUMNS; i++)
+		heads[i] = columns[i].head;
+	print_line(out, heads);
 }
 
 static int find_floor(const struct bench_row *row)
@@ -104,6 +182,9 @@ static const char *format_floor(char buf[16], const struct bench_row *row, unsig
 	q = bench_spread_of(v, row->pairs);
 	if (!q.n)
 		return "";
+	/* Nothing that uses a ring is so much quicker than one: the ring had no processor. */
+	if (q.median < 1 / BENCH_FLOOR_BELIEVED)
+		return "busy";
 	snprintf(buf, 16, "%.1f x", q.median);
 	return buf;
 }
@@ -137,6 +218,7 @@ static const char *format_direct(char buf[48], const struct bench_row *row, unsi
 static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 {
 	const struct bench_sample *last = NULL;
+	char floor[16];
 	for (unsigned i = 0; i < row->pairs; i++) {
 		const struct bench_sample *s = &row->samples[who][i];
 		if (s->error[0])
@@ -145,6 +227,11 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 		if (s->reported)
 			last = s;
 	}
+	if (!strcmp(format_floor(floor, row, who), "busy"))
+		fprintf(out,
+			"  ! %s: the raw ring was slower: the machine was too busy for a "
+			"figure of it\n",
+			row->who[who]->name);
 	if (last && !last->direct_bytes && !may_stay_on_tcp(row))
 		fprintf(out, "  ! %s: nothing went direct; reasons %s\n",
 			row->who[who]->name, last->reasons[0] ? last->reasons : "{}");
@@ -214,14 +301,23 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 		if (w && q.n)
 			snprintf(ratio, sizeof(ratio), "%6.2f (%.2f..%.2f)", q.median,
 				 q.min, q.max);
-		fprintf(out, line_format, name_columns, name,
-			bench_format_size(size, row->size_bytes), row->who[w]->name,
-			bench_format_rate(text[0], row, r.median),
-			bench_format_rate(text[1], row, r.min),
-			bench_format_rate(text[2], row, r.max), ratio,
-			format_floor(floor, row, w), format_cpu(cpu, row, w),
-			format_per_cpu(text[3], row, w), format_direct(direct, row, w),
-			w ? "" : line);
+		print_line(
+			out,
+			(const char *const[COLUMNS]){
+				[COLUMN_NAME] = name,
+				[COLUMN_SIZE] = bench_format_size(size, row->size_bytes),
+				[COLUMN_OVER] = row->who[w]->name,
+				[COLUMN_MEDIAN] =
+					bench_format_rate(text[0], row, r.median),
+				[COLUMN_WORST] = bench_format_rate(text[1], row, r.min),
+				[COLUMN_BEST] = bench_format_rate(text[2], row, r.max),
+				[COLUMN_RATIO] = ratio,
+				[COLUMN_FLOOR] = format_floor(floor, row, w),
+				[COLUMN_CPU] = format_cpu(cpu, row, w),
+				[COLUMN_PER_CPU] = format_per_cpu(text[3], row, w),
+				[COLUMN_DIRECT] = format_direct(direct, row, w),
+				[COLUMN_LINE] = w ? "" : line,
+			});
 		print_logp(out, row, w);
 		print_setup(out, row, w);
 		print_notes(out, row, w);

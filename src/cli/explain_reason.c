@@ -134,9 +134,11 @@ static void explain_short(const struct case_of *c)
 			    "upgrade (VIADUCT_UPGRADE_AFTER, 16 without it; more "
 			    "where upgrades at this port have not paid), or its "
 			    "ends have not met yet."));
-		set(c->remedy, text_of("To upgrade at the first operation, set "
-				       "VIADUCT_UPGRADE_AFTER=0: `viaduct run "
-				       "--upgrade-after 0`."));
+		set(c->remedy,
+		    text_of("Nothing to do: for a short connection an upgrade costs more "
+			    "than it saves. Only where connections last, and their first "
+			    "messages matter, VIADUCT_UPGRADE_AFTER=0 upgrades at the "
+			    "first operation: `viaduct run --upgrade-after 0`."));
 	}
 	free(name);
 	free(plain);

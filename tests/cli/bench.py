@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -264,6 +265,84 @@ class Bench(unittest.TestCase):
                                "--over", "tcp", LD_PRELOAD=CORRUPT, CORRUPT=how)
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn("checks of content failed", result.stdout)
+                # Which measurements, and why, also where nobody looks at the table.
+                self.assertRegex(result.stderr, r"2 measurements failed:\n"
+                                 rf"  {pattern}.* 4 KiB, tcp, pair 1: .*content failed\n"
+                                 rf"  {pattern}.* 4 KiB, tcp, pair 2: .*content failed\n")
+
+    def interrupt(self, sig, *args):
+        """Starts it, waits for the table's first row, and sends the signal."""
+        with subprocess.Popen([VIADUCT, "bench", *PLACE, "--patterns", "rtt,stream", "--time",
+                               "0.05", "--pairs", "2", "--over", "tcp,unix", *args],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as made:
+            for line in made.stdout:
+                if re.match(r"rtt .* unix ", line):
+                    break
+            made.send_signal(sig)
+            rest, errors = made.communicate(timeout=120)
+        self.assertEqual(made.returncode, -sig, errors)
+        self.assertRegex(errors, r"ended early, by a signal: \d+ rows? w")
+        return rest
+
+    def test_interrupted(self):
+        """What was measured until then is whole."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report")
+            self.interrupt(signal.SIGINT, "--report", path)
+            with open(os.path.join(path, "results.json"), encoding="utf-8") as f:
+                figures = json.load(f)
+            self.assertIs(figures["interrupted"], True)
+            self.assertGreater(len(figures["rows"]), 0)
+            self.assertLess(len(figures["rows"]), 16)
+            for row in figures["rows"]:
+                for result in row["results"]:
+                    self.assertEqual(result["errors"], [])
+                    self.assertGreater(min(result["samples"]), 0)
+            self.assertTrue(os.path.exists(os.path.join(path, "report.html")))
+            table = os.path.join(folder, "samples.csv")
+            self.interrupt(signal.SIGTERM, "--csv", table)
+            with open(table, newline="", encoding="utf-8") as f:
+                self.assertGreaterEqual(len(list(csv.DictReader(f))), 4)
+
+    def test_progress(self):
+        """How many measurements there are, and how long they will take."""
+        read, write = os.openpty()
+        made = subprocess.run([VIADUCT, "bench", *SHORT, *PLACE, "--patterns", "rtt", "--sizes",
+                               "64,1K", "--over", "tcp,unix"], stdout=subprocess.DEVNULL,
+                              stderr=write, timeout=120)
+        self.assertEqual(made.returncode, 0)
+        os.close(write)
+        text = b""
+        while True:
+            try:
+                more = os.read(read, 65536)
+            except OSError:
+                more = b""
+            if not more:
+                break
+            text += more
+        os.close(read)
+        shown = re.findall(r"(\d+) of 8, (time left unknown|\d+ (?:s|min) left): rtt",
+                           text.decode())
+        self.assertEqual([int(n) for n, _ in shown], list(range(1, 9)))
+        self.assertEqual([left == "time left unknown" for _, left in shown], [True] + [False] * 7)
+
+    def test_width(self):
+        args = [*SHORT, *PLACE, "--patterns", "rtt", "--sizes", "64"]
+        for columns in (80, 100, 120):
+            text = bench(*args, COLUMNS=str(columns)).stdout
+            table = text[text.index("pattern "):].splitlines()
+            lines = [line.rstrip() for line in table if not line.startswith("  !")]
+            self.assertLessEqual(max(map(len, lines)), columns, lines)
+            for head in ("pattern", "size", "over", "median", "times the first", "direct"):
+                self.assertIn(head, lines[0])
+            self.assertEqual("cpu of both" in lines[0], columns >= 120)
+        with open("/proc/loadavg", encoding="ascii") as f:
+            load = float(f.read().split()[0])
+        said = float(re.search(r"processors?, load (\S+)", text)[1])
+        self.assertEqual("the machine is not idle" in text, said > os.cpu_count() / 2,
+                         (said, load))
 
     def test_wrong_options(self):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],

@@ -395,6 +395,17 @@ class Errors(Report):
         (self.out / "report.html").symlink_to("/dev/full")
         self.refused(1, "No space left", path, "--out", str(self.out))
 
+    def test_ring_without_a_processor(self):
+        """Nothing that uses a ring is much quicker than one: there is no figure then."""
+        content = figures()
+        for row_, rate in zip(content["rows"][:2], (6e6, 1500)):
+            row_["results"].append(result("floor", rate, 1))
+        made = self.run_report(self.write(content), "--out", str(self.out))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        page = Page((self.out / "report.html").read_text())
+        self.assertIn("too busy for a comparison with the raw ring in 1 row:", page.text)
+        self.assertRegex(page.text, r"Against raw ring: faster in 0 of 1")
+
     def test_usage(self):
         for args in ([], ["a", "b"], ["--nonsense"], ["--out"]):
             self.refused(2, "usage:", *args)
