@@ -96,6 +96,12 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		sock_buffers_set(s, fd);
 		errno = saved;
 	}
+	if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+		int saved = errno;
+
+		sock_lowat_set(s, fd);
+		errno = saved;
+	}
 	if (level == IPPROTO_TCP && name == TCP_INQ)
 		atomic_store_explicit(&s->slot->inq, option_int(value, len) != 0,
 				      memory_order_relaxed);

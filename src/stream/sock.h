@@ -75,6 +75,7 @@ struct sock {
 	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
 	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
 	_Atomic uint32_t shuts;	  /* calls of shutdown: each wakes all */
+	_Atomic uint32_t nudges;  /* by SO_RCVLOWAT: each wakes as bytes do */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
 	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t
@@ -340,6 +341,8 @@ static inline void sock_options_are(struct sock *s, uint32_t options)
 }
 /* FIONREAD. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
+/* SO_RCVLOWAT was set: where enough is there for it, that is an edge. */
+void sock_lowat_set(struct sock *s, int fd);
 /* What TCP_INQ tells: the same, and one more once the end is known. */
 int sock_inq_hint(struct sock *s, int fd);
 /* The same for SIOCOUTQ, or SIOCOUTQNSD with `unsent`: see acked.c. */

@@ -170,3 +170,64 @@ CASE(key_two_instances, DIRECT)
 	close(other);
 	pair_close(p);
 }
+
+/* ---- the least that is worth a wake-up ---- */
+
+static void lowat(int fd, int bytes)
+{
+	NEED(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0);
+}
+
+static void lowat_edges(uint32_t flags, bool unread)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN | flags, 1);
+	ep_drain(ep);
+	if (unread) {
+		send_pattern(p.c, 0, 100);
+		wait_inq(p.s, 100);
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+		lowat(p.s, 50);
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+		recv_pattern(p.s, 0, 60);
+		ep_show(ep, 0);
+	} else {
+		lowat(p.s, 50);
+		ep_show(ep, 0);
+		send_pattern(p.c, 60, 40);
+		wait_inq(p.s, 40);
+		ep_show(ep, 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		send_pattern(p.c, 100 + 30 * (uint64_t)i, 30);
+		wait_inq(p.s, 40 + 30 * (i + 1));
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+	}
+	lowat(p.s, 200);
+	ep_show(ep, 0);
+	lowat(p.s, 1);
+	ep_show(ep, 0);
+	ep_show(ep, 0);
+	close(ep);
+	pair_close(p);
+}
+
+CASE(lowat_edge, DIRECT)
+{
+	lowat_edges(EPOLLET, false);
+}
+
+CASE(lowat_edge_unread, DIRECT)
+{
+	lowat_edges(EPOLLET, true);
+}
+
+CASE(lowat_level, DIRECT)
+{
+	lowat_edges(0, false);
+}
