@@ -280,11 +280,20 @@ static void rules(const char *text)
 		skip("nft is missing or cannot do this here");
 }
 
+/* The child that sets the rules does not get it. */
+static struct pair pair_apart(void)
+{
+	struct pair p = pair_open();
+	NEED(fcntl(p.c, F_SETFD, FD_CLOEXEC) == 0);
+	NEED(fcntl(p.s, F_SETFD, FD_CLOEXEC) == 0);
+	return p;
+}
+
 /* The output hook drops before the packet leaves: TCP sees a local congestion. */
 CASE(dropped_locally, DIRECT)
 {
 	own_network();
-	struct pair p = pair_open();
+	struct pair p = pair_apart();
 	rules("table ip t {\n"
 	      "  chain out { type filter hook output priority 0;\n"
 	      "    meta l4proto tcp numgen random mod 100 < 8 drop\n"
@@ -304,7 +313,7 @@ CASE(dropped_locally, DIRECT)
 CASE(dropped_on_arrival, DIRECT)
 {
 	own_network();
-	struct pair p = pair_open();
+	struct pair p = pair_apart();
 	rules("table ip t {\n"
 	      "  chain in { type filter hook input priority 0;\n"
 	      "    meta l4proto tcp numgen random mod 100 < 8 drop\n"
