@@ -117,6 +117,7 @@ struct rlimit;
 	X(FILE *, popen, (const char *, const char *))                                   \
 	X(int, wordexp, (const char *, wordexp_t *, int))                                \
 	X(pid_t, vfork, (void))                                                          \
+	X(int, unshare, (int))                                                           \
 	X(pid_t, _Fork, (void))                                                          \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
 	X(int, vdprintf, (int, const char *, va_list))                                   \

@@ -92,7 +92,10 @@
 	  "raise it: `ulimit -l`, or LimitMEMLOCK= of the service")                      \
 	X(39, SLOWER, "slower",                                                          \
 	  "RDMA to the other host was measured to be slower than TCP",                   \
-	  "measure it again: `viaduct doctor --measure HOST`")
+	  "measure it again: `viaduct doctor --measure HOST`")                           \
+	X(40, PARTED, "parted",                                                          \
+	  "memory and descriptors of the process are not shared by the same threads",    \
+	  "do without unshare(CLONE_FILES), and give clone CLONE_VM with CLONE_FILES")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -52,6 +52,8 @@ void announce_listener(struct sock *s, int fd)
 	int saved = errno, used, free_entry;
 	struct listener *l;
 
+	if (atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
+		return;
 	lock_take(&table_lock);
 	s->has_listened = true;
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
@@ -142,6 +144,26 @@ NEAR_CODE void announce_closing(int fd)
 	if (s && s->has_listened && is_announced(s) &&
 	    atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
 		withdraw(s);
+}
+
+void announce_leave(void)
+{
+	lock_take(&table_lock);
+	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
+	     i++) {
+		struct listener *l = listener_at(i);
+
+		if (!l->used)
+			continue;
+		if (!l->s)
+			atomic_fetch_sub(&outlived, 1);
+		if (l->announced < 0)
+			atomic_fetch_sub(&announce_missing, 1);
+		meet_unannounce(l->announced);
+		l->s = NULL;
+		l->used = false;
+	}
+	lock_drop(&table_lock);
 }
 
 bool announce_give_back(void)

@@ -63,13 +63,18 @@ static void range_closing(unsigned first, unsigned last)
 HOOK int close_range(unsigned first, unsigned last, int flags)
 {
 	int known = CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE;
+	bool parts;
 
+	parts = (flags & CLOSE_RANGE_UNSHARE) && first <= last && !(flags & ~known) &&
+		!hook_is_alone();
+	if (parts)
+		hook_parting();
 	/* Ours are close-on-exec already; and what fails in the kernel closes nothing. */
 	if (first > last || (flags & ~known) || (flags & CLOSE_RANGE_CLOEXEC) ||
 	    hook_is_borrowed())
 		return range_real(first, last, flags);
 	/* A thread that parts from the others' descriptors leaves theirs open. */
-	if (!(flags & CLOSE_RANGE_UNSHARE) || __libc_single_threaded)
+	if (!parts)
 		range_closing(first, last);
 	return range_around_ours(first, last, flags);
 }

@@ -46,9 +46,14 @@ ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
 }
 
+static bool is_parted(void)
+{
+	return atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
+}
+
 void hook_give_way(int fd)
 {
-	if (!hook_active || hook_is_borrowed())
+	if (!hook_active || hook_is_borrowed() || is_parted())
 		return;
 	/* Relaxed: a hint. */
 	atomic_store_explicit(&hook_is_short, true, memory_order_relaxed);
@@ -57,7 +62,7 @@ void hook_give_way(int fd)
 
 bool hook_make_room(int need, int from, struct sock_room *room)
 {
-	if (!hook_active || hook_is_borrowed())
+	if (!hook_active || hook_is_borrowed() || is_parted())
 		return false;
 	return sock_make_room(need, from, room, announce_give_back);
 }

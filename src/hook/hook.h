@@ -130,6 +130,15 @@ void hook_forked_child(void);
 pid_t hook_forked_parent(pid_t pid);
 /* Counts of this process go to the report, at its end. */
 void hook_report(void);
+/* Whoever shares our memory will have descriptors of its own, or share them without our memory: for
+ * good, nothing is direct any more. */
+void hook_parting(void);
+/* Set from then on: no descriptor of Viaduct's own is opened or closed. */
+extern _Atomic bool hook_is_parted;
+/* Whether clone with these flags is such a case. */
+bool hook_clone_parts(unsigned long flags);
+/* This is the process's only thread, for certain. */
+bool hook_is_alone(void);
 /* Before libc starts a child inside itself, by vfork and exec: what that inherits goes back to
  * TCP. The process keeps what is its own. */
 void hook_spawning(void);
@@ -251,6 +260,8 @@ void announce_closing(int fd);
 /* fd listens, and was not known: inherited over exec, or passed. False: it stays so. */
 bool announce_found(int fd);
 void announce_init(void);
+/* Withdraws all. */
+void announce_leave(void);
 /* Around a fork: the list does not change. */
 void announce_forking(void);
 void announce_forked_parent(void);

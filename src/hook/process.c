@@ -172,6 +172,8 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	tls = va_arg(ap, void *);
 	child_tid = va_arg(ap, pid_t *);
 	va_end(ap);
+	if (fn && hook_clone_parts((unsigned)flags))
+		hook_parting();
 	if (fn && !(flags & CLONE_VM)) {
 		fork_wrapped = true;
 		hook_forking();

@@ -4,6 +4,7 @@
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -67,6 +68,7 @@ static const uint8_t kinds[] = {
 	[SYS_epoll_create1] = ANY,
 	[SYS_epoll_ctl] = ANY,
 	[SYS_pidfd_getfd] = ANY,
+	[SYS_unshare] = ANY,
 	[SYS_execve] = ANY,
 	[SYS_execveat] = ANY,
 	[SYS_exit_group] = ANY,
@@ -207,6 +209,8 @@ static long any_call(const struct sys *x)
 		return munlockall();
 	case SYS_pidfd_getfd:
 		return pidfd_getfd(INT(0), INT(1), UNS(2));
+	case SYS_unshare:
+		return unshare(INT(0));
 	case SYS_execve:
 		return execve(PTR(0), PTR(1), PTR(2));
 	case SYS_execveat:

@@ -16,9 +16,11 @@ __attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b
 	else if (nr == SYS_clone)
 		flags = a;
 	else if (!a || b < sizeof(unsigned long)) /* fails in the kernel */
-		flags = CLONE_VM;
+		return true;
 	else
 		flags = *(const unsigned long *)a;
+	if (hook_clone_parts(flags))
+		hook_parting();
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))
 		hook_vfork_begin();
 	return (flags & CLONE_VM) != 0;

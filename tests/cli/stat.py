@@ -748,7 +748,7 @@ class Reasons(Stat):
         return Player(self, env=env, **options), log
 
     def test_list_is_read(self):
-        self.assertEqual(len(self.known()), 40)
+        self.assertEqual(len(self.known()), 41)
 
     def test_too_short(self):
         a = Player(self, env={"VIADUCT_UPGRADE_AFTER": "1000"})
@@ -864,6 +864,10 @@ class Reasons(Stat):
 
     def test_deepbind(self):
         self.went_down("deepbind", "ctypes.CDLL('libc.so.6', os.RTLD_LAZY | os.RTLD_DEEPBIND)")
+
+    def test_parted(self):
+        self.went_down("parted", "import threading; t = threading.Thread(target=lambda: "
+                                 "ctypes.CDLL(None).unshare(0x400)); t.start(); t.join()")
 
     def test_aio(self):
         self.went_down("aio", "c = ctypes.CDLL(None); x = ctypes.c_ulong(); "

@@ -45,13 +45,6 @@ TEST(threads_may_resolve_together)
 	pthread_barrier_destroy(&barrier);
 }
 
-/* Newer than the oldest libc that will do. */
-static bool is_missing(const char *name, void *symbol)
-{
-	return (!strcmp(name, "pidfd_spawn") || !strcmp(name, "pidfd_spawnp")) &&
-	       !dlsym(RTLD_DEFAULT, name) && symbol == (void *)real_missing;
-}
-
 TEST(every_symbol_is_libcs)
 {
 	real_resolve();
