@@ -50,6 +50,11 @@ static void *real_find(const char *name)
 	return symbol;
 }
 
+void *real_late(const char *name)
+{
+	return real_find(name);
+}
+
 /*
  * No lock and no once: a lock could not be had in a child forked while it was held.
  * Threads that arrive together store the same symbols.

@@ -15,7 +15,6 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <wordexp.h>
 
 struct aiocb;
 struct rlimit;
@@ -113,11 +112,7 @@ struct rlimit;
 	   const posix_spawnattr_t *, char *const *, char *const *))                     \
 	X(int, posix_spawn_file_actions_adddup2,                                         \
 	  (posix_spawn_file_actions_t *, int, int))                                      \
-	X(int, system, (const char *))                                                   \
-	X(FILE *, popen, (const char *, const char *))                                   \
-	X(int, wordexp, (const char *, wordexp_t *, int))                                \
 	X(pid_t, vfork, (void))                                                          \
-	X(int, unshare, (int))                                                           \
 	X(pid_t, _Fork, (void))                                                          \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
 	X(int, vdprintf, (int, const char *, va_list))                                   \
@@ -135,6 +130,13 @@ struct real {
 extern struct real real_table;
 extern int real_ready;
 void real_resolve(void);
+
+/*
+ * A name that few programs call, looked up at the call: the others are looked up at each start.
+ * NULL where libc lacks it; such a search may allocate memory.
+ */
+void *real_late(const char *name);
+#define REAL_LATE(name) (*(__typeof__(&(name)))real_late(#name))
 
 /* REAL(recv)(fd, ...) calls libc's recv; usable before any constructor has run. */
 #define REAL(name)                                                                       \

@@ -12,20 +12,30 @@ HOOK int system(const char *command)
 {
 	if (command)
 		hook_spawning();
-	return REAL(system)(command);
+	return REAL_LATE(system)(command);
 }
 
 HOOK FILE *popen(const char *command, const char *mode)
 {
 	hook_spawning();
-	return REAL(popen)(command, mode);
+	return REAL_LATE(popen)(command, mode);
 }
 HOOK_ALIAS(_IO_popen, popen);
+
+static bool has_command(const char *words)
+{
+	while ((words = strpbrk(words, "`$"))) {
+		if (*words == '`' || words[1] == '(')
+			return true;
+		words++;
+	}
+	return false;
+}
 
 /* A shell is started for each substitution of a command. */
 HOOK int wordexp(const char *words, wordexp_t *to, int flags)
 {
-	if (!(flags & WRDE_NOCMD) && words && (strchr(words, '`') || strstr(words, "$(")))
+	if (!(flags & WRDE_NOCMD) && words && has_command(words))
 		hook_spawning();
-	return REAL(wordexp)(words, to, flags);
+	return REAL_LATE(wordexp)(words, to, flags);
 }

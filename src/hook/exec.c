@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec and posix_spawn: the next image does not know the ring of what it inherits. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -222,7 +221,7 @@ static pidfd_spawn_call *pidfd_spawn_of(const char *name)
 {
 	pidfd_spawn_call *call;
 
-	*(void **)&call = dlsym(RTLD_NEXT, name);
+	*(void **)&call = real_late(name);
 	return call;
 }
 

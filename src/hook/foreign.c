@@ -40,6 +40,15 @@ static bool is_preload(const char *setting)
 
 /* ---- the target ---- */
 
+static bool names_own_loader(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i + sizeof(own_loader) <= len; i++)
+		if (bytes[i] == own_loader[0] &&
+		    memcmp(bytes + i, own_loader, sizeof(own_loader)) == 0)
+			return true;
+	return false;
+}
+
 /* As most are: its first bytes name glibc's loader. Also what is no regular file: left alone. */
 static bool is_usual(struct look *k)
 {
@@ -55,8 +64,7 @@ static bool is_usual(struct look *k)
 	n = pread(fd, k->head, sizeof(k->head), 0);
 	kernel_close(fd);
 	return n > EI_CLASS && memcmp(k->head, ELFMAG, SELFMAG) == 0 &&
-	       k->head[EI_CLASS] == ELFCLASS64 &&
-	       memmem(k->head, (size_t)n, own_loader, sizeof(own_loader)) != NULL;
+	       k->head[EI_CLASS] == ELFCLASS64 && names_own_loader(k->head, (size_t)n);
 }
 
 /* Another C library's loader that is executed itself, to load a program. */
@@ -93,9 +101,10 @@ static bool target_path(struct look *k, int dir, const char *path, bool search)
 static bool cannot_take_it(int dir, const char *path, bool search)
 {
 	struct look *k;
+	struct stat own;
 	bool foreign;
 
-	if (access(carry_own_path(), R_OK) != 0) {
+	if (stat(carry_own_path(), &own) != 0) {
 		if (log_level_now >= LOG_INFO)
 			log_line_apart(LOG_INFO,
 				       "exec: %s runs on TCP: %s is not to be seen there",
@@ -150,7 +159,8 @@ static char *without_us(const char *setting, char **text)
 		if (n && !(n == len && memcmp(at, own, n) == 0)) {
 			if (some)
 				*to++ = ':';
-			to = mempcpy(to, at, n);
+			memcpy(to, at, n);
+			to += n;
 			some = true;
 		}
 		at += n + (at[n] != '\0');

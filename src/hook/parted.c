@@ -8,6 +8,7 @@
  */
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "base/log.h"
 #include "hook/hook.h"
@@ -54,5 +55,5 @@ HOOK int unshare(int flags)
 {
 	if ((flags & CLONE_FILES) && !hook_is_alone())
 		hook_parting();
-	return REAL(unshare)(flags);
+	return (int)REAL(syscall)(SYS_unshare, flags);
 }
