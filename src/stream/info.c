@@ -112,44 +112,57 @@ void info_left(struct sock *s)
 	atomic_store_explicit(&s->slot->left_tick, wire_tick(), memory_order_relaxed);
 }
 
-/* How long nothing has been sent by the ring; NO_AGE: never was. */
-static uint32_t sent_age(struct sock *s)
+/* What has gone through the ring. */
+struct moved {
+	uint64_t sent, came; /* bytes */
+	uint32_t sends, receives;
+};
+
+static struct moved moved_by(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t left = atomic_load_explicit(&sl->left_tick, memory_order_relaxed);
-	if (sl->tx.produced == 0)
-		return NO_AGE;
-	if (!sock_is_direct(s))
-		return left ? age_ms(left) : NO_AGE;
+	struct moved m;
+	lock_take(&sl->tx_lock);
+	m.sent = sl->tx.produced;
+	m.sends = (uint32_t)sl->tx_messages;
+	lock_drop(&sl->tx_lock);
+	lock_take(&sl->rx_lock);
+	uint64_t unread = sock_is_direct(s) ? ring_unread(s->in) : 0;
+	m.came = sl->rx.consumed + (unread <= WIRE_DIR_DATA_BYTES ? unread : 0);
+	m.receives = (uint32_t)sl->rx_messages;
+	lock_drop(&sl->rx_lock);
+	return m;
+}
+
+static uint32_t left_age(struct sock *s)
+{
+	uint32_t left = atomic_load_explicit(&s->slot->left_tick, memory_order_relaxed);
+	return left ? age_ms(left) : NO_AGE;
+}
+
+/* How long nothing has been sent by the ring; NO_AGE: never was. */
+static uint32_t sent_age(struct sock *s, const struct moved *m)
+{
+	if (m->sent == 0 || !sock_is_direct(s))
+		return m->sent ? left_age(s) : NO_AGE;
 	know_sent(s);
 	return age_ms(atomic_load_explicit(&s->out->sent_tick, memory_order_relaxed));
 }
 
-static uint32_t came_age(struct sock *s)
+static uint32_t came_age(struct sock *s, const struct moved *m)
 {
 	struct slot *sl = s->slot;
-	uint32_t left = atomic_load_explicit(&sl->left_tick, memory_order_relaxed);
-	if (!sock_is_direct(s))
-		return sl->rx.consumed && left ? age_ms(left) : NO_AGE;
-	uint64_t produced = atomic_load_explicit(&s->in->produced, memory_order_acquire);
+	if (m->came == 0 || !sock_is_direct(s))
+		return m->came ? left_age(s) : NO_AGE;
 	uint32_t tick = atomic_load_explicit(&s->in->sent_tick, memory_order_relaxed);
 	uint32_t asked = atomic_load_explicit(&sl->asked_tick, memory_order_relaxed);
-	if (produced == 0)
-		return NO_AGE;
 	if (tick)
 		return age_ms(tick);
-	if (asked &&
-	    atomic_load_explicit(&sl->asked_at, memory_order_relaxed) == produced)
+	if (asked && atomic_load_explicit(&sl->asked_at, memory_order_relaxed) == m->came)
 		return age_ms(asked);
-	atomic_store_explicit(&sl->asked_at, produced, memory_order_relaxed);
+	atomic_store_explicit(&sl->asked_at, m->came, memory_order_relaxed);
 	atomic_store_explicit(&sl->asked_tick, wire_tick(), memory_order_relaxed);
 	return 0;
-}
-
-static uint64_t came_bytes(struct sock *s)
-{
-	uint64_t unread = sock_is_direct(s) ? ring_unread(s->in) : 0;
-	return s->slot->rx.consumed + (unread <= WIRE_DIR_DATA_BYTES ? unread : 0);
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -157,13 +170,12 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static void add_ring(struct sock *s, int fd, struct tcp_info *info)
+static void add_ring(struct sock *s, int fd, const struct moved *m, struct tcp_info *info)
 {
-	struct slot *sl = s->slot;
-	uint64_t unsent = acked_not(s, fd), came = came_bytes(s);
-	uint64_t sent = sl->tx.produced > unsent ? sl->tx.produced - unsent : 0;
-	uint32_t out = (uint32_t)sl->tx_messages, in = (uint32_t)sl->rx_messages;
-	uint32_t sent_ms = sent_age(s), came_ms = came_age(s);
+	uint64_t unsent = acked_not(s, fd);
+	uint64_t sent = m->sent > unsent ? m->sent - unsent : 0;
+	uint32_t out = m->sends, in = m->receives;
+	uint32_t sent_ms = sent_age(s, m), came_ms = came_age(s, m);
 	info->tcpi_last_data_sent = least(info->tcpi_last_data_sent, sent_ms);
 	info->tcpi_last_data_recv = least(info->tcpi_last_data_recv, came_ms);
 	/* What comes from TCP's peer acknowledges what it has, and is acknowledged. */
@@ -171,7 +183,7 @@ static void add_ring(struct sock *s, int fd, struct tcp_info *info)
 		least(info->tcpi_last_ack_recv, least(sent_ms, came_ms));
 	info->tcpi_bytes_acked += sent;
 	info->tcpi_bytes_sent += sent;
-	info->tcpi_bytes_received += came;
+	info->tcpi_bytes_received += m->came;
 	info->tcpi_notsent_bytes += (uint32_t)unsent;
 	info->tcpi_segs_out += out + in;
 	info->tcpi_segs_in += out + in;
@@ -191,12 +203,13 @@ void sock_info(struct sock *s, int fd, void *value, size_t len)
 	struct tcp_info info = {0};
 	socklen_t size = sizeof(info);
 	want_noted(s);
-	if (s->slot->tx.produced == 0 && came_bytes(s) == 0)
+	struct moved m = moved_by(s);
+	if (m.sent == 0 && m.came == 0)
 		return;
 	/* Not as the program has it, which may have asked for the half of a number. */
 	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
 		return;
-	add_ring(s, fd, &info);
+	add_ring(s, fd, &m, &info);
 	give(value, len, &info, size);
 }
 

@@ -5,9 +5,11 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -445,4 +447,40 @@ CASE(options_of_the_listener, DIRECT)
 CASE(options_of_the_listener_ipv6, DIRECT)
 {
 	sweep(AF_INET6, true);
+}
+
+/* Urgent data in its place in the stream. */
+static void urgent_inline(struct pair p)
+{
+	char buf[16] = "";
+	int mark = -1;
+	pair_warm(p);
+	send_all(p.c, "before", 6);
+	say_result("send urgent", send(p.c, "!", 1, MSG_OOB));
+	send_all(p.c, "after", 5);
+	wait_events(p.s, POLLPRI);
+	say_result("recv", recv(p.s, buf, 16, 0));
+	say("%.6s", buf);
+	say_result("at the mark", ioctl(p.s, SIOCATMARK, &mark));
+	say("%d", mark);
+	say_result("recv urgent", recv(p.s, buf, 1, MSG_OOB));
+	recv_all(p.s, buf, 6);
+	say("%.6s", buf);
+	pair_warm(p);
+	pair_close(p);
+}
+
+CASE(urgent_in_line, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int on = 1;
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on) == 0);
+	urgent_inline(p);
+}
+
+CASE(inherited_urgent_in_line, DIRECT)
+{
+	uint16_t port;
+	int listener = listener_with(AF_INET, SOL_SOCKET, SO_OOBINLINE, 1, &port);
+	urgent_inline(pair_of(listener, AF_INET, port));
 }
