@@ -102,6 +102,16 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		sock_lowat_set(s, fd);
 		errno = saved;
 	}
+	if (level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT) {
+		int saved = errno;
+
+		sock_learn_unsent(s, fd);
+		sock_buffers_set(s, fd);
+		/* If it listens, what it accepts is to ask, too. */
+		if (sock_options(s) == OPTIONS_PLAIN)
+			sock_options_are(s, OPTIONS_UNKNOWN);
+		errno = saved;
+	}
 	if (level == IPPROTO_TCP && name == TCP_INQ)
 		atomic_store_explicit(&s->slot->inq, option_int(value, len) != 0,
 				      memory_order_relaxed);

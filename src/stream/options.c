@@ -43,6 +43,15 @@ static bool has_filter(int fd)
 		       : errno == EACCES;
 }
 
+void sock_learn_unsent(struct sock *s, int fd)
+{
+	uint32_t most = 0;
+	socklen_t len = sizeof(most);
+
+	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, &len) == 0)
+		atomic_store_explicit(&s->slot->tx_unsent, most, memory_order_relaxed);
+}
+
 static enum vd_reason ask(int fd)
 {
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
@@ -70,6 +79,8 @@ enum vd_reason options_reason(struct sock *s, int fd)
 	if (known == OPTIONS_PLAIN)
 		return VD_REASON_NONE;
 	reason = known == OPTIONS_KERNEL ? VD_REASON_OPTION : ask(fd);
+	if (reason == VD_REASON_NONE)
+		sock_learn_unsent(s, fd);
 	errno = saved;
 	return reason;
 }

@@ -4,14 +4,20 @@
 
 /* A peer that has taken nothing from a full ring for so long. */
 #define STUCK_NS 1000000u
+/* What a peer takes that does not read: the kernel's window at the beginning. */
+#define WINDOW_BYTES 65536u
 
 /*
  * Programs that set the buffers at both ends mean to notice a slow reader: they get the
  * smallest area that holds no less than TCP would. Buffers that the kernel chooses grow, so
- * that one of them alone bounds nothing.
+ * that one of them alone bounds nothing. TCP_NOTSENT_LOWAT does: what the peer's window has no room
+ * for.
  */
 bool room_may_grow(struct sock *s)
 {
+	uint64_t unsent = atomic_load_explicit(&s->slot->tx_unsent, memory_order_relaxed);
+	if (unsent && ring_size_hint(s->out) >= unsent + WINDOW_BYTES)
+		return false;
 	uint32_t ours = atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed);
 	uint32_t theirs = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
 	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;

@@ -319,6 +319,8 @@ void sock_push(struct sock *s);
 void sock_learn_buffers(struct sock *s, int fd);
 /* After that, in mid-stream: who waits for room, at either end, may have got some. */
 void sock_buffers_set(struct sock *s, int fd);
+/* The same for TCP_NOTSENT_LOWAT. */
+void sock_learn_unsent(struct sock *s, int fd);
 /* The peer holds bytes back that become due by time alone: a sleep is to be short. */
 bool sock_is_held(struct sock *s);
 #define SOCK_HELD_NAP_NS 20000000

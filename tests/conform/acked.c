@@ -169,3 +169,42 @@ CASE(acknowledged_then_lingering, DIRECT)
 	say("error %d", error);
 	close(p.s);
 }
+
+/* A program that wants little unsent is not to fill a large queue. */
+static void say_bounded(struct pair p)
+{
+	static const char piece[4096];
+	size_t total = 0;
+	ssize_t n;
+	pair_warm(p);
+	nonblock(p.s, true);
+	while (total < 1500000 && (n = send(p.s, piece, sizeof piece, 0)) > 0)
+		total += (size_t)n;
+	say("few: %d", total < 1000000);
+	nonblock(p.s, false);
+	for (char buf[65536]; total > 0; total -= (size_t)n) {
+		n = recv(p.c, buf, sizeof buf, 0);
+		NEED(n > 0);
+	}
+	pair_close(p);
+}
+
+CASE(bounded_unsent, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int most = 10000;
+	NEED(setsockopt(p.s, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most) == 0);
+	say_bounded(p);
+}
+
+CASE(inherited_bounded_unsent, DIRECT)
+{
+	uint16_t port;
+	int listener = listen_any(AF_INET, &port), most = 10000;
+	NEED(setsockopt(listener, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most) ==
+	     0);
+	struct pair p = {.c = connect_to(AF_INET, port)};
+	p.s = accept(listener, NULL, NULL);
+	NEED(p.s >= 0);
+	say_bounded(p);
+}
