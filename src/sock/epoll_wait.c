@@ -24,6 +24,8 @@
 #define ASK_CALLS 16
 /* Questions more than one for one answer. */
 #define ASK_ROUNDS 3
+/* Answers of nothing but our own tags before the program is told that there is nothing. */
+#define ASK_BEHIND 1000
 #define ASK_TICKS  60000
 /* A sleep makes a registration older by this many calls. */
 #define SLEEP_AGE 16
@@ -248,15 +250,20 @@ static int look(struct call *c)
 static int ask_and_look(struct call *c)
 {
 	struct epoll_event raw[RAW_EVENTS];
-	int n = ask_kernel(c, raw, c->max);
+	int n = 0, room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS, heard = room;
 
-	if (n <= 0) {
-		order_told(c->in, raw, n);
-		/* Nothing there either: there was nothing at that moment. */
-		return n || c->deadline == LOOK_NOW ? n : look(c);
+	/* Where the room was full of what only we are told, the program's own may stand behind. */
+	for (int i = 0; n == 0 && heard == room && i < ASK_BEHIND; i++) {
+		heard = ask_kernel(c, raw, c->max);
+		if (heard <= 0) {
+			order_told(c->in, raw, heard);
+			/* Nothing there either: there was nothing at that moment. */
+			return heard || c->deadline == LOOK_NOW ? heard : look(c);
+		}
+		n = add_heard(c, raw, heard);
+		n = n ? n : look(c);
 	}
-	n = add_heard(c, raw, n);
-	return n ? n : look(c);
+	return n;
 }
 
 /*

@@ -231,3 +231,45 @@ CASE(lowat_level, DIRECT)
 {
 	lowat_edges(0, false);
 }
+
+/* ---- room for one ---- */
+
+/* What only we are told does not take the place of what the program is. */
+CASE(one_at_a_time, DIRECT)
+{
+	struct pair p[3];
+	struct signal_pipe other = signal_pipe();
+	struct epoll_event ev = {0};
+	unsigned told = 0;
+	int ep = ep_open();
+
+	for (int i = 0; i < 3; i++) {
+		p[i] = pair_warm_open();
+		ep_add(ep, p[i].s, EPOLLIN, (uint64_t)i);
+	}
+	ep_add(ep, other.fd[0], EPOLLIN, 9);
+	signal_send(other);
+	for (int i = 0; i < 5; i++)
+		say_result("one", epoll_wait(ep, &ev, 1, 0));
+	signal_wait(other);
+	for (int i = 0; i < 5; i++) {
+		for (int k = 0; k < 3; k++) {
+			send_all(p[k].c, "x", 1);
+			wait_inq(p[k].s, 1);
+		}
+		signal_send(other);
+		for (int k = 0; k < 12; k++) {
+			say_result("one", epoll_wait(ep, &ev, 1, 0));
+			told |= 1u << ev.data.u64;
+		}
+		say("%x", told);
+		for (int k = 0; k < 3; k++)
+			recv_all(p[k].s, &(char){0}, 1);
+		say_result("one", epoll_wait(ep, &ev, 1, 0));
+		signal_wait(other);
+		say_result("none", epoll_wait(ep, &ev, 1, 0));
+	}
+	for (int i = 0; i < 3; i++)
+		pair_close(p[i]);
+	close(ep);
+}
