@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/stat.h"
+#include "cli/terminal.h"
 
 enum { STATUS_WELL = 0, STATUS_FAILED = 1 };
 enum {
@@ -247,7 +248,7 @@ static int check_together(const struct stat_options *o)
 
 static int show_once(const struct stat_options *o)
 {
-	int width = stat_terminal(NULL), r;
+	int width = terminal_width(stdout), r;
 	struct stat_page page = {o->wide ? 0 : width ? width : PLAIN_WIDTH, 0};
 	struct stat_view v;
 	char message[256];

@@ -93,6 +93,17 @@ static inline uint64_t stat_messages(const struct observe_conn *c)
 
 #define STAT_CELL 256
 
+/* On a screen a line may begin with this byte, and one of these. */
+#define STAT_STYLE '\001'
+enum stat_style {
+	STAT_PLAIN = '0',
+	STAT_HEAD = 'h',
+	STAT_ON_RING = 'r',
+	STAT_ON_RDMA = 'd',
+	STAT_ON_TCP = 't',
+	STAT_BETWEEN = 's',
+};
+
 struct stat_column {
 	const char *title;
 	int rank; /* the highest goes first where the width is short; 0 never */
@@ -110,8 +121,10 @@ struct stat_shape {
 	size_t column_count;
 	int width; /* 0: no limit */
 	bool wide, rates;
-	bool cut;     /* lines that do not fit are cut off */
-	size_t lines; /* rows that are printed at most */
+	bool cut; /* lines that do not fit are cut off */
+	size_t lines; /* rows that are printed at most; the last says how many there are more */
+	/* For a screen: how a row looks. NULL: no line begins with STAT_STYLE and a style. */
+	enum stat_style (*style)(const void *item);
 };
 
 /* items: pointers. 0 or -ENOMEM. */
@@ -127,7 +140,7 @@ char *stat_name(const char *name, char *out, size_t size);
 
 struct stat_page {
 	int width;    /* 0: no limit */
-	size_t lines; /* 0: no limit */
+	size_t lines; /* 0: no limit; else for a screen, with styles */
 };
 
 /* stat_columns.c */
@@ -144,7 +157,5 @@ void stat_prometheus(FILE *out, const struct stat_view *v, bool per_connection);
 
 /* Returns an exit status. */
 int stat_watch(const struct stat_options *o);
-/* Of the terminal behind the standard output; 0 when it is none. */
-int stat_terminal(int *lines);
 
 #endif

@@ -356,6 +356,26 @@ static const struct stat_column of_processes[] = {
 
 /* ---- the table ---- */
 
+static enum stat_style style_of_row(const void *item)
+{
+	switch (((const struct stat_row *)item)->path) {
+	case OBSERVE_RING:
+		return STAT_ON_RING;
+	case OBSERVE_RDMA:
+		return STAT_ON_RDMA;
+	case OBSERVE_SWITCHING:
+		return STAT_BETWEEN;
+	default:
+		return STAT_ON_TCP;
+	}
+}
+
+static enum stat_style style_of_process(const void *item)
+{
+	(void)item;
+	return STAT_PLAIN;
+}
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
@@ -370,6 +390,9 @@ int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
 		.rates = v->has_rates,
 		.cut = page->lines > 0,
 		.lines = page->lines > 0 ? page->lines : SIZE_MAX,
+		.style = page->lines == 0 ? NULL
+			 : o->processes	  ? style_of_process
+					  : style_of_row,
 	};
 	size_t all = o->processes ? v->process_count : v->row_count, n = 0;
 	const void **items = malloc((all + 1) * sizeof(*items));

@@ -149,6 +149,28 @@ static void print_line(FILE *out, const struct stat_shape *s, const bool *used,
 	fprintf(out, "%.*s\n", (int)n, line);
 }
 
+static void put_style(FILE *out, const struct stat_shape *s, enum stat_style style)
+{
+	if (s->style)
+		fprintf(out, "%c%c", STAT_STYLE, style);
+}
+
+static void print_rows(FILE *out, const struct stat_shape *s, const bool *used,
+		       const size_t *widths, const struct texts *t,
+		       const void *const *items, size_t count)
+{
+	size_t shown = count > s->lines ? s->lines - 1 : count;
+
+	put_style(out, s, STAT_HEAD);
+	print_line(out, s, used, widths, NULL, NULL);
+	for (size_t i = 0; i < shown; i++) {
+		put_style(out, s, s->style ? s->style(items[i]) : STAT_PLAIN);
+		print_line(out, s, used, widths, t->data, t->at + i * s->column_count);
+	}
+	if (shown < count)
+		fprintf(out, "%zu more\n", count - shown);
+}
+
 int stat_table(FILE *out, const struct stat_shape *s, const void *const *items,
 	       size_t count)
 {
@@ -168,10 +190,7 @@ int stat_table(FILE *out, const struct stat_shape *s, const void *const *items,
 	if (r == 0) {
 		if (s->width > 0)
 			choose(s, used, widths);
-		print_line(out, s, used, widths, NULL, NULL);
-		for (size_t i = 0; i < count && i < s->lines; i++)
-			print_line(out, s, used, widths, t.data,
-				   t.at + i * s->column_count);
+		print_rows(out, s, used, widths, &t, items, count);
 	}
 	free(t.at);
 	free(t.data);

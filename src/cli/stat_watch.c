@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli/stat.h"
+#include "cli/terminal.h"
 
 /* The alternate screen without a cursor, and back. */
 #define ENTER "\033[?1049h\033[?25l"
@@ -20,11 +20,13 @@
 #define HOME	   "\033[H"
 #define CLEAR_LINE "\033[K"
 #define CLEAR_REST "\033[J"
+#define PLAIN	   "\033[0m"
 
-enum { LINES_DEFAULT = 24, WIDTH_DEFAULT = 80, PLAIN_WIDTH = 120 };
+/* Below so many lines the keys have none. */
+enum { PLAIN_WIDTH = 120, LINES_LEAST = 5 };
 
 struct screen {
-	bool active, has_keys;
+	bool active, has_keys, has_colours;
 	struct termios before;
 	char *text;
 	size_t bytes;
@@ -43,19 +45,6 @@ static void on_signal(int sig)
 		stopped = 1;
 	else
 		ended = sig;
-}
-
-int stat_terminal(int *lines)
-{
-	struct winsize w;
-
-	if (!isatty(STDOUT_FILENO))
-		return 0;
-	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0 || w.ws_row == 0)
-		w = (struct winsize){.ws_row = LINES_DEFAULT, .ws_col = WIDTH_DEFAULT};
-	if (lines)
-		*lines = w.ws_row;
-	return w.ws_col;
 }
 
 static bool write_all(const char *text, size_t n)
@@ -132,39 +121,76 @@ static void catch_signals(void)
 
 /* ---- one look ---- */
 
-static void print_head(FILE *out, const struct stat_view *v, const struct stat_options *o,
-		       bool keys)
+static void print_head(FILE *out, const struct stat_view *v, const struct stat_options *o)
 {
 	time_t now = (time_t)v->time;
 	char text[32];
 	struct tm tm;
 
 	strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &tm));
-	fprintf(out, "viaduct stat  %s  every %g s  by %s", text, o->seconds,
+	fprintf(out, "viaduct stat  %s  every %g s  by %s\n", text, o->seconds,
 		o->by_messages ? "messages" : "bytes");
-	fprintf(out, keys ? "  (q: quit, b: bytes, m: messages)\n" : "\n");
+}
+
+/* The codes of a style: bold is no colour. */
+static const char *codes_of(const struct screen *s, char style)
+{
+	if (style == STAT_HEAD)
+		return "\033[1m";
+	if (!s->has_colours)
+		return "";
+	return style == STAT_ON_RING   ? "\033[32m"
+	       : style == STAT_ON_RDMA ? "\033[36m"
+	       : style == STAT_ON_TCP  ? "\033[33m"
+	       : style == STAT_BETWEEN ? "\033[35m"
+				       : "";
+}
+
+/* One line of the text, cut at the width. Returns what is behind it. */
+static const char *put_line(FILE *out, const struct screen *s, const char *text,
+			    int width)
+{
+	const char *codes = "";
+	int n;
+
+	if (*text == STAT_STYLE) {
+		codes = codes_of(s, text[1]);
+		text += 2;
+	}
+	n = (int)strcspn(text, "\n");
+	fprintf(out, "%s%.*s%s" CLEAR_LINE, codes, n < width ? n : width, text,
+		*codes ? PLAIN : "");
+	return text + n + (text[n] == '\n');
+}
+
+/* In the last line of the screen. */
+static void put_keys(FILE *out, int width, int lines)
+{
+	static const char keys[] =
+		" q quit   b most bytes first   m most messages first ";
+
+	fprintf(out, "\033[%d;1H\033[7m%.*s" PLAIN, lines, width - 1, keys);
 }
 
 /* What fits, with the rest of the screen cleared behind it. */
-static bool show_on_screen(const char *text, int width, int lines)
+static bool show_on_screen(const struct screen *s, const char *text, int width, int lines)
 {
 	FILE *out = NULL;
 	char *shown = NULL;
 	size_t bytes = 0;
-	bool well;
+	bool well, has_keys = s->has_keys && lines > LINES_LEAST;
 
 	out = open_memstream(&shown, &bytes);
 	if (!out)
 		return false;
 	fputs(HOME, out);
-	for (int i = 0; i < lines && *text; i++) {
-		int n = (int)strcspn(text, "\n");
-
-		fprintf(out, "%s%.*s" CLEAR_LINE, i ? "\r\n" : "", n < width ? n : width,
-			text);
-		text += n + (text[n] == '\n');
+	for (int i = 0; i < lines - has_keys && *text; i++) {
+		fputs(i ? "\r\n" : "", out);
+		text = put_line(out, s, text, width);
 	}
 	fputs(CLEAR_REST, out);
+	if (has_keys)
+		put_keys(out, width, lines);
 	well = fclose(out) == 0 && write_all(shown, bytes);
 	free(shown);
 	return well;
@@ -173,10 +199,11 @@ static bool show_on_screen(const char *text, int width, int lines)
 static int print_look(FILE *out, struct stat_view *v, const struct stat_options *o,
 		      const struct screen *s, int width, int lines)
 {
-	/* The head, the table's, an empty one, the number of lines; then the reasons. */
-	size_t room = lines > 6 ? (size_t)lines - 6 : 1;
+	/* The head, the table's, an empty one, the number of lines, the keys; then the reasons. */
+	size_t room = lines > 7 ? (size_t)lines - 7 : 1;
 	struct stat_page page = {s->active ? width
 				 : o->wide ? 0
+				 : width   ? width
 					   : PLAIN_WIDTH,
 				 s->active ? room : 0};
 	int r;
@@ -185,7 +212,9 @@ static int print_look(FILE *out, struct stat_view *v, const struct stat_options 
 		stat_json(out, v, true);
 		return 0;
 	}
-	print_head(out, v, o, s->has_keys && s->active);
+	if (s->active)
+		fprintf(out, "%c%c", STAT_STYLE, STAT_HEAD);
+	print_head(out, v, o);
 	r = stat_print(out, v, o, &page);
 	if (v->shown)
 		fputc('\n', out);
@@ -199,7 +228,7 @@ static int print_look(FILE *out, struct stat_view *v, const struct stat_options 
 static bool show(struct stat_view *v, const struct stat_options *o,
 		 const struct screen *s)
 {
-	int lines = 0, width = stat_terminal(&lines);
+	int lines = 0, width = terminal_size(stdout, &lines);
 	char *text = NULL;
 	size_t bytes = 0;
 	FILE *out = open_memstream(&text, &bytes);
@@ -210,7 +239,7 @@ static bool show(struct stat_view *v, const struct stat_options *o,
 	well = print_look(out, v, o, s, width, lines) == 0;
 	well &= fclose(out) == 0;
 	if (well)
-		well = s->active ? show_on_screen(text, width, lines)
+		well = s->active ? show_on_screen(s, text, width, lines)
 				 : write_all(text, bytes);
 	free(text);
 	return well;
@@ -295,7 +324,8 @@ int stat_watch(const struct stat_options *options)
 	int r;
 
 	catch_signals();
-	if (stat_terminal(NULL) && o.format == STAT_TABLE)
+	s.has_colours = terminal_has_colours(stdout);
+	if (terminal_has_screen(stdout) && o.format == STAT_TABLE)
 		screen_enter(&s);
 	r = watch(&o, &s, &past, message, sizeof(message));
 	screen_leave(&s);

@@ -37,11 +37,17 @@ int terminal_width(FILE *out)
 	return terminal_size(out, &lines);
 }
 
-bool terminal_has_colours(FILE *out)
+bool terminal_has_screen(FILE *out)
 {
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+	const char *term = getenv("TERM");
 	int fd = fileno(out);
 
-	return fd >= 0 && isatty(fd) && !(no && *no) && term && *term &&
-	       strcmp(term, "dumb") != 0;
+	return fd >= 0 && isatty(fd) && !(term && !strcmp(term, "dumb"));
+}
+
+bool terminal_has_colours(FILE *out)
+{
+	const char *no = getenv("NO_COLOR");
+
+	return !(no && *no) && terminal_has_screen(out);
 }

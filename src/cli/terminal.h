@@ -12,7 +12,9 @@ enum { TERMINAL_WIDTH = 80, TERMINAL_LINES = 24 }; /* where it does not tell */
 int terminal_width(FILE *out);
 /* The same, and its lines. */
 int terminal_size(FILE *out, int *lines);
-/* It is a terminal, and may be sent colours: neither TERM=dumb nor NO_COLOR says otherwise. */
+/* It is a terminal that knows more than to print: not TERM=dumb. */
+bool terminal_has_screen(FILE *out);
+/* The same, and NO_COLOR does not say otherwise. */
 bool terminal_has_colours(FILE *out);
 
 #endif

@@ -16,6 +16,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -1106,7 +1107,7 @@ class Watch(Stat):
         self.assertEqual(p.wait(), 0)
         self.assertRegex(rest, "Nothing matches|No process|no TCP connection")
 
-    def start(self, *args, width=100, lines=20):
+    def start(self, *args, width=100, lines=20, env=None):
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, width, 0, 0))
         before = termios.tcgetattr(slave)
@@ -1115,8 +1116,8 @@ class Watch(Stat):
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         p = subprocess.Popen([self.viaduct, "stat", "--watch=0.2", *map(str, args)],
-                             stdin=slave, stdout=slave, stderr=slave, env=self.env,
-                             preexec_fn=own)
+                             stdin=slave, stdout=slave, stderr=slave, preexec_fn=own,
+                             env={**self.env, "TERM": "xterm", **(env or {})})
         self.addCleanup(os.close, master)
         self.addCleanup(os.close, slave)
         self.addCleanup(p.wait)
@@ -1146,6 +1147,58 @@ class Watch(Stat):
             self.assertEqual(p.wait(), status)
             self.assertEqual(termios.tcgetattr(slave), before)
 
+    def screen(self, master, seen=""):
+        """The next whole one, as text with the codes of colours, and what is left over."""
+        seen = self.read_until(master, r"(?s)\033\[H.*\033\[H", seen)
+        screen, rest = seen[seen.index("\033[H") + 3:].split("\033[H", 1)
+        return screen, "\033[H" + rest
+
+    def leave(self, p, master):
+        os.write(master, b"q")
+        self.read_until(master, r"\033\[\?1049l")
+        self.assertEqual(p.wait(), 0)
+
+    def test_looks(self):
+        """The head is bold, each path has a colour, and the last line names the keys."""
+        a, b, port = self.pair()
+        for env, bold, colour in (({"TERM": "xterm"}, True, True),
+                                  ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+                                  ({"TERM": "xterm", "NO_COLOR": ""}, True, True)):
+            p, master, slave, before = self.start("--port", port, env=env)
+            screen, _ = self.screen(master)
+            self.assertEqual(bool(re.match(r"\033\[1mviaduct stat ", screen)), bold)
+            self.assertEqual("\033[1mPROCESS" in screen, bold)
+            self.assertEqual(bool(re.search(r"\033\[3[0-9]m", screen)), colour)
+            self.assertRegex(screen, r"\033\[20;1H\033\[7m q quit   b most bytes first   m most "
+                                     r"messages first \033\[0m$")
+            self.leave(p, master)
+
+    def test_dumb_terminal(self):
+        """One list after the other, without a code."""
+        p, master, slave, before = self.start("--count", 2, env={"TERM": "dumb"})
+        seen = self.read_until(master, r"(?s)viaduct stat .*viaduct stat .*\n.*\n")
+        self.assertEqual(p.wait(), 0)
+        self.assertNotIn("\033", seen)
+        self.assertNotIn("\001", seen)
+
+    def test_more_than_fits(self):
+        s = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(s.close)
+        code = ("import socket, sys\n"
+                "all = [socket.create_connection(('127.0.0.1', %d)) for i in range(30)]\n"
+                "print('there', flush=True); input()" % s.getsockname()[1])
+        with subprocess.Popen([self.viaduct, "run", "--", sys.executable, "-c", code],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env=self.env) as held:
+            self.assertEqual(held.stdout.readline(), "there\n")
+            p, master, slave, before = self.start("--port", s.getsockname()[1])
+            screen, _ = self.screen(master)
+            rows = screen.count(f"127.0.0.1:{s.getsockname()[1]}")
+            self.assertRegex(screen, rf"\n{30 - rows} more\033\[K")
+            self.assertIn("30 connections: ", screen)
+            self.leave(p, master)
+            held.communicate("\n")
+
     def test_killed(self):
         p, master, slave, before = self.start()
         self.read_until(master, "viaduct stat")
@@ -1172,10 +1225,11 @@ class Watch(Stat):
         p, master, slave, before = self.start("--port", port, width=150)
         self.read_until(master, "PEER-PROCESS")
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 60, 0, 0))
-        seen = self.read_until(master, r"\033\[H[^\033]{1,60}\033\[K\r+\nPROCESS")
+        head = r"\033\[H\033\[1m[^\033]{1,60}\033\[0m\033\[K\r+\n\033\[1mPROCESS"
+        seen = self.read_until(master, head)
         screen = seen.split("\033[H")[-1]
         screen = self.read_until(master, r"\033\[J", screen).split("\033[J")[0]
-        lines = re.sub(r"\033\[[KHJ]|\r", "", screen).split("\n")
+        lines = re.sub(r"\033\[[0-9;]*[KHJm]|\r", "", screen).split("\n")
         self.assertLessEqual(len(lines), 5)
         self.assertLessEqual(max(map(len, lines)), 60)
         os.write(master, b"q")
