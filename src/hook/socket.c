@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/crit.h"
 #include "base/place.h"
 #include "hook/hook.h"
 #include "stream/timeout.h"
@@ -93,29 +94,44 @@ NEAR_CODE HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int fl
 			flags & SOCK_NONBLOCK);
 }
 
-static void connecting(struct sock *s, int fd, const struct sockaddr *addr, socklen_t len)
+/* True when the connection will be dissolved. */
+static bool connecting(struct sock *s, int fd, const struct sockaddr *addr, socklen_t len)
 {
-	sa_family_t family = AF_UNSPEC;
+	sa_family_t family;
 
-	if (addr && len >= sizeof(family))
-		family = addr->sa_family;
-	/* Dissolves the connection: what the ring holds goes with it. */
-	if (family == AF_UNSPEC)
-		sock_refuse(s, fd, VD_REASON_PROTOCOL);
+	/* What the kernel refuses changes nothing. */
+	if (len < sizeof(family) || len > sizeof(struct sockaddr_storage) ||
+	    !crit_readable(addr, len) ||
+	    crit_copy(&family, &addr->sa_family, sizeof(family)) < 0)
+		return false;
+	if (family == AF_UNSPEC) {
+		sock_dissolving(s, true);
+		return true;
+	}
 	/* A connect that asks how an earlier one went must not change who connected. */
-	else if (atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+	if (atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
 		fd_connecting(s, fd);
+	return false;
 }
 
 NEAR_CODE HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct sock *s = fd_sock(fd);
+	bool dissolves = false;
+	int result;
 
 	if (s) {
 		sock_attend(false);
-		connecting(s, fd, addr, len);
+		dissolves = connecting(s, fd, addr, len);
 	}
-	return REAL(connect)(fd, addr, len);
+	result = REAL(connect)(fd, addr, len);
+	/* What the ring holds goes with the connection. Afterwards: on its way down, a call of
+	 * another thread's would take the error from who is to be told it. */
+	if (dissolves && result == 0)
+		sock_dissolve(s, fd);
+	else if (dissolves)
+		sock_dissolving(s, false);
+	return result;
 }
 HOOK_ALIAS(__connect, connect);
 

@@ -113,6 +113,19 @@ static inline void seen_add(struct slot *sl, uint32_t bits)
 	atomic_fetch_or_explicit(&sl->seen, bits, memory_order_acq_rel);
 }
 
+/* A call has left an error; and takes it: 0 where there is none. */
+static inline bool kept_error(struct sock *s)
+{
+	return __builtin_expect(seen_of(s->slot) > SEEN_VERDICTS, 0);
+}
+
+static inline int kept_take(struct sock *s)
+{
+	if (!kept_error(s))
+		return 0;
+	return (int)(atomic_fetch_and(&s->slot->seen, SEEN_VERDICTS) >> SEEN_KEPT_SHIFT);
+}
+
 /* ---- remote.c: the peer is on another host, docs/rdma.md ---- */
 
 static inline struct across *remote_of(struct sock *s)
@@ -262,6 +275,14 @@ int64_t rx_queued(struct sock *s, int fd);
 
 /* Of what TCP has queued, how much lies before a mark that has not been passed. */
 int rx_bounded(struct sock *s, int fd, int queued);
+/* TCP has something. Where it has nothing, a look for more would take the error that waits. */
+bool rx_is_queued(int fd);
+struct iov_cursor;
+/*
+ * The ring was left again before its first byte was reached: behind its bytes come those that
+ * TCP has queued behind the `skip` that were peeked at before.
+ */
+ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip);
 bool rx_tcp_has_more(struct sock *s, int fd);
 /* Urgent data comes next: TCP ends a receive before it. */
 bool rx_is_at_mark(int fd);

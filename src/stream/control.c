@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Control of a connection: serving the peer, going down, shutting down, queue lengths. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -144,6 +145,30 @@ void sock_yield(struct sock *s, int fd, enum vd_reason reason)
 void sock_down(struct sock *s, int fd, enum vd_reason reason)
 {
 	go_down(s, fd, reason, ask_down);
+}
+
+void sock_dissolving(struct sock *s, bool begins)
+{
+	if (begins && sock_is_direct(s))
+		seen_add(s->slot, SEEN_DISSOLVED);
+	else
+		atomic_fetch_and(&s->slot->seen, ~(uint32_t)SEEN_DISSOLVED);
+}
+
+void sock_dissolve(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int saved = errno;
+	sock_refuse(s, fd, VD_REASON_PROTOCOL);
+	errno = saved;
+	if (!sock_is_direct(s) || is_elsewhere(s))
+		return;
+	lock_take(&sl->rx_lock);
+	gate_set(&sl->gate_rx, GATE_FINAL);
+	lock_drop(&sl->rx_lock);
+	sock_ring_self(s); /* who sleeps for the ring is to go on in the kernel */
+	leave_if_done(s);
+	errno = saved;
 }
 
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
@@ -325,16 +350,31 @@ ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms)
 	return held_wait(s, fd, VD_REASON_NONE, timeout_ms, ask_bounce);
 }
 
+/* Of what is no connection. The kernel notes it even where it says that there is none; what listens,
+ * or is about to be one, it ends, and then has forgotten. */
+static int shut_early(struct sock *s, int fd, int how)
+{
+	int state;
+	if (REAL(shutdown)(fd, how) < 0)
+		return -errno;
+	if (tcp_state(fd, &state) == 0 && state == TCP_CLOSE)
+		atomic_fetch_and(&s->slot->seen,
+				 ~(uint32_t)(SEEN_SHUT_RD | SEEN_SHUT_WR));
+	return 0;
+}
+
 int sock_shutdown(struct sock *s, int fd, int how)
 {
 	struct slot *sl = s->slot;
 	int r;
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
 	/* Before the look at the phase: who attaches meanwhile sees one or the other. And
 	 * before the kernel's: its POLLRDHUP is then known to be our own doing. */
 	seen_add(sl, (how != SHUT_RD ? SEEN_SHUT_WR : 0) |
 			     (how != SHUT_WR ? SEEN_SHUT_RD : 0));
 	if (!sock_is_direct(s))
-		return REAL(shutdown)(fd, how) < 0 ? -errno : 0;
+		return shut_early(s, fd, how);
 	if (how == SHUT_RD) {
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 	} else {
@@ -399,8 +439,21 @@ int sock_inq_hint(struct sock *s, int fd)
 	return queued + end;
 }
 
+void sock_keep_error(struct sock *s, int error)
+{
+	struct slot *sl = s->slot;
+	uint32_t seen = seen_of(sl);
+	while (!atomic_compare_exchange_weak(&sl->seen, &seen,
+					     (seen & SEEN_VERDICTS) |
+						     (uint32_t)error << SEEN_KEPT_SHIFT))
+		;
+}
+
 int sock_take_error(struct sock *s)
 {
+	int kept = kept_take(s);
+	if (kept)
+		return kept;
 	if (!sock_is_direct(s))
 		return 0;
 	if (seen_of(s->slot) & SEEN_BROKEN)

@@ -91,6 +91,8 @@ uint32_t sock_level(struct sock *s, int fd)
 		if (!(seen_of(s->slot) & SEEN_RESET_TOLD))
 			bits |= EPOLLERR;
 	}
+	if (kept_error(s))
+		bits |= EPOLLERR;
 	if (!(bits & EPOLLIN))
 		atomic_store_explicit(&s->looked, edges, memory_order_relaxed);
 	return bits;

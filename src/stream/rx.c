@@ -244,33 +244,6 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 	return n == 0 ? 1 : n;
 }
 
-/* So many pieces of a peek are thrown away, for what lies behind them. */
-#define PEEK_SKIPS 16
-
-/*
- * The ring was left again before its first byte was reached: behind its bytes come those that
- * TCP has queued behind the `skip` that were peeked at before.
- */
-static ssize_t peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
-{
-	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
-	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
-	size_t left = skip, n = 0;
-	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)
-		parts[n] = (struct iovec){waste,
-					  left < sizeof(waste) ? left : sizeof(waste)};
-	if (left > 0)
-		return 0;
-	struct msghdr msg = {.msg_iov = parts,
-			     .msg_iovlen = n + iov_parts(to, INT_MAX, parts + n)};
-	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
-				(flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
-	if (got <= (long)skip)
-		return 0;
-	iov_skip(to, (size_t)got - skip);
-	return got - (long)skip;
-}
-
 /* What has been peeked at in the ring is all that the sender wrote there. */
 static bool ring_is_over(struct sock *s, ssize_t done)
 {
@@ -290,8 +263,9 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flag
 	if (side == GATE_READY && rx_is_up(s) && rx_tcp_left(s, fd) == done) {
 		n = take_ring(s, to, flags);
 		if (n >= 0 && !iov_at_end(to) && ring_is_over(s, n))
-			n += peek_third(fd, to, flags, (size_t)done);
-	} else if (side == GATE_RING && ring_is_over(s, done) && !rx_is_at_mark(fd)) {
+			n += rx_peek_third(fd, to, flags, (size_t)done);
+	} else if (side == GATE_RING && ring_is_over(s, done) && !rx_is_at_mark(fd) &&
+		   rx_is_queued(fd)) {
 		n = read_kernel(s, fd, to, INT_MAX, flags);
 	}
 	return n > 0 ? n : 0;
@@ -352,6 +326,12 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 			n = 1;
 		} else if (got < 0 && state == GATE_RING) {
 			n = got;
+		} else if (kept_error(s)) {
+			/* It waits where the call has moved something. */
+			if (amid)
+				return 0;
+			n = -kept_take(s);
+			n = n < 0 ? n : 1; /* another thread was faster */
 		} else if (n == 0 || state == GATE_RING) {
 			n = state == GATE_RING ? ring_is_empty(s, fd, amid)
 			    : amid	       ? tcp_is_over(s, fd)
@@ -544,6 +524,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			if (!(flags & (MSG_PEEK | MSG_TRUNC)))
 				w.room = iov_part(&to, SIZE_MAX);
 			n = wait_for(&w);
+			if (n >= 0 && (seen_of(s->slot) & SEEN_DISSOLVED))
+				n = -EPIPE; /* to who has slept there */
 			if (n < 0)
 				break;
 			continue;

@@ -71,6 +71,11 @@ enum slot_seen {
 	SEEN_RESET_TOLD = 64, /* the survivor's verdict, ECONNRESET, has been reported */
 	SEEN_BROKEN =
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */
+	SEEN_DISSOLVED = 256, /* we have connected to AF_UNSPEC */
+	/* Not sticky: the error that a call has left for the next one, which here the kernel would
+	 * keep in its socket. As a number, from this bit on. */
+	SEEN_KEPT_SHIFT = 16,
+	SEEN_VERDICTS = (1 << SEEN_KEPT_SHIFT) - 1,
 };
 
 /* Bits of slot.tx_special: what most sends need not think of. */

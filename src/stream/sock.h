@@ -307,6 +307,10 @@ ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeou
 void sock_sever(struct sock *s, int fd);
 /* For tests, set before there are threads: who accepted sends over TCP. */
 extern bool sock_one_way;
+/* The kernel is about to dissolve the connection, which tells who sleeps in a receive; or it did not. */
+void sock_dissolving(struct sock *s, bool begins);
+/* It has: nobody reads the ring any more, and what is connected next stays on TCP. Keeps errno. */
+void sock_dissolve(struct sock *s, int fd);
 /* Goes down in both directions, but may come up again. */
 void sock_bounce(struct sock *s, int fd);
 /* The same, and waits as sock_down_wait does. */
@@ -355,6 +359,8 @@ int sock_outq(struct sock *s, int fd, bool unsent, int *bytes);
  */
 void sock_info(struct sock *s, int fd, void *value, size_t len);
 void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
+/* A call has ended early by this error, which is the next one's to tell. */
+void sock_keep_error(struct sock *s, int error);
 /* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
 int sock_take_error(struct sock *s);
 

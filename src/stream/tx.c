@@ -227,7 +227,7 @@ static inline bool attention(struct sock *s)
 	       atomic_load_explicit(&s->out->closed, memory_order_relaxed) |
 	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
 	       (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR |
-				    SEEN_BROKEN | SEEN_GONE));
+				    SEEN_BROKEN | SEEN_GONE | ~SEEN_VERDICTS));
 }
 
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
@@ -398,6 +398,8 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	struct slot *sl = s->slot;
 	if (seen_of(sl) & SEEN_BROKEN)
 		return -ECONNRESET;
+	if (kept_error(s))
+		return some_sent ? -EAGAIN : -kept_take(s);
 	if (atomic_exchange(&s->look_due, 0))
 		sock_look(s, fd);
 	sock_service(s, fd);
