@@ -98,14 +98,15 @@ int crit_copy_past(void *to, const void *from, size_t len);
  */
 static inline bool crit_readable(const void *p, size_t len)
 {
-	const char *at = p, *last = at + len - 1;
-	char byte;
-	if (len == 0)
-		return true;
-	for (; last - at >= CRIT_PAGE_BYTES; at += CRIT_PAGE_BYTES)
-		if (crit_copy(&byte, at, 1) != 0)
+	uint64_t word;
+	const char *at = p, *last = at + len - sizeof(word);
+	if (len <= sizeof(word))
+		return len == 0 || crit_copy(&word, at, len) == 0;
+	for (; last - at > CRIT_PAGE_BYTES; at += CRIT_PAGE_BYTES)
+		if (crit_copy(&word, at, sizeof(word)) != 0)
 			return false;
-	return crit_copy(&byte, at, 1) == 0 && crit_copy(&byte, last, 1) == 0;
+	return crit_copy(&word, at, sizeof(word)) == 0 &&
+	       crit_copy(&word, last, sizeof(word)) == 0;
 }
 
 #endif

@@ -4,6 +4,7 @@
 #define VD_HOOK_HOOK_H
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/single_threaded.h>
@@ -12,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/crit.h"
 #include "base/fds.h"
 #include "base/real.h"
 #include "stream/counted.h"
@@ -273,13 +275,38 @@ bool announce_give_back(void);
 extern _Atomic int announce_missing;
 void announce_again(struct sock *s, int fd);
 
-/* ---- structures of the program's (vector.c) ---- */
+/* ---- memory of the program's (vector.c) ---- */
+
+/* With page tables of four levels no process can have memory behind it. */
+#define HOOK_MEMORY_END 0x7ffffffff000ull
+bool hook_in_reach_slow(uint64_t end);
 
 /*
- * Adds up what the vector moves, without trusting the pointer. 0; -EFAULT or -EINVAL when
- * the kernel would say so.
+ * The kernel refuses memory that reaches past the addresses which a process can have, before it
+ * looks at the connection: also where nothing would be moved.
  */
-int hook_look_at_vector(const struct iovec *iov, size_t count, size_t *total);
+static inline bool hook_in_reach(const void *p, size_t len)
+{
+	uint64_t end;
+
+	if (__builtin_add_overflow((uint64_t)p, len, &end))
+		return false;
+	return __builtin_expect(end <= HOOK_MEMORY_END, 1) || hook_in_reach_slow(end);
+}
+
+/* Nearly all memory: there is some of it, and every process could have it. */
+static inline bool hook_is_near(const void *p, size_t len)
+{
+	uint64_t end = (uint64_t)p + len;
+
+	return __builtin_expect(end > (uint64_t)p && end <= HOOK_MEMORY_END, 1);
+}
+
+/*
+ * Adds up what the vector moves, without trusting the pointer. False when the kernel refuses
+ * it: so it is the one to be asked.
+ */
+bool hook_vector_is_good(const struct iovec *iov, size_t count, size_t *total);
 
 typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
 				int count, int flags);
@@ -320,5 +347,27 @@ void signal_forked_child(void);
 
 /* True when a descriptor in the sets is a socket or an epoll instance of ours. */
 bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+
+/* ---- answers that cannot be written (unwritable.c) ---- */
+
+/* The answer can be: a look at each page. Writes what the kernel overwrites at any rate. */
+static inline bool hook_entry_takes(struct pollfd *p)
+{
+	const short nothing = 0;
+
+	return crit_copy_short(&p->revents, &nothing, sizeof(nothing)) == 0;
+}
+
+bool hook_entries_take(struct pollfd *fds, nfds_t n);
+static inline bool hook_poll_takes(struct pollfd *fds, nfds_t n)
+{
+	return hook_entry_takes(fds) && (n == 1 || hook_entries_take(fds, n));
+}
+bool hook_set_takes(int n, fd_set *set);
+/* Where it cannot: waits as if it could. Never more than 0. */
+int hook_poll_anyway(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *mask);
+int hook_select_anyway(int n, fd_set *r, fd_set *w, fd_set *e,
+		       const struct timespec *timeout, const sigset_t *mask);
 
 #endif

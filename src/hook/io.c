@@ -17,16 +17,15 @@
  * What moves nothing is the kernel's to judge: an empty read returns at once, an empty
  * write reports a broken connection, and a wrong vector is refused before any byte moves.
  */
-static bool moves_bytes(size_t len)
+static bool moves_bytes(const void *buf, size_t len)
 {
-	return len > 0 && len <= SSIZE_MAX;
+	return len > 0 && hook_in_reach(buf, len);
 }
 
 static bool vector_moves_bytes(const struct iovec *iov, int count, size_t *total)
 {
 	*total = 0;
-	return count > 0 && hook_look_at_vector(iov, (size_t)count, total) == 0 &&
-	       *total > 0;
+	return count > 0 && hook_vector_is_good(iov, (size_t)count, total) && *total > 0;
 }
 
 /* What is longer the kernel cuts. */
@@ -35,13 +34,36 @@ static size_t move_len(size_t len)
 	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
 }
 
+/* Apart, for the sake of the registers that nearly every read needs not save. */
+static __attribute__((noinline, cold)) ssize_t read_odd(struct sock *s, int fd, void *buf,
+							size_t len)
+{
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!moves_bytes(buf, len))
+		return REAL(read)(fd, buf, len);
+	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
+}
+
+static __attribute__((noinline, cold)) ssize_t write_odd(struct sock *s, int fd,
+							 const void *buf, size_t len)
+{
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!moves_bytes(buf, len))
+		return REAL(write)(fd, buf, len);
+	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
+}
+
 NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {buf, move_len(len)};
 
-	if (!s || !moves_bytes(len))
+	if (!s)
 		return REAL(read)(fd, buf, len);
+	if (!hook_is_near(buf, len))
+		return read_odd(s, fd, buf, len);
 	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
 }
 HOOK_ALIAS(__read, read);
@@ -62,8 +84,10 @@ NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, move_len(len)};
 
-	if (!s || !moves_bytes(len))
+	if (!s)
 		return REAL(write)(fd, buf, len);
+	if (!hook_is_near(buf, len))
+		return write_odd(s, fd, buf, len);
 	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
 }
 HOOK_ALIAS(__write, write);
@@ -187,18 +211,20 @@ static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 	if (offset && crit_copy(&at, offset, sizeof(at)) < 0)
 		return -EFAULT;
 	if (file_end_is_beyond(in, offset ? &at : NULL, count))
-		return -EINVAL;
-	n = tx_sendfile(s, out, in, offset ? &at : NULL, move_len(count));
-	if (!offset)
-		return n;
-	return crit_copy(offset, &at, sizeof(at)) < 0 && n >= 0 ? -EFAULT : n;
+		n = -EINVAL;
+	else
+		n = tx_sendfile(s, out, in, offset ? &at : NULL, move_len(count));
+	/* Also where nothing was sent. */
+	return offset && n != SOCK_KERNEL && crit_copy(offset, &at, sizeof(at)) < 0
+		       ? -EFAULT
+		       : n;
 }
 
 HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 {
 	struct sock *s = fd_sock(out);
 
-	if (!s || in < 0 || !moves_bytes(count))
+	if (!s || in < 0 || count == 0 || count > SSIZE_MAX)
 		return REAL(sendfile64)(out, in, offset, count);
 	return HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
 				 sendfile_direct(s, out, in, offset, count)));

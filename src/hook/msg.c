@@ -17,6 +17,8 @@
  */
 #define RX_KERNEL_FLAGS (MSG_OOB | MSG_ERRQUEUE)
 #define TX_KERNEL_FLAGS (MSG_OOB | MSG_ZEROCOPY)
+/* The kernel's own, with which it refuses whole messages. */
+#define MSG_COMPAT ((int)0x80000000)
 
 /* What is longer the kernel cuts. */
 static size_t move_len(size_t len)
@@ -29,7 +31,7 @@ NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {buf, move_len(len)};
 
-	if (!s || (flags & RX_KERNEL_FLAGS))
+	if (!s || (flags & RX_KERNEL_FLAGS) || !hook_in_reach(buf, iov.iov_len))
 		return REAL(recv)(fd, buf, len, flags);
 	return HOOK_RX(s, fd, REAL(recv)(fd, buf, len, flags),
 		       rx_recv(s, fd, &iov, 1, flags));
@@ -58,7 +60,7 @@ HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr 
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {buf, move_len(len)};
 
-	if (!s || (flags & RX_KERNEL_FLAGS))
+	if (!s || (flags & RX_KERNEL_FLAGS) || !hook_in_reach(buf, iov.iov_len))
 		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
 	return HOOK_RX(s, fd, REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
 		       recvfrom_direct(s, fd, &iov, flags, addr, addr_len));
@@ -70,8 +72,10 @@ HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr 
  */
 static bool header_read(const struct msghdr *from, struct msghdr *msg, size_t *total)
 {
-	return crit_copy(msg, from, sizeof(*msg)) == 0 && msg->msg_namelen <= INT_MAX &&
-	       hook_look_at_vector(msg->msg_iov, msg->msg_iovlen, total) == 0;
+	/* The length of no name is nothing. */
+	return crit_copy(msg, from, sizeof(*msg)) == 0 &&
+	       (!msg->msg_name || msg->msg_namelen <= INT_MAX) &&
+	       hook_vector_is_good(msg->msg_iov, msg->msg_iovlen, total);
 }
 
 #define FIELD_WRITE(to, name, value)                                                     \
@@ -131,7 +135,8 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	size_t total;
 	ssize_t n;
 
-	if (s && !(flags & RX_KERNEL_FLAGS) && header_read(msg, &head, &total))
+	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)) &&
+	    header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
 			       recvmsg_direct(s, fd, &head, total, msg, flags, rx_recv));
 	rights_room(msg, 1);
@@ -224,6 +229,14 @@ static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flag
 	return n;
 }
 
+/* The kernel leaves the error of a further message to the next call. That of the connection stays
+ * where it is. */
+static void error_waits(struct sock *s, ssize_t error)
+{
+	if (error == -EFAULT || error == -EINVAL || error == -EMSGSIZE)
+		sock_keep_error(s, (int)-error);
+}
+
 /* As the kernel: the time is looked at only after each message, and written back. */
 static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 			       unsigned count, int flags, struct timespec *timeout)
@@ -239,8 +252,12 @@ static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 	while (done < count && done < UIO_MAXIOV) {
 		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags, done == 0);
 
+		if (n < 0 && done > 0) {
+			error_waits(s, n);
+			return done;
+		}
 		if (n < 0)
-			return done ? (ssize_t)done : n;
+			return n;
 		done++;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
@@ -262,7 +279,7 @@ HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
 	struct sock *s = fd_sock(fd);
 	int n;
 
-	if (s && !(flags & RX_KERNEL_FLAGS))
+	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)))
 		return (int)HOOK_RX(s, fd,
 				    REAL(recvmmsg)(fd, msgs, count, flags, timeout),
 				    recvmmsg_direct(s, fd, msgs, count, flags, timeout));
@@ -291,12 +308,18 @@ static void sending(struct sock *s, int fd, int flags)
 		fd_connecting(s, fd);
 }
 
+/* A connection that is there: the kernel says EISCONN. */
+static inline bool opens_again(struct sock *s, int flags)
+{
+	return __builtin_expect(flags & MSG_FASTOPEN, 0) && sock_is_direct(s);
+}
+
 NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, move_len(len)};
 
-	if (!s || len == 0)
+	if (!s || len == 0 || !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags))
 		return REAL(send)(fd, buf, len, flags);
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(send)(fd, buf, len, flags),
@@ -304,25 +327,54 @@ NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 }
 HOOK_ALIAS(__send, send);
 
+/* A connected TCP socket ignores the name, which the kernel has read all the same. */
+static bool name_is_good(const void *name, socklen_t len)
+{
+	return crit_readable(name, len < sizeof(struct sockaddr_storage)
+					   ? len
+					   : sizeof(struct sockaddr_storage));
+}
+
 HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 		    const struct sockaddr *addr, socklen_t addr_len)
 {
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, move_len(len)};
 
-	/* A connected TCP socket ignores the name, but not a wrong length of it. */
 	if (!s || (len == 0 && !(flags & MSG_FASTOPEN)) ||
-	    (addr && addr_len > sizeof(struct sockaddr_storage)))
+	    !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags) ||
+	    (addr && (addr_len > sizeof(struct sockaddr_storage) ||
+		      !name_is_good(addr, addr_len))))
 		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
 		       tx_send(s, fd, &iov, 1, flags));
 }
 
+/* Of control data the kernel looks at the first piece, too, before anything is sent. */
+static bool control_is_good(const void *control, size_t len)
+{
+	struct cmsghdr first;
+
+	if (len > INT_MAX || !crit_readable(control, len))
+		return false;
+	return len < sizeof(first) ||
+	       (crit_copy(&first, control, sizeof(first)) == 0 &&
+		first.cmsg_len >= sizeof(first) && first.cmsg_len <= len);
+}
+
+/* As header_read, of what is to be sent. */
+static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *total)
+{
+	return header_read(from, msg, total) &&
+	       (!msg->msg_name || name_is_good(msg->msg_name, msg->msg_namelen)) &&
+	       control_is_good(msg->msg_control, msg->msg_controllen);
+}
+
 static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
-	if (msg->msg_control && msg->msg_controllen > 0) {
+	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
 		log_debug("fd %d: a send with control data is the kernel's", fd);
 		hook_take_down(s, fd, VD_REASON_OPTION);
 	}
@@ -347,7 +399,8 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	size_t total;
 
 	/* What moves nothing is the kernel's to judge, as in send. */
-	if (s && header_read(msg, &head, &total) && (total > 0 || (flags & MSG_FASTOPEN)))
+	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
+	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
 		return sendmsg_ours(s, fd, &head, flags);
 	if (!s)
 		control_sending(msg);
@@ -362,7 +415,8 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 	size_t total = 0;
 	ssize_t n;
 
-	if (!header_read(&from->msg_hdr, &head, &total) || total == 0)
+	if (!message_read(&from->msg_hdr, &head, &total) || total == 0 ||
+	    opens_again(s, flags))
 		n = REAL(sendmsg)(fd, &from->msg_hdr, flags);
 	else
 		n = sendmsg_ours(s, fd, &head, flags);
@@ -378,7 +432,7 @@ HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 	unsigned done = 0;
 	bool cut = false;
 
-	if (!s || count == 0) {
+	if (!s || count == 0 || (flags & MSG_COMPAT)) {
 		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
 			control_sending(&msgs[i].msg_hdr);
 		return REAL(sendmmsg)(fd, msgs, count, flags);
