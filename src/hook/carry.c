@@ -129,10 +129,13 @@ static size_t memory_size(const struct leaving *l)
 /* In doubt it does not fit: bytes that the new image does not take up are lost. */
 static bool target_fits(struct leaving *l)
 {
+	static char *const empty[] = {NULL};
 	void *memory;
 
-	if (!l->path || !l->envp)
+	if (!l->path)
 		return false;
+	if (!l->envp)
+		l->envp = empty;
 	l->settings = environment_length(l->envp);
 	memory = mmap(NULL, memory_size(l), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

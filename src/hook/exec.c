@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/crit.h"
 #include "base/report.h"
 #include "hook/carry.h"
 #include "hook/foreign.h"
@@ -69,6 +71,42 @@ void hook_spawning(void)
 	exec_prepare(NULL);
 }
 
+/* A string that can be read up to its end. */
+static bool string_is_good(const char *at)
+{
+	for (;;) {
+		size_t left = CRIT_PAGE_BYTES - (uintptr_t)at % CRIT_PAGE_BYTES;
+
+		if (!crit_readable(at, 1))
+			return false;
+		if (memchr(at, '\0', left))
+			return true;
+		at += left;
+	}
+}
+
+/* No vector at all is an empty one. */
+static bool strings_are_good(char *const *at)
+{
+	const char *string;
+
+	for (; at; at++) {
+		if (crit_copy(&string, at, sizeof(string)) < 0)
+			return false;
+		if (!string)
+			return true;
+		if (!string_is_good(string))
+			return false;
+	}
+	return true;
+}
+
+/* With memory that cannot be read it fails: nothing is to be given up for it. */
+static bool can_begin(const char *path, char *const argv[], char *const envp[])
+{
+	return string_is_good(path) && strings_are_good(argv) && strings_are_good(envp);
+}
+
 /* Returns the environment for the new image. */
 static char *const *exec_begin(struct leaving *l)
 {
@@ -104,6 +142,8 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
 
+	if (!can_begin(path, argv, envp))
+		return REAL(execve)(path, argv, envp);
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
 	return exec_failed(&l,
 			   l.error ? exec_refused(&l) : REAL(execve)(path, argv, envp));
@@ -118,6 +158,8 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
 
+	if (!can_begin(file, argv, envp))
+		return REAL(execvpe)(file, argv, envp);
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
 	return exec_failed(&l,
 			   l.error ? exec_refused(&l) : REAL(execvpe)(file, argv, envp));
@@ -132,6 +174,8 @@ HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = fd, .path = "", .envp = envp};
 
+	if (!can_begin("", argv, envp))
+		return REAL(fexecve)(fd, argv, envp);
 	envp = FOREIGN_ENVIRONMENT(fd, "", false, exec_begin(&l));
 	return exec_failed(&l, REAL(fexecve)(fd, argv, envp));
 }
@@ -141,6 +185,8 @@ HOOK int execveat(int dir, const char *path, char *const argv[], char *const env
 {
 	struct leaving l = {.dir = dir, .path = path, .envp = envp};
 
+	if (!can_begin(path, argv, envp))
+		return (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags);
 	envp = FOREIGN_ENVIRONMENT(dir, path, false, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
@@ -192,8 +238,10 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-	hook_spawning();
+	if (can_begin(path, argv, envp)) {
+		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+		hook_spawning();
+	}
 	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
 }
 
@@ -202,8 +250,10 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-	hook_spawning();
+	if (can_begin(file, argv, envp)) {
+		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+		hook_spawning();
+	}
 	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Socket options and ioctl: what is tracked, what is answered, what needs kernel TCP. */
 #include <asm/sockios.h>
+#include <limits.h>
 #include <linux/kcm.h>
 #include <linux/nbd.h>
 #include <linux/sockios.h>
@@ -24,8 +25,8 @@ static int option_int(const void *value, socklen_t len)
 {
 	int v = 1;
 
-	if (value && len >= sizeof(v))
-		memcpy(&v, value, sizeof(v));
+	if (len < sizeof(v) || crit_copy(&v, value, sizeof(v)) < 0)
+		return 1;
 	return v;
 }
 
@@ -143,7 +144,9 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	if (level == SOL_SOCKET && timeout_is_name(name))
 		return (int)ret_keeping(timeout_set(s, fd, name, value, len));
 	reason = option_reason(level, name, value, len);
-	if (reason != VD_REASON_NONE) {
+	/* For what the kernel refuses, the connection stays where it is. */
+	if (reason != VD_REASON_NONE &&
+	    crit_readable(value, len < sizeof(int) ? len : sizeof(int))) {
 		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,
 			  level);
 		hook_take_down(s, fd, reason);
@@ -158,18 +161,32 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	return result;
 }
 
-/* An error that only Viaduct knows of, where the kernel knows of none. */
-static void add_error(struct sock *s, void *value, const socklen_t *len)
+/*
+ * An error that only Viaduct knows of, where the kernel knows of none. As the kernel's own, it is
+ * taken before it is seen whether it can be told, and cut to the room. 0 or -EFAULT.
+ */
+static int add_error(struct sock *s, void *value, const socklen_t *len)
 {
-	int error;
+	int error = 0, own = sock_take_error(s);
+	socklen_t room;
 
-	if (!value || !len || *len < sizeof(error))
-		return;
-	memcpy(&error, value, sizeof(error));
-	if (error == 0) {
-		error = sock_take_error(s);
-		memcpy(value, &error, sizeof(error));
-	}
+	if (own == 0 || crit_copy(&room, len, sizeof(room)) < 0)
+		return 0;
+	if (room > sizeof(error))
+		room = sizeof(error);
+	if (crit_copy(&error, value, room) < 0)
+		return -EFAULT;
+	return error == 0 ? crit_copy(value, &own, room) : 0;
+}
+
+/* The kernel has come as far as to take the error: it did not refuse the length. */
+static bool error_was_taken(int result, const socklen_t *len)
+{
+	socklen_t room;
+
+	return result == 0 ||
+	       (errno == EFAULT && crit_copy(&room, len, sizeof(room)) == 0 &&
+		room <= INT_MAX);
 }
 
 /* What the kernel has just stored there. */
@@ -193,9 +210,12 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 		hook_take_down(s, fd, VD_REASON_OPTION);
 	}
 	result = REAL(getsockopt)(fd, level, name, value, len);
-	if (result == 0 && level == SOL_SOCKET && name == SO_ERROR)
-		add_error(s, value, len);
-	else if (result == 0 && level == IPPROTO_TCP && name == TCP_INFO)
+	if (level == SOL_SOCKET && name == SO_ERROR && error_was_taken(result, len)) {
+		int told = add_error(s, value, len);
+
+		return told < 0 ? (int)ret_errno(told) : result;
+	}
+	if (result == 0 && level == IPPROTO_TCP && name == TCP_INFO)
 		sock_info(s, fd, value, told_length(len));
 	else if (result == 0 && level == SOL_SOCKET && name == SO_MEMINFO)
 		sock_meminfo(s, fd, value, told_length(len));
@@ -203,15 +223,26 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 }
 
 /* Counts of bytes. SOCK_KERNEL: ask the kernel. */
-static int ioctl_count(struct sock *s, int fd, unsigned long request, int *count)
+static int ioctl_count(struct sock *s, int fd, unsigned long request, void *to)
 {
-	if (!count)
-		return SOCK_KERNEL;
+	int count, result = SOCK_KERNEL;
+
 	if (request == FIONREAD) /* SIOCINQ is the same number */
-		return sock_inq(s, fd, count);
-	if (request == SIOCOUTQ || request == SIOCOUTQNSD)
-		return sock_outq(s, fd, request == SIOCOUTQNSD, count);
-	return SOCK_KERNEL;
+		result = sock_inq(s, fd, &count);
+	else if (request == SIOCOUTQ || request == SIOCOUTQNSD)
+		result = sock_outq(s, fd, request == SIOCOUTQNSD, &count);
+	return result == 0 ? crit_copy(to, &count, sizeof(count)) : result;
+}
+
+/* Whether it asks for a signal at each event. */
+static bool wants_signals(unsigned long request, const void *arg)
+{
+	int value;
+
+	if (request != SIOCSPGRP && request != FIOSETOWN && request != FIOASYNC)
+		return false;
+	return crit_copy(&value, arg, sizeof(value)) == 0 &&
+	       (request != FIOASYNC || value != 0);
 }
 
 /* A socket that a device or a socket of the kernel's takes over, which then moves its bytes past
@@ -248,8 +279,12 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
-	if (request == NBD_SET_SOCK || request == SIOCKCMATTACH) {
+	/* To a TCP socket the numbers mean nothing. */
+	if (!s && (request == NBD_SET_SOCK || request == SIOCKCMATTACH)) {
+		int saved = errno;
+
 		result = hand_to_kernel(handed_to_kernel(request, arg));
+		errno = saved;
 		if (result < 0)
 			return (int)ret_errno(result);
 	}
@@ -258,8 +293,7 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	result = ioctl_count(s, fd, request, arg);
 	if (result != SOCK_KERNEL)
 		return (int)ret_errno(result);
-	if (request == SIOCSPGRP || request == FIOSETOWN ||
-	    (request == FIOASYNC && arg && *(int *)arg))
+	if (wants_signals(request, arg))
 		hook_take_down(s, fd, VD_REASON_SIGIO);
 	result = REAL(ioctl)(fd, request, arg);
 	if (result == 0 && request == FIONBIO)

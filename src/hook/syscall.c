@@ -3,21 +3,19 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
-#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
-#include "sock/epoll.h"
-#include "sock/ready.h"
+#include "hook/syscall.h"
 
 /* A system call's number and its six arguments. */
 struct sys {
@@ -28,7 +26,7 @@ struct sys {
 #define SIZE(i)	 ((size_t)x->a[i])
 #define PTR(i)	 ((void *)x->a[i])
 #define LEN(i)	 ((socklen_t)x->a[i])
-#define NOT_MINE (-4096L) /* returned by no call */
+#define NOT_MINE HOOK_NOT_MINE
 
 /* Which function below looks after a number: all others go straight to the kernel. */
 enum kind { PASS = 0, IO, OPTION, ANY, WAIT, CREATE, OTHER };
@@ -222,51 +220,6 @@ static long any_call(const struct sys *x)
 	}
 }
 
-static long pselect_call(const struct sys *x)
-{
-	const struct {
-		const sigset_t *mask;
-		size_t size;
-	} *mask = PTR(5);
-
-	return pselect(INT(0), PTR(1), PTR(2), PTR(3), PTR(4), mask ? mask->mask : NULL);
-}
-
-static long wait_call(const struct sys *x)
-{
-	switch (x->nr) {
-	case SYS_poll:
-		return ready_poll_concerns(PTR(0), SIZE(1))
-			       ? poll(PTR(0), SIZE(1), INT(2))
-			       : NOT_MINE;
-	case SYS_ppoll:
-		return ready_poll_concerns(PTR(0), SIZE(1))
-			       ? ppoll(PTR(0), SIZE(1), PTR(2), PTR(3))
-			       : NOT_MINE;
-	case SYS_select:
-		return hook_select_concerns(INT(0), PTR(1), PTR(2), PTR(3))
-			       ? select(INT(0), PTR(1), PTR(2), PTR(3), PTR(4))
-			       : NOT_MINE;
-	case SYS_pselect6:
-		return hook_select_concerns(INT(0), PTR(1), PTR(2), PTR(3))
-			       ? pselect_call(x)
-			       : NOT_MINE;
-	case SYS_epoll_wait:
-		return instance_at(INT(0)) ? epoll_wait(INT(0), PTR(1), INT(2), INT(3))
-					   : NOT_MINE;
-	case SYS_epoll_pwait:
-		return instance_at(INT(0))
-			       ? epoll_pwait(INT(0), PTR(1), INT(2), INT(3), PTR(4))
-			       : NOT_MINE;
-	case SYS_epoll_pwait2:
-		return instance_at(INT(0))
-			       ? epoll_pwait2(INT(0), PTR(1), INT(2), PTR(3), PTR(4))
-			       : NOT_MINE;
-	default:
-		return NOT_MINE;
-	}
-}
-
 /* Calls whose result is a new descriptor, or, for a pair, which write two. */
 static long create_call(const struct sys *x)
 {
@@ -317,12 +270,17 @@ static long create_call(const struct sys *x)
 static void aio_submitting(const struct sys *x)
 {
 	struct iocb *const *list = PTR(2);
+	const struct iocb *at;
+	struct iocb block;
 
-	for (long i = 0; i < x->a[1]; i++) {
-		struct sock *s = fd_sock((int)list[i]->aio_fildes);
+	/* At a bad pointer the kernel stops as well. */
+	for (long i = 0; i < x->a[1] && crit_copy(&at, list + i, sizeof(at)) == 0 &&
+			 crit_copy(&block, at, sizeof(block)) == 0;
+	     i++) {
+		struct sock *s = fd_sock((int)block.aio_fildes);
 
-		if (s && list[i]->aio_lio_opcode != IOCB_CMD_POLL)
-			hook_take_down(s, (int)list[i]->aio_fildes, VD_REASON_AIO);
+		if (s && block.aio_lio_opcode != IOCB_CMD_POLL)
+			hook_take_down(s, (int)block.aio_fildes, VD_REASON_AIO);
 	}
 }
 
@@ -387,7 +345,7 @@ static long named_call(const struct sys *x, enum kind kind)
 	case ANY:
 		return any_call(x);
 	default:
-		return wait_call(x);
+		return syscall_wait(x->nr, x->a);
 	}
 }
 

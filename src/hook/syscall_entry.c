@@ -3,6 +3,7 @@
 #include <linux/sched.h>
 #include <sys/syscall.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
 
 /* True when the child will run in our memory, perhaps on our very stack. */
@@ -15,10 +16,9 @@ __attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b
 		flags = CLONE_VM | CLONE_VFORK;
 	else if (nr == SYS_clone)
 		flags = a;
-	else if (!a || b < sizeof(unsigned long)) /* fails in the kernel */
-		return true;
-	else
-		flags = *(const unsigned long *)a;
+	else if (b < sizeof(flags) ||
+		 crit_copy(&flags, (const void *)a, sizeof(flags)) < 0)
+		return true; /* fails in the kernel */
 	if (hook_clone_parts(flags))
 		hook_parting();
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll, select and epoll. */
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <time.h>
 
+#include "base/crit.h"
 #include "hook/hook.h"
 #include "base/crit.h"
 #include "sock/epoll.h"
@@ -23,6 +25,20 @@ static const struct timespec *from_ms(int ms, struct timespec *ts)
 	return ts;
 }
 
+/* A mask that cannot be read is the kernel's to refuse, before it looks at anything else. */
+static bool mask_is_good(const sigset_t *mask)
+{
+	return !mask || crit_readable(mask, NSIG / 8);
+}
+
+static int poll_ours(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *mask)
+{
+	return __builtin_expect(hook_poll_takes(fds, n), 1)
+		       ? ready_poll(fds, n, timeout, mask)
+		       : hook_poll_anyway(fds, n, timeout, mask);
+}
+
 HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts;
@@ -30,17 +46,17 @@ HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 	if (!ready_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
+	return (int)ret_keeping(poll_ours(fds, n, from_ms(timeout, &ts), NULL));
 }
 HOOK_ALIAS(__poll, poll);
 
 HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	       const sigset_t *mask)
 {
-	if (!ready_poll_concerns(fds, n))
+	if (!ready_poll_concerns(fds, n) || !mask_is_good(mask))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
+	return (int)ret_keeping(poll_ours(fds, n, timeout, mask));
 }
 
 static unsigned long set_word(const fd_set *set, int i)
@@ -105,20 +121,28 @@ static void select_time_left(struct timeval *tv, const struct timespec *given,
 	tv->tv_usec = sec < 0 ? 0 : nsec / 1000;
 }
 
+static int sets_ours(int n, fd_set *r, fd_set *w, fd_set *e,
+		     const struct timespec *timeout, const sigset_t *mask)
+{
+	return hook_set_takes(n, r) && hook_set_takes(n, w) && hook_set_takes(n, e)
+		       ? ready_select(n, r, w, e, timeout, mask)
+		       : hook_select_anyway(n, r, w, e, timeout, mask);
+}
+
 static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	struct timespec given, begin;
 	int result;
 
 	if (!tv)
-		return ready_select(n, r, w, e, NULL, NULL);
+		return sets_ours(n, r, w, e, NULL, NULL);
 	if (tv->tv_sec < 0 || tv->tv_usec < 0)
 		return -EINVAL;
 	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))
 		given.tv_sec = __LONG_MAX__;
 	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
 	clock_read(CLOCK_MONOTONIC, &begin);
-	result = ready_select(n, r, w, e, &given, NULL);
+	result = sets_ours(n, r, w, e, &given, NULL);
 	select_time_left(tv, &given, &begin);
 	return result;
 }
@@ -135,10 +159,10 @@ HOOK_ALIAS(__select, select);
 HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		 const sigset_t *mask)
 {
-	if (!hook_select_concerns(n, r, w, e))
+	if (!hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_select(n, r, w, e, timeout, mask));
+	return (int)ret_keeping(sets_ours(n, r, w, e, timeout, mask));
 }
 
 static int epoll_created(int fd)
@@ -223,7 +247,7 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 {
 	struct timespec ts;
 
-	if (!instance_at(epfd))
+	if (!instance_at(epfd) || !mask_is_good(mask))
 		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();
 	return (int)ret_keeping(wait_masked(epfd, ev, max, from_ms(timeout, &ts), mask));
@@ -232,7 +256,7 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!instance_at(epfd))
+	if (!instance_at(epfd) || !mask_is_good(mask))
 		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();
 	return (int)ret_keeping(wait_timed(epfd, ev, max, timeout, mask));
