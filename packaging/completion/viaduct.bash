@@ -11,7 +11,7 @@ _viaduct_help() {
 
 _viaduct_commands() {
 	_viaduct_help | sed -nE 's/^  ([a-z][a-z-]*)  +.*/\1/p'
-	echo --help --version
+	echo help --help --version
 }
 
 # _viaduct_options COMMAND: each with the name of its argument behind it, if it needs one;
@@ -87,6 +87,11 @@ _viaduct() {
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
 		mapfile -t COMPREPLY < <(compgen -W "$(_viaduct_commands)" -- "$cur")
+		return
+	fi
+	if [[ $command == help ]]; then
+		((COMP_CWORD == 2)) &&
+			mapfile -t COMPREPLY < <(compgen -W "$(_viaduct_commands)" -- "$cur")
 		return
 	fi
 	[[ $command == [a-z]* ]] || return

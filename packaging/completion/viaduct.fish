@@ -30,7 +30,7 @@ end
 # What is wanted at the cursor: command, option and its argument, program and its index.
 function __viaduct_state
     set -l words (__viaduct_words)
-    if test (count $words) -eq 0
+    if test (count $words) -eq 0; or test "$words" = help
         echo command
         return
     end

@@ -85,6 +85,10 @@ _viaduct() {
 		'1: :_viaduct_commands' '*:: :->arguments' && return
 	[[ $state == arguments ]] || return 1
 	local command=$words[1]
+	if [[ $command == help ]]; then
+		_viaduct_commands
+		return
+	fi
 	_viaduct_specs $command
 	if [[ $command == run ]]; then
 		_arguments -S $viaduct_specs '(-):program: _command_names -e' \

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/place.h"
 #include "base/report.h"
+#include "base/self.h"
 #include "hook/hook.h"
 
 /*
@@ -111,7 +112,8 @@ static __attribute__((noinline)) void report_and_die(int sig)
 {
 	if (getpid() == 1)
 		return;
-	if (!hook_is_borrowed())
+	/* Not in the memory of another process, as in a child of vfork. */
+	if (!hook_is_borrowed() && self_pid() == getpid())
 		report_write_dying();
 	die_of(sig);
 }

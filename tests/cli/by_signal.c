@@ -2,6 +2,7 @@
 /* Ends by a signal, in the way that its arguments name: by_signal MODE [SIGNAL]. */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,22 @@ static void in_a_child_of_fork(void)
 	say_child("fork", pid);
 }
 
+static int dies(void *arg)
+{
+	(void)arg;
+	kill(getpid(), sig);
+	return 9;
+}
+
+/* A process of its own, in our memory. */
+static void in_a_child_of_clone(void)
+{
+	static char stack[1 << 16] __attribute__((aligned(64)));
+
+	say_child("clone", clone(dies, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL));
+	say("after");
+}
+
 static void by_exec(const char *self)
 {
 	char number[16];
@@ -154,6 +171,9 @@ int main(int argc, char **argv)
 		return 0;
 	} else if (!strcmp(mode, "vfork")) {
 		in_a_child_of_vfork();
+		return 0;
+	} else if (!strcmp(mode, "clone")) {
+		in_a_child_of_clone();
 		return 0;
 	} else if (!strcmp(mode, "fork")) {
 		in_a_child_of_fork();

@@ -48,6 +48,10 @@ class Shell:
         self.assertLessEqual(commands(), self.complete(""))
         self.assertEqual(self.complete("--ver"), {"--version"})
 
+    def test_help_of_a_command(self):
+        self.assertLessEqual(commands(), self.complete("help", ""))
+        self.assertEqual(self.complete("help", "ru"), {"run"})
+
     def test_options(self):
         self.assertIn("--upgrade-after", options("run"))
         for name in commands():

@@ -96,6 +96,7 @@ class Ended(unittest.TestCase):
         for sig in ENDING:
             self.both("fork", int(sig), lines=2)
             self.both("vfork", int(sig))  # the memory is the parent's, and so is the line
+            self.both("clone", int(sig))
             self.assertEqual(self.both("exec", int(sig), lines=2).returncode, -sig)
 
     def test_other_signals(self):
