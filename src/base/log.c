@@ -18,6 +18,7 @@
 #include "base/path.h"
 #include "base/quiet.h"
 #include "base/real.h"
+#include "base/scratch.h"
 
 #define LOG_LINE_BYTES 1024
 #define LOG_UNOPENED   (-1)

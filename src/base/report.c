@@ -18,6 +18,7 @@
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "base/scratch.h"
 
 /* 34 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
  */
@@ -210,12 +211,15 @@ static void write_both(const struct config *config, bool logs, char *line)
 	errno = saved;
 }
 
-/* Not inline: the line would cost each child that ends a page of its stack. */
+/* Not inline: who writes none need not come by here. */
 static __attribute__((noinline)) void write_end(const struct config *config, bool logs)
 {
-	char line[REPORT_BYTES];
+	char *line = scratch_take(REPORT_BYTES); /* the stack may be short */
 
+	if (!line)
+		return;
 	write_both(config, logs, line);
+	scratch_give(line, REPORT_BYTES);
 }
 
 static FORK_CODE bool is_due(const struct config *config, bool logs)

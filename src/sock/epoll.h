@@ -335,11 +335,13 @@ int epoll_room(struct epoll_event *ev, int max, uint32_t most);
 /* No lock is held. There was none: what has this data is told once more. */
 void epoll_untell(struct instance *in, uint64_t data);
 
-/* ---- epoll_wait (epoll_wait.c); no lock is held ---- */
+/* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
 
 void instance_crowd(struct instance *in, struct look_crowd *c);
 /* How long a sleep may last at most. */
 uint64_t instance_nap_ns(struct instance *in);
+/* The instance's lock is held: a thread sleeps no more. */
+void instance_awake(struct instance *in);
 /* After a sleep, with what instance_sleep returned. False when it was closed meanwhile. */
 bool instance_up(struct instance *in, uint32_t generation);
 /* The call is over: what lingers in it is closed now. */

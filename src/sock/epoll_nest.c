@@ -319,8 +319,9 @@ static bool any_instance(const struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
-		 const sigset_t *mask)
+static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
+						const uint32_t *accept, nfds_t n,
+						uint64_t deadline, const sigset_t *mask)
 {
 	while (epoll_any_side() && any_instance(fds, n)) {
 		int rc;
@@ -334,6 +335,14 @@ int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t 
 		if (rc <= 0)
 			return rc;
 	}
+	return poll_core(fds, accept, n, deadline, mask);
+}
+
+int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+		 const sigset_t *mask)
+{
+	if (epoll_any_side())
+		return poll_sides(fds, accept, n, deadline, mask);
 	return poll_core(fds, accept, n, deadline, mask);
 }
 

@@ -9,6 +9,7 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "base/scratch.h"
 #include "sock/epoll.h"
 #include "sock/ready.h"
 #include "stream/counted.h"
@@ -27,18 +28,17 @@
 /* Answers of nothing but our own tags before the program is told that there is nothing. */
 #define ASK_BEHIND 1000
 #define ASK_TICKS  60000
-/* A sleep makes a registration older by this many calls. */
-#define SLEEP_AGE 16
+
 /*
  * Events of the kernel's in one call: they come to an array of our own first. The kernel
  * leaves alone what it does not report, and a program may use it again: a tag there would
  * come back as the program's data.
  */
 #define RAW_EVENTS EPOLL_ORDERED
+/* That array is on the stack, which may be short: it is there while it is used, and no longer. */
+#define APART __attribute__((noinline))
 /* As in the kernel. */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
-/* Upper bound of a sleep on an instance that other processes use too. */
-#define FOREIGN_SLEEP_NS 10000000u
 
 /* One call of epoll_wait. */
 struct call {
@@ -87,6 +87,40 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 	return n;
 }
 
+static void give_back(void *raw)
+{
+	scratch_give(raw, RAW_EVENTS * sizeof(struct epoll_event));
+}
+
+/* Seldom so, and deep in a call, where the stack may be short. */
+static APART int ask_more(struct call *c, struct epoll_event *ev, int n, int room)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct epoll_event *raw;
+
+	crit_enter(); /* no handler jumps away with the memory */
+	raw = scratch_take(RAW_EVENTS * sizeof(*raw));
+	if (raw)
+		_pthread_cleanup_push(&cleanup, give_back, raw);
+	crit_leave();
+	if (!raw)
+		return n;
+	for (int i = 0; i < ASK_ROUNDS && n < room; i++) {
+		int more = ask_kernel(c, raw, room - n);
+
+		if (more < 0)
+			break;
+		more = instance_translate(c->in, raw, more, raw);
+		n = order_fold(ev, n, raw, more);
+		if (n == 0 || !instance_came(c->in, c->asking, c->asked))
+			break;
+	}
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return n;
+}
+
 /*
  * The kernel has told n events of the program's, into ev. What memory had at the same time may
  * have come before one of these, or after another that has not been told: the kernel is asked
@@ -94,25 +128,14 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
  */
 static int ask_again(struct call *c, struct epoll_event *ev, int n, int room)
 {
-	struct epoll_event raw[RAW_EVENTS];
-
 	room = room < RAW_EVENTS ? room : RAW_EVENTS;
-	for (int i = 0; i < ASK_ROUNDS && n > 0 && n < room; i++) {
-		int more;
-
-		if (!instance_came(c->in, c->asking, c->asked))
-			break;
-		more = ask_kernel(c, raw, room - n);
-		if (more < 0)
-			break;
-		more = instance_translate(c->in, raw, more, raw);
-		n = order_fold(ev, n, raw, more);
-	}
-	return n;
+	if (n <= 0 || n >= room || !instance_came(c->in, c->asking, c->asked))
+		return n;
+	return ask_more(c, ev, n, room);
 }
 
 /* Begins with the kernel's events. */
-static int ask_first(struct call *c)
+static APART int ask_first(struct call *c)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	int n = ask_kernel(c, raw, c->max);
@@ -136,7 +159,7 @@ static void absorb(struct call *c, uint64_t scan)
  * before that is there by now: also a connection that has cooled down, of which the kernel
  * has only the doorbell.
  */
-static int ask_after(struct call *c, int n)
+static APART int ask_after(struct call *c, int n)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	int more = ask_kernel(c, raw, c->max - n), kept;
@@ -215,7 +238,7 @@ static int add_heard(struct call *c, const struct epoll_event *raw, int n)
 }
 
 /* The kernel was asked first, and its n events stand before those of memory. */
-static int kernel_first(struct call *c, int n)
+static APART int kernel_first(struct call *c, int n)
 {
 	struct epoll_event raw[RAW_EVENTS];
 
@@ -246,21 +269,29 @@ static int look(struct call *c)
 	return complete(c, n);
 }
 
+/* *heard: what the kernel has told, our own included. */
+static APART int ask_and_hear(struct call *c, int *heard)
+{
+	struct epoll_event raw[RAW_EVENTS];
+
+	*heard = ask_kernel(c, raw, c->max);
+	if (*heard > 0)
+		return add_heard(c, raw, *heard);
+	order_told(c->in, raw, *heard);
+	return 0;
+}
+
 /* Memory has just had nothing. */
 static int ask_and_look(struct call *c)
 {
-	struct epoll_event raw[RAW_EVENTS];
 	int n = 0, room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS, heard = room;
 
 	/* Where the room was full of what only we are told, the program's own may stand behind. */
 	for (int i = 0; n == 0 && heard == room && i < ASK_BEHIND; i++) {
-		heard = ask_kernel(c, raw, c->max);
-		if (heard <= 0) {
-			order_told(c->in, raw, heard);
-			/* Nothing there either: there was nothing at that moment. */
-			return heard || c->deadline == LOOK_NOW ? heard : look(c);
-		}
-		n = add_heard(c, raw, heard);
+		n = ask_and_hear(c, &heard);
+		/* Nothing there either: there was nothing at that moment. */
+		if (heard < 0 || (heard == 0 && c->deadline == LOOK_NOW))
+			return heard;
 		n = n ? n : look(c);
 	}
 	return n;
@@ -283,16 +314,6 @@ static int look_first(struct call *c)
 	n = told ? add_earlier(c, told) : add_hot(c);
 	instance_unlock(in);
 	return told ? kernel_first(c, told) : complete(c, n);
-}
-
-void instance_crowd(struct instance *in, struct look_crowd *c)
-{
-	instance_lock(in);
-	look_crowd_of(c, in->nhot);
-	for (uint32_t i = 0; i < in->nhot; i++)
-		if (!look_crowd_add(c, in->hot[i]->s))
-			break;
-	instance_unlock(in);
 }
 
 static int spin(struct call *c)
@@ -320,47 +341,11 @@ struct sleep {
 	bool gone; /* the instance was closed meanwhile */
 };
 
-/* The instance's lock is held. */
-static void awake(struct instance *in)
-{
-	in->calls += SLEEP_AGE;
-	if (!instance_sleepers(in))
-		instance_disarm(in);
-}
-
-bool instance_up(struct instance *in, uint32_t generation)
-{
-	if (!instance_woke(in, generation))
-		return false;
-	if (!atomic_load(&in->converted))
-		return true;
-	instance_lock(in);
-	awake(in);
-	instance_unlock(in);
-	return true;
-}
-
 static void woke(void *arg)
 {
 	struct sleep *sl = arg;
 
 	sl->gone = !instance_up(sl->in, sl->generation);
-}
-
-uint64_t instance_nap_ns(struct instance *in)
-{
-	uint64_t nap = UINT64_MAX;
-
-	if (in->owner != epoll_self())
-		nap = FOREIGN_SLEEP_NS;
-	instance_lock(in);
-	for (uint32_t i = 0; i < in->nhot; i++) {
-		uint64_t ns = look_nap_ns(in->hot[i]->s, in->hot[i]->use_fd);
-
-		nap = ns < nap ? ns : nap;
-	}
-	instance_unlock(in);
-	return nap;
 }
 
 static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
@@ -382,7 +367,7 @@ static int lie_down(struct call *c, struct sleep *sl)
 	n = scan(c);
 	if (n) {
 		instance_woke(in, sl->generation);
-		awake(in);
+		instance_awake(in);
 		if (instance_sleepers(in))
 			instance_attend(in);
 	}
@@ -415,7 +400,8 @@ static void get_up(struct _pthread_cleanup_buffer *cleanup)
 	crit_leave();
 }
 
-static int sleep_once(struct call *c)
+/* *awake: it did not sleep, and memory has n. */
+static APART int sleep_and_hear(struct call *c, bool *awake)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	struct _pthread_cleanup_buffer cleanup;
@@ -429,18 +415,26 @@ static int sleep_once(struct call *c)
 	if (!n)
 		_pthread_cleanup_push(&cleanup, woke, &sl);
 	crit_leave();
-	if (n)
-		return complete(c, n);
+	if ((*awake = n != 0))
+		return n;
 	n = mixed_sleep(c, &sl, raw);
 	get_up(&cleanup);
 	if (sl.gone) {
 		n = n > 0 ? instance_translate(c->in, raw, n, c->ev) : n;
 		return n ? n : -EBADF;
 	}
-	if (n > 0)
-		n = add_heard(c, raw, n);
-	else
+	if (n <= 0)
 		order_told(c->in, raw, n);
+	return n > 0 ? add_heard(c, raw, n) : n;
+}
+
+static int sleep_once(struct call *c)
+{
+	bool awake;
+	int n = sleep_and_hear(c, &awake);
+
+	if (awake)
+		return complete(c, n);
 	return n || c->late ? n : look(c);
 }
 
