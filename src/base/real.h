@@ -117,6 +117,7 @@ struct rlimit;
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                       \
 	X(int, vdprintf, (int, const char *, va_list))                                   \
 	X(pid_t, fork, (void))                                                           \
+	X(int, prctl, (int, ...))                                                        \
 	X(int, setrlimit, (int, const struct rlimit *))                                  \
 	X(int, prlimit, (pid_t, int, const struct rlimit *, struct rlimit *))            \
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))

@@ -95,7 +95,9 @@
 	  "measure it again: `viaduct doctor --measure HOST`")                           \
 	X(40, PARTED, "parted",                                                          \
 	  "memory and descriptors of the process are not shared by the same threads",    \
-	  "do without unshare(CLONE_FILES), and give clone CLONE_VM with CLONE_FILES")
+	  "do without unshare(CLONE_FILES), and give clone CLONE_VM with CLONE_FILES")   \
+	X(41, SECCOMP, "seccomp", "the process has put on a filter of system calls",     \
+	  "put it on before the program starts")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -222,9 +222,16 @@ static __attribute__((noinline)) void write_end(const struct config *config, boo
 	scratch_give(line, REPORT_BYTES);
 }
 
+static bool stopped;
+
+void report_stop(void)
+{
+	stopped = true;
+}
+
 static FORK_CODE bool is_due(const struct config *config, bool logs)
 {
-	return (config->report || logs) &&
+	return (config->report || logs) && !stopped &&
 	       !atomic_exchange_explicit(&report_written, true, memory_order_relaxed);
 }
 

@@ -43,6 +43,8 @@ void report_write_now(void);
  */
 extern void (*report_collect)(uint64_t reasons[VD_REASON_COUNT]);
 void report_reopen(void);
+/* Nothing is written from now on, by children neither. */
+void report_stop(void);
 /* From now on counts are made there. While there are none yet. */
 void report_count_in(struct report *there);
 /* In a forked child: back to zero, in its own memory. */

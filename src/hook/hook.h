@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/select.h>
 #include <sys/single_threaded.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -255,6 +256,28 @@ void limit_changed(void);
 		answer_;                                                                 \
 	})
 
+/* ---- filters of system calls (seccomp.c) ---- */
+
+/* Before seccomp and prctl with these arguments. */
+void seccomp_setting(unsigned long operation, unsigned long flags, const void *args);
+void seccomp_prctl(unsigned long option, unsigned long mode, const void *args);
+
+/* ---- bytes of a ring that are read behind a filter (left.c) ---- */
+
+#define LEFT_MOST 64
+struct left_sets {
+	int count, fd[LEFT_MOST];
+};
+struct pollfd;
+struct epoll_event;
+/* Where something is ready the program's own call is made without waiting, and that is added. */
+bool left_poll_is_ready(struct pollfd *fds, unsigned long n);
+int left_poll_add(struct pollfd *fds, unsigned long n, int result);
+bool left_select_is_ready(int n, const fd_set *in, struct left_sets *was);
+int left_select_add(fd_set *in, const struct left_sets *was, int result);
+bool left_epoll_is_ready(int epfd);
+int left_epoll_add(int epfd, struct epoll_event *ev, int max, int n);
+
 /* ---- listeners (announce.c) ---- */
 
 void announce_listener(struct sock *s, int fd);
@@ -342,6 +365,7 @@ void rights_received(struct msghdr *msg);
 /* Once, from the constructor: takes over the handlers that are there. */
 void signal_init(void);
 void signal_forked_child(void);
+void signal_stand_down(void);
 
 /* ---- readiness (wait.c) ---- */
 

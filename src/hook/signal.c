@@ -207,6 +207,17 @@ static int guard(int sig)
 	return REAL(sigaction)(sig, &ours, NULL);
 }
 
+/* The program's own settings again, where nothing of ours is to run in its place. */
+void signal_stand_down(void)
+{
+	for (int sig = 1; sig < NSIG; sig++) {
+		uint64_t entry = entry_at(sig);
+
+		if (entry == GUARD || entry == REPORTER)
+			REAL(sigaction)(sig, &hidden[sig], NULL);
+	}
+}
+
 /* One call of the kernel, as without us: many servers set a dozen handlers in each child. */
 static int install(int sig, const struct sigaction *act, struct sigaction *was)
 {

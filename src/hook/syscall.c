@@ -72,6 +72,8 @@ static const uint8_t kinds[] = {
 	[SYS_exit_group] = ANY,
 	[SYS_mlockall] = ANY,
 	[SYS_setrlimit] = OTHER,
+	[SYS_prctl] = OTHER,
+	[SYS_seccomp] = OTHER,
 	[SYS_prlimit64] = OTHER,
 	[SYS_munlockall] = ANY,
 	[SYS_poll] = WAIT,
@@ -321,6 +323,10 @@ static long other_call(const struct sys *x)
 		return ret_errno(-ENOSYS);
 	if (x->nr == SYS_io_submit)
 		aio_submitting(x);
+	if (x->nr == SYS_seccomp)
+		seccomp_setting((unsigned long)x->a[0], (unsigned long)x->a[1], PTR(2));
+	if (x->nr == SYS_prctl)
+		seccomp_prctl((unsigned long)x->a[0], (unsigned long)x->a[1], PTR(2));
 	if (x->nr == SYS_setrlimit)
 		return LIMIT_CHANGE(0, UNS(0), PTR(1), pass(x));
 	if (x->nr == SYS_prlimit64)

@@ -38,12 +38,15 @@ static int poll_ours(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 		       ? ready_poll(fds, n, timeout, mask)
 		       : hook_poll_anyway(fds, n, timeout, mask);
 }
+static const struct timespec at_once;
 
 HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts;
 
-	if (!ready_poll_concerns(fds, n))
+	if (left_any() && left_poll_is_ready(fds, n))
+		return left_poll_add(fds, n, REAL(poll)(fds, n, 0));
+	if (left_any() || !ready_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
 	hook_cancel_point();
 	return (int)ret_keeping(poll_ours(fds, n, from_ms(timeout, &ts), NULL));
@@ -53,7 +56,9 @@ HOOK_ALIAS(__poll, poll);
 HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	       const sigset_t *mask)
 {
-	if (!ready_poll_concerns(fds, n) || !mask_is_good(mask))
+	if (left_any() && left_poll_is_ready(fds, n))
+		return left_poll_add(fds, n, REAL(ppoll)(fds, n, &at_once, mask));
+	if (left_any() || !ready_poll_concerns(fds, n) || !mask_is_good(mask))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	hook_cancel_point();
 	return (int)ret_keeping(poll_ours(fds, n, timeout, mask));
@@ -149,7 +154,12 @@ static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t
 
 HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
-	if (!hook_select_concerns(n, r, w, e))
+	struct left_sets left;
+
+	if (left_any() && left_select_is_ready(n, r, &left))
+		return left_select_add(r, &left,
+				       REAL(select)(n, r, w, e, &(struct timeval){0}));
+	if (left_any() || !hook_select_concerns(n, r, w, e))
 		return REAL(select)(n, r, w, e, tv);
 	hook_cancel_point();
 	return (int)ret_keeping(select_ours(n, r, w, e, tv));
@@ -159,7 +169,12 @@ HOOK_ALIAS(__select, select);
 HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		 const sigset_t *mask)
 {
-	if (!hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
+	struct left_sets left;
+
+	if (left_any() && left_select_is_ready(n, r, &left))
+		return left_select_add(r, &left,
+				       REAL(pselect)(n, r, w, e, &at_once, mask));
+	if (left_any() || !hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
 	hook_cancel_point();
 	return (int)ret_keeping(sets_ours(n, r, w, e, timeout, mask));
@@ -235,6 +250,8 @@ HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
 	struct timespec ts;
 
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max, REAL(epoll_wait)(epfd, ev, max, 0));
 	if (!instance_at(epfd))
 		return REAL(epoll_wait)(epfd, ev, max, timeout);
 	hook_cancel_point();
@@ -247,6 +264,9 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 {
 	struct timespec ts;
 
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max,
+				      REAL(epoll_pwait)(epfd, ev, max, 0, mask));
 	if (!instance_at(epfd) || !mask_is_good(mask))
 		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();
@@ -256,6 +276,9 @@ HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *timeout, const sigset_t *mask)
 {
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max,
+				      REAL(epoll_pwait2)(epfd, ev, max, &at_once, mask));
 	if (!instance_at(epfd) || !mask_is_good(mask))
 		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
 	hook_cancel_point();

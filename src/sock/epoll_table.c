@@ -120,22 +120,56 @@ static table_entry *entry_of(int fd, bool make)
 	return first ? &first[fd] : NULL;
 }
 
-struct instance *instance_at(int fd)
+static struct instance *recorded_at(int fd)
 {
 	table_entry *e = entry_of(fd, false);
 
 	return e ? atomic_load_explicit(e, memory_order_acquire) : NULL;
 }
 
+/* Calls under way go on with what they have. */
+static bool stood_down;
+
+struct instance *instance_at(int fd)
+{
+	return __builtin_expect(stood_down, 0) ? NULL : recorded_at(fd);
+}
+
+bool ready_stand_down(void)
+{
+	bool own = true;
+
+	epoll_list_lock();
+	for (struct instance *in = all_instances; in; in = in->next_all)
+		own &= in->hidden || atomic_load(&in->converted) == 0;
+	epoll_list_unlock();
+	stood_down |= own;
+	return own;
+}
+
+bool ready_left(int epfd, struct sock *s, struct epoll_event *ev, bool take)
+{
+	struct instance *in = recorded_at(epfd);
+
+	for (struct epoll_reg *r = s->regs; in && r; r = r->next_of_sock) {
+		if (r->in != in || r->parked || r->spent || !(r->events & LOOK_IN))
+			continue;
+		*ev = (struct epoll_event){r->events & LOOK_IN, r->data};
+		r->spent |= take && (r->events & (EPOLLET | EPOLLONESHOT));
+		return true;
+	}
+	return false;
+}
+
 int instance_fd(struct instance *in)
 {
-	if (instance_at(in->epfd) == in)
+	if (recorded_at(in->epfd) == in)
 		return in->epfd;
 	/* That one was closed, and duplicates live: rare. */
 	for (int fd = 0; fd < FDS_MOST; fd++) {
 		if (!entry_of(fd, false))
 			fd |= CHUNK_FDS - 1;
-		else if (instance_at(fd) == in)
+		else if (recorded_at(fd) == in)
 			return in->epfd = fd;
 	}
 	return -1;

@@ -75,7 +75,7 @@ static inline uint32_t look_level_held(struct sock *s, int fd, uint32_t want)
 		bits = sock_level_quick(s, look_interest(want));
 	if (bits & SOCK_LOOK)
 		return look_level_holding(s, fd, want);
-	return fd_sock(fd) == s ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
+	return fd_is(fd, s) ? bits & (want | LOOK_ALWAYS) : POLLNVAL;
 }
 
 /*

@@ -500,7 +500,7 @@ static int answer_closed(struct pollset *ps, struct pollfd *fds)
 	int count = 0;
 
 	for (nfds_t i = 0; i < ps->n; i++) {
-		if (!ps->entry[i].direct || fd_sock(fds[i].fd) == ps->entry[i].s)
+		if (!ps->entry[i].direct || fd_is(fds[i].fd, ps->entry[i].s))
 			continue;
 		count += !fds[i].revents;
 		fds[i].revents = POLLNVAL;

@@ -16,6 +16,10 @@
  * None of them may be called with a lock held.
  */
 
+/* No instance is known to any call from now on. False: registrations are not the program's own yet,
+ * and nothing has changed. */
+bool ready_stand_down(void);
+
 /* Once, before any other call here: from the library's constructor. */
 void ready_init(void);
 
@@ -36,6 +40,9 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask);
 
 struct sock;
+/* After that: whether s has a registration in epfd for bytes to read, and what it would tell. Once,
+ * with `take`, where that is so for an edge. */
+bool ready_left(int epfd, struct sock *s, struct epoll_event *ev, bool take);
 /*
  * Before epfd is passed to a process that does not know our registrations: those of sockets
  * that have gone back to TCP are the program's own again, and `down` is to see to that. Nothing

@@ -414,6 +414,18 @@ bool rewind_answer(struct sock *s, int fd, uint64_t *end);
 /* After the mark. */
 void rewind_answered(struct sock *s);
 
+/* ---- left.c ---- */
+
+/* rx_recv of a socket that has such bytes. */
+ssize_t left_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
+/* Before the socket is forgotten. */
+void left_drop(struct sock *s);
+
+/* ---- control.c ---- */
+
+/* Both directions are the kernel's: that is for good, and the layers above hear of it. */
+void control_leave_if_done(struct sock *s);
+
 /* ---- wait.c ---- */
 
 static inline bool sock_is_nonblocking(struct sock *s, int flags)
@@ -483,7 +495,7 @@ static inline bool wait_is_open(struct wait *w)
 	/* Closed by another thread in our sleep: as in the kernel, we keep it open. */
 	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
 		w->fd = w->s->kept_fd;
-	else if (fd_sock(w->fd) != w->s)
+	else if (!fd_is(w->fd, w->s))
 		return false;
 	return w->fd >= 0 && atomic_load_explicit(&w->s->slot->generation,
 						  memory_order_relaxed) == w->generation;

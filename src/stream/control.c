@@ -18,8 +18,7 @@
 #include "stream/conn.h"
 #include "stream/trace.h"
 
-/* Both directions are the kernel's, for good. */
-static void leave_if_done(struct sock *s)
+void control_leave_if_done(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t leaving = SLOT_LEAVING;
@@ -66,7 +65,7 @@ void sock_service(struct sock *s, int fd)
 		rx_advance(s, fd);
 		lock_drop(&sl->rx_lock);
 	}
-	leave_if_done(s);
+	control_leave_if_done(s);
 }
 
 /* A request for the unread bytes as well, once made, is left standing. */
@@ -124,7 +123,7 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 	lock_drop(&sl->rx_lock);
 	if (news)
 		bell_ring_peer(s);
-	leave_if_done(s);
+	control_leave_if_done(s);
 }
 
 /* The peer asks for TCP. One that yields can send our unread bytes as well: then nobody need
@@ -167,7 +166,7 @@ void sock_dissolve(struct sock *s, int fd)
 	gate_set(&sl->gate_rx, GATE_FINAL);
 	lock_drop(&sl->rx_lock);
 	sock_ring_self(s); /* who sleeps for the ring is to go on in the kernel */
-	leave_if_done(s);
+	control_leave_if_done(s);
 	errno = saved;
 }
 
@@ -400,6 +399,13 @@ int sock_shutdown(struct sock *s, int fd, int how)
 int sock_inq(struct sock *s, int fd, int *bytes)
 {
 	struct slot *sl = s->slot;
+	if (s->left) {
+		*bytes = 0;
+		if (REAL(ioctl)(fd, FIONREAD, bytes) < 0)
+			return -errno;
+		*bytes += (int)left_bytes(s);
+		return 0;
+	}
 	if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 		return SOCK_KERNEL;
 	lock_take(&sl->rx_lock);

@@ -27,7 +27,7 @@
 #define FD_TABLE_SMALL	 (1 << 16)
 
 struct sock *_Atomic *fd_table NEAR_DATA;
-int fd_table_size NEAR_DATA;
+int fd_table_size NEAR_DATA, fd_table_end;
 bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);
 void (*sock_on_final)(struct sock *s);
@@ -80,8 +80,13 @@ int fd_table_init(void)
 	if (!socks || !fd_table || !forking_list)
 		return -ENOMEM;
 	report_collect = sock_counts;
-	fd_table_size = size;
+	fd_table_size = fd_table_end = size;
 	return 0;
+}
+
+void fd_stand_down(void)
+{
+	fd_table_size = 0;
 }
 
 FORK_CODE int fd_limit(void)
@@ -136,6 +141,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->ground_ms, 0, memory_order_relaxed);
+	s->left = NULL;
 	s->regs = NULL;
 }
 

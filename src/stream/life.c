@@ -238,6 +238,7 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 	flush_counts(s);
 	count_reason(s);
 	single_store32(&s->closed, 1, __libc_single_threaded);
+	left_drop(s);
 	meeting_over(s);
 	release_or_defer(s);
 }

@@ -42,7 +42,7 @@ NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_rx) == GATE_FINAL)
-		return SOCK_PLAIN;
+		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
 	if (!earn_goes_on(sl, false))
 		rx_step(s, fd);
 	entered = enter_kernel(s, fd, &sl->gate_rx);
@@ -557,6 +557,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
+	if (__builtin_expect(s->left != NULL, 0))
+		return left_recv(s, fd, iov, iovcnt, flags);
 	struct wait w = wait_start(s, fd, EPOLLIN);
 	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
 		bool some = ring_unread(s->in) > 0;

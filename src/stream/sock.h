@@ -104,6 +104,8 @@ struct sock {
 	/* After a fork: see remote_may_go_up. Relaxed, all: guesses about the next fork. */
 	_Atomic uint64_t forked_ms, ground_until_ms;
 	_Atomic uint32_t ground_ms;
+	/* What was unread in the ring when the process stood down: see left.c. */
+	struct left *left;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };
@@ -112,6 +114,7 @@ struct sock {
 
 /* NULL for everything that is not a TCP socket of ours. A few nanoseconds, lock-free. */
 extern struct sock *_Atomic *fd_table;
+extern int fd_table_end;  /* as long as it is mapped */
 extern int fd_table_size; /* 0 until the table is there: everything is unknown */
 static inline struct sock *fd_sock(int fd)
 {
@@ -120,6 +123,14 @@ static inline struct sock *fd_sock(int fd)
 	/* Acquire: the sock was made ready before it was put into the table. */
 	return atomic_load_explicit(&fd_table[fd], memory_order_acquire);
 }
+/* For a call under way: the same also after fd_stand_down. */
+static inline bool fd_is(int fd, struct sock *s)
+{
+	return fd >= 0 && fd < fd_table_end &&
+	       atomic_load_explicit(&fd_table[fd], memory_order_acquire) == s;
+}
+/* Nothing is known to any call from now on. */
+void fd_stand_down(void);
 /* Maps the descriptor and slot tables. Once, before threads. 0 or -errno. */
 int fd_table_init(void);
 /* A new TCP socket in the kernel: gives it a slot. Ignores failure: the fd stays unknown.
@@ -297,6 +308,24 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
 void sock_ask_over(struct sock *s, int fd);
+/*
+ * After sock_down_wait, in a process that can make no calls of ours from now on: whatever the peer
+ * has not answered, the socket is the kernel's. What was unread in the ring is kept in memory of
+ * this process, for rx_recv: then it is not forgotten by fd_stand_down before that is read. False:
+ * others have it, too, or it is on its way from another host; it stays as it is.
+ */
+bool sock_abandon(struct sock *s, int fd);
+/* All others are the kernel's: once those are read the process stands down. */
+extern bool left_are_last;
+/* Sockets with such bytes. */
+extern _Atomic uint32_t left_socks;
+static inline bool left_any(void)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&left_socks, memory_order_relaxed) != 0, 0);
+}
+/* Bytes of s that have not been read. */
+size_t left_bytes(const struct sock *s);
 /* The same where both ends read on: our own sending goes down only when the peer has answered,
  * which then asks for its unread bytes, too. */
 void sock_yield(struct sock *s, int fd, enum vd_reason reason);

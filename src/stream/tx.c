@@ -65,7 +65,7 @@ bool tx_up(struct sock *s, int fd)
 	sock_look(s, fd); /* a FIN that has come already ends it before it begins */
 	lock_take(&sl->tx_lock);
 	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
-	bool up = fd_sock(fd) == s && may_go_up(s, &passed) &&
+	bool up = fd_is(fd, s) && may_go_up(s, &passed) &&
 		  gate_close(&sl->gate_tx, GATE_RING);
 	if (up) {
 		up = tcp_push(fd, special_of(sl) & TX_CORKED) == 0 &&
@@ -143,7 +143,7 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 	lock_take(&sl->tx_lock);
 	if (gate_state(&sl->gate_tx) == GATE_RING) {
 		/* Bytes must not go to a number that was closed meanwhile. */
-		if (fd_sock(fd) != s && fd != s->kept_fd)
+		if (!fd_is(fd, s) && fd != s->kept_fd)
 			fd = -1;
 		if (tx_is_up(s)) {
 			store_down(s, fd);
@@ -327,7 +327,7 @@ static inline void answer_late(struct sock *s, int fd)
 	if (__builtin_expect(atomic_load_explicit(&s->out->want_down,
 						  memory_order_relaxed) < WANT_REWIND,
 			     1) ||
-	    fd_sock(fd) != s)
+	    !fd_is(fd, s))
 		return;
 	int saved = errno;
 	sock_service(s, fd);
@@ -510,7 +510,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	struct slot *sl = s->slot;
 	size_t n = 0;
 	lock_take_mine(&sl->tx_lock, &s->is_copied);
-	if (fd_sock(fd) == s && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+	if (fd_is(fd, s) && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
 	    !(special_of(sl) & TX_CORKED)) {
 		if (ring_tx_strays(&sl->tx) && !remote_of(s))

@@ -506,7 +506,7 @@ int wait_for(struct wait *w)
 	r = sleep_guarded(w, &bells);
 	if (bells.own || bells.far)
 		sock_answer_bells(s, bells.own, bells.far);
-	if (fd_sock(w->fd) == s)
+	if (fd_is(w->fd, s))
 		sock_service(s, w->fd);
 	if (r == -EINTR && wait_goes_on(w))
 		r = 0;

@@ -122,7 +122,7 @@ static void longest(void *arg)
 	report_write();
 	take();
 	CHECK_EQ(count_lines(text), 1);
-	CHECK(strstr(text, "\"parted\":18446744073709551615}}\n"));
+	CHECK(strstr(text, "\"seccomp\":18446744073709551615}}\n"));
 }
 
 TEST(nothing_is_cut)
