@@ -522,7 +522,7 @@ static int tell_once(struct call *c, int n)
  * A registration that has gone back to the kernel during the call is told by whoever has it now,
  * which may have been neither while the call looked.
  */
-static int add_returned(struct call *c, int n, uint32_t reverts)
+static APART int add_returned(struct call *c, int n, uint32_t reverts)
 {
 	struct epoll_event raw[RAW_EVENTS];
 	int more;
