@@ -81,6 +81,13 @@ static inline void hook_cancel_restore(void *state)
 
 /* ---- a call that the kernel does for us, counted ---- */
 
+/* The kernel's call has told of an error, which then no other call tells. */
+static inline void hook_failed(struct sock *s)
+{
+	if (errno == ECONNRESET)
+		sock_error_told(s);
+}
+
 /*
  * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
  * be evaluated more than once, but has then moved nothing before.
@@ -97,10 +104,11 @@ static inline void hook_cancel_restore(void *state)
 		}                                                                        \
 		if (way_ == SOCK_DIRECT) {                                               \
 			moved_ = ret_errno(moved_);                                      \
-		} else if (way_ == SOCK_PLAIN) {                                         \
-			moved_ = (kernel);                                               \
 		} else {                                                                 \
-			moved_ = COUNTED(over, s, kernel);                               \
+			moved_ = way_ == SOCK_PLAIN ? (kernel)                           \
+						    : COUNTED(over, s, kernel);          \
+			if (moved_ < 0)                                                  \
+				hook_failed(s);                                          \
 		}                                                                        \
 		moved_;                                                                  \
 	})

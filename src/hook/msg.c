@@ -190,8 +190,11 @@ static int pending_error(struct sock *s, int fd)
 	int error = 0, own = sock_take_error(s);
 	socklen_t len = sizeof(error);
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error)
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error) {
+		if (error == ECONNRESET)
+			sock_error_told(s);
 		return -error;
+	}
 	return -own;
 }
 

@@ -170,13 +170,15 @@ static int add_error(struct sock *s, void *value, const socklen_t *len)
 	int error = 0, own = sock_take_error(s);
 	socklen_t room;
 
-	if (own == 0 || crit_copy(&room, len, sizeof(room)) < 0)
+	if (crit_copy(&room, len, sizeof(room)) < 0)
 		return 0;
 	if (room > sizeof(error))
 		room = sizeof(error);
 	if (crit_copy(&error, value, room) < 0)
 		return -EFAULT;
-	return error == 0 ? crit_copy(value, &own, room) : 0;
+	if (error == ECONNRESET)
+		sock_error_told(s);
+	return own && error == 0 ? crit_copy(value, &own, room) : 0;
 }
 
 /* The kernel has come as far as to take the error: it did not refuse the length. */

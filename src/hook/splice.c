@@ -3,7 +3,6 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/await.h"
@@ -89,17 +88,6 @@ static ssize_t splice_to_ring(struct sock *s, int fd)
 	return SOCK_KERNEL;
 }
 
-/* What the kernel has told of a reset, it has told: it is no news to the next call. */
-static ssize_t told(struct sock *s, int fd, ssize_t n)
-{
-	int saved = errno;
-
-	if (n < 0 && saved == ECONNRESET && (sock_level(s, fd) & EPOLLHUP))
-		sock_take_error(s);
-	errno = saved;
-	return n;
-}
-
 HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
 		    unsigned flags)
 {
@@ -110,19 +98,15 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 	if (to)
 		hook_take_down(to, out, VD_REASON_SPLICE);
 	if (!from)
-		return HOOK_TX(
-			to, out,
-			told(to, out,
-			     REAL(splice)(in, in_offset, out, out_offset, len, flags)),
-			splice_to_ring(to, out));
+		return HOOK_TX(to, out,
+			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
+			       splice_to_ring(to, out));
 	hook_take_down(from, in, VD_REASON_SPLICE);
 	/* A socket has no offset, and both ends cannot be sockets: the kernel says so. */
 	if (to || in_offset)
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
-	return HOOK_RX(
-		from, in,
-		told(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags)),
-		splice_from_ring(from, in, out, len, flags));
+	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
+		       splice_from_ring(from, in, out, len, flags));
 }
 
 /* Returns 0, or -EAGAIN while bytes wait that only a read through us can get. */

@@ -341,12 +341,20 @@ static void bell_heard(struct epoll_reg *r)
 			heard(o);
 }
 
+/* After an own shutdown for reading EPOLLRDHUP does not speak of the peer, whose bytes go on: over
+ * TCP, where it has left the ring. */
+static bool bytes_may_come(struct sock *s, uint32_t seen)
+{
+	return (seen & SEEN_SHUT_RD) && sock_peer_has_left(s);
+}
+
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
  * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
 {
 	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
 	struct slot *slot = r->s->slot;
+	uint32_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 
 	/* With the end of a connection comes room, to whom this very call has told of both. */
@@ -354,8 +362,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		events &= ~(uint32_t)EPOLLOUT;
 	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
 	 * ahead of the kernel's: bytes that are still under way are news when they come. */
-	if ((atomic_load_explicit(&slot->seen, memory_order_acquire) & SEEN_FIN) ||
-	    (ring && ((r->tcp_noted & EPOLLRDHUP) ||
+	if ((seen & SEEN_FIN) ||
+	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
 		      atomic_load_explicit(&r->s->in->fin, memory_order_acquire)))) {
 		news &= ~(uint32_t)LOOK_IN;
 		events &= ~(uint32_t)LOOK_IN;

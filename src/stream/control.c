@@ -466,3 +466,9 @@ int sock_take_error(struct sock *s)
 		return ECONNRESET;
 	return sock_take_reset(s) ? ECONNRESET : 0;
 }
+
+void sock_error_told(struct sock *s)
+{
+	if (sock_is_direct(s))
+		seen_add(s->slot, SEEN_ERR);
+}

@@ -170,6 +170,11 @@ uint64_t sock_moves(struct sock *s)
 	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed);
 }
 
+bool sock_peer_has_left(struct sock *s)
+{
+	return rx_is_down(s);
+}
+
 void sock_want_times(struct sock *s)
 {
 	atomic_fetch_or_explicit(&s->in->want_times, WIRE_ARRIVALS, memory_order_relaxed);

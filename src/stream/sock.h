@@ -220,6 +220,8 @@ bool sock_vain_is_due(struct sock *s);
 uint64_t sock_edge_in(struct sock *s);
 /* Rises when the peer goes to the ring, or to TCP. */
 uint64_t sock_moves(struct sock *s);
+/* What it sends comes by TCP again. */
+bool sock_peer_has_left(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
 void sock_want_times(struct sock *s);
@@ -392,6 +394,8 @@ void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
 void sock_keep_error(struct sock *s, int error);
 /* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
 int sock_take_error(struct sock *s);
+/* The kernel has told the program of an error, ECONNRESET: it is not told again by Viaduct. */
+void sock_error_told(struct sock *s);
 
 /* Keeps the connection on TCP with this reason, when it is not upgraded yet; else goes
  * down. */

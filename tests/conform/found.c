@@ -78,30 +78,83 @@ static void wait_reset(int fd)
 	while (info.tcpi_state != TCP_CLOSE);
 }
 
-CASE(found_reset_told_to_splice, DIRECT)
+/* A connection whose peer has closed it with bytes unread, and which nobody has asked since. */
+static int reset_one(void)
 {
 	struct pair p = pair_warm_open();
+	send_pattern(p.s, 0, 275);
+	wait_inq(p.c, 275);
+	NEED(close(p.c) == 0);
+	wait_reset(p.s);
+	return p.s;
+}
+
+static int receive_three(int fd)
+{
+	static char buf[3][10];
 	struct mmsghdr m[3] = {0};
 	struct iovec v[3];
-	char buf[3][10];
-	int pipe_fd[2];
 	for (int i = 0; i < 3; i++) {
 		v[i] = (struct iovec){buf[i], sizeof buf[i]};
 		m[i].msg_hdr.msg_iov = &v[i];
 		m[i].msg_hdr.msg_iovlen = 1;
 	}
+	return recvmmsg(fd, m, 3, MSG_DONTWAIT, NULL);
+}
+
+static void after_reset(int fd)
+{
+	char buf[10];
+	say("poll: %s", poll_names(wait_events(fd, POLLHUP)));
+	say_result("recvmmsg", receive_three(fd));
+	say_result("recv", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
+	NEED(close(fd) == 0);
+}
+
+CASE(found_reset_told_to_splice, DIRECT)
+{
+	int pipe_fd[2], fd = reset_one();
 	NEED(pipe2(pipe_fd, O_CLOEXEC) == 0);
 	NEED(write(pipe_fd[1], "spliced", 7) == 7);
-	send_pattern(p.s, 0, 275);
-	wait_inq(p.c, 275);
-	NEED(close(p.c) == 0);
-	wait_reset(p.s);
-	NEED(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
-	say_result("splice", splice(pipe_fd[0], NULL, p.s, NULL, 7, SPLICE_F_NONBLOCK));
-	say("poll: %s", poll_names(wait_events(p.s, POLLHUP)));
-	say_result("recvmmsg", recvmmsg(p.s, m, 3, MSG_DONTWAIT, NULL));
-	say_result("recv", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
-	NEED(close(p.s) == 0);
+	say_result("splice", splice(pipe_fd[0], NULL, fd, NULL, 7, SPLICE_F_NONBLOCK));
+	after_reset(fd);
+}
+
+CASE(found_reset_told_by_so_error, DIRECT)
+{
+	int fd = reset_one(), error = 0;
+	socklen_t len = sizeof error;
+	NEED(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	say("SO_ERROR: %s", errno_name(error));
+	after_reset(fd);
+}
+
+CASE(found_reset_told_to_recvmmsg, DIRECT)
+{
+	int fd = reset_one();
+	say_result("recvmmsg", receive_three(fd));
+	after_reset(fd);
+}
+
+/* ---- an own shutdown for reading does not end the edges of what comes by TCP ---- */
+
+CASE(found_edge_past_shut_rd, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct epoll_event ev = {EPOLLIN | EPOLLET, {.u64 = 17}};
+	int pipe_fd[2], e = epoll_create1(EPOLL_CLOEXEC);
+	NEED(e >= 0 && pipe2(pipe_fd, O_CLOEXEC) == 0);
+	NEED(write(pipe_fd[1], "both of these", 13) == 13);
+	send_pattern(p.c, 0, 20);
+	NEED(splice(pipe_fd[0], NULL, p.c, NULL, 7, 0) == 7);
+	NEED(epoll_ctl(e, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	NEED(shutdown(p.s, SHUT_RD) == 0);
+	say_result("first", epoll_wait(e, &ev, 1, 0));
+	say_result("nothing", epoll_wait(e, &ev, 1, 0));
+	NEED(splice(pipe_fd[0], NULL, p.c, NULL, 6, 0) == 6);
+	say_result("second", epoll_wait(e, &ev, 1, 1000));
+	NEED(close(e) == 0);
+	pair_close(p);
 }
 
 /* ---- a registration lives as long as some process has the socket ---- */

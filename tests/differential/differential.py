@@ -206,7 +206,8 @@ def main():
           f"{test.unsettled} times something did not come")
     for after, counts in test.counts.items():
         print(f"upgraded after {after}: " + ", ".join(f"{k} {v}" for k, v in counts.items()))
-        if not counts["tx_direct_bytes"] or not counts["rx_direct_bytes"]:
+        # Few seeds may have earned no upgrade.
+        if options.seeds >= BATCH and not counts["tx_direct_bytes"] * counts["rx_direct_bytes"]:
             sys.exit("no byte went over the direct path")
     if not options.plain and len(test.counts) != len(options.after.split(",")):
         sys.exit("no report was written")
