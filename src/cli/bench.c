@@ -171,15 +171,15 @@ static void measure_floor(const struct plan *plan, struct floor *f)
 static void print_absent(FILE *out)
 {
 	const struct bench_peer *p;
-	const char *before = "absent     not measured: ";
-	for (size_t i = 0; (p = bench_peer_at(i)); i++) {
-		if (bench_peer_found(p))
-			continue;
-		fprintf(out, "%s%s (install %s)", before, p->program, p->package);
-		before = ", ";
-	}
-	if (*before == ',')
-		fputc('\n', out);
+	char list[256] = "";
+	size_t n = 0;
+	for (size_t i = 0; (p = bench_peer_at(i)) && n < sizeof(list); i++)
+		if (!bench_peer_found(p))
+			n += (size_t)snprintf(list + n, sizeof(list) - n,
+					      "%s%s (install %s)", n ? ", " : "",
+					      p->program, p->package);
+	if (n)
+		bench_head_line(out, "absent     not measured: %s", list);
 }
 
 static void json_peers(FILE *out)
@@ -202,21 +202,23 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 	bench_machine_text(out);
 	print_absent(out);
 	if (f->line_ns > LINE_BELIEVED_NS || f->rtt_ns > RTT_BELIEVED * f->line_ns) {
-		fprintf(out,
-			"floor      no figures of the raw ring: the machine was too busy "
-			"for them\n");
+		bench_head_line(out,
+				"floor      no figures of the raw ring: the machine was "
+				"too busy for them");
 	} else if (f->line_ns > 0) {
-		fprintf(out, "placement  %.0f ns a round trip through one cache line, ",
-			f->line_ns);
-		fprintf(out, "processors %d and %d (%s)\n", c[1], c[0],
-			f->line_ns < NEAR_LINE_NS ? "near" : "far");
-		fprintf(out,
-			"floor      raw ring: %.0f ns a round trip of 64 B; one way 64 B "
-			"%.1f M/s, 16 KiB %.1f GB/s\n",
-			f->rtt_ns, f->small_per_s / 1e6, f->large_bytes_per_s / 1e9);
+		bench_head_line(out,
+				"placement  %.0f ns a round trip through one cache line, "
+				"processors %d and %d (%s)",
+				f->line_ns, c[1], c[0],
+				f->line_ns < NEAR_LINE_NS ? "near" : "far");
+		bench_head_line(out,
+				"floor      raw ring: %.0f ns a round trip of 64 B; one "
+				"way 64 B %.1f M/s, 16 KiB %.1f GB/s",
+				f->rtt_ns, f->small_per_s / 1e6,
+				f->large_bytes_per_s / 1e9);
 	}
-	fprintf(out,
-		"run        %u pairs of %g s, ends on %s, %u busy beside, TCP %s\n\n",
+	bench_head_line(
+		out, "run        %u pairs of %g s, ends on %s, %u busy beside, TCP %s",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan->placements > 1		 ? plan_placement_names(names, plan)
 		: plan->placement[0] == PLAN_TWO ? "two processors"
@@ -224,6 +226,7 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 						 : "any processor",
 		plan->busy[plan->loads - 1],
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
+	fputc('\n', out);
 	bench_table_head(
 		out,
 		plan->matrix || plan->conns_count > 1 || plan->busy[plan->loads - 1] ? 24

@@ -315,6 +315,10 @@ void bench_csv_row(FILE *out, const struct bench_row *row);
 /* ---- bench_machine.c: what the figures depend on ---- */
 
 void bench_machine_text(FILE *out);
+/* A word, blanks, and from BENCH_HEAD_INDENT on what it says; broken where the terminal ends. */
+enum { BENCH_HEAD_INDENT = 11 };
+void bench_head_line(FILE *out, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* Above it, a speed in terms of the raw ring's says that the ring had no processor. */
 #define BENCH_FLOOR_BELIEVED 1.5
 /* Where other work ran when it began: its load. */

@@ -2,6 +2,7 @@
 /* What the figures depend on: kernel, processor, how idle cores wait, congestion control.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -9,6 +10,7 @@
 
 #include "cli/bench.h"
 #include "cli/json.h"
+#include "cli/terminal.h"
 
 /* First line of a file, or "unknown". */
 static const char *read_line(const char *path, char *buf, size_t size)
@@ -70,16 +72,27 @@ static void machine_read(struct machine *m)
 		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+void bench_head_line(FILE *out, const char *format, ...)
+{
+	char line[1024];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	terminal_lines(out, line, BENCH_HEAD_INDENT);
+}
+
 void bench_machine_text(FILE *out)
 {
 	struct machine m;
 	machine_read(&m);
-	fprintf(out, "machine    Linux %s, %s, %ld processors, load %s\n",
-		m.kernel.release, m.cpu, m.cpus, m.load);
-	fprintf(out,
-		"idle       driver %s, governor %s, guest_halt_poll_ns %s "
-		"(0: a sleeper's core wakes slowly)\n",
-		m.driver, m.governor, m.halt_poll_ns);
+	bench_head_line(out, "machine    Linux %s, %s, %ld processors, load %s",
+			m.kernel.release, m.cpu, m.cpus, m.load);
+	bench_head_line(out,
+			"idle       driver %s, governor %s, guest_halt_poll_ns %s (0: a "
+			"sleeper's core wakes slowly)",
+			m.driver, m.governor, m.halt_poll_ns);
 	bench_machine_warn(out);
 }
 
@@ -92,11 +105,11 @@ void bench_machine_warn(FILE *out)
 	load = strtod(m.load, NULL);
 	/* As the page of the report has it. */
 	if (load > 0.5 * (double)m.cpus)
-		fprintf(out,
-			"warning    the machine is not idle: load %.1f on %ld "
-			"processor%s.\n           Other work disturbs every figure: "
-			"repeat it on a quiet machine\n",
-			load, m.cpus, m.cpus > 1 ? "s" : "");
+		bench_head_line(out,
+				"warning    the machine is not idle: load %.1f on %ld "
+				"processor%s. Other work disturbs every figure: repeat "
+				"it on a quiet machine",
+				load, m.cpus, m.cpus > 1 ? "s" : "");
 }
 
 void bench_machine_json(FILE *out)

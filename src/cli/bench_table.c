@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Medians, spreads and ratios as a table for people. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/bench.h"
@@ -134,19 +133,10 @@ static int total_width(void)
 	return sum + 3; /* the wide gaps */
 }
 
-/* What a terminal, or COLUMNS, has room for; 0: all. */
-static int room_of(FILE *out)
-{
-	const char *told = getenv("COLUMNS");
-	int width = terminal_width(out);
-
-	return width ? width : told ? atoi(told) : 0;
-}
-
 void bench_table_head(FILE *out, unsigned name_width, unsigned over_width)
 {
 	const char *heads[COLUMNS];
-	int room = room_of(out);
+	int room = terminal_room(out);
 
 	columns[COLUMN_NAME].width = (int)name_width;
 	columns[COLUMN_OVER].width = (int)over_width;

@@ -24,7 +24,7 @@ static int help(void)
 	       "force\n"
 	       "  --help           print this\n\n"
 	       "Exit status: 0 when all is well, 1 when something is wrong in a file or "
-	       "a variable,\n2 when the command line is wrong. See "
+	       "a\nvariable, 2 when the command line is wrong. See "
 	       "viaduct-config(1).\n");
 	return STATUS_WELL;
 }

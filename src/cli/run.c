@@ -34,14 +34,13 @@ static int help(void)
 
 		snprintf(left, sizeof(left), "--%s %s", settings[i].option,
 			 settings[i].argument ? settings[i].argument : "");
-		printf("  %-22s %s\n", left, settings[i].help);
+		printf("  %-20s %s\n", left, settings[i].help);
 	}
-	printf("  %-22s run a program that cannot be preloaded on plain TCP\n",
+	printf("  %-20s run a program that cannot be preloaded on plain TCP\n",
 	       "--tcp-anyway");
-	printf("  %-22s print this\n", "--help");
-	printf("\nEach option sets an environment variable, which stands above the "
-	       "files of "
-	       "viaduct.conf(5);\nsee viaduct-run(1).\n");
+	printf("  %-20s print this\n", "--help");
+	printf("\nEach option sets an environment variable, which stands above the files "
+	       "of\nviaduct.conf(5); see viaduct-run(1).\n");
 	return 0;
 }
 

@@ -51,3 +51,40 @@ bool terminal_has_colours(FILE *out)
 
 	return !(no && *no) && terminal_has_screen(out);
 }
+
+int terminal_room(FILE *out)
+{
+	int width = terminal_width(out);
+
+	return width ? width : from_shell("COLUMNS", 0);
+}
+
+static const char *put_line(FILE *out, const char *text, int room, int indent)
+{
+	int column = 0;
+
+	while (*text && *text != '\n') {
+		int blanks = (int)strspn(text, " ");
+		int len = (int)strcspn(text + blanks, " \n");
+
+		if (room && column > indent && column + blanks + len > room) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+			text += blanks;
+			blanks = 0;
+		}
+		fprintf(out, "%.*s", blanks + len, text);
+		column += blanks + len;
+		text += blanks + len;
+	}
+	fputc('\n', out);
+	return text + (*text == '\n');
+}
+
+void terminal_lines(FILE *out, const char *text, int indent)
+{
+	int room = terminal_room(out);
+
+	while (*text)
+		text = put_line(out, text, room, indent);
+}

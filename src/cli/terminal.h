@@ -17,4 +17,12 @@ bool terminal_has_screen(FILE *out);
 /* The same, and NO_COLOR does not say otherwise. */
 bool terminal_has_colours(FILE *out);
 
+/*
+ * Prints lines of words, each broken where a terminal's width ends, or that in COLUMNS, and what
+ * follows `indent` columns in.
+ */
+void terminal_lines(FILE *out, const char *text, int indent);
+/* What a line has room for; 0: it does not matter. */
+int terminal_room(FILE *out);
+
 #endif

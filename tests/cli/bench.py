@@ -334,14 +334,17 @@ class Bench(unittest.TestCase):
             text = bench(*args, COLUMNS=str(columns)).stdout
             table = text[text.index("pattern "):].splitlines()
             lines = [line.rstrip() for line in table if not line.startswith("  !")]
+            head = text[:text.index("pattern ")].splitlines()
+            self.assertLessEqual(max(map(len, head)), columns, head)
+            self.assertTrue(head[0].startswith("machine    Linux "))
             self.assertLessEqual(max(map(len, lines)), columns, lines)
             for head in ("pattern", "size", "over", "median", "times the first", "direct"):
                 self.assertIn(head, lines[0])
             self.assertEqual("cpu of both" in lines[0], columns >= 120)
         with open("/proc/loadavg", encoding="ascii") as f:
             load = float(f.read().split()[0])
-        said = float(re.search(r"processors?, load (\S+)", text)[1])
-        self.assertEqual("the machine is not idle" in text, said > os.cpu_count() / 2,
+        said = float(re.search(r"processors?,\s+load\s+(\S+)", text)[1])
+        self.assertEqual("the machine is not idle" in " ".join(text.split()), said > os.cpu_count() / 2,
                          (said, load))
 
     def test_wrong_options(self):

@@ -502,6 +502,8 @@ class Command(Run):
             result = self.viaduct("help", name)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertEqual(result.stdout, self.viaduct(name, "--help").stdout)
+            for line in result.stdout.splitlines():
+                self.assertLessEqual(len(line), 80, line)
         result = self.viaduct("help", "nonsense")
         self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
 
