@@ -27,7 +27,7 @@
 #define FD_TABLE_SMALL	 (1 << 16)
 
 struct sock *_Atomic *fd_table NEAR_DATA;
-int fd_table_size NEAR_DATA, fd_table_end;
+int fd_table_size NEAR_DATA, fd_table_end NEAR_DATA;
 bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);
 void (*sock_on_final)(struct sock *s);

@@ -126,7 +126,7 @@ static inline struct sock *fd_sock(int fd)
 /* For a call under way: the same also after fd_stand_down. */
 static inline bool fd_is(int fd, struct sock *s)
 {
-	return fd >= 0 && fd < fd_table_end &&
+	return (unsigned)fd < (unsigned)fd_table_end &&
 	       atomic_load_explicit(&fd_table[fd], memory_order_acquire) == s;
 }
 /* Nothing is known to any call from now on. */
