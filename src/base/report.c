@@ -145,8 +145,10 @@ static void write_line(const struct config *config, const uint64_t *reasons, cha
 	ssize_t n;
 	int fd;
 
-	fd = kernel_open(config->report,
-			 O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+	/* A pipe that nobody reads must not keep the process from its end. */
+	fd = kernel_open(
+		config->report,
+		O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
 	if (fd < 0) {
 		errno = -fd;
 		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "

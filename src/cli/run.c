@@ -75,6 +75,18 @@ static int parse(int argc, char **argv, struct run *run)
 static struct view view;
 static unsigned mistakes;
 
+/* What the library makes of a VIADUCT_LOG that is not right. */
+static const char *log_effect(const char *value)
+{
+	static const char *const levels[] = {"error", "info", "debug"};
+	size_t len = strcspn(value, ":");
+
+	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
+		if (strlen(levels[i]) == len && !strncmp(value, levels[i], len))
+			return "; the log goes to its usual file";
+	return "; errors alone are logged";
+}
+
 /* In a file: the program is not started. In a variable the library skips it, or is in doubt. */
 static void complain(struct view *v, enum view_effect effect, const char *file,
 		     const char *place, const char *message)
@@ -86,9 +98,8 @@ static void complain(struct view *v, enum view_effect effect, const char *file,
 	if (!file)
 		warn_line("viaduct run: %s: %s%s", place, message,
 			  effect == VIEW_DOUBT ? "; every connection stays on TCP"
-			  : !strncmp(place, "VIADUCT_LOG=", 12)
-				  ? "; errors alone are logged"
-				  : "; it is skipped");
+			  : !strncmp(place, "VIADUCT_LOG=", 12) ? log_effect(place + 12)
+								: "; it is skipped");
 	else if (mistakes++ < MISTAKES_SHOWN)
 		warn_line("viaduct run: %s: %s", place, message);
 }

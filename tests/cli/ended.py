@@ -148,6 +148,14 @@ class Ended(unittest.TestCase):
             self.assertGreater(line["tx_direct_bytes"], 0)
             self.assertEqual(said, "2 TCP connections, 2 upgraded")
 
+    def test_pipe_that_nobody_reads(self):
+        """It keeps no process from its end."""
+        os.mkfifo(self.report)
+        for mode, status in (("sigwait", 0), ("kill", -signal.SIGTERM)):
+            made = self.start([VIADUCT, "run", "--report", str(self.report), "--", BY_SIGNAL,
+                               mode])
+            self.assertEqual(made.returncode, status)
+
     def test_log_of_a_program_without_connections(self):
         self.start([VIADUCT, "run", "--log", f"info:{self.log}", "--", "true"])
         self.assertEqual([line.split(" info ")[1] for line in self.log.read_text().splitlines()],

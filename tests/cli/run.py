@@ -223,6 +223,7 @@ class Settings(Run):
                 ("VIADUCT_RULES", "deny port=1;" * 300, "more than 256 rules"),
                 ("VIADUCT_RULES", "deny\n\x1b[2J", "; every connection stays on TCP"),
                 ("VIADUCT_LOG", "loud", "; errors alone are logged"),
+                ("VIADUCT_LOG", "info:", "; the log goes to its usual file"),
                 ("VIADUCT_LOG", f"info:{self.tmp}/none/log", f"no folder {self.tmp}/none"),
                 ("VIADUCT_REPORT", f"{self.tmp}", "is a folder"),
                 ("VIADUCT", "maybe", "on or off is allowed")):
