@@ -6,6 +6,7 @@
 
 #include "across/parts.h"
 #include "base/log.h"
+#include "base/reason.h"
 
 /* Nothing is ever written there. */
 #define WINDOW_BYTES 4096
@@ -29,8 +30,11 @@ static struct across_bulk *make(struct across_link *k, uint32_t turn)
 	for (int i = 0; i < ACROSS_BULKS && !b; i++)
 		if (!across_bulks[i].link)
 			b = &across_bulks[i];
-	if (!b)
+	if (!b) {
+		log_debug("no link for redirected bytes: %s (%s)",
+			  reason_name(VD_REASON_FULL), reason_text(VD_REASON_FULL));
 		return NULL;
+	}
 	window = mmap(NULL, WINDOW_BYTES, PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	*b = (struct across_bulk){.of = k, .turn = turn};

@@ -47,9 +47,10 @@ static int open_device(const struct name_end *local, struct link_context **out,
 	return link_verbs_open(&address.any, &limits, out, why);
 }
 
+/* The address's own, or a free one, or one whose device could not be opened; else NULL. */
 static struct across_context *place_for(const struct name_end *local)
 {
-	struct across_context *room = NULL;
+	struct across_context *room = NULL, *failed = NULL;
 
 	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
 		struct across_context *c = &across_contexts[i];
@@ -58,24 +59,26 @@ static struct across_context *place_for(const struct name_end *local)
 			room = room ? room : c;
 		else if (memcmp(c->local.addr, local->addr, sizeof(local->addr)) == 0)
 			return c;
+		else if (c->failed)
+			failed = c;
 	}
-	return room;
+	return room ? room : failed;
 }
 
-struct across_context *hub_context(const struct name_end *local, const char **why)
+int hub_context(const struct name_end *local, struct across_context **out)
 {
 	struct across_context *c = place_for(local);
 	uint64_t now = clock_coarse_ms();
+	const char *why = "there is none with this address";
 	int r;
 
-	*why = "too many addresses";
+	*out = c;
 	if (!c || c->context)
-		return c;
-	*why = "there was no device when it was last looked for";
+		return c ? 0 : -ENOSPC;
 	if (c->failed && now - c->failed_ms < DEVICE_RETRY_MS)
-		return NULL;
+		return -ENODEV;
 	c->local = *local;
-	r = open_device(local, &c->context, why);
+	r = open_device(local, &c->context, &why);
 	/* From here on it is always armed: who answers it arms it again at once. */
 	if (r == 0 && (r = link_arm(c->context)) < 0)
 		link_context_destroy(c->context);
@@ -83,9 +86,9 @@ struct across_context *hub_context(const struct name_end *local, const char **wh
 	c->failed_ms = now;
 	if (r < 0) {
 		c->context = NULL;
-		log_debug("no RDMA device: %s (%s)", *why, strerror(-r));
+		log_debug("no RDMA device: %s (%s)", why, strerror(-r));
 	}
-	return r < 0 ? NULL : c;
+	return r < 0 ? -ENODEV : 0;
 }
 
 /* ---- links ---- */

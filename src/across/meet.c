@@ -120,6 +120,8 @@ static enum vd_reason reason_of_error(int r)
 		return VD_REASON_LOCKED;
 	case -EPROTO:
 		return VD_REASON_HELLO;
+	case -ENOSPC:
+		return VD_REASON_FULL;
 	default:
 		return VD_REASON_MEMORY;
 	}
@@ -151,17 +153,16 @@ static int find_link(struct across *a, struct say *s)
 {
 	bool making;
 	struct across_link *k = hub_find(a, &making);
-	const char *why;
 	int r;
 
 	if (!k && making)
 		return -EAGAIN;
 	if (!k) {
-		struct across_context *c = hub_context(&a->local, &why);
+		struct across_context *c;
 
-		if (!c)
-			return -ENODEV;
-		r = hub_create(c, &k);
+		r = hub_context(&a->local, &c);
+		if (r == 0)
+			r = hub_create(c, &k);
 		if (r < 0)
 			return r;
 		hub_assign(k, a, a->process);
@@ -352,8 +353,9 @@ static int take_link(struct across *a, const struct say *s, struct say *out,
 	*link = k;
 	if (k || !s->has_hello)
 		return k ? 0 : -EAGAIN;
-	c = hub_context(&a->local, &why);
-	r = c ? hub_create(c, &k) : -ENODEV;
+	r = hub_context(&a->local, &c);
+	if (r == 0)
+		r = hub_create(c, &k);
 	if (r < 0)
 		return r;
 	k->token = s->token;
@@ -520,11 +522,11 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		 enum across_role role, struct across **out)
 {
 	struct across_guard g;
+	struct across_context *c;
 	struct across *a;
-	const char *why = NULL;
 	bool keeps_tcp;
 	uint32_t least;
-	int r = 1;
+	int r = 0;
 
 	if (!local_ends_fit(local, peer))
 		return -VD_REASON_REMOTE_PEER;
@@ -533,10 +535,10 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	g = across_enter();
 	a = take_handle();
 	if (!a)
-		r = -VD_REASON_MEMORY;
-	else if (!keeps_tcp && !hub_context(local, &why))
-		r = -VD_REASON_NO_DEVICE;
-	if (r == 1) {
+		r = -ENOSPC;
+	else if (!keeps_tcp)
+		r = hub_context(local, &c);
+	if (r == 0) {
 		a->state = ACROSS_NEW;
 		a->role = role;
 		a->local = *local;
@@ -554,7 +556,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		*out = a;
 	}
 	across_leave(g);
-	return r;
+	return r < 0 ? -(int)reason_of_error(r) : 1;
 }
 
 static void step(struct across *a)

@@ -384,8 +384,9 @@ void across_answer_locked(bool brief);
 
 /* ---- hub.c: contexts, links, and what comes on them ---- */
 
-/* NULL with *why when there is no device with this address. */
-struct across_context *hub_context(const struct name_end *local, const char **why);
+/* 0; -ENODEV: there is no device with this address; -ENOSPC: this process has as many of other
+ * addresses as it takes. */
+int hub_context(const struct name_end *local, struct across_context **out);
 /* A new link: its hello is asked for with link_hello. 0 or -errno; -EDQUOT: what it pins is more
  * than the process may lock. */
 int hub_create(struct across_context *c, struct across_link **out);

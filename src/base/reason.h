@@ -97,7 +97,9 @@
 	  "memory and descriptors of the process are not shared by the same threads",    \
 	  "do without unshare(CLONE_FILES), and give clone CLONE_VM with CLONE_FILES")   \
 	X(41, SECCOMP, "seccomp", "the process has put on a filter of system calls",     \
-	  "put it on before the program starts")
+	  "put it on before the program starts")                                         \
+	X(42, FULL, "full", "there are as many as Viaduct takes at a time",              \
+	  "spread the connections over more processes; docs/limits.md has the numbers")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -2,8 +2,10 @@
 /* Which listening sockets of this process are announced to connectors on this host. */
 #include <fcntl.h>
 
+#include "base/log.h"
 #include "base/place.h"
 #include "base/real.h"
+#include "base/reason.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
 #include "sock/look.h"
@@ -51,21 +53,26 @@ void announce_listener(struct sock *s, int fd)
 {
 	int saved = errno, used, free_entry;
 	struct listener *l;
+	bool is_new, is_known = false;
 
 	if (atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
 		return;
 	lock_take(&table_lock);
+	is_new = !s->has_listened;
 	s->has_listened = true;
 	used = atomic_load_explicit(&table_used, memory_order_relaxed);
 	free_entry = used;
 	for (int i = 0; i < used; i++) {
 		l = listener_at(i);
 		if (l->used && l->s == s)
-			free_entry = ANNOUNCED_MAX; /* a second listen() */
+			is_known = true; /* a second listen() */
 		else if (!l->used && free_entry == used)
 			free_entry = i;
 	}
-	if (free_entry < ANNOUNCED_MAX) {
+	if (free_entry == ANNOUNCED_MAX && is_new)
+		log_info("fd %d: not announced, its connections stay on TCP: %s (%s)", fd,
+			 reason_name(VD_REASON_FULL), reason_text(VD_REASON_FULL));
+	if (free_entry < ANNOUNCED_MAX && !is_known) {
 		l = listener_at(free_entry);
 		l->used = true;
 		l->s = s;

@@ -12,6 +12,7 @@
 #include "base/pageable.h"
 #include "base/place.h"
 #include "base/real.h"
+#include "base/reason.h"
 #include "base/report.h"
 #include "base/space.h"
 #include "stream/conn.h"
@@ -153,7 +154,8 @@ NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role rol
 		fd_forget(fd);
 	struct slot *sl = slot_alloc();
 	if (!sl) {
-		log_debug("fd %d: no slot left, stays on TCP", fd);
+		log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(VD_REASON_FULL),
+			  reason_text(VD_REASON_FULL));
 		return NULL;
 	}
 	struct sock *s = &socks[slot_index(sl)];
@@ -180,9 +182,13 @@ NEAR_CODE struct sock *fd_open_socket(int fd, bool nonblock)
 NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
 {
 	struct sock *s = open_sock(fd, nonblock, TCP_ROLE_ACCEPTED);
-	if (!s)
+	if (!s && (unsigned)fd >= (unsigned)fd_table_size)
 		return NULL;
 	report_add(&report_now.connections, 1);
+	if (!s) {
+		report_add(&report_now.reasons[VD_REASON_FULL], 1);
+		return NULL;
+	}
 	if (phase_of(s->slot) == SLOT_IDLE) {
 		atomic_store_explicit(&s->slot->reason, VD_REASON_SHORT,
 				      memory_order_relaxed);

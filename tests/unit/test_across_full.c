@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process that has as many connections, links or addresses as it takes says so by the reason
+ * `full`: more memory would not help. */
+#include <arpa/inet.h>
+
+#include "unit/test.h"
+
+#include "unit/stream_pair.h"
+
+__attribute__((constructor)) static void be_across(void)
+{
+	setenv("VD_TEST_ACROSS", "3", 0);
+}
+
+static struct name_end end_of(const char *address, uint16_t port)
+{
+	struct name_end e = {.addr = {[10] = 0xff, [11] = 0xff}, .port = htons(port)};
+
+	REQUIRE(inet_pton(AF_INET, address, e.addr + 12) == 1);
+	return e;
+}
+
+static const char here[] = "10.0.0.1", there[] = "10.0.0.2";
+
+static int begin(const char *local, struct across **out)
+{
+	const struct name_end ends[2] = {end_of(local, 4000), end_of(there, 5000)};
+
+	return across_begin(&ends[0], &ends[1], ACROSS_ACCEPTED, out);
+}
+
+static void let_go(struct across *a)
+{
+	struct across_guard g = across_enter();
+
+	a->state = ACROSS_FREE;
+	across_leave(g);
+}
+
+/* The first context has the address `here`. */
+static void begin_world(void)
+{
+	struct across_guard g;
+
+	across_world_begin();
+	g = across_enter();
+	across_contexts[0].local = end_of(here, 1);
+	across_leave(g);
+}
+
+STREAM_TEST(more_connections_than_there_are_places)
+{
+	static struct across *a[ACROSS_CONNECTIONS];
+	struct across *more;
+
+	begin_world();
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+		REQUIRE(begin(here, &a[i]) == 1);
+	CHECK_EQ(begin(here, &more), -VD_REASON_FULL);
+	let_go(a[7]);
+	CHECK_EQ(begin(here, &a[7]), 1);
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+		let_go(a[i]);
+}
+
+/* Its peer is of a process that there is no link with yet. */
+STREAM_TEST(more_links_than_there_are_places)
+{
+	struct across_link *links[ACROSS_LINKS], *link;
+	int r, count = 0;
+	struct across_guard g;
+	struct across *a;
+
+	begin_world();
+	REQUIRE(begin(here, &a) == 1);
+	g = across_enter();
+	while ((r = hub_create(&across_contexts[0], &link)) == 0)
+		links[count++] = link;
+	CHECK_EQ(r, -ENOSPC);
+	CHECK(count > ACROSS_LINKS / 2);
+	memset(a->process, 7, sizeof(a->process));
+	a->state = ACROSS_KNOWN;
+	across_leave(g);
+	CHECK_EQ(across_step(a), -VD_REASON_FULL);
+	g = across_enter();
+	for (int i = 0; i < count; i++)
+		hub_drop(links[i]);
+	across_leave(g);
+	let_go(a);
+}
+
+static int none_here(const struct name_end *local, struct link_context **out,
+		     const char **why)
+{
+	(void)local;
+	(void)out;
+	*why = "none";
+	return -ENODEV;
+}
+
+/* An address without a device takes nobody's place; one that has a device does. */
+STREAM_TEST(more_addresses_than_there_are_places)
+{
+	struct across_context spare[ACROSS_CONTEXTS];
+	struct across_guard g;
+	struct across *a;
+
+	begin_world();
+	across_open_context = none_here;
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(begin((char[]){'1', '.', '1', '.', '1', '.', (char)('1' + i), 0},
+			       &a),
+			 -VD_REASON_NO_DEVICE);
+	g = across_enter();
+	memcpy(spare, across_contexts, sizeof(spare));
+	for (int i = 2; i < ACROSS_CONTEXTS; i++) {
+		across_contexts[i] = spare[1];
+		across_contexts[i].local = end_of("10.0.1.1", (uint16_t)i);
+	}
+	across_leave(g);
+	CHECK_EQ(begin("10.0.2.1", &a), -VD_REASON_FULL);
+	g = across_enter();
+	memcpy(across_contexts, spare, sizeof(spare));
+	across_leave(g);
+	across_open_context = NULL;
+}
