@@ -71,7 +71,7 @@ static void give_up(struct epoll_reg *r)
 {
 	struct slot *sl = r->s->slot;
 
-	if (!r->parked && (atomic_load(&sl->phase) == SLOT_FINAL || !slot_is_alone(sl)))
+	if (!r->parked && (atomic_load(&sl->phase) >= SLOT_LEAVING || !slot_is_alone(sl)))
 		reg_revert(r);
 	if (r->converted)
 		reg_withdraw(r);

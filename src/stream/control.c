@@ -292,6 +292,11 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		ssize_t n = stranded(s, fd, false);
 		if (n >= 0)
 			return n;
+		/* Its peer may be in this very thread, which then does nothing else meanwhile. */
+		sock_serve_peers();
+		sock_service(s, fd);
+		if (gate_is_kernel(gate_state(&sl->gate_rx)))
+			return 0;
 		clock_read(CLOCK_MONOTONIC, &now);
 		int64_t left = timeout_ms - (now.tv_sec - start.tv_sec) * 1000 -
 			       (now.tv_nsec - start.tv_nsec) / 1000000;

@@ -285,6 +285,13 @@ void sock_attend_slow(bool asleep)
 	errno = saved;
 }
 
+void sock_serve_peers(void)
+{
+	int saved = errno, ours;
+	collect(&ours);
+	errno = saved;
+}
+
 /* ---- for the program ---- */
 
 void sock_give_way(int fd)

@@ -418,6 +418,8 @@ static inline void sock_attend(bool asleep)
 	if (atomic_load_explicit(&sock_had_bells, memory_order_relaxed))
 		sock_attend_slow(asleep);
 }
+/* What peers of this process's connections ask of ends that it has itself is done. */
+void sock_serve_peers(void);
 /*
  * Before a sleep: rings that have grown and lie still give their memory back. Returns how
  * long the sleep may last at most, in ns, until there may be more: UINT64_MAX when there is

@@ -182,3 +182,71 @@ CASE(found_registered_elsewhere, DIRECT)
 	say_result("closed there", epoll_wait(e, &ev, 1, 0));
 	NEED(close(e) == 0 && close(p.c) == 0);
 }
+
+/* ---- unread bytes go along, although their sender, here too, does nothing meanwhile ---- */
+
+CASE(found_handed_to_oneself, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[64];
+	int channel[2];
+	send_pattern(p.c, 0, 20);
+	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
+	send_fd(channel[0], p.s);
+	NEED(close(p.s) == 0);
+	p.s = receive_fd(channel[1]);
+	say_result("received", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	say_result("sent", send(p.s, "answer", 6, MSG_NOSIGNAL));
+	say_result("received", recv(p.c, buf, sizeof buf, 0));
+	pair_close(p);
+}
+
+/* ---- the same while a message has the socket ---- */
+
+CASE(found_registered_passed, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct epoll_event ev = {EPOLLIN | EPOLLOUT, {.u64 = 17}};
+	int channel[2], e = epoll_create1(EPOLL_CLOEXEC);
+	NEED(e >= 0 && epoll_ctl(e, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
+	send_pattern(p.s, 0, 30);
+	send_fd(channel[0], p.s);
+	NEED(close(p.s) == 0);
+	memset(&ev, 0, sizeof ev);
+	say_result("under way", epoll_wait(e, &ev, 1, 0));
+	say("%s of %d", poll_names((int)ev.events), (int)ev.data.u64);
+	NEED(close(channel[0]) == 0 && close(channel[1]) == 0);
+	say_result("lost", epoll_wait(e, &ev, 1, 0));
+	NEED(close(e) == 0 && close(p.c) == 0);
+}
+
+/* ---- an instance that is polled itself ---- */
+
+CASE(found_polled_quiet, ANYWAY)
+{
+	static const uint32_t masks[] = {EPOLLIN,
+					 EPOLLIN | EPOLLET,
+					 EPOLLIN | EPOLLONESHOT,
+					 EPOLLIN | EPOLLET | EPOLLONESHOT,
+					 EPOLLPRI,
+					 EPOLLPRI | EPOLLET,
+					 EPOLLPRI | EPOLLONESHOT,
+					 EPOLLPRI | EPOLLET | EPOLLONESHOT,
+					 0,
+					 EPOLLRDHUP | EPOLLET | EPOLLONESHOT};
+	for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+		struct pair p = pair_warm_open();
+		int e = epoll_create1(EPOLL_CLOEXEC);
+		struct epoll_event ev = {masks[i], {.u64 = 17}};
+		struct pollfd q = {e, POLLIN, 0};
+		NEED(e >= 0 && epoll_ctl(e, EPOLL_CTL_ADD, p.s, &ev) == 0);
+		say_result("polled", poll(&q, 1, 0));
+		send_pattern(p.c, 0, 5);
+		say_result("polled", poll(&q, 1, 0));
+		say_result("waited", epoll_wait(e, &ev, 1, 0));
+		say_result("polled", poll(&q, 1, 0));
+		NEED(close(e) == 0);
+		pair_close(p);
+	}
+}
