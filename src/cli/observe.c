@@ -234,14 +234,22 @@ static uint64_t behind(uint64_t end, uint64_t begin)
 	return (int64_t)(end - begin) > 0 ? end - begin : 0;
 }
 
+/* Read once: the process may change it between a look that judges it and its use. */
+static uint32_t once(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
 static void read_rings(struct observe_conn *c, struct slot *sl)
 {
 	if (observe_is_direct(c->tx)) {
-		c->tx_ring = area_bytes(ring_tx_area(&sl->tx));
+		uint32_t turn = once(&sl->tx.turn_seq) % WIRE_TURNS;
+
+		c->tx_ring = area_bytes(once(&sl->tx.area[turn]));
 		c->tx_fill = behind(sl->tx.produced, sl->tx.credit);
 	}
 	if (c->rx != OBSERVE_TCP) {
-		c->rx_ring = area_bytes(sl->rx.area);
+		c->rx_ring = area_bytes(once(&sl->rx.area));
 		c->rx_fill = behind(sl->rx.seen, sl->rx.consumed);
 	}
 }

@@ -2,64 +2,83 @@
 /* Maps the tables that Viaduct processes expose, and finds the slot of a connection. */
 #include "cli/observe_table.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "cli/observe_file.h"
 #include "stream/table.h"
 
 /* The library makes no more, and a table that claims so would take our memory. */
 enum { COUNT_TRIES = 8, SLOTS_MAX = 65536, NUMBERS_MAX = 1 << 20 };
 
-static bool fits(const struct slot_table *t, size_t bytes)
-{
-	return bytes >= sizeof(*t) && t->magic == TABLE_MAGIC &&
-	       t->layout == TABLE_LAYOUT && t->table_bytes == sizeof(*t) &&
-	       t->slot_bytes == sizeof(struct slot) &&
-	       t->process_bytes == sizeof(struct table_process) &&
-	       t->process_count == TABLE_PROCESSES && t->slot_count <= SLOTS_MAX &&
-	       (bytes - sizeof(*t)) / sizeof(struct slot) >= t->slot_count;
-}
+/* The first words of struct slot_table. */
+struct head {
+	uint64_t magic;
+	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
+		process_count;
+};
+static_assert(offsetof(struct head, slot_count) ==
+			      offsetof(struct slot_table, slot_count) &&
+		      offsetof(struct head, process_count) ==
+			      offsetof(struct slot_table, process_count),
+	      "the same words");
 
-/* The last word that its maker writes. */
-static bool is_empty(const struct slot_table *t, size_t bytes)
+static bool fits(const struct head *h, uint64_t bytes)
 {
-	return bytes >= sizeof(*t) && t->magic == 0;
+	return bytes >= sizeof(struct slot_table) && h->magic == TABLE_MAGIC &&
+	       h->layout == TABLE_LAYOUT && h->table_bytes == sizeof(struct slot_table) &&
+	       h->slot_bytes == sizeof(struct slot) &&
+	       h->process_bytes == sizeof(struct table_process) &&
+	       h->process_count == TABLE_PROCESSES && h->slot_count <= SLOTS_MAX &&
+	       (bytes - sizeof(struct slot_table)) / sizeof(struct slot) >= h->slot_count;
 }
 
 /* Sets f->table, or returns why not; neither while the process begins. Memory that could
  * shrink would end us by SIGBUS. */
-static const char *map_table(int fd, struct observe_family *f)
+static const char *map_table(const struct observe_file *file, struct observe_family *f)
 {
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
+	struct head head = {0};
+	size_t bytes;
 	void *map;
 
 	f->table = NULL;
 	/* It is being made. */
-	if (fstat(fd, &st) != 0 || st.st_size == 0 || seals < 0 ||
-	    !(seals & F_SEAL_SHRINK))
+	if (file->size == 0 || !observe_file_is_sealed(file))
 		return NULL;
-	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	/* Judged is a copy: its maker can write to the table at any moment. */
+	if (pread(file->fd, &head, sizeof(head), 0) < 0)
+		return "its table cannot be read";
+	/* The last word that its maker writes. */
+	if (file->size >= sizeof(struct slot_table) && head.magic == 0)
+		return NULL;
+	if (!fits(&head, file->size))
+		return "it runs another version of Viaduct than this command";
+	bytes = sizeof(struct slot_table) + head.slot_count * sizeof(struct slot);
+	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
 	if (map == MAP_FAILED)
 		return "its table cannot be mapped";
-	if (is_empty(map, (size_t)st.st_size)) {
-		munmap(map, (size_t)st.st_size);
-		return NULL;
-	}
-	if (!fits(map, (size_t)st.st_size)) {
-		munmap(map, (size_t)st.st_size);
-		return "it runs another version of Viaduct than this command";
-	}
-	f->inode = st.st_ino;
+	f->inode = file->inode;
+	f->uid = file->uid;
 	f->table = map;
-	f->bytes = (size_t)st.st_size;
+	f->bytes = bytes;
+	f->slots = head.slot_count;
 	return NULL;
+}
+
+/* The slots from here on were never used. */
+static uint32_t slots_end(const struct observe_family *f)
+{
+	uint32_t fresh = atomic_load(&f->table->fresh);
+
+	return fresh < f->slots ? fresh : f->slots;
 }
 
 static uint64_t cookie_of(const struct slot *sl)
@@ -72,45 +91,40 @@ static int fd_of(const struct slot *sl)
 	return atomic_load_explicit(&sl->fd, memory_order_relaxed);
 }
 
-static int compare_cookies(const void *a, const void *b)
+static uint64_t fd_key(int fd)
 {
-	uint64_t x = cookie_of(*(const struct slot *const *)a);
-	uint64_t y = cookie_of(*(const struct slot *const *)b);
-
-	return x < y ? -1 : x > y;
+	return (uint32_t)fd;
 }
 
-static int compare_fds(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
-	int x = fd_of(*(const struct slot *const *)a);
-	int y = fd_of(*(const struct slot *const *)b);
+	const struct observe_key *x = a, *y = b;
 
-	return x < y ? -1 : x > y;
+	return x->key < y->key ? -1 : x->key > y->key;
 }
 
 /* Words change while they are read: a search may then miss a slot, which shows as unknown. */
 static bool sort_slots(struct observe_family *f)
 {
-	uint32_t end = atomic_load(&f->table->fresh);
+	uint32_t end = slots_end(f);
 
-	if (end > f->table->slot_count)
-		end = f->table->slot_count;
-	f->by_cookie = malloc((end + 1) * sizeof(struct slot *));
-	f->by_fd = malloc((end + 1) * sizeof(struct slot *));
+	f->by_cookie = malloc(((size_t)end + 1) * sizeof(*f->by_cookie));
+	f->by_fd = malloc(((size_t)end + 1) * sizeof(*f->by_fd));
 	if (!f->by_cookie || !f->by_fd)
 		return false;
 	for (uint32_t i = 0; i < end; i++) {
 		const struct slot *sl = &f->table->slots[i];
+		uint64_t cookie = cookie_of(sl);
 
 		if (!atomic_load(&sl->used))
 			continue;
-		if (cookie_of(sl))
-			f->by_cookie[f->cookies++] = sl;
+		if (cookie)
+			f->by_cookie[f->cookies++] = (struct observe_key){cookie, sl};
 		else
-			f->by_fd[f->fds++] = sl;
+			f->by_fd[f->fds++] = (struct observe_key){fd_key(fd_of(sl)), sl};
 	}
-	qsort(f->by_cookie, f->cookies, sizeof(struct slot *), compare_cookies);
-	qsort(f->by_fd, f->fds, sizeof(struct slot *), compare_fds);
+	qsort(f->by_cookie, f->cookies, sizeof(*f->by_cookie), compare_keys);
+	qsort(f->by_fd, f->fds, sizeof(*f->by_fd), compare_keys);
 	return true;
 }
 
@@ -123,37 +137,41 @@ static bool has_ended(pid_t pid)
 	return !kernel_read_text(path, pages, sizeof(pages)) || atol(pages) == 0;
 }
 
+/* Why a process does not show its table, or NULL: it may have ended, or closed it and got the
+ * number for a socket. */
+static const char *trouble_of(const struct observe_process *p, int error)
+{
+	if (error == -ENOENT || error == -ESRCH || error == -ENXIO || has_ended(p->pid))
+		return NULL;
+	if (error == -EWOULDBLOCK)
+		return "its table is held by a lease";
+	return p->gave_back ? "it was short of descriptors, and gave back the one that "
+			      "shows its table: ask as root"
+			    : "its table cannot be opened";
+}
+
 struct observe_family *observe_family(struct observe_family *families, size_t *count,
 				      struct observe_process *p)
 {
 	struct observe_family *f = &families[*count];
+	struct observe_file file;
 	char path[96];
-	struct stat st;
-	int fd;
+	int r;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)p->pid, p->table);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		/* It may have ended, or closed it and got the number for a socket. */
-		if (errno != ENOENT && errno != ESRCH && errno != ENXIO &&
-		    !has_ended(p->pid))
-			p->trouble =
-				p->gave_back
-					? "it was short of descriptors, and gave back "
-					  "the one that shows its table: ask as root"
-					: "its table cannot be opened";
-		if (fd >= 0)
-			close(fd);
+	r = observe_file_open(path, O_RDONLY, &file);
+	if (r < 0) {
+		p->trouble = trouble_of(p, r);
 		return NULL;
 	}
 	for (size_t i = 0; i < *count; i++)
-		if (families[i].inode == st.st_ino) {
-			close(fd);
+		if (families[i].inode == file.inode) {
+			close(file.fd);
 			return &families[i];
 		}
 	*f = (struct observe_family){0};
-	p->trouble = map_table(fd, f);
-	close(fd);
+	p->trouble = map_table(&file, f);
+	close(file.fd);
 	if (!f->table)
 		return NULL;
 	(*count)++;
@@ -206,20 +224,20 @@ uint64_t *observe_own_numbers(int dir, int table_fd, int32_t own_pid, int *end)
 {
 	struct observe_family f = {0};
 	uint64_t *own = calloc(NUMBERS_MAX / 64, sizeof(*own));
+	struct observe_file file;
 	char name[16];
-	int fd;
+	uint32_t slots;
 
 	*end = 0;
 	snprintf(name, sizeof(name), "%d", table_fd);
-	fd = own ? openat(dir, name, O_RDONLY | O_CLOEXEC) : -1;
-	if (fd >= 0) {
-		map_table(fd, &f);
-		close(fd);
+	if (own && observe_file_open_at(dir, name, O_RDONLY, &file) == 0) {
+		map_table(&file, &f);
+		close(file.fd);
 	}
 	if (!f.table)
 		return own;
-	for (uint32_t i = 0; i < atomic_load(&f.table->fresh) && i < f.table->slot_count;
-	     i++) {
+	slots = slots_end(&f);
+	for (uint32_t i = 0; i < slots; i++) {
 		const struct slot *sl = &f.table->slots[i];
 
 		if (atomic_load(&sl->used) && is_holder(sl, own_pid))
@@ -229,35 +247,34 @@ uint64_t *observe_own_numbers(int dir, int table_fd, int32_t own_pid, int *end)
 	return own;
 }
 
+/* The first of those with a key of no less. */
+static size_t search(const struct observe_key *keys, size_t count, uint64_t key)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (keys[mid].key < key)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie, int fd,
 				int32_t own_pid)
 {
-	size_t low = 0, high = f->cookies;
+	size_t i = search(f->by_cookie, f->cookies, cookie);
 
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-
-		if (cookie_of(f->by_cookie[mid]) < cookie)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low < f->cookies && cookie_of(f->by_cookie[low]) == cookie)
-		return f->by_cookie[low];
+	if (i < f->cookies && f->by_cookie[i].key == cookie)
+		return f->by_cookie[i].slot;
 	/* Nobody has asked for its cookie yet. */
-	low = 0;
-	high = f->fds;
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-
-		if (fd_of(f->by_fd[mid]) < fd)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	for (; low < f->fds && fd_of(f->by_fd[low]) == fd; low++)
-		if (holds(f->by_fd[low], own_pid))
-			return f->by_fd[low];
+	for (i = search(f->by_fd, f->fds, fd_key(fd));
+	     i < f->fds && f->by_fd[i].key == fd_key(fd); i++)
+		if (holds(f->by_fd[i].slot, own_pid))
+			return f->by_fd[i].slot;
 	return NULL;
 }
 
@@ -278,11 +295,11 @@ static void read_entry(const struct report *c, struct observe_counts *out)
 }
 
 /* Its own entry counts these when it closes them. */
-static void add_open(const struct slot *const *slots, size_t count, int32_t own_pid,
+static void add_open(const struct observe_key *slots, size_t count, int32_t own_pid,
 		     struct observe_counts *out)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct slot *sl = slots[i];
+		const struct slot *sl = slots[i].slot;
 		uint32_t reason = atomic_load(&sl->reason);
 
 		if (!atomic_load(&sl->used) || !is_holder(sl, own_pid))

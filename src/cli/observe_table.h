@@ -6,13 +6,25 @@
 #include "cli/observe_parts.h"
 #include "stream/slot.h"
 
-/* One table, which a family of processes shares. */
+/* A slot, and what it was sorted by: the word in the slot may be another one by now. */
+struct observe_key {
+	uint64_t key;
+	const struct slot *slot;
+};
+
+/*
+ * One table, which a family of processes shares. They may write to it at any moment, and a
+ * hostile one writes what it likes: a word that is judged is read once. Its head was judged as
+ * a copy, so `slots` stands here, and the count in the table is not looked at again.
+ */
 struct observe_family {
 	uint64_t inode;
+	uid_t uid; /* who made it */
 	const struct slot_table *table;
 	size_t bytes;
+	uint32_t slots; /* that are mapped */
 	/* Of the slots in use: those with a cookie by cookie, the others by descriptor. */
-	const struct slot **by_cookie, **by_fd;
+	struct observe_key *by_cookie, *by_fd;
 	size_t cookies, fds;
 };
 

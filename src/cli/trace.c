@@ -321,6 +321,8 @@ static int finish(struct run *t)
 
 	/* What the process adds from here on is not asked for; what was there before is. */
 	trace_target_stop(&t->target);
+	if (t->reader.buffer)
+		trace_reader_end_here(&t->reader);
 	while (!t->failed && !t->error && drain(t))
 		;
 	if (!t->failed)

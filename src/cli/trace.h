@@ -18,12 +18,14 @@ struct trace_target {
 	char name[16]; /* printable */
 	char path[96]; /* of the table's file */
 	int pidfd;
+	int memory; /* its memory, /proc/PID/mem, or -1; see trace_target_ask */
 	struct observe
 		observe; /* as it was at the beginning; holds the table's mapping */
 	size_t upgraded; /* connections that were on the ring then */
 	const struct trace_answer *answer;
 	int table; /* its file: holds our lock */
 	uint64_t table_inode;
+	uid_t table_uid; /* who made the table */
 	uint64_t wish_at;
 	uint32_t session;
 };
@@ -46,6 +48,7 @@ bool trace_target_is_other(const struct trace_target *t);
 struct trace_reader {
 	const struct trace_buffer *buffer;
 	uint64_t area, at, expected;
+	uint64_t last; /* records from here on are not wanted any more */
 	uint64_t lost; /* stream bytes, all together */
 	uint8_t bytes[TRACE_PIECE + 8];
 };
@@ -59,6 +62,9 @@ int trace_reader_open(struct trace_reader *r, const struct trace_target *t);
  */
 int trace_reader_next(struct trace_reader *r, struct trace_record *record,
 		      uint64_t *lost);
+/* Records that come after this call are left out: else a process that goes on to write some
+ * would keep us for ever. */
+void trace_reader_end_here(struct trace_reader *r);
 /* The process has let go of the buffer: there will be no more. */
 bool trace_reader_is_over(const struct trace_reader *r);
 /* Counts what was overwritten behind the last record that was read. */

@@ -6,39 +6,44 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static bool fits(const struct trace_buffer *b, size_t bytes)
+#include "cli/observe_file.h"
+
+static bool fits(const struct trace_buffer *head, uint64_t bytes)
 {
-	return b->magic == TRACE_MAGIC && b->layout == TRACE_LAYOUT &&
-	       b->record_bytes == sizeof(struct trace_record) &&
-	       b->area_bytes >= TRACE_AREA_LEAST && b->area_bytes <= TRACE_AREA_MOST &&
-	       (b->area_bytes & (b->area_bytes - 1)) == 0 &&
-	       bytes == TRACE_AREA_AT + b->area_bytes;
+	return head->magic == TRACE_MAGIC && head->layout == TRACE_LAYOUT &&
+	       head->record_bytes == sizeof(struct trace_record) &&
+	       head->area_bytes >= TRACE_AREA_LEAST &&
+	       head->area_bytes <= TRACE_AREA_MOST &&
+	       (head->area_bytes & (head->area_bytes - 1)) == 0 &&
+	       bytes == TRACE_AREA_AT + head->area_bytes;
 }
 
-/* Memory that could shrink would end us by SIGBUS. */
-static const struct trace_buffer *map_buffer(int fd)
+/* Memory that could shrink would end us by SIGBUS. The process can write to it at any moment:
+ * judged is a copy of the head, and only that tells the area's size. */
+static bool map_buffer(const struct observe_file *file, struct trace_reader *r)
 {
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
+	struct trace_buffer head;
 	void *map;
 
-	if (fstat(fd, &st) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK) ||
-	    st.st_size < (off_t)TRACE_AREA_AT)
-		return NULL;
-	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (!observe_file_is_sealed(file) ||
+	    pread(file->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+	    !fits(&head, file->size))
+		return false;
+	map = mmap(NULL, TRACE_AREA_AT + head.area_bytes, PROT_READ, MAP_SHARED, file->fd,
+		   0);
 	if (map == MAP_FAILED)
-		return NULL;
-	if (fits(map, (size_t)st.st_size))
-		return map;
-	munmap(map, (size_t)st.st_size);
-	return NULL;
+		return false;
+	r->buffer = map;
+	r->area = head.area_bytes;
+	return true;
 }
 
 int trace_reader_open(struct trace_reader *r, const struct trace_target *t)
 {
+	struct observe_file file;
+	bool mapped = false;
 	char path[64];
 	int fd;
 
@@ -54,19 +59,19 @@ int trace_reader_open(struct trace_reader *r, const struct trace_target *t)
 		return fd;
 	}
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)t->pid, fd);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	r->buffer = fd < 0 ? NULL : map_buffer(fd);
-	if (fd >= 0)
-		close(fd);
-	if (!r->buffer) {
+	if (observe_file_open(path, O_RDONLY, &file) == 0) {
+		mapped = map_buffer(&file, r);
+		close(file.fd);
+	}
+	if (!mapped) {
 		fprintf(stderr,
 			"viaduct trace: the buffer of %s (%d) cannot be read: it ended "
 			"within milliseconds of its first bytes\n",
 			t->name, (int)t->pid);
 		return -EPROTO;
 	}
-	r->area = r->buffer->area_bytes;
 	r->at = r->expected = r->lost = 0;
+	r->last = UINT64_MAX;
 	return 1;
 }
 
@@ -106,7 +111,7 @@ int trace_reader_next(struct trace_reader *r, struct trace_record *record, uint6
 {
 	uint64_t head = head_of(r);
 
-	if (head == r->at)
+	if (head == r->at || r->at >= r->last)
 		return 0;
 	if (head - r->at >= sizeof(*record))
 		copy_out(r, r->at, record, sizeof(*record));
@@ -127,6 +132,11 @@ int trace_reader_next(struct trace_reader *r, struct trace_record *record, uint6
 	r->lost += *lost;
 	r->expected = record->total + record->len;
 	return 1;
+}
+
+void trace_reader_end_here(struct trace_reader *r)
+{
+	r->last = head_of(r);
 }
 
 bool trace_reader_is_over(const struct trace_reader *r)

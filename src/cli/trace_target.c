@@ -11,9 +11,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
+#include "cli/observe_file.h"
 #include "cli/observe_table.h"
 #include "stream/table.h"
 
@@ -155,12 +156,13 @@ static bool lock_entry(struct trace_target *t, int index)
 {
 	struct flock lock = {
 		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = index, .l_len = 1};
-	struct stat st;
+	struct observe_file file;
 
-	t->table = open(t->path, O_RDWR | O_CLOEXEC);
-	if (t->table < 0 || fstat(t->table, &st) != 0)
+	if (observe_file_open(t->path, O_RDWR, &file) < 0)
 		return refused(t->pid);
-	t->table_inode = st.st_ino;
+	t->table = file.fd;
+	t->table_inode = file.inode;
+	t->table_uid = file.uid;
 	if (fcntl(t->table, F_SETLK, &lock) == 0)
 		return true;
 	if ((errno == EAGAIN || errno == EACCES) &&
@@ -183,7 +185,7 @@ bool trace_target_open(struct trace_target *t, pid_t pid)
 	const struct observe_process *p;
 	int index = 0;
 
-	*t = (struct trace_target){.pid = pid, .table = -1, .pidfd = -1};
+	*t = (struct trace_target){.pid = pid, .table = -1, .pidfd = -1, .memory = -1};
 	if (!exists(pid))
 		return false;
 	/* Before all else: from here on the number is this process's, or the end is seen. */
@@ -206,12 +208,99 @@ bool trace_target_open(struct trace_target *t, pid_t pid)
 	return find_entry(t, p, &index) && lock_entry(t, index);
 }
 
+/*
+ * The words that ask for a trace lie in the process's memory, at an address that its table
+ * tells, and the table can be forged. What keeps our stores out of another program's memory,
+ * such as that of a setuid program that the process becomes by exec:
+ *
+ * /proc/PID/mem, once opened, stands for the memory that the process had at that moment, not
+ * for what it gets by exec. That memory is gone after an exec: stores to it fail. So we open it
+ * first and judge the process after: if what we judged is a later program than the one whose
+ * memory we hold, no store can reach anything.
+ */
+
+/* The user that the process runs as now. */
+static bool effective_uid(pid_t pid, uid_t *uid)
+{
+	char path[40], text[4096];
+	unsigned real, effective;
+	const char *at;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	at = kernel_read_text(path, text, sizeof(text)) ? strstr(text, "\nUid:") : NULL;
+	if (!at || sscanf(at, "\nUid: %u %u", &real, &effective) != 2)
+		return false;
+	*uid = effective;
+	return true;
+}
+
+/* A line of /proc/PID/maps: private memory that may be written, and is the library's. */
+static bool is_library_data(const char *line, uint64_t at, size_t size)
+{
+	unsigned long from, to;
+	char mode[5], *name;
+
+	if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) != 3 || at < from || at >= to ||
+	    size > to - at || strcmp(mode, "rw-p") != 0)
+		return false;
+	name = strrchr(line, '/');
+	return name && strncmp(name, "/libviaduct", strlen("/libviaduct")) == 0;
+}
+
+static bool wish_is_librarys(const struct trace_target *t)
+{
+	char path[40], *line = NULL;
+	bool found = false;
+	size_t room = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)t->pid);
+	maps = fopen(path, "re");
+	while (maps && !found && getline(&line, &room, maps) > 0)
+		found = is_library_data(line, t->wish_at, sizeof(struct trace_wish));
+	free(line);
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+/* Null when the process is the one that made the table, or was root as it made it. */
+static const char *why_not(const struct trace_target *t)
+{
+	uid_t uid;
+
+	if (trace_target_is_other(t) || !effective_uid(t->pid, &uid))
+		return "it has become another program";
+	if (t->table_uid != uid && t->table_uid != 0)
+		return "its table was made by another user than it runs as";
+	if (t->wish_at % alignof(struct trace_wish) != 0 || !wish_is_librarys(t))
+		return "its table names memory that is not the library's";
+	return NULL;
+}
+
+static bool open_memory(struct trace_target *t)
+{
+	const char *why;
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)t->pid);
+	t->memory = open(path, O_RDWR | O_CLOEXEC);
+	if (t->memory < 0)
+		return refused(t->pid);
+	why = why_not(t);
+	if (why)
+		fprintf(stderr, "viaduct trace: %s (%d) is not asked for a trace: %s\n",
+			t->name, (int)t->pid, why);
+	return !why;
+}
+
 static bool store_word(struct trace_target *t, uint64_t at, uint32_t word)
 {
-	struct iovec from = {&word, sizeof(word)},
-		     to = {(void *)(uintptr_t)at, sizeof(word)};
+	ssize_t n = pwrite(t->memory, &word, sizeof(word), (off_t)at);
 
-	return process_vm_writev(t->pid, &from, 1, &to, 1, 0) == sizeof(word);
+	if (n == 0)
+		errno = ESRCH;
+	return n == sizeof(word);
 }
 
 static bool wish(struct trace_target *t, uint32_t session)
@@ -227,12 +316,12 @@ bool trace_target_ask(struct trace_target *t, uint32_t area_bytes)
 	t->session = last < TRACE_FIRST_SESSION || last >= TRACE_LAST_SESSION
 			     ? TRACE_FIRST_SESSION
 			     : last + 1;
+	if (!open_memory(t))
+		return false;
 	if (store_word(t, t->wish_at + offsetof(struct trace_wish, area_bytes),
 		       area_bytes) &&
 	    wish(t, t->session))
 		return true;
-	if (errno == EPERM)
-		return refused(t->pid);
 	fprintf(stderr, "viaduct trace: %s (%d) cannot be asked for a trace: %s\n",
 		t->name, (int)t->pid, strerror(errno));
 	return false;
@@ -240,20 +329,22 @@ bool trace_target_ask(struct trace_target *t, uint32_t area_bytes)
 
 void trace_target_stop(struct trace_target *t)
 {
-	if (!trace_target_is_other(t))
-		wish(t, TRACE_STOP);
+	wish(t, TRACE_STOP);
 }
 
 void trace_target_close(struct trace_target *t)
 {
 	close(t->table);
+	close(t->memory);
 	close(t->pidfd);
 	observe_free(&t->observe);
 }
 
 bool trace_target_is_other(const struct trace_target *t)
 {
-	struct stat st;
+	struct observe_file file;
 
-	return stat(t->path, &st) != 0 || st.st_ino != t->table_inode;
+	if (observe_file_look(t->path, &file) < 0)
+		return true;
+	return file.inode != t->table_inode;
 }

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that a hostile process can neither crash nor hold up the commands that look at it, nor
+make them open or write what is not the library's.
+
+usage: forged.py VIADUCT FORGED
+"""
+import os
+import pathlib
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+VIADUCT, FORGED = map(os.path.abspath, sys.argv[1:3])
+PATIENCE = 60
+LEASE_TIME = pathlib.Path("/proc/sys/fs/lease-break-time")
+
+
+class Forged(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tmp = pathlib.Path(folder.name)
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
+        self.env["VIADUCT_CONFIG"] = ""
+
+    def nodes(self):
+        """Things that are no memory, and that nobody else opens meanwhile."""
+        file, fifo, device = (self.tmp / name for name in ("file", "fifo", "device"))
+        file.touch()
+        os.mkfifo(fifo)
+        try:
+            os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+        except PermissionError:
+            return file, fifo
+        return file, fifo, device
+
+    def start(self, *arguments):
+        """A hostile process, whose program bears the library's name."""
+        program = self.tmp / "libviaduct-forged"
+        if not program.exists():
+            shutil.copy(FORGED, program)
+        process = subprocess.Popen([program, *arguments], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, bufsize=0)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        said = self.line(process)
+        if said == "skip":
+            self.skipTest("no mount namespace can be made here")
+        self.assertEqual(said, "ready")
+        return process
+
+    def line(self, process):
+        ready = select.select([process.stdout], [], [], PATIENCE)[0]
+        return process.stdout.readline().decode().strip() if ready else "(nothing)"
+
+    def says_nothing(self, process):
+        """No event of an open is there, once the process has had the processor again."""
+        time.sleep(0.1)
+        self.assertEqual(select.select([process.stdout], [], [], 0)[0], [])
+
+    def run_command(self, *arguments):
+        result = subprocess.run([VIADUCT, *arguments], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=self.env, timeout=PATIENCE, check=False)
+        self.assertGreaterEqual(result.returncode, 0, f"{arguments}: ended by a signal")
+        return result
+
+    def looks(self, pid):
+        yield from (["stat"], ["stat", "--pid", str(pid)], ["stat", "--json"],
+                    ["stat", "--prometheus"], ["explain", str(pid)])
+
+    def trace(self, pid, *arguments):
+        return self.run_command("trace", "-o", str(self.tmp / "trace"), *arguments, str(pid))
+
+    def test_counts_that_change(self):
+        process = self.start("flip")
+        for _ in range(8):
+            for command in self.looks(process.pid):
+                self.run_command(*command)
+
+    def test_a_name_is_no_table(self):
+        root = self.tmp / "root"
+        root.mkdir()
+        for node in self.nodes():
+            process = self.start("named", str(node), str(root))
+            for command in self.looks(process.pid):
+                self.assertIn(self.run_command(*command).returncode, (0, 1), command)
+            self.trace(process.pid)
+            self.says_nothing(process)
+
+    def test_a_lease_holds_nobody_up(self):
+        process = self.start("lease")
+        kept = LEASE_TIME.read_text()
+        try:
+            LEASE_TIME.write_text("1000000")
+        except OSError:
+            self.skipTest("needs root, for the time of a lease")
+        try:
+            for command in self.looks(process.pid):
+                self.run_command(*command)
+            self.trace(process.pid)
+        finally:
+            LEASE_TIME.write_text(kept)
+
+    def test_an_answer_names_no_buffer(self):
+        for node in self.nodes():
+            process = self.start("node", str(node))
+            result = self.trace(process.pid)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("the buffer of libviaduct-forg", result.stderr)
+            self.says_nothing(process)
+
+    def test_another_program_is_not_written_to(self):
+        process = self.start("become")
+        tracer = subprocess.Popen([VIADUCT, "trace", "-o", self.tmp / "trace",
+                                   str(process.pid)], env=self.env, stderr=subprocess.PIPE,
+                                  text=True)
+        self.assertEqual(self.line(process), "victim")
+        tracer.send_signal(signal.SIGINT)
+        tracer.communicate(timeout=PATIENCE)
+        process.stdin.write(b"\n")
+        self.assertEqual(self.line(process), "untouched")
+
+    def test_memory_that_is_not_the_librarys(self):
+        process = self.start("elsewhere")
+        result = self.trace(process.pid, "--seconds", "0.1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("its table names memory that is not the library's", result.stderr)
+        process.stdin.write(b"\n")
+        self.assertEqual(self.line(process), "untouched")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
