@@ -16,9 +16,10 @@
 /*
  * Where the kernel lets both ends take turns on one processor, as it does when all processors are
  * busy, a turn over TCP costs a quarter of what it costs between two: no sleeping processor has to
- * be woken. Then an upgrade takes three times as many turns to pay.
+ * be woken. Then an upgrade takes three times as many turns to pay, and is due after twice as many.
  */
-#define CHEAP_TIMES  3
+#define CHEAP_DUE    2
+#define CHEAP_PRICE  3
 #define RECORD_CHEAP (1u << 31) /* in slot.record: it was so when the upgrade was due */
 
 /* The threshold is doubled so often at most. */
@@ -71,12 +72,6 @@ static bool is_tcp_cheap(int fd)
 	       cpu >= 0 && cpu == sched_getcpu();
 }
 
-/* How many times the usual number of units pays for this upgrade. */
-static unsigned price_times(uint32_t record)
-{
-	return record & RECORD_CHEAP ? CHEAP_TIMES : 1;
-}
-
 static _Atomic uint8_t *doublings_of(uint32_t record)
 {
 	return &slot_records()[(record & ~RECORD_CHEAP) - 1];
@@ -112,7 +107,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 			record |= RECORD_CHEAP;
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
-	return threshold * price_times(record)
+	return threshold * (record & RECORD_CHEAP ? CHEAP_DUE : 1)
 	       << atomic_load_explicit(doublings_of(record), memory_order_relaxed);
 }
 
@@ -156,8 +151,9 @@ NEAR_CODE void earn_judge(struct sock *s)
 	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
 	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = atomic_load_explicit(doublings, memory_order_relaxed);
-	uint64_t units =
-		phase >= SLOT_ATTACHING ? units_on_ring(sl) / price_times(record) : 0;
+	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
+	if (record & RECORD_CHEAP)
+		units /= CHEAP_PRICE;
 	if (units < PRICE_UNITS)
 		now += now < DOUBLINGS_MOST;
 	else if (units < GOOD_UNITS)

@@ -306,12 +306,10 @@ struct sender {
 	ssize_t first;
 };
 
-static char much[1 << 26];
-
 static void send_much(void *arg)
 {
 	struct sender *w = arg;
-	w->first = send(w->fd, much, sizeof much, MSG_NOSIGNAL);
+	w->first = send(w->fd, bulk_room(), BULK_ROOM, MSG_NOSIGNAL);
 }
 
 CASE(error_behind_blocked_send, DIRECT)
@@ -341,7 +339,7 @@ CASE(error_behind_blocked_send, DIRECT)
 static void recv_much(void *arg)
 {
 	struct sender *w = arg;
-	w->first = recv(w->fd, much, sizeof much, MSG_WAITALL);
+	w->first = recv(w->fd, bulk_room(), BULK_ROOM, MSG_WAITALL);
 }
 
 CASE(error_behind_blocked_receive, DIRECT)

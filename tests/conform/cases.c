@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -160,6 +161,16 @@ struct pair pair_warm_open(void)
 	struct pair p = pair_open();
 	pair_warm(p);
 	return p;
+}
+
+char *bulk_room(void)
+{
+	static char *at;
+	if (!at)
+		at = mmap(NULL, BULK_ROOM, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	NEED(at != MAP_FAILED);
+	return at;
 }
 
 void pair_close(struct pair p)

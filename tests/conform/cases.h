@@ -84,6 +84,11 @@ int child_status(pid_t pid);
 
 /* ---- moving bytes ---- */
 
+/* More than any buffer takes: BULK_ROOM bytes, mapped at the first call, the same each time. Memory of
+ * the program's own would be in the way of locked.c, which counts that. */
+#define BULK_ROOM ((size_t)64 << 20)
+char *bulk_room(void);
+
 uint8_t pattern(uint64_t off);
 void send_pattern(int fd, uint64_t off, size_t len);
 /* Reads exactly len bytes and checks them. */

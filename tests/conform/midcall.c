@@ -18,8 +18,6 @@
 
 enum { BULK = 12000000 };
 
-static char bulk[BULK];
-
 static void set_int(int fd, int name, int value)
 {
 	NEED(setsockopt(fd, SOL_SOCKET, name, &value, sizeof value) == 0);
@@ -50,7 +48,7 @@ static void call_recv(void *arg)
 static void call_send(void *arg)
 {
 	struct call *c = arg;
-	c->result = send(c->fd, bulk, c->len, c->flags);
+	c->result = send(c->fd, bulk_room(), c->len, c->flags);
 	c->error = errno;
 }
 
@@ -157,7 +155,7 @@ static void recv_set(void (*set)(int), size_t first, int flags, long ms)
 	call_end(&t, &c);
 	/* What comes next goes by what was set. */
 	if (flags & MSG_PEEK)
-		recv_all(p.s, bulk, 10);
+		recv_all(p.s, bulk_room(), 10);
 	pair_close(p);
 }
 
@@ -320,14 +318,14 @@ static void ready_raised(void (*wait)(void *), uint32_t trigger)
 	ssize_t n;
 	NEED(epoll_ctl(w.ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
 	NEED(epoll_wait(w.ep, &ev, 1, -1) == 1);
-	while ((n = send(p.s, bulk, BULK, MSG_DONTWAIT)) > 0)
+	while ((n = send(p.s, bulk_room(), BULK, MSG_DONTWAIT)) > 0)
 		sent += (size_t)n;
 	worker_start(&t, wait, &w);
 	wait_crowd_asleep(&t.tid, 1);
 	raise_send(p);
 	worker_join(&t);
 	say("%d: %s", w.result, poll_names(w.events));
-	n = send(p.s, bulk, 1000, MSG_DONTWAIT);
+	n = send(p.s, bulk_room(), 1000, MSG_DONTWAIT);
 	say_result("more", n);
 	read_bulk(p.c, sent + 1000);
 	close(w.ep);

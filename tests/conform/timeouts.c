@@ -21,8 +21,6 @@
 
 enum { BULK = 12000000 };
 
-static char bulk[BULK];
-
 static void set_time(int fd, int name, long sec, long usec)
 {
 	struct timeval tv = {sec, usec};
@@ -58,7 +56,7 @@ static void call_recv(void *arg)
 static void call_send(void *arg)
 {
 	struct call *c = arg;
-	c->result = send(c->fd, bulk, c->len, c->flags);
+	c->result = send(c->fd, bulk_room(), c->len, c->flags);
 	c->error = errno;
 }
 
@@ -136,8 +134,9 @@ CASE(timeout_of_ages_ready, DIRECT)
 		struct timespec ts = {ages[i], 999999999};
 		struct timeval tv = {ages[i], 999999};
 		struct pollfd f = {p.s, POLLIN, 0};
-		struct mmsghdr m = {.msg_hdr = {.msg_iov = &(struct iovec){bulk, 1},
-						.msg_iovlen = 1}};
+		struct mmsghdr m = {
+			.msg_hdr = {.msg_iov = &(struct iovec){bulk_room(), 1},
+				    .msg_iovlen = 1}};
 		fd_set set;
 		FD_ZERO(&set);
 		for (int way = 0; way < 5; way++) {
@@ -185,9 +184,9 @@ static void try_all(struct pair p)
 	send_all(p.c, "abc", 3);
 	wait_inq(p.s, 3);
 	say_result("part", recv(p.s, buf, 8, MSG_WAITALL));
-	ssize_t sent = send(p.s, bulk, BULK, 0);
+	ssize_t sent = send(p.s, bulk_room(), BULK, 0);
 	say("some %d", sent > 0 && sent < BULK);
-	say_result("full", send(p.s, bulk, BULK, 0));
+	say_result("full", send(p.s, bulk_room(), BULK, 0));
 	read_bulk(p.c, (size_t)sent);
 }
 
@@ -250,7 +249,7 @@ CASE(timeout_negative_by_numbers, DIRECT)
 		if (rx)
 			say_result("recv", recv(p.s, buf, 8, 0));
 		else
-			sent = send(p.s, bulk, BULK, 0);
+			sent = send(p.s, bulk_room(), BULK, 0);
 		if (!rx)
 			say("some %d", sent > 0 && sent < BULK);
 		if (sent > 0)
@@ -488,7 +487,7 @@ static void recv_part_stopped(enum mid mid, int flags, long sec)
 	signal_send(st.begins);
 	/* In this thread: that is the one that is waited for, and gets the signal. */
 	(void)t;
-	c.result = recv(c.fd, bulk, c.len, c.flags);
+	c.result = recv(c.fd, bulk_room(), c.len, c.flags);
 	say_result("part", c.result);
 	stop_end(&st, fd, pid);
 	pair_close(p);
@@ -509,10 +508,10 @@ static void send_stopped(enum mid mid, long sec, bool full)
 	pid_t pid;
 	int fd = stop_start(&st, &pid);
 	set_time(fd, SO_SNDTIMEO, sec, 0);
-	while (full && send(fd, bulk, BULK, MSG_DONTWAIT) > 0)
+	while (full && send(fd, bulk_room(), BULK, MSG_DONTWAIT) > 0)
 		;
 	signal_send(st.begins);
-	ssize_t n = send(fd, bulk, BULK, 0);
+	ssize_t n = send(fd, bulk_room(), BULK, 0);
 	if (n > 0)
 		say("part %d", n < BULK);
 	else

@@ -15,8 +15,6 @@
 
 enum { BULK = 20000000 };
 
-static char bulk[BULK];
-
 static void give_up_after(int fd, int ms)
 {
 	NEED(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) == 0);
@@ -43,22 +41,22 @@ static void say_peer(int fd)
 	ssize_t n;
 	say_events(fd);
 	do
-		n = recv(fd, bulk, sizeof bulk, 0);
+		n = recv(fd, bulk_room(), BULK, 0);
 	while (n > 0);
 	say_result("ends with", n);
-	say_result("and then", recv(fd, bulk, 1, 0));
-	say_result("or", send(fd, bulk, 1, MSG_NOSIGNAL));
+	say_result("and then", recv(fd, bulk_room(), 1, 0));
+	say_result("or", send(fd, bulk_room(), 1, MSG_NOSIGNAL));
 }
 
 static void say_all(struct pair p)
 {
 	say_events(p.c);
-	say_result("write", write(p.c, bulk, 10));
+	say_result("write", write(p.c, bulk_room(), 10));
 	say_events(p.c);
-	say_result("recv", recv(p.c, bulk, 3, 0));
-	say_result("recv", recv(p.c, bulk, 3, 0));
-	say_result("recv", recv(p.c, bulk, 3, 0));
-	say_result("write", send(p.c, bulk, 10, MSG_NOSIGNAL));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
+	say_result("write", send(p.c, bulk_room(), 10, MSG_NOSIGNAL));
 	say_so_error(p.c);
 	say_peer(p.s);
 }
@@ -66,7 +64,7 @@ static void say_all(struct pair p)
 static void write_unheard(struct pair p)
 {
 	send_all(p.s, "hello", 5);
-	ssize_t n = write(p.c, bulk, BULK);
+	ssize_t n = write(p.c, bulk_room(), BULK);
 	say("part %d", n > 0 && n < BULK);
 	say_all(p);
 	pair_close(p);
@@ -93,7 +91,7 @@ CASE(unheard_write_upgraded, DIRECT)
 static void write_all(void *arg)
 {
 	struct pair *p = arg;
-	ssize_t n = write(p->c, bulk, BULK);
+	ssize_t n = write(p->c, bulk_room(), BULK);
 	say("part %d", n > 0 && n < BULK);
 }
 
@@ -131,13 +129,13 @@ CASE(unheard_nonblocking, DIRECT)
 	struct pair p = pair_warm_open();
 	struct pollfd f = {p.c, POLLIN, 0};
 	give_up_after(p.c, 500);
-	while (send(p.c, bulk, BULK, MSG_DONTWAIT) > 0)
+	while (send(p.c, bulk_room(), BULK, MSG_DONTWAIT) > 0)
 		;
 	say_result("poll", poll(&f, 1, -1));
 	say("events %s", poll_names(f.revents));
 	say_so_error(p.c);
-	say_result("recv", recv(p.c, bulk, 3, 0));
-	say_result("write", send(p.c, bulk, 10, MSG_NOSIGNAL));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
+	say_result("write", send(p.c, bulk_room(), 10, MSG_NOSIGNAL));
 	say_peer(p.s);
 	pair_close(p);
 }
@@ -146,10 +144,10 @@ CASE(unheard_reader, DIRECT)
 {
 	struct pair p = pair_warm_open();
 	give_up_after(p.c, 500);
-	while (send(p.c, bulk, BULK, MSG_DONTWAIT) > 0)
+	while (send(p.c, bulk_room(), BULK, MSG_DONTWAIT) > 0)
 		;
-	say_result("recv", recv(p.c, bulk, 3, 0));
-	say_result("recv", recv(p.c, bulk, 3, 0));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
+	say_result("recv", recv(p.c, bulk_room(), 3, 0));
 	say_peer(p.s);
 	pair_close(p);
 }
@@ -176,7 +174,7 @@ CASE(unheard_kept_alive, STAYS)
 	NEED(setsockopt(p.c, IPPROTO_TCP, TCP_KEEPIDLE, &one, sizeof one) == 0);
 	NEED(setsockopt(p.c, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof one) == 0);
 	NEED(setsockopt(p.c, IPPROTO_TCP, TCP_KEEPCNT, &one, sizeof one) == 0);
-	while (send(p.c, bulk, BULK, MSG_DONTWAIT) > 0)
+	while (send(p.c, bulk_room(), BULK, MSG_DONTWAIT) > 0)
 		;
 	say_result("poll", poll(&f, 1, 3500));
 	pair_close(p);

@@ -69,7 +69,7 @@ def end(who, way, port=None):
             sock.sendall(word)
         if word != b"g":
             break
-        for _ in range(20):  # past the threshold, and both ways up
+        for _ in range(60):  # past the threshold, and both ways up
             sock.sendall(b"x")
             take(sock, 1, way)
         if who == "server":
