@@ -95,6 +95,8 @@ static void report_format(struct text *t, const char *program, const uint64_t *r
 	COUNT(downgraded);
 	COUNT(tx_direct_bytes);
 	COUNT(rx_direct_bytes);
+	COUNT(tx_rdma_bytes);
+	COUNT(rx_rdma_bytes);
 	COUNT(tx_tcp_bytes);
 	COUNT(rx_tcp_bytes);
 	COUNT(doorbells);

@@ -13,6 +13,8 @@
 struct report {
 	_Atomic uint64_t connections, upgraded, downgraded;
 	_Atomic uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
+	/* Of the direct ones: to and from other hosts. */
+	_Atomic uint64_t tx_rdma_bytes, rx_rdma_bytes;
 	_Atomic uint64_t doorbells, sleeps, redirects, zero_copies;
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
 };

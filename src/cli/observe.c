@@ -265,8 +265,9 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	c->phase = atomic_load(&sl->phase);
 	c->role = atomic_load(&sl->role);
 	c->reason = atomic_load(&sl->reason);
-	c->tx = path_of(&sl->gate_tx, atomic_load(&sl->across));
-	c->rx = path_of(&sl->gate_rx, atomic_load(&sl->across));
+	c->across = atomic_load(&sl->across);
+	c->tx = path_of(&sl->gate_tx, c->across);
+	c->rx = path_of(&sl->gate_rx, c->across);
 	c->tx_direct_bytes = sl->tx.produced;
 	c->rx_direct_bytes = sl->rx.consumed;
 	c->tx_messages = sl->tx_messages;
@@ -417,6 +418,12 @@ static void join_peers(struct parts *p)
 
 /* ---- all of it ---- */
 
+static void lessen(uint64_t *count, uint64_t later)
+{
+	if (later < *count)
+		*count = later;
+}
+
 /*
  * A connection that was just being closed at the first look may have counted twice. The second
  * look is later, so that the lesser of both is a number of some moment in between; so no count
@@ -430,10 +437,10 @@ static void count_again(struct parts *p)
 
 		if (!o->counted || !observe_counts(o->family, o->own_pid, &later))
 			continue;
-		if (later.tx_direct_bytes < o->counts.tx_direct_bytes)
-			o->counts.tx_direct_bytes = later.tx_direct_bytes;
-		if (later.rx_direct_bytes < o->counts.rx_direct_bytes)
-			o->counts.rx_direct_bytes = later.rx_direct_bytes;
+		lessen(&o->counts.tx_direct_bytes, later.tx_direct_bytes);
+		lessen(&o->counts.rx_direct_bytes, later.rx_direct_bytes);
+		lessen(&o->counts.tx_rdma_bytes, later.tx_rdma_bytes);
+		lessen(&o->counts.rx_rdma_bytes, later.rx_rdma_bytes);
 	}
 }
 

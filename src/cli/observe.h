@@ -21,6 +21,7 @@
 struct observe_counts {
 	uint64_t connections, upgraded, downgraded;
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
+	uint64_t tx_rdma_bytes, rx_rdma_bytes; /* of the direct ones */
 	uint64_t doorbells, sleeps, redirects, zero_copies;
 	uint64_t reasons[VD_REASON_COUNT];
 };
@@ -76,6 +77,7 @@ struct observe_conn {
 	uint32_t role;	 /* enum tcp_role */
 	uint32_t reason; /* enum vd_reason; NONE while a direction may be on the ring */
 	enum observe_path tx, rx;
+	bool across; /* what goes direct goes by RDMA */
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_messages, rx_messages;
 	uint64_t tx_tcp_bytes, rx_tcp_bytes;	   /* the kernel's counts */
 	uint32_t tx_tcp_segments, rx_tcp_segments; /* with data; the kernel's, too */

@@ -285,11 +285,19 @@ static uint64_t get(const _Atomic uint64_t *counter)
 
 static void read_entry(const struct report *c, struct observe_counts *out)
 {
-	*out = (struct observe_counts){
-		get(&c->connections),	  get(&c->upgraded),	    get(&c->downgraded),
-		get(&c->tx_direct_bytes), get(&c->rx_direct_bytes), get(&c->tx_tcp_bytes),
-		get(&c->rx_tcp_bytes),	  get(&c->doorbells),	    get(&c->sleeps),
-		get(&c->redirects),	  get(&c->zero_copies),	    {0}};
+	*out = (struct observe_counts){.connections = get(&c->connections),
+				       .upgraded = get(&c->upgraded),
+				       .downgraded = get(&c->downgraded),
+				       .tx_direct_bytes = get(&c->tx_direct_bytes),
+				       .rx_direct_bytes = get(&c->rx_direct_bytes),
+				       .tx_tcp_bytes = get(&c->tx_tcp_bytes),
+				       .rx_tcp_bytes = get(&c->rx_tcp_bytes),
+				       .tx_rdma_bytes = get(&c->tx_rdma_bytes),
+				       .rx_rdma_bytes = get(&c->rx_rdma_bytes),
+				       .doorbells = get(&c->doorbells),
+				       .sleeps = get(&c->sleeps),
+				       .redirects = get(&c->redirects),
+				       .zero_copies = get(&c->zero_copies)};
 	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
 		out->reasons[r] = get(&c->reasons[r]);
 }
@@ -306,6 +314,10 @@ static void add_open(const struct observe_key *slots, size_t count, int32_t own_
 			continue;
 		out->tx_direct_bytes += sl->tx.produced;
 		out->rx_direct_bytes += sl->rx.consumed;
+		if (atomic_load(&sl->across)) {
+			out->tx_rdma_bytes += sl->tx.produced;
+			out->rx_rdma_bytes += sl->rx.consumed;
+		}
 		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
 			out->reasons[reason]++;
 	}

@@ -76,31 +76,38 @@ static void counter(FILE *out, const struct stat_view *v, const char *name,
 	}
 }
 
+static void way(FILE *out, const struct stat_process *p, const char *direction,
+		const char *path, uint64_t count)
+{
+	begin(out, "bytes_total", p->p);
+	fprintf(out, ",direction=\"%s\",path=\"%s\"} %" PRIu64 "\n", direction, path,
+		count);
+}
+
+/* The counts are read while they go on: of RDMA there may be more than there was of all. */
+static uint64_t ring_bytes(uint64_t direct, uint64_t rdma)
+{
+	return rdma < direct ? direct - rdma : 0;
+}
+
 static void bytes(FILE *out, const struct stat_view *v)
 {
-	static const struct {
-		const char *direction, *path;
-		size_t offset;
-	} ways[] = {
-		{"sent", "ring", offsetof(struct observe_counts, tx_direct_bytes)},
-		{"received", "ring", offsetof(struct observe_counts, rx_direct_bytes)},
-		{"sent", "tcp", offsetof(struct observe_counts, tx_tcp_bytes)},
-		{"received", "tcp", offsetof(struct observe_counts, rx_tcp_bytes)},
-	};
-
 	head(out, "bytes_total", "counter",
 	     "Bytes sent and received by path; on tcp, until a connection stays there.");
 	FOR_SHOWN(p)
 	{
-		for (size_t i = 0; p->p->counted && i < sizeof(ways) / sizeof(ways[0]);
-		     i++) {
-			const char *counts = (const char *)&p->p->counts;
+		const struct observe_counts *c = &p->p->counts;
 
-			begin(out, "bytes_total", p->p);
-			fprintf(out, ",direction=\"%s\",path=\"%s\"} %" PRIu64 "\n",
-				ways[i].direction, ways[i].path,
-				*(const uint64_t *)(counts + ways[i].offset));
-		}
+		if (!p->p->counted)
+			continue;
+		way(out, p, "sent", "ring",
+		    ring_bytes(c->tx_direct_bytes, c->tx_rdma_bytes));
+		way(out, p, "received", "ring",
+		    ring_bytes(c->rx_direct_bytes, c->rx_rdma_bytes));
+		way(out, p, "sent", "rdma", c->tx_rdma_bytes);
+		way(out, p, "received", "rdma", c->rx_rdma_bytes);
+		way(out, p, "sent", "tcp", c->tx_tcp_bytes);
+		way(out, p, "received", "tcp", c->rx_tcp_bytes);
 	}
 }
 
@@ -157,9 +164,13 @@ static void conn_bytes(FILE *out, const struct stat_view *v)
 	head(out, name, "counter", "Bytes sent and received on a connection, by path.");
 	FOR_CONNS(c)
 	{
-		conn_line(out, name, c, ",direction=\"sent\",path=\"ring\"",
+		conn_line(out, name, c,
+			  c->across ? ",direction=\"sent\",path=\"rdma\""
+				    : ",direction=\"sent\",path=\"ring\"",
 			  c->tx_direct_bytes);
-		conn_line(out, name, c, ",direction=\"received\",path=\"ring\"",
+		conn_line(out, name, c,
+			  c->across ? ",direction=\"received\",path=\"rdma\""
+				    : ",direction=\"received\",path=\"ring\"",
 			  c->rx_direct_bytes);
 		conn_line(out, name, c, ",direction=\"sent\",path=\"tcp\"",
 			  c->tx_tcp_bytes);

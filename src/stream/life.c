@@ -36,6 +36,10 @@ static void flush_counts(struct sock *s)
 		return;
 	report_add(&report_now.tx_direct_bytes, s->tx_bytes);
 	report_add(&report_now.rx_direct_bytes, s->rx_bytes);
+	if (atomic_load_explicit(&s->slot->across, memory_order_relaxed)) {
+		report_add(&report_now.tx_rdma_bytes, s->tx_bytes);
+		report_add(&report_now.rx_rdma_bytes, s->rx_bytes);
+	}
 	s->tx_bytes = s->rx_bytes = 0;
 }
 

@@ -322,7 +322,7 @@ class Settings(Run):
                          ["cat", "sh"])
         for line in lines:
             for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
-                          "rx_direct_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
+                          "rx_direct_bytes", "tx_rdma_bytes", "rx_rdma_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
                           "sleeps", "redirects", "zero_copies"):
                 self.assertIsInstance(line[field], int, field)
             self.assertIsInstance(line["reasons"], dict)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `viaduct stat`: what it shows of real connections, to the byte.
 
-usage: stat.py VIADUCT MANUAL REASONS. No time is judged.
+usage: stat.py VIADUCT MANUAL REASONS OFFSETS. No time is judged.
 """
 import contextlib
 import ctypes
@@ -25,7 +25,7 @@ import termios
 import time
 import unittest
 
-BUILT, MANUAL, REASONS = map(os.path.abspath, sys.argv[1:4])
+BUILT, MANUAL, REASONS, OFFSETS = map(os.path.abspath, sys.argv[1:5])
 ROOT = os.getuid() == 0
 NOBODY = 65534
 PATIENCE = 60
@@ -1041,6 +1041,50 @@ class Odd(Stat):
                 self.stat(*args)
             self.assertEqual(self.end_of(b)["path"], "ring")
 
+    def forge_rdma(self):
+        """A process whose table says that its connection goes by RDMA: 300 bytes were sent and 40
+        received on it, and 4000 and 3000 on others that have ended, of which 1000 went by RDMA."""
+        at = json.loads(subprocess.check_output([OFFSETS]))
+        a, _, _ = self.pair()
+        data, size = self.real_table(a)
+        p = self.fake(data[:64], size)
+        c, p, port = self.pair(client=p, upgraded=False)
+        entry, slot = at["processes"], at["slots"]
+        words = {at["fresh"]: struct.pack("I", 1),
+                 entry: struct.pack("i", p.pid),
+                 entry + at["counts"] + at["tx_direct_bytes"]: struct.pack("QQ", 4000, 3000),
+                 entry + at["counts"] + at["tx_rdma_bytes"]: struct.pack("QQ", 1000, 1000),
+                 slot + at["across"]: struct.pack("I", 1),
+                 slot + at["gate_tx"]: struct.pack("I", at["ring"]),
+                 slot + at["gate_rx"]: struct.pack("I", at["ring"]),
+                 slot + at["produced"]: struct.pack("Q", 300),
+                 slot + at["consumed"]: struct.pack("Q", 40)}
+        for where, what in words.items():
+            p.do(f"os.pwrite(fd, {what!r}, {where})")
+        # The slot is that of its connection: struct slot begins so.
+        p.do("slot = struct.pack('IIII', 0, 1, 1, 0) + s.getsockopt(1, 57, 8)")
+        p.do(f"os.pwrite(fd, slot + struct.pack('i', os.getpid()), {slot})")
+        return p
+
+    def test_rdma(self):
+        p = self.forge_rdma()
+        seen = self.see("--pid", p.pid)
+        end, counts = seen["connections"][0], seen["processes"][0]["counts"]
+        self.assertEqual([end["path"], end["sent"]["path"], end["received"]["path"]],
+                         ["rdma"] * 3)
+        self.assertEqual((counts["tx_direct_bytes"], counts["rx_direct_bytes"]), (4300, 3040))
+        self.assertEqual((counts["tx_rdma_bytes"], counts["rx_rdma_bytes"]), (1300, 1040))
+        found = re.findall(r'^viaduct_(bytes_total|connection_bytes_total)\{.*direction="(\w+)",'
+                           r'path="(ring|rdma)"\} (\d+)$',
+                           self.stat("--prometheus", "--per-connection", "--pid", p.pid), re.M)
+        self.assertEqual(sorted(found), sorted([
+            ("bytes_total", "sent", "ring", "3000"), ("bytes_total", "received", "ring", "2000"),
+            ("bytes_total", "sent", "rdma", "1300"), ("bytes_total", "received", "rdma", "1040"),
+            ("connection_bytes_total", "sent", "rdma", "300"),
+            ("connection_bytes_total", "received", "rdma", "40")]))
+        rows, _ = self.table("--pid", p.pid)
+        self.assertEqual([row["PATH"] for row in rows], ["rdma"])
+
     def test_too_many_slots(self):
         a, b, port = self.pair()
         data, size = self.real_table(a)
@@ -1238,4 +1282,4 @@ class Watch(Stat):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[4:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[5:]])

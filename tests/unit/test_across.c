@@ -39,6 +39,8 @@ STREAM_TEST(bytes_go_by_the_link)
 {
 	struct pair p = pair_open_up();
 	uint64_t before = direct(), tcp = atomic_load(&report_now.tx_tcp_bytes);
+	uint64_t sent = atomic_load(&report_now.tx_rdma_bytes);
+	uint64_t came = atomic_load(&report_now.rx_rdma_bytes);
 	uint32_t seq = fd_sock(p.a)->slot->across;
 	CHECK_EQ(seq, 1);
 	put(p.a, 0, 5000, 1);
@@ -46,6 +48,8 @@ STREAM_TEST(bytes_go_by_the_link)
 	pair_close(&p);
 	CHECK(direct() - before >= 5000);
 	CHECK_EQ(atomic_load(&report_now.tx_tcp_bytes), tcp);
+	CHECK(atomic_load(&report_now.tx_rdma_bytes) - sent >= 5000);
+	CHECK(atomic_load(&report_now.rx_rdma_bytes) - came >= 5000);
 }
 
 /* A send that is too large for a note is one write, which tells of itself and of what has been

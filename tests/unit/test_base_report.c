@@ -43,6 +43,8 @@ static void one_line(void *arg)
 	report_add(&report_now.downgraded, 1);
 	report_add(&report_now.tx_direct_bytes, 5000000000);
 	report_add(&report_now.rx_direct_bytes, 4);
+	report_add(&report_now.tx_rdma_bytes, 11);
+	report_add(&report_now.rx_rdma_bytes, 12);
 	report_add(&report_now.tx_tcp_bytes, 5);
 	report_add(&report_now.rx_tcp_bytes, 6);
 	report_add(&report_now.doorbells, 7);
@@ -57,6 +59,7 @@ static void one_line(void *arg)
 		 "{\"pid\":%d,\"program\":\"a\\\"b\\\\c\\u000a\\u00c3\\u00a9\","
 		 "\"connections\":3,\"upgraded\":2,\"downgraded\":1,"
 		 "\"tx_direct_bytes\":5000000000,\"rx_direct_bytes\":4,"
+		 "\"tx_rdma_bytes\":11,\"rx_rdma_bytes\":12,"
 		 "\"tx_tcp_bytes\":5,\"rx_tcp_bytes\":6,\"doorbells\":7,\"sleeps\":8,"
 		 "\"redirects\":9,\"zero_copies\":10,"
 		 "\"reasons\":{\"plain-peer\":1,\"kernel\":2}}\n",
