@@ -18,7 +18,7 @@ import time
 import unittest
 
 VIADUCT, FORGED = map(os.path.abspath, sys.argv[1:3])
-PATIENCE = 60
+PATIENCE = 30  # less than a lease holds
 LEASE_TIME = pathlib.Path("/proc/sys/fs/lease-break-time")
 
 
@@ -97,17 +97,11 @@ class Forged(unittest.TestCase):
 
     def test_a_lease_holds_nobody_up(self):
         process = self.start("lease")
-        kept = LEASE_TIME.read_text()
-        try:
-            LEASE_TIME.write_text("1000000")
-        except OSError:
-            self.skipTest("needs root, for the time of a lease")
-        try:
-            for command in self.looks(process.pid):
-                self.run_command(*command)
-            self.trace(process.pid)
-        finally:
-            LEASE_TIME.write_text(kept)
+        if int(LEASE_TIME.read_text()) < 30:
+            self.skipTest("a lease ends too soon to be told from a busy machine")
+        for command in self.looks(process.pid):
+            self.run_command(*command)
+        self.trace(process.pid)
 
     def test_an_answer_names_no_buffer(self):
         for node in self.nodes():
