@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/appended.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -115,11 +116,7 @@ static bool log_file_is_safe(int fd)
 
 static int log_open_file(void)
 {
-	/* O_NONBLOCK: opening a FIFO that nobody reads must not hang the program. */
-	int fd = kernel_open(log_path,
-			     O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC |
-				     O_NONBLOCK | O_NOCTTY,
-			     0600);
+	int fd = appended_open(log_path, 0600, false);
 
 	if (fd >= 0 && !log_file_is_safe(fd)) {
 		kernel_close(fd);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/appended.h"
 #include "base/config.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -115,30 +116,50 @@ static void report_format(struct text *t, const char *program, const uint64_t *r
 }
 
 /* A process that was killed as it wrote has left a part of a line: it is to stay alone. */
-static bool is_torn(const char *path)
+static bool is_torn(const char *path, int written)
 {
-	struct stat st;
+	struct stat st, there;
 	char last = '\n';
-	int fd = kernel_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	int fd = -1;
 
+	if (kernel_fstat(written, &st) == 0 && S_ISREG(st.st_mode))
+		fd = kernel_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd < 0)
 		return false;
-	if (kernel_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+	if (kernel_fstat(fd, &there) == 0 && there.st_ino == st.st_ino &&
+	    there.st_dev == st.st_dev && st.st_size > 0)
 		kernel_call4(SYS_pread64, fd, (long)&last, 1, st.st_size - 1);
 	kernel_close(fd);
 	return last != '\n';
 }
 
-/* Who writes at this moment is waited for, but not for ever: others may lock the file, too. */
-static void lock_file(int fd)
+static void take_a_nap(void)
 {
 	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
 
+	kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+}
+
+/* Who writes at this moment is waited for, but not for ever: others may lock the file, too. */
+static void lock_file(int fd)
+{
 	for (int i = 0; i < LOCK_TRIES; i++) {
 		if (kernel_call4(SYS_flock, fd, LOCK_EX | LOCK_NB, 0, 0) != -EWOULDBLOCK)
 			return;
-		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+		take_a_nap();
 	}
+}
+
+/* A pipe that is full gets as long to be read, and no longer. */
+static ssize_t write_all(int fd, const char *line, size_t n)
+{
+	ssize_t r = quiet_write(fd, line, n);
+
+	for (int i = 0; r == -EAGAIN && i < LOCK_TRIES; i++) {
+		take_a_nap();
+		r = quiet_write(fd, line, n);
+	}
+	return r;
 }
 
 static void write_line(const struct config *config, const uint64_t *reasons, char *line)
@@ -147,10 +168,7 @@ static void write_line(const struct config *config, const uint64_t *reasons, cha
 	ssize_t n;
 	int fd;
 
-	/* A pipe that nobody reads must not keep the process from its end. */
-	fd = kernel_open(
-		config->report,
-		O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+	fd = appended_open(config->report, geteuid() == 0 ? 0600 : 0666, true);
 	if (fd < 0) {
 		errno = -fd;
 		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "
@@ -159,10 +177,10 @@ static void write_line(const struct config *config, const uint64_t *reasons, cha
 		return;
 	}
 	lock_file(fd);
-	if (is_torn(config->report))
+	if (is_torn(config->report, fd))
 		text_add(&t, "\n");
 	report_format(&t, config->program, reasons);
-	n = quiet_write(fd, line, t.at);
+	n = write_all(fd, line, t.at);
 	errno = n < 0 ? (int)-n : ENOSPC;
 	if (n != (ssize_t)t.at)
 		log_error("VIADUCT_REPORT=%s: cannot be written: %m; the report of this "

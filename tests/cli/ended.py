@@ -156,6 +156,35 @@ class Ended(unittest.TestCase):
                                mode])
             self.assertEqual(made.returncode, status)
 
+    def reported(self):
+        """What a program that ends says on stderr; its report goes to self.report."""
+        made = self.start([VIADUCT, "run", "--report", str(self.report), "--log",
+                           "error:stderr", "--", "true"])
+        self.assertEqual(made.returncode, 0)
+        return made.stderr
+
+    def test_files_of_others_in_the_report_s_way(self):
+        target = self.tmp / "target"
+        target.write_text("it is somebody's\n")
+        os.link(target, self.report)
+        self.assertIn("Too many links", self.reported())
+        self.report.unlink()
+        if os.getuid() == 0:
+            self.report.symlink_to(target)
+            os.lchown(self.report, 65534, 65534)
+            self.assertIn("symbolic links", self.reported())
+            self.report.unlink()
+        self.assertEqual(target.read_text(), "it is somebody's\n")
+
+    def test_links_of_our_own_lead_the_report(self):
+        target = self.tmp / "target"
+        self.report.symlink_to(target)
+        self.assertEqual(self.reported(), "")
+        self.assertEqual(json.loads(target.read_text())["program"], "true")
+        self.report.unlink()
+        self.report = "/dev/stderr"
+        self.assertEqual(json.loads(self.reported())["program"], "true")
+
     def test_log_of_a_program_without_connections(self):
         self.start([VIADUCT, "run", "--log", f"info:{self.log}", "--", "true"])
         self.assertEqual([line.split(" info ")[1] for line in self.log.read_text().splitlines()],

@@ -236,8 +236,26 @@ static void fifo_in_the_way(void *arg)
 	unlink(in_dir(name));
 }
 
+static void second_name(void *arg)
+{
+	struct stat st;
+	char path[PATH_MAX];
+
+	(void)arg;
+	strcpy(path, in_dir("theirs"));
+	close(open(path, O_CREAT | O_WRONLY, 0600));
+	REQUIRE(link(path, in_dir("log")) == 0);
+	init("info", in_dir("log"));
+	log_info("not into a file with another name");
+	CHECK(stat(path, &st) == 0);
+	CHECK_EQ(st.st_size, 0);
+	unlink(path);
+	unlink(in_dir("log"));
+}
+
 TEST(traps_in_the_way)
 {
+	CHILD(second_name, NULL);
 	CHILD(links, NULL);
 	CHILD(fifo_in_the_way, NULL);
 }
