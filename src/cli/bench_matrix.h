@@ -32,7 +32,7 @@ void matrix_finish(struct matrix *m);
 bool matrix_below(const struct matrix_cell *c);
 bool matrix_certain(const struct matrix_cell *c);
 void matrix_sort(struct matrix *m);
-/* "3 of 236 cells below TCP, 1 of them in every pair" */
+/* "3 of 240 cells below TCP, 1 of them in every pair" */
 const char *matrix_sentence(char buf[160], const struct matrix *m);
 
 /* The list, and the sentence as the last line. Sorts. */

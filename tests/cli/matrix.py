@@ -164,6 +164,35 @@ class Measured(Files):
         self.assertEqual({c[1:3] for c in self.cells(figures)},
                          {(64, 1), (65536, 1), (64, 50), (65536, 50)})
 
+    @unittest.skipUnless(TWO, "the manual counts for two processors")
+    def test_cells_of_the_manual(self):
+        """A run says at its start how many measurements it will make; then it is ended. Each
+        row is one of TCP and one for each cell."""
+        manual = pathlib.Path(MANUAL).read_text(encoding="utf-8").replace("\\-", "-")
+        told = re.search(r": (\d+) cells.*?--quick.*?: (\d+) cells", manual, re.S)
+        patterns = re.search(r"patterns of the matrix are\n(.*?)\.\nNot among", manual, re.S)
+        names = re.findall(r"[a-z]+(?:-[a-z]+)?", re.sub(r"^\.BR? |and", "", patterns[1],
+                                                        flags=re.M))
+        for cells, quick in zip(told.groups(), ([], ["--quick"])):
+            rows = self.planned(*quick, "--spin", "on") // 2
+            self.assertEqual(self.planned(*quick) - rows, int(cells))
+            self.assertEqual(self.planned(*quick, "--patterns", ",".join(names)) - rows,
+                             int(cells))
+
+    def planned(self, *args):
+        read, write = os.openpty()
+        with subprocess.Popen([VIADUCT, "bench", "--matrix", *args, "--pairs", "1", "--recheck",
+                               "0", "--time", "0.01"], stdout=subprocess.DEVNULL,
+                              stderr=write) as made:
+            os.close(write)
+            said = b""
+            while not (found := re.search(rb"\[K1 of (\d+),", said)):
+                said += os.read(read, 4096)
+            made.terminate()
+            made.terminate()
+        os.close(read)
+        return int(found[1])
+
     def test_second_look(self):
         """Spin or not, in crr there is nothing to win: some cell has a pair below 1."""
         figures = self.matrix("--patterns", "crr,rtt", "--sizes", "64", "--load", "quiet",
