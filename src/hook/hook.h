@@ -88,6 +88,14 @@ static inline void hook_failed(struct sock *s)
 		sock_error_told(s);
 }
 
+/* The same of a call past the ways: what moves nothing, or the kernel refuses. */
+static inline ssize_t hook_passed(struct sock *s, ssize_t n)
+{
+	if (s && n < 0)
+		hook_failed(s);
+	return n;
+}
+
 /*
  * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
  * be evaluated more than once, but has then moved nothing before.

@@ -41,7 +41,7 @@ static __attribute__((noinline, cold)) ssize_t read_odd(struct sock *s, int fd, 
 	struct iovec iov = {buf, move_len(len)};
 
 	if (!moves_bytes(buf, len))
-		return REAL(read)(fd, buf, len);
+		return hook_passed(s, REAL(read)(fd, buf, len));
 	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
 }
 
@@ -51,7 +51,7 @@ static __attribute__((noinline, cold)) ssize_t write_odd(struct sock *s, int fd,
 	struct iovec iov = {(void *)buf, move_len(len)};
 
 	if (!moves_bytes(buf, len))
-		return REAL(write)(fd, buf, len);
+		return hook_passed(s, REAL(write)(fd, buf, len));
 	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
 }
 
@@ -61,7 +61,7 @@ NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 	struct iovec iov = {buf, move_len(len)};
 
 	if (!s)
-		return REAL(read)(fd, buf, len);
+		return hook_passed(s, REAL(read)(fd, buf, len));
 	if (!hook_is_near(buf, len))
 		return read_odd(s, fd, buf, len);
 	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
@@ -85,7 +85,7 @@ NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 	struct iovec iov = {(void *)buf, move_len(len)};
 
 	if (!s)
-		return REAL(write)(fd, buf, len);
+		return hook_passed(s, REAL(write)(fd, buf, len));
 	if (!hook_is_near(buf, len))
 		return write_odd(s, fd, buf, len);
 	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));

@@ -323,7 +323,7 @@ NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 	struct iovec iov = {(void *)buf, move_len(len)};
 
 	if (!s || len == 0 || !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags))
-		return REAL(send)(fd, buf, len, flags);
+		return hook_passed(s, REAL(send)(fd, buf, len, flags));
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(send)(fd, buf, len, flags),
 		       tx_send(s, fd, &iov, 1, flags));
@@ -348,7 +348,7 @@ HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	    !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags) ||
 	    (addr && (addr_len > sizeof(struct sockaddr_storage) ||
 		      !name_is_good(addr, addr_len))))
-		return REAL(sendto)(fd, buf, len, flags, addr, addr_len);
+		return hook_passed(s, REAL(sendto)(fd, buf, len, flags, addr, addr_len));
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
 		       tx_send(s, fd, &iov, 1, flags));
@@ -407,7 +407,7 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 		return sendmsg_ours(s, fd, &head, flags);
 	if (!s)
 		control_sending(msg);
-	return REAL(sendmsg)(fd, msg, flags);
+	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
 }
 
 /* One message of several. *cut: less was sent than there is, and the kernel stops there. */
@@ -420,7 +420,7 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 
 	if (!message_read(&from->msg_hdr, &head, &total) || total == 0 ||
 	    opens_again(s, flags))
-		n = REAL(sendmsg)(fd, &from->msg_hdr, flags);
+		n = hook_passed(s, REAL(sendmsg)(fd, &from->msg_hdr, flags));
 	else
 		n = sendmsg_ours(s, fd, &head, flags);
 	if (n < 0)

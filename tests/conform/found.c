@@ -120,6 +120,17 @@ CASE(found_reset_told_to_splice, DIRECT)
 	after_reset(fd);
 }
 
+CASE(found_reset_told_to_nothing_sent, DIRECT)
+{
+	int fd = reset_one();
+	say_result("send", send(fd, "", 0, 0));
+	after_reset(fd);
+	fd = reset_one();
+	struct msghdr m = {0};
+	say_result("sendmsg", sendmsg(fd, &m, 0));
+	after_reset(fd);
+}
+
 CASE(found_reset_told_by_so_error, DIRECT)
 {
 	int fd = reset_one(), error = 0;

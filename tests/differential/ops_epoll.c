@@ -44,7 +44,7 @@ static uint32_t some_events(struct dice *d)
 		EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI,
 		EPOLLRDNORM,
 	};
-	uint32_t events = some[dice(d, pending() ? 10 : 9)];
+	uint32_t events = some[dice(d, 10)];
 	switch (dice(d, 8)) {
 	case 0:
 	case 1:
@@ -55,8 +55,6 @@ static uint32_t some_events(struct dice *d)
 	case 4:
 		return events | EPOLLET | EPOLLONESHOT;
 	case 5:
-		if (!pending())
-			return events;
 		return once_in(d, 3) ? events | EPOLLEXCLUSIVE : events;
 	default:
 		return events;
@@ -68,8 +66,7 @@ static void op_ctl(struct dice *d)
 	static const int some[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_ADD,
 				   EPOLL_CTL_MOD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
 	static const char *const text[] = {"", "ADD", "DEL", "MOD"};
-	struct descriptor *e = any_of(d, EPOLL),
-			  *s = pending() ? any_descriptor(d) : any_of(d, SOCKET);
+	struct descriptor *e = any_of(d, EPOLL), *s = any_descriptor(d);
 	int what = some[dice(d, 6)];
 	uint32_t events = some_events(d);
 	if (!e || !s || (perform_depth && !pending()) ||
@@ -117,7 +114,7 @@ static void op_wait(struct dice *d)
 	struct timespec none = {0, 0};
 	sigset_t mask;
 	sigemptyset(&mask);
-	if (!e) {
+	if (!e || (perform_depth && !pending())) {
 		tell("nothing");
 		return;
 	}
@@ -136,7 +133,7 @@ static void op_wait_short(struct dice *d)
 {
 	struct descriptor *e = any_of(d, EPOLL);
 	struct epoll_event ev[64];
-	if (!e || !once_in(d, 2)) {
+	if (!e || !once_in(d, 2) || (perform_depth && !pending())) {
 		tell("nothing");
 		return;
 	}

@@ -68,6 +68,8 @@ static void op_set(struct dice *d)
 	socklen_t len = once_in(d, 20) ? 2 : sizeof value;
 	if (!s)
 		return;
+	if (o->name == SO_RCVLOWAT && unread(s) && !pending())
+		value = 1;
 	int r = setsockopt(s->fd, o->level, o->name, &value, len);
 	tell("(%d, %s, %d, of %u) = %s", s->fd, o->text, value, len, result(r));
 }
@@ -104,7 +106,7 @@ static void op_timeout(struct dice *d)
 					      {0, -1},	      {9223372036854775807, 0}};
 	struct descriptor *s = a_socket(d);
 	int name = once_in(d, 2) ? SO_RCVTIMEO : SO_SNDTIMEO;
-	struct timeval t = some[dice(d, pending() ? 6 : 5)], is = {7, 7};
+	struct timeval t = some[dice(d, 6)], is = {7, 7};
 	socklen_t len = sizeof is;
 	if (!s)
 		return;
@@ -153,7 +155,7 @@ static void op_shutdown(struct dice *d)
 	static const int some[] = {SHUT_WR, SHUT_WR, SHUT_RD, SHUT_RDWR, 3, -1};
 	static const char *const text[] = {"WR", "WR", "RD", "RDWR", "3", "-1"};
 	struct descriptor *s = a_socket(d);
-	unsigned how = dice(d, pending() ? 6 : 4);
+	unsigned how = dice(d, 6);
 	if (!s)
 		return;
 	if (!once_in(d, 3)) {

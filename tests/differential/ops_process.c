@@ -104,7 +104,7 @@ static void op_exec(struct dice *d)
 {
 	static const char *const ways[] = {"fork", "vfork", "spawn", "system", "popen"};
 	struct descriptor *s = any_of(d, SOCKET);
-	unsigned way = dice(d, pending() ? 5 : 3), len = dice(d, 51);
+	unsigned way = dice(d, 5), len = dice(d, 51);
 	if (!s || !once_in(d, 4) || room_to_send(s, true) < 1000 ||
 	    (unread(s) && (!pending() || !of_end(s->end ^ 1) || peer_of(s)->shut_write ||
 			   peer_of(s)->closed))) {

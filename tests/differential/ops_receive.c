@@ -37,8 +37,6 @@ static struct descriptor *ready_to_receive(struct dice *d, size_t *len)
 {
 	struct descriptor *s = any_of(d, SOCKET);
 	*len = dice_size(d, sizeof into);
-	if (*len == 0 && !pending())
-		*len = 1;
 	if (once_in(d, 3))
 		*len = sizeof into;
 	memset(into, 0, *len);
@@ -256,7 +254,7 @@ static void op_inq(struct dice *d)
 	if (once_in(d, 4)) {
 		n = -1;
 		r = ioctl(s->fd, SIOCOUTQNSD, &n);
-		tell("SIOCOUTQNSD(%d) = %s: %d", s->fd, result(r), n);
+		tell("SIOCOUTQNSD(%d) = %s: %s", s->fd, result(r), n ? "some" : "0");
 	}
 }
 

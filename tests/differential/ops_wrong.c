@@ -29,7 +29,7 @@ void *bad_page(void)
 
 static void *a_bad_pointer(struct dice *d)
 {
-	switch (pending() ? dice(d, 3) : 2 * dice(d, 2)) {
+	switch (dice(d, 3)) {
 	case 0:
 		return NULL;
 	case 1:
@@ -93,7 +93,7 @@ static void op_wrong_call(struct dice *d)
 	void *bad = a_bad_pointer(d);
 	int fd = s ? s->fd : 150, r, number = once_in(d, 2) ? 150 : -1;
 	char buf[8];
-	switch (pending() ? (int)dice(d, 14) : 1 + (int)dice(d, 6)) {
+	switch (dice(d, 14)) {
 	case 0:
 		r = ioctl(fd, FIONREAD, bad);
 		tell("FIONREAD(%d, bad) = %s", fd, result(r));
