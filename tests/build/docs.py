@@ -58,6 +58,8 @@ def missing_pages(root):
     for page in sorted((root / "man").iterdir()):
         if f"'man/{page.name}'" not in installed:
             yield f"meson.build: man/{page.name}"
+        if "\n.SH EXAMPLES\n" not in page.read_text():
+            yield f"man/{page.name}: EXAMPLES"
         if shutil.which("groff"):
             said = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", page],
                                   stderr=subprocess.PIPE, text=True, check=False).stderr
@@ -89,6 +91,16 @@ def missing_links(root):
         yield f"README.md: room, since it has {words} words, and 700 are enough"
 
 
+def missing_in_package(root):
+    """The package has the pages that its README links to, where the links lead."""
+    packed = (root / "debian/viaduct.docs").read_text().split()
+    for link in re.findall(r"\]\((docs/[^)#]+)", (root / "README.md").read_text()):
+        if not {"docs", "docs/"} & set(packed):
+            yield f"debian/viaduct.docs: {link}"
+    if "README.md" not in packed:
+        yield "debian/viaduct.docs: README.md"
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
@@ -118,6 +130,7 @@ def main():
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
     missing += missing_pages(root)
+    missing += missing_in_package(root)
     missing += [f"man/viaductd.8: {m}" for m in missing_relay(root)]
     overview = (root / "man/viaduct.1").read_text()
     missing += [f"man/viaduct.1: {v}" for v in sorted({"VIADUCT"} | (used - PRIVATE))
