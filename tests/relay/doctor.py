@@ -558,7 +558,7 @@ class Usage(Doctors):
             process = self.start(self.a, None, *args)
             stdout, stderr = process.communicate(timeout=SECONDS)
             self.assertEqual((process.returncode, stdout), (2, ""), args)
-            self.assertIn("usage: viaduct doctor", stderr)
+            self.assertIn("usage: see `viaduct doctor --help`", stderr)
 
 
 if __name__ == "__main__":
