@@ -98,6 +98,11 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	uint32_t seen = seen_of(sl);
 	if (seen & SEEN_BROKEN)
 		return -ECONNRESET;
+	/* An own shutdown for reading is an end, but an error goes before it. */
+	if ((seen & SEEN_SHUT_RD) && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR))) {
+		sock_look(s, fd);
+		seen = seen_of(sl);
+	}
 	remote_catch_up(s);
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
 	int r = rx_ring_end(s);

@@ -131,6 +131,19 @@ CASE(found_reset_told_to_nothing_sent, DIRECT)
 	after_reset(fd);
 }
 
+CASE(found_reset_past_shut_rd, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	NEED(shutdown(p.s, SHUT_RD) == 0);
+	send_pattern(p.s, 0, 146);
+	wait_inq(p.c, 146);
+	NEED(close(p.c) == 0);
+	wait_reset(p.s);
+	char byte;
+	say_result("recv", recv(p.s, &byte, 1, MSG_PEEK));
+	after_reset(p.s);
+}
+
 CASE(found_reset_told_by_so_error, DIRECT)
 {
 	int fd = reset_one(), error = 0;
