@@ -17,6 +17,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/printable.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/scratch.h"
@@ -172,10 +173,9 @@ static void log_put(int fd, enum log_level level, const char *fmt, va_list args)
 				(int)getpid(), (int)gettid(), log_level_names[level]);
 	room = sizeof(line) - len; /* the newline goes where the NUL was */
 	n = vsnprintf(line + len, room, fmt, args);
-	/* One line, whatever the names in it are. */
-	for (char *at = line + len; n > 0 && *at; at++)
-		if ((unsigned char)*at < ' ')
-			*at = '?';
+	/* One line, and harmless to show, whatever the names in it are. */
+	if (n > 0)
+		printable(line + len);
 	if (n > 0)
 		len += (size_t)n < room ? (size_t)n : room - 1;
 	line[len++] = '\n';

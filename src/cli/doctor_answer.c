@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/doctor_far.h"
 
 enum { LISTEN_LIMIT_MS = 10000 };
@@ -81,8 +82,8 @@ int doctor_answer(uint16_t port)
 	if (r == 0)
 		r = e.error;
 	if (r < 0) {
-		fprintf(stderr, "viaduct doctor: port %u cannot be listened at: %s\n",
-			port, strerror(-r));
+		warn_line("viaduct doctor: port %u cannot be listened at: %s", port,
+			  strerror(-r));
 		far_end(&c, 0);
 		return 1;
 	}

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "cli/doctor.h"
 #include "cli/json.h"
 
@@ -82,14 +83,19 @@ void found_refused(struct finding *f, const char *call, int error)
 
 void finding_print(FILE *out, const char *name, const struct finding *f)
 {
-	fprintf(out, "  %-7s  %-14s %s\n", state_names[f->state], name, f->text);
+	fprintf(out, "  %-7s  %-14s ", state_names[f->state], name);
+	printable_put(out, f->text, SIZE_MAX);
+	fputc('\n', out);
 	if (f->state == FINDING_OK)
 		return;
 	/* Both sentences on one line where they are short. */
 	bool one = strlen(f->meaning) + strlen(f->remedy) < LINE_LETTERS;
 
-	fprintf(out, "%*s%s%s", INDENT, "", f->meaning, one ? " " : "\n");
-	fprintf(out, "%*s%s\n", one ? 0 : INDENT, "", f->remedy);
+	fprintf(out, "%*s", INDENT, "");
+	printable_put(out, f->meaning, SIZE_MAX);
+	fprintf(out, "%s%*s", one ? " " : "\n", one ? 0 : INDENT, "");
+	printable_put(out, f->remedy, SIZE_MAX);
+	fputc('\n', out);
 }
 
 static void json_field(FILE *out, const char *name, const char *text)

@@ -66,10 +66,9 @@ static int explain_running(const char *text, struct answer *a)
 	if (number(text, len, &pid) && (!colon || number(port, strlen(port), &fd)))
 		return explain_pid(pid, fd, a);
 	if (!colon || !*port || (memchr(text, ':', len) && *text != '[')) {
-		fprintf(stderr,
-			"viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
-			"([HOST]:PORT for IPv6); put `--` before a program\n",
-			text);
+		warn_line("viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
+			  "([HOST]:PORT for IPv6); put `--` before a program",
+			  text);
 		return EXIT_USAGE;
 	}
 	if (*text == '[' && len > 1 && text[len - 1] == ']')

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "cli/cli.h"
 #include "cli/doctor.h"
 #include "cli/explain_proc.h"
@@ -132,11 +133,11 @@ static int say_one(struct world *w, const struct links *l, pid_t pid, int fd,
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
 	n = readlink(path, what, sizeof(what) - 1);
 	what[n > 0 ? n : 0] = 0;
+	printable(what);
 	if (n > 0)
-		fprintf(stderr,
-			"viaduct explain: descriptor %d of process %d is no TCP "
-			"connection, but %s\n",
-			fd, (int)pid, what);
+		warn_line("viaduct explain: descriptor %d of process %d is no TCP "
+			  "connection, but %s",
+			  fd, (int)pid, what);
 	else
 		fprintf(stderr,
 			"viaduct explain: process %d has no descriptor %d, or it may not "

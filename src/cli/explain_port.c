@@ -357,8 +357,8 @@ static bool resolve(const char *host, const char *port, struct addresses *to)
 	int r = getaddrinfo(*host ? host : NULL, port, &hints, &all);
 
 	if (r) {
-		fprintf(stderr, "viaduct explain: %s:%s cannot be resolved: %s\n", host,
-			port, gai_strerror(r));
+		warn_line("viaduct explain: %s:%s cannot be resolved: %s", host, port,
+			  gai_strerror(r));
 		return false;
 	}
 	for (struct addrinfo *at = all; at && to->count < ADDRESSES_MAX;

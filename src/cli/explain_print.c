@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "cli/explain.h"
 #include "cli/terminal.h"
 
@@ -20,14 +21,6 @@ static const char *const state_names[] = {
 static int columns = COLUMNS;
 
 /* ---- lines of words ---- */
-
-/* Names come from files and other users: what could speak to the terminal is replaced. */
-static void put_word(FILE *out, const char *word, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		fputc((unsigned char)word[i] < 0x20 || word[i] == 0x7f ? '?' : word[i],
-		      out);
-}
 
 /* A command is to be copied, so it is never broken: what stands in `...`, and the command line
  * at the end of a text. */
@@ -60,7 +53,7 @@ static void wrap(FILE *out, const char *text, int at)
 			fputc(' ', out);
 			column++;
 		}
-		put_word(out, text, len);
+		printable_put(out, text, len);
 		column += (int)len;
 		text += len;
 		text += *text == ' ';

@@ -283,16 +283,14 @@ int explain_program(char **argv, bool libs, struct answer *a)
 	char *line;
 
 	if (rc == -EACCES) {
-		fprintf(stderr,
-			"viaduct explain: %s cannot be executed: make it an executable "
-			"file\n",
-			path);
+		warn_line("viaduct explain: %s cannot be executed: make it an executable "
+			  "file",
+			  path);
 		return EXIT_USAGE;
 	}
 	if (rc) {
-		fprintf(stderr,
-			"viaduct explain: there is no program `%s`: check the name%s\n",
-			argv[0], strchr(argv[0], '/') ? "" : " and PATH");
+		warn_line("viaduct explain: there is no program `%s`: check the name%s",
+			  argv[0], strchr(argv[0], '/') ? "" : " and PATH");
 		return EXIT_USAGE;
 	}
 	explain_file(path, libs, 0, a);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/explain_world.h"
 
 static int compare(uint64_t a, uint64_t b)
@@ -93,9 +94,9 @@ int world_take(pid_t pid, struct world *w)
 		r = take(pid, w);
 	if (r == 0)
 		return 0;
-	fprintf(stderr, "viaduct explain: %s%s\n",
-		*message ? message : "connections cannot be listed: ",
-		*message ? "" : strerror(-r));
+	warn_line("viaduct explain: %s%s",
+		  *message ? message : "connections cannot be listed: ",
+		  *message ? "" : strerror(-r));
 	world_finish(w);
 	return r;
 }

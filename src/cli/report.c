@@ -41,8 +41,8 @@ static FILE *open_file(const char *folder, const char *name, const char *ending)
 	else
 		out = fopen(path, "we");
 	if (!out)
-		fprintf(stderr, "viaduct report: cannot write %s: %s\n",
-			path ? path : name, strerror(errno));
+		warn_line("viaduct report: cannot write %s: %s", path ? path : name,
+			  strerror(errno));
 	free(path);
 	return out;
 }
@@ -53,8 +53,8 @@ static int close_file(FILE *out, const char *folder)
 
 	err |= fclose(out);
 	if (err)
-		fprintf(stderr, "viaduct report: cannot write into %s: %s\n", folder,
-			strerror(errno));
+		warn_line("viaduct report: cannot write into %s: %s", folder,
+			  strerror(errno));
 	return err ? -1 : 0;
 }
 
@@ -94,16 +94,14 @@ static int write_pngs(const struct album *album, const char *folder, enum report
 		if (!err)
 			continue;
 		if (err == -ENOENT)
-			fprintf(stderr,
-				"viaduct report: no PNG: rsvg-convert is not installed "
-				"(Debian: "
-				"apt-get install librsvg2-bin)%s\n",
-				must);
+			warn_line("viaduct report: no PNG: rsvg-convert is not installed "
+				  "(Debian: "
+				  "apt-get install librsvg2-bin)%s",
+				  must);
 		else
-			fprintf(stderr,
-				"viaduct report: no PNG: rsvg-convert failed on "
-				"%s/%s.svg%s\n",
-				folder, album->picture[i].name, must);
+			warn_line("viaduct report: no PNG: rsvg-convert failed on "
+				  "%s/%s.svg%s",
+				  folder, album->picture[i].name, must);
 		return png == REPORT_PNG_MUST ? -1 : 0;
 	}
 	return 0;
@@ -140,8 +138,8 @@ static int make_folder(const char *folder)
 {
 	if (mkdir(folder, 0777) == 0 || errno == EEXIST)
 		return 0;
-	fprintf(stderr, "viaduct report: cannot make the folder %s: %s\n", folder,
-		strerror(errno));
+	warn_line("viaduct report: cannot make the folder %s: %s", folder,
+		  strerror(errno));
 	return -1;
 }
 
@@ -177,8 +175,7 @@ int report_begin(const char *folder, const char *results)
 		return -1;
 	if (unlink(results) == 0 || errno == ENOENT)
 		return 0;
-	fprintf(stderr, "viaduct report: cannot replace %s: %s\n", results,
-		strerror(errno));
+	warn_line("viaduct report: cannot replace %s: %s", results, strerror(errno));
 	return -1;
 }
 

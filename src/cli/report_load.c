@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/report.h"
 
 double json_figure(const json_t *object, const char *name)
@@ -126,10 +127,9 @@ static int load_rows(struct figures *f)
 	size_t n = json_array_size(rows);
 
 	if (!n) {
-		fprintf(stderr,
-			"viaduct report: %s holds no figures (`rows` is missing or "
-			"empty); `viaduct bench --json FILE` writes them\n",
-			f->path);
+		warn_line("viaduct report: %s holds no figures (`rows` is missing or "
+			  "empty); `viaduct bench --json FILE` writes them",
+			  f->path);
 		return -1;
 	}
 	f->row = calloc(n, sizeof(*f->row));
@@ -137,9 +137,9 @@ static int load_rows(struct figures *f)
 		if (load_row(&f->row[f->rows], json_array_get(rows, f->rows),
 			     f->matrix) == 0)
 			continue;
-		fprintf(stderr,
+		warn_line(
 			"viaduct report: %s: rows[%u] lacks `pattern`, or `results` with "
-			"`over`: no file of `viaduct bench`, or a damaged one\n",
+			"`over`: no file of `viaduct bench`, or a damaged one",
 			f->path, f->rows);
 		f->rows++; /* has what is to be freed */
 		return -1;
@@ -156,23 +156,20 @@ int figures_load(struct figures *f, const char *path)
 	f->path = path;
 	in = fopen(path, "re");
 	if (!in) {
-		fprintf(stderr, "viaduct report: cannot read %s: %s\n", path,
-			strerror(errno));
+		warn_line("viaduct report: cannot read %s: %s", path, strerror(errno));
 		return -1;
 	}
 	f->json = json_loadf(in, 0, &error);
 	if (!f->json && ferror(in)) {
-		fprintf(stderr, "viaduct report: cannot read %s: %s\n", path,
-			strerror(errno));
+		warn_line("viaduct report: cannot read %s: %s", path, strerror(errno));
 		fclose(in);
 		return -1;
 	}
 	fclose(in);
 	if (!f->json) {
-		fprintf(stderr,
-			"viaduct report: %s is not JSON: line %d: %s; give a file that "
-			"`viaduct bench --json FILE` wrote\n",
-			path, error.line, error.text);
+		warn_line("viaduct report: %s is not JSON: line %d: %s; give a file that "
+			  "`viaduct bench --json FILE` wrote",
+			  path, error.line, error.text);
 		return -1;
 	}
 	f->programs = !strcmp(json_word(f->json, "kind"), "programs");

@@ -2,6 +2,7 @@
 /* The page of a user's own pair of programs: is it worth it? */
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/report.h"
 
 static const struct {
@@ -50,10 +51,9 @@ int programs_make(struct album *album, const struct figures *f)
 	int err = gather(&bars, f);
 
 	if (!err && !bars.bars) {
-		fprintf(stderr,
-			"viaduct report: %s holds no times of programs (`plain` and "
-			"`under_viaduct` are missing or empty)\n",
-			f->path);
+		warn_line("viaduct report: %s holds no times of programs (`plain` and "
+			  "`under_viaduct` are missing or empty)",
+			  f->path);
 		err = -1;
 	}
 	if (!err)

@@ -61,7 +61,7 @@ static int help(void)
 
 static int complain(const char *option, const char *value, const char *want)
 {
-	fprintf(stderr, "viaduct stat: --%s %s: %s\n", option, value, want);
+	warn_line("viaduct stat: --%s %s: %s", option, value, want);
 	return -EINVAL;
 }
 
@@ -113,7 +113,7 @@ static int read_reason(const char *text, uint32_t *out)
 		}
 	complain("reason", text, "there is no such reason; these are:");
 	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
-		fprintf(stderr, "  %-17s %s\n", reason_name(r), reason_text(r));
+		warn_line("  %-17s %s", reason_name(r), reason_text(r));
 	return -EINVAL;
 }
 
@@ -220,10 +220,9 @@ static int read_line(int argc, char **argv, struct stat_options *o)
 			return -EINVAL;
 	}
 	if (optind != argc) {
-		fprintf(stderr,
-			"viaduct stat: it takes no argument: `%s`; a process is named "
-			"with --pid\n",
-			argv[optind]);
+		warn_line("viaduct stat: it takes no argument: `%s`; a process is named "
+			  "with --pid",
+			  argv[optind]);
 		return -EINVAL;
 	}
 	return 0;
@@ -240,7 +239,7 @@ static int check_together(const struct stat_options *o)
 	else if (o->count && !o->watch)
 		wrong = "--count is for --watch";
 	if (wrong)
-		fprintf(stderr, "viaduct stat: %s\n", wrong);
+		warn_line("viaduct stat: %s", wrong);
 	return wrong ? -EINVAL : 0;
 }
 
@@ -255,7 +254,7 @@ static int show_once(const struct stat_options *o)
 
 	r = stat_look(&v, o, message, sizeof(message));
 	if (r < 0) {
-		fprintf(stderr, "viaduct stat: %s\n", message);
+		warn_line("viaduct stat: %s", message);
 		return STATUS_FAILED;
 	}
 	if (o->format == STAT_JSON) {

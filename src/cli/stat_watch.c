@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/stat.h"
 #include "cli/terminal.h"
 
@@ -331,7 +332,7 @@ int stat_watch(const struct stat_options *options)
 	screen_leave(&s);
 	free(past.items);
 	if (r < 0)
-		fprintf(stderr, "viaduct stat: %s\n", message);
+		warn_line("viaduct stat: %s", message);
 	/* A signal that ends others ends us; q and ^C are the way out. */
 	if (ended && ended != SIGINT) {
 		signal(ended, SIG_DFL);

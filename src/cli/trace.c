@@ -68,7 +68,7 @@ static int help(void)
 
 static bool bad(const char *what, const char *value, const char *want)
 {
-	fprintf(stderr, "viaduct trace: %s `%s`: %s\n", what, value, want);
+	warn_line("viaduct trace: %s `%s`: %s", what, value, want);
 	return false;
 }
 
@@ -173,8 +173,8 @@ static FILE *open_output(const struct request *q)
 		fd = open(q->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	out = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!out)
-		fprintf(stderr, "viaduct trace: `%s` cannot be written: %s\n",
-			q->file ? q->file : "standard output", strerror(errno));
+		warn_line("viaduct trace: `%s` cannot be written: %s",
+			  q->file ? q->file : "standard output", strerror(errno));
 	return out;
 }
 
@@ -335,8 +335,8 @@ static int finish(struct run *t)
 			output_failed(t);
 	}
 	if (t->error && t->error != EPIPE)
-		fprintf(stderr, "viaduct trace: the output cannot be written: %s\n",
-			strerror(t->error));
+		warn_line("viaduct trace: the output cannot be written: %s",
+			  strerror(t->error));
 	print_end(t);
 	if (t->error || t->failed)
 		return STATUS_FAILED;
@@ -388,11 +388,10 @@ int cmd_trace(int argc, char **argv)
 		return status;
 	if (!start(&t, &q))
 		return STATUS_FAILED;
-	fprintf(stderr,
-		"viaduct trace: tracing %s (%d), %zu of its connections are upgraded "
-		"now; "
-		"^C ends it\n",
-		t.target.name, (int)t.target.pid, t.target.upgraded);
+	warn_line("viaduct trace: tracing %s (%d), %zu of its connections are upgraded "
+		  "now; "
+		  "^C ends it",
+		  t.target.name, (int)t.target.pid, t.target.upgraded);
 	follow(&t);
 	status = finish(&t);
 	trace_packets_end(&t.packets);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/observe_file.h"
 
 static bool fits(const struct trace_buffer *head, uint64_t bytes)
@@ -52,10 +53,9 @@ int trace_reader_open(struct trace_reader *r, const struct trace_target *t)
 		return 0;
 	fd = atomic_load_explicit(&t->answer->fd, memory_order_relaxed);
 	if (fd < 0) {
-		fprintf(stderr,
-			"viaduct trace: %s (%d) has no room for the buffer: %s; try a "
-			"smaller one with --buffer\n",
-			t->name, (int)t->pid, strerror(-fd));
+		warn_line("viaduct trace: %s (%d) has no room for the buffer: %s; try a "
+			  "smaller one with --buffer",
+			  t->name, (int)t->pid, strerror(-fd));
 		return fd;
 	}
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)t->pid, fd);
@@ -64,10 +64,9 @@ int trace_reader_open(struct trace_reader *r, const struct trace_target *t)
 		close(file.fd);
 	}
 	if (!mapped) {
-		fprintf(stderr,
-			"viaduct trace: the buffer of %s (%d) cannot be read: it ended "
-			"within milliseconds of its first bytes\n",
-			t->name, (int)t->pid);
+		warn_line("viaduct trace: the buffer of %s (%d) cannot be read: it ended "
+			  "within milliseconds of its first bytes",
+			  t->name, (int)t->pid);
 		return -EPROTO;
 	}
 	r->at = r->expected = r->lost = 0;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "cli/cli.h"
 #include "cli/observe_file.h"
 #include "cli/observe_table.h"
 #include "stream/table.h"
@@ -48,12 +49,11 @@ static bool refused(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	if (stat(path, &st) == 0 && st.st_uid != geteuid() && geteuid() != 0)
-		fprintf(stderr,
-			"viaduct trace: process %d belongs to %s, and you are %s: only "
-			"its "
-			"owner and root may trace it\n",
-			(int)pid, user_name(st.st_uid, theirs),
-			user_name(geteuid(), ours));
+		warn_line("viaduct trace: process %d belongs to %s, and you are %s: only "
+			  "its "
+			  "owner and root may trace it",
+			  (int)pid, user_name(st.st_uid, theirs),
+			  user_name(geteuid(), ours));
 	else if (ptrace_scope() > 0 && geteuid() != 0)
 		fprintf(stderr,
 			"viaduct trace: the kernel does not let you look into process %d "
@@ -102,7 +102,7 @@ static const struct observe_process *find(struct trace_target *t)
 	char message[128];
 
 	if (observe_take(&t->observe, message, sizeof(message)) < 0) {
-		fprintf(stderr, "viaduct trace: %s\n", message);
+		warn_line("viaduct trace: %s", message);
 		return NULL;
 	}
 	p = observe_process(&t->observe, t->pid);
@@ -113,17 +113,17 @@ static const struct observe_process *find(struct trace_target *t)
 	}
 	copy_name(t->name, p->name);
 	if (!*p->table)
-		fprintf(stderr,
+		warn_line(
 			"viaduct trace: %s (%d) does not run under Viaduct, so nothing "
 			"of "
 			"it is on the direct path: start it with `viaduct run`, or look "
 			"at "
-			"its TCP packets with tcpdump or tshark\n",
+			"its TCP packets with tcpdump or tshark",
 			t->name, (int)t->pid);
 	else if (!p->family)
-		fprintf(stderr, "viaduct trace: %s (%d) cannot be traced: %s\n", t->name,
-			(int)t->pid,
-			p->trouble ? p->trouble : "its table cannot be read");
+		warn_line("viaduct trace: %s (%d) cannot be traced: %s", t->name,
+			  (int)t->pid,
+			  p->trouble ? p->trouble : "its table cannot be read");
 	return p->family ? p : NULL;
 }
 
@@ -143,11 +143,10 @@ static bool find_entry(struct trace_target *t, const struct observe_process *p,
 		*index = i;
 		return true;
 	}
-	fprintf(stderr,
-		"viaduct trace: %s (%d) cannot be traced: it has no place in its "
-		"family's "
-		"table, which has room for %d processes\n",
-		t->name, (int)t->pid, TABLE_PROCESSES);
+	warn_line("viaduct trace: %s (%d) cannot be traced: it has no place in its "
+		  "family's "
+		  "table, which has room for %d processes",
+		  t->name, (int)t->pid, TABLE_PROCESSES);
 	return false;
 }
 
@@ -168,15 +167,14 @@ static bool lock_entry(struct trace_target *t, int index)
 	if ((errno == EAGAIN || errno == EACCES) &&
 	    fcntl(t->table, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
 	    lock.l_pid > 0)
-		fprintf(stderr,
+		warn_line(
 			"viaduct trace: %s (%d) is being traced already, by process %d: "
-			"end that one first\n",
+			"end that one first",
 			t->name, (int)t->pid, (int)lock.l_pid);
 	else
-		fprintf(stderr,
-			"viaduct trace: %s (%d) is being traced already, or cannot be "
-			"marked as traced: try again\n",
-			t->name, (int)t->pid);
+		warn_line("viaduct trace: %s (%d) is being traced already, or cannot be "
+			  "marked as traced: try again",
+			  t->name, (int)t->pid);
 	return false;
 }
 
@@ -191,8 +189,7 @@ bool trace_target_open(struct trace_target *t, pid_t pid)
 	/* Before all else: from here on the number is this process's, or the end is seen. */
 	t->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (t->pidfd < 0) {
-		fprintf(stderr, "viaduct trace: process %d: %s\n", (int)pid,
-			strerror(errno));
+		warn_line("viaduct trace: process %d: %s", (int)pid, strerror(errno));
 		return false;
 	}
 	p = find(t);
@@ -289,8 +286,8 @@ static bool open_memory(struct trace_target *t)
 		return refused(t->pid);
 	why = why_not(t);
 	if (why)
-		fprintf(stderr, "viaduct trace: %s (%d) is not asked for a trace: %s\n",
-			t->name, (int)t->pid, why);
+		warn_line("viaduct trace: %s (%d) is not asked for a trace: %s", t->name,
+			  (int)t->pid, why);
 	return !why;
 }
 
@@ -322,8 +319,8 @@ bool trace_target_ask(struct trace_target *t, uint32_t area_bytes)
 		       area_bytes) &&
 	    wish(t, t->session))
 		return true;
-	fprintf(stderr, "viaduct trace: %s (%d) cannot be asked for a trace: %s\n",
-		t->name, (int)t->pid, strerror(errno));
+	warn_line("viaduct trace: %s (%d) cannot be asked for a trace: %s", t->name,
+		  (int)t->pid, strerror(errno));
 	return false;
 }
 

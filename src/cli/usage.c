@@ -3,20 +3,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/printable.h"
 #include "cli/cli.h"
+
+static void put_line(const char *format, va_list args)
+{
+	char line[8192];
+
+	vsnprintf(line, sizeof(line), format, args);
+	printable(line);
+	fprintf(stderr, "%s\n", line);
+}
 
 void warn_line(const char *format, ...)
 {
-	char line[8192];
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
+	put_line(format, args);
 	va_end(args);
-	for (char *at = line; *at; at++)
-		if ((unsigned char)*at < ' ' || *at == 0x7f)
-			*at = '?';
-	fprintf(stderr, "%s\n", line);
 }
 
 int usage_error(const char *command, const char *format, ...)
@@ -26,9 +31,8 @@ int usage_error(const char *command, const char *format, ...)
 	if (format) {
 		fprintf(stderr, "viaduct %s: ", command);
 		va_start(args, format);
-		vfprintf(stderr, format, args);
+		put_line(format, args);
 		va_end(args);
-		fputc('\n', stderr);
 	}
 	fprintf(stderr, "usage: see `viaduct %s --help`\n", command);
 	return EXIT_USAGE;

@@ -103,6 +103,19 @@ class Forged(unittest.TestCase):
             self.run_command(*command)
         self.trace(process.pid)
 
+    def test_a_name_does_not_speak_to_the_terminal(self):
+        for bad in ("\x1b]0;PWNED\x07", "\x9b2J", "\u202e"):
+            name = self.tmp / f"name{bad}"
+            name.touch()
+            with open(name, encoding="utf-8") as file:
+                process = subprocess.Popen(["sleep", "1000"], pass_fds=[file.fileno()])
+                self.addCleanup(lambda p=process: (p.kill(), p.wait()))
+                for command in ([f"{process.pid}:{file.fileno()}"], ["--", str(name)],
+                                ["--json", "--", str(name)]):
+                    said = self.run_command("explain", *command)
+                    self.assertNotEqual(said.stdout + said.stderr, "")
+                    self.assertNotIn(bad[0], said.stdout + said.stderr, command)
+
     def test_an_answer_names_no_buffer(self):
         for node in self.nodes():
             process = self.start("node", str(node))
