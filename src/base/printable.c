@@ -58,7 +58,9 @@ void printable_put(FILE *out, const char *text, size_t size)
 	for (size_t at = 0; at < size && text[at];) {
 		int n = printable_decode(text + at, &c);
 
-		if (n == 0 || !printable_is(c) || at + (size_t)n > size)
+		if (n == 0)
+			fputs("\xef\xbf\xbd", out);
+		else if (!printable_is(c) || at + (size_t)n > size)
 			fputc('?', out);
 		else
 			fwrite(text + at, 1, (size_t)n, out);

@@ -15,7 +15,7 @@ int printable_decode(const char *s, uint32_t *c);
 bool printable_is(uint32_t c);
 /* Replaces by '?' in place what is not printable, or no UTF-8 byte by byte. */
 void printable(char *text);
-/* Prints at most size bytes of a text so. */
+/* Prints at most size bytes of a text so, with the replacement character for what is no UTF-8. */
 void printable_put(FILE *out, const char *text, size_t size);
 
 #endif

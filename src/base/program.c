@@ -14,6 +14,7 @@
 
 #include "base/kernel.h"
 #include "base/program.h"
+#include "base/regular.h"
 
 enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256, MAX_NOTES = 1024 };
 
@@ -200,7 +201,7 @@ static bool inspect_file(struct program *p, bool through_env)
 		char text[SCRIPT_LINE + 1];
 	} head;
 	ssize_t n;
-	int fd = kernel_open(p->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+	int fd = regular_open(p->path);
 
 	p->kind = PROGRAM_UNREADABLE;
 	if (fd < 0)

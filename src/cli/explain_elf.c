@@ -11,9 +11,12 @@
 #include <unistd.h>
 
 #include "base/program.h"
+#include "base/regular.h"
 #include "cli/explain.h"
 
 enum { PHDRS_MAX = 256, NEEDED_MAX = 256, TABLE_MAX = 64 << 20, BLOCK = 1 << 20 };
+/* A hostile file has more and longer names, and more code, than one can look through. */
+enum { NAMES_MAX = 1 << 16, NAME_MOST = 4096, CODE_MAX = 512 << 20 };
 
 struct image {
 	int fd;
@@ -64,11 +67,11 @@ static int image_open(const char *path, struct image *im)
 	Elf64_Ehdr eh;
 	struct stat st;
 
-	im->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	im->fd = regular_open(path);
 	if (im->fd < 0)
+		return im->fd;
+	if (fstat(im->fd, &st))
 		return -errno;
-	if (fstat(im->fd, &st) || !S_ISREG(st.st_mode))
-		return -ENOEXEC;
 	im->size = (uint64_t)st.st_size;
 	if (!read_at(im, 0, &eh, sizeof(eh)) || memcmp(eh.e_ident, ELFMAG, SELFMAG) ||
 	    eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_machine != EM_X86_64 ||
@@ -153,7 +156,8 @@ static const char *string_at(const struct elf_view *e, uint64_t at)
 
 static void add_name(const char ***names, size_t *count, const char *name)
 {
-	if (!name || !*name)
+	if (!name || !*name || *count >= NAMES_MAX ||
+	    strnlen(name, NAME_MOST) == NAME_MOST)
 		return;
 	if ((*count & (*count + 1)) == 0) /* it has room up to the next power of two */
 		*names = need(realloc(*names, 2 * (*count + 1) * sizeof(**names)));
@@ -248,6 +252,7 @@ static void scan_code(const struct image *im, struct elf_view *e)
 {
 	enum { OVERLAP = 32 };
 	uint8_t *block = need(malloc(BLOCK));
+	uint64_t budget = CODE_MAX;
 
 	for (unsigned i = 0; i < im->phnum; i++) {
 		const Elf64_Phdr *ph = &im->ph[i];
@@ -257,9 +262,10 @@ static void scan_code(const struct image *im, struct elf_view *e)
 			continue;
 		if (left > im->size - at)
 			left = im->size - at;
-		while (left > OVERLAP) {
+		while (left > OVERLAP && budget >= BLOCK) {
 			size_t len = left < BLOCK ? left : BLOCK;
 
+			budget -= len;
 			if (!read_at(im, at, block, len))
 				break;
 			scan_block(block, len, e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the libraries of a program as the loader would, and looks into them. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,16 +86,21 @@ static char *folder_of(const char *path)
 	return slash ? text_of("%.*s", (int)(slash - path), path) : text_of(".");
 }
 
-/* With $ORIGIN and $LIB in place; other words of that kind are left as they are. */
+/* The loader has no longer path either; a hostile file has words without end in it. */
+enum { LIST_MOST = 8 * PATH_MAX };
+
+/* With $ORIGIN and $LIB in place; other words of that kind are left as they are. What would be
+ * longer than LIST_MOST is cut. */
 static char *expanded(const char *list, const char *path)
 {
 	static const char *const words[] = {"${ORIGIN}", "$ORIGIN", "${LIB}", "$LIB"};
-	char *origin = folder_of(path), *out = text_of("%s", "");
+	char *origin = folder_of(path), *text = NULL;
+	size_t size = 0, length = 0;
+	FILE *out = need(open_memstream(&text, &size));
 
-	while (*list) {
-		char *longer;
-		size_t skip = 1;
+	while (*list && length < LIST_MOST) {
 		const char *add = NULL;
+		size_t skip = 1;
 
 		for (size_t i = 0; i < 4 && !add; i++) {
 			if (strncmp(list, words[i], strlen(words[i])) != 0)
@@ -102,13 +108,16 @@ static char *expanded(const char *list, const char *path)
 			add = i < 2 ? origin : "lib/x86_64-linux-gnu";
 			skip = strlen(words[i]);
 		}
-		longer = add ? text_of("%s%s", out, add) : text_of("%s%c", out, *list);
-		free(out);
-		out = longer;
+		if (add)
+			fputs(add, out);
+		else
+			fputc(*list, out);
+		length += add ? strlen(add) : 1;
 		list += skip;
 	}
+	fclose(out);
 	free(origin);
-	return out;
+	return need(text);
 }
 
 static char *in_folders(const char *list, const char *name)

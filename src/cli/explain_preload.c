@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Other libraries in LD_PRELOAD: which of our calls they wrap as well, and who is asked first. */
 #include <elf.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/regular.h"
 #include "cli/explain.h"
 
-/* A file that may be hostile. */
+/* A file that may be hostile. It is read, not mapped: it may shrink meanwhile. */
 struct file {
-	const uint8_t *at;
-	size_t size;
+	int fd;
+	uint64_t size;
 };
 
-static const void *part(const struct file *f, uint64_t offset, uint64_t size)
+enum { PART_MOST = 64 << 20 };
+
+/* A copy, with a zero behind its end; NULL where there is no such part. */
+static char *part(const struct file *f, uint64_t offset, uint64_t size)
 {
-	return offset <= f->size && size <= f->size - offset ? f->at + offset : NULL;
+	char *copy;
+
+	if (offset > f->size || size > f->size - offset || size > PART_MOST)
+		return NULL;
+	copy = need(malloc(size + 1));
+	copy[size] = '\0';
+	if (pread(f->fd, copy, size, (off_t)offset) == (ssize_t)size)
+		return copy;
+	free(copy);
+	return NULL;
 }
 
 static bool defines(const Elf64_Sym *s)
@@ -32,61 +43,57 @@ static bool defines(const Elf64_Sym *s)
 static void add_calls(const struct file *f, const Elf64_Shdr *table,
 		      const Elf64_Shdr *names, char **list)
 {
-	const uint8_t *symbols = part(f, table->sh_offset, table->sh_size);
-	const char *text = part(f, names->sh_offset, names->sh_size);
+	char *symbols = part(f, table->sh_offset, table->sh_size);
+	char *text = part(f, names->sh_offset, names->sh_size);
 	Elf64_Sym s;
 
-	/* Names that the last zero ends. */
-	if (!symbols || !text || !names->sh_size || text[names->sh_size - 1])
-		return;
-	for (uint64_t i = 0; i < table->sh_size / sizeof(s); i++) {
+	for (uint64_t i = 0; symbols && text && i < table->sh_size / sizeof(s); i++) {
 		memcpy(&s, symbols + i * sizeof(s), sizeof(s));
 		if (defines(&s) && s.st_name < names->sh_size &&
 		    symbol_is_interposed(text + s.st_name))
 			text_list(list, text + s.st_name);
 	}
+	free(symbols);
+	free(text);
 }
 
 static void read_calls(const struct file *f, char **list)
 {
-	const Elf64_Ehdr *head = part(f, 0, sizeof(*head));
-	const uint8_t *sections;
 	Elf64_Shdr table, names;
+	char *sections;
+	Elf64_Ehdr head;
 
-	if (!head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
-	    head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_shentsize != sizeof(table))
+	if (pread(f->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+	    head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_shentsize != sizeof(table))
 		return;
-	sections = part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof(table));
-	for (unsigned i = 0; sections && i < head->e_shnum; i++) {
+	sections = part(f, head.e_shoff, (uint64_t)head.e_shnum * sizeof(table));
+	for (unsigned i = 0; sections && i < head.e_shnum; i++) {
 		memcpy(&table, sections + i * sizeof(table), sizeof(table));
-		if (table.sh_type != SHT_DYNSYM || table.sh_link >= head->e_shnum)
+		if (table.sh_type != SHT_DYNSYM || table.sh_link >= head.e_shnum)
 			continue;
 		memcpy(&names, sections + table.sh_link * sizeof(names), sizeof(names));
 		add_calls(f, &table, &names, list);
+		break; /* a library has one */
 	}
+	free(sections);
 }
 
 /* NULL: none, or it is not found. */
 static char *calls_of(const char *name)
 {
 	char *path = explain_find_library(name), *list = NULL;
-	int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	struct file f = {.fd = path ? regular_open(path) : -1};
 	struct stat st;
 
 	free(path);
-	if (fd < 0)
+	if (f.fd < 0)
 		return NULL;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-		struct file f = {.size = (size_t)st.st_size};
-		void *map = mmap(NULL, f.size, PROT_READ, MAP_PRIVATE, fd, 0);
-
-		if (map != MAP_FAILED) {
-			f.at = map;
-			read_calls(&f, &list);
-			munmap(map, f.size);
-		}
+	if (fstat(f.fd, &st) == 0) {
+		f.size = (uint64_t)st.st_size;
+		read_calls(&f, &list);
 	}
-	close(fd);
+	close(f.fd);
 	return list;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/program.h"
 #include "base/reason.h"
+#include "base/regular.h"
 #include "cli/cli.h"
 #include "cli/explain.h"
 
@@ -193,12 +194,14 @@ static void explain_script(const char *path, bool libs, int level, struct answer
 {
 	char *words[BECOMES_MAX], *text = need(calloc(1, SCRIPT_BYTES + 1)), *rest = text;
 	unsigned lines[BECOMES_MAX], number = 0, count = 0;
-	FILE *f = fopen(path, "re");
+	int fd = regular_open(path);
 	char *line;
 
-	if (f) {
-		fread(text, 1, SCRIPT_BYTES, f);
-		fclose(f);
+	if (fd >= 0) {
+		ssize_t n = pread(fd, text, SCRIPT_BYTES, 0);
+
+		text[n > 0 ? n : 0] = '\0';
+		close(fd);
 	}
 	while ((line = strsep(&rest, "\n"))) {
 		char *word = becomes(line);

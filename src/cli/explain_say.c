@@ -39,7 +39,13 @@ char *text_of(const char *format, ...)
 
 void text_list(char **list, const char *word)
 {
-	char *longer = *list ? text_of("%s, %s", *list, word) : text_of("%s", word);
+	/* Nobody reads more, and a hostile file has words without end. */
+	enum { LIST_MOST = 16384 };
+	char *longer;
+
+	if (*list && strlen(*list) > LIST_MOST)
+		return;
+	longer = *list ? text_of("%s, %s", *list, word) : text_of("%s", word);
 
 	free(*list);
 	*list = longer;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/program.h"
+#include "base/regular.h"
 #include "cli/explain.h"
 
 enum { MAX_PHDRS = 256 };
@@ -26,7 +27,7 @@ static bool read_loader(int fd, const Elf64_Phdr *ph, char loader[PATH_MAX])
 /* The loader that an ELF file names. */
 static bool loader_of(const char *path, char loader[PATH_MAX])
 {
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	int fd = regular_open(path);
 	bool found = false;
 	Elf64_Ehdr eh;
 	Elf64_Phdr ph;

@@ -114,6 +114,14 @@ static void report(int in)
 			say("opened");
 }
 
+static void watch_only(const char *node)
+{
+	int in = watch(node);
+
+	say("ready");
+	report(in);
+}
+
 /* A node with the table's name, which is ours alone in a file system of our own. */
 static void named(const char *node, const char *folder)
 {
@@ -237,6 +245,8 @@ int main(int argc, char **argv)
 		flip();
 	else if (!strcmp(what, "named") && argc > 3)
 		named(argv[2], argv[3]);
+	else if (!strcmp(what, "watch") && argc > 2)
+		watch_only(argv[2]);
 	else if (!strcmp(what, "lease"))
 		lease();
 	else if (!strcmp(what, "node") && argc > 2)

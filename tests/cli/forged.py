@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,29 @@ import unittest
 VIADUCT, FORGED = map(os.path.abspath, sys.argv[1:3])
 PATIENCE = 30  # less than a lease holds
 LEASE_TIME = pathlib.Path("/proc/sys/fs/lease-break-time")
+
+
+def elf(needed, rpath=b""):
+    """A dynamic program with these libraries and this search path."""
+    strings, offsets = b"\0", []
+    for text in (*needed, rpath):
+        offsets.append(len(strings))
+        strings += text + b"\0"
+    interpreter = b"/lib64/ld-linux-x86-64.so.2\0"
+    at = 64 + 3 * 56
+    dynamic_at = at + len(interpreter)
+    tags = [(1, offset) for offset in offsets[:-1]] + [(15, offsets[-1])]
+    strings_at = dynamic_at + 16 * (len(tags) + 3)
+    tags += [(5, strings_at), (10, len(strings)), (0, 0)]
+    size = strings_at + len(strings)
+
+    def header(kind, offset, length):
+        return struct.pack("<IIQQQQQQ", kind, 4, offset, offset, offset, length, length, 1)
+    return (b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64,
+                                                      56, 3, 0, 0, 0) +
+            header(1, 0, size) + header(3, at, len(interpreter)) +
+            header(2, dynamic_at, 16 * len(tags)) + interpreter +
+            b"".join(struct.pack("<QQ", *tag) for tag in tags) + strings)
 
 
 class Forged(unittest.TestCase):
@@ -115,6 +139,25 @@ class Forged(unittest.TestCase):
                     said = self.run_command("explain", *command)
                     self.assertNotEqual(said.stdout + said.stderr, "")
                     self.assertNotIn(bad[0], said.stdout + said.stderr, command)
+
+    def explain_elf(self, *arguments):
+        program = self.tmp / "program"
+        program.write_bytes(elf(*arguments))
+        program.chmod(0o755)
+        result = self.run_command("explain", "--libs", "--", str(program))
+        self.assertIn("is not found, or is not what", " ".join(result.stdout.split()))
+
+    def test_a_search_path_without_end(self):
+        self.explain_elf([b"none%d.so" % i for i in range(100)], b"$ORIGIN/a:" * (2 << 20))
+        self.explain_elf([b"none.so"], b"x" * (32 << 20))
+
+    def test_libraries_that_are_none(self):
+        for node in self.nodes():
+            process = self.start("watch", str(node))
+            self.explain_elf([bytes(node)])
+            self.explain_elf([bytes(node.name, "utf-8")], bytes(self.tmp))
+            if not stat.S_ISREG(node.stat().st_mode):
+                self.says_nothing(process)
 
     def test_an_answer_names_no_buffer(self):
         for node in self.nodes():

@@ -61,6 +61,7 @@ TEST(a_part_of_a_text)
 		      "d",
 		      5);
 	printable_put(out, "\xc3\xbc", 1);
+	printable_put(out, "\x9b", 2);
 	fclose(out);
-	CHECK(!strcmp(text, "ab?\xc3\xbc?"));
+	CHECK(!strcmp(text, "ab?\xc3\xbc?\xef\xbf\xbd"));
 }
