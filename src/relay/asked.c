@@ -43,8 +43,8 @@ static void release(struct relay *r, struct relay_asked *a)
 /* A free slot, where neither the holder nor its user has too many already. */
 static struct relay_asked *slot(struct relay *r, const struct relay_client *holder)
 {
+	struct share share = {.uid = holder->owner.uid};
 	struct relay_asked *free_slot = NULL;
-	unsigned same = 0;
 
 	for (int i = 0; i < RELAY_ASKED; i++) {
 		struct relay_asked *a = &r->asked[i];
@@ -52,10 +52,12 @@ static struct relay_asked *slot(struct relay *r, const struct relay_client *hold
 		if (!a->used)
 			free_slot = free_slot ? free_slot : a;
 		else
-			same += r->client[a->client.index].owner.uid == holder->owner.uid;
+			share_count(&share, r->client[a->client.index].owner.uid);
 	}
-	return same < RELAY_ASKED_UID && holder->asked < RELAY_ASKED_CLIENT ? free_slot
-									    : NULL;
+	return share_is_left(&share, RELAY_ASKED_UID, RELAY_ASKED) &&
+			       holder->asked < RELAY_ASKED_CLIENT
+		       ? free_slot
+		       : NULL;
 }
 
 /* The publication, if what it says is still true. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "relay/bucket.h"
+#include "relay/share.h"
 
 static uint64_t bucket_full(const struct buckets *b)
 {
@@ -32,11 +33,12 @@ static bool bucket_spend(const struct buckets *b, struct bucket *one, uint64_t n
 }
 
 /* A full bucket says nothing that a new one would not say: it may be another's. */
-static struct bucket *bucket_of(struct buckets *b, const uint8_t *key, uint64_t now_ms)
+static struct bucket *bucket_of(struct buckets *b, const uint8_t *key, int from,
+				uint64_t now_ms)
 {
 	struct bucket *place = NULL;
 
-	for (int i = 0; i < BUCKET_SLOTS; i++) {
+	for (int i = from; i < BUCKET_SLOTS; i++) {
 		struct bucket *one = &b->slot[i];
 
 		if (one->used && !memcmp(one->key, key, BUCKET_KEY_BYTES))
@@ -60,7 +62,7 @@ static struct bucket *bucket_of(struct buckets *b, const uint8_t *key, uint64_t 
 
 bool bucket_take(struct buckets *b, const uint8_t key[BUCKET_KEY_BYTES], uint64_t now_ms)
 {
-	return bucket_spend(b, bucket_of(b, key, now_ms), now_ms);
+	return bucket_spend(b, bucket_of(b, key, 0, now_ms), now_ms);
 }
 
 bool bucket_take_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
@@ -68,7 +70,9 @@ bool bucket_take_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
 	uint8_t key[BUCKET_KEY_BYTES] = {0};
 
 	memcpy(key, &uid, sizeof(uid));
-	return bucket_take(b, key, now_ms);
+	return bucket_spend(
+		b, bucket_of(b, key, uid < SHARE_SUB_UID ? 0 : BUCKET_SLOTS / 4, now_ms),
+		now_ms);
 }
 
 bool bucket_take_address(struct buckets *b, const uint8_t addr[16], uint64_t now_ms)

@@ -125,16 +125,16 @@ static void turn_away(int fd, enum local_status status, uint32_t wait_ms)
 /* A free slot, where the user has not too many already; else -1. */
 static int slot_for(const struct relay *r, uint32_t uid)
 {
+	struct share share = {.uid = uid};
 	int slot = -1;
-	unsigned same = 0;
 
 	for (int i = 0; i < RELAY_CLIENTS; i++) {
 		if (r->client[i].fd < 0)
 			slot = slot < 0 ? i : slot;
-		else if (r->client[i].owner.uid == uid)
-			same++;
+		else
+			share_count(&share, r->client[i].owner.uid);
 	}
-	return same < RELAY_CLIENTS_UID ? slot : -1;
+	return share_is_left(&share, RELAY_CLIENTS_UID, RELAY_CLIENTS) ? slot : -1;
 }
 
 static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)

@@ -54,6 +54,12 @@ static void choose_key_file(struct settings *s)
 		strcpy(s->key_file, path);
 }
 
+/* Not to the disk by swap, where the limit of locked memory lets us: a help, no need. */
+static void hide(struct keys *keys)
+{
+	sodium_mlock(keys, sizeof(*keys));
+}
+
 static bool load(struct relay *r, const struct options *o)
 {
 	const char *path = o->config ? o->config : VD_SYSCONFDIR "/viaductd.conf";
@@ -61,6 +67,7 @@ static bool load(struct relay *r, const struct options *o)
 	char message[512];
 
 	choose_key_file(&r->settings);
+	hide(&r->keys);
 	if (keys_read(r->settings.key_file, &r->keys, message, sizeof(message)) != 0) {
 		complain(r->settings.key_file, message);
 		wrong++;
@@ -185,9 +192,8 @@ static int serve(struct relay *r, const struct options *o)
 		return 1;
 	if ((!o->foreground && go_to_background() < 0) || loop_watch_signals(r) < 0)
 		return 1;
+	hide(&r->keys); /* a child inherits no lock */
 	log_init(r->settings.log);
-	/* Neither a core nor a debugger of our user gets the keys. */
-	prctl(PR_SET_DUMPABLE, 0);
 	if (geteuid() == 0)
 		log_info("it runs as root, which it needs for nothing: give it a user of "
 			 "its own");
@@ -257,6 +263,8 @@ int main(int argc, char **argv)
 
 	if (r <= 0)
 		return -r;
+	/* Neither a core nor a debugger of our user gets the keys: before there are any. */
+	prctl(PR_SET_DUMPABLE, 0);
 	if (sodium_init() < 0) {
 		complain("libsodium", "it cannot begin");
 		return 1;

@@ -61,8 +61,8 @@ static void pass_on(struct relay *r, struct relay_link *l, struct relay_pending 
 /* A free slot, where neither the process nor its user has too many already. */
 static struct relay_pending *slot(struct relay *r, const struct relay_client *c)
 {
+	struct share share = {.uid = c->owner.uid};
 	struct relay_pending *free_slot = NULL;
-	unsigned same = 0;
 
 	for (int i = 0; i < RELAY_PENDING; i++) {
 		struct relay_pending *p = &r->pending[i];
@@ -70,10 +70,12 @@ static struct relay_pending *slot(struct relay *r, const struct relay_client *c)
 		if (!p->used)
 			free_slot = free_slot ? free_slot : p;
 		else
-			same += r->client[p->client.index].owner.uid == c->owner.uid;
+			share_count(&share, r->client[p->client.index].owner.uid);
 	}
-	return same < RELAY_PENDING_UID && c->pending < RELAY_PENDING_CLIENT ? free_slot
-									     : NULL;
+	return share_is_left(&share, RELAY_PENDING_UID, RELAY_PENDING) &&
+			       c->pending < RELAY_PENDING_CLIENT
+		       ? free_slot
+		       : NULL;
 }
 
 void pending_add(struct relay *r, struct relay_ref client, const struct local_message *m,

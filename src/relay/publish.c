@@ -81,14 +81,15 @@ void publish_remove_all(struct relay *r, uint32_t client)
 /* All are counted only where they can be too many. */
 static bool has_too_many(const struct relay *r, uint32_t uid)
 {
-	unsigned count = 0;
+	struct share share = {.uid = uid};
 
 	if (r->published < RELAY_PUBLICATIONS_UID)
 		return false;
 	for (int i = 0; i < RELAY_PUBLICATIONS; i++)
-		count += r->publication[i].used &&
-			 r->client[r->publication[i].client].owner.uid == uid;
-	return count >= RELAY_PUBLICATIONS_UID;
+		if (r->publication[i].used)
+			share_count(&share,
+				    r->client[r->publication[i].client].owner.uid);
+	return !share_is_left(&share, RELAY_PUBLICATIONS_UID, RELAY_PUBLICATIONS);
 }
 
 enum local_status publish_add(struct relay *r, uint32_t client,

@@ -14,6 +14,7 @@
 #include "relay/owner.h"
 #include "relay/session.h"
 #include "relay/settings.h"
+#include "relay/share.h"
 #include "relay/wire.h"
 
 enum {

@@ -466,6 +466,20 @@ class Processes(TwoHosts):
         except (BrokenPipeError, ConnectionResetError):
             return False
 
+    def test_subordinate_ids_leave_a_part(self):
+        """Of one user's 65,536 ids each has a share, but all together not the whole."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        crowd = [self.process(self.da, uid=100000 + i // 500) for i in range(3072)]
+        late = self.process(self.da, uid=165535)
+        self.assertEqual(late.hear(DONE).status, FULL)
+        own = self.process(self.da, uid=1001)
+        own.say(WITHDRAW, tuple=ends(self.client))
+        self.assertEqual(own.hear(DONE).status, OK)
+        for p in crowd:
+            p.close()
+
     def test_no_descriptor_is_left(self):
         self.da.kill()
         self.da.start(files=128)

@@ -345,6 +345,16 @@ TEST(many_users_share_what_the_table_has_not)
 	CHECK_EQ(takes(&b, 20000, 1000 + 4000, 10), 4);
 }
 
+TEST(subordinate_ids_leave_places)
+{
+	static struct buckets b = {.per_second = 1};
+
+	for (uint32_t uid = 100000; uid < 165536; uid++)
+		takes(&b, uid, 1000, 1);
+	CHECK(!bucket_take_uid(&b, 165536, 1000));
+	CHECK_EQ(takes(&b, 1000, 1000, 10), 4);
+}
+
 TEST(an_ipv6_network_is_one_host)
 {
 	static struct buckets b = {.per_second = 1};
