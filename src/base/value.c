@@ -273,9 +273,9 @@ static const char *const allowed[VALUE_COUNT] = {
 	[VALUE_SPIN] = "a whole number from 0 to 1000000, or auto, is allowed",
 	[VALUE_RING_MAX] =
 		"a number of bytes from 16K to 1G is allowed, with K, M or G after it",
-	[VALUE_REDIRECT] =
-		"auto, off, or a number of bytes from 1 to 1G is allowed, with K, M or G "
-		"after it",
+	[VALUE_REDIRECT] = ("auto, off, or a number of bytes from 1 to 1G is allowed, "
+			    "with K, M or G "
+			    "after it"),
 	[VALUE_IO_URING] = "refuse or leave is allowed",
 	[VALUE_LOG] =
 		"off, error, info or debug is allowed, with :stderr or :FILE after it",

@@ -102,7 +102,7 @@ static void bad_time(int ep)
 }
 
 /* Of what it is called with the compiler knows nothing. */
-static __attribute__((noipa)) int odd_wait(int ep, struct epoll_event *ev, int max)
+static __attribute__((noinline)) int odd_wait(int ep, struct epoll_event *ev, int max)
 {
 	return epoll_wait(ep, ev, max, 0);
 }
