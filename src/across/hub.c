@@ -479,6 +479,7 @@ static void take_event(const struct link_event *e)
 		if (k->failed)
 			break;
 		k->immediates_came++;
+		pull_came(k);
 		if (link_immediate_flags(e->immediate) & TELLS_BYTES)
 			take_bytes(k, e);
 		else

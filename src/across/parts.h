@@ -307,6 +307,8 @@ enum pull_state {
 struct across_pull {
 	enum pull_state state;
 	bool must_look;
+	uint32_t vain; /* looks in a row that found what is not ready yet */
+	bool waits;    /* they were too many: the next one is when something has come */
 	uint32_t asks_came, answered; /* of them, granted for */
 	uint32_t due;	       /* places, in bits, whose words are to be carried out */
 	uint32_t place, piece; /* the next to be read */
@@ -450,6 +452,10 @@ void aside_push(struct across *a);
 
 /* A note has asked for it. */
 void pull_ask(struct across_link *k);
+/* Something has come from the peer. */
+void pull_came(struct across_link *k);
+/* Of those in a row, before the next thing that the peer sends is waited for. */
+#define PULL_VAIN_MOST 100
 /* Looks, if that is due and possible. */
 void pull_begin(struct across_link *k);
 /* What was to be read is here. */

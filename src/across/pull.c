@@ -10,6 +10,14 @@ void pull_ask(struct across_link *k)
 	k->pull.must_look = true;
 }
 
+void pull_came(struct across_link *k)
+{
+	if (!k->pull.waits)
+		return;
+	k->pull.waits = false;
+	k->pull.must_look = true;
+}
+
 static int post_answer(struct across_link *k)
 {
 	/* The one before is complete: so is the look that came after it. */
@@ -193,6 +201,23 @@ void pull_go_on(struct across_link *k)
 		finish(k);
 }
 
+/*
+ * What was read is not ready: whether to look again at once. A peer could keep us looking for
+ * ever so, with a check that never fits. One that keeps to the protocol is amid a change, and asks for
+ * a look after it, since this look has answered all that it has asked for (aside.c); or it has
+ * sent what is still to come.
+ */
+static bool looks_on(struct across_pull *p)
+{
+	if (p->due)
+		p->vain = 0;
+	else if (++p->vain >= PULL_VAIN_MOST) {
+		p->vain = 0;
+		p->waits = true;
+	}
+	return !p->waits;
+}
+
 static void take_words(struct across_link *k)
 {
 	bool again = false;
@@ -203,7 +228,9 @@ static void take_words(struct across_link *k)
 	for (uint32_t i = 0; i < ACROSS_PLACES; i++)
 		if (is_due(k, i, &k->pull.told[i], &again))
 			k->pull.due |= 1u << i;
-	if (again)
+	if (!again)
+		k->pull.vain = 0;
+	else if (looks_on(&k->pull))
 		k->pull.must_look = true;
 	k->pull.state = k->pull.due ? PULL_BYTES : PULL_IDLE;
 	pull_go_on(k);

@@ -369,6 +369,14 @@ STREAM_TEST(words_that_are_read)
 	bad = t;
 	bad.words.rx_bound++;
 	read_words(b, &bad, true); /* amid a change */
+	/* Amid one that never ends: something must come before the next look. */
+	for (int i = 1; i < PULL_VAIN_MOST - 1; i++)
+		read_words(b, &bad, true);
+	read_words(b, &bad, false);
+	CHECK(b->link->pull.waits);
+	pull_came(b->link);
+	CHECK(b->link->pull.must_look);
+	read_words(b, &bad, true);
 	bad = (struct told){0};
 	read_words(b, &bad, false); /* nothing */
 	b->link->immediates_came--;
