@@ -120,9 +120,15 @@ static void measure_row(const struct plan *plan, enum plan_placement placement,
 	out->rows++;
 }
 
+/* Busy loops; of a crowd only for some rows. */
+struct beside {
+	unsigned busy;
+	bool crowd;
+};
+
 static void measure_rows(const struct plan *plan, struct out *out,
 			 const struct bench_pattern *pattern, unsigned conns,
-			 enum plan_placement placement, unsigned busy)
+			 enum plan_placement placement, const struct beside *beside)
 {
 	static struct bench_row row; /* large */
 	unsigned count;
@@ -133,9 +139,12 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		memset(&row, 0, sizeof(row));
 		row.pattern = pattern;
 		row.size_bytes = pattern->shape == BENCH_CRR ? BENCH_CRR_BYTES : sizes[i];
+		if (beside->crowd && !plan_crowd_wants(plan, pattern, row.size_bytes))
+			continue;
 		row.conns = conns;
 		row.active = plan_active(plan, conns);
-		row.busy = busy;
+		row.busy = beside->busy;
+		plan_load_name(row.load, plan, row.busy);
 		row.think_us = pattern->think ? plan->think_us : 0;
 		row.placement = plan_placement_name(placement);
 		row.matrix = plan->matrix;
@@ -198,7 +207,7 @@ static void json_peers(FILE *out)
 static void print_head(const struct plan *plan, FILE *out, const struct floor *f)
 {
 	const int *c = plan->set.floor_cpus;
-	char names[16];
+	char names[16], loads[96];
 	bench_machine_text(out);
 	print_absent(out);
 	if (f->line_ns > LINE_BELIEVED_NS || f->rtt_ns > RTT_BELIEVED * f->line_ns) {
@@ -218,20 +227,22 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 				f->large_bytes_per_s / 1e9);
 	}
 	bench_head_line(
-		out, "run        %u pairs of %g s, ends on %s, %u busy beside, TCP %s",
+		out, "run        %u pairs of %g s, ends on %s, %s busy beside, TCP %s",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan->placements > 1		 ? plan_placement_names(names, plan)
 		: plan->placement[0] == PLAN_TWO ? "two processors"
 		: plan->placement[0] == PLAN_ONE ? "one processor"
 						 : "any processor",
-		plan->busy[plan->loads - 1],
+		plan_load_list(loads, plan),
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
 	fputc('\n', out);
-	bench_table_head(
-		out,
-		plan->matrix || plan->conns_count > 1 || plan->busy[plan->loads - 1] ? 24
-										     : 14,
-		plan->matrix ? 14 : 10);
+	/* "rtt-epoll x100 free busy-12", "rtt-epoll x10000 busy", "rtt-epoll" */
+	bench_table_head(out,
+			 plan->crowds ? 28
+			 : plan->matrix || plan->conns_count > 1 || plan_busy_max(plan)
+				 ? 24
+				 : 14,
+			 plan->matrix ? 14 : 10);
 	fflush(out);
 }
 
@@ -250,7 +261,7 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		"\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan_placement_names(names, plan), plan->set.cpus[0], plan->set.cpus[1],
-		plan->busy[plan->loads - 1], plan->think_us, plan->active);
+		plan_busy_max(plan), plan->think_us, plan->active);
 	write_json_string(out, plan->set.congestion);
 	json_peers(out);
 	if (plan->matrix)
@@ -353,12 +364,18 @@ static int run_programs(const struct plan *plan)
 static void measure_pattern(const struct plan *plan, struct out *out,
 			    const struct bench_pattern *pattern)
 {
-	for (unsigned k = 0; k < plan->conns_count; k++)
+	for (unsigned k = 0; k < plan->conns_count; k++) {
 		for (unsigned p = 0; p < plan->placements; p++)
 			for (unsigned b = 0; b < plan->loads; b++)
 				if (plan_places(plan, pattern, plan->placement[p]))
-					measure_rows(plan, out, pattern, plan->conns[k],
-						     plan->placement[p], plan->busy[b]);
+					measure_rows(
+						plan, out, pattern, plan->conns[k],
+						plan->placement[p],
+						&(struct beside){plan->load[b], false});
+		for (unsigned c = 0; c < plan->crowds; c++)
+			measure_rows(plan, out, pattern, plan->conns[k], PLAN_FREE,
+				     &(struct beside){plan->crowd[c], true});
+	}
 }
 
 static void measure_patterns(const struct plan *plan, struct out *out)

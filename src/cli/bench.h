@@ -221,12 +221,15 @@ int bench_check_viaduct(void);
 
 enum { BENCH_CONTENDERS_MAX = 8, BENCH_PAIRS_MAX = 99 };
 
+enum { BENCH_LOAD_LETTERS = 16 };
+
 /* One line of the plan, and what was measured. */
 struct bench_row {
 	const struct bench_pattern *pattern;
 	size_t size_bytes;
 	unsigned conns, active;
-	unsigned busy; /* busy loops beside */
+	unsigned busy;		       /* busy loops beside */
+	char load[BENCH_LOAD_LETTERS]; /* their name: quiet, busy, busy-6 */
 	unsigned think_us;
 	const char *placement;	    /* as --placement names it */
 	bool matrix;		    /* one of several placements: named with it */
@@ -293,7 +296,7 @@ const char *bench_spin_name(const struct bench_contender *who);
 void bench_table_head(FILE *out, unsigned name_width, unsigned over_width);
 void bench_table_row(FILE *out, const struct bench_row *row);
 /* "rtt-epoll", "rtt-epoll x10", "rtt-epoll x1000/50" where 50 of them are active, and
- * "busy" with busy loops beside; into buf, which is returned. */
+ * the name of the load with busy loops beside; into buf, which is returned. */
 const char *bench_format_name(char buf[48], const struct bench_row *row);
 /* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
 const char *bench_format_size(char buf[16], size_t bytes);

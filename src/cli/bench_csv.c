@@ -50,8 +50,8 @@ static void csv_sample(FILE *out, const struct bench_row *row, unsigned who,
 
 	fprintf(out, "%s,%s,%zu,%zu,%u,%u,%s,%u,%u,%s,%u,%.1f", row->pattern->name,
 		bench_unit(row), row->size_bytes, bench_bytes_per_op(row), row->conns,
-		row->active, row->busy ? "busy" : "quiet", row->busy, row->think_us,
-		c->name, pair + 1, row->line_ns[pair]);
+		row->active, row->load, row->busy, row->think_us, c->name, pair + 1,
+		row->line_ns[pair]);
 	csv_figure(out, row, who, pair, BENCH_RATE);
 	if (who)
 		csv_figure(out, row, who, pair, BENCH_RATIO);

@@ -59,7 +59,8 @@ static bool is_part(const struct bench_pattern *pattern)
 /* Its calls never wait, or nothing goes direct: spinning makes no difference. */
 static bool has_spin(const struct bench_pattern *pattern)
 {
-	return pattern->wait != BENCH_SPIN && pattern->shape != BENCH_CRR;
+	return pattern->wait != BENCH_SPIN &&
+	       (pattern->shape != BENCH_CRR || pattern->trips > BENCH_SESSION_TRIPS);
 }
 
 /* Two ends that spin on one processor only wait for the end of each other's time slices. */
@@ -98,7 +99,7 @@ static int check_patterns(struct plan *plan)
 	return 0;
 }
 
-/* Sizes and lengths that let the whole be over in under half an hour, or, quick, in under 6 minutes. */
+/* Sizes and lengths that let the whole be over in under 40 minutes, or, quick, in under 7. */
 static void set_times(struct plan *plan)
 {
 	static const size_t sizes[] = {64, 4096, 65536, 1u << 20};
@@ -133,8 +134,12 @@ int plan_expand(struct plan *plan)
 		plan->placement[1] = PLAN_ONE;
 		plan->placements = 2;
 	}
-	if (!gave(plan, LOAD))
-		plan->load_quiet = plan->load_busy = true;
+	if (!gave(plan, LOAD)) {
+		plan->load[plan->loads++] = 0;
+		plan->load[plan->loads++] = PLAN_BUSY;
+		if (!gave(plan, PLACEMENT))
+			plan_set_crowds(plan);
+	}
 	if (plan->pairs + plan->recheck > BENCH_PAIRS_MAX)
 		return plan_complain("--pairs and --recheck together are at most", "99");
 	return check_rows(plan);

@@ -133,8 +133,8 @@ void bench_json_row(FILE *out, const struct bench_row *row)
 		row->pattern->name, bench_unit(row), row->size_bytes,
 		bench_bytes_per_op(row), row->conns, row->active);
 	fprintf(out, ",\"placement\":\"%s\"", row->placement);
-	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f",
-		row->busy ? "busy" : "quiet", row->busy, bench_spread_line(row).median);
+	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f", row->load,
+		row->busy, bench_spread_line(row).median);
 	fprintf(out, ",\"think_us\":%u", row->think_us);
 	fprintf(out, ",\"line_ns_samples\":[");
 	for (unsigned i = 0; i < row->pairs; i++)

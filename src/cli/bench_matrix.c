@@ -52,12 +52,12 @@ void matrix_add_row(struct matrix *m, const struct bench_row *row)
 		struct matrix_cell cell = {
 			.pattern = row->pattern->name,
 			.placement = row->placement,
-			.load = row->busy ? "busy" : "quiet",
 			.spin = bench_spin_name(row->who[w]),
 			.size_bytes = (double)row->size_bytes,
 			.conns = row->conns,
 			.active = row->active,
 		};
+		snprintf(cell.load, sizeof(cell.load), "%s", row->load);
 		for (unsigned i = 0; i < row->pairs; i++) {
 			ratios[i] = bench_figure(row, w, i, BENCH_RATIO);
 			cell.direct = cell.direct || row->samples[w][i].direct_bytes;
@@ -75,7 +75,6 @@ static void add_result(struct matrix *m, const struct row *row, const struct res
 	struct matrix_cell cell = {
 		.pattern = row->pattern,
 		.placement = json_word(row->json, "placement"),
-		.load = row->busy > 0 ? "busy" : "quiet",
 		.spin = json_word(r->json, "spin"),
 		.size_bytes = row->size_bytes,
 		.conns = row->conns,
@@ -83,6 +82,7 @@ static void add_result(struct matrix *m, const struct row *row, const struct res
 		.direct = r->direct_bytes > 0,
 	};
 
+	snprintf(cell.load, sizeof(cell.load), "%s", row->load);
 	if (!*cell.placement)
 		cell.placement = placement;
 	for (; n < json_array_size(samples) && n < BENCH_PAIRS_MAX; n++) {
@@ -181,7 +181,7 @@ static void print_cell(FILE *out, const struct matrix_cell *c)
 		snprintf(conns, sizeof(conns), "%.0f", c->conns);
 	snprintf(ratio, sizeof(ratio), "%.3f (%.3f..%.3f)", c->ratio.median, c->ratio.min,
 		 c->ratio.max);
-	fprintf(out, "%-12s %8s %6s %-9s %-5s %-4s  %-22s %2u of %2u%s%s\n", c->pattern,
+	fprintf(out, "%-12s %8s %6s %-9s %-9s %-4s  %-22s %2u of %2u%s%s\n", c->pattern,
 		size, conns, *c->placement ? c->placement : "-", c->load,
 		*c->spin ? c->spin : "-", ratio, c->below, c->ratio.n,
 		matrix_certain(c) ? "  every pair" : "", c->direct ? "" : "  on TCP");
@@ -194,7 +194,7 @@ void matrix_print(FILE *out, struct matrix *m)
 	matrix_sort(m);
 	for (unsigned i = 0; i < m->cells && matrix_below(&m->cell[i]); i++) {
 		if (!i)
-			fprintf(out, "\n%-12s %8s %6s %-9s %-5s %-4s  %-22s %s\n",
+			fprintf(out, "\n%-12s %8s %6s %-9s %-9s %-4s  %-22s %s\n",
 				"below TCP", "size", "conns", "placement", "load", "spin",
 				"ratio", "pairs below");
 		print_cell(out, &m->cell[i]);

@@ -8,7 +8,8 @@
 
 /* One way to run one row under Viaduct. Strings belong to whoever added it. */
 struct matrix_cell {
-	const char *pattern, *placement, *load, *spin; /* "" where a file does not say */
+	const char *pattern, *placement, *spin; /* "" where a file does not say */
+	char load[BENCH_LOAD_LETTERS];
 	double size_bytes, conns, active;
 	struct bench_spread ratio; /* of the pairs against TCP */
 	unsigned below;		   /* pairs whose ratio is below 1 */

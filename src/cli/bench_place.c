@@ -49,9 +49,8 @@ int plan_parse_placement(struct plan *plan, const char *list)
 static int check_policy(const struct plan *plan)
 {
 	int policy = sched_getscheduler(0);
-	bool busy = plan->busy[0] || (plan->loads > 1 && plan->busy[1]);
 
-	if (!busy || (policy != SCHED_FIFO && policy != SCHED_RR))
+	if (!plan_busy_max(plan) || (policy != SCHED_FIFO && policy != SCHED_RR))
 		return 0;
 	return plan_complain("busy loops would take the processors from all others under "
 			     "a real-time policy: measure them without",

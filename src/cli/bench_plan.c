@@ -43,9 +43,10 @@ static const char help_text[] =
 	"\n"
 	"  --patterns LIST    of rtt, rtt-spin, rtt-epoll, rtt-poll, stream, bidir, "
 	"crr,\n"
-	"                     session, think, think-sleep, logp, plain, plain-spin,\n"
-	"                     plain-stream, and of the experiments copy, copy-cold,\n"
-	"                     setup, setup-spin (default: all but the experiments)\n"
+	"                     session, session-30, session-100, think, think-sleep,\n"
+	"                     logp, plain, plain-spin, plain-stream, and of the\n"
+	"                     experiments copy, copy-cold, setup, setup-spin (default:\n"
+	"                     all but the experiments)\n"
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
 	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor, of ways to copy\n"
 	"                     ring, vm-write, vm-read, and of other systems' ucx, fi,\n"
@@ -57,8 +58,9 @@ static const char help_text[] =
 	"  --think US         time between reply and request in think, think-sleep\n"
 	"                     (default 100)\n"
 	"  --busy N           N busy loops beside\n"
-	"  --load LIST        of quiet, busy: measures each row in each way (busy: two\n"
-	"                     loops, or as --busy says)\n"
+	"  --load LIST        of quiet, busy and numbers of busy loops, as 0,2,6,12:\n"
+	"                     measures each row in each way (busy: two loops, or as\n"
+	"                     --busy says)\n"
 	"  --conns LIST       rtt-epoll and rtt-poll also over so many connections,\n"
 	"                     as 10,100,1000,10000\n"
 	"  --active N         of which only N have messages under way (default: all)\n"
@@ -183,8 +185,6 @@ static int parse_number(const char *option, unsigned min, unsigned max, unsigned
 	return 0;
 }
 
-enum { BUSY_LOOPS = 2 }; /* one for each end */
-
 /* What an end can have from one address to one port. */
 enum { CONNS_MAX = 25000 };
 
@@ -215,37 +215,6 @@ unsigned plan_conns_max(const struct plan *plan)
 	for (unsigned i = 0; i < plan->conns_count; i++)
 		max = plan->conns[i] > max ? plan->conns[i] : max;
 	return max;
-}
-
-static int parse_load(struct plan *plan, const char *list)
-{
-	char copy[32];
-	plan->load_quiet = plan->load_busy = false;
-	snprintf(copy, sizeof(copy), "%s", list);
-	for (char *save, *s = strtok_r(copy, ",", &save); s;
-	     s = strtok_r(NULL, ",", &save)) {
-		if (!strcmp(s, "quiet"))
-			plan->load_quiet = true;
-		else if (!strcmp(s, "busy"))
-			plan->load_busy = true;
-		else
-			return complain("--load takes quiet and busy", list);
-	}
-	return plan->load_quiet || plan->load_busy
-		       ? 0
-		       : complain("--load takes quiet and busy", list);
-}
-
-/* Without --load the rows are as --busy says. */
-static void set_loads(struct plan *plan)
-{
-	unsigned busy = plan->busy[0] ? plan->busy[0] : BUSY_LOOPS;
-	plan->loads = 1;
-	if (!plan->load_quiet && !plan->load_busy)
-		return;
-	plan->busy[0] = plan->load_quiet ? 0 : busy;
-	plan->busy[1] = busy;
-	plan->loads = plan->load_quiet && plan->load_busy ? 2 : 1;
 }
 
 static int parse_time(const char *text, uint64_t *ns)
@@ -349,9 +318,9 @@ static int parse_option(struct plan *plan, int option)
 	case PLACEMENT:
 		return plan_parse_placement(plan, optarg);
 	case BUSY:
-		return parse_number("--busy", 0, 1024, &plan->busy[0]);
+		return parse_number("--busy", 0, PLAN_BUSY_MAX, &plan->busy);
 	case LOAD:
-		return parse_load(plan, optarg);
+		return plan_parse_load(plan, optarg);
 	case WAIT:
 		return parse_number("--wait", 1, 3600, &plan->wait_s);
 	case CSV:
@@ -459,7 +428,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		return complain("unexpected argument", argv[optind]);
 	if (plan->matrix ? plan_expand(plan) < 0 : plan_check_plain(plan) < 0)
 		return -EINVAL;
-	set_loads(plan);
+	plan_set_loads(plan);
 	check_congestion(plan);
 	return plan_place(plan);
 }

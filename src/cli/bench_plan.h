@@ -6,7 +6,9 @@
 
 #include "cli/bench.h"
 
-enum { PLAN_LIST_MAX = 32 };
+enum { PLAN_LIST_MAX = 32, PLAN_LOADS_MAX = 8, PLAN_CROWDS_MAX = 2 };
+/* Busy loops beside; and, until the options are known, as many as --busy will say. */
+enum { PLAN_BUSY_MAX = 1024, PLAN_BUSY };
 
 enum plan_placement { PLAN_TWO, PLAN_ONE, PLAN_FREE, PLAN_PLACEMENTS };
 
@@ -41,11 +43,15 @@ struct plan {
 	const struct bench_pattern *patterns[PLAN_LIST_MAX];
 	size_t sizes[PLAN_LIST_MAX];
 	unsigned pattern_count, size_count;
-	bool sizes_given, load_quiet, load_busy;
+	bool sizes_given;
 	unsigned pairs;
 	unsigned conns[PLAN_LIST_MAX], conns_count; /* the first is 1 */
 	unsigned active;			    /* of them at most; 0: all */
-	unsigned busy[2], loads; /* busy loops beside: first all rows so, then so */
+	unsigned busy;				    /* as --busy says */
+	unsigned busy_named;		      /* loops that the word busy stands for */
+	unsigned load[PLAN_LOADS_MAX], loads; /* busy loops beside: all rows with each */
+	/* Those of a matrix in addition, for rows that plan_crowd_wants wants; not pinned. */
+	unsigned crowd[PLAN_CROWDS_MAX], crowds;
 	unsigned think_us;
 	enum plan_placement placement[PLAN_PLACEMENTS];
 	unsigned placements;
@@ -93,6 +99,25 @@ int plan_parse_placement(struct plan *plan, const char *list);
 /* Finds the processors. Returns 0, or -EINVAL after a message. */
 int plan_place(struct plan *plan);
 struct bench_setting plan_setting(const struct plan *plan, enum plan_placement placement);
+
+/* ---- bench_load.c: what runs beside ---- */
+
+/* 0, or -EINVAL after a message. */
+int plan_parse_load(struct plan *plan, const char *list);
+/* After it the loads are numbers of busy loops. Without --load: as --busy says. */
+void plan_set_loads(struct plan *plan);
+/* The most busy loops beside any row. */
+unsigned plan_busy_max(const struct plan *plan);
+/* "quiet", "busy", or "busy-6" for a number that neither --busy nor its default says. */
+void plan_load_name(char name[BENCH_LOAD_LETTERS], const struct plan *plan,
+		    unsigned busy);
+/* "0,2,6": those of all rows; into buf, which is returned. */
+const char *plan_load_list(char buf[96], const struct plan *plan);
+/* More loops than processors, in a matrix that names neither load nor placement. */
+void plan_set_crowds(struct plan *plan);
+/* True for a row that is measured with a crowd, too. */
+bool plan_crowd_wants(const struct plan *plan, const struct bench_pattern *pattern,
+		      size_t size);
 
 /* ---- bench_expand.c: --matrix and what belongs to it ---- */
 

@@ -24,6 +24,8 @@ static const struct bench_pattern patterns[] = {
 	{"bidir", BENCH_BIDIR, BENCH_POLL, false, BENCH_NO_THINK, 0},
 	{"crr", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK, 1},
 	{"session", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK, BENCH_SESSION_TRIPS},
+	{"session-30", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK, 30},
+	{"session-100", BENCH_CRR, BENCH_BLOCK, false, BENCH_NO_THINK, 100},
 	{"think", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK, 0},
 	{"think-sleep", BENCH_RTT, BENCH_BLOCK, false, BENCH_THINK_SLEEP, 0},
 	{"logp", BENCH_LOGP, BENCH_BLOCK, false, BENCH_NO_THINK, 0},

@@ -219,10 +219,12 @@ static void crr_once(const struct bench_job *job, uint8_t *buf, struct bench_res
 void bench_crr_client(const struct bench_job *job, struct bench_result *res)
 {
 	uint8_t *buf = bench_buffer(BENCH_CRR_BYTES);
+	/* Enough for both ends to learn the port; long connections take their time. */
+	unsigned warm = job->pattern->trips > BENCH_SESSION_TRIPS ? 30 : 100;
 	struct bench_pace pace;
 
 	buf[0] = CRR_GO;
-	for (int i = 0; i < 100; i++) /* warms up */
+	for (unsigned i = 0; i < warm; i++)
 		crr_once(job, buf, res);
 	bench_cpu_start();
 	bench_pace_start(&pace, job->time_ns);

@@ -270,10 +270,10 @@ const char *bench_format_name(char buf[48], const struct bench_row *row)
 		n += snprintf(buf + n, 48 - (size_t)n, " x%u", row->conns);
 	if (row->active < row->conns)
 		n += snprintf(buf + n, 48 - (size_t)n, "/%u", row->active);
-	if (row->matrix && !strcmp(row->placement, "one"))
-		n += snprintf(buf + n, 48 - (size_t)n, " one");
+	if (row->matrix && strcmp(row->placement, "two") != 0)
+		n += snprintf(buf + n, 48 - (size_t)n, " %s", row->placement);
 	if (row->busy)
-		snprintf(buf + n, 48 - (size_t)n, " busy");
+		snprintf(buf + n, 48 - (size_t)n, " %s", row->load);
 	return buf;
 }
 

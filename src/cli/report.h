@@ -25,13 +25,15 @@ struct result {
 	const json_t *json;
 };
 
+enum { LOAD_LETTERS = 16 };
 enum row_kind { ROW_TIME, ROW_BYTES, ROW_OPS };
 
 struct row {
 	const char *pattern;
 	enum row_kind kind; /* what its figures are shown as */
 	double size_bytes, bytes_per_op, conns, active, busy, think_us, line_ns;
-	const char *place; /* of a matrix, as --placement names it; else "" */
+	char load[LOAD_LETTERS]; /* quiet, busy, or busy-6: for rows of several loads */
+	const char *place;	 /* of a matrix, as --placement names it; else "" */
 	unsigned results;
 	struct result *result;
 	const json_t *json;

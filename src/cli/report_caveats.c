@@ -227,18 +227,61 @@ static void put_conns(FILE *out, const struct figures *f)
 		fprintf(out, " --active %.0f", active);
 }
 
+/* Measured beside, without being asked for, where neither load nor placement is given. */
+static bool is_crowd(const struct figures *f, const struct row *row)
+{
+	const char *given = json_word(json_object_get(f->json, "run"), "placement");
+
+	return f->matrix && !strcmp(row->place, "free") && !strstr(given, "free");
+}
+
+static bool has_crowd(const struct figures *f)
+{
+	for (unsigned i = 0; i < f->rows; i++)
+		if (is_crowd(f, &f->row[i]))
+			return true;
+	return false;
+}
+
+/* From the fewest busy loops to the most. */
+static void put_loads(FILE *out, const struct figures *f)
+{
+	const char *comma = " --load ";
+
+	for (double last = -1;;) {
+		const struct row *next = NULL;
+		for (unsigned i = 0; i < f->rows; i++)
+			if (f->row[i].busy > last &&
+			    (!next || f->row[i].busy < next->busy))
+				next = &f->row[i];
+		if (!next)
+			return;
+		if (strncmp(next->load, "busy-", 5) != 0)
+			fprintf(out, "%s%s", comma, next->load);
+		else
+			fprintf(out, "%s%.0f", comma, next->busy);
+		comma = ",";
+		last = next->busy;
+	}
+}
+
 static void put_load(FILE *out, const struct figures *f)
 {
-	double busy = 0, think_us = 0;
-	bool quiet = false;
+	double named = 0, think_us = 0;
+	bool crowd = has_crowd(f), differ = false;
 
 	for (unsigned i = 0; i < f->rows; i++) {
-		quiet = quiet || !(f->row[i].busy > 0);
-		busy = fmax(busy, f->row[i].busy);
-		think_us = fmax(think_us, f->row[i].think_us);
+		const struct row *row = &f->row[i];
+		if (!strcmp(row->load, "busy") && !is_crowd(f, row))
+			named = row->busy;
+		differ = differ || row->busy != f->row[0].busy ||
+			 !strncmp(row->load, "busy-", 5);
+		think_us = fmax(think_us, row->think_us);
 	}
-	if (busy > 0)
-		fprintf(out, "%s --busy %.0f", quiet ? " --load quiet,busy" : "", busy);
+	if (!crowd && (f->matrix || differ))
+		put_loads(out, f);
+	if (named > 0)
+		fprintf(out, " --busy %.0f", named);
 	if (think_us > 0)
 		fprintf(out, " --think %.0f", think_us);
 }
@@ -246,15 +289,12 @@ static void put_load(FILE *out, const struct figures *f)
 /* Of the matrix: what it would not measure again by itself. */
 static void put_matrix(FILE *out, const struct figures *f)
 {
-	unsigned busy = 0, on = 0, off = 0;
+	unsigned on = 0, off = 0;
 
 	for (unsigned i = 0; i < f->rows; i++) {
-		busy += f->row[i].busy > 0;
 		on += row_find(&f->row[i], "viaduct") != NULL;
 		off += row_find(&f->row[i], "viaduct-nospin") != NULL;
 	}
-	if (!busy || busy == f->rows)
-		fprintf(out, " --load %s", busy ? "busy" : "quiet");
 	if (!on || !off)
 		fprintf(out, " --spin %s", on ? "on" : "off");
 	fprintf(out, " --recheck %.0f",
@@ -276,7 +316,7 @@ void words_command(FILE *out, const struct figures *f)
 		fprintf(out, " --pairs %.0f", json_figure(run, "pairs"));
 	if (json_figure(run, "time_s") > 0)
 		fprintf(out, " --time %g", json_figure(run, "time_s"));
-	if (*json_word(run, "placement"))
+	if (*json_word(run, "placement") && !has_crowd(f))
 		putf_escaped(out, " --placement %s", json_word(run, "placement"));
 	if (*json_word(run, "congestion"))
 		putf_escaped(out, " --congestion %s", json_word(run, "congestion"));

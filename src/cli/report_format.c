@@ -140,7 +140,7 @@ const char *format_cell(char *buf, size_t size, const struct row *row)
 		n += snprintf(buf + n, size - (size_t)n, ", %.20s",
 			      place_words(row->place));
 	if (row->busy > 0)
-		snprintf(buf + n, size - (size_t)n, ", busy");
+		snprintf(buf + n, size - (size_t)n, ", %s", row->load);
 	return buf;
 }
 

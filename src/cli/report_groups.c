@@ -100,7 +100,7 @@ static int add_states(struct bars *bars, const struct row *quiet, const struct r
 		    !strcmp(q->over, "floor"))
 			continue;
 		if (add_result(bars, quiet, q, "quiet") < 0 ||
-		    add_result(bars, busy, b, "busy") < 0)
+		    add_result(bars, busy, b, busy->load) < 0)
 			return -1;
 	}
 	return 0;
@@ -227,8 +227,8 @@ static int draw_logp(struct album *album, const struct row *row)
 	if (p) {
 		char size[FIGURE_LETTERS];
 
-		picture_name(p, "logp-%.0f%s", row->size_bytes,
-			     row->busy > 0 ? "-busy" : "");
+		picture_name(p, "logp-%.0f%s%s", row->size_bytes,
+			     row->busy > 0 ? "-" : "", row->busy > 0 ? row->load : "");
 		snprintf(p->title, sizeof(p->title),
 			 "LogP: where the time of a %s message goes",
 			 format_figure(size, UNIT_SIZE, row->size_bytes));

@@ -94,9 +94,9 @@ static void add_line(struct heat *h, const struct row *row, const char *over)
 			 format_figure(count[0], UNIT_COUNT, row->conns));
 	line->row = row;
 	line->over = over;
-	snprintf(line->name, sizeof(line->name), "%s%s%s%s%s",
-		 pattern_words(row->pattern), conns, row->busy > 0 ? ", busy" : "",
-		 *one_end ? ", " : "", one_end);
+	snprintf(line->name, sizeof(line->name), "%s%s%s%s%s%s",
+		 pattern_words(row->pattern), conns, row->busy > 0 ? ", " : "",
+		 row->busy > 0 ? row->load : "", *one_end ? ", " : "", one_end);
 	h->names = fmax(h->names, svg_text_width(line->name, 11) + 14);
 	h->lines++;
 }

@@ -53,7 +53,7 @@ static bool begins(const char *text, const char *with)
 bool row_wants_direct(const struct row *row)
 {
 	return !begins(row->pattern, "plain") && strcmp(row->pattern, "crr") != 0 &&
-	       strcmp(row->pattern, "session") != 0;
+	       !begins(row->pattern, "session");
 }
 
 bool row_compares(const struct row *row)
@@ -92,6 +92,18 @@ static int load_result(struct result *r, const json_t *json)
 	return *r->over ? 0 : -1;
 }
 
+/* A number of loops has a name of its own where the word busy stands for another. */
+static void set_load(struct row *row)
+{
+	unsigned busy = (unsigned)fmin(fmax(row->busy, 0), 9999);
+
+	if (row->busy > 0 && begins(json_word(row->json, "load"), "busy-"))
+		snprintf(row->load, sizeof(row->load), "busy-%u", busy);
+	else
+		snprintf(row->load, sizeof(row->load), "%s",
+			 row->busy > 0 ? "busy" : "quiet");
+}
+
 static int load_row(struct row *row, const json_t *json, bool matrix)
 {
 	const json_t *results = json_object_get(json, "results");
@@ -105,6 +117,7 @@ static int load_row(struct row *row, const json_t *json, bool matrix)
 	row->conns = json_figure(json, "conns");
 	row->active = json_figure(json, "active");
 	row->busy = json_figure(json, "busy");
+	set_load(row);
 	row->think_us = json_figure(json, "think_us");
 	row->line_ns = json_figure(json, "line_ns");
 	row->place = matrix ? json_word(json, "placement") : "";

@@ -7,12 +7,12 @@
 #include "cli/bench_matrix.h"
 #include "cli/report.h"
 
-enum { TOP = 110, EDGE = 14, LEGEND = 46, NAMES_MIN = 160, COLUMNS_MAX = 12 };
+enum { TOP = 110, EDGE = 14, LEGEND = 46, NAMES_MIN = 160, COLUMNS_MAX = 48 };
 
 /* One way to run a row. */
 struct column {
-	const char *place, *over;
-	bool busy;
+	const char *place, *over, *load;
+	double busy;
 };
 
 struct table {
@@ -54,7 +54,7 @@ static void add_line(struct table *t, const struct row *row)
 
 static bool in_column(const struct column *c, const struct row *row, const char *over)
 {
-	return !strcmp(c->place, row->place) && c->busy == (row->busy > 0) &&
+	return !strcmp(c->place, row->place) && c->busy == row->busy &&
 	       !strcmp(c->over, over);
 }
 
@@ -65,7 +65,7 @@ static int by_place(const void *a, const void *b)
 	int place = strcmp(y->place, x->place);
 
 	if (place || x->busy != y->busy)
-		return place ? place : x->busy - y->busy;
+		return place ? place : x->busy < y->busy ? -1 : 1;
 	return strcmp(x->over, y->over);
 }
 
@@ -76,7 +76,7 @@ static void add_column(struct table *t, const struct row *row, const char *over)
 			return;
 	if (t->columns == COLUMNS_MAX)
 		return;
-	t->column[t->columns++] = (struct column){row->place, over, row->busy > 0};
+	t->column[t->columns++] = (struct column){row->place, over, row->load, row->busy};
 	qsort(t->column, t->columns, sizeof(t->column[0]), by_place);
 }
 
@@ -103,8 +103,7 @@ static void draw_heads(FILE *out, const struct table *t)
 
 		svg_text(out, x, TOP - 40, ANCHOR_MIDDLE, "strong",
 			 place_words(col->place));
-		svg_text(out, x, TOP - 25, ANCHOR_MIDDLE, "",
-			 col->busy ? "busy" : "quiet");
+		svg_text(out, x, TOP - 25, ANCHOR_MIDDLE, "", col->load);
 		svg_text(out, x, TOP - 10, ANCHOR_MIDDLE, "",
 			 strcmp(col->over, "viaduct") ? "spin off" : "spin on");
 	}

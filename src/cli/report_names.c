@@ -32,6 +32,8 @@ const char *pattern_words(const char *pattern)
 		{"bidir", "Both ways at once"},
 		{"crr", "Connect, request, close"},
 		{"session", "Connect, twelve requests, close"},
+		{"session-30", "Connect, thirty requests, close"},
+		{"session-100", "Connect, a hundred requests, close"},
 		{"plain", "Plain peer, round trip"},
 		{"plain-spin", "Plain peer, spinning"},
 		{"plain-stream", "Plain peer, one way"},

@@ -242,8 +242,8 @@ static int draw(struct album *album, const struct plot *plot, const struct lines
 		snprintf(tail, sizeof(tail), "-%.0f", row->size_bytes);
 	else if (row->conns > 1)
 		snprintf(tail, sizeof(tail), "-x%.0f", row->conns);
-	picture_name(p, "%s-%.24s%s%s", plot->name, row->pattern, tail,
-		     row->busy > 0 ? "-busy" : "");
+	picture_name(p, "%s-%.24s%s%s%s", plot->name, row->pattern, tail,
+		     row->busy > 0 ? "-" : "", row->busy > 0 ? row->load : "");
 	lines_draw(p, lines);
 	return picture_close(p);
 }

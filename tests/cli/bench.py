@@ -195,6 +195,26 @@ class Bench(unittest.TestCase):
             for column in line:
                 self.assertIn(column, manual)
 
+    def test_numbers_of_loops(self):
+        """Each once; busy is what --busy says, wherever it stands."""
+        for args, wanted in (
+                (["--load", "0,2,6"], [("quiet", 0), ("busy", 2), ("busy-6", 6)]),
+                (["--load", "busy,3,2,quiet,2", "--busy", "3"],
+                 [("busy", 3), ("busy-2", 2), ("quiet", 0)]),
+                (["--busy", "5"], [("busy", 5)])):
+            figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp", *args)
+            self.check_rows(figures, ["tcp"])
+            self.assertEqual([(r["load"], r["busy"]) for r in figures["rows"]], wanted)
+            self.assertEqual(figures["run"]["busy"], max(n for _, n in wanted))
+
+    def test_sessions(self):
+        for name, trips in (("crr", 1), ("session", 12), ("session-30", 30),
+                            ("session-100", 100)):
+            figures = self.figures("--patterns", name, "--over", "tcp,viaduct")
+            self.check_rows(figures, ["tcp", "viaduct"])
+            self.assertEqual([(r["unit"], r["size_bytes"], r["bytes_per_op"])
+                              for r in figures["rows"]], [("connection", 64, 2 * 64 * trips)])
+
     def peers(self, text, **env):
         """Runs with stand-ins for the peers' programs that write such text."""
         with tempfile.TemporaryDirectory() as folder:

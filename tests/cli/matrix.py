@@ -51,7 +51,8 @@ def row(pattern, size, on, off=None, conns=1, placement="two", load="quiet", **m
         results.append(result("viaduct-nospin", off, "off"))
     return {"pattern": pattern, "unit": "round trip", "size_bytes": size, "conns": conns,
             "bytes_per_op": 2 * size, "active": conns, "placement": placement, "load": load,
-            "busy": 2 if load == "busy" else 0, "results": results}
+            "busy": {"quiet": 0, "busy": 2}.get(load) or int(load.partition("-")[2] or 0),
+            "results": results}
 
 
 # What the list must say of them: three cells below, one of them in every pair.
@@ -164,14 +165,32 @@ class Measured(Files):
         self.assertEqual({c[1:3] for c in self.cells(figures)},
                          {(64, 1), (65536, 1), (64, 50), (65536, 50)})
 
+    @unittest.skipUnless(TWO, "the default placements need two processors")
+    def test_crowd(self):
+        """Without --load and --placement rows that a crowd can change are measured with one."""
+        for quick, crowds, names in (([], [6, 12], ["rtt", "crr", "session-30"]),
+                                     (["--quick"], [6], ["rtt", "session-30"])):
+            made = bench("--matrix", *quick, *SHORT, "--pairs", "1", "--recheck", "0", "--spin",
+                         "on", "--patterns", "rtt,crr,session-30", "--sizes", "64,1K",
+                         "--json", "-")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            rows = json.loads(made.stdout)["rows"]
+            seen = {(r["pattern"], r["size_bytes"], r["load"], r["busy"])
+                    for r in rows if r["placement"] == "free"}
+            self.assertEqual(seen, {(p, 64, f"busy-{n}", n) for n in crowds
+                                    for p in names})
+            self.assertEqual({(r["placement"], r["load"], r["busy"]) for r in rows
+                              if r["placement"] != "free"},
+                             {(p, *n) for p in PLACES for n in (("quiet", 0), ("busy", 2))})
+
     @unittest.skipUnless(TWO, "the manual counts for two processors")
     def test_cells_of_the_manual(self):
         """A run says at its start how many measurements it will make; then it is ended. Each
         row is one of TCP and one for each cell."""
         manual = pathlib.Path(MANUAL).read_text(encoding="utf-8").replace("\\-", "-")
-        told = re.search(r": (\d+) cells.*?--quick.*?: (\d+) cells", manual, re.S)
+        told = re.search(r":\s(\d+) cells.*?--quick.*?:\s(\d+) cells", manual, re.S)
         patterns = re.search(r"patterns of the matrix are\n(.*?)\.\nNot among", manual, re.S)
-        names = re.findall(r"[a-z]+(?:-[a-z]+)?", re.sub(r"^\.BR? |and", "", patterns[1],
+        names = re.findall(r"[a-z]+(?:-[a-z0-9]+)?", re.sub(r"^\.BR? |and", "", patterns[1],
                                                         flags=re.M))
         for cells, quick in zip(told.groups(), ([], ["--quick"])):
             rows = self.planned(*quick, "--spin", "on") // 2
@@ -247,6 +266,14 @@ class Verdict(Files):
     def test_list(self):
         self.check(self.verdict(self.write(matrix_file(ROWS))))
 
+    def test_loads_stay_apart(self):
+        loads = ["quiet", "busy", "busy-6", "busy-12"]
+        made = self.verdict(self.write(matrix_file(
+            [row("rtt", 64, [0.5 + i / 10], load=load) for i, load in enumerate(loads)])))
+        lines = [li.split() for li in made.stdout.splitlines() if li.startswith("rtt ")]
+        self.assertEqual([(li[5], li[7]) for li in lines],
+                         list(zip(loads, ("0.500", "0.600", "0.700", "0.800"))))
+
     def test_several_files(self):
         paths = [self.write(matrix_file([r]), f"{i}.json") for i, r in enumerate(ROWS)]
         self.check(self.verdict(*paths))
@@ -271,7 +298,7 @@ class Verdict(Files):
         other = row("plain", 64, [1])
         other["results"][1]["over"] = "via-client"
         made = self.verdict(self.write({"run": {"placement": "free"}, "rows": [old, other]}))
-        self.assertIn(" free      quiet -     0.550 (0.500..0.600)    2 of  2  every pair",
+        self.assertIn(" free      quiet     -     0.550 (0.500..0.600)    2 of  2  every pair",
                       made.stdout)
         self.assertTrue(made.stdout.endswith("\n1 of 1 cells below TCP, 1 of them in every "
                                              "pair\n"))
@@ -311,6 +338,28 @@ class Report(Files):
                       "--conns 100", text)
         self.check_picture(ElementTree.parse(out / "matrix.svg").getroot())
 
+    def test_loads_on_the_page(self):
+        """A column for each number of loops; and a crowd is measured again as it was."""
+        loads = ["quiet", "busy", "busy-6", "busy-12"]
+        rows = [row("rtt", 64, [0.5], load=load) for load in loads]
+        crowd = rows[:2] + [row("rtt", 64, [0.5], load=load, placement="free")
+                            for load in loads[2:]]
+        for n, (made, words, heads) in enumerate((
+                (rows, " --load quiet,busy,6,12 --busy 2 ", ["two CPUs"] * 4),
+                (crowd, " --conns 1 --busy 2 ", ["two CPUs"] * 2 + ["any CPU"] * 2))):
+            out = self.tmp / str(n)
+            subprocess.run([VIADUCT, "report", "--no-png", "--out", out,
+                            self.write(matrix_file(made))], check=True, timeout=60,
+                           stdout=subprocess.DEVNULL)
+            command = Text((out / "report.html").read_text(encoding="utf-8")).text
+            self.assertIn(words, command)
+            self.assertEqual("--placement" in command, made is rows)
+            drawn = [t.text.replace("\u00a0", " ") for t in
+                     ElementTree.parse(out / "matrix.svg").getroot().iter(SVG + "text")]
+            at = drawn.index("two CPUs")
+            self.assertEqual(drawn[at:at + 12], [w for h, load in zip(heads, loads)
+                                                 for w in (h, load, "spin on")])
+
     def check_picture(self, root):
         words = [t.text.replace("\u00a0", " ") for t in root.iter(SVG + "text")]
         for name in ("Round trip, blocking calls, 64 B", "Connect, request, close, 64 B",
@@ -340,6 +389,10 @@ class Errors(unittest.TestCase):
                 (["--matrix", "--spin", "maybe"], "takes on and off"),
                 (["--matrix", "--spin", ","], "no spin in"),
                 (["--matrix", "--placement", "one,one"], "takes two, one or free"),
+                (["--load", "0,1,2,3,4,5,6,7,8"], "at most 8"),
+                (["--load", "1025"], "0 to 1024 busy loops"),
+                (["--load", "6x"], "0 to 1024 busy loops"),
+                (["--load", "-1"], "0 to 1024 busy loops"),
                 (["--matrix", "--pairs", "99"], "together are at most"),
                 (["--matrix", "--recheck", "x"], "--recheck takes a number from 0 to 99: `x`"),
                 (["--matrix", "--fail-below", "0"], "a ratio above 0"),
