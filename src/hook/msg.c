@@ -187,15 +187,15 @@ static int time_end(const struct timespec *timeout, struct timespec *end)
 /* An error that waits is told before any bytes. Taken: 0 or -errno. */
 static int pending_error(struct sock *s, int fd)
 {
-	int error = 0, own = sock_take_error(s);
+	int error = 0;
 	socklen_t len = sizeof(error);
 
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error) {
-		if (error == ECONNRESET)
-			sock_error_told(s);
-		return -error;
-	}
-	return -own;
+	sock_error_ask(s, fd);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 &&
+	    error == ECONNRESET)
+		sock_error_told(s);
+	int own = sock_take_error(s);
+	return error ? -error : -own;
 }
 
 /* A further message, where an error stands behind the first ones: it waits. */

@@ -165,20 +165,24 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
  * An error that only Viaduct knows of, where the kernel knows of none. As the kernel's own, it is
  * taken before it is seen whether it can be told, and cut to the room. 0 or -EFAULT.
  */
-static int add_error(struct sock *s, void *value, const socklen_t *len)
+static int add_error(struct sock *s, int result, void *value, const socklen_t *len)
 {
-	int error = 0, own = sock_take_error(s);
-	socklen_t room;
+	int error = 0, own;
+	socklen_t room = 0;
+	/* Where the kernel could not store it, what stands there is not its answer. */
+	bool known = crit_copy(&room, len, sizeof(room)) == 0 && result == 0;
 
-	if (crit_copy(&room, len, sizeof(room)) < 0)
-		return 0;
 	if (room > sizeof(error))
 		room = sizeof(error);
-	if (crit_copy(&error, value, room) < 0)
-		return -EFAULT;
-	if (error == ECONNRESET)
+	known = known && crit_copy(&error, value, room) == 0;
+	if (known && error == ECONNRESET)
 		sock_error_told(s);
-	return own && error == 0 ? crit_copy(value, &own, room) : 0;
+	own = sock_take_error(s);
+	if (own == 0 || room == 0)
+		return 0;
+	if (!known)
+		return -EFAULT;
+	return error == 0 ? crit_copy(value, &own, room) : 0;
 }
 
 /* The kernel has come as far as to take the error: it did not refuse the length. */
@@ -211,9 +215,11 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 		log_debug("fd %d: TCP_ZEROCOPY_RECEIVE is the kernel's", fd);
 		hook_take_down(s, fd, VD_REASON_OPTION);
 	}
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		sock_error_ask(s, fd);
 	result = REAL(getsockopt)(fd, level, name, value, len);
 	if (level == SOL_SOCKET && name == SO_ERROR && error_was_taken(result, len)) {
-		int told = add_error(s, value, len);
+		int told = add_error(s, result, value, len);
 
 		return told < 0 ? (int)ret_errno(told) : result;
 	}

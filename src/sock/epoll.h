@@ -85,6 +85,8 @@ static inline bool reg_is_stale(struct epoll_reg *r)
  * One epoll instance. Memory is re-used for other instances, never freed, so that a
  * thread may look at it without counting itself; the generation tells the difference.
  */
+struct batch;
+
 struct instance {
 	struct lock lock;
 	/* Threads inside the kernel's epoll_wait; above it the generation, see
@@ -119,8 +121,8 @@ struct instance {
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
-	uint64_t
-		absorbs; /* the one whose call asks the kernel now, or 0: see tcp_heard */
+	/* The one whose call asks the kernel now, or NULL: see tcp_heard. */
+	struct batch *absorbing;
 	/* Those of the last report that were the kernel's: data and place in the queue.
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;

@@ -348,6 +348,26 @@ static bool bytes_may_come(struct sock *s, uint32_t seen)
 	return (seen & SEEN_SHUT_RD) && sock_peer_has_left(s);
 }
 
+/*
+ * The end of a connection of which this very call has told from memory: the kernel would have told
+ * of all that holds at once, so what is new joins that event.
+ */
+static void join_told(struct batch *b, struct epoll_reg *r)
+{
+	uint32_t bits, want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
+
+	if (r->events & EPOLLET)
+		bits = edge_report(r, want, true);
+	else
+		bits = level_of(r, want);
+	for (int i = 0; i < b->n; i++) {
+		if (b->ev[i].data.u64 != r->data.u64)
+			continue;
+		b->ev[i].events |= bits;
+		break;
+	}
+}
+
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
  * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
@@ -356,9 +376,12 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	struct slot *slot = r->s->slot;
 	uint32_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
+	struct batch *told = r->in->absorbing;
 
+	if (!told || r->told_at != told->scan || !(events & STATE_KERNEL))
+		told = NULL;
 	/* With the end of a connection comes room, to whom this very call has told of both. */
-	if (r->in->absorbs && r->told_at == r->in->absorbs && (events & STATE_KERNEL))
+	if (told)
 		events &= ~(uint32_t)EPOLLOUT;
 	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
 	 * ahead of the kernel's: bytes that are still under way are news when they come. */
@@ -373,6 +396,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		reg_heat(r);
 	if (news)
 		sock_note_kernel(r->s, events);
+	if (told && (news & STATE_KERNEL))
+		join_told(told, r);
 }
 
 void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)

@@ -147,10 +147,10 @@ static APART int ask_first(struct call *c)
 	return ask_again(c, c->ev, n, c->max);
 }
 
-static void absorb(struct call *c, uint64_t scan)
+static void absorb(struct call *c, struct batch *told)
 {
 	instance_lock(c->in);
-	c->in->absorbs = scan;
+	c->in->absorbing = told;
 	instance_unlock(c->in);
 }
 
@@ -168,9 +168,9 @@ static APART int ask_after(struct call *c, int n)
 		order_told(c->in, raw, more);
 		return n;
 	}
-	absorb(c, c->found.scan);
+	absorb(c, &c->found);
 	kept = instance_translate(c->in, raw, more, raw);
-	absorb(c, 0);
+	absorb(c, NULL);
 	kept = ask_again(c, raw, kept, c->max - n);
 	instance_lock(c->in);
 	c->found.max = c->max - kept;

@@ -460,6 +460,13 @@ void sock_keep_error(struct sock *s, int error)
 		;
 }
 
+void sock_error_ask(struct sock *s, int fd)
+{
+	/* Nobody may have looked since the peer has ended. */
+	if (sock_is_direct(s))
+		sock_look(s, fd);
+}
+
 int sock_take_error(struct sock *s)
 {
 	int kept = kept_take(s);

@@ -283,6 +283,22 @@ void fd_forget(int fd)
 	}
 }
 
+/*
+ * As in last_words, by looks alone: the process ends, and its other threads may hold the locks. Its
+ * peer finds out by itself that bytes lie unread here, but where a FIN has been sent before, nothing
+ * follows in the kernel that would make it look.
+ */
+static void reset_unread(struct sock *s, int fd)
+{
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+	struct slot *sl = s->slot;
+	if ((seen_of(sl) & (SEEN_SHUT_WR | SEEN_BROKEN)) == SEEN_SHUT_WR &&
+	    gate_state(&sl->gate_rx) == GATE_RING &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
+	    ring_unread(s->in))
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
 FORK_CODE void sock_report(void)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
@@ -292,7 +308,9 @@ FORK_CODE void sock_report(void)
 		/* The process ends, and closes it. A peer that believes it too early sends over
 		 * TCP, which is right as well. */
 		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot)) {
-			atomic_store_explicit(&s->in->closed, 1, memory_order_relaxed);
+			/* Exchanged, as in last_words: before the look at what is unread. */
+			atomic_exchange(&s->in->closed, 1);
+			reset_unread(s, fd);
 			if (remote_of(s))
 				across_push(remote_of(s));
 		}

@@ -392,6 +392,8 @@ void sock_info(struct sock *s, int fd, void *value, size_t len);
 void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
 /* A call has ended early by this error, which is the next one's to tell. */
 void sock_keep_error(struct sock *s, int error);
+/* Before the kernel is asked for the pending error: what it will tell is known by then. */
+void sock_error_ask(struct sock *s, int fd);
 /* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
 int sock_take_error(struct sock *s);
 /* The kernel has told the program of an error, ECONNRESET: it is not told again by Viaduct. */
