@@ -364,7 +364,6 @@ ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, i
 bool room_may_grow(struct sock *s);
 /* How a send is copied: bulk through the caches, or past them, or neither. */
 enum room_way { ROOM_FEW, ROOM_BULK, ROOM_PAST };
-
 /* Under tx_lock, before so many bytes are written: finds their place in the ring. */
 enum room_way room_find(struct sock *s, size_t bytes, bool near);
 /* After a piece of bulk; ticks as long as the copy took, or 0 when that tells nothing. */
@@ -373,9 +372,11 @@ void room_used(struct sock *s, size_t bytes, uint64_t ticks);
 bool room_grow(struct sock *s);
 /* Whether a nonblocking send that has written a part, and then found the ring full, is over. */
 bool room_ends_short(struct sock *s);
-/* Whether a send would find a larger area, so that there is room: once the peer has taken nothing
- * for a while, or somebody is about to sleep for it. */
+/* A send would find a larger area: the peer takes nothing, or somebody is about to sleep. */
 bool room_will_grow(struct sock *s);
+/* TCP would take more than the largest area; it gets the rest. True: enter again. */
+bool room_needs_tcp(struct sock *s);
+bool room_go_on(struct sock *s, int fd, bool waits);
 void room_sleeps(struct sock *s);
 
 /* ---- rewind.c ---- */

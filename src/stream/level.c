@@ -48,7 +48,7 @@ static bool ring_writable(struct sock *s)
 {
 	uint64_t fill = ring_unread(s->out);
 	uint32_t size = ring_size_hint(s->out);
-	return fill <= size - size / 4 || room_will_grow(s);
+	return fill <= size - size / 4 || room_will_grow(s) || room_needs_tcp(s);
 }
 
 static uint32_t level_in(struct sock *s, uint32_t kernel)

@@ -87,21 +87,29 @@ bool room_grow(struct sock *s)
 	return grown;
 }
 
-/* In the largest area there is no more to be had, where TCP would take more: it gets the rest. */
-static bool needs_tcp(struct sock *s)
+bool room_needs_tcp(struct sock *s)
 {
 	uint32_t size = ring_size_hint(s->out);
-	return gate_state(&s->slot->gate_tx) == GATE_RING &&
+	return !remote_of(s) && gate_state(&s->slot->gate_tx) == GATE_RING &&
 	       size >= wire_area_bytes(s->slot->tx.area_limit) &&
 	       ring_unread(s->out) > size - size / 4 &&
 	       atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed) > size;
+}
+
+bool room_go_on(struct sock *s, int fd, bool waits)
+{
+	/* Who may wait gives a peer that reads the time for it: the ring is faster. */
+	if (!room_needs_tcp(s) || (waits && !is_stuck(s)))
+		return false;
+	sock_bounce(s, fd);
+	return gate_state(&s->slot->gate_tx) != GATE_RING;
 }
 
 void sock_buffers_set(struct sock *s, int fd)
 {
 	if (!sock_is_direct(s))
 		return;
-	if (needs_tcp(s))
+	if (room_needs_tcp(s))
 		sock_bounce(s, fd);
 	sock_ring_self(s);
 	bell_ring_peer(s); /* for whom the window has become larger */

@@ -483,6 +483,8 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		if (flags & MSG_DONTWAIT) {
 			if (!(done > 0 && room_ends_short(s)) && room_grow(s))
 				continue;
+			if (room_go_on(s, w.fd, false))
+				continue;
 			atomic_fetch_add_explicit(&s->slot->tx_full, 1,
 						  memory_order_relaxed);
 			n = -EAGAIN;
@@ -490,7 +492,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		}
 		if (++w.rounds <= VAIN_ROUNDS && wait_spin(s, EPOLLOUT))
 			continue;
-		if (room_grow(s))
+		if (room_grow(s) || room_go_on(s, w.fd, true))
 			continue;
 		n = wait_for(&w);
 		if (n < 0)

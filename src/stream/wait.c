@@ -376,6 +376,9 @@ static short tcp_events(struct sock *s, uint32_t interest)
 /* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
 #define SHARED_NAP_NS 100000000
 
+/* TCP would take more than the ring has room for: after this it is seen whether the peer reads. */
+#define STUCK_NAP_NS 2000000
+
 /* How long to sleep at most, in ns: INT64_MAX without bound, -EAGAIN when time is over. */
 static int64_t sleep_bound(struct wait *w)
 {
@@ -392,6 +395,8 @@ static int64_t sleep_bound(struct wait *w)
 		ns = SOCK_HELD_NAP_NS;
 	if (ns > SOCK_OWNER_NAP_NS && sock_watch_owner(w->s, w->fd))
 		ns = SOCK_OWNER_NAP_NS;
+	if (w->interest == EPOLLOUT && ns > STUCK_NAP_NS && room_needs_tcp(w->s))
+		ns = STUCK_NAP_NS;
 	if (w->rounds > VAIN_ROUNDS && ns > VAIN_NAP_NS)
 		ns = VAIN_NAP_NS;
 	uint64_t still = sock_settle();
