@@ -294,6 +294,8 @@ static inline bool epoll_any_side(void)
 }
 /* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
 void epoll_nested(int fd);
+/* The same, before the kernel looks: it is readable there where it would report something. */
+void epoll_look_into(int fd);
 /* The same, by somebody who does not come by here. */
 void epoll_nested_past(int fd);
 /* Both locks are held. Converted registrations of an instance that is watched have a side. */

@@ -255,6 +255,10 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}
+	/* What it would tell must be there in the kernel when that looks, which ADD and MOD do:
+	 * the wake-up of an instance has but one key, and may never reach who asks for another. */
+	if (op != EPOLL_CTL_DEL && instance_at(fd))
+		epoll_look_into(fd);
 	rc = kernel_ctl(epfd, op, fd, ev);
 	/* The kernel counts the sides as levels of nesting. */
 	if (rc == -ELOOP && epoll_sides_drop()) {

@@ -304,6 +304,13 @@ void epoll_nested(int fd)
 	nested(fd, false);
 }
 
+void epoll_look_into(int fd)
+{
+	epoll_nested(fd);
+	if (epoll_any_side())
+		epoll_settle();
+}
+
 void epoll_nested_past(int fd)
 {
 	nested(fd, true);

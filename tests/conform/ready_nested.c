@@ -511,3 +511,32 @@ CASE(nested_inherited, ANYWAY)
 	close(out);
 	pair_close(p);
 }
+
+/* ---- the outer one asks for another key than the one that an instance wakes for ---- */
+
+static void other_key(int op, uint32_t outer)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	ep_add(in, p.s, EPOLLIN | EPOLLOUT, 1);
+	ep_show(in, 0);
+	if (op == EPOLL_CTL_MOD)
+		ep_add(out, in, 0, 2);
+	NEED(ep_ctl(out, op, in, outer, 3) == 0);
+	ep_show(out, 0);
+	send_pattern(p.c, 0, 10);
+	ep_show(in, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(nested_other_key, DIRECT)
+{
+	other_key(EPOLL_CTL_ADD, EPOLLRDNORM);
+	other_key(EPOLL_CTL_ADD, EPOLLRDNORM | EPOLLONESHOT);
+	other_key(EPOLL_CTL_ADD, EPOLLRDNORM | EPOLLET);
+	other_key(EPOLL_CTL_MOD, EPOLLRDNORM);
+	other_key(EPOLL_CTL_MOD, EPOLLRDNORM | EPOLLET);
+}
