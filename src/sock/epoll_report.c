@@ -283,21 +283,24 @@ void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick)
 void instance_scan(struct instance *in, struct batch *b)
 {
 	uint32_t left = in->nhot, i = in->turn;
+	bool past_end = false; /* the last ones have been looked at */
 
 	instance_scan_begin(in, b);
 	while (left-- && b->n < b->max) {
 		struct epoll_reg *r;
 		uint32_t bits;
 
-		if (i >= in->nhot)
+		if (i >= in->nhot) {
 			i = 0;
+			past_end = left + 1 < in->nhot;
+		}
 		r = in->hot[i];
 		if (__builtin_expect(reg_is_stale(r), 0)) {
 			reg_abandon(r);
-			left = b->n ? left : in->nhot;
-			continue;
+			bits = 0;
+		} else {
+			bits = reg_report(r, true);
 		}
-		bits = reg_report(r, true);
 		if (bits)
 			add(b, r, bits);
 		else if (r->queued)
@@ -308,6 +311,9 @@ void instance_scan(struct instance *in, struct batch *b)
 			/* The last has taken its place, perhaps behind our back, and whoever
 			 * sleeps on an empty look must have looked at all. */
 			left = in->nhot;
+			past_end = false;
+		} else {
+			i += past_end;
 		}
 	}
 	/* Where the room ran out, the next call goes on. */

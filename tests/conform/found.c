@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "conform/cases.h"
+#include "conform/ready_epoll.h"
 
 /* ---- a peek that waits for all: the end ends it ---- */
 
@@ -273,4 +274,27 @@ CASE(found_polled_quiet, ANYWAY)
 		NEED(close(e) == 0);
 		pair_close(p);
 	}
+}
+
+/* One that is told once leaves in the midst of a look, which began behind the first. */
+CASE(ep_once_amid, DIRECT)
+{
+	struct pair p[4];
+	int ep = ep_open();
+
+	for (int i = 0; i < 4; i++)
+		p[i] = pair_warm_open();
+	ep_add(ep, p[0].s, EPOLLIN | EPOLLONESHOT, 0);
+	ep_add(ep, p[1].s, EPOLLIN | EPOLLOUT, 1);
+	ep_add(ep, p[2].s, EPOLLIN | EPOLLOUT, 2);
+	ep_show(ep, 0);
+	send_pattern(p[0].c, 0, 10);
+	ep_add(ep, p[3].s, EPOLLIN, 3);
+	ep_show(ep, 0);
+	ep_mod(ep, p[0].s, EPOLLIN | EPOLLONESHOT, 0);
+	for (int i = 0; i < 4; i++)
+		ep_show(ep, 0);
+	for (int i = 0; i < 4; i++)
+		pair_close(p[i]);
+	close(ep);
 }
