@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/rights.h"
 #include "cli/stat.h"
 #include "cli/terminal.h"
 
@@ -288,5 +289,6 @@ int cmd_stat(int argc, char **argv)
 		r = check_together(&o);
 	if (r < 0)
 		return usage_error("stat", NULL);
+	rights_keep(RIGHTS_LOOK | RIGHTS_NAMESPACES);
 	return o.watch ? stat_watch(&o) : show_once(&o);
 }

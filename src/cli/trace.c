@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/rights.h"
 #include "cli/trace.h"
 
 enum { STATUS_DONE = 0, STATUS_FAILED = 1, STATUS_LOST = 3 };
@@ -351,6 +352,7 @@ static bool start(struct run *t, const struct request *q)
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
 	t->request = q;
+	rights_keep(RIGHTS_LOOK | RIGHTS_NAMESPACES | RIGHTS_FILES);
 	if (!trace_target_open(&t->target, q->pid))
 		return false;
 	t->file.out = open_output(q);
@@ -373,6 +375,7 @@ static bool start(struct run *t, const struct request *q)
 	pcapng_begin(&t->file, &t->target);
 	if (!trace_target_ask(&t->target, q->area))
 		return false;
+	rights_keep(RIGHTS_LOOK);
 	t->check_ns = clock_ns();
 	t->until_ns = q->seconds > 0 ? t->check_ns + (uint64_t)(q->seconds * 1e9) : 0;
 	return true;

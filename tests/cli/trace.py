@@ -476,6 +476,21 @@ class Ends(Trace):
         self.check(tracer, connection, seen_by=0)
 
 
+class Rights(Trace):
+    def test_few_are_left(self):
+        connection = self.pair()
+        tracer = Tracer(self, connection.ends[0].pid)
+        connection.move(0, 1000)
+        tracer.sees(1000)
+        status = pathlib.Path(f"/proc/{tracer.popen.pid}/status").read_text()
+        for name in ("CapPrm", "CapEff"):
+            left = int(re.search(rf"{name}:\s*([0-9a-f]+)", status)[1], 16)
+            # DAC_READ_SEARCH, SYS_PTRACE, CHECKPOINT_RESTORE
+            self.assertEqual(left & ~(1 << 2 | 1 << 19 | 1 << 40), 0)
+        self.assertIn("NoNewPrivs:\t1", status)
+        self.assertEqual(tracer.end().bytes, 1000)
+
+
 class Refusals(Trace):
     def test_two_tracers(self):
         connection = self.pair()
