@@ -226,11 +226,28 @@ CASE(exec_peer_full, DIRECT)
 	say("status %d", child_status(peer));
 }
 
+/* Its sender may be told of the error. */
+static void too_full_peer(int fd, void *arg)
+{
+	static uint8_t buf[65536];
+	uint64_t sent = 0;
+	ssize_t n = 0;
+	(void)arg;
+	for (; sent < FULL && n >= 0; sent += n > 0 ? (uint64_t)n : 0) {
+		for (size_t i = 0; i < sizeof buf; i++)
+			buf[i] = pattern(sent + i);
+		n = send(fd, buf, FULL - sent < sizeof buf ? FULL - sent : sizeof buf,
+			 MSG_NOSIGNAL);
+	}
+	shutdown(fd, SHUT_WR);
+	wait_events(fd, POLLHUP | POLLERR | POLLRDHUP);
+}
+
 /* More than TCP takes at once is not sent again: then it is an error. */
 CASE(exec_peer_too_full, DIRECT)
 {
 	pid_t peer;
-	int fd = peer_start(full_peer, NULL, &peer);
+	int fd = peer_start(too_full_peer, NULL, &peer);
 	read_by_child(fd, peer);
 	child_status(peer);
 }
