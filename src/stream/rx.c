@@ -14,6 +14,7 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/rx_rest.h"
 #include "stream/trace.h"
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
@@ -341,33 +342,6 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 	return done > 0 ? done : n;
 }
 
-/*
- * A receive that began here goes on in the kernel: 0 when the gate has moved again, -ENODATA at
- * the end. It takes what is there, since in a sleep there it would go by what the socket is set to
- * now, and also, `amid` the call, take an error that is the next one's.
- */
-static ssize_t rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,
-			      bool amid)
-{
-	struct iovec part = iov_part(to, SIZE_MAX);
-	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-	int queued = 0;
-	bool over = amid && rx_is_tcp_over(s, fd);
-	if (over || (amid && REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued == 0))
-		return over ? -ENODATA : -EAGAIN;
-	flags |= MSG_DONTWAIT;
-	enum sock_way way = rx_enter(s, fd);
-	if (way == SOCK_DIRECT)
-		return 0;
-	ssize_t n = way == SOCK_COUNTED
-			    ? COUNTED(counted_rx_over, s, REAL(recvmsg)(fd, &msg, flags))
-			    : REAL(recvmsg)(fd, &msg, flags);
-	if (n < 0)
-		return -errno;
-	iov_skip(to, (size_t)n);
-	return n == 0 ? -ENODATA : n;
-}
-
 static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to,
 			   int flags, bool amid)
 {
@@ -502,9 +476,15 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 		return take_nothing(s, &w, flags);
 	for (;;) {
 		n = take_locked(s, &w, &to, flags, amid || done > 0);
-		if (n == SOCK_KERNEL &&
-		    (done > 0 || (w.deadline_ns && wait_is_our_own(&w, flags)))) {
-			n = rest_in_kernel(s, w.fd, &to, flags, done > 0);
+		if (n == SOCK_KERNEL && done == 0 && rx_is_marked(&w, flags)) {
+			n = rx_rest_at_mark(&w, &to, flags);
+			if (n < 0)
+				break;
+			else if (n == 0)
+				continue;
+		} else if (n == SOCK_KERNEL &&
+			   (done > 0 || (w.deadline_ns && wait_is_our_own(&w, flags)))) {
+			n = rx_rest_in_kernel(s, w.fd, &to, flags, done > 0);
 			if (n == 0)
 				continue;
 		}

@@ -18,7 +18,7 @@ LONG_ON_PURPOSE = {}
 # (base/kernel.h); through it only where it waits in the program's place, guarded.
 CANCELLABLE = re.compile(r"REAL\((accept4?|close|connect|epoll_p?wait2?|open(at)?(64)?|p?poll|"
                          r"p?(read|write)v?2?(64)?|p?select|(recv|send)(from|to|m?msg)?)\)")
-WAITS = {"src/base/await.c", "src/base/kernel.h", "src/stream/left.c", "src/stream/rx.c", "src/stream/tx.c",
+WAITS = {"src/base/await.c", "src/base/kernel.h", "src/stream/left.c", "src/stream/rx_rest.c", "src/stream/tx.c",
          "src/stream/tx_rest.c", "src/stream/wait.c",
          "src/sock/epoll_nest.c", "src/sock/poll_call.c", "src/sock/select.c"}
 
