@@ -100,6 +100,25 @@ static void empty(int epfd)
 		;
 }
 
+static void hear(struct instance *in, int epfd)
+{
+	struct epoll_event ev[SIDE_EVENTS];
+	int n;
+
+	do {
+		n = kernel_epoll_look(epfd, ev, SIDE_EVENTS);
+		for (int i = 0; i < n; i++) {
+			bool bell = false;
+			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
+
+			if (r)
+				tag_heard(in, r, bell, ev[i].events);
+			else
+				sock_hear_shared_bell();
+		}
+	} while (n == SIDE_EVENTS);
+}
+
 void side_make(struct instance *in)
 {
 	int epfd = instance_fd(in), side, news;
@@ -128,6 +147,8 @@ void side_make(struct instance *in)
 	in->side = side;
 	in->news = news;
 	atomic_fetch_add(&epoll_sides, 1);
+	/* What the program's own instance had yet to hand over is there as well. */
+	hear(in, news);
 }
 
 void side_drop(struct instance *in)
@@ -179,25 +200,6 @@ void epoll_sides_again(void)
 }
 
 /* ---- what it would report ---- */
-
-static void hear(struct instance *in, int epfd)
-{
-	struct epoll_event ev[SIDE_EVENTS];
-	int n;
-
-	do {
-		n = kernel_epoll_look(epfd, ev, SIDE_EVENTS);
-		for (int i = 0; i < n; i++) {
-			bool bell = false;
-			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
-
-			if (r)
-				tag_heard(in, r, bell, ev[i].events);
-			else
-				sock_hear_shared_bell();
-		}
-	} while (n == SIDE_EVENTS);
-}
 
 /* The last of those with something to report, or NULL. All are armed anew first. */
 static struct epoll_reg *look_over(struct instance *in)
