@@ -328,15 +328,48 @@ static bool any_instance(const struct pollfd *fds, nfds_t n)
 	return false;
 }
 
+static bool is_told(const struct pollfd *p)
+{
+	return p->fd >= 0 && p->revents && instance_at(p->fd);
+}
+
+static bool any_told(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++)
+		if (is_told(&fds[i]))
+			return true;
+	return false;
+}
+
+/* Looks that a doorbell may spoil before it counts as an event. */
+#define AMID_LOOKS 8
+
+/* An instance was told for a doorbell that rang during the look, and for nothing else. */
+static bool rang_amid(const struct pollfd *fds, nfds_t n)
+{
+	bool amid = false;
+
+	if (!any_told(fds, n))
+		return false;
+	epoll_settle();
+	for (nfds_t i = 0; i < n && !amid; i++)
+		amid = is_told(&fds[i]) && !is_readable(fds[i].fd);
+	return amid;
+}
+
 static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 						const uint32_t *accept, nfds_t n,
 						uint64_t deadline, const sigset_t *mask)
 {
+	int looks = 0;
+
 	while (epoll_any_side() && any_instance(fds, n)) {
 		int rc;
 
 		epoll_settle();
 		rc = poll_core(fds, accept, n, LOOK_NOW, NULL);
+		if (rc > 0 && looks++ < AMID_LOOKS && rang_amid(fds, n))
+			continue;
 		if (rc)
 			return rc;
 		rc = poll_core(fds, accept, n, deadline, mask);

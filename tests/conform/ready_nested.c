@@ -540,3 +540,28 @@ CASE(nested_other_key, DIRECT)
 	other_key(EPOLL_CTL_MOD, EPOLLRDNORM);
 	other_key(EPOLL_CTL_MOD, EPOLLRDNORM | EPOLLET);
 }
+
+/* ---- the look itself goes on with the way back to TCP, for which doorbells ring ---- */
+
+CASE(nested_with_peer, DIRECT)
+{
+	static const uint32_t events[] = {EPOLLPRI | EPOLLET | EPOLLONESHOT, EPOLLPRI,
+					  EPOLLIN, EPOLLIN | EPOLLET};
+
+	for (int i = 0; i < 4; i++) {
+		struct pair p = pair_warm_open();
+		int in = ep_open();
+		struct pollfd fds[] = {{.fd = in, .events = POLLIN},
+				       {.fd = p.c, .events = POLLOUT},
+				       {.fd = in, .events = POLLRDNORM}};
+
+		ep_add(in, p.s, events[i], 1);
+		say_result("poll", poll(fds, 3, 0));
+		for (int k = 0; k < 3; k++)
+			say("%d: %s", k, poll_names(fds[k].revents));
+		poll_show(in, 0);
+		ep_show(in, 0);
+		close(in);
+		pair_close(p);
+	}
+}
