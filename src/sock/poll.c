@@ -299,6 +299,40 @@ static int wait_ready(struct poll_wait *w, uint64_t deadline, const sigset_t *ma
 	return rc;
 }
 
+/* The end of its connection has become known after the look that the entry holds. */
+static bool is_behind(struct poll_wait *w, nfds_t i, struct sock *s)
+{
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	uint32_t bits = seen & (SEEN_HUP | SEEN_ERR) ? LOOK_ALWAYS : 0;
+
+	bits |= seen & SEEN_FIN ? poll_wanted(w, i) & POLLRDHUP : 0;
+	bits &= poll_accepted(w, i);
+	return bits && !((uint16_t)w->fds[i].revents & (bits | POLLNVAL));
+}
+
+/* What an entry's look has learned of an end is so for those before it, too. Returns how many
+ * more are ready. */
+static __attribute__((noinline)) int look_behind(struct poll_wait *w, int count)
+{
+	bool ended = w->any_rdhup;
+	int more = 0;
+
+	for (nfds_t i = 0; i < w->n && count && !ended; i++)
+		ended = w->fds[i].revents & (LOOK_ALWAYS | POLLRDHUP);
+	for (nfds_t i = 0; i < w->n && ended; i++) {
+		struct pollfd *p = &w->fds[i];
+		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+
+		if (!s || !sock_is_direct(s) || !is_behind(w, i, s))
+			continue;
+		more -= p->revents != 0;
+		p->revents = (short)(look_level_held(s, p->fd, poll_wanted(w, i)) &
+				     poll_accepted(w, i));
+		more += p->revents != 0;
+	}
+	return more;
+}
+
 static void give_back(void *arg)
 {
 	struct poll_wait *w = arg;
@@ -348,6 +382,8 @@ static int poll_each(struct pollfd *fds, const uint32_t *accept, nfds_t n,
 	if (n > POLL_STACK && !make_room(&w, &cleanup))
 		return -ENOMEM;
 	rc = wait_ready(&w, deadline, mask);
+	if (n > 1 && rc >= 0)
+		rc += look_behind(&w, rc);
 	if (n > POLL_STACK)
 		leave_room(&cleanup);
 	if (set || w.direct)

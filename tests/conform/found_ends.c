@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* More cases that random operations have found: the end of a connection, in odd calls. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+/* Without a look at its readiness, by which the error could become known. */
+static void wait_reset(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+	do
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	while (info.tcpi_state != TCP_CLOSE);
+}
+
+static void linger(int fd, void *arg)
+{
+	struct linger none = {1, 0};
+	NEED(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+	signal_send(*(struct signal_pipe *)arg);
+	for (;;)
+		pause();
+}
+
+/* A connection that the kernel resets for a peer that was killed, and could leave no word. */
+static int killed_one(void)
+{
+	struct signal_pipe ready = signal_pipe();
+	pid_t pid;
+	int fd = peer_start(linger, &ready, &pid);
+	signal_wait(ready);
+	NEED(kill(pid, SIGKILL) == 0);
+	say("peer: %d", child_status(pid));
+	wait_reset(fd);
+	NEED(close(ready.fd[0]) == 0 && close(ready.fd[1]) == 0);
+	return fd;
+}
+
+/* ---- each entry of a connection tells its end, whichever of them learns of it ---- */
+
+static void poll_masks(int fd, const short *masks, nfds_t n, int timeout)
+{
+	struct pollfd p[8];
+	for (nfds_t i = 0; i < n; i++)
+		p[i] = (struct pollfd){fd, masks[i], 0};
+	say_result("polled", poll(p, n, timeout));
+	for (nfds_t i = 0; i < n; i++)
+		say("  %s", poll_names(p[i].revents));
+}
+
+#define POLL_KILLED(timeout, ...)                                                        \
+	do {                                                                             \
+		static const short masks[] = {__VA_ARGS__};                              \
+		int fd = killed_one();                                                   \
+		poll_masks(fd, masks, sizeof masks / sizeof *masks, timeout);            \
+		NEED(close(fd) == 0);                                                    \
+	} while (0)
+
+CASE(found_end_first_entry, DIRECT)
+{
+	POLL_KILLED(0, POLLERR | POLLHUP, POLLPRI);
+	POLL_KILLED(0, 0, POLLPRI, POLLHUP);
+	POLL_KILLED(0, POLLRDHUP, POLLPRI, POLLRDHUP);
+	POLL_KILLED(0, POLLHUP, POLLOUT, POLLPRI, POLLIN, 0, POLLRDHUP);
+}
+
+CASE(found_end_first_entry_waits, DIRECT)
+{
+	POLL_KILLED(-1, POLLERR | POLLHUP, POLLPRI);
+	POLL_KILLED(1000, 0, POLLRDHUP | POLLPRI, POLLHUP);
+	POLL_KILLED(-1, POLLRDHUP, POLLPRI, POLLRDHUP);
+	POLL_KILLED(-1, POLLHUP, POLLOUT, POLLPRI, POLLIN, 0, POLLRDHUP);
+}
+
+/* Bytes came by TCP alone, so the peer has not left a word of its close in memory. */
+static struct pair closed_without_a_word(void)
+{
+	struct pair p = pair_open();
+	char byte;
+	(void)!recv(p.s, &byte, 1, MSG_DONTWAIT);
+	send_pattern(p.c, 0, 4511);
+	send_pattern(p.s, 0, 293);
+	wait_inq(p.c, 293);
+	NEED(close(p.c) == 0);
+	wait_reset(p.s);
+	return p;
+}
+
+CASE(found_end_cold, ANYWAY)
+{
+	static const short masks[][3] = {{POLLERR | POLLHUP, POLLIN, 0},
+					 {0, POLLOUT, POLLIN},
+					 {POLLRDHUP, POLLIN, POLLPRI},
+					 {0, 0, 0}};
+	for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+		struct pair p = closed_without_a_word();
+		poll_masks(p.s, masks[i], 3, 0);
+		NEED(close(p.s) == 0);
+	}
+}
