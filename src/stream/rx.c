@@ -444,6 +444,10 @@ static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
 	struct iov_cursor to = iov_start(&(struct iovec){&byte, 1}, 1);
 	int saved = errno;
 	ssize_t n = take_locked(s, w, &to, MSG_PEEK, false);
+	if (n == -EAGAIN) { /* by what was known of the end without asking for it */
+		sock_look(s, w->fd);
+		n = take_locked(s, w, &to, MSG_PEEK, false);
+	}
 	if (n == -EAGAIN && !(flags & MSG_DONTWAIT)) {
 		w->some = true; /* whatever ends its only sleep ends the call */
 		wait_for(w);

@@ -12,35 +12,41 @@
 
 #include "conform/cases.h"
 
-/* Without a look at its readiness, by which the error could become known. */
-static void wait_reset(int fd)
+/* Without a look at its readiness, by which the end could become known. */
+static void wait_state(int fd, int state)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof info;
 	do
 		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
-	while (info.tcpi_state != TCP_CLOSE);
+	while (info.tcpi_state != state);
+}
+
+static void idle(int fd, void *arg)
+{
+	(void)fd;
+	signal_send(*(struct signal_pipe *)arg);
+	for (;;)
+		pause();
 }
 
 static void linger(int fd, void *arg)
 {
 	struct linger none = {1, 0};
 	NEED(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
-	signal_send(*(struct signal_pipe *)arg);
-	for (;;)
-		pause();
+	idle(fd, arg);
 }
 
-/* A connection that the kernel resets for a peer that was killed, and could leave no word. */
-static int killed_one(void)
+/* A connection that the kernel ends for a peer that was killed, and could leave no word. */
+static int ended_one(void (*peer)(int fd, void *arg), int state)
 {
 	struct signal_pipe ready = signal_pipe();
 	pid_t pid;
-	int fd = peer_start(linger, &ready, &pid);
+	int fd = peer_start(peer, &ready, &pid);
 	signal_wait(ready);
 	NEED(kill(pid, SIGKILL) == 0);
 	say("peer: %d", child_status(pid));
-	wait_reset(fd);
+	wait_state(fd, state);
 	NEED(close(ready.fd[0]) == 0 && close(ready.fd[1]) == 0);
 	return fd;
 }
@@ -60,7 +66,7 @@ static void poll_masks(int fd, const short *masks, nfds_t n, int timeout)
 #define POLL_KILLED(timeout, ...)                                                        \
 	do {                                                                             \
 		static const short masks[] = {__VA_ARGS__};                              \
-		int fd = killed_one();                                                   \
+		int fd = ended_one(linger, TCP_CLOSE);                                   \
 		poll_masks(fd, masks, sizeof masks / sizeof *masks, timeout);            \
 		NEED(close(fd) == 0);                                                    \
 	} while (0)
@@ -91,7 +97,7 @@ static struct pair closed_without_a_word(void)
 	send_pattern(p.s, 0, 293);
 	wait_inq(p.c, 293);
 	NEED(close(p.c) == 0);
-	wait_reset(p.s);
+	wait_state(p.s, TCP_CLOSE);
 	return p;
 }
 
@@ -106,4 +112,54 @@ CASE(found_end_cold, ANYWAY)
 		poll_masks(p.s, masks[i], 3, 0);
 		NEED(close(p.s) == 0);
 	}
+}
+
+/* ---- a receive of nothing is told of the end that a peer left no word of ---- */
+
+static ssize_t receive_vector(int fd, int flags)
+{
+	struct iovec none[2] = {{NULL, 0}, {NULL, 0}};
+	struct msghdr m = {.msg_iov = none, .msg_iovlen = 2};
+	return recvmsg(fd, &m, flags);
+}
+
+static void receive_nothing(void (*peer)(int fd, void *arg), int state)
+{
+	static const int flags[] = {MSG_DONTWAIT, 0, MSG_PEEK | MSG_WAITALL, MSG_TRUNC};
+	char byte;
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		int fd = ended_one(peer, state);
+		say_result("recv", recv(fd, &byte, 0, flags[i]));
+		say_result("again", recv(fd, &byte, 0, flags[i]));
+		say_result("one", recv(fd, &byte, 1, flags[i]));
+		NEED(close(fd) == 0);
+		fd = ended_one(peer, state);
+		say_result("recvmsg", receive_vector(fd, flags[i]));
+		say("poll: %s", poll_names(wait_events(fd, POLLIN)));
+		NEED(close(fd) == 0);
+	}
+}
+
+CASE(found_nothing_of_reset, DIRECT)
+{
+	receive_nothing(linger, TCP_CLOSE);
+}
+
+CASE(found_nothing_of_end, DIRECT)
+{
+	receive_nothing(idle, TCP_CLOSE_WAIT);
+}
+
+CASE(found_nothing_of_closed, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char byte;
+	say_result("open", recv(p.s, &byte, 0, MSG_DONTWAIT));
+	send_pattern(p.s, 0, 275);
+	wait_inq(p.c, 275);
+	NEED(close(p.c) == 0);
+	wait_state(p.s, TCP_CLOSE);
+	say_result("reset", recv(p.s, &byte, 0, MSG_DONTWAIT));
+	say_result("again", recv(p.s, &byte, 0, 0));
+	NEED(close(p.s) == 0);
 }
