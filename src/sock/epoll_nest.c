@@ -100,7 +100,8 @@ static void empty(int epfd)
 		;
 }
 
-static void hear(struct instance *in, int epfd)
+/* With `all`, also what the kernel says of the connections themselves. */
+static void hear(struct instance *in, int epfd, bool all)
 {
 	struct epoll_event ev[SIDE_EVENTS];
 	int n;
@@ -111,12 +112,34 @@ static void hear(struct instance *in, int epfd)
 			bool bell = false;
 			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
 
-			if (r)
+			if (r && (bell || all))
 				tag_heard(in, r, bell, ev[i].events);
-			else
+			else if (!r)
 				sock_hear_shared_bell();
 		}
 	} while (n == SIDE_EVENTS);
+}
+
+static bool is_readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return kernel_poll(&p, 1, 0) > 0;
+}
+
+/*
+ * The first that the kernel says of the new ones is what holds, no news to who has been told. What
+ * the program's own instance, epfd, had yet to hand over is: with that it is said again.
+ */
+static void begin_news(struct instance *in, int epfd, int news)
+{
+	hear(in, news, false);
+	if (!is_readable(epfd))
+		return;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (is_movable(r))
+			ctl(news, EPOLL_CTL_MOD, r->fd, EPOLL_TCP_EVENTS,
+			    tag_of(r, false));
 }
 
 void side_make(struct instance *in)
@@ -141,14 +164,14 @@ void side_make(struct instance *in)
 		return;
 	}
 	atomic_store(&in->ever_converted, true);
+	begin_news(in, epfd, news);
 	leave_all(in, epfd);
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->aside = is_movable(r);
 	in->side = side;
 	in->news = news;
 	atomic_fetch_add(&epoll_sides, 1);
-	/* What the program's own instance had yet to hand over is there as well. */
-	hear(in, news);
+	hear(in, news, true);
 }
 
 void side_drop(struct instance *in)
@@ -224,23 +247,16 @@ static struct epoll_reg *look_over(struct instance *in)
 	return ready;
 }
 
-static bool is_readable(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return kernel_poll(&p, 1, 0) > 0;
-}
-
 void side_settle(struct instance *in)
 {
 	struct epoll_reg *ready;
 
 	if (in->side < 0)
 		return;
-	hear(in, in->news);
+	hear(in, in->news, true);
 	ready = look_over(in);
 	if (!ready) {
-		hear(in, in->side);
+		hear(in, in->side, true);
 		ready = look_over(in);
 	}
 	/* Where it came in between, that was an edge. */

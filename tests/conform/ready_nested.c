@@ -565,3 +565,26 @@ CASE(nested_with_peer, DIRECT)
 		pair_close(p);
 	}
 }
+
+/* ---- what has been told is no edge again when the outer one comes ---- */
+
+CASE(nested_told_edge, DIRECT)
+{
+	static const uint32_t events[] = {EPOLLRDNORM, EPOLLIN, EPOLLIN | EPOLLOUT,
+					  EPOLLIN | EPOLLRDHUP};
+
+	for (int i = 0; i < 4; i++) {
+		struct pair p = pair_warm_open();
+		int in = ep_open(), out = ep_open();
+
+		NEED(shutdown(p.s, SHUT_RD) == 0);
+		ep_add(in, p.s, events[i] | EPOLLET, 1);
+		ep_show(in, 0);
+		ep_show(in, 0);
+		ep_add(out, in, EPOLLIN, 2);
+		ep_show(out, 0);
+		close(in);
+		close(out);
+		pair_close(p);
+	}
+}
