@@ -14,9 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "cases.h"
-
-enum { BULK = 12000000 };
+#include "call.h"
 
 static void set_int(int fd, int name, int value)
 {
@@ -27,52 +25,6 @@ static void set_ms(int fd, int name, int ms)
 {
 	struct timeval tv = {ms / 1000, ms % 1000 * 1000};
 	NEED(setsockopt(fd, SOL_SOCKET, name, &tv, sizeof tv) == 0);
-}
-
-struct call {
-	int fd;
-	size_t len;
-	int flags;
-	ssize_t result;
-	int error;
-};
-
-static void call_recv(void *arg)
-{
-	struct call *c = arg;
-	char buf[16];
-	c->result = recv(c->fd, buf, c->len, c->flags);
-	c->error = errno;
-}
-
-static void call_send(void *arg)
-{
-	struct call *c = arg;
-	c->result = send(c->fd, bulk_room(), c->len, c->flags);
-	c->error = errno;
-}
-
-static void call_start(struct worker *t, void (*run)(void *), struct call *c)
-{
-	worker_start(t, run, c);
-	wait_crowd_asleep(&t->tid, 1);
-}
-
-static void call_end(struct worker *t, const struct call *c)
-{
-	worker_join(t);
-	errno = c->error;
-	say_result("call", c->result);
-}
-
-static void read_bulk(int fd, size_t len)
-{
-	static char to[1 << 16];
-	while (len > 0) {
-		ssize_t n = recv(fd, to, sizeof to, 0);
-		NEED(n > 0);
-		len -= (size_t)n;
-	}
 }
 
 /* ---- what may be set ---- */
