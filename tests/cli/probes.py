@@ -77,8 +77,8 @@ def noted():
 
 def examples():
     """The programs of the document for bpftrace, with our library."""
-    found = re.findall(r"bpftrace -e '(.*?)'", pathlib.Path(DOCUMENT).read_text(), re.S)
-    return [re.sub(r"usdt:\S+?\.so:", f"usdt:{LIBRARY}:", program) for program in found]
+    text = pathlib.Path(DOCUMENT).read_text().replace("'$LIBRARY'", LIBRARY)
+    return re.findall(r"bpftrace -e '(.*?)'", text, re.S)
 
 
 class Notes(unittest.TestCase):
