@@ -285,10 +285,10 @@ class Bench(unittest.TestCase):
                                "--over", "tcp", LD_PRELOAD=CORRUPT, CORRUPT=how)
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn("checks of content failed", result.stdout)
-                # Which measurements, and why, also where nobody looks at the table.
-                self.assertRegex(result.stderr, r"2 measurements failed:\n"
-                                 rf"  {pattern}.* 4 KiB, tcp, pair 1: .*content failed\n"
-                                 rf"  {pattern}.* 4 KiB, tcp, pair 2: .*content failed\n")
+                # Which measurements, and why, also where nobody looks at the table. On a busy
+                # machine one of the two may end before the byte that is late.
+                self.assertRegex(result.stderr, r"[12] measurements? failed:\n"
+                                 rf"(  {pattern}.* 4 KiB, tcp, pair [12]: .*content failed\n)+")
 
     def interrupt(self, sig, *args):
         """Starts it, waits for the table's first row, and sends the signal."""
