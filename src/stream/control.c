@@ -426,12 +426,16 @@ void sock_lowat_set(struct sock *s, int fd)
 {
 	int bytes = 0, own = 0, lowat = 1;
 	socklen_t len = sizeof(lowat);
-	if (sock_inq(s, fd, &bytes) != 0 || bytes == 0 ||
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0 ||
-	    bytes < lowat)
+	/* Past the peer's end there is always enough. */
+	bool ended = sock_is_direct(s) &&
+		     ((seen_of(s->slot) & SEEN_FIN) ||
+		      atomic_load_explicit(&s->in->fin, memory_order_acquire));
+	if (!ended && (sock_inq(s, fd, &bytes) != 0 || bytes == 0 ||
+		       REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0 ||
+		       bytes < lowat))
 		return;
 	/* With enough in its own queue, the kernel has told already. */
-	if (REAL(ioctl)(fd, FIONREAD, &own) == 0 && own >= lowat)
+	if (!ended && REAL(ioctl)(fd, FIONREAD, &own) == 0 && own >= lowat)
 		return;
 	atomic_fetch_add_explicit(&s->nudges, 1, memory_order_relaxed);
 	sock_ring_self(s);

@@ -298,3 +298,32 @@ CASE(ep_once_amid, DIRECT)
 		pair_close(p[i]);
 	close(ep);
 }
+
+/* ---- SO_RCVLOWAT past the peer's end: each wakes, as there is always enough ---- */
+
+static void lowat_past_end(int bytes, uint32_t events)
+{
+	struct pair p = pair_warm_open();
+	int ep = ep_open(), lowat = 50;
+
+	ep_add(ep, p.s, events | EPOLLET, 1);
+	send_pattern(p.c, 0, (size_t)bytes);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	ep_show(ep, SOON);
+	ep_drain(ep);
+	for (int i = 0; i < 2; i++) {
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat) == 0);
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+	}
+	close(ep);
+	pair_close(p);
+}
+
+CASE(found_lowat_past_end, DIRECT)
+{
+	lowat_past_end(0, EPOLLRDNORM);
+	lowat_past_end(0, EPOLLIN);
+	lowat_past_end(0, EPOLLRDHUP);
+	lowat_past_end(10, EPOLLIN);
+}
