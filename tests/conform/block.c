@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,8 +40,7 @@ static void seat_cancelled(void *arg)
 	s->back = true;
 }
 
-/* Before anything has happened, the kernel may have made some more room. */
-static bool found_room(struct seat *s)
+static bool fill_again(struct seat *s)
 {
 	int state;
 	if (s->begun || s->call->role != WRITER || s->result <= 0)
@@ -54,6 +54,15 @@ static bool found_room(struct seat *s)
 		s->result = -1;
 	pthread_setcancelstate(state, NULL);
 	return !over;
+}
+
+/* Before anything has happened, the kernel may have made some more room. */
+static bool found_room(struct seat *s)
+{
+	s->fills = true; /* before the look at begun: see all_begun */
+	bool found = fill_again(s);
+	s->fills = false;
+	return found;
 }
 
 static void seat_main(void *arg)
@@ -100,6 +109,10 @@ static void all_begun(bool begun)
 {
 	for (size_t i = 0; i < used; i++)
 		seats[i].begun = begun;
+	/* One that has not seen it yet counts what it fills, before its seat is drained. */
+	for (size_t i = 0; i < used; i++)
+		while (seats[i].fills)
+			sched_yield();
 }
 
 /* A thread for each call of these roles, all of them asleep. */
@@ -111,6 +124,9 @@ static void sit_down(enum stage stage, unsigned roles, void (*before)(struct sea
 			before(&seats[i]);
 		worker_start(&seats[i].worker, seat_main, &seats[i]);
 	}
+	wait_all_asleep();
+	/* TCP acknowledges what a writer filled up to 200 ms late, and then it has room once more. */
+	usleep(250000);
 	wait_all_asleep();
 	all_begun(true);
 }

@@ -36,6 +36,8 @@ struct seat {
 	ssize_t result;
 	int error, events;
 	_Atomic bool begun; /* things happen: a writer takes what it gets */
+	_Atomic bool
+		fills; /* looks at that, and may fill what room it has found before */
 	_Atomic bool back;
 	bool gone; /* the thread was cancelled */
 	struct worker worker;
