@@ -72,9 +72,16 @@ static bool is_tcp_cheap(int fd)
 	       cpu >= 0 && cpu == sched_getcpu();
 }
 
+/* Bounded, both: other processes of the family write the slot and the records, too. */
 static _Atomic uint8_t *doublings_of(uint32_t record)
 {
-	return &slot_records()[(record & ~RECORD_CHEAP) - 1];
+	return &slot_records()[((record & ~RECORD_CHEAP) - 1) % SLOT_RECORDS];
+}
+
+static uint8_t doublings_at(uint32_t record)
+{
+	uint8_t now = atomic_load_explicit(doublings_of(record), memory_order_relaxed);
+	return now < DOUBLINGS_MOST ? now : DOUBLINGS_MOST;
 }
 
 _Atomic uint64_t earn_first_due NEAR_DATA;
@@ -108,7 +115,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}
 	return threshold * (record & RECORD_CHEAP ? CHEAP_DUE : 1)
-	       << atomic_load_explicit(doublings_of(record), memory_order_relaxed);
+	       << doublings_at(record);
 }
 
 FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
@@ -150,7 +157,7 @@ NEAR_CODE void earn_judge(struct sock *s)
 		return;
 	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
 	_Atomic uint8_t *doublings = doublings_of(record);
-	uint8_t now = atomic_load_explicit(doublings, memory_order_relaxed);
+	uint8_t now = doublings_at(record);
 	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
 	if (record & RECORD_CHEAP)
 		units /= CHEAP_PRICE;

@@ -57,10 +57,12 @@ FORK_CODE struct slot *slot_at(uint32_t index)
 	return &table->slots[index];
 }
 
+/* The list lies in memory that each process of the family writes, also one that has given up its
+ * rights: what it says is no index before it is bounded, and no slot while that is in use. */
 static struct slot *pop_free(void)
 {
 	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_acquire);
-	while ((uint32_t)head != 0) {
+	while ((uint32_t)head != 0 && (uint32_t)head <= table_count) {
 		struct slot *sl = &table->slots[(uint32_t)head - 1];
 		/* Relaxed: another may have taken it; then the exchange fails. */
 		uint64_t next =
@@ -70,7 +72,9 @@ static struct slot *pop_free(void)
 		if (atomic_compare_exchange_weak_explicit(&table->free_head, &head, next,
 							  memory_order_acquire,
 							  memory_order_acquire))
-			return sl;
+			return atomic_load_explicit(&sl->used, memory_order_relaxed)
+				       ? NULL
+				       : sl;
 	}
 	return NULL;
 }

@@ -275,3 +275,21 @@ TEST(turns_on_one_processor_save_less)
 	REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
 	close(listener);
 }
+
+/* Each process of a family writes both, also a worker that has given up its rights. */
+TEST(what_others_write_is_bounded)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	struct slot *sl = fd_sock(e.b)->slot;
+	CHECK_EQ(turns(e.b), OPERATIONS + 1);
+	atomic_store(&slot_records()[0x12345677 % SLOT_RECORDS], 255);
+	atomic_store(&sl->record, 0x12345678);
+	atomic_store(&sl->phase, SLOT_ATTACHED);
+	earn_judge(fd_sock(e.b));
+	CHECK_EQ(atomic_load(&slot_records()[0x12345677 % SLOT_RECORDS]), DOUBLINGS);
+	atomic_store(&sl->phase, SLOT_EARNING);
+	ended(e);
+	close(listener);
+}

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "stream/slot.h"
+#include "stream/table.h"
 
 #define SLOTS 64u
 
@@ -60,6 +61,29 @@ TEST(a_slot_is_fresh_and_comes_back)
 	CHECK_EQ(atomic_load(&c->seen), 0);
 	slot_release(b, false);
 	slot_release(c, false);
+}
+
+/* Each process of a family writes the table, also a worker that has given up its rights. */
+TEST(what_others_write_is_no_index)
+{
+	init();
+	struct slot_table *t =
+		(struct slot_table *)((uint8_t *)slot_records() -
+				      offsetof(struct slot_table, records));
+	struct slot *used = slot_alloc(), *got[2];
+	uint64_t lies[] = {0x20000, 0}, head = atomic_load(&t->free_head);
+	REQUIRE(used);
+	lies[1] = slot_index(used) + 1;
+	for (int i = 0; i < 2; i++) {
+		atomic_store(&t->free_head, lies[i]);
+		got[i] = slot_alloc();
+		REQUIRE(got[i] && slot_index(got[i]) < SLOTS);
+		CHECK(got[i] != used);
+	}
+	atomic_store(&t->free_head, head);
+	slot_release(got[0], false);
+	slot_release(got[1], false);
+	slot_release(used, false);
 }
 
 TEST(a_full_table_gives_nothing)
