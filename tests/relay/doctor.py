@@ -3,6 +3,7 @@
 """`viaduct doctor HOST` between two hosts without RDMA: each step that fails is named, and only
 that. doctor.py VIADUCTD VIADUCT [TEST...]"""
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -385,6 +386,11 @@ class Connection(Doctors):
         answer.kill()
         answer.wait()
         self.assertEqual(answer.stdout.read(), "")  # the child had it open, too
+        # A process closes its descriptors one after the other: this one's listener is a later one.
+        refused = False
+        while not refused:
+            with self.b, socket.socket() as s:
+                refused = s.connect_ex((B, PORT)) == errno.ECONNREFUSED
         checks = self.doctor(None, B)
         self.assertIn("Connection refused", checks["answer"]["text"])
 
