@@ -180,8 +180,11 @@ CASE(inherited_filter, ON_TCP)
 	struct sock_fprog program = {1, &all};
 	uint16_t port;
 	int listener = listen_any(AF_INET, &port);
-	NEED(setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program,
-			sizeof program) == 0);
+	int r = setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+			   sizeof program);
+	if (r < 0 && errno == EPERM)
+		skip("this user may attach no filter");
+	NEED(r == 0);
 	look(pair_of(listener, AF_INET, port));
 }
 
