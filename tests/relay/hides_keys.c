@@ -58,6 +58,10 @@ static void look(pid_t pid, bool *hidden, bool *seen)
 
 int main(int argc, char **argv)
 {
+	if (geteuid() != 0) {
+		puts("needs root, who alone may look into it once it has hidden itself");
+		return 77;
+	}
 	bool entry = true, hidden = false, seen = false;
 	char text[256];
 	int status;
