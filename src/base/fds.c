@@ -29,6 +29,10 @@
 #define FDS_RESERVE_PART  16
 #define FDS_RESERVE_LEAST 8
 #define FDS_RESERVE_MOST  256
+/* The kernel's table is as long as a power of two, 64 or 256 at first, which an exec does not tell:
+ * it counts for as long as an fd_set, lest it be shorter here than it would be. */
+#define FDS_TABLE_LEAST 1024
+#define FDS_TABLE_MOST	(1 << 30)
 
 /*
  * Held while a number becomes ours or ceases to be, and over each fork: the kernel copies the
@@ -41,6 +45,9 @@ static _Atomic int fds_used FORK_DATA;
 static _Atomic int fds_lowest_ever FORK_DATA = INT_MAX, fds_highest_ever FORK_DATA = -1;
 static _Atomic uint32_t fds_closed FORK_DATA;
 _Atomic int fds_tight = INT_MAX;
+_Atomic int fds_watched = FDS_TABLE_LEAST;
+/* See fds_table_length. It only grows, as the kernel's table does. Relaxed: it orders nothing. */
+static _Atomic int fds_length FORK_DATA = FDS_TABLE_LEAST;
 
 int fds_limit(void)
 {
@@ -160,6 +167,53 @@ static int fds_lowest_now(int limit)
 	return limit;
 }
 
+/* Relaxed: with a guess that is one late, a number is looked at in vain, or the next one is. */
+static void fds_watch(void)
+{
+	int tight = atomic_load_explicit(&fds_tight, memory_order_relaxed);
+	int length = atomic_load_explicit(&fds_length, memory_order_relaxed);
+	int watched = tight < length ? tight : length;
+
+	if (atomic_load_explicit(&fds_watched, memory_order_relaxed) != watched)
+		atomic_store_explicit(&fds_watched, watched, memory_order_relaxed);
+}
+
+static void fds_set_tight(int tight)
+{
+	atomic_store_explicit(&fds_tight, tight, memory_order_relaxed);
+	fds_watch();
+}
+
+static int fds_length_for(int fd)
+{
+	int length = FDS_TABLE_LEAST;
+
+	while (length <= fd && length < FDS_TABLE_MOST)
+		length *= 2;
+	return length;
+}
+
+bool fds_got(int fd)
+{
+	int length = atomic_load_explicit(&fds_length, memory_order_relaxed);
+
+	while (fd >= length && length < FDS_TABLE_MOST &&
+	       !atomic_compare_exchange_weak_explicit(
+		       &fds_length, &length, fds_length_for(fd), memory_order_relaxed,
+		       memory_order_relaxed))
+		;
+	fds_watch();
+	return fd >= atomic_load_explicit(&fds_tight, memory_order_relaxed);
+}
+
+int fds_table_length(void)
+{
+	/* As long as it has held none of ours, the table is the program's own. */
+	if (atomic_load_explicit(&fds_highest_ever, memory_order_relaxed) < 0)
+		return INT_MAX;
+	return atomic_load_explicit(&fds_length, memory_order_relaxed);
+}
+
 /* Relaxed: a guess that is one late is set right by the next look at the limit. */
 static void fds_note_tight(int limit)
 {
@@ -168,7 +222,7 @@ static void fds_note_tight(int limit)
 	if (held > 0)
 		tight = (fds_is_stacked(limit) ? fds_lowest_now(limit) : limit - held) -
 			fds_reserve(limit);
-	atomic_store_explicit(&fds_tight, tight < 0 ? 0 : tight, memory_order_relaxed);
+	fds_set_tight(tight < 0 ? 0 : tight);
 }
 
 int fds_excess(int fd, int *below)
@@ -282,7 +336,7 @@ static void fds_unmark(int fd)
 				  memory_order_relaxed);
 	atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
 	if (fds_count() <= 0)
-		atomic_store_explicit(&fds_tight, INT_MAX, memory_order_relaxed);
+		fds_set_tight(INT_MAX);
 }
 
 static void fds_close_locked(int fd)
@@ -337,6 +391,11 @@ void fds_forked_parent(void)
 
 FORK_CODE void fds_forked_child(void)
 {
+	/* The kernel makes the child's table for the descriptors that are open, not for former ones. */
+	if (atomic_load_explicit(&fds_length, memory_order_relaxed) > FDS_TABLE_LEAST) {
+		atomic_store_explicit(&fds_length, FDS_TABLE_LEAST, memory_order_relaxed);
+		fds_watch();
+	}
 	lock_drop_forked(&fds_lock);
 }
 

@@ -38,6 +38,15 @@ bool fds_is_ours(int fd);
  */
 extern _Atomic int fds_tight;
 int fds_excess(int fd, int *below);
+/*
+ * So long would the kernel's table of descriptors be without ours: a power of two above each number
+ * that the program was seen to get. INT_MAX while ours have not made it longer. Where the program
+ * may have got a number unseen, ask for it, and tell of it by fds_got.
+ */
+int fds_table_length(void);
+/* A number from fds_watched on, got by the program, is told to fds_got. True from fds_tight on. */
+extern _Atomic int fds_watched;
+bool fds_got(int fd);
 /* How many numbers are Viaduct's now: all, and those below fd. One that the second counts no
  * more has been closed, and that has been counted in fds_given. */
 int fds_count(void);

@@ -53,7 +53,7 @@ static bool is_parted(void)
 
 void hook_give_way(int fd)
 {
-	if (!hook_active || hook_is_borrowed() || is_parted())
+	if (!hook_active || hook_is_borrowed() || !fds_got(fd) || is_parted())
 		return;
 	/* Relaxed: a hint. */
 	atomic_store_explicit(&hook_is_short, true, memory_order_relaxed);

@@ -171,15 +171,15 @@ bool hook_hidden(int fd);
 
 /* ---- descriptors (fdlife.c) ---- */
 
-/* The program has got the number fd, and there are few left. */
+/* The program has got the number fd, which makes the kernel's table longer, or leaves few. */
 void hook_give_way(int fd);
 /* That has happened, and may still be so. */
 extern _Atomic bool hook_is_short;
 static inline void hook_numbered(int fd)
 {
 	/* Relaxed: a hint, see base/fds.h. */
-	if (__builtin_expect(fd >= atomic_load_explicit(&fds_tight, memory_order_relaxed),
-			     0))
+	if (__builtin_expect(
+		    fd >= atomic_load_explicit(&fds_watched, memory_order_relaxed), 0))
 		hook_give_way(fd);
 }
 
@@ -387,6 +387,8 @@ void signal_stand_down(void);
 
 /* True when a descriptor in the sets is a socket or an epoll instance of ours. */
 bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+/* To how many descriptors the kernel would cut n, were there none of ours. */
+int hook_select_clip(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 
 /* ---- answers that cannot be written (unwritable.c) ---- */
 

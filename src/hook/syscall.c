@@ -341,7 +341,7 @@ static long other_call(const struct sys *x)
 	return result;
 }
 
-static long named_call(const struct sys *x, enum kind kind)
+static long named_call(struct sys *x, enum kind kind)
 {
 	switch (kind) {
 	case IO:
@@ -360,7 +360,7 @@ long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
 __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d, long e,
 					long f)
 {
-	const struct sys x = {nr, {a, b, c, d, e, f}};
+	struct sys x = {nr, {a, b, c, d, e, f}};
 	enum kind kind = nr >= 0 && nr < (long)sizeof(kinds) ? kinds[nr] : PASS;
 	long result;
 

@@ -6,7 +6,8 @@
 /* Returned by no call: the kernel is to be asked. */
 #define HOOK_NOT_MINE (-4096L)
 
-/* Calls that wait, by their number and six arguments. As syscall(), or HOOK_NOT_MINE. */
-long syscall_wait(long nr, const long *a);
+/* Calls that wait, by their number and six arguments. As syscall(), or HOOK_NOT_MINE:
+ * then for the arguments as they are now. */
+long syscall_wait(long nr, long *a);
 
 #endif

@@ -131,7 +131,7 @@ static long epoll_call(long nr, const long *a)
 	return epoll_pwait2(instance, events, most, g.timeout, g.mask);
 }
 
-long syscall_wait(long nr, const long *a)
+long syscall_wait(long nr, long *a)
 {
 	switch (nr) {
 	case SYS_poll:
@@ -141,9 +141,10 @@ long syscall_wait(long nr, const long *a)
 	case SYS_ppoll:
 		return ppoll_call(a);
 	case SYS_select:
-		return select_call(a);
 	case SYS_pselect6:
-		return pselect_call(a);
+		a[0] = hook_select_clip((int)a[0], (void *)a[1], (void *)a[2],
+					(void *)a[3]);
+		return nr == SYS_select ? select_call(a) : pselect_call(a);
 	default:
 		return epoll_call(nr, a);
 	}

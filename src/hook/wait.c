@@ -156,6 +156,7 @@ HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	struct left_sets left;
 
+	n = hook_select_clip(n, r, w, e);
 	if (left_any() && left_select_is_ready(n, r, &left))
 		return left_select_add(r, &left,
 				       REAL(select)(n, r, w, e, &(struct timeval){0}));
@@ -171,6 +172,7 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 {
 	struct left_sets left;
 
+	n = hook_select_clip(n, r, w, e);
 	if (left_any() && left_select_is_ready(n, r, &left))
 		return left_select_add(r, &left,
 				       REAL(pselect)(n, r, w, e, &at_once, mask));
