@@ -281,10 +281,11 @@ static int check_plain(void)
 {
 	const char *preload = getenv("LD_PRELOAD");
 
-	if (!preload || !strstr(preload, "libviaduct.so"))
+	if (!preload || !strstr(preload, "libviaduct-preload.so"))
 		return 0;
-	fprintf(stderr, "viaduct bench: LD_PRELOAD names libviaduct.so, so nothing here "
-			"would run plain: start this command without `viaduct run`\n");
+	fprintf(stderr,
+		"viaduct bench: LD_PRELOAD names libviaduct-preload.so, so nothing here "
+		"would run plain: start this command without `viaduct run`\n");
 	return EXIT_REFUSED;
 }
 

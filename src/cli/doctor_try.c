@@ -117,7 +117,8 @@ void check_library(struct finding *f)
 		found(f, "%s", path);
 		return;
 	}
-	found(f, "libviaduct.so is neither beside this command nor in " VD_LIBDIR);
+	found(f,
+	      "libviaduct-preload.so is neither beside this command nor in " VD_LIBDIR);
 	found_trouble(f, FINDING_PROBLEM, "No program can be run under Viaduct.",
 		      "Install Viaduct, `make install`, or keep the library and this "
 		      "command in one folder.");

@@ -24,7 +24,8 @@ void explain_library(struct answer *a)
 
 	if (library_find(path, sizeof(path)) != 0) {
 		say(a, POINT_NO, "library",
-		    "libviaduct.so is neither beside this command nor in %s.", VD_LIBDIR);
+		    "libviaduct-preload.so is neither beside this command nor in %s.",
+		    VD_LIBDIR);
 		say_remedy(a, "Build or install it.");
 		return;
 	}
@@ -38,7 +39,7 @@ void explain_library(struct answer *a)
 	}
 	rest = list = text_of("%s", preload ? preload : "");
 	while ((word = strsep(&rest, " :")))
-		if (strstr(word, "libviaduct.so"))
+		if (strstr(word, "libviaduct-preload.so"))
 			own = word;
 	explain_preloads(preload ? preload : "", a);
 	say(a, POINT_YES, "library",

@@ -100,13 +100,15 @@ static char *calls_of(const char *name)
 static void say_behind(const char *name, const char *calls, struct answer *a)
 {
 	say(a, POINT_NOTE, "preload",
-	    "LD_PRELOAD has %s behind libviaduct.so, and that has functions of its own "
+	    "LD_PRELOAD has %s behind libviaduct-preload.so, and that has functions of "
+	    "its own "
 	    "for "
 	    "%s: they are passed over where a connection is on the direct path.",
 	    name, calls);
 	say_remedy(a,
 		   "If it has to see the program's connections, put it in front, which "
-		   "`viaduct run` does not: LD_PRELOAD=%s:.../libviaduct.so PROGRAM. Or "
+		   "`viaduct run` does not: LD_PRELOAD=%s:.../libviaduct-preload.so "
+		   "PROGRAM. Or "
 		   "keep their ports out by a rule.",
 		   name);
 }
@@ -114,10 +116,10 @@ static void say_behind(const char *name, const char *calls, struct answer *a)
 void explain_preloads(const char *preload, struct answer *a)
 {
 	char *list = text_of("%s", preload), *rest = list, *word, *others = NULL;
-	bool behind = !strstr(preload, "libviaduct.so");
+	bool behind = !strstr(preload, "libviaduct-preload.so");
 
 	while ((word = strsep(&rest, " :"))) {
-		bool own = strstr(word, "libviaduct.so");
+		bool own = strstr(word, "libviaduct-preload.so");
 		char *calls = *word && !own ? calls_of(word) : NULL;
 
 		behind |= own;
@@ -127,7 +129,8 @@ void explain_preloads(const char *preload, struct answer *a)
 			say_behind(word, calls, a);
 		else if (calls)
 			say(a, POINT_YES, "preload",
-			    "LD_PRELOAD has %s in front of libviaduct.so: its own "
+			    "LD_PRELOAD has %s in front of libviaduct-preload.so: its "
+			    "own "
 			    "functions for %s are called first.",
 			    word, calls);
 		else
@@ -137,7 +140,7 @@ void explain_preloads(const char *preload, struct answer *a)
 	if (others) {
 		say(a, POINT_NOTE, "preload",
 		    "LD_PRELOAD names other libraries, too: %s. Calls that these make "
-		    "past the next library (libviaduct.so) are not followed.",
+		    "past the next library (libviaduct-preload.so) are not followed.",
 		    others);
 		say_remedy(a, "Nothing to do, unless one of them carries connections "
 			      "itself: then choose one.");

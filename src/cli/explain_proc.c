@@ -19,7 +19,7 @@
 
 enum { FILE_MAX = 1 << 20, COMMAND_MAX = 200, ARGS_MAX = 256 };
 
-static const char library_name[] = "libviaduct.so";
+static const char library_name[] = "libviaduct-preload.so";
 
 static FILE *open_of(pid_t pid, const char *name)
 {
@@ -338,9 +338,10 @@ bool proc_is_under(const struct proc *p, bool has_table, struct outside *out)
 		say_no_table(p, out);
 	} else if (p->env_known && p->preloaded) {
 		out->name = "preload";
-		out->why = text_of("LD_PRELOAD names libviaduct.so there, but the loader "
-				   "has not found the file, or the program has dropped "
-				   "it.");
+		out->why = text_of(
+			"LD_PRELOAD names libviaduct-preload.so there, but the loader "
+			"has not found the file, or the program has dropped "
+			"it.");
 		out->remedy = text_of("See to it that the file is there, in the "
 				      "program's own root directory, too.");
 	} else {

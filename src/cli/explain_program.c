@@ -74,13 +74,15 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 		break;
 	case PROGRAM_OTHER_CLASS:
 		say(a, POINT_NO, "architecture",
-		    "%s is built for another kind of processor than libviaduct.so (%s).",
+		    "%s is built for another kind of processor than "
+		    "libviaduct-preload.so (%s).",
 		    p->path, p->detail);
 		say_remedy(a, "Use a build of it for x86-64.");
 		break;
 	case PROGRAM_OTHER_LIBC:
 		say(a, POINT_NO, "libc",
-		    "%s does not use the GNU C library (%s), which libviaduct.so needs.",
+		    "%s does not use the GNU C library (%s), which libviaduct-preload.so "
+		    "needs.",
 		    p->path, p->detail);
 		say_remedy(a, "Use a build of it for the GNU C library.");
 		break;

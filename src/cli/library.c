@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds libviaduct.so and puts it into LD_PRELOAD, with what that takes. */
+/* Finds libviaduct-preload.so and puts it into LD_PRELOAD, with what that takes. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "cli/library.h"
 
-static const char library_name[] = "libviaduct.so";
+static const char library_name[] = "libviaduct-preload.so";
 
 int library_find(char *path, size_t size)
 {

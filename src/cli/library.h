@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where libviaduct.so lies, and how it gets into LD_PRELOAD. */
+/* Where libviaduct-preload.so lies, and how it gets into LD_PRELOAD. */
 #ifndef VD_CLI_LIBRARY_H
 #define VD_CLI_LIBRARY_H
 

@@ -226,7 +226,8 @@ static int preload(void)
 	if (rc == 0)
 		rc = library_preload(library);
 	if (rc == -ENOENT)
-		warn_line("viaduct run: libviaduct.so is neither beside this command "
+		warn_line("viaduct run: libviaduct-preload.so is neither beside this "
+			  "command "
 			  "nor in " VD_LIBDIR ": build or install it");
 	else if (rc == -EINVAL)
 		warn_line("viaduct run: %s cannot be preloaded, because its path has a "

@@ -117,11 +117,11 @@ static bool cannot_take_it(int dir, const char *path, bool search)
 		return false;
 	foreign = target_path(k, dir, path, search) && is_foreign(k);
 	if (foreign && log_level_now >= LOG_INFO)
-		log_line_apart(
-			LOG_INFO,
-			"exec: %s runs on TCP: libviaduct.so cannot be loaded there%s%s",
-			k->program.path, *k->program.detail ? ": " : "",
-			k->program.detail);
+		log_line_apart(LOG_INFO,
+			       "exec: %s runs on TCP: libviaduct-preload.so cannot be "
+			       "loaded there%s%s",
+			       k->program.path, *k->program.detail ? ": " : "",
+			       k->program.detail);
 	munmap(k, sizeof(*k));
 	return foreign;
 }

@@ -179,7 +179,7 @@ class Confined(unittest.TestCase):
         self.tmp = pathlib.Path(self.folder.name)
         self.tmp.chmod(0o777)
         # Users other than root must be able to read the library.
-        self.library = self.tmp / "libviaduct.so"
+        self.library = self.tmp / "libviaduct-preload.so"
         self.library.write_bytes(pathlib.Path(LIBRARY).read_bytes())
         self.library.chmod(0o755)
 

@@ -335,7 +335,7 @@ class InForce(Config):
         """Without viaduct run, as a service manager may have it."""
         self.report.unlink(missing_ok=True)
         env = {**self.env, "VIADUCT_REPORT": str(self.report), **variables,
-               "LD_PRELOAD": os.path.join(os.path.dirname(VIADUCT), "libviaduct.so")}
+               "LD_PRELOAD": os.path.join(os.path.dirname(VIADUCT), "libviaduct-preload.so")}
         result = subprocess.run([PYTHON, "-c", TALK.format(port=0)], env=env,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
@@ -392,13 +392,14 @@ class InForce(Config):
     def test_user_who_runs_it(self):
         if os.getuid() != 0:
             self.skipTest("needs root")
-        for name in ("viaduct", "libviaduct.so"):  # the build folder may be closed to others
+        # The build folder may be closed to others.
+        for name in ("viaduct", "libviaduct-preload.so"):
             shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), self.tmp / name)
         conf = self.file("allow uid=0\ndeny\n")
         self.upgraded("--config", conf)
         env = {**self.env, "VIADUCT_CONFIG": str(conf),
                "VIADUCT_REPORT": str(self.file("", "report", 0o666)),
-               "LD_PRELOAD": str(self.tmp / "libviaduct.so")}
+               "LD_PRELOAD": str(self.tmp / "libviaduct-preload.so")}
         python = shutil.which("python3", path="/usr/bin:/bin") or self.skipTest("no python3")
         result = subprocess.run([python, "-c", TALK.format(port=0)], env=env, user=NOBODY,
                                 group=NOBODY, extra_groups=[], stdout=subprocess.PIPE,

@@ -230,13 +230,13 @@ class Output(Doctor):
             self.assertRegex(named, rf"(^|[ \"]){name}([ \",]|$)")
 
     def test_any_path_is_valid_json(self):
-        place = self.copy("viaduct", "libviaduct.so", to=b"a\"b\\c\x01\xff\xc3\xa4")
+        place = self.copy("viaduct", "libviaduct-preload.so", to=b"a\"b\\c\x01\xff\xc3\xa4")
         path = self.problems(None, command=os.path.join(place, b"viaduct"))["library"]
-        self.assertIn("/a\"b\\c\x01\ufffdä/libviaduct.so", path["value"])
+        self.assertIn("/a\"b\\c\x01\ufffdä/libviaduct-preload.so", path["value"])
 
     def test_of_an_unprivileged_user(self):
         self.as_root()
-        place = self.copy("viaduct", "libviaduct.so")
+        place = self.copy("viaduct", "libviaduct-preload.so")
         checks = self.problems(None, command=os.path.join(place, b"viaduct"), user=65534,
                                group=65534, extra_groups=[])
         self.assertEqual(checks["other-users"]["state"], "ok")
@@ -244,7 +244,7 @@ class Output(Doctor):
 
 class Needs(Doctor):
     def test_no_library(self):
-        if os.path.exists(os.path.join(LIBDIR, "libviaduct.so")):
+        if os.path.exists(os.path.join(LIBDIR, "libviaduct-preload.so")):
             self.skipTest("an installed library would be found")
         place = self.copy("viaduct")
         checks = self.problems(None, "library", "preload", "direct-path",
@@ -252,16 +252,16 @@ class Needs(Doctor):
         self.assertIn("make install", checks["library"]["remedy"])
 
     def test_library_that_is_none(self):
-        place = self.copy("viaduct", "libviaduct.so")
+        place = self.copy("viaduct", "libviaduct-preload.so")
         command = os.path.join(place, b"viaduct")
         self.problems(None, command=command)
-        with open(os.path.join(place, b"libviaduct.so"), "r+b") as f:
+        with open(os.path.join(place, b"libviaduct-preload.so"), "r+b") as f:
             f.write(b"no ELF")
         checks = self.problems(None, "preload", "direct-path", command=command)
         self.assertIn("ran, but without it", checks["preload"]["text"])
 
     def test_library_with_an_impossible_path(self):
-        place = self.copy("viaduct", "libviaduct.so", to="a b")
+        place = self.copy("viaduct", "libviaduct-preload.so", to="a b")
         checks = self.problems(None, "preload", "direct-path",
                                command=os.path.join(place, b"viaduct"))
         self.assertIn("Move it", checks["preload"]["remedy"])
@@ -527,7 +527,7 @@ class Hosts(Doctor):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         options = {}
         if os.getuid() == 0:  # whom the limit does not bind
-            place = self.copy("viaduct", "libviaduct.so")
+            place = self.copy("viaduct", "libviaduct-preload.so")
             options = {"command": os.path.join(place, b"viaduct"), "user": 65534,
                        "group": 65534, "extra_groups": []}
         for mib, look, text in ((8, self.note, "room for 1 links"),

@@ -906,7 +906,7 @@ class Processes(Explain):
             if not there:
                 slice_.rmdir()
         self.assertIn(f"systemctl edit {unit}", remedy)
-        self.assertRegex(remedy, r"Environment=LD_PRELOAD=/\S+/libviaduct\.so")
+        self.assertRegex(remedy, r"Environment=LD_PRELOAD=/\S+/libviaduct-preload\.so")
 
     def test_title(self):
         """Who writes a title over the arguments is named as it is found in PATH, even where
@@ -1112,7 +1112,7 @@ int unrelated(void) { return 0; }
         self.assertNotIn("unrelated", p["text"])
 
     def test_wrapper_before_and_behind(self):
-        wraps, own = self.wrapper(), pathlib.Path(VIADUCT).parent / "libviaduct.so"
+        wraps, own = self.wrapper(), pathlib.Path(VIADUCT).parent / "libviaduct-preload.so"
         for preload, state in ((wraps, "note"), (f"{own}:{wraps}", "note"),
                                (f"{wraps} {own}", "yes")):
             self.wraps(self.of("true", env={"LD_PRELOAD": preload}), wraps, state)
@@ -1233,7 +1233,7 @@ int unrelated(void) { return 0; }
         result = subprocess.run([copy, "explain", "--json", "--", "true"], env=self.env,
                                 stdout=subprocess.PIPE)
         names = [p["name"] for p in json.loads(result.stdout)["points"] if p["state"] == "no"]
-        if not os.path.exists("/usr/local/lib/x86_64-linux-gnu/libviaduct.so"):
+        if not os.path.exists("/usr/local/lib/x86_64-linux-gnu/libviaduct-preload.so"):
             self.assertEqual(names, ["library"])
 
     def test_hostile_files(self):

@@ -120,7 +120,7 @@ class Foreign(unittest.TestCase):
 
     def test_usual_children_keep_it(self):
         done = self.under("sh", "-c", f"{self.compiled('usual')}; env sh -c {self.tmp}/usual")
-        self.assertRegex(done.stdout, r"^(/\S+/libviaduct\.so x 1\n){2}$")
+        self.assertRegex(done.stdout, r"^(/\S+/libviaduct-preload\.so x 1\n){2}$")
         self.assertNotIn("runs on TCP", self.said())
 
     def test_what_is_none_fails_as_ever(self):

@@ -95,19 +95,20 @@ class Passing(Run):
         self.assertEqual(self.ok("echo", "--off", "--spin"), "--off --spin\n")
 
     def test_library_is_preloaded(self):
-        self.assertIn("libviaduct.so", self.python("print(open('/proc/self/maps').read())"))
+        self.assertIn("libviaduct-preload.so", self.python("print(open('/proc/self/maps').read())"))
 
     def test_children_are_preloaded(self):
-        self.assertIn("libviaduct.so", self.ok("--", "sh", "-c", "sh -c 'cat /proc/self/maps'"))
+        self.assertIn("libviaduct-preload.so",
+                      self.ok("--", "sh", "-c", "sh -c 'cat /proc/self/maps'"))
 
     def test_preload_is_put_before_an_existing_one(self):
         env = dict(self.env, LD_PRELOAD="libm.so.6")
         preload = self.variable("LD_PRELOAD", env=env)
-        self.assertRegex(preload, r"^/.*/libviaduct\.so:libm\.so\.6$")
+        self.assertRegex(preload, r"^/.*/libviaduct-preload\.so:libm\.so\.6$")
 
     def test_preload_is_set_once(self):
         out = self.ok("--", VIADUCT, "run", "--", "printenv", "LD_PRELOAD")
-        self.assertRegex(out, r"^[^:]*/libviaduct\.so$")
+        self.assertRegex(out, r"^[^:]*/libviaduct-preload\.so$")
 
     def test_script(self):
         self.file("inner", "#!/bin/sh\necho inner $0 $1\n")
@@ -256,7 +257,7 @@ class Settings(Run):
             self.refused(USAGE, "--log", f"info:{path}", "--", "echo", says=[says])
         if os.getuid() == 0:
             viaduct = self.tmp / "viaduct"  # the build folder may be closed to others
-            for name in ("viaduct", "libviaduct.so"):
+            for name in ("viaduct", "libviaduct-preload.so"):
                 shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), self.tmp / name)
             for path, says in other:
                 result = subprocess.run(
@@ -384,7 +385,7 @@ class Refusals(Run):
         self.assertIn("runs on TCP", log.read_text())
 
     def test_tcp_anyway_preloads_where_it_can(self):
-        self.assertIn("libviaduct.so",
+        self.assertIn("libviaduct-preload.so",
                       self.python("print(open('/proc/self/maps').read())", "--tcp-anyway"))
 
     def test_setuid(self):
@@ -422,7 +423,7 @@ class Refusals(Run):
             self.skipTest(f"no file capabilities here: {e}")
         self.ok("--", program)  # for root they change nothing
         viaduct = self.tmp / "viaduct"  # the build folder may be closed to others
-        for name in ("viaduct", "libviaduct.so"):
+        for name in ("viaduct", "libviaduct-preload.so"):
             shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), self.tmp / name)
         result = subprocess.run([viaduct, "run", program], user=65534, group=65534,
                                 extra_groups=[], stderr=subprocess.PIPE, text=True,
@@ -458,7 +459,7 @@ class Refusals(Run):
     def test_unusable_library_path(self):
         place = self.tmp / "a b"
         place.mkdir()
-        for name in ("viaduct", "libviaduct.so"):
+        for name in ("viaduct", "libviaduct-preload.so"):
             shutil.copy(os.path.join(os.path.dirname(VIADUCT), name), place / name)
         result = subprocess.run([place / "viaduct", "run", "true"], stderr=subprocess.PIPE,
                                 text=True, env=self.env)

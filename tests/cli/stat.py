@@ -128,7 +128,7 @@ class Stat(unittest.TestCase):
         self.tmp = pathlib.Path(folder.name)
         self.tmp.chmod(0o755)
         # Where every user may run it.
-        for name in ("viaduct", "libviaduct.so"):
+        for name in ("viaduct", "libviaduct-preload.so"):
             shutil.copy(os.path.join(os.path.dirname(BUILT), name), self.tmp)
         self.viaduct = str(self.tmp / "viaduct")
         self.env = {k: v for k, v in os.environ.items()

@@ -120,7 +120,8 @@ class Image:
     def viaduct(self, command):
         """The command, and the library beside it."""
         self.binary(command, "/viaduct/viaduct")
-        self.binary(pathlib.Path(command).parent / "libviaduct.so", "/viaduct/libviaduct.so")
+        self.binary(pathlib.Path(command).parent / "libviaduct-preload.so",
+                    "/viaduct/libviaduct-preload.so")
 
     def rdma(self):
         """The programs for RDMA, and the provider of rxe, which libibverbs loads by name."""

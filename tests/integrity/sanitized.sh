@@ -16,7 +16,7 @@ address)
 	runtime=$(readlink -f "$(${CC:-gcc} -print-file-name=libasan.so)")
 	export ASAN_OPTIONS="detect_leaks=0 verify_asan_link_order=0 log_path=$out/log"
 	export UBSAN_OPTIONS="print_stacktrace=1 log_path=$out/log"
-	set -- env LD_PRELOAD="$dir/libviaduct.so:$runtime" \
+	set -- env LD_PRELOAD="$dir/libviaduct-preload.so:$runtime" \
 		"$dir/tests/integrity/integrity" "$@"
 	;;
 thread)
@@ -24,7 +24,7 @@ thread)
 	export TSAN_OPTIONS="$common exitcode=0 die_after_fork=0 log_path=$out/log"
 	# Its shadow memory wants mappings where they were before they became so random; and
 	# it cannot follow a fork out of many threads.
-	set -- setarch -R env LD_PRELOAD="$dir/libviaduct.so:$runtime" \
+	set -- setarch -R env LD_PRELOAD="$dir/libviaduct-preload.so:$runtime" \
 		"$dir/tests/integrity/integrity" --no-fork --wait 120 "$@"
 	;;
 *)

@@ -357,7 +357,7 @@ class Connection(Doctors):
         self.assertEqual(lines, ALL)
         self.assertIn("9 ok, 0 notes, 3 problems", table)
 
-    @unittest.skipIf(os.path.exists(os.environ.get("LIBDIR", "") + "/libviaduct.so"),
+    @unittest.skipIf(os.path.exists(os.environ.get("LIBDIR", "") + "/libviaduct-preload.so"),
                      "an installed library would be found")
     def test_no_library(self):
         place = pathlib.Path(self.folder.name, "viaduct")
