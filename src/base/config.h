@@ -15,9 +15,9 @@ enum config_role { CONFIG_CONNECT, CONFIG_ACCEPT };
 struct config {
 	bool off;		/* VIADUCT=off */
 	uint32_t upgrade_after; /* VIADUCT_UPGRADE_AFTER: operations; 0 at the first */
-	bool upgrade_fixed;  /* a number was given: see is_tcp_cheap in stream/earn.c */
-	uint32_t spin_ns;    /* VIADUCT_SPIN: longest spin in nanoseconds (set in us) */
-	bool spin_fixed;     /* a time was given: do not adapt */
+	bool upgrade_fixed; /* a number was given: see is_little_saved in stream/earn.c */
+	uint32_t spin_ns;   /* VIADUCT_SPIN: longest spin in nanoseconds (set in us) */
+	bool spin_fixed;    /* a time was given: do not adapt */
 	uint32_t area_limit; /* VIADUCT_RING_MAX: highest ring area in use, 0 to 2 */
 	/* VIADUCT_REDIRECT: receives of so many bytes; 0 never, CONFIG_MEASURED as was measured */
 	uint32_t redirect;

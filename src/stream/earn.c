@@ -16,11 +16,13 @@
 /*
  * Where the kernel lets both ends take turns on one processor, as it does when all processors are
  * busy, a turn over TCP costs a quarter of what it costs between two: no sleeping processor has to
- * be woken. Then an upgrade takes three times as many turns to pay, and is due after twice as many.
+ * be woken. Where this process does not spin, a turn over the ring wakes a processor as well. In
+ * both cases an upgrade takes three times as many turns to pay, and is due after twice as many.
  */
-#define CHEAP_DUE    2
-#define CHEAP_PRICE  3
-#define RECORD_CHEAP (1u << 31) /* in slot.record: it was so when the upgrade was due */
+#define CHEAP_DUE   2
+#define CHEAP_PRICE 3
+#define RECORD_CHEAP                                                                     \
+	(1u << 31) /* in slot.record: little was saved when the upgrade was due */
 
 /* The threshold is doubled so often at most. */
 #define DOUBLINGS_MOST 6
@@ -63,11 +65,14 @@ static uint32_t place_of(struct sock *s, int fd)
 	return (hash ^ hash >> 16) % (SLOT_RECORDS / 2) * 2 + connected;
 }
 
-/* The last segment was sent from the processor that this thread runs on. A hint. */
-static bool is_tcp_cheap(int fd)
+/* Without spinning; or the last segment was sent from the processor that this thread runs on. The
+ * latter is a hint. */
+static bool is_little_saved(int fd)
 {
 	int cpu = -1;
 	socklen_t len = sizeof(cpu);
+	if (config_get()->spin_ns == 0)
+		return true;
 	return REAL(getsockopt)(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len) == 0 &&
 	       cpu >= 0 && cpu == sched_getcpu();
 }
@@ -110,7 +115,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 		record = 1 + place_of(s, fd);
 		if (record == 0)
 			return 0; /* not connected: there it ends */
-		if (!config_get()->upgrade_fixed && is_tcp_cheap(fd))
+		if (!config_get()->upgrade_fixed && is_little_saved(fd))
 			record |= RECORD_CHEAP;
 		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
 	}

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/wait.h>
 
 #include "stream/conn.h"
 
@@ -273,6 +274,33 @@ TEST(turns_on_one_processor_save_less)
 	CHECK_EQ(upgraded_from(listener, &at, 3000, cpu), 2 * OPERATIONS + 1);
 	CHECK_EQ(upgraded(listener, &at, 8), OPERATIONS + 1);
 	REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
+	close(listener);
+}
+
+static const char unspun[] = "without_spinning_turns_save_less";
+
+/* In an image of its own, whose settings are others. */
+TEST(without_spinning_turns_save_less)
+{
+	struct sockaddr_in at;
+	int listener, status = -1;
+	pid_t pid;
+	if (!getenv("VIADUCT_SPIN")) {
+		fflush(NULL);
+		pid = fork();
+		if (pid == 0) {
+			setenv("VIADUCT_SPIN", "0", 1);
+			execl("/proc/self/exe", unspun, unspun, (char *)NULL);
+			_exit(127);
+		}
+		REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid);
+		CHECK_EQ(status, 0);
+		return;
+	}
+	listener = first_listening(&at);
+	CHECK_EQ(upgraded(listener, &at, 24), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 23), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 3000), 4 * OPERATIONS + 1);
 	close(listener);
 }
 
