@@ -3,8 +3,8 @@
 # make check-long: what takes too long for make check, an hour in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
-# models; random operations by as many seeds as SEEDS says, 1,000 without. Goes on after a failure,
-# and fails at the end.
+# models; random operations by as many seeds as SEEDS says, 1,000 without; each fuzzer for a minute.
+# Goes on after a failure, and fails at the end.
 #
 # usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
 cd "$(dirname "$0")/.." || exit 1
@@ -57,6 +57,10 @@ for model in switch sleep epoll end; do
 done
 one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS:-1000}" \
 	"$build/viaduct" "$build/tests/differential/differential"
+for target in tests/fuzz/fuzz_*.c; do
+	name=$(basename "${target#*/fuzz_}" .c)
+	one fuzz-"$name" scripts/fuzz.sh 60 "$name"
+done
 one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 
 if [ $ran = 0 ]; then

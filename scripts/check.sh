@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make check: builds with gcc and clang, warnings as errors; runs all tests on the gcc
-# build, and the unit tests again under sanitizers. Goes on after a failure, and fails at
+# build, and the unit tests and fuzzers again under sanitizers. Goes on after a failure, and fails at
 # the end. Leaves the results in build-check/results for scripts/tally.py.
 cd "$(dirname "$0")/.." || exit 1
 out=build-check
@@ -20,13 +20,16 @@ note() { # status name
 	fi
 }
 
-# unit_tests DIR: those of a build folder's targets.
-unit_tests() {
-	ninja -C "$1" -t targets all 2>&1 | sed -n 's|^\(tests/unit/[^/]*\): .*|\1|p'
+# checked DIR: of a build folder's targets, those that run under its sanitizers. Where fuzzers let
+# two threads write the same words, they mean to.
+checked() {
+	local folders='unit\|fuzz'
+	[[ $1 != */threads ]] || folders=unit
+	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p"
 }
 
 # build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step. With sanitizers
-# no more than the unit tests.
+# no more than what runs there.
 build() {
 	local name=$1 cc=$2 dir=$out/$1 rc
 	shift 2
@@ -37,7 +40,7 @@ build() {
 			cat "$results/$name.setup"
 	fi
 	# shellcheck disable=SC2046
-	ninja -C "$dir" $([[ "$*" != *sanitize* ]] || unit_tests "$dir") >"$results/$name.build" 2>&1
+	ninja -C "$dir" $([[ "$*" != *sanitize* ]] || checked "$dir") >"$results/$name.build" 2>&1
 	rc=$?
 	[ $rc = 0 ] || tail -n 60 "$results/$name.build"
 	note $rc "build with $name"
@@ -81,8 +84,7 @@ trap 'kill $others 2>/dev/null; exit 130' INT TERM
 [ $gcc_built != 0 ] || tests gcc
 wait $others || failed=1
 cat $results/others
-for name in sanitized threads; do
-	! grep -q "^ok build with $name$" $results/steps || tests $name --suite unit
-done
+! grep -q "^ok build with sanitized$" $results/steps || tests sanitized --suite unit --suite fuzz
+! grep -q "^ok build with threads$" $results/steps || tests threads --suite unit
 
 exit $failed

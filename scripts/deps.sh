@@ -26,6 +26,7 @@ packages() {
 	demo redis-tools redis-benchmark
 	demo iproute2 ip
 	check clang clang
+	check libclang-rt-dev /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-x86_64.a
 	check clang-format clang-format
 	check spin spin
 	check nftables nft

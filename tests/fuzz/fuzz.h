@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define FUZZ_MAX 4096
+#define FUZZ_MAX 16384
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Writes good input number n, if there is one; returns its length, or 0. */
@@ -19,5 +20,30 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX]);
 	((cond) ? (void)0                                                                \
 		: (fprintf(stderr, "%s:%d: %s failed\n", __FILE__, __LINE__, #cond),     \
 		   abort()))
+
+/* An input that is taken apart from its beginning; past its end come zeros. */
+struct fuzz_bytes {
+	const uint8_t *at;
+	size_t left;
+};
+
+static inline void fuzz_take(struct fuzz_bytes *b, void *to, size_t size)
+{
+	size_t n = size < b->left ? size : b->left;
+
+	memset(to, 0, size);
+	if (n)
+		memcpy(to, b->at, n);
+	b->at += n;
+	b->left -= n;
+}
+
+static inline uint64_t fuzz_number(struct fuzz_bytes *b, unsigned bytes)
+{
+	uint64_t n = 0;
+
+	fuzz_take(b, &n, bytes);
+	return n;
+}
 
 #endif
