@@ -140,3 +140,18 @@ int link_hello_get(const uint8_t *from, size_t bytes, struct link_address *out,
 	*out = a;
 	return 0;
 }
+
+bool link_hello_is_at(const uint8_t hello[LINK_HELLO_BYTES], const uint8_t address[16])
+{
+	static const uint8_t none[16];
+	struct link_address a;
+	const char *why;
+
+	/* link_connect will say what is wrong with it. */
+	if (link_hello_get(hello, LINK_HELLO_BYTES, &a, &why) < 0 ||
+	    a.fabric == FABRIC_INFINIBAND)
+		return true;
+	if (a.fabric == FABRIC_FAKE && memcmp(a.gid, none, sizeof(none)) == 0)
+		return true;
+	return memcmp(a.gid, address, sizeof(a.gid)) == 0;
+}

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rdma/fabric.h"
 
@@ -137,6 +138,9 @@ static const char *mismatch(const struct link *l, const struct link_address *pee
 		return "the hello does not answer ours";
 	if (!l->said_hello && peer->echo != 0)
 		return "the hello answers another link's";
+	if (l->beside && (peer->lid != l->beside->peer.lid ||
+			  memcmp(peer->gid, l->beside->peer.gid, sizeof(peer->gid)) != 0))
+		return "the hello is not of the first link's host";
 	return NULL;
 }
 

@@ -154,6 +154,9 @@ int link_hello(struct link *l, uint8_t hello[LINK_HELLO_BYTES]);
  * sentence. -EISCONN: has been connected. Anything else: the link has failed.
  */
 int link_connect(struct link *l, const void *hello, size_t bytes, const char **why);
+/* It leads to a device that has this address (IPv4 mapped), as the peer's of a connection with it
+ * does. InfiniBand's addresses are others: of those nothing is known. */
+bool link_hello_is_at(const uint8_t hello[LINK_HELLO_BYTES], const uint8_t address[16]);
 /*
  * At any time; all memory must have been unregistered. Only from here on it is sure that nobody
  * writes to the window: a write that was arriving when the link failed may land late.

@@ -170,12 +170,60 @@ TEST(damaged_hellos)
 	CHECK(taken > 1000 && refused > 1000);
 }
 
+static bool is_at(struct link_address a, const uint8_t address[16])
+{
+	uint8_t hello[LINK_HELLO_BYTES];
+
+	link_hello_put(hello, &a);
+	return link_hello_is_at(hello, address);
+}
+
+/* With RoCE a device is found by the address that its GID is; the others' addresses are others. */
+TEST(hellos_lead_to_an_address)
+{
+	const uint8_t other[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 8};
+	struct link_address a = good;
+
+	CHECK(is_at(a, good.gid));
+	CHECK(!is_at(a, other));
+	a.fabric = FABRIC_INFINIBAND;
+	a.lid = 1;
+	CHECK(is_at(a, other));
+}
+
 static int connect_to(struct link *l, struct link_address a, const char **why)
 {
 	uint8_t hello[LINK_HELLO_BYTES];
 
 	link_hello_put(hello, &a);
 	return link_connect(l, hello, sizeof(hello), why);
+}
+
+/* A peer cannot have this host write to a third one by the link beside. */
+TEST(a_link_beside_leads_to_the_same_host)
+{
+	struct rig *r = rig_create(4, (struct link_limits){.links = 3});
+	uint8_t hello[LINK_HELLO_BYTES], window[64];
+	struct link *beside[2];
+	struct link_address a;
+	const char *why;
+
+	REQUIRE(rig_connect(r) == 0);
+	CHECK_EQ(link_create_beside(r->a.link, window, sizeof(window), &beside[0]), 0);
+	CHECK_EQ(link_create_beside(r->b.link, window, sizeof(window), &beside[1]), 0);
+	CHECK_EQ(link_hello(beside[0], hello), 0);
+	CHECK_EQ(link_hello_get(hello, sizeof(hello), &a, &why), 0);
+	a.gid[0] ^= 1;
+	CHECK_EQ(connect_to(beside[1], a, &why), -EPROTO);
+	CHECK_STR(why, "the hello is not of the first link's host");
+	a.gid[0] ^= 1;
+	a.lid ^= 1;
+	CHECK_EQ(connect_to(beside[1], a, &why), -EPROTO);
+	a.lid ^= 1;
+	CHECK_EQ(connect_to(beside[1], a, &why), 0);
+	link_destroy(beside[0]);
+	link_destroy(beside[1]);
+	rig_destroy(r);
 }
 
 /* Those that are right in themselves, and not for this link. */
