@@ -5,10 +5,9 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
-#include "across/parts.h"
+#include "across/say.h"
 #include "base/log.h"
 #include "base/pageable.h"
 #include "rdma/verbs.h"
@@ -180,8 +179,8 @@ int hub_create(struct across_context *c, struct across_link **out)
 	k->made_ms = clock_coarse_ms();
 	k->window = map_window();
 	k->staging = map_window();
-	r = k->window && k->staging &&
-			    getrandom(&k->token, sizeof(k->token), 0) == sizeof(k->token)
+	r = k->window && k->staging && say_random(&k->token, sizeof(k->token)) &&
+			    say_random(k->ours, sizeof(k->ours))
 		    ? link_create(c->context, k->window, ACROSS_WINDOW_BYTES, &k->link)
 		    : -ENOMEM;
 	if (r == 0 &&
@@ -230,11 +229,6 @@ static bool has_place(const struct across_link *k)
 	return false;
 }
 
-static bool is_of(const struct across_link *k, const uint8_t process[16])
-{
-	return k->link && !k->failed && memcmp(k->process, process, 16) == 0;
-}
-
 /* Of each address the context has the device, here and at the peer: with several, the kernel's
  * choice of addresses is that of the way, and a connection that is on TCP takes no other. */
 static bool goes_the_way(const struct across_link *k, const struct across *a)
@@ -244,10 +238,20 @@ static bool goes_the_way(const struct across_link *k, const struct across *a)
 	       memcmp(k->peer, a->peer.addr, sizeof(k->peer)) == 0;
 }
 
-void hub_assign(struct across_link *k, const struct across *a, const uint8_t process[16])
+/* The user and the addresses are vouched for. The process is as the peer says: that it is this one
+ * must be proved before a place is used. */
+static bool is_for(const struct across_link *k, const struct across *a)
 {
-	memcpy(k->process, process, sizeof(k->process));
+	return k->link && !k->failed && k->uid == a->uid &&
+	       memcmp(k->process, a->process, sizeof(k->process)) == 0 &&
+	       goes_the_way(k, a);
+}
+
+void hub_assign(struct across_link *k, const struct across *a)
+{
+	memcpy(k->process, a->process, sizeof(k->process));
 	memcpy(k->peer, a->peer.addr, sizeof(k->peer));
+	k->uid = a->uid;
 }
 
 struct across_link *hub_find(const struct across *a, bool *making)
@@ -256,7 +260,7 @@ struct across_link *hub_find(const struct across *a, bool *making)
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (!is_of(k, a->process) || !goes_the_way(k, a))
+		if (!is_for(k, a))
 			continue;
 		/* What the peer has heard aside, it says to nobody who sleeps. */
 		if (!has_place(k))
@@ -270,11 +274,14 @@ struct across_link *hub_find(const struct across *a, bool *making)
 	return NULL;
 }
 
-struct across_link *hub_find_token(const uint8_t process[16], uint64_t token)
+struct across_link *hub_find_token(const struct across *a, uint64_t token)
 {
-	for (int i = 0; i < ACROSS_LINKS; i++)
-		if (is_of(&across_links[i], process) && across_links[i].token == token)
-			return &across_links[i];
+	for (int i = 0; i < ACROSS_LINKS; i++) {
+		struct across_link *k = &across_links[i];
+
+		if (is_for(k, a) && k->token == token && link_state(k->link) != LINK_OPEN)
+			return k;
+	}
 	return NULL;
 }
 

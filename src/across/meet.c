@@ -3,101 +3,21 @@
 #include <errno.h>
 #include <string.h>
 
+#include "across/say.h"
 #include "base/crossover.h"
-#include "across/parts.h"
 #include "base/log.h"
 #include "base/reason.h"
-#include "relay/local.h"
 
 /*
  * The connector publishes the connection. The acceptor asks who has it, which takes one
  * question; then it names a link between the two processes and its place there, with a new
- * link's hello where there is none, and is answered with the other place and hello. The
+ * link's hello where there is none, and is answered with the other place and hello. Both prove
+ * that they are the ends of that link, by a number of each other's that is good for one proof: after
+ * an answer that does not help, the acceptor begins with the first question again. The
  * connector learns from the first note that its answer was heard. Where there can be no link, or
  * is to be none, the acceptor says so, and nobody waits for its reasons; a connector that wants none
  * refuses when it is asked.
  */
-enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO };
-
-/* A hello, as far as viaductd is concerned. Little endian, as both hosts are. */
-struct say {
-	uint32_t version;
-	uint32_t kind;
-	uint8_t process[16]; /* of who says it */
-	uint64_t token;	     /* LINK, TAKEN */
-	uint32_t place, generation;
-	uint32_t has_hello; /* LINK of a new one, and its TAKEN */
-	uint32_t zero;
-	uint8_t hello[LINK_HELLO_BYTES];
-};
-
-static_assert(sizeof(struct say) == 128, "layout of what the ends say");
-
-/* ---- saying ---- */
-
-static struct say say_begin(enum say_kind kind)
-{
-	struct say s = {.version = ACROSS_VERSION, .kind = kind};
-
-	memcpy(s.process, across_process(), sizeof(s.process));
-	return s;
-}
-
-static uint32_t id_of(struct across *a)
-{
-	return (++a->turn & 0xffff) << 16 | (uint32_t)(a - across_pool) << 1 | 1;
-}
-
-static struct across *by_request(uint32_t id)
-{
-	uint32_t i = (id & 0xffff) >> 1;
-
-	if (i >= ACROSS_CONNECTIONS || across_pool[i].request != id || id == 0 ||
-	    across_pool[i].state == ACROSS_FREE)
-		return NULL;
-	return &across_pool[i];
-}
-
-/* 0 or -errno. */
-static int request(struct across *a, enum local_type type, const struct say *s)
-{
-	struct local_message m = {0};
-	uint32_t id = id_of(a);
-	int r;
-
-	m.type = (uint8_t)type;
-	m.id = id;
-	m.local = a->local;
-	m.peer = a->peer;
-	if (s)
-		memcpy(m.hello, s, sizeof(*s));
-	r = relay_say(&m, s ? sizeof(*s) : 0);
-	a->request = r == 0 ? id : 0;
-	return r;
-}
-
-static void withdraw(struct across *a)
-{
-	struct local_message m = {0};
-
-	m.type = LOCAL_WITHDRAW;
-	m.id = 0;
-	m.local = a->local;
-	m.peer = a->peer;
-	relay_say(&m, 0);
-}
-
-static void answer(uint32_t id, enum local_status status, const struct say *s)
-{
-	struct local_message m = {0};
-
-	m.type = LOCAL_ANSWER;
-	m.id = id;
-	m.status = (uint8_t)status;
-	if (s)
-		memcpy(m.hello, s, sizeof(*s));
-	relay_say(&m, s ? sizeof(*s) : 0);
-}
 
 static void later(struct across *a, uint32_t wait_ms)
 {
@@ -133,7 +53,7 @@ static void ask_who(struct across *a)
 {
 	struct say s = say_begin(SAY_WHO);
 
-	if (request(a, LOCAL_ASK, &s) == 0)
+	if (say_request(a, LOCAL_ASK, &s) == 0)
 		a->state = ACROSS_WHO;
 }
 
@@ -149,6 +69,25 @@ static void leave_place(struct across *a)
 		hub_drop(k);
 }
 
+/* With its hello, and what its other end is to prove from now on. */
+static int new_link(struct across *a, struct say *s, struct across_link **out)
+{
+	struct across_context *c;
+	int r = hub_context(&a->local, &c);
+
+	if (r == 0)
+		r = hub_create(c, out);
+	if (r < 0)
+		return r;
+	hub_assign(*out, a);
+	s->has_hello = 1;
+	memcpy(s->secret, (*out)->ours, sizeof(s->secret));
+	r = link_hello((*out)->link, s->hello);
+	if (r < 0)
+		hub_drop(*out);
+	return r;
+}
+
 static int find_link(struct across *a, struct say *s)
 {
 	bool making;
@@ -157,27 +96,19 @@ static int find_link(struct across *a, struct say *s)
 
 	if (!k && making)
 		return -EAGAIN;
-	if (!k) {
-		struct across_context *c;
-
-		r = hub_context(&a->local, &c);
-		if (r == 0)
-			r = hub_create(c, &k);
-		if (r < 0)
-			return r;
-		hub_assign(k, a, a->process);
-		s->has_hello = 1;
-		r = link_hello(k->link, s->hello);
-		if (r < 0) {
-			hub_drop(k);
-			return r;
-		}
-	}
+	if (!say_random(a->number, sizeof(a->number)))
+		return -ENOMEM;
+	r = k ? 0 : new_link(a, s, &k);
+	if (r < 0)
+		return r;
 	if (!hub_take_place(k, a))
 		return -EAGAIN;
 	s->token = k->token;
 	s->place = a->place;
 	s->generation = a->generation;
+	memcpy(s->number, a->number, sizeof(s->number));
+	if (!s->has_hello)
+		say_prove(a, k->theirs, s);
 	return 0;
 }
 
@@ -186,7 +117,7 @@ static void say_no(struct across *a)
 {
 	const struct say s = say_begin(SAY_NO);
 
-	request(a, LOCAL_ASK, &s);
+	say_request(a, LOCAL_ASK, &s);
 	a->request = 0; /* whatever the answer is */
 }
 
@@ -202,43 +133,66 @@ static void ask_link(struct across *a)
 		say_no(a);
 		return;
 	}
-	if (request(a, LOCAL_ASK, &s) == 0)
+	if (say_request(a, LOCAL_ASK, &s) == 0)
 		a->state = ACROSS_ASKED;
 	else
 		leave_place(a);
+	explicit_bzero(&s, sizeof(s));
 }
 
-static bool take_who(struct across *a, const struct say *s)
+static bool take_who(struct across *a, uint32_t uid, const struct say *s)
 {
-	if (s->kind != SAY_I_AM)
+	if (a->state != ACROSS_WHO || s->kind != SAY_I_AM)
 		return false;
+	a->uid = uid;
 	memcpy(a->process, s->process, sizeof(a->process));
+	memcpy(a->peer_number, s->number, sizeof(a->peer_number));
 	a->state = ACROSS_KNOWN;
 	return true;
+}
+
+/* The peer has no place there now, or not the link any more. */
+static void take_full(struct across *a)
+{
+	leave_place(a);
+	if (a->state == ACROSS_ASKED)
+		a->state = ACROSS_NEW;
+	later(a, 100);
+}
+
+/* Who says this is of the user who was asked, and at the other end of the link: of a new one, where
+ * that is who was told the secret just now. */
+static bool is_the_peer(const struct across *a, uint32_t uid, const struct say *s)
+{
+	return uid == a->uid && say_is_proved(a, a->link->ours, s);
+}
+
+/* The link's hello leads to the host of the connection, and is right. */
+static bool connect_link(struct across *a, struct across_link *k, const struct say *s)
+{
+	const char *why = "its hello is of another host";
+
+	if (link_hello_is_at(s->hello, a->peer.addr) &&
+	    link_connect(k->link, s->hello, sizeof(s->hello), &why) == 0 &&
+	    link_peer_window(k->link) == ACROSS_WINDOW_BYTES) {
+		memcpy(k->theirs, s->secret, sizeof(k->theirs));
+		return true;
+	}
+	log_debug("a link does not come up: %s", why ? why : "refused");
+	return false;
 }
 
 /* The peer has taken a place. False: it does not keep to the protocol. */
 static bool take_taken(struct across *a, const struct say *s)
 {
 	struct across_link *k = a->link;
-	const char *why = "the link has failed";
 
-	if (s->kind == SAY_FULL) {
-		leave_place(a);
-		if (a->state == ACROSS_ASKED)
-			a->state = ACROSS_KNOWN;
-		later(a, 100);
-		return true;
-	}
 	if (s->kind != SAY_TAKEN || s->token != k->token || s->place >= ACROSS_PLACES ||
 	    memcmp(s->process, k->process, sizeof(k->process)) != 0)
 		return false;
 	if (link_state(k->link) == LINK_OPEN) {
-		if (!s->has_hello ||
-		    link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0) {
-			log_debug("a link does not come up: %s", why ? why : "refused");
+		if (!s->has_hello || !connect_link(a, k, s))
 			return false;
-		}
 		hub_connected(k);
 	}
 	a->peer_place = s->place;
@@ -246,8 +200,7 @@ static bool take_taken(struct across *a, const struct say *s)
 	a->has_peer = true;
 	if (a->state == ACROSS_ASKED)
 		a->state = ACROSS_OPEN;
-	return link_state(k->link) == LINK_UP &&
-	       link_peer_window(k->link) == ACROSS_WINDOW_BYTES;
+	return link_state(k->link) == LINK_UP;
 }
 
 /* Whether asking again may help. */
@@ -271,6 +224,8 @@ static enum vd_reason reason_of(uint32_t status)
 	switch (status) {
 	case LOCAL_RULE:
 		return VD_REASON_RULE;
+	case LOCAL_OK:
+		return VD_REASON_VERSION; /* an answer, but in no words of ours */
 	case LOCAL_REFUSED:
 		return VD_REASON_PEER_ASKED; /* that process has a reason of its own */
 	default:
@@ -309,24 +264,23 @@ static void ask_failed(struct across *a, const struct local_message *m)
 static void take_answer(struct across *a, const struct local_message *m,
 			const struct say *s)
 {
-	bool good;
-
 	if (a->state == ACROSS_ENDED && !a->link) {
 		a->state = ACROSS_FREE;
-		return;
-	}
-	if (m->status != LOCAL_OK || !s) {
+	} else if (m->status != LOCAL_OK || !s) {
 		ask_failed(a, m);
-		return;
-	}
-	good = a->link ? take_taken(a, s) : a->state == ACROSS_WHO && take_who(a, s);
-	if (!good) {
-		if (a->link && a->link->link)
-			link_abort(a->link->link);
+	} else if (!a->link) {
+		if (!take_who(a, m->uid, s))
+			refuse(a, VD_REASON_HELLO, "the peer does not say who it is");
+	} else if (s->kind == SAY_FULL) {
+		take_full(a);
+	} else if (!is_the_peer(a, m->uid, s)) {
+		/* The other end knows nothing of it, and loses nothing. */
+		leave_place(a);
+		refuse(a, VD_REASON_HELLO, "who answers has no part in the link");
+	} else if (!take_taken(a, s)) {
+		link_abort(a->link->link);
 		refuse(a, VD_REASON_HELLO, "the peer's answer is none");
-		return;
-	}
-	if (a->state == ACROSS_ENDED) {
+	} else if (a->state == ACROSS_ENDED) {
 		note_push(a);
 		hub_settle(a);
 	}
@@ -336,8 +290,32 @@ static void take_answer(struct across *a, const struct local_message *m,
 
 static void publish(struct across *a)
 {
-	if (request(a, LOCAL_PUBLISH, NULL) == 0)
+	if (say_request(a, LOCAL_PUBLISH, NULL) == 0)
 		a->state = ACROSS_PUBLISHED;
+}
+
+/* From the hello that the peer has sent, with ours in `out`. */
+static int join_link(struct across *a, const struct say *s, struct say *out,
+		     struct across_link **link)
+{
+	struct across_context *c;
+	struct across_link *k;
+	int r = hub_context(&a->local, &c);
+
+	if (r == 0)
+		r = hub_create(c, &k);
+	if (r < 0)
+		return r;
+	k->token = s->token;
+	hub_assign(k, a);
+	if (!connect_link(a, k, s) || link_hello(k->link, out->hello) < 0) {
+		hub_drop(k);
+		return -EPROTO;
+	}
+	out->has_hello = 1;
+	memcpy(out->secret, k->ours, sizeof(out->secret));
+	*link = k;
+	return 0;
 }
 
 /* The link that the peer names: found, or made from its hello. 0, -EAGAIN: it is not here any
@@ -345,57 +323,68 @@ static void publish(struct across *a)
 static int take_link(struct across *a, const struct say *s, struct say *out,
 		     struct across_link **link)
 {
-	struct across_link *k = hub_find_token(s->process, s->token);
-	struct across_context *c;
-	const char *why = NULL;
-	int r;
+	struct across_link *k = hub_find_token(a, s->token);
 
 	*link = k;
-	if (k || !s->has_hello)
-		return k ? 0 : -EAGAIN;
-	r = hub_context(&a->local, &c);
-	if (r == 0)
-		r = hub_create(c, &k);
-	if (r < 0)
-		return r;
-	k->token = s->token;
-	hub_assign(k, a, s->process);
-	if (link_connect(k->link, s->hello, sizeof(s->hello), &why) < 0 ||
-	    link_peer_window(k->link) != ACROSS_WINDOW_BYTES ||
-	    link_hello(k->link, out->hello) < 0) {
-		log_debug("a link does not come up: %s", why ? why : "refused");
-		hub_drop(k);
+	if (k && !say_is_proved(a, k->ours, s)) {
+		log_debug("who names a link has no part in it");
 		return -EPROTO;
 	}
-	out->has_hello = 1;
-	*link = k;
-	return 0;
+	if (k)
+		return 0;
+	return s->has_hello ? join_link(a, s, out, link) : -EAGAIN;
+}
+
+/* What it says is about the number that it was told. */
+static bool use_number(struct across *a, const struct say *s)
+{
+	bool had = a->has_number;
+
+	a->has_number = false;
+	memcpy(a->peer_number, s->number, sizeof(a->peer_number));
+	return had;
 }
 
 static void asked_link(struct across *a, uint32_t id, const struct say *s)
 {
 	struct say out = say_begin(SAY_TAKEN);
 	struct across_link *k;
-	int r = s->place < ACROSS_PLACES ? take_link(a, s, &out, &k) : -EPROTO;
+	int r = use_number(a, s) && s->place < ACROSS_PLACES ? take_link(a, s, &out, &k)
+							     : -EPROTO;
 
 	if (r < 0 && r != -EAGAIN) {
 		refuse(a, reason_of_error(r), "there is no link with the other host");
-		answer(id, LOCAL_REFUSED, NULL);
+		say_answer(id, LOCAL_REFUSED, NULL);
 		return;
 	}
 	if (r < 0 || !hub_take_place(k, a)) {
 		out.kind = SAY_FULL;
-		answer(id, LOCAL_OK, &out);
+		say_answer(id, LOCAL_OK, &out);
 		return;
 	}
 	out.token = k->token;
 	out.place = a->place;
 	out.generation = a->generation;
+	say_prove(a, k->theirs, &out);
 	a->peer_place = s->place;
 	a->peer_generation = (uint8_t)s->generation;
 	a->has_peer = true;
 	a->state = ACROSS_ANSWERED;
-	answer(id, LOCAL_OK, &out);
+	say_answer(id, LOCAL_OK, &out);
+	explicit_bzero(&out, sizeof(out));
+}
+
+/* Who holds this end, with a number that a proof is to be about. */
+static void asked_who(struct across *a, uint32_t id)
+{
+	struct say out = say_begin(SAY_I_AM);
+
+	a->has_number = say_random(a->number, sizeof(a->number));
+	memcpy(out.number, a->number, sizeof(out.number));
+	if (a->has_number)
+		say_answer(id, LOCAL_OK, &out);
+	else
+		say_answer(id, LOCAL_REFUSED, NULL);
 }
 
 /* The acceptor has no link for it. */
@@ -404,7 +393,7 @@ static void asked_for_none(struct across *a, uint32_t id)
 	const struct say out = say_begin(SAY_I_AM);
 
 	refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
-	answer(id, LOCAL_OK, &out);
+	say_answer(id, LOCAL_OK, &out);
 }
 
 static struct across *published(const struct name_end *local, const struct name_end *peer)
@@ -422,34 +411,32 @@ static struct across *published(const struct name_end *local, const struct name_
 static void take_asked(const struct local_message *m, const struct say *s)
 {
 	struct across *a = published(&m->local, &m->peer);
-	struct say out = say_begin(SAY_I_AM);
 
 	if (a && a->keeps_tcp)
 		refuse(a, VD_REASON_SLOWER, "RDMA is slower than TCP");
-	if (!a || !s || a->keeps_tcp)
-		answer(m->id, LOCAL_REFUSED, NULL);
-	else if (s->kind == SAY_WHO)
-		answer(m->id, LOCAL_OK, &out);
+	else if (a && !s)
+		refuse(a, VD_REASON_VERSION, "the peer is of another version");
+	if (!a || !s || a->keeps_tcp) {
+		say_answer(m->id, LOCAL_REFUSED, NULL);
+		return;
+	}
+	a->uid = m->uid;
+	memcpy(a->process, s->process, sizeof(a->process));
+	if (s->kind == SAY_WHO)
+		asked_who(a, m->id);
 	else if (s->kind == SAY_LINK)
 		asked_link(a, m->id, s);
 	else if (s->kind == SAY_NO)
 		asked_for_none(a, m->id);
 	else
-		answer(m->id, LOCAL_REFUSED, NULL);
+		say_answer(m->id, LOCAL_REFUSED, NULL);
 }
 
 /* ---- both ---- */
 
-static const struct say *say_of(const struct local_message *m, size_t bytes)
-{
-	const struct say *s = (const struct say *)m->hello;
-
-	return bytes == sizeof(*s) && s->version == ACROSS_VERSION ? s : NULL;
-}
-
 static void take_done(const struct local_message *m, const struct say *s)
 {
-	struct across *a = by_request(m->id);
+	struct across *a = say_by_request(m->id);
 
 	if (!a)
 		return;
@@ -497,6 +484,7 @@ static void hear(void)
 			take_asked(&m, s);
 		else if (m.type == LOCAL_DONE)
 			take_done(&m, s);
+		explicit_bzero(&m, sizeof(m));
 	}
 }
 
@@ -548,6 +536,8 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->not_before_ms = 0;
 		a->redirect_least = least;
 		a->keeps_tcp = keeps_tcp;
+		a->uid = 0;
+		a->has_number = false;
 		a->link = NULL;
 		a->wire = NULL;
 		a->owner = (struct across_owner){0};
@@ -587,7 +577,7 @@ int across_step(struct across *a)
 	else if (a->state == ACROSS_OPEN)
 		r = a->last_came ? -VD_REASON_PEER_ASKED : 1;
 	if (r == 1 && a->role == ACROSS_CONNECTED)
-		withdraw(a);
+		say_withdraw(a);
 	across_leave(g);
 	return r;
 }
@@ -596,5 +586,5 @@ void meet_end(struct across *a)
 {
 	if (a->role == ACROSS_CONNECTED &&
 	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))
-		withdraw(a);
+		say_withdraw(a);
 }

@@ -13,7 +13,7 @@
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 5,
+	ACROSS_VERSION = 6,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -261,7 +261,12 @@ struct across {
 	uint64_t not_before_ms;	 /* asking again before is in vain */
 	uint32_t redirect_least; /* across_redirect_least */
 	bool keeps_tcp;		 /* by what was measured: it only says no */
-	uint8_t process[16];	 /* acceptor: the peer's */
+	/* Of the peer: its user, for whom viaductd vouches; and its process, as it says. */
+	uint32_t uid;
+	uint8_t process[16];
+	/* For the proofs of this meeting: docs/rdma.md, "Whose link it is". */
+	uint8_t number[16], peer_number[16];
+	bool has_number; /* connector: has told `number`, and no proof for it has come */
 
 	struct across_link *link; /* has `place` there; NULL: none yet */
 	uint32_t place, peer_place;
@@ -329,9 +334,14 @@ struct across_link {
 	struct across_context *context;
 	uint64_t made_ms;
 	uint64_t token; /* names it between the two processes */
+	/* Of the peer: its process, as that says; its user; and its address, of the connection that
+	 * the link was made for. */
 	uint8_t process[16];
-	uint8_t peer[16]; /* the peer's address of the connection that it was made for */
-	bool up;	  /* both ways have been seen to work: notes may be sent */
+	uint32_t uid;
+	uint8_t peer[16];
+	uint8_t ours[16];   /* secret: made here, the peer proves that it has it */
+	uint8_t theirs[16]; /* secret: made by the peer, we prove that we have it */
+	bool up;	    /* both ways have been seen to work: notes may be sent */
 	bool failed;
 	uint8_t *window, *staging; /* ACROSS_WINDOW_BYTES each */
 	struct link_memory memory; /* of staging */
@@ -398,12 +408,13 @@ int hub_create(struct across_context *c, struct across_link **out);
  * would hear a note, and could not know what else is lost.
  */
 void hub_connected(struct across_link *k);
-/* It is for connections with that process, and for the way that this one takes. */
-void hub_assign(struct across_link *k, const struct across *a, const uint8_t process[16]);
-/* One with the process of that connection, by the same devices, that has a free place, or is
- * being made (*making). */
+/* It is for connections with the same user and process, and for the way that this one takes. */
+void hub_assign(struct across_link *k, const struct across *a);
+/* One with the user and process of that connection, by the same devices, that has a free place, or
+ * is being made (*making). */
 struct across_link *hub_find(const struct across *a, bool *making);
-struct across_link *hub_find_token(const uint8_t process[16], uint64_t token);
+/* One with the same, of that name, that both ends have. */
+struct across_link *hub_find_token(const struct across *a, uint64_t token);
 /* False: all places are in use. */
 bool hub_take_place(struct across_link *k, struct across *a);
 /* The place is given back, the handle is free: nobody writes there. */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two ends of a connection between hosts say to each other, by their viaductds. */
+#ifndef VD_ACROSS_SAY_H
+#define VD_ACROSS_SAY_H
+
+#include "across/parts.h"
+#include "base/siphash.h"
+#include "relay/local.h"
+
+enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO };
+
+/*
+ * A hello, as far as viaductd is concerned. Little endian, as both hosts are.
+ *
+ * `number` and `proof` show that the ends of this connection are those of the link: docs/rdma.md,
+ * "Whose link it is". Nothing else here is proved.
+ */
+struct say {
+	uint32_t version;
+	uint32_t kind;
+	uint8_t process[16]; /* of who says it: a hint, as anybody can say it */
+	uint64_t token;	     /* LINK, TAKEN */
+	uint32_t place, generation;
+	uint32_t has_hello; /* LINK of a new one, and its TAKEN */
+	uint32_t zero;
+	uint8_t hello[LINK_HELLO_BYTES];
+	uint8_t secret
+		[SIPHASH_BYTES]; /* with the hello: what the other end is to prove */
+	uint8_t number[SIPHASH_BYTES]; /* I_AM, LINK: random; for one proof */
+	uint8_t proof[SIPHASH_BYTES];  /* LINK of a link that is there, and each TAKEN */
+};
+
+static_assert(sizeof(struct say) == 176, "layout of what the ends say");
+
+struct say say_begin(enum say_kind kind);
+/* NULL: it is of another version, or nothing that an end would say. */
+const struct say *say_of(const struct local_message *m, size_t bytes);
+
+/* To viaductd, for this connection; `s` may be NULL. 0, and a->request is its id; or -errno. */
+int say_request(struct across *a, enum local_type type, const struct say *s);
+void say_withdraw(struct across *a);
+void say_answer(uint32_t id, enum local_status status, const struct say *s);
+/* Whose request has that id; NULL: nobody's any more. */
+struct across *say_by_request(uint32_t id);
+
+/* False: the kernel gives no random bytes, and nothing can be proved. */
+bool say_random(void *to, size_t bytes);
+/* Puts the proof into `s`, which is complete but for that. */
+void say_prove(const struct across *a, const uint8_t secret[SIPHASH_BYTES],
+	       struct say *s);
+bool say_is_proved(const struct across *a, const uint8_t secret[SIPHASH_BYTES],
+		   const struct say *s);
+
+#endif
