@@ -260,7 +260,7 @@ struct across_link *hub_find(const struct across *a, bool *making)
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (!is_for(k, a))
+		if (!is_for(k, a) || (a->gone >> i & 1))
 			continue;
 		/* What the peer has heard aside, it says to nobody who sleeps. */
 		if (!has_place(k))

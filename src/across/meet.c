@@ -151,9 +151,16 @@ static bool take_who(struct across *a, uint32_t uid, const struct say *s)
 	return true;
 }
 
-/* The peer has no place there now, or not the link any more. */
-static void take_full(struct across *a)
+/* The peer has no place there now; or no such link any more, so that it must be another one. Then
+ * our end hears that it is the last, from its device. */
+static void take_full(struct across *a, bool is_gone)
 {
+	struct across_link *k = a->link;
+
+	if (is_gone && k->up) {
+		a->gone |= UINT64_C(1) << (k - across_links);
+		link_probe(k->link);
+	}
 	leave_place(a);
 	if (a->state == ACROSS_ASKED)
 		a->state = ACROSS_NEW;
@@ -271,8 +278,8 @@ static void take_answer(struct across *a, const struct local_message *m,
 	} else if (!a->link) {
 		if (!take_who(a, m->uid, s))
 			refuse(a, VD_REASON_HELLO, "the peer does not say who it is");
-	} else if (s->kind == SAY_FULL) {
-		take_full(a);
+	} else if (s->kind == SAY_FULL || s->kind == SAY_GONE) {
+		take_full(a, s->kind == SAY_GONE);
 	} else if (!is_the_peer(a, m->uid, s)) {
 		/* The other end knows nothing of it, and loses nothing. */
 		leave_place(a);
@@ -358,7 +365,7 @@ static void asked_link(struct across *a, uint32_t id, const struct say *s)
 		return;
 	}
 	if (r < 0 || !hub_take_place(k, a)) {
-		out.kind = SAY_FULL;
+		out.kind = r < 0 ? SAY_GONE : SAY_FULL;
 		say_answer(id, LOCAL_OK, &out);
 		return;
 	}
@@ -538,6 +545,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->keeps_tcp = keeps_tcp;
 		a->uid = 0;
 		a->has_number = false;
+		a->gone = 0;
 		a->link = NULL;
 		a->wire = NULL;
 		a->owner = (struct across_owner){0};

@@ -46,6 +46,7 @@ enum {
  * until the write is complete: no more than a full queue is not. */
 static_assert(ACROSS_NOTES >= ACROSS_CREDITS + ACROSS_BATCH, "places for notes");
 static_assert(ACROSS_PLACES_AT % 4096 == 0, "places lie on pages");
+static_assert(ACROSS_LINKS <= 64, "a word has a bit for each link");
 
 enum note_kind {
 	NOTE_SHORT = 1, /* the cursors, and few bytes */
@@ -267,6 +268,7 @@ struct across {
 	/* For the proofs of this meeting: docs/rdma.md, "Whose link it is". */
 	uint8_t number[16], peer_number[16];
 	bool has_number; /* connector: has told `number`, and no proof for it has come */
+	uint64_t gone;	 /* acceptor: links that the peer has not, one bit each */
 
 	struct across_link *link; /* has `place` there; NULL: none yet */
 	uint32_t place, peer_place;

@@ -7,7 +7,7 @@
 #include "base/siphash.h"
 #include "relay/local.h"
 
-enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO };
+enum say_kind { SAY_WHO = 1, SAY_I_AM, SAY_LINK, SAY_TAKEN, SAY_FULL, SAY_NO, SAY_GONE };
 
 /*
  * A hello, as far as viaductd is concerned. Little endian, as both hosts are.

@@ -29,7 +29,7 @@ static struct fake_world *rig_world;
 static struct rig_mail rig_mail[RIG_MAILS];
 static unsigned rig_first, rig_next;
 /* What was said last by an honest end: of each kind; and to an end that the test plays. */
-static struct say rig_said[SAY_NO + 1], rig_heard;
+static struct say rig_said[SAY_GONE + 1], rig_heard;
 static uint32_t rig_heard_id, rig_heard_status, rig_heard_count;
 /* Changes what an honest end is told. */
 static void (*rig_tamper)(struct say *s);
@@ -59,7 +59,7 @@ static inline void rig_post(struct local_message m, uint32_t uid, const struct s
 /* From one honest end to the other. */
 static inline void rig_pass(struct local_message m, struct say *s)
 {
-	if (s && s->kind <= SAY_NO)
+	if (s && s->kind <= SAY_GONE)
 		rig_said[s->kind] = *s;
 	if (s && rig_tamper)
 		rig_tamper(s);

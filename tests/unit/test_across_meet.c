@@ -70,30 +70,48 @@ TEST(connections_of_two_processes_share_a_link)
 	CHECK_EQ(links(), 4);
 }
 
+static uint8_t told[SIPHASH_BYTES];
+
 static void name_another(struct say *s)
 {
-	if (s->kind == SAY_LINK) {
-		s->token++;
-		rig_tamper = NULL;
-	}
+	if (s->kind != SAY_LINK)
+		return;
+	memcpy(told, rig_said[SAY_I_AM].number, sizeof(told));
+	s->token++;
+	rig_tamper = NULL;
 }
 
-/* A link that its peer has not any more; the number that was used for it is not used again. */
-TEST(the_second_proof_has_a_number_of_its_own)
+/* P has told another number by then. */
+TEST(each_proof_has_a_number_of_its_own)
 {
 	struct rig_end p, q;
-	struct say first;
 
-	join(&p, &q);
-	first = rig_said[SAY_I_AM];
-	rig_close(&p);
-	rig_close(&q);
 	rig_tamper = name_another;
 	join(&p, &q);
 	CHECK(rig_tamper == NULL);
-	CHECK(memcmp(first.number, rig_said[SAY_I_AM].number, sizeof(first.number)) != 0);
+	CHECK(memcmp(told, rig_said[SAY_I_AM].number, sizeof(told)) != 0);
 	rig_close(&p);
 	rig_close(&q);
+}
+
+/* P's end has failed, and Q's has not heard of it; or that was never P's, but somebody's who said that
+ * he is P. */
+TEST(a_link_that_the_peer_has_not_is_replaced)
+{
+	struct rig_end p[2], q[2];
+
+	join(&p[0], &q[0]);
+	p[0].a->link->token ^= 1;
+	join(&p[1], &q[1]);
+	CHECK_EQ(rig_said[SAY_GONE].kind, SAY_GONE);
+	CHECK(q[1].a->link != q[0].a->link);
+	p[0].a->link->token ^= 1;
+	for (int i = 0; i < 2; i++) {
+		rig_put(&q[i], by_q);
+		CHECK(rig_has(&p[i], by_q));
+		rig_close(&p[i]);
+		rig_close(&q[i]);
+	}
 }
 
 /* ---- M connects to Q, and says that it is P ---- */
@@ -333,7 +351,7 @@ static void is_another_server(uint32_t uid, uint8_t host)
 	p_connects(&st, host, uid);
 	s = named(&st);
 	m_names(&st, uid, &s);
-	CHECK_EQ(rig_heard.kind, SAY_FULL);
+	CHECK_EQ(rig_heard.kind, SAY_GONE);
 	CHECK_EQ(st.with_m.a->link, NULL);
 	CHECK_EQ(st.with_m.result, 0);
 	is_unharmed(&st);
@@ -392,7 +410,7 @@ TEST(nobody_names_a_link_before_asking_or_twice)
 	s = named(&st);
 	s.token++;
 	m_names(&st, RIG_USER, &s);
-	CHECK_EQ(rig_heard.kind, SAY_FULL);
+	CHECK_EQ(rig_heard.kind, SAY_GONE);
 	name_with(&st, RIGHT_PROOF);
 	CHECK_EQ(rig_heard_status, LOCAL_REFUSED);
 	CHECK_EQ(st.with_m.a->link, NULL);
