@@ -337,7 +337,9 @@ bool epoll_is_user(const struct epoll_event *ev, int max);
 /* How many of its first `most`, and of `max`, there is memory for. */
 int epoll_room(struct epoll_event *ev, int max, uint32_t most);
 /* No lock is held. There was none: what has this data is told once more. */
-void epoll_untell(struct instance *in, uint64_t data);
+void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t data);
+/* The kernel's registrations before it was, as text from the heap, or NULL. */
+char *epoll_listing(int epfd);
 
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
 

@@ -42,16 +42,3 @@ int epoll_room(struct epoll_event *ev, int max, uint32_t most)
 		return max;
 	return room_over_pages(ev, max);
 }
-
-void epoll_untell(struct instance *in, uint64_t data)
-{
-	instance_lock(in);
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		if (!r->converted || r->parked || r->data.u64 != data)
-			continue;
-		r->fresh = true;
-		r->spent = false;
-		reg_heat(r);
-	}
-	instance_unlock(in);
-}

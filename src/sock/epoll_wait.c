@@ -2,12 +2,12 @@
 /* epoll_wait over the kernel's half of an instance and the half that lies in memory. */
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <x86intrin.h>
 
 #include "base/crit.h"
 #include "base/probe.h"
-#include "base/real.h"
 #include "base/report.h"
 #include "base/scratch.h"
 #include "sock/epoll.h"
@@ -392,7 +392,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	return sl->result;
 }
 
-/* Runs woke. */
+/* Does what was to be done where a handler jumps away. */
 static void get_up(struct _pthread_cleanup_buffer *cleanup)
 {
 	crit_enter();
@@ -547,16 +547,22 @@ static void call_begin(struct call *c, struct instance *in, int epfd)
 /* There is no memory for even one event: it stays where it is, and its bearer is told. */
 static int wait_nowhere(struct call *c)
 {
+	struct _pthread_cleanup_buffer cleanup;
 	struct epoll_event ev;
+	char *listing;
 	int n;
 
 	c->ev = &ev;
 	c->max = 1;
+	crit_enter(); /* no handler jumps away with the listing */
+	listing = epoll_listing(c->epfd);
+	_pthread_cleanup_push(&cleanup, free, listing);
+	crit_leave();
 	n = wait_mixed(c);
-	if (n <= 0)
-		return n;
-	epoll_untell(c->in, ev.data.u64);
-	return -EFAULT;
+	if (n > 0)
+		epoll_untell(c->in, c->epfd, listing, ev.data.u64);
+	get_up(&cleanup);
+	return n > 0 ? -EFAULT : n;
 }
 
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,

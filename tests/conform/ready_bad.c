@@ -204,6 +204,33 @@ CASE(bad_array_keeps, DIRECT)
 	pair_close(p);
 }
 
+/* A pipe's is the kernel's to tell: also beside a connection that is not. */
+CASE(bad_array_keeps_pipes, DIRECT)
+{
+	const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT,
+				  EPOLLET | EPOLLEXCLUSIVE};
+	struct pair p = pair_warm_open();
+
+	for (int i = 0; i < 5; i++) {
+		struct signal_pipe pipe = signal_pipe();
+		int ep = ep_open();
+
+		ep_add(ep, p.s, EPOLLIN, 7);
+		ep_add(ep, pipe.fd[0], EPOLLIN | flags[i], 8);
+		say_result("nothing", epoll_wait(ep, nowhere(), 4, 0));
+		signal_send(pipe);
+		say_result("bad", epoll_wait(ep, nowhere(), 4, 0));
+		say_result("bad", epoll_wait(ep, nowhere(), 4, -1));
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+		signal_wait(pipe);
+		signal_send(pipe);
+		ep_show(ep, 0);
+		close(ep);
+	}
+	pair_close(p);
+}
+
 /* An array of which only so much is there. */
 CASE(bad_array_part, DIRECT)
 {
