@@ -59,6 +59,8 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
 #define STATE_BROKEN  (1u << 18)
 #define STATE_GONE    (1u << 19)
 #define STATE_FIN     (1u << 20) /* the peer's: EPOLLRDHUP is also told of our own end */
+/* Beside the kernel's events: bytes had come by TCP, and have been read since. */
+#define TCP_WAS_READ (1u << 21)
 
 /* What events of the kernel's say of it. */
 static uint32_t ended(uint32_t seen, uint32_t events)
@@ -102,7 +104,7 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	e->out = sock_edge_out(r->s);
 	e->in = sock_edge_in(r->s);
 	e->moves = sock_moves(r->s);
-	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI));
+	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI | TCP_WAS_READ));
 	/* Bytes that have changed their way may not have been seen when they came; past the end
 	 * there are none. */
 	moved = e->moves != r->moves && !(e->state & STATE_FIN);
@@ -118,6 +120,7 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits)
 {
 	uint32_t told = ended(e->seen, bits), state = e->state;
+	bool moved = e->moves != r->moves;
 
 	/* TCP's end may come before the peer's last words, from another host. */
 	if (!e->fin_is_known)
@@ -129,10 +132,11 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	r->fresh = false;
 	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
 	/* What was told of the connection's end is no news when the kernel reports it too, nor is
-	 * the room that it reports along with that: it is to do so at once. */
-	if (e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge))
+	 * the room that it reports along with that, nor what made bytes change their way: it is to
+	 * do so at once. */
+	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || moved)
 		atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
-	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI);
+	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
 }
 
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
@@ -374,6 +378,17 @@ static void join_told(struct batch *b, struct epoll_reg *r)
 	}
 }
 
+/* Of what comes in and has room, that which this very call has told of: it is told no second time. */
+static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < b->n; i++)
+		if (b->ev[i].data.u64 == r->data.u64)
+			bits |= b->ev[i].events;
+	return (bits & LOOK_IN ? LOOK_IN : 0) | (bits & LOOK_OUT ? LOOK_OUT : 0);
+}
+
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
  * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
@@ -384,7 +399,14 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 	struct batch *told = r->in->absorbing;
 
-	if (!told || r->told_at != told->scan || !(events & STATE_KERNEL))
+	if (told && r->told_at != told->scan)
+		told = NULL;
+	/* Woken for bytes that are not there any more. */
+	if (!ring && !told && !(events & (LOOK_IN | STATE_KERNEL)))
+		events |= TCP_WAS_READ;
+	if (told)
+		events &= ~told_of(told, r);
+	if (!(events & STATE_KERNEL))
 		told = NULL;
 	/* With the end of a connection comes room, to whom this very call has told of both. */
 	if (told)

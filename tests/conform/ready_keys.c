@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What wakes an edge-triggered registration, by what it has asked for. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,7 +50,7 @@ static void show_all(struct watchers *w, const char *what)
 			struct epoll_event ev[2];
 
 			if (epoll_wait(w->ep[i], ev, 2, 0) > 0)
-				say("%d: %s, %s", round, poll_names((int)masks[i]),
+				say("%d: %zu, %s", round, i,
 				    poll_names((int)ev[0].events));
 		}
 	}
@@ -80,6 +82,35 @@ CASE(key_of_bytes, DIRECT)
 	send_pattern(w.p.s, 0, 100);
 	recv_pattern(w.p.c, 0, 100);
 	show_all(&w, "answered");
+	unwatch(&w);
+}
+
+static bool is_in_state(int fd, int state)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	return info.tcpi_state == state;
+}
+
+/* After its end the peer is answered over TCP: what came, and has been read, was an edge. */
+CASE(key_of_bytes_read, DIRECT)
+{
+	struct watchers w = watch();
+
+	NEED(shutdown(w.p.s, SHUT_WR) == 0);
+	while (!is_in_state(w.p.s, TCP_FIN_WAIT2))
+		;
+	show_all(&w, "end");
+	for (int i = 0; i < 3; i++) {
+		send_pattern(w.p.c, (uint64_t)i, 1);
+		recv_pattern(w.p.s, (uint64_t)i, 1);
+		show_all(&w, "read");
+	}
+	send_pattern(w.p.c, 3, 1);
+	wait_inq(w.p.s, 1);
+	show_all(&w, "unread");
 	unwatch(&w);
 }
 
