@@ -94,7 +94,7 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		int saved = errno;
 
 		sock_learn_buffers(s, fd);
-		sock_buffers_set(s, fd);
+		sock_buffers_set(s, fd, name == SO_SNDBUF || name == SO_SNDBUFFORCE);
 		errno = saved;
 	}
 	if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
@@ -107,7 +107,7 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		int saved = errno;
 
 		sock_learn_unsent(s, fd);
-		sock_buffers_set(s, fd);
+		sock_buffers_set(s, fd, true);
 		/* If it listens, what it accepts is to ask, too. */
 		if (sock_options(s) == OPTIONS_PLAIN)
 			sock_options_are(s, OPTIONS_UNKNOWN);

@@ -105,10 +105,19 @@ bool room_go_on(struct sock *s, int fd, bool waits)
 	return gate_state(&s->slot->gate_tx) != GATE_RING;
 }
 
-void sock_buffers_set(struct sock *s, int fd)
+/* The kernel tells who waits for room that there is some: it does not ask whether there was before. */
+static void tell_room(struct sock *s)
+{
+	if (sock_level_quick(s, EPOLLOUT))
+		atomic_fetch_add_explicit(&s->slot->tx_full, 1, memory_order_relaxed);
+}
+
+void sock_buffers_set(struct sock *s, int fd, bool sends)
 {
 	if (!sock_is_direct(s))
 		return;
+	if (sends)
+		tell_room(s);
 	if (room_needs_tcp(s))
 		sock_bounce(s, fd);
 	sock_ring_self(s);

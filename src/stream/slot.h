@@ -163,9 +163,9 @@ struct slot {
 	struct lock tx_lock;
 	_Atomic uint32_t tx_arm;
 	_Atomic uint32_t tx_special; /* enum slot_special */
-	_Atomic uint32_t tx_full;    /* times a nonblocking send found no room */
-	_Atomic uint32_t tx_bound;   /* SO_SNDBUF, when the program set it */
-	_Atomic uint32_t tx_unsent;  /* TCP_NOTSENT_LOWAT, when it is set */
+	_Atomic uint32_t tx_full; /* sends that found no room, and bounds that were set */
+	_Atomic uint32_t tx_bound;  /* SO_SNDBUF, when the program set it */
+	_Atomic uint32_t tx_unsent; /* TCP_NOTSENT_LOWAT, when it is set */
 	struct ring_tx tx;
 	_Atomic uint32_t tx_looked; /* wire_tick() of the last look at the kernel */
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */

@@ -352,8 +352,9 @@ int sock_shutdown(struct sock *s, int fd, int how);
 void sock_push(struct sock *s);
 /* Takes note of buffer sizes that the program has set: see room.c. */
 void sock_learn_buffers(struct sock *s, int fd);
-/* After that, in mid-stream: who waits for room, at either end, may have got some. */
-void sock_buffers_set(struct sock *s, int fd);
+/* After that, in mid-stream: who waits for room, at either end, may have got some. `sends`: one that
+ * bounds what is sent. */
+void sock_buffers_set(struct sock *s, int fd, bool sends);
 /* The same for TCP_NOTSENT_LOWAT. */
 void sock_learn_unsent(struct sock *s, int fd);
 /* The peer holds bytes back that become due by time alone: a sleep is to be short. */

@@ -85,6 +85,34 @@ CASE(key_of_bytes, DIRECT)
 	unwatch(&w);
 }
 
+static void set_option(struct watchers *w, int level, int name, int value,
+		       const char *what)
+{
+	NEED(setsockopt(w->p.s, level, name, &value, sizeof(value)) == 0);
+	show_all(w, what);
+}
+
+/* Whoever waits for room is told when its bound is set, also where there was room before. */
+CASE(key_of_bounds, DIRECT)
+{
+	struct watchers w = watch();
+
+	set_option(&w, SOL_SOCKET, SO_SNDBUF, 100000, "sent");
+	set_option(&w, SOL_SOCKET, SO_SNDBUF, 50000, "less");
+	set_option(&w, SOL_SOCKET, SO_RCVBUF, 100000, "received");
+	set_option(&w, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 50000, "not sent");
+	set_option(&w, SOL_SOCKET, SO_KEEPALIVE, 1, "another");
+	NEED(shutdown(w.p.c, SHUT_WR) == 0);
+	wait_events(w.p.s, POLLRDHUP);
+	show_all(&w, "end");
+	set_option(&w, SOL_SOCKET, SO_SNDBUF, 100000, "after it");
+	NEED(shutdown(w.p.s, SHUT_WR) == 0);
+	wait_events(w.p.s, POLLHUP);
+	show_all(&w, "both ended");
+	set_option(&w, SOL_SOCKET, SO_SNDBUF, 50000, "after both");
+	unwatch(&w);
+}
+
 static bool is_in_state(int fd, int state)
 {
 	struct tcp_info info;
