@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of the registrations of a socket whose descriptor is closed. */
+#include <fcntl.h>
+
+#include "base/kernel.h"
+#include "base/real.h"
 #include "sock/epoll.h"
 
 /* Another descriptor of this process that refers to the same socket, or -1. */
@@ -66,12 +70,26 @@ void instance_let_close(struct instance *in)
 	}
 }
 
+/* An orphan's number is needed for that once more, if it is free. */
+static void revert_orphan(struct epoll_reg *r, int fd)
+{
+	int key = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, r->fd);
+
+	r->orphan = key != r->fd;
+	reg_revert(r);
+	if (key >= 0)
+		kernel_close(key);
+}
+
 /* Where another process has the socket as well, the registration is the kernel's again. */
-static void give_up(struct epoll_reg *r)
+static void give_up(struct epoll_reg *r, int fd)
 {
 	struct slot *sl = r->s->slot;
+	bool shared = atomic_load(&sl->phase) >= SLOT_LEAVING || !slot_is_alone(sl);
 
-	if (!r->parked && (atomic_load(&sl->phase) >= SLOT_LEAVING || !slot_is_alone(sl)))
+	if (shared && !r->parked && r->orphan)
+		revert_orphan(r, fd);
+	else if (shared && !r->parked)
 		reg_revert(r);
 	if (r->converted)
 		reg_withdraw(r);
@@ -112,7 +130,7 @@ void epoll_sock_closing(struct sock *s, int fd)
 			reg_disarm(r);
 			/* A child's close leaves the parent's registration alone. */
 			if (r->converted && in->owner == epoll_self())
-				give_up(r);
+				give_up(r, fd);
 			reg_destroy(r);
 		}
 		instance_unlock(in);

@@ -236,3 +236,34 @@ CASE(kill_seen_by_epoll_at_once, DIRECT)
 	close(ep);
 	close(fd);
 }
+
+/* A registration lives as long as anybody has the connection, be it on its way to another process. */
+CASE(closed_but_passed, DIRECT)
+{
+	const uint32_t events[] = {EPOLLIN, EPOLLIN | EPOLLOUT | EPOLLET, 0};
+	enum { MANY = sizeof(events) / sizeof(events[0]) };
+	struct pair p = pair_warm_open();
+	int set[MANY], key = dup(p.s), channel[2];
+
+	NEED(key >= 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, channel) == 0);
+	for (int i = 0; i < MANY; i++) {
+		set[i] = ep_open();
+		ep_add(set[i], key, events[i], 7);
+		ep_drain(set[i]);
+	}
+	send_fd(channel[0], p.s);
+	close(key);
+	for (int i = 0; i < MANY; i++)
+		ep_drain(set[i]);
+	close(p.s);
+	send_all(p.c, "x", 1);
+	for (int i = 0; i < MANY; i++)
+		ep_show(set[i], events[i] ? SOON : 0);
+	close(p.c);
+	for (int i = 0; i < MANY; i++) {
+		ep_show(set[i], events[i] ? SOON : 0);
+		close(set[i]);
+	}
+	close(channel[0]);
+	close(channel[1]);
+}
