@@ -8,11 +8,15 @@
 #include "cli/cli.h"
 #include "cli/report.h"
 
+/* Beyond what can be measured of anything: so products of a few figures stay numbers, and
+ * none but 0 becomes 0. */
+#define FIGURE_MOST 1e30
+
 double json_figure(const json_t *object, const char *name)
 {
-	double v = json_number_value(json_object_get(object, name));
+	double v = json_number_value(json_object_get(object, name)), size = fabs(v);
 
-	return isfinite(v) ? v : 0;
+	return size <= FIGURE_MOST && size >= 1 / FIGURE_MOST ? v : 0;
 }
 
 const char *json_word(const json_t *object, const char *name)

@@ -237,6 +237,17 @@ class Content(Report):
         self.assertIn("failed", text)
         self.assertEqual(self.pictures(), {})
 
+    def test_impossible_figures(self):
+        """Of which products are infinite, or 0: they count as absent."""
+        tiny = result("tcp", 1)
+        tiny["ops_per_s"]["min"] = 1e-300
+        content = figures()
+        content["rows"] = [row("stream", size, tiny, bytes_per_op=1e-200) for size in (64, 128)]
+        content["rows"] += [pair("rtt", size, 1e-200, 2) for size in (1e200, 64)]
+        self.make(content)
+        for name, root in self.pictures().items():
+            self.check_picture(name, root)
+
     def test_hostile_words(self):
         content = figures()
         content["machine"]["cpu"] = "</td><script>x</script>\u0001é"
