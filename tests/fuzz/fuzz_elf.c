@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs, libraries, scripts and the loader's cache, as `viaduct explain` and exec look into them:
+ * base/program.c, cli/explain_elf.c, explain_libs.c.
+ * Not reached: programs with other rights, 32-bit loaders, and files of more than 16 KiB. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/program.h"
+#include "cli/explain.h"
+#include "fuzz/fuzz.h"
+
+static int file = -1;
+static char file_path[40];
+static bool is_cache;
+
+/* In the place of the loader's cache. */
+static int open_cache(const char *path, int flags)
+{
+	FUZZ_CHECK(strcmp(path, "/etc/ld.so.cache") == 0);
+	return is_cache ? open(file_path, flags) : -1;
+}
+
+#define open open_cache
+#include "cli/explain_libs.c"
+#undef open
+
+static size_t read_file(const char *path, uint8_t out[FUZZ_MAX])
+{
+	FILE *f = fopen(path, "r");
+	size_t n;
+
+	FUZZ_CHECK(f);
+	n = fread(out, 1, FUZZ_MAX, f);
+	FUZZ_CHECK(fclose(f) == 0 && n > 0 && n < FUZZ_MAX);
+	return n;
+}
+
+static size_t make_cache(uint8_t out[FUZZ_MAX])
+{
+	static const char strings[] = "libfuzz.so.1\0/usr/lib/libfuzz.so.1\0libc.so.6";
+	const uint32_t at = sizeof(struct cache_head) + 2 * sizeof(struct cache_entry);
+	struct cache_head head = {.count = 2, .strings_size = sizeof(strings)};
+	const struct cache_entry entries[2] = {
+		{.flags = CACHE_X86_64, .name = at, .path = at + 13},
+		{.flags = CACHE_X86_64, .name = at + 35, .path = at + 35}};
+
+	memcpy(head.magic, cache_magic, sizeof(head.magic));
+	memcpy(out, &head, sizeof(head));
+	memcpy(out + sizeof(head), entries, sizeof(entries));
+	memcpy(out + at, strings, sizeof(strings));
+	return at + sizeof(strings);
+}
+
+size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
+{
+	static const char *const scripts[] = {
+		"#!/bin/sh\nexit\n", "#!/usr/bin/env -S python3 -x\n",
+		"#! /usr/bin/env nothing-of-this-name\n", "echo\n"};
+	const unsigned count = sizeof(scripts) / sizeof(scripts[0]);
+
+	if (n < count) {
+		memcpy(out, scripts[n], strlen(scripts[n]));
+		return strlen(scripts[n]);
+	}
+	switch (n - count) {
+	case 0:
+		return read_file(FUZZ_PROGRAM, out);
+	case 1:
+		return read_file(FUZZ_LIBRARY, out);
+	case 2:
+		return make_cache(out);
+	default:
+		return 0;
+	}
+}
+
+static void put(const uint8_t *data, size_t size)
+{
+	if (file < 0)
+		file = memfd_create("fuzz", MFD_CLOEXEC);
+	snprintf(file_path, sizeof(file_path), "/proc/self/fd/%d", file);
+	FUZZ_CHECK(file >= 0 && ftruncate(file, 0) == 0 &&
+		   pwrite(file, data, size, 0) == (ssize_t)size);
+}
+
+static void free_names(const char **names, size_t count)
+{
+	while (count-- > 0)
+		free((char *)names[count]);
+	free(names);
+}
+
+static void finish(struct answer *a)
+{
+	for (size_t i = 0; i < a->count; i++) {
+		FUZZ_CHECK(a->points[i].text && *a->points[i].text);
+		free(a->points[i].about);
+		free(a->points[i].text);
+		free(a->points[i].remedy);
+	}
+	for (size_t i = 0; i < a->imports_count; i++) {
+		free_names(a->imports[i].interposed, a->imports[i].interposed_count);
+		free_names(a->imports[i].outside, a->imports[i].outside_count);
+		free(a->imports[i].file);
+	}
+	free(a->points);
+	free(a->imports);
+	free(a->asks_uring);
+}
+
+static void look_into(void)
+{
+	struct answer a = {0};
+	struct program p;
+	struct elf_view e;
+
+	for (int through_env = 0; through_env < 2; through_env++) {
+		program_inspect(file_path, through_env, &p);
+		FUZZ_CHECK(strlen(p.path) < sizeof(p.path) &&
+			   strlen(p.detail) < sizeof(p.detail));
+	}
+	if (elf_view_open(file_path, &e) < 0)
+		return;
+	FUZZ_CHECK(!e.strings || e.strings[e.strings_size] == '\0');
+	explain_imports("fuzz", &e, false, &a);
+	explain_libs(file_path, &e, &a);
+	elf_view_finish(&e);
+	finish(&a);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	is_cache = size > 0 && *data == *cache_magic;
+	put(data, size);
+	look_into();
+	if (is_cache)
+		free(explain_find_library("libfuzz.so.1"));
+	return 0;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table that a process shows to root's tools: `viaduct stat` looks at it, whole, while its maker
+ * writes what he likes, before and during the look: cli/observe_table.c, observe.c, stat_*.c.
+ * Not reached: /proc and the kernel's list of sockets, which are as this file has them; tables that
+ * cannot be opened or mapped; filters and rates of stat. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/observe_table.h"
+#include "cli/stat.h"
+#include "fuzz/flip.h"
+#include "fuzz/fuzz.h"
+#include "stream/table.h"
+
+enum { SLOTS = 12, SOCKETS = SLOTS + 2, FD = 100, COOKIE = 1000, PROCESSES = 2 };
+
+/* ---- what /proc and the kernel say ---- */
+
+void *observe_add(struct observe_list *list)
+{
+	char *item;
+
+	if (list->count == list->room) {
+		list->room = list->room ? 2 * list->room : 16;
+		list->items = realloc(list->items, list->room * list->item_bytes);
+		FUZZ_CHECK(list->items);
+	}
+	item = (char *)list->items + list->count++ * list->item_bytes;
+	return memset(item, 0, list->item_bytes);
+}
+
+int observe_scan(struct observe_list *processes, struct observe_list *holders,
+		 size_t *hidden)
+{
+	struct stat st;
+
+	FUZZ_CHECK(stat("/proc/self/ns/net", &st) == 0);
+	*hidden = 1;
+	for (int i = 0; i < PROCESSES; i++) {
+		struct observe_process *p = observe_add(processes);
+
+		p->pid = i == 0 ? getpid() : getpid() + 1;
+		p->own_pid = getpid() + i;
+		p->netns = st.st_ino;
+		strcpy(p->name, "fuzz\"\033[1m");
+		if (i == 0)
+			snprintf(p->table, sizeof(p->table), "fd/%d", table_descriptor());
+	}
+	for (uint32_t i = 0; i < 2 * SOCKETS; i++) {
+		struct observe_holder *h = observe_add(holders);
+
+		*h = (struct observe_holder){.inode = i % SOCKETS + 1,
+					     .process = i / SOCKETS,
+					     .fd = FD + (int)i};
+	}
+	return 0;
+}
+
+int observe_sockets(struct observe_list *sockets, pid_t pid, uint64_t netns)
+{
+	(void)pid;
+	for (uint32_t i = 0; i < SOCKETS; i++) {
+		struct observe_socket *s = observe_add(sockets);
+
+		*s = (struct observe_socket){.inode = i + 1,
+					     .cookie = COOKIE + i,
+					     .netns = netns,
+					     .local.port = (uint16_t)(i + 1),
+					     .peer.port = (uint16_t)((i ^ 1) + 1),
+					     .bytes_acked = i,
+					     .state = 1 /* established */};
+	}
+	return 0;
+}
+
+/* ---- the table ---- */
+
+static struct slot_table *table;
+
+/* What an input may change: the head, some processes, all slots. */
+static struct part {
+	uint8_t *at;
+	size_t bytes;
+	uint8_t was[SLOTS * sizeof(struct slot)];
+} parts[3];
+
+static void fill(struct slot *s, int i)
+{
+	s->used = s->generation = 1;
+	s->cookie = i % 3 ? COOKIE + (uint64_t)i : 0;
+	s->holders[0] = getpid();
+	s->fd = FD + i;
+	s->phase = SLOT_ATTACHED;
+	s->role = 1 + (uint32_t)i % 2;
+	s->reason = i % 4 ? VD_REASON_NONE : VD_REASON_PLAIN_PEER;
+	s->across = i % 5 == 0;
+	s->gate_tx = gate_word(i % 4 ? GATE_RING : GATE_FINAL);
+	s->gate_rx = gate_word(i % 4 == 3 ? GATE_READY : GATE_RING);
+	s->tx.produced = s->rx.consumed = 100000;
+	s->bells[0] = 3 * FD + i;
+}
+
+static void make_table(void)
+{
+	table = table_map(SLOTS);
+	FUZZ_CHECK(table && table_descriptor() >= 0);
+	table_count_here(table);
+	table->fresh = SLOTS;
+	for (int i = 0; i < SLOTS; i++)
+		fill(&table->slots[i], i);
+	parts[0].at = (uint8_t *)table;
+	parts[0].bytes = offsetof(struct slot_table, records);
+	parts[1].at = (uint8_t *)table->processes;
+	parts[1].bytes = 2 * sizeof(struct table_process);
+	parts[2].at = (uint8_t *)table->slots;
+	parts[2].bytes = SLOTS * sizeof(struct slot);
+	for (int i = 0; i < 3; i++)
+		memcpy(parts[i].was, parts[i].at, parts[i].bytes);
+}
+
+/* ---- inputs: whether words change meanwhile, and changes: where, how much, what ---- */
+
+enum { STILL, CHANGING };
+
+static void put_change(uint8_t **to, unsigned part, size_t at, uint64_t value)
+{
+	const uint16_t offset = (uint16_t)at;
+
+	*(*to)++ = (uint8_t)(part | 3 << 4);
+	memcpy(*to, &offset, 2);
+	memcpy(*to + 2, &value, 8);
+	*to += 10;
+}
+
+size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
+{
+	uint8_t *to = out + 1;
+
+	if (n > 5)
+		return 0;
+	out[0] = n & 1 ? CHANGING : STILL;
+	if (n / 2 == 1) {
+		put_change(&to, 0, offsetof(struct slot_table, slot_count), SLOTS - 1);
+		put_change(&to, 0, offsetof(struct slot_table, fresh), 5);
+		put_change(&to, 1, offsetof(struct table_process, counts), 7);
+	} else if (n / 2 == 2) {
+		put_change(&to, 2, offsetof(struct slot, reason), VD_REASON_COUNT);
+		put_change(&to, 2, offsetof(struct slot, tx), 77);
+		put_change(&to, 2, sizeof(struct slot) + offsetof(struct slot, holders),
+			   1);
+		put_change(&to, 2, offsetof(struct slot, bells), 1 << 20);
+	}
+	return (size_t)(to - out);
+}
+
+static void change(struct fuzz_bytes *b)
+{
+	unsigned which = (unsigned)fuzz_number(b, 1), bytes = 1u << (which >> 4 & 3);
+	struct part *p = &parts[(which & 15) % 3];
+	size_t at = fuzz_number(b, 2) % (p->bytes - 7);
+
+	fuzz_take(b, p->at + at, bytes);
+}
+
+/* ---- looks ---- */
+
+static void check(const struct stat_view *v)
+{
+	for (size_t i = 0; i < v->seen.conn_count; i++) {
+		const struct observe_conn *c = &v->seen.conns[i];
+
+		FUZZ_CHECK(c->tx_ring == 0 || c->tx_ring == wire_area_bytes(0) ||
+			   c->tx_ring == wire_area_bytes(1) ||
+			   c->tx_ring == wire_area_bytes(2));
+		FUZZ_CHECK(c->tx <= OBSERVE_RDMA && c->rx <= OBSERVE_RDMA);
+	}
+}
+
+static void print(struct stat_view *v, const struct stat_options *o)
+{
+	const struct stat_page page = {.width = 100};
+	char *text = NULL, *json = NULL;
+	size_t size = 0, json_size = 0;
+	FILE *out = open_memstream(&text, &size), *as_json;
+	json_t *parsed;
+
+	FUZZ_CHECK(out && stat_print(out, v, o, &page) == 0);
+	stat_prometheus(out, v, true);
+	FUZZ_CHECK(fclose(out) == 0 && !memchr(text, '\033', size));
+	as_json = open_memstream(&json, &json_size);
+	stat_json(as_json, v, false);
+	FUZZ_CHECK(fclose(as_json) == 0 && !memchr(json, '\033', json_size));
+	parsed = json_loadb(json, json_size,
+			    JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
+	/* jansson has no numbers from 2^63 on. */
+	FUZZ_CHECK(parsed || strpbrk(json, "9"));
+	json_decref(parsed);
+	free(text);
+	free(json);
+}
+
+static void look(void)
+{
+	const struct stat_options o = {
+		.reason = STAT_ANY, .path = STAT_ANY, .both = true, .wide = true};
+	struct stat_view v;
+	char message[256];
+	int end, dir;
+	uint64_t *own;
+
+	FUZZ_CHECK(stat_look(&v, &o, message, sizeof(message)) == 0);
+	check(&v);
+	print(&v, &o);
+	stat_forget(&v);
+	dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	own = observe_own_numbers(dir, table_descriptor(), getpid(), &end);
+	FUZZ_CHECK(own && end >= 0 && end <= 1 << 20);
+	free(own);
+	close(dir);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fuzz_bytes b = {data, size};
+	bool changing;
+
+	if (!table)
+		make_table();
+	changing = fuzz_number(&b, 1) == CHANGING;
+	for (int i = 0; i < 64 && b.left > 0; i++)
+		change(&b);
+	if (changing)
+		flip_begin(parts[2].at, parts[2].bytes,
+			   size * 31u + (size ? data[size - 1] : 0));
+	look();
+	if (changing)
+		flip_end();
+	for (int i = 0; i < 3; i++)
+		memcpy(parts[i].at, parts[i].was, parts[i].bytes);
+	return 0;
+}
