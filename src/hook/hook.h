@@ -129,6 +129,9 @@ static inline ssize_t hook_passed(struct sock *s, ssize_t n)
 
 /* False with VIADUCT=off, and before the constructor: no socket is ever ours. */
 extern bool hook_active;
+/* Once: tables, settings and the handlers of forks. False: everything is to stay on TCP, also where
+ * `suits` says so. True: whoever calls sets hook_active. */
+bool hook_begin(bool (*suits)(void));
 
 extern _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
 bool hook_is_borrowed_slow(void);

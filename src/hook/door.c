@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's door for the native library. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "hook/door.h"
+#include "hook/hook.h"
+#include "meet/meet.h"
+
+static ssize_t or_error(ssize_t n)
+{
+	return n < 0 ? -errno : n;
+}
+
+static ssize_t door_recv(int fd, const struct iovec *iov, int count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+
+	if (!s)
+		return or_error(REAL(recvmsg)(fd, &msg, flags));
+	return or_error(HOOK_RX(s, fd, REAL(recvmsg)(fd, &msg, flags),
+				rx_recv(s, fd, iov, count, flags)));
+}
+
+static ssize_t door_send(int fd, const struct iovec *iov, int count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+
+	if (!s)
+		return or_error(REAL(sendmsg)(fd, &msg, flags));
+	return or_error(HOOK_TX(s, fd, REAL(sendmsg)(fd, &msg, flags),
+				tx_send(s, fd, iov, count, flags)));
+}
+
+static void door_adopt(int fd, uint32_t role, int *announced)
+{
+	bool nonblock = REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK;
+	struct sock *s;
+
+	*announced = -1;
+	if (!hook_active || fd_sock(fd))
+		return;
+	if (role == TCP_ROLE_ACCEPTED) {
+		s = fd_open_accepted(fd, nonblock);
+		*announced = s ? meet_announce(fd) : -1;
+	} else {
+		s = fd_open_socket(fd, nonblock);
+		if (s)
+			fd_connecting(s, fd);
+	}
+	hook_took(fd);
+}
+
+/* More than any threshold that is learnt; below what the counting can carry. */
+#define EARNED_AT_ONCE (1ull << 50)
+
+static void door_hasten(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	/* Relaxed: a count of units, seen by the next operation of this thread. */
+	if (s)
+		atomic_store_explicit(&s->slot->earned, EARNED_AT_ONCE,
+				      memory_order_relaxed);
+}
+
+static uint32_t door_path(int fd, uint32_t *reason)
+{
+	struct sock *s = fd_sock(fd);
+
+	*reason = hook_active ? VD_REASON_FULL : VD_REASON_OFF;
+	if (!s)
+		return DOOR_TCP;
+	/* Relaxed: both change at any moment. */
+	*reason = atomic_load_explicit(&s->slot->reason, memory_order_relaxed);
+	if (gate_state(&s->slot->gate_rx) != GATE_RING ||
+	    gate_state(&s->slot->gate_tx) != GATE_RING)
+		return DOOR_TCP;
+	return atomic_load_explicit(&s->slot->across, memory_order_relaxed) ? DOOR_RDMA
+									    : DOOR_SHM;
+}
+
+HOOK extern const struct door viaduct_door;
+const struct door viaduct_door = {
+	.version = DOOR_VERSION,
+	.bytes = sizeof(struct door),
+	.socket = socket,
+	.connect = connect,
+	.listen = listen,
+	.accept4 = accept4,
+	.setsockopt = setsockopt,
+	.fcntl = fcntl,
+	.shutdown = shutdown,
+	.close = close,
+	.eventfd = eventfd,
+	.epoll_create1 = epoll_create1,
+	.epoll_ctl = epoll_ctl,
+	.epoll_wait = epoll_wait,
+	.poll = poll,
+	.recv = door_recv,
+	.send = door_send,
+	.adopt = door_adopt,
+	.forget = meet_unannounce,
+	.hasten = door_hasten,
+	.path = door_path,
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the native library uses of the engine: its own, or that of the preloaded library. */
+#ifndef VD_HOOK_DOOR_H
+#define VD_HOOK_DOOR_H
+
+#include <poll.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+/* How to find that of the preloaded library, and which one fits: raised with each change below. */
+#define DOOR_NAME    "viaduct_door"
+#define DOOR_VERSION 1u
+
+enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
+
+/*
+ * Both libraries have a table of this kind, over the same code; a process uses one of them, so that
+ * all of its connections stand in one table. The first calls are those of the C library as programs
+ * under Viaduct have them: errno and all.
+ */
+struct door {
+	uint32_t version, bytes;
+	int (*socket)(int domain, int type, int protocol);
+	int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
+	int (*listen)(int fd, int backlog);
+	int (*accept4)(int fd, struct sockaddr *addr, socklen_t *len, int flags);
+	int (*setsockopt)(int fd, int level, int name, const void *value, socklen_t len);
+	int (*fcntl)(int fd, int cmd, ...);
+	int (*shutdown)(int fd, int how);
+	int (*close)(int fd);
+	int (*eventfd)(unsigned count, int flags);
+	int (*epoll_create1)(int flags);
+	int (*epoll_ctl)(int epfd, int op, int fd, struct epoll_event *ev);
+	int (*epoll_wait)(int epfd, struct epoll_event *ev, int max, int timeout);
+	int (*poll)(struct pollfd *fds, nfds_t n, int timeout);
+	/* These return a count or -errno, and take the flags of recvmsg and sendmsg. */
+	ssize_t (*recv)(int fd, const struct iovec *iov, int count, int flags);
+	ssize_t (*send)(int fd, const struct iovec *iov, int count, int flags);
+	/* A TCP socket that was made past the engine, if it does not know it yet: `role` is an enum
+	 * tcp_role. Its hint is announced where it was accepted: *announced, for `forget`. */
+	void (*adopt)(int fd, uint32_t role, int *announced);
+	void (*forget)(int announced);
+	/* The connection is worth an upgrade at once. */
+	void (*hasten)(int fd);
+	/* An enum door_path, and an enum vd_reason. */
+	uint32_t (*path)(int fd, uint32_t *reason);
+};
+
+#endif
