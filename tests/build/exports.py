@@ -25,6 +25,8 @@ def exported(library):
 
 def main():
     want, have = listed(sys.argv[1]), exported(sys.argv[2])
+    if len(sys.argv) > 3:  # a library that is linked with: each name has this version
+        want = {f"{name}@@{sys.argv[3]}" for name in want}
     for name in sorted(want - have):
         print(f"listed in exports.map, but not exported: {name}")
     for name in sorted(have - want):

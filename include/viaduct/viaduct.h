@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Viaduct's native interface: a program exports memory, its peer writes into it and tells of that.
+ *
+ *	vd_export(c, "inbox", box, sizeof(box), VD_WRITE, NULL, &x);	   at one end
+ *
+ *	vd_import(c, "inbox", 1000, &r);				   at the other
+ *	vd_put(r, 0, "hello", 6, 7, VD_NOTIFY);
+ *
+ *	vd_wait(c, &event, 1, -1);		   at the first: event.tag is 7, box holds "hello"
+ *
+ * The model is that of VMMC-2 (Dubnicki, Bilas, Chen, Damianakis and Li, 1997). A connection begins
+ * on TCP. The library moves it onto rings in shared memory, or onto RDMA between hosts, as it does
+ * for sockets; every call means the same on all three.
+ *
+ * Results: 0 or a count, or a negative error number of <errno.h>. What a call returns through a
+ * pointer stands last, and is written on success only. All sizes and offsets are in bytes, all
+ * times in milliseconds; a time of -1 waits for ever, and 0 does not wait.
+ *
+ * Threads: any threads may use one connection at the same time, but nothing may be used once the
+ * call that ends it has begun (vd_close, vd_unexport, vd_unimport, vd_listener_close). No function
+ * may be called in a signal handler. A thread must not be cancelled (pthread_cancel) in vd_connect,
+ * vd_accept or vd_close; no other call is a point of cancellation.
+ *
+ * Fork: a child has none of its parent's connections; calls on them return -ECHILD. The child of
+ * _Fork or of a bare system call must exec or exit.
+ *
+ * Errors that every call on a connection may return, besides those that are said there:
+ *	-EPIPE		the peer has closed the connection
+ *	-ECONNRESET	the peer has ended without closing it, or the network has failed
+ *	-EPROTO		an end has sent what the protocol does not allow; both are told
+ *	-ECHILD		the connection is that of the process which has forked this one
+ *	-ENOMEM		there is no memory
+ */
+#ifndef VIADUCT_H
+#define VIADUCT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct vd_conn vd_conn;
+typedef struct vd_listener vd_listener;
+typedef struct vd_region vd_region;
+typedef struct vd_remote vd_remote;
+
+/* ---- connections ---- */
+
+/*
+ * Connects to `service` (a port or a name of services(5)) at `host` (a name or an address), and
+ * writes the connection to *c. It is the caller's, until vd_close. Waits for the kernel's connect
+ * at most `timeout_ms`, after the name is resolved; not for the peer's vd_accept.
+ * -EHOSTUNREACH: the name is unknown. -ETIMEDOUT, -ECONNREFUSED and so on: as connect(2). -EMFILE.
+ */
+int vd_connect(const char *host, const char *service, int timeout_ms, vd_conn **c);
+
+/*
+ * Listens at `service` on the address `host`; on all addresses where that is NULL. A service of "0"
+ * is a free port, which vd_listener_fd and getsockname(2) tell. The listener is the caller's, until
+ * vd_listener_close. Does not block, but to resolve a name. -EADDRINUSE and so on: as bind(2).
+ */
+int vd_listen(const char *host, const char *service, vd_listener **l);
+
+/* Waits for a connection. It is the caller's, until vd_close. -ETIMEDOUT, -EMFILE. */
+int vd_accept(vd_listener *l, int timeout_ms, vd_conn **c);
+
+/* A descriptor that is readable when vd_accept would not wait. It stays the listener's: it is not
+ * to be read, nor closed. */
+int vd_listener_fd(vd_listener *l);
+
+/* Stops to listen. What was accepted goes on. NULL is ignored. */
+void vd_listener_close(vd_listener *l);
+
+/* For vd_adopt: which end of the connection it is. */
+#define VD_CONNECTED 1u
+#define VD_ACCEPTED  2u
+
+/*
+ * Makes a native connection of a TCP socket that is connected. Both ends call it, after they have
+ * read all that they have sent each other: the next byte is the library's. `end` is VD_CONNECTED
+ * or VD_ACCEPTED. On success `fd` belongs to the connection, and the caller must not use it; on an
+ * error it is still the caller's. Does not block.
+ * -ENOTSOCK, -ENOTCONN, -EINVAL: it is no connected TCP socket, or `end` is neither.
+ */
+int vd_adopt(int fd, unsigned end, vd_conn **c);
+
+/*
+ * Ends the connection: the peer is told, after all that was put. Waits for the peer's library to
+ * have read that, at most half a second. The program's exports and imports on the connection end
+ * as by vd_unexport and vd_unimport; their handles are not to be used again. Threads that wait on
+ * the connection return. NULL is ignored.
+ */
+void vd_close(vd_conn *c);
+
+/*
+ * A descriptor that is readable while vd_wait has an event to give: for epoll(7), poll(2) and the
+ * loops that are built on them. It stays the connection's. Two calls return the same one. -EMFILE.
+ */
+int vd_fd(vd_conn *c);
+
+/* The path that the connection takes at this moment. */
+#define VD_PATH_TCP  0
+#define VD_PATH_SHM  1 /* rings in memory that both ends map: one host */
+#define VD_PATH_RDMA 2 /* the same between two hosts */
+int vd_path(vd_conn *c);
+
+/* Why it is not a better one: a name of viaduct-reasons(7), "none" where there is none. The string
+ * is static. */
+const char *vd_reason(vd_conn *c);
+
+/* ---- export and import ---- */
+
+#define VD_READ	 1u /* the peer may read: vd_get */
+#define VD_WRITE 2u /* the peer may write: vd_put. With VD_READ, also vd_fetch_add and so on */
+
+#define VD_NAME_MAX    63   /* bytes of a name, at most */
+#define VD_EXPORTS_MAX 1024 /* exports of one end of a connection at a time */
+
+/*
+ * Lets the peer of `c` read or write `len` bytes at `addr`, by `rights`, under `name`. Nothing else
+ * of this process's memory is open to it. The memory stays the program's, which may read and write
+ * there as it likes; it must stay mapped until vd_unexport has returned. `user` is given back in
+ * each event. The export is the caller's, until vd_unexport or vd_close. Blocks while the peer does
+ * not read what the connection holds.
+ * -EINVAL: no rights, no bytes, or a name that is empty or too long. -EEXIST: the connection has an
+ * export of this name. -ENOSPC: it has VD_EXPORTS_MAX.
+ */
+int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rights, void *user,
+	      vd_region **x);
+
+/*
+ * Ends an export. When it returns, nothing is written there any more, whatever the peer has sent or
+ * sends. Events of it that have not been taken are dropped. Its memory is the program's alone, and
+ * the handle is gone. Returns 0 also where the connection has ended.
+ */
+int vd_unexport(vd_region *x);
+
+/*
+ * Finds what the peer exports as `name`: waits until it does. The handle is the caller's, until
+ * vd_unimport or vd_close. -ETIMEDOUT.
+ */
+int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **r);
+
+/* The size of what is imported, and its rights. No errors; does not block. */
+size_t vd_remote_size(const vd_remote *r);
+unsigned vd_remote_rights(const vd_remote *r);
+
+/* Gives the handle back. The peer's export stays. NULL is ignored. */
+void vd_unimport(vd_remote *r);
+
+/* ---- data ---- */
+
+#define VD_NOTIFY 1u /* of vd_put: an event at the peer, after the bytes */
+
+/*
+ * Writes `len` bytes from `src` to the peer's memory, from `offset` on. `src` may be used again when
+ * the call returns; the bytes are then lost only with the connection. Puts to one export take effect
+ * in the order of the calls. With VD_NOTIFY the peer's vd_wait gives an event with `tag`,
+ * when all bytes of this and of earlier puts are in place; `len` may be 0 then.
+ * Blocks while the connection is full, and with VD_NOTIFY while the peer has 1024 events that it
+ * has not taken. The peer's program need not call anything for bytes to arrive.
+ * -ERANGE: outside the export. -EACCES: not exported for that. -ESTALE: the peer has ended the
+ * export; one that ends at the same moment takes no more bytes, and no error tells of that.
+ * -EINVAL: unknown flags.
+ */
+int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len, uint32_t tag,
+	   unsigned flags);
+
+/* Waits until all puts so far of this connection are in the peer's memory. */
+int vd_flush(vd_conn *c);
+
+/*
+ * Reads `len` bytes of the peer's memory into `dst`. They are at least as new as all puts of this
+ * connection before the call. Where somebody writes there meanwhile, they may be old in parts and
+ * new in parts. Blocks until they are here.
+ * -ERANGE, -EACCES, -ESTALE: as vd_put. After an error `dst` may hold a part.
+ */
+int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len);
+
+/*
+ * Adds to 8 bytes of the peer's memory, or replaces them by `value` where they are `expected`, in
+ * one step for all peers of the export, and for the owner's own atomic operations. *old is what was
+ * there before (NULL: not wanted). `offset` leads to an address that is a multiple of 8. Needs both
+ * rights. Blocks until it is done. -ERANGE, -EACCES, -ESTALE: as vd_put. -EINVAL: not aligned.
+ */
+int vd_fetch_add(vd_remote *r, uint64_t offset, uint64_t add, uint64_t *old);
+int vd_compare_swap(vd_remote *r, uint64_t offset, uint64_t expected, uint64_t value,
+		    uint64_t *old);
+
+/* ---- events ---- */
+
+#define VD_EVENT_NOTIFY 1u /* a put with VD_NOTIFY is in place */
+#define VD_EVENT_END	2u /* the connection has ended; given once, and as the last */
+
+struct vd_event {
+	uint32_t kind;
+	uint32_t tag;	   /* NOTIFY: the sender's */
+	vd_region *where;  /* NOTIFY: where it was put */
+	void *user;	   /* NOTIFY: of vd_export */
+	uint64_t offset;   /* NOTIFY: what was put */
+	uint64_t len;
+	int32_t result;	   /* END: 0 the peer has closed it; else -ECONNRESET or -EPROTO */
+	uint32_t reserved; /* 0 */
+};
+
+/*
+ * Takes up to `n` events of the connection, in their order, and waits for the first one. Returns
+ * how many. A signal handler that runs meanwhile does not end the wait: a program that wants that
+ * waits for vd_fd by ppoll(2). An event is given to one thread. After VD_EVENT_END has been taken
+ * it returns what every call does then. -ETIMEDOUT: there is none. -EINVAL: `n` is not positive.
+ */
+int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames with bulk: puts, and answers to gets. Their bytes go to memory of the program. */
+#include <string.h>
+
+#include "native/native.h"
+
+/* Copied under mu; more without it. */
+#define SHORT_COPY 4096u
+
+/* Where in the body we are. */
+static uint32_t done(const vd_conn *c)
+{
+	return c->frame.len - c->body_left;
+}
+
+/* Under mu: NULL when nobody waits for it any more, as after the end of the connection. */
+static struct asked *asked_for(vd_conn *c)
+{
+	struct asked *a = &c->asked[c->frame.token % FRAME_ASKED_MOST];
+
+	return a->used && !a->done && a->token == c->frame.token ? a : NULL;
+}
+
+/* Under mu: whose memory the body is for, and where it goes. NULL when that has ended. */
+static const void *owner(vd_conn *c, uint8_t **at)
+{
+	const struct frame *f = &c->frame;
+	struct vd_region *x;
+	bool known;
+
+	if (f->type == FRAME_ANSWER) {
+		struct asked *a = asked_for(c);
+
+		if (a)
+			*at = a->to + done(c);
+		return a;
+	}
+	x = export_find(c, f->id, &known);
+	if (x)
+		*at = x->addr + f->offset + done(c);
+	return x;
+}
+
+static int begin_put(vd_conn *c)
+{
+	const struct frame *f = &c->frame;
+	bool known;
+	struct vd_region *x = export_find(c, f->id, &known);
+
+	if (!known || (f->flags & ~(FRAME_NOTE | FRAME_MORE)) ||
+	    f->flags == (FRAME_NOTE | FRAME_MORE))
+		return -EPROTO;
+	if (x && (!(x->rights & VD_WRITE) || !export_covers(x, f->offset, f->len)))
+		return -EPROTO;
+	if (!c->in_put)
+		c->put_from = f->offset;
+	else if (f->offset != c->put_next)
+		return -EPROTO;
+	c->put_next = f->offset + f->len;
+	return 0;
+}
+
+static int begin_answer(vd_conn *c)
+{
+	const struct frame *f = &c->frame;
+	struct asked *a = asked_for(c);
+
+	if (!a || (f->flags & ~FRAME_STALE))
+		return -EPROTO;
+	return f->len == (f->flags & FRAME_STALE ? 0 : a->len) ? 0 : -EPROTO;
+}
+
+int body_begin(vd_conn *c)
+{
+	int r;
+
+	pthread_mutex_lock(&c->mu);
+	r = peer_taken(c, &c->frame);
+	if (r == 0)
+		r = c->frame.type == FRAME_PUT ? begin_put(c) : begin_answer(c);
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}
+
+void body_land(vd_conn *c, const uint8_t *from, uint32_t len)
+{
+	const void *to_whom;
+	uint8_t *at;
+
+	pthread_mutex_lock(&c->mu);
+	to_whom = owner(c, &at);
+	if (to_whom && len <= SHORT_COPY) {
+		memcpy(at, from, len);
+	} else if (to_whom) {
+		c->landing = to_whom;
+		pthread_mutex_unlock(&c->mu);
+		memcpy(at, from, len);
+		body_landed(c);
+		return;
+	}
+	pthread_mutex_unlock(&c->mu);
+}
+
+uint8_t *body_target(vd_conn *c)
+{
+	uint8_t *at = NULL;
+
+	pthread_mutex_lock(&c->mu);
+	c->landing = owner(c, &at);
+	pthread_mutex_unlock(&c->mu);
+	return at;
+}
+
+void body_landed(vd_conn *c)
+{
+	pthread_mutex_lock(&c->mu);
+	c->landing = NULL;
+	conn_changed(c);
+	pthread_mutex_unlock(&c->mu);
+}
+
+/* Under mu. The peer may not have more under way than it was told it may. */
+static int note(vd_conn *c)
+{
+	bool known;
+	struct vd_event ev = {.kind = VD_EVENT_NOTIFY, .tag = c->frame.tag};
+	struct vd_region *x = export_find(c, c->frame.id, &known);
+
+	if (c->notes_come - c->notes_told >= FRAME_CREDITS)
+		return -EPROTO;
+	c->notes_come++;
+	if (!x) {
+		c->notes_taken++;
+		return 0;
+	}
+	ev.where = x;
+	ev.user = x->user;
+	ev.offset = c->put_from;
+	ev.len = c->put_next - c->put_from;
+	event_push(c, &ev);
+	return 0;
+}
+
+/* Under mu. */
+static void answered(vd_conn *c)
+{
+	struct asked *a = asked_for(c);
+
+	if (!a)
+		return;
+	a->done = true;
+	a->result = c->frame.flags & FRAME_STALE ? -ESTALE : 0;
+	conn_changed(c);
+}
+
+int body_end(vd_conn *c)
+{
+	const struct frame *f = &c->frame;
+	int r = 0;
+
+	pthread_mutex_lock(&c->mu);
+	if (f->type == FRAME_PUT) {
+		c->in_put = f->flags & FRAME_MORE;
+		r = f->flags & FRAME_NOTE ? note(c) : 0;
+	} else {
+		answered(c);
+	}
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection from its first frame to its last. */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/reason.h"
+#include "base/tcp.h"
+#include "native/native.h"
+
+/* So long a close waits for the peer's library to have read everything. */
+#define CLOSE_MS 500
+
+/* ---- begin ---- */
+
+static void destroy(vd_conn *c)
+{
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+		free(c->exports[i]);
+	for (vd_remote *r = c->remotes, *next; r; r = next) {
+		next = r->next;
+		free(r);
+	}
+	free(c->events);
+	free(c->peer_exports);
+	free(c->in);
+	free(c->rest);
+	pthread_cond_destroy(&c->changed);
+	pthread_mutex_destroy(&c->mu);
+	pthread_mutex_destroy(&c->wr);
+	free(c);
+}
+
+static vd_conn *allocate(void)
+{
+	vd_conn *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+
+	if (!c)
+		return NULL;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&c->mu, NULL);
+	pthread_mutex_init(&c->wr, NULL);
+	c->events = calloc(FRAME_CREDITS, sizeof(*c->events));
+	c->peer_exports = calloc(VD_EXPORTS_MAX, sizeof(*c->peer_exports));
+	c->in = malloc(IN_BYTES);
+	c->rest = malloc(FRAME_BYTES + FRAME_GET_MOST);
+	if (c->events && c->peer_exports && c->in && c->rest)
+		return c;
+	destroy(c);
+	return NULL;
+}
+
+int conn_create(int fd, int announced, vd_conn **out)
+{
+	struct frame hello = {
+		.type = FRAME_HELLO, .id = FRAME_PROTOCOL, .offset = FRAME_MAGIC};
+	struct iovec iov = {&hello, sizeof(hello)};
+	vd_conn *c = allocate();
+	const int on = 1;
+	ssize_t n;
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	c->fd = fd;
+	c->announced = announced;
+	c->birth = atomic_load_explicit(native_birth, memory_order_relaxed);
+	c->event_fd = -1;
+	door->setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	door->hasten(fd);
+	/* A new connection has room for so little. */
+	n = door->send(fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	r = n == sizeof(hello) ? service_add(c) : n < 0 ? (int)n : -ECONNRESET;
+	if (r < 0)
+		destroy(c);
+	else
+		*out = c;
+	return r;
+}
+
+NATIVE int vd_adopt(int fd, unsigned end, vd_conn **c)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof(peer);
+	int protocol = 0, announced, r = native_begin();
+
+	if (r < 0)
+		return r;
+	if (end != VD_CONNECTED && end != VD_ACCEPTED)
+		return -EINVAL;
+	if (getpeername(fd, (struct sockaddr *)&peer, &len) < 0)
+		return -errno;
+	len = sizeof(protocol);
+	if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0)
+		return -errno;
+	if (protocol != IPPROTO_TCP)
+		return -EINVAL;
+	if (door->fcntl(fd, F_SETFL, 0) < 0)
+		return -errno;
+	door->adopt(fd, end == VD_CONNECTED ? TCP_ROLE_CONNECTED : TCP_ROLE_ACCEPTED,
+		    &announced);
+	r = conn_create(fd, announced, c);
+	if (r < 0 && announced >= 0)
+		door->forget(announced);
+	return r;
+}
+
+/* ---- end ---- */
+
+/* The peer is told that it has broken a rule, where nothing is in the way. */
+static void accuse(vd_conn *c)
+{
+	struct frame f = {.type = FRAME_WRONG};
+	struct iovec iov = {&f, sizeof(f)};
+	struct timespec ts;
+
+	/* Whoever blocks in a send with it is waked only by what follows. */
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_sec++;
+	if (pthread_mutex_clocklock(&c->wr, CLOCK_MONOTONIC, &ts) != 0)
+		return;
+	pthread_mutex_lock(&c->mu);
+	send_stamp(c, &f);
+	pthread_mutex_unlock(&c->mu);
+	if (atomic_load_explicit(&c->rest_end, memory_order_relaxed) == 0)
+		door->send(c->fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	pthread_mutex_unlock(&c->wr);
+}
+
+void conn_over(vd_conn *c, int error)
+{
+	bool first;
+
+	if (error == -EPROTO)
+		accuse(c);
+	pthread_mutex_lock(&c->mu);
+	first = c->error == 0;
+	if (first)
+		c->error = error == -ECONNABORTED ? -EPROTO : error;
+	pthread_cond_broadcast(&c->changed);
+	event_tell(c);
+	pthread_mutex_unlock(&c->mu);
+	/* Wakes those who block in a send, and lets the peer see the end. */
+	if (first)
+		door->shutdown(c->fd, SHUT_RDWR);
+}
+
+static bool is_over(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->error != 0;
+}
+
+/* The last frame, and then until the peer has read it, which it shows by its own end. */
+static void say_bye(vd_conn *c)
+{
+	int64_t deadline = until(CLOSE_MS);
+
+	pthread_mutex_lock(&c->mu);
+	c->owed.bye = true;
+	pthread_mutex_unlock(&c->mu);
+	send_owed(c);
+	pthread_mutex_lock(&c->mu);
+	until_is(c, is_over, NULL, deadline);
+	pthread_mutex_unlock(&c->mu);
+}
+
+NATIVE void vd_close(vd_conn *c)
+{
+	if (!c || native_check(c) < 0)
+		return;
+	say_bye(c);
+	conn_over(c, -EPIPE);
+	pthread_mutex_lock(&c->mu);
+	c->followers++;
+	while (c->callers > 0)
+		pthread_cond_wait(&c->changed, &c->mu);
+	c->followers--;
+	pthread_mutex_unlock(&c->mu);
+	service_remove(c);
+	door->close(c->fd);
+	if (c->announced >= 0)
+		door->forget(c->announced);
+	if (c->event_fd >= 0)
+		door->close(c->event_fd);
+	destroy(c);
+}
+
+/* ---- what it is ---- */
+
+NATIVE int vd_path(vd_conn *c)
+{
+	uint32_t reason;
+	int r = native_check(c);
+
+	return r < 0 ? r : (int)door->path(c->fd, &reason);
+}
+
+NATIVE const char *vd_reason(vd_conn *c)
+{
+	uint32_t reason = VD_REASON_ENDED;
+
+	if (native_check(c) == 0)
+		door->path(c->fd, &reason);
+	return reason_name(reason);
+}

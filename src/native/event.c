@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events that wait for the program, and the descriptor that shows them. */
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "native/native.h"
+
+bool event_is_there(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->event_count > 0 || (c->error && !c->end_taken);
+}
+
+void event_tell(vd_conn *c)
+{
+	bool want = event_is_there(c, NULL);
+	uint64_t one = 1;
+
+	if (c->event_fd < 0 || want == c->event_fd_set)
+		return;
+	/* Neither can block: the count is 0 or 1. */
+	if ((want ? write(c->event_fd, &one, sizeof(one))
+		  : read(c->event_fd, &one, sizeof(one))) == sizeof(one))
+		c->event_fd_set = want;
+}
+
+static struct vd_event *event_at(vd_conn *c, uint32_t i)
+{
+	return &c->events[(c->event_first + i) % FRAME_CREDITS];
+}
+
+void event_push(vd_conn *c, const struct vd_event *ev)
+{
+	*event_at(c, c->event_count++) = *ev;
+	conn_changed(c);
+	event_tell(c);
+}
+
+static void taken(vd_conn *c, uint32_t count)
+{
+	c->notes_taken += count;
+	if (c->notes_taken - c->notes_told >= FRAME_CREDITS / 2)
+		c->owed.taken = true;
+}
+
+void event_drop(vd_conn *c, const struct vd_region *x)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < c->event_count; i++)
+		if (event_at(c, i)->where != x)
+			*event_at(c, kept++) = *event_at(c, i);
+	taken(c, c->event_count - kept);
+	c->event_count = kept;
+	event_tell(c);
+}
+
+/* Under mu. */
+static int take(vd_conn *c, struct vd_event *events, int n)
+{
+	int count = 0;
+
+	for (; count < n && c->event_count > 0; c->event_count--) {
+		events[count++] = *event_at(c, 0);
+		c->event_first = (c->event_first + 1) % FRAME_CREDITS;
+	}
+	taken(c, (uint32_t)count);
+	if (count < n && c->error && !c->end_taken) {
+		events[count++] = (struct vd_event){
+			.kind = VD_EVENT_END,
+			.result = c->error == -EPIPE ? 0 : c->error,
+		};
+		c->end_taken = true;
+	}
+	event_tell(c);
+	return count;
+}
+
+NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
+{
+	int r = native_check(c);
+	bool due;
+
+	if (r < 0)
+		return r;
+	if (n <= 0)
+		return -EINVAL;
+	pthread_mutex_lock(&c->mu);
+	if (!event_is_there(c, NULL)) {
+		/* A loop that asks only when vd_fd says so leaves the reading to the service. */
+		if (timeout_ms == 0 && c->event_fd >= 0 && !c->error)
+			r = -ETIMEDOUT;
+		else
+			r = until_is(c, event_is_there, NULL, until(timeout_ms));
+	}
+	if (r == 0)
+		r = take(c, events, n);
+	due = c->owed.taken;
+	pthread_mutex_unlock(&c->mu);
+	if (due)
+		send_owed(c);
+	return r;
+}
+
+NATIVE int vd_fd(vd_conn *c)
+{
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->mu);
+	if (c->event_fd < 0) {
+		c->event_fd = door->eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		r = c->event_fd < 0 ? -errno : 0;
+		event_tell(c);
+		service_take(c);
+	}
+	r = r < 0 ? r : c->event_fd;
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exports of this end, and handles to those of the peer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "native/native.h"
+
+struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known)
+{
+	uint32_t place = id & FRAME_ID_PLACE, use = id >> FRAME_ID_SHIFT;
+	struct vd_region *x = c->exports[place];
+
+	*known = use > 0 && use <= c->uses[place];
+	return x && x->id == id ? x : NULL;
+}
+
+/* Under mu: gives x a place and so an id. */
+static int place(vd_conn *c, struct vd_region *x)
+{
+	uint32_t found = VD_EXPORTS_MAX;
+
+	if (c->error)
+		return c->error;
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
+		if (c->exports[i] && !strcmp(c->exports[i]->name, x->name))
+			return -EEXIST;
+		/* A place whose uses are counted out is never used again. */
+		if (!c->exports[i] && c->uses[i] < FRAME_ID_USES && found > i)
+			found = i;
+	}
+	if (found == VD_EXPORTS_MAX)
+		return -ENOSPC;
+	x->id = ++c->uses[found] << FRAME_ID_SHIFT | found;
+	c->exports[found] = x;
+	return 0;
+}
+
+/* Under mu. Afterwards nothing is written there, and no event names it. */
+static void withdraw(vd_conn *c, struct vd_region *x)
+{
+	c->exports[x->id & FRAME_ID_PLACE] = NULL;
+	event_drop(c, x);
+	c->followers++;
+	while (c->landing == x)
+		pthread_cond_wait(&c->changed, &c->mu);
+	c->followers--;
+}
+
+static int announce(vd_conn *c, struct vd_region *x)
+{
+	struct frame f = {.type = FRAME_EXPORT,
+			  .id = x->id,
+			  .offset = x->len,
+			  .tag = x->rights,
+			  .token = (uintptr_t)x->addr % 8,
+			  .len = (uint32_t)strlen(x->name)};
+	int r = send_held(c, &f, x->name);
+
+	if (r < 0) {
+		pthread_mutex_lock(&c->mu);
+		withdraw(c, x);
+		pthread_mutex_unlock(&c->mu);
+	}
+	return r;
+}
+
+NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
+		     unsigned rights, void *user, vd_region **out)
+{
+	size_t length = name ? strnlen(name, VD_NAME_MAX + 1) : 0;
+	struct vd_region *x;
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	if (length == 0 || length > VD_NAME_MAX || len == 0 || rights == 0 ||
+	    (rights & ~(VD_READ | VD_WRITE)))
+		return -EINVAL;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return -ENOMEM;
+	*x = (struct vd_region){
+		.c = c, .rights = rights, .addr = addr, .len = len, .user = user};
+	memcpy(x->name, name, length);
+	/* Ids go out in the order in which they are given. */
+	send_begin(c);
+	pthread_mutex_lock(&c->mu);
+	r = place(c, x);
+	pthread_mutex_unlock(&c->mu);
+	if (r == 0)
+		r = announce(c, x);
+	send_end(c);
+	if (r < 0)
+		free(x);
+	else
+		*out = x;
+	return r;
+}
+
+NATIVE int vd_unexport(vd_region *x)
+{
+	vd_conn *c = x->c;
+	struct frame f = {.type = FRAME_UNEXPORT, .id = x->id};
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	send_begin(c);
+	pthread_mutex_lock(&c->mu);
+	withdraw(c, x);
+	pthread_mutex_unlock(&c->mu);
+	/* Whether the peer hears of it or not. */
+	send_held(c, &f, NULL);
+	send_end(c);
+	free(x);
+	return 0;
+}
+
+/* ---- the peer's ---- */
+
+int remote_check(const struct vd_remote *r, uint64_t offset, uint64_t len,
+		 uint32_t rights)
+{
+	const struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+
+	if (r->c->error)
+		return r->c->error;
+	if ((r->rights & rights) != rights)
+		return -EACCES;
+	if (offset > r->len || len > r->len - offset)
+		return -ERANGE;
+	return p->alive && p->id == r->id ? 0 : -ESTALE;
+}
+
+/* Under mu. */
+static const struct peer_export *find_peer(vd_conn *c, const char *name)
+{
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+		if (c->peer_exports[i].alive && !strcmp(c->peer_exports[i].name, name))
+			return &c->peer_exports[i];
+	return NULL;
+}
+
+static bool is_exported(vd_conn *c, const void *name)
+{
+	return find_peer(c, name) != NULL;
+}
+
+NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **out)
+{
+	const struct peer_export *p;
+	struct vd_remote *h;
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	pthread_mutex_lock(&c->mu);
+	r = until_is(c, is_exported, name, until(timeout_ms));
+	p = r == 0 ? find_peer(c, name) : NULL;
+	if (p) {
+		*h = (struct vd_remote){.c = c,
+					.id = p->id,
+					.rights = p->rights,
+					.skew = p->skew,
+					.len = p->len,
+					.next = c->remotes};
+		c->remotes = h;
+	}
+	pthread_mutex_unlock(&c->mu);
+	if (r == 0)
+		*out = h;
+	else
+		free(h);
+	return r;
+}
+
+NATIVE size_t vd_remote_size(const vd_remote *r)
+{
+	return r->len;
+}
+
+NATIVE unsigned vd_remote_rights(const vd_remote *r)
+{
+	return r->rights;
+}
+
+NATIVE void vd_unimport(vd_remote *r)
+{
+	struct vd_remote **at;
+
+	if (!r || native_check(r->c) < 0)
+		return;
+	pthread_mutex_lock(&r->c->mu);
+	for (at = &r->c->remotes; *at != r; at = &(*at)->next)
+		;
+	*at = r->next;
+	pthread_mutex_unlock(&r->c->mu);
+	free(r);
+}

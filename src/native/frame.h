@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frames that two ends of a native connection send each other. */
+#ifndef VD_NATIVE_FRAME_H
+#define VD_NATIVE_FRAME_H
+
+#include <stdint.h>
+
+/*
+ * Each is a header of 32 bytes, in the byte order of x86, and `len` bytes of payload. The first of
+ * each end is HELLO. Words that a type does not use are 0, and are not looked at.
+ *
+ * The receiver trusts nothing: a frame that breaks a rule below ends the connection with EPROTO. A
+ * put, get or atomic to an export that has ended is no lie, since it may have been on its way.
+ */
+struct frame {
+	uint8_t type, flags;
+	uint16_t zero;
+	uint32_t id;
+	uint64_t offset;
+	uint32_t len;
+	uint32_t tag;
+	uint32_t token;
+	uint32_t taken; /* notifications that the sender's program has taken so far */
+};
+
+#define FRAME_BYTES 32u
+_Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
+
+enum frame_type {
+	FRAME_HELLO = 1, /* offset: FRAME_MAGIC; id: FRAME_PROTOCOL */
+	FRAME_EXPORT,	/* id, offset: its size; tag: rights; token: its address modulo 8;
+			  * payload: the name */
+	FRAME_UNEXPORT, /* id */
+	FRAME_PUT,   /* id, offset, payload: the bytes; tag and FRAME_NOTE, FRAME_MORE */
+	FRAME_FLUSH, /* token: counts up by 1 */
+	FRAME_FLUSHED, /* token: of the last FLUSH, and so of all before */
+	FRAME_GET,     /* id, offset, tag: how many, at most FRAME_GET_MOST; token */
+	FRAME_ADD,     /* id, offset, payload: 8 bytes; token */
+	FRAME_SWAP,    /* id, offset, payload: 8 bytes expected, 8 bytes new; token */
+	FRAME_ANSWER, /* token; payload: the bytes, or the 8 that were there. FRAME_STALE */
+	FRAME_TAKEN, /* nothing but `taken` */
+	FRAME_BYE,   /* the last one */
+	FRAME_WRONG, /* the last one: the receiver has broken a rule */
+	FRAME_TYPES
+};
+
+#define FRAME_NOTE  1u /* PUT: give an event */
+#define FRAME_MORE  2u /* PUT: the next PUT goes on where this one ends */
+#define FRAME_STALE 1u /* ANSWER: there is no such export any more */
+
+#define FRAME_MAGIC    0x31746361646976ull /* "viadct1" */
+#define FRAME_PROTOCOL 1u
+/* Limits of one end: a peer that goes beyond them breaks a rule. */
+#define FRAME_CREDITS	 1024u	/* notifications that the other's program has not taken */
+#define FRAME_ASKED_MOST 16u	/* gets and atomics that are not answered */
+#define FRAME_GET_MOST	 16384u /* bytes of one get */
+#define FRAME_OPERANDS	 16u
+#define FRAME_SHORT_MOST 64u /* payload of all types but PUT and ANSWER */
+
+/*
+ * An id names one export for ever: the place in the exporter's table below, and how often that has
+ * been used above, from 1 on.
+ */
+#define FRAME_ID_SHIFT 10
+#define FRAME_ID_PLACE ((1u << FRAME_ID_SHIFT) - 1)
+#define FRAME_ID_USES  ((1u << (32 - FRAME_ID_SHIFT)) - 1)
+
+#endif

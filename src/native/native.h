@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the native library share: a connection, its tables, and who may do what. */
+#ifndef VD_NATIVE_NATIVE_H
+#define VD_NATIVE_NATIVE_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hook/door.h"
+#include "native/frame.h"
+#include "viaduct/viaduct.h"
+
+/* Of the public symbols alone. */
+#define NATIVE __attribute__((visibility("default")))
+
+/*
+ * One connection: a stream of frames (frame.h) each way, over one socket of the engine's.
+ *
+ * Reading. Frames are read by one thread at a time, the *reader*: a caller that waits for something
+ * on this connection, or the service thread. The reader takes bytes without a lock; it holds `mu`
+ * where it changes what others see. A caller that finds another reader sleeps on `changed`, and
+ * takes over when that one stops. So whatever a caller waits for is read by itself, or by somebody
+ * who tells it.
+ *
+ * The service thread reads connections that are WATCHED. A caller that waits makes its connection
+ * CALLED: the service thread does not sleep on it, and so the peer need not ring for it. It takes
+ * the connection back when no caller has waited for some milliseconds, or at once when a caller is
+ * about to block in a send: the peer may be blocked in one as well, until somebody reads here.
+ *
+ * Writing. `wr` orders whole frames. What the protocol owes the peer (struct owed) is written by
+ * whoever has `wr`; nobody sleeps for `wr` to do so: the holder looks at it once more afterwards.
+ * A reader never blocks in a send, so two ends cannot wait for each other's reading.
+ *
+ * Locks: wr, then mu. `mu` is held for moments, never in a system call that may block. The
+ * service's own lock (service.c) comes before mu.
+ */
+
+enum { CONN_WATCHED, CONN_CALLED };
+
+#define IN_BYTES    65536u /* of the buffer of frames; more than any but for its bulk */
+#define PIECE_BYTES (256u << 10) /* a longer put goes in several frames */
+
+struct vd_region {
+	struct vd_conn *c;
+	uint32_t id, rights;
+	uint8_t *addr;
+	size_t len;
+	void *user;
+	char name[VD_NAME_MAX + 1];
+};
+
+/* What the peer exports in one place of its table. */
+struct peer_export {
+	uint32_t id, rights; /* id 0: never used */
+	uint32_t skew;	     /* of its address, from a multiple of 8 */
+	uint64_t len;
+	bool alive;
+	char name[VD_NAME_MAX + 1];
+};
+
+struct vd_remote {
+	struct vd_conn *c;
+	uint32_t id, rights, skew;
+	uint64_t len;
+	struct vd_remote *next; /* all of the connection's */
+};
+
+/* A get or an atomic that we have asked for. Under mu. */
+struct asked {
+	bool used, done;
+	uint32_t token;
+	int result;
+	uint8_t *to; /* where the answer goes */
+	uint32_t len;
+};
+
+/* One that the peer has asked for. Under mu. */
+struct wanted {
+	struct frame frame;
+	uint8_t operand[FRAME_OPERANDS];
+};
+
+/* What the protocol owes the peer, besides what callers send. Under mu. */
+struct owed {
+	bool flush, taken, bye;
+	uint32_t flush_seq;
+	uint32_t wanted_first, wanted_count;
+	struct wanted wanted[FRAME_ASKED_MOST];
+};
+
+struct vd_conn {
+	int fd;
+	pthread_mutex_t mu;
+	pthread_cond_t changed;
+	int announced;	/* of vd_adopt; or -1 */
+	uint32_t birth; /* see native_check */
+	uint64_t serial;
+	struct vd_conn *next; /* of all connections; under the service's lock */
+
+	/* Under mu. */
+	bool is_read;	    /* there is a reader */
+	int mode;	    /* CONN_ */
+	bool stuck;	    /* what is owed waits for room in the stream */
+	uint32_t interest;  /* that the service thread sleeps on; 0: none */
+	uint32_t callers;   /* threads inside a call that waits */
+	uint32_t followers; /* of those: asleep on `changed` */
+	uint32_t calls; /* of such calls, so far, and what the service thread last saw */
+	uint32_t seen_calls, still_ticks;
+	int error; /* 0 while it lives; else what every call returns */
+	bool end_taken, bye_sent;
+	int event_fd; /* -1 until vd_fd */
+	bool event_fd_set;
+	struct vd_event *events; /* a ring of FRAME_CREDITS */
+	uint32_t event_first, event_count;
+	struct vd_region *exports[VD_EXPORTS_MAX];
+	uint32_t uses[VD_EXPORTS_MAX]; /* how often the place was used */
+	struct peer_export *peer_exports;
+	struct vd_remote *remotes;
+	/* Notifications: sent; taken by the peer's program; come; taken by ours; told so. */
+	uint32_t notes_sent, notes_spent, notes_come, notes_taken, notes_told;
+	uint32_t flush_sent, flush_done;
+	uint32_t tokens, asked_count;
+	struct asked asked[FRAME_ASKED_MOST];
+	struct owed owed;
+	/* What the reader is writing to, an export or an answer. Who wants that back waits. */
+	const void *landing;
+
+	/* The reader's. */
+	uint8_t *in;
+	uint32_t in_at, in_end;
+	bool greeted;
+	struct frame frame; /* whose body is being read */
+	uint32_t body_left;
+	bool in_put;	   /* the next PUT goes on with this one */
+	uint64_t put_from; /* where it began, and where that goes on */
+	uint64_t put_next;
+
+	/* Under wr: an answer that the stream did not take as a whole. */
+	pthread_mutex_t wr;
+	int wr_cancel; /* of the thread that holds it */
+	uint8_t *rest;
+	uint32_t rest_at;
+	_Atomic uint32_t rest_end; /* relaxed: others look whether there is one */
+};
+
+/* ---- native.c: the process ---- */
+
+extern const struct door *door;
+/*
+ * Which process of a family it is: 0 before the first connection, and in a child that was forked
+ * since, whichever way, because the kernel clears that page. Connections note it at their birth.
+ */
+extern const _Atomic uint32_t *native_birth;
+static inline int native_check(const vd_conn *c)
+{
+	/* Relaxed: set before the connection was made. */
+	return atomic_load_explicit(native_birth, memory_order_relaxed) == c->birth
+		       ? 0
+		       : -ECHILD;
+}
+/* Finds the engine, and begins a life of this process. 0, -ECHILD after a bare fork, -errno. */
+int native_begin(void);
+
+/* ---- conn.c ---- */
+
+/* Takes fd over on success. */
+int conn_create(int fd, int announced, vd_conn **c);
+/* It is over, with this error for all calls to come: once; wakes all. No lock is held. */
+void conn_over(vd_conn *c, int error);
+/* Under mu: tells those who wait in this process that something has changed. */
+static inline void conn_changed(vd_conn *c)
+{
+	if (c->followers)
+		pthread_cond_broadcast(&c->changed);
+}
+
+/* ---- read.c ---- */
+
+/*
+ * Receives once, and carries out what is complete. `flags`: MSG_DONTWAIT, or 0 to wait for the first
+ * byte. 0, -EAGAIN, -EINTR; or the connection's error, when it is over by that.
+ */
+int read_some(vd_conn *c, int flags);
+
+/* ---- body.c: frames with bulk, by the reader ---- */
+
+/* The header is in c->frame. 0 or -EPROTO, as all of them. */
+int body_begin(vd_conn *c);
+/* Copies the next bytes of the body to their place, if it is still there. */
+void body_land(vd_conn *c, const uint8_t *from, uint32_t len);
+/* Where the rest may be received to, or NULL. If not, body_landed is to follow. */
+uint8_t *body_target(vd_conn *c);
+void body_landed(vd_conn *c);
+/* All of it is there. 0 or -EPROTO. */
+int body_end(vd_conn *c);
+
+/* ---- peer.c: the other frames, by the reader ---- */
+
+/* 0, -EPROTO; or the end: -EPIPE, or -ECONNABORTED, where it is we who broke a rule. */
+int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
+/* Under mu: what each header tells. 0 or -EPROTO. */
+int peer_taken(vd_conn *c, const struct frame *f);
+
+/* ---- export.c ---- */
+
+/* Under mu. The live export of this id, or NULL; *known: there has been one. */
+struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known);
+static inline bool export_covers(const struct vd_region *x, uint64_t offset, uint64_t len)
+{
+	return offset <= x->len && len <= x->len - offset;
+}
+/* Under mu. 0, or why r cannot be used so. */
+int remote_check(const struct vd_remote *r, uint64_t offset, uint64_t len,
+		 uint32_t rights);
+
+/* ---- answer.c ---- */
+
+/* Under mu: carries out the first thing that the peer wants, as a frame with payload. */
+uint32_t answer_next(vd_conn *c, uint8_t *to);
+
+/* ---- wait.c ---- */
+
+/* Absolute times, in ms of the monotonic clock. */
+#define UNTIL_EVER INT64_MAX
+int64_t until(int timeout_ms);
+int until_left(int64_t deadline); /* as poll(2) takes it */
+typedef bool until_fn(vd_conn *c, const void *arg);
+/*
+ * Under mu, which it gives up meanwhile: reads, or has others read, until is(c, arg). 0, -ETIMEDOUT,
+ * or the connection's error, when the condition can come true no more.
+ */
+int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline);
+
+/* ---- event.c: under mu ---- */
+
+void event_push(vd_conn *c, const struct vd_event *ev);
+/* Those of x go, as if they had been taken. */
+void event_drop(vd_conn *c, const struct vd_region *x);
+bool event_is_there(vd_conn *c, const void *arg);
+/* Makes vd_fd readable, or no more, as it ought to be. */
+void event_tell(vd_conn *c);
+
+/* ---- send.c ---- */
+
+/* Sends a frame with its payload, as a whole. Blocks. 0, or the connection's error. */
+int send_frame(vd_conn *c, struct frame *f, const void *payload);
+/* Several that nobody else's come between: begin, held for each, end. */
+void send_begin(vd_conn *c);
+int send_held(vd_conn *c, struct frame *f, const void *payload);
+void send_end(vd_conn *c);
+/* Writes what is owed, as far as that goes without waiting; the service thread goes on. */
+void send_owed(vd_conn *c);
+/* Under mu: something is owed, or a rest of it unsent. */
+bool send_is_due(const vd_conn *c);
+/* Under wr and mu: each header tells how many notifications have been taken. */
+void send_stamp(vd_conn *c, struct frame *f);
+
+/* ---- service.c ---- */
+
+struct vd_listener {
+	int fd;
+	uint32_t birth;
+	struct vd_listener *next;
+};
+void service_listens(struct vd_listener *l);
+void service_listens_no_more(struct vd_listener *l);
+
+int service_add(vd_conn *c);
+void service_remove(vd_conn *c);
+/* Under mu: a caller is about to wait on this connection; it does no more. */
+void service_called(vd_conn *c);
+void service_left(vd_conn *c);
+/* Under mu: no caller reads it for some time; or there is something to write. */
+void service_take(vd_conn *c);
+/* Around a fork. */
+void service_forking(void);
+void service_forked_parent(void);
+void service_forked_child(void);
+
+#endif

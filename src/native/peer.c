@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the peer says in frames without bulk: each is checked, and noted for those who wait. */
+#include <string.h>
+
+#include "native/native.h"
+
+int peer_taken(vd_conn *c, const struct frame *f)
+{
+	if (f->taken - c->notes_spent > c->notes_sent - c->notes_spent)
+		return -EPROTO;
+	if (f->taken != c->notes_spent) {
+		c->notes_spent = f->taken;
+		conn_changed(c);
+	}
+	return 0;
+}
+
+static int hello(vd_conn *c, const struct frame *f)
+{
+	c->greeted = true;
+	return f->offset == FRAME_MAGIC && f->id == FRAME_PROTOCOL && f->len == 0
+		       ? 0
+		       : -EPROTO;
+}
+
+static int export(vd_conn *c, const struct frame *f, const uint8_t *name)
+{
+	struct peer_export *p = &c->peer_exports[f->id & FRAME_ID_PLACE];
+
+	if (p->alive || f->id >> FRAME_ID_SHIFT <= p->id >> FRAME_ID_SHIFT ||
+	    f->offset == 0 || f->token > 7 || f->tag == 0 ||
+	    (f->tag & ~(VD_READ | VD_WRITE)) || f->len == 0 || f->len > VD_NAME_MAX ||
+	    memchr(name, 0, f->len))
+		return -EPROTO;
+	p->id = f->id;
+	p->rights = f->tag;
+	p->len = f->offset;
+	p->skew = f->token;
+	memcpy(p->name, name, f->len);
+	p->name[f->len] = '\0';
+	p->alive = true;
+	conn_changed(c);
+	return 0;
+}
+
+static int unexport(vd_conn *c, const struct frame *f)
+{
+	struct peer_export *p = &c->peer_exports[f->id & FRAME_ID_PLACE];
+
+	if (!p->alive || p->id != f->id || f->len)
+		return -EPROTO;
+	p->alive = false;
+	conn_changed(c);
+	return 0;
+}
+
+static int flush(vd_conn *c, const struct frame *f)
+{
+	if (f->token != c->owed.flush_seq + 1 || f->len)
+		return -EPROTO;
+	c->owed.flush_seq = f->token;
+	c->owed.flush = true;
+	return 0;
+}
+
+static int flushed(vd_conn *c, const struct frame *f)
+{
+	if (f->token - c->flush_done > c->flush_sent - c->flush_done || f->len)
+		return -EPROTO;
+	c->flush_done = f->token;
+	conn_changed(c);
+	return 0;
+}
+
+/* How many bytes of the export a get or an atomic concerns, and with how many operands. */
+static uint32_t concerns(const struct frame *f, uint32_t *operands)
+{
+	*operands = f->type == FRAME_GET ? 0 : f->type == FRAME_ADD ? 8 : 16;
+	return f->type == FRAME_GET ? f->tag : 8;
+}
+
+static int want(vd_conn *c, const struct frame *f, const uint8_t *operand)
+{
+	uint32_t rights = f->type == FRAME_GET ? VD_READ : VD_READ | VD_WRITE, operands,
+		 bytes = concerns(f, &operands);
+	struct owed *o = &c->owed;
+	struct vd_region *x;
+	struct wanted *w;
+	bool known;
+
+	x = export_find(c, f->id, &known);
+	if (!known || o->wanted_count == FRAME_ASKED_MOST || f->len != operands ||
+	    bytes == 0 || bytes > FRAME_GET_MOST)
+		return -EPROTO;
+	if (x && ((x->rights & rights) != rights || !export_covers(x, f->offset, bytes) ||
+		  (operands && (uintptr_t)(x->addr + f->offset) % 8)))
+		return -EPROTO;
+	w = &o->wanted[(o->wanted_first + o->wanted_count++) % FRAME_ASKED_MOST];
+	w->frame = *f;
+	memcpy(w->operand, operand, operands);
+	return 0;
+}
+
+/* Under mu. */
+static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
+	switch (f->type) {
+	case FRAME_HELLO:
+		return hello(c, f);
+	case FRAME_EXPORT:
+		return export(c, f, payload);
+	case FRAME_UNEXPORT:
+		return unexport(c, f);
+	case FRAME_FLUSH:
+		return flush(c, f);
+	case FRAME_FLUSHED:
+		return flushed(c, f);
+	case FRAME_GET:
+	case FRAME_ADD:
+	case FRAME_SWAP:
+		return want(c, f, payload);
+	case FRAME_BYE:
+		return -EPIPE;
+	case FRAME_WRONG:
+		return -ECONNABORTED;
+	default:
+		return 0; /* TAKEN */
+	}
+}
+
+int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
+	int r;
+
+	pthread_mutex_lock(&c->mu);
+	r = peer_taken(c, f);
+	if (r == 0)
+		r = carry_out(c, f, payload);
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}

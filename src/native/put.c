@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program does with the peer's memory: put, flush, get and the atomics. */
+#include <string.h>
+
+#include "native/native.h"
+
+/* ---- put and flush ---- */
+
+static bool has_credit(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->notes_sent - c->notes_spent < FRAME_CREDITS;
+}
+
+/* Under mu. */
+static int may_put(vd_remote *r, uint64_t offset, size_t len, bool notifies)
+{
+	int error = remote_check(r, offset, len, VD_WRITE);
+
+	if (error == 0 && notifies) {
+		error = until_is(r->c, has_credit, NULL, UNTIL_EVER);
+		if (error == 0)
+			r->c->notes_sent++;
+	}
+	return error;
+}
+
+/* Under wr: in pieces, between which answers to the peer find room. */
+static int put_pieces(vd_remote *r, uint64_t offset, const uint8_t *src, size_t len,
+		      struct frame *last)
+{
+	int error;
+
+	while (len > PIECE_BYTES) {
+		struct frame f = {.type = FRAME_PUT,
+				  .flags = FRAME_MORE,
+				  .id = r->id,
+				  .offset = offset,
+				  .len = PIECE_BYTES};
+
+		error = send_held(r->c, &f, src);
+		if (error < 0)
+			return error;
+		offset += PIECE_BYTES;
+		src += PIECE_BYTES;
+		len -= PIECE_BYTES;
+	}
+	last->offset = offset;
+	last->len = (uint32_t)len;
+	return send_held(r->c, last, src);
+}
+
+NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
+		  uint32_t tag, unsigned flags)
+{
+	struct frame last = {.type = FRAME_PUT,
+			     .flags = flags & VD_NOTIFY ? FRAME_NOTE : 0,
+			     .id = r->id,
+			     .tag = tag};
+	int error = native_check(r->c);
+
+	if (error < 0)
+		return error;
+	if (flags & ~VD_NOTIFY)
+		return -EINVAL;
+	pthread_mutex_lock(&r->c->mu);
+	error = may_put(r, offset, len, flags & VD_NOTIFY);
+	pthread_mutex_unlock(&r->c->mu);
+	if (error < 0 || (len == 0 && !flags))
+		return error;
+	send_begin(r->c);
+	error = put_pieces(r, offset, src, len, &last);
+	send_end(r->c);
+	return error;
+}
+
+static bool is_flushed(vd_conn *c, const void *arg)
+{
+	const uint32_t *token = arg;
+
+	return (int32_t)(c->flush_done - *token) >= 0;
+}
+
+NATIVE int vd_flush(vd_conn *c)
+{
+	struct frame f = {.type = FRAME_FLUSH};
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	send_begin(c);
+	pthread_mutex_lock(&c->mu);
+	f.token = ++c->flush_sent;
+	pthread_mutex_unlock(&c->mu);
+	r = send_held(c, &f, NULL);
+	send_end(c);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->mu);
+	r = until_is(c, is_flushed, &f.token, UNTIL_EVER);
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}
+
+/* ---- get and the atomics: questions with an answer ---- */
+
+static bool may_ask(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->asked_count < FRAME_ASKED_MOST &&
+	       !c->asked[c->tokens % FRAME_ASKED_MOST].used;
+}
+
+static bool is_answered(vd_conn *c, const void *arg)
+{
+	const struct asked *a = arg;
+
+	return a->done && c->landing != a;
+}
+
+/* Under mu: a place for the answer, of which the reader then knows. */
+static int ask_begin(vd_remote *r, struct frame *f, uint32_t bytes, uint32_t rights,
+		     void *to, struct asked **out)
+{
+	vd_conn *c = r->c;
+	struct asked *a;
+	int error = remote_check(r, f->offset, bytes, rights);
+
+	if (error == 0)
+		error = until_is(c, may_ask, NULL, UNTIL_EVER);
+	if (error < 0)
+		return error;
+	f->id = r->id;
+	f->token = c->tokens++;
+	c->asked_count++;
+	a = &c->asked[f->token % FRAME_ASKED_MOST];
+	*a = (struct asked){.used = true, .token = f->token, .to = to, .len = bytes};
+	*out = a;
+	return 0;
+}
+
+/* Under mu: the answer, or the connection's end, after which nothing is written to a->to. */
+static int ask_end(vd_conn *c, struct asked *a)
+{
+	int error = until_is(c, is_answered, a, UNTIL_EVER);
+
+	c->followers++;
+	while (c->landing == a)
+		pthread_cond_wait(&c->changed, &c->mu);
+	c->followers--;
+	if (error == 0)
+		error = a->result;
+	a->used = false;
+	c->asked_count--;
+	conn_changed(c);
+	return error;
+}
+
+/* One question, of at most FRAME_GET_MOST bytes. */
+static int ask(vd_remote *r, struct frame *f, const void *operands, uint32_t bytes,
+	       uint32_t rights, void *to)
+{
+	struct asked *a;
+	int error;
+
+	pthread_mutex_lock(&r->c->mu);
+	error = ask_begin(r, f, bytes, rights, to, &a);
+	pthread_mutex_unlock(&r->c->mu);
+	if (error < 0)
+		return error;
+	/* Where that fails the connection has ended, which ask_end finds, too. */
+	send_frame(r->c, f, operands);
+	pthread_mutex_lock(&r->c->mu);
+	error = ask_end(r->c, a);
+	pthread_mutex_unlock(&r->c->mu);
+	return error;
+}
+
+NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
+{
+	uint8_t *to = dst;
+	int error = native_check(r->c);
+
+	if (error < 0)
+		return error;
+	pthread_mutex_lock(&r->c->mu);
+	error = remote_check(r, offset, len, VD_READ);
+	pthread_mutex_unlock(&r->c->mu);
+	while (error == 0 && len > 0) {
+		uint32_t n = len < FRAME_GET_MOST ? (uint32_t)len : FRAME_GET_MOST;
+		struct frame f = {.type = FRAME_GET, .offset = offset, .tag = n};
+
+		error = ask(r, &f, NULL, n, VD_READ, to);
+		offset += n;
+		to += n;
+		len -= n;
+	}
+	return error;
+}
+
+static int atomic_at(vd_remote *r, struct frame *f, const uint64_t *operands,
+		     uint64_t *old)
+{
+	uint64_t was = 0;
+	int error = native_check(r->c);
+
+	if (error == 0 && (r->skew + f->offset) % 8)
+		error = -EINVAL;
+	if (error == 0)
+		error = ask(r, f, operands, sizeof(was), VD_READ | VD_WRITE, &was);
+	if (error == 0 && old)
+		*old = was;
+	return error;
+}
+
+NATIVE int vd_fetch_add(vd_remote *r, uint64_t offset, uint64_t add, uint64_t *old)
+{
+	struct frame f = {.type = FRAME_ADD, .offset = offset, .len = sizeof(add)};
+
+	return atomic_at(r, &f, &add, old);
+}
+
+NATIVE int vd_compare_swap(vd_remote *r, uint64_t offset, uint64_t expected,
+			   uint64_t value, uint64_t *old)
+{
+	const uint64_t operands[2] = {expected, value};
+	struct frame f = {.type = FRAME_SWAP, .offset = offset, .len = sizeof(operands)};
+
+	return atomic_at(r, &f, operands, old);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames to the peer: those of callers, who wait, and those that are owed, for which nobody does. */
+#include <string.h>
+
+#include "native/native.h"
+
+bool send_is_due(const vd_conn *c)
+{
+	const struct owed *o = &c->owed;
+
+	return o->flush || o->taken || o->wanted_count > 0 || (o->bye && !c->bye_sent) ||
+	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
+}
+
+void send_stamp(vd_conn *c, struct frame *f)
+{
+	f->taken = c->notes_told = c->notes_taken;
+	c->owed.taken = false;
+}
+
+static void advance(struct iovec *iov, int count, size_t n)
+{
+	for (int i = 0; i < count; i++) {
+		size_t step = n < iov[i].iov_len ? n : iov[i].iov_len;
+
+		iov[i].iov_base = (uint8_t *)iov[i].iov_base + step;
+		iov[i].iov_len -= step;
+		n -= step;
+	}
+}
+
+/* Under wr: all of it. The peer may wait for us to read before it does: somebody has to. */
+static int push(vd_conn *c, struct iovec *iov, int count)
+{
+	int flags = MSG_DONTWAIT;
+	size_t left = 0;
+	ssize_t n;
+
+	for (int i = 0; i < count; i++)
+		left += iov[i].iov_len;
+	while (left > 0) {
+		n = door->send(c->fd, iov, count, flags | MSG_NOSIGNAL);
+		if (n == -EAGAIN && flags) {
+			flags = 0;
+			pthread_mutex_lock(&c->mu);
+			service_take(c);
+			pthread_mutex_unlock(&c->mu);
+		} else if (n < 0 && n != -EINTR && n != -EAGAIN) {
+			return (int)n;
+		}
+		if (n > 0) {
+			advance(iov, count, (size_t)n);
+			left -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static bool is_over(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->error != 0;
+}
+
+/* So long the end is looked for in what the peer has said before. */
+#define END_MS 200
+
+/* The stream takes no more: what every call returns from now on. */
+static int broken(vd_conn *c)
+{
+	int r;
+
+	pthread_mutex_lock(&c->mu);
+	until_is(c, is_over, NULL, until(END_MS));
+	r = c->error;
+	pthread_mutex_unlock(&c->mu);
+	if (r == 0)
+		conn_over(c, r = -ECONNRESET);
+	return r;
+}
+
+void send_begin(vd_conn *c)
+{
+	int cancel;
+
+	/* A frame is sent as a whole. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&c->wr);
+	c->wr_cancel = cancel;
+}
+
+static int push_rest(vd_conn *c)
+{
+	uint32_t end = atomic_load_explicit(&c->rest_end, memory_order_relaxed);
+	struct iovec iov = {c->rest + c->rest_at, end - c->rest_at};
+	int r = end > 0 ? push(c, &iov, 1) : 0;
+
+	if (r == 0)
+		atomic_store_explicit(&c->rest_end, 0, memory_order_relaxed);
+	return r;
+}
+
+int send_held(vd_conn *c, struct frame *f, const void *payload)
+{
+	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
+	int r;
+
+	pthread_mutex_lock(&c->mu);
+	r = c->error;
+	send_stamp(c, f);
+	pthread_mutex_unlock(&c->mu);
+	if (r < 0)
+		return r;
+	if (push_rest(c) < 0 || push(c, iov, f->len ? 2 : 1) < 0)
+		return broken(c);
+	return 0;
+}
+
+/* Whoever found wr taken has left what is owed to us. */
+void send_end(vd_conn *c)
+{
+	int cancel = c->wr_cancel;
+	bool is_due;
+
+	pthread_mutex_unlock(&c->wr);
+	pthread_setcancelstate(cancel, NULL);
+	pthread_mutex_lock(&c->mu);
+	is_due = send_is_due(c);
+	pthread_mutex_unlock(&c->mu);
+	if (is_due)
+		send_owed(c);
+}
+
+int send_frame(vd_conn *c, struct frame *f, const void *payload)
+{
+	int r;
+
+	send_begin(c);
+	r = send_held(c, f, payload);
+	send_end(c);
+	return r;
+}
+
+/* Under mu: the next of what is owed, into `rest`. Its length, or 0. */
+static uint32_t next_owed(vd_conn *c)
+{
+	struct owed *o = &c->owed;
+	struct frame f = {.type = 0};
+
+	if (c->error || c->bye_sent)
+		return 0;
+	if (o->flush) {
+		o->flush = false;
+		f.type = FRAME_FLUSHED;
+		f.token = o->flush_seq;
+	} else if (o->wanted_count > 0) {
+		return answer_next(c, c->rest);
+	} else if (o->bye) {
+		c->bye_sent = true;
+		f.type = FRAME_BYE;
+	} else if (o->taken) {
+		f.type = FRAME_TAKEN;
+	} else {
+		return 0;
+	}
+	send_stamp(c, &f);
+	memcpy(c->rest, &f, sizeof(f));
+	return sizeof(f);
+}
+
+/* Under wr. 1 there is room for more, 0 all is sent, -EAGAIN, or the stream is broken. */
+static int owed_step(vd_conn *c)
+{
+	uint32_t end = atomic_load_explicit(&c->rest_end, memory_order_relaxed);
+	struct iovec iov;
+	ssize_t n;
+
+	if (end == 0) {
+		pthread_mutex_lock(&c->mu);
+		end = next_owed(c);
+		pthread_mutex_unlock(&c->mu);
+		c->rest_at = 0;
+		atomic_store_explicit(&c->rest_end, end, memory_order_relaxed);
+		if (end == 0)
+			return 0;
+	}
+	iov = (struct iovec){c->rest + c->rest_at, end - c->rest_at};
+	n = door->send(c->fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0)
+		return n == -EINTR ? 1 : (int)n;
+	c->rest_at += (uint32_t)n;
+	if (c->rest_at == end)
+		atomic_store_explicit(&c->rest_end, 0, memory_order_relaxed);
+	return 1;
+}
+
+void send_owed(vd_conn *c)
+{
+	bool is_due = true;
+	int r = 1;
+
+	while (is_due && r >= 0 && pthread_mutex_trylock(&c->wr) == 0) {
+		while (r > 0)
+			r = owed_step(c);
+		pthread_mutex_unlock(&c->wr);
+		/* Others found it locked, and have left something. */
+		pthread_mutex_lock(&c->mu);
+		is_due = send_is_due(c) && !c->error;
+		if (is_due && r == -EAGAIN)
+			service_take(c);
+		pthread_mutex_unlock(&c->mu);
+		r = r < 0 ? r : 1;
+	}
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The service thread: reads what no caller reads, so that puts arrive without a call of the program. */
+/*
+ * There is one for each process, from its first connection on.
+ *
+ * Watching a connection costs its peer a ring of a bell for each frame, and this thread a wake-up.
+ * So it leaves a connection to callers while they keep coming: while one waits, and for two ticks
+ * after the last has gone. It ticks only while there is a connection left to callers, and no longer
+ * for one whose caller has slept through many ticks: that one's leaving starts the ticks again.
+ *
+ * Both sides exchange a store and a look: the thread clears `ticking`, then looks at the connections
+ * under their locks; a caller leaves under that lock, then looks at `ticking`. One sees the other.
+ */
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "native/native.h"
+
+#define TICK_MS	     2
+#define TICKS_LEFT   2	/* without a caller: taken back */
+#define TICKS_STILL  64 /* with the same one: no more ticks for it */
+#define EVENTS	     64
+#define BATCHES	     32 /* receives in a row, before others have their turn */
+#define STACK_BYTES  (128u << 10)
+#define SERIAL_WAKES 0
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t done_with = PTHREAD_COND_INITIALIZER;
+static vd_conn *conns, *current;
+static struct vd_listener *listeners;
+static uint64_t serials;
+static bool running;
+static int epoll_fd = -1, wake_fd = -1;
+static _Atomic bool ticking;
+
+/* Under mu: what the thread is to sleep on for c. */
+static void watch(vd_conn *c)
+{
+	uint32_t want = c->mode == CONN_WATCHED && !c->error ? EPOLLIN : 0;
+	struct epoll_event ev = {.data.u64 = c->serial};
+	int op;
+
+	if (!c->error && send_is_due(c) && (c->mode == CONN_WATCHED || c->stuck))
+		want |= EPOLLOUT;
+	if (want == c->interest)
+		return;
+	ev.events = want;
+	op = !want ? EPOLL_CTL_DEL : c->interest ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+	if (door->epoll_ctl(epoll_fd, op, c->fd, &ev) == 0)
+		c->interest = want;
+}
+
+static void wake(void)
+{
+	uint64_t one = 1;
+	ssize_t n = write(wake_fd, &one, sizeof(one));
+
+	(void)n; /* full is as good */
+}
+
+static void start_ticks(void)
+{
+	if (!atomic_exchange(&ticking, true))
+		wake();
+}
+
+void service_called(vd_conn *c)
+{
+	c->callers++;
+	c->calls++;
+	if (c->mode == CONN_WATCHED) {
+		c->mode = CONN_CALLED;
+		watch(c);
+	}
+}
+
+void service_left(vd_conn *c)
+{
+	c->callers--;
+	conn_changed(c); /* vd_close waits for the last */
+	if (c->callers > 0 || c->mode != CONN_CALLED)
+		return;
+	if (c->event_fd >= 0)
+		service_take(c);
+	else if (!atomic_load(&ticking))
+		start_ticks();
+}
+
+void service_take(vd_conn *c)
+{
+	/* A caller that reads goes on; then only the writing is watched. */
+	c->stuck = true;
+	if (!c->is_read)
+		c->mode = CONN_WATCHED;
+	watch(c);
+}
+
+/* ---- the thread ---- */
+
+/* Under mu, which it gives up meanwhile. */
+static void read_here(vd_conn *c)
+{
+	int r = 0;
+
+	c->is_read = true;
+	pthread_mutex_unlock(&c->mu);
+	for (int i = 0; i < BATCHES && r == 0; i++)
+		r = read_some(c, MSG_DONTWAIT);
+	pthread_mutex_lock(&c->mu);
+	c->is_read = false;
+	conn_changed(c);
+}
+
+static void serve(vd_conn *c)
+{
+	pthread_mutex_lock(&c->mu);
+	if (c->mode == CONN_WATCHED && c->is_read)
+		c->mode = CONN_CALLED;
+	else if (c->mode == CONN_WATCHED && !c->error)
+		read_here(c);
+	c->stuck = false;
+	pthread_mutex_unlock(&c->mu);
+	send_owed(c); /* says `stuck` again, where it is */
+	pthread_mutex_lock(&c->mu);
+	watch(c);
+	pthread_mutex_unlock(&c->mu);
+}
+
+static void serve_serial(uint64_t serial)
+{
+	vd_conn *c;
+
+	pthread_mutex_lock(&lock);
+	for (c = conns; c && c->serial != serial; c = c->next)
+		;
+	current = c;
+	pthread_mutex_unlock(&lock);
+	if (!c)
+		return;
+	serve(c);
+	pthread_mutex_lock(&lock);
+	current = NULL;
+	pthread_cond_broadcast(&done_with);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Under the lock and mu. True: there is to be a next tick for it. */
+static bool tick_one(vd_conn *c)
+{
+	if (c->mode != CONN_CALLED || c->error)
+		return false;
+	c->still_ticks = c->calls == c->seen_calls ? c->still_ticks + 1 : 0;
+	c->seen_calls = c->calls;
+	if (c->callers > 0)
+		return c->still_ticks < TICKS_STILL;
+	if (c->still_ticks < TICKS_LEFT)
+		return true;
+	c->mode = CONN_WATCHED;
+	watch(c);
+	return false;
+}
+
+static bool tick_all(void)
+{
+	bool again = false;
+
+	pthread_mutex_lock(&lock);
+	for (vd_conn *c = conns; c; c = c->next) {
+		pthread_mutex_lock(&c->mu);
+		again |= tick_one(c);
+		pthread_mutex_unlock(&c->mu);
+	}
+	pthread_mutex_unlock(&lock);
+	return again;
+}
+
+static void tick(void)
+{
+	atomic_store(&ticking, false);
+	if (tick_all())
+		atomic_store(&ticking, true);
+}
+
+static void answer_wake(void)
+{
+	uint64_t count;
+	ssize_t n = read(wake_fd, &count, sizeof(count));
+
+	(void)n;
+}
+
+static void *service(void *arg)
+{
+	struct epoll_event ev[EVENTS];
+	int64_t next = 0;
+
+	(void)arg;
+	for (;;) {
+		bool ticks = atomic_load(&ticking);
+		int n;
+
+		if (ticks && next == 0)
+			next = until(TICK_MS);
+		n = door->epoll_wait(epoll_fd, ev, EVENTS, ticks ? until_left(next) : -1);
+		for (int i = 0; i < n; i++)
+			if (ev[i].data.u64 == SERIAL_WAKES)
+				answer_wake();
+			else
+				serve_serial(ev[i].data.u64);
+		if (next && until_left(next) == 0) {
+			next = 0;
+			tick();
+		}
+	}
+	return NULL;
+}
+
+/* No signal of the program's comes to it. */
+static int start_thread(void)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int error;
+
+	if (pthread_attr_init(&attr) != 0)
+		return -ENOMEM;
+	sigfillset(&all);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&thread, &attr, service, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return -error;
+}
+
+static void close_both(void)
+{
+	if (epoll_fd >= 0)
+		door->close(epoll_fd);
+	if (wake_fd >= 0)
+		door->close(wake_fd);
+	epoll_fd = wake_fd = -1;
+}
+
+/* Under the lock. */
+static int start(void)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SERIAL_WAKES};
+	int r = 0;
+
+	epoll_fd = door->epoll_create1(EPOLL_CLOEXEC);
+	if (epoll_fd < 0)
+		return -errno;
+	wake_fd = door->eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (wake_fd < 0 || door->epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &ev) < 0)
+		r = -errno;
+	if (r == 0)
+		r = start_thread();
+	if (r < 0)
+		close_both();
+	running = r == 0;
+	return r;
+}
+
+int service_add(vd_conn *c)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!running)
+		r = start();
+	if (r == 0) {
+		c->serial = ++serials;
+		c->next = conns;
+		conns = c;
+		pthread_mutex_lock(&c->mu);
+		watch(c);
+		r = c->interest ? 0 : -errno;
+		pthread_mutex_unlock(&c->mu);
+		if (r < 0)
+			conns = c->next;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+void service_listens(struct vd_listener *l)
+{
+	pthread_mutex_lock(&lock);
+	l->next = listeners;
+	listeners = l;
+	pthread_mutex_unlock(&lock);
+}
+
+void service_listens_no_more(struct vd_listener *l)
+{
+	struct vd_listener **at;
+
+	pthread_mutex_lock(&lock);
+	for (at = &listeners; *at != l; at = &(*at)->next)
+		;
+	*at = l->next;
+	pthread_mutex_unlock(&lock);
+}
+
+void service_remove(vd_conn *c)
+{
+	vd_conn **at;
+
+	pthread_mutex_lock(&lock);
+	for (at = &conns; *at != c; at = &(*at)->next)
+		;
+	*at = c->next;
+	while (current == c)
+		pthread_cond_wait(&done_with, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- fork ---- */
+
+void service_forking(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void service_forked_parent(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* The child has none of it: their memory stays, for calls by handles to say so. */
+void service_forked_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	pthread_cond_init(&done_with, NULL);
+	for (vd_conn *c = conns; c; c = c->next) {
+		door->close(c->fd);
+		if (c->event_fd >= 0)
+			door->close(c->event_fd);
+		if (c->announced >= 0)
+			door->forget(c->announced);
+	}
+	for (struct vd_listener *l = listeners; l; l = l->next)
+		door->close(l->fd);
+	close_both();
+	listeners = NULL;
+	conns = current = NULL;
+	running = false;
+	atomic_store(&ticking, false);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Callers that wait for something on a connection: one of them reads, the others sleep. */
+#include <limits.h>
+#include <time.h>
+
+#include "native/native.h"
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
+
+int64_t until(int timeout_ms)
+{
+	return timeout_ms < 0 ? UNTIL_EVER : now_ms() + timeout_ms;
+}
+
+int until_left(int64_t deadline)
+{
+	int64_t left;
+
+	if (deadline == UNTIL_EVER)
+		return -1;
+	left = deadline - now_ms();
+	return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* Nothing is there yet. 0, or -ETIMEDOUT. */
+static int doze(vd_conn *c, int64_t deadline, bool is_due)
+{
+	struct pollfd p = {.fd = c->fd,
+			   .events = (short)(POLLIN | (is_due ? POLLOUT : 0))};
+	int n = door->poll(&p, 1, until_left(deadline));
+
+	return n == 0 && until_left(deadline) == 0 ? -ETIMEDOUT : 0;
+}
+
+/* As the reader. Without a time-out the receive itself waits, which costs less. */
+static int read_waiting(vd_conn *c, int64_t deadline, bool is_due)
+{
+	int r;
+
+	if (deadline == UNTIL_EVER && !is_due)
+		return read_some(c, 0);
+	r = read_some(c, MSG_DONTWAIT);
+	return r == -EAGAIN ? doze(c, deadline, is_due) : r;
+}
+
+/* Under mu. */
+static int read_once(vd_conn *c, int64_t deadline)
+{
+	bool is_due = send_is_due(c);
+	int r;
+
+	c->is_read = true;
+	pthread_mutex_unlock(&c->mu);
+	r = read_waiting(c, deadline, is_due);
+	pthread_mutex_lock(&c->mu);
+	is_due = send_is_due(c);
+	if (is_due) {
+		pthread_mutex_unlock(&c->mu);
+		send_owed(c);
+		pthread_mutex_lock(&c->mu);
+	}
+	c->is_read = false;
+	conn_changed(c);
+	return r;
+}
+
+/* Under mu: another thread reads. */
+static int follow(vd_conn *c, int64_t deadline)
+{
+	struct timespec ts = {deadline / 1000, deadline % 1000 * 1000000};
+	int r = 0;
+
+	c->followers++;
+	if (deadline == UNTIL_EVER)
+		pthread_cond_wait(&c->changed, &c->mu);
+	else
+		r = -pthread_cond_timedwait(&c->changed, &c->mu, &ts);
+	c->followers--;
+	return r;
+}
+
+int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
+{
+	int r = 0, cancel;
+
+	if (is(c, arg))
+		return 0;
+	/* A reader that ended in mid-read would leave no other. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	service_called(c);
+	while (!is(c, arg)) {
+		/* After a last look at what the reading has brought. */
+		if (r == -ETIMEDOUT)
+			break;
+		r = c->error;
+		if (r)
+			break;
+		r = c->is_read ? follow(c, deadline) : read_once(c, deadline);
+	}
+	if (is(c, arg))
+		r = 0;
+	service_left(c);
+	pthread_setcancelstate(cancel, NULL);
+	return r;
+}

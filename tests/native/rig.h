@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For the tests of the native library: two ends of a connection, as two threads or two processes. */
+#ifndef VD_TESTS_NATIVE_RIG_H
+#define VD_TESTS_NATIVE_RIG_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "unit/test.h"
+#include "viaduct/viaduct.h"
+
+#define RIG_FN __attribute__((unused)) static
+
+/* No test takes so long; one that hangs ends. */
+#define RIG_ALARM_S 240
+#define RIG_MS	    100000
+
+/* Which path the test's environment asks for: "tcp" or "shm". */
+RIG_FN int rig_path(void)
+{
+	const char *path = getenv("NATIVE_PATH");
+
+	return path && strcmp(path, "shm") == 0 ? VD_PATH_SHM : VD_PATH_TCP;
+}
+
+RIG_FN const char *rig_port(vd_listener *l, char text[8])
+{
+	struct sockaddr_in at = {0};
+	socklen_t len = sizeof(at);
+
+	REQUIRE(getsockname(vd_listener_fd(l), (struct sockaddr *)&at, &len) == 0);
+	snprintf(text, 8, "%u", ntohs(at.sin_port));
+	return text;
+}
+
+struct rig {
+	vd_conn *a, *b; /* connected, accepted */
+};
+
+/* Both ends in this process. */
+RIG_FN struct rig rig_open(void)
+{
+	vd_listener *l;
+	struct rig r = {NULL, NULL};
+	char port[8];
+
+	alarm(RIG_ALARM_S);
+	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
+	REQUIRE(vd_connect("127.0.0.1", rig_port(l, port), RIG_MS, &r.a) == 0);
+	REQUIRE(vd_accept(l, RIG_MS, &r.b) == 0);
+	vd_listener_close(l);
+	return r;
+}
+
+/* At the end of a test: the way that its connection was meant to take. */
+RIG_FN void rig_check_path(vd_conn *c)
+{
+	for (int i = 0; i < 2000 && vd_path(c) != rig_path(); i++)
+		REQUIRE(vd_flush(c) == 0);
+	CHECK_EQ(vd_path(c), rig_path());
+	if (rig_path() == VD_PATH_SHM)
+		CHECK_STR(vd_reason(c), "none");
+	else
+		CHECK_STR(vd_reason(c), "off");
+}
+
+RIG_FN void rig_close(struct rig *r)
+{
+	vd_close(r->a);
+	vd_close(r->b);
+}
+
+RIG_FN struct vd_event rig_event(vd_conn *c)
+{
+	struct vd_event ev = {0};
+
+	REQUIRE(vd_wait(c, &ev, 1, RIG_MS) == 1);
+	return ev;
+}
+
+/* A known stream of bytes. */
+RIG_FN uint8_t rig_byte(uint64_t at)
+{
+	return (uint8_t)(at * 131 + (at >> 8) * 17 + (at >> 16) * 29);
+}
+
+RIG_FN void rig_fill(uint8_t *to, size_t len, uint64_t at)
+{
+	for (size_t i = 0; i < len; i++)
+		to[i] = rig_byte(at + i);
+}
+
+RIG_FN bool rig_is(const uint8_t *from, size_t len, uint64_t at)
+{
+	for (size_t i = 0; i < len; i++)
+		if (from[i] != rig_byte(at + i)) {
+			fprintf(stderr, "byte %zu is %u\n", i, from[i]);
+			return false;
+		}
+	return true;
+}
+
+/*
+ * The other end in a process of its own, which has none of ours: it runs `peer` with a connection,
+ * and ends with the number of its failed checks.
+ */
+struct rig_child {
+	pid_t pid;
+	vd_conn *c;
+};
+
+RIG_FN void rig_be_peer(int from, void (*peer)(vd_conn *c))
+{
+	char port[8] = "";
+	vd_conn *c;
+
+	alarm(RIG_ALARM_S);
+	REQUIRE(read(from, port, sizeof(port)) == sizeof(port));
+	close(from);
+	REQUIRE(vd_connect("127.0.0.1", port, RIG_MS, &c) == 0);
+	atomic_store(&test_failures, 0);
+	peer(c);
+	fflush(NULL);
+	_exit(atomic_load(&test_failures) ? 1 : 0);
+}
+
+RIG_FN struct rig_child rig_spawn(void (*peer)(vd_conn *c))
+{
+	struct rig_child r;
+	vd_listener *l;
+	char port[8] = "";
+	int way[2];
+
+	alarm(RIG_ALARM_S);
+	REQUIRE(pipe(way) == 0);
+	fflush(NULL);
+	r.pid = fork();
+	REQUIRE(r.pid >= 0);
+	if (r.pid == 0) {
+		close(way[1]);
+		rig_be_peer(way[0], peer);
+	}
+	close(way[0]);
+	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
+	rig_port(l, port);
+	REQUIRE(write(way[1], port, sizeof(port)) == sizeof(port));
+	close(way[1]);
+	REQUIRE(vd_accept(l, RIG_MS, &r.c) == 0);
+	vd_listener_close(l);
+	return r;
+}
+
+RIG_FN void rig_reap(struct rig_child *r, int want)
+{
+	int status = -1;
+
+	REQUIRE(waitpid(r->pid, &status, 0) == r->pid);
+	CHECK_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), want);
+}
+
+/* Leaves no descriptor but those that the library keeps for the process. */
+#define NATIVE_TEST(id)                                                                  \
+	static void native_test_##id(void);                                              \
+	TEST(id)                                                                         \
+	{                                                                                \
+		struct rig warm_ = rig_open();                                           \
+		rig_check_path(warm_.a);                                                 \
+		rig_close(&warm_);                                                       \
+		FDS_SETTLED();                                                           \
+		native_test_##id();                                                      \
+	}                                                                                \
+	static void native_test_##id(void)
+
+/* A thread that runs one call. */
+struct rig_thread {
+	pthread_t thread;
+	void *(*run)(void *arg);
+	void *arg;
+};
+
+#endif

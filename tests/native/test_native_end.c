@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How native connections begin otherwise, and end: by close, by death, and in a forked child. */
+#include "native/rig.h"
+
+NATIVE_TEST(events_are_kept_past_the_end)
+{
+	struct rig r = rig_open();
+	char box[8] = "";
+	struct vd_event ev[4];
+	vd_region *x;
+	vd_remote *h;
+
+	REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
+	CHECK_EQ(vd_put(h, 0, "abc", 4, 1, VD_NOTIFY), 0);
+	CHECK_EQ(vd_put(h, 0, "xyz", 4, 2, VD_NOTIFY), 0);
+	vd_close(r.a);
+	CHECK_STR(box, "xyz");
+	CHECK_EQ(vd_wait(r.b, ev, 1, RIG_MS), 1);
+	CHECK_EQ(ev[0].tag, 1);
+	CHECK_EQ(vd_wait(r.b, ev, 4, RIG_MS), 2);
+	CHECK_EQ(ev[0].tag, 2);
+	CHECK_EQ(ev[1].kind, VD_EVENT_END);
+	CHECK_EQ(ev[1].result, 0);
+	CHECK_EQ(vd_wait(r.b, ev, 4, RIG_MS), -EPIPE);
+	CHECK_EQ(vd_flush(r.b), -EPIPE);
+	CHECK_EQ(vd_unexport(x), 0);
+	vd_close(r.b);
+}
+
+struct close_call {
+	vd_conn *c;
+	int r;
+	struct vd_event ev;
+};
+
+static void *wait_for_end(void *arg)
+{
+	struct close_call *w = arg;
+
+	w->r = vd_wait(w->c, &w->ev, 1, -1);
+	return NULL;
+}
+
+NATIVE_TEST(close_wakes_those_who_wait)
+{
+	struct rig r = rig_open();
+	struct close_call w[3];
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++) {
+		w[i] = (struct close_call){.c = r.a};
+		REQUIRE(pthread_create(&threads[i], NULL, wait_for_end, &w[i]) == 0);
+	}
+	vd_close(r.b);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	/* One has got the event, the others what it is for those who come later. */
+	CHECK_EQ((w[0].r == 1) + (w[1].r == 1) + (w[2].r == 1), 1);
+	for (int i = 0; i < 3; i++)
+		CHECK(w[i].r == 1 ? w[i].ev.kind == VD_EVENT_END : w[i].r == -EPIPE);
+	vd_close(r.a);
+}
+
+static void ready_then_wait(vd_conn *c)
+{
+	static char box[1 << 16];
+	struct vd_event ev;
+	vd_region *x;
+
+	REQUIRE(vd_export(c, "box", box, sizeof(box), VD_READ | VD_WRITE, NULL, &x) == 0);
+	vd_wait(c, &ev, 1, -1);
+	pause();
+}
+
+NATIVE_TEST(peer_is_killed)
+{
+	for (int i = 0; i < 20; i++) {
+		struct rig_child child = rig_spawn(ready_then_wait);
+		static char src[1 << 16];
+		struct vd_event ev;
+		vd_remote *h;
+		int r = 0;
+
+		REQUIRE(vd_import(child.c, "box", RIG_MS, &h) == 0);
+		for (int k = 0; k < i * 5; k++)
+			REQUIRE(vd_put(h, 0, src, sizeof(src), 0, 0) == 0);
+		if (i % 2)
+			rig_check_path(child.c);
+		kill(child.pid, SIGKILL);
+		for (int k = 0; k < 100000 && r == 0; k++)
+			r = i % 3 == 0	 ? vd_put(h, 0, src, sizeof(src), 0, 0)
+			    : i % 3 == 1 ? vd_get(h, 0, src, sizeof(src))
+					 : vd_flush(child.c);
+		CHECK_EQ(r, -ECONNRESET);
+		CHECK_EQ(vd_wait(child.c, &ev, 1, RIG_MS), 1);
+		CHECK_EQ(ev.kind, VD_EVENT_END);
+		CHECK_EQ(ev.result, -ECONNRESET);
+		CHECK_EQ(vd_wait(child.c, &ev, 1, RIG_MS), -ECONNRESET);
+		vd_close(child.c);
+		rig_reap(&child, 128 + SIGKILL);
+	}
+}
+
+/* The peer has not called anything: a stopped one only delays. */
+NATIVE_TEST(peer_is_stopped)
+{
+	struct rig_child child = rig_spawn(ready_then_wait);
+	static char src[1 << 16];
+	vd_remote *h;
+
+	REQUIRE(vd_import(child.c, "box", RIG_MS, &h) == 0);
+	kill(child.pid, SIGSTOP);
+	CHECK_EQ(vd_put(h, 0, src, 4096, 0, 0), 0);
+	vd_close(child.c);
+	kill(child.pid, SIGKILL);
+	rig_reap(&child, 128 + SIGKILL);
+}
+
+NATIVE_TEST(forked_child_has_none_of_it)
+{
+	struct rig r = rig_open();
+	char box[8];
+	struct vd_event ev;
+	vd_region *x;
+	vd_remote *h;
+	int status;
+	pid_t pid;
+
+	REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
+	fflush(NULL);
+	pid = fork();
+	REQUIRE(pid >= 0);
+	if (pid == 0) {
+		struct rig own;
+
+		atomic_store(&test_failures, 0);
+		CHECK_EQ(vd_put(h, 0, "child", 6, 0, 0), -ECHILD);
+		CHECK_EQ(vd_wait(r.b, &ev, 1, 0), -ECHILD);
+		CHECK_EQ(vd_flush(r.a), -ECHILD);
+		CHECK_EQ(vd_unexport(x), -ECHILD);
+		CHECK_EQ(vd_path(r.a), -ECHILD);
+		CHECK_EQ(vd_fd(r.a), -ECHILD);
+		vd_close(r.a);
+		own = rig_open();
+		rig_check_path(own.a);
+		CHECK_EQ(vd_put(h, 0, "child", 6, 0, 0), -ECHILD);
+		rig_close(&own);
+		fflush(NULL);
+		_exit(atomic_load(&test_failures) ? 1 : 0);
+	}
+	CHECK_EQ(vd_put(h, 0, "parent", 7, 3, VD_NOTIFY), 0);
+	CHECK_EQ(rig_event(r.b).tag, 3);
+	CHECK_STR(box, "parent");
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(vd_put(h, 0, "after", 6, 4, VD_NOTIFY), 0);
+	CHECK_EQ(rig_event(r.b).tag, 4);
+	rig_check_path(r.a);
+	rig_close(&r);
+}
+
+/* A TCP connection that has been used as such. */
+NATIVE_TEST(adopt)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0), s;
+	socklen_t len = sizeof(at);
+	struct rig r;
+	char box[8] = "";
+	vd_region *x;
+	vd_remote *h;
+
+	REQUIRE(bind(l, (struct sockaddr *)&at, len) == 0 && listen(l, 1) == 0);
+	REQUIRE(getsockname(l, (struct sockaddr *)&at, &len) == 0);
+	CHECK_EQ(vd_adopt(c, VD_CONNECTED, &r.a), -ENOTCONN);
+	CHECK_EQ(vd_adopt(-1, VD_CONNECTED, &r.a), -EBADF);
+	REQUIRE(connect(c, (struct sockaddr *)&at, len) == 0);
+	s = accept(l, NULL, NULL);
+	REQUIRE(s >= 0);
+	CHECK_EQ(vd_adopt(c, 0, &r.a), -EINVAL);
+	REQUIRE(write(c, "hi", 2) == 2 && read(s, box, 8) == 2);
+	REQUIRE(fcntl(s, F_SETFL, O_NONBLOCK) == 0);
+	REQUIRE(vd_adopt(s, VD_ACCEPTED, &r.b) == 0);
+	REQUIRE(vd_adopt(c, VD_CONNECTED, &r.a) == 0);
+	close(l);
+	REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
+	CHECK_EQ(vd_put(h, 0, "adopted", 8, 9, VD_NOTIFY), 0);
+	CHECK_EQ(rig_event(r.b).tag, 9);
+	CHECK_STR(box, "adopted");
+	rig_check_path(r.a);
+	rig_close(&r);
+}
+
+NATIVE_TEST(names_and_times)
+{
+	vd_listener *l, *m;
+	vd_conn *c;
+	char port[8];
+
+	CHECK_EQ(vd_connect("127.0.0.1", "1", RIG_MS, &c), -ECONNREFUSED);
+	CHECK_EQ(vd_connect("no.such.host.invalid", "1", RIG_MS, &c), -EHOSTUNREACH);
+	CHECK_EQ(vd_connect("127.0.0.1", NULL, RIG_MS, &c), -EHOSTUNREACH);
+	CHECK_EQ(vd_listen("127.0.0.1", "no such service", &l), -EHOSTUNREACH);
+	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
+	CHECK_EQ(vd_listen("127.0.0.1", rig_port(l, port), &m), -EADDRINUSE);
+	CHECK_EQ(vd_accept(l, 0, &c), -ETIMEDOUT);
+	CHECK_EQ(vd_accept(l, 20, &c), -ETIMEDOUT);
+	vd_listener_close(l);
+}
+
+/* Nothing comes there after the call, however much is on its way. */
+struct sprayer {
+	vd_remote *h;
+	int r;
+};
+
+static void *spray(void *arg)
+{
+	struct sprayer *s = arg;
+	static uint8_t src[30000];
+
+	memset(src, 0xff, sizeof(src));
+	do
+		s->r = vd_put(s->h, 0, src, sizeof(src), 1, VD_NOTIFY);
+	while (s->r == 0);
+	return NULL;
+}
+
+NATIVE_TEST(nothing_comes_after_unexport)
+{
+	struct rig r = rig_open();
+	static uint8_t box[30000];
+
+	for (int i = 0; i < 100; i++) {
+		struct sprayer s;
+		pthread_t thread;
+		vd_region *x;
+
+		REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &s.h) == 0);
+		REQUIRE(pthread_create(&thread, NULL, spray, &s) == 0);
+		for (int k = 0; k < i % 5; k++)
+			REQUIRE(rig_event(r.b).where == x);
+		CHECK_EQ(vd_unexport(x), 0);
+		memset(box, 0, sizeof(box));
+		pthread_join(thread, NULL);
+		CHECK_EQ(s.r, -ESTALE);
+		vd_unimport(s.h);
+		CHECK_EQ(vd_flush(r.a), 0);
+		for (size_t k = 0; k < sizeof(box); k++)
+			REQUIRE(box[k] == 0);
+		CHECK_EQ(vd_wait(r.b, &(struct vd_event){0}, 1, 0), -ETIMEDOUT);
+	}
+	rig_check_path(r.a);
+	rig_close(&r);
+}
+
+#include <sys/resource.h>
+
+NATIVE_TEST(no_descriptors_are_left)
+{
+	struct rlimit was, none;
+	vd_listener *l;
+	struct rig r = rig_open();
+	vd_conn *c;
+	int fds[4096], n = 0;
+	char port[8];
+
+	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
+	rig_port(l, port);
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &was) == 0);
+	none = (struct rlimit){256, was.rlim_max};
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	for (; n < 4096 && (fds[n] = dup(1)) >= 0; n++)
+		;
+	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c), -EMFILE);
+	CHECK_EQ(vd_fd(r.a), -EMFILE);
+	CHECK_EQ(vd_flush(r.a), 0);
+	while (n > 0)
+		close(fds[--n]);
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &was) == 0);
+	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c), 0);
+	vd_close(c);
+	rig_close(&r);
+	vd_listener_close(l);
+}

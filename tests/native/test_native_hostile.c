@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A peer that lies: it speaks the frames itself. Nothing outside of an export changes, both ends are
+ * told, and nothing hangs. */
+#include "native/frame.h"
+#include "native/rig.h"
+
+struct liar {
+	int fd;
+	vd_conn *c; /* the victim's end */
+};
+
+static struct liar liar_open(void)
+{
+	struct sockaddr_in at = {0};
+	socklen_t len = sizeof(at);
+	struct liar l = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), NULL};
+	vd_listener *from;
+
+	alarm(RIG_ALARM_S);
+	REQUIRE(vd_listen("127.0.0.1", "0", &from) == 0);
+	REQUIRE(getsockname(vd_listener_fd(from), (struct sockaddr *)&at, &len) == 0);
+	REQUIRE(connect(l.fd, (struct sockaddr *)&at, len) == 0);
+	REQUIRE(vd_accept(from, RIG_MS, &l.c) == 0);
+	vd_listener_close(from);
+	return l;
+}
+
+static void say(struct liar *l, struct frame f, const void *payload)
+{
+	REQUIRE(send(l->fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
+	if (f.len && payload)
+		REQUIRE(send(l->fd, payload, f.len, MSG_NOSIGNAL) == (ssize_t)f.len);
+}
+
+static void say_hello(struct liar *l)
+{
+	say(l,
+	    (struct frame){
+		    .type = FRAME_HELLO, .id = FRAME_PROTOCOL, .offset = FRAME_MAGIC},
+	    NULL);
+}
+
+/* The victim's next frame of this type; its payload is passed over. */
+static struct frame hear(struct liar *l, uint8_t type)
+{
+	struct frame f;
+	uint8_t byte;
+
+	do {
+		REQUIRE(recv(l->fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
+		for (uint32_t i = 0; i < f.len; i++)
+			REQUIRE(recv(l->fd, &byte, 1, MSG_WAITALL) == 1);
+	} while (f.type != type);
+	return f;
+}
+
+/* Both ends hear of it. */
+static void check_caught(struct liar *l)
+{
+	struct vd_event ev;
+
+	CHECK_EQ(vd_wait(l->c, &ev, 1, RIG_MS), 1);
+	CHECK_EQ(ev.kind, VD_EVENT_END);
+	CHECK_EQ(ev.result, -EPROTO);
+	CHECK_EQ(vd_flush(l->c), -EPROTO);
+	hear(l, FRAME_WRONG);
+	CHECK(recv(l->fd, &ev, 1, 0) <= 0);
+	vd_close(l->c);
+	close(l->fd);
+}
+
+struct lie {
+	const char *what;
+	struct frame f;
+	bool early; /* before HELLO */
+};
+
+/* The id of the victim's one export, of 16 bytes, is 1 << FRAME_ID_SHIFT. */
+#define ID (1u << FRAME_ID_SHIFT)
+static const struct lie lies[] = {
+	{"no hello", {.type = FRAME_FLUSH, .token = 1}, true},
+	{"another magic", {.type = FRAME_HELLO, .id = 1, .offset = 5}, true},
+	{"another protocol", {.type = FRAME_HELLO, .id = 9, .offset = FRAME_MAGIC}, true},
+	{"hello twice", {.type = FRAME_HELLO, .id = 1, .offset = FRAME_MAGIC}, false},
+	{"no type", {.type = 0}, false},
+	{"unknown type", {.type = FRAME_TYPES}, false},
+	{"zero is not", {.type = FRAME_TAKEN, .zero = 1}, false},
+	{"long short frame", {.type = FRAME_TAKEN, .len = 65}, false},
+	{"no such export", {.type = FRAME_PUT, .id = 2 * ID, .len = 4}, false},
+	{"no such place", {.type = FRAME_PUT, .id = ID + 1, .len = 4}, false},
+	{"use 0", {.type = FRAME_PUT, .id = 0, .len = 4}, false},
+	{"behind the end", {.type = FRAME_PUT, .id = ID, .offset = 13, .len = 4}, false},
+	{"far behind", {.type = FRAME_PUT, .id = ID, .offset = ~0ull, .len = 4}, false},
+	{"longer", {.type = FRAME_PUT, .id = ID, .len = 17}, false},
+	{"longest", {.type = FRAME_PUT, .id = ID, .len = ~0u}, false},
+	{"odd flags", {.type = FRAME_PUT, .flags = 4, .id = ID, .len = 4}, false},
+	{"note and more", {.type = FRAME_PUT, .flags = 3, .id = ID, .len = 4}, false},
+	{"not readable", {.type = FRAME_GET, .id = ID, .tag = 4}, false},
+	{"not for atomics", {.type = FRAME_ADD, .id = ID, .len = 8}, false},
+	{"too many taken", {.type = FRAME_TAKEN, .taken = 1}, false},
+	{"taken in a put", {.type = FRAME_PUT, .id = ID, .len = 4, .taken = 9}, false},
+	{"flush out of turn", {.type = FRAME_FLUSH, .token = 2}, false},
+	{"never flushed", {.type = FRAME_FLUSHED, .token = 1}, false},
+	{"never asked", {.type = FRAME_ANSWER, .token = 0, .len = 8}, false},
+	{"export of nothing",
+	 {.type = FRAME_EXPORT, .id = ID, .tag = 1, .len = 1},
+	 false},
+	{"export without name",
+	 {.type = FRAME_EXPORT, .id = ID, .offset = 1, .tag = 1},
+	 false},
+	{"export with odd rights",
+	 {.type = FRAME_EXPORT, .id = ID, .offset = 1, .tag = 5, .len = 1},
+	 false},
+	{"export with zero in its name",
+	 {.type = FRAME_EXPORT, .id = ID, .offset = 1, .tag = 1, .len = 4},
+	 false},
+	{"export of use 0",
+	 {.type = FRAME_EXPORT, .offset = 1, .tag = 1, .len = 1},
+	 false},
+	{"end of no export", {.type = FRAME_UNEXPORT, .id = ID}, false},
+};
+
+NATIVE_TEST(each_lie_is_caught)
+{
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		static const uint8_t zeros[64];
+		struct liar l = liar_open();
+		uint8_t box[48];
+		vd_region *x;
+
+		printf("lie: %s\n", lies[i].what);
+		memset(box, 7, sizeof(box));
+		REQUIRE(vd_export(l.c, "box", box + 16, 16, VD_WRITE, NULL, &x) == 0);
+		if (!lies[i].early)
+			say_hello(&l);
+		/* The header alone is enough to know. */
+		say(&l, lies[i].f, lies[i].f.len <= 64 ? zeros : NULL);
+		check_caught(&l);
+		for (size_t k = 0; k < sizeof(box); k++)
+			CHECK_EQ(box[k], 7);
+	}
+}
+
+NATIVE_TEST(more_notifications_than_there_may_be)
+{
+	struct liar l = liar_open();
+	char box[8];
+	vd_region *x;
+	struct vd_event ev;
+
+	REQUIRE(vd_export(l.c, "box", box, 8, VD_WRITE, NULL, &x) == 0);
+	say_hello(&l);
+	for (uint32_t i = 0; i < FRAME_CREDITS; i++)
+		say(&l, (struct frame){.type = FRAME_PUT, .id = ID, .flags = FRAME_NOTE},
+		    NULL);
+	say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
+	hear(&l, FRAME_FLUSHED);
+	say(&l, (struct frame){.type = FRAME_PUT, .id = ID, .flags = FRAME_NOTE}, NULL);
+	hear(&l, FRAME_WRONG);
+	for (uint32_t i = 0; i < FRAME_CREDITS; i++)
+		REQUIRE(vd_wait(l.c, &ev, 1, RIG_MS) == 1 && ev.kind == VD_EVENT_NOTIFY);
+	CHECK_EQ(vd_wait(l.c, &ev, 1, RIG_MS), 1);
+	CHECK_EQ(ev.result, -EPROTO);
+	vd_close(l.c);
+	close(l.fd);
+}
+
+NATIVE_TEST(more_questions_than_there_may_be)
+{
+	static uint8_t box[FRAME_GET_MOST];
+	struct liar l = liar_open();
+	vd_region *x;
+	int small = 4096, sent = 0;
+
+	setsockopt(l.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	REQUIRE(vd_export(l.c, "box", box, sizeof(box), VD_READ, NULL, &x) == 0);
+	say_hello(&l);
+	/* It never reads an answer: what is owed to it stays within bounds. */
+	for (; sent < 100000; sent++) {
+		struct frame f = {.type = FRAME_GET, .id = ID, .tag = sizeof(box)};
+
+		if (send(l.fd, &f, sizeof(f), MSG_NOSIGNAL) != sizeof(f))
+			break;
+	}
+	CHECK(sent < 100000);
+	vd_close(l.c);
+	close(l.fd);
+}
+
+/* The rest of a put never comes. The export can end all the same. */
+NATIVE_TEST(half_a_put)
+{
+	for (int late = 0; late < 2; late++) {
+		static uint8_t box[100000], src[100000];
+		struct liar l = liar_open();
+		vd_region *x;
+
+		memset(src, 9, sizeof(src));
+		memset(box, 0, sizeof(box));
+		REQUIRE(vd_export(l.c, "b", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+		say_hello(&l);
+		say(&l, (struct frame){.type = FRAME_PUT, .id = ID, .len = sizeof(box)},
+		    NULL);
+		REQUIRE(send(l.fd, src, 50000, MSG_NOSIGNAL) == 50000);
+		if (late)
+			while (((volatile uint8_t *)box)[49999] != 9)
+				;
+		CHECK_EQ(vd_unexport(x), 0);
+		memset(box, 1, sizeof(box));
+		REQUIRE(send(l.fd, src, 50000, MSG_NOSIGNAL) == 50000);
+		say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
+		hear(&l, FRAME_FLUSHED);
+		for (size_t i = 0; i < sizeof(box); i++)
+			REQUIRE(box[i] == 1);
+		vd_close(l.c);
+		close(l.fd);
+	}
+}
+
+/* Frames that name an export which has ended may have been on their way: they are no lie. */
+NATIVE_TEST(late_frames_are_dropped)
+{
+	struct liar l = liar_open();
+	uint8_t box[16] = {0};
+	const uint64_t operands[2] = {0, 1};
+	struct frame f;
+	vd_region *x;
+
+	REQUIRE(vd_export(l.c, "box", box, 16, VD_READ | VD_WRITE, NULL, &x) == 0);
+	say_hello(&l);
+	CHECK_EQ(vd_unexport(x), 0);
+	say(&l,
+	    (struct frame){.type = FRAME_PUT, .id = ID, .len = 8, .flags = FRAME_NOTE},
+	    operands);
+	say(&l, (struct frame){.type = FRAME_GET, .id = ID, .tag = 8, .token = 5}, NULL);
+	f = hear(&l, FRAME_ANSWER);
+	CHECK_EQ(f.token, 5);
+	CHECK_EQ(f.flags, FRAME_STALE);
+	say(&l, (struct frame){.type = FRAME_SWAP, .id = ID, .len = 16, .token = 6},
+	    operands);
+	f = hear(&l, FRAME_ANSWER);
+	CHECK_EQ(f.token, 6);
+	CHECK_EQ(f.flags, FRAME_STALE);
+	CHECK_EQ(f.taken, 1);
+	CHECK_EQ(box[0], 0);
+	vd_close(l.c);
+	close(l.fd);
+}
+
+/* A mad stream: it ends, whatever it was. */
+NATIVE_TEST(random_frames)
+{
+	uint64_t state = 88172645463325252ull;
+
+	for (int round = 0; round < 300; round++) {
+		struct liar l = liar_open();
+		uint8_t box[256];
+		struct vd_event ev;
+		vd_region *x;
+
+		memset(box, 7, sizeof(box));
+		REQUIRE(vd_export(l.c, "box", box + 64, 128, VD_WRITE | VD_READ, NULL,
+				  &x) == 0);
+		say_hello(&l);
+		for (int i = 0; i < 20; i++) {
+			struct frame f = {0};
+			uint8_t body[64] = {0};
+			uint8_t *at = (uint8_t *)&f;
+
+			state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+			f = (struct frame){.type = state % FRAME_TYPES,
+					   .id = ID,
+					   .len = state >> 8 & 63,
+					   .tag = state >> 14 & 63,
+					   .offset = state >> 20 & 127};
+			if (state >> 40 & 1)
+				at[state >> 41 & 31] = (uint8_t)(state >> 48);
+			if (send(l.fd, &f, sizeof(f), MSG_NOSIGNAL) < 0 ||
+			    send(l.fd, body, sizeof(body) & state >> 56, MSG_NOSIGNAL) <
+				    0)
+				break;
+		}
+		shutdown(l.fd, SHUT_WR);
+		while (vd_wait(l.c, &ev, 1, RIG_MS) == 1 && ev.kind != VD_EVENT_END)
+			;
+		CHECK_EQ(ev.kind, VD_EVENT_END);
+		for (size_t i = 0; i < sizeof(box); i++)
+			REQUIRE(box[i] == 7 || (i >= 64 && i < 192));
+		vd_close(l.c);
+		close(l.fd);
+	}
+}
