@@ -34,9 +34,10 @@ NO_ROCE = """tc qdisc add dev eth0 root handle 1: prio
         match ip dport 4791 0xffff flowid 1:3"""
 
 
-def doctor(side, title, problems=(), notes=(), user=None, before="", server=SERVER,
+def doctor(side, title, problems=(), notes=(), either=(), user=None, before="", server=SERVER,
            options=""):
-    """The checks of the way to A by name; these are the problems, and these the notes."""
+    """The checks of the way to A by name; these are the problems, and these the notes. Those of
+    `either` are a note or none, as the times have come out that were measured."""
     began = time.monotonic()
     under = beds.as_user(user) if user else ""
     status, shown = side.run(f"{before} exec {under} /viaduct/viaduct doctor --json {options} "
@@ -49,7 +50,8 @@ def doctor(side, title, problems=(), notes=(), user=None, before="", server=SERV
     for c in checks.values():
         print(f"  {c['state']:7}  {c['name']:14} {c['text']}")
     for state, wanted in (("problem", problems), ("note", notes)):
-        if [n for n, c in checks.items() if c["state"] == state] != list(wanted):
+        said = [n for n, c in checks.items() if c["state"] == state and n not in either]
+        if said != list(wanted):
             fail(f"{title}: the {state}s are not {wanted}", checks)
     if status != (1 if problems else 0):
         fail(f"{title}: status {status}", checks)
@@ -93,15 +95,25 @@ def all_by_rdma(a, b, title, server=SERVER, **how):
     return checks
 
 
+def verdict(checks, b):
+    """RDMA is slower than TCP, on such a device, but not surely on a busy machine. The line that is
+    kept says the same. As notes: ["against-tcp"] or none."""
+    notes = ["against-tcp"] if checks["against-tcp"]["state"] == "note" else []
+    kept = " slower" if notes else ""
+    has(checks, "against-tcp",
+        f"RDMA is {'' if notes else 'not '}slower; by it and by TCP: a round trip ")
+    b.must(f"test $(grep -c '^{SERVER} [0-9a-z]* 20[0-9-]*{kept}$' {KEPT}) = 1 && "
+           f"test $(grep -c '^{SERVER} ' {KEPT}) = 1")
+    return notes
+
+
 def measured(a, b):
-    """What was measured is kept, whatever else the file holds, until it is measured again. Such a
-    device is slower than TCP by far."""
-    slower, other = ["against-tcp"], "192.0.2.1 4096 2026-01-01"
-    line = f"^{SERVER} [0-9a-z]* 20[0-9-]* slower$"
-    checks = all_by_rdma(a, b, "all of it, measured", notes=slower)
-    has(checks, "against-tcp", "RDMA is slower; by it and by TCP: a round trip ")
+    """What was measured is kept, whatever else the file holds, until it is measured again."""
+    other = "192.0.2.1 4096 2026-01-01"
+    checks = all_by_rdma(a, b, "all of it, measured", either=["against-tcp"])
     has(checks, "redirect", "16K")
-    b.must(f"test $(grep -c '{line}' {KEPT}) = 1 && test $(stat -c %a {KEPT}) = 644")
+    slower = verdict(checks, b)
+    b.must(f"test $(stat -c %a {KEPT}) = 644")
     checks = all_by_rdma(a, b, "as it was", notes=slower)
     for name in ("against-tcp", "redirect"):
         has(checks, name, ", as measured on 2")
@@ -109,16 +121,17 @@ def measured(a, b):
     checks = all_by_rdma(a, b, "as it was kept")
     has(checks, "against-tcp", "RDMA is not slower, as measured on 2026-01-01")
     has(checks, "redirect", "77777 bytes or more")
-    has(doctor(b, "measured again", options="--measure", notes=slower), "redirect", "256K")
-    b.must(f"test $(grep -c '{line}' {KEPT}) = 1 && ! grep -q 77777 {KEPT} && "
-           f"grep -q '^{other}$' {KEPT}")
+    checks = doctor(b, "measured again", options="--measure", either=["against-tcp"])
+    has(checks, "redirect", "256K")
+    b.must(f"! grep -q 77777 {KEPT} && grep -q '^{other}$' {KEPT}")
+    return verdict(checks, b)
 
 
-def measured_there(a, b):
+def measured_there(a, b, slower):
     """Who answers helps to measure all the same, and says what holds for others."""
     a.must(f"mkdir -p $(dirname {KEPT}); echo '{CLIENT} off 2026-01-01 slower' >{KEPT}")
     answering(a)
-    checks = all_by_rdma(a, b, "measured there", notes=["connection", "against-tcp"])
+    checks = all_by_rdma(a, b, "measured there", notes=["connection", *slower])
     has(checks, "connection", f"viaduct doctor --measure {CLIENT}")
     a.must(f"rm {KEPT}")
     end_answering(a)
@@ -127,9 +140,9 @@ def measured_there(a, b):
 def whole_way(a, b):
     doctor(b, "nobody answers", notes=["answer"])
     answering(a)
-    measured(a, b)
+    slower = measured(a, b)
     end_answering(a)
-    measured_there(a, b)
+    measured_there(a, b, slower)
     for server in (SERVER, IPV6):
         b.must(f"echo '{server} off 2026-01-01' >>{KEPT}.new")
     b.must(f"mv {KEPT}.new {KEPT}")
