@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "conform/bad.h"
+#include "conform/call.h"
 
 /* ---- flags, bit by bit ---- */
 
@@ -301,32 +302,20 @@ CASE(error_left_behind, STAYS)
 
 /* ---- an error that ends a blocked call which has moved something ---- */
 
-struct sender {
-	int fd;
-	ssize_t first;
-};
-
-static void send_much(void *arg)
-{
-	struct sender *w = arg;
-	w->first = send(w->fd, bulk_room(), BULK_ROOM, MSG_NOSIGNAL);
-}
-
 CASE(error_behind_blocked_send, DIRECT)
 {
 	for (int how = 0; how < 2; how++)
 		for (int what = 0; what < 4; what++) {
 			struct worker t;
 			struct pair p = stage_open(WARM);
-			struct sender w = {p.s, 0};
-			worker_start(&t, send_much, &w);
-			wait_asleep(getpid(), t.tid);
+			struct call c = {p.s, BULK_ROOM, MSG_NOSIGNAL, 0, 0};
+			call_start(&t, call_send, &c);
 			if (how)
 				reset(p.c);
 			else /* with bytes unread */
 				close(p.c);
 			worker_join(&t);
-			say("first: %s", w.first > 0 ? "some" : "none");
+			say("first: %s", c.result > 0 ? "some" : "none");
 			tell_error(p.s, what);
 			tell_error(p.s, 0);
 			say_result("send", send(p.s, "x", 1, MSG_NOSIGNAL));
@@ -336,23 +325,16 @@ CASE(error_behind_blocked_send, DIRECT)
 		}
 }
 
-static void recv_much(void *arg)
-{
-	struct sender *w = arg;
-	w->first = recv(w->fd, bulk_room(), BULK_ROOM, MSG_WAITALL);
-}
-
 CASE(error_behind_blocked_receive, DIRECT)
 {
 	for (int how = 0; how < 2; how++)
 		for (int what = 0; what < 4; what++) {
 			struct worker t;
 			struct pair p = stage_open(WARM);
-			struct sender w = {p.s, 0};
+			struct call c = {p.s, BULK_ROOM, MSG_WAITALL, 0, 0};
 			if (how)
 				NEED(send(p.s, "unread", 6, 0) == 6);
-			worker_start(&t, recv_much, &w);
-			wait_asleep(getpid(), t.tid);
+			call_start(&t, call_recv, &c);
 			send_pattern(p.c, 0, 1000);
 			wait_inq(p.s, 0);
 			if (how)
@@ -360,7 +342,7 @@ CASE(error_behind_blocked_receive, DIRECT)
 			else
 				reset(p.c);
 			worker_join(&t);
-			say("first: %zd", w.first);
+			say("first: %zd", c.result);
 			tell_error(p.s, what);
 			tell_error(p.s, 0);
 			say_result("send", send(p.s, "x", 1, MSG_NOSIGNAL));

@@ -8,8 +8,7 @@
 void call_recv(void *arg)
 {
 	struct call *c = arg;
-	char buf[16];
-	c->result = recv(c->fd, buf, c->len, c->flags);
+	c->result = recv(c->fd, bulk_room(), c->len, c->flags);
 	c->error = errno;
 }
 

@@ -19,7 +19,7 @@ struct call {
 	int error;
 };
 
-/* What the thread runs; len is at most 16 for a receive, and BULK_ROOM for a send. */
+/* What the thread runs; len is at most BULK_ROOM. */
 void call_recv(void *arg);
 void call_send(void *arg);
 /* Returns when the call sleeps, or has ended. */

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "conform/call.h"
 #include "conform/cases.h"
 
 #define TURNS 64
@@ -91,32 +92,19 @@ CASE(clogged_death_epolled, DIRECT)
 	pair_close(p);
 }
 
-struct sender {
-	int fd;
-	ssize_t result;
-};
-
-static void send_much(void *arg)
-{
-	static char much[64 << 20];
-	struct sender *s = arg;
-	s->result = send(s->fd, much, sizeof much, MSG_NOSIGNAL);
-}
-
 CASE(clogged_death_while_sending, DIRECT)
 {
 	struct pair p = pair_warm_open();
 	struct doomed d;
 	struct worker t;
 	pid_t pid;
-	struct sender s = {.fd = clogged_start(&d, &pid)};
-	worker_start(&t, send_much, &s);
-	wait_asleep(getpid(), t.tid);
+	struct call c = {clogged_start(&d, &pid), BULK_ROOM, MSG_NOSIGNAL, 0, 0};
+	call_start(&t, call_send, &c);
 	signal_send(d.go);
 	say("status %d", child_status(pid));
 	worker_join(&t);
-	say("a part was sent: %d", s.result > 0);
-	say_sends(s.fd);
-	close(s.fd);
+	say("a part was sent: %d", c.result > 0);
+	say_sends(c.fd);
+	close(c.fd);
 	pair_close(p);
 }
