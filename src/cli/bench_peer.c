@@ -12,7 +12,7 @@
 enum {
 	WORD_BYTES = 32,
 	WORDS_MAX = 20,
-	LISTEN_MS = 10000,
+	LISTEN_S = 60, /* a server that ends is known at once */
 	LIMIT_S = 60,
 	LOOK_MS = 5,
 	END_MS = 2000
@@ -154,7 +154,7 @@ static int run_both(const struct bench_setting *set, unsigned port,
 		    const struct command *sc, const struct command *cc,
 		    struct child *server, struct child *client)
 {
-	uint64_t until = bench_now_ns() + LISTEN_MS * 1000000ull;
+	uint64_t until = bench_now_ns() + LISTEN_S * 1000000000ull;
 	int err = child_start(server, sc->words, set->cpus[0]);
 
 	if (err < 0)

@@ -27,8 +27,7 @@ DESCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
 
 def bench(*args, **env):
     return subprocess.run([VIADUCT, "bench", *args], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=300,
-                          env={**os.environ, **env})
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
 
 
 # Listens as the server, and writes as the client. FAIL ends with status 1.
@@ -221,7 +220,7 @@ class Bench(unittest.TestCase):
             for name, lines in text.items():
                 path = os.path.join(folder, name)
                 with open(path, "w", encoding="utf-8") as f:
-                    f.write("#!" + sys.executable + PEER.replace("TEXT", repr(lines)))
+                    f.write(f"#!{sys.executable} -IS" + PEER.replace("TEXT", repr(lines)))
                 os.chmod(path, 0o755)
             return bench(*SHORT, "--patterns", "rtt,stream,rtt-spin", "--sizes", "64",
                          "--json", "-", "--over", "tcp,ucx,fi", PATH=folder, **env)
