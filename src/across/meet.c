@@ -479,11 +479,12 @@ static void line_is_new(void)
 static void hear(void)
 {
 	struct local_message m;
+	struct say said;
 	size_t bytes;
 	int r;
 
 	while ((r = relay_hear(&m, &bytes)) != 0) {
-		const struct say *s = r > 0 ? say_of(&m, bytes) : NULL;
+		const struct say *s = r > 0 && say_of(&m, bytes, &said) ? &said : NULL;
 
 		if (r < 0)
 			line_is_new();
@@ -492,6 +493,7 @@ static void hear(void)
 		else if (m.type == LOCAL_DONE)
 			take_done(&m, s);
 		explicit_bzero(&m, sizeof(m));
+		explicit_bzero(&said, sizeof(said));
 	}
 }
 

@@ -13,11 +13,12 @@ struct say say_begin(enum say_kind kind)
 	return s;
 }
 
-const struct say *say_of(const struct local_message *m, size_t bytes)
+bool say_of(const struct local_message *m, size_t bytes, struct say *out)
 {
-	const struct say *s = (const struct say *)m->hello;
-
-	return bytes == sizeof(*s) && s->version == ACROSS_VERSION ? s : NULL;
+	if (bytes != sizeof(*out))
+		return false;
+	memcpy(out, m->hello, sizeof(*out)); /* where it is aligned */
+	return out->version == ACROSS_VERSION;
 }
 
 /* ---- to viaductd ---- */

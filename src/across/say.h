@@ -33,8 +33,8 @@ struct say {
 static_assert(sizeof(struct say) == 176, "layout of what the ends say");
 
 struct say say_begin(enum say_kind kind);
-/* NULL: it is of another version, or nothing that an end would say. */
-const struct say *say_of(const struct local_message *m, size_t bytes);
+/* False: it is of another version, or nothing that an end would say. */
+bool say_of(const struct local_message *m, size_t bytes, struct say *out);
 
 /* To viaductd, for this connection; `s` may be NULL. 0, and a->request is its id; or -errno. */
 int say_request(struct across *a, enum local_type type, const struct say *s);
