@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One end of a connection whose other end, a process of the same user, writes what it likes to the
+ * segment, between the calls and during them, sends over TCP, rings, and goes: src/stream.
+ * A call ends; it tells of no byte that was not there; and without lies what poll would say is true.
+ * Not reached: signals, forks, epoll instances, and segments between users (farbell.h). */
+#include "fuzz/rig.h"
+#include "unit/stream_pair.h"
+
+#include "fuzz/flip.h"
+
+/* Flags of an input. flip.h, if all of CHANGING are set, since it takes long. */
+enum { TIMED = 1, CHANGING = 0x70 };
+enum { OPS_MOST = 64, BUF = 100000 };
+/* What the other end has, what it has written to the segment, and what lies beside ours. */
+enum { SENT = 's', SENT_TCP = 't', MINE = 'm', BESIDE = 0xee };
+
+enum op {
+	OP_RECV,
+	OP_PEEK,
+	OP_SEND,
+	OP_LEVEL,
+	OP_ASK,
+	OP_PEER_SEND,
+	OP_PEER_RECV,
+	OP_PEER_TCP,
+	OP_LIE,
+	OP_LIE_NEAR,
+	OP_RING,
+	OP_SHUT,
+	OPS
+};
+
+static struct pair p;
+static bool is_honest; /* no word was a lie */
+
+__attribute__((constructor)) static void short_spins(void)
+{
+	setenv("VIADUCT_SPIN", "0", 1);
+}
+
+size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
+{
+	static const uint8_t seeds[][32] = {
+		{0, OP_PEER_SEND, 100, 0, OP_LEVEL, 0, 0, OP_RECV, 50, 0, OP_RECV, 255,
+		 255, OP_SEND, 100, 1, OP_PEER_RECV, 255, 255},
+		{TIMED, OP_LIE_NEAR, 0, 10, OP_LEVEL, 0, 0, OP_RECV, 100, 0, OP_SEND, 5,
+		 0},
+		{0, OP_LIE,  32,  2, 0,	      0,   0, 0,      0, 0,
+		 0, OP_SEND, 200, 2, OP_SEND, 200, 2, OP_ASK, 0, 0},
+		{TIMED, OP_PEER_TCP, 3, 0, OP_RECV, 9, 9, OP_SHUT, 1, 0, OP_RECV, 1, 1},
+		{CHANGING, OP_PEER_SEND, 255, 127, OP_RECV, 255, 3, OP_SEND, 200, 9,
+		 OP_LEVEL, 0, 0, OP_RECV, 255, 255},
+		{0, OP_PEER_SEND, 255, 255, OP_PEER_SEND, 255, 255, OP_PEEK, 255, 255,
+		 OP_RECV, 255, 255, OP_RECV, 255, 255, OP_RING, 0, 0},
+	};
+
+	if (n >= sizeof(seeds) / sizeof(seeds[0]))
+		return 0;
+	memcpy(out, seeds[n], sizeof(seeds[n]));
+	return sizeof(seeds[n]);
+}
+
+static bool is_error(ssize_t n)
+{
+	return n == -EAGAIN || n == -ECONNRESET || n == -EPIPE || n == -ECONNABORTED;
+}
+
+static void receive(size_t len, int flags)
+{
+	static uint8_t buf[BUF];
+	bool ready = is_honest && sock_level(fd_sock(p.b), p.b) & EPOLLIN;
+	ssize_t n;
+
+	memset(buf, BESIDE, sizeof(buf));
+	n = st_recv(p.b, buf, len, flags);
+	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n)));
+	FUZZ_CHECK(!ready || n != -EAGAIN);
+	for (ssize_t i = 0; i < n; i++)
+		FUZZ_CHECK(buf[i] == SENT || buf[i] == SENT_TCP || buf[i] == 0);
+	/* Less than a receive has room for is all that it has written; it may have failed amid it. */
+	for (size_t i = n > 0 ? (size_t)n : len; i < sizeof(buf) && i < len + 64; i++)
+		FUZZ_CHECK(buf[i] == BESIDE);
+}
+
+static void send_some(size_t len, int flags)
+{
+	static uint8_t buf[BUF];
+	ssize_t n;
+
+	memset(buf, MINE, len);
+	n = st_send(p.b, buf, len, flags | MSG_NOSIGNAL);
+	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n)));
+}
+
+static void ask(void)
+{
+	int bytes = 0;
+
+	if (sock_inq(fd_sock(p.b), p.b, &bytes) == 0)
+		FUZZ_CHECK(bytes >= 0);
+	(void)sock_outq(fd_sock(p.b), p.b, false, &bytes);
+	(void)sock_level_quick(fd_sock(p.b), EPOLLIN | EPOLLOUT);
+	(void)sock_edge_in(fd_sock(p.b));
+	sock_push(fd_sock(p.b));
+}
+
+/* The other end as the library has it, as far as its own lies let it. */
+static void peer(enum op op, size_t len)
+{
+	static uint8_t buf[BUF];
+
+	memset(buf, op == OP_PEER_TCP ? SENT_TCP : SENT, len);
+	if (op == OP_PEER_SEND)
+		(void)st_send(p.a, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else if (op == OP_PEER_RECV)
+		(void)st_recv(p.a, buf, len, MSG_DONTWAIT);
+	else
+		(void)send(p.a, buf, len % 100, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void lie(struct fuzz_bytes *b, bool near)
+{
+	size_t word = fuzz_number(b, 1);
+	uint8_t *at = (uint8_t *)fd_sock(p.a)->wire->dir + word * 4;
+	uint64_t value;
+
+	memcpy(&value, at, 8);
+	value = near ? value + (uint64_t)(int8_t)fuzz_number(b, 1) : fuzz_number(b, 8);
+	memcpy(at, &value, word % 2 ? 4 : 8);
+	is_honest = false;
+}
+
+static void ring(void)
+{
+	uint64_t much = UINT64_MAX - 1;
+
+	(void)!write(fd_sock(p.b)->bell, &much, sizeof(much));
+	(void)!write(fd_sock(p.b)->peer_bell, &much, sizeof(much));
+}
+
+static void step(struct fuzz_bytes *b, bool timed)
+{
+	enum op op = (enum op)(fuzz_number(b, 1) % OPS);
+	int flags = timed ? 0 : MSG_DONTWAIT;
+	size_t len;
+
+	if (op == OP_LIE || op == OP_LIE_NEAR) {
+		lie(b, op == OP_LIE_NEAR);
+		return;
+	}
+	len = fuzz_number(b, 2) % (BUF - 100);
+	if (op == OP_RECV)
+		receive(len, flags | (len % 7 == 0 ? MSG_WAITALL : 0));
+	else if (op == OP_PEEK)
+		receive(len, MSG_DONTWAIT | MSG_PEEK);
+	else if (op == OP_SEND)
+		send_some(len, flags | (len % 5 == 0 ? MSG_MORE : 0));
+	else if (op == OP_LEVEL)
+		(void)sock_level(fd_sock(p.b), p.b);
+	else if (op == OP_ASK)
+		ask();
+	else if (op == OP_RING)
+		ring();
+	else if (op == OP_SHUT)
+		(void)st_shutdown(len & 1 ? p.a : p.b, len & 2 ? SHUT_WR : SHUT_RD);
+	else
+		peer(op, len);
+}
+
+static void close_pair(void)
+{
+	static const struct linger reset = {.l_onoff = 1};
+
+	setsockopt(p.a, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	pair_close(&p);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fuzz_bytes b = {data, size};
+	unsigned flags = (unsigned)fuzz_number(&b, 1);
+	bool changing = (flags & CHANGING) == CHANGING;
+
+	p = pair_open_up();
+	st_timeout(p.b, SO_RCVTIMEO, 1);
+	st_timeout(p.b, SO_SNDTIMEO, 1);
+	is_honest = !changing;
+	if (changing)
+		flip_begin(fd_sock(p.a)->wire->dir, 2 * sizeof(struct wire_dir),
+			   size * 77 + data[size - 1]);
+	for (int i = 0; i < OPS_MOST && b.left > 0; i++)
+		step(&b, flags & TIMED);
+	if (changing)
+		flip_end();
+	close_pair();
+	return 0;
+}
