@@ -32,6 +32,11 @@ int hook_known_end(void)
 	return atomic_load_explicit(&known_end, memory_order_relaxed);
 }
 
+ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason)
+{
+	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
+}
+
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 {
 	/* Our sending is the kernel's at once; what the peer sends until it has obeyed is read
@@ -43,7 +48,7 @@ ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 		sock_refuse(s, fd, reason);
 		return 0;
 	}
-	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
+	return hook_take_down_unread(s, fd, reason);
 }
 
 static bool is_parted(void)

@@ -244,6 +244,8 @@ static inline int64_t hook_now_ms(void)
  * 0, or -ETIMEDOUT.
  */
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
+/* The same, with what is unread, whatever the reason. */
+ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason);
 /* Calls that go past us may be made on any socket: nothing can be direct any more. */
 void hook_refuse_all(enum vd_reason reason);
 

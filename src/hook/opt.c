@@ -84,6 +84,12 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	}
 }
 
+/* By it the kernel counts bytes that are unread: so these must be its own, if the peer is in time. */
+static bool option_counts_unread(int level, int name)
+{
+	return level == SOL_SOCKET && (name == SO_RCVLOWAT || name == SO_PEEK_OFF);
+}
+
 /* What a socket that is not in the kernel must do about an option that was set. */
 static void option_set(struct sock *s, int fd, int level, int name, const void *value,
 		       socklen_t len)
@@ -149,7 +155,10 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	    crit_readable(value, len < sizeof(int) ? len : sizeof(int))) {
 		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,
 			  level);
-		hook_take_down(s, fd, reason);
+		if (option_counts_unread(level, name))
+			hook_take_down_unread(s, fd, reason);
+		else
+			hook_take_down(s, fd, reason);
 	}
 	result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)

@@ -257,3 +257,90 @@ CASE(lowat_raised_edge, DIRECT)
 {
 	raised_ready(epoll_there, EPOLLET);
 }
+
+/* ---- set while bytes are unread: these count as all others ---- */
+
+static int ready_now(int fd)
+{
+	struct pollfd f = {fd, POLLIN, 0};
+	return poll(&f, 1, 0);
+}
+
+static void over_unread(struct pair p, const char *what)
+{
+	say("%s", what);
+	mark(p.s, 50);
+	say_result("poll", ready_now(p.s));
+	mark(p.s, 5);
+	say_result("poll, less", ready_now(p.s));
+	mark(p.s, 50);
+	send_some(p, 40, 50);
+	say_result("poll, more", ready_now(p.s));
+}
+
+CASE(lowat_set_over_unread, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[64];
+	send_some(p, 10, 10);
+	over_unread(p, "unread");
+	say_result("recv", recv(p.s, buf, 41, MSG_DONTWAIT));
+	say_result("poll, rest", ready_now(p.s));
+	say_result("recv", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	pair_close(p);
+}
+
+static void peek_at(int fd, int offset)
+{
+	char buf[8] = {0};
+	socklen_t len = sizeof offset;
+	if (offset >= 0)
+		NEED(setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, len) == 0);
+	say_result("peek", recv(fd, buf, 3, MSG_PEEK));
+	say("%s", buf);
+	NEED(getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &len) == 0);
+	say("offset %d", offset);
+}
+
+CASE(peek_offset_set_over_unread, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[8] = {0};
+	send_all(p.c, "0123456789abcdef", 16);
+	wait_inq(p.s, 16);
+	peek_at(p.s, 4);
+	peek_at(p.s, -1);
+	say_result("recv", recv(p.s, buf, 5, 0));
+	say("%s", buf);
+	peek_at(p.s, -1);
+	peek_at(p.s, 0);
+	pair_close(p);
+}
+
+/* The other end is in a process that sleeps. */
+static void send_and_wait(int fd, void *arg)
+{
+	char byte;
+	(void)arg;
+	send_all(fd, "0123456789", 10);
+	NEED(read(fd, &byte, 1) == 1);
+	send_all(fd, "0123456789012345678901234567890123456789", 40);
+	NEED(read(fd, &byte, 1) == 1);
+}
+
+CASE(lowat_set_over_unread_of_another, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(send_and_wait, NULL, &pid);
+	char buf[64];
+	wait_inq(fd, 10);
+	wait_asleep(pid, pid);
+	mark(fd, 50);
+	say_result("poll", ready_now(fd));
+	send_all(fd, "x", 1);
+	wait_inq(fd, 50);
+	say_result("poll, more", ready_now(fd));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	send_all(fd, "x", 1);
+	say("status %d", child_status(pid));
+}
