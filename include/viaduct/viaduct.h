@@ -133,8 +133,12 @@ int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rig
 
 /*
  * Ends an export. When it returns, nothing is written there any more, whatever the peer has sent or
- * sends. Events of it that have not been taken are dropped. Its memory is the program's alone, and
+ * does. Events of it that have not been taken are dropped. Its memory is the program's alone, and
  * the handle is gone. Returns 0 also where the connection has ended.
+ * Where the peer may write to memory of vd_alloc it waits for the peer's library, at most a second.
+ * If that does not answer, the memory is exchanged for a copy at the same address: so no thread of
+ * the program may write there during this call, nor during vd_close. -ENOMEM: there was none for
+ * that; the handle is good for another try.
  */
 int vd_unexport(vd_region *x);
 
@@ -148,8 +152,28 @@ int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **r);
 size_t vd_remote_size(const vd_remote *r);
 unsigned vd_remote_rights(const vd_remote *r);
 
+/* Why what is imported is not mapped in this process: a name of viaduct-reasons(7), "none" where it
+ * is. The string is static. */
+const char *vd_remote_reason(const vd_remote *r);
+
 /* Gives the handle back. The peer's export stays. NULL is ignored. */
 void vd_unimport(vd_remote *r);
+
+/* ---- memory that both ends map ---- */
+
+/*
+ * Allocates `len` bytes, zeroed and aligned to pages. When all of them are exported, and the peer is
+ * a process of the same user on this host, vd_import maps them: then vd_put and vd_get are copies,
+ * and the atomics one instruction. Otherwise the memory is as good as any other. It can be lent to
+ * one peer that may write, or to any number that only read, at a time; further peers use it by way
+ * of the connection. The memory is the caller's, until vd_free. It holds a descriptor. A child of a
+ * fork does not have it.
+ * -EINVAL: no bytes. -EMFILE.
+ */
+int vd_alloc(size_t len, void **memory);
+
+/* Gives back what vd_alloc gave. NULL is ignored. -EBUSY: it is exported. -EINVAL: it is none. */
+int vd_free(void *memory);
 
 /* ---- data ---- */
 
@@ -169,7 +193,8 @@ void vd_unimport(vd_remote *r);
 int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len, uint32_t tag,
 	   unsigned flags);
 
-/* Waits until all puts so far of this connection are in the peer's memory. */
+/* Waits until all puts so far of this connection are in the peer's memory. Where there was none since
+ * the last flush, it waits for an answer of the peer's library all the same. */
 int vd_flush(vd_conn *c);
 
 /*

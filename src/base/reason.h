@@ -99,7 +99,10 @@
 	X(41, SECCOMP, "seccomp", "the process has put on a filter of system calls",     \
 	  "put it on before the program starts")                                         \
 	X(42, FULL, "full", "there are as many as Viaduct takes at a time",              \
-	  "spread the connections over more processes; docs/limits.md has the numbers")
+	  "spread the connections over more processes; docs/limits.md has the numbers")  \
+	X(43, PRIVATE, "private-memory",                                                 \
+	  "exported memory is the program's own, and cannot be mapped by the peer",      \
+	  "export all of what one vd_alloc has given")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

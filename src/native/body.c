@@ -119,28 +119,6 @@ void body_landed(vd_conn *c)
 	pthread_mutex_unlock(&c->mu);
 }
 
-/* Under mu. The peer may not have more under way than it was told it may. */
-static int note(vd_conn *c)
-{
-	bool known;
-	struct vd_event ev = {.kind = VD_EVENT_NOTIFY, .tag = c->frame.tag};
-	struct vd_region *x = export_find(c, c->frame.id, &known);
-
-	if (c->notes_come - c->notes_told >= FRAME_CREDITS)
-		return -EPROTO;
-	c->notes_come++;
-	if (!x) {
-		c->notes_taken++;
-		return 0;
-	}
-	ev.where = x;
-	ev.user = x->user;
-	ev.offset = c->put_from;
-	ev.len = c->put_next - c->put_from;
-	event_push(c, &ev);
-	return 0;
-}
-
 /* Under mu. */
 static void answered(vd_conn *c)
 {
@@ -156,12 +134,15 @@ static void answered(vd_conn *c)
 int body_end(vd_conn *c)
 {
 	const struct frame *f = &c->frame;
+	bool known;
 	int r = 0;
 
 	pthread_mutex_lock(&c->mu);
 	if (f->type == FRAME_PUT) {
 		c->in_put = f->flags & FRAME_MORE;
-		r = f->flags & FRAME_NOTE ? note(c) : 0;
+		if (f->flags & FRAME_NOTE)
+			r = event_note(c, export_find(c, f->id, &known), f->tag,
+				       c->put_from, c->put_next - c->put_from);
 	} else {
 		answered(c);
 	}

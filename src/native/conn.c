@@ -19,7 +19,8 @@
 static void destroy(vd_conn *c)
 {
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
-		free(c->exports[i]);
+		if (c->exports[i])
+			export_forget(c->exports[i]);
 	for (vd_remote *r = c->remotes, *next; r; r = next) {
 		next = r->next;
 		free(r);
@@ -164,6 +165,7 @@ static void say_bye(vd_conn *c)
 	int64_t deadline = until(CLOSE_MS);
 
 	pthread_mutex_lock(&c->mu);
+	map_all_ended(c);
 	c->owed.bye = true;
 	pthread_mutex_unlock(&c->mu);
 	send_owed(c);
@@ -176,6 +178,7 @@ NATIVE void vd_close(vd_conn *c)
 {
 	if (!c || native_check(c) < 0)
 		return;
+	export_end_all(c);
 	say_bye(c);
 	conn_over(c, -EPIPE);
 	pthread_mutex_lock(&c->mu);

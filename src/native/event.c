@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "native/native.h"
 
 bool event_is_there(vd_conn *c, const void *arg)
@@ -19,8 +20,8 @@ void event_tell(vd_conn *c)
 	if (c->event_fd < 0 || want == c->event_fd_set)
 		return;
 	/* Neither can block: the count is 0 or 1. */
-	if ((want ? write(c->event_fd, &one, sizeof(one))
-		  : read(c->event_fd, &one, sizeof(one))) == sizeof(one))
+	if ((want ? kernel_write(c->event_fd, &one, sizeof(one))
+		  : kernel_read(c->event_fd, &one, sizeof(one))) == sizeof(one))
 		c->event_fd_set = want;
 }
 
@@ -29,7 +30,7 @@ static struct vd_event *event_at(vd_conn *c, uint32_t i)
 	return &c->events[(c->event_first + i) % FRAME_CREDITS];
 }
 
-void event_push(vd_conn *c, const struct vd_event *ev)
+static void push(vd_conn *c, const struct vd_event *ev)
 {
 	*event_at(c, c->event_count++) = *ev;
 	conn_changed(c);
@@ -41,6 +42,28 @@ static void taken(vd_conn *c, uint32_t count)
 	c->notes_taken += count;
 	if (c->notes_taken - c->notes_told >= FRAME_CREDITS / 2)
 		c->owed.taken = true;
+}
+
+int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
+	       uint64_t len)
+{
+	struct vd_event ev = {.kind = VD_EVENT_NOTIFY,
+			      .tag = tag,
+			      .where = x,
+			      .offset = offset,
+			      .len = len};
+
+	/* No more may be under way than the peer was told of. */
+	if (c->notes_come - c->notes_told >= FRAME_CREDITS)
+		return -EPROTO;
+	c->notes_come++;
+	if (!x) {
+		taken(c, 1);
+		return 0;
+	}
+	ev.user = x->user;
+	push(c, &ev);
+	return 0;
 }
 
 void event_drop(vd_conn *c, const struct vd_region *x)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reason.h"
 #include "native/native.h"
 
 struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known)
@@ -25,7 +26,8 @@ static int place(vd_conn *c, struct vd_region *x)
 		if (c->exports[i] && !strcmp(c->exports[i]->name, x->name))
 			return -EEXIST;
 		/* A place whose uses are counted out is never used again. */
-		if (!c->exports[i] && c->uses[i] < FRAME_ID_USES && found > i)
+		if (!c->exports[i] && !c->is_held[i] && c->uses[i] < FRAME_ID_USES &&
+		    found > i)
 			found = i;
 	}
 	if (found == VD_EXPORTS_MAX)
@@ -38,6 +40,9 @@ static int place(vd_conn *c, struct vd_region *x)
 /* Under mu. Afterwards nothing is written there, and no event names it. */
 static void withdraw(vd_conn *c, struct vd_region *x)
 {
+	if (x->is_withdrawn)
+		return;
+	x->is_withdrawn = true;
 	c->exports[x->id & FRAME_ID_PLACE] = NULL;
 	event_drop(c, x);
 	c->followers++;
@@ -46,9 +51,16 @@ static void withdraw(vd_conn *c, struct vd_region *x)
 	c->followers--;
 }
 
+void export_forget(struct vd_region *x)
+{
+	memory_unuse(x->memory);
+	free(x);
+}
+
 static int announce(vd_conn *c, struct vd_region *x)
 {
 	struct frame f = {.type = FRAME_EXPORT,
+			  .flags = x->memory ? FRAME_WHOLE : 0,
 			  .id = x->id,
 			  .offset = x->len,
 			  .tag = x->rights,
@@ -82,6 +94,7 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 	*x = (struct vd_region){
 		.c = c, .rights = rights, .addr = addr, .len = len, .user = user};
 	memcpy(x->name, name, length);
+	x->memory = memory_use(addr, len);
 	/* Ids go out in the order in which they are given. */
 	send_begin(c);
 	pthread_mutex_lock(&c->mu);
@@ -91,7 +104,7 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 		r = announce(c, x);
 	send_end(c);
 	if (r < 0)
-		free(x);
+		export_forget(x);
 	else
 		*out = x;
 	return r;
@@ -101,19 +114,34 @@ NATIVE int vd_unexport(vd_region *x)
 {
 	vd_conn *c = x->c;
 	struct frame f = {.type = FRAME_UNEXPORT, .id = x->id};
+	bool is_told;
 	int r = native_check(c);
 
 	if (r < 0)
 		return r;
 	send_begin(c);
 	pthread_mutex_lock(&c->mu);
+	is_told = x->is_withdrawn;
 	withdraw(c, x);
 	pthread_mutex_unlock(&c->mu);
 	/* Whether the peer hears of it or not. */
-	send_held(c, &f, NULL);
+	if (!is_told)
+		send_held(c, &f, NULL);
 	send_end(c);
-	free(x);
-	return 0;
+	pthread_mutex_lock(&c->mu);
+	r = map_recall(c, x);
+	pthread_mutex_unlock(&c->mu);
+	if (r == 0)
+		export_forget(x);
+	return r;
+}
+
+/* Those that the peer may write to, past the stream, have to come back before its end. */
+void export_end_all(vd_conn *c)
+{
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+		if (c->exports[i] && c->exports[i]->is_lent)
+			vd_unexport(c->exports[i]);
 }
 
 /* ---- the peer's ---- */
@@ -133,7 +161,7 @@ int remote_check(const struct vd_remote *r, uint64_t offset, uint64_t len,
 }
 
 /* Under mu. */
-static const struct peer_export *find_peer(vd_conn *c, const char *name)
+static struct peer_export *find_peer(vd_conn *c, const char *name)
 {
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
 		if (c->peer_exports[i].alive && !strcmp(c->peer_exports[i].name, name))
@@ -146,9 +174,30 @@ static bool is_exported(vd_conn *c, const void *name)
 	return find_peer(c, name) != NULL;
 }
 
+/* Under mu, which it gives up meanwhile. */
+static int import(vd_conn *c, const char *name, int64_t deadline, struct vd_remote *h)
+{
+	struct peer_export *p;
+	int r;
+
+	do {
+		r = until_is(c, is_exported, name, deadline);
+		if (r < 0)
+			return r;
+		p = find_peer(c, name);
+		h->id = p->id;
+		map_import(c, p, deadline);
+	} while (!p->alive || p->id != h->id);
+	h->rights = p->rights;
+	h->skew = p->skew;
+	h->len = p->len;
+	h->next = c->remotes;
+	c->remotes = h;
+	return 0;
+}
+
 NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **out)
 {
-	const struct peer_export *p;
 	struct vd_remote *h;
 	int r = native_check(c);
 
@@ -157,24 +206,29 @@ NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **o
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
+	h->c = c;
 	pthread_mutex_lock(&c->mu);
-	r = until_is(c, is_exported, name, until(timeout_ms));
-	p = r == 0 ? find_peer(c, name) : NULL;
-	if (p) {
-		*h = (struct vd_remote){.c = c,
-					.id = p->id,
-					.rights = p->rights,
-					.skew = p->skew,
-					.len = p->len,
-					.next = c->remotes};
-		c->remotes = h;
-	}
+	r = import(c, name, until(timeout_ms), h);
 	pthread_mutex_unlock(&c->mu);
 	if (r == 0)
 		*out = h;
 	else
 		free(h);
 	return r;
+}
+
+NATIVE const char *vd_remote_reason(const vd_remote *r)
+{
+	const struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+	uint32_t reason = VD_REASON_ENDED;
+
+	if (native_check(r->c) == 0) {
+		pthread_mutex_lock(&r->c->mu);
+		if (p->alive && p->id == r->id)
+			reason = p->reason;
+		pthread_mutex_unlock(&r->c->mu);
+	}
+	return reason_name(reason);
 }
 
 NATIVE size_t vd_remote_size(const vd_remote *r)

@@ -26,27 +26,53 @@ struct frame {
 #define FRAME_BYTES 32u
 _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
 
+/*
+ * HELLO	offset: FRAME_MAGIC; id: FRAME_PROTOCOL
+ * EXPORT	id, offset: its size; tag: rights; token: its address modulo 8; payload: the name.
+ *		FRAME_WHOLE: it is memory that can be mapped at the other end
+ * UNEXPORT	id
+ * PUT		id, offset, payload: the bytes. FRAME_NOTE: gives an event, with tag. FRAME_MORE: the
+ *		next PUT goes on where this one ends
+ * PLACED	id, offset, tag, payload: 8 bytes, how many. They were put there past the stream: gives
+ *		the event
+ * FLUSH	token: counts up by 1
+ * FLUSHED	token: of the last FLUSH, and so of all before
+ * GET		id, offset, tag: how many bytes, at most FRAME_GET_MOST; token
+ * ADD		id, offset, payload: 8 bytes; token
+ * SWAP		id, offset, payload: 8 bytes expected, 8 bytes new; token
+ * ANSWER	token; payload: the bytes, or the 8 that were there. FRAME_STALE: the export has ended
+ * MAP		id, payload: FRAME_NAME_BYTES, the name at which its memory is awaited (map.c)
+ * MAPPED	id; tag: 0 it was sent there, else an enum vd_reason
+ * UNMAPPED	id: after UNEXPORT, where it was sent
+ * TAKEN	nothing but `taken`
+ * BYE		the last one
+ * WRONG	the last one: the receiver has broken a rule
+ */
 enum frame_type {
-	FRAME_HELLO = 1, /* offset: FRAME_MAGIC; id: FRAME_PROTOCOL */
-	FRAME_EXPORT,	/* id, offset: its size; tag: rights; token: its address modulo 8;
-			  * payload: the name */
-	FRAME_UNEXPORT, /* id */
-	FRAME_PUT,   /* id, offset, payload: the bytes; tag and FRAME_NOTE, FRAME_MORE */
-	FRAME_FLUSH, /* token: counts up by 1 */
-	FRAME_FLUSHED, /* token: of the last FLUSH, and so of all before */
-	FRAME_GET,     /* id, offset, tag: how many, at most FRAME_GET_MOST; token */
-	FRAME_ADD,     /* id, offset, payload: 8 bytes; token */
-	FRAME_SWAP,    /* id, offset, payload: 8 bytes expected, 8 bytes new; token */
-	FRAME_ANSWER, /* token; payload: the bytes, or the 8 that were there. FRAME_STALE */
-	FRAME_TAKEN, /* nothing but `taken` */
-	FRAME_BYE,   /* the last one */
-	FRAME_WRONG, /* the last one: the receiver has broken a rule */
+	FRAME_HELLO = 1,
+	FRAME_EXPORT,
+	FRAME_UNEXPORT,
+	FRAME_PUT,
+	FRAME_PLACED,
+	FRAME_FLUSH,
+	FRAME_FLUSHED,
+	FRAME_GET,
+	FRAME_ADD,
+	FRAME_SWAP,
+	FRAME_ANSWER,
+	FRAME_MAP,
+	FRAME_MAPPED,
+	FRAME_UNMAPPED,
+	FRAME_TAKEN,
+	FRAME_BYE,
+	FRAME_WRONG,
 	FRAME_TYPES
 };
 
-#define FRAME_NOTE  1u /* PUT: give an event */
-#define FRAME_MORE  2u /* PUT: the next PUT goes on where this one ends */
-#define FRAME_STALE 1u /* ANSWER: there is no such export any more */
+#define FRAME_NOTE  1u
+#define FRAME_MORE  2u
+#define FRAME_STALE 1u
+#define FRAME_WHOLE 1u
 
 #define FRAME_MAGIC    0x31746361646976ull /* "viadct1" */
 #define FRAME_PROTOCOL 1u
@@ -55,6 +81,7 @@ enum frame_type {
 #define FRAME_ASKED_MOST 16u	/* gets and atomics that are not answered */
 #define FRAME_GET_MOST	 16384u /* bytes of one get */
 #define FRAME_OPERANDS	 16u
+#define FRAME_NAME_BYTES 16u
 #define FRAME_SHORT_MOST 64u /* payload of all types but PUT and ANSWER */
 
 /*

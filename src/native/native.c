@@ -24,10 +24,12 @@ static void forking(void)
 {
 	pthread_mutex_lock(&lock);
 	service_forking();
+	memory_forking();
 }
 
 static void forked_parent(void)
 {
+	memory_forked_parent();
 	service_forked_parent();
 	pthread_mutex_unlock(&lock);
 }
@@ -36,6 +38,7 @@ static void forked_child(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	is_child = true;
+	memory_forked_child();
 	service_forked_child();
 }
 

@@ -50,6 +50,11 @@ struct vd_region {
 	size_t len;
 	void *user;
 	char name[VD_NAME_MAX + 1];
+	/* Under mu. */
+	struct memory *memory; /* it is the whole of it; or NULL */
+	bool is_withdrawn;     /* nothing lands there any more */
+	bool is_lent;	  /* the memory was sent to the peer, and not yet taken back */
+	bool is_returned; /* the peer says that it has it no more */
 };
 
 /* What the peer exports in one place of its table. */
@@ -59,6 +64,13 @@ struct peer_export {
 	uint64_t len;
 	bool alive;
 	char name[VD_NAME_MAX + 1];
+	/* Mapped: map, and threads that copy just now. See map.c. */
+	uint8_t *map;
+	uint32_t users;
+	bool is_whole;	  /* could be mapped, and has not been asked for */
+	bool is_lent;	  /* was sent to us: after its end UNMAPPED is due */
+	bool owes_return; /* that is due now */
+	uint32_t reason;  /* why it is not mapped */
 };
 
 struct vd_remote {
@@ -87,6 +99,8 @@ struct wanted {
 struct owed {
 	bool flush, taken, bye;
 	uint32_t flush_seq;
+	uint32_t mapped_id, mapped_reason; /* id 0: none */
+	uint32_t returns;		   /* of peer_exports with owes_return */
 	uint32_t wanted_first, wanted_count;
 	struct wanted wanted[FRAME_ASKED_MOST];
 };
@@ -116,12 +130,22 @@ struct vd_conn {
 	struct vd_event *events; /* a ring of FRAME_CREDITS */
 	uint32_t event_first, event_count;
 	struct vd_region *exports[VD_EXPORTS_MAX];
-	uint32_t uses[VD_EXPORTS_MAX]; /* how often the place was used */
+	uint32_t uses[VD_EXPORTS_MAX];		/* how often the place was used */
+	struct vd_region *lent[VD_EXPORTS_MAX]; /* to this peer */
+	bool is_held
+		[VD_EXPORTS_MAX]; /* until UNMAPPED comes, the place is not used again */
+	bool peer_returned;	  /* all of it: it has said BYE */
+	bool peer_is_slow;	  /* has not returned one in time */
 	struct peer_export *peer_exports;
+	uint32_t map_id, map_reason; /* MAP under way, or 0; and what came of the last */
 	struct vd_remote *remotes;
 	/* Notifications: sent; taken by the peer's program; come; taken by ours; told so. */
 	uint32_t notes_sent, notes_spent, notes_come, notes_taken, notes_told;
 	uint32_t flush_sent, flush_done;
+	/* Puts over the stream: sent, counted under wr, too; and surely landed. And there was one to
+	 * mapped memory since the last flush. */
+	uint64_t puts_sent, puts_flushed;
+	bool is_placed;
 	uint32_t tokens, asked_count;
 	struct asked asked[FRAME_ASKED_MOST];
 	struct owed owed;
@@ -216,10 +240,50 @@ static inline bool export_covers(const struct vd_region *x, uint64_t offset, uin
 int remote_check(const struct vd_remote *r, uint64_t offset, uint64_t len,
 		 uint32_t rights);
 
+void export_forget(struct vd_region *x);
+/* Before the connection is closed. */
+void export_end_all(vd_conn *c);
+
 /* ---- answer.c ---- */
 
 /* Under mu: carries out the first thing that the peer wants, as a frame with payload. */
 uint32_t answer_next(vd_conn *c, uint8_t *to);
+
+/* ---- memory.c ---- */
+
+struct memory;
+/* The memory of vd_alloc that begins at base and is so long, and in use from now on; or NULL. */
+struct memory *memory_use(const void *base, size_t len);
+void memory_unuse(struct memory *m);
+/* A descriptor for a peer; -1: it has been lent to others, or has parted. */
+int memory_lend(struct memory *m, bool writes);
+void memory_returned(struct memory *m, bool writes);
+/* What was lent to a peer that may write is that peer's alone: the program's is a copy from now on.
+ * Nobody may write to it meanwhile. 0 or -ENOMEM. */
+int memory_part(struct memory *m);
+void memory_forking(void);
+void memory_forked_parent(void);
+void memory_forked_child(void);
+
+/* ---- map.c: under mu ---- */
+
+/* The exporter's reader sends x to where the peer waits for it. An enum vd_reason. */
+uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random);
+/* After UNEXPORT: the peer writes there no more. 0 or -ENOMEM. */
+int map_recall(vd_conn *c, struct vd_region *x);
+/* Tries to get the memory of p; gives mu up meanwhile. */
+void map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
+/* Where an imported byte is, for a copy: NULL, or map_release is to follow. */
+uint8_t *map_hold(const struct vd_remote *r, uint64_t offset);
+void map_release(const struct vd_remote *r);
+/* The export has ended, or the connection. */
+void map_ended(vd_conn *c, struct peer_export *p);
+void map_all_ended(vd_conn *c);
+
+/* ---- put.c ---- */
+
+/* Until the peer has read everything that was sent. */
+int flush_stream(vd_conn *c, int64_t deadline);
 
 /* ---- wait.c ---- */
 
@@ -236,7 +300,9 @@ int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline);
 
 /* ---- event.c: under mu ---- */
 
-void event_push(vd_conn *c, const struct vd_event *ev);
+/* A notification has come for x, or for an export that has ended: NULL. 0 or -EPROTO. */
+int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
+	       uint64_t len);
 /* Those of x go, as if they had been taken. */
 void event_drop(vd_conn *c, const struct vd_region *x);
 bool event_is_there(vd_conn *c, const void *arg);

@@ -2,6 +2,7 @@
 /* What the peer says in frames without bulk: each is checked, and noted for those who wait. */
 #include <string.h>
 
+#include "base/reason.h"
 #include "native/native.h"
 
 int peer_taken(vd_conn *c, const struct frame *f)
@@ -27,10 +28,10 @@ static int export(vd_conn *c, const struct frame *f, const uint8_t *name)
 {
 	struct peer_export *p = &c->peer_exports[f->id & FRAME_ID_PLACE];
 
-	if (p->alive || f->id >> FRAME_ID_SHIFT <= p->id >> FRAME_ID_SHIFT ||
-	    f->offset == 0 || f->token > 7 || f->tag == 0 ||
-	    (f->tag & ~(VD_READ | VD_WRITE)) || f->len == 0 || f->len > VD_NAME_MAX ||
-	    memchr(name, 0, f->len))
+	if (p->alive || p->is_lent || p->owes_return || (f->flags & ~FRAME_WHOLE) ||
+	    f->id >> FRAME_ID_SHIFT <= p->id >> FRAME_ID_SHIFT || f->offset == 0 ||
+	    f->token > 7 || f->tag == 0 || (f->tag & ~(VD_READ | VD_WRITE)) ||
+	    f->len == 0 || f->len > VD_NAME_MAX || memchr(name, 0, f->len))
 		return -EPROTO;
 	p->id = f->id;
 	p->rights = f->tag;
@@ -39,6 +40,8 @@ static int export(vd_conn *c, const struct frame *f, const uint8_t *name)
 	memcpy(p->name, name, f->len);
 	p->name[f->len] = '\0';
 	p->alive = true;
+	p->is_whole = f->flags & FRAME_WHOLE;
+	p->reason = p->is_whole ? VD_REASON_NONE : VD_REASON_PRIVATE;
 	conn_changed(c);
 	return 0;
 }
@@ -50,8 +53,73 @@ static int unexport(vd_conn *c, const struct frame *f)
 	if (!p->alive || p->id != f->id || f->len)
 		return -EPROTO;
 	p->alive = false;
+	map_ended(c, p);
 	conn_changed(c);
 	return 0;
+}
+
+/* ---- memory that both ends map ---- */
+
+static int map(vd_conn *c, const struct frame *f, const uint8_t *random)
+{
+	bool known;
+	struct vd_region *x = export_find(c, f->id, &known);
+
+	if (!known || f->len != FRAME_NAME_BYTES || c->owed.mapped_id ||
+	    (x && (!x->memory || x->is_lent)))
+		return -EPROTO;
+	c->owed.mapped_reason = x ? map_lend(c, x, random) : VD_REASON_ENDED;
+	c->owed.mapped_id = f->id;
+	return 0;
+}
+
+static int mapped(vd_conn *c, const struct frame *f)
+{
+	struct peer_export *p = &c->peer_exports[f->id & FRAME_ID_PLACE];
+
+	if (c->map_id == 0 || f->id != c->map_id || f->len)
+		return -EPROTO;
+	c->map_id = 0;
+	c->map_reason = f->tag;
+	if (f->tag == VD_REASON_NONE) {
+		p->is_lent = true;
+		if (!p->alive)
+			map_ended(c, p);
+	}
+	conn_changed(c);
+	return 0;
+}
+
+static int unmapped(vd_conn *c, const struct frame *f)
+{
+	uint32_t place = f->id & FRAME_ID_PLACE;
+	struct vd_region *x = c->lent[place];
+	bool known;
+
+	export_find(c, f->id, &known);
+	if (!known || !c->is_held[place] || f->len ||
+	    c->uses[place] != f->id >> FRAME_ID_SHIFT || c->exports[place])
+		return -EPROTO;
+	c->is_held[place] = false;
+	if (x)
+		x->is_returned = true;
+	conn_changed(c);
+	return 0;
+}
+
+static int placed(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
+	bool known;
+	struct vd_region *x = export_find(c, f->id, &known);
+	uint64_t len;
+
+	if (!known || f->len != sizeof(len))
+		return -EPROTO;
+	memcpy(&len, payload, sizeof(len));
+	if (x &&
+	    (!x->is_lent || !(x->rights & VD_WRITE) || !export_covers(x, f->offset, len)))
+		return -EPROTO;
+	return event_note(c, x, f->tag, f->offset, len);
 }
 
 static int flush(vd_conn *c, const struct frame *f)
@@ -111,6 +179,14 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 		return export(c, f, payload);
 	case FRAME_UNEXPORT:
 		return unexport(c, f);
+	case FRAME_MAP:
+		return map(c, f, payload);
+	case FRAME_MAPPED:
+		return mapped(c, f);
+	case FRAME_UNMAPPED:
+		return unmapped(c, f);
+	case FRAME_PLACED:
+		return placed(c, f, payload);
 	case FRAME_FLUSH:
 		return flush(c, f);
 	case FRAME_FLUSHED:
@@ -120,6 +196,7 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	case FRAME_SWAP:
 		return want(c, f, payload);
 	case FRAME_BYE:
+		c->peer_returned = true;
 		return -EPIPE;
 	case FRAME_WRONG:
 		return -ECONNABORTED;

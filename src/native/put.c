@@ -4,7 +4,8 @@
 
 #include "native/native.h"
 
-/* ---- put and flush ---- */
+/* Copied under mu; more without it. */
+#define SHORT_COPY 512u
 
 static bool has_credit(vd_conn *c, const void *arg)
 {
@@ -19,11 +20,54 @@ static int may_put(vd_remote *r, uint64_t offset, size_t len, bool notifies)
 
 	if (error == 0 && notifies) {
 		error = until_is(r->c, has_credit, NULL, UNTIL_EVER);
+		/* It may have ended meanwhile. */
+		if (error == 0)
+			error = remote_check(r, offset, len, VD_WRITE);
 		if (error == 0)
 			r->c->notes_sent++;
 	}
 	return error;
 }
+
+/* ---- memory that is mapped here ---- */
+
+/* Under mu, which it gives up for long copies. Returns whether the memory is mapped. */
+static bool copy_mapped(vd_remote *r, uint64_t offset, void *dst, const void *src,
+			size_t len)
+{
+	uint8_t *at = map_hold(r, offset);
+
+	if (!at)
+		return false;
+	if (len > SHORT_COPY)
+		pthread_mutex_unlock(&r->c->mu);
+	memcpy(dst ? dst : at, dst ? at : src, len);
+	if (len > SHORT_COPY)
+		pthread_mutex_lock(&r->c->mu);
+	map_release(r);
+	r->c->is_placed |= !dst;
+	return true;
+}
+
+static int tell_placed(vd_remote *r, uint64_t offset, uint64_t len, uint32_t tag)
+{
+	struct frame f = {.type = FRAME_PLACED,
+			  .id = r->id,
+			  .offset = offset,
+			  .tag = tag,
+			  .len = sizeof(len)};
+
+	return send_frame(r->c, &f, &len);
+}
+
+/* A thread has kept memory that the peer wants back. */
+static void give_back_late(vd_conn *c, bool is_due)
+{
+	if (is_due)
+		send_owed(c);
+}
+
+/* ---- put and flush over the stream ---- */
 
 /* Under wr: in pieces, between which answers to the peer find room. */
 static int put_pieces(vd_remote *r, uint64_t offset, const uint8_t *src, size_t len,
@@ -58,6 +102,7 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 			     .id = r->id,
 			     .tag = tag};
 	int error = native_check(r->c);
+	bool is_placed = false, is_due;
 
 	if (error < 0)
 		return error;
@@ -65,9 +110,15 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		return -EINVAL;
 	pthread_mutex_lock(&r->c->mu);
 	error = may_put(r, offset, len, flags & VD_NOTIFY);
+	if (error == 0)
+		is_placed = copy_mapped(r, offset, NULL, src, len);
+	is_due = r->c->owed.returns > 0;
 	pthread_mutex_unlock(&r->c->mu);
+	give_back_late(r->c, is_due);
 	if (error < 0 || (len == 0 && !flags))
 		return error;
+	if (is_placed)
+		return flags & VD_NOTIFY ? tell_placed(r, offset, len, tag) : 0;
 	send_begin(r->c);
 	error = put_pieces(r, offset, src, len, &last);
 	send_end(r->c);
@@ -81,25 +132,43 @@ static bool is_flushed(vd_conn *c, const void *arg)
 	return (int32_t)(c->flush_done - *token) >= 0;
 }
 
-NATIVE int vd_flush(vd_conn *c)
+int flush_stream(vd_conn *c, int64_t deadline)
 {
 	struct frame f = {.type = FRAME_FLUSH};
-	int r = native_check(c);
+	uint64_t puts;
+	int r;
 
-	if (r < 0)
-		return r;
 	send_begin(c);
 	pthread_mutex_lock(&c->mu);
 	f.token = ++c->flush_sent;
+	puts = c->puts_sent;
 	pthread_mutex_unlock(&c->mu);
 	r = send_held(c, &f, NULL);
 	send_end(c);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&c->mu);
-	r = until_is(c, is_flushed, &f.token, UNTIL_EVER);
+	r = until_is(c, is_flushed, &f.token, deadline);
+	if (r == 0 && puts > c->puts_flushed)
+		c->puts_flushed = puts;
 	pthread_mutex_unlock(&c->mu);
 	return r;
+}
+
+NATIVE int vd_flush(vd_conn *c)
+{
+	int r = native_check(c);
+	bool is_needed;
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->mu);
+	r = c->error;
+	/* Without any put it asks the peer as well: that is a sign of life. */
+	is_needed = c->puts_flushed != c->puts_sent || !c->is_placed;
+	c->is_placed = false;
+	pthread_mutex_unlock(&c->mu);
+	return r < 0 || !is_needed ? r : flush_stream(c, UNTIL_EVER);
 }
 
 /* ---- get and the atomics: questions with an answer ---- */
@@ -180,13 +249,18 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 {
 	uint8_t *to = dst;
 	int error = native_check(r->c);
+	bool is_done = false, is_due;
 
 	if (error < 0)
 		return error;
 	pthread_mutex_lock(&r->c->mu);
 	error = remote_check(r, offset, len, VD_READ);
+	if (error == 0)
+		is_done = copy_mapped(r, offset, dst, NULL, len);
+	is_due = r->c->owed.returns > 0;
 	pthread_mutex_unlock(&r->c->mu);
-	while (error == 0 && len > 0) {
+	give_back_late(r->c, is_due);
+	while (error == 0 && !is_done && len > 0) {
 		uint32_t n = len < FRAME_GET_MOST ? (uint32_t)len : FRAME_GET_MOST;
 		struct frame f = {.type = FRAME_GET, .offset = offset, .tag = n};
 
@@ -198,15 +272,40 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 	return error;
 }
 
+/* Under mu. */
+static bool atomic_mapped(vd_remote *r, const struct frame *f, const uint64_t *operands,
+			  uint64_t *old)
+{
+	_Atomic uint64_t *word = (_Atomic uint64_t *)(void *)map_hold(r, f->offset);
+
+	if (!word)
+		return false;
+	*old = operands[0];
+	if (f->type == FRAME_ADD)
+		*old = atomic_fetch_add(word, operands[0]);
+	else
+		atomic_compare_exchange_strong(word, old, operands[1]);
+	map_release(r);
+	return true;
+}
+
 static int atomic_at(vd_remote *r, struct frame *f, const uint64_t *operands,
 		     uint64_t *old)
 {
 	uint64_t was = 0;
 	int error = native_check(r->c);
+	bool is_done = false;
 
 	if (error == 0 && (r->skew + f->offset) % 8)
 		error = -EINVAL;
+	if (error < 0)
+		return error;
+	pthread_mutex_lock(&r->c->mu);
+	error = remote_check(r, f->offset, sizeof(was), VD_READ | VD_WRITE);
 	if (error == 0)
+		is_done = atomic_mapped(r, f, operands, &was);
+	pthread_mutex_unlock(&r->c->mu);
+	if (error == 0 && !is_done)
 		error = ask(r, f, operands, sizeof(was), VD_READ | VD_WRITE, &was);
 	if (error == 0 && old)
 		*old = was;

@@ -8,7 +8,8 @@ bool send_is_due(const vd_conn *c)
 {
 	const struct owed *o = &c->owed;
 
-	return o->flush || o->taken || o->wanted_count > 0 || (o->bye && !c->bye_sent) ||
+	return o->flush || o->taken || o->mapped_id || o->returns > 0 ||
+	       o->wanted_count > 0 || (o->bye && !c->bye_sent) ||
 	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
 
@@ -107,6 +108,7 @@ int send_held(vd_conn *c, struct frame *f, const void *payload)
 
 	pthread_mutex_lock(&c->mu);
 	r = c->error;
+	c->puts_sent += f->type == FRAME_PUT;
 	send_stamp(c, f);
 	pthread_mutex_unlock(&c->mu);
 	if (r < 0)
@@ -141,6 +143,18 @@ int send_frame(vd_conn *c, struct frame *f, const void *payload)
 	return r;
 }
 
+/* Under mu: there is one. */
+static uint32_t next_return(vd_conn *c)
+{
+	struct peer_export *p = c->peer_exports;
+
+	while (!p->owes_return)
+		p++;
+	p->owes_return = false;
+	c->owed.returns--;
+	return p->id;
+}
+
 /* Under mu: the next of what is owed, into `rest`. Its length, or 0. */
 static uint32_t next_owed(vd_conn *c)
 {
@@ -153,6 +167,14 @@ static uint32_t next_owed(vd_conn *c)
 		o->flush = false;
 		f.type = FRAME_FLUSHED;
 		f.token = o->flush_seq;
+	} else if (o->mapped_id) {
+		f.type = FRAME_MAPPED;
+		f.id = o->mapped_id;
+		f.tag = o->mapped_reason;
+		o->mapped_id = 0;
+	} else if (o->returns > 0) {
+		f.type = FRAME_UNMAPPED;
+		f.id = next_return(c);
 	} else if (o->wanted_count > 0) {
 		return answer_next(c, c->rest);
 	} else if (o->bye) {

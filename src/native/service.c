@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "native/native.h"
 
 #define TICK_MS	     2
@@ -55,7 +56,7 @@ static void watch(vd_conn *c)
 static void wake(void)
 {
 	uint64_t one = 1;
-	ssize_t n = write(wake_fd, &one, sizeof(one));
+	ssize_t n = kernel_write(wake_fd, &one, sizeof(one));
 
 	(void)n; /* full is as good */
 }
@@ -186,7 +187,7 @@ static void tick(void)
 static void answer_wake(void)
 {
 	uint64_t count;
-	ssize_t n = read(wake_fd, &count, sizeof(count));
+	ssize_t n = kernel_read(wake_fd, &count, sizeof(count));
 
 	(void)n;
 }

@@ -266,8 +266,9 @@ NATIVE_TEST(no_descriptors_are_left)
 	struct rlimit was, none;
 	vd_listener *l;
 	struct rig r = rig_open();
-	vd_conn *c;
-	int fds[4096], n = 0;
+	vd_conn *c[101];
+	void *at;
+	int fds[4096], n = 0, made = 0;
 	char port[8];
 
 	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
@@ -277,14 +278,21 @@ NATIVE_TEST(no_descriptors_are_left)
 	REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
 	for (; n < 4096 && (fds[n] = dup(1)) >= 0; n++)
 		;
-	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c), -EMFILE);
+	/* The engine gives some of its own first, which that use up. */
+	while (made < 100 && vd_connect("127.0.0.1", port, RIG_MS, &c[made]) == 0)
+		made++;
+	CHECK(made < 100);
+	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c[made]), -EMFILE);
 	CHECK_EQ(vd_fd(r.a), -EMFILE);
+	CHECK_EQ(vd_alloc(1, &at), -EMFILE);
 	CHECK_EQ(vd_flush(r.a), 0);
 	while (n > 0)
 		close(fds[--n]);
 	REQUIRE(setrlimit(RLIMIT_NOFILE, &was) == 0);
-	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c), 0);
-	vd_close(c);
+	CHECK_EQ(vd_connect("127.0.0.1", port, RIG_MS, &c[made]), 0);
+	for (int i = 0; i <= made; i++)
+		vd_close(c[i]);
 	rig_close(&r);
 	vd_listener_close(l);
+	FDS_SETTLED(); /* without the engine's */
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A peer that lies: it speaks the frames itself. Nothing outside of an export changes, both ends are
  * told, and nothing hangs. */
+#include <sys/un.h>
+
 #include "native/frame.h"
 #include "native/rig.h"
 
@@ -118,6 +120,13 @@ static const struct lie lies[] = {
 	 {.type = FRAME_EXPORT, .offset = 1, .tag = 1, .len = 1},
 	 false},
 	{"end of no export", {.type = FRAME_UNEXPORT, .id = ID}, false},
+	{"memory that is not whole", {.type = FRAME_MAP, .id = ID, .len = 16}, false},
+	{"memory of no export", {.type = FRAME_MAP, .id = 2 * ID, .len = 16}, false},
+	{"short name of memory", {.type = FRAME_MAP, .id = ID, .len = 15}, false},
+	{"memory never asked for", {.type = FRAME_MAPPED, .id = ID}, false},
+	{"memory never lent", {.type = FRAME_UNMAPPED, .id = ID}, false},
+	{"placed nowhere", {.type = FRAME_PLACED, .id = ID, .len = 8}, false},
+	{"placed how many", {.type = FRAME_PLACED, .id = ID, .len = 4}, false},
 };
 
 NATIVE_TEST(each_lie_is_caught)
@@ -286,6 +295,120 @@ NATIVE_TEST(random_frames)
 		CHECK_EQ(ev.kind, VD_EVENT_END);
 		for (size_t i = 0; i < sizeof(box); i++)
 			REQUIRE(box[i] == 7 || (i >= 64 && i < 192));
+		vd_close(l.c);
+		close(l.fd);
+	}
+}
+
+/* ---- an exporter that brings other memory than it ought to ---- */
+
+#define MAP_BYTES 8192
+
+struct import_call {
+	vd_conn *c;
+	vd_remote *h;
+	int r;
+};
+
+static void *import_it(void *arg)
+{
+	struct import_call *call = arg;
+
+	call->r = vd_import(call->c, "m", RIG_MS, &call->h);
+	return NULL;
+}
+
+static int some_file(int kind)
+{
+	int fd = memfd_create("rogue", MFD_CLOEXEC | MFD_ALLOW_SEALING), two[2];
+
+	if (kind == 0) { /* can be cut */
+		REQUIRE(ftruncate(fd, MAP_BYTES) == 0);
+	} else if (kind == 1) { /* is too short */
+		REQUIRE(ftruncate(fd, MAP_BYTES / 2) == 0);
+		REQUIRE(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+	} else { /* is no memory */
+		close(fd);
+		REQUIRE(pipe(two) == 0);
+		close(two[1]);
+		fd = two[0];
+	}
+	return fd;
+}
+
+static void bring(const uint8_t *random, int fd)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int way = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), n = 1;
+	char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	n += sprintf(to.sun_path + n, "viaduct-map-");
+	for (uint32_t i = 0; i < FRAME_NAME_BYTES; i++)
+		n += sprintf(to.sun_path + n, "%02x", random[i]);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	REQUIRE(connect(way, (struct sockaddr *)&to,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+				    (size_t)n)) == 0);
+	REQUIRE(sendmsg(way, &msg, MSG_NOSIGNAL) == 1);
+	close(way);
+	close(fd);
+}
+
+/* Plays along until the victim asks for the memory. */
+static void lend_rogue(struct liar *l, int kind)
+{
+	uint8_t random[FRAME_NAME_BYTES], name[64];
+	struct frame f;
+
+	do {
+		REQUIRE(recv(l->fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
+		if (f.type == FRAME_FLUSH)
+			say(l, (struct frame){.type = FRAME_FLUSHED, .token = f.token},
+			    NULL);
+		else if (f.type != FRAME_MAP && f.len)
+			REQUIRE(recv(l->fd, name, f.len, MSG_WAITALL) == (ssize_t)f.len);
+	} while (f.type != FRAME_MAP);
+	REQUIRE(recv(l->fd, random, sizeof(random), MSG_WAITALL) == sizeof(random));
+	if (kind < 3)
+		bring(random, some_file(kind));
+	say(l, (struct frame){.type = FRAME_MAPPED, .id = ID}, NULL);
+}
+
+NATIVE_TEST(rogue_memory)
+{
+	for (int kind = 0; kind < 4; kind++) {
+		struct liar l = liar_open();
+		struct import_call call = {.c = l.c};
+		pthread_t thread;
+
+		say_hello(&l);
+		say(&l,
+		    (struct frame){.type = FRAME_EXPORT,
+				   .flags = FRAME_WHOLE,
+				   .id = ID,
+				   .offset = MAP_BYTES,
+				   .tag = VD_READ | VD_WRITE,
+				   .len = 1},
+		    "m");
+		REQUIRE(pthread_create(&thread, NULL, import_it, &call) == 0);
+		lend_rogue(&l, kind);
+		pthread_join(thread, NULL);
+		CHECK_EQ(call.r, 0);
+		CHECK_STR(vd_remote_reason(call.h), "memory");
+		/* It goes by the stream, and is returned all the same. */
+		CHECK_EQ(vd_put(call.h, 0, "x", 1, 0, 0), 0);
+		hear(&l, FRAME_PUT);
+		say(&l, (struct frame){.type = FRAME_UNEXPORT, .id = ID}, NULL);
+		CHECK_EQ(hear(&l, FRAME_UNMAPPED).id, ID);
 		vd_close(l.c);
 		close(l.fd);
 	}

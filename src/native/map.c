@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How one end gets the memory of the other's export, and lets go of it. */
+/*
+ * 1. The importer binds and listens on an abstract AF_UNIX name of 128 random bits, and tells it in
+ *    MAP. The name is known to nobody else but whoever lists names; hence 2 and 4.
+ * 2. The exporter's reader connects, asks the kernel who listens there, sends the descriptor when
+ *    that is the same user, and closes. Nothing of that can wait. It answers MAPPED: done, or why
+ *    not. From then on the memory is lent, whatever becomes of the message.
+ * 3. The importer, which has waited for that answer, finds the connection in its queue.
+ * 4. It asks the kernel who connected, and takes the descriptor of the same user only; checks that
+ *    its size is sealed and large enough; maps it, and uses it for all handles of that export.
+ * 5. After UNEXPORT the importer unmaps, when the last thread that copies has done so, and answers
+ *    UNMAPPED: once for each MAPPED that was done. BYE says the same of all.
+ * 6. The exporter waits for that in vd_unexport, a bounded time. Without it, and when the connection
+ *    has ended otherwise than by BYE, it exchanges the memory for a copy: then whatever the peer
+ *    does, it does to memory that is nobody's.
+ *
+ * Each end may die at any step: the descriptor, its message and its mapping go with the process.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/reason.h"
+#include "native/native.h"
+
+/* So many rounds over the stream, at most, for an upgrade that is under way. */
+#define UPGRADE_ROUNDS 16
+/* A peer whose library does not answer in this time is stopped, or lies. */
+#define RECALL_MS 1000
+
+static socklen_t name_of(const uint8_t *random, struct sockaddr_un *out)
+{
+	static const char prefix[] = "viaduct-map-";
+	char *at = out->sun_path + 1;
+
+	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
+	at = stpcpy(at, prefix);
+	for (uint32_t i = 0; i < FRAME_NAME_BYTES; i++, at += 2)
+		snprintf(at, 3, "%02x", random[i]);
+	return (socklen_t)(at - (char *)out);
+}
+
+/* It is a process of our user, and we have no other rights than that. */
+static bool is_ours(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	uid_t real, effective, saved;
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+	       getresuid(&real, &effective, &saved) == 0 && peer.uid == real &&
+	       peer.uid == effective && peer.uid == saved;
+}
+
+/* ---- the exporter ---- */
+
+static bool give(int way, int fd)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	char byte = 0;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	return sendmsg(way, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+static uint32_t bring(const uint8_t *random, int fd)
+{
+	struct sockaddr_un name;
+	socklen_t len = name_of(random, &name);
+	int way = door->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	uint32_t reason = VD_REASON_NONE;
+
+	if (way < 0)
+		return VD_REASON_FD_LIMIT;
+	if (door->connect(way, (struct sockaddr *)&name, len) < 0)
+		reason = VD_REASON_IDENTITY;
+	else if (!is_ours(way))
+		reason = VD_REASON_UID;
+	else if (!give(way, fd))
+		reason = VD_REASON_KERNEL;
+	door->close(way);
+	return reason;
+}
+
+/* Under mu. */
+uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random)
+{
+	bool writes = x->rights & VD_WRITE;
+	uint32_t reason, path = door->path(c->fd, &reason);
+	int fd;
+
+	if (path != DOOR_SHM)
+		return reason ? reason : VD_REASON_REMOTE_PEER;
+	fd = memory_lend(x->memory, writes);
+	if (fd < 0)
+		return VD_REASON_FULL;
+	reason = bring(random, fd);
+	door->close(fd);
+	if (reason != VD_REASON_NONE) {
+		memory_returned(x->memory, writes);
+		return reason;
+	}
+	x->is_lent = true;
+	c->lent[x->id & FRAME_ID_PLACE] = x;
+	c->is_held[x->id & FRAME_ID_PLACE] = true;
+	return VD_REASON_NONE;
+}
+
+static bool is_returned(vd_conn *c, const void *x)
+{
+	return ((const struct vd_region *)x)->is_returned || c->peer_returned;
+}
+
+int map_recall(vd_conn *c, struct vd_region *x)
+{
+	bool writes = x->rights & VD_WRITE;
+	int r = 0;
+
+	if (!x->is_lent)
+		return 0;
+	/* A peer that only reads does no harm. */
+	if (writes && !c->error && !c->peer_is_slow)
+		c->peer_is_slow =
+			until_is(c, is_returned, x, until(RECALL_MS)) == -ETIMEDOUT;
+	if (!writes || is_returned(c, x))
+		memory_returned(x->memory, writes);
+	else
+		r = memory_part(x->memory);
+	x->is_lent = r < 0;
+	if (r == 0)
+		c->lent[x->id & FRAME_ID_PLACE] = NULL;
+	return r;
+}
+
+/* ---- the importer ---- */
+
+static int listen_at(const uint8_t *random)
+{
+	struct sockaddr_un name;
+	socklen_t len = name_of(random, &name);
+	int fd = door->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&name, len) == 0 &&
+	    door->listen(fd, 8) == 0)
+		return fd;
+	if (fd >= 0)
+		door->close(fd);
+	return -1;
+}
+
+static int take(int way)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	char byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c;
+	int fd = -1;
+
+	if (recvmsg(way, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	return fd;
+}
+
+/* The descriptor that our user has brought there; others may have come, too. */
+static int accept_ours(int listener)
+{
+	int fd = -1;
+
+	while (fd < 0) {
+		int way = door->accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+		if (way < 0)
+			return -1;
+		if (is_ours(way))
+			fd = take(way);
+		door->close(way);
+	}
+	return fd;
+}
+
+/* NULL where it is not what it ought to be. */
+static uint8_t *map_file(int fd, size_t len, uint32_t rights)
+{
+	int prot = rights & VD_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+	int seals = door->fcntl(fd, F_GET_SEALS);
+	struct stat st;
+	uint8_t *map;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 ||
+	    (uint64_t)st.st_size < len)
+		return NULL;
+	map = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return NULL;
+	if (madvise(map, len, MADV_DONTFORK) == 0)
+		return map;
+	munmap(map, len);
+	return NULL;
+}
+
+/* An upgrade is asked for at each operation: makes some, while there is hope. */
+static void await_upgrade(vd_conn *c, int64_t deadline)
+{
+	uint32_t reason;
+
+	for (int i = 0; i < UPGRADE_ROUNDS; i++)
+		if (door->path(c->fd, &reason) != DOOR_TCP || reason == VD_REASON_OFF ||
+		    flush_stream(c, deadline) < 0)
+			break;
+}
+
+static bool is_at_rest(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	return c->map_id == 0;
+}
+
+/* The peer's answer, or why there is none. When that is late it is the reader's to see to it. */
+static uint32_t ask(vd_conn *c, uint32_t id, const uint8_t *random, int64_t deadline)
+{
+	struct frame f = {.type = FRAME_MAP, .id = id, .len = FRAME_NAME_BYTES};
+	int r = send_frame(c, &f, random);
+	uint32_t reason;
+
+	pthread_mutex_lock(&c->mu);
+	if (r == 0)
+		r = until_is(c, is_at_rest, NULL, deadline);
+	reason = r == 0 ? c->map_reason : VD_REASON_ENDED;
+	pthread_mutex_unlock(&c->mu);
+	return reason;
+}
+
+/* The memory of that export, mapped; or why not. */
+static uint32_t fetch(vd_conn *c, const struct peer_export *p, int64_t deadline,
+		      uint8_t **map)
+{
+	uint8_t random[FRAME_NAME_BYTES];
+	int listener = -1, fd = -1;
+	uint32_t reason = VD_REASON_KERNEL;
+
+	*map = NULL;
+	if (getrandom(random, sizeof(random), GRND_NONBLOCK) == sizeof(random))
+		listener = listen_at(random);
+	if (listener >= 0) {
+		reason = ask(c, p->id, random, deadline);
+		if (reason == VD_REASON_NONE)
+			fd = accept_ours(listener);
+		door->close(listener);
+	} else {
+		pthread_mutex_lock(&c->mu);
+		c->map_id = 0;
+		conn_changed(c);
+		pthread_mutex_unlock(&c->mu);
+	}
+	if (reason != VD_REASON_NONE)
+		return reason;
+	if (fd >= 0) {
+		*map = map_file(fd, p->len, p->rights);
+		door->close(fd);
+	}
+	return *map ? VD_REASON_NONE : VD_REASON_MEMORY;
+}
+
+void map_import(vd_conn *c, struct peer_export *p, int64_t deadline)
+{
+	struct peer_export was;
+	uint32_t reason;
+	uint8_t *map;
+
+	if (!p->is_whole || until_is(c, is_at_rest, NULL, deadline) < 0 || !p->is_whole)
+		return;
+	p->is_whole = false;
+	was = *p;
+	c->map_id = p->id;
+	pthread_mutex_unlock(&c->mu);
+	await_upgrade(c, deadline);
+	reason = fetch(c, &was, deadline, &map);
+	pthread_mutex_lock(&c->mu);
+	if (p->id == was.id)
+		p->reason = reason;
+	if (p->id == was.id && p->alive && !c->error)
+		p->map = map;
+	else if (map)
+		munmap(map, was.len);
+}
+
+uint8_t *map_hold(const struct vd_remote *r, uint64_t offset)
+{
+	struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+
+	if (p->id != r->id || !p->alive || !p->map)
+		return NULL;
+	p->users++;
+	return p->map + offset;
+}
+
+void map_release(const struct vd_remote *r)
+{
+	struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+
+	p->users--;
+	if (!p->alive)
+		map_ended(r->c, p);
+}
+
+void map_ended(vd_conn *c, struct peer_export *p)
+{
+	if (p->users > 0)
+		return;
+	if (p->map)
+		munmap(p->map, p->len);
+	p->map = NULL;
+	if (p->is_lent) {
+		p->is_lent = false;
+		p->owes_return = true;
+		c->owed.returns++;
+	}
+}
+
+void map_all_ended(vd_conn *c)
+{
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
+		c->peer_exports[i].alive = false;
+		map_ended(c, &c->peer_exports[i]);
+	}
+}
