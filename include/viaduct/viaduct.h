@@ -46,6 +46,7 @@ typedef struct vd_conn vd_conn;
 typedef struct vd_listener vd_listener;
 typedef struct vd_region vd_region;
 typedef struct vd_remote vd_remote;
+typedef struct vd_detour vd_detour;
 
 /* ---- connections ---- */
 
@@ -138,7 +139,7 @@ int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rig
  * Where the peer may write to memory of vd_alloc it waits for the peer's library, at most a second.
  * If that does not answer, the memory is exchanged for a copy at the same address: so no thread of
  * the program may write there during this call, nor during vd_close. -ENOMEM: there was none for
- * that; the handle is good for another try.
+ * that; the handle is good for another try. -EBUSY: a redirection of it has not been ended.
  */
 int vd_unexport(vd_region *x);
 
@@ -214,6 +215,38 @@ int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len);
 int vd_fetch_add(vd_remote *r, uint64_t offset, uint64_t add, uint64_t *old);
 int vd_compare_swap(vd_remote *r, uint64_t offset, uint64_t expected, uint64_t value,
 		    uint64_t *old);
+
+/* ---- redirection ---- */
+
+#define VD_REDIRECT_NONE    0
+#define VD_REDIRECT_PARTIAL 1
+#define VD_REDIRECT_FULL    2
+struct vd_redirected {
+	int32_t kind;	   /* VD_REDIRECT_ */
+	uint32_t reserved; /* 0 */
+	uint64_t offset;   /* PARTIAL, FULL: which part of `addr` was received there */
+	uint64_t len;
+};
+
+/*
+ * Bytes that the peer puts to `len` bytes of an export, from `offset` on, are received to `addr`
+ * instead, from now on until vd_redirect_end: so a program that knows where they belong saves a copy.
+ * The memory at `addr` is the library's until then. What has come before stays in the export. The
+ * event of a put is the same. The export must be for writing alone. Nothing is redirected in memory
+ * of vd_alloc, where all calls do the same, and the copy is made at the end. Does not block.
+ * -ERANGE: outside the export. -EINVAL: no bytes, or the peer may read the export. -EBUSY: another
+ * redirection of these bytes stands.
+ */
+int vd_redirect(vd_region *x, uint64_t offset, void *addr, size_t len, vd_detour **d);
+
+/*
+ * Ends a redirection, at any moment: what the peer puts from now on lands in the export. Afterwards
+ * the memory at `addr` is the program's, and holds what was put to the range so far: the part that
+ * *done tells was received there (NULL: not wanted), the rest is copied from the export by this
+ * call. Of the first part the export holds older bytes. A redirection receives one piece, which grows
+ * upwards: FULL is to be had for puts in ascending order. The handle is gone. No errors but -ECHILD.
+ */
+int vd_redirect_end(vd_detour *d, struct vd_redirected *done);
 
 /* ---- events ---- */
 

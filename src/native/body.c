@@ -21,23 +21,29 @@ static struct asked *asked_for(vd_conn *c)
 	return a->used && !a->done && a->token == c->frame.token ? a : NULL;
 }
 
-/* Under mu: whose memory the body is for, and where it goes. NULL when that has ended. */
-static const void *owner(vd_conn *c, uint8_t **at)
+/*
+ * Under mu: whose memory the next bytes of the body are for, where they go, and how many of them go
+ * there in one piece. NULL when that has ended.
+ */
+static const void *owner(vd_conn *c, struct body_place *p)
 {
 	const struct frame *f = &c->frame;
 	struct vd_region *x;
 	bool known;
 
+	*p = (struct body_place){.at = f->offset + done(c), .room = c->body_left};
 	if (f->type == FRAME_ANSWER) {
 		struct asked *a = asked_for(c);
 
 		if (a)
-			*at = a->to + done(c);
+			p->to = a->to + done(c);
 		return a;
 	}
 	x = export_find(c, f->id, &known);
-	if (x)
-		*at = x->addr + f->offset + done(c);
+	if (x) {
+		p->to = x->addr + p->at;
+		p->detour = detour_place(x, p->at, &p->to, &p->room);
+	}
 	return x;
 }
 
@@ -82,38 +88,44 @@ int body_begin(vd_conn *c)
 	return r;
 }
 
-void body_land(vd_conn *c, const uint8_t *from, uint32_t len)
+uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 {
 	const void *to_whom;
-	uint8_t *at;
+	struct body_place p;
 
 	pthread_mutex_lock(&c->mu);
-	to_whom = owner(c, &at);
-	if (to_whom && len <= SHORT_COPY) {
-		memcpy(at, from, len);
-	} else if (to_whom) {
+	to_whom = owner(c, &p);
+	len = len < p.room ? len : (uint32_t)p.room;
+	if (to_whom && len > SHORT_COPY) {
 		c->landing = to_whom;
+		c->place = p;
 		pthread_mutex_unlock(&c->mu);
-		memcpy(at, from, len);
-		body_landed(c);
-		return;
+		memcpy(p.to, from, len);
+		body_landed(c, len);
+		return len;
 	}
+	if (to_whom)
+		memcpy(p.to, from, len);
+	if (to_whom && p.detour)
+		detour_landed(p.detour, p.at, len);
 	pthread_mutex_unlock(&c->mu);
+	return len;
 }
 
-uint8_t *body_target(vd_conn *c)
+uint8_t *body_target(vd_conn *c, uint32_t *room)
 {
-	uint8_t *at = NULL;
-
 	pthread_mutex_lock(&c->mu);
-	c->landing = owner(c, &at);
+	c->landing = owner(c, &c->place);
+	*room = (uint32_t)c->place.room;
 	pthread_mutex_unlock(&c->mu);
-	return at;
+	return c->place.to;
 }
 
-void body_landed(vd_conn *c)
+void body_landed(vd_conn *c, uint32_t len)
 {
 	pthread_mutex_lock(&c->mu);
+	if (c->place.detour)
+		detour_landed(c->place.detour, c->place.at, len);
 	c->landing = NULL;
 	conn_changed(c);
 	pthread_mutex_unlock(&c->mu);

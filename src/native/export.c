@@ -53,6 +53,7 @@ static void withdraw(vd_conn *c, struct vd_region *x)
 
 void export_forget(struct vd_region *x)
 {
+	detour_forget(x);
 	memory_unuse(x->memory);
 	free(x);
 }
@@ -110,15 +111,13 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 	return r;
 }
 
-NATIVE int vd_unexport(vd_region *x)
+static int end_export(struct vd_region *x)
 {
 	vd_conn *c = x->c;
 	struct frame f = {.type = FRAME_UNEXPORT, .id = x->id};
 	bool is_told;
-	int r = native_check(c);
+	int r;
 
-	if (r < 0)
-		return r;
 	send_begin(c);
 	pthread_mutex_lock(&c->mu);
 	is_told = x->is_withdrawn;
@@ -136,12 +135,24 @@ NATIVE int vd_unexport(vd_region *x)
 	return r;
 }
 
+NATIVE int vd_unexport(vd_region *x)
+{
+	int r = native_check(x->c);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&x->c->mu);
+	r = x->detours || x->inert ? -EBUSY : 0;
+	pthread_mutex_unlock(&x->c->mu);
+	return r < 0 ? r : end_export(x);
+}
+
 /* Those that the peer may write to, past the stream, have to come back before its end. */
 void export_end_all(vd_conn *c)
 {
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
 		if (c->exports[i] && c->exports[i]->is_lent)
-			vd_unexport(c->exports[i]);
+			end_export(c->exports[i]);
 }
 
 /* ---- the peer's ---- */

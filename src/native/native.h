@@ -55,6 +55,7 @@ struct vd_region {
 	bool is_withdrawn;     /* nothing lands there any more */
 	bool is_lent;	  /* the memory was sent to the peer, and not yet taken back */
 	bool is_returned; /* the peer says that it has it no more */
+	struct vd_detour *detours, *inert;
 };
 
 /* What the peer exports in one place of its table. */
@@ -105,6 +106,13 @@ struct owed {
 	struct wanted wanted[FRAME_ASKED_MOST];
 };
 
+/* Where bytes of a body go: their offset there, and how many in one piece. */
+struct body_place {
+	uint8_t *to;
+	uint64_t at, room;
+	struct vd_detour *detour;
+};
+
 struct vd_conn {
 	int fd;
 	pthread_mutex_t mu;
@@ -151,6 +159,7 @@ struct vd_conn {
 	struct owed owed;
 	/* What the reader is writing to, an export or an answer. Who wants that back waits. */
 	const void *landing;
+	struct body_place place; /* and where */
 
 	/* The reader's. */
 	uint8_t *in;
@@ -213,11 +222,11 @@ int read_some(vd_conn *c, int flags);
 
 /* The header is in c->frame. 0 or -EPROTO, as all of them. */
 int body_begin(vd_conn *c);
-/* Copies the next bytes of the body to their place, if it is still there. */
-void body_land(vd_conn *c, const uint8_t *from, uint32_t len);
+/* Copies up to so many bytes of the body to their place, if it is still there. How many. */
+uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len);
 /* Where the rest may be received to, or NULL. If not, body_landed is to follow. */
-uint8_t *body_target(vd_conn *c);
-void body_landed(vd_conn *c);
+uint8_t *body_target(vd_conn *c, uint32_t *room);
+void body_landed(vd_conn *c, uint32_t len);
 /* All of it is there. 0 or -EPROTO. */
 int body_end(vd_conn *c);
 
@@ -279,6 +288,16 @@ void map_release(const struct vd_remote *r);
 /* The export has ended, or the connection. */
 void map_ended(vd_conn *c, struct peer_export *p);
 void map_all_ended(vd_conn *c);
+
+/* ---- redirect.c: under mu ---- */
+
+/* Bytes for `at`, of which *room are to come: if they are redirected, where to, and by which detour.
+ * *room becomes how many have the same fate. */
+struct vd_detour *detour_place(struct vd_region *x, uint64_t at, uint8_t **to,
+			       uint64_t *room);
+void detour_landed(struct vd_detour *d, uint64_t at, uint64_t len);
+/* Those that the program has not ended. */
+void detour_forget(struct vd_region *x);
 
 /* ---- put.c ---- */
 

@@ -17,7 +17,7 @@ static int body_step(vd_conn *c)
 	uint32_t there = c->in_end - c->in_at;
 	uint32_t len = there < c->body_left ? there : c->body_left;
 
-	body_land(c, c->in + c->in_at, len);
+	len = body_land(c, c->in + c->in_at, len);
 	c->in_at += len;
 	c->body_left -= len;
 	return c->body_left == 0 ? body_end(c) : 0;
@@ -78,23 +78,23 @@ static int carry_out(vd_conn *c)
  * where the place is gone. */
 static ssize_t receive_direct(vd_conn *c)
 {
-	struct iovec iov[2] = {{.iov_len = c->body_left}, {c->in, IN_BYTES}};
+	struct iovec iov[2] = {{0}, {c->in, IN_BYTES}};
+	uint32_t room, len;
 	ssize_t n;
 
-	iov[0].iov_base = body_target(c);
+	iov[0].iov_base = body_target(c, &room);
+	iov[0].iov_len = room;
 	if (!iov[0].iov_base)
 		return -EAGAIN;
 	/* Not waiting: whoever ends the export waits for us. */
 	n = door->recv(c->fd, iov, 2, MSG_DONTWAIT);
-	body_landed(c);
-	if (n > 0 && (size_t)n > iov[0].iov_len)
-		c->in_end = (uint32_t)((size_t)n - iov[0].iov_len);
-	if (n > 0) {
-		c->body_left -= (uint32_t)n - c->in_end;
-		if (c->body_left == 0 && body_end(c) < 0)
-			return -EPROTO;
-	}
-	return n;
+	len = n <= 0 ? 0 : (size_t)n < room ? (uint32_t)n : room;
+	body_landed(c, len);
+	if (n <= 0)
+		return n;
+	c->body_left -= len;
+	c->in_end = (uint32_t)((size_t)n - len);
+	return c->body_left == 0 && body_end(c) < 0 ? -EPROTO : n;
 }
 
 static ssize_t receive(vd_conn *c, int flags)

@@ -33,6 +33,8 @@ int main(void)
 		FN(vd_alloc),
 		FN(vd_free),
 		FN(vd_remote_reason),
+		FN(vd_redirect),
+		FN(vd_redirect_end),
 	};
 	unsigned i;
 
