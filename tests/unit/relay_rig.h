@@ -26,6 +26,7 @@ struct rig_mail {
 };
 
 static struct fake_world *rig_world;
+static uint64_t rig_seed = 3;
 static struct rig_mail rig_mail[RIG_MAILS];
 static unsigned rig_first, rig_next;
 /* What was said last by an honest end: of each kind; and to an end that the test plays. */
@@ -152,7 +153,7 @@ static inline void rig_begin(void)
 
 	if (rig_world)
 		return;
-	rig_world = fake_world_create(3);
+	rig_world = fake_world_create(rig_seed);
 	for (int i = 0; i < RIG_HOSTS; i++) {
 		struct across_context *c = &across_contexts[i];
 
