@@ -3,7 +3,8 @@
 # make check-long: what takes too long for make check, an hour in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
-# models; random operations by as many seeds as SEEDS says, 1,000 without; each fuzzer for a minute.
+# models; random operations by as many seeds as SEEDS says, 1,000 without; the native interface at
+# random, and each fuzzer for a minute.
 # Goes on after a failure, and fails at the end.
 #
 # usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
@@ -57,6 +58,11 @@ for model in switch sleep epoll end; do
 done
 one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS:-1000}" \
 	"$build/viaduct" "$build/tests/differential/differential"
+# The native interface at random: over TCP, in shared memory, and with the preloaded engine.
+native=$build/tests/native/native-random
+one native-tcp env VIADUCT=off NATIVE_PATH=tcp NATIVE_ROUNDS=1500 "$native"
+one native-shm env NATIVE_PATH=shm NATIVE_ROUNDS=1500 "$native"
+one native-preloaded env NATIVE_PATH=shm NATIVE_ROUNDS=1500 "$build/viaduct" run "$native"
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"
