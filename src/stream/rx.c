@@ -107,6 +107,11 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		return 0;
 	if (queued > left)
 		queued = (int)left;
+	/* The kernel counts nothing behind it, and passes it in its own receive. */
+	if (queued == 0 && !up && rx_is_at_mark(fd)) {
+		rx_leave_urgent(s);
+		return 0;
+	}
 	if (queued == 0)
 		return rx_tcp_end(s, fd, up);
 	/* An owner that dies around the kernel's call leaves the count to be made anew. */

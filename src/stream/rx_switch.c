@@ -52,7 +52,7 @@ void rx_open(struct sock *s, int fd)
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
 	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
 	if (gate_state(&sl->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
-	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s))) {
+	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s)) && !rx_is_at_mark(fd)) {
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
@@ -104,6 +104,11 @@ static void to_kernel(struct sock *s)
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
 	if (remote_of(s))
 		bell_ring_peer(s);
+}
+
+void rx_leave_urgent(struct sock *s)
+{
+	to_kernel(s);
 }
 
 bool rx_is_down(struct sock *s)

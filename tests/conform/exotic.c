@@ -429,3 +429,72 @@ CASE(redirected, ANYWAY)
 	pair_close(p);
 	pair_close(q);
 }
+
+/* ---- urgent data of an end that leaves its meeting for that ---- */
+
+/* The accepted end has made its offer, and has not seen that it was taken. */
+static struct pair half_met(void)
+{
+	struct pair p = pair_open();
+	char byte;
+
+	send_all(p.c, "x", 1);
+	recv_all(p.s, &byte, 1);
+	send_all(p.c, "y", 1);
+	nonblock(p.c, true);
+	return p;
+}
+
+static void urgent_show(int fd, int flags)
+{
+	struct pollfd f = {fd, POLLIN | POLLPRI, 0};
+	char buf[16] = {0};
+	ssize_t n = recv(fd, buf, sizeof(buf) - 1, flags);
+
+	say_result("recv", n);
+	say("%s", n > 0 ? buf : "");
+	say_result("poll", poll(&f, 1, 0));
+	say("%s", poll_names(f.revents));
+}
+
+CASE(urgent_passed_with_nothing_behind, ANYWAY)
+{
+	struct pair p = half_met();
+
+	NEED(send(p.s, "abU", 3, MSG_OOB) == 3);
+	wait_events(p.c, POLLPRI);
+	urgent_show(p.c, 0);
+	urgent_show(p.c, MSG_PEEK);
+	urgent_show(p.c, 0);
+	urgent_show(p.c, 0);
+	send_all(p.s, "cd", 2);
+	wait_events(p.c, POLLIN);
+	urgent_show(p.c, 0);
+	pair_close(p);
+}
+
+CASE(urgent_passed_with_more_behind, ANYWAY)
+{
+	for (int flags = 0; flags <= MSG_PEEK; flags += MSG_PEEK) {
+		struct pair p = half_met();
+
+		NEED(send(p.s, "abU", 3, MSG_OOB) == 3);
+		send_all(p.s, "cdef", 4);
+		wait_events(p.c, POLLPRI);
+		for (int i = 0; i < 3; i++)
+			urgent_show(p.c, i == 1 ? flags : 0);
+		pair_close(p);
+	}
+}
+
+CASE(urgent_passed_at_the_end, ANYWAY)
+{
+	struct pair p = half_met();
+
+	NEED(send(p.s, "U", 1, MSG_OOB) == 1);
+	NEED(shutdown(p.s, SHUT_WR) == 0);
+	wait_events(p.c, POLLRDHUP);
+	urgent_show(p.c, 0);
+	urgent_show(p.c, 0);
+	pair_close(p);
+}
