@@ -105,6 +105,11 @@ void hook_refuse_all(enum vd_reason reason)
 		epoll_nested_past(fd);
 }
 
+struct sock *hook_sock_now(int fd)
+{
+	return fd_sock(fd);
+}
+
 NEAR_CODE void hook_took(int fd)
 {
 	struct sock *s = fd_sock(fd);

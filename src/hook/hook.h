@@ -91,14 +91,18 @@ static inline void hook_failed(struct sock *s)
 /* The same of a call past the ways: what moves nothing, or the kernel refuses. */
 static inline ssize_t hook_passed(struct sock *s, ssize_t n)
 {
-	if (s && n < 0)
+	if (n < 0 && s)
 		hook_failed(s);
 	return n;
 }
 
+/* What fd is by now. Not inline: few calls ask. */
+struct sock *hook_sock_now(int fd);
+
 /*
  * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
- * be evaluated more than once, but has then moved nothing before.
+ * be evaluated more than once, but has then moved nothing before. A call that begins anew does so
+ * with what fd is by then, since a signal handler may have closed it: s is set to that.
  */
 #define HOOK_WAY(enter, over, s, fd, kernel, direct)                                     \
 	__extension__({                                                                  \
@@ -107,16 +111,20 @@ static inline ssize_t hook_passed(struct sock *s, ssize_t n)
 		while ((way_ = enter(s, fd)) == SOCK_DIRECT) {                           \
 			hook_cancel_point();                                             \
 			moved_ = (direct);                                               \
-			if (moved_ != SOCK_KERNEL)                                       \
+			if (__builtin_expect(moved_ != SOCK_KERNEL, 1))                  \
 				break;                                                   \
+			(s) = hook_sock_now(fd);                                         \
+			if (!(s)) {                                                      \
+				way_ = SOCK_PLAIN;                                       \
+				break;                                                   \
+			}                                                                \
 		}                                                                        \
 		if (way_ == SOCK_DIRECT) {                                               \
 			moved_ = ret_errno(moved_);                                      \
 		} else {                                                                 \
 			moved_ = way_ == SOCK_PLAIN ? (kernel)                           \
 						    : COUNTED(over, s, kernel);          \
-			if (moved_ < 0)                                                  \
-				hook_failed(s);                                          \
+			hook_passed(s, moved_);                                          \
 		}                                                                        \
 		moved_;                                                                  \
 	})

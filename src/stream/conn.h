@@ -504,17 +504,17 @@ static inline bool wait_is_open(struct wait *w)
 
 /* ---- interrupt.c ---- */
 
-/* A handler has run since the call began that ends it, unless there is something to do. */
-bool wait_is_interrupted(struct wait *w);
-/* After -EINTR from the kernel. */
-bool wait_goes_on(struct wait *w);
+/* 0, -EINTR, or SOCK_KERNEL: the call begins anew. By the handlers that have run since it began. */
+int wait_interruption(const struct wait *w);
+/* The same after -EINTR from the kernel. */
+int wait_after_signal(const struct wait *w);
 /* ppoll, or one that a stop ends, where that ends the call. A count or -errno. */
 struct pollfd;
 int wait_in_kernel(struct wait *w, struct pollfd *fds, unsigned long n, int64_t ns);
 
 /* ---- wait.c, on ---- */
 
-/* Spins, then sleeps. 0: look again; -EAGAIN: the socket's timeout is over; -EINTR, -EBADF. */
+/* Spins, then sleeps. 0: look again; -EAGAIN: the time is over; -EBADF; as wait_interruption. */
 int wait_for(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);

@@ -41,23 +41,27 @@ static bool is_brittle(const struct wait *w)
 	return w->some || w->timeout_ns != TIMEOUT_NEVER;
 }
 
-bool wait_is_interrupted(struct wait *w)
+/*
+ * A call that the kernel begins anew, it begins with the file that the descriptor is by then, and with
+ * the settings of then: a handler with SA_RESTART may close the socket to end the call.
+ */
+int wait_interruption(const struct wait *w)
 {
-	if (is_brittle(w))
-		return crit_handlers() != w->handlers;
-	/* What the call has been begun anew after does not end it later. */
-	w->handlers = crit_handlers();
-	return crit_interruptions() != w->interruptions;
+	if (crit_handlers() == w->handlers)
+		return 0;
+	return is_brittle(w) || crit_interruptions() != w->interruptions ? -EINTR
+									 : SOCK_KERNEL;
 }
 
-bool wait_goes_on(struct wait *w)
+/* The kernel had nothing to tell when the signal came: what is there by now the handler may have
+ * brought. */
+int wait_after_signal(const struct wait *w)
 {
-	bool handled = crit_handlers() != w->handlers;
-	if (wait_is_interrupted(w) ||
-	    is_brittle(w)) /* what has come meanwhile is worth more */
-		return w->rounds <= VAIN_ROUNDS && wait_hint(w->s, w->interest);
+	int r = wait_interruption(w);
+	if (r < 0)
+		return r;
 	/* A handler that was installed past us can only be guessed about. */
-	return handled || handlers_restart();
+	return is_brittle(w) || !handlers_restart() ? -EINTR : SOCK_KERNEL;
 }
 
 int wait_in_kernel(struct wait *w, struct pollfd *fds, nfds_t n, int64_t ns)

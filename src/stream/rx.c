@@ -480,6 +480,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	int saved = errno;
 	size_t done = 0;
 	ssize_t n;
+	w.some = amid;
 	flags = wait_begin(&w, flags);
 	if (iov_at_end(&to))
 		return take_nothing(s, &w, flags);
@@ -541,6 +542,8 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	errno = saved;
 	if (n == -ENODATA)
 		n = 0;
+	if (n == -EBADF && !amid) /* another may be there by now */
+		n = SOCK_KERNEL;
 	return done > 0 ? (ssize_t)done : n;
 }
 

@@ -420,8 +420,12 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	int64_t bound = sleep_bound(w);
 	if (bound < 0)
 		return (int)bound;
-	if (wait_is_interrupted(w))
-		return -EINTR;
+	int r = wait_interruption(w);
+	/* What is there may have come before the signal. */
+	if (r == -EINTR && w->rounds <= VAIN_ROUNDS && wait_hint(s, w->interest))
+		return 0;
+	if (r < 0)
+		return r;
 	report_add(&report_now.sleeps, 1);
 	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
 	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
@@ -513,9 +517,7 @@ int wait_for(struct wait *w)
 		sock_answer_bells(s, bells.own, bells.far);
 	if (fd_is(w->fd, s))
 		sock_service(s, w->fd);
-	if (r == -EINTR && wait_goes_on(w))
-		r = 0;
-	return r;
+	return r == -EINTR ? wait_after_signal(w) : r;
 }
 
 int wait_nap(struct wait *w)
@@ -524,10 +526,11 @@ int wait_nap(struct wait *w)
 		set_deadline(w);
 	if (now_ns() >= w->deadline_ns)
 		return -EAGAIN;
-	if (wait_is_interrupted(w))
-		return -EINTR;
+	int n = wait_interruption(w);
+	if (n < 0)
+		return n;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
-	int n = wait_in_kernel(w, &pfd, 1, NAP_NS);
+	n = wait_in_kernel(w, &pfd, 1, NAP_NS);
 	if (n > 0)
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? n : 0;
