@@ -93,6 +93,15 @@ HOOK int dup(int oldfd)
 	return newfd;
 }
 
+/* The kernel refuses such a number as a new one, though the program may have it from before its
+ * limit fell. */
+static bool is_beyond_limit(int fd)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd >= limit.rlim_cur;
+}
+
 /*
  * Before dup2 closes newfd. Returns 0 to go on, 1 when the call will close nothing, or
  * -EBADF when newfd is Viaduct's.
@@ -102,6 +111,8 @@ static int dup_closing(int oldfd, int newfd)
 	struct sock *s;
 
 	if (oldfd == newfd || newfd < 0)
+		return 1;
+	if (newfd < hook_known_end() && is_beyond_limit(newfd))
 		return 1;
 	if (fds_is_ours(newfd) && !hook_is_borrowed() && !table_make_way(newfd))
 		return -EBADF;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: waits where RLIMIT_NOFILE allows few descriptors, or none any more. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -454,4 +455,28 @@ CASE(few_unread_with_none, DIRECT)
 	pair_close(p);
 	say("closed");
 	lower(LONG_ARRAY);
+}
+
+/* A number from before the limit fell: the kernel refuses to put another there, and leaves it. */
+CASE(few_number_beyond, STAYS)
+{
+	struct pair p = pair_warm_open();
+	int high = fcntl(p.c, F_DUPFD, 300);
+	char buf[8] = "";
+
+	NEED(high >= 300 && close(p.c) == 0);
+	lower(200);
+	say_result("dup2", dup2(p.s, high));
+	say_result("dup3", dup3(p.s, high, O_CLOEXEC));
+	say_result("by number", syscall(SYS_dup2, STDOUT_FILENO, high));
+	say_result("dup2 of a pipe", dup2(signal_pipe().fd[0], high));
+	send_all(high, "still", 5);
+	recv_all(p.s, buf, 5);
+	say("%s", buf);
+	send_all(p.s, "there", 5);
+	recv_all(high, buf, 5);
+	say("%s", buf);
+	say_result("close", close(high));
+	say_result("end", recv(p.s, buf, 8, 0));
+	close(p.s);
 }
