@@ -30,6 +30,20 @@ static int option_int(const void *value, socklen_t len)
 	return v;
 }
 
+/* "Without bound", as an int or as a long. */
+static bool option_is_ones(const void *value, socklen_t len)
+{
+	unsigned char bytes[sizeof(long)];
+	size_t n = len >= sizeof(long) ? sizeof(long) : sizeof(int);
+
+	if (len < sizeof(int) || crit_copy(bytes, value, n) < 0)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (bytes[i] != 0xff)
+			return false;
+	return true;
+}
+
 /* An option that excludes an upgrade, and cannot be asked for. */
 static bool option_is_a_key(int level, int name)
 {
@@ -55,6 +69,8 @@ static enum vd_reason socket_option(int name, const void *value, socklen_t len)
 		return option_int(value, len) > 1 || option_int(value, len) < 0
 			       ? VD_REASON_OPTION
 			       : VD_REASON_NONE;
+	case SO_MAX_PACING_RATE: /* a ring has no pace */
+		return option_is_ones(value, len) ? VD_REASON_NONE : VD_REASON_OPTION;
 	case SO_PEEK_OFF:
 		return option_int(value, len) >= 0 ? VD_REASON_OPTION : VD_REASON_NONE;
 	default:

@@ -146,6 +146,33 @@ CASE(inherited_lowat, ON_TCP)
 	inherited(SOL_SOCKET, SO_RCVLOWAT, 20);
 }
 
+/* A pace is TCP's to keep. Of ~0, that is, none, it stays where it is. */
+CASE(inherited_pace, ON_TCP)
+{
+	inherited(SOL_SOCKET, SO_MAX_PACING_RATE, 1 << 24);
+}
+
+CASE(inherited_no_pace, STAYS)
+{
+	inherited(SOL_SOCKET, SO_MAX_PACING_RATE, -1);
+}
+
+CASE(paced_before, ON_TCP)
+{
+	struct pair p = pair_open();
+	unsigned long rate = 1 << 24;
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) == 0);
+	look(p);
+}
+
+CASE(paced_not, STAYS)
+{
+	struct pair p = pair_open();
+	unsigned long rate = ~0ul;
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) == 0);
+	look(p);
+}
+
 CASE(inherited_inq, DIRECT)
 {
 	inherited(IPPROTO_TCP, TCP_INQ, 1);
