@@ -3,6 +3,7 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "base/await.h"
@@ -27,6 +28,10 @@ static ssize_t splice_room(int pipe_fd, unsigned flags)
 
 	if (n < 0)
 		return n;
+	if (p.revents & POLLERR) { /* nobody reads it any more */
+		raise(SIGPIPE);
+		return -EPIPE;
+	}
 	return n ? 0 : -EAGAIN;
 }
 
@@ -88,12 +93,26 @@ static ssize_t splice_to_ring(struct sock *s, int fd)
 	return SOCK_KERNEL;
 }
 
+#define SPLICE_KNOWN (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
+
+/* The kernel does not look at the socket: one end is to be a pipe's right end, with no offset. */
+static bool splice_is_refused(int in, const off64_t *in_offset, int out,
+			      const off64_t *out_offset, unsigned flags)
+{
+	int pipe_fd = fd_sock(in) ? out : in, way = fd_sock(in) ? O_RDONLY : O_WRONLY;
+	int mode = REAL(fcntl64)(pipe_fd, F_GETFL);
+
+	return (flags & ~(unsigned)SPLICE_KNOWN) || in_offset || out_offset || mode < 0 ||
+	       (mode & O_ACCMODE) == way || REAL(fcntl64)(pipe_fd, F_GETPIPE_SZ) < 0;
+}
+
 HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
 		    unsigned flags)
 {
 	struct sock *from = fd_sock(in), *to = fd_sock(out);
 
-	if ((!from && !to) || len == 0)
+	if ((!from && !to) || len == 0 ||
+	    splice_is_refused(in, in_offset, out, out_offset, flags))
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
 	if (to)
 		hook_take_down(to, out, VD_REASON_SPLICE);
@@ -102,9 +121,6 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
 			       splice_to_ring(to, out));
 	hook_take_down(from, in, VD_REASON_SPLICE);
-	/* A socket has no offset, and both ends cannot be sockets: the kernel says so. */
-	if (to || in_offset)
-		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));
 }

@@ -84,6 +84,32 @@ CASE(splice_in_the_middle, DIRECT)
 	pair_close(p);
 }
 
+/* What the kernel refuses moves nothing, and waits for nothing. */
+CASE(splice_refused, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipes[2], dead[2], file = open("/dev/null", O_RDWR);
+	off64_t at = 0;
+	char buf[32] = "";
+	signal(SIGPIPE, SIG_IGN);
+	NEED(file >= 0 && pipe(pipes) == 0 && pipe(dead) == 0 && close(dead[0]) == 0);
+	send_all(p.c, "0123456789", 10);
+	say_result("flags", splice(p.s, NULL, pipes[1], NULL, 5, 0x100));
+	say_result("reading end", splice(p.s, NULL, pipes[0], NULL, 5, 0));
+	say_result("writing end", splice(pipes[1], NULL, p.s, NULL, 5, 0));
+	say_result("file", splice(p.s, NULL, file, NULL, 5, 0));
+	say_result("file, out", splice(file, NULL, p.s, NULL, 5, 0));
+	say_result("offset", splice(p.s, &at, pipes[1], NULL, 5, 0));
+	say_result("offset there", splice(p.s, NULL, pipes[1], &at, 5, 0));
+	say_result("no pipe", splice(p.s, NULL, 999, NULL, 5, 0));
+	say_result("sockets", splice(p.s, NULL, p.c, NULL, 5, 0));
+	say_result("nobody reads", splice(p.s, NULL, dead[1], NULL, 5, 0));
+	say_result("some", splice(p.s, NULL, pipes[1], NULL, 5, 0));
+	say_result("recv", recv(p.s, buf, sizeof buf, 0));
+	say("%s", buf);
+	pair_close(p);
+}
+
 /* A peer that does nothing with the connection meanwhile holds up no splice. */
 CASE(splice_in_many_pieces, DIRECT)
 {
