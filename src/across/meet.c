@@ -137,7 +137,7 @@ static void ask_link(struct across *a)
 		a->state = ACROSS_ASKED;
 	else
 		leave_place(a);
-	explicit_bzero(&s, sizeof(s));
+	say_wipe(&s, sizeof(s));
 }
 
 static bool take_who(struct across *a, uint32_t uid, const struct say *s)
@@ -378,7 +378,7 @@ static void asked_link(struct across *a, uint32_t id, const struct say *s)
 	a->has_peer = true;
 	a->state = ACROSS_ANSWERED;
 	say_answer(id, LOCAL_OK, &out);
-	explicit_bzero(&out, sizeof(out));
+	say_wipe(&out, sizeof(out));
 }
 
 /* Who holds this end, with a number that a proof is to be about. */
@@ -492,8 +492,8 @@ static void hear(void)
 			take_asked(&m, s);
 		else if (m.type == LOCAL_DONE)
 			take_done(&m, s);
-		explicit_bzero(&m, sizeof(m));
-		explicit_bzero(&said, sizeof(said));
+		say_wipe(&m, sizeof(m));
+		say_wipe(&said, sizeof(said));
 	}
 }
 

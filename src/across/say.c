@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Says things to the other end of a connection by viaductd, and proves some of them. */
-#include <string.h>
 #include <sys/random.h>
 
 #include "across/say.h"
@@ -23,7 +22,6 @@ bool say_of(const struct local_message *m, size_t bytes, struct say *out)
 
 /* ---- to viaductd ---- */
 
-/* A forked child finds no secret in the copy that it has of the stack. */
 static int send_with(struct local_message *m, const struct say *s)
 {
 	int r;
@@ -31,7 +29,7 @@ static int send_with(struct local_message *m, const struct say *s)
 	if (s)
 		memcpy(m->hello, s, sizeof(*s));
 	r = relay_say(m, s ? sizeof(*s) : 0);
-	explicit_bzero(m->hello, sizeof(*s));
+	say_wipe(m->hello, sizeof(*s));
 	return r;
 }
 

@@ -3,6 +3,8 @@
 #ifndef VD_ACROSS_SAY_H
 #define VD_ACROSS_SAY_H
 
+#include <string.h>
+
 #include "across/parts.h"
 #include "base/siphash.h"
 #include "relay/local.h"
@@ -42,6 +44,14 @@ void say_withdraw(struct across *a);
 void say_answer(uint32_t id, enum local_status status, const struct say *s);
 /* Whose request has that id; NULL: nobody's any more. */
 struct across *say_by_request(uint32_t id);
+
+/* Of secrets that were here, a forked child finds none in its copy of the stack. As explicit_bzero,
+ * which would be one more symbol to look up at each start of a program. */
+static inline void say_wipe(void *secret, size_t bytes)
+{
+	memset(secret, 0, bytes);
+	__asm__ __volatile__("" : : "r"(secret) : "memory");
+}
 
 /* False: the kernel gives no random bytes, and nothing can be proved. */
 bool say_random(void *to, size_t bytes);
