@@ -98,9 +98,13 @@ static bool is_wide(const struct ring_tx *r)
 	return r->span > WIRE_AREA1_BYTES;
 }
 
-static void tx_look_later(struct ring_tx *r)
+static void tx_look_later(struct ring_tx *r, uint32_t area)
 {
-	r->look_at = r->produced + (r->span ? r->span : NO_SPAN);
+	uint64_t span = r->span;
+	/* Of the largest area no page is touched before the ring needs it, or it is known to pay. */
+	if (span == 0)
+		span = area > 1 ? WIRE_AREA1_BYTES : NO_SPAN;
+	r->look_at = r->produced + span;
 }
 
 static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
@@ -111,7 +115,7 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	if (r->area_touched < area)
 		r->area_touched = area;
 	r->calm = 0;
-	tx_look_later(r);
+	tx_look_later(r, area);
 	/* One store makes the move; the compiler must not make it earlier. */
 	atomic_signal_fence(memory_order_seq_cst);
 	r->turn_seq++;
@@ -197,7 +201,7 @@ static void find_span(struct ring_tx *r, uint64_t all, bool near)
 		r->span = (uint32_t)part;
 	else
 		r->span = WIRE_AREA1_BYTES;
-	tx_look_later(r);
+	tx_look_later(r, ring_tx_area(r));
 	r->bulk_mark = r->bulk;
 	r->all_mark = all;
 }

@@ -75,6 +75,29 @@ STREAM_TEST(idle_rings_give_their_memory_back)
 	pair_close(&p);
 }
 
+#define ANSWER (1u << 20)
+
+/* One by one, each sent before it is read: what holds one holds all. */
+STREAM_TEST(answers_touch_the_memory_of_one)
+{
+	struct pair p = pair_open_up();
+	struct sock *a = fd_sock(p.a);
+	for (unsigned round = 0; round < 6; round++) {
+		for (size_t done = 0; done < ANSWER;) {
+			/* As if the reader were on another processor. */
+			atomic_store(&a->out->rx_cpu, 0);
+			flow_fill(buffer, ANSWER, (uint64_t)round * ANSWER, 1);
+			ssize_t n =
+				st_send(p.a, buffer + done, ANSWER - done, MSG_DONTWAIT);
+			REQUIRE(n > 0);
+			done += (size_t)n;
+		}
+		take(p.b, (uint64_t)round * ANSWER, ANSWER);
+	}
+	CHECK(pages_of(p.a) <= IDLE_PAGES + (WIRE_AREA1_BYTES + ANSWER + 65536) / PAGE);
+	pair_close(&p);
+}
+
 STREAM_TEST(unread_bytes_keep_their_memory)
 {
 	struct pair p = pair_open_up();
