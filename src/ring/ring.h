@@ -29,6 +29,7 @@ struct ring_tx {
 	uint32_t turn_seq;   /* the last store of a move */
 	uint32_t area_limit; /* highest area that may be used */
 	uint32_t area_touched; /* highest area that holds memory */
+	uint32_t touched;      /* bytes from the areas' beginning that bulk has been in */
 	uint32_t calm;	       /* looks in a row that found the ring nearly empty */
 	uint32_t times;	       /* arrivals noted */
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */

@@ -366,8 +366,8 @@ bool room_may_grow(struct sock *s);
 enum room_way { ROOM_FEW, ROOM_BULK, ROOM_PAST };
 /* Under tx_lock, before so many bytes are written: finds their place in the ring. */
 enum room_way room_find(struct sock *s, size_t bytes, bool near);
-/* After a piece of bulk; ticks as long as the copy took, or 0 when that tells nothing. */
-void room_used(struct sock *s, size_t bytes, uint64_t ticks);
+/* After a piece of bulk, copied there in so many ticks, or 0 when these tell nothing. */
+void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks);
 /* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
 bool room_grow(struct sock *s);
 /* Whether a nonblocking send that has written a part, and then found the ring full, is over. */

@@ -136,6 +136,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->spin_skip, 0, memory_order_relaxed);
 	s->tx_bytes = s->rx_bytes = 0;
+	s->past = (struct past){0};
 	s->still_at = s->still_since_ms = 0;
 	s->is_copied = s->has_listened = false;
 	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);

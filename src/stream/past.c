@@ -2,6 +2,8 @@
 /* Copies of bulk, through the caches or past them, by what the last ones have cost. */
 #include "stream/past.h"
 
+#include <stdatomic.h>
+
 #include "ring/wire.h"
 
 /*
@@ -18,12 +20,32 @@
  * the lines and shares a cache, 1000 to 1400 where it does not; past the caches 50 to 90, for which
  * the reader takes 70 more. Below this, what the reader loses is what the sender gains. */
 #define DEAR_TICKS 500u
-/* So many windows in a row are not due to something that passes. */
-#define DEAR_WINDOWS 4
+/* So many windows in a row are not due to something that passes: of one connection, or of all of the
+ * process, where fewer of each will do. */
+#define DEAR_WINDOWS	 4
+#define DEAR_WINDOWS_OWN 2
 /* A piece that took longer than this has been interrupted. */
 #define MOST_TICKS 4000u
 /* What the comparison costs is to be little of this. */
 #define AGAIN_BYTES (1ull << 30)
+
+/* Windows in a row that were dear, of whichever connection. Relaxed: a guess. */
+static _Atomic uint32_t dear_in_all;
+
+static bool is_dear(struct past *p)
+{
+	if (p->dear <= p->bytes / 2) {
+		p->dear_windows = 0;
+		atomic_store_explicit(&dear_in_all, 0, memory_order_relaxed);
+		return false;
+	}
+	uint32_t all = atomic_load_explicit(&dear_in_all, memory_order_relaxed);
+	if (all < DEAR_WINDOWS)
+		atomic_store_explicit(&dear_in_all, all + 1, memory_order_relaxed);
+	p->dear_windows++;
+	return p->dear_windows >= DEAR_WINDOWS ||
+	       (p->dear_windows >= DEAR_WINDOWS_OWN && all >= DEAR_WINDOWS);
+}
 
 static void judge(struct past *p, uint64_t cost)
 {
@@ -36,11 +58,10 @@ static void judge(struct past *p, uint64_t cost)
 		if (p->rest > 0)
 			return;
 		/* The lines come from memory once: that is not to be judged. */
-		past_restart(p, p->area);
-		p->dear_windows = DEAR_WINDOWS - 1;
-	} else if (p->dear <= p->bytes / 2) {
-		p->dear_windows = 0;
-	} else if (++p->dear_windows >= DEAR_WINDOWS && p->rest == 0) {
+		*p = (struct past){.area = p->area,
+				   .skip = wire_area_bytes(p->area),
+				   .dear_windows = DEAR_WINDOWS - 1};
+	} else if (is_dear(p) && p->rest == 0) {
 		p->cost = (uint32_t)cost;
 		p->is_on = p->is_trial = true;
 	}
@@ -63,9 +84,4 @@ void past_note(struct past *p, size_t bytes, uint64_t ticks)
 	p->rest -= p->rest < p->bytes ? p->rest : p->bytes;
 	judge(p, p->ticks * 1024 / p->bytes);
 	p->bytes = p->dear = p->ticks = 0;
-}
-
-void past_restart(struct past *p, uint32_t area)
-{
-	*p = (struct past){.area = area, .skip = wire_area_bytes(area)};
 }

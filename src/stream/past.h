@@ -7,15 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of one connection, in one process: what its last copies have cost. Guarded by tx_lock. */
+/* Of one connection, in one process: what its last copies have cost. All 0 at its beginning. Guarded
+ * by tx_lock. */
 struct past {
-	uint64_t skip;	/* bytes not to be judged: new pages cost more than the copy */
-	uint64_t bytes; /* copied in the window at hand */
-	uint64_t dear;	/* of these, in pieces that cost too much */
-	uint64_t ticks; /* what they took, by the processor's clock */
-	uint64_t rest;	/* bytes before the two ways are compared again */
-	uint32_t area;	/* of the ring, for which all this holds */
-	uint32_t cost;	/* of a KiB through the caches, once that was too much */
+	uint64_t skip;	       /* bytes not to be judged: their lines come from memory */
+	uint64_t bytes;	       /* copied in the window at hand */
+	uint64_t dear;	       /* of these, in pieces that cost too much */
+	uint64_t ticks;	       /* what they took, by the processor's clock */
+	uint64_t rest;	       /* bytes before the two ways are compared again */
+	uint32_t area;	       /* of the ring, whose lines all go that way */
+	uint32_t cost;	       /* of a KiB through the caches, once that was too much */
 	uint32_t dear_windows; /* in a row */
 	bool is_on;	       /* past the caches */
 	bool is_trial;	       /* for this window, to compare */
@@ -23,7 +24,5 @@ struct past {
 
 /* A piece was copied in so many ticks, in the way that `is_on` says. */
 void past_note(struct past *p, size_t bytes, uint64_t ticks);
-/* The ring has moved to that area, whose pages may be new. */
-void past_restart(struct past *p, uint32_t area);
 
 #endif

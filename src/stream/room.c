@@ -151,16 +151,21 @@ enum room_way room_find(struct sock *s, size_t bytes, bool near)
 	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
 	if (ring_tx_place(tx, s->out, sent, near || !room_may_grow(s)))
 		settle_later();
-	if (s->past.area != ring_tx_area(tx) || tx->bulk == 0)
-		past_restart(&s->past, ring_tx_area(tx));
+	s->past.area = ring_tx_area(tx);
 	return s->past.is_on && !near ? ROOM_PAST : ROOM_BULK;
 }
 
-void room_used(struct sock *s, size_t bytes, uint64_t ticks)
+void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks)
 {
+	struct ring_tx *tx = &s->slot->tx;
+	uint32_t end = (uint32_t)(to + bytes - s->out_data);
+	bool is_new = end > tx->touched;
+	if (is_new)
+		tx->touched = end;
 	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
 	atomic_store_explicit(&bulk_sent, sent + bytes, memory_order_relaxed);
-	s->slot->tx.bulk += bytes;
-	if (ticks)
+	tx->bulk += bytes;
+	/* A new page costs more than the copy. */
+	if (ticks && !is_new)
 		past_note(&s->past, bytes, ticks);
 }

@@ -31,6 +31,8 @@ static void give_back(struct sock *s, uint32_t from)
 	log_debug("%zu bytes of an idle ring %s", end - begin,
 		  rc == 0 ? "given back" : "stay: %m");
 	r->area_touched = from - 1;
+	if (r->touched > begin)
+		r->touched = (uint32_t)begin;
 }
 
 /* Under tx_lock. True when there may be something to give back later. */
@@ -44,7 +46,10 @@ static bool settle_ring(struct sock *s, uint64_t now)
 		s->still_at = r->produced;
 		s->still_since_ms = now;
 	}
-	uint32_t from = ring_tx_spare(r, s->out, now - s->still_since_ms >= STILL_MS);
+	bool is_still = now - s->still_since_ms >= STILL_MS;
+	uint32_t from = ring_tx_spare(r, s->out, is_still);
+	if (is_still) /* its ends may run elsewhere by the time that it goes on */
+		s->past = (struct past){0};
 	if (from < WIRE_AREAS)
 		give_back(s, from);
 	return r->area_touched > 0;

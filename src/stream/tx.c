@@ -278,7 +278,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 		if (n <= 0)
 			break;
 		if (way != ROOM_FEW)
-			room_used(s, (size_t)n, near ? 0 : __rdtsc() - from);
+			room_used(s, span.data, (size_t)n, near ? 0 : __rdtsc() - from);
 		if (trace_is_wished())
 			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
 		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);

@@ -56,19 +56,33 @@ TEST(follows_what_changes)
 	}
 }
 
-/* New pages are not taken for a cost of the way, nor a piece that was interrupted. */
+/* What passes is not taken for a cost of the way, nor a piece that was interrupted. */
 TEST(judges_only_copies)
 {
 	struct past p = {0};
-	/* Nor what passes. */
 	for (int i = 0; i < 100; i++) {
 		REQUIRE(copy(&p, 3 * MB, apart) == 0);
 		REQUIRE(copy(&p, MB, shared) == 0);
 	}
-	past_restart(&p, 2);
-	CHECK_EQ(copy(&p, 4ull * MB, (struct cost){3000, 3000}), 0);
 	for (int i = 0; i < 10000; i++) {
 		past_note(&p, PIECE, i % 8 ? 340 * PIECE / 1024 : 1u << 30);
 		REQUIRE(!p.is_on);
+	}
+}
+
+/* Of many connections that begin together, each need not find out all by itself. */
+TEST(connections_learn_from_each_other)
+{
+	struct past p[8] = {0};
+	uint64_t through = 0;
+	for (int round = 0; round < 10; round++)
+		for (int i = 0; i < 8; i++)
+			through += MB - copy(&p[i], MB, apart);
+	CHECK(through <= 8 * 2 * MB);
+	/* One that is cheap among them has nothing to learn, nor what passes there. */
+	struct past near = {0};
+	for (int round = 0; round < 100; round++) {
+		copy(&p[0], MB, apart);
+		CHECK_EQ(copy(&near, MB, round % 2 ? apart : shared), 0);
 	}
 }
