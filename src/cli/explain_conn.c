@@ -156,13 +156,31 @@ static bool is_over(uint8_t state)
 	return state == TCP_CLOSE || state == TCP_TIME_WAIT || state == TCP_SYN_SENT;
 }
 
+#define NATIVE_BYTES 160
+
+/* What the native interface has done on it. */
+static void native_text(const struct observe_conn *c, char *out)
+{
+	const uint64_t *n = c->native_counts;
+
+	snprintf(out, NATIVE_BYTES,
+		 "; native: %llu puts, %llu gets, %llu notifications; redirections: "
+		 "%llu full, %llu partial, %llu none",
+		 (unsigned long long)n[SLOT_PUTS], (unsigned long long)n[SLOT_GETS],
+		 (unsigned long long)n[SLOT_NOTES], (unsigned long long)n[SLOT_FULL],
+		 (unsigned long long)n[SLOT_PARTIAL], (unsigned long long)n[SLOT_NONE]);
+}
+
 bool explain_link(struct world *w, const struct link *l, struct answer *a)
 {
 	const struct observe_conn *c = l->conn;
 	size_t before = a->count;
 	char *about = link_text(w, l);
+	char native[NATIVE_BYTES] = "";
 	bool direct = false;
 
+	if (c && c->native)
+		native_text(c, native);
 	if (is_over(l->socket->state)) {
 		say(a, POINT_NOTE, "not-open", "It is %s: there is nothing to upgrade.",
 		    state_name(l->socket->state));
@@ -185,11 +203,11 @@ bool explain_link(struct world *w, const struct link *l, struct answer *a)
 	for (size_t i = before; i < a->count; i++)
 		a->points[i].about =
 			direct ? text_of("%s; %llu bytes sent and %llu received on the "
-					 "direct path, %llu and %llu over TCP",
+					 "direct path, %llu and %llu over TCP%s",
 					 about, (unsigned long long)c->tx_direct_bytes,
 					 (unsigned long long)c->rx_direct_bytes,
 					 (unsigned long long)c->tx_tcp_bytes,
-					 (unsigned long long)c->rx_tcp_bytes)
+					 (unsigned long long)c->rx_tcp_bytes, native)
 			       : text_of("%s", about);
 	free(about);
 	return direct;

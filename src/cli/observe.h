@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/reason.h"
+#include "stream/slot.h"
 
 /*
  * Read from memory that the processes expose (stream/table.h), the kernel's list of sockets
@@ -83,6 +84,8 @@ struct observe_conn {
 	uint32_t tx_tcp_segments, rx_tcp_segments; /* with data; the kernel's, too */
 	uint64_t saved; /* system calls: messages, less calls made to sleep and to wake */
 	uint32_t switches, doorbells, sleeps, redirects;
+	bool native; /* of the native library: counts by enum slot_native */
+	uint64_t native_counts[SLOT_NATIVE_COUNTS];
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */
 	uint64_t tx_fill, rx_fill; /* bytes in it, on the way */
 	const void *slot;	   /* of the implementation */

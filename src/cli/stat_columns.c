@@ -152,6 +152,29 @@ NUMBER_COLUMN(sleeps, c->sleeps)
 NUMBER_COLUMN(wakes, c->doorbells)
 NUMBER_COLUMN(redirects, c->redirects)
 
+static void print_native(const struct observe_conn *c, enum slot_native what, char *out)
+{
+	if (c->native)
+		stat_number(c->native_counts[what], out);
+	else
+		strcpy(out, "-");
+}
+
+static void print_puts(const void *item, char *out)
+{
+	print_native(CONN(item), SLOT_PUTS, out);
+}
+
+static void print_gets(const void *item, char *out)
+{
+	print_native(CONN(item), SLOT_GETS, out);
+}
+
+static void print_notes(const void *item, char *out)
+{
+	print_native(CONN(item), SLOT_NOTES, out);
+}
+
 /* 100% is all, and 0% nothing; what is between is not rounded to them. */
 static void print_share(uint64_t part, uint64_t all, char *out)
 {
@@ -222,6 +245,9 @@ static const struct stat_column of_connections[] = {
 	{"SLEEPS", 10, true, print_sleeps},
 	{"WAKES", 10, true, print_wakes},
 	{"REDIRECTS", STAT_WIDE, true, print_redirects},
+	{"PUTS", STAT_WIDE, true, print_puts},
+	{"GETS", STAT_WIDE, true, print_gets},
+	{"NOTES", STAT_WIDE, true, print_notes},
 	{"SEND-RING", STAT_WIDE, true, print_tx_ring},
 	{"FILL", STAT_WIDE, true, print_tx_fill},
 	{"RECV-RING", STAT_WIDE, true, print_rx_ring},

@@ -143,6 +143,28 @@ static void print_who(FILE *out, const struct stat_row *row)
 	}
 }
 
+static void print_native(FILE *out, const struct observe_conn *c)
+{
+	static const char *const names[SLOT_NATIVE_COUNTS] = {
+		[SLOT_PUTS] = "puts",
+		[SLOT_GETS] = "gets",
+		[SLOT_NOTES] = "notifications",
+		[SLOT_FULL] = "redirections_full",
+		[SLOT_PARTIAL] = "redirections_partial",
+		[SLOT_NONE] = "redirections_none",
+	};
+
+	if (!c->native) {
+		fprintf(out, ",\"native\":null");
+		return;
+	}
+	fprintf(out, ",\"native\":");
+	for (int i = 0; i < SLOT_NATIVE_COUNTS; i++)
+		fprintf(out, "%s\"%s\":%" PRIu64, i ? "," : "{", names[i],
+			c->native_counts[i]);
+	fputc('}', out);
+}
+
 static void print_connection(FILE *out, const struct stat_row *row)
 {
 	const struct observe_conn *c = row->c;
@@ -157,6 +179,7 @@ static void print_connection(FILE *out, const struct stat_row *row)
 	print_way(out, "received", c->rx,
 		  (uint64_t[]){c->rx_direct_bytes, c->rx_tcp_bytes, c->rx_messages,
 			       c->rx_tcp_segments, c->rx_ring, c->rx_fill});
+	print_native(out, c);
 	fprintf(out,
 		",\"switches\":%" PRIu32 ",\"saved_system_calls\":%" PRIu64
 		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32 ",\"redirects\":%" PRIu32

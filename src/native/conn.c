@@ -76,6 +76,9 @@ int conn_create(int fd, int announced, vd_conn **out)
 	c->event_fd = -1;
 	door->setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	door->hasten(fd);
+	c->counts = door->counts(fd);
+	if (!c->counts)
+		c->counts = c->no_counts;
 	/* A new connection has room for so little. */
 	n = door->send(fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	r = n == sizeof(hello) ? service_add(c) : n < 0 ? (int)n : -ECONNRESET;

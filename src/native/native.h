@@ -11,6 +11,7 @@
 
 #include "hook/door.h"
 #include "native/frame.h"
+#include "stream/slot.h"
 #include "viaduct/viaduct.h"
 
 /* Of the public symbols alone. */
@@ -123,6 +124,8 @@ struct vd_conn {
 	struct vd_conn *next; /* of all connections; under the service's lock */
 
 	/* Under mu. */
+	_Atomic uint64_t *counts; /* for `viaduct stat`; or no_counts */
+	_Atomic uint64_t no_counts[SLOT_NATIVE_COUNTS];
 	bool is_read;	    /* there is a reader */
 	int mode;	    /* CONN_ */
 	bool stuck;	    /* what is owed waits for room in the stream */
@@ -178,6 +181,15 @@ struct vd_conn {
 	uint32_t rest_at;
 	_Atomic uint32_t rest_end; /* relaxed: others look whether there is one */
 };
+
+/* Under mu. */
+static inline void count(struct vd_conn *c, enum slot_native what)
+{
+	uint64_t n = atomic_load_explicit(&c->counts[what], memory_order_relaxed);
+
+	/* Relaxed, and no step of one: mu is held, and others only look. */
+	atomic_store_explicit(&c->counts[what], n + 1, memory_order_relaxed);
+}
 
 /* ---- native.c: the process ---- */
 

@@ -110,8 +110,10 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		return -EINVAL;
 	pthread_mutex_lock(&r->c->mu);
 	error = may_put(r, offset, len, flags & VD_NOTIFY);
-	if (error == 0)
+	if (error == 0) {
+		count(r->c, SLOT_PUTS);
 		is_placed = copy_mapped(r, offset, NULL, src, len);
+	}
 	is_due = r->c->owed.returns > 0;
 	pthread_mutex_unlock(&r->c->mu);
 	give_back_late(r->c, is_due);
@@ -255,8 +257,10 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 		return error;
 	pthread_mutex_lock(&r->c->mu);
 	error = remote_check(r, offset, len, VD_READ);
-	if (error == 0)
+	if (error == 0) {
+		count(r->c, SLOT_GETS);
 		is_done = copy_mapped(r, offset, dst, NULL, len);
+	}
 	is_due = r->c->owed.returns > 0;
 	pthread_mutex_unlock(&r->c->mu);
 	give_back_late(r->c, is_due);
@@ -302,8 +306,10 @@ static int atomic_at(vd_remote *r, struct frame *f, const uint64_t *operands,
 		return error;
 	pthread_mutex_lock(&r->c->mu);
 	error = remote_check(r, f->offset, sizeof(was), VD_READ | VD_WRITE);
-	if (error == 0)
+	if (error == 0) {
+		count(r->c, SLOT_GETS);
 		is_done = atomic_mapped(r, f, operands, &was);
+	}
 	pthread_mutex_unlock(&r->c->mu);
 	if (error == 0 && !is_done)
 		error = ask(r, f, operands, sizeof(was), VD_READ | VD_WRITE, &was);

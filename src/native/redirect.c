@@ -133,12 +133,15 @@ NATIVE int vd_redirect_end(vd_detour *d, struct vd_redirected *done)
 	while (c->landing == d->x)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
-	pthread_mutex_unlock(&c->mu);
 	if (d->from < d->end) {
 		was.offset = d->from - d->offset;
 		was.len = d->end - d->from;
 		was.kind = was.len == d->len ? VD_REDIRECT_FULL : VD_REDIRECT_PARTIAL;
 	}
+	count(c, was.kind == VD_REDIRECT_FULL	   ? SLOT_FULL
+		 : was.kind == VD_REDIRECT_PARTIAL ? SLOT_PARTIAL
+						   : SLOT_NONE);
+	pthread_mutex_unlock(&c->mu);
 	copy_rest(d);
 	free(d);
 	if (done)

@@ -11,7 +11,7 @@ import sys
 
 ORDER = ["base", "ring", "meet", "across", "stream", "sock", "hook"]
 ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
-ALLOWED["native"] = {"base", "hook", "native"}
+ALLOWED["native"] = {"base", "hook", "native", "stream"}
 ALLOWED["cli"] = {"base", "cli"}
 ALLOWED["relay"] = {"base", "meet", "relay"}
 ALLOWED["across"] |= {"rdma", "relay"}
