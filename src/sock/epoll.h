@@ -217,8 +217,14 @@ int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tag
 void reg_revert(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
-/* True when sockets in the instance have to stay on TCP. */
+/* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
 bool instance_refuses(struct instance *in);
+bool instance_is_foreign(struct instance *in);
+/* Tags of ours, or of a parent's, in the kernel's instance. */
+static inline bool instance_may_have_tags(struct instance *in)
+{
+	return atomic_load(&in->ever_converted) || in->owner != epoll_self();
+}
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
 /* Takes the doorbells out of the instance, or of its side. */

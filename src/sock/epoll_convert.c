@@ -270,7 +270,7 @@ void reg_poke(struct epoll_reg *r)
 }
 
 /* A forked child's instance is the parent's as well, unless the parent has gone. */
-static bool is_foreign(struct instance *in)
+bool instance_is_foreign(struct instance *in)
 {
 	if (in->owner == epoll_self())
 		return false;
@@ -282,7 +282,7 @@ static bool is_foreign(struct instance *in)
 
 bool instance_refuses(struct instance *in)
 {
-	return in->nested || in->no_upgrade || is_foreign(in);
+	return in->nested || in->no_upgrade || instance_is_foreign(in);
 }
 
 /*
@@ -336,7 +336,7 @@ static bool revert_all(struct sock *s)
 
 		next = r->next_of_sock;
 		/* A copy of our parent's record, which he alone knows the state of. */
-		if (is_foreign(in)) {
+		if (instance_is_foreign(in)) {
 			foreign = true;
 			continue;
 		}

@@ -8,6 +8,9 @@
 #include "sock/epoll.h"
 #include "sock/ready.h"
 
+/* A peer is waited for before the kernel tells of a connection in place of memory. */
+#define FOREIGN_WAIT_MS 500
+
 static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	return REAL(epoll_ctl)(epfd, op, fd, ev) < 0 ? -errno : 0;
@@ -69,7 +72,9 @@ static bool is_exclusive_ok(int op, uint32_t events)
 static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		      struct epoll_event *ev, bool *refuse)
 {
-	bool tagged = is_attached(s) && !(ev->events & EPOLLEXCLUSIVE);
+	/* Whoever else has the kernel's instance could do nothing with a tag of ours. */
+	bool ours = is_attached(s) && !instance_is_foreign(in);
+	bool tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	struct epoll_reg *r = reg_find(in, s, fd);
 	int rc;
 
@@ -92,7 +97,7 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		return rc;
 	}
 	*refuse = instance_refuses(in);
-	if (is_attached(s) && reg_convert(r, tagged))
+	if (ours && reg_convert(r, tagged))
 		*refuse = true;
 	r->refused = *refuse;
 	return 0;
@@ -109,7 +114,9 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	rc = add_locked(in, epfd, s, fd, ev, &refuse);
 	instance_unlock(in);
 	epoll_list_unlock();
-	if (refuse)
+	if (refuse && in->owner != epoll_self())
+		sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
+	else if (refuse)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 	return rc;
 }

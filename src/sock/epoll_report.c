@@ -468,8 +468,9 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 			sock_hear_shared_bell();
 		else if (r || ev[i].data.u64 == side)
 			take_tag(in, r, bell, ev[i].events);
-		else
+		else if (!tag_collides(ev[i].data.u64) || in->no_upgrade)
 			out[kept++] = ev[i];
+		/* Else it is of a parent, or a child, with whom the instance is shared. */
 	}
 	return kept;
 }

@@ -496,7 +496,7 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 		n = plain_sleep(c, timeout);
 	}
 	kept = n;
-	if (n > 0 && (c->gone || atomic_load(&c->in->ever_converted)))
+	if (n > 0 && (c->gone || instance_may_have_tags(c->in)))
 		kept = instance_translate(c->in, c->ev, n, c->ev);
 	if (!c->gone)
 		order_told(c->in, c->ev, kept);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -479,4 +480,86 @@ CASE(daemon_on_it, ANYWAY)
 	signal_wait(done);
 	close(fd);
 	say("status %d", child_status(peer));
+}
+
+/* ---- an instance that a forked child has, too ---- */
+
+static void show_events(int ep, const char *who)
+{
+	struct epoll_event ev[8];
+	int n = epoll_wait(ep, ev, 8, 0);
+
+	say_result(who, n);
+	for (int i = 0; i < n; i++)
+		say("data %llu: %s", (unsigned long long)ev[i].data.u64,
+		    poll_names((int)ev[i].events));
+}
+
+/* A connection of the child's own, which stays until both have looked. */
+static void child_registers(int ep, struct signal_pipe there, struct signal_pipe seen,
+			    uint32_t events)
+{
+	struct pair p = pair_warm_open();
+	struct epoll_event ev = {.events = events, .data.u64 = 77};
+
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 1);
+	signal_send(there);
+	signal_wait(seen);
+	say_as("child");
+	show_events(ep, "wait");
+	_exit(0);
+}
+
+CASE(instance_shared_with_a_child, DIRECT)
+{
+	const uint32_t events[] = {EPOLLIN, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLONESHOT};
+
+	for (int i = 0; i < 3; i++) {
+		struct signal_pipe there = signal_pipe(), seen = signal_pipe();
+		int ep = epoll_create1(0);
+		pid_t pid = fork();
+
+		NEED(ep >= 0 && pid >= 0);
+		if (pid == 0)
+			child_registers(ep, there, seen, events[i]);
+		signal_wait(there);
+		show_events(ep, "wait");
+		signal_send(seen);
+		say("status %d", child_status(pid));
+		show_events(ep, "wait");
+		close(ep);
+	}
+}
+
+/* The child sees what its parent has registered since, too; or nothing, but nothing else. */
+CASE(instance_shared_with_a_parent, DIRECT)
+{
+	struct signal_pipe there = signal_pipe(), seen = signal_pipe();
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 78};
+	int ep = epoll_create1(0);
+	pid_t pid = fork();
+
+	NEED(ep >= 0 && pid >= 0);
+	if (pid == 0) {
+		struct epoll_event got = {0};
+
+		signal_wait(there);
+		say_as("child");
+		say("ours alone: %d",
+		    epoll_wait(ep, &got, 1, 0) <= 0 || got.data.u64 == 78);
+		signal_send(seen);
+		_exit(0);
+	}
+	struct pair p = pair_warm_open();
+
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 1);
+	signal_send(there);
+	signal_wait(seen);
+	say("status %d", child_status(pid));
+	pair_close(p);
+	close(ep);
 }
