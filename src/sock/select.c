@@ -19,6 +19,8 @@
 #define ACCEPT_R (POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL)
 #define ACCEPT_W (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL)
 #define ACCEPT_E (POLLPRI | POLLNVAL)
+/* Beside these: it was one of ours when the call began. */
+#define WAS_OPEN (1u << 31)
 
 /* One call. */
 struct choice {
@@ -100,17 +102,18 @@ static void collect(int n, fd_set *r, fd_set *w, fd_set *e, struct pollfd *p,
 		p->events = (short)((in ? POLLIN | POLLRDNORM | POLLRDBAND : 0) |
 				    (out ? POLLOUT | POLLWRNORM | POLLWRBAND : 0) |
 				    (pri ? POLLPRI : 0));
-		*accept =
-			(in ? ACCEPT_R : 0) | (out ? ACCEPT_W : 0) | (pri ? ACCEPT_E : 0);
+		*accept = (in ? ACCEPT_R : 0) | (out ? ACCEPT_W : 0) |
+			  (pri ? ACCEPT_E : 0) | (fd_sock(fd) ? WAS_OPEN : 0);
 		p++;
 		accept++;
 	}
 }
 
-static bool any_closed(const struct pollfd *p, int count)
+/* Before the call. What another thread closes amid it the kernel calls ready. */
+static bool any_closed(const struct pollfd *p, const uint32_t *accept, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (p[i].revents & POLLNVAL)
+		if ((p[i].revents & POLLNVAL) && !(accept[i] & WAS_OPEN))
 			return true;
 	return false;
 }
@@ -149,7 +152,7 @@ static int wait_for(struct choice *c, struct pollfd *p, uint32_t *accept)
 
 	collect(c->n, c->r, c->w, c->e, p, accept);
 	rc = poll_nesting(p, accept, (nfds_t)c->count, c->deadline, c->mask);
-	if (rc > 0 && any_closed(p, c->count))
+	if (rc > 0 && any_closed(p, accept, c->count))
 		rc = -EBADF;
 	return rc < 0 ? rc : deliver(c->n, c->r, c->w, c->e, p, c->count);
 }

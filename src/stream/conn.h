@@ -490,16 +490,14 @@ static inline bool wait_is_our_own(const struct wait *w, int flags)
 		timeout_ns(w->s, which) != TIMEOUT_NEVER);
 }
 
+/* What is open of a connection whose descriptor was closed in our sleep; false when nothing is. */
+bool wait_finds(struct wait *w);
 /* Under a lock: the descriptor still is the connection that it was when the call began. */
 static inline bool wait_is_open(struct wait *w)
 {
-	/* Closed by another thread in our sleep: as in the kernel, we keep it open. */
-	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
-		w->fd = w->s->kept_fd;
-	else if (!fd_is(w->fd, w->s))
-		return false;
-	return w->fd >= 0 && atomic_load_explicit(&w->s->slot->generation,
-						  memory_order_relaxed) == w->generation;
+	return (fd_is(w->fd, w->s) || wait_finds(w)) &&
+	       atomic_load_explicit(&w->s->slot->generation, memory_order_relaxed) ==
+		       w->generation;
 }
 
 /* ---- interrupt.c ---- */

@@ -227,6 +227,14 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 		report_add(&report_now.connections, 1);
 }
 
+int fd_number(struct sock *s)
+{
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (fd_is(fd, s))
+			return fd;
+	return -1;
+}
+
 void fd_duplicated(int oldfd, int newfd)
 {
 	struct sock *s = fd_sock(oldfd);

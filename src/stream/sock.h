@@ -129,6 +129,8 @@ static inline bool fd_is(int fd, struct sock *s)
 	return (unsigned)fd < (unsigned)fd_table_end &&
 	       atomic_load_explicit(&fd_table[fd], memory_order_acquire) == s;
 }
+/* The lowest number of s, or -1. */
+int fd_number(struct sock *s);
 /* Nothing is known to any call from now on. */
 void fd_stand_down(void);
 /* Maps the descriptor and slot tables. Once, before threads. 0 or -errno. */

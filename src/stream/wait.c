@@ -405,6 +405,20 @@ static int64_t sleep_bound(struct wait *w)
 	return ns;
 }
 
+bool wait_finds(struct wait *w)
+{
+	int fd = -1;
+	/* As in the kernel, a call that sleeps keeps the connection open: by the duplicate of who
+	 * closed its last number, or by another number that the program has. */
+	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
+		fd = w->s->kept_fd;
+	else if (w->held)
+		fd = fd_number(w->s);
+	if (fd >= 0)
+		w->fd = fd;
+	return fd >= 0;
+}
+
 /* Which doorbells are to be answered. */
 struct bells {
 	bool own, far;
@@ -437,8 +451,8 @@ static int sleep_once(struct wait *w, struct bells *bells)
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
 	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
-	if (pfd[0].revents & POLLNVAL) /* closed meanwhile: we may hold a duplicate */
-		return atomic_load(&s->closed) && s->kept_fd >= 0 ? 0 : -EBADF;
+	if (pfd[0].revents & POLLNVAL)
+		return wait_finds(w) ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
 		wait_note_kernel(s, (uint32_t)pfd[0].revents);
 	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)

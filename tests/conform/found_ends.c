@@ -145,6 +145,73 @@ CASE(found_nothing_of_reset, DIRECT)
 	receive_nothing(linger, TCP_CLOSE);
 }
 
+/* What the program sees of a connection of which one number of two is closed amid a call. */
+enum { BULK_SENT = 16 << 20 };
+
+static void receives(void *arg)
+{
+	char buf[8];
+	int fd = *(int *)arg;
+	ssize_t n = recv(fd, buf, sizeof buf, 0);
+	say_result("recv", n);
+}
+
+static void sends(void *arg)
+{
+	int fd = *(int *)arg;
+	ssize_t n = send(fd, bulk_room(), BULK_SENT, 0);
+	say_result("send", n);
+}
+
+static void selects(void *arg)
+{
+	int fd = *(int *)arg;
+	fd_set r, e;
+	FD_ZERO(&r);
+	FD_ZERO(&e);
+	FD_SET(fd, &r);
+	FD_SET(fd, &e);
+	say_result("select", select(fd + 1, &r, NULL, &e, NULL));
+	say("%d %d", !!FD_ISSET(fd, &r), !!FD_ISSET(fd, &e));
+}
+
+static void close_amid(void (*call)(void *fd), bool twice)
+{
+	struct pair p = pair_warm_open();
+	int fd = p.s, other = twice ? dup(p.s) : -1;
+	struct worker t;
+	worker_start(&t, call, &fd);
+	wait_asleep(getpid(), t.tid);
+	NEED(close(p.s) == 0);
+	if (call == sends)
+		recv_all(p.c, bulk_room() + BULK_SENT, BULK_SENT);
+	else
+		send_all(p.c, "some", 4);
+	worker_join(&t);
+	if (twice) {
+		send_all(other, "on", 2);
+		say_result("on", recv(p.c, bulk_room(), 8, 0));
+		close(other);
+	}
+	close(p.c);
+}
+
+CASE(found_number_closed_recv, DIRECT)
+{
+	close_amid(receives, true);
+}
+
+CASE(found_number_closed_send, DIRECT)
+{
+	close_amid(sends, true);
+}
+
+CASE(found_number_closed_select, DIRECT)
+{
+	close_amid(selects, true);
+	close_amid(selects, false);
+}
+
 CASE(found_nothing_of_end, DIRECT)
 {
 	receive_nothing(idle, TCP_CLOSE_WAIT);
