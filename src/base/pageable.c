@@ -187,7 +187,7 @@ FORK_CODE bool pageable_expects(void)
  * The kernel locks, and fills, what is mapped readable: so it is mapped without access first. In the
  * place of something else, which threads may look at, it is moved when it is ready.
  */
-static void *map_unlocked(void *at, size_t bytes, int flags, int fd)
+static void *map_unlocked(void *at, size_t bytes, int prot, int flags, int fd)
 {
 	void *p = mmap(NULL, bytes, PROT_NONE, flags & ~MAP_FIXED, fd, 0), *to = p;
 	int saved;
@@ -197,7 +197,7 @@ static void *map_unlocked(void *at, size_t bytes, int flags, int fd)
 			errno = ENOMEM;
 		return p;
 	}
-	if (munlock(p, bytes) == 0 && mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0) {
+	if (munlock(p, bytes) == 0 && mprotect(p, bytes, prot) == 0) {
 		if (flags & MAP_FIXED)
 			to = mremap(p, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
 		if (to != MAP_FAILED)
@@ -209,11 +209,10 @@ static void *map_unlocked(void *at, size_t bytes, int flags, int fd)
 	return MAP_FAILED;
 }
 
-void *pageable_map(void *at, size_t bytes, int flags, int fd)
+static void *map(void *at, size_t bytes, int prot, int flags, int fd)
 {
-	void *p = pageable_expects()
-			  ? map_unlocked(at, bytes, flags, fd)
-			  : mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+	void *p = pageable_expects() ? map_unlocked(at, bytes, prot, flags, fd)
+				     : mmap(at, bytes, prot, flags, fd, 0);
 
 	if (p == MAP_FAILED)
 		return p;
@@ -223,14 +222,58 @@ void *pageable_map(void *at, size_t bytes, int flags, int fd)
 	return p;
 }
 
-void pageable_unmap(void *at, size_t bytes)
+void *pageable_map(void *at, size_t bytes, int flags, int fd)
+{
+	return map(at, bytes, PROT_READ | PROT_WRITE, flags, fd);
+}
+
+void *pageable_map_read(size_t bytes, int fd)
+{
+	return map(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd);
+}
+
+static void forget(const void *at)
 {
 	uint32_t used = count_ours();
 
-	/* First: the addresses may be the program's at once. */
 	for (uint32_t i = 0; i < used; i++)
 		if (atomic_load_explicit(&ours[i].start, memory_order_relaxed) ==
 		    (uintptr_t)at)
 			atomic_store_explicit(&ours[i].start, 0, memory_order_relaxed);
+}
+
+void pageable_unmap(void *at, size_t bytes)
+{
+	/* First: the addresses may be the program's at once. */
+	forget(at);
 	munmap(at, bytes);
+}
+
+void *pageable_move(void *at, size_t bytes, void *to)
+{
+	int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+	void *room = to, *p;
+
+	/* Without a place of its own, mremap would leave it where it is. */
+	if (!to)
+		room = mmap(NULL, bytes, PROT_NONE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return room;
+	p = mremap(at, bytes, bytes, flags, room);
+	if (p == MAP_FAILED) {
+		if (!to)
+			munmap(room, bytes);
+		return p;
+	}
+	forget(at);
+	if (!to)
+		note(p, bytes);
+	return p;
+}
+
+void pageable_unmap_front(void *at, size_t front, size_t bytes)
+{
+	pageable_unmap(at, front);
+	note((char *)at + front, bytes - front);
 }

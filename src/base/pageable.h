@@ -19,6 +19,13 @@
 void *pageable_map(void *at, size_t bytes, int flags, int fd);
 /* What pageable_map gave without MAP_FIXED. */
 void pageable_unmap(void *at, size_t bytes);
+/* A file, shared and only to be read. */
+void *pageable_map_read(size_t bytes, int fd);
+/* Moves what pageable_map gave to the place of something else of ours, in one step; `to` NULL: to
+ * a new place. MAP_FAILED: nothing has moved. */
+void *pageable_move(void *at, size_t bytes, void *to);
+/* Unmaps the first part of it. */
+void pageable_unmap_front(void *at, size_t front, size_t bytes);
 
 /* The program wants locked what is mapped from now on. */
 void pageable_expect(bool locks);
