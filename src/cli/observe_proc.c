@@ -161,7 +161,7 @@ static int scan_descriptors(DIR *fds, struct observe_process *p,
 }
 
 /* One that had no descriptor left for the program has closed its table's, and goes on in the
- * memory. */
+ * memory. A table that it has left it may still read, and so that mapping cannot be written. */
 static void find_mapping(int dir, struct observe_process *p)
 {
 	int fd = openat(dir, "maps", O_RDONLY | O_CLOEXEC);
@@ -172,6 +172,7 @@ static void find_mapping(int dir, struct observe_process *p)
 
 	while (maps && !p->gave_back && getline(&line, &room, maps) > 0)
 		if (strstr(line, " /memfd:" TABLE_NAME " ") &&
+		    strstr(line, " rw-s 00000000 ") &&
 		    sscanf(line, "%lx-%lx", &from, &to) == 2) {
 			snprintf(p->table, sizeof(p->table), "map_files/%lx-%lx", from,
 				 to);

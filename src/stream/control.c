@@ -85,6 +85,7 @@ static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 {
 	struct slot *sl = s->slot;
 	uint32_t phase = SLOT_ATTACHED;
+	slot_pass_on(sl);
 	if (phase_of(sl) < SLOT_ATTACHED) {
 		meeting_refuse(s, reason);
 		return -1;
@@ -359,6 +360,7 @@ ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms)
 static int shut_early(struct sock *s, int fd, int how)
 {
 	int state;
+	slot_pass_on(s->slot);
 	if (REAL(shutdown)(fd, how) < 0)
 		return -errno;
 	if (tcp_state(fd, &state) == 0 && state == TCP_CLOSE)

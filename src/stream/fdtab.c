@@ -261,6 +261,7 @@ void sock_forking(void)
 		/* A store that changes nothing would copy the page all the same, each time. */
 		if (!s->is_copied)
 			s->is_copied = true;
+		slot_pass_on(s->slot);
 		atomic_fetch_add(&s->slot->forking, 1);
 		if (forking_list[forking_used] != slot_index(s->slot))
 			forking_list[forking_used] = slot_index(s->slot);

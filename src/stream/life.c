@@ -17,6 +17,7 @@
 #include "base/report.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "stream/leave.h"
 #include "stream/trace.h"
 
 /* Closed sockets that threads of this process are still inside of. */
@@ -153,6 +154,14 @@ FORK_CODE void limbo_forked(void)
 		atomic_store(&limbo[i]->inside, 0);
 	}
 	limbo_used = 0;
+}
+
+void limbo_each(void (*each)(struct sock *s, void *arg), void *arg)
+{
+	lock_take(&limbo_lock);
+	for (int i = 0; i < limbo_used; i++)
+		each(limbo[i], arg);
+	lock_drop(&limbo_lock);
 }
 
 static void limbo_sweep(void)

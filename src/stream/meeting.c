@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the first operation to the attached segment: earning, publishing, looking, attaching. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,6 +16,7 @@
 #include "base/report.h"
 #include "meet/meet.h"
 #include "stream/conn.h"
+#include "stream/leave.h"
 
 /* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
@@ -295,6 +297,10 @@ void meeting_learn_options(struct sock *s, int fd)
 {
 	int lowat = 1;
 	socklen_t len = sizeof(lowat);
+	if (atomic_load(&s->slot->left))
+		atomic_store_explicit(&s->slot->nonblock,
+				      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK),
+				      memory_order_relaxed);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
@@ -405,6 +411,16 @@ void meeting_stop(struct sock *s)
 		sock_drop_segment(s);
 	}
 	lock_drop(&sl->ctl);
+}
+
+void meeting_leave(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	meeting_stop(s);
+	lock_take(&sl->ctl);
+	set_final(sl, VD_REASON_SHARED);
+	lock_drop(&sl->ctl);
+	meeting_over(s);
 }
 
 void meeting_refuse(struct sock *s, enum vd_reason reason)

@@ -77,7 +77,8 @@ enum vd_reason options_reason(struct sock *s, int fd)
 	enum vd_reason reason;
 	uint32_t known = atomic_load_explicit(&s->slot->options, memory_order_relaxed);
 
-	if (known == OPTIONS_PLAIN)
+	/* Where another process has left the table, it may have set some since. */
+	if (known == OPTIONS_PLAIN && !atomic_load(&s->slot->left))
 		return VD_REASON_NONE;
 	reason = known == OPTIONS_KERNEL ? VD_REASON_OPTION : ask(fd);
 	if (reason == VD_REASON_NONE)

@@ -18,6 +18,7 @@
 
 static struct slot_table *table NEAR_DATA;
 static uint32_t table_count;
+static _Atomic uint8_t *marks; /* the table's */
 
 int slot_table_init(uint32_t count)
 {
@@ -25,6 +26,7 @@ int slot_table_init(uint32_t count)
 	if (!table)
 		return -errno;
 	table_count = count;
+	marks = table_marks(table);
 	table->trace_wish_at = (uintptr_t)&trace_wish;
 	self_init();
 	table_count_here(table);
@@ -196,6 +198,8 @@ NEAR_CODE struct slot *slot_alloc(void)
 		return NULL;
 	uint32_t generation = atomic_load(&sl->generation) + 1;
 	generation += generation == 0;
+	if (atomic_load_explicit(&table->leavers, memory_order_relaxed))
+		atomic_store(&marks[slot_index(sl)], 0);
 	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
 	       sizeof(*sl) - offsetof(struct slot, cookie));
 	atomic_store_explicit(&sl->generation, generation, memory_order_relaxed);
@@ -265,16 +269,51 @@ void slot_hold_foreign(struct slot *sl)
 	atomic_fetch_add(&sl->crowded, 1);
 }
 
+/* A hostile process may have set it: then the socket stays on TCP. */
+static bool is_marked(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->left, memory_order_relaxed) &&
+	       atomic_load_explicit(&marks[slot_index(sl)], memory_order_acquire);
+}
+
 bool slot_is_shared(struct slot *sl)
 {
 	int held = 0;
 	/* Acquire: a child that is not counted as on its way any more is among the holders. */
 	if (atomic_load_explicit(&sl->forking, memory_order_acquire) ||
-	    atomic_load_explicit(&sl->crowded, memory_order_acquire))
+	    atomic_load_explicit(&sl->crowded, memory_order_acquire) ||
+	    atomic_load_explicit(&sl->former, memory_order_relaxed) || is_marked(sl))
 		return true;
 	for (int i = 0; i < SLOT_HOLDERS; i++)
 		held += atomic_load_explicit(&sl->holders[i], memory_order_relaxed) != 0;
 	return held > 1;
+}
+
+/* Bits of slot.seen that the other end must have been told of. */
+#define SEEN_SHUT (SEEN_SHUT_WR | SEEN_SHUT_RD)
+
+/* By what can be read of the table that this process has left: nobody there has it any more. What
+ * was set there in the meantime and cannot be asked for keeps it on TCP. */
+static bool is_let_go(struct slot *sl, int32_t self)
+{
+	uint32_t generation = atomic_load(&sl->former), i = slot_index(sl);
+	const struct slot_table *t = table_former();
+	struct slot *old = t ? (struct slot *)&t->slots[i] : NULL;
+	if (generation == 0)
+		return true;
+	if (!old || atomic_load(&old->used) != generation || atomic_load(&old->forking) ||
+	    atomic_load(&old->crowded) || atomic_load(&table_former_marks()[i]) ||
+	    atomic_load(&old->options) == OPTIONS_KERNEL ||
+	    (atomic_load(&old->seen) & SEEN_SHUT))
+		return false;
+	for (int k = 0; k < SLOT_HOLDERS; k++) {
+		int32_t pid = atomic_load(&old->holders[k]);
+		if (pid != 0 && pid != self && pid != -self && is_there(pid))
+			return false;
+	}
+	/* For good: nobody there can come by it again, but from us. */
+	atomic_store(&sl->former, 0);
+	return true;
 }
 
 bool slot_is_alone(struct slot *sl)
@@ -291,7 +330,8 @@ bool slot_is_alone(struct slot *sl)
 		if (pid != 0 && pid != self && pid != -self)
 			return false;
 	}
-	return true;
+	/* After the holders: a mark is made before its maker ends. */
+	return !is_marked(sl) && is_let_go(sl, self);
 }
 
 void slot_ends_by_exec(struct slot *sl, bool ends)
@@ -301,4 +341,98 @@ void slot_ends_by_exec(struct slot *sl, bool ends)
 		int32_t entry = ends ? self : -self;
 		atomic_compare_exchange_strong(&sl->holders[i], &entry, -entry);
 	}
+}
+
+/* ---- leaving the table ---- */
+
+void slot_pass_on_slow(struct slot *sl)
+{
+	if (!slot_is_alone(sl) && atomic_load(&sl->former))
+		atomic_store(&table_former_marks()[slot_index(sl)], 1);
+}
+
+struct slot_table *slot_leave_begin(void)
+{
+	if (!table)
+		return NULL;
+	atomic_store(&table->leavers, 1);
+	return table_leave_begin(table);
+}
+
+/* Threads of other processes count no more, nor do locks that they hold. */
+static void forget_others(struct slot *sl, bool inside, bool asleep)
+{
+	atomic_store(&sl->ctl.word, 0);
+	atomic_store(&sl->rx_lock.word, 0);
+	atomic_store(&sl->tx_lock.word, 0);
+	if (!inside) {
+		atomic_fetch_and(&sl->gate_rx, ~GATE_COUNT_MASK);
+		atomic_fetch_and(&sl->gate_tx, ~GATE_COUNT_MASK);
+	}
+	if (!asleep) {
+		atomic_store(&sl->sleepers_rx, 0);
+		atomic_store(&sl->sleepers_tx, 0);
+	}
+}
+
+/* Those that nobody else has, in the new table: they are free in the old one then. */
+static uint32_t only_ours;
+
+void slot_leave_copy(struct slot_table *to, struct slot *sl, bool inside, bool asleep)
+{
+	uint32_t i = slot_index(sl), n = atomic_load(&to->fresh);
+	struct slot *copy = &to->slots[i];
+	bool alone = slot_is_alone(sl);
+	/* What cannot be followed in the old table: then somebody else has it for ever. */
+	bool lost = !table_former_next() || atomic_load(&sl->crowded) || is_marked(sl) ||
+		    atomic_load(&sl->former);
+	if (atomic_load(&copy->used)) /* it has several descriptors */
+		return;
+	memcpy((void *)copy, (const void *)sl, sizeof(*copy));
+	atomic_store(&copy->forking, 0);
+	atomic_store(&copy->crowded, 0);
+	memset((void *)copy->holders, 0, sizeof(copy->holders));
+	atomic_store(&copy->holders[0], self_pid());
+	atomic_store(&copy->next_free, alone ? only_ours : 0);
+	atomic_store(&copy->left, !alone);
+	atomic_store(&copy->former, alone || lost ? 0 : atomic_load(&sl->used));
+	if (i >= n)
+		atomic_store(&to->fresh, i + 1);
+	if (alone) {
+		only_ours = i + 1;
+		return;
+	}
+	forget_others(copy, inside, asleep);
+	atomic_store(&table_marks(to)[i], lost);
+	if (!table_can_mark())
+		atomic_store(&marks[i], 1);
+	atomic_fetch_add(&sl->left, 1);
+}
+
+/* `table` is the old one for the moment. */
+static void release_only_ours(const struct slot_table *made)
+{
+	while (only_ours) {
+		uint32_t i = only_ours - 1;
+		only_ours = atomic_load(&made->slots[i].next_free);
+		slot_release(&table->slots[i], false);
+	}
+}
+
+bool slot_leave_end(struct slot_table *to)
+{
+	uint32_t end = atomic_load(&to->fresh);
+	struct slot_table *at = table, *away;
+	/* Below that there is memory that nobody has touched. */
+	atomic_store(&to->next_reclaim, end + end / 4);
+	away = table_leave_swap(at, to);
+	if (!away) {
+		only_ours = 0;
+		return false;
+	}
+	table = away;
+	release_only_ours(at);
+	table = at;
+	table_leave_end(away);
+	return true;
 }

@@ -125,6 +125,12 @@ struct slot {
 	 * come to another image by exec. */
 	_Atomic int32_t holders[SLOT_HOLDERS];
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
+	/* Another table has a copy of this slot, since a process has left (leave.c): the slot's mark
+	 * counts, and what is set by the other is not known here. */
+	_Atomic uint32_t left;
+	/* Its generation in the table that this process has left, as long as others there may have
+	 * the socket; else 0. */
+	_Atomic uint32_t former;
 
 	/* For those who look on, with relaxed order: see table.h. */
 	_Atomic int32_t fd;	   /* the number that the socket got first */
@@ -218,5 +224,25 @@ void slot_forked(struct slot *sl);
 bool slot_is_shared(struct slot *sl);
 /* True when no other living process holds the socket. */
 bool slot_is_alone(struct slot *sl);
+/* Somebody whom nobody counts gets the socket, or it is changed for good: to be said to those who
+ * have it by the table that this process has left. */
+void slot_pass_on_slow(struct slot *sl);
+static inline void slot_pass_on(struct slot *sl)
+{
+	if (__builtin_expect(atomic_load_explicit(&sl->former, memory_order_relaxed) != 0,
+			     0))
+		slot_pass_on_slow(sl);
+}
+
+/*
+ * This process leaves its table: docs/architecture.md, "Processes that change their rights". The new
+ * table, NULL without memory; then each slot that it has is copied, then the new table takes the
+ * place of the old. False: all is as it was. The words of threads are kept for a socket that the
+ * thread is inside of, or asleep on: a handler of it may do this.
+ */
+struct slot_table;
+struct slot_table *slot_leave_begin(void);
+void slot_leave_copy(struct slot_table *to, struct slot *sl, bool inside, bool asleep);
+bool slot_leave_end(struct slot_table *to);
 
 #endif

@@ -458,6 +458,13 @@ void sock_leave_links(void);
 void sock_forking(void);
 void sock_forked_parent(pid_t child); /* 0 unknown, -1 none */
 void sock_forked_child(bool told);    /* the parent knows the pid */
+/*
+ * This process is about to change its rights: from now on it has a table of its own, and nothing that it
+ * can write is looked at by the others of its family but as a mark that keeps a connection on TCP.
+ * It has one thread. Waits for peers of rings that others have, too, a bounded time. No lock may be
+ * held. False: there is no memory, or no address space, and all is as it was.
+ */
+bool sock_leave_table(void);
 /* Before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
 /* Before an end or an exec: tells the peers. */

@@ -26,9 +26,16 @@
 /* Entries that are tried; with more processes than that the rest count for themselves. */
 #define TABLE_TRIES 64
 
+#define PAGE_BYTES 4096u
+
 static _Atomic int table_fd = -1;
 static struct table_process *here FORK_DATA;
 static uint32_t number_here FORK_DATA;
+static bool is_shared FORK_DATA;
+/* Nobody can map more of it for writing: not even who has a part of it mapped, by
+ * remap_file_pages. */
+static bool is_sealed;
+static uint32_t slots_mapped; /* what the table says can be written by others */
 
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
@@ -71,20 +78,37 @@ static void *map_shared(size_t size)
 
 	if (fd >= 0) {
 		atomic_store(&table_fd, fd);
+		is_sealed = true;
 		return map;
 	}
 	log_debug("connections cannot be listed from outside: %s", strerror(-fd));
 	return pageable_map(NULL, size, flags, -1);
 }
 
-struct slot_table *table_map(uint32_t slot_count)
+static size_t in_pages(size_t bytes)
 {
-	size_t size =
-		sizeof(struct slot_table) + (size_t)slot_count * sizeof(struct slot);
-	struct slot_table *t = map_shared(size);
+	return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
 
-	if (t == MAP_FAILED)
-		return NULL;
+/* Up to the marks. */
+static size_t slots_end(uint32_t slot_count)
+{
+	return in_pages(sizeof(struct slot_table) +
+			(size_t)slot_count * sizeof(struct slot));
+}
+
+static size_t whole(uint32_t slot_count)
+{
+	return slots_end(slot_count) + in_pages(slot_count);
+}
+
+_Atomic uint8_t *table_marks(struct slot_table *t)
+{
+	return (_Atomic uint8_t *)((char *)t + slots_end(slots_mapped));
+}
+
+static void fill_head(struct slot_table *t, uint32_t slot_count)
+{
 	t->layout = TABLE_LAYOUT;
 	t->table_bytes = sizeof(*t);
 	t->slot_bytes = sizeof(struct slot);
@@ -92,6 +116,16 @@ struct slot_table *table_map(uint32_t slot_count)
 	t->process_bytes = sizeof(struct table_process);
 	t->process_count = TABLE_PROCESSES;
 	t->magic = TABLE_MAGIC;
+}
+
+struct slot_table *table_map(uint32_t slot_count)
+{
+	struct slot_table *t = map_shared(whole(slot_count));
+
+	if (t == MAP_FAILED)
+		return NULL;
+	slots_mapped = slot_count;
+	fill_head(t, slot_count);
 	return t;
 }
 
@@ -177,6 +211,13 @@ void table_forking(struct slot_table *t)
 {
 	childs = reserve(t);
 	childs_number = childs ? (uint32_t)(childs - t->processes) : 0;
+	if (!is_shared)
+		is_shared = true;
+}
+
+bool table_is_shared(void)
+{
+	return is_shared;
 }
 
 void table_forked_parent(pid_t child)
@@ -207,4 +248,133 @@ uint32_t table_number_here(void)
 int table_descriptor(void)
 {
 	return atomic_load(&table_fd);
+}
+
+/* ---- leaving ---- */
+
+static struct {
+	const struct slot_table *table; /* can only be read */
+	_Atomic uint8_t *marks;
+} former;
+/* While this process leaves: its new table's descriptor, and the old one to be read. */
+static int made_fd = -1;
+static const struct slot_table *next;
+
+static const struct slot_table *map_to_read(void)
+{
+	int fd = table_descriptor();
+	void *map = fd < 0 ? MAP_FAILED : pageable_map_read(slots_end(slots_mapped), fd);
+
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static void copy_head(struct slot_table *t, const struct slot_table *old)
+{
+	fill_head(t, slots_mapped);
+	t->trace_wish_at = old->trace_wish_at;
+	memcpy((void *)t->records, (const void *)old->records, sizeof(t->records));
+	if (!here)
+		return;
+	t->processes[number_here].counts = here->counts;
+	atomic_store(&t->processes[number_here].pid, self_pid());
+}
+
+struct slot_table *table_leave_begin(struct slot_table *old)
+{
+	size_t size = whole(slots_mapped);
+	void *map;
+	int flags = MAP_SHARED | MAP_NORESERVE | MAP_ANONYMOUS;
+
+	made_fd = table_memory(TABLE_NAME, size, &map);
+	if (made_fd < 0)
+		map = pageable_map(NULL, size, flags, -1);
+	if (map == MAP_FAILED)
+		return NULL;
+	copy_head(map, old);
+	next = map_to_read();
+	return map;
+}
+
+static void give_up_made(struct slot_table *made)
+{
+	pageable_unmap(made, whole(slots_mapped));
+	if (next)
+		pageable_unmap((void *)next, slots_end(slots_mapped));
+	if (made_fd >= 0)
+		fds_close_apart(made_fd);
+	next = NULL;
+	made_fd = -1;
+}
+
+struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *made)
+{
+	size_t size = whole(slots_mapped);
+	struct slot_table *away = pageable_move(old, size, NULL);
+
+	if (away == MAP_FAILED) {
+		give_up_made(made);
+		return NULL;
+	}
+	if (pageable_move(made, size, old) != MAP_FAILED)
+		return away;
+	/* To where it came from: that takes no more than there was. */
+	pageable_move(away, size, old);
+	give_up_made(made);
+	return NULL;
+}
+
+static void drop_former(void)
+{
+	if (former.table)
+		pageable_unmap((void *)former.table, slots_end(slots_mapped));
+	if (former.marks)
+		pageable_unmap((void *)former.marks, in_pages(slots_mapped));
+}
+
+bool table_can_mark(void)
+{
+	return is_sealed;
+}
+
+static void unmap_but_marks(struct slot_table *away)
+{
+	size_t size = whole(slots_mapped);
+
+	former.marks = is_sealed ? table_marks(away) : NULL;
+	if (is_sealed)
+		pageable_unmap_front(away, slots_end(slots_mapped), size);
+	else
+		pageable_unmap(away, size);
+}
+
+void table_leave_end(struct slot_table *away)
+{
+	int fd = atomic_exchange(&table_fd, made_fd);
+
+	drop_former();
+	if (here)
+		atomic_store(&away->processes[number_here].pid, 0);
+	unmap_but_marks(away);
+	former.table = next;
+	next = NULL;
+	is_sealed = made_fd >= 0;
+	made_fd = -1;
+	if (fd >= 0)
+		fds_close_apart(fd);
+	is_shared = false;
+}
+
+const struct slot_table *table_former(void)
+{
+	return former.table;
+}
+
+const struct slot_table *table_former_next(void)
+{
+	return next;
+}
+
+_Atomic uint8_t *table_former_marks(void)
+{
+	return former.marks;
 }

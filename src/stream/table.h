@@ -42,11 +42,19 @@ struct slot_table {
 	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
 	/* At so many the dead are looked for before another is taken into use. */
 	_Atomic uint32_t next_reclaim;
+	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	alignas(64) struct table_process processes[TABLE_PROCESSES];
 	alignas(64) struct slot slots[];
 };
+
+/*
+ * Behind the slots, on pages of their own, a byte for each. These pages stay shared when a process
+ * leaves the table: it can say there that somebody has a socket whom nobody counts, and nothing
+ * else. See slot.left.
+ */
+_Atomic uint8_t *table_marks(struct slot_table *t);
 
 /* Maps it, zeroed but for the head. Without a descriptor to spare it is not to be seen from
  * outside. NULL with errno. */
@@ -65,6 +73,27 @@ void table_count_here(struct slot_table *t);
 void table_forking(struct slot_table *t);
 void table_forked_parent(pid_t child);
 void table_forked_child(bool tells_pid);
+
+/* True from the first fork on, in both: other processes may have this table. */
+bool table_is_shared(void);
+
+/*
+ * Leaving it, for a process with one thread, amid a critical section. First a new one is made, with
+ * the head and the entry of this process in it. Then it takes the place of the old one, which goes
+ * elsewhere, or NULL when that fails; nothing has changed then. At last the old one is unmapped.
+ */
+struct slot_table *table_leave_begin(struct slot_table *old);
+struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *made);
+void table_leave_end(struct slot_table *away);
+/*
+ * The table that this process has left, which it can still read, and the marks there, which it can
+ * write; NULL when there is none. `next`: the one that it is about to leave.
+ */
+const struct slot_table *table_former(void);
+const struct slot_table *table_former_next(void);
+_Atomic uint8_t *table_former_marks(void);
+/* False: they cannot be kept without the rest of the memory, and are made before. */
+bool table_can_mark(void);
 
 /* The entry of this process, NULL when there is none, and its number; the memory's descriptor,
  * or -1. */

@@ -20,6 +20,7 @@
 #include "base/self.h"
 #include "base/space.h"
 #include "stream/conn.h"
+#include "stream/leave.h"
 #include "stream/table.h"
 
 /* Between two looks whether the reader still lives. */
@@ -182,6 +183,13 @@ static bool is_on(uint64_t now_ns)
 			begin(wish);
 	}
 	return trace.buffer != NULL;
+}
+
+void trace_leave(void)
+{
+	lock_take(&trace.lock);
+	drop();
+	lock_drop(&trace.lock);
 }
 
 FORK_CODE void trace_forked(void)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process that changes its rights leaves the table that it shares with others, for one of its own:
+ * docs/architecture.md, "Processes that change their rights". */
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "stream/conn.h"
+#include "stream/leave.h"
+#include "stream/table.h"
+
+/* As for an exec: so long the peers are waited for, all together, and before bytes are given up. */
+#define WAIT_MS	  500
+#define UNREAD_MS 2500
+
+/* A ring that others have, too. Its positions are in the table, so it cannot go along. */
+static bool is_ring_of_others(struct sock *s)
+{
+	return s && sock_is_direct(s) && !is_elsewhere(s) && !slot_is_alone(s->slot);
+}
+
+static ssize_t wait_until(struct sock *s, int fd, uint64_t end)
+{
+	int64_t left = (int64_t)(end - clock_coarse_ms());
+
+	return sock_down_wait(s, fd, VD_REASON_SHARED, left > 0 ? (int)left : 0);
+}
+
+/* The others may be about to end: then the ring goes along as it is. */
+static bool is_let_go(struct sock *s, uint64_t end)
+{
+	const struct timespec nap = {.tv_nsec = 1000000};
+
+	while (is_ring_of_others(s) && clock_coarse_ms() < end)
+		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+	return !is_ring_of_others(s);
+}
+
+/* What cannot be had in time is an error here; the others read on. */
+static void take_down(struct sock *s, int fd, uint64_t end)
+{
+	if (wait_until(s, fd, end) > 0 && wait_until(s, fd, end + UNREAD_MS) > 0 &&
+	    !is_let_go(s, end + UNREAD_MS))
+		sock_sever(s, fd);
+}
+
+static void take_rings_down(void)
+{
+	uint64_t end = 0;
+
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (is_ring_of_others(fd_sock(fd)))
+			sock_ask_over(fd_sock(fd), fd);
+	/* All are asked first, then waited for: one bound for all of them. */
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		if (!is_ring_of_others(fd_sock(fd)))
+			continue;
+		sock_hand_over(fd_sock(fd), fd, VD_REASON_SHARED);
+		if (!end)
+			end = clock_coarse_ms() + WAIT_MS;
+	}
+	for (int fd = 0; end && fd < fd_limit(); fd++)
+		if (is_ring_of_others(fd_sock(fd)))
+			take_down(fd_sock(fd), fd, end);
+}
+
+static void copy(struct sock *s, void *to)
+{
+	slot_leave_copy(to, s->slot, atomic_load(&s->inside) > 0,
+			atomic_load(&s->sleepers) > 0);
+}
+
+/* In the new table. What others have, too, and has begun to be more than TCP, is TCP's for good:
+ * they go on with the meeting, or the ring, or have just left it. */
+static void settle(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t phase = phase_of(sl);
+
+	/* Nobody else can write to the slot. */
+	s->is_copied = false;
+	if (!atomic_load(&sl->left) || phase < SLOT_OFFERED ||
+	    (phase == SLOT_FINAL && !s->wire))
+		return;
+	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
+		info_left(s);
+	if (phase < SLOT_FINAL)
+		meeting_leave(s);
+	if (phase >= SLOT_ATTACHING && sock_on_final)
+		sock_on_final(s);
+	bells_hold_off();
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	sock_drop_segment(s);
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
+	bells_let_go();
+}
+
+static void settle_all(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			settle(s);
+	}
+}
+
+static bool exchange_tables(void)
+{
+	struct slot_table *made = slot_leave_begin();
+
+	if (!made)
+		return false;
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			copy(s, made);
+	}
+	limbo_each(copy, made);
+	return slot_leave_end(made);
+}
+
+bool sock_leave_table(void)
+{
+	int saved = errno;
+	bool left;
+
+	if (!table_is_shared())
+		return true;
+	take_rings_down();
+	crit_enter(); /* a handler would find no table, or the old one */
+	meet_give_back();
+	trace_leave();
+	left = exchange_tables();
+	crit_leave();
+	if (left)
+		settle_all();
+	errno = saved;
+	return left;
+}
