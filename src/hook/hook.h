@@ -285,6 +285,15 @@ void limit_changed(void);
 		answer_;                                                                 \
 	})
 
+/* ---- rights that are given up (credentials.c) ---- */
+
+/* The process is about to give up rights for good. */
+void credentials_leave(void);
+/* The same by CLONE_NEW flags: of unshare, or a child that begins with them. */
+void credentials_namespaces(unsigned long flags);
+/* Before a call by its number. */
+void credentials_syscall(long nr, const long a[6]);
+
 /* ---- filters of system calls (seccomp.c) ---- */
 
 /* Before seccomp and prctl with these arguments. */

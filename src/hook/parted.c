@@ -55,5 +55,6 @@ HOOK int unshare(int flags)
 {
 	if ((flags & CLONE_FILES) && !hook_is_alone())
 		hook_parting();
+	credentials_namespaces((unsigned)flags);
 	return (int)REAL(syscall)(SYS_unshare, flags);
 }

@@ -149,6 +149,7 @@ FORK_CODE HOOK pid_t _Fork(void)
 struct clone_start {
 	int (*fn)(void *);
 	void *arg;
+	unsigned flags;
 };
 
 static int clone_begin(void *arg)
@@ -156,13 +157,14 @@ static int clone_begin(void *arg)
 	struct clone_start start = *(struct clone_start *)arg;
 
 	hook_forked_child();
+	credentials_namespaces(start.flags);
 	return start.fn(start.arg);
 }
 
 /* Without CLONE_VM it is a fork, and the copy of this frame is the child's to read. */
 HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
-	struct clone_start start = {fn, arg};
+	struct clone_start start = {fn, arg, (unsigned)flags};
 	pid_t *parent_tid, *child_tid;
 	void *tls;
 	va_list ap;

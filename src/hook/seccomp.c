@@ -79,6 +79,7 @@ static void stand_down(void)
 
 	if (!hook_active || hook_is_borrowed())
 		return;
+	credentials_leave();
 	all = leave_rings();
 	if (!all)
 		log_error("%s (%s): some connections cannot leave their rings",

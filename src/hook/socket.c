@@ -61,6 +61,17 @@ static bool is_listener(int listen_fd, int fd)
 		announce_found(listen_fd));
 }
 
+/* Where another process has left the table, it may have set some on the listener since. */
+static uint32_t options_inherited(struct sock *listener)
+{
+	uint32_t options = sock_options(listener);
+
+	return options == OPTIONS_PLAIN && atomic_load_explicit(&listener->slot->left,
+								memory_order_relaxed)
+		       ? OPTIONS_UNKNOWN
+		       : options;
+}
+
 NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 {
 	int saved = errno;
@@ -71,7 +82,7 @@ NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 		s = fd_open_accepted(fd, nonblock);
 		listener = fd_sock(listen_fd);
 		if (s && listener) {
-			sock_options_are(s, sock_options(listener));
+			sock_options_are(s, options_inherited(listener));
 			timeout_inherit(s, listener);
 		}
 		hook_took(fd);

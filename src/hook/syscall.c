@@ -75,6 +75,17 @@ static const uint8_t kinds[] = {
 	[SYS_prctl] = OTHER,
 	[SYS_seccomp] = OTHER,
 	[SYS_prlimit64] = OTHER,
+	[SYS_setuid] = OTHER,
+	[SYS_setreuid] = OTHER,
+	[SYS_setresuid] = OTHER,
+	[SYS_setgid] = OTHER,
+	[SYS_setregid] = OTHER,
+	[SYS_setresgid] = OTHER,
+	[SYS_capset] = OTHER,
+	[SYS_setns] = OTHER,
+	[SYS_chroot] = OTHER,
+	[SYS_pivot_root] = OTHER,
+	[SYS_landlock_restrict_self] = OTHER,
 	[SYS_munlockall] = ANY,
 	[SYS_poll] = WAIT,
 	[SYS_ppoll] = WAIT,
@@ -313,6 +324,14 @@ static bool uring_call(const struct sys *x)
 	}
 }
 
+/* Of a call that has succeeded. */
+static unsigned long clone_flags(const struct sys *x)
+{
+	if (x->nr == SYS_clone3)
+		return *(const uint64_t *)x->a[0];
+	return x->nr == SYS_clone ? (unsigned long)x->a[0] : 0;
+}
+
 static long other_call(const struct sys *x)
 {
 	/* The stub below lets only those come here that copy the memory. */
@@ -327,6 +346,7 @@ static long other_call(const struct sys *x)
 		seccomp_setting((unsigned long)x->a[0], (unsigned long)x->a[1], PTR(2));
 	if (x->nr == SYS_prctl)
 		seccomp_prctl((unsigned long)x->a[0], (unsigned long)x->a[1], PTR(2));
+	credentials_syscall(x->nr, x->a);
 	if (x->nr == SYS_setrlimit)
 		return LIMIT_CHANGE(0, UNS(0), PTR(1), pass(x));
 	if (x->nr == SYS_prlimit64)
@@ -334,10 +354,12 @@ static long other_call(const struct sys *x)
 	if (forks)
 		hook_forking();
 	result = pass(x);
-	if (forks && result == 0)
+	if (forks && result == 0) {
 		hook_forked_child();
-	else if (forks)
+		credentials_namespaces(clone_flags(x));
+	} else if (forks) {
 		hook_forked_parent((pid_t)result);
+	}
 	return result;
 }
 
