@@ -35,6 +35,7 @@ packages() {
 	check redis-tools redis-benchmark
 	check memcached memcached
 	check nginx-light nginx
+	check haproxy haproxy
 	check wrk wrk
 	check curl curl
 	check apache2-bin apache2

@@ -9,7 +9,7 @@ import harness
 NGINX, CURL, WRK = harness.need("nginx", "curl", "wrk")
 
 CONFIG = """
-user root;
+{user}
 worker_processes 2;
 daemon off;
 pid {dir}/nginx.pid;
@@ -49,7 +49,10 @@ def one(run, sendfile):
         run.write(f"files/{size}", data)
         want.append(harness.sha(data))
     config = run.write("nginx.conf", CONFIG.format(dir=run.dir, port=port, proxy=proxy,
-                                                   sendfile=sendfile))
+                                                   sendfile=sendfile,
+                                                   # Its workers give up their rights.
+                                                   user="user nobody nogroup;"
+                                                   if os.geteuid() == 0 else ""))
     server = run.server([NGINX, "-c", config, "-e", run.path("error.log")], port)
     result = []
     for p in (port, proxy):
