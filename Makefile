@@ -14,7 +14,8 @@ check:
 	@./check
 
 # What takes too long for that: connections between hosts by several seeds, with loss, with all
-# faults, over IPv6, without rights; random operations by SEEDS seeds; and the soak test. An hour.
+# faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a minute; and the
+# soak test. An hour and a quarter.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, an hour in all. Streams
+# make check-long: what takes too long for make check, an hour and a quarter in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
 # models; random operations by as many seeds as SEEDS says, 1,000 without; the native interface at

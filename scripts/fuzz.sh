@@ -10,6 +10,7 @@ seconds=${1:?usage: fuzz.sh SECONDS [NAME]...}
 shift
 dir=build-fuzz
 failed=0
+export VIADUCT_CONFIG= # no file of this machine's
 
 has_libfuzzer() {
 	echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d && n < 0; }' |

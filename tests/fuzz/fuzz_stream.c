@@ -60,9 +60,11 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 	return sizeof(seeds[n]);
 }
 
+/* EINTR: libFuzzer has a timer, and a socket with a timeout is not waited for again. */
 static bool is_error(ssize_t n)
 {
-	return n == -EAGAIN || n == -ECONNRESET || n == -EPIPE || n == -ECONNABORTED;
+	return n == -EAGAIN || n == -EINTR || n == -ECONNRESET || n == -EPIPE ||
+	       n == -ECONNABORTED;
 }
 
 static void receive(size_t len, int flags)
