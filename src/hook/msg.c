@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/place.h"
 #include "hook/hook.h"
+#include "stream/timeout.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
  */
@@ -233,10 +234,12 @@ static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flag
 }
 
 /* The kernel leaves the error of a further message to the next call. That of the connection stays
- * where it is. */
+ * where it is. So it does with a signal where there is a timeout; without one what it leaves has no
+ * name, and is not told here. */
 static void error_waits(struct sock *s, ssize_t error)
 {
-	if (error == -EFAULT || error == -EINVAL || error == -EMSGSIZE)
+	if (error == -EFAULT || error == -EINVAL || error == -EMSGSIZE ||
+	    (error == -EINTR && timeout_ns(s, TIMEOUT_RX) != TIMEOUT_NEVER))
 		sock_keep_error(s, (int)-error);
 }
 
