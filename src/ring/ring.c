@@ -403,10 +403,10 @@ static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
 {
 	/* Acquire pairs with the release in ring_tx_push. */
 	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
-	if (r->held) {
-		if (r->held == RING_ENDED || (int64_t)(now - r->seen) <= 0)
+	if (r->held & (RING_HELD | RING_ENDED | RING_OVER)) {
+		if ((r->held & (RING_ENDED | RING_OVER)) || (int64_t)(now - r->seen) <= 0)
 			return 0; /* we are ahead of it: nothing new */
-		r->held = RING_PUBLISHED;
+		r->held &= (uint8_t)~RING_HELD;
 	}
 	return rx_refresh_to(r, d, now);
 }
@@ -415,7 +415,7 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d)
 {
 	if (rx_refresh(r, d) < 0)
 		return -EPROTO;
-	if (r->held == RING_ENDED)
+	if (r->held & (RING_ENDED | RING_OVER))
 		return 0;
 	/* Acquire pairs with the release in ring_tx_commit. */
 	uint64_t now = atomic_load_explicit(&d->held_at, memory_order_acquire);
@@ -423,7 +423,7 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d)
 		return 0; /* an old mark: all of it has been published since */
 	if (rx_refresh_to(r, d, now) < 0)
 		return -EPROTO;
-	r->held = RING_HELD;
+	r->held |= RING_HELD;
 	return 1;
 }
 

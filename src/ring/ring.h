@@ -35,17 +35,21 @@ struct ring_tx {
 	_Atomic uint32_t rung; /* last value of rx_armed that was answered with a ring */
 };
 
-/* Why `seen` is no longer the producer's published cursor. */
+/* Bits of ring_rx.held: why there is more to a receive than the producer's published cursor. */
 enum ring_held {
-	RING_PUBLISHED = 0, /* it is */
-	RING_HELD = 1,	    /* it runs ahead of it */
-	RING_ENDED = 2,	    /* whatever is published behind it does not belong to us */
+	RING_PUBLISHED = 0, /* there is not */
+	RING_HELD = 1,	    /* `seen` runs ahead of it, over bytes held back */
+	RING_ENDED = 2,	    /* the mark down was seen: nothing behind `seen` is ours */
+	RING_OVER = 4,	    /* the end was told: nothing can come behind it */
+	RING_SHOWN = 8,	    /* a peek has shown some bytes, which lie elsewhere too */
+	RING_RESENT = 16,   /* the mark answers a request for unread bytes over TCP */
 };
 
 /* Consumer's view. Guarded by the connection's receive lock, but for `rung`. */
 struct ring_rx {
 	uint64_t consumed;
 	uint64_t seen; /* producer's cursor as last read and checked */
+	uint64_t told; /* the program has been told of bytes before it: promise.h */
 	uint64_t base; /* position where the current area began */
 	/* Moves noted and not yet passed, as in struct wire_dir. */
 	uint64_t turn_at[WIRE_TURNS];
@@ -53,7 +57,7 @@ struct ring_rx {
 	uint32_t turn_area[WIRE_TURNS];
 	uint32_t turn_seq;     /* moves noted */
 	uint32_t turn_passed;  /* moves passed */
-	uint8_t held;	       /* enum ring_held */
+	uint8_t held;	       /* bits of enum ring_held */
 	_Atomic uint32_t rung; /* last value of tx_armed that was answered with a ring */
 };
 
@@ -230,13 +234,13 @@ static inline void ring_rx_end(struct ring_rx *r, uint64_t end)
 	if (end - r->consumed > r->seen - r->consumed)
 		return;
 	r->seen = end;
-	r->held = RING_ENDED;
+	r->held = (uint8_t)((r->held & ~RING_HELD) | RING_ENDED);
 }
-/* The producer goes on there. */
+/* The producer goes on there, and all before it that was told of has been read. */
 static inline void ring_rx_reopen(struct ring_rx *r)
 {
-	if (r->held == RING_ENDED)
-		r->held = RING_PUBLISHED;
+	r->held &= (uint8_t) ~(RING_ENDED | RING_SHOWN | RING_RESENT);
+	r->told = r->consumed;
 }
 /* Passes over n bytes of one span, which stay the producer's not to overwrite. */
 static inline void ring_rx_skip(struct ring_rx *r, size_t n)

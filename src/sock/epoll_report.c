@@ -82,8 +82,7 @@ static void state_read(struct edges *e, struct epoll_reg *r)
 	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
 
 	e->seen = seen;
-	e->fin_is_known = (seen & SEEN_FIN) ||
-			  atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	e->fin_is_known = (seen & SEEN_FIN) || sock_has_fin(s);
 	e->state = ended(seen, r->tcp_edge) | (e->fin_is_known ? STATE_FIN : 0) |
 		   (seen & SEEN_HUP ? EPOLLHUP : 0) | (seen & SEEN_ERR ? EPOLLERR : 0) |
 		   (seen & SEEN_SHUT_WR ? STATE_SHUT_WR : 0) |
@@ -415,7 +414,7 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	 * ahead of the kernel's: bytes that are still under way are news when they come. */
 	if ((seen & SEEN_FIN) ||
 	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
-		      atomic_load_explicit(&r->s->in->fin, memory_order_acquire)))) {
+		      sock_has_fin(r->s)))) {
 		news &= ~(uint32_t)LOOK_IN;
 		events &= ~(uint32_t)LOOK_IN;
 	}

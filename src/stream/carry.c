@@ -12,6 +12,7 @@
 #include "meet/segment.h"
 #include "stream/carry.h"
 #include "stream/conn.h"
+#include "stream/shown.h"
 
 /* Behind the header of the segment, in the same page. */
 struct note {
@@ -44,7 +45,7 @@ static int copy_bytes(struct sock *s, struct wire_dir *d, uint8_t *data, uint64_
 	ring_tx_init(&tx, WIRE_AREAS - 1);
 	for (uint64_t done = 0; done < n;) {
 		struct ring_span from, to;
-		ring_rx_span(&s->slot->rx, s->in_data, done, &from);
+		shown_or_ring_span(s, done, &from);
 		if (from.len > n - done)
 			from.len = n - done;
 		if (ring_tx_span(&tx, d, data, from.len, &to) < 0)

@@ -261,8 +261,8 @@ void rx_open(struct sock *s, int fd);
 void rx_take_back(struct sock *s);
 /* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
 int rx_advance(struct sock *s, int fd);
-/* READY to TCP: urgent data is next. Whoever has sent that never takes up the ring. */
-void rx_leave_urgent(struct sock *s);
+/* READY to TCP: urgent data is next. Whoever has sent that never takes up the ring. As above. */
+int rx_leave_urgent(struct sock *s, int fd);
 /* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
 bool rx_is_up(struct sock *s);
 bool rx_is_down(struct sock *s);

@@ -16,6 +16,7 @@
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
+#include "stream/promise.h"
 #include "stream/trace.h"
 
 void control_leave_if_done(struct sock *s)
@@ -228,7 +229,7 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
 	if (late)
 		rewind_is_last(s, true);
-	gone |= atomic_load_explicit(&s->in->fin, memory_order_acquire) != 0;
+	gone |= sock_has_fin(s);
 	rx_advance(s, fd);
 	enum gate_state state = gate_state(&sl->gate_rx);
 	if (state == GATE_READY && !rx_is_up(s))
@@ -429,9 +430,8 @@ void sock_lowat_set(struct sock *s, int fd)
 	int bytes = 0, own = 0, lowat = 1;
 	socklen_t len = sizeof(lowat);
 	/* Past the peer's end there is always enough. */
-	bool ended = sock_is_direct(s) &&
-		     ((seen_of(s->slot) & SEEN_FIN) ||
-		      atomic_load_explicit(&s->in->fin, memory_order_acquire));
+	bool ended =
+		sock_is_direct(s) && ((seen_of(s->slot) & SEEN_FIN) || sock_has_fin(s));
 	if (!ended && (sock_inq(s, fd, &bytes) != 0 || bytes == 0 ||
 		       REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0 ||
 		       bytes < lowat))
@@ -448,8 +448,8 @@ int sock_inq_hint(struct sock *s, int fd)
 	int queued = 0;
 	/* First: with the end known all bytes before it are. */
 	bool end = (seen_of(s->slot) & SEEN_FIN) ||
-		   atomic_load_explicit(&s->in->fin, memory_order_acquire);
-	if (sock_is_quiet(s))
+		   (gate_state(&s->slot->gate_rx) == GATE_RING && sock_has_fin(s));
+	if (sock_is_quiet(s) && !is_foreign(s))
 		queued = (int)ring_unread(s->in);
 	else if (sock_inq(s, fd, &queued) == SOCK_KERNEL)
 		REAL(ioctl)(fd, FIONREAD, &queued);

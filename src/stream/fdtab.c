@@ -16,6 +16,7 @@
 #include "base/report.h"
 #include "base/space.h"
 #include "stream/conn.h"
+#include "stream/shown.h"
 #include "stream/source.h"
 #include "stream/table.h"
 #include "stream/trace.h"
@@ -258,6 +259,7 @@ void sock_forking(void)
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
+		shown_forking(s);
 		/* A store that changes nothing would copy the page all the same, each time. */
 		if (!s->is_copied)
 			s->is_copied = true;

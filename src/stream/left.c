@@ -13,6 +13,7 @@
 #include "base/real.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/shown.h"
 
 /* In one mapping. */
 struct left {
@@ -42,7 +43,7 @@ static struct left *collect(struct sock *s, int fd, size_t tcp, size_t n)
 		goto failed;
 	for (size_t done = 0; done < n;) {
 		struct ring_span span;
-		ring_rx_span(&sl->rx, s->in_data, done, &span);
+		shown_or_ring_span(s, done, &span);
 		if (span.len == 0)
 			goto failed;
 		if (span.len > n - done)

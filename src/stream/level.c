@@ -8,6 +8,7 @@
 
 #include "base/await.h"
 #include "stream/conn.h"
+#include "stream/promise.h"
 
 /* Looks in vain, or ticks (about 100 us), between two questions to the kernel. */
 #define LOOK_INTERVAL 64u
@@ -53,10 +54,11 @@ static bool ring_writable(struct sock *s)
 
 static uint32_t level_in(struct sock *s, uint32_t kernel)
 {
+	uint32_t seen = seen_of(s->slot);
 	if (gate_state(&s->slot->gate_rx) != GATE_RING)
 		return kernel & KERNEL_IN;
-	if (ring_readable(s) || (seen_of(s->slot) & (SEEN_FIN | SEEN_SHUT_RD)) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
+	if ((seen & SEEN_FOREIGN ? promise_bytes(s) : ring_readable(s)) ||
+	    (seen & (SEEN_FIN | SEEN_SHUT_RD)) || sock_has_fin(s))
 		return EPOLLIN | EPOLLRDNORM;
 	return 0;
 }
@@ -67,7 +69,9 @@ static uint32_t level_out(struct sock *s, uint32_t kernel)
 	if (gate_state(&s->slot->gate_tx) != GATE_RING ||
 	    (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)))
 		return kernel & KERNEL_OUT;
-	return ring_writable(s) ? EPOLLOUT | EPOLLWRNORM : 0;
+	return (seen & SEEN_FOREIGN ? promise_room(s) : ring_writable(s))
+		       ? EPOLLOUT | EPOLLWRNORM
+		       : 0;
 }
 
 uint32_t sock_level(struct sock *s, int fd)
@@ -76,6 +80,9 @@ uint32_t sock_level(struct sock *s, int fd)
 	/* The kernel first, the marks after: a FIN seen here has its mark already set. */
 	uint32_t kernel = kernel_level(s, fd);
 	sock_service(s, fd);
+	/* What a send would do, before it is told of: the peer could take its reason back. */
+	if (is_foreign(s) && room_needs_tcp(s))
+		sock_bounce(s, fd);
 	if (!sock_is_direct(s))
 		return kernel;
 	if (seen_of(s->slot) & SEEN_BROKEN)
@@ -83,8 +90,7 @@ uint32_t sock_level(struct sock *s, int fd)
 		       EPOLLHUP | EPOLLRDHUP;
 	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI);
 	bits |= level_in(s, kernel) | level_out(s, kernel);
-	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire))
+	if (gate_state(&s->slot->gate_rx) == GATE_RING && sock_has_fin(s))
 		bits |= EPOLLRDHUP;
 	if (sock_was_reset(s)) {
 		bits |= EPOLLHUP | EPOLLRDHUP | EPOLLOUT | EPOLLWRNORM;
@@ -98,21 +104,26 @@ uint32_t sock_level(struct sock *s, int fd)
 	return bits;
 }
 
-uint32_t sock_level_quick(struct sock *s, uint32_t interest)
+/* What is found in memory may have been sent after a close, of which only the kernel knows
+ * more. */
+static inline bool is_more_known(struct sock *s)
+{
+	return wait_attention(s) ||
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) ||
+	       atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+}
+
+static inline __attribute__((always_inline)) uint32_t
+level_quick(struct sock *s, uint32_t interest, bool foreign)
 {
 	struct slot *sl = s->slot;
 	uint32_t bits = 0;
-	remote_look(s);
-	/* What is found in memory may have been sent after a close, of which only the kernel
-	 * knows more. */
-	if (seen_of(sl) || wait_attention(s) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_relaxed) ||
-	    atomic_load_explicit(&s->out->closed, memory_order_relaxed))
+	if (is_more_known(s))
 		return SOCK_LOOK;
 	if (interest & EPOLLIN) {
 		enum gate_state state = gate_state(&sl->gate_rx);
 		if (state == GATE_RING) {
-			if (ring_readable(s))
+			if (foreign ? promise_bytes(s) : ring_readable(s))
 				bits |= EPOLLIN | EPOLLRDNORM;
 		} else if (atomic_load_explicit(&s->edges, memory_order_relaxed) !=
 				   atomic_load_explicit(&s->looked,
@@ -124,10 +135,29 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 	if (interest & EPOLLOUT) {
 		if (gate_state(&sl->gate_tx) != GATE_RING)
 			return SOCK_LOOK;
-		if (ring_writable(s))
+		if (foreign ? promise_room(s) : ring_writable(s))
 			bits |= EPOLLOUT | EPOLLWRNORM;
 	}
 	return bits;
+}
+
+static __attribute__((noinline)) uint32_t foreign_quick(struct sock *s, uint32_t interest)
+{
+	uint32_t bits = SOCK_LOOK;
+	if (seen_of(s->slot) == SEEN_FOREIGN)
+		bits = (interest & EPOLLOUT) && room_needs_tcp(s)
+			       ? SOCK_LOOK
+			       : level_quick(s, interest, true);
+	/* It may have been caught in a lie just now. */
+	return seen_of(s->slot) == SEEN_FOREIGN ? bits : SOCK_LOOK;
+}
+
+uint32_t sock_level_quick(struct sock *s, uint32_t interest)
+{
+	remote_look(s);
+	if (__builtin_expect(seen_of(s->slot) != 0, 0))
+		return foreign_quick(s, interest);
+	return level_quick(s, interest, false);
 }
 
 static bool count_vain(struct sock *s, uint64_t now, bool also_due)

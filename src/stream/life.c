@@ -18,6 +18,7 @@
 #include "meet/meet.h"
 #include "stream/conn.h"
 #include "stream/leave.h"
+#include "stream/shown.h"
 #include "stream/trace.h"
 
 /* Closed sockets that threads of this process are still inside of. */
@@ -72,6 +73,7 @@ void sock_drop_segment(struct sock *s)
 	if (!s->wire)
 		return;
 	s->wire = NULL;
+	shown_forget(s);
 	meet_empty(s->window);
 }
 
@@ -392,8 +394,8 @@ bool sock_was_reset(struct sock *s)
 {
 	uint32_t seen = seen_of(s->slot);
 	/* With an error of its own the kernel has had a real reset, and tells itself. */
-	if ((seen & SEEN_ERR) || !(seen & (SEEN_FIN | SEEN_GONE)) ||
-	    atomic_load_explicit(&s->in->fin, memory_order_acquire) || !is_peer_known(s))
+	if ((seen & SEEN_ERR) || !(seen & (SEEN_FIN | SEEN_GONE)) || sock_has_fin(s) ||
+	    !is_peer_known(s))
 		return false;
 	return (seen & SEEN_RESET_TOLD) || ring_unread(s->out);
 }

@@ -17,6 +17,7 @@
 #include "meet/meet.h"
 #include "stream/conn.h"
 #include "stream/leave.h"
+#include "stream/shown.h"
 
 /* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
@@ -108,6 +109,9 @@ static int attach(struct sock *s, int fd)
 	ring_rx_init(&sl->rx);
 	if (remote_of(s))
 		remote_attach(s, out);
+	shown_begin(s);
+	if (s->far_bell >= 0)
+		seen_add(sl, SEEN_FOREIGN);
 	/* A child that was forked before now does not have the pointers just stored. */
 	if (!slot_is_alone(sl)) {
 		fork_let_go();

@@ -38,7 +38,7 @@ static bool is_past_link(struct sock *s)
 	if (!gate_is_kernel(gate_state(&s->slot->gate_tx)))
 		return false;
 	return gate_is_kernel(gate_state(&s->slot->gate_rx)) || rx_is_down(s) ||
-	       atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	       sock_has_fin(s);
 }
 
 /* ---- called by the link, under its lock ---- */
@@ -217,7 +217,7 @@ void wait_note_kernel(struct sock *s, uint32_t events)
 
 static bool has_last_words(struct sock *s, struct across *a)
 {
-	return atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+	return sock_has_fin(s) ||
 	       atomic_load_explicit(&s->out->closed, memory_order_acquire) ||
 	       across_is_over(a);
 }
@@ -226,7 +226,8 @@ bool remote_end_is_known(struct sock *s)
 {
 	struct across *a = remote_of(s);
 
-	if (!a || !sock_is_direct(s) || is_past_link(s) || has_last_words(s, a))
+	if (!a || !sock_is_direct(s) || (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP)) ||
+	    is_past_link(s) || has_last_words(s, a))
 		return true;
 	/* An honest peer has had them in our memory before its TCP socket ended. */
 	across_catch_up();

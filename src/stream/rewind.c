@@ -14,6 +14,8 @@
 #include "base/real.h"
 #include "base/report.h"
 #include "stream/conn.h"
+#include "stream/promise.h"
+#include "stream/shown.h"
 
 /* What the kernel accounts for beside the bytes of a send buffer, with room to spare. */
 #define OVERHEAD(n) ((n) / 8 + 65536)
@@ -35,9 +37,10 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 	/* What was kept for a new image, which never began, is to be sent after all. */
 	if (atomic_load_explicit(&s->in->kept, memory_order_relaxed))
 		rewind_settle(s, fd);
-	/* Requests that the two ends could change their minds about are for one host alone. */
+	/* Requests that the two ends could change their minds about are for one host alone. And what
+	 * has been shown is to come as it was. */
 	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
-	    remote_of(s)) {
+	    remote_of(s) || shown_bytes(s) > PROMISE_SHOWN_MOST) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -104,8 +107,10 @@ int rewind_settle(struct sock *s, int fd)
 	if (!is_settled(s))
 		goto broken;
 	atomic_store(&s->in->kept, 0);
+	/* A mark that answers it is believed while the request can be seen. */
+	int r = rx_advance(s, fd);
 	atomic_store(&sl->rewinding, REWINDING_NOT);
-	return rx_advance(s, fd);
+	return r;
 broken:
 	/* Nobody knows how many of the bytes have gone over TCP. */
 	sock_break(s, VD_REASON_BYPASS);
@@ -191,15 +196,19 @@ static bool is_ended(struct sock *s)
 	       atomic_load_explicit(&s->out->fin, memory_order_relaxed);
 }
 
-/* The send buffer takes n bytes more, without anybody reading. */
-static bool fits(int fd, uint64_t n)
+/* The send buffer takes n bytes more, without anybody reading; and what was told to have room still
+ * has. */
+static bool fits(struct sock *s, int fd, uint64_t n)
 {
 	uint32_t mem[SK_MEMINFO_VARS] = {0};
 	socklen_t len = sizeof(mem);
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, mem, &len) < 0 ||
 	    len <= SK_MEMINFO_WMEM_QUEUED * sizeof(mem[0]))
 		return false;
-	return n + OVERHEAD(n) + mem[SK_MEMINFO_WMEM_QUEUED] <= mem[SK_MEMINFO_SNDBUF];
+	/* The kernel tells of room up to two thirds. */
+	uint64_t most = is_foreign(s) ? mem[SK_MEMINFO_SNDBUF] / 3 * 2ull
+				      : mem[SK_MEMINFO_SNDBUF];
+	return n + OVERHEAD(n) + mem[SK_MEMINFO_WMEM_QUEUED] <= most;
 }
 
 /* One sendmsg of what is unread from `skip` on. A count or -errno. */
@@ -285,7 +294,7 @@ bool rewind_answer(struct sock *s, int fd, uint64_t *end)
 	}
 	if (done > 0 ? begun
 		     : done == 0 && want >= WANT_REWIND && !is_ended(s) &&
-			       fits(fd, unread))
+			       fits(s, fd, unread))
 		got = resend(s, fd, (uint64_t)done, unread);
 	if (got == unread) {
 		*end = tx->produced - unread;

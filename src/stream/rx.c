@@ -14,7 +14,9 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/promise.h"
 #include "stream/rx_rest.h"
+#include "stream/shown.h"
 #include "stream/trace.h"
 
 /* Large copies give room back in pieces, so that both ends copy at the same time. */
@@ -23,9 +25,9 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-/* Not earned yet, or on the way up, or down. Not inline: its caller's page is for what all run
- * through. */
-static __attribute__((noinline)) void rx_step(struct sock *s, int fd)
+/* Not earned yet, or on the way up, or down. True when it is broken, which the kernel does not know.
+ * Not inline: its caller's page is for what all run through. */
+static __attribute__((noinline)) bool rx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int saved = errno;
@@ -36,6 +38,7 @@ static __attribute__((noinline)) void rx_step(struct sock *s, int fd)
 	if (phase_of(sl) == SLOT_ATTACHED)
 		rx_open(s, fd);
 	errno = saved;
+	return seen_of(sl) & SEEN_BROKEN;
 }
 
 NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
@@ -44,8 +47,8 @@ NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 	int entered;
 	if (gate_state(&sl->gate_rx) == GATE_FINAL)
 		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
-	if (!earn_goes_on(sl, false))
-		rx_step(s, fd);
+	if (!earn_goes_on(sl, false) && rx_step(s, fd))
+		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_rx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
@@ -108,10 +111,8 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	if (queued > left)
 		queued = (int)left;
 	/* The kernel counts nothing behind it, and passes it in its own receive. */
-	if (queued == 0 && !up && rx_is_at_mark(fd)) {
-		rx_leave_urgent(s);
-		return 0;
-	}
+	if (queued == 0 && !up && rx_is_at_mark(fd))
+		return rx_leave_urgent(s, fd);
 	if (queued == 0)
 		return rx_tcp_end(s, fd, up);
 	/* An owner that dies around the kernel's call leaves the count to be made anew. */
@@ -131,6 +132,12 @@ static ssize_t break_corrupt(struct sock *s)
 	return -ECONNRESET;
 }
 
+/* Before a peek shows so much, of what there is. */
+static int keep_shown(struct sock *s, size_t end, size_t avail)
+{
+	return shown_keep(s, end < avail ? end : avail);
+}
+
 /* GATE_RING: copies what is there. 0 when empty. */
 static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 {
@@ -147,7 +154,12 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 		}
 		if ((size_t)avail <= (flags & MSG_PEEK ? done : 0))
 			break;
-		ring_rx_span(&sl->rx, s->in_data, flags & MSG_PEEK ? done : 0, &span);
+		if ((flags & MSG_PEEK) && is_foreign(s)) {
+			n = keep_shown(s, done + iov_room(to), (size_t)avail);
+			if (n < 0)
+				break;
+		}
+		shown_or_ring_span(s, flags & MSG_PEEK ? done : 0, &span);
 		if (span.len > CHUNK_BYTES)
 			span.len = CHUNK_BYTES;
 		n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
@@ -158,6 +170,8 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data,
 					    (size_t)n);
 			ring_rx_commit(&sl->rx, s->in, (size_t)n);
+			if (sl->rx.held & RING_SHOWN)
+				shown_passed(s);
 		}
 		done += (size_t)n;
 	}
@@ -180,6 +194,7 @@ int64_t rx_queued(struct sock *s, int fd)
 		return 0; /* broken: the next receive says so */
 	if (gate_state(&sl->gate_rx) == GATE_RING) {
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		sl->rx.told = sl->rx.seen;
 		/* What is sent again is on both sides until the mark is passed. */
 		if (!rx_is_down(s) ||
 		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
@@ -191,6 +206,7 @@ int64_t rx_queued(struct sock *s, int fd)
 	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : INT_MAX;
 	if (left >= 0 && left <= queued) {
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		sl->rx.told = sl->rx.seen;
 		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
 		if (!rx_is_down(s) ||
 		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
@@ -390,8 +406,7 @@ static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ss
 		return false;
 	/* A peek asks the kernel for no end while it finds bytes. */
 	sock_look(w->s, w->fd);
-	if ((seen_of(w->s->slot) & SEEN_OVER) ||
-	    atomic_load_explicit(&w->s->in->fin, memory_order_relaxed))
+	if ((seen_of(w->s->slot) & SEEN_OVER) || sock_has_fin(w->s))
 		return false;
 	return wait_nap(w) == 0;
 }

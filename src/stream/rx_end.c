@@ -11,6 +11,7 @@
 #include "base/real.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/promise.h"
 
 /* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
 static ssize_t probe_kernel(int fd)
@@ -80,7 +81,7 @@ int rx_ring_end(struct sock *s)
 	/* Order of evidence: the FIN was seen, or `fin` read, before the ring is looked at
 	 * once more; whoever says the end has published every byte before. */
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
-	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)))
+	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_FIN_SAID)))
 		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
 	int64_t more = ring_rx_avail(&sl->rx, s->in, 1);
 	if (more == 0)
@@ -90,6 +91,15 @@ int rx_ring_end(struct sock *s)
 		return -ECONNRESET;
 	}
 	return rx_is_down(s) || more > 0 ? -EINPROGRESS : 1;
+}
+
+/* The program is told of the end: whatever the peer writes from now on does not come. */
+static __attribute__((noinline)) ssize_t tell_end(struct sock *s)
+{
+	seen_add(s->slot, SEEN_FIN_SAID);
+	if (is_foreign(s))
+		s->slot->rx.held |= RING_OVER;
+	return 0;
 }
 
 ssize_t rx_verdict(struct sock *s, int fd)
@@ -104,27 +114,32 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		seen = seen_of(sl);
 	}
 	remote_catch_up(s);
-	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
+		   (seen & SEEN_FIN_SAID);
 	int r = rx_ring_end(s);
 	if (r != 1)
 		return r;
 	if (fin && !(seen & (SEEN_HUP | SEEN_ERR)))
-		return 0;
+		return tell_end(s);
 	ssize_t n = probe_kernel(fd);
-	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
-		return -EAGAIN; /* sent again, and the mark is to come */
+	/* Sent again, and the mark is to come; but not after the end. */
+	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
+		if (!(seen & SEEN_FIN))
+			return -EAGAIN;
+		return rewind_settle(s, fd) < 0 ? -ECONNRESET : -EINPROGRESS;
+	}
 	if (n == 1) {
 		sock_break(s, VD_REASON_BYPASS);
 		return -ECONNRESET;
 	}
 	if (n == -EAGAIN)
-		return fin || (seen & SEEN_SHUT_RD) ? 0 : -EAGAIN;
+		return fin ? tell_end(s) : seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
 	if (n < 0) {
 		seen_add(sl, SEEN_ERR); /* the kernel has told, and will not again */
 		return n;
 	}
 	if (fin)
-		return 0;
+		return tell_end(s);
 	/* A full close. TCP answers one that leaves bytes unread with a reset. */
 	return sock_take_reset(s) ? -ECONNRESET : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "stream/conn.h"
+#include "stream/promise.h"
 
 /*
  * Counts what has been taken of TCP, while the kernel's counts can be believed: once the
@@ -89,12 +90,21 @@ static void move_gate(struct sock *s, enum gate_state to)
 		sock_ring_self(s);
 }
 
-/* The direction goes back to the kernel: the last byte before the mark has been read. */
-static void to_kernel(struct sock *s)
+static int break_corrupt(struct sock *s)
+{
+	sock_break(s, VD_REASON_CORRUPT);
+	return -ECONNRESET;
+}
+
+/* The direction goes back to the kernel: the last byte before the mark has been read. 0, or
+ * -ECONNRESET where the mark lies. */
+static int to_kernel(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	bool final = phase_of(sl) != SLOT_ATTACHED;
 	uint32_t bounce = WANT_BOUNCE;
+	if (!promise_holds(s, fd))
+		return break_corrupt(s);
 	ring_rx_reopen(&sl->rx);
 	/* What a bounce asked for has been done; another request may just have been made. While
 	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
@@ -104,11 +114,12 @@ static void to_kernel(struct sock *s)
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
 	if (remote_of(s))
 		bell_ring_peer(s);
+	return 0;
 }
 
-void rx_leave_urgent(struct sock *s)
+int rx_leave_urgent(struct sock *s, int fd)
 {
-	to_kernel(s);
+	return to_kernel(s, fd);
 }
 
 bool rx_is_down(struct sock *s)
@@ -154,6 +165,24 @@ int64_t rx_tcp_left(struct sock *s, int fd)
 	return (int64_t)(mark - sl->rx_taken);
 }
 
+/* With the mark down seen: where it is. Once the ring has been ended there, that stands. */
+static uint64_t down_at(struct sock *s)
+{
+	return s->slot->rx.held & RING_ENDED
+		       ? s->slot->rx.seen
+		       : atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+}
+
+/* What is published behind the mark has been sent again, or is about to be taken back: see
+ * rewind_answered. */
+static void end_ring(struct sock *s, uint64_t end)
+{
+	struct slot *sl = s->slot;
+	ring_rx_end(&sl->rx, end);
+	if (atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		sl->rx.held |= RING_RESENT;
+}
+
 static int advance_ready(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -163,24 +192,17 @@ static int advance_ready(struct sock *s, int fd)
 				      memory_order_release);
 	/* Down before up: both orders of store are then told apart. */
 	bool down = rx_is_down(s);
-	if (!rx_is_up(s)) {
-		if (down)
-			to_kernel(s); /* passed over: the sender will never go up */
-		return 0;
-	}
+	if (!rx_is_up(s)) /* passed over: the sender will never go up */
+		return down ? to_kernel(s, fd) : 0;
 	/* Left again without a byte of the ring for us: all that is to come is the kernel's. */
-	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
-	if (down && end == sl->rx.consumed) {
-		to_kernel(s);
-		return 0;
-	}
+	uint64_t end = down_at(s);
+	if (down && end == sl->rx.consumed)
+		return to_kernel(s, fd);
 	if (down)
-		ring_rx_end(&sl->rx, end);
+		end_ring(s, end);
 	int64_t left = rx_tcp_left(s, fd);
-	if (left == -EPROTO) {
-		sock_break(s, VD_REASON_CORRUPT);
-		return -ECONNRESET;
-	}
+	if (left == -EPROTO)
+		return break_corrupt(s);
 	if (left == 0)
 		move_gate(s, GATE_RING);
 	else /* from now on it is TCP that has to move, and TCP that wakes */
@@ -188,22 +210,17 @@ static int advance_ready(struct sock *s, int fd)
 	return 0;
 }
 
-static int advance_ring(struct sock *s)
+static int advance_ring(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!rx_is_down(s))
-		return 0;
-	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	if (!rx_is_down(s)) /* and a mark that was seen does not go */
+		return sl->rx.held & RING_ENDED ? break_corrupt(s) : 0;
+	uint64_t end = down_at(s);
 	if (sl->rx.consumed == end)
-		to_kernel(s);
-	else if (ring_rx_avail(&sl->rx, s->in, 1) <= 0) {
-		sock_break(s, VD_REASON_CORRUPT);
-		return -ECONNRESET;
-	} else {
-		/* What is published behind the mark has been sent again, or is about to be
-		 * taken back: see rewind_answered. */
-		ring_rx_end(&sl->rx, end);
-	}
+		return to_kernel(s, fd);
+	if (ring_rx_avail(&sl->rx, s->in, 1) <= 0)
+		return break_corrupt(s);
+	end_ring(s, end);
 	return 0;
 }
 
@@ -215,7 +232,7 @@ int rx_advance(struct sock *s, int fd)
 	if (gate_state(&s->slot->gate_rx) == GATE_READY)
 		r = advance_ready(s, fd);
 	if (r == 0 && gate_state(&s->slot->gate_rx) == GATE_RING)
-		r = advance_ring(s);
+		r = advance_ring(s, fd);
 	return r;
 }
 

@@ -72,6 +72,10 @@ enum slot_seen {
 	SEEN_BROKEN =
 		128, /* the segment lied or was bypassed: ECONNRESET on everything */
 	SEEN_DISSOLVED = 256, /* we have connected to AF_UNSPEC */
+	SEEN_FIN_SAID = 512,  /* `fin` has been read in the segment, and may be told */
+	/* The peer is another user's, or on another host: what it writes may change at any moment,
+	 * also back. */
+	SEEN_FOREIGN = 1024,
 	/* Not sticky: the error that a call has left for the next one, which here the kernel would
 	 * keep in its socket. As a number, from this bit on. */
 	SEEN_KEPT_SHIFT = 16,

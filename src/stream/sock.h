@@ -106,6 +106,7 @@ struct sock {
 	_Atomic uint32_t ground_ms;
 	/* What was unread in the ring when the process stood down: see left.c. */
 	struct left *left;
+	struct shown *shown; /* what peeks have shown: shown.h; or NULL */
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };
@@ -225,6 +226,11 @@ uint64_t sock_moves(struct sock *s);
 /* What it sends comes by TCP again. */
 bool sock_peer_has_left(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
+/*
+ * The peer has shut down its direction, as it says itself. Said once, that holds: whoever asks here
+ * may tell the program.
+ */
+bool sock_has_fin(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
 void sock_want_times(struct sock *s);
 /* When the first unread byte did, in ticks of the processors' clock: 0 when that is not known,

@@ -18,6 +18,7 @@
 #include "base/report.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
+#include "stream/promise.h"
 #include "stream/source.h"
 #include "stream/trace.h"
 
@@ -69,6 +70,7 @@ bool tx_up(struct sock *s, int fd)
 		  gate_close(&sl->gate_tx, GATE_RING);
 	if (up) {
 		up = tcp_push(fd, special_of(sl) & TX_CORKED) == 0 &&
+		     (!is_foreign(s) || promise_tcp_room(fd)) &&
 		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
 		if (up) {
 			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
@@ -186,7 +188,7 @@ static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 		sock_service(s, fd);
 	up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
 	errno = saved;
-	return up;
+	return up || (seen_of(sl) & SEEN_BROKEN);
 }
 
 NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
@@ -343,7 +345,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	lock_take(&sl->tx_lock);
 	if (wait_is_open(w)) {
 		if (gate_state(&sl->gate_tx) != GATE_RING) {
-			n = SOCK_KERNEL;
+			n = seen_of(sl) & SEEN_BROKEN ? -ECONNRESET : SOCK_KERNEL;
 		} else if (!tx_is_up(s)) {
 			gate_set(&sl->gate_tx, GATE_TCP); /* its owner died on the way */
 			n = SOCK_KERNEL;

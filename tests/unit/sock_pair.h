@@ -106,6 +106,11 @@ SOCK_FN void pair_raise(struct sock_pair p)
 		pair_pass(p.s, p.c);
 	}
 	REQUIRE(pair_in_ring(p.c) && pair_in_ring(p.s));
+	/* As if the two ends were different users'. */
+	if (getenv("VD_TEST_FOREIGN")) {
+		atomic_fetch_or(&fd_sock(p.c)->slot->seen, SEEN_FOREIGN);
+		atomic_fetch_or(&fd_sock(p.s)->slot->seen, SEEN_FOREIGN);
+	}
 }
 
 SOCK_FN void pair_close_fd(int fd)
