@@ -582,5 +582,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
 		     int flags)
 {
-	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, true);
+	/* Urgent data ends a message, and the next one passes it. */
+	bool amid = gate_state(&s->slot->gate_rx) == GATE_RING || !rx_is_at_mark(fd);
+	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, amid);
 }

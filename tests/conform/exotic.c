@@ -524,3 +524,29 @@ CASE(urgent_passed_at_the_end, ANYWAY)
 	urgent_show(p.c, 0);
 	pair_close(p);
 }
+
+CASE(urgent_passed_amid_messages, ANYWAY)
+{
+	for (int more = 0; more < 2; more++) {
+		struct pair p = half_met();
+		char buf[3][8] = {0};
+		struct iovec part[3];
+		struct mmsghdr messages[3] = {0};
+		int n;
+
+		for (int i = 0; i < 3; i++) {
+			part[i] = (struct iovec){buf[i], 7};
+			messages[i].msg_hdr.msg_iov = &part[i];
+			messages[i].msg_hdr.msg_iovlen = 1;
+		}
+		NEED(send(p.s, "abU", 3, MSG_OOB) == 3);
+		if (more)
+			send_all(p.s, "cdef", 4);
+		wait_events(p.c, POLLPRI);
+		n = recvmmsg(p.c, messages, 3, 0, NULL);
+		say_result("recvmmsg", n);
+		for (int i = 0; i < n; i++)
+			say("%u: %s", messages[i].msg_len, buf[i]);
+		pair_close(p);
+	}
+}

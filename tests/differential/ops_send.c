@@ -186,7 +186,7 @@ static void op_urgent(struct dice *d)
 		return;
 	if (len > 3)
 		len = 3;
-	if (!pending() || !once_in(d, 4) || end_of(s)->urgent) {
+	if (!once_in(d, 4) || end_of(s)->urgent) {
 		tell("not this time");
 		return;
 	}
