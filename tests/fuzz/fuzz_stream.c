@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end of a connection whose other end, a process of the same user, writes what it likes to the
+/* One end of a connection whose other end, a process of the same user or of another, writes what it likes to the
  * segment, between the calls and during them, sends over TCP, rings, and goes: src/stream.
- * A call ends; it tells of no byte that was not there; and without lies what poll would say is true.
- * Not reached: signals, forks, epoll instances, and segments between users (farbell.h). */
+ * A call ends; it tells of no byte that was not there. Without lies what poll would say is true; and
+ * where the peer is another user's it stays true whatever he writes, as bytes that were shown stay.
+ * Not reached: signals, forks, epoll instances, and bells between users (farbell.h). */
 #include "fuzz/rig.h"
 #include "unit/stream_pair.h"
 
 #include "fuzz/flip.h"
 
 /* Flags of an input. flip.h, if all of CHANGING are set, since it takes long. */
-enum { TIMED = 1, CHANGING = 0x70 };
+enum { TIMED = 1, FOREIGN = 2, CHANGING = 0x70 };
 enum { OPS_MOST = 64, BUF = 100000 };
 /* What the other end has, what it has written to the segment, and what lies beside ours. */
 enum { SENT = 's', SENT_TCP = 't', MINE = 'm', BESIDE = 0xee };
@@ -27,11 +28,16 @@ enum op {
 	OP_LIE_NEAR,
 	OP_RING,
 	OP_SHUT,
+	OP_SPOIL,
 	OPS
 };
 
 static struct pair p;
 static bool is_honest; /* no word was a lie */
+static bool is_foreign_peer;
+static uint32_t told;	   /* of what a call can do, and none has done it yet */
+static uint8_t shown[BUF]; /* by MSG_PEEK */
+static size_t shown_bytes;
 
 __attribute__((constructor)) static void short_spins(void)
 {
@@ -52,6 +58,18 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 		 OP_LEVEL, 0, 0, OP_RECV, 255, 255},
 		{0, OP_PEER_SEND, 255, 255, OP_PEER_SEND, 255, 255, OP_PEEK, 255, 255,
 		 OP_RECV, 255, 255, OP_RECV, 255, 255, OP_RING, 0, 0},
+		{FOREIGN,  OP_PEER_SEND,
+		 100,	   0,
+		 OP_LEVEL, 0,
+		 0,	   OP_LIE,
+		 0,	   0,
+		 0,	   0,
+		 0,	   0,
+		 0,	   0,
+		 0,	   OP_RECV,
+		 50,	   0},
+		{FOREIGN, OP_PEER_SEND, 100, 0, OP_PEEK, 100, 0, OP_SPOIL, 1, 0, OP_RECV,
+		 50, 0},
 	};
 
 	if (n >= sizeof(seeds) / sizeof(seeds[0]))
@@ -67,12 +85,36 @@ static bool is_error(ssize_t n)
 	       n == -ECONNABORTED;
 }
 
+static void look(void)
+{
+	uint32_t level = sock_level(fd_sock(p.b), p.b);
+
+	if (is_foreign_peer)
+		told |= level & (EPOLLIN | EPOLLOUT);
+}
+
+/* What was shown is what comes. */
+static void compare_shown(const uint8_t *buf, size_t n, bool shows)
+{
+	size_t same = n < shown_bytes ? n : shown_bytes;
+
+	FUZZ_CHECK(memcmp(buf, shown, same) == 0);
+	if (!shows) {
+		memmove(shown, shown + same, shown_bytes - same);
+		shown_bytes -= same;
+	} else if (n > shown_bytes) {
+		memcpy(shown, buf, n);
+		shown_bytes = n;
+	}
+}
+
 static void receive(size_t len, int flags)
 {
 	static uint8_t buf[BUF];
 	bool ready = is_honest && sock_level(fd_sock(p.b), p.b) & EPOLLIN;
 	ssize_t n;
 
+	ready = ready || told & EPOLLIN;
 	memset(buf, BESIDE, sizeof(buf));
 	n = st_recv(p.b, buf, len, flags);
 	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n)));
@@ -82,16 +124,24 @@ static void receive(size_t len, int flags)
 	/* Less than a receive has room for is all that it has written; it may have failed amid it. */
 	for (size_t i = n > 0 ? (size_t)n : len; i < sizeof(buf) && i < len + 64; i++)
 		FUZZ_CHECK(buf[i] == BESIDE);
+	if (is_foreign_peer && n > 0)
+		compare_shown(buf, (size_t)n, flags & MSG_PEEK);
+	if (n > 0 && !(flags & MSG_PEEK))
+		told &= ~(uint32_t)EPOLLIN;
 }
 
 static void send_some(size_t len, int flags)
 {
 	static uint8_t buf[BUF];
+	bool ready = told & EPOLLOUT && len > 0;
 	ssize_t n;
 
 	memset(buf, MINE, len);
 	n = st_send(p.b, buf, len, flags | MSG_NOSIGNAL);
 	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n)));
+	FUZZ_CHECK(!ready || n != -EAGAIN);
+	if (n > 0)
+		told &= ~(uint32_t)EPOLLOUT;
 }
 
 static void ask(void)
@@ -158,7 +208,9 @@ static void step(struct fuzz_bytes *b, bool timed)
 	else if (op == OP_SEND)
 		send_some(len, flags | (len % 5 == 0 ? MSG_MORE : 0));
 	else if (op == OP_LEVEL)
-		(void)sock_level(fd_sock(p.b), p.b);
+		look();
+	else if (op == OP_SPOIL)
+		fd_sock(p.b)->in_data[len % WIRE_AREA0_BYTES] = SENT_TCP;
 	else if (op == OP_ASK)
 		ask();
 	else if (op == OP_RING)
@@ -187,6 +239,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	st_timeout(p.b, SO_RCVTIMEO, 1);
 	st_timeout(p.b, SO_SNDTIMEO, 1);
 	is_honest = !changing;
+	is_foreign_peer = flags & FOREIGN;
+	told = 0;
+	shown_bytes = 0;
+	if (is_foreign_peer)
+		seen_add(fd_sock(p.b)->slot, SEEN_FOREIGN);
 	if (changing)
 		flip_begin(fd_sock(p.a)->wire->dir, 2 * sizeof(struct wire_dir),
 			   size * 77 + data[size - 1]);
