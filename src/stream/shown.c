@@ -139,7 +139,8 @@ void shown_begin(struct sock *s)
 
 void shown_forget(struct sock *s)
 {
-	if (s->shown && s->shown->end)
+	/* Also where it is empty: a process that leaves its family may be about to lose its trust. */
+	if (s->shown)
 		map(s);
 }
 
