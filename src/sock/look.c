@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/crit.h"
+#include "stream/told.h"
 
 /* After this many spins in vain the next LOOK_SKIP waits sleep at once. */
 #define LOOK_FAILURES 4

@@ -293,8 +293,6 @@ static inline void wait_know_self(bool crowd)
 	wait_self = ((lock_self() << TOLD_THREAD_SHIFT) & TOLD_THREAD) |
 		    (crowd ? TOLD_CROWD : 0);
 }
-/* Tells the peer, and s->cpu. */
-void wait_tell_cpu(struct sock *s);
 /* By what the peer has told: the two are on one processor. */
 static inline bool wait_shares_cpu(struct sock *s, uint32_t told)
 {

@@ -20,6 +20,7 @@
 #include "stream/iov.h"
 #include "stream/promise.h"
 #include "stream/source.h"
+#include "stream/told.h"
 #include "stream/trace.h"
 
 /* To another host each telling of a piece is an immediate, which wakes whoever sleeps there. */

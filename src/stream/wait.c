@@ -16,6 +16,7 @@
 #include "base/report.h"
 #include "meet/farbell.h"
 #include "stream/conn.h"
+#include "stream/told.h"
 
 /* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
 #define SPIN_FAILURES	4

@@ -9,6 +9,7 @@
 
 #include "base/fds.h"
 #include "sock/look.h"
+#include "stream/told.h"
 #include "unit/sock_pair.h"
 
 TEST(deadlines)
