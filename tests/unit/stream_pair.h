@@ -64,9 +64,10 @@ PAIR_FN ssize_t st_recvv(int fd, const struct iovec *iov, int count, int flags)
 		if (way == SOCK_DIRECT) {
 			n = rx_recv(s, fd, iov, count, flags);
 			across_settle();
-			if (n == SOCK_KERNEL)
-				continue;
-			return n;
+			if (n != SOCK_KERNEL)
+				return n;
+			s = fd_sock(fd); /* another may be there by now */
+			continue;
 		}
 		across_settle();
 		n = recvmsg(fd, &msg, flags);
@@ -87,9 +88,10 @@ PAIR_FN ssize_t st_sendv(int fd, const struct iovec *iov, int count, int flags)
 		if (way == SOCK_DIRECT) {
 			n = tx_send(s, fd, iov, count, flags);
 			across_settle();
-			if (n == SOCK_KERNEL)
-				continue;
-			return n;
+			if (n != SOCK_KERNEL)
+				return n;
+			s = fd_sock(fd); /* another may be there by now */
+			continue;
 		}
 		n = sendmsg(fd, &msg, flags);
 		int err = errno;
