@@ -195,7 +195,11 @@ class Pair(unittest.TestCase):
         self.check_gone()
 
     def test_server_that_fails_meanwhile(self):
-        rc, _, err = self.bench(self.server("fragile"), self.client())
+        # A client that noticed it might end first.
+        patient = [sys.executable, "-c", "import socket, time\n"
+                   f"c = socket.create_connection(('127.0.0.1', {self.port}))\n"
+                   "time.sleep(3600)"]
+        rc, _, err = self.bench(self.server("fragile"), patient)
         self.assertEqual(rc, 1)
         self.assertIn("ended with status 7 meanwhile", err)
         self.assertIn("    I am fragile\n", err)
