@@ -10,15 +10,26 @@
 
 HOOK int system(const char *command)
 {
-	if (command)
-		hook_spawning();
-	return REAL_LATE(system)(command);
+	struct spawning w = {0};
+	int r;
+
+	if (command && !hook_spawning(&w))
+		return -1;
+	r = REAL_LATE(system)(command);
+	hook_spawned(&w);
+	return r;
 }
 
 HOOK FILE *popen(const char *command, const char *mode)
 {
-	hook_spawning();
-	return REAL_LATE(popen)(command, mode);
+	struct spawning w;
+	FILE *f;
+
+	if (!hook_spawning(&w))
+		return NULL;
+	f = REAL_LATE(popen)(command, mode);
+	hook_spawned(&w);
+	return f;
 }
 HOOK_ALIAS(_IO_popen, popen);
 
@@ -35,7 +46,12 @@ static bool has_command(const char *words)
 /* A shell is started for each substitution of a command. */
 HOOK int wordexp(const char *words, wordexp_t *to, int flags)
 {
-	if (!(flags & WRDE_NOCMD) && words && has_command(words))
-		hook_spawning();
-	return REAL_LATE(wordexp)(words, to, flags);
+	struct spawning w = {0};
+	int r;
+
+	if (!(flags & WRDE_NOCMD) && words && has_command(words) && !hook_spawning(&w))
+		return WRDE_NOSPACE;
+	r = REAL_LATE(wordexp)(words, to, flags);
+	hook_spawned(&w);
+	return r;
 }

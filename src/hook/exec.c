@@ -31,11 +31,23 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
 }
 
-/* Descriptors that survive go back to TCP, because the next image does not know them.
- * NULL: this image stays, and reads on; what is its own stays its own. */
-static void exec_prepare(struct leaving *l)
+/* False: there is no room to note it. */
+static bool withhold(struct spawning *w, int fd)
+{
+	if (w->count == HOOK_WITHHELD_MOST)
+		return false;
+	w->fds[w->count++] = fd;
+	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
+	return true;
+}
+
+/* Descriptors that survive go back to TCP, because the next image does not know them. `l` is that of
+ * this process, `w` that of a child: then this image stays, and reads on. False: too many that
+ * cannot go back are to be withheld from the child. */
+static bool exec_prepare(struct leaving *l, struct spawning *w)
 {
 	int limit = fd_limit(), saved = errno;
+	bool good = true;
 	int64_t end = 0;
 
 	for (int fd = 0; fd < limit; fd++) {
@@ -57,18 +69,35 @@ static void exec_prepare(struct leaving *l)
 		struct sock *s = survivor(fd);
 
 		/* What goes along must not be asked for again. */
-		if (!s || (l && carry_has(l, s)) || wait_until(s, fd, end) <= 0 || !l)
+		if (!s || (l && carry_has(l, s)) || wait_until(s, fd, end) <= 0)
 			continue;
-		if (!carry_along(l, s, fd) && !l->error &&
-		    wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
+		if (!l)
+			good = withhold(w, fd) && good;
+		else if (!carry_along(l, s, fd) && !l->error &&
+			 wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
 			sock_sever(s, fd);
 	}
 	errno = saved;
+	return good;
 }
 
-void hook_spawning(void)
+bool hook_spawning(struct spawning *w)
 {
-	exec_prepare(NULL);
+	w->count = 0;
+	if (exec_prepare(NULL, w))
+		return true;
+	hook_spawned(w);
+	errno = EAGAIN;
+	return false;
+}
+
+void hook_spawned(const struct spawning *w)
+{
+	int saved = errno;
+
+	for (unsigned i = 0; i < w->count; i++)
+		REAL(fcntl64)(w->fds[i], F_SETFD, 0);
+	errno = saved;
 }
 
 /* A string that can be read up to its end. */
@@ -110,7 +139,7 @@ static bool can_begin(const char *path, char *const argv[], char *const envp[])
 /* Returns the environment for the new image. */
 static char *const *exec_begin(struct leaving *l)
 {
-	exec_prepare(l);
+	exec_prepare(l, NULL);
 	if (!hook_is_borrowed()) {
 		sock_exec(true);
 		hook_report();
@@ -238,11 +267,17 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
+	struct spawning w = {0};
+	int r = EAGAIN;
+
 	if (can_begin(path, argv, envp)) {
 		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-		hook_spawning();
+		if (!hook_spawning(&w))
+			return r;
 	}
-	return REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
+	r = REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
 }
 
 HOOK int posix_spawnp(pid_t *pid, const char *file,
@@ -250,11 +285,17 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
+	struct spawning w = {0};
+	int r = EAGAIN;
+
 	if (can_begin(file, argv, envp)) {
 		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-		hook_spawning();
+		if (!hook_spawning(&w))
+			return r;
 	}
-	return REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+	r = REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
 }
 
 /* libc has them since 2.39 only. */
@@ -286,12 +327,17 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		     char *const envp[])
 {
 	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawn");
+	struct spawning w;
+	int r = EAGAIN;
 
 	if (!call)
 		return ENOSYS;
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-	hook_spawning();
-	return call(pidfd, path, actions, attr, argv, envp);
+	if (!hook_spawning(&w))
+		return r;
+	r = call(pidfd, path, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
 }
 
 HOOK int pidfd_spawnp(int *pidfd, const char *file,
@@ -300,12 +346,17 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		      char *const envp[])
 {
 	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawnp");
+	struct spawning w;
+	int r = EAGAIN;
 
 	if (!call)
 		return ENOSYS;
 	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-	hook_spawning();
-	return call(pidfd, file, actions, attr, argv, envp);
+	if (!hook_spawning(&w))
+		return r;
+	r = call(pidfd, file, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
 }
 
 /* A descriptor that is close-on-exec reaches the new image by this. */
@@ -314,9 +365,11 @@ HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, i
 {
 	struct sock *s = fd_sock(fd);
 	int saved = errno;
+	bool stranded = s && hook_is_stranded(s, fd, VD_REASON_EXEC);
 
-	if (s)
-		hook_take_down(s, fd, VD_REASON_EXEC);
 	errno = saved;
+	/* The child gets what can neither be read nor written, so that it misses nothing silently. */
+	if (stranded)
+		return posix_spawn_file_actions_addopen(actions, newfd, "/", O_PATH, 0);
 	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, newfd);
 }

@@ -51,6 +51,22 @@ ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
 	return hook_take_down_unread(s, fd, reason);
 }
 
+bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason)
+{
+	return hook_take_down(s, fd, reason) > 0 &&
+	       sock_down_wait(s, fd, reason, HOOK_UNREAD_MS) > 0;
+}
+
+/* In a child of vfork: the number is for another image, which does not know the ring. The tables are
+ * the parent's, where it is no number. */
+static void hook_lent(int oldfd, int newfd)
+{
+	struct sock *s = fd_sock(oldfd);
+
+	if (s && hook_is_stranded(s, oldfd, VD_REASON_EXEC))
+		sock_sever(s, newfd);
+}
+
 static bool is_parted(void)
 {
 	return atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
@@ -145,8 +161,11 @@ void hook_duplicated(int oldfd, int newfd)
 {
 	int saved = errno;
 
-	if (hook_is_borrowed())
+	if (hook_is_borrowed()) {
+		hook_lent(oldfd, newfd);
+		errno = saved;
 		return;
+	}
 	if (fd_sock(oldfd)) {
 		fd_duplicated(oldfd, newfd);
 		hook_took(newfd);

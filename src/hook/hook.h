@@ -169,9 +169,19 @@ extern _Atomic bool hook_is_parted;
 bool hook_clone_parts(unsigned long flags);
 /* This is the process's only thread, for certain. */
 bool hook_is_alone(void);
-/* Before libc starts a child inside itself, by vfork and exec: what that inherits goes back to
- * TCP. The process keeps what is its own. */
-void hook_spawning(void);
+/*
+ * Before libc starts a child inside itself, by vfork and exec: what that inherits goes back to TCP.
+ * The process keeps what is its own. What cannot go back, because bytes are unread in the ring, is
+ * withheld from the child, which would miss them: closed by its exec. False, with EAGAIN: these are
+ * too many, and there is to be no child. Else hook_spawned follows the call.
+ */
+#define HOOK_WITHHELD_MOST 64
+struct spawning {
+	unsigned count;
+	int fds[HOOK_WITHHELD_MOST];
+};
+bool hook_spawning(struct spawning *w);
+void hook_spawned(const struct spawning *w);
 /* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
 void *hook_vfork_begin(void);
 
@@ -254,6 +264,9 @@ static inline int64_t hook_now_ms(void)
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
 /* The same, with what is unread, whatever the reason. */
 ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason);
+/* Takes it down, and waits longer where bytes are unread. True: some are left that only this process
+ * can read, so that whoever else gets the descriptor is to get an error. */
+bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason);
 /* Calls that go past us may be made on any socket: nothing can be direct any more. */
 void hook_refuse_all(enum vd_reason reason);
 

@@ -59,8 +59,7 @@ static void visit_sent(int fd)
 		return;
 	}
 
-	if (hook_take_down(s, fd, VD_REASON_PASSED) > 0 &&
-	    sock_down_wait(s, fd, VD_REASON_PASSED, HOOK_UNREAD_MS) > 0)
+	if (hook_is_stranded(s, fd, VD_REASON_PASSED))
 		sock_sever(s, fd);
 }
 

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: a child gets a connection whose unread bytes only its parent can reach, or all of it.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+#define UNREAD 100000
+#define NUMBER 9 /* of the connection in the child; a shell knows no higher ones */
+
+extern char **environ;
+
+/* A child whose standard output is a pipe, and what it writes there. */
+struct reader {
+	int fd, out;
+	bool inherited; /* under its own number, else under NUMBER */
+	const char *command;
+};
+
+static char *const *arguments(const struct reader *r)
+{
+	static char *argv[] = {"sh", "-c", NULL, NULL};
+	static char text[100];
+	snprintf(text, sizeof(text), "exec 2>/dev/null; %s <&%d >&%d", r->command,
+		 r->inherited ? r->fd : NUMBER, r->out);
+	argv[2] = text;
+	return argv;
+}
+
+static int by_vfork(const struct reader *r)
+{
+	char *const *argv = arguments(r);
+	pid_t pid = vfork();
+	if (pid == 0) {
+		if (!r->inherited)
+			dup2(r->fd, NUMBER);
+		execv("/bin/sh", argv);
+		_exit(99);
+	}
+	return child_status(pid);
+}
+
+static int by_spawn(const struct reader *r)
+{
+	posix_spawn_file_actions_t actions;
+	pid_t pid;
+	posix_spawn_file_actions_init(&actions);
+	if (!r->inherited)
+		posix_spawn_file_actions_adddup2(&actions, r->fd, NUMBER);
+	NEED(posix_spawn(&pid, "/bin/sh", &actions, NULL, arguments(r), environ) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	return child_status(pid);
+}
+
+static int by_system(const struct reader *r)
+{
+	return system(arguments(r)[2]);
+}
+
+static int by_popen(const struct reader *r)
+{
+	FILE *f = popen(arguments(r)[2], "r");
+	NEED(f);
+	return pclose(f);
+}
+
+/* Both ways first, so that the connection is upgraded; then what nobody reads here. */
+static void send_and_end(int fd, void *arg)
+{
+	struct signal_pipe *sent = arg;
+	recv_pattern(fd, 0, 1000);
+	send_pattern(fd, 0, 1000);
+	send_pattern(fd, 0, UNREAD);
+	shutdown(fd, SHUT_WR);
+	signal_send(*sent);
+	wait_events(fd, POLLHUP | POLLERR | POLLRDHUP);
+}
+
+/* A part of the stream must never look like all of it; and the parent has it as before. */
+static void reads_what_ended(int (*start)(const struct reader *r), bool inherited)
+{
+	struct signal_pipe sent = signal_pipe();
+	uint64_t got = 0, rest = 0;
+	char buf[4096];
+	pid_t peer;
+	int fd = peer_start(send_and_end, &sent, &peer), status;
+	send_pattern(fd, 0, 1000);
+	recv_pattern(fd, 0, 1000);
+	signal_wait(sent);
+	fcntl(fd, F_SETFD, inherited ? 0 : FD_CLOEXEC);
+	struct signal_pipe out = signal_pipe();
+	/* The pipe has room for no more. */
+	status = start(&(struct reader){.fd = fd,
+					.out = out.fd[1],
+					.inherited = inherited,
+					.command = "head -c 60000"});
+	close(out.fd[1]);
+	for (ssize_t r; (r = read(out.fd[0], buf, sizeof buf)) > 0;)
+		got += (uint64_t)r;
+	say("in silence: %d", status == 0 && got != 60000);
+	say("flags %d", fcntl(fd, F_GETFD));
+	for (ssize_t r; (r = recv(fd, buf, sizeof buf, 0)) > 0;)
+		rest += (uint64_t)r;
+	/* The child's shell reads ahead in one piece or in many. */
+	say("of all: %d", got ? rest <= UNREAD - got : rest == UNREAD);
+	close(fd);
+	child_status(peer);
+}
+
+CASE(stranded_vfork, DIRECT)
+{
+	reads_what_ended(by_vfork, false);
+}
+
+CASE(stranded_vfork_inherited, DIRECT)
+{
+	reads_what_ended(by_vfork, true);
+}
+
+CASE(stranded_spawn, DIRECT)
+{
+	reads_what_ended(by_spawn, false);
+}
+
+CASE(stranded_spawn_inherited, DIRECT)
+{
+	reads_what_ended(by_spawn, true);
+}
+
+CASE(stranded_system, DIRECT)
+{
+	reads_what_ended(by_system, true);
+}
+
+CASE(stranded_popen, DIRECT)
+{
+	reads_what_ended(by_popen, true);
+}
+
+/* Nothing is unread when the child starts. */
+static void send_when_asked(int fd, void *arg)
+{
+	char buf[1];
+	(void)arg;
+	recv_pattern(fd, 0, 1000);
+	send_pattern(fd, 0, 1000);
+	recv_all(fd, buf, 1);
+	send_pattern(fd, 0, UNREAD);
+	shutdown(fd, SHUT_WR);
+	say("then %llu", (unsigned long long)recv_to_end(fd, &(int){0}));
+}
+
+/* The number in the child is none that the parent has. */
+CASE(vfork_to_another_number, DIRECT)
+{
+	pid_t peer, pid;
+	int fd = peer_start(send_when_asked, NULL, &peer);
+	send_pattern(fd, 0, 1000);
+	recv_pattern(fd, 0, 1000);
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	pid = vfork();
+	if (pid == 0) {
+		dup2(fd, NUMBER);
+		execl("/bin/sh", "sh", "-c", "echo >&9; test `wc -c <&9` = 100000",
+		      (char *)NULL);
+		_exit(99);
+	}
+	say("status %d", child_status(pid));
+	close(fd);
+	say("status %d", child_status(peer));
+}
