@@ -62,17 +62,16 @@ RIG_FN struct rig rig_open(void)
 	return r;
 }
 
-/* At the end of a test: the way that its connection was meant to take, at some moment. It may be on
- * its way between two of them at the next one. */
+/* At the end of a test: its connection takes the way that it was meant to, at some moment. It may be
+ * on its way there now, or between two at the next one. */
 RIG_FN void rig_check_path(vd_conn *c)
 {
 	int path = vd_path(c);
 
-	for (int i = 0; i < 20000 && path != rig_path(); i++) {
+	while (path != rig_path()) {
 		REQUIRE(vd_flush(c) == 0);
 		path = vd_path(c);
 	}
-	CHECK_EQ(path, rig_path());
 	if (rig_path() == VD_PATH_SHM)
 		CHECK_STR(vd_reason(c), "none");
 	else
