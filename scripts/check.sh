@@ -84,7 +84,7 @@ trap 'kill $others 2>/dev/null; exit 130' INT TERM
 [ $gcc_built != 0 ] || tests gcc
 wait $others || failed=1
 cat $results/others
-! grep -q "^ok build with sanitized$" $results/steps || tests sanitized --suite unit --suite fuzz
+! grep -q "^ok build with sanitized$" $results/steps || tests sanitized --suite unit --suite fuzz --suite native
 ! grep -q "^ok build with threads$" $results/steps || tests threads --suite unit
 
 exit $failed
