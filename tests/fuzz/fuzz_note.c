@@ -400,7 +400,8 @@ static void bring_bulk_up(void)
 	for (int i = 0; i < 20 && !is_up; i++) {
 		struct across_guard g = across_enter();
 
-		is_up = bulk_is_up(q.a->link) & bulk_is_up(p.a->link);
+		bool theirs = bulk_is_up(q.a->link);
+		is_up = bulk_is_up(p.a->link) && theirs; /* both are looked at */
 		across_leave(g);
 		rig_steps();
 	}
