@@ -171,6 +171,10 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	    crit_readable(value, len < sizeof(int) ? len : sizeof(int))) {
 		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,
 			  level);
+		/* A receive under way must find its mark raised when it goes on in the kernel, where it
+		 * would take it for its own. That the kernel refuses a length, it says again. */
+		if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+			REAL(setsockopt)(fd, level, name, value, len);
 		if (option_counts_unread(level, name))
 			hook_take_down_unread(s, fd, reason);
 		else
