@@ -23,7 +23,7 @@ note() { # status name
 # checked DIR: of a build folder's targets, those that run under its sanitizers. Where fuzzers let
 # two threads write the same words, they mean to.
 checked() {
-	local folders='unit\|fuzz'
+	local folders='unit\|fuzz\|native'
 	[[ $1 != */threads ]] || folders=unit
 	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p"
 }

@@ -46,10 +46,11 @@ static inline void lock_take(struct lock *l)
  * process has it, and there is no other thread. Both begin by a call of this one, which it
  * cannot make in the section.
  */
-static inline void lock_take_mine(struct lock *l, const bool *others_have_it)
+static inline void lock_take_mine(struct lock *l, const _Atomic bool *others_have_it)
 {
 	crit_enter();
-	if (__libc_single_threaded && !*others_have_it &&
+	if (__libc_single_threaded &&
+	    !atomic_load_explicit(others_have_it, memory_order_relaxed) &&
 	    !atomic_load_explicit(&l->word, memory_order_relaxed)) {
 		atomic_store_explicit(&l->word, lock_self(), memory_order_relaxed);
 		atomic_signal_fence(memory_order_seq_cst);
@@ -81,9 +82,10 @@ static inline void lock_drop(struct lock *l)
 }
 
 /* Of one taken by lock_take_mine, where no fence is wanted after it. */
-static inline void lock_drop_mine(struct lock *l, const bool *others_have_it)
+static inline void lock_drop_mine(struct lock *l, const _Atomic bool *others_have_it)
 {
-	if (!__libc_single_threaded || *others_have_it) {
+	if (!__libc_single_threaded ||
+	    atomic_load_explicit(others_have_it, memory_order_relaxed)) {
 		lock_drop(l);
 		return;
 	}

@@ -42,7 +42,7 @@ static _Atomic int fd_highest FORK_DATA;
 static uint32_t *forking_list;
 static uint32_t forking_used FORK_DATA;
 static struct lock forking_lock FORK_DATA;
-static const bool forking_is_shared; /* with other processes */
+static const _Atomic bool forking_is_shared; /* with other processes */
 
 void fork_hold_off(void)
 {
@@ -139,7 +139,8 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->tx_bytes = s->rx_bytes = 0;
 	s->past = (struct past){0};
 	s->still_at = s->still_since_ms = 0;
-	s->is_copied = s->has_listened = false;
+	s->is_copied = false;
+	s->has_listened = false;
 	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);

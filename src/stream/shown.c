@@ -45,34 +45,57 @@ static bool may_map(struct sock *s)
 	       space_is_left(sizeof(struct shown));
 }
 
-/* Where it is already, other processes keep what was there. */
-static void map(struct sock *s)
+static struct shown *map(void *at)
 {
 	int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
-	void *p = pageable_map(s->shown, sizeof(struct shown),
-			       s->shown ? flags | MAP_FIXED : flags, -1);
+	void *p = pageable_map(at, sizeof(struct shown), at ? flags | MAP_FIXED : flags,
+			       -1);
 
-	s->shown = p != MAP_FAILED ? p : NULL;
+	return p != MAP_FAILED ? p : NULL;
+}
+
+/* Relaxed: nothing is written there before all threads can see it. */
+static struct shown *memory_of(const struct sock *s)
+{
+	return atomic_load_explicit(&s->shown, memory_order_relaxed);
+}
+
+/* One thread peeks, another forks: the memory of the first one counts. */
+static void begin(struct sock *s)
+{
+	struct shown *none = NULL, *m = map(NULL);
+
+	if (m && !atomic_compare_exchange_strong(&s->shown, &none, m))
+		pageable_unmap(m, sizeof(*m));
+}
+
+/* Other processes keep what was there. */
+static void replace(struct sock *s)
+{
+	struct shown *m = memory_of(s);
+
+	if (m && !map(m))
+		atomic_store_explicit(&s->shown, NULL, memory_order_relaxed);
 }
 
 size_t shown_bytes(const struct sock *s)
 {
 	const struct ring_rx *rx = &s->slot->rx;
 
-	if (!(rx->held & RING_SHOWN) || (int64_t)(s->shown->end - rx->consumed) <= 0)
+	if (!(rx->held & RING_SHOWN) || (int64_t)(memory_of(s)->end - rx->consumed) <= 0)
 		return 0;
-	return (size_t)(s->shown->end - rx->consumed);
+	return (size_t)(memory_of(s)->end - rx->consumed);
 }
 
 int shown_keep(struct sock *s, size_t n)
 {
 	struct ring_rx *rx = &s->slot->rx;
 
-	if (!s->shown && may_map(s))
-		map(s);
-	if (!s->shown)
+	if (!memory_of(s) && may_map(s))
+		begin(s);
+	struct shown *m = memory_of(s);
+	if (!m)
 		return -ENOMEM;
-	struct shown *m = s->shown;
 	if (shown_bytes(s) == 0) {
 		give_pages_back(m);
 		m->base = m->end = rx->consumed;
@@ -101,7 +124,7 @@ int shown_keep(struct sock *s, size_t n)
 
 bool shown_are(const struct sock *s, const uint8_t *bytes, size_t n)
 {
-	const struct shown *m = s->shown;
+	const struct shown *m = memory_of(s);
 
 	for (size_t i = 0; i < n; i++)
 		if (m->data[place_of(m, s->slot->rx.consumed + i)] != bytes[i])
@@ -114,7 +137,7 @@ void shown_passed(struct sock *s)
 	if (shown_bytes(s) > 0)
 		return;
 	s->slot->rx.held &= (uint8_t)~RING_SHOWN;
-	give_pages_back(s->shown);
+	give_pages_back(memory_of(s));
 }
 
 void shown_span(const struct sock *s, size_t skip, struct ring_span *span)
@@ -123,31 +146,29 @@ void shown_span(const struct sock *s, size_t skip, struct ring_span *span)
 
 	if (skip >= shown)
 		return;
-	at = place_of(s->shown, s->slot->rx.consumed + skip);
+	at = place_of(memory_of(s), s->slot->rx.consumed + skip);
 	if (span->len > shown - skip)
 		span->len = shown - skip;
 	if (span->len > SHOWN_BYTES - at)
 		span->len = SHOWN_BYTES - at;
-	span->data = s->shown->data + at;
+	span->data = memory_of(s)->data + at;
 }
 
 void shown_begin(struct sock *s)
 {
-	if (s->shown)
-		map(s);
+	replace(s);
 }
 
 void shown_forget(struct sock *s)
 {
 	/* Also where it is empty: a process that leaves its family may be about to lose its trust. */
-	if (s->shown)
-		map(s);
+	replace(s);
 }
 
 void shown_forking(struct sock *s)
 {
 	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_relaxed);
 
-	if (!s->shown && (seen & SEEN_FOREIGN) && may_map(s))
-		map(s);
+	if (!memory_of(s) && (seen & SEEN_FOREIGN) && may_map(s))
+		begin(s);
 }

@@ -96,7 +96,7 @@ struct sock {
 	/* Where the ring stood when it was last looked at, and since when. Under tx_lock. */
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */
-	bool is_copied;
+	_Atomic bool is_copied;
 	bool has_listened; /* it may be announced: see announce.c */
 	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
 	 * it has the socket, both directions stay on TCP. */
@@ -106,7 +106,8 @@ struct sock {
 	_Atomic uint32_t ground_ms;
 	/* What was unread in the ring when the process stood down: see left.c. */
 	struct left *left;
-	struct shown *shown; /* what peeks have shown: shown.h; or NULL */
+	/* What peeks have shown: shown.h; or NULL. Set once, by whoever peeks or forks first. */
+	struct shown *_Atomic shown;
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
 };

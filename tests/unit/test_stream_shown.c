@@ -149,6 +149,7 @@ STREAM_TEST(without_memory)
 {
 	struct pair p = open_foreign();
 	struct sock *s = fd_sock(p.b);
+	REQUIRE(s != NULL);
 	uint8_t byte;
 	put_bytes(p.a, 0, 100);
 	s->shown = NULL; /* as if none had ever peeked */
