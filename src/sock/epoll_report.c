@@ -398,6 +398,11 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 	struct batch *told = r->in->absorbing;
 
+	/* After an own shutdown for reading the event looks the same with the peer's end. */
+	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD) {
+		sock_look(r->s, r->use_fd);
+		seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
+	}
 	if (told && r->told_at != told->scan)
 		told = NULL;
 	/* Woken for bytes that are not there any more. */

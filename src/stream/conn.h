@@ -592,7 +592,5 @@ bool sock_was_reset(struct sock *s);
 bool sock_take_reset(struct sock *s);
 /* Notes what poll events say about the end of the connection. fd -1: it cannot be asked. */
 void sock_see(struct sock *s, int fd, uint32_t events);
-/* Asks the kernel what became of the TCP connection, and notes it. */
-void sock_look(struct sock *s, int fd);
 
 #endif

@@ -259,6 +259,8 @@ int sock_shared_bell(struct sock *s);
 void sock_hear_shared_bell(void);
 /* The kernel reported poll events for the TCP descriptor: takes note. */
 void sock_note_kernel(struct sock *s, uint32_t events);
+/* Asks the kernel what became of the TCP connection, and notes it. */
+void sock_look(struct sock *s, int fd);
 /* Nothing is due on TCP but the end: it may be slept on for bytes that nobody announced. */
 bool sock_is_quiet(struct sock *s);
 /* The TCP descriptor is readable without being at its end: bytes that nobody announced end

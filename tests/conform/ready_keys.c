@@ -182,6 +182,37 @@ CASE(key_of_own_end, DIRECT)
 	unwatch(&w);
 }
 
+/* The peer's end after an own shutdown: the level is as before, but it is an edge. */
+static void end_after(int how, bool closes, int state)
+{
+	struct watchers w = watch();
+
+	NEED(shutdown(w.p.s, how) == 0);
+	if (how != SHUT_RD)
+		wait_events(w.p.c, POLLRDHUP);
+	while (how != SHUT_RD && !is_in_state(w.p.s, TCP_FIN_WAIT2))
+		;
+	show_all(&w, "own end");
+	if (closes) {
+		close(w.p.c);
+		w.p.c = -1;
+	} else {
+		NEED(shutdown(w.p.c, SHUT_WR) == 0);
+	}
+	while (!is_in_state(w.p.s, state))
+		;
+	show_all(&w, "peer's end");
+	unwatch(&w);
+}
+
+CASE(key_of_end_unread, DIRECT)
+{
+	end_after(SHUT_RD, false, TCP_CLOSE_WAIT);
+	end_after(SHUT_RD, true, TCP_CLOSE_WAIT);
+	end_after(SHUT_RDWR, false, TCP_CLOSE);
+	end_after(SHUT_RDWR, true, TCP_CLOSE);
+}
+
 CASE(key_of_reset, DIRECT)
 {
 	struct linger now = {1, 0};
