@@ -183,6 +183,26 @@ static void end_ring(struct sock *s, uint64_t end)
 		sl->rx.held |= RING_RESENT;
 }
 
+/*
+ * It leaves, but the mark will never come: TCP has ended both ways, and what the peer had to say
+ * was there before. Nothing of that lies unread, and no verdict is ours to tell.
+ */
+static __attribute__((noinline)) bool is_over_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	return (seen_of(sl) & SEEN_HUP) && !kept_error(s) && !sock_was_reset(s) &&
+	       tcp_state(fd, &state) == 0 && state == TCP_CLOSE && !rx_is_queued(fd) &&
+	       ring_rx_take_held(&sl->rx, s->in) >= 0 &&
+	       ring_rx_avail(&sl->rx, s->in, 1) == 0;
+}
+
+static inline bool is_over(struct sock *s, int fd)
+{
+	return __builtin_expect(phase_of(s->slot) == SLOT_LEAVING, 0) &&
+	       is_over_slow(s, fd);
+}
+
 static int advance_ready(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -193,7 +213,7 @@ static int advance_ready(struct sock *s, int fd)
 	/* Down before up: both orders of store are then told apart. */
 	bool down = rx_is_down(s);
 	if (!rx_is_up(s)) /* passed over: the sender will never go up */
-		return down ? to_kernel(s, fd) : 0;
+		return down || is_over(s, fd) ? to_kernel(s, fd) : 0;
 	/* Left again without a byte of the ring for us: all that is to come is the kernel's. */
 	uint64_t end = down_at(s);
 	if (down && end == sl->rx.consumed)
@@ -213,8 +233,11 @@ static int advance_ready(struct sock *s, int fd)
 static int advance_ring(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!rx_is_down(s)) /* and a mark that was seen does not go */
-		return sl->rx.held & RING_ENDED ? break_corrupt(s) : 0;
+	if (!rx_is_down(s)) { /* and a mark that was seen does not go */
+		if (sl->rx.held & RING_ENDED)
+			return break_corrupt(s);
+		return is_over(s, fd) ? to_kernel(s, fd) : 0;
+	}
 	uint64_t end = down_at(s);
 	if (sl->rx.consumed == end)
 		return to_kernel(s, fd);

@@ -267,3 +267,46 @@ CASE(closed_but_passed, DIRECT)
 	close(channel[0]);
 	close(channel[1]);
 }
+
+/* A dead connection is TCP's from then on: what another process does with it is an edge here. */
+static void shut_elsewhere(bool both_ended)
+{
+	struct linger now = {1, 0};
+	struct signal_pipe go = signal_pipe(), done = signal_pipe();
+	int channel[2];
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		say_as("child");
+		int fd = receive_fd(channel[1]);
+		signal_wait(go);
+		say_result("shutdown", shutdown(fd, SHUT_WR));
+		signal_send(done);
+		_exit(0);
+	}
+	struct pair p = pair_warm_open();
+	int epfd = ep_open();
+	if (both_ended)
+		NEED(shutdown(p.s, SHUT_WR) == 0 && shutdown(p.c, SHUT_WR) == 0);
+	else
+		NEED(setsockopt(p.c, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+	close(p.c);
+	wait_events(p.s, POLLHUP);
+	ep_add(epfd, p.s, EPOLLIN | EPOLLET, 1);
+	ep_show(epfd, 0);
+	send_fd(channel[0], p.s);
+	ep_drain(epfd);
+	signal_send(go);
+	signal_wait(done);
+	ep_show(epfd, 0);
+	ep_show(epfd, 0);
+	say("status %d", child_status(pid));
+	close(p.s);
+	close(epfd);
+}
+
+CASE(dead_and_passed, DIRECT)
+{
+	shut_elsewhere(false);
+	shut_elsewhere(true);
+}
