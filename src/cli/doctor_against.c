@@ -2,9 +2,11 @@
 /* Whether RDMA is slower than TCP on the way to that host: measured once, and kept. */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/bench.h"
 #include "cli/doctor_far.h"
+#include "cli/kept.h"
 
 enum { ROUNDS = 3, ECHO_MS = 100 };
 /* What is less slower than that is not known for sure. */
@@ -88,7 +90,9 @@ void check_against_tcp(struct finding *f)
 	f->left_out = !way.is_rdma;
 	if (f->left_out)
 		return;
-	way.is_kept = !way.measures_again && crossover_find(way.peer.addr, &way.measured);
+	way.is_kept = !way.measures_again &&
+		      crossover_find(way.peer.addr, &way.measured) &&
+		      !kept_is_old(&way.measured, time(NULL));
 	if (way.is_kept)
 		found(f, "RDMA is %s, as measured on %s",
 		      way.measured.is_slower ? "slower" : "not slower",

@@ -1,93 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From which size on bytes from that host are better redirected: measured once. The file of that. */
+/* From which size on bytes from that host are better redirected: measured once. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/crossover.h"
-#include "base/conffile.h"
 #include "cli/doctor_far.h"
+#include "cli/kept.h"
 
 /* What is less faster than that is not worth it, nor known for sure. */
 #define GAIN 0.97
-
-/* ---- the file ---- */
-
-static bool file_path(char *path, size_t size)
-{
-	if (geteuid() != 0)
-		return crossover_user(path, size);
-	snprintf(path, size, "%s", crossover_system);
-	return true;
-}
-
-/* With the folders above it. */
-static void make_folders(const char *path)
-{
-	char folder[PATH_MAX];
-
-	snprintf(folder, sizeof(folder), "%s", path);
-	for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
-		*at = '\0';
-		mkdir(folder, 0755);
-		*at = '/';
-	}
-}
-
-/* The other hosts' lines, and ours. 0 or -errno. */
-static int write_lines(FILE *out, const struct conffile *old, const struct crossover *c)
-{
-	char text[CROSSOVER_TEXT];
-	struct crossover other;
-	const char *line;
-	size_t at = 0;
-
-	fprintf(out, "# From how many bytes on receives are redirected, and whether RDMA "
-		     "is slower than TCP, by host: see viaduct-doctor(1).\n");
-	while (old->state == CONFFILE_READ && (line = conffile_next(old, &at)))
-		if (*line && (crossover_parse(line, &other) < 0 ||
-			      memcmp(other.addr, c->addr, sizeof(c->addr)) != 0))
-			fprintf(out, "%s\n", line);
-	fprintf(out, "%s\n", crossover_text(c, text));
-	return fflush(out) || ferror(out) || fsync(fileno(out)) ? -errno : 0;
-}
-
-static int keep(const struct crossover *c, char path[PATH_MAX])
-{
-	static struct conffile old;
-	char next[PATH_MAX + 8];
-	FILE *out;
-	int fd, r;
-
-	if (!file_path(path, PATH_MAX))
-		return -ENOENT;
-	make_folders(path);
-	snprintf(old.path, sizeof(old.path), "%s", path);
-	conffile_read(&old, CONFFILE_CHECKED);
-	snprintf(next, sizeof(next), "%s.XXXXXX", path);
-	fd = mkstemp(next);
-	if (fd < 0)
-		return -errno;
-	fchmod(fd, 0644);
-	out = fdopen(fd, "w");
-	r = out ? write_lines(out, &old, c) : -errno;
-	if (out)
-		fclose(out);
-	else
-		close(fd);
-	if (r == 0 && rename(next, path) != 0)
-		r = -errno;
-	if (r < 0)
-		unlink(next);
-	return r;
-}
-
-/* ---- what is measured ---- */
 
 /* By a child whose receives are redirected where that can be, on a connection of its own. */
 static int measure(struct far_result *out, struct far_path *path)
@@ -140,7 +63,7 @@ static void keep_measured(struct finding *f)
 
 	memcpy(c->addr, way.peer.addr, sizeof(c->addr));
 	strftime(c->date, sizeof(c->date), "%Y-%m-%d", gmtime_r(&now, &today));
-	r = keep(c, path);
+	r = kept_write(c, path);
 	if (r < 0)
 		found_trouble(f, FINDING_NOTE,
 			      "What was measured cannot be kept, and so has no effect.",

@@ -2,11 +2,14 @@
 /* viaduct explain HOST:PORT of another host: whether connections can go there by RDMA. */
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "base/config.h"
 #include "base/crossover.h"
 #include "base/reason.h"
 #include "cli/doctor_way.h"
 #include "cli/explain_world.h"
+#include "cli/kept.h"
 
 /* One check of `viaduct doctor HOST`. False: it is a hindrance. */
 static bool say_check(void (*look)(struct finding *), const char *name, struct answer *a)
@@ -28,14 +31,46 @@ static bool say_check(void (*look)(struct finding *), const char *name, struct a
 	return f.state == FINDING_OK;
 }
 
+/* What `viaduct doctor` has measured, where the settings leave it to that. False: RDMA is slower. */
+static bool say_kept(const char *host, const struct in6_addr *addr, struct answer *a)
+{
+	struct crossover c;
+
+	if (config_get()->redirect != CONFIG_MEASURED ||
+	    !crossover_find(addr->s6_addr, &c))
+		return true;
+	if (c.is_slower) {
+		say(a, POINT_NO, reason_name(VD_REASON_SLOWER),
+		    "`viaduct doctor` has measured on %s that RDMA is slower than TCP "
+		    "there.",
+		    c.date);
+		say_remedy(a, "Measure it again: `viaduct doctor --measure %s`.", host);
+		return false;
+	}
+	if (c.least)
+		say(a, POINT_NOTE, "redirect",
+		    "Receives with room for %u bytes or more are redirected, as "
+		    "measured on %s.",
+		    c.least, c.date);
+	else
+		say(a, POINT_NOTE, "redirect",
+		    "Nothing from there is redirected, since that does not pay, as "
+		    "measured on %s.",
+		    c.date);
+	if (kept_is_old(&c, time(NULL)))
+		say_remedy(a, "`viaduct doctor %s` measures it again.", host);
+	return true;
+}
+
 /* What this host can tell; the other one may lack something still. */
-static bool say_way(const char *host, struct answer *a)
+static bool say_way(const char *host, const struct in6_addr *addr, struct answer *a)
 {
 	struct finding name = {.state = FINDING_OK};
-	bool well;
+	bool is_faster, well;
 
 	way.host = host;
 	check_name(&name);
+	is_faster = say_kept(host, addr, a);
 	if (!say_check(check_route, "route", a))
 		return false;
 	well = say_check(check_device, reason_name(VD_REASON_NO_DEVICE), a);
@@ -43,13 +78,7 @@ static bool say_way(const char *host, struct answer *a)
 	if (!say_check(check_relay_daemon, reason_name(VD_REASON_RELAY), a) ||
 	    !say_check(check_relay, reason_name(VD_REASON_RELAY), a))
 		well = false;
-	if (well && crossover_keeps_tcp(way.peer.addr)) {
-		say(a, POINT_NO, reason_name(VD_REASON_SLOWER),
-		    "`viaduct doctor` has measured that RDMA is slower than TCP there.");
-		say_remedy(a, "Measure it again: `viaduct doctor --measure %s`.", host);
-		return false;
-	}
-	return well;
+	return well && is_faster;
 }
 
 bool explain_far(const struct observe_end *end, const char *text, struct answer *a)
@@ -62,7 +91,7 @@ bool explain_far(const struct observe_end *end, const char *text, struct answer 
 		  sizeof(host));
 	say(a, POINT_NO, reason_name(VD_REASON_REMOTE_PEER),
 	    "%s is no address of this host, in this network namespace.", text);
-	well = say_way(host, a);
+	well = say_way(host, &end->addr, a);
 	if (well) {
 		a->points[at].state = POINT_NOTE;
 		at = a->count;

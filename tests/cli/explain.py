@@ -806,6 +806,26 @@ class Ports(Explain):
         names = {q["name"] for q in answer["points"] if q["state"] == "no"}
         self.assertTrue(names & {"route", "no-device", "relay", "slower"}, names)
 
+    def test_measured(self):
+        """What `viaduct doctor` has kept of a host, and since when; settings come first."""
+        kept = self.tmp / "viaduct" / "redirect"
+        kept.parent.mkdir()
+        kept.write_text("203.0.113.1 off 2026-01-31 slower\n203.0.113.2 off 2026-02-01\n"
+                        "203.0.113.3 65536 2999-02-01\n")
+        env = {"XDG_STATE_HOME": str(self.tmp), "VIADUCT_CONFIG": ""}
+        for end, name, state, says in (
+                (1, "slower", "no", "on 2026-01-31"),
+                (2, "redirect", "note", "Nothing from there is redirected, since that does not "
+                                        "pay, as measured on 2026-02-01."),
+                (3, "redirect", "note", "65536 bytes or more are redirected")):
+            host = f"203.0.113.{end}"
+            p = self.point(self.explain(f"{host}:80", env=env), name, state)
+            self.assertIn(says, p["text"])
+            self.assertIn(f"viaduct doctor {'--measure ' if end == 1 else ''}{host}",
+                          p["remedy"])
+            answer = self.explain(f"{host}:80", env={**env, "VIADUCT_REDIRECT": "4K"})
+            self.assertNotIn(name, {q["name"] for q in answer["points"]})
+
     def test_ports_that_are_none(self):
         for port in ("0", "65536", "99999", "4294967376", "-1", "+80", " 80", "00000000080"):
             result = self.run_explain(f"127.0.0.1:{port}")
