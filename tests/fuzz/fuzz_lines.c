@@ -10,6 +10,7 @@
 #include "base/conffile.h"
 #include "base/crossover.h"
 #include "base/view.h"
+#include "cli/kept.h"
 #include "fuzz/fuzz.h"
 
 static const char *const texts[] = {
@@ -50,6 +51,8 @@ static void read_file(struct conffile *f, const uint8_t *data, size_t size)
 	conffile_read(f, CONFFILE_CHECKED);
 }
 
+#define DAY_S ((time_t)86400)
+
 /* A line that is understood is written and read alike. */
 static void crossovers(const struct conffile *f)
 {
@@ -67,6 +70,9 @@ static void crossovers(const struct conffile *f)
 		FUZZ_CHECK(strcmp(text, crossover_text(&d, again)) == 0);
 		FUZZ_CHECK(c.least == d.least && c.is_slower == d.is_slower &&
 			   memcmp(c.addr, d.addr, sizeof(c.addr)) == 0);
+		/* Whatever the date is, a line is good for so many days at most. */
+		FUZZ_CHECK(kept_is_old(&c, 0) ||
+			   kept_is_old(&c, (KEPT_DAYS + 2) * DAY_S));
 	}
 	FUZZ_CHECK(at == f->size);
 }
