@@ -89,7 +89,7 @@ static void state_read(struct edges *e, struct epoll_reg *r)
 		   (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
 		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
 		   (seen & SEEN_GONE ? STATE_GONE : 0);
-	e->shuts = atomic_load_explicit(&s->shuts, memory_order_relaxed);
+	e->shuts = atomic_load_explicit(&s->slot->shuts, memory_order_relaxed);
 	e->state_rose =
 		r->fresh || (e->state & ~r->state_told) != 0 || e->shuts != r->shuts;
 }

@@ -399,7 +399,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	/* The kernel wakes whoever waits, whatever has come of it. */
-	atomic_fetch_add_explicit(&s->shuts, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->slot->shuts, 1, memory_order_relaxed);
 	sock_ring_self(s);
 	return r;
 }
@@ -439,7 +439,7 @@ void sock_lowat_set(struct sock *s, int fd)
 	/* With enough in its own queue, the kernel has told already. */
 	if (!ended && REAL(ioctl)(fd, FIONREAD, &own) == 0 && own >= lowat)
 		return;
-	atomic_fetch_add_explicit(&s->nudges, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->slot->nudges, 1, memory_order_relaxed);
 	sock_ring_self(s);
 }
 

@@ -127,8 +127,6 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store_explicit(&s->awaited, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->closed, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->edges, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->shuts, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->nudges, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->looked, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->look_due, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->cpu, 0, memory_order_relaxed);

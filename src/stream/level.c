@@ -191,7 +191,7 @@ uint64_t sock_edge_in(struct sock *s)
 {
 	/* A sum of terms that only rise: it rises when one does. */
 	return atomic_load_explicit(&s->in->produced, memory_order_acquire) +
-	       atomic_load_explicit(&s->nudges, memory_order_relaxed);
+	       atomic_load_explicit(&s->slot->nudges, memory_order_relaxed);
 }
 
 uint64_t sock_moves(struct sock *s)

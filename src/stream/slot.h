@@ -182,6 +182,8 @@ struct slot {
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;
+	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */
+	_Atomic uint32_t shuts;	 /* calls of shutdown: each wakes all */
 
 	alignas(64) _Atomic uint32_t gate_tx;
 	_Atomic uint32_t sleepers_tx;

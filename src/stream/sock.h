@@ -74,8 +74,6 @@ struct sock {
 	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
 	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
 	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
-	_Atomic uint32_t shuts;	  /* calls of shutdown: each wakes all */
-	_Atomic uint32_t nudges;  /* by SO_RCVLOWAT: each wakes as bytes do */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
 	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t

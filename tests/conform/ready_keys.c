@@ -231,6 +231,49 @@ CASE(key_of_reset, DIRECT)
 	unwatch(&w);
 }
 
+static void in_child(struct watchers *w, void (*act)(int fd))
+{
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0) {
+		act(w->p.s);
+		_exit(0);
+	}
+	NEED(child_status(pid) == 0);
+}
+
+static void set_lowat(int fd)
+{
+	int bytes = 1;
+
+	NEED(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0);
+}
+
+static void end_reading(int fd)
+{
+	NEED(shutdown(fd, SHUT_RD) == 0);
+}
+
+/* What a forked child does with the connection wakes the parent, too. */
+CASE(key_of_child, DIRECT)
+{
+	struct watchers w = watch();
+
+	send_pattern(w.p.c, 0, 1);
+	wait_inq(w.p.s, 1);
+	show_all(&w, "a byte");
+	for (int i = 0; i < 2; i++) {
+		in_child(&w, set_lowat);
+		show_all(&w, "its mark");
+	}
+	for (int i = 0; i < 2; i++) {
+		in_child(&w, end_reading);
+		show_all(&w, "reading ended");
+	}
+	unwatch(&w);
+}
+
 /* What a second instance hears is no edge to the first. */
 CASE(key_two_instances, DIRECT)
 {
