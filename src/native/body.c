@@ -78,13 +78,10 @@ static int begin_answer(vd_conn *c)
 
 int body_begin(vd_conn *c)
 {
-	int r;
+	int r = peer_taken(c, &c->frame);
 
-	pthread_mutex_lock(&c->mu);
-	r = peer_taken(c, &c->frame);
 	if (r == 0)
 		r = c->frame.type == FRAME_PUT ? begin_put(c) : begin_answer(c);
-	pthread_mutex_unlock(&c->mu);
 	return r;
 }
 
@@ -93,7 +90,6 @@ uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 	const void *to_whom;
 	struct body_place p;
 
-	pthread_mutex_lock(&c->mu);
 	to_whom = owner(c, &p);
 	len = len < p.room ? len : (uint32_t)p.room;
 	if (to_whom && len > SHORT_COPY) {
@@ -101,6 +97,7 @@ uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 		c->place = p;
 		pthread_mutex_unlock(&c->mu);
 		memcpy(p.to, from, len);
+		pthread_mutex_lock(&c->mu);
 		body_landed(c, len);
 		return len;
 	}
@@ -108,27 +105,22 @@ uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 		memcpy(p.to, from, len);
 	if (to_whom && p.detour)
 		detour_landed(p.detour, p.at, len);
-	pthread_mutex_unlock(&c->mu);
 	return len;
 }
 
 uint8_t *body_target(vd_conn *c, uint32_t *room)
 {
-	pthread_mutex_lock(&c->mu);
 	c->landing = owner(c, &c->place);
 	*room = (uint32_t)c->place.room;
-	pthread_mutex_unlock(&c->mu);
 	return c->place.to;
 }
 
 void body_landed(vd_conn *c, uint32_t len)
 {
-	pthread_mutex_lock(&c->mu);
 	if (c->place.detour)
 		detour_landed(c->place.detour, c->place.at, len);
 	c->landing = NULL;
 	conn_changed(c);
-	pthread_mutex_unlock(&c->mu);
 }
 
 /* Under mu. */
@@ -149,7 +141,6 @@ int body_end(vd_conn *c)
 	bool known;
 	int r = 0;
 
-	pthread_mutex_lock(&c->mu);
 	if (f->type == FRAME_PUT) {
 		c->in_put = f->flags & FRAME_MORE;
 		if (f->flags & FRAME_NOTE)
@@ -158,6 +149,5 @@ int body_end(vd_conn *c)
 	} else {
 		answered(c);
 	}
-	pthread_mutex_unlock(&c->mu);
 	return r;
 }

@@ -22,7 +22,7 @@
  *
  * Reading. Frames are read by one thread at a time, the *reader*: a caller that waits for something
  * on this connection, or the service thread. The reader takes bytes without a lock; it holds `mu`
- * where it changes what others see. A caller that finds another reader sleeps on `changed`, and
+ * while it carries them out, but for long copies. A caller that finds another reader sleeps on `changed`, and
  * takes over when that one stops. So whatever a caller waits for is read by itself, or by somebody
  * who tells it.
  *
@@ -168,6 +168,7 @@ struct vd_conn {
 	uint8_t *in;
 	uint32_t in_at, in_end;
 	bool greeted;
+	bool is_sliced;	    /* a receive that waits ends after some time: see wait.c */
 	struct frame frame; /* whose body is being read */
 	uint32_t body_left;
 	bool in_put;	   /* the next PUT goes on with this one */
@@ -226,15 +227,17 @@ static inline void conn_changed(vd_conn *c)
 
 /*
  * Receives once, and carries out what is complete. `flags`: MSG_DONTWAIT, or 0 to wait for the first
- * byte. 0, -EAGAIN, -EINTR; or the connection's error, when it is over by that.
+ * byte. It takes mu and leaves it taken. 0, -EAGAIN, -EINTR; or the connection's error, when it is
+ * over by that.
  */
 int read_some(vd_conn *c, int flags);
 
-/* ---- body.c: frames with bulk, by the reader ---- */
+/* ---- body.c: frames with bulk, by the reader, under mu ---- */
 
 /* The header is in c->frame. 0 or -EPROTO, as all of them. */
 int body_begin(vd_conn *c);
-/* Copies up to so many bytes of the body to their place, if it is still there. How many. */
+/* Copies up to so many bytes of the body to their place, if it is still there. How many. Gives mu up
+ * for a long copy. */
 uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len);
 /* Where the rest may be received to, or NULL. If not, body_landed is to follow. */
 uint8_t *body_target(vd_conn *c, uint32_t *room);
@@ -242,11 +245,11 @@ void body_landed(vd_conn *c, uint32_t len);
 /* All of it is there. 0 or -EPROTO. */
 int body_end(vd_conn *c);
 
-/* ---- peer.c: the other frames, by the reader ---- */
+/* ---- peer.c: the other frames, by the reader, under mu ---- */
 
 /* 0, -EPROTO; or the end: -EPIPE, or -ECONNABORTED, where it is we who broke a rule. */
 int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
-/* Under mu: what each header tells. 0 or -EPROTO. */
+/* What each header tells. 0 or -EPROTO. */
 int peer_taken(vd_conn *c, const struct frame *f);
 
 /* ---- export.c ---- */
@@ -344,6 +347,12 @@ void event_tell(vd_conn *c);
 
 /* Sends a frame with its payload, as a whole. Blocks. 0, or the connection's error. */
 int send_frame(vd_conn *c, struct frame *f, const void *payload);
+/*
+ * Under mu, with at most SEND_AT_ONCE bytes of payload: sends the frame if nobody else writes and
+ * the stream takes it. False: it is still to be sent. Afterwards, what is due is to be looked at.
+ */
+#define SEND_AT_ONCE 512u
+bool send_at_once(vd_conn *c, struct frame *f, const void *payload);
 /* Several that nobody else's come between: begin, held for each, end. */
 void send_begin(vd_conn *c);
 int send_held(vd_conn *c, struct frame *f, const void *payload);

@@ -207,12 +207,7 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 
 int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload)
 {
-	int r;
+	int r = peer_taken(c, f);
 
-	pthread_mutex_lock(&c->mu);
-	r = peer_taken(c, f);
-	if (r == 0)
-		r = carry_out(c, f, payload);
-	pthread_mutex_unlock(&c->mu);
-	return r;
+	return r < 0 ? r : carry_out(c, f, payload);
 }

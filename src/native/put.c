@@ -49,17 +49,6 @@ static bool copy_mapped(vd_remote *r, uint64_t offset, void *dst, const void *sr
 	return true;
 }
 
-static int tell_placed(vd_remote *r, uint64_t offset, uint64_t len, uint32_t tag)
-{
-	struct frame f = {.type = FRAME_PLACED,
-			  .id = r->id,
-			  .offset = offset,
-			  .tag = tag,
-			  .len = sizeof(len)};
-
-	return send_frame(r->c, &f, &len);
-}
-
 /* A thread has kept memory that the peer wants back. */
 static void give_back_late(vd_conn *c, bool is_due)
 {
@@ -97,12 +86,15 @@ static int put_pieces(vd_remote *r, uint64_t offset, const uint8_t *src, size_t 
 NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		  uint32_t tag, unsigned flags)
 {
-	struct frame last = {.type = FRAME_PUT,
-			     .flags = flags & VD_NOTIFY ? FRAME_NOTE : 0,
-			     .id = r->id,
-			     .tag = tag};
+	struct frame f = {.type = FRAME_PUT,
+			  .flags = flags & VD_NOTIFY ? FRAME_NOTE : 0,
+			  .id = r->id,
+			  .offset = offset,
+			  .tag = tag,
+			  .len = (uint32_t)len};
+	const uint64_t placed = len;
 	int error = native_check(r->c);
-	bool is_placed = false, is_due;
+	bool is_done = len == 0 && !flags, is_placed = false, is_due;
 
 	if (error < 0)
 		return error;
@@ -114,15 +106,25 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		count(r->c, SLOT_PUTS);
 		is_placed = copy_mapped(r, offset, NULL, src, len);
 	}
-	is_due = r->c->owed.returns > 0;
+	if (is_placed) {
+		f.type = FRAME_PLACED;
+		f.flags = 0;
+		f.len = sizeof(placed);
+		src = &placed;
+		is_done |= !flags;
+	}
+	if (error == 0 && !is_done && (is_placed || len <= SEND_AT_ONCE))
+		is_done = send_at_once(r->c, &f, src);
+	is_due = send_is_due(r->c);
 	pthread_mutex_unlock(&r->c->mu);
-	give_back_late(r->c, is_due);
-	if (error < 0 || (len == 0 && !flags))
+	if (is_due)
+		send_owed(r->c);
+	if (error < 0 || is_done)
 		return error;
 	if (is_placed)
-		return flags & VD_NOTIFY ? tell_placed(r, offset, len, tag) : 0;
+		return send_frame(r->c, &f, src);
 	send_begin(r->c);
-	error = put_pieces(r, offset, src, len, &last);
+	error = put_pieces(r, offset, src, len, &f);
 	send_end(r->c);
 	return error;
 }

@@ -12,6 +12,7 @@ static bool has_body(uint8_t type)
 	return type == FRAME_PUT || type == FRAME_ANSWER;
 }
 
+/* Under mu, as the next. */
 static int body_step(vd_conn *c)
 {
 	uint32_t there = c->in_end - c->in_at;
@@ -59,7 +60,7 @@ static int frame_step(vd_conn *c)
 	return r < 0 ? r : 1;
 }
 
-/* What has come, as far as it is complete. */
+/* Under mu: what has come, as far as it is complete. */
 static int carry_out(vd_conn *c)
 {
 	int r = 1;
@@ -82,19 +83,25 @@ static ssize_t receive_direct(vd_conn *c)
 	uint32_t room, len;
 	ssize_t n;
 
+	pthread_mutex_lock(&c->mu);
 	iov[0].iov_base = body_target(c, &room);
+	pthread_mutex_unlock(&c->mu);
 	iov[0].iov_len = room;
 	if (!iov[0].iov_base)
 		return -EAGAIN;
 	/* Not waiting: whoever ends the export waits for us. */
 	n = door->recv(c->fd, iov, 2, MSG_DONTWAIT);
 	len = n <= 0 ? 0 : (size_t)n < room ? (uint32_t)n : room;
+	pthread_mutex_lock(&c->mu);
 	body_landed(c, len);
-	if (n <= 0)
-		return n;
-	c->body_left -= len;
-	c->in_end = (uint32_t)((size_t)n - len);
-	return c->body_left == 0 && body_end(c) < 0 ? -EPROTO : n;
+	if (n > 0) {
+		c->body_left -= len;
+		c->in_end = (uint32_t)((size_t)n - len);
+		if (c->body_left == 0 && body_end(c) < 0)
+			n = -EPROTO;
+	}
+	pthread_mutex_unlock(&c->mu);
+	return n;
 }
 
 static ssize_t receive(vd_conn *c, int flags)
@@ -118,13 +125,17 @@ int read_some(vd_conn *c, int flags)
 	ssize_t n = receive(c, flags);
 	int r = n < 0 ? (int)n : 0;
 
+	pthread_mutex_lock(&c->mu);
 	if (r == -EAGAIN || r == -EINTR)
 		return r;
 	if (n > 0)
 		r = carry_out(c);
 	else if (r != -EPROTO)
 		r = -ECONNRESET;
-	if (r < 0)
+	if (r < 0) {
+		pthread_mutex_unlock(&c->mu);
 		conn_over(c, r);
+		pthread_mutex_lock(&c->mu);
+	}
 	return r;
 }

@@ -133,6 +133,44 @@ void send_end(vd_conn *c)
 		send_owed(c);
 }
 
+/* Under wr: what the stream has not taken of a frame goes on with what is owed. */
+static void keep_rest(vd_conn *c, struct iovec *iov, size_t sent, size_t len)
+{
+	uint8_t *to = c->rest;
+
+	advance(iov, 2, sent);
+	for (int i = 0; i < 2; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+	c->rest_at = 0;
+	atomic_store_explicit(&c->rest_end, (uint32_t)(len - sent), memory_order_relaxed);
+}
+
+bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
+{
+	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
+	size_t len = sizeof(*f) + f->len;
+	ssize_t n = 0;
+	int cancel;
+
+	if (c->error || pthread_mutex_trylock(&c->wr) != 0)
+		return false;
+	if (atomic_load_explicit(&c->rest_end, memory_order_relaxed) == 0) {
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+		send_stamp(c, f);
+		n = door->send(c->fd, iov, f->len ? 2 : 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		pthread_setcancelstate(cancel, NULL);
+	}
+	if (n > 0) {
+		c->puts_sent += f->type == FRAME_PUT;
+		if ((size_t)n < len)
+			keep_rest(c, iov, (size_t)n, len);
+	}
+	pthread_mutex_unlock(&c->wr);
+	return n > 0;
+}
+
 int send_frame(vd_conn *c, struct frame *f, const void *payload)
 {
 	int r;

@@ -106,10 +106,10 @@ static void read_here(vd_conn *c)
 	int r = 0;
 
 	c->is_read = true;
-	pthread_mutex_unlock(&c->mu);
-	for (int i = 0; i < BATCHES && r == 0; i++)
+	for (int i = 0; i < BATCHES && r == 0; i++) {
+		pthread_mutex_unlock(&c->mu);
 		r = read_some(c, MSG_DONTWAIT);
-	pthread_mutex_lock(&c->mu);
+	}
 	c->is_read = false;
 	conn_changed(c);
 }

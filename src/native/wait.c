@@ -5,6 +5,9 @@
 
 #include "native/native.h"
 
+/* So long a receive waits at most. A deadline that is nearer is left to poll. */
+#define SLICE_MS 500
+
 static int64_t now_ms(void)
 {
 	struct timespec ts;
@@ -28,22 +31,41 @@ int until_left(int64_t deadline)
 	return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Nothing is there yet. 0, or -ETIMEDOUT. */
+/* Under mu, which it gives up meanwhile. Nothing is there yet. 0, or -ETIMEDOUT. */
 static int doze(vd_conn *c, int64_t deadline, bool is_due)
 {
 	struct pollfd p = {.fd = c->fd,
 			   .events = (short)(POLLIN | (is_due ? POLLOUT : 0))};
-	int n = door->poll(&p, 1, until_left(deadline));
+	int n;
 
+	pthread_mutex_unlock(&c->mu);
+	n = door->poll(&p, 1, until_left(deadline));
+	pthread_mutex_lock(&c->mu);
 	return n == 0 && until_left(deadline) == 0 ? -ETIMEDOUT : 0;
 }
 
-/* As the reader. Without a time-out the receive itself waits, which costs less. */
+/* The reader's: whether the receive itself may wait, which costs less than poll. It ends after
+ * SLICE_MS where a deadline was ever far away. */
+static bool may_receive(vd_conn *c, int64_t deadline)
+{
+	const struct timeval slice = {.tv_usec = SLICE_MS * 1000};
+
+	if (deadline == UNTIL_EVER)
+		return true;
+	if (until_left(deadline) <= SLICE_MS)
+		return false;
+	if (!c->is_sliced)
+		c->is_sliced = door->setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &slice,
+						sizeof(slice)) == 0;
+	return c->is_sliced;
+}
+
+/* As the reader. It takes mu. */
 static int read_waiting(vd_conn *c, int64_t deadline, bool is_due)
 {
 	int r;
 
-	if (deadline == UNTIL_EVER && !is_due)
+	if (!is_due && may_receive(c, deadline))
 		return read_some(c, 0);
 	r = read_some(c, MSG_DONTWAIT);
 	return r == -EAGAIN ? doze(c, deadline, is_due) : r;
@@ -58,7 +80,6 @@ static int read_once(vd_conn *c, int64_t deadline)
 	c->is_read = true;
 	pthread_mutex_unlock(&c->mu);
 	r = read_waiting(c, deadline, is_due);
-	pthread_mutex_lock(&c->mu);
 	is_due = send_is_due(c);
 	if (is_due) {
 		pthread_mutex_unlock(&c->mu);
