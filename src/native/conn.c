@@ -186,7 +186,7 @@ NATIVE void vd_close(vd_conn *c)
 	conn_over(c, -EPIPE);
 	pthread_mutex_lock(&c->mu);
 	c->followers++;
-	while (c->callers > 0)
+	while (c->callers > 0 || c->followers > 1)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
 	pthread_mutex_unlock(&c->mu);

@@ -296,7 +296,7 @@ void map_import(vd_conn *c, struct peer_export *p, int64_t deadline)
 	uint32_t reason;
 	uint8_t *map;
 
-	if (!p->is_whole || until_is(c, is_at_rest, NULL, deadline) < 0 || !p->is_whole)
+	if (!p->is_whole || until_freed(c, is_at_rest, deadline) < 0 || !p->is_whole)
 		return;
 	p->is_whole = false;
 	was = *p;

@@ -331,6 +331,9 @@ typedef bool until_fn(vd_conn *c, const void *arg);
  * or the connection's error, when the condition can come true no more.
  */
 int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline);
+/* The same for what other threads of this process bring about, and the peer does not: nothing comes
+ * by which a reader would learn of it. */
+int until_freed(vd_conn *c, until_fn *is, int64_t deadline);
 
 /* ---- event.c: under mu ---- */
 
