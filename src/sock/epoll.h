@@ -35,8 +35,8 @@ struct epoll_reg {
 	struct sock *s;
 	struct epoll_reg *next_of_sock; /* list at s->regs; guarded by the list lock */
 	struct epoll_reg *next, **prev; /* list at in->regs */
-	uint32_t index;
-	int fd;		 /* the kernel's key */
+	uint32_t index, turn; /* which record, and how often it was used before: tags */
+	int fd;		      /* the kernel's key */
 	int use_fd;	 /* a descriptor that refers to the socket now; -1 for none */
 	uint32_t events; /* as the program gave them */
 	epoll_data_t data;
@@ -180,7 +180,8 @@ void reg_disarm(struct epoll_reg *r);
 /* Forgets a stale record, as far as the instance's lock allows. */
 void reg_abandon(struct epoll_reg *r);
 
-/* The record that a tag names, or NULL when the data is not a tag of ours. */
+/* The record that a tag names, or NULL when the data is not a tag of ours. It may have become another's
+ * since: tag_heard looks. */
 struct epoll_reg *tag_reg(uint64_t data, bool *bell);
 uint64_t tag_of(const struct epoll_reg *r, bool bell);
 bool tag_collides(uint64_t data);
@@ -287,7 +288,7 @@ void order_merge(struct instance *in, const struct batch *b, struct epoll_event 
 		 const struct epoll_event *raw, int n);
 
 /* Under the instance's lock: what a kernel event with a tag of ours says. */
-void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events);
+void tag_heard(struct instance *in, const struct epoll_event *ev);
 
 /* ---- instances that are watched from outside (epoll_nest.c) ---- */
 

@@ -113,7 +113,7 @@ static void hear(struct instance *in, int epfd, bool all)
 			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
 
 			if (r && (bell || all))
-				tag_heard(in, r, bell, ev[i].events);
+				tag_heard(in, &ev[i]);
 			else if (!r)
 				sock_hear_shared_bell();
 		}

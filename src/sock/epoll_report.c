@@ -432,10 +432,15 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		join_told(told, r);
 }
 
-void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
+void tag_heard(struct instance *in, const struct epoll_event *ev)
 {
-	/* A tag may have been under way while its record went. */
-	if (r->in == in && r->converted && !reg_is_stale(r)) {
+	bool bell;
+	struct epoll_reg *r = tag_reg(ev->data.u64, &bell);
+	uint32_t events = ev->events;
+
+	/* A tag may have been under way while its record went, or became another connection's. */
+	if (r->in == in && r->converted && tag_of(r, bell) == ev->data.u64 &&
+	    !reg_is_stale(r)) {
 		if (bell) {
 			bell_heard(r);
 			sock_hear_bell(r->s);
@@ -448,11 +453,11 @@ void tag_heard(struct instance *in, struct epoll_reg *r, bool bell, uint32_t eve
 	}
 }
 
-static void take_tag(struct instance *in, struct epoll_reg *r, bool bell, uint32_t events)
+static void take_tag(struct instance *in, bool is_side, const struct epoll_event *ev)
 {
 	instance_lock(in);
-	if (r)
-		tag_heard(in, r, bell, events);
+	if (!is_side)
+		tag_heard(in, ev);
 	else
 		side_settle(in);
 	instance_unlock(in);
@@ -471,7 +476,7 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		if (ev[i].data.u64 == shared)
 			sock_hear_shared_bell();
 		else if (r || ev[i].data.u64 == side)
-			take_tag(in, r, bell, ev[i].events);
+			take_tag(in, !r, &ev[i]);
 		else if (!tag_collides(ev[i].data.u64) || in->no_upgrade)
 			out[kept++] = ev[i];
 		/* Else it is of a parent, or a child, with whom the instance is shared. */

@@ -20,9 +20,11 @@
 #define FD_CHUNKS 15
 #define FDS_MOST  (CHUNK_FDS << (FD_CHUNKS - 1))
 
-/* Tag: 40 random bits of this process, 1 bit for the doorbell, 23 bits of index. The last
- * two are no record's. */
-#define TAG_SHIFT  24
+/* Tag: 28 random bits of this process, 12 that say how often the record was used before, 1 bit for the
+ * doorbell, 23 bits of index. The last two are no record's. */
+#define TAG_SHIFT  36
+#define TURN_SHIFT 24
+#define TURN_MASK  ((1u << (TAG_SHIFT - TURN_SHIFT)) - 1)
 #define TAG_BELL   (1u << 23)
 #define REG_CHUNK  16u
 #define REG_CHUNKS 20
@@ -355,14 +357,16 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 			     const struct epoll_event *ev)
 {
 	struct epoll_reg *r = hot_reserve(in) ? reg_alloc() : NULL;
-	uint32_t index;
+	uint32_t index, turn;
 
 	if (!r)
 		return NULL;
 	index = r->index;
+	turn = (r->turn + 1) & TURN_MASK;
 	*r = (struct epoll_reg){.in = in,
 				.s = s,
 				.index = index,
+				.turn = turn,
 				.fd = fd,
 				.use_fd = fd,
 				.events = ev->events,
@@ -468,7 +472,8 @@ void reg_abandon(struct epoll_reg *r)
 
 uint64_t tag_of(const struct epoll_reg *r, bool bell)
 {
-	return tag_prefix << TAG_SHIFT | (bell ? TAG_BELL : 0) | r->index;
+	return tag_prefix << TAG_SHIFT | (uint64_t)r->turn << TURN_SHIFT |
+	       (bell ? TAG_BELL : 0) | r->index;
 }
 
 uint64_t tag_of_shared(void)

@@ -205,6 +205,31 @@ TEST(data_like_a_tag_refuses_the_instance)
 	pair_close(p);
 }
 
+/* What the kernel has said of a connection, while its record became another's, is not the other's. */
+TEST(a_late_event_is_nobodys)
+{
+	struct sock_pair old = pair_raised(), new = pair_raised();
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	struct epoll_event late = {.events = EPOLLIN | EPOLLRDHUP | EPOLLHUP};
+	struct epoll_reg *r;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, old.s, EPOLLIN, 1), 0);
+	r = reg_of(ep, old.s);
+	late.data.u64 = tag_of(r, false);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, old.s, 0, 0), 0);
+	pair_close(old);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, new.s, EPOLLIN, 2), 0);
+	CHECK(reg_of(ep, new.s) == r);
+	instance_lock(in);
+	tag_heard(in, &late);
+	instance_unlock(in);
+	CHECK_EQ(atomic_load(&fd_sock(new.s)->slot->seen) & (SEEN_FIN | SEEN_HUP), 0);
+	CHECK_EQ(ep_wait(ep, &late, 1, 0), 0);
+	ep_close(ep);
+	pair_close(new);
+}
+
 TEST(a_nested_instance_keeps_its_sockets_on_tcp)
 {
 	struct sock_pair p = pair_make();
