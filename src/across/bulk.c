@@ -41,6 +41,7 @@ static struct across_bulk *make(struct across_link *k, uint32_t turn)
 	if (window == MAP_FAILED)
 		return NULL;
 	b->window = window;
+	madvise(window, WINDOW_BYTES, MADV_DONTFORK); /* nothing is read there, either */
 	if (link_create_beside(k->link, window, WINDOW_BYTES, &b->link) < 0) {
 		destroy(b);
 		return NULL;

@@ -92,13 +92,19 @@ int hub_context(const struct name_end *local, struct across_context **out)
 
 /* ---- links ---- */
 
-/* Shared with forked children, so that what the device writes is not in a copy. */
+/* A forked child does not have it: what the device writes is never in a copy, and a child that has
+ * given up its rights cannot write there. */
 static uint8_t *map_window(void)
 {
 	void *at =
 		pageable_map(NULL, ACROSS_WINDOW_BYTES, MAP_SHARED | MAP_ANONYMOUS, -1);
 
-	return at == MAP_FAILED ? NULL : at;
+	if (at == MAP_FAILED)
+		return NULL;
+	if (madvise(at, ACROSS_WINDOW_BYTES, MADV_DONTFORK) == 0)
+		return at;
+	pageable_unmap(at, ACROSS_WINDOW_BYTES);
+	return NULL;
 }
 
 static void clear_link(struct across_link *k)

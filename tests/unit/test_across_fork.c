@@ -102,6 +102,41 @@ STREAM_TEST(a_child_and_its_parent_go_on_over_tcp)
 	pair_close(&p);
 }
 
+/* One that is not mapped cannot be asked about. */
+static bool is_mapped(const void *at, size_t bytes)
+{
+	static unsigned char there[ACROSS_WINDOW_BYTES / 4096];
+
+	return mincore((void *)at, bytes, there) == 0;
+}
+
+/* A child that gives up its rights could write to what a peer's device reads, and to what the parent takes
+ * for a peer's words. */
+STREAM_TEST(a_child_has_no_window)
+{
+	struct pair p = pair_open_up();
+	uint8_t *windows[2 * ACROSS_LINKS];
+	int n = 0;
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (across_links[i].link) {
+			windows[n++] = across_links[i].window;
+			windows[n++] = across_links[i].staging;
+		}
+	REQUIRE(n >= 4);
+	put(p.a, 0, 700, 9);
+	pid_t pid = st_fork();
+	for (int i = 0; i < n; i++)
+		CHECK_EQ(is_mapped(windows[i], ACROSS_WINDOW_BYTES), pid != 0);
+	if (pid == 0) {
+		get(p.b, 0, 700, 9);
+		put(p.a, 700, 100, 9);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	get(p.b, 700, 100, 9);
+	pair_close(&p);
+}
+
 /* Who only sends has nobody else to take back what it has asked of its peer. */
 STREAM_TEST(one_way_comes_up_again)
 {
