@@ -168,6 +168,36 @@ static bool is_locked_out(void)
 	return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < bytes;
 }
 
+/* Of each address the context has the device, here and at the peer: with several, the kernel's
+ * choice of addresses is that of the way, and a connection that is on TCP takes no other. */
+static bool goes_the_way(const struct across_link *k, const struct across *a)
+{
+	return memcmp(k->context->local.addr, a->local.addr, sizeof(a->local.addr)) ==
+		       0 &&
+	       memcmp(k->peer, a->peer.addr, sizeof(k->peer)) == 0;
+}
+
+/*
+ * Nobody has more links than are free at that moment, with any number of processes; nor has a host with
+ * any number of users all but a few. Each of our addresses counts by itself. So somebody who has none gets one, although others want all.
+ */
+bool hub_has_share(const struct across *a)
+{
+	int users = 0, hosts = 0, free = 0;
+
+	for (int i = 0; i < ACROSS_LINKS; i++) {
+		struct across_link *k = &across_links[i];
+
+		drop_stale(k);
+		free += !k->link;
+		if (!k->link || !goes_the_way(k, a))
+			continue;
+		hosts++;
+		users += k->uid == a->uid;
+	}
+	return users < free && hosts < ACROSS_HOST_SHARE * free;
+}
+
 int hub_create(struct across_context *c, struct across_link **out)
 {
 	struct across_link *k = NULL;
@@ -233,15 +263,6 @@ static bool has_place(const struct across_link *k)
 		if (!k->at[i])
 			return true;
 	return false;
-}
-
-/* Of each address the context has the device, here and at the peer: with several, the kernel's
- * choice of addresses is that of the way, and a connection that is on TCP takes no other. */
-static bool goes_the_way(const struct across_link *k, const struct across *a)
-{
-	return memcmp(k->context->local.addr, a->local.addr, sizeof(a->local.addr)) ==
-		       0 &&
-	       memcmp(k->peer, a->peer.addr, sizeof(k->peer)) == 0;
 }
 
 /* The user and the addresses are vouched for. The process is as the peer says: that it is this one

@@ -76,7 +76,7 @@ static int new_link(struct across *a, struct say *s, struct across_link **out)
 	int r = hub_context(&a->local, &c);
 
 	if (r == 0)
-		r = hub_create(c, out);
+		r = hub_has_share(a) ? hub_create(c, out) : -ENOSPC;
 	if (r < 0)
 		return r;
 	hub_assign(*out, a);
@@ -310,7 +310,7 @@ static int join_link(struct across *a, const struct say *s, struct say *out,
 	int r = hub_context(&a->local, &c);
 
 	if (r == 0)
-		r = hub_create(c, &k);
+		r = hub_has_share(a) ? hub_create(c, &k) : -ENOSPC;
 	if (r < 0)
 		return r;
 	k->token = s->token;

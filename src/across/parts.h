@@ -37,6 +37,8 @@ enum {
 enum {
 	ACROSS_CONTEXTS = 4,
 	ACROSS_LINKS = 64,
+	ACROSS_HOST_SHARE =
+		7, /* links of one host, for each that is free: see hub_has_share */
 	ACROSS_BULKS = 16, /* links for redirected bytes, see bulk.c */
 	ACROSS_CONNECTIONS = 512,
 };
@@ -401,6 +403,8 @@ void across_answer_locked(bool brief);
 /* 0; -ENODEV: there is no device with this address; -ENOSPC: this process has as many of other
  * addresses as it takes. */
 int hub_context(const struct name_end *local, struct across_context **out);
+/* The peer's user, and its host, have not had their part of the links. */
+bool hub_has_share(const struct across *a);
 /* A new link: its hello is asked for with link_hello. 0 or -errno; -EDQUOT: what it pins is more
  * than the process may lock. */
 int hub_create(struct across_context *c, struct across_link **out);

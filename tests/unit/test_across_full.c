@@ -89,6 +89,96 @@ STREAM_TEST(more_links_than_there_are_places)
 	let_go(a);
 }
 
+/* A connection with process `number` of that user and host. */
+static struct across *ask(const char *host, uint32_t uid, uint8_t number)
+{
+	const struct name_end ends[2] = {end_of(here, 4000), end_of(host, 5000)};
+	struct across_guard g;
+	struct across *a;
+
+	REQUIRE(across_begin(&ends[0], &ends[1], ACROSS_ACCEPTED, &a) == 1);
+	g = across_enter();
+	memset(a->process, number, sizeof(a->process));
+	a->uid = uid;
+	a->state = ACROSS_KNOWN;
+	across_leave(g);
+	return a;
+}
+
+/* As new_link does it. Whether there is a link for it. */
+static bool takes_link(const char *host, uint32_t uid, uint8_t number)
+{
+	struct across *a = ask(host, uid, number);
+	struct across_guard g = across_enter();
+	struct across_link *k;
+	bool took = hub_has_share(a) && hub_create(&across_contexts[0], &k) == 0;
+
+	if (took)
+		hub_assign(k, a);
+	across_leave(g);
+	if (!took)
+		CHECK_EQ(across_step(a), -VD_REASON_FULL);
+	let_go(a);
+	return took;
+}
+
+static int take_all(const char *host, uint32_t uid)
+{
+	int n = 0;
+
+	while (n < ACROSS_LINKS && takes_link(host, uid, (uint8_t)n))
+		n++;
+	return n;
+}
+
+static void drop_links_with(const char *host)
+{
+	struct name_end e = end_of(host, 0);
+	struct across_guard g = across_enter();
+
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		if (memcmp(across_links[i].peer, e.addr, sizeof(e.addr)) == 0)
+			hub_drop(&across_links[i]);
+	across_leave(g);
+}
+
+/* Another user of that host, and one of another, still get theirs, and again after them. */
+STREAM_TEST(a_user_with_many_processes_leaves_links_to_others)
+{
+	int one, other;
+
+	begin_world();
+	one = take_all(there, 1000);
+	CHECK(one >= ACROSS_LINKS / 2 - 1);
+	CHECK(one <= ACROSS_LINKS / 2);
+	CHECK(takes_link(there, 1001, 1));
+	CHECK(takes_link("10.0.0.3", 1000, 1));
+	other = take_all("10.0.0.3", 1000);
+	CHECK(other > 1);
+	CHECK(takes_link(there, 1002, 1));
+	CHECK(takes_link("10.0.0.4", 1000, 1));
+	/* What one has given back is there for all. */
+	drop_links_with(there);
+	CHECK(takes_link("10.0.0.3", 1000, 100));
+	drop_links_with("10.0.0.3");
+	drop_links_with("10.0.0.4");
+}
+
+/* As one who has many user ids on his host. */
+STREAM_TEST(a_host_with_many_users_leaves_links_to_others)
+{
+	int all = 0;
+
+	begin_world();
+	for (uint32_t uid = 1; uid < 200; uid++)
+		all += take_all(there, uid);
+	CHECK(all > ACROSS_LINKS / 2);
+	for (uint32_t uid = 1; uid < 4; uid++)
+		CHECK(takes_link("10.0.0.3", uid, 1));
+	drop_links_with(there);
+	drop_links_with("10.0.0.3");
+}
+
 static int none_here(const struct name_end *local, struct link_context **out,
 		     const char **why)
 {
