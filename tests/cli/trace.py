@@ -463,6 +463,41 @@ class Ends(Trace):
         self.assertIn("500 bytes of this direction are missing",
                       [p for p in file.packets if p.data][-1].comment)
 
+    @unittest.skipUnless(os.getuid() == 0, "needs root")
+    def test_it_leaves_its_family(self):
+        """The trace ends with the table that it was asked by; there is another one by the next."""
+        for under_load in (False, True):
+            connection = self.pair()
+            parted = connection.ends[1]
+            pid = parted.do("part")
+            connection = Connection(*connection.ends)
+            tracer = Tracer(self, pid)
+            connection.move(0, 5000)
+            connection.move(1, 3000)
+            tracer.sees(8000)
+            if under_load:
+                connection.move(0, 4 * MIB, 4096, answer=False)
+                parted.ask("drop", NOBODY)
+                self.assertEqual(parted.answer(), 4 * MIB)
+                self.assertEqual(connection.ends[0].answer(), 4 * MIB)
+                self.assertEqual(parted.answer(), NOBODY)
+            else:
+                self.assertEqual(parted.do("drop", NOBODY), NOBODY)
+            tracer.end(sig=None)
+            self.assertIn(tracer.status, (0, 3) if under_load else (0,), tracer.rest)
+            self.assertIn("the process has ended the trace", tracer.rest)
+            self.check(tracer, connection, covered=not under_load)
+            self.assertEqual(parted.do("descriptors"), 0)
+            before = sum(connection.sent)
+            again = Tracer(self, pid)
+            for _ in range(20):
+                connection.move(0, 100)
+                connection.move(1, 100)
+            again.sees(4000)
+            again.end()
+            self.assertEqual((again.status, again.lost), (0, 0), again.rest)
+            self.assertEqual(self.check(again, connection)[1], sum(connection.sent) - before)
+
     def test_another_program(self):
         connection = self.pair()
         tracer = Tracer(self, connection.ends[0].pid)
