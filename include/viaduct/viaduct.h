@@ -144,8 +144,8 @@ int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rig
 int vd_unexport(vd_region *x);
 
 /*
- * Finds what the peer exports as `name`: waits until it does. The handle is the caller's, until
- * vd_unimport or vd_close. -ETIMEDOUT.
+ * Finds what the peer exports as `name`: waits until it does, and until another thread that imports
+ * the same has done so. The handle is the caller's, until vd_unimport or vd_close. -ETIMEDOUT.
  */
 int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **r);
 

@@ -197,7 +197,9 @@ static int import(vd_conn *c, const char *name, int64_t deadline, struct vd_remo
 			return r;
 		p = find_peer(c, name);
 		h->id = p->id;
-		map_import(c, p, deadline);
+		r = map_import(c, p, deadline);
+		if (r < 0)
+			return r;
 	} while (!p->alive || p->id != h->id);
 	h->rights = p->rights;
 	h->skew = p->skew;

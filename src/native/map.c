@@ -290,27 +290,48 @@ static uint32_t fetch(vd_conn *c, const struct peer_export *p, int64_t deadline,
 	return *map ? VD_REASON_NONE : VD_REASON_MEMORY;
 }
 
-void map_import(vd_conn *c, struct peer_export *p, int64_t deadline)
+static bool is_settled(vd_conn *c, const void *p)
 {
+	(void)c;
+	return !((const struct peer_export *)p)->is_asked;
+}
+
+/*
+ * No handle is given before it is settled: a put by the stream would be overtaken by a later one to
+ * the memory. models/native.pml.
+ */
+int map_import(vd_conn *c, struct peer_export *p, int64_t deadline)
+{
+	int r = until_freed(c, is_settled, p, deadline);
 	struct peer_export was;
 	uint32_t reason;
 	uint8_t *map;
 
-	if (!p->is_whole || until_freed(c, is_at_rest, deadline) < 0 || !p->is_whole)
-		return;
+	if (r < 0 || !p->is_whole)
+		return r;
 	p->is_whole = false;
+	p->is_asked = true;
 	was = *p;
-	c->map_id = p->id;
-	pthread_mutex_unlock(&c->mu);
-	await_upgrade(c, deadline);
-	reason = fetch(c, &was, deadline, &map);
-	pthread_mutex_lock(&c->mu);
+	r = until_freed(c, is_at_rest, NULL, deadline);
+	if (r == 0) {
+		c->map_id = was.id;
+		pthread_mutex_unlock(&c->mu);
+		await_upgrade(c, deadline);
+		reason = fetch(c, &was, deadline, &map);
+		pthread_mutex_lock(&c->mu);
+	} else {
+		reason = VD_REASON_ENDED;
+		map = NULL;
+	}
+	p->is_asked = false;
 	if (p->id == was.id)
 		p->reason = reason;
 	if (p->id == was.id && p->alive && !c->error)
 		p->map = map;
 	else if (map)
 		munmap(map, was.len);
+	conn_changed(c);
+	return 0;
 }
 
 uint8_t *map_hold(const struct vd_remote *r, uint64_t offset)

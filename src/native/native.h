@@ -70,6 +70,7 @@ struct peer_export {
 	uint8_t *map;
 	uint32_t users;
 	bool is_whole;	  /* could be mapped, and has not been asked for */
+	bool is_asked;	  /* a thread asks for it just now: nobody has a handle yet */
 	bool is_lent;	  /* was sent to us: after its end UNMAPPED is due */
 	bool owes_return; /* that is due now */
 	uint32_t reason;  /* why it is not mapped */
@@ -295,8 +296,9 @@ void memory_forked_child(void);
 uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random);
 /* After UNEXPORT: the peer writes there no more. 0 or -ENOMEM. */
 int map_recall(vd_conn *c, struct vd_region *x);
-/* Tries to get the memory of p; gives mu up meanwhile. */
-void map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
+/* Tries to get the memory of p; gives mu up meanwhile. Afterwards it is mapped, or never will be. 0, or
+ * why that is not settled. */
+int map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
 /* Where an imported byte is, for a copy: NULL, or map_release is to follow. */
 uint8_t *map_hold(const struct vd_remote *r, uint64_t offset);
 void map_release(const struct vd_remote *r);
@@ -333,7 +335,7 @@ typedef bool until_fn(vd_conn *c, const void *arg);
 int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline);
 /* The same for what other threads of this process bring about, and the peer does not: nothing comes
  * by which a reader would learn of it. */
-int until_freed(vd_conn *c, until_fn *is, int64_t deadline);
+int until_freed(vd_conn *c, until_fn *is, const void *arg, int64_t deadline);
 
 /* ---- event.c: under mu ---- */
 

@@ -200,7 +200,7 @@ static int ask_begin(vd_remote *r, struct frame *f, uint32_t bytes, uint32_t rig
 	int error = remote_check(r, f->offset, bytes, rights);
 
 	if (error == 0)
-		error = until_freed(c, may_ask, UNTIL_EVER);
+		error = until_freed(c, may_ask, NULL, UNTIL_EVER);
 	if (error < 0)
 		return error;
 	f->id = r->id;

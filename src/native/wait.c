@@ -106,16 +106,16 @@ static int follow(vd_conn *c, int64_t deadline)
 	return r;
 }
 
-int until_freed(vd_conn *c, until_fn *is, int64_t deadline)
+int until_freed(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
 {
 	int r = 0, cancel;
 
-	if (is(c, NULL))
+	if (is(c, arg))
 		return 0;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	while (!is(c, NULL) && !c->error && r != -ETIMEDOUT)
+	while (!is(c, arg) && !c->error && r != -ETIMEDOUT)
 		r = follow(c, deadline);
-	if (is(c, NULL))
+	if (is(c, arg))
 		r = 0;
 	else if (c->error)
 		r = c->error;

@@ -196,6 +196,80 @@ NATIVE_TEST(unexport_while_others_write)
 	rig_close(&r);
 }
 
+#define PAIRS	  2048u
+#define IMPORTERS 3u
+
+struct pairs {
+	vd_conn *c;
+	uint32_t at;
+};
+
+/* Two puts to each byte: the second one stands, whichever way each of them takes. */
+static void *import_and_put(void *arg)
+{
+	const struct pairs *p = arg;
+	vd_remote *h;
+
+	REQUIRE(vd_import(p->c, "box", RIG_MS, &h) == 0);
+	for (uint32_t i = p->at; i < p->at + PAIRS; i++) {
+		REQUIRE(vd_put(h, i, "\1", 1, 0, 0) == 0);
+		REQUIRE(vd_put(h, i, "\2", 1, 0, 0) == 0);
+	}
+	vd_unimport(h);
+	return NULL;
+}
+
+static void own_boxes(vd_conn *c)
+{
+	static char word;
+	struct vd_event ev;
+	vd_remote *again;
+	vd_region *x;
+	struct box b;
+
+	REQUIRE(vd_export(c, "word", &word, 1, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(c, "again", RIG_MS, &again) == 0);
+	b = box_open(c, "box", IMPORTERS * PAIRS, VD_WRITE);
+	while (vd_wait(c, &ev, 1, RIG_MS) == 1 && ev.kind == VD_EVENT_NOTIFY) {
+		for (uint32_t i = 0; i < IMPORTERS * PAIRS; i++)
+			REQUIRE(b.at[i] == 2);
+		box_close(&b);
+		b = box_open(c, "box", IMPORTERS * PAIRS, VD_WRITE);
+		REQUIRE(vd_put(again, 0, "", 0, 0, VD_NOTIFY) == 0);
+	}
+	vd_close(c);
+	CHECK_EQ(vd_free(b.at), 0);
+}
+
+/* The memory is mapped for one import while another of the same export begins. */
+NATIVE_TEST(imports_at_the_same_time)
+{
+	struct rig_child child = rig_spawn(own_boxes);
+	static char again;
+	vd_remote *word;
+	vd_region *x;
+
+	REQUIRE(vd_export(child.c, "again", &again, 1, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(child.c, "word", RIG_MS, &word) == 0);
+	for (int i = 0; i < 50; i++) {
+		pthread_t thread[IMPORTERS];
+		struct pairs p[IMPORTERS];
+
+		for (uint32_t k = 0; k < IMPORTERS; k++) {
+			p[k] = (struct pairs){child.c, k * PAIRS};
+			REQUIRE(pthread_create(&thread[k], NULL, import_and_put, &p[k]) ==
+				0);
+		}
+		for (uint32_t k = 0; k < IMPORTERS; k++)
+			pthread_join(thread[k], NULL);
+		REQUIRE(vd_put(word, 0, "", 0, 0, VD_NOTIFY) == 0);
+		/* The next one of this name, not this once more. */
+		REQUIRE(rig_event(child.c).kind == VD_EVENT_NOTIFY);
+	}
+	vd_close(child.c);
+	rig_reap(&child, 0);
+}
+
 /* Imports "box", says so, and writes there until that fails. Then asks to be asked. */
 static void write_until_stale(vd_conn *c)
 {
