@@ -9,6 +9,7 @@
 #include "hook/door.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
+#include "stream/promise.h"
 
 static ssize_t or_error(ssize_t n)
 {
@@ -85,6 +86,13 @@ static uint32_t door_path(int fd, uint32_t *reason)
 									    : DOOR_SHM;
 }
 
+static int door_is_own(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s && !is_foreign(s);
+}
+
 static _Atomic uint64_t *door_counts(int fd)
 {
 	struct sock *s = fd_sock(fd);
@@ -119,5 +127,6 @@ const struct door viaduct_door = {
 	.forget = meet_unannounce,
 	.hasten = door_hasten,
 	.path = door_path,
+	.is_own = door_is_own,
 	.counts = door_counts,
 };

@@ -3,8 +3,8 @@
 /*
  * 1. The importer binds and listens on an abstract AF_UNIX name of 128 random bits, and tells it in
  *    MAP. The name is known to nobody else but whoever lists names; hence 2 and 4.
- * 2. The exporter's reader connects, asks the kernel who listens there, sends the descriptor when
- *    that is the same user, and closes. Nothing of that can wait. It answers MAPPED: done, or why
+ * 2. Where its peer is of the same user, the exporter's reader connects, asks the kernel who listens
+ *    there, sends the descriptor when that is the same user, too, and closes. Nothing of that can wait. It answers MAPPED: done, or why
  *    not. From then on the memory is lent, whatever becomes of the message.
  * 3. The importer, which has waited for that answer, finds the connection in its queue.
  * 4. It asks the kernel who connected, and takes the descriptor of the same user only; checks that
@@ -109,6 +109,9 @@ uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random)
 
 	if (path != DOOR_SHM)
 		return reason ? reason : VD_REASON_REMOTE_PEER;
+	/* Another user's peer could name where one of ours awaits the memory of somebody else. */
+	if (!door->is_own(c->fd))
+		return VD_REASON_UID;
 	fd = memory_lend(x->memory, writes);
 	if (fd < 0)
 		return VD_REASON_FULL;

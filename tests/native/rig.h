@@ -123,12 +123,17 @@ struct rig_child {
 	vd_conn *c;
 };
 
+/* Not 0: its real and effective user. */
+__attribute__((unused)) static uid_t rig_as_user;
+
 RIG_FN void rig_be_peer(int from, void (*peer)(vd_conn *c))
 {
 	char port[8] = "";
 	vd_conn *c;
 
 	alarm(RIG_ALARM_S);
+	if (rig_as_user)
+		REQUIRE(setresuid(rig_as_user, rig_as_user, 0) == 0);
 	REQUIRE(read(from, port, sizeof(port)) == sizeof(port));
 	close(from);
 	REQUIRE(vd_connect("127.0.0.1", port, RIG_MS, &c) == 0);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of vd_alloc: mapped at both ends where that is possible, and the same by the stream. */
+#include <sys/syscall.h>
+
 #include "native/rig.h"
 
 /* What vd_remote_reason says where nothing is in the way but the environment. */
@@ -113,6 +115,64 @@ NATIVE_TEST(memory_that_cannot_be_mapped)
 	CHECK_EQ(vd_free(NULL), 0);
 	rig_close(&s);
 	rig_close(&r);
+}
+
+/* ---- another user ---- */
+
+enum { OTHER = 65534 };
+static _Atomic bool is_hostile;
+
+/* Of this thread alone, and past all hooks. */
+static long become(uid_t effective)
+{
+	return syscall(SYS_setresuid, -1, effective, -1);
+}
+
+/* In the place of libc's, for the library as well. A hostile importer names where the exporter's user
+ * listens: here it is that user for so long. */
+__attribute__((visibility("default"))) int bind(int fd, const struct sockaddr *addr,
+						socklen_t len)
+{
+	if (atomic_load(&is_hostile) && addr->sa_family == AF_UNIX)
+		become(0);
+	return (int)syscall(SYS_bind, fd, addr, len);
+}
+
+static void be_another(vd_conn *c)
+{
+	vd_remote *h;
+
+	while (vd_path(c) != VD_PATH_SHM)
+		REQUIRE(vd_flush(c) == 0);
+	atomic_store(&is_hostile, true);
+	REQUIRE(vd_import(c, "m", RIG_MS, &h) == 0);
+	atomic_store(&is_hostile, false);
+	become(OTHER);
+	CHECK_STR(vd_remote_reason(h), "uid");
+	CHECK_EQ(vd_put(h, 0, "by stream", 10, 0, 0), 0);
+	CHECK_EQ(vd_flush(c), 0);
+	vd_close(c);
+}
+
+/* Else that listener, which awaits the memory of another export, would get this one's. */
+NATIVE_TEST(another_user_names_a_listener_of_ours)
+{
+	struct rig_child r;
+	struct box b;
+
+	if (rig_path() != VD_PATH_SHM || getuid() != 0)
+		return;
+	/* Before it connects: the kernel tells whose each end is. */
+	rig_as_user = OTHER;
+	r = rig_spawn(be_another);
+	rig_as_user = 0;
+	while (vd_path(r.c) != VD_PATH_SHM)
+		REQUIRE(vd_flush(r.c) == 0);
+	b = box_open(r.c, "m", 4096, VD_READ | VD_WRITE);
+	rig_reap(&r, 0);
+	CHECK_STR((char *)b.at, "by stream");
+	box_close(&b);
+	vd_close(r.c);
 }
 
 NATIVE_TEST(several_readers)
