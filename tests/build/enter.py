@@ -31,6 +31,8 @@ def main():
     if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         print("there are no mount namespaces")
         return 77
+    # This may be run by a `check` that has entered /mnt itself.
+    environment = {k: v for k, v in os.environ.items() if k != "VIADUCT_CHECK_ENTERED"}
     with tempfile.TemporaryDirectory() as closed:
         tree = f"{closed}/tree"
         for folder in "scripts", "build-check":
@@ -43,7 +45,8 @@ def main():
         script(f"{tree}/build-check/program", "#!/bin/sh\necho entered\n")
         for mode, said in (0o700, True), (0o755, False):
             os.chmod(closed, mode)
-            run = subprocess.run([f"{tree}/check"], capture_output=True, text=True, check=False)
+            run = subprocess.run([f"{tree}/check"], env=environment, capture_output=True,
+                                 text=True, check=False)
             output = run.stdout + run.stderr
             if run.returncode or "entered" not in output:
                 print(f"mode {mode:o}: check ended with {run.returncode}:\n{output}")

@@ -497,6 +497,9 @@ class Ends(Trace):
             again.end()
             self.assertEqual((again.status, again.lost), (0, 0), again.rest)
             self.assertEqual(self.check(again, connection)[1], sum(connection.sent) - before)
+            # Its parent waits for it; it writes its report before.
+            parted.popen.stdin.close()
+            parted.popen.wait(PATIENCE)
 
     def test_another_program(self):
         connection = self.pair()
