@@ -436,6 +436,7 @@ CASE(sundry_mapped, DIRECT)
 	socklen_t len = sizeof(at);
 	char text[64];
 	struct pair p;
+	close(listen_any(AF_INET6, &port)); /* or there is no IPv6 */
 	NEED(setsockopt(l, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0);
 	NEED(bind(l, (struct sockaddr *)&at, len) == 0 && listen(l, 5) == 0);
 	NEED(getsockname(l, (struct sockaddr *)&at, &len) == 0);
