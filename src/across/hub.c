@@ -179,7 +179,8 @@ static bool goes_the_way(const struct across_link *k, const struct across *a)
 
 /*
  * Nobody has more links than are free at that moment, with any number of processes; nor has a host with
- * any number of users all but a few. Each of our addresses counts by itself. So somebody who has none gets one, although others want all.
+ * any number of users all but a few. Each of our addresses counts by itself. So somebody who has none gets
+ * one, although others want all.
  */
 bool hub_has_share(const struct across *a)
 {

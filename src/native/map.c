@@ -4,8 +4,9 @@
  * 1. The importer binds and listens on an abstract AF_UNIX name of 128 random bits, and tells it in
  *    MAP. The name is known to nobody else but whoever lists names; hence 2 and 4.
  * 2. Where its peer is of the same user, the exporter's reader connects, asks the kernel who listens
- *    there, sends the descriptor when that is the same user, too, and closes. Nothing of that can wait. It answers MAPPED: done, or why
- *    not. From then on the memory is lent, whatever becomes of the message.
+ *    there, sends the descriptor when that is the same user, too, and closes. Nothing of that can
+ *    wait. It answers MAPPED: done, or why not. From then on the memory is lent, whatever becomes of
+ *    the message.
  * 3. The importer, which has waited for that answer, finds the connection in its queue.
  * 4. It asks the kernel who connected, and takes the descriptor of the same user only; checks that
  *    its size is sealed and large enough; maps it, and uses it for all handles of that export.

@@ -22,9 +22,9 @@
  *
  * Reading. Frames are read by one thread at a time, the *reader*: a caller that waits for something
  * on this connection, or the service thread. The reader takes bytes without a lock; it holds `mu`
- * while it carries them out, but for long copies. A caller that finds another reader sleeps on `changed`, and
- * takes over when that one stops. So whatever a caller waits for is read by itself, or by somebody
- * who tells it.
+ * while it carries them out, but for long copies. A caller that finds another reader sleeps on
+ * `changed`, and takes over when that one stops. So whatever a caller waits for is read by itself, or
+ * by somebody who tells it.
  *
  * The service thread reads connections that are WATCHED. A caller that waits makes its connection
  * CALLED: the service thread does not sleep on it, and so the peer need not ring for it. It takes

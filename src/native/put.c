@@ -49,7 +49,7 @@ static bool copy_mapped(vd_remote *r, uint64_t offset, void *dst, const void *sr
 	return true;
 }
 
-/* A thread has kept memory that the peer wants back. */
+/* A thread has kept memory that the peer wants back; or others have left to it what they owe. */
 static void give_back_late(vd_conn *c, bool is_due)
 {
 	if (is_due)
@@ -117,8 +117,7 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		is_done = send_at_once(r->c, &f, src);
 	is_due = send_is_due(r->c);
 	pthread_mutex_unlock(&r->c->mu);
-	if (is_due)
-		send_owed(r->c);
+	give_back_late(r->c, is_due);
 	if (error < 0 || is_done)
 		return error;
 	if (is_placed)
