@@ -21,8 +21,7 @@
 #include "base/report.h"
 #include "base/scratch.h"
 
-/* 34 reasons of at most 16 + 25 bytes, 9 counts of 40, and the name: with room to spare.
- */
+/* 34 reasons of at most 16 + 25 bytes, 26 counts of 45, and the name: with room to spare. */
 #define REPORT_BYTES 4096
 #define LOCK_TRIES   100
 #define LOCK_NAP_NS  1000000
@@ -71,18 +70,35 @@ static uint64_t report_get(_Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-void (*report_collect)(uint64_t reasons[VD_REASON_COUNT]);
+void (*report_collect)(struct report_open *open);
 
 /* Of closed connections and of open ones. */
-static void collect(uint64_t reasons[VD_REASON_COUNT])
+static void collect(struct report_open *all)
 {
+	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
+		all->native[i] = report_get(&report_now.native[i]);
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++)
-		reasons[i] = report_get(&report_now.reasons[i]);
+		all->reasons[i] = report_get(&report_now.reasons[i]);
 	if (report_collect)
-		report_collect(reasons);
+		report_collect(all);
 }
 
-static void report_format(struct text *t, const char *program, const uint64_t *reasons)
+/* null where there was nothing. */
+static void add_native(struct text *t, const uint64_t *native)
+{
+	uint64_t any = 0;
+
+	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
+		any |= native[i];
+	text_add(t, ",\"native\":%s", any ? "" : "null");
+	for (uint32_t i = 0; any && i < NATIVE_COUNTS; i++)
+		text_add(t, "%s\"%s\":%" PRIu64 "%s", i ? "," : "{",
+			 native_count_names[i], native[i],
+			 i == NATIVE_COUNTS - 1 ? "}" : "");
+}
+
+static void report_format(struct text *t, const char *program,
+			  const struct report_open *all)
 {
 	const char *comma = "";
 
@@ -105,11 +121,12 @@ static void report_format(struct text *t, const char *program, const uint64_t *r
 	COUNT(redirects);
 	COUNT(zero_copies);
 #undef COUNT
+	add_native(t, all->native);
 	text_add(t, ",\"reasons\":{");
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++) {
-		if (!reasons[i])
+		if (!all->reasons[i])
 			continue;
-		text_add(t, "%s\"%s\":%" PRIu64, comma, reason_name(i), reasons[i]);
+		text_add(t, "%s\"%s\":%" PRIu64, comma, reason_name(i), all->reasons[i]);
 		comma = ",";
 	}
 	text_add(t, "}}\n");
@@ -162,7 +179,8 @@ static ssize_t write_all(int fd, const char *line, size_t n)
 	return r;
 }
 
-static void write_line(const struct config *config, const uint64_t *reasons, char *line)
+static void write_line(const struct config *config, const struct report_open *all,
+		       char *line)
 {
 	struct text t = {line, 0, REPORT_BYTES};
 	ssize_t n;
@@ -179,7 +197,7 @@ static void write_line(const struct config *config, const uint64_t *reasons, cha
 	lock_file(fd);
 	if (is_torn(config->report, fd))
 		text_add(&t, "\n");
-	report_format(&t, config->program, reasons);
+	report_format(&t, config->program, all);
 	n = write_all(fd, line, t.at);
 	errno = n < 0 ? (int)-n : ENOSPC;
 	if (n != (ssize_t)t.at)
@@ -222,14 +240,14 @@ static bool is_logged(const struct config *config)
 
 static void write_both(const struct config *config, bool logs, char *line)
 {
-	uint64_t reasons[VD_REASON_COUNT];
+	struct report_open all;
 	int saved = errno;
 
-	collect(reasons);
+	collect(&all);
 	if (logs)
-		log_end(reasons, line);
+		log_end(all.reasons, line);
 	if (config->report)
-		write_line(config, reasons, line);
+		write_line(config, &all, line);
 	errno = saved;
 }
 

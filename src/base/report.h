@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/native_count.h"
 #include "base/reason.h"
 #include "base/single.h"
 
@@ -16,7 +17,14 @@ struct report {
 	/* Of the direct ones: to and from other hosts. */
 	_Atomic uint64_t tx_rdma_bytes, rx_rdma_bytes;
 	_Atomic uint64_t doorbells, sleeps, redirects, zero_copies;
+	_Atomic uint64_t native[NATIVE_COUNTS];
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
+};
+
+/* What connections that are open add to that, at this moment. */
+struct report_open {
+	uint64_t native[NATIVE_COUNTS];
+	uint64_t reasons[VD_REASON_COUNT];
 };
 
 /* Where this process counts: its own memory, or what report_count_in named. */
@@ -40,10 +48,10 @@ void report_write_dying(void);
 /* Now rather than at the end, and without the log. */
 void report_write_now(void);
 /*
- * Set by a higher layer that keeps counts of its own: adds them to report_now, and the reasons of
- * connections that are open to `reasons`. Takes no lock: it runs in a handler, too.
+ * Set by a higher layer that keeps counts of its own: adds them to report_now, and what
+ * belongs to connections that are open to *open. Takes no lock: it runs in a handler, too.
  */
-extern void (*report_collect)(uint64_t reasons[VD_REASON_COUNT]);
+extern void (*report_collect)(struct report_open *open);
 void report_reopen(void);
 /* Nothing is written from now on, by children neither. */
 void report_stop(void);

@@ -156,19 +156,22 @@ static bool is_over(uint8_t state)
 	return state == TCP_CLOSE || state == TCP_TIME_WAIT || state == TCP_SYN_SENT;
 }
 
-#define NATIVE_BYTES 160
+#define NATIVE_BYTES 448
 
 /* What the native interface has done on it. */
 static void native_text(const struct observe_conn *c, char *out)
 {
 	const uint64_t *n = c->native_counts;
+#define N(what) ((unsigned long long)n[NATIVE_##what])
 
-	snprintf(out, NATIVE_BYTES,
-		 "; native: %llu puts, %llu gets, %llu notifications; redirections: "
-		 "%llu full, %llu partial, %llu none",
-		 (unsigned long long)n[SLOT_PUTS], (unsigned long long)n[SLOT_GETS],
-		 (unsigned long long)n[SLOT_NOTES], (unsigned long long)n[SLOT_FULL],
-		 (unsigned long long)n[SLOT_PARTIAL], (unsigned long long)n[SLOT_NONE]);
+	snprintf(
+		out, NATIVE_BYTES,
+		"; native: %llu puts (%llu bytes), %llu gets (%llu bytes), %llu atomics; "
+		"notifications: %llu sent, %llu received; imports: %llu, mapped %llu; "
+		"redirections: %llu full, %llu partial, %llu none",
+		N(PUTS), N(PUT_BYTES), N(GETS), N(GET_BYTES), N(ATOMICS), N(NOTES_SENT),
+		N(NOTES_COME), N(IMPORTS), N(MAPPED), N(FULL), N(PARTIAL), N(NONE));
+#undef N
 }
 
 bool explain_link(struct world *w, const struct link *l, struct answer *a)

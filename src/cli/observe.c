@@ -277,7 +277,7 @@ static void read_slot(struct observe_conn *c, const struct slot *seen)
 	c->sleeps = atomic_load(&sl->sleeps);
 	c->redirects = atomic_load(&sl->redirects);
 	c->native = atomic_load(&sl->native);
-	for (int i = 0; i < SLOT_NATIVE_COUNTS; i++)
+	for (int i = 0; i < NATIVE_COUNTS; i++)
 		c->native_counts[i] = atomic_load(&sl->native_counts[i]);
 	calls = (uint64_t)c->doorbells + c->sleeps;
 	c->saved = behind(c->tx_messages + c->rx_messages, calls);

@@ -24,8 +24,19 @@ struct observe_counts {
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
 	uint64_t tx_rdma_bytes, rx_rdma_bytes; /* of the direct ones */
 	uint64_t doorbells, sleeps, redirects, zero_copies;
+	uint64_t native[NATIVE_COUNTS];
 	uint64_t reasons[VD_REASON_COUNT];
 };
+
+/* It has used the native interface. */
+static inline bool observe_is_native(const struct observe_counts *c)
+{
+	uint64_t any = 0;
+
+	for (int i = 0; i < NATIVE_COUNTS; i++)
+		any |= c->native[i];
+	return any;
+}
 
 struct observe_process {
 	pid_t pid;
@@ -84,8 +95,8 @@ struct observe_conn {
 	uint32_t tx_tcp_segments, rx_tcp_segments; /* with data; the kernel's, too */
 	uint64_t saved; /* system calls: messages, less calls made to sleep and to wake */
 	uint32_t switches, doorbells, sleeps, redirects;
-	bool native; /* of the native library: counts by enum slot_native */
-	uint64_t native_counts[SLOT_NATIVE_COUNTS];
+	bool native; /* of the native library: counts by enum native_count */
+	uint64_t native_counts[NATIVE_COUNTS];
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */
 	uint64_t tx_fill, rx_fill; /* bytes in it, on the way */
 	const void *slot;	   /* of the implementation */

@@ -298,6 +298,8 @@ static void read_entry(const struct report *c, struct observe_counts *out)
 				       .sleeps = get(&c->sleeps),
 				       .redirects = get(&c->redirects),
 				       .zero_copies = get(&c->zero_copies)};
+	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
+		out->native[i] = get(&c->native[i]);
 	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)
 		out->reasons[r] = get(&c->reasons[r]);
 }
@@ -318,6 +320,8 @@ static void add_open(const struct observe_key *slots, size_t count, int32_t own_
 			out->tx_rdma_bytes += sl->tx.produced;
 			out->rx_rdma_bytes += sl->rx.consumed;
 		}
+		for (uint32_t n = 0; n < NATIVE_COUNTS; n++)
+			out->native[n] += get(&sl->native_counts[n]);
 		if (reason != VD_REASON_NONE && reason < VD_REASON_COUNT)
 			out->reasons[reason]++;
 	}
@@ -342,7 +346,8 @@ bool observe_counts(const struct observe_family *f, int32_t own_pid,
 		add_open(f->by_fd, f->fds, own_pid, out);
 		read_entry(&p->counts, &after);
 		if (before.tx_direct_bytes == after.tx_direct_bytes &&
-		    before.rx_direct_bytes == after.rx_direct_bytes)
+		    before.rx_direct_bytes == after.rx_direct_bytes &&
+		    !memcmp(before.native, after.native, sizeof(after.native)))
 			break;
 	}
 	return true;

@@ -152,28 +152,35 @@ NUMBER_COLUMN(sleeps, c->sleeps)
 NUMBER_COLUMN(wakes, c->doorbells)
 NUMBER_COLUMN(redirects, c->redirects)
 
-static void print_native(const struct observe_conn *c, enum slot_native what, char *out)
+/* The counts from `first` to `last`. */
+static void print_native(const struct observe_conn *c, int first, int last, char *out)
 {
-	if (c->native)
-		stat_number(c->native_counts[what], out);
-	else
-		strcpy(out, "-");
+	strcpy(out, "-");
+	for (int i = first; c->native && i <= last; i++) {
+		if (i > first)
+			*out++ = '/';
+		(i == NATIVE_PUT_BYTES || i == NATIVE_GET_BYTES
+			 ? stat_size
+			 : stat_number)(c->native_counts[i], out);
+		out += strlen(out);
+	}
 }
 
-static void print_puts(const void *item, char *out)
-{
-	print_native(CONN(item), SLOT_PUTS, out);
-}
+#define NATIVE_COLUMN(name, first, last)                                                 \
+	static void print_##name(const void *item, char *out)                            \
+	{                                                                                \
+		print_native(CONN(item), first, last, out);                              \
+	}
 
-static void print_gets(const void *item, char *out)
-{
-	print_native(CONN(item), SLOT_GETS, out);
-}
-
-static void print_notes(const void *item, char *out)
-{
-	print_native(CONN(item), SLOT_NOTES, out);
-}
+NATIVE_COLUMN(puts, NATIVE_PUTS, NATIVE_PUTS)
+NATIVE_COLUMN(put_bytes, NATIVE_PUT_BYTES, NATIVE_PUT_BYTES)
+NATIVE_COLUMN(gets, NATIVE_GETS, NATIVE_GETS)
+NATIVE_COLUMN(get_bytes, NATIVE_GET_BYTES, NATIVE_GET_BYTES)
+NATIVE_COLUMN(atomics, NATIVE_ATOMICS, NATIVE_ATOMICS)
+NATIVE_COLUMN(notes_sent, NATIVE_NOTES_SENT, NATIVE_NOTES_SENT)
+NATIVE_COLUMN(notes_come, NATIVE_NOTES_COME, NATIVE_NOTES_COME)
+NATIVE_COLUMN(imports, NATIVE_IMPORTS, NATIVE_MAPPED)
+NATIVE_COLUMN(redirections, NATIVE_FULL, NATIVE_NONE)
 
 /* 100% is all, and 0% nothing; what is between is not rounded to them. */
 static void print_share(uint64_t part, uint64_t all, char *out)
@@ -246,8 +253,14 @@ static const struct stat_column of_connections[] = {
 	{"WAKES", 10, true, print_wakes},
 	{"REDIRECTS", STAT_WIDE, true, print_redirects},
 	{"PUTS", STAT_WIDE, true, print_puts},
+	{"PUT", STAT_WIDE, true, print_put_bytes},
 	{"GETS", STAT_WIDE, true, print_gets},
-	{"NOTES", STAT_WIDE, true, print_notes},
+	{"GOT", STAT_WIDE, true, print_get_bytes},
+	{"ATOMICS", STAT_WIDE, true, print_atomics},
+	{"NOTES-SENT", STAT_WIDE, true, print_notes_sent},
+	{"NOTES-RCVD", STAT_WIDE, true, print_notes_come},
+	{"IMPORTS/MAPPED", STAT_WIDE, true, print_imports},
+	{"FULL/PART/NONE", STAT_WIDE, true, print_redirections},
 	{"SEND-RING", STAT_WIDE, true, print_tx_ring},
 	{"FILL", STAT_WIDE, true, print_tx_fill},
 	{"RECV-RING", STAT_WIDE, true, print_rx_ring},

@@ -35,6 +35,18 @@ static void print_reasons(FILE *out, const char *key, const uint64_t *counts)
 	fputc('}', out);
 }
 
+/* NULL: nothing is to be said. */
+static void print_native(FILE *out, const uint64_t *native)
+{
+	fprintf(out, ",\"native\":%s", native ? "" : "null");
+	if (!native)
+		return;
+	for (int i = 0; i < NATIVE_COUNTS; i++)
+		fprintf(out, "%s\"%s\":%" PRIu64, i ? "," : "{", native_count_names[i],
+			native[i]);
+	fputc('}', out);
+}
+
 static void print_counts(FILE *out, const struct observe_counts *c)
 {
 	fprintf(out,
@@ -48,6 +60,7 @@ static void print_counts(FILE *out, const struct observe_counts *c)
 		c->connections, c->upgraded, c->downgraded, c->tx_direct_bytes,
 		c->rx_direct_bytes, c->tx_rdma_bytes, c->rx_rdma_bytes, c->tx_tcp_bytes,
 		c->rx_tcp_bytes, c->doorbells, c->sleeps, c->redirects, c->zero_copies);
+	print_native(out, observe_is_native(c) ? c->native : NULL);
 	print_reasons(out, "reasons", c->reasons);
 	fputc('}', out);
 }
@@ -143,28 +156,6 @@ static void print_who(FILE *out, const struct stat_row *row)
 	}
 }
 
-static void print_native(FILE *out, const struct observe_conn *c)
-{
-	static const char *const names[SLOT_NATIVE_COUNTS] = {
-		[SLOT_PUTS] = "puts",
-		[SLOT_GETS] = "gets",
-		[SLOT_NOTES] = "notifications",
-		[SLOT_FULL] = "redirections_full",
-		[SLOT_PARTIAL] = "redirections_partial",
-		[SLOT_NONE] = "redirections_none",
-	};
-
-	if (!c->native) {
-		fprintf(out, ",\"native\":null");
-		return;
-	}
-	fprintf(out, ",\"native\":");
-	for (int i = 0; i < SLOT_NATIVE_COUNTS; i++)
-		fprintf(out, "%s\"%s\":%" PRIu64, i ? "," : "{", names[i],
-			c->native_counts[i]);
-	fputc('}', out);
-}
-
 static void print_connection(FILE *out, const struct stat_row *row)
 {
 	const struct observe_conn *c = row->c;
@@ -179,7 +170,7 @@ static void print_connection(FILE *out, const struct stat_row *row)
 	print_way(out, "received", c->rx,
 		  (uint64_t[]){c->rx_direct_bytes, c->rx_tcp_bytes, c->rx_messages,
 			       c->rx_tcp_segments, c->rx_ring, c->rx_fill});
-	print_native(out, c);
+	print_native(out, c->native ? c->native_counts : NULL);
 	fprintf(out,
 		",\"switches\":%" PRIu32 ",\"saved_system_calls\":%" PRIu64
 		",\"sleeps\":%" PRIu32 ",\"doorbells\":%" PRIu32 ",\"redirects\":%" PRIu32

@@ -111,6 +111,45 @@ static void bytes(FILE *out, const struct stat_view *v)
 	}
 }
 
+/* ---- of the native interface ---- */
+
+static const char *const native_helps[NATIVE_COUNTS] = {
+	[NATIVE_PUTS] = "Puts that were made.",
+	[NATIVE_PUT_BYTES] = "Bytes of these.",
+	[NATIVE_GETS] = "Gets that were made.",
+	[NATIVE_GET_BYTES] = "Bytes of these.",
+	[NATIVE_ATOMICS] = "Atomic operations that were made.",
+	[NATIVE_NOTES_SENT] = "Notifications that were sent.",
+	[NATIVE_NOTES_COME] = "Notifications that have come.",
+	[NATIVE_IMPORTS] = "Imports of what a peer exports.",
+	[NATIVE_MAPPED] = "Of these: of memory that was mapped.",
+	[NATIVE_FULL] = "Redirections after which nothing was copied.",
+	[NATIVE_PARTIAL] = "Redirections after which a part was copied.",
+	[NATIVE_NONE] = "Redirections after which all was copied.",
+};
+
+static void native_head(FILE *out, const char *prefix, int what, char *name)
+{
+	sprintf(name, "%s_%s_total", prefix, native_count_names[what]);
+	head(out, name, "counter", native_helps[what]);
+}
+
+static void native_counters(FILE *out, const struct stat_view *v)
+{
+	char name[64];
+
+	for (int i = 0; i < NATIVE_COUNTS; i++) {
+		native_head(out, "native", i, name);
+		FOR_SHOWN(p)
+		{
+			if (!p->p->counted || !observe_is_native(&p->p->counts))
+				continue;
+			begin(out, name, p->p);
+			fprintf(out, "} %" PRIu64 "\n", p->p->counts.native[i]);
+		}
+	}
+}
+
 static void of_processes(FILE *out, const struct stat_view *v)
 {
 	open_connections(out, v);
@@ -131,6 +170,7 @@ static void of_processes(FILE *out, const struct stat_view *v)
 	counter(out, v, "zero_copies_total",
 		"Times that the device took them from the program's memory.",
 		offsetof(struct observe_counts, zero_copies));
+	native_counters(out, v);
 }
 
 /* ---- of connections ---- */
@@ -217,6 +257,18 @@ static void conn_counters(FILE *out, const struct stat_view *v)
 	conn_line(out, "connection_redirects_total", c, "", c->redirects);
 }
 
+static void conn_native(FILE *out, const struct stat_view *v)
+{
+	char name[64];
+
+	for (int i = 0; i < NATIVE_COUNTS; i++) {
+		native_head(out, "connection_native", i, name);
+		FOR_CONNS(c)
+		if (c->native)
+			conn_line(out, name, c, "", c->native_counts[i]);
+	}
+}
+
 static void conn_gauges(FILE *out, const struct stat_view *v)
 {
 	head(out, "connection_ring_fill_bytes", "gauge",
@@ -255,5 +307,6 @@ void stat_prometheus(FILE *out, const struct stat_view *v, bool per_connection)
 		return;
 	conn_bytes(out, v);
 	conn_counters(out, v);
+	conn_native(out, v);
 	conn_gauges(out, v);
 }

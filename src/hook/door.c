@@ -99,6 +99,7 @@ static _Atomic uint64_t *door_counts(int fd)
 
 	if (!s)
 		return NULL;
+	s->is_native = true;
 	/* Relaxed: for those who look on. */
 	atomic_store_explicit(&s->slot->native, 1, memory_order_relaxed);
 	return s->slot->native_counts;

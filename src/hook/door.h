@@ -11,7 +11,7 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 3u
+#define DOOR_VERSION 4u
 
 enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
 
@@ -48,7 +48,7 @@ struct door {
 	uint32_t (*path)(int fd, uint32_t *reason);
 	/* Not 0: on DOOR_SHM, the peer is a process of the same user. */
 	int (*is_own)(int fd);
-	/* Where to count what is done on it, by enum slot_native, while fd is open; or NULL. */
+	/* Where to count what is done on it, by enum native_count, while fd is open; or NULL. */
 	_Atomic uint64_t *(*counts)(int fd);
 };
 

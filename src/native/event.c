@@ -57,7 +57,7 @@ int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 	if (c->notes_come - c->notes_told >= FRAME_CREDITS)
 		return -EPROTO;
 	c->notes_come++;
-	count(c, SLOT_NOTES);
+	count(c, NATIVE_NOTES_COME, 1);
 	if (!x) {
 		taken(c, 1);
 		return 0;

@@ -204,6 +204,8 @@ static int import(vd_conn *c, const char *name, int64_t deadline, struct vd_remo
 	h->rights = p->rights;
 	h->skew = p->skew;
 	h->len = p->len;
+	count(c, NATIVE_IMPORTS, 1);
+	count(c, NATIVE_MAPPED, p->map != NULL);
 	h->next = c->remotes;
 	c->remotes = h;
 	return 0;

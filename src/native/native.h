@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/native_count.h"
 #include "hook/door.h"
 #include "native/frame.h"
-#include "stream/slot.h"
 #include "viaduct/viaduct.h"
 
 /* Of the public symbols alone. */
@@ -126,7 +126,7 @@ struct vd_conn {
 
 	/* Under mu. */
 	_Atomic uint64_t *counts; /* for `viaduct stat`; or no_counts */
-	_Atomic uint64_t no_counts[SLOT_NATIVE_COUNTS];
+	_Atomic uint64_t no_counts[NATIVE_COUNTS];
 	bool is_read;	    /* there is a reader */
 	int mode;	    /* CONN_ */
 	bool stuck;	    /* what is owed waits for room in the stream */
@@ -185,12 +185,11 @@ struct vd_conn {
 };
 
 /* Under mu. */
-static inline void count(struct vd_conn *c, enum slot_native what)
+static inline void count(struct vd_conn *c, enum native_count what, uint64_t n)
 {
-	uint64_t n = atomic_load_explicit(&c->counts[what], memory_order_relaxed);
-
 	/* Relaxed, and no step of one: mu is held, and others only look. */
-	atomic_store_explicit(&c->counts[what], n + 1, memory_order_relaxed);
+	n += atomic_load_explicit(&c->counts[what], memory_order_relaxed);
+	atomic_store_explicit(&c->counts[what], n, memory_order_relaxed);
 }
 
 /* ---- native.c: the process ---- */

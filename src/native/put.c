@@ -23,8 +23,10 @@ static int may_put(vd_remote *r, uint64_t offset, size_t len, bool notifies)
 		/* It may have ended meanwhile. */
 		if (error == 0)
 			error = remote_check(r, offset, len, VD_WRITE);
-		if (error == 0)
+		if (error == 0) {
 			r->c->notes_sent++;
+			count(r->c, NATIVE_NOTES_SENT, 1);
+		}
 	}
 	return error;
 }
@@ -103,7 +105,8 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 	pthread_mutex_lock(&r->c->mu);
 	error = may_put(r, offset, len, flags & VD_NOTIFY);
 	if (error == 0) {
-		count(r->c, SLOT_PUTS);
+		count(r->c, NATIVE_PUTS, 1);
+		count(r->c, NATIVE_PUT_BYTES, len);
 		is_placed = copy_mapped(r, offset, NULL, src, len);
 	}
 	if (is_placed) {
@@ -259,7 +262,8 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 	pthread_mutex_lock(&r->c->mu);
 	error = remote_check(r, offset, len, VD_READ);
 	if (error == 0) {
-		count(r->c, SLOT_GETS);
+		count(r->c, NATIVE_GETS, 1);
+		count(r->c, NATIVE_GET_BYTES, len);
 		is_done = copy_mapped(r, offset, dst, NULL, len);
 	}
 	is_due = r->c->owed.returns > 0;
@@ -308,7 +312,7 @@ static int atomic_at(vd_remote *r, struct frame *f, const uint64_t *operands,
 	pthread_mutex_lock(&r->c->mu);
 	error = remote_check(r, f->offset, sizeof(was), VD_READ | VD_WRITE);
 	if (error == 0) {
-		count(r->c, SLOT_GETS);
+		count(r->c, NATIVE_ATOMICS, 1);
 		is_done = atomic_mapped(r, f, operands, &was);
 	}
 	pthread_mutex_unlock(&r->c->mu);

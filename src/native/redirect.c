@@ -138,9 +138,11 @@ NATIVE int vd_redirect_end(vd_detour *d, struct vd_redirected *done)
 		was.len = d->end - d->from;
 		was.kind = was.len == d->len ? VD_REDIRECT_FULL : VD_REDIRECT_PARTIAL;
 	}
-	count(c, was.kind == VD_REDIRECT_FULL	   ? SLOT_FULL
-		 : was.kind == VD_REDIRECT_PARTIAL ? SLOT_PARTIAL
-						   : SLOT_NONE);
+	count(c,
+	      was.kind == VD_REDIRECT_FULL	? NATIVE_FULL
+	      : was.kind == VD_REDIRECT_PARTIAL ? NATIVE_PARTIAL
+						: NATIVE_NONE,
+	      1);
 	pthread_mutex_unlock(&c->mu);
 	copy_rest(d);
 	free(d);

@@ -138,6 +138,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	s->past = (struct past){0};
 	s->still_at = s->still_since_ms = 0;
 	s->is_copied = false;
+	s->is_native = false;
 	s->has_listened = false;
 	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
@@ -298,8 +299,10 @@ static inline void forget_threads(struct sock *s)
 	zero(&s->inside);
 	zero(&s->bell_users);
 	zero(&s->cpu);
-	if (s->tx_bytes | s->rx_bytes)
+	if (s->tx_bytes | s->rx_bytes | s->is_native) {
 		s->tx_bytes = s->rx_bytes = 0;
+		s->is_native = false;
+	}
 }
 
 FORK_CODE void sock_forked_child(bool told)

@@ -45,6 +45,19 @@ static void flush_counts(struct sock *s)
 	s->tx_bytes = s->rx_bytes = 0;
 }
 
+static uint64_t native_count(const struct sock *s, uint32_t i)
+{
+	/* Relaxed: a count orders nothing. */
+	return atomic_load_explicit(&s->slot->native_counts[i], memory_order_relaxed);
+}
+
+/* At its end. Before, they are seen in the slot. */
+static void count_native(const struct sock *s)
+{
+	for (uint32_t i = 0; s->is_native && i < NATIVE_COUNTS; i++)
+		report_add(&report_now.native[i], native_count(s, i));
+}
+
 /* VD_REASON_NONE: a listener that was passed on, say, is no connection. */
 static enum vd_reason reason_to_count(const struct sock *s)
 {
@@ -251,6 +264,7 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	flush_counts(s);
+	count_native(s);
 	count_reason(s);
 	single_store32(&s->closed, 1, __libc_single_threaded);
 	left_drop(s);
@@ -341,7 +355,7 @@ static bool has_lower_name(const struct sock *s, int fd)
 	return false;
 }
 
-void sock_counts(uint64_t reasons[VD_REASON_COUNT])
+void sock_counts(struct report_open *open)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
@@ -350,8 +364,10 @@ void sock_counts(uint64_t reasons[VD_REASON_COUNT])
 		if (!s || has_lower_name(s, fd))
 			continue;
 		flush_counts(s);
+		for (uint32_t i = 0; s->is_native && i < NATIVE_COUNTS; i++)
+			open->native[i] += native_count(s, i);
 		if (reason != VD_REASON_NONE)
-			reasons[reason]++;
+			open->reasons[reason]++;
 	}
 }
 

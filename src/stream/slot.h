@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/lock.h"
+#include "base/native_count.h"
 #include "base/reason.h"
 #include "ring/ring.h"
 
@@ -105,17 +106,6 @@ enum slot_rewinding {
 		2, /* all but those that a thread in exec has put by for its image */
 };
 
-/* Of slot.native_counts. */
-enum slot_native {
-	SLOT_PUTS,
-	SLOT_GETS,  /* and atomics */
-	SLOT_NOTES, /* that have come */
-	SLOT_FULL,  /* redirections, by what was redirected */
-	SLOT_PARTIAL,
-	SLOT_NONE,
-	SLOT_NATIVE_COUNTS
-};
-
 struct slot {
 	/* These outlive the use: a slow thread may look at them, or count a fork in and out,
 	 * while another takes the slot. */
@@ -145,7 +135,7 @@ struct slot {
 
 	/* 1: a connection of the native library, which counts what its calls have done. */
 	_Atomic uint32_t native;
-	_Atomic uint64_t native_counts[SLOT_NATIVE_COUNTS];
+	_Atomic uint64_t native_counts[NATIVE_COUNTS];
 
 	_Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;

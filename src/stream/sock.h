@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "base/reason.h"
+#include "base/report.h"
 #include "base/tcp.h"
 #include "ring/wire.h"
 #include "stream/past.h"
@@ -95,6 +96,7 @@ struct sock {
 	uint64_t still_at, still_since_ms;
 	/* The process has forked since it has the socket: others may have it, too. */
 	_Atomic bool is_copied;
+	bool is_native; /* a connection of the native interface; not in forked children */
 	bool has_listened; /* it may be announced: see announce.c */
 	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
 	 * it has the socket, both directions stay on TCP. */
@@ -475,6 +477,6 @@ void sock_exec(bool begins);
 /* Before an end or an exec: tells the peers. */
 void sock_report(void);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
-void sock_counts(uint64_t reasons[VD_REASON_COUNT]);
+void sock_counts(struct report_open *open);
 
 #endif

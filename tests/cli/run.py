@@ -326,6 +326,7 @@ class Settings(Run):
                           "rx_direct_bytes", "tx_rdma_bytes", "rx_rdma_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
                           "sleeps", "redirects", "zero_copies"):
                 self.assertIsInstance(line[field], int, field)
+            self.assertIsNone(line["native"])
             self.assertIsInstance(line["reasons"], dict)
 
 

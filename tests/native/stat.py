@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library from Python, opened late, with asyncio on vd_fd; and what `viaduct stat` and
-`explain` show of its connections.
+"""The library opened late, from Python; and what `viaduct stat`, `explain` and the report tell of
+its connections.
 
 usage: stat.py VIADUCT LIBRARY
 """
-import asyncio
 import ctypes
 import json
 import os
+import pathlib
+import re
+import select
 import socket
 import subprocess
 import sys
+import tempfile
 
 VIADUCT, LIBRARY = sys.argv[1:3]
 PATIENCE_MS = 100000
+NAMES = ("puts put_bytes gets get_bytes atomics notifications_sent notifications_received imports "
+         "imports_mapped redirections_full redirections_partial redirections_none").split()
 
 
 class Event(ctypes.Structure):
@@ -52,23 +57,22 @@ def open_pair():
     return a, b
 
 
-async def next_event(c):
-    """One event, by the loop."""
-    loop, ready, event = asyncio.get_running_loop(), asyncio.Event(), Event()
-    fd = call("vd_fd", c)
-    loop.add_reader(fd, ready.set)
-    try:
-        await asyncio.wait_for(ready.wait(), PATIENCE_MS / 1000)
-    finally:
-        loop.remove_reader(fd)
+def next_event(c):
+    """One event, by the descriptor."""
+    event = Event()
+    assert select.select([call("vd_fd", c)], [], [], PATIENCE_MS / 1000)[0]
     assert call("vd_wait", c, ctypes.byref(event), 1, 0) == 1
     return event
 
 
+def stat(*arguments):
+    return subprocess.run([VIADUCT, "stat", *arguments], check=True, stdout=subprocess.PIPE,
+                          text=True).stdout
+
+
 def shown(fd):
     """The connection of this process with that descriptor, as `stat` has it."""
-    out = subprocess.run([VIADUCT, "stat", "--json"], check=True, stdout=subprocess.PIPE).stdout
-    return [c for c in json.loads(out)["connections"]
+    return [c for c in json.loads(stat("--json"))["connections"]
             if c["pid"] == os.getpid() and fd in c["fds"]]
 
 
@@ -85,43 +89,110 @@ def sockets():
     return found
 
 
-def main():
+def process():
+    """The counts of this process."""
+    found = [p for p in json.loads(stat("--json"))["processes"] if p["pid"] == os.getpid()]
+    return found[0]["counts"]["native"]
+
+
+def metrics(prefix):
+    """By name: all values of this process."""
+    found = {}
+    for name, value in re.findall(rf'^viaduct_{prefix}_(\w+)_total{{pid="{os.getpid()}".*}} (\d+)$',
+                                  stat("--prometheus", "--per-connection"), re.M):
+        found.setdefault(name, []).append(int(value))
+    return found
+
+
+def counts(**which):
+    return {name: which.get(name, 0) for name in NAMES}
+
+
+def use():
+    """Does some of everything, on a connection that it closes and one that it does not."""
     a, b = open_pair()
     box, to = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
-    word = U64(5)
-    x = made("vd_export", b, b"box", box, ctypes.c_size_t(64), 2, None)
-    y = made("vd_export", b, b"word", ctypes.byref(word), ctypes.c_size_t(8), 3, None)
-    r = made("vd_import", a, b"box", PATIENCE_MS)
-    w = made("vd_import", a, b"word", PATIENCE_MS)
+    word, page = U64(5), made("vd_alloc", ctypes.c_size_t(100))
+    for name, at, size, rights in (("box", box, 64, 2), ("word", ctypes.byref(word), 8, 3),
+                                   ("page", page, 100, 3)):
+        x = made("vd_export", b, name.encode(), at, ctypes.c_size_t(size), rights, None)
+        if name == "box":
+            region = x
+    r, w, m = (made("vd_import", a, name, PATIENCE_MS) for name in (b"box", b"word", b"page"))
     for _ in range(2000):  # until it is upgraded
         if vd.vd_path(a) == 1 and vd.vd_path(b) == 1:
             break
         call("vd_flush", a)
     assert vd.vd_reason(a) == b"none", vd.vd_reason(a)
-    detour = made("vd_redirect", x, U64(0), to, ctypes.c_size_t(64))
+    detour = made("vd_redirect", region, U64(0), to, ctypes.c_size_t(64))
     call("vd_put", r, U64(0), b"v" * 64, ctypes.c_size_t(64), 7, 1)
-    event = asyncio.run(next_event(b))
+    event = next_event(b)
     assert (event.kind, event.tag, event.len) == (1, 7, 64)
     call("vd_redirect_end", detour, None)
     assert to.raw == b"v" * 64 and box.raw == bytes(64)
-    call("vd_redirect_end", made("vd_redirect", x, U64(0), to, ctypes.c_size_t(64)), None)
+    detour = made("vd_redirect", region, U64(0), to, ctypes.c_size_t(64))
     call("vd_put", r, U64(5), b"later", ctypes.c_size_t(5), 0, 0)
+    call("vd_flush", a)
+    call("vd_redirect_end", detour, None)
+    call("vd_redirect_end", made("vd_redirect", region, U64(0), to, ctypes.c_size_t(64)), None)
+    call("vd_put", m, U64(0), b"mapped", ctypes.c_size_t(6), 0, 0)
+    call("vd_get", w, U64(0), to, ctypes.c_size_t(8))
+    call("vd_get", m, U64(0), to, ctypes.c_size_t(6))
     old = U64()
     call("vd_fetch_add", w, U64(0), U64(2), ctypes.byref(old))
     assert old.value == 5
+    return a, b
 
-    counts = [c["native"] for fd in sockets().values() for c in shown(fd)]
-    assert sorted((n["puts"], n["gets"], n["notifications"], n["redirections_full"],
-                   n["redirections_partial"], n["redirections_none"])
-                  for n in counts) == [(0, 0, 1, 1, 0, 1), (2, 1, 0, 0, 0, 0)], counts
-    assert all(c["path"] == "ring" for fd in sockets().values() for c in shown(fd))
+
+USED = (counts(puts=3, put_bytes=75, gets=2, get_bytes=14, atomics=1, notifications_sent=1,
+               imports=3, imports_mapped=1),
+        counts(notifications_received=1, redirections_full=1, redirections_partial=1,
+               redirections_none=1))
+TOTAL = {name: USED[0][name] + USED[1][name] for name in NAMES}
+TWICE = {name: 2 * n for name, n in TOTAL.items()}
+
+
+def look():
+    """What others see of this process, which then ends, as does a child of it."""
+    a, b = use()
+    seen = [c for fd in sockets().values() for c in shown(fd)]
+    assert sorted((c["native"] for c in seen), key=str) == sorted(USED, key=str), seen
+    assert all(c["path"] == "ring" for c in seen)
+    assert process() == TOTAL, process()
+    found = metrics("native")
+    assert found == {name: [n] for name, n in TOTAL.items()}, found
+    found = {name: sorted(n) for name, n in metrics("connection_native").items()}
+    assert found == {name: sorted(u[name] for u in USED) for name in NAMES}, found
+    wide = " ".join(stat("--wide", "--pid", str(os.getpid())).split())
+    assert "NOTES-SENT NOTES-RCVD IMPORTS/MAPPED FULL/PART/NONE" in wide, wide
+    assert " 3 75 2 14 1 1 0 3/1 0/0/0 " in wide, wide
     said = " ".join(subprocess.run([VIADUCT, "explain", str(os.getpid())], check=False,
                                    stdout=subprocess.PIPE, text=True).stdout.split())
-    assert "native: 2 puts, 1 gets, 0 notifications" in said, said
-    call("vd_unexport", y)
+    for text in ("native: 3 puts (75 bytes), 2 gets (14 bytes), 1 atomics; notifications: 1 sent, "
+                 "0 received; imports: 3, mapped 1; redirections: 0 full, 0 partial, 0 none",
+                 "1 received; imports: 0, mapped 0; redirections: 1 full, 1 partial, 1 none"):
+        assert text in said, said
     vd.vd_close(a)
     vd.vd_close(b)
-    print("counted, shown and explained")
+    assert process() == TOTAL, process()
+    use()
+    assert process() == TWICE, process()
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def main():
+    if len(sys.argv) > 3:
+        look()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report"
+        subprocess.run([sys.executable, *sys.argv, "look"], check=True,
+                       env={**os.environ, "VIADUCT_REPORT": str(report)})
+        lines = [json.loads(line)["native"] for line in report.read_text().splitlines()]
+    assert lines == [None, TWICE], lines
+    print("counted, shown, explained and reported")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is counted of the native interface: of each connection, and of a process. */
+#ifndef VD_BASE_NATIVE_COUNT_H
+#define VD_BASE_NATIVE_COUNT_H
+
+/* Of what this end has done, but for the notifications that have come. */
+enum native_count {
+	NATIVE_PUTS,
+	NATIVE_PUT_BYTES,
+	NATIVE_GETS,
+	NATIVE_GET_BYTES,
+	NATIVE_ATOMICS,
+	NATIVE_NOTES_SENT, /* notifications */
+	NATIVE_NOTES_COME,
+	NATIVE_IMPORTS,
+	NATIVE_MAPPED, /* imports of memory that was mapped */
+	NATIVE_FULL,   /* redirections, by what was redirected */
+	NATIVE_PARTIAL,
+	NATIVE_NONE,
+	NATIVE_COUNTS
+};
+/* As reports have them. */
+extern const char *const native_count_names[NATIVE_COUNTS];
+
+#endif
