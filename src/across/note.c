@@ -52,6 +52,12 @@ static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t
 	return true;
 }
 
+/* The words that the reader goes by are written by every process that shares this connection. */
+void note_span(const struct across *a, size_t skip, struct ring_span *out)
+{
+	ring_rx_span_within(&a->reader, staging_of(a), ACROSS_AREA_LIMIT, skip, out);
+}
+
 size_t note_next_bytes(struct across *a, struct ring_span *out)
 {
 	int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
@@ -61,7 +67,7 @@ size_t note_next_bytes(struct across *a, struct ring_span *out)
 		n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
 	if (n <= 0)
 		return 0;
-	ring_rx_span(&a->reader, staging_of(a), 0, out);
+	note_span(a, 0, out);
 	return (size_t)n;
 }
 
@@ -120,7 +126,8 @@ void note_look(const struct across *a, struct note_words *w)
 	w->turn_seq = load(&out->turn_seq);
 	for (uint32_t i = 0; i < WIRE_TURNS; i++) {
 		w->turn_at[i] = load64(&out->turn_at[i]);
-		w->turn_area[i] = load(&out->turn_area[i]);
+		w->turn_area[i] =
+			ring_area_within(load(&out->turn_area[i]), ACROSS_AREA_LIMIT);
 	}
 }
 

@@ -447,6 +447,8 @@ void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags);
 bool note_take_words(struct across *a, const struct note_words *words);
 /* How many bytes the peer has not been told of; and the first of them that lie in a row. */
 size_t note_next_bytes(struct across *a, struct ring_span *out);
+/* Those that lie in a row from `skip` on; within the place. */
+void note_span(const struct across *a, size_t skip, struct ring_span *out);
 /* Our words as of now; and as far as they hold for the bytes up to `end`, which may not be all. */
 void note_look(const struct across *a, struct note_words *w);
 void note_limit(struct note_words *w, uint64_t end, bool all,

@@ -234,7 +234,7 @@ static struct ring_span next_bytes(struct across *a)
 
 	if (a->reader.consumed != o->position || a->reader.turn_passed != o->turn)
 		return span;
-	ring_rx_span(&a->reader, across_out_data(a), 0, &span);
+	note_span(a, 0, &span);
 	if (span.len > o->bytes)
 		span.len = o->bytes;
 	if (span.len > link_write_max(a->link->link))

@@ -80,16 +80,18 @@ uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from, siz
 	return n;
 }
 
-/* The ring gets what it was to have. False: the memory has gone in the middle of the call. */
+/* The ring gets what it was to have. False: the memory has gone in the middle of the call, or a process
+ * that shares the connection lies about the ring. */
 static bool fill(struct across *a)
 {
 	struct ring_span span;
 
 	for (size_t done = 0; done < a->grant.bytes; done += span.len) {
-		ring_rx_span(&a->reader, across_out_data(a), done, &span);
+		note_span(a, done, &span);
 		if (span.len > a->grant.bytes - done)
 			span.len = a->grant.bytes - done;
-		if (crit_copy(span.data, a->lent.from + done, span.len) < 0)
+		if (span.len == 0 ||
+		    crit_copy(span.data, a->lent.from + done, span.len) < 0)
 			return false;
 	}
 	return true;

@@ -61,18 +61,19 @@ int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want)
 	return (int64_t)room;
 }
 
-int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
-		 struct ring_span *out)
+int ring_tx_span_within(struct ring_tx *r, struct wire_dir *d, uint8_t *data,
+			uint32_t most, size_t want, struct ring_span *out)
 {
 	int64_t room = ring_tx_room(r, d, want);
 	if (room < 0)
 		return -EPROTO;
-	uint32_t size = wire_area_bytes(ring_tx_area(r));
-	size_t offset = (size_t)(r->produced - ring_tx_base(r)) & (size - 1);
+	uint32_t area = ring_area_within(ring_tx_area(r), most);
+	uint32_t size = wire_area_bytes(area);
+	size_t offset = ring_offset(r->produced - ring_tx_base(r), size);
 	size_t len = size - offset;
 	if (len > (size_t)room)
 		len = (size_t)room;
-	out->data = data + ring_area_offset(ring_tx_area(r)) + offset;
+	out->data = data + ring_area_offset(area) + offset;
 	out->len = len;
 	return 0;
 }
@@ -312,8 +313,8 @@ int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count)
 	return 0;
 }
 
-void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
-			 struct ring_span *out)
+void ring_tx_unread_span_within(const struct ring_tx *r, uint8_t *data, uint32_t most,
+				uint64_t left, struct ring_span *out)
 {
 	/* All distances are from `produced`, backwards. */
 	uint64_t at = left, end = 0;
@@ -321,8 +322,10 @@ void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
 	/* ring_tx_grow sees to it that no more than two lie behind unread bytes. */
 	for (int i = 0; i < 2 && at > r->produced - r->base[n % WIRE_TURNS]; i++)
 		end = r->produced - r->base[n-- % WIRE_TURNS];
-	uint32_t area = r->area[n % WIRE_TURNS], size = wire_area_bytes(area);
-	uint64_t offset = (r->produced - r->base[n % WIRE_TURNS] - at) & (size - 1);
+	uint32_t area = ring_area_within(
+		__atomic_load_n(&r->area[n % WIRE_TURNS], __ATOMIC_RELAXED), most);
+	uint32_t size = wire_area_bytes(area);
+	size_t offset = ring_offset(r->produced - r->base[n % WIRE_TURNS] - at, size);
 	out->data = data + ring_area_offset(area) + offset;
 	out->len = at - end < size - offset ? at - end : size - offset;
 }
@@ -434,13 +437,13 @@ int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want)
 	return (int64_t)(r->seen - r->consumed);
 }
 
-void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
-		  struct ring_span *out)
+void ring_rx_span_within(const struct ring_rx *r, uint8_t *data, uint32_t most,
+			 size_t skip, struct ring_span *out)
 {
 	uint64_t at = r->consumed + skip;
 	uint64_t end = r->seen - r->consumed; /* relative to the cursor, like all below */
 	uint64_t base = r->base;
-	uint32_t area = r->area;
+	uint32_t area = ring_rx_area(r);
 	for (uint32_t n = r->turn_passed + 1; n - r->turn_passed <= rx_pending(r); n++) {
 		uint64_t turn = r->turn_at[n % WIRE_TURNS] - r->consumed;
 		if (skip < turn) {
@@ -448,10 +451,11 @@ void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
 			break;
 		}
 		base = r->turn_at[n % WIRE_TURNS];
-		area = r->turn_area[n % WIRE_TURNS];
+		area = __atomic_load_n(&r->turn_area[n % WIRE_TURNS], __ATOMIC_RELAXED);
 	}
+	area = ring_area_within(area, most);
 	uint32_t size = wire_area_bytes(area);
-	size_t offset = (size_t)(at - base) & (size - 1);
+	size_t offset = ring_offset(at - base, size);
 	size_t len = (size_t)(end - skip);
 	if (len > size - offset)
 		len = size - offset;

@@ -92,6 +92,15 @@ static inline size_t ring_area_offset(uint32_t area)
 	return (size_t)(wire_area_offset(0, area) - wire_area_offset(0, 0));
 }
 
+/* From the beginning of an area of that size. As it was read, once: its parts may lie where somebody
+ * who has turned hostile can write. */
+static inline size_t ring_offset(uint64_t from_base, uint32_t size)
+{
+	size_t offset = (size_t)from_base & (size - 1);
+	__asm__("" : "+r"(offset));
+	return offset;
+}
+
 /* The consumer has come to `at`, which is not after `produced`, as far as is known. */
 static inline bool ring_tx_reached(const struct ring_tx *r, uint64_t at)
 {
@@ -103,21 +112,42 @@ static inline uint64_t ring_tx_base(const struct ring_tx *r)
 	return r->base[r->turn_seq % WIRE_TURNS];
 }
 
+/* Read once: it may lie where somebody who has turned hostile can write. */
 static inline uint32_t ring_tx_area(const struct ring_tx *r)
 {
-	return r->area[r->turn_seq % WIRE_TURNS];
+	return __atomic_load_n(&r->area[r->turn_seq % WIRE_TURNS], __ATOMIC_RELAXED);
 }
 
-/* Free room without a look at the consumer's cursor. */
-static inline uint64_t ring_tx_room_known(const struct ring_tx *r)
+static inline uint32_t ring_rx_area(const struct ring_rx *r)
+{
+	return __atomic_load_n(&r->area, __ATOMIC_RELAXED);
+}
+
+/* No larger one than the memory has. */
+static inline uint32_t ring_area_within(uint32_t area, uint32_t most)
+{
+	return area < most ? area : most;
+}
+
+/* Free room of an area without a look at the consumer's cursor. */
+static inline uint64_t ring_tx_room_of(const struct ring_tx *r, uint32_t area)
 {
 	/* Bytes before base lie in another area and take no room here. */
 	uint64_t base = ring_tx_base(r);
 	uint64_t from = ring_tx_reached(r, base) ? r->credit : base;
-	return wire_area_bytes(ring_tx_area(r)) - (r->produced - from);
+	return wire_area_bytes(area) - (r->produced - from);
 }
 
-/* `data` below is the start of the direction's areas in the mapped segment. */
+static inline uint64_t ring_tx_room_known(const struct ring_tx *r)
+{
+	return ring_tx_room_of(r, ring_tx_area(r));
+}
+
+/*
+ * `data` below is the start of the direction's areas in the mapped segment. `most` is the largest area
+ * that is there: whatever the rest of the state says, a span ends before the end of that.
+ */
+#define RING_ALL_AREAS (WIRE_AREAS - 1)
 
 void ring_tx_init(struct ring_tx *r, uint32_t area_limit);
 void ring_rx_init(struct ring_rx *r);
@@ -128,8 +158,13 @@ void ring_rx_init(struct ring_rx *r);
  */
 int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want);
 /* The first contiguous part of that room; len 0 when full. Returns 0 or -EPROTO. */
-int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data, size_t want,
-		 struct ring_span *out);
+int ring_tx_span_within(struct ring_tx *r, struct wire_dir *d, uint8_t *data,
+			uint32_t most, size_t want, struct ring_span *out);
+static inline int ring_tx_span(struct ring_tx *r, struct wire_dir *d, uint8_t *data,
+			       size_t want, struct ring_span *out)
+{
+	return ring_tx_span_within(r, d, data, RING_ALL_AREAS, want, out);
+}
 /* Publishes the last move once more: an owner that died before it is made up for. */
 void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d);
 /* Publishes what is held, and repairs a shared cursor that a dead owner left behind. */
@@ -185,14 +220,20 @@ void ring_tx_front(struct ring_tx *r, struct wire_dir *d);
 bool ring_tx_place(struct ring_tx *r, struct wire_dir *d, uint64_t all, bool near);
 /* None of these for a ring whose bytes are carried to another host. */
 
-/* `len` free bytes in a row, when that needs no look at the consumer's cursor; else NULL. */
-static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, size_t len)
+/* `len` free bytes in a row, when that needs no look at the consumer's cursor; else NULL. `area`: as
+ * ring_tx_area has said, or a smaller one. */
+static inline uint8_t *ring_tx_glance_in(const struct ring_tx *r, uint8_t *data,
+					 uint32_t area, size_t len)
 {
-	uint32_t area = ring_tx_area(r), size = wire_area_bytes(area);
-	size_t offset = (size_t)(r->produced - ring_tx_base(r)) & (size - 1);
-	if (len > ring_tx_room_known(r) || len > size - offset)
+	uint32_t size = wire_area_bytes(area);
+	size_t offset = ring_offset(r->produced - ring_tx_base(r), size);
+	if (len > ring_tx_room_of(r, area) || len > size - offset)
 		return NULL;
 	return data + ring_area_offset(area) + offset;
+}
+static inline uint8_t *ring_tx_glance(const struct ring_tx *r, uint8_t *data, size_t len)
+{
+	return ring_tx_glance_in(r, data, ring_tx_area(r), len);
 }
 /* True when so much is held that TCP would have sent a full segment. */
 bool ring_tx_holds_enough(const struct ring_tx *r);
@@ -204,8 +245,13 @@ bool ring_tx_grow(struct ring_tx *r, struct wire_dir *d);
  * lies. */
 int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count);
 /* The contiguous run that begins with the last `left` of them. */
-void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data, uint64_t left,
-			 struct ring_span *out);
+void ring_tx_unread_span_within(const struct ring_tx *r, uint8_t *data, uint32_t most,
+				uint64_t left, struct ring_span *out);
+static inline void ring_tx_unread_span(const struct ring_tx *r, uint8_t *data,
+				       uint64_t left, struct ring_span *out)
+{
+	ring_tx_unread_span_within(r, data, RING_ALL_AREAS, left, out);
+}
 /* They went another way: the ring ends before them. */
 void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end);
 /*
@@ -225,8 +271,13 @@ int64_t ring_rx_avail(struct ring_rx *r, struct wire_dir *d, size_t want);
 /* From now on bytes that the producer holds back count too (it is gone, or was too slow). */
 int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d);
 /* The contiguous run that begins `skip` bytes after the cursor, of the bytes known of. */
-void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
-		  struct ring_span *out);
+void ring_rx_span_within(const struct ring_rx *r, uint8_t *data, uint32_t most,
+			 size_t skip, struct ring_span *out);
+static inline void ring_rx_span(const struct ring_rx *r, uint8_t *data, size_t skip,
+				struct ring_span *out)
+{
+	ring_rx_span_within(r, data, RING_ALL_AREAS, skip, out);
+}
 void ring_rx_pass_turns(struct ring_rx *r);
 /* The ring ends at `end`, if that has been seen: nothing behind it is looked at any more. */
 static inline void ring_rx_end(struct ring_rx *r, uint64_t end)
@@ -276,25 +327,31 @@ static inline bool ring_rx_roomy(const struct ring_rx *r)
 	return size - (r->seen - r->consumed) >= size / 4;
 }
 /*
- * All that is known after a look at the producer's cursor, as far as it lies in a row.
+ * All that is known after a look at the producer's cursor, as far as it lies in a row. `area`: as
+ * ring_rx_area has said, or a smaller one.
  * Len 0: there is nothing, or it takes the calls above to say what there is.
  */
-static inline struct ring_span ring_rx_glance(struct ring_rx *r, struct wire_dir *d,
-					      uint8_t *data)
+static inline struct ring_span ring_rx_glance_in(struct ring_rx *r, struct wire_dir *d,
+						 uint8_t *data, uint32_t area)
 {
 	/* Acquire, both: as in ring_rx_avail. */
 	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
 	uint32_t turn = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
-	uint32_t size = wire_area_bytes(r->area);
+	uint32_t size = wire_area_bytes(area);
 	uint64_t len = now - r->consumed;
 	if (turn != r->turn_seq || turn != r->turn_passed || r->held || len > size ||
 	    len < r->seen - r->consumed)
 		return (struct ring_span){0};
 	r->seen = now;
-	size_t offset = (size_t)(r->consumed - r->base) & (size - 1);
+	size_t offset = ring_offset(r->consumed - r->base, size);
 	if (len > size - offset)
 		len = size - offset;
-	return (struct ring_span){data + ring_area_offset(r->area) + offset, (size_t)len};
+	return (struct ring_span){data + ring_area_offset(area) + offset, (size_t)len};
+}
+static inline struct ring_span ring_rx_glance(struct ring_rx *r, struct wire_dir *d,
+					      uint8_t *data)
+{
+	return ring_rx_glance_in(r, d, data, ring_rx_area(r));
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/probe.h"
 #include "base/report.h"
 #include "meet/segment.h"
+#include "stream/area.h"
 #include "stream/conn.h"
 #include "stream/source.h"
 #include "stream/trace.h"
@@ -397,10 +398,11 @@ static void share_unread(struct sock *s, int fd)
 		uint8_t *to = own_in_data(s);
 		struct ring_span span;
 
-		if (avail < 0) /* the next receive says so */
-			avail = 0;
+		if (avail < 0 || avail > WIRE_DIR_DATA_BYTES)
+			avail = 0; /* the next receive says so */
 		for (size_t done = 0; done < (size_t)avail; done += span.len) {
-			ring_rx_span(&sl->rx, s->in_data, done, &span);
+			ring_rx_span_within(&sl->rx, s->in_data, areas_of(s), done,
+					    &span);
 			memcpy(to + (span.data - s->in_data), span.data, span.len);
 		}
 		s->in_data = to;

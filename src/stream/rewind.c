@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "stream/area.h"
 #include "stream/conn.h"
 #include "stream/promise.h"
 #include "stream/shown.h"
@@ -218,7 +219,8 @@ static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
 	struct msghdr msg = {.msg_iov = iov};
 	while (skip < end && msg.msg_iovlen < SPANS_MOST) {
 		struct ring_span span;
-		ring_tx_unread_span(&s->slot->tx, s->out_data, end - skip, &span);
+		ring_tx_unread_span_within(&s->slot->tx, s->out_data, areas_of(s),
+					   end - skip, &span);
 		iov[msg.msg_iovlen++] = (struct iovec){span.data, span.len};
 		skip += span.len;
 	}

@@ -12,6 +12,7 @@
 #include "base/place.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "stream/area.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
 #include "stream/promise.h"
@@ -421,6 +422,12 @@ static bool look_now_and_then(struct sock *s, int fd)
 	return seen_of(s->slot) != seen;
 }
 
+static struct ring_span glance_larger(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+	return ring_rx_glance_in(rx, s->in, s->in_data, area_of(s, ring_rx_area(rx)));
+}
+
 /*
  * What nearly every receive is: one piece, from the ring, of which there is enough or all
  * is taken. 0 when it is not so, or there is nothing.
@@ -434,7 +441,10 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
 	    !(seen_of(sl) & SEEN_BROKEN) &&
 	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
-		struct ring_span span = ring_rx_glance(&sl->rx, s->in, s->in_data);
+		struct ring_span span =
+			__builtin_expect(ring_rx_area(&sl->rx) == 0, 1)
+				? ring_rx_glance_in(&sl->rx, s->in, s->in_data, 0)
+				: glance_larger(s);
 		n = span.len < iov->iov_len ? span.len : iov->iov_len;
 		if (n > CHUNK_BYTES ||
 		    (n < iov->iov_len &&

@@ -107,7 +107,8 @@ int shown_keep(struct sock *s, size_t n)
 		size_t at = place_of(m, m->end);
 		struct ring_span span;
 
-		ring_rx_span(rx, s->in_data, (size_t)(m->end - rx->consumed), &span);
+		ring_rx_span_within(rx, s->in_data, areas_of(s),
+				    (size_t)(m->end - rx->consumed), &span);
 		if (span.len > rx->consumed + n - m->end)
 			span.len = (size_t)(rx->consumed + n - m->end);
 		if (span.len > SHOWN_BYTES - at)

@@ -4,6 +4,7 @@
 #define VD_STREAM_SHOWN_H
 
 #include "ring/ring.h"
+#include "stream/area.h"
 #include "stream/sock.h"
 
 /*
@@ -35,7 +36,7 @@ void shown_forking(struct sock *s);
 static inline void shown_or_ring_span(const struct sock *s, size_t skip,
 				      struct ring_span *out)
 {
-	ring_rx_span(&s->slot->rx, s->in_data, skip, out);
+	ring_rx_span_within(&s->slot->rx, s->in_data, areas_of(s), skip, out);
 	if (s->slot->rx.held & RING_SHOWN)
 		shown_span(s, skip, out);
 }

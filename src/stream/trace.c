@@ -19,6 +19,7 @@
 #include "base/real.h"
 #include "base/self.h"
 #include "base/space.h"
+#include "stream/area.h"
 #include "stream/conn.h"
 #include "stream/leave.h"
 #include "stream/table.h"
@@ -350,8 +351,11 @@ void trace_bytes(struct sock *s, enum trace_kind kind, uint64_t position,
 void trace_sent(struct sock *s, size_t n)
 {
 	const struct ring_tx *tx = &s->slot->tx;
+	uint32_t area = area_of(s, ring_tx_area(tx));
+	const uint8_t *bytes = ring_tx_glance_in(tx, s->out_data, area, n);
 
-	trace_bytes(s, TRACE_OUT, tx->produced, ring_tx_glance(tx, s->out_data, n), n);
+	if (bytes) /* always, but where a process of this table lies */
+		trace_bytes(s, TRACE_OUT, tx->produced, bytes, n);
 }
 
 void trace_event(struct sock *s, int fd, enum trace_kind kind, enum vd_reason reason)

@@ -16,6 +16,7 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "base/report.h"
+#include "stream/area.h"
 #include "stream/conn.h"
 #include "stream/iov.h"
 #include "stream/promise.h"
@@ -256,10 +257,11 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	src->is_past = way == ROOM_PAST;
 	while (src->left > 0) {
 		struct ring_span span;
-		if (ring_tx_span(&sl->tx, s->out, s->out_data,
-				 src->left < SOURCE_PIECE_BYTES ? src->left
-								: SOURCE_PIECE_BYTES,
-				 &span) < 0) {
+		if (ring_tx_span_within(&sl->tx, s->out, s->out_data, areas_of(s),
+					src->left < SOURCE_PIECE_BYTES
+						? src->left
+						: SOURCE_PIECE_BYTES,
+					&span) < 0) {
 			sock_break(s, VD_REASON_CORRUPT);
 			return done ? (ssize_t)done : -ECONNRESET;
 		}
@@ -508,6 +510,14 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	return done > 0 || src->left == 0 ? done : n;
 }
 
+static uint8_t *glance_larger(struct sock *s, size_t len)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	if (ring_tx_strays(tx) && !remote_of(s))
+		ring_tx_front(tx, s->out);
+	return ring_tx_glance_in(tx, s->out_data, area_of(s, ring_tx_area(tx)), len);
+}
+
 /*
  * What nearly every send is: one small piece, for which there is room, and nothing to look
  * at. 0 when it is not so.
@@ -520,9 +530,10 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	if (fd_is(fd, s) && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
 	    !(special_of(sl) & TX_CORKED)) {
-		if (ring_tx_strays(&sl->tx) && !remote_of(s))
-			ring_tx_front(&sl->tx, s->out);
-		uint8_t *to = ring_tx_glance(&sl->tx, s->out_data, iov->iov_len);
+		uint8_t *to =
+			ring_tx_area(&sl->tx) == 0
+				? ring_tx_glance_in(&sl->tx, s->out_data, 0, iov->iov_len)
+				: glance_larger(s, iov->iov_len);
 		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
 			if (trace_is_wished())
 				trace_sent(s, iov->iov_len);

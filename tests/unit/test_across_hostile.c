@@ -314,6 +314,128 @@ STREAM_TEST(bytes_told_aside_lie_in_the_place)
 	st_close(p.a);
 }
 
+/* ---- a process of our own that shares the connection, and is as hostile ---- */
+
+/* A connection, and the place behind its own in the first end's memory, which is nobody's. */
+struct beside {
+	struct pair p, before[ACROSS_PLACES];
+	int count;	  /* of those before, which have the places that will not do */
+	struct across *a; /* of p.a */
+	uint8_t *sent, *window;
+};
+
+static bool has_beside(struct beside *b)
+{
+	b->p = pair_open_up();
+	b->a = atomic_load(&fd_sock(b->p.a)->across);
+	return b->a->place + 1 < ACROSS_PLACES && !b->a->link->at[b->a->place + 1];
+}
+
+static struct beside beside_open(void)
+{
+	struct beside b = {.count = 0};
+
+	while (!has_beside(&b)) {
+		REQUIRE(b.count < ACROSS_PLACES);
+		b.before[b.count++] = b.p;
+	}
+	put(b.p.a, 0, 100, 1);
+	get(b.p.b, 0, 100, 1);
+	put(b.p.b, 0, 100, 1);
+	get(b.p.a, 0, 100, 1);
+	b.sent = across_out_data(b.a) + ACROSS_PLACE_BYTES;
+	b.window = across_in_data(b.a) + ACROSS_PLACE_BYTES;
+	memset(b.sent, 'N', ACROSS_PLACE_BYTES);
+	memset(b.window, 'N', ACROSS_PLACE_BYTES);
+	return b;
+}
+
+static void beside_is_untouched(const struct beside *b)
+{
+	for (size_t i = 0; i < ACROSS_PLACE_BYTES; i++)
+		REQUIRE(b->sent[i] == 'N' && b->window[i] == 'N');
+}
+
+static void beside_close(struct beside *b)
+{
+	CHECK(!b->a->link->failed);
+	/* They may be somebody's next. */
+	memset(b->sent, 0, ACROSS_PLACE_BYTES);
+	memset(b->window, 0, ACROSS_PLACE_BYTES);
+	st_close(b->p.a);
+	st_close(b->p.b);
+	while (b->count > 0)
+		pair_close(&b->before[--b->count]);
+}
+
+static void say_largest(struct slot *sl)
+{
+	for (int i = 0; i < WIRE_TURNS; i++)
+		sl->tx.area[i] = sl->rx.turn_area[i] = WIRE_AREAS - 1;
+	sl->rx.area = WIRE_AREAS - 1;
+}
+
+/* Sends of all kinds, of which none may lie in another connection's place. */
+STREAM_TEST(a_table_that_lies_of_the_area_is_not_written_by)
+{
+	static char bytes[20000];
+	static const size_t sizes[] = {100, 20000, 3000};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct beside b = beside_open();
+
+		say_largest(fd_sock(b.p.a)->slot);
+		memset(bytes, 'x', sizeof(bytes));
+		st_send(b.p.a, bytes, sizes[i], MSG_DONTWAIT | MSG_NOSIGNAL);
+		beside_is_untouched(&b);
+		beside_close(&b);
+	}
+}
+
+STREAM_TEST(a_table_that_lies_of_the_area_is_not_read_by)
+{
+	/* Of two buffers: not the quick way. */
+	static const struct {
+		int flags, buffers;
+	} calls[] = {{0, 1}, {0, 2}, {MSG_PEEK, 2}};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		struct beside b = beside_open();
+		char bytes[200] = "";
+		struct iovec iov[] = {{bytes, 100}, {bytes + 100, 100}};
+
+		put(b.p.b, 100, 200, 1);
+		say_largest(fd_sock(b.p.a)->slot);
+		st_recvv(b.p.a, iov, calls[i].buffers, MSG_DONTWAIT | calls[i].flags);
+		CHECK(!memmem(bytes, sizeof(bytes), "NNNNNNNN", 8));
+		beside_close(&b);
+	}
+}
+
+/* The words from which a peer is told of our bytes. */
+STREAM_TEST(words_that_lie_of_the_area_tell_no_bytes_of_others)
+{
+	struct beside b = beside_open();
+	struct wire_dir *out = b.a->out;
+	const struct across *peer = atomic_load(&fd_sock(b.p.b)->across);
+	const struct across_link *k = peer->link;
+	uint8_t *theirs = k->window + place_offset(peer->place);
+	uint32_t i = (atomic_load(&out->turn_seq) + 1) % WIRE_TURNS;
+
+	atomic_store(&out->turn_at[i], atomic_load(&out->produced));
+	atomic_store(&out->turn_area[i], WIRE_AREAS - 1);
+	atomic_fetch_add(&out->turn_seq, 1);
+	atomic_fetch_add(&out->produced, 50000);
+	across_push(b.a);
+	across_settle();
+	/* What they get is of this connection, and nothing that would have them end the link. */
+	CHECK(peer->place + 1 == ACROSS_PLACES || k->at[peer->place + 1] ||
+	      !memmem(theirs + ACROSS_PLACE_BYTES, ACROSS_PLACE_BYTES, "NNNNNNNN", 8));
+	CHECK(!memmem(theirs, ACROSS_PLACE_BYTES, "NNNNNNNN", 8));
+	CHECK(!k->failed);
+	beside_close(&b);
+}
+
 /* ---- what our program does meanwhile ---- */
 
 static void call(int fd)

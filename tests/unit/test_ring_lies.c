@@ -218,6 +218,54 @@ TEST(scribbles_between_the_calls)
 	}
 }
 
+/* ---- the ring's own state, where a process that shares it has turned hostile ---- */
+
+static void garble(void *state, size_t bytes, uint64_t *seed)
+{
+	for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
+		uint32_t word = rig_random(seed) % 3 ? (uint32_t)(rig_random(seed) % 4)
+						     : (uint32_t)rig_random(seed);
+		memcpy((char *)state + i, &word, sizeof(word));
+	}
+}
+
+static bool is_within(const struct rig *r, const struct ring_span *span, uint32_t most)
+{
+	size_t end = ring_area_offset(most) + wire_area_bytes(most);
+	size_t at = (size_t)(span->data - r->data);
+	return span->data >= r->data && at <= end && span->len <= end - at;
+}
+
+TEST(no_span_leaves_the_memory_that_there_is)
+{
+	uint64_t seed = 99;
+	struct rig r;
+	rig_open(&r, WIRE_AREAS - 1);
+	for (int i = 0; i < 100000 / SCALE; i++) {
+		uint32_t most = (uint32_t)rig_random(&seed) % WIRE_AREAS;
+		size_t n = rig_random(&seed) % 3000, skip = rig_random(&seed) % 500000;
+		struct ring_span span;
+		garble(&r.tx, sizeof(r.tx) & ~3u, &seed);
+		garble(&r.rx, sizeof(r.rx) & ~3u, &seed);
+		/* How many moves there are bounds a loop. */
+		r.rx.turn_seq = r.rx.turn_passed + (uint32_t)rig_random(&seed) % 6;
+		ring_rx_span_within(&r.rx, r.data, most, skip, &span);
+		CHECK(is_within(&r, &span, most));
+		ring_tx_unread_span_within(&r.tx, r.data, most, skip, &span);
+		CHECK(is_within(&r, &span, most));
+		span.data = ring_tx_glance_in(
+			&r.tx, r.data, ring_area_within(ring_tx_area(&r.tx), most), n);
+		span.len = n;
+		CHECK(!span.data || is_within(&r, &span, most));
+		span = ring_rx_glance_in(&r.rx, r.d, r.data,
+					 ring_area_within(ring_rx_area(&r.rx), most));
+		CHECK(!span.data || is_within(&r, &span, most));
+		if (ring_tx_span_within(&r.tx, r.d, r.data, most, n, &span) == 0)
+			CHECK(is_within(&r, &span, most));
+	}
+	rig_close(&r);
+}
+
 struct vandal {
 	struct wire_dir *d;
 	_Atomic bool stop;
