@@ -42,10 +42,27 @@ static bool is_zombie(uint32_t tid)
 	return end && end[1] == ' ' && (end[2] == 'Z' || end[2] == 'X');
 }
 
+static _Atomic bool are_ours;
+
+void lock_are_ours(void)
+{
+	atomic_store(&are_ours, true);
+}
+
+static bool is_thread_here(uint32_t tid)
+{
+	long pid = kernel_call4(SYS_getpid, 0, 0, 0, 0);
+
+	return kernel_call4(SYS_tgkill, pid, tid, 0, 0) == 0;
+}
+
 static bool is_dead(uint32_t tid)
 {
 	if (tid == lock_self())
 		return false;
+	/* Relaxed: it is asked again. */
+	if (atomic_load_explicit(&are_ours, memory_order_relaxed))
+		return !is_thread_here(tid);
 	return kernel_call4(SYS_tkill, tid, 0, 0, 0) == -ESRCH || is_zombie(tid);
 }
 
@@ -90,6 +107,19 @@ void lock_take_slow(struct lock *l)
 				return;
 		}
 	}
+}
+
+void lock_leave(struct lock *l)
+{
+	uint32_t now = atomic_load(&l->word), tid = now & ~LOCK_WAITERS;
+
+	if (tid == 0 || (tid != lock_self() && !is_thread_here(tid)))
+		return;
+	/* Whoever waits may have set the mark meanwhile. */
+	while ((now & ~LOCK_WAITERS) == tid &&
+	       !atomic_compare_exchange_weak(&l->word, &now, 0))
+		;
+	kernel_call4(SYS_futex, (long)&l->word, FUTEX_WAKE, INT32_MAX, 0);
 }
 
 void lock_drop_slow(struct lock *l)

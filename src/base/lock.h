@@ -101,6 +101,12 @@ static inline void lock_drop_forked(struct lock *l)
 	crit_leave();
 }
 
+/* No other process has any lock of this one from now on: who is no thread of it holds none. */
+void lock_are_ours(void);
+/* A copy of a lock, in memory that this process leaves to others: when a thread of this one holds it,
+ * that is as if it had died. */
+void lock_leave(struct lock *l);
+
 /* In a forked child: the cached thread id is the parent's. */
 void lock_forked(void);
 

@@ -272,6 +272,15 @@ void *pageable_move(void *at, size_t bytes, void *to)
 	return p;
 }
 
+void *pageable_again(void *at, size_t bytes)
+{
+	void *p = mremap(at, 0, bytes, MREMAP_MAYMOVE);
+
+	if (p != MAP_FAILED)
+		note(p, bytes);
+	return p;
+}
+
 void pageable_unmap_front(void *at, size_t front, size_t bytes)
 {
 	pageable_unmap(at, front);

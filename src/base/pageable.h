@@ -24,6 +24,8 @@ void *pageable_map_read(size_t bytes, int fd);
 /* Moves what pageable_map gave to the place of something else of ours, in one step; `to` NULL: to
  * a new place. MAP_FAILED: nothing has moved. */
 void *pageable_move(void *at, size_t bytes, void *to);
+/* Maps what is shared there once more, elsewhere. MAP_FAILED without memory. */
+void *pageable_again(void *at, size_t bytes);
 /* Unmaps the first part of it. */
 void pageable_unmap_front(void *at, size_t front, size_t bytes);
 

@@ -102,7 +102,9 @@
 	  "spread the connections over more processes; docs/limits.md has the numbers")  \
 	X(43, PRIVATE, "private-memory",                                                 \
 	  "exported memory is the program's own, and cannot be mapped by the peer",      \
-	  "export all of what one vd_alloc has given")
+	  "export all of what one vd_alloc has given")                                   \
+	X(44, RIGHTS, "rights", "the process has given up rights amid several threads",  \
+	  "give them up before threads are started")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls by which a process gives up rights for good: before that it leaves the table of sockets that it
  * shares with others. */
+#include <errno.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdint.h>
@@ -35,18 +36,34 @@ static bool has_thread(void)
 
 static bool matters(void)
 {
-	return hook_active && !hook_is_borrowed() && table_is_shared();
+	return hook_active && !hook_is_borrowed() && table_is_shared() &&
+	       !table_is_private();
+}
+
+/* What threads do in the table meanwhile cannot be held up: so they go on in a copy, which children
+ * do not share. What is direct then could not be a child's as well. */
+static void leave_amid_threads(void)
+{
+	bool parted = atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
+	int saved = errno;
+
+	log_info("everything goes back to TCP: %s (%s)", reason_name(VD_REASON_RIGHTS),
+		 reason_text(VD_REASON_RIGHTS));
+	hook_refuse_all(VD_REASON_RIGHTS);
+	if (sock_leave_amid_threads(!parted))
+		log_debug("gives up rights: has a copy of the table of sockets now");
+	else
+		log_error("gives up rights, and still shares the table of sockets with "
+			  "processes that keep theirs: there is no way to a copy");
+	errno = saved;
 }
 
 void credentials_leave(void)
 {
 	if (!matters())
 		return;
-	/* What threads do in the table meanwhile cannot be held up. */
 	if (has_thread() || atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
-		log_info("gives up rights with several threads, and still shares the "
-			 "table "
-			 "of sockets with processes that keep theirs");
+		leave_amid_threads();
 	else if (sock_leave_table())
 		log_debug("gives up rights: has a table of sockets of its own now");
 	else

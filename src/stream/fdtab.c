@@ -16,6 +16,7 @@
 #include "base/report.h"
 #include "base/space.h"
 #include "stream/conn.h"
+#include "stream/leave.h"
 #include "stream/shown.h"
 #include "stream/source.h"
 #include "stream/table.h"
@@ -257,7 +258,8 @@ void sock_forking(void)
 	forking_used = 0;
 	for (int fd = 0; fd < fd_limit() && forking_used < slot_count(); fd++) {
 		struct sock *s = fd_sock(fd);
-		if (!s)
+		/* A child has a copy of its own of a private table. */
+		if (!s || table_is_private())
 			continue;
 		shown_forking(s);
 		/* A store that changes nothing would copy the page all the same, each time. */
@@ -331,6 +333,7 @@ FORK_CODE void sock_forked_child(bool told)
 		slot_forked(slot_at(forking_list[i]));
 	limbo_forked();
 	remote_forked_child();
+	leave_forked_child();
 }
 
 void sock_exec(bool begins)

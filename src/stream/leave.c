@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "stream/conn.h"
 #include "stream/leave.h"
+#include "stream/shown.h"
 #include "stream/table.h"
 
 /* As for an exec: so long the peers are waited for, all together, and before bytes are given up. */
@@ -131,7 +132,7 @@ bool sock_leave_table(void)
 	int saved = errno;
 	bool left;
 
-	if (!table_is_shared())
+	if (!table_is_shared() || table_is_private())
 		return true;
 	take_rings_down();
 	crit_enter(); /* a handler would find no table, or the old one */
@@ -143,4 +144,82 @@ bool sock_leave_table(void)
 		settle_all();
 	errno = saved;
 	return left;
+}
+
+/* ---- amid threads ---- */
+
+/*
+ * Nothing holds them up: what each of them does next, it does in the private copy. Doorbells stay, where
+ * a thread may be asleep on them; memory that others have is replaced under the locks, and whoever has
+ * looked there finds the gates at FINAL.
+ */
+static void blank(struct sock *s)
+{
+	struct slot *sl = s->slot;
+
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	if (s->wire) {
+		s->wire = NULL;
+		shown_forget(s);
+		meet_empty(s->window);
+	}
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
+}
+
+static void settle_amid(struct sock *s, void *arg)
+{
+	uint32_t phase = phase_of(s->slot);
+
+	(void)arg;
+	if (!slot_is_left(s->slot) || (phase == SLOT_FINAL && !s->wire))
+		return;
+	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
+		info_left(s);
+	if (phase < SLOT_FINAL)
+		meeting_leave(s);
+	if (phase >= SLOT_ATTACHING && sock_on_final)
+		sock_on_final(s);
+	blank(s);
+	bells_release(s);
+}
+
+bool sock_leave_amid_threads(bool closes)
+{
+	int saved = errno;
+	bool left;
+
+	if (!table_is_shared() || table_is_private())
+		return true;
+	take_rings_down();
+	fork_hold_off();
+	meet_give_back();
+	trace_leave();
+	left = slot_part(closes);
+	fork_let_go();
+	for (int fd = 0; left && fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			settle_amid(s, NULL);
+	}
+	if (left)
+		limbo_each(settle_amid, NULL);
+	errno = saved;
+	return left;
+}
+
+void leave_forked_child(void)
+{
+	for (int fd = 0; table_is_private() && fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (!s || !sock_is_direct(s) ||
+		    (gate_is_kernel(gate_state(&s->slot->gate_rx)) &&
+		     gate_is_kernel(gate_state(&s->slot->gate_tx))))
+			continue;
+		sock_sever(s, fd);
+		fd_forget(fd);
+	}
 }

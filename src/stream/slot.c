@@ -81,17 +81,21 @@ static struct slot *pop_free(void)
 	return NULL;
 }
 
-static void push_free(struct slot *sl)
+static void push_free_of(struct slot_table *t, struct slot *sl)
 {
-	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&t->free_head, memory_order_relaxed);
 	uint64_t mine;
 	do {
 		atomic_store_explicit(&sl->next_free, (uint32_t)head,
 				      memory_order_relaxed);
-		mine = ((head >> 32) + 1) << 32 | (slot_index(sl) + 1);
-	} while (!atomic_compare_exchange_weak_explicit(&table->free_head, &head, mine,
-							memory_order_release,
-							memory_order_relaxed));
+		mine = ((head >> 32) + 1) << 32 | ((uint32_t)(sl - t->slots) + 1);
+	} while (!atomic_compare_exchange_weak_explicit(
+		&t->free_head, &head, mine, memory_order_release, memory_order_relaxed));
+}
+
+static void push_free(struct slot *sl)
+{
+	push_free_of(table, sl);
 }
 
 static struct slot *take_fresh(void)
@@ -185,7 +189,8 @@ static struct slot *take_dead(void)
 
 NEAR_CODE struct slot *slot_alloc(void)
 {
-	if (!table)
+	/* Where slots are a private copy, what is free there is others' to take, as well. */
+	if (!table || table_is_private())
 		return NULL;
 	struct slot *sl = pop_free();
 	if (!sl)
@@ -435,4 +440,86 @@ bool slot_leave_end(struct slot_table *to)
 	table = at;
 	table_leave_end(away);
 	return true;
+}
+
+/* ---- leaving it amid threads ---- */
+
+/* Or nobody: a thread may be letting it go, of which the rest is done in the copy. */
+static bool may_be_ours(struct slot *sl, int32_t self)
+{
+	bool others = false;
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t pid = atomic_load(&sl->holders[i]);
+		if (pid == self || pid == -self)
+			return true;
+		others |= pid != 0;
+	}
+	return atomic_load(&sl->crowded) > 0 || (!others && !atomic_load(&sl->forking));
+}
+
+/* In the old table; as slot_is_alone, and slot_release. */
+static bool let_go_alone(struct slot_table *t, struct slot *sl, int32_t self)
+{
+	uint32_t used = atomic_load(&sl->used);
+	drop_dead(sl, self);
+	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded) ||
+	    (atomic_load(&sl->left) && atomic_load(&table_marks(t)[sl - t->slots])))
+		return false;
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t pid = atomic_load(&sl->holders[i]);
+		if (pid != 0 && pid != self && pid != -self)
+			return false;
+	}
+	for (int i = 0; i < SLOT_HOLDERS; i++)
+		atomic_store(&sl->holders[i], 0);
+	if (used != 0 && atomic_compare_exchange_strong(&sl->used, &used, 0))
+		push_free_of(t, sl);
+	return true;
+}
+
+/* A thread that was amid a section of its own goes on in the copy: for the others it has died. */
+static void leave_locks(struct slot *sl)
+{
+	lock_leave(&sl->ctl);
+	lock_leave(&sl->rx_lock);
+	lock_leave(&sl->tx_lock);
+}
+
+static void part_from(struct slot_table *away, uint32_t i, int32_t self)
+{
+	struct slot *old = &away->slots[i];
+	if (!atomic_load(&old->used) || !may_be_ours(old, self))
+		return;
+	leave_locks(old);
+	if (let_go_alone(away, old, self))
+		return;
+	/* It stays on TCP for good: who may have it by us is not told any more. Marks first. */
+	atomic_store(&marks[i], 1);
+	atomic_store(&table_marks(away)[i], 1);
+	atomic_fetch_add(&table->slots[i].left, 1);
+	atomic_fetch_add(&old->left, 1);
+}
+
+bool slot_part(bool closes)
+{
+	struct slot_table *away;
+	int32_t self = self_pid();
+	uint32_t end;
+	if (!table)
+		return true;
+	atomic_store(&table->leavers, 1);
+	away = table_part(table);
+	if (!away)
+		return false;
+	lock_are_ours();
+	end = atomic_load(&table->fresh);
+	for (uint32_t i = 0; i < end && i < table_count; i++)
+		part_from(away, i, self);
+	table_part_end(away, closes);
+	return true;
+}
+
+bool slot_is_left(struct slot *sl)
+{
+	return is_marked(sl);
 }

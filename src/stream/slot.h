@@ -240,5 +240,9 @@ struct slot_table;
 struct slot_table *slot_leave_begin(void);
 void slot_leave_copy(struct slot_table *to, struct slot *sl, bool inside, bool asleep);
 bool slot_leave_end(struct slot_table *to);
+/* The same amid threads: see table_part. Sockets that others have, too, are marked, here and there. */
+bool slot_part(bool closes);
+/* This process has left the table, and did not have the socket alone. */
+bool slot_is_left(struct slot *sl);
 
 #endif

@@ -472,6 +472,13 @@ void sock_forked_child(bool told);    /* the parent knows the pid */
  * held. False: there is no memory, or no address space, and all is as it was.
  */
 bool sock_leave_table(void);
+/*
+ * The same with several threads, which go on meanwhile, in a private copy of the table. No socket is
+ * known that is opened from then on, and a child gets no ring. So all connections are to be on their
+ * way to TCP for good. `closes`: the threads have the same descriptors. False also where the table
+ * has no descriptor.
+ */
+bool sock_leave_amid_threads(bool closes);
 /* Before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
 /* Before an end or an exec: tells the peers. */

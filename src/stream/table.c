@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fds.h"
@@ -36,6 +37,9 @@ static bool is_shared FORK_DATA;
  * remap_file_pages. */
 static bool is_sealed;
 static uint32_t slots_mapped; /* what the table says can be written by others */
+static ino_t
+	memory; /* of the table: who parts from descriptors may have another file there */
+static bool is_private;
 
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
@@ -70,6 +74,13 @@ int table_memory(const char *name, size_t size, void **map)
 	return r;
 }
 
+static ino_t memory_of(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && kernel_fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 static void *map_shared(size_t size)
 {
 	int flags = MAP_SHARED | MAP_NORESERVE | MAP_ANONYMOUS;
@@ -78,6 +89,7 @@ static void *map_shared(size_t size)
 
 	if (fd >= 0) {
 		atomic_store(&table_fd, fd);
+		memory = memory_of(fd);
 		is_sealed = true;
 		return map;
 	}
@@ -358,10 +370,82 @@ void table_leave_end(struct slot_table *away)
 	former.table = next;
 	next = NULL;
 	is_sealed = made_fd >= 0;
+	memory = memory_of(made_fd);
 	made_fd = -1;
 	if (fd >= 0)
 		fds_close_apart(fd);
 	is_shared = false;
+}
+
+/* ---- leaving it amid threads ---- */
+
+/* What a thread writes is its own from the first store on. Until then it would see what others write:
+ * so each page is stored to, and stays as it is. */
+static void keep_pages(void *from, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
+		_Atomic uint32_t *word = (_Atomic uint32_t *)(void *)((char *)from + at);
+		uint32_t now = atomic_load(word);
+
+		/* Stores, also where the word is another by now. */
+		atomic_compare_exchange_strong(word, &now, now);
+	}
+}
+
+static void keep_used_pages(struct slot_table *t)
+{
+	uint32_t used;
+
+	keep_pages(t, sizeof(*t));
+	used = atomic_load(&t->fresh);
+	if (used > slots_mapped)
+		used = slots_mapped;
+	keep_pages(t, in_pages(sizeof(*t) + used * sizeof(t->slots[0])));
+	keep_pages((void *)table_marks(t), in_pages(used));
+}
+
+struct slot_table *table_part(struct slot_table *old)
+{
+	size_t size = whole(slots_mapped);
+	int fd = table_descriptor();
+	struct slot_table *away, *made;
+
+	/* Without one there is no way to a private copy of what is shared. */
+	if (fd < 0 || memory == 0 || memory_of(fd) != memory)
+		return NULL;
+	made = pageable_map(NULL, size, MAP_PRIVATE | MAP_NORESERVE, fd);
+	if (made == MAP_FAILED)
+		return NULL;
+	away = pageable_again(old, size);
+	if (away == MAP_FAILED) {
+		pageable_unmap(made, size);
+		return NULL;
+	}
+	if (pageable_move(made, size, old) == MAP_FAILED) {
+		pageable_move(away, size, old);
+		pageable_unmap(made, size);
+		return NULL;
+	}
+	keep_used_pages(old);
+	return away;
+}
+
+void table_part_end(struct slot_table *away, bool closes)
+{
+	int fd = atomic_exchange(&table_fd, -1);
+
+	if (here)
+		atomic_store(&away->processes[number_here].pid, 0);
+	pageable_unmap(away, whole(slots_mapped));
+	is_private = true;
+	is_shared = is_sealed = false;
+	if (fd >= 0 && closes)
+		fds_close_apart(fd);
+}
+
+bool table_is_private(void)
+{
+	return is_private;
 }
 
 const struct slot_table *table_former(void)

@@ -86,6 +86,16 @@ struct slot_table *table_leave_begin(struct slot_table *old);
 struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *made);
 void table_leave_end(struct slot_table *away);
 /*
+ * Leaving it amid threads: in its place comes a private copy of it, in one step. Threads go on in that,
+ * as they were, with all that any process has written before; none is given out again, and children
+ * get copies. What is returned is the old one, once more mapped elsewhere, until table_part_end; NULL: all
+ * is as it was. `closes`: its descriptor is known to be the same for all threads.
+ */
+struct slot_table *table_part(struct slot_table *old);
+void table_part_end(struct slot_table *away, bool closes);
+bool table_is_private(void);
+
+/*
  * The table that this process has left, which it can still read, and the marks there, which it can
  * write; NULL when there is none. `next`: the one that it is about to leave.
  */

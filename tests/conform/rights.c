@@ -441,3 +441,85 @@ CASE(rights_with_threads, DIRECT)
 	echo_once(p);
 	pair_close(p);
 }
+
+struct talker {
+	struct pair p;
+	int rounds;
+	struct worker w;
+};
+
+static void talk(void *arg)
+{
+	struct talker *t = arg;
+	for (int i = 0; i < t->rounds; i++)
+		echo_once(t->p);
+}
+
+/* Two threads use connections of the process, and a third one makes and closes others. */
+static void come_and_go(void *arg)
+{
+	struct talker *t = arg;
+	for (int i = 0; i < t->rounds; i++) {
+		struct pair p = pair_open();
+		echo_once(p);
+		pair_close(p);
+	}
+}
+
+CASE(rights_amid_threads_at_work, DIRECT)
+{
+	struct pair parents = pair_warm_open();
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct talker t[3] = {{.p = pair_warm_open(), .rounds = 300},
+				      {.p = pair_warm_open(), .rounds = 300},
+				      {.rounds = 60}};
+		say_as("child");
+		for (int i = 0; i < 3; i++)
+			worker_start(&t[i].w, i < 2 ? talk : come_and_go, &t[i]);
+		say_result("setresuid", by_setresuid());
+		echo_once(parents);
+		pid = fork();
+		if (pid == 0) {
+			say_as("its child");
+			echo_once(parents);
+			echo_once(pair_open());
+			_exit(0);
+		}
+		say("its child %d", child_status(pid));
+		for (int i = 0; i < 3; i++)
+			worker_join(&t[i].w);
+		echo_once(t[0].p);
+		echo_once(pair_open());
+		_exit(0);
+	}
+	say("child %d", child_status(pid));
+	echo_once(parents);
+	pair_close(parents);
+}
+
+static void receive(void *arg)
+{
+	recv_pattern(*(int *)arg, 0, 100);
+}
+
+CASE(rights_amid_a_receive_of_a_thread, DIRECT)
+{
+	struct signal_pipe go = signal_pipe();
+	pid_t peer, pid;
+	int fd = peer_start(speak_at, &go, &peer);
+	pid = fork();
+	if (pid == 0) {
+		struct worker w;
+		say_as("child");
+		worker_start(&w, receive, &fd);
+		wait_asleep(getpid(), w.tid);
+		by_setresuid();
+		signal_send(go);
+		worker_join(&w);
+		_exit(0);
+	}
+	say("child %d", child_status(pid));
+	close(fd);
+	say("peer %d", child_status(peer));
+}

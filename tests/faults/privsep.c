@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -26,6 +27,7 @@
 
 #define NOBODY	    65534
 #define ROUNDS	    200
+#define THREADS	    2
 #define MAPS_MOST   512
 #define MARKS_BYTES 65536u
 
@@ -99,8 +101,30 @@ static int filter(void)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+static void *open_and_close(void *arg)
+{
+	(void)arg;
+	for (;;)
+		close(socket(AF_INET, SOCK_STREAM, 0));
+	return NULL;
+}
+
+/* Threads are at work while the rights are given up. */
+static int call_amid_threads(void)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&thread, NULL, open_and_close, NULL) != 0)
+			return -1;
+	usleep(10000);
+	return setgid(NOBODY) || setuid(NOBODY);
+}
+
 static int call(const char *name)
 {
+	if (strcmp(name, "threads") == 0)
+		return call_amid_threads();
 	if (strcmp(name, "setuid") == 0)
 		return setgid(NOBODY) || setuid(NOBODY);
 	if (strcmp(name, "setreuid") == 0)

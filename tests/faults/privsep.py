@@ -13,13 +13,14 @@ HANG_S = 60  # no judgement of speed: a bound on a test that would never end
 BYTES = 200 * 100  # that each end of privsep.c has sent by "up"
 LOOKS = 50
 LEFT = "has a table of sockets of its own now"
+COPY = "has a copy of the table of sockets now"
 UP = "sends through the ring"
 DOWN = "goes back to TCP"
 
 # Whether the worker leaves the table, and whether what it serves is direct then.
 CALLS = {"setuid": (True, True), "setreuid": (True, True), "setresuid": (True, True),
          "syscall": (True, True), "chroot": (True, True), "capset": (True, True),
-         "namespace": (True, None), "seccomp": (True, False),
+         "namespace": (True, None), "seccomp": (True, False), "threads": (True, False),
          "seteuid": (False, True), "setgid": (False, True)}
 
 
@@ -74,7 +75,8 @@ def one(viaduct, program, call, log):
         status = 0
     if kept.returncode != 0 and leaves or status != 0:
         return f"the server ended with {status}, its client with {kept.returncode}"
-    if any(LEFT in line for line in lines_of(log, worker)) != leaves:
+    left = COPY if call == "threads" else LEFT
+    if any(left in line for line in lines_of(log, worker)) != leaves:
         return "it left the table" if not leaves else "it did not leave the table"
     if leaves and any(DOWN in line for line in lines_of(log, server.pid)):
         return "the server's connection went back to TCP"
