@@ -19,6 +19,7 @@ packages() {
 	build pkg-config pkg-config
 	build libjansson-dev /usr/include/jansson.h
 	build libsodium-dev /usr/include/sodium.h
+	build libtirpc-dev /usr/include/tirpc/rpc/rpc.h
 	build binutils nm
 	build python3 python3
 	build systemtap-sdt-dev /usr/include/x86_64-linux-gnu/sys/sdt.h
@@ -29,6 +30,7 @@ packages() {
 	check libclang-rt-dev /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-x86_64.a
 	check clang-format clang-format
 	check spin spin
+	check rpcsvc-proto rpcgen
 	check nftables nft
 	check iproute2 ip
 	check redis-server redis-server

@@ -54,7 +54,7 @@ static void become(char *const argv[], const char *library, enum far_how how,
 	    setenv("VIADUCT_LOG", "off", 1) == 0 &&
 	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 &&
 	    (how == FAR_AS_SET || setenv(set[how][0], set[how][1], 1) == 0) &&
-	    library_preload(library) == 0)
+	    library_preload(library, NULL) == 0)
 		execv(self, argv);
 	_exit(1);
 }

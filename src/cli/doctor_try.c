@@ -62,7 +62,7 @@ static void become(const struct trial *t, const char *library, int report_fd)
 	snprintf(report, sizeof(report), "/proc/self/fd/%d", report_fd);
 	if (setenv("VIADUCT_REPORT", report, 1) == 0 &&
 	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 &&
-	    setenv("VIADUCT_LOG", "off", 1) == 0 && library_preload(library) == 0)
+	    setenv("VIADUCT_LOG", "off", 1) == 0 && library_preload(library, NULL) == 0)
 		execvp(t->argv[0], t->argv);
 	_exit(CANNOT_START);
 }

@@ -119,6 +119,8 @@ struct elf_view {
 
 /* 0, or -errno (-ENOEXEC: it is not such a file, or it contradicts itself). */
 int elf_view_open(const char *path, struct elf_view *e);
+/* The same, but looks neither at imports nor at code: what the file needs, and where from. */
+int elf_view_glance(const char *path, struct elf_view *e);
 void elf_view_finish(struct elf_view *e);
 
 /* Says what the imports mean; explain_symbols.c. */
@@ -129,6 +131,8 @@ void explain_imports(const char *file, const struct elf_view *e, bool is_library
 
 /* Looks into the libraries that the program needs, and those need. */
 void explain_libs(const char *path, const struct elf_view *program, struct answer *a);
+/* The program needs the library of that name, or one does that it needs. */
+bool explain_needs(const char *path, const char *library);
 /* Where the loader would find it for any program; for free(), or NULL. */
 char *explain_find_library(const char *name);
 

@@ -296,7 +296,7 @@ static bool is_go(const struct image *im)
 	return found;
 }
 
-int elf_view_open(const char *path, struct elf_view *e)
+static int view_open(const char *path, bool deep, struct elf_view *e)
 {
 	struct image im;
 	struct dynamic d;
@@ -309,13 +309,15 @@ int elf_view_open(const char *path, struct elf_view *e)
 	if (r == 0) {
 		e->strings = table(&im, d.strings, d.strings_size);
 		e->strings_size = e->strings ? d.strings_size : 0;
-		r = read_imports(&im, &d, e);
+		r = deep ? read_imports(&im, &d, e) : 0;
 	}
 	if (r == 0) {
 		for (size_t i = 0; i < d.needed_count; i++)
 			add_name(&e->needed, &e->needed_count, string_at(e, d.needed[i]));
 		e->rpath = string_at(e, d.rpath);
 		e->runpath = string_at(e, d.runpath);
+	}
+	if (r == 0 && deep) {
 		e->is_go = is_go(&im);
 		scan_code(&im, e);
 	}
@@ -324,6 +326,16 @@ int elf_view_open(const char *path, struct elf_view *e)
 	if (r < 0)
 		elf_view_finish(e);
 	return r;
+}
+
+int elf_view_open(const char *path, struct elf_view *e)
+{
+	return view_open(path, true, e);
+}
+
+int elf_view_glance(const char *path, struct elf_view *e)
+{
+	return view_open(path, false, e);
 }
 
 void elf_view_finish(struct elf_view *e)

@@ -178,7 +178,8 @@ static bool is_libc(const char *name)
 					    "libutil.so",
 					    "libresolv.so",
 					    "libmvec.so",
-					    "libviaduct-preload.so"};
+					    "libviaduct-preload.so",
+					    "libviaduct-rpc.so"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strncmp(name, names[i], strlen(names[i])))
@@ -223,20 +224,71 @@ static void look(struct search *s, const struct elf_view *by, const char *by_pat
 	}
 }
 
-void explain_libs(const char *path, const struct elf_view *program, struct answer *a)
+static struct search *search_begin(const char *path, const struct elf_view *program)
 {
 	struct search *s = need(calloc(1, sizeof(*s)));
 
-	s->answer = a;
 	read_cache(s);
 	if (program->rpath && !program->runpath)
 		s->program_rpath = expanded(program->rpath, path);
-	look(s, program, path);
+	return s;
+}
+
+static void search_end(struct search *s)
+{
 	for (size_t i = 0; i < s->count; i++)
 		free(s->names[i]);
 	free(s->program_rpath);
 	free(s->cache);
 	free(s);
+}
+
+void explain_libs(const char *path, const struct elf_view *program, struct answer *a)
+{
+	struct search *s = search_begin(path, program);
+
+	s->answer = a;
+	look(s, program, path);
+	search_end(s);
+}
+
+static bool needs(struct search *s, const struct elf_view *by, const char *by_path,
+		  const char *library)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < by->needed_count && !found; i++) {
+		const char *name = by->needed[i];
+		struct elf_view e;
+		char *path;
+
+		if (!strcmp(name, library))
+			return true;
+		if (is_libc(name) || is_known(s, name))
+			continue;
+		path = find(s, name, by, by_path);
+		if (path && elf_view_glance(path, &e) == 0) {
+			found = needs(s, &e, path, library);
+			elf_view_finish(&e);
+		}
+		free(path);
+	}
+	return found;
+}
+
+bool explain_needs(const char *path, const char *library)
+{
+	struct elf_view e;
+	struct search *s;
+	bool found;
+
+	if (elf_view_glance(path, &e) < 0)
+		return false;
+	s = search_begin(path, &e);
+	found = needs(s, &e, path, library);
+	search_end(s);
+	elf_view_finish(&e);
+	return found;
 }
 
 char *explain_find_library(const char *name)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds libviaduct-preload.so and puts it into LD_PRELOAD, with what that takes. */
+/* Finds libviaduct-preload.so and its module, and puts them into LD_PRELOAD, with what that takes. */
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "cli/library.h"
 
 static const char library_name[] = "libviaduct-preload.so";
+static const char rpc_name[] = "libviaduct-rpc.so";
 
 int library_find(char *path, size_t size)
 {
@@ -45,27 +47,56 @@ static int please_sanitizer(void)
 	return rc;
 }
 
-int library_preload(const char *path)
+int library_find_rpc(const char *library, char *path, size_t size)
+{
+	const char *slash = strrchr(library, '/');
+
+	snprintf(path, size, "%.*s/%s", slash ? (int)(slash - library) : 1,
+		 slash ? library : ".", rpc_name);
+	return access(path, R_OK) ? -ENOENT : 0;
+}
+
+static bool is_listed(const char *path, const char *list)
+{
+	size_t len = strlen(path);
+
+	for (; *list; list += strcspn(list, " :"), list += *list != 0)
+		if (!strncmp(list, path, len) && strchr(" :", list[len]))
+			return true;
+	return false;
+}
+
+static int put_first(const char *path)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *both;
+	int rc;
+
+	if (!old || !*old)
+		return setenv("LD_PRELOAD", path, 1) ? -errno : 0;
+	if (asprintf(&both, "%s:%s", path, old) < 0)
+		return -ENOMEM;
+	rc = setenv("LD_PRELOAD", both, 1) ? -errno : 0;
+	free(both);
+	return rc;
+}
+
+int library_preload(const char *path, const char *module)
 {
 	const char *old = getenv("LD_PRELOAD");
 	size_t len = strlen(path);
-	char *both;
 	int rc;
 
 	/* The loader splits at spaces and colons, and expands $ORIGIN and its like. */
 	if (strpbrk(path, " \t\n:$"))
 		return -EINVAL;
 	rc = please_sanitizer();
-	if (rc)
+	/* A run inside a run: they may be there already. */
+	if (rc == 0 && module && !is_listed(module, old ? old : "")) {
+		rc = put_first(module);
+		old = NULL;
+	}
+	if (rc || (old && !strncmp(old, path, len) && strchr(" :", old[len])))
 		return rc;
-	if (!old || !*old)
-		return setenv("LD_PRELOAD", path, 1) ? -errno : 0;
-	/* A run inside a run: it is there already. */
-	if (!strncmp(old, path, len) && strchr(" :", old[len]))
-		return 0;
-	if (asprintf(&both, "%s:%s", path, old) < 0)
-		return -ENOMEM;
-	rc = setenv("LD_PRELOAD", both, 1) ? -errno : 0;
-	free(both);
-	return rc;
+	return put_first(path);
 }

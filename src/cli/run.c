@@ -195,22 +195,21 @@ static int check_interpreter(const struct run *run, const struct program *p)
 }
 
 /* 0: preload. 1: run it plain. Else an exit status. */
-static int judge(const struct run *run)
+static int judge(const struct run *run, struct program *p)
 {
-	static struct program p;
 	struct answer a = {0};
 	bool fits;
 	int rc;
 
-	program_inspect(run->path, true, &p);
-	fits = explain_kind(&p, false, &a);
+	program_inspect(run->path, true, p);
+	fits = explain_kind(p, false, &a);
 	if (!fits && !run->tcp_anyway) {
 		warn_line("viaduct run: %s %s To run it on TCP: viaduct run --tcp-anyway "
 			  "-- %s",
 			  a.points[0].text, a.points[0].remedy, run->name);
 		return EXIT_REFUSED;
 	}
-	rc = check_interpreter(run, &p);
+	rc = check_interpreter(run, p);
 	if (rc || fits)
 		return rc;
 	log_init(view.source[VALUE_LOG].text);
@@ -218,13 +217,20 @@ static int judge(const struct run *run)
 	return 1;
 }
 
-static int preload(void)
+/* Of a script, its interpreter. */
+static const char program_libtirpc[] = "libtirpc.so.3";
+
+static int preload(const struct program *p)
 {
-	static char library[PATH_MAX];
+	static char library[PATH_MAX], module[PATH_MAX];
 	int rc = library_find(library, sizeof(library));
 
-	if (rc == 0)
-		rc = library_preload(library);
+	if (rc == 0) {
+		bool calls = library_find_rpc(library, module, sizeof(module)) == 0 &&
+			     explain_needs(p->path, program_libtirpc);
+
+		rc = library_preload(library, calls ? module : NULL);
+	}
 	if (rc == -ENOENT)
 		warn_line("viaduct run: libviaduct-preload.so is neither beside this "
 			  "command "
@@ -243,6 +249,7 @@ static int preload(void)
 int cmd_run(int argc, char **argv)
 {
 	static struct run run;
+	static struct program program;
 	int rc = parse(argc, argv, &run);
 
 	if (rc)
@@ -254,9 +261,9 @@ int cmd_run(int argc, char **argv)
 		rc = find(&run);
 	if (rc)
 		return rc;
-	rc = judge(&run);
+	rc = judge(&run, &program);
 	if (rc == 0)
-		rc = preload();
+		rc = preload(&program);
 	if (rc > 1)
 		return rc;
 	execvp(argv[0], argv);

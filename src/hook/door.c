@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's door for the native library. */
+/* The engine's door for the native library, and for the module for RPC. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -9,6 +9,7 @@
 #include "hook/door.h"
 #include "hook/hook.h"
 #include "meet/meet.h"
+#include "sock/look.h"
 #include "stream/promise.h"
 
 static ssize_t or_error(ssize_t n)
@@ -105,6 +106,94 @@ static _Atomic uint64_t *door_counts(int fd)
 	return s->slot->native_counts;
 }
 
+static bool is_on_ring(struct sock *s)
+{
+	return s && sock_is_direct(s) && gate_state(&s->slot->gate_rx) == GATE_RING;
+}
+
+static ssize_t door_recv_within(int fd, void *buf, size_t len, int timeout_ms)
+{
+	struct iovec iov = {buf, len};
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	bool polled = timeout_ms == 0;
+	ssize_t n = -EAGAIN;
+
+	for (;;) {
+		struct sock *s = fd_sock(fd);
+
+		/* On TCP the kernel is asked first: it would nearly always say that it has
+		 * nothing. */
+		bool ring = is_on_ring(s);
+
+		if (ring && timeout_ms && !ring_unread(s->in))
+			wait_spin(s, EPOLLIN);
+		if (ring || polled)
+			n = door_recv(fd, &iov, 1, MSG_DONTWAIT);
+		if (n != -EAGAIN)
+			return n;
+		n = poll(&p, 1, timeout_ms);
+		if (n <= 0)
+			return n ? -errno : -ETIME;
+		polled = true;
+	}
+}
+
+static int unread_of(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct sock *s = fd_sock(fds[i]);
+
+		if (is_on_ring(s) && ring_unread(s->in))
+			return i;
+	}
+	return -1;
+}
+
+static bool spin_pays(const int *fds, int count)
+{
+	struct look_crowd crowd;
+	bool more = true;
+
+	look_crowd_begin(&crowd);
+	look_crowd_of(&crowd, (nfds_t)count);
+	for (int i = 0; i < count && more; i++) {
+		struct sock *s = fd_sock(fds[i]);
+
+		if (is_on_ring(s))
+			more = look_crowd_add(&crowd, s);
+	}
+	return look_crowd_end(&crowd);
+}
+
+static int door_await_any(const int *fds, int count)
+{
+	uint32_t handlers = crit_handlers();
+	int at = unread_of(fds, count);
+	struct look_spin spin;
+	bool ask = false;
+
+	if (at >= 0 || !spin_pays(fds, count))
+		return at;
+	look_spin_begin(&spin, LOOK_FOREVER);
+	while (at < 0 && look_spin_turn(&spin, &ask) && !ask &&
+	       crit_handlers() == handlers)
+		at = unread_of(fds, count);
+	/* A spin that was cut short says nothing about others. */
+	if (at >= 0)
+		look_spin_end(&spin, true);
+	return at;
+}
+
+static void door_hold_signals(void)
+{
+	crit_enter();
+}
+
+static void door_release_signals(void)
+{
+	crit_leave();
+}
+
 HOOK extern const struct door viaduct_door;
 const struct door viaduct_door = {
 	.version = DOOR_VERSION,
@@ -130,4 +219,8 @@ const struct door viaduct_door = {
 	.path = door_path,
 	.is_own = door_is_own,
 	.counts = door_counts,
+	.recv_within = door_recv_within,
+	.await_any = door_await_any,
+	.hold_signals = door_hold_signals,
+	.release_signals = door_release_signals,
 };

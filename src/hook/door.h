@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the native library uses of the engine: its own, or that of the preloaded library. */
+/* What the native library uses of the engine, its own or that of the preloaded library; and what the
+ * module for RPC uses of the latter. */
 #ifndef VD_HOOK_DOOR_H
 #define VD_HOOK_DOOR_H
 
@@ -50,6 +51,15 @@ struct door {
 	int (*is_own)(int fd);
 	/* Where to count what is done on it, by enum native_count, while fd is open; or NULL. */
 	_Atomic uint64_t *(*counts)(int fd);
+	/* As recv, but waits so long at most, for ever when it is negative: -ETIME. -EINTR where a
+	 * handler of the program has run, too. */
+	ssize_t (*recv_within)(int fd, void *buf, size_t len, int timeout_ms);
+	/* Index of a socket whose ring has unread bytes; spins for one where that may pay. -1: none,
+	 * and it is time to ask the kernel about all. A hint. */
+	int (*await_any)(const int *fds, int count);
+	/* In between no handler of the program runs in this thread. They nest. */
+	void (*hold_signals)(void);
+	void (*release_signals)(void);
 };
 
 #endif

@@ -145,18 +145,28 @@ size_t foreign_room(int dir, const char *path, bool search, char *const envp[])
 	return foreign ? (settings + 1) * sizeof(char *) + text : 0;
 }
 
+/* This library, or its module for RPC, which lies beside it. */
+static bool is_ours(const char *path, size_t len)
+{
+	static const char module[] = "/libviaduct-rpc.so";
+	const char *own = carry_own_path();
+
+	return (len == strlen(own) && memcmp(path, own, len) == 0) ||
+	       (len >= sizeof(module) - 1 && memcmp(path + len - (sizeof(module) - 1),
+						    module, sizeof(module) - 1) == 0);
+}
+
 /* The list without this library; NULL when nothing is left of it. Writes behind `text`. */
 static char *without_us(const char *setting, char **text)
 {
-	const char *own = carry_own_path(), *at = setting + sizeof(PRELOAD) - 1;
-	size_t len = strlen(own);
+	const char *at = setting + sizeof(PRELOAD) - 1;
 	char *begin = *text, *to = stpcpy(begin, PRELOAD);
 	bool some = false;
 
 	while (*at) {
 		size_t n = strcspn(at, " :");
 
-		if (n && !(n == len && memcmp(at, own, n) == 0)) {
+		if (n && !is_ours(at, n)) {
 			if (some)
 				*to++ = ':';
 			memcpy(to, at, n);
