@@ -61,6 +61,7 @@ packages() {
 	check musl-tools musl-gcc
 	check liburing-dev /usr/include/liburing.h
 	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py
+	check python3-cffi /usr/lib/python3/dist-packages/cffi/api.py
 	check librsvg2-bin rsvg-convert
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
