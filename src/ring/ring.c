@@ -341,9 +341,12 @@ bool ring_tx_is_small(const struct ring_tx *r)
 	return ring_tx_area(r) == 0;
 }
 
+/* There are no more than that (rx_note_turn), whatever a process says that shares the state. */
 static uint32_t rx_pending(const struct ring_rx *r)
 {
-	return r->turn_seq - r->turn_passed;
+	uint32_t n = r->turn_seq - r->turn_passed;
+
+	return n < WIRE_TURNS ? n : WIRE_TURNS;
 }
 
 /* Where the last area known of begins, and which it is. */
@@ -372,7 +375,7 @@ static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 
 void ring_rx_pass_turns(struct ring_rx *r)
 {
-	while (rx_pending(r)) {
+	for (int n = 0; n < WIRE_TURNS && rx_pending(r); n++) {
 		uint32_t i = (r->turn_passed + 1) % WIRE_TURNS;
 		if (r->consumed != r->turn_at[i])
 			break;

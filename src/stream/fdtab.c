@@ -258,9 +258,12 @@ void sock_forking(void)
 	forking_used = 0;
 	for (int fd = 0; fd < fd_limit() && forking_used < slot_count(); fd++) {
 		struct sock *s = fd_sock(fd);
-		/* A child has a copy of its own of a private table. */
-		if (!s || table_is_private())
+		if (!s)
 			continue;
+		if (table_is_private()) { /* a child has a copy of its own */
+			slot_pass_on(s->slot);
+			continue;
+		}
 		shown_forking(s);
 		/* A store that changes nothing would copy the page all the same, each time. */
 		if (!s->is_copied)

@@ -101,6 +101,36 @@ static void settle(struct sock *s)
 	bells_let_go();
 }
 
+/*
+ * Of a socket that a thread is inside of, doorbells stay. The memory that others have is replaced under
+ * the locks, and who has looked there finds the gates at FINAL.
+ */
+static void blank(struct sock *s)
+{
+	struct slot *sl = s->slot;
+
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	if (s->wire) {
+		atomic_store(&sl->phase, SLOT_FINAL);
+		gate_set(&sl->gate_rx, GATE_FINAL);
+		gate_set(&sl->gate_tx, GATE_FINAL);
+		s->wire = NULL;
+		shown_forget(s);
+		meet_empty(s->window);
+	}
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
+}
+
+/* It is closed, and the thread whose handler this is was inside. */
+static void settle_closed(struct sock *s, void *arg)
+{
+	(void)arg;
+	if (atomic_load(&s->slot->left))
+		blank(s);
+}
+
 static void settle_all(void)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
@@ -109,6 +139,7 @@ static void settle_all(void)
 		if (s)
 			settle(s);
 	}
+	limbo_each(settle_closed, NULL);
 }
 
 static bool exchange_tables(void)
@@ -148,31 +179,11 @@ bool sock_leave_table(void)
 
 /* ---- amid threads ---- */
 
-/*
- * Nothing holds them up: what each of them does next, it does in the private copy. Doorbells stay, where
- * a thread may be asleep on them; memory that others have is replaced under the locks, and whoever has
- * looked there finds the gates at FINAL.
- */
-static void blank(struct sock *s)
-{
-	struct slot *sl = s->slot;
-
-	lock_take(&sl->rx_lock);
-	lock_take(&sl->tx_lock);
-	if (s->wire) {
-		s->wire = NULL;
-		shown_forget(s);
-		meet_empty(s->window);
-	}
-	lock_drop(&sl->tx_lock);
-	lock_drop(&sl->rx_lock);
-}
-
-static void settle_amid(struct sock *s, void *arg)
+/* Nothing holds them up: what each of them does next, it does in the private copy. */
+static void settle_amid(struct sock *s)
 {
 	uint32_t phase = phase_of(s->slot);
 
-	(void)arg;
 	if (!slot_is_left(s->slot) || (phase == SLOT_FINAL && !s->wire))
 		return;
 	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
@@ -183,6 +194,13 @@ static void settle_amid(struct sock *s, void *arg)
 		sock_on_final(s);
 	blank(s);
 	bells_release(s);
+}
+
+static void settle_closed_amid(struct sock *s, void *arg)
+{
+	(void)arg;
+	if (slot_is_left(s->slot))
+		blank(s);
 }
 
 bool sock_leave_amid_threads(bool closes)
@@ -202,10 +220,10 @@ bool sock_leave_amid_threads(bool closes)
 		struct sock *s = fd_sock(fd);
 
 		if (s)
-			settle_amid(s, NULL);
+			settle_amid(s);
 	}
 	if (left)
-		limbo_each(settle_amid, NULL);
+		limbo_each(settle_closed_amid, NULL);
 	errno = saved;
 	return left;
 }

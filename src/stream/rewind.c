@@ -203,6 +203,9 @@ static bool fits(struct sock *s, int fd, uint64_t n)
 {
 	uint32_t mem[SK_MEMINFO_VARS] = {0};
 	socklen_t len = sizeof(mem);
+	/* Of a table that lies, the sum below might say less. */
+	if (n > WIRE_DIR_DATA_BYTES)
+		return false;
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, mem, &len) < 0 ||
 	    len <= SK_MEMINFO_WMEM_QUEUED * sizeof(mem[0]))
 		return false;

@@ -24,8 +24,12 @@ void settle_later(void)
 static void give_back(struct sock *s, uint32_t from)
 {
 	struct ring_tx *r = &s->slot->tx;
+	uint32_t touched = ring_area_within(
+		__atomic_load_n(&r->area_touched, __ATOMIC_RELAXED), RING_ALL_AREAS);
 	size_t begin = ring_area_offset(from);
-	size_t end = ring_area_offset(r->area_touched) + wire_area_bytes(r->area_touched);
+	size_t end = ring_area_offset(touched) + wire_area_bytes(touched);
+	if (end <= begin) /* only of a table that lies */
+		return;
 	/* EINVAL where the program has locked its memory: then it stays. */
 	int rc = madvise(s->out_data + begin, end - begin, MADV_REMOVE);
 	log_debug("%zu bytes of an idle ring %s", end - begin,

@@ -325,6 +325,50 @@ STREAM_TEST(a_lock_of_the_others_is_free_in_the_copy)
 	turns_end(&t);
 }
 
+/* ---- closed sockets that a thread is inside of ---- */
+
+static bool is_shared_there(const void *at)
+{
+	struct mapped now[MAPPED_MOST];
+	for (int i = list_writable(now); i-- > 0;)
+		if (now[i].from <= (uintptr_t)at && (uintptr_t)at < now[i].to)
+			return true;
+	return false;
+}
+
+static void leave_with_a_closed_one(bool (*leave)(void))
+{
+	struct pair up = pair_open_up();
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		struct sock *s = fd_sock(up.a);
+		atomic_fetch_add(&s->inside, 1);
+		st_close(up.a);
+		st_close(up.b);
+		CHECK(is_shared_there(s->window));
+		CHECK(leave());
+		CHECK(!is_shared_there(s->window));
+		CHECK_EQ(gate_state(&s->slot->gate_rx), GATE_FINAL);
+		atomic_fetch_sub(&s->inside, 1);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	pings(&up, 10);
+	CHECK(pair_is_up(&up));
+	pair_close(&up);
+}
+
+static bool leave_amid_threads(void)
+{
+	return sock_leave_amid_threads(true);
+}
+
+STREAM_TEST(the_ring_of_a_closed_one_is_left)
+{
+	leave_with_a_closed_one(sock_leave_table);
+	leave_with_a_closed_one(leave_amid_threads);
+}
+
 /* ---- children of it ---- */
 
 STREAM_TEST(a_child_of_it_gets_no_ring)
