@@ -267,10 +267,27 @@ struct vd_event {
 /*
  * Takes up to `n` events of the connection, in their order, and waits for the first one. Returns
  * how many. A signal handler that runs meanwhile does not end the wait: a program that wants that
- * waits for vd_fd by ppoll(2). An event is given to one thread. After VD_EVENT_END has been taken
- * it returns what every call does then. -ETIMEDOUT: there is none. -EINVAL: `n` is not positive.
+ * waits for vd_fd by ppoll(2). An event is given to one thread. One whose export has a handler is not
+ * returned: the handler is called, in its turn, and the wait goes on. After VD_EVENT_END has been
+ * taken it returns what every call does then. -ETIMEDOUT: there is none. -EINVAL: `n` is not positive.
  */
 int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms);
+
+/*
+ * Has vd_wait call handler(event, arg) for each notification of this export that has not been taken,
+ * in the place of returning it. NULL: none any more. The handler runs in whichever thread is in
+ * vd_wait, and in several at once where several are. No lock is held: it may call all functions,
+ * vd_wait and vd_unexport of its own export too. vd_close of its own connection takes effect when
+ * the outermost vd_wait of the thread returns, which then gives -EPIPE. A handler has to return: not
+ * by longjmp or an exception, nor may it end its thread, which is not cancelled meanwhile. A child
+ * that it forks gets -ECHILD from that vd_wait.
+ * When this call returns, and when vd_unexport or vd_close does, the handler that was there before
+ * runs in no other thread, and will not: what its `arg` leads to may be freed. So they wait for one
+ * that runs; but this call does not in a handler of the connection, and two handlers must not end
+ * each other's exports. No errors but -ECHILD.
+ */
+typedef void (*vd_handler)(const struct vd_event *event, void *arg);
+int vd_on_notify(vd_region *x, vd_handler handler, void *arg);
 
 #ifdef __cplusplus
 }

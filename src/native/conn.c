@@ -21,6 +21,10 @@ static void destroy(vd_conn *c)
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
 		if (c->exports[i])
 			export_forget(c->exports[i]);
+	for (vd_region *x = c->ended, *next; x; x = next) {
+		next = x->next_ended;
+		export_forget(x);
+	}
 	for (vd_remote *r = c->remotes, *next; r; r = next) {
 		next = r->next;
 		free(r);
@@ -179,14 +183,14 @@ static void say_bye(vd_conn *c)
 
 NATIVE void vd_close(vd_conn *c)
 {
-	if (!c || native_check(c) < 0)
+	if (!c || native_check(c) < 0 || handler_puts_off(c))
 		return;
 	export_end_all(c);
 	say_bye(c);
 	conn_over(c, -EPIPE);
 	pthread_mutex_lock(&c->mu);
 	c->followers++;
-	while (c->callers > 0 || c->followers > 1)
+	while (c->callers > 0 || c->followers > 1 || c->waiters > 0)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
 	pthread_mutex_unlock(&c->mu);

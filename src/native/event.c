@@ -79,17 +79,30 @@ void event_drop(vd_conn *c, const struct vd_region *x)
 	event_tell(c);
 }
 
-/* Under mu. */
+/* The first one is for a handler. */
+static bool is_handled(vd_conn *c)
+{
+	const struct vd_region *x = c->event_count > 0 ? event_at(c, 0)->where : NULL;
+
+	return x && x->handler;
+}
+
+static void take_first(vd_conn *c, struct vd_event *ev)
+{
+	*ev = *event_at(c, 0);
+	c->event_first = (c->event_first + 1) % FRAME_CREDITS;
+	c->event_count--;
+	taken(c, 1);
+}
+
+/* Under mu: up to one that is for a handler. */
 static int take(vd_conn *c, struct vd_event *events, int n)
 {
 	int count = 0;
 
-	for (; count < n && c->event_count > 0; c->event_count--) {
-		events[count++] = *event_at(c, 0);
-		c->event_first = (c->event_first + 1) % FRAME_CREDITS;
-	}
-	taken(c, (uint32_t)count);
-	if (count < n && c->error && !c->end_taken) {
+	while (count < n && c->event_count > 0 && !is_handled(c))
+		take_first(c, &events[count++]);
+	if (count < n && c->event_count == 0 && c->error && !c->end_taken) {
 		events[count++] = (struct vd_event){
 			.kind = VD_EVENT_END,
 			.result = c->error == -EPIPE ? 0 : c->error,
@@ -100,29 +113,67 @@ static int take(vd_conn *c, struct vd_event *events, int n)
 	return count;
 }
 
+/* Under mu, which it gives up meanwhile. */
+static int await_event(vd_conn *c, int timeout_ms, int64_t deadline)
+{
+	if (event_is_there(c, NULL))
+		return 0;
+	/* A loop that asks only when vd_fd says so leaves the reading to the service. */
+	if (timeout_ms == 0 && c->event_fd >= 0 && !c->error)
+		return -ETIMEDOUT;
+	return until_is(c, event_is_there, NULL, deadline);
+}
+
+/* Under mu, but with -ECHILD. Handlers run on the way, for all that came in time. */
+static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
+{
+	bool is_there = event_is_there(c, NULL) && !is_handled(c);
+	int64_t deadline = is_there ? 0 : until(timeout_ms);
+	struct vd_event ev;
+	int r;
+
+	for (uint32_t i = 0; i < FRAME_CREDITS || until_left(deadline) != 0; i++) {
+		r = await_event(c, timeout_ms, deadline);
+		if (r == 0)
+			r = take(c, events, n);
+		if (r != 0)
+			return r;
+		take_first(c, &ev);
+		event_tell(c);
+		r = handler_run(c, &ev);
+		if (r < 0)
+			return r;
+	}
+	return -ETIMEDOUT;
+}
+
 NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 {
 	int r = native_check(c);
-	bool due;
+	bool closes;
 
 	if (r < 0)
 		return r;
 	if (n <= 0)
 		return -EINVAL;
 	pthread_mutex_lock(&c->mu);
-	if (!event_is_there(c, NULL)) {
-		/* A loop that asks only when vd_fd says so leaves the reading to the service. */
-		if (timeout_ms == 0 && c->event_fd >= 0 && !c->error)
-			r = -ETIMEDOUT;
-		else
-			r = until_is(c, event_is_there, NULL, until(timeout_ms));
-	}
-	if (r == 0)
-		r = take(c, events, n);
-	due = c->owed.taken;
-	pthread_mutex_unlock(&c->mu);
-	if (due)
+	c->waiters++;
+	r = wait_events(c, events, n, timeout_ms);
+	if (r == -ECHILD)
+		return r;
+	if (c->owed.taken) {
+		pthread_mutex_unlock(&c->mu);
 		send_owed(c);
+		pthread_mutex_lock(&c->mu);
+	}
+	closes = handler_closes(c) && !handler_is_around(c);
+	if (closes)
+		c->closes_late = false;
+	if (--c->waiters == 0)
+		conn_changed(c); /* for vd_close */
+	pthread_mutex_unlock(&c->mu);
+	if (closes)
+		vd_close(c);
 	return r;
 }
 

@@ -111,6 +111,7 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 	return r;
 }
 
+/* Afterwards it is still to be forgotten. */
 static int end_export(struct vd_region *x)
 {
 	vd_conn *c = x->c;
@@ -130,8 +131,6 @@ static int end_export(struct vd_region *x)
 	pthread_mutex_lock(&c->mu);
 	r = map_recall(c, x);
 	pthread_mutex_unlock(&c->mu);
-	if (r == 0)
-		export_forget(x);
 	return r;
 }
 
@@ -144,15 +143,30 @@ NATIVE int vd_unexport(vd_region *x)
 	pthread_mutex_lock(&x->c->mu);
 	r = x->detours || x->inert ? -EBUSY : 0;
 	pthread_mutex_unlock(&x->c->mu);
-	return r < 0 ? r : end_export(x);
+	if (r == 0)
+		r = end_export(x);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&x->c->mu);
+	handler_await(x->c, x->id);
+	pthread_mutex_unlock(&x->c->mu);
+	export_forget(x);
+	return 0;
 }
 
-/* Those that the peer may write to, past the stream, have to come back before its end. */
+/* Those that the peer may write to, past the stream, have to come back before its end. A handler may
+ * run for one of them, until the connection has ended. */
 void export_end_all(vd_conn *c)
 {
-	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
-		if (c->exports[i] && c->exports[i]->is_lent)
-			end_export(c->exports[i]);
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
+		struct vd_region *x = c->exports[i];
+
+		if (!x || !x->is_lent)
+			continue;
+		end_export(x);
+		x->next_ended = c->ended;
+		c->ended = x;
+	}
 }
 
 /* ---- the peer's ---- */

@@ -57,6 +57,9 @@ struct vd_region {
 	bool is_lent;	  /* the memory was sent to the peer, and not yet taken back */
 	bool is_returned; /* the peer says that it has it no more */
 	struct vd_detour *detours, *inert;
+	vd_handler handler; /* or NULL */
+	void *handler_arg;
+	struct vd_region *next_ended; /* of the connection's */
 };
 
 /* What the peer exports in one place of its table. */
@@ -137,7 +140,12 @@ struct vd_conn {
 	uint32_t seen_calls, still_ticks;
 	int error; /* 0 while it lives; else what every call returns */
 	bool end_taken, bye_sent;
-	int event_fd; /* -1 until vd_fd */
+	uint32_t waiters; /* threads in vd_wait, also while that runs a handler */
+	struct handling *handlings;
+	bool closes_late; /* a handler in this thread has called vd_close */
+	pthread_t closer;
+	struct vd_region *ended; /* by vd_close, and still to be freed */
+	int event_fd;		 /* -1 until vd_fd */
 	bool event_fd_set;
 	struct vd_event *events; /* a ring of FRAME_CREDITS */
 	uint32_t event_first, event_count;
@@ -346,6 +354,20 @@ void event_drop(vd_conn *c, const struct vd_region *x);
 bool event_is_there(vd_conn *c, const void *arg);
 /* Makes vd_fd readable, or no more, as it ought to be. */
 void event_tell(vd_conn *c);
+
+/* ---- handler.c: under mu ---- */
+
+/* The event has been taken: calls the handler of its export, for which it gives mu up. 0; -EPIPE where
+ * this thread is to return, since that has called vd_close; -ECHILD, without mu, in a child of it. */
+int handler_run(vd_conn *c, const struct vd_event *ev);
+/* Until it runs in no other thread for the export of this id. */
+void handler_await(vd_conn *c, uint32_t id);
+/* This thread is in a handler of the connection. */
+bool handler_is_around(const vd_conn *c);
+/* This thread has called vd_close there. */
+bool handler_closes(const vd_conn *c);
+/* No lock is held. This thread is in a handler: then vd_close is put off. */
+bool handler_puts_off(vd_conn *c);
 
 /* ---- send.c ---- */
 

@@ -131,7 +131,7 @@ int read_some(vd_conn *c, int flags)
 	if (n > 0)
 		r = carry_out(c);
 	else if (r != -EPROTO)
-		r = -ECONNRESET;
+		r = c->bye_sent ? -EPIPE : -ECONNRESET; /* that is how BYE is answered */
 	if (r < 0) {
 		pthread_mutex_unlock(&c->mu);
 		conn_over(c, r);
