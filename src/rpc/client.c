@@ -144,6 +144,7 @@ static bool send_call(struct client *c, AUTH *auth, rpcproc_t procedure,
 	long number = (long)procedure;
 
 	xdrs->x_op = XDR_ENCODE;
+	c->record.out_is_kept = auth->ah_cred.oa_flavor == RPCSEC_GSS;
 	if (!xdrs->x_ops->x_putbytes(xdrs, (const char *)c->head, sizeof(c->head)) ||
 	    !xdrs->x_ops->x_putlong(xdrs, &number) || !AUTH_MARSHALL(auth, xdrs) ||
 	    !AUTH_WRAP(auth, xdrs, xdr_args, args)) {

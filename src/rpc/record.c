@@ -79,13 +79,33 @@ static bool flush_part(struct record *r, const char *extra, size_t len)
 	return flush(r, false, extra, len);
 }
 
+/* So many bytes more, at least. */
+static bool grow(struct record *r, size_t len)
+{
+	size_t size =
+		r->out_size * 2 > r->out_end + len ? r->out_size * 2 : r->out_end + len;
+	char *out = r->out_end + len < PIECE_MOST ? realloc(r->out, size) : NULL;
+
+	if (!out)
+		return false;
+	r->out = out;
+	r->out_size = size;
+	return true;
+}
+
+/* The buffer is too short for len bytes. */
+static bool make_room(struct record *r, size_t len)
+{
+	return r->out_is_kept ? grow(r, len) : flush_part(r, NULL, 0);
+}
+
 static bool_t put_bytes(XDR *xdrs, const char *from, u_int len)
 {
 	struct record *r = xdrs->x_private;
 
 	/* A rest stays, since the last fragment must not be empty; of a length that leaves what
 	 * follows aligned as it was. */
-	while (len >= DIRECT_BYTES) {
+	while (len >= DIRECT_BYTES && !r->out_is_kept) {
 		u_int n = (len < PIECE_MOST ? len - 1 : PIECE_MOST) & ~3u;
 
 		if (!flush_part(r, from, n))
@@ -98,7 +118,7 @@ static bool_t put_bytes(XDR *xdrs, const char *from, u_int len)
 		size_t n = len < room ? len : room;
 
 		if (n == 0) {
-			if (!flush_part(r, NULL, 0))
+			if (!make_room(r, len))
 				return FALSE;
 			continue;
 		}
@@ -115,7 +135,7 @@ static bool_t put_long(XDR *xdrs, const long *from)
 	struct record *r = xdrs->x_private;
 	uint32_t word = htonl((uint32_t)*from);
 
-	if (r->out_size - r->out_end < sizeof(word) && !flush_part(r, NULL, 0))
+	if (r->out_size - r->out_end < sizeof(word) && !make_room(r, sizeof(word)))
 		return FALSE;
 	memcpy(r->out + r->out_end, &word, sizeof(word));
 	r->out_end += sizeof(word);

@@ -27,6 +27,7 @@ struct record {
 	char *out;
 	size_t out_size, out_end, out_header;
 	bool out_is_cut; /* a part of the record at hand has been sent */
+	bool out_is_kept; /* a record is sent as a whole: RPCSEC_GSS goes back in what it has encoded */
 
 	/* In: what has been received and not yet been decoded. */
 	char *in;

@@ -54,6 +54,7 @@ static bool_t server_recv(SVCXPRT *xprt, struct rpc_msg *msg)
 		return FALSE;
 	}
 	v->xid = msg->rm_xid;
+	v->record.out_is_kept = msg->rm_call.cb_cred.oa_flavor == RPCSEC_GSS;
 	return TRUE;
 }
 

@@ -527,6 +527,30 @@ static void case_die(CLIENT *cl)
 	printf("after: %d\n", status == RPC_CANTSEND || status == RPC_CANTRECV);
 }
 
+/* A service that lies in its answer to NEXT: how often is the second word of the case. */
+static void lied_to(int count)
+{
+	for (int i = 0; i < count; i++) {
+		CLIENT *cl = connect_to(PEERS, PEERS_1);
+		int n = 41, result = 7;
+		enum clnt_stat status;
+		struct rpc_err error;
+
+		for (int j = 0; j < 150; j++)
+			nothing_1(NULL, cl);
+		status = call(cl, NEXT, xdr_int, &n, xdr_int, &result, LONG_MS);
+		clnt_geterr(cl, &error);
+		printf("lie %d: %d %d %d", i, status, error.re_status, result);
+		if (status == RPC_AUTHERROR)
+			printf(" why %d", error.re_why);
+		if (status == RPC_PROGVERSMISMATCH || status == RPC_VERSMISMATCH)
+			printf(" %u %u", (unsigned)error.re_vers.low,
+			       (unsigned)error.re_vers.high);
+		printf("\n");
+		clnt_destroy(cl);
+	}
+}
+
 static void case_quit(CLIENT *cl)
 {
 	say(cl, "quit", call(cl, QUIT, xdr_void, NULL, xdr_void, NULL, LONG_MS));
@@ -568,8 +592,11 @@ int main(int argc, char **argv)
 				      .sin_port = htons((uint16_t)atoi(argv[1])),
 				      .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	signal(SIGPIPE, SIG_IGN);
-	for (int i = 2; i < argc; i++)
-		run(argv[i]);
+	if (argc > 3 && !strcmp(argv[2], "lies"))
+		lied_to(atoi(argv[3]));
+	else
+		for (int i = 2; i < argc; i++)
+			run(argv[i]);
 	printf("end\n");
 	return 0;
 }
