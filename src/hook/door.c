@@ -121,13 +121,13 @@ static ssize_t door_recv_within(int fd, void *buf, size_t len, int timeout_ms)
 	for (;;) {
 		struct sock *s = fd_sock(fd);
 
-		/* On TCP the kernel is asked first: it would nearly always say that it has
-		 * nothing. */
-		bool ring = is_on_ring(s);
+		/* Without a byte in a ring the kernel is asked before a receive, which would nearly
+		 * always be in vain. */
+		bool some = is_on_ring(s) && ring_unread(s->in);
 
-		if (ring && timeout_ms && !ring_unread(s->in))
-			wait_spin(s, EPOLLIN);
-		if (ring || polled)
+		if (!some && !polled && is_on_ring(s))
+			some = wait_spin(s, EPOLLIN);
+		if (some || polled)
 			n = door_recv(fd, &iov, 1, MSG_DONTWAIT);
 		if (n != -EAGAIN)
 			return n;

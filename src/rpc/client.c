@@ -13,7 +13,7 @@
 enum { HEAD_XID, HEAD_CALL, HEAD_RPC_VERSION, HEAD_PROGRAM, HEAD_VERSION, HEAD_WORDS };
 #define RPC_VERSION 2u
 /* Replies go through so much at once. */
-#define IN_BYTES 65536u
+#define IN_BYTES 16384u
 /* As libtirpc has it: shorter buffers are no use. */
 #define OUT_LEAST 100u
 #define OUT_USUAL 4000u

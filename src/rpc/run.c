@@ -123,7 +123,7 @@ static bool run(struct busy *b, struct polled *p)
 			return true;
 		if (b->calls < CALLS_MOST && serve_busy(b))
 			continue;
-		if (!serve_all(b, p, b->calls ? 0 : -1))
+		if (!serve_all(b, p, b->calls < CALLS_MOST ? -1 : 0))
 			return false;
 	}
 	return false;

@@ -9,7 +9,8 @@
 #include "rpc/engine.h"
 #include "rpc/record.h"
 
-#define BUFFER_BYTES 65536u
+#define OUT_BYTES 65536u
+#define IN_BYTES  16384u
 /* As libtirpc has it: a peer that keeps a service waiting for so long is given up. */
 #define WAIT_MS 35000
 
@@ -163,7 +164,7 @@ static void take_over(SVCXPRT *xprt)
 
 	if (!v)
 		return;
-	if (!record_init(&v->record, xprt->xp_fd, BUFFER_BYTES, BUFFER_BYTES)) {
+	if (!record_init(&v->record, xprt->xp_fd, OUT_BYTES, IN_BYTES)) {
 		free(v);
 		return;
 	}

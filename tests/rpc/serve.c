@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The service of the tests: listens on a port of its own, and tells at its end what it has seen.
  *
- * usage: serve PORT-FILE run|poll|select
+ * usage: serve PORT-FILE|PATH.sock run|poll|select [LONGEST-RECORD]
+ *
+ * With a name that ends in .sock it listens on that AF_UNIX socket instead.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,7 +233,18 @@ static void loop_select(void)
 	}
 }
 
-static int listen_somewhere(const char *file)
+static int listen_unix(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || listen(fd, 16))
+		exit(2);
+	return fd;
+}
+
+static int listen_tcp(const char *file)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET,
 				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -260,7 +274,10 @@ int main(int argc, char **argv)
 		rpc_control(RPC_SVC_CONNMAXREC_SET, &most);
 	}
 	signal(SIGPIPE, SIG_IGN);
-	SVCXPRT *xprt = svc_vc_create(listen_somewhere(argv[1]), 0, 0);
+	const char *dot = strrchr(argv[1], '.');
+	bool_t is_unix = dot && !strcmp(dot, ".sock");
+	SVCXPRT *xprt =
+		svc_vc_create(is_unix ? listen_unix(argv[1]) : listen_tcp(argv[1]), 0, 0);
 	if (!xprt || !svc_reg(xprt, PEERS, PEERS_1, peers_1, NULL) ||
 	    !svc_reg(xprt, PEERS, PEERS_3, peers_3, NULL))
 		return 2;
