@@ -31,6 +31,7 @@ packages() {
 	check clang-format clang-format
 	check spin spin
 	check rpcsvc-proto rpcgen
+	check rpcbind rpcbind
 	check nftables nft
 	check iproute2 ip
 	check redis-server redis-server

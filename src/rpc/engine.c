@@ -33,6 +33,9 @@ static const struct {
 	bool is_data;
 } wanted[] = {
 	FUNCTION("clnt_vc_create", clnt_vc_create),
+	FUNCTION("clnt_create_timed", clnt_create_timed),
+	FUNCTION("__rpc_createerr", createerr),
+	FUNCTION("svc_create", svc_create),
 	FUNCTION("xprt_register", xprt_register),
 	FUNCTION("svc_run", svc_run),
 	FUNCTION("svc_getreq_common", svc_getreq_common),

@@ -9,6 +9,9 @@
 
 #include "hook/door.h"
 
+/* The structure is meant, not the caller's one of that name. */
+#undef rpc_createerr
+
 #define RPC_EXPORT __attribute__((visibility("default")))
 
 /* NULL until engine_find has found it. */
@@ -21,6 +24,12 @@ extern const struct door *engine;
 struct tirpc {
 	CLIENT *(*clnt_vc_create)(int fd, const struct netbuf *addr, rpcprog_t prog,
 				  rpcvers_t vers, u_int send_bytes, u_int receive_bytes);
+	CLIENT *(*clnt_create_timed)(const char *host, rpcprog_t program,
+				     rpcvers_t version, const char *nettype,
+				     const struct timeval *timeout);
+	struct rpc_createerr *(*createerr)(void);
+	int (*svc_create)(void (*dispatch)(struct svc_req *, SVCXPRT *),
+			  rpcprog_t program, rpcvers_t version, const char *nettype);
 	void (*xprt_register)(SVCXPRT *xprt);
 	void (*svc_run)(void);
 	void (*svc_getreq_common)(int fd);
