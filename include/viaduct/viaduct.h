@@ -248,10 +248,48 @@ int vd_redirect(vd_region *x, uint64_t offset, void *addr, size_t len, vd_detour
  */
 int vd_redirect_end(vd_detour *d, struct vd_redirected *done);
 
+/* ---- messages ---- */
+
+#define VD_MESSAGE_MAX 1048576u /* bytes of a message, at most */
+
+/*
+ * Gives memory for one message of at most `len` bytes to the peer; it holds whatever it held before.
+ * The program writes there as it likes, until vd_commit. One reservation stands at a time on a
+ * connection. Blocks while there is no room: the peer may have 1024 messages, or VD_MESSAGE_MAX bytes
+ * of them, that it has not released.
+ * -EINVAL: `len` is 0. -EMSGSIZE: it is more than VD_MESSAGE_MAX. -EBUSY: another reservation stands.
+ */
+int vd_reserve(vd_conn *c, size_t len, void **memory);
+
+/*
+ * Sends the first `len` bytes of what was reserved as a message: it arrives whole, once, and in the
+ * order of the calls, after all that was put before. With 0 nothing is sent. The reservation has
+ * ended, and its memory is not to be written to any more; the message is lost only with the connection.
+ * Blocks while the connection is full.
+ * -EINVAL: nothing is reserved, or less than `len`: then the reservation stands.
+ */
+int vd_commit(vd_conn *c, size_t len);
+
+/*
+ * Gives the next message of the peer, in place, and waits for it. It stays until vd_release or
+ * vd_close. One message is held at a time on a connection. What the peer had sent before the connection
+ * has ended can be had; then it returns what every call does.
+ * -ETIMEDOUT: there is none. -EBUSY: one is held, or another thread waits for one.
+ */
+int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms);
+
+/*
+ * Gives the message back that vd_peek gave. An answer is best committed after that, so that one frame
+ * tells both. Does not block. -EINVAL: none is held.
+ */
+int vd_release(vd_conn *c);
+
 /* ---- events ---- */
 
 #define VD_EVENT_NOTIFY 1u /* a put with VD_NOTIFY is in place */
 #define VD_EVENT_END	2u /* the connection has ended; given once, and as the last */
+/* A message has come. There is none of a message that vd_peek has given before. */
+#define VD_EVENT_MESSAGE 3u
 
 struct vd_event {
 	uint32_t kind;
@@ -259,8 +297,8 @@ struct vd_event {
 	vd_region *where;  /* NOTIFY: where it was put */
 	void *user;	   /* NOTIFY: of vd_export */
 	uint64_t offset;   /* NOTIFY: what was put */
-	uint64_t len;
-	int32_t result;	   /* END: 0 the peer has closed it; else -ECONNRESET or -EPROTO */
+	uint64_t len;	   /* NOTIFY, MESSAGE */
+	int32_t result;	   /* END: 0 the peer has closed it; else -ECONNRESET, -EPROTO, -ENOMEM */
 	uint32_t reserved; /* 0 */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames with bulk: puts, and answers to gets. Their bytes go to memory of the program. */
+/* Frames with bulk: puts, messages, and answers to gets. Their bytes go straight to their place. */
 #include <string.h>
 
 #include "native/native.h"
@@ -38,6 +38,10 @@ static const void *owner(vd_conn *c, struct body_place *p)
 		if (a)
 			p->to = a->to + done(c);
 		return a;
+	}
+	if (f->type == FRAME_MESSAGE) {
+		p->to = message_target(c) + done(c);
+		return c->inbox.mirror;
 	}
 	x = export_find(c, f->id, &known);
 	if (x) {
@@ -80,9 +84,16 @@ int body_begin(vd_conn *c)
 {
 	int r = peer_taken(c, &c->frame);
 
-	if (r == 0)
-		r = c->frame.type == FRAME_PUT ? begin_put(c) : begin_answer(c);
-	return r;
+	if (r < 0)
+		return r;
+	switch (c->frame.type) {
+	case FRAME_PUT:
+		return begin_put(c);
+	case FRAME_MESSAGE:
+		return message_begin(c, &c->frame);
+	default:
+		return begin_answer(c);
+	}
 }
 
 uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
@@ -146,6 +157,8 @@ int body_end(vd_conn *c)
 		if (f->flags & FRAME_NOTE)
 			r = event_note(c, export_find(c, f->id, &known), f->tag,
 				       c->put_from, c->put_next - c->put_from);
+	} else if (f->type == FRAME_MESSAGE) {
+		message_end(c);
 	} else {
 		answered(c);
 	}

@@ -33,6 +33,7 @@ static void destroy(vd_conn *c)
 	free(c->peer_exports);
 	free(c->in);
 	free(c->rest);
+	message_finish(c);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->mu);
 	pthread_mutex_destroy(&c->wr);
@@ -52,7 +53,7 @@ static vd_conn *allocate(void)
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_init(&c->mu, NULL);
 	pthread_mutex_init(&c->wr, NULL);
-	c->events = calloc(FRAME_CREDITS, sizeof(*c->events));
+	c->events = calloc(EVENTS_MOST, sizeof(*c->events));
 	c->peer_exports = calloc(VD_EXPORTS_MAX, sizeof(*c->peer_exports));
 	c->in = malloc(IN_BYTES);
 	c->rest = malloc(FRAME_BYTES + FRAME_GET_MOST);

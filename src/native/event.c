@@ -27,7 +27,7 @@ void event_tell(vd_conn *c)
 
 static struct vd_event *event_at(vd_conn *c, uint32_t i)
 {
-	return &c->events[(c->event_first + i) % FRAME_CREDITS];
+	return &c->events[(c->event_first + i) % EVENTS_MOST];
 }
 
 static void push(vd_conn *c, const struct vd_event *ev)
@@ -67,6 +67,31 @@ int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 	return 0;
 }
 
+void event_message(vd_conn *c, uint32_t len)
+{
+	struct vd_event ev = {.kind = VD_EVENT_MESSAGE, .len = len};
+
+	c->event_messages++;
+	push(c, &ev);
+}
+
+void event_drop_message(vd_conn *c, uint32_t count)
+{
+	uint32_t at = 0;
+
+	if (c->event_messages < count)
+		return;
+	while (event_at(c, at)->kind != VD_EVENT_MESSAGE)
+		at++;
+	/* What comes before it moves up. */
+	for (; at > 0; at--)
+		*event_at(c, at) = *event_at(c, at - 1);
+	c->event_first = (c->event_first + 1) % EVENTS_MOST;
+	c->event_count--;
+	c->event_messages--;
+	event_tell(c);
+}
+
 void event_drop(vd_conn *c, const struct vd_region *x)
 {
 	uint32_t kept = 0;
@@ -90,9 +115,12 @@ static bool is_handled(vd_conn *c)
 static void take_first(vd_conn *c, struct vd_event *ev)
 {
 	*ev = *event_at(c, 0);
-	c->event_first = (c->event_first + 1) % FRAME_CREDITS;
+	c->event_first = (c->event_first + 1) % EVENTS_MOST;
 	c->event_count--;
-	taken(c, 1);
+	if (ev->kind == VD_EVENT_MESSAGE)
+		c->event_messages--;
+	else
+		taken(c, 1);
 }
 
 /* Under mu: up to one that is for a handler. */

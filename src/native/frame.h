@@ -47,6 +47,9 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  * TAKEN	nothing but `taken`
  * BYE		the last one
  * WRONG	the last one: the receiver has broken a rule
+ * MESSAGE	id: its position (message.c); tag: how many bytes; payload: they; token as in RELEASED
+ * RELEASED	token: the position up to which the sender's program has released the messages that came
+ * WAITS	id: RELEASED is awaited as soon as it can tell of that position
  */
 enum frame_type {
 	FRAME_HELLO = 1,
@@ -66,6 +69,9 @@ enum frame_type {
 	FRAME_TAKEN,
 	FRAME_BYE,
 	FRAME_WRONG,
+	FRAME_MESSAGE,
+	FRAME_RELEASED,
+	FRAME_WAITS,
 	FRAME_TYPES
 };
 
@@ -75,14 +81,17 @@ enum frame_type {
 #define FRAME_WHOLE 1u
 
 #define FRAME_MAGIC    0x31746361646976ull /* "viadct1" */
-#define FRAME_PROTOCOL 1u
+#define FRAME_PROTOCOL 2u
 /* Limits of one end: a peer that goes beyond them breaks a rule. */
 #define FRAME_CREDITS	 1024u	/* notifications that the other's program has not taken */
 #define FRAME_ASKED_MOST 16u	/* gets and atomics that are not answered */
 #define FRAME_GET_MOST	 16384u /* bytes of one get */
 #define FRAME_OPERANDS	 16u
 #define FRAME_NAME_BYTES 16u
-#define FRAME_SHORT_MOST 64u /* payload of all types but PUT and ANSWER */
+#define FRAME_SHORT_MOST 64u /* payload of all types but PUT, ANSWER and MESSAGE */
+/* Where one end's messages lie, and the unit of their positions. */
+#define FRAME_ARENA   (1u << 20)
+#define FRAME_GRANULE 1024u
 
 /*
  * An id names one export for ever: the place in the exporter's table below, and how often that has

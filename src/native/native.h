@@ -43,6 +43,7 @@ enum { CONN_WATCHED, CONN_CALLED };
 
 #define IN_BYTES    65536u /* of the buffer of frames; more than any but for its bulk */
 #define PIECE_BYTES (256u << 10) /* a longer put goes in several frames */
+#define EVENTS_MOST (FRAME_CREDITS + MESSAGES_MOST)
 
 struct vd_region {
 	struct vd_conn *c;
@@ -103,7 +104,7 @@ struct wanted {
 
 /* What the protocol owes the peer, besides what callers send. Under mu. */
 struct owed {
-	bool flush, taken, bye;
+	bool flush, taken, released, bye;
 	uint32_t flush_seq;
 	uint32_t mapped_id, mapped_reason; /* id 0: none */
 	uint32_t returns;		   /* of peer_exports with owes_return */
@@ -116,6 +117,34 @@ struct body_place {
 	uint8_t *to;
 	uint64_t at, room;
 	struct vd_detour *detour;
+};
+
+/* Messages to the peer: see message.c. Under mu, but for the bytes. */
+struct outbox {
+	uint8_t *arena; /* NULL before the first */
+	bool is_busy;	/* a thread reserves, or has reserved, or commits */
+	bool is_reserved;
+	uint32_t at, room; /* where, and how many bytes */
+	/* Positions: behind the last; of the first that the peer has; what it has said of that. */
+	uint32_t head, freed, seen;
+};
+
+#define MESSAGES_MOST 1024u /* that an arena has room for */
+struct message {
+	uint32_t at, len;
+};
+
+/* Those of the peer. */
+struct inbox {
+	uint8_t *mirror; /* NULL before the first */
+	struct message *queue;
+	uint32_t first, count; /* that have come, until they are released */
+	bool is_busy;	       /* a thread looks for one, or holds one */
+	bool is_held;	       /* the first */
+	bool is_awaited;       /* the peer waits for this position: */
+	uint32_t awaited;
+	uint32_t come, released; /* positions: behind the last of each */
+	uint32_t untold;	 /* granules released since the peer was told */
 };
 
 struct vd_conn {
@@ -147,8 +176,9 @@ struct vd_conn {
 	struct vd_region *ended; /* by vd_close, and still to be freed */
 	int event_fd;		 /* -1 until vd_fd */
 	bool event_fd_set;
-	struct vd_event *events; /* a ring of FRAME_CREDITS */
+	struct vd_event *events; /* a ring of EVENTS_MOST */
 	uint32_t event_first, event_count;
+	uint32_t event_messages; /* of those: of messages, the last that have come */
 	struct vd_region *exports[VD_EXPORTS_MAX];
 	uint32_t uses[VD_EXPORTS_MAX];		/* how often the place was used */
 	struct vd_region *lent[VD_EXPORTS_MAX]; /* to this peer */
@@ -169,6 +199,8 @@ struct vd_conn {
 	uint32_t tokens, asked_count;
 	struct asked asked[FRAME_ASKED_MOST];
 	struct owed owed;
+	struct outbox outbox;
+	struct inbox inbox;
 	/* What the reader is writing to, an export or an answer. Who wants that back waits. */
 	const void *landing;
 	struct body_place place; /* and where */
@@ -242,7 +274,7 @@ int read_some(vd_conn *c, int flags);
 
 /* ---- body.c: frames with bulk, by the reader, under mu ---- */
 
-/* The header is in c->frame. 0 or -EPROTO, as all of them. */
+/* The header is in c->frame. 0, -EPROTO or -ENOMEM. */
 int body_begin(vd_conn *c);
 /* Copies up to so many bytes of the body to their place, if it is still there. How many. Gives mu up
  * for a long copy. */
@@ -252,6 +284,21 @@ uint8_t *body_target(vd_conn *c, uint32_t *room);
 void body_landed(vd_conn *c, uint32_t len);
 /* All of it is there. 0 or -EPROTO. */
 int body_end(vd_conn *c);
+
+/* ---- message.c: under mu ---- */
+
+/* MESSAGE, whose header is in c->frame: 0, -EPROTO, -ENOMEM; where its body goes; it is complete. */
+int message_begin(vd_conn *c, const struct frame *f);
+uint8_t *message_target(vd_conn *c);
+void message_end(vd_conn *c);
+/* The peer has released what lies before this position. 0 or -EPROTO. */
+int message_released(vd_conn *c, uint32_t token);
+/* WAITS. 0 or -EPROTO. */
+int message_waits(vd_conn *c, const struct frame *f);
+/* Under wr, too: a frame that tells what was released. */
+void message_stamp(vd_conn *c, struct frame *f);
+/* Gives the memory back. */
+void message_finish(vd_conn *c);
 
 /* ---- peer.c: the other frames, by the reader, under mu ---- */
 
@@ -351,6 +398,10 @@ int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 	       uint64_t len);
 /* Those of x go, as if they had been taken. */
 void event_drop(vd_conn *c, const struct vd_region *x);
+/* A message has come. */
+void event_message(vd_conn *c, uint32_t len);
+/* The first of `count` messages is being looked at: if its event was not taken, it goes. */
+void event_drop_message(vd_conn *c, uint32_t count);
 bool event_is_there(vd_conn *c, const void *arg);
 /* Makes vd_fd readable, or no more, as it ought to be. */
 void event_tell(vd_conn *c);

@@ -195,6 +195,10 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	case FRAME_ADD:
 	case FRAME_SWAP:
 		return want(c, f, payload);
+	case FRAME_RELEASED:
+		return f->len ? -EPROTO : message_released(c, f->token);
+	case FRAME_WAITS:
+		return message_waits(c, f);
 	case FRAME_BYE:
 		c->peer_returned = true;
 		return -EPIPE;

@@ -9,7 +9,7 @@
 
 static bool has_body(uint8_t type)
 {
-	return type == FRAME_PUT || type == FRAME_ANSWER;
+	return type == FRAME_PUT || type == FRAME_ANSWER || type == FRAME_MESSAGE;
 }
 
 /* Under mu, as the next. */

@@ -8,7 +8,7 @@ bool send_is_due(const vd_conn *c)
 {
 	const struct owed *o = &c->owed;
 
-	return o->flush || o->taken || o->mapped_id || o->returns > 0 ||
+	return o->flush || o->taken || o->released || o->mapped_id || o->returns > 0 ||
 	       o->wanted_count > 0 || (o->bye && !c->bye_sent) ||
 	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
@@ -17,6 +17,8 @@ void send_stamp(vd_conn *c, struct frame *f)
 {
 	f->taken = c->notes_told = c->notes_taken;
 	c->owed.taken = false;
+	if (f->type == FRAME_MESSAGE || f->type == FRAME_RELEASED)
+		message_stamp(c, f);
 }
 
 static void advance(struct iovec *iov, int count, size_t n)
@@ -215,6 +217,8 @@ static uint32_t next_owed(vd_conn *c)
 		f.id = next_return(c);
 	} else if (o->wanted_count > 0) {
 		return answer_next(c, c->rest);
+	} else if (o->released) {
+		f.type = FRAME_RELEASED;
 	} else if (o->bye) {
 		c->bye_sent = true;
 		f.type = FRAME_BYE;

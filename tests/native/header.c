@@ -36,6 +36,10 @@ int main(void)
 		FN(vd_remote_reason),
 		FN(vd_redirect),
 		FN(vd_redirect_end),
+		FN(vd_reserve),
+		FN(vd_commit),
+		FN(vd_peek),
+		FN(vd_release),
 	};
 	unsigned i;
 

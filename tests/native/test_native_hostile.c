@@ -57,7 +57,7 @@ static struct frame hear(struct liar *l, uint8_t type)
 }
 
 /* Both ends hear of it. */
-static void check_caught(struct liar *l)
+static void check_told(struct liar *l)
 {
 	struct vd_event ev;
 
@@ -67,8 +67,18 @@ static void check_caught(struct liar *l)
 	CHECK_EQ(vd_flush(l->c), -EPROTO);
 	hear(l, FRAME_WRONG);
 	CHECK(recv(l->fd, &ev, 1, 0) <= 0);
+}
+
+static void liar_close(struct liar *l)
+{
 	vd_close(l->c);
 	close(l->fd);
+}
+
+static void check_caught(struct liar *l)
+{
+	check_told(l);
+	liar_close(l);
 }
 
 struct lie {
@@ -81,9 +91,11 @@ struct lie {
 #define ID (1u << FRAME_ID_SHIFT)
 static const struct lie lies[] = {
 	{"no hello", {.type = FRAME_FLUSH, .token = 1}, true},
-	{"another magic", {.type = FRAME_HELLO, .id = 1, .offset = 5}, true},
+	{"another magic", {.type = FRAME_HELLO, .id = FRAME_PROTOCOL, .offset = 5}, true},
 	{"another protocol", {.type = FRAME_HELLO, .id = 9, .offset = FRAME_MAGIC}, true},
-	{"hello twice", {.type = FRAME_HELLO, .id = 1, .offset = FRAME_MAGIC}, false},
+	{"hello twice",
+	 {.type = FRAME_HELLO, .id = FRAME_PROTOCOL, .offset = FRAME_MAGIC},
+	 false},
 	{"no type", {.type = 0}, false},
 	{"unknown type", {.type = FRAME_TYPES}, false},
 	{"zero is not", {.type = FRAME_TAKEN, .zero = 1}, false},
@@ -127,6 +139,31 @@ static const struct lie lies[] = {
 	{"memory never lent", {.type = FRAME_UNMAPPED, .id = ID}, false},
 	{"placed nowhere", {.type = FRAME_PLACED, .id = ID, .len = 8}, false},
 	{"placed how many", {.type = FRAME_PLACED, .id = ID, .len = 4}, false},
+	{"message of nothing", {.type = FRAME_MESSAGE}, false},
+	{"message of another length", {.type = FRAME_MESSAGE, .tag = 4, .len = 5}, false},
+	{"message longer than any",
+	 {.type = FRAME_MESSAGE, .tag = FRAME_ARENA + 1, .len = FRAME_ARENA + 1},
+	 false},
+	{"longest message", {.type = FRAME_MESSAGE, .tag = ~0u, .len = ~0u}, false},
+	{"message across the end",
+	 {.type = FRAME_MESSAGE, .id = 1023, .tag = 1025, .len = 1025},
+	 false},
+	{"message a round away",
+	 {.type = FRAME_MESSAGE, .id = 1024, .tag = 4, .len = 4},
+	 false},
+	{"message before the first",
+	 {.type = FRAME_MESSAGE, .id = ~0u, .tag = 4, .len = 4},
+	 false},
+	{"message with odd flags",
+	 {.type = FRAME_MESSAGE, .flags = 2, .tag = 4, .len = 4},
+	 false},
+	{"release in a message",
+	 {.type = FRAME_MESSAGE, .tag = 4, .len = 4, .token = 1},
+	 false},
+	{"release of none", {.type = FRAME_RELEASED, .token = 1}, false},
+	{"release of what was", {.type = FRAME_RELEASED, .token = ~0u}, false},
+	{"long release", {.type = FRAME_RELEASED, .len = 1}, false},
+	{"long wait", {.type = FRAME_WAITS, .len = 1}, false},
 };
 
 NATIVE_TEST(each_lie_is_caught)
@@ -194,6 +231,89 @@ NATIVE_TEST(more_questions_than_there_may_be)
 	CHECK(sent < 100000);
 	vd_close(l.c);
 	close(l.fd);
+}
+
+/* The next position is behind the last message; over one that has not been released it may not lie. */
+NATIVE_TEST(messages_over_others)
+{
+	for (uint32_t lie = 0; lie < 3; lie++) {
+		static uint8_t body[FRAME_ARENA];
+		struct liar l = liar_open();
+		struct frame f = {
+			.type = FRAME_MESSAGE, .tag = 600 << 10, .len = 600 << 10};
+		const void *p;
+		size_t len;
+
+		say_hello(&l);
+		memset(body, 3, sizeof(body));
+		say(&l, f, body);
+		REQUIRE(vd_peek(l.c, &p, &len, RIG_MS) == 0 && len == f.len);
+		f.tag = f.len = 500 << 10;
+		/* Over its end, over its beginning in the next round, in no order. */
+		f.id = lie == 0 ? 599 : lie == 1 ? 1024 : 300;
+		memset(body, 4, sizeof(body));
+		REQUIRE(send(l.fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
+		send(l.fd, body, f.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		check_told(&l);
+		for (size_t i = 0; i < len; i++)
+			REQUIRE(((const uint8_t *)p)[i] == 3);
+		liar_close(&l);
+	}
+}
+
+/* As many as there may be, which nobody takes; and then one more. */
+NATIVE_TEST(more_messages_than_there_may_be)
+{
+	struct liar l = liar_open();
+	struct frame f = {.type = FRAME_MESSAGE, .tag = 1, .len = 1};
+	const void *p;
+	size_t len;
+
+	say_hello(&l);
+	for (; f.id < 1024; f.id++)
+		say(&l, f, "m");
+	say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
+	hear(&l, FRAME_FLUSHED);
+	say(&l, f, NULL);
+	hear(&l, FRAME_WRONG);
+	for (int i = 0; i < 1024; i++) {
+		REQUIRE(vd_peek(l.c, &p, &len, RIG_MS) == 0);
+		REQUIRE(len == 1 && *(const char *)p == 'm');
+		REQUIRE(vd_release(l.c) == 0);
+	}
+	CHECK_EQ(vd_peek(l.c, &p, &len, RIG_MS), -EPROTO);
+	liar_close(&l);
+}
+
+/* It asks without end what was released: that is one answer, however often, while that cannot be sent. */
+NATIVE_TEST(waits_that_nobody_has)
+{
+	struct liar l = liar_open();
+
+	say_hello(&l);
+	for (uint32_t i = 0; i < 20000; i++)
+		say(&l, (struct frame){.type = FRAME_WAITS, .id = i % 3 - 1}, NULL);
+	say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
+	hear(&l, FRAME_FLUSHED);
+	liar_close(&l);
+}
+
+/* A part of a message is none. */
+NATIVE_TEST(half_a_message)
+{
+	static uint8_t body[100000];
+	struct liar l = liar_open();
+	const void *p;
+	size_t len;
+
+	say_hello(&l);
+	say(&l, (struct frame){.type = FRAME_MESSAGE, .tag = 100000, .len = 100000},
+	    NULL);
+	REQUIRE(send(l.fd, body, 50000, MSG_NOSIGNAL) == 50000);
+	CHECK_EQ(vd_peek(l.c, &p, &len, 20), -ETIMEDOUT);
+	shutdown(l.fd, SHUT_WR);
+	CHECK_EQ(vd_peek(l.c, &p, &len, RIG_MS), -ECONNRESET);
+	liar_close(&l);
 }
 
 /* The rest of a put never comes. The export can end all the same. */
