@@ -141,6 +141,14 @@ struct instance *instance_next(struct instance *in);
 /* The lock around s->regs, the table of instances and the records; taken before any
  * instance's. */
 void epoll_list_lock(void);
+/*
+ * Without the lock: whether the socket stands in an instance. Who changes its phase looks afterwards;
+ * who makes a record looks at the phase afterwards. One of them sees the other.
+ */
+static inline bool reg_is_any(const struct sock *s)
+{
+	return __atomic_load_n(&s->regs, __ATOMIC_SEQ_CST);
+}
 void epoll_list_unlock(void);
 void instance_lock(struct instance *in);
 void instance_unlock(struct instance *in);

@@ -293,7 +293,7 @@ bool epoll_may_attach(struct sock *s)
 {
 	bool may = true;
 
-	if (!s->regs)
+	if (!reg_is_any(s))
 		return true;
 	epoll_list_lock();
 	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
@@ -310,7 +310,7 @@ void epoll_on_attach(struct sock *s)
 {
 	int fd = -1;
 
-	if (!s->regs)
+	if (!reg_is_any(s))
 		return;
 	epoll_list_lock();
 	for (struct epoll_reg *r = s->regs; r && fd < 0; r = r->next_of_sock) {
@@ -357,7 +357,7 @@ void epoll_on_final(struct sock *s)
 {
 	bool foreign;
 
-	if (!s->regs)
+	if (!reg_is_any(s))
 		return;
 	if (epoll_locked()) {
 		/* From inside one of our own looks: whoever hears the bell does the rest. */

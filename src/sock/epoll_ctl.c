@@ -18,7 +18,7 @@ static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 
 static bool is_attached(struct sock *s)
 {
-	uint32_t phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+	uint32_t phase = atomic_load(&s->slot->phase);
 
 	/* From ATTACHING on epoll_on_attach may already have been here. */
 	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
@@ -68,12 +68,17 @@ static bool is_exclusive_ok(int op, uint32_t events)
 	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
 }
 
+/* Whoever else has the kernel's instance could do nothing with a tag of ours. */
+static bool may_convert(struct instance *in, struct sock *s)
+{
+	return is_attached(s) && !instance_is_foreign(in);
+}
+
 /* Both locks are held. */
 static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		      struct epoll_event *ev, bool *refuse)
 {
-	/* Whoever else has the kernel's instance could do nothing with a tag of ours. */
-	bool ours = is_attached(s) && !instance_is_foreign(in);
+	bool ours = may_convert(in, s);
 	bool tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	struct epoll_reg *r = reg_find(in, s, fd);
 	int rc;
@@ -91,6 +96,9 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	r = reg_create(in, s, fd, ev);
 	if (!r)
 		return -ENOMEM;
+	/* Again: from here on whoever attaches sees the record. */
+	ours = may_convert(in, s);
+	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
 	if (rc) {
 		reg_destroy(r);

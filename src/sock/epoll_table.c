@@ -266,7 +266,7 @@ void ready_duplicated(int oldfd, int newfd)
 	struct sock *s = fd_sock(newfd);
 	table_entry *e;
 
-	if (s && s->regs) {
+	if (s && reg_is_any(s)) {
 		epoll_list_lock();
 		epoll_sock_duplicated(s, newfd);
 		epoll_list_unlock();
@@ -295,7 +295,7 @@ NEAR_CODE void ready_closing(int fd)
 		epoll_list_lock();
 		instance_forget(fd);
 		epoll_list_unlock();
-	} else if (s && s->regs) {
+	} else if (s && reg_is_any(s)) {
 		epoll_list_lock();
 		epoll_sock_closing(s, fd);
 		epoll_list_unlock();
@@ -374,7 +374,7 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 				.added = __rdtsc(),
 				.generation = atomic_load(&s->slot->generation)};
 	r->next_of_sock = s->regs;
-	s->regs = r;
+	__atomic_store_n(&s->regs, r, __ATOMIC_SEQ_CST);
 	r->next = in->regs;
 	r->prev = &in->regs;
 	if (r->next)
@@ -395,7 +395,7 @@ void reg_destroy(struct epoll_reg *r)
 	while (*at && *at != r)
 		at = &(*at)->next_of_sock;
 	if (*at)
-		*at = r->next_of_sock;
+		__atomic_store_n(at, r->next_of_sock, __ATOMIC_RELAXED);
 	*r->prev = r->next;
 	if (r->next)
 		r->next->prev = r->prev;
