@@ -160,7 +160,7 @@ static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_m
 	struct vd_event ev;
 	int r;
 
-	for (uint32_t i = 0; i < FRAME_CREDITS || until_left(deadline) != 0; i++) {
+	for (uint32_t i = 0; i < EVENTS_MOST || until_left(deadline) != 0; i++) {
 		r = await_event(c, timeout_ms, deadline);
 		if (r == 0)
 			r = take(c, events, n);

@@ -376,5 +376,8 @@ void map_all_ended(vd_conn *c)
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
 		c->peer_exports[i].alive = false;
 		map_ended(c, &c->peer_exports[i]);
+		c->peer_exports[i].owes_return = false;
 	}
+	/* BYE says that, also where the export has not ended. */
+	c->owed.returns = 0;
 }

@@ -8,8 +8,11 @@ bool send_is_due(const vd_conn *c)
 {
 	const struct owed *o = &c->owed;
 
+	/* Nothing follows BYE, whatever the peer has asked before it saw that. */
+	if (c->bye_sent)
+		return atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 	return o->flush || o->taken || o->released || o->mapped_id || o->returns > 0 ||
-	       o->wanted_count > 0 || (o->bye && !c->bye_sent) ||
+	       o->wanted_count > 0 || o->bye ||
 	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
 

@@ -62,6 +62,62 @@ NATIVE_TEST(close_wakes_those_who_wait)
 	vd_close(r.a);
 }
 
+/* What it asks for is on its way when the other end closes. */
+static void *ask_on(void *arg)
+{
+	vd_remote *h = arg;
+	uint8_t to[8];
+	int r;
+
+	do
+		r = vd_get(h, 0, to, sizeof(to));
+	while (r == 0);
+	CHECK_EQ(r, -EPIPE);
+	return NULL;
+}
+
+NATIVE_TEST(close_amid_questions)
+{
+	for (int i = 0; i < 50; i++) {
+		struct rig r = rig_open();
+		static uint8_t box[8];
+		pthread_t threads[3];
+		vd_region *x;
+		vd_remote *h;
+
+		REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_READ, NULL, &x) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
+		for (int k = 0; k < 3; k++)
+			REQUIRE(pthread_create(&threads[k], NULL, ask_on, h) == 0);
+		usleep((useconds_t)i * 20);
+		vd_close(r.b);
+		for (int k = 0; k < 3; k++)
+			pthread_join(threads[k], NULL);
+		vd_close(r.a);
+	}
+}
+
+/* What is mapped goes back by the close itself. */
+NATIVE_TEST(close_with_mapped_memory)
+{
+	struct rig r = rig_open();
+	struct vd_event ev;
+	vd_region *x;
+	vd_remote *h;
+	void *at;
+
+	REQUIRE(vd_alloc(100, &at) == 0);
+	REQUIRE(vd_export(r.b, "page", at, 100, VD_READ | VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "page", RIG_MS, &h) == 0);
+	rig_check_path(r.a);
+	vd_close(r.a);
+	ev = rig_event(r.b);
+	CHECK(ev.kind == VD_EVENT_END && ev.result == 0);
+	CHECK_EQ(vd_unexport(x), 0);
+	vd_close(r.b);
+	CHECK_EQ(vd_free(at), 0);
+}
+
 static void ready_then_wait(vd_conn *c)
 {
 	static char box[1 << 16];

@@ -1,236 +1,379 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole interface at random, between two processes, against a model; now and then one is killed.
- * NATIVE_SEED and NATIVE_ROUNDS say where to begin and how long to go on. */
-#include "native/rig.h"
+/* The whole interface at random, between two processes, against a model of each byte. */
+/*
+ * Each round has a seed, from which all else follows but the order of threads. NATIVE_SEED and
+ * NATIVE_ROUNDS say where to begin and how long to go on.
+ *
+ * The *driver* has some threads, the *lanes*, which share the connection. Each has boxes of its own in
+ * the *owner's* memory, and knows what is in each byte of them. It puts, gets and adds there, and
+ * gives the owner *orders* by notification: to end the export of a box and to make another one, to
+ * begin a redirection or to end it, to sum up a box. It need not wait for an order to be carried out.
+ * The owner obeys in several threads, by handlers for half of the lanes. Now and then one of the two
+ * processes is killed, or forks.
+ */
+#include <semaphore.h>
 
-#define BOXES	  4
-#define BOX_BYTES 40000u
-#define STEPS	  150
-
-/* What a notification of the driver asks of the owner: the box above, the question below. */
-enum { ASK_SUM, ASK_RENEW_OWN, ASK_RENEW_SHARED, ASKS };
-
-static uint32_t next(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (uint32_t)(*state >> 16);
-}
-
-static uint64_t sum_of(const uint8_t *at)
-{
-	uint64_t sum = 1469598103934665603ull;
-
-	for (uint32_t i = 0; i < BOX_BYTES; i++)
-		sum = (sum ^ at[i]) * 1099511628211ull;
-	return sum;
-}
-
-/* ---- the owner of the boxes: a process that does what it is told ---- */
-
-struct owned {
-	uint8_t *at;
-	bool shared;
-	vd_region *x;
-};
-
-static void renew(vd_conn *c, struct owned *o, int number, bool shared)
-{
-	char name[16];
-	void *at;
-
-	if (o->x) {
-		REQUIRE(vd_unexport(o->x) == 0);
-		memset(o->at, 0xee, BOX_BYTES);
-		if (o->shared)
-			REQUIRE(vd_free(o->at) == 0);
-		else
-			free(o->at);
-	}
-	o->shared = shared;
-	if (shared)
-		REQUIRE(vd_alloc(BOX_BYTES, &at) == 0);
-	else
-		at = calloc(1, BOX_BYTES + 8);
-	o->at = at;
-	snprintf(name, sizeof(name), "box%d", number);
-	REQUIRE(vd_export(c, name, at, BOX_BYTES, VD_READ | VD_WRITE, NULL, &o->x) == 0);
-}
-
-static void own(vd_conn *c)
-{
-	struct owned boxes[BOXES] = {0};
-	struct vd_event ev;
-	uint8_t bell;
-	vd_region *x;
-	vd_remote *answers;
-
-	for (int i = 0; i < BOXES; i++)
-		renew(c, &boxes[i], i, i & 1);
-	REQUIRE(vd_export(c, "bell", &bell, 1, VD_WRITE, NULL, &x) == 0);
-	REQUIRE(vd_import(c, "answers", RIG_MS, &answers) == 0);
-	while (vd_wait(c, &ev, 1, -1) == 1 && ev.kind == VD_EVENT_NOTIFY) {
-		uint32_t number = ev.tag / ASKS;
-		uint64_t sum;
-
-		if (ev.tag % ASKS != ASK_SUM)
-			renew(c, &boxes[number], (int)number,
-			      ev.tag % ASKS == ASK_RENEW_SHARED);
-		sum = sum_of(boxes[number].at);
-		if (vd_put(answers, 0, &sum, sizeof(sum), ev.tag, VD_NOTIFY) < 0)
-			break;
-	}
-	vd_close(c);
-	for (int i = 0; i < BOXES; i++)
-		CHECK(boxes[i].shared ? vd_free(boxes[i].at) == 0
-				      : (free(boxes[i].at), 1));
-}
+#include "native/random_owner.h"
 
 /* ---- the driver ---- */
 
-struct drive {
+struct lane {
 	vd_conn *c;
-	vd_remote *bell, *box[BOXES];
-	uint64_t answer, state;
-	vd_region *answers;
-	uint8_t model[BOXES][BOX_BYTES];
+	uint32_t number;
+	struct rng rng;
+	vd_remote *bell, *word, *box[BOXES];
+	struct answer answers[16];
+	vd_region *answers_x;
+	sem_t answered;
+	uint32_t asked, orders;
+	uint64_t added;
+	uint8_t model[BOXES][BOX_BYTES], src[BOX_BYTES], dst[BOX_BYTES];
+	uint8_t version;      /* of the last put to the last box */
+	bool renewing[BOXES]; /* that was ordered, and not waited for */
 };
 
-/* The owner's answer: by then all that was put before is in place. */
-static void ask(struct drive *d, uint32_t number, uint32_t what)
+static void note_answer(const struct vd_event *event, void *arg)
 {
-	uint32_t tag = number * ASKS + what;
-	char name[16];
-
-	REQUIRE(vd_put(d->bell, 0, "", 0, tag, VD_NOTIFY) == 0);
-	if (what != ASK_SUM)
-		memset(d->model[number], 0, BOX_BYTES);
-	REQUIRE(rig_event(d->c).tag == tag);
-	REQUIRE(d->answer == sum_of(d->model[number]));
-	if (what == ASK_SUM)
-		return;
-	snprintf(name, sizeof(name), "box%u", number);
-	REQUIRE(vd_put(d->box[number], 0, "x", 1, 0, 0) == -ESTALE);
-	vd_unimport(d->box[number]);
-	REQUIRE(vd_import(d->c, name, RIG_MS, &d->box[number]) == 0);
+	(void)event;
+	sem_post(&((struct lane *)arg)->answered);
 }
 
-static void put_some(struct drive *d, uint32_t number)
+/* Tells the owner, who answers it or not. */
+static bool give_order(struct lane *l, uint32_t what, uint32_t box, bool waits)
 {
-	static uint8_t src[BOX_BYTES];
-	uint32_t at = next(&d->state) % BOX_BYTES,
-		 len = next(&d->state) % (BOX_BYTES - at + 1);
+	struct order order = {.what = what, .box = box};
 
-	if (next(&d->state) % 2)
+	order.offset = next(&l->rng) % BOX_BYTES;
+	order.len = 1 + next(&l->rng) % (BOX_BYTES - order.offset);
+	order.answer = waits ? ++l->asked : 0;
+	return ok(vd_put(l->bell, l->orders % 16 * sizeof(order), &order, sizeof(order),
+			 l->orders, VD_NOTIFY)) &&
+	       (l->orders++, true);
+}
+
+/* Until the owner has obeyed all so far. At most 15 more than it has may be under way. */
+static bool ask(struct lane *l, uint32_t what, uint32_t box, struct answer *a)
+{
+	if (!give_order(l, what, box, true))
+		return false;
+	while (sem_wait(&l->answered) != 0)
+		;
+	*a = l->answers[l->asked % 16];
+	if (a->number == l->asked)
+		return true;
+	REQUIRE(plan.kills); /* the pump says that it is over */
+	return false;
+}
+
+static bool import_box(struct lane *l, uint32_t box)
+{
+	char name[32];
+
+	return ok(vd_import(l->c, box_name(l->number, box, name), RIG_MS, &l->box[box]));
+}
+
+/* What the box is by now, byte for byte. */
+static bool settle(struct lane *l, uint32_t box)
+{
+	struct answer a;
+
+	if (!ask(l, ORDER_SUM, box, &a))
+		return false;
+	if (l->renewing[box]) {
+		int r = vd_put(l->box[box], 0, "x", 1, 0, 0);
+
+		if (r != -ESTALE && !ok(r))
+			return false;
+		REQUIRE(r == -ESTALE);
+		vd_unimport(l->box[box]);
+		if (!import_box(l, box))
+			return false;
+		memset(l->model[box], 0, BOX_BYTES);
+		l->renewing[box] = false;
+	}
+	if (a.sum != sum_of(l->model[box]))
+		fprintf(stderr, "seed %llu: box %u of lane %u\n",
+			(unsigned long long)plan.seed, box, l->number);
+	REQUIRE(a.sum == sum_of(l->model[box]));
+	if (box == REDIRECTED) {
+		make_old(l->model[box]);
+		l->version = 0;
+	}
+	return true;
+}
+
+static bool put_some(struct lane *l, uint32_t box)
+{
+	uint32_t at = next(&l->rng) % BOX_BYTES,
+		 len = next(&l->rng) % (BOX_BYTES - at + 1);
+	int r;
+
+	if (next(&l->rng) % 2)
 		len %= 100;
-	rig_fill(src, len, next(&d->state));
-	memcpy(d->model[number] + at, src, len);
-	REQUIRE(vd_put(d->box[number], at, src, len, 0, 0) == 0);
+	if (box == REDIRECTED && l->version == OLD - 1 && !settle(l, box))
+		return false;
+	if (box == REDIRECTED)
+		memset(l->src, ++l->version, len);
+	else
+		rig_fill(l->src, len, next(&l->rng));
+	if (!l->renewing[box])
+		memcpy(l->model[box] + at, l->src, len);
+	r = vd_put(l->box[box], at, l->src, len, 0, 0);
+	return (r == -ESTALE && l->renewing[box]) || ok(r);
 }
 
-static void get_some(struct drive *d, uint32_t number)
+static bool get_some(struct lane *l, uint32_t box)
 {
-	static uint8_t dst[BOX_BYTES];
-	uint32_t at = next(&d->state) % BOX_BYTES,
-		 len = next(&d->state) % (BOX_BYTES - at + 1);
+	uint32_t at = next(&l->rng) % BOX_BYTES,
+		 len = next(&l->rng) % (BOX_BYTES - at + 1);
+	int r = vd_get(l->box[box], at, l->dst, len);
 
-	REQUIRE(vd_get(d->box[number], at, dst, len) == 0);
-	REQUIRE(memcmp(dst, d->model[number] + at, len) == 0);
+	if (box == REDIRECTED)
+		return r == -EACCES || ok(r == 0 ? -EILSEQ : r);
+	if (r == -ESTALE && l->renewing[box])
+		return true;
+	if (!ok(r))
+		return false;
+	REQUIRE(l->renewing[box] || memcmp(l->dst, l->model[box] + at, len) == 0);
+	return true;
 }
 
-static void add_some(struct drive *d, uint32_t number)
+static bool add_some(struct lane *l, uint32_t box)
 {
-	uint32_t at = next(&d->state) % (BOX_BYTES / 8) * 8;
-	uint64_t old, was, add = next(&d->state);
+	uint32_t at = next(&l->rng) % (BOX_BYTES / 8) * 8;
+	uint64_t old, was, add = next(&l->rng);
 
-	memcpy(&was, d->model[number] + at, 8);
-	REQUIRE(vd_fetch_add(d->box[number], at, add, &old) == 0);
+	if (!ok(vd_fetch_add(l->word, 0, add, &old)))
+		return false;
+	l->added += add;
+	if (box == REDIRECTED || l->renewing[box])
+		return true;
+	memcpy(&was, l->model[box] + at, 8);
+	if (!ok(vd_fetch_add(l->box[box], at, add, &old)))
+		return false;
 	REQUIRE(old == was);
 	was += add;
-	REQUIRE(vd_compare_swap(d->box[number], at, was, ~was, &old) == 0);
+	if (!ok(vd_compare_swap(l->box[box], at, was - 1, 5, &old)))
+		return false;
+	REQUIRE(old == was);
+	if (!ok(vd_compare_swap(l->box[box], at, was, ~was, &old)))
+		return false;
 	REQUIRE(old == was);
 	was = ~was;
-	memcpy(d->model[number] + at, &was, 8);
+	memcpy(l->model[box] + at, &was, 8);
+	return true;
 }
 
-static void step(struct drive *d)
+/* A second handle for the same, and the first goes. */
+static bool import_again(struct lane *l, uint32_t box)
 {
-	uint32_t number = next(&d->state) % BOXES;
+	vd_remote *was = l->box[box];
 
-	switch (next(&d->state) % 12) {
+	if (l->renewing[box])
+		return true;
+	if (!import_box(l, box))
+		return false;
+	REQUIRE(vd_remote_size(l->box[box]) == BOX_BYTES);
+	vd_unimport(was);
+	return true;
+}
+
+static bool outside(struct lane *l, uint32_t box)
+{
+	int r;
+
+	if (l->renewing[box])
+		return true;
+	r = vd_put(l->box[box], BOX_BYTES, "x", 1, 0, 0);
+	return r == -ERANGE || ok(r == 0 ? -EILSEQ : r);
+}
+
+static void fork_once(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid);
+}
+
+static bool step(struct lane *l)
+{
+	uint32_t box = next(&l->rng) % BOXES;
+
+	switch (next(&l->rng) % 24) {
 	case 0:
-		ask(d, number, ASK_RENEW_OWN);
-		break;
+		if (l->renewing[box])
+			return true;
+		l->renewing[box] = true;
+		return give_order(l, ORDER_RENEW, box, false);
 	case 1:
-		ask(d, number, ASK_RENEW_SHARED);
-		break;
 	case 2:
-		ask(d, number, ASK_SUM);
-		break;
+		return settle(l, box);
 	case 3:
-		REQUIRE(vd_flush(d->c) == 0);
-		break;
+		return ok(vd_flush(l->c));
 	case 4:
 	case 5:
-		get_some(d, number);
-		break;
 	case 6:
-		add_some(d, number);
-		break;
+		return get_some(l, box);
+	case 7:
+	case 8:
+		return add_some(l, box);
+	case 9:
+	case 10:
+		return give_order(l, ORDER_REDIRECT, REDIRECTED, false);
+	case 11:
+		return give_order(l, ORDER_REDIRECT_END, REDIRECTED, false);
+	case 12:
+		return import_again(l, box);
+	case 13:
+		if (plan.forks)
+			fork_once();
+		return outside(l, box);
+	case 14:
+	case 15:
+		return put_some(l, REDIRECTED);
 	default:
-		put_some(d, number);
+		return put_some(l, box);
 	}
 }
 
-/* It may be in the midst of anything. */
-static void kill_it(struct drive *d, struct rig_child *child)
+static bool lane_open(struct lane *l)
 {
+	char name[32];
+
+	snprintf(name, sizeof(name), "answers of lane %u", l->number);
+	if (!ok(vd_export(l->c, name, l->answers, sizeof(l->answers), VD_WRITE, l,
+			  &l->answers_x)))
+		return false;
+	if (plan.handles || next(&l->rng) % 2)
+		REQUIRE(vd_on_notify(l->answers_x, note_answer, l) == 0);
+	snprintf(name, sizeof(name), "bell of lane %u", l->number);
+	if (!ok(vd_import(l->c, name, RIG_MS, &l->bell)) ||
+	    !ok(vd_import(l->c, "word", RIG_MS, &l->word)))
+		return false;
+	for (uint32_t i = 0; i < BOXES; i++)
+		if (!import_box(l, i))
+			return false;
+	return true;
+}
+
+/* Each order has a place of its own until it was obeyed. */
+static void *drive_lane(void *arg)
+{
+	struct lane *l = arg;
+	bool lives = lane_open(l);
+
+	for (uint32_t i = 0; lives && i < STEPS; i++) {
+		lives = step(l);
+		if (lives && i % 12 == 11)
+			lives = settle(l, next(&l->rng) % BOXES);
+	}
+	for (uint32_t i = 0; lives && i < BOXES; i++)
+		lives = settle(l, i);
+	return lives ? l : NULL;
+}
+
+struct pump {
+	vd_conn *c;
+	struct lane *lanes;
+	_Atomic bool stops;
+};
+
+/* Takes the events of all lanes. When it is over, nobody waits for an answer any more. */
+static void *pump(void *arg)
+{
+	struct pump *p = arg;
 	struct vd_event ev = {0};
-	static uint8_t src[BOX_BYTES];
 	int r = 0;
 
-	for (uint32_t n = next(&d->state) % 40; n > 0; n--)
-		REQUIRE(vd_put(d->box[n % BOXES], 0, src, BOX_BYTES, 0, 0) == 0);
-	REQUIRE(vd_put(d->bell, 0, "", 0, next(&d->state) % (ASKS * BOXES), VD_NOTIFY) ==
-		0);
-	kill(child->pid, SIGKILL);
-	while (r == 0 || r == -ESTALE)
-		r = vd_put(d->box[next(&d->state) % BOXES], 0, src, BOX_BYTES, 0, 0);
-	CHECK_EQ(r, -ECONNRESET);
-	while (vd_wait(d->c, &ev, 1, RIG_MS) == 1 && ev.kind != VD_EVENT_END)
-		;
-	CHECK_EQ(ev.result, -ECONNRESET);
+	while (ev.kind != VD_EVENT_END && !atomic_load(&p->stops)) {
+		r = vd_wait(p->c, &ev, 1, plan.handles ? -1 : 20);
+		if (r == 1 && ev.kind == VD_EVENT_NOTIFY)
+			note_answer(&ev, ev.user);
+		REQUIRE(r == 1 || r == -ETIMEDOUT);
+		REQUIRE(!plan.handles || ev.kind == VD_EVENT_END);
+	}
+	for (uint32_t i = 0; i < plan.lanes; i++)
+		for (uint32_t n = 0; n < 2 * STEPS; n++)
+			sem_post(&p->lanes[i].answered);
+	return NULL;
 }
 
+static void drive(vd_conn *c)
+{
+	static struct lane lanes[LANES_MOST];
+	struct pump p = {.c = c, .lanes = lanes};
+	pthread_t threads[LANES_MOST], pumps;
+	uint64_t added = 0, word;
+	void *done;
+	bool lives = true;
+
+	memset(lanes, 0, sizeof(lanes));
+	for (uint32_t i = 0; i < plan.lanes; i++) {
+		lanes[i].c = c;
+		lanes[i].number = i;
+		lanes[i].rng = rng_of(plan.seed, i);
+		REQUIRE(sem_init(&lanes[i].answered, 0, 0) == 0);
+	}
+	REQUIRE(pthread_create(&pumps, NULL, pump, &p) == 0);
+	for (uint32_t i = 0; i < plan.lanes; i++)
+		REQUIRE(pthread_create(&threads[i], NULL, drive_lane, &lanes[i]) == 0);
+	for (uint32_t i = 0; i < plan.lanes; i++) {
+		pthread_join(threads[i], &done);
+		lives &= done != NULL;
+		added += lanes[i].added;
+	}
+	if (lives && ok(vd_get(lanes[0].word, 0, &word, 8)))
+		REQUIRE(word == added);
+	if (lives && !plan.kills)
+		rig_check_path(c);
+	/* No call may begin any more when this one does. */
+	atomic_store(&p.stops, !plan.handles);
+	if (!plan.handles)
+		pthread_join(pumps, NULL);
+	vd_close(c);
+	if (plan.handles)
+		pthread_join(pumps, NULL);
+	for (uint32_t i = 0; i < plan.lanes; i++)
+		sem_destroy(&lanes[i].answered);
+}
+
+/* ---- rounds ---- */
+
+static void *kill_late(void *arg)
+{
+	struct rng r = rng_of(plan.seed, 62);
+
+	usleep(next(&r) % 30000);
+	kill(*(pid_t *)arg, SIGKILL);
+	return NULL;
+}
+
+/* Either may be the one that is killed: the child. */
 static void round_of(uint64_t seed)
 {
-	static struct drive d;
-	struct rig_child child = rig_spawn(own);
-	bool kills;
-	char name[16];
+	struct rng r = rng_of(seed, 61);
+	bool drives = next(&r) % 2;
+	struct rig_child child;
+	pthread_t killer;
+	int status;
 
-	memset(&d, 0, sizeof(d));
-	d.c = child.c;
-	d.state = seed * 0x9e3779b97f4a7c15ull | 1;
-	next(&d.state);
-	kills = next(&d.state) % 4 == 0;
-	REQUIRE(vd_export(d.c, "answers", &d.answer, 8, VD_WRITE, NULL, &d.answers) == 0);
-	REQUIRE(vd_import(d.c, "bell", RIG_MS, &d.bell) == 0);
-	for (int i = 0; i < BOXES; i++) {
-		snprintf(name, sizeof(name), "box%d", i);
-		REQUIRE(vd_import(d.c, name, RIG_MS, &d.box[i]) == 0);
-	}
-	for (int i = 0; i < STEPS; i++)
-		step(&d);
-	for (uint32_t i = 0; i < BOXES; i++)
-		ask(&d, i, ASK_SUM);
-	if (kills)
-		kill_it(&d, &child);
+	plan = plan_of(seed);
+	child = rig_spawn(drives ? own : drive);
+	if (plan.kills)
+		REQUIRE(pthread_create(&killer, NULL, kill_late, &child.pid) == 0);
+	if (drives)
+		drive(child.c);
 	else
-		rig_check_path(d.c);
-	vd_close(d.c);
-	rig_reap(&child, kills ? 128 + SIGKILL : 0);
+		own(child.c);
+	if (plan.kills)
+		pthread_join(killer, NULL);
+	REQUIRE(waitpid(child.pid, &status, 0) == child.pid);
+	/* It may have been done before. */
+	REQUIRE(status == 0 ||
+		(plan.kills && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
 }
 
 static uint64_t number_of(const char *variable, uint64_t otherwise)
@@ -243,7 +386,7 @@ static uint64_t number_of(const char *variable, uint64_t otherwise)
 NATIVE_TEST(random)
 {
 	uint64_t seed = number_of("NATIVE_SEED", 1),
-		 rounds = number_of("NATIVE_ROUNDS", 12);
+		 rounds = number_of("NATIVE_ROUNDS", 500);
 
 	for (uint64_t i = 0; i < rounds; i++) {
 		printf("seed %llu\n", (unsigned long long)(seed + i));
