@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 #include "cli/explain_proc.h"
+#include "cli/library.h"
 #include "cli/explain_world.h"
 
 struct links {
@@ -59,6 +60,21 @@ static void say_filter(const struct proc *p, struct answer *a)
 		      "allow these.");
 }
 
+static void say_rpc(const struct proc *p, struct answer *a)
+{
+	if (p->has_rpc) {
+		say(a, POINT_YES, "rpc",
+		    "Its remote procedure calls over TCP are " LIBRARY_RPC "'s.");
+		return;
+	}
+	say(a, POINT_NOTE, "rpc",
+	    "Its remote procedure calls are libtirpc's own, over Viaduct's "
+	    "sockets: " LIBRARY_RPC " is not there.");
+	say_remedy(a,
+		   "Start it by `viaduct run`, which adds that to a program that needs "
+		   "libtirpc; or name both in LD_PRELOAD.");
+}
+
 /* True when it runs under Viaduct. */
 static bool say_process(const struct proc *p, const struct observe_process *seen,
 			struct answer *a)
@@ -87,6 +103,8 @@ static bool say_process(const struct proc *p, const struct observe_process *seen
 		/* Else it was there by another name, which stands in no environment. */
 		if (p->preloaded)
 			explain_preloads(p->preload, a);
+		if (p->has_libtirpc)
+			say_rpc(p, a);
 		if (p->rules)
 			say(a, POINT_YES, "settings", "These rules held at its start: %s",
 			    p->rules);

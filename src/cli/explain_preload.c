@@ -9,6 +9,7 @@
 
 #include "base/regular.h"
 #include "cli/explain.h"
+#include "cli/library.h"
 
 /* A file that may be hostile. It is read, not mapped: it may shrink meanwhile. */
 struct file {
@@ -119,10 +120,11 @@ void explain_preloads(const char *preload, struct answer *a)
 	bool behind = !strstr(preload, "libviaduct-preload.so");
 
 	while ((word = strsep(&rest, " :"))) {
-		bool own = strstr(word, "libviaduct-preload.so");
+		bool own = strstr(word, "libviaduct-preload.so") ||
+			   strstr(word, LIBRARY_RPC);
 		char *calls = *word && !own ? calls_of(word) : NULL;
 
-		behind |= own;
+		behind |= strstr(word, "libviaduct-preload.so") != NULL;
 		if (!*word || own)
 			continue;
 		if (calls && behind)

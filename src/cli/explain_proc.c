@@ -127,6 +127,11 @@ static void read_environment(struct proc *p)
 	free(text);
 }
 
+static bool is_mapped(const char *slash, const char *name)
+{
+	return slash && !strncmp(slash + 1, name, strlen(name));
+}
+
 static void read_maps(struct proc *p)
 {
 	FILE *f = open_of(p->pid, "maps");
@@ -138,8 +143,9 @@ static void read_maps(struct proc *p)
 
 		p->maps_known = true;
 		p->has_table |= strstr(line, "/memfd:" TABLE_NAME) != NULL;
-		p->has_library |= slash && !strncmp(slash + 1, library_name,
-						    sizeof(library_name) - 1);
+		p->has_library |= is_mapped(slash, library_name);
+		p->has_rpc |= is_mapped(slash, LIBRARY_RPC);
+		p->has_libtirpc |= is_mapped(slash, LIBRARY_LIBTIRPC);
 	}
 	/* Readable and empty: a kernel thread, or a process that has ended. */
 	if (f && !p->maps_known && !ferror(f))

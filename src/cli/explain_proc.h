@@ -16,6 +16,7 @@ struct proc {
 	char *unit;	    /* the system's service that it belongs to, or NULL */
 	bool kernel;	    /* a kernel thread, or ended */
 	bool maps_known, has_library, has_table; /* table: in its memory */
+	bool has_libtirpc, has_rpc;
 	bool env_known, preloaded, off;
 	bool rings_left; /* VIADUCT_IO_URING=leave */
 	char *rules;	 /* VIADUCT_RULES at its start, or NULL */

@@ -10,6 +10,7 @@
 #include "base/regular.h"
 #include "cli/cli.h"
 #include "cli/explain.h"
+#include "cli/library.h"
 
 enum { BECOMES_MAX = 4, SCRIPT_BYTES = 64 << 10, BECOMES_LEVELS = 4 };
 
@@ -107,6 +108,26 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 	return false;
 }
 
+static void say_rpc(struct answer *a)
+{
+	char library[PATH_MAX], module[PATH_MAX];
+
+	if (library_find(library, sizeof(library)) != 0)
+		return; /* that is said already */
+	if (library_find_rpc(library, module, sizeof(module)) == 0) {
+		say(a, POINT_YES, "rpc",
+		    "It needs libtirpc: `viaduct run` adds %s, which makes its remote "
+		    "procedure calls over TCP.",
+		    module);
+		return;
+	}
+	say(a, POINT_NOTE, "rpc",
+	    "It needs libtirpc, but there is no %s: its remote procedure calls are that "
+	    "library's own, over Viaduct's sockets.",
+	    module);
+	say_remedy(a, "Build or install that, too.");
+}
+
 static void explain_elf(const struct program *p, bool libs, struct answer *a)
 {
 	struct elf_view e = {0};
@@ -128,6 +149,8 @@ static void explain_elf(const struct program *p, bool libs, struct answer *a)
 				   base_name(p->path));
 		}
 		explain_imports(p->path, &e, false, a);
+		if (explain_needs(p->path, LIBRARY_LIBTIRPC))
+			say_rpc(a);
 		if (libs)
 			explain_libs(p->path, &e, a);
 	} else {

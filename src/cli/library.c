@@ -11,7 +11,6 @@
 #include "cli/library.h"
 
 static const char library_name[] = "libviaduct-preload.so";
-static const char rpc_name[] = "libviaduct-rpc.so";
 
 int library_find(char *path, size_t size)
 {
@@ -52,7 +51,7 @@ int library_find_rpc(const char *library, char *path, size_t size)
 	const char *slash = strrchr(library, '/');
 
 	snprintf(path, size, "%.*s/%s", slash ? (int)(slash - library) : 1,
-		 slash ? library : ".", rpc_name);
+		 slash ? library : ".", LIBRARY_RPC);
 	return access(path, R_OK) ? -ENOENT : 0;
 }
 

@@ -5,9 +5,13 @@
 
 #include <stddef.h>
 
+/* The module for programs that need this library. */
+#define LIBRARY_RPC	 "libviaduct-rpc.so"
+#define LIBRARY_LIBTIRPC "libtirpc.so.3"
+
 /* Beside this executable, else in the installed library folder. 0 or -ENOENT. */
 int library_find(char *path, size_t size);
-/* The module for programs that need libtirpc, beside the library. 0 or -ENOENT. */
+/* The module, beside the library. 0 or -ENOENT. */
 int library_find_rpc(const char *library, char *path, size_t size);
 /* Puts path, and behind it module unless that is NULL, in front of LD_PRELOAD, once. 0; -EINVAL for
  * a path that the loader would take apart; -ENOMEM. */

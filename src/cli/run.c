@@ -217,9 +217,6 @@ static int judge(const struct run *run, struct program *p)
 	return 1;
 }
 
-/* Of a script, its interpreter. */
-static const char program_libtirpc[] = "libtirpc.so.3";
-
 static int preload(const struct program *p)
 {
 	static char library[PATH_MAX], module[PATH_MAX];
@@ -227,7 +224,7 @@ static int preload(const struct program *p)
 
 	if (rc == 0) {
 		bool calls = library_find_rpc(library, module, sizeof(module)) == 0 &&
-			     explain_needs(p->path, program_libtirpc);
+			     explain_needs(p->path, LIBRARY_LIBTIRPC);
 
 		rc = library_preload(library, calls ? module : NULL);
 	}
