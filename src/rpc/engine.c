@@ -36,6 +36,7 @@ static const struct {
 	FUNCTION("clnt_create_timed", clnt_create_timed),
 	FUNCTION("__rpc_createerr", createerr),
 	FUNCTION("svc_create", svc_create),
+	FUNCTION("svc_vc_create", svc_vc_create),
 	FUNCTION("xprt_register", xprt_register),
 	FUNCTION("svc_run", svc_run),
 	FUNCTION("svc_getreq_common", svc_getreq_common),

@@ -30,6 +30,7 @@ struct tirpc {
 	struct rpc_createerr *(*createerr)(void);
 	int (*svc_create)(void (*dispatch)(struct svc_req *, SVCXPRT *),
 			  rpcprog_t program, rpcvers_t version, const char *nettype);
+	SVCXPRT *(*svc_vc_create)(int fd, u_int send_bytes, u_int receive_bytes);
 	void (*xprt_register)(SVCXPRT *xprt);
 	void (*svc_run)(void);
 	void (*svc_getreq_common)(int fd);

@@ -99,13 +99,20 @@ static bool make_room(struct record *r, size_t len)
 	return r->out_is_kept ? grow(r, len) : flush_part(r, NULL, 0);
 }
 
+/* A record that fits into the buffer is one fragment, since there are services that take no other. */
+static bool goes_directly(const struct record *r, size_t len)
+{
+	return len >= DIRECT_BYTES && !r->out_is_kept &&
+	       (r->out_is_cut || len > r->out_size - r->out_end);
+}
+
 static bool_t put_bytes(XDR *xdrs, const char *from, u_int len)
 {
 	struct record *r = xdrs->x_private;
 
 	/* A rest stays, since the last fragment must not be empty; of a length that leaves what
 	 * follows aligned as it was. */
-	while (len >= DIRECT_BYTES && !r->out_is_kept) {
+	while (goes_directly(r, len)) {
 		u_int n = (len < PIECE_MOST ? len - 1 : PIECE_MOST) & ~3u;
 
 		if (!flush_part(r, from, n))

@@ -3,14 +3,15 @@
 #include "rpc/server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "rpc/engine.h"
 #include "rpc/record.h"
 
-#define OUT_BYTES 65536u
 #define IN_BYTES  16384u
+#define OUT_LEAST 65536u
 /* As libtirpc has it: a peer that keeps a service waiting for so long is given up. */
 #define WAIT_MS 35000
 
@@ -25,6 +26,9 @@ struct server {
 	struct record record;
 	uint32_t xid; /* of the call that is to be answered */
 };
+
+/* The longest that a service has asked for: answers up to there are one fragment. */
+static _Atomic u_int out_bytes = OUT_LEAST;
 
 static struct server *server_of(SVCXPRT *xprt)
 {
@@ -164,7 +168,9 @@ static void take_over(SVCXPRT *xprt)
 
 	if (!v)
 		return;
-	if (!record_init(&v->record, xprt->xp_fd, OUT_BYTES, IN_BYTES)) {
+	if (!record_init(&v->record, xprt->xp_fd,
+			 atomic_load_explicit(&out_bytes, memory_order_relaxed),
+			 IN_BYTES)) {
 		free(v);
 		return;
 	}
@@ -177,6 +183,18 @@ static void take_over(SVCXPRT *xprt)
 				 .xp_freeargs = server_freeargs,
 				 .xp_destroy = server_destroy};
 	xprt->xp_ops = &v->ops;
+}
+
+/* All that make a service of connections end here. */
+RPC_EXPORT SVCXPRT *svc_vc_create(const int fd, const u_int send_bytes,
+				  const u_int receive_bytes)
+{
+	u_int bytes =
+		RNDUP(tirpc()->rpc_get_t_size(AF_INET, IPPROTO_TCP, (int)send_bytes));
+
+	if (bytes > atomic_load_explicit(&out_bytes, memory_order_relaxed))
+		atomic_store_explicit(&out_bytes, bytes, memory_order_relaxed);
+	return tirpc()->svc_vc_create(fd, send_bytes, receive_bytes);
 }
 
 /* Every connection that a service accepts, or is given, is registered. */

@@ -255,6 +255,31 @@ TEST(inline_stays_in_the_record)
 	record_finish(&r);
 }
 
+/* What fits into the buffer goes as one fragment; longer ones are cut, but seldom. */
+TEST(fits_into_one_fragment)
+{
+	char *bytes = calloc(1, 1 << 20);
+	struct record r;
+
+	for (u_int len = 60000; len < 65528; len += 8) {
+		wire_reset(0, 0);
+		CHECK(record_init(&r, 3, 65536, 4096));
+		r.xdrs.x_op = XDR_ENCODE;
+		CHECK(XDR_PUTBYTES(&r.xdrs, bytes, 4) &&
+		      XDR_PUTBYTES(&r.xdrs, bytes, len));
+		CHECK(record_end(&r, true));
+		CHECK(wire.sends == 1 && word_at(0) == (0x80000000u | (len + 4)));
+		record_finish(&r);
+	}
+	wire_reset(0, 0);
+	CHECK(record_init(&r, 3, 65536, 4096));
+	r.xdrs.x_op = XDR_ENCODE;
+	CHECK(XDR_PUTBYTES(&r.xdrs, bytes, 1 << 20) && record_end(&r, true));
+	CHECK(wire.sends == 2 && count_records() == 1);
+	record_finish(&r);
+	free(bytes);
+}
+
 /* As RPCSEC_GSS wraps: leaves room for a length, encodes, goes back, and looks at it all. */
 TEST(goes_back_in_what_is_kept)
 {
