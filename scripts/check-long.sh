@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, an hour and a quarter in all. Streams
+# make check-long: what takes too long for make check, two hours and a half in all. Streams
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
 # models; random operations by as many seeds as SEEDS says, 1,000 without; the native interface at
@@ -60,9 +60,27 @@ one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS
 	"$build/viaduct" "$build/tests/differential/differential"
 # The native interface at random: over TCP, in shared memory, and with the preloaded engine.
 native=$build/tests/native/native-random
-one native-tcp env VIADUCT=off NATIVE_PATH=tcp NATIVE_ROUNDS=1500 "$native"
-one native-shm env NATIVE_PATH=shm NATIVE_ROUNDS=1500 "$native"
-one native-preloaded env NATIVE_PATH=shm NATIVE_ROUNDS=1500 "$build/viaduct" run "$native"
+one native-tcp env VIADUCT=off NATIVE_PATH=tcp NATIVE_SECONDS=120 "$native"
+one native-shm env NATIVE_PATH=shm NATIVE_SECONDS=120 "$native"
+one native-preloaded env NATIVE_PATH=shm NATIVE_SECONDS=120 "$build/viaduct" run "$native"
+# The same under sanitizers, in the build folders of make check: an hour, and ten minutes.
+native() { # FOLDER SANITIZERS VARIABLE...
+	local folder=build-check/$1 sanitizers=$2
+	shift 2
+	[ -f "$folder/build.ninja" ] ||
+		CC=gcc meson setup "$folder" "-Db_sanitize=$sanitizers" -Db_lundef=false || return
+	ninja -C "$folder" tests/native/native-random || return
+	env "$@" "$folder/tests/native/native-random"
+}
+one native-sanitized-tcp native sanitized address,undefined VIADUCT=off NATIVE_PATH=tcp \
+	NATIVE_SEED=100000 NATIVE_SECONDS=1800
+one native-sanitized-shm native sanitized address,undefined NATIVE_PATH=shm \
+	NATIVE_SEED=200000 NATIVE_SECONDS=1800
+suppressed=TSAN_OPTIONS=die_after_fork=0:suppressions=$PWD/tests/native/threads.supp
+one native-threads-tcp native threads thread "$suppressed" VIADUCT=off NATIVE_PATH=tcp \
+	NATIVE_SEED=300000 NATIVE_SECONDS=300
+one native-threads-shm native threads thread "$suppressed" NATIVE_PATH=shm \
+	NATIVE_SEED=400000 NATIVE_SECONDS=300
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"

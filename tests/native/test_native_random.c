@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The whole interface at random, between two processes, against a model of each byte. */
 /*
- * Each round has a seed, from which all else follows but the order of threads. NATIVE_SEED and
- * NATIVE_ROUNDS say where to begin and how long to go on.
+ * Each round has a seed, from which all else follows but the order of threads. NATIVE_SEED says
+ * where to begin, and NATIVE_ROUNDS or NATIVE_SECONDS how long to go on.
  *
  * The *driver* has some threads, the *lanes*, which share the connection. Each has boxes of its own in
  * the *owner's* memory, and knows what is in each byte of them. It puts, gets and adds there, and
@@ -12,6 +12,7 @@
  * processes is killed, or forks.
  */
 #include <semaphore.h>
+#include <time.h>
 
 #include "native/random_owner.h"
 
@@ -386,9 +387,11 @@ static uint64_t number_of(const char *variable, uint64_t otherwise)
 NATIVE_TEST(random)
 {
 	uint64_t seed = number_of("NATIVE_SEED", 1),
-		 rounds = number_of("NATIVE_ROUNDS", 500);
+		 rounds = number_of("NATIVE_ROUNDS", 500),
+		 seconds = number_of("NATIVE_SECONDS", 0);
+	time_t end = time(NULL) + (time_t)seconds;
 
-	for (uint64_t i = 0; i < rounds; i++) {
+	for (uint64_t i = 0; seconds ? time(NULL) < end : i < rounds; i++) {
 		printf("seed %llu\n", (unsigned long long)(seed + i));
 		round_of(seed + i);
 	}
