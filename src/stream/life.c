@@ -112,13 +112,14 @@ static void last_words(struct sock *s, int fd)
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
 	/* While they are being handed over they may be somebody else's to read. */
-	if (gate_is_kernel(gate_state(&sl->gate_rx)) ||
-	    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+	if (atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
 		return;
-	/* What the peer sends from now on is to meet the closed TCP socket. First: what it
-	 * has sent without having seen this is seen here, or was sent at the same time. */
+	/* What the peer sends from now on is to meet the closed TCP socket, as it does already where
+	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what
+	 * it has sent without having seen this is seen here, or was sent at the same time. */
 	atomic_exchange(&s->in->closed, 1);
-	if (ring_rx_avail(&sl->rx, s->in, 1) != 0)
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -309,4 +310,62 @@ CASE(dead_and_passed, DIRECT)
 {
 	shut_elsewhere(false);
 	shut_elsewhere(true);
+}
+
+/* Until the kernel has the reset, which is asked past every library: that learns nothing by it. It
+ * may have none, where the write did not go over TCP. */
+static void wait_reset(int fd)
+{
+	struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED};
+	socklen_t len = sizeof(info);
+
+	for (int i = 0; i < 200 && info.tcpi_state != TCP_CLOSE; i++)
+		NEED(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &len) ==
+		     0);
+}
+
+/* What a write draws from a peer that has closed is told beside bytes that came before, however
+ * soon, and whatever was asked for just before. */
+static void reset_beside_bytes(bool by_child)
+{
+	struct pair other = pair_warm_open();
+	struct pollfd busy = {.fd = other.s, .events = POLLIN};
+
+	send_all(other.c, "x", 1);
+	NEED(poll(&busy, 1, -1) == 1);
+	for (int i = 0; i < 6; i++) {
+		struct pair p = pair_open();
+		struct pollfd f = {.fd = p.s, .events = POLLIN};
+		char byte;
+
+		/* One way: what the other end receives has never been asked for. */
+		for (int k = 0; k < 40; k++) {
+			send_all(p.c, "x", 1);
+			NEED(recv(p.s, &byte, 1, MSG_WAITALL) == 1);
+		}
+		pid_t pid = by_child ? fork() : 0;
+
+		send_pattern(p.c, 0, 100);
+		if (by_child && pid == 0) {
+			NEED(close(p.c) == 0);
+			_exit(0);
+		}
+		NEED(close(p.c) == 0);
+		if (by_child)
+			child_status(pid);
+		send_all(p.s, "y", 1);
+		wait_reset(p.s);
+		for (int k = 0; k < 3; k++)
+			NEED(poll(&busy, 1, 0) == 1);
+		say_result("poll", poll(&f, 1, 0));
+		say("%s", poll_names(f.revents));
+		close(p.s);
+	}
+	pair_close(other);
+}
+
+CASE(reset_told_beside_bytes, DIRECT)
+{
+	reset_beside_bytes(false);
+	reset_beside_bytes(true);
 }
