@@ -106,7 +106,7 @@ static void last_words(struct sock *s, int fd)
 	/* TCP answers a close that leaves bytes unread with a reset. */
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct slot *sl = s->slot;
-	if ((seen_of(sl) & SEEN_BROKEN) || !slot_is_alone(sl))
+	if ((seen_of(sl) & SEEN_BROKEN) || !slot_close_is_last(sl))
 		return;
 	tx_answer(s, fd);
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))

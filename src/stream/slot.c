@@ -109,10 +109,15 @@ static struct slot *take_fresh(void)
 	return &table->slots[n];
 }
 
+static inline int32_t pid_of(int32_t entry)
+{
+	return entry < 0 ? -entry : entry & ~HOLDER_CLOSES;
+}
+
 /* What the entry of a holder stands for is still there. */
 static FORK_CODE bool is_there(int32_t entry)
 {
-	int32_t pid = entry < 0 ? -entry : entry;
+	int32_t pid = pid_of(entry);
 	if (kill(pid, 0) != 0 && errno == ESRCH)
 		return false;
 	return entry > 0 || self_shares_image(pid);
@@ -127,7 +132,7 @@ static FORK_CODE bool drop_dead(struct slot *sl, int32_t self)
 		int32_t pid = atomic_load(&sl->holders[i]);
 		if (pid == 0)
 			continue;
-		if (pid != self && pid != -self && !is_there(pid))
+		if (pid_of(pid) != self && !is_there(pid))
 			atomic_compare_exchange_strong(&sl->holders[i], &pid, 0);
 		else
 			empty = false;
@@ -238,7 +243,7 @@ NEAR_CODE void slot_release(struct slot *sl, bool alone)
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		/* Nobody else lists this process, or takes it out while it lives. */
 		int32_t pid = atomic_load_explicit(&sl->holders[i], memory_order_relaxed);
-		if (pid == self || pid == -self) {
+		if (pid_of(pid) == self) {
 			atomic_store(&sl->holders[i], 0);
 			listed = true;
 		}
@@ -313,7 +318,7 @@ static bool is_let_go(struct slot *sl, int32_t self)
 		return false;
 	for (int k = 0; k < SLOT_HOLDERS; k++) {
 		int32_t pid = atomic_load(&old->holders[k]);
-		if (pid != 0 && pid != self && pid != -self && is_there(pid))
+		if (pid != 0 && pid_of(pid) != self && is_there(pid))
 			return false;
 	}
 	/* For good: nobody there can come by it again, but from us. */
@@ -321,7 +326,8 @@ static bool is_let_go(struct slot *sl, int32_t self)
 	return true;
 }
 
-bool slot_is_alone(struct slot *sl)
+/* No other living process holds it; with `last`, none that does not close it. */
+static bool is_alone(struct slot *sl, bool last)
 {
 	int32_t self = self_pid();
 	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
@@ -332,11 +338,30 @@ bool slot_is_alone(struct slot *sl)
 		return false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = atomic_load(&sl->holders[i]);
-		if (pid != 0 && pid != self && pid != -self)
+		if (pid != 0 && pid_of(pid) != self &&
+		    !(last && pid > 0 && (pid & HOLDER_CLOSES)))
 			return false;
 	}
 	/* After the holders: a mark is made before its maker ends. */
 	return !is_marked(sl) && is_let_go(sl, self);
+}
+
+bool slot_is_alone(struct slot *sl)
+{
+	return is_alone(sl, false);
+}
+
+bool slot_close_is_last(struct slot *sl)
+{
+	int32_t self = self_pid();
+	if (is_alone(sl, false))
+		return true;
+	for (int i = 0; i < SLOT_HOLDERS && self == getpid(); i++) {
+		int32_t entry = self;
+		atomic_compare_exchange_strong(&sl->holders[i], &entry,
+					       self | HOLDER_CLOSES);
+	}
+	return is_alone(sl, true);
 }
 
 void slot_ends_by_exec(struct slot *sl, bool ends)
@@ -450,7 +475,7 @@ static bool may_be_ours(struct slot *sl, int32_t self)
 	bool others = false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = atomic_load(&sl->holders[i]);
-		if (pid == self || pid == -self)
+		if (pid_of(pid) == self)
 			return true;
 		others |= pid != 0;
 	}
@@ -467,7 +492,7 @@ static bool let_go_alone(struct slot_table *t, struct slot *sl, int32_t self)
 		return false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		int32_t pid = atomic_load(&sl->holders[i]);
-		if (pid != 0 && pid != self && pid != -self)
+		if (pid != 0 && pid_of(pid) != self)
 			return false;
 	}
 	for (int i = 0; i < SLOT_HOLDERS; i++)

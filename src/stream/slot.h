@@ -106,6 +106,9 @@ enum slot_rewinding {
 		2, /* all but those that a thread in exec has put by for its image */
 };
 
+/* No pid is so large. */
+#define HOLDER_CLOSES (1 << 29)
+
 struct slot {
 	/* These outlive the use: a slow thread may look at them, or count a fork in and out,
 	 * while another takes the slot. */
@@ -116,7 +119,7 @@ struct slot {
 	_Atomic uint64_t
 		cookie; /* SO_COOKIE; 0 while the slot is free or not yet asked for */
 	/* Pids of the processes that have the socket; negative: it is closed where that one has
-	 * come to another image by exec. */
+	 * come to another image by exec; with HOLDER_CLOSES, that one is closing it. */
 	_Atomic int32_t holders[SLOT_HOLDERS];
 	_Atomic uint32_t crowded; /* processes that found no place among the holders */
 	/* Another table has a copy of this slot, since a process has left (leave.c): the slot's mark
@@ -220,6 +223,9 @@ void slot_forked(struct slot *sl);
 bool slot_is_shared(struct slot *sl);
 /* True when no other living process holds the socket. */
 bool slot_is_alone(struct slot *sl);
+/* This process closes it, and uses it no more. True when no other living process holds it, but such
+ * as close it, too: of several that do so together, the last one. Under both locks. */
+bool slot_close_is_last(struct slot *sl);
 /* Somebody whom nobody counts gets the socket, or it is changed for good: to be said to those who
  * have it by the table that this process has left. */
 void slot_pass_on_slow(struct slot *sl);

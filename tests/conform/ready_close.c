@@ -4,6 +4,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -325,42 +327,56 @@ static void wait_reset(int fd)
 }
 
 /* What a write draws from a peer that has closed is told beside bytes that came before, however
- * soon, and whatever was asked for just before. */
-static void reset_beside_bytes(bool by_child)
+ * soon, and whatever was asked for just before. With `both`, two processes close at one time. */
+static void reset_beside_bytes(bool both)
 {
 	struct pair other = pair_warm_open();
 	struct pollfd busy = {.fd = other.s, .events = POLLIN};
+	_Atomic int *at = mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int told = 0;
 
+	NEED(at != MAP_FAILED);
 	send_all(other.c, "x", 1);
 	NEED(poll(&busy, 1, -1) == 1);
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 40; i++) {
 		struct pair p = pair_open();
 		struct pollfd f = {.fd = p.s, .events = POLLIN};
 		char byte;
 
 		/* One way: what the other end receives has never been asked for. */
-		for (int k = 0; k < 40; k++) {
+		for (int k = 0; k < 10; k++) {
 			send_all(p.c, "x", 1);
 			NEED(recv(p.s, &byte, 1, MSG_WAITALL) == 1);
 		}
-		pid_t pid = by_child ? fork() : 0;
+		atomic_store(at, 0);
+		pid_t pid = both ? fork() : -1;
 
-		send_pattern(p.c, 0, 100);
-		if (by_child && pid == 0) {
+		if (pid == 0) {
+			NEED(close(p.s) == 0);
+			atomic_store(at, 1);
+			while (atomic_load(at) != 2)
+				;
 			NEED(close(p.c) == 0);
 			_exit(0);
 		}
+		send_pattern(p.c, 0, 100);
+		while (both && atomic_load(at) != 1)
+			;
+		atomic_store(at, 2);
 		NEED(close(p.c) == 0);
-		if (by_child)
+		if (both)
 			child_status(pid);
 		send_all(p.s, "y", 1);
 		wait_reset(p.s);
 		for (int k = 0; k < 3; k++)
 			NEED(poll(&busy, 1, 0) == 1);
-		say_result("poll", poll(&f, 1, 0));
-		say("%s", poll_names(f.revents));
+		NEED(poll(&f, 1, 0) == 1);
+		told += (f.revents & (POLLIN | POLLHUP)) == (POLLIN | POLLHUP);
 		close(p.s);
 	}
+	say("told %d times", told);
+	munmap((void *)at, sizeof *at);
 	pair_close(other);
 }
 
