@@ -274,6 +274,9 @@ int vd_commit(vd_conn *c, size_t len);
  * Gives the next message of the peer, in place, and waits for it. It stays until vd_release or
  * vd_close. One message is held at a time on a connection. What the peer had sent before the connection
  * has ended can be had; then it returns what every call does.
+ * On one host, the peer being a process of the same user, it lies in memory of that process, mapped
+ * here for reading. A peer that goes past its library can change it still: where that matters, copy
+ * what is to be checked, and check the copy.
  * -ETIMEDOUT: there is none. -EBUSY: one is held, or another thread waits for one.
  */
 int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms);

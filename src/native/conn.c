@@ -53,6 +53,7 @@ static vd_conn *allocate(void)
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_init(&c->mu, NULL);
 	pthread_mutex_init(&c->wr, NULL);
+	message_init(c);
 	c->events = calloc(EVENTS_MOST, sizeof(*c->events));
 	c->peer_exports = calloc(VD_EXPORTS_MAX, sizeof(*c->peer_exports));
 	c->in = malloc(IN_BYTES);

@@ -47,8 +47,11 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  * TAKEN	nothing but `taken`
  * BYE		the last one
  * WRONG	the last one: the receiver has broken a rule
- * MESSAGE	id: its position (message.c); tag: how many bytes; payload: they; token as in RELEASED
- * RELEASED	token: the position up to which the sender's program has released the messages that came
+ * MESSAGE	id: its position (message.c); tag: how many bytes; payload: they; token as in RELEASED.
+ *		FRAME_WHOLE: no payload, they are where the peer has mapped them
+ * RELEASED	token: the position up to which the sender's program has released the messages that came.
+ *		FRAME_WHOLE: the peer's are mapped here
+ * OFFER	messages lie where the peer can map them: MAP and MAPPED with id 0 are about that
  * WAITS	id: RELEASED is awaited as soon as it can tell of that position
  */
 enum frame_type {
@@ -72,6 +75,7 @@ enum frame_type {
 	FRAME_MESSAGE,
 	FRAME_RELEASED,
 	FRAME_WAITS,
+	FRAME_OFFER,
 	FRAME_TYPES
 };
 

@@ -101,10 +101,8 @@ static uint32_t bring(const uint8_t *random, int fd)
 	return reason;
 }
 
-/* Under mu. */
-uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random)
+uint32_t map_bring(vd_conn *c, struct memory *m, bool writes, const uint8_t *random)
 {
-	bool writes = x->rights & VD_WRITE;
 	uint32_t reason, path = door->path(c->fd, &reason);
 	int fd;
 
@@ -113,15 +111,22 @@ uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random)
 	/* Another user's peer could name where one of ours awaits the memory of somebody else. */
 	if (!door->is_own(c->fd))
 		return VD_REASON_UID;
-	fd = memory_lend(x->memory, writes);
+	fd = memory_lend(m, writes);
 	if (fd < 0)
 		return VD_REASON_FULL;
 	reason = bring(random, fd);
 	door->close(fd);
-	if (reason != VD_REASON_NONE) {
-		memory_returned(x->memory, writes);
+	if (reason != VD_REASON_NONE)
+		memory_returned(m, writes);
+	return reason;
+}
+
+uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random)
+{
+	uint32_t reason = map_bring(c, x->memory, x->rights & VD_WRITE, random);
+
+	if (reason != VD_REASON_NONE)
 		return reason;
-	}
 	x->is_lent = true;
 	c->lent[x->id & FRAME_ID_PLACE] = x;
 	c->is_held[x->id & FRAME_ID_PLACE] = true;
@@ -156,12 +161,16 @@ int map_recall(vd_conn *c, struct vd_region *x)
 
 /* ---- the importer ---- */
 
-static int listen_at(const uint8_t *random)
+int map_listen(uint8_t *random)
 {
 	struct sockaddr_un name;
-	socklen_t len = name_of(random, &name);
-	int fd = door->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	socklen_t len;
+	int fd;
 
+	if (getrandom(random, FRAME_NAME_BYTES, GRND_NONBLOCK) != FRAME_NAME_BYTES)
+		return -1;
+	len = name_of(random, &name);
+	fd = door->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd >= 0 && bind(fd, (struct sockaddr *)&name, len) == 0 &&
 	    door->listen(fd, 8) == 0)
 		return fd;
@@ -231,6 +240,18 @@ static uint8_t *map_file(int fd, size_t len, uint32_t rights)
 	return NULL;
 }
 
+uint8_t *map_take(int listener, size_t len, uint32_t rights)
+{
+	int fd = accept_ours(listener);
+	uint8_t *map = NULL;
+
+	if (fd >= 0) {
+		map = map_file(fd, len, rights);
+		door->close(fd);
+	}
+	return map;
+}
+
 /* An upgrade is asked for at each operation: makes some, while there is hope. */
 static void await_upgrade(vd_conn *c, int64_t deadline)
 {
@@ -268,16 +289,14 @@ static uint32_t fetch(vd_conn *c, const struct peer_export *p, int64_t deadline,
 		      uint8_t **map)
 {
 	uint8_t random[FRAME_NAME_BYTES];
-	int listener = -1, fd = -1;
+	int listener = map_listen(random);
 	uint32_t reason = VD_REASON_KERNEL;
 
 	*map = NULL;
-	if (getrandom(random, sizeof(random), GRND_NONBLOCK) == sizeof(random))
-		listener = listen_at(random);
 	if (listener >= 0) {
 		reason = ask(c, p->id, random, deadline);
 		if (reason == VD_REASON_NONE)
-			fd = accept_ours(listener);
+			*map = map_take(listener, p->len, p->rights);
 		door->close(listener);
 	} else {
 		pthread_mutex_lock(&c->mu);
@@ -287,10 +306,6 @@ static uint32_t fetch(vd_conn *c, const struct peer_export *p, int64_t deadline,
 	}
 	if (reason != VD_REASON_NONE)
 		return reason;
-	if (fd >= 0) {
-		*map = map_file(fd, p->len, p->rights);
-		door->close(fd);
-	}
 	return *map ? VD_REASON_NONE : VD_REASON_MEMORY;
 }
 

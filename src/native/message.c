@@ -17,10 +17,19 @@
  * The receiver tells of what was released with its own next message, or when that is half the arena, or
  * when the sender waits for it: that one says WAITS first, once, with the position at which it
  * can go on. Either end may die at any step: the other has its own arena and its own mirror.
+ *
+ * On one host, between processes of one user, the mirror is not used: the receiver maps the arena. As
+ * soon as the sender sees such a path it takes an arena of memory that can be lent, and says OFFER. The
+ * descriptor is brought as that of an export (map.c), for reading only: MAP, MAPPED. The receiver has it
+ * mapped, and says so in RELEASED; what is committed from then on has no payload. Its bytes are written
+ * before the frame is sent, and read after that has come. If a step fails the mirror is used on.
+ * The receiver unmaps it in vd_close, whatever has become of the peer.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
+#include "base/reason.h"
 #include "native/native.h"
 
 #define ROUND (FRAME_ARENA / FRAME_GRANULE)
@@ -60,10 +69,22 @@ static void arena_destroy(uint8_t *arena)
 		munmap(arena, FRAME_ARENA);
 }
 
+void message_init(vd_conn *c)
+{
+	c->inbox.listener = -1;
+}
+
 void message_finish(vd_conn *c)
 {
-	arena_destroy(c->outbox.arena);
+	memory_unuse(c->outbox.memory);
+	if (c->outbox.memory)
+		vd_free(c->outbox.arena);
+	else
+		arena_destroy(c->outbox.arena);
 	arena_destroy(c->inbox.mirror);
+	arena_destroy(c->inbox.map);
+	if (c->inbox.listener >= 0)
+		door->close(c->inbox.listener);
 	free(c->inbox.queue);
 }
 
@@ -92,13 +113,41 @@ static bool has_room(vd_conn *c, const void *arg)
 	return is_empty(o) || next_place(o, *n) + *n - o->freed <= ROUND;
 }
 
+/* Under mu, which it gives up meanwhile. The peer has what was sent before in its mirror. */
+static int offer(vd_conn *c)
+{
+	struct outbox *o = &c->outbox;
+	struct frame f = {.type = FRAME_OFFER};
+	uint32_t reason;
+	void *at;
+	int r = 0;
+
+	if (o->is_offered || door->path(c->fd, &reason) != DOOR_SHM ||
+	    !door->is_own(c->fd))
+		return 0;
+	o->is_offered = true;
+	pthread_mutex_unlock(&c->mu);
+	if (vd_alloc(FRAME_ARENA, &at) == 0) {
+		pthread_mutex_lock(&c->mu);
+		arena_destroy(o->arena);
+		o->arena = at;
+		o->memory = memory_use(at, FRAME_ARENA);
+		pthread_mutex_unlock(&c->mu);
+		r = send_frame(c, &f, NULL);
+	}
+	pthread_mutex_lock(&c->mu);
+	return r;
+}
+
 /* Under mu, which it gives up meanwhile: n granules for the only caller. */
 static int find_room(vd_conn *c, uint32_t n)
 {
 	struct outbox *o = &c->outbox;
 	struct frame f = {.type = FRAME_WAITS};
-	int r = 0;
+	int r = offer(c);
 
+	if (r < 0)
+		return r;
 	if (!o->arena)
 		o->arena = arena_create();
 	if (!o->arena)
@@ -146,7 +195,11 @@ NATIVE int vd_reserve(vd_conn *c, size_t len, void **memory)
 /* Under mu: the reservation becomes a message of so many bytes, with the peer from now on. */
 static struct frame leave(struct outbox *o, uint32_t len)
 {
-	struct frame f = {.type = FRAME_MESSAGE, .id = o->at, .tag = len, .len = len};
+	struct frame f = {.type = FRAME_MESSAGE,
+			  .flags = o->is_mapped ? FRAME_WHOLE : 0,
+			  .id = o->at,
+			  .tag = len,
+			  .len = o->is_mapped ? 0 : len};
 
 	o->head = o->at + granules(len);
 	return f;
@@ -205,28 +258,31 @@ int message_released(vd_conn *c, uint32_t token)
 
 /* ---- the receiver ---- */
 
-static int inbox_create(struct inbox *i)
+/* For the next message, which is mapped, or has a payload. */
+static int make_room(struct inbox *i, bool is_mapped)
 {
 	if (!i->queue)
 		i->queue = calloc(MESSAGES_MOST, sizeof(*i->queue));
-	if (!i->mirror)
+	if (!i->mirror && !is_mapped)
 		i->mirror = arena_create();
-	return i->queue && i->mirror ? 0 : -ENOMEM;
+	return i->queue && (i->mirror || is_mapped) ? 0 : -ENOMEM;
 }
 
 int message_begin(vd_conn *c, const struct frame *f)
 {
 	struct inbox *i = &c->inbox;
+	bool is_mapped = f->flags & FRAME_WHOLE;
 	uint32_t n, oldest;
 
-	if (f->flags || f->tag == 0 || f->tag > FRAME_ARENA || f->len != f->tag)
+	if ((f->flags & ~FRAME_WHOLE) || f->tag == 0 || f->tag > FRAME_ARENA ||
+	    (is_mapped && !i->map) || f->len != (is_mapped ? 0 : f->tag))
 		return -EPROTO;
 	n = granules(f->tag);
 	oldest = i->count ? i->queue[i->first].at : f->id;
 	if (f->id - i->come >= ROUND || f->id % ROUND + n > ROUND ||
 	    f->id + n - oldest > ROUND || message_released(c, f->token) < 0)
 		return -EPROTO;
-	return inbox_create(i);
+	return make_room(i, is_mapped);
 }
 
 uint8_t *message_target(vd_conn *c)
@@ -240,7 +296,7 @@ void message_end(vd_conn *c)
 	const struct frame *f = &c->frame;
 
 	i->queue[(i->first + i->count++) % MESSAGES_MOST] =
-		(struct message){.at = f->id, .len = f->tag};
+		(struct message){f->id, f->tag, f->flags & FRAME_WHOLE};
 	i->come = f->id + granules(f->tag);
 	event_message(c, f->tag);
 }
@@ -252,16 +308,101 @@ static bool ought_to_hear(const struct inbox *i)
 	       (i->is_awaited && has_reached(i->released, i->awaited));
 }
 
-int message_waits(vd_conn *c, const struct frame *f)
+/* The peer's memory can be had. */
+static int offered(vd_conn *c)
+{
+	struct inbox *i = &c->inbox;
+	uint32_t reason;
+
+	if (i->is_offered)
+		return -EPROTO;
+	i->is_offered = true;
+	if (door->path(c->fd, &reason) == DOOR_SHM && door->is_own(c->fd))
+		i->listener = map_listen(i->name);
+	c->owed.map = i->listener >= 0;
+	return 0;
+}
+
+static int mapped(vd_conn *c, const struct frame *f)
 {
 	struct inbox *i = &c->inbox;
 
-	if (f->len)
+	if (i->listener < 0 || c->owed.map)
 		return -EPROTO;
-	i->is_awaited = true;
-	i->awaited = f->id;
-	c->owed.released |= ought_to_hear(i);
+	if (f->tag == VD_REASON_NONE)
+		i->map = map_take(i->listener, FRAME_ARENA, VD_READ);
+	door->close(i->listener);
+	i->listener = -1;
+	c->owed.released |= i->map != NULL;
 	return 0;
+}
+
+/* The peer awaits our memory. */
+static int map(vd_conn *c, const uint8_t *random)
+{
+	struct outbox *o = &c->outbox;
+
+	if (!o->memory || o->is_brought)
+		return -EPROTO;
+	o->is_brought = true;
+	o->reason = map_bring(c, o->memory, false, random);
+	c->owed.mapped = true;
+	return 0;
+}
+
+static int released(vd_conn *c, const struct frame *f)
+{
+	struct outbox *o = &c->outbox;
+
+	if (f->flags & ~FRAME_WHOLE || (f->flags && (!o->is_brought || o->reason)))
+		return -EPROTO;
+	o->is_mapped |= f->flags == FRAME_WHOLE;
+	return message_released(c, f->token);
+}
+
+int message_frame(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
+	struct inbox *i = &c->inbox;
+
+	if (f->len != (f->type == FRAME_MAP ? FRAME_NAME_BYTES : 0))
+		return -EPROTO;
+	switch (f->type) {
+	case FRAME_OFFER:
+		return offered(c);
+	case FRAME_MAP:
+		return map(c, payload);
+	case FRAME_MAPPED:
+		return mapped(c, f);
+	case FRAME_RELEASED:
+		return released(c, f);
+	default:
+		i->is_awaited = true;
+		i->awaited = f->id;
+		c->owed.released |= ought_to_hear(i);
+		return 0;
+	}
+}
+
+uint32_t message_owed(vd_conn *c, uint8_t *to)
+{
+	struct owed *o = &c->owed;
+	struct frame f = {.type = FRAME_RELEASED};
+
+	if (o->map) {
+		o->map = false;
+		f.type = FRAME_MAP;
+		f.len = FRAME_NAME_BYTES;
+		memcpy(to + FRAME_BYTES, c->inbox.name, f.len);
+	} else if (o->mapped) {
+		o->mapped = false;
+		f.type = FRAME_MAPPED;
+		f.tag = c->outbox.reason;
+	} else if (c->inbox.map) {
+		f.flags = FRAME_WHOLE;
+	}
+	send_stamp(c, &f);
+	memcpy(to, &f, sizeof(f));
+	return FRAME_BYTES + f.len;
 }
 
 void message_stamp(vd_conn *c, struct frame *f)
@@ -304,7 +445,7 @@ NATIVE int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms
 		const struct message *m = &i->queue[i->first];
 
 		event_drop_message(c, i->count);
-		*message = place_of(i->mirror, m->at);
+		*message = place_of(m->is_mapped ? i->map : i->mirror, m->at);
 		*len = m->len;
 	}
 	pthread_mutex_unlock(&c->mu);

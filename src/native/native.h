@@ -104,7 +104,7 @@ struct wanted {
 
 /* What the protocol owes the peer, besides what callers send. Under mu. */
 struct owed {
-	bool flush, taken, released, bye;
+	bool flush, taken, released, map, mapped, bye; /* both of the arenas */
 	uint32_t flush_seq;
 	uint32_t mapped_id, mapped_reason; /* id 0: none */
 	uint32_t returns;		   /* of peer_exports with owes_return */
@@ -121,8 +121,13 @@ struct body_place {
 
 /* Messages to the peer: see message.c. Under mu, but for the bytes. */
 struct outbox {
-	uint8_t *arena; /* NULL before the first */
-	bool is_busy;	/* a thread reserves, or has reserved, or commits */
+	uint8_t *arena;	       /* NULL before the first */
+	struct memory *memory; /* of it, where it can be mapped */
+	bool is_offered;       /* it was tried to offer that */
+	bool is_brought;       /* the peer has asked for it */
+	bool is_mapped;	       /* the peer has it */
+	uint32_t reason;       /* why not */
+	bool is_busy;	       /* a thread reserves, or has reserved, or commits */
 	bool is_reserved;
 	uint32_t at, room; /* where, and how many bytes */
 	/* Positions: behind the last; of the first that the peer has; what it has said of that. */
@@ -132,11 +137,16 @@ struct outbox {
 #define MESSAGES_MOST 1024u /* that an arena has room for */
 struct message {
 	uint32_t at, len;
+	bool is_mapped; /* it is not in the mirror */
 };
 
 /* Those of the peer. */
 struct inbox {
 	uint8_t *mirror; /* NULL before the first */
+	uint8_t *map;	 /* of the peer's arena, or NULL */
+	bool is_offered;
+	int listener; /* that memory is awaited there; or -1 */
+	uint8_t name[FRAME_NAME_BYTES];
 	struct message *queue;
 	uint32_t first, count; /* that have come, until they are released */
 	bool is_busy;	       /* a thread looks for one, or holds one */
@@ -293,10 +303,13 @@ uint8_t *message_target(vd_conn *c);
 void message_end(vd_conn *c);
 /* The peer has released what lies before this position. 0 or -EPROTO. */
 int message_released(vd_conn *c, uint32_t token);
-/* WAITS. 0 or -EPROTO. */
-int message_waits(vd_conn *c, const struct frame *f);
+/* The other frames about messages. 0 or -EPROTO. */
+int message_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
+/* What is owed of them, into `to`: its length, or 0. */
+uint32_t message_owed(vd_conn *c, uint8_t *to);
 /* Under wr, too: a frame that tells what was released. */
 void message_stamp(vd_conn *c, struct frame *f);
+void message_init(vd_conn *c);
 /* Gives the memory back. */
 void message_finish(vd_conn *c);
 
@@ -346,6 +359,12 @@ void memory_forked_child(void);
 
 /* ---- map.c: under mu ---- */
 
+/* The peer waits there for memory: it is sent. An enum vd_reason. */
+uint32_t map_bring(vd_conn *c, struct memory *m, bool writes, const uint8_t *random);
+/* Waits for memory at a name that it makes up. A descriptor, or -1. */
+int map_listen(uint8_t *random);
+/* What has come there, mapped; or NULL. */
+uint8_t *map_take(int listener, size_t len, uint32_t rights);
 /* The exporter's reader sends x to where the peer waits for it. An enum vd_reason. */
 uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random);
 /* After UNEXPORT: the peer writes there no more. 0 or -ENOMEM. */

@@ -180,9 +180,9 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	case FRAME_UNEXPORT:
 		return unexport(c, f);
 	case FRAME_MAP:
-		return map(c, f, payload);
+		return f->id ? map(c, f, payload) : message_frame(c, f, payload);
 	case FRAME_MAPPED:
-		return mapped(c, f);
+		return f->id ? mapped(c, f) : message_frame(c, f, payload);
 	case FRAME_UNMAPPED:
 		return unmapped(c, f);
 	case FRAME_PLACED:
@@ -196,9 +196,9 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	case FRAME_SWAP:
 		return want(c, f, payload);
 	case FRAME_RELEASED:
-		return f->len ? -EPROTO : message_released(c, f->token);
 	case FRAME_WAITS:
-		return message_waits(c, f);
+	case FRAME_OFFER:
+		return message_frame(c, f, payload);
 	case FRAME_BYE:
 		c->peer_returned = true;
 		return -EPIPE;

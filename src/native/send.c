@@ -11,8 +11,8 @@ bool send_is_due(const vd_conn *c)
 	/* Nothing follows BYE, whatever the peer has asked before it saw that. */
 	if (c->bye_sent)
 		return atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
-	return o->flush || o->taken || o->released || o->mapped_id || o->returns > 0 ||
-	       o->wanted_count > 0 || o->bye ||
+	return o->flush || o->taken || o->released || o->map || o->mapped ||
+	       o->mapped_id || o->returns > 0 || o->wanted_count > 0 || o->bye ||
 	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
 
@@ -220,8 +220,8 @@ static uint32_t next_owed(vd_conn *c)
 		f.id = next_return(c);
 	} else if (o->wanted_count > 0) {
 		return answer_next(c, c->rest);
-	} else if (o->released) {
-		f.type = FRAME_RELEASED;
+	} else if (o->map || o->mapped || o->released) {
+		return message_owed(c, c->rest);
 	} else if (o->bye) {
 		c->bye_sent = true;
 		f.type = FRAME_BYE;

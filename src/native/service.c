@@ -342,6 +342,8 @@ void service_forked_child(void)
 		door->close(c->fd);
 		if (c->event_fd >= 0)
 			door->close(c->event_fd);
+		if (c->inbox.listener >= 0)
+			door->close(c->inbox.listener);
 		if (c->announced >= 0)
 			door->forget(c->announced);
 	}

@@ -163,6 +163,13 @@ static const struct lie lies[] = {
 	{"release of none", {.type = FRAME_RELEASED, .token = 1}, false},
 	{"release of what was", {.type = FRAME_RELEASED, .token = ~0u}, false},
 	{"long release", {.type = FRAME_RELEASED, .len = 1}, false},
+	{"never offered", {.type = FRAME_RELEASED, .flags = FRAME_WHOLE}, false},
+	{"message that is not mapped",
+	 {.type = FRAME_MESSAGE, .flags = FRAME_WHOLE, .tag = 4},
+	 false},
+	{"messages' memory never offered", {.type = FRAME_MAP, .len = 16}, false},
+	{"messages' memory never awaited", {.type = FRAME_MAPPED}, false},
+	{"long offer", {.type = FRAME_OFFER, .len = 1}, false},
 	{"long wait", {.type = FRAME_WAITS, .len = 1}, false},
 };
 
@@ -296,6 +303,27 @@ NATIVE_TEST(waits_that_nobody_has)
 	say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
 	hear(&l, FRAME_FLUSHED);
 	liar_close(&l);
+}
+
+static void *close_it(void *arg)
+{
+	vd_close(arg);
+	return NULL;
+}
+
+/* What it asks for after the last frame is not answered. */
+NATIVE_TEST(questions_after_the_end)
+{
+	struct liar l = liar_open();
+	pthread_t thread;
+
+	say_hello(&l);
+	REQUIRE(pthread_create(&thread, NULL, close_it, l.c) == 0);
+	hear(&l, FRAME_BYE);
+	say(&l, (struct frame){.type = FRAME_FLUSH, .token = 1}, NULL);
+	say(&l, (struct frame){.type = FRAME_WAITS}, NULL);
+	pthread_join(thread, NULL);
+	close(l.fd);
 }
 
 /* A part of a message is none. */
