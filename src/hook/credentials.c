@@ -47,6 +47,9 @@ static void leave_amid_threads(void)
 	bool parted = atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
 	int saved = errno;
 
+	/* As in a daemon whose first process has ended. */
+	if (!slot_table_has_others())
+		return;
 	log_info("everything goes back to TCP: %s (%s)", reason_name(VD_REASON_RIGHTS),
 		 reason_text(VD_REASON_RIGHTS));
 	hook_refuse_all(VD_REASON_RIGHTS);

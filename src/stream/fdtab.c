@@ -330,6 +330,8 @@ FORK_CODE void sock_forked_child(bool told)
 		forget_threads(s);
 	}
 	/* In another pid namespace it has another pid than the parent knows. */
+	if (foreign)
+		slot_table_uncounted();
 	table_forked_child(foreign || !told);
 	/* After the holds: a socket that was closed in between is freed by this. */
 	for (uint32_t i = 0; i < forking_used; i++)

@@ -544,6 +544,17 @@ bool slot_part(bool closes)
 	return true;
 }
 
+bool slot_table_has_others(void)
+{
+	return table && table_has_others(table);
+}
+
+FORK_CODE void slot_table_uncounted(void)
+{
+	if (table)
+		atomic_store(&table->uncounted, 1);
+}
+
 bool slot_is_left(struct slot *sl)
 {
 	return is_marked(sl);

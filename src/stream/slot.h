@@ -248,6 +248,9 @@ void slot_leave_copy(struct slot_table *to, struct slot *sl, bool inside, bool a
 bool slot_leave_end(struct slot_table *to);
 /* The same amid threads: see table_part. Sockets that others have, too, are marked, here and there. */
 bool slot_part(bool closes);
+/* Whether other processes may have the table; and that there is one whose pid is another here. */
+bool slot_table_has_others(void);
+void slot_table_uncounted(void);
 /* This process has left the table, and did not have the socket alone. */
 bool slot_is_left(struct slot *sl);
 

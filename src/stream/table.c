@@ -223,6 +223,8 @@ void table_forking(struct slot_table *t)
 {
 	childs = reserve(t);
 	childs_number = childs ? (uint32_t)(childs - t->processes) : 0;
+	if (!childs)
+		atomic_store(&t->uncounted, 1);
 	if (!is_shared)
 		is_shared = true;
 }
@@ -230,6 +232,26 @@ void table_forking(struct slot_table *t)
 bool table_is_shared(void)
 {
 	return is_shared;
+}
+
+/* Who has gone on to another image by exec has it no more. */
+static bool may_have_it(int32_t pid)
+{
+	if (pid == 0 || pid == self_pid())
+		return false;
+	return pid == TABLE_RESERVED ||
+	       ((kill(pid, 0) == 0 || errno != ESRCH) && self_shares_image(pid));
+}
+
+bool table_has_others(struct slot_table *t)
+{
+	bool found = !here || atomic_load(&t->uncounted);
+	int saved = errno;
+
+	for (uint32_t i = 0; i < TABLE_PROCESSES && !found; i++)
+		found = may_have_it(atomic_load(&t->processes[i].pid));
+	errno = saved;
+	return found;
 }
 
 void table_forked_parent(pid_t child)

@@ -43,6 +43,8 @@ struct slot_table {
 	/* At so many the dead are looked for before another is taken into use. */
 	_Atomic uint32_t next_reclaim;
 	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
+	/* 1: some process is not among those below, or its pid is another one here. */
+	_Atomic uint32_t uncounted;
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	alignas(64) struct table_process processes[TABLE_PROCESSES];
@@ -76,6 +78,8 @@ void table_forked_child(bool tells_pid);
 
 /* True from the first fork on, in both: other processes may have this table. */
 bool table_is_shared(void);
+/* One may, that lives: true in doubt. A look at each process that was ever counted. */
+bool table_has_others(struct slot_table *t);
 
 /*
  * Leaving it, for a process with one thread, amid a critical section. First a new one is made, with

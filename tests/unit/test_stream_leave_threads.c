@@ -398,6 +398,43 @@ STREAM_TEST(a_child_of_it_gets_no_ring)
 	st_reap(pid, 0);
 }
 
+/* ---- whether somebody has it ---- */
+
+STREAM_TEST(the_dead_do_not_have_it)
+{
+	struct turns t = turns_make();
+	pid_t pid = st_fork(), child;
+	if (pid == 0) {
+		CHECK(slot_table_has_others());
+		child = st_fork();
+		if (child == 0) {
+			turn_take(t.to_child);
+			st_exit();
+		}
+		CHECK(slot_table_has_others());
+		turn_give(t.to_child);
+		st_reap(child, 0);
+		/* The parent. */
+		CHECK(slot_table_has_others());
+		st_exit();
+	}
+	st_reap(pid, 0);
+	CHECK(!slot_table_has_others());
+	turns_end(&t);
+}
+
+/* Of one in another pid namespace it cannot be told. */
+STREAM_TEST(in_doubt_somebody_has_it)
+{
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		slot_table_uncounted();
+		st_exit();
+	}
+	st_reap(pid, 0);
+	CHECK(slot_table_has_others());
+}
+
 /* Nothing is given out any more that others may take, too. */
 STREAM_TEST(no_slot_is_taken_from_the_copy)
 {
