@@ -3,6 +3,8 @@
 #ifndef VD_TESTS_NATIVE_RANDOM_OWNER_H
 #define VD_TESTS_NATIVE_RANDOM_OWNER_H
 
+#include <dlfcn.h>
+
 #include "native/rig.h"
 
 #define LANES_MOST 3u
@@ -64,6 +66,7 @@ struct plan {
 	uint64_t seed;
 	uint32_t lanes;
 	bool kills, forks;
+	bool lowers;  /* where that can be done: the connection goes back to TCP */
 	bool handles; /* the driver has handlers alone, and closes while a thread waits */
 };
 
@@ -74,6 +77,7 @@ static struct plan plan_of(uint64_t seed)
 
 	p.kills = next(&r) % 3 == 0;
 	p.forks = next(&r) % 4 == 0;
+	p.lowers = next(&r) % 3 == 0 && dlsym(RTLD_DEFAULT, "viaduct_door");
 	p.handles = !p.kills && next(&r) % 2;
 	return p;
 }

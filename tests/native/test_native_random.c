@@ -199,6 +199,23 @@ static void fork_once(void)
 	REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid);
 }
 
+/* What an option does that the rings do not know. Only the preloaded library sees it set. The
+ * connection has the one socket that is connected. */
+static void lower(void)
+{
+	const int on = 1;
+	struct sockaddr_in at;
+
+	for (int fd = 0; fd < 256; fd++) {
+		socklen_t len = sizeof(at);
+
+		if (getpeername(fd, (struct sockaddr *)&at, &len) == 0 &&
+		    at.sin_family == AF_INET)
+			REQUIRE(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on,
+					   sizeof(on)) == 0);
+	}
+}
+
 static bool step(struct lane *l)
 {
 	uint32_t box = next(&l->rng) % BOXES;
@@ -231,6 +248,8 @@ static bool step(struct lane *l)
 	case 13:
 		if (plan.forks)
 			fork_once();
+		if (plan.lowers)
+			lower();
 		return outside(l, box);
 	case 14:
 	case 15:
@@ -328,7 +347,7 @@ static void drive(vd_conn *c)
 	}
 	if (lives && ok(vd_get(lanes[0].word, 0, &word, 8)))
 		REQUIRE(word == added);
-	if (lives && !plan.kills)
+	if (lives && !plan.kills && !plan.lowers)
 		rig_check_path(c);
 	/* No call may begin any more when this one does. */
 	atomic_store(&p.stops, !plan.handles);
