@@ -2,7 +2,8 @@
 /*
  * The native interface on one host, two processes on two processors: a put of 64 B with notification,
  * there and back, and puts of 64 KB, beside memcpy. One line; with VIADUCT=off of TCP, and with the
- * argument `alloc` to memory that both ends map.
+ * argument `alloc` to memory that both ends map. With `message` or `socket`: messages, or bytes of a
+ * stream socket, of 64 B and 64 KB there and back; each end writes and reads them all.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -61,6 +62,90 @@ static void pin(int processor)
 	sched_setaffinity(0, sizeof(set), &set); /* or wherever it runs */
 }
 
+/* ---- there and back ---- */
+
+enum { PUTS, MESSAGES, SOCKET };
+
+struct way {
+	vd_conn *c; /* NULL: the socket */
+	int fd;
+};
+
+static void send_bytes(const struct way *w, size_t len, int byte)
+{
+	static char own[LARGE];
+	void *p = own;
+
+	NEED(!w->c || vd_reserve(w->c, len, &p) == 0);
+	memset(p, byte, len);
+	if (w->c)
+		NEED(vd_commit(w->c, len) == 0);
+	else
+		NEED(send(w->fd, p, len, MSG_NOSIGNAL) == (ssize_t)len);
+}
+
+/* False at the end. */
+static int take_bytes(const struct way *w, size_t len)
+{
+	static char own[LARGE];
+	const void *p = own;
+	size_t n = len;
+
+	if (w->c ? vd_peek(w->c, &p, &n, -1) < 0
+		 : recv(w->fd, own, len, MSG_WAITALL) != (ssize_t)len)
+		return 0;
+	NEED(n == len && memchr(p, 0, len) == NULL);
+	NEED(!w->c || vd_release(w->c) == 0);
+	return 1;
+}
+
+static void answer_turns(const struct way *w)
+{
+	for (int i = 0; i < TURNS + 500 && take_bytes(w, 64); i++)
+		send_bytes(w, 64, 1);
+	while (take_bytes(w, LARGE))
+		send_bytes(w, LARGE, 1);
+}
+
+static double way_us(const struct way *w, size_t len)
+{
+	static double v[TURNS];
+
+	for (int i = -500; i < TURNS; i++) {
+		double began = now_us();
+
+		send_bytes(w, len, 2);
+		NEED(take_bytes(w, len));
+		if (i >= 0)
+			v[i] = now_us() - began;
+	}
+	return median(v, TURNS);
+}
+
+static void measure_turns(const struct way *w, const char *what)
+{
+	double small = way_us(w, 64), large = way_us(w, LARGE);
+
+	printf("%-8s 64 B there and back %6.2f us   64 KB %6.2f us\n", what, small,
+	       large);
+}
+
+static struct way way_open(int kind, const char *port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = htons((uint16_t)atoi(port))};
+	struct way w = {.fd = -1};
+
+	if (kind == MESSAGES) {
+		NEED(vd_connect("127.0.0.1", port, 5000, &w.c) == 0);
+		return w;
+	}
+	w.fd = socket(AF_INET, SOCK_STREAM, 0);
+	NEED(connect(w.fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	return w;
+}
+
 static vd_remote *meet(vd_conn *c, int alloc)
 {
 	void *box = own_box;
@@ -73,7 +158,7 @@ static vd_remote *meet(vd_conn *c, int alloc)
 	return r;
 }
 
-static void answer(int from, int alloc)
+static void answer(int from, int alloc, int kind)
 {
 	char port[8];
 	struct vd_event ev;
@@ -81,6 +166,13 @@ static void answer(int from, int alloc)
 	vd_conn *c;
 
 	NEED(read(from, port, sizeof(port)) == sizeof(port));
+	if (kind != PUTS) {
+		struct way w = way_open(kind, port);
+
+		answer_turns(&w);
+		vd_close(w.c);
+		return;
+	}
 	NEED(vd_connect("127.0.0.1", port, 5000, &c) == 0);
 	r = meet(c, alloc);
 	while (vd_wait(c, &ev, 1, -1) == 1 && ev.kind == VD_EVENT_NOTIFY)
@@ -141,7 +233,7 @@ static double copies_speed(void)
 	return median(v, 21);
 }
 
-static void measure(int to, int alloc)
+static void measure(int to, int alloc, int kind)
 {
 	struct sockaddr_in at;
 	socklen_t len = sizeof(at);
@@ -155,7 +247,23 @@ static void measure(int to, int alloc)
 	NEED(getsockname(vd_listener_fd(l), (struct sockaddr *)&at, &len) == 0);
 	snprintf(port, sizeof(port), "%u", ntohs(at.sin_port));
 	NEED(write(to, port, sizeof(port)) == sizeof(port));
+	if (kind == SOCKET) {
+		struct way w = {NULL, accept(vd_listener_fd(l), NULL, NULL)};
+
+		while (w.fd < 0)
+			w.fd = accept(vd_listener_fd(l), NULL, NULL);
+		measure_turns(&w, "socket");
+		close(w.fd);
+		return;
+	}
 	NEED(vd_accept(l, 5000, &c) == 0);
+	if (kind == MESSAGES) {
+		struct way w = {c, -1};
+
+		measure_turns(&w, "message");
+		vd_close(c);
+		return;
+	}
 	vd_listener_close(l);
 	r = meet(c, alloc);
 	turn = turns_us(c, r);
@@ -172,14 +280,18 @@ static void measure(int to, int alloc)
 int main(int argc, char **argv)
 {
 	int alloc = argc > 1 && !strcmp(argv[1], "alloc"), way[2];
+	int kind = argc < 2			 ? PUTS
+		   : !strcmp(argv[1], "message") ? MESSAGES
+		   : !strcmp(argv[1], "socket")	 ? SOCKET
+						 : PUTS;
 	pid_t pid;
 
 	NEED(pipe(way) == 0 && (pid = fork()) >= 0);
 	pin(pid == 0);
 	if (pid == 0) {
-		answer(way[0], alloc);
+		answer(way[0], alloc, kind);
 		return 0;
 	}
-	measure(way[1], alloc);
+	measure(way[1], alloc, kind);
 	return waitpid(pid, NULL, 0) < 0;
 }
