@@ -91,6 +91,18 @@ static int ask_kernel(struct poll_wait *w)
 	return await_glance(w->k, w->n);
 }
 
+/* The kernel has told an end of what had this number, which may be another connection's by now: it
+ * is asked once more while the number cannot change. */
+static __attribute__((noinline)) void note_end(struct sock *s, int fd)
+{
+	crit_enter(); /* no handler jumps away with the hold */
+	if (sock_hold(s, fd)) {
+		sock_look(s, fd);
+		sock_unhold(s);
+	}
+	crit_leave();
+}
+
 /* With what the kernel says about direct sockets. True when memory has more than at the last
  * look, which this one replaces. */
 static bool memory_rose(struct poll_wait *w)
@@ -105,8 +117,11 @@ static bool memory_rose(struct poll_wait *w)
 
 		if (!s)
 			continue;
-		if (bits && !(bits & POLLNVAL))
-			sock_note_kernel(s, bits);
+		if (bits && !(bits & POLLNVAL)) {
+			if (bits & (LOOK_ALWAYS | POLLRDHUP))
+				note_end(s, p->fd);
+			sock_note_kernel(s, 0);
+		}
 		bits = look_level_held(s, p->fd, poll_wanted(w, i)) & poll_accepted(w, i);
 		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
 		p->revents = (short)bits;

@@ -5,10 +5,12 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +21,20 @@
 
 /* A pipe, a connection, and another pipe, polled in that order. */
 enum { PIPE, RING, LATER, ENDS };
+
+/* Until the kernel has the end, which is asked past every library. */
+static void wait_end(int fd)
+{
+	struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED};
+	socklen_t len = sizeof(info);
+
+	while (info.tcpi_state == TCP_ESTABLISHED)
+		NEED(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &len) ==
+		     0);
+}
+
+/* In between.so: the function runs before and after each question of this thread to the kernel. */
+typedef long between_call(void (*function)(void));
 
 static struct {
 	int in[ENDS], out[ENDS];
@@ -87,16 +103,20 @@ static unsigned ask_epoll(void)
 }
 
 /* How often the second was told without the first, which the kernel's poll looks at later. */
-static int polls(void)
+static int polls(between_call *between)
 {
 	int bad = 0;
 	char byte;
 
 	for (int i = 0; i < CALLS; i++) {
-		unsigned told = chain.ep < 0 ? ask_poll() : ask_epoll();
+		unsigned told;
 
+		NEED(between(at_moment) == 0);
+		told = chain.ep < 0 ? ask_poll() : ask_epoll();
+		between(NULL);
 		bad += (told >> chain.second & 1) && !(told >> chain.first & 1);
 	}
+	NEED(chain.now > 0);
 	if (chain.now <= chain.moment)
 		write_both();
 	NEED(read(chain.in[chain.first], &byte, 1) == 1);
@@ -104,22 +124,20 @@ static int polls(void)
 	return bad;
 }
 
-static void all_moments(void (**between)(void), int first, int second)
+static void all_moments(between_call *between, int first, int second)
 {
 	chain.first = first;
 	chain.second = second;
 	for (chain.moment = 0; chain.moment < MOMENTS; chain.moment++) {
 		chain.now = 0;
-		*between = at_moment;
 		say("%d, then %d, at moment %d: %d without the first", first, second,
-		    chain.moment, polls());
-		*between = NULL;
+		    chain.moment, polls(between));
 	}
 }
 
 static void run_all(bool epoll)
 {
-	void (**between)(void) = dlsym(RTLD_DEFAULT, "conform_between");
+	between_call *between = (between_call *)dlsym(RTLD_DEFAULT, "conform_between");
 	struct pair p;
 	struct worker other;
 	int early[2], later[2], on = 1;
@@ -157,4 +175,104 @@ CASE(between_poll, DIRECT)
 CASE(between_epoll, DIRECT)
 {
 	run_all(true);
+}
+
+/* ---- a number that becomes another connection's ---- */
+
+static struct {
+	struct pair p; /* the other end has closed */
+	int listener, moment, now;
+	uint16_t port;
+	_Atomic bool due, done;
+} anew;
+
+static void change_connection(void *arg)
+{
+	int number = anew.p.s;
+
+	(void)arg;
+	while (!atomic_load(&anew.due))
+		sched_yield();
+	NEED(close(number) == 0);
+	anew.p.s = accept(anew.listener, NULL, NULL);
+	NEED(anew.p.s == number);
+	pair_warm(anew.p);
+	atomic_store(&anew.done, true);
+}
+
+static void change_at_moment(void)
+{
+	if (anew.now++ != anew.moment)
+		return;
+	atomic_store(&anew.due, true);
+	/* Not for ever: a question may be asked under a lock that the other thread needs. */
+	for (int i = 0; i < 20000 && !atomic_load(&anew.done); i++)
+		sched_yield();
+}
+
+/* The other end is killed: its kernel alone tells of that. With `reset`, over an unread byte. */
+static struct pair killed_pair(bool reset)
+{
+	struct pair p = pair_warm_open();
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		close(p.s);
+		pause();
+		_exit(0);
+	}
+	NEED(close(p.c) == 0);
+	if (reset)
+		send_all(p.s, "x", 1);
+	NEED(kill(pid, SIGKILL) == 0);
+	child_status(pid);
+	wait_end(p.s);
+	return p;
+}
+
+/* Polled when the number was that of a connection with an end: the next one has none. */
+static void changed_between(between_call *between, bool reset)
+{
+	const struct timespec zero = {0};
+	struct worker other;
+	int pipes[2];
+
+	NEED(pipe(pipes) == 0);
+	for (anew.moment = 0; anew.moment < MOMENTS; anew.moment++) {
+		struct pollfd f[2] = {{.fd = pipes[0], .events = POLLIN}};
+		struct pair p = killed_pair(reset);
+
+		anew.p.c = connect_to(AF_INET, anew.port);
+		anew.p.s = p.s;
+		anew.now = 0;
+		anew.due = anew.done = false;
+		worker_start(&other, change_connection, NULL);
+		f[1] = (struct pollfd){.fd = p.s, .events = POLLOUT | POLLRDHUP};
+		NEED(between(change_at_moment) == 0);
+		NEED(ppoll(f, 2, &zero, NULL) >= 0);
+		between(NULL);
+		NEED(anew.now > 0);
+		atomic_store(&anew.due, true);
+		worker_join(&other);
+		p = anew.p;
+		f[1].events = POLLIN | POLLOUT | POLLRDHUP;
+		NEED(ppoll(f, 2, &zero, NULL) >= 0);
+		say("moment %d: %s", anew.moment, poll_names(f[1].revents));
+		send_all(p.c, "x", 1);
+		say_result("recv", recv(p.s, &(char){0}, 1, 0));
+		pair_close(p);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+CASE(between_connections, DIRECT)
+{
+	between_call *between = (between_call *)dlsym(RTLD_DEFAULT, "conform_between");
+
+	if (!between)
+		skip("needs between.so");
+	anew.listener = listen_any(AF_INET, &anew.port);
+	changed_between(between, false);
+	changed_between(between, true);
 }
