@@ -123,7 +123,8 @@ const char *vd_reason(vd_conn *c);
 /*
  * Lets the peer of `c` read or write `len` bytes at `addr`, by `rights`, under `name`. Nothing else
  * of this process's memory is open to it. The memory stays the program's, which may read and write
- * there as it likes; it must stay mapped until vd_unexport has returned. `user` is given back in
+ * there as it likes; the same pages must stay mapped until vd_unexport has returned (no
+ * MADV_DONTNEED, no other mapping there), since a device may write to them. `user` is given back in
  * each event. The export is the caller's, until vd_unexport or vd_close. Blocks while the peer does
  * not read what the connection holds.
  * -EINVAL: no rights, no bytes, or a name that is empty or too long. -EEXIST: the connection has an

@@ -286,6 +286,7 @@ static void end(struct across *a)
 	a->owner = (struct across_owner){0};
 	a->grant.is_held = false;
 	redirect_end(a);
+	reach_end(a);
 	keep_words(a);
 	a->state = ACROSS_ENDED;
 	if (a->request != 0 && a->link && !a->has_peer)

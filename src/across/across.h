@@ -145,6 +145,34 @@ bool across_awaits(struct across *a);
 /* Something has become of an offer of this connection. Reads one word. */
 bool across_offer_is_due(const struct across *a);
 
+/* ---- memory that the peer writes to by itself: reach.c ---- */
+
+/* What the peer has to know of it. */
+struct across_key {
+	uint64_t address, token; /* token: of the link for which it holds */
+	uint32_t key;
+};
+/*
+ * The connection's peer may write there from now on. `owner`: as it was attached for. It pins the
+ * memory: a system call that takes the longer the more it is. 0, and *id for across_unreach;
+ * -EAGAIN: there is no link now; else -errno.
+ */
+int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
+		 struct across_key *key, uint64_t *id);
+/* Nothing is written there any more. At any time, and as often as one likes. */
+void across_unreach(uint64_t id);
+/*
+ * Writes to memory of which the peer has told the key, and waits for the devices. 0: all of it is there.
+ * -EAGAIN: nothing that was written is under way. -ESTALE: nor will anything be by this key. -EIO:
+ * it is not known what is there, and more may come until the owner has voided the key.
+ */
+int across_put(struct across *a, const void *owner, const struct across_key *key,
+	       uint64_t offset, const void *from, size_t bytes);
+/* Its steps. 0 and an id, or as above; then 1: all of it is there, 0: not yet, after a moment; -EIO. */
+int across_put_begin(struct across *a, const void *owner, const struct across_key *key,
+		     uint64_t offset, const void *from, size_t bytes, uint64_t *id);
+int across_put_step(struct across *a, uint64_t id);
+
 /* ---- processes ---- */
 
 /* Before the process ends: waits until the peers have all that was pushed, some seconds at most. */

@@ -242,6 +242,7 @@ void hub_drop(struct across_link *k)
 		if (k->at[i] && k->at[i] != &across_lost)
 			return;
 	bulk_drop(k);
+	reach_drop(k);
 	link_unregister(k->link, &k->memory);
 	link_destroy(k->link);
 	clear_link(k);
@@ -337,6 +338,7 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	memset(&a->offer, 0, sizeof(a->offer));
 	memset(&a->grant, 0, sizeof(a->grant));
 	memset(&a->lent, 0, sizeof(a->lent));
+	memset(&a->put, 0, sizeof(a->put));
 	return true;
 }
 
@@ -379,6 +381,7 @@ static void fail_link(struct across_link *k)
 	k->failed = true;
 	k->up = false;
 	bulk_drop(k);
+	reach_drop(k);
 	/* The link may go with the last of them: it is not looked at again. */
 	memcpy(left, k->at, sizeof(left));
 	for (int i = 0; i < ACROSS_PLACES; i++) {

@@ -41,6 +41,7 @@ enum {
 		7, /* links of one host, for each that is free: see hub_has_share */
 	ACROSS_BULKS = 16, /* links for redirected bytes, see bulk.c */
 	ACROSS_CONNECTIONS = 512,
+	ACROSS_REACHES = 512, /* see reach.c */
 };
 
 /* A place may be used again when its note has been handled: of those that were posted, at most
@@ -254,6 +255,20 @@ struct across_lent {
 	bool is_registered;
 };
 
+/* What this end's device writes to memory of the peer's program, out of this end's: reach.c. */
+struct across_put {
+	uint64_t id;		   /* of this process's; 0: there is none */
+	struct link_memory memory; /* of the source */
+	uint32_t turn;		   /* of the link beside */
+	uint32_t key;
+	const uint8_t *from; /* what is not posted yet, */
+	size_t left;
+	uint64_t at; /* and where it goes */
+	bool is_begun;
+	uint64_t
+		fence_at; /* of that link: with it complete all is there; 0: not posted */
+};
+
 struct across {
 	enum across_state state;
 	enum across_role role;
@@ -301,6 +316,7 @@ struct across {
 	struct across_offer offer;
 	struct across_grant grant;
 	struct across_lent lent;
+	struct across_put put;
 
 	struct told told; /* with a number: nothing else is said before it is heard */
 	bool unasked;	  /* it may have come too late for the peer's last look */
@@ -529,6 +545,15 @@ void bulk_event(const struct link_event *e);
 void bulk_give_up(struct across_link *k);
 /* The link itself has failed, or goes. */
 void bulk_drop(struct across_link *k);
+
+/* ---- reach.c: memory that is exported ---- */
+
+/* The keys of that link are void; NULL: those of all. */
+void reach_drop(const struct across_link *k);
+/* In a forked child, which has none of them. */
+void reach_forget(void);
+/* The handle ends: what it puts is given up. */
+void reach_end(struct across *a);
 
 /* ---- meet.c ---- */
 

@@ -5,6 +5,7 @@
 const char *const native_count_names[NATIVE_COUNTS] = {
 	[NATIVE_PUTS] = "puts",
 	[NATIVE_PUT_BYTES] = "put_bytes",
+	[NATIVE_FAR_PUTS] = "far_puts",
 	[NATIVE_GETS] = "gets",
 	[NATIVE_GET_BYTES] = "get_bytes",
 	[NATIVE_ATOMICS] = "atomics",

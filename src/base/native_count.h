@@ -7,6 +7,7 @@
 enum native_count {
 	NATIVE_PUTS,
 	NATIVE_PUT_BYTES,
+	NATIVE_FAR_PUTS, /* of them: written by a device to memory on another host */
 	NATIVE_GETS,
 	NATIVE_GET_BYTES,
 	NATIVE_ATOMICS,

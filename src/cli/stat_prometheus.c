@@ -116,6 +116,7 @@ static void bytes(FILE *out, const struct stat_view *v)
 static const char *const native_helps[NATIVE_COUNTS] = {
 	[NATIVE_PUTS] = "Puts that were made.",
 	[NATIVE_PUT_BYTES] = "Bytes of these.",
+	[NATIVE_FAR_PUTS] = "Puts that a device wrote to memory on another host.",
 	[NATIVE_GETS] = "Gets that were made.",
 	[NATIVE_GET_BYTES] = "Bytes of these.",
 	[NATIVE_ATOMICS] = "Atomic operations that were made.",

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "across/across.h"
 #include "base/config.h"
 #include "hook/door.h"
 #include "hook/hook.h"
@@ -194,6 +195,39 @@ static void door_release_signals(void)
 	crit_leave();
 }
 
+static uint32_t door_reach_least(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	struct across *a = s ? remote_of(s) : NULL;
+
+	return a ? across_redirect_least(a) : 0;
+}
+
+static int door_reach(int fd, void *start, size_t bytes, struct door_key *key,
+		      uint64_t *id)
+{
+	struct sock *s = fd_sock(fd);
+	struct across_key made;
+	int r;
+
+	/* Whoever switches redirection off wants none of it. */
+	if (!s || config_get()->redirect == 0)
+		return -EAGAIN;
+	r = remote_reach(s, start, bytes, &made, id);
+	if (r == 0)
+		*key = (struct door_key){made.address, made.token, made.key};
+	return r;
+}
+
+static int door_put(int fd, const struct door_key *key, uint64_t offset, const void *from,
+		    size_t bytes)
+{
+	const struct across_key to = {key->address, key->link, key->key};
+	struct sock *s = fd_sock(fd);
+
+	return s ? remote_put(s, &to, offset, from, bytes) : -EAGAIN;
+}
+
 HOOK extern const struct door viaduct_door;
 const struct door viaduct_door = {
 	.version = DOOR_VERSION,
@@ -223,4 +257,8 @@ const struct door viaduct_door = {
 	.await_any = door_await_any,
 	.hold_signals = door_hold_signals,
 	.release_signals = door_release_signals,
+	.reach_least = door_reach_least,
+	.reach = door_reach,
+	.unreach = across_unreach,
+	.put = door_put,
 };

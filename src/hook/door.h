@@ -12,9 +12,16 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 4u
+#define DOOR_VERSION 5u
 
 enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
+
+/* What a peer on another host has to know of memory that it is to write to: link names the link for
+ * which that holds. */
+struct door_key {
+	uint64_t address, link;
+	uint32_t key;
+};
 
 /*
  * Both libraries have a table of this kind, over the same code; a process uses one of them, so that
@@ -60,6 +67,18 @@ struct door {
 	/* In between no handler of the program runs in this thread. They nest. */
 	void (*hold_signals)(void);
 	void (*release_signals)(void);
+	/*
+	 * Between hosts, past the stream (across/reach.c). From so many bytes on it pays; 0: never.
+	 * `reach` opens memory to the peer of fd: 0 and an id, until `unreach`; or -errno. `put`
+	 * writes to the peer's, and waits for the devices: 0 it is there; -EAGAIN nothing is under
+	 * way, -ESTALE nor will be by that key; -EIO nobody knows, until the peer has closed it.
+	 */
+	uint32_t (*reach_least)(int fd);
+	int (*reach)(int fd, void *start, size_t bytes, struct door_key *key,
+		     uint64_t *id);
+	void (*unreach)(uint64_t id);
+	int (*put)(int fd, const struct door_key *key, uint64_t offset, const void *from,
+		   size_t bytes);
 };
 
 #endif

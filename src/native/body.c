@@ -62,6 +62,9 @@ static int begin_put(vd_conn *c)
 		return -EPROTO;
 	if (x && (!(x->rights & VD_WRITE) || !export_covers(x, f->offset, f->len)))
 		return -EPROTO;
+	/* Before its bytes, and so before all that is to come. */
+	if (x && f->token)
+		reach_void(x, f->token);
 	if (!c->in_put)
 		c->put_from = f->offset;
 	else if (f->offset != c->put_next)

@@ -152,6 +152,9 @@ void conn_over(vd_conn *c, int error)
 		accuse(c);
 	pthread_mutex_lock(&c->mu);
 	first = c->error == 0;
+	/* Before anybody hears of the end. */
+	if (first)
+		reach_close_all(c);
 	if (first)
 		c->error = error == -ECONNABORTED ? -EPROTO : error;
 	pthread_cond_broadcast(&c->changed);

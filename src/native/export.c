@@ -37,7 +37,7 @@ static int place(vd_conn *c, struct vd_region *x)
 	return 0;
 }
 
-/* Under mu. Afterwards nothing is written there, and no event names it. */
+/* Under mu. Afterwards nothing is written there but to mapped memory, and no event names it. */
 static void withdraw(vd_conn *c, struct vd_region *x)
 {
 	if (x->is_withdrawn)
@@ -49,6 +49,7 @@ static void withdraw(vd_conn *c, struct vd_region *x)
 	while (c->landing == x)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
+	reach_close(x);
 }
 
 void export_forget(struct vd_region *x)

@@ -32,7 +32,8 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  *		FRAME_WHOLE: it is memory that can be mapped at the other end
  * UNEXPORT	id
  * PUT		id, offset, payload: the bytes. FRAME_NOTE: gives an event, with tag. FRAME_MORE: the
- *		next PUT goes on where this one ends
+ *		next PUT goes on where this one ends. token: the number of a key that is to be void
+ *		before the bytes are there; 0: none
  * PLACED	id, offset, tag, payload: 8 bytes, how many. They were put there past the stream: gives
  *		the event
  * FLUSH	token: counts up by 1
@@ -44,6 +45,9 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  * MAP		id, payload: FRAME_NAME_BYTES, the name at which its memory is awaited (map.c)
  * MAPPED	id; tag: 0 it was sent there, else an enum vd_reason
  * UNMAPPED	id: after UNEXPORT, where it was sent
+ * REACH	id: its key is wanted, and none is in use (reach.c)
+ * KEY		id; tag: 0 here it is, else an enum vd_reason; token: its number; payload: struct
+ *		frame_key
  * TAKEN	nothing but `taken`
  * BYE		the last one
  * WRONG	the last one: the receiver has broken a rule
@@ -76,6 +80,8 @@ enum frame_type {
 	FRAME_RELEASED,
 	FRAME_WAITS,
 	FRAME_OFFER,
+	FRAME_REACH,
+	FRAME_KEY,
 	FRAME_TYPES
 };
 
@@ -96,6 +102,11 @@ enum frame_type {
 /* Where one end's messages lie, and the unit of their positions. */
 #define FRAME_ARENA   (1u << 20)
 #define FRAME_GRANULE 1024u
+
+struct frame_key {
+	uint64_t address, link;
+	uint32_t key, zero;
+};
 
 /*
  * An id names one export for ever: the place in the exporter's table below, and how often that has

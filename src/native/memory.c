@@ -184,6 +184,44 @@ void memory_returned(struct memory *m, bool writes)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Under the lock: what of it is there. */
+static struct memory *find_inside(const uint8_t *at, size_t len)
+{
+	struct memory *m = all;
+
+	while (m && (at + len <= m->base || at >= m->base + m->len))
+		m = m->next;
+	return m;
+}
+
+bool memory_claim(const void *at, size_t len, struct memory **out)
+{
+	const uint8_t *from = at;
+	struct memory *m;
+	bool is_free;
+
+	pthread_mutex_lock(&lock);
+	m = find_inside(from, len);
+	/* Exchanged for a copy, it would be out of the device's sight; and of two only one is claimed. */
+	is_free = !m || (m->writers == 0 && m->readers == 0 && from >= m->base &&
+			 from + len <= m->base + m->len);
+	if (m && is_free) {
+		m->writers++;
+		m->exports++;
+	}
+	pthread_mutex_unlock(&lock);
+	*out = is_free ? m : NULL;
+	return is_free;
+}
+
+void memory_unclaim(struct memory *m)
+{
+	if (!m)
+		return;
+	memory_returned(m, true);
+	memory_unuse(m);
+}
+
 int memory_part(struct memory *m)
 {
 	uint8_t *copy = mmap(NULL, m->len, PROT_READ | PROT_WRITE,

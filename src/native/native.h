@@ -57,6 +57,12 @@ struct vd_region {
 	bool is_withdrawn;     /* nothing lands there any more */
 	bool is_lent;	  /* the memory was sent to the peer, and not yet taken back */
 	bool is_returned; /* the peer says that it has it no more */
+	/* See reach.c: its key, or 0; of those that it has had the last; there is one, or will be; and
+	 * there has been one. */
+	uint64_t reach;
+	uint32_t key_number;
+	bool is_reached, was_reached;
+	struct memory *claimed; /* of vd_alloc, for that */
 	struct vd_detour *detours, *inert;
 	vd_handler handler; /* or NULL */
 	void *handler_arg;
@@ -78,6 +84,11 @@ struct peer_export {
 	bool is_lent;	  /* was sent to us: after its end UNMAPPED is due */
 	bool owes_return; /* that is due now */
 	uint32_t reason;  /* why it is not mapped */
+	/* Reached: see reach.c. */
+	struct door_key key;
+	uint32_t key_number; /* 0: we have none */
+	int64_t reach_at;    /* asking before that is in vain */
+	uint64_t put_at;     /* puts_sent, at the last put over the stream */
 };
 
 struct vd_remote {
@@ -106,8 +117,10 @@ struct wanted {
 struct owed {
 	bool flush, taken, released, map, mapped, bye; /* both of the arenas */
 	uint32_t flush_seq;
-	uint32_t mapped_id, mapped_reason; /* id 0: none */
-	uint32_t returns;		   /* of peer_exports with owes_return */
+	uint32_t mapped_id, mapped_reason;	 /* id 0: none */
+	uint32_t returns;			 /* of peer_exports with owes_return */
+	uint32_t key_id, key_reason, key_number; /* id 0: none */
+	struct frame_key key;
 	uint32_t wanted_first, wanted_count;
 	struct wanted wanted[FRAME_ASKED_MOST];
 };
@@ -198,6 +211,7 @@ struct vd_conn {
 	bool peer_is_slow;	  /* has not returned one in time */
 	struct peer_export *peer_exports;
 	uint32_t map_id, map_reason; /* MAP under way, or 0; and what came of the last */
+	uint32_t reach_id;	     /* REACH under way, or 0 */
 	struct vd_remote *remotes;
 	/* Notifications: sent; taken by the peer's program; come; taken by ours; told so. */
 	uint32_t notes_sent, notes_spent, notes_come, notes_taken, notes_told;
@@ -350,6 +364,10 @@ void memory_unuse(struct memory *m);
 /* A descriptor for a peer; -1: it has been lent to others, or has parted. */
 int memory_lend(struct memory *m, bool writes);
 void memory_returned(struct memory *m, bool writes);
+/* Some of it may be written by a device from now on: it is as if it were lent to a peer that writes, and
+ * used. *out is NULL where nothing of vd_alloc is there. False: it is lent already. */
+bool memory_claim(const void *at, size_t len, struct memory **out);
+void memory_unclaim(struct memory *m);
 /* What was lent to a peer that may write is that peer's alone: the program's is a copy from now on.
  * Nobody may write to it meanwhile. 0 or -ENOMEM. */
 int memory_part(struct memory *m);
@@ -378,6 +396,29 @@ void map_release(const struct vd_remote *r);
 /* The export has ended, or the connection. */
 void map_ended(vd_conn *c, struct peer_export *p);
 void map_all_ended(vd_conn *c);
+
+/* ---- reach.c ---- */
+
+/* After a refusal, or a put in vain. Less in tests. */
+extern int reach_again_ms;
+
+/* The exporter's, under mu. The peer wants the key of x (NULL: that has ended); the reader's, gives mu
+ * up meanwhile. */
+void reach_open(vd_conn *c, struct vd_region *x, uint32_t id);
+/* Nothing is written there any more by a device. */
+void reach_close(struct vd_region *x);
+void reach_close_all(vd_conn *c);
+/* The peer gives up the key with this number. */
+void reach_void(struct vd_region *x, uint32_t number);
+
+/* The importer's, under mu: the answer. 0 or -EPROTO. */
+int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload);
+/* Before a put of so many bytes that goes by frames, or by the device. */
+void reach_prepare(const vd_remote *r, size_t len);
+/* Under wr: by the device. True: they are there. Else they go by frames, the first of which voids the key with
+ * the number *voids, unless that is 0. */
+bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
+	       uint32_t *voids);
 
 /* ---- redirect.c: under mu ---- */
 

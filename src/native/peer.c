@@ -37,6 +37,8 @@ static int export(vd_conn *c, const struct frame *f, const uint8_t *name)
 	p->rights = f->tag;
 	p->len = f->offset;
 	p->skew = f->token;
+	p->key_number = 0;
+	p->reach_at = 0;
 	memcpy(p->name, name, f->len);
 	p->name[f->len] = '\0';
 	p->alive = true;
@@ -116,10 +118,21 @@ static int placed(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	if (!known || f->len != sizeof(len))
 		return -EPROTO;
 	memcpy(&len, payload, sizeof(len));
-	if (x &&
-	    (!x->is_lent || !(x->rights & VD_WRITE) || !export_covers(x, f->offset, len)))
+	if (x && ((!x->is_lent && !x->was_reached) || !(x->rights & VD_WRITE) ||
+		  !export_covers(x, f->offset, len)))
 		return -EPROTO;
 	return event_note(c, x, f->tag, f->offset, len);
+}
+
+static int reach(vd_conn *c, const struct frame *f)
+{
+	bool known;
+	struct vd_region *x = export_find(c, f->id, &known);
+
+	if (!known || f->len || c->owed.key_id || (x && !(x->rights & VD_WRITE)))
+		return -EPROTO;
+	reach_open(c, x, f->id);
+	return 0;
 }
 
 static int flush(vd_conn *c, const struct frame *f)
@@ -187,6 +200,10 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 		return unmapped(c, f);
 	case FRAME_PLACED:
 		return placed(c, f, payload);
+	case FRAME_REACH:
+		return reach(c, f);
+	case FRAME_KEY:
+		return reach_key(c, f, payload);
 	case FRAME_FLUSH:
 		return flush(c, f);
 	case FRAME_FLUSHED:

@@ -60,9 +60,9 @@ static void give_back_late(vd_conn *c, bool is_due)
 
 /* ---- put and flush over the stream ---- */
 
-/* Under wr: in pieces, between which answers to the peer find room. */
+/* Under wr: in pieces, between which answers to the peer find room. The first one voids that key. */
 static int put_pieces(vd_remote *r, uint64_t offset, const uint8_t *src, size_t len,
-		      struct frame *last)
+		      struct frame *last, uint32_t voids)
 {
 	int error;
 
@@ -71,18 +71,42 @@ static int put_pieces(vd_remote *r, uint64_t offset, const uint8_t *src, size_t 
 				  .flags = FRAME_MORE,
 				  .id = r->id,
 				  .offset = offset,
-				  .len = PIECE_BYTES};
+				  .len = PIECE_BYTES,
+				  .token = voids};
 
 		error = send_held(r->c, &f, src);
 		if (error < 0)
 			return error;
+		voids = 0;
 		offset += PIECE_BYTES;
 		src += PIECE_BYTES;
 		len -= PIECE_BYTES;
 	}
 	last->offset = offset;
 	last->len = (uint32_t)len;
+	last->token = voids;
 	return send_held(r->c, last, src);
+}
+
+/* All of it: by the device, or by frames. */
+static int put_long(vd_remote *r, const void *src, size_t len, struct frame *f)
+{
+	const uint64_t placed = len;
+	uint32_t voids;
+	int error = 0;
+
+	reach_prepare(r, len);
+	send_begin(r->c);
+	if (!reach_put(r, f->offset, src, len, &voids)) {
+		error = put_pieces(r, f->offset, src, len, f, voids);
+	} else if (f->flags & FRAME_NOTE) {
+		f->type = FRAME_PLACED;
+		f->flags = 0;
+		f->len = sizeof(placed);
+		error = send_held(r->c, f, &placed);
+	}
+	send_end(r->c);
+	return error;
 }
 
 NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
@@ -125,10 +149,7 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		return error;
 	if (is_placed)
 		return send_frame(r->c, &f, src);
-	send_begin(r->c);
-	error = put_pieces(r, offset, src, len, &f);
-	send_end(r->c);
-	return error;
+	return put_long(r, src, len, &f);
 }
 
 static bool is_flushed(vd_conn *c, const void *arg)

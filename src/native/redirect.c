@@ -7,7 +7,8 @@
  * piece, so that one offset and one length tell what was redirected. Bytes that come for below the
  * run, or for beyond its end, go to the export. When the detour ends the rest is copied.
  *
- * Puts to mapped memory go past the reader: a detour there has no run, ever.
+ * Puts to mapped memory go past the reader, and so do those that a device writes: a detour that is
+ * made there has no run, ever. No device gets to write while others stand (reach.c).
  *
  * All of it under mu. The reader writes to the run's end and beyond while `landing` names the
  * export, and reports afterwards how much has come: whoever ends a detour waits for that.
@@ -63,10 +64,17 @@ void detour_landed(struct vd_detour *d, uint64_t at, uint64_t len)
 		d->end = at + len;
 }
 
+static bool overlaps(const struct vd_detour *d, uint64_t offset, size_t len)
+{
+	while (d && (offset >= d->offset + d->len || d->offset >= offset + len))
+		d = d->next;
+	return d != NULL;
+}
+
 NATIVE int vd_redirect(vd_region *x, uint64_t offset, void *addr, size_t len,
 		       vd_detour **out)
 {
-	struct vd_detour *d;
+	struct vd_detour *d, **list;
 	int r = native_check(x->c);
 
 	if (r < 0)
@@ -80,13 +88,13 @@ NATIVE int vd_redirect(vd_region *x, uint64_t offset, void *addr, size_t len,
 		return -ENOMEM;
 	*d = (struct vd_detour){.x = x, .offset = offset, .len = len, .to = addr};
 	pthread_mutex_lock(&x->c->mu);
-	for (struct vd_detour *e = x->detours; e; e = e->next)
-		if (offset < e->offset + e->len && e->offset < offset + len)
-			r = -EBUSY;
-	/* Where it could be mapped, now or later, nothing is redirected. */
-	d->next = x->memory ? x->inert : x->detours;
+	if (overlaps(x->detours, offset, len) || overlaps(x->inert, offset, len))
+		r = -EBUSY;
+	/* Where it could be mapped, now or later, nothing is redirected; nor where a device writes. */
+	list = x->memory || x->is_reached ? &x->inert : &x->detours;
+	d->next = *list;
 	if (r == 0)
-		*(x->memory ? &x->inert : &x->detours) = d;
+		*list = d;
 	pthread_mutex_unlock(&x->c->mu);
 	if (r < 0)
 		free(d);

@@ -12,8 +12,8 @@ bool send_is_due(const vd_conn *c)
 	if (c->bye_sent)
 		return atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 	return o->flush || o->taken || o->released || o->map || o->mapped ||
-	       o->mapped_id || o->returns > 0 || o->wanted_count > 0 || o->bye ||
-	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
+	       o->mapped_id || o->key_id || o->returns > 0 || o->wanted_count > 0 ||
+	       o->bye || atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -106,6 +106,12 @@ static int push_rest(vd_conn *c)
 	return r;
 }
 
+/* Under wr and mu. */
+static void count_put(vd_conn *c, const struct frame *f)
+{
+	c->peer_exports[f->id & FRAME_ID_PLACE].put_at = ++c->puts_sent;
+}
+
 int send_held(vd_conn *c, struct frame *f, const void *payload)
 {
 	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
@@ -113,7 +119,8 @@ int send_held(vd_conn *c, struct frame *f, const void *payload)
 
 	pthread_mutex_lock(&c->mu);
 	r = c->error;
-	c->puts_sent += f->type == FRAME_PUT;
+	if (f->type == FRAME_PUT)
+		count_put(c, f);
 	send_stamp(c, f);
 	pthread_mutex_unlock(&c->mu);
 	if (r < 0)
@@ -168,7 +175,8 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 		pthread_setcancelstate(cancel, NULL);
 	}
 	if (n > 0) {
-		c->puts_sent += f->type == FRAME_PUT;
+		if (f->type == FRAME_PUT)
+			count_put(c, f);
 		if ((size_t)n < len)
 			keep_rest(c, iov, (size_t)n, len);
 	}
@@ -198,6 +206,23 @@ static uint32_t next_return(vd_conn *c)
 	return p->id;
 }
 
+/* Under mu: there is one. */
+static uint32_t next_key(vd_conn *c)
+{
+	struct owed *o = &c->owed;
+	struct frame f = {.type = FRAME_KEY,
+			  .id = o->key_id,
+			  .tag = o->key_reason,
+			  .token = o->key_number,
+			  .len = sizeof(o->key)};
+
+	o->key_id = 0;
+	send_stamp(c, &f);
+	memcpy(c->rest, &f, sizeof(f));
+	memcpy(c->rest + sizeof(f), &o->key, sizeof(o->key));
+	return sizeof(f) + sizeof(o->key);
+}
+
 /* Under mu: the next of what is owed, into `rest`. Its length, or 0. */
 static uint32_t next_owed(vd_conn *c)
 {
@@ -215,6 +240,8 @@ static uint32_t next_owed(vd_conn *c)
 		f.id = o->mapped_id;
 		f.tag = o->mapped_reason;
 		o->mapped_id = 0;
+	} else if (o->key_id) {
+		return next_key(c);
 	} else if (o->returns > 0) {
 		f.type = FRAME_UNMAPPED;
 		f.id = next_return(c);

@@ -7,80 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "base/kernel.h"
-#include "rdma/fabric.h"
-#include "rdma/fake.h"
-
-enum {
-	INLINE_MAX = 64,
-	WRITE_MAX = 1 << 20,
-	TRIES = 12,	/* of a write to somebody who does not answer */
-	LOOK_AHEAD = 4, /* writes whose bytes may overtake one another */
-	STEPS_MAX = 6,	/* of a poll */
-};
-
-struct work {
-	struct fabric_work w;
-	uint8_t inline_bytes[INLINE_MAX];
-	bool is_placed;
-};
-
-struct fake_link {
-	struct link link;
-	struct fake_link *next; /* of the world's */
-	uint32_t peer_qpn;	/* 0: not connected */
-	uint32_t receives;
-	uint32_t first, count, delivered; /* of the works: a ring, by posting */
-	uint32_t size, tries;
-	uint32_t break_in;
-	uint8_t break_error;
-	bool is_halted, is_deaf;
-	uint64_t receive_tag;
-	struct work *works;
-};
-
-/* Memory that a peer may write to, or read, beside windows. */
-struct offer {
-	struct offer *next; /* of the world's */
-	struct link *domain;
-	uint64_t start, bytes;
-	uint32_t key;
-	bool is_read;
-};
-
-struct fake_context {
-	struct link_context context;
-	struct fake_world *world;
-	int bell; /* in the context's epoll instance */
-	bool is_dead, is_armed, injected, is_absent;
-	uint32_t inject_in;
-	uint32_t still; /* works of a dead process that will arrive */
-	uint32_t first, count, size;
-	struct fabric_done *queue;
-};
-
-struct fake_world {
-	uint64_t random;
-	uint32_t last_qpn;
-	bool is_mute;
-	struct fake_link *links;
-	uint32_t links_count;
-	struct offer *offers;
-	struct fake_counts counts;
-};
-
-/* xorshift64* */
-static uint32_t draw(struct fake_world *w, uint32_t below)
-{
-	w->random ^= w->random >> 12;
-	w->random ^= w->random << 25;
-	w->random ^= w->random >> 27;
-	return (uint32_t)((w->random * UINT64_C(2685821657736338717)) >> 33) % below;
-}
-
-static struct fake_context *context_of(const struct fake_link *l)
-{
-	return (struct fake_context *)l->link.context;
-}
+#include "rdma/fake_parts.h"
 
 /* ---- what happens ---- */
 
@@ -103,11 +30,6 @@ static void complete(struct fake_link *l, struct fabric_done done)
 	}
 }
 
-static struct work *work_at(struct fake_link *l, uint32_t n)
-{
-	return &l->works[(l->first + n) % l->size];
-}
-
 static struct fake_link *peer_of(struct fake_link *l)
 {
 	struct fake_link *peer = context_of(l)->world->links;
@@ -120,11 +42,11 @@ static struct fake_link *peer_of(struct fake_link *l)
 	return peer;
 }
 
-static bool is_within(const struct work *work, uint64_t start, uint64_t bytes)
+static bool is_within(const struct fabric_work *w, uint64_t start, uint64_t bytes)
 {
-	uint64_t at = work->w.to - start;
+	uint64_t at = w->to - start;
 
-	return work->w.bytes == 0 || (at <= bytes && work->w.bytes <= bytes - at);
+	return w->bytes == 0 || (at <= bytes && w->bytes <= bytes - at);
 }
 
 static struct link *domain_of(struct link *l)
@@ -132,15 +54,15 @@ static struct link *domain_of(struct link *l)
 	return l->beside ? l->beside : l;
 }
 
-static bool is_allowed(struct fake_link *peer, const struct work *work)
+bool fake_allows(struct fake_link *peer, const struct fabric_work *w)
 {
 	const struct offer *o = context_of(peer)->world->offers;
 
-	if (work->w.to_key == peer->link.own.key)
-		return is_within(work, peer->link.own.window, peer->link.window_bytes);
-	while (o && (o->key != work->w.to_key || o->domain != domain_of(&peer->link)))
+	if (w->to_key == peer->link.own.key)
+		return is_within(w, peer->link.own.window, peer->link.window_bytes);
+	while (o && (o->key != w->to_key || o->domain != domain_of(&peer->link)))
 		o = o->next;
-	return o && o->is_read == work->w.is_read && is_within(work, o->start, o->bytes);
+	return o && o->is_read == w->is_read && is_within(w, o->start, o->bytes);
 }
 
 /* A read is done at its turn alone. */
@@ -163,7 +85,7 @@ static void place_some(struct fake_link *l, struct fake_link *peer)
 	uint32_t ahead = draw(w, LOOK_AHEAD), n = l->delivered + ahead;
 
 	if (!peer || n >= l->count || work_at(l, n)->w.is_read ||
-	    !is_allowed(peer, work_at(l, n)))
+	    !fake_allows(peer, &work_at(l, n)->w))
 		return;
 	if (ahead && !work_at(l, n)->is_placed && !work_at(l, n - 1)->is_placed)
 		w->counts.too_early++;
@@ -204,6 +126,18 @@ static void break_link(struct fake_link *l, uint8_t error)
 	l->is_halted = true;
 }
 
+/* The bytes are there: an immediate is told. */
+void fake_receive(struct fake_link *l, const struct fabric_work *w)
+{
+	if (!w->with_immediate)
+		return;
+	l->receives--;
+	complete(l, (struct fabric_done){.tag = l->receive_tag,
+					 .with_immediate = true,
+					 .immediate = w->immediate,
+					 .bytes = w->bytes});
+}
+
 /* The next in order is executed at the other end. */
 static void deliver(struct fake_link *l, struct fake_link *peer)
 {
@@ -221,7 +155,7 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 			break_link(l, LINK_PEER_DEAD);
 		return;
 	}
-	if (!is_allowed(peer, work)) {
+	if (!fake_allows(peer, &work->w)) {
 		/* Both ends fail, and only one is told why. */
 		peer->is_halted = true;
 		break_link(l, LINK_PEER_REFUSED);
@@ -235,13 +169,7 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 	place(work);
 	l->delivered++;
 	l->tries = 0;
-	if (!work->w.with_immediate)
-		return;
-	peer->receives--;
-	complete(peer, (struct fabric_done){.tag = peer->receive_tag,
-					    .with_immediate = true,
-					    .immediate = work->w.immediate,
-					    .bytes = work->w.bytes});
+	fake_receive(peer, &work->w);
 }
 
 static void step_halted(struct fake_link *l)
@@ -270,6 +198,8 @@ void fake_step(struct fake_world *w)
 	struct fake_link *l = w->links, *peer;
 	uint32_t n;
 
+	if (w->strays && draw(w, 4) == 0)
+		fake_step_stray(w);
 	if (!l)
 		return;
 	for (n = draw(w, w->links_count); n; n--)
@@ -360,6 +290,8 @@ static void op_close(struct link *link)
 	struct fake_link *l = (struct fake_link *)link;
 	struct fake_link **at = &context_of(l)->world->links;
 
+	if (context_of(l)->world->lingers && !context_of(l)->is_dead)
+		fake_leave_strays(l);
 	while (*at != l)
 		at = &(*at)->next;
 	*at = l->next;
@@ -513,6 +445,8 @@ struct fake_world *fake_world_create(uint64_t seed)
 
 void fake_world_destroy(struct fake_world *w)
 {
+	while (w->strays)
+		fake_step_stray(w);
 	free(w);
 }
 
@@ -558,6 +492,11 @@ const struct fake_counts *fake_counts(const struct fake_world *w)
 void fake_mute(struct fake_world *w)
 {
 	w->is_mute = true;
+}
+
+void fake_linger(struct fake_world *w, bool lingers)
+{
+	w->lingers = lingers;
 }
 
 void fake_die(struct link_context *c)

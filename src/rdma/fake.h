@@ -18,6 +18,7 @@ struct fake_counts {
 	uint32_t dry;	    /* immediates that found no receive: always a fault of ours */
 	uint32_t overrun;   /* completions that found the queue full: the same */
 	uint32_t too_early; /* bytes that arrived before those of an earlier write */
+	uint32_t strays;    /* writes that arrived after their link was destroyed */
 };
 
 struct fake_world *fake_world_create(uint64_t seed);
@@ -32,6 +33,8 @@ void fake_step(struct fake_world *w);
 const struct fake_counts *fake_counts(const struct fake_world *w);
 /* What is written to the dead does not even fail. */
 void fake_mute(struct fake_world *w);
+/* What a link that is destroyed has posted may still arrive, while the other end is there. */
+void fake_linger(struct fake_world *w, bool lingers);
 
 /* Nothing reaches the link any more: what is written to it, and that its own writes have
  * arrived, as they do. */

@@ -204,6 +204,10 @@ ssize_t remote_lend(struct sock *s, struct source *src);
 /* Bytes have gone past the ring, or are about to: until it is known what has become of them, and
  * the device has let go of them; or a handler has run, before which it has. */
 void remote_await(struct across *a);
+/* As across_reach and across_put; -EAGAIN on one host. */
+int remote_reach(struct sock *s, void *to, size_t n, struct across_key *k, uint64_t *id);
+int remote_put(struct sock *s, const struct across_key *to, uint64_t at, const void *from,
+	       size_t n);
 /* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
 int remote_begin(struct sock *s, int fd);
 int remote_step(struct sock *s, struct meet_segment *seg);

@@ -176,6 +176,24 @@ void remote_await(struct across *a)
 	crit_leave();
 }
 
+/* ---- memory that the peer writes to by itself ---- */
+
+int remote_reach(struct sock *s, void *start, size_t bytes, struct across_key *key,
+		 uint64_t *id)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_reach(a, s, start, bytes, key, id) : -EAGAIN;
+}
+
+int remote_put(struct sock *s, const struct across_key *key, uint64_t offset,
+	       const void *from, size_t bytes)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_put(a, s, key, offset, from, bytes) : -EAGAIN;
+}
+
 /* ---- bells ---- */
 
 bool remote_ring(struct sock *s)

@@ -18,8 +18,8 @@ import tempfile
 
 VIADUCT, LIBRARY = sys.argv[1:3]
 PATIENCE_MS = 100000
-NAMES = ("puts put_bytes gets get_bytes atomics notifications_sent notifications_received imports "
-         "imports_mapped redirections_full redirections_partial redirections_none").split()
+NAMES = ("puts put_bytes far_puts gets get_bytes atomics notifications_sent "
+         "notifications_received imports imports_mapped redirections_full redirections_partial redirections_none").split()
 
 
 class Event(ctypes.Structure):

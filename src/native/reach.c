@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts between hosts that a device writes to the export's memory, past the stream. */
+/*
+ * Both ends: across/reach.c says how bytes get there, and what can become of a put. Here:
+ *
+ * 1. The importer asks for an export's key (REACH) when it has a put that is long enough, and goes on
+ *    by frames until KEY has come. It has one question under way at a time, and none for an export whose key
+ *    it has.
+ * 2. The exporter's reader registers the memory and gives the key a number. It gives none while a
+ *    redirection stands, and a redirection that begins while there is a key redirects nothing: what
+ *    the device writes is seen by nobody. Memory of vd_alloc is claimed as if it were lent to a peer that
+ *    writes, so that it is never exchanged for a copy.
+ * 3. A put by the device holds wr, as one by frames does. Puts to that export that went by frames before it
+ *    have landed then: else they are flushed first. It has landed itself when it returns, so what
+ *    follows comes behind it. Its event is a PLACED.
+ * 4. Where nobody knows what has become of it, the importer forgets the key and sends the bytes by frames, still
+ *    under wr. The first of these names the number: the exporter voids that key before the bytes
+ *    land, so nothing late lands on them or on what follows.
+ * 5. The exporter voids a key by itself, without a word, when the export ends and when the connection
+ *    does, before its program hears of that; and the engine does so at a fork, and at a link's end. A put
+ *    finds that out as in 4.
+ *
+ * A peer that lies about a key can have its own put fail. A REACH while a key is in use replaces that.
+ */
+#include <string.h>
+
+#include "base/reason.h"
+#include "native/native.h"
+
+/* Pinned for one export, at most; registering takes about a tenth of a second then. */
+#define REACH_MOST ((size_t)1 << 30)
+int reach_again_ms = 1000;
+
+/* ---- the exporter ---- */
+
+void reach_close(struct vd_region *x)
+{
+	if (!x->is_reached)
+		return;
+	door->unreach(x->reach);
+	memory_unclaim(x->claimed);
+	x->claimed = NULL;
+	x->reach = 0;
+	x->is_reached = false;
+}
+
+void reach_close_all(vd_conn *c)
+{
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+		if (c->exports[i])
+			reach_close(c->exports[i]);
+}
+
+void reach_void(struct vd_region *x, uint32_t number)
+{
+	if (x->key_number == number)
+		reach_close(x);
+}
+
+/* Under mu, which it gives up: whoever ends the export waits. */
+static int make(vd_conn *c, struct vd_region *x, struct door_key *key, uint64_t *id)
+{
+	int r;
+
+	c->landing = x;
+	pthread_mutex_unlock(&c->mu);
+	r = door->reach(c->fd, x->addr, x->len, key, id);
+	pthread_mutex_lock(&c->mu);
+	c->landing = NULL;
+	conn_changed(c);
+	if (r == 0 && c->error) {
+		door->unreach(*id);
+		r = -EPIPE;
+	}
+	return r;
+}
+
+/* An enum vd_reason. */
+static uint32_t give(vd_conn *c, struct vd_region *x, struct frame_key *out)
+{
+	struct door_key key = {0};
+	uint64_t id = 0;
+	int r;
+
+	reach_close(x);
+	if (x->detours || x->len > REACH_MOST || x->is_lent ||
+	    !memory_claim(x->addr, x->len, &x->claimed))
+		return VD_REASON_FULL;
+	x->is_reached = true;
+	r = make(c, x, &key, &id);
+	if (r < 0) {
+		reach_close(x);
+		return r == -EAGAIN ? VD_REASON_REMOTE_PEER : VD_REASON_MEMORY;
+	}
+	x->reach = id;
+	x->was_reached = true;
+	x->key_number++;
+	*out = (struct frame_key){key.address, key.link, key.key, 0};
+	return VD_REASON_NONE;
+}
+
+void reach_open(vd_conn *c, struct vd_region *x, uint32_t id)
+{
+	struct owed *o = &c->owed;
+
+	o->key = (struct frame_key){0};
+	o->key_reason = x && !c->error ? give(c, x, &o->key) : VD_REASON_ENDED;
+	o->key_number = x ? x->key_number : 0;
+	o->key_id = id;
+}
+
+/* ---- the importer ---- */
+
+static struct peer_export *export_of(const vd_remote *r)
+{
+	struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+
+	return p->alive && p->id == r->id ? p : NULL;
+}
+
+int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
+	struct peer_export *p = &c->peer_exports[f->id & FRAME_ID_PLACE];
+	struct frame_key k;
+
+	if (c->reach_id == 0 || f->id != c->reach_id || f->len != sizeof(k) ||
+	    (f->tag == VD_REASON_NONE && f->token == 0))
+		return -EPROTO;
+	c->reach_id = 0;
+	if (!p->alive || p->id != f->id || f->tag != VD_REASON_NONE)
+		return 0;
+	memcpy(&k, payload, sizeof(k));
+	p->key = (struct door_key){k.address, k.link, k.key};
+	p->key_number = f->token;
+	p->reach_at = 0;
+	return 0;
+}
+
+/* Under mu: asks for it, or flushes. */
+enum { PREPARED, ASKS, FLUSHES };
+static int what_first(const vd_remote *r)
+{
+	struct peer_export *p = export_of(r);
+	vd_conn *c = r->c;
+
+	if (!p || c->error || until_left(p->reach_at) > 0)
+		return PREPARED;
+	if (p->key_number)
+		return p->put_at > c->puts_flushed ? FLUSHES : PREPARED;
+	if (c->reach_id)
+		return PREPARED;
+	p->reach_at = until(reach_again_ms);
+	c->reach_id = r->id;
+	return ASKS;
+}
+
+void reach_prepare(const vd_remote *r, size_t len)
+{
+	struct frame f = {.type = FRAME_REACH, .id = r->id};
+	uint32_t least = door->reach_least(r->c->fd);
+	int what;
+
+	if (least == 0 || len < least)
+		return;
+	pthread_mutex_lock(&r->c->mu);
+	what = what_first(r);
+	pthread_mutex_unlock(&r->c->mu);
+	/* An error is the connection's, which the put finds, too. */
+	if (what == ASKS)
+		send_frame(r->c, &f, NULL);
+	else if (what == FLUSHES)
+		flush_stream(r->c, UNTIL_EVER);
+}
+
+/* Under mu: it was not by the device. */
+static void heed(struct peer_export *p, int result, uint32_t *voids)
+{
+	if (result == -EIO)
+		*voids = p->key_number;
+	if (result != -EAGAIN)
+		p->key_number = 0;
+	/* There may be no link beside yet. */
+	p->reach_at = until(result == -EAGAIN ? reach_again_ms / 20 : reach_again_ms);
+}
+
+bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
+	       uint32_t *voids)
+{
+	uint32_t least = door->reach_least(r->c->fd);
+	vd_conn *c = r->c;
+	struct peer_export *p;
+	struct door_key key;
+	bool may;
+	int result;
+
+	*voids = 0;
+	if (least == 0 || len < least)
+		return false;
+	pthread_mutex_lock(&c->mu);
+	p = export_of(r);
+	/* Another thread may have put by frames since it was flushed. */
+	may = p && !c->error && p->key_number && p->put_at <= c->puts_flushed &&
+	      until_left(p->reach_at) == 0;
+	if (may)
+		key = p->key;
+	pthread_mutex_unlock(&c->mu);
+	if (!may)
+		return false;
+	result = door->put(c->fd, &key, offset, src, len);
+	pthread_mutex_lock(&c->mu);
+	if (result == 0) {
+		count(c, NATIVE_FAR_PUTS, 1);
+		c->is_placed = true;
+	} else if ((p = export_of(r))) {
+		heed(p, result, voids);
+	}
+	pthread_mutex_unlock(&c->mu);
+	return result == 0;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts between two hosts, each byte checked: the exports come and go under the writer's hands. */
+/*
+ * When an event comes its bytes are there, and after an export has ended its memory does not change.
+ *
+ *	puts own PORT			exports, checks, and ends when the writer has gone
+ *	puts write HOST PORT ROUNDS	writes, in so many exports
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <viaduct/viaduct.h>
+
+#define BOX_BYTES (300u << 10)
+#define PATIENT	  60000
+#define CALM_PUTS 12u
+
+#define MUST(call)                                                                       \
+	do {                                                                             \
+		int r_ = (call);                                                         \
+		if (r_ < 0) {                                                            \
+			fprintf(stderr, "%s: %s\n", #call, strerror(-r_));               \
+			exit(1);                                                         \
+		}                                                                        \
+	} while (0)
+
+static uint8_t byte_of(uint32_t tag, size_t at)
+{
+	return (uint8_t)(tag * 37 + at * 131 + (at >> 8) * 17);
+}
+
+static void fill(uint8_t *to, size_t len, uint32_t tag)
+{
+	for (size_t i = 0; i < len; i++)
+		to[i] = byte_of(tag, i);
+}
+
+static void check(const uint8_t *box, size_t offset, size_t len, uint32_t tag)
+{
+	for (size_t i = 0; i < len; i++)
+		if (box[offset + i] != byte_of(tag, i)) {
+			fprintf(stderr, "put %u of %zu bytes: byte %zu is %u, not %u\n",
+				tag, len, i, box[offset + i], byte_of(tag, i));
+			exit(1);
+		}
+}
+
+static void name_of(char name[16], uint32_t round)
+{
+	snprintf(name, 16, "box%u", round);
+}
+
+/* ---- the owner ---- */
+
+/* Each is there when its event is, and stays until the writer hears that. */
+static bool take_calm(vd_conn *c, vd_remote *acks, const uint8_t *box)
+{
+	struct vd_event ev;
+
+	for (uint32_t i = 0; i < CALM_PUTS; i++) {
+		MUST(vd_wait(c, &ev, 1, PATIENT));
+		if (ev.kind == VD_EVENT_END) {
+			printf("%s\n", ev.result ? strerror(-ev.result) : "closed");
+			return false;
+		}
+		check(box, ev.offset, ev.len, ev.tag);
+		vd_put(acks, 0, "", 0, ev.tag, VD_NOTIFY); /* the end is an event, too */
+	}
+	return true;
+}
+
+/* Nobody else writes there any more. */
+static void check_still(uint8_t *box, uint32_t round)
+{
+	static uint8_t was[BOX_BYTES];
+
+	memset(box, (int)round, BOX_BYTES);
+	memset(was, (int)round, BOX_BYTES);
+	for (int i = 0; i < 10; i++) {
+		usleep(5000);
+		if (memcmp(box, was, BOX_BYTES) != 0) {
+			fprintf(stderr, "round %u: it was written to after its end\n",
+				round);
+			exit(1);
+		}
+	}
+}
+
+/* A writer that goes on for as long as it can. */
+static void end_under_fire(vd_region *x, uint8_t *box, uint32_t round)
+{
+	usleep(1000 * (round * 7 % 60));
+	MUST(vd_unexport(x));
+	check_still(box, round);
+}
+
+static int own(const char *port)
+{
+	static uint8_t plain[BOX_BYTES];
+	void *shared;
+	vd_listener *l;
+	vd_conn *c;
+	vd_remote *acks;
+
+	MUST(vd_listen(NULL, port, &l));
+	MUST(vd_accept(l, PATIENT, &c));
+	MUST(vd_alloc(BOX_BYTES, &shared));
+	MUST(vd_import(c, "acks", PATIENT, &acks));
+	for (uint32_t round = 0;; round++) {
+		uint8_t *box = round % 2 ? shared : plain;
+		char name[16];
+		vd_region *x;
+
+		name_of(name, round);
+		/* Of a writer that is killed under fire it is the next one that tells. */
+		if (vd_export(c, name, box, BOX_BYTES, VD_WRITE, NULL, &x) < 0 ||
+		    !take_calm(c, acks, box)) {
+			check_still(box, round);
+			break;
+		}
+		end_under_fire(x, box, round);
+	}
+	vd_close(c);
+	vd_listener_close(l);
+	return 0;
+}
+
+/* ---- the writer ---- */
+
+/* In turn with the owner: long ones, short ones, and some that lie across each other. */
+static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
+{
+	static uint8_t src[BOX_BYTES];
+	struct vd_event ev;
+
+	for (uint32_t i = 0; i < CALM_PUTS; i++) {
+		uint32_t tag = round * CALM_PUTS + i, offset = i * 1009 % 5000;
+		size_t len = i % 4 == 3 ? 100 + i : BOX_BYTES - 5000;
+
+		/* Older ones, beneath it. */
+		memset(src, 0xaa, sizeof(src));
+		if (i % 2)
+			MUST(vd_put(r, offset, src, 700, 0, 0));
+		if (i % 3 == 0)
+			MUST(vd_put(r, 0, src, BOX_BYTES, 0, 0));
+		fill(src, len, tag);
+		MUST(vd_put(r, offset, src, len, tag, VD_NOTIFY));
+		memset(src, 0xbb, sizeof(src));
+		MUST(vd_wait(c, &ev, 1, PATIENT));
+		if (ev.kind == VD_EVENT_END)
+			MUST(ev.result ? ev.result : -EPIPE);
+		if (ev.tag != tag) {
+			fprintf(stderr, "tag %u, not %u\n", ev.tag, tag);
+			exit(1);
+		}
+	}
+}
+
+static int write_all(const char *host, const char *port, uint32_t rounds)
+{
+	static uint8_t src[BOX_BYTES], ack;
+	uint32_t fired = 0;
+	vd_region *x;
+	vd_conn *c;
+
+	MUST(vd_connect(host, port, PATIENT, &c));
+	MUST(vd_export(c, "acks", &ack, 1, VD_WRITE, NULL, &x));
+	while (vd_path(c) != VD_PATH_RDMA && rounds)
+		MUST(vd_flush(c));
+	for (uint32_t round = 0; round < rounds; round++) {
+		char name[16];
+		vd_remote *r;
+		int error;
+
+		name_of(name, round);
+		MUST(vd_import(c, name, PATIENT, &r));
+		put_calmly(c, r, round);
+		while ((error = vd_put(r, 0, src, BOX_BYTES, 0, 0)) == 0)
+			fired++;
+		if (error != -ESTALE)
+			MUST(error);
+		vd_unimport(r);
+	}
+	vd_close(c);
+	printf("%u rounds, %u under fire\n", rounds, fired);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && !strcmp(argv[1], "own"))
+		return own(argv[2]);
+	if (argc == 5 && !strcmp(argv[1], "write"))
+		return write_all(argv[2], argv[3], (uint32_t)atoi(argv[4]));
+	return 2;
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The native library between two hosts with an RDMA device: long puts that the device writes to the
+memory of the peer's program, every byte checked, with and without a preloaded library.
+
+usage: puts.py [OPTION]... VIADUCT CACHE
+"""
+import json
+
+import bed as beds
+import guest
+import kernel
+from bed import listening
+
+REDIRECT, ROUNDS, PORT = 4096, 12, 7010
+FAR_LEAST = 3 * ROUNDS
+LIMIT_S = 300
+
+
+def alone(name):
+    """As a program that asks for the library, and runs without `viaduct run`."""
+    return (f"env VIADUCT_REDIRECT={REDIRECT} VIADUCT_REPORT=/run/far/report-{name} "
+            f"VIADUCT_LOG=debug:/run/far/log-{name}")
+
+
+def native(side, name):
+    """What its processes have counted."""
+    return [line["native"] for line in side.reports(name)]
+
+
+def puts(bed):
+    for way in ("alone", "preloaded"):
+        bed.fresh()
+        bed.redirect = REDIRECT
+        under = alone("puts") if way == "alone" else bed.under("puts")
+        bed.a.serve(f"LD_LIBRARY_PATH=/viaduct {under} /tests/puts own {PORT}", listening(PORT))
+        said = bed.b.must(f"LD_LIBRARY_PATH=/viaduct {under} /tests/puts write {bed.server} {PORT} {ROUNDS}", LIMIT_S)
+        bed.a.served()
+        counts = native(bed.b, "puts")[0]
+        print(f"  {way}: {said.strip()}; of {counts['puts']} puts {counts['far_puts']} by the device")
+        if bed.rdma and counts["far_puts"] < FAR_LEAST:
+            bed.fail(f"too few: {json.dumps(counts)}")
+
+
+def killed(bed):
+    """One end is killed while the writer fires: the other hears of it, and the owner's memory is still."""
+    for victim, other in ((bed.a, bed.b), (bed.b, bed.a)):
+        bed.fresh()
+        bed.a.serve(f"LD_LIBRARY_PATH=/viaduct {alone('puts')} /tests/puts own {PORT}", listening(PORT))
+        bed.b.serve(f"LD_LIBRARY_PATH=/viaduct {alone('puts')} /tests/puts write {bed.server} {PORT} 100000", "true")
+        bed.look(PORT)
+        victim.must("sleep 2; kill -KILL $(pidof puts)")
+        victim.run("until [ -e /run/ended ]; do sleep 0.05; done")
+        status, said = other.run("""until [ -e /run/ended ]; do sleep 0.05; done
+            cat /run/said /run/ended""")
+        print(f"  {victim.name} is killed; {other.name}: {' '.join(said.split())}")
+        if status or "after its end" in said or ("reset" not in said and other is bed.b):
+            bed.fail(f"{other.name} says: {said}")
+
+
+CASES = {"puts": puts, "killed": killed}
+
+
+def test(*arguments):
+    made = beds.parser("puts.py")
+    made.add_argument("--only", action="append", choices=CASES, help="this part alone")
+    options = beds.parse(made, arguments)
+    debian = kernel.kernel(options.cache)
+    content = beds.make_image(debian, options)
+    content.binary(beds.built(options, "tests/guest/guest-puts"), "/tests/puts")
+    content.file("/viaduct/libviaduct.so.0", beds.built(options, "libviaduct.so.0"))
+    with beds.hosts(debian, content, options) as bed:
+        beds.cases(bed, {name: CASES[name] for name in options.only or CASES})
+
+
+if __name__ == "__main__":
+    guest.main(test)

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The native library between two hosts, both of which are this process, on the fake interconnect: puts
+ * that a device writes, among those that go by frames, while keys are voided and links fail. */
+/* See far.c. */
+#define main __attribute__((visibility("default"))) native_far_main
+int native_far_main(int argc, char **argv);
+#include "native/rig.h"
+
+#include "base/native_count.h"
+#include "hook/hook.h"
+#include "native/native.h"
+#include "unit/across_pair.h"
+
+#define BOX_BYTES 50000u
+#define BOXES	  3
+#define LEAST	  2000
+
+extern const struct door viaduct_door;
+static struct door far_door;
+
+__attribute__((constructor)) static void settings(void)
+{
+	setenv("VD_TEST_ACROSS", "3", 0);
+	setenv("VIADUCT_REDIRECT", "2000", 1);
+	setenv("VIADUCT_UPGRADE_AFTER", "0", 1);
+}
+
+/* Both were made known before: see far_open. */
+static void adopt(int fd, uint32_t role, int *announced)
+{
+	(void)role;
+	REQUIRE(fd_sock(fd));
+	*announced = -1;
+}
+
+static void hasten(int fd)
+{
+	(void)fd;
+}
+
+static void far_begin(void)
+{
+	if (door)
+		return;
+	REQUIRE(hook_active = hook_begin(NULL));
+	far_door = viaduct_door;
+	far_door.adopt = adopt;
+	far_door.hasten = hasten;
+	door = &far_door;
+	bulk_retry_ms = reach_again_ms = 2;
+}
+
+static struct rig far_open(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int listener = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+	    a = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), b;
+	struct rig r;
+
+	alarm(RIG_ALARM_S);
+	far_begin();
+	REQUIRE(bind(listener, (struct sockaddr *)&at, len) == 0);
+	REQUIRE(REAL(listen)(listener, 1) == 0);
+	REQUIRE(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	REQUIRE(REAL(connect)(a, (struct sockaddr *)&at, len) == 0);
+	b = REAL(accept4)(listener, NULL, NULL, SOCK_CLOEXEC);
+	REQUIRE(b >= 0);
+	REAL(close)(listener);
+	REQUIRE(fd_open_socket(a, false));
+	fd_connecting(fd_sock(a), a);
+	REQUIRE(fd_open_accepted(b, false));
+	across_meet(fd_sock(a), fd_sock(b));
+	REQUIRE(vd_adopt(a, VD_CONNECTED, &r.a) == 0);
+	REQUIRE(vd_adopt(b, VD_ACCEPTED, &r.b) == 0);
+	while (vd_path(r.a) != VD_PATH_RDMA || vd_path(r.b) != VD_PATH_RDMA) {
+		REQUIRE(vd_flush(r.a) == 0);
+		REQUIRE(vd_flush(r.b) == 0);
+	}
+	return r;
+}
+
+static uint64_t far_puts(vd_conn *c)
+{
+	return atomic_load(&c->counts[NATIVE_FAR_PUTS]);
+}
+
+static struct across *handle(vd_conn *c)
+{
+	return atomic_load(&fd_sock(c->fd)->across);
+}
+
+static uint32_t next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return (uint32_t)(*state >> 16);
+}
+
+/* Puts until the device has written one. */
+static void until_far(vd_conn *c, vd_remote *r, const void *src, size_t len)
+{
+	for (uint64_t was = far_puts(c); far_puts(c) == was; usleep(1000))
+		REQUIRE(vd_put(r, 0, src, len, 0, 0) == 0);
+}
+
+static bool all_are(const uint8_t *at, size_t len, uint8_t byte)
+{
+	for (size_t i = 0; i < len; i++)
+		if (at[i] != byte)
+			return false;
+	return true;
+}
+
+/* As NATIVE_TEST. */
+#define FAR_TEST(id)                                                                     \
+	static void far_test_##id(void);                                                 \
+	TEST(id)                                                                         \
+	{                                                                                \
+		struct rig warm_ = far_open();                                           \
+		rig_close(&warm_);                                                       \
+		FDS_SETTLED();                                                           \
+		far_test_##id();                                                         \
+	}                                                                                \
+	static void far_test_##id(void)
+
+FAR_TEST(a_device_writes_them)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], src[BOX_BYTES];
+	struct vd_event ev;
+	uint64_t before;
+	vd_region *x;
+	vd_remote *to;
+
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, box, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
+	until_far(r.a, to, src, BOX_BYTES);
+	before = far_puts(r.a);
+	for (uint32_t i = 0; i < 50; i++) {
+		rig_fill(src, BOX_BYTES, i);
+		REQUIRE(vd_put(to, 5, src, BOX_BYTES - 5, i, VD_NOTIFY) == 0);
+		/* It is there before its event, and before the call returns. */
+		CHECK(rig_is(box + 5, BOX_BYTES - 5, i));
+		ev = rig_event(r.b);
+		CHECK(ev.kind == VD_EVENT_NOTIFY && ev.tag == i && ev.where == x &&
+		      ev.user == box && ev.offset == 5 && ev.len == BOX_BYTES - 5);
+	}
+	CHECK_EQ(far_puts(r.a), before + 50);
+	/* Shorter ones do not go that way, nor longer ones elsewhere. */
+	REQUIRE(vd_put(to, 0, src, LEAST - 1, 0, 0) == 0);
+	CHECK_EQ(vd_put(to, 1, src, BOX_BYTES, 0, 0), -ERANGE);
+	CHECK_EQ(far_puts(r.a), before + 50);
+	/* Behind it: it is in place before that one is made. */
+	memset(src, 1, LEAST - 1);
+	REQUIRE(vd_put(to, 0, src, LEAST - 1, 0, 0) == 0);
+	memset(src, 2, BOX_BYTES);
+	REQUIRE(vd_put(to, 0, src, LEAST, 0, 0) == 0);
+	CHECK_EQ(far_puts(r.a), before + 51);
+	CHECK(all_are(box, LEAST, 2));
+	REQUIRE(vd_flush(r.a) == 0);
+	CHECK(all_are(box, LEAST, 2));
+	rig_close(&r);
+}
+
+/* Once the export has ended nothing comes there any more; another one in its place has its own key. */
+FAR_TEST(ended_exports)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], src[BOX_BYTES];
+
+	memset(src, 7, BOX_BYTES);
+	for (int i = 0; i < 20; i++) {
+		vd_region *x;
+		vd_remote *to;
+		int error;
+
+		REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
+		if (i % 2)
+			until_far(r.a, to, src, BOX_BYTES);
+		REQUIRE(vd_put(to, 0, src, BOX_BYTES, 0, 0) == 0);
+		REQUIRE(vd_unexport(x) == 0);
+		memset(box, 0xee, BOX_BYTES);
+		error = vd_put(to, 0, src, BOX_BYTES, 0, 0);
+		CHECK(error == 0 || error == -ESTALE);
+		REQUIRE(vd_flush(r.a) == 0);
+		CHECK_EQ(vd_put(to, 0, src, BOX_BYTES, 0, 0), -ESTALE);
+		CHECK(all_are(box, BOX_BYTES, 0xee));
+		vd_unimport(to);
+	}
+	rig_close(&r);
+	CHECK(all_are(box, BOX_BYTES, 0xee));
+}
+
+static struct peer_export *known(const vd_remote *r)
+{
+	return &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+}
+
+static uint32_t key_of(const vd_remote *r)
+{
+	uint32_t number;
+
+	pthread_mutex_lock(&r->c->mu);
+	number = known(r)->key_number;
+	pthread_mutex_unlock(&r->c->mu);
+	return number;
+}
+
+static bool is_reached(const vd_region *x)
+{
+	bool is;
+
+	pthread_mutex_lock(&x->c->mu);
+	is = x->is_reached;
+	pthread_mutex_unlock(&x->c->mu);
+	return is;
+}
+
+/* The owner's keys are void, as around a fork. */
+static void void_keys(void)
+{
+	across_forking();
+	across_forked_parent();
+}
+
+/* Puts of one piece and of several, in vain: the owner hears of that before it hears the bytes. */
+FAR_TEST(in_vain)
+{
+	const size_t bytes = (600u << 10) + 5;
+	struct rig r = far_open();
+	uint8_t *box = calloc(1, bytes), *src = calloc(1, bytes);
+	vd_region *x;
+	vd_remote *to;
+
+	REQUIRE(vd_export(r.b, "box", box, bytes, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
+	for (uint8_t i = 1; i < 9; i++) {
+		size_t len = i % 2 ? bytes : LEAST;
+
+		until_far(r.a, to, src, bytes);
+		CHECK(is_reached(x));
+		memset(src, i, bytes);
+		void_keys();
+		REQUIRE(vd_put(to, 0, src, len, i, VD_NOTIFY) == 0);
+		CHECK_EQ(rig_event(r.b).tag, i);
+		CHECK(all_are(box, len, i));
+		CHECK(!is_reached(x));
+	}
+	rig_close(&r);
+	free(box);
+	free(src);
+}
+
+/* Nor once the connection has, for a peer that has kept the key. */
+FAR_TEST(ended_connections)
+{
+	struct rig r = far_open(), other = far_open();
+	static uint8_t box[BOX_BYTES], src[BOX_BYTES];
+	struct across_key key;
+	vd_region *x;
+	vd_remote *to;
+
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
+	until_far(r.a, to, src, BOX_BYTES);
+	key = (struct across_key){known(to)->key.address, known(to)->key.link,
+				  known(to)->key.key};
+	memset(src, 8, BOX_BYTES);
+	CHECK_EQ(across_put(handle(other.a), fd_sock(other.a->fd), &key, 0, src,
+			    BOX_BYTES),
+		 0);
+	CHECK(all_are(box, BOX_BYTES, 8));
+	vd_close(r.a);
+	CHECK_EQ(rig_event(r.b).kind, VD_EVENT_END);
+	memset(src, 9, BOX_BYTES);
+	CHECK_EQ(across_put(handle(other.a), fd_sock(other.a->fd), &key, 0, src,
+			    BOX_BYTES),
+		 -EIO);
+	CHECK(all_are(box, BOX_BYTES, 8));
+	vd_close(r.b);
+	rig_close(&other);
+	CHECK(all_are(box, BOX_BYTES, 8));
+}
+
+/* A redirection takes nothing that a device writes; while one stands there is no key. */
+FAR_TEST(redirections)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], src[BOX_BYTES], to[BOX_BYTES];
+	struct vd_redirected done;
+	uint64_t before;
+	vd_detour *d, *e;
+	vd_region *x;
+	vd_remote *remote;
+
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &remote) == 0);
+	REQUIRE(vd_redirect(x, 0, to, BOX_BYTES, &d) == 0);
+	memset(src, 1, BOX_BYTES);
+	for (int i = 0; i < 5; i++) {
+		REQUIRE(vd_put(remote, 0, src, BOX_BYTES, 0, 0) == 0);
+		REQUIRE(vd_flush(r.a) == 0);
+	}
+	CHECK_EQ(far_puts(r.a), 0);
+	CHECK(all_are(box, BOX_BYTES, 0) && all_are(to, BOX_BYTES, 1));
+	REQUIRE(vd_redirect_end(d, &done) == 0);
+	CHECK_EQ(done.kind, VD_REDIRECT_FULL);
+	until_far(r.a, remote, src, BOX_BYTES);
+	before = far_puts(r.a);
+	memset(to, 0xee, BOX_BYTES);
+	REQUIRE(vd_redirect(x, 0, to, BOX_BYTES, &d) == 0);
+	CHECK_EQ(vd_redirect(x, 5, src, 1, &e), -EBUSY);
+	memset(src, 3, BOX_BYTES);
+	REQUIRE(vd_put(remote, 0, src, BOX_BYTES, 0, 0) == 0);
+	CHECK_EQ(far_puts(r.a), before + 1);
+	CHECK(all_are(box, BOX_BYTES, 3) && all_are(to, BOX_BYTES, 0xee));
+	memset(src, 4, BOX_BYTES);
+	REQUIRE(vd_put(remote, 7, src, LEAST - 1, 0, 0) == 0);
+	memset(src, 5, BOX_BYTES);
+	REQUIRE(vd_put(remote, 0, src, BOX_BYTES, 0, 0) == 0);
+	CHECK_EQ(far_puts(r.a), before + 2);
+	REQUIRE(vd_redirect_end(d, &done) == 0);
+	CHECK_EQ(done.kind, VD_REDIRECT_NONE);
+	CHECK(all_are(to, BOX_BYTES, 5));
+	rig_close(&r);
+}
+
+/* Memory of vd_alloc is one writer's: the second peer gets no key, nor does one for a part of it. */
+FAR_TEST(one_writer)
+{
+	struct rig r = far_open(), other = far_open();
+	static uint8_t src[BOX_BYTES];
+	vd_region *x[3];
+	vd_remote *to[3];
+	uint64_t was;
+	void *box;
+
+	REQUIRE(vd_alloc(BOX_BYTES, &box) == 0);
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x[0]) == 0);
+	REQUIRE(vd_export(other.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x[1]) == 0);
+	REQUIRE(vd_export(other.b, "part", (uint8_t *)box + 8, LEAST, VD_WRITE, NULL,
+			  &x[2]) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &to[0]) == 0);
+	REQUIRE(vd_import(other.a, "box", RIG_MS, &to[1]) == 0);
+	REQUIRE(vd_import(other.a, "part", RIG_MS, &to[2]) == 0);
+	until_far(r.a, to[0], src, BOX_BYTES);
+	memset(src, 4, BOX_BYTES);
+	for (int i = 0; i < 5; i++) {
+		REQUIRE(vd_put(to[1], 0, src, BOX_BYTES, 0, 0) == 0);
+		REQUIRE(vd_put(to[2], 0, src, LEAST, 0, 0) == 0);
+		REQUIRE(vd_flush(other.a) == 0);
+	}
+	CHECK_EQ(far_puts(other.a), 0);
+	CHECK(all_are(box, BOX_BYTES, 4));
+	CHECK_EQ(vd_free(box), -EBUSY);
+	REQUIRE(vd_unexport(x[0]) == 0);
+	was = far_puts(other.a);
+	until_far(other.a, to[1], src, BOX_BYTES);
+	CHECK(far_puts(other.a) > was);
+	REQUIRE(vd_unexport(x[1]) == 0);
+	until_far(other.a, to[2], src, LEAST);
+	CHECK_EQ(vd_free(box), -EBUSY); /* a device writes to a part of it */
+	rig_close(&other);
+	rig_close(&r);
+	CHECK_EQ(vd_free(box), 0);
+}
+
+/* ---- at random, against a model ---- */
+
+struct world {
+	struct rig r;
+	uint64_t state;
+	uint8_t *box[BOXES], model[BOXES][BOX_BYTES];
+	bool shared[BOXES];
+	vd_region *x[BOXES];
+	vd_remote *to[BOXES];
+	uint32_t tag, names, vain, wait_us;
+};
+
+static void export_again(struct world *w, int i)
+{
+	char name[16];
+
+	/* A new one each time: a flush need not ask, so the end of the last may be unheard. */
+	snprintf(name, sizeof(name), "%u", ++w->names);
+	if (w->x[i]) {
+		REQUIRE(vd_unexport(w->x[i]) == 0);
+		memset(w->box[i], 0xdd, BOX_BYTES);
+		if (next(&w->state) % 2) /* one that comes too late */
+			vd_put(w->to[i], 0, w->model[i], BOX_BYTES, 0, 0);
+		REQUIRE(vd_flush(w->r.a) == 0);
+		CHECK(all_are(w->box[i], BOX_BYTES, 0xdd));
+		vd_unimport(w->to[i]);
+		if (w->shared[i])
+			REQUIRE(vd_free(w->box[i]) == 0);
+		else
+			free(w->box[i]);
+	}
+	w->shared[i] = next(&w->state) % 2;
+	if (w->shared[i])
+		REQUIRE(vd_alloc(BOX_BYTES, (void **)&w->box[i]) == 0);
+	else
+		w->box[i] = calloc(1, BOX_BYTES);
+	memset(w->model[i], 0, BOX_BYTES);
+	REQUIRE(vd_export(w->r.b, name, w->box[i], BOX_BYTES, VD_READ | VD_WRITE, NULL,
+			  &w->x[i]) == 0);
+	REQUIRE(vd_import(w->r.a, name, RIG_MS, &w->to[i]) == 0);
+}
+
+static void put_some(struct world *w, int i, bool notifies)
+{
+	static uint8_t src[BOX_BYTES];
+	int r;
+	uint32_t at = next(&w->state) % BOX_BYTES,
+		 len = next(&w->state) % (BOX_BYTES - at + 1);
+
+	if (next(&w->state) % 3 == 0)
+		len %= 3000;
+	rig_fill(src, len, next(&w->state));
+	memcpy(w->model[i] + at, src, len);
+	r = vd_put(w->to[i], at, src, len, ++w->tag, notifies ? VD_NOTIFY : 0);
+	REQUIRE(r == 0);
+	memset(src, 0xcc, len);
+	if (!notifies)
+		return;
+	CHECK_EQ(rig_event(w->r.b).tag, w->tag);
+	REQUIRE(memcmp(w->box[i], w->model[i], BOX_BYTES) == 0);
+}
+
+/* What is on its way may be lost, or come late. */
+static void disturb(struct world *w)
+{
+	struct across_guard g = across_enter();
+	struct across_link *k = handle(w->r.a)->link;
+
+	if (k && k->bulk)
+		fake_break(k->bulk->link, 1 + next(&w->state) % 3, LINK_PEER_DEAD);
+	across_leave(g);
+}
+
+static void *disturb_soon(void *arg)
+{
+	struct world *w = arg;
+	struct across_guard g;
+
+	usleep(w->wait_us);
+	g = across_enter();
+	if (handle(w->r.a)->link)
+		bulk_give_up(handle(w->r.a)->link);
+	across_leave(g);
+	return NULL;
+}
+
+/* Another thread gives the link beside up while one is put. */
+static void put_disturbed(struct world *w, int i)
+{
+	uint32_t key = key_of(w->to[i]);
+	pthread_t thread;
+
+	w->wait_us = next(&w->state) % 300;
+	REQUIRE(pthread_create(&thread, NULL, disturb_soon, w) == 0);
+	put_some(w, i, false);
+	pthread_join(thread, NULL);
+	if (!key || key_of(w->to[i]))
+		return;
+	/* It was in vain: the owner has heard that first. */
+	REQUIRE(vd_flush(w->r.a) == 0);
+	CHECK(!is_reached(w->x[i]));
+	w->vain++;
+}
+
+static void step(struct world *w)
+{
+	int i = (int)(next(&w->state) % BOXES);
+	uint64_t old, was;
+
+	switch (next(&w->state) % 32) {
+	case 0:
+		export_again(w, i);
+		break;
+	case 1:
+		disturb(w);
+		break;
+	case 2:
+		void_keys();
+		break;
+	case 3:
+	case 4:
+		put_disturbed(w, i);
+		break;
+	case 5:
+		memcpy(&was, w->model[i] + 800, 8);
+		REQUIRE(vd_fetch_add(w->to[i], 800, 3, &old) == 0);
+		REQUIRE(old == was);
+		was += 3;
+		memcpy(w->model[i] + 800, &was, 8);
+		break;
+	case 6:
+		REQUIRE(vd_flush(w->r.a) == 0);
+		REQUIRE(memcmp(w->box[i], w->model[i], BOX_BYTES) == 0);
+		break;
+	case 7:
+		usleep(5000); /* a new link beside */
+		break;
+	case 8:
+	case 9:
+	case 10:
+	case 11:
+	case 12:
+	case 13:
+	case 14:
+		put_some(w, i, true);
+		break;
+	default:
+		put_some(w, i, false);
+	}
+}
+
+FAR_TEST(at_random)
+{
+	const char *seed = getenv("NATIVE_SEED"), *rounds = getenv("NATIVE_ROUNDS");
+	uint64_t from = seed ? strtoull(seed, NULL, 10) : 1,
+		 count = rounds ? strtoull(rounds, NULL, 10) : 6, by_device = 0, vain = 0;
+	static struct world w;
+
+	for (uint64_t n = from; n < from + count; n++) {
+		memset(&w, 0, sizeof(w));
+		w.state = n * 0x9e3779b97f4a7c15ull | 1;
+		w.r = far_open();
+		fake_linger(across_world, true);
+		for (int i = 0; i < BOXES; i++)
+			export_again(&w, i);
+		for (int i = 0; i < 400; i++)
+			step(&w);
+		REQUIRE(vd_flush(w.r.a) == 0);
+		for (int i = 0; i < BOXES; i++)
+			REQUIRE(memcmp(w.box[i], w.model[i], BOX_BYTES) == 0);
+		by_device += far_puts(w.r.a);
+		vain += w.vain;
+		rig_close(&w.r);
+		for (int i = 0; i < BOXES; i++)
+			CHECK(w.shared[i] ? vd_free(w.box[i]) == 0 : (free(w.box[i]), 1));
+	}
+	printf("%llu puts by the device, %llu in vain, %u late writes\n",
+	       (unsigned long long)by_device, (unsigned long long)vain,
+	       fake_counts(across_world)->strays);
+	CHECK(by_device > 0 && vain > 0);
+}

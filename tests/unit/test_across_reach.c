@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes to memory that is exported, between two hosts on the fake interconnect: all there when they are
+ * said to be, and nothing there once the key is void, whatever fails, and when. */
+#include "unit/test.h"
+
+#include "unit/redirect_pair.h"
+
+enum { BYTES = 60000, GUARD = 64, SETTLES = 200 };
+
+/* Memory of p.b's program, with a fence of bytes around it. */
+static uint8_t *there(void)
+{
+	static uint8_t memory[BYTES + 2 * GUARD];
+
+	memset(memory, 0xee, sizeof(memory));
+	return memory + GUARD;
+}
+
+static void check_guards(const uint8_t *at)
+{
+	for (int i = 1; i <= GUARD; i++) {
+		REQUIRE(at[-i] == 0xee);
+		REQUIRE(at[BYTES + i - 1] == 0xee);
+	}
+}
+
+static uint32_t pick(uint32_t below)
+{
+	static uint64_t state = 88172645463325252u;
+
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)(state >> 20) % below;
+}
+
+/* What p.b's peer may write to. */
+static struct across_key open_key(const struct pair *p, uint8_t *at, uint64_t *id)
+{
+	struct across_key key;
+
+	REQUIRE(across_reach(handle(p->b), fd_sock(p->b), at, BYTES, &key, id) == 0);
+	return key;
+}
+
+static int put_there(const struct pair *p, const struct across_key *key, uint64_t offset,
+		     const void *from, size_t bytes)
+{
+	return across_put(handle(p->a), fd_sock(p->a), key, offset, from, bytes);
+}
+
+static int begin(const struct pair *p, const struct across_key *key, const void *from,
+		 uint64_t *id)
+{
+	return across_put_begin(handle(p->a), fd_sock(p->a), key, 0, from, BYTES, id);
+}
+
+/* So much that all that can still come has come. */
+static void settle_all(void)
+{
+	for (int i = 0; i < SETTLES; i++)
+		across_settle();
+}
+
+/* The link beside is there: it takes a moment, after a failure, too. */
+static void until_beside(const struct pair *p)
+{
+	bool up = false;
+
+	while (!up) {
+		struct across_guard g = across_enter();
+
+		up = bulk_is_up(handle(p->a)->link);
+		across_leave(g);
+		across_settle();
+		usleep(200);
+	}
+}
+
+static struct pair open_beside(void)
+{
+	struct pair p = pair_open_up();
+
+	bulk_retry_ms = 2;
+	until_beside(&p);
+	return p;
+}
+
+static bool is_putting(int fd)
+{
+	struct across_guard g = across_enter();
+	bool is = handle(fd)->put.id != 0;
+
+	across_leave(g);
+	return is;
+}
+
+/* The streams have lost nothing, and it works again. */
+static void check_sound(const struct pair *p)
+{
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	struct across_key key;
+	uint64_t id;
+	int r = -EAGAIN;
+
+	CHECK(!is_putting(p->a));
+	put(p->a, 0, 3000, 3);
+	get(p->b, 0, 3000, 3);
+	key = open_key(p, at, &id);
+	flow_fill(from, BYTES, 0, 9);
+	while (r == -EAGAIN || r == -EIO) { /* late bytes can fail it once more */
+		until_beside(p);
+		r = put_there(p, &key, 0, from, BYTES);
+	}
+	CHECK_EQ(r, 0);
+	CHECK(flow_is(at, BYTES, 0, 9));
+	check_guards(at);
+	across_unreach(id);
+}
+
+/* Each is there, whole, the moment that the call returns: also where it is put over another. */
+STREAM_TEST(there_when_it_returns)
+{
+	struct pair p = open_beside();
+	static uint8_t model[BYTES], from[BYTES];
+	uint8_t *at = there();
+	uint64_t id;
+	struct across_key key = open_key(&p, at, &id);
+
+	memset(model, 0xee, BYTES);
+	for (uint32_t i = 0; i < 300; i++) {
+		uint32_t offset = pick(BYTES), len = 1 + pick(BYTES - offset);
+
+		flow_fill(from, len, i * 7, (uint8_t)i);
+		memcpy(model + offset, from, len);
+		REQUIRE(put_there(&p, &key, offset, from, len) == 0);
+		memset(from, 0xaa, len);
+		REQUIRE(memcmp(at, model, BYTES) == 0);
+	}
+	check_guards(at);
+	CHECK(handle(p.a)->link->bulk != NULL);
+	across_unreach(id);
+	check_sound(&p);
+	pair_close(&p);
+}
+
+/* More than one write, and more than is registered at a time. */
+STREAM_TEST(a_long_one)
+{
+	const size_t bytes = (20u << 20) + 12345;
+	struct pair p = open_beside();
+	uint8_t *from = malloc(bytes), *to = calloc(1, bytes);
+	struct across_key key;
+	uint64_t id;
+
+	REQUIRE(from && to);
+	flow_fill(from, bytes, 5, 6);
+	REQUIRE(across_reach(handle(p.b), fd_sock(p.b), to, bytes, &key, &id) == 0);
+	CHECK_EQ(put_there(&p, &key, 0, from, bytes), 0);
+	CHECK(memcmp(from, to, bytes) == 0);
+	across_unreach(id);
+	free(from);
+	free(to);
+	pair_close(&p);
+}
+
+/* Nothing but its memory, and nothing that is not open. */
+STREAM_TEST(a_peer_that_lies)
+{
+	struct pair p = open_beside();
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	uint64_t id;
+	struct across_key key = open_key(&p, at, &id), wrong = key;
+
+	memset(from, 0xbb, BYTES);
+	CHECK_EQ(put_there(&p, &key, 1, from, BYTES), -EIO);
+	settle_all();
+	check_guards(at);
+	until_beside(&p);
+	wrong.key++;
+	CHECK_EQ(put_there(&p, &wrong, 0, from, BYTES), -EIO);
+	wrong = key;
+	wrong.token++;
+	CHECK_EQ(put_there(&p, &wrong, 0, from, BYTES), -ESTALE);
+	until_beside(&p);
+	across_unreach(id);
+	across_unreach(id);
+	memset(at, 0xee, BYTES);
+	CHECK_EQ(put_there(&p, &key, 0, from, BYTES), -EIO);
+	settle_all();
+	for (int i = 0; i < BYTES; i++)
+		REQUIRE(at[i] == 0xee);
+	CHECK_EQ(across_put(handle(p.a), fd_sock(p.b), &key, 0, from, BYTES), -EAGAIN);
+	check_sound(&p);
+	pair_close(&p);
+}
+
+/*
+ * At any moment of a put the owner voids the key, the writer gives up, or the writer's link beside fails;
+ * then what is there does not change any more once the key is void, although packets wander.
+ */
+static void interrupted(const struct pair *p, uint32_t round)
+{
+	static uint8_t from[BYTES], seen[BYTES];
+	uint8_t *at = there();
+	uint64_t id, put;
+	struct across_key key = open_key(p, at, &id);
+	int r, how = (int)pick(3);
+
+	flow_fill(from, BYTES, round, 1);
+	until_beside(p);
+	r = begin(p, &key, from, &put);
+	REQUIRE(r == 0 || r == -EAGAIN);
+	for (uint32_t n = pick(12); n > 0 && r == 0; n--)
+		r = across_put_step(handle(p->a), put);
+	if (r == 0) {
+		struct across_guard g = across_enter();
+
+		if (how == 0)
+			bulk_give_up(handle(p->a)->link);
+		else if (how == 1)
+			fake_break(handle(p->a)->link->bulk->link, 1 + pick(3),
+				   LINK_PEER_DEAD);
+		across_leave(g);
+	}
+	if (how == 2 && r == 0)
+		across_unreach(id);
+	else
+		while (r == 0)
+			r = across_put_step(handle(p->a), put);
+	across_unreach(id);
+	memcpy(seen, at, BYTES);
+	while (r == 0)
+		r = across_put_step(handle(p->a), put);
+	REQUIRE(r == 1 || r == -EIO || r == -EAGAIN);
+	memset(from, 0xcc, BYTES); /* the program's again */
+	if (r == 1)
+		REQUIRE(flow_is(at, BYTES, round, 1));
+	for (int i = 0; i < 20; i++)
+		across_settle();
+	REQUIRE(memcmp(seen, at, BYTES) == 0);
+	check_guards(at);
+}
+
+STREAM_TEST(interrupted_at_any_moment)
+{
+	struct pair p = open_beside();
+
+	fake_linger(across_world, true);
+	for (uint32_t i = 0; i < 200 || fake_counts(across_world)->strays == 0; i++)
+		interrupted(&p, i);
+	check_sound(&p);
+	fake_linger(across_world, false);
+	pair_close(&p);
+}
+
+/* The handle ends while another thread puts by it: from then on nothing is read from its memory. */
+STREAM_TEST(its_handle_ends)
+{
+	for (int i = 0; i < 40; i++) {
+		struct pair p = open_beside(), other = open_beside();
+		static uint8_t from[BYTES];
+		uint64_t id, put;
+		uint8_t *at = there();
+		struct across_key key = open_key(&p, at, &id);
+		struct across *a = handle(p.a);
+		int r;
+
+		memset(from, 1, BYTES);
+		r = begin(&p, &key, from, &put);
+		for (uint32_t n = pick(4); n > 0 && r == 0; n--)
+			r = across_put_step(a, put);
+		st_close(p.a);
+		memset(from, 2, BYTES);
+		settle_all();
+		CHECK(memchr(at, 2, BYTES) == NULL);
+		CHECK(r != 0 || across_put_step(a, put) == -EIO);
+		CHECK_EQ(across_put(a, fd_sock(other.a), &key, 0, from, BYTES), -EAGAIN);
+		across_unreach(id);
+		st_close(p.b);
+		check_sound(&other);
+		pair_close(&other);
+	}
+}
+
+/* Keys are void after a fork of their owner, in both. */
+STREAM_TEST(a_fork)
+{
+	struct pair p = open_beside();
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	uint64_t id;
+	struct across_key key = open_key(&p, at, &id);
+	pid_t pid;
+
+	CHECK_EQ(put_there(&p, &key, 0, from, BYTES), 0);
+	memset(at, 0xee, BYTES);
+	pid = st_fork();
+	if (pid == 0) {
+		across_unreach(id);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	until_beside(&p);
+	CHECK_EQ(put_there(&p, &key, 0, from, BYTES), -EIO);
+	settle_all();
+	for (int i = 0; i < BYTES; i++)
+		REQUIRE(at[i] == 0xee);
+	across_unreach(id);
+	pair_close(&p);
+}
+
+/* Any call of the device's fails, at either end: a put says so, or is there. */
+static void with_error(uint32_t nth, int end)
+{
+	struct pair p = open_beside();
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	struct across_guard g;
+	struct across_key key;
+	uint64_t id = 0;
+	int r;
+
+	flow_fill(from, BYTES, nth, 4);
+	g = across_enter();
+	fake_inject(across_contexts[end].context, nth);
+	across_leave(g);
+	r = across_reach(handle(p.b), fd_sock(p.b), at, BYTES, &key, &id);
+	if (r == 0)
+		r = put_there(&p, &key, 0, from, BYTES);
+	across_unreach(id);
+	CHECK(r <= 0);
+	if (r == 0)
+		CHECK(flow_is(at, BYTES, nth, 4));
+	check_guards(at);
+	/* Where nothing has called it so often. */
+	g = across_enter();
+	fake_inject(across_contexts[end].context, 0);
+	across_leave(g);
+	CHECK(!handle(p.a) || !is_putting(p.a));
+	pair_close(&p);
+}
+
+STREAM_TEST(errors_of_the_device)
+{
+	for (uint32_t n = 1; n < 30; n++) {
+		with_error(n, 0);
+		with_error(n, 1);
+	}
+}
+
+/* The owner's process dies: the put ends in bounded time. The last test: nobody lives there any more. */
+STREAM_TEST(its_owner_dies)
+{
+	struct pair p = open_beside();
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	struct across_guard g;
+	struct across_key key;
+	uint64_t id, put;
+	int r;
+
+	key = open_key(&p, at, &id);
+	r = begin(&p, &key, from, &put);
+	g = across_enter();
+	fake_die(across_contexts[1].context);
+	across_leave(g);
+	while (r == 0)
+		r = across_put_step(handle(p.a), put);
+	CHECK(r == -EIO || r == 1);
+	CHECK(!is_putting(p.a));
+	while (put_there(&p, &key, 0, from, BYTES) == -EIO)
+		;
+	pair_close(&p);
+}
