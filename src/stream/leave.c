@@ -74,6 +74,17 @@ static void copy(struct sock *s, void *to)
 			atomic_load(&s->sleepers) > 0);
 }
 
+/* It ends here at that phase: from now on it is TCP's alone. */
+static void end_at(struct sock *s, uint32_t phase)
+{
+	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
+		info_left(s);
+	if (phase < SLOT_FINAL)
+		meeting_leave(s);
+	if (phase >= SLOT_ATTACHING && sock_on_final)
+		sock_on_final(s);
+}
+
 /* In the new table. What others have, too, and has begun to be more than TCP, is TCP's for good:
  * they go on with the meeting, or the ring, or have just left it. */
 static void settle(struct sock *s)
@@ -86,12 +97,7 @@ static void settle(struct sock *s)
 	if (!atomic_load(&sl->left) || phase < SLOT_OFFERED ||
 	    (phase == SLOT_FINAL && !s->wire))
 		return;
-	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
-		info_left(s);
-	if (phase < SLOT_FINAL)
-		meeting_leave(s);
-	if (phase >= SLOT_ATTACHING && sock_on_final)
-		sock_on_final(s);
+	end_at(s, phase);
 	bells_hold_off();
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
@@ -186,12 +192,7 @@ static void settle_amid(struct sock *s)
 
 	if (!slot_is_left(s->slot) || (phase == SLOT_FINAL && !s->wire))
 		return;
-	if (phase == SLOT_ATTACHED || phase == SLOT_LEAVING)
-		info_left(s);
-	if (phase < SLOT_FINAL)
-		meeting_leave(s);
-	if (phase >= SLOT_ATTACHING && sock_on_final)
-		sock_on_final(s);
+	end_at(s, phase);
 	blank(s);
 	bells_release(s);
 }
