@@ -39,7 +39,7 @@ static bool is_sealed;
 static uint32_t slots_mapped; /* what the table says can be written by others */
 static ino_t
 	memory; /* of the table: who parts from descriptors may have another file there */
-static bool is_private;
+static _Atomic bool is_private; /* other threads look, amid the change */
 
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
@@ -443,7 +443,10 @@ struct slot_table *table_part(struct slot_table *old)
 		pageable_unmap(made, size);
 		return NULL;
 	}
+	/* First: no thread takes a slot of the copy. */
+	atomic_store(&is_private, true);
 	if (pageable_move(made, size, old) == MAP_FAILED) {
+		atomic_store(&is_private, false);
 		pageable_move(away, size, old);
 		pageable_unmap(made, size);
 		return NULL;
@@ -459,7 +462,6 @@ void table_part_end(struct slot_table *away, bool closes)
 	if (here)
 		atomic_store(&away->processes[number_here].pid, 0);
 	pageable_unmap(away, whole(slots_mapped));
-	is_private = true;
 	is_shared = is_sealed = false;
 	if (fd >= 0 && closes)
 		fds_close_apart(fd);
@@ -467,7 +469,7 @@ void table_part_end(struct slot_table *away, bool closes)
 
 bool table_is_private(void)
 {
-	return is_private;
+	return atomic_load_explicit(&is_private, memory_order_relaxed);
 }
 
 const struct slot_table *table_former(void)
