@@ -94,13 +94,18 @@ static void give_up(struct sock *s, int fd, enum vd_reason reason)
 		  reason_text(reason));
 }
 
-/* The segment is stored. 1, or -reason when it must not be used after all. */
+/* The segment is stored. 1; 0, not yet; or -reason when it must not be used after all. */
 static int attach(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	bool connected = atomic_load(&sl->role) == TCP_ROLE_CONNECTED;
 	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
 	fork_hold_off();
+	/* Forked since the step began: the offer stands until the socket is this process's alone. */
+	if (!connected && !remote_of(s) && !slot_is_alone(sl)) {
+		fork_let_go();
+		return 0;
+	}
 	s->out = &s->wire->dir[out];
 	s->in = &s->wire->dir[1 - out];
 	s->out_data = (uint8_t *)s->wire + wire_area_offset(out, 0);
