@@ -11,8 +11,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/crit.h"
 #include "base/real.h"
+#include "base/sigsafe.h"
 #include "base/tcp.h"
 
 #define WORD_BITS (8 * sizeof(unsigned long))

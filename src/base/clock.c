@@ -7,8 +7,8 @@
 #include <gnu/libc-version.h>
 #include <stdbool.h>
 
-#include "base/place.h"
 #include "base/real.h"
+#include "base/sections.h"
 
 int (*clock_read)(clockid_t clock, struct timespec *t) NEAR_DATA = clock_gettime;
 

@@ -11,8 +11,8 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/lock.h"
-#include "base/place.h"
 #include "base/real.h"
+#include "base/sections.h"
 
 #define FDS_MAX 1048576 /* highest number that can be ours, plus one */
 /*

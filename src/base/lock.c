@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
-#include "base/place.h"
+#include "base/sections.h"
 
 #define SPIN_ROUNDS 200
 /* How often a waiter asks whether the owner still lives. */

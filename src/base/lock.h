@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/single_threaded.h>
 
-#include "base/crit.h"
+#include "base/sigsafe.h"
 
 /* 0 free; else the owner's thread id, with LOCK_WAITERS when somebody sleeps on it. */
 struct lock {

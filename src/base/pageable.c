@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/kernel.h"
-#include "base/place.h"
+#include "base/sections.h"
 
 /* A window for each socket that there can be, and the tables. Further ones are locked. */
 #define RANGES_MOST (65536 + 64)

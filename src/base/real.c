@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/place.h"
 #include "base/real.h"
+#include "base/sections.h"
 
 struct real real_table NEAR_DATA;
 int real_ready NEAR_DATA;

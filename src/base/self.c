@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
-#include "base/place.h"
+#include "base/sections.h"
 
 #define PAGE_BYTES 4096
 /* Of /proc/PID/stat, counted from the state, which follows the name in brackets. */

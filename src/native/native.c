@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
-#include "hook/hook.h"
 #include "native/native.h"
+#include "preload/hook.h"
 
 /* A page that a forked child finds cleared. Before the first connection: this word. */
 static const _Atomic uint32_t unborn;

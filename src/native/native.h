@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "base/native_count.h"
-#include "hook/door.h"
 #include "native/frame.h"
+#include "preload/door.h"
 #include "viaduct/viaduct.h"
 
 /* Of the public symbols alone. */

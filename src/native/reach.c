@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts between hosts that a device writes to the export's memory, past the stream. */
 /*
- * Both ends: across/reach.c says how bytes get there, and what can become of a put. Here:
+ * Both ends: remote/reach.c says how bytes get there, and what can become of a put. Here:
  *
  * 1. The importer asks for an export's key (REACH) when it has a put that is long enough, and goes on
  *    by frames until KEY has come. It has one question under way at a time, and none for an export whose key

@@ -7,7 +7,7 @@
 
 #include <rpc/rpc.h>
 
-#include "hook/door.h"
+#include "preload/door.h"
 
 /* The structure is meant, not the caller's one of that name. */
 #undef rpc_createerr

@@ -47,7 +47,7 @@ def missing_reasons(root):
 def missing_pages(root):
     """Each command has its page and its place in the overview; each page is installed, and
     groff, where it is there, has nothing to say about it."""
-    table = (root / "src/cli/main.c").read_text()
+    table = (root / "src/tool/main.c").read_text()
     overview = (root / "man/viaduct.1").read_text()
     installed = (root / "meson.build").read_text()
     for name in re.findall(r'\{"([a-z]+)", cmd_', table):
@@ -70,13 +70,13 @@ def missing_relay(root):
     """viaductd(8) has each option and each setting."""
     page = (root / "man/viaductd.8").read_text().replace("\\-", "-")
     options = re.findall(r'\{"([a-z-]+)", (?:no|required)_argument',
-                         (root / "src/relay/main.c").read_text())
+                         (root / "src/daemon/main.c").read_text())
     settings = re.findall(r'\[SET_\w+\] =\s*\{"([a-z-]+)",',
-                          (root / "src/relay/settings.c").read_text())
+                          (root / "src/daemon/settings.c").read_text())
     yield from (f"--{o}" for o in options if f"--{o}" not in page)
     yield from (s for s in settings if not re.search(rf"^\.BI? {s}\b", page, re.M))
     if len(options) < 6 or len(settings) < 8:
-        yield "the tables of src/relay cannot be read"
+        yield "the tables of src/daemon cannot be read"
 
 
 def missing_links(root):
@@ -104,7 +104,7 @@ def missing_in_package(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
-    settings = (root / "src/cli/setting.c").read_text()
+    settings = (root / "src/tool/setting.c").read_text()
     table = settings[settings.index("settings[] = {"):]
     options = re.findall(r'\{"([a-z-]+)",', table) + ["tcp-anyway"]
     variables = set(re.findall(r'"(VIADUCT_\w+)"', table))
@@ -113,7 +113,7 @@ def main():
     reasons = re.findall(r'X\(\d+, \w+,\s*(?:\\\s*)?"([a-z_-]+)"',
                          (root / "src/base/reason.h").read_text())
     # What a file may set, in the manual of the file.
-    values = (root / "src/base/value.c").read_text()
+    values = (root / "src/settings/value.c").read_text()
     names = re.findall(r'\{"([a-z-]+)", "(VIADUCT\w*)"\}', values)
     profiles = re.findall(r'\{"([a-z]+)",\s*\{\.', values)
     conf = (root / "man/viaduct.conf.5").read_text().replace("\\-", "-")
@@ -122,7 +122,7 @@ def main():
     missing += [f"man/viaduct.conf.5: profile {p}" for p in profiles
                 if not re.search(rf"^{p}\t", conf, re.M)]
     if len(names) < 7 or len(profiles) < 5:
-        missing.append("src/base/value.c: its tables")
+        missing.append("src/settings/value.c: its tables")
     missing += [f"man/viaduct-run.1: --{o}" for o in options if f"--{o}" not in manual]
     missing += [f"man/viaduct-run.1: {v}" for v in sorted(variables) if v not in manual]
     missing += missing_links(root)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what libviaduct.so exports with the list in src/hook/exports.map.
+"""Compares what libviaduct.so exports with the list in src/preload/exports.map.
 
 One name too many interposes a function by accident; one too few (Meson's
 _FILE_OFFSET_BITS=64 turns fcntl into fcntl64) leaves a way past Viaduct.

@@ -1,46 +1,115 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No folder of src/ includes one above it: base < ring < meet < across < stream < sock < hook.
+"""No folder of src/ includes, or links, one that it may not know: docs/architecture.md, Layers.
 
-src/native is on top, and knows base and the hooks' door; src/rpc is beside it, and knows that door and the reasons; src/relay may include base and meet, src/rdma base; src/across both, too. src/cli may include base, read the memory that
-processes expose, ask viaductd, and open an RDMA device. Inside src/ every include of ours names its folder.
+usage: layering.py SOURCE-ROOT ARCHIVE...
+
+Checked are the includes of each file, what those include in turn, and what the objects of the
+archives expect from each other. Inside src/ every include of ours names its folder.
 """
+import collections
 import pathlib
 import re
+import subprocess
 import sys
 
-ORDER = ["base", "ring", "meet", "across", "stream", "sock", "hook"]
-ALLOWED = {name: set(ORDER[: i + 1]) for i, name in enumerate(ORDER)}
-ALLOWED["native"] = {"base", "hook", "native", "stream"}
-ALLOWED["rpc"] = {"rpc"}
-ALLOWED["cli"] = {"base", "cli"}
-ALLOWED["relay"] = {"base", "meet", "relay"}
-ALLOWED["across"] |= {"rdma", "relay"}
-ALLOWED["rdma"] = {"base", "rdma"}
-EXPOSED = {"stream/slot.h", "stream/table.h", "stream/trace_buffer.h", "relay/caller.h",
-           "rdma/verbs.h"}
+# What a folder may know beside itself.
+MAY = {
+    "base": "",
+    "settings": "base",
+    "ring": "base",
+    "rdma": "base",
+    "rendezvous": "base ring",
+    "daemon_client": "base",
+    "remote": "base settings ring rdma daemon_client",
+    "conn": "base settings ring rendezvous remote",
+    "readiness": "base settings ring rendezvous remote conn",
+    "preload": "base settings ring rendezvous remote conn readiness",
+    "native": "base ring conn preload",
+    "rpc": "",
+    "daemon": "base settings rendezvous daemon_client",
+    "tool": "base settings",
+}
+MAY = {folder: {folder, *names.split()} for folder, names in MAY.items()}
+# Single files that a folder may include, beside those: the door to the engine; what processes
+# expose to who looks at them; the ways to ask viaductd and a device.
+ALSO = {
+    "native": {"viaduct/viaduct.h"},
+    "rpc": {"preload/door.h", "base/reason.h"},
+    "tool": {"conn/slot.h", "conn/table.h", "conn/trace_buffer.h", "daemon_client/caller.h",
+             "rdma/verbs.h", "remote/crossover.h"},
+}
+# What these include is theirs: who has them need not know it.
+OPAQUE = {name for names in ALSO.values() for name in names}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
-def violations(root):
-    for path in sorted((root / "src").rglob("*.[ch]")):
-        folder = path.relative_to(root / "src").parts[0]
-        for name in INCLUDE.findall(path.read_text()):
-            where = f"{path.relative_to(root)} includes \"{name}\""
-            if name == "viaduct/viaduct.h" and folder == "native":
+def includes(root):
+    """File -> the files that it includes, both from src/."""
+    return {str(path.relative_to(root / "src")): INCLUDE.findall(path.read_text())
+            for path in sorted((root / "src").rglob("*.[ch]"))}
+
+
+def reached(graph, start):
+    """Yields (by whom, what) for all that is included by start, in the end."""
+    seen, todo = set(), [start]
+    while todo:
+        at = todo.pop()
+        for name in graph.get(at, ()):
+            yield at, name
+            if name not in seen and name not in OPAQUE:
+                seen.add(name)
+                todo.append(name)
+
+
+def wrong_includes(root):
+    graph = includes(root)
+    for file in graph:
+        folder = file.split("/")[0]
+        for by, name in reached(graph, file):
+            where = f'src/{file} includes "{name}"' + (f", in src/{by}" if by != file else "")
+            if name in ALSO.get(folder, ()):
                 continue
-            if not (root / "src" / name).is_file():
-                yield f"{where}: give the path from src/"
-            elif folder == "cli" and name in EXPOSED:
-                continue
-            elif folder == "rpc" and name in ("hook/door.h", "base/reason.h"):
-                continue
-            elif name.split("/")[0] not in ALLOWED.get(folder, set()):
-                yield f"{where}: {folder} may include {sorted(ALLOWED.get(folder, []))}"
+            if name not in graph:
+                if by == file:
+                    yield f"{where}: give the path from src/"
+            elif name.split("/")[0] not in MAY[folder]:
+                yield f"{where}: {folder} may know {' '.join(sorted(MAY[folder]))}"
+
+
+def folder_of(object_file):
+    """src_daemon_client_local.c.o -> daemon_client. None: no folder of src/."""
+    match = re.match(r"src_(" + "|".join(sorted(MAY, key=len, reverse=True)) + r")_", object_file)
+    return match and match.group(1)
+
+
+def symbols(archives):
+    """Two tables, symbol -> folders: who has it, who expects it."""
+    has, expects = collections.defaultdict(set), collections.defaultdict(set)
+    for archive in archives:
+        out = subprocess.run(["nm", "-A", archive], check=True, stdout=subprocess.PIPE,
+                             text=True).stdout
+        for line in out.splitlines():
+            match = re.search(r"([^/:]+\.o):[0-9a-f ]* ([A-Za-z]) (\S+)$", line)
+            folder = match and folder_of(match.group(1))
+            if folder and match.group(2) in "UwTDBRCV":
+                (expects if match.group(2) in "Uw" else has)[match.group(3)].add(folder)
+    return has, expects
+
+
+def wrong_links(archives):
+    has, expects = symbols(archives)
+    if not has["appended_open"] or len(expects) < 500:
+        yield "nm: the objects of the archives cannot be read"
+    for symbol, folders in sorted(expects.items()):
+        for folder in folders:
+            allowed = MAY[folder] | {name.split("/")[0] for name in ALSO.get(folder, ())}
+            if has[symbol] and not has[symbol] & allowed:
+                yield f"{folder} links {symbol} of {' '.join(has[symbol])}"
 
 
 def main():
-    found = list(violations(pathlib.Path(sys.argv[1])))
+    found = [*wrong_includes(pathlib.Path(sys.argv[1])), *wrong_links(sys.argv[2:])]
     print("\n".join(found) or "layers are in order")
     return 1 if found else 0
 

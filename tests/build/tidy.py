@@ -18,9 +18,9 @@ LONG_ON_PURPOSE = {}
 # (base/kernel.h); through it only where it waits in the program's place, guarded.
 CANCELLABLE = re.compile(r"REAL\((accept4?|close|connect|epoll_p?wait2?|open(at)?(64)?|p?poll|"
                          r"p?(read|write)v?2?(64)?|p?select|(recv|send)(from|to|m?msg)?)\)")
-WAITS = {"src/base/await.c", "src/base/kernel.h", "src/stream/left.c", "src/stream/rx_rest.c", "src/stream/tx.c",
-         "src/stream/tx_rest.c", "src/stream/wait.c",
-         "src/sock/epoll_nest.c", "src/sock/poll_call.c", "src/sock/select.c"}
+WAITS = {"src/base/await.c", "src/base/kernel.h", "src/conn/left.c", "src/conn/rx_rest.c", "src/conn/tx.c",
+         "src/conn/tx_rest.c", "src/conn/wait.c",
+         "src/readiness/epoll_nest.c", "src/readiness/poll_call.c", "src/readiness/select.c"}
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
@@ -60,7 +60,7 @@ def check_c(path, name, text):
         if re.search(r"\bvolatile\b", line) and not re.search(r"\basm\w*\s+volatile", line):
             yield f"{name}:{number}: volatile: use _Atomic with an explicit order"
         if CANCELLABLE.search(line) and name not in WAITS and \
-                not name.startswith(("src/hook/", "src/cli/")):
+                not name.startswith(("src/preload/", "src/tool/")):
             yield f"{name}:{number}: a cancellation point: use base/kernel.h"
 
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/fds.h"
-#include "stream/table.h"
+#include "conn/table.h"
 
 #define SLOTS 4096u
 

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "stream/table.h"
+#include "conn/table.h"
 
 int main(void)
 {

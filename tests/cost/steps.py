@@ -6,7 +6,7 @@ usage: steps.py VIADUCT STEPS
 
 A bound that a change makes too tight or too loose is to be changed with it, in the same
 commit, with the reason. Compilers differ a little: hence the room. Stepped through, sends
-are so rare that each notes when it was made (src/stream/info.c): 6 instructions of send and write.
+are so rare that each notes when it was made (src/conn/info.c): 6 instructions of send and write.
 """
 import json
 import os

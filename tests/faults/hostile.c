@@ -12,7 +12,7 @@
 
 #include "base/tcp.h"
 #include "hostile.h"
-#include "meet/farbell.h"
+#include "rendezvous/farbell.h"
 
 #define LOOKS 100000 /* of the honest part: a victim that does not meet is a failure */
 

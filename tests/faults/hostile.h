@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "meet/meet.h"
+#include "rendezvous/rendezvous.h"
 
 struct hostile {
 	int fd;
@@ -24,7 +24,7 @@ struct attack {
 	const char *end;
 	enum { BEFORE, ATTACHED, RAISED, BOTH } when;
 	void (*lie)(struct hostile *h);
-	/* By whom: doorbells are of two kinds, see meet/farbell.h. */
+	/* By whom: doorbells are of two kinds, see rendezvous/farbell.h. */
 	enum { ANYBODY, OWN_USER, OTHER_USER } who;
 };
 

@@ -12,9 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/endpoint.h"
 #include "hostile.h"
-#include "meet/farbell.h"
-#include "meet/name.h"
+#include "rendezvous/farbell.h"
+#include "rendezvous/name.h"
 
 #define FAR (1ull << 40)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one image of a process leaves to the next: VIADUCT_CARRY, and the memory that it names. Who
- * sets the variable may also choose the descriptors: hook/carry.c (take_up), stream/carry.c
+ * sets the variable may also choose the descriptors: preload/carry.c (take_up), conn/exec_carry.c
  * (carry_in, marks_fit), and the reads that follow.
  * Not reached: what the image before does (the tests of exec do that), and several connections. */
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 
 /* With what is static in both. */
 #define note carry_note
-#include "hook/carry.c"
-#include "stream/carry.c"
+#include "conn/exec_carry.c"
+#include "preload/carry.c"
 
 /* In the place of the library's. */
 _Thread_local int hook_vfork_mark;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs, libraries, scripts and the loader's cache, as `viaduct explain` and exec look into them:
- * base/program.c, cli/explain_elf.c, explain_libs.c.
+ * base/program.c, tool/explain/elf.c, libs.c.
  * Not reached: programs with other rights, 32-bit loaders, and files of more than 16 KiB. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/program.h"
-#include "cli/explain.h"
 #include "fuzz/fuzz.h"
+#include "tool/explain/explain.h"
 
 static int file = -1;
 static char file_path[40];
@@ -22,7 +22,7 @@ static int open_cache(const char *path, int flags)
 }
 
 #define open open_cache
-#include "cli/explain_libs.c"
+#include "tool/explain/libs.c"
 #undef open
 
 static size_t read_file(const char *path, uint8_t out[FUZZ_MAX])

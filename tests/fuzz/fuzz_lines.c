@@ -7,11 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/conffile.h"
-#include "base/crossover.h"
-#include "base/view.h"
-#include "cli/kept.h"
 #include "fuzz/fuzz.h"
+#include "remote/crossover.h"
+#include "settings/conffile.h"
+#include "settings/view.h"
+#include "tool/kept.h"
 
 static const char *const texts[] = {
 	"# a comment\nviaduct = on\nupgrade-after = 0\nspin = 50us\nring-max = 256K\n"

@@ -4,8 +4,8 @@
 #include <sodium.h>
 #include <string.h>
 
+#include "daemon/session.h"
 #include "fuzz/fuzz.h"
-#include "relay/session.h"
 
 /* The first byte of an input. */
 enum { RESPONDER, INITIATOR, FRAMES, QUESTION, ANSWER, LOCAL, KINDS };

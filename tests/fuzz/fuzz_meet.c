@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An offer between two processes of one host: the hello, the descriptors that come with it, and
- * the memory, as a forger who stands in the acceptor's place sends them: meet/hello.c, segment.c,
+ * the memory, as a forger who stands in the acceptor's place sends them: rendezvous/hello.c, segment.c,
  * connector.c.
  * Not reached: forgers of other users and namespaces (ident.c), since the forger is this process;
  * full tables of descriptors; the acceptor's side, which is told nothing but words of the memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences of what a hostile peer on another host writes to its window of ours, and tells us: notes,
- * bytes, offers and verdicts, words told aside: across/note.c, hub.c, pull.c, redirect.c, bulk.c,
- * aside.c, on the fake interconnect. It knows what P's end knows, and P's library goes on beside it.
+ * bytes, offers and verdicts, words told aside: remote/note.c, link_table.c, pull.c, redirect.c, side_link.c,
+ * outbox.c, on the fake interconnect. It knows what P's end knows, and P's library goes on beside it.
  * A connection of two others loses nothing; nobody writes beside what was offered to him.
  * Not reached: signals, forks, more than one thread (offers belong to one), and calls that wait for
  * the peer's device (across_flush, and sends from the program's memory, zerocopy.c). */

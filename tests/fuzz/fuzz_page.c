@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/report.h"
 #include "fuzz/fuzz.h"
+#include "tool/cli.h"
+#include "tool/report/report.h"
 
 /* With ' for ", $S for the spread of a figure, and $R for the results of a row. */
 static const char spread[] = "{'median':2.5,'min':2,'max':3}";

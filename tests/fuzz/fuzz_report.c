@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a process: base/report.c writes it, and jansson reads what was meant, whatever
+/* The report of a process: conn/report.c writes it, and jansson reads what was meant, whatever
  * the program is called and has counted.
  * Not reached: waits for a file that others lock or nobody reads, a torn last line, and the log. */
 #include <jansson.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/config.h"
-#include "base/report.h"
+#include "conn/report.h"
 #include "fuzz/fuzz.h"
+#include "settings/config.h"
 
 /* An input is a name, a zero, and counts: one byte says which, eight how many. */
 static const char *const programs[] = {"redis-server", "a\"b\\c\n\xc3\xa9\x01\x7f",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes from another host by viaductd, before there is a link, or where there is one: struct
- * say, in each state of a meeting, from whoever the daemons vouch for: across/meet.c, say.c.
+ * say, in each state of a meeting, from whoever the daemons vouch for: remote/meet.c, say.c.
  * Two honest ends have a connection beforehand: it loses nothing, and nobody
- * writes to it. Not reached: lines to viaductd that break (relay.c), devices that fail, measured crossovers,
+ * writes to it. Not reached: lines to viaductd that break (ask_daemon.c), devices that fail, measured crossovers,
  * links that time out. */
 #include "fuzz/hosts.h"
 

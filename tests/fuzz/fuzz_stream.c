@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One end of a connection whose other end, a process of the same user or of another, writes what it likes to the
- * segment, between the calls and during them, sends over TCP, rings, and goes: src/stream.
+ * segment, between the calls and during them, sends over TCP, rings, and goes: src/conn.
  * A call ends; it tells of no byte that was not there. Without lies what poll would say is true; and
  * where the peer is another user's it stays true whatever he writes, as bytes that were shown stay.
  * Not reached: signals, forks, epoll instances, and bells between users (farbell.h). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table that a process shows to root's tools: `viaduct stat` looks at it, whole, while its maker
- * writes what he likes, before and during the look: cli/observe_table.c, observe.c, stat_*.c.
+ * writes what he likes, before and during the look: tool/observe/table.c, observe.c, stat_*.c.
  * Not reached: /proc and the kernel's list of sockets, which are as this file has them; tables that
  * cannot be opened or mapped; filters and rates of stat. */
 #include <fcntl.h>
@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/observe_table.h"
-#include "cli/stat.h"
+#include "conn/table.h"
 #include "fuzz/flip.h"
 #include "fuzz/fuzz.h"
-#include "stream/table.h"
+#include "tool/observe/table.h"
+#include "tool/stat/stat.h"
 
 enum { SLOTS = 12, SOCKETS = SLOTS + 2, FD = 100, COOKIE = 1000, PROCESSES = 2 };
 

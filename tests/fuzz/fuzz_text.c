@@ -3,9 +3,9 @@
 #include <sodium.h>
 #include <string.h>
 
+#include "daemon/keys.h"
+#include "daemon/settings.h"
 #include "fuzz/fuzz.h"
-#include "relay/keys.h"
-#include "relay/settings.h"
 
 static const char *const texts[] = {
 	"socket = /run/x\nport = 7430\nlisten = 10.0.0.1\nlisten = ::1\nlog = info:/x\n",

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The buffer that a traced process fills: `viaduct trace`, which may be root's, makes packets of
- * what it finds there, while its maker writes what he likes: cli/trace_read.c, trace_packet.c,
- * trace_pcapng.c.
- * Not reached: asking a process for a trace (trace_target.c), and buffers that cannot be mapped. */
+ * what it finds there, while its maker writes what he likes: tool/trace/read.c, packet.c,
+ * pcapng.c.
+ * Not reached: asking a process for a trace (target.c), and buffers that cannot be mapped. */
 #include <errno.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/trace.h"
+#include "conn/table.h"
 #include "fuzz/flip.h"
 #include "fuzz/fuzz.h"
-#include "stream/table.h"
+#include "tool/cli.h"
+#include "tool/trace/trace.h"
 
 enum { AREA = TRACE_AREA_LEAST, SESSION = TRACE_FIRST_SESSION, RECORDS_MAX = 64 };
 enum { STILL, CHANGING }; /* the first byte of an input */

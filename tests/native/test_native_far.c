@@ -7,8 +7,8 @@ int native_far_main(int argc, char **argv);
 #include "native/rig.h"
 
 #include "base/native_count.h"
-#include "hook/hook.h"
 #include "native/native.h"
+#include "preload/hook.h"
 #include "unit/across_pair.h"
 
 #define BOX_BYTES 50000u

@@ -23,7 +23,7 @@ from rig import NEWNET, SECONDS, call
 NEWNS = 0x20000
 B = "10.9.0.2"
 PORT = 7431
-# What doctors say to each other: src/cli/doctor_far.h.
+# What doctors say to each other: src/tool/doctor/far.h.
 REQUEST = struct.Struct("<8sBBHI")
 ECHO, TAKE, GIVE, LOOK = range(1, 5)
 ALL = ["name", "route", "device", "daemon", "relay", "answer", "connection", "latency",

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "relay/caller.h"
+#include "daemon_client/caller.h"
 
 static int daemon_fd;
 

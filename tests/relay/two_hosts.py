@@ -99,7 +99,7 @@ class Meeting(TwoHosts):
         self.da.wait_log("peer 10.9.0.2:7430 has proved key one: link made")
 
     def test_the_library_of_a_process(self):
-        """Two small programs that speak by src/relay/caller.c."""
+        """Two small programs that speak by src/daemon_client/caller.c."""
         self.daemons()
         client, server = self.pair("fd09::2")
         told = []

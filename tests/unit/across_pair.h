@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
-#include "across/parts.h"
-#include "base/config.h"
-#include "rdma/fake.h"
-#include "stream/conn.h"
+#include "conn/conn.h"
+#include "remote/parts.h"
+#include "settings/config.h"
+#include "support/fake.h"
 
 static struct fake_world *across_world;
 /* Nothing is waited for beside what the calls do. */

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "meet/meet.h"
+#include "rendezvous/rendezvous.h"
 #include "unit/test.h"
 
 /* Another process may still have the name of a port that it listened on before. */

@@ -15,10 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/endpoint.h"
 #include "base/fds.h"
-#include "meet/hello.h"
-#include "meet/meet.h"
-#include "meet/name.h"
+#include "rendezvous/hello.h"
+#include "rendezvous/name.h"
+#include "rendezvous/rendezvous.h"
 #include "unit/announced.h"
 
 #define PAIR_FN __attribute__((unused)) static

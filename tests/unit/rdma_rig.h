@@ -3,8 +3,8 @@
 #ifndef VD_TESTS_UNIT_RDMA_RIG_H
 #define VD_TESTS_UNIT_RDMA_RIG_H
 
-#include "rdma/fake.h"
 #include "rdma/link.h"
+#include "support/fake.h"
 #include "unit/test.h"
 
 enum {

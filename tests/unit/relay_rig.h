@@ -6,10 +6,10 @@
 
 #include <endian.h>
 
-#include "across/say.h"
 #include "base/reason.h"
-#include "rdma/fake.h"
 #include "rdma/hello.h"
+#include "remote/say.h"
+#include "support/fake.h"
 #include "unit/test.h"
 
 enum {
@@ -96,7 +96,7 @@ static inline void rig_hear(const struct local_message *m, const struct say *s)
 	rig_heard_count++;
 }
 
-/* ---- in the place of across/relay.c ---- */
+/* ---- in the place of remote/ask_daemon.c ---- */
 
 bool relay_is_there(void)
 {

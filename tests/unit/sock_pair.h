@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "meet/meet.h"
-#include "sock/ready.h"
-#include "stream/sock.h"
+#include "conn/sock.h"
+#include "readiness/ready.h"
+#include "rendezvous/rendezvous.h"
 #include "unit/announced.h"
 
 #define SOCK_FN __attribute__((unused)) static

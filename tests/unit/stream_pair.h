@@ -18,9 +18,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "base/report.h"
-#include "meet/meet.h"
-#include "stream/conn.h"
+#include "conn/conn.h"
+#include "conn/report.h"
+#include "rendezvous/rendezvous.h"
 #include "unit/across_pair.h"
 #include "unit/announced.h"
 

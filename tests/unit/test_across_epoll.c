@@ -5,8 +5,8 @@
 
 #include "unit/test.h"
 
-#include "sock/epoll.h"
-#include "sock/ready.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
 #include "unit/stream_pair.h"
 
 #define MANY 12 /* more than one link has places for */

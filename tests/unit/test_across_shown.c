@@ -3,8 +3,8 @@
  * window in between. */
 #include "unit/test.h"
 
-#include "stream/promise.h"
-#include "stream/shown.h"
+#include "conn/promise.h"
+#include "conn/shown.h"
 #include "unit/stream_pair.h"
 
 enum { SEED = 21 };

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 
-#include "base/config.h"
+#include "settings/config.h"
 #include "unit/child.h"
 
 static char log_file[64] = "/tmp/viaduct-config-XXXXXX";

@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-#include "base/crit.h"
 #include "base/lock.h"
+#include "base/sigsafe.h"
 #include "unit/test.h"
 
 /* Stands in for the hooks' own: the program's handler is `seen`. */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/crossover.h"
-#include "base/config.h"
+#include "remote/crossover.h"
+#include "settings/config.h"
 #include "unit/child.h"
 #include "unit/test.h"
 

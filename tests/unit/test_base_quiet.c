@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/quiet.h"
-#include "base/report.h"
+#include "conn/report.h"
 #include "unit/child.h"
 
 static bool is_waiting(int sig)

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
-#include "base/report.h"
+#include "conn/report.h"
 #include "unit/child.h"
 
 static char file[] = "/tmp/viaduct-report-XXXXXX";

@@ -2,7 +2,7 @@
 /* The rules: what is accepted, what is refused with which words, what matches. */
 #include <arpa/inet.h>
 
-#include "base/rules.h"
+#include "settings/rules.h"
 #include "unit/child.h"
 
 static char message[256];

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/time.h>
 
-#include "base/single.h"
+#include "base/uncontended.h"
 
 enum {
 	STEPS = 20000000,

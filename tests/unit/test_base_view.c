@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "base/view.h"
+#include "settings/view.h"
 #include "unit/child.h"
 
 static struct view view;

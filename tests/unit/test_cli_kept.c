@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/kept.h"
+#include "tool/kept.h"
 #include "unit/child.h"
 #include "unit/test.h"
 

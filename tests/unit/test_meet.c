@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include "unit/test.h"
+#include "rendezvous/name.h"
 #include "unit/meet_pair.h"
+#include "unit/test.h"
 
 static void check_bell(int from, int to)
 {

@@ -5,10 +5,10 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include "unit/test.h"
+#include "rendezvous/farbell.h"
 #include "unit/child.h"
 #include "unit/meet_forgery.h"
-#include "meet/farbell.h"
+#include "unit/test.h"
 
 enum { SOMEBODY = 12345, RINGS = 100 };
 

@@ -4,9 +4,10 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include "unit/test.h"
-#include "meet/farbell.h"
+#include "rendezvous/farbell.h"
+#include "rendezvous/name.h"
 #include "unit/meet_pair.h"
+#include "unit/test.h"
 
 enum { USER_A = 12345, USER_B = 23456 };
 

@@ -2,8 +2,8 @@
 /* One process with links to many: a completion queue for all, and a death that is one's own. */
 #include <errno.h>
 
-#include "rdma/fake.h"
 #include "rdma/link.h"
+#include "support/fake.h"
 #include "unit/test.h"
 
 enum { PEERS = 5, WORDS = 120, POLLS = 100000, SEEDS = 60 };

@@ -5,10 +5,10 @@
 #include <sodium.h>
 #include <sys/stat.h>
 
-#include "relay/bucket.h"
-#include "relay/keys.h"
-#include "relay/settings.h"
-#include "relay/wire.h"
+#include "daemon/bucket.h"
+#include "daemon/keys.h"
+#include "daemon/settings.h"
+#include "daemon/wire.h"
 #include "unit/test.h"
 
 static struct name_end end_of(const char *addr, int port)

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sodium.h>
 
-#include "relay/session.h"
+#include "daemon/session.h"
 #include "unit/test.h"
 
 #define EIGHT(x) x x x x x x x x

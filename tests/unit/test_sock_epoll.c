@@ -6,7 +6,7 @@
 
 #include "unit/test.h"
 
-#include "sock/epoll.h"
+#include "readiness/epoll.h"
 #include "unit/sock_pair.h"
 
 static int ep_open(void)

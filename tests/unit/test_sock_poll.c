@@ -8,8 +8,8 @@
 #include "unit/test.h"
 
 #include "base/fds.h"
-#include "sock/look.h"
-#include "stream/told.h"
+#include "conn/peer_hint.h"
+#include "readiness/look.h"
 #include "unit/sock_pair.h"
 
 TEST(deadlines)

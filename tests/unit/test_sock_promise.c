@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 
-#include "stream/promise.h"
+#include "conn/promise.h"
 #include "unit/sock_pair.h"
 
 /* A call that sleeps for ever ends the test. */

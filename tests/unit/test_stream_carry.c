@@ -3,7 +3,7 @@
 #include "unit/test.h"
 
 #include "base/fds.h"
-#include "stream/carry.h"
+#include "conn/exec_carry.h"
 #include "unit/hand_over.h"
 
 /* As by a thread that had looked at requests before there was one. */

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-#include "stream/conn.h"
+#include "conn/conn.h"
 
 enum { OPERATIONS = 16, DOUBLINGS = 6 };
 

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "stream/table.h"
+#include "conn/table.h"
 #include "unit/child.h"
 #include "unit/mapped.h"
 #include "unit/stream_pair.h"

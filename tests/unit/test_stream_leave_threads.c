@@ -3,7 +3,7 @@
  * that it can write from then on is another's. */
 #include "unit/test.h"
 
-#include "stream/table.h"
+#include "conn/table.h"
 #include "unit/mapped.h"
 #include "unit/stream_pair.h"
 #include "unit/turns.h"

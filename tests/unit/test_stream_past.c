@@ -2,7 +2,7 @@
 /* Through the caches or past them: the cheaper of two ways, whose costs change. */
 #include "unit/test.h"
 
-#include "stream/past.h"
+#include "ring/copy_nt.h"
 
 #define PIECE 16384u
 #define MB    (1u << 20)

@@ -2,7 +2,7 @@
 /* Rings that have grown and lie still: their memory goes back, their stream goes on. */
 #include "unit/test.h"
 
-#include "stream/source.h"
+#include "ring/source.h"
 #include "unit/stream_pair.h"
 
 #define PAGE 4096u

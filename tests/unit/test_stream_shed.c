@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 
 #include "base/fds.h"
-#include "stream/table.h"
+#include "conn/table.h"
 #include "unit/stream_pair.h"
 
 static bool no_more(void)

@@ -2,9 +2,9 @@
 /* What a peek has shown is what is read, though the peer writes over it in between. */
 #include "unit/test.h"
 
-#include "stream/carry.h"
-#include "stream/promise.h"
-#include "stream/shown.h"
+#include "conn/exec_carry.h"
+#include "conn/promise.h"
+#include "conn/shown.h"
 #include "unit/hand_over.h"
 
 /* The end a is hostile; to the end b it is another user's. */

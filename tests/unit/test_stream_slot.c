@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stream/slot.h"
-#include "stream/table.h"
+#include "conn/slot.h"
+#include "conn/table.h"
 
 #define SLOTS 64u
 

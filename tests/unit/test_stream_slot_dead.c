@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stream/slot.h"
+#include "conn/slot.h"
 
 #define SLOTS  8192u
 #define LIVE   300u

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/report.h"
-#include "stream/table.h"
+#include "conn/report.h"
+#include "conn/table.h"
 
 #define SLOTS 512u
 

@@ -2,8 +2,8 @@
 /* What a traced process leaves in its buffer, and when it lets go of that. */
 #include "unit/test.h"
 
-#include "stream/table.h"
-#include "stream/trace.h"
+#include "conn/table.h"
+#include "conn/trace.h"
 #include "unit/stream_pair.h"
 
 #define AREA	   (4u << 20)

@@ -4,7 +4,7 @@
 
 #include <sys/sendfile.h>
 
-#include "base/config.h"
+#include "settings/config.h"
 #include "unit/stream_pair.h"
 
 static int64_t now_ms(void)

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals that wait for the end of a critical section, and copies that may fault. */
+#include "base/sigsafe.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <x86intrin.h>
+
+#include "base/kernel.h"
+
+#define TLS _Thread_local __attribute__((tls_model("initial-exec")))
+
+TLS uint32_t crit_depth, crit_deferred;
+TLS uint32_t crit_handled, crit_interrupted;
+/* The mask to come back to, and the one that is in force until then. */
+static TLS uint64_t saved_mask, deferral_mask;
+/* The stack pointer of crit_copy_guarded, while it is inside memcpy. */
+extern TLS uintptr_t crit_copying;
+TLS uintptr_t crit_copying;
+
+#define BIT(sig) (1ull << ((sig)-1))
+/* Blocked, a fault would end the process: these stay as the program has them. */
+#define FAULTS                                                                           \
+	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) |         \
+	 BIT(SIGSYS))
+/* The kernel takes them out of every mask, and masks are compared below. */
+#define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
+
+/* Past the C library, which refuses to block some signals. */
+static void set_mask(uint64_t mask)
+{
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
+}
+
+bool crit_is_fault(int sig, const siginfo_t *info)
+{
+	return (FAULTS & BIT(sig)) && info->si_code > 0;
+}
+
+void crit_requeue(int sig, siginfo_t *info)
+{
+	kernel_call4(SYS_rt_tgsigqueueinfo, kernel_call4(SYS_getpid, 0, 0, 0, 0),
+		     kernel_call4(SYS_gettid, 0, 0, 0, 0), sig, (long)info);
+}
+
+void crit_note_handler(bool restarts)
+{
+	crit_handled++;
+	if (!restarts)
+		crit_interrupted++;
+}
+
+bool crit_defer(int sig, siginfo_t *info, void *context)
+{
+	/* The kernel's frame ends after the one word of its mask. */
+	uint64_t *mask = (uint64_t *)(void *)&((ucontext_t *)context)->uc_sigmask;
+
+	if (__builtin_expect(crit_depth == 0, 1) || crit_is_fault(sig, info))
+		return false;
+	set_mask(~0ull); /* no second one in between */
+	crit_requeue(sig, info);
+	/* A handler of ours that was interrupted by another returns after it: what counts is
+	 * the mask of the section itself, which is known by not being ours. */
+	if (!crit_deferred)
+		deferral_mask = 0;
+	if (!crit_deferred || *mask != deferral_mask)
+		saved_mask = *mask;
+	deferral_mask |= (~FAULTS & ~UNBLOCKABLE) | *mask | BIT(sig);
+	*mask = deferral_mask;
+	crit_deferred = 1;
+	return true;
+}
+
+void crit_release(void)
+{
+	crit_deferred = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	set_mask(saved_mask); /* the kernel delivers here */
+}
+
+/*
+ * Up to 128 bytes: all loads before all stores, no stack, so that from every instruction
+ * the failure is one return away. Longer ones: the C library's memcpy, whose registers
+ * are put back from the frame here.
+ */
+__asm__(".pushsection .text\n"
+	".hidden crit_copy_short, crit_short_end, crit_short_fault\n"
+	".globl crit_copy_short, crit_short_end, crit_short_fault\n"
+	".type crit_copy_short, @function\n"
+	".balign 32\n"
+	"crit_copy_short:\n"
+	"	.cfi_startproc\n"
+	"	cmpq $16, %rdx\n"
+	"	jb 3f\n"
+	"	movups (%rsi), %xmm0\n"
+	"	movups -16(%rsi,%rdx), %xmm1\n"
+	"	cmpq $32, %rdx\n"
+	"	ja 1f\n"
+	"	movups %xmm0, (%rdi)\n"
+	"	movups %xmm1, -16(%rdi,%rdx)\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"1:	movups 16(%rsi), %xmm2\n"
+	"	movups -32(%rsi,%rdx), %xmm3\n"
+	"	cmpq $64, %rdx\n"
+	"	ja 2f\n"
+	"	movups %xmm0, (%rdi)\n"
+	"	movups %xmm2, 16(%rdi)\n"
+	"	movups %xmm3, -32(%rdi,%rdx)\n"
+	"	movups %xmm1, -16(%rdi,%rdx)\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"2:	movups 32(%rsi), %xmm4\n"
+	"	movups 48(%rsi), %xmm5\n"
+	"	movups -64(%rsi,%rdx), %xmm6\n"
+	"	movups -48(%rsi,%rdx), %xmm7\n"
+	"	movups %xmm0, (%rdi)\n"
+	"	movups %xmm2, 16(%rdi)\n"
+	"	movups %xmm4, 32(%rdi)\n"
+	"	movups %xmm5, 48(%rdi)\n"
+	"	movups %xmm6, -64(%rdi,%rdx)\n"
+	"	movups %xmm7, -48(%rdi,%rdx)\n"
+	"	movups %xmm3, -32(%rdi,%rdx)\n"
+	"	movups %xmm1, -16(%rdi,%rdx)\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"3:	cmpl $8, %edx\n"
+	"	jb 4f\n"
+	"	movq (%rsi), %rax\n"
+	"	movq -8(%rsi,%rdx), %rcx\n"
+	"	movq %rax, (%rdi)\n"
+	"	movq %rcx, -8(%rdi,%rdx)\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"4:	cmpl $4, %edx\n"
+	"	jb 5f\n"
+	"	movl (%rsi), %eax\n"
+	"	movl -4(%rsi,%rdx), %ecx\n"
+	"	movl %eax, (%rdi)\n"
+	"	movl %ecx, -4(%rdi,%rdx)\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"5:	testl %edx, %edx\n"
+	"	jz 6f\n"
+	"	movl %edx, %r8d\n"
+	"	shrl $1, %r8d\n"
+	"	movzbl (%rsi), %eax\n"
+	"	movzbl (%rsi,%r8), %ecx\n"
+	"	movzbl -1(%rsi,%rdx), %r9d\n"
+	"	movb %al, (%rdi)\n"
+	"	movb %cl, (%rdi,%r8)\n"
+	"	movb %r9b, -1(%rdi,%rdx)\n"
+	"6:	xorl %eax, %eax\n"
+	"	ret\n"
+
+	".hidden crit_copy_lines\n"
+	".globl crit_copy_lines\n"
+	".type crit_copy_lines, @function\n"
+	".balign 32\n"
+	"crit_copy_lines:\n"
+	"	leaq (%rsi,%rdx), %rcx\n"
+	"8:	movups (%rsi), %xmm0\n"
+	"	movups 16(%rsi), %xmm1\n"
+	"	movups 32(%rsi), %xmm2\n"
+	"	movups 48(%rsi), %xmm3\n"
+	"	movntdq %xmm0, (%rdi)\n"
+	"	movntdq %xmm1, 16(%rdi)\n"
+	"	movntdq %xmm2, 32(%rdi)\n"
+	"	movntdq %xmm3, 48(%rdi)\n"
+	"	addq $64, %rsi\n"
+	"	addq $64, %rdi\n"
+	"	cmpq %rcx, %rsi\n"
+	"	jb 8b\n"
+	"	xorl %eax, %eax\n"
+	"	ret\n"
+	"crit_short_end:\n"
+	"crit_short_fault:\n"
+	"	movl $-14, %eax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size crit_copy_short, . - crit_copy_short\n"
+
+	".hidden crit_copy_guarded, crit_guarded_fault\n"
+	".globl crit_copy_guarded, crit_guarded_fault\n"
+	".type crit_copy_guarded, @function\n"
+	".balign 16\n"
+	"crit_copy_guarded:\n"
+	"	.cfi_startproc\n"
+	"	pushq %rbp\n"
+	"	.cfi_def_cfa_offset 16\n"
+	"	.cfi_offset %rbp, -16\n"
+	"	movq %rsp, %rbp\n"
+	"	.cfi_def_cfa_register %rbp\n"
+	"	pushq %rbx\n"
+	"	.cfi_offset %rbx, -24\n"
+	"	pushq %r12\n"
+	"	.cfi_offset %r12, -32\n"
+	"	pushq %r13\n"
+	"	.cfi_offset %r13, -40\n"
+	"	pushq %r14\n"
+	"	.cfi_offset %r14, -48\n"
+	"	pushq %r15\n"
+	"	.cfi_offset %r15, -56\n"
+	"	subq $8, %rsp\n"
+	"	movq crit_copying@gottpoff(%rip), %rbx\n"
+	"	movq %rsp, %fs:(%rbx)\n"
+	"	call *memcpy@GOTPCREL(%rip)\n"
+	"	xorl %eax, %eax\n"
+	"7:	movq $0, %fs:(%rbx)\n"
+	"	addq $8, %rsp\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbx\n"
+	"	popq %rbp\n"
+	"	.cfi_def_cfa %rsp, 8\n"
+	"	ret\n"
+	"crit_guarded_fault:\n"
+	"	.cfi_def_cfa %rbp, 16\n"
+	"	cld\n"
+	"	leaq 48(%rsp), %rbp\n"
+	"	movq crit_copying@gottpoff(%rip), %rbx\n"
+	"	movl $-14, %eax\n"
+	"	jmp 7b\n"
+	"	.cfi_endproc\n"
+	".size crit_copy_guarded, . - crit_copy_guarded\n"
+	".popsection\n");
+
+_Static_assert(EFAULT == 14, "the number above");
+
+int crit_copy_guarded(void *to, const void *from, size_t len);
+/* Whole lines, at least one, to the beginning of one. */
+int crit_copy_lines(void *to, const void *from, size_t len);
+extern const char crit_short_end[], crit_short_fault[], crit_guarded_fault[];
+
+/* memcpy has no frame worth the name; what lies deeper is a handler past us, or worse. */
+#define MEMCPY_FRAME_BYTES 512
+
+int crit_copy_long(void *to, const void *from, size_t len)
+{
+	int r;
+
+	/* No handler may run, and leave by longjmp, while the record stands. */
+	crit_enter();
+	r = crit_copy_guarded(to, from, len);
+	crit_leave();
+	return r;
+}
+
+int crit_copy_past(void *to, const void *from, size_t len)
+{
+	const char *at = from;
+	char *out = to;
+	size_t head = -(uintptr_t)out % CRIT_LINE_BYTES;
+
+	if (len < head + CRIT_LINE_BYTES)
+		return crit_copy(to, from, len);
+	size_t lines = (len - head) & -(size_t)CRIT_LINE_BYTES;
+	size_t tail = len - head - lines;
+	int r = crit_copy_short(out, at, head);
+	if (r == 0)
+		r = crit_copy_lines(out + head, at + head, lines);
+	if (r == 0)
+		r = crit_copy_short(out + head + lines, at + head + lines, tail);
+	/* Such stores are in no order with those that come after them. */
+	_mm_sfence();
+	return r;
+}
+
+bool crit_recover(int sig, const siginfo_t *info, void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	uintptr_t at = (uintptr_t)regs[REG_RIP];
+
+	if ((sig != SIGSEGV && sig != SIGBUS) || info->si_code <= 0)
+		return false;
+	if (at >= (uintptr_t)crit_copy_short && at < (uintptr_t)crit_short_end) {
+		regs[REG_RIP] = (greg_t)crit_short_fault;
+		return true;
+	}
+	if (crit_copying == 0 ||
+	    crit_copying - (uintptr_t)regs[REG_RSP] > MEMCPY_FRAME_BYTES)
+		return false;
+	regs[REG_RSP] = (greg_t)crit_copying;
+	regs[REG_RIP] = (greg_t)crit_guarded_fault;
+	return true;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which areas a ring's memory has: what the table of sockets says of it is not believed. */
+#ifndef VD_CONN_AREA_H
+#define VD_CONN_AREA_H
+
+#include "conn/sock.h"
+#include "remote/remote.h"
+
+/* The largest area of the memory that the ring lies in, and what the slot says of it bounded by that:
+ * a place on a link has fewer. */
+static inline uint32_t areas_of(const struct sock *s)
+{
+	return atomic_load_explicit(&s->across, memory_order_relaxed) ? ACROSS_AREA_LIMIT
+								      : RING_ALL_AREAS;
+}
+
+static inline uint32_t area_of(const struct sock *s, uint32_t area)
+{
+	return __builtin_expect(area > ACROSS_AREA_LIMIT, 0)
+		       ? ring_area_within(area, areas_of(s))
+		       : area;
+}
+
+#endif

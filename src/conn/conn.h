@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the stream layer share with each other and with nobody else. */
+#ifndef VD_CONN_CONN_H
+#define VD_CONN_CONN_H
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/uncontended.h"
+#include "conn/kernel_call.h"
+#include "conn/timeout.h"
+#include "conn/upgrade_policy.h"
+#include "remote/remote.h"
+#include "rendezvous/rendezvous.h"
+
+/* ---- gates ---- */
+
+/* Counts a thread into the kernel; false when the gate is not GATE_TCP. */
+static inline bool gate_enter(_Atomic uint32_t *gate, bool alone)
+{
+	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	do {
+		if (now >> GATE_STATE_SHIFT != GATE_TCP)
+			return false;
+		/* Acquire pairs with the release of whoever moved the gate back to TCP. */
+	} while (!single_exchange32(gate, &now, now + 1, alone));
+	return true;
+}
+
+/*
+ * The same, and counts it for this process: a close waits for its own threads. 1 inside,
+ * 0 the gate is not GATE_TCP, -1 the descriptor was closed meanwhile: nothing is counted.
+ * What begins without others may end amid some: each step asks anew.
+ */
+static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
+{
+	bool no_threads = __libc_single_threaded;
+	int entered = -1;
+	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
+	single_add32(&s->inside, 1, no_threads);
+	if (atomic_load(&fd_table[fd]) == s)
+		entered = gate_enter(gate, no_threads && !s->is_copied) ? 1 : 0;
+	if (entered != 1)
+		single_add32(&s->inside, -1u, __libc_single_threaded);
+	return entered;
+}
+
+static inline void leave_kernel(struct sock *s, _Atomic uint32_t *gate)
+{
+	bool no_threads = __libc_single_threaded;
+	/* Release: the kernel call is over before anybody can see the count at 0. */
+	single_add32(gate, -1u, no_threads && !s->is_copied);
+	single_add32(&s->inside, -1u, no_threads);
+}
+
+/* From GATE_TCP with nobody inside to `to`, in one step. */
+static inline bool gate_close(_Atomic uint32_t *gate, enum gate_state to)
+{
+	uint32_t empty = gate_word(GATE_TCP);
+	return atomic_compare_exchange_strong_explicit(
+		gate, &empty, gate_word(to), memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* To `to`, keeping the count. */
+static inline void gate_set(_Atomic uint32_t *gate, enum gate_state to)
+{
+	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(
+		gate, &now, gate_word(to) | (now & GATE_COUNT_MASK), memory_order_acq_rel,
+		memory_order_relaxed))
+		;
+}
+
+static inline bool gate_is_kernel(enum gate_state state)
+{
+	return state == GATE_TCP || state == GATE_FINAL;
+}
+
+static inline uint32_t phase_of(struct slot *sl)
+{
+	/* Acquire: the segment was stored before the phase said ATTACHED. */
+	return atomic_load_explicit(&sl->phase, memory_order_acquire);
+}
+
+/* Counted for those who look on. */
+static inline void slot_switched(struct slot *sl)
+{
+	atomic_fetch_add_explicit(&sl->switches, 1, memory_order_relaxed);
+}
+
+static inline void slot_show_bells(struct slot *sl, int a, int b, int c)
+{
+	atomic_store_explicit(&sl->bells[0], a < 0 ? 0 : a, memory_order_relaxed);
+	atomic_store_explicit(&sl->bells[1], b < 0 ? 0 : b, memory_order_relaxed);
+	atomic_store_explicit(&sl->bells[2], c < 0 ? 0 : c, memory_order_relaxed);
+}
+
+/* SO_COOKIE, by which probes name a connection. */
+static inline uint64_t slot_cookie(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->cookie, memory_order_relaxed);
+}
+
+static inline uint32_t seen_of(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->seen, memory_order_acquire);
+}
+
+static inline void seen_add(struct slot *sl, uint32_t bits)
+{
+	atomic_fetch_or_explicit(&sl->seen, bits, memory_order_acq_rel);
+}
+
+/* A call has left an error; and takes it: 0 where there is none. */
+static inline bool kept_error(struct sock *s)
+{
+	return __builtin_expect(seen_of(s->slot) > SEEN_VERDICTS, 0);
+}
+
+static inline int kept_take(struct sock *s)
+{
+	if (!kept_error(s))
+		return 0;
+	return (int)(atomic_fetch_and(&s->slot->seen, SEEN_VERDICTS) >> SEEN_KEPT_SHIFT);
+}
+
+/* ---- remote.c: the peer is on another host, docs/rdma.md ---- */
+
+static inline struct across *remote_of(struct sock *s)
+{
+	return atomic_load_explicit(&s->across, memory_order_relaxed);
+}
+
+static inline bool is_elsewhere(struct sock *s)
+{
+	/* Relaxed: set before this process has threads. */
+	return atomic_load_explicit(&s->elsewhere, memory_order_relaxed);
+}
+
+/* What has come from other hosts, carried out before a look at the memory of `s`. True: some of it
+ * past the ring, to where a thread of ours waits for it. */
+static inline bool remote_look(struct sock *s)
+{
+	struct across *a = remote_of(s);
+	if (__builtin_expect(a == NULL, 1))
+		return false;
+	across_progress();
+	return across_offer_is_due(a);
+}
+
+/* The same, and surely: before a look that something on TCP has called for. */
+static inline void remote_catch_up(struct sock *s)
+{
+	if (__builtin_expect(remote_of(s) != NULL, 0))
+		across_catch_up();
+}
+
+/* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
+void sock_break(struct sock *s, enum vd_reason reason);
+
+/*
+ * Before bytes go over TCP behind a mark: the mark is in the peer's memory then. The end of TCP
+ * needs no such wait, because it is not believed without its words. Under the stream's locks.
+ */
+static inline void remote_flush(struct sock *s)
+{
+	struct across *a = remote_of(s);
+	if (__builtin_expect(a != NULL, 0) && across_flush(a) == -ETIMEDOUT)
+		sock_break(s, VD_REASON_LINK);
+}
+
+/* Tells the peer what is new; false: it is on this host. */
+bool remote_ring(struct sock *s);
+/* Empties the far bell, or hears what has come from other hosts: `brief` as there. As
+ * farbell_answer. */
+int bell_answer_far(struct sock *s, int far, bool brief);
+/* sock_note_kernel after a sleep; with a nap where the kernel would say at once, again and again,
+ * what is not to be believed yet. */
+void wait_note_kernel(struct sock *s, uint32_t events);
+/* Whether the end of TCP is that of the stream: false while the peer's words may be to come. */
+bool remote_end_is_known(struct sock *s);
+/* The peer would take its next bytes past the ring. */
+static inline bool remote_takes(struct sock *s)
+{
+	struct across *a = remote_of(s);
+	return __builtin_expect(a != NULL, 0) && across_takes(a);
+}
+
+struct wait;
+/*
+ * A blocking receive is about to sleep, with room for more: the peer may write there, where that
+ * pays. Takes rx_lock. Until remote_redirected the memory is the peer's.
+ */
+void remote_offer(struct wait *w);
+/* Under rx_lock, before anything is taken from the ring: what has come there, or 0. With `over`
+ * nothing more will. */
+size_t remote_redirected(struct wait *w, bool over);
+struct source;
+/* Under tx_lock: so many bytes are on their way past the ring from where they are, or 0. Before the call
+ * returns, remote_await. */
+ssize_t remote_lend(struct sock *s, struct source *src);
+/* Bytes have gone past the ring, or are about to: until it is known what has become of them, and
+ * the device has let go of them; or a handler has run, before which it has. */
+void remote_await(struct across *a);
+/* As across_reach and across_put; -EAGAIN on one host. */
+int remote_reach(struct sock *s, void *to, size_t n, struct across_key *k, uint64_t *id);
+int remote_put(struct sock *s, const struct across_key *to, uint64_t at, const void *from,
+	       size_t n);
+/* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
+int remote_begin(struct sock *s, int fd);
+int remote_step(struct sock *s, struct meet_segment *seg);
+/* Directions and rings are set up: the peer's words are carried out from now on. */
+void remote_attach(struct sock *s, enum wire_direction out);
+/* Our words are said. */
+void remote_end(struct sock *s);
+/* In a forked child: what has not gone back to TCP is lost there. */
+void remote_forked_child(void);
+void remote_forked_parent(void);
+/* Under the direction's lock: false while a fork is under way, or somebody else has the socket. */
+bool remote_may_rise(struct sock *s);
+static inline bool remote_may_go_up(struct sock *s)
+{
+	return __builtin_expect(remote_of(s) != NULL, 0) ? remote_may_rise(s)
+							 : !is_elsewhere(s);
+}
+/* So long on TCP after the first fork; for tests. */
+extern uint32_t remote_ground_ms;
+/* Under rx_lock: this end opens a direction, which fills the link's memory again. */
+void remote_opens(struct sock *s);
+/* Why it is on TCP for a while, or that it no longer is. */
+void remote_is_down(struct sock *s);
+void remote_is_up(struct sock *s);
+/* In a forked child that passes the socket on to somebody who is not counted. */
+void remote_stay_down(struct sock *s);
+/* This process closes a socket that others have, too: the peer hears that they go on over TCP. */
+void remote_leave(struct sock *s, int fd);
+
+/* ---- fdtab.c ---- */
+
+/* No fork of this process copies its memory in between: a socket that appears, or is attached, does
+ * so for a child as a whole or not at all. Waits for a fork under way. */
+void fork_hold_off(void);
+void fork_let_go(void);
+
+/* ---- meeting.c ---- */
+
+/* One operation on a connection that is not attached: earn, publish, look, attach. */
+void meeting_step(struct sock *s, int fd, bool sends);
+/* The program closes or refuses: gives up names and offers. */
+void meeting_stop(struct sock *s);
+/* Options that were set past us. */
+void meeting_learn_options(struct sock *s, int fd);
+/* The peer has found us, or never will. */
+void meeting_over(struct sock *s);
+/* FINAL with a reason, from a phase before ATTACHED. */
+void meeting_refuse(struct sock *s, enum vd_reason reason);
+
+/* ---- rx.c and rx_switch.c ---- */
+
+/* GATE_TCP to GATE_READY when nobody is inside. */
+void rx_open(struct sock *s, int fd);
+/* A bounce that stands because we might not open has done its work, if we may. */
+void rx_take_back(struct sock *s);
+/* READY to RING, RING to TCP, as far as the marks allow. Under rx_lock. 0 or -ECONNRESET. */
+int rx_advance(struct sock *s, int fd);
+/* READY to TCP: urgent data is next. Whoever has sent that never takes up the ring. As above. */
+int rx_leave_urgent(struct sock *s, int fd);
+/* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
+bool rx_is_up(struct sock *s);
+bool rx_is_down(struct sock *s);
+/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
+int64_t rx_tcp_left(struct sock *s, int fd);
+/* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
+int64_t rx_queued(struct sock *s, int fd);
+
+/* ---- rx_end.c: under rx_lock, but for rx_is_at_mark and rx_is_tcp_over ---- */
+
+/* Of what TCP has queued, how much lies before a mark that has not been passed. */
+int rx_bounded(struct sock *s, int fd, int queued);
+/* TCP has something. Where it has nothing, a look for more would take the error that waits. */
+bool rx_is_queued(int fd);
+struct iov_cursor;
+/*
+ * The ring was left again before its first byte was reached: behind its bytes come those that
+ * TCP has queued behind the `skip` that were peeked at before.
+ */
+ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip);
+bool rx_tcp_has_more(struct sock *s, int fd);
+/* Urgent data comes next: TCP ends a receive before it. */
+bool rx_is_at_mark(int fd);
+/* A receive that has taken some ends here; what the kernel has to say of it stays unsaid. */
+bool rx_is_tcp_over(struct sock *s, int fd);
+/* READY with an empty queue: 0 look again, -ENODATA the end, -EAGAIN, -errno. */
+ssize_t rx_tcp_end(struct sock *s, int fd, bool up);
+/* RING and empty: 1 at the end, which is known, 0 we have shut it for reading, -EAGAIN,
+ * -EINPROGRESS there is more, -ECONNRESET it lies. */
+int rx_ring_end(struct sock *s);
+/* EOF or the error that the reader of an empty ring gets: 0, -errno, or as above. */
+ssize_t rx_verdict(struct sock *s, int fd);
+
+/* ---- tx.c ---- */
+
+/* GATE_TCP to GATE_RING when the peer is ready and nobody is inside. True when it is up. */
+bool tx_up(struct sock *s, int fd);
+/* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
+void tx_down(struct sock *s, int fd, enum gate_state to);
+/* The epoch that the peer has opened is over, without a byte. */
+void tx_pass_over(struct sock *s);
+/* Under tx_lock, before the last words: leaves the ring now if the peer has asked for its
+ * unread bytes. */
+void tx_answer(struct sock *s, int fd);
+/* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
+bool tx_is_up(struct sock *s);
+
+/* ---- info.c: what TCP_INFO tells ---- */
+
+static inline uint32_t special_of(struct slot *sl)
+{
+	return atomic_load_explicit(&sl->tx_special, memory_order_relaxed);
+}
+
+/* Before the directions can leave TCP. */
+void info_begin(struct sock *s);
+/* Under tx_lock, after a send with TX_TIMED. */
+static inline void info_sent(struct sock *s)
+{
+	atomic_store_explicit(&s->out->sent_tick, wire_tick(), memory_order_relaxed);
+}
+/* Under tx_lock, every LOOK_INTERVAL sends: whether they are so rare that a note of the time
+ * costs nothing. */
+void info_look(struct sock *s);
+void info_sleeps_slow(struct sock *s);
+/* A thread is about to sleep for it. */
+static inline void info_sleeps(struct sock *s)
+{
+	if (!(special_of(s->slot) & TX_TIMED))
+		info_sleeps_slow(s);
+}
+/* The connection is the kernel's for good. */
+void info_left(struct sock *s);
+
+/* ---- acked.c ---- */
+
+/* Bytes in the ring that TCP would not yet have sent. */
+uint64_t acked_not(struct sock *s, int fd);
+
+/* ---- options.c ---- */
+
+/* Why options that were inherited, or set past us, make the connection the kernel's. */
+enum vd_reason options_reason(struct sock *s, int fd);
+
+/* ---- tx_rest.c ---- */
+
+/*
+ * A send that began here, and the gate is the kernel's: 1 go on, 0 the call is over with what is
+ * done, SOCK_KERNEL when it has not really begun, -errno. Adds to *done.
+ */
+struct source;
+struct wait;
+ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, int flags,
+			   ssize_t *done);
+
+/* ---- ring_grow.c ---- */
+
+/* The program's buffer sizes allow a larger area. */
+bool room_may_grow(struct sock *s);
+/* How a send is copied: bulk through the caches, or past them, or neither. */
+enum room_way { ROOM_FEW, ROOM_BULK, ROOM_PAST };
+/* Under tx_lock, before so many bytes are written: finds their place in the ring. */
+enum room_way room_find(struct sock *s, size_t bytes, bool near);
+/* After a piece of bulk, copied there in so many ticks, or 0 when these tell nothing. */
+void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks);
+/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
+bool room_grow(struct sock *s);
+/* Whether a nonblocking send that has written a part, and then found the ring full, is over. */
+bool room_ends_short(struct sock *s);
+/* A send would find a larger area: the peer takes nothing, or somebody is about to sleep. */
+bool room_will_grow(struct sock *s);
+/* TCP would take more than the largest area; it gets the rest. True: enter again. */
+bool room_needs_tcp(struct sock *s);
+bool room_go_on(struct sock *s, int fd, bool waits);
+void room_sleeps(struct sock *s);
+
+/* ---- resend.c ---- */
+
+/*
+ * A receiver that hands the connection over asks for its unread bytes over TCP; the request
+ * stands until it is answered or somebody takes from the ring. False: asked before.
+ */
+bool rewind_ask(struct sock *s, int fd);
+/* The same, and the peer may do so, too: our own direction is not down yet. */
+bool rewind_ask_yielding(struct sock *s, int fd);
+/*
+ * Under rx_lock, with slot.rewinding set, before bytes are taken from the ring: withdraws
+ * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
+ */
+int rewind_settle(struct sock *s, int fd);
+/*
+ * A new image is to get what is unread by other means: under rx_lock, the number of bytes in
+ * the ring that are its own, and 0 when TCP has them. What the peer still adds it will send
+ * over TCP, or reset the connection. -errno: nothing is settled.
+ */
+int64_t rewind_keep(struct sock *s, int fd);
+/* There is no new image. Without locks. */
+void rewind_unkeep(struct sock *s, int fd);
+/* The last holder leaves without an answer. Said before the last look at the ring, and
+ * taken back when that finds something. */
+void rewind_is_last(struct sock *s, bool last);
+/* The sender's part, under tx_lock and up: a request, or an answer that an owner's death cut. */
+bool rewind_is_due(struct sock *s);
+/*
+ * Before the mark down, which is to stand at *end: behind the ring's bytes, or before the
+ * unread ones when TCP has taken all of them. False: the connection was broken off, and no
+ * mark is to be made.
+ */
+bool rewind_answer(struct sock *s, int fd, uint64_t *end);
+/* After the mark. */
+void rewind_answered(struct sock *s);
+
+/* ---- left.c ---- */
+
+/* rx_recv of a socket that has such bytes. */
+ssize_t left_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
+/* Before the socket is forgotten. */
+void left_drop(struct sock *s);
+
+/* ---- control.c ---- */
+
+/* Both directions are the kernel's: that is for good, and the layers above hear of it. */
+void control_leave_if_done(struct sock *s);
+
+/* ---- wait.c ---- */
+
+static inline bool sock_is_nonblocking(struct sock *s, int flags)
+{
+	return (flags & MSG_DONTWAIT) ||
+	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
+}
+
+/* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
+ * processor: after some looks in vain each is preceded by a nap. */
+#define VAIN_ROUNDS 3
+
+/*
+ * One blocking call: deadline and hold on the descriptors, across its sleeps. Whether it may block,
+ * and how long, is asked when it begins, and not again: what other threads set meanwhile is for
+ * later calls.
+ */
+struct wait {
+	struct sock *s;
+	int fd;
+	uint32_t interest; /* EPOLLIN or EPOLLOUT */
+	bool held;
+	struct _pthread_cleanup_buffer leaving; /* while held */
+	bool spun;				/* in vain, just before */
+	uint32_t rounds;     /* looks in vain that the hint had promised something for */
+	uint32_t generation; /* of the slot, when the call began */
+	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
+	bool some;			  /* it has moved bytes, or is to sleep once */
+	struct iovec room;		  /* where the next bytes are to go */
+	int64_t timeout_ns;		  /* as in the slot, when the call began */
+	int64_t deadline_ns;		  /* by that; 0 before the first sleep */
+};
+
+static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
+{
+	return (struct wait){.s = s,
+			     .fd = fd,
+			     .interest = interest,
+			     .handlers = crit_handlers(),
+			     .interruptions = crit_interruptions(),
+			     .generation = atomic_load_explicit(&s->slot->generation,
+								memory_order_relaxed)};
+}
+
+/* The call begins: how long it may block. Returns the flags, with MSG_DONTWAIT if it may not. */
+static inline int wait_begin(struct wait *w, int flags)
+{
+	w->timeout_ns =
+		timeout_ns(w->s, w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX);
+	return sock_is_nonblocking(w->s, flags) || w->timeout_ns == TIMEOUT_AT_ONCE
+		       ? flags | MSG_DONTWAIT
+		       : flags;
+}
+
+/* The kernel would not judge by what the call began with: it may only be asked, not slept in. */
+static inline bool wait_is_our_own(const struct wait *w, int flags)
+{
+	enum timeout_of which = w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX;
+	return !(flags & MSG_DONTWAIT) &&
+	       (w->timeout_ns != TIMEOUT_NEVER || sock_is_nonblocking(w->s, 0) ||
+		timeout_ns(w->s, which) != TIMEOUT_NEVER);
+}
+
+/* What is open of a connection whose descriptor was closed in our sleep; false when nothing is. */
+bool wait_finds(struct wait *w);
+/* Under a lock: the descriptor still is the connection that it was when the call began. */
+static inline bool wait_is_open(struct wait *w)
+{
+	return (fd_is(w->fd, w->s) || wait_finds(w)) &&
+	       atomic_load_explicit(&w->s->slot->generation, memory_order_relaxed) ==
+		       w->generation;
+}
+
+/* ---- interrupt.c ---- */
+
+/* 0, -EINTR, or SOCK_KERNEL: the call begins anew. By the handlers that have run since it began. */
+int wait_interruption(const struct wait *w);
+/* The same after -EINTR from the kernel. */
+int wait_after_signal(const struct wait *w);
+/* ppoll, or one that a stop ends, where that ends the call. A count or -errno. */
+struct pollfd;
+int wait_in_kernel(struct wait *w, struct pollfd *fds, unsigned long n, int64_t ns);
+
+/* ---- wait.c, on ---- */
+
+/* Spins, then sleeps. 0: look again; -EAGAIN: the time is over; -EBADF; as wait_interruption. */
+int wait_for(struct wait *w);
+/* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
+int wait_nap(struct wait *w);
+/* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
+void wait_finish(struct wait *w);
+/* In memory only: may there be something to do? */
+bool wait_hint(struct sock *s, uint32_t interest);
+/* Memory words that need a look by sock_service. */
+bool wait_attention(struct sock *s);
+/* The peer closes: all that there will be in memory is there, and what comes is TCP's to tell. */
+static inline bool wait_is_over(struct sock *s)
+{
+	/* Relaxed: who goes to sleep for it looks at memory once more. */
+	return atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+}
+/* Spins for `interest` as long as that pays. True when wait_hint holds. */
+bool wait_spin(struct sock *s, uint32_t interest);
+/* tcp(7): the ceiling on the time for which output is corked. */
+#define HELD_CEILING_MS 200
+static inline bool wait_held_is_over(struct wire_dir *d)
+{
+	uint64_t since = atomic_load_explicit(&d->held_since_ms, memory_order_acquire);
+	return since && clock_coarse_ms() - since >= HELD_CEILING_MS;
+}
+/* Bytes that the peer has held back for as long as TCP would. */
+bool wait_held_due(struct sock *s);
+
+static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
+				void (*ring)(struct sock *), struct sock *s)
+{
+	uint32_t seq = atomic_load_explicit(armed, memory_order_relaxed);
+	/* Ring first, note after: an owner that dies between rings twice, never not at all. */
+	if (__builtin_expect(
+		    seq != 0 && seq != atomic_load_explicit(rung, memory_order_relaxed),
+		    0)) {
+		ring(s);
+		atomic_store_explicit(rung, seq, memory_order_relaxed);
+	}
+}
+
+void bell_ring_peer(struct sock *s);
+
+/* ---- fd_pressure.c ---- */
+
+/*
+ * A connection that is kernel TCP for good gives its doorbells back now, unless a thread of
+ * this process may still use one: then the last to leave does. Cheap where there is nothing
+ * to do; no lock of the stream's may be held.
+ */
+void bells_release(struct sock *s);
+/* Around what makes the memory of a closed socket another's. */
+void bells_hold_off(void);
+void bells_let_go(void);
+/* Closes the doorbells of a socket that is gone; under the above. */
+void bells_close(struct sock *s);
+/* In a forked child. */
+void bells_forked(void);
+
+/* ---- ring_trim.c ---- */
+
+/* A ring of this process has moved to a larger area. */
+void settle_later(void);
+
+/* ---- life.c ---- */
+
+/* Around a fork: nobody is on the way out of it. */
+void limbo_forking(void);
+void limbo_forked_parent(void);
+/* In a forked child: what waits for the parent's threads is the parent's. */
+void limbo_forked(void);
+/* Lets go of the segment; its window stays mapped. */
+void sock_drop_segment(struct sock *s);
+
+/* The peer closed, or died, with bytes of ours unread: TCP would have sent a reset. */
+bool sock_was_reset(struct sock *s);
+/* That error is reported once: true for the one caller who is to do it. */
+bool sock_take_reset(struct sock *s);
+/* Notes what poll events say about the end of the connection. fd -1: it cannot be asked. */
+void sock_see(struct sock *s, int fd, uint32_t events);
+
+#endif

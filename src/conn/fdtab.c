@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From descriptor to sock: the table, and what opening, duplicating and forking do to it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/pageable.h"
+#include "base/real.h"
+#include "base/reason.h"
+#include "base/sections.h"
+#include "base/space.h"
+#include "conn/conn.h"
+#include "conn/leave.h"
+#include "conn/report.h"
+#include "conn/shown.h"
+#include "conn/table.h"
+#include "conn/trace.h"
+#include "ring/source.h"
+#include "settings/config.h"
+
+#define SLOT_COUNT     65536u
+#define FD_TABLE_MAX   (1 << 20)
+#define FD_TABLE_LEAST 1024
+/* Where the program's data is limited: 1.3 MB in the place of up to 32. */
+#define SLOT_COUNT_SMALL 2048u
+#define FD_TABLE_SMALL	 (1 << 16)
+
+struct sock *_Atomic *fd_table NEAR_DATA;
+int fd_table_size NEAR_DATA, fd_table_end NEAR_DATA;
+bool (*sock_may_attach)(struct sock *s);
+void (*sock_on_attach)(struct sock *s);
+void (*sock_on_final)(struct sock *s);
+bool (*sock_on_release)(struct sock *s);
+
+static struct sock *socks NEAR_DATA; /* one for each slot */
+static _Atomic int fd_highest FORK_DATA;
+
+/* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
+static uint32_t *forking_list;
+static uint32_t forking_used FORK_DATA;
+static struct lock forking_lock FORK_DATA;
+static const _Atomic bool forking_is_shared; /* with other processes */
+
+void fork_hold_off(void)
+{
+	lock_take(&forking_lock);
+}
+
+void fork_let_go(void)
+{
+	lock_drop(&forking_lock);
+}
+
+static void *map_private(size_t size)
+{
+	void *map =
+		pageable_map(NULL, size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+int fd_table_init(void)
+{
+	bool small = space_is_counted();
+	uint32_t slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
+	struct rlimit lim = {0};
+	int size = small ? FD_TABLE_SMALL : FD_TABLE_MAX;
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
+		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
+	if (!space_is_left(slots * (sizeof(struct slot) + sizeof(*socks)) +
+			   sizeof(*fd_table) * (size_t)size))
+		return -ENOMEM;
+	int r = slot_table_init(slots);
+	wait_init();
+	if (r < 0)
+		return r;
+	socks = map_private(sizeof(*socks) * slots);
+	fd_table = map_private(sizeof(*fd_table) * (size_t)size);
+	forking_list = map_private(sizeof(*forking_list) * slots);
+	if (!socks || !fd_table || !forking_list)
+		return -ENOMEM;
+	report_collect = sock_counts;
+	fd_table_size = fd_table_end = size;
+	return 0;
+}
+
+void fd_stand_down(void)
+{
+	fd_table_size = 0;
+}
+
+FORK_CODE int fd_limit(void)
+{
+	return atomic_load_explicit(&fd_highest, memory_order_relaxed) + 1;
+}
+
+static void table_set(int fd, struct sock *s)
+{
+	int highest = atomic_load_explicit(&fd_highest, memory_order_relaxed);
+	while (fd > highest && !atomic_compare_exchange_weak_explicit(
+				       &fd_highest, &highest, fd, memory_order_relaxed,
+				       memory_order_relaxed))
+		;
+	/* Release pairs with the acquire in fd_sock. */
+	atomic_store_explicit(&fd_table[fd], s, memory_order_release);
+}
+
+/*
+ * Not the pointers into the segment's window: a thread that lost a race against close may
+ * still follow them (it finds out under the locks). Nor its counts of threads: they balance.
+ * Relaxed: whoever finds it in the table has all of it, by table_set.
+ */
+static void sock_reset(struct sock *s, struct slot *sl)
+{
+	if (s->slot != sl) /* never changes: others may read it at any time */
+		s->slot = sl;
+	s->wire = NULL;
+	s->meet_fd = s->kept_fd = -1;
+	atomic_store_explicit(&s->bell, -1, memory_order_relaxed);
+	atomic_store_explicit(&s->peer_bell, -1, memory_order_relaxed);
+	atomic_store_explicit(&s->far_bell, -1, memory_order_relaxed);
+	s->look_end_ms = 0;
+	atomic_store_explicit(&s->across, NULL, memory_order_relaxed);
+	atomic_store_explicit(&s->fds, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->awaited, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->closed, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->edges, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->looked, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->look_due, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->cpu, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->stuck_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->spin_skip, 0, memory_order_relaxed);
+	s->tx_bytes = s->rx_bytes = 0;
+	s->past = (struct past){0};
+	s->still_at = s->still_since_ms = 0;
+	s->is_copied = false;
+	s->is_native = false;
+	s->has_listened = false;
+	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->ground_ms, 0, memory_order_relaxed);
+	s->left = NULL;
+	s->regs = NULL;
+}
+
+NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
+{
+	if ((unsigned)fd >= (unsigned)fd_table_size)
+		return NULL;
+	if (fd_table[fd])
+		fd_forget(fd);
+	struct slot *sl = slot_alloc();
+	if (!sl) {
+		log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(VD_REASON_FULL),
+			  reason_text(VD_REASON_FULL));
+		return NULL;
+	}
+	struct sock *s = &socks[slot_index(sl)];
+	sock_reset(s, sl);
+	atomic_store_explicit(&sl->earn_due,
+			      atomic_load_explicit(&earn_first_due, memory_order_relaxed),
+			      memory_order_relaxed);
+	atomic_store_explicit(&sl->fd, fd, memory_order_relaxed);
+	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
+	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
+	if (fd <= 2)
+		meeting_refuse(s, VD_REASON_STDIO);
+	lock_take_mine(&forking_lock, &forking_is_shared);
+	table_set(fd, s);
+	lock_drop_mine(&forking_lock, &forking_is_shared);
+	return s;
+}
+
+NEAR_CODE struct sock *fd_open_socket(int fd, bool nonblock)
+{
+	return open_sock(fd, nonblock, TCP_ROLE_UNKNOWN);
+}
+
+NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
+{
+	struct sock *s = open_sock(fd, nonblock, TCP_ROLE_ACCEPTED);
+	if (!s && (unsigned)fd >= (unsigned)fd_table_size)
+		return NULL;
+	report_add(&report_now.connections, 1);
+	if (!s) {
+		report_add(&report_now.reasons[VD_REASON_FULL], 1);
+		return NULL;
+	}
+	if (phase_of(s->slot) == SLOT_IDLE) {
+		atomic_store_explicit(&s->slot->reason, VD_REASON_SHORT,
+				      memory_order_relaxed);
+		atomic_store_explicit(&s->awaited, 1, memory_order_relaxed);
+		single_add32(&sock_awaited, 1, __libc_single_threaded);
+		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
+				      memory_order_release);
+	}
+	return s;
+}
+
+struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role)
+{
+	return fd > 2 ? open_sock(fd, nonblock, role) : NULL;
+}
+
+NEAR_CODE void fd_connecting(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	(void)fd;
+	lock_take_mine(&sl->ctl, &s->is_copied);
+	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
+	if (first) {
+		atomic_store_explicit(&sl->role, TCP_ROLE_CONNECTED,
+				      memory_order_relaxed);
+		if (phase_of(sl) == SLOT_IDLE) {
+			atomic_store_explicit(&sl->reason, VD_REASON_SHORT,
+					      memory_order_relaxed);
+			atomic_store_explicit(&sl->phase, SLOT_EARNING,
+					      memory_order_release);
+		}
+	}
+	lock_drop_mine(&sl->ctl, &s->is_copied);
+	if (first)
+		report_add(&report_now.connections, 1);
+}
+
+int fd_number(struct sock *s)
+{
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (fd_is(fd, s))
+			return fd;
+	return -1;
+}
+
+void fd_duplicated(int oldfd, int newfd)
+{
+	struct sock *s = fd_sock(oldfd);
+	if (oldfd == newfd || (unsigned)newfd >= (unsigned)fd_table_size)
+		return;
+	if (fd_sock(newfd))
+		fd_forget(newfd);
+	if (!s)
+		return;
+	atomic_fetch_add(&s->fds, 1);
+	table_set(newfd, s);
+}
+
+/* In the parent, before fork: each child holds every socket from its first moment on. */
+void sock_forking(void)
+{
+	limbo_forking();
+	lock_take(&forking_lock);
+	forking_used = 0;
+	for (int fd = 0; fd < fd_limit() && forking_used < slot_count(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (!s)
+			continue;
+		if (table_is_private()) { /* a child has a copy of its own */
+			slot_pass_on(s->slot);
+			continue;
+		}
+		shown_forking(s);
+		/* A store that changes nothing would copy the page all the same, each time. */
+		if (!s->is_copied)
+			s->is_copied = true;
+		slot_pass_on(s->slot);
+		atomic_fetch_add(&s->slot->forking, 1);
+		if (forking_list[forking_used] != slot_index(s->slot))
+			forking_list[forking_used] = slot_index(s->slot);
+		forking_used++;
+	}
+	slot_table_forking();
+	across_forking(); /* before the numbers' lock, which is taken under it */
+	fds_forking();
+}
+
+void sock_forked_parent(pid_t child)
+{
+	fds_forked_parent();
+	across_forked_parent();
+	table_forked_parent(child);
+	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
+		slot_forked(slot_at(forking_list[i]));
+	remote_forked_parent();
+	lock_drop(&forking_lock);
+	limbo_forked_parent();
+}
+
+static inline void zero(_Atomic uint32_t *word)
+{
+	if (atomic_load_explicit(word, memory_order_relaxed))
+		atomic_store_explicit(word, 0, memory_order_relaxed);
+}
+
+/* The parent's other threads do not exist in the child, nor do their counts. */
+static inline void forget_threads(struct sock *s)
+{
+	zero(&s->sleepers);
+	zero(&s->inside);
+	zero(&s->bell_users);
+	zero(&s->cpu);
+	if (s->tx_bytes | s->rx_bytes | s->is_native) {
+		s->tx_bytes = s->rx_bytes = 0;
+		s->is_native = false;
+	}
+}
+
+FORK_CODE void sock_forked_child(bool told)
+{
+	/* The parent seems to have no pid: this is another pid namespace. */
+	bool foreign = getppid() == 0;
+	fds_forked_child();
+	across_forked_child();
+	lock_drop_forked(&forking_lock);
+	source_forked_child();
+	trace_forked();
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (!s)
+			continue;
+		if (foreign)
+			slot_hold_foreign(s->slot);
+		else
+			slot_hold(s->slot);
+		forget_threads(s);
+	}
+	/* In another pid namespace it has another pid than the parent knows. */
+	if (foreign)
+		slot_table_uncounted();
+	table_forked_child(foreign || !told);
+	/* After the holds: a socket that was closed in between is freed by this. */
+	for (uint32_t i = 0; i < forking_used; i++)
+		slot_forked(slot_at(forking_list[i]));
+	limbo_forked();
+	remote_forked_child();
+	leave_forked_child();
+}
+
+void sock_exec(bool begins)
+{
+	/* Those that it closes first: another descriptor of the same may survive. */
+	for (int survives = 0; survives < 2; survives++) {
+		for (int fd = 0; fd < fd_limit(); fd++) {
+			struct sock *s = fd_sock(fd);
+			int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
+			if (flags >= 0 && survives == !(flags & FD_CLOEXEC))
+				slot_ends_by_exec(s->slot, begins && !survives);
+		}
+	}
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readiness of a socket that may be partly in the ring and partly in the kernel. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <x86intrin.h>
+
+#include "base/await.h"
+#include "conn/conn.h"
+#include "conn/promise.h"
+
+/* Looks in vain, or ticks (about 100 us), between two questions to the kernel. */
+#define LOOK_INTERVAL 64u
+#define LOOK_TICKS    300000u
+
+#define KERNEL_IN  (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
+#define KERNEL_OUT (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
+
+static uint32_t kernel_level(struct sock *s, int fd)
+{
+	struct pollfd pfd = {.fd = fd,
+			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
+				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
+	int state;
+	if (await_glance(&pfd, 1) < 0)
+		return 0;
+	/* In the midst of a reset: whom that wakes sees all of it, but our bell woke us. The
+	 * kernel answers with the state when it is done with the segment. */
+	if (__builtin_expect((pfd.revents & (POLLERR | POLLHUP)) &&
+				     !(pfd.revents & POLLRDHUP),
+			     0) &&
+	    tcp_state(fd, &state) == 0)
+		await_glance(&pfd, 1);
+	sock_see(s, fd, (uint16_t)pfd.revents);
+	/* Not before the peer's last words are here. */
+	if (__builtin_expect(remote_of(s) != NULL, 0) &&
+	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !remote_end_is_known(s))
+		pfd.revents &= ~(POLLRDHUP | POLLHUP);
+	return (uint16_t)pfd.revents;
+}
+
+static bool ring_readable(struct sock *s)
+{
+	return ring_unread(s->in) || wait_held_due(s);
+}
+
+static bool ring_writable(struct sock *s)
+{
+	uint64_t fill = ring_unread(s->out);
+	uint32_t size = ring_size_hint(s->out);
+	return fill <= size - size / 4 || room_will_grow(s) || room_needs_tcp(s);
+}
+
+static uint32_t level_in(struct sock *s, uint32_t kernel)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return kernel & KERNEL_IN;
+	if ((seen & SEEN_FOREIGN ? promise_bytes(s) : ring_readable(s)) ||
+	    (seen & (SEEN_FIN | SEEN_SHUT_RD)) || sock_has_fin(s))
+		return EPOLLIN | EPOLLRDNORM;
+	return 0;
+}
+
+static uint32_t level_out(struct sock *s, uint32_t kernel)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (gate_state(&s->slot->gate_tx) != GATE_RING ||
+	    (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)))
+		return kernel & KERNEL_OUT;
+	return (seen & SEEN_FOREIGN ? promise_room(s) : ring_writable(s))
+		       ? EPOLLOUT | EPOLLWRNORM
+		       : 0;
+}
+
+uint32_t sock_level(struct sock *s, int fd)
+{
+	uint32_t edges = atomic_load_explicit(&s->edges, memory_order_relaxed);
+	/* The kernel first, the marks after: a FIN seen here has its mark already set. */
+	uint32_t kernel = kernel_level(s, fd);
+	sock_service(s, fd);
+	/* What a send would do, before it is told of: the peer could take its reason back. */
+	if (is_foreign(s) && room_needs_tcp(s))
+		sock_bounce(s, fd);
+	if (!sock_is_direct(s))
+		return kernel;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR |
+		       EPOLLHUP | EPOLLRDHUP;
+	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI);
+	bits |= level_in(s, kernel) | level_out(s, kernel);
+	if (gate_state(&s->slot->gate_rx) == GATE_RING && sock_has_fin(s))
+		bits |= EPOLLRDHUP;
+	if (sock_was_reset(s)) {
+		bits |= EPOLLHUP | EPOLLRDHUP | EPOLLOUT | EPOLLWRNORM;
+		if (!(seen_of(s->slot) & SEEN_RESET_TOLD))
+			bits |= EPOLLERR;
+	}
+	if (kept_error(s))
+		bits |= EPOLLERR;
+	if (!(bits & EPOLLIN))
+		atomic_store_explicit(&s->looked, edges, memory_order_relaxed);
+	return bits;
+}
+
+/* What is found in memory may have been sent after a close, of which only the kernel knows
+ * more. */
+static inline bool is_more_known(struct sock *s)
+{
+	return wait_attention(s) ||
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) ||
+	       atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+}
+
+static inline __attribute__((always_inline)) uint32_t
+level_quick(struct sock *s, uint32_t interest, bool foreign)
+{
+	struct slot *sl = s->slot;
+	uint32_t bits = 0;
+	if (is_more_known(s))
+		return SOCK_LOOK;
+	if (interest & EPOLLIN) {
+		enum gate_state state = gate_state(&sl->gate_rx);
+		if (state == GATE_RING) {
+			if (foreign ? promise_bytes(s) : ring_readable(s))
+				bits |= EPOLLIN | EPOLLRDNORM;
+		} else if (atomic_load_explicit(&s->edges, memory_order_relaxed) !=
+				   atomic_load_explicit(&s->looked,
+							memory_order_relaxed) ||
+			   (state == GATE_READY && wait_hint(s, EPOLLIN))) {
+			return SOCK_LOOK;
+		}
+	}
+	if (interest & EPOLLOUT) {
+		if (gate_state(&sl->gate_tx) != GATE_RING)
+			return SOCK_LOOK;
+		if (foreign ? promise_room(s) : ring_writable(s))
+			bits |= EPOLLOUT | EPOLLWRNORM;
+	}
+	return bits;
+}
+
+static __attribute__((noinline)) uint32_t foreign_quick(struct sock *s, uint32_t interest)
+{
+	uint32_t bits = SOCK_LOOK;
+	if (seen_of(s->slot) == SEEN_FOREIGN)
+		bits = (interest & EPOLLOUT) && room_needs_tcp(s)
+			       ? SOCK_LOOK
+			       : level_quick(s, interest, true);
+	/* It may have been caught in a lie just now. */
+	return seen_of(s->slot) == SEEN_FOREIGN ? bits : SOCK_LOOK;
+}
+
+uint32_t sock_level_quick(struct sock *s, uint32_t interest)
+{
+	remote_look(s);
+	if (__builtin_expect(seen_of(s->slot) != 0, 0))
+		return foreign_quick(s, interest);
+	return level_quick(s, interest, false);
+}
+
+static bool count_vain(struct sock *s, uint64_t now, bool also_due)
+{
+	uint32_t vain = atomic_load_explicit(&s->vain, memory_order_relaxed) + 1;
+	bool due = vain % LOOK_INTERVAL == 0 ||
+		   now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) >=
+			   LOOK_TICKS ||
+		   atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+	/* Relaxed, all: a thread that is counted twice, or not, looks a little later. */
+	if (!due || also_due)
+		atomic_store_explicit(&s->vain, vain, memory_order_relaxed);
+	return due;
+}
+
+bool sock_vain_look(struct sock *s)
+{
+	uint64_t now = __rdtsc();
+	if (!count_vain(s, now, true))
+		return false;
+	atomic_store_explicit(&s->vain_at, now, memory_order_relaxed);
+	return true;
+}
+
+bool sock_vain_is_due(struct sock *s)
+{
+	return count_vain(s, __rdtsc(), false);
+}
+
+uint64_t sock_edge_in(struct sock *s)
+{
+	/* A sum of terms that only rise: it rises when one does. */
+	return atomic_load_explicit(&s->in->produced, memory_order_acquire) +
+	       atomic_load_explicit(&s->slot->nudges, memory_order_relaxed);
+}
+
+uint64_t sock_moves(struct sock *s)
+{
+	return (uint64_t)atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) +
+	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed);
+}
+
+bool sock_peer_has_left(struct sock *s)
+{
+	return rx_is_down(s);
+}
+
+void sock_want_times(struct sock *s)
+{
+	atomic_fetch_or_explicit(&s->in->want_times, WIRE_ARRIVALS, memory_order_relaxed);
+}
+
+uint64_t sock_came(struct sock *s)
+{
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return 0;
+	return ring_came(s->in);
+}
+
+uint64_t sock_edge_out(struct sock *s)
+{
+	return atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed);
+}
+
+bool sock_poll_enter(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
+	bool no_threads = __libc_single_threaded;
+	single_add32(&s->inside, 1, no_threads); /* as in enter_kernel */
+	do {
+		if (atomic_load(&fd_table[fd]) != s ||
+		    !gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
+			single_add32(&s->inside, -1u, __libc_single_threaded);
+			return false;
+		}
+	} while (!single_exchange32(&sl->gate_rx, &now, now + 1,
+				    no_threads && !s->is_copied));
+	if (!sock_is_direct(s))
+		return true;
+	sock_poll_leave(s);
+	return false;
+}
+
+void sock_poll_leave(struct sock *s)
+{
+	leave_kernel(s, &s->slot->gate_rx);
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the first operation to the attached segment: earning, publishing, looking, attaching. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/time.h>
+
+#include "base/fds.h"
+#include "base/log.h"
+#include "base/probe.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "conn/conn.h"
+#include "conn/leave.h"
+#include "conn/report.h"
+#include "conn/shown.h"
+#include "rendezvous/rendezvous.h"
+#include "settings/config.h"
+
+/* So many looks at one operation each, then fewer. */
+#define EAGER_LOOKS 4u
+/* A peer that has not shown up by then is plain: after so many operations, which a program that
+ * never sleeps makes in no time, and so much time, in which a busy peer makes few. */
+#define LOOK_BOUND    65536u
+#define LOOK_BOUND_MS 5000
+/* One that has not shown up by then probably is. */
+#define LIKELY_PLAIN 64u
+
+static struct meet_segment segment_of(const struct sock *s)
+{
+	return (struct meet_segment){.wire = s->wire,
+				     .memfd = -1,
+				     .bell = s->bell,
+				     .peer_bell = s->peer_bell,
+				     .far_bell = s->far_bell};
+}
+
+/* It lies where this sock's segments have always been: see drop_segment. */
+static void store_segment(struct sock *s, struct meet_segment *seg)
+{
+	fds_close(seg->memfd); /* the mapping keeps it */
+	seg->memfd = -1;
+	s->bell = seg->bell;
+	s->peer_bell = seg->peer_bell;
+	s->far_bell = seg->far_bell;
+	atomic_store_explicit(&sock_had_bells, true, memory_order_relaxed);
+	slot_show_bells(s->slot, s->bell, s->peer_bell, s->far_bell);
+	s->window = s->wire = seg->wire;
+}
+
+_Atomic uint32_t sock_awaited NEAR_DATA;
+void (*sock_on_none_awaited)(void);
+
+NEAR_CODE void meeting_over(struct sock *s)
+{
+	uint32_t is_awaited = 1;
+	bool alone = __libc_single_threaded;
+	if (!atomic_load_explicit(&s->awaited, memory_order_relaxed) ||
+	    !single_exchange32(&s->awaited, &is_awaited, 0, alone))
+		return;
+	if (single_take32(&sock_awaited, 1, alone) == 1 && sock_on_none_awaited)
+		sock_on_none_awaited();
+}
+
+static void set_final(struct slot *sl, enum vd_reason reason)
+{
+	atomic_store(&sl->reason, reason);
+	atomic_store_explicit(&sl->phase, SLOT_FINAL, memory_order_release);
+	gate_set(&sl->gate_rx, GATE_FINAL);
+	gate_set(&sl->gate_tx, GATE_FINAL);
+	/* A listener may be on its way to another image, which sets options of its own. */
+	if (atomic_load_explicit(&sl->options, memory_order_relaxed) == OPTIONS_PLAIN)
+		atomic_store_explicit(&sl->options, OPTIONS_UNKNOWN,
+				      memory_order_relaxed);
+}
+
+/* Under ctl. */
+static void close_name(struct sock *s)
+{
+	int fd = s->meet_fd;
+	s->meet_fd = -1;
+	fds_close(fd);
+}
+
+/* Under ctl. */
+static void give_up(struct sock *s, int fd, enum vd_reason reason)
+{
+	close_name(s);
+	remote_end(s);
+	set_final(s->slot, reason);
+	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(reason),
+		  reason_text(reason));
+}
+
+/* The segment is stored. 1; 0, not yet; or -reason when it must not be used after all. */
+static int attach(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	bool connected = atomic_load(&sl->role) == TCP_ROLE_CONNECTED;
+	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
+	fork_hold_off();
+	/* Forked since the step began: the offer stands until the socket is this process's alone. */
+	if (!connected && !remote_of(s) && !slot_is_alone(sl)) {
+		fork_let_go();
+		return 0;
+	}
+	s->out = &s->wire->dir[out];
+	s->in = &s->wire->dir[1 - out];
+	s->out_data = (uint8_t *)s->wire + wire_area_offset(out, 0);
+	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
+	ring_tx_init(&sl->tx, config_get()->area_limit);
+	ring_rx_init(&sl->rx);
+	if (remote_of(s))
+		remote_attach(s, out);
+	shown_begin(s);
+	if (s->far_bell >= 0)
+		seen_add(sl, SEEN_FOREIGN);
+	/* A child that was forked before now does not have the pointers just stored. */
+	if (!slot_is_alone(sl)) {
+		fork_let_go();
+		atomic_store(&s->in->want_down, 1);
+		sock_drop_segment(s);
+		return -VD_REASON_SHARED;
+	}
+	/* From here on only this thread moves the phase, or somebody who refuses. */
+	atomic_store(&sl->phase, SLOT_ATTACHING);
+	fork_let_go();
+	log_debug("fd %d: attached, %s end", fd, connected ? "connecting" : "accepting");
+	return 1;
+}
+
+/* Under ctl. 1 attached, 0 not yet, -reason. */
+static int step_connected(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	struct meet_segment seg;
+	int r;
+	if (phase_of(sl) == SLOT_EARNING) {
+		r = meet_publish(fd, &s->meet_fd);
+		if (r == 1)
+			atomic_store(&sl->phase, SLOT_MEETING);
+		return r < 0 ? r : 0;
+	}
+	r = meet_collect(fd, &s->meet_fd, s->window, &seg);
+	if (r != 1)
+		return r;
+	store_segment(s, &seg);
+	return attach(s, fd);
+}
+
+static int step_accepted(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	struct meet_segment seg;
+	int r;
+	if (phase_of(sl) != SLOT_OFFERED) {
+		r = meet_offer(fd, s->window, &seg);
+		if (r != 1)
+			return r;
+		store_segment(s, &seg);
+		atomic_store(&sl->phase, SLOT_OFFERED);
+		return 0;
+	}
+	if (!s->wire) /* offered by another process, after it had forked this one */
+		return -VD_REASON_SHARED;
+	seg = segment_of(s);
+	r = meet_attached(fd, &seg);
+	if (r == 1)
+		r = attach(s, fd);
+	else if (r < 0)
+		sock_drop_segment(s);
+	return r;
+}
+
+/* The same for a peer on another host. */
+static int step_remote(struct sock *s, int fd)
+{
+	struct meet_segment seg;
+	int r = remote_step(s, &seg);
+	if (r != 1)
+		return r;
+	store_segment(s, &seg);
+	return attach(s, fd);
+}
+
+/* The peer never came. False when it has come just now, and while it may still come. */
+static bool out_of_patience(struct sock *s)
+{
+	uint32_t state = WIRE_OFFERED;
+	uint64_t now = clock_coarse_ms();
+	if (!s->look_end_ms)
+		s->look_end_ms = now + LOOK_BOUND_MS;
+	if (now < s->look_end_ms)
+		return false;
+	if (phase_of(s->slot) != SLOT_OFFERED)
+		return true;
+	if (!atomic_compare_exchange_strong(&s->wire->handshake, &state,
+					    WIRE_ABANDONED) &&
+	    state == WIRE_ATTACHED)
+		return false;
+	sock_drop_segment(s);
+	return true;
+}
+
+static bool may_upgrade(struct sock *s, int fd, enum vd_reason *reason)
+{
+	struct sockaddr_storage local, peer;
+	socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
+	int protocol = 0;
+	socklen_t len = sizeof(protocol);
+	enum config_role role = atomic_load(&s->slot->role) == TCP_ROLE_CONNECTED
+					? CONFIG_CONNECT
+					: CONFIG_ACCEPT;
+	*reason = VD_REASON_NONE;
+	if (getsockname(fd, (struct sockaddr *)&local, &local_len) < 0 ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0)
+		return false; /* not connected yet */
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
+	    protocol != IPPROTO_TCP)
+		*reason = VD_REASON_PROTOCOL;
+	else if (!config_allows(role, (struct sockaddr *)&local,
+				(struct sockaddr *)&peer))
+		*reason = VD_REASON_RULE;
+	else
+		*reason = options_reason(s, fd);
+	return *reason == VD_REASON_NONE;
+}
+
+static int step(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t cookie;
+	if (atomic_load(&sl->cookie) == 0) {
+		enum vd_reason reason;
+		if (!may_upgrade(s, fd, &reason))
+			return -(int)reason;
+		if (tcp_cookie(fd, &cookie) < 0)
+			return -VD_REASON_KERNEL;
+		atomic_store(&sl->cookie, cookie);
+	}
+	if (phase_of(sl) == SLOT_EARNING) {
+		int r = remote_begin(s, fd);
+		if (r < 0)
+			return r;
+		if (r == 1)
+			atomic_store(&sl->phase, SLOT_MEETING);
+	}
+	if (remote_of(s))
+		return step_remote(s, fd);
+	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd)
+							    : step_accepted(s, fd);
+}
+
+/*
+ * When to look again. Whether an offer was taken is a word in memory: at each operation.
+ * Whether one has come costs 0.2 us, and whether the name is there 1.3 us: ever more rarely.
+ */
+static void plan_next(struct sock *s, uint32_t ops)
+{
+	struct slot *sl = s->slot;
+	uint32_t gap = 1;
+	if (phase_of(sl) == SLOT_MEETING &&
+	    (remote_of(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
+		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
+	else if (phase_of(sl) != SLOT_OFFERED)
+		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
+	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);
+}
+
+/* A FIN that the peer gets without `fin` would be taken for a full close. */
+static void tell_fin(struct sock *s)
+{
+	if (seen_of(s->slot) & SEEN_SHUT_WR)
+		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+}
+
+static bool option_is_set(int fd, int level, int name)
+{
+	struct timeval value = {0};
+	socklen_t len = sizeof(value);
+	return REAL(getsockopt)(fd, level, name, &value, &len) == 0 &&
+	       (value.tv_sec != 0 || value.tv_usec != 0);
+}
+
+void sock_learn_buffers(struct sock *s, int fd)
+{
+	int locked = 0, send = 0, receive = 0;
+	socklen_t len = sizeof(int);
+	if (phase_of(s->slot) < SLOT_ATTACHING || !s->in)
+		return;
+	/* The kernel's own choice bounds nothing: it grows. Kernels before 5.14 do not tell. */
+	REAL(getsockopt)(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len);
+	if (locked & SOCK_SNDBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
+	if (locked & SOCK_RCVBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
+	atomic_store_explicit(&s->slot->tx_bound, (uint32_t)send, memory_order_relaxed);
+	/* Relaxed, both: a bound that is seen late is as good as one set late. */
+	atomic_store_explicit(&s->in->rx_bound, (uint32_t)receive, memory_order_relaxed);
+}
+
+/* Options that were inherited from the listener, or set past us. */
+void meeting_learn_options(struct sock *s, int fd)
+{
+	int lowat = 1;
+	socklen_t len = sizeof(lowat);
+	if (atomic_load(&s->slot->left))
+		atomic_store_explicit(&s->slot->nonblock,
+				      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK),
+				      memory_order_relaxed);
+	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
+		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
+	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
+		atomic_store(&s->slot->inq, 1);
+	sock_learn_buffers(s, fd);
+	if (!timeout_learn(s, fd)) {
+		log_debug("fd %d: its listener had a negative timeout some time", fd);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
+	    lowat > 1) {
+		log_debug("fd %d: SO_RCVLOWAT of %d is the kernel's", fd, lowat);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
+}
+
+/* Without ctl: the layer above takes locks of its own. */
+static void finish_attach(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (sock_may_attach && !sock_may_attach(s))
+		return; /* the next operation tries again */
+	meeting_learn_options(s, fd);
+	uint32_t expect = SLOT_ATTACHING;
+	meeting_over(s);
+	tell_fin(s);
+	info_begin(s);
+	if (sock_on_attach)
+		sock_on_attach(s);
+	/* Release: from here on the directions may leave TCP, and others see the segment. */
+	if (atomic_compare_exchange_strong_explicit(&sl->phase, &expect, SLOT_ATTACHED,
+						    memory_order_release,
+						    memory_order_relaxed)) {
+		atomic_thread_fence(memory_order_seq_cst); /* as in sock_shutdown */
+		tell_fin(s);
+		atomic_store(&sl->reason, VD_REASON_NONE);
+		report_add(&report_now.upgraded, 1);
+		PROBE3(upgrade, fd, slot_cookie(sl), atomic_load(&sl->role));
+	} else if (expect == SLOT_FINAL && sock_on_final) {
+		/* Refused meanwhile; not: completed by another thread. */
+		sock_on_final(s);
+	}
+}
+
+/* Checks that fail on a connection that has ended meanwhile say nothing about the peer. */
+static enum vd_reason judged(int fd, enum vd_reason reason)
+{
+	int state;
+	if ((reason == VD_REASON_IDENTITY || reason == VD_REASON_KERNEL ||
+	     reason == VD_REASON_RELAY) &&
+	    tcp_state(fd, &state) == 0 && state != TCP_ESTABLISHED)
+		return VD_REASON_ENDED;
+	return reason;
+}
+
+FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
+{
+	struct slot *sl = s->slot;
+	uint32_t phase = phase_of(sl);
+	if (phase == SLOT_ATTACHING && fd_sock(fd) == s && slot_is_alone(sl))
+		finish_attach(s, fd);
+	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
+		return;
+	uint32_t ops = atomic_load_explicit(&sl->ops, memory_order_relaxed) + 1;
+	if (ops == 1 && !earn_enough(s, fd, sends))
+		return;
+	atomic_store_explicit(&sl->ops, ops, memory_order_relaxed);
+	if (ops < atomic_load_explicit(&sl->next_try, memory_order_relaxed))
+		return;
+	if (!lock_try(&sl->ctl))
+		return;
+	bool attached = false;
+	if (fd_sock(fd) == s && phase_of(sl) >= SLOT_EARNING &&
+	    phase_of(sl) < SLOT_ATTACHING) {
+		bool alone = slot_is_alone(sl);
+		int r = alone ? step(s, fd) : 0;
+		if (!alone)
+			atomic_store(&sl->reason, VD_REASON_SHARED);
+		plan_next(s, ops);
+		if (r < 0)
+			give_up(s, fd, judged(fd, (enum vd_reason) - r));
+		else if (r == 0 && ops > LOOK_BOUND && slot_is_alone(sl) &&
+			 out_of_patience(s))
+			give_up(s, fd, VD_REASON_PLAIN_PEER);
+		else if (r == 0 && alone && ops > LIKELY_PLAIN)
+			atomic_store(&sl->reason, VD_REASON_PLAIN_PEER);
+		attached = r == 1;
+	}
+	bool over = phase_of(sl) == SLOT_FINAL;
+	lock_drop(&sl->ctl);
+	if (attached)
+		finish_attach(s, fd);
+	else if (over)
+		meeting_over(s);
+}
+
+void meeting_stop(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->ctl);
+	close_name(s);
+	if (phase_of(sl) < SLOT_ATTACHING)
+		remote_end(s);
+	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
+		/* The connector may have attached: it will see our FIN, or our plain TCP. */
+		if (slot_is_alone(sl))
+			atomic_store(&s->wire->handshake, WIRE_ABANDONED);
+		sock_drop_segment(s);
+	}
+	lock_drop(&sl->ctl);
+}
+
+void meeting_leave(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	meeting_stop(s);
+	lock_take(&sl->ctl);
+	set_final(sl, VD_REASON_SHARED);
+	lock_drop(&sl->ctl);
+	meeting_over(s);
+}
+
+void meeting_refuse(struct sock *s, enum vd_reason reason)
+{
+	struct slot *sl = s->slot;
+	meeting_stop(s);
+	lock_take(&sl->ctl);
+	if (phase_of(sl) < SLOT_ATTACHED)
+		set_final(sl, reason);
+	lock_drop(&sl->ctl);
+	meeting_over(s);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A direction that goes back to TCP for a reader who has no ring: what lies unread in the ring
+ * is sent once more, over TCP. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <linux/sock_diag.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "conn/area.h"
+#include "conn/conn.h"
+#include "conn/promise.h"
+#include "conn/report.h"
+#include "conn/shown.h"
+
+/* What the kernel accounts for beside the bytes of a send buffer, with room to spare. */
+#define OVERHEAD(n) ((n) / 8 + 65536)
+/* Spans of one sendmsg: more than the runs that three areas can make. */
+#define SPANS_MOST 8
+/* A sender that was stopped between taking and its mark is not waited for any longer. */
+#define SETTLE_NAPS   2000
+#define SETTLE_NAP_NS 1000000
+/* A sender that is answered by nothing but more bytes does not look at requests. */
+#define KEEP_ROUNDS 16
+
+/* ---- the receiver ---- */
+
+static bool rewind_want(struct sock *s, int fd, uint32_t want)
+{
+	struct slot *sl = s->slot;
+	bool asked;
+	lock_take(&sl->rx_lock);
+	/* What was kept for a new image, which never began, is to be sent after all. */
+	if (atomic_load_explicit(&s->in->kept, memory_order_relaxed))
+		rewind_settle(s, fd);
+	/* Requests that the two ends could change their minds about are for one host alone. And what
+	 * has been shown is to come as it was. */
+	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
+	    remote_of(s) || shown_bytes(s) > PROMISE_SHOWN_MOST) {
+		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
+	} else {
+		/* Before the request: who takes from the ring must withdraw it first. */
+		atomic_store(&sl->rewinding, REWINDING_ASKED);
+		atomic_store(&s->in->consumed, sl->rx.consumed);
+		asked = atomic_exchange(&s->in->want_down, want) == want;
+	}
+	lock_drop(&sl->rx_lock);
+	return !asked;
+}
+
+bool rewind_ask(struct sock *s, int fd)
+{
+	return rewind_want(s, fd, WANT_REWIND);
+}
+
+bool rewind_ask_yielding(struct sock *s, int fd)
+{
+	return rewind_want(s, fd, WANT_YIELD);
+}
+
+void rewind_is_last(struct sock *s, bool last)
+{
+	uint32_t before = last ? WANT_REWIND : WANT_LAST;
+	if (!last || slot_is_alone(s->slot))
+		atomic_compare_exchange_strong(&s->in->want_down, &before,
+					       last ? WANT_LAST : WANT_REWIND);
+}
+
+static void settle_nap(void)
+{
+	const struct timespec nap = {.tv_nsec = SETTLE_NAP_NS};
+	kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
+}
+
+/* Until the sender is not in the middle of an answer. False: it never will be out of it. */
+static bool is_settled(struct sock *s)
+{
+	for (int naps = 0; naps < SETTLE_NAPS; naps++) {
+		uint32_t state = atomic_load(&s->in->rewind);
+		if (state == REWIND_IDLE || rx_is_down(s))
+			return true;
+		if (state == REWIND_BROKEN)
+			return false;
+		/* Its owner may have died: another process is to go on. */
+		bell_ring_peer(s);
+		settle_nap();
+	}
+	return false;
+}
+
+int rewind_settle(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	/* Another thread is in exec: this one ends with it, or gets the bytes back. */
+	for (int naps = 0; atomic_load(&sl->rewinding) == REWINDING_KEPT; naps++) {
+		if (naps == SETTLE_NAPS)
+			goto broken;
+		settle_nap();
+	}
+	/* Sequentially consistent against rewind_answer: it says that it takes, then looks
+	 * here; so either it finds the request withdrawn, or we find it taking. */
+	atomic_exchange(&s->in->want_down, WANT_FINAL);
+	if (!is_settled(s))
+		goto broken;
+	atomic_store(&s->in->kept, 0);
+	/* A mark that answers it is believed while the request can be seen. */
+	int r = rx_advance(s, fd);
+	atomic_store(&sl->rewinding, REWINDING_NOT);
+	return r;
+broken:
+	/* Nobody knows how many of the bytes have gone over TCP. */
+	sock_break(s, VD_REASON_BYPASS);
+	return -ECONNRESET;
+}
+
+/* All that can be seen in the ring, what is held back included. */
+static int64_t look_at_ring(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+	if (ring_rx_avail(rx, s->in, SIZE_MAX) < 0 || ring_rx_take_held(rx, s->in) < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return ring_rx_avail(rx, s->in, SIZE_MAX);
+}
+
+static int64_t before_mark(struct sock *s, int64_t n)
+{
+	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	uint64_t count = end - s->slot->rx.consumed;
+	if (count > (uint64_t)n) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	return (int64_t)count;
+}
+
+int64_t rewind_keep(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	for (int rounds = 0; rounds < KEEP_ROUNDS; rounds++) {
+		/* With no request, and nobody taking: so whoever takes later, at whatever
+		 * request, finds `kept` as it is from here on. */
+		if (rewind_settle(s, fd) < 0)
+			return -ECONNRESET;
+		if (gate_is_kernel(gate_state(&sl->gate_rx)))
+			return 0;
+		bool down = rx_is_down(s);
+		if (!down && remote_of(s))
+			return -EAGAIN; /* more may be on its way */
+		int64_t n = look_at_ring(s);
+		if (down && n > 0)
+			n = before_mark(s, n);
+		if (n <= 0)
+			return n;
+		if (down) {
+			atomic_store(&sl->rewinding, REWINDING_KEPT);
+			return n;
+		}
+		atomic_store(&s->in->kept, sl->rx.consumed + (uint64_t)n);
+		atomic_store(&sl->rewinding, REWINDING_ASKED);
+		atomic_store(&s->in->consumed, sl->rx.consumed);
+		atomic_exchange(&s->in->want_down, WANT_LAST);
+		/* More was sent by somebody who may have ended without having seen it. Nobody
+		 * has: then every mark from here on is here. */
+		if (look_at_ring(s) == n) {
+			atomic_store(&sl->rewinding, REWINDING_KEPT);
+			return n;
+		}
+	}
+	return -EAGAIN;
+}
+
+void rewind_unkeep(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t kept = REWINDING_KEPT;
+	/* Without the lock: who has it may be waiting for this. */
+	atomic_compare_exchange_strong(&sl->rewinding, &kept, REWINDING_ASKED);
+	lock_take(&sl->rx_lock);
+	if (atomic_load(&sl->rewinding))
+		rewind_settle(s, fd);
+	lock_drop(&sl->rx_lock);
+}
+
+/* ---- the sender, all under tx_lock ---- */
+
+/* Not by SEEN_SHUT_WR: who sets it may still be on the way here. */
+static bool is_ended(struct sock *s)
+{
+	return (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)) ||
+	       atomic_load_explicit(&s->out->fin, memory_order_relaxed);
+}
+
+/* The send buffer takes n bytes more, without anybody reading; and what was told to have room still
+ * has. */
+static bool fits(struct sock *s, int fd, uint64_t n)
+{
+	uint32_t mem[SK_MEMINFO_VARS] = {0};
+	socklen_t len = sizeof(mem);
+	/* Of a table that lies, the sum below might say less. */
+	if (n > WIRE_DIR_DATA_BYTES)
+		return false;
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, mem, &len) < 0 ||
+	    len <= SK_MEMINFO_WMEM_QUEUED * sizeof(mem[0]))
+		return false;
+	/* The kernel tells of room up to two thirds. */
+	uint64_t most = is_foreign(s) ? mem[SK_MEMINFO_SNDBUF] / 3 * 2ull
+				      : mem[SK_MEMINFO_SNDBUF];
+	return n + OVERHEAD(n) + mem[SK_MEMINFO_WMEM_QUEUED] <= most;
+}
+
+/* One sendmsg of what is unread from `skip` on. A count or -errno. */
+static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
+{
+	struct iovec iov[SPANS_MOST];
+	struct msghdr msg = {.msg_iov = iov};
+	while (skip < end && msg.msg_iovlen < SPANS_MOST) {
+		struct ring_span span;
+		ring_tx_unread_span_within(&s->slot->tx, s->out_data, areas_of(s),
+					   end - skip, &span);
+		iov[msg.msg_iovlen++] = (struct iovec){span.data, span.len};
+		skip += span.len;
+	}
+	/* Not through libc, where it would be a point of cancellation. */
+	return kernel_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* The bytes from `done` to n. Returns how far it came. */
+static uint64_t resend(struct sock *s, int fd, uint64_t done, uint64_t n)
+{
+	int before = 0, unbounded = -1;
+	socklen_t len = sizeof(before);
+	/* A low-water mark of unsent bytes would end the send early. */
+	REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, &len);
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unbounded, sizeof(before));
+	while (done < n) {
+		ssize_t sent = send_unread(s, fd, done, n);
+		if (sent <= 0)
+			break;
+		report_add(&report_now.tx_tcp_bytes, (uint64_t)sent);
+		done += (uint64_t)sent;
+	}
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, sizeof(before));
+	return done;
+}
+
+/* A part of the bytes is on TCP and the rest is not: neither path can go on. */
+static void break_off(struct sock *s, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	atomic_store(&s->out->rewind, REWIND_BROKEN);
+	sock_break(s, VD_REASON_MEMORY);
+	if (fd >= 0)
+		kernel_connect(fd, &nobody, sizeof(nobody));
+}
+
+/* How many of the unread bytes a dead owner had sent already; or -1, unknown. */
+static int64_t sent_before(struct sock *s, int fd)
+{
+	uint64_t written, mark;
+	if (fd < 0 || tcp_written(fd, atomic_load(&s->slot->role), &written) < 0)
+		return -1;
+	mark = atomic_load_explicit(&s->out->up_at, memory_order_relaxed);
+	return written - mark <= WIRE_DIR_DATA_BYTES ? (int64_t)(written - mark) : -1;
+}
+
+bool rewind_is_due(struct sock *s)
+{
+	return atomic_load_explicit(&s->out->rewind, memory_order_relaxed) !=
+		       REWIND_IDLE ||
+	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) >=
+		       WANT_REWIND;
+}
+
+bool rewind_answer(struct sock *s, int fd, uint64_t *end)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	uint64_t unread, got = 0;
+	*end = tx->produced;
+	if (!rewind_is_due(s))
+		return true;
+	/* TAKING before the look at the request: see rewind_settle. Not IDLE: an owner died. */
+	bool begun = atomic_exchange(&s->out->rewind, REWIND_TAKING) != REWIND_IDLE;
+	uint32_t want = atomic_load(&s->out->want_down);
+	if (ring_tx_unread(tx, s->out, &unread) < 0) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return true;
+	}
+	int64_t done = sent_before(s, fd);
+	if (begun && (done < 0 || (uint64_t)done > unread)) {
+		break_off(s, fd);
+		return false;
+	}
+	if (done > 0 ? begun
+		     : done == 0 && want >= WANT_REWIND && !is_ended(s) &&
+			       fits(s, fd, unread))
+		got = resend(s, fd, (uint64_t)done, unread);
+	if (got == unread) {
+		*end = tx->produced - unread;
+		if (unread > 0)
+			log_debug("fd %d: sends %llu unread bytes again over TCP", fd,
+				  (unsigned long long)unread);
+		return true;
+	}
+	/* What is refused stays in the ring, as in every other way down, for who has it. */
+	if (got == 0 && want != WANT_LAST)
+		return true;
+	break_off(s, fd);
+	return false;
+}
+
+void rewind_answered(struct sock *s)
+{
+	uint64_t end = atomic_load_explicit(&s->out->down_at, memory_order_relaxed);
+	struct ring_tx *tx = &s->slot->tx;
+	if (atomic_load_explicit(&s->out->rewind, memory_order_relaxed) != REWIND_TAKING)
+		return;
+	/* The peer may have written there, but only what lies unread can have moved. */
+	if (end != tx->produced && tx->produced - end <= WIRE_DIR_DATA_BYTES)
+		ring_tx_rewind(tx, s->out, end);
+	/* Release: whoever finds it IDLE finds the mark. */
+	atomic_store_explicit(&s->out->rewind, REWIND_IDLE, memory_order_release);
+}

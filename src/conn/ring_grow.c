@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room for what is sent: when a ring that is full moves to a larger area. */
+#include "conn/conn.h"
+
+/* A peer that has taken nothing from a full ring for so long. */
+#define STUCK_NS 1000000u
+/* What a peer takes that does not read: the kernel's window at the beginning. */
+#define WINDOW_BYTES 65536u
+
+/*
+ * Programs that set the buffers at both ends mean to notice a slow reader: they get the
+ * smallest area that holds no less than TCP would. Buffers that the kernel chooses grow, so
+ * that one of them alone bounds nothing. TCP_NOTSENT_LOWAT does: what the peer's window has no room
+ * for.
+ */
+bool room_may_grow(struct sock *s)
+{
+	uint64_t unsent = atomic_load_explicit(&s->slot->tx_unsent, memory_order_relaxed);
+	if (unsent && ring_size_hint(s->out) >= unsent + WINDOW_BYTES)
+		return false;
+	uint32_t ours = atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed);
+	uint32_t theirs = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
+	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
+}
+
+/*
+ * The first pages of a larger area cost more than to wait for a peer that is reading. So where bytes
+ * go both ways, a nonblocking send ends short in the middle area, and the program reads; and
+ * who waits for room in a ring that may grow learns of it once the peer has taken nothing for
+ * STUCK_NS, or when he is about to sleep. A send that could write nothing always grows.
+ */
+static void note_stuck(struct sock *s, uint64_t since_ns)
+{
+	uint64_t at = atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
+	atomic_store_explicit(&s->stuck_at, at, memory_order_relaxed);
+	atomic_store_explicit(&s->stuck_ns, since_ns, memory_order_relaxed);
+}
+
+static bool is_stuck(struct sock *s)
+{
+	uint64_t at = atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
+	uint64_t since = atomic_load_explicit(&s->stuck_ns, memory_order_relaxed);
+	if (since && at == atomic_load_explicit(&s->stuck_at, memory_order_relaxed))
+		return clock_now_ns() - since >= STUCK_NS;
+	note_stuck(s, clock_now_ns());
+	return false;
+}
+
+/* As far as can be seen without the lock. */
+static bool has_larger(struct sock *s)
+{
+	return ring_size_hint(s->out) < wire_area_bytes(s->slot->tx.area_limit) &&
+	       room_may_grow(s);
+}
+
+void room_sleeps(struct sock *s)
+{
+	uint32_t size = ring_size_hint(s->out);
+	if (ring_unread(s->out) > size - size / 4 && has_larger(s))
+		note_stuck(s, 1); /* for long */
+}
+
+bool room_will_grow(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	/* The first step is made without ado. */
+	if (!has_larger(s) || (ring_size_hint(s->out) > WIRE_AREA0_BYTES && !is_stuck(s)))
+		return false;
+	lock_take(&sl->tx_lock);
+	bool grows = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+		     ring_tx_may_grow(&sl->tx, s->out);
+	lock_drop(&sl->tx_lock);
+	return grows;
+}
+
+/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
+bool room_grow(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->tx_lock);
+	bool grown = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+		     ring_tx_room(&sl->tx, s->out, 1) == 0 && room_may_grow(s) &&
+		     ring_tx_grow(&sl->tx, s->out);
+	lock_drop(&sl->tx_lock);
+	if (grown)
+		settle_later();
+	return grown;
+}
+
+bool room_needs_tcp(struct sock *s)
+{
+	uint32_t size = ring_size_hint(s->out);
+	return !remote_of(s) && gate_state(&s->slot->gate_tx) == GATE_RING &&
+	       size >= wire_area_bytes(s->slot->tx.area_limit) &&
+	       ring_unread(s->out) > size - size / 4 &&
+	       atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed) > size;
+}
+
+bool room_go_on(struct sock *s, int fd, bool waits)
+{
+	/* Who may wait gives a peer that reads the time for it: the ring is faster. */
+	if (!room_needs_tcp(s) || (waits && !is_stuck(s)))
+		return false;
+	sock_bounce(s, fd);
+	return gate_state(&s->slot->gate_tx) != GATE_RING;
+}
+
+/* The kernel tells who waits for room that there is some: it does not ask whether there was before. */
+static void tell_room(struct sock *s)
+{
+	if (sock_level_quick(s, EPOLLOUT))
+		atomic_fetch_add_explicit(&s->slot->tx_full, 1, memory_order_relaxed);
+}
+
+void sock_buffers_set(struct sock *s, int fd, bool sends)
+{
+	if (!sock_is_direct(s))
+		return;
+	if (sends)
+		tell_room(s);
+	if (room_needs_tcp(s))
+		sock_bounce(s, fd);
+	sock_ring_self(s);
+	bell_ring_peer(s); /* for whom the window has become larger */
+}
+
+bool room_ends_short(struct sock *s)
+{
+	if (!has_larger(s) || ring_unread(s->in) == 0)
+		return false;
+	note_stuck(s, clock_now_ns());
+	/* In an epoll instance, too, somebody is to look at it before he sleeps. */
+	if (s->regs)
+		sock_ring_self(s);
+	return true;
+}
+
+/* Bytes of bulk messages that this process has sent, about: a thread may miss another's. */
+static _Atomic uint64_t bulk_sent;
+
+enum room_way room_find(struct sock *s, size_t bytes, bool near)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	if (remote_of(s))
+		return ROOM_FEW;
+	if (bytes < RING_BULK_BYTES) {
+		if (ring_tx_strays(tx))
+			ring_tx_front(tx, s->out);
+		return ROOM_FEW;
+	}
+	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
+	if (ring_tx_place(tx, s->out, sent, near || !room_may_grow(s)))
+		settle_later();
+	s->past.area = ring_tx_area(tx);
+	return s->past.is_on && !near ? ROOM_PAST : ROOM_BULK;
+}
+
+void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	uint32_t end = (uint32_t)(to + bytes - s->out_data);
+	bool is_new = end > tx->touched;
+	if (is_new)
+		tx->touched = end;
+	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
+	atomic_store_explicit(&bulk_sent, sent + bytes, memory_order_relaxed);
+	tx->bulk += bytes;
+	/* A new page costs more than the copy. */
+	if (ticks && !is_new)
+		past_note(&s->past, bytes, ticks);
+}

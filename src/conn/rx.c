@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving: the gate, and what a receive takes from TCP and from the ring. */
+#include <errno.h>
+#include <limits.h>
+#include <sys/ioctl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "conn/area.h"
+#include "conn/conn.h"
+#include "conn/promise.h"
+#include "conn/report.h"
+#include "conn/rx_rest.h"
+#include "conn/shown.h"
+#include "conn/trace.h"
+#include "ring/iov.h"
+
+/* Large copies give room back in pieces, so that both ends copy at the same time. */
+#define CHUNK_BYTES 16384u
+/* Looks again within one try, each after the last has found a change; honest peers need a
+ * handful. */
+#define ROUNDS_MOST 100000
+
+/* Not earned yet, or on the way up, or down. True when it is broken, which the kernel does not know.
+ * Not inline: its caller's page is for what all run through. */
+static __attribute__((noinline)) bool rx_step(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int saved = errno;
+	if (phase_of(sl) < SLOT_ATTACHED)
+		meeting_step(s, fd, false);
+	else /* before a sleep in the kernel, where no bell is heard */
+		sock_service(s, fd);
+	if (phase_of(sl) == SLOT_ATTACHED)
+		rx_open(s, fd);
+	errno = saved;
+	return seen_of(sl) & SEEN_BROKEN;
+}
+
+NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int entered;
+	if (gate_state(&sl->gate_rx) == GATE_FINAL)
+		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
+	if (!earn_goes_on(sl, false) && rx_step(s, fd))
+		return SOCK_DIRECT;
+	entered = enter_kernel(s, fd, &sl->gate_rx);
+	if (entered != 0)
+		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
+	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+void rx_leave(struct sock *s, ssize_t result)
+{
+	leave_kernel(s, &s->slot->gate_rx);
+	if (result <= 0)
+		atomic_store_explicit(&s->look_due, 1, memory_order_relaxed);
+	if (result > 0) {
+		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
+		if (result >> EARN_UNIT_SHIFT)
+			earn_bytes(s, (size_t)result);
+	}
+}
+
+NEAR_MOVE void counted_rx_over(void *arg)
+{
+	const struct counted *c = arg;
+	rx_leave(c->s, c->result);
+}
+
+/* At most cap bytes, without blocking. */
+static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
+			   int flags)
+{
+	struct iovec parts[IOV_PARTS];
+	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = iov_parts(to, cap, parts)};
+	long n = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+			      (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
+	if (n < 0) {
+		/* The kernel has told an error, and will not again. */
+		if (n != -EAGAIN && n != -EINTR && n != -EFAULT)
+			seen_add(s->slot, SEEN_ERR);
+		return n;
+	}
+	if (!(flags & MSG_PEEK))
+		report_add(&report_now.rx_tcp_bytes, (uint64_t)n);
+	iov_skip(to, (size_t)n);
+	return n;
+}
+
+/* GATE_READY: takes TCP bytes that surely lie before the mark. */
+static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
+{
+	int queued = 0;
+	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+		return -errno;
+	/* The queue was read before the mark is looked at: without a mark, all that was
+	 * queued then was sent before any mark. */
+	remote_catch_up(s);
+	bool up = rx_is_up(s);
+	int64_t left = up ? rx_tcp_left(s, fd) : queued;
+	if (left < 0)
+		return left;
+	if (up && left == 0)
+		return 0;
+	if (queued > left)
+		queued = (int)left;
+	/* The kernel counts nothing behind it, and passes it in its own receive. */
+	if (queued == 0 && !up && rx_is_at_mark(fd))
+		return rx_leave_urgent(s, fd);
+	if (queued == 0)
+		return rx_tcp_end(s, fd, up);
+	/* An owner that dies around the kernel's call leaves the count to be made anew. */
+	bool known = s->slot->rx_taken_known;
+	if (!(flags & MSG_PEEK))
+		s->slot->rx_taken_known = false;
+	ssize_t n = read_kernel(s, fd, to, (size_t)queued, flags);
+	if (!(flags & MSG_PEEK) && n > 0)
+		s->slot->rx_taken += (uint64_t)n;
+	s->slot->rx_taken_known = known;
+	return n;
+}
+
+static ssize_t break_corrupt(struct sock *s)
+{
+	sock_break(s, VD_REASON_CORRUPT);
+	return -ECONNRESET;
+}
+
+/* Before a peek shows so much, of what there is. */
+static int keep_shown(struct sock *s, size_t end, size_t avail)
+{
+	return shown_keep(s, end < avail ? end : avail);
+}
+
+/* GATE_RING: copies what is there. 0 when empty. */
+static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
+{
+	struct slot *sl = s->slot;
+	size_t done = 0;
+	ssize_t n = 0;
+	while (!iov_at_end(to)) {
+		struct ring_span span;
+		int64_t avail = ring_rx_avail(
+			&sl->rx, s->in, (flags & MSG_PEEK ? done : 0) + iov_room(to));
+		if (avail < 0) {
+			sock_break(s, VD_REASON_CORRUPT);
+			return done ? (ssize_t)done : -ECONNRESET;
+		}
+		if ((size_t)avail <= (flags & MSG_PEEK ? done : 0))
+			break;
+		if ((flags & MSG_PEEK) && is_foreign(s)) {
+			n = keep_shown(s, done + iov_room(to), (size_t)avail);
+			if (n < 0)
+				break;
+		}
+		shown_or_ring_span(s, flags & MSG_PEEK ? done : 0, &span);
+		if (span.len > CHUNK_BYTES)
+			span.len = CHUNK_BYTES;
+		n = iov_fill(to, span.data, span.len, flags & MSG_TRUNC);
+		if (n < 0)
+			break;
+		if (!(flags & MSG_PEEK)) {
+			if (trace_is_wished())
+				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data,
+					    (size_t)n);
+			ring_rx_commit(&sl->rx, s->in, (size_t)n);
+			if (sl->rx.held & RING_SHOWN)
+				shown_passed(s);
+		}
+		done += (size_t)n;
+	}
+	if (!(flags & MSG_PEEK)) {
+		s->rx_bytes += done;
+		sl->rx_messages += done > 0;
+	}
+	return done > 0 || n >= 0 ? (ssize_t)done : n;
+}
+
+int64_t rx_queued(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	int64_t count = 0;
+	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+		return -errno;
+	int r = rx_advance(s, fd);
+	if (r < 0)
+		return 0; /* broken: the next receive says so */
+	if (gate_state(&sl->gate_rx) == GATE_RING) {
+		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		sl->rx.told = sl->rx.seen;
+		/* What is sent again is on both sides until the mark is passed. */
+		if (!rx_is_down(s) ||
+		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+			queued = 0;
+		return (count > 0 ? count : 0) + queued;
+	}
+	if (gate_state(&sl->gate_rx) != GATE_READY)
+		return SOCK_KERNEL;
+	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : INT_MAX;
+	if (left >= 0 && left <= queued) {
+		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		sl->rx.told = sl->rx.seen;
+		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
+		if (!rx_is_down(s) ||
+		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+			queued = (int)left;
+	}
+	return queued + (count > 0 ? count : 0);
+}
+
+/*
+ * GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. `amid`:
+ * the call has taken some, so that an error must wait for the next one: 0 for that, too.
+ */
+static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
+{
+	struct slot *sl = s->slot;
+	remote_look(s);
+	if (remote_of(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
+		return 1;
+	/* A dead owner may have left the shared cursor one store behind. */
+	atomic_store_explicit(&s->in->consumed, sl->rx.consumed, memory_order_release);
+	if (wait_held_due(s)) {
+		int r = ring_rx_take_held(&sl->rx, s->in);
+		if (r < 0)
+			return break_corrupt(s);
+		if (r > 0)
+			return 1;
+	}
+	ssize_t n = rx_advance(s, fd);
+	if (n < 0)
+		return n;
+	if (gate_state(&sl->gate_rx) != GATE_RING)
+		return 1;
+	n = amid ? rx_ring_end(s) : rx_verdict(s, fd);
+	if (amid && n == 1)
+		return 0;
+	return n == -EINPROGRESS ? 1 : n;
+}
+
+/* GATE_READY with nothing queued, amid a call: as ring_is_empty. */
+static ssize_t tcp_is_over(struct sock *s, int fd)
+{
+	bool over = rx_is_tcp_over(s, fd);
+	if (rx_tcp_has_more(s, fd) || (rx_is_up(s) && rx_tcp_left(s, fd) == 0))
+		return 1;
+	return over ? 0 : -EAGAIN;
+}
+
+/* The same at its begin, where take_tcp has said n. */
+static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
+{
+	if (n == -EPROTO) {
+		sock_break(s, VD_REASON_CORRUPT);
+		return -ECONNRESET;
+	}
+	if (n == -ENODATA || (n == -EAGAIN && (seen_of(s->slot) & SEEN_SHUT_RD)))
+		return 0;
+	return n == 0 ? 1 : n;
+}
+
+/* What has been peeked at in the ring is all that the sender wrote there. */
+static bool ring_is_over(struct sock *s, ssize_t done)
+{
+	return rx_is_down(s) &&
+	       s->slot->rx.consumed + (uint64_t)done ==
+		       atomic_load_explicit(&s->in->down_at, memory_order_relaxed) &&
+	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+}
+
+/* A peek that has seen all on its side of the boundary goes on behind it. */
+static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flags,
+			 enum gate_state side, ssize_t done)
+{
+	ssize_t n = 0;
+	if (iov_at_end(to))
+		return 0;
+	if (side == GATE_READY && rx_is_up(s) && rx_tcp_left(s, fd) == done) {
+		n = take_ring(s, to, flags);
+		if (n >= 0 && !iov_at_end(to) && ring_is_over(s, n))
+			n += rx_peek_third(fd, to, flags, (size_t)done);
+	} else if (side == GATE_RING && ring_is_over(s, done) && !rx_is_at_mark(fd) &&
+		   rx_is_queued(fd)) {
+		n = read_kernel(s, fd, to, INT_MAX, flags);
+	}
+	return n > 0 ? n : 0;
+}
+
+/* Somebody who hands the connection over wants what is in the ring sent over TCP. */
+static inline bool is_asked_back(struct sock *s)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed), 0);
+}
+
+/*
+ * One try, under rx_lock: all that is there, over the boundary between TCP and ring if need
+ * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
+ * -errno, SOCK_KERNEL.
+ */
+static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bool amid)
+{
+	struct slot *sl = s->slot;
+	ssize_t done = 0, n = 1;
+	if (seen_of(sl) & SEEN_BROKEN)
+		return -ECONNRESET; /* nothing more of it can be believed */
+	for (int rounds = 0; n > 0 && !iov_at_end(to); rounds++) {
+		if (rounds > ROUNDS_MOST) {
+			sock_break(s, VD_REASON_BYPASS);
+			return -ECONNRESET;
+		}
+		enum gate_state state = gate_state(&sl->gate_rx);
+		ssize_t got = 0;
+		if (gate_is_kernel(state))
+			return done > 0 ? done : SOCK_KERNEL;
+		bool asked_back = state == GATE_RING && is_asked_back(s);
+		if (asked_back && ring_rx_avail(&sl->rx, s->in, 1) != 0) {
+			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
+			continue;
+		}
+		/* Asked back, and empty: what has come since that look may be on its way over
+		 * TCP already. */
+		if (state == GATE_RING)
+			got = asked_back ? 0 : take_ring(s, to, flags);
+		else if ((n = rx_advance(s, fd)) == 0 &&
+			 gate_state(&sl->gate_rx) != state)
+			n = 1; /* on the other side of the mark */
+		else if (n == 0 && ((done == 0 && !amid) || rx_tcp_has_more(s, fd)))
+			got = take_tcp(s, fd, to, flags);
+		if (got > 0) {
+			n = got;
+			done += got;
+			rounds = 0;
+			if (flags & MSG_PEEK)
+				return done + peek_over(s, fd, to, flags, state, done);
+		} else if (done > 0) {
+			/* No verdict yet: an error told now would be lost. */
+			if (gate_state(&sl->gate_rx) == state &&
+			    (rx_advance(s, fd) < 0 || gate_state(&sl->gate_rx) == state))
+				break;
+			n = 1;
+		} else if (got < 0 && state == GATE_RING) {
+			n = got;
+		} else if (kept_error(s)) {
+			/* It waits where the call has moved something. */
+			if (amid)
+				return 0;
+			n = -kept_take(s);
+			n = n < 0 ? n : 1; /* another thread was faster */
+		} else if (n == 0 || state == GATE_RING) {
+			n = state == GATE_RING ? ring_is_empty(s, fd, amid)
+			    : amid	       ? tcp_is_over(s, fd)
+					       : tcp_is_empty(s, got);
+		}
+	}
+	return done > 0 ? done : n;
+}
+
+static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to,
+			   int flags, bool amid)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -EBADF;
+	lock_take(&sl->rx_lock);
+	uint64_t before = sl->rx.consumed;
+	size_t past = across_offering ? remote_redirected(w, false) : 0;
+	if (past > 0) {
+		iov_skip(to, past);
+		n = (ssize_t)past;
+	} else if (wait_is_open(w)) {
+		n = take(s, w->fd, to, flags, amid);
+		if (across_offering && n > 0)
+			remote_redirected(w, true); /* the peer has not used it */
+		/* The last byte before the mark may have been the last that was asked for: nothing
+		 * more would move on TCP, and nobody looks at the ring before this. */
+		if (gate_state(&sl->gate_rx) == GATE_READY &&
+		    atomic_load_explicit(&sl->rx_marked, memory_order_relaxed))
+			rx_advance(s, w->fd);
+	}
+	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
+	lock_drop(&sl->rx_lock);
+	if (roomy)
+		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+	return n;
+}
+
+/* What ends a receive that could wait for more. */
+#define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
+
+/* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
+static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ssize_t n,
+			 int flags)
+{
+	size_t total = 0;
+	w->some = true;
+	for (int i = 0; i < iovcnt; i++)
+		total += iov[i].iov_len;
+	if (!(flags & MSG_WAITALL) || (size_t)n >= total || (flags & MSG_DONTWAIT))
+		return false;
+	/* A peek asks the kernel for no end while it finds bytes. */
+	sock_look(w->s, w->fd);
+	if ((seen_of(w->s->slot) & SEEN_OVER) || sock_has_fin(w->s))
+		return false;
+	return wait_nap(w) == 0;
+}
+
+/* True when there is news. */
+static bool look_now_and_then(struct sock *s, int fd)
+{
+	uint32_t seen = seen_of(s->slot);
+	if (!sock_vain_look(s))
+		return false;
+	sock_look(s, fd);
+	return seen_of(s->slot) != seen;
+}
+
+static struct ring_span glance_larger(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+	return ring_rx_glance_in(rx, s->in, s->in_data, area_of(s, ring_rx_area(rx)));
+}
+
+/*
+ * What nearly every receive is: one piece, from the ring, of which there is enough or all
+ * is taken. 0 when it is not so, or there is nothing.
+ */
+static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *iov)
+{
+	struct slot *sl = s->slot;
+	bool roomy = false;
+	size_t n = 0;
+	lock_take_mine(&sl->rx_lock, &s->is_copied);
+	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
+	    !(seen_of(sl) & SEEN_BROKEN) &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
+		struct ring_span span =
+			__builtin_expect(ring_rx_area(&sl->rx) == 0, 1)
+				? ring_rx_glance_in(&sl->rx, s->in, s->in_data, 0)
+				: glance_larger(s);
+		n = span.len < iov->iov_len ? span.len : iov->iov_len;
+		if (n > CHUNK_BYTES ||
+		    (n < iov->iov_len &&
+		     (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
+			n = 0;
+		if (n > 0 && crit_copy(iov->iov_base, span.data, n) < 0)
+			n = 0;
+		if (n > 0) {
+			if (trace_is_wished())
+				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data, n);
+			ring_rx_commit(&sl->rx, s->in, n);
+			s->rx_bytes += n;
+			sl->rx_messages++;
+			roomy = ring_rx_roomy(&sl->rx);
+		}
+	}
+	lock_drop(&sl->rx_lock);
+	if (roomy)
+		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+	return (ssize_t)n;
+}
+
+/* With no room: as in the kernel, an error or the end is told, or else waited for once. */
+static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
+{
+	char byte;
+	struct iov_cursor to = iov_start(&(struct iovec){&byte, 1}, 1);
+	int saved = errno;
+	ssize_t n = take_locked(s, w, &to, MSG_PEEK, false);
+	if (n == -EAGAIN) { /* by what was known of the end without asking for it */
+		sock_look(s, w->fd);
+		n = take_locked(s, w, &to, MSG_PEEK, false);
+	}
+	if (n == -EAGAIN && !(flags & MSG_DONTWAIT)) {
+		w->some = true; /* whatever ends its only sleep ends the call */
+		wait_for(w);
+		n = 0;
+	}
+	wait_finish(w);
+	errno = saved;
+	return n > 0 ? 0 : n;
+}
+
+/* The call ends: what has come past the ring by now is its own. */
+static size_t take_rest(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+	lock_take(&sl->rx_lock);
+	size_t n = remote_redirected(w, true);
+	lock_drop(&sl->rx_lock);
+	return n;
+}
+
+static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
+		      int flags, bool amid)
+{
+	struct iov_cursor to = iov_start(iov, iovcnt);
+	int saved = errno;
+	size_t done = 0;
+	ssize_t n;
+	w.some = amid;
+	flags = wait_begin(&w, flags);
+	if (iov_at_end(&to))
+		return take_nothing(s, &w, flags);
+	for (;;) {
+		n = take_locked(s, &w, &to, flags, amid || done > 0);
+		if (n == SOCK_KERNEL && done == 0 && rx_is_marked(&w, flags)) {
+			n = rx_rest_at_mark(&w, &to, flags);
+			if (n < 0)
+				break;
+			else if (n == 0)
+				continue;
+		} else if (n == SOCK_KERNEL &&
+			   (done > 0 || (w.deadline_ns && wait_is_our_own(&w, flags)))) {
+			n = rx_rest_in_kernel(s, w.fd, &to, flags, done > 0);
+			if (n == 0)
+				continue;
+		}
+		if (n > 0 && (flags & MSG_PEEK)) {
+			if (peek_goes_on(&w, iov, iovcnt, n, flags)) {
+				to = iov_start(iov, iovcnt);
+				continue;
+			}
+			done = (size_t)n;
+			break;
+		} else if (n == -EAGAIN && (flags & MSG_DONTWAIT)) {
+			/* Who only ever asks must learn of the end, too. */
+			if (!look_now_and_then(s, w.fd))
+				break;
+			continue;
+		} else if (n == -EAGAIN) {
+			if (!(flags & (MSG_PEEK | MSG_TRUNC)))
+				w.room = iov_part(&to, SIZE_MAX);
+			n = wait_for(&w);
+			if (n >= 0 && (seen_of(s->slot) & SEEN_DISSOLVED))
+				n = -EPIPE; /* to who has slept there */
+			if (n < 0)
+				break;
+			continue;
+		} else if (n <= 0) {
+			break;
+		}
+		done += (size_t)n;
+		w.some = true;
+		w.rounds = 0;
+		if (iov_at_end(&to))
+			break;
+		/* Over the boundary back to TCP, too: all that is there belongs to this call, piece
+		 * by piece, since programs take a short count for an empty queue. */
+		if (n > 0 && !(flags & MSG_WAITALL)) {
+			if (!gate_is_kernel(gate_state(&s->slot->gate_rx)) ||
+			    rx_is_at_mark(w.fd))
+				break;
+			flags |= MSG_DONTWAIT;
+		}
+	}
+	if (across_offering)
+		done += take_rest(&w);
+	wait_finish(&w);
+	errno = saved;
+	if (n == -ENODATA)
+		n = 0;
+	if (n == -EBADF && !amid) /* another may be there by now */
+		n = SOCK_KERNEL;
+	return done > 0 ? (ssize_t)done : n;
+}
+
+ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	if (__builtin_expect(s->left != NULL, 0))
+		return left_recv(s, fd, iov, iovcnt, flags);
+	struct wait w = wait_start(s, fd, EPOLLIN);
+	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
+		bool some = ring_unread(s->in) > 0;
+		/* What is set during a spin counts: nobody can know that the call has begun. */
+		if (!some && !sock_is_nonblocking(s, flags))
+			w.spun = !(some = wait_spin(s, EPOLLIN));
+		ssize_t n = some ? take_quickly(s, &w, iov) : 0;
+		if (n > 0)
+			return n;
+	}
+	return rx_run(s, w, iov, iovcnt, flags, false);
+}
+
+ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
+		     int flags)
+{
+	/* Urgent data ends a message, and the next one passes it. */
+	bool amid = gate_state(&s->slot->gate_rx) == GATE_RING || !rx_is_at_mark(fd);
+	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, amid);
+}

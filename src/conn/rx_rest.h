@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A receive that began in the ring goes on in the kernel, when the direction has gone back to TCP. */
+#ifndef VD_CONN_RX_REST_H
+#define VD_CONN_RX_REST_H
+
+#include "conn/conn.h"
+#include "ring/iov.h"
+
+/*
+ * A receive that began here goes on in the kernel: 0 when the gate has moved again, -ENODATA at
+ * the end. It takes what is there, since in a sleep there it would go by what the socket is set to
+ * now, and also, `amid` the call, take an error that is the next one's.
+ */
+ssize_t rx_rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,
+			  bool amid);
+/* Where another thread has set SO_RCVLOWAT since, it says when a sleep ends, and not, as to a new
+ * call, how much is to be taken. */
+bool rx_is_marked(const struct wait *w, int flags);
+/* The same for such a call, which waits. 0: look again. */
+ssize_t rx_rest_at_mark(struct wait *w, struct iov_cursor *to, int flags);
+
+#endif

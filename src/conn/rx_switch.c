@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The switch as the receiver sees it: opening, the mark, and the way back to the kernel. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/probe.h"
+#include "base/real.h"
+#include "conn/conn.h"
+#include "conn/promise.h"
+
+/*
+ * Counts what has been taken of TCP, while the kernel's counts can be believed: once the
+ * connection is closed nobody can tell whether they hold a FIN. Under rx_lock.
+ */
+static bool count_taken(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	sl->rx_taken_known = tcp_consumed(fd, &sl->rx_taken) == 0 &&
+			     tcp_state(fd, &state) == 0 && state != TCP_CLOSE;
+	return sl->rx_taken_known;
+}
+
+void rx_take_back(struct sock *s)
+{
+	uint32_t bounce = WANT_BOUNCE;
+	bool taken;
+	if (atomic_load_explicit(&s->in->want_down, memory_order_relaxed) != WANT_BOUNCE)
+		return;
+	lock_take(&s->slot->rx_lock);
+	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
+		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
+	lock_drop(&s->slot->rx_lock);
+	if (taken)
+		bell_ring_peer(s);
+}
+
+void rx_open(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+		return; /* the peer leaves, or bounces: serve that first */
+	struct across *remote = remote_of(s);
+	if (remote && across_is_over(remote))
+		return;
+	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
+	lock_take(&sl->rx_lock);
+	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
+	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
+	if (gate_state(&sl->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
+	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s)) && !rx_is_at_mark(fd)) {
+		/* Epoch before gate before announcement: a death between is repaired by
+		 * rx_advance, which announces again. */
+		sl->rx_epoch = epoch + 1;
+		sl->rx_taken_known = false;
+		remote_opens(s);
+		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
+		if (!gate_close(&sl->gate_rx, GATE_READY))
+			;
+		else if (count_taken(s, fd)) /* nobody else takes from now on */
+			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+					      memory_order_release);
+		else
+			gate_set(&sl->gate_rx, GATE_TCP);
+	}
+	lock_drop(&sl->rx_lock);
+	if (remote)
+		across_push(remote);
+}
+
+/* Who armed before the move waits for the other side's readiness: he is to look again. */
+static void move_gate(struct sock *s, enum gate_state to)
+{
+	struct slot *sl = s->slot;
+	if (to == GATE_RING) {
+		slot_switched(sl);
+		remote_is_up(s);
+		PROBE3(switch_up, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
+	} else if (gate_state(&sl->gate_rx) == GATE_RING) {
+		slot_switched(sl);
+		PROBE3(switch_down, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
+	}
+	gate_set(&sl->gate_rx, to);
+	if (atomic_load_explicit(&sl->sleepers_rx, memory_order_acquire))
+		sock_ring_self(s);
+}
+
+static int break_corrupt(struct sock *s)
+{
+	sock_break(s, VD_REASON_CORRUPT);
+	return -ECONNRESET;
+}
+
+/* The direction goes back to the kernel: the last byte before the mark has been read. 0, or
+ * -ECONNRESET where the mark lies. */
+static int to_kernel(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	bool final = phase_of(sl) != SLOT_ATTACHED;
+	uint32_t bounce = WANT_BOUNCE;
+	if (!promise_holds(s, fd))
+		return break_corrupt(s);
+	ring_rx_reopen(&sl->rx);
+	/* What a bounce asked for has been done; another request may just have been made. While
+	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
+	 * cost more then. */
+	if (!final && remote_may_go_up(s))
+		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
+	move_gate(s, final ? GATE_FINAL : GATE_TCP);
+	if (remote_of(s))
+		bell_ring_peer(s);
+	return 0;
+}
+
+int rx_leave_urgent(struct sock *s, int fd)
+{
+	return to_kernel(s, fd);
+}
+
+bool rx_is_down(struct sock *s)
+{
+	/* Acquire: down_at, and the last cursor, were stored before. */
+	return atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+bool rx_is_up(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->up_epoch, memory_order_acquire) ==
+	       s->slot->rx_epoch;
+}
+
+/*
+ * The same after a reset, where nobody can tell whether a FIN is in the count. It comes
+ * behind all bytes, so either count says whether all have arrived; if so, what is queued is
+ * what is left. If not, there is one more, that never comes: the kernel says the error.
+ */
+static int64_t left_after_reset(int fd, uint64_t mark)
+{
+	uint64_t received;
+	uint32_t queued;
+	int r = tcp_after_reset(fd, &received, &queued);
+	if (r < 0)
+		return r;
+	if (received != mark && received > mark + 1)
+		return -ECONNRESET; /* the peer had gone back to TCP: where is no longer known */
+	return (int64_t)queued + (received >= mark ? 0 : 1);
+}
+
+/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
+int64_t rx_tcp_left(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
+	/* Unknown only after the death of a sibling inside the kernel's call. */
+	if (!sl->rx_taken_known && !count_taken(s, fd))
+		return left_after_reset(fd, mark);
+	if (mark - sl->rx_taken > (uint64_t)INT32_MAX)
+		return -EPROTO;
+	return (int64_t)(mark - sl->rx_taken);
+}
+
+/* With the mark down seen: where it is. Once the ring has been ended there, that stands. */
+static uint64_t down_at(struct sock *s)
+{
+	return s->slot->rx.held & RING_ENDED
+		       ? s->slot->rx.seen
+		       : atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+}
+
+/* What is published behind the mark has been sent again, or is about to be taken back: see
+ * rewind_answered. */
+static void end_ring(struct sock *s, uint64_t end)
+{
+	struct slot *sl = s->slot;
+	ring_rx_end(&sl->rx, end);
+	if (atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		sl->rx.held |= RING_RESENT;
+}
+
+/*
+ * It leaves, but the mark will never come: TCP has ended both ways, and what the peer had to say
+ * was there before. Nothing of that lies unread, and no verdict is ours to tell.
+ */
+static __attribute__((noinline)) bool is_over_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	return (seen_of(sl) & SEEN_HUP) && !kept_error(s) && !sock_was_reset(s) &&
+	       tcp_state(fd, &state) == 0 && state == TCP_CLOSE && !rx_is_queued(fd) &&
+	       ring_rx_take_held(&sl->rx, s->in) >= 0 &&
+	       ring_rx_avail(&sl->rx, s->in, 1) == 0;
+}
+
+static inline bool is_over(struct sock *s, int fd)
+{
+	return __builtin_expect(phase_of(s->slot) == SLOT_LEAVING, 0) &&
+	       is_over_slow(s, fd);
+}
+
+static int advance_ready(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed) !=
+	    sl->rx_epoch)
+		atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
+				      memory_order_release);
+	/* Down before up: both orders of store are then told apart. */
+	bool down = rx_is_down(s);
+	if (!rx_is_up(s)) /* passed over: the sender will never go up */
+		return down || is_over(s, fd) ? to_kernel(s, fd) : 0;
+	/* Left again without a byte of the ring for us: all that is to come is the kernel's. */
+	uint64_t end = down_at(s);
+	if (down && end == sl->rx.consumed)
+		return to_kernel(s, fd);
+	if (down)
+		end_ring(s, end);
+	int64_t left = rx_tcp_left(s, fd);
+	if (left == -EPROTO)
+		return break_corrupt(s);
+	if (left == 0)
+		move_gate(s, GATE_RING);
+	else /* from now on it is TCP that has to move, and TCP that wakes */
+		atomic_store_explicit(&sl->rx_marked, 1, memory_order_relaxed);
+	return 0;
+}
+
+static int advance_ring(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (!rx_is_down(s)) { /* and a mark that was seen does not go */
+		if (sl->rx.held & RING_ENDED)
+			return break_corrupt(s);
+		return is_over(s, fd) ? to_kernel(s, fd) : 0;
+	}
+	uint64_t end = down_at(s);
+	if (sl->rx.consumed == end)
+		return to_kernel(s, fd);
+	if (ring_rx_avail(&sl->rx, s->in, 1) <= 0)
+		return break_corrupt(s);
+	end_ring(s, end);
+	return 0;
+}
+
+int rx_advance(struct sock *s, int fd)
+{
+	int r = 0;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return -ECONNRESET;
+	if (gate_state(&s->slot->gate_rx) == GATE_READY)
+		r = advance_ready(s, fd);
+	if (r == 0 && gate_state(&s->slot->gate_rx) == GATE_RING)
+		r = advance_ring(s, fd);
+	return r;
+}
+
+bool sock_is_quiet(struct sock *s)
+{
+	return gate_state(&s->slot->gate_rx) == GATE_RING && !rx_is_down(s) &&
+	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+}
+
+void sock_check_bypass(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int queued = 0;
+	remote_catch_up(s);
+	lock_take(&sl->rx_lock);
+	/* The bytes of a rewind arrive before its mark can be seen. */
+	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
+	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
+	    gate_state(&sl->gate_rx) == GATE_RING &&
+	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
+		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
+		sock_break(s, VD_REASON_BYPASS);
+	}
+	lock_drop(&sl->rx_lock);
+}

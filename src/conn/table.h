@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What other processes may see of this family of processes: its slots and its counts. */
+#ifndef VD_CONN_TABLE_H
+#define VD_CONN_TABLE_H
+
+/*
+ * The memory that a family of processes shares: its slots, and what each process has counted.
+ *
+ * It is a memfd that stays open in each of them, named TABLE_NAME and sealed against writing
+ * from outside, so that whoever may look at /proc/PID/fd can map it and read along: nothing
+ * that the processes do depends on who reads. It goes with the last of them.
+ */
+#include <stdalign.h>
+
+#include "conn/report.h"
+#include "conn/slot.h"
+#include "conn/trace_buffer.h"
+
+#define TABLE_NAME  "viaduct-table"
+#define TABLE_MAGIC 0x656c626174647631ull
+/* To be raised when the meaning of a word changes; sizes are compared besides. */
+#define TABLE_LAYOUT	5
+#define TABLE_PROCESSES 512
+#define TABLE_RESERVED	(-1)
+
+struct table_process {
+	/* As it has it itself; 0 nobody's, TABLE_RESERVED a child's to be. Those of the dead are
+	 * left behind. */
+	_Atomic int32_t pid;
+	struct report counts;
+	struct trace_answer trace; /* to `viaduct trace` */
+};
+
+struct slot_table {
+	uint64_t magic;
+	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
+		process_count;
+	_Atomic uint32_t next_process; /* where the search for a free entry begins */
+	uint64_t trace_wish_at;	       /* address of struct trace_wish, in all of them */
+	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
+	alignas(64) _Atomic uint64_t free_head;
+	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
+	/* At so many the dead are looked for before another is taken into use. */
+	_Atomic uint32_t next_reclaim;
+	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
+	/* 1: some process is not among those below, or its pid is another one here. */
+	_Atomic uint32_t uncounted;
+	/* By port: how often the threshold of an upgrade has been doubled. */
+	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
+	alignas(64) struct table_process processes[TABLE_PROCESSES];
+	alignas(64) struct slot slots[];
+};
+
+/*
+ * Behind the slots, on pages of their own, a byte for each. These pages stay shared when a process
+ * leaves the table: it can say there that somebody has a socket whom nobody counts, and nothing
+ * else. See slot.left.
+ */
+_Atomic uint8_t *table_marks(struct slot_table *t);
+
+/* Maps it, zeroed but for the head. Without a descriptor to spare it is not to be seen from
+ * outside. NULL with errno. */
+struct slot_table *table_map(uint32_t slot_count);
+/* Closes the descriptor: the program needs its number. False when it is closed already. */
+bool table_give_back(void);
+/* The program wants this very number: goes to another. False when it is not the table's. */
+bool table_make_way(int fd);
+/* The first process, which has made the table, counts in it. */
+void table_count_here(struct slot_table *t);
+/*
+ * A fork: the parent finds the child's entry and puts its pid there, since each first look of
+ * a child at shared memory is a page fault. One fork at a time. The parent gives 0 where it
+ * does not know the pid, and the child is told that; -1 when there is no child.
+ */
+void table_forking(struct slot_table *t);
+void table_forked_parent(pid_t child);
+void table_forked_child(bool tells_pid);
+
+/* True from the first fork on, in both: other processes may have this table. */
+bool table_is_shared(void);
+/* One may, that lives: true in doubt. A look at each process that was ever counted. */
+bool table_has_others(struct slot_table *t);
+
+/*
+ * Leaving it, for a process with one thread, amid a critical section. First a new one is made, with
+ * the head and the entry of this process in it. Then it takes the place of the old one, which goes
+ * elsewhere, or NULL when that fails; nothing has changed then. At last the old one is unmapped.
+ */
+struct slot_table *table_leave_begin(struct slot_table *old);
+struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *made);
+void table_leave_end(struct slot_table *away);
+/*
+ * Leaving it amid threads: in its place comes a private copy of it, in one step. Threads go on in that,
+ * as they were, with all that any process has written before; none is given out again, and children
+ * get copies. What is returned is the old one, once more mapped elsewhere, until table_part_end; NULL: all
+ * is as it was. `closes`: its descriptor is known to be the same for all threads.
+ */
+struct slot_table *table_part(struct slot_table *old);
+void table_part_end(struct slot_table *away, bool closes);
+bool table_is_private(void);
+
+/*
+ * The table that this process has left, which it can still read, and the marks there, which it can
+ * write; NULL when there is none. `next`: the one that it is about to leave.
+ */
+const struct slot_table *table_former(void);
+const struct slot_table *table_former_next(void);
+_Atomic uint8_t *table_former_marks(void);
+/* False: they cannot be kept without the rest of the memory, and are made before. */
+bool table_can_mark(void);
+
+/* The entry of this process, NULL when there is none, and its number; the memory's descriptor,
+ * or -1. */
+struct table_process *table_here(void);
+uint32_t table_number_here(void);
+int table_descriptor(void);
+/*
+ * A memfd of this name, mapped, which others may read and not write. Its descriptor, which
+ * fds_close_apart closes, or -errno.
+ */
+int table_memory(const char *name, size_t size, void **map);
+
+#endif

@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: the gate, the switch as the sender sees it, and the copy into the ring. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/probe.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "conn/area.h"
+#include "conn/conn.h"
+#include "conn/peer_hint.h"
+#include "conn/promise.h"
+#include "conn/report.h"
+#include "conn/trace.h"
+#include "ring/iov.h"
+#include "ring/source.h"
+
+/* To another host each telling of a piece is an immediate, which wakes whoever sleeps there. */
+#define CHUNK_FAR_BYTES 65536u
+/* Sends through the ring between two looks at the TCP connection. */
+#define LOOK_INTERVAL 256u
+
+bool tx_is_up(struct sock *s)
+{
+	/* Our own words, one store each: whatever a dead owner left undone shows here. */
+	return atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed) ==
+	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1;
+}
+
+bool sock_one_way;
+
+/* Whether the next epoch can begin; if so, *passed is the last one that is over. */
+static bool may_go_up(struct sock *s, uint32_t *passed)
+{
+	*passed = atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+	/* Acquire pairs with rx_open: the peer reads TCP within bounds from there on. */
+	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
+		return false;
+	if (remote_of(s) && !across_may_use(remote_of(s)))
+		return false;
+	if (!remote_may_go_up(s))
+		return false;
+	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
+	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
+	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
+		return false;
+	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
+	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+}
+
+bool tx_up(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark;
+	uint32_t passed;
+	if (!may_go_up(s, &passed))
+		return false;
+	sock_look(s, fd); /* a FIN that has come already ends it before it begins */
+	lock_take(&sl->tx_lock);
+	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
+	bool up = fd_is(fd, s) && may_go_up(s, &passed) &&
+		  gate_close(&sl->gate_tx, GATE_RING);
+	if (up) {
+		up = tcp_push(fd, special_of(sl) & TX_CORKED) == 0 &&
+		     (!is_foreign(s) || promise_tcp_room(fd)) &&
+		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
+		if (up) {
+			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
+			/* Release: the mark is there when the epoch is. */
+			atomic_store_explicit(&s->out->up_epoch, passed + 1,
+					      memory_order_release);
+			slot_switched(sl);
+			remote_is_up(s);
+			/* No answer of ours will carry one: a peer that is not up yet, and has
+			 * Nagle's algorithm, would wait for it with its next request. */
+			tcp_ack_at_once(fd);
+			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
+		} else {
+			gate_set(&sl->gate_tx, GATE_TCP);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (up) {
+		log_debug("fd %d: sends through the ring after %llu bytes on TCP", fd,
+			  (unsigned long long)mark);
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	}
+	return up;
+}
+
+/* Under tx_lock. */
+static void store_down(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t up = atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+	uint64_t end;
+	ring_tx_push(&sl->tx, s->out);
+	if (!rewind_answer(s, fd, &end))
+		return;
+	atomic_store_explicit(&s->out->down_at, end, memory_order_relaxed);
+	/* Release: mark and cursor are there when the epoch is. */
+	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
+	slot_switched(sl);
+	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
+}
+
+void tx_pass_over(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool passed = false;
+	lock_take(&sl->tx_lock);
+	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	if (gate_state(&sl->gate_tx) == GATE_TCP &&
+	    ready ==
+		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1) {
+		atomic_store_explicit(&s->out->down_epoch, ready, memory_order_release);
+		passed = true;
+	}
+	lock_drop(&sl->tx_lock);
+	if (passed)
+		bell_ring_peer(s);
+}
+
+void tx_answer(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (gate_state(&sl->gate_tx) != GATE_RING || !tx_is_up(s) || !rewind_is_due(s))
+		return;
+	store_down(s, fd);
+	gate_set(&sl->gate_tx, GATE_FINAL);
+	rewind_answered(s);
+}
+
+void tx_down(struct sock *s, int fd, enum gate_state to)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->tx_lock);
+	if (gate_state(&sl->gate_tx) == GATE_RING) {
+		/* Bytes must not go to a number that was closed meanwhile. */
+		if (!fd_is(fd, s) && fd != s->kept_fd)
+			fd = -1;
+		if (tx_is_up(s)) {
+			store_down(s, fd);
+			remote_flush(s);
+		}
+		/* A sibling may have died between its `fin` and the kernel's shutdown. */
+		if (fd >= 0 && atomic_load_explicit(&s->out->fin, memory_order_relaxed))
+			REAL(shutdown)(fd, SHUT_WR);
+		gate_set(&sl->gate_tx, to);
+	}
+	if (!tx_is_up(s))
+		rewind_answered(s);
+	if (to == GATE_FINAL) {
+		uint32_t ready =
+			atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+		uint32_t passed =
+			atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+		/* The peer waits in READY for a mark that will not come: tell it. */
+		if (ready == passed + 1)
+			atomic_store_explicit(&s->out->down_epoch, ready,
+					      memory_order_release);
+		gate_set(&sl->gate_tx, GATE_FINAL);
+	}
+	lock_drop(&sl->tx_lock);
+	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	if (atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed))
+		sock_ring_self(s); /* they have to go on in the kernel */
+}
+
+/* Not earned yet, or on the way up, or down. True when the ring is to be used. Not inline: its
+ * caller's page is for what all run through. */
+static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int saved = errno;
+	bool up;
+	if (phase_of(sl) < SLOT_ATTACHED)
+		meeting_step(s, fd, true);
+	else
+		sock_service(s, fd);
+	up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
+	errno = saved;
+	return up || (seen_of(sl) & SEEN_BROKEN);
+}
+
+NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int entered;
+	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
+		return SOCK_PLAIN;
+	if (!earn_goes_on(sl, true) && tx_step(s, fd))
+		return SOCK_DIRECT;
+	entered = enter_kernel(s, fd, &sl->gate_tx);
+	if (entered != 0)
+		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
+	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+void tx_leave(struct sock *s, ssize_t result)
+{
+	leave_kernel(s, &s->slot->gate_tx);
+	if (result > 0) {
+		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
+		if (result >> EARN_UNIT_SHIFT)
+			earn_bytes(s, (size_t)result);
+	}
+}
+
+NEAR_MOVE void counted_tx_over(void *arg)
+{
+	const struct counted *c = arg;
+	tx_leave(c->s, c->result);
+}
+
+/* Something that a send has to look at before it writes to the ring. */
+static inline bool attention(struct sock *s)
+{
+	return atomic_load_explicit(&s->look_due, memory_order_relaxed) |
+	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
+	       atomic_load_explicit(&s->out->closed, memory_order_relaxed) |
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
+	       (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR |
+				    SEEN_BROKEN | SEEN_GONE | ~SEEN_VERDICTS));
+}
+
+/* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
+static bool is_peer_here(struct sock *s)
+{
+	return wait_shares_cpu(
+		s, atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed));
+}
+
+static bool is_piece(struct sock *s, size_t bytes)
+{
+	return bytes >= CHUNK_FAR_BYTES || !remote_of(s);
+}
+
+/* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
+static ssize_t put(struct sock *s, struct source *src, bool hold)
+{
+	struct slot *sl = s->slot;
+	size_t done = 0, told = 0;
+	ssize_t n = 0;
+	bool near = is_peer_here(s);
+	enum room_way way = room_find(s, src->left, near);
+	src->is_past = way == ROOM_PAST;
+	while (src->left > 0) {
+		struct ring_span span;
+		if (ring_tx_span_within(&sl->tx, s->out, s->out_data, areas_of(s),
+					src->left < SOURCE_PIECE_BYTES
+						? src->left
+						: SOURCE_PIECE_BYTES,
+					&span) < 0) {
+			sock_break(s, VD_REASON_CORRUPT);
+			return done ? (ssize_t)done : -ECONNRESET;
+		}
+		if (span.len == 0) {
+			/* The first step is small, so that idle connections stay small. */
+			if (ring_tx_is_small(&sl->tx) && room_may_grow(s) &&
+			    ring_tx_grow(&sl->tx, s->out)) {
+				settle_later();
+				continue;
+			}
+			ring_tx_push(&sl->tx, s->out);
+			break;
+		}
+		if (span.len > SOURCE_PIECE_BYTES)
+			span.len = SOURCE_PIECE_BYTES;
+		uint64_t from = way == ROOM_FEW ? 0 : __rdtsc();
+		n = source_copy(src, span.data,
+				span.len < src->left ? span.len : src->left);
+		if (n <= 0)
+			break;
+		if (way != ROOM_FEW)
+			room_used(s, span.data, (size_t)n, near ? 0 : __rdtsc() - from);
+		if (trace_is_wished())
+			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
+		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
+		done += (size_t)n;
+		if (hold && ring_tx_holds_enough(&sl->tx))
+			ring_tx_push(&sl->tx, s->out);
+		/* A sleeper may begin with the first piece, where it has a processor. */
+		if (src->left > 0 && !near && is_piece(s, done - told)) {
+			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+			told = done;
+		}
+	}
+	s->tx_bytes += done;
+	sl->tx_messages += done > 0;
+	return done > 0 || n >= 0 ? (ssize_t)done : n;
+}
+
+/* Under tx_lock: what is held now goes by itself after TCP's ceiling, at the other end. */
+static void note_held(struct sock *s)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	if (tx->pushed != tx->produced &&
+	    !atomic_load_explicit(&s->out->held_since_ms, memory_order_relaxed))
+		atomic_store_explicit(&s->out->held_since_ms, clock_coarse_ms(),
+				      memory_order_release);
+}
+
+void sock_push(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s))
+		return;
+	lock_take(&sl->tx_lock);
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
+		ring_tx_push(&sl->tx, s->out);
+	lock_drop(&sl->tx_lock);
+	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+}
+
+/*
+ * After bytes were published, and a fence: who has looked at the ring since, for the last
+ * time, asked before that; and the program may never call us again.
+ */
+static inline void answer_late(struct sock *s, int fd)
+{
+	if (__builtin_expect(atomic_load_explicit(&s->out->want_down,
+						  memory_order_relaxed) < WANT_REWIND,
+			     1) ||
+	    !fd_is(fd, s))
+		return;
+	int saved = errno;
+	sock_service(s, fd);
+	errno = saved;
+}
+
+static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bool hold)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -EBADF;
+	bool look = false;
+	remote_look(s);
+	lock_take(&sl->tx_lock);
+	if (wait_is_open(w)) {
+		if (gate_state(&sl->gate_tx) != GATE_RING) {
+			n = seen_of(sl) & SEEN_BROKEN ? -ECONNRESET : SOCK_KERNEL;
+		} else if (!tx_is_up(s)) {
+			gate_set(&sl->gate_tx, GATE_TCP); /* its owner died on the way */
+			n = SOCK_KERNEL;
+		} else if (attention(s) || (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
+			n = -EINPROGRESS;
+			if (look)
+				info_look(s);
+			sl->tx_unchecked = 0;
+		} else {
+			n = src->may_lend && !hold ? remote_lend(s, src) : 0;
+			if (n == 0)
+				n = put(s, src, hold);
+			if (hold)
+				note_held(s);
+			if (n > 0 && (special_of(sl) & TX_TIMED))
+				info_sent(s);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (n > 0) {
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		answer_late(s, w->fd);
+	}
+	if (look)
+		sock_look(s, w->fd);
+	return n;
+}
+
+/*
+ * The same for a blocking send, where the peer waits for the bytes past the ring: they are kept
+ * together, and the call stays until it is known what has become of them, since nobody may poll
+ * here afterwards.
+ */
+static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool hold)
+{
+	struct across *a = remote_of(s);
+	crit_enter(); /* no handler jumps away while nothing is pushed */
+	across_hold(a);
+	src->may_lend = !src->is_file;
+	ssize_t n = put_locked(s, w, src, hold);
+	src->may_lend = false;
+	bool used = across_release(a);
+	crit_leave();
+	if (used || across_lending)
+		remote_await(a);
+	return n;
+}
+
+/* The peer has ended its direction, or asks for TCP, or we are broken. */
+static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
+{
+	struct slot *sl = s->slot;
+	if (seen_of(sl) & SEEN_BROKEN)
+		return -ECONNRESET;
+	if (kept_error(s))
+		return some_sent ? -EAGAIN : -kept_take(s);
+	if (atomic_exchange(&s->look_due, 0))
+		sock_look(s, fd);
+	sock_service(s, fd);
+	if (!(seen_of(sl) &
+	      (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_GONE)) &&
+	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed) &&
+	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+		return 0;
+	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
+	if (!(seen_of(sl) & SEEN_SHUT_WR)) {
+		if (some_sent && sock_was_reset(s))
+			return -EAGAIN; /* what was sent counts; the next call is told */
+		if (sock_take_reset(s))
+			return -ECONNRESET;
+		if (sock_was_reset(s)) {
+			if (!(flags & MSG_NOSIGNAL))
+				raise(SIGPIPE);
+			return -EPIPE;
+		}
+	}
+	/* A sibling may have died between its `fin` and the kernel's shutdown. */
+	if (seen_of(sl) & SEEN_SHUT_WR)
+		REAL(shutdown)(fd, SHUT_WR);
+	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
+	tx_down(s, fd, GATE_FINAL);
+	return 0;
+}
+
+/* At most what the kernel moves in one call. */
+static size_t total_bytes(const struct iovec *iov, int iovcnt)
+{
+	size_t total = 0;
+	for (int i = 0; i < iovcnt && total < SOCK_MOVE_MAX; i++)
+		total += iov[i].iov_len;
+	return total < SOCK_MOVE_MAX ? total : SOCK_MOVE_MAX;
+}
+
+/* sendfile is a row of sends to the kernel, of what its pipe holds: each asks anew how long it may
+ * block. */
+#define FILE_SEND_BYTES 65536
+
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
+{
+	struct wait w = wait_start(s, fd, EPOLLOUT);
+	int saved = errno;
+	ssize_t done = 0, n = 0;
+	flags = wait_begin(&w, flags);
+	while (src->left > 0) {
+		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
+		if (remote_takes(s) && !(flags & MSG_DONTWAIT))
+			n = put_past(s, &w, src, hold);
+		else
+			n = put_locked(s, &w, src, hold);
+		if (n == -EINPROGRESS) {
+			n = attend(s, w.fd, flags, done > 0);
+			if (n < 0)
+				break;
+			continue;
+		}
+		if (n == SOCK_KERNEL) {
+			n = tx_go_on_in_kernel(s, &w, src, flags, &done);
+			if (n <= 0)
+				break;
+			continue;
+		}
+		if (n < 0)
+			break;
+		done += n;
+		if (src->left == 0)
+			break;
+		if (n > 0) {
+			w.rounds = 0;
+			w.some = true;
+			if (src->is_file &&
+			    done / FILE_SEND_BYTES != (done - n) / FILE_SEND_BYTES) {
+				flags = wait_begin(&w, 0);
+				w.deadline_ns = 0;
+			}
+			continue;
+		}
+		if (flags & MSG_DONTWAIT) {
+			if (!(done > 0 && room_ends_short(s)) && room_grow(s))
+				continue;
+			if (room_go_on(s, w.fd, false))
+				continue;
+			atomic_fetch_add_explicit(&s->slot->tx_full, 1,
+						  memory_order_relaxed);
+			n = -EAGAIN;
+			break;
+		}
+		if (++w.rounds <= VAIN_ROUNDS && wait_spin(s, EPOLLOUT))
+			continue;
+		if (room_grow(s) || room_go_on(s, w.fd, true))
+			continue;
+		n = wait_for(&w);
+		if (n < 0)
+			break;
+	}
+	wait_finish(&w);
+	errno = saved;
+	if (n == -EBADF) /* another may be there by now */
+		n = SOCK_KERNEL;
+	return done > 0 || src->left == 0 ? done : n;
+}
+
+static uint8_t *glance_larger(struct sock *s, size_t len)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	if (ring_tx_strays(tx) && !remote_of(s))
+		ring_tx_front(tx, s->out);
+	return ring_tx_glance_in(tx, s->out_data, area_of(s, ring_tx_area(tx)), len);
+}
+
+/*
+ * What nearly every send is: one small piece, for which there is room, and nothing to look
+ * at. 0 when it is not so.
+ */
+static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
+{
+	struct slot *sl = s->slot;
+	size_t n = 0;
+	lock_take_mine(&sl->tx_lock, &s->is_copied);
+	if (fd_is(fd, s) && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
+	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
+	    !(special_of(sl) & TX_CORKED)) {
+		uint8_t *to =
+			ring_tx_area(&sl->tx) == 0
+				? ring_tx_glance_in(&sl->tx, s->out_data, 0, iov->iov_len)
+				: glance_larger(s, iov->iov_len);
+		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
+			if (trace_is_wished())
+				trace_sent(s, iov->iov_len);
+			n = iov->iov_len;
+			ring_tx_commit(&sl->tx, s->out, n, false);
+			s->tx_bytes += n;
+			sl->tx_unchecked++;
+			sl->tx_messages++;
+			if (__builtin_expect(special_of(sl) != 0, 0))
+				info_sent(s);
+			if (atomic_load_explicit(&s->rush, memory_order_relaxed))
+				atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
+		}
+	}
+	lock_drop(&sl->tx_lock);
+	if (n > 0) {
+		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		answer_late(s, fd);
+	}
+	return (ssize_t)n;
+}
+
+ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	wait_tell_cpu(s);
+	if (iovcnt == 1 && iov->iov_len < RING_BULK_BYTES && !(flags & MSG_MORE) &&
+	    !remote_takes(s)) {
+		ssize_t n = put_quickly(s, fd, iov);
+		if (n > 0)
+			return n;
+	}
+	struct source src = {.from = iov_start(iov, iovcnt),
+			     .left = total_bytes(iov, iovcnt)};
+	return tx_run(s, fd, &src, flags);
+}
+
+ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
+{
+	struct source src = {
+		.is_file = true, .file = in_fd, .offset = offset, .left = count};
+	struct stat st;
+	int saved = errno;
+	if (kernel_fstat(in_fd, &st) < 0)
+		return -EBADF;
+	if (S_ISSOCK(st.st_mode))
+		return -EINVAL;
+	/* Only from a file can bytes be read under a lock without waiting for somebody. */
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) {
+		sock_down(s, fd, VD_REASON_SPLICE);
+		errno = saved;
+		return SOCK_KERNEL;
+	}
+	wait_tell_cpu(s);
+	return tx_run(s, fd, &src, 0);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A send that began in the ring goes on in the kernel, when the direction has gone back to TCP. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+
+#include "base/kernel.h"
+#include "base/real.h"
+#include "conn/conn.h"
+#include "ring/source.h"
+
+static ssize_t send_rest(int fd, struct source *src, int flags)
+{
+	if (src->is_file)
+		return REAL(sendfile64)(fd, src->file, src->offset, src->left);
+	struct iovec part = iov_part(&src->from, src->left);
+	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+	return REAL(sendmsg)(fd, &msg, flags);
+}
+
+static bool has_ended(int fd)
+{
+	struct pollfd p = {.fd = fd};
+	return kernel_poll(&p, 1, 0) > 0 && p.revents;
+}
+
+/*
+ * What a send that began in the ring still has, given to the kernel, which sleeps if it may. 0: the
+ * gate has moved again. `amid` the call, what it has sent counts: an error, and SIGPIPE, are the
+ * next one's.
+ */
+static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int flags,
+			      bool amid)
+{
+	enum sock_way way = tx_enter(s, fd);
+	if (way == SOCK_DIRECT)
+		return 0;
+	if (amid)
+		flags |= MSG_NOSIGNAL;
+	ssize_t n = way == SOCK_COUNTED
+			    ? COUNTED(counted_tx_over, s, send_rest(fd, src, flags))
+			    : send_rest(fd, src, flags);
+	if (n < 0)
+		return -errno;
+	if (!src->is_file)
+		iov_skip(&src->from, (size_t)n);
+	src->left -= (size_t)n;
+	if (n == 0)
+		src->left = 0;
+	return n;
+}
+
+ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, int flags,
+			   ssize_t *done)
+{
+	bool own = !src->is_file && wait_is_our_own(w, flags);
+	if (*done == 0 && !(own && w->deadline_ns))
+		return SOCK_KERNEL;
+	if (*done > 0 && has_ended(w->fd))
+		return 0;
+	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
+	ssize_t n = rest_in_kernel(s, w->fd, src, own ? flags | MSG_DONTWAIT : flags,
+				   *done > 0);
+	if (n > 0) {
+		*done += n;
+		w->some = true;
+		w->rounds = 0;
+	}
+	if (n == -EAGAIN && own) {
+		w->rounds++;
+		n = wait_for(w);
+	} else if (n > 0 && (size_t)n < asked && !own) {
+		return 0; /* the kernel has ended it */
+	}
+	return n < 0 ? n : 1;
+}

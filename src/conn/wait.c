@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting: spin while that has lately paid, then arm, look again, and sleep in the kernel. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/probe.h"
+#include "base/real.h"
+#include "conn/conn.h"
+#include "conn/peer_hint.h"
+#include "conn/report.h"
+#include "rendezvous/farbell.h"
+#include "settings/config.h"
+
+/* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
+#define SPIN_FAILURES	4
+#define SPIN_SKIP_WAITS 64
+/* Looks before the part of a spin that asks the clock, about one quick answer long; each is so
+ * many looks at the cursor alone, and one at everything. Each of those has its pause, too: the
+ * other end may run on the same core, and is the quicker for it. */
+#define SPIN_EAGER  8
+#define SPIN_NARROW 8
+/* Arrivals in a row within so many of these looks make a rush. In one there are so many pauses
+ * before a look (0.6 us), or fewer (0.1 us) where so many bytes had gathered before the last. */
+#define RUSH_LEAST	16
+#define RUSH_ROUNDS	2
+#define RUSH_PAUSES	24
+#define RUSH_PAUSES_FEW 4
+#define RUSH_BYTES_FEW	1024
+#define VAIN_NAP_NS	1000000
+#define NAP_NS		5000000
+
+static int64_t now_ns(void)
+{
+	return (int64_t)clock_now_ns();
+}
+
+bool sock_is_held(struct sock *s)
+{
+	return atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire) != 0;
+}
+
+bool wait_held_due(struct sock *s)
+{
+	if (__builtin_expect(!sock_is_held(s), 1))
+		return false;
+	uint64_t held = atomic_load_explicit(&s->in->held_at, memory_order_acquire);
+	uint64_t taken = atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
+	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
+}
+
+/* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
+static bool is_carried_out(struct sock *s, uint32_t want)
+{
+	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
+	       atomic_load_explicit(&s->out->ready_epoch, memory_order_relaxed) ==
+		       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+}
+
+bool wait_attention(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_relaxed);
+	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
+		!is_carried_out(s, want) && !is_elsewhere(s)) ||
+	       (gate_state(&sl->gate_rx) == GATE_RING &&
+		atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) ==
+			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));
+}
+
+static bool hint_in(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_RD))
+		return true;
+	switch (gate_state(&sl->gate_rx)) {
+	case GATE_READY: /* once the mark is known, TCP wakes by itself */
+		return !atomic_load_explicit(&sl->rx_marked, memory_order_relaxed) &&
+		       atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) ==
+			       atomic_load_explicit(&s->in->ready_epoch,
+						    memory_order_relaxed);
+	case GATE_RING:
+		return ring_unread(s->in) || wait_held_due(s) ||
+		       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+	default:
+		return true;
+	}
+}
+
+static bool hint_out(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	/* Racy reads of the producer's own record: a hint, checked under the lock. */
+	uint64_t fill = ring_unread(s->out);
+	uint32_t size = ring_size_hint(s->out);
+	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
+	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR | SEEN_GONE)) ||
+	       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+}
+
+bool wait_hint(struct sock *s, uint32_t interest)
+{
+	if (remote_look(s) || wait_attention(s) ||
+	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
+		return true;
+	return ((interest & EPOLLIN) && hint_in(s)) ||
+	       ((interest & EPOLLOUT) && hint_out(s));
+}
+
+static bool spin_may_pay(struct sock *s, uint32_t interest)
+{
+	uint32_t peer;
+	uint32_t skip = atomic_load_explicit(&s->spin_skip, memory_order_relaxed);
+	if (interest & EPOLLIN) {
+		if (gate_state(&s->slot->gate_rx) != GATE_RING)
+			return false;
+		peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
+	} else {
+		peer = atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
+	}
+	if (config_get()->spin_fixed)
+		return true;
+	if (wait_is_in_the_way(s, peer))
+		return false;
+	if (skip > 0) {
+		atomic_store_explicit(&s->spin_skip, skip - 1, memory_order_relaxed);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * A stream of small messages: each look takes the cursor's line from the sender, who then
+ * waits for it. Where one has come at once so many times, some are let gather: a kilobyte, not
+ * more, since the two ends are to copy at the same time.
+ */
+static bool rush_pause(struct sock *s)
+{
+	uint32_t rush = atomic_load_explicit(&s->rush, memory_order_relaxed);
+	if (rush < RUSH_LEAST)
+		return false;
+	for (unsigned i = rush > RUSH_LEAST ? RUSH_PAUSES : RUSH_PAUSES_FEW; i > 0; i--)
+		__builtin_ia32_pause();
+	uint64_t gathered = ring_unread(s->in);
+	rush = gathered >= RUSH_BYTES_FEW ? RUSH_LEAST : gathered ? RUSH_LEAST + 1 : 0;
+	atomic_store_explicit(&s->rush, rush, memory_order_relaxed);
+	return rush != 0;
+}
+
+/* The first part of a spin. */
+static bool spin_eagerly(struct sock *s, uint32_t interest)
+{
+	for (unsigned i = 0; i < SPIN_EAGER; i++) {
+		/* What comes nearly always is looked for alone, and so is seen sooner. */
+		for (unsigned j = 0; interest == EPOLLIN && j < SPIN_NARROW; j++) {
+			if (!ring_unread(s->in)) {
+				__builtin_ia32_pause();
+				continue;
+			}
+			uint32_t rush =
+				atomic_load_explicit(&s->rush, memory_order_relaxed);
+			atomic_store_explicit(&s->rush, i < RUSH_ROUNDS ? rush + 1 : 0,
+					      memory_order_relaxed);
+			return true;
+		}
+		if (wait_hint(s, interest))
+			return true;
+	}
+	return false;
+}
+
+static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
+{
+	if (spin_eagerly(s, interest))
+		return true;
+	int64_t end = now_ns() + budget_ns;
+	do {
+		for (unsigned i = 0; i < 16; i++) {
+			if (wait_hint(s, interest))
+				return true;
+			__builtin_ia32_pause();
+		}
+	} while (now_ns() < end && !wait_is_over(s));
+	return false;
+}
+
+bool wait_spin(struct sock *s, uint32_t interest)
+{
+	wait_tell_cpu(s);
+	if ((interest == EPOLLIN && rush_pause(s)) || wait_hint(s, interest))
+		return true;
+	wait_know_self(false);
+	int64_t budget = config_get()->spin_ns;
+	if (budget == 0 || wait_is_over(s) || !spin_may_pay(s, interest))
+		return false;
+	if (spin_until(s, interest, budget)) {
+		atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
+		return true;
+	}
+	if (wait_is_over(s)) /* says nothing about other waits */
+		return false;
+	uint32_t failed = atomic_load_explicit(&s->spin_failed, memory_order_relaxed) + 1;
+	if (failed >= SPIN_FAILURES) {
+		atomic_store_explicit(&s->spin_skip, SPIN_SKIP_WAITS,
+				      memory_order_relaxed);
+		failed = SPIN_FAILURES - 1; /* one more failure skips again */
+	}
+	atomic_store_explicit(&s->spin_failed, failed, memory_order_relaxed);
+	return false;
+}
+
+/* Not through libc's write: that is a cancellation point, and the bytes are published. */
+static void ring(int bell)
+{
+	const uint64_t one = 1;
+	/* EAGAIN: the counter is full, so nobody has looked for long, and it is readable. */
+	kernel_write(bell, &one, sizeof(one));
+}
+
+/* Sequentially consistent against bells_release: it takes the numbers, then looks here. */
+static void bells_enter(struct sock *s)
+{
+	atomic_fetch_add(&s->bell_users, 1);
+}
+
+static void bells_leave(struct sock *s)
+{
+	atomic_fetch_sub(&s->bell_users, 1);
+}
+
+void bell_ring_peer(struct sock *s)
+{
+	if (remote_ring(s))
+		return;
+	bells_enter(s);
+	int far = s->far_bell, near = s->peer_bell;
+	report_add(&report_now.doorbells, 1);
+	atomic_fetch_add_explicit(&s->slot->doorbells, 1, memory_order_relaxed);
+	PROBE1(doorbell, slot_cookie(s->slot));
+	if (far >= 0)
+		farbell_ring(far);
+	else if (near >= 0)
+		ring(near);
+	bells_leave(s);
+}
+
+void sock_ring_self(struct sock *s)
+{
+	bells_enter(s);
+	int bell = s->bell;
+	if (bell >= 0)
+		ring(bell);
+	bells_leave(s);
+}
+
+static uint32_t next_seq(_Atomic uint32_t *arm)
+{
+	uint32_t seq = atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
+	return seq ? seq : atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
+}
+
+void sock_arm(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (interest & EPOLLIN) {
+		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_acq_rel);
+		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
+				      memory_order_relaxed);
+	}
+	if (interest & EPOLLOUT) {
+		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
+		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
+				      memory_order_relaxed);
+		room_sleeps(s);
+	}
+	info_sleeps(s);
+	/* The fence that must stay: the flags above are seen by the peer before we look at
+	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void disarm(_Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
+		   _Atomic uint32_t *armed)
+{
+	uint32_t seq = atomic_load_explicit(arm, memory_order_relaxed);
+	/* The last to leave clears, unless somebody has armed again since. */
+	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1)
+		atomic_compare_exchange_strong_explicit(
+			armed, &seq, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+void sock_disarm(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (interest & EPOLLIN)
+		disarm(&sl->sleepers_rx, &sl->rx_arm, &s->in->rx_armed);
+	if (interest & EPOLLOUT)
+		disarm(&sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
+}
+
+/* The bell was emptied under the eyes of those who are counted: they sleep on, or are about
+ * to. */
+static void ring_again(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
+	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
+	if (rx == 0 && tx == 0)
+		return;
+	if (rx)
+		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
+				      memory_order_relaxed);
+	if (tx)
+		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
+				      memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst); /* as in sock_arm */
+	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
+		sock_ring_self(s);
+}
+
+void sock_answer_bells(struct sock *s, bool own, bool far)
+{
+	uint64_t count;
+	bells_enter(s);
+	int far_bell = s->far_bell, bell = s->bell;
+	if (far && far_bell >= 0)
+		bell_answer_far(s, far_bell, true);
+	if (own && bell >= 0)
+		kernel_read(bell, &count, sizeof(count));
+	bells_leave(s);
+	ring_again(s); /* the caller has disarmed */
+}
+
+void sock_hear_bell(struct sock *s)
+{
+	bells_enter(s);
+	int far = s->far_bell;
+	int n = far >= 0 ? bell_answer_far(s, far, false) : 0;
+	bells_leave(s);
+	if (n > 0)
+		ring_again(s);
+	/* What is left makes no edge: the own bell does. */
+	if (n == FARBELL_MOST)
+		sock_ring_self(s);
+}
+
+static void set_deadline(struct wait *w)
+{
+	w->deadline_ns = INT64_MAX;
+	if (w->timeout_ns > TIMEOUT_AT_ONCE &&
+	    __builtin_add_overflow(now_ns(), w->timeout_ns, &w->deadline_ns))
+		w->deadline_ns = INT64_MAX;
+}
+
+/* Poll events of the TCP descriptor that can end this wait. */
+static short tcp_events(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	short events = 0;
+	if (seen_of(sl) & SEEN_SHUT_RD)
+		events = 0; /* it would say so at once and for ever */
+	else if (!(seen_of(sl) & SEEN_FIN))
+		events |= POLLRDHUP | (interest & EPOLLIN ? POLLIN : 0);
+	else if (interest & EPOLLIN && gate_state(&sl->gate_rx) != GATE_RING)
+		events |= POLLIN;
+	if (interest & EPOLLOUT && gate_state(&sl->gate_tx) != GATE_RING)
+		events |= POLLOUT;
+	return events;
+}
+
+/* Among processes a sibling can die with a wake-up in its hands: then sleeps are short. */
+#define SHARED_NAP_NS 100000000
+
+/* TCP would take more than the ring has room for: after this it is seen whether the peer reads. */
+#define STUCK_NAP_NS 2000000
+
+/* How long to sleep at most, in ns: INT64_MAX without bound, -EAGAIN when time is over. */
+static int64_t sleep_bound(struct wait *w)
+{
+	int64_t ns = INT64_MAX;
+	if (w->deadline_ns != INT64_MAX) {
+		ns = w->deadline_ns - now_ns();
+		if (ns <= 0)
+			return -EAGAIN;
+	}
+	if ((slot_is_shared(w->s->slot) || (seen_of(w->s->slot) & SEEN_SHUT_RD)) &&
+	    ns > SHARED_NAP_NS)
+		ns = SHARED_NAP_NS;
+	if (w->interest == EPOLLIN && sock_is_held(w->s) && ns > SOCK_HELD_NAP_NS)
+		ns = SOCK_HELD_NAP_NS;
+	if (ns > SOCK_OWNER_NAP_NS && sock_watch_owner(w->s, w->fd))
+		ns = SOCK_OWNER_NAP_NS;
+	if (w->interest == EPOLLOUT && ns > STUCK_NAP_NS && room_needs_tcp(w->s))
+		ns = STUCK_NAP_NS;
+	if (w->rounds > VAIN_ROUNDS && ns > VAIN_NAP_NS)
+		ns = VAIN_NAP_NS;
+	uint64_t still = sock_settle();
+	if (still < (uint64_t)ns)
+		ns = (int64_t)still;
+	return ns;
+}
+
+bool wait_finds(struct wait *w)
+{
+	int fd = -1;
+	/* As in the kernel, a call that sleeps keeps the connection open: by the duplicate of who
+	 * closed its last number, or by another number that the program has. */
+	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
+		fd = w->s->kept_fd;
+	else if (w->held)
+		fd = fd_number(w->s);
+	if (fd >= 0)
+		w->fd = fd;
+	return fd >= 0;
+}
+
+/* Which doorbells are to be answered. */
+struct bells {
+	bool own, far;
+};
+
+/* Between arming and disarming. 0 or -errno. */
+static int sleep_once(struct wait *w, struct bells *bells)
+{
+	struct sock *s = w->s;
+	struct pollfd pfd[3] = {{.fd = w->fd, .events = tcp_events(s, w->interest)},
+				{.fd = s->bell, .events = POLLIN},
+				{.fd = s->far_bell, .events = POLLIN}};
+	int64_t bound = sleep_bound(w);
+	if (bound < 0)
+		return (int)bound;
+	int r = wait_interruption(w);
+	/* What is there may have come before the signal. */
+	if (r == -EINTR && w->rounds <= VAIN_ROUNDS && wait_hint(s, w->interest))
+		return 0;
+	if (r < 0)
+		return r;
+	report_add(&report_now.sleeps, 1);
+	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
+	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
+	int n = wait_in_kernel(w, pfd, pfd[2].fd < 0 ? 2 : 3, bound);
+	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);
+	if (n < 0)
+		return n;
+	if (n == 0 && slot_is_shared(s->slot))
+		slot_is_alone(
+			s->slot); /* forgets who has gone: later sleeps may be long */
+	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
+	if (pfd[0].revents & POLLNVAL)
+		return wait_finds(w) ? 0 : -EBADF;
+	if (n > 0 && pfd[0].revents)
+		wait_note_kernel(s, (uint32_t)pfd[0].revents);
+	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
+		sock_check_bypass(s, w->fd);
+	return 0;
+}
+
+/* A thread that is cancelled in its sleep, or leaves by longjmp, counts itself out. */
+static void leave_sleep(void *arg)
+{
+	struct wait *w = arg;
+	sock_disarm(w->s, w->interest);
+}
+
+static int sleep_guarded(struct wait *w, struct bells *bells)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	int r = 0;
+	/* No handler jumps away between a count and the note of it. */
+	crit_enter();
+	_pthread_cleanup_push(&cleanup, leave_sleep, w);
+	sock_arm(w->s, w->interest);
+	crit_leave();
+	if (w->rounds > VAIN_ROUNDS || !wait_hint(w->s, w->interest)) {
+		r = sleep_once(w, bells);
+		w->rounds = w->rounds > VAIN_ROUNDS ? w->rounds : 0;
+	}
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return r;
+}
+
+static void leave_hold(void *arg)
+{
+	struct wait *w = arg;
+	if (across_offering)
+		across_offer_end(false);
+	w->held = false;
+	sock_unhold(w->s);
+}
+
+static bool hold(struct wait *w)
+{
+	crit_enter();
+	w->held = sock_hold(w->s, w->fd);
+	if (w->held)
+		_pthread_cleanup_push(&w->leaving, leave_hold, w);
+	crit_leave();
+	return w->held;
+}
+
+int wait_for(struct wait *w)
+{
+	struct sock *s = w->s;
+	struct bells bells = {false, false};
+	int r;
+	/* A spin needs no hold: the window stays mapped, whatever becomes of the socket. */
+	bool spun = w->spun;
+	w->spun = false;
+	if (w->interest == EPOLLIN && ++w->rounds <= VAIN_ROUNDS && !spun &&
+	    wait_spin(s, EPOLLIN)) {
+		sock_service(s, w->fd);
+		return 0;
+	}
+	if (!w->held && !hold(w))
+		return -EBADF;
+	if (w->deadline_ns == 0)
+		set_deadline(w);
+	sock_attend(true);
+	sock_service(s, w->fd);
+	if (w->room.iov_len)
+		remote_offer(w);
+	r = sleep_guarded(w, &bells);
+	if (bells.own || bells.far)
+		sock_answer_bells(s, bells.own, bells.far);
+	if (fd_is(w->fd, s))
+		sock_service(s, w->fd);
+	return r == -EINTR ? wait_after_signal(w) : r;
+}
+
+int wait_nap(struct wait *w)
+{
+	if (w->deadline_ns == 0)
+		set_deadline(w);
+	if (now_ns() >= w->deadline_ns)
+		return -EAGAIN;
+	int n = wait_interruption(w);
+	if (n < 0)
+		return n;
+	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
+	n = wait_in_kernel(w, &pfd, 1, NAP_NS);
+	if (n > 0)
+		sock_note_kernel(w->s, (uint32_t)pfd.revents);
+	return n < 0 ? n : 0;
+}
+
+void wait_finish(struct wait *w)
+{
+	if (!w->held)
+		return;
+	crit_enter();
+	_pthread_cleanup_pop(&w->leaving, 1);
+	crit_leave();
+}

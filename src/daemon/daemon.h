@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* viaductd: all that it holds, in tables of fixed size, and who calls whom. */
+#ifndef VD_DAEMON_DAEMON_H
+#define VD_DAEMON_DAEMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "daemon/bucket.h"
+#include "daemon/keys.h"
+#include "daemon/owner.h"
+#include "daemon/session.h"
+#include "daemon/settings.h"
+#include "daemon/share.h"
+#include "daemon/wire.h"
+#include "daemon_client/local.h"
+
+enum {
+	RELAY_CLIENTS = 4096,
+	RELAY_CLIENTS_UID = 1024, /* of one user */
+	RELAY_PUBLICATIONS = 8192,
+	RELAY_PUBLICATIONS_UID = 4096,
+	RELAY_PENDING = 1024,	 /* questions of our processes that wait for an answer */
+	RELAY_PENDING_UID = 512, /* of one user */
+	RELAY_PENDING_CLIENT = 64, /* of one process */
+	RELAY_ASKED = 1024,	   /* questions of other hosts to our processes */
+	RELAY_ASKED_LINK = 512,	   /* over one link */
+	RELAY_ASKED_UID = 256,	   /* to one user */
+	RELAY_ASKED_CLIENT = 64,   /* to one process, and these fit into its socket */
+	RELAY_PROBES = 2,	   /* a second: of one user, and of one host */
+	RELAY_LINKS = 256,	   /* in each direction */
+	RELAY_STRANGERS = 32,	   /* of those, who have not proved anything yet */
+	RELAY_STRANGERS_HOST = 4,  /* from one address */
+	RELAY_LISTENERS = SETTINGS_LISTEN_MAX + 1,
+	RELAY_LINK_IN = 2 * SESSION_FRAME_MAX,
+	RELAY_LINK_OUT = 32 << 10,
+};
+
+enum {
+	RELAY_TICK_MS = 100,
+	RELAY_SHAKE_MS = 3000,	 /* to connect and to prove the key */
+	RELAY_ANSWER_MS = 2000,	 /* for a process to answer */
+	RELAY_ASK_MS = 5000,	 /* for all of a question */
+	RELAY_IDLE_MS = 60000,	 /* a link that nobody uses is closed */
+	RELAY_LIFE_MS = 3600000, /* and one this old, so that keys do not grow old */
+	RELAY_RETRY_MS = 1000,	 /* after the first failure; then twice as long, up to */
+	RELAY_RETRY_MAX_MS = 60000,
+};
+
+/* Names one use of a slot: it is not another's who has the slot later. */
+struct relay_ref {
+	uint32_t index, turn;
+};
+
+struct relay_client {
+	int fd; /* -1: free */
+	uint32_t turn;
+	struct owner owner;
+	unsigned pending; /* its questions that wait */
+	unsigned asked;	  /* questions that it has not answered, in time or not */
+	int first;	  /* of its publications, or -1 */
+};
+
+struct relay_publication {
+	bool used;
+	uint32_t client; /* index: gone with it */
+	uint64_t cookie; /* of its TCP socket */
+	struct name_end local, peer;
+	int next_of_client, previous_of_client, next_of_hash; /* or -1 */
+	uint16_t hello_bytes;
+	uint8_t hello[LOCAL_HELLO_MAX];
+};
+
+/* One of our processes asks. */
+struct relay_pending {
+	bool used, sent;
+	bool is_probe; /* about no connection: any answer will do */
+	uint32_t turn;
+	struct relay_ref client, link;
+	uint32_t id; /* the process's */
+	uint64_t deadline_ms;
+	struct name_end local, peer;
+	uint16_t hello_bytes;
+	uint8_t hello[LOCAL_HELLO_MAX];
+};
+
+/* Another host asks one of our processes. */
+struct relay_asked {
+	bool used;
+	uint32_t turn;
+	struct relay_ref client, link;
+	uint32_t id; /* the other daemon's */
+	uint64_t deadline_ms;
+	struct name_end local, peer; /* of the publication */
+};
+
+enum relay_link_state {
+	LINK_FREE,
+	LINK_CONNECTING,
+	LINK_SHAKING,
+	LINK_READY,
+	LINK_FAILED
+};
+
+/* A TCP connection with another daemon. Who has made it asks over it; the other answers. */
+struct relay_link {
+	enum relay_link_state state;
+	bool outgoing;
+	int fd;
+	uint32_t turn;
+	struct name_end self, other; /* the ports too, once connected */
+	bool bound;		     /* self was chosen by us */
+	struct session session;
+	uint64_t deadline_ms, born_ms, used_ms;
+	/* FAILED: when to try again, and what to answer until then. */
+	uint64_t retry_ms;
+	uint8_t failures, status;
+	uint8_t cause;	  /* enum local_cause: of its last end, or of this one */
+	int error;	  /* its errno, or 0 */
+	unsigned waiting; /* questions in flight over it */
+	size_t in_bytes, out_bytes;
+	bool wants_write;
+	uint8_t in[RELAY_LINK_IN], out[RELAY_LINK_OUT];
+};
+
+struct relay_listener {
+	int fd;
+	bool local, paused;
+};
+
+struct relay {
+	int epoll;
+	uint64_t now_ms;
+	bool stop;
+	struct settings settings;
+	struct keys keys;
+	struct buckets by_uid, by_peer, by_stranger, by_log;
+	struct buckets probes_by_uid, probes_by_host;
+	uint64_t unlogged;
+	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
+	struct relay_listener listener[RELAY_LISTENERS];
+	struct relay_client client[RELAY_CLIENTS];
+	int free_publication, fresh_publication;
+	int hash[RELAY_PUBLICATIONS];
+	struct relay_publication publication[RELAY_PUBLICATIONS];
+	struct relay_pending pending[RELAY_PENDING];
+	struct relay_asked asked[RELAY_ASKED];
+	/* The first half is outgoing. */
+	struct relay_link link[2 * RELAY_LINKS];
+};
+
+/* ---- loop.c: waits, and calls the others ---- */
+enum relay_kind { RELAY_LISTENER, RELAY_CLIENT, RELAY_LINK, RELAY_SIGNAL };
+int loop_init(struct relay *r);
+/* After a fork, since in a child epoll waits for the signals of its parent. */
+int loop_watch_signals(struct relay *r);
+int loop_run(struct relay *r);
+uint64_t loop_clock_ms(void);
+void loop_unwatch(struct relay *r, int fd);
+/* 0 or -errno. Writing is waited for beside reading where asked. */
+int loop_watch(struct relay *r, int fd, enum relay_kind kind, uint32_t index,
+	       uint32_t turn, bool write, bool is_new);
+
+/* ---- listen.c: sockets that others connect to ---- */
+int listen_open(struct relay *r, char *message, size_t size);
+void listen_ready(struct relay *r, unsigned index);
+void listen_tick(struct relay *r);
+void listen_close(struct relay *r);
+/* Descriptors that a process sends along must not make us wait: docs/relay.md. */
+void listen_refuse_rights(int fd);
+void listen_guard(bool on);
+
+/* ---- client.c: the processes of this host ---- */
+/* A new connection: fd is theirs. */
+void client_admit(struct relay *r, int fd);
+void client_ready(struct relay *r, struct relay_ref ref);
+struct relay_client *client_of(struct relay *r, struct relay_ref ref);
+/* All take the process to be gone when it does not read, and end it. */
+void client_done(struct relay *r, struct relay_ref ref, uint32_t id,
+		 enum local_status status, uint32_t wait_ms,
+		 const struct wire_answer *answer);
+/* `about` is the link that was to be asked over, or NULL. */
+void client_probed(struct relay *r, struct relay_ref ref, uint32_t id,
+		   enum local_status status, uint32_t wait_ms,
+		   const struct relay_link *about);
+bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
+		  const struct relay_publication *p, const struct wire_question *q);
+void client_end(struct relay *r, uint32_t index);
+
+/* ---- publish.c: who has published which connection ---- */
+void publish_init(struct relay *r);
+enum local_status publish_add(struct relay *r, uint32_t client,
+			      const struct local_message *m, size_t hello_bytes,
+			      uint64_t cookie);
+struct relay_publication *publish_find(struct relay *r, const struct name_end *local,
+				       const struct name_end *peer);
+void publish_remove(struct relay *r, struct relay_publication *p);
+void publish_remove_all(struct relay *r, uint32_t client);
+
+/* ---- pending.c: questions of our processes ---- */
+/* An ASK or a PROBE, which is answered in any case. */
+void pending_add(struct relay *r, struct relay_ref client, const struct local_message *m,
+		 size_t hello_bytes);
+/* The link is up; an answer has come over it; it is no more. */
+void pending_link_up(struct relay *r, struct relay_link *l);
+void pending_answer(struct relay *r, struct relay_link *l, const struct wire_answer *a);
+void pending_link_down(struct relay *r, struct relay_ref link, enum local_status status,
+		       uint32_t wait_ms);
+void pending_client_gone(struct relay *r, uint32_t client);
+void pending_tick(struct relay *r);
+
+/* ---- asked.c: questions of other hosts ---- */
+void asked_question(struct relay *r, struct relay_link *l, const struct wire_question *q);
+/* False: the process was not asked that. */
+bool asked_answer(struct relay *r, struct relay_ref client, const struct local_message *m,
+		  size_t hello_bytes);
+void asked_client_gone(struct relay *r, uint32_t client);
+void asked_link_gone(struct relay *r, struct relay_ref link);
+void asked_tick(struct relay *r);
+
+/* ---- link.c, link_io.c: the connections with other daemons ---- */
+/* A new connection: fd is theirs. */
+void link_admit(struct relay *r, int fd);
+void link_ready(struct relay *r, struct relay_ref ref, bool writable);
+/* The link on which to ask: LOCAL_OK, or why not, and for how long. `at_once`: a failure that
+ * is remembered does not count. *out is set whenever there is a link to speak of. */
+enum local_status link_for(struct relay *r, const struct name_end *local,
+			   const struct name_end *peer, bool at_once,
+			   struct relay_link **out, uint32_t *wait_ms);
+struct relay_link *link_of(struct relay *r, struct relay_ref ref);
+struct relay_ref link_ref(const struct relay *r, const struct relay_link *l);
+/* Seals and sends one message. False: the link is no more. */
+bool link_send(struct relay *r, struct relay_link *l, const uint8_t *plain, size_t bytes);
+bool link_flush(struct relay *r, struct relay_link *l);
+/* An outgoing one is remembered as failed, with that status; LOCAL_OK: nothing is wrong. */
+void link_end(struct relay *r, struct relay_link *l, enum local_status status);
+/* The same, of one that is UNREACHABLE or has not our KEY, with its cause. */
+void link_lose(struct relay *r, struct relay_link *l, enum local_cause cause, int error);
+/* What has come over it. False: it is no more. */
+bool link_take(struct relay *r, struct relay_link *l);
+void link_tick(struct relay *r);
+
+/* ---- notice.c ---- */
+/* For what others can cause as often as they like: some lines a second, and a count. */
+void notice(struct relay *r, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void notice_tick(struct relay *r);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sockets that processes and other daemons connect to: given by systemd, or made. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/address.h"
+#include "daemon/daemon.h"
+
+#define LISTEN_FDS_START 3
+#define ACCEPTS_AT_ONCE	 16
+#define GUARD_US	 50000
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
+
+static bool guarded; /* descriptors may come, so what waits for them is interrupted */
+static bool own_socket;
+
+void listen_refuse_rights(int fd)
+{
+	int off = 0;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) < 0)
+		guarded = true;
+}
+
+void listen_guard(bool on)
+{
+	struct itimerval every = {{0, on ? GUARD_US : 0}, {0, on ? GUARD_US : 0}};
+
+	if (guarded)
+		setitimer(ITIMER_REAL, &every, NULL);
+}
+
+static int fail(char *message, size_t size, const char *what, int error)
+{
+	snprintf(message, size, "%s: %s", what, strerror(-error));
+	return error;
+}
+
+static int add(struct relay *r, int fd, bool local)
+{
+	uint32_t index = r->listeners;
+	int e;
+
+	if (index == RELAY_LISTENERS)
+		return -E2BIG;
+	e = loop_watch(r, fd, RELAY_LISTENER, index, 0, false, true);
+	if (e < 0)
+		return e;
+	if (local)
+		listen_refuse_rights(fd);
+	r->listener[r->listeners++] = (struct relay_listener){.fd = fd, .local = local};
+	return 0;
+}
+
+/* ---- given ---- */
+
+static int option_of(int fd, int option)
+{
+	socklen_t size = sizeof(int);
+	int value = -1;
+
+	return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
+}
+
+static int adopt(struct relay *r, int fd)
+{
+	int domain = option_of(fd, SO_DOMAIN), type = option_of(fd, SO_TYPE);
+	bool local = domain == AF_UNIX && type == SOCK_SEQPACKET;
+	bool peers = (domain == AF_INET || domain == AF_INET6) && type == SOCK_STREAM;
+
+	if (option_of(fd, SO_ACCEPTCONN) != 1 || (!local && !peers))
+		return -EINVAL;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	return add(r, fd, local);
+}
+
+static int take_given(struct relay *r, char *message, size_t size)
+{
+	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+	int fds = count ? atoi(count) : 0;
+
+	if (!pid || atoi(pid) != (int)getpid())
+		fds = 0;
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_FDNAMES");
+	for (int fd = LISTEN_FDS_START; fd < LISTEN_FDS_START + fds; fd++) {
+		int e = adopt(r, fd);
+
+		if (e < 0)
+			return fail(message, size,
+				    "a socket from systemd: neither "
+				    "ListenSequentialPacket= for processes nor "
+				    "ListenStream=PORT for peers",
+				    e);
+	}
+	return 0;
+}
+
+/* ---- made ---- */
+
+/* What a daemon that was killed has left; nobody listens there. */
+static bool is_stale(const struct sockaddr_un *name)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct stat st;
+	bool stale = fd >= 0 && lstat(name->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
+		     connect(fd, (const struct sockaddr *)name, sizeof(*name)) < 0 &&
+		     errno == ECONNREFUSED;
+
+	if (fd >= 0)
+		close(fd);
+	return stale;
+}
+
+static int bind_local(int fd, const struct sockaddr_un *name)
+{
+	const struct sockaddr *any = (const struct sockaddr *)name;
+
+	if (bind(fd, any, sizeof(*name)) == 0)
+		return 0;
+	if (errno != EADDRINUSE || !is_stale(name))
+		return -errno;
+	unlink(name->sun_path);
+	return bind(fd, any, sizeof(*name)) < 0 ? -errno : 0;
+}
+
+/* Everybody may connect: the rules say who is served. */
+static int make_local(struct relay *r)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int fd, e;
+
+	strcpy(name.sun_path, r->settings.socket);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	e = bind_local(fd, &name);
+	if (e == 0 && (chmod(name.sun_path, 0666) < 0 || listen(fd, SOMAXCONN) < 0))
+		e = -errno;
+	own_socket = e == 0;
+	if (e == 0)
+		e = add(r, fd, true);
+	if (e < 0)
+		close(fd);
+	return e;
+}
+
+static int make_peers(struct relay *r, const struct in6_addr *addr)
+{
+	struct name_end end = {.port = htons(r->settings.port)};
+	union address name;
+	socklen_t len;
+	int fd, e = 0, on = 1;
+
+	memcpy(end.addr, addr, sizeof(end.addr));
+	len = address_of_end(&end, &name);
+	fd = socket(name.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (name.any.sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	if (bind(fd, &name.any, len) < 0 || listen(fd, 128) < 0)
+		e = -errno;
+	if (e == 0)
+		e = add(r, fd, false);
+	if (e < 0)
+		close(fd);
+	return e;
+}
+
+static int make_all_peers(struct relay *r)
+{
+	static const struct in6_addr v4_any = {{{[10] = 0xff, [11] = 0xff}}};
+	unsigned made = 0;
+	int e = 0;
+
+	for (unsigned i = 0; i < r->settings.listens; i++) {
+		e = make_peers(r, &r->settings.listen[i]);
+		if (e < 0)
+			return e;
+	}
+	if (r->settings.listens > 0)
+		return 0;
+	/* A host without IPv6 has the other one. */
+	e = make_peers(r, &v4_any);
+	made += e == 0;
+	if (e == 0 || e == -EAFNOSUPPORT) {
+		e = make_peers(r, &in6addr_any);
+		made += e == 0;
+	}
+	return made > 0 && (e == 0 || e == -EAFNOSUPPORT || e == -EADDRNOTAVAIL) ? 0 : e;
+}
+
+int listen_open(struct relay *r, char *message, size_t size)
+{
+	bool local = false, peers = false;
+	int e = take_given(r, message, size);
+
+	if (e < 0)
+		return e;
+	for (unsigned i = 0; i < r->listeners; i++) {
+		local |= r->listener[i].local;
+		peers |= !r->listener[i].local;
+	}
+	if (!local && (e = make_local(r)) < 0)
+		return fail(message, size, r->settings.socket, e);
+	if (!peers && (e = make_all_peers(r)) < 0)
+		return fail(message, size, "the TCP port for other hosts", e);
+	return 0;
+}
+
+/* ---- at work ---- */
+
+/* No descriptor can be had now: not before the next tick. */
+static void pause_listener(struct relay *r, struct relay_listener *l)
+{
+	notice(r, "no descriptor or memory for another connection: LimitNOFILE=?");
+	loop_unwatch(r, l->fd);
+	l->paused = true;
+}
+
+void listen_ready(struct relay *r, unsigned index)
+{
+	struct relay_listener *l = &r->listener[index];
+
+	for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0 && l->local)
+			client_admit(r, fd);
+		else if (fd >= 0)
+			link_admit(r, fd);
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			return;
+		else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			 errno == ENOMEM) {
+			pause_listener(r, l);
+			return;
+		}
+	}
+}
+
+void listen_tick(struct relay *r)
+{
+	for (unsigned i = 0; i < r->listeners; i++) {
+		struct relay_listener *l = &r->listener[i];
+
+		if (l->paused &&
+		    loop_watch(r, l->fd, RELAY_LISTENER, i, 0, false, true) == 0)
+			l->paused = false;
+	}
+}
+
+void listen_close(struct relay *r)
+{
+	for (unsigned i = 0; i < r->listeners; i++)
+		close(r->listener[i].fd);
+	if (own_socket)
+		unlink(r->settings.socket);
+}

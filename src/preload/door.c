@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's door for the native library, and for the module for RPC. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "conn/promise.h"
+#include "preload/door.h"
+#include "preload/hook.h"
+#include "readiness/look.h"
+#include "remote/remote.h"
+#include "rendezvous/rendezvous.h"
+#include "settings/config.h"
+
+static ssize_t or_error(ssize_t n)
+{
+	return n < 0 ? -errno : n;
+}
+
+static ssize_t door_recv(int fd, const struct iovec *iov, int count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+
+	if (!s)
+		return or_error(REAL(recvmsg)(fd, &msg, flags));
+	return or_error(HOOK_RX(s, fd, REAL(recvmsg)(fd, &msg, flags),
+				rx_recv(s, fd, iov, count, flags)));
+}
+
+static ssize_t door_send(int fd, const struct iovec *iov, int count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
+
+	if (!s)
+		return or_error(REAL(sendmsg)(fd, &msg, flags));
+	return or_error(HOOK_TX(s, fd, REAL(sendmsg)(fd, &msg, flags),
+				tx_send(s, fd, iov, count, flags)));
+}
+
+static void door_adopt(int fd, uint32_t role, int *announced)
+{
+	bool nonblock = REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK;
+	struct sock *s;
+
+	*announced = -1;
+	if (!hook_active || fd_sock(fd))
+		return;
+	if (role == TCP_ROLE_ACCEPTED) {
+		s = fd_open_accepted(fd, nonblock);
+		*announced = s ? meet_announce(fd) : -1;
+	} else {
+		s = fd_open_socket(fd, nonblock);
+		if (s)
+			fd_connecting(s, fd);
+	}
+	hook_took(fd);
+}
+
+/* More than any threshold that is learnt; below what the counting can carry. */
+#define EARNED_AT_ONCE (1ull << 50)
+
+static void door_hasten(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	/* Relaxed: a count of units, seen by the next operation of this thread. */
+	if (s)
+		atomic_store_explicit(&s->slot->earned, EARNED_AT_ONCE,
+				      memory_order_relaxed);
+}
+
+static uint32_t door_path(int fd, uint32_t *reason)
+{
+	struct sock *s = fd_sock(fd);
+
+	*reason = hook_active ? VD_REASON_FULL : VD_REASON_OFF;
+	if (!s)
+		return DOOR_TCP;
+	/* Relaxed: both change at any moment. */
+	*reason = atomic_load_explicit(&s->slot->reason, memory_order_relaxed);
+	if (gate_state(&s->slot->gate_rx) != GATE_RING ||
+	    gate_state(&s->slot->gate_tx) != GATE_RING)
+		return DOOR_TCP;
+	return atomic_load_explicit(&s->slot->across, memory_order_relaxed) ? DOOR_RDMA
+									    : DOOR_SHM;
+}
+
+static int door_is_own(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s && !is_foreign(s);
+}
+
+static _Atomic uint64_t *door_counts(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (!s)
+		return NULL;
+	s->is_native = true;
+	/* Relaxed: for those who look on. */
+	atomic_store_explicit(&s->slot->native, 1, memory_order_relaxed);
+	return s->slot->native_counts;
+}
+
+static bool is_on_ring(struct sock *s)
+{
+	return s && sock_is_direct(s) && gate_state(&s->slot->gate_rx) == GATE_RING;
+}
+
+static ssize_t door_recv_within(int fd, void *buf, size_t len, int timeout_ms)
+{
+	struct iovec iov = {buf, len};
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	bool polled = timeout_ms == 0;
+	ssize_t n = -EAGAIN;
+
+	for (;;) {
+		struct sock *s = fd_sock(fd);
+
+		/* Without a byte in a ring the kernel is asked before a receive, which would nearly
+		 * always be in vain. */
+		bool some = is_on_ring(s) && ring_unread(s->in);
+
+		if (!some && !polled && is_on_ring(s))
+			some = wait_spin(s, EPOLLIN);
+		if (some || polled)
+			n = door_recv(fd, &iov, 1, MSG_DONTWAIT);
+		if (n != -EAGAIN)
+			return n;
+		n = poll(&p, 1, timeout_ms);
+		if (n <= 0)
+			return n ? -errno : -ETIME;
+		polled = true;
+	}
+}
+
+static int unread_of(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct sock *s = fd_sock(fds[i]);
+
+		if (is_on_ring(s) && ring_unread(s->in))
+			return i;
+	}
+	return -1;
+}
+
+static bool spin_pays(const int *fds, int count)
+{
+	struct look_crowd crowd;
+	bool more = true;
+
+	look_crowd_begin(&crowd);
+	look_crowd_of(&crowd, (nfds_t)count);
+	for (int i = 0; i < count && more; i++) {
+		struct sock *s = fd_sock(fds[i]);
+
+		if (is_on_ring(s))
+			more = look_crowd_add(&crowd, s);
+	}
+	return look_crowd_end(&crowd);
+}
+
+static int door_await_any(const int *fds, int count)
+{
+	uint32_t handlers = crit_handlers();
+	int at = unread_of(fds, count);
+	struct look_spin spin;
+	bool ask = false;
+
+	if (at >= 0 || !spin_pays(fds, count))
+		return at;
+	look_spin_begin(&spin, LOOK_FOREVER);
+	while (at < 0 && look_spin_turn(&spin, &ask) && !ask &&
+	       crit_handlers() == handlers)
+		at = unread_of(fds, count);
+	/* A spin that was cut short says nothing about others. */
+	if (at >= 0)
+		look_spin_end(&spin, true);
+	return at;
+}
+
+static void door_hold_signals(void)
+{
+	crit_enter();
+}
+
+static void door_release_signals(void)
+{
+	crit_leave();
+}
+
+static uint32_t door_reach_least(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	struct across *a = s ? remote_of(s) : NULL;
+
+	return a ? across_redirect_least(a) : 0;
+}
+
+static int door_reach(int fd, void *start, size_t bytes, struct door_key *key,
+		      uint64_t *id)
+{
+	struct sock *s = fd_sock(fd);
+	struct across_key made;
+	int r;
+
+	/* Whoever switches redirection off wants none of it. */
+	if (!s || config_get()->redirect == 0)
+		return -EAGAIN;
+	r = remote_reach(s, start, bytes, &made, id);
+	if (r == 0)
+		*key = (struct door_key){made.address, made.token, made.key};
+	return r;
+}
+
+static int door_put(int fd, const struct door_key *key, uint64_t offset, const void *from,
+		    size_t bytes)
+{
+	const struct across_key to = {key->address, key->link, key->key};
+	struct sock *s = fd_sock(fd);
+
+	return s ? remote_put(s, &to, offset, from, bytes) : -EAGAIN;
+}
+
+HOOK extern const struct door viaduct_door;
+const struct door viaduct_door = {
+	.version = DOOR_VERSION,
+	.bytes = sizeof(struct door),
+	.socket = socket,
+	.connect = connect,
+	.listen = listen,
+	.accept4 = accept4,
+	.setsockopt = setsockopt,
+	.fcntl = fcntl,
+	.shutdown = shutdown,
+	.close = close,
+	.eventfd = eventfd,
+	.epoll_create1 = epoll_create1,
+	.epoll_ctl = epoll_ctl,
+	.epoll_wait = epoll_wait,
+	.poll = poll,
+	.recv = door_recv,
+	.send = door_send,
+	.adopt = door_adopt,
+	.forget = meet_unannounce,
+	.hasten = door_hasten,
+	.path = door_path,
+	.is_own = door_is_own,
+	.counts = door_counts,
+	.recv_within = door_recv_within,
+	.await_any = door_await_any,
+	.hold_signals = door_hold_signals,
+	.release_signals = door_release_signals,
+	.reach_least = door_reach_least,
+	.reach = door_reach,
+	.unreach = across_unreach,
+	.put = door_put,
+};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the native library uses of the engine, its own or that of the preloaded library; and what the
+ * module for RPC uses of the latter. */
+#ifndef VD_PRELOAD_DOOR_H
+#define VD_PRELOAD_DOOR_H
+
+#include <poll.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+/* How to find that of the preloaded library, and which one fits: raised with each change below. */
+#define DOOR_NAME    "viaduct_door"
+#define DOOR_VERSION 5u
+
+enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
+
+/* What a peer on another host has to know of memory that it is to write to: link names the link for
+ * which that holds. */
+struct door_key {
+	uint64_t address, link;
+	uint32_t key;
+};
+
+/*
+ * Both libraries have a table of this kind, over the same code; a process uses one of them, so that
+ * all of its connections stand in one table. The first calls are those of the C library as programs
+ * under Viaduct have them: errno and all.
+ */
+struct door {
+	uint32_t version, bytes;
+	int (*socket)(int domain, int type, int protocol);
+	int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
+	int (*listen)(int fd, int backlog);
+	int (*accept4)(int fd, struct sockaddr *addr, socklen_t *len, int flags);
+	int (*setsockopt)(int fd, int level, int name, const void *value, socklen_t len);
+	int (*fcntl)(int fd, int cmd, ...);
+	int (*shutdown)(int fd, int how);
+	int (*close)(int fd);
+	int (*eventfd)(unsigned count, int flags);
+	int (*epoll_create1)(int flags);
+	int (*epoll_ctl)(int epfd, int op, int fd, struct epoll_event *ev);
+	int (*epoll_wait)(int epfd, struct epoll_event *ev, int max, int timeout);
+	int (*poll)(struct pollfd *fds, nfds_t n, int timeout);
+	/* These return a count or -errno, and take the flags of recvmsg and sendmsg. */
+	ssize_t (*recv)(int fd, const struct iovec *iov, int count, int flags);
+	ssize_t (*send)(int fd, const struct iovec *iov, int count, int flags);
+	/* A TCP socket that was made past the engine, if it does not know it yet: `role` is an enum
+	 * tcp_role. Its hint is announced where it was accepted: *announced, for `forget`. */
+	void (*adopt)(int fd, uint32_t role, int *announced);
+	void (*forget)(int announced);
+	/* The connection is worth an upgrade at once. */
+	void (*hasten)(int fd);
+	/* An enum door_path, and an enum vd_reason. */
+	uint32_t (*path)(int fd, uint32_t *reason);
+	/* Not 0: on DOOR_SHM, the peer is a process of the same user. */
+	int (*is_own)(int fd);
+	/* Where to count what is done on it, by enum native_count, while fd is open; or NULL. */
+	_Atomic uint64_t *(*counts)(int fd);
+	/* As recv, but waits so long at most, for ever when it is negative: -ETIME. -EINTR where a
+	 * handler of the program has run, too. */
+	ssize_t (*recv_within)(int fd, void *buf, size_t len, int timeout_ms);
+	/* Index of a socket whose ring has unread bytes; spins for one where that may pay. -1: none,
+	 * and it is time to ask the kernel about all. A hint. */
+	int (*await_any)(const int *fds, int count);
+	/* In between no handler of the program runs in this thread. They nest. */
+	void (*hold_signals)(void);
+	void (*release_signals)(void);
+	/*
+	 * Between hosts, past the stream (remote/reach.c). From so many bytes on it pays; 0: never.
+	 * `reach` opens memory to the peer of fd: 0 and an id, until `unreach`; or -errno. `put`
+	 * writes to the peer's, and waits for the devices: 0 it is there; -EAGAIN nothing is under
+	 * way, -ESTALE nor will be by that key; -EIO nobody knows, until the peer has closed it.
+	 */
+	uint32_t (*reach_least)(int fd);
+	int (*reach)(int fd, void *start, size_t bytes, struct door_key *key,
+		     uint64_t *id);
+	void (*unreach)(uint64_t id);
+	int (*put)(int fd, const struct door_key *key, uint64_t offset, const void *from,
+		   size_t bytes);
+};
+
+#endif

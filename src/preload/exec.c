@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec and posix_spawn: the next image does not know the ring of what it inherits. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/sigsafe.h"
+#include "conn/report.h"
+#include "preload/carry.h"
+#include "preload/foreign.h"
+#include "preload/hook.h"
+
+#define EXEC_WAIT_MS 500
+
+static struct sock *survivor(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
+
+	return flags >= 0 && !(flags & FD_CLOEXEC) ? s : NULL;
+}
+
+static ssize_t wait_until(struct sock *s, int fd, int64_t end)
+{
+	int64_t left = end - hook_now_ms();
+
+	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
+}
+
+/* False: there is no room to note it. */
+static bool withhold(struct spawning *w, int fd)
+{
+	if (w->count == HOOK_WITHHELD_MOST)
+		return false;
+	w->fds[w->count++] = fd;
+	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
+	return true;
+}
+
+/* Descriptors that survive go back to TCP, because the next image does not know them. `l` is that of
+ * this process, `w` that of a child: then this image stays, and reads on. False: too many that
+ * cannot go back are to be withheld from the child. */
+static bool exec_prepare(struct leaving *l, struct spawning *w)
+{
+	int limit = fd_limit(), saved = errno;
+	bool good = true;
+	int64_t end = 0;
+
+	for (int fd = 0; fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+
+		if (s)
+			sock_ask_over(s, fd);
+	}
+	/* All are asked first, then waited for: one bound for all of them. */
+	for (int fd = 0; fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+
+		if (s)
+			sock_hand_over(s, fd, VD_REASON_EXEC);
+		if (s && !end)
+			end = hook_now_ms() + EXEC_WAIT_MS;
+	}
+	for (int fd = 0; end && fd < limit; fd++) {
+		struct sock *s = survivor(fd);
+
+		/* What goes along must not be asked for again. */
+		if (!s || (l && carry_has(l, s)) || wait_until(s, fd, end) <= 0)
+			continue;
+		if (!l)
+			good = withhold(w, fd) && good;
+		else if (!carry_along(l, s, fd) && !l->error &&
+			 wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
+			sock_sever(s, fd);
+	}
+	errno = saved;
+	return good;
+}
+
+bool hook_spawning(struct spawning *w)
+{
+	w->count = 0;
+	if (exec_prepare(NULL, w))
+		return true;
+	hook_spawned(w);
+	errno = EAGAIN;
+	return false;
+}
+
+void hook_spawned(const struct spawning *w)
+{
+	int saved = errno;
+
+	for (unsigned i = 0; i < w->count; i++)
+		REAL(fcntl64)(w->fds[i], F_SETFD, 0);
+	errno = saved;
+}
+
+/* A string that can be read up to its end. */
+static bool string_is_good(const char *at)
+{
+	for (;;) {
+		size_t left = CRIT_PAGE_BYTES - (uintptr_t)at % CRIT_PAGE_BYTES;
+
+		if (!crit_readable(at, 1))
+			return false;
+		if (memchr(at, '\0', left))
+			return true;
+		at += left;
+	}
+}
+
+/* No vector at all is an empty one. */
+static bool strings_are_good(char *const *at)
+{
+	const char *string;
+
+	for (; at; at++) {
+		if (crit_copy(&string, at, sizeof(string)) < 0)
+			return false;
+		if (!string)
+			return true;
+		if (!string_is_good(string))
+			return false;
+	}
+	return true;
+}
+
+/* With memory that cannot be read it fails: nothing is to be given up for it. */
+static bool can_begin(const char *path, char *const argv[], char *const envp[])
+{
+	return string_is_good(path) && strings_are_good(argv) && strings_are_good(envp);
+}
+
+/* Returns the environment for the new image. */
+static char *const *exec_begin(struct leaving *l)
+{
+	exec_prepare(l, NULL);
+	if (!hook_is_borrowed()) {
+		sock_exec(true);
+		hook_report();
+	}
+	return carry_environment(l);
+}
+
+static int exec_failed(struct leaving *l, int result)
+{
+	int saved = errno;
+
+	carry_failed(l);
+	if (!hook_is_borrowed()) {
+		sock_exec(false);
+		report_reopen();
+	}
+	errno = saved;
+	return result;
+}
+
+/* What cannot be executed need not be tried: nothing has been given up for it. */
+static int exec_refused(const struct leaving *l)
+{
+	errno = -l->error;
+	return -1;
+}
+
+HOOK int execve(const char *path, char *const argv[], char *const envp[])
+{
+	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
+
+	if (!can_begin(path, argv, envp))
+		return REAL(execve)(path, argv, envp);
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
+	return exec_failed(&l,
+			   l.error ? exec_refused(&l) : REAL(execve)(path, argv, envp));
+}
+
+HOOK int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
+
+	if (!can_begin(file, argv, envp))
+		return REAL(execvpe)(file, argv, envp);
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
+	return exec_failed(&l,
+			   l.error ? exec_refused(&l) : REAL(execvpe)(file, argv, envp));
+}
+
+HOOK int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+HOOK int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	struct leaving l = {.dir = fd, .path = "", .envp = envp};
+
+	if (!can_begin("", argv, envp))
+		return REAL(fexecve)(fd, argv, envp);
+	envp = FOREIGN_ENVIRONMENT(fd, "", false, exec_begin(&l));
+	return exec_failed(&l, REAL(fexecve)(fd, argv, envp));
+}
+
+HOOK int execveat(int dir, const char *path, char *const argv[], char *const envp[],
+		  int flags)
+{
+	struct leaving l = {.dir = dir, .path = path, .envp = envp};
+
+	if (!can_begin(path, argv, envp))
+		return (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags);
+	envp = FOREIGN_ENVIRONMENT(dir, path, false, exec_begin(&l));
+	if (l.error)
+		return exec_failed(&l, exec_refused(&l));
+	return exec_failed(
+		&l, (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags));
+}
+
+/*
+ * The arguments of execl and its kin, as a vector on the stack of the caller: after vfork
+ * or in a signal handler there may be no heap. `env` is true when one more follows.
+ */
+#define EXEC_VECTOR(argv, envp, first, env)                                              \
+	va_list ap_;                                                                     \
+	size_t count_ = 1;                                                               \
+	char **argv, *const *envp = environ;                                             \
+	va_start(ap_, first);                                                            \
+	while (va_arg(ap_, char *))                                                      \
+		count_++;                                                                \
+	va_end(ap_);                                                                     \
+	argv = __builtin_alloca((count_ + 1) * sizeof(char *));                          \
+	argv[0] = (char *)first;                                                         \
+	va_start(ap_, first);                                                            \
+	for (size_t i_ = 1; i_ <= count_; i_++)                                          \
+		argv[i_] = va_arg(ap_, char *);                                          \
+	if (env)                                                                         \
+		envp = va_arg(ap_, char *const *);                                       \
+	va_end(ap_)
+
+HOOK int execl(const char *path, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, false);
+	return execve(path, argv, envp);
+}
+
+HOOK int execle(const char *path, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, true);
+	return execve(path, argv, envp);
+}
+
+HOOK int execlp(const char *file, const char *arg, ...)
+{
+	EXEC_VECTOR(argv, envp, arg, false);
+	return execvpe(file, argv, envp);
+}
+
+HOOK int posix_spawn(pid_t *pid, const char *path,
+		     const posix_spawn_file_actions_t *actions,
+		     const posix_spawnattr_t *attr, char *const argv[],
+		     char *const envp[])
+{
+	struct spawning w = {0};
+	int r = EAGAIN;
+
+	if (can_begin(path, argv, envp)) {
+		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+		if (!hook_spawning(&w))
+			return r;
+	}
+	r = REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
+}
+
+HOOK int posix_spawnp(pid_t *pid, const char *file,
+		      const posix_spawn_file_actions_t *actions,
+		      const posix_spawnattr_t *attr, char *const argv[],
+		      char *const envp[])
+{
+	struct spawning w = {0};
+	int r = EAGAIN;
+
+	if (can_begin(file, argv, envp)) {
+		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+		if (!hook_spawning(&w))
+			return r;
+	}
+	r = REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
+}
+
+/* libc has them since 2.39 only. */
+typedef int pidfd_spawn_call(int *pidfd, const char *path,
+			     const posix_spawn_file_actions_t *actions,
+			     const posix_spawnattr_t *attr, char *const argv[],
+			     char *const envp[]);
+
+/*
+ * Looked up at the call, not with the other names of libc: a search in vain allocates memory, and
+ * the others may be looked up by an allocator that has just begun.
+ */
+static pidfd_spawn_call *pidfd_spawn_of(const char *name)
+{
+	pidfd_spawn_call *call;
+
+	*(void **)&call = real_late(name);
+	return call;
+}
+
+int pidfd_spawn(int *pidfd, const char *path, const posix_spawn_file_actions_t *actions,
+		const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
+int pidfd_spawnp(int *pidfd, const char *file, const posix_spawn_file_actions_t *actions,
+		 const posix_spawnattr_t *attr, char *const argv[], char *const envp[]);
+
+HOOK int pidfd_spawn(int *pidfd, const char *path,
+		     const posix_spawn_file_actions_t *actions,
+		     const posix_spawnattr_t *attr, char *const argv[],
+		     char *const envp[])
+{
+	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawn");
+	struct spawning w;
+	int r = EAGAIN;
+
+	if (!call)
+		return ENOSYS;
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+	if (!hook_spawning(&w))
+		return r;
+	r = call(pidfd, path, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
+}
+
+HOOK int pidfd_spawnp(int *pidfd, const char *file,
+		      const posix_spawn_file_actions_t *actions,
+		      const posix_spawnattr_t *attr, char *const argv[],
+		      char *const envp[])
+{
+	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawnp");
+	struct spawning w;
+	int r = EAGAIN;
+
+	if (!call)
+		return ENOSYS;
+	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+	if (!hook_spawning(&w))
+		return r;
+	r = call(pidfd, file, actions, attr, argv, envp);
+	hook_spawned(&w);
+	return r;
+}
+
+/* A descriptor that is close-on-exec reaches the new image by this. */
+HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
+					  int newfd)
+{
+	struct sock *s = fd_sock(fd);
+	int saved = errno;
+	bool stranded = s && hook_is_stranded(s, fd, VD_REASON_EXEC);
+
+	errno = saved;
+	/* The child gets what can neither be read nor written, so that it misses nothing silently. */
+	if (stranded)
+		return posix_spawn_file_actions_addopen(actions, newfd, "/", O_PATH, 0);
+	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, newfd);
+}

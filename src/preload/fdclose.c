@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* close, close_range, dup and fcntl. */
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/single_threaded.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fds.h"
+#include "base/sections.h"
+#include "conn/table.h"
+#include "preload/hook.h"
+
+NEAR_CODE HOOK int close(int fd)
+{
+	if (!hook_closing(fd))
+		return (int)ret_errno(-EBADF);
+	return REAL(close)(fd);
+}
+HOOK_ALIAS(__close, close);
+
+static int range_real(unsigned first, unsigned last, int flags)
+{
+	return (int)REAL(syscall)(SYS_close_range, first, last, flags);
+}
+
+/* Closes a range in the kernel, around Viaduct's own descriptors. */
+static int range_around_ours(unsigned first, unsigned last, int flags)
+{
+	unsigned low = (unsigned)fds_lowest(), high;
+	struct rlimit limit;
+	int result = 0;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT_MAX)
+		limit.rlim_cur = INT_MAX;
+	/* Ours are close together, below the limit: look at one number after the other
+	 * only there. */
+	high = (unsigned)limit.rlim_cur;
+	for (unsigned fd = low > first ? low : first; fd <= last && fd < high; fd++) {
+		if (!fds_is_ours((int)fd))
+			continue;
+		if (fd > first)
+			result = range_real(first, fd - 1, flags);
+		if (result != 0)
+			return result;
+		first = fd + 1;
+	}
+	return first <= last ? range_real(first, last, flags) : result;
+}
+
+/* Everything that the tables know of the range is told that it will be closed. */
+static void range_closing(unsigned first, unsigned last)
+{
+	unsigned end = (unsigned)hook_known_end();
+
+	for (unsigned fd = first; fd < end && fd <= last; fd++)
+		hook_closing((int)fd);
+}
+
+HOOK int close_range(unsigned first, unsigned last, int flags)
+{
+	int known = CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE;
+	bool parts;
+
+	parts = (flags & CLOSE_RANGE_UNSHARE) && first <= last && !(flags & ~known) &&
+		!hook_is_alone();
+	if (parts)
+		hook_parting();
+	/* Ours are close-on-exec already; and what fails in the kernel closes nothing. */
+	if (first > last || (flags & ~known) || (flags & CLOSE_RANGE_CLOEXEC) ||
+	    hook_is_borrowed())
+		return range_real(first, last, flags);
+	/* A thread that parts from the others' descriptors leaves theirs open. */
+	if (!parts)
+		range_closing(first, last);
+	return range_around_ours(first, last, flags);
+}
+
+HOOK void closefrom(int low)
+{
+	close_range(low < 0 ? 0 : (unsigned)low, UINT_MAX, 0);
+}
+
+HOOK int dup(int oldfd)
+{
+	int newfd = HOOK_MAKE(REAL(dup)(oldfd));
+
+	if (newfd >= 0)
+		hook_duplicated(oldfd, newfd);
+	return newfd;
+}
+
+/* The kernel refuses such a number as a new one, though the program may have it from before its
+ * limit fell. */
+static bool is_beyond_limit(int fd)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd >= limit.rlim_cur;
+}
+
+/*
+ * Before dup2 closes newfd. Returns 0 to go on, 1 when the call will close nothing, or
+ * -EBADF when newfd is Viaduct's.
+ */
+static int dup_closing(int oldfd, int newfd)
+{
+	struct sock *s;
+
+	if (oldfd == newfd || newfd < 0)
+		return 1;
+	if (newfd < hook_known_end() && is_beyond_limit(newfd))
+		return 1;
+	if (fds_is_ours(newfd) && !hook_is_borrowed() && !table_make_way(newfd))
+		return -EBADF;
+	/* The last words cannot be taken back: nothing may be wrong with oldfd. */
+	if (REAL(fcntl64)(oldfd, F_GETFD) < 0)
+		return 1;
+	s = fd_sock(oldfd);
+	if (s && newfd <= 2)
+		hook_take_down(s, oldfd, VD_REASON_STDIO);
+	hook_closing(newfd);
+	return 0;
+}
+
+HOOK int dup2(int oldfd, int newfd)
+{
+	int closing = dup_closing(oldfd, newfd), result;
+
+	if (closing < 0)
+		return (int)ret_errno(closing);
+	result = REAL(dup2)(oldfd, newfd);
+	if (result >= 0 && closing == 0)
+		hook_duplicated(oldfd, newfd);
+	return result;
+}
+HOOK_ALIAS(__dup2, dup2);
+
+HOOK int dup3(int oldfd, int newfd, int flags)
+{
+	int closing = flags & ~O_CLOEXEC ? 1 : dup_closing(oldfd, newfd), result;
+
+	if (closing < 0)
+		return (int)ret_errno(closing);
+	result = REAL(dup3)(oldfd, newfd, flags);
+	if (result >= 0 && closing == 0)
+		hook_duplicated(oldfd, newfd);
+	return result;
+}
+
+/* What fcntl has done or is about to do to a socket of ours. */
+static void fcntl_before(struct sock *s, int fd, int cmd, long arg)
+{
+	if ((cmd == F_SETFL && (arg & O_ASYNC)) || cmd == F_SETOWN ||
+	    cmd == F_SETOWN_EX || cmd == F_SETSIG)
+		hook_take_down(s, fd, VD_REASON_SIGIO);
+}
+
+static void fcntl_after(struct sock *s, int cmd, long arg)
+{
+	if (cmd == F_SETFL)
+		atomic_store_explicit(&s->slot->nonblock, !!(arg & O_NONBLOCK),
+				      memory_order_relaxed);
+}
+
+NEAR_CODE HOOK int fcntl64(int fd, int cmd, ...)
+{
+	bool is_dup = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
+	struct sock *s = fd_sock(fd);
+	int result;
+	va_list ap;
+	long arg;
+
+	/* As libc does: the argument is a word, whatever the command makes of it. */
+	va_start(ap, cmd);
+	arg = va_arg(ap, long);
+	va_end(ap);
+	if (hook_hidden(fd))
+		return -1;
+	if (s)
+		fcntl_before(s, fd, cmd, arg);
+	result = HOOK_MAKE_FROM(is_dup ? (int)arg : 0, REAL(fcntl64)(fd, cmd, arg));
+	if (result < 0)
+		return result;
+	if (is_dup)
+		hook_duplicated(fd, result);
+	else if (s)
+		fcntl_after(s, cmd, arg);
+	return result;
+}
+HOOK_ALIAS(fcntl, fcntl64);
+HOOK_ALIAS(__fcntl, fcntl64);

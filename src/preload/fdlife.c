@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors that appear, are duplicated, and go: what the tables have to learn of it.
+ */
+#include "base/sections.h"
+#include "preload/hook.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+/* A peer that does not call us in this time cannot be waited for. */
+#define TAKE_DOWN_MS 500
+
+/* Not NONE: every socket of this process is kept on TCP, with this reason. */
+static _Atomic uint32_t refuse_reason;
+
+_Atomic bool hook_is_short;
+
+/* One past the highest number that was ever a socket or an epoll instance of ours. */
+static _Atomic int known_end FORK_DATA;
+
+void hook_known(int fd)
+{
+	int end = atomic_load_explicit(&known_end, memory_order_relaxed);
+
+	while (fd >= end && !atomic_compare_exchange_weak_explicit(
+				    &known_end, &end, fd + 1, memory_order_relaxed,
+				    memory_order_relaxed))
+		;
+}
+
+int hook_known_end(void)
+{
+	return atomic_load_explicit(&known_end, memory_order_relaxed);
+}
+
+ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason)
+{
+	return sock_down_wait(s, fd, reason, TAKE_DOWN_MS);
+}
+
+ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason)
+{
+	/* Our sending is the kernel's at once; what the peer sends until it has obeyed is read
+	 * from the ring as ever, by splice too. Only who reads past us has to wait for that:
+	 * the peer may be busy for long, and an event loop must not stand still meanwhile. */
+	if (reason == VD_REASON_SIGIO || reason == VD_REASON_OOB ||
+	    reason == VD_REASON_OPTION || reason == VD_REASON_PROTOCOL ||
+	    reason == VD_REASON_SPLICE) {
+		sock_refuse(s, fd, reason);
+		return 0;
+	}
+	return hook_take_down_unread(s, fd, reason);
+}
+
+bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason)
+{
+	return hook_take_down(s, fd, reason) > 0 &&
+	       sock_down_wait(s, fd, reason, HOOK_UNREAD_MS) > 0;
+}
+
+/* In a child of vfork: the number is for another image, which does not know the ring. The tables are
+ * the parent's, where it is no number. */
+static void hook_lent(int oldfd, int newfd)
+{
+	struct sock *s = fd_sock(oldfd);
+
+	if (s && hook_is_stranded(s, oldfd, VD_REASON_EXEC))
+		sock_sever(s, newfd);
+}
+
+static bool is_parted(void)
+{
+	return atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
+}
+
+void hook_give_way(int fd)
+{
+	if (!hook_active || hook_is_borrowed() || !fds_got(fd) || is_parted())
+		return;
+	/* Relaxed: a hint. */
+	atomic_store_explicit(&hook_is_short, true, memory_order_relaxed);
+	sock_give_way(fd);
+}
+
+bool hook_make_room(int need, int from, struct sock_room *room)
+{
+	if (!hook_active || hook_is_borrowed() || is_parted())
+		return false;
+	return sock_make_room(need, from, room, announce_give_back);
+}
+
+void hook_refuse_all(enum vd_reason reason)
+{
+	int64_t end = 0, left;
+
+	atomic_store(&refuse_reason, reason);
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			sock_ask_over(s, fd);
+	}
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s)
+			sock_hand_over(s, fd, reason);
+	}
+	/* All are asked first, then waited for: one bound for all of them. */
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+
+		if (s && sock_is_direct(s)) {
+			end = end ? end : hook_now_ms() + TAKE_DOWN_MS;
+			left = end - hook_now_ms();
+			sock_down_wait(s, fd, reason, left > 0 ? (int)left : 0);
+		}
+	}
+	/* Whoever waits for one of these past us never looks: of what is not down yet, the
+	 * kernel has to tell him. */
+	for (int fd = 0; fd < hook_known_end(); fd++)
+		epoll_nested_past(fd);
+}
+
+struct sock *hook_sock_now(int fd)
+{
+	return fd_sock(fd);
+}
+
+NEAR_CODE void hook_took(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	uint32_t reason = atomic_load_explicit(&refuse_reason, memory_order_relaxed);
+
+	if (!s)
+		return;
+	hook_known(fd);
+	/* libc and child processes use these numbers past every symbol of ours. */
+	if (fd <= 2)
+		reason = VD_REASON_STDIO;
+	if (reason != VD_REASON_NONE)
+		sock_hand_over(s, fd, (enum vd_reason)reason);
+}
+
+NEAR_CODE bool hook_closing(int fd)
+{
+	int saved = errno;
+	bool ok = true;
+
+	if (fd < 0 || hook_is_borrowed())
+		return true;
+	if (fds_is_ours(fd))
+		return false;
+	ready_closing(fd);
+	announce_closing(fd);
+	ok = fd_closing(fd);
+	errno = saved;
+	return ok;
+}
+
+void hook_duplicated(int oldfd, int newfd)
+{
+	int saved = errno;
+
+	if (hook_is_borrowed()) {
+		hook_lent(oldfd, newfd);
+		errno = saved;
+		return;
+	}
+	if (fd_sock(oldfd)) {
+		fd_duplicated(oldfd, newfd);
+		hook_took(newfd);
+		hook_numbered(newfd);
+	} else {
+		hook_opened(newfd);
+	}
+	ready_duplicated(oldfd, newfd);
+	if (instance_at(newfd))
+		hook_known(newfd);
+	errno = saved;
+}

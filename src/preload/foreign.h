@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs whose loader cannot take this library. */
+#ifndef VD_PRELOAD_FOREIGN_H
+#define VD_PRELOAD_FOREIGN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * How much memory the environment takes with which this program is to be started in the place
+ * of envp; 0: envp is well. `path` as execveat takes it with `dir`; search: as execvp does.
+ * Blocks on the disk only; no heap. Keeps errno.
+ */
+size_t foreign_room(int dir, const char *path, bool search, char *const envp[]);
+/* That environment, which points into envp and into `room`. */
+char *const *foreign_environment(char *const envp[], void *room);
+
+/* On the stack of the caller: after vfork the heap is the parent's. */
+#define FOREIGN_ENVIRONMENT(dir, path, search, envp)                                     \
+	__extension__({                                                                  \
+		char *const *envp_ = (envp);                                             \
+		size_t room_ = foreign_room(dir, path, search, envp_);                   \
+		room_ ? foreign_environment(envp_, __builtin_alloca(room_)) : envp_;     \
+	})
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the interposed symbols share: the way in and out of a call, and the way down. */
+#ifndef VD_PRELOAD_HOOK_H
+#define VD_PRELOAD_HOOK_H
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/select.h>
+#include <sys/single_threaded.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/fds.h"
+#include "base/real.h"
+#include "base/sigsafe.h"
+#include "conn/kernel_call.h"
+
+#define HOOK __attribute__((visibility("default")))
+
+/* A second name of an interposed symbol, in the same file as the first. */
+#if __has_attribute(copy)
+#define HOOK_ALIAS(name, target)                                                         \
+	HOOK extern __typeof__(target) name __attribute__((alias(#target), copy(target)))
+#else
+#define HOOK_ALIAS(name, target)                                                         \
+	HOOK extern __typeof__(target) name __attribute__((alias(#target)))
+#endif
+
+/* The one place where a result of the layers below becomes the program's errno. */
+static inline ssize_t ret_errno(ssize_t result)
+{
+	if (__builtin_expect(result < 0, 0)) {
+		errno = (int)-result;
+		return -1;
+	}
+	return result;
+}
+
+/* The same for a call below that uses system calls of its own: success leaves errno alone. */
+#define ret_keeping(call)                                                                \
+	({                                                                               \
+		int saved_ = errno;                                                      \
+		ssize_t result_ = (call);                                                \
+		if (result_ >= 0)                                                        \
+			errno = saved_;                                                  \
+		ret_errno(result_);                                                      \
+	})
+
+/* ---- cancellation ---- */
+
+/*
+ * At the begin of what is a point of cancellation in libc. A thread whose calls never have
+ * to wait must end as well; nothing has been moved, and nothing is held.
+ */
+static inline void hook_cancel_point(void)
+{
+	if (!__libc_single_threaded)
+		pthread_testcancel();
+}
+
+static inline void hook_cancel_restore(void *state)
+{
+	pthread_setcancelstate(*(int *)state, NULL);
+}
+
+/* A call that is none in libc, though we do it by means that are. */
+#define HOOK_DEAF(call)                                                                  \
+	__extension__({                                                                  \
+		struct _pthread_cleanup_buffer deaf_;                                    \
+		int state_;                                                              \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);                 \
+		_pthread_cleanup_push(&deaf_, hook_cancel_restore, &state_);             \
+		__typeof__(call) answer_ = (call);                                       \
+		_pthread_cleanup_pop(&deaf_, 1);                                         \
+		answer_;                                                                 \
+	})
+
+/* ---- a call that the kernel does for us, counted ---- */
+
+/* The kernel's call has told of an error, which then no other call tells. */
+static inline void hook_failed(struct sock *s)
+{
+	if (errno == ECONNRESET)
+		sock_error_told(s);
+}
+
+/* The same of a call past the ways: what moves nothing, or the kernel refuses. */
+static inline ssize_t hook_passed(struct sock *s, ssize_t n)
+{
+	if (n < 0 && s)
+		hook_failed(s);
+	return n;
+}
+
+/* What fd is by now. Not inline: few calls ask. */
+struct sock *hook_sock_now(int fd);
+
+/*
+ * One operation on a socket of ours: `kernel` is libc's own call, `direct` ours. Each may
+ * be evaluated more than once, but has then moved nothing before. A call that begins anew does so
+ * with what fd is by then, since a signal handler may have closed it: s is set to that.
+ */
+#define HOOK_WAY(enter, over, s, fd, kernel, direct)                                     \
+	__extension__({                                                                  \
+		ssize_t moved_;                                                          \
+		enum sock_way way_;                                                      \
+		while ((way_ = enter(s, fd)) == SOCK_DIRECT) {                           \
+			hook_cancel_point();                                             \
+			moved_ = (direct);                                               \
+			if (__builtin_expect(moved_ != SOCK_KERNEL, 1))                  \
+				break;                                                   \
+			(s) = hook_sock_now(fd);                                         \
+			if (!(s)) {                                                      \
+				way_ = SOCK_PLAIN;                                       \
+				break;                                                   \
+			}                                                                \
+		}                                                                        \
+		if (way_ == SOCK_DIRECT) {                                               \
+			moved_ = ret_errno(moved_);                                      \
+		} else {                                                                 \
+			moved_ = way_ == SOCK_PLAIN ? (kernel)                           \
+						    : COUNTED(over, s, kernel);          \
+			hook_passed(s, moved_);                                          \
+		}                                                                        \
+		moved_;                                                                  \
+	})
+#define HOOK_RX(s, fd, kernel, direct)                                                   \
+	HOOK_WAY(rx_enter, counted_rx_over, s, fd, kernel, direct)
+#define HOOK_TX(s, fd, kernel, direct)                                                   \
+	HOOK_WAY(tx_enter, counted_tx_over, s, fd, kernel, direct)
+
+/* ---- process (process.c) ---- */
+
+/* False with VIADUCT=off, and before the constructor: no socket is ever ours. */
+extern bool hook_active;
+/* Once: tables, settings and the handlers of forks. False: everything is to stay on TCP, also where
+ * `suits` says so. True: whoever calls sets hook_active. */
+bool hook_begin(bool (*suits)(void));
+
+extern _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
+bool hook_is_borrowed_slow(void);
+
+/*
+ * True in the child of vfork, which runs in its parent's memory: it may do what it likes
+ * to its own descriptors, but the tables are its parent's.
+ */
+static inline bool hook_is_borrowed(void)
+{
+	return __builtin_expect(hook_vfork_mark, 0) && hook_is_borrowed_slow();
+}
+
+/* Around every kind of fork: before it, in the child, and in the parent with its result. */
+void hook_forking(void);
+void hook_forked_unwrapped(void);
+void hook_forked_child(void);
+pid_t hook_forked_parent(pid_t pid);
+/* Counts of this process go to the report, at its end. */
+void hook_report(void);
+/* Whoever shares our memory will have descriptors of its own, or share them without our memory: for
+ * good, nothing is direct any more. */
+void hook_parting(void);
+/* Set from then on: no descriptor of Viaduct's own is opened or closed. */
+extern _Atomic bool hook_is_parted;
+/* Whether clone with these flags is such a case. */
+bool hook_clone_parts(unsigned long flags);
+/* This is the process's only thread, for certain. */
+bool hook_is_alone(void);
+/*
+ * Before libc starts a child inside itself, by vfork and exec: what that inherits goes back to TCP.
+ * The process keeps what is its own. What cannot go back, because bytes are unread in the ring, is
+ * withheld from the child, which would miss them: closed by its exec. False, with EAGAIN: these are
+ * too many, and there is to be no child. Else hook_spawned follows the call.
+ */
+#define HOOK_WITHHELD_MOST 64
+struct spawning {
+	unsigned count;
+	int fds[HOOK_WITHHELD_MOST];
+};
+bool hook_spawning(struct spawning *w);
+void hook_spawned(const struct spawning *w);
+/* Marks the calling thread before a vfork of any kind. Returns libc's vfork. */
+void *hook_vfork_begin(void);
+
+/* ---- Viaduct's own descriptors (hidden.c) ---- */
+
+/* fd is one of them: to the program it is not open. Sets errno to EBADF. */
+bool hook_hidden(int fd);
+
+/* ---- descriptors (fdlife.c) ---- */
+
+/* The program has got the number fd, which makes the kernel's table longer, or leaves few. */
+void hook_give_way(int fd);
+/* That has happened, and may still be so. */
+extern _Atomic bool hook_is_short;
+static inline void hook_numbered(int fd)
+{
+	/* Relaxed: a hint, see base/fds.h. */
+	if (__builtin_expect(
+		    fd >= atomic_load_explicit(&fds_watched, memory_order_relaxed), 0))
+		hook_give_way(fd);
+}
+
+/* A call has returned fd, which is not a socket of ours: forgets a stale entry. */
+static inline int hook_opened(int fd)
+{
+	if (__builtin_expect(fd >= 0 && fd_sock(fd), 0) && !hook_is_borrowed())
+		fd_forget(fd);
+	if (__builtin_expect(fds_is_ours(fd), 0) && !hook_is_borrowed())
+		fds_lost(fd);
+	hook_numbered(fd);
+	return fd;
+}
+
+/*
+ * True when a call that met EMFILE is to be made again: Viaduct has given descriptors back, also
+ * those that another thread closed just then; or, once, so many are to be had, as where another
+ * thread's meeting had taken some. `from`: the lowest number that will do.
+ */
+bool hook_make_room(int need, int from, struct sock_room *room);
+/* Descriptors that one call can make, at least. */
+#define HOOK_MAKES 2
+/* A call that makes descriptors. A failure for want of numbers has changed nothing. */
+#define HOOK_MAKE_FROM(from, call)                                                       \
+	__extension__({                                                                  \
+		struct sock_room room_ = {fds_given(), true};                            \
+		__typeof__(call) made_ = (call);                                         \
+		while (__builtin_expect(made_ < 0 && errno == EMFILE, 0) &&              \
+		       hook_make_room(HOOK_MAKES, (from), &room_))                       \
+			made_ = (call);                                                  \
+		made_;                                                                   \
+	})
+#define HOOK_MAKE(call) HOOK_MAKE_FROM(0, call)
+
+/* A call has fetched fd from a process, which may be this one: it may be a socket of ours. */
+int hook_fetched(int fd);
+/* fd is a socket of ours from now on, or a new name of one. */
+void hook_took(int fd);
+/* fd is a socket or an epoll instance of ours; and one past the highest that ever was. */
+void hook_known(int fd);
+int hook_known_end(void);
+/* Before the kernel closes fd. False when it is Viaduct's own and must stay. */
+bool hook_closing(int fd);
+/* After the kernel has made newfd a duplicate of oldfd. */
+void hook_duplicated(int oldfd, int newfd);
+/* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
+#define HOOK_UNREAD_MS 2500
+/* CLOCK_MONOTONIC, for deadlines that several waits share. */
+static inline int64_t hook_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_read(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000ll + ts.tv_nsec / 1000000;
+}
+/*
+ * Keeps the connection on TCP for good; when it is direct, waits a bounded time until it
+ * is the kernel's. Returns the number of bytes that only a read through us can still get,
+ * 0, or -ETIMEDOUT.
+ */
+ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
+/* The same, with what is unread, whatever the reason. */
+ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason);
+/* Takes it down, and waits longer where bytes are unread. True: some are left that only this process
+ * can read, so that whoever else gets the descriptor is to get an error. */
+bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason);
+/* Calls that go past us may be made on any socket: nothing can be direct any more. */
+void hook_refuse_all(enum vd_reason reason);
+
+/* ---- io_uring (uring.c) ---- */
+
+/* A ring that is asked for by a bare system call: true when the answer is ENOSYS, as of a kernel
+ * without io_uring. The program then goes on with epoll, as it does under the filters of
+ * container runtimes. */
+bool uring_refused(void);
+/* True when fd is no ring, so that a call for one is answered in the same way. */
+bool uring_missing(unsigned fd, bool by_index);
+/* A ring is, or may be, told of a socket. */
+void uring_all_go(void);
+/* So many entries are submitted by a bare system call. */
+void uring_entering(unsigned to_submit);
+
+/* ---- RLIMIT_NOFILE (limit.c) ---- */
+
+struct rlimit;
+/* Before a call that sets a limit. True: it is ours, and limit_changed is to follow. */
+bool limit_changing(pid_t pid, unsigned resource, const struct rlimit *to);
+void limit_changed(void);
+#define LIMIT_CHANGE(pid, resource, to, call)                                            \
+	__extension__({                                                                  \
+		bool own_ = limit_changing(pid, resource, to);                           \
+		__typeof__(call) answer_ = (call);                                       \
+		if (own_)                                                                \
+			limit_changed();                                                 \
+		answer_;                                                                 \
+	})
+
+/* ---- rights that are given up (credentials.c) ---- */
+
+/* The process is about to give up rights for good. */
+void credentials_leave(void);
+/* The same by CLONE_NEW flags: of unshare, or a child that begins with them. */
+void credentials_namespaces(unsigned long flags);
+/* Before a call by its number. */
+void credentials_syscall(long nr, const long a[6]);
+
+/* ---- filters of system calls (seccomp.c) ---- */
+
+/* Before seccomp and prctl with these arguments. */
+void seccomp_setting(unsigned long operation, unsigned long flags, const void *args);
+void seccomp_prctl(unsigned long option, unsigned long mode, const void *args);
+
+/* ---- bytes of a ring that are read behind a filter (left.c) ---- */
+
+#define LEFT_MOST 64
+struct left_sets {
+	int count, fd[LEFT_MOST];
+};
+struct pollfd;
+struct epoll_event;
+/* Where something is ready the program's own call is made without waiting, and that is added. */
+bool left_poll_is_ready(struct pollfd *fds, unsigned long n);
+int left_poll_add(struct pollfd *fds, unsigned long n, int result);
+bool left_select_is_ready(int n, const fd_set *in, struct left_sets *was);
+int left_select_add(fd_set *in, const struct left_sets *was, int result);
+bool left_epoll_is_ready(int epfd);
+int left_epoll_add(int epfd, struct epoll_event *ev, int max, int n);
+
+/* ---- listeners (announce.c) ---- */
+
+void announce_listener(struct sock *s, int fd);
+void announce_closing(int fd);
+/* fd listens, and was not known: inherited over exec, or passed. False: it stays so. */
+bool announce_found(int fd);
+void announce_init(void);
+/* Withdraws all. */
+void announce_leave(void);
+/* Around a fork: the list does not change. */
+void announce_forking(void);
+void announce_forked_parent(void);
+void announce_forked_child(void);
+/* Numbers are short: closes the descriptor of one hint. False when there is none. */
+bool announce_give_back(void);
+/* A connection was accepted from s: announces it again when that was withdrawn for want of
+ * descriptors, and is no longer so. */
+extern _Atomic int announce_missing;
+void announce_again(struct sock *s, int fd);
+
+/* ---- memory of the program's (vector.c) ---- */
+
+/* With page tables of four levels no process can have memory behind it. */
+#define HOOK_MEMORY_END 0x7ffffffff000ull
+bool hook_in_reach_slow(uint64_t end);
+
+/*
+ * The kernel refuses memory that reaches past the addresses which a process can have, before it
+ * looks at the connection: also where nothing would be moved.
+ */
+static inline bool hook_in_reach(const void *p, size_t len)
+{
+	uint64_t end;
+
+	if (__builtin_add_overflow((uint64_t)p, len, &end))
+		return false;
+	return __builtin_expect(end <= HOOK_MEMORY_END, 1) || hook_in_reach_slow(end);
+}
+
+/* Nearly all memory: there is some of it, and every process could have it. */
+static inline bool hook_is_near(const void *p, size_t len)
+{
+	uint64_t end = (uint64_t)p + len;
+
+	return __builtin_expect(end > (uint64_t)p && end <= HOOK_MEMORY_END, 1);
+}
+
+/*
+ * Adds up what the vector moves, without trusting the pointer. False when the kernel refuses
+ * it: so it is the one to be asked.
+ */
+bool hook_vector_is_good(const struct iovec *iov, size_t count, size_t *total);
+
+typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
+				int count, int flags);
+ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
+		      int count, int flags);
+/* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. */
+static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd,
+				       const struct iovec *iov, int count, int flags,
+				       size_t total)
+{
+	if (__builtin_expect(total > SOCK_MOVE_MAX, 0))
+		return hook_recv_cut(take, s, fd, iov, count, flags);
+	return take(s, fd, iov, count, flags);
+}
+
+/* ---- descriptors passed in messages (rights.c) ---- */
+
+struct msghdr;
+/* Before a message is received that may bring descriptors: for want of numbers the kernel
+ * would drop them. */
+void rights_room_slow(const struct msghdr *msg, unsigned messages);
+static inline void rights_room(const struct msghdr *msg, unsigned messages)
+{
+	if (__builtin_expect(atomic_load_explicit(&hook_is_short, memory_order_relaxed),
+			     0))
+		rights_room_slow(msg, messages);
+}
+void rights_sending(const struct msghdr *msg);
+void rights_received(struct msghdr *msg);
+
+/* ---- signals (signal.c) ---- */
+
+/* Once, from the constructor: takes over the handlers that are there. */
+void signal_init(void);
+void signal_forked_child(void);
+void signal_stand_down(void);
+
+/* ---- readiness (wait.c) ---- */
+
+/* True when a descriptor in the sets is a socket or an epoll instance of ours. */
+bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+/* To how many descriptors the kernel would cut n, were there none of ours. */
+int hook_select_clip(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+
+/* ---- answers that cannot be written (unwritable.c) ---- */
+
+/* The answer can be: a look at each page. Writes what the kernel overwrites at any rate. */
+static inline bool hook_entry_takes(struct pollfd *p)
+{
+	const short nothing = 0;
+
+	return crit_copy_short(&p->revents, &nothing, sizeof(nothing)) == 0;
+}
+
+bool hook_entries_take(struct pollfd *fds, nfds_t n);
+static inline bool hook_poll_takes(struct pollfd *fds, nfds_t n)
+{
+	return hook_entry_takes(fds) && (n == 1 || hook_entries_take(fds, n));
+}
+bool hook_set_takes(int n, fd_set *set);
+/* Where it cannot: waits as if it could. Never more than 0. */
+int hook_poll_anyway(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *mask);
+int hook_select_anyway(int n, fd_set *r, fd_set *w, fd_set *e,
+		       const struct timespec *timeout, const sigset_t *mask);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* read, write and their vector forms, and sendfile. */
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/sections.h"
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+
+/*
+ * What moves nothing is the kernel's to judge: an empty read returns at once, an empty
+ * write reports a broken connection, and a wrong vector is refused before any byte moves.
+ */
+static bool moves_bytes(const void *buf, size_t len)
+{
+	return len > 0 && hook_in_reach(buf, len);
+}
+
+static bool vector_moves_bytes(const struct iovec *iov, int count, size_t *total)
+{
+	*total = 0;
+	return count > 0 && hook_vector_is_good(iov, (size_t)count, total) && *total > 0;
+}
+
+/* What is longer the kernel cuts. */
+static size_t move_len(size_t len)
+{
+	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
+}
+
+/* Apart, for the sake of the registers that nearly every read needs not save. */
+static __attribute__((noinline, cold)) ssize_t read_odd(struct sock *s, int fd, void *buf,
+							size_t len)
+{
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!moves_bytes(buf, len))
+		return hook_passed(s, REAL(read)(fd, buf, len));
+	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
+}
+
+static __attribute__((noinline, cold)) ssize_t write_odd(struct sock *s, int fd,
+							 const void *buf, size_t len)
+{
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!moves_bytes(buf, len))
+		return hook_passed(s, REAL(write)(fd, buf, len));
+	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
+}
+
+NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!s)
+		return hook_passed(s, REAL(read)(fd, buf, len));
+	if (!hook_is_near(buf, len))
+		return read_odd(s, fd, buf, len);
+	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
+}
+HOOK_ALIAS(__read, read);
+
+HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = fd_sock(fd);
+	size_t total;
+
+	if (!s || !vector_moves_bytes(iov, count, &total))
+		return REAL(readv)(fd, iov, count);
+	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count),
+		       hook_recv_vector(rx_recv, s, fd, iov, count, 0, total));
+}
+
+NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!s)
+		return hook_passed(s, REAL(write)(fd, buf, len));
+	if (!hook_is_near(buf, len))
+		return write_odd(s, fd, buf, len);
+	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
+}
+HOOK_ALIAS(__write, write);
+
+NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = fd_sock(fd);
+	size_t total;
+
+	if (!s || !vector_moves_bytes(iov, count, &total))
+		return REAL(writev)(fd, iov, count);
+	return HOOK_TX(s, fd, REAL(writev)(fd, iov, count),
+		       tx_send(s, fd, iov, count, 0));
+}
+
+/* Newer than some headers. */
+#define FLAG_NOAPPEND 0x20
+#define FLAG_NOSIGNAL 0x100
+
+/*
+ * The flags of preadv2 and pwritev2 that the sockets of this kernel take. By its version:
+ * asking one would be moving bytes.
+ */
+static int rwf_taken(void)
+{
+	static _Atomic int seen; /* 0: not looked yet */
+	int taken = atomic_load_explicit(&seen, memory_order_relaxed);
+	struct utsname u = {0};
+	char *end;
+
+	if (taken)
+		return taken;
+	taken = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND;
+	uname(&u);
+	unsigned long version = strtoul(u.release, &end, 10) << 16;
+	if (*end == '.')
+		version += strtoul(end + 1, NULL, 10);
+	if (version >= (6 << 16 | 5))
+		taken |= RWF_NOWAIT;
+	if (version >= (6 << 16 | 9))
+		taken |= FLAG_NOAPPEND;
+	if (version >= (6 << 16 | 18))
+		taken |= FLAG_NOSIGNAL;
+	atomic_store_explicit(&seen, taken, memory_order_relaxed);
+	return taken;
+}
+
+/* The flags of a send or receive that does the same, or -errno as the kernel would say. */
+static int rwf_to_msg(int flags)
+{
+	if (flags & ~rwf_taken())
+		return -EOPNOTSUPP;
+	if (flags & RWF_APPEND && flags & FLAG_NOAPPEND)
+		return -EINVAL;
+	return (flags & RWF_NOWAIT ? MSG_DONTWAIT : 0) |
+	       (flags & FLAG_NOSIGNAL ? MSG_NOSIGNAL : 0);
+}
+
+static ssize_t rwf_recv(struct sock *s, int fd, const struct iovec *iov, int count,
+			int flags, size_t total)
+{
+	int msg = rwf_to_msg(flags);
+
+	return msg < 0 ? msg
+		       : hook_recv_vector(rx_recv, s, fd, iov, count, msg & MSG_DONTWAIT,
+					  total);
+}
+
+static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int count,
+			int flags)
+{
+	int msg = rwf_to_msg(flags);
+
+	return msg < 0 ? msg : tx_send(s, fd, iov, count, msg);
+}
+
+/* On a socket, offset -1 makes these readv and writev with flags; else they fail. */
+HOOK ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	size_t total;
+
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count, &total))
+		return REAL(preadv2)(fd, iov, count, offset, flags);
+	return HOOK_RX(s, fd, REAL(preadv2)(fd, iov, count, offset, flags),
+		       rwf_recv(s, fd, iov, count, flags, total));
+}
+HOOK_ALIAS(preadv64v2, preadv2);
+
+HOOK ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	size_t total;
+
+	if (!s || offset != -1 || !vector_moves_bytes(iov, count, &total))
+		return REAL(pwritev2)(fd, iov, count, offset, flags);
+	return HOOK_TX(s, fd, REAL(pwritev2)(fd, iov, count, offset, flags),
+		       rwf_send(s, fd, iov, count, flags));
+}
+HOOK_ALIAS(pwritev64v2, pwritev2);
+
+/* off_t has 64 bits on every machine that Viaduct runs on: one function, two names. */
+_Static_assert(sizeof(off_t) == sizeof(off64_t), "off_t");
+
+/* The kernel judges the end before it cuts: where it has no number. */
+static bool file_end_is_beyond(int in, const off64_t *offset, size_t count)
+{
+	off64_t at = offset		     ? *offset
+		     : count > SOCK_MOVE_MAX ? lseek64(in, 0, SEEK_CUR)
+					     : 0;
+
+	return at > 0 && count > (size_t)(INT64_MAX - at);
+}
+
+static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
+			       size_t count)
+{
+	off64_t at;
+	ssize_t n;
+
+	if (offset && crit_copy(&at, offset, sizeof(at)) < 0)
+		return -EFAULT;
+	if (file_end_is_beyond(in, offset ? &at : NULL, count))
+		n = -EINVAL;
+	else
+		n = tx_sendfile(s, out, in, offset ? &at : NULL, move_len(count));
+	/* Also where nothing was sent. */
+	return offset && n != SOCK_KERNEL && crit_copy(offset, &at, sizeof(at)) < 0
+		       ? -EFAULT
+		       : n;
+}
+
+HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
+{
+	struct sock *s = fd_sock(out);
+
+	if (!s || in < 0 || count == 0 || count > SSIZE_MAX)
+		return REAL(sendfile64)(out, in, offset, count);
+	return HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
+				 sendfile_direct(s, out, in, offset, count)));
+}
+HOOK_ALIAS(sendfile, sendfile64);

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recv and send in all their forms. */
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/sections.h"
+#include "base/sigsafe.h"
+#include "conn/timeout.h"
+#include "preload/hook.h"
+
+/* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
+ */
+#define RX_KERNEL_FLAGS (MSG_OOB | MSG_ERRQUEUE)
+#define TX_KERNEL_FLAGS (MSG_OOB | MSG_ZEROCOPY)
+/* The kernel's own, with which it refuses whole messages. */
+#define MSG_COMPAT ((int)0x80000000)
+
+/* What is longer the kernel cuts. */
+static size_t move_len(size_t len)
+{
+	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
+}
+
+NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!s || (flags & RX_KERNEL_FLAGS) || !hook_in_reach(buf, iov.iov_len))
+		return REAL(recv)(fd, buf, len, flags);
+	return HOOK_RX(s, fd, REAL(recv)(fd, buf, len, flags),
+		       rx_recv(s, fd, &iov, 1, flags));
+}
+
+/* TCP has no name to give: the kernel writes a length of 0, after the bytes are taken. */
+static ssize_t recvfrom_direct(struct sock *s, int fd, const struct iovec *iov, int flags,
+			       struct sockaddr *addr, socklen_t *addr_len)
+{
+	ssize_t n = rx_recv(s, fd, iov, 1, flags);
+	socklen_t room;
+
+	if (n < 0 || !addr)
+		return n;
+	if (crit_copy(&room, addr_len, sizeof(room)) < 0)
+		return -EFAULT;
+	if (room > INT_MAX)
+		return -EINVAL;
+	room = 0;
+	return crit_copy(addr_len, &room, sizeof(room)) < 0 ? -EFAULT : n;
+}
+
+HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+		      socklen_t *addr_len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {buf, move_len(len)};
+
+	if (!s || (flags & RX_KERNEL_FLAGS) || !hook_in_reach(buf, iov.iov_len))
+		return REAL(recvfrom)(fd, buf, len, flags, addr, addr_len);
+	return HOOK_RX(s, fd, REAL(recvfrom)(fd, buf, len, flags, addr, addr_len),
+		       recvfrom_direct(s, fd, &iov, flags, addr, addr_len));
+}
+
+/*
+ * Reads a header of the program's, whose pointers may be bad. False when the kernel
+ * refuses it, and so does in our place.
+ */
+static bool header_read(const struct msghdr *from, struct msghdr *msg, size_t *total)
+{
+	/* The length of no name is nothing. */
+	return crit_copy(msg, from, sizeof(*msg)) == 0 &&
+	       (!msg->msg_name || msg->msg_namelen <= INT_MAX) &&
+	       hook_vector_is_good(msg->msg_iov, msg->msg_iovlen, total);
+}
+
+#define FIELD_WRITE(to, name, value)                                                     \
+	__extension__({                                                                  \
+		__typeof__((to)->name) value_ = (value);                                 \
+		crit_copy(&(to)->name, &value_, sizeof(value_));                         \
+	})
+
+/* What TCP_INQ adds to a receive, as the kernel cuts it to the room. Returns the bytes of it. */
+static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(inq))];
+		struct cmsghdr head;
+	} c = {.head = {CMSG_LEN(sizeof(inq)), IPPROTO_TCP, TCP_CM_INQ}};
+
+	memcpy(CMSG_DATA(&c.head), &inq, sizeof(inq));
+	if (!msg->msg_control || msg->msg_controllen < sizeof(c.head)) {
+		*flags |= MSG_CTRUNC;
+		return 0;
+	}
+	if (msg->msg_controllen < c.head.cmsg_len) {
+		*flags |= MSG_CTRUNC;
+		c.head.cmsg_len = msg->msg_controllen;
+	}
+	if (crit_copy(msg->msg_control, &c, c.head.cmsg_len) != 0)
+		return 0;
+	return msg->msg_controllen < CMSG_SPACE(sizeof(inq)) ? msg->msg_controllen
+							     : CMSG_SPACE(sizeof(inq));
+}
+
+/* `msg` is the copy that header_read made of `to`. */
+static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
+			      size_t total, struct msghdr *to, int flags,
+			      hook_recv_fn take)
+{
+	ssize_t n = hook_recv_vector(take, s, fd, msg->msg_iov, (int)msg->msg_iovlen,
+				     flags, total);
+	int told = flags & MSG_CMSG_CLOEXEC;
+	size_t control = 0;
+
+	if (n < 0)
+		return n;
+	if (atomic_load_explicit(&s->slot->inq, memory_order_relaxed))
+		control = control_inq(msg, sock_inq_hint(s, fd), &told);
+	if ((msg->msg_name && FIELD_WRITE(to, msg_namelen, 0) < 0) ||
+	    FIELD_WRITE(to, msg_controllen, control) < 0 ||
+	    FIELD_WRITE(to, msg_flags, told) < 0)
+		return -EFAULT;
+	return n;
+}
+
+HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr head;
+	size_t total;
+	ssize_t n;
+
+	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)) &&
+	    header_read(msg, &head, &total))
+		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
+			       recvmsg_direct(s, fd, &head, total, msg, flags, rx_recv));
+	rights_room(msg, 1);
+	n = REAL(recvmsg)(fd, msg, flags);
+	if (n >= 0 && msg->msg_controllen > 0)
+		rights_received(msg);
+	return n;
+}
+
+/* The time left until `end`; false when there is none. */
+static bool time_left(const struct timespec *end, struct timespec *left)
+{
+	struct timespec now;
+
+	clock_read(CLOCK_MONOTONIC, &now);
+	left->tv_sec = end->tv_sec - now.tv_sec;
+	left->tv_nsec = end->tv_nsec - now.tv_nsec;
+	if (left->tv_nsec < 0) {
+		left->tv_sec--;
+		left->tv_nsec += 1000000000;
+	}
+	if (left->tv_sec >= 0)
+		return left->tv_sec > 0 || left->tv_nsec > 0;
+	*left = (struct timespec){0, 0};
+	return false;
+}
+
+static int time_end(const struct timespec *timeout, struct timespec *end)
+{
+	struct timespec given;
+
+	if (crit_copy(&given, timeout, sizeof(given)) < 0)
+		return -EFAULT;
+	if (given.tv_sec < 0 || (unsigned long)given.tv_nsec >= 1000000000)
+		return -EINVAL;
+	clock_read(CLOCK_MONOTONIC, end);
+	end->tv_nsec += given.tv_nsec;
+	if (end->tv_nsec >= 1000000000) {
+		end->tv_sec++;
+		end->tv_nsec -= 1000000000;
+	}
+	/* As the kernel: what has no number is at the end of time. */
+	if (__builtin_add_overflow(end->tv_sec, given.tv_sec, &end->tv_sec))
+		*end = (struct timespec){__LONG_MAX__, 0};
+	return 0;
+}
+
+/* An error that waits is told before any bytes. Taken: 0 or -errno. */
+static int pending_error(struct sock *s, int fd)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	sock_error_ask(s, fd);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 &&
+	    error == ECONNRESET)
+		sock_error_told(s);
+	int own = sock_take_error(s);
+	return error ? -error : -own;
+}
+
+/* A further message, where an error stands behind the first ones: it waits. */
+static ssize_t recvmmsg_more(struct sock *s, int fd, const struct msghdr *head,
+			     size_t total, struct mmsghdr *to, int flags)
+{
+	ssize_t n = recvmsg_direct(s, fd, head, total, &to->msg_hdr, flags, rx_recv_more);
+	int saved = errno;
+
+	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(s, fd) & EPOLLERR))
+		return -ECONNRESET;
+	if (n == SOCK_KERNEL) {
+		n = recvmsg(fd, &to->msg_hdr, flags);
+		n = n < 0 ? -errno : n;
+		errno = saved;
+	}
+	return n;
+}
+
+static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flags,
+			    bool first)
+{
+	struct msghdr head;
+	size_t total;
+	ssize_t n;
+
+	if (!header_read(&to->msg_hdr, &head, &total))
+		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
+	flags &= ~MSG_WAITFORONE;
+	n = first ? recvmsg_direct(s, fd, &head, total, &to->msg_hdr, flags, rx_recv)
+		  : recvmmsg_more(s, fd, &head, total, to, flags);
+	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
+		return -EFAULT;
+	return n;
+}
+
+/* The kernel leaves the error of a further message to the next call. That of the connection stays
+ * where it is. So it does with a signal where there is a timeout; without one what it leaves has no
+ * name, and is not told here. */
+static void error_waits(struct sock *s, ssize_t error)
+{
+	if (error == -EFAULT || error == -EINVAL || error == -EMSGSIZE ||
+	    (error == -EINTR && timeout_ns(s, TIMEOUT_RX) != TIMEOUT_NEVER))
+		sock_keep_error(s, (int)-error);
+}
+
+/* As the kernel: the time is looked at only after each message, and written back. */
+static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
+			       unsigned count, int flags, struct timespec *timeout)
+{
+	struct timespec end = {0, 0}, left;
+	unsigned done = 0;
+	int r = timeout ? time_end(timeout, &end) : 0;
+
+	if (r == 0)
+		r = pending_error(s, fd);
+	if (r < 0)
+		return r;
+	while (done < count && done < UIO_MAXIOV) {
+		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags, done == 0);
+
+		if (n < 0 && done > 0) {
+			error_waits(s, n);
+			return done;
+		}
+		if (n < 0)
+			return n;
+		done++;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (timeout) {
+			bool more = time_left(&end, &left);
+
+			if (crit_copy(timeout, &left, sizeof(left)) < 0)
+				return -EFAULT;
+			if (!more)
+				break;
+		}
+	}
+	return done;
+}
+
+HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
+		  struct timespec *timeout)
+{
+	struct sock *s = fd_sock(fd);
+	int n;
+
+	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)))
+		return (int)HOOK_RX(s, fd,
+				    REAL(recvmmsg)(fd, msgs, count, flags, timeout),
+				    recvmmsg_direct(s, fd, msgs, count, flags, timeout));
+	rights_room(msgs ? &msgs->msg_hdr : NULL, count);
+	n = REAL(recvmmsg)(fd, msgs, count, flags, timeout);
+	for (int i = 0; i < n; i++)
+		if (msgs[i].msg_hdr.msg_controllen > 0)
+			rights_received(&msgs[i].msg_hdr);
+	return n;
+}
+
+static __attribute__((noinline, cold)) void flags_need_kernel(struct sock *s, int fd,
+							      int flags)
+{
+	log_debug("fd %d: a send with flags %#x is the kernel's", fd, flags);
+	hook_take_down(s, fd, flags & MSG_OOB ? VD_REASON_OOB : VD_REASON_OPTION);
+}
+
+/* Flags that only the kernel's TCP can serve take the connection there. */
+static void sending(struct sock *s, int fd, int flags)
+{
+	if (__builtin_expect(flags & TX_KERNEL_FLAGS, 0))
+		flags_need_kernel(s, fd, flags);
+	if ((flags & MSG_FASTOPEN) &&
+	    atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+		fd_connecting(s, fd);
+}
+
+/* A connection that is there: the kernel says EISCONN. */
+static inline bool opens_again(struct sock *s, int flags)
+{
+	return __builtin_expect(flags & MSG_FASTOPEN, 0) && sock_is_direct(s);
+}
+
+NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!s || len == 0 || !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags))
+		return hook_passed(s, REAL(send)(fd, buf, len, flags));
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(send)(fd, buf, len, flags),
+		       tx_send(s, fd, &iov, 1, flags));
+}
+HOOK_ALIAS(__send, send);
+
+/* A connected TCP socket ignores the name, which the kernel has read all the same. */
+static bool name_is_good(const void *name, socklen_t len)
+{
+	return crit_readable(name, len < sizeof(struct sockaddr_storage)
+					   ? len
+					   : sizeof(struct sockaddr_storage));
+}
+
+HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
+		    const struct sockaddr *addr, socklen_t addr_len)
+{
+	struct sock *s = fd_sock(fd);
+	struct iovec iov = {(void *)buf, move_len(len)};
+
+	if (!s || (len == 0 && !(flags & MSG_FASTOPEN)) ||
+	    !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags) ||
+	    (addr && (addr_len > sizeof(struct sockaddr_storage) ||
+		      !name_is_good(addr, addr_len))))
+		return hook_passed(s, REAL(sendto)(fd, buf, len, flags, addr, addr_len));
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
+		       tx_send(s, fd, &iov, 1, flags));
+}
+
+/* Of control data the kernel looks at the first piece, too, before anything is sent. */
+static bool control_is_good(const void *control, size_t len)
+{
+	struct cmsghdr first;
+
+	if (len > INT_MAX || !crit_readable(control, len))
+		return false;
+	return len < sizeof(first) ||
+	       (crit_copy(&first, control, sizeof(first)) == 0 &&
+		first.cmsg_len >= sizeof(first) && first.cmsg_len <= len);
+}
+
+/* As header_read, of what is to be sent. */
+static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *total)
+{
+	return header_read(from, msg, total) &&
+	       (!msg->msg_name || name_is_good(msg->msg_name, msg->msg_namelen)) &&
+	       control_is_good(msg->msg_control, msg->msg_controllen);
+}
+
+static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
+{
+	/* Control data (marks, timestamps) goes with the kernel's own segments. */
+	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
+		log_debug("fd %d: a send with control data is the kernel's", fd);
+		hook_take_down(s, fd, VD_REASON_OPTION);
+	}
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
+		       tx_send(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags));
+}
+
+static void control_sending(const struct msghdr *from)
+{
+	struct msghdr msg;
+
+	if (crit_copy(&msg, from, sizeof(msg)) == 0 && msg.msg_control &&
+	    msg.msg_controllen > 0)
+		rights_sending(&msg);
+}
+
+HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	struct msghdr head;
+	size_t total;
+
+	/* What moves nothing is the kernel's to judge, as in send. */
+	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
+	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
+		return sendmsg_ours(s, fd, &head, flags);
+	if (!s)
+		control_sending(msg);
+	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
+}
+
+/* One message of several. *cut: less was sent than there is, and the kernel stops there. */
+static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int flags,
+			    bool *cut)
+{
+	struct msghdr head;
+	size_t total = 0;
+	ssize_t n;
+
+	if (!message_read(&from->msg_hdr, &head, &total) || total == 0 ||
+	    opens_again(s, flags))
+		n = hook_passed(s, REAL(sendmsg)(fd, &from->msg_hdr, flags));
+	else
+		n = sendmsg_ours(s, fd, &head, flags);
+	if (n < 0)
+		return n;
+	*cut = (size_t)n < move_len(total);
+	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
+}
+
+HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+	unsigned done = 0;
+	bool cut = false;
+
+	if (!s || count == 0 || (flags & MSG_COMPAT)) {
+		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
+			control_sending(&msgs[i].msg_hdr);
+		return REAL(sendmmsg)(fd, msgs, count, flags);
+	}
+	while (done < count && done < UIO_MAXIOV && !cut) {
+		if (sendmmsg_one(s, fd, &msgs[done], flags, &cut) < 0)
+			return done ? (int)done : -1;
+		done++;
+	}
+	return (int)done;
+}

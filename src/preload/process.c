@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that begin and end: fork, vfork, clone, daemon and _exit. */
+#include <sched.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "base/pageable.h"
+#include "base/sections.h"
+#include "base/self.h"
+#include "conn/report.h"
+#include "preload/hook.h"
+#include "readiness/ready.h"
+
+/*
+ * Set in a thread by each vfork, in memory that it shares with its child, and cleared by
+ * the first look in the parent. It holds the parent's pid.
+ */
+_Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
+
+bool hook_is_borrowed_slow(void)
+{
+	if (getpid() != hook_vfork_mark)
+		return true;
+	hook_vfork_mark = 0;
+	return false;
+}
+
+FORK_CODE void hook_report(void)
+{
+	if (hook_active)
+		sock_report();
+	report_write();
+}
+
+void hook_forking(void)
+{
+	if (hook_active) {
+		sock_leave_links();
+		announce_forking();
+		sock_forking();
+		ready_forking();
+	}
+}
+
+/* Set while a fork of ours is under way: libc's handlers then leave its end to us, who know
+ * the child's pid. */
+static _Thread_local bool fork_wrapped __attribute__((tls_model("initial-exec")));
+
+void hook_forked_unwrapped(void)
+{
+	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
+	if (hook_active && !fork_wrapped) {
+		ready_forked_parent();
+		sock_forked_parent(0);
+		announce_forked_parent();
+	}
+}
+
+FORK_CODE pid_t hook_forked_parent(pid_t pid)
+{
+	int saved = errno;
+
+	fork_wrapped = false;
+	if (pid != 0 && hook_active) {
+		ready_forked_parent();
+		sock_forked_parent(pid);
+		announce_forked_parent();
+	}
+	errno = saved;
+	return pid;
+}
+
+FORK_CODE void hook_forked_child(void)
+{
+	int saved = errno;
+	bool told = fork_wrapped;
+
+	hook_vfork_mark = 0;
+	fork_wrapped = false;
+	lock_forked();
+	signal_forked_child();
+	if (pageable_expects()) /* that is not inherited */
+		pageable_expect(false);
+	report_forked();
+	if (hook_active) {
+		self_forked();
+		announce_forked_child();
+		sock_forked_child(told);
+		ready_forked_child();
+	}
+	errno = saved;
+}
+
+__attribute__((used)) void *hook_vfork_begin(void)
+{
+	/* A child of vfork may call it too: the memory stays the first parent's. */
+	if (!hook_is_borrowed())
+		hook_vfork_mark = getpid();
+	return (void *)REAL(vfork);
+}
+
+/*
+ * vfork returns twice from one frame, so nothing of ours may be on the stack: the stub
+ * marks the thread and jumps. Turning vfork into fork would be wrong as well as slow:
+ * programs rely on the shared memory.
+ */
+__asm__(".pushsection .text\n"
+	".globl vfork, __vfork\n"
+	".type vfork, @function\n"
+	".type __vfork, @function\n"
+	".balign 16\n"
+	"vfork:\n"
+	"__vfork:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	subq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call hook_vfork_begin\n"
+	"	addq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	jmp *%rax\n"
+	"	.cfi_endproc\n"
+	".size vfork, . - vfork\n"
+	".size __vfork, . - __vfork\n"
+	".popsection\n");
+
+/* libc calls our handlers. */
+FORK_CODE HOOK pid_t fork(void)
+{
+	fork_wrapped = true;
+	return hook_forked_parent(REAL(fork)());
+}
+HOOK_ALIAS(__fork, fork);
+
+/* fork without the handlers of pthread_atfork: ours are not optional. */
+FORK_CODE HOOK pid_t _Fork(void)
+{
+	pid_t pid;
+
+	fork_wrapped = true;
+	hook_forking();
+	pid = hook_forked_parent(REAL(_Fork)());
+	if (pid == 0)
+		hook_forked_child();
+	return pid;
+}
+
+struct clone_start {
+	int (*fn)(void *);
+	void *arg;
+	unsigned flags;
+};
+
+static int clone_begin(void *arg)
+{
+	struct clone_start start = *(struct clone_start *)arg;
+
+	hook_forked_child();
+	credentials_namespaces(start.flags);
+	return start.fn(start.arg);
+}
+
+/* Without CLONE_VM it is a fork, and the copy of this frame is the child's to read. */
+HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	struct clone_start start = {fn, arg, (unsigned)flags};
+	pid_t *parent_tid, *child_tid;
+	void *tls;
+	va_list ap;
+
+	va_start(ap, arg);
+	parent_tid = va_arg(ap, pid_t *);
+	tls = va_arg(ap, void *);
+	child_tid = va_arg(ap, pid_t *);
+	va_end(ap);
+	if (fn && hook_clone_parts((unsigned)flags))
+		hook_parting();
+	if (fn && !(flags & CLONE_VM)) {
+		fork_wrapped = true;
+		hook_forking();
+		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
+						      parent_tid, tls, child_tid));
+	}
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
+		hook_vfork_mark = getpid();
+	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
+}
+
+HOOK_ALIAS(__clone, clone);
+
+/* libc forks, and leaves in the parent, past every symbol of ours. */
+HOOK int daemon(int nochdir, int noclose)
+{
+	int result;
+
+	if (!noclose)
+		for (int fd = 0; fd <= 2; fd++)
+			hook_closing(fd);
+	hook_report();
+	result = REAL(daemon)(nochdir, noclose);
+	if (result != 0)
+		report_reopen();
+	return result;
+}
+
+FORK_CODE HOOK void _exit(int status)
+{
+	if (!hook_is_borrowed())
+		hook_report();
+	REAL(_exit)(status);
+	__builtin_unreachable();
+}
+HOOK_ALIAS(_Exit, _exit);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* splice and asynchronous I/O: the kernel or libc moves the bytes, so TCP it is. */
+#include <aio.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/await.h"
+#include "base/scratch.h"
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+
+/* A pipe that polls writable takes this much without blocking. */
+#define SPLICE_CHUNK SCRATCH_BYTES
+
+static bool splice_waits(int fd, unsigned flags)
+{
+	return !(flags & SPLICE_F_NONBLOCK) && !(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK);
+}
+
+/* The pipe's turn comes first: what has been received must not be given back. */
+static ssize_t splice_room(int pipe_fd, unsigned flags)
+{
+	struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
+	int n = splice_waits(pipe_fd, flags) ? await_poll(&p, 1, NULL, NULL)
+					     : await_glance(&p, 1);
+
+	if (n < 0)
+		return n;
+	if (p.revents & POLLERR) { /* nobody reads it any more */
+		raise(SIGPIPE);
+		return -EPIPE;
+	}
+	return n ? 0 : -EAGAIN;
+}
+
+/* Socket to pipe, as far as only the ring holds the bytes. */
+static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
+			      unsigned flags, char *buf)
+{
+	struct iovec iov = {buf, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
+	ssize_t n = splice_room(pipe_fd, flags), put = 0;
+
+	if (n < 0)
+		return n;
+	/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
+	n = rx_recv(s, fd, &iov, 1, 0);
+	while (n > 0 && put < n) {
+		ssize_t w = REAL(write)(pipe_fd, buf + put, (size_t)(n - put));
+		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
+
+		if (w >= 0)
+			put += w;
+		else if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		else if (errno == EAGAIN) /* another writer was faster */
+			await_poll(&p, 1, NULL, NULL);
+	}
+	return n;
+}
+
+static void give_back(void *buf)
+{
+	scratch_give(buf, SPLICE_CHUNK);
+}
+
+static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
+				unsigned flags)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	ssize_t n;
+	char *buf;
+
+	crit_enter(); /* no handler jumps away with it */
+	buf = scratch_take(SPLICE_CHUNK);
+	if (buf)
+		_pthread_cleanup_push(&cleanup, give_back, buf);
+	crit_leave();
+	if (!buf)
+		return -ENOMEM;
+	n = splice_through(s, fd, pipe_fd, len, flags, buf);
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return n;
+}
+
+/* Pipe to socket, should the way down not be free yet. */
+static ssize_t splice_to_ring(struct sock *s, int fd)
+{
+	hook_take_down(s, fd, VD_REASON_SPLICE);
+	return SOCK_KERNEL;
+}
+
+#define SPLICE_KNOWN (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
+
+/* The kernel does not look at the socket: one end is to be a pipe's right end, with no offset. */
+static bool splice_is_refused(int in, const off64_t *in_offset, int out,
+			      const off64_t *out_offset, unsigned flags)
+{
+	int pipe_fd = fd_sock(in) ? out : in, way = fd_sock(in) ? O_RDONLY : O_WRONLY;
+	int mode = REAL(fcntl64)(pipe_fd, F_GETFL);
+
+	return (flags & ~(unsigned)SPLICE_KNOWN) || in_offset || out_offset || mode < 0 ||
+	       (mode & O_ACCMODE) == way || REAL(fcntl64)(pipe_fd, F_GETPIPE_SZ) < 0;
+}
+
+HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
+		    unsigned flags)
+{
+	struct sock *from = fd_sock(in), *to = fd_sock(out);
+
+	if ((!from && !to) || len == 0 ||
+	    splice_is_refused(in, in_offset, out, out_offset, flags))
+		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
+	if (to)
+		hook_take_down(to, out, VD_REASON_SPLICE);
+	if (!from)
+		return HOOK_TX(to, out,
+			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
+			       splice_to_ring(to, out));
+	hook_take_down(from, in, VD_REASON_SPLICE);
+	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
+		       splice_from_ring(from, in, out, len, flags));
+}
+
+/* Returns 0, or -EAGAIN while bytes wait that only a read through us can get. */
+static int aio_descend(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s && hook_take_down(s, fd, VD_REASON_AIO) > 0 ? -EAGAIN : 0;
+}
+
+HOOK int aio_read(struct aiocb *cb)
+{
+	int error = aio_descend(cb->aio_fildes);
+
+	return error ? (int)ret_errno(error) : REAL(aio_read)(cb);
+}
+
+HOOK int aio_read64(struct aiocb64 *cb)
+{
+	return aio_read((struct aiocb *)cb);
+}
+
+HOOK int aio_write(struct aiocb *cb)
+{
+	aio_descend(cb->aio_fildes);
+	return REAL(aio_write)(cb);
+}
+
+HOOK int aio_write64(struct aiocb64 *cb)
+{
+	return aio_write((struct aiocb *)cb);
+}
+
+HOOK int lio_listio(int mode, struct aiocb *const list[], int count, struct sigevent *sig)
+{
+	for (int i = 0; i < count; i++) {
+		int error = 0;
+
+		if (list[i] && list[i]->aio_lio_opcode != LIO_NOP)
+			error = aio_descend(list[i]->aio_fildes);
+		if (error && list[i]->aio_lio_opcode == LIO_READ)
+			return (int)ret_errno(error);
+	}
+	return REAL(lio_listio)(mode, list, count, sig);
+}
+
+HOOK int lio_listio64(int mode, struct aiocb64 *const list[], int count,
+		      struct sigevent *sig)
+{
+	return lio_listio(mode, (struct aiocb *const *)list, count, sig);
+}

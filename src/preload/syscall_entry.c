@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The entry of syscall(): numbers that make a child in our memory pass without a trace. */
+#include <linux/sched.h>
+#include <sys/syscall.h>
+
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+
+/* True when the child will run in our memory, perhaps on our very stack. */
+int hook_syscall_shares(long nr, unsigned long a, size_t b);
+__attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b)
+{
+	unsigned long flags;
+
+	if (nr == SYS_vfork)
+		flags = CLONE_VM | CLONE_VFORK;
+	else if (nr == SYS_clone)
+		flags = a;
+	else if (b < sizeof(flags) ||
+		 crit_copy(&flags, (const void *)a, sizeof(flags)) < 0)
+		return true; /* fails in the kernel */
+	if (hook_clone_parts(flags))
+		hook_parting();
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))
+		hook_vfork_begin();
+	return (flags & CLONE_VM) != 0;
+}
+
+long hook_syscall_failed(int error);
+__attribute__((used)) long hook_syscall_failed(int error)
+{
+	return ret_errno(-error);
+}
+
+/*
+ * A child that shares our memory must find nothing of ours on the stack: such calls are
+ * made here, in the frame of the caller. 56 is clone, 58 vfork, 435 clone3.
+ */
+_Static_assert(SYS_clone == 56 && SYS_vfork == 58 && SYS_clone3 == 435, "numbers");
+
+__asm__(".pushsection .text\n"
+	".globl syscall\n"
+	".type syscall, @function\n"
+	".balign 16\n"
+	"syscall:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	cmpq $56, %rdi\n"
+	"	je 1f\n"
+	"	cmpq $58, %rdi\n"
+	"	je 1f\n"
+	"	cmpq $435, %rdi\n"
+	"	je 1f\n"
+	"	jmp hook_syscall\n"
+	"1:	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %rcx\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	subq $8, %rsp\n"
+	"	.cfi_adjust_cfa_offset 56\n"
+	"	call hook_syscall_shares\n"
+	"	addq $8, %rsp\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	.cfi_adjust_cfa_offset -56\n"
+	"	testl %eax, %eax\n"
+	"	jz hook_syscall\n"
+	"	movq %rdi, %rax\n"
+	"	movq %rsi, %rdi\n"
+	"	movq %rdx, %rsi\n"
+	"	movq %rcx, %rdx\n"
+	"	movq %r8, %r10\n"
+	"	movq %r9, %r8\n"
+	"	movq 8(%rsp), %r9\n"
+	"	syscall\n"
+	"	cmpq $-4095, %rax\n"
+	"	jae 2f\n"
+	"	ret\n"
+	"2:	negl %eax\n"
+	"	movl %eax, %edi\n"
+	"	jmp hook_syscall_failed\n"
+	"	.cfi_endproc\n"
+	".size syscall, . - syscall\n"
+	".popsection\n");

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poll, select and epoll. */
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <time.h>
+
+#include "base/sigsafe.h"
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+#include "readiness/epoll.h"
+#include "readiness/look.h"
+#include "readiness/ready.h"
+
+/* Of a signal set. */
+#define KERNEL_SIGSET_BYTES 8
+
+static const struct timespec *from_ms(int ms, struct timespec *ts)
+{
+	if (ms < 0)
+		return NULL;
+	ts->tv_sec = ms / 1000;
+	ts->tv_nsec = (long)(ms % 1000) * 1000000;
+	return ts;
+}
+
+/* A mask that cannot be read is the kernel's to refuse, before it looks at anything else. */
+static bool mask_is_good(const sigset_t *mask)
+{
+	return !mask || crit_readable(mask, NSIG / 8);
+}
+
+static int poll_ours(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *mask)
+{
+	return __builtin_expect(hook_poll_takes(fds, n), 1)
+		       ? ready_poll(fds, n, timeout, mask)
+		       : hook_poll_anyway(fds, n, timeout, mask);
+}
+static const struct timespec at_once;
+
+HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	struct timespec ts;
+
+	if (left_any() && left_poll_is_ready(fds, n))
+		return left_poll_add(fds, n, REAL(poll)(fds, n, 0));
+	if (left_any() || !ready_poll_concerns(fds, n))
+		return REAL(poll)(fds, n, timeout);
+	hook_cancel_point();
+	return (int)ret_keeping(poll_ours(fds, n, from_ms(timeout, &ts), NULL));
+}
+HOOK_ALIAS(__poll, poll);
+
+HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+	       const sigset_t *mask)
+{
+	if (left_any() && left_poll_is_ready(fds, n))
+		return left_poll_add(fds, n, REAL(ppoll)(fds, n, &at_once, mask));
+	if (left_any() || !ready_poll_concerns(fds, n) || !mask_is_good(mask))
+		return REAL(ppoll)(fds, n, timeout, mask);
+	hook_cancel_point();
+	return (int)ret_keeping(poll_ours(fds, n, timeout, mask));
+}
+
+static unsigned long set_word(const fd_set *set, int i)
+{
+	return set ? ((const unsigned long *)set)[i] : 0;
+}
+
+static bool set_readable(const fd_set *set, size_t bytes)
+{
+	return !set || crit_readable(set, bytes);
+}
+
+/* True when one of the descriptors in the sets is a socket or an instance of ours. */
+bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e)
+{
+	const int bits = 8 * (int)sizeof(unsigned long);
+	size_t bytes = n > 0 ? (size_t)(n + bits - 1) / (size_t)bits * sizeof(long) : 0;
+
+	if (!set_readable(r, bytes) || !set_readable(w, bytes) || !set_readable(e, bytes))
+		return false;
+	for (int base = 0; base < n; base += bits) {
+		unsigned long word = set_word(r, base / bits) | set_word(w, base / bits) |
+				     set_word(e, base / bits);
+
+		for (; word; word &= word - 1) {
+			int fd = base + __builtin_ctzl(word);
+
+			if (fd < n && (fd_sock(fd) || instance_at(fd)))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void time_since(const struct timespec *begin, struct timespec *spent)
+{
+	clock_read(CLOCK_MONOTONIC, spent);
+	spent->tv_sec -= begin->tv_sec;
+	spent->tv_nsec -= begin->tv_nsec;
+	if (spent->tv_nsec < 0) {
+		spent->tv_sec--;
+		spent->tv_nsec += 1000000000;
+	}
+}
+
+/* Linux leaves the time that was not slept in the caller's timeval. */
+static void select_time_left(struct timeval *tv, const struct timespec *given,
+			     const struct timespec *begin)
+{
+	struct timespec spent;
+	time_t sec;
+	long nsec;
+
+	time_since(begin, &spent);
+	sec = given->tv_sec - spent.tv_sec;
+	nsec = given->tv_nsec - spent.tv_nsec;
+	if (nsec < 0) {
+		sec--;
+		nsec += 1000000000;
+	}
+	tv->tv_sec = sec < 0 ? 0 : sec;
+	tv->tv_usec = sec < 0 ? 0 : nsec / 1000;
+}
+
+static int sets_ours(int n, fd_set *r, fd_set *w, fd_set *e,
+		     const struct timespec *timeout, const sigset_t *mask)
+{
+	return hook_set_takes(n, r) && hook_set_takes(n, w) && hook_set_takes(n, e)
+		       ? ready_select(n, r, w, e, timeout, mask)
+		       : hook_select_anyway(n, r, w, e, timeout, mask);
+}
+
+static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
+{
+	struct timespec given, begin;
+	int result;
+
+	if (!tv)
+		return sets_ours(n, r, w, e, NULL, NULL);
+	if (tv->tv_sec < 0 || tv->tv_usec < 0)
+		return -EINVAL;
+	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))
+		given.tv_sec = __LONG_MAX__;
+	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
+	clock_read(CLOCK_MONOTONIC, &begin);
+	result = sets_ours(n, r, w, e, &given, NULL);
+	select_time_left(tv, &given, &begin);
+	return result;
+}
+
+HOOK int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
+{
+	struct left_sets left;
+
+	n = hook_select_clip(n, r, w, e);
+	if (left_any() && left_select_is_ready(n, r, &left))
+		return left_select_add(r, &left,
+				       REAL(select)(n, r, w, e, &(struct timeval){0}));
+	if (left_any() || !hook_select_concerns(n, r, w, e))
+		return REAL(select)(n, r, w, e, tv);
+	hook_cancel_point();
+	return (int)ret_keeping(select_ours(n, r, w, e, tv));
+}
+HOOK_ALIAS(__select, select);
+
+HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
+		 const sigset_t *mask)
+{
+	struct left_sets left;
+
+	n = hook_select_clip(n, r, w, e);
+	if (left_any() && left_select_is_ready(n, r, &left))
+		return left_select_add(r, &left,
+				       REAL(pselect)(n, r, w, e, &at_once, mask));
+	if (left_any() || !hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
+		return REAL(pselect)(n, r, w, e, timeout, mask);
+	hook_cancel_point();
+	return (int)ret_keeping(sets_ours(n, r, w, e, timeout, mask));
+}
+
+static int epoll_created(int fd)
+{
+	hook_opened(fd);
+	if (fd >= 0 && hook_active && !hook_is_borrowed()) {
+		hook_known(fd);
+		ready_epoll_create(fd);
+	}
+	return fd;
+}
+
+HOOK int epoll_create(int size)
+{
+	return epoll_created(HOOK_MAKE(REAL(epoll_create)(size)));
+}
+
+HOOK int epoll_create1(int flags)
+{
+	return epoll_created(HOOK_MAKE(REAL(epoll_create1)(flags)));
+}
+
+HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	/* An unknown instance may be an inherited one: a socket of ours in it matters. */
+	if (!instance_at(epfd) && !fd_sock(fd))
+		return REAL(epoll_ctl)(epfd, op, fd, ev);
+	return (int)ret_keeping(ready_epoll_ctl(epfd, op, fd, ev));
+}
+
+/* As much of a mask as the kernel reads: into *copy, whose rest is empty. */
+static bool mask_copied(const sigset_t **mask, sigset_t *copy)
+{
+	if (!*mask)
+		return true;
+	sigemptyset(copy);
+	if (crit_copy(copy, *mask, KERNEL_SIGSET_BYTES) != 0)
+		return false;
+	*mask = copy;
+	return true;
+}
+
+static int wait_masked(int epfd, struct epoll_event *ev, int max,
+		       const struct timespec *timeout, const sigset_t *mask)
+{
+	sigset_t copy;
+
+	if (!mask_copied(&mask, &copy))
+		return -EFAULT;
+	return ready_epoll_wait(epfd, ev, max, timeout, mask);
+}
+
+/* The time comes first, then the mask, then the rest. */
+static int wait_timed(int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *timeout, const sigset_t *mask)
+{
+	struct timespec copy;
+
+	if (timeout) {
+		if (crit_copy(&copy, timeout, sizeof(copy)) != 0)
+			return -EFAULT;
+		if (!look_timeout_valid(&copy))
+			return -EINVAL;
+		timeout = &copy;
+	}
+	return wait_masked(epfd, ev, max, timeout, mask);
+}
+
+HOOK int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
+{
+	struct timespec ts;
+
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max, REAL(epoll_wait)(epfd, ev, max, 0));
+	if (!instance_at(epfd))
+		return REAL(epoll_wait)(epfd, ev, max, timeout);
+	hook_cancel_point();
+	return (int)ret_keeping(
+		ready_epoll_wait(epfd, ev, max, from_ms(timeout, &ts), NULL));
+}
+
+HOOK int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
+		     const sigset_t *mask)
+{
+	struct timespec ts;
+
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max,
+				      REAL(epoll_pwait)(epfd, ev, max, 0, mask));
+	if (!instance_at(epfd) || !mask_is_good(mask))
+		return REAL(epoll_pwait)(epfd, ev, max, timeout, mask);
+	hook_cancel_point();
+	return (int)ret_keeping(wait_masked(epfd, ev, max, from_ms(timeout, &ts), mask));
+}
+
+HOOK int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *timeout, const sigset_t *mask)
+{
+	if (left_any() && left_epoll_is_ready(epfd))
+		return left_epoll_add(epfd, ev, max,
+				      REAL(epoll_pwait2)(epfd, ev, max, &at_once, mask));
+	if (!instance_at(epfd) || !mask_is_good(mask))
+		return REAL(epoll_pwait2)(epfd, ev, max, timeout, mask);
+	hook_cancel_point();
+	return (int)ret_keeping(wait_timed(epfd, ev, max, timeout, mask));
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Viaduct knows about the process's epoll instances and the sockets in them. */
+#ifndef VD_READINESS_EPOLL_H
+#define VD_READINESS_EPOLL_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "base/lock.h"
+#include "conn/sock.h"
+#include "readiness/look.h"
+
+struct instance;
+
+/* Events that are reported in the order in which they came; those beyond that follow in
+ * any. */
+#define EPOLL_ORDERED 64
+/* Ticks between two of memory's places in the queue, for the kernel's that lie between. */
+#define EPOLL_PLACES 128
+
+/*
+ * One socket in one instance. While it is not converted, the kernel's registration is
+ * the user's own. A converted one has the TCP descriptor (all events) and the doorbell
+ * in the kernel, both edge-triggered and with tags as data, and its events are made here.
+ * Never freed: `index`, which the tags carry, stays that of this record.
+ * Guarded by the instance's lock, but for what is marked.
+ */
+struct epoll_reg {
+	struct instance *in; /* NULL while the record is free */
+	struct sock *s;
+	struct epoll_reg *next_of_sock; /* list at s->regs; guarded by the list lock */
+	struct epoll_reg *next, **prev; /* list at in->regs */
+	uint32_t index, turn; /* which record, and how often it was used before: tags */
+	int fd;		      /* the kernel's key */
+	int use_fd;	 /* a descriptor that refers to the socket now; -1 for none */
+	uint32_t events; /* as the program gave them */
+	epoll_data_t data;
+	uint64_t edge_in, edge_out, moves; /* as of the last report */
+	uint64_t active;		   /* in->calls when something last happened */
+	uint32_t hot_at;     /* place in the hot list, plus 1; 0 when cold */
+	uint64_t told_at;    /* the scan with which it was last reported */
+	uint64_t added;	     /* tick of the last ADD or MOD */
+	uint64_t queued;     /* tick of the report that queued it again, or 0 */
+	uint32_t armed;	     /* interest that sock_arm was given; 0 for none */
+	uint32_t tcp_edge;   /* kernel events that came since the last report */
+	uint32_t tcp_noted;  /* those that had come before it */
+	uint32_t shuts;	     /* of the socket, as of the last report */
+	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
+	bool converted;
+	bool bell;    /* this record's tag is on the doorbells */
+	bool fresh;   /* to be reported at the next look even without an edge */
+	bool spent;   /* ONESHOT, and reported */
+	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
+	bool rung;    /* the doorbell has gone since it was armed */
+	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
+	bool refused; /* kept on TCP already */
+	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
+	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
+	uint32_t generation; /* of the slot, to notice a socket closed past us */
+};
+
+/*
+ * True when no other record of the socket can be in the same instance. Only the
+ * instance's lock is needed: whoever adds or removes one there holds it as well.
+ */
+static inline bool reg_is_only(struct epoll_reg *r)
+{
+	return r->s->regs == r && !r->next_of_sock;
+}
+
+/* The descriptor was closed past Viaduct: the socket's memory is another's by now. */
+static inline bool reg_is_stale(struct epoll_reg *r)
+{
+	return fd_sock(r->use_fd) != r->s ||
+	       atomic_load_explicit(&r->s->slot->generation, memory_order_relaxed) !=
+		       r->generation;
+}
+
+/*
+ * One epoll instance. Memory is re-used for other instances, never freed, so that a
+ * thread may look at it without counting itself; the generation tells the difference.
+ */
+struct batch;
+
+struct instance {
+	struct lock lock;
+	/* Threads inside the kernel's epoll_wait; above it the generation, see
+	 * instance_sleep. */
+	_Atomic uint64_t sleepers;
+	_Atomic uint32_t converted; /* registrations whose events are made here */
+	_Atomic bool ever_converted;
+	uint32_t fds; /* descriptors of this process; guarded by the list lock */
+	int epfd;     /* one of them */
+	pid_t owner;
+	bool nested;		  /* watched from outside: its sockets stay on TCP */
+	bool blind;		  /* and by some who do not ask us first */
+	bool outer;		  /* holds, or has held, other instances */
+	bool sideless;		  /* gets none: see epoll_nest.c */
+	int side, news;		  /* -1, or what holds its tags: see epoll_nest.c */
+	bool no_upgrade;	  /* user data collides with our tags */
+	bool hidden;		  /* Viaduct's own: see pollset.h */
+	bool polled;		  /* by a call that is under way; with `hidden` */
+	_Atomic bool lingering;	  /* some of its registrations linger */
+	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
+	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
+	 * once less. */
+	_Atomic bool ask_now; /* the kernel has something that was ours a moment ago */
+	_Atomic bool mixed;   /* more than one connection, or something else, in it */
+	_Atomic bool kernel_turn;   /* room is short, and the kernel goes first */
+	_Atomic uint32_t since_ask; /* calls since the kernel was last asked */
+	_Atomic uint64_t asked_at;  /* tick at which it was */
+	uint64_t calls; /* age of the instance in calls; a sleep counts for several */
+	uint64_t aged_at;
+	struct epoll_reg *regs;
+	uint32_t nregs;
+	struct epoll_reg **hot;
+	uint32_t nhot, hot_room, turn;
+	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
+	/* The one whose call asks the kernel now, or NULL: see tcp_heard. */
+	struct batch *absorbing;
+	/* Those of the last report that were the kernel's: data and place in the queue.
+	 * Relaxed, and outside the lock: a race misplaces an event. */
+	_Atomic uint32_t told;
+	_Atomic uint64_t told_data[EPOLL_ORDERED], told_place[EPOLL_ORDERED];
+	struct instance *next_free, *next_all;
+};
+
+/* ---- records (epoll_table.c) ---- */
+
+/* NULL when fd is not an instance made through ready_epoll_create. */
+struct instance *instance_at(int fd);
+/* A descriptor of the instance, or -1. */
+int instance_fd(struct instance *in);
+/* Under the list lock: the next of all, also of those that are free; the first after NULL. */
+struct instance *instance_next(struct instance *in);
+/* The lock around s->regs, the table of instances and the records; taken before any
+ * instance's. */
+void epoll_list_lock(void);
+/*
+ * Without the lock: whether the socket stands in an instance. Who changes its phase looks afterwards;
+ * who makes a record looks at the phase afterwards. One of them sees the other.
+ */
+static inline bool reg_is_any(const struct sock *s)
+{
+	return __atomic_load_n(&s->regs, __ATOMIC_SEQ_CST);
+}
+void epoll_list_unlock(void);
+void instance_lock(struct instance *in);
+void instance_unlock(struct instance *in);
+/*
+ * One more thread is about to sleep: from now on nothing may rely on its looking. Returns
+ * what instance_woke must be given; that returns false when the instance has been closed
+ * meanwhile, so that it must not be touched.
+ */
+uint32_t instance_sleep(struct instance *in);
+bool instance_woke(struct instance *in, uint32_t generation);
+static inline uint32_t instance_sleepers(struct instance *in)
+{
+	/* Sequentially consistent: the other half of instance_sleep. */
+	return (uint32_t)atomic_load(&in->sleepers);
+}
+/* True in a thread that holds one of these locks. */
+bool epoll_locked(void);
+pid_t epoll_self(void);
+
+/* There is more in it than one connection; under its lock. */
+void instance_mixed(struct instance *in);
+/* Under the list lock, before the kernel closes fd, which is the socket's. */
+void epoll_sock_closing(struct sock *s, int fd);
+/* Under the list lock, after the kernel has made fd a duplicate of one of the socket's. */
+void epoll_sock_duplicated(struct sock *s, int fd);
+/* Under both locks. NULL when there is no memory. */
+struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
+			     const struct epoll_event *ev);
+void reg_destroy(struct epoll_reg *r);
+/* Under the list lock. */
+struct epoll_reg *reg_find(struct instance *in, struct sock *s, int fd);
+/* Makes the record hot; under the instance's lock, like all that follow. */
+void reg_heat(struct epoll_reg *r);
+void reg_chill(struct epoll_reg *r);
+void reg_arm(struct epoll_reg *r);
+void reg_disarm(struct epoll_reg *r);
+/* Forgets a stale record, as far as the instance's lock allows. */
+void reg_abandon(struct epoll_reg *r);
+
+/* The record that a tag names, or NULL when the data is not a tag of ours. It may have become another's
+ * since: tag_heard looks. */
+struct epoll_reg *tag_reg(uint64_t data, bool *bell);
+uint64_t tag_of(const struct epoll_reg *r, bool bell);
+bool tag_collides(uint64_t data);
+/* Of bells that are no single record's. */
+uint64_t tag_of_shared(void);
+/* Of an instance's side in itself. */
+uint64_t tag_of_side(void);
+
+/* ---- epoll_ctl (epoll_ctl.c) ---- */
+
+/* Both locks are held. Registers an attached socket in a hidden instance, or returns -errno. */
+int reg_enter(struct instance *in, int epfd, struct sock *s, int fd,
+	      struct epoll_event *ev);
+/* Both locks are held. What DEL does: parks it where that is possible, else it is gone, or
+ * -errno. */
+int reg_leave(struct epoll_reg *r, int epfd);
+/* Under the instance's lock: what ADD and MOD do to a converted registration. */
+void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
+
+/* ---- conversion (epoll_convert.c) ---- */
+
+/* What a converted registration asks of the TCP descriptor. */
+#define EPOLL_TCP_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
+
+/*
+ * Under both locks. reg_convert hands the registration over from the kernel; tagged: the
+ * TCP descriptor was added with its tag already. On failure the kernel's registration is
+ * the program's own again.
+ */
+int reg_convert(struct epoll_reg *r, bool tagged);
+/* Both locks are held. The kernel's half of ADD, with the tag where that is asked for. */
+int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
+/* Under the instance's lock: gives it back to the kernel. */
+void reg_revert(struct epoll_reg *r);
+/* Takes the kernel's side of a converted registration away. */
+int reg_withdraw(struct epoll_reg *r);
+/* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
+bool instance_refuses(struct instance *in);
+bool instance_is_foreign(struct instance *in);
+/* Tags of ours, or of a parent's, in the kernel's instance. */
+static inline bool instance_may_have_tags(struct instance *in)
+{
+	return atomic_load(&in->ever_converted) || in->owner != epoll_self();
+}
+/* Keeps all its sockets on TCP. No lock may be held. */
+void instance_refuse_all(struct instance *in);
+/* Takes the doorbells out of the instance, or of its side. */
+void bells_drop(struct epoll_reg *r);
+/* Registers those that the record has for all of the socket's, in epfd. */
+int bells_enter(struct epoll_reg *r, int epfd);
+/* Makes sure that some sleeper, if there is one, looks at the record. */
+void reg_poke(struct epoll_reg *r);
+bool epoll_may_attach(struct sock *s);
+void epoll_on_attach(struct sock *s);
+void epoll_on_final(struct sock *s);
+bool epoll_on_release(struct sock *s);
+
+/* ---- reports (epoll_report.c) ---- */
+
+/* The events to report now, or 0; `take` counts them as reported. */
+uint32_t reg_report(struct epoll_reg *r, bool take);
+/* What one call of epoll_wait reports from memory. */
+struct batch {
+	struct epoll_event *ev;
+	bool ordered;	/* there can be an order: the instance is mixed */
+	bool late;	/* something came, or may have come, when the scan had begun */
+	uint64_t began; /* tick at which it had not */
+	int n, max;
+	uint64_t scan;		       /* in->scans as of its begin */
+	int again;		       /* those at the front that were queued again */
+	uint64_t base;		       /* place that its first has from now on */
+	uint64_t place[EPOLL_ORDERED]; /* rising */
+	struct epoll_reg *reg[EPOLL_ORDERED];
+};
+/* A report begins, with nothing in it. */
+void instance_scan_begin(struct instance *in, struct batch *b);
+/* Begins a report of the hot records, as far as there is room. */
+void instance_scan(struct instance *in, struct batch *b);
+/* Whether to one of them bytes came after the first tick, and not after the second. */
+bool instance_came(struct instance *in, uint64_t first, uint64_t second);
+/* Adds those that are not in the report yet, but what came after this tick. */
+void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick);
+/* Takes our tags out of the kernel's n events: out, which may be the same array, gets those
+ * that are the program's. Returns how many. */
+int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
+		       struct epoll_event *out);
+/* ---- places in the queue (epoll_order.c) ---- */
+
+/* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
+int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more);
+/* Place of the first of the events that are reported now. */
+uint64_t order_base(void);
+/* Remembers the kernel's n events, which come before those of memory. */
+void order_told(struct instance *in, const struct epoll_event *ev, int n);
+/* The place of a registration that the kernel has had in its queue since the last report, as
+ * far as is known, or 0. */
+uint64_t order_queued(struct epoll_reg *r);
+/*
+ * Puts the kernel's n events, at most EPOLL_ORDERED, among the batch's, which stand at ev. What
+ * was queued again by the last report keeps its place, whose ever it is; then come the kernel's
+ * other events, and then those of memory. The kernel's are remembered.
+ */
+void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
+		 const struct epoll_event *raw, int n);
+
+/* Under the instance's lock: what a kernel event with a tag of ours says. */
+void tag_heard(struct instance *in, const struct epoll_event *ev);
+
+/* ---- instances that are watched from outside (epoll_nest.c) ---- */
+
+/* Instances with a side. Relaxed: who makes one does so before he looks, or sleeps. */
+extern _Atomic uint32_t epoll_sides;
+static inline bool epoll_any_side(void)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&epoll_sides, memory_order_relaxed) != 0, 0);
+}
+/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
+void epoll_nested(int fd);
+/* The same, before the kernel looks: it is readable there where it would report something. */
+void epoll_look_into(int fd);
+/* The same, by somebody who does not come by here. */
+void epoll_nested_past(int fd);
+/* Both locks are held. Converted registrations of an instance that is watched have a side. */
+void side_make(struct instance *in);
+/* Both locks are held. It goes; where registrations are left, they are as without one. */
+void side_drop(struct instance *in);
+/* Every instance does without, for ever: false when none had one. No lock may be held. */
+bool epoll_sides_drop(void);
+/* That was not the obstacle. */
+void epoll_sides_again(void);
+/* Under the instance's lock: it is readable in the kernel when it would report something, and
+ * only then. */
+void side_settle(struct instance *in);
+/* The same for all of them. No lock may be held. */
+void epoll_settle(void);
+
+/* ---- sleep ---- */
+
+/* Before a sleep: all hot records are armed. */
+void instance_arm(struct instance *in);
+/* A thread leaves with a result: what it does not take along must wake the sleepers. */
+void instance_attend(struct instance *in);
+/* After a sleep, when nobody sleeps any more. */
+void instance_disarm(struct instance *in);
+/* Records that nothing has happened to for long leave the hot list. */
+void instance_age(struct instance *in);
+
+/*
+ * No lock is held. What the kernel's call says of epfd, whose record is `in`, or NULL; where it
+ * holds instances with a side, these are settled first.
+ */
+int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *t, const sigset_t *mask);
+
+/* ---- where a call's events go (epoll_room.c) ---- */
+
+/* As the kernel asks first: whether the array lies where a program's memory can be at all. */
+bool epoll_is_user(const struct epoll_event *ev, int max);
+/* How many of its first `most`, and of `max`, there is memory for. */
+int epoll_room(struct epoll_event *ev, int max, uint32_t most);
+/* No lock is held. There was none: what has this data is told once more. */
+void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t data);
+/* The kernel's registrations before it was, as text from the heap, or NULL. */
+char *epoll_listing(int epfd);
+
+/* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
+
+void instance_crowd(struct instance *in, struct look_crowd *c);
+/* How long a sleep may last at most. */
+uint64_t instance_nap_ns(struct instance *in);
+/* The instance's lock is held: a thread sleeps no more. */
+void instance_awake(struct instance *in);
+/* After a sleep, with what instance_sleep returned. False when it was closed meanwhile. */
+bool instance_up(struct instance *in, uint32_t generation);
+/* The call is over: what lingers in it is closed now. */
+void instance_let_close(struct instance *in);
+
+#endif

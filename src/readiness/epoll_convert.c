@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registrations of attached sockets: taken over from the kernel, and given back. */
+#include <errno.h>
+#include <signal.h>
+
+#include "base/log.h"
+#include "base/real.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+static int ctl_at(int epfd, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return REAL(epoll_ctl)(epfd, op, fd, &ev) < 0 ? -errno : 0;
+}
+
+static int ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+{
+	return ctl_at(instance_fd(in), op, fd, events, data);
+}
+
+/* The same in all that holds the instance's tags. */
+static int tag_ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
+{
+	int rc;
+
+	if (in->side < 0)
+		return ctl(in, op, fd, events, data);
+	rc = ctl_at(in->side, op, fd, events, data);
+	if (rc && op != EPOLL_CTL_DEL)
+		return rc;
+	return ctl_at(in->news, op, fd, events, data);
+}
+
+/* EPOLLEXCLUSIVE can be neither set nor changed by MOD. */
+static int replace(struct epoll_reg *r, uint32_t events, uint64_t data)
+{
+	int rc;
+
+	if (!(r->events & EPOLLEXCLUSIVE))
+		return ctl(r->in, EPOLL_CTL_MOD, r->fd, events, data);
+	rc = ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc ? rc : ctl(r->in, EPOLL_CTL_ADD, r->fd, events, data);
+}
+
+/* The TCP descriptor's tag, where the instance has a side. */
+static int put_aside(struct epoll_reg *r)
+{
+	int rc = tag_ctl(r->in, EPOLL_CTL_ADD, r->fd, EPOLL_TCP_EVENTS, tag_of(r, false));
+
+	r->aside = rc == 0;
+	if (rc)
+		tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc;
+}
+
+/* The kernel's registration gets the tag. */
+static int give_tag(struct epoll_reg *r)
+{
+	int rc;
+
+	if (r->in->side < 0)
+		return replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
+	rc = put_aside(r);
+	if (rc == 0)
+		ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return rc;
+}
+
+/* It is the program's own again. */
+static int take_tag_back(struct epoll_reg *r)
+{
+	int rc;
+
+	if (!r->aside)
+		return replace(r, r->events, r->data.u64);
+	rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
+	if (rc == -EEXIST) /* by a parent, or a child, with whom the instance is shared */
+		rc = ctl(r->in, EPOLL_CTL_MOD, r->fd, r->events, r->data.u64);
+	if (rc)
+		return rc;
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	r->aside = false;
+	return 0;
+}
+
+int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged)
+{
+	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS,
+				  .data.u64 = tag_of(r, false)};
+
+	if (tagged) {
+		atomic_store(&r->in->ever_converted, true);
+		side_make(r->in);
+		if (r->in->side >= 0)
+			return put_aside(r);
+	}
+	return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, r->fd, tagged ? &tag : ev) < 0
+		       ? -errno
+		       : 0;
+}
+
+/* Another record of the same socket in the same instance, reached by a duplicate. */
+static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
+{
+	if (reg_is_only(r))
+		return NULL;
+	for (struct epoll_reg *o = r->in->regs; o; o = o->next)
+		if (o != r && o->s == r->s && o->converted && o->bell == with_bell)
+			return o;
+	return NULL;
+}
+
+/* Registered once and for good: it is never closed, and rings nobody who has not armed. */
+static int shared_bell_add(int epfd, int fd)
+{
+	int rc = ctl_at(epfd, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, tag_of_shared());
+
+	return rc == -EEXIST ? 0 : rc;
+}
+
+/* One tag for both: whichever rings, the record is to be looked at. */
+static int bells_ctl_at(int epfd, struct epoll_reg *r, int op, struct epoll_reg *owner)
+{
+	uint32_t events = EPOLLIN | EPOLLET;
+	uint64_t tag = tag_of(owner, true);
+	int rc = ctl_at(epfd, op, r->s->bell, events, tag);
+	int shared = sock_shared_bell(r->s);
+
+	if (rc == 0 && shared >= 0)
+		rc = shared_bell_add(epfd, shared);
+	else if (rc == 0 && r->s->far_bell >= 0)
+		rc = ctl_at(epfd, op, r->s->far_bell, events, tag);
+	return rc;
+}
+
+static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
+{
+	struct instance *in = r->in;
+	int rc;
+
+	if (in->side < 0)
+		return bells_ctl_at(instance_fd(in), r, op, owner);
+	rc = bells_ctl_at(in->side, r, op, owner);
+	return rc ? rc : bells_ctl_at(in->news, r, op, owner);
+}
+
+int bells_enter(struct epoll_reg *r, int epfd)
+{
+	return bells_ctl_at(epfd, r, EPOLL_CTL_ADD, r);
+}
+
+void bells_drop(struct epoll_reg *r)
+{
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->s->bell, 0, 0);
+	if (r->s->far_bell >= 0)
+		tag_ctl(r->in, EPOLL_CTL_DEL, r->s->far_bell, 0, 0);
+}
+
+static int bell_add(struct epoll_reg *r)
+{
+	int rc;
+
+	if (sibling(r, true))
+		return 0;
+	rc = bells_ctl(r, EPOLL_CTL_ADD, r);
+	if (rc)
+		bells_drop(r);
+	r->bell = rc == 0;
+	return rc;
+}
+
+static void bell_remove(struct epoll_reg *r)
+{
+	struct epoll_reg *o;
+
+	if (!r->bell)
+		return;
+	r->bell = false;
+	o = sibling(r, false);
+	if (o && !bells_ctl(r, EPOLL_CTL_MOD, o))
+		o->bell = true;
+	else
+		bells_drop(r);
+}
+
+/* What the kernel has said about the TCP connection so far. */
+static uint32_t known(struct sock *s)
+{
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+
+	return (seen & SEEN_FIN ? EPOLLRDHUP : 0) | (seen & SEEN_HUP ? EPOLLHUP : 0) |
+	       (seen & SEEN_ERR ? EPOLLERR : 0);
+}
+
+int reg_convert(struct epoll_reg *r, bool tagged)
+{
+	int rc = 0;
+
+	if (r->converted)
+		return 0;
+	if (r->orphan)
+		return -EBADF;
+	/* First: a thread in the kernel gets the tag before this call returns. */
+	atomic_store(&r->in->ever_converted, true);
+	if (!tagged)
+		rc = give_tag(r);
+	if (rc)
+		return rc;
+	rc = bell_add(r);
+	if (rc) {
+		take_tag_back(r);
+		return rc;
+	}
+	r->converted = true;
+	if (atomic_load_explicit(&r->in->mixed, memory_order_relaxed))
+		sock_want_times(r->s);
+	r->tcp_edge = 0;
+	r->tcp_noted = known(r->s);
+	r->state_told = 0; /* with `fresh` */
+	/* Whether the program has seen the last edge is not known: tell it once more. */
+	r->fresh = true;
+	r->queued = order_queued(r);
+	r->edge_in = sock_edge_in(r->s);
+	r->moves = sock_moves(r->s);
+	r->edge_out = sock_edge_out(r->s);
+	atomic_fetch_add(&r->in->converted, 1);
+	/* What the kernel says first of its new registration is part of that one telling. */
+	atomic_store_explicit(&r->in->kernel_turn, true, memory_order_relaxed);
+	if (!r->spent)
+		reg_heat(r);
+	reg_poke(r);
+	return 0;
+}
+
+int reg_withdraw(struct epoll_reg *r)
+{
+	bell_remove(r);
+	if (r->aside && !r->orphan)
+		return tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	return r->orphan ? 0 : ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+}
+
+void reg_revert(struct epoll_reg *r)
+{
+	/* A spent one waits for its MOD, which is when the kernel needs to know it; one
+	 * whose key is gone cannot be given back and is asked about one by one. */
+	if (!r->converted || r->spent || r->orphan)
+		return;
+	reg_disarm(r);
+	reg_chill(r);
+	if (take_tag_back(r))
+		return;
+	bell_remove(r);
+	r->converted = false;
+	atomic_fetch_add(&r->in->reverts, 1);
+	atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
+	atomic_fetch_sub(&r->in->converted, 1);
+}
+
+void reg_poke(struct epoll_reg *r)
+{
+	if (r->spent || !instance_sleepers(r->in))
+		return;
+	reg_arm(r);
+	/* Its own doorbell: an edge for every instance that holds it. */
+	if (reg_report(r, false))
+		sock_ring_self(r->s);
+}
+
+/* A forked child's instance is the parent's as well, unless the parent has gone. */
+bool instance_is_foreign(struct instance *in)
+{
+	if (in->owner == epoll_self())
+		return false;
+	if (kill(in->owner, 0) == 0 || errno != ESRCH)
+		return true;
+	in->owner = epoll_self();
+	return false;
+}
+
+bool instance_refuses(struct instance *in)
+{
+	return in->nested || in->no_upgrade || instance_is_foreign(in);
+}
+
+/*
+ * Whether the kernel has reported a ONESHOT registration, and to whom, cannot be asked: taken
+ * over now, it could be reported twice. It is taken over at its next MOD, which arms it.
+ */
+bool epoll_may_attach(struct sock *s)
+{
+	bool may = true;
+
+	if (!reg_is_any(s))
+		return true;
+	epoll_list_lock();
+	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
+		instance_lock(r->in);
+		may = r->converted || !(r->events & EPOLLONESHOT) ||
+		      instance_refuses(r->in);
+		instance_unlock(r->in);
+	}
+	epoll_list_unlock();
+	return may;
+}
+
+void epoll_on_attach(struct sock *s)
+{
+	int fd = -1;
+
+	if (!reg_is_any(s))
+		return;
+	epoll_list_lock();
+	for (struct epoll_reg *r = s->regs; r && fd < 0; r = r->next_of_sock) {
+		struct instance *in = r->in;
+
+		instance_lock(in);
+		if (instance_refuses(in) || reg_convert(r, false))
+			fd = r->use_fd;
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+	if (fd >= 0)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+/* Under the list lock. True when one of them is somebody else's. */
+static bool revert_all(struct sock *s)
+{
+	bool foreign = false;
+
+	for (struct epoll_reg *r = s->regs, *next; r; r = next) {
+		struct instance *in = r->in;
+
+		next = r->next_of_sock;
+		/* A copy of our parent's record, which he alone knows the state of. */
+		if (instance_is_foreign(in)) {
+			foreign = true;
+			continue;
+		}
+		instance_lock(in);
+		if (r->parked) {
+			reg_withdraw(r);
+			reg_destroy(r);
+		} else if (r->converted && r->orphan)
+			reg_heat(r);
+		else
+			reg_revert(r);
+		instance_unlock(in);
+	}
+	return foreign;
+}
+
+void epoll_on_final(struct sock *s)
+{
+	bool foreign;
+
+	if (!reg_is_any(s))
+		return;
+	if (epoll_locked()) {
+		/* From inside one of our own looks: whoever hears the bell does the rest. */
+		sock_ring_self(s);
+		return;
+	}
+	epoll_list_lock();
+	foreign = revert_all(s);
+	epoll_list_unlock();
+	if (foreign)
+		sock_ring_self(s); /* he looks then */
+}
+
+/*
+ * No instance may hold a doorbell whose number is about to be the program's. With both locks
+ * and the phase FINAL nobody puts one there any more. A spent record waits for its MOD, which
+ * gives it back, and needs no bell until then.
+ */
+bool epoll_on_release(struct sock *s)
+{
+	bool bells = false;
+
+	if (epoll_locked())
+		return false;
+	epoll_list_lock();
+	bells = revert_all(s);
+	for (struct epoll_reg *r = s->regs; r && !bells; r = r->next_of_sock) {
+		instance_lock(r->in);
+		if (r->bell && r->spent && !r->orphan) {
+			bells_drop(r);
+			r->bell = false;
+		}
+		/* An orphan is asked about one by one, for which its sleepers are rung. */
+		bells = r->bell || (r->converted && r->orphan);
+		instance_unlock(r->in);
+	}
+	epoll_list_unlock();
+	return !bells;
+}
+
+/* The next socket of the instance that has not been told to stay on TCP. */
+static struct sock *next_to_refuse(struct instance *in, int *fd)
+{
+	struct sock *s = NULL;
+
+	instance_lock(in);
+	for (struct epoll_reg *r = in->regs; r && !s; r = r->next) {
+		if (r->refused)
+			continue;
+		r->refused = true;
+		s = r->s;
+		*fd = r->use_fd;
+	}
+	instance_unlock(in);
+	return s;
+}
+
+void instance_refuse_all(struct instance *in)
+{
+	struct sock *s;
+	int fd = -1;
+
+	while ((s = next_to_refuse(in, &fd)))
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
+{
+	struct instance *in = instance_at(epfd);
+	struct sock *s;
+	int fd = -1;
+
+	if (!in)
+		return;
+	instance_lock(in);
+	in->no_upgrade = true;
+	instance_unlock(in);
+	while ((s = next_to_refuse(in, &fd)))
+		down(s, fd);
+}

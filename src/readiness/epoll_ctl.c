@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll_ctl: forwarded to the kernel, and recorded where it names a socket of ours. */
+#include <errno.h>
+#include <x86intrin.h>
+
+#include "base/real.h"
+#include "base/sigsafe.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+/* A peer is waited for before the kernel tells of a connection in place of memory. */
+#define FOREIGN_WAIT_MS 500
+
+static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return REAL(epoll_ctl)(epfd, op, fd, ev) < 0 ? -errno : 0;
+}
+
+static bool is_attached(struct sock *s)
+{
+	uint32_t phase = atomic_load(&s->slot->phase);
+
+	/* From ATTACHING on epoll_on_attach may already have been here. */
+	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
+}
+
+/* Nothing that the kernel need know. */
+void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	r->events = ev->events;
+	r->data = ev->data;
+	r->spent = false;
+	r->fresh = true;
+	r->added = __rdtsc();
+	reg_disarm(r);
+	reg_heat(r);
+	reg_poke(r);
+}
+
+static void reg_unpark(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	r->parked = false;
+	reg_renew(r, ev);
+}
+
+/*
+ * DEL of a converted registration. Event loops that add and delete a descriptor for each
+ * message are many, and two changes of the kernel's set cost more than the message: what
+ * is there stays, says nothing, and goes when the descriptor is closed.
+ */
+static void reg_park(struct epoll_reg *r)
+{
+	reg_disarm(r);
+	reg_chill(r);
+	r->parked = r->spent = true;
+	r->queued = 0;
+}
+
+/* As the kernel judges it, before it looks whether the descriptor is registered. */
+#define EXCLUSIVE_BITS                                                                   \
+	(EPOLLEXCLUSIVE | EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP |       \
+	 EPOLLET)
+
+static bool is_exclusive_ok(int op, uint32_t events)
+{
+	if (!(events & EPOLLEXCLUSIVE))
+		return true;
+	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
+}
+
+/* Whoever else has the kernel's instance could do nothing with a tag of ours. */
+static bool may_convert(struct instance *in, struct sock *s)
+{
+	return is_attached(s) && !instance_is_foreign(in);
+}
+
+/* Both locks are held. */
+static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
+		      struct epoll_event *ev, bool *refuse)
+{
+	bool ours = may_convert(in, s);
+	bool tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
+	struct epoll_reg *r = reg_find(in, s, fd);
+	int rc;
+
+	if (r && !r->parked)
+		return -EEXIST;
+	if (r && tagged && !instance_refuses(in)) {
+		reg_unpark(r, ev);
+		return 0;
+	}
+	if (r) {
+		reg_withdraw(r);
+		reg_destroy(r);
+	}
+	r = reg_create(in, s, fd, ev);
+	if (!r)
+		return -ENOMEM;
+	/* Again: from here on whoever attaches sees the record. */
+	ours = may_convert(in, s);
+	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
+	rc = reg_register(r, epfd, ev, tagged);
+	if (rc) {
+		reg_destroy(r);
+		return rc;
+	}
+	*refuse = instance_refuses(in);
+	if (ours && reg_convert(r, tagged))
+		*refuse = true;
+	r->refused = *refuse;
+	return 0;
+}
+
+static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
+		   struct epoll_event *ev)
+{
+	bool refuse = false;
+	int rc;
+
+	epoll_list_lock();
+	instance_lock(in);
+	rc = add_locked(in, epfd, s, fd, ev, &refuse);
+	instance_unlock(in);
+	epoll_list_unlock();
+	if (refuse && in->owner != epoll_self())
+		sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
+	else if (refuse)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+	return rc;
+}
+
+int reg_enter(struct instance *in, int epfd, struct sock *s, int fd,
+	      struct epoll_event *ev)
+{
+	bool refuse = false;
+	int rc = add_locked(in, epfd, s, fd, ev, &refuse);
+	struct epoll_reg *r = rc ? NULL : reg_find(in, s, fd);
+
+	if (r && !r->converted) {
+		reg_leave(r, epfd);
+		rc = -EINVAL;
+	}
+	return rc;
+}
+
+/* The MOD that a ONESHOT registration has waited for, see epoll_may_attach. False: it is the
+ * kernel's to do. */
+static bool mod_converts(struct epoll_reg *r, const struct epoll_event *ev)
+{
+	const struct epoll_event was = {.events = r->events, .data = r->data};
+
+	if (!is_attached(r->s) || ((ev->events | r->events) & EPOLLEXCLUSIVE) ||
+	    instance_refuses(r->in))
+		return false;
+	r->events = ev->events;
+	r->data = ev->data;
+	if (reg_convert(r, false) == 0)
+		return true;
+	r->events = was.events;
+	r->data = was.data;
+	return false;
+}
+
+/* The instance's lock is held. */
+static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
+{
+	int rc;
+
+	if (r->parked)
+		return -ENOENT;
+	if (r->converted && ((ev->events | r->events) & EPOLLEXCLUSIVE))
+		return -EINVAL;
+	if (r->converted) {
+		reg_renew(r, ev);
+		return 0;
+	}
+	r->added = __rdtsc();
+	if (mod_converts(r, ev))
+		return 0;
+	rc = kernel_ctl(epfd, EPOLL_CTL_MOD, r->fd, ev);
+	if (rc)
+		return rc;
+	r->events = ev->events;
+	r->data = ev->data;
+	r->spent = false;
+	return 0;
+}
+
+static int reg_mod(struct instance *in, int epfd, struct sock *s, int fd,
+		   struct epoll_event *ev)
+{
+	struct epoll_reg *r;
+	int rc;
+
+	epoll_list_lock();
+	r = reg_find(in, s, fd);
+	instance_lock(in);
+	epoll_list_unlock();
+	/* Found: its instance's lock keeps it. Not found: the kernel says what is wrong. */
+	rc = r ? mod_locked(r, epfd, ev) : kernel_ctl(epfd, EPOLL_CTL_MOD, fd, ev);
+	instance_unlock(in);
+	return rc;
+}
+
+int reg_leave(struct epoll_reg *r, int epfd)
+{
+	int rc;
+
+	if (r->parked)
+		return -ENOENT;
+	if (r->converted && !r->orphan && is_attached(r->s) &&
+	    r->in->owner == epoll_self()) {
+		reg_park(r);
+		return 0;
+	}
+	rc = r->converted ? reg_withdraw(r)
+			  : kernel_ctl(epfd, EPOLL_CTL_DEL, r->fd, NULL);
+	if (!rc) {
+		reg_disarm(r);
+		reg_destroy(r);
+	}
+	return rc;
+}
+
+static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
+{
+	struct epoll_reg *r;
+	int rc;
+
+	epoll_list_lock();
+	r = reg_find(in, s, fd);
+	instance_lock(in);
+	rc = r ? reg_leave(r, epfd) : kernel_ctl(epfd, EPOLL_CTL_DEL, fd, NULL);
+	instance_unlock(in);
+	epoll_list_unlock();
+	return rc;
+}
+
+/* Data that looks like one of our tags could not be told from it. */
+static void check_collision(struct instance *in, int op, const struct epoll_event *ev)
+{
+	if (op == EPOLL_CTL_DEL || !tag_collides(ev->data.u64))
+		return;
+	instance_lock(in);
+	in->no_upgrade = true;
+	instance_unlock(in);
+	instance_refuse_all(in);
+}
+
+int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
+{
+	struct instance *in = instance_at(epfd);
+	struct sock *s = fd_sock(fd);
+	struct epoll_event copy, *ev = given;
+	int rc;
+
+	/* The kernel copies it first of all, whatever the call is. */
+	if (op != EPOLL_CTL_DEL) {
+		if (!given || crit_copy(&copy, given, sizeof(copy)) != 0)
+			return -EFAULT;
+		ev = &copy;
+	}
+	if (in)
+		check_collision(in, op, ev);
+	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
+		if (op == EPOLL_CTL_ADD)
+			return reg_add(in, epfd, s, fd, ev);
+		if (op == EPOLL_CTL_MOD)
+			return reg_mod(in, epfd, s, fd, ev);
+		if (op == EPOLL_CTL_DEL)
+			return reg_del(in, epfd, s, fd);
+	}
+	/* What it would tell must be there in the kernel when that looks, which ADD and MOD do:
+	 * the wake-up of an instance has but one key, and may never reach who asks for another. */
+	if (op != EPOLL_CTL_DEL && instance_at(fd))
+		epoll_look_into(fd);
+	rc = kernel_ctl(epfd, op, fd, ev);
+	/* The kernel counts the sides as levels of nesting. */
+	if (rc == -ELOOP && epoll_sides_drop()) {
+		rc = kernel_ctl(epfd, op, fd, ev);
+		if (rc)
+			epoll_sides_again();
+	}
+	if (!rc && op == EPOLL_CTL_ADD) {
+		if (in) {
+			instance_lock(in);
+			instance_mixed(in);
+			in->outer |= instance_at(fd) != NULL;
+			instance_unlock(in);
+		}
+		epoll_nested(fd);
+		/* An instance that came from elsewhere: its events are the kernel's. */
+		if (s)
+			sock_refuse(s, fd, VD_REASON_EPOLL);
+	}
+	return rc;
+}

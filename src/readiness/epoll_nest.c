@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epoll instances that are waited for themselves: readable in the kernel as under TCP. */
+#include <errno.h>
+#include <limits.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "readiness/epoll.h"
+#include "readiness/look.h"
+#include "readiness/poll.h"
+
+/*
+ * Its sockets go back to TCP, but that needs their peers, and until then the kernel's instance
+ * knows doorbells, which say too much or too little, in place of events. So the tags of such an
+ * instance are not in itself, where only the program can take them out, but in two instances of
+ * our own. The `side` is registered in the program's, level-triggered: what rings makes that one
+ * readable. The `news` has the same tags, and is for hearing what they say.
+ *
+ * Before each look from outside the side is settled: when memory has nothing to report it is
+ * emptied. While there is something, it is left alone, since to make it readable once more would
+ * be an edge to who watches edge-triggered; but the doorbells are armed anew, so that what comes
+ * next is one. Who sleeps on an instance sleeps after that, and looks again after it is settled
+ * once more. So nothing in memory is without a ring, and no ring outlives what it was for.
+ *
+ * Only who made the instance moves tags: a forked child's kernel instance is its parent's.
+ */
+
+#define SIDE_EVENTS 64
+
+_Atomic uint32_t epoll_sides FORK_DATA;
+
+static int ctl(int epfd, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return REAL(epoll_ctl)(epfd, op, fd, &ev) < 0 ? -errno : 0;
+}
+
+static int open_one(void)
+{
+	int fd = REAL(epoll_create1)(EPOLL_CLOEXEC);
+
+	return fd < 0 ? fd : fds_adopt(fd);
+}
+
+static bool is_movable(const struct epoll_reg *r)
+{
+	return r->converted && !r->orphan;
+}
+
+/* All tags of the instance, also to epfd. */
+static int enter_all(struct instance *in, int epfd)
+{
+	int rc = 0;
+
+	for (struct epoll_reg *r = in->regs; r && !rc; r = r->next) {
+		if (is_movable(r))
+			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd, EPOLL_TCP_EVENTS,
+				 tag_of(r, false));
+		if (!rc && r->bell)
+			rc = bells_enter(r, epfd);
+	}
+	return rc;
+}
+
+static void leave_all(struct instance *in, int epfd)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		int shared = sock_shared_bell(r->s);
+
+		if (r->bell)
+			bells_drop(r);
+		if (r->bell && shared >= 0)
+			ctl(epfd, EPOLL_CTL_DEL, shared, 0, 0);
+		if (is_movable(r))
+			ctl(epfd, EPOLL_CTL_DEL, r->fd, 0, 0);
+	}
+}
+
+/* What the program has deleted need not be kept any more. */
+static void drop_parked(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs, *next; r; r = next) {
+		next = r->next;
+		if (!r->parked)
+			continue;
+		reg_withdraw(r);
+		reg_destroy(r);
+	}
+}
+
+/* Nothing in it has been heard yet that is not in the news as well. */
+static void empty(int epfd)
+{
+	struct epoll_event ev[SIDE_EVENTS];
+
+	while (kernel_epoll_look(epfd, ev, SIDE_EVENTS) == SIDE_EVENTS)
+		;
+}
+
+/* With `all`, also what the kernel says of the connections themselves. */
+static void hear(struct instance *in, int epfd, bool all)
+{
+	struct epoll_event ev[SIDE_EVENTS];
+	int n;
+
+	do {
+		n = kernel_epoll_look(epfd, ev, SIDE_EVENTS);
+		for (int i = 0; i < n; i++) {
+			bool bell = false;
+			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
+
+			if (r && (bell || all))
+				tag_heard(in, &ev[i]);
+			else if (!r)
+				sock_hear_shared_bell();
+		}
+	} while (n == SIDE_EVENTS);
+}
+
+static bool is_readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return kernel_poll(&p, 1, 0) > 0;
+}
+
+/*
+ * The first that the kernel says of the new ones is what holds, no news to who has been told. What
+ * the program's own instance, epfd, had yet to hand over is: with that it is said again.
+ */
+static void begin_news(struct instance *in, int epfd, int news)
+{
+	hear(in, news, false);
+	if (!is_readable(epfd))
+		return;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (is_movable(r))
+			ctl(news, EPOLL_CTL_MOD, r->fd, EPOLL_TCP_EVENTS,
+			    tag_of(r, false));
+}
+
+void side_make(struct instance *in)
+{
+	int epfd = instance_fd(in), side, news;
+
+	if (!in->nested || in->side >= 0 || in->sideless || in->owner != epoll_self())
+		return;
+	drop_parked(in);
+	side = open_one();
+	news = open_one();
+	if (side < 0 || news < 0 || enter_all(in, news) || enter_all(in, side)) {
+		in->sideless = true;
+	} else {
+		empty(side);
+		in->sideless =
+			ctl(epfd, EPOLL_CTL_ADD, side, EPOLLIN, tag_of_side()) != 0;
+	}
+	if (in->sideless) {
+		fds_close(side);
+		fds_close(news);
+		return;
+	}
+	atomic_store(&in->ever_converted, true);
+	begin_news(in, epfd, news);
+	leave_all(in, epfd);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		r->aside = is_movable(r);
+	in->side = side;
+	in->news = news;
+	atomic_fetch_add(&epoll_sides, 1);
+	hear(in, news, true);
+}
+
+void side_drop(struct instance *in)
+{
+	int side = in->side, epfd = instance_fd(in);
+
+	if (side < 0)
+		return;
+	if (in->owner == epoll_self()) {
+		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
+		enter_all(in, epfd);
+	}
+	in->side = -1;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		r->aside = false;
+	fds_close(side);
+	fds_close(in->news);
+	in->news = -1;
+	atomic_fetch_sub(&epoll_sides, 1);
+}
+
+bool epoll_sides_drop(void)
+{
+	bool some = false;
+
+	epoll_list_lock();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		some |= in->side >= 0;
+		in->sideless |= in->side >= 0;
+		side_drop(in);
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+	return some;
+}
+
+void epoll_sides_again(void)
+{
+	epoll_list_lock();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		in->sideless = false;
+		if (atomic_load(&in->converted))
+			side_make(in);
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+}
+
+/* ---- what it would report ---- */
+
+/* The last of those with something to report, or NULL. All are armed anew first. */
+static struct epoll_reg *look_over(struct instance *in)
+{
+	struct epoll_reg *ready = NULL;
+
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		if (!r->converted || reg_is_stale(r))
+			continue;
+		sock_service(r->s, r->use_fd);
+		if (atomic_load_explicit(&r->s->slot->phase, memory_order_acquire) ==
+		    SLOT_FINAL)
+			reg_revert(r);
+		if (!r->converted || r->spent)
+			continue;
+		reg_heat(r);
+		reg_disarm(r);
+		reg_arm(r);
+		if (reg_report(r, false))
+			ready = r;
+	}
+	return ready;
+}
+
+void side_settle(struct instance *in)
+{
+	struct epoll_reg *ready;
+
+	if (in->side < 0)
+		return;
+	hear(in, in->news, true);
+	ready = look_over(in);
+	if (!ready) {
+		hear(in, in->side, true);
+		ready = look_over(in);
+	}
+	/* Where it came in between, that was an edge. */
+	if (ready && !is_readable(in->side))
+		sock_ring_self(ready->s);
+	if (!atomic_load(&in->converted))
+		side_drop(in);
+}
+
+void epoll_settle(void)
+{
+	epoll_list_lock();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		side_settle(in);
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+}
+
+/* ---- who begins to watch ---- */
+
+static void nest(struct instance *in, bool past)
+{
+	bool was = in->nested;
+
+	in->blind |= past;
+	in->nested = true;
+	if (!past && atomic_load(&in->converted))
+		side_make(in);
+	if (was)
+		return;
+	/* Whoever watches it from outside is a sleeper that never looks. */
+	instance_sleep(in);
+	instance_arm(in);
+	instance_attend(in);
+}
+
+static void nested(int fd, bool past)
+{
+	struct instance *in = instance_at(fd);
+	bool done;
+
+	if (!in)
+		return;
+	instance_lock(in);
+	done = in->nested &&
+	       (past ? in->blind
+		     : in->side >= 0 || in->sideless || !atomic_load(&in->converted));
+	instance_unlock(in);
+	if (!done) {
+		epoll_list_lock();
+		instance_lock(in);
+		nest(in, past);
+		instance_unlock(in);
+		epoll_list_unlock();
+	}
+	instance_refuse_all(in);
+}
+
+void epoll_nested(int fd)
+{
+	nested(fd, false);
+}
+
+void epoll_look_into(int fd)
+{
+	epoll_nested(fd);
+	if (epoll_any_side())
+		epoll_settle();
+}
+
+void epoll_nested_past(int fd)
+{
+	nested(fd, true);
+}
+
+/* ---- waits of those who watch ---- */
+
+static bool any_instance(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++)
+		if (fds[i].fd >= 0 && instance_at(fds[i].fd))
+			return true;
+	return false;
+}
+
+static bool is_told(const struct pollfd *p)
+{
+	return p->fd >= 0 && p->revents && instance_at(p->fd);
+}
+
+static bool any_told(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++)
+		if (is_told(&fds[i]))
+			return true;
+	return false;
+}
+
+/* Looks that a doorbell may spoil before it counts as an event. */
+#define AMID_LOOKS 8
+
+/* An instance was told for a doorbell that rang during the look, and for nothing else. */
+static bool rang_amid(const struct pollfd *fds, nfds_t n)
+{
+	bool amid = false;
+
+	if (!any_told(fds, n))
+		return false;
+	epoll_settle();
+	for (nfds_t i = 0; i < n && !amid; i++)
+		amid = is_told(&fds[i]) && !is_readable(fds[i].fd);
+	return amid;
+}
+
+static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
+						const uint32_t *accept, nfds_t n,
+						uint64_t deadline, const sigset_t *mask)
+{
+	int looks = 0;
+
+	while (epoll_any_side() && any_instance(fds, n)) {
+		int rc;
+
+		epoll_settle();
+		rc = poll_core(fds, accept, n, LOOK_NOW, NULL);
+		if (rc > 0 && looks++ < AMID_LOOKS && rang_amid(fds, n))
+			continue;
+		if (rc)
+			return rc;
+		rc = poll_core(fds, accept, n, deadline, mask);
+		/* What has ended it may be an old doorbell. */
+		if (rc <= 0)
+			return rc;
+	}
+	return poll_core(fds, accept, n, deadline, mask);
+}
+
+int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+		 const sigset_t *mask)
+{
+	if (epoll_any_side())
+		return poll_sides(fds, accept, n, deadline, mask);
+	return poll_core(fds, accept, n, deadline, mask);
+}
+
+static bool no_pwait2;
+
+/* The call that is made depends on what the timeout needs: epoll_pwait2 may be unknown to
+ * the kernel, or forbidden. */
+static int ask(int epfd, struct epoll_event *ev, int max, const struct timespec *t,
+	       const sigset_t *mask)
+{
+	int rc, ms = -1;
+	int64_t ns;
+
+	if (t && (t->tv_nsec % 1000000 || t->tv_sec > INT_MAX / 1000 - 1) && !no_pwait2) {
+		rc = REAL(epoll_pwait2)(epfd, ev, max, t, mask);
+		if (rc >= 0 || (errno != ENOSYS && errno != EPERM))
+			return rc < 0 ? -errno : rc;
+		no_pwait2 = true;
+	}
+	if (t && t->tv_sec > INT_MAX / 1000 - 1) {
+		ms = INT_MAX;
+	} else if (t) {
+		ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+		ms = (int)((ns + 999999) / 1000000);
+	}
+	if (mask)
+		rc = REAL(epoll_pwait)(epfd, ev, max, ms, mask);
+	else
+		rc = REAL(epoll_wait)(epfd, ev, max, ms);
+	return rc < 0 ? -errno : rc;
+}
+
+/* Sleeps without taking anything out, and takes what is there once that is settled. */
+static int wait_settled(int epfd, struct epoll_event *ev, int max,
+			const struct timespec *t, const sigset_t *mask)
+{
+	static const struct timespec zero;
+	struct pollfd p = {.fd = epfd, .events = POLLIN};
+	uint64_t deadline = look_deadline(t);
+	struct timespec ts;
+	int rc;
+
+	for (;;) {
+		epoll_settle();
+		rc = ask(epfd, ev, max, &zero, NULL);
+		if (rc || (deadline == LOOK_NOW && !mask))
+			return rc;
+		rc = REAL(ppoll)(&p, 1, look_remaining(deadline, &ts), mask);
+		if (rc <= 0)
+			return rc < 0 ? -errno : 0;
+	}
+}
+
+int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
+		      const struct timespec *t, const sigset_t *mask)
+{
+	if (epoll_any_side() && in && in->outer)
+		return wait_settled(epfd, ev, max, t, mask);
+	return ask(epfd, ev, max, t, mask);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The places of the kernel's events among those that come from memory. */
+#include <string.h>
+#include <x86intrin.h>
+
+#include "readiness/epoll.h"
+
+#define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
+#define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
+
+static void note(struct instance *in, int i, uint64_t data, uint64_t place)
+{
+	WRITE(in->told_data[i], data);
+	WRITE(in->told_place[i], place);
+}
+
+uint64_t order_base(void)
+{
+	return __rdtsc() - EPOLL_ORDERED * EPOLL_PLACES;
+}
+
+void order_told(struct instance *in, const struct epoll_event *ev, int n)
+{
+	uint64_t base;
+
+	if (!READ(in->mixed) || (n <= 0 && !READ(in->told)))
+		return;
+	n = n < 0 ? 0 : n > EPOLL_ORDERED ? EPOLL_ORDERED : n;
+	/* Before those of memory that the same call reports. */
+	base = order_base() - EPOLL_PLACES;
+	for (int i = 0; i < n; i++)
+		note(in, i, ev[i].data.u64, base + (uint64_t)i);
+	WRITE(in->told, (uint32_t)n);
+}
+
+/* Looks from place *at on, and moves it past the one found: what stays in the kernel's queue
+ * stays in its order. 0: it was not reported last time. */
+static uint64_t told_place(struct instance *in, uint64_t data, uint32_t *at)
+{
+	for (uint32_t told = READ(in->told); *at < told; ++*at)
+		if (READ(in->told_data[*at]) == data)
+			return READ(in->told_place[(*at)++]);
+	return 0;
+}
+
+uint64_t order_queued(struct epoll_reg *r)
+{
+	uint32_t at = 0;
+
+	if (r->events & (EPOLLET | EPOLLONESHOT))
+		return 0;
+	return told_place(r->in, r->data.u64, &at);
+}
+
+void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
+		 const struct epoll_event *raw, int n)
+{
+	struct epoll_event again[EPOLL_ORDERED];
+	uint32_t at = 0;
+	int i = 0;
+
+	memcpy(again, ev, (size_t)b->again * sizeof(*ev));
+	memmove(ev + b->again + n, ev + b->again,
+		(size_t)(b->n - b->again) * sizeof(*ev));
+	for (int k = 0; k < n; k++) {
+		uint64_t place = told_place(in, raw[k].data.u64, &at);
+
+		while (i < b->again && (!place || b->place[i] < place))
+			*ev++ = again[i++];
+		*ev++ = raw[k];
+		/* Behind `at`, which has read it, and between two places of memory's. */
+		note(in, k, raw[k].data.u64,
+		     b->base + (uint64_t)(i * EPOLL_PLACES + k - EPOLL_ORDERED));
+	}
+	memcpy(ev, again + i, (size_t)(b->again - i) * sizeof(*ev));
+	WRITE(in->told, (uint32_t)n);
+}
+
+int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)
+{
+	int end = n;
+
+	for (int k = 0; k < more; k++) {
+		int i = 0;
+
+		while (i < n && ev[i].data.u64 != raw[k].data.u64)
+			i++;
+		if (i < n)
+			ev[i].events |= raw[k].events;
+		else
+			ev[end++] = raw[k];
+	}
+	return end;
+}

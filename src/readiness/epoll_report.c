@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The events of converted registrations, and which of them are looked at in memory. */
+#include <errno.h>
+#include <x86intrin.h>
+
+#include "base/await.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "readiness/epoll.h"
+
+#define LEVEL_BITS                                                                       \
+	(LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND | EPOLLWRBAND | EPOLLMSG)
+/* Calls without activity after which a record leaves the hot list: scanning it that
+ * often costs about what one doorbell costs. */
+#define HOT_CALLS 64
+
+/* The level of a socket that is, or has gone back to being, the kernel's. */
+static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
+{
+	struct pollfd p = {.fd = r->use_fd, .events = (short)want};
+	uint32_t phase = atomic_load_explicit(&r->s->slot->phase, memory_order_acquire);
+
+	if (phase == SLOT_FINAL && !r->orphan) {
+		reg_revert(r);
+		if (!r->converted)
+			return 0;
+	}
+	if (await_glance(&p, 1) <= 0 || (p.revents & POLLNVAL))
+		return 0;
+	return (uint16_t)p.revents & (want | LOOK_ALWAYS);
+}
+
+static uint32_t level_of(struct epoll_reg *r, uint32_t want)
+{
+	uint32_t bits;
+
+	if (__builtin_expect(!sock_is_direct(r->s), 0))
+		return kernel_level(r, want);
+	bits = look_level(r->s, r->use_fd, want);
+	/* It is reported for what it can send, and what it receives is TCP's to know. */
+	if (bits && (want & LOOK_IN) && !(bits & LOOK_IN) &&
+	    gate_state(&r->s->slot->gate_rx) != GATE_RING)
+		bits = sock_level(r->s, r->use_fd) & (want | LOOK_ALWAYS);
+	return bits;
+}
+
+/*
+ * As in the kernel, a wake-up has a key, and one that a registration has not asked for is no edge:
+ * bytes wake for EPOLLIN and what goes with it, room for EPOLLOUT. A change of the connection's
+ * state wakes everybody. Who is woken gets all bits that hold.
+ */
+#define KEY_IN	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
+#define KEY_OUT LOOK_OUT
+/* Of the state, as events, and what this end has done itself. */
+#define STATE_KERNEL  (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+#define STATE_SHUT_WR (1u << 16)
+#define STATE_SHUT_RD (1u << 17)
+#define STATE_BROKEN  (1u << 18)
+#define STATE_GONE    (1u << 19)
+#define STATE_FIN     (1u << 20) /* the peer's: EPOLLRDHUP is also told of our own end */
+/* Beside the kernel's events: bytes had come by TCP, and have been read since. */
+#define TCP_WAS_READ (1u << 21)
+
+/* What events of the kernel's say of it. */
+static uint32_t ended(uint32_t seen, uint32_t events)
+{
+	return (events & (EPOLLHUP | EPOLLERR)) |
+	       ((events & EPOLLRDHUP) && !(seen & SEEN_SHUT_RD) ? STATE_FIN : 0);
+}
+
+/* What has come since the last report, with the keys that it wakes for. */
+struct edges {
+	uint64_t in, moves, out;
+	uint32_t seen, state, shuts;
+	bool fin_is_known, in_rose, out_rose, state_rose;
+};
+
+static void state_read(struct edges *e, struct epoll_reg *r)
+{
+	struct sock *s = r->s;
+	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+
+	e->seen = seen;
+	e->fin_is_known = (seen & SEEN_FIN) || sock_has_fin(s);
+	e->state = ended(seen, r->tcp_edge) | (e->fin_is_known ? STATE_FIN : 0) |
+		   (seen & SEEN_HUP ? EPOLLHUP : 0) | (seen & SEEN_ERR ? EPOLLERR : 0) |
+		   (seen & SEEN_SHUT_WR ? STATE_SHUT_WR : 0) |
+		   (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
+		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
+		   (seen & SEEN_GONE ? STATE_GONE : 0);
+	e->shuts = atomic_load_explicit(&s->slot->shuts, memory_order_relaxed);
+	e->state_rose =
+		r->fresh || (e->state & ~r->state_told) != 0 || e->shuts != r->shuts;
+}
+
+static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
+{
+	bool came, moved, room;
+
+	/* Read before the level: what comes between them is a later edge. */
+	state_read(e, r);
+	e->out = sock_edge_out(r->s);
+	e->in = sock_edge_in(r->s);
+	e->moves = sock_moves(r->s);
+	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI | TCP_WAS_READ));
+	/* Bytes that have changed their way may not have been seen when they came; past the end
+	 * there are none. */
+	moved = e->moves != r->moves && !(e->state & STATE_FIN);
+	e->in_rose = (want & KEY_IN) && (came || moved);
+	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
+	 * which is what sock_edge_out counts. Who has shut down has room for ever. */
+	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
+	       gate_state(&r->s->slot->gate_tx) != GATE_RING;
+	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
+}
+
+/* The program has been told of these bits, or there was nothing to tell. */
+static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits)
+{
+	uint32_t told = ended(e->seen, bits), state = e->state;
+	bool moved = e->moves != r->moves;
+
+	/* TCP's end may come before the peer's last words, from another host. */
+	if (!e->fin_is_known)
+		state &= ~STATE_FIN;
+	r->state_told |= state | told;
+	r->edge_in = e->in;
+	r->moves = e->moves;
+	r->shuts = e->shuts;
+	r->fresh = false;
+	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
+	/* What was told of the connection's end is no news when the kernel reports it too, nor is
+	 * the room that it reports along with that, nor what made bytes change their way: it is to
+	 * do so at once. */
+	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || moved)
+		atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
+	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
+}
+
+static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
+{
+	struct edges e;
+	uint32_t bits = 0, due;
+
+	edges_read(&e, r, want);
+	if (e.in_rose || e.out_rose || e.state_rose)
+		bits = level_of(r, want | EPOLLRDHUP);
+	due = bits & want;
+	if (take)
+		edges_take(&e, r, bits);
+	/* A full ring's edge is due when there is room again. */
+	if (!e.in_rose && !e.state_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
+		return 0;
+	if (take && (due & LOOK_OUT)) {
+		r->edge_out = e.out;
+		r->tcp_edge &= ~(uint32_t)EPOLLOUT;
+	}
+	return due;
+}
+
+uint32_t reg_report(struct epoll_reg *r, bool take)
+{
+	uint32_t want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
+
+	if (r->spent || reg_is_stale(r))
+		return 0;
+	if (r->events & EPOLLET)
+		return edge_report(r, want, take);
+	return level_of(r, want);
+}
+
+/*
+ * The place of an event in the kernel's queue, as a tick of the processors' clock. Programs
+ * depend on that order unawares: a client that sends to one connection and then to another
+ * expects a server of one thread to serve them so. A registration is queued by what comes,
+ * or by ADD and MOD when that is there already. A level-triggered one is queued again by
+ * each report, until a look finds nothing.
+ */
+static uint64_t place(struct epoll_reg *r, uint32_t bits)
+{
+	uint64_t at = 0;
+
+	if (r->queued)
+		return r->queued;
+	if ((bits & LOOK_IN) && !(bits & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
+		at = sock_came(r->s);
+	return at > r->added ? at : r->added;
+}
+
+/* The program gets the event: what follows from that. */
+static void told(struct batch *b, struct epoll_reg *r)
+{
+	r->active = r->in->calls;
+	r->told_at = b->scan;
+	if (!(r->events & EPOLLONESHOT))
+		return;
+	r->spent = true;
+	reg_disarm(r);
+	reg_chill(r);
+}
+
+/* Clocks of processors, and what these do before its turn, differ by less than so many ticks. */
+#define BLUR_TICKS 600
+
+/* Adds an event in its place. Most come in order. */
+static void add(struct batch *b, struct epoll_reg *r, uint32_t bits)
+{
+	struct epoll_event ev = {.events = bits, .data = r->data};
+	int i = b->n++;
+
+	if (b->ordered && i < EPOLL_ORDERED) {
+		uint64_t at = place(r, bits);
+
+		b->again += r->queued != 0;
+		b->late |= !r->queued && (at == r->added || at > b->began);
+		for (; i > 0 && b->place[i - 1] > at; i--) {
+			b->place[i] = b->place[i - 1];
+			b->reg[i] = b->reg[i - 1];
+			b->ev[i] = b->ev[i - 1];
+		}
+		b->place[i] = at;
+		b->reg[i] = r;
+	}
+	b->ev[i] = ev;
+	told(b, r);
+}
+
+/* The level-triggered ones go to the end of the queue, in the same order. */
+static void queue_again(struct instance *in, struct batch *b)
+{
+	b->base = order_base();
+	for (int i = 0; b->ordered && i < b->n && i < EPOLL_ORDERED; i++) {
+		struct epoll_reg *r = b->reg[i];
+
+		/* Between two scans it may have become another's. */
+		if (r->in == in && !(r->events & (EPOLLET | EPOLLONESHOT)))
+			r->queued = b->base + (uint64_t)(i * EPOLL_PLACES);
+	}
+}
+
+void instance_scan_begin(struct instance *in, struct batch *b)
+{
+	b->scan = ++in->scans;
+	b->n = b->again = 0;
+	b->late = false;
+	b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
+	if (b->ordered)
+		b->began = __rdtsc() - BLUR_TICKS;
+}
+
+bool instance_came(struct instance *in, uint64_t first, uint64_t second)
+{
+	bool came = false;
+
+	instance_lock(in);
+	for (uint32_t i = 0; i < in->nhot && !came; i++) {
+		struct epoll_reg *r = in->hot[i];
+		uint64_t at = reg_is_stale(r) ? 0 : sock_came(r->s);
+
+		came = at > first && at <= second;
+	}
+	instance_unlock(in);
+	return came;
+}
+
+void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick)
+{
+	for (uint32_t i = 0; i < in->nhot && b->n < b->max; i++) {
+		struct epoll_reg *r = in->hot[i];
+		uint32_t bits;
+
+		/* Another thread may have told it meanwhile. */
+		if (r->told_at >= b->scan || reg_is_stale(r) || sock_came(r->s) > tick)
+			continue;
+		bits = reg_report(r, true);
+		if (bits)
+			add(b, r, bits);
+		/* The last has taken its place. */
+		i -= !r->hot_at;
+	}
+	b->late = false;
+	queue_again(in, b);
+}
+
+void instance_scan(struct instance *in, struct batch *b)
+{
+	uint32_t left = in->nhot, i = in->turn;
+	bool past_end = false; /* the last ones have been looked at */
+
+	instance_scan_begin(in, b);
+	while (left-- && b->n < b->max) {
+		struct epoll_reg *r;
+		uint32_t bits;
+
+		if (i >= in->nhot) {
+			i = 0;
+			past_end = left + 1 < in->nhot;
+		}
+		r = in->hot[i];
+		if (__builtin_expect(reg_is_stale(r), 0)) {
+			reg_abandon(r);
+			bits = 0;
+		} else {
+			bits = reg_report(r, true);
+		}
+		if (bits)
+			add(b, r, bits);
+		else if (r->queued)
+			r->queued = 0;
+		if (r->hot_at) {
+			i++;
+		} else if (!b->n) {
+			/* The last has taken its place, perhaps behind our back, and whoever
+			 * sleeps on an empty look must have looked at all. */
+			left = in->nhot;
+			past_end = false;
+		} else {
+			i += past_end;
+		}
+	}
+	/* Where the room ran out, the next call goes on. */
+	in->turn = i;
+	/* What came when the scan had begun has perhaps come after something that it had then gone
+	 * past. */
+	if (b->late && in->nhot > 1)
+		instance_scan_until(in, b, __rdtsc());
+	else
+		queue_again(in, b);
+}
+
+static void heard(struct epoll_reg *r)
+{
+	if (!r->converted || r->spent)
+		return;
+	reg_heat(r);
+	r->rung = true;
+	if (!instance_sleepers(r->in))
+		reg_disarm(r);
+}
+
+static void bell_heard(struct epoll_reg *r)
+{
+	if (reg_is_only(r)) {
+		heard(r);
+		return;
+	}
+	for (struct epoll_reg *o = r->in->regs; o; o = o->next)
+		if (o->s == r->s)
+			heard(o);
+}
+
+/* After an own shutdown for reading EPOLLRDHUP does not speak of the peer, whose bytes go on: over
+ * TCP, where it has left the ring. */
+static bool bytes_may_come(struct sock *s, uint32_t seen)
+{
+	return (seen & SEEN_SHUT_RD) && sock_peer_has_left(s);
+}
+
+/*
+ * The end of a connection of which this very call has told from memory: the kernel would have told
+ * of all that holds at once, so what is new joins that event.
+ */
+static void join_told(struct batch *b, struct epoll_reg *r)
+{
+	uint32_t bits, want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
+
+	if (r->events & EPOLLET)
+		bits = edge_report(r, want, true);
+	else
+		bits = level_of(r, want);
+	for (int i = 0; i < b->n; i++) {
+		if (b->ev[i].data.u64 != r->data.u64)
+			continue;
+		b->ev[i].events |= bits;
+		break;
+	}
+}
+
+/* Of what comes in and has room, that which this very call has told of: it is told no second time. */
+static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
+{
+	uint32_t bits = 0;
+
+	for (int i = 0; i < b->n; i++)
+		if (b->ev[i].data.u64 == r->data.u64)
+			bits |= b->ev[i].events;
+	return (bits & LOOK_IN ? LOOK_IN : 0) | (bits & LOOK_OUT ? LOOK_OUT : 0);
+}
+
+/* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
+ * counts each note as an edge. */
+static void tcp_heard(struct epoll_reg *r, uint32_t events)
+{
+	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
+	struct slot *slot = r->s->slot;
+	uint32_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
+	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
+	struct batch *told = r->in->absorbing;
+
+	/* After an own shutdown for reading the event looks the same with the peer's end. */
+	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD) {
+		sock_look(r->s, r->use_fd);
+		seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
+	}
+	if (told && r->told_at != told->scan)
+		told = NULL;
+	/* Woken for bytes that are not there any more. */
+	if (!ring && !told && !(events & (LOOK_IN | STATE_KERNEL)))
+		events |= TCP_WAS_READ;
+	if (told)
+		events &= ~told_of(told, r);
+	if (!(events & STATE_KERNEL))
+		told = NULL;
+	/* With the end of a connection comes room, to whom this very call has told of both. */
+	if (told)
+		events &= ~(uint32_t)EPOLLOUT;
+	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
+	 * ahead of the kernel's: bytes that are still under way are news when they come. */
+	if ((seen & SEEN_FIN) ||
+	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
+		      sock_has_fin(r->s)))) {
+		news &= ~(uint32_t)LOOK_IN;
+		events &= ~(uint32_t)LOOK_IN;
+	}
+	r->tcp_edge |= events;
+	if (!r->spent)
+		reg_heat(r);
+	if (news)
+		sock_note_kernel(r->s, events);
+	if (told && (news & STATE_KERNEL))
+		join_told(told, r);
+}
+
+void tag_heard(struct instance *in, const struct epoll_event *ev)
+{
+	bool bell;
+	struct epoll_reg *r = tag_reg(ev->data.u64, &bell);
+	uint32_t events = ev->events;
+
+	/* A tag may have been under way while its record went, or became another connection's. */
+	if (r->in == in && r->converted && tag_of(r, bell) == ev->data.u64 &&
+	    !reg_is_stale(r)) {
+		if (bell) {
+			bell_heard(r);
+			sock_hear_bell(r->s);
+			sock_service(r->s, r->use_fd);
+		} else {
+			tcp_heard(r, events);
+			if ((events & (EPOLLIN | EPOLLRDHUP)) == EPOLLIN)
+				sock_check_bypass(r->s, r->use_fd);
+		}
+	}
+}
+
+static void take_tag(struct instance *in, bool is_side, const struct epoll_event *ev)
+{
+	instance_lock(in);
+	if (!is_side)
+		tag_heard(in, ev);
+	else
+		side_settle(in);
+	instance_unlock(in);
+}
+
+int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
+		       struct epoll_event *out)
+{
+	int kept = 0;
+	uint64_t shared = tag_of_shared(), side = tag_of_side();
+
+	for (int i = 0; i < n; i++) {
+		bool bell = false;
+		struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
+
+		if (ev[i].data.u64 == shared)
+			sock_hear_shared_bell();
+		else if (r || ev[i].data.u64 == side)
+			take_tag(in, !r, &ev[i]);
+		else if (!tag_collides(ev[i].data.u64) || in->no_upgrade)
+			out[kept++] = ev[i];
+		/* Else it is of a parent, or a child, with whom the instance is shared. */
+	}
+	return kept;
+}
+
+void instance_arm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_arm(in->hot[i]);
+}
+
+void instance_disarm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_disarm(in->hot[i]);
+}
+
+void instance_attend(struct instance *in)
+{
+	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
+	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
+
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		struct epoll_reg *r = in->hot[i];
+
+		/* What came before it was armed did not ring. */
+		reg_arm(r);
+		if (ring && reg_report(r, false))
+			sock_ring_self(r->s);
+	}
+}
+
+void instance_age(struct instance *in)
+{
+	if (in->calls - in->aged_at < HOT_CALLS)
+		return;
+	in->aged_at = in->calls;
+	for (uint32_t i = in->nhot; i-- > 0;) {
+		struct epoll_reg *r = in->hot[i];
+
+		/* The hot ones are watched for a death that the kernel does not tell. */
+		if (in->calls - r->active < HOT_CALLS || sock_is_held_up(r->s, r->use_fd))
+			continue;
+		reg_arm(r);
+		if (!reg_report(r, false))
+			reg_chill(r);
+		else if (!instance_sleepers(in))
+			reg_disarm(r);
+	}
+}

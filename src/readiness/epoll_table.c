@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of epoll instances and of the sockets registered in them. */
+#include "readiness/epoll.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include "base/fds.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "readiness/chunk.h"
+#include "readiness/pollset.h"
+#include "readiness/ready.h"
+
+/* Few pointers to chunks lie where a child writes anyway; most need but the first, which is small. */
+#define CHUNK_FDS 64
+#define FD_CHUNKS 15
+#define FDS_MOST  (CHUNK_FDS << (FD_CHUNKS - 1))
+
+/* Tag: 28 random bits of this process, 12 that say how often the record was used before, 1 bit for the
+ * doorbell, 23 bits of index. The last two are no record's. */
+#define TAG_SHIFT  36
+#define TURN_SHIFT 24
+#define TURN_MASK  ((1u << (TAG_SHIFT - TURN_SHIFT)) - 1)
+#define TAG_BELL   (1u << 23)
+#define REG_CHUNK  16u
+#define REG_CHUNKS 20
+#define REG_LIMIT  (TAG_BELL - 2)
+static_assert(REG_CHUNK << (REG_CHUNKS - 1) == TAG_BELL, "each record has a chunk");
+
+typedef struct instance *_Atomic table_entry; /* of a descriptor */
+static table_entry *_Atomic table[FD_CHUNKS] FORK_DATA;
+static struct lock list_lock FORK_DATA;
+static struct instance *all_instances FORK_DATA, *free_instances FORK_DATA;
+
+static struct epoll_reg *_Atomic reg_chunks[REG_CHUNKS] FORK_DATA;
+static struct epoll_reg *free_regs FORK_DATA;
+static _Atomic uint32_t reg_count FORK_DATA;
+static uint64_t tag_prefix;
+static pid_t self FORK_DATA;
+
+/* Depth of our own locks in this thread: sock_on_final may be called under one. */
+static _Thread_local int held __attribute__((tls_model("initial-exec")));
+
+void epoll_list_lock(void)
+{
+	held++;
+	lock_take(&list_lock);
+}
+
+void epoll_list_unlock(void)
+{
+	lock_drop(&list_lock);
+	held--;
+}
+
+void instance_lock(struct instance *in)
+{
+	held++;
+	lock_take(&in->lock);
+}
+
+void instance_unlock(struct instance *in)
+{
+	lock_drop(&in->lock);
+	held--;
+}
+
+uint32_t instance_sleep(struct instance *in)
+{
+	/* Sequentially consistent: either this thread then sees what another did to the
+	 * instance, or the other sees a sleeper and wakes it. */
+	return atomic_fetch_add(&in->sleepers, 1) >> 32;
+}
+
+bool instance_woke(struct instance *in, uint32_t generation)
+{
+	uint64_t word = atomic_load(&in->sleepers);
+
+	while (word >> 32 == generation)
+		if (atomic_compare_exchange_weak(&in->sleepers, &word, word - 1))
+			return true;
+	return false;
+}
+
+bool epoll_locked(void)
+{
+	return held != 0;
+}
+
+pid_t epoll_self(void)
+{
+	return self;
+}
+
+static __attribute__((noinline)) table_entry *entry_made(int fd, bool make)
+{
+	uint32_t at = (uint32_t)fd, n;
+	table_entry *chunk;
+
+	if (at >= FDS_MOST)
+		return NULL;
+	n = chunk_of(&at, CHUNK_FDS);
+	/* Acquire: the chunk was zeroed before it was put here. */
+	chunk = atomic_load_explicit(&table[n], memory_order_acquire);
+	if (!chunk && make) {
+		chunk = calloc(chunk_size(n, CHUNK_FDS), sizeof(*chunk));
+		atomic_store_explicit(&table[n], chunk, memory_order_release);
+	}
+	return chunk ? &chunk[at] : NULL;
+}
+
+static table_entry *entry_of(int fd, bool make)
+{
+	table_entry *first = atomic_load_explicit(&table[0], memory_order_acquire);
+
+	if ((unsigned)fd >= CHUNK_FDS || (!first && make))
+		return entry_made(fd, make);
+	return first ? &first[fd] : NULL;
+}
+
+static struct instance *recorded_at(int fd)
+{
+	table_entry *e = entry_of(fd, false);
+
+	return e ? atomic_load_explicit(e, memory_order_acquire) : NULL;
+}
+
+/* Calls under way go on with what they have. */
+static bool stood_down;
+
+struct instance *instance_at(int fd)
+{
+	return __builtin_expect(stood_down, 0) ? NULL : recorded_at(fd);
+}
+
+bool ready_stand_down(void)
+{
+	bool own = true;
+
+	epoll_list_lock();
+	for (struct instance *in = all_instances; in; in = in->next_all)
+		own &= in->hidden || atomic_load(&in->converted) == 0;
+	epoll_list_unlock();
+	stood_down |= own;
+	return own;
+}
+
+bool ready_left(int epfd, struct sock *s, struct epoll_event *ev, bool take)
+{
+	struct instance *in = recorded_at(epfd);
+
+	for (struct epoll_reg *r = s->regs; in && r; r = r->next_of_sock) {
+		if (r->in != in || r->parked || r->spent || !(r->events & LOOK_IN))
+			continue;
+		*ev = (struct epoll_event){r->events & LOOK_IN, r->data};
+		r->spent |= take && (r->events & (EPOLLET | EPOLLONESHOT));
+		return true;
+	}
+	return false;
+}
+
+int instance_fd(struct instance *in)
+{
+	if (recorded_at(in->epfd) == in)
+		return in->epfd;
+	/* That one was closed, and duplicates live: rare. */
+	for (int fd = 0; fd < FDS_MOST; fd++) {
+		if (!entry_of(fd, false))
+			fd |= CHUNK_FDS - 1;
+		else if (recorded_at(fd) == in)
+			return in->epfd = fd;
+	}
+	return -1;
+}
+
+struct instance *instance_next(struct instance *in)
+{
+	return in ? in->next_all : all_instances;
+}
+
+static struct instance *instance_create(int fd)
+{
+	struct instance *in = free_instances;
+
+	if (in) {
+		free_instances = in->next_free;
+	} else {
+		in = calloc(1, sizeof(*in));
+		if (!in)
+			return NULL;
+		in->next_all = all_instances;
+		all_instances = in;
+	}
+	in->owner = self;
+	in->fds = 1;
+	in->epfd = fd;
+	in->side = in->news = -1;
+	return in;
+}
+
+/* The last descriptor is closed. Threads that still sleep on it find the generation
+ * changed and leave everything alone. */
+static void instance_destroy(struct instance *in)
+{
+	instance_lock(in);
+	while (in->regs) {
+		struct epoll_reg *r = in->regs;
+
+		/* The kernel drops its side with the instance, where nobody shares it. */
+		reg_disarm(r);
+		reg_destroy(r);
+	}
+	side_drop(in);
+	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
+	atomic_store(&in->ever_converted, false);
+	in->nested = in->no_upgrade = in->hidden = in->polled = false;
+	in->blind = in->outer = in->sideless = false;
+	atomic_store(&in->lingering, false);
+	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
+	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
+	atomic_store_explicit(&in->kernel_turn, false, memory_order_relaxed);
+	atomic_store_explicit(&in->told, 0, memory_order_relaxed);
+	in->calls = in->aged_at = 0;
+	instance_unlock(in);
+	in->next_free = free_instances;
+	free_instances = in;
+}
+
+/* Under the list lock. */
+static void instance_forget(int fd)
+{
+	table_entry *e = entry_of(fd, false);
+	struct instance *in = e ? atomic_load_explicit(e, memory_order_relaxed) : NULL;
+
+	if (!in)
+		return;
+	atomic_store_explicit(e, NULL, memory_order_release);
+	if (--in->fds == 0)
+		instance_destroy(in);
+}
+
+int ready_epoll_create(int kernel_fd)
+{
+	struct instance *in;
+	table_entry *e;
+
+	if (kernel_fd < 0)
+		return kernel_fd;
+	epoll_list_lock();
+	instance_forget(kernel_fd);
+	e = entry_of(kernel_fd, true);
+	in = e ? instance_create(kernel_fd) : NULL;
+	if (in)
+		atomic_store_explicit(e, in, memory_order_release);
+	epoll_list_unlock();
+	return kernel_fd;
+}
+
+void ready_duplicated(int oldfd, int newfd)
+{
+	struct instance *in = instance_at(oldfd);
+	struct sock *s = fd_sock(newfd);
+	table_entry *e;
+
+	if (s && reg_is_any(s)) {
+		epoll_list_lock();
+		epoll_sock_duplicated(s, newfd);
+		epoll_list_unlock();
+	}
+	if (!in && !instance_at(newfd))
+		return;
+	epoll_list_lock();
+	in = instance_at(oldfd);
+	if (in != instance_at(newfd)) {
+		instance_forget(newfd);
+		e = in ? entry_of(newfd, true) : NULL;
+		if (e) {
+			in->fds++;
+			atomic_store_explicit(e, in, memory_order_release);
+		}
+	}
+	epoll_list_unlock();
+}
+
+NEAR_CODE void ready_closing(int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	/* A plain read: who closes while another thread adds gets either order. */
+	if (instance_at(fd)) {
+		epoll_list_lock();
+		instance_forget(fd);
+		epoll_list_unlock();
+	} else if (s && reg_is_any(s)) {
+		epoll_list_lock();
+		epoll_sock_closing(s, fd);
+		epoll_list_unlock();
+	}
+}
+
+static struct epoll_reg *reg_alloc(void)
+{
+	struct epoll_reg *r = free_regs, *chunk;
+	uint32_t n = atomic_load_explicit(&reg_count, memory_order_relaxed);
+	uint32_t at = n, i = chunk_of(&at, REG_CHUNK);
+
+	if (r) {
+		free_regs = r->next;
+		return r;
+	}
+	if (n >= REG_LIMIT)
+		return NULL;
+	chunk = atomic_load_explicit(&reg_chunks[i], memory_order_relaxed);
+	if (!chunk) {
+		chunk = calloc(chunk_size(i, REG_CHUNK), sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		atomic_store_explicit(&reg_chunks[i], chunk, memory_order_release);
+	}
+	chunk[at].index = n;
+	/* Release: who finds a tag below the count also finds its chunk. */
+	atomic_store_explicit(&reg_count, n + 1, memory_order_release);
+	return &chunk[at];
+}
+
+/* Room in the hot list for all records, so that no wait ever allocates. */
+static bool hot_reserve(struct instance *in)
+{
+	struct epoll_reg **hot;
+	uint32_t room = in->hot_room ? in->hot_room * 2 : 16;
+
+	if (in->nregs < in->hot_room)
+		return true;
+	hot = realloc(in->hot, room * sizeof(struct epoll_reg *));
+	if (!hot)
+		return false;
+	in->hot = hot;
+	in->hot_room = room;
+	return true;
+}
+
+void instance_mixed(struct instance *in)
+{
+	if (in->hidden) /* a poll has no order */
+		return;
+	atomic_store_explicit(&in->mixed, true, memory_order_relaxed);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->converted)
+			sock_want_times(r->s);
+}
+
+struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
+			     const struct epoll_event *ev)
+{
+	struct epoll_reg *r = hot_reserve(in) ? reg_alloc() : NULL;
+	uint32_t index, turn;
+
+	if (!r)
+		return NULL;
+	index = r->index;
+	turn = (r->turn + 1) & TURN_MASK;
+	*r = (struct epoll_reg){.in = in,
+				.s = s,
+				.index = index,
+				.turn = turn,
+				.fd = fd,
+				.use_fd = fd,
+				.events = ev->events,
+				.data = ev->data,
+				.added = __rdtsc(),
+				.generation = atomic_load(&s->slot->generation)};
+	r->next_of_sock = s->regs;
+	__atomic_store_n(&s->regs, r, __ATOMIC_SEQ_CST);
+	r->next = in->regs;
+	r->prev = &in->regs;
+	if (r->next)
+		r->next->prev = &r->next;
+	in->regs = r;
+	if (++in->nregs == 2)
+		instance_mixed(in);
+	return r;
+}
+
+void reg_destroy(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+	struct epoll_reg **at = &r->s->regs;
+
+	reg_chill(r);
+	/* Not there when the socket's memory has been re-used meanwhile. */
+	while (*at && *at != r)
+		at = &(*at)->next_of_sock;
+	if (*at)
+		__atomic_store_n(at, r->next_of_sock, __ATOMIC_RELAXED);
+	*r->prev = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	in->nregs--;
+	if (r->converted)
+		atomic_fetch_sub(&in->converted, 1);
+	r->converted = false;
+	r->in = NULL;
+	r->next = free_regs;
+	free_regs = r;
+}
+
+struct epoll_reg *reg_find(struct instance *in, struct sock *s, int fd)
+{
+	struct epoll_reg *r = s->regs;
+
+	while (r && (r->in != in || r->fd != fd))
+		r = r->next_of_sock;
+	return r;
+}
+
+void reg_heat(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+
+	r->active = in->calls;
+	if (r->hot_at)
+		return;
+	in->hot[in->nhot++] = r;
+	r->hot_at = in->nhot;
+}
+
+void reg_chill(struct epoll_reg *r)
+{
+	struct instance *in = r->in;
+	struct epoll_reg *last;
+
+	if (!r->hot_at)
+		return;
+	last = in->hot[--in->nhot];
+	in->hot[r->hot_at - 1] = last;
+	last->hot_at = r->hot_at;
+	r->hot_at = 0;
+}
+
+void reg_arm(struct epoll_reg *r)
+{
+	uint32_t interest = look_interest(r->events);
+
+	if ((r->armed && !r->rung && r->armed == interest) || reg_is_stale(r))
+		return;
+	reg_disarm(r);
+	r->armed = interest;
+	if (interest)
+		sock_arm(r->s, interest);
+}
+
+void reg_disarm(struct epoll_reg *r)
+{
+	if (r->armed && !reg_is_stale(r))
+		sock_disarm(r->s, r->armed);
+	r->armed = 0;
+	r->rung = false;
+}
+
+void reg_abandon(struct epoll_reg *r)
+{
+	reg_chill(r);
+	r->armed = 0;
+	if (r->converted)
+		atomic_fetch_sub(&r->in->converted, 1);
+	r->converted = false;
+}
+
+uint64_t tag_of(const struct epoll_reg *r, bool bell)
+{
+	return tag_prefix << TAG_SHIFT | (uint64_t)r->turn << TURN_SHIFT |
+	       (bell ? TAG_BELL : 0) | r->index;
+}
+
+uint64_t tag_of_shared(void)
+{
+	return tag_prefix << TAG_SHIFT | (TAG_BELL - 1);
+}
+
+uint64_t tag_of_side(void)
+{
+	return tag_prefix << TAG_SHIFT | (TAG_BELL - 2);
+}
+
+bool tag_collides(uint64_t data)
+{
+	return data >> TAG_SHIFT == tag_prefix;
+}
+
+struct epoll_reg *tag_reg(uint64_t data, bool *bell)
+{
+	uint32_t index = data & (TAG_BELL - 1);
+	struct epoll_reg *chunk;
+
+	if (!tag_collides(data) ||
+	    index >= atomic_load_explicit(&reg_count, memory_order_acquire))
+		return NULL;
+	*bell = data & TAG_BELL;
+	chunk = atomic_load_explicit(&reg_chunks[chunk_of(&index, REG_CHUNK)],
+				     memory_order_acquire);
+	return &chunk[index];
+}
+
+void ready_init(void)
+{
+	self = getpid();
+	if (getrandom(&tag_prefix, sizeof(tag_prefix), GRND_NONBLOCK) !=
+	    (ssize_t)sizeof(tag_prefix))
+		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
+	/* The top bit set: no pointer and no small number looks like this. */
+	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
+	pollset_init();
+	sock_may_attach = epoll_may_attach;
+	sock_on_attach = epoll_on_attach;
+	sock_on_final = epoll_on_final;
+	sock_on_release = epoll_on_release;
+}
+
+/* The child gets the records as they are between two changes of their lists. */
+void ready_forking(void)
+{
+	epoll_list_lock();
+}
+
+void ready_forked_parent(void)
+{
+	epoll_list_unlock();
+}
+
+/* It belongs to a thread of the parent's. */
+static void hidden_forked(struct instance *in)
+{
+	int fd = in->epfd;
+
+	instance_forget(fd);
+	fds_close(fd);
+}
+
+FORK_CODE void ready_forked_child(void)
+{
+	/* The parent's threads are not here, and neither are their sleeps and arms. */
+	self = getpid();
+	held = 0;
+	lock_drop_forked(&list_lock);
+	for (struct instance *in = all_instances; in; in = in->next_all) {
+		memset(&in->lock, 0, sizeof(in->lock));
+		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
+						    (in->nested ? 1 : 0));
+		/* One of them may have been about to change the hot list. */
+		in->nhot = 0;
+		for (struct epoll_reg *r = in->regs; r; r = r->next)
+			r->hot_at = 0;
+		for (struct epoll_reg *r = in->regs; r; r = r->next) {
+			r->armed = 0;
+			if (r->converted && !r->spent)
+				reg_heat(r);
+		}
+		if (in->hidden)
+			hidden_forked(in);
+	}
+}

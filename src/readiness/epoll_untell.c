@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events for which there was no memory, and which are told once more. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/kernel.h"
+#include "base/real.h"
+#include "readiness/epoll.h"
+
+/*
+ * What the kernel has told, it does not tell again of an edge, or of a registration that was for
+ * once. Setting such a registration to what it is has the kernel look at it anew. Which these are,
+ * and what they ask for, is in /proc; of one that was for once that is gone when it has been told.
+ */
+
+#define CHUNK 4096
+
+char *epoll_listing(int epfd)
+{
+	char path[40], *text = NULL, *more;
+	size_t len = 0, room = 0;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
+	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+	while (fd >= 0) {
+		if (room - len < CHUNK) {
+			more = realloc(text, room += CHUNK + room);
+			if (!more)
+				break;
+			text = more;
+		}
+		n = kernel_read(fd, text + len, room - len - 1);
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	if (fd >= 0)
+		kernel_close(fd);
+	if (text)
+		text[len] = '\0';
+	return text;
+}
+
+static void renew(int epfd, int fd, struct epoll_event *ev)
+{
+	if (!(ev->events & (EPOLLET | EPOLLONESHOT)))
+		return;
+	/* This one cannot be changed. */
+	if (ev->events & EPOLLEXCLUSIVE) {
+		REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, fd, NULL);
+		REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, fd, ev);
+	} else {
+		REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, ev);
+	}
+}
+
+static void kernel_untell(int epfd, const char *listing, uint64_t data)
+{
+	const char *line = listing;
+
+	for (; line; line = strchr(line, '\n'), line += line != NULL) {
+		uint64_t listed;
+		uint32_t events;
+		int fd;
+
+		if (sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &fd,
+			   &events, &listed) == 3 &&
+		    listed == data)
+			renew(epfd, fd,
+			      &(struct epoll_event){.events = events, .data.u64 = data});
+	}
+}
+
+static void memory_untell(struct instance *in, uint64_t data)
+{
+	instance_lock(in);
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		if (!r->converted || r->parked || r->data.u64 != data)
+			continue;
+		r->fresh = true;
+		r->spent = false;
+		reg_heat(r);
+	}
+	instance_unlock(in);
+}
+
+void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t data)
+{
+	memory_untell(in, data);
+	kernel_untell(epfd, listing, data);
+}

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll_wait over the kernel's half of an instance and the half that lies in memory. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <x86intrin.h>
+
+#include "base/probe.h"
+#include "base/scratch.h"
+#include "base/sigsafe.h"
+#include "conn/kernel_call.h"
+#include "conn/report.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+/*
+ * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
+ * first. Who sent to one connection over TCP and then to another through a ring must not
+ * find the second reported without the first. An instance with one connection in it and
+ * nothing else has no such order: there the kernel is asked at every 16th call, and
+ * earlier when about 20 us have passed. The first bounds its cost where calls are short,
+ * the second the lateness of its events where they are long.
+ */
+#define ASK_CALLS 16
+/* Questions more than one for one answer. */
+#define ASK_ROUNDS 3
+/* Answers of nothing but our own tags before the program is told that there is nothing. */
+#define ASK_BEHIND 1000
+#define ASK_TICKS  60000
+
+/*
+ * Events of the kernel's in one call: they come to an array of our own first. The kernel
+ * leaves alone what it does not report, and a program may use it again: a tag there would
+ * come back as the program's data.
+ */
+#define RAW_EVENTS EPOLL_ORDERED
+/* That array is on the stack, which may be short: it is there while it is used, and no longer. */
+#define APART __attribute__((noinline))
+/* As in the kernel. */
+#define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
+
+/* One call of epoll_wait. */
+struct call {
+	struct instance *in;
+	int epfd;
+	struct epoll_event *ev;
+	int max;
+	uint64_t deadline;
+	const sigset_t *mask;
+	uint32_t handlers; /* signal handlers run by this thread before the call */
+	bool late;	   /* a sleep lasted until the deadline */
+	bool gone;	   /* the instance was closed during it */
+	uint64_t moves;	   /* as of the first look */
+	/* Ticks around the kernel's last answer. */
+	uint64_t asking, asked;
+	struct batch found; /* events from memory, at the end of ev */
+};
+
+#define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
+#define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
+
+static bool ask_due(struct instance *in)
+{
+	uint32_t since = READ(in->since_ask) + 1;
+
+	WRITE(in->since_ask, since);
+	return READ(in->mixed) || since >= ASK_CALLS || READ(in->ask_now) ||
+	       __rdtsc() - READ(in->asked_at) > ASK_TICKS;
+}
+
+/* Asks the kernel without waiting, for at most `room` events. */
+static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
+{
+	static const struct timespec zero;
+	struct instance *in = c->in;
+	int n;
+
+	WRITE(in->ask_now, false);
+	WRITE(in->kernel_turn, false);
+	WRITE(in->since_ask, 0);
+	WRITE(in->asked_at, __rdtsc());
+	c->asking = __rdtsc();
+	n = epoll_kernel_wait(in, c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS,
+			      &zero, NULL);
+	c->asked = __rdtsc();
+	return n;
+}
+
+static void give_back(void *raw)
+{
+	scratch_give(raw, RAW_EVENTS * sizeof(struct epoll_event));
+}
+
+/* Seldom so, and deep in a call, where the stack may be short. */
+static APART int ask_more(struct call *c, struct epoll_event *ev, int n, int room)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct epoll_event *raw;
+
+	crit_enter(); /* no handler jumps away with the memory */
+	raw = scratch_take(RAW_EVENTS * sizeof(*raw));
+	if (raw)
+		_pthread_cleanup_push(&cleanup, give_back, raw);
+	crit_leave();
+	if (!raw)
+		return n;
+	for (int i = 0; i < ASK_ROUNDS && n < room; i++) {
+		int more = ask_kernel(c, raw, room - n);
+
+		if (more < 0)
+			break;
+		more = instance_translate(c->in, raw, more, raw);
+		n = order_fold(ev, n, raw, more);
+		if (n == 0 || !instance_came(c->in, c->asking, c->asked))
+			break;
+	}
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return n;
+}
+
+/*
+ * The kernel has told n events of the program's, into ev. What memory had at the same time may
+ * have come before one of these, or after another that has not been told: the kernel is asked
+ * again until memory has had nothing meanwhile.
+ */
+static int ask_again(struct call *c, struct epoll_event *ev, int n, int room)
+{
+	room = room < RAW_EVENTS ? room : RAW_EVENTS;
+	if (n <= 0 || n >= room || !instance_came(c->in, c->asking, c->asked))
+		return n;
+	return ask_more(c, ev, n, room);
+}
+
+/* Begins with the kernel's events. */
+static APART int ask_first(struct call *c)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int n = ask_kernel(c, raw, c->max);
+
+	if (n > 0)
+		n = instance_translate(c->in, raw, n, c->ev);
+	if (n <= 0)
+		order_told(c->in, raw, n);
+	return ask_again(c, c->ev, n, c->max);
+}
+
+static void absorb(struct call *c, struct batch *told)
+{
+	instance_lock(c->in);
+	c->in->absorbing = told;
+	instance_unlock(c->in);
+}
+
+/*
+ * Puts the kernel's events before what memory has had since its last report. Whatever came
+ * before that is there by now: also a connection that has cooled down, of which the kernel
+ * has only the doorbell.
+ */
+static APART int ask_after(struct call *c, int n)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int more = ask_kernel(c, raw, c->max - n), kept;
+
+	if (more <= 0) {
+		order_told(c->in, raw, more);
+		return n;
+	}
+	absorb(c, &c->found);
+	kept = instance_translate(c->in, raw, more, raw);
+	absorb(c, NULL);
+	kept = ask_again(c, raw, kept, c->max - n);
+	instance_lock(c->in);
+	c->found.max = c->max - kept;
+	instance_scan_until(c->in, &c->found, c->asking);
+	if (instance_sleepers(c->in))
+		instance_attend(c->in);
+	instance_unlock(c->in);
+	order_merge(c->in, &c->found, c->ev, raw, kept);
+	return kept + c->found.n;
+}
+
+/* Looks in memory. Returns how many events there are. */
+static int scan(struct call *c)
+{
+	c->found.ev = c->ev;
+	c->found.max = c->max;
+	instance_scan(c->in, &c->found);
+	return c->found.n;
+}
+
+/* What one who has looked has to do besides. */
+static void looked(struct instance *in)
+{
+	instance_age(in);
+	if (instance_sleepers(in))
+		instance_attend(in);
+}
+
+static int add_hot(struct call *c)
+{
+	int n = scan(c);
+
+	looked(c->in);
+	return n;
+}
+
+/*
+ * The kernel has told n events of the program's. With them goes what memory has had before that,
+ * and no more: what came since may have come after something that the kernel has not been asked
+ * for.
+ */
+static int add_earlier(struct call *c, int n)
+{
+	c->found.ev = c->ev + n;
+	c->found.max = c->max - n;
+	instance_scan_begin(c->in, &c->found);
+	instance_scan_until(c->in, &c->found, c->asking);
+	looked(c->in);
+	return n + c->found.n;
+}
+
+/* The same with doorbells and the like among the n. With nothing of the program's a whole look is
+ * better, which ends with a question. */
+static int add_heard(struct call *c, const struct epoll_event *raw, int n)
+{
+	n = instance_translate(c->in, raw, n, c->ev);
+	n = ask_again(c, c->ev, n, c->max);
+	order_told(c->in, c->ev, n);
+	if (n == 0)
+		return 0;
+	instance_lock(c->in);
+	n = add_earlier(c, n);
+	instance_unlock(c->in);
+	return n;
+}
+
+/* The kernel was asked first, and its n events stand before those of memory. */
+static APART int kernel_first(struct call *c, int n)
+{
+	struct epoll_event raw[RAW_EVENTS];
+
+	memcpy(raw, c->ev, (size_t)n * sizeof(*raw));
+	memmove(c->ev, c->ev + n, (size_t)c->found.n * sizeof(*raw));
+	order_merge(c->in, &c->found, c->ev, raw, n);
+	return n + c->found.n;
+}
+
+/* After a look in memory alone. */
+static int complete(struct call *c, int n)
+{
+	if (n <= 0 || !ask_due(c->in))
+		return n;
+	if (n < c->max)
+		return ask_after(c, n);
+	WRITE(c->in->kernel_turn, true);
+	return n;
+}
+
+static int look(struct call *c)
+{
+	int n;
+
+	instance_lock(c->in);
+	n = add_hot(c);
+	instance_unlock(c->in);
+	return complete(c, n);
+}
+
+/* *heard: what the kernel has told, our own included. */
+static APART int ask_and_hear(struct call *c, int *heard)
+{
+	struct epoll_event raw[RAW_EVENTS];
+
+	*heard = ask_kernel(c, raw, c->max);
+	if (*heard > 0)
+		return add_heard(c, raw, *heard);
+	order_told(c->in, raw, *heard);
+	return 0;
+}
+
+/* Memory has just had nothing. */
+static int ask_and_look(struct call *c)
+{
+	int n = 0, room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS, heard = room;
+
+	/* Where the room was full of what only we are told, the program's own may stand behind. */
+	for (int i = 0; n == 0 && heard == room && i < ASK_BEHIND; i++) {
+		n = ask_and_hear(c, &heard);
+		/* Nothing there either: there was nothing at that moment. */
+		if (heard < 0 || (heard == 0 && c->deadline == LOOK_NOW))
+			return heard;
+		n = n ? n : look(c);
+	}
+	return n;
+}
+
+/*
+ * The first look of a call: in memory, and in the kernel as well when it is due. With
+ * nothing in memory the kernel's turn comes by itself, in the spin or the sleep. Where
+ * memory takes all the room, the kernel goes first at the next call.
+ */
+static int look_first(struct call *c)
+{
+	struct instance *in = c->in;
+	int told = READ(in->kernel_turn) ? ask_first(c) : 0, n;
+
+	if (told < 0)
+		return told;
+	instance_lock(in);
+	in->calls++;
+	n = told ? add_earlier(c, told) : add_hot(c);
+	instance_unlock(in);
+	return told ? kernel_first(c, told) : complete(c, n);
+}
+
+static int spin(struct call *c)
+{
+	struct look_crowd crowd;
+	struct look_spin sp;
+	bool ask;
+	int n = 0;
+
+	instance_crowd(c->in, look_crowd_begin(&crowd));
+	if (!look_crowd_end(&crowd))
+		return 0;
+	look_spin_begin(&sp, c->deadline);
+	ask = false;
+	while (!n && look_spin_turn(&sp, &ask) && crit_handlers() == c->handlers)
+		n = ask ? ask_and_look(c) : look(c);
+	look_spin_end(&sp, n != 0);
+	return n;
+}
+
+struct sleep {
+	struct instance *in;
+	uint32_t generation;
+	int result;
+	bool gone; /* the instance was closed meanwhile */
+};
+
+static void woke(void *arg)
+{
+	struct sleep *sl = arg;
+
+	sl->gone = !instance_up(sl->in, sl->generation);
+}
+
+static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
+{
+	uint64_t still = sock_settle(), nap = instance_nap_ns(c->in);
+
+	return look_remaining(look_sooner(c->deadline, nap < still ? nap : still), ts);
+}
+
+/* Arms everything. Returns what came before that: it did not ring. */
+static int lie_down(struct call *c, struct sleep *sl)
+{
+	struct instance *in = c->in;
+	int n;
+
+	instance_lock(in);
+	sl->generation = instance_sleep(in);
+	instance_arm(in);
+	n = scan(c);
+	if (n) {
+		instance_woke(in, sl->generation);
+		instance_awake(in);
+		if (instance_sleepers(in))
+			instance_attend(in);
+	}
+	instance_unlock(in);
+	return n;
+}
+
+static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw)
+{
+	int room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS;
+	const struct timespec *t;
+	struct timespec ts;
+
+	report_add(&report_now.sleeps, 1);
+	t = sleep_time(c, &ts);
+	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
+	sl->result = epoll_kernel_wait(c->in, c->epfd, raw, room, t, c->mask);
+	c->asked = __rdtsc();
+	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
+	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
+		  (c->deadline == LOOK_NOW || clock_now_ns() >= c->deadline);
+	return sl->result;
+}
+
+/* Does what was to be done where a handler jumps away. */
+static void get_up(struct _pthread_cleanup_buffer *cleanup)
+{
+	crit_enter();
+	_pthread_cleanup_pop(cleanup, 1);
+	crit_leave();
+}
+
+/* *awake: it did not sleep, and memory has n. */
+static APART int sleep_and_hear(struct call *c, bool *awake)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	struct _pthread_cleanup_buffer cleanup;
+	struct sleep sl = {.in = c->in};
+	int n;
+
+	c->asking = __rdtsc();
+	/* No handler jumps away between a count and the note of it. */
+	crit_enter();
+	n = lie_down(c, &sl);
+	if (!n)
+		_pthread_cleanup_push(&cleanup, woke, &sl);
+	crit_leave();
+	if ((*awake = n != 0))
+		return n;
+	n = mixed_sleep(c, &sl, raw);
+	get_up(&cleanup);
+	if (sl.gone) {
+		n = n > 0 ? instance_translate(c->in, raw, n, c->ev) : n;
+		return n ? n : -EBADF;
+	}
+	if (n <= 0)
+		order_told(c->in, raw, n);
+	return n > 0 ? add_heard(c, raw, n) : n;
+}
+
+static int sleep_once(struct call *c)
+{
+	bool awake;
+	int n = sleep_and_hear(c, &awake);
+
+	if (awake)
+		return complete(c, n);
+	return n || c->late ? n : look(c);
+}
+
+/* Changes with each registration that goes to memory or back to the kernel. */
+static uint64_t moves(struct instance *in)
+{
+	return (uint64_t)READ(in->reverts) << 32 | READ(in->converted);
+}
+
+static int wait_mixed(struct call *c)
+{
+	int n;
+
+	if (c->in->owner != epoll_self() && instance_refuses(c->in))
+		instance_refuse_all(c->in);
+	c->moves = moves(c->in);
+	n = look_first(c);
+	if (!n && c->deadline == LOOK_NOW && !c->mask)
+		return ask_and_look(c);
+	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
+	if (!n && !c->mask)
+		n = spin(c);
+	/* A handler during the spin ends the wait, as it would have ended the sleep. */
+	if (!n && crit_handlers() != c->handlers)
+		return -EINTR;
+	while (!n && !c->late)
+		n = sleep_once(c);
+	return n;
+}
+
+static int plain_sleep(struct call *c, const struct timespec *timeout)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct sleep sl = {.in = c->in};
+
+	crit_enter();
+	sl.generation = instance_sleep(c->in);
+	_pthread_cleanup_push(&cleanup, woke, &sl);
+	crit_leave();
+	if (!atomic_load(&c->in->converted)) {
+		sl.result = epoll_kernel_wait(c->in, c->epfd, c->ev, c->max, timeout,
+					      c->mask);
+		c->late = sl.result == 0;
+	}
+	get_up(&cleanup);
+	c->gone = sl.gone;
+	return sl.result;
+}
+
+/* No registration is ours: the kernel's call, watched for a conversion during it. */
+static int wait_plain(struct call *c, const struct timespec *timeout)
+{
+	int n, kept;
+
+	if (c->deadline == LOOK_NOW) {
+		n = epoll_kernel_wait(c->in, c->epfd, c->ev, c->max, timeout, c->mask);
+		c->late = n == 0;
+	} else {
+		n = plain_sleep(c, timeout);
+	}
+	kept = n;
+	if (n > 0 && (c->gone || instance_may_have_tags(c->in)))
+		kept = instance_translate(c->in, c->ev, n, c->ev);
+	if (!c->gone)
+		order_told(c->in, c->ev, kept);
+	/* Converted during this very call: at least no tag is left behind. */
+	if (kept < n)
+		memset(c->ev + kept, 0, (size_t)(n - kept) * sizeof(*c->ev));
+	return kept;
+}
+
+/* A registration that has moved during the call may be told twice, by memory and the kernel. */
+static int tell_once(struct call *c, int n)
+{
+	int kept = 0;
+
+	if (n < 2 || moves(c->in) == c->moves)
+		return n;
+	for (int i = 0; i < n; i++)
+		kept = order_fold(c->ev, kept, c->ev + i, 1);
+	return kept;
+}
+
+/*
+ * A registration that has gone back to the kernel during the call is told by whoever has it now,
+ * which may have been neither while the call looked.
+ */
+static APART int add_returned(struct call *c, int n, uint32_t reverts)
+{
+	struct epoll_event raw[RAW_EVENTS];
+	int more;
+
+	if (n < 0 || n >= c->max || c->gone || READ(c->in->reverts) == reverts)
+		return n;
+	more = ask_kernel(c, raw, c->max - n);
+	if (more > 0)
+		more = instance_translate(c->in, raw, more, c->ev + n);
+	return more > 0 ? n + more : n;
+}
+
+/* Without its largest part, which need not be cleared. */
+static void call_begin(struct call *c, struct instance *in, int epfd)
+{
+	c->in = in;
+	c->epfd = epfd;
+	c->handlers = crit_handlers();
+	c->late = c->gone = false;
+}
+
+/* There is no memory for even one event: it stays where it is, and its bearer is told. */
+static int wait_nowhere(struct call *c)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct epoll_event ev;
+	char *listing;
+	int n;
+
+	c->ev = &ev;
+	c->max = 1;
+	crit_enter(); /* no handler jumps away with the listing */
+	listing = epoll_listing(c->epfd);
+	_pthread_cleanup_push(&cleanup, free, listing);
+	crit_leave();
+	n = wait_mixed(c);
+	if (n > 0)
+		epoll_untell(c->in, c->epfd, listing, ev.data.u64);
+	get_up(&cleanup);
+	return n > 0 ? -EFAULT : n;
+}
+
+int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
+		     const struct timespec *timeout, const sigset_t *mask)
+{
+	struct instance *in = instance_at(epfd);
+	struct call c;
+	uint32_t reverts;
+	int n;
+
+	if (!in)
+		return epoll_kernel_wait(in, epfd, ev, max, timeout, mask);
+	if (max <= 0 || max > MAX_EVENTS)
+		return -EINVAL;
+	if (!epoll_is_user(ev, max))
+		return -EFAULT;
+	call_begin(&c, in, epfd);
+	c.ev = ev;
+	c.max = max;
+	c.mask = mask;
+	c.deadline = look_deadline(timeout);
+	if (!atomic_load(&in->converted)) {
+		n = wait_plain(&c, timeout);
+		if (n || c.gone || (c.late && !atomic_load(&in->converted)))
+			return n;
+		c.late = false;
+	}
+	/* Written in place, so it must be writable. */
+	c.max = epoll_room(ev, max, READ(in->converted) + 2 * RAW_EVENTS);
+	if (c.max == 0)
+		return wait_nowhere(&c);
+	reverts = READ(in->reverts);
+	n = wait_mixed(&c);
+	return tell_once(&c, add_returned(&c, n, reverts));
+}

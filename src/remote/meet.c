@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the two ends of a connection between hosts find each other: by their viaductds. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/reason.h"
+#include "remote/crossover.h"
+#include "remote/say.h"
+
+/*
+ * The connector publishes the connection. The acceptor asks who has it, which takes one
+ * question; then it names a link between the two processes and its place there, with a new
+ * link's hello where there is none, and is answered with the other place and hello. Both prove
+ * that they are the ends of that link, by a number of each other's that is good for one proof: after
+ * an answer that does not help, the acceptor begins with the first question again. The
+ * connector learns from the first note that its answer was heard. Where there can be no link, or
+ * is to be none, the acceptor says so, and nobody waits for its reasons; a connector that wants none
+ * refuses when it is asked.
+ */
+
+static void later(struct across *a, uint32_t wait_ms)
+{
+	a->not_before_ms = clock_coarse_ms() + wait_ms;
+}
+
+static void refuse(struct across *a, enum vd_reason reason, const char *why)
+{
+	log_debug("not across hosts: %s", why);
+	a->refused = -(int)(a->keeps_tcp ? VD_REASON_SLOWER : reason);
+}
+
+/* Why there is no link: of those that ask for one. */
+static enum vd_reason reason_of_error(int r)
+{
+	switch (r) {
+	case -ENODEV:
+		return VD_REASON_NO_DEVICE;
+	case -EDQUOT:
+		return VD_REASON_LOCKED;
+	case -EPROTO:
+		return VD_REASON_HELLO;
+	case -ENOSPC:
+		return VD_REASON_FULL;
+	default:
+		return VD_REASON_MEMORY;
+	}
+}
+
+/* ---- the acceptor ---- */
+
+static void ask_who(struct across *a)
+{
+	struct say s = say_begin(SAY_WHO);
+
+	if (say_request(a, LOCAL_ASK, &s) == 0)
+		a->state = ACROSS_WHO;
+}
+
+/* Nothing is said of the place any more: it can be given back at once. */
+static void leave_place(struct across *a)
+{
+	struct across_link *k = a->link;
+
+	if (!k)
+		return;
+	hub_give_place(a);
+	if (k->link && !k->up)
+		hub_drop(k);
+}
+
+/* With its hello, and what its other end is to prove from now on. */
+static int new_link(struct across *a, struct say *s, struct across_link **out)
+{
+	struct across_context *c;
+	int r = hub_context(&a->local, &c);
+
+	if (r == 0)
+		r = hub_has_share(a) ? hub_create(c, out) : -ENOSPC;
+	if (r < 0)
+		return r;
+	hub_assign(*out, a);
+	s->has_hello = 1;
+	memcpy(s->secret, (*out)->ours, sizeof(s->secret));
+	r = link_hello((*out)->link, s->hello);
+	if (r < 0)
+		hub_drop(*out);
+	return r;
+}
+
+static int find_link(struct across *a, struct say *s)
+{
+	bool making;
+	struct across_link *k = hub_find(a, &making);
+	int r;
+
+	if (!k && making)
+		return -EAGAIN;
+	if (!say_random(a->number, sizeof(a->number)))
+		return -ENOMEM;
+	r = k ? 0 : new_link(a, s, &k);
+	if (r < 0)
+		return r;
+	if (!hub_take_place(k, a))
+		return -EAGAIN;
+	s->token = k->token;
+	s->place = a->place;
+	s->generation = a->generation;
+	memcpy(s->number, a->number, sizeof(s->number));
+	if (!s->has_hello)
+		say_prove(a, k->theirs, s);
+	return 0;
+}
+
+/* The connector would take us for a plain peer. */
+static void say_no(struct across *a)
+{
+	const struct say s = say_begin(SAY_NO);
+
+	say_request(a, LOCAL_ASK, &s);
+	a->request = 0; /* whatever the answer is */
+}
+
+static void ask_link(struct across *a)
+{
+	struct say s = say_begin(SAY_LINK);
+	int r = a->keeps_tcp ? -EOPNOTSUPP : find_link(a, &s);
+
+	if (r == -EAGAIN)
+		return;
+	if (r < 0) {
+		refuse(a, reason_of_error(r), strerror(-r));
+		say_no(a);
+		return;
+	}
+	if (say_request(a, LOCAL_ASK, &s) == 0)
+		a->state = ACROSS_ASKED;
+	else
+		leave_place(a);
+	say_wipe(&s, sizeof(s));
+}
+
+static bool take_who(struct across *a, uint32_t uid, const struct say *s)
+{
+	if (a->state != ACROSS_WHO || s->kind != SAY_I_AM)
+		return false;
+	a->uid = uid;
+	memcpy(a->process, s->process, sizeof(a->process));
+	memcpy(a->peer_number, s->number, sizeof(a->peer_number));
+	a->state = ACROSS_KNOWN;
+	return true;
+}
+
+/* The peer has no place there now; or no such link any more, so that it must be another one. Then
+ * our end hears that it is the last, from its device. */
+static void take_full(struct across *a, bool is_gone)
+{
+	struct across_link *k = a->link;
+
+	if (is_gone && k->up) {
+		a->gone |= UINT64_C(1) << (k - across_links);
+		link_probe(k->link);
+	}
+	leave_place(a);
+	if (a->state == ACROSS_ASKED)
+		a->state = ACROSS_NEW;
+	later(a, 100);
+}
+
+/* Who says this is of the user who was asked, and at the other end of the link: of a new one, where
+ * that is who was told the secret just now. */
+static bool is_the_peer(const struct across *a, uint32_t uid, const struct say *s)
+{
+	return uid == a->uid && say_is_proved(a, a->link->ours, s);
+}
+
+/* The link's hello leads to the host of the connection, and is right. */
+static bool connect_link(struct across *a, struct across_link *k, const struct say *s)
+{
+	const char *why = "its hello is of another host";
+
+	if (link_hello_is_at(s->hello, a->peer.addr) &&
+	    link_connect(k->link, s->hello, sizeof(s->hello), &why) == 0 &&
+	    link_peer_window(k->link) == ACROSS_WINDOW_BYTES) {
+		memcpy(k->theirs, s->secret, sizeof(k->theirs));
+		return true;
+	}
+	log_debug("a link does not come up: %s", why ? why : "refused");
+	return false;
+}
+
+/* The peer has taken a place. False: it does not keep to the protocol. */
+static bool take_taken(struct across *a, const struct say *s)
+{
+	struct across_link *k = a->link;
+
+	if (s->kind != SAY_TAKEN || s->token != k->token || s->place >= ACROSS_PLACES ||
+	    memcmp(s->process, k->process, sizeof(k->process)) != 0)
+		return false;
+	if (link_state(k->link) == LINK_OPEN) {
+		if (!s->has_hello || !connect_link(a, k, s))
+			return false;
+		hub_connected(k);
+	}
+	a->peer_place = s->place;
+	a->peer_generation = (uint8_t)s->generation;
+	a->has_peer = true;
+	if (a->state == ACROSS_ASKED)
+		a->state = ACROSS_OPEN;
+	return link_state(k->link) == LINK_UP;
+}
+
+/* Whether asking again may help. */
+static bool is_passing(uint32_t status)
+{
+	switch (status) {
+	case LOCAL_RATE:
+	case LOCAL_FULL:
+	case LOCAL_UNREACHABLE:
+	case LOCAL_NOBODY:
+	case LOCAL_GONE:
+	case LOCAL_SILENT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static enum vd_reason reason_of(uint32_t status)
+{
+	switch (status) {
+	case LOCAL_RULE:
+		return VD_REASON_RULE;
+	case LOCAL_OK:
+		return VD_REASON_VERSION; /* an answer, but in no words of ours */
+	case LOCAL_REFUSED:
+		return VD_REASON_PEER_ASKED; /* that process has a reason of its own */
+	default:
+		return VD_REASON_RELAY;
+	}
+}
+
+/* What was asked has no good answer. */
+static void ask_failed(struct across *a, const struct local_message *m)
+{
+	/* The place may have been taken by a peer whose answer was lost: only its end of the
+	 * connection, or of the link, gives it back. With no link yet nobody can write. */
+	if (a->link && a->link->up && m->status == LOCAL_SILENT) {
+		across_lost.state = ACROSS_ENDED;
+		a->link->at[a->place] = &across_lost;
+	} else if (a->link) {
+		a->link->at[a->place] = NULL;
+	}
+	if (a->link && !a->link->up) {
+		struct across_link *k = a->link;
+
+		a->link = NULL;
+		hub_drop(k);
+	}
+	a->link = NULL;
+	if (a->state == ACROSS_ENDED) {
+		a->state = ACROSS_FREE;
+		return;
+	}
+	a->state = ACROSS_NEW;
+	later(a, m->wait_ms);
+	if (!is_passing(m->status))
+		refuse(a, reason_of(m->status), local_status_text(m->status));
+}
+
+static void take_answer(struct across *a, const struct local_message *m,
+			const struct say *s)
+{
+	if (a->state == ACROSS_ENDED && !a->link) {
+		a->state = ACROSS_FREE;
+	} else if (m->status != LOCAL_OK || !s) {
+		ask_failed(a, m);
+	} else if (!a->link) {
+		if (!take_who(a, m->uid, s))
+			refuse(a, VD_REASON_HELLO, "the peer does not say who it is");
+	} else if (s->kind == SAY_FULL || s->kind == SAY_GONE) {
+		take_full(a, s->kind == SAY_GONE);
+	} else if (!is_the_peer(a, m->uid, s)) {
+		/* The other end knows nothing of it, and loses nothing. */
+		leave_place(a);
+		refuse(a, VD_REASON_HELLO, "who answers has no part in the link");
+	} else if (!take_taken(a, s)) {
+		link_abort(a->link->link);
+		refuse(a, VD_REASON_HELLO, "the peer's answer is none");
+	} else if (a->state == ACROSS_ENDED) {
+		note_push(a);
+		hub_settle(a);
+	}
+}
+
+/* ---- the connector ---- */
+
+static void publish(struct across *a)
+{
+	if (say_request(a, LOCAL_PUBLISH, NULL) == 0)
+		a->state = ACROSS_PUBLISHED;
+}
+
+/* From the hello that the peer has sent, with ours in `out`. */
+static int join_link(struct across *a, const struct say *s, struct say *out,
+		     struct across_link **link)
+{
+	struct across_context *c;
+	struct across_link *k;
+	int r = hub_context(&a->local, &c);
+
+	if (r == 0)
+		r = hub_has_share(a) ? hub_create(c, &k) : -ENOSPC;
+	if (r < 0)
+		return r;
+	k->token = s->token;
+	hub_assign(k, a);
+	if (!connect_link(a, k, s) || link_hello(k->link, out->hello) < 0) {
+		hub_drop(k);
+		return -EPROTO;
+	}
+	out->has_hello = 1;
+	memcpy(out->secret, k->ours, sizeof(out->secret));
+	*link = k;
+	return 0;
+}
+
+/* The link that the peer names: found, or made from its hello. 0, -EAGAIN: it is not here any
+ * more, a new one will be; or -errno. */
+static int take_link(struct across *a, const struct say *s, struct say *out,
+		     struct across_link **link)
+{
+	struct across_link *k = hub_find_token(a, s->token);
+
+	*link = k;
+	if (k && !say_is_proved(a, k->ours, s)) {
+		log_debug("who names a link has no part in it");
+		return -EPROTO;
+	}
+	if (k)
+		return 0;
+	return s->has_hello ? join_link(a, s, out, link) : -EAGAIN;
+}
+
+/* What it says is about the number that it was told. */
+static bool use_number(struct across *a, const struct say *s)
+{
+	bool had = a->has_number;
+
+	a->has_number = false;
+	memcpy(a->peer_number, s->number, sizeof(a->peer_number));
+	return had;
+}
+
+static void asked_link(struct across *a, uint32_t id, const struct say *s)
+{
+	struct say out = say_begin(SAY_TAKEN);
+	struct across_link *k;
+	int r = use_number(a, s) && s->place < ACROSS_PLACES ? take_link(a, s, &out, &k)
+							     : -EPROTO;
+
+	if (r < 0 && r != -EAGAIN) {
+		refuse(a, reason_of_error(r), "there is no link with the other host");
+		say_answer(id, LOCAL_REFUSED, NULL);
+		return;
+	}
+	if (r < 0 || !hub_take_place(k, a)) {
+		out.kind = r < 0 ? SAY_GONE : SAY_FULL;
+		say_answer(id, LOCAL_OK, &out);
+		return;
+	}
+	out.token = k->token;
+	out.place = a->place;
+	out.generation = a->generation;
+	say_prove(a, k->theirs, &out);
+	a->peer_place = s->place;
+	a->peer_generation = (uint8_t)s->generation;
+	a->has_peer = true;
+	a->state = ACROSS_ANSWERED;
+	say_answer(id, LOCAL_OK, &out);
+	say_wipe(&out, sizeof(out));
+}
+
+/* Who holds this end, with a number that a proof is to be about. */
+static void asked_who(struct across *a, uint32_t id)
+{
+	struct say out = say_begin(SAY_I_AM);
+
+	a->has_number = say_random(a->number, sizeof(a->number));
+	memcpy(out.number, a->number, sizeof(out.number));
+	if (a->has_number)
+		say_answer(id, LOCAL_OK, &out);
+	else
+		say_answer(id, LOCAL_REFUSED, NULL);
+}
+
+/* The acceptor has no link for it. */
+static void asked_for_none(struct across *a, uint32_t id)
+{
+	const struct say out = say_begin(SAY_I_AM);
+
+	refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
+	say_answer(id, LOCAL_OK, &out);
+}
+
+static struct across *published(const struct name_end *local, const struct name_end *peer)
+{
+	for (int i = 0; i < across_used; i++) {
+		struct across *a = &across_pool[i];
+
+		if (a->state == ACROSS_PUBLISHED && name_end_equal(&a->local, local) &&
+		    name_end_equal(&a->peer, peer))
+			return a;
+	}
+	return NULL;
+}
+
+static void take_asked(const struct local_message *m, const struct say *s)
+{
+	struct across *a = published(&m->local, &m->peer);
+
+	if (a && a->keeps_tcp)
+		refuse(a, VD_REASON_SLOWER, "RDMA is slower than TCP");
+	else if (a && !s)
+		refuse(a, VD_REASON_VERSION, "the peer is of another version");
+	if (!a || !s || a->keeps_tcp) {
+		say_answer(m->id, LOCAL_REFUSED, NULL);
+		return;
+	}
+	a->uid = m->uid;
+	memcpy(a->process, s->process, sizeof(a->process));
+	if (s->kind == SAY_WHO)
+		asked_who(a, m->id);
+	else if (s->kind == SAY_LINK)
+		asked_link(a, m->id, s);
+	else if (s->kind == SAY_NO)
+		asked_for_none(a, m->id);
+	else
+		say_answer(m->id, LOCAL_REFUSED, NULL);
+}
+
+/* ---- both ---- */
+
+static void take_done(const struct local_message *m, const struct say *s)
+{
+	struct across *a = say_by_request(m->id);
+
+	if (!a)
+		return;
+	a->request = 0;
+	if (a->role == ACROSS_ACCEPTED) {
+		take_answer(a, m, s);
+	} else if (m->status != LOCAL_OK && a->state == ACROSS_PUBLISHED) {
+		a->state = ACROSS_NEW;
+		later(a, m->wait_ms ? m->wait_ms : 1000);
+		if (m->status != LOCAL_RATE && m->status != LOCAL_FULL)
+			refuse(a, reason_of(m->status), local_status_text(m->status));
+	}
+}
+
+/* Questions without an answer count as failed, and nothing is published any more. */
+static void line_is_new(void)
+{
+	const struct local_message lost = {.status = LOCAL_SILENT, .wait_ms = 1000};
+
+	for (int i = 0; i < across_used; i++) {
+		struct across *a = &across_pool[i];
+
+		if (a->state == ACROSS_PUBLISHED)
+			a->state = ACROSS_NEW;
+		if (a->request == 0)
+			continue;
+		a->request = 0;
+		if (a->role == ACROSS_ACCEPTED && a->state != ACROSS_FREE)
+			ask_failed(a, &lost);
+	}
+}
+
+static void hear(void)
+{
+	struct local_message m;
+	struct say said;
+	size_t bytes;
+	int r;
+
+	while ((r = relay_hear(&m, &bytes)) != 0) {
+		const struct say *s = r > 0 && say_of(&m, bytes, &said) ? &said : NULL;
+
+		if (r < 0)
+			line_is_new();
+		else if (m.type == LOCAL_ASKED)
+			take_asked(&m, s);
+		else if (m.type == LOCAL_DONE)
+			take_done(&m, s);
+		say_wipe(&m, sizeof(m));
+		say_wipe(&said, sizeof(said));
+	}
+}
+
+static struct across *take_handle(void)
+{
+	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
+		if (across_pool[i].state != ACROSS_FREE)
+			continue;
+		if (i >= across_used)
+			across_used = i + 1;
+		return &across_pool[i];
+	}
+	return NULL;
+}
+
+bool across_is_here(void)
+{
+	/* Racy, and good enough: one look a second. */
+	return relay_is_there();
+}
+
+int across_begin(const struct name_end *local, const struct name_end *peer,
+		 enum across_role role, struct across **out)
+{
+	struct across_guard g;
+	struct across_context *c;
+	struct across *a;
+	bool keeps_tcp;
+	uint32_t least;
+	int r = 0;
+
+	if (!local_ends_fit(local, peer))
+		return -VD_REASON_REMOTE_PEER;
+	least = crossover_least(peer->addr);
+	keeps_tcp = crossover_keeps_tcp(peer->addr);
+	g = across_enter();
+	a = take_handle();
+	if (!a)
+		r = -ENOSPC;
+	else if (!keeps_tcp)
+		r = hub_context(local, &c);
+	if (r == 0) {
+		a->state = ACROSS_NEW;
+		a->role = role;
+		a->local = *local;
+		a->peer = *peer;
+		a->request = 0;
+		a->refused = 0;
+		a->not_before_ms = 0;
+		a->redirect_least = least;
+		a->keeps_tcp = keeps_tcp;
+		a->uid = 0;
+		a->has_number = false;
+		a->gone = 0;
+		a->link = NULL;
+		a->wire = NULL;
+		a->owner = (struct across_owner){0};
+		a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came =
+			false;
+		*out = a;
+	}
+	across_leave(g);
+	return r < 0 ? -(int)reason_of_error(r) : 1;
+}
+
+static void step(struct across *a)
+{
+	if (a->request != 0 || clock_coarse_ms() < a->not_before_ms)
+		return;
+	if (a->state == ACROSS_NEW && a->role == ACROSS_CONNECTED)
+		publish(a);
+	else if (a->state == ACROSS_NEW)
+		ask_who(a);
+	else if (a->state == ACROSS_KNOWN)
+		ask_link(a);
+}
+
+int across_step(struct across *a)
+{
+	struct across_guard g = across_enter();
+	int r = 0;
+
+	hear();
+	hub_poll();
+	if (!a->refused && a->link && a->link->failed)
+		refuse(a, VD_REASON_LINK, "the link has failed");
+	if (!a->refused)
+		step(a);
+	if (a->refused)
+		r = a->refused;
+	else if (a->state == ACROSS_OPEN)
+		r = a->last_came ? -VD_REASON_PEER_ASKED : 1;
+	if (r == 1 && a->role == ACROSS_CONNECTED)
+		say_withdraw(a);
+	across_leave(g);
+	return r;
+}
+
+void meet_end(struct across *a)
+{
+	if (a->role == ACROSS_CONNECTED &&
+	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))
+		say_withdraw(a);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection whose other end is on another host: its memory, kept alike by RDMA writes. */
+#ifndef VD_REMOTE_REMOTE_H
+#define VD_REMOTE_REMOTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/endpoint.h"
+#include "ring/wire.h"
+
+/*
+ * docs/rdma.md, "Streams", has the protocol. Each end has memory laid out as between two
+ * processes of one host (ring/wire.h). What an end writes there as its own is told to the other
+ * end by *notes*, and there carried out by whoever polls, as if the peer had done it, in the
+ * same order. So everything above sees a peer of this host that is a little late.
+ *
+ * None of these calls waits for the peer's program but across_flush, across_drain and
+ * across_awaits. With a full send queue, or when credit runs out amid what is pushed, across_push,
+ * across_release and across_end wait for the devices, 3 s at most; across_begin opens a device at
+ * the first meeting, and reads files. They set no errno, and are no points of cancellation. One
+ * lock is taken inside; callers may hold the stream's locks. A handle stays readable memory for
+ * ever, and is good from across_begin to across_end.
+ */
+struct across;
+
+enum across_role { ACROSS_CONNECTED, ACROSS_ACCEPTED };
+
+/* ---- meeting, by viaductd ---- */
+
+/* There is a viaductd on this host: costs next to nothing. */
+bool across_is_here(void);
+/*
+ * The peer of this connection may be on another host. 1: *out is a meeting;
+ * or -enum vd_reason. `netns` is the TCP socket's.
+ */
+int across_begin(const struct name_end *local, const struct name_end *peer,
+		 enum across_role role, struct across **out);
+/* To be called now and then: 1 once the ends have met, 0 not yet, or -enum vd_reason. */
+int across_step(struct across *a);
+
+/* ---- after 1 ---- */
+
+/* What this end receives, and what it is to write to: areas 0 and 1 of a ring's three. */
+uint8_t *across_in_data(struct across *a);
+uint8_t *across_out_data(struct across *a);
+#define ACROSS_AREA_LIMIT 1u
+/* A descriptor of the connection's own (adopted, see fds.h) that is readable when
+ * something may have come; or -errno. */
+int across_descriptor(struct across *a);
+/* The one of which those are duplicates: it stays open, and is not to be closed. Or -1. */
+int across_shared_descriptor(struct across *a);
+
+/* Called under the lock: they only store and ring. */
+struct across_owner {
+	void *owner;
+	void (*ring)(void *owner); /* the peer would ring its bell now */
+	void (*lost)(
+		void *owner); /* the link has failed: what was under way is not known */
+	/* So many bytes have gone past the ring; `out`: sent. */
+	void (*redirected)(void *owner, bool out, uint32_t bytes);
+};
+
+/* From here on notes are carried out in *wire. `out`: the direction that this end sends. */
+void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
+		   const struct across_owner *owner);
+
+/* ---- attached ---- */
+
+/* Tells the peer what is new of ours: bytes, and words. What there is no room for now follows
+ * by itself once somebody polls. */
+void across_push(struct across *a);
+/* Carries out what has come, on all connections, unless another thread is at it. */
+void across_progress(void);
+/* The same, and when it returns that has been done. */
+void across_catch_up(void);
+/* The same for who was woken by a descriptor: it will be readable again for what comes. `brief`
+ * costs less, and may leave it readable: not for who waits for edges. */
+void across_answer(bool brief);
+/* Pushes, and waits until all of it is in the peer's memory. 0; -EPIPE when the link has failed;
+ * -ETIMEDOUT: the peer has taken nothing for 3 s. */
+int across_flush(struct across *a);
+/* Bytes may go this way: the peer will have heard of us before it hears that the link has
+ * failed. So an end of which nothing was heard has sent nothing this way. */
+bool across_may_use(struct across *a);
+/* No word of the peer's is to come any more: it has ended, or the link has failed. */
+bool across_is_over(struct across *a);
+/* Notices a peer that has died without a word. */
+void across_probe(struct across *a);
+/* Our last words are pushed; the handle is no more. Attached or not. The link goes on telling
+ * them while the process lives. */
+void across_end(struct across *a);
+
+/* ---- redirection: the peer's next bytes past the ring ---- */
+
+/* Where they may be written, in the program's memory. */
+struct across_room {
+	void *start;
+	uint32_t bytes, least; /* of fewer than that nothing is written there */
+	uint64_t position;     /* of the stream: the ring has been read up to there */
+	uint32_t turn;	       /* and so many of its moves passed */
+};
+
+/*
+ * Offers it. A thread has one open at most, a connection too: true when it is this one. From here
+ * on until across_offer_end the memory is the peer's. Under the stream's receive lock.
+ */
+bool across_offer(struct across *a, const struct across_room *room);
+/* This thread has offered something and not ended that. */
+extern _Thread_local uint64_t across_offering
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* Nothing has become of it yet. */
+bool across_offer_stands(void);
+/*
+ * Nothing is written there any more. How many bytes have been, from the start on: they are the
+ * stream's next, and the connection's cursors are behind them. With `take` false it is none: what
+ * has come will come again by the ring. Under the receive lock, if `take`.
+ */
+uint32_t across_offer_end(bool take);
+/* A receive must have room for so many bytes, with this peer's host; 0: none is redirected. */
+uint32_t across_redirect_least(const struct across *a);
+/* The peer has offered memory. Reads one word. */
+bool across_takes(const struct across *a);
+/* Nothing is pushed until across_release, or until something is flushed. */
+void across_hold(struct across *a);
+/*
+ * Between these two, under the stream's send lock: so many of the stream's next bytes are being
+ * written to where the peer has offered, by the device, out of the program's memory, which is
+ * registered for that. `tx` has moved past them. 0: none, and all is as it was. The memory must stay
+ * as it is until across_lend_end.
+ */
+struct ring_tx;
+uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from,
+		     size_t bytes);
+/* This thread has done so and not ended that. */
+extern _Thread_local uint64_t across_lending
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The device reads there no more: in the ring is what the peer does not have. */
+void across_lend_end(void);
+/* Pushes, to where the peer has offered: true when it has been. Then, while across_awaits says so,
+ * nothing else is pushed, until the peer tells what has become of it; some milliseconds a call. */
+bool across_release(struct across *a);
+bool across_awaits(struct across *a);
+/* Something has become of an offer of this connection. Reads one word. */
+bool across_offer_is_due(const struct across *a);
+
+/* ---- memory that the peer writes to by itself: reach.c ---- */
+
+/* What the peer has to know of it. */
+struct across_key {
+	uint64_t address, token; /* token: of the link for which it holds */
+	uint32_t key;
+};
+/*
+ * The connection's peer may write there from now on. `owner`: as it was attached for. It pins the
+ * memory: a system call that takes the longer the more it is. 0, and *id for across_unreach;
+ * -EAGAIN: there is no link now; else -errno.
+ */
+int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
+		 struct across_key *key, uint64_t *id);
+/* Nothing is written there any more. At any time, and as often as one likes. */
+void across_unreach(uint64_t id);
+/*
+ * Writes to memory of which the peer has told the key, and waits for the devices. 0: all of it is there.
+ * -EAGAIN: nothing that was written is under way. -ESTALE: nor will anything be by this key. -EIO:
+ * it is not known what is there, and more may come until the owner has voided the key.
+ */
+int across_put(struct across *a, const void *owner, const struct across_key *key,
+	       uint64_t offset, const void *from, size_t bytes);
+/* Its steps. 0 and an id, or as above; then 1: all of it is there, 0: not yet, after a moment; -EIO. */
+int across_put_begin(struct across *a, const void *owner, const struct across_key *key,
+		     uint64_t offset, const void *from, size_t bytes, uint64_t *id);
+int across_put_step(struct across *a, uint64_t id);
+
+/* ---- processes ---- */
+
+/* Before the process ends: waits until the peers have all that was pushed, some seconds at most. */
+void across_drain(void);
+void across_forking(void);
+void across_forked_parent(void);
+/* The child has no link: handles are dead, and nothing may be asked of them. */
+void across_forked_child(void);
+
+/* For tests: contexts are made by this instead. */
+struct link_context;
+extern int (*across_open_context)(const struct name_end *local, struct link_context **out,
+				  const char **why);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous as the accepting end goes through it: look for the name, offer a
+ * segment, see whether it was taken. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "rendezvous/endpoint_pair.h"
+#include "rendezvous/farbell.h"
+#include "rendezvous/hello.h"
+#include "rendezvous/ident.h"
+#include "rendezvous/name.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/socket_cache.h"
+
+#define ACCEPTOR_TRIES 4 /* connections that the connector may turn away as too early */
+
+static struct kept acceptor_kept;
+
+/* A socket connected to the name; 0 when the name is not there; or -reason. */
+static int acceptor_visit(const struct party *p)
+{
+	struct sockaddr_un name;
+	socklen_t len = name_address(&p->tuple, &name);
+	int fd = kept_take(&acceptor_kept, AF_UNIX, SOCK_SEQPACKET, 0, p->netns);
+
+	if (fd < 0)
+		return party_errno(fd);
+	if (kernel_connect(fd, (struct sockaddr *)&name, len) == 0)
+		return fd;
+	/* Refused, or its queue is full: the socket is as good as new. */
+	kept_give(&acceptor_kept, fd);
+	return 0;
+}
+
+/* Who is it, and may they share memory with us? 1, 0 (not yet) or -reason. */
+static int acceptor_check(const struct party *p, int sock, struct hello *h)
+{
+	struct diag_socket connector;
+	int r = ident_check(sock, p->role, p->netns, &p->tuple, &connector);
+
+	if (r > 0)
+		r = ident_check_dialled(p->fd, &p->tuple);
+	if (r <= 0)
+		return r;
+	hello_init(h);
+	h->netns = p->netns;
+	h->connector_cookie = connector.cookie;
+	h->client = p->tuple.client;
+	h->server = p->tuple.server;
+	if (tcp_cookie(p->fd, &h->acceptor_cookie) != 0)
+		return -VD_REASON_KERNEL;
+	return hello_counts(p->fd, p->role, &h->counts) == 0 ? 1 : -VD_REASON_IDENTITY;
+}
+
+/*
+ * A connector that looked just now took us for somebody with nothing to say, and hung up:
+ * then comes another visit, on which the hello follows at once. *sock changes. 1, 0 (try
+ * later) or -reason.
+ */
+static int acceptor_send(const struct party *p, int *sock, const struct hello *h,
+			 const struct meet_segment *seg)
+{
+	struct ucred first, now;
+	int r = ident_peer(*sock, &first);
+
+	for (int i = 0; r == 0 && i < ACCEPTOR_TRIES; i++) {
+		r = hello_send(*sock, h, seg);
+		if (r == 0)
+			return 1;
+		if (r != -EPIPE && r != -ECONNRESET)
+			return r == -EAGAIN ? 0 : -(int)segment_reason(-r);
+		fds_close(*sock);
+		*sock = acceptor_visit(p);
+		if (*sock <= 0) {
+			r = *sock;
+			*sock = -1;
+			return r;
+		}
+		r = ident_peer(*sock, &now);
+		if (r == 0 && (now.uid != first.uid || now.pid != first.pid))
+			return -VD_REASON_IDENTITY;
+	}
+	return r == 0 ? 0 : -VD_REASON_KERNEL;
+}
+
+static int acceptor_offer(const struct party *p, int *sock, void *place,
+			  struct meet_segment *out)
+{
+	struct meet_segment seg;
+	struct hello h;
+	int r = acceptor_check(p, *sock, &h);
+
+	if (r > 0)
+		r = segment_create(!ident_is_own_user(*sock), p->netns, place, &seg);
+	if (r <= 0)
+		return r;
+	if (seg.far_bell >= 0)
+		h.acceptor_port = farbell_port(seg.far_bell);
+	r = acceptor_send(p, sock, &h, &seg);
+	if (r > 0)
+		*out = seg;
+	else
+		meet_finish(&seg);
+	return r;
+}
+
+int meet_offer(int fd, void *place, struct meet_segment *out)
+{
+	struct party p;
+	int sock, r = party_init(&p, fd, TCP_ROLE_ACCEPTED);
+
+	if (r <= 0)
+		return r;
+	sock = acceptor_visit(&p);
+	if (sock == 0)
+		return 0;
+	if (sock < 0)
+		return party_result(&p, "offer", sock);
+	r = acceptor_offer(&p, &sock, place, out);
+	fds_close(sock);
+	return party_result(&p, "offer", r);
+}
+
+/* The connector has attached: its bell can be rung from now on. 1 or -reason. */
+static int acceptor_connect_bell(const struct meet_segment *seg)
+{
+	/* Relaxed: read after the acquire of ATTACHED; once, for it may change again. */
+	uint32_t port = __atomic_load_n(&seg->wire->connector_port, __ATOMIC_RELAXED);
+	int r = seg->far_bell < 0 ? 0 : farbell_connect(seg->far_bell, port);
+
+	if (r < 0)
+		return r == -EPROTO ? -VD_REASON_CORRUPT : -(int)segment_reason(-r);
+	return 1;
+}
+
+int meet_attached(int fd, struct meet_segment *seg)
+{
+	/* Acquire: pairs with the connector's release of ATTACHED; permits to read its
+	 * counts. */
+	uint32_t state =
+		atomic_load_explicit(&seg->wire->handshake, memory_order_acquire);
+	const struct wire_counts *theirs = &seg->wire->connector_counts;
+	struct wire_counts counts, own;
+	struct party p;
+	int r;
+
+	if (state == WIRE_OFFERED)
+		return 0;
+	r = party_init(&p, fd, TCP_ROLE_ACCEPTED);
+	if (r <= 0)
+		return -VD_REASON_IDENTITY;
+	if (state != WIRE_ATTACHED)
+		return party_result(&p, "attach",
+				    state == WIRE_ABANDONED ? -VD_REASON_PEER_ASKED
+							    : -VD_REASON_CORRUPT);
+	counts.acked = __atomic_load_n(&theirs->acked, __ATOMIC_RELAXED);
+	counts.written = __atomic_load_n(&theirs->written, __ATOMIC_RELAXED);
+	counts.received = __atomic_load_n(&theirs->received, __ATOMIC_RELAXED);
+	if (!hello_counts_fit(fd, p.role, &counts, &own))
+		return party_result(&p, "attach", -VD_REASON_IDENTITY);
+	return party_result(&p, "attach", acceptor_connect_bell(seg));
+}
+
+int meet_abandon(struct meet_segment *seg)
+{
+	uint32_t state = WIRE_OFFERED;
+
+	/* Relaxed: whoever loses reads nothing that the other wrote. */
+	if (!atomic_compare_exchange_strong_explicit(&seg->wire->handshake, &state,
+						     WIRE_ABANDONED, memory_order_relaxed,
+						     memory_order_relaxed) &&
+	    state == WIRE_ATTACHED)
+		return 0;
+	meet_finish(seg);
+	return 1;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous as the connecting end goes through it: publish a name, collect the
+ * offer. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "rendezvous/announce.h"
+#include "rendezvous/diag.h"
+#include "rendezvous/endpoint_pair.h"
+#include "rendezvous/farbell.h"
+#include "rendezvous/hello.h"
+#include "rendezvous/ident.h"
+#include "rendezvous/name.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/socket_cache.h"
+
+#define CONNECTOR_BACKLOG   4
+#define CONNECTOR_STRANGERS 8 /* connections that one look turns away */
+
+/* The peer's TCP socket is here, and is not our own. 1 or -reason. */
+static int connector_find_peer(const struct party *p)
+{
+	const struct name_tuple *t = &p->tuple;
+	struct diag_socket found;
+	uint64_t own;
+	int r = diag_lookup(p->netns, &t->server, &t->client, t->scope, &found);
+
+	if (r < 0)
+		return party_errno(r);
+	if (tcp_cookie(p->fd, &own) != 0)
+		return -VD_REASON_KERNEL;
+	if (r == 1)
+		return found.cookie == own ? -VD_REASON_SELF : 1;
+	/* A kernel that cannot look up answers as if there were nothing: it must at least
+	 * know ourselves. */
+	r = diag_lookup(p->netns, &t->client, &t->server, t->scope, &found);
+	if (r == 0)
+		log_debug("sock_diag does not know of our own socket (tcp_diag is "
+			  "missing)");
+	return r == 1 ? -VD_REASON_REMOTE_PEER : -VD_REASON_KERNEL;
+}
+
+/* The listener, or -reason. */
+static int connector_listen(const struct party *p)
+{
+	struct sockaddr_un name;
+	socklen_t len = name_address(&p->tuple, &name);
+	int fd = kept_socket(AF_UNIX, SOCK_SEQPACKET, 0, p->netns);
+	int err;
+
+	if (fd < 0) {
+		log_debug("no AF_UNIX socket: %s", strerror(-fd));
+		return party_errno(fd);
+	}
+	if (REAL(bind)(fd, (struct sockaddr *)&name, len) == 0 &&
+	    REAL(listen)(fd, CONNECTOR_BACKLOG) == 0)
+		return fd;
+	err = errno;
+	fds_close(fd);
+	return err == EADDRINUSE ? -VD_REASON_IDENTITY : -(int)segment_reason(err);
+}
+
+int meet_publish(int fd, int *name_fd)
+{
+	struct party p;
+	int r = party_init(&p, fd, TCP_ROLE_CONNECTED);
+
+	if (r <= 0)
+		return r;
+	if (name_end_equal(&p.tuple.client, &p.tuple.server))
+		return party_result(&p, "publish", -VD_REASON_SELF);
+	r = announce_probe(p.tuple.server.port, p.netns);
+	if (r <= 0)
+		return party_result(&p, "publish",
+				    r == 0 ? -VD_REASON_PLAIN_PEER : party_errno(r));
+	r = connector_find_peer(&p);
+	if (r > 0)
+		r = connector_listen(&p);
+	if (r < 0)
+		return party_result(&p, "publish", r);
+	*name_fd = r;
+	return 1;
+}
+
+/* 1 when the offer is for this very connection, else -reason. visitor: who made it. counts: of
+ * our end. */
+static int connector_check(const struct party *p, int visitor,
+			   const struct diag_socket *acceptor, const struct hello *h,
+			   struct wire_counts *counts)
+{
+	uint64_t own;
+	int r = hello_check(h);
+
+	if (r < 0)
+		return r;
+	if (tcp_cookie(p->fd, &own) != 0)
+		return -VD_REASON_KERNEL;
+	if (!name_end_equal(&h->client, &p->tuple.client) ||
+	    !name_end_equal(&h->server, &p->tuple.server) || h->connector_cookie != own ||
+	    h->acceptor_cookie != acceptor->cookie || h->netns != p->netns)
+		return -VD_REASON_IDENTITY;
+	if (!hello_counts_fit(p->fd, p->role, &h->counts, counts))
+		return -VD_REASON_IDENTITY;
+	/* A shared doorbell is not safe from another user: see farbell.h. An honest acceptor
+	 * offers one all the same when our real or saved user id has let us be two users. */
+	return h->acceptor_port || ident_is_own_user(visitor) ? 1 : -VD_REASON_UID;
+}
+
+/* The last step: after it the acceptor may use the segment. 1 or -reason. */
+static int connector_attach(const struct meet_segment *s,
+			    const struct wire_counts *counts)
+{
+	struct wire *w = s->wire;
+	uint32_t state = WIRE_OFFERED;
+
+	__atomic_store_n(&w->connector_counts.acked, counts->acked, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.written, counts->written, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_counts.received, counts->received,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&w->connector_port,
+			 s->far_bell < 0 ? 0 : farbell_port(s->far_bell),
+			 __ATOMIC_RELAXED);
+	/* Release: whoever sees ATTACHED (acquire, in meet_attached) sees all of these. */
+	return atomic_compare_exchange_strong_explicit(
+		       &w->handshake, &state, WIRE_ATTACHED, memory_order_release,
+		       memory_order_relaxed)
+		       ? 1
+		       : -VD_REASON_PEER_ASKED;
+}
+
+static int connector_take(const struct party *p, int visitor,
+			  const struct diag_socket *acceptor, const struct hello *h,
+			  int fds[SEGMENT_FDS], void *place, struct meet_segment *out)
+{
+	struct wire_counts counts;
+	struct meet_segment s;
+	int r = connector_check(p, visitor, acceptor, h, &counts);
+
+	if (r < 0) {
+		for (int i = 0; i < SEGMENT_FDS; i++)
+			kernel_close(fds[i]);
+		return r;
+	}
+	r = segment_take(fds, h->acceptor_port, p->netns, place, &s);
+	if (r < 0)
+		return r;
+	r = connector_attach(&s, &counts);
+	if (r < 0)
+		meet_finish(&s);
+	else
+		*out = s;
+	return r;
+}
+
+/*
+ * One visitor. 1 or -reason settle the matter; 0: this one is turned away, the next may
+ * be the right one. Who has nothing to say is not waited for, so that nobody can keep the
+ * acceptor out; shutdown makes sure that an acceptor which was about to speak notices,
+ * and comes again.
+ */
+static int connector_hear(const struct party *p, int visitor, void *place,
+			  struct meet_segment *out)
+{
+	struct diag_socket acceptor;
+	int fds[SEGMENT_FDS];
+	struct hello h;
+	int r = ident_check(visitor, p->role, p->netns, &p->tuple, &acceptor);
+
+	if (r == -VD_REASON_UID || r == -VD_REASON_NAMESPACE)
+		party_result(p, "turned a visitor away", r);
+	if (r == 0 || r == -VD_REASON_UID || r == -VD_REASON_NAMESPACE)
+		return 0;
+	if (r < 0)
+		return r;
+	r = hello_receive(visitor, &h, fds);
+	if (r == 0) {
+		REAL(shutdown)(visitor, SHUT_RDWR);
+		r = hello_receive(visitor, &h, fds);
+	}
+	if (r == 1)
+		return connector_take(p, visitor, &acceptor, &h, fds, place, out);
+	if (r == 0 || r == -EPIPE)
+		return 0;
+	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
+}
+
+static int connector_collect(const struct party *p, int listener, void *place,
+			     struct meet_segment *out)
+{
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < CONNECTOR_STRANGERS; i++) {
+		int visitor = (int)kernel_call4(SYS_accept4, listener, 0, 0,
+						SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (visitor < 0)
+			return visitor == -EAGAIN || visitor == -ECONNABORTED ||
+					       visitor == -EINTR
+				       ? 0
+				       : -(int)segment_reason(-visitor);
+		r = connector_hear(p, visitor, place, out);
+		kernel_close(visitor);
+	}
+	return r;
+}
+
+int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out)
+{
+	/* A poll costs a tenth of an accept that finds nobody. */
+	struct pollfd visitors = {.fd = *name_fd, .events = POLLIN};
+	struct party p;
+	int r, listener;
+
+	if (kernel_poll(&visitors, 1, 0) == 0)
+		return 0;
+	r = party_init(&p, fd, TCP_ROLE_CONNECTED);
+	if (r == 0)
+		r = -VD_REASON_IDENTITY; /* it was connected, and is no more: no names */
+	else if (r > 0)
+		r = party_result(&p, "collect",
+				 connector_collect(&p, *name_fd, place, out));
+	if (r == 0)
+		return 0;
+	listener = *name_fd;
+	*name_fd = -1;
+	fds_close(listener);
+	return r;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the kernel which socket of this network namespace has a given pair of addresses.
+ */
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "rendezvous/diag.h"
+#include "rendezvous/socket_cache.h"
+
+#define DIAG_STALE_MAX 16 /* answers to earlier questions that are skipped */
+
+struct diag_request {
+	struct nlmsghdr head;
+	struct inet_diag_req_v2 body;
+};
+
+union diag_reply {
+	struct nlmsghdr head;
+	char bytes[1024];
+};
+
+static struct kept diag_kept;
+static _Atomic uint32_t diag_sequence;
+
+static void diag_set_address(__be32 to[4], const struct name_end *end, int family)
+{
+	if (family == AF_INET)
+		memcpy(to, end->addr + 12, 4);
+	else
+		memcpy(to, end->addr, 16);
+}
+
+static int diag_send(int nl, int family, const struct name_end *local,
+		     const struct name_end *peer, uint32_t scope, uint32_t sequence)
+{
+	struct diag_request q;
+
+	memset(&q, 0, sizeof(q));
+	q.head.nlmsg_len = sizeof(q);
+	q.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+	q.head.nlmsg_flags = NLM_F_REQUEST;
+	q.head.nlmsg_seq = sequence;
+	q.body.sdiag_family = (uint8_t)family;
+	q.body.sdiag_protocol = IPPROTO_TCP;
+	q.body.idiag_states = ~0u;
+	q.body.id.idiag_sport = local->port;
+	q.body.id.idiag_dport = peer->port;
+	diag_set_address(q.body.id.idiag_src, local, family);
+	diag_set_address(q.body.id.idiag_dst, peer, family);
+	q.body.id.idiag_if = scope;
+	q.body.id.idiag_cookie[0] = q.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+	/* The destination of an unconnected netlink socket is the kernel. */
+	long n = kernel_call6(SYS_sendto, nl, (long)&q, sizeof(q), MSG_DONTWAIT, 0, 0);
+	return n < 0 ? (int)n : 0;
+}
+
+/* The kernel has answered before send returned: what is not there will not come. */
+static int diag_receive(int nl, uint32_t sequence, union diag_reply *reply)
+{
+	struct sockaddr_nl from;
+
+	for (int i = 0; i < DIAG_STALE_MAX; i++) {
+		socklen_t from_len = sizeof(from);
+		ssize_t n = kernel_call6(SYS_recvfrom, nl, (long)reply, sizeof(*reply),
+					 MSG_DONTWAIT, (long)&from, (long)&from_len);
+		if (n < 0)
+			return (int)n;
+		if (from_len == sizeof(from) && from.nl_pid == 0 &&
+		    NLMSG_OK(&reply->head, n) && reply->head.nlmsg_seq == sequence)
+			return 0;
+	}
+	return -EPROTO;
+}
+
+static void diag_read_end(struct name_end *to, int family, const __be32 addr[4],
+			  __be16 port)
+{
+	memset(to, 0, sizeof(*to));
+	if (family == AF_INET) {
+		to->addr[10] = to->addr[11] = 0xff;
+		memcpy(to->addr + 12, addr, 4);
+	} else {
+		memcpy(to->addr, addr, 16);
+	}
+	to->port = port;
+}
+
+/* The kernel falls back to listeners and to sockets that are over: those do not count. */
+static int diag_read(const union diag_reply *reply, const struct name_end *local,
+		     const struct name_end *peer, struct diag_socket *out)
+{
+	const struct inet_diag_msg *m = NLMSG_DATA(&reply->head);
+	struct name_end src, dst;
+
+	if (reply->head.nlmsg_type == NLMSG_ERROR) {
+		const struct nlmsgerr *e = NLMSG_DATA(&reply->head);
+		if (reply->head.nlmsg_len < NLMSG_LENGTH(sizeof(*e)))
+			return -EPROTO;
+		return e->error == -ENOENT ? 0 : e->error < 0 ? e->error : -EPROTO;
+	}
+	if (reply->head.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+	    reply->head.nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return -EPROTO;
+	diag_read_end(&src, m->idiag_family, m->id.idiag_src, m->id.idiag_sport);
+	diag_read_end(&dst, m->idiag_family, m->id.idiag_dst, m->id.idiag_dport);
+	if (!name_end_equal(&src, local) || !name_end_equal(&dst, peer) ||
+	    m->idiag_state == TCP_LISTEN || m->idiag_state == TCP_TIME_WAIT ||
+	    m->idiag_state == TCP_CLOSE)
+		return 0;
+	out->cookie = (uint64_t)m->id.idiag_cookie[1] << 32 | m->id.idiag_cookie[0];
+	out->uid = m->idiag_uid;
+	out->inode = m->idiag_inode;
+	out->state = m->idiag_state;
+	return 1;
+}
+
+static int diag_ask(int nl, int family, const struct name_end *local,
+		    const struct name_end *peer, uint32_t scope, struct diag_socket *out)
+{
+	uint32_t sequence =
+		atomic_fetch_add_explicit(&diag_sequence, 1, memory_order_relaxed);
+	union diag_reply reply;
+	int r = diag_send(nl, family, local, peer, scope, sequence);
+
+	if (r == 0)
+		r = diag_receive(nl, sequence, &reply);
+	return r < 0 ? r : diag_read(&reply, local, peer, out);
+}
+
+int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_end *peer,
+		uint32_t scope, struct diag_socket *out)
+{
+	bool v4 = name_is_v4(local) && name_is_v4(peer);
+	int nl, r;
+
+	nl = kept_take(&diag_kept, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, netns);
+	if (nl < 0) {
+		log_debug("no socket to ask for sockets (AF_NETLINK, sock_diag): %s",
+			  strerror(-nl));
+		return nl;
+	}
+	r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, out);
+	/* An IPv4 look-up also finds sockets that speak IPv4 through AF_INET6; a kernel
+	 * where it does not has them under the other family. */
+	if (r == 0 && v4)
+		r = diag_ask(nl, AF_INET6, local, peer, scope, out);
+	kept_give(&diag_kept, nl);
+	if (r < 0)
+		log_debug("sock_diag does not answer: %s", strerror(-r));
+	return r;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the kernel which socket of this network namespace has a given pair of addresses.
+ */
+#ifndef VD_RENDEZVOUS_DIAG_H
+#define VD_RENDEZVOUS_DIAG_H
+
+#include <stdint.h>
+
+#include "base/endpoint.h"
+
+struct diag_socket {
+	uint64_t cookie; /* its SO_COOKIE */
+	uint32_t uid;	 /* owner; says nothing while inode is 0 */
+	uint32_t inode;	 /* 0: no descriptor (not accepted yet, or closed) */
+	int state;	 /* TCP_ESTABLISHED and its kin */
+};
+
+/*
+ * Exact look-up of the TCP socket whose own address is local and whose peer's is peer.
+ * scope: interface of a link-local address, or 0. netns: cookie of the namespace to look
+ * in. Returns 1 when found, 0 when there is none, or -errno. Does not block.
+ */
+int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_end *peer,
+		uint32_t scope, struct diag_socket *out);
+
+#endif

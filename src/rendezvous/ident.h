@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may share memory with us: the process at the other end of the TCP connection, by
+ * the kernel's word. */
+#ifndef VD_RENDEZVOUS_IDENT_H
+#define VD_RENDEZVOUS_IDENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/endpoint.h"
+#include "rendezvous/diag.h"
+
+/* Who is at the other end of a connected AF_UNIX socket. 0 or -errno. */
+int ident_peer(int unix_fd, struct ucred *out);
+
+/*
+ * Compares the process at the other end of unix_fd with the owner of the TCP socket at
+ * the other end of the connection: role is ours. On 1 *peer is that socket. 0: it has no
+ * owner yet (not accepted). Else -enum vd_reason.
+ */
+int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
+		const struct name_tuple *t, struct diag_socket *peer);
+
+/*
+ * True when whoever is at the other end of unix_fd may stop this process by a signal
+ * anyway: the doorbells need not be safe from that user.
+ */
+bool ident_is_own_user(int unix_fd);
+
+/* Acceptor: 1 when the client dialled the very address that we see as our own, else
+ * -enum vd_reason. */
+int ident_check_dialled(int fd, const struct name_tuple *t);
+
+#endif

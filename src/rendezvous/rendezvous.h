@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous: how the two ends of a TCP connection find each other on one host. */
+#ifndef VD_RENDEZVOUS_RENDEZVOUS_H
+#define VD_RENDEZVOUS_RENDEZVOUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/endpoint.h"
+#include "base/reason.h"
+#include "base/tcp.h"
+#include "ring/wire.h"
+
+/* What both ends hold after they met. All descriptors went through fds_adopt. */
+struct meet_segment {
+	struct wire *wire; /* mapped, WIRE_TOTAL_BYTES */
+	bool at_place;	   /* where the caller said: emptied in the end, not unmapped */
+	int memfd;
+	int bell;      /* eventfd on which this end sleeps */
+	int peer_bell; /* within one user: eventfd on which the other end sleeps; or -1 */
+	int far_bell;  /* between users: netlink socket, see farbell.h; or -1 */
+};
+
+/*
+ * All calls are nonblocking. They return 1 (done), 0 (nothing there yet: try later),
+ * or -enum vd_reason (never: stay on TCP with that reason).
+ */
+
+/* Listener side: tells connectors on this host that listen_fd's port is served under
+ * Viaduct. Returns a descriptor to hand to meet_unannounce, or -1. Never fails loudly. */
+int meet_announce(int listen_fd);
+void meet_unannounce(int announced_fd);
+
+/* Connector: asks whether the peer's port is announced and lives in this network
+ * namespace, then publishes the name of this connection. On 1, *name_fd is the listener.
+ */
+int meet_publish(int fd, int *name_fd);
+/*
+ * Connector: takes the acceptor's offer, checks all of it, attaches. *name_fd may change
+ * (an accepted connection whose hello has not come). On 1 and on failure *name_fd is
+ * closed, -1. place: mapped addresses of the caller's, whose contents the segment replaces, or
+ * NULL; they stay mapped in any case.
+ */
+int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out);
+/* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. place: as
+ * above. */
+int meet_offer(int fd, void *place, struct meet_segment *out);
+/* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
+ * a far bell rings, too. */
+int meet_attached(int fd, struct meet_segment *seg);
+/* Whether the other end is on another host, or in another network namespace: 1, and the ends;
+ * 0 it is here, or cannot be told yet; or -enum vd_reason. */
+int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,
+		   struct name_end *peer);
+/* Unmaps, or empties, and closes. Abandons an offer that nobody has taken: returns 0 when the
+ * connector was faster (then call meet_attached instead), else 1. */
+int meet_abandon(struct meet_segment *seg);
+void meet_finish(struct meet_segment *seg);
+/* Puts private memory full of zeros where a segment is mapped. */
+void meet_empty(void *place);
+
+/* Closes the sockets that are kept for further meetings: they are made anew when needed. */
+void meet_give_back(void);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the bytes of a send come from: the program's memory, or a file. */
+#ifndef VD_RING_SOURCE_H
+#define VD_RING_SOURCE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "ring/iov.h"
+
+/* Large copies are published in pieces, so that both ends copy at the same time. */
+#define SOURCE_PIECE_BYTES 16384u
+
+struct source {
+	struct iov_cursor from;
+	bool is_file; /* sendfile */
+	bool is_past; /* to be copied past the caches */
+	bool may_lend; /* to another host, without a copy: the call stays until they are there */
+	int file;
+	off64_t *offset; /* NULL: the file's own */
+	size_t left;	 /* bytes still to send */
+};
+
+/*
+ * The kernel reads a file through the caches. To get past them, it reads to this, whose lines stay
+ * with the processor, and from there they are copied; by one thread at a time, while others have
+ * the kernel write to the ring.
+ */
+extern uint8_t source_stopover[SOURCE_PIECE_BYTES];
+extern struct lock source_stopover_lock;
+void source_forked_child(void);
+
+/*
+ * These are inline: a return that follows a system call is predicted wrongly where the kernel has
+ * emptied the processor's stack of returns, which here costs a piece a tenth of its time.
+ */
+static inline ssize_t source_read(const struct source *src, uint8_t *to, size_t len)
+{
+	if (src->offset)
+		return kernel_call4(SYS_pread64, src->file, (long)to, (long)len,
+				    *src->offset);
+	return kernel_read(src->file, to, len);
+}
+
+static inline ssize_t source_read_past(const struct source *src, uint8_t *to, size_t len)
+{
+	ssize_t n = source_read(src, source_stopover, len);
+	if (n > 0 && crit_copy_past(to, source_stopover, (size_t)n) < 0)
+		n = -EFAULT;
+	lock_drop(&source_stopover_lock);
+	return n;
+}
+
+/* Up to SOURCE_PIECE_BYTES, under the lock of the ring's producer: fewer at a file's end, where
+ * `left` becomes 0. A count or -errno. */
+static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
+{
+	ssize_t n;
+	if (!src->is_file) {
+		n = iov_drain(&src->from, to, len, src->is_past);
+		if (n < 0)
+			return n;
+	} else {
+		n = src->is_past && lock_try(&source_stopover_lock)
+			    ? source_read_past(src, to, len)
+			    : source_read(src, to, len);
+		if (n < 0)
+			return n;
+		if (n == 0)
+			src->left = 0; /* the file's end */
+		if (src->offset)
+			*src->offset += n;
+	}
+	src->left -= src->left < (size_t)n ? src->left : (size_t)n;
+	return n;
+}
+
+#endif

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be said of a program before it runs: the file, its interpreter, what it becomes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/program.h"
+#include "base/reason.h"
+#include "base/regular.h"
+#include "tool/cli.h"
+#include "tool/explain/explain.h"
+#include "tool/library.h"
+
+enum { BECOMES_MAX = 4, SCRIPT_BYTES = 64 << 10, BECOMES_LEVELS = 4 };
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+	for (; *names; names++)
+		if (!strcmp(name, *names))
+			return true;
+	return false;
+}
+
+/* Starts other programs as other users, and clears their environment before that. */
+static bool changes_user(const char *path)
+{
+	static const char *const names[] = {"sudo", "doas", "su", "pkexec", NULL};
+
+	return is_one_of(base_name(path), names);
+}
+
+static void say_privileged(const struct program *p, struct answer *a)
+{
+	say(a, POINT_NO, "privileged",
+	    "%s gains privileges when it starts (%s), and the loader preloads nothing "
+	    "into such a program.",
+	    p->path, p->detail);
+	if (changes_user(p->path))
+		say_remedy(a, "Put `viaduct run` behind it: `%s viaduct run -- PROGRAM`.",
+			   base_name(p->path));
+	else if (!strcmp(p->detail, "file capabilities"))
+		say_remedy(a,
+			   "Take them away (`setcap -r %s`), and give it ambient ones: "
+			   "AmbientCapabilities= of a service, or capsh(1).",
+			   p->path);
+	else
+		say_remedy(a,
+			   "Start it as that user or group, so that it gains nothing.");
+}
+
+/* True when a library can be preloaded into it. */
+bool explain_kind(const struct program *p, bool go, struct answer *a)
+{
+	switch (p->kind) {
+	case PROGRAM_OK:
+		return true;
+	case PROGRAM_STATIC:
+		say(a, POINT_NO, "static",
+		    "%s is statically linked%s: no library can be preloaded into it.",
+		    p->path, go ? ", a program in Go" : "");
+		say_remedy(a, go ? "Nothing to do: programs in Go make their system "
+				   "calls past the C library, however they are linked."
+				 : "Use a build of it that is linked dynamically.");
+		break;
+	case PROGRAM_PRIVILEGED:
+		say_privileged(p, a);
+		break;
+	case PROGRAM_OTHER_CLASS:
+		say(a, POINT_NO, "architecture",
+		    "%s is built for another kind of processor than "
+		    "libviaduct-preload.so (%s).",
+		    p->path, p->detail);
+		say_remedy(a, "Use a build of it for x86-64.");
+		break;
+	case PROGRAM_OTHER_LIBC:
+		say(a, POINT_NO, "libc",
+		    "%s does not use the GNU C library (%s), which libviaduct-preload.so "
+		    "needs.",
+		    p->path, p->detail);
+		say_remedy(a, "Use a build of it for the GNU C library.");
+		break;
+	case PROGRAM_GO:
+		say(a, POINT_NO, reason_name(VD_REASON_RAW),
+		    "%s is a program in Go: it makes its system calls past the C "
+		    "library, so that its connections cannot be followed.",
+		    p->path);
+		say_remedy(a, "Nothing to do: it stays on TCP, and its peers with it.");
+		break;
+	case PROGRAM_UNREADABLE:
+		say(a, POINT_NOTE, "unreadable",
+		    access(p->path, R_OK)
+			    ? "%s cannot be looked into, because it may not be read. "
+			      "`viaduct run` preloads the library all the same."
+			    : "%s cannot be looked into: it is no sound program.",
+		    p->path);
+		say_remedy(a, access(p->path, R_OK) ? "Ask as a user who may read it."
+						    : "Install it again.");
+		return true;
+	}
+	return false;
+}
+
+static void say_rpc(struct answer *a)
+{
+	char library[PATH_MAX], module[PATH_MAX];
+
+	if (library_find(library, sizeof(library)) != 0)
+		return; /* that is said already */
+	if (library_find_rpc(library, module, sizeof(module)) == 0) {
+		say(a, POINT_YES, "rpc",
+		    "It needs libtirpc: `viaduct run` adds %s, which makes its remote "
+		    "procedure calls over TCP.",
+		    module);
+		return;
+	}
+	say(a, POINT_NOTE, "rpc",
+	    "It needs libtirpc, but there is no %s: its remote procedure calls are that "
+	    "library's own, over Viaduct's sockets.",
+	    module);
+	say_remedy(a, "Build or install that, too.");
+}
+
+static void explain_elf(const struct program *p, bool libs, struct answer *a)
+{
+	struct elf_view e = {0};
+	int r = elf_view_open(p->path, &e);
+
+	if (!explain_kind(p, r == 0 && e.is_go, a) || p->kind != PROGRAM_OK)
+		;
+	else if (r == 0) {
+		say(a, POINT_YES, "program",
+		    "%s is linked dynamically, for the GNU C library on x86-64.",
+		    p->path);
+		if (changes_user(p->path)) {
+			say(a, POINT_NOTE, "privileged",
+			    "It clears the environment of the program that it starts, "
+			    "LD_PRELOAD included.");
+			say_remedy(a,
+				   "Put `viaduct run` behind it: `%s viaduct run -- "
+				   "PROGRAM`.",
+				   base_name(p->path));
+		}
+		explain_imports(p->path, &e, false, a);
+		if (explain_needs(p->path, LIBRARY_LIBTIRPC))
+			say_rpc(a);
+		if (libs)
+			explain_libs(p->path, &e, a);
+	} else {
+		say(a, POINT_NOTE, "unreadable",
+		    "%s contradicts itself: what it imports cannot be told.", p->path);
+		say_remedy(a, "Install it again.");
+	}
+	elf_view_finish(&e);
+}
+
+static void explain_file(const char *path, bool libs, int level, struct answer *a);
+
+/* The program that a line of a shell script becomes, in place; NULL: it becomes none. */
+static char *becomes(char *line)
+{
+	char *word, *rest = line + strspn(line, " \t"), *end;
+
+	if (strncmp(rest, "exec", 4) != 0 || !strchr(" \t", rest[4]) || !rest[4])
+		return NULL;
+	rest += 4;
+	do {
+		rest += strspn(rest, " \t");
+		word = rest;
+		rest += strcspn(rest, " \t;&|");
+		if (!strncmp(word, "-a", 2) && rest == word + 2) { /* NAME */
+			rest += strspn(rest, " \t");
+			rest += strcspn(rest, " \t");
+		}
+	} while (*word == '-' && *rest);
+	end = rest;
+	*end = 0;
+	if (!*word || *word == '-' || strcspn(word, "<>") < strlen(word))
+		return NULL; /* a redirection only */
+	if ((*word == '"' || *word == '\'') && end > word + 1 && end[-1] == *word) {
+		end[-1] = 0;
+		word++;
+	}
+	return word;
+}
+
+static void say_becomes(const char *script, const char *word, unsigned line, bool libs,
+			int level, struct answer *a)
+{
+	char path[PATH_MAX];
+
+	if (strpbrk(word, "$`\"'\\*?")) {
+		say(a, POINT_NOTE, "script",
+		    "In line %u %s becomes `%s`, which cannot be told beforehand.", line,
+		    script, word);
+		say_remedy(a, "Ask for that program, or for the process once it runs: "
+			      "`viaduct explain PID`.");
+	} else if (program_find(word, path, sizeof(path)) != 0) {
+		say(a, POINT_NOTE, "script",
+		    "In line %u %s becomes `%s`, which is not found from here.", line,
+		    script, word);
+		say_remedy(a,
+			   "Ask from the folder, and with the PATH, that it will have.");
+	} else {
+		say(a, POINT_YES, "script", "In line %u it becomes %s.", line, path);
+		explain_file(path, libs, level + 1, a);
+	}
+}
+
+/* Wrappers end in `exec PROGRAM "$@"`: what they become is what matters. */
+static void explain_script(const char *path, bool libs, int level, struct answer *a)
+{
+	char *words[BECOMES_MAX], *text = need(calloc(1, SCRIPT_BYTES + 1)), *rest = text;
+	unsigned lines[BECOMES_MAX], number = 0, count = 0;
+	int fd = regular_open(path);
+	char *line;
+
+	if (fd >= 0) {
+		ssize_t n = pread(fd, text, SCRIPT_BYTES, 0);
+
+		text[n > 0 ? n : 0] = '\0';
+		close(fd);
+	}
+	while ((line = strsep(&rest, "\n"))) {
+		char *word = becomes(line);
+
+		number++;
+		if (!word || count == BECOMES_MAX)
+			continue;
+		words[count] = word;
+		lines[count++] = number;
+	}
+	if (count == 1)
+		say_becomes(path, words[0], lines[0], libs, level, a);
+	for (unsigned i = 0; count > 1 && i < count; i++) {
+		say(a, POINT_NOTE, "script", "In line %u %s may become `%s`.", lines[i],
+		    path, words[i]);
+		say_remedy(a, "Ask for that program, too.");
+	}
+	free(text);
+}
+
+static void explain_file(const char *path, bool libs, int level, struct answer *a)
+{
+	static const char *const shells[] = {"sh",  "bash",    "dash", "ksh",
+					     "zsh", "busybox", NULL};
+	struct program *p = need(calloc(1, sizeof(*p)));
+	char missing[PATH_MAX];
+
+	program_inspect(path, true, p);
+	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_UNREADABLE) &&
+	    interpreter_lacks(p, missing, sizeof(missing))) {
+		say(a, POINT_NO, "interpreter",
+		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
+		    path, missing, interpreter_lacks_hint(missing));
+		say_remedy(a, "Install it, or correct the name in the file.");
+		free(p);
+		return;
+	}
+	if (strcmp(p->path, path) != 0)
+		say(a, POINT_YES, "script", "%s is a script, and %s is what runs it.",
+		    path, p->path);
+	explain_elf(p, libs, a);
+	if (strcmp(p->path, path) != 0 && level < BECOMES_LEVELS &&
+	    is_one_of(base_name(p->path), shells))
+		explain_script(path, libs, level, a);
+	free(p);
+}
+
+/* The command line, as a shell would take it. */
+char *command_line(char *const *argv)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789@%+=:,./_-";
+	char *line = text_of("%s", ""), *longer;
+
+	for (size_t i = 0; argv[i]; i++) {
+		const char *word = argv[i];
+		bool quote = !*word || word[strspn(word, plain)];
+
+		longer = text_of("%s%s%s", line, i ? " " : "", quote ? "'" : "");
+		free(line);
+		line = longer;
+		while (*word) {
+			size_t len = strcspn(word, "'");
+
+			longer = text_of("%s%.*s%s", line, (int)len, word,
+					 word[len] ? "'\\''" : "");
+			free(line);
+			line = longer;
+			word += len + (word[len] != 0);
+		}
+		longer = text_of("%s%s", line, quote ? "'" : "");
+		free(line);
+		line = longer;
+	}
+	return line;
+}
+
+int explain_program(char **argv, bool libs, struct answer *a)
+{
+	static char path[PATH_MAX];
+	int rc = program_find(argv[0], path, sizeof(path));
+	char *line;
+
+	if (rc == -EACCES) {
+		warn_line("viaduct explain: %s cannot be executed: make it an executable "
+			  "file",
+			  path);
+		return EXIT_USAGE;
+	}
+	if (rc) {
+		warn_line("viaduct explain: there is no program `%s`: check the name%s",
+			  argv[0], strchr(argv[0], '/') ? "" : " and PATH");
+		return EXIT_USAGE;
+	}
+	explain_file(path, libs, 0, a);
+	explain_library(a);
+	explain_settings(path, argv[0], a);
+	explain_limits(a);
+	line = command_line(argv);
+	if (said_no(a))
+		say_verdict(a, false, "%s would stay on TCP.", argv[0]);
+	else
+		say_verdict(
+			a, true,
+			"%s can be accelerated, towards peers that run under Viaduct, "
+			"too. Start it with: viaduct run -- %s",
+			argv[0], line);
+	free(line);
+	return 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The viaduct command: finds the subcommand in a table and calls it. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/program.h"
+#include "tool/cli.h"
+#include "tool/explain/explain.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+} commands[] = {
+	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
+	{"stat", cmd_stat, "list connections, their paths, and why they take them"},
+	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
+	{"trace", cmd_trace, "write what goes past TCP as a file of packets"},
+	{"doctor", cmd_doctor,
+	 "check this machine, or the way to another, and say what to do"},
+	{"config", cmd_config, "print the settings in force, and where they come from"},
+	{"report", cmd_report, "plots and one page of what bench has measured"},
+	{"explain", cmd_explain, "say why a program or a connection is on TCP"},
+};
+
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static int usage(FILE *to, int status)
+{
+	fprintf(to, "usage: viaduct COMMAND [ARGUMENT...]\n\n");
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to, "\n`viaduct COMMAND --help` or `viaduct help COMMAND` explains a "
+		    "command;\nsee also viaduct(1).\n");
+	return status;
+}
+
+static int (*command_of(const char *name))(int argc, char **argv)
+{
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (!strcmp(name, commands[i].name))
+			return commands[i].run;
+	return NULL;
+}
+
+/* `viaduct help run` is `viaduct run --help`. */
+static int help(int argc, char **argv)
+{
+	int (*run)(int, char **) = argc > 2 ? command_of(argv[2]) : NULL;
+	char option[] = "--help";
+	char *words[] = {argc > 2 ? argv[2] : NULL, option, NULL};
+
+	if (run)
+		return run(2, words);
+	if (argc < 3 || argv[2][0] == '-')
+		return usage(stdout, 0);
+	fprintf(stderr,
+		"viaduct: there is no command `%s`\nusage: see `viaduct --help`\n",
+		argv[2]);
+	return EXIT_USAGE;
+}
+
+/* Most likely a word that was forgotten: `viaduct redis-server`. */
+static int unknown(char **argv)
+{
+	char path[PATH_MAX];
+
+	fprintf(stderr, "viaduct: there is no command `%s`", argv[0]);
+	if (program_find(argv[0], path, sizeof(path)) == 0) {
+		char *line = command_line(argv);
+
+		fprintf(stderr, "; did you mean: viaduct run -- %s", line);
+		free(line);
+	}
+	fprintf(stderr, "\nusage: see `viaduct --help`\n");
+	return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int (*run)(int, char **);
+
+	if (argc < 2)
+		return usage(stderr, EXIT_USAGE);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+	    !strcmp(argv[1], "help"))
+		return help(argc, argv);
+	if (!strcmp(argv[1], "--version")) {
+		printf("viaduct %s\n", VD_VERSION);
+		return 0;
+	}
+	run = command_of(argv[1]);
+	return run ? run(argc - 1, argv + 1) : unknown(argv + 1);
+}
