@@ -6,7 +6,7 @@
 #include <fcntl.h>
 
 #include "fuzz/rig.h"
-#include "unit/stream_pair.h"
+#include "unit/conn_pair.h"
 
 /* With what is static in both. */
 #define note carry_note

@@ -5,7 +5,7 @@
  * Not reached: forgers of other users and namespaces (ident.c), since the forger is this process;
  * full tables of descriptors; the acceptor's side, which is told nothing but words of the memory. */
 #include "fuzz/rig.h"
-#include "unit/meet_forgery.h"
+#include "unit/rendezvous_forgery.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * where the peer is another user's it stays true whatever he writes, as bytes that were shown stay.
  * Not reached: signals, forks, epoll instances, and bells between users (farbell.h). */
 #include "fuzz/rig.h"
-#include "unit/stream_pair.h"
+#include "unit/conn_pair.h"
 
 #include "fuzz/flip.h"
 

@@ -4,7 +4,7 @@
 #define VD_TESTS_FUZZ_HOSTS_H
 
 #include "fuzz/rig.h"
-#include "unit/relay_rig.h"
+#include "unit/daemon_rig.h"
 
 /* Whoever had a connection has none any more, and is told nothing. */
 static inline void hosts_drop(void)

@@ -9,7 +9,7 @@ int native_far_main(int argc, char **argv);
 #include "base/native_count.h"
 #include "native/native.h"
 #include "preload/hook.h"
-#include "unit/across_pair.h"
+#include "unit/remote_pair.h"
 
 #define BOX_BYTES 50000u
 #define BOXES	  3
@@ -20,7 +20,7 @@ static struct door far_door;
 
 __attribute__((constructor)) static void settings(void)
 {
-	setenv("VD_TEST_ACROSS", "3", 0);
+	setenv("VD_TEST_REMOTE", "3", 0);
 	setenv("VIADUCT_REDIRECT", "2000", 1);
 	setenv("VIADUCT_UPGRADE_AFTER", "0", 1);
 }

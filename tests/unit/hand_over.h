@@ -3,7 +3,7 @@
 #ifndef VD_TESTS_UNIT_HAND_OVER_H
 #define VD_TESTS_UNIT_HAND_OVER_H
 
-#include "unit/stream_pair.h"
+#include "unit/conn_pair.h"
 
 #define SEED 9
 

@@ -3,13 +3,13 @@
 #ifndef VD_TESTS_UNIT_REDIRECT_PAIR_H
 #define VD_TESTS_UNIT_REDIRECT_PAIR_H
 
-#include "unit/stream_pair.h"
+#include "unit/conn_pair.h"
 
 enum { LEAST = 1000 };
 
 __attribute__((constructor)) static void be_across(void)
 {
-	setenv("VD_TEST_ACROSS", "5", 0);
+	setenv("VD_TEST_REMOTE", "5", 0);
 	setenv("VIADUCT_REDIRECT", "1000", 1);
 }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors that are closed, re-used and duplicated while other threads use them. */
+#include "unit/test.h"
+
+#include "unit/conn_pair.h"
+
+__attribute__((constructor)) static void long_spins(void)
+{
+	setenv("VIADUCT_SPIN", "300", 1); /* us: threads are found inside a spin */
+}
+
+#ifdef __SANITIZE_THREAD__
+/*
+ * A close puts zeros under the feet of a thread that comes too late, and closes the doorbell
+ * that it may just be ringing: on purpose (see sock_drop_segment).
+ */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:sock_drop_segment\nrace:fds_close\nrace:st_close\n";
+}
+#endif
+
+static int run_scale(void)
+{
+#ifdef __SANITIZE_THREAD__
+	return 100;
+#else
+	return 400;
+#endif
+}
+
+#define IDLE (-2) /* the number is about to be another connection's */
+
+struct user {
+	_Atomic int fd; /* -1: stop */
+	_Atomic int round;
+	_Atomic bool idle;
+	pthread_t thread;
+};
+
+/* The next descriptor to use, or -1. */
+static int user_next(struct user *u)
+{
+	int fd;
+	while ((fd = atomic_load(&u->fd)) == IDLE) {
+		atomic_store(&u->idle, true);
+		sched_yield();
+	}
+	return fd;
+}
+
+/* Reads until an end or an error, whatever becomes of the descriptor. */
+static void *read_on(void *arg)
+{
+	struct user *u = arg;
+	char buf[64];
+	int fd;
+	while ((fd = user_next(u)) >= 0) {
+		st_recv(fd, buf, sizeof(buf), 0);
+		atomic_fetch_add(&u->round, 1);
+	}
+	return NULL;
+}
+
+static void *write_on(void *arg)
+{
+	struct user *u = arg;
+	static char buf[3000];
+	int fd;
+	while ((fd = user_next(u)) >= 0) {
+		st_send(fd, buf, sizeof(buf), MSG_NOSIGNAL | MSG_DONTWAIT);
+		atomic_fetch_add(&u->round, 1);
+	}
+	return NULL;
+}
+
+static void *look_on(void *arg)
+{
+	struct user *u = arg;
+	int fd, n;
+	while ((fd = user_next(u)) >= 0) {
+		struct sock *s = fd_sock(fd);
+		/* As poll and epoll do. */
+		if (s && sock_hold(s, fd)) {
+			(void)sock_level(s, fd);
+			(void)sock_inq(s, fd, &n);
+			(void)sock_outq(s, fd, false, &n);
+			sock_unhold(s);
+		}
+		atomic_fetch_add(&u->round, 1);
+	}
+	return NULL;
+}
+
+/* Whoever loses the race against a close gets a result, not a fault. */
+static void close_under(void *(*use)(void *))
+{
+	struct user u = {.fd = IDLE};
+	REQUIRE(pthread_create(&u.thread, NULL, use, &u) == 0);
+	for (int i = 0; i < run_scale(); i++) {
+		struct pair p = pair_open_up();
+		int round = atomic_load(&u.round);
+		st_nonblock(p.b);
+		atomic_store(&u.fd, p.b);
+		while (atomic_load(&u.round) < round + 2)
+			sched_yield();
+		if (i % 3)
+			CHECK_EQ(st_send(p.a, "x", 1, MSG_DONTWAIT), 1);
+		st_close(p.b);
+		atomic_store(&u.idle, false);
+		atomic_store(&u.fd, IDLE);
+		while (!atomic_load(&u.idle))
+			sched_yield();
+		st_close(p.a);
+	}
+	atomic_store(&u.fd, -1);
+	pthread_join(u.thread, NULL);
+}
+
+STREAM_TEST(close_under_a_reader)
+{
+	close_under(read_on);
+}
+
+STREAM_TEST(close_under_a_writer)
+{
+	close_under(write_on);
+}
+
+STREAM_TEST(close_under_a_look)
+{
+	close_under(look_on);
+}
+
+/* A blocking reader, found spinning or asleep; the peer's FIN or data ends it. */
+STREAM_TEST(close_under_a_blocked_reader)
+{
+	for (int i = 0; i < run_scale() / 4; i++) {
+		struct pair p = pair_open_up();
+		char byte;
+		struct call c = {.fd = p.b, .buf = &byte, .len = 1};
+		REQUIRE(pthread_create(&c.thread, NULL, call_recv, &c) == 0);
+		while (!atomic_load(&c.tid))
+			sched_yield();
+		for (int k = 0; k < i * 20; k++)
+			__builtin_ia32_pause();
+		st_close(p.b);
+		st_close(p.a);
+		ssize_t n = call_end(&c);
+		CHECK(n == 0 || n == -EBADF || n == -ECONNRESET || n == -ENOTCONN);
+	}
+	/* What was put off for the sleeper's sake is done at the next close. */
+	struct pair p = pair_open_up();
+	pair_close(&p);
+}
+
+/* The kernel lets such a reader finish; bytes that were under way are its own. */
+STREAM_TEST(a_sleeping_reader_outlives_the_close)
+{
+	struct pair p = pair_open_up();
+	char byte = 0;
+	struct call c = {.fd = p.b, .buf = &byte, .len = 1};
+	call_start(&c, call_recv);
+	CHECK(!atomic_load(&c.done));
+	st_close(p.b);
+	/* Other connections come and go meanwhile, and take the numbers. */
+	struct pair q = pair_open_up();
+	CHECK_EQ(st_send(q.a, "q", 1, 0), 1);
+	if (!atomic_load(&c.done))
+		st_send(p.a, "p", 1, MSG_NOSIGNAL);
+	st_close(p.a);
+	ssize_t n = call_end(&c);
+	CHECK(n <= 0 || byte == 'p');
+	CHECK_EQ(st_recv(q.b, &byte, 1, 0), 1);
+	CHECK_EQ(byte, 'q');
+	pair_close(&q);
+	/* Whatever was put off is done at the next close. */
+	q = pair_open_up();
+	pair_close(&q);
+}
+
+struct closer {
+	int fd;
+	_Atomic int *go;
+	pthread_t thread;
+};
+
+static void *close_it(void *arg)
+{
+	struct closer *c = arg;
+	atomic_fetch_sub(c->go, 1);
+	while (atomic_load(c->go) > 0)
+		;
+	fd_closing(c->fd);
+	return NULL;
+}
+
+/* Two threads close one number: one of them is wrong, and hurts nobody else. */
+STREAM_TEST(closed_twice_at_once)
+{
+	for (int i = 0; i < run_scale() / 4; i++) {
+		struct pair p = pair_open_up();
+		_Atomic int go = 2;
+		struct closer c[2];
+		for (int k = 0; k < 2; k++) {
+			c[k] = (struct closer){.fd = p.b, .go = &go};
+			REQUIRE(pthread_create(&c[k].thread, NULL, close_it, &c[k]) == 0);
+		}
+		for (int k = 0; k < 2; k++)
+			pthread_join(c[k].thread, NULL);
+		close(p.b);
+		/* The slot was given back once. */
+		struct pair q = pair_open(), r = pair_open();
+		CHECK(fd_sock(q.a) != fd_sock(r.a) && fd_sock(q.a) != fd_sock(r.b) &&
+		      fd_sock(q.b) != fd_sock(r.a) && fd_sock(q.b) != fd_sock(r.b));
+		CHECK_EQ(atomic_load(&fd_sock(q.a)->fds), 1);
+		pair_close(&q);
+		pair_close(&r);
+		st_close(p.a);
+	}
+}
+
+STREAM_TEST(duplicates)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	int dups[4];
+	for (int i = 0; i < 4; i++) {
+		dups[i] = dup(p.b);
+		fd_duplicated(p.b, dups[i]);
+		CHECK(fd_sock(dups[i]) == fd_sock(p.b));
+	}
+	st_close(p.b);
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
+		CHECK_EQ(st_recv(dups[i], &byte, 1, 0), 1);
+		CHECK_EQ(st_send(dups[i], "y", 1, 0), 1);
+		CHECK_EQ(st_recv(p.a, &byte, 1, 0), 1);
+		CHECK_EQ(st_recv(p.a, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+		st_close(dups[i]);
+	}
+	CHECK_EQ(st_recv(p.a, &byte, 1, 0), 0);
+	st_close(p.a);
+}
+
+/* A number that was closed past us and is something else now. */
+STREAM_TEST(forgotten)
+{
+	struct pair p = pair_open_up();
+	char byte;
+	close(p.b);
+	fd_forget(p.b);
+	CHECK(!fd_sock(p.b));
+	CHECK_EQ(st_recv(p.a, &byte, 1, 0), 0);
+	st_close(p.a);
+}
+
+/* The same while it waits for its peer: the published name, or the offer, goes with it. */
+STREAM_TEST(forgotten_during_the_meeting)
+{
+	if (across_is_tested())
+		return; /* it meets in another way */
+	for (int offered = 0; offered < 2; offered++) {
+		struct pair p = pair_open();
+		CHECK_EQ(phase_of(fd_sock(p.a)->slot), SLOT_MEETING);
+		for (int i = 0; offered && i < 4; i++)
+			meeting_step(fd_sock(p.b), p.b, false);
+		if (offered)
+			CHECK_EQ(phase_of(fd_sock(p.b)->slot), SLOT_OFFERED);
+		close(p.a);
+		fd_forget(p.a);
+		close(p.b);
+		fd_forget(p.b);
+		CHECK(!fd_sock(p.a) && !fd_sock(p.b));
+	}
+}
+
+STREAM_TEST(slots_come_back)
+{
+	struct pair p = pair_open_up();
+	struct sock *highest = fd_sock(p.a) > fd_sock(p.b) ? fd_sock(p.a) : fd_sock(p.b);
+	pair_close(&p);
+	for (int i = 0; i < 50; i++) {
+		p = pair_open_up();
+		CHECK(fd_sock(p.a) <= highest && fd_sock(p.b) <= highest);
+		pair_close(&p);
+	}
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll instances from inside: tags, the hot list, arming, and what refuses an upgrade. */
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+
+#include "unit/test.h"
+
+#include "readiness/epoll.h"
+#include "unit/readiness_pair.h"
+
+static int ep_open(void)
+{
+	sock_pair_init();
+	return ready_epoll_create(epoll_create1(EPOLL_CLOEXEC));
+}
+
+static int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return ready_epoll_ctl(ep, op, fd, &ev);
+}
+
+static int ep_wait(int ep, struct epoll_event *ev, int max, int ms)
+{
+	struct timespec ts = {ms / 1000, ms % 1000 * 1000000l};
+
+	return ready_epoll_wait(ep, ev, max, &ts, NULL);
+}
+
+static void ep_close(int ep)
+{
+	ready_closing(ep);
+	close(ep);
+}
+
+static struct epoll_reg *reg_of(int ep, int fd)
+{
+	struct epoll_reg *r;
+
+	epoll_list_lock();
+	r = reg_find(instance_at(ep), fd_sock(fd), fd);
+	epoll_list_unlock();
+	return r;
+}
+
+static struct epoll_reg *reg_of_locked(struct instance *in, int fd)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->fd == fd)
+			return r;
+	REQUIRE(false);
+	return NULL;
+}
+
+TEST(registration_follows_the_upgrade)
+{
+	struct sock_pair p = pair_make();
+	struct epoll_event ev;
+	int ep = ep_open();
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 5), 0);
+	CHECK(!reg_of(ep, p.s)->converted);
+	pair_raise(p);
+	CHECK(reg_of(ep, p.s)->converted);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 0), 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.data.u64, 5);
+	CHECK_EQ(ev.events, EPOLLIN);
+	ep_close(ep);
+	CHECK(fd_sock(p.s)->regs == NULL);
+	pair_close(p);
+}
+
+TEST(registration_comes_back_at_the_end)
+{
+	struct sock_pair p = pair_raised();
+	struct epoll_event ev;
+	int ep = ep_open();
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 6), 0);
+	CHECK(reg_of(ep, p.s)->converted);
+	sock_refuse(fd_sock(p.s), p.s, VD_REASON_OPTION);
+	for (int i = 0; i < 20 && sock_is_direct(fd_sock(p.s)); i++) {
+		pair_pass(p.c, p.s);
+		pair_pass(p.s, p.c);
+	}
+	CHECK(!sock_is_direct(fd_sock(p.s)));
+	CHECK_EQ(ep_wait(ep, &ev, 1, 0), 0);
+	CHECK(!reg_of(ep, p.s)->converted);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.data.u64, 6);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), 0);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 0), 0);
+	ep_close(ep);
+	pair_close(p);
+}
+
+TEST(idle_ones_are_armed_and_leave_the_hot_list)
+{
+	struct sock_pair p = pair_raised(), q = pair_raised();
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	struct epoll_event ev[2];
+	char byte;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, q.s, EPOLLIN, 2), 0);
+	for (int i = 0; i < 1000; i++) {
+		CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+		CHECK_EQ(ep_wait(ep, ev, 2, 10000), 1);
+		CHECK_EQ(ev[0].data.u64, 1);
+		CHECK_EQ(pair_recv(p.s, &byte, 1, 0), 1);
+	}
+	CHECK_EQ(in->nhot, 1);
+	CHECK(reg_of(ep, p.s)->hot_at);
+	CHECK_EQ(reg_of(ep, p.s)->armed, 0);
+	CHECK_EQ(reg_of(ep, q.s)->armed, EPOLLIN);
+	/* The doorbell brings it back. */
+	CHECK_EQ(pair_send(q.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, ev, 2, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 2);
+	CHECK_EQ(in->nhot, 2);
+	CHECK_EQ(reg_of(ep, q.s)->armed, 0);
+	ep_close(ep);
+	pair_close(p);
+	pair_close(q);
+}
+
+/* What a call has told from memory it does not tell again because the kernel, which it asks
+ * after a sleep that did not come about, says the same. */
+TEST(told_once_in_a_call)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	struct epoll_event ev[4];
+	struct batch b = {.ev = ev, .max = 4};
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	instance_lock(in);
+	instance_scan(in, &b);
+	CHECK_EQ(b.n, 1);
+	in->calls += 7; /* as a sleep makes it older */
+	reg_heat(reg_of_locked(in, p.s));
+	instance_scan_until(in, &b, UINT64_MAX);
+	CHECK_EQ(b.n, 1);
+	/* What it had nothing of is told when the kernel says it. */
+	reg_of_locked(in, p.s)->told_at--;
+	reg_heat(reg_of_locked(in, p.s));
+	instance_scan_until(in, &b, UINT64_MAX);
+	CHECK_EQ(b.n, 2);
+	instance_unlock(in);
+	ep_close(ep);
+	pair_close(p);
+}
+
+/* With room for one, all ready ones get their turn. */
+TEST(short_room_is_shared)
+{
+	struct sock_pair p[3] = {pair_raised(), pair_raised(), pair_raised()};
+	int ep = ep_open(), bell = eventfd(1, EFD_CLOEXEC), seen[4] = {0};
+	struct epoll_event ev;
+
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p[i].s, EPOLLIN, (uint64_t)i), 0);
+		CHECK_EQ(pair_send(p[i].c, "x", 1, 0), 1);
+	}
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, bell, EPOLLIN, 3), 0);
+	for (int i = 0; i < 400; i++) {
+		CHECK_EQ(ep_wait(ep, &ev, 1, 10000), 1);
+		seen[ev.data.u64 & 3]++;
+	}
+	for (int i = 0; i < 3; i++)
+		CHECK(seen[i] > 20);
+	CHECK(seen[3] > 4);
+	ep_close(ep);
+	close(bell);
+	for (int i = 0; i < 3; i++)
+		pair_close(p[i]);
+}
+
+/* A program may use any 64 bits as its data, even those of a tag. */
+TEST(data_like_a_tag_refuses_the_instance)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open(), bell = eventfd(1, EFD_CLOEXEC);
+	uint64_t tag;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	tag = tag_of(reg_of(ep, p.s), false);
+	CHECK(tag_collides(tag));
+	CHECK(!tag_collides(1));
+	CHECK(!tag_collides(UINT64_MAX >> 1));
+	CHECK(!tag_collides((uint64_t)(uintptr_t)&tag));
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, bell, EPOLLIN, tag), 0);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->reason), VD_REASON_EPOLL);
+	ep_close(ep);
+	close(bell);
+	pair_close(p);
+}
+
+/* What the kernel has said of a connection, while its record became another's, is not the other's. */
+TEST(a_late_event_is_nobodys)
+{
+	struct sock_pair old = pair_raised(), new = pair_raised();
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	struct epoll_event late = {.events = EPOLLIN | EPOLLRDHUP | EPOLLHUP};
+	struct epoll_reg *r;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, old.s, EPOLLIN, 1), 0);
+	r = reg_of(ep, old.s);
+	late.data.u64 = tag_of(r, false);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, old.s, 0, 0), 0);
+	pair_close(old);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, new.s, EPOLLIN, 2), 0);
+	CHECK(reg_of(ep, new.s) == r);
+	instance_lock(in);
+	tag_heard(in, &late);
+	instance_unlock(in);
+	CHECK_EQ(atomic_load(&fd_sock(new.s)->slot->seen) & (SEEN_FIN | SEEN_HUP), 0);
+	CHECK_EQ(ep_wait(ep, &late, 1, 0), 0);
+	ep_close(ep);
+	pair_close(new);
+}
+
+TEST(a_nested_instance_keeps_its_sockets_on_tcp)
+{
+	struct sock_pair p = pair_make();
+	int in = ep_open(), out = ep_open();
+	struct epoll_event ev;
+
+	CHECK_EQ(ep_ctl(in, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(out, EPOLL_CTL_ADD, in, EPOLLIN, 2), 0);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->phase), SLOT_FINAL);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->reason), VD_REASON_EPOLL);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(out, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.data.u64, 2);
+	CHECK_EQ(ep_wait(in, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.data.u64, 1);
+	ep_close(in);
+	ep_close(out);
+	pair_close(p);
+}
+
+/* A socket closed behind our back leaves nothing that is followed. */
+TEST(a_socket_closed_past_us_is_dropped)
+{
+	struct sock_pair p = pair_raised();
+	struct epoll_event ev;
+	int ep = ep_open();
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	close(p.s);
+	fd_forget(p.s);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 0), 0);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 1), 0);
+	ep_close(ep);
+	pair_close_fd(p.c);
+}
+
+/* Registrations by way of duplicates share one doorbell, whoever goes first. */
+TEST(duplicates_share_a_doorbell)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open(), d = dup(p.s);
+	struct epoll_event ev[4];
+
+	fd_duplicated(p.s, d);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, d, EPOLLIN, 2), 0);
+	CHECK(reg_of(ep, p.s)->bell);
+	CHECK(!reg_of(ep, d)->bell);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), -ENOENT);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_MOD, p.s, EPOLLIN, 3), -ENOENT);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(ep_wait(ep, ev, 4, 0), 0);
+	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 2);
+	/* The other way round, and by closing. */
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, d, 0, 0), 0);
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 1);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_DEL, p.s, 0, 0), 0);
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, d, EPOLLIN, 2), 0);
+	pair_close_fd(p.s);
+	CHECK(reg_of(ep, d)->bell);
+	CHECK(fd_sock(d)->regs == reg_of(ep, d));
+	CHECK_EQ(ep_wait(ep, ev, 4, 10000), 1);
+	CHECK_EQ(ev[0].data.u64, 2);
+	ep_close(ep);
+	pair_close_fd(d);
+	pair_close_fd(p.c);
+}
+
+TEST(duplicates_of_an_instance_share_it)
+{
+	int ep = ep_open(), d = dup(ep);
+	struct instance *in = instance_at(ep);
+
+	ready_duplicated(ep, d);
+	CHECK(in && instance_at(d) == in);
+	ep_close(ep);
+	CHECK(instance_at(ep) == NULL);
+	CHECK(instance_at(d) == in);
+	CHECK_EQ(instance_fd(in), d);
+	ep_close(d);
+	CHECK(instance_at(d) == NULL);
+}
+
+/* A child's parent is alive: the instance serves two processes, so TCP. */
+TEST(an_inherited_instance_goes_to_tcp)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open(), status = -1;
+	pid_t child;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	sock_forking();
+	ready_forking();
+	child = fork();
+	if (child == 0) {
+		struct epoll_event ev;
+
+		lock_forked();
+		sock_forked_child(false);
+		ready_forked_child();
+		ep_wait(ep, &ev, 1, 0);
+		_exit(atomic_load(&fd_sock(p.s)->slot->reason) == VD_REASON_EPOLL ? 0
+										  : 1);
+	}
+	ready_forked_parent();
+	sock_forked_parent(child);
+	REQUIRE(waitpid(child, &status, 0) == child);
+	CHECK_EQ(status, 0);
+	ep_close(ep);
+	pair_close(p);
+}
