@@ -34,7 +34,7 @@ static _Atomic int log_fd = LOG_UNOPENED;
 
 static const char *const log_level_names[] = {"off", "error", "info", "debug"};
 
-static int log_level_of(const char *name, size_t len)
+int log_level_of(const char *name, size_t len)
 {
 	for (int i = LOG_OFF; i <= LOG_DEBUG; i++)
 		if (strlen(log_level_names[i]) == len &&

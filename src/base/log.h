@@ -11,6 +11,8 @@ enum log_level { LOG_OFF, LOG_ERROR, LOG_INFO, LOG_DEBUG };
 
 extern int log_level_now; /* LOG_OFF until log_init */
 
+/* The level that these bytes name, as the first part of VIADUCT_LOG does; -1: none. */
+int log_level_of(const char *name, size_t len);
 /* VIADUCT_LOG=LEVEL[:FILE]; see viaduct-run(1). Called once, by config_get. */
 void log_init(const char *setting);
 /* The file that such a setting leads to; false: to none, or to standard error. */

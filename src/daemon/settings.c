@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/settings.h"
+#include "base/log.h"
 #include "settings/conffile.h"
 
 #define BLANKS	 " \t"
@@ -103,20 +104,13 @@ static bool take_peer(struct settings *s, const char *value)
 
 static bool take_log(struct settings *s, const char *value)
 {
-	static const char *const levels[] = {"off", "error", "info", "debug"};
 	size_t n = strcspn(value, ":");
 
-	if (strlen(value) >= PATH_MAX ||
+	if (strlen(value) >= PATH_MAX || log_level_of(value, n) < 0 ||
 	    (value[n] && strcmp(value + n, ":stderr") != 0 && value[n + 1] != '/'))
 		return false;
-	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-		if (strlen(levels[i]) != n || strncmp(levels[i], value, n) != 0)
-			continue;
-		snprintf(s->log, sizeof(s->log), "%s%s", value,
-			 value[n] ? "" : ":stderr");
-		return true;
-	}
-	return false;
+	snprintf(s->log, sizeof(s->log), "%s%s", value, value[n] ? "" : ":stderr");
+	return true;
 }
 
 static bool take_listen(struct settings *s, const char *value)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "settings/value.h"
 
 #define UPGRADE_AFTER_MAX 1000000000u
@@ -14,16 +15,36 @@
 #define SPIN_AUTO_US	  50
 #define SIZE_MOST	  (1u << 30)
 
-const struct value_name value_names[VALUE_COUNT] = {
-	[VALUE_PROFILE] = {"profile", "VIADUCT_PROFILE"},
-	[VALUE_VIADUCT] = {"viaduct", "VIADUCT"},
-	[VALUE_UPGRADE_AFTER] = {"upgrade-after", "VIADUCT_UPGRADE_AFTER"},
-	[VALUE_SPIN] = {"spin", "VIADUCT_SPIN"},
-	[VALUE_RING_MAX] = {"ring-max", "VIADUCT_RING_MAX"},
-	[VALUE_REDIRECT] = {"redirect", "VIADUCT_REDIRECT"},
-	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING"},
-	[VALUE_LOG] = {"log", "VIADUCT_LOG"},
-	[VALUE_REPORT] = {"report", "VIADUCT_REPORT"},
+#define SIZE_RULE "with K, M or G after it"
+
+const struct value_info value_table[VALUE_COUNT] = {
+	[VALUE_PROFILE] = {"profile", "VIADUCT_PROFILE", "NAME",
+			   "latency, throughput, frugal or off: sets several at once",
+			   "latency, throughput, frugal, off or default is allowed"},
+	[VALUE_VIADUCT] = {"viaduct", "VIADUCT", NULL, NULL, "on or off is allowed"},
+	[VALUE_UPGRADE_AFTER] = {"upgrade-after", "VIADUCT_UPGRADE_AFTER", "N",
+				 "operations before a connection is upgraded",
+				 "a whole number from 0 to 1000000000 is allowed"},
+	[VALUE_SPIN] = {"spin", "VIADUCT_SPIN", "US",
+			"longest spin before a sleep, microseconds",
+			"a whole number from 0 to 1000000, or auto, is allowed"},
+	[VALUE_RING_MAX] = {"ring-max", "VIADUCT_RING_MAX", "SIZE",
+			    "largest ring of a direction, such as 256K",
+			    "a number of bytes from 16K to 1G is allowed, " SIZE_RULE},
+	[VALUE_REDIRECT] =
+		{"redirect", "VIADUCT_REDIRECT", "SIZE",
+		 "receives from other hosts past the ring, from SIZE",
+		 "auto, off, or a number of bytes from 1 to 1G is allowed, " SIZE_RULE},
+	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING", "WHAT",
+			    "refuse or leave: io_uring that is asked for by syscall()",
+			    "refuse or leave is allowed"},
+	[VALUE_LOG] =
+		{"log", "VIADUCT_LOG", "LEVEL[:FILE]",
+		 "log: off, error, info or debug, to FILE or stderr",
+		 "off, error, info or debug is allowed, with :stderr or :FILE after it"},
+	[VALUE_REPORT] = {"report", "VIADUCT_REPORT", "FILE",
+			  "append one line of JSON for each process",
+			  "a file name of at most 4095 bytes is allowed"},
 };
 
 /* Sizes of the ring's areas, smallest first; the ring checks that they are its own. */
@@ -61,7 +82,7 @@ enum { PROFILES = sizeof(profiles) / sizeof(profiles[0]) };
 enum value_id value_find(const char *text, size_t length)
 {
 	for (int id = 0; id < VALUE_COUNT; id++) {
-		const char *name = value_names[id].name;
+		const char *name = value_table[id].name;
 		size_t i = 0;
 
 		if (strlen(name) != length)
@@ -74,6 +95,20 @@ enum value_id value_find(const char *text, size_t length)
 			return (enum value_id)id;
 	}
 	return VALUE_COUNT;
+}
+
+const char *value_list(char *buf, size_t size)
+{
+	size_t used = 0;
+
+	*buf = '\0';
+	for (int id = 0; id < VALUE_COUNT && used < size; id++)
+		used += (size_t)snprintf(buf + used, size - used, "%s%s",
+					 id == 0		 ? ""
+					 : id == VALUE_COUNT - 1 ? " and "
+								 : ", ",
+					 value_table[id].name);
+	return buf;
 }
 
 static void put_profile(struct config *config, const struct config *from)
@@ -222,15 +257,11 @@ static bool file_name(const char *text, bool in_file)
 
 static bool log_setting(const char *text, bool in_file)
 {
-	static const char *const levels[] = {"off", "error", "info", "debug"};
-	size_t len = strcspn(text, ":");
-	const char *file = text + len;
+	const char *file = strchrnul(text, ':');
 
-	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
-		if (strlen(levels[i]) == len && !strncmp(levels[i], text, len))
-			return !*file || !strcmp(file, ":stderr") ||
-			       (file[1] && file_name(file + 1, in_file));
-	return false;
+	return log_level_of(text, (size_t)(file - text)) >= 0 &&
+	       (!*file || !strcmp(file, ":stderr") ||
+		(file[1] && file_name(file + 1, in_file)));
 }
 
 static bool take(enum value_id id, const char *text, bool in_file, struct config *c)
@@ -266,22 +297,6 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 	return false;
 }
 
-static const char *const allowed[VALUE_COUNT] = {
-	[VALUE_PROFILE] = "latency, throughput, frugal, off or default is allowed",
-	[VALUE_VIADUCT] = "on or off is allowed",
-	[VALUE_UPGRADE_AFTER] = "a whole number from 0 to 1000000000 is allowed",
-	[VALUE_SPIN] = "a whole number from 0 to 1000000, or auto, is allowed",
-	[VALUE_RING_MAX] =
-		"a number of bytes from 16K to 1G is allowed, with K, M or G after it",
-	[VALUE_REDIRECT] = ("auto, off, or a number of bytes from 1 to 1G is allowed, "
-			    "with K, M or G "
-			    "after it"),
-	[VALUE_IO_URING] = "refuse or leave is allowed",
-	[VALUE_LOG] =
-		"off, error, info or debug is allowed, with :stderr or :FILE after it",
-	[VALUE_REPORT] = "a file name of at most 4095 bytes is allowed",
-};
-
 int value_parse(enum value_id id, const char *text, bool in_file, struct config *config,
 		char *message, size_t size)
 {
@@ -292,7 +307,7 @@ int value_parse(enum value_id id, const char *text, bool in_file, struct config 
 		*config = changed;
 		return 0;
 	}
-	snprintf(message, size, "%s%s", allowed[id],
+	snprintf(message, size, "%s%s", value_table[id].allowed,
 		 has_file && in_file ? "; the name of a file begins with /" : "");
 	return -EINVAL;
 }

@@ -25,12 +25,18 @@ enum value_id {
 #define VALUE_PROFILE_FIRST VALUE_VIADUCT
 #define VALUE_PROFILE_LAST  VALUE_RING_MAX
 
-struct value_name {
-	const char *name;     /* in a file */
+/* All that is said of a setting anywhere: in files, environment, command line, help. */
+struct value_info {
+	const char *name;     /* in a file, and as an option of viaduct run */
 	const char *variable; /* in the environment */
+	const char *argument; /* its name in the help; NULL: no option of that name */
+	const char *help;     /* one line */
+	const char *allowed;  /* a sentence */
 };
 
-extern const struct value_name value_names[VALUE_COUNT];
+extern const struct value_info value_table[VALUE_COUNT];
+/* "profile, viaduct, ... and report". Returns buf. */
+const char *value_list(char *buf, size_t size);
 
 /* The setting that text, of that length, names; VALUE_COUNT when none. In any case of letters,
  * and with _ for -. */

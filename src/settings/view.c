@@ -127,7 +127,7 @@ static void apply_environment(struct view *v)
 	char message[MESSAGE_BYTES];
 
 	for (int id = 0; id < VALUE_COUNT; id++) {
-		const char *name = value_names[id].variable, *text = environment(name);
+		const char *name = value_table[id].variable, *text = environment(name);
 		struct config scratch = v->config;
 
 		/* A log was asked for, however it is spelt: log_init says so, and makes one. */
@@ -234,7 +234,7 @@ static const char *rule_of(const char *line)
 
 static void take_setting(struct walk *w, const char *line)
 {
-	char why[MESSAGE_BYTES], message[MESSAGE_BYTES + 128];
+	char why[MESSAGE_BYTES], message[MESSAGE_BYTES + 128], list[128];
 	size_t n = 0;
 	const char *value = setting_of(line, &n);
 	enum value_id id = value_find(line, n);
@@ -242,15 +242,14 @@ static void take_setting(struct walk *w, const char *line)
 
 	if (id == VALUE_COUNT)
 		snprintf(message, sizeof(message),
-			 "there is no setting %.*s; there are profile, viaduct, "
-			 "upgrade-after, spin, ring-max, log and report",
-			 (int)(n < 64 ? n : 64), line);
+			 "there is no setting %.*s; there are %s", (int)(n < 64 ? n : 64),
+			 line, value_list(list, sizeof(list)));
 	else if (w->set[id].text)
 		snprintf(message, sizeof(message),
 			 "%s is set in line %u already: remove one of the two",
-			 value_names[id].name, w->set[id].line);
+			 value_table[id].name, w->set[id].line);
 	else if (value_parse(id, value, true, &scratch, why, sizeof(why)) != 0)
-		snprintf(message, sizeof(message), "%s = %.80s: %s", value_names[id].name,
+		snprintf(message, sizeof(message), "%s = %.80s: %s", value_table[id].name,
 			 value, why);
 	else {
 		w->set[id] = (struct view_source){

@@ -30,11 +30,12 @@ static int help(void)
 {
 	printf("usage: viaduct run [OPTION...] [--] PROGRAM [ARGUMENT...]\n\n");
 	for (size_t i = 0; i < setting_count; i++) {
+		const struct value_info *info = setting_info(i);
 		char left[64];
 
-		snprintf(left, sizeof(left), "--%s %s", settings[i].option,
-			 settings[i].argument ? settings[i].argument : "");
-		printf("  %-20s %s\n", left, settings[i].help);
+		snprintf(left, sizeof(left), "--%s %s", info->name,
+			 info->argument ? info->argument : "");
+		printf("  %-20s %s\n", left, info->help);
 	}
 	printf("  %-20s run a program that cannot be preloaded on plain TCP\n",
 	       "--tcp-anyway");
@@ -51,9 +52,9 @@ static int parse(int argc, char **argv, struct run *run)
 	int c;
 
 	for (; n < setting_count; n++)
-		options[n] =
-			(struct option){settings[n].option, settings[n].argument ? 1 : 0,
-					NULL, OPT_SETTING + (int)n};
+		options[n] = (struct option){setting_info(n)->name,
+					     setting_info(n)->argument ? 1 : 0, NULL,
+					     OPT_SETTING + (int)n};
 	options[n++] = (struct option){"tcp-anyway", 0, NULL, OPT_TCP_ANYWAY};
 	options[n++] = (struct option){"help", 0, NULL, OPT_HELP};
 
@@ -66,7 +67,7 @@ static int parse(int argc, char **argv, struct run *run)
 			exit(help());
 		else if (c < OPT_SETTING)
 			return usage_error("run", NULL);
-		else if (setting_apply(&settings[c - OPT_SETTING], optarg))
+		else if (setting_apply((size_t)(c - OPT_SETTING), optarg))
 			return EXIT_USAGE;
 	}
 	return optind < argc ? 0 : usage_error("run", "no program was named");
@@ -78,13 +79,9 @@ static unsigned mistakes;
 /* What the library makes of a VIADUCT_LOG that is not right. */
 static const char *log_effect(const char *value)
 {
-	static const char *const levels[] = {"error", "info", "debug"};
-	size_t len = strcspn(value, ":");
-
-	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
-		if (strlen(levels[i]) == len && !strncmp(value, levels[i], len))
-			return "; the log goes to its usual file";
-	return "; errors alone are logged";
+	return log_level_of(value, strcspn(value, ":")) > LOG_OFF
+		       ? "; the log goes to its usual file"
+		       : "; errors alone are logged";
 }
 
 /* In a file: the program is not started. In a variable the library skips it, or is in doubt. */
@@ -110,9 +107,9 @@ static void warn_of_setting(enum value_id id, const char *text, const char *mess
 
 	if (s->file)
 		warn_line("viaduct run: %s:%u: %s = %s: %s", s->file, s->line,
-			  value_names[id].name, text, message);
+			  value_table[id].name, text, message);
 	else
-		warn_line("viaduct run: %s=%s: %s", value_names[id].variable, text,
+		warn_line("viaduct run: %s=%s: %s", value_table[id].variable, text,
 			  message);
 }
 

@@ -24,7 +24,7 @@ enum { VALUE_MAX = 32 << 10 };
 static char complaint[512];
 
 /* As the library will take it. */
-static int check_as(enum value_id id, const char *value, char *out, size_t size)
+static int check_value(enum value_id id, const char *value, char *out, size_t size)
 {
 	struct config parsed;
 
@@ -33,37 +33,17 @@ static int check_as(enum value_id id, const char *value, char *out, size_t size)
 	return value_parse(id, value, false, &parsed, complaint, sizeof(complaint));
 }
 
-static int check_count(const char *value, char *out, size_t size)
-{
-	return check_as(VALUE_UPGRADE_AFTER, value, out, size);
-}
-
-static int check_spin(const char *value, char *out, size_t size)
-{
-	return check_as(VALUE_SPIN, value, out, size);
-}
-
-static int check_size(const char *value, char *out, size_t size)
+static int check_size(enum value_id id, const char *value, char *out, size_t size)
 {
 	uint32_t bytes = 0;
 
-	if (check_as(VALUE_RING_MAX, value, out, size))
+	if (check_value(id, value, out, size))
 		return -EINVAL;
-	if (value_rounds(VALUE_RING_MAX, value, &bytes))
-		warn_line("viaduct run: --ring-max %s: " SETTING_ROUNDED, value,
-			  bytes >> 10);
+	if (value_rounds(id, value, &bytes))
+		warn_line("viaduct run: --%s %s: " SETTING_ROUNDED, value_table[id].name,
+			  value, bytes >> 10);
 	snprintf(out, size, "%u", bytes);
 	return 0;
-}
-
-static int check_redirect(const char *value, char *out, size_t size)
-{
-	return check_as(VALUE_REDIRECT, value, out, size);
-}
-
-static int check_io_uring(const char *value, char *out, size_t size)
-{
-	return check_as(VALUE_IO_URING, value, out, size);
 }
 
 static int check_folder(const char *folder, char *why, size_t size)
@@ -131,25 +111,21 @@ static int absolute(const char *value, char *out, size_t size)
 	return n < 0 || (size_t)n >= size || n >= PATH_MAX ? -EINVAL : 0;
 }
 
-static int check_file(const char *value, char *out, size_t size)
+static int check_file(enum value_id id, const char *value, char *out, size_t size)
 {
+	(void)id;
 	return absolute(value, out, size) ||
 			       setting_file(out, complaint, sizeof(complaint))
 		       ? -EINVAL
 		       : 0;
 }
 
-static int check_profile(const char *value, char *out, size_t size)
-{
-	snprintf(out, size, "%s", value);
-	return value_profile(value) ? 0 : -EINVAL;
-}
-
 /* Absolute, for the children. What is in it is looked at when all options are known. */
-static int check_config(const char *value, char *out, size_t size)
+static int check_config(enum value_id id, const char *value, char *out, size_t size)
 {
 	static struct conffile f;
 
+	(void)id;
 	*out = '\0';
 	if (!*value)
 		return 0;
@@ -163,28 +139,23 @@ static int check_config(const char *value, char *out, size_t size)
 	return -EINVAL;
 }
 
-static int check_log(const char *value, char *out, size_t size)
+static int check_log(enum value_id id, const char *value, char *out, size_t size)
 {
-	static const char *const levels[] = {"off", "error", "info", "debug"};
-	size_t len = strcspn(value, ":");
+	const char *file = strchrnul(value, ':');
+	size_t len = (size_t)(file - value);
 
-	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-		if (strlen(levels[i]) != len || strncmp(value, levels[i], len))
-			continue;
-		if (!value[len] || !strcmp(value + len, ":stderr")) {
-			snprintf(out, size, "%s", value);
-			return 0;
-		}
-		memcpy(out, value, len + 1);
-		return check_file(value + len + 1, out + len + 1, size - len - 1);
-	}
-	return -EINVAL;
+	if (check_value(id, value, out, size))
+		return -EINVAL;
+	if (!*file || !strcmp(file, ":stderr"))
+		return 0;
+	return check_file(id, file + 1, out + len + 1, size - len - 1);
 }
 
-static int check_rules(const char *value, char *out, size_t size)
+static int check_rules(enum value_id id, const char *value, char *out, size_t size)
 {
 	size_t used = strlen(out);
 
+	(void)id;
 	if (config_check_rules(value, complaint, sizeof(complaint)))
 		return -EINVAL;
 	/* Each --rule and --rules is added to those before it on the command line. */
@@ -194,8 +165,9 @@ static int check_rules(const char *value, char *out, size_t size)
 	return config_check_rules(out, complaint, sizeof(complaint));
 }
 
-static int check_off(const char *value, char *out, size_t size)
+static int check_off(enum value_id id, const char *value, char *out, size_t size)
 {
+	(void)id;
 	(void)value;
 	snprintf(out, size, "off");
 	return 0;
@@ -203,51 +175,58 @@ static int check_off(const char *value, char *out, size_t size)
 
 #define RULES_WANT "too many rules"
 
-const struct setting settings[] = {
-	{"off", NULL, "VIADUCT", check_off, "", "keep every connection on TCP"},
-	{"profile", "NAME", "VIADUCT_PROFILE", check_profile,
-	 "it takes latency, throughput, frugal, off or default",
-	 "latency, throughput, frugal or off: sets several at once"},
-	{"config", "FILE", "VIADUCT_CONFIG", check_config,
-	 "it takes a file, or an empty name for none",
-	 "read this file, not the system's and the user's"},
-	{"log", "LEVEL[:FILE]", "VIADUCT_LOG", check_log,
-	 "it takes off, error, info or debug, with `:stderr` or `:` and a writable file "
-	 "after it",
-	 "log: off, error, info or debug, to FILE or stderr"},
-	{"report", "FILE", "VIADUCT_REPORT", check_file,
-	 "it takes a file that can be written",
-	 "append one line of JSON for each process"},
-	{"upgrade-after", "N", "VIADUCT_UPGRADE_AFTER", check_count, NULL,
-	 "operations before a connection is upgraded"},
-	{"spin", "US", "VIADUCT_SPIN", check_spin, NULL,
-	 "longest spin before a sleep, microseconds"},
-	{"ring-max", "SIZE", "VIADUCT_RING_MAX", check_size, NULL,
-	 "largest ring of a direction, such as 256K"},
-	{"redirect", "SIZE", "VIADUCT_REDIRECT", check_redirect, NULL,
-	 "receives from other hosts past the ring, from SIZE"},
-	{"io-uring", "WHAT", "VIADUCT_IO_URING", check_io_uring, NULL,
-	 "refuse or leave: io_uring that is asked for by syscall()"},
-	{"rule", "RULE", "VIADUCT_RULES", check_rules, RULES_WANT,
-	 "which connections may be upgraded; repeatable"},
-	{"rules", "TEXT", "VIADUCT_RULES", check_rules, RULES_WANT,
-	 "several rules at once"},
+static const struct {
+	enum value_id id; /* VALUE_COUNT: it is `own` */
+	struct value_info own;
+	/* Writes the variable's value. Returns 0, or -EINVAL when value cannot be right. */
+	int (*check)(enum value_id id, const char *value, char *out, size_t size);
+} settings[] = {
+	{VALUE_COUNT,
+	 {"off", "VIADUCT", NULL, "keep every connection on TCP", ""},
+	 check_off},
+	{VALUE_PROFILE, {0}, check_value},
+	{VALUE_COUNT,
+	 {"config", "VIADUCT_CONFIG", "FILE",
+	  "read this file, not the system's and the user's",
+	  "it takes a file, or an empty name for none"},
+	 check_config},
+	{VALUE_LOG, {0}, check_log},
+	{VALUE_REPORT, {0}, check_file},
+	{VALUE_UPGRADE_AFTER, {0}, check_value},
+	{VALUE_SPIN, {0}, check_value},
+	{VALUE_RING_MAX, {0}, check_size},
+	{VALUE_REDIRECT, {0}, check_value},
+	{VALUE_IO_URING, {0}, check_value},
+	{VALUE_COUNT,
+	 {"rule", "VIADUCT_RULES", "RULE",
+	  "which connections may be upgraded; repeatable", RULES_WANT},
+	 check_rules},
+	{VALUE_COUNT,
+	 {"rules", "VIADUCT_RULES", "TEXT", "several rules at once", RULES_WANT},
+	 check_rules},
 };
 
 const size_t setting_count = sizeof(settings) / sizeof(settings[0]);
 _Static_assert(sizeof(settings) / sizeof(settings[0]) <= SETTINGS_MAX,
 	       "room for options");
 
-int setting_apply(const struct setting *s, const char *value)
+const struct value_info *setting_info(size_t i)
+{
+	return settings[i].id == VALUE_COUNT ? &settings[i].own
+					     : &value_table[settings[i].id];
+}
+
+int setting_apply(size_t i, const char *value)
 {
 	static char rules[VALUE_MAX], single[VALUE_MAX];
-	char *out = s->check == check_rules ? rules : single;
+	char *out = settings[i].check == check_rules ? rules : single;
+	const struct value_info *info = setting_info(i);
 
 	*complaint = '\0';
-	if (s->check(value, out, VALUE_MAX)) {
-		warn_line("viaduct run: --%s cannot be `%s`: %s", s->option, value,
-			  *complaint ? complaint : s->want);
+	if (settings[i].check(settings[i].id, value, out, VALUE_MAX)) {
+		warn_line("viaduct run: --%s cannot be `%s`: %s", info->name, value,
+			  *complaint ? complaint : info->allowed);
 		return -EINVAL;
 	}
-	return setenv(s->variable, out, 1) ? -errno : 0;
+	return setenv(info->variable, out, 1) ? -errno : 0;
 }

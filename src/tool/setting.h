@@ -6,24 +6,17 @@
 
 #include <stddef.h>
 
-struct setting {
-	const char *option;   /* without the dashes */
-	const char *argument; /* its name in the help; NULL when there is none */
-	const char *variable;
-	/* Writes the variable's value. Returns 0, or -EINVAL when value cannot be right.
-	 */
-	int (*check)(const char *value, char *out, size_t size);
-	const char *want; /* the complaint, unless check has one */
-	const char *help;
-};
+#include "settings/value.h"
 
 enum { SETTINGS_MAX = 16 };
 
-extern const struct setting settings[];
 extern const size_t setting_count;
 
+/* Of option number i, whose name is without the dashes: those of value_table, and a few that the
+ * command line alone has. */
+const struct value_info *setting_info(size_t i);
 /* Checks and sets; says what is wrong on stderr. 0 or -EINVAL. */
-int setting_apply(const struct setting *s, const char *value);
+int setting_apply(size_t i, const char *value);
 
 /* The file of a log or a report: 0 when it can be written, or made. Else why not. */
 int setting_file(const char *text, char *why, size_t size);

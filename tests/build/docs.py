@@ -104,24 +104,25 @@ def missing_in_package(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     manual = (root / "man/viaduct-run.1").read_text().replace("\\-", "-")
-    settings = (root / "src/tool/setting.c").read_text()
-    table = settings[settings.index("settings[] = {"):]
-    options = re.findall(r'\{"([a-z-]+)",', table) + ["tcp-anyway"]
-    variables = set(re.findall(r'"(VIADUCT_\w+)"', table))
+    # The table of all settings, and what the command line has beside it.
+    row = re.compile(r'\{"([a-z-]+)",\s*"(VIADUCT\w*)",')
+    values = (root / "src/settings/value.c").read_text()
+    names = row.findall(values)
+    own = row.findall((root / "src/tool/setting.c").read_text())
+    options = [n for n, _ in names + own if n != "viaduct"] + ["tcp-anyway"]
+    variables = {v for _, v in names + own}
     used = {name for path in (root / "src").rglob("*.c")
             for name in re.findall(r'"(VIADUCT_[A-Z_]+)"', path.read_text())}
     reasons = re.findall(r'X\(\d+, \w+,\s*(?:\\\s*)?"([a-z_-]+)"',
                          (root / "src/base/reason.h").read_text())
     # What a file may set, in the manual of the file.
-    values = (root / "src/settings/value.c").read_text()
-    names = re.findall(r'\{"([a-z-]+)", "(VIADUCT\w*)"\}', values)
     profiles = re.findall(r'\{"([a-z]+)",\s*\{\.', values)
     conf = (root / "man/viaduct.conf.5").read_text().replace("\\-", "-")
     missing = [f"man/viaduct.conf.5: {n}" for name, variable in names
                for n in (f".B {name}\n", f".BR {variable} ") if n not in conf]
     missing += [f"man/viaduct.conf.5: profile {p}" for p in profiles
                 if not re.search(rf"^{p}\t", conf, re.M)]
-    if len(names) < 7 or len(profiles) < 5:
+    if len(names) < 9 or len(own) < 4 or len(profiles) < 5:
         missing.append("src/settings/value.c: its tables")
     missing += [f"man/viaduct-run.1: --{o}" for o in options if f"--{o}" not in manual]
     missing += [f"man/viaduct-run.1: {v}" for v in sorted(variables) if v not in manual]

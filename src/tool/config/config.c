@@ -102,7 +102,7 @@ static int check_files(int count, char **paths)
 
 	unsetenv("VIADUCT_RULES");
 	for (int id = 0; id < VALUE_COUNT; id++)
-		unsetenv(value_names[id].variable);
+		unsetenv(value_table[id].variable);
 	v->strict = true;
 	v->complain = complain;
 	for (int i = 0; i < count; i++) {

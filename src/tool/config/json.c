@@ -35,16 +35,16 @@ static void json_settings(FILE *out, const struct outlook *o)
 
 	for (int id = 0; id < VALUE_COUNT; id++) {
 		const struct view_source *s = &o->view.source[id];
-		const char *variable = value_names[id].variable;
+		const char *variable = value_table[id].variable;
 		const char *origin = s->profile ? "profile"
 				     : s->file	? "file"
 				     : s->text	? "environment"
 						: "default";
 
 		if (s->profile)
-			variable = value_names[VALUE_PROFILE].variable;
+			variable = value_table[VALUE_PROFILE].variable;
 		outlook_value(o, (enum value_id)id, value, sizeof(value));
-		field(out, id ? ",\n{" : "\n{", "name", value_names[id].name);
+		field(out, id ? ",\n{" : "\n{", "name", value_table[id].name);
 		field(out, ",", "value", value);
 		field(out, ",", "origin", origin);
 		field(out, ",", "profile", s->profile ? s->profile : "");

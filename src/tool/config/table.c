@@ -45,10 +45,10 @@ static void print_settings(FILE *out, const struct outlook *o, int width)
 		const struct view_source *s = &o->view.source[id];
 
 		outlook_value(o, (enum value_id)id, value, sizeof(value));
-		fprintf(out, "  %-*s  %-*s  ", NAME_WIDTH, value_names[id].name, width,
+		fprintf(out, "  %-*s  %-*s  ", NAME_WIDTH, value_table[id].name, width,
 			value);
 		print_origin(out, s,
-			     value_names[s->profile ? VALUE_PROFILE : (enum value_id)id]
+			     value_table[s->profile ? VALUE_PROFILE : (enum value_id)id]
 				     .variable);
 	}
 }

@@ -193,7 +193,7 @@ static void check_container(struct finding *f)
 static void found_off(struct finding *f, const struct view_source *s)
 {
 	const char *name =
-		value_names[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable;
+		value_table[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable;
 
 	if (s->file) {
 		found_word(f, s->file);

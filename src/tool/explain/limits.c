@@ -99,7 +99,7 @@ static void explain_off(const struct view *v, struct answer *a)
 	const struct view_source *s = &v->source[VALUE_VIADUCT];
 	char *place = place_of(
 		s->file, s->line,
-		value_names[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable);
+		value_table[s->profile ? VALUE_PROFILE : VALUE_VIADUCT].variable);
 
 	say(a, POINT_NO, reason_name(VD_REASON_OFF),
 	    "Viaduct is switched off here, by %s.", place);
@@ -118,10 +118,10 @@ static void explain_values(const struct view *v, struct answer *a)
 		if (!s->text || !*s->text)
 			continue;
 		place = place_of(s->file, s->line,
-				 value_names[s->profile ? VALUE_PROFILE : i].variable);
+				 value_table[s->profile ? VALUE_PROFILE : i].variable);
 		word = s->profile ? text_of("%s by the profile %s (%s)",
-					    value_names[i].name, s->profile, place)
-				  : text_of("%s %s (%s)", value_names[i].name, s->text,
+					    value_table[i].name, s->profile, place)
+				  : text_of("%s %s (%s)", value_table[i].name, s->text,
 					    place);
 		text_list(&list, word);
 		free(word);
