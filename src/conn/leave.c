@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that changes its rights leaves the table that it shares with others, for one of its own:
- * docs/architecture.md, "Processes that change their rights". */
+ * docs/processes.md, "Processes that change their rights". */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -238,7 +238,7 @@ static inline void slot_pass_on(struct slot *sl)
 }
 
 /*
- * This process leaves its table: docs/architecture.md, "Processes that change their rights". The new
+ * This process leaves its table: docs/processes.md, "Processes that change their rights". The new
  * table, NULL without memory; then each slot that it has is copied, then the new table takes the
  * place of the old. False: all is as it was. The words of threads are kept for a socket that the
  * thread is inside of, or asleep on: a handler of it may do this.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No folder of src/ includes, or links, one that it may not know: docs/architecture.md, Layers.
+"""No folder of src/ includes, or links, one that it may not know: docs/architecture.md, "The parts".
 
 usage: layering.py SOURCE-ROOT ARCHIVE...
 
