@@ -14,8 +14,8 @@
 #include "conn/timeout.h"
 #include "preload/hook.h"
 
-/* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's.
- */
+/* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's. SO_ZEROCOPY
+ * alone changes nothing: a send must ask for it. */
 #define RX_KERNEL_FLAGS (MSG_OOB | MSG_ERRQUEUE)
 #define TX_KERNEL_FLAGS (MSG_OOB | MSG_ZEROCOPY)
 /* The kernel's own, with which it refuses whole messages. */

@@ -63,7 +63,6 @@ static enum vd_reason socket_option(int name, const void *value, socklen_t len)
 	case SO_TIMESTAMP_NEW:
 	case SO_TIMESTAMPNS_NEW:
 	case OPT_SO_TIMESTAMPING_NEW:
-	case SO_ZEROCOPY:
 		return option_int(value, len) ? VD_REASON_OPTION : VD_REASON_NONE;
 	case SO_RCVLOWAT: /* 0 and 1 mean the same; the ring knows no other */
 		return option_int(value, len) > 1 || option_int(value, len) < 0

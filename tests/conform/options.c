@@ -136,7 +136,8 @@ CASE(inherited_timestamping, ON_TCP)
 		  1 << 3 | 1 << 4); /* receive, by software */
 }
 
-CASE(inherited_zerocopy, ON_TCP)
+/* No send asks for it: then it changes nothing. */
+CASE(inherited_zerocopy, STAYS)
 {
 	inherited(SOL_SOCKET, SO_ZEROCOPY, 1);
 }
