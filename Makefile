@@ -18,6 +18,7 @@ check:
 # soak test. Two hours and a half.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
+	@scripts/deps.sh long || echo "check-long: what is missing is skipped"
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
 	@ninja -C $(BUILD)
 	@scripts/check-long.sh $(BUILD)

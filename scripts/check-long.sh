@@ -4,7 +4,7 @@
 # between two guests with random calls, with and without a cable that loses, by several seeds; all
 # programs there over IPv6 and without rights; faults; the soak test; and all searches of the
 # models; random operations by as many seeds as SEEDS says, 1,000 without; the native interface at
-# random, and each fuzzer for a minute.
+# random, each fuzzer for a minute; and programs whose packages are too large for make check.
 # Goes on after a failure, and fails at the end.
 #
 # usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
@@ -81,6 +81,11 @@ one native-threads-tcp native threads thread "$suppressed" VIADUCT=off NATIVE_PA
 	NATIVE_SEED=300000 NATIVE_SECONDS=300
 one native-threads-shm native threads thread "$suppressed" NATIVE_PATH=shm \
 	NATIVE_SEED=400000 NATIVE_SECONDS=300
+# Systems for calls whose packages are too large for make check.
+for app in dbus java omniorb rmi samba; do
+	one app-$app tests/apps/$app.py "$build/viaduct"
+done
+one app-grpc-c++ tests/apps/grpc.py "$build/viaduct" c++
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for a job:
-# scripts/deps.sh build|demo|check|bench.
+# scripts/deps.sh build|demo|check|long|bench.
 # Installs nothing when everything is there, and says beforehand what it installs.
 # With DEPS_LOG=FILE, what apt-get prints is appended to that file.
 set -eu
@@ -69,10 +69,29 @@ packages() {
 	check qemu-system-x86 qemu-system-x86_64
 	check busybox-static dpkg
 	check kmod depmod
+	check python3-thrift /usr/lib/python3/dist-packages/thrift
+	check thrift-compiler thrift
+	check python3-grpcio /usr/lib/python3/dist-packages/grpc
+	check dbus-daemon dbus-daemon
+	check dbus-bin dbus-send
+	check libglib2.0-bin gdbus
 	check libibverbs-dev /usr/include/infiniband/verbs.h
 	check ibverbs-providers /etc/libibverbs.d/rxe.driver
 	check ibverbs-utils ibv_rc_pingpong
 	check rdmacm-utils rping
+	long default-jdk-headless javac
+	long g++ g++
+	long omniorb nameclt
+	long omniorb-nameserver omniNames
+	long omniidl omniidl
+	long libomniorb4-dev /usr/include/omniORB4/CORBA.h
+	long samba smbd
+	long smbclient rpcclient
+	long libgrpc++-dev /usr/include/grpcpp/grpcpp.h
+	long libprotobuf-dev /usr/include/google/protobuf/message.h
+	long protobuf-compiler protoc
+	long protobuf-compiler-grpc grpc_cpp_plugin
+	long python3-gi /usr/lib/python3/dist-packages/gi
 	bench gcc cc
 	bench iproute2 ip
 	bench redis-server redis-server
@@ -113,9 +132,9 @@ has() {
 
 group=${1:-}
 case $group in
-build | demo | check | bench) ;;
+build | demo | check | long | bench) ;;
 *)
-	echo "usage: $0 build|demo|check|bench" >&2
+	echo "usage: $0 build|demo|check|long|bench" >&2
 	exit 2
 	;;
 esac
