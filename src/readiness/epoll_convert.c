@@ -204,8 +204,10 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		return -EBADF;
 	/* First: a thread in the kernel gets the tag before this call returns. */
 	atomic_store(&r->in->ever_converted, true);
-	if (!tagged)
+	if (!tagged) {
+		side_make(r->in); /* where it is watched: its tag is no event to who looks on */
 		rc = give_tag(r);
+	}
 	if (rc)
 		return rc;
 	rc = bell_add(r);

@@ -327,3 +327,24 @@ CASE(found_lowat_past_end, DIRECT)
 	lowat_past_end(0, EPOLLRDHUP);
 	lowat_past_end(10, EPOLLIN);
 }
+
+/*
+ * In an instance that is watched, a registration that asks for errors alone: neither bytes nor room
+ * make it readable. What is unread at both ends keeps the connection in memory for a while.
+ */
+CASE(found_watched_exclusive, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	send_pattern(p.s, 0, 947);
+	send_pattern(p.c, 0, 13819);
+	ep_add(out, in, EPOLLIN | EPOLLOUT, 2);
+	ep_add(in, p.s, EPOLLEXCLUSIVE, 1);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
