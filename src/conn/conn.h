@@ -354,13 +354,13 @@ enum vd_reason options_reason(struct sock *s, int fd);
 /* ---- tx_rest.c ---- */
 
 /*
- * A send that began here, and the gate is the kernel's: 1 go on, 0 the call is over with what is
- * done, SOCK_KERNEL when it has not really begun, -errno. Adds to *done.
+ * A send on fd that began here, and the gate is the kernel's: 1 go on, 0 the call is over with what is
+ * done, SOCK_KERNEL when it can begin anew there, -errno. Adds to *done.
  */
 struct source;
 struct wait;
-ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, int flags,
-			   ssize_t *done);
+ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source *src,
+			   int flags, ssize_t *done);
 
 /* ---- ring_grow.c ---- */
 

@@ -502,7 +502,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 		      int flags, bool amid)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
-	int saved = errno;
+	int saved = errno, fd = w.fd;
 	size_t done = 0;
 	ssize_t n;
 	w.some = amid;
@@ -518,7 +518,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			else if (n == 0)
 				continue;
 		} else if (n == SOCK_KERNEL &&
-			   (done > 0 || (w.deadline_ns && wait_is_our_own(&w, flags)))) {
+			   (done > 0 || rx_rest_stays(&w, fd, flags))) {
 			n = rx_rest_in_kernel(s, w.fd, &to, flags, done > 0);
 			if (n == 0)
 				continue;

@@ -13,6 +13,15 @@
  */
 ssize_t rx_rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,
 			  bool amid);
+/*
+ * The direction has gone back to TCP, and nothing has been moved: the call cannot begin anew there
+ * with fd, which it was given. The number may be closed by now, or another's.
+ */
+static inline bool rx_rest_stays(const struct wait *w, int fd, int flags)
+{
+	return w->fd != fd || (w->deadline_ns && wait_is_our_own(w, flags));
+}
+
 /* Where another thread has set SO_RCVLOWAT since, it says when a sleep ends, and not, as to a new
  * call, how much is to be taken. */
 bool rx_is_marked(const struct wait *w, int flags);

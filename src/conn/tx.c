@@ -465,7 +465,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		}
 		if (n == SOCK_KERNEL) {
-			n = tx_go_on_in_kernel(s, &w, src, flags, &done);
+			n = tx_go_on_in_kernel(s, fd, &w, src, flags, &done);
 			if (n <= 0)
 				break;
 			continue;

@@ -51,11 +51,11 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 	return n;
 }
 
-ssize_t tx_go_on_in_kernel(struct sock *s, struct wait *w, struct source *src, int flags,
-			   ssize_t *done)
+ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source *src,
+			   int flags, ssize_t *done)
 {
 	bool own = !src->is_file && wait_is_our_own(w, flags);
-	if (*done == 0 && !(own && w->deadline_ns))
+	if (*done == 0 && w->fd == fd && !(own && w->deadline_ns))
 		return SOCK_KERNEL;
 	if (*done > 0 && has_ended(w->fd))
 		return 0;

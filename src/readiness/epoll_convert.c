@@ -205,7 +205,8 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	/* First: a thread in the kernel gets the tag before this call returns. */
 	atomic_store(&r->in->ever_converted, true);
 	if (!tagged) {
-		side_make(r->in); /* where it is watched: its tag is no event to who looks on */
+		side_make(
+			r->in); /* where it is watched: its tag is no event to who looks on */
 		rc = give_tag(r);
 	}
 	if (rc)

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call sleeps on a connection whose number is closed meanwhile, or becomes another file's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conform/call.h"
+#include "conform/cases.h"
+
+struct sleeper {
+	int fd;
+	ssize_t (*run)(struct sleeper *s);
+	char got[16];
+	ssize_t result;
+	int error;
+};
+
+static ssize_t run_read(struct sleeper *s)
+{
+	return read(s->fd, s->got, sizeof(s->got));
+}
+
+static ssize_t run_readv(struct sleeper *s)
+{
+	struct iovec to[2] = {{s->got, 2}, {s->got + 2, 14}};
+
+	return readv(s->fd, to, 2);
+}
+
+static ssize_t run_peek(struct sleeper *s)
+{
+	return recv(s->fd, s->got, sizeof(s->got), MSG_PEEK);
+}
+
+static ssize_t run_recvmmsg(struct sleeper *s)
+{
+	struct iovec to = {s->got, sizeof(s->got)};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = &to, .msg_iovlen = 1}};
+	int n = recvmmsg(s->fd, &m, 1, 0, NULL);
+
+	return n == 1 ? (ssize_t)m.msg_len : n;
+}
+
+static ssize_t run_splice(struct sleeper *s)
+{
+	int way[2];
+	ssize_t n;
+
+	NEED(pipe(way) == 0);
+	n = splice(s->fd, NULL, way[1], NULL, 64, 0);
+	s->error = errno;
+	if (n > 0)
+		NEED(read(way[0], s->got, sizeof(s->got)) == n);
+	close(way[0]);
+	close(way[1]);
+	errno = s->error;
+	return n;
+}
+
+static ssize_t run_send(struct sleeper *s)
+{
+	return send(s->fd, bulk_room(), BULK, MSG_NOSIGNAL);
+}
+
+static const struct {
+	const char *name;
+	ssize_t (*run)(struct sleeper *s);
+} calls[] = {{"read", run_read},	 {"readv", run_readv},	 {"peek", run_peek},
+	     {"recvmmsg", run_recvmmsg}, {"splice", run_splice}, {"send", run_send}};
+
+static void sleep_in_it(void *arg)
+{
+	struct sleeper *s = arg;
+
+	s->result = s->run(s);
+	s->error = s->result < 0 ? errno : 0;
+}
+
+enum how { CLOSED, CLOSED_IN_RANGE, FILE_INSTEAD, CONNECTION_INSTEAD };
+
+static void take_number(int fd, enum how how, int other)
+{
+	int null;
+
+	if (how == CLOSED) {
+		NEED(close(fd) == 0);
+	} else if (how == CLOSED_IN_RANGE) {
+		NEED(close_range((unsigned)fd, (unsigned)fd, 0) == 0);
+	} else if (how == CONNECTION_INSTEAD) {
+		NEED(dup2(other, fd) == fd);
+	} else {
+		null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		NEED(null >= 0 && dup2(null, fd) == fd && close(null) == 0);
+	}
+}
+
+/* Fills the way from fd, so that the call moves nothing before the number is taken. */
+static size_t fill(int fd)
+{
+	size_t sent = 0;
+	ssize_t n;
+
+	nonblock(fd, true);
+	while ((n = send(fd, bulk_room(), 1 << 20, 0)) > 0)
+		sent += (size_t)n;
+	nonblock(fd, false);
+	return sent;
+}
+
+/* With `down` the connection goes back to TCP meanwhile, which its other end then obeys. */
+static void one(unsigned call, enum how how, bool down)
+{
+	struct pair p = pair_warm_open(), q = pair_warm_open();
+	struct sleeper s = {.fd = p.s, .run = calls[call].run};
+	bool sends = s.run == run_send;
+	size_t before = sends && down ? fill(p.s) : 0;
+	struct worker w;
+	int on = 1;
+	char c;
+
+	worker_start(&w, sleep_in_it, &s);
+	wait_asleep(getpid(), w.tid);
+	if (down)
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)) == 0);
+	take_number(p.s, how, q.s);
+	if (sends)
+		read_bulk(p.c, before + BULK);
+	else
+		send_all(p.c, "first", 5);
+	worker_join(&w);
+	say("%s %d %d: %zd %s %.5s", calls[call].name, how, down, s.result,
+	    errno_name(s.error), s.got);
+	wait_events(p.c, POLLIN | POLLHUP);
+	say_result("end", recv(p.c, &c, 1, 0));
+	if (how == CONNECTION_INSTEAD) {
+		send_all(q.c, "q", 1);
+		recv_all(p.s, &c, 1);
+		say("%c", c);
+	}
+	if (how == CONNECTION_INSTEAD || how == FILE_INSTEAD)
+		NEED(close(p.s) == 0);
+	NEED(close(p.c) == 0);
+	pair_close(q);
+}
+
+static void each(enum how how)
+{
+	for (unsigned call = 0; call < sizeof(calls) / sizeof(*calls); call++) {
+		one(call, how, false);
+		one(call, how, true);
+	}
+}
+
+CASE(taken_closed, DIRECT)
+{
+	each(CLOSED);
+}
+
+CASE(taken_in_range, DIRECT)
+{
+	each(CLOSED_IN_RANGE);
+}
+
+CASE(taken_by_file, DIRECT)
+{
+	each(FILE_INSTEAD);
+}
+
+CASE(taken_by_connection, DIRECT)
+{
+	each(CONNECTION_INSTEAD);
+}
