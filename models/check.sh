@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks one model: it must hold in every configuration, and fail with every mutation.
 #
-# Usage: check.sh [--whole|--record] NAME     (switch, sleep, epoll, end or native)
+# Usage: check.sh [--whole|--record] NAME     (switch, sleep, epoll, end, native or message)
 # One line per run. Exits 1 on any surprise, 77 when spin is not installed.
 #
 # A search always has the same result. So of a model that `checked` has recorded, with all that
@@ -230,6 +230,21 @@ check_native() {
 	fails COPIED_BEFORE_WAIT
 	fails RUN_WITH_HOLES
 	fails RUN_BEFORE_BYTES
+}
+
+check_message() {
+	holds
+	holds -DITEMS=4
+	fails TOLD_BEFORE_BYTES
+	fails ROOM_IGNORED
+	fails NO_FENCE_SENDER
+	fails NO_FENCE_SLEEPER
+	fails NO_SECOND_LOOK
+	fails AFTER_IGNORED
+	fails FRAME_FIRST
+	fails ASLEEP_AND_QUIET
+	fails TAKEN_QUIET
+	fails WAITS_UNANSWERED
 }
 
 : >unreached.all

@@ -266,7 +266,7 @@ int vd_reserve(vd_conn *c, size_t len, void **memory);
  * Sends the first `len` bytes of what was reserved as a message: it arrives whole, once, and in the
  * order of the calls, after all that was put before. With 0 nothing is sent. The reservation has
  * ended, and its memory is not to be written to any more; the message is lost only with the connection.
- * Blocks while the connection is full.
+ * Only one thread may commit a reservation. Blocks while the connection is full.
  * -EINVAL: nothing is reserved, or less than `len`: then the reservation stands.
  */
 int vd_commit(vd_conn *c, size_t len);
@@ -275,8 +275,8 @@ int vd_commit(vd_conn *c, size_t len);
  * Gives the next message of the peer, in place, and waits for it. It stays until vd_release or
  * vd_close. One message is held at a time on a connection. What the peer had sent before the connection
  * has ended can be had; then it returns what every call does.
- * On one host, the peer being a process of the same user, it lies in memory of that process, mapped
- * here for reading. A peer that goes past its library can change it still: where that matters, copy
+ * On one host, the peer being a process of the same user, a short one lies in memory of that process,
+ * mapped here for reading. A peer that goes past its library can change it still: where that matters, copy
  * what is to be checked, and check the copy.
  * -ETIMEDOUT: there is none. -EBUSY: one is held, or another thread waits for one.
  */

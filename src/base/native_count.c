@@ -16,4 +16,8 @@ const char *const native_count_names[NATIVE_COUNTS] = {
 	[NATIVE_FULL] = "redirections_full",
 	[NATIVE_PARTIAL] = "redirections_partial",
 	[NATIVE_NONE] = "redirections_none",
+	[NATIVE_MESSAGES] = "messages_sent",
+	[NATIVE_IN_PLACE] = "messages_in_place",
+	[NATIVE_MESSAGES_COME] = "messages_received",
+	[NATIVE_MESSAGE_BYTES] = "message_bytes",
 };

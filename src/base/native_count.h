@@ -3,7 +3,7 @@
 #ifndef VD_BASE_NATIVE_COUNT_H
 #define VD_BASE_NATIVE_COUNT_H
 
-/* Of what this end has done, but for the notifications that have come. */
+/* Of what this end has done, but for the notifications and messages that have come. */
 enum native_count {
 	NATIVE_PUTS,
 	NATIVE_PUT_BYTES,
@@ -18,6 +18,10 @@ enum native_count {
 	NATIVE_FULL,   /* redirections, by what was redirected */
 	NATIVE_PARTIAL,
 	NATIVE_NONE,
+	NATIVE_MESSAGES, /* that were sent */
+	NATIVE_IN_PLACE, /* of these: seen by the peer where they were written */
+	NATIVE_MESSAGES_COME,
+	NATIVE_MESSAGE_BYTES, /* sent */
 	NATIVE_COUNTS
 };
 /* As reports have them. */

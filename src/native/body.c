@@ -165,5 +165,6 @@ int body_end(vd_conn *c)
 	} else {
 		answered(c);
 	}
+	c->frames_come++;
 	return r;
 }

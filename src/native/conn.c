@@ -152,6 +152,9 @@ void conn_over(vd_conn *c, int error)
 		accuse(c);
 	pthread_mutex_lock(&c->mu);
 	first = c->error == 0;
+	/* What the peer has told before its end can be had. */
+	if (first)
+		message_drain(c);
 	/* Before anybody hears of the end. */
 	if (first)
 		reach_close_all(c);

@@ -17,22 +17,18 @@
  * The receiver tells of what was released with its own next message, or when that is half the arena, or
  * when the sender waits for it: that one says WAITS first, once, with the position at which it
  * can go on. Either end may die at any step: the other has its own arena and its own mirror.
- *
- * On one host, between processes of one user, the mirror is not used: the receiver maps the arena. As
- * soon as the sender sees such a path it takes an arena of memory that can be lent, and says OFFER. The
- * descriptor is brought as that of an export (map.c), for reading only: MAP, MAPPED. The receiver has it
- * mapped, and says so in RELEASED; what is committed from then on has no payload. Its bytes are written
- * before the frame is sent, and read after that has come. If a step fails the mirror is used on.
- * The receiver unmaps it in vd_close, whatever has become of the peer.
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/reason.h"
 #include "native/native.h"
 
 #define ROUND (FRAME_ARENA / FRAME_GRANULE)
+
+/* Longer messages go through the stream: both ends copy them at the same time, and lines that one end
+ * writes and the other reads in turn are the slower way. */
+#define BESIDE_MOST 8192u
 
 _Static_assert(FRAME_ARENA == VD_MESSAGE_MAX, "any message fits");
 _Static_assert(ROUND == MESSAGES_MOST, "each has a granule");
@@ -52,40 +48,6 @@ static bool has_reached(uint32_t a, uint32_t b)
 static uint8_t *place_of(uint8_t *arena, uint32_t at)
 {
 	return arena + (size_t)(at % ROUND) * FRAME_GRANULE;
-}
-
-/* Takes no memory before it is written to. NULL: there is none. */
-static uint8_t *arena_create(void)
-{
-	void *at = mmap(NULL, FRAME_ARENA, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
-}
-
-static void arena_destroy(uint8_t *arena)
-{
-	if (arena)
-		munmap(arena, FRAME_ARENA);
-}
-
-void message_init(vd_conn *c)
-{
-	c->inbox.listener = -1;
-}
-
-void message_finish(vd_conn *c)
-{
-	memory_unuse(c->outbox.memory);
-	if (c->outbox.memory)
-		vd_free(c->outbox.arena);
-	else
-		arena_destroy(c->outbox.arena);
-	arena_destroy(c->inbox.mirror);
-	arena_destroy(c->inbox.map);
-	if (c->inbox.listener >= 0)
-		door->close(c->inbox.listener);
-	free(c->inbox.queue);
 }
 
 /* ---- the sender ---- */
@@ -113,30 +75,26 @@ static bool has_room(vd_conn *c, const void *arg)
 	return is_empty(o) || next_place(o, *n) + *n - o->freed <= ROUND;
 }
 
-/* Under mu, which it gives up meanwhile. The peer has what was sent before in its mirror. */
-static int offer(vd_conn *c)
+/* Under mu: what the peer may say at most. */
+static uint32_t most_released(const struct outbox *o)
+{
+	/* A reservation may be told on the board before we have noted that. */
+	return o->is_reserved ? o->at + granules(o->room) : o->head;
+}
+
+/* Under mu: so the board says, which a frame may overtake. 0 or -EPROTO. */
+static int released_beside(vd_conn *c, uint32_t token)
 {
 	struct outbox *o = &c->outbox;
-	struct frame f = {.type = FRAME_OFFER};
-	uint32_t reason;
-	void *at;
-	int r = 0;
+	uint32_t most = most_released(o);
 
-	if (o->is_offered || door->path(c->fd, &reason) != DOOR_SHM ||
-	    !door->is_own(c->fd))
-		return 0;
-	o->is_offered = true;
-	pthread_mutex_unlock(&c->mu);
-	if (vd_alloc(FRAME_ARENA, &at) == 0) {
-		pthread_mutex_lock(&c->mu);
-		arena_destroy(o->arena);
-		o->arena = at;
-		o->memory = memory_use(at, FRAME_ARENA);
-		pthread_mutex_unlock(&c->mu);
-		r = send_frame(c, &f, NULL);
+	if (token != most && has_reached(token, most))
+		return -EPROTO;
+	if (token != o->freed && has_reached(token, o->freed)) {
+		o->freed = token;
+		conn_changed(c);
 	}
-	pthread_mutex_lock(&c->mu);
-	return r;
+	return 0;
 }
 
 /* Under mu, which it gives up meanwhile: n granules for the only caller. */
@@ -144,7 +102,7 @@ static int find_room(vd_conn *c, uint32_t n)
 {
 	struct outbox *o = &c->outbox;
 	struct frame f = {.type = FRAME_WAITS};
-	int r = offer(c);
+	int r = arena_offer(c);
 
 	if (r < 0)
 		return r;
@@ -152,7 +110,9 @@ static int find_room(vd_conn *c, uint32_t n)
 		o->arena = arena_create();
 	if (!o->arena)
 		return -ENOMEM;
-	if (!has_room(c, &n)) {
+	if (!has_room(c, &n))
+		c->inbox.is_wrong |= released_beside(c, board_released(c)) < 0;
+	if (!has_room(c, &n) && !c->inbox.is_wrong) {
 		f.id = next_place(o, n) + n - ROUND;
 		if (has_reached(f.id, o->head))
 			f.id = o->head;
@@ -186,22 +146,38 @@ NATIVE int vd_reserve(vd_conn *c, size_t len, void **memory)
 		if (is_empty(o))
 			o->head = o->freed = o->at;
 		o->room = (uint32_t)len;
+		o->is_beside = board_may_tell(c);
 		*memory = place_of(o->arena, o->at);
 	}
 	pthread_mutex_unlock(&c->mu);
 	return r;
 }
 
-/* Under mu: the reservation becomes a message of so many bytes, with the peer from now on. */
-static struct frame leave(struct outbox *o, uint32_t len)
+/* Under mu. The peer may know of the message for a while, and be through with it. */
+static void advance(vd_conn *c, uint32_t len, bool is_in_place)
 {
+	struct outbox *o = &c->outbox;
+
+	count(c, NATIVE_MESSAGES, 1);
+	count(c, NATIVE_MESSAGE_BYTES, len);
+	count(c, NATIVE_IN_PLACE, is_in_place);
+	o->head = o->at + granules(len);
+	if (has_reached(o->freed, o->head))
+		o->freed = o->head;
+}
+
+/* Under mu: the reservation becomes a message of so many bytes, with the peer from now on. */
+static struct frame leave(vd_conn *c, uint32_t len)
+{
+	struct outbox *o = &c->outbox;
+	bool is_whole = o->is_mapped && len <= BESIDE_MOST;
 	struct frame f = {.type = FRAME_MESSAGE,
-			  .flags = o->is_mapped ? FRAME_WHOLE : 0,
+			  .flags = is_whole ? FRAME_WHOLE : 0,
 			  .id = o->at,
 			  .tag = len,
-			  .len = o->is_mapped ? 0 : len};
+			  .len = is_whole ? 0 : len};
 
-	o->head = o->at + granules(len);
+	advance(c, len, is_whole);
 	return f;
 }
 
@@ -209,11 +185,15 @@ NATIVE int vd_commit(vd_conn *c, size_t len)
 {
 	struct outbox *o = &c->outbox;
 	struct frame f = {.type = 0};
-	bool is_done, is_due;
+	bool is_done, is_due, is_told;
 	int r = native_check(c);
 
 	if (r < 0)
 		return r;
+	is_told = o->is_reserved && o->is_beside && len > 0 && len <= o->room &&
+		  len <= BESIDE_MOST;
+	if (is_told)
+		board_tell(c, (uint32_t)len);
 	pthread_mutex_lock(&c->mu);
 	if (!o->is_reserved || len > o->room) {
 		pthread_mutex_unlock(&c->mu);
@@ -222,8 +202,13 @@ NATIVE int vd_commit(vd_conn *c, size_t len)
 	o->is_reserved = false;
 	r = c->error;
 	is_done = r < 0 || len == 0;
+	if (!is_done && is_told) {
+		advance(c, (uint32_t)len, true);
+		board_told(c);
+		is_done = true;
+	}
 	if (!is_done) {
-		f = leave(o, (uint32_t)len);
+		f = leave(c, (uint32_t)len);
 		is_done = f.len <= SEND_AT_ONCE &&
 			  send_at_once(c, &f, place_of(o->arena, o->at));
 	}
@@ -246,14 +231,10 @@ int message_released(vd_conn *c, uint32_t token)
 {
 	struct outbox *o = &c->outbox;
 
-	if (token - o->seen > o->head - o->seen)
+	if (token - o->seen > most_released(o) - o->seen)
 		return -EPROTO;
 	o->seen = token;
-	if (token != o->freed && has_reached(token, o->freed)) {
-		o->freed = token;
-		conn_changed(c);
-	}
-	return 0;
+	return released_beside(c, token);
 }
 
 /* ---- the receiver ---- */
@@ -268,21 +249,56 @@ static int make_room(struct inbox *i, bool is_mapped)
 	return i->queue && (i->mirror || is_mapped) ? 0 : -ENOMEM;
 }
 
-int message_begin(vd_conn *c, const struct frame *f)
+/* For a message of so many bytes at that position: 0, -EPROTO, -ENOMEM. */
+static int check(vd_conn *c, uint32_t at, uint32_t len, bool is_mapped)
 {
 	struct inbox *i = &c->inbox;
-	bool is_mapped = f->flags & FRAME_WHOLE;
 	uint32_t n, oldest;
 
-	if ((f->flags & ~FRAME_WHOLE) || f->tag == 0 || f->tag > FRAME_ARENA ||
-	    (is_mapped && !i->map) || f->len != (is_mapped ? 0 : f->tag))
+	if (len == 0 || len > FRAME_ARENA || (is_mapped && !i->map))
 		return -EPROTO;
-	n = granules(f->tag);
-	oldest = i->count ? i->queue[i->first].at : f->id;
-	if (f->id - i->come >= ROUND || f->id % ROUND + n > ROUND ||
-	    f->id + n - oldest > ROUND || message_released(c, f->token) < 0)
+	n = granules(len);
+	oldest = i->count ? i->queue[i->first].at : at;
+	if (at - i->come >= ROUND || at % ROUND + n > ROUND || at + n - oldest > ROUND)
 		return -EPROTO;
 	return make_room(i, is_mapped);
+}
+
+static void add(vd_conn *c, uint32_t at, uint32_t len, bool is_mapped)
+{
+	struct inbox *i = &c->inbox;
+	bool is_expected = i->count == 0 && i->is_busy && !i->is_held;
+
+	i->queue[(i->first + i->count++) % MESSAGES_MOST] =
+		(struct message){at, len, is_mapped};
+	i->come = at + granules(len);
+	count(c, NATIVE_MESSAGES_COME, 1);
+	/* Whoever waits for it takes it: then there would be no event any more. */
+	if (is_expected)
+		conn_changed(c);
+	else
+		event_message(c, len);
+}
+
+int message_told(vd_conn *c, uint32_t at, uint32_t len, uint32_t token)
+{
+	int r = check(c, at, len, true);
+
+	if (r == 0)
+		r = released_beside(c, token);
+	if (r == 0)
+		add(c, at, len, true);
+	return r;
+}
+
+int message_begin(vd_conn *c, const struct frame *f)
+{
+	bool is_mapped = f->flags & FRAME_WHOLE;
+
+	if ((f->flags & ~FRAME_WHOLE) || f->len != (is_mapped ? 0 : f->tag) ||
+	    message_released(c, f->token) < 0)
+		return -EPROTO;
+	return check(c, f->id, f->tag, is_mapped);
 }
 
 uint8_t *message_target(vd_conn *c)
@@ -292,62 +308,25 @@ uint8_t *message_target(vd_conn *c)
 
 void message_end(vd_conn *c)
 {
-	struct inbox *i = &c->inbox;
 	const struct frame *f = &c->frame;
 
-	i->queue[(i->first + i->count++) % MESSAGES_MOST] =
-		(struct message){f->id, f->tag, f->flags & FRAME_WHOLE};
-	i->come = f->id + granules(f->tag);
-	event_message(c, f->tag);
+	add(c, f->id, f->tag, f->flags & FRAME_WHOLE);
+}
+
+static uint32_t released_to(const struct inbox *i)
+{
+	/* Relaxed: under mu. */
+	return atomic_load_explicit(&i->released, memory_order_relaxed);
 }
 
 /* Under mu: the sender has to hear of it. */
-static bool ought_to_hear(const struct inbox *i)
+static bool ought_to_hear(const vd_conn *c)
 {
-	return i->untold >= ROUND / 2 ||
-	       (i->is_awaited && has_reached(i->released, i->awaited));
-}
+	const struct inbox *i = &c->inbox;
 
-/* The peer's memory can be had. */
-static int offered(vd_conn *c)
-{
-	struct inbox *i = &c->inbox;
-	uint32_t reason;
-
-	if (i->is_offered)
-		return -EPROTO;
-	i->is_offered = true;
-	if (door->path(c->fd, &reason) == DOOR_SHM && door->is_own(c->fd))
-		i->listener = map_listen(i->name);
-	c->owed.map = i->listener >= 0;
-	return 0;
-}
-
-static int mapped(vd_conn *c, const struct frame *f)
-{
-	struct inbox *i = &c->inbox;
-
-	if (i->listener < 0 || c->owed.map)
-		return -EPROTO;
-	if (f->tag == VD_REASON_NONE)
-		i->map = map_take(i->listener, FRAME_ARENA, VD_READ);
-	door->close(i->listener);
-	i->listener = -1;
-	c->owed.released |= i->map != NULL;
-	return 0;
-}
-
-/* The peer awaits our memory. */
-static int map(vd_conn *c, const uint8_t *random)
-{
-	struct outbox *o = &c->outbox;
-
-	if (!o->memory || o->is_brought)
-		return -EPROTO;
-	o->is_brought = true;
-	o->reason = map_bring(c, o->memory, false, random);
-	c->owed.mapped = true;
-	return 0;
+	/* A peer that has our board looks there before it waits. */
+	return (i->untold >= ROUND / 2 && !c->outbox.is_mapped) ||
+	       (i->is_awaited && has_reached(released_to(i), i->awaited));
 }
 
 static int released(vd_conn *c, const struct frame *f)
@@ -368,17 +347,19 @@ int message_frame(vd_conn *c, const struct frame *f, const uint8_t *payload)
 		return -EPROTO;
 	switch (f->type) {
 	case FRAME_OFFER:
-		return offered(c);
+		return arena_offered(c);
 	case FRAME_MAP:
-		return map(c, payload);
+		return arena_map(c, payload);
 	case FRAME_MAPPED:
-		return mapped(c, f);
+		return arena_mapped(c, f);
 	case FRAME_RELEASED:
 		return released(c, f);
+	case FRAME_LOOK:
+		return message_drain(c);
 	default:
 		i->is_awaited = true;
 		i->awaited = f->id;
-		c->owed.released |= ought_to_hear(i);
+		c->owed.released |= ought_to_hear(c);
 		return 0;
 	}
 }
@@ -388,7 +369,10 @@ uint32_t message_owed(vd_conn *c, uint8_t *to)
 	struct owed *o = &c->owed;
 	struct frame f = {.type = FRAME_RELEASED};
 
-	if (o->map) {
+	if (o->offer) {
+		o->offer = false;
+		f.type = FRAME_OFFER;
+	} else if (o->map) {
 		o->map = false;
 		f.type = FRAME_MAP;
 		f.len = FRAME_NAME_BYTES;
@@ -397,6 +381,9 @@ uint32_t message_owed(vd_conn *c, uint8_t *to)
 		o->mapped = false;
 		f.type = FRAME_MAPPED;
 		f.tag = c->outbox.reason;
+	} else if (o->look && !o->released) {
+		o->look = false;
+		f.type = FRAME_LOOK;
 	} else if (c->inbox.map) {
 		f.flags = FRAME_WHOLE;
 	}
@@ -405,15 +392,20 @@ uint32_t message_owed(vd_conn *c, uint8_t *to)
 	return FRAME_BYTES + f.len;
 }
 
-void message_stamp(vd_conn *c, struct frame *f)
+uint32_t message_token(vd_conn *c)
 {
 	struct inbox *i = &c->inbox;
 
-	f->token = i->released;
-	if (has_reached(i->released, i->awaited))
+	if (has_reached(released_to(i), i->awaited))
 		i->is_awaited = false;
 	i->untold = 0;
 	c->owed.released = false;
+	return released_to(i);
+}
+
+void message_stamp(vd_conn *c, struct frame *f)
+{
+	f->token = message_token(c);
 }
 
 static bool is_there(vd_conn *c, const void *arg)
@@ -435,6 +427,8 @@ NATIVE int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms
 		return -EBUSY;
 	}
 	i->is_busy = true;
+	if (i->count == 0)
+		board_glance(c, timeout_ms);
 	/* A loop that asks only when vd_fd says so leaves the reading to the service. */
 	if (i->count == 0 && timeout_ms == 0 && c->event_fd >= 0 && !c->error)
 		r = -ETIMEDOUT;
@@ -467,12 +461,14 @@ NATIVE int vd_release(vd_conn *c)
 		return -EINVAL;
 	}
 	m = &i->queue[i->first];
-	i->released = m->at + granules(m->len);
+	atomic_store_explicit(&i->released, m->at + granules(m->len),
+			      memory_order_relaxed);
 	i->untold += granules(m->len);
 	i->first = (i->first + 1) % MESSAGES_MOST;
 	i->count--;
 	i->is_busy = i->is_held = false;
-	c->owed.released |= ought_to_hear(i);
+	board_release(c);
+	c->owed.released |= ought_to_hear(c);
 	is_due = c->owed.released;
 	pthread_mutex_unlock(&c->mu);
 	if (is_due)

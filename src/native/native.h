@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/native_count.h"
+#include "native/board.h"
 #include "native/frame.h"
 #include "preload/door.h"
 #include "viaduct/viaduct.h"
@@ -115,7 +116,8 @@ struct wanted {
 
 /* What the protocol owes the peer, besides what callers send. Under mu. */
 struct owed {
-	bool flush, taken, released, map, mapped, bye; /* both of the arenas */
+	bool flush, taken, released, bye;
+	bool offer, map, mapped, look; /* of the arenas */
 	uint32_t flush_seq;
 	uint32_t mapped_id, mapped_reason;	 /* id 0: none */
 	uint32_t returns;			 /* of peer_exports with owes_return */
@@ -139,11 +141,14 @@ struct outbox {
 	bool is_offered;       /* it was tried to offer that */
 	bool is_brought;       /* the peer has asked for it */
 	bool is_mapped;	       /* the peer has it */
+	struct board *board;   /* in that memory; or NULL */
+	uint32_t told;	       /* messages, on it */
 	uint32_t reason;       /* why not */
 	bool is_busy;	       /* a thread reserves, or has reserved, or commits */
 	bool is_reserved;
 	uint32_t at, room; /* where, and how many bytes */
-	/* Positions: behind the last; of the first that the peer has; what it has said of that. */
+	bool is_beside;	   /* it can be told on the board */
+	/* Positions: behind the last; of the first that the peer has; what its frames have said of that. */
 	uint32_t head, freed, seen;
 };
 
@@ -155,8 +160,13 @@ struct message {
 
 /* Those of the peer. */
 struct inbox {
-	uint8_t *mirror; /* NULL before the first */
-	uint8_t *map;	 /* of the peer's arena, or NULL */
+	uint8_t *mirror;     /* NULL before the first */
+	uint8_t *map;	     /* of the peer's arena, or NULL */
+	struct board *board; /* behind it */
+	uint32_t told;	     /* messages that have come by it */
+	bool is_quiet;	     /* our own board says that we want no LOOK */
+	bool is_near;	     /* the last one came while it was looked for */
+	bool is_wrong;	     /* it breaks a rule: the next reader ends the connection */
 	bool is_offered;
 	int listener; /* that memory is awaited there; or -1 */
 	uint8_t name[FRAME_NAME_BYTES];
@@ -166,8 +176,10 @@ struct inbox {
 	bool is_held;	       /* the first */
 	bool is_awaited;       /* the peer waits for this position: */
 	uint32_t awaited;
-	uint32_t come, released; /* positions: behind the last of each */
-	uint32_t untold;	 /* granules released since the peer was told */
+	/* Positions: behind the last of each. The second is looked at without mu. */
+	uint32_t come;
+	_Atomic uint32_t released;
+	uint32_t untold; /* granules released since the peer was told */
 };
 
 struct vd_conn {
@@ -215,6 +227,9 @@ struct vd_conn {
 	struct vd_remote *remotes;
 	/* Notifications: sent; taken by the peer's program; come; taken by ours; told so. */
 	uint32_t notes_sent, notes_spent, notes_come, notes_taken, notes_told;
+	/* But HELLO: sent, or about to be, also looked at without mu; carried out. */
+	_Atomic uint32_t frames_sent;
+	uint32_t frames_come;
 	uint32_t flush_sent, flush_done;
 	/* Puts over the stream: sent, counted under wr, too; and surely landed. And there was one to
 	 * mapped memory since the last flush. */
@@ -323,9 +338,48 @@ int message_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
 uint32_t message_owed(vd_conn *c, uint8_t *to);
 /* Under wr, too: a frame that tells what was released. */
 void message_stamp(vd_conn *c, struct frame *f);
+/* A message has come by the peer's board. 0, -EPROTO, -ENOMEM. */
+int message_told(vd_conn *c, uint32_t at, uint32_t len, uint32_t token);
+/* What is told to the peer of released ones. */
+uint32_t message_token(vd_conn *c);
+
+/* ---- board.c: under mu ---- */
+
+void board_begin(struct board *b);
+/* Messages can be told to the peer past the stream. */
+bool board_may_tell(const vd_conn *c);
+/* So the reservation is: first without mu, by its only owner; then under mu, and a LOOK may be owed. */
+void board_tell(vd_conn *c, uint32_t len);
+void board_told(vd_conn *c);
+/* Where the peer says that it has released them up to; or what is known of that. */
+uint32_t board_released(const vd_conn *c);
+/* Before a wait of so many ms for a message: takes what is there, or comes at once. */
+void board_glance(vd_conn *c, int timeout_ms);
+/* Shows the peer what we have. */
+void board_release(vd_conn *c);
+/* Takes what the peer's board tells. 0 or -EPROTO. */
+int message_drain(vd_conn *c);
+/* The reader's. A thread waits for a message, and the board may be looked at in the place of the stream. */
+bool message_may_spin(const vd_conn *c);
+/* Then: does so for a moment, for which it gives mu up. True: the stream has something. */
+bool message_spin(vd_conn *c);
+/* Nobody looks at the board from now on, but whoever a frame wakes. What is there is taken. */
+void message_watch(vd_conn *c);
+
+/* ---- arena.c: under mu ---- */
+
 void message_init(vd_conn *c);
 /* Gives the memory back. */
 void message_finish(vd_conn *c);
+/* Takes no memory before it is written to. NULL: there is none. */
+uint8_t *arena_create(void);
+/* Before a reservation: shows our memory to the peer, if that is still to be done and can be; gives mu up
+ * meanwhile. 0, or the connection's error. */
+int arena_offer(vd_conn *c);
+/* Frames about that: the peer's memory can be had; it was brought; ours is awaited. 0 or -EPROTO. */
+int arena_offered(vd_conn *c);
+int arena_mapped(vd_conn *c, const struct frame *f);
+int arena_map(vd_conn *c, const uint8_t *random);
 
 /* ---- peer.c: the other frames, by the reader, under mu ---- */
 

@@ -215,6 +215,7 @@ static int carry_out(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	case FRAME_RELEASED:
 	case FRAME_WAITS:
 	case FRAME_OFFER:
+	case FRAME_LOOK:
 		return message_frame(c, f, payload);
 	case FRAME_BYE:
 		c->peer_returned = true;

@@ -5,7 +5,9 @@
 #include "native/native.h"
 
 /* From so many bytes of a body on, they are received to where they belong. */
-#define DIRECT_LEAST 4096u
+#define DIRECT_LEAST 2048u
+/* So many bytes are received to the buffer at a time: the rest of a longer body is not copied twice. */
+#define AHEAD_BYTES 2048u
 
 static bool has_body(uint8_t type)
 {
@@ -42,7 +44,8 @@ static int frame_step(vd_conn *c)
 	if (there < FRAME_BYTES)
 		return 0;
 	memcpy(&f, at, sizeof(f));
-	if (!is_welcome(c, &f))
+	/* What was told before that was sent comes first. */
+	if (!is_welcome(c, &f) || message_drain(c) < 0)
 		return -EPROTO;
 	if (has_body(f.type)) {
 		c->in_at += FRAME_BYTES;
@@ -57,6 +60,7 @@ static int frame_step(vd_conn *c)
 		return 0;
 	c->in_at += FRAME_BYTES + f.len;
 	r = peer_frame(c, &f, at + FRAME_BYTES);
+	c->frames_come += f.type != FRAME_HELLO;
 	return r < 0 ? r : 1;
 }
 
@@ -72,14 +76,14 @@ static int carry_out(vd_conn *c)
 		c->in_end -= c->in_at;
 		c->in_at = 0;
 	}
-	return r < 0 ? r : 0;
+	return r < 0 ? r : message_drain(c);
 }
 
 /* The rest of a body goes to its place, and what comes behind it into the buffer. -EAGAIN also
  * where the place is gone. */
-static ssize_t receive_direct(vd_conn *c)
+static ssize_t receive_direct(vd_conn *c, int flags)
 {
-	struct iovec iov[2] = {{0}, {c->in, IN_BYTES}};
+	struct iovec iov[2] = {{0}, {c->in, AHEAD_BYTES}};
 	uint32_t room, len;
 	ssize_t n;
 
@@ -89,8 +93,11 @@ static ssize_t receive_direct(vd_conn *c)
 	iov[0].iov_len = room;
 	if (!iov[0].iov_base)
 		return -EAGAIN;
-	/* Not waiting: whoever ends the export waits for us. */
-	n = door->recv(c->fd, iov, 2, MSG_DONTWAIT);
+	/* Not waiting: whoever ends an export waits for us. But a message's place is ours. */
+	if (c->frame.type == FRAME_MESSAGE && !flags)
+		n = door->recv(c->fd, iov, 1, MSG_WAITALL);
+	else
+		n = door->recv(c->fd, iov, 2, MSG_DONTWAIT);
 	len = n <= 0 ? 0 : (size_t)n < room ? (uint32_t)n : room;
 	pthread_mutex_lock(&c->mu);
 	body_landed(c, len);
@@ -109,8 +116,11 @@ static ssize_t receive(vd_conn *c, int flags)
 	struct iovec iov = {c->in + c->in_end, IN_BYTES - c->in_end};
 	ssize_t n = -EAGAIN;
 
+	if (iov.iov_len > AHEAD_BYTES)
+		iov.iov_len = AHEAD_BYTES;
+
 	if (c->body_left >= DIRECT_LEAST && c->in_end == 0) {
-		n = receive_direct(c);
+		n = receive_direct(c, flags);
 		if (n != -EAGAIN)
 			return n;
 	}

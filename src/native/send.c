@@ -11,9 +11,10 @@ bool send_is_due(const vd_conn *c)
 	/* Nothing follows BYE, whatever the peer has asked before it saw that. */
 	if (c->bye_sent)
 		return atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
-	return o->flush || o->taken || o->released || o->map || o->mapped ||
-	       o->mapped_id || o->key_id || o->returns > 0 || o->wanted_count > 0 ||
-	       o->bye || atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
+	return o->flush || o->taken || o->released || o->offer || o->map || o->mapped ||
+	       o->look || o->mapped_id || o->key_id || o->returns > 0 ||
+	       o->wanted_count > 0 || o->bye ||
+	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -112,6 +113,15 @@ static void count_put(vd_conn *c, const struct frame *f)
 	c->peer_exports[f->id & FRAME_ID_PLACE].put_at = ++c->puts_sent;
 }
 
+/* Under wr and mu: it will come before what a board tells from now on. */
+static void count_frame(vd_conn *c)
+{
+	/* Relaxed, and no step of one: mu is held. Whoever looks has called this, or need not know. */
+	uint32_t n = atomic_load_explicit(&c->frames_sent, memory_order_relaxed);
+
+	atomic_store_explicit(&c->frames_sent, n + 1, memory_order_relaxed);
+}
+
 int send_held(vd_conn *c, struct frame *f, const void *payload)
 {
 	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
@@ -122,6 +132,7 @@ int send_held(vd_conn *c, struct frame *f, const void *payload)
 	if (f->type == FRAME_PUT)
 		count_put(c, f);
 	send_stamp(c, f);
+	count_frame(c);
 	pthread_mutex_unlock(&c->mu);
 	if (r < 0)
 		return r;
@@ -175,6 +186,7 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 		pthread_setcancelstate(cancel, NULL);
 	}
 	if (n > 0) {
+		count_frame(c);
 		if (f->type == FRAME_PUT)
 			count_put(c, f);
 		if ((size_t)n < len)
@@ -247,7 +259,7 @@ static uint32_t next_owed(vd_conn *c)
 		f.id = next_return(c);
 	} else if (o->wanted_count > 0) {
 		return answer_next(c, c->rest);
-	} else if (o->map || o->mapped || o->released) {
+	} else if (o->offer || o->map || o->mapped || o->released || o->look) {
 		return message_owed(c, c->rest);
 	} else if (o->bye) {
 		c->bye_sent = true;
@@ -272,6 +284,8 @@ static int owed_step(vd_conn *c)
 	if (end == 0) {
 		pthread_mutex_lock(&c->mu);
 		end = next_owed(c);
+		if (end > 0)
+			count_frame(c);
 		pthread_mutex_unlock(&c->mu);
 		c->rest_at = 0;
 		atomic_store_explicit(&c->rest_end, end, memory_order_relaxed);

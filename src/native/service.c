@@ -43,6 +43,8 @@ static void watch(vd_conn *c)
 	struct epoll_event ev = {.data.u64 = c->serial};
 	int op;
 
+	if (want)
+		message_watch(c);
 	if (!c->error && send_is_due(c) && (c->mode == CONN_WATCHED || c->stuck))
 		want |= EPOLLOUT;
 	if (want == c->interest)

@@ -71,6 +71,29 @@ static int read_waiting(vd_conn *c, int64_t deadline, bool is_due)
 	return r == -EAGAIN ? doze(c, deadline, is_due) : r;
 }
 
+/* Under mu, as the reader: messages that come past the stream. -EAGAIN: that is to be read. */
+static int read_beside(vd_conn *c, int64_t deadline, bool is_due)
+{
+	uint32_t told = c->inbox.told;
+	bool has_some = false;
+	int r = -EAGAIN;
+
+	if (!is_due && until_left(deadline) != 0 && message_may_spin(c))
+		has_some = message_spin(c);
+	if (has_some && c->inbox.told == told) {
+		pthread_mutex_unlock(&c->mu);
+		r = read_some(c, MSG_DONTWAIT);
+	}
+	if (r == -EAGAIN && c->inbox.told == told)
+		message_watch(c);
+	if (c->inbox.is_wrong && r == -EAGAIN) {
+		pthread_mutex_unlock(&c->mu);
+		conn_over(c, r = -EPROTO);
+		pthread_mutex_lock(&c->mu);
+	}
+	return c->inbox.told == told ? r : 0;
+}
+
 /* Under mu. */
 static int read_once(vd_conn *c, int64_t deadline)
 {
@@ -78,8 +101,11 @@ static int read_once(vd_conn *c, int64_t deadline)
 	int r;
 
 	c->is_read = true;
-	pthread_mutex_unlock(&c->mu);
-	r = read_waiting(c, deadline, is_due);
+	r = read_beside(c, deadline, is_due);
+	if (r == -EAGAIN) {
+		pthread_mutex_unlock(&c->mu);
+		r = read_waiting(c, deadline, is_due);
+	}
 	is_due = send_is_due(c);
 	if (is_due) {
 		pthread_mutex_unlock(&c->mu);

@@ -185,6 +185,32 @@ static int door_await_any(const int *fds, int count)
 	return at;
 }
 
+static bool is_value(const _Atomic uint32_t *word, uint32_t value)
+{
+	/* Acquire: the caller reads what the word tells of. */
+	return atomic_load_explicit(word, memory_order_acquire) == value;
+}
+
+static int door_await_word(int fd, const _Atomic uint32_t *word, uint32_t value)
+{
+	struct sock *s = fd_sock(fd);
+	uint32_t handlers = crit_handlers();
+	bool ask = false, found = false, some = false;
+	struct look_spin spin;
+
+	if (!is_on_ring(s) || is_value(word, value) || !spin_pays(&fd, 1))
+		return 0;
+	look_spin_begin(&spin, LOOK_FOREVER);
+	while (!found && !some && look_spin_turn(&spin, &ask) && !ask &&
+	       crit_handlers() == handlers) {
+		found = is_value(word, value);
+		some = !found && ring_unread(s->in);
+	}
+	if (found || some)
+		look_spin_end(&spin, true);
+	return some;
+}
+
 static void door_hold_signals(void)
 {
 	crit_enter();
@@ -255,6 +281,7 @@ const struct door viaduct_door = {
 	.counts = door_counts,
 	.recv_within = door_recv_within,
 	.await_any = door_await_any,
+	.await_word = door_await_word,
 	.hold_signals = door_hold_signals,
 	.release_signals = door_release_signals,
 	.reach_least = door_reach_least,

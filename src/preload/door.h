@@ -12,7 +12,7 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 5u
+#define DOOR_VERSION 6u
 
 enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
 
@@ -64,6 +64,9 @@ struct door {
 	/* Index of a socket whose ring has unread bytes; spins for one where that may pay. -1: none,
 	 * and it is time to ask the kernel about all. A hint. */
 	int (*await_any)(const int *fds, int count);
+	/* Spins for a moment, where that may pay, until *word is `value`, or the ring of fd has bytes.
+	 * Not 0: it has. A hint. */
+	int (*await_word)(int fd, const _Atomic uint32_t *word, uint32_t value);
 	/* In between no handler of the program runs in this thread. They nest. */
 	void (*hold_signals)(void);
 	void (*release_signals)(void);

@@ -156,7 +156,7 @@ static bool is_over(uint8_t state)
 	return state == TCP_CLOSE || state == TCP_TIME_WAIT || state == TCP_SYN_SENT;
 }
 
-#define NATIVE_BYTES 448
+#define NATIVE_BYTES 600
 
 /* What the native interface has done on it. */
 static void native_text(const struct observe_conn *c, char *out)
@@ -168,9 +168,11 @@ static void native_text(const struct observe_conn *c, char *out)
 		out, NATIVE_BYTES,
 		"; native: %llu puts (%llu bytes), %llu gets (%llu bytes), %llu atomics; "
 		"notifications: %llu sent, %llu received; imports: %llu, mapped %llu; "
-		"redirections: %llu full, %llu partial, %llu none",
+		"redirections: %llu full, %llu partial, %llu none; messages: %llu sent "
+		"(%llu bytes, %llu in place), %llu received",
 		N(PUTS), N(PUT_BYTES), N(GETS), N(GET_BYTES), N(ATOMICS), N(NOTES_SENT),
-		N(NOTES_COME), N(IMPORTS), N(MAPPED), N(FULL), N(PARTIAL), N(NONE));
+		N(NOTES_COME), N(IMPORTS), N(MAPPED), N(FULL), N(PARTIAL), N(NONE),
+		N(MESSAGES), N(MESSAGE_BYTES), N(IN_PLACE), N(MESSAGES_COME));
 #undef N
 }
 

@@ -127,6 +127,11 @@ static const char *const native_helps[NATIVE_COUNTS] = {
 	[NATIVE_FULL] = "Redirections after which nothing was copied.",
 	[NATIVE_PARTIAL] = "Redirections after which a part was copied.",
 	[NATIVE_NONE] = "Redirections after which all was copied.",
+	[NATIVE_MESSAGES] = "Messages that were sent.",
+	[NATIVE_IN_PLACE] =
+		"Of these: messages that the peer sees where they were written.",
+	[NATIVE_MESSAGES_COME] = "Messages that have come.",
+	[NATIVE_MESSAGE_BYTES] = "Bytes of those that were sent.",
 };
 
 static void native_head(FILE *out, const char *prefix, int what, char *name)

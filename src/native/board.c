@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages that are told in memory: on the sender's board, which the receiver looks at. */
+#include "native/native.h"
+
+#define ENTRIES (FRAME_ARENA / FRAME_GRANULE)
+
+_Static_assert(ENTRIES == MESSAGES_MOST, "an entry for each");
+
+static uint32_t get(const _Atomic uint32_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void set(_Atomic uint32_t *word, uint32_t value)
+{
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+void board_begin(struct board *b)
+{
+	/* Before the peer has it. */
+	set(&b->wants, 1);
+}
+
+/* ---- the sender, under mu ---- */
+
+bool board_may_tell(const vd_conn *c)
+{
+	return c->outbox.is_mapped && c->inbox.board;
+}
+
+/*
+ * Before any lock is taken: an atomic step would wait until the message's bytes have left for the other
+ * processor, and only then would the entry follow. Its number comes from a message that the peer has
+ * released, so the entry is ours.
+ */
+void board_tell(vd_conn *c, uint32_t len)
+{
+	struct outbox *o = &c->outbox;
+	struct board_entry *e = &o->board->entries[o->told % ENTRIES];
+
+	/* Relaxed, all: the number comes behind them. What calls of this thread have brought about is in the
+	 * count and in the token. */
+	set(&e->at, o->at);
+	set(&e->len, len);
+	set(&e->after, get(&c->frames_sent));
+	set(&e->token, get(&c->inbox.released));
+	/* Release: the bytes, and the entry, are there for whoever sees the number. */
+	atomic_store_explicit(&e->number, o->told + 1, memory_order_release);
+}
+
+void board_told(vd_conn *c)
+{
+	c->outbox.told++;
+	/* Pairs with that of message_watch: the peer sees the number, or we see that it is to be waked. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (get(&c->inbox.board->wants))
+		c->owed.look = true;
+}
+
+uint32_t board_released(const vd_conn *c)
+{
+	/* Acquire: the peer looks at those messages no more. */
+	return board_may_tell(c) ? atomic_load_explicit(&c->inbox.board->released,
+							memory_order_acquire)
+				 : c->outbox.freed;
+}
+
+/* ---- the receiver, under mu ---- */
+
+void board_release(vd_conn *c)
+{
+	/* Release: our loads of the messages come before the licence to overwrite them. */
+	if (c->outbox.board)
+		atomic_store_explicit(&c->outbox.board->released, get(&c->inbox.released),
+				      memory_order_release);
+}
+
+static const struct board_entry *next_entry(const struct inbox *i)
+{
+	return &i->board->entries[i->told % ENTRIES];
+}
+
+/* What the entry says. */
+struct told {
+	uint32_t at, len, token;
+};
+
+/* The next message is told there, and what comes before it has come. The peer may write to the entry
+ * at any moment: it is read once. */
+static bool take_entry(vd_conn *c, struct told *out)
+{
+	const struct board_entry *e = next_entry(&c->inbox);
+
+	/* Acquire: pairs with the release in board_tell. */
+	if (atomic_load_explicit(&e->number, memory_order_acquire) != c->inbox.told + 1)
+		return false;
+	*out = (struct told){get(&e->at), get(&e->len), get(&e->token)};
+	return (int32_t)(get(&e->after) - c->frames_come) <= 0;
+}
+
+int message_drain(vd_conn *c)
+{
+	struct inbox *i = &c->inbox;
+	struct told t;
+
+	while (i->board && !i->is_wrong && take_entry(c, &t)) {
+		if (message_told(c, t.at, t.len, t.token) < 0)
+			i->is_wrong = true;
+		else
+			i->told++;
+	}
+	return i->is_wrong ? -EPROTO : 0;
+}
+
+bool message_may_spin(const vd_conn *c)
+{
+	const struct inbox *i = &c->inbox;
+
+	/* Messages come that way; and no descriptor is to show them. */
+	return i->told > 0 && i->is_busy && !i->is_held && c->event_fd < 0 && !c->error &&
+	       c->outbox.board;
+}
+
+bool message_spin(vd_conn *c)
+{
+	struct inbox *i = &c->inbox;
+	const struct board_entry *e = next_entry(i);
+	uint32_t number = i->told + 1;
+	bool has_some;
+
+	if (!i->is_quiet) {
+		i->is_quiet = true;
+		/* Relaxed: a LOOK too many does no harm. */
+		set(&c->outbox.board->wants, 0);
+	}
+	pthread_mutex_unlock(&c->mu);
+	has_some = door->await_word(c->fd, &e->number, number);
+	pthread_mutex_lock(&c->mu);
+	i->is_near = get(&e->number) == number;
+	message_drain(c);
+	return has_some;
+}
+
+/* So often it is looked for before the library goes to all the trouble of a wait. */
+#define GLANCES 64
+
+/* Without mu: until the entry tells of that message, or not for long. Its bytes are asked for at once:
+ * they are on their way while locks are taken. */
+static void glance(const struct board_entry *e, uint32_t number, const uint8_t *arena)
+{
+	for (int k = 0; k < GLANCES; k++) {
+		if (atomic_load_explicit(&e->number, memory_order_acquire) == number) {
+			__builtin_prefetch(arena + (size_t)(get(&e->at) % ENTRIES) *
+							   FRAME_GRANULE);
+			break;
+		}
+		__builtin_ia32_pause();
+	}
+}
+
+void board_glance(vd_conn *c, int timeout_ms)
+{
+	struct inbox *i = &c->inbox;
+	const struct board_entry *e;
+	uint32_t number;
+
+	message_drain(c);
+	/* The service thread takes the connection back when there is no such call for a while: only then
+	 * may we look without its knowing. */
+	if (i->count > 0 || timeout_ms == 0 || !i->is_quiet || !i->is_near ||
+	    c->mode != CONN_CALLED || !message_may_spin(c))
+		return;
+	c->calls++;
+	e = next_entry(i);
+	number = i->told + 1;
+	pthread_mutex_unlock(&c->mu);
+	glance(e, number, i->map);
+	pthread_mutex_lock(&c->mu);
+	message_drain(c);
+}
+
+void message_watch(vd_conn *c)
+{
+	struct inbox *i = &c->inbox;
+
+	if (i->is_quiet) {
+		i->is_quiet = false;
+		set(&c->outbox.board->wants, 1);
+		/* Pairs with that of board_told. */
+		atomic_thread_fence(memory_order_seq_cst);
+	}
+	message_drain(c);
+}
