@@ -41,6 +41,17 @@ bool crossover_user(char *path, size_t size)
 	return false;
 }
 
+/* Of the digits of a date: the calendar has such a day. */
+static bool is_day(const char *text)
+{
+	static const int most[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+	int year = atoi(text), month = atoi(text + 5), day = atoi(text + 8);
+	bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+
+	return month >= 1 && month <= 12 && day >= 1 && day <= most[month - 1] &&
+	       (month != 2 || day <= 28 + leap);
+}
+
 static bool is_date(const char *text)
 {
 	static const char form[] = "0000-00-00";
@@ -49,7 +60,7 @@ static bool is_date(const char *text)
 		if (form[i] == '0' ? !isdigit((unsigned char)text[i])
 				   : text[i] != form[i])
 			return false;
-	return !text[sizeof(form) - 1];
+	return !text[sizeof(form) - 1] && is_day(text);
 }
 
 static bool take_address(const char *text, uint8_t addr[16])
