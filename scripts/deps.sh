@@ -32,6 +32,8 @@ packages() {
 	check spin spin
 	check rpcsvc-proto rpcgen
 	check rpcbind rpcbind
+	check nfs-common showmount
+	check nfs-kernel-server rpc.mountd
 	check nftables nft
 	check iproute2 ip
 	check redis-server redis-server

@@ -3,58 +3,23 @@
 """rpcbind, rpcinfo, and programs that find each other by them, plain and under Viaduct: what they say
 is equal. And "viaduct" as the name of a transport: calls on the direct path, or an error.
 
-usage: rpcbind.py VIADUCT BOUND
+usage: rpcbind.py VIADUCT BOUND SHIM root|user
 
-In a network namespace and with a /run of its own: needs root.
+In a network namespace and with a /run of its own; `user`: one without rights.
 """
 import difflib
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
-SKIP = 77
-HOST = "127.0.0.1"
-
-
-def inside():
-    """Starts itself once more, in namespaces of its own. rpcbind wants a user of its own, too."""
-    with tempfile.TemporaryDirectory() as tmp:
-        users = os.path.join(tmp, "passwd")
-        with open("/etc/passwd", encoding="utf-8") as old, open(users, "w", encoding="utf-8") as f:
-            f.write(old.read() + "_rpc:x:65500:65534::/run/rpcbind:/bin/false\n")
-        os.chmod(users, 0o644)
-        os.chmod(tmp, 0o755)
-        script = ("ip link set lo up && mount -t tmpfs none /run && mkdir -m 777 /run/rpcbind && "
-                  'mount --bind "$0" /etc/passwd && INSIDE=1 exec "$@"')
-        return subprocess.run(["unshare", "-n", "-m", "sh", "-c", script, users, sys.executable,
-                               *sys.argv]).returncode
-
-
-def say(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
-    return done.stdout.decode().splitlines()
-
-
-def wait_for(ready, process):
-    while not ready():
-        if process.poll() is not None:
-            sys.exit(f"{process.args} has ended with status {process.returncode}")
-        time.sleep(0.05)
-
-
-def stop(process):
-    process.terminate()
-    return process.wait()
+import space
+from space import HOST, say, stop
 
 
 def lines_of(run, bound):
-    binder = subprocess.Popen([*run, shutil.which("rpcbind"), "-f"])
-    wait_for(lambda: "100000" in "".join(say("rpcinfo", "-p", HOST)), binder)
+    binder = space.binder(run)
     lines = say(*run, "rpcinfo", "-T", "tcp", HOST, "100000") + say(*run, "rpcinfo", "-s", HOST)
     service = subprocess.Popen([*run, bound, "serve", "visible"], stdout=subprocess.PIPE)
     lines.append(service.stdout.readline().decode())
@@ -73,8 +38,7 @@ def named(viaduct, bound):
     """What is wrong with the name."""
     wrong = []
     run = [viaduct, "run", "--upgrade-after", "16", "--"]
-    binder = subprocess.Popen([shutil.which("rpcbind"), "-f"])
-    wait_for(lambda: "100000" in "".join(say("rpcinfo", "-p", HOST)), binder)
+    binder = space.binder([])
     if "transports 0" not in say(bound, "serve", "viaduct"):
         wrong.append("a plain service has a transport of this name")
     with tempfile.NamedTemporaryFile() as report:
@@ -100,12 +64,8 @@ def named(viaduct, bound):
 
 
 def main():
-    viaduct, bound = sys.argv[1:]
-    if os.geteuid() != 0 or not all(map(shutil.which, ("rpcbind", "rpcinfo", "unshare", "ip"))):
-        print("needs root, rpcbind, rpcinfo, unshare and ip")
-        return SKIP
-    if "INSIDE" not in os.environ:
-        return inside()
+    viaduct, bound, shim, who = sys.argv[1:]
+    space.enter(who, shim)
     plain = lines_of([], bound)
     with tempfile.NamedTemporaryFile() as report:
         ours = lines_of([viaduct, "run", "--report", report.name, "--upgrade-after", "0", "--"],
@@ -119,5 +79,4 @@ def main():
     return 1 if wrong else 0
 
 
-os.environ["PATH"] += ":/usr/sbin:/sbin"
 sys.exit(main())
