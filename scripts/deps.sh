@@ -32,6 +32,10 @@ packages() {
 	check spin spin
 	check rpcsvc-proto rpcgen
 	check rpcbind rpcbind
+	check libkrb5-dev /usr/include/gssapi/gssapi.h
+	check krb5-kdc krb5kdc
+	check krb5-admin-server kadmin.local
+	check krb5-user kinit
 	check nfs-common showmount
 	check nfs-kernel-server rpc.mountd
 	check nftables nft
