@@ -325,15 +325,17 @@ static void reset_unread(struct sock *s, int fd)
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 
-FORK_CODE void sock_report(void)
+FORK_CODE void sock_report(bool ends)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (!s)
 			continue;
 		/* The process ends, and closes it. A peer that believes it too early sends over
-		 * TCP, which is right as well. */
-		if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot)) {
+		 * TCP, which is right as well. Only who ends for sure says so to those that close
+		 * it, too: the last of them speaks, and does not find it among the living. */
+		if (sock_is_direct(s) && s->wire &&
+		    (ends ? slot_close_is_last(s->slot) : slot_is_alone(s->slot))) {
 			/* Exchanged, as in last_words: before the look at what is unread. */
 			atomic_exchange(&s->in->closed, 1);
 			reset_unread(s, fd);

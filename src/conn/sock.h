@@ -481,8 +481,8 @@ bool sock_leave_table(void);
 bool sock_leave_amid_threads(bool closes);
 /* Before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
-/* Before an end or an exec: tells the peers. */
-void sock_report(void);
+/* Before an end or an exec: tells the peers. `ends`: it is an end for sure. */
+void sock_report(bool ends);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
 void sock_counts(struct report_open *open);
 

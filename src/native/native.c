@@ -96,5 +96,5 @@ int native_begin(void)
 __attribute__((destructor)) static void finish(void)
 {
 	if (own_engine && !hook_is_borrowed())
-		hook_report();
+		hook_ends();
 }

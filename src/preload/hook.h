@@ -158,8 +158,10 @@ void hook_forking(void);
 void hook_forked_unwrapped(void);
 void hook_forked_child(void);
 pid_t hook_forked_parent(pid_t pid);
-/* Counts of this process go to the report, at its end. */
+/* Before an exec, or an end that others bring about: tells the peers, and writes the report. */
 void hook_report(void);
+/* The same where this process ends, and nothing can come in between. */
+void hook_ends(void);
 /* Whoever shares our memory will have descriptors of its own, or share them without our memory: for
  * good, nothing is direct any more. */
 void hook_parting(void);

@@ -45,7 +45,7 @@ __attribute__((constructor)) static void hook_init(void)
 {
 	int saved = errno;
 
-	at_quick_exit(hook_report);
+	at_quick_exit(hook_ends);
 	if (hook_begin(is_not_go)) {
 		signal_init();
 		hook_active = true;
@@ -57,5 +57,5 @@ __attribute__((constructor)) static void hook_init(void)
 __attribute__((destructor)) static void hook_finish(void)
 {
 	if (!hook_is_borrowed())
-		hook_report();
+		hook_ends();
 }

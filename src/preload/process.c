@@ -26,11 +26,21 @@ bool hook_is_borrowed_slow(void)
 	return false;
 }
 
-FORK_CODE void hook_report(void)
+static FORK_CODE void report(bool ends)
 {
 	if (hook_active)
-		sock_report();
+		sock_report(ends);
 	report_write();
+}
+
+FORK_CODE void hook_report(void)
+{
+	report(false);
+}
+
+FORK_CODE void hook_ends(void)
+{
+	report(true);
 }
 
 void hook_forking(void)
@@ -207,7 +217,7 @@ HOOK int daemon(int nochdir, int noclose)
 FORK_CODE HOOK void _exit(int status)
 {
 	if (!hook_is_borrowed())
-		hook_report();
+		hook_ends();
 	REAL(_exit)(status);
 	__builtin_unreachable();
 }
