@@ -3,20 +3,20 @@
 #ifndef VD_CONN_AREA_H
 #define VD_CONN_AREA_H
 
-#include "conn/sock.h"
-#include "remote/remote.h"
+#include "conn/peer.h"
+#include "ring/ring.h"
 
 /* The largest area of the memory that the ring lies in, and what the slot says of it bounded by that:
  * a place on a link has fewer. */
 static inline uint32_t areas_of(const struct sock *s)
 {
-	return atomic_load_explicit(&s->across, memory_order_relaxed) ? ACROSS_AREA_LIMIT
-								      : RING_ALL_AREAS;
+	return atomic_load_explicit(&s->peer, memory_order_relaxed) ? PEER_AREA_LIMIT
+								    : RING_ALL_AREAS;
 }
 
 static inline uint32_t area_of(const struct sock *s, uint32_t area)
 {
-	return __builtin_expect(area > ACROSS_AREA_LIMIT, 0)
+	return __builtin_expect(area > PEER_AREA_LIMIT, 0)
 		       ? ring_area_within(area, areas_of(s))
 		       : area;
 }

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/uncontended.h"
 #include "conn/kernel_call.h"
+#include "conn/peer.h"
 #include "conn/timeout.h"
 #include "conn/upgrade_policy.h"
-#include "remote/remote.h"
 #include "rendezvous/rendezvous.h"
 
 /* ---- gates ---- */
@@ -126,37 +126,6 @@ static inline int kept_take(struct sock *s)
 	return (int)(atomic_fetch_and(&s->slot->seen, SEEN_VERDICTS) >> SEEN_KEPT_SHIFT);
 }
 
-/* ---- remote.c: the peer is on another host, docs/rdma.md ---- */
-
-static inline struct across *remote_of(struct sock *s)
-{
-	return atomic_load_explicit(&s->across, memory_order_relaxed);
-}
-
-static inline bool is_elsewhere(struct sock *s)
-{
-	/* Relaxed: set before this process has threads. */
-	return atomic_load_explicit(&s->elsewhere, memory_order_relaxed);
-}
-
-/* What has come from other hosts, carried out before a look at the memory of `s`. True: some of it
- * past the ring, to where a thread of ours waits for it. */
-static inline bool remote_look(struct sock *s)
-{
-	struct across *a = remote_of(s);
-	if (__builtin_expect(a == NULL, 1))
-		return false;
-	across_progress();
-	return across_offer_is_due(a);
-}
-
-/* The same, and surely: before a look that something on TCP has called for. */
-static inline void remote_catch_up(struct sock *s)
-{
-	if (__builtin_expect(remote_of(s) != NULL, 0))
-		across_catch_up();
-}
-
 /* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
 void sock_break(struct sock *s, enum vd_reason reason);
 
@@ -164,78 +133,27 @@ void sock_break(struct sock *s, enum vd_reason reason);
  * Before bytes go over TCP behind a mark: the mark is in the peer's memory then. The end of TCP
  * needs no such wait, because it is not believed without its words. Under the stream's locks.
  */
-static inline void remote_flush(struct sock *s)
+static inline void peer_flush(struct sock *s)
 {
-	struct across *a = remote_of(s);
-	if (__builtin_expect(a != NULL, 0) && across_flush(a) == -ETIMEDOUT)
+	if (peer_is_far(s) && peer_ops->flush(peer_of(s)) == -ETIMEDOUT)
 		sock_break(s, VD_REASON_LINK);
 }
 
-/* Tells the peer what is new; false: it is on this host. */
-bool remote_ring(struct sock *s);
+/* As the operation; on one host there is nothing to do. */
+static inline void peer_offer(struct sock *s, struct wait *w)
+{
+	if (peer_is_far(s))
+		peer_ops->offer(w);
+}
+
+/* ---- peer.c ---- */
+
 /* Empties the far bell, or hears what has come from other hosts: `brief` as there. As
  * farbell_answer. */
 int bell_answer_far(struct sock *s, int far, bool brief);
 /* sock_note_kernel after a sleep; with a nap where the kernel would say at once, again and again,
  * what is not to be believed yet. */
 void wait_note_kernel(struct sock *s, uint32_t events);
-/* Whether the end of TCP is that of the stream: false while the peer's words may be to come. */
-bool remote_end_is_known(struct sock *s);
-/* The peer would take its next bytes past the ring. */
-static inline bool remote_takes(struct sock *s)
-{
-	struct across *a = remote_of(s);
-	return __builtin_expect(a != NULL, 0) && across_takes(a);
-}
-
-struct wait;
-/*
- * A blocking receive is about to sleep, with room for more: the peer may write there, where that
- * pays. Takes rx_lock. Until remote_redirected the memory is the peer's.
- */
-void remote_offer(struct wait *w);
-/* Under rx_lock, before anything is taken from the ring: what has come there, or 0. With `over`
- * nothing more will. */
-size_t remote_redirected(struct wait *w, bool over);
-struct source;
-/* Under tx_lock: so many bytes are on their way past the ring from where they are, or 0. Before the call
- * returns, remote_await. */
-ssize_t remote_lend(struct sock *s, struct source *src);
-/* Bytes have gone past the ring, or are about to: until it is known what has become of them, and
- * the device has let go of them; or a handler has run, before which it has. */
-void remote_await(struct across *a);
-/* As across_reach and across_put; -EAGAIN on one host. */
-int remote_reach(struct sock *s, void *to, size_t n, struct across_key *k, uint64_t *id);
-int remote_put(struct sock *s, const struct across_key *to, uint64_t at, const void *from,
-	       size_t n);
-/* The meeting of a connection between hosts: 1 attached next, 0 not yet, -reason. */
-int remote_begin(struct sock *s, int fd);
-int remote_step(struct sock *s, struct meet_segment *seg);
-/* Directions and rings are set up: the peer's words are carried out from now on. */
-void remote_attach(struct sock *s, enum wire_direction out);
-/* Our words are said. */
-void remote_end(struct sock *s);
-/* In a forked child: what has not gone back to TCP is lost there. */
-void remote_forked_child(void);
-void remote_forked_parent(void);
-/* Under the direction's lock: false while a fork is under way, or somebody else has the socket. */
-bool remote_may_rise(struct sock *s);
-static inline bool remote_may_go_up(struct sock *s)
-{
-	return __builtin_expect(remote_of(s) != NULL, 0) ? remote_may_rise(s)
-							 : !is_elsewhere(s);
-}
-/* So long on TCP after the first fork; for tests. */
-extern uint32_t remote_ground_ms;
-/* Under rx_lock: this end opens a direction, which fills the link's memory again. */
-void remote_opens(struct sock *s);
-/* Why it is on TCP for a while, or that it no longer is. */
-void remote_is_down(struct sock *s);
-void remote_is_up(struct sock *s);
-/* In a forked child that passes the socket on to somebody who is not counted. */
-void remote_stay_down(struct sock *s);
-/* This process closes a socket that others have, too: the peer hears that they go on over TCP. */
-void remote_leave(struct sock *s, int fd);
 
 /* ---- fdtab.c ---- */
 

@@ -32,7 +32,7 @@ void control_leave_if_done(struct sock *s)
 	if (sock_on_final)
 		sock_on_final(s);
 	bells_release(s);
-	remote_end(s);
+	peer_end(s);
 }
 
 static void obey(struct sock *s, int fd, uint32_t want);
@@ -40,17 +40,17 @@ static void obey(struct sock *s, int fd, uint32_t want);
 void sock_service(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!sock_is_direct(s) || is_elsewhere(s))
+	if (!sock_is_direct(s) || peer_is_parents(s))
 		return;
-	remote_look(s);
-	if (remote_of(s))
+	peer_look(s);
+	if (peer_is_far(s))
 		rx_take_back(s);
 	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
 	if (want == WANT_BOUNCE) {
-		remote_is_down(s);
+		peer_is_down(s);
 		if (gate_state(&sl->gate_tx) == GATE_RING)
 			tx_down(s, fd, GATE_TCP);
-		else if (remote_of(s) && wait_attention(s))
+		else if (peer_is_far(s) && wait_attention(s))
 			tx_pass_over(s);
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
 		obey(s, fd, want);
@@ -91,8 +91,8 @@ static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 		meeting_refuse(s, reason);
 		return -1;
 	}
-	if (is_elsewhere(s)) {
-		remote_stay_down(s);
+	if (peer_is_parents(s)) {
+		peer_stay_down(s);
 		return -1;
 	}
 	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
@@ -162,7 +162,7 @@ void sock_dissolve(struct sock *s, int fd)
 	int saved = errno;
 	sock_refuse(s, fd, VD_REASON_PROTOCOL);
 	errno = saved;
-	if (!sock_is_direct(s) || is_elsewhere(s))
+	if (!sock_is_direct(s) || peer_is_parents(s))
 		return;
 	lock_take(&sl->rx_lock);
 	gate_set(&sl->gate_rx, GATE_FINAL);
@@ -179,7 +179,8 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 
 void sock_ask_over(struct sock *s, int fd)
 {
-	if (phase_of(s->slot) == SLOT_ATTACHED && !is_elsewhere(s) && rewind_ask(s, fd))
+	if (phase_of(s->slot) == SLOT_ATTACHED && !peer_is_parents(s) &&
+	    rewind_ask(s, fd))
 		bell_ring_peer(s);
 }
 
@@ -194,7 +195,7 @@ void sock_bounce(struct sock *s, int fd)
 	 * back, does not move before. Around a fork a peer on another host is asked before it has
 	 * begun, too: it passes that epoch over, and opens none. */
 	lock_take(&s->slot->rx_lock);
-	if (gate_state(&s->slot->gate_rx) == GATE_RING || !remote_may_go_up(s))
+	if (gate_state(&s->slot->gate_rx) == GATE_RING || !peer_may_go_up(s))
 		atomic_compare_exchange_strong(&s->in->want_down, &nothing, WANT_BOUNCE);
 	lock_drop(&s->slot->rx_lock);
 	if (gate_state(&s->slot->gate_tx) == GATE_RING)
@@ -225,7 +226,7 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	ssize_t n = -1;
 	lock_take(&sl->rx_lock);
 	/* The end first: whoever made it had made his mark before. */
-	remote_look(s);
+	peer_look(s);
 	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
 	if (late)
 		rewind_is_last(s, true);
@@ -237,7 +238,7 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	else if (state == GATE_READY || state == GATE_RING)
 		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
 	/* Nobody would hear of bytes that are on their way from another host. */
-	if (late && n <= 0 && !gone && remote_of(s) && !rx_is_down(s) &&
+	if (late && n <= 0 && !gone && peer_is_far(s) && !rx_is_down(s) &&
 	    !gate_is_kernel(gate_state(&sl->gate_rx)))
 		n = 1;
 	if (late && n > 0)

@@ -123,7 +123,7 @@ static void sock_reset(struct sock *s, struct slot *sl)
 	atomic_store_explicit(&s->peer_bell, -1, memory_order_relaxed);
 	atomic_store_explicit(&s->far_bell, -1, memory_order_relaxed);
 	s->look_end_ms = 0;
-	atomic_store_explicit(&s->across, NULL, memory_order_relaxed);
+	atomic_store_explicit(&s->peer, NULL, memory_order_relaxed);
 	atomic_store_explicit(&s->fds, 1, memory_order_relaxed);
 	atomic_store_explicit(&s->awaited, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->closed, 0, memory_order_relaxed);
@@ -275,18 +275,20 @@ void sock_forking(void)
 		forking_used++;
 	}
 	slot_table_forking();
-	across_forking(); /* before the numbers' lock, which is taken under it */
+	if (peer_ops)
+		peer_ops->forking(); /* before the numbers' lock, which is taken under it */
 	fds_forking();
 }
 
 void sock_forked_parent(pid_t child)
 {
 	fds_forked_parent();
-	across_forked_parent();
+	if (peer_ops)
+		peer_ops->forked_parent();
 	table_forked_parent(child);
 	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
-	remote_forked_parent();
+	peer_forked_parent();
 	lock_drop(&forking_lock);
 	limbo_forked_parent();
 }
@@ -315,7 +317,8 @@ FORK_CODE void sock_forked_child(bool told)
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
 	fds_forked_child();
-	across_forked_child();
+	if (peer_ops)
+		peer_ops->forked_child();
 	lock_drop_forked(&forking_lock);
 	source_forked_child();
 	trace_forked();
@@ -337,7 +340,7 @@ FORK_CODE void sock_forked_child(bool told)
 	for (uint32_t i = 0; i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	limbo_forked();
-	remote_forked_child();
+	peer_forked_child();
 	leave_forked_child();
 }
 

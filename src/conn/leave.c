@@ -20,7 +20,7 @@
 /* A ring that others have, too. Its positions are in the table, so it cannot go along. */
 static bool is_ring_of_others(struct sock *s)
 {
-	return s && sock_is_direct(s) && !is_elsewhere(s) && !slot_is_alone(s->slot);
+	return s && sock_is_direct(s) && !peer_is_parents(s) && !slot_is_alone(s->slot);
 }
 
 static ssize_t wait_until(struct sock *s, int fd, uint64_t end)

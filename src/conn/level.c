@@ -34,8 +34,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 		await_glance(&pfd, 1);
 	sock_see(s, fd, (uint16_t)pfd.revents);
 	/* Not before the peer's last words are here. */
-	if (__builtin_expect(remote_of(s) != NULL, 0) &&
-	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !remote_end_is_known(s))
+	if (peer_is_far(s) && !(seen_of(s->slot) & SEEN_SHUT_RD) && !peer_end_is_known(s))
 		pfd.revents &= ~(POLLRDHUP | POLLHUP);
 	return (uint16_t)pfd.revents;
 }
@@ -154,7 +153,7 @@ static __attribute__((noinline)) uint32_t foreign_quick(struct sock *s, uint32_t
 
 uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 {
-	remote_look(s);
+	peer_look(s);
 	if (__builtin_expect(seen_of(s->slot) != 0, 0))
 		return foreign_quick(s, interest);
 	return level_quick(s, interest, false);

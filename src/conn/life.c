@@ -126,7 +126,7 @@ static void last_words(struct sock *s, int fd)
 NEAR_CODE static void release(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	bool had_memory = s->wire || s->kept_fd >= 0 || remote_of(s);
+	bool had_memory = s->wire || s->kept_fd >= 0 || peer_is_far(s);
 	/* Most connections end as they began: nobody can be amid memory or doorbells of theirs. */
 	if (!had_memory && phase_of(sl) <= SLOT_MEETING) {
 		earn_judge(s);
@@ -139,7 +139,7 @@ NEAR_CODE static void release(struct sock *s)
 		lock_take(&sl->tx_lock);
 		if (s->kept_fd >= 0)
 			last_words(s, s->kept_fd);
-		remote_end(s);
+		peer_end(s);
 		sock_drop_segment(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
@@ -246,11 +246,11 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	/* Who takes ctl from here on finds the descriptor gone from the table: that was exchanged
 	 * before this look, as ctl is before theirs. So with nobody there, nothing can begin. */
-	bool has_begun =
-		phase_of(sl) > SLOT_EARNING || remote_of(s) || atomic_load(&sl->ctl.word);
+	bool has_begun = phase_of(sl) > SLOT_EARNING || peer_is_far(s) ||
+			 atomic_load(&sl->ctl.word);
 	if (has_begun && phase_of(sl) < SLOT_ATTACHING)
 		meeting_stop(s);
-	remote_leave(s, fd);
+	peer_leave(s, fd);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
 	if (sock_is_direct(s) && s->wire) {
 		if (trace_is_wished())
@@ -339,13 +339,13 @@ FORK_CODE void sock_report(bool ends)
 			/* Exchanged, as in last_words: before the look at what is unread. */
 			atomic_exchange(&s->in->closed, 1);
 			reset_unread(s, fd);
-			if (remote_of(s))
-				across_push(remote_of(s));
+			peer_push(s);
 		}
-		remote_leave(s, fd);
+		peer_leave(s, fd);
 		earn_judge(s);
 	}
-	across_drain();
+	if (peer_ops)
+		peer_ops->drain();
 }
 
 static bool has_lower_name(const struct sock *s, int fd)
@@ -431,7 +431,7 @@ static uint32_t verdicts(struct sock *s, int fd, uint32_t events)
 {
 	uint32_t seen = 0;
 	int state = 0;
-	if ((events & (EPOLLRDHUP | EPOLLHUP)) && !remote_end_is_known(s))
+	if ((events & (EPOLLRDHUP | EPOLLHUP)) && !peer_end_is_known(s))
 		events &= ~(uint32_t)(EPOLLRDHUP | EPOLLHUP);
 	if (events & EPOLLRDHUP)
 		seen |= SEEN_FIN;

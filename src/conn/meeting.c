@@ -88,7 +88,7 @@ static void close_name(struct sock *s)
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
 	close_name(s);
-	remote_end(s);
+	peer_end(s);
 	set_final(s->slot, reason);
 	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(reason),
 		  reason_text(reason));
@@ -102,7 +102,7 @@ static int attach(struct sock *s, int fd)
 	unsigned out = connected ? WIRE_FROM_CONNECTOR : WIRE_FROM_ACCEPTOR;
 	fork_hold_off();
 	/* Forked since the step began: the offer stands until the socket is this process's alone. */
-	if (!connected && !remote_of(s) && !slot_is_alone(sl)) {
+	if (!connected && !peer_is_far(s) && !slot_is_alone(sl)) {
 		fork_let_go();
 		return 0;
 	}
@@ -112,8 +112,8 @@ static int attach(struct sock *s, int fd)
 	s->in_data = (uint8_t *)s->wire + wire_area_offset(1 - out, 0);
 	ring_tx_init(&sl->tx, config_get()->area_limit);
 	ring_rx_init(&sl->rx);
-	if (remote_of(s))
-		remote_attach(s, out);
+	if (peer_is_far(s))
+		peer_ops->attach(s, out);
 	shown_begin(s);
 	if (s->far_bell >= 0)
 		seen_add(sl, SEEN_FOREIGN);
@@ -178,7 +178,7 @@ static int step_accepted(struct sock *s, int fd)
 static int step_remote(struct sock *s, int fd)
 {
 	struct meet_segment seg;
-	int r = remote_step(s, &seg);
+	int r = peer_ops->step(s, &seg);
 	if (r != 1)
 		return r;
 	store_segment(s, &seg);
@@ -241,13 +241,13 @@ static int step(struct sock *s, int fd)
 		atomic_store(&sl->cookie, cookie);
 	}
 	if (phase_of(sl) == SLOT_EARNING) {
-		int r = remote_begin(s, fd);
+		int r = peer_ops ? peer_ops->begin(s, fd) : 0;
 		if (r < 0)
 			return r;
 		if (r == 1)
 			atomic_store(&sl->phase, SLOT_MEETING);
 	}
-	if (remote_of(s))
+	if (peer_is_far(s))
 		return step_remote(s, fd);
 	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd)
 							    : step_accepted(s, fd);
@@ -262,7 +262,7 @@ static void plan_next(struct sock *s, uint32_t ops)
 	struct slot *sl = s->slot;
 	uint32_t gap = 1;
 	if (phase_of(sl) == SLOT_MEETING &&
-	    (remote_of(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
+	    (peer_is_far(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
 		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
 	else if (phase_of(sl) != SLOT_OFFERED)
 		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
@@ -412,7 +412,7 @@ void meeting_stop(struct sock *s)
 	lock_take(&sl->ctl);
 	close_name(s);
 	if (phase_of(sl) < SLOT_ATTACHING)
-		remote_end(s);
+		peer_end(s);
 	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
 		/* The connector may have attached: it will see our FIN, or our plain TCP. */
 		if (slot_is_alone(sl))

@@ -44,7 +44,7 @@ bool promise_bytes(struct sock *s)
 	bool some = false;
 
 	/* From another host come words that can only rise, into memory of ours. */
-	if (remote_of(s))
+	if (peer_is_far(s))
 		return ring_unread(s->in) || wait_held_due(s);
 	lock_take(&sl->rx_lock);
 	/* Not of a window that was emptied. */
@@ -177,7 +177,7 @@ static bool end_holds(struct sock *s, int fd)
 static bool bytes_hold(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	bool far = remote_of(s);
+	bool far = peer_is_far(s);
 	uint64_t told = sl->rx.told;
 
 	if (far) /* of all that has come */

@@ -41,7 +41,7 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 	/* Requests that the two ends could change their minds about are for one host alone. And what
 	 * has been shown is to come as it was. */
 	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
-	    remote_of(s) || shown_bytes(s) > PROMISE_SHOWN_MOST) {
+	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -151,7 +151,7 @@ int64_t rewind_keep(struct sock *s, int fd)
 		if (gate_is_kernel(gate_state(&sl->gate_rx)))
 			return 0;
 		bool down = rx_is_down(s);
-		if (!down && remote_of(s))
+		if (!down && peer_is_far(s))
 			return -EAGAIN; /* more may be on its way */
 		int64_t n = look_at_ring(s);
 		if (down && n > 0)

@@ -90,7 +90,7 @@ bool room_grow(struct sock *s)
 bool room_needs_tcp(struct sock *s)
 {
 	uint32_t size = ring_size_hint(s->out);
-	return !remote_of(s) && gate_state(&s->slot->gate_tx) == GATE_RING &&
+	return !peer_is_far(s) && gate_state(&s->slot->gate_tx) == GATE_RING &&
 	       size >= wire_area_bytes(s->slot->tx.area_limit) &&
 	       ring_unread(s->out) > size - size / 4 &&
 	       atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed) > size;
@@ -141,7 +141,7 @@ static _Atomic uint64_t bulk_sent;
 enum room_way room_find(struct sock *s, size_t bytes, bool near)
 {
 	struct ring_tx *tx = &s->slot->tx;
-	if (remote_of(s))
+	if (peer_is_far(s))
 		return ROOM_FEW;
 	if (bytes < RING_BULK_BYTES) {
 		if (ring_tx_strays(tx))

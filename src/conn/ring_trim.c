@@ -64,7 +64,7 @@ static bool settle_held(struct sock *s, uint64_t now)
 	bool more = true; /* a sender that is inside moves it */
 	if (lock_try(&s->slot->tx_lock)) {
 		/* What a device writes to stays where it is. */
-		more = sock_is_direct(s) && s->wire && !remote_of(s) &&
+		more = sock_is_direct(s) && s->wire && !peer_is_far(s) &&
 		       settle_ring(s, now);
 		lock_drop(&s->slot->tx_lock);
 	}

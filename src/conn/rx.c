@@ -102,7 +102,7 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 		return -errno;
 	/* The queue was read before the mark is looked at: without a mark, all that was
 	 * queued then was sent before any mark. */
-	remote_catch_up(s);
+	peer_catch_up(s);
 	bool up = rx_is_up(s);
 	int64_t left = up ? rx_tcp_left(s, fd) : queued;
 	if (left < 0)
@@ -223,8 +223,8 @@ int64_t rx_queued(struct sock *s, int fd)
 static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
 {
 	struct slot *sl = s->slot;
-	remote_look(s);
-	if (remote_of(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
+	peer_look(s);
+	if (peer_is_far(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
 		return 1;
 	/* A dead owner may have left the shared cursor one store behind. */
 	atomic_store_explicit(&s->in->consumed, sl->rx.consumed, memory_order_release);
@@ -371,14 +371,14 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 	ssize_t n = -EBADF;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
-	size_t past = across_offering ? remote_redirected(w, false) : 0;
+	size_t past = peer_offering ? peer_ops->redirected(w, false) : 0;
 	if (past > 0) {
 		iov_skip(to, past);
 		n = (ssize_t)past;
 	} else if (wait_is_open(w)) {
 		n = take(s, w->fd, to, flags, amid);
-		if (across_offering && n > 0)
-			remote_redirected(w, true); /* the peer has not used it */
+		if (peer_offering && n > 0)
+			peer_ops->redirected(w, true); /* the peer has not used it */
 		/* The last byte before the mark may have been the last that was asked for: nothing
 		 * more would move on TCP, and nobody looks at the ring before this. */
 		if (gate_state(&sl->gate_rx) == GATE_READY &&
@@ -493,7 +493,7 @@ static size_t take_rest(struct wait *w)
 {
 	struct slot *sl = w->s->slot;
 	lock_take(&sl->rx_lock);
-	size_t n = remote_redirected(w, true);
+	size_t n = peer_ops->redirected(w, true);
 	lock_drop(&sl->rx_lock);
 	return n;
 }
@@ -561,7 +561,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			flags |= MSG_DONTWAIT;
 		}
 	}
-	if (across_offering)
+	if (peer_offering)
 		done += take_rest(&w);
 	wait_finish(&w);
 	errno = saved;

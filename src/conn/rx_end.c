@@ -61,7 +61,7 @@ ssize_t rx_tcp_end(struct sock *s, int fd, bool up)
 		if (!(seen_of(s->slot) & SEEN_FIN))
 			return -ENODATA;
 	} else {
-		if (!remote_end_is_known(s))
+		if (!peer_end_is_known(s))
 			return -EAGAIN; /* the peer's last words are on their way */
 		seen_add(s->slot, SEEN_FIN);
 	}
@@ -113,7 +113,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		sock_look(s, fd);
 		seen = seen_of(sl);
 	}
-	remote_catch_up(s);
+	peer_catch_up(s);
 	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
 		   (seen & SEEN_FIN_SAID);
 	int r = rx_ring_end(s);

@@ -33,7 +33,7 @@ void rx_take_back(struct sock *s)
 	if (atomic_load_explicit(&s->in->want_down, memory_order_relaxed) != WANT_BOUNCE)
 		return;
 	lock_take(&s->slot->rx_lock);
-	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
+	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
 		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
 	lock_drop(&s->slot->rx_lock);
 	if (taken)
@@ -45,20 +45,19 @@ void rx_open(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
 		return; /* the peer leaves, or bounces: serve that first */
-	struct across *remote = remote_of(s);
-	if (remote && across_is_over(remote))
+	if (peer_is_over(s))
 		return;
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
 	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
-	if (gate_state(&sl->gate_rx) == GATE_TCP && remote_may_go_up(s) &&
+	if (gate_state(&sl->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
 	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s)) && !rx_is_at_mark(fd)) {
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;
 		sl->rx_taken_known = false;
-		remote_opens(s);
+		peer_opens(s);
 		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
 		if (!gate_close(&sl->gate_rx, GATE_READY))
 			;
@@ -69,8 +68,7 @@ void rx_open(struct sock *s, int fd)
 			gate_set(&sl->gate_rx, GATE_TCP);
 	}
 	lock_drop(&sl->rx_lock);
-	if (remote)
-		across_push(remote);
+	peer_push(s);
 }
 
 /* Who armed before the move waits for the other side's readiness: he is to look again. */
@@ -79,7 +77,7 @@ static void move_gate(struct sock *s, enum gate_state to)
 	struct slot *sl = s->slot;
 	if (to == GATE_RING) {
 		slot_switched(sl);
-		remote_is_up(s);
+		peer_is_up(s);
 		PROBE3(switch_up, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
 	} else if (gate_state(&sl->gate_rx) == GATE_RING) {
 		slot_switched(sl);
@@ -109,10 +107,10 @@ static int to_kernel(struct sock *s, int fd)
 	/* What a bounce asked for has been done; another request may just have been made. While
 	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
 	 * cost more then. */
-	if (!final && remote_may_go_up(s))
+	if (!final && peer_may_go_up(s))
 		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
 	move_gate(s, final ? GATE_FINAL : GATE_TCP);
-	if (remote_of(s))
+	if (peer_is_far(s))
 		bell_ring_peer(s);
 	return 0;
 }
@@ -269,7 +267,7 @@ void sock_check_bypass(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int queued = 0;
-	remote_catch_up(s);
+	peer_catch_up(s);
 	lock_take(&sl->rx_lock);
 	/* The bytes of a rewind arrive before its mark can be seen. */
 	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&

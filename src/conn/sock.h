@@ -24,7 +24,7 @@
 /* Returned by the calls below instead of a result: do this one in the kernel. */
 #define SOCK_KERNEL (-4096)
 
-struct across;
+struct peer;
 struct epoll_reg;
 struct sock;
 
@@ -63,7 +63,7 @@ struct sock {
 	_Atomic uint32_t bell_users; /* threads of this process that ring or answer */
 	/* The peer is on another host, and is told of what we do by this; set before attach.
 	 * Not in forked children. Read racily: a handle is good memory for ever. */
-	struct across *_Atomic across;
+	struct peer *_Atomic peer;
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	uint64_t
 		look_end_ms; /* until then the peer is looked for; 0: at any rate. Under ctl */
@@ -101,7 +101,7 @@ struct sock {
 	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
 	 * it has the socket, both directions stay on TCP. */
 	_Atomic uint32_t elsewhere;
-	/* After a fork: see remote_may_go_up. Relaxed, all: guesses about the next fork. */
+	/* After a fork: see peer_may_go_up. Relaxed, all: guesses about the next fork. */
 	_Atomic uint64_t forked_ms, ground_until_ms;
 	_Atomic uint32_t ground_ms;
 	/* What was unread in the ring when the process stood down: see left.c. */

@@ -46,9 +46,9 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
 	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
-	if (remote_of(s) && !across_may_use(remote_of(s)))
+	if (!peer_may_use(s))
 		return false;
-	if (!remote_may_go_up(s))
+	if (!peer_may_go_up(s))
 		return false;
 	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
 	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
@@ -80,7 +80,7 @@ bool tx_up(struct sock *s, int fd)
 			atomic_store_explicit(&s->out->up_epoch, passed + 1,
 					      memory_order_release);
 			slot_switched(sl);
-			remote_is_up(s);
+			peer_is_up(s);
 			/* No answer of ours will carry one: a peer that is not up yet, and has
 			 * Nagle's algorithm, would wait for it with its next request. */
 			tcp_ack_at_once(fd);
@@ -151,7 +151,7 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 			fd = -1;
 		if (tx_is_up(s)) {
 			store_down(s, fd);
-			remote_flush(s);
+			peer_flush(s);
 		}
 		/* A sibling may have died between its `fin` and the kernel's shutdown. */
 		if (fd >= 0 && atomic_load_explicit(&s->out->fin, memory_order_relaxed))
@@ -243,7 +243,7 @@ static bool is_peer_here(struct sock *s)
 
 static bool is_piece(struct sock *s, size_t bytes)
 {
-	return bytes >= CHUNK_FAR_BYTES || !remote_of(s);
+	return bytes >= CHUNK_FAR_BYTES || !peer_is_far(s);
 }
 
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
@@ -344,7 +344,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	struct slot *sl = s->slot;
 	ssize_t n = -EBADF;
 	bool look = false;
-	remote_look(s);
+	peer_look(s);
 	lock_take(&sl->tx_lock);
 	if (wait_is_open(w)) {
 		if (gate_state(&sl->gate_tx) != GATE_RING) {
@@ -358,7 +358,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 				info_look(s);
 			sl->tx_unchecked = 0;
 		} else {
-			n = src->may_lend && !hold ? remote_lend(s, src) : 0;
+			n = src->may_lend && !hold ? peer_ops->lend(s, src) : 0;
 			if (n == 0)
 				n = put(s, src, hold);
 			if (hold)
@@ -384,16 +384,16 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
  */
 static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool hold)
 {
-	struct across *a = remote_of(s);
+	struct peer *p = peer_of(s);
 	crit_enter(); /* no handler jumps away while nothing is pushed */
-	across_hold(a);
+	peer_ops->hold(p);
 	src->may_lend = !src->is_file;
 	ssize_t n = put_locked(s, w, src, hold);
 	src->may_lend = false;
-	bool used = across_release(a);
+	bool used = peer_ops->release(p);
 	crit_leave();
-	if (used || across_lending)
-		remote_await(a);
+	if (used || peer_lending)
+		peer_ops->await(p);
 	return n;
 }
 
@@ -454,7 +454,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	flags = wait_begin(&w, flags);
 	while (src->left > 0) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
-		if (remote_takes(s) && !(flags & MSG_DONTWAIT))
+		if (peer_takes(s) && !(flags & MSG_DONTWAIT))
 			n = put_past(s, &w, src, hold);
 		else
 			n = put_locked(s, &w, src, hold);
@@ -513,7 +513,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 static uint8_t *glance_larger(struct sock *s, size_t len)
 {
 	struct ring_tx *tx = &s->slot->tx;
-	if (ring_tx_strays(tx) && !remote_of(s))
+	if (ring_tx_strays(tx) && !peer_is_far(s))
 		ring_tx_front(tx, s->out);
 	return ring_tx_glance_in(tx, s->out_data, area_of(s, ring_tx_area(tx)), len);
 }
@@ -560,7 +560,7 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 {
 	wait_tell_cpu(s);
 	if (iovcnt == 1 && iov->iov_len < RING_BULK_BYTES && !(flags & MSG_MORE) &&
-	    !remote_takes(s)) {
+	    !peer_takes(s)) {
 		ssize_t n = put_quickly(s, fd, iov);
 		if (n > 0)
 			return n;

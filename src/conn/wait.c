@@ -68,7 +68,7 @@ bool wait_attention(struct sock *s)
 	struct slot *sl = s->slot;
 	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_relaxed);
 	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
-		!is_carried_out(s, want) && !is_elsewhere(s)) ||
+		!is_carried_out(s, want) && !peer_is_parents(s)) ||
 	       (gate_state(&sl->gate_rx) == GATE_RING &&
 		atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) ==
 			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));
@@ -106,7 +106,7 @@ static bool hint_out(struct sock *s)
 
 bool wait_hint(struct sock *s, uint32_t interest)
 {
-	if (remote_look(s) || wait_attention(s) ||
+	if (peer_look(s) || wait_attention(s) ||
 	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
 		return true;
 	return ((interest & EPOLLIN) && hint_in(s)) ||
@@ -236,7 +236,7 @@ static void bells_leave(struct sock *s)
 
 void bell_ring_peer(struct sock *s)
 {
-	if (remote_ring(s))
+	if (peer_push(s))
 		return;
 	bells_enter(s);
 	int far = s->far_bell, near = s->peer_bell;
@@ -490,8 +490,8 @@ static int sleep_guarded(struct wait *w, struct bells *bells)
 static void leave_hold(void *arg)
 {
 	struct wait *w = arg;
-	if (across_offering)
-		across_offer_end(false);
+	if (peer_offering)
+		peer_ops->take_back();
 	w->held = false;
 	sock_unhold(w->s);
 }
@@ -526,7 +526,7 @@ int wait_for(struct wait *w)
 	sock_attend(true);
 	sock_service(s, w->fd);
 	if (w->room.iov_len)
-		remote_offer(w);
+		peer_offer(w->s, w);
 	r = sleep_guarded(w, &bells);
 	if (bells.own || bells.far)
 		sock_answer_bells(s, bells.own, bells.far);

@@ -9,6 +9,7 @@
 #include "conn/report.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
+#include "remote/peer.h"
 #include "settings/config.h"
 
 bool hook_active NEAR_DATA;
@@ -46,6 +47,7 @@ bool hook_begin(bool (*suits)(void))
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) != 0 ||
 	    !is_wanted() || (suits && !suits()) || !has_tables())
 		return false;
+	remote_register();
 	ready_init();
 	announce_init();
 	return true;

@@ -9,7 +9,7 @@
 #include "preload/door.h"
 #include "preload/hook.h"
 #include "readiness/look.h"
-#include "remote/remote.h"
+#include "remote/peer.h"
 #include "rendezvous/rendezvous.h"
 #include "settings/config.h"
 
@@ -224,9 +224,8 @@ static void door_release_signals(void)
 static uint32_t door_reach_least(int fd)
 {
 	struct sock *s = fd_sock(fd);
-	struct across *a = s ? remote_of(s) : NULL;
 
-	return a ? across_redirect_least(a) : 0;
+	return s ? remote_redirect_least(s) : 0;
 }
 
 static int door_reach(int fd, void *start, size_t bytes, struct door_key *key,

@@ -10,6 +10,7 @@
 #include "base/sections.h"
 #include "base/self.h"
 #include "base/sigsafe.h"
+#include "conn/peer.h"
 #include "conn/report.h"
 #include "preload/hook.h"
 #include "remote/remote.h"
@@ -141,9 +142,9 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 	}
 	/* It may read what a receive of this thread was given to fill, change what a send was given,
 	 * or never return to either. */
-	if (__builtin_expect(across_offering != 0, 0))
+	if (__builtin_expect(peer_offering != 0, 0))
 		across_offer_end(false);
-	if (__builtin_expect(across_lending != 0, 0))
+	if (__builtin_expect(peer_lending != 0, 0))
 		across_lend_end();
 	crit_note_handler(entry & HAS_RESTART);
 	function_of(entry)(sig, info, context);

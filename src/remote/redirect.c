@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "conn/peer.h"
 #include "remote/parts.h"
 
 /*
  * docs/rdma.md, "Redirection", has the rules. The receiver alone says what has become of an offer,
  * after the device has let go of the memory; until then the sender keeps the bytes in its ring.
  */
-_Thread_local uint64_t across_offering;
 static _Thread_local struct across *offered __attribute__((tls_model("initial-exec")));
 static uint64_t last_id;
 
@@ -47,7 +47,7 @@ static bool offer(struct across *a, const struct across_room *room)
 	o->turn = room->turn;
 	o->landed = 0;
 	o->said = false;
-	across_offering = o->id;
+	peer_offering = o->id;
 	offered = a;
 	note_push(a);
 	return true;
@@ -138,7 +138,7 @@ static uint32_t end_offer(struct across *a, bool take)
 
 static bool is_mine(void)
 {
-	return offered && offered->offer.id == across_offering &&
+	return offered && offered->offer.id == peer_offering &&
 	       offered->offer.state != OFFER_NONE;
 }
 
@@ -147,7 +147,7 @@ uint32_t across_offer_end(bool take)
 	struct across_guard g = across_enter();
 	uint32_t landed = is_mine() ? end_offer(offered, take) : 0;
 
-	across_offering = 0;
+	peer_offering = 0;
 	offered = NULL;
 	across_leave(g);
 	return landed;

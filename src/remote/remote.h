@@ -107,9 +107,6 @@ struct across_room {
  * on until across_offer_end the memory is the peer's. Under the stream's receive lock.
  */
 bool across_offer(struct across *a, const struct across_room *room);
-/* This thread has offered something and not ended that. */
-extern _Thread_local uint64_t across_offering
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* Nothing has become of it yet. */
 bool across_offer_stands(void);
 /*
@@ -133,9 +130,6 @@ void across_hold(struct across *a);
 struct ring_tx;
 uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from,
 		     size_t bytes);
-/* This thread has done so and not ended that. */
-extern _Thread_local uint64_t across_lending
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The device reads there no more: in the ring is what the peer does not have. */
 void across_lend_end(void);
 /* Pushes, to where the peer has offered: true when it has been. Then, while across_awaits says so,

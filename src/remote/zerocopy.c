@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that the device takes out of the sender's program memory, and the ring never has. */
 #include "base/sigsafe.h"
+#include "conn/peer.h"
 #include "remote/parts.h"
 
 /*
  * docs/rdma.md, "Zero copy", has the rules. The ring gives room for them, and is to have them only
  * where it turns out that they must go by it. Until then the call that sends them has not returned.
  */
-_Thread_local uint64_t across_lending;
 static _Thread_local struct across *lender __attribute__((tls_model("initial-exec")));
 static uint64_t last_id;
 
@@ -66,7 +66,7 @@ static uint32_t lend(struct across *a, struct ring_tx *tx, const void *from, siz
 	ring_tx_commit(tx, a->out, n, false);
 	ring_rx_avail(&a->reader, a->out, SIZE_MAX);
 	l->from = from;
-	l->id = across_lending = ++last_id;
+	l->id = peer_lending = ++last_id;
 	lender = a;
 	return n;
 }
@@ -128,12 +128,12 @@ void zerocopy_end(struct across *a)
 
 static bool is_mine(void)
 {
-	return lender && lender->lent.id == across_lending;
+	return lender && lender->lent.id == peer_lending;
 }
 
 bool zerocopy_is_read(struct across *a)
 {
-	if (!a->lent.is_registered || a->lent.id != across_lending)
+	if (!a->lent.is_registered || a->lent.id != peer_lending)
 		return true;
 	if (a->link->failed || is_read(a))
 		zerocopy_end(a);
@@ -146,7 +146,7 @@ void across_lend_end(void)
 
 	if (is_mine())
 		zerocopy_end(lender);
-	across_lending = 0;
+	peer_lending = 0;
 	lender = NULL;
 	across_leave(g);
 }

@@ -5,6 +5,7 @@
  * A connection of two others loses nothing; nobody writes beside what was offered to him.
  * Not reached: signals, forks, more than one thread (offers belong to one), and calls that wait for
  * the peer's device (across_flush, and sends from the program's memory, zerocopy.c). */
+#include "conn/peer.h"
 #include "fuzz/hosts.h"
 
 enum { Q = 1, P = 2, THIRD = 3 };
@@ -263,13 +264,13 @@ static void offer(size_t len)
 				      .position = q_rx.consumed,
 				      .turn = q_rx.turn_passed};
 
-	if (!across_offering && len > 0)
+	if (!peer_offering && len > 0)
 		across_offer(q.a, &r);
 }
 
 static void withdraw(bool takes)
 {
-	uint32_t landed = across_offering ? across_offer_end(takes) : 0;
+	uint32_t landed = peer_offering ? across_offer_end(takes) : 0;
 
 	FUZZ_CHECK(landed <= ROOM);
 	if (landed) {

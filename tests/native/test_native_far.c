@@ -88,7 +88,7 @@ static uint64_t far_puts(vd_conn *c)
 
 static struct across *handle(vd_conn *c)
 {
-	return atomic_load(&fd_sock(c->fd)->across);
+	return remote_of(fd_sock(c->fd));
 }
 
 static uint32_t next(uint64_t *state)

@@ -36,7 +36,7 @@ PAIR_FN struct across *handle(int fd)
 	struct sock *s = fd_sock(fd);
 
 	REQUIRE(s);
-	return atomic_load(&s->across);
+	return remote_of(s);
 }
 
 /* What fd's end may write to, of what its peer has offered. */
@@ -84,9 +84,9 @@ PAIR_FN void handler(int sig, siginfo_t *info, void *context)
 {
 	if (crit_defer(sig, info, context))
 		return;
-	if (across_offering)
+	if (peer_offering)
 		across_offer_end(false);
-	if (across_lending)
+	if (peer_lending)
 		across_lend_end();
 	crit_note_handler(false);
 }

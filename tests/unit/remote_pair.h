@@ -8,6 +8,7 @@
 
 #include "conn/conn.h"
 #include "remote/parts.h"
+#include "remote/peer.h"
 #include "settings/config.h"
 #include "support/fake.h"
 
@@ -151,6 +152,7 @@ static inline void across_meet(struct sock *connected, struct sock *accepted)
 	struct across_guard g;
 
 	across_world_begin();
+	remote_register();
 	g = across_enter();
 	if (!across_find_pair(k))
 		across_link_pair(k);
@@ -165,7 +167,7 @@ static inline void across_meet(struct sock *connected, struct sock *accepted)
 	}
 	across_leave(g);
 	for (int i = 0; i < 2; i++) {
-		atomic_store(&s[i]->across, a[i]);
+		atomic_store(&s[i]->peer, (struct peer *)a[i]);
 		atomic_store(&s[i]->slot->phase, SLOT_MEETING);
 	}
 }

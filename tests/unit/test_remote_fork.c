@@ -9,7 +9,7 @@
 __attribute__((constructor)) static void be_across(void)
 {
 	setenv("VD_TEST_REMOTE", "3", 0);
-	remote_ground_ms = 0;
+	peer_ground_ms = 0;
 }
 
 /* A child and its parent take turns. */
@@ -423,7 +423,7 @@ STREAM_TEST(many_forks_are_few_ways_down)
 	struct pair p = pair_open_up();
 	struct sock *s = fd_sock(p.a);
 	uint32_t before, switches;
-	remote_ground_ms = 20;
+	peer_ground_ms = 20;
 	before = atomic_load(&s->slot->switches);
 	for (int i = 0; i < 50; i++) {
 		pid_t pid = st_fork();
@@ -435,7 +435,7 @@ STREAM_TEST(many_forks_are_few_ways_down)
 	switches = atomic_load(&s->slot->switches) - before;
 	CHECK(switches < 20);
 	CHECK(atomic_load(&s->ground_ms) > 1000);
-	remote_ground_ms = 0;
+	peer_ground_ms = 0;
 	pair_close(&p);
 }
 

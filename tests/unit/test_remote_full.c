@@ -43,6 +43,7 @@ static void begin_world(void)
 	struct across_guard g;
 
 	across_world_begin();
+	remote_register();
 	g = across_enter();
 	across_contexts[0].local = end_of(here, 1);
 	across_leave(g);

@@ -195,7 +195,7 @@ static void act(int fd)
 {
 	static void (*const acts[])(struct across *) = {
 		anywhere, over_what_is_told, bytes_untold, note, note, told_aside};
-	struct across *a = atomic_load(&fd_sock(fd)->across);
+	struct across *a = remote_of(fd_sock(fd));
 	struct across_guard g = across_enter();
 
 	if (a && a->link && !a->link->failed && a->link->up)
@@ -267,7 +267,7 @@ STREAM_TEST(each_lie_of_a_note_fails_the_link)
 
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
 		struct pair p = pair_open_up();
-		struct across *a = atomic_load(&fd_sock(p.a)->across);
+		struct across *a = remote_of(fd_sock(p.a));
 		struct across_guard g;
 		struct note n;
 		char byte;
@@ -288,7 +288,7 @@ STREAM_TEST(each_lie_of_a_note_fails_the_link)
 STREAM_TEST(bytes_told_aside_lie_in_the_place)
 {
 	struct pair p = pair_open_up();
-	struct across *a = atomic_load(&fd_sock(p.a)->across);
+	struct across *a = remote_of(fd_sock(p.a));
 	struct told *at = (struct told *)(void *)(a->link->window + ACROSS_TOLD_AT);
 	struct note look = {.kind = NOTE_LOOK};
 	struct across_guard g = across_enter();
@@ -327,7 +327,7 @@ struct beside {
 static bool has_beside(struct beside *b)
 {
 	b->p = pair_open_up();
-	b->a = atomic_load(&fd_sock(b->p.a)->across);
+	b->a = remote_of(fd_sock(b->p.a));
 	return b->a->place + 1 < ACROSS_PLACES && !b->a->link->at[b->a->place + 1];
 }
 
@@ -417,7 +417,7 @@ STREAM_TEST(words_that_lie_of_the_area_tell_no_bytes_of_others)
 {
 	struct beside b = beside_open();
 	struct wire_dir *out = b.a->out;
-	const struct across *peer = atomic_load(&fd_sock(b.p.b)->across);
+	const struct across *peer = remote_of(fd_sock(b.p.b));
 	const struct across_link *k = peer->link;
 	uint8_t *theirs = k->window + place_offset(peer->place);
 	uint32_t i = (atomic_load(&out->turn_seq) + 1) % WIRE_TURNS;
@@ -487,9 +487,9 @@ STREAM_TEST(a_hostile_peer_harms_its_own_connection)
 
 	for (int i = 0; i < ACROSS_PLACES; i++)
 		others[i] = pair_open_up();
-	k = atomic_load(&fd_sock(others[0].b)->across)->link;
+	k = remote_of(fd_sock(others[0].b))->link;
 	for (int i = 0; i < ACROSS_PLACES; i++)
-		CHECK_EQ(atomic_load(&fd_sock(others[i].b)->across)->link, k);
+		CHECK_EQ(remote_of(fd_sock(others[i].b))->link, k);
 	for (uint64_t i = 0; i < ROUNDS; i++) {
 		lived += round_of(i);
 		put(others[i % ACROSS_PLACES].a, i * 500, 500, 1);

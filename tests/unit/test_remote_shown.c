@@ -50,8 +50,8 @@ static void write_there(struct across *peer, uint64_t at, size_t bytes)
 static void write_over(const struct pair *p)
 {
 	struct sock *s = fd_sock(p->b);
-	struct across *peer = atomic_load(&fd_sock(p->a)->across);
-	const uint8_t *place = across_in_data(atomic_load(&s->across));
+	struct across *peer = remote_of(fd_sock(p->a));
+	const uint8_t *place = across_in_data(remote_of(s));
 	size_t n = shown_bytes(s);
 
 	REQUIRE(n > 0);
@@ -147,7 +147,7 @@ STREAM_TEST(before_a_fork)
 STREAM_TEST(before_the_link_fails)
 {
 	struct pair p = open_remote();
-	struct across *a = atomic_load(&fd_sock(p.a)->across);
+	struct across *a = remote_of(fd_sock(p.a));
 	struct across_guard g;
 	uint8_t buf[500];
 	ssize_t n;

@@ -93,7 +93,7 @@ static size_t take(const struct pair *p, uint8_t to[BYTES])
 {
 	struct wait w = {.s = fd_sock(p->b), .room = {to, BYTES}};
 
-	return remote_redirected(&w, true);
+	return peer_ops->redirected(&w, true);
 }
 
 STREAM_TEST(landed)

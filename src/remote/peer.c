@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a connection asks of its other end (conn/peer.h), for peers on other hosts. */
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/probe.h"
+#include "conn/conn.h"
+#include "conn/report.h"
+#include "conn/trace.h"
+#include "remote/peer.h"
+#include "rendezvous/segment.h"
+#include "ring/source.h"
+#include "settings/config.h"
+
+_Static_assert(PEER_AREA_LIMIT == ACROSS_AREA_LIMIT, "a place on a link has fewer areas");
+
+static struct across *across_of(struct peer *p)
+{
+	return (struct across *)p;
+}
+
+/* ---- called by the link, under its lock ---- */
+
+static void ring_owner(void *owner)
+{
+	sock_ring_self(owner);
+}
+
+/* What was under way cannot be known; but nothing was where the link is not needed any more, or the
+ * peer has said its last word. */
+static void lose_owner(void *owner)
+{
+	struct sock *s = owner;
+
+	if (!peer_is_past_link(s) &&
+	    !atomic_load_explicit(&s->out->closed, memory_order_acquire))
+		sock_break(s, VD_REASON_LINK);
+	else
+		sock_ring_self(s);
+}
+
+static void count_redirect(void *owner, bool out, uint32_t bytes)
+{
+	struct sock *s = owner;
+
+	report_add(&report_now.redirects, 1);
+	atomic_fetch_add_explicit(&s->slot->redirects, 1, memory_order_relaxed);
+	PROBE3(redirect, slot_cookie(s->slot), out, bytes);
+}
+
+/* ---- redirection ---- */
+
+/* The stream stands where the ring has been read to its end, and goes on there. */
+static bool is_at_end(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+
+	return wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
+	       !(seen_of(sl) & (SEEN_BROKEN | SEEN_SHUT_RD)) && !rx_is_down(w->s) &&
+	       !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
+	       sl->rx.held == RING_PUBLISHED &&
+	       ring_rx_avail(&sl->rx, w->s->in, 1) == 0 &&
+	       sl->rx.turn_passed == sl->rx.turn_seq;
+}
+
+static void remote_offer(struct wait *w)
+{
+	struct slot *sl = w->s->slot;
+	struct across *a = remote_of(w->s);
+	uint32_t least = a ? across_redirect_least(a) : 0;
+
+	if (least == 0 || w->room.iov_len < least || w->s->is_copied)
+		return;
+	if (peer_offering && across_offer_stands())
+		return;
+	lock_take(&sl->rx_lock);
+	if (is_at_end(w)) {
+		const struct across_room room = {
+			.start = w->room.iov_base,
+			.bytes = w->room.iov_len < WIRE_AREA1_BYTES
+					 ? (uint32_t)w->room.iov_len
+					 : WIRE_AREA1_BYTES,
+			.least = least,
+			.position = sl->rx.consumed,
+			.turn = sl->rx.turn_passed};
+
+		across_offer(a, &room);
+	}
+	lock_drop(&sl->rx_lock);
+}
+
+static size_t remote_redirected(struct wait *w, bool over)
+{
+	struct sock *s = w->s;
+	uint64_t position = s->slot->rx.consumed;
+	uint32_t n;
+
+	if (!over && across_offer_stands())
+		return 0;
+	n = across_offer_end(true);
+	if (n == 0)
+		return 0;
+	ring_rx_bypass(&s->slot->rx, n);
+	s->rx_bytes += n;
+	s->slot->rx_messages++;
+	if (trace_is_wished())
+		trace_bytes(s, TRACE_IN, position, w->room.iov_base, n);
+	return n;
+}
+
+static ssize_t remote_lend(struct sock *s, struct source *src)
+{
+	struct slot *sl = s->slot;
+	uint64_t position = sl->tx.produced;
+	struct iovec part = iov_part(&src->from, src->left);
+	size_t n;
+
+	/* More parts than one are gathered in the ring. */
+	if (part.iov_len < src->left)
+		return 0;
+	n = across_lend(remote_of(s), &sl->tx, part.iov_base, part.iov_len);
+	if (n == 0)
+		return 0;
+	if (trace_is_wished())
+		trace_bytes(s, TRACE_OUT, position, part.iov_base, n);
+	iov_skip(&src->from, n);
+	src->left -= n;
+	s->tx_bytes += n;
+	sl->tx_messages++;
+	report_add(&report_now.zero_copies, 1);
+	return (ssize_t)n;
+}
+
+/* A thread that is cancelled takes its memory with it. */
+static void leave_lent(void *arg)
+{
+	(void)arg;
+	across_lend_end();
+}
+
+static void remote_await(struct peer *p)
+{
+	struct across *a = across_of(p);
+	struct _pthread_cleanup_buffer cleanup;
+	uint32_t handlers = crit_handlers();
+
+	crit_enter();
+	_pthread_cleanup_push(&cleanup, leave_lent, NULL);
+	crit_leave();
+	while (crit_handlers() == handlers && across_awaits(a))
+		;
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+}
+
+/* ---- memory that the peer writes to by itself ---- */
+
+uint32_t remote_redirect_least(struct sock *s)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_redirect_least(a) : 0;
+}
+
+int remote_reach(struct sock *s, void *start, size_t bytes, struct across_key *key,
+		 uint64_t *id)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_reach(a, s, start, bytes, key, id) : -EAGAIN;
+}
+
+int remote_put(struct sock *s, const struct across_key *key, uint64_t offset,
+	       const void *from, size_t bytes)
+{
+	struct across *a = remote_of(s);
+
+	return a ? across_put(a, s, key, offset, from, bytes) : -EAGAIN;
+}
+
+/* ---- the end of TCP ---- */
+
+static bool has_last_words(struct sock *s, struct across *a)
+{
+	return sock_has_fin(s) ||
+	       atomic_load_explicit(&s->out->closed, memory_order_acquire) ||
+	       across_is_over(a);
+}
+
+static bool remote_end_is_known(struct sock *s)
+{
+	struct across *a = remote_of(s);
+
+	if (!a || !sock_is_direct(s) || (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP)) ||
+	    peer_is_past_link(s) || has_last_words(s, a))
+		return true;
+	/* An honest peer has had them in our memory before its TCP socket ended. */
+	across_catch_up();
+	if (has_last_words(s, a))
+		return true;
+	/* It was killed, maybe: then the link fails. */
+	across_probe(a);
+	return has_last_words(s, a);
+}
+
+/* ---- meeting ---- */
+
+static int remote_begin(struct sock *s, int fd)
+{
+	enum tcp_role role = atomic_load(&s->slot->role);
+	struct name_end local, peer;
+	struct across *a;
+	int r;
+
+	if (!across_is_here())
+		return 0;
+	r = meet_is_remote(fd, role, &local, &peer);
+	if (r <= 0)
+		return r;
+	r = across_begin(&local, &peer,
+			 role == TCP_ROLE_CONNECTED ? ACROSS_CONNECTED : ACROSS_ACCEPTED,
+			 &a);
+	if (r == 1)
+		atomic_store(&s->peer, (struct peer *)a);
+	return r;
+}
+
+static int remote_step(struct sock *s, struct meet_segment *seg)
+{
+	struct across *a = remote_of(s);
+	int r = across_step(a);
+
+	if (r != 1)
+		return r;
+	r = segment_with_bell(s->window, seg);
+	if (r < 0)
+		return r;
+	seg->far_bell = across_descriptor(a);
+	if (seg->far_bell < 0) {
+		seg->far_bell = -1;
+		meet_finish(seg);
+		return -VD_REASON_FD_LIMIT;
+	}
+	return 1;
+}
+
+static void remote_attach(struct sock *s, enum wire_direction out)
+{
+	struct across *a = remote_of(s);
+	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect};
+	uint32_t limit = config_get()->area_limit;
+
+	s->in_data = s->link_data = across_in_data(a);
+	s->out_data = across_out_data(a);
+	ring_tx_init(&s->slot->tx, limit < ACROSS_AREA_LIMIT ? limit : ACROSS_AREA_LIMIT);
+	/* The peer is to be told of everything: it has armed where we cannot see. */
+	atomic_store_explicit(&s->out->rx_armed, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->in->tx_armed, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->across, 1, memory_order_relaxed);
+	across_attach(a, s->wire, out, &owner);
+}
+
+static void remote_end(struct sock *s)
+{
+	struct peer *p = peer_of(s) ? atomic_exchange(&s->peer, NULL) : NULL;
+
+	if (p)
+		across_end(across_of(p));
+}
+
+/* ---- the door of conn ---- */
+
+static bool remote_look(struct peer *p)
+{
+	across_progress();
+	return across_offer_is_due(across_of(p));
+}
+
+static void remote_push(struct peer *p)
+{
+	across_push(across_of(p));
+}
+
+static int remote_flush(struct peer *p)
+{
+	return across_flush(across_of(p));
+}
+
+static bool remote_may_use(struct peer *p)
+{
+	return across_may_use(across_of(p));
+}
+
+static bool remote_is_over(struct peer *p)
+{
+	return across_is_over(across_of(p));
+}
+
+static int remote_shared_descriptor(struct peer *p)
+{
+	return across_shared_descriptor(across_of(p));
+}
+
+static bool remote_takes(struct peer *p)
+{
+	return across_takes(across_of(p));
+}
+
+static void remote_hold(struct peer *p)
+{
+	across_hold(across_of(p));
+}
+
+static bool remote_release(struct peer *p)
+{
+	return across_release(across_of(p));
+}
+
+static void remote_take_back(void)
+{
+	across_offer_end(false);
+}
+
+void remote_register(void)
+{
+	static const struct peer_ops ops = {
+		.begin = remote_begin,
+		.step = remote_step,
+		.attach = remote_attach,
+		.end = remote_end,
+		.look = remote_look,
+		.catch_up = across_catch_up,
+		.answer = across_answer,
+		.push = remote_push,
+		.flush = remote_flush,
+		.may_use = remote_may_use,
+		.is_over = remote_is_over,
+		.end_is_known = remote_end_is_known,
+		.shared_descriptor = remote_shared_descriptor,
+		.offer = remote_offer,
+		.redirected = remote_redirected,
+		.take_back = remote_take_back,
+		.takes = remote_takes,
+		.hold = remote_hold,
+		.lend = remote_lend,
+		.release = remote_release,
+		.await = remote_await,
+		.drain = across_drain,
+		.forking = across_forking,
+		.forked_parent = across_forked_parent,
+		.forked_child = across_forked_child,
+	};
+
+	peer_ops = &ops;
+}

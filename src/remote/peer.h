@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Peers on other hosts, for the engine's start and its door. */
+#ifndef VD_REMOTE_PEER_H
+#define VD_REMOTE_PEER_H
+
+#include "conn/peer.h"
+#include "remote/remote.h"
+
+/* NULL: the peer is on this host. */
+static inline struct across *remote_of(struct sock *s)
+{
+	return (struct across *)peer_of(s);
+}
+
+/* Once, before there are connections: from then on conn asks viaductd as well. */
+void remote_register(void);
+
+/* As across_reach, across_put and across_redirect_least; -EAGAIN and 0 where the peer is on this host. */
+int remote_reach(struct sock *s, void *to, size_t n, struct across_key *k, uint64_t *id);
+int remote_put(struct sock *s, const struct across_key *to, uint64_t at, const void *from,
+	       size_t n);
+uint32_t remote_redirect_least(struct sock *s);
+
+#endif
