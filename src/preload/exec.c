@@ -13,6 +13,7 @@
 #include "preload/carry.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
+#include "readiness/ready.h"
 
 #define EXEC_WAIT_MS 500
 
@@ -50,6 +51,7 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	bool good = true;
 	int64_t end = 0;
 
+	ready_leaving();
 	for (int fd = 0; fd < limit; fd++) {
 		struct sock *s = survivor(fd);
 

@@ -224,6 +224,12 @@ int reg_convert(struct epoll_reg *r, bool tagged);
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
 /* Under the instance's lock: gives it back to the kernel. */
 void reg_revert(struct epoll_reg *r);
+/* The same where that is no edge once more; else it stays aside for now. */
+bool reg_stays(struct epoll_reg *r);
+void reg_return(struct epoll_reg *r);
+/* None stays there. Under the instance's lock, and of all instances under the list's. */
+void instance_return_all(struct instance *in);
+void epoll_return_all(void);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */

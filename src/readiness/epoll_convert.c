@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "base/await.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
@@ -245,6 +246,47 @@ int reg_withdraw(struct epoll_reg *r)
 	return r->orphan ? 0 : ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 }
 
+/*
+ * The kernel looks at a registration that it is given, and would tell an edge once more of what still
+ * holds. Where the instance has a side, such a one stays there until something is new or nothing
+ * holds, or until somebody needs it who does not ask us.
+ */
+bool reg_stays(struct epoll_reg *r)
+{
+	struct pollfd p = {
+		.fd = r->use_fd,
+		.events = (short)(r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL))};
+
+	return r->aside && (r->events & EPOLLET) && !r->in->blind && !r->in->no_upgrade &&
+	       !instance_is_foreign(r->in) && await_glance(&p, 1) > 0;
+}
+
+void reg_return(struct epoll_reg *r)
+{
+	if (!reg_stays(r))
+		reg_revert(r);
+}
+
+void instance_return_all(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->aside && atomic_load(&r->s->slot->phase) == SLOT_FINAL)
+			reg_revert(r);
+}
+
+void epoll_return_all(void)
+{
+	if (!epoll_any_side())
+		return;
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		instance_return_all(in);
+		if (in->side >= 0 && !atomic_load(&in->converted))
+			side_drop(in);
+		instance_unlock(in);
+	}
+}
+
 void reg_revert(struct epoll_reg *r)
 {
 	/* A spent one waits for its MOD, which is when the kernel needs to know it; one
@@ -350,7 +392,7 @@ static bool revert_all(struct sock *s)
 		} else if (r->converted && r->orphan)
 			reg_heat(r);
 		else
-			reg_revert(r);
+			reg_return(r);
 		instance_unlock(in);
 	}
 	return foreign;
@@ -389,7 +431,7 @@ bool epoll_on_release(struct sock *s)
 	bells = revert_all(s);
 	for (struct epoll_reg *r = s->regs; r && !bells; r = r->next_of_sock) {
 		instance_lock(r->in);
-		if (r->bell && r->spent && !r->orphan) {
+		if (r->bell && (r->spent || r->aside) && !r->orphan) {
 			bells_drop(r);
 			r->bell = false;
 		}
@@ -437,6 +479,7 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 		return;
 	instance_lock(in);
 	in->no_upgrade = true;
+	instance_return_all(in);
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);

@@ -235,7 +235,7 @@ static struct epoll_reg *look_over(struct instance *in)
 		sock_service(r->s, r->use_fd);
 		if (atomic_load_explicit(&r->s->slot->phase, memory_order_acquire) ==
 		    SLOT_FINAL)
-			reg_revert(r);
+			reg_return(r);
 		if (!r->converted || r->spent)
 			continue;
 		reg_heat(r);
@@ -284,6 +284,8 @@ static void nest(struct instance *in, bool past)
 	bool was = in->nested;
 
 	in->blind |= past;
+	if (past)
+		instance_return_all(in);
 	in->nested = true;
 	if (!past && atomic_load(&in->converted))
 		side_make(in);

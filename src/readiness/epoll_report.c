@@ -22,7 +22,7 @@ static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 	uint32_t phase = atomic_load_explicit(&r->s->slot->phase, memory_order_acquire);
 
 	if (phase == SLOT_FINAL && !r->orphan) {
-		reg_revert(r);
+		reg_return(r);
 		if (!r->converted)
 			return 0;
 	}
@@ -73,7 +73,7 @@ static uint32_t ended(uint32_t seen, uint32_t events)
 struct edges {
 	uint64_t in, moves, out;
 	uint32_t seen, state, shuts;
-	bool fin_is_known, in_rose, out_rose, state_rose;
+	bool fin_is_known, in_rose, out_rose, state_rose, only_moved;
 };
 
 static void state_read(struct edges *e, struct epoll_reg *r)
@@ -108,6 +108,7 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	 * there are none. */
 	moved = e->moves != r->moves && !(e->state & STATE_FIN);
 	e->in_rose = (want & KEY_IN) && (came || moved);
+	e->only_moved = !came;
 	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
 	 * which is what sock_edge_out counts. Who has shut down has room for ever. */
 	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
@@ -138,6 +139,16 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
 }
 
+/* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
+static bool goes_back(struct epoll_reg *r)
+{
+	if (!r->aside ||
+	    atomic_load_explicit(&r->s->slot->phase, memory_order_acquire) != SLOT_FINAL)
+		return false;
+	reg_revert(r);
+	return !r->converted;
+}
+
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
 	struct edges e;
@@ -146,12 +157,17 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	edges_read(&e, r, want);
 	if (e.in_rose || e.out_rose || e.state_rose)
 		bits = level_of(r, want | EPOLLRDHUP);
-	due = bits & want;
-	if (take)
-		edges_take(&e, r, bits);
+	/* None that have changed their way are there. */
+	if (e.only_moved && !(bits & KEY_IN))
+		e.in_rose = false;
+	due = e.in_rose || e.out_rose || e.state_rose ? bits & want : 0;
 	/* A full ring's edge is due when there is room again. */
 	if (!e.in_rose && !e.state_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
+		due = 0;
+	if (due && goes_back(r))
 		return 0;
+	if (take)
+		edges_take(&e, r, bits);
 	if (take && (due & LOOK_OUT)) {
 		r->edge_out = e.out;
 		r->tcp_edge &= ~(uint32_t)EPOLLOUT;

@@ -524,6 +524,15 @@ void ready_init(void)
 void ready_forking(void)
 {
 	epoll_list_lock();
+	/* The child must find the kernel's registrations, which are its own as well. */
+	epoll_return_all();
+}
+
+void ready_leaving(void)
+{
+	epoll_list_lock();
+	epoll_return_all();
+	epoll_list_unlock();
 }
 
 void ready_forked_parent(void)

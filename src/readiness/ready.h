@@ -58,6 +58,8 @@ void ready_closing(int fd);
 /* After the kernel has made newfd a duplicate of oldfd (and ready_closing(newfd) before
  * it, where the number was in use). */
 void ready_duplicated(int oldfd, int newfd);
+/* Before an exec, or a child of libc's own: as for one that is passed, of all instances. */
+void ready_leaving(void);
 /* Before a fork, after it in the parent, and in the child. */
 void ready_forking(void);
 void ready_forked_parent(void);

@@ -348,3 +348,47 @@ CASE(found_watched_exclusive, DIRECT)
 	close(out);
 	pair_close(p);
 }
+
+/*
+ * What an edge has been told of is no news when the instance is watched from now on, for which the
+ * connection goes back to TCP. What comes then is.
+ */
+static void told_then_watched(uint32_t events)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+	char c;
+
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 2);
+	for (int i = 0; i < 2; i++) {
+		for (int again = 0; again < 3; again++) {
+			say_result("there", recv(p.c, &c, 1, MSG_DONTWAIT));
+			ep_show(out, 0);
+		}
+		ep_show(in, 0);
+		send_pattern(p.c, 0, 10);
+		ep_show(out, SOON);
+		ep_show(in, 0);
+		ep_show(out, 0);
+		recv_pattern(p.s, 0, 10);
+	}
+	ep_mod(in, p.s, events | EPOLLET, 3);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	ep_show(out, SOON);
+	ep_show(in, 0);
+	ep_show(in, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(found_told_then_watched, DIRECT)
+{
+	told_then_watched(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+	told_then_watched(EPOLLIN);
+}
