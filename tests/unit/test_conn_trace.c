@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a traced process leaves in its buffer, and when it lets go of that. */
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
 #include "unit/test.h"
 
+#include "conn/leave.h"
 #include "conn/table.h"
 #include "conn/trace.h"
 #include "unit/conn_pair.h"
@@ -18,6 +22,7 @@ static pid_t start_reader(void)
 	pid_t parent = getpid(), child = fork();
 	REQUIRE(child >= 0);
 	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		struct flock lock = {
 			.l_type = F_WRLCK, .l_start = table_number_here(), .l_len = 1};
 		char path[64];
@@ -181,6 +186,79 @@ STREAM_TEST(a_child_has_no_trace)
 	st_reap(child, 0);
 	CHECK_EQ(atomic_load(&b->head), head);
 	CHECK_EQ(atomic_load(&b->session), 13);
+	ask(TRACE_STOP);
+	pair_ping(&p);
+	close_buffer(b);
+	end_reader(reader);
+	pair_close(&p);
+}
+
+/* Whoever can write to this process's memory may wish anything. */
+STREAM_TEST(a_wish_is_bounded)
+{
+	const uint32_t wishes[] = {0,
+				   1,
+				   TRACE_AREA_LEAST - 1,
+				   TRACE_AREA_LEAST / 2,
+				   TRACE_AREA_LEAST + 4096,
+				   2 * TRACE_AREA_MOST,
+				   UINT32_MAX};
+	pid_t reader = start_reader();
+	for (uint32_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++) {
+		struct pair p = pair_open_up();
+		char path[64];
+		struct stat st;
+		atomic_store(&trace_wish.area_bytes, wishes[i]);
+		atomic_store(&trace_wish.session, 21 + i);
+		pair_ping(&p);
+		REQUIRE(atomic_load(&table_here()->trace.session) == 21 + i);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d",
+			 atomic_load(&table_here()->trace.fd));
+		REQUIRE(stat(path, &st) == 0);
+		CHECK_EQ(st.st_size, TRACE_AREA_AT + TRACE_AREA_DEFAULT);
+		pair_close(&p);
+	}
+	ask(TRACE_STOP);
+	trace_leave();
+	end_reader(reader);
+}
+
+static uint64_t traced(const struct trace_buffer *b)
+{
+	return atomic_load(&b->total);
+}
+
+/* A process of this one's family, which has given up its rights, writes to the table of sockets:
+ * a trace shows bytes of this ring, or none. */
+STREAM_TEST(a_ring_that_lies)
+{
+	struct pair p = pair_open_up();
+	pid_t reader = start_reader();
+	struct ring_tx *tx = &fd_sock(p.a)->slot->tx, was;
+	uint32_t *area = &tx->area[tx->turn_seq % WIRE_TURNS];
+	uint64_t *base = &tx->base[tx->turn_seq % WIRE_TURNS];
+	const struct trace_buffer *b;
+	uint64_t before;
+	ask(31);
+	pair_ping(&p);
+	b = open_buffer(31);
+	REQUIRE(b);
+	/* No room: then nothing was sent. */
+	was = *tx;
+	before = traced(b);
+	tx->credit = *base = tx->produced - wire_area_bytes(*area);
+	trace_sent(fd_sock(p.a), 100);
+	CHECK_EQ(traced(b), before);
+	for (uint32_t lie = RING_ALL_AREAS + 1; lie; lie <<= 1) {
+		*tx = was;
+		*area = lie;
+		/* At the end of what that area would be. */
+		*base = tx->produced + 1000;
+		tx->credit = tx->produced;
+		trace_sent(fd_sock(p.a), 100);
+	}
+	CHECK(traced(b) > before);
+	*tx = was;
 	ask(TRACE_STOP);
 	pair_ping(&p);
 	close_buffer(b);

@@ -466,3 +466,49 @@ STREAM_TEST(forks_amid_streams)
 	pair_close(&p);
 	CHECK(atomic_load(&report_now.tx_direct_bytes) > direct);
 }
+
+/* A process of the family, which has given up its rights, writes to the table of sockets: what is
+ * put by for a child comes from the connection's own place, and ends. */
+static void forks_amid_a_lie(void (*lie)(struct ring_rx *rx))
+{
+	struct pair p = pair_open_up();
+	struct ring_rx *rx = &fd_sock(p.b)->slot->rx;
+	pid_t pid;
+
+	put(p.a, 0, 700, 9);
+	across_settle();
+	lie(rx);
+	pid = st_fork();
+	if (pid == 0)
+		st_exit();
+	st_reap(pid, 0);
+	pair_close(&p);
+}
+
+static void no_such_area(struct ring_rx *rx)
+{
+	rx->area = 9;
+}
+
+static void beside_the_place(struct ring_rx *rx)
+{
+	rx->area = RING_ALL_AREAS;
+}
+
+static void more_than_memory(struct ring_rx *rx)
+{
+	rx->consumed -= UINT64_C(1) << 50;
+}
+
+static void less_than_nothing(struct ring_rx *rx)
+{
+	rx->seen = rx->consumed - 1;
+}
+
+STREAM_TEST(a_cursor_that_lies_before_a_fork)
+{
+	forks_amid_a_lie(no_such_area);
+	forks_amid_a_lie(beside_the_place);
+	forks_amid_a_lie(more_than_memory);
+	forks_amid_a_lie(less_than_nothing);
+}

@@ -3,6 +3,7 @@
  * not at all, withdrawn while they are on their way, and by peers that cheat. */
 #include "unit/test.h"
 
+#include "rdma/fabric.h"
 #include "unit/redirect_pair.h"
 
 /* One receive of `room` bytes, for which `bytes` come; how many times they were redirected. */
@@ -262,6 +263,74 @@ STREAM_TEST(more_than_was_offered)
 	CHECK_EQ(call_end(&c), 2000);
 	CHECK(flow_is(buf, 2000, 0, 11));
 	get(p.b, 2000, 2000, 11);
+	pair_close(&p);
+}
+
+/* What a device cannot say of an offer, or a peer twice. */
+STREAM_TEST(numbers_that_do_not_fit)
+{
+	struct pair p = open_redirected();
+	struct across *a = handle(p.a), *b = handle(p.b);
+	uint8_t buf[4000];
+	struct call c = {.fd = p.b, .buf = buf, .len = 2000};
+	struct across_guard g;
+	struct note n = {.kind = NOTE_VERDICT};
+
+	offer(&c, p.a);
+	g = across_enter();
+	CHECK(!redirect_landed(b, b->offer.number & 0xff, 2001));
+	CHECK(!redirect_landed(b, b->offer.number & 0xff, 0));
+	/* Withdrawn, as far as it knows: the verdict says so. */
+	CHECK(redirect_landed(b, (b->offer.number + 1) & 0xff, 2001));
+	CHECK_EQ(b->offer.landed, 0);
+	/* One that was judged is judged alike once more. */
+	n.verdict = a->grant.judged;
+	a->grant.offer.number = n.verdict.number;
+	CHECK(redirect_take_verdict(a, &n.verdict));
+	n.verdict.position++;
+	CHECK(!redirect_take_verdict(a, &n.verdict));
+	a->grant.offer.number = b->offer.number;
+	/* None without a number; and none more while bytes are on their way to the last. */
+	n = (struct note){.kind = NOTE_OFFER, .offer = a->grant.offer};
+	n.offer.number = 0;
+	CHECK(!redirect_take(a, &n));
+	n.offer.number = a->grant.offer.number + 1;
+	a->grant.state = GRANT_USED;
+	CHECK(!redirect_take(a, &n));
+	a->grant.state = GRANT_OPEN;
+	/* None before there is a connection. */
+	a->heard = false;
+	CHECK(!redirect_take(a, &n));
+	a->heard = true;
+	across_leave(g);
+	put(p.a, 0, 2000, 12);
+	CHECK_EQ(call_end(&c), 2000);
+	CHECK(flow_is(buf, 2000, 0, 12));
+	pair_close(&p);
+}
+
+/* A device that cannot write so much at once: the ring has the rest. */
+STREAM_TEST(more_than_a_device_can_write)
+{
+	struct pair p = open_redirected();
+	uint8_t buf[4000];
+	struct call c = {.fd = p.b, .buf = buf, .len = 4000};
+	struct across_link *k = handle(p.a)->link;
+	struct across_guard g = across_enter();
+	uint32_t turn = k->bulk_turn;
+	uint64_t before = redirects();
+	size_t got;
+
+	k->link->write_max = k->bulk->link->write_max = 1500;
+	across_leave(g);
+	offer(&c, p.a);
+	put(p.a, 0, 4000, 13);
+	got = (size_t)call_end(&c);
+	CHECK_EQ(got, 1500);
+	CHECK(flow_is(buf, got, 0, 13));
+	get(p.b, got, 4000 - got, 13);
+	CHECK_EQ(redirects(), before + 2);
+	CHECK_EQ(k->bulk_turn, turn);
 	pair_close(&p);
 }
 

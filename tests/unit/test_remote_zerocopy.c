@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include "rdma/fabric.h"
 #include "unit/redirect_pair.h"
 
 enum { BYTES = 4000 };
@@ -321,5 +322,101 @@ STREAM_TEST(not_lent)
 	CHECK(flow_is(to, BYTES, 0, 2));
 	CHECK_EQ(zero_copies(), before);
 	munmap(from, BYTES);
+	pair_close(&p);
+}
+
+/* Of more than is offered, than a device can write at once, or than the ring has room for, so much. */
+static void lent_in_part(uint32_t offered, uint32_t write_max, size_t bytes, size_t part)
+{
+	static uint8_t to[3 * WIRE_DIR_DATA_BYTES], from[3 * WIRE_DIR_DATA_BYTES];
+	struct pair p = open_redirected();
+	const struct slot *rx = fd_sock(p.b)->slot;
+	const struct across_room room = {.start = to,
+					 .bytes = offered,
+					 .least = LEAST,
+					 .position = rx->rx.consumed,
+					 .turn = rx->rx.turn_passed};
+	struct slot *sl = fd_sock(p.a)->slot;
+	struct across *a = handle(p.a);
+	uint32_t n;
+
+	flow_fill(from, bytes, 0, 4);
+	a->link->bulk->link->write_max = write_max;
+	REQUIRE(across_offer(handle(p.b), &room));
+	while (grant_of(p.a) != GRANT_OPEN)
+		across_settle();
+	across_hold(a);
+	n = across_lend(a, &sl->tx, from, bytes);
+	CHECK_EQ(n, part);
+	across_release(a);
+	while (handle(p.b)->offer.state == OFFER_OPEN)
+		across_settle();
+	CHECK_EQ(across_offer_end(true), n);
+	CHECK(flow_is(to, n, 0, 4));
+	across_settle();
+	across_lend_end();
+	pair_close(&p);
+}
+
+STREAM_TEST(lent_no_more_than_there_is_room_for)
+{
+	lent_in_part(BYTES, 1 << 20, BYTES, BYTES);
+	lent_in_part(BYTES, 1 << 20, BYTES + 1000, BYTES);
+	lent_in_part(BYTES, 1500, BYTES, 1500);
+	lent_in_part(2 * WIRE_DIR_DATA_BYTES, 1 << 30, 2 * WIRE_DIR_DATA_BYTES,
+		     wire_area_bytes(0));
+}
+
+/* A process that shares the connection says that more has been taken than was sent. */
+STREAM_TEST(a_cursor_that_lies)
+{
+	static uint8_t from[2 * WIRE_AREA0_BYTES];
+	struct pair p = open_redirected();
+	struct across *a = handle(p.a);
+	uint8_t to[BYTES];
+
+	offer_here(&p, to);
+	a->grant.offer.bytes = sizeof(from);
+	across_hold(a);
+	atomic_store(&a->out->consumed, fd_sock(p.a)->slot->tx.produced + 5);
+	CHECK_EQ(across_lend(a, &fd_sock(p.a)->slot->tx, from, sizeof(from)), 0);
+	across_release(a);
+	across_offer_end(false);
+	pair_close(&p);
+}
+
+/* What another thread sends behind them stays as it is. */
+STREAM_TEST(in_vain_amid_others)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	lend_to(&c, &p, to, call_send);
+	put(p.a, BYTES, 100, 2);
+	CHECK_EQ(across_offer_end(false), 0);
+	CHECK_EQ(call_end(&c), BYTES);
+	munmap(c.buf, BYTES);
+	get(p.b, 0, BYTES + 100, 2);
+	pair_close(&p);
+}
+
+/* A process that shares the connection says that nothing is there to be filled: it ends. */
+STREAM_TEST(a_ring_that_has_no_room_for_them)
+{
+	struct pair p = open_redirected();
+	struct across *a = handle(p.a);
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	struct across_guard g;
+
+	lend_to(&c, &p, to, call_send);
+	g = across_enter();
+	a->reader.seen = a->reader.consumed;
+	across_leave(g);
+	across_offer_end(false);
+	call_end(&c);
+	munmap(c.buf, BYTES);
+	CHECK_EQ(st_recv(p.b, to, 1, 0), -ECONNRESET);
 	pair_close(&p);
 }
