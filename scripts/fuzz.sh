@@ -3,12 +3,19 @@
 # Fuzzes for so many seconds each: all targets of tests/fuzz, or those that are named. With
 # libFuzzer, where clang has it, which keeps the inputs that reach something new in
 # build-fuzz/corpus; else by changes at random. Both with address and undefined sanitizers.
+# With --fast as many inputs as can be: by changes at random, without sanitizers, and what takes
+# longer than the rest with one input of FUZZ_SELDOM only.
 #
-# usage: fuzz.sh SECONDS [NAME]...
+# usage: fuzz.sh [--fast] SECONDS [NAME]...
 cd "$(dirname "$0")/.." || exit 1
-seconds=${1:?usage: fuzz.sh SECONDS [NAME]...}
+fast=
+if [ "$1" = --fast ]; then
+	fast=yes
+	shift
+fi
+seconds=${1:?usage: fuzz.sh [--fast] SECONDS [NAME]...}
 shift
-dir=build-fuzz
+dir=build-fuzz${fast:+-fast}
 failed=0
 export VIADUCT_CONFIG= # no file of this machine's
 
@@ -18,6 +25,10 @@ has_libfuzzer() {
 }
 
 setup() {
+	if [ "$fast" ]; then
+		CC=gcc meson setup $dir -Dbuildtype=release
+		return
+	fi
 	local trial compiler=gcc fuzz=false
 	trial=$(mktemp)
 	if has_libfuzzer "$trial"; then
@@ -47,7 +58,7 @@ guided() {
 
 at_random() {
 	echo -n "fuzz-$1: "
-	$dir/tests/fuzz/fuzz-"$1" $RANDOM "$seconds"s
+	${fast:+env FUZZ_SELDOM="${FUZZ_SELDOM:-256}"} $dir/tests/fuzz/fuzz-"$1" $RANDOM "$seconds"s
 }
 
 [ -f $dir/build.ninja ] || setup >/dev/null || exit 1

@@ -20,12 +20,6 @@ static size_t count;
 static uint64_t state;
 static bool is_on;
 
-/* libFuzzer likes such inputs, as they seldom reach the same twice, and they take long: there it is
- * one of so many. */
-#ifndef FLIP_EVERY
-#define FLIP_EVERY 1
-#endif
-
 static uint32_t next(uint32_t below)
 {
 	state = state * 6364136223846793005u + 1442695040888963407u;
@@ -89,7 +83,7 @@ void flip_begin(void *memory, size_t bytes, uint64_t seed)
 	static pthread_t thread;
 	static unsigned turn;
 
-	is_on = turn++ % FLIP_EVERY == 0;
+	is_on = fuzz_is_turn(&turn);
 	if (!is_on)
 		return;
 	words = memory;

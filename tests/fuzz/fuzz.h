@@ -15,6 +15,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Writes good input number n, if there is one; returns its length, or 0. */
 size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX]);
 
+/* libFuzzer likes inputs that take long, as they seldom reach the same twice. */
+#ifndef FUZZ_SELDOM
+#define FUZZ_SELDOM 1
+#endif
+
+/* What takes much longer than the rest is done with one input of so many: FUZZ_SELDOM in the
+ * environment says of how many, or how this file was compiled. The first one has its turn. */
+static inline int fuzz_is_turn(unsigned *turn)
+{
+	static unsigned long every;
+
+	if (!every) {
+		const char *wish = getenv("FUZZ_SELDOM");
+
+		every = wish ? strtoul(wish, NULL, 10) : 0;
+		every = every ? every : FUZZ_SELDOM;
+	}
+	return (*turn)++ % every == 0;
+}
+
 /* Always on, unlike assert. */
 #define FUZZ_CHECK(cond)                                                                 \
 	((cond) ? (void)0                                                                \

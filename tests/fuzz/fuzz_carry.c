@@ -4,6 +4,8 @@
  * (carry_in, marks_fit), and the reads that follow.
  * Not reached: what the image before does (the tests of exec do that), and several connections. */
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include "fuzz/rig.h"
 #include "unit/conn_pair.h"
@@ -60,7 +62,10 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 	return 4 + strlen(seeds[n].text);
 }
 
-static void open_tcp(struct pair *p)
+/* One connection for many inputs, as long as none has left anything in the kernel. */
+static struct pair kept = {-1, -1};
+
+static void open_tcp(void)
 {
 	if (listener < 0) {
 		socklen_t len = sizeof(at);
@@ -74,10 +79,34 @@ static void open_tcp(struct pair *p)
 			   listen(listener, 4) == 0 &&
 			   getsockname(listener, (struct sockaddr *)&at, &len) == 0);
 	}
-	p->a = pair_socket();
-	FUZZ_CHECK(connect(p->a, (struct sockaddr *)&at, sizeof(at)) == 0);
-	p->b = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	FUZZ_CHECK(p->b >= 0);
+	kept.a = pair_socket();
+	FUZZ_CHECK(connect(kept.a, (struct sockaddr *)&at, sizeof(at)) == 0);
+	kept.b = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	FUZZ_CHECK(kept.b >= 0);
+}
+
+static void close_tcp(void)
+{
+	static const struct linger reset = {.l_onoff = 1};
+
+	setsockopt(kept.a, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	pair_close(&kept);
+	kept.a = -1;
+}
+
+/* What the carried end has sent is thrown away. */
+static bool is_as_new(void)
+{
+	char bytes[64];
+	int state, unread = 0;
+
+	while (recv(kept.a, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	/* Not if an input has named their numbers. */
+	return !fd_sock(kept.a) && !fd_sock(kept.b) && tcp_state(kept.b, &state) == 0 &&
+	       state == TCP_ESTABLISHED && tcp_state(kept.a, &state) == 0 &&
+	       state == TCP_ESTABLISHED && ioctl(kept.b, SIOCINQ, &unread) == 0 &&
+	       unread == 0;
 }
 
 /* As carry_out leaves it. */
@@ -112,22 +141,23 @@ static int make_memory(struct fuzz_bytes *b, unsigned flags, uint64_t cookie)
 {
 	uint64_t bytes = fuzz_number(b, 2) * 16;
 	unsigned changes = (unsigned)fuzz_number(b, 1) % CHANGES_MOST;
-	struct meet_segment seg;
-	int memfd;
+	static struct meet_segment seg;
+	static uint8_t head[PAGE];
 
-	FUZZ_CHECK(segment_alone(&seg) == 1);
+	/* An input may have named its number. */
+	if (!seg.wire || fcntl(seg.memfd, F_GET_SEALS) < 0) {
+		FUZZ_CHECK(segment_alone(&seg) == 1);
+		memcpy(head, seg.wire, PAGE);
+	}
+	memcpy(seg.wire, head, PAGE);
 	fill_memory(seg.wire, flags, bytes ? bytes : 1, cookie);
 	while (changes--) {
 		size_t word = fuzz_number(b, 2) % (PAGE / 4);
 
 		((uint32_t *)seg.wire)[word] = (uint32_t)fuzz_number(b, 4);
 	}
-	memfd = fcntl(seg.memfd, F_DUPFD_CLOEXEC, 3);
-	meet_finish(&seg);
-	if (!(flags & LOOSE_MEMORY))
-		return memfd;
-	close(memfd);
-	return memfd_create("fuzz", MFD_CLOEXEC);
+	return flags & LOOSE_MEMORY ? memfd_create("fuzz", MFD_CLOEXEC)
+				    : fcntl(seg.memfd, F_DUPFD_CLOEXEC, 3);
 }
 
 static char *expand(struct fuzz_bytes *b, int fd, int memfd, uint64_t cookie)
@@ -179,28 +209,28 @@ static void use(int fd)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct linger reset = {.l_onoff = 1};
 	struct fuzz_bytes b = {data, size};
 	unsigned flags = (unsigned)fuzz_number(&b, 1);
 	uint64_t cookie;
-	struct pair p;
-	int memfd;
+	int memfd, fd;
 
-	open_tcp(&p);
-	FUZZ_CHECK(tcp_cookie(p.b, &cookie) == 0);
+	if (kept.a < 0)
+		open_tcp();
+	fd = fcntl(kept.b, F_DUPFD_CLOEXEC, 3);
+	FUZZ_CHECK(fd >= 0 && tcp_cookie(fd, &cookie) == 0);
 	memfd = make_memory(&b, flags, cookie);
 	if (flags & PEER_SENDS)
-		FUZZ_CHECK(send(p.a, "tttttttt", 8, 0) == 8);
+		FUZZ_CHECK(send(kept.a, "tttttttt", 8, 0) == 8);
 	if (flags & PEER_ENDS)
-		shutdown(p.a, SHUT_WR);
-	take_up(expand(&b, p.b, memfd, cookie));
-	if (fd_sock(p.b))
-		use(p.b);
-	setsockopt(p.a, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	close(p.a);
-	st_close(p.b);
+		shutdown(kept.a, SHUT_WR);
+	take_up(expand(&b, fd, memfd, cookie));
+	if (fd_sock(fd))
+		use(fd);
+	st_close(fd);
 	/* Unless it was taken: then the number may be anybody's. */
 	if (fcntl(memfd, F_GET_SEALS) >= 0)
 		close(memfd);
+	if (!is_as_new())
+		close_tcp();
 	return 0;
 }

@@ -1,28 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs, libraries, scripts and the loader's cache, as `viaduct explain` and exec look into them:
  * base/program.c, tool/explain/elf.c, libs.c.
- * Not reached: programs with other rights, 32-bit loaders, and files of more than 16 KiB. */
+ * No file is opened: what there is is the input, under its own name and under that of each library
+ * and interpreter that is looked for.
+ * Not reached: programs with other rights, 32-bit loaders, files of more than 16 KiB, and opening
+ * them (base/regular.c). */
+#include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/program.h"
+#include "base/regular.h"
 #include "fuzz/fuzz.h"
 #include "tool/explain/explain.h"
 
-static int file = -1;
-static char file_path[40];
+/* Of this number is no descriptor. */
+enum { INPUT = 1 << 20 };
+static const char file_path[] = "/fuzz/program";
+static struct fuzz_bytes input; /* whole */
 static bool is_cache;
 
-/* In the place of the loader's cache. */
+/* ---- in the place of the kernel's, and of base/regular.c ---- */
+
+int regular_open(const char *path)
+{
+	return *path == '/' ? INPUT : -ENOENT;
+}
+
+static ssize_t read_input(int fd, void *to, size_t size, off_t at)
+{
+	size_t n;
+
+	FUZZ_CHECK(fd == INPUT);
+	if (at < 0)
+		return -1;
+	n = (size_t)at < input.left ? input.left - (size_t)at : 0;
+	n = n < size ? n : size;
+	memcpy(to, input.at + (n ? at : 0), n);
+	return (ssize_t)n;
+}
+
+/* Both names: the tool's files have _FILE_OFFSET_BITS. */
+ssize_t pread(int fd, void *to, size_t size, off_t at)
+{
+	return read_input(fd, to, size, at);
+}
+
+ssize_t pread64(int fd, void *to, size_t size, off64_t at)
+{
+	return read_input(fd, to, size, at);
+}
+
+int fstat64(int fd, struct stat64 *st)
+{
+	FUZZ_CHECK(fd == INPUT);
+	*st = (struct stat64){.st_mode = S_IFREG, .st_size = (off64_t)input.left};
+	return 0;
+}
+
+/* Half of all that is looked for is there. */
+static int look_for(const char *path)
+{
+	errno = ENOENT;
+	return *path && path[strlen(path) - 1] & 1 ? 0 : -1;
+}
+
+int access(const char *path, int mode)
+{
+	(void)mode;
+	return look_for(path);
+}
+
+int faccessat(int dir, const char *path, int mode, int flags)
+{
+	(void)dir;
+	(void)mode;
+	(void)flags;
+	return look_for(path);
+}
+
+int stat(const char *path, struct stat *st)
+{
+	*st = (struct stat){.st_mode = S_IFREG};
+	return look_for(path);
+}
+
+static int fstat_input(int fd, struct stat *st)
+{
+	FUZZ_CHECK(fd == INPUT);
+	*st = (struct stat){.st_mode = S_IFREG, .st_size = (off_t)input.left};
+	return 0;
+}
+
+/* The loader's cache. */
 static int open_cache(const char *path, int flags)
 {
+	(void)flags;
 	FUZZ_CHECK(strcmp(path, "/etc/ld.so.cache") == 0);
-	return is_cache ? open(file_path, flags) : -1;
+	return is_cache ? INPUT : -1;
 }
 
 #define open open_cache
+#define fstat fstat_input
 #include "tool/explain/libs.c"
+#undef fstat
 #undef open
 
 static size_t read_file(const char *path, uint8_t out[FUZZ_MAX])
@@ -75,15 +157,6 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 	}
 }
 
-static void put(const uint8_t *data, size_t size)
-{
-	if (file < 0)
-		file = memfd_create("fuzz", MFD_CLOEXEC);
-	snprintf(file_path, sizeof(file_path), "/proc/self/fd/%d", file);
-	FUZZ_CHECK(file >= 0 && ftruncate(file, 0) == 0 &&
-		   pwrite(file, data, size, 0) == (ssize_t)size);
-}
-
 static void free_names(const char **names, size_t count)
 {
 	while (count-- > 0)
@@ -132,7 +205,7 @@ static void look_into(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	is_cache = size > 0 && *data == *cache_magic;
-	put(data, size);
+	input = (struct fuzz_bytes){data, size};
 	look_into();
 	if (is_cache)
 		free(explain_find_library("libfuzz.so.1"));

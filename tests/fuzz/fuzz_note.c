@@ -309,10 +309,7 @@ static void pass_time(unsigned steps)
 {
 	struct across_guard g = across_enter();
 
-	while (steps-- > 0) {
-		fake_step(rig_world);
-		hub_poll();
-	}
+	rig_pass_time(steps);
 	across_leave(g);
 }
 

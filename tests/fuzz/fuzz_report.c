@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "conn/report.h"
+#include "conn/report.c"
 #include "fuzz/fuzz.h"
 #include "settings/config.h"
 
@@ -59,8 +59,35 @@ static void check_name(const char *text, const char *program)
 	FUZZ_CHECK(*text == 0);
 }
 
+/* As the file has it then. Returns its length. */
+static ssize_t write_file(struct config *config, const char *program, char *line,
+			  size_t most)
+{
+	file_put(NULL, 0);
+	config->program = program;
+	config->report = file_path;
+	report_reopen();
+	report_write_now();
+	return pread(file, line, most, 0);
+}
+
+/* Mostly without a file. */
+static ssize_t write_line_alone(const char *program, char *line)
+{
+	struct text t = {malloc(REPORT_BYTES), 0, REPORT_BYTES};
+	struct report_open all;
+
+	FUZZ_CHECK(t.out);
+	collect(&all);
+	report_format(&t, program, &all);
+	memcpy(line, t.out, t.at);
+	free(t.out);
+	return (ssize_t)t.at;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static unsigned turn;
 	struct config *config = (struct config *)config_get();
 	size_t name = strnlen((const char *)data, size);
 	struct fuzz_bytes b = {data, name}, counts = {data + name, size - name};
@@ -71,12 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_take(&b, program, sizeof(program) - 1);
 	fuzz_number(&counts, 1);
 	count(&counts);
-	file_put(NULL, 0);
-	config->program = program;
-	config->report = file_path;
-	report_reopen();
-	report_write_now();
-	n = pread(file, line, sizeof(line), 0);
+	n = fuzz_is_turn(&turn) ? write_file(config, program, line, sizeof(line))
+				: write_line_alone(program, line);
 	FUZZ_CHECK(n > 0 && n < (ssize_t)sizeof(line) && line[n - 1] == '\n');
 	FUZZ_CHECK(memchr(line, '\n', (size_t)n) == line + n - 1);
 	json = json_loadb(line, (size_t)n, JSON_REJECT_DUPLICATES, NULL);

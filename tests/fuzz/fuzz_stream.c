@@ -7,6 +7,8 @@
 #include "fuzz/rig.h"
 #include "unit/conn_pair.h"
 
+#include "conn/shown.h"
+
 #include "fuzz/flip.h"
 
 /* Flags of an input. flip.h, if all of CHANGING are set, since it takes long. */
@@ -35,9 +37,9 @@ enum op {
 static struct pair p;
 static bool is_honest; /* no word was a lie */
 static bool is_foreign_peer;
-static uint32_t told;	   /* of what a call can do, and none has done it yet */
-static uint8_t shown[BUF]; /* by MSG_PEEK */
-static size_t shown_bytes;
+static uint32_t told;	    /* of what a call can do, and none has done it yet */
+static uint8_t peeked[BUF]; /* by MSG_PEEK */
+static size_t peeked_bytes;
 
 __attribute__((constructor)) static void short_spins(void)
 {
@@ -94,17 +96,17 @@ static void look(void)
 }
 
 /* What was shown is what comes. */
-static void compare_shown(const uint8_t *buf, size_t n, bool shows)
+static void compare_peeked(const uint8_t *buf, size_t n, bool shows)
 {
-	size_t same = n < shown_bytes ? n : shown_bytes;
+	size_t same = n < peeked_bytes ? n : peeked_bytes;
 
-	FUZZ_CHECK(memcmp(buf, shown, same) == 0);
+	FUZZ_CHECK(memcmp(buf, peeked, same) == 0);
 	if (!shows) {
-		memmove(shown, shown + same, shown_bytes - same);
-		shown_bytes -= same;
-	} else if (n > shown_bytes) {
-		memcpy(shown, buf, n);
-		shown_bytes = n;
+		memmove(peeked, peeked + same, peeked_bytes - same);
+		peeked_bytes -= same;
+	} else if (n > peeked_bytes) {
+		memcpy(peeked, buf, n);
+		peeked_bytes = n;
 	}
 }
 
@@ -125,7 +127,7 @@ static void receive(size_t len, int flags)
 	for (size_t i = n > 0 ? (size_t)n : len; i < sizeof(buf) && i < len + 64; i++)
 		FUZZ_CHECK(buf[i] == BESIDE);
 	if (is_foreign_peer && n > 0)
-		compare_shown(buf, (size_t)n, flags & MSG_PEEK);
+		compare_peeked(buf, (size_t)n, flags & MSG_PEEK);
 	if (n > 0 && !(flags & MSG_PEEK))
 		told &= ~(uint32_t)EPOLLIN;
 }
@@ -221,36 +223,108 @@ static void step(struct fuzz_bytes *b, bool timed)
 		peer(op, len);
 }
 
+/* ---- a pair that serves many inputs ---- */
+
+/* All that an input can change, as it was when the pair was new. */
+static struct end {
+	struct sock sock;
+	struct slot slot;
+	struct tcp_counts tcp;
+} was[2];
+static struct wire_dir was_dir[2];
+static bool is_open;
+
 static void close_pair(void)
 {
 	static const struct linger reset = {.l_onoff = 1};
 
 	setsockopt(p.a, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	pair_close(&p);
+	is_open = false;
+}
+
+static void copy_end(int fd, struct end *e)
+{
+	memcpy((void *)&e->sock, (const void *)fd_sock(fd), sizeof(e->sock));
+	memcpy((void *)&e->slot, (const void *)fd_sock(fd)->slot, sizeof(e->slot));
+	FUZZ_CHECK(tcp_counts(fd, TCP_ROLE_CONNECTED, &e->tcp) == 0);
+}
+
+static void open_pair(void)
+{
+	p = pair_open_up();
+	st_timeout(p.b, SO_RCVTIMEO, 1);
+	st_timeout(p.b, SO_SNDTIMEO, 1);
+	copy_end(p.a, &was[0]);
+	copy_end(p.b, &was[1]);
+	memcpy((void *)was_dir, (const void *)fd_sock(p.a)->wire->dir, sizeof(was_dir));
+	is_open = true;
+}
+
+/* Nothing has happened in the kernel that cannot be taken back. */
+static bool is_as_new(int fd, const struct end *e)
+{
+	const struct sock *s = fd_sock(fd);
+	struct tcp_counts now;
+	int state;
+
+	return tcp_state(fd, &state) == 0 && state == TCP_ESTABLISHED &&
+	       tcp_counts(fd, TCP_ROLE_CONNECTED, &now) == 0 &&
+	       now.written == e->tcp.written && now.received == e->tcp.received &&
+	       s->wire == e->sock.wire && s->bell == e->sock.bell &&
+	       !atomic_load(&s->sleepers) && !atomic_load(&s->inside);
+}
+
+static void restore_end(int fd, const struct end *e)
+{
+	struct sock *s = fd_sock(fd);
+	struct shown *memory;
+	uint64_t count;
+
+	FUZZ_CHECK(s);
+	shown_forget(s);
+	memory = s->shown;
+	(void)!read(s->bell, &count, sizeof(count));
+	memcpy((void *)s, (const void *)&e->sock, sizeof(*s));
+	memcpy((void *)s->slot, (const void *)&e->slot, sizeof(*s->slot));
+	s->shown = memory;
+}
+
+/* With a pair as it was, or a new one. */
+static void begin(void)
+{
+	if (is_open && (!is_as_new(p.a, &was[0]) || !is_as_new(p.b, &was[1])))
+		close_pair();
+	if (!is_open) {
+		open_pair();
+		return;
+	}
+	restore_end(p.a, &was[0]);
+	restore_end(p.b, &was[1]);
+	memcpy((void *)fd_sock(p.a)->wire->dir, (const void *)was_dir, sizeof(was_dir));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static unsigned turn;
 	struct fuzz_bytes b = {data, size};
 	unsigned flags = (unsigned)fuzz_number(&b, 1);
 	bool changing = (flags & CHANGING) == CHANGING;
+	bool timed = flags & TIMED && fuzz_is_turn(&turn);
 
-	p = pair_open_up();
-	st_timeout(p.b, SO_RCVTIMEO, 1);
-	st_timeout(p.b, SO_SNDTIMEO, 1);
+	begin();
 	is_honest = !changing;
 	is_foreign_peer = flags & FOREIGN;
 	told = 0;
-	shown_bytes = 0;
+	peeked_bytes = 0;
 	if (is_foreign_peer)
 		seen_add(fd_sock(p.b)->slot, SEEN_FOREIGN);
 	if (changing)
 		flip_begin(fd_sock(p.a)->wire->dir, 2 * sizeof(struct wire_dir),
 			   size * 77 + data[size - 1]);
 	for (int i = 0; i < OPS_MOST && b.left > 0; i++)
-		step(&b, flags & TIMED);
+		step(&b, timed);
 	if (changing)
 		flip_end();
-	close_pair();
 	return 0;
 }

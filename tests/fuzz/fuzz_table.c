@@ -34,9 +34,10 @@ void *observe_add(struct observe_list *list)
 int observe_scan(struct observe_list *processes, struct observe_list *holders,
 		 size_t *hidden)
 {
-	struct stat st;
+	static struct stat st;
 
-	FUZZ_CHECK(stat("/proc/self/ns/net", &st) == 0);
+	if (!st.st_ino)
+		FUZZ_CHECK(stat("/proc/self/ns/net", &st) == 0);
 	*hidden = 1;
 	for (int i = 0; i < PROCESSES; i++) {
 		struct observe_process *p = observe_add(processes);
@@ -201,24 +202,31 @@ static void print(struct stat_view *v, const struct stat_options *o)
 	free(json);
 }
 
+static void look_at_own(void)
+{
+	int end, dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t *own = observe_own_numbers(dir, table_descriptor(), getpid(), &end);
+
+	FUZZ_CHECK(own && end >= 0 && end <= 1 << 20);
+	free(own);
+	close(dir);
+}
+
 static void look(void)
 {
+	static unsigned turn;
 	const struct stat_options o = {
 		.reason = STAT_ANY, .path = STAT_ANY, .both = true, .wide = true};
 	struct stat_view v;
 	char message[256];
-	int end, dir;
-	uint64_t *own;
 
 	FUZZ_CHECK(stat_look(&v, &o, message, sizeof(message)) == 0);
 	check(&v);
-	print(&v, &o);
+	if (fuzz_is_turn(&turn)) {
+		print(&v, &o);
+		look_at_own();
+	}
 	stat_forget(&v);
-	dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	own = observe_own_numbers(dir, table_descriptor(), getpid(), &end);
-	FUZZ_CHECK(own && end >= 0 && end <= 1 << 20);
-	free(own);
-	close(dir);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

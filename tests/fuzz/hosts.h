@@ -4,6 +4,7 @@
 #define VD_TESTS_FUZZ_HOSTS_H
 
 #include "fuzz/rig.h"
+#include "support/fake_parts.h"
 #include "unit/daemon_rig.h"
 
 /* Whoever had a connection has none any more, and is told nothing. */
@@ -20,13 +21,27 @@ static inline void hosts_drop(void)
 	}
 	for (int i = 0; i < ACROSS_BULKS; i++)
 		FUZZ_CHECK(!across_bulks[i].link);
-	for (int i = 0; i < RIG_HOSTS; i++)
-		if (across_contexts[i].context)
-			link_context_destroy(across_contexts[i].context);
-	memset(across_contexts, 0, sizeof(across_contexts));
 	memset(across_pool, 0, (size_t)across_used * sizeof(across_pool[0]));
 	across_used = 0;
 	across_leave(g);
+}
+
+/* Without links nothing is left of an input but what each context has heard. */
+static inline void hosts_forget(void)
+{
+	for (int i = 0; i < RIG_HOSTS; i++) {
+		struct fake_context *c = (void *)across_contexts[i].context;
+
+		link_answer(&c->context, false);
+		c->first = c->count = c->still = 0;
+		c->is_dead = c->is_absent = false;
+		FUZZ_CHECK(link_arm(&c->context) == 0);
+	}
+	while (rig_world->strays)
+		fake_step_stray(rig_world);
+	FUZZ_CHECK(!rig_world->links && !rig_world->offers);
+	rig_world->counts = (struct fake_counts){0};
+	rig_world->last_qpn = 0;
 }
 
 static inline void hosts_begin(uint64_t seed)
@@ -34,8 +49,10 @@ static inline void hosts_begin(uint64_t seed)
 	rig_first = rig_next = 0;
 	rig_heard_count = 0;
 	rig_tamper = NULL;
+	rig_is_brief = true;
 	rig_seed = seed + 1;
 	rig_begin();
+	rig_world->random = rig_seed * 2 + 1;
 }
 
 static inline void hosts_end(void)
@@ -45,8 +62,7 @@ static inline void hosts_end(void)
 	/* Whatever a peer does: of ours are there always enough. */
 	FUZZ_CHECK(counts->overrun == 0);
 	hosts_drop();
-	fake_world_destroy(rig_world);
-	rig_world = NULL;
+	hosts_forget();
 }
 
 #endif

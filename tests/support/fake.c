@@ -484,6 +484,14 @@ int fake_open(struct fake_world *w, const struct link_limits *limits,
 	return 0;
 }
 
+bool fake_is_still(const struct fake_world *w)
+{
+	for (const struct fake_link *l = w->links; l; l = l->next)
+		if (l->count || (l->is_halted && l->receives) || context_of(l)->count)
+			return false;
+	return !w->strays;
+}
+
 const struct fake_counts *fake_counts(const struct fake_world *w)
 {
 	return &w->counts;

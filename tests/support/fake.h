@@ -30,6 +30,8 @@ int fake_open(struct fake_world *w, const struct link_limits *limits,
 
 /* Lets something happen, or nothing. A poll does the same some times before it looks. */
 void fake_step(struct fake_world *w);
+/* Nothing is under way, nor is anything to be heard: until somebody posts, nothing happens. */
+bool fake_is_still(const struct fake_world *w);
 const struct fake_counts *fake_counts(const struct fake_world *w);
 /* What is written to the dead does not even fail. */
 void fake_mute(struct fake_world *w);
