@@ -101,7 +101,7 @@ static int open_cache(const char *path, int flags)
 	return is_cache ? INPUT : -1;
 }
 
-#define open open_cache
+#define open  open_cache
 #define fstat fstat_input
 #include "tool/explain/libs.c"
 #undef fstat
