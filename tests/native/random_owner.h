@@ -360,28 +360,4 @@ static bool desk_open(struct desk *k, vd_conn *c, uint32_t lane)
 	return true;
 }
 
-#define WORKERS 2
-
-static uint64_t shared_word;
-
-static void own(vd_conn *c)
-{
-	static struct desk desks[LANES_MOST];
-	pthread_t threads[WORKERS];
-	vd_region *x;
-	uint32_t open = 0;
-
-	shared_word = 0;
-	ok(vd_export(c, "word", &shared_word, 8, VD_READ | VD_WRITE, NULL, &x));
-	for (bool lives = true; lives && open < plan.lanes; open++)
-		lives = desk_open(&desks[open], c, open);
-	for (int i = 0; i < WORKERS; i++)
-		REQUIRE(pthread_create(&threads[i], NULL, work, c) == 0);
-	for (int i = 0; i < WORKERS; i++)
-		pthread_join(threads[i], NULL);
-	vd_close(c);
-	for (uint32_t i = 0; i < open; i++)
-		desk_close(&desks[i]);
-}
-
 #endif

@@ -473,6 +473,23 @@ static void put_disturbed(struct world *w, int i)
 	w->vain++;
 }
 
+/* There, or back. */
+static void send_some(struct world *w)
+{
+	vd_conn *from = next(&w->state) % 2 ? w->r.a : w->r.b;
+	size_t len = 1 + next(&w->state) % (next(&w->state) % 4 ? 3000 : 200000), n;
+	uint64_t at = next(&w->state);
+	const void *got;
+	void *p;
+
+	REQUIRE(vd_reserve(from, len, &p) == 0);
+	rig_fill(p, len, at);
+	REQUIRE(vd_commit(from, len) == 0);
+	REQUIRE(vd_peek(from == w->r.a ? w->r.b : w->r.a, &got, &n, RIG_MS) == 0);
+	REQUIRE(n == len && rig_is(got, n, at));
+	REQUIRE(vd_release(from == w->r.a ? w->r.b : w->r.a) == 0);
+}
+
 static void step(struct world *w)
 {
 	int i = (int)(next(&w->state) % BOXES);
@@ -514,6 +531,11 @@ static void step(struct world *w)
 	case 13:
 	case 14:
 		put_some(w, i, true);
+		break;
+	case 15:
+	case 16:
+	case 17:
+		send_some(w);
 		break;
 	default:
 		put_some(w, i, false);
