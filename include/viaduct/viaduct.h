@@ -92,7 +92,8 @@ int vd_adopt(int fd, unsigned end, vd_conn **c);
  * Ends the connection: the peer is told, after all that was put. Waits for the peer's library to
  * have read that, at most half a second. The program's exports and imports on the connection end
  * as by vd_unexport and vd_unimport; their handles are not to be used again. Threads that wait on
- * the connection return. NULL is ignored.
+ * the connection return, and so do puts, gets, flushes and calls of messages that block; it waits for
+ * them. NULL is ignored.
  */
 void vd_close(vd_conn *c);
 

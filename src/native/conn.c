@@ -124,6 +124,13 @@ NATIVE int vd_adopt(int fd, unsigned end, vd_conn **c)
 
 /* ---- end ---- */
 
+void conn_leave(vd_conn *c)
+{
+	pthread_mutex_lock(&c->mu);
+	conn_left(c);
+	pthread_mutex_unlock(&c->mu);
+}
+
 /* The peer is told that it has broken a rule, where nothing is in the way. */
 static void accuse(vd_conn *c)
 {

@@ -135,6 +135,7 @@ NATIVE int vd_reserve(vd_conn *c, size_t len, void **memory)
 	if (len == 0 || len > VD_MESSAGE_MAX)
 		return len ? -EMSGSIZE : -EINVAL;
 	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	r = c->error ? c->error : o->is_busy ? -EBUSY : 0;
 	if (r == 0) {
 		o->is_busy = true;
@@ -149,6 +150,7 @@ NATIVE int vd_reserve(vd_conn *c, size_t len, void **memory)
 		o->is_beside = board_may_tell(c);
 		*memory = place_of(o->arena, o->at);
 	}
+	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	return r;
 }
@@ -214,15 +216,19 @@ NATIVE int vd_commit(vd_conn *c, size_t len)
 	}
 	o->is_busy = !is_done;
 	is_due = send_is_due(c);
+	if (!is_done || is_due)
+		conn_stay(c);
 	pthread_mutex_unlock(&c->mu);
-	if (is_done) {
-		if (is_due)
-			send_owed(c);
+	if (is_done && !is_due)
 		return r;
-	}
-	r = send_frame(c, &f, place_of(o->arena, o->at));
+	if (is_done)
+		send_owed(c);
+	else
+		r = send_frame(c, &f, place_of(o->arena, o->at));
 	pthread_mutex_lock(&c->mu);
-	o->is_busy = false;
+	if (!is_done)
+		o->is_busy = false;
+	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	return r;
 }
@@ -426,6 +432,7 @@ NATIVE int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms
 		pthread_mutex_unlock(&c->mu);
 		return -EBUSY;
 	}
+	conn_stay(c);
 	i->is_busy = true;
 	if (i->count == 0)
 		board_glance(c, timeout_ms);
@@ -442,6 +449,7 @@ NATIVE int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms
 		*message = place_of(m->is_mapped ? i->map : i->mirror, m->at);
 		*len = m->len;
 	}
+	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	return r;
 }

@@ -204,7 +204,8 @@ struct vd_conn {
 	uint32_t seen_calls, still_ticks;
 	int error; /* 0 while it lives; else what every call returns */
 	bool end_taken, bye_sent;
-	uint32_t waiters; /* threads in vd_wait, also while that runs a handler */
+	uint32_t
+		waiters; /* threads in vd_wait, also while that runs a handler; or that may block in a send */
 	struct handling *handlings;
 	bool closes_late; /* a handler in this thread has called vd_close */
 	pthread_t closer;
@@ -301,6 +302,19 @@ static inline void conn_changed(vd_conn *c)
 	if (c->followers)
 		pthread_cond_broadcast(&c->changed);
 }
+
+/* Under mu: a caller may give that up, and block, before it leaves. vd_close waits for it; the connection may
+ * be gone once mu is given up after conn_left, or when conn_leave has returned, which takes mu itself. */
+static inline void conn_stay(vd_conn *c)
+{
+	c->waiters++;
+}
+static inline void conn_left(vd_conn *c)
+{
+	if (--c->waiters == 0)
+		conn_changed(c);
+}
+void conn_leave(vd_conn *c);
 
 /* ---- read.c ---- */
 

@@ -120,13 +120,15 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 			  .len = (uint32_t)len};
 	const uint64_t placed = len;
 	int error = native_check(r->c);
+	vd_conn *c = r->c;
 	bool is_done = len == 0 && !flags, is_placed = false, is_due;
 
 	if (error < 0)
 		return error;
 	if (flags & ~VD_NOTIFY)
 		return -EINVAL;
-	pthread_mutex_lock(&r->c->mu);
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	error = may_put(r, offset, len, flags & VD_NOTIFY);
 	if (error == 0) {
 		count(r->c, NATIVE_PUTS, 1);
@@ -142,14 +144,18 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 	}
 	if (error == 0 && !is_done && (is_placed || len <= SEND_AT_ONCE))
 		is_done = send_at_once(r->c, &f, src);
-	is_due = send_is_due(r->c);
-	pthread_mutex_unlock(&r->c->mu);
-	give_back_late(r->c, is_due);
-	if (error < 0 || is_done)
+	is_due = send_is_due(c);
+	is_done |= error < 0;
+	if (is_done && !is_due)
+		conn_left(c);
+	pthread_mutex_unlock(&c->mu);
+	if (is_done && !is_due)
 		return error;
-	if (is_placed)
-		return send_frame(r->c, &f, src);
-	return put_long(r, src, len, &f);
+	give_back_late(c, is_due);
+	if (!is_done)
+		error = is_placed ? send_frame(c, &f, src) : put_long(r, src, len, &f);
+	conn_leave(c);
+	return error;
 }
 
 static bool is_flushed(vd_conn *c, const void *arg)
@@ -192,10 +198,16 @@ NATIVE int vd_flush(vd_conn *c)
 	pthread_mutex_lock(&c->mu);
 	r = c->error;
 	/* Without any put it asks the peer as well: that is a sign of life. */
-	is_needed = c->puts_flushed != c->puts_sent || !c->is_placed;
+	is_needed = r == 0 && (c->puts_flushed != c->puts_sent || !c->is_placed);
 	c->is_placed = false;
+	if (is_needed)
+		conn_stay(c);
 	pthread_mutex_unlock(&c->mu);
-	return r < 0 || !is_needed ? r : flush_stream(c, UNTIL_EVER);
+	if (is_needed) {
+		r = flush_stream(c, UNTIL_EVER);
+		conn_leave(c);
+	}
+	return r;
 }
 
 /* ---- get and the atomics: questions with an answer ---- */
@@ -256,40 +268,45 @@ static int ask_end(vd_conn *c, struct asked *a)
 static int ask(vd_remote *r, struct frame *f, const void *operands, uint32_t bytes,
 	       uint32_t rights, void *to)
 {
+	vd_conn *c = r->c;
 	struct asked *a;
 	int error;
 
-	pthread_mutex_lock(&r->c->mu);
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	error = ask_begin(r, f, bytes, rights, to, &a);
-	pthread_mutex_unlock(&r->c->mu);
-	if (error < 0)
-		return error;
+	pthread_mutex_unlock(&c->mu);
 	/* Where that fails the connection has ended, which ask_end finds, too. */
-	send_frame(r->c, f, operands);
-	pthread_mutex_lock(&r->c->mu);
-	error = ask_end(r->c, a);
-	pthread_mutex_unlock(&r->c->mu);
+	if (error == 0) {
+		send_frame(c, f, operands);
+		pthread_mutex_lock(&c->mu);
+		error = ask_end(c, a);
+		pthread_mutex_unlock(&c->mu);
+	}
+	conn_leave(c);
 	return error;
 }
 
 NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 {
+	vd_conn *c = r->c;
 	uint8_t *to = dst;
-	int error = native_check(r->c);
+	int error = native_check(c);
 	bool is_done = false, is_due;
 
 	if (error < 0)
 		return error;
-	pthread_mutex_lock(&r->c->mu);
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	error = remote_check(r, offset, len, VD_READ);
 	if (error == 0) {
-		count(r->c, NATIVE_GETS, 1);
-		count(r->c, NATIVE_GET_BYTES, len);
+		count(c, NATIVE_GETS, 1);
+		count(c, NATIVE_GET_BYTES, len);
 		is_done = copy_mapped(r, offset, dst, NULL, len);
 	}
-	is_due = r->c->owed.returns > 0;
-	pthread_mutex_unlock(&r->c->mu);
-	give_back_late(r->c, is_due);
+	is_due = c->owed.returns > 0;
+	pthread_mutex_unlock(&c->mu);
+	give_back_late(c, is_due);
 	while (error == 0 && !is_done && len > 0) {
 		uint32_t n = len < FRAME_GET_MOST ? (uint32_t)len : FRAME_GET_MOST;
 		struct frame f = {.type = FRAME_GET, .offset = offset, .tag = n};
@@ -299,6 +316,7 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 		to += n;
 		len -= n;
 	}
+	conn_leave(c);
 	return error;
 }
 

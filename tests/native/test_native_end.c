@@ -173,6 +173,74 @@ NATIVE_TEST(peer_is_stopped)
 	rig_reap(&child, 128 + SIGKILL);
 }
 
+/* ---- a close under calls that block in a send ---- */
+
+static void export_and_stop(vd_conn *c)
+{
+	static uint8_t box[1 << 20];
+	struct vd_event ev;
+	vd_region *x;
+
+	REQUIRE(vd_export(c, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_wait(c, &ev, 1, RIG_MS) == 1);
+	raise(SIGSTOP);
+}
+
+struct blocked {
+	vd_conn *c;
+	vd_remote *r;
+	_Atomic uint32_t done;
+	int result;
+};
+
+static void *put_until_the_end(void *arg)
+{
+	static uint8_t src[300000];
+	struct blocked *b = arg;
+
+	while ((b->result = vd_put(b->r, 0, src, sizeof(src), 0, 0)) == 0)
+		atomic_fetch_add(&b->done, 1);
+	return NULL;
+}
+
+static void *send_until_the_end(void *arg)
+{
+	struct blocked *b = arg;
+	void *p;
+
+	while ((b->result = vd_reserve(b->c, 300000, &p)) == 0 &&
+	       (b->result = vd_commit(b->c, 300000)) == 0)
+		atomic_fetch_add(&b->done, 1);
+	return NULL;
+}
+
+NATIVE_TEST(close_under_blocked_sends)
+{
+	for (int i = 0; i < 6; i++) {
+		struct rig_child child = rig_spawn(export_and_stop);
+		struct blocked b = {.c = child.c};
+		uint32_t before;
+		pthread_t thread;
+
+		REQUIRE(vd_import(child.c, "box", RIG_MS, &b.r) == 0);
+		REQUIRE(vd_put(b.r, 0, "", 0, 0, VD_NOTIFY) == 0);
+		REQUIRE(waitpid(child.pid, NULL, WUNTRACED) == child.pid);
+		REQUIRE(pthread_create(&thread, NULL,
+				       i % 2 ? send_until_the_end : put_until_the_end,
+				       &b) == 0);
+		/* As a rule it is blocked by then. */
+		do {
+			before = atomic_load(&b.done);
+			usleep(30000);
+		} while (before != atomic_load(&b.done));
+		vd_close(child.c);
+		pthread_join(thread, NULL);
+		CHECK(b.result == -EPIPE || b.result == -ECONNRESET);
+		kill(child.pid, SIGKILL);
+		rig_reap(&child, 128 + SIGKILL);
+	}
+}
+
 NATIVE_TEST(forked_child_has_none_of_it)
 {
 	struct rig r = rig_open();
