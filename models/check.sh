@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks one model: it must hold in every configuration, and fail with every mutation.
 #
-# Usage: check.sh [--whole|--record] NAME     (switch, sleep, epoll, end, native or message)
+# Usage: check.sh [--whole|--record] NAME     (switch, sleep, epoll, end, native, message or reach)
 # One line per run. Exits 1 on any surprise, 77 when spin is not installed.
 #
 # A search always has the same result. So of a model that `checked` has recorded, with all that
@@ -230,6 +230,15 @@ check_native() {
 	fails COPIED_BEFORE_WAIT
 	fails RUN_WITH_HOLES
 	fails RUN_BEFORE_BYTES
+}
+
+check_reach() {
+	holds
+	fails NOT_FLUSHED
+	fails NOT_VOIDED
+	fails READER_NOT_AWAITED
+	fails TOLD_BEFORE_LANDED
+	fails OPEN_AFTER_END
 }
 
 check_message() {

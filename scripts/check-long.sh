@@ -53,7 +53,7 @@ one programs--user "${far[@]}" --user 1000 "$build/viaduct" "$kernel"
 one faults "${faults[@]}" "$build/viaduct" "$kernel"
 one faults--loss "${faults[@]}" --loss -- "$build/viaduct" "$kernel"
 one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
-for model in switch sleep epoll end native message; do
+for model in switch sleep epoll end native message reach; do
 	one model-$model models/check.sh --whole $model
 done
 one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS:-1000}" \
