@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* splice and asynchronous I/O: the kernel or libc moves the bytes, so TCP it is. */
-#include <aio.h>
+/* splice: the kernel moves the bytes, so TCP it is. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -123,54 +122,4 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 	hook_take_down(from, in, VD_REASON_SPLICE);
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));
-}
-
-/* Returns 0, or -EAGAIN while bytes wait that only a read through us can get. */
-static int aio_descend(int fd)
-{
-	struct sock *s = fd_sock(fd);
-
-	return s && hook_take_down(s, fd, VD_REASON_AIO) > 0 ? -EAGAIN : 0;
-}
-
-HOOK int aio_read(struct aiocb *cb)
-{
-	int error = aio_descend(cb->aio_fildes);
-
-	return error ? (int)ret_errno(error) : REAL(aio_read)(cb);
-}
-
-HOOK int aio_read64(struct aiocb64 *cb)
-{
-	return aio_read((struct aiocb *)cb);
-}
-
-HOOK int aio_write(struct aiocb *cb)
-{
-	aio_descend(cb->aio_fildes);
-	return REAL(aio_write)(cb);
-}
-
-HOOK int aio_write64(struct aiocb64 *cb)
-{
-	return aio_write((struct aiocb *)cb);
-}
-
-HOOK int lio_listio(int mode, struct aiocb *const list[], int count, struct sigevent *sig)
-{
-	for (int i = 0; i < count; i++) {
-		int error = 0;
-
-		if (list[i] && list[i]->aio_lio_opcode != LIO_NOP)
-			error = aio_descend(list[i]->aio_fildes);
-		if (error && list[i]->aio_lio_opcode == LIO_READ)
-			return (int)ret_errno(error);
-	}
-	return REAL(lio_listio)(mode, list, count, sig);
-}
-
-HOOK int lio_listio64(int mode, struct aiocb64 *const list[], int count,
-		      struct sigevent *sig)
-{
-	return lio_listio(mode, (struct aiocb *const *)list, count, sig);
 }
