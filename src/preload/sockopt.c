@@ -8,6 +8,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -231,6 +233,40 @@ static size_t told_length(const socklen_t *len)
 	return crit_copy(&told, len, sizeof(told)) == 0 ? told : 0;
 }
 
+/* As TCP_ZEROCOPY_RECEIVE has it, which has grown; as far as the kernel's answer is of concern here. */
+struct mapped_receive {
+	uint64_t address;
+	uint32_t mapped, to_read, queued;
+	int32_t error;
+	uint64_t copy_at;
+	int32_t copied;
+};
+#define MAPPED_LEAST offsetof(struct mapped_receive, queued)
+
+/*
+ * While only the ring has bytes, none can be mapped: all are to be read, which the kernel says too of
+ * bytes that do not fill a page. False: it is the kernel's to answer.
+ */
+static bool map_nothing(struct sock *s, int fd, void *value, const socklen_t *len)
+{
+	struct mapped_receive m;
+	socklen_t room;
+	int bytes;
+
+	if (crit_copy(&room, len, sizeof(room)) < 0 || room < MAPPED_LEAST ||
+	    room > INT_MAX)
+		return false;
+	if (room > sizeof(m))
+		room = sizeof(m);
+	if (crit_copy(&m, value, room) < 0 || m.address % CRIT_PAGE_BYTES != 0 ||
+	    sock_inq(s, fd, &bytes) != 0 || bytes <= 0)
+		return false;
+	m.mapped = 0;
+	m.to_read = m.queued = (uint32_t)bytes;
+	m.error = m.copied = 0;
+	return crit_copy(value, &m, room) == 0;
+}
+
 NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct sock *s = fd_sock(fd);
@@ -242,6 +278,8 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE) {
 		log_debug("fd %d: TCP_ZEROCOPY_RECEIVE is the kernel's", fd);
 		hook_take_down(s, fd, VD_REASON_OPTION);
+		if (map_nothing(s, fd, value, len))
+			return 0;
 	}
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		sock_error_ask(s, fd);

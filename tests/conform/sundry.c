@@ -512,3 +512,43 @@ CASE(sundry_shared_port, DIRECT)
 		pair_close(p);
 	}
 }
+
+/* ---- a receive that maps ---- */
+
+static void map_peer(int fd, void *arg)
+{
+	struct signal_pipe *way = arg;
+	char c;
+
+	send_all(fd, "unread", 6);
+	signal_send(way[0]);
+	signal_wait(way[1]);
+	say_result("end", recv(fd, &c, 1, 0));
+}
+
+/* What does not fill a page is to be read, also where the peer makes no call on the connection. */
+CASE(sundry_mapped_receive, DIRECT)
+{
+	struct signal_pipe way[2] = {signal_pipe(), signal_pipe()};
+	struct tcp_zerocopy_receive z = {.length = 4096};
+	socklen_t len = sizeof(z);
+	char got[8] = "";
+	pid_t pid;
+	int fd = peer_start(map_peer, way, &pid);
+	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		skip("no receive that maps");
+	signal_wait(way[0]);
+	z.address = (uintptr_t)at;
+	say_result("map", getsockopt(fd, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &z, &len));
+	say("%u %u of %u", z.length, z.recv_skip_hint, len);
+	say_result("read", recv(fd, got, sizeof(got), MSG_DONTWAIT));
+	say("%s", got);
+	z.length = 4096;
+	say_result("map", getsockopt(fd, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &z, &len));
+	say("%u %u of %u", z.length, z.recv_skip_hint, len);
+	signal_send(way[1]);
+	NEED(munmap(at, 4096) == 0 && close(fd) == 0);
+	say("status %d", child_status(pid));
+}
