@@ -69,7 +69,8 @@ packages() {
 	check liburing-dev /usr/include/liburing.h
 	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py
 	check python3-cffi /usr/lib/python3/dist-packages/cffi/api.py
-	check librsvg2-bin rsvg-convert
+	check python3-matplotlib /usr/lib/python3/dist-packages/matplotlib/__init__.py
+	check python3-jinja2 /usr/lib/python3/dist-packages/jinja2/__init__.py
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
 	check qemu-system-x86 qemu-system-x86_64

@@ -326,7 +326,7 @@ class Report(Files):
         out = self.tmp / "made"
         made = subprocess.run([VIADUCT, "report", "--no-png", "--out", out,
                                self.write(matrix_file(ROWS))], stderr=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+                              stdout=subprocess.PIPE, text=True, timeout=300, check=False)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         text = Text((out / "report.html").read_text(encoding="utf-8")).text
         below = text[text.index("Below TCP"):text.index("In short")]
@@ -349,7 +349,7 @@ class Report(Files):
                 (crowd, " --conns 1 --busy 2 ", ["two CPUs"] * 2 + ["any CPU"] * 2))):
             out = self.tmp / str(n)
             subprocess.run([VIADUCT, "report", "--no-png", "--out", out,
-                            self.write(matrix_file(made))], check=True, timeout=60,
+                            self.write(matrix_file(made))], check=True, timeout=300,
                            stdout=subprocess.DEVNULL)
             command = Text((out / "report.html").read_text(encoding="utf-8")).text
             self.assertIn(words, command)

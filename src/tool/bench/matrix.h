@@ -4,7 +4,7 @@
 #define VD_TOOL_BENCH_MATRIX_H
 
 #include "tool/bench/bench.h"
-#include "tool/report/report.h"
+#include "tool/bench/figures.h"
 
 /* One way to run one row under Viaduct. Strings belong to whoever added it. */
 struct matrix_cell {

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* viaduct report: plots and one page of what `viaduct bench` has measured. */
+/* viaduct report: plots and one page of what `viaduct bench` has measured. Python draws them:
+ * bench/report, which lies beside this executable's build or is installed. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tool/cli.h"
-#include "tool/report/report.h"
+
+extern char **environ;
 
 static int help(void)
 {
@@ -22,157 +28,63 @@ static int help(void)
 	       "  --help      print this\n\n"
 	       "DIR/report.html holds everything; DIR/*.svg and *.png are the plots "
 	       "alone.\n"
-	       "PNG is made by rsvg-convert (Debian: librsvg2-bin), where it is "
-	       "installed.\n"
+	       "Python draws them (Debian: python3-matplotlib, python3-jinja2).\n"
 	       "Exit status: 0; 1 when the results cannot be read or the report "
 	       "cannot be\n"
 	       "written; 2 for a wrong command line. See viaduct-report(1).\n");
 	return 0;
 }
 
-/* Opens a file of the folder. Returns NULL after a message. */
-static FILE *open_file(const char *folder, const char *name, const char *ending)
+/* Beside this executable, else where it is installed. */
+static void find_program(char path[PATH_MAX])
 {
-	char *path = NULL;
-	FILE *out = NULL;
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (asprintf(&path, "%s/%s.%s", folder, name, ending) < 0)
-		path = NULL;
-	else
-		out = fopen(path, "we");
-	if (!out)
-		warn_line("viaduct report: cannot write %s: %s", path ? path : name,
-			  strerror(errno));
-	free(path);
-	return out;
-}
-
-static int close_file(FILE *out, const char *folder)
-{
-	int err = ferror(out);
-
-	err |= fclose(out);
-	if (err)
-		warn_line("viaduct report: cannot write into %s: %s", folder,
-			  strerror(errno));
-	return err ? -1 : 0;
-}
-
-static int write_pictures(const struct album *album, const char *folder)
-{
-	for (unsigned i = 0; i < album->count; i++) {
-		FILE *out = open_file(folder, album->picture[i].name, "svg");
-
-		if (!out)
-			return -1;
-		picture_write(out, &album->picture[i], true);
-		if (close_file(out, folder) < 0)
-			return -1;
+	if (n > 0) {
+		self[n] = 0;
+		*strrchr(self, '/') = 0;
+		if (snprintf(path, PATH_MAX, "%s/bench/report", self) < PATH_MAX &&
+		    access(path, R_OK) == 0)
+			return;
 	}
-	return 0;
+	snprintf(path, PATH_MAX, "%s/report", VD_DATADIR);
 }
 
-static int write_page(const struct figures *f, const struct album *album,
-		      const char *folder)
+/* Without results it only looks whether all is there. 0, or -1 after a message. */
+static int run_python(const char *results, const char *folder, const char *png)
 {
-	FILE *out = open_file(folder, "report", "html");
+	char program[PATH_MAX];
+	char *argv[] = {(char *)"python3", (char *)"-B", program, (char *)results,
+			(char *)folder,	   (char *)png,	 NULL};
+	pid_t pid;
+	int status, err;
 
-	if (!out)
+	find_program(program);
+	fflush(stdout);
+	err = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+	if (err) {
+		warn_line("viaduct report: the page is drawn in Python; python3: %s "
+			  "(Debian: apt-get install python3 python3-matplotlib "
+			  "python3-jinja2)",
+			  strerror(err));
 		return -1;
-	page_write(out, f, album);
-	return close_file(out, folder);
-}
-
-static int write_pngs(const struct album *album, const char *folder, enum report_png png)
-{
-	const char *must =
-		png == REPORT_PNG_MUST ? "" : "; the SVG and the page are complete";
-
-	for (unsigned i = 0; i < album->count && png != REPORT_PNG_NEVER; i++) {
-		int err = png_make(folder, album->picture[i].name);
-
-		if (!err)
-			continue;
-		if (err == -ENOENT)
-			warn_line("viaduct report: no PNG: rsvg-convert is not installed "
-				  "(Debian: "
-				  "apt-get install librsvg2-bin)%s",
-				  must);
-		else
-			warn_line("viaduct report: no PNG: rsvg-convert failed on "
-				  "%s/%s.svg%s",
-				  folder, album->picture[i].name, must);
-		return png == REPORT_PNG_MUST ? -1 : 0;
 	}
-	return 0;
-}
-
-/* Two pictures of one name: the later one gets a number. */
-static void number_names(struct album *album)
-{
-	for (unsigned i = 0; i < album->count; i++) {
-		char base[48];
-		unsigned number = 1;
-
-		snprintf(base, sizeof(base), "%.47s", album->picture[i].name);
-		for (unsigned n = 0; n < i; n++)
-			if (!strcmp(album->picture[n].name, album->picture[i].name)) {
-				picture_name(&album->picture[i], "%s-%u", base, ++number);
-				n = (unsigned)-1; /* compare the new one with all */
-			}
-	}
-}
-
-static int make_pictures(struct album *album, const struct figures *f)
-{
-	if (f->programs)
-		return programs_make(album, f);
-	if (f->matrix)
-		return matrix_picture(album, f);
-	if (heat_picture(album, f) < 0 || plots_make(album, f) < 0)
-		return -1;
-	return groups_make(album, f);
-}
-
-static int make_folder(const char *folder)
-{
-	if (mkdir(folder, 0777) == 0 || errno == EEXIST)
-		return 0;
-	warn_line("viaduct report: cannot make the folder %s: %s", folder,
-		  strerror(errno));
-	return -1;
-}
-
-int report_write(const char *results, const char *folder, enum report_png png)
-{
-	struct figures f;
-	struct album album = {0};
-	int err = figures_load(&f, results);
-
-	if (!err)
-		err = make_pictures(&album, &f);
-	if (!err)
-		err = make_folder(folder);
-	if (!err) {
-		number_names(&album);
-		err = write_pictures(&album, folder);
-	}
-	if (!err)
-		err = write_page(&f, &album, folder);
-	if (!err)
-		err = write_pngs(&album, folder, png);
-	if (!err)
-		printf("%s/report.html: %u plot%s; open it in a browser\n", folder,
-		       album.count, album.count == 1 ? "" : "s");
-	album_finish(&album);
-	figures_finish(&f);
-	return err ? -1 : 0;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
 }
 
 int report_begin(const char *folder, const char *results)
 {
-	if (make_folder(folder) < 0)
+	if (run_python(NULL, NULL, NULL) < 0)
 		return -1;
+	if (mkdir(folder, 0777) < 0 && errno != EEXIST) {
+		warn_line("viaduct report: cannot make the folder %s: %s", folder,
+			  strerror(errno));
+		return -1;
+	}
 	if (unlink(results) == 0 || errno == ENOENT)
 		return 0;
 	warn_line("viaduct report: cannot replace %s: %s", results, strerror(errno));
@@ -183,7 +95,7 @@ int report_end(const char *folder, const char *results)
 {
 	if (access(results, F_OK) < 0)
 		return 0; /* whoever did not write them has said why */
-	return report_write(results, folder, REPORT_PNG_CAN);
+	return run_python(results, folder, "can");
 }
 
 int cmd_report(int argc, char **argv)
@@ -193,8 +105,7 @@ int cmd_report(int argc, char **argv)
 						{"no-png", 0, NULL, 'n'},
 						{"help", 0, NULL, 'h'},
 						{NULL, 0, NULL, 0}};
-	const char *folder = "viaduct-report";
-	enum report_png png = REPORT_PNG_CAN;
+	const char *folder = "viaduct-report", *png = "can";
 	int c;
 
 	optind = 1;
@@ -203,9 +114,9 @@ int cmd_report(int argc, char **argv)
 		if (c == 'o')
 			folder = optarg;
 		else if (c == 'p')
-			png = REPORT_PNG_MUST;
+			png = "must";
 		else if (c == 'n')
-			png = REPORT_PNG_NEVER;
+			png = "never";
 		else
 			return c == 'h' ? help() : usage_error("report", NULL);
 	}
@@ -214,5 +125,5 @@ int cmd_report(int argc, char **argv)
 					     "bench --json FILE` wrote");
 	if (optind + 1 < argc)
 		return usage_error("report", "one file of results at a time");
-	return report_write(argv[optind], folder, png) < 0 ? 1 : 0;
+	return run_python(argv[optind], folder, png) < 0 ? 1 : 0;
 }

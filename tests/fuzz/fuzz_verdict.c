@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page that `viaduct report` makes of a file of figures, which may be anybody's.
- * Not reached: the folder, its files, and PNG. */
+/* The list that `viaduct bench --verdict` makes of a file of figures, which may be anybody's.
+ * Not reached: the page, which is drawn in Python (tests/cli/page.py). */
 #include <jansson.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 #include "fuzz/fuzz.h"
 #include "tool/cli.h"
-#include "tool/report/report.h"
+#include "tool/bench/matrix.h"
 
 /* With ' for ", $S for the spread of a figure, and $R for the results of a row. */
 static const char spread[] = "{'median':2.5,'min':2,'max':3}";
@@ -221,38 +221,23 @@ void warn_line(const char *format, ...)
 	FUZZ_CHECK(*line);
 }
 
-static int make_pictures(struct album *album, const struct figures *f)
+static void print_list(const struct figures *f)
 {
-	if (f->programs)
-		return programs_make(album, f);
-	if (f->matrix)
-		return matrix_picture(album, f);
-	if (heat_picture(album, f) < 0 || plots_make(album, f) < 0)
-		return -1;
-	return groups_make(album, f);
-}
-
-static void write_page(const struct figures *f, const struct album *album)
-{
-	char *page = NULL;
+	struct matrix m = {0};
+	char *list = NULL;
 	size_t size = 0;
-	FILE *out = open_memstream(&page, &size);
+	FILE *out = open_memstream(&list, &size);
 
 	FUZZ_CHECK(out);
-	page_write(out, f, album);
-	for (unsigned i = 0; i < album->count; i++) {
-		FUZZ_CHECK(!strchr(album->picture[i].name, '/'));
-		picture_write(out, &album->picture[i], true);
-	}
-	FUZZ_CHECK(fclose(out) == 0);
-	/* No words of the file's are markup: the page has no element `cpu`, nor any script. */
-	FUZZ_CHECK(!strcasestr(page, "<cpu") && !strcasestr(page, "<script"));
-	free(page);
+	matrix_add_figures(&m, f);
+	matrix_print(out, &m);
+	FUZZ_CHECK(fclose(out) == 0 && strstr(list, "cells below TCP"));
+	free(list);
+	matrix_finish(&m);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct album album = {0};
 	char *text = NULL;
 	struct figures f;
 
@@ -261,9 +246,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		text = changed(data, size);
 	file_put(text ? (uint8_t *)text : data, text ? strlen(text) : size);
 	free(text);
-	if (figures_load(&f, file_path) == 0 && make_pictures(&album, &f) == 0)
-		write_page(&f, &album);
-	album_finish(&album);
+	if (figures_load(&f, file_path) == 0)
+		print_list(&f);
 	figures_finish(&f);
 	return 0;
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what `viaduct bench --json` wrote; what it does not know it leaves alone. */
+/* Reads what `viaduct bench --json` wrote, for its verdict; it leaves alone what it does not know. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tool/cli.h"
-#include "tool/report/report.h"
+#include "tool/bench/figures.h"
 
-/* Beyond what can be measured of anything: so products of a few figures stay numbers, and
- * none but 0 becomes 0. */
+/* Beyond what can be measured of anything. */
 #define FIGURE_MOST 1e30
 
 double json_figure(const json_t *object, const char *name)
@@ -26,38 +25,9 @@ const char *json_word(const json_t *object, const char *name)
 	return s ? s : "";
 }
 
-struct spread json_spread(const json_t *object, const char *name)
-{
-	const json_t *s = json_object_get(object, name);
-	struct spread r = {json_figure(s, "median"), json_figure(s, "min"),
-			   json_figure(s, "max")};
-
-	if (!(r.median > 0))
-		return (struct spread){0};
-	if (!(r.min > 0) || r.min > r.median)
-		r.min = r.median;
-	if (r.max < r.median)
-		r.max = r.median;
-	return r;
-}
-
-const struct result *row_find(const struct row *row, const char *over)
-{
-	for (unsigned i = 0; i < row->results; i++)
-		if (!strcmp(row->result[i].over, over))
-			return &row->result[i];
-	return NULL;
-}
-
 static bool begins(const char *text, const char *with)
 {
 	return !strncmp(text, with, strlen(with));
-}
-
-bool row_wants_direct(const struct row *row)
-{
-	return !begins(row->pattern, "plain") && strcmp(row->pattern, "crr") != 0 &&
-	       !begins(row->pattern, "session");
 }
 
 bool row_compares(const struct row *row)
@@ -65,34 +35,11 @@ bool row_compares(const struct row *row)
 	return strcmp(row->pattern, "logp") != 0 && !begins(row->pattern, "setup");
 }
 
-static enum row_kind kind_of(const struct row *row)
-{
-	const char *unit = json_word(row->json, "unit");
-
-	if (!*unit)
-		unit = begins(row->pattern, "rtt") || !strcmp(row->pattern, "plain") ||
-				       !strcmp(row->pattern, "plain-spin")
-			       ? "round trip"
-		       : strstr(row->pattern, "stream") || !strcmp(row->pattern, "bidir")
-			       ? "message"
-			       : "";
-	if (!strcmp(unit, "message"))
-		return ROW_BYTES;
-	return !strcmp(unit, "round trip") && row->conns <= 1 ? ROW_TIME : ROW_OPS;
-}
-
 static int load_result(struct result *r, const json_t *json)
 {
-	const json_t *direct = json_object_get(json, "direct_bytes");
-
 	r->json = json;
 	r->over = json_word(json, "over");
-	r->rate = json_spread(json, "ops_per_s");
-	r->ratio = json_spread(json, "ratio");
-	r->cpu_ns_per_op = json_figure(json, "cpu_ns_per_op");
-	r->under_viaduct = json_is_number(direct);
 	r->direct_bytes = json_figure(json, "direct_bytes");
-	r->tcp_bytes = json_figure(json, "tcp_bytes");
 	return *r->over ? 0 : -1;
 }
 
@@ -108,24 +55,17 @@ static void set_load(struct row *row)
 			 row->busy > 0 ? "busy" : "quiet");
 }
 
-static int load_row(struct row *row, const json_t *json, bool matrix)
+static int load_row(struct row *row, const json_t *json)
 {
 	const json_t *results = json_object_get(json, "results");
 
 	row->json = json;
 	row->pattern = json_word(json, "pattern");
 	row->size_bytes = json_figure(json, "size_bytes");
-	row->bytes_per_op = json_figure(json, "bytes_per_op");
-	if (!(row->bytes_per_op > 0))
-		row->bytes_per_op = row->size_bytes;
 	row->conns = json_figure(json, "conns");
 	row->active = json_figure(json, "active");
 	row->busy = json_figure(json, "busy");
 	set_load(row);
-	row->think_us = json_figure(json, "think_us");
-	row->line_ns = json_figure(json, "line_ns");
-	row->place = matrix ? json_word(json, "placement") : "";
-	row->kind = kind_of(row);
 	if (!*row->pattern || !json_array_size(results))
 		return -1;
 	row->result = calloc(json_array_size(results), sizeof(*row->result));
@@ -144,18 +84,17 @@ static int load_rows(struct figures *f)
 	size_t n = json_array_size(rows);
 
 	if (!n) {
-		warn_line("viaduct report: %s holds no figures (`rows` is missing or "
+		warn_line("viaduct bench: %s holds no figures (`rows` is missing or "
 			  "empty); `viaduct bench --json FILE` writes them",
 			  f->path);
 		return -1;
 	}
 	f->row = calloc(n, sizeof(*f->row));
 	for (; f->row && f->rows < n; f->rows++) {
-		if (load_row(&f->row[f->rows], json_array_get(rows, f->rows),
-			     f->matrix) == 0)
+		if (load_row(&f->row[f->rows], json_array_get(rows, f->rows)) == 0)
 			continue;
 		warn_line(
-			"viaduct report: %s: rows[%u] lacks `pattern`, or `results` with "
+			"viaduct bench: %s: rows[%u] lacks `pattern`, or `results` with "
 			"`over`: no file of `viaduct bench`, or a damaged one",
 			f->path, f->rows);
 		f->rows++; /* has what is to be freed */
@@ -173,26 +112,23 @@ int figures_load(struct figures *f, const char *path)
 	f->path = path;
 	in = fopen(path, "re");
 	if (!in) {
-		warn_line("viaduct report: cannot read %s: %s", path, strerror(errno));
+		warn_line("viaduct bench: cannot read %s: %s", path, strerror(errno));
 		return -1;
 	}
 	f->json = json_loadf(in, 0, &error);
 	if (!f->json && ferror(in)) {
-		warn_line("viaduct report: cannot read %s: %s", path, strerror(errno));
+		warn_line("viaduct bench: cannot read %s: %s", path, strerror(errno));
 		fclose(in);
 		return -1;
 	}
 	fclose(in);
 	if (!f->json) {
-		warn_line("viaduct report: %s is not JSON: line %d: %s; give a file that "
+		warn_line("viaduct bench: %s is not JSON: line %d: %s; give a file that "
 			  "`viaduct bench --json FILE` wrote",
 			  path, error.line, error.text);
 		return -1;
 	}
-	f->programs = !strcmp(json_word(f->json, "kind"), "programs");
-	f->matrix =
-		json_is_true(json_object_get(json_object_get(f->json, "run"), "matrix"));
-	return f->programs ? 0 : load_rows(f);
+	return strcmp(json_word(f->json, "kind"), "programs") ? load_rows(f) : 0;
 }
 
 void figures_finish(struct figures *f)
