@@ -79,10 +79,35 @@ def missing_relay(root):
         yield "the tables of src/daemon cannot be read"
 
 
+def pages(root):
+    """The documents that are no manual."""
+    return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def missing_files(root):
+    """A file of the sources that a page names in backquotes, with or without its folder, is there.
+    A page may make files of its own, which its blocks name. `sys/` is the system's."""
+    there = {"/" + str(path.relative_to(root)) for top in ("src", "tests", "include", "bench",
+             "models", "scripts", "demo") for path in (root / top).rglob("*.*")}
+    seen = 0
+    for page in pages(root):
+        text = page.read_text()
+        blocks = "\n".join(re.findall(r"^(?:    [^\n]*|```.*?^```)$", text, re.M | re.S))
+        prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+        for name in re.findall(r"`([\w./-]+\.(?:c|h|py|sh|map))`", prose):
+            seen += 1
+            found = any(path.endswith("/" + name) for path in there)
+            if not found and "NAME" not in name and name not in blocks \
+                    and not name.startswith("sys/"):
+                yield f"{page.relative_to(root)}: the file {name}, which it names"
+    if seen < 50:
+        yield "the names of files in docs cannot be read"
+
+
 def missing_links(root):
     """What the pages link to is there. The README is one page and a half,
     it is one."""
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+    for page in pages(root):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             if not (page.parent / link).exists():
                 yield f"{page.relative_to(root)}: the link to {link}"
@@ -118,7 +143,7 @@ def main():
     # What a file may set, in the manual of the file.
     profiles = re.findall(r'\{"([a-z]+)",\s*\{\.', values)
     conf = (root / "man/viaduct.conf.5").read_text().replace("\\-", "-")
-    missing = [f"man/viaduct.conf.5: {n}" for name, variable in names
+    missing = [f"man/viaduct.conf.5: {n.strip()}" for name, variable in names
                for n in (f".B {name}\n", f".BR {variable} ") if n not in conf]
     missing += [f"man/viaduct.conf.5: profile {p}" for p in profiles
                 if not re.search(rf"^{p}\t", conf, re.M)]
@@ -127,7 +152,8 @@ def main():
     missing += [f"man/viaduct-run.1: --{o}" for o in options if f"--{o}" not in manual]
     missing += [f"man/viaduct-run.1: {v}" for v in sorted(variables) if v not in manual]
     missing += missing_links(root)
-    missing += [f"man/viaduct-run.1: {r}" for r in reasons
+    missing += missing_files(root)
+    missing += [f"man/viaduct-run.1: the reason {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
     missing += missing_pages(root)
