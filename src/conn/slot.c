@@ -20,9 +20,9 @@ static struct slot_table *table NEAR_DATA;
 static uint32_t table_count;
 static _Atomic uint8_t *marks; /* the table's */
 
-int slot_table_init(uint32_t count)
+int slot_table_init(uint32_t count, uint32_t sheets)
 {
-	table = table_map(count);
+	table = table_map(count, sheets);
 	if (!table)
 		return -errno;
 	table_count = count;

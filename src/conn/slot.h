@@ -200,7 +200,8 @@ struct slot {
  * The table is mapped once, before the first thread, and inherited by every fork.
  * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
  */
-int slot_table_init(uint32_t count);
+/* `sheets`: so many processes may count remote procedure calls. */
+int slot_table_init(uint32_t count, uint32_t sheets);
 /* table_forking, for the table that there is. */
 void slot_table_forking(void);
 struct slot *slot_alloc(void);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,8 +28,6 @@
 /* Entries that are tried; with more processes than that the rest count for themselves. */
 #define TABLE_TRIES 64
 
-#define PAGE_BYTES 4096u
-
 static _Atomic int table_fd = -1;
 static struct table_process *here FORK_DATA;
 static uint32_t number_here FORK_DATA;
@@ -36,7 +35,8 @@ static bool is_shared FORK_DATA;
 /* Nobody can map more of it for writing: not even who has a part of it mapped, by
  * remap_file_pages. */
 static bool is_sealed;
-static uint32_t slots_mapped; /* what the table says can be written by others */
+/* What the table says can be written by others. */
+static uint32_t slots_mapped, sheets_mapped;
 static ino_t
 	memory; /* of the table: who parts from descriptors may have another file there */
 static _Atomic bool is_private; /* other threads look, amid the change */
@@ -99,45 +99,59 @@ static void *map_shared(size_t size)
 
 static size_t in_pages(size_t bytes)
 {
-	return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	return (bytes + TABLE_PAGE - 1) / TABLE_PAGE * TABLE_PAGE;
+}
+
+/* Up to the sheets. */
+static size_t slots_end(void)
+{
+	return table_sheets_at(slots_mapped);
 }
 
 /* Up to the marks. */
-static size_t slots_end(uint32_t slot_count)
+static size_t sheets_end(void)
 {
-	return in_pages(sizeof(struct slot_table) +
-			(size_t)slot_count * sizeof(struct slot));
+	return table_sheets_end(slots_mapped, sheets_mapped);
 }
 
-static size_t whole(uint32_t slot_count)
+static size_t whole(void)
 {
-	return slots_end(slot_count) + in_pages(slot_count);
+	return sheets_end() + in_pages(slots_mapped);
+}
+
+static struct call_sheet *sheet_of(const struct slot_table *t, uint32_t number)
+{
+	return (struct call_sheet *)((char *)t + slots_end()) + number;
 }
 
 _Atomic uint8_t *table_marks(struct slot_table *t)
 {
-	return (_Atomic uint8_t *)((char *)t + slots_end(slots_mapped));
+	return (_Atomic uint8_t *)((char *)t + sheets_end());
 }
 
-static void fill_head(struct slot_table *t, uint32_t slot_count)
+static void fill_head(struct slot_table *t)
 {
 	t->layout = TABLE_LAYOUT;
 	t->table_bytes = sizeof(*t);
 	t->slot_bytes = sizeof(struct slot);
-	t->slot_count = slot_count;
+	t->slot_count = slots_mapped;
 	t->process_bytes = sizeof(struct table_process);
 	t->process_count = TABLE_PROCESSES;
+	t->sheet_bytes = sizeof(struct call_sheet);
+	t->sheet_count = sheets_mapped;
 	t->magic = TABLE_MAGIC;
 }
 
-struct slot_table *table_map(uint32_t slot_count)
+struct slot_table *table_map(uint32_t slot_count, uint32_t sheet_count)
 {
-	struct slot_table *t = map_shared(whole(slot_count));
+	struct slot_table *t;
 
+	slots_mapped = slot_count;
+	sheets_mapped = sheet_count;
+	t = map_shared(whole());
 	if (t == MAP_FAILED)
 		return NULL;
-	slots_mapped = slot_count;
-	fill_head(t, slot_count);
+	fill_head(t);
 	return t;
 }
 
@@ -175,6 +189,19 @@ static bool is_free(int32_t pid)
 	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
 }
 
+/* As if nobody had counted there. */
+static void clear_entry(struct slot_table *t, struct table_process *p)
+{
+	memset(&p->counts, 0, sizeof(p->counts));
+	atomic_store(&p->trace.session, TRACE_OFF);
+	if (!atomic_load(&p->calls))
+		return;
+	atomic_store(&p->calls, 0);
+	if (p - t->processes < sheets_mapped)
+		memset(sheet_of(t, (uint32_t)(p - t->processes)), 0,
+		       sizeof(struct call_sheet));
+}
+
 /* An entry with counts of 0, or NULL. */
 static struct table_process *reserve(struct slot_table *t)
 {
@@ -188,8 +215,7 @@ static struct table_process *reserve(struct slot_table *t)
 
 		if (is_free(pid) &&
 		    atomic_compare_exchange_strong(&p->pid, &pid, TABLE_RESERVED)) {
-			memset(&p->counts, 0, sizeof(p->counts));
-			atomic_store(&p->trace.session, TRACE_OFF);
+			clear_entry(t, p);
 			errno = saved;
 			return p;
 		}
@@ -279,6 +305,22 @@ uint32_t table_number_here(void)
 	return number_here;
 }
 
+static struct slot_table *table_of_here(void)
+{
+	return (struct slot_table *)(void *)((char *)(here - number_here) -
+					     offsetof(struct slot_table, processes));
+}
+
+struct call_sheet *table_call_sheet(void)
+{
+	if (!here || number_here >= sheets_mapped)
+		return NULL;
+	/* Relaxed: for those who look on. */
+	if (!atomic_load_explicit(&here->calls, memory_order_relaxed))
+		atomic_store_explicit(&here->calls, 1, memory_order_relaxed);
+	return sheet_of(table_of_here(), number_here);
+}
+
 int table_descriptor(void)
 {
 	return atomic_load(&table_fd);
@@ -297,25 +339,34 @@ static const struct slot_table *next;
 static const struct slot_table *map_to_read(void)
 {
 	int fd = table_descriptor();
-	void *map = fd < 0 ? MAP_FAILED : pageable_map_read(slots_end(slots_mapped), fd);
+	void *map = fd < 0 ? MAP_FAILED : pageable_map_read(slots_end(), fd);
 
 	return map == MAP_FAILED ? NULL : map;
 }
 
+static void copy_sheet(struct slot_table *t, const struct slot_table *old)
+{
+	if (!atomic_load(&here->calls) || number_here >= sheets_mapped)
+		return;
+	*sheet_of(t, number_here) = *sheet_of(old, number_here);
+	atomic_store(&t->processes[number_here].calls, 1);
+}
+
 static void copy_head(struct slot_table *t, const struct slot_table *old)
 {
-	fill_head(t, slots_mapped);
+	fill_head(t);
 	t->trace_wish_at = old->trace_wish_at;
 	memcpy((void *)t->records, (const void *)old->records, sizeof(t->records));
 	if (!here)
 		return;
 	t->processes[number_here].counts = here->counts;
+	copy_sheet(t, old);
 	atomic_store(&t->processes[number_here].pid, self_pid());
 }
 
 struct slot_table *table_leave_begin(struct slot_table *old)
 {
-	size_t size = whole(slots_mapped);
+	size_t size = whole();
 	void *map;
 	int flags = MAP_SHARED | MAP_NORESERVE | MAP_ANONYMOUS;
 
@@ -331,9 +382,9 @@ struct slot_table *table_leave_begin(struct slot_table *old)
 
 static void give_up_made(struct slot_table *made)
 {
-	pageable_unmap(made, whole(slots_mapped));
+	pageable_unmap(made, whole());
 	if (next)
-		pageable_unmap((void *)next, slots_end(slots_mapped));
+		pageable_unmap((void *)next, slots_end());
 	if (made_fd >= 0)
 		fds_close_apart(made_fd);
 	next = NULL;
@@ -342,7 +393,7 @@ static void give_up_made(struct slot_table *made)
 
 struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *made)
 {
-	size_t size = whole(slots_mapped);
+	size_t size = whole();
 	struct slot_table *away = pageable_move(old, size, NULL);
 
 	if (away == MAP_FAILED) {
@@ -360,7 +411,7 @@ struct slot_table *table_leave_swap(struct slot_table *old, struct slot_table *m
 static void drop_former(void)
 {
 	if (former.table)
-		pageable_unmap((void *)former.table, slots_end(slots_mapped));
+		pageable_unmap((void *)former.table, slots_end());
 	if (former.marks)
 		pageable_unmap((void *)former.marks, in_pages(slots_mapped));
 }
@@ -372,11 +423,11 @@ bool table_can_mark(void)
 
 static void unmap_but_marks(struct slot_table *away)
 {
-	size_t size = whole(slots_mapped);
+	size_t size = whole();
 
 	former.marks = is_sealed ? table_marks(away) : NULL;
 	if (is_sealed)
-		pageable_unmap_front(away, slots_end(slots_mapped), size);
+		pageable_unmap_front(away, sheets_end(), size);
 	else
 		pageable_unmap(away, size);
 }
@@ -405,7 +456,7 @@ void table_leave_end(struct slot_table *away)
  * so each page is stored to, and stays as it is. */
 static void keep_pages(void *from, size_t bytes)
 {
-	for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
+	for (size_t at = 0; at < bytes; at += TABLE_PAGE) {
 		_Atomic uint32_t *word = (_Atomic uint32_t *)(void *)((char *)from + at);
 		uint32_t now = atomic_load(word);
 
@@ -424,11 +475,13 @@ static void keep_used_pages(struct slot_table *t)
 		used = slots_mapped;
 	keep_pages(t, in_pages(sizeof(*t) + used * sizeof(t->slots[0])));
 	keep_pages((void *)table_marks(t), in_pages(used));
+	if (here && atomic_load(&here->calls) && number_here < sheets_mapped)
+		keep_pages(sheet_of(t, number_here), sizeof(struct call_sheet));
 }
 
 struct slot_table *table_part(struct slot_table *old)
 {
-	size_t size = whole(slots_mapped);
+	size_t size = whole();
 	int fd = table_descriptor();
 	struct slot_table *away, *made;
 
@@ -461,7 +514,7 @@ void table_part_end(struct slot_table *away, bool closes)
 
 	if (here)
 		atomic_store(&away->processes[number_here].pid, 0);
-	pageable_unmap(away, whole(slots_mapped));
+	pageable_unmap(away, whole());
 	is_shared = is_sealed = false;
 	if (fd >= 0 && closes)
 		fds_close_apart(fd);

@@ -12,6 +12,7 @@
  */
 #include <stdalign.h>
 
+#include "base/call_count.h"
 #include "conn/report.h"
 #include "conn/slot.h"
 #include "conn/trace_buffer.h"
@@ -19,7 +20,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	5
+#define TABLE_LAYOUT	6
 #define TABLE_PROCESSES 512
 #define TABLE_RESERVED	(-1)
 
@@ -29,12 +30,13 @@ struct table_process {
 	_Atomic int32_t pid;
 	struct report counts;
 	struct trace_answer trace; /* to `viaduct trace` */
+	_Atomic uint32_t calls;	   /* 1: it has a sheet, and may have counted there */
 };
 
 struct slot_table {
 	uint64_t magic;
 	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
-		process_count;
+		process_count, sheet_bytes, sheet_count;
 	_Atomic uint32_t next_process; /* where the search for a free entry begins */
 	uint64_t trace_wish_at;	       /* address of struct trace_wish, in all of them */
 	/* Free slots: index plus 1 in the low half, a tag against re-use in the high half. */
@@ -52,7 +54,28 @@ struct slot_table {
 };
 
 /*
- * Behind the slots, on pages of their own, a byte for each. These pages stay shared when a process
+ * Behind the slots, on pages of their own, are the sheets of the first sheet_count processes: a
+ * struct call_sheet for each, with the calls of RPC that it has counted. Nobody touches one whose process
+ * has `calls` at 0, so that it takes no memory.
+ */
+#define TABLE_PAGE 4096u
+static inline size_t table_sheets_at(uint32_t slot_count)
+{
+	size_t slots_end =
+		sizeof(struct slot_table) + (size_t)slot_count * sizeof(struct slot);
+
+	return (slots_end + TABLE_PAGE - 1) / TABLE_PAGE * TABLE_PAGE;
+}
+static inline size_t table_sheets_end(uint32_t slot_count, uint32_t sheet_count)
+{
+	return table_sheets_at(slot_count) +
+	       (size_t)sheet_count * sizeof(struct call_sheet);
+}
+/* This process's, from now on; NULL when it has none. */
+struct call_sheet *table_call_sheet(void);
+
+/*
+ * Behind the sheets, on pages of their own, a byte for each slot. These pages stay shared when a process
  * leaves the table: it can say there that somebody has a socket whom nobody counts, and nothing
  * else. See slot.left.
  */
@@ -60,7 +83,7 @@ _Atomic uint8_t *table_marks(struct slot_table *t);
 
 /* Maps it, zeroed but for the head. Without a descriptor to spare it is not to be seen from
  * outside. NULL with errno. */
-struct slot_table *table_map(uint32_t slot_count);
+struct slot_table *table_map(uint32_t slot_count, uint32_t sheet_count);
 /* Closes the descriptor: the program needs its number. False when it is closed already. */
 bool table_give_back(void);
 /* The program wants this very number: goes to another. False when it is not the table's. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "conn/promise.h"
+#include "conn/table.h"
 #include "preload/door.h"
 #include "preload/hook.h"
 #include "readiness/look.h"
@@ -283,6 +284,7 @@ const struct door viaduct_door = {
 	.await_word = door_await_word,
 	.hold_signals = door_hold_signals,
 	.release_signals = door_release_signals,
+	.call_sheet = table_call_sheet,
 	.reach_least = door_reach_least,
 	.reach = door_reach,
 	.unreach = across_unreach,

@@ -12,7 +12,9 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 6u
+#define DOOR_VERSION 7u
+
+struct call_sheet;
 
 enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
 
@@ -70,6 +72,9 @@ struct door {
 	/* In between no handler of the program runs in this thread. They nest. */
 	void (*hold_signals)(void);
 	void (*release_signals)(void);
+	/* Where this process counts its remote procedure calls; NULL: nowhere. Another one after a
+	 * fork. */
+	struct call_sheet *(*call_sheet)(void);
 	/*
 	 * Between hosts, past the stream (remote/reach.c). From so many bytes on it pays; 0: never.
 	 * `reach` opens memory to the peer of fd: 0 and an id, until `unreach`; or -errno. `put`

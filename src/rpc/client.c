@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/count.h"
 #include "rpc/engine.h"
 #include "rpc/record.h"
 
@@ -253,6 +254,15 @@ static bool refresh(struct client *c, AUTH *auth, struct rpc_msg *reply)
 	return again;
 }
 
+/* With the credentials' renewals, as the program sees it. */
+static void count_call(const struct client *c, rpcproc_t procedure, uint64_t began)
+{
+	const struct count_key key = {CALL_CLIENT, ntohl(c->head[HEAD_PROGRAM]),
+				      ntohl(c->head[HEAD_VERSION]), (uint32_t)procedure};
+
+	count_end(&key, began, c->error.re_status != RPC_SUCCESS, true);
+}
+
 static enum clnt_stat client_call(CLIENT *cl, rpcproc_t procedure, xdrproc_t xdr_args,
 				  void *args, xdrproc_t xdr_results, void *results,
 				  struct timeval timeout)
@@ -260,6 +270,7 @@ static enum clnt_stat client_call(CLIENT *cl, rpcproc_t procedure, xdrproc_t xdr
 	struct client *c = client_of(cl);
 	struct rpc_msg reply;
 	enum clnt_stat status;
+	uint64_t began = count_begin();
 	int refreshes = 2;
 
 	enter(c);
@@ -270,6 +281,7 @@ static enum clnt_stat client_call(CLIENT *cl, rpcproc_t procedure, xdrproc_t xdr
 	       refreshes-- && refresh(c, cl->cl_auth, &reply))
 		;
 	status = c->error.re_status;
+	count_call(c, procedure, began);
 	leave(c);
 	return status;
 }

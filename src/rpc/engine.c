@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 
 #include "base/reason.h"
+#include "rpc/count.h"
 
 #define LIBRARY "libtirpc.so.3"
 
@@ -79,8 +80,10 @@ static void find(void)
 	if (!d || d->version != DOOR_VERSION || d->bytes != sizeof(*d))
 		return;
 	d->path(-1, &reason);
-	if (reason != VD_REASON_OFF)
-		engine = d;
+	if (reason == VD_REASON_OFF)
+		return;
+	count_init();
+	engine = d;
 }
 
 const struct tirpc *tirpc(void)

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "rpc/count.h"
 #include "rpc/engine.h"
 #include "rpc/record.h"
 
@@ -25,6 +26,10 @@ struct server {
 	const struct xp_ops *real;
 	struct record record;
 	uint32_t xid; /* of the call that is to be answered */
+	/* The call that is being served, until it has been counted. */
+	struct count_key call;
+	uint64_t began;
+	bool is_serving, has_failed, is_refused;
 };
 
 /* The longest that a service has asked for: answers up to there are one fragment. */
@@ -59,14 +64,30 @@ static bool_t server_recv(SVCXPRT *xprt, struct rpc_msg *msg)
 		return FALSE;
 	}
 	v->xid = msg->rm_xid;
+	v->call = (struct count_key){CALL_SERVICE, (uint32_t)msg->rm_call.cb_prog,
+				     (uint32_t)msg->rm_call.cb_vers,
+				     (uint32_t)msg->rm_call.cb_proc};
+	v->is_serving = true;
+	v->has_failed = v->is_refused = false;
+	v->began = count_begin();
 	v->record.out_is_kept = msg->rm_call.cb_cred.oa_flavor == RPCSEC_GSS;
 	return TRUE;
 }
 
+/* The dispatch has returned. Who asks for what is not served takes no row from what is. */
+static void count_served(struct server *v)
+{
+	if (v->is_serving)
+		count_end(&v->call, v->began, v->has_failed, !v->is_refused);
+	v->is_serving = false;
+}
+
+/* Asked for after each dispatch. */
 static enum xprt_stat server_stat(SVCXPRT *xprt)
 {
 	struct server *v = server_of(xprt);
 
+	count_served(v);
 	if (is_dead(v))
 		return XPRT_DIED;
 	return record_has_more(&v->record) ? XPRT_MOREREQS : XPRT_IDLE;
@@ -86,6 +107,16 @@ static bool_t server_freeargs(SVCXPRT *xprt, xdrproc_t xdr_args, void *args)
 	return xdr_args(xdrs, args);
 }
 
+static void note_answer(struct server *v, const struct rpc_msg *msg)
+{
+	enum accept_stat status = msg->acpted_rply.ar_stat;
+	bool accepted = msg->rm_reply.rp_stat == MSG_ACCEPTED;
+
+	v->has_failed = !accepted || status != SUCCESS;
+	v->is_refused = !accepted || status == PROG_UNAVAIL || status == PROG_MISMATCH ||
+			status == PROC_UNAVAIL;
+}
+
 static bool_t server_reply(SVCXPRT *xprt, struct rpc_msg *msg)
 {
 	struct server *v = server_of(xprt);
@@ -95,6 +126,7 @@ static bool_t server_reply(SVCXPRT *xprt, struct rpc_msg *msg)
 	void *results = NULL;
 	bool_t done;
 
+	note_answer(v, msg);
 	/* The results go through the authentication's own operation. */
 	if (msg->rm_reply.rp_stat == MSG_ACCEPTED && accepted->ar_stat == SUCCESS) {
 		xdr_results = accepted->ar_results.proc;
@@ -116,6 +148,7 @@ static void server_give_back(SVCXPRT *xprt)
 {
 	struct server *v = server_of(xprt);
 
+	count_served(v);
 	xprt->xp_ops = v->real;
 	record_finish(&v->record);
 	free(v);

@@ -62,6 +62,7 @@ static struct slot_table *table(void)
 	t->process_bytes = sizeof(struct table_process);
 	t->process_count = TABLE_PROCESSES;
 	t->slot_count = SLOTS;
+	t->sheet_bytes = sizeof(struct call_sheet);
 	t->trace_wish_at = (uintptr_t)asked;
 	t->processes[0].pid = getpid();
 	t->magic = TABLE_MAGIC;

@@ -427,7 +427,7 @@ class Shown(Stat):
         for args in (["--nonsense"], ["argument"], ["--pid", "0"], ["--pid", "x"],
                      ["--port", "65536"], ["--path", "shm"], ["--reason", "nonsense"],
                      ["--watch=0"], ["--watch=nan"], ["--count", "3"], ["--sort", "x"],
-                     ["--per-connection"], ["--watch", "--prometheus"]):
+                     ["--per-connection"], ["--watch", "--prometheus"], ["--rpc", "--processes"]):
             result = self.run_stat(*args)
             self.assertEqual((result.returncode, result.stdout), (2, ""), args)
             self.assertIn("viaduct stat", result.stderr)
@@ -476,7 +476,7 @@ class Prometheus(Stat):
         found = {}
         for line in text.splitlines():
             if line.startswith("#"):
-                self.assertRegex(line, r"^# (HELP viaduct_\w+ .+|TYPE viaduct_\w+ (gauge|counter))$")
+                self.assertRegex(line, r"^# (HELP viaduct_\w+ .+|TYPE viaduct_\w+ (gauge|counter|summary))$")
                 continue
             m = re.fullmatch(r'(viaduct_\w+)(\{(.*)\})? (\d+)', line)
             self.assertTrue(m, line)
@@ -1036,7 +1036,7 @@ class Odd(Stat):
             p.do("slot = struct.pack('IIII', 0, 1, 1, 0) + s.getsockopt(1, 57, 8)")
             p.do(f"os.pwrite(fd, slot + struct.pack('i', os.getpid()), {table_bytes})")
             self.assertNotEqual(self.end_of(p)["reason"], "role-unknown")
-            for args in ([], ["-w", "--both"], ["--processes"], ["--prometheus",
+            for args in ([], ["-w", "--both"], ["--processes"], ["--rpc"], ["--prometheus",
                          "--per-connection"], ["--json"]):
                 self.stat(*args)
             self.assertEqual(self.end_of(b)["path"], "ring")

@@ -15,6 +15,7 @@
 #include "tool/stat/stat.h"
 
 enum { SLOTS = 12, SOCKETS = SLOTS + 2, FD = 100, COOKIE = 1000, PROCESSES = 2 };
+enum { HEAD, ENTRIES, ALL_SLOTS, CALLS, PARTS };
 
 /* ---- what /proc and the kernel say ---- */
 
@@ -80,12 +81,12 @@ int observe_sockets(struct observe_list *sockets, pid_t pid, uint64_t netns)
 
 static struct slot_table *table;
 
-/* What an input may change: the head, some processes, all slots. */
+/* What an input may change: the head, some processes, all slots, the calls of the first process. */
 static struct part {
 	uint8_t *at;
 	size_t bytes;
 	uint8_t was[SLOTS * sizeof(struct slot)];
-} parts[3];
+} parts[PARTS];
 
 static void fill(struct slot *s, int i)
 {
@@ -105,19 +106,21 @@ static void fill(struct slot *s, int i)
 
 static void make_table(void)
 {
-	table = table_map(SLOTS);
+	table = table_map(SLOTS, 2);
 	FUZZ_CHECK(table && table_descriptor() >= 0);
 	table_count_here(table);
 	table->fresh = SLOTS;
 	for (int i = 0; i < SLOTS; i++)
 		fill(&table->slots[i], i);
-	parts[0].at = (uint8_t *)table;
-	parts[0].bytes = offsetof(struct slot_table, records);
-	parts[1].at = (uint8_t *)table->processes;
-	parts[1].bytes = 2 * sizeof(struct table_process);
-	parts[2].at = (uint8_t *)table->slots;
-	parts[2].bytes = SLOTS * sizeof(struct slot);
-	for (int i = 0; i < 3; i++)
+	parts[HEAD].at = (uint8_t *)table;
+	parts[HEAD].bytes = offsetof(struct slot_table, records);
+	parts[ENTRIES].at = (uint8_t *)table->processes;
+	parts[ENTRIES].bytes = 2 * sizeof(struct table_process);
+	parts[ALL_SLOTS].at = (uint8_t *)table->slots;
+	parts[ALL_SLOTS].bytes = SLOTS * sizeof(struct slot);
+	parts[CALLS].at = (uint8_t *)table_call_sheet();
+	parts[CALLS].bytes = 4 * sizeof(struct call_row);
+	for (int i = 0; i < PARTS; i++)
 		memcpy(parts[i].was, parts[i].at, parts[i].bytes);
 }
 
@@ -139,19 +142,25 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 {
 	uint8_t *to = out + 1;
 
-	if (n > 5)
+	if (n > 7)
 		return 0;
 	out[0] = n & 1 ? CHANGING : STILL;
 	if (n / 2 == 1) {
-		put_change(&to, 0, offsetof(struct slot_table, slot_count), SLOTS - 1);
-		put_change(&to, 0, offsetof(struct slot_table, fresh), 5);
-		put_change(&to, 1, offsetof(struct table_process, counts), 7);
+		put_change(&to, HEAD, offsetof(struct slot_table, slot_count), SLOTS - 1);
+		put_change(&to, HEAD, offsetof(struct slot_table, fresh), 5);
+		put_change(&to, ENTRIES, offsetof(struct table_process, counts), 7);
 	} else if (n / 2 == 2) {
-		put_change(&to, 2, offsetof(struct slot, reason), VD_REASON_COUNT);
-		put_change(&to, 2, offsetof(struct slot, tx), 77);
-		put_change(&to, 2, sizeof(struct slot) + offsetof(struct slot, holders),
-			   1);
-		put_change(&to, 2, offsetof(struct slot, bells), 1 << 20);
+		put_change(&to, ALL_SLOTS, offsetof(struct slot, reason),
+			   VD_REASON_COUNT);
+		put_change(&to, ALL_SLOTS, offsetof(struct slot, tx), 77);
+		put_change(&to, ALL_SLOTS,
+			   sizeof(struct slot) + offsetof(struct slot, holders), 1);
+		put_change(&to, ALL_SLOTS, offsetof(struct slot, bells), 1 << 20);
+	} else if (n / 2 == 3) {
+		put_change(&to, CALLS, offsetof(struct call_row, state), CALL_ROW_USED);
+		put_change(&to, CALLS, offsetof(struct call_row, buckets) + 80, 77);
+		put_change(&to, CALLS, offsetof(struct call_row, ns), 1 << 20);
+		put_change(&to, HEAD, offsetof(struct slot_table, sheet_count), 3);
 	}
 	return (size_t)(to - out);
 }
@@ -159,7 +168,7 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 static void change(struct fuzz_bytes *b)
 {
 	unsigned which = (unsigned)fuzz_number(b, 1), bytes = 1u << (which >> 4 & 3);
-	struct part *p = &parts[(which & 15) % 3];
+	struct part *p = &parts[(which & 15) % PARTS];
 	size_t at = fuzz_number(b, 2) % (p->bytes - 7);
 
 	fuzz_take(b, p->at + at, bytes);
@@ -181,6 +190,7 @@ static void check(const struct stat_view *v)
 
 static void print(struct stat_view *v, const struct stat_options *o)
 {
+	const struct stat_options calls = {.rpc = true};
 	const struct stat_page page = {.width = 100};
 	char *text = NULL, *json = NULL;
 	size_t size = 0, json_size = 0;
@@ -188,6 +198,7 @@ static void print(struct stat_view *v, const struct stat_options *o)
 	json_t *parsed;
 
 	FUZZ_CHECK(out && stat_print(out, v, o, &page) == 0);
+	FUZZ_CHECK(stat_print(out, v, &calls, &page) == 0);
 	stat_prometheus(out, v, true);
 	FUZZ_CHECK(fclose(out) == 0 && !memchr(text, '\033', size));
 	as_json = open_memstream(&json, &json_size);
@@ -240,12 +251,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < 64 && b.left > 0; i++)
 		change(&b);
 	if (changing)
-		flip_begin(parts[2].at, parts[2].bytes,
+		flip_begin(parts[ALL_SLOTS].at, parts[ALL_SLOTS].bytes,
 			   size * 31u + (size ? data[size - 1] : 0));
 	look();
 	if (changing)
 		flip_end();
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < PARTS; i++)
 		memcpy(parts[i].at, parts[i].was, parts[i].bytes);
 	return 0;
 }

@@ -15,7 +15,7 @@
 static void init(void)
 {
 	if (!slot_count())
-		REQUIRE(slot_table_init(SLOTS) == 0);
+		REQUIRE(slot_table_init(SLOTS, 2) == 0);
 }
 
 static pid_t child(void (*body)(struct slot *), struct slot *sl)

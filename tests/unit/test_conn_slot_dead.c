@@ -15,7 +15,7 @@ TEST(the_dead_make_room_for_the_living)
 {
 	uint32_t highest = 0;
 	int status;
-	REQUIRE(slot_table_init(SLOTS) == 0);
+	REQUIRE(slot_table_init(SLOTS, 2) == 0);
 	fflush(NULL);
 	pid_t dead = fork();
 	if (dead == 0)

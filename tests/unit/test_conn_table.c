@@ -36,7 +36,7 @@ static void look(void)
 	char path[64];
 	if (seen)
 		return;
-	REQUIRE(slot_table_init(SLOTS) == 0);
+	REQUIRE(slot_table_init(SLOTS, TABLE_PROCESSES) == 0);
 	int fd = table_fd();
 	REQUIRE(fd > 2);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -129,4 +129,70 @@ TEST(a_fork_that_fails_leaves_no_entry)
 	}
 	CHECK(!entry_of(TABLE_RESERVED));
 	CHECK(entry_of(getpid()));
+}
+
+/* Buckets follow one another without a gap, and each time is in its own. */
+TEST(times_of_calls)
+{
+	uint64_t begin = 0;
+
+	for (uint32_t i = 0; i < CALL_BUCKETS - 1; i++) {
+		CHECK(call_bucket_end(i) > begin);
+		CHECK_EQ(call_bucket(begin), i);
+		CHECK_EQ(call_bucket(call_bucket_end(i) - 1), i);
+		CHECK(i == 0 || call_bucket_end(i) - begin <= begin / 4);
+		begin = call_bucket_end(i);
+	}
+	CHECK_EQ(call_bucket(begin), CALL_BUCKETS - 1);
+	CHECK_EQ(call_bucket(UINT64_MAX), CALL_BUCKETS - 1);
+	CHECK_EQ(call_bucket_end(CALL_BUCKETS - 1), begin);
+}
+
+static bool is_empty(const struct call_sheet *sheet)
+{
+	static const struct call_sheet empty;
+
+	return !memcmp((const void *)sheet, (const void *)&empty, sizeof(empty));
+}
+
+/* A child counts for itself, and whoever gets its entry after it begins with nothing. */
+TEST(calls_of_a_child)
+{
+	struct call_sheet *ours, *childs;
+	struct table_process *entry;
+	int status, tell[2];
+	pid_t child;
+
+	look();
+	REQUIRE(pipe(tell) == 0);
+	ours = table_call_sheet();
+	REQUIRE(ours);
+	CHECK(is_empty(ours));
+	atomic_store(&ours->rows[0].ns, 1);
+	slot_table_forking();
+	child = fork();
+	if (child == 0) {
+		table_forked_child(true);
+		childs = table_call_sheet();
+		_exit(!childs || childs == ours || !is_empty(childs) ||
+		      (atomic_store(&childs->rows[0].ns, 2), false) ||
+		      write(tell[1], &childs, sizeof(childs)) != sizeof(childs));
+	}
+	table_forked_parent(child);
+	close(tell[1]);
+	REQUIRE(read(tell[0], &childs, sizeof(childs)) == sizeof(childs));
+	close(tell[0]);
+	waitpid(child, &status, 0);
+	CHECK_EQ(status, 0);
+	entry = entry_of(child);
+	REQUIRE(entry);
+	CHECK_EQ(atomic_load(&entry->calls), 1);
+	CHECK_EQ(atomic_load(&childs->rows[0].ns), 2);
+	for (uint32_t i = 0; i < TABLE_PROCESSES && !is_empty(childs); i++) {
+		slot_table_forking();
+		table_forked_parent(-1);
+	}
+	CHECK(is_empty(childs));
+	CHECK_EQ(atomic_load(&entry->calls), 0);
+	CHECK_EQ(atomic_load(&ours->rows[0].ns), 1);
 }

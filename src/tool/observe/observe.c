@@ -16,7 +16,7 @@
 
 /* Behind struct observe's `memory`. */
 struct parts {
-	struct observe_list processes, holders, sockets, conns;
+	struct observe_list processes, holders, sockets, conns, calls;
 	struct observe_family *families;
 	size_t family_count;
 	const struct observe_socket **by_ends; /* the sockets, sorted */
@@ -447,6 +447,15 @@ static void count_again(struct parts *p)
 	}
 }
 
+static int list_calls(struct parts *p)
+{
+	for (size_t i = 0; i < p->processes.count; i++)
+		if (!observe_calls(ITEM(p->processes, struct observe_process, i),
+				   &p->calls))
+			return -ENOMEM;
+	return 0;
+}
+
 static uint64_t own_netns(void)
 {
 	struct stat st;
@@ -492,6 +501,8 @@ static int take(struct parts *p, size_t *hidden)
 	r = sort_sockets(p);
 	if (r == 0)
 		r = list_conns(p);
+	if (r == 0)
+		r = list_calls(p);
 	if (r == 0) {
 		join_peers(p);
 		count_again(p);
@@ -511,6 +522,7 @@ int observe_take(struct observe *o, char *message, size_t size)
 		p->holders.item_bytes = sizeof(struct observe_holder);
 		p->sockets.item_bytes = sizeof(struct observe_socket);
 		p->conns.item_bytes = sizeof(struct observe_conn);
+		p->calls.item_bytes = sizeof(struct observe_call);
 		r = take(p, &o->hidden);
 	}
 	if (r < 0) {
@@ -522,6 +534,8 @@ int observe_take(struct observe *o, char *message, size_t size)
 	o->process_count = p->processes.count;
 	o->conns = p->conns.items;
 	o->conn_count = p->conns.count;
+	o->calls = p->calls.items;
+	o->call_count = p->calls.count;
 	return 0;
 }
 
@@ -539,6 +553,7 @@ void observe_free(struct observe *o)
 	free(p->holders.items);
 	free(p->sockets.items);
 	free(p->conns.items);
+	free(p->calls.items);
 	free(p);
 	memset(o, 0, sizeof(*o));
 }

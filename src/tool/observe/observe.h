@@ -102,12 +102,26 @@ struct observe_conn {
 	const void *slot;	   /* of the implementation */
 };
 
+/* Remote procedure calls of one kind that a process has counted: how long they took is, at a client, by
+ * what it waited; at a service, the time in the dispatch. */
+struct observe_call {
+	const struct observe_process *process;
+	bool is_service;
+	bool is_other; /* all that found no row of their own */
+	uint32_t program, version, procedure;
+	uint64_t calls, errors, ns;
+	uint64_t
+		p99_ns; /* 99 of 100 took less; or more, at the end of what is told apart */
+};
+
 struct observe {
 	struct observe_process *processes; /* all that may be seen, Viaduct or not */
 	size_t process_count;
 	/* Of Viaduct processes, by process and descriptor; listeners among them. */
 	struct observe_conn *conns;
 	size_t conn_count;
+	struct observe_call *calls; /* by process */
+	size_t call_count;
 	size_t hidden; /* processes of others, which may not be looked into */
 	void *memory;  /* of the implementation */
 };

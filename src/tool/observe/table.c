@@ -23,22 +23,30 @@ enum { COUNT_TRIES = 8, SLOTS_MAX = 65536, NUMBERS_MAX = 1 << 20 };
 struct head {
 	uint64_t magic;
 	uint32_t layout, table_bytes, slot_bytes, slot_count, process_bytes,
-		process_count;
+		process_count, sheet_bytes, sheet_count;
 };
 static_assert(offsetof(struct head, slot_count) ==
 			      offsetof(struct slot_table, slot_count) &&
 		      offsetof(struct head, process_count) ==
-			      offsetof(struct slot_table, process_count),
+			      offsetof(struct slot_table, process_count) &&
+		      offsetof(struct head, sheet_count) ==
+			      offsetof(struct slot_table, sheet_count),
 	      "the same words");
 
 static bool fits(const struct head *h, uint64_t bytes)
 {
+	uint64_t behind = bytes - sizeof(struct slot_table);
+
 	return bytes >= sizeof(struct slot_table) && h->magic == TABLE_MAGIC &&
 	       h->layout == TABLE_LAYOUT && h->table_bytes == sizeof(struct slot_table) &&
 	       h->slot_bytes == sizeof(struct slot) &&
 	       h->process_bytes == sizeof(struct table_process) &&
 	       h->process_count == TABLE_PROCESSES && h->slot_count <= SLOTS_MAX &&
-	       (bytes - sizeof(struct slot_table)) / sizeof(struct slot) >= h->slot_count;
+	       h->sheet_bytes == sizeof(struct call_sheet) &&
+	       h->sheet_count <= TABLE_PROCESSES &&
+	       behind / sizeof(struct slot) >= h->slot_count &&
+	       (h->sheet_count == 0 ||
+		bytes >= table_sheets_end(h->slot_count, h->sheet_count));
 }
 
 /* Sets f->table, or returns why not; neither while the process begins. Memory that could
@@ -61,7 +69,9 @@ static const char *map_table(const struct observe_file *file, struct observe_fam
 		return NULL;
 	if (!fits(&head, file->size))
 		return "it runs another version of Viaduct than this command";
-	bytes = sizeof(struct slot_table) + head.slot_count * sizeof(struct slot);
+	bytes = head.sheet_count ? table_sheets_end(head.slot_count, head.sheet_count)
+				 : sizeof(struct slot_table) +
+					   head.slot_count * sizeof(struct slot);
 	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
 	if (map == MAP_FAILED)
 		return "its table cannot be mapped";
@@ -70,6 +80,7 @@ static const char *map_table(const struct observe_file *file, struct observe_fam
 	f->table = map;
 	f->bytes = bytes;
 	f->slots = head.slot_count;
+	f->sheets = head.sheet_count;
 	return NULL;
 }
 
@@ -327,15 +338,20 @@ static void add_open(const struct observe_key *slots, size_t count, int32_t own_
 	}
 }
 
+const struct table_process *observe_entry(const struct observe_family *f, int32_t own_pid)
+{
+	for (uint32_t i = 0; own_pid && i < TABLE_PROCESSES; i++)
+		if (atomic_load(&f->table->processes[i].pid) == own_pid)
+			return &f->table->processes[i];
+	return NULL;
+}
+
 bool observe_counts(const struct observe_family *f, int32_t own_pid,
 		    struct observe_counts *out)
 {
-	const struct table_process *p = NULL;
+	const struct table_process *p = observe_entry(f, own_pid);
 	struct observe_counts before, after;
 
-	for (uint32_t i = 0; !p && own_pid && i < TABLE_PROCESSES; i++)
-		if (atomic_load(&f->table->processes[i].pid) == own_pid)
-			p = &f->table->processes[i];
 	if (!p)
 		return false;
 	/* What is closed meanwhile would count twice, or not at all. */

@@ -6,6 +6,8 @@
 #include "conn/slot.h"
 #include "tool/observe/parts.h"
 
+struct table_process;
+
 /* A slot, and what it was sorted by: the word in the slot may be another one by now. */
 struct observe_key {
 	uint64_t key;
@@ -22,7 +24,7 @@ struct observe_family {
 	uid_t uid; /* who made it */
 	const struct slot_table *table;
 	size_t bytes;
-	uint32_t slots; /* that are mapped */
+	uint32_t slots, sheets; /* that are mapped */
 	/* Of the slots in use: those with a cookie by cookie, the others by descriptor. */
 	struct observe_key *by_cookie, *by_fd;
 	size_t cookies, fds;
@@ -44,5 +46,13 @@ const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie,
 /* The counts of a process, with what is open; false when it has none. */
 bool observe_counts(const struct observe_family *f, int32_t own_pid,
 		    struct observe_counts *out);
+/* Its entry, or NULL. */
+const struct table_process *observe_entry(const struct observe_family *f,
+					  int32_t own_pid);
+
+/* ---- observe_calls.c ---- */
+
+/* Adds the remote procedure calls that it has counted: struct observe_call. False without memory. */
+bool observe_calls(const struct observe_process *p, struct observe_list *calls);
 
 #endif

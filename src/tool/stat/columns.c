@@ -411,7 +411,7 @@ static enum stat_style style_of_row(const void *item)
 	}
 }
 
-static enum stat_style style_of_process(const void *item)
+static enum stat_style style_plain(const void *item)
 {
 	(void)item;
 	return STAT_PLAIN;
@@ -419,34 +419,61 @@ static enum stat_style style_of_process(const void *item)
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* What there is a line for, if the filters let it pass. */
+static size_t list_shown(const struct stat_view *v, const struct stat_options *o,
+			 const void **items)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; o->rpc && i < v->call_count; i++)
+		if (v->calls[i].shown)
+			items[n++] = &v->calls[i];
+	for (size_t i = 0; o->processes && i < v->process_count; i++)
+		if (v->processes[i].shown)
+			items[n++] = &v->processes[i];
+	for (size_t i = 0; !o->rpc && !o->processes && i < v->row_count; i++)
+		if (v->rows[i].shown)
+			items[n++] = &v->rows[i];
+	return n;
+}
+
+static void choose_columns(struct stat_shape *shape, const struct stat_options *o)
+{
+	if (o->rpc) {
+		shape->columns = stat_calls_columns(&shape->column_count);
+	} else if (o->processes) {
+		shape->columns = of_processes;
+		shape->column_count = COUNT(of_processes);
+	} else {
+		shape->columns = of_connections;
+		shape->column_count = COUNT(of_connections);
+	}
+}
+
 int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
 	       const struct stat_page *page)
 {
 	struct stat_shape shape = {
-		.columns = o->processes ? of_processes : of_connections,
-		.column_count =
-			o->processes ? COUNT(of_processes) : COUNT(of_connections),
 		.width = page->width,
 		.wide = o->wide,
 		.rates = v->has_rates,
 		.cut = page->lines > 0,
 		.lines = page->lines > 0 ? page->lines : SIZE_MAX,
-		.style = page->lines == 0 ? NULL
-			 : o->processes	  ? style_of_process
-					  : style_of_row,
+		.style = page->lines == 0	  ? NULL
+			 : o->processes || o->rpc ? style_plain
+						  : style_of_row,
 	};
-	size_t all = o->processes ? v->process_count : v->row_count, n = 0;
+	size_t all = o->rpc	    ? v->call_count
+		     : o->processes ? v->process_count
+				    : v->row_count;
 	const void **items = malloc((all + 1) * sizeof(*items));
+	size_t n;
 	int r = 0;
 
 	if (!items)
 		return -ENOMEM;
-	for (size_t i = 0; i < all; i++) {
-		if (o->processes && v->processes[i].shown)
-			items[n++] = &v->processes[i];
-		else if (!o->processes && v->rows[i].shown)
-			items[n++] = &v->rows[i];
-	}
+	choose_columns(&shape, o);
+	n = list_shown(v, o, items);
 	if (n > 0)
 		r = stat_table(out, &shape, items, n);
 	free(items);

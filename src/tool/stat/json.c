@@ -65,7 +65,8 @@ static void print_counts(FILE *out, const struct observe_counts *c)
 	fputc('}', out);
 }
 
-static void print_process(FILE *out, const struct stat_process *p)
+static void print_process(FILE *out, const struct stat_view *v,
+			  const struct stat_process *p)
 {
 	uint64_t reasons[VD_REASON_COUNT];
 
@@ -90,6 +91,7 @@ static void print_process(FILE *out, const struct stat_process *p)
 		print_counts(out, &p->p->counts);
 	else
 		fprintf(out, ",\"counts\":null");
+	stat_calls_json(out, v, p->p);
 	fputc('}', out);
 }
 
@@ -203,7 +205,7 @@ void stat_json(FILE *out, const struct stat_view *v, bool one_line)
 		if (!v->processes[i].shown)
 			continue;
 		begin_item(&j, &first);
-		print_process(out, &v->processes[i]);
+		print_process(out, v, &v->processes[i]);
 	}
 	fprintf(out, "%s],%s\"connections\":[", end, end);
 	first = true;

@@ -33,6 +33,13 @@ static void note_process(FILE *out, const struct stat_view *v, pid_t pid)
 			(int)pid, stat_name(p->name, name, sizeof(name)));
 }
 
+static bool is_listed(const struct stat_view *v, pid_t pid)
+{
+	const struct observe_process *p = observe_process(&v->seen, pid);
+
+	return p && p->viaduct && !p->trouble;
+}
+
 static bool is_filtered(const struct stat_options *o)
 {
 	return o->port || o->program || o->path != STAT_ANY || o->reason != STAT_ANY;
@@ -44,11 +51,16 @@ static void note_empty(FILE *out, const struct stat_view *v, const struct stat_o
 
 	for (size_t i = 0; i < v->process_count; i++)
 		listed += !v->processes[i].p->trouble;
-	if (o->pid)
+	if (o->pid && !(o->rpc && is_listed(v, o->pid)))
 		note_process(out, v, o->pid);
 	else if (v->process_count == 0)
 		fprintf(out, "No process that this user may see runs under Viaduct.\n"
 			     "Start programs with `viaduct run -- PROGRAM`.\n");
+	else if (o->rpc)
+		fprintf(out, "No remote procedure call has been counted there. Counted "
+			     "are those "
+			     "of programs that\nlink libtirpc, over TCP, with "
+			     "libviaduct-rpc.so.\n");
 	else if (is_filtered(o))
 		fprintf(out,
 			"Nothing matches, of %zu connection end%s in %zu process%s "
@@ -134,9 +146,12 @@ void stat_notes(FILE *out, const struct stat_view *v, const struct stat_options 
 		empty &= !v->processes[i].shown;
 	if (empty)
 		note_empty(out, v, o);
+	else if (o->rpc)
+		fprintf(out, "%zu procedure%s\n", v->shown, plural(v->shown));
 	else if (!o->processes)
 		note_counts(out, v, o);
-	note_reasons(out, v, o);
+	if (!o->rpc)
+		note_reasons(out, v, o);
 	note_troubles(out, v, o);
 	if (v->seen.hidden)
 		fprintf(out,

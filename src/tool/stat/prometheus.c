@@ -156,6 +156,39 @@ static void native_counters(FILE *out, const struct stat_view *v)
 	}
 }
 
+/* ---- of remote procedure calls ---- */
+
+#define FOR_CALLS(c)                                                                     \
+	for (const struct stat_call *c = v->calls; c < v->calls + v->call_count; c++)    \
+		if (c->shown)
+
+static void begin_call(FILE *out, const char *name, const struct observe_call *c)
+{
+	begin(out, name, c->process);
+	stat_calls_labels(out, c);
+}
+
+static void calls(FILE *out, const struct stat_view *v)
+{
+	head(out, "rpc_seconds", "summary",
+	     "How long remote procedure calls took: to the client, and in the service.");
+	FOR_CALLS(c)
+	{
+		begin_call(out, "rpc_seconds", c->c);
+		fprintf(out, ",quantile=\"0.99\"} %.9f\n", (double)c->c->p99_ns / 1e9);
+		begin_call(out, "rpc_seconds_sum", c->c);
+		fprintf(out, "} %.9f\n", (double)c->c->ns / 1e9);
+		begin_call(out, "rpc_seconds_count", c->c);
+		fprintf(out, "} %" PRIu64 "\n", c->c->calls);
+	}
+	head(out, "rpc_errors_total", "counter", "Remote procedure calls that failed.");
+	FOR_CALLS(c)
+	{
+		begin_call(out, "rpc_errors_total", c->c);
+		fprintf(out, "} %" PRIu64 "\n", c->c->errors);
+	}
+}
+
 static void of_processes(FILE *out, const struct stat_view *v)
 {
 	open_connections(out, v);
@@ -177,6 +210,7 @@ static void of_processes(FILE *out, const struct stat_view *v)
 		"Times that the device took them from the program's memory.",
 		offsetof(struct observe_counts, zero_copies));
 	native_counters(out, v);
+	calls(out, v);
 }
 
 /* ---- of connections ---- */

@@ -21,6 +21,7 @@ enum {
 	OPT_PROGRAM,
 	OPT_BOTH,
 	OPT_PROCESSES,
+	OPT_RPC,
 	OPT_COUNT,
 	OPT_SORT,
 	OPT_JSON,
@@ -45,6 +46,8 @@ static int help(void)
 	       "      --program GLOB   of programs whose names match\n"
 	       "  -b, --both           a line for each end, in each process\n"
 	       "      --processes      a line for each process\n"
+	       "      --rpc            a line for each remote procedure that a process "
+	       "calls\n                       or serves\n"
 	       "  -w, --wide           all columns\n"
 	       "      --watch[=SEC]    again and again, every 2 seconds, the busiest "
 	       "first\n"
@@ -160,6 +163,9 @@ static int read_option(int option, const char *value, struct stat_options *o)
 	case OPT_PROCESSES:
 		o->processes = true;
 		return 0;
+	case OPT_RPC:
+		o->rpc = true;
+		return 0;
 	case 'w':
 		o->wide = true;
 		return 0;
@@ -198,6 +204,7 @@ static int read_line(int argc, char **argv, struct stat_options *o)
 		{"program", 1, NULL, OPT_PROGRAM},
 		{"both", 0, NULL, OPT_BOTH},
 		{"processes", 0, NULL, OPT_PROCESSES},
+		{"rpc", 0, NULL, OPT_RPC},
 		{"wide", 0, NULL, 'w'},
 		{"watch", 2, NULL, 'W'},
 		{"count", 1, NULL, OPT_COUNT},
@@ -237,6 +244,8 @@ static int check_together(const struct stat_options *o)
 		wrong = "--watch does not go with --prometheus: let Prometheus ask again";
 	else if (o->per_connection && o->format != STAT_PROMETHEUS)
 		wrong = "--per-connection is for --prometheus";
+	else if (o->rpc && o->processes)
+		wrong = "--rpc does not go with --processes";
 	else if (o->count && !o->watch)
 		wrong = "--count is for --watch";
 	if (wrong)

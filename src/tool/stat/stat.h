@@ -16,7 +16,7 @@ enum stat_format { STAT_TABLE, STAT_JSON, STAT_PROMETHEUS };
 
 struct stat_options {
 	enum stat_format format;
-	bool wide, both, processes, per_connection, watch, by_messages;
+	bool wide, both, processes, rpc, per_connection, watch, by_messages;
 	double seconds;	     /* between two looks */
 	unsigned long count; /* of looks; 0 without end */
 	/* Filters: 0, NULL or STAT_ANY take everything. */
@@ -50,20 +50,29 @@ struct stat_process {
 	struct stat_rates rates;
 };
 
+/* Remote procedure calls of one kind, of one process. */
+struct stat_call {
+	const struct observe_call *c;
+	bool shown;  /* the filters let its process pass */
+	double rate; /* per second, since the look before */
+};
+
 struct stat_view {
 	struct observe seen;
 	double time; /* seconds since 1970 */
 	const struct observe_conn **conns;
 	struct stat_row *rows;
 	struct stat_process *processes;
-	size_t row_count, process_count, shown;
+	struct stat_call *calls;
+	size_t row_count, process_count, call_count, shown;
 	bool has_rates;
 };
 
 /* What one look leaves to the next. */
 struct stat_past {
 	struct stat_was *items;
-	size_t count;
+	struct stat_call_was *calls;
+	size_t count, call_count;
 	double time;
 };
 
@@ -152,6 +161,19 @@ void stat_notes(FILE *out, const struct stat_view *v, const struct stat_options 
 void stat_json(FILE *out, const struct stat_view *v, bool one_line);
 /* prometheus.c */
 void stat_prometheus(FILE *out, const struct stat_view *v, bool per_connection);
+
+/* ---- calls.c: remote procedure calls ---- */
+
+/* Fills v->calls, when it is known which processes are shown: 0 or -ENOMEM. `counts`: v->shown becomes
+ * the number of those that are shown. */
+int stat_calls_make(struct stat_view *v, bool counts);
+/* As stat_compare, which does this, too, while past->time is still that of the look before. */
+void stat_calls_compare(struct stat_view *v, struct stat_past *past);
+const struct stat_column *stat_calls_columns(size_t *count);
+/* As a member of an object, those of the process; and as labels, of one. */
+void stat_calls_json(FILE *out, const struct stat_view *v,
+		     const struct observe_process *p);
+void stat_calls_labels(FILE *out, const struct observe_call *c);
 
 /* ---- watch.c ---- */
 

@@ -222,6 +222,8 @@ int stat_look(struct stat_view *v, const struct stat_options *o, char *message,
 		r = make_processes(v);
 	if (r == 0)
 		r = filter(v, o);
+	if (r == 0)
+		r = stat_calls_make(v, o->rpc);
 	if (r < 0) {
 		snprintf(message, size, "connections cannot be listed: %s", strerror(-r));
 		stat_forget(v);
@@ -234,6 +236,7 @@ void stat_forget(struct stat_view *v)
 	free(v->conns);
 	free(v->rows);
 	free(v->processes);
+	free(v->calls);
 	observe_free(&v->seen);
 	memset(v, 0, sizeof(*v));
 }
@@ -344,6 +347,7 @@ void stat_compare(struct stat_view *v, struct stat_past *past,
 
 	if (past->time > 0)
 		rate_rows(v, past);
+	stat_calls_compare(v, past);
 	keep(v, past);
 	if (!v->has_rates)
 		return;

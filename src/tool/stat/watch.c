@@ -331,6 +331,7 @@ int stat_watch(const struct stat_options *options)
 	r = watch(&o, &s, &past, message, sizeof(message));
 	screen_leave(&s);
 	free(past.items);
+	free(past.calls);
 	if (r < 0)
 		warn_line("viaduct stat: %s", message);
 	/* A signal that ends others ends us; q and ^C are the way out. */
