@@ -178,13 +178,22 @@ int vd_alloc(size_t len, void **memory);
 /* Gives back what vd_alloc gave. NULL is ignored. -EBUSY: it is exported. -EINVAL: it is none. */
 int vd_free(void *memory);
 
+/*
+ * Tells that `len` bytes at `memory` are about to go: to be unmapped, or exchanged for others at the same
+ * address (mmap, mremap, MADV_DONTNEED; free of what malloc may have mapped by itself). A device has
+ * what vd_put sent from there and vd_get brought there registered still, since that is dear, and would
+ * go on with the old pages. Memory of any size, and of any history, may be named; not what a call of
+ * another thread uses just now. Memory of vd_alloc need not be. Does not block. No errors.
+ */
+int vd_forget(const void *memory, size_t len);
+
 /* ---- data ---- */
 
 #define VD_NOTIFY 1u /* of vd_put: an event at the peer, after the bytes */
 
 /*
  * Writes `len` bytes from `src` to the peer's memory, from `offset` on. `src` may be used again when
- * the call returns; the bytes are then lost only with the connection. Puts to one export take effect
+ * the call returns (before its memory goes: vd_forget); the bytes are then lost only with the connection. Puts to one export take effect
  * in the order of the calls. With VD_NOTIFY the peer's vd_wait gives an event with `tag`,
  * when all bytes of this and of earlier puts are in place; `len` may be 0 then.
  * Blocks while the connection is full, and with VD_NOTIFY while the peer has 1024 events that it
@@ -203,7 +212,7 @@ int vd_flush(vd_conn *c);
 /*
  * Reads `len` bytes of the peer's memory into `dst`. They are at least as new as all puts of this
  * connection before the call. Where somebody writes there meanwhile, they may be old in parts and
- * new in parts. Blocks until they are here.
+ * new in parts. Blocks until they are here. Before the memory of `dst` goes: vd_forget.
  * -ERANGE, -EACCES, -ESTALE: as vd_put. After an error `dst` may hold a part.
  */
 int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len);

@@ -65,6 +65,7 @@ _viaduct_argument() {
 	case $2:$3 in
 	--log:*) words="off error info debug debug:stderr" ;;
 	--placement:*) words="two one free" ;;
+	--registration:*) words="keep check once" ;;
 	--io-uring:*) words="refuse leave" ;;
 	--redirect:*) words="auto off 64K 256K" ;;
 	--ring-max:*) words="16K 256K 4M" ;;

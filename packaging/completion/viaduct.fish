@@ -66,6 +66,8 @@ function __viaduct_values
             printf '%s\n' off error info debug debug:stderr
         case '--placement:*'
             printf '%s\n' two one free
+        case '--registration:*'
+            printf '%s\n' keep check once
         case '--io-uring:*'
             printf '%s\n' refuse leave
         case '--redirect:*'

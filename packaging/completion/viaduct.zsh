@@ -26,6 +26,7 @@ _viaduct_add() {
 	*:) values= ;;
 	--log:*) values='(off error info debug debug\:stderr)' ;;
 	--placement:*) values='(two one free)' ;;
+	--registration:*) values='(keep check once)' ;;
 	--io-uring:*) values='(refuse leave)' ;;
 	--redirect:*) values='(auto off 64K 256K)' ;;
 	--ring-max:*) values='(16K 256K 4M)' ;;

@@ -10,6 +10,7 @@ enum native_count {
 	NATIVE_FAR_PUTS, /* of them: written by a device to memory on another host */
 	NATIVE_GETS,
 	NATIVE_GET_BYTES,
+	NATIVE_FAR_GETS, /* gets: those that a device brought from another host */
 	NATIVE_ATOMICS,
 	NATIVE_NOTES_SENT, /* notifications */
 	NATIVE_NOTES_COME,
@@ -18,8 +19,12 @@ enum native_count {
 	NATIVE_FULL,   /* redirections, by what was redirected */
 	NATIVE_PARTIAL,
 	NATIVE_NONE,
-	NATIVE_MESSAGES, /* that were sent */
-	NATIVE_IN_PLACE, /* of these: seen by the peer where they were written */
+	NATIVE_HITS, /* registrations of a program's memory that were found, */
+	NATIVE_MISSES,
+	NATIVE_EVICTIONS, /* given up for others, */
+	NATIVE_BROKEN,	  /* found to be of memory that has gone */
+	NATIVE_MESSAGES,  /* that were sent */
+	NATIVE_IN_PLACE,  /* of these: seen by the peer where they were written */
 	NATIVE_MESSAGES_COME,
 	NATIVE_MESSAGE_BYTES, /* sent */
 	NATIVE_COUNTS

@@ -120,6 +120,7 @@ static void report_format(struct text *t, const char *program,
 	COUNT(sleeps);
 	COUNT(redirects);
 	COUNT(zero_copies);
+	COUNT(pinned_bytes);
 #undef COUNT
 	add_native(t, all->native);
 	text_add(t, ",\"reasons\":{");

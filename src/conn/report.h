@@ -17,6 +17,7 @@ struct report {
 	/* Of the direct ones: to and from other hosts. */
 	_Atomic uint64_t tx_rdma_bytes, rx_rdma_bytes;
 	_Atomic uint64_t doorbells, sleeps, redirects, zero_copies;
+	_Atomic uint64_t pinned_bytes; /* at this moment: of the cache of registrations */
 	_Atomic uint64_t native[NATIVE_COUNTS];
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
 };

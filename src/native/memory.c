@@ -120,10 +120,20 @@ NATIVE int vd_free(void *base)
 	pthread_mutex_unlock(&lock);
 	if (r < 0)
 		return r;
+	door->unregister(m->base, m->len);
 	munmap(m->base, m->len);
 	if (m->fd >= 0)
 		door->close(m->fd);
 	free(m);
+	return 0;
+}
+
+NATIVE int vd_forget(const void *at, size_t len)
+{
+	/* Without a connection in this process, nothing is registered; nor in a child of a bare fork,
+	 * in which the engine may be anything. */
+	if (atomic_load_explicit(native_birth, memory_order_relaxed) != 0 && len > 0)
+		door->unregister(at, len);
 	return 0;
 }
 
@@ -194,7 +204,7 @@ static struct memory *find_inside(const uint8_t *at, size_t len)
 	return m;
 }
 
-bool memory_claim(const void *at, size_t len, struct memory **out)
+bool memory_claim(const void *at, size_t len, bool writes, struct memory **out)
 {
 	const uint8_t *from = at;
 	struct memory *m;
@@ -203,10 +213,11 @@ bool memory_claim(const void *at, size_t len, struct memory **out)
 	pthread_mutex_lock(&lock);
 	m = find_inside(from, len);
 	/* Exchanged for a copy, it would be out of the device's sight; and of two only one is claimed. */
-	is_free = !m || (m->writers == 0 && m->readers == 0 && from >= m->base &&
-			 from + len <= m->base + m->len);
+	is_free = !m || (m->writers == 0 && (!writes || m->readers == 0) &&
+			 from >= m->base && from + len <= m->base + m->len);
 	if (m && is_free) {
-		m->writers++;
+		m->writers += writes;
+		m->readers += !writes;
 		m->exports++;
 	}
 	pthread_mutex_unlock(&lock);
@@ -214,11 +225,25 @@ bool memory_claim(const void *at, size_t len, struct memory **out)
 	return is_free;
 }
 
-void memory_unclaim(struct memory *m)
+void memory_around(const void *at, size_t len, const void **base, size_t *bytes)
+{
+	const uint8_t *from = at;
+	struct memory *m;
+
+	pthread_mutex_lock(&lock);
+	m = find_inside(from, len);
+	if (m && (from < m->base || from + len > m->base + m->len))
+		m = NULL;
+	*base = m ? m->base : NULL;
+	*bytes = m ? m->len : 0;
+	pthread_mutex_unlock(&lock);
+}
+
+void memory_unclaim(struct memory *m, bool writes)
 {
 	if (!m)
 		return;
-	memory_returned(m, true);
+	memory_returned(m, writes);
 	memory_unuse(m);
 }
 
@@ -229,6 +254,7 @@ int memory_part(struct memory *m)
 
 	if (copy == MAP_FAILED || madvise(copy, m->len, MADV_DONTFORK) < 0)
 		return -ENOMEM;
+	door->unregister(m->base, m->len);
 	memcpy(copy, m->base, m->len);
 	/* In one step: the address is never without memory. */
 	if (mremap(copy, m->len, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, m->base) ==

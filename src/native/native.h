@@ -432,10 +432,12 @@ void memory_unuse(struct memory *m);
 /* A descriptor for a peer; -1: it has been lent to others, or has parted. */
 int memory_lend(struct memory *m, bool writes);
 void memory_returned(struct memory *m, bool writes);
-/* Some of it may be written by a device from now on: it is as if it were lent to a peer that writes, and
- * used. *out is NULL where nothing of vd_alloc is there. False: it is lent already. */
-bool memory_claim(const void *at, size_t len, struct memory **out);
-void memory_unclaim(struct memory *m);
+/* Some of it may be written, or read, by a device from now on: it is as if it were lent to a peer that does,
+ * and used. *out is NULL where nothing of vd_alloc is there. False: it is lent otherwise. */
+bool memory_claim(const void *at, size_t len, bool writes, struct memory **out);
+void memory_unclaim(struct memory *m, bool writes);
+/* The memory of vd_alloc that holds all of that: NULL and 0 where none does. */
+void memory_around(const void *at, size_t len, const void **base, size_t *bytes);
 /* What was lent to a peer that may write is that peer's alone: the program's is a copy from now on.
  * Nobody may write to it meanwhile. 0 or -ENOMEM. */
 int memory_part(struct memory *m);
@@ -483,6 +485,8 @@ void reach_void(struct vd_region *x, uint32_t number);
 int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload);
 /* Before a put of so many bytes that goes by frames, or by the device. */
 void reach_prepare(const vd_remote *r, size_t len);
+/* How many of the first bytes of a get the device has brought. The rest is asked for by frames. */
+size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len);
 /* Under wr: by the device. True: they are there. Else they go by frames, the first of which voids the key with
  * the number *voids, unless that is 0. */
 bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,

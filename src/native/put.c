@@ -307,6 +307,13 @@ NATIVE int vd_get(vd_remote *r, uint64_t offset, void *dst, size_t len)
 	is_due = c->owed.returns > 0;
 	pthread_mutex_unlock(&c->mu);
 	give_back_late(c, is_due);
+	if (error == 0 && !is_done) {
+		size_t n = reach_get(r, offset, dst, len);
+
+		offset += n;
+		to += n;
+		len -= n;
+	}
 	while (error == 0 && !is_done && len > 0) {
 		uint32_t n = len < FRAME_GET_MOST ? (uint32_t)len : FRAME_GET_MOST;
 		struct frame f = {.type = FRAME_GET, .offset = offset, .tag = n};

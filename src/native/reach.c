@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts between hosts that a device writes to the export's memory, past the stream. */
+/* Puts between hosts that a device writes to the export's memory, past the stream; and gets. */
 /*
  * Both ends: remote/reach.c says how bytes get there, and what can become of a put. Here:
  *
- * 1. The importer asks for an export's key (REACH) when it has a put that is long enough, and goes on
+ * 1. The importer asks for an export's key (REACH) when it has a put or a get that is long enough, and goes on
  *    by frames until KEY has come. It has one question under way at a time, and none for an export whose key
  *    it has.
  * 2. The exporter's reader registers the memory and gives the key a number. It gives none while a
  *    redirection stands, and a redirection that begins while there is a key redirects nothing: what
- *    the device writes is seen by nobody. Memory of vd_alloc is claimed as if it were lent to a peer that
- *    writes, so that it is never exchanged for a copy.
+ *    the device writes is seen by nobody. Memory of vd_alloc is claimed as if it were lent to a peer of
+ *    the export's rights, so that it is never exchanged for a copy. With the key the device may do what the
+ *    export's rights say.
  * 3. A put by the device holds wr, as one by frames does. Puts to that export that went by frames before it
  *    have landed then: else they are flushed first. It has landed itself when it returns, so what
  *    follows comes behind it. Its event is a PLACED.
@@ -19,6 +20,10 @@
  * 5. The exporter voids a key by itself, without a word, when the export ends and when the connection
  *    does, before its program hears of that; and the engine does so at a fork, and at a link's end. A put
  *    finds that out as in 4.
+ *
+ * A get by the device takes turns with puts (wr). All puts of the connection, to whatever export, that went by
+ * frames before the call have landed: else they are flushed first. Where it fails nothing comes late, so the
+ * importer forgets the key, and asks for the bytes by frames: there it hears whether the export has ended.
  *
  * A peer that lies about a key can have its own put fail. A REACH while a key is in use replaces that.
  */
@@ -30,6 +35,8 @@
 /* Pinned for one export, at most; registering takes about a tenth of a second then. */
 #define REACH_MOST ((size_t)1 << 30)
 int reach_again_ms = 1000;
+/* Of one turn of a get. */
+#define GET_MOST ((size_t)8 << 20)
 
 /* ---- the exporter ---- */
 
@@ -38,7 +45,7 @@ void reach_close(struct vd_region *x)
 	if (!x->is_reached)
 		return;
 	door->unreach(x->reach);
-	memory_unclaim(x->claimed);
+	memory_unclaim(x->claimed, x->rights & VD_WRITE);
 	x->claimed = NULL;
 	x->reach = 0;
 	x->is_reached = false;
@@ -64,7 +71,7 @@ static int make(vd_conn *c, struct vd_region *x, struct door_key *key, uint64_t 
 
 	c->landing = x;
 	pthread_mutex_unlock(&c->mu);
-	r = door->reach(c->fd, x->addr, x->len, key, id);
+	r = door->reach(c->fd, x->addr, x->len, x->rights, key, id);
 	pthread_mutex_lock(&c->mu);
 	c->landing = NULL;
 	conn_changed(c);
@@ -84,7 +91,7 @@ static uint32_t give(vd_conn *c, struct vd_region *x, struct frame_key *out)
 
 	reach_close(x);
 	if (x->detours || x->len > REACH_MOST || x->is_lent ||
-	    !memory_claim(x->addr, x->len, &x->claimed))
+	    !memory_claim(x->addr, x->len, x->rights & VD_WRITE, &x->claimed))
 		return VD_REASON_FULL;
 	x->is_reached = true;
 	r = make(c, x, &key, &id);
@@ -136,9 +143,16 @@ int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	return 0;
 }
 
-/* Under mu: asks for it, or flushes. */
+static bool is_long(const vd_remote *r, size_t len)
+{
+	uint32_t least = door->reach_least(r->c->fd);
+
+	return least > 0 && len >= least;
+}
+
+/* Under mu: asks for it, or flushes, where not all puts up to *puts (NULL: to that export) have landed. */
 enum { PREPARED, ASKS, FLUSHES };
-static int what_first(const vd_remote *r)
+static int what_first(const vd_remote *r, const uint64_t *puts)
 {
 	struct peer_export *p = export_of(r);
 	vd_conn *c = r->c;
@@ -146,7 +160,7 @@ static int what_first(const vd_remote *r)
 	if (!p || c->error || until_left(p->reach_at) > 0)
 		return PREPARED;
 	if (p->key_number)
-		return p->put_at > c->puts_flushed ? FLUSHES : PREPARED;
+		return (puts ? *puts : p->put_at) > c->puts_flushed ? FLUSHES : PREPARED;
 	if (c->reach_id)
 		return PREPARED;
 	p->reach_at = until(reach_again_ms);
@@ -154,22 +168,25 @@ static int what_first(const vd_remote *r)
 	return ASKS;
 }
 
-void reach_prepare(const vd_remote *r, size_t len)
+static void prepare(const vd_remote *r, const uint64_t *puts)
 {
 	struct frame f = {.type = FRAME_REACH, .id = r->id};
-	uint32_t least = door->reach_least(r->c->fd);
 	int what;
 
-	if (least == 0 || len < least)
-		return;
 	pthread_mutex_lock(&r->c->mu);
-	what = what_first(r);
+	what = what_first(r, puts);
 	pthread_mutex_unlock(&r->c->mu);
-	/* An error is the connection's, which the put finds, too. */
+	/* An error is the connection's, which the put or get finds, too. */
 	if (what == ASKS)
 		send_frame(r->c, &f, NULL);
 	else if (what == FLUSHES)
 		flush_stream(r->c, UNTIL_EVER);
+}
+
+void reach_prepare(const vd_remote *r, size_t len)
+{
+	if (is_long(r, len))
+		prepare(r, NULL);
 }
 
 /* Under mu: it was not by the device. */
@@ -183,37 +200,98 @@ static void heed(struct peer_export *p, int result, uint32_t *voids)
 	p->reach_at = until(result == -EAGAIN ? reach_again_ms / 20 : reach_again_ms);
 }
 
-bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
-	       uint32_t *voids)
+static struct door_span span_of(const void *at, size_t len)
 {
-	uint32_t least = door->reach_least(r->c->fd);
+	struct door_span s = {.at = (void *)(uintptr_t)at, .bytes = len};
+
+	memory_around(at, len, &s.whole, &s.whole_bytes);
+	return s;
+}
+
+/* Under mu. */
+static void count_span(vd_conn *c, const struct door_span *s)
+{
+	count(c, NATIVE_HITS, s->hits);
+	count(c, NATIVE_MISSES, s->misses);
+	count(c, NATIVE_EVICTIONS, s->evictions);
+	count(c, NATIVE_BROKEN, s->broken);
+}
+
+/* Under wr. False: it is not there. *voids: the key that has to be void, so that nothing comes late. */
+static bool move(const vd_remote *r, uint64_t offset, struct door_span *span,
+		 const uint64_t *puts, uint32_t *voids)
+{
 	vd_conn *c = r->c;
 	struct peer_export *p;
 	struct door_key key;
 	bool may;
 	int result;
 
-	*voids = 0;
-	if (least == 0 || len < least)
-		return false;
 	pthread_mutex_lock(&c->mu);
 	p = export_of(r);
 	/* Another thread may have put by frames since it was flushed. */
-	may = p && !c->error && p->key_number && p->put_at <= c->puts_flushed &&
+	may = p && !c->error && p->key_number &&
+	      (puts ? *puts : p->put_at) <= c->puts_flushed &&
 	      until_left(p->reach_at) == 0;
 	if (may)
 		key = p->key;
 	pthread_mutex_unlock(&c->mu);
 	if (!may)
 		return false;
-	result = door->put(c->fd, &key, offset, src, len);
+	result = door->move(c->fd, &key, offset, span);
 	pthread_mutex_lock(&c->mu);
-	if (result == 0) {
-		count(c, NATIVE_FAR_PUTS, 1);
-		c->is_placed = true;
-	} else if ((p = export_of(r))) {
+	count_span(c, span);
+	if (result != 0 && (p = export_of(r)))
 		heed(p, result, voids);
-	}
 	pthread_mutex_unlock(&c->mu);
 	return result == 0;
+}
+
+bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
+	       uint32_t *voids)
+{
+	struct door_span span;
+
+	*voids = 0;
+	if (!is_long(r, len))
+		return false;
+	span = span_of(src, len);
+	if (!move(r, offset, &span, NULL, voids))
+		return false;
+	pthread_mutex_lock(&r->c->mu);
+	count(r->c, NATIVE_FAR_PUTS, 1);
+	r->c->is_placed = true;
+	pthread_mutex_unlock(&r->c->mu);
+	return true;
+}
+
+size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len)
+{
+	size_t done = 0;
+	bool is_here = is_long(r, len);
+	uint32_t voids; /* nothing comes late to this end */
+	uint64_t puts;
+
+	if (!is_here)
+		return 0;
+	pthread_mutex_lock(&r->c->mu);
+	puts = r->c->puts_sent;
+	pthread_mutex_unlock(&r->c->mu);
+	prepare(r, &puts);
+	while (is_here && done < len) {
+		struct door_span span =
+			span_of((uint8_t *)dst + done,
+				len - done < GET_MOST ? len - done : GET_MOST);
+
+		span.is_get = true;
+		/* Others may put in between. */
+		send_begin(r->c);
+		is_here = move(r, offset + done, &span, &puts, &voids);
+		send_end(r->c);
+		done += is_here ? span.bytes : 0;
+	}
+	pthread_mutex_lock(&r->c->mu);
+	count(r->c, NATIVE_FAR_GETS, done == len);
+	pthread_mutex_unlock(&r->c->mu);
+	return done;
 }

@@ -229,8 +229,8 @@ static uint32_t door_reach_least(int fd)
 	return s ? remote_redirect_least(s) : 0;
 }
 
-static int door_reach(int fd, void *start, size_t bytes, struct door_key *key,
-		      uint64_t *id)
+static int door_reach(int fd, void *start, size_t bytes, uint32_t rights,
+		      struct door_key *key, uint64_t *id)
 {
 	struct sock *s = fd_sock(fd);
 	struct across_key made;
@@ -239,19 +239,39 @@ static int door_reach(int fd, void *start, size_t bytes, struct door_key *key,
 	/* Whoever switches redirection off wants none of it. */
 	if (!s || config_get()->redirect == 0)
 		return -EAGAIN;
-	r = remote_reach(s, start, bytes, &made, id);
+	r = remote_reach(s, start, bytes, rights, &made, id);
 	if (r == 0)
 		*key = (struct door_key){made.address, made.token, made.key};
 	return r;
 }
 
-static int door_put(int fd, const struct door_key *key, uint64_t offset, const void *from,
-		    size_t bytes)
+static struct across_span to_span(const struct door_span *d)
+{
+	return (struct across_span){.at = d->at,
+				    .bytes = d->bytes,
+				    .is_get = d->is_get,
+				    .whole = d->whole,
+				    .whole_bytes = d->whole_bytes};
+}
+
+static void add_counts(struct door_span *d, const struct across_span *span)
+{
+	d->hits += span->hits;
+	d->misses += span->misses;
+	d->evictions += span->evictions;
+	d->broken += span->broken;
+}
+
+static int door_move(int fd, const struct door_key *key, uint64_t offset,
+		     struct door_span *d)
 {
 	const struct across_key to = {key->address, key->link, key->key};
+	struct across_span span = to_span(d);
 	struct sock *s = fd_sock(fd);
+	int r = s ? remote_move(s, &to, offset, &span) : -EAGAIN;
 
-	return s ? remote_put(s, &to, offset, from, bytes) : -EAGAIN;
+	add_counts(d, &span);
+	return r;
 }
 
 HOOK extern const struct door viaduct_door;
@@ -288,5 +308,6 @@ const struct door viaduct_door = {
 	.reach_least = door_reach_least,
 	.reach = door_reach,
 	.unreach = across_unreach,
-	.put = door_put,
+	.move = door_move,
+	.unregister = across_forget,
 };

@@ -5,6 +5,7 @@
 #define VD_PRELOAD_DOOR_H
 
 #include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -12,7 +13,7 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 7u
+#define DOOR_VERSION 8u
 
 struct call_sheet;
 
@@ -23,6 +24,17 @@ enum door_path { DOOR_TCP = 0, DOOR_SHM = 1, DOOR_RDMA = 2 };
 struct door_key {
 	uint64_t address, link;
 	uint32_t key;
+};
+
+/* Memory of the program for a put or a get, and around it what comes and goes with it, or NULL; and what was done
+ * about its registration: added up. */
+struct door_span {
+	void *at;
+	size_t bytes;
+	bool is_get;
+	const void *whole;
+	size_t whole_bytes;
+	uint32_t hits, misses, evictions, broken;
 };
 
 /*
@@ -77,16 +89,18 @@ struct door {
 	struct call_sheet *(*call_sheet)(void);
 	/*
 	 * Between hosts, past the stream (remote/reach.c). From so many bytes on it pays; 0: never.
-	 * `reach` opens memory to the peer of fd: 0 and an id, until `unreach`; or -errno. `put`
-	 * writes to the peer's, and waits for the devices: 0 it is there; -EAGAIN nothing is under
-	 * way, -ESTALE nor will be by that key; -EIO nobody knows, until the peer has closed it.
+	 * `reach` opens memory to the peer of fd, by rights as vd_export has them: 0 and an id, until
+	 * `unreach`; or -errno. `move` writes to the peer's, or reads it, and waits for the devices: 0 it is there;
+	 * -EAGAIN nothing is under way, -ESTALE nor will be by that key; -EIO nobody knows, until the
+	 * peer has closed it. `unregister`: the program's memory there goes.
 	 */
 	uint32_t (*reach_least)(int fd);
-	int (*reach)(int fd, void *start, size_t bytes, struct door_key *key,
-		     uint64_t *id);
+	int (*reach)(int fd, void *start, size_t bytes, uint32_t rights,
+		     struct door_key *key, uint64_t *id);
 	void (*unreach)(uint64_t id);
-	int (*put)(int fd, const struct door_key *key, uint64_t offset, const void *from,
-		   size_t bytes);
+	int (*move)(int fd, const struct door_key *key, uint64_t offset,
+		    struct door_span *span);
+	void (*unregister)(const void *at, size_t bytes);
 };
 
 #endif

@@ -33,15 +33,15 @@ struct fabric_work {
 	const void *from;
 	uint32_t bytes, key; /* the key of local memory; 0 with is_inline */
 	bool is_inline, is_signalled, with_immediate;
-	bool is_read; /* from there to `from`, which lies in our window */
-	uint64_t to;  /* the peer's address */
+	bool is_read;	/* from there to `from` */
+	bool in_window; /* a read: `from` lies in our window, and has its key */
+	uint64_t to;	/* the peer's address */
 	uint32_t to_key;
 	uint32_t immediate;
 };
 
-/* Who may use local memory: the own device alone, to write from it; the peer, to read it, too; or the
- * peer, to write there. */
-enum fabric_access { ACCESS_OWN, ACCESS_READ, ACCESS_WRITE };
+/* Who may use local memory, beside the own device, which may write from it: bits of an enum link_may. */
+enum { ACCESS_OWN = 0 };
 
 /*
  * None of them calls back. Each call returns 0 or -errno. After `halt` nothing is written to
@@ -59,7 +59,7 @@ struct fabric_ops {
 	/* Room is the caller's business: sends + LINK_SEND_RESERVE, credits + LINK_RESERVE. */
 	int (*post)(struct link *l, const struct fabric_work *w);
 	int (*receive)(struct link *l, uint32_t count, uint64_t tag);
-	int (*add)(struct link *l, void *start, size_t bytes, enum fabric_access access,
+	int (*add)(struct link *l, void *start, size_t bytes, uint32_t access,
 		   struct link_memory *out);
 	void (*drop)(struct link *l, struct link_memory *m);
 	/* Completions of a link's sends come in order, of its receives too. */

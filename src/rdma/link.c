@@ -203,10 +203,10 @@ void link_destroy(struct link *l)
 	free(l);
 }
 
-static int add(struct link *l, void *start, size_t bytes, enum fabric_access access,
+int link_allow(struct link *l, void *start, size_t bytes, uint32_t may,
 	       struct link_memory *out)
 {
-	int r = l->context->ops->add(l, start, bytes, access, out);
+	int r = l->context->ops->add(l, start, bytes, may, out);
 
 	if (r < 0)
 		return r;
@@ -217,17 +217,17 @@ static int add(struct link *l, void *start, size_t bytes, enum fabric_access acc
 
 int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out)
 {
-	return add(l, start, bytes, ACCESS_OWN, out);
+	return link_allow(l, start, bytes, ACCESS_OWN, out);
 }
 
 int link_share(struct link *l, void *start, size_t bytes, struct link_memory *out)
 {
-	return add(l, start, bytes, ACCESS_READ, out);
+	return link_allow(l, start, bytes, LINK_MAY_READ, out);
 }
 
 int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out)
 {
-	return add(l, start, bytes, ACCESS_WRITE, out);
+	return link_allow(l, start, bytes, LINK_MAY_WRITE, out);
 }
 
 void link_unregister(struct link *l, struct link_memory *m)

@@ -84,9 +84,12 @@ enum link_write_flags {
 };
 
 struct link_read {
-	uint64_t to;	/* offset in our own window */
-	uint32_t bytes; /* not 0 */
-	uint32_t flags; /* LINK_OFFERED */
+	const struct link_memory
+		*memory; /* holds `into`; NULL: it goes to our own window, */
+	uint64_t to;	 /* to this offset */
+	void *into;	 /* with memory (LINK_MAY_SINK): there */
+	uint32_t bytes;	 /* not 0 */
+	uint32_t flags;	 /* LINK_OFFERED */
 	uint64_t
 		from; /* offset in the peer's window; with LINK_OFFERED an address there */
 	uint32_t key; /* with LINK_OFFERED: that memory's, which is shared */
@@ -163,15 +166,24 @@ bool link_hello_is_at(const uint8_t hello[LINK_HELLO_BYTES], const uint8_t addre
  */
 void link_destroy(struct link *l);
 
-/* Local memory to write from. -errno of the system's. */
+/* What others may do with local memory than to write from it. */
+enum link_may {
+	LINK_MAY_READ = 1,  /* the peer, once it knows address and key: to read it */
+	LINK_MAY_WRITE = 2, /* the peer: to write there */
+	LINK_MAY_SINK = 4,  /* our own device: to write there what link_read has read */
+};
+/* Local memory to write from, of which nobody may do more. -errno of the system's. */
 int link_register(struct link *l, void *start, size_t bytes, struct link_memory *out);
+/* The same, for some of those. */
+int link_allow(struct link *l, void *start, size_t bytes, uint32_t may,
+	       struct link_memory *out);
 /* The same, which the peer may read once it knows address and key. */
 int link_share(struct link *l, void *start, size_t bytes, struct link_memory *out);
 /* Local memory that the peer may write to, beside the window, once it knows address and key. */
 int link_offer(struct link *l, void *start, size_t bytes, struct link_memory *out);
 /*
- * Memory to write from: once all writes from it are complete, or the link has failed. An offer: at
- * any time. From here on nothing is written there; a write that the peer has under way, or begins,
+ * Memory to write from, or to read to: once all that was posted with it is complete, or the link has
+ * failed. What the peer may use: at any time. From here on nothing is written there; a write that the peer has under way, or begins,
  * fails the link that it is on.
  */
 void link_unregister(struct link *l, struct link_memory *m);
@@ -202,7 +214,7 @@ uint64_t link_immediates(const struct link *l);
 /* Of these, what the peer has granted again. */
 uint64_t link_granted(const struct link *l);
 /*
- * Reads of the peer's memory into our own window, after all that was posted before: what is read
+ * Reads of the peer's memory into our own, after all that was posted before: what is read
  * has been there since that arrived. As link_post; LINK_EVENT_READ follows, once for several.
  */
 int link_read(struct link *l, const struct link_read *r);

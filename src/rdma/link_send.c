@@ -229,8 +229,11 @@ int link_grant(struct link *l)
 int link_read(struct link *l, const struct link_read *r)
 {
 	bool offered = r->flags & LINK_OFFERED;
-	struct fabric_work work = {.from = (uint8_t *)l->window + r->to,
+	struct fabric_work work = {.from = r->memory ? r->into
+						     : (uint8_t *)l->window + r->to,
 				   .bytes = r->bytes,
+				   .key = r->memory ? r->memory->key : 0,
+				   .in_window = !r->memory,
 				   .is_signalled = true,
 				   .is_read = true,
 				   .to = offered ? r->from : l->peer.window + r->from,
@@ -239,8 +242,11 @@ int link_read(struct link *l, const struct link_read *r)
 
 	if (result < 0)
 		return result;
-	if (r->to > l->window_bytes || r->bytes > l->window_bytes - r->to)
+	if (r->memory ? !holds(r->memory, r->into, r->bytes)
+		      : r->to > l->window_bytes || r->bytes > l->window_bytes - r->to)
 		return -EFAULT;
+	if (r->bytes > l->write_max)
+		return -EMSGSIZE;
 	if (!offered &&
 	    (r->from > l->peer.window_bytes || r->bytes > l->peer.window_bytes - r->from))
 		return -EFAULT;

@@ -197,7 +197,7 @@ int verbs_link_post(struct link *l, const struct fabric_work *w)
 {
 	struct ibv_sge part = {.addr = (uintptr_t)w->from,
 			       .length = w->bytes,
-			       .lkey = w->is_read ? of(l)->window->lkey : w->key};
+			       .lkey = w->in_window ? of(l)->window->lkey : w->key};
 	struct ibv_send_wr wr = {
 		.wr_id = w->tag,
 		.sg_list = &part,
@@ -234,19 +234,21 @@ int verbs_link_receive(struct link *l, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-int verbs_link_add(struct link *l, void *start, size_t bytes, enum fabric_access access,
+/* Where devices only read, read-only memory will do. */
+static int flags_of(uint32_t access)
+{
+	return (access & LINK_MAY_READ ? IBV_ACCESS_REMOTE_READ : 0) |
+	       (access & LINK_MAY_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
+	       (access & (LINK_MAY_WRITE | LINK_MAY_SINK) ? IBV_ACCESS_LOCAL_WRITE : 0);
+}
+
+int verbs_link_add(struct link *l, void *start, size_t bytes, uint32_t access,
 		   struct link_memory *out)
 {
-	/* Where devices only read, read-only memory will do. */
-	static const int flags[] = {
-		[ACCESS_OWN] = 0,
-		[ACCESS_READ] = IBV_ACCESS_REMOTE_READ,
-		[ACCESS_WRITE] = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-	};
 	struct ibv_mr *mr;
 
 	mr = (verbs_process_of(l)->lib->ibv_reg_mr)(of(l)->domain, start, bytes,
-						    flags[access]);
+						    flags_of(access));
 	if (!mr)
 		return errno ? -errno : -ENOMEM;
 	out->handle = mr;

@@ -35,7 +35,7 @@ void verbs_link_halt(struct link *l);
 void verbs_link_close(struct link *l);
 int verbs_link_post(struct link *l, const struct fabric_work *w);
 int verbs_link_receive(struct link *l, uint32_t count, uint64_t tag);
-int verbs_link_add(struct link *l, void *start, size_t bytes, enum fabric_access access,
+int verbs_link_add(struct link *l, void *start, size_t bytes, uint32_t access,
 		   struct link_memory *out);
 void verbs_link_drop(struct link *l, struct link_memory *m);
 

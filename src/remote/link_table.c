@@ -199,6 +199,18 @@ bool hub_has_share(const struct across *a)
 	return users < free && hosts < ACROSS_HOST_SHARE * free;
 }
 
+static int make_link(struct across_context *c, struct across_link *k)
+{
+	int r = link_create(c->context, k->window, ACROSS_WINDOW_BYTES, &k->link);
+
+	if (r == 0 &&
+	    (r = link_share(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0) {
+		link_destroy(k->link);
+		k->link = NULL;
+	}
+	return r;
+}
+
 int hub_create(struct across_context *c, struct across_link **out)
 {
 	struct across_link *k = NULL;
@@ -216,13 +228,12 @@ int hub_create(struct across_context *c, struct across_link **out)
 	k->made_ms = clock_coarse_ms();
 	k->window = map_window();
 	k->staging = map_window();
-	r = k->window && k->staging && say_random(&k->token, sizeof(k->token)) &&
-			    say_random(k->ours, sizeof(k->ours))
-		    ? link_create(c->context, k->window, ACROSS_WINDOW_BYTES, &k->link)
-		    : -ENOMEM;
-	if (r == 0 &&
-	    (r = link_share(k->link, k->staging, ACROSS_WINDOW_BYTES, &k->memory)) < 0)
-		link_destroy(k->link);
+	r = -ENOMEM;
+	if (k->window && k->staging && say_random(&k->token, sizeof(k->token)) &&
+	    say_random(k->ours, sizeof(k->ours)))
+		do
+			r = make_link(c, k);
+		while (r == -ENOMEM && cache_give_up(2 * ACROSS_WINDOW_BYTES));
 	if (r == -ENOMEM && is_locked_out())
 		r = -EDQUOT;
 	if (r < 0) {
@@ -243,6 +254,7 @@ void hub_drop(struct across_link *k)
 			return;
 	bulk_drop(k);
 	reach_drop(k);
+	cache_drop(k);
 	link_unregister(k->link, &k->memory);
 	link_destroy(k->link);
 	clear_link(k);
@@ -338,7 +350,7 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	memset(&a->offer, 0, sizeof(a->offer));
 	memset(&a->grant, 0, sizeof(a->grant));
 	memset(&a->lent, 0, sizeof(a->lent));
-	memset(&a->put, 0, sizeof(a->put));
+	memset(&a->move, 0, sizeof(a->move));
 	return true;
 }
 
@@ -382,6 +394,7 @@ static void fail_link(struct across_link *k)
 	k->up = false;
 	bulk_drop(k);
 	reach_drop(k);
+	cache_drop(k);
 	/* The link may go with the last of them: it is not looked at again. */
 	memcpy(left, k->at, sizeof(left));
 	for (int i = 0; i < ACROSS_PLACES; i++) {

@@ -52,12 +52,10 @@ const uint8_t *across_process(void)
 	return process;
 }
 
-/* Pages that a device may write to would be the child's as well: the parent's next write to one would
- * give it another, of which the device knows nothing. */
 void across_forking(void)
 {
 	lock_take(&lock);
-	reach_drop(NULL);
+	reach_forking();
 }
 
 void across_forked_parent(void)
@@ -77,8 +75,11 @@ static void abandon(void)
 	memset(across_links, 0, sizeof(across_links));
 	memset(across_bulks, 0, sizeof(across_bulks));
 	reach_forget();
-	for (int i = 0; i < across_used; i++)
+	cache_forked();
+	for (int i = 0; i < across_used; i++) {
 		across_pool[i].link = NULL;
+		across_pool[i].move = (struct across_move){0};
+	}
 }
 
 FORK_CODE void across_forked_child(void)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "rdma/link.h"
+#include "remote/cache.h"
 #include "remote/remote.h"
 #include "ring/ring.h"
 
@@ -255,18 +256,19 @@ struct across_lent {
 	bool is_registered;
 };
 
-/* What this end's device writes to memory of the peer's program, out of this end's: reach.c. */
-struct across_put {
-	uint64_t id;		   /* of this process's; 0: there is none */
-	struct link_memory memory; /* of the source */
-	uint32_t turn;		   /* of the link beside */
+/* What this end's device writes to memory of the peer's program, out of this end's; or reads: reach.c. */
+struct across_move {
+	uint64_t id;		  /* of this process's; 0: there is none */
+	struct cache_entry *held; /* of the source */
+	uint32_t turn;		  /* of the link beside */
 	uint32_t key;
-	const uint8_t *from; /* what is not posted yet, */
+	uint8_t *own; /* what is not posted yet, */
 	size_t left;
-	uint64_t at; /* and where it goes */
-	bool is_begun;
-	uint64_t
-		fence_at; /* of that link: with it complete all is there; 0: not posted */
+	uint64_t far; /* and where it goes */
+	bool is_get, is_begun;
+	uint8_t *start;
+	size_t bytes;	  /* all of it */
+	uint64_t last_at; /* of that link: with it complete all is there; 0: not posted */
 };
 
 struct across {
@@ -316,7 +318,7 @@ struct across {
 	struct across_offer offer;
 	struct across_grant grant;
 	struct across_lent lent;
-	struct across_put put;
+	struct across_move move;
 
 	struct told told; /* with a number: nothing else is said before it is heard */
 	bool unasked;	  /* it may have come too late for the peer's last look */
@@ -550,9 +552,11 @@ void bulk_drop(struct across_link *k);
 
 /* The keys of that link are void; NULL: those of all. */
 void reach_drop(const struct across_link *k);
+/* Before a fork: nothing is written here from now on, and nothing is registered but what is held. */
+void reach_forking(void);
 /* In a forked child, which has none of them. */
 void reach_forget(void);
-/* The handle ends: what it puts is given up. */
+/* The handle ends: what it puts or gets is given up. */
 void reach_end(struct across *a);
 
 /* ---- meet.c ---- */

@@ -39,6 +39,13 @@ static void lose_owner(void *owner)
 		sock_ring_self(s);
 }
 
+static void count_pinned(uint64_t bytes, uint32_t evictions)
+{
+	/* Relaxed: for those who look on. */
+	atomic_store_explicit(&report_now.pinned_bytes, bytes, memory_order_relaxed);
+	report_add(&report_now.native[NATIVE_EVICTIONS], evictions);
+}
+
 static void count_redirect(void *owner, bool out, uint32_t bytes)
 {
 	struct sock *s = owner;
@@ -163,20 +170,20 @@ uint32_t remote_redirect_least(struct sock *s)
 	return a ? across_redirect_least(a) : 0;
 }
 
-int remote_reach(struct sock *s, void *start, size_t bytes, struct across_key *key,
-		 uint64_t *id)
+int remote_reach(struct sock *s, void *start, size_t bytes, uint32_t may,
+		 struct across_key *key, uint64_t *id)
 {
 	struct across *a = remote_of(s);
 
-	return a ? across_reach(a, s, start, bytes, key, id) : -EAGAIN;
+	return a ? across_reach(a, s, start, bytes, may, key, id) : -EAGAIN;
 }
 
-int remote_put(struct sock *s, const struct across_key *key, uint64_t offset,
-	       const void *from, size_t bytes)
+int remote_move(struct sock *s, const struct across_key *key, uint64_t offset,
+		struct across_span *span)
 {
 	struct across *a = remote_of(s);
 
-	return a ? across_put(a, s, key, offset, from, bytes) : -EAGAIN;
+	return a ? across_move(a, s, key, offset, span) : -EAGAIN;
 }
 
 /* ---- the end of TCP ---- */
@@ -248,7 +255,8 @@ static int remote_step(struct sock *s, struct meet_segment *seg)
 static void remote_attach(struct sock *s, enum wire_direction out)
 {
 	struct across *a = remote_of(s);
-	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect};
+	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect,
+					   count_pinned};
 	uint32_t limit = config_get()->area_limit;
 
 	s->in_data = s->link_data = across_in_data(a);

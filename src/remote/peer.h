@@ -15,10 +15,11 @@ static inline struct across *remote_of(struct sock *s)
 /* Once, before there are connections: from then on conn asks viaductd as well. */
 void remote_register(void);
 
-/* As across_reach, across_put and across_redirect_least; -EAGAIN and 0 where the peer is on this host. */
-int remote_reach(struct sock *s, void *to, size_t n, struct across_key *k, uint64_t *id);
-int remote_put(struct sock *s, const struct across_key *to, uint64_t at, const void *from,
-	       size_t n);
+/* As across_reach, across_move and across_redirect_least; -EAGAIN and 0 where the peer is on this host. */
+int remote_reach(struct sock *s, void *at, size_t n, uint32_t may, struct across_key *k,
+		 uint64_t *id);
+int remote_move(struct sock *s, const struct across_key *k, uint64_t at,
+		struct across_span *span);
 uint32_t remote_redirect_least(struct sock *s);
 
 #endif

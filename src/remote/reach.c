@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that a peer may write to for as long as it is exported, and the writes that go there. */
 /*
- * A *reach* is memory of the owner's program that its peer's device may write to. The *writer* has
+ * A *reach* is memory of the owner's program that its peer's device may write to, or read. The *writer* has
  * been told the key, over the stream, and puts bytes there that no ring ever has.
  *
- * Who writes what. The writer's device alone writes there, from across_put_begin until
- * across_put_step says what has become of it: on the link beside (side_link.c), in the order of the bytes.
+ * Who writes what. The writer's device alone writes there, from across_move_begin until
+ * across_move_step says what has become of it: on the link beside (side_link.c), in the order of the bytes.
  * Behind them it reads 8 bytes of the owner's window (the *fence*): once these are here, the writes are
  * in the owner's memory, and its processor sees them. Nothing tells the owner of that. It is the
  * caller's business, and comes after.
@@ -36,17 +36,20 @@
  * - The peer lies: with a key it can write to that memory, as it may by the stream. The bounds are
  *   looked at by the owner's device.
  *
- * The source is registered for the put alone. It is unregistered once the device has read it, or never
- * will: its queue pair is gone.
+ * A *get* is the same the other way: the device reads the owner's memory into this program's. It needs no
+ * fence, since it is here when it is complete; and nothing comes late, since what arrives for a queue pair
+ * that is gone is dropped. So where it is unknown the bytes can be asked for by the stream at once, and the
+ * owner need not hear of it. A void key ends it as it ends a put.
+ *
+ * The registration of this program's memory is held (cache.c) until the device has done with it, or never
+ * gets to it: its queue pair is gone.
  */
 #include <errno.h>
 
 #include "remote/parts.h"
 
-/* Registered at a time; a longer put is made in several. */
-#define PUT_MOST (8u << 20)
-/* Of one write. */
-#define WRITE_MOST  (1u << 20)
+/* Of one write or read. */
+#define POST_MOST   (1u << 20)
 #define FENCE_BYTES 8
 
 struct across_reach {
@@ -80,15 +83,18 @@ static struct across_reach *free_one(void)
 	return NULL;
 }
 
-static int reach(struct across *a, void *start, size_t bytes, struct across_key *key,
-		 uint64_t *id)
+static int reach(struct across *a, void *start, size_t bytes, uint32_t may,
+		 struct across_key *key, uint64_t *id)
 {
 	struct across_reach *r = free_one();
 	int result;
 
 	if (!r)
 		return -ENOSPC;
-	result = link_offer(a->link->link, start, bytes, &r->memory);
+	result = cache_allow(a->link, start, bytes,
+			     (may & ACROSS_MAY_READ ? LINK_MAY_READ : 0) |
+				     (may & ACROSS_MAY_WRITE ? LINK_MAY_WRITE : 0),
+			     &r->memory);
 	if (result < 0)
 		return result;
 	r->of = a->link;
@@ -100,10 +106,10 @@ static int reach(struct across *a, void *start, size_t bytes, struct across_key 
 }
 
 int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
-		 struct across_key *key, uint64_t *id)
+		 uint32_t may, struct across_key *key, uint64_t *id)
 {
 	struct across_guard g = across_enter();
-	int r = is_open(a, owner) ? reach(a, start, bytes, key, id) : -EAGAIN;
+	int r = is_open(a, owner) ? reach(a, start, bytes, may, key, id) : -EAGAIN;
 
 	across_leave(g);
 	return r;
@@ -132,6 +138,18 @@ void reach_drop(const struct across_link *k)
 			close_one(&reaches[i]);
 }
 
+/* Pages that a device may write to would be the child's as well: the parent's next write to one would
+ * give it another, of which the device knows nothing. */
+void reach_forking(void)
+{
+	reach_drop(NULL);
+	/* Where nothing is pinned there is none, and no page of all this is to be touched. */
+	for (int i = 0; cache_pinned() > 0 && i < ACROSS_CONNECTIONS; i++)
+		if (across_pool[i].move.is_get)
+			bulk_give_up(across_pool[i].link);
+	cache_drop(NULL);
+}
+
 void reach_forget(void)
 {
 	for (int i = 0; i < used; i++)
@@ -141,78 +159,100 @@ void reach_forget(void)
 
 /* ---- the writer ---- */
 
-/* As far as there is room; the fence behind them. */
+static int post_one(struct link *l, const struct across_move *p, uint32_t bytes)
+{
+	const struct link_write w = {.from = p->own,
+				     .bytes = bytes,
+				     .flags = LINK_OFFERED,
+				     .memory = cache_memory(p->held),
+				     .at = p->far,
+				     .key = p->key};
+	const struct link_read r = {.memory = cache_memory(p->held),
+				    .into = p->own,
+				    .bytes = bytes,
+				    .flags = LINK_OFFERED,
+				    .from = p->far,
+				    .key = p->key};
+
+	return p->is_get ? link_read(l, &r) : link_post(l, &w);
+}
+
+/* As far as there is room; behind a put the fence. */
 static void post(struct across *a)
 {
 	const struct link_read fence = {.bytes = FENCE_BYTES};
-	struct across_put *p = &a->put;
+	struct across_move *p = &a->move;
 	struct link *l = a->link->bulk->link;
+	uint32_t most = link_write_max(l);
 
+	most = most < POST_MOST ? most : POST_MOST;
 	while (p->left > 0) {
-		uint32_t most = link_write_max(l);
-		struct link_write w = {.from = p->from,
-				       .bytes = most < WRITE_MOST ? most : WRITE_MOST,
-				       .flags = LINK_OFFERED,
-				       .memory = &p->memory,
-				       .at = p->at,
-				       .key = p->key};
+		uint32_t n = p->left < most ? (uint32_t)p->left : most;
 
-		if (w.bytes > p->left)
-			w.bytes = (uint32_t)p->left;
-		if (link_post(l, &w) < 0)
+		if (post_one(l, p, n) < 0)
 			return;
 		p->is_begun = true;
-		p->from += w.bytes;
-		p->at += w.bytes;
-		p->left -= w.bytes;
+		p->own += n;
+		p->far += n;
+		p->left -= n;
+		if (p->is_get && p->left == 0)
+			p->last_at = link_posted(l);
 	}
-	if (!p->fence_at && link_read(l, &fence) == 0)
-		p->fence_at = link_posted(l);
+	if (!p->last_at && link_read(l, &fence) == 0)
+		p->last_at = link_posted(l);
 }
 
-/* Nothing is read from the source any more. */
+/* The device has done with this program's memory. */
 static void release(struct across *a)
 {
-	link_unregister(a->link->link, &a->put.memory);
-	a->put = (struct across_put){0};
+	cache_release(a->move.held);
+	a->move = (struct across_move){0};
 }
 
 static bool is_lost(const struct across *a)
 {
-	return !a->link->bulk || a->link->bulk->turn != a->put.turn;
+	return !a->link->bulk || a->link->bulk->turn != a->move.turn;
 }
 
-int across_put_begin(struct across *a, const void *owner, const struct across_key *key,
-		     uint64_t offset, const void *from, size_t bytes, uint64_t *id)
+static int begin(struct across *a, const struct across_key *key, uint64_t offset,
+		 struct across_span *span, uint64_t *id)
+{
+	struct across_move *p = &a->move;
+	struct across_link *k = a->link;
+
+	if (k->token != key->token)
+		return -ESTALE;
+	if (p->id || !bulk_is_up(k) ||
+	    cache_hold(k, span->is_get ? CACHE_TARGET : CACHE_SOURCE, span, span->at,
+		       span->bytes, &p->held) < 0)
+		return -EAGAIN;
+	p->id = *id = ++last_id;
+	p->turn = k->bulk->turn;
+	p->is_get = span->is_get;
+	p->own = p->start = span->at;
+	p->left = p->bytes = span->bytes;
+	p->far = key->address + offset;
+	p->key = key->key;
+	post(a);
+	if (p->is_begun)
+		return 0;
+	release(a);
+	return -EAGAIN;
+}
+
+int across_move_begin(struct across *a, const void *owner, const struct across_key *key,
+		      uint64_t offset, struct across_span *span, uint64_t *id)
 {
 	struct across_guard g = across_enter();
-	struct across_put *p = &a->put;
-	struct across_link *k = a->link;
-	int r = -EAGAIN;
+	int r = is_open(a, owner) ? begin(a, key, offset, span, id) : -EAGAIN;
 
-	if (is_open(a, owner) && k->token != key->token)
-		r = -ESTALE;
-	else if (is_open(a, owner) && !p->id && bulk_is_up(k) &&
-		 link_register(k->link, (void *)(uintptr_t)from, bytes, &p->memory) ==
-			 0) {
-		p->id = *id = ++last_id;
-		p->turn = k->bulk->turn;
-		p->from = from;
-		p->left = bytes;
-		p->at = key->address + offset;
-		p->key = key->key;
-		post(a);
-		r = p->is_begun ? 0 : -EAGAIN;
-		if (r < 0)
-			release(a);
-	}
 	across_leave(g);
 	return r;
 }
 
 static int step(struct across *a, uint64_t id)
 {
-	struct across_put *p = &a->put;
+	struct across_move *p = &a->move;
 	int r = 0;
 
 	if (p->id != id)
@@ -221,14 +261,18 @@ static int step(struct across *a, uint64_t id)
 		r = -EIO;
 	else
 		post(a);
-	if (r == 0 && p->fence_at && link_completed(a->link->bulk->link) >= p->fence_at)
+	if (r == 0 && p->last_at && link_completed(a->link->bulk->link) >= p->last_at)
 		r = 1;
+	if (r == 1 && p->is_get && !cache_is_sound(p->held, p->start, p->bytes)) {
+		cache_forget(p->start, p->bytes);
+		r = -EFAULT;
+	}
 	if (r != 0)
 		release(a);
 	return r;
 }
 
-int across_put_step(struct across *a, uint64_t id)
+int across_move_step(struct across *a, uint64_t id)
 {
 	struct across_guard g = across_enter();
 	int fd = -1, r;
@@ -243,37 +287,39 @@ int across_put_step(struct across *a, uint64_t id)
 	return r;
 }
 
-static int put(struct across *a, const void *owner, const struct across_key *key,
-	       uint64_t offset, const void *from, size_t bytes)
+int across_move(struct across *a, const void *owner, const struct across_key *key,
+		uint64_t offset, struct across_span *span)
 {
-	uint64_t id;
-	int r = across_put_begin(a, owner, key, offset, from, bytes, &id);
-
-	while (r == 0)
-		r = across_put_step(a, id);
-	return r < 0 ? r : 0;
-}
-
-int across_put(struct across *a, const void *owner, const struct across_key *key,
-	       uint64_t offset, const void *from, size_t bytes)
-{
-	const uint8_t *at = from;
+	struct across_span all = *span;
 	int r = 0;
 
-	while (bytes > 0 && r == 0) {
-		size_t n = bytes < PUT_MOST ? bytes : PUT_MOST;
+	for (size_t done = 0; done < all.bytes && r >= 0; done += span->bytes) {
+		size_t left = all.bytes - done;
+		uint64_t id;
 
-		r = put(a, owner, key, offset, at, n);
-		at += n;
-		offset += n;
-		bytes -= n;
+		span->at = (uint8_t *)all.at + done;
+		span->bytes = left < ACROSS_STEP_BYTES ? left : ACROSS_STEP_BYTES;
+		r = across_move_begin(a, owner, key, offset + done, span, &id);
+		while (r == 0)
+			r = across_move_step(a, id);
 	}
-	return r;
+	span->at = all.at;
+	span->bytes = all.bytes;
+	span->broken += r == -EFAULT;
+	return r == -EFAULT ? -EAGAIN : r < 0 ? r : 0;
+}
+
+void across_forget(const void *at, size_t bytes)
+{
+	struct across_guard g = across_enter();
+
+	cache_forget(at, bytes);
+	across_leave(g);
 }
 
 void reach_end(struct across *a)
 {
-	if (!a->put.id)
+	if (!a->move.id)
 		return;
 	if (!is_lost(a))
 		bulk_give_up(a->link);

@@ -36,7 +36,8 @@ static bool offer(struct across *a, const struct across_room *room)
 
 	if (!may_offer(a) || !bulk_is_up(a->link))
 		return false;
-	if (link_offer(a->link->link, room->start, room->bytes, &o->memory) < 0)
+	if (cache_allow(a->link, room->start, room->bytes, LINK_MAY_WRITE, &o->memory) <
+	    0)
 		return false;
 	o->state = OFFER_OPEN;
 	o->id = ++last_id;

@@ -63,6 +63,7 @@ void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
 	a->out = &wire->dir[out];
 	a->in = &wire->dir[1 - out];
 	a->owner = *owner;
+	cache_tell = owner->pinned;
 	ring_rx_init(&a->reader);
 	ring_tx_init(&a->arrivals, 0);
 	a->rung_rx = a->rung_tx = 0;

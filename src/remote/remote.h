@@ -60,6 +60,9 @@ struct across_owner {
 		void *owner); /* the link has failed: what was under way is not known */
 	/* So many bytes have gone past the ring; `out`: sent. */
 	void (*redirected)(void *owner, bool out, uint32_t bytes);
+	/* Of this process: so many bytes of its memory stay registered, and so many registrations were
+	 * given up for something else than a put or a get. */
+	void (*pinned)(uint64_t bytes, uint32_t evictions);
 };
 
 /* From here on notes are carried out in *wire. `out`: the direction that this end sends. */
@@ -146,26 +149,47 @@ struct across_key {
 	uint64_t address, token; /* token: of the link for which it holds */
 	uint32_t key;
 };
+enum across_may { ACROSS_MAY_READ = 1, ACROSS_MAY_WRITE = 2 };
 /*
- * The connection's peer may write there from now on. `owner`: as it was attached for. It pins the
- * memory: a system call that takes the longer the more it is. 0, and *id for across_unreach;
- * -EAGAIN: there is no link now; else -errno.
+ * The connection's peer may do that there from now on: some of enum across_may. `owner`: as it was attached
+ * for. It pins the memory: a system call that takes the longer the more it is. 0, and *id for
+ * across_unreach; -EAGAIN: there is no link now; else -errno.
  */
 int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
-		 struct across_key *key, uint64_t *id);
-/* Nothing is written there any more. At any time, and as often as one likes. */
+		 uint32_t may, struct across_key *key, uint64_t *id);
+/* Nothing is read or written there any more. At any time, and as often as one likes. */
 void across_unreach(uint64_t id);
+
+/* The program's memory for a put or a get. It stays registered afterwards: see across_forget. */
+struct across_span {
+	void *at; /* of a put it is only read */
+	size_t bytes;
+	bool is_get;	   /* the peer's memory is read to there */
+	const void *whole; /* memory around it that comes and goes at once; or NULL */
+	size_t whole_bytes;
+	/* Is added to: registrations that were found, and made, and given up for these; and found to be
+	 * of memory that has gone. */
+	uint32_t hits, misses, evictions, broken;
+};
 /*
- * Writes to memory of which the peer has told the key, and waits for the devices. 0: all of it is there.
- * -EAGAIN: nothing that was written is under way. -ESTALE: nor will anything be by this key. -EIO:
- * it is not known what is there, and more may come until the owner has voided the key.
+ * Writes to memory of which the peer has told the key, or reads it, and waits for the devices. 0: all of it
+ * is there. -EAGAIN: nothing is under way. -ESTALE: nor will anything be by this key. -EIO: it is not known
+ * what is there, and of a put more may come until the owner has voided the key; of a get no more comes.
  */
-int across_put(struct across *a, const void *owner, const struct across_key *key,
-	       uint64_t offset, const void *from, size_t bytes);
-/* Its steps. 0 and an id, or as above; then 1: all of it is there, 0: not yet, after a moment; -EIO. */
-int across_put_begin(struct across *a, const void *owner, const struct across_key *key,
-		     uint64_t offset, const void *from, size_t bytes, uint64_t *id);
-int across_put_step(struct across *a, uint64_t id);
+int across_move(struct across *a, const void *owner, const struct across_key *key,
+		uint64_t offset, struct across_span *span);
+/* Its steps, of at most ACROSS_STEP_BYTES. 0 and an id, or as above; then 1: all of it is there, 0: not
+ * yet, after a moment; -EIO. -EFAULT: a get went to pages that the program has no more. */
+#define ACROSS_STEP_BYTES (8u << 20)
+int across_move_begin(struct across *a, const void *owner, const struct across_key *key,
+		      uint64_t offset, struct across_span *span, uint64_t *id);
+int across_move_step(struct across *a, uint64_t id);
+
+/*
+ * The program's memory there goes, or becomes other memory: it is registered no more, but for what is
+ * used at this moment.
+ */
+void across_forget(const void *at, size_t bytes);
 
 /* ---- processes ---- */
 

@@ -44,7 +44,7 @@ static bool post(struct across *a, const void *from, uint32_t bytes)
 {
 	struct across_lent *l = &a->lent;
 
-	if (link_register(a->link->link, (void *)(uintptr_t)from, bytes, &l->memory) < 0)
+	if (cache_allow(a->link, (void *)(uintptr_t)from, bytes, 0, &l->memory) < 0)
 		return false;
 	if (!redirect_write(a, from, bytes, &l->memory, LINK_SIGNAL)) {
 		link_unregister(a->link->link, &l->memory);

@@ -10,6 +10,12 @@
 
 #define CONFIG_MEASURED UINT32_MAX
 
+enum config_registration {
+	CONFIG_REGISTER_KEEP,
+	CONFIG_REGISTER_CHECK,
+	CONFIG_REGISTER_ONCE
+};
+
 enum config_role { CONFIG_CONNECT, CONFIG_ACCEPT };
 
 struct config {
@@ -22,6 +28,8 @@ struct config {
 	/* VIADUCT_REDIRECT: receives of so many bytes; 0 never, CONFIG_MEASURED as was measured */
 	uint32_t redirect;
 	bool io_uring_left; /* VIADUCT_IO_URING=leave: a ring by syscall() is let through */
+	/* VIADUCT_REGISTRATION: of memory that puts and gets use; an enum config_registration */
+	uint32_t registration;
 	const char *report;  /* VIADUCT_REPORT: absolute file name, or NULL */
 	const char *program; /* base name of argv[0], as it was at the start */
 };

@@ -35,6 +35,9 @@ const struct value_info value_table[VALUE_COUNT] = {
 		{"redirect", "VIADUCT_REDIRECT", "SIZE",
 		 "receives from other hosts past the ring, from SIZE",
 		 "auto, off, or a number of bytes from 1 to 1G is allowed, " SIZE_RULE},
+	[VALUE_REGISTRATION] = {"registration", "VIADUCT_REGISTRATION", "HOW",
+				"keep, check or once: memory that a device knows",
+				"keep, check or once is allowed"},
 	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING", "WHAT",
 			    "refuse or leave: io_uring that is asked for by syscall()",
 			    "refuse or leave is allowed"},
@@ -125,6 +128,7 @@ void value_defaults(struct config *config)
 {
 	put_profile(config, &profiles[0].config);
 	config->redirect = CONFIG_MEASURED;
+	config->registration = CONFIG_REGISTER_KEEP;
 	config->io_uring_left = false;
 }
 
@@ -238,6 +242,20 @@ static bool redirect(const char *text, uint32_t *least)
 	return true;
 }
 
+static const char *const registrations[] = {
+	[CONFIG_REGISTER_KEEP] = "keep",
+	[CONFIG_REGISTER_CHECK] = "check",
+	[CONFIG_REGISTER_ONCE] = "once",
+};
+
+static bool registration(const char *text, uint32_t *how)
+{
+	for (*how = 0; *how <= CONFIG_REGISTER_ONCE; ++*how)
+		if (!strcmp(text, registrations[*how]))
+			return true;
+	return false;
+}
+
 static bool spin(const char *text, struct config *config)
 {
 	uint32_t us = SPIN_AUTO_US;
@@ -284,6 +302,8 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 		return ring_area(text, &c->area_limit);
 	case VALUE_REDIRECT:
 		return redirect(text, &c->redirect);
+	case VALUE_REGISTRATION:
+		return registration(text, &c->registration);
 	case VALUE_IO_URING:
 		c->io_uring_left = !strcmp(text, "leave");
 		return c->io_uring_left || !strcmp(text, "refuse");
@@ -319,6 +339,8 @@ void value_print(enum value_id id, const struct config *config, char *out, size_
 
 	if (id == VALUE_VIADUCT)
 		word = config->off ? "off" : "on";
+	else if (id == VALUE_REGISTRATION)
+		word = registrations[config->registration];
 	else if (id == VALUE_IO_URING)
 		word = config->io_uring_left ? "leave" : "refuse";
 	else if (id == VALUE_RING_MAX)

@@ -196,6 +196,7 @@ static const struct {
 	{VALUE_SPIN, {0}, check_value},
 	{VALUE_RING_MAX, {0}, check_size},
 	{VALUE_REDIRECT, {0}, check_value},
+	{VALUE_REGISTRATION, {0}, check_value},
 	{VALUE_IO_URING, {0}, check_value},
 	{VALUE_COUNT,
 	 {"rule", "VIADUCT_RULES", "RULE",

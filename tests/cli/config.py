@@ -136,7 +136,7 @@ class Shown(Config):
         self.assertEqual({s["name"]: s["value"] for s in seen["settings"]},
                          {"profile": "default", "viaduct": "on", "upgrade-after": "16",
                           "spin": "auto", "ring-max": "4M", "redirect": "auto",
-                          "io-uring": "refuse", "log": "off",
+                          "registration": "keep", "io-uring": "refuse", "log": "off",
                           "report": "none"})
         self.assertEqual((seen["rules"], seen["off"], seen["doubt"]), ([], False, False))
 
@@ -153,6 +153,7 @@ class Shown(Config):
             "spin": ("7", "environment, VIADUCT_SPIN"),
             "ring-max": ("16K", f"{conf}:2"),
             "redirect": ("auto", "default"),
+            "registration": ("keep", "default"),
             "io-uring": ("refuse", "default"),
             "log": ("off", f"{conf}:5"),
             "report": ("none", "default")})

@@ -132,6 +132,7 @@ class Settings(Run):
                 (["--ring-max=4m"], "VIADUCT_RING_MAX", "4194304"),
                 (["--redirect", "64K"], "VIADUCT_REDIRECT", "64K"),
                 (["--redirect=off"], "VIADUCT_REDIRECT", "off"),
+                (["--registration", "check"], "VIADUCT_REGISTRATION", "check"),
                 (["--io-uring", "leave"], "VIADUCT_IO_URING", "leave"),
                 (["--io-uring=refuse"], "VIADUCT_IO_URING", "refuse"),
                 (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
@@ -168,7 +169,7 @@ class Settings(Run):
         for options in (["--spin", "fast"], ["--spin", "-1"], ["--spin", ""],
                         ["--spin", "1000001"], ["--spin", "10us"],
                         ["--ring-max", "1"], ["--ring-max", "2G"], ["--ring-max", "9999999M"],
-                        ["--io-uring", "on"], ["--io-uring", ""],
+                        ["--registration", "never"], ["--io-uring", "on"], ["--io-uring", ""],
                         ["--upgrade-after", "x"], ["--upgrade-after", "1000000001"],
                         ["--log", "loud"], ["--log", "info:/nonexistent/log"],
                         ["--report", ""], ["--report", "/nonexistent/report"],
@@ -184,6 +185,7 @@ class Settings(Run):
                 ("upgrade-after", ("0", "1000000000", "1000000001", "")),
                 ("redirect", ("off", "1", "0", "1G", "2G", "64K", "64KB")),
                 ("profile", ("latency", "fast")), ("io-uring", ("leave", "no")),
+                ("registration", ("keep", "check", "once", "off")),
                 ("log", ("off", "loud"))):
             variable = "VIADUCT_" + option.upper().replace("-", "_")
             for value in filter(None, values):
@@ -324,7 +326,7 @@ class Settings(Run):
         for line in lines:
             for field in ("pid", "connections", "upgraded", "downgraded", "tx_direct_bytes",
                           "rx_direct_bytes", "tx_rdma_bytes", "rx_rdma_bytes", "tx_tcp_bytes", "rx_tcp_bytes", "doorbells",
-                          "sleeps", "redirects", "zero_copies"):
+                          "sleeps", "redirects", "zero_copies", "pinned_bytes"):
                 self.assertIsInstance(line[field], int, field)
             self.assertIsNone(line["native"])
             self.assertIsInstance(line["reasons"], dict)

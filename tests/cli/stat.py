@@ -503,6 +503,7 @@ class Prometheus(Stat):
         self.assertEqual(value("doorbells_total"), counts["doorbells"])
         self.assertEqual(value("redirects_total"), counts["redirects"])
         self.assertEqual(value("zero_copies_total"), counts["zero_copies"])
+        self.assertEqual(value("pinned_bytes"), counts["pinned_bytes"])
         for direction, way in (("sent", "tx"), ("received", "rx")):
             self.assertEqual(value("bytes_total", direction=direction, path="ring"),
                              counts[way + "_direct_bytes"])

@@ -33,6 +33,7 @@ int main(void)
 		FN(vd_on_notify),
 		FN(vd_alloc),
 		FN(vd_free),
+		FN(vd_forget),
 		FN(vd_remote_reason),
 		FN(vd_redirect),
 		FN(vd_redirect_end),

@@ -47,7 +47,7 @@ def main():
     used = set(re.findall(r"FN\((vd_\w+)\)", source.read_text()))
     wrong += [f"{n}: not in all of header, exports.map and header.c"
               for n in sorted((names | declared | used) - (names & declared & used))]
-    if len(names) > 32:
+    if len(names) > 33:
         wrong.append(f"{len(names)} functions are more than one remembers")
     print("\n".join(wrong) or f"{len(names)} functions, {len(compilers())} compilers")
     return 1 if wrong or len(compilers()) < 2 else 0

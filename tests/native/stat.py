@@ -18,9 +18,10 @@ import tempfile
 
 VIADUCT, LIBRARY = sys.argv[1:3]
 PATIENCE_MS = 100000
-NAMES = ("puts put_bytes far_puts gets get_bytes atomics notifications_sent "
+NAMES = ("puts put_bytes far_puts gets get_bytes far_gets atomics notifications_sent "
          "notifications_received imports imports_mapped redirections_full redirections_partial "
-         "redirections_none messages_sent messages_received message_bytes").split()
+         "redirections_none registration_hits registration_misses registration_evictions "
+         "registrations_broken messages_sent messages_received message_bytes").split()
 PLACED = "messages_in_place"  # how many depends on when each end had the other's memory
 ROUNDS = 100
 
@@ -185,8 +186,9 @@ def look():
     found = {name: sorted(n) for name, n in plain(metrics("connection_native")).items()}
     assert found == {name: sorted(u[name] for u in USED) for name in NAMES}, found
     wide = " ".join(stat("--wide", "--pid", str(os.getpid())).split())
-    assert "NOTES-SENT NOTES-RCVD IMPORTS/MAPPED FULL/PART/NONE SENT/PLACED/RCVD" in wide, wide
-    assert re.search(fr" 3 75 2 14 1 1 0 3/1 0/0/0 {ROUNDS}/\d+/{ROUNDS} ", wide), wide
+    assert ("NOTES-SENT NOTES-RCVD IMPORTS/MAPPED FULL/PART/NONE HITS/MISSES/EVICTED "
+            "SENT/PLACED/RCVD") in wide, wide
+    assert re.search(fr" 3 75 2 14 1 1 0 3/1 0/0/0 0/0/0 {ROUNDS}/\d+/{ROUNDS} ", wide), wide
     said = " ".join(subprocess.run([VIADUCT, "explain", str(os.getpid())], check=False,
                                    stdout=subprocess.PIPE, text=True).stdout.split())
     for text in ("native: 3 puts (75 bytes), 2 gets (14 bytes), 1 atomics; notifications: 1 sent, "

@@ -4,127 +4,7 @@
 /* See far.c. */
 #define main __attribute__((visibility("default"))) native_far_main
 int native_far_main(int argc, char **argv);
-#include "native/rig.h"
-
-#include "base/native_count.h"
-#include "native/native.h"
-#include "preload/hook.h"
-#include "unit/remote_pair.h"
-
-#define BOX_BYTES 50000u
-#define BOXES	  3
-#define LEAST	  2000
-
-extern const struct door viaduct_door;
-static struct door far_door;
-
-__attribute__((constructor)) static void settings(void)
-{
-	setenv("VD_TEST_REMOTE", "3", 0);
-	setenv("VIADUCT_REDIRECT", "2000", 1);
-	setenv("VIADUCT_UPGRADE_AFTER", "0", 1);
-}
-
-/* Both were made known before: see far_open. */
-static void adopt(int fd, uint32_t role, int *announced)
-{
-	(void)role;
-	REQUIRE(fd_sock(fd));
-	*announced = -1;
-}
-
-static void hasten(int fd)
-{
-	(void)fd;
-}
-
-static void far_begin(void)
-{
-	if (door)
-		return;
-	REQUIRE(hook_active = hook_begin(NULL));
-	far_door = viaduct_door;
-	far_door.adopt = adopt;
-	far_door.hasten = hasten;
-	door = &far_door;
-	bulk_retry_ms = reach_again_ms = 2;
-}
-
-static struct rig far_open(void)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET,
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(at);
-	int listener = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
-	    a = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), b;
-	struct rig r;
-
-	alarm(RIG_ALARM_S);
-	far_begin();
-	REQUIRE(bind(listener, (struct sockaddr *)&at, len) == 0);
-	REQUIRE(REAL(listen)(listener, 1) == 0);
-	REQUIRE(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
-	REQUIRE(REAL(connect)(a, (struct sockaddr *)&at, len) == 0);
-	b = REAL(accept4)(listener, NULL, NULL, SOCK_CLOEXEC);
-	REQUIRE(b >= 0);
-	REAL(close)(listener);
-	REQUIRE(fd_open_socket(a, false));
-	fd_connecting(fd_sock(a), a);
-	REQUIRE(fd_open_accepted(b, false));
-	across_meet(fd_sock(a), fd_sock(b));
-	REQUIRE(vd_adopt(a, VD_CONNECTED, &r.a) == 0);
-	REQUIRE(vd_adopt(b, VD_ACCEPTED, &r.b) == 0);
-	while (vd_path(r.a) != VD_PATH_RDMA || vd_path(r.b) != VD_PATH_RDMA) {
-		REQUIRE(vd_flush(r.a) == 0);
-		REQUIRE(vd_flush(r.b) == 0);
-	}
-	return r;
-}
-
-static uint64_t far_puts(vd_conn *c)
-{
-	return atomic_load(&c->counts[NATIVE_FAR_PUTS]);
-}
-
-static struct across *handle(vd_conn *c)
-{
-	return remote_of(fd_sock(c->fd));
-}
-
-static uint32_t next(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (uint32_t)(*state >> 16);
-}
-
-/* Puts until the device has written one. */
-static void until_far(vd_conn *c, vd_remote *r, const void *src, size_t len)
-{
-	for (uint64_t was = far_puts(c); far_puts(c) == was; usleep(1000))
-		REQUIRE(vd_put(r, 0, src, len, 0, 0) == 0);
-}
-
-static bool all_are(const uint8_t *at, size_t len, uint8_t byte)
-{
-	for (size_t i = 0; i < len; i++)
-		if (at[i] != byte)
-			return false;
-	return true;
-}
-
-/* As NATIVE_TEST. */
-#define FAR_TEST(id)                                                                     \
-	static void far_test_##id(void);                                                 \
-	TEST(id)                                                                         \
-	{                                                                                \
-		struct rig warm_ = far_open();                                           \
-		rig_close(&warm_);                                                       \
-		FDS_SETTLED();                                                           \
-		far_test_##id();                                                         \
-	}                                                                                \
-	static void far_test_##id(void)
+#include "native/far_rig.h"
 
 FAR_TEST(a_device_writes_them)
 {
@@ -162,6 +42,71 @@ FAR_TEST(a_device_writes_them)
 	CHECK(all_are(box, LEAST, 2));
 	REQUIRE(vd_flush(r.a) == 0);
 	CHECK(all_are(box, LEAST, 2));
+	rig_close(&r);
+}
+
+FAR_TEST(a_device_brings_them)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], to[BOX_BYTES], mark[LEAST];
+	uint64_t before, hits;
+	vd_region *x[2];
+	vd_remote *from[2];
+
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_READ, NULL, &x[0]) == 0);
+	REQUIRE(vd_export(r.b, "also", box, BOX_BYTES, VD_WRITE, NULL, &x[1]) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &from[0]) == 0);
+	REQUIRE(vd_import(r.a, "also", RIG_MS, &from[1]) == 0);
+	until_got(r.a, from[0], to, BOX_BYTES);
+	before = counted(r.a, NATIVE_FAR_GETS);
+	hits = counted(r.a, NATIVE_HITS);
+	for (uint32_t i = 0; i < 50; i++) {
+		rig_fill(box, BOX_BYTES, i);
+		/* By frames, to another export of the same memory: it has landed before. */
+		memset(mark, (int)i, 100);
+		REQUIRE(vd_put(from[1], 1000, mark, 100, 0, 0) == 0);
+		memset(to, 0xaa, BOX_BYTES);
+		REQUIRE(vd_get(from[0], 5, to + 5, BOX_BYTES - 9) == 0);
+		CHECK(all_are(to, 5, 0xaa) && all_are(to + BOX_BYTES - 4, 4, 0xaa));
+		CHECK(all_are(to + 1000, 100, (uint8_t)i));
+		CHECK(rig_is(to + 5, 995, i + 5));
+		CHECK(rig_is(to + 1100, BOX_BYTES - 1104, i + 1100));
+	}
+	CHECK_EQ(counted(r.a, NATIVE_FAR_GETS), before + 50);
+	CHECK_EQ(counted(r.a, NATIVE_HITS), hits + 50);
+	/* Shorter ones do not go that way, nor longer ones elsewhere. */
+	REQUIRE(vd_get(from[0], 0, to, LEAST - 1) == 0);
+	CHECK_EQ(vd_get(from[0], 1, to, BOX_BYTES), -ERANGE);
+	CHECK_EQ(vd_get(from[1], 0, to, BOX_BYTES), -EACCES);
+	CHECK_EQ(vd_put(from[0], 0, to, BOX_BYTES, 0, 0), -EACCES);
+	CHECK_EQ(counted(r.a, NATIVE_FAR_GETS), before + 50);
+	rig_close(&r);
+}
+
+/* Of what has ended nothing is read, by frames or by a key. */
+FAR_TEST(gets_of_ended_exports)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], to[BOX_BYTES];
+
+	for (int i = 0; i < 20; i++) {
+		vd_region *x;
+		vd_remote *from;
+		int error;
+
+		memset(box, 7, BOX_BYTES);
+		REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_READ, NULL, &x) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &from) == 0);
+		if (i % 2)
+			until_got(r.a, from, to, BOX_BYTES);
+		REQUIRE(vd_unexport(x) == 0);
+		memset(box, 0xee, BOX_BYTES);
+		memset(to, 7, BOX_BYTES);
+		error = vd_get(from, 0, to, BOX_BYTES);
+		CHECK_EQ(error, -ESTALE);
+		CHECK(all_are(to, BOX_BYTES, 7));
+		vd_unimport(from);
+	}
 	rig_close(&r);
 }
 
@@ -251,8 +196,16 @@ FAR_TEST(in_vain)
 		CHECK(!is_reached(x));
 	}
 	rig_close(&r);
+	REQUIRE(vd_forget(src, bytes) == 0);
 	free(box);
 	free(src);
+}
+
+static int put_by(const struct rig *r, const struct across_key *key, uint8_t *src)
+{
+	struct across_span span = {.at = src, .bytes = BOX_BYTES};
+
+	return across_move(handle(r->a), fd_sock(r->a->fd), key, 0, &span);
 }
 
 /* Nor once the connection has, for a peer that has kept the key. */
@@ -270,16 +223,12 @@ FAR_TEST(ended_connections)
 	key = (struct across_key){known(to)->key.address, known(to)->key.link,
 				  known(to)->key.key};
 	memset(src, 8, BOX_BYTES);
-	CHECK_EQ(across_put(handle(other.a), fd_sock(other.a->fd), &key, 0, src,
-			    BOX_BYTES),
-		 0);
+	CHECK_EQ(put_by(&other, &key, src), 0);
 	CHECK(all_are(box, BOX_BYTES, 8));
 	vd_close(r.a);
 	CHECK_EQ(rig_event(r.b).kind, VD_EVENT_END);
 	memset(src, 9, BOX_BYTES);
-	CHECK_EQ(across_put(handle(other.a), fd_sock(other.a->fd), &key, 0, src,
-			    BOX_BYTES),
-		 -EIO);
+	CHECK_EQ(put_by(&other, &key, src), -EIO);
 	CHECK(all_are(box, BOX_BYTES, 8));
 	vd_close(r.b);
 	rig_close(&other);
@@ -473,6 +422,29 @@ static void put_disturbed(struct world *w, int i)
 	w->vain++;
 }
 
+/* Perhaps while another thread gives the link beside up. */
+static void get_some(struct world *w, int i, bool is_disturbed)
+{
+	static uint8_t dst[BOX_BYTES];
+	uint32_t at = next(&w->state) % BOX_BYTES,
+		 len = next(&w->state) % (BOX_BYTES - at + 1);
+	pthread_t thread;
+
+	w->wait_us = next(&w->state) % 300;
+	if (is_disturbed)
+		REQUIRE(pthread_create(&thread, NULL, disturb_soon, w) == 0);
+	memset(dst, 0xcc, sizeof(dst));
+	REQUIRE(vd_get(w->to[i], at, dst + at, len) == 0);
+	REQUIRE(memcmp(dst + at, w->model[i] + at, len) == 0);
+	REQUIRE(all_are(dst, at, 0xcc));
+	REQUIRE(all_are(dst + at + len, BOX_BYTES - at - len, 0xcc));
+	if (is_disturbed)
+		pthread_join(thread, NULL);
+	/* Its key is gone where that was in vain, but the owner's is not void then. */
+	if (next(&w->state) % 4 == 0)
+		REQUIRE(vd_forget(dst, BOX_BYTES) == 0);
+}
+
 /* There, or back. */
 static void send_some(struct world *w)
 {
@@ -537,6 +509,12 @@ static void step(struct world *w)
 	case 17:
 		send_some(w);
 		break;
+	case 18:
+		get_some(w, i, false);
+		break;
+	case 19:
+		get_some(w, i, true);
+		break;
 	default:
 		put_some(w, i, false);
 	}
@@ -546,7 +524,8 @@ FAR_TEST(at_random)
 {
 	const char *seed = getenv("NATIVE_SEED"), *rounds = getenv("NATIVE_ROUNDS");
 	uint64_t from = seed ? strtoull(seed, NULL, 10) : 1,
-		 count = rounds ? strtoull(rounds, NULL, 10) : 6, by_device = 0, vain = 0;
+		 count = rounds ? strtoull(rounds, NULL, 10) : 6, by_device = 0, got = 0,
+		 vain = 0;
 	static struct world w;
 
 	for (uint64_t n = from; n < from + count; n++) {
@@ -562,13 +541,16 @@ FAR_TEST(at_random)
 		for (int i = 0; i < BOXES; i++)
 			REQUIRE(memcmp(w.box[i], w.model[i], BOX_BYTES) == 0);
 		by_device += far_puts(w.r.a);
+		got += counted(w.r.a, NATIVE_FAR_GETS);
 		vain += w.vain;
 		rig_close(&w.r);
 		for (int i = 0; i < BOXES; i++)
 			CHECK(w.shared[i] ? vd_free(w.box[i]) == 0 : (free(w.box[i]), 1));
 	}
-	printf("%llu puts by the device, %llu in vain, %u late writes\n",
-	       (unsigned long long)by_device, (unsigned long long)vain,
-	       fake_counts(across_world)->strays);
-	CHECK(by_device > 0 && vain > 0);
+	printf("%llu puts and %llu gets by the device, %llu puts in vain, %u late "
+	       "writes\n",
+	       (unsigned long long)by_device, (unsigned long long)got,
+	       (unsigned long long)vain, fake_counts(across_world)->strays);
+	CHECK(by_device > 0 && got > 0 && vain > 0);
+	CHECK_EQ(fake_counts(across_world)->unregistered, 0);
 }

@@ -62,19 +62,44 @@ bool fake_allows(struct fake_link *peer, const struct fabric_work *w)
 		return is_within(w, peer->link.own.window, peer->link.window_bytes);
 	while (o && (o->key != w->to_key || o->domain != domain_of(&peer->link)))
 		o = o->next;
-	return o && o->is_read == w->is_read && is_within(w, o->start, o->bytes);
+	return o && (o->may & (w->is_read ? LINK_MAY_READ : LINK_MAY_WRITE)) &&
+	       is_within(w, o->start, o->bytes);
+}
+
+/* Its own device can get at what is to be sent, or at where it is to be read to. */
+static bool has_own(struct fake_link *l, const struct fabric_work *w)
+{
+	const struct offer *o = context_of(l)->world->offers;
+	uint64_t at = (uintptr_t)w->from;
+
+	if (w->is_inline || w->in_window || w->bytes == 0)
+		return true;
+	while (o && (o->own_key != w->key || o->domain != domain_of(&l->link)))
+		o = o->next;
+	return o && (!w->is_read || (o->may & LINK_MAY_SINK)) && at >= o->start &&
+	       w->bytes <= o->bytes && at - o->start <= o->bytes - w->bytes;
+}
+
+/* As a device, which moves bytes when it likes: not a thread's doing for ThreadSanitizer. */
+static void move(void *to, const void *from, size_t bytes)
+{
+#ifdef __SANITIZE_THREAD__
+	asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+#else
+	memcpy(to, from, bytes);
+#endif
 }
 
 /* A read is done at its turn alone. */
 static void place(struct work *work)
 {
 	if (work->w.is_read)
-		memcpy((void *)(uintptr_t)work->w.from,
-		       (const void *)(uintptr_t)work->w.to, work->w.bytes);
+		move((void *)(uintptr_t)work->w.from, (const void *)(uintptr_t)work->w.to,
+		     work->w.bytes);
 	else if (!work->is_placed && work->w.bytes)
-		memcpy((void *)(uintptr_t)work->w.to,
-		       work->w.is_inline ? work->inline_bytes : work->w.from,
-		       work->w.bytes);
+		move((void *)(uintptr_t)work->w.to,
+		     work->w.is_inline ? work->inline_bytes : work->w.from,
+		     work->w.bytes);
 	work->is_placed = true;
 }
 
@@ -85,7 +110,7 @@ static void place_some(struct fake_link *l, struct fake_link *peer)
 	uint32_t ahead = draw(w, LOOK_AHEAD), n = l->delivered + ahead;
 
 	if (!peer || n >= l->count || work_at(l, n)->w.is_read ||
-	    !fake_allows(peer, &work_at(l, n)->w))
+	    !fake_allows(peer, &work_at(l, n)->w) || !has_own(l, &work_at(l, n)->w))
 		return;
 	if (ahead && !work_at(l, n)->is_placed && !work_at(l, n - 1)->is_placed)
 		w->counts.too_early++;
@@ -159,6 +184,11 @@ static void deliver(struct fake_link *l, struct fake_link *peer)
 		/* Both ends fail, and only one is told why. */
 		peer->is_halted = true;
 		break_link(l, LINK_PEER_REFUSED);
+		return;
+	}
+	if (!has_own(l, &work->w)) {
+		c->world->counts.unregistered++;
+		break_link(l, LINK_LOCAL_FAULT);
 		return;
 	}
 	if (work->w.with_immediate && !peer->receives) {
@@ -331,7 +361,7 @@ static int op_receive(struct link *link, uint32_t count, uint64_t tag)
 	return 0;
 }
 
-static int op_add(struct link *link, void *start, size_t bytes, enum fabric_access access,
+static int op_add(struct link *link, void *start, size_t bytes, uint32_t access,
 		  struct link_memory *out)
 {
 	struct fake_context *c = context_of((struct fake_link *)link);
@@ -339,20 +369,25 @@ static int op_add(struct link *link, void *start, size_t bytes, enum fabric_acce
 	struct offer *o;
 
 	out->handle = NULL;
-	out->key = 1;
-	if (r < 0 || access == ACCESS_OWN)
+	if (r == 0 && c->limit && c->registered + bytes > c->limit)
+		r = -ENOMEM;
+	if (r < 0)
 		return r;
 	o = malloc(sizeof(*o));
 	if (!o)
 		return -ENOMEM;
 	out->handle = o;
 	out->peer_key = 1 + draw(c->world, 1 << 30);
+	out->key = ++c->world->last_key;
+	c->registered += bytes;
 	*o = (struct offer){.next = c->world->offers,
 			    .domain = domain_of(link),
 			    .start = (uintptr_t)start,
 			    .bytes = bytes,
+			    .context = c,
 			    .key = out->peer_key,
-			    .is_read = access == ACCESS_READ};
+			    .own_key = out->key,
+			    .may = access};
 	c->world->offers = o;
 	return 0;
 }
@@ -366,6 +401,7 @@ static void op_drop(struct link *link, struct link_memory *m)
 	while (*at != m->handle)
 		at = &(*at)->next;
 	*at = (*at)->next;
+	((struct offer *)m->handle)->context->registered -= m->bytes;
 	free(m->handle);
 }
 
@@ -523,6 +559,16 @@ void fake_leave(struct link_context *c, bool absent)
 void fake_inject(struct link_context *c, uint32_t nth)
 {
 	((struct fake_context *)c)->inject_in = nth;
+}
+
+void fake_limit(struct link_context *c, uint64_t bytes)
+{
+	((struct fake_context *)c)->limit = bytes;
+}
+
+uint64_t fake_registered(const struct link_context *c)
+{
+	return ((const struct fake_context *)c)->registered;
 }
 
 bool fake_injected(const struct link_context *c)

@@ -19,6 +19,8 @@ struct fake_counts {
 	uint32_t overrun;   /* completions that found the queue full: the same */
 	uint32_t too_early; /* bytes that arrived before those of an earlier write */
 	uint32_t strays;    /* writes that arrived after their link was destroyed */
+	/* Works whose own memory was not registered any more when their turn came: a fault of ours. */
+	uint32_t unregistered;
 };
 
 struct fake_world *fake_world_create(uint64_t seed);
@@ -47,6 +49,10 @@ void fake_leave(struct link_context *c, bool absent);
 void fake_die(struct link_context *c);
 /* The nth call of it that could fail does, with -ENOMEM. */
 void fake_inject(struct link_context *c, uint32_t nth);
+/* Beside windows, no more bytes of it can be registered at a time: -ENOMEM. */
+void fake_limit(struct link_context *c, uint64_t bytes);
+/* So many are. */
+uint64_t fake_registered(const struct link_context *c);
 /* True once it has. */
 bool fake_injected(const struct link_context *c);
 /* The link's nth write from now on ends so, without having arrived. */

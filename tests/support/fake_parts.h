@@ -34,13 +34,14 @@ struct fake_link {
 	struct work *works;
 };
 
-/* Memory that a peer may write to, or read, beside windows. */
+/* Memory that is registered, beside windows. */
 struct offer {
 	struct offer *next; /* of the world's */
 	struct link *domain;
+	struct fake_context *context;
 	uint64_t start, bytes;
-	uint32_t key;
-	bool is_read;
+	uint32_t key, own_key; /* for the peer; for the own device */
+	uint32_t may;	       /* enum link_may */
 };
 
 /* A write whose queue pair is gone, in the network: with its bytes. */
@@ -58,13 +59,14 @@ struct fake_context {
 	bool is_dead, is_armed, injected, is_absent;
 	uint32_t inject_in;
 	uint32_t still; /* works of a dead process that will arrive */
+	uint64_t registered, limit;
 	uint32_t first, count, size;
 	struct fabric_done *queue;
 };
 
 struct fake_world {
 	uint64_t random;
-	uint32_t last_qpn;
+	uint32_t last_qpn, last_key;
 	bool is_mute, lingers;
 	struct stray *strays; /* the oldest first */
 	struct fake_link *links;

@@ -79,6 +79,30 @@ PAIR_FN struct pair open_redirected(void)
 	return p;
 }
 
+/* The link beside is there: it takes a moment, after a failure, too. */
+PAIR_FN void until_beside(const struct pair *p)
+{
+	bool up = false;
+
+	while (!up) {
+		struct across_guard g = across_enter();
+
+		up = bulk_is_up(handle(p->a)->link);
+		across_leave(g);
+		across_settle();
+		usleep(200);
+	}
+}
+
+PAIR_FN struct pair open_beside(void)
+{
+	struct pair p = pair_open_up();
+
+	bulk_retry_ms = 2;
+	until_beside(&p);
+	return p;
+}
+
 /* As the hooks do before a handler of the program runs, which may never come back. */
 PAIR_FN void handler(int sig, siginfo_t *info, void *context)
 {

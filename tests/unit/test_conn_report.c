@@ -61,7 +61,7 @@ static void one_line(void *arg)
 		 "\"tx_direct_bytes\":5000000000,\"rx_direct_bytes\":4,"
 		 "\"tx_rdma_bytes\":11,\"rx_rdma_bytes\":12,"
 		 "\"tx_tcp_bytes\":5,\"rx_tcp_bytes\":6,\"doorbells\":7,\"sleeps\":8,"
-		 "\"redirects\":9,\"zero_copies\":10,\"native\":null,"
+		 "\"redirects\":9,\"zero_copies\":10,\"pinned_bytes\":0,\"native\":null,"
 		 "\"reasons\":{\"plain-peer\":1,\"kernel\":2}}\n",
 		 getpid());
 	CHECK_STR(take(), want);
@@ -101,7 +101,8 @@ static void processes(void *arg)
 	CHECK_EQ(count_lines(text), 3);
 	char *second = strchr(text, '\n') + 1;
 	CHECK(strstr(text, "\"sleeps\":9") < second);
-	CHECK(strstr(second, "\"sleeps\":0,\"redirects\":0,\"zero_copies\":0,\"native\":"
+	CHECK(strstr(second, "\"sleeps\":0,\"redirects\":0,\"zero_copies\":0,\"pinned_"
+			     "bytes\":0,\"native\":"
 			     "null,\"reasons\":"
 			     "{}}\n") != NULL);
 	CHECK(strstr(strchr(second, '\n'), "\"sleeps\":9") != NULL);

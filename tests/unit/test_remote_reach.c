@@ -39,20 +39,30 @@ static struct across_key open_key(const struct pair *p, uint8_t *at, uint64_t *i
 {
 	struct across_key key;
 
-	REQUIRE(across_reach(handle(p->b), fd_sock(p->b), at, BYTES, &key, id) == 0);
+	REQUIRE(across_reach(handle(p->b), fd_sock(p->b), at, BYTES, ACROSS_MAY_WRITE,
+			     &key, id) == 0);
 	return key;
+}
+
+static struct across_span span_of(const void *at, size_t bytes)
+{
+	return (struct across_span){.at = (void *)(uintptr_t)at, .bytes = bytes};
 }
 
 static int put_there(const struct pair *p, const struct across_key *key, uint64_t offset,
 		     const void *from, size_t bytes)
 {
-	return across_put(handle(p->a), fd_sock(p->a), key, offset, from, bytes);
+	struct across_span span = span_of(from, bytes);
+
+	return across_move(handle(p->a), fd_sock(p->a), key, offset, &span);
 }
 
 static int begin(const struct pair *p, const struct across_key *key, const void *from,
 		 uint64_t *id)
 {
-	return across_put_begin(handle(p->a), fd_sock(p->a), key, 0, from, BYTES, id);
+	struct across_span span = span_of(from, BYTES);
+
+	return across_move_begin(handle(p->a), fd_sock(p->a), key, 0, &span, id);
 }
 
 /* So much that all that can still come has come. */
@@ -62,34 +72,10 @@ static void settle_all(void)
 		across_settle();
 }
 
-/* The link beside is there: it takes a moment, after a failure, too. */
-static void until_beside(const struct pair *p)
-{
-	bool up = false;
-
-	while (!up) {
-		struct across_guard g = across_enter();
-
-		up = bulk_is_up(handle(p->a)->link);
-		across_leave(g);
-		across_settle();
-		usleep(200);
-	}
-}
-
-static struct pair open_beside(void)
-{
-	struct pair p = pair_open_up();
-
-	bulk_retry_ms = 2;
-	until_beside(&p);
-	return p;
-}
-
 static bool is_putting(int fd)
 {
 	struct across_guard g = across_enter();
-	bool is = handle(fd)->put.id != 0;
+	bool is = handle(fd)->move.id != 0;
 
 	across_leave(g);
 	return is;
@@ -156,10 +142,12 @@ STREAM_TEST(a_long_one)
 
 	REQUIRE(from && to);
 	flow_fill(from, bytes, 5, 6);
-	REQUIRE(across_reach(handle(p.b), fd_sock(p.b), to, bytes, &key, &id) == 0);
+	REQUIRE(across_reach(handle(p.b), fd_sock(p.b), to, bytes, ACROSS_MAY_WRITE, &key,
+			     &id) == 0);
 	CHECK_EQ(put_there(&p, &key, 0, from, bytes), 0);
 	CHECK(memcmp(from, to, bytes) == 0);
 	across_unreach(id);
+	across_forget(from, bytes);
 	free(from);
 	free(to);
 	pair_close(&p);
@@ -173,6 +161,7 @@ STREAM_TEST(a_peer_that_lies)
 	uint8_t *at = there();
 	uint64_t id;
 	struct across_key key = open_key(&p, at, &id), wrong = key;
+	struct across_span span;
 
 	memset(from, 0xbb, BYTES);
 	CHECK_EQ(put_there(&p, &key, 1, from, BYTES), -EIO);
@@ -192,7 +181,8 @@ STREAM_TEST(a_peer_that_lies)
 	settle_all();
 	for (int i = 0; i < BYTES; i++)
 		REQUIRE(at[i] == 0xee);
-	CHECK_EQ(across_put(handle(p.a), fd_sock(p.b), &key, 0, from, BYTES), -EAGAIN);
+	span = span_of(from, BYTES);
+	CHECK_EQ(across_move(handle(p.a), fd_sock(p.b), &key, 0, &span), -EAGAIN);
 	check_sound(&p);
 	pair_close(&p);
 }
@@ -214,7 +204,7 @@ static void interrupted(const struct pair *p, uint32_t round)
 	r = begin(p, &key, from, &put);
 	REQUIRE(r == 0 || r == -EAGAIN);
 	for (uint32_t n = pick(12); n > 0 && r == 0; n--)
-		r = across_put_step(handle(p->a), put);
+		r = across_move_step(handle(p->a), put);
 	if (r == 0) {
 		struct across_guard g = across_enter();
 
@@ -229,11 +219,11 @@ static void interrupted(const struct pair *p, uint32_t round)
 		across_unreach(id);
 	else
 		while (r == 0)
-			r = across_put_step(handle(p->a), put);
+			r = across_move_step(handle(p->a), put);
 	across_unreach(id);
 	memcpy(seen, at, BYTES);
 	while (r == 0)
-		r = across_put_step(handle(p->a), put);
+		r = across_move_step(handle(p->a), put);
 	REQUIRE(r == 1 || r == -EIO || r == -EAGAIN);
 	memset(from, 0xcc, BYTES); /* the program's again */
 	if (r == 1)
@@ -266,18 +256,20 @@ STREAM_TEST(its_handle_ends)
 		uint8_t *at = there();
 		struct across_key key = open_key(&p, at, &id);
 		struct across *a = handle(p.a);
+		struct across_span span;
 		int r;
 
 		memset(from, 1, BYTES);
 		r = begin(&p, &key, from, &put);
 		for (uint32_t n = pick(4); n > 0 && r == 0; n--)
-			r = across_put_step(a, put);
+			r = across_move_step(a, put);
 		st_close(p.a);
 		memset(from, 2, BYTES);
 		settle_all();
 		CHECK(memchr(at, 2, BYTES) == NULL);
-		CHECK(r != 0 || across_put_step(a, put) == -EIO);
-		CHECK_EQ(across_put(a, fd_sock(other.a), &key, 0, from, BYTES), -EAGAIN);
+		CHECK(r != 0 || across_move_step(a, put) == -EIO);
+		span = span_of(from, BYTES);
+		CHECK_EQ(across_move(a, fd_sock(other.a), &key, 0, &span), -EAGAIN);
 		across_unreach(id);
 		st_close(p.b);
 		check_sound(&other);
@@ -327,7 +319,8 @@ static void with_error(uint32_t nth, int end)
 	g = across_enter();
 	fake_inject(across_contexts[end].context, nth);
 	across_leave(g);
-	r = across_reach(handle(p.b), fd_sock(p.b), at, BYTES, &key, &id);
+	r = across_reach(handle(p.b), fd_sock(p.b), at, BYTES, ACROSS_MAY_WRITE, &key,
+			 &id);
 	if (r == 0)
 		r = put_there(&p, &key, 0, from, BYTES);
 	across_unreach(id);
@@ -368,7 +361,7 @@ STREAM_TEST(its_owner_dies)
 	fake_die(across_contexts[1].context);
 	across_leave(g);
 	while (r == 0)
-		r = across_put_step(handle(p.a), put);
+		r = across_move_step(handle(p.a), put);
 	CHECK(r == -EIO || r == 1);
 	CHECK(!is_putting(p.a));
 	while (put_there(&p, &key, 0, from, BYTES) == -EIO)

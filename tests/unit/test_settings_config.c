@@ -49,6 +49,7 @@ static void check(void *arg)
 	CHECK_EQ(c->spin_fixed, s->want.spin_fixed);
 	CHECK_EQ(c->area_limit, s->want.area_limit);
 	CHECK_EQ(c->redirect, s->want.redirect);
+	CHECK_EQ(c->registration, s->want.registration);
 	CHECK_EQ(c->io_uring_left, s->want.io_uring_left);
 	CHECK(c->report == NULL);
 	CHECK_STR(c->program, program_invocation_short_name);
@@ -106,6 +107,16 @@ static struct setting settings[] = {
 	{"VIADUCT_REDIRECT", "64K", WANT_REDIRECT(65536), NULL},
 	{"VIADUCT_REDIRECT", "0", DEFAULTS, "auto, off, or a number of bytes"},
 	{"VIADUCT_REDIRECT", "64KB", DEFAULTS, "auto, off, or a number of bytes"},
+	{"VIADUCT_REGISTRATION", "keep", DEFAULTS, NULL},
+	{"VIADUCT_REGISTRATION",
+	 "once",
+	 {.upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED,
+	  .registration = CONFIG_REGISTER_ONCE},
+	 NULL},
+	{"VIADUCT_REGISTRATION", "off", DEFAULTS, "keep, check or once"},
 	{"VIADUCT_IO_URING", "refuse", DEFAULTS, NULL},
 	{"VIADUCT_IO_URING",
 	 "leave",

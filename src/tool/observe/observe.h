@@ -23,7 +23,7 @@ struct observe_counts {
 	uint64_t connections, upgraded, downgraded;
 	uint64_t tx_direct_bytes, rx_direct_bytes, tx_tcp_bytes, rx_tcp_bytes;
 	uint64_t tx_rdma_bytes, rx_rdma_bytes; /* of the direct ones */
-	uint64_t doorbells, sleeps, redirects, zero_copies;
+	uint64_t doorbells, sleeps, redirects, zero_copies, pinned_bytes;
 	uint64_t native[NATIVE_COUNTS];
 	uint64_t reasons[VD_REASON_COUNT];
 };

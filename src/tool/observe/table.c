@@ -308,7 +308,8 @@ static void read_entry(const struct report *c, struct observe_counts *out)
 				       .doorbells = get(&c->doorbells),
 				       .sleeps = get(&c->sleeps),
 				       .redirects = get(&c->redirects),
-				       .zero_copies = get(&c->zero_copies)};
+				       .zero_copies = get(&c->zero_copies),
+				       .pinned_bytes = get(&c->pinned_bytes)};
 	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
 		out->native[i] = get(&c->native[i]);
 	for (uint32_t r = 0; r < VD_REASON_COUNT; r++)

@@ -181,6 +181,7 @@ NATIVE_COLUMN(notes_sent, NATIVE_NOTES_SENT, NATIVE_NOTES_SENT)
 NATIVE_COLUMN(notes_come, NATIVE_NOTES_COME, NATIVE_NOTES_COME)
 NATIVE_COLUMN(imports, NATIVE_IMPORTS, NATIVE_MAPPED)
 NATIVE_COLUMN(redirections, NATIVE_FULL, NATIVE_NONE)
+NATIVE_COLUMN(registrations, NATIVE_HITS, NATIVE_EVICTIONS)
 NATIVE_COLUMN(vd_messages, NATIVE_MESSAGES, NATIVE_MESSAGES_COME)
 
 /* 100% is all, and 0% nothing; what is between is not rounded to them. */
@@ -262,6 +263,7 @@ static const struct stat_column of_connections[] = {
 	{"NOTES-RCVD", STAT_WIDE, true, print_notes_come},
 	{"IMPORTS/MAPPED", STAT_WIDE, true, print_imports},
 	{"FULL/PART/NONE", STAT_WIDE, true, print_redirections},
+	{"HITS/MISSES/EVICTED", STAT_WIDE, true, print_registrations},
 	{"SENT/PLACED/RCVD", STAT_WIDE, true, print_vd_messages},
 	{"SEND-RING", STAT_WIDE, true, print_tx_ring},
 	{"FILL", STAT_WIDE, true, print_tx_fill},

@@ -56,10 +56,11 @@ static void print_counts(FILE *out, const struct observe_counts *c)
 		",\"rx_rdma_bytes\":%" PRIu64 ",\"tx_tcp_bytes\":%" PRIu64
 		",\"rx_tcp_bytes\":%" PRIu64 ",\"doorbells\":%" PRIu64
 		",\"sleeps\":%" PRIu64 ",\"redirects\":%" PRIu64
-		",\"zero_copies\":%" PRIu64,
+		",\"zero_copies\":%" PRIu64 ",\"pinned_bytes\":%" PRIu64,
 		c->connections, c->upgraded, c->downgraded, c->tx_direct_bytes,
 		c->rx_direct_bytes, c->tx_rdma_bytes, c->rx_rdma_bytes, c->tx_tcp_bytes,
-		c->rx_tcp_bytes, c->doorbells, c->sleeps, c->redirects, c->zero_copies);
+		c->rx_tcp_bytes, c->doorbells, c->sleeps, c->redirects, c->zero_copies,
+		c->pinned_bytes);
 	print_native(out, observe_is_native(c) ? c->native : NULL);
 	print_reasons(out, "reasons", c->reasons);
 	fputc('}', out);

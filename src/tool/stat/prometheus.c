@@ -62,10 +62,10 @@ static void open_connections(FILE *out, const struct stat_view *v)
 	}
 }
 
-static void counter(FILE *out, const struct stat_view *v, const char *name,
-		    const char *help, size_t offset)
+static void number(FILE *out, const struct stat_view *v, const char *name,
+		   const char *type, const char *help, size_t offset)
 {
-	head(out, name, "counter", help);
+	head(out, name, type, help);
 	FOR_SHOWN(p)
 	{
 		if (!p->p->counted)
@@ -74,6 +74,12 @@ static void counter(FILE *out, const struct stat_view *v, const char *name,
 		fprintf(out, "} %" PRIu64 "\n",
 			*(const uint64_t *)((const char *)&p->p->counts + offset));
 	}
+}
+
+static void counter(FILE *out, const struct stat_view *v, const char *name,
+		    const char *help, size_t offset)
+{
+	number(out, v, name, "counter", help, offset);
 }
 
 static void way(FILE *out, const struct stat_process *p, const char *direction,
@@ -119,6 +125,7 @@ static const char *const native_helps[NATIVE_COUNTS] = {
 	[NATIVE_FAR_PUTS] = "Puts that a device wrote to memory on another host.",
 	[NATIVE_GETS] = "Gets that were made.",
 	[NATIVE_GET_BYTES] = "Bytes of these.",
+	[NATIVE_FAR_GETS] = "Gets that a device brought from memory on another host.",
 	[NATIVE_ATOMICS] = "Atomic operations that were made.",
 	[NATIVE_NOTES_SENT] = "Notifications that were sent.",
 	[NATIVE_NOTES_COME] = "Notifications that have come.",
@@ -127,6 +134,10 @@ static const char *const native_helps[NATIVE_COUNTS] = {
 	[NATIVE_FULL] = "Redirections after which nothing was copied.",
 	[NATIVE_PARTIAL] = "Redirections after which a part was copied.",
 	[NATIVE_NONE] = "Redirections after which all was copied.",
+	[NATIVE_HITS] = "Registrations of memory that were found in the cache.",
+	[NATIVE_MISSES] = "Registrations of memory that had to be made.",
+	[NATIVE_EVICTIONS] = "Registrations that were given up for others.",
+	[NATIVE_BROKEN] = "Registrations of memory that was gone when they were found.",
 	[NATIVE_MESSAGES] = "Messages that were sent.",
 	[NATIVE_IN_PLACE] =
 		"Of these: messages that the peer sees where they were written.",
@@ -209,6 +220,9 @@ static void of_processes(FILE *out, const struct stat_view *v)
 	counter(out, v, "zero_copies_total",
 		"Times that the device took them from the program's memory.",
 		offsetof(struct observe_counts, zero_copies));
+	number(out, v, "pinned_bytes", "gauge",
+	       "Bytes of the program's memory that stay registered with devices.",
+	       offsetof(struct observe_counts, pinned_bytes));
 	native_counters(out, v);
 	calls(out, v);
 }

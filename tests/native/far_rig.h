@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For the tests of the native library between two hosts, both of which are one process, on the fake
+ * interconnect. */
+#ifndef VD_TESTS_NATIVE_FAR_RIG_H
+#define VD_TESTS_NATIVE_FAR_RIG_H
+
+#include "native/rig.h"
+
+#include "base/native_count.h"
+#include "native/native.h"
+#include "preload/hook.h"
+#include "unit/remote_pair.h"
+
+#define BOX_BYTES 50000u
+#define BOXES	  3
+#define LEAST	  2000
+
+extern const struct door viaduct_door;
+static struct door far_door;
+
+__attribute__((constructor)) static void settings(void)
+{
+	setenv("VD_TEST_REMOTE", "3", 0);
+	setenv("VIADUCT_REDIRECT", "2000", 1);
+	setenv("VIADUCT_UPGRADE_AFTER", "0", 1);
+}
+
+/* Both were made known before: see far_open. */
+static void adopt(int fd, uint32_t role, int *announced)
+{
+	(void)role;
+	REQUIRE(fd_sock(fd));
+	*announced = -1;
+}
+
+static void hasten(int fd)
+{
+	(void)fd;
+}
+
+static void far_begin(void)
+{
+	if (door)
+		return;
+	REQUIRE(hook_active = hook_begin(NULL));
+	far_door = viaduct_door;
+	far_door.adopt = adopt;
+	far_door.hasten = hasten;
+	door = &far_door;
+	bulk_retry_ms = reach_again_ms = 2;
+}
+
+static struct rig far_open(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int listener = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+	    a = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), b;
+	struct rig r;
+
+	alarm(RIG_ALARM_S);
+	far_begin();
+	REQUIRE(bind(listener, (struct sockaddr *)&at, len) == 0);
+	REQUIRE(REAL(listen)(listener, 1) == 0);
+	REQUIRE(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	REQUIRE(REAL(connect)(a, (struct sockaddr *)&at, len) == 0);
+	b = REAL(accept4)(listener, NULL, NULL, SOCK_CLOEXEC);
+	REQUIRE(b >= 0);
+	REAL(close)(listener);
+	REQUIRE(fd_open_socket(a, false));
+	fd_connecting(fd_sock(a), a);
+	REQUIRE(fd_open_accepted(b, false));
+	across_meet(fd_sock(a), fd_sock(b));
+	REQUIRE(vd_adopt(a, VD_CONNECTED, &r.a) == 0);
+	REQUIRE(vd_adopt(b, VD_ACCEPTED, &r.b) == 0);
+	while (vd_path(r.a) != VD_PATH_RDMA || vd_path(r.b) != VD_PATH_RDMA) {
+		REQUIRE(vd_flush(r.a) == 0);
+		REQUIRE(vd_flush(r.b) == 0);
+	}
+	return r;
+}
+
+static uint64_t far_puts(vd_conn *c)
+{
+	return atomic_load(&c->counts[NATIVE_FAR_PUTS]);
+}
+
+static struct across *handle(vd_conn *c)
+{
+	return remote_of(fd_sock(c->fd));
+}
+
+static uint32_t next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return (uint32_t)(*state >> 16);
+}
+
+/* Puts until the device has written one. */
+static void until_far(vd_conn *c, vd_remote *r, const void *src, size_t len)
+{
+	for (uint64_t was = far_puts(c); far_puts(c) == was; usleep(1000))
+		REQUIRE(vd_put(r, 0, src, len, 0, 0) == 0);
+}
+
+static bool all_are(const uint8_t *at, size_t len, uint8_t byte)
+{
+	for (size_t i = 0; i < len; i++)
+		if (at[i] != byte)
+			return false;
+	return true;
+}
+
+static uint64_t counted(vd_conn *c, enum native_count what)
+{
+	return atomic_load(&c->counts[what]);
+}
+
+/* Gets until the device has brought one. */
+static void until_got(vd_conn *c, vd_remote *r, void *dst, size_t len)
+{
+	for (uint64_t was = counted(c, NATIVE_FAR_GETS);
+	     counted(c, NATIVE_FAR_GETS) == was; usleep(1000))
+		REQUIRE(vd_get(r, 0, dst, len) == 0);
+}
+
+/* As NATIVE_TEST. */
+#define FAR_TEST(id)                                                                     \
+	static void far_test_##id(void);                                                 \
+	TEST(id)                                                                         \
+	{                                                                                \
+		struct rig warm_ = far_open();                                           \
+		rig_close(&warm_);                                                       \
+		FDS_SETTLED();                                                           \
+		far_test_##id();                                                         \
+	}                                                                                \
+	static void far_test_##id(void)
+
+#endif
