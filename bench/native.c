@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The native interface on one host, two processes on two processors. */
 /*
- * The native interface on one host, two processes on two processors: a put of 64 B with notification,
+ * A put of 64 B with notification,
  * there and back, and puts of 64 KB, beside memcpy. One line; with VIADUCT=off of TCP, and with the
  * argument `alloc` to memory that both ends map. With `message` or `socket`: messages, or bytes of a
  * stream socket, of 64 B and 64 KB there and back; each end writes and reads them all.

@@ -77,7 +77,7 @@ struct peer_ops {
 	/* This thread's offer ends, without its bytes: they will come again by the ring. */
 	void (*take_back)(void);
 	/* The peer has made such an offer. Reads one word. */
-	bool (*takes)(struct peer *p);
+	bool (*takes)(const struct peer *p);
 	/* Nothing is pushed until `release`, or until something is flushed. */
 	void (*hold)(struct peer *p);
 	/* Under tx_lock, between these two: so many bytes are on their way past the ring from where they are,

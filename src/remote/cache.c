@@ -195,6 +195,21 @@ static uint32_t evict_some(uint64_t bytes)
 	return count;
 }
 
+/* As link_allow, with what is given up for it. */
+static int allow(struct across_link *k, void *start, uint64_t bytes, uint32_t may,
+		 struct link_memory *out, uint32_t *evictions)
+{
+	uint32_t count;
+	int r;
+
+	do {
+		r = link_allow(k->link, start, bytes, may, out);
+		count = r == -ENOMEM ? evict_some(bytes) : 0;
+		*evictions += count;
+	} while (count > 0);
+	return r;
+}
+
 bool cache_give_up(uint64_t bytes)
 {
 	uint32_t count = evict_some(bytes);
@@ -206,11 +221,10 @@ bool cache_give_up(uint64_t bytes)
 int cache_allow(struct across_link *k, void *start, size_t bytes, uint32_t may,
 		struct link_memory *out)
 {
-	int r;
+	uint32_t count = 0;
+	int r = allow(k, start, bytes, may, out, &count);
 
-	do
-		r = link_allow(k->link, start, bytes, may, out);
-	while (r == -ENOMEM && cache_give_up(bytes));
+	tell(count);
 	return r;
 }
 
@@ -257,16 +271,12 @@ static struct cache_entry *make_room(struct across_span *s, uint64_t bytes, bool
 static int make(struct across_link *k, enum cache_kind kind, struct across_span *s,
 		uintptr_t start, uint64_t bytes, struct cache_entry **out)
 {
-	uint32_t may = kind == CACHE_TARGET ? LINK_MAY_SINK : 0, count = 1;
+	uint32_t may = kind == CACHE_TARGET ? LINK_MAY_SINK : 0;
 	bool keeps;
 	struct cache_entry *e = make_room(s, bytes, &keeps);
-	int r = e ? -ENOMEM : -ENOSPC;
+	int r = e ? allow(k, (void *)start, bytes, may, &e->memory, &s->evictions)
+		  : -ENOSPC;
 
-	while (r == -ENOMEM && count > 0) {
-		r = link_allow(k->link, (void *)start, bytes, may, &e->memory);
-		if (r == -ENOMEM)
-			s->evictions += count = evict_some(bytes);
-	}
 	if (r < 0)
 		return r;
 	e->of = k;

@@ -148,7 +148,7 @@ static bool is_unread(const struct link *l)
 	const struct across_link *k = link_of(l);
 
 	for (int i = 0; k && i < ACROSS_PLACES; i++) {
-		const struct across *a = k->at[i];
+		const struct peer *a = k->at[i];
 
 		if (a && a->wire && a->state != ACROSS_ENDED && ring_unread(a->out))
 			return true;
@@ -170,7 +170,7 @@ static bool is_locked_out(void)
 
 /* Of each address the context has the device, here and at the peer: with several, the kernel's
  * choice of addresses is that of the way, and a connection that is on TCP takes no other. */
-static bool goes_the_way(const struct across_link *k, const struct across *a)
+static bool goes_the_way(const struct across_link *k, const struct peer *a)
 {
 	return memcmp(k->context->local.addr, a->local.addr, sizeof(a->local.addr)) ==
 		       0 &&
@@ -182,7 +182,7 @@ static bool goes_the_way(const struct across_link *k, const struct across *a)
  * any number of users all but a few. Each of our addresses counts by itself. So somebody who has none gets
  * one, although others want all.
  */
-bool hub_has_share(const struct across *a)
+bool hub_has_share(const struct peer *a)
 {
 	int users = 0, hosts = 0, free = 0;
 
@@ -281,21 +281,21 @@ static bool has_place(const struct across_link *k)
 
 /* The user and the addresses are vouched for. The process is as the peer says: that it is this one
  * must be proved before a place is used. */
-static bool is_for(const struct across_link *k, const struct across *a)
+static bool is_for(const struct across_link *k, const struct peer *a)
 {
 	return k->link && !k->failed && k->uid == a->uid &&
 	       memcmp(k->process, a->process, sizeof(k->process)) == 0 &&
 	       goes_the_way(k, a);
 }
 
-void hub_assign(struct across_link *k, const struct across *a)
+void hub_assign(struct across_link *k, const struct peer *a)
 {
 	memcpy(k->process, a->process, sizeof(k->process));
 	memcpy(k->peer, a->peer.addr, sizeof(k->peer));
 	k->uid = a->uid;
 }
 
-struct across_link *hub_find(const struct across *a, bool *making)
+struct across_link *hub_find(const struct peer *a, bool *making)
 {
 	*making = false;
 	for (int i = 0; i < ACROSS_LINKS; i++) {
@@ -315,7 +315,7 @@ struct across_link *hub_find(const struct across *a, bool *making)
 	return NULL;
 }
 
-struct across_link *hub_find_token(const struct across *a, uint64_t token)
+struct across_link *hub_find_token(const struct peer *a, uint64_t token)
 {
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
@@ -326,7 +326,7 @@ struct across_link *hub_find_token(const struct across *a, uint64_t token)
 	return NULL;
 }
 
-bool hub_take_place(struct across_link *k, struct across *a)
+bool hub_take_place(struct across_link *k, struct peer *a)
 {
 	int best = -1;
 
@@ -354,7 +354,7 @@ bool hub_take_place(struct across_link *k, struct across *a)
 	return true;
 }
 
-void hub_give_place(struct across *a)
+void hub_give_place(struct peer *a)
 {
 	struct across_link *k = a->link;
 
@@ -372,7 +372,7 @@ void hub_give_place(struct across *a)
  * it writes nothing there, and our own writes from its memory are complete. Where the link
  * has failed only link_destroy makes sure of that: the link goes when all have left it.
  */
-void hub_settle(struct across *a)
+void hub_settle(struct peer *a)
 {
 	struct across_link *k = a->link;
 
@@ -387,7 +387,7 @@ void hub_settle(struct across *a)
 
 static void fail_link(struct across_link *k)
 {
-	struct across *left[ACROSS_PLACES];
+	struct peer *left[ACROSS_PLACES];
 
 	log_debug("a link has ended: %s", link_error_text(link_error(k->link)));
 	k->failed = true;
@@ -398,7 +398,7 @@ static void fail_link(struct across_link *k)
 	/* The link may go with the last of them: it is not looked at again. */
 	memcpy(left, k->at, sizeof(left));
 	for (int i = 0; i < ACROSS_PLACES; i++) {
-		struct across *a = left[i];
+		struct peer *a = left[i];
 
 		if (!a)
 			continue;
@@ -427,7 +427,7 @@ static void take_note(struct across_link *k, uint32_t immediate)
 	const uint8_t *place =
 		k->window + k->notes_came % ACROSS_NOTES * ACROSS_NOTE_BYTES;
 	struct note n;
-	struct across *a;
+	struct peer *a;
 
 	/* A copy: the peer may write there while we look. */
 	memcpy(&n, place, sizeof(n));
@@ -478,7 +478,7 @@ static void take_note(struct across_link *k, uint32_t immediate)
 static void take_bytes(struct across_link *k, const struct link_event *e)
 {
 	uint32_t place = link_immediate_id(e->immediate);
-	struct across *a = place < ACROSS_PLACES ? k->at[place] : NULL;
+	struct peer *a = place < ACROSS_PLACES ? k->at[place] : NULL;
 
 	if (a == &across_lost)
 		return;

@@ -9,9 +9,9 @@
 #include "base/sections.h"
 #include "remote/parts.h"
 
-struct across across_pool[ACROSS_CONNECTIONS];
+struct peer across_pool[ACROSS_CONNECTIONS];
 int across_used;
-struct across across_lost;
+struct peer across_lost;
 struct across_link across_links[ACROSS_LINKS];
 struct across_context across_contexts[ACROSS_CONTEXTS];
 

@@ -19,12 +19,12 @@
  * refuses when it is asked.
  */
 
-static void later(struct across *a, uint32_t wait_ms)
+static void later(struct peer *a, uint32_t wait_ms)
 {
 	a->not_before_ms = clock_coarse_ms() + wait_ms;
 }
 
-static void refuse(struct across *a, enum vd_reason reason, const char *why)
+static void refuse(struct peer *a, enum vd_reason reason, const char *why)
 {
 	log_debug("not across hosts: %s", why);
 	a->refused = -(int)(a->keeps_tcp ? VD_REASON_SLOWER : reason);
@@ -49,7 +49,7 @@ static enum vd_reason reason_of_error(int r)
 
 /* ---- the acceptor ---- */
 
-static void ask_who(struct across *a)
+static void ask_who(struct peer *a)
 {
 	struct say s = say_begin(SAY_WHO);
 
@@ -58,7 +58,7 @@ static void ask_who(struct across *a)
 }
 
 /* Nothing is said of the place any more: it can be given back at once. */
-static void leave_place(struct across *a)
+static void leave_place(struct peer *a)
 {
 	struct across_link *k = a->link;
 
@@ -70,7 +70,7 @@ static void leave_place(struct across *a)
 }
 
 /* With its hello, and what its other end is to prove from now on. */
-static int new_link(struct across *a, struct say *s, struct across_link **out)
+static int new_link(struct peer *a, struct say *s, struct across_link **out)
 {
 	struct across_context *c;
 	int r = hub_context(&a->local, &c);
@@ -88,7 +88,7 @@ static int new_link(struct across *a, struct say *s, struct across_link **out)
 	return r;
 }
 
-static int find_link(struct across *a, struct say *s)
+static int find_link(struct peer *a, struct say *s)
 {
 	bool making;
 	struct across_link *k = hub_find(a, &making);
@@ -113,7 +113,7 @@ static int find_link(struct across *a, struct say *s)
 }
 
 /* The connector would take us for a plain peer. */
-static void say_no(struct across *a)
+static void say_no(struct peer *a)
 {
 	const struct say s = say_begin(SAY_NO);
 
@@ -121,7 +121,7 @@ static void say_no(struct across *a)
 	a->request = 0; /* whatever the answer is */
 }
 
-static void ask_link(struct across *a)
+static void ask_link(struct peer *a)
 {
 	struct say s = say_begin(SAY_LINK);
 	int r = a->keeps_tcp ? -EOPNOTSUPP : find_link(a, &s);
@@ -140,7 +140,7 @@ static void ask_link(struct across *a)
 	say_wipe(&s, sizeof(s));
 }
 
-static bool take_who(struct across *a, uint32_t uid, const struct say *s)
+static bool take_who(struct peer *a, uint32_t uid, const struct say *s)
 {
 	if (a->state != ACROSS_WHO || s->kind != SAY_I_AM)
 		return false;
@@ -153,7 +153,7 @@ static bool take_who(struct across *a, uint32_t uid, const struct say *s)
 
 /* The peer has no place there now; or no such link any more, so that it must be another one. Then
  * our end hears that it is the last, from its device. */
-static void take_full(struct across *a, bool is_gone)
+static void take_full(struct peer *a, bool is_gone)
 {
 	struct across_link *k = a->link;
 
@@ -169,13 +169,13 @@ static void take_full(struct across *a, bool is_gone)
 
 /* Who says this is of the user who was asked, and at the other end of the link: of a new one, where
  * that is who was told the secret just now. */
-static bool is_the_peer(const struct across *a, uint32_t uid, const struct say *s)
+static bool is_the_peer(const struct peer *a, uint32_t uid, const struct say *s)
 {
 	return uid == a->uid && say_is_proved(a, a->link->ours, s);
 }
 
 /* The link's hello leads to the host of the connection, and is right. */
-static bool connect_link(struct across *a, struct across_link *k, const struct say *s)
+static bool connect_link(struct peer *a, struct across_link *k, const struct say *s)
 {
 	const char *why = "its hello is of another host";
 
@@ -190,7 +190,7 @@ static bool connect_link(struct across *a, struct across_link *k, const struct s
 }
 
 /* The peer has taken a place. False: it does not keep to the protocol. */
-static bool take_taken(struct across *a, const struct say *s)
+static bool take_taken(struct peer *a, const struct say *s)
 {
 	struct across_link *k = a->link;
 
@@ -241,7 +241,7 @@ static enum vd_reason reason_of(uint32_t status)
 }
 
 /* What was asked has no good answer. */
-static void ask_failed(struct across *a, const struct local_message *m)
+static void ask_failed(struct peer *a, const struct local_message *m)
 {
 	/* The place may have been taken by a peer whose answer was lost: only its end of the
 	 * connection, or of the link, gives it back. With no link yet nobody can write. */
@@ -268,7 +268,7 @@ static void ask_failed(struct across *a, const struct local_message *m)
 		refuse(a, reason_of(m->status), local_status_text(m->status));
 }
 
-static void take_answer(struct across *a, const struct local_message *m,
+static void take_answer(struct peer *a, const struct local_message *m,
 			const struct say *s)
 {
 	if (a->state == ACROSS_ENDED && !a->link) {
@@ -295,14 +295,14 @@ static void take_answer(struct across *a, const struct local_message *m,
 
 /* ---- the connector ---- */
 
-static void publish(struct across *a)
+static void publish(struct peer *a)
 {
 	if (say_request(a, LOCAL_PUBLISH, NULL) == 0)
 		a->state = ACROSS_PUBLISHED;
 }
 
 /* From the hello that the peer has sent, with ours in `out`. */
-static int join_link(struct across *a, const struct say *s, struct say *out,
+static int join_link(struct peer *a, const struct say *s, struct say *out,
 		     struct across_link **link)
 {
 	struct across_context *c;
@@ -327,7 +327,7 @@ static int join_link(struct across *a, const struct say *s, struct say *out,
 
 /* The link that the peer names: found, or made from its hello. 0, -EAGAIN: it is not here any
  * more, a new one will be; or -errno. */
-static int take_link(struct across *a, const struct say *s, struct say *out,
+static int take_link(struct peer *a, const struct say *s, struct say *out,
 		     struct across_link **link)
 {
 	struct across_link *k = hub_find_token(a, s->token);
@@ -343,7 +343,7 @@ static int take_link(struct across *a, const struct say *s, struct say *out,
 }
 
 /* What it says is about the number that it was told. */
-static bool use_number(struct across *a, const struct say *s)
+static bool use_number(struct peer *a, const struct say *s)
 {
 	bool had = a->has_number;
 
@@ -352,7 +352,7 @@ static bool use_number(struct across *a, const struct say *s)
 	return had;
 }
 
-static void asked_link(struct across *a, uint32_t id, const struct say *s)
+static void asked_link(struct peer *a, uint32_t id, const struct say *s)
 {
 	struct say out = say_begin(SAY_TAKEN);
 	struct across_link *k;
@@ -382,7 +382,7 @@ static void asked_link(struct across *a, uint32_t id, const struct say *s)
 }
 
 /* Who holds this end, with a number that a proof is to be about. */
-static void asked_who(struct across *a, uint32_t id)
+static void asked_who(struct peer *a, uint32_t id)
 {
 	struct say out = say_begin(SAY_I_AM);
 
@@ -395,7 +395,7 @@ static void asked_who(struct across *a, uint32_t id)
 }
 
 /* The acceptor has no link for it. */
-static void asked_for_none(struct across *a, uint32_t id)
+static void asked_for_none(struct peer *a, uint32_t id)
 {
 	const struct say out = say_begin(SAY_I_AM);
 
@@ -403,10 +403,10 @@ static void asked_for_none(struct across *a, uint32_t id)
 	say_answer(id, LOCAL_OK, &out);
 }
 
-static struct across *published(const struct name_end *local, const struct name_end *peer)
+static struct peer *published(const struct name_end *local, const struct name_end *peer)
 {
 	for (int i = 0; i < across_used; i++) {
-		struct across *a = &across_pool[i];
+		struct peer *a = &across_pool[i];
 
 		if (a->state == ACROSS_PUBLISHED && name_end_equal(&a->local, local) &&
 		    name_end_equal(&a->peer, peer))
@@ -417,7 +417,7 @@ static struct across *published(const struct name_end *local, const struct name_
 
 static void take_asked(const struct local_message *m, const struct say *s)
 {
-	struct across *a = published(&m->local, &m->peer);
+	struct peer *a = published(&m->local, &m->peer);
 
 	if (a && a->keeps_tcp)
 		refuse(a, VD_REASON_SLOWER, "RDMA is slower than TCP");
@@ -443,7 +443,7 @@ static void take_asked(const struct local_message *m, const struct say *s)
 
 static void take_done(const struct local_message *m, const struct say *s)
 {
-	struct across *a = say_by_request(m->id);
+	struct peer *a = say_by_request(m->id);
 
 	if (!a)
 		return;
@@ -464,7 +464,7 @@ static void line_is_new(void)
 	const struct local_message lost = {.status = LOCAL_SILENT, .wait_ms = 1000};
 
 	for (int i = 0; i < across_used; i++) {
-		struct across *a = &across_pool[i];
+		struct peer *a = &across_pool[i];
 
 		if (a->state == ACROSS_PUBLISHED)
 			a->state = ACROSS_NEW;
@@ -497,7 +497,7 @@ static void hear(void)
 	}
 }
 
-static struct across *take_handle(void)
+static struct peer *take_handle(void)
 {
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
 		if (across_pool[i].state != ACROSS_FREE)
@@ -516,11 +516,11 @@ bool across_is_here(void)
 }
 
 int across_begin(const struct name_end *local, const struct name_end *peer,
-		 enum across_role role, struct across **out)
+		 enum across_role role, struct peer **out)
 {
 	struct across_guard g;
 	struct across_context *c;
-	struct across *a;
+	struct peer *a;
 	bool keeps_tcp;
 	uint32_t least;
 	int r = 0;
@@ -559,7 +559,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	return r < 0 ? -(int)reason_of_error(r) : 1;
 }
 
-static void step(struct across *a)
+static void step(struct peer *a)
 {
 	if (a->request != 0 || clock_coarse_ms() < a->not_before_ms)
 		return;
@@ -571,7 +571,7 @@ static void step(struct across *a)
 		ask_link(a);
 }
 
-int across_step(struct across *a)
+int across_step(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	int r = 0;
@@ -592,7 +592,7 @@ int across_step(struct across *a)
 	return r;
 }
 
-void meet_end(struct across *a)
+void meet_end(struct peer *a)
 {
 	if (a->role == ACROSS_CONNECTED &&
 	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))

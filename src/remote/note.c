@@ -26,13 +26,13 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 /* ---- telling ---- */
 
-static uint8_t *staging_of(const struct across *a)
+static uint8_t *staging_of(const struct peer *a)
 {
-	return across_out_data((struct across *)a);
+	return across_out_data((struct peer *)a);
 }
 
 /* `flags` of an immediate, or 0 for none. False: no room. */
-static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t flags)
+static bool write_bytes(struct peer *a, const struct ring_span *span, uint32_t flags)
 {
 	struct across_link *k = a->link;
 	struct link_write w = {
@@ -53,12 +53,12 @@ static bool write_bytes(struct across *a, const struct ring_span *span, uint32_t
 }
 
 /* The words that the reader goes by are written by every process that shares this connection. */
-void note_span(const struct across *a, size_t skip, struct ring_span *out)
+void note_span(const struct peer *a, size_t skip, struct ring_span *out)
 {
 	ring_rx_span_within(&a->reader, staging_of(a), ACROSS_AREA_LIMIT, skip, out);
 }
 
-size_t note_next_bytes(struct across *a, struct ring_span *out)
+size_t note_next_bytes(struct peer *a, struct ring_span *out)
 {
 	int64_t n = ring_rx_avail(&a->reader, a->out, SIZE_MAX);
 
@@ -73,7 +73,7 @@ size_t note_next_bytes(struct across *a, struct ring_span *out)
 
 /* Bytes that the peer does not have, but for *last of them, which one write can take. False: not
  * all found room. */
-static bool push_bytes(struct across *a, struct ring_span *last)
+static bool push_bytes(struct peer *a, struct ring_span *last)
 {
 	*last = (struct ring_span){0};
 	if (!redirect_may_push(a))
@@ -100,7 +100,7 @@ static bool push_bytes(struct across *a, struct ring_span *last)
  * the place that belongs to it, the end before the cursor. What cannot be told yet, because
  * bytes before it have not been written, stays as it was told last.
  */
-void note_look(const struct across *a, struct note_words *w)
+void note_look(const struct peer *a, struct note_words *w)
 {
 	struct wire_dir *out = a->out, *in = a->in;
 	uint64_t since;
@@ -149,7 +149,7 @@ void note_limit(struct note_words *w, uint64_t end, bool all,
 	}
 }
 
-static void gather(struct across *a, struct note_words *w, struct ring_span *last)
+static void gather(struct peer *a, struct note_words *w, struct ring_span *last)
 {
 	bool all;
 
@@ -169,7 +169,7 @@ static bool is_long(const struct note_words *now, const struct note_words *befor
 		      sizeof(*now) - from) != 0;
 }
 
-bool note_is_news(const struct across *a, const struct note_words *now,
+bool note_is_news(const struct peer *a, const struct note_words *now,
 		  const struct note_words *before)
 {
 	return is_long(now, before) || now->produced != before->produced ||
@@ -212,7 +212,7 @@ int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flag
 }
 
 /* `few` with a NOTE_SHORT. */
-static void fill_note(struct note *note, struct across *a, enum note_kind kind,
+static void fill_note(struct note *note, struct peer *a, enum note_kind kind,
 		      const struct note_words *w, const struct ring_span *few)
 {
 	*note = (struct note){.kind = (uint8_t)kind,
@@ -231,7 +231,7 @@ static void fill_note(struct note *note, struct across *a, enum note_kind kind,
 	memcpy(note->few.data, few->data, few->len);
 }
 
-static int post_note(struct across *a, enum note_kind kind, const struct note_words *w,
+static int post_note(struct peer *a, enum note_kind kind, const struct note_words *w,
 		     const struct ring_span *few)
 {
 	size_t bytes =
@@ -244,7 +244,7 @@ static int post_note(struct across *a, enum note_kind kind, const struct note_wo
 }
 
 /* The peer can reckon from what it knows what a write of these bytes alone says. */
-static bool tell_themselves(const struct across *a, const struct note_words *w,
+static bool tell_themselves(const struct peer *a, const struct note_words *w,
 			    const struct ring_span *last)
 {
 	return last->len > NOTE_CARRIED_MAX && a->sent.produced == a->reader.consumed &&
@@ -252,7 +252,7 @@ static bool tell_themselves(const struct across *a, const struct note_words *w,
 	       link_credit(a->link->link) > 1;
 }
 
-static void push_telling(struct across *a, const struct note_words *w,
+static void push_telling(struct peer *a, const struct note_words *w,
 			 const struct ring_span *last)
 {
 	uint64_t units = (w->consumed - a->sent.consumed) / TELLS_UNIT_BYTES;
@@ -267,7 +267,7 @@ static void push_telling(struct across *a, const struct note_words *w,
 	a->sent.consumed += units * TELLS_UNIT_BYTES;
 }
 
-void note_push(struct across *a)
+void note_push(struct peer *a)
 {
 	struct across_link *k = a->link;
 	struct note_words w = {0};
@@ -334,7 +334,7 @@ static void store64(_Atomic uint64_t *word, uint64_t value)
 		atomic_store_explicit(word, value, memory_order_release);
 }
 
-static void apply_held(struct across *a)
+static void apply_held(struct peer *a)
 {
 	struct wire_dir *in = a->in;
 	const struct note_words *w = &a->came;
@@ -349,7 +349,7 @@ static void apply_held(struct across *a)
 }
 
 /* Each as its owner would: what belongs to an epoch or a cursor before it. */
-static void apply(struct across *a)
+static void apply(struct peer *a)
 {
 	struct wire_dir *in = a->in, *out = a->out;
 	const struct note_words *w = &a->came;
@@ -383,7 +383,7 @@ static void apply(struct across *a)
 
 /* As the peer would ring: for whoever has armed before the look that follows these stores.
  * Of an end that has let go nobody waits any more, whatever was armed when it did. */
-static void wake(struct across *a)
+static void wake(struct peer *a)
 {
 	uint32_t rx, tx;
 
@@ -398,14 +398,14 @@ static void wake(struct across *a)
 	a->rung_tx = tx;
 }
 
-void note_apply_all(struct across *a)
+void note_apply_all(struct peer *a)
 {
 	apply(a);
 	wake(a);
 }
 
 /* The peer writes them there by a note, as it might have by itself. */
-static bool take_few(struct across *a, const struct note *n)
+static bool take_few(struct peer *a, const struct note *n)
 {
 	if (n->carried > NOTE_CARRIED_MAX ||
 	    n->few.at > (uint32_t)ACROSS_PLACE_BYTES - n->carried)
@@ -422,7 +422,7 @@ static bool are_words(const struct note_words *w)
 	return true;
 }
 
-bool note_take_words(struct across *a, const struct note_words *words)
+bool note_take_words(struct peer *a, const struct note_words *words)
 {
 	struct note_words w = *words;
 
@@ -436,7 +436,7 @@ bool note_take_words(struct across *a, const struct note_words *words)
 	return true;
 }
 
-bool note_take(struct across *a, const struct note *n)
+bool note_take(struct peer *a, const struct note *n)
 {
 	uint64_t produced = a->came.produced;
 
@@ -460,7 +460,7 @@ bool note_take(struct across *a, const struct note *n)
 	return true;
 }
 
-void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags)
+void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t flags)
 {
 	a->came.produced += bytes;
 	a->came.consumed += (flags >> TELLS_UNITS_SHIFT) * (uint64_t)TELLS_UNIT_BYTES;

@@ -19,7 +19,7 @@ uint64_t aside_check(const struct told *t)
 	return sum;
 }
 
-static struct told *place_of(const struct across *a)
+static struct told *place_of(const struct peer *a)
 {
 	return (struct told *)(void *)(a->link->window + ACROSS_TOLD_AT) + a->peer_place;
 }
@@ -29,14 +29,14 @@ static struct told_answer *answer_to(const struct across_link *k)
 	return (struct told_answer *)(void *)(k->window + ACROSS_ANSWER_AT);
 }
 
-static bool is_heard(const struct across *a)
+static bool is_heard(const struct peer *a)
 {
 	return atomic_load_explicit(&answer_to(a->link)->heard[a->peer_place],
 				    memory_order_acquire) == a->told.number;
 }
 
 /* The peer has all of it: notes may go on from there. */
-static void settle(struct across *a)
+static void settle(struct peer *a)
 {
 	uint64_t consumed = a->sent.consumed, produced = a->sent.produced;
 
@@ -52,20 +52,20 @@ static void settle(struct across *a)
 	place_of(a)->check = 0;
 }
 
-bool aside_is_due(struct across *a)
+bool aside_is_due(struct peer *a)
 {
 	if (a->told.number && is_heard(a))
 		settle(a);
 	return a->told.number || (a->said && link_credit(a->link->link) == 0);
 }
 
-static void begin(const struct across *a, struct told *t)
+static void begin(const struct peer *a, struct told *t)
 {
 	*t = (struct told){
 		.sent = (uint32_t)link_immediates(a->link->link),
 		.generation = a->peer_generation,
 		.key = a->link->memory.peer_key,
-		.base = (uintptr_t)across_out_data((struct across *)a),
+		.base = (uintptr_t)across_out_data((struct peer *)a),
 		.words = a->sent,
 	};
 }
@@ -105,7 +105,7 @@ static bool add_piece(struct told *t, uint32_t at, uint32_t bytes)
 }
 
 /* False: not all are among them. */
-static bool add_bytes(struct across *a, struct told *t)
+static bool add_bytes(struct peer *a, struct told *t)
 {
 	struct ring_span span;
 
@@ -139,7 +139,7 @@ static bool is_looked_at(struct across_link *k)
 	       note_post(k, &n, offsetof(struct note, words), 0) == 0;
 }
 
-static void publish(struct across *a, struct told *t)
+static void publish(struct peer *a, struct told *t)
 {
 	if (++a->link->told == 0)
 		a->link->told = 1;
@@ -154,12 +154,12 @@ static void publish(struct across *a, struct told *t)
 }
 
 /* Bytes that were written before are in the peer's memory, which depends on the devices alone. */
-static bool may_begin(const struct across *a)
+static bool may_begin(const struct peer *a)
 {
 	return link_completed(a->link->link) >= a->bare_at;
 }
 
-void aside_push(struct across *a)
+void aside_push(struct peer *a)
 {
 	uint64_t start = a->reader.consumed;
 	struct note_words w;

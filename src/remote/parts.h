@@ -271,7 +271,7 @@ struct across_move {
 	uint64_t last_at; /* of that link: with it complete all is there; 0: not posted */
 };
 
-struct across {
+struct peer {
 	enum across_state state;
 	enum across_role role;
 	int refused; /* -enum vd_reason: what the next step says */
@@ -367,7 +367,7 @@ struct across_link {
 	bool failed;
 	uint8_t *window, *staging; /* ACROSS_WINDOW_BYTES each */
 	struct link_memory memory; /* of staging */
-	struct across *at[ACROSS_PLACES];
+	struct peer *at[ACROSS_PLACES];
 	uint8_t generation[ACROSS_PLACES];
 	uint32_t used[ACROSS_PLACES]; /* when the place was last given out */
 	uint32_t uses;
@@ -398,8 +398,8 @@ bool across_try(struct across_guard *g);
 void across_leave(struct across_guard g);
 
 /* Stands where a peer may write to whom nobody here knows any more. */
-extern struct across across_lost;
-extern struct across across_pool[ACROSS_CONNECTIONS];
+extern struct peer across_lost;
+extern struct peer across_pool[ACROSS_CONNECTIONS];
 /* One past the last handle that was ever taken: a process that has none touches no page of it all,
  * which each fork would pay for. */
 extern int across_used;
@@ -422,7 +422,7 @@ void across_answer_locked(bool brief);
  * addresses as it takes. */
 int hub_context(const struct name_end *local, struct across_context **out);
 /* The peer's user, and its host, have not had their part of the links. */
-bool hub_has_share(const struct across *a);
+bool hub_has_share(const struct peer *a);
 /* A new link: its hello is asked for with link_hello. 0 or -errno; -EDQUOT: what it pins is more
  * than the process may lock. */
 int hub_create(struct across_context *c, struct across_link **out);
@@ -433,57 +433,57 @@ int hub_create(struct across_context *c, struct across_link **out);
  */
 void hub_connected(struct across_link *k);
 /* It is for connections with the same user and process, and for the way that this one takes. */
-void hub_assign(struct across_link *k, const struct across *a);
+void hub_assign(struct across_link *k, const struct peer *a);
 /* One with the user and process of that connection, by the same devices, that has a free place, or
  * is being made (*making). */
-struct across_link *hub_find(const struct across *a, bool *making);
+struct across_link *hub_find(const struct peer *a, bool *making);
 /* One with the same, of that name, that both ends have. */
-struct across_link *hub_find_token(const struct across *a, uint64_t token);
+struct across_link *hub_find_token(const struct peer *a, uint64_t token);
 /* False: all places are in use. */
-bool hub_take_place(struct across_link *k, struct across *a);
+bool hub_take_place(struct across_link *k, struct peer *a);
 /* The place is given back, the handle is free: nobody writes there. */
-void hub_give_place(struct across *a);
+void hub_give_place(struct peer *a);
 /* A link that failed, or was never connected, goes once nobody has a place there. */
 void hub_drop(struct across_link *k);
 void hub_poll(void);
 /* Ours has ended; frees what is free by now. */
-void hub_settle(struct across *a);
+void hub_settle(struct peer *a);
 
 /* The peer does not keep to the protocol. */
 void hub_wrong(struct across_link *k, const char *what);
 
 /* ---- note.c ---- */
 
-void note_push(struct across *a);
+void note_push(struct peer *a);
 /* Posts it, of which so many bytes are used; 0 or -errno, as link_post. The number is put in. */
 int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags);
 /* A note for this connection has come. False: it cannot be. */
-bool note_take(struct across *a, const struct note *n);
+bool note_take(struct peer *a, const struct note *n);
 /* So many bytes have, with these flags. */
-void note_take_bytes(struct across *a, uint32_t bytes, uint32_t flags);
+void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t flags);
 /* Words from elsewhere that are as new as the last note's. False: they cannot be. */
-bool note_take_words(struct across *a, const struct note_words *words);
+bool note_take_words(struct peer *a, const struct note_words *words);
 /* How many bytes the peer has not been told of; and the first of them that lie in a row. */
-size_t note_next_bytes(struct across *a, struct ring_span *out);
+size_t note_next_bytes(struct peer *a, struct ring_span *out);
 /* Those that lie in a row from `skip` on; within the place. */
-void note_span(const struct across *a, size_t skip, struct ring_span *out);
+void note_span(const struct peer *a, size_t skip, struct ring_span *out);
 /* Our words as of now; and as far as they hold for the bytes up to `end`, which may not be all. */
-void note_look(const struct across *a, struct note_words *w);
+void note_look(const struct peer *a, struct note_words *w);
 void note_limit(struct note_words *w, uint64_t end, bool all,
 		const struct note_words *before);
 /* They are worth saying. */
-bool note_is_news(const struct across *a, const struct note_words *now,
+bool note_is_news(const struct peer *a, const struct note_words *now,
 		  const struct note_words *before);
 /* Carries out what has come before there was memory. */
-void note_apply_all(struct across *a);
+void note_apply_all(struct peer *a);
 
 /* ---- outbox.c: what there is no credit for ---- */
 
 /* True: nothing but aside_push may tell anything now. */
-bool aside_is_due(struct across *a);
+bool aside_is_due(struct peer *a);
 uint64_t aside_check(const struct told *t);
 /* Tells what is new, where the peer reads it. What is owed stays owed until that has been heard. */
-void aside_push(struct across *a);
+void aside_push(struct peer *a);
 
 /* ---- pull.c: what the peer has no credit for ---- */
 
@@ -503,34 +503,34 @@ void pull_go_on(struct across_link *k);
 /* ---- redirect.c: bytes that go past the ring ---- */
 
 /* What is due to the peer. False: no room. */
-bool redirect_push(struct across *a);
+bool redirect_push(struct peer *a);
 /* Something must be said before any more of the stream. */
-bool redirect_comes_first(const struct across *a);
+bool redirect_comes_first(const struct peer *a);
 /* The sender's next bytes: false when they must wait, since others are on their way. */
-bool redirect_may_push(struct across *a);
+bool redirect_may_push(struct peer *a);
 /* A NOTE_OFFER or NOTE_VERDICT. False: it cannot be. */
-bool redirect_take(struct across *a, const struct note *n);
-bool redirect_take_verdict(struct across *a, const struct note_verdict *v);
+bool redirect_take(struct peer *a, const struct note *n);
+bool redirect_take_verdict(struct peer *a, const struct note_verdict *v);
 /* Bytes have come, to the offer with this number (8 bits). False: more than it takes. */
-bool redirect_landed(struct across *a, uint32_t number, uint32_t bytes);
+bool redirect_landed(struct peer *a, uint32_t number, uint32_t bytes);
 /* What was on its way beside this link may not arrive. */
 void redirect_break(const struct across_link *k);
 /* The handle ends: nothing is written to what it has offered. */
-void redirect_end(struct across *a);
+void redirect_end(struct peer *a);
 
 /* The sender's next bytes go to what the peer has offered; more `flags` of a link_write. False: not
  * now. */
-bool redirect_write(struct across *a, const void *from, uint32_t bytes,
+bool redirect_write(struct peer *a, const void *from, uint32_t bytes,
 		    const struct link_memory *memory, uint32_t flags);
 
 /* ---- zerocopy.c: those that the ring never has ---- */
 
 /* What was on its way has arrived. */
-void zerocopy_landed(struct across *a);
+void zerocopy_landed(struct peer *a);
 /* Nothing is read from the program's memory any more; the ring has what has not landed. */
-void zerocopy_end(struct across *a);
+void zerocopy_end(struct peer *a);
 /* False: this thread has sent from memory that the device may still read, though nothing comes of it. */
-bool zerocopy_is_read(struct across *a);
+bool zerocopy_is_read(struct peer *a);
 
 /* ---- side_link.c: the link for them ---- */
 
@@ -557,12 +557,12 @@ void reach_forking(void);
 /* In a forked child, which has none of them. */
 void reach_forget(void);
 /* The handle ends: what it puts or gets is given up. */
-void reach_end(struct across *a);
+void reach_end(struct peer *a);
 
 /* ---- meet.c ---- */
 
 /* The handle ends: what is published is withdrawn. */
-void meet_end(struct across *a);
+void meet_end(struct peer *a);
 
 /* ---- ask_daemon.c: the process's line to viaductd ---- */
 

@@ -14,11 +14,6 @@
 
 _Static_assert(PEER_AREA_LIMIT == ACROSS_AREA_LIMIT, "a place on a link has fewer areas");
 
-static struct across *across_of(struct peer *p)
-{
-	return (struct across *)p;
-}
-
 /* ---- called by the link, under its lock ---- */
 
 static void ring_owner(void *owner)
@@ -73,7 +68,7 @@ static bool is_at_end(struct wait *w)
 static void remote_offer(struct wait *w)
 {
 	struct slot *sl = w->s->slot;
-	struct across *a = remote_of(w->s);
+	struct peer *a = peer_of(w->s);
 	uint32_t least = a ? across_redirect_least(a) : 0;
 
 	if (least == 0 || w->room.iov_len < least || w->s->is_copied)
@@ -125,7 +120,7 @@ static ssize_t remote_lend(struct sock *s, struct source *src)
 	/* More parts than one are gathered in the ring. */
 	if (part.iov_len < src->left)
 		return 0;
-	n = across_lend(remote_of(s), &sl->tx, part.iov_base, part.iov_len);
+	n = across_lend(peer_of(s), &sl->tx, part.iov_base, part.iov_len);
 	if (n == 0)
 		return 0;
 	if (trace_is_wished())
@@ -147,14 +142,13 @@ static void leave_lent(void *arg)
 
 static void remote_await(struct peer *p)
 {
-	struct across *a = across_of(p);
 	struct _pthread_cleanup_buffer cleanup;
 	uint32_t handlers = crit_handlers();
 
 	crit_enter();
 	_pthread_cleanup_push(&cleanup, leave_lent, NULL);
 	crit_leave();
-	while (crit_handlers() == handlers && across_awaits(a))
+	while (crit_handlers() == handlers && across_awaits(p))
 		;
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
@@ -165,7 +159,7 @@ static void remote_await(struct peer *p)
 
 uint32_t remote_redirect_least(struct sock *s)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 
 	return a ? across_redirect_least(a) : 0;
 }
@@ -173,7 +167,7 @@ uint32_t remote_redirect_least(struct sock *s)
 int remote_reach(struct sock *s, void *start, size_t bytes, uint32_t may,
 		 struct across_key *key, uint64_t *id)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 
 	return a ? across_reach(a, s, start, bytes, may, key, id) : -EAGAIN;
 }
@@ -181,14 +175,14 @@ int remote_reach(struct sock *s, void *start, size_t bytes, uint32_t may,
 int remote_move(struct sock *s, const struct across_key *key, uint64_t offset,
 		struct across_span *span)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 
 	return a ? across_move(a, s, key, offset, span) : -EAGAIN;
 }
 
 /* ---- the end of TCP ---- */
 
-static bool has_last_words(struct sock *s, struct across *a)
+static bool has_last_words(struct sock *s, struct peer *a)
 {
 	return sock_has_fin(s) ||
 	       atomic_load_explicit(&s->out->closed, memory_order_acquire) ||
@@ -197,7 +191,7 @@ static bool has_last_words(struct sock *s, struct across *a)
 
 static bool remote_end_is_known(struct sock *s)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 
 	if (!a || !sock_is_direct(s) || (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP)) ||
 	    peer_is_past_link(s) || has_last_words(s, a))
@@ -217,7 +211,7 @@ static int remote_begin(struct sock *s, int fd)
 {
 	enum tcp_role role = atomic_load(&s->slot->role);
 	struct name_end local, peer;
-	struct across *a;
+	struct peer *a;
 	int r;
 
 	if (!across_is_here())
@@ -229,13 +223,13 @@ static int remote_begin(struct sock *s, int fd)
 			 role == TCP_ROLE_CONNECTED ? ACROSS_CONNECTED : ACROSS_ACCEPTED,
 			 &a);
 	if (r == 1)
-		atomic_store(&s->peer, (struct peer *)a);
+		atomic_store(&s->peer, a);
 	return r;
 }
 
 static int remote_step(struct sock *s, struct meet_segment *seg)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 	int r = across_step(a);
 
 	if (r != 1)
@@ -254,7 +248,7 @@ static int remote_step(struct sock *s, struct meet_segment *seg)
 
 static void remote_attach(struct sock *s, enum wire_direction out)
 {
-	struct across *a = remote_of(s);
+	struct peer *a = peer_of(s);
 	const struct across_owner owner = {s, ring_owner, lose_owner, count_redirect,
 					   count_pinned};
 	uint32_t limit = config_get()->area_limit;
@@ -274,7 +268,7 @@ static void remote_end(struct sock *s)
 	struct peer *p = peer_of(s) ? atomic_exchange(&s->peer, NULL) : NULL;
 
 	if (p)
-		across_end(across_of(p));
+		across_end(p);
 }
 
 /* ---- the door of conn ---- */
@@ -282,47 +276,7 @@ static void remote_end(struct sock *s)
 static bool remote_look(struct peer *p)
 {
 	across_progress();
-	return across_offer_is_due(across_of(p));
-}
-
-static void remote_push(struct peer *p)
-{
-	across_push(across_of(p));
-}
-
-static int remote_flush(struct peer *p)
-{
-	return across_flush(across_of(p));
-}
-
-static bool remote_may_use(struct peer *p)
-{
-	return across_may_use(across_of(p));
-}
-
-static bool remote_is_over(struct peer *p)
-{
-	return across_is_over(across_of(p));
-}
-
-static int remote_shared_descriptor(struct peer *p)
-{
-	return across_shared_descriptor(across_of(p));
-}
-
-static bool remote_takes(struct peer *p)
-{
-	return across_takes(across_of(p));
-}
-
-static void remote_hold(struct peer *p)
-{
-	across_hold(across_of(p));
-}
-
-static bool remote_release(struct peer *p)
-{
-	return across_release(across_of(p));
+	return across_offer_is_due(p);
 }
 
 static void remote_take_back(void)
@@ -340,19 +294,19 @@ void remote_register(void)
 		.look = remote_look,
 		.catch_up = across_catch_up,
 		.answer = across_answer,
-		.push = remote_push,
-		.flush = remote_flush,
-		.may_use = remote_may_use,
-		.is_over = remote_is_over,
+		.push = across_push,
+		.flush = across_flush,
+		.may_use = across_may_use,
+		.is_over = across_is_over,
 		.end_is_known = remote_end_is_known,
-		.shared_descriptor = remote_shared_descriptor,
+		.shared_descriptor = across_shared_descriptor,
 		.offer = remote_offer,
 		.redirected = remote_redirected,
 		.take_back = remote_take_back,
-		.takes = remote_takes,
-		.hold = remote_hold,
+		.takes = across_takes,
+		.hold = across_hold,
 		.lend = remote_lend,
-		.release = remote_release,
+		.release = across_release,
 		.await = remote_await,
 		.drain = across_drain,
 		.forking = across_forking,

@@ -6,12 +6,6 @@
 #include "conn/peer.h"
 #include "remote/remote.h"
 
-/* NULL: the peer is on this host. */
-static inline struct across *remote_of(struct sock *s)
-{
-	return (struct across *)peer_of(s);
-}
-
 /* Once, before there are connections: from then on conn asks viaductd as well. */
 void remote_register(void);
 

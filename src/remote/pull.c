@@ -70,7 +70,7 @@ static bool is_sound(const struct told *t)
 static bool is_due(struct across_link *k, uint32_t place, const struct told *t,
 		   bool *again)
 {
-	const struct across *a = k->at[place];
+	const struct peer *a = k->at[place];
 
 	if (!a || t->check == 0 || t->number == k->pull.heard[place])
 		return false;
@@ -99,9 +99,9 @@ static bool is_due(struct across_link *k, uint32_t place, const struct told *t,
 }
 
 /* The connection for which a place's words are due, which may have ended; NULL: then. */
-static struct across *heir(const struct across_link *k, uint32_t place)
+static struct peer *heir(const struct across_link *k, uint32_t place)
 {
-	struct across *a = k->at[place];
+	struct peer *a = k->at[place];
 
 	return (k->pull.due & 1u << place) && a && a != &across_lost && !a->last_came &&
 			       a->generation == k->pull.told[place].generation
@@ -119,7 +119,7 @@ static uint64_t position_of(const struct told *t, uint32_t piece)
 }
 
 /* Of a piece, the bytes that have been read before. */
-static uint32_t known(const struct across *a, const struct told *t, uint32_t piece)
+static uint32_t known(const struct peer *a, const struct told *t, uint32_t piece)
 {
 	uint64_t at = position_of(t, piece);
 
@@ -135,7 +135,7 @@ static bool next_piece(struct across_link *k, struct link_read *out)
 	struct across_pull *p = &k->pull;
 
 	for (; p->place < ACROSS_PLACES; p->place++, p->piece = 0) {
-		const struct across *a = heir(k, p->place);
+		const struct peer *a = heir(k, p->place);
 		const struct told *t = &p->told[p->place];
 
 		for (; a && p->piece < t->pieces; p->piece++) {
@@ -161,7 +161,7 @@ static void carry_out(struct across_link *k, uint32_t place)
 {
 	const struct told *t = &k->pull.told[place];
 	uint64_t end = position_of(t, t->pieces);
-	struct across *a = heir(k, place);
+	struct peer *a = heir(k, place);
 
 	k->pull.heard[place] = t->number;
 	if (!a)

@@ -64,7 +64,7 @@ static uint64_t last_id;
 
 /* ---- the owner ---- */
 
-static bool is_open(const struct across *a, const void *owner)
+static bool is_open(const struct peer *a, const void *owner)
 {
 	const struct across_link *k = a->link;
 
@@ -83,7 +83,7 @@ static struct across_reach *free_one(void)
 	return NULL;
 }
 
-static int reach(struct across *a, void *start, size_t bytes, uint32_t may,
+static int reach(struct peer *a, void *start, size_t bytes, uint32_t may,
 		 struct across_key *key, uint64_t *id)
 {
 	struct across_reach *r = free_one();
@@ -105,7 +105,7 @@ static int reach(struct across *a, void *start, size_t bytes, uint32_t may,
 	return 0;
 }
 
-int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
+int across_reach(struct peer *a, const void *owner, void *start, size_t bytes,
 		 uint32_t may, struct across_key *key, uint64_t *id)
 {
 	struct across_guard g = across_enter();
@@ -178,7 +178,7 @@ static int post_one(struct link *l, const struct across_move *p, uint32_t bytes)
 }
 
 /* As far as there is room; behind a put the fence. */
-static void post(struct across *a)
+static void post(struct peer *a)
 {
 	const struct link_read fence = {.bytes = FENCE_BYTES};
 	struct across_move *p = &a->move;
@@ -203,18 +203,18 @@ static void post(struct across *a)
 }
 
 /* The device has done with this program's memory. */
-static void release(struct across *a)
+static void release(struct peer *a)
 {
 	cache_release(a->move.held);
 	a->move = (struct across_move){0};
 }
 
-static bool is_lost(const struct across *a)
+static bool is_lost(const struct peer *a)
 {
 	return !a->link->bulk || a->link->bulk->turn != a->move.turn;
 }
 
-static int begin(struct across *a, const struct across_key *key, uint64_t offset,
+static int begin(struct peer *a, const struct across_key *key, uint64_t offset,
 		 struct across_span *span, uint64_t *id)
 {
 	struct across_move *p = &a->move;
@@ -240,7 +240,7 @@ static int begin(struct across *a, const struct across_key *key, uint64_t offset
 	return -EAGAIN;
 }
 
-int across_move_begin(struct across *a, const void *owner, const struct across_key *key,
+int across_move_begin(struct peer *a, const void *owner, const struct across_key *key,
 		      uint64_t offset, struct across_span *span, uint64_t *id)
 {
 	struct across_guard g = across_enter();
@@ -250,7 +250,7 @@ int across_move_begin(struct across *a, const void *owner, const struct across_k
 	return r;
 }
 
-static int step(struct across *a, uint64_t id)
+static int step(struct peer *a, uint64_t id)
 {
 	struct across_move *p = &a->move;
 	int r = 0;
@@ -272,7 +272,7 @@ static int step(struct across *a, uint64_t id)
 	return r;
 }
 
-int across_move_step(struct across *a, uint64_t id)
+int across_move_step(struct peer *a, uint64_t id)
 {
 	struct across_guard g = across_enter();
 	int fd = -1, r;
@@ -287,7 +287,7 @@ int across_move_step(struct across *a, uint64_t id)
 	return r;
 }
 
-int across_move(struct across *a, const void *owner, const struct across_key *key,
+int across_move(struct peer *a, const void *owner, const struct across_key *key,
 		uint64_t offset, struct across_span *span)
 {
 	struct across_span all = *span;
@@ -317,7 +317,7 @@ void across_forget(const void *at, size_t bytes)
 	across_leave(g);
 }
 
-void reach_end(struct across *a)
+void reach_end(struct peer *a)
 {
 	if (!a->move.id)
 		return;

@@ -10,17 +10,17 @@
  * docs/rdma.md, "Redirection", has the rules. The receiver alone says what has become of an offer,
  * after the device has let go of the memory; until then the sender keeps the bytes in its ring.
  */
-static _Thread_local struct across *offered __attribute__((tls_model("initial-exec")));
+static _Thread_local struct peer *offered __attribute__((tls_model("initial-exec")));
 static uint64_t last_id;
 
 /* ---- the receiver ---- */
 
-uint32_t across_redirect_least(const struct across *a)
+uint32_t across_redirect_least(const struct peer *a)
 {
 	return a->redirect_least;
 }
 
-static bool may_offer(const struct across *a)
+static bool may_offer(const struct peer *a)
 {
 	const struct across_link *k = a->link;
 
@@ -29,7 +29,7 @@ static bool may_offer(const struct across *a)
 	       a->offer.verdict.number == 0;
 }
 
-static bool offer(struct across *a, const struct across_room *room)
+static bool offer(struct peer *a, const struct across_room *room)
 {
 	struct across_offer *o = &a->offer;
 	uint32_t number = o->number + 1 ? o->number + 1 : 1;
@@ -54,7 +54,7 @@ static bool offer(struct across *a, const struct across_room *room)
 	return true;
 }
 
-bool across_offer(struct across *a, const struct across_room *room)
+bool across_offer(struct peer *a, const struct across_room *room)
 {
 	struct across_guard g = across_enter();
 	bool is_open = offer(a, room);
@@ -63,7 +63,7 @@ bool across_offer(struct across *a, const struct across_room *room)
 	return is_open;
 }
 
-static void is_due(struct across *a, enum offer_state state)
+static void is_due(struct peer *a, enum offer_state state)
 {
 	a->offer.state = state;
 	atomic_store_explicit(&a->offer.due, 1, memory_order_release);
@@ -71,12 +71,12 @@ static void is_due(struct across *a, enum offer_state state)
 		a->owner.ring(a->owner.owner);
 }
 
-bool across_offer_is_due(const struct across *a)
+bool across_offer_is_due(const struct peer *a)
 {
 	return atomic_load_explicit(&a->offer.due, memory_order_acquire);
 }
 
-bool redirect_landed(struct across *a, uint32_t number, uint32_t bytes)
+bool redirect_landed(struct peer *a, uint32_t number, uint32_t bytes)
 {
 	struct across_offer *o = &a->offer;
 
@@ -96,14 +96,14 @@ void redirect_break(const struct across_link *k)
 			is_due(k->at[i], OFFER_BROKEN);
 }
 
-static void count(struct across *a, bool out, uint32_t bytes)
+static void count(struct peer *a, bool out, uint32_t bytes)
 {
 	if (a->owner.redirected)
 		a->owner.redirected(a->owner.owner, out, bytes);
 }
 
 /* The stream goes on behind what has landed. */
-static void pass(struct across *a, uint64_t end)
+static void pass(struct peer *a, uint64_t end)
 {
 	/* The cursor of what is taken first: nobody finds these bytes in the ring. */
 	atomic_store_explicit(&a->in->consumed, end, memory_order_release);
@@ -112,7 +112,7 @@ static void pass(struct across *a, uint64_t end)
 	note_apply_all(a);
 }
 
-static uint32_t end_offer(struct across *a, bool take)
+static uint32_t end_offer(struct peer *a, bool take)
 {
 	struct across_offer *o = &a->offer;
 	uint32_t landed = 0;
@@ -163,7 +163,7 @@ bool across_offer_stands(void)
 	return stands;
 }
 
-void redirect_end(struct across *a)
+void redirect_end(struct peer *a)
 {
 	end_offer(a, false);
 	zerocopy_end(a);
@@ -171,14 +171,14 @@ void redirect_end(struct across *a)
 
 /* ---- both ---- */
 
-static struct note note_for(const struct across *a, enum note_kind kind)
+static struct note note_for(const struct peer *a, enum note_kind kind)
 {
 	return (struct note){.kind = (uint8_t)kind,
 			     .generation = a->peer_generation,
 			     .place = (uint8_t)a->peer_place};
 }
 
-static bool say_verdict(struct across *a)
+static bool say_verdict(struct peer *a)
 {
 	struct note n = note_for(a, NOTE_VERDICT);
 
@@ -192,7 +192,7 @@ static bool say_verdict(struct across *a)
 	return true;
 }
 
-static bool say_offer(struct across *a)
+static bool say_offer(struct peer *a)
 {
 	struct across_offer *o = &a->offer;
 	struct note n = note_for(a, NOTE_OFFER);
@@ -209,12 +209,12 @@ static bool say_offer(struct across *a)
 	return o->said;
 }
 
-bool redirect_comes_first(const struct across *a)
+bool redirect_comes_first(const struct peer *a)
 {
 	return a->link->bulk_due & 1u << BULK_GONE;
 }
 
-bool redirect_push(struct across *a)
+bool redirect_push(struct peer *a)
 {
 	if (a->link->bulk_due)
 		bulk_push(a->link);
@@ -228,7 +228,7 @@ bool redirect_push(struct across *a)
 /* ---- the sender ---- */
 
 /* The next bytes, as far as they lie in a row, or nothing. */
-static struct ring_span next_bytes(struct across *a)
+static struct ring_span next_bytes(struct peer *a)
 {
 	const struct note_offer *o = &a->grant.offer;
 	struct ring_span span = {0};
@@ -243,14 +243,14 @@ static struct ring_span next_bytes(struct across *a)
 	return span;
 }
 
-static void set_grant(struct across *a, enum grant_state state)
+static void set_grant(struct peer *a, enum grant_state state)
 {
 	a->grant.state = state;
 	atomic_store_explicit(&a->grant.is_open, state == GRANT_OPEN,
 			      memory_order_relaxed);
 }
 
-bool redirect_write(struct across *a, const void *from, uint32_t bytes,
+bool redirect_write(struct peer *a, const void *from, uint32_t bytes,
 		    const struct link_memory *memory, uint32_t flags)
 {
 	const struct note_offer *o = &a->grant.offer;
@@ -271,7 +271,7 @@ bool redirect_write(struct across *a, const void *from, uint32_t bytes,
 	return true;
 }
 
-static bool write_there(struct across *a)
+static bool write_there(struct peer *a)
 {
 	struct ring_span span = next_bytes(a);
 
@@ -279,7 +279,7 @@ static bool write_there(struct across *a)
 	       redirect_write(a, span.data, (uint32_t)span.len, &a->link->memory, 0);
 }
 
-bool redirect_may_push(struct across *a)
+bool redirect_may_push(struct peer *a)
 {
 	struct across_grant *g = &a->grant;
 
@@ -293,12 +293,12 @@ bool redirect_may_push(struct across *a)
 	return true;
 }
 
-bool across_takes(const struct across *a)
+bool across_takes(const struct peer *a)
 {
 	return atomic_load_explicit(&a->grant.is_open, memory_order_relaxed);
 }
 
-void across_hold(struct across *a)
+void across_hold(struct peer *a)
 {
 	struct across_guard g = across_enter();
 
@@ -306,7 +306,7 @@ void across_hold(struct across *a)
 	across_leave(g);
 }
 
-bool across_release(struct across *a)
+bool across_release(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	bool used;
@@ -323,7 +323,7 @@ bool across_release(struct across *a)
 	return used;
 }
 
-bool across_awaits(struct across *a)
+bool across_awaits(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	struct across_link *k;
@@ -342,7 +342,7 @@ bool across_awaits(struct across *a)
 	return waits;
 }
 
-static bool take_offer(struct across *a, const struct note_offer *o)
+static bool take_offer(struct peer *a, const struct note_offer *o)
 {
 	/* The one before has had its verdict. */
 	if (a->grant.state == GRANT_USED || o->number == 0 || o->bytes == 0)
@@ -352,7 +352,7 @@ static bool take_offer(struct across *a, const struct note_offer *o)
 	return true;
 }
 
-bool redirect_take_verdict(struct across *a, const struct note_verdict *v)
+bool redirect_take_verdict(struct peer *a, const struct note_verdict *v)
 {
 	struct across_grant *g = &a->grant;
 	uint64_t from = g->offer.position;
@@ -386,7 +386,7 @@ bool redirect_take_verdict(struct across *a, const struct note_verdict *v)
 	return true;
 }
 
-bool redirect_take(struct across *a, const struct note *n)
+bool redirect_take(struct peer *a, const struct note *n)
 {
 	if (!a->heard)
 		return false;

@@ -18,18 +18,18 @@
 /* A process that ends waits so long, for all together. */
 #define DRAIN_MS 3000
 
-uint8_t *across_in_data(struct across *a)
+uint8_t *across_in_data(struct peer *a)
 {
 	return a->link->window + place_offset(a->place);
 }
 
 /* At the same place in our own memory as in the peer's, of which it has told. */
-uint8_t *across_out_data(struct across *a)
+uint8_t *across_out_data(struct peer *a)
 {
 	return a->link->staging + place_offset(a->place);
 }
 
-int across_descriptor(struct across *a)
+int across_descriptor(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	int fd = -EPIPE;
@@ -45,7 +45,7 @@ int across_descriptor(struct across *a)
 	return fd;
 }
 
-int across_shared_descriptor(struct across *a)
+int across_shared_descriptor(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	int fd = a->link ? link_fd(a->link->context->context) : -1;
@@ -54,7 +54,7 @@ int across_shared_descriptor(struct across *a)
 	return fd;
 }
 
-void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
+void across_attach(struct peer *a, struct wire *wire, enum wire_direction out,
 		   const struct across_owner *owner)
 {
 	struct across_guard g = across_enter();
@@ -82,7 +82,7 @@ void across_nap(int fd)
 }
 
 /* The peer is to be rung each time: what it has armed is known on its host alone. */
-static void ask_again(struct across *a)
+static void ask_again(struct peer *a)
 {
 	uint32_t rx, tx;
 
@@ -96,7 +96,7 @@ static void ask_again(struct across *a)
 
 /* The peer must hear of what is owed though nobody may poll here again. What waits for a verdict is
  * waited for elsewhere; and who has not been heard yet sends over TCP. */
-static bool must_tell(const struct across *a)
+static bool must_tell(const struct peer *a)
 {
 	const struct across_link *k = a->link;
 
@@ -111,12 +111,12 @@ struct telling {
 	uint32_t place, generation;
 };
 
-static struct telling telling(const struct across *a)
+static struct telling telling(const struct peer *a)
 {
 	return (struct telling){a->link, a->place, a->generation};
 }
 
-static bool is_telling(const struct across *a, const struct telling *t)
+static bool is_telling(const struct peer *a, const struct telling *t)
 {
 	return a->link == t->link && a->place == t->place &&
 	       a->generation == t->generation && must_tell(a);
@@ -124,7 +124,7 @@ static bool is_telling(const struct across *a, const struct telling *t)
 
 /* Until all is told, by notes or aside: that waits for room in the queue, and for bytes that were
  * posted, and so for the devices alone. */
-static void tell_surely(struct across *a, struct telling t)
+static void tell_surely(struct peer *a, struct telling t)
 {
 	uint64_t end_ms = clock_coarse_ms() + FLUSH_MS;
 	struct across_guard g;
@@ -147,7 +147,7 @@ static void tell_surely(struct across *a, struct telling t)
 	} while (!done && clock_coarse_ms() < end_ms);
 }
 
-void across_push(struct across *a)
+void across_push(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	struct telling t;
@@ -203,7 +203,7 @@ void across_answer(bool brief)
 }
 
 /* 1 when all is in the peer's memory, 0 not yet, -EPIPE. */
-static int drain_step(struct across *a)
+static int drain_step(struct peer *a)
 {
 	int r;
 
@@ -220,7 +220,7 @@ static int drain_step(struct across *a)
 	return 0;
 }
 
-int across_flush(struct across *a)
+int across_flush(struct peer *a)
 {
 	uint64_t end_ms = clock_coarse_ms() + FLUSH_MS;
 
@@ -239,7 +239,7 @@ int across_flush(struct across *a)
 	}
 }
 
-bool across_is_over(struct across *a)
+bool across_is_over(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	bool over = a->last_came || !a->link || a->link->failed;
@@ -248,7 +248,7 @@ bool across_is_over(struct across *a)
 	return over;
 }
 
-bool across_may_use(struct across *a)
+bool across_may_use(struct peer *a)
 {
 	struct across_guard g = across_enter();
 	struct across_link *k = a->link;
@@ -259,7 +259,7 @@ bool across_may_use(struct across *a)
 	return may;
 }
 
-void across_probe(struct across *a)
+void across_probe(struct peer *a)
 {
 	struct across_guard g = across_enter();
 
@@ -270,7 +270,7 @@ void across_probe(struct across *a)
 }
 
 /* What is told from now on is what stands in a copy: the connection's memory goes. */
-static void keep_words(struct across *a)
+static void keep_words(struct peer *a)
 {
 	bool connector = a->wire && a->out == &a->wire->dir[WIRE_FROM_CONNECTOR];
 
@@ -282,7 +282,7 @@ static void keep_words(struct across *a)
 	a->in = &a->kept[!connector];
 }
 
-static void end(struct across *a)
+static void end(struct peer *a)
 {
 	a->owner = (struct across_owner){0};
 	a->grant.is_held = false;
@@ -296,7 +296,7 @@ static void end(struct across *a)
 	hub_settle(a);
 }
 
-void across_end(struct across *a)
+void across_end(struct peer *a)
 {
 	struct across_guard g = across_enter();
 
@@ -324,7 +324,7 @@ static bool is_drained(void)
 			done = false;
 	}
 	for (int i = 0; i < across_used && done; i++) {
-		struct across *a = &across_pool[i];
+		struct peer *a = &across_pool[i];
 
 		if (a->state == ACROSS_FREE || !a->link || !a->link->up)
 			continue;

@@ -23,7 +23,7 @@
  * lock is taken inside; callers may hold the stream's locks. A handle stays readable memory for
  * ever, and is good from across_begin to across_end.
  */
-struct across;
+struct peer;
 
 enum across_role { ACROSS_CONNECTED, ACROSS_ACCEPTED };
 
@@ -36,21 +36,21 @@ bool across_is_here(void);
  * or -enum vd_reason. `netns` is the TCP socket's.
  */
 int across_begin(const struct name_end *local, const struct name_end *peer,
-		 enum across_role role, struct across **out);
+		 enum across_role role, struct peer **out);
 /* To be called now and then: 1 once the ends have met, 0 not yet, or -enum vd_reason. */
-int across_step(struct across *a);
+int across_step(struct peer *a);
 
 /* ---- after 1 ---- */
 
 /* What this end receives, and what it is to write to: areas 0 and 1 of a ring's three. */
-uint8_t *across_in_data(struct across *a);
-uint8_t *across_out_data(struct across *a);
+uint8_t *across_in_data(struct peer *a);
+uint8_t *across_out_data(struct peer *a);
 #define ACROSS_AREA_LIMIT 1u
 /* A descriptor of the connection's own (adopted, see fds.h) that is readable when
  * something may have come; or -errno. */
-int across_descriptor(struct across *a);
+int across_descriptor(struct peer *a);
 /* The one of which those are duplicates: it stays open, and is not to be closed. Or -1. */
-int across_shared_descriptor(struct across *a);
+int across_shared_descriptor(struct peer *a);
 
 /* Called under the lock: they only store and ring. */
 struct across_owner {
@@ -66,14 +66,14 @@ struct across_owner {
 };
 
 /* From here on notes are carried out in *wire. `out`: the direction that this end sends. */
-void across_attach(struct across *a, struct wire *wire, enum wire_direction out,
+void across_attach(struct peer *a, struct wire *wire, enum wire_direction out,
 		   const struct across_owner *owner);
 
 /* ---- attached ---- */
 
 /* Tells the peer what is new of ours: bytes, and words. What there is no room for now follows
  * by itself once somebody polls. */
-void across_push(struct across *a);
+void across_push(struct peer *a);
 /* Carries out what has come, on all connections, unless another thread is at it. */
 void across_progress(void);
 /* The same, and when it returns that has been done. */
@@ -83,17 +83,17 @@ void across_catch_up(void);
 void across_answer(bool brief);
 /* Pushes, and waits until all of it is in the peer's memory. 0; -EPIPE when the link has failed;
  * -ETIMEDOUT: the peer has taken nothing for 3 s. */
-int across_flush(struct across *a);
+int across_flush(struct peer *a);
 /* Bytes may go this way: the peer will have heard of us before it hears that the link has
  * failed. So an end of which nothing was heard has sent nothing this way. */
-bool across_may_use(struct across *a);
+bool across_may_use(struct peer *a);
 /* No word of the peer's is to come any more: it has ended, or the link has failed. */
-bool across_is_over(struct across *a);
+bool across_is_over(struct peer *a);
 /* Notices a peer that has died without a word. */
-void across_probe(struct across *a);
+void across_probe(struct peer *a);
 /* Our last words are pushed; the handle is no more. Attached or not. The link goes on telling
  * them while the process lives. */
-void across_end(struct across *a);
+void across_end(struct peer *a);
 
 /* ---- redirection: the peer's next bytes past the ring ---- */
 
@@ -109,7 +109,7 @@ struct across_room {
  * Offers it. A thread has one open at most, a connection too: true when it is this one. From here
  * on until across_offer_end the memory is the peer's. Under the stream's receive lock.
  */
-bool across_offer(struct across *a, const struct across_room *room);
+bool across_offer(struct peer *a, const struct across_room *room);
 /* Nothing has become of it yet. */
 bool across_offer_stands(void);
 /*
@@ -119,11 +119,11 @@ bool across_offer_stands(void);
  */
 uint32_t across_offer_end(bool take);
 /* A receive must have room for so many bytes, with this peer's host; 0: none is redirected. */
-uint32_t across_redirect_least(const struct across *a);
+uint32_t across_redirect_least(const struct peer *a);
 /* The peer has offered memory. Reads one word. */
-bool across_takes(const struct across *a);
+bool across_takes(const struct peer *a);
 /* Nothing is pushed until across_release, or until something is flushed. */
-void across_hold(struct across *a);
+void across_hold(struct peer *a);
 /*
  * Between these two, under the stream's send lock: so many of the stream's next bytes are being
  * written to where the peer has offered, by the device, out of the program's memory, which is
@@ -131,16 +131,15 @@ void across_hold(struct across *a);
  * as it is until across_lend_end.
  */
 struct ring_tx;
-uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from,
-		     size_t bytes);
+uint32_t across_lend(struct peer *a, struct ring_tx *tx, const void *from, size_t bytes);
 /* The device reads there no more: in the ring is what the peer does not have. */
 void across_lend_end(void);
 /* Pushes, to where the peer has offered: true when it has been. Then, while across_awaits says so,
  * nothing else is pushed, until the peer tells what has become of it; some milliseconds a call. */
-bool across_release(struct across *a);
-bool across_awaits(struct across *a);
+bool across_release(struct peer *a);
+bool across_awaits(struct peer *a);
 /* Something has become of an offer of this connection. Reads one word. */
-bool across_offer_is_due(const struct across *a);
+bool across_offer_is_due(const struct peer *a);
 
 /* ---- memory that the peer writes to by itself: reach.c ---- */
 
@@ -155,7 +154,7 @@ enum across_may { ACROSS_MAY_READ = 1, ACROSS_MAY_WRITE = 2 };
  * for. It pins the memory: a system call that takes the longer the more it is. 0, and *id for
  * across_unreach; -EAGAIN: there is no link now; else -errno.
  */
-int across_reach(struct across *a, const void *owner, void *start, size_t bytes,
+int across_reach(struct peer *a, const void *owner, void *start, size_t bytes,
 		 uint32_t may, struct across_key *key, uint64_t *id);
 /* Nothing is read or written there any more. At any time, and as often as one likes. */
 void across_unreach(uint64_t id);
@@ -176,14 +175,14 @@ struct across_span {
  * is there. -EAGAIN: nothing is under way. -ESTALE: nor will anything be by this key. -EIO: it is not known
  * what is there, and of a put more may come until the owner has voided the key; of a get no more comes.
  */
-int across_move(struct across *a, const void *owner, const struct across_key *key,
+int across_move(struct peer *a, const void *owner, const struct across_key *key,
 		uint64_t offset, struct across_span *span);
 /* Its steps, of at most ACROSS_STEP_BYTES. 0 and an id, or as above; then 1: all of it is there, 0: not
  * yet, after a moment; -EIO. -EFAULT: a get went to pages that the program has no more. */
 #define ACROSS_STEP_BYTES (8u << 20)
-int across_move_begin(struct across *a, const void *owner, const struct across_key *key,
+int across_move_begin(struct peer *a, const void *owner, const struct across_key *key,
 		      uint64_t offset, struct across_span *span, uint64_t *id);
-int across_move_step(struct across *a, uint64_t id);
+int across_move_step(struct peer *a, uint64_t id);
 
 /*
  * The program's memory there goes, or becomes other memory: it is registered no more, but for what is

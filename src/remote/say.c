@@ -33,12 +33,12 @@ static int send_with(struct local_message *m, const struct say *s)
 	return r;
 }
 
-static uint32_t id_of(struct across *a)
+static uint32_t id_of(struct peer *a)
 {
 	return (++a->turn & 0xffff) << 16 | (uint32_t)(a - across_pool) << 1 | 1;
 }
 
-struct across *say_by_request(uint32_t id)
+struct peer *say_by_request(uint32_t id)
 {
 	uint32_t i = (id & 0xffff) >> 1;
 
@@ -48,7 +48,7 @@ struct across *say_by_request(uint32_t id)
 	return &across_pool[i];
 }
 
-int say_request(struct across *a, enum local_type type, const struct say *s)
+int say_request(struct peer *a, enum local_type type, const struct say *s)
 {
 	struct local_message m = {0};
 	uint32_t id = id_of(a);
@@ -63,7 +63,7 @@ int say_request(struct across *a, enum local_type type, const struct say *s)
 	return r;
 }
 
-void say_withdraw(struct across *a)
+void say_withdraw(struct peer *a)
 {
 	struct local_message m = {0};
 
@@ -102,7 +102,7 @@ struct claim {
 };
 static_assert(sizeof(struct claim) == 96, "a claim has no padding");
 
-static struct claim claim_of(const struct across *a, const struct say *s)
+static struct claim claim_of(const struct peer *a, const struct say *s)
 {
 	bool accepted = a->role == ACROSS_ACCEPTED;
 	struct claim c = {.version = s->version,
@@ -118,14 +118,14 @@ static struct claim claim_of(const struct across *a, const struct say *s)
 	return c;
 }
 
-void say_prove(const struct across *a, const uint8_t secret[SIPHASH_BYTES], struct say *s)
+void say_prove(const struct peer *a, const uint8_t secret[SIPHASH_BYTES], struct say *s)
 {
 	const struct claim c = claim_of(a, s);
 
 	siphash(secret, &c, sizeof(c), s->proof);
 }
 
-bool say_is_proved(const struct across *a, const uint8_t secret[SIPHASH_BYTES],
+bool say_is_proved(const struct peer *a, const uint8_t secret[SIPHASH_BYTES],
 		   const struct say *s)
 {
 	const struct claim c = claim_of(a, s);

@@ -39,11 +39,11 @@ struct say say_begin(enum say_kind kind);
 bool say_of(const struct local_message *m, size_t bytes, struct say *out);
 
 /* To viaductd, for this connection; `s` may be NULL. 0, and a->request is its id; or -errno. */
-int say_request(struct across *a, enum local_type type, const struct say *s);
-void say_withdraw(struct across *a);
+int say_request(struct peer *a, enum local_type type, const struct say *s);
+void say_withdraw(struct peer *a);
 void say_answer(uint32_t id, enum local_status status, const struct say *s);
 /* Whose request has that id; NULL: nobody's any more. */
-struct across *say_by_request(uint32_t id);
+struct peer *say_by_request(uint32_t id);
 
 /* Of secrets that were here, a forked child finds none in its copy of the stack. As explicit_bzero,
  * which would be one more symbol to look up at each start of a program. */
@@ -56,9 +56,8 @@ static inline void say_wipe(void *secret, size_t bytes)
 /* False: the kernel gives no random bytes, and nothing can be proved. */
 bool say_random(void *to, size_t bytes);
 /* Puts the proof into `s`, which is complete but for that. */
-void say_prove(const struct across *a, const uint8_t secret[SIPHASH_BYTES],
-	       struct say *s);
-bool say_is_proved(const struct across *a, const uint8_t secret[SIPHASH_BYTES],
+void say_prove(const struct peer *a, const uint8_t secret[SIPHASH_BYTES], struct say *s);
+bool say_is_proved(const struct peer *a, const uint8_t secret[SIPHASH_BYTES],
 		   const struct say *s);
 
 #endif

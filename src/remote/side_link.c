@@ -176,7 +176,7 @@ bool bulk_take(struct across_link *k, const struct note_bulk *n)
 static void take_bytes(struct across_link *k, const struct link_event *e)
 {
 	uint32_t place = link_immediate_id(e->immediate);
-	struct across *a = place < ACROSS_PLACES ? k->at[place] : NULL;
+	struct peer *a = place < ACROSS_PLACES ? k->at[place] : NULL;
 
 	/* Of one that has ended, or was withdrawn: the peer will hear, or has. */
 	if (!a || a == &across_lost ||

@@ -8,11 +8,11 @@
  * docs/rdma.md, "Zero copy", has the rules. The ring gives room for them, and is to have them only
  * where it turns out that they must go by it. Until then the call that sends them has not returned.
  */
-static _Thread_local struct across *lender __attribute__((tls_model("initial-exec")));
+static _Thread_local struct peer *lender __attribute__((tls_model("initial-exec")));
 static uint64_t last_id;
 
 /* All that was ever sent is at the peer, which waits for what comes next. */
-static bool may_lend(struct across *a, const struct ring_tx *tx)
+static bool may_lend(struct peer *a, const struct ring_tx *tx)
 {
 	const struct across_grant *g = &a->grant;
 
@@ -24,7 +24,7 @@ static bool may_lend(struct across *a, const struct ring_tx *tx)
 	       tx->produced == g->offer.position && tx->turn_seq == g->offer.turn;
 }
 
-static uint32_t how_many(const struct across *a, struct ring_tx *tx, size_t bytes)
+static uint32_t how_many(const struct peer *a, struct ring_tx *tx, size_t bytes)
 {
 	const struct note_offer *o = &a->grant.offer;
 	uint32_t most = link_write_max(a->link->bulk->link);
@@ -40,7 +40,7 @@ static uint32_t how_many(const struct across *a, struct ring_tx *tx, size_t byte
 	return bytes < o->least ? 0 : (uint32_t)bytes;
 }
 
-static bool post(struct across *a, const void *from, uint32_t bytes)
+static bool post(struct peer *a, const void *from, uint32_t bytes)
 {
 	struct across_lent *l = &a->lent;
 
@@ -56,7 +56,7 @@ static bool post(struct across *a, const void *from, uint32_t bytes)
 	return true;
 }
 
-static uint32_t lend(struct across *a, struct ring_tx *tx, const void *from, size_t bytes)
+static uint32_t lend(struct peer *a, struct ring_tx *tx, const void *from, size_t bytes)
 {
 	struct across_lent *l = &a->lent;
 	uint32_t n = may_lend(a, tx) ? how_many(a, tx, bytes) : 0;
@@ -71,7 +71,7 @@ static uint32_t lend(struct across *a, struct ring_tx *tx, const void *from, siz
 	return n;
 }
 
-uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from, size_t bytes)
+uint32_t across_lend(struct peer *a, struct ring_tx *tx, const void *from, size_t bytes)
 {
 	struct across_guard g = across_enter();
 	uint32_t n = lend(a, tx, from, bytes);
@@ -82,7 +82,7 @@ uint32_t across_lend(struct across *a, struct ring_tx *tx, const void *from, siz
 
 /* The ring gets what it was to have. False: the memory has gone in the middle of the call, or a process
  * that shares the connection lies about the ring. */
-static bool fill(struct across *a)
+static bool fill(struct peer *a)
 {
 	struct ring_span span;
 
@@ -97,19 +97,19 @@ static bool fill(struct across *a)
 	return true;
 }
 
-static bool is_read(const struct across *a)
+static bool is_read(const struct peer *a)
 {
 	const struct across_bulk *b = a->link->bulk;
 
 	return !b || b->turn != a->lent.turn || link_completed(b->link) >= a->lent.posted;
 }
 
-void zerocopy_landed(struct across *a)
+void zerocopy_landed(struct peer *a)
 {
 	a->lent.from = NULL;
 }
 
-void zerocopy_end(struct across *a)
+void zerocopy_end(struct peer *a)
 {
 	struct across_lent *l = &a->lent;
 
@@ -131,7 +131,7 @@ static bool is_mine(void)
 	return lender && lender->lent.id == peer_lending;
 }
 
-bool zerocopy_is_read(struct across *a)
+bool zerocopy_is_read(struct peer *a)
 {
 	if (!a->lent.is_registered || a->lent.id != peer_lending)
 		return true;

@@ -87,7 +87,7 @@ def check_format(root, paths):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     found, sources = [], []
-    for folder in ("src", "tests", "scripts", "models"):
+    for folder in ("src", "tests", "bench", "scripts", "models"):
         for path in sorted((root / folder).rglob("*")):
             name = str(path.relative_to(root))
             if path.suffix in (".c", ".h"):

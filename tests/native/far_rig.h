@@ -86,9 +86,9 @@ static uint64_t far_puts(vd_conn *c)
 	return atomic_load(&c->counts[NATIVE_FAR_PUTS]);
 }
 
-static struct across *handle(vd_conn *c)
+static struct peer *handle(vd_conn *c)
 {
-	return remote_of(fd_sock(c->fd));
+	return peer_of(fd_sock(c->fd));
 }
 
 static uint32_t next(uint64_t *state)

@@ -188,7 +188,7 @@ static inline void rig_steps(void)
 /* ---- honest ends ---- */
 
 struct rig_end {
-	struct across *a;
+	struct peer *a;
 	struct wire *wire;
 	int result; /* of its last step */
 	bool lost;

@@ -31,12 +31,12 @@ PAIR_FN uint64_t redirects(void)
 	return atomic_load(&report_now.redirects);
 }
 
-PAIR_FN struct across *handle(int fd)
+PAIR_FN struct peer *handle(int fd)
 {
 	struct sock *s = fd_sock(fd);
 
 	REQUIRE(s);
-	return remote_of(s);
+	return peer_of(s);
 }
 
 /* What fd's end may write to, of what its peer has offered. */

@@ -128,16 +128,16 @@ static inline uint32_t across_least(void)
 	return least == CONFIG_MEASURED ? 0 : least;
 }
 
-static inline struct across *across_handle(enum across_role role)
+static inline struct peer *across_handle(enum across_role role)
 {
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
-		struct across *a = &across_pool[i];
+		struct peer *a = &across_pool[i];
 
 		if (a->state != ACROSS_FREE)
 			continue;
-		*a = (struct across){.state = ACROSS_OPEN,
-				     .role = role,
-				     .redirect_least = across_least()};
+		*a = (struct peer){.state = ACROSS_OPEN,
+				   .role = role,
+				   .redirect_least = across_least()};
 		return a;
 	}
 	return NULL;
@@ -147,7 +147,7 @@ static inline struct across *across_handle(enum across_role role)
 static inline void across_meet(struct sock *connected, struct sock *accepted)
 {
 	struct sock *s[2] = {connected, accepted};
-	struct across *a[2];
+	struct peer *a[2];
 	struct across_link *k[2];
 	struct across_guard g;
 
@@ -167,7 +167,7 @@ static inline void across_meet(struct sock *connected, struct sock *accepted)
 	}
 	across_leave(g);
 	for (int i = 0; i < 2; i++) {
-		atomic_store(&s[i]->peer, (struct peer *)a[i]);
+		atomic_store(&s[i]->peer, a[i]);
 		atomic_store(&s[i]->slot->phase, SLOT_MEETING);
 	}
 }

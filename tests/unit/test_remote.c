@@ -17,7 +17,7 @@ __attribute__((constructor)) static void be_across(void)
 static void die(int fd)
 {
 	struct across_guard g = across_enter();
-	struct across *a = remote_of(fd_sock(fd));
+	struct peer *a = peer_of(fd_sock(fd));
 
 	link_abort(a->link->link);
 	across_leave(g);
@@ -58,8 +58,8 @@ STREAM_TEST(one_write_for_a_send)
 {
 	enum { TURNS = 200, BYTES = 1000 };
 	struct pair p = pair_open_up();
-	struct across_link *k[2] = {remote_of(fd_sock(p.a))->link,
-				    remote_of(fd_sock(p.b))->link};
+	struct across_link *k[2] = {peer_of(fd_sock(p.a))->link,
+				    peer_of(fd_sock(p.b))->link};
 	uint64_t notes[2], posted[2];
 	for (size_t i = 0; i < 2 * TURNS; i++) {
 		put(p.a, i * BYTES, BYTES, 1);
@@ -102,7 +102,7 @@ STREAM_TEST(a_link_that_fails_is_a_reset)
 STREAM_TEST(bytes_for_nobody_fail_the_link)
 {
 	struct pair p = pair_open_up();
-	struct across *a = remote_of(fd_sock(p.a));
+	struct peer *a = peer_of(fd_sock(p.a));
 	struct link_write w = {.flags = LINK_IMMEDIATE};
 	struct across_guard g = across_enter();
 	char byte;
@@ -139,8 +139,8 @@ STREAM_TEST(an_end_without_words_is_none)
 STREAM_TEST(unread_bytes_keep_an_eye_on_the_peer)
 {
 	struct pair p = pair_open_up();
-	struct across_link *own = remote_of(fd_sock(p.a))->link;
-	struct across_link *k = remote_of(fd_sock(p.b))->link;
+	struct across_link *own = peer_of(fd_sock(p.a))->link;
+	struct across_link *k = peer_of(fd_sock(p.b))->link;
 	struct across_guard g;
 	char byte;
 	put(p.a, 0, 1000, 3);
@@ -165,7 +165,7 @@ STREAM_TEST(a_close_before_the_link_fails_is_an_end)
 	struct pair p = pair_open_up();
 	char byte;
 	struct across_guard g;
-	struct across_link *k = remote_of(fd_sock(p.a))->link;
+	struct across_link *k = peer_of(fd_sock(p.a))->link;
 	put(p.a, 0, 3000, 4);
 	st_close(p.a);
 	p.a = -1;
@@ -182,7 +182,7 @@ STREAM_TEST(a_close_before_the_link_fails_is_an_end)
 STREAM_TEST(words_for_a_closed_end_ring_nobody)
 {
 	struct pair p = pair_open_up();
-	struct across *a = remote_of(fd_sock(p.a));
+	struct peer *a = peer_of(fd_sock(p.a));
 	across_settle();
 	st_close(p.a);
 	p.a = -1;
@@ -218,7 +218,7 @@ STREAM_TEST(on_tcp_a_failed_link_is_nothing)
 STREAM_TEST(a_link_that_fails_at_once_leaves_tcp)
 {
 	struct pair p = pair_open();
-	struct across_link *k = remote_of(fd_sock(p.a))->link;
+	struct across_link *k = peer_of(fd_sock(p.a))->link;
 	struct across_guard g = across_enter();
 	link_abort(k->link);
 	across_leave(g);
@@ -325,7 +325,7 @@ STREAM_TEST(what_may_not_be_pinned_has_a_reason)
  * are granted. */
 static void leave_credit(int fd, int peer, uint32_t credits)
 {
-	struct link *l = remote_of(fd_sock(fd))->link->link;
+	struct link *l = peer_of(fd_sock(fd))->link->link;
 
 	for (bool done = false; !done;) {
 		struct across_guard g = across_enter();
@@ -340,7 +340,7 @@ static void leave_credit(int fd, int peer, uint32_t credits)
 }
 
 /* As if this had just been read; `again`: there is to be another look. */
-static void read_words(struct across *b, const struct told *t, bool again)
+static void read_words(struct peer *b, const struct told *t, bool again)
 {
 	struct across_link *k = b->link;
 	memcpy(k->window + ACROSS_HEARD_AT + b->place * sizeof(*t), t, sizeof(*t));
@@ -355,8 +355,8 @@ static void read_words(struct across *b, const struct told *t, bool again)
 STREAM_TEST(words_that_are_read)
 {
 	struct pair p = pair_open_up();
-	struct across *a = remote_of(fd_sock(p.a));
-	struct across *b = remote_of(fd_sock(p.b));
+	struct peer *a = peer_of(fd_sock(p.a));
+	struct peer *b = peer_of(fd_sock(p.b));
 	struct across_guard g;
 	struct told t, bad;
 	across_settle();
@@ -422,7 +422,7 @@ STREAM_TEST(words_without_credit_are_read)
 			{.fd = p.b, .bytes = 300000, .most = 2000, .seed = 1},
 			{.fd = p.b, .bytes = 300000, .most = 2000, .seed = 2},
 			{.fd = p.a, .bytes = 300000, .most = 2000, .seed = 2}};
-		struct across_link *k = remote_of(fd_sock(p.a))->link;
+		struct across_link *k = peer_of(fd_sock(p.a))->link;
 
 		leave_credit(p.a, p.b, credits);
 		leave_credit(p.b, p.a, credits);
@@ -494,8 +494,8 @@ STREAM_TEST(bytes_without_credit_are_read)
 		struct pair p = pair_open_up();
 		struct aside_way w[2] = {{p.a, p.b, 0, 0, 1, round % 4},
 					 {p.b, p.a, 0, 0, 2, round % 3}};
-		struct across_link *k = remote_of(fd_sock(p.a))->link;
-		struct across_link *l = remote_of(fd_sock(p.b))->link;
+		struct across_link *k = peer_of(fd_sock(p.a))->link;
+		struct across_link *l = peer_of(fd_sock(p.b))->link;
 		struct link_context *c[2] = {k->context->context, l->context->context};
 		uint32_t random = round + 1, told;
 		leave_credit(p.a, p.b, 2 + round % 4);

@@ -22,14 +22,14 @@ static struct name_end end_of(const char *address, uint16_t port)
 
 static const char here[] = "10.0.0.1", there[] = "10.0.0.2";
 
-static int begin(const char *local, struct across **out)
+static int begin(const char *local, struct peer **out)
 {
 	const struct name_end ends[2] = {end_of(local, 4000), end_of(there, 5000)};
 
 	return across_begin(&ends[0], &ends[1], ACROSS_ACCEPTED, out);
 }
 
-static void let_go(struct across *a)
+static void let_go(struct peer *a)
 {
 	struct across_guard g = across_enter();
 
@@ -51,8 +51,8 @@ static void begin_world(void)
 
 STREAM_TEST(more_connections_than_there_are_places)
 {
-	static struct across *a[ACROSS_CONNECTIONS];
-	struct across *more;
+	static struct peer *a[ACROSS_CONNECTIONS];
+	struct peer *more;
 
 	begin_world();
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++)
@@ -70,7 +70,7 @@ STREAM_TEST(more_links_than_there_are_places)
 	struct across_link *links[ACROSS_LINKS], *link;
 	int r, count = 0;
 	struct across_guard g;
-	struct across *a;
+	struct peer *a;
 
 	begin_world();
 	REQUIRE(begin(here, &a) == 1);
@@ -91,11 +91,11 @@ STREAM_TEST(more_links_than_there_are_places)
 }
 
 /* A connection with process `number` of that user and host. */
-static struct across *ask(const char *host, uint32_t uid, uint8_t number)
+static struct peer *ask(const char *host, uint32_t uid, uint8_t number)
 {
 	const struct name_end ends[2] = {end_of(here, 4000), end_of(host, 5000)};
 	struct across_guard g;
-	struct across *a;
+	struct peer *a;
 
 	REQUIRE(across_begin(&ends[0], &ends[1], ACROSS_ACCEPTED, &a) == 1);
 	g = across_enter();
@@ -109,7 +109,7 @@ static struct across *ask(const char *host, uint32_t uid, uint8_t number)
 /* As new_link does it. Whether there is a link for it. */
 static bool takes_link(const char *host, uint32_t uid, uint8_t number)
 {
-	struct across *a = ask(host, uid, number);
+	struct peer *a = ask(host, uid, number);
 	struct across_guard g = across_enter();
 	struct across_link *k;
 	bool took = hub_has_share(a) && hub_create(&across_contexts[0], &k) == 0;
@@ -194,7 +194,7 @@ STREAM_TEST(more_addresses_than_there_are_places)
 {
 	struct across_context spare[ACROSS_CONTEXTS];
 	struct across_guard g;
-	struct across *a;
+	struct peer *a;
 
 	begin_world();
 	across_open_context = none_here;

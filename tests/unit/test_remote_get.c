@@ -226,7 +226,7 @@ STREAM_TEST(its_handle_ends)
 		struct across_span span = span_of(0, BYTES);
 		uint64_t id, move;
 		struct across_key key = open_key(&p, ACROSS_MAY_READ, &id);
-		struct across *a = handle(p.a);
+		struct peer *a = handle(p.a);
 		int r = across_move_begin(a, fd_sock(p.a), &key, 0, &span, &move);
 
 		memset(theirs, 1, BYTES);

@@ -64,7 +64,7 @@ static void write_at(struct across_link *k, uint64_t at, uint32_t bytes,
 	link_post(k->link, &w);
 }
 
-static void anywhere(struct across *a)
+static void anywhere(struct peer *a)
 {
 	uint32_t bytes = 1 + pick(2000);
 
@@ -72,7 +72,7 @@ static void anywhere(struct across *a)
 }
 
 /* What it has heard of ours, and what we read of it. */
-static void over_what_is_told(struct across *a)
+static void over_what_is_told(struct peer *a)
 {
 	uint32_t bytes = 1 + pick(128);
 
@@ -81,7 +81,7 @@ static void over_what_is_told(struct across *a)
 		 0, 0);
 }
 
-static void bytes_untold(struct across *a)
+static void bytes_untold(struct peer *a)
 {
 	uint64_t at = place_offset(a->peer_place) + pick(ACROSS_PLACE_BYTES - 3000);
 
@@ -99,7 +99,7 @@ static void move(struct note_words *w, uint64_t at)
 	w->turn_area[i] = pick(pick(10) ? 2 : 5);
 }
 
-static struct note_words words(const struct across *a)
+static struct note_words words(const struct peer *a)
 {
 	struct note_words w = a->sent;
 
@@ -125,7 +125,7 @@ static struct note_words words(const struct across *a)
 	return w;
 }
 
-static void fill_note(const struct across *a, struct note *n)
+static void fill_note(const struct peer *a, struct note *n)
 {
 	switch (n->kind) {
 	case NOTE_SHORT:
@@ -153,7 +153,7 @@ static void fill_note(const struct across *a, struct note *n)
 	}
 }
 
-static void note(struct across *a)
+static void note(struct peer *a)
 {
 	struct note n = {.kind = (uint8_t)(1 + pick(NOTE_LOOK)),
 			 .generation = (uint8_t)(a->peer_generation + !pick(30)),
@@ -167,7 +167,7 @@ static void note(struct across *a)
 }
 
 /* Told aside, with a check that is right, and an ask that has it read. */
-static void told_aside(struct across *a)
+static void told_aside(struct peer *a)
 {
 	struct told *at = (struct told *)(void *)(a->link->window + ACROSS_TOLD_AT);
 	struct told t = {.number = 1 + pick(1000),
@@ -193,9 +193,9 @@ static void told_aside(struct across *a)
 
 static void act(int fd)
 {
-	static void (*const acts[])(struct across *) = {
+	static void (*const acts[])(struct peer *) = {
 		anywhere, over_what_is_told, bytes_untold, note, note, told_aside};
-	struct across *a = remote_of(fd_sock(fd));
+	struct peer *a = peer_of(fd_sock(fd));
 	struct across_guard g = across_enter();
 
 	if (a && a->link && !a->link->failed && a->link->up)
@@ -205,7 +205,7 @@ static void act(int fd)
 
 /* ---- one lie each, all else is right ---- */
 
-static struct note next_note(const struct across *a, enum note_kind kind)
+static struct note next_note(const struct peer *a, enum note_kind kind)
 {
 	struct note n = {.kind = (uint8_t)kind,
 			 .generation = a->peer_generation,
@@ -222,38 +222,38 @@ static struct note next_note(const struct across *a, enum note_kind kind)
 	return n;
 }
 
-static void larger_area(struct across *a, struct note *n)
+static void larger_area(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_LONG);
 	n->words.turn_at[++n->words.turn_seq % WIRE_TURNS] = a->sent.produced;
 	n->words.turn_area[n->words.turn_seq % WIRE_TURNS] = ACROSS_AREA_LIMIT + 1;
 }
 
-static void few_past_the_place(struct across *a, struct note *n)
+static void few_past_the_place(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_SHORT);
 	n->few.at = ACROSS_PLACE_BYTES - 9;
 }
 
-static void more_than_a_note(struct across *a, struct note *n)
+static void more_than_a_note(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_SHORT);
 	n->carried = NOTE_CARRIED_MAX + 1;
 }
 
-static void another_place(struct across *a, struct note *n)
+static void another_place(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_SHORT);
 	n->place = ACROSS_PLACES;
 }
 
-static void another_generation(struct across *a, struct note *n)
+static void another_generation(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_SHORT);
 	n->generation++;
 }
 
-static void another_number(struct across *a, struct note *n)
+static void another_number(struct peer *a, struct note *n)
 {
 	*n = next_note(a, NOTE_SHORT);
 	a->link->notes_sent++;
@@ -261,13 +261,13 @@ static void another_number(struct across *a, struct note *n)
 
 STREAM_TEST(each_lie_of_a_note_fails_the_link)
 {
-	static void (*const lies[])(struct across *, struct note *) = {
+	static void (*const lies[])(struct peer *, struct note *) = {
 		larger_area,   few_past_the_place, more_than_a_note,
 		another_place, another_generation, another_number};
 
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
 		struct pair p = pair_open_up();
-		struct across *a = remote_of(fd_sock(p.a));
+		struct peer *a = peer_of(fd_sock(p.a));
 		struct across_guard g;
 		struct note n;
 		char byte;
@@ -288,7 +288,7 @@ STREAM_TEST(each_lie_of_a_note_fails_the_link)
 STREAM_TEST(bytes_told_aside_lie_in_the_place)
 {
 	struct pair p = pair_open_up();
-	struct across *a = remote_of(fd_sock(p.a));
+	struct peer *a = peer_of(fd_sock(p.a));
 	struct told *at = (struct told *)(void *)(a->link->window + ACROSS_TOLD_AT);
 	struct note look = {.kind = NOTE_LOOK};
 	struct across_guard g = across_enter();
@@ -319,15 +319,15 @@ STREAM_TEST(bytes_told_aside_lie_in_the_place)
 /* A connection, and the place behind its own in the first end's memory, which is nobody's. */
 struct beside {
 	struct pair p, before[ACROSS_PLACES];
-	int count;	  /* of those before, which have the places that will not do */
-	struct across *a; /* of p.a */
+	int count;	/* of those before, which have the places that will not do */
+	struct peer *a; /* of p.a */
 	uint8_t *sent, *window;
 };
 
 static bool has_beside(struct beside *b)
 {
 	b->p = pair_open_up();
-	b->a = remote_of(fd_sock(b->p.a));
+	b->a = peer_of(fd_sock(b->p.a));
 	return b->a->place + 1 < ACROSS_PLACES && !b->a->link->at[b->a->place + 1];
 }
 
@@ -417,7 +417,7 @@ STREAM_TEST(words_that_lie_of_the_area_tell_no_bytes_of_others)
 {
 	struct beside b = beside_open();
 	struct wire_dir *out = b.a->out;
-	const struct across *peer = remote_of(fd_sock(b.p.b));
+	const struct peer *peer = peer_of(fd_sock(b.p.b));
 	const struct across_link *k = peer->link;
 	uint8_t *theirs = k->window + place_offset(peer->place);
 	uint32_t i = (atomic_load(&out->turn_seq) + 1) % WIRE_TURNS;
@@ -487,9 +487,9 @@ STREAM_TEST(a_hostile_peer_harms_its_own_connection)
 
 	for (int i = 0; i < ACROSS_PLACES; i++)
 		others[i] = pair_open_up();
-	k = remote_of(fd_sock(others[0].b))->link;
+	k = peer_of(fd_sock(others[0].b))->link;
 	for (int i = 0; i < ACROSS_PLACES; i++)
-		CHECK_EQ(remote_of(fd_sock(others[i].b))->link, k);
+		CHECK_EQ(peer_of(fd_sock(others[i].b))->link, k);
 	for (uint64_t i = 0; i < ROUNDS; i++) {
 		lived += round_of(i);
 		put(others[i % ACROSS_PLACES].a, i * 500, 500, 1);

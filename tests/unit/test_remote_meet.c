@@ -209,9 +209,9 @@ static void answer_named(struct stage *st, enum proof proof, uint32_t uid)
 	uint8_t secret[SIPHASH_BYTES] = {1, 2, 3};
 	struct say s = taken(st);
 	/* As M sees the meeting. */
-	struct across m = {.role = ACROSS_CONNECTED,
-			   .local = st->with_m.a->peer,
-			   .peer = st->with_m.a->local};
+	struct peer m = {.role = ACROSS_CONNECTED,
+			 .local = st->with_m.a->peer,
+			 .peer = st->with_m.a->local};
 
 	memcpy(m.peer_number, rig_heard.number, sizeof(m.peer_number));
 	if (proof == OLD_PROOF)
@@ -371,9 +371,9 @@ static void name_with(struct stage *st, enum proof proof)
 {
 	uint8_t secret[SIPHASH_BYTES] = {1, 2, 3};
 	struct say s = named(st);
-	struct across m = {.role = ACROSS_ACCEPTED,
-			   .local = st->with_m.a->peer,
-			   .peer = st->with_m.a->local};
+	struct peer m = {.role = ACROSS_ACCEPTED,
+			 .local = st->with_m.a->peer,
+			 .peer = st->with_m.a->local};
 
 	memcpy(m.peer_number, p_number, sizeof(m.peer_number));
 	if (proof == OLD_PROOF)

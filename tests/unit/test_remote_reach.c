@@ -255,7 +255,7 @@ STREAM_TEST(its_handle_ends)
 		uint64_t id, put;
 		uint8_t *at = there();
 		struct across_key key = open_key(&p, at, &id);
-		struct across *a = handle(p.a);
+		struct peer *a = handle(p.a);
 		struct across_span span;
 		int r;
 

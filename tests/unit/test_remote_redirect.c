@@ -158,7 +158,7 @@ STREAM_TEST(a_handler_withdraws)
 STREAM_TEST(a_close_withdraws)
 {
 	struct pair p = open_redirected();
-	struct across *a = handle(p.b);
+	struct peer *a = handle(p.b);
 	uint8_t buf[4000] = {0};
 	struct call c = {.fd = p.b, .buf = buf, .len = sizeof(buf)};
 
@@ -203,7 +203,7 @@ STREAM_TEST(a_link_beside_may_fail)
 
 static void cheat(int fd, struct note *n)
 {
-	struct across *a = handle(fd);
+	struct peer *a = handle(fd);
 	struct across_guard g = across_enter();
 
 	n->place = (uint8_t)a->peer_place;
@@ -217,7 +217,7 @@ STREAM_TEST(peers_that_cheat)
 {
 	for (int way = 0; way < 4; way++) {
 		struct pair p = open_redirected();
-		struct across *a = handle(p.a), *b = handle(p.b);
+		struct peer *a = handle(p.a), *b = handle(p.b);
 		struct note n = {.kind = NOTE_VERDICT};
 		char byte;
 
@@ -250,7 +250,7 @@ STREAM_TEST(peers_that_cheat)
 STREAM_TEST(more_than_was_offered)
 {
 	struct pair p = open_redirected();
-	struct across *a = handle(p.a);
+	struct peer *a = handle(p.a);
 	uint8_t buf[4000];
 	struct call c = {.fd = p.b, .buf = buf, .len = 2000};
 	struct across_guard g;
@@ -270,7 +270,7 @@ STREAM_TEST(more_than_was_offered)
 STREAM_TEST(numbers_that_do_not_fit)
 {
 	struct pair p = open_redirected();
-	struct across *a = handle(p.a), *b = handle(p.b);
+	struct peer *a = handle(p.a), *b = handle(p.b);
 	uint8_t buf[4000];
 	struct call c = {.fd = p.b, .buf = buf, .len = 2000};
 	struct across_guard g;

@@ -19,12 +19,12 @@ static struct pair open_remote(void)
 {
 	struct pair p = pair_open_up();
 
-	REQUIRE(remote_of(fd_sock(p.b)) && is_foreign(fd_sock(p.b)));
+	REQUIRE(peer_of(fd_sock(p.b)) && is_foreign(fd_sock(p.b)));
 	return p;
 }
 
 /* By its device, at the place of those bytes. */
-static void write_there(struct across *peer, uint64_t at, size_t bytes)
+static void write_there(struct peer *peer, uint64_t at, size_t bytes)
 {
 	uint8_t *from = peer->link->staging + place_offset(peer->place);
 	struct across_guard g = across_enter();
@@ -50,8 +50,8 @@ static void write_there(struct across *peer, uint64_t at, size_t bytes)
 static void write_over(const struct pair *p)
 {
 	struct sock *s = fd_sock(p->b);
-	struct across *peer = remote_of(fd_sock(p->a));
-	const uint8_t *place = across_in_data(remote_of(s));
+	struct peer *peer = peer_of(fd_sock(p->a));
+	const uint8_t *place = across_in_data(peer_of(s));
 	size_t n = shown_bytes(s);
 
 	REQUIRE(n > 0);
@@ -147,7 +147,7 @@ STREAM_TEST(before_a_fork)
 STREAM_TEST(before_the_link_fails)
 {
 	struct pair p = open_remote();
-	struct across *a = remote_of(fd_sock(p.a));
+	struct peer *a = peer_of(fd_sock(p.a));
 	struct across_guard g;
 	uint8_t buf[500];
 	ssize_t n;

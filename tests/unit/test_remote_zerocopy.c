@@ -337,7 +337,7 @@ static void lent_in_part(uint32_t offered, uint32_t write_max, size_t bytes, siz
 					 .position = rx->rx.consumed,
 					 .turn = rx->rx.turn_passed};
 	struct slot *sl = fd_sock(p.a)->slot;
-	struct across *a = handle(p.a);
+	struct peer *a = handle(p.a);
 	uint32_t n;
 
 	flow_fill(from, bytes, 0, 4);
@@ -372,7 +372,7 @@ STREAM_TEST(a_cursor_that_lies)
 {
 	static uint8_t from[2 * WIRE_AREA0_BYTES];
 	struct pair p = open_redirected();
-	struct across *a = handle(p.a);
+	struct peer *a = handle(p.a);
 	uint8_t to[BYTES];
 
 	offer_here(&p, to);
@@ -405,7 +405,7 @@ STREAM_TEST(in_vain_amid_others)
 STREAM_TEST(a_ring_that_has_no_room_for_them)
 {
 	struct pair p = open_redirected();
-	struct across *a = handle(p.a);
+	struct peer *a = handle(p.a);
 	uint8_t to[BYTES] = {0};
 	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
 	struct across_guard g;
