@@ -94,8 +94,13 @@ static inline void rig_destroy(struct rig *r)
 {
 	CHECK_EQ(fake_counts(r->world)->dry, 0);
 	CHECK_EQ(fake_counts(r->world)->overrun, 0);
-	link_destroy(r->a.link);
-	link_destroy(r->b.link);
+	for (int i = 0; i < 2; i++) {
+		struct rig_end *e = i ? &r->b : &r->a;
+
+		if (e->memory.handle)
+			link_unregister(e->link, &e->memory);
+		link_destroy(e->link);
+	}
 	link_context_destroy(r->a.context);
 	link_context_destroy(r->b.context);
 	fake_world_destroy(r->world);

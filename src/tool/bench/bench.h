@@ -301,6 +301,8 @@ const char *bench_format_name(char buf[48], const struct bench_row *row);
 /* "64 B", "16 KiB" and "0.3 us", "1.2 M/s", "4.5 GB/s"; into buf, which is returned. */
 const char *bench_format_size(char buf[16], size_t bytes);
 const char *bench_format_rate(char buf[24], const struct bench_row *row, double rate);
+/* "  8.15 (7.90..8.31)", in 22 columns below 100,000; into buf, which is returned. */
+const char *bench_format_ratio(char buf[64], struct bench_spread ratio);
 
 /* ---- json.c: for programs ---- */
 

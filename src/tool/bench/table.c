@@ -70,6 +70,22 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 	return buf;
 }
 
+/* Four digits say enough of a ratio, and more would not fit the column. */
+static const char *format_times(char buf[16], double times)
+{
+	snprintf(buf, 16, "%.*f", times < 99.995 ? 2 : 0, times);
+	return buf;
+}
+
+const char *bench_format_ratio(char buf[64], struct bench_spread ratio)
+{
+	char median[16], least[16], most[16];
+
+	snprintf(buf, 64, "%6s (%s..%s)", format_times(median, ratio.median),
+		 format_times(least, ratio.min), format_times(most, ratio.max));
+	return buf;
+}
+
 enum column {
 	COLUMN_NAME,
 	COLUMN_SIZE,
@@ -289,8 +305,7 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 		struct bench_spread q = bench_spread(row, w, BENCH_RATIO);
 		ratio[0] = 0;
 		if (w && q.n)
-			snprintf(ratio, sizeof(ratio), "%6.2f (%.2f..%.2f)", q.median,
-				 q.min, q.max);
+			bench_format_ratio(ratio, q);
 		print_line(
 			out,
 			(const char *const[COLUMNS]){
