@@ -60,6 +60,8 @@ packages() {
 	check netpipe-tcp NPtcp
 	check stress-ng stress-ng
 	check nodejs node
+	check golang-go go
+	check caddy caddy
 	check sockperf sockperf
 	check openssh-server sshd
 	check openssh-client ssh

@@ -8,34 +8,51 @@
 #include "base/program.h"
 #include "conn/report.h"
 #include "preload/carry.h"
+#include "preload/go.h"
 #include "preload/hook.h"
+#include "settings/config.h"
+
+struct main_program {
+	bool is_go;
+	uint64_t load_address;
+};
 
 /* Asked of the first object, which is the program itself. */
-static int find_go(struct dl_phdr_info *object, size_t size, void *found)
+static int look_at_main(struct dl_phdr_info *object, size_t size, void *data)
 {
+	struct main_program *main = data;
+
 	(void)size;
+	main->load_address = object->dlpi_addr;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *ph = &object->dlpi_phdr[i];
 		const char *at = (const char *)object->dlpi_addr + ph->p_vaddr;
 
 		if (ph->p_type == PT_NOTE && program_note_of_go(at, ph->p_memsz))
-			*(bool *)found = true;
+			main->is_go = true;
 	}
 	return 1;
 }
 
 /*
- * A program in Go opens, uses and ends without a call of ours: it stays on TCP as a whole, what
- * its C parts do included, and says so now, since it will not come by here at its end.
+ * A program in Go makes its system calls past the C library. Where they cannot be made to come
+ * here, it stays on TCP as a whole, what its C parts do included, and says so now, since it will
+ * not come by here at its end.
  */
-static bool is_not_go(void)
+static bool is_followed(void)
 {
-	bool found = false;
+	struct main_program main = {0};
+	const char *lacks;
 
-	dl_iterate_phdr(find_go, &found);
-	if (!found)
+	dl_iterate_phdr(look_at_main, &main);
+	if (!main.is_go)
 		return true;
-	log_info("%s (%s)", reason_name(VD_REASON_RAW), reason_text(VD_REASON_RAW));
+	lacks = config_get()->go_followed ? go_join(main.load_address)
+					  : "the setting go = leave holds";
+	if (!lacks)
+		return true;
+	log_info("%s (%s): %s", reason_name(VD_REASON_RAW), reason_text(VD_REASON_RAW),
+		 lacks);
 	report_add(&report_now.reasons[VD_REASON_RAW], 1);
 	report_write_now();
 	return false;
@@ -46,7 +63,7 @@ __attribute__((constructor)) static void hook_init(void)
 	int saved = errno;
 
 	at_quick_exit(hook_ends);
-	if (hook_begin(is_not_go)) {
+	if (hook_begin(is_followed)) {
 		signal_init();
 		hook_active = true;
 	}

@@ -32,7 +32,7 @@ struct sys {
 enum kind { PASS = 0, IO, OPTION, ANY, WAIT, CREATE, OTHER };
 
 /* clang-format off */
-static const uint8_t kinds[] = {
+const uint8_t hook_kinds[] = {
 	[SYS_read] = IO,
 	[SYS_write] = IO,
 	[SYS_readv] = IO,
@@ -122,6 +122,7 @@ static const uint8_t kinds[] = {
 	[SYS_clone3] = OTHER,
 };
 /* clang-format on */
+const uint64_t hook_kinds_count = sizeof(hook_kinds);
 
 static long pass(const struct sys *x)
 {
@@ -377,13 +378,11 @@ static long named_call(struct sys *x, enum kind kind)
 	}
 }
 
-/* Called by the stub, with syscall's own arguments. */
-long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
 __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d, long e,
 					long f)
 {
 	struct sys x = {nr, {a, b, c, d, e, f}};
-	enum kind kind = nr >= 0 && nr < (long)sizeof(kinds) ? kinds[nr] : PASS;
+	enum kind kind = nr >= 0 && nr < (long)sizeof(hook_kinds) ? hook_kinds[nr] : PASS;
 	long result;
 
 	if (kind == CREATE)

@@ -3,6 +3,19 @@
 #ifndef VD_PRELOAD_SYSCALL_H
 #define VD_PRELOAD_SYSCALL_H
 
+#include <stddef.h>
+#include <stdint.h>
+
+/* The numbers below that count which are not for the kernel alone: not 0. */
+extern const uint8_t hook_kinds[];
+extern const uint64_t hook_kinds_count;
+
+/* As syscall(): called by its entry, and by those of Go programs. */
+long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
+/* Before a clone or vfork. True when the child will run in our memory, perhaps on our very stack:
+ * then the caller makes the call itself. */
+int hook_syscall_shares(long nr, unsigned long a, size_t b);
+
 /* Returned by no call: the kernel is to be asked. */
 #define HOOK_NOT_MINE (-4096L)
 

@@ -5,9 +5,8 @@
 
 #include "base/sigsafe.h"
 #include "preload/hook.h"
+#include "preload/syscall.h"
 
-/* True when the child will run in our memory, perhaps on our very stack. */
-int hook_syscall_shares(long nr, unsigned long a, size_t b);
 __attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b)
 {
 	unsigned long flags;

@@ -41,6 +41,9 @@ const struct value_info value_table[VALUE_COUNT] = {
 	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING", "WHAT",
 			    "refuse or leave: io_uring that is asked for by syscall()",
 			    "refuse or leave is allowed"},
+	[VALUE_GO] = {"go", "VIADUCT_GO", "WHAT",
+		      "leave or follow: dynamically linked Go programs",
+		      "leave or follow is allowed"},
 	[VALUE_LOG] =
 		{"log", "VIADUCT_LOG", "LEVEL[:FILE]",
 		 "log: off, error, info or debug, to FILE or stderr",
@@ -130,6 +133,7 @@ void value_defaults(struct config *config)
 	config->redirect = CONFIG_MEASURED;
 	config->registration = CONFIG_REGISTER_KEEP;
 	config->io_uring_left = false;
+	config->go_followed = false;
 }
 
 static int profile_of(const char *name)
@@ -307,6 +311,9 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 	case VALUE_IO_URING:
 		c->io_uring_left = !strcmp(text, "leave");
 		return c->io_uring_left || !strcmp(text, "refuse");
+	case VALUE_GO:
+		c->go_followed = !strcmp(text, "follow");
+		return c->go_followed || !strcmp(text, "leave");
 	case VALUE_LOG:
 		return log_setting(text, in_file);
 	case VALUE_REPORT:
@@ -343,6 +350,8 @@ void value_print(enum value_id id, const struct config *config, char *out, size_
 		word = registrations[config->registration];
 	else if (id == VALUE_IO_URING)
 		word = config->io_uring_left ? "leave" : "refuse";
+	else if (id == VALUE_GO)
+		word = config->go_followed ? "follow" : "leave";
 	else if (id == VALUE_RING_MAX)
 		word = area_names[config->area_limit];
 	else if (id == VALUE_REDIRECT && config->redirect == 0)

@@ -198,6 +198,7 @@ static const struct {
 	{VALUE_REDIRECT, {0}, check_value},
 	{VALUE_REGISTRATION, {0}, check_value},
 	{VALUE_IO_URING, {0}, check_value},
+	{VALUE_GO, {0}, check_value},
 	{VALUE_COUNT,
 	 {"rule", "VIADUCT_RULES", "RULE",
 	  "which connections may be upgraded; repeatable", RULES_WANT},

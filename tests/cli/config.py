@@ -136,7 +136,7 @@ class Shown(Config):
         self.assertEqual({s["name"]: s["value"] for s in seen["settings"]},
                          {"profile": "default", "viaduct": "on", "upgrade-after": "16",
                           "spin": "auto", "ring-max": "4M", "redirect": "auto",
-                          "registration": "keep", "io-uring": "refuse", "log": "off",
+                          "registration": "keep", "io-uring": "refuse", "go": "leave", "log": "off",
                           "report": "none"})
         self.assertEqual((seen["rules"], seen["off"], seen["doubt"]), ([], False, False))
 
@@ -155,6 +155,7 @@ class Shown(Config):
             "redirect": ("auto", "default"),
             "registration": ("keep", "default"),
             "io-uring": ("refuse", "default"),
+            "go": ("leave", "default"),
             "log": ("off", f"{conf}:5"),
             "report": ("none", "default")})
         self.assertEqual(self.rules(seen), [

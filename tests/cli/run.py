@@ -135,6 +135,8 @@ class Settings(Run):
                 (["--registration", "check"], "VIADUCT_REGISTRATION", "check"),
                 (["--io-uring", "leave"], "VIADUCT_IO_URING", "leave"),
                 (["--io-uring=refuse"], "VIADUCT_IO_URING", "refuse"),
+                (["--go", "follow"], "VIADUCT_GO", "follow"),
+                (["--go=leave"], "VIADUCT_GO", "leave"),
                 (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
                 (["--log", f"debug:{log}"], "VIADUCT_LOG", f"debug:{log}"),
                 (["--log", "off"], "VIADUCT_LOG", "off")):
@@ -304,6 +306,7 @@ class Settings(Run):
     def test_report_of_what_does_not_come_by(self):
         report = self.tmp / "report"
         self.refused(REFUSED, "--report", report, "--", GO_LIKE, says=["in Go"])
+        self.refused(REFUSED, "--go", "follow", "--", GO_LIKE, says=["in Go", "Go 1.19"])
         # A child of somebody else's.
         self.ok("--report", report, "--", "sh", "-c", f"{GO_LIKE}; exit 0")
         lines = [json.loads(line) for line in report.read_text().splitlines()]

@@ -51,6 +51,7 @@ static void check(void *arg)
 	CHECK_EQ(c->redirect, s->want.redirect);
 	CHECK_EQ(c->registration, s->want.registration);
 	CHECK_EQ(c->io_uring_left, s->want.io_uring_left);
+	CHECK_EQ(c->go_followed, s->want.go_followed);
 	CHECK(c->report == NULL);
 	CHECK_STR(c->program, program_invocation_short_name);
 	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
@@ -127,6 +128,16 @@ static struct setting settings[] = {
 	  .io_uring_left = true},
 	 NULL},
 	{"VIADUCT_IO_URING", "off", DEFAULTS, "refuse or leave"},
+	{"VIADUCT_GO", "leave", DEFAULTS, NULL},
+	{"VIADUCT_GO",
+	 "follow",
+	 {.upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true},
+	 NULL},
+	{"VIADUCT_GO", "on", DEFAULTS, "leave or follow"},
 	{"VIADUCT_SPIN", "auto", DEFAULTS, NULL},
 	{"VIADUCT_SPIN", "automatic", DEFAULTS, "or auto"},
 	{"VIADUCT_PROFILE", "latency", WANT(0, 200000, true, 2), NULL},

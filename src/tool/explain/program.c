@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/go_text.h"
 #include "base/program.h"
 #include "base/reason.h"
 #include "base/regular.h"
+#include "settings/view.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
 #include "tool/library.h"
@@ -57,6 +59,31 @@ static void say_privileged(const struct program *p, struct answer *a)
 }
 
 /* True when a library can be preloaded into it. */
+/* In Go, and linked dynamically. */
+static bool explain_go(const struct program *p, struct answer *a)
+{
+	static struct view v;
+	struct go_text text;
+	bool fits = go_text_find(p->path, &text) == 0;
+
+	view_here(&v, p->path, NULL);
+	if (fits && v.config.go_followed) {
+		say(a, POINT_YES, "go",
+		    "%s is a program in Go, linked dynamically and with cgo: its system "
+		    "calls are made to come to libviaduct-preload.so.",
+		    p->path);
+		return true;
+	}
+	say(a, POINT_NO, reason_name(VD_REASON_RAW),
+	    "%s is a program in Go: it makes its system calls past the C library, so "
+	    "that its connections %s%s%s.",
+	    p->path, fits ? "are not followed" : "cannot be followed", fits ? "" : ": ",
+	    fits ? "" : text.lacks);
+	say_remedy(a, fits ? "`--go follow` carries them; see viaduct-run(1)."
+			   : "Nothing to do: it stays on TCP, and its peers with it.");
+	return false;
+}
+
 bool explain_kind(const struct program *p, bool go, struct answer *a)
 {
 	switch (p->kind) {
@@ -88,12 +115,7 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 		say_remedy(a, "Use a build of it for the GNU C library.");
 		break;
 	case PROGRAM_GO:
-		say(a, POINT_NO, reason_name(VD_REASON_RAW),
-		    "%s is a program in Go: it makes its system calls past the C "
-		    "library, so that its connections cannot be followed.",
-		    p->path);
-		say_remedy(a, "Nothing to do: it stays on TCP, and its peers with it.");
-		break;
+		return explain_go(p, a);
 	case PROGRAM_UNREADABLE:
 		say(a, POINT_NOTE, "unreadable",
 		    access(p->path, R_OK)

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system calls of a Go program, on a stack of their own: goroutines have little.
+ *
+ * The entries stand for the instruction `syscall`: only rax, rcx and r11 change of the general
+ * registers. Go keeps nothing in vector registers across a call, and its system calls are in functions
+ * that are called; only xmm15 is zero to it everywhere, so it is made so. r14 (the goroutine) and the
+ * other saved registers are saved by C as well.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/sigsafe.h"
+#include "conn/slot.h"
+#include "preload/go.h"
+#include "preload/hook.h"
+#include "preload/syscall.h"
+
+#define STACK_BYTES 262144 /* as in the assembly below */
+
+#define GO_TLS _Thread_local __attribute__((tls_model("initial-exec"), used))
+/* Where this thread's own stack begins, or 0: in use, or there is none yet. */
+GO_TLS uint64_t go_stack;
+/* Its memory, or 0. */
+GO_TLS uint64_t go_memory;
+/* It is given back at the thread's end. */
+static GO_TLS bool is_kept;
+static pthread_key_t stack_key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static bool has_key;
+
+static void thread_ends(void *memory)
+{
+	go_stack = go_memory = 0;
+	munmap(memory, STACK_BYTES);
+}
+
+static void make_key(void)
+{
+	has_key = pthread_key_create(&stack_key, thread_ends) == 0;
+}
+
+static void keep(void)
+{
+	pthread_once(&key_once, make_key);
+	if (has_key)
+		pthread_setspecific(stack_key, (void *)go_memory);
+	is_kept = true;
+}
+
+/*
+ * Go copies from connection to connection by splice, through a pipe, and falls back to a copy where
+ * the first call is answered EINVAL. One that has never been direct, and never will be, is spliced.
+ */
+static bool declines_splice(int from)
+{
+	struct sock *s = fd_sock(from);
+
+	return s && (s->wire || atomic_load(&s->slot->phase) != SLOT_FINAL);
+}
+
+static long answer(long result)
+{
+	return result == -1 ? -errno : result;
+}
+
+long go_call(long nr, long a, long b, long c, long d, long e, long f);
+__attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
+				   long f)
+{
+	int saved = errno;
+	long result;
+
+	if (__builtin_expect(!is_kept, 0))
+		keep();
+	if (nr == SYS_splice && declines_splice((int)a))
+		result = -EINVAL;
+	else
+		result = answer(hook_syscall(nr, a, b, c, d, e, f));
+	errno = saved;
+	return result;
+}
+
+/* HOOK_NOT_MINE: the call is to be made by the entry, since its child will run in our memory. */
+long go_clone(long nr, long a, long b, long c, long d, long e, long f);
+__attribute__((used)) long go_clone(long nr, long a, long b, long c, long d, long e,
+				    long f)
+{
+	int saved = errno;
+	long result = HOOK_NOT_MINE;
+
+	if (__builtin_expect(!is_kept, 0))
+		keep();
+	if (getpid() == 1)
+		hook_parting(); /* in a namespace of its own the child would have the same id */
+	if (!hook_syscall_shares(nr, (unsigned long)a, (size_t)b))
+		result = answer(hook_syscall(nr, a, b, c, d, e, f));
+	errno = saved;
+	return result;
+}
+
+/* clang-format off */
+__asm__(".pushsection .text\n"
+	/* Leaves the result in rax. With `raw` 1 the call is made by whoever uses this, when the
+	 * function returns HOOK_NOT_MINE, or is not asked: then rax is the number as before. */
+	".macro GO_CALL function, raw\n"
+	"	cmpq $0, go_main_fs(%rip)\n"
+	"	jne 6f\n"
+	"1:\n"
+	".if \\raw == 0\n"
+	"	cmpq hook_kinds_count(%rip), %rax\n"
+	"	jae 8f\n"
+	"	leaq hook_kinds(%rip), %rcx\n"
+	"	cmpb $0, (%rcx,%rax)\n"
+	"	je 8f\n"
+	".endif\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq %fs:(%rcx), %r11\n"
+	"	testq %r11, %r11\n"
+	"	jz 5f\n"
+	"2:	movq $0, %fs:(%rcx)\n"
+	"	movq %rsp, -8(%r11)\n"
+	"	leaq -80(%r11), %rsp\n"
+	"	movq %rdi, 64(%rsp)\n"
+	"	movq %rsi, 56(%rsp)\n"
+	"	movq %rdx, 48(%rsp)\n"
+	"	movq %r10, 40(%rsp)\n"
+	"	movq %r8, 32(%rsp)\n"
+	"	movq %r9, 24(%rsp)\n"
+	"	movq %rax, 16(%rsp)\n"
+	"	movq %r9, (%rsp)\n"
+	"	movq %r8, %r9\n"
+	"	movq %r10, %r8\n"
+	"	movq %rdx, %rcx\n"
+	"	movq %rsi, %rdx\n"
+	"	movq %rdi, %rsi\n"
+	"	movq %rax, %rdi\n"
+	"	call \\function\n"
+	".if \\raw == 1\n"
+	"	cmpq $-4096, %rax\n"
+	"	jne 3f\n"
+	"	movq 16(%rsp), %rax\n"
+	"	movq 24(%rsp), %r9\n"
+	"	movq 32(%rsp), %r8\n"
+	"	movq 40(%rsp), %r10\n"
+	"	movq 48(%rsp), %rdx\n"
+	"	movq 56(%rsp), %rsi\n"
+	"	movq 64(%rsp), %rdi\n"
+	"	leaq 80(%rsp), %r11\n"
+	"	movq 72(%rsp), %rsp\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq %r11, %fs:(%rcx)\n"
+	"	xorps %xmm15, %xmm15\n"
+	"	jmp 8f\n"
+	"3:\n"
+	".endif\n"
+	"	movq 24(%rsp), %r9\n"
+	"	movq 32(%rsp), %r8\n"
+	"	movq 40(%rsp), %r10\n"
+	"	movq 48(%rsp), %rdx\n"
+	"	movq 56(%rsp), %rsi\n"
+	"	movq 64(%rsp), %rdi\n"
+	"	leaq 80(%rsp), %r11\n"
+	"	movq 72(%rsp), %rsp\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq %r11, %fs:(%rcx)\n"
+	"	xorps %xmm15, %xmm15\n"
+	"	jmp 9f\n"
+	/* No stack: in use, as in a signal's handler, or not made yet. There is nowhere to save
+	 * registers but in the vector registers. */
+	"5:	movq go_memory@gottpoff(%rip), %rcx\n"
+	"	cmpq $0, %fs:(%rcx)\n"
+	"	jne 8f\n"
+	"	movq %rax, %xmm0\n"
+	"	movq %rdi, %xmm1\n"
+	"	movq %rsi, %xmm2\n"
+	"	movq %rdx, %xmm3\n"
+	"	movq %r10, %xmm4\n"
+	"	movq %r8, %xmm5\n"
+	"	movq %r9, %xmm6\n"
+	"	movl $9, %eax\n"		/* mmap */
+	"	xorl %edi, %edi\n"
+	"	movl $262144, %esi\n"
+	"	movl $3, %edx\n"		/* PROT_READ | PROT_WRITE */
+	"	movl $0x24022, %r10d\n"	/* MAP_PRIVATE | ANONYMOUS | NORESERVE | STACK */
+	"	movq $-1, %r8\n"
+	"	xorl %r9d, %r9d\n"
+	"	syscall\n"
+	"	cmpq $-4095, %rax\n"
+	"	jae 7f\n"
+	"	movq go_memory@gottpoff(%rip), %rcx\n"
+	"	movq %rax, %fs:(%rcx)\n"
+	"	movq %rax, %rdi\n"		/* its lowest page stays empty */
+	"	movl $10, %eax\n"		/* mprotect */
+	"	movl $4096, %esi\n"
+	"	xorl %edx, %edx\n"
+	"	syscall\n"
+	"	leaq 262144(%rdi), %r11\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq %xmm0, %rax\n"
+	"	movq %xmm1, %rdi\n"
+	"	movq %xmm2, %rsi\n"
+	"	movq %xmm3, %rdx\n"
+	"	movq %xmm4, %r10\n"
+	"	movq %xmm5, %r8\n"
+	"	movq %xmm6, %r9\n"
+	"	jmp 2b\n"
+	"6:	rdfsbase %rcx\n"
+	"	cmpq %rcx, go_main_fs(%rip)\n"
+	"	jne 8f\n"
+	"	movq $0, go_main_fs(%rip)\n"
+	"	jmp 1b\n"
+	"7:	movq %xmm1, %rdi\n"
+	"	movq %xmm2, %rsi\n"
+	"	movq %xmm3, %rdx\n"
+	"	movq %xmm4, %r10\n"
+	"	movq %xmm5, %r8\n"
+	"	movq %xmm6, %r9\n"
+	"	movq $-12, %rax\n"		/* -ENOMEM */
+	"	jmp 9f\n"
+	"8:\n"
+	".if \\raw == 0\n"
+	"	syscall\n"
+	"9:\n"
+	".endif\n"
+	".endm\n"
+	".macro GO_BEGIN name\n"
+	"	.globl \\name\n"
+	"	.hidden \\name\n"
+	"	.type \\name, @function\n"
+	"	.balign 16\n"
+	"\\name:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined rip\n"
+	".endm\n"
+	".macro GO_END name\n"
+	"	.cfi_endproc\n"
+	"	.size \\name, . - \\name\n"
+	".endm\n"
+
+	"GO_BEGIN go_entry_syscall6\n"
+	"	GO_CALL go_call, 0\n"
+	"	cmpq $-4095, %rax\n"
+	"	jmp *go_back_syscall6(%rip)\n"
+	"GO_END go_entry_syscall6\n"
+
+	/* The child of a vfork uses this thread's stack, and ends in the middle of it. */
+	"GO_BEGIN go_entry_vfork\n"
+	"	GO_CALL go_clone, 1\n"
+	"	syscall\n"
+	"	testq %rax, %rax\n"
+	"	jz 9f\n"
+	"	cmpq $0, go_main_fs(%rip)\n"
+	"	jne 9f\n"
+	"	movq go_memory@gottpoff(%rip), %rcx\n"
+	"	movq %fs:(%rcx), %r11\n"
+	"	testq %r11, %r11\n"
+	"	jz 9f\n"
+	"	leaq 262144(%r11), %r11\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq %r11, %fs:(%rcx)\n"
+	"9:	pushq %r12\n"
+	"	cmpq $-4095, %rax\n"
+	"	jmp *go_back_vfork(%rip)\n"
+	"GO_END go_entry_vfork\n"
+
+	"GO_BEGIN go_entry_exit\n"
+	"	movl $231, %eax\n"
+	"	GO_CALL go_call, 0\n"
+	"	movl $231, %eax\n"
+	"	syscall\n"
+	"	hlt\n"
+	"GO_END go_entry_exit\n"
+
+	"GO_BEGIN go_entry_epoll_create\n"
+	"	movl $213, %eax\n"
+	"	GO_CALL go_call, 0\n"
+	"	movl %eax, 16(%rsp)\n"
+	"	ret\n"
+	"GO_END go_entry_epoll_create\n"
+
+	"GO_BEGIN go_entry_epoll_create1\n"
+	"	movl $291, %eax\n"
+	"	GO_CALL go_call, 0\n"
+	"	movl %eax, 16(%rsp)\n"
+	"	ret\n"
+	"GO_END go_entry_epoll_create1\n"
+
+	"GO_BEGIN go_entry_epoll_ctl\n"
+	"	movl $233, %eax\n"
+	"	GO_CALL go_call, 0\n"
+	"	movl %eax, 32(%rsp)\n"
+	"	ret\n"
+	"GO_END go_entry_epoll_ctl\n"
+
+	"GO_BEGIN go_entry_epoll_wait\n"
+	"	movl $281, %eax\n"
+	"	GO_CALL go_call, 0\n"
+	"	movl %eax, 32(%rsp)\n"
+	"	ret\n"
+	"GO_END go_entry_epoll_wait\n"
+	".popsection\n");
+/* clang-format on */
