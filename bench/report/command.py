@@ -46,6 +46,8 @@ def load(figures, crowd):
     named = [r.busy for r in rows if r.load == "busy" and not is_crowd(figures, r)]
     if named:
         yield f"--busy {named[-1]:.0f}"
+    if rows[0].rate_per_s > 0:
+        yield f"--rate {rows[0].rate_per_s:.0f}"
     think_us = max(r.think_us for r in rows)
     if think_us > 0:
         yield f"--think {think_us:.0f}"

@@ -36,10 +36,14 @@ class Spread:
 
 
 class Result:
-    def __init__(self, json_):
+    def __init__(self, json_, paced=False):
         self.json = json_ if isinstance(json_, dict) else {}
         self.over = word(self.json, "over")
-        self.rate = spread(self.json, "ops_per_s")
+        self.p50, self.p99, self.p999 = (spread(self.json, name)
+                                         for name in ("p50_ns", "p99_ns", "p999_ns"))
+        # At a fixed rate the contenders differ in how long a round trip takes.
+        self.rate = (self.p50.times(1e-9).inverse() if paced
+                     else spread(self.json, "ops_per_s"))
         self.ratio = spread(self.json, "ratio")
         self.cpu_ns_per_op = figure(self.json, "cpu_ns_per_op")
         self.under_viaduct = is_number(self.json.get("direct_bytes"))
@@ -51,7 +55,8 @@ class Row:
     def __init__(self, json_, matrix):
         self.json = json_ if isinstance(json_, dict) else {}
         self.pattern = word(self.json, "pattern")
-        for name in ("size_bytes", "conns", "active", "busy", "think_us", "line_ns"):
+        for name in ("size_bytes", "conns", "active", "busy", "think_us", "line_ns",
+                     "rate_per_s"):
             setattr(self, name, figure(self.json, name))
         self.bytes_per_op = figure(self.json, "bytes_per_op")
         if not self.bytes_per_op > 0:
@@ -59,7 +64,7 @@ class Row:
         self.load = self.name_of_load()
         self.place = word(self.json, "placement") if matrix else ""
         self.kind = self.kind_of()
-        self.results = [Result(r) for r in items(self.json, "results")]
+        self.results = [Result(r, self.rate_per_s > 0) for r in items(self.json, "results")]
 
     def name_of_load(self):
         """A number of loops has a name of its own where the word busy stands for another."""
@@ -77,7 +82,8 @@ class Row:
             unit = "message"
         if unit == "message":
             return "bytes"
-        return "time" if unit == "round trip" and self.conns <= 1 else "ops"
+        is_time = unit == "round trip" and (self.conns <= 1 or self.rate_per_s > 0)
+        return "time" if is_time else "ops"
 
     def find(self, over):
         return next((r for r in self.results if r.over == over), None)

@@ -5,7 +5,7 @@ from .names import contender_words, pattern_words
 from .units import cell, show, show_rate
 
 HEADS = ("what", "over", "median", "slowest pair", "fastest pair", "times the first", "pairs",
-         "CPU of both ends", "direct", "line")
+         "50 %", "99 %", "99.9 %", "CPU of both ends", "direct", "line")
 
 # Fields of the JSON in words; a number is of this unit, once it is multiplied.
 FIELDS = {
@@ -31,6 +31,7 @@ FIELDS = {
     "peers": ("other systems",),
     "matrix": ("the whole matrix",),
     "recheck": ("pairs more where one is below TCP",),
+    "rate_per_s": ("round trips a second (0: one after another)",),
     "think_us": ("thinking time", "time", 1e-6),
 }
 
@@ -90,6 +91,10 @@ def direct(row, r):
     return "NONE" if row.wants_direct else "none"
 
 
+def percentile(of):
+    return show("time", of.median * 1e-9) if of.median > 0 else ""
+
+
 def result(row, r):
     ratio = r.ratio if r is not row.results[0] else None
     shown = ratio and ratio.median > 0
@@ -97,6 +102,7 @@ def result(row, r):
             "min": show_rate(row, r.rate.min), "max": show_rate(row, r.rate.max),
             "ratio": show("ratio", ratio.median) if shown else "",
             "pairs": f"{show('ratio', ratio.min)} to {show('ratio', ratio.max)}" if shown else "",
+            "p50": percentile(r.p50), "p99": percentile(r.p99), "p999": percentile(r.p999),
             "cpu": show("time", r.cpu_ns_per_op * 1e-9) if r.cpu_ns_per_op > 0 else "",
             "direct": direct(row, r)}
 

@@ -68,6 +68,8 @@ def cell(row, place=True, busy=True):
     text = show("size", row.size_bytes) + show_conns(row)
     if row.think_us > 0:
         text += f", {show('time', row.think_us * 1e-6)} of thought"
+    if row.rate_per_s > 0:
+        text += f", {show('rate', row.rate_per_s)}"
     if row.place and place:
         text += f", {place_words(row.place)}"
     return text + (f", {row.load}" if row.busy > 0 and busy else "")

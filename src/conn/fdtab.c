@@ -28,8 +28,6 @@
 /* Where the program's data is limited: 1.3 MB in the place of up to 32. */
 #define SLOT_COUNT_SMALL 2048u
 #define FD_TABLE_SMALL	 (1 << 16)
-/* Processes of a family that may count remote procedure calls: all, where address space is free. */
-#define SHEET_COUNT_SMALL 16u
 
 struct sock *_Atomic *fd_table NEAR_DATA;
 int fd_table_size NEAR_DATA, fd_table_end NEAR_DATA;
@@ -64,15 +62,6 @@ static void *map_private(size_t size)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-static uint32_t sheets_wanted(void)
-{
-	struct rlimit space;
-
-	return getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY
-		       ? TABLE_PROCESSES
-		       : SHEET_COUNT_SMALL;
-}
-
 int fd_table_init(void)
 {
 	bool small = space_is_counted();
@@ -84,7 +73,7 @@ int fd_table_init(void)
 	if (!space_is_left(slots * (sizeof(struct slot) + sizeof(*socks)) +
 			   sizeof(*fd_table) * (size_t)size))
 		return -ENOMEM;
-	int r = slot_table_init(slots, sheets_wanted());
+	int r = slot_table_init(slots, TABLE_SHEETS);
 	wait_init();
 	if (r < 0)
 		return r;

@@ -19,6 +19,7 @@
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
+#include "conn/sheet.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -119,11 +120,6 @@ static size_t whole(void)
 	return sheets_end() + in_pages(slots_mapped);
 }
 
-static struct call_sheet *sheet_of(const struct slot_table *t, uint32_t number)
-{
-	return (struct call_sheet *)((char *)t + slots_end()) + number;
-}
-
 _Atomic uint8_t *table_marks(struct slot_table *t)
 {
 	return (_Atomic uint8_t *)((char *)t + sheets_end());
@@ -148,6 +144,7 @@ struct slot_table *table_map(uint32_t slot_count, uint32_t sheet_count)
 
 	slots_mapped = slot_count;
 	sheets_mapped = sheet_count;
+	sheets_begin(slots_end(), sheet_count);
 	t = map_shared(whole());
 	if (t == MAP_FAILED)
 		return NULL;
@@ -184,7 +181,7 @@ bool table_make_way(int fd)
 	return true;
 }
 
-static bool is_free(int32_t pid)
+bool table_process_is_gone(int32_t pid)
 {
 	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
 }
@@ -194,12 +191,7 @@ static void clear_entry(struct slot_table *t, struct table_process *p)
 {
 	memset(&p->counts, 0, sizeof(p->counts));
 	atomic_store(&p->trace.session, TRACE_OFF);
-	if (!atomic_load(&p->calls))
-		return;
-	atomic_store(&p->calls, 0);
-	if (p - t->processes < sheets_mapped)
-		memset(sheet_of(t, (uint32_t)(p - t->processes)), 0,
-		       sizeof(struct call_sheet));
+	sheet_give_back(t, p);
 }
 
 /* An entry with counts of 0, or NULL. */
@@ -213,7 +205,7 @@ static struct table_process *reserve(struct slot_table *t)
 		struct table_process *p = &t->processes[(from + i) % TABLE_PROCESSES];
 		int32_t pid = atomic_load(&p->pid);
 
-		if (is_free(pid) &&
+		if (table_process_is_gone(pid) &&
 		    atomic_compare_exchange_strong(&p->pid, &pid, TABLE_RESERVED)) {
 			clear_entry(t, p);
 			errno = saved;
@@ -313,12 +305,7 @@ static struct slot_table *table_of_here(void)
 
 struct call_sheet *table_call_sheet(void)
 {
-	if (!here || number_here >= sheets_mapped)
-		return NULL;
-	/* Relaxed: for those who look on. */
-	if (!atomic_load_explicit(&here->calls, memory_order_relaxed))
-		atomic_store_explicit(&here->calls, 1, memory_order_relaxed);
-	return sheet_of(table_of_here(), number_here);
+	return here ? sheet_of_process(table_of_here(), here) : NULL;
 }
 
 int table_descriptor(void)
@@ -344,14 +331,6 @@ static const struct slot_table *map_to_read(void)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-static void copy_sheet(struct slot_table *t, const struct slot_table *old)
-{
-	if (!atomic_load(&here->calls) || number_here >= sheets_mapped)
-		return;
-	*sheet_of(t, number_here) = *sheet_of(old, number_here);
-	atomic_store(&t->processes[number_here].calls, 1);
-}
-
 static void copy_head(struct slot_table *t, const struct slot_table *old)
 {
 	fill_head(t);
@@ -360,7 +339,7 @@ static void copy_head(struct slot_table *t, const struct slot_table *old)
 	if (!here)
 		return;
 	t->processes[number_here].counts = here->counts;
-	copy_sheet(t, old);
+	sheet_move(t, &t->processes[number_here], old, here);
 	atomic_store(&t->processes[number_here].pid, self_pid());
 }
 
@@ -467,6 +446,7 @@ static void keep_pages(void *from, size_t bytes)
 
 static void keep_used_pages(struct slot_table *t)
 {
+	struct call_sheet *sheet;
 	uint32_t used;
 
 	keep_pages(t, sizeof(*t));
@@ -475,8 +455,9 @@ static void keep_used_pages(struct slot_table *t)
 		used = slots_mapped;
 	keep_pages(t, in_pages(sizeof(*t) + used * sizeof(t->slots[0])));
 	keep_pages((void *)table_marks(t), in_pages(used));
-	if (here && atomic_load(&here->calls) && number_here < sheets_mapped)
-		keep_pages(sheet_of(t, number_here), sizeof(struct call_sheet));
+	sheet = here ? sheet_found(t, here) : NULL;
+	if (sheet)
+		keep_pages(sheet, sizeof(*sheet));
 }
 
 struct slot_table *table_part(struct slot_table *old)

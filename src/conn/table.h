@@ -20,7 +20,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	6
+#define TABLE_LAYOUT	7
 #define TABLE_PROCESSES 512
 #define TABLE_RESERVED	(-1)
 
@@ -30,7 +30,8 @@ struct table_process {
 	_Atomic int32_t pid;
 	struct report counts;
 	struct trace_answer trace; /* to `viaduct trace` */
-	_Atomic uint32_t calls;	   /* 1: it has a sheet, and may have counted there */
+	_Atomic uint32_t
+		calls; /* 0, or 1 more than the number of the sheet that it has */
 };
 
 struct slot_table {
@@ -44,6 +45,7 @@ struct slot_table {
 	alignas(64) _Atomic uint32_t fresh; /* slots never used begin here */
 	/* At so many the dead are looked for before another is taken into use. */
 	_Atomic uint32_t next_reclaim;
+	_Atomic uint64_t sheets_taken; /* a bit for each that a process has */
 	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
 	/* 1: some process is not among those below, or its pid is another one here. */
 	_Atomic uint32_t uncounted;
@@ -54,11 +56,13 @@ struct slot_table {
 };
 
 /*
- * Behind the slots, on pages of their own, are the sheets of the first sheet_count processes: a
- * struct call_sheet for each, with the calls of RPC that it has counted. Nobody touches one whose process
- * has `calls` at 0, so that it takes no memory.
+ * Behind the slots, on pages of their own, are the sheets: struct call_sheet, with the calls of RPC that
+ * a process has counted. A process takes one with its first call, and has it until another process gets
+ * its entry. Nobody touches one that was never taken, so that it takes no memory. They are few, since a
+ * program that limits its address space has all of them in it.
  */
-#define TABLE_PAGE 4096u
+#define TABLE_SHEETS 16u
+#define TABLE_PAGE   4096u
 static inline size_t table_sheets_at(uint32_t slot_count)
 {
 	size_t slots_end =
@@ -71,7 +75,7 @@ static inline size_t table_sheets_end(uint32_t slot_count, uint32_t sheet_count)
 	return table_sheets_at(slot_count) +
 	       (size_t)sheet_count * sizeof(struct call_sheet);
 }
-/* This process's, from now on; NULL when it has none. */
+/* This process's, from now on; NULL when it has none, as long as others have all of them. */
 struct call_sheet *table_call_sheet(void);
 
 /*
@@ -98,6 +102,9 @@ void table_count_here(struct slot_table *t);
 void table_forking(struct slot_table *t);
 void table_forked_parent(pid_t child);
 void table_forked_child(bool tells_pid);
+
+/* It has ended, and nobody is about to use its entry; or it is nobody's pid. */
+bool table_process_is_gone(int32_t pid);
 
 /* True from the first fork on, in both: other processes may have this table. */
 bool table_is_shared(void);

@@ -130,6 +130,50 @@ class Bench(unittest.TestCase):
             result = row["results"][1]
             self.assertGreater(result["direct_bytes"], result["tcp_bytes"])
 
+    def test_latencies(self):
+        """Percentiles of a distribution, and the median near the time that the speed says."""
+        figures = self.figures("--patterns", "rtt,rtt-epoll,think,stream,crr", "--sizes", "64",
+                               "--over", "tcp,viaduct,floor", "--conns", "8")
+        for row in figures["rows"]:
+            for result in row["results"]:
+                at = [result.get(name, {}).get("median")
+                      for name in ("p50_ns", "p99_ns", "p999_ns")]
+                if row["unit"] != "round trip":
+                    self.assertEqual(at, [None] * 3)
+                elif result["over"] == "floor":
+                    self.assertEqual(at, [0] * 3)
+                else:
+                    self.assertTrue(0 < at[0] <= at[1] <= at[2], (row["pattern"], result))
+
+    def test_rate(self):
+        """No more is begun than the rate; each pattern and number of connections keeps it."""
+        time, rate = 0.2, 200
+        figures = self.figures("--rate", str(rate), "--sizes", "64,100K", "--over",
+                               "tcp,viaduct,floor", "--conns", "8", "--time", str(time), "--pairs", "1")
+        seen = {(r["pattern"], r["conns"]) for r in figures["rows"]}
+        self.assertEqual(seen, {("rtt", 1), ("rtt-spin", 1), ("rtt-epoll", 1), ("rtt-poll", 1),
+                                ("rtt-epoll", 8), ("rtt-poll", 8), ("plain", 1),
+                                ("plain-spin", 1)})
+        self.assertEqual(figures["run"]["rate_per_s"], rate)
+        for row in figures["rows"]:
+            self.assertEqual(row["rate_per_s"], rate)
+            self.assertNotIn("floor", [r["over"] for r in row["results"]])
+            first = row["results"][0]
+            for result in row["results"]:
+                self.assertEqual(result["errors"], [])
+                self.assertLessEqual(result["ops_per_s"]["max"], rate * 1.1)
+                self.assertGreater(result["p50_ns"]["min"], 0)
+            for result in row["results"][1:]:
+                self.assertAlmostEqual(result["ratio"]["median"] * result["p50_ns"]["median"],
+                                       first["p50_ns"]["median"],
+                                       delta=0.01 * first["p50_ns"]["median"])
+
+    def test_rate_of_what_has_none(self):
+        for args in (["--patterns", "rtt,stream"], ["--patterns", "think"], ["--matrix"]):
+            result = bench("--rate", "10", *args)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("--rate", result.stderr)
+
     def test_open_files(self):
         command = f"ulimit -n 500; exec {VIADUCT} bench " + " ".join(
             SHORT + PLACE + ["--patterns rtt-epoll --sizes 64 --conns 1000"])
@@ -383,7 +427,7 @@ class Bench(unittest.TestCase):
     def test_range_is_named(self):
         for option, low, high in (("--pairs", 1, 99), ("--think", 1, 1000000),
                                   ("--active", 1, 25000), ("--busy", 0, 1024),
-                                  ("--wait", 1, 3600)):
+                                  ("--wait", 1, 3600), ("--rate", 1, 10000000)):
             for value in ("x", "-1", "", str(high + 1)):
                 self.assertIn(f"{option} takes a number from {low} to {high}: `{value}`",
                               bench(option, value).stderr)

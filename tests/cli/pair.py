@@ -154,7 +154,7 @@ class Pair(unittest.TestCase):
         rc, out, err = self.bench(self.server(), self.client(1), "--pairs", "1", "--json",
                                   path)
         self.assertEqual((rc, err), (0, ""))
-        self.assertIn("0.0 % of the bytes and 0 of 1 connections went direct", out)
+        self.assertIn("1 of 1 connections stayed on TCP: too-short", out)
         self.assertIn("the connection has not earned an upgrade yet", out)
         with open(path, encoding="utf-8") as f:
             self.assertEqual(json.load(f)["reasons"], {"too-short": 1})

@@ -36,7 +36,7 @@ static void look(void)
 	char path[64];
 	if (seen)
 		return;
-	REQUIRE(slot_table_init(SLOTS, TABLE_PROCESSES) == 0);
+	REQUIRE(slot_table_init(SLOTS, TABLE_SHEETS) == 0);
 	int fd = table_fd();
 	REQUIRE(fd > 2);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -186,13 +186,95 @@ TEST(calls_of_a_child)
 	CHECK_EQ(status, 0);
 	entry = entry_of(child);
 	REQUIRE(entry);
-	CHECK_EQ(atomic_load(&entry->calls), 1);
+	CHECK_EQ(atomic_load(&entry->calls), 2);
 	CHECK_EQ(atomic_load(&childs->rows[0].ns), 2);
-	for (uint32_t i = 0; i < TABLE_PROCESSES && !is_empty(childs); i++) {
+	for (uint32_t i = 0; i < TABLE_PROCESSES && atomic_load(&entry->calls); i++) {
 		slot_table_forking();
 		table_forked_parent(-1);
 	}
-	CHECK(is_empty(childs));
 	CHECK_EQ(atomic_load(&entry->calls), 0);
 	CHECK_EQ(atomic_load(&ours->rows[0].ns), 1);
+}
+
+static struct slot_table *table_written(void)
+{
+	return (struct slot_table *)(void *)((char *)(table_here() -
+						      table_number_here()) -
+					     offsetof(struct slot_table, processes));
+}
+
+/* What a child gets of `ask`, which runs there: true, or false. */
+static bool ask_child(bool (*ask)(void))
+{
+	int status;
+	pid_t child;
+
+	slot_table_forking();
+	child = fork();
+	if (child == 0) {
+		table_forked_child(true);
+		_exit(ask() ? 0 : 1);
+	}
+	table_forked_parent(child);
+	REQUIRE(waitpid(child, &status, 0) == child);
+	return status == 0;
+}
+
+static bool gets_an_empty_sheet(void)
+{
+	struct call_sheet *sheet = table_call_sheet();
+	bool well = sheet && is_empty(sheet);
+
+	if (well)
+		atomic_store(&sheet->rows[0].ns, 3);
+	return well && table_call_sheet() == sheet;
+}
+
+static bool gets_no_sheet(void)
+{
+	for (int i = 0; i < 10000; i++)
+		if (table_call_sheet())
+			return false;
+	return true;
+}
+
+/* More processes than there are sheets, one after another: the dead's are used again. */
+TEST(sheets_of_the_dead)
+{
+	const struct slot_table *t;
+	uint64_t ours;
+
+	look();
+	REQUIRE(table_call_sheet());
+	t = table_written();
+	ours = atomic_load(&t->sheets_taken);
+	CHECK_EQ(ours & (ours - 1), 0);
+	for (uint32_t i = 0; i < 3 * TABLE_SHEETS; i++)
+		REQUIRE(ask_child(gets_an_empty_sheet));
+	CHECK_EQ(atomic_load(&t->sheets_taken) & ours, ours);
+}
+
+/* Those of the living are not, whatever the table says of them. */
+TEST(sheets_of_the_living)
+{
+	struct slot_table *t;
+
+	look();
+	REQUIRE(table_call_sheet());
+	t = table_written();
+	atomic_store(&t->sheets_taken, UINT64_MAX);
+	for (uint32_t i = 0; i < TABLE_PROCESSES; i++)
+		atomic_store(&t->processes[i].calls, 0);
+	for (uint32_t i = 0; i < TABLE_SHEETS; i++) {
+		atomic_store(&t->processes[100 + i].pid, getppid());
+		atomic_store(&t->processes[100 + i].calls, i + 1);
+	}
+	CHECK(ask_child(gets_no_sheet));
+	atomic_store(&t->processes[105].pid, 0);
+	CHECK(ask_child(gets_an_empty_sheet));
+	/* A number that is none. */
+	atomic_store(&table_here()->calls, UINT32_MAX);
+	CHECK(!table_call_sheet());
+	atomic_store(&table_here()->calls, TABLE_SHEETS + 1);
+	CHECK(!table_call_sheet());
 }

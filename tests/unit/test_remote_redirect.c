@@ -290,6 +290,17 @@ STREAM_TEST(numbers_that_do_not_fit)
 	n.verdict.position++;
 	CHECK(!redirect_take_verdict(a, &n.verdict));
 	a->grant.offer.number = b->offer.number;
+	/* All that was written has landed, or nothing; and nothing if nothing was written. */
+	n.verdict.number = a->grant.offer.number;
+	a->grant.bytes = 100;
+	n.verdict.position = a->grant.offer.position + 100;
+	CHECK(!redirect_take_verdict(a, &n.verdict));
+	a->grant.state = GRANT_USED;
+	for (int by = -1; by <= 1; by += 2) {
+		n.verdict.position = a->grant.offer.position + 100 + (uint64_t)by;
+		CHECK(!redirect_take_verdict(a, &n.verdict));
+	}
+	a->grant.state = GRANT_OPEN;
 	/* None without a number; and none more while bytes are on their way to the last. */
 	n = (struct note){.kind = NOTE_OFFER, .offer = a->grant.offer};
 	n.offer.number = 0;
@@ -332,6 +343,50 @@ STREAM_TEST(more_than_a_device_can_write)
 	CHECK_EQ(redirects(), before + 2);
 	CHECK_EQ(k->bulk_turn, turn);
 	pair_close(&p);
+}
+
+/* Bytes from two places, which are gathered in the ring, of which `part` go to the offer. */
+static void gathered(uint32_t offered, uint32_t write_max, uint32_t turns, size_t part)
+{
+	struct pair p = open_redirected();
+	struct across_link *k = handle(p.a)->link;
+	uint8_t to[4000], from[4000];
+	const struct iovec parts[] = {{from, 2000}, {from + 2000, 2000}};
+	struct call c = {.fd = p.b, .buf = to, .len = offered};
+	struct across_guard g = across_enter();
+	uint32_t turn = k->bulk_turn;
+	uint64_t before = redirects();
+	size_t got;
+
+	k->link->write_max = k->bulk->link->write_max = write_max;
+	across_leave(g);
+	flow_fill(from, sizeof(from), 0, 14);
+	offer(&c, p.a);
+	g = across_enter();
+	handle(p.a)->grant.offer.turn += turns;
+	across_leave(g);
+	CHECK_EQ(tx_send(fd_sock(p.a), p.a, parts, 2, 0), sizeof(from));
+	got = (size_t)call_end(&c);
+	CHECK_EQ(got, part ? part : offered);
+	CHECK(flow_is(to, got, 0, 14));
+	CHECK_EQ(redirects(), before + (part ? 2 : 0));
+	CHECK_EQ(k->bulk_turn, turn);
+	if (got < sizeof(from))
+		get(p.b, got, sizeof(from) - got, 14);
+	pair_close(&p);
+}
+
+STREAM_TEST(gathered_no_more_than_there_is_room_for)
+{
+	gathered(4000, 1 << 20, 0, 4000);
+	gathered(2000, 1 << 20, 0, 2000);
+	gathered(4000, 1500, 0, 1500);
+}
+
+/* An offer at another place of the ring's moves is not for these bytes. */
+STREAM_TEST(gathered_of_another_turn)
+{
+	gathered(4000, 1 << 20, 1, 0);
 }
 
 /* ---- at random ---- */

@@ -210,7 +210,9 @@ STREAM_TEST(a_handler_before_they_are_read)
 	offer_here(&p, to);
 	set_absent(k, true);
 	call_start(&c, call_send);
-	CHECK(is_registered(p.a));
+	/* It may have slept for a lock. */
+	while (!is_registered(p.a))
+		usleep(100);
 	REQUIRE(pthread_kill(c.thread, SIGUSR1) == 0);
 	CHECK_EQ(call_end(&c), BYTES);
 	CHECK(k->bulk == NULL || k->bulk->turn != turn);
@@ -370,30 +372,41 @@ STREAM_TEST(lent_no_more_than_there_is_room_for)
 /* A process that shares the connection says that more has been taken than was sent. */
 STREAM_TEST(a_cursor_that_lies)
 {
-	static uint8_t from[2 * WIRE_AREA0_BYTES];
+	const size_t bytes = 2 * WIRE_AREA0_BYTES, all = UINT32_MAX;
 	struct pair p = open_redirected();
 	struct peer *a = handle(p.a);
 	uint8_t to[BYTES];
+	/* Whatever is made of a room below zero, nothing but that refuses it. */
+	uint8_t *from = mmap(NULL, all, PROT_READ,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
+	REQUIRE(from != MAP_FAILED);
+	a->link->bulk->link->write_max = UINT32_MAX;
 	offer_here(&p, to);
-	a->grant.offer.bytes = sizeof(from);
+	a->grant.offer.bytes = (uint32_t)bytes;
 	across_hold(a);
 	atomic_store(&a->out->consumed, fd_sock(p.a)->slot->tx.produced + 5);
-	CHECK_EQ(across_lend(a, &fd_sock(p.a)->slot->tx, from, sizeof(from)), 0);
+	CHECK_EQ(across_lend(a, &fd_sock(p.a)->slot->tx, from, bytes), 0);
 	across_release(a);
 	across_offer_end(false);
 	pair_close(&p);
+	munmap(from, all);
 }
 
-/* What another thread sends behind them stays as it is. */
+/* What another thread sends behind them stays as it is, also where it has been looked at. */
 STREAM_TEST(in_vain_amid_others)
 {
 	struct pair p = open_redirected();
 	uint8_t to[BYTES] = {0};
 	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	struct across_guard g;
 
 	lend_to(&c, &p, to, call_send);
 	put(p.a, BYTES, 100, 2);
+	g = across_enter();
+	CHECK_EQ(ring_rx_avail(&handle(p.a)->reader, handle(p.a)->out, SIZE_MAX),
+		 BYTES + 100);
+	across_leave(g);
 	CHECK_EQ(across_offer_end(false), 0);
 	CHECK_EQ(call_end(&c), BYTES);
 	munmap(c.buf, BYTES);

@@ -146,6 +146,7 @@ static void measure_rows(const struct plan *plan, struct out *out,
 		row.busy = beside->busy;
 		plan_load_name(row.load, plan, row.busy);
 		row.think_us = pattern->think ? plan->think_us : 0;
+		row.rate = plan->rate;
 		row.placement = plan_placement_name(placement);
 		row.matrix = plan->matrix;
 		row.contenders = plan_contenders(plan, pattern, conns, row.who);
@@ -235,6 +236,12 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 						 : "any processor",
 		plan_load_list(loads, plan),
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
+	if (plan->rate)
+		bench_head_line(
+			out,
+			"rate       %u round trips a second; medians and ratios are "
+			"of their times",
+			plan->rate);
 	fputc('\n', out);
 	/* "rtt-epoll x100 free busy-12", "rtt-epoll x10000 busy", "rtt-epoll" */
 	bench_table_head(out,
@@ -257,11 +264,12 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		f->line_ns, f->rtt_ns, f->small_per_s, f->large_bytes_per_s);
 	fprintf(out,
 		",\n\"run\":{\"pairs\":%u,\"time_s\":%g,\"placement\":\"%s\","
-		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"active\":%u,"
+		"\"cpus\":[%d,%d],\"busy\":%u,\"think_us\":%u,\"active\":%u,\"rate_per_"
+		"s\":%u,"
 		"\"congestion\":",
 		plan->pairs, (double)plan->set.time_ns / 1e9,
 		plan_placement_names(names, plan), plan->set.cpus[0], plan->set.cpus[1],
-		plan_busy_max(plan), plan->think_us, plan->active);
+		plan_busy_max(plan), plan->think_us, plan->active, plan->rate);
 	write_json_string(out, plan->set.congestion);
 	json_peers(out);
 	if (plan->matrix)

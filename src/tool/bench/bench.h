@@ -53,6 +53,9 @@ enum bench_logp {
 	BENCH_LOGP_COUNT
 };
 
+/* Nanoseconds that 50, 99 and 99.9 % of the round trips did not exceed. */
+enum bench_latency { BENCH_P50, BENCH_P99, BENCH_P999, BENCH_LATENCY_COUNT };
+
 /* Of the experiment setup; times in nanoseconds, processor time that of both ends. */
 enum bench_setup {
 	BENCH_SETUP_CONNECTION, /* what it takes beside its round trips */
@@ -73,6 +76,8 @@ struct bench_job {
 	size_t size_bytes;
 	unsigned conns, active; /* active: those with messages under way */
 	unsigned think_us;	/* between a reply and the next request */
+	unsigned rate;	      /* round trips a second to begin, or 0: one after another */
+	bool wants_latencies; /* of each round trip: takes a quarter of the time more */
 	uint64_t time_ns;
 	int cpu;		/* to run on, or -1 */
 	const char *address;	/* client: TCP port, or "@" and an abstract name */
@@ -94,6 +99,7 @@ struct bench_result {
 	uint64_t peer_cpu_ns;	       /* and of the server's, in the same time */
 	double logp[BENCH_LOGP_COUNT]; /* client */
 	double setup[BENCH_SETUP_COUNT];
+	double latency[BENCH_LATENCY_COUNT]; /* of round trips; 0 unknown */
 };
 
 /* ---- role.c: the process at one end ---- */
@@ -203,6 +209,7 @@ struct bench_sample {
 	double rate;			     /* operations a second; 0 when it failed */
 	double client_cpu_ns, server_cpu_ns; /* for an operation; 0 unknown */
 	double logp[BENCH_LOGP_COUNT], setup[BENCH_SETUP_COUNT];
+	double latency[BENCH_LATENCY_COUNT];
 	uint64_t direct_bytes, tcp_bytes; /* as the report of `viaduct run` says */
 	bool reported;
 	char reasons[160]; /* of that report, as JSON */
@@ -231,6 +238,7 @@ struct bench_row {
 	unsigned busy;		       /* busy loops beside */
 	char load[BENCH_LOAD_LETTERS]; /* their name: quiet, busy, busy-6 */
 	unsigned think_us;
+	unsigned rate; /* round trips a second that are begun; 0: as many as can be */
 	const char *placement;	    /* as --placement names it */
 	bool matrix;		    /* one of several placements: named with it */
 	unsigned contenders, pairs; /* contender 0 is what the others are compared with */
@@ -256,7 +264,9 @@ void bench_peer_measure(const struct bench_setting *set, const struct bench_row 
 
 enum bench_figure {
 	BENCH_RATE,
-	BENCH_RATIO, /* of the rates, against contender 0 in the same pair */
+	/* As BENCH_RATE; at a fixed rate what the median round trip would allow. */
+	BENCH_SPEED,
+	BENCH_RATIO, /* of the speeds, against contender 0 in the same pair */
 	BENCH_BYTES,
 	BENCH_CPU, /* nanoseconds of both ends for an operation */
 	BENCH_CLIENT_CPU,
@@ -267,6 +277,7 @@ enum bench_figure {
 	BENCH_BYTES_PER_CPU,
 	BENCH_LOGP_FIGURES, /* and from here on the parameters of enum bench_logp */
 	BENCH_SETUP_FIGURES = BENCH_LOGP_FIGURES + BENCH_LOGP_COUNT, /* bench_setup's */
+	BENCH_LATENCY_FIGURES = BENCH_SETUP_FIGURES + BENCH_SETUP_COUNT,
 };
 
 struct bench_spread {
@@ -286,6 +297,7 @@ size_t bench_bytes_per_op(const struct bench_row *row); /* payload, both directi
 /* As they are named in JSON and CSV. */
 extern const char *const bench_logp_names[BENCH_LOGP_COUNT];
 extern const char *const bench_setup_names[BENCH_SETUP_COUNT];
+extern const char *const bench_latency_names[BENCH_LATENCY_COUNT];
 const char *bench_unit(const struct bench_row *row); /* what an operation is */
 
 /* "on" or "off" where it says so of Viaduct's spinning, else "". */

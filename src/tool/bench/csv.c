@@ -15,7 +15,10 @@ void bench_csv_head(FILE *out)
 		fprintf(out, ",%s", bench_logp_names[i]);
 	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
 		fprintf(out, ",%s", bench_setup_names[i]);
-	fprintf(out, ",error,placement,spin\n");
+	fprintf(out, ",error,placement,spin,rate_per_s");
+	for (unsigned i = 0; i < BENCH_LATENCY_COUNT; i++)
+		fprintf(out, ",%s", bench_latency_names[i]);
+	fputc('\n', out);
 }
 
 static void csv_figure(FILE *out, const struct bench_row *row, unsigned who,
@@ -69,7 +72,10 @@ static void csv_sample(FILE *out, const struct bench_row *row, unsigned who,
 	for (unsigned i = 0; i < BENCH_SETUP_COUNT; i++)
 		csv_figure(out, row, who, pair, BENCH_SETUP_FIGURES + i);
 	csv_text(out, s->error);
-	fprintf(out, ",%s,%s\n", row->placement, bench_spin_name(c));
+	fprintf(out, ",%s,%s,%u", row->placement, bench_spin_name(c), row->rate);
+	for (unsigned i = 0; i < BENCH_LATENCY_COUNT; i++)
+		csv_figure(out, row, who, pair, BENCH_LATENCY_FIGURES + i);
+	fputc('\n', out);
 }
 
 void bench_csv_row(FILE *out, const struct bench_row *row)

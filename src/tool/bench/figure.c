@@ -15,6 +15,9 @@ const char *const bench_setup_names[BENCH_SETUP_COUNT] = {
 	"round_trip_cpu_ns", "switch_ns",     "switch_round_trips",
 };
 
+const char *const bench_latency_names[BENCH_LATENCY_COUNT] = {"p50_ns", "p99_ns",
+							      "p999_ns"};
+
 size_t bench_bytes_per_op(const struct bench_row *row)
 {
 	bool both = row->pattern->shape == BENCH_RTT || row->pattern->shape == BENCH_LOGP;
@@ -47,6 +50,25 @@ static double known(double v)
 	return v > 0 ? v : NAN;
 }
 
+static double speed(const struct bench_row *row, const struct bench_sample *s)
+{
+	return row->rate ? 1e9 / known(s->latency[BENCH_P50]) : known(s->rate);
+}
+
+/* Of a pattern; NAN in the rows of others. */
+static double pattern_figure(const struct bench_row *row, const struct bench_sample *s,
+			     enum bench_figure figure)
+{
+	if (figure >= BENCH_LATENCY_FIGURES)
+		return known(s->latency[figure - BENCH_LATENCY_FIGURES]);
+	if (figure >= BENCH_SETUP_FIGURES)
+		return row->pattern->shape == BENCH_SETUP
+			       ? s->setup[figure - BENCH_SETUP_FIGURES]
+			       : NAN;
+	return row->pattern->shape == BENCH_LOGP ? s->logp[figure - BENCH_LOGP_FIGURES]
+						 : NAN;
+}
+
 double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 		    enum bench_figure figure)
 {
@@ -59,8 +81,10 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 	switch (figure) {
 	case BENCH_RATE:
 		return s->rate;
+	case BENCH_SPEED:
+		return speed(row, s);
 	case BENCH_RATIO:
-		return s->rate / known(row->samples[0][pair].rate);
+		return speed(row, s) / speed(row, &row->samples[0][pair]);
 	case BENCH_BYTES:
 		return s->rate * bytes;
 	case BENCH_CPU:
@@ -78,13 +102,7 @@ double bench_figure(const struct bench_row *row, unsigned who, unsigned pair,
 	case BENCH_BYTES_PER_CPU:
 		return bytes * 1e9 / both;
 	default:
-		if (figure >= BENCH_SETUP_FIGURES)
-			return row->pattern->shape == BENCH_SETUP
-				       ? s->setup[figure - BENCH_SETUP_FIGURES]
-				       : NAN;
-		if (row->pattern->shape != BENCH_LOGP)
-			return NAN;
-		return s->logp[figure - BENCH_LOGP_FIGURES];
+		return pattern_figure(row, s, figure);
 	}
 }
 

@@ -98,6 +98,14 @@ static void json_setup(FILE *out, const struct bench_row *row, unsigned w)
 	fputc('}', out);
 }
 
+static void json_latency(FILE *out, const struct bench_row *row, unsigned w)
+{
+	for (unsigned i = 0; i < BENCH_LATENCY_COUNT && row->pattern->shape == BENCH_RTT;
+	     i++)
+		bench_json_spread(out, bench_latency_names[i],
+				  bench_spread(row, w, BENCH_LATENCY_FIGURES + i));
+}
+
 static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 {
 	fprintf(out, "{\"over\":");
@@ -111,6 +119,7 @@ static void json_contender(FILE *out, const struct bench_row *row, unsigned w)
 	}
 	json_samples(out, "samples", row, w, BENCH_RATE);
 	bench_json_spread(out, "bytes_per_s", bench_spread(row, w, BENCH_BYTES));
+	json_latency(out, row, w);
 	json_cpu(out, row, w);
 	json_direct(out, row, w);
 	json_logp(out, row, w);
@@ -135,7 +144,7 @@ void bench_json_row(FILE *out, const struct bench_row *row)
 	fprintf(out, ",\"placement\":\"%s\"", row->placement);
 	fprintf(out, ",\"load\":\"%s\",\"busy\":%u,\"line_ns\":%.1f", row->load,
 		row->busy, bench_spread_line(row).median);
-	fprintf(out, ",\"think_us\":%u", row->think_us);
+	fprintf(out, ",\"think_us\":%u,\"rate_per_s\":%u", row->think_us, row->rate);
 	fprintf(out, ",\"line_ns_samples\":[");
 	for (unsigned i = 0; i < row->pairs; i++)
 		fprintf(out, "%s%.1f", i ? "," : "", row->line_ns[i]);

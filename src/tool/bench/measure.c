@@ -200,6 +200,10 @@ static void take_result(struct end *e, const char *name, struct bench_sample *s)
 	if (at)
 		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->setup[0], &r->setup[1],
 		       &r->setup[2], &r->setup[3], &r->setup[4], &r->setup[5]);
+	at = find_line(e, "latency ");
+	if (at)
+		sscanf(at, "%lf %lf %lf", &r->latency[BENCH_P50], &r->latency[BENCH_P99],
+		       &r->latency[BENCH_P999]);
 	if (s->error[0] || waitpid(e->pid, &status, 0) != e->pid)
 		return;
 	e->pid = -1;
@@ -271,6 +275,10 @@ static void build_words(struct words *w, const struct ends *e, const char *addre
 	add_word(w, "--conns=%u", row->conns);
 	add_word(w, "--active=%u", row->active);
 	add_word(w, "--think-us=%u", row->think_us);
+	if (row->rate)
+		add_word(w, "--rate=%u", row->rate);
+	if (!row->matrix)
+		add_word(w, "--latencies");
 	add_word(w, "--time-ns=%ju", (uintmax_t)set->time_ns);
 	add_word(w, "--cpu=%d", set->cpus[server ? 0 : 1]);
 	add_word(w, "--result-fd=%d", RESULT_FD);
@@ -331,6 +339,7 @@ static void compare(const struct end *server, const struct end *client,
 		return;
 	memcpy(s->logp, b->logp, sizeof(s->logp));
 	memcpy(s->setup, b->setup, sizeof(s->setup));
+	memcpy(s->latency, b->latency, sizeof(s->latency));
 	s->rate = (double)b->ops * 1e9 / (double)b->ns;
 	s->client_cpu_ns = (double)b->cpu_ns / (double)b->ops;
 	s->server_cpu_ns = (double)b->peer_cpu_ns / (double)b->ops;

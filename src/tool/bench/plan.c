@@ -64,6 +64,8 @@ static const char help_text[] =
 	"  --conns LIST       rtt-epoll and rtt-poll also over so many connections,\n"
 	"                     as 10,100,1000,10000\n"
 	"  --active N         of which only N have messages under way (default: all)\n"
+	"  --rate N           begins N round trips a second, over all connections, and\n"
+	"                     compares how long each took from when it was to begin\n"
 	"  --congestion NAME  congestion control of TCP (default cubic; \"\": the "
 	"system's)\n"
 	"  --json FILE        figures as JSON; - is standard output, without the table\n"
@@ -335,6 +337,8 @@ static int parse_option(struct plan *plan, int option)
 		return 0;
 	case THINK:
 		return parse_number("--think", 1, 1000000, &plan->think_us);
+	case RATE:
+		return parse_number("--rate", 1, 10000000, &plan->rate);
 	case JSON:
 	case REPORT:
 		return parse_output(plan, option, optarg);
@@ -360,6 +364,34 @@ static int parse_option(struct plan *plan, int option)
 		usage_error("bench", NULL);
 		return -EINVAL;
 	}
+}
+
+/* A fixed rate is that of round trips without time between them. */
+static bool may_have_rate(const struct bench_pattern *p)
+{
+	return p->shape == BENCH_RTT && !p->think;
+}
+
+static int check_rate(struct plan *plan)
+{
+	unsigned kept = 0;
+
+	if (plan->matrix)
+		return complain("--rate is no part of the matrix: leave one out of",
+				"--matrix --rate");
+	for (unsigned i = 0; i < plan->pattern_count; i++) {
+		const struct bench_pattern *p = plan->patterns[i];
+
+		if (may_have_rate(p))
+			plan->patterns[kept++] = p;
+		else if (plan->given & 1u << PATTERNS)
+			return complain(
+				"--rate takes rtt, rtt-spin, rtt-epoll, rtt-poll, "
+				"plain and plain-spin, not",
+				p->name);
+	}
+	plan->pattern_count = kept;
+	return 0;
 }
 
 /* SERVER [ARG...] -- CLIENT [ARG...] */
@@ -397,6 +429,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		{"wait", 1, NULL, WAIT},
 		{"conns", 1, NULL, CONNS},
 		{"active", 1, NULL, ACTIVE},
+		{"rate", 1, NULL, RATE},
 		{"congestion", 1, NULL, CONG},
 		{"json", 1, NULL, JSON},
 		{"quick", 0, NULL, 'q'},
@@ -426,6 +459,8 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		return parse_programs(plan, argc, argv);
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
+	if (plan->rate && check_rate(plan) < 0)
+		return -EINVAL;
 	if (plan->matrix ? plan_expand(plan) < 0 : plan_check_plain(plan) < 0)
 		return -EINVAL;
 	plan_set_loads(plan);
@@ -437,6 +472,8 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 			   unsigned conns, const struct bench_contender *c)
 {
 	if (plan->over && !in_list(plan->over, c->name))
+		return false;
+	if (plan->rate && c->floor)
 		return false;
 	if (c->copy || bench_is_copy(pattern))
 		return c->copy && bench_is_copy(pattern) &&
@@ -458,9 +495,9 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 static bool peer_fits(const struct plan *plan, const struct bench_pattern *pattern,
 		      unsigned conns, const struct bench_peer *p)
 {
-	return bench_peer_found(p) && conns == 1 && plan->placement[0] != PLAN_ONE &&
-	       plan->set.floor_cpus[0] >= 0 && !pattern->think && !pattern->plain &&
-	       pattern->wait == BENCH_BLOCK &&
+	return bench_peer_found(p) && conns == 1 && !plan->rate &&
+	       plan->placement[0] != PLAN_ONE && plan->set.floor_cpus[0] >= 0 &&
+	       !pattern->think && !pattern->plain && pattern->wait == BENCH_BLOCK &&
 	       (pattern->shape == BENCH_RTT ||
 		(pattern->shape == BENCH_STREAM && p->streams)) &&
 	       (!plan->over || in_list(plan->over, p->name));

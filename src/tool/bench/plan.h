@@ -35,6 +35,7 @@ enum plan_option {
 	RECHECK,
 	FAIL_BELOW,
 	VERDICT,
+	RATE,
 	PLAN_OPTIONS
 };
 _Static_assert(PLAN_OPTIONS <= 32, "a bit for each");
@@ -53,6 +54,7 @@ struct plan {
 	/* Those of a matrix in addition, for rows that plan_crowd_wants wants; not pinned. */
 	unsigned crowd[PLAN_CROWDS_MAX], crowds;
 	unsigned think_us;
+	unsigned rate; /* round trips a second; 0: one after another */
 	enum plan_placement placement[PLAN_PLACEMENTS];
 	unsigned placements;
 	const char *over; /* comma-separated names of contenders, or NULL */

@@ -365,7 +365,9 @@ enum role_option {
 	FD,
 	PEER,
 	THINK,
-	ACTIVE
+	ACTIVE,
+	RATE,
+	LATENCIES
 };
 
 static int set_option(struct bench_job *job, int option)
@@ -407,6 +409,12 @@ static int set_option(struct bench_job *job, int option)
 	case ACTIVE:
 		job->active = (unsigned)strtoul(optarg, NULL, 10);
 		break;
+	case RATE:
+		job->rate = (unsigned)strtoul(optarg, NULL, 10);
+		break;
+	case LATENCIES:
+		job->wants_latencies = true;
+		break;
 	case PEER:
 		job->peer = atoi(optarg);
 		break;
@@ -419,13 +427,14 @@ static int set_option(struct bench_job *job, int option)
 static int parse_job(int argc, char **argv, struct bench_job *job)
 {
 	static const struct option options[] = {
-		{"role", 1, NULL, ROLE},       {"pattern", 1, NULL, PATTERN},
-		{"size", 1, NULL, SIZE},       {"conns", 1, NULL, CONNS},
-		{"time-ns", 1, NULL, TIME},    {"cpu", 1, NULL, CPU},
-		{"address", 1, NULL, ADDRESS}, {"congestion", 1, NULL, CONGESTION},
-		{"unix", 0, NULL, UNIX},       {"result-fd", 1, NULL, FD},
-		{"peer", 1, NULL, PEER},       {"think-us", 1, NULL, THINK},
-		{"active", 1, NULL, ACTIVE},   {NULL, 0, NULL, 0},
+		{"role", 1, NULL, ROLE},	   {"pattern", 1, NULL, PATTERN},
+		{"size", 1, NULL, SIZE},	   {"conns", 1, NULL, CONNS},
+		{"time-ns", 1, NULL, TIME},	   {"cpu", 1, NULL, CPU},
+		{"address", 1, NULL, ADDRESS},	   {"congestion", 1, NULL, CONGESTION},
+		{"unix", 0, NULL, UNIX},	   {"result-fd", 1, NULL, FD},
+		{"peer", 1, NULL, PEER},	   {"think-us", 1, NULL, THINK},
+		{"active", 1, NULL, ACTIVE},	   {"rate", 1, NULL, RATE},
+		{"latencies", 0, NULL, LATENCIES}, {NULL, 0, NULL, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
 		if (set_option(job, c) < 0)
@@ -462,6 +471,8 @@ int bench_role_main(int argc, char **argv)
 		totals.setup[2], totals.setup[3], totals.setup[4], totals.setup[5]);
 	dprintf(parent_fd, "logp %g %g %g %g %g %g\n", totals.logp[0], totals.logp[1],
 		totals.logp[2], totals.logp[3], totals.logp[4], totals.logp[5]);
+	dprintf(parent_fd, "latency %g %g %g\n", totals.latency[BENCH_P50],
+		totals.latency[BENCH_P99], totals.latency[BENCH_P999]);
 	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,
 		(uintmax_t)totals.ns, (uintmax_t)totals.tx_bytes,
 		(uintmax_t)totals.rx_bytes, (uintmax_t)totals.bad,

@@ -58,6 +58,8 @@ const char *bench_format_rate(char buf[24], const struct bench_row *row, double 
 	double us = rate > 0 ? 1e6 / rate : 0;
 	if (rate <= 0)
 		snprintf(buf, 24, "-");
+	else if (row->rate)
+		snprintf(buf, 24, us < 10 ? "%.3f us" : "%.1f us", us);
 	else if (row->pattern->shape == BENCH_CRR || row->pattern->shape == BENCH_SETUP ||
 		 row->conns > 1)
 		return format_count(buf, rate, "/s");
@@ -95,6 +97,7 @@ enum column {
 	COLUMN_BEST,
 	COLUMN_RATIO,
 	COLUMN_FLOOR,
+	COLUMN_TAIL,
 	COLUMN_CPU,
 	COLUMN_PER_CPU,
 	COLUMN_DIRECT,
@@ -113,14 +116,15 @@ static struct {
 	[COLUMN_NAME] = {"pattern", 14, true, 0, false},
 	[COLUMN_SIZE] = {"size", 7, false, 0, false},
 	[COLUMN_OVER] = {"over", 14, true, 0, false},
-	[COLUMN_MEDIAN] = {"median", 11, false, 8, false},
+	[COLUMN_MEDIAN] = {"median", 11, false, 9, false},
 	[COLUMN_WORST] = {"worst", 11, false, 4, false},
 	[COLUMN_BEST] = {"best", 11, false, 3, false},
 	[COLUMN_RATIO] = {"times the first", 22, true, 0, false},
-	[COLUMN_FLOOR] = {"of floor", 8, false, 6, false},
-	[COLUMN_CPU] = {"cpu of both", 13, true, 5, false},
+	[COLUMN_FLOOR] = {"of floor", 8, false, 7, false},
+	[COLUMN_TAIL] = {"p50/p99/p99.9 us", 17, false, 5, false},
+	[COLUMN_CPU] = {"cpu of both", 13, true, 6, false},
 	[COLUMN_PER_CPU] = {"per cpu s", 9, false, 2, false},
-	[COLUMN_DIRECT] = {"direct", 8, false, 7, false},
+	[COLUMN_DIRECT] = {"direct", 8, false, 8, false},
 	[COLUMN_LINE] = {"line", 5, false, 1, false},
 };
 
@@ -195,6 +199,30 @@ static const char *format_floor(char buf[16], const struct bench_row *row, unsig
 	return buf;
 }
 
+/* In at most five letters. */
+static const char *format_us(char buf[16], double ns)
+{
+	if (ns < 99999500)
+		snprintf(buf, 16, "%.*f", ns < 9995 ? 2 : ns < 99950 ? 1 : 0, ns / 1e3);
+	else
+		snprintf(buf, 16, "%.*fs", ns < 9.95e9 ? 1 : 0, ns / 1e9);
+	return buf;
+}
+
+/* Microseconds that half of the round trips, 99 and 99.9 % did not exceed. */
+static const char *format_tail(char buf[64], const struct bench_row *row, unsigned who)
+{
+	char text[BENCH_LATENCY_COUNT][16];
+
+	if (!bench_spread(row, who, BENCH_LATENCY_FIGURES).n)
+		return "";
+	for (unsigned i = 0; i < BENCH_LATENCY_COUNT; i++)
+		format_us(text[i],
+			  bench_spread(row, who, BENCH_LATENCY_FIGURES + i).median);
+	snprintf(buf, 64, "%s/%s/%s", text[BENCH_P50], text[BENCH_P99], text[BENCH_P999]);
+	return buf;
+}
+
 /* With a plain peer, or for one request, the direct path is not to be expected. */
 static bool may_stay_on_tcp(const struct bench_row *row)
 {
@@ -221,6 +249,9 @@ static const char *format_direct(char buf[48], const struct bench_row *row, unsi
 	return buf;
 }
 
+/* Less than this share of a fixed rate was not kept. */
+#define RATE_KEPT 0.98
+
 static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 {
 	const struct bench_sample *last = NULL;
@@ -238,6 +269,11 @@ static void print_notes(FILE *out, const struct bench_row *row, unsigned who)
 			"  ! %s: the raw ring was slower: the machine was too busy for a "
 			"figure of it\n",
 			row->who[who]->name);
+	if (row->rate &&
+	    bench_spread(row, who, BENCH_RATE).median < RATE_KEPT * row->rate)
+		fprintf(out, "  ! %s: began only %.0f of %u round trips a second\n",
+			row->who[who]->name, bench_spread(row, who, BENCH_RATE).median,
+			row->rate);
 	if (last && !last->direct_bytes && !may_stay_on_tcp(row))
 		fprintf(out, "  ! %s: nothing went direct; reasons %s\n",
 			row->who[who]->name, last->reasons[0] ? last->reasons : "{}");
@@ -296,12 +332,12 @@ const char *bench_format_name(char buf[48], const struct bench_row *row)
 void bench_table_row(FILE *out, const struct bench_row *row)
 {
 	char size[16], name[48], text[4][24], ratio[64], cpu[32], floor[16], direct[48],
-		line[16];
+		tail[64], line[16];
 
 	bench_format_name(name, row);
 	snprintf(line, sizeof(line), "%.0f", bench_spread_line(row).median);
 	for (unsigned w = 0; w < row->contenders; w++) {
-		struct bench_spread r = bench_spread(row, w, BENCH_RATE);
+		struct bench_spread r = bench_spread(row, w, BENCH_SPEED);
 		struct bench_spread q = bench_spread(row, w, BENCH_RATIO);
 		ratio[0] = 0;
 		if (w && q.n)
@@ -318,6 +354,7 @@ void bench_table_row(FILE *out, const struct bench_row *row)
 				[COLUMN_BEST] = bench_format_rate(text[2], row, r.max),
 				[COLUMN_RATIO] = ratio,
 				[COLUMN_FLOOR] = format_floor(floor, row, w),
+				[COLUMN_TAIL] = format_tail(tail, row, w),
 				[COLUMN_CPU] = format_cpu(cpu, row, w),
 				[COLUMN_PER_CPU] = format_per_cpu(text[3], row, w),
 				[COLUMN_DIRECT] = format_direct(direct, row, w),

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the runs of a user's pair of programs say: figures, reasons, and a verdict. */
+#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,39 +86,56 @@ static double direct_share(const struct pair_report *r)
 	return all ? 100.0 * (double)r->direct_bytes / (double)all : 0;
 }
 
-/* The reasons of what is not direct, as "too-short 3, plain-peer 1". */
-static void add_reasons(char *buf, size_t size, const struct pair_report *r)
+static void add(char *buf, size_t size, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void add(char *buf, size_t size, const char *fmt, ...)
 {
 	size_t at = strlen(buf);
-	const char *comma = " (";
+	va_list ap;
 
-	for (uint32_t i = 1; i < VD_REASON_COUNT && at < size - 40; i++) {
-		if (!r->reasons[i])
-			continue;
-		at += (size_t)snprintf(buf + at, size - at, "%s%s %ju", comma,
-				       reason_name(i), (uintmax_t)r->reasons[i]);
-		comma = ", ";
-	}
-	if (*comma == ',')
-		snprintf(buf + at, size - at, ")");
+	va_start(ap, fmt);
+	vsnprintf(buf + at, size - at, fmt, ap);
+	va_end(ap);
 }
 
-static void add_direct(char *buf, size_t size, const struct pair_report *r)
+/* ": too-short", or ": too-short 3, plain-peer 1". */
+static void add_reasons(char *buf, size_t size, const struct pair_report *r)
 {
-	size_t at = strlen(buf);
+	const char *comma = ": ";
+	unsigned kinds = 0;
+
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++)
+		kinds += r->reasons[i] > 0;
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++) {
+		if (!r->reasons[i])
+			continue;
+		add(buf, size, "%s%s", comma, reason_name(i));
+		if (kinds > 1)
+			add(buf, size, " %ju", (uintmax_t)r->reasons[i]);
+		comma = ", ";
+	}
+}
+
+/* What went direct, what did not, and why. */
+static void add_paths(char *buf, size_t size, const struct pair_report *r)
+{
+	uint64_t on_tcp = r->connections - r->upgraded;
 
 	if (!r->found) {
-		snprintf(buf + at, size - at,
-			 "; no report tells of a TCP connection: was there one, and did "
-			 "the "
-			 "programs end by themselves?");
+		add(buf, size,
+		    "; no report tells of a TCP connection: was there one, and did the "
+		    "programs end by themselves?");
 		return;
 	}
-	snprintf(buf + at, size - at,
-		 "; %.1f %% of the bytes and %ju of %ju connections went direct",
-		 direct_share(r), (uintmax_t)r->upgraded, (uintmax_t)r->connections);
-	if (r->tcp_bytes || r->upgraded < r->connections)
-		add_reasons(buf, size, r);
+	if (r->upgraded)
+		add(buf, size,
+		    "; %ju of %ju connections went direct, with %.1f %% of the bytes",
+		    (uintmax_t)r->upgraded, (uintmax_t)r->connections, direct_share(r));
+	if (on_tcp)
+		add(buf, size, "; %ju of %ju connections stayed on TCP",
+		    (uintmax_t)on_tcp, (uintmax_t)r->connections);
+	add_reasons(buf, size, r);
 }
 
 /* As iperf3 does, whatever it moves in that time. */
@@ -127,27 +146,46 @@ static bool runs_for_a_time(const struct pair *p, struct bench_spread ratio)
 	       ratio.max < 1.02;
 }
 
+/* Of the ratios of the pairs, as far as more than one tells it; in buf. */
+static const char *format_deviation(char buf[32], const struct pair *p)
+{
+	double sum = 0, squares = 0, n = p->done;
+
+	for (unsigned i = 0; i < p->done; i++) {
+		double v = p->elapsed_s[PAIR_PLAIN][i] / p->elapsed_s[PAIR_VIADUCT][i];
+
+		sum += v;
+		squares += v * v;
+	}
+	buf[0] = 0;
+	if (p->done > 1)
+		snprintf(buf, 32, " +- %.2f",
+			 sqrt(fmax(0, (squares - sum * sum / n) / (n - 1))));
+	return buf;
+}
+
 static const char *sentence(char *buf, size_t size, const struct pair *p)
 {
 	struct bench_spread q = ratio_of(p), cpu = cpu_ratio_of(p);
 	const char *verdict = verdict_of(q);
+	char deviation[32];
 
-	snprintf(
-		buf, size,
-		"%s: %.2f (%.2f to %.2f) times as fast under Viaduct, for %.2f times the "
-		"processor time",
-		verdict, q.median, q.min, q.max, cpu.median > 0 ? 1 / cpu.median : 0);
+	buf[0] = 0;
+	add(buf, size, "%s: %.2f%s times TCP, for %.2f times the processor time", verdict,
+	    q.median, format_deviation(deviation, p),
+	    cpu.median > 0 ? 1 / cpu.median : 0);
 	if (!strcmp(verdict, "open"))
-		strncat(buf,
-			"; the spread holds 1: more --pairs, or a longer run, may tell",
-			size - strlen(buf) - 1);
-	add_direct(buf, size, &p->report);
+		add(buf, size,
+		    "; the spread, %.2f to %.2f, holds 1: more --pairs, or a longer run, "
+		    "may "
+		    "tell",
+		    q.min, q.max);
+	add_paths(buf, size, &p->report);
 	if (runs_for_a_time(p, q))
-		strncat(buf,
-			"; a client that runs for a fixed time always takes that time: "
-			"give "
-			"it a fixed amount of work",
-			size - strlen(buf) - 1);
+		add(buf, size,
+		    "; a client that runs for a fixed time always takes that time: give "
+		    "it a "
+		    "fixed amount of work");
 	return buf;
 }
 

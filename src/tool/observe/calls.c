@@ -112,10 +112,9 @@ bool observe_calls(const struct observe_process *p, struct observe_list *calls)
 	const struct table_process *entry = f ? observe_entry(f, p->own_pid) : NULL;
 	const struct call_sheet *sheet;
 	size_t first = calls->count;
-	size_t number = entry ? (size_t)(entry - f->table->processes) : 0;
+	uint32_t number = entry ? atomic_load(&entry->calls) - 1 : 0;
 
-	/* A sheet that nobody has written to takes memory once it is read. */
-	if (!entry || number >= f->sheets || !atomic_load(&entry->calls))
+	if (!entry || number >= f->sheets)
 		return true;
 	sheet = (const void *)((const char *)f->table + table_sheets_at(f->slots));
 	if (!add_rows(sheet + number, p, calls))

@@ -43,7 +43,7 @@ static bool fits(const struct head *h, uint64_t bytes)
 	       h->process_bytes == sizeof(struct table_process) &&
 	       h->process_count == TABLE_PROCESSES && h->slot_count <= SLOTS_MAX &&
 	       h->sheet_bytes == sizeof(struct call_sheet) &&
-	       h->sheet_count <= TABLE_PROCESSES &&
+	       h->sheet_count <= TABLE_SHEETS &&
 	       behind / sizeof(struct slot) >= h->slot_count &&
 	       (h->sheet_count == 0 ||
 		bytes >= table_sheets_end(h->slot_count, h->sheet_count));
