@@ -298,10 +298,10 @@ static void client_geterr(CLIENT *cl, struct rpc_err *error)
 
 static bool_t client_freeres(CLIENT *cl, xdrproc_t xdr_results, void *results)
 {
-	struct client *c = client_of(cl);
-	XDR xdrs = c->record.xdrs;
+	struct record *r = &client_of(cl)->record;
+	/* Another thread's call may be under way: its direction is no matter of ours. */
+	XDR xdrs = {.x_op = XDR_FREE, .x_ops = r->xdrs.x_ops, .x_private = r};
 
-	xdrs.x_op = XDR_FREE;
 	return xdr_results(&xdrs, results);
 }
 
