@@ -30,8 +30,8 @@ static uint64_t bit_of(uint32_t number)
 
 struct call_sheet *sheet_found(const struct slot_table *t, const struct table_process *p)
 {
-	/* Relaxed: this process alone has it. */
-	uint32_t number = atomic_load_explicit(&p->calls, memory_order_relaxed) - 1;
+	/* Acquire: the thread that has taken it has emptied it before. */
+	uint32_t number = atomic_load_explicit(&p->calls, memory_order_acquire) - 1;
 
 	return number < sheets ? sheet_of(t, number) : NULL;
 }
