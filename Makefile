@@ -15,7 +15,7 @@ check:
 
 # What takes too long for that: connections between hosts by several seeds, with loss, with all
 # faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a minute; and the
-# soak test. Three hours and a half.
+# soak test. Four hours.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
 	@scripts/deps.sh long || echo "check-long: what is missing is skipped"

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, three hours and a half in all. Streams
-# between two guests with random calls, with and without a cable that loses, by several seeds; all
-# programs there over IPv6 and without rights; faults; the soak test; and all searches of the
-# models; random operations by as many seeds as SEEDS says, 1,000 without; the native interface and
-# remote procedure calls at random, each fuzzer for a minute; and programs whose packages are too large for make check.
+# make check-long: what takes too long for make check, four hours in all. Streams between two
+# guests with random calls, with and without a cable that loses, by several seeds; all programs
+# there over IPv6 and without rights; faults; the soak test; and all searches of the models; random
+# operations by as many seeds as SEEDS says, 1,000 without; the native interface and remote
+# procedure calls at random; each fuzzer for a minute; and programs whose packages are too large
+# for make check.
 # Goes on after a failure, and fails at the end.
 #
 # usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
@@ -82,8 +83,19 @@ one native-threads-tcp native threads thread "$suppressed" VIADUCT=off NATIVE_PA
 one native-threads-shm native threads thread "$suppressed" NATIVE_PATH=shm \
 	NATIVE_SEED=400000 NATIVE_SECONDS=300
 # Random remote procedure calls; tests/support has a door by which connections go back to TCP.
-one rpc-stress tests/rpc/stress.py --seed 100000 --seconds 3600 "$build/tests/support/viaduct" \
+calls() { # FOLDER SANITIZERS ARGUMENT...
+	local folder=build-check/$1 sanitizers=$2
+	shift 2
+	[ -f "$folder/build.ninja" ] ||
+		CC=gcc meson setup "$folder" "-Db_sanitize=$sanitizers" -Db_lundef=false || return
+	ninja -C "$folder" libviaduct-rpc.so tests/rpc/rpc-stress || return
+	tests/rpc/stress.py --module "$folder/libviaduct-rpc.so" "$@" \
+		"$build/tests/support/viaduct" "$folder/tests/rpc/rpc-stress"
+}
+one rpc-stress tests/rpc/stress.py --seed 100000 --seconds 900 "$build/tests/support/viaduct" \
 	"$build/tests/rpc/rpc-stress"
+one rpc-stress-sanitized calls sanitized address,undefined --seed 200000 --seconds 3600
+one rpc-stress-threads calls threads thread --seed 300000 --seconds 900
 # Systems for calls whose packages are too large for make check.
 for app in dbus java omniorb rmi samba; do
 	one app-$app tests/apps/$app.py "$build/viaduct"

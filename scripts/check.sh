@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make check: builds with gcc and clang, warnings as errors; runs all tests on the gcc
-# build, and the unit tests and fuzzers again under sanitizers. Goes on after a failure, and fails at
+# build, and the unit tests, fuzzers and random calls again under sanitizers. Goes on after a failure, and fails at
 # the end. Leaves the results in build-check/results for scripts/tally.py.
 cd "$(dirname "$0")/.." || exit 1
 out=build-check
@@ -25,7 +25,8 @@ note() { # status name
 checked() {
 	local folders='unit\|fuzz\|native'
 	[[ $1 != */threads ]] || folders='unit\|native'
-	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p"
+	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p
+		s#^\(libviaduct-rpc\.so\|tests/rpc/rpc-stress\): .*#\1#p"
 }
 
 # build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step. With sanitizers
@@ -64,6 +65,16 @@ tests() {
 	fi
 }
 
+# stress NAME: remote procedure calls at random; program and module have the sanitizers of a build.
+stress() {
+	local stress=$out/$1/tests/rpc/rpc-stress
+	[ -x "$stress" ] || return 0
+	echo "== random calls: $1"
+	tests/rpc/stress.py --module "$out/$1/libviaduct-rpc.so" --count 8 \
+		$out/gcc/tests/support/viaduct "$stress"
+	note $? "random calls with $1"
+}
+
 # Built while the tests of the first one run, in what they leave of the processors: many wait.
 others() {
 	local rc=0
@@ -86,5 +97,9 @@ wait $others || failed=1
 cat $results/others
 ! grep -q "^ok build with sanitized$" $results/steps || tests sanitized --suite unit --suite fuzz --suite native
 ! grep -q "^ok build with threads$" $results/steps || tests threads --suite unit --suite native
+if [ $gcc_built = 0 ]; then
+	stress sanitized
+	stress threads
+fi
 
 exit $failed

@@ -3,16 +3,19 @@
 """Random calls from a seed, plain and under Viaduct: what client and service write down is equal.
 
 usage: stress.py VIADUCT STRESS [--seed N] [--count N] [--seconds N] [--calls N]
+       [--module FILE]
 
 Seeds from N on, so many, or for so long. The seed also says in which loop the service is, how many
 threads call, with which settings, and now and then that only one end is under Viaduct. Nothing may
-come on the standard error: a sanitizer's report fails the test.
+come on the standard error: a sanitizer's report fails the test. With sanitizers are STRESS and the
+module, which FILE names then: the preloaded library cannot be before theirs.
 """
 import argparse
 import difflib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +24,10 @@ import time
 LOOPS = ("run", "run", "poll", "select")
 SETTINGS = ([], ["--ring-max", "16K"], ["--spin", "0"], ["--upgrade-after", "40"],
             ["--profile", "frugal", "--upgrade-after", "0"], ["--profile", "throughput"])
-SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0",
-             "TSAN_OPTIONS": "die_after_fork=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0",
+             "TSAN_OPTIONS": "die_after_fork=0:suppressions=" + os.path.join(
+                 os.path.dirname(os.path.abspath(__file__)), "threads.supp"),
+             "UBSAN_OPTIONS": "print_stacktrace=1"}
 LIMIT_S = 3000
 
 
@@ -91,7 +96,22 @@ def main():
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--calls", type=int, default=400)
+    parser.add_argument("--module")
     args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        if args.module:
+            args.viaduct = with_module(args.viaduct, args.module, tmp)
+        return go_through(args)
+
+
+def with_module(viaduct, module, folder):
+    """The command finds the libraries beside itself."""
+    shutil.copy(os.path.join(os.path.dirname(viaduct), "libviaduct-preload.so"), folder)
+    shutil.copy(module, os.path.join(folder, "libviaduct-rpc.so"))
+    return shutil.copy(viaduct, folder)
+
+
+def go_through(args):
     end = time.monotonic() + args.seconds if args.seconds else None
     seed = args.seed
     while time.monotonic() < end if end else seed < args.seed + args.count:
