@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-PROGRAM, NOTHING, NEXT, ECHO_TEXT = 0x20000099, 0, 1, 2
+PROGRAM, NOTHING, NEXT, ECHO_TEXT, ECHO_BLOB = 0x20000099, 0, 1, 2, 3
 LAST = 0x80000000
 WARM = 150
 
@@ -56,6 +56,7 @@ def calls():
     yield "unknown flavor", record(head(7, NEXT), words(77, 0, 0, 0), words(41))
     yield "text that lies", record(head(7, ECHO_TEXT), NO_AUTH, words(1 << 30), b"abcd")
     yield "text without end", record(head(7, ECHO_TEXT), NO_AUTH, words(0xffffffff), b"abcd")
+    yield "blob that lies", record(head(7, ECHO_BLOB), NO_AUTH, words(0x7fffffff), b"abcd")
     yield "no argument", record(head(7, NEXT), NO_AUTH)
     yield "too much", record(head(7, NEXT), NO_AUTH, words(41), b"y" * 70000) + good
     yield "long mark", words(LAST | 0x7fffffff) + good[4:]
