@@ -136,6 +136,12 @@ static void do_who(struct lane *l)
 	clnt_freeres(l->cl, (xdrproc_t)xdr_caller, (char *)&who);
 }
 
+static void do_renewed(struct lane *l)
+{
+	stress_renewed(l->cl, below(l, 5), l->out);
+	do_next(l);
+}
+
 static void do_batch(struct lane *l)
 {
 	u_int count = below(l, 300), key = l->key;
@@ -429,11 +435,13 @@ static const struct {
 	void (*run)(struct lane *l);
 	u_int weight;
 } deeds[] = {
-	{do_next, 300},	    {do_echo, 150},  {do_sum, 60},	     {do_make, 60},
-	{do_list, 30},	    {do_who, 40},    {do_batch, 20},	     {do_unread, 20},
-	{do_timeouts, 12},  {do_double, 20}, {do_versions, 40},	     {do_errors, 60},
-	{do_disturbed, 80}, {do_aside, 8},   {do_other_version, 20}, {do_back, 6},
-	{do_anew, 12},	    {do_execute, 2}, {do_lose_client, 3},    {do_lose_service, 3},
+	{do_next, 300},		{do_echo, 150},	     {do_sum, 60},
+	{do_make, 60},		{do_list, 30},	     {do_who, 40},
+	{do_renewed, 20},	{do_batch, 20},	     {do_unread, 20},
+	{do_timeouts, 12},	{do_double, 20},     {do_versions, 40},
+	{do_errors, 60},	{do_disturbed, 80},  {do_aside, 8},
+	{do_other_version, 20}, {do_back, 6},	     {do_anew, 12},
+	{do_execute, 2},	{do_lose_client, 3}, {do_lose_service, 3},
 };
 
 static void do_one(struct lane *l)

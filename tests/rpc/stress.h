@@ -22,6 +22,7 @@ enum stress_procedure {
 	S_NOTED, /* a key: calls, and their sum */
 	S_SILENT,
 	S_DOUBLE, /* answers twice */
+	S_FRESH,  /* by user 0 of AUTH_SYS alone: the argument, and 1 */
 	S_WEAK,
 	S_SYSTEM,
 	S_HALF,	   /* an answer that cannot be encoded to its end */
@@ -89,6 +90,9 @@ enum clnt_stat stress_call(CLIENT *cl, rpcproc_t procedure, void *xdr_args, void
 			   void *xdr_results, void *results);
 /* So many calls that succeed, of all sizes: how many have not, or have brought something else. */
 u_int stress_plain(CLIENT *cl, struct chance *c, int count);
+
+/* A call of S_FRESH that begins as user `number`, and what came of it. */
+void stress_renewed(CLIENT *cl, u_int number, FILE *out);
 
 /* The service: until S_QUIT, in a loop "run", "poll" or "select"; or until it is killed. */
 int stress_serve(const char *place, const char *loop);

@@ -209,7 +209,8 @@ static bool echoes(CLIENT *cl, struct chance *c)
 	bool good;
 
 	good = stress_call(cl, S_ECHO, xdr_blob, &b, xdr_blob, &back) == RPC_SUCCESS &&
-	       back.blob_len == len && !memcmp(back.blob_val, b.blob_val, len);
+	       back.blob_len == len &&
+	       (len == 0 || !memcmp(back.blob_val, b.blob_val, len));
 	free(b.blob_val);
 	clnt_freeres(cl, (xdrproc_t)xdr_blob, (char *)&back);
 	return good;

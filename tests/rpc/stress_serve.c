@@ -108,6 +108,19 @@ static void answer_who(struct svc_req *request, SVCXPRT *xprt)
 	reply(xprt, xdr_caller, &who);
 }
 
+static void answer_fresh(struct svc_req *request, SVCXPRT *xprt)
+{
+	struct authunix_parms *parms = (void *)request->rq_clntcred;
+	u_int n;
+
+	if (request->rq_cred.oa_flavor != AUTH_SYS || parms->aup_uid != 0) {
+		svcerr_auth(xprt, AUTH_REJECTEDCRED);
+	} else if (arguments(xprt, xdr_u_int, &n)) {
+		n++;
+		reply(xprt, xdr_u_int, &n);
+	}
+}
+
 static void take_note(struct svc_req *request, SVCXPRT *xprt)
 {
 	struct two t;
@@ -211,6 +224,9 @@ static void dispatch(struct svc_req *request, SVCXPRT *xprt)
 		break;
 	case S_WHO:
 		answer_who(request, xprt);
+		break;
+	case S_FRESH:
+		answer_fresh(request, xprt);
 		break;
 	case S_NOTE:
 	case S_NOTED:
