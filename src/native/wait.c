@@ -78,6 +78,10 @@ static int read_beside(vd_conn *c, int64_t deadline, bool is_due)
 	bool has_some = false;
 	int r = -EAGAIN;
 
+	/* The rest of a body comes before all that the board tells meanwhile; so nobody has to wake us
+	 * for that. */
+	if (c->body_left > 0)
+		return r;
 	if (!is_due && until_left(deadline) != 0 && message_may_spin(c))
 		has_some = message_spin(c);
 	if (has_some && c->inbox.told == told) {
