@@ -138,10 +138,10 @@ int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rig
  * Ends an export. When it returns, nothing is written there any more, whatever the peer has sent or
  * does. Events of it that have not been taken are dropped. Its memory is the program's alone, and
  * the handle is gone. Returns 0 also where the connection has ended.
- * Where the peer may write to memory of vd_alloc it waits for the peer's library, at most a second.
- * If that does not answer, the memory is exchanged for a copy at the same address: so no thread of
- * the program may write there during this call, nor during vd_close. -ENOMEM: there was none for
- * that; the handle is good for another try. -EBUSY: a redirection of it has not been ended.
+ * Where the peer may write to memory of vd_alloc, or its device uses the memory, it waits for the
+ * peer's library, at most a second. If that does not answer, memory of vd_alloc that is mapped there
+ * is exchanged for a copy at the same address: so no thread of the program may write there during
+ * this call, nor during vd_close. -ENOMEM: there was none for that; the handle is good for another try. -EBUSY: a redirection of it has not been ended.
  */
 int vd_unexport(vd_region *x);
 

@@ -10,6 +10,7 @@
 #include "base/reason.h"
 #include "base/tcp.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 /* So long a close waits for the peer's library to have read everything. */
 #define CLOSE_MS 500

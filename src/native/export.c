@@ -5,6 +5,7 @@
 
 #include "base/reason.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known)
 {
@@ -37,7 +38,7 @@ static int place(vd_conn *c, struct vd_region *x)
 	return 0;
 }
 
-/* Under mu. Afterwards nothing is written there but to mapped memory, and no event names it. */
+/* Under mu. Afterwards nothing is written there but to mapped memory and by a key, and no event names it. */
 static void withdraw(vd_conn *c, struct vd_region *x)
 {
 	if (x->is_withdrawn)
@@ -49,7 +50,7 @@ static void withdraw(vd_conn *c, struct vd_region *x)
 	while (c->landing == x)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
-	reach_close(x);
+	reach_withdraw(c, x);
 }
 
 void export_forget(struct vd_region *x)
@@ -130,6 +131,7 @@ static int end_export(struct vd_region *x)
 		send_held(c, &f, NULL);
 	send_end(c);
 	pthread_mutex_lock(&c->mu);
+	reach_recall(c, x);
 	r = map_recall(c, x);
 	pthread_mutex_unlock(&c->mu);
 	return r;

@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  * ANSWER	token; payload: the bytes, or the 8 that were there. FRAME_STALE: the export has ended
  * MAP		id, payload: FRAME_NAME_BYTES, the name at which its memory is awaited (map.c)
  * MAPPED	id; tag: 0 it was sent there, else an enum vd_reason
- * UNMAPPED	id: after UNEXPORT, where it was sent
+ * UNMAPPED	id: after UNEXPORT, where it was sent, or its key, and nothing is under way there
  * REACH	id: its key is wanted, and none is in use (reach.c)
  * KEY		id; tag: 0 here it is, else an enum vd_reason; token: its number; payload: struct
  *		frame_key
@@ -93,7 +93,7 @@ enum frame_type {
 #define FRAME_WHOLE 1u
 
 #define FRAME_MAGIC    0x31746361646976ull /* "viadct1" */
-#define FRAME_PROTOCOL 3u
+#define FRAME_PROTOCOL 4u
 /* Limits of one end: a peer that goes beyond them breaks a rule. */
 #define FRAME_CREDITS	 1024u	/* notifications that the other's program has not taken */
 #define FRAME_ASKED_MOST 16u	/* gets and atomics that are not answered */

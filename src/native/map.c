@@ -11,7 +11,7 @@
  * 4. It asks the kernel who connected, and takes the descriptor of the same user only; checks that
  *    its size is sealed and large enough; maps it, and uses it for all handles of that export.
  * 5. After UNEXPORT the importer unmaps, when the last thread that copies has done so, and answers
- *    UNMAPPED: once for each MAPPED that was done. BYE says the same of all.
+ *    UNMAPPED: once, where there was a MAPPED that was done, or a key (reach.c). BYE says the same of all.
  * 6. The exporter waits for that in vd_unexport, a bounded time. Without it, and when the connection
  *    has ended otherwise than by BYE, it exchanges the memory for a copy: then whatever the peer
  *    does, it does to memory that is nobody's.
@@ -138,6 +138,11 @@ static bool is_returned(vd_conn *c, const void *x)
 	return ((const struct vd_region *)x)->is_returned || c->peer_returned;
 }
 
+int map_await_return(vd_conn *c, struct vd_region *x)
+{
+	return until_is(c, is_returned, x, until(RECALL_MS));
+}
+
 int map_recall(vd_conn *c, struct vd_region *x)
 {
 	bool writes = x->rights & VD_WRITE;
@@ -147,8 +152,7 @@ int map_recall(vd_conn *c, struct vd_region *x)
 		return 0;
 	/* A peer that only reads does no harm. */
 	if (writes && !c->error && !c->peer_is_slow)
-		c->peer_is_slow =
-			until_is(c, is_returned, x, until(RECALL_MS)) == -ETIMEDOUT;
+		c->peer_is_slow = map_await_return(c, x) == -ETIMEDOUT;
 	if (!writes || is_returned(c, x))
 		memory_returned(x->memory, writes);
 	else

@@ -63,6 +63,7 @@ struct vd_region {
 	uint64_t reach;
 	uint32_t key_number;
 	bool is_reached, was_reached;
+	bool is_keyed; /* the peer was told one: after UNEXPORT it says when it has done with it */
 	struct memory *claimed; /* of vd_alloc, for that */
 	struct vd_detour *detours, *inert;
 	vd_handler handler; /* or NULL */
@@ -82,7 +83,7 @@ struct peer_export {
 	uint32_t users;
 	bool is_whole;	  /* could be mapped, and has not been asked for */
 	bool is_asked;	  /* a thread asks for it just now: nobody has a handle yet */
-	bool is_lent;	  /* was sent to us: after its end UNMAPPED is due */
+	bool is_lent;	  /* was sent to us, or its key: after its end UNMAPPED is due */
 	bool owes_return; /* that is due now */
 	uint32_t reason;  /* why it is not mapped */
 	/* Reached: see reach.c. */
@@ -455,6 +456,8 @@ int map_listen(uint8_t *random);
 uint8_t *map_take(int listener, size_t len, uint32_t rights);
 /* The exporter's reader sends x to where the peer waits for it. An enum vd_reason. */
 uint32_t map_lend(vd_conn *c, struct vd_region *x, const uint8_t *random);
+/* After UNEXPORT: until the peer says that it has no way to x any more. -ETIMEDOUT, or why it never will. */
+int map_await_return(vd_conn *c, struct vd_region *x);
 /* After UNEXPORT: the peer writes there no more. 0 or -ENOMEM. */
 int map_recall(vd_conn *c, struct vd_region *x);
 /* Tries to get the memory of p; gives mu up meanwhile. Afterwards it is mapped, or never will be. 0, or
@@ -466,31 +469,6 @@ void map_release(const struct vd_remote *r);
 /* The export has ended, or the connection. */
 void map_ended(vd_conn *c, struct peer_export *p);
 void map_all_ended(vd_conn *c);
-
-/* ---- reach.c ---- */
-
-/* After a refusal, or a put in vain. Less in tests. */
-extern int reach_again_ms;
-
-/* The exporter's, under mu. The peer wants the key of x (NULL: that has ended); the reader's, gives mu
- * up meanwhile. */
-void reach_open(vd_conn *c, struct vd_region *x, uint32_t id);
-/* Nothing is written there any more by a device. */
-void reach_close(struct vd_region *x);
-void reach_close_all(vd_conn *c);
-/* The peer gives up the key with this number. */
-void reach_void(struct vd_region *x, uint32_t number);
-
-/* The importer's, under mu: the answer. 0 or -EPROTO. */
-int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload);
-/* Before a put of so many bytes that goes by frames, or by the device. */
-void reach_prepare(const vd_remote *r, size_t len);
-/* How many of the first bytes of a get the device has brought. The rest is asked for by frames. */
-size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len);
-/* Under wr: by the device. True: they are there. Else they go by frames, the first of which voids the key with
- * the number *voids, unless that is 0. */
-bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
-	       uint32_t *voids);
 
 /* ---- redirect.c: under mu ---- */
 

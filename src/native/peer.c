@@ -4,6 +4,7 @@
 
 #include "base/reason.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 int peer_taken(vd_conn *c, const struct frame *f)
 {

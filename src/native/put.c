@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "native/native.h"
+#include "native/reach.h"
 
 /* Copied under mu; more without it. */
 #define SHORT_COPY 512u

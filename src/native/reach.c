@@ -17,9 +17,12 @@
  * 4. Where nobody knows what has become of it, the importer forgets the key and sends the bytes by frames, still
  *    under wr. The first of these names the number: the exporter voids that key before the bytes
  *    land, so nothing late lands on them or on what follows.
- * 5. The exporter voids a key by itself, without a word, when the export ends and when the connection
- *    does, before its program hears of that; and the engine does so at a fork, and at a link's end. A put
- *    finds that out as in 4.
+ * 5. The exporter voids a key by itself, without a word, when the connection ends, before its program hears
+ *    of that; and the engine does so at a fork, and at a link's end. A put finds that out as in 4.
+ * 6. After UNEXPORT the importer begins nothing by the key, and says UNMAPPED when its device has nothing under
+ *    way for it: once for each export of which it was told a key. The exporter says of no key after UNEXPORT.
+ *    vd_unexport waits for that, a bounded time, and voids the key in any case: so a device is caught in a
+ *    put by a peer alone that is stopped, or lies. Until UNMAPPED has come the export's place is not used again.
  *
  * A get by the device takes turns with puts (wr). All puts of the connection, to whatever export, that went by
  * frames before the call have landed: else they are flushed first. Where it fails nothing comes late, so the
@@ -31,6 +34,7 @@
 
 #include "base/reason.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 /* Pinned for one export, at most; registering takes about a tenth of a second then. */
 #define REACH_MOST ((size_t)1 << 30)
@@ -53,9 +57,44 @@ void reach_close(struct vd_region *x)
 
 void reach_close_all(vd_conn *c)
 {
-	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
 		if (c->exports[i])
 			reach_close(c->exports[i]);
+		/* Withdrawn, and its key not yet given back. */
+		if (c->lent[i])
+			reach_close(c->lent[i]);
+	}
+}
+
+void reach_told(vd_conn *c, uint32_t id)
+{
+	bool known;
+	struct vd_region *x = export_find(c, id, &known);
+
+	if (!x)
+		return;
+	x->is_keyed = true;
+	c->lent[id & FRAME_ID_PLACE] = x;
+	c->is_held[id & FRAME_ID_PLACE] = true;
+}
+
+void reach_withdraw(vd_conn *c, struct vd_region *x)
+{
+	if (c->owed.key_id == x->id)
+		c->owed.key_reason = VD_REASON_ENDED;
+	/* Nobody has been told of it, or nobody answers. */
+	if (!x->is_keyed || c->error)
+		reach_close(x);
+}
+
+void reach_recall(vd_conn *c, struct vd_region *x)
+{
+	if (x->is_keyed && x->is_reached && !c->error && !c->peer_is_slow)
+		c->peer_is_slow = map_await_return(c, x) == -ETIMEDOUT;
+	reach_close(x);
+	if (x->is_keyed && !x->is_lent)
+		c->lent[x->id & FRAME_ID_PLACE] = NULL;
+	x->is_keyed = false;
 }
 
 void reach_void(struct vd_region *x, uint32_t number)
@@ -137,6 +176,7 @@ int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	if (!p->alive || p->id != f->id || f->tag != VD_REASON_NONE)
 		return 0;
 	memcpy(&k, payload, sizeof(k));
+	p->is_lent = true;
 	p->key = (struct door_key){k.address, k.link, k.key};
 	p->key_number = f->token;
 	p->reach_at = 0;
@@ -233,13 +273,16 @@ static bool move(const vd_remote *r, uint64_t offset, struct door_span *span,
 	may = p && !c->error && p->key_number &&
 	      (puts ? *puts : p->put_at) <= c->puts_flushed &&
 	      until_left(p->reach_at) == 0;
-	if (may)
+	if (may) {
 		key = p->key;
+		p->users++;
+	}
 	pthread_mutex_unlock(&c->mu);
 	if (!may)
 		return false;
 	result = door->move(c->fd, &key, offset, span);
 	pthread_mutex_lock(&c->mu);
+	map_release(r);
 	count_span(c, span);
 	if (result != 0 && (p = export_of(r)))
 		heed(p, result, voids);

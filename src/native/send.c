@@ -2,7 +2,9 @@
 /* Frames to the peer: those of callers, who wait, and those that are owed, for which nobody does. */
 #include <string.h>
 
+#include "base/reason.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 bool send_is_due(const vd_conn *c)
 {
@@ -229,6 +231,8 @@ static uint32_t next_key(vd_conn *c)
 			  .len = sizeof(o->key)};
 
 	o->key_id = 0;
+	if (f.tag == VD_REASON_NONE)
+		reach_told(c, f.id);
 	send_stamp(c, &f);
 	memcpy(c->rest, &f, sizeof(f));
 	memcpy(c->rest + sizeof(f), &o->key, sizeof(o->key));

@@ -8,6 +8,7 @@
 
 #include "base/native_count.h"
 #include "native/native.h"
+#include "native/reach.h"
 #include "preload/hook.h"
 #include "unit/remote_pair.h"
 
@@ -125,6 +126,18 @@ static void until_got(vd_conn *c, vd_remote *r, void *dst, size_t len)
 	for (uint64_t was = counted(c, NATIVE_FAR_GETS);
 	     counted(c, NATIVE_FAR_GETS) == was; usleep(1000))
 		REQUIRE(vd_get(r, 0, dst, len) == 0);
+}
+
+static struct peer_export *known(const vd_remote *r)
+{
+	return &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+}
+
+static int put_by(const struct rig *r, const struct across_key *key, uint8_t *src)
+{
+	struct across_span span = {.at = src, .bytes = BOX_BYTES};
+
+	return across_move(handle(r->a), fd_sock(r->a->fd), key, 0, &span);
 }
 
 /* As NATIVE_TEST. */

@@ -6,6 +6,8 @@
 int native_far_main(int argc, char **argv);
 #include "native/far_rig.h"
 
+#include "native/far_ends.h"
+
 FAR_TEST(a_device_writes_them)
 {
 	struct rig r = far_open();
@@ -83,68 +85,6 @@ FAR_TEST(a_device_brings_them)
 	rig_close(&r);
 }
 
-/* Of what has ended nothing is read, by frames or by a key. */
-FAR_TEST(gets_of_ended_exports)
-{
-	struct rig r = far_open();
-	static uint8_t box[BOX_BYTES], to[BOX_BYTES];
-
-	for (int i = 0; i < 20; i++) {
-		vd_region *x;
-		vd_remote *from;
-		int error;
-
-		memset(box, 7, BOX_BYTES);
-		REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_READ, NULL, &x) == 0);
-		REQUIRE(vd_import(r.a, "box", RIG_MS, &from) == 0);
-		if (i % 2)
-			until_got(r.a, from, to, BOX_BYTES);
-		REQUIRE(vd_unexport(x) == 0);
-		memset(box, 0xee, BOX_BYTES);
-		memset(to, 7, BOX_BYTES);
-		error = vd_get(from, 0, to, BOX_BYTES);
-		CHECK_EQ(error, -ESTALE);
-		CHECK(all_are(to, BOX_BYTES, 7));
-		vd_unimport(from);
-	}
-	rig_close(&r);
-}
-
-/* Once the export has ended nothing comes there any more; another one in its place has its own key. */
-FAR_TEST(ended_exports)
-{
-	struct rig r = far_open();
-	static uint8_t box[BOX_BYTES], src[BOX_BYTES];
-
-	memset(src, 7, BOX_BYTES);
-	for (int i = 0; i < 20; i++) {
-		vd_region *x;
-		vd_remote *to;
-		int error;
-
-		REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x) == 0);
-		REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
-		if (i % 2)
-			until_far(r.a, to, src, BOX_BYTES);
-		REQUIRE(vd_put(to, 0, src, BOX_BYTES, 0, 0) == 0);
-		REQUIRE(vd_unexport(x) == 0);
-		memset(box, 0xee, BOX_BYTES);
-		error = vd_put(to, 0, src, BOX_BYTES, 0, 0);
-		CHECK(error == 0 || error == -ESTALE);
-		REQUIRE(vd_flush(r.a) == 0);
-		CHECK_EQ(vd_put(to, 0, src, BOX_BYTES, 0, 0), -ESTALE);
-		CHECK(all_are(box, BOX_BYTES, 0xee));
-		vd_unimport(to);
-	}
-	rig_close(&r);
-	CHECK(all_are(box, BOX_BYTES, 0xee));
-}
-
-static struct peer_export *known(const vd_remote *r)
-{
-	return &r->c->peer_exports[r->id & FRAME_ID_PLACE];
-}
-
 static uint32_t key_of(const vd_remote *r)
 {
 	uint32_t number;
@@ -199,13 +139,6 @@ FAR_TEST(in_vain)
 	REQUIRE(vd_forget(src, bytes) == 0);
 	free(box);
 	free(src);
-}
-
-static int put_by(const struct rig *r, const struct across_key *key, uint8_t *src)
-{
-	struct across_span span = {.at = src, .bytes = BOX_BYTES};
-
-	return across_move(handle(r->a), fd_sock(r->a->fd), key, 0, &span);
 }
 
 /* Nor once the connection has, for a peer that has kept the key. */
