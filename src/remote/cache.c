@@ -32,12 +32,15 @@
 
 #define PAGE 4096u
 
+_Static_assert(ACROSS_LINKS * 2 <= 1 << 12, "an owner's number fits above a page's");
+
 struct cache_entry {
 	struct across_link *of; /* NULL: free */
 	struct link_memory memory;
 	uint32_t owner, holders;
 	bool is_listed;
 	struct cache_entry *older, *newer; /* of the listed ones, by their last use */
+	struct cache_entry *next_spare;
 	struct cache_proof proof;
 };
 
@@ -48,8 +51,11 @@ struct place {
 
 static struct cache_entry entries[CACHE_ENTRIES];
 static struct place list[CACHE_ENTRIES];
+static uint64_t
+	keys[CACHE_ENTRIES];  /* key_of each of the list, which a search reads alone */
 static uint32_t listed, used; /* used: one past the last entry that ever was */
 static struct cache_entry *oldest, *newest;
+static struct cache_entry *spare; /* the free ones below `used` */
 static uint64_t pinned;
 void (*cache_tell)(uint64_t pinned_bytes, uint32_t evictions);
 
@@ -93,20 +99,24 @@ static uint32_t owner_of(const struct across_link *k, enum cache_kind kind)
 	return (uint32_t)(k - across_links) * 2 + (uint32_t)kind;
 }
 
-/* How many of the list come before what begins behind that address. */
+/* Registrations begin at pages: their order, and that of any address among them. */
+static uint64_t key_of(uint32_t owner, uintptr_t at)
+{
+	return (uint64_t)owner << 52 | at / PAGE;
+}
+
+/* How many of the list come before what begins behind that address. No step depends on a branch, which
+ * would be predicted wrongly every other time. */
 static uint32_t before(uint32_t owner, uintptr_t at)
 {
+	uint64_t key = key_of(owner, at);
 	uint32_t from = 0, n = listed;
 
-	while (n > 0) {
-		const struct place *p = &list[from + n / 2];
-		bool is_before =
-			p->owner < owner || (p->owner == owner && p->start <= at);
-
-		from += is_before ? n / 2 + 1 : 0;
-		n = is_before ? n - n / 2 - 1 : n / 2;
+	while (n > 1) {
+		from += n / 2 * (keys[from + n / 2 - 1] <= key);
+		n -= n / 2;
 	}
-	return from;
+	return from + (n == 1 && keys[from] <= key);
 }
 
 /* The place of what holds all of that, or `listed`. */
@@ -123,6 +133,8 @@ static void end_entry(struct cache_entry *e)
 	cache_proof_end(&e->proof);
 	link_unregister(e->of->link, &e->memory);
 	e->of = NULL;
+	e->next_spare = spare;
+	spare = e;
 	pin(-e->memory.bytes);
 }
 
@@ -130,7 +142,9 @@ static void unlist(uint32_t n)
 {
 	struct cache_entry *e = &entries[list[n].entry];
 
-	memmove(&list[n], &list[n + 1], (--listed - n) * sizeof(list[0]));
+	listed--;
+	memmove(&list[n], &list[n + 1], (listed - n) * sizeof(list[0]));
+	memmove(&keys[n], &keys[n + 1], (listed - n) * sizeof(keys[0]));
 	use_no_more(e);
 	e->is_listed = false;
 	if (e->holders == 0)
@@ -155,7 +169,10 @@ static void enlist(struct cache_entry *e)
 	if (e->owner & CACHE_TARGET)
 		unlist_within(e->owner - CACHE_TARGET, start, end);
 	n = before(e->owner, start);
-	memmove(&list[n + 1], &list[n], (listed++ - n) * sizeof(list[0]));
+	memmove(&list[n + 1], &list[n], (listed - n) * sizeof(list[0]));
+	memmove(&keys[n + 1], &keys[n], (listed - n) * sizeof(keys[0]));
+	listed++;
+	keys[n] = key_of(e->owner, start);
 	list[n] = (struct place){start, end, e->owner, (uint32_t)(e - entries)};
 	e->is_listed = true;
 	use_now(e);
@@ -240,46 +257,52 @@ static uint64_t most_bytes(void)
 	return most;
 }
 
-static struct cache_entry *free_entry(void)
+static bool has_free_entry(void)
 {
-	for (uint32_t i = 0; i < CACHE_ENTRIES; i++)
-		if (!entries[i].of) {
-			used = i < used ? used : i + 1;
-			return &entries[i];
-		}
-	return NULL;
+	return spare || used < CACHE_ENTRIES;
 }
 
-/* With room for that among what is kept, if it can be made; *keeps: there is. */
-static struct cache_entry *make_room(struct across_span *s, uint64_t bytes, bool *keeps)
+static struct cache_entry *take_entry(void)
+{
+	struct cache_entry *e = spare;
+
+	if (!e)
+		return &entries[used++];
+	spare = e->next_spare;
+	return e;
+}
+
+/* Among what is kept, if it can be made; *keeps: for that many bytes. False: all entries are in use. */
+static bool make_room(struct across_span *s, uint64_t bytes, bool *keeps)
 {
 	uint64_t most =
 		config_get()->registration == CONFIG_REGISTER_ONCE ? 0 : most_bytes();
-	struct cache_entry *e;
 
 	if (bytes <= most && pinned + bytes > most)
 		s->evictions += evict_some(pinned + bytes - most);
 	*keeps = pinned + bytes <= most;
-	e = free_entry();
-	if (!e && evict()) {
+	if (!has_free_entry() && evict())
 		s->evictions++;
-		e = free_entry();
-	}
-	return e;
+	return has_free_entry();
 }
 
 static int make(struct across_link *k, enum cache_kind kind, struct across_span *s,
 		uintptr_t start, uint64_t bytes, struct cache_entry **out)
 {
 	uint32_t may = kind == CACHE_TARGET ? LINK_MAY_SINK : 0;
+	struct link_memory memory;
+	struct cache_entry *e;
 	bool keeps;
-	struct cache_entry *e = make_room(s, bytes, &keeps);
-	int r = e ? allow(k, (void *)start, bytes, may, &e->memory, &s->evictions)
-		  : -ENOSPC;
+	int r = -ENOSPC;
 
+	if (make_room(s, bytes, &keeps))
+		r = allow(k, (void *)start, bytes, may, &memory, &s->evictions);
 	if (r < 0)
 		return r;
+	/* Only now: what was given up for it has left more of them. */
+	e = take_entry();
 	e->of = k;
+	e->memory = memory;
 	e->owner = owner_of(k, kind);
 	e->holders = 0;
 	e->is_listed = false;
@@ -404,6 +427,6 @@ void cache_forked(void)
 		entries[i].of = NULL;
 	}
 	listed = used = 0;
-	oldest = newest = NULL;
+	oldest = newest = spare = NULL;
 	pinned = 0;
 }

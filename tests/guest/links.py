@@ -4,7 +4,7 @@
 cable that loses packets, too; a peer that is killed in the middle, and one that writes where it
 may not.
 
-usage: links.py LINKS CACHE
+usage: links.py LINKS CACHE_BENCH CACHE
 """
 import guest
 import hosts
@@ -38,11 +38,12 @@ def link(a, b, family, size, modes, words):
             raise guest.Failure(f"guest {host} does not say '{expected}': {said}")
 
 
-def test(program, cache):
+def test(program, figures, cache):
     debian = kernel.kernel(cache)
     content = image.Image(debian)
     content.rdma()
     content.binary(program, "/tests/links")
+    content.binary(figures, "/tests/cache-bench")
     right = f"{BYTES} bytes are right"
     dead = "right: the peer does not answer any more"
     with guest.boot(debian, content, count=2) as (a, b):
@@ -64,6 +65,8 @@ def test(program, cache):
         right = f"{LOSSY_BYTES} bytes are right"
         for family in hosts.ADDRESSES:
             link(a, b, family, LOSSY_BYTES, ("right", "right"), (right, right))
+        # The figures of docs/native.md: registered memory that is found, and that is not.
+        print(a.must(f"/tests/cache-bench verbs {hosts.ADDRESSES['IPv4'][0]}", 240))
 
 
 if __name__ == "__main__":
