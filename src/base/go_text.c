@@ -48,17 +48,23 @@ static const struct shape shapes[GO_PLACES] = {
 		    "\x89\x44\x24\x20\xc3"),
 };
 
-/* What may stand in no other place: sockets would be used, or waited for, past us. */
-static const struct shape strays[] = {
-	SHAPE(0, "\xb8\xd5\0\0\0\x0f\x05"),	      /* epoll_create */
-	SHAPE(0, "\xb8\x23\x01\0\0\x0f\x05"),	      /* epoll_create1 */
-	SHAPE(0, "\xb8\xe9\0\0\0\x0f\x05"),	      /* epoll_ctl */
-	SHAPE(0, "\xb8\x19\x01\0\0\x0f\x05"),	      /* epoll_pwait */
-	SHAPE(0, "\xb8\xe8\0\0\0\x0f\x05"),	      /* epoll_wait */
-	SHAPE(0, "\x48\x8b\x44\x24\x08\x0f\x05" CMP), /* Syscall of Go 1.18 and older */
+/* What may stand in the function named beside it only, or nowhere: sockets would be used, or waited
+ * for, or children made, past us. */
+static const struct stray {
+	struct shape shape;
+	enum go_place within;
+} strays[] = {
+	{SHAPE(0, "\xb8\xd5\0\0\0\x0f\x05"), GO_EPOLL_CREATE},
+	{SHAPE(0, "\xb8\x23\x01\0\0\x0f\x05"), GO_EPOLL_CREATE1},
+	{SHAPE(0, "\xb8\xe9\0\0\0\x0f\x05"), GO_EPOLL_CTL},
+	{SHAPE(0, "\xb8\x19\x01\0\0\x0f\x05"), GO_EPOLL_WAIT},
+	{SHAPE(0, "\xb8\xe8\0\0\0\x0f\x05"), GO_PLACES}, /* epoll_wait itself */
+	/* Taken from the stack the return address, as only where the child shares that. */
+	{SHAPE(0, "\x41\x5c\x0f\x05"), GO_VFORK},
+	/* Syscall of Go 1.18 and older. */
+	{SHAPE(0, "\x48\x8b\x44\x24\x08\x0f\x05" CMP), GO_PLACES},
 };
-#define STRAYS	     (sizeof(strays) / sizeof(strays[0]))
-#define STRAYS_KNOWN 4 /* the first four are in the functions above, one each */
+#define STRAYS (sizeof(strays) / sizeof(strays[0]))
 
 struct image {
 	const char *file;
@@ -88,7 +94,7 @@ static void look_at(struct search *s, const char *text, size_t len, size_t at,
 		s->found->at[i] = base + at - before + p->patch;
 	}
 	for (unsigned i = 0; i < STRAYS; i++) {
-		const struct shape *p = &strays[i];
+		const struct shape *p = &strays[i].shape;
 		const char *call = memmem(p->bytes, p->len, "\x0f\x05", 2);
 		size_t before = (size_t)(call - p->bytes);
 
@@ -175,7 +181,8 @@ static const char *judge(const struct search *s)
 	for (unsigned i = GO_EPOLL_CREATE; i <= GO_EPOLL_WAIT; i++)
 		epolls += s->hits[i];
 	for (unsigned i = 0; i < STRAYS; i++)
-		if (s->strays[i] != (i < STRAYS_KNOWN ? s->hits[GO_EPOLL_CREATE + i] : 0))
+		if (s->strays[i] !=
+		    (strays[i].within < GO_PLACES ? s->hits[strays[i].within] : 0))
 			return "it has system calls of its own beside Go's";
 	if (epolls != 0 && epolls != 4)
 		return "its runtime is not the one of Go 1.19 to 1.24";
