@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long remote procedure calls take, in microseconds: libtirpc over TCP and AF_UNIX, over Viaduct's
-sockets, and with its module. All four in turn, as often as asked; medians of the runs.
+"""How long remote procedure calls take: libtirpc over TCP and AF_UNIX, over Viaduct's sockets, and with
+its module. All four in turn, as often as asked; medians of the runs, and the ratio to TCP of pairs
+of the same run, with the least and the largest.
 
 usage: bench/rpc.py BUILD-FOLDER [RUNS [ROUNDS]]
 
-Both ends run on processors of their own where there are two (taskset), or, with RPC_ONE=1, on one.
+Three tables: microseconds a call; processor time of both ends, in microseconds a call, and from 1 KiB
+in nanoseconds a byte; and calls of an int in thousands a second, by 1, 2, 4 and 8 threads. For the
+first two both ends run on processors of their own where there are two (taskset), or, with RPC_ONE=1,
+on one.
 """
 import os
 import statistics
@@ -13,6 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+WAYS = ["tcp", "unix", "sockets", "module"]
+THREADS = ("1", "2", "4", "8")
+BYTES = {"KiB": 1024, "B": 1}
 
 
 def environment(way, build):
@@ -23,7 +31,8 @@ def environment(way, build):
     return env
 
 
-def once(way, build, rounds, places):
+def once(way, build, rounds, places, *more):
+    """Of each kind of call the two numbers of a line."""
     with tempfile.TemporaryDirectory() as tmp:
         place = os.path.join(tmp, "rpc.sock" if way == "unix" else "port")
         env = environment(way, build)
@@ -37,12 +46,35 @@ def once(way, build, rounds, places):
                 with open(place, encoding="ascii") as f:
                     where = f.read().strip()
             out = subprocess.run(["taskset", "-c", places[1], f"{build}/tests/rpc/rpc-pace",
-                                  where, str(rounds)], env=env, stdout=subprocess.PIPE,
-                                 check=True).stdout.decode()
+                                  where, str(rounds), str(serve.pid), *more], env=env,
+                                 stdout=subprocess.PIPE, check=True).stdout.decode()
         finally:
             serve.kill()
             serve.wait()
-    return {name: float(us) for name, us in (line.split() for line in out.splitlines())}
+    lines = (line.split() for line in out.splitlines())
+    return {name: (float(us), float(processor)) for name, us, processor in lines}
+
+
+def ratio(found, name, which):
+    pairs = sorted(tcp[name][which] / module[name][which]
+                   for tcp, module in zip(found["tcp"], found["module"]))
+    return f"{statistics.median(pairs):.1f} ({pairs[0]:.1f} to {pairs[-1]:.1f})"
+
+
+def table(title, found, which, value, last):
+    print(f"\n| {title} | " + " | ".join(WAYS) + f" | {last} |\n|" + "---|" * (len(WAYS) + 2))
+    for name in found["tcp"][0]:
+        cells = [value(name, statistics.median(run[name][which] for run in found[way]))
+                 for way in WAYS]
+        print(f"| {name} | " + " | ".join(cells) + f" | {ratio(found, name, which)} |")
+
+
+def processor_time(name, us):
+    for unit, size in BYTES.items():
+        count = name.removesuffix(unit)
+        if name.endswith(unit) and count.isdigit() and int(count) * size >= 1024:
+            return f"{us:.2f} ({us * 1000 / (int(count) * size):.3f} ns a byte)"
+    return f"{us:.2f}"
 
 
 def main():
@@ -51,15 +83,21 @@ def main():
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 11
     cpus = sorted(os.sched_getaffinity(0))
     places = [str(cpus[0]), str(cpus[0] if "RPC_ONE" in os.environ else cpus[-1])]
-    ways = ["tcp", "unix", "sockets", "module"]
-    found = {way: [] for way in ways}
+    every = ",".join(str(cpu) for cpu in cpus)
+    sizes = {way: [] for way in WAYS}
+    threads = {way: [] for way in WAYS}
     for _ in range(runs):
-        for way in ways:
-            found[way].append(once(way, build, rounds, places))
-    print("| call | " + " | ".join(ways) + " | TCP / module |\n|" + "---|" * 6)
-    for name in found["tcp"][0]:
-        us = [statistics.median(run[name] for run in found[way]) for way in ways]
-        print(f"| {name} | " + " | ".join(f"{x:.2f}" for x in us) + f" | {us[0] / us[-1]:.1f} |")
+        for way in WAYS:
+            sizes[way].append(once(way, build, rounds, places))
+        for way in WAYS:
+            found = {}
+            for count in THREADS:
+                found.update(once(way, build, rounds, [every, every], count))
+            threads[way].append(found)
+    table("microseconds a call", sizes, 0, lambda _, us: f"{us:.2f}", "TCP / module")
+    table("processor time of a call, us", sizes, 1, processor_time, "TCP / module")
+    table("thousand calls a second", threads, 0, lambda _, us: f"{1000 / us:.0f}", "module / TCP")
+    print("\nload of the machine at the end: " + " ".join(f"{x:.1f}" for x in os.getloadavg()))
 
 
 main()
