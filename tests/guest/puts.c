@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts between two hosts, each byte checked: the exports come and go under the writer's hands. */
+/* Puts and gets between two hosts, each byte checked: the exports come and go under the writer's hands. */
 /*
  * When an event comes its bytes are there, and after an export has ended its memory does not change.
  *
@@ -116,7 +116,8 @@ static int own(const char *port)
 
 		name_of(name, round);
 		/* Of a writer that is killed under fire it is the next one that tells. */
-		if (vd_export(c, name, box, BOX_BYTES, VD_WRITE, NULL, &x) < 0 ||
+		if (vd_export(c, name, box, BOX_BYTES, VD_READ | VD_WRITE, NULL, &x) <
+			    0 ||
 		    !take_calm(c, acks, box)) {
 			check_still(box, round);
 			break;
@@ -129,6 +130,20 @@ static int own(const char *port)
 }
 
 /* ---- the writer ---- */
+
+/* What lies there is what was put last, in all that is asked for and nowhere else. */
+static void get_back(vd_remote *r, uint32_t offset, size_t len, uint32_t tag)
+{
+	static uint8_t dst[BOX_BYTES + 2];
+
+	memset(dst, 0xcc, sizeof(dst));
+	MUST(vd_get(r, offset, dst + 1, len));
+	check(dst, 1, len, tag);
+	if (dst[0] != 0xcc || dst[len + 1] != 0xcc) {
+		fprintf(stderr, "get %u of %zu bytes: more was written\n", tag, len);
+		exit(1);
+	}
+}
 
 /* In turn with the owner: long ones, short ones, and some that lie across each other. */
 static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
@@ -156,6 +171,9 @@ static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
 			fprintf(stderr, "tag %u, not %u\n", ev.tag, tag);
 			exit(1);
 		}
+		/* After the last one the owner goes on to end it. */
+		if (i + 1 < CALM_PUTS)
+			get_back(r, offset, len, tag);
 	}
 }
 
@@ -178,8 +196,10 @@ static int write_all(const char *host, const char *port, uint32_t rounds)
 		name_of(name, round);
 		MUST(vd_import(c, name, PATIENT, &r));
 		put_calmly(c, r, round);
-		while ((error = vd_put(r, 0, src, BOX_BYTES, 0, 0)) == 0)
-			fired++;
+		do
+			error = round % 3 == 2 ? vd_get(r, 0, src, BOX_BYTES)
+					       : vd_put(r, 0, src, BOX_BYTES, 0, 0);
+		while (error == 0 && ++fired);
 		if (error != -ESTALE)
 			MUST(error);
 		vd_unimport(r);

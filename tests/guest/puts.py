@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The native library between two hosts with an RDMA device: long puts that the device writes to the
-memory of the peer's program, every byte checked, with and without a preloaded library.
+memory of the peer's program, and long gets that it reads there, every byte checked, with and without
+a preloaded library.
 
 usage: puts.py [OPTION]... VIADUCT CACHE
 """
@@ -37,8 +38,9 @@ def puts(bed):
         said = bed.b.must(f"LD_LIBRARY_PATH=/viaduct {under} /tests/puts write {bed.server} {PORT} {ROUNDS}", LIMIT_S)
         bed.a.served()
         counts = native(bed.b, "puts")[0]
-        print(f"  {way}: {said.strip()}; of {counts['puts']} puts {counts['far_puts']} by the device")
-        if bed.rdma and counts["far_puts"] < FAR_LEAST:
+        print(f"  {way}: {said.strip()}; of {counts['puts']} puts {counts['far_puts']} by the device, "
+              f"of {counts['gets']} gets {counts['far_gets']}")
+        if bed.rdma and min(counts["far_puts"], counts["far_gets"]) < FAR_LEAST:
             bed.fail(f"too few: {json.dumps(counts)}")
 
 
