@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The native interface on one host, two processes on two processors. */
 /*
- * A put of 64 B with notification,
- * there and back, and puts of 64 KB, beside memcpy. One line; with VIADUCT=off of TCP, and with the
- * argument `alloc` to memory that both ends map. With `message` or `socket`: messages, or bytes of a
- * stream socket, of 64 B and 64 KB there and back; each end writes and reads them all.
+ * Puts of 8 B and 64 B with notification, there and back, beside a cache line that goes there and back;
+ * and puts of 64 KB and 1 MB, each beside memcpy to the memory that the peer has mapped of ours, by turns.
+ * With VIADUCT=off of TCP, and with the argument `alloc` to memory that both ends map. With `message` or
+ * `socket`: messages, or bytes of a stream socket, of 64 B and 64 KB there and back; each end writes and
+ * reads them all.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -20,10 +23,16 @@
 
 #define TURNS 4000
 #define LARGE 65536u
-#define BATCH 100 /* puts between two flushes; memcpy, too */
 #define BOX   (16 * LARGE)
+#define BATCH (100 * LARGE) /* bytes of puts between two flushes; memcpy, too */
+#define LINES 20000
 
-static unsigned char own_box[BOX], source[LARGE];
+static unsigned char own_box[BOX], source[BOX];
+/* A line that both processes have, and nothing of the library's. */
+static struct line {
+	_Alignas(128) _Atomic unsigned there;
+	_Alignas(128) _Atomic unsigned back;
+} * line;
 
 #define NEED(condition)                                                                  \
 	do {                                                                             \
@@ -147,7 +156,36 @@ static struct way way_open(int kind, const char *port)
 	return w;
 }
 
-static vd_remote *meet(vd_conn *c, int alloc)
+/* ---- puts ---- */
+
+static void answer_lines(void)
+{
+	for (unsigned i = 1; i <= LINES; i++) {
+		while (atomic_load_explicit(&line->there, memory_order_acquire) != i)
+			__builtin_ia32_pause();
+		atomic_store_explicit(&line->back, i, memory_order_release);
+	}
+}
+
+static double line_us(void)
+{
+	static double v[LINES / 100];
+	double began = now_us();
+
+	for (unsigned i = 1; i <= LINES; i++) {
+		atomic_store_explicit(&line->there, i, memory_order_release);
+		while (atomic_load_explicit(&line->back, memory_order_acquire) != i)
+			__builtin_ia32_pause();
+		if (i % 100 == 0) {
+			v[i / 100 - 1] = (now_us() - began) / 100;
+			began = now_us();
+		}
+	}
+	return median(v, LINES / 100);
+}
+
+/* *own: what the peer has of ours. */
+static vd_remote *meet(vd_conn *c, int alloc, void **own)
 {
 	void *box = own_box;
 	vd_region *x;
@@ -155,6 +193,7 @@ static vd_remote *meet(vd_conn *c, int alloc)
 
 	NEED(!alloc || vd_alloc(BOX, &box) == 0);
 	NEED(vd_export(c, "box", box, BOX, VD_WRITE, NULL, &x) == 0);
+	*own = box;
 	NEED(vd_import(c, "box", 5000, &r) == 0);
 	return r;
 }
@@ -165,6 +204,7 @@ static void answer(int from, int alloc, int kind)
 	struct vd_event ev;
 	vd_remote *r;
 	vd_conn *c;
+	void *own;
 
 	NEED(read(from, port, sizeof(port)) == sizeof(port));
 	if (kind != PUTS) {
@@ -175,13 +215,14 @@ static void answer(int from, int alloc, int kind)
 		return;
 	}
 	NEED(vd_connect("127.0.0.1", port, 5000, &c) == 0);
-	r = meet(c, alloc);
+	r = meet(c, alloc, &own);
+	answer_lines();
 	while (vd_wait(c, &ev, 1, -1) == 1 && ev.kind == VD_EVENT_NOTIFY)
-		NEED(vd_put(r, 0, source, 64, 1, VD_NOTIFY) == 0);
+		NEED(vd_put(r, 0, source, ev.len, 1, VD_NOTIFY) == 0);
 	vd_close(c);
 }
 
-static double turns_us(vd_conn *c, vd_remote *r)
+static double turns_us(vd_conn *c, vd_remote *r, size_t len)
 {
 	static double v[TURNS];
 	struct vd_event ev;
@@ -189,7 +230,7 @@ static double turns_us(vd_conn *c, vd_remote *r)
 	for (int i = -500; i < TURNS; i++) {
 		double began = now_us();
 
-		NEED(vd_put(r, 0, source, 64, 1, VD_NOTIFY) == 0);
+		NEED(vd_put(r, 0, source, len, 1, VD_NOTIFY) == 0);
 		NEED(vd_wait(c, &ev, 1, 5000) == 1);
 		if (i >= 0)
 			v[i] = now_us() - began;
@@ -197,41 +238,40 @@ static double turns_us(vd_conn *c, vd_remote *r)
 	return median(v, TURNS);
 }
 
-/* GB a second, the median of 21 batches. */
-static double puts_speed(vd_conn *c, vd_remote *r)
+struct speeds {
+	double put, copy,
+		ratio; /* GB a second; medians of 21 batches, of each and of their ratio */
+};
+
+static struct speeds speeds(vd_conn *c, vd_remote *r, unsigned char *own, size_t len)
 {
-	double v[21];
+	double put[21], copy[21], ratio[21];
 
 	for (int k = -2; k < 21; k++) {
-		double began = now_us();
+		double began = now_us(), done, end;
 
-		for (unsigned i = 0; i < BATCH; i++)
-			NEED(vd_put(r, i % 16 * LARGE, source, LARGE, 0, 0) == 0);
+		for (size_t at = 0; at < BATCH; at += len)
+			NEED(vd_put(r, at % BOX, source, len, 0, 0) == 0);
 		NEED(vd_flush(c) == 0);
-		if (k >= 0)
-			v[k] = BATCH * (double)LARGE / (now_us() - began) * 1e-3;
+		done = now_us();
+		for (size_t at = 0; at < BATCH; at += len) {
+			memcpy(own + at % BOX, source, len);
+			/* It is wanted, as far as the compiler knows. */
+			__asm__ volatile("" ::"r"(own) : "memory");
+		}
+		end = now_us();
+		if (k < 0)
+			continue;
+		put[k] = BATCH / (done - began) * 1e-3;
+		copy[k] = BATCH / (end - done) * 1e-3;
+		ratio[k] = put[k] / copy[k];
 	}
-	return median(v, 21);
+	return (struct speeds){median(put, 21), median(copy, 21), median(ratio, 21)};
 }
 
-static double copies_speed(void)
+static void tell(const char *what, const struct speeds *s)
 {
-	unsigned char *to = malloc(BOX);
-	double v[21];
-
-	NEED(to);
-	memset(to, 1, BOX);
-	for (int k = 0; k < 21; k++) {
-		double began = now_us();
-
-		for (unsigned i = 0; i < BATCH; i++)
-			memcpy(to + i % 16 * LARGE, source, LARGE);
-		v[k] = BATCH * (double)LARGE / (now_us() - began) * 1e-3;
-	}
-	/* What is copied is wanted, as far as the compiler knows. */
-	NEED(to[LARGE] == source[0]);
-	free(to);
-	return median(v, 21);
+	printf("   %s %6.2f GB/s, memcpy %6.2f (%.2f)", what, s->put, s->copy, s->ratio);
 }
 
 static void measure(int to, int alloc, int kind)
@@ -239,7 +279,9 @@ static void measure(int to, int alloc, int kind)
 	struct sockaddr_in at;
 	socklen_t len = sizeof(at);
 	char port[8] = "";
-	double turn, put, copy;
+	struct speeds large, huge;
+	double one, small, turn;
+	void *own;
 	vd_listener *l;
 	vd_remote *r;
 	vd_conn *c;
@@ -266,15 +308,19 @@ static void measure(int to, int alloc, int kind)
 		return;
 	}
 	vd_listener_close(l);
-	r = meet(c, alloc);
-	turn = turns_us(c, r);
-	put = puts_speed(c, r);
-	copy = copies_speed();
-	printf("%s, %-14s  64 B there and back %6.2f us   64 KB %6.2f GB/s   memcpy "
-	       "%6.2f GB/s\n",
+	r = meet(c, alloc, &own);
+	one = line_us();
+	small = turns_us(c, r, 8);
+	turn = turns_us(c, r, 64);
+	large = speeds(c, r, own, LARGE);
+	huge = speeds(c, r, own, BOX);
+	printf("%s, %-14s  a line there and back %.2f us, 8 B %6.2f us, 64 B %6.2f us",
 	       vd_path(c) == VD_PATH_TCP ? "TCP " : "ring",
-	       strcmp(vd_remote_reason(r), "none") ? vd_remote_reason(r) : "mapped", turn,
-	       put, copy);
+	       strcmp(vd_remote_reason(r), "none") ? vd_remote_reason(r) : "mapped", one,
+	       small, turn);
+	tell("64 KB", &large);
+	tell("1 MB", &huge);
+	printf("\n");
 	vd_close(c);
 }
 
@@ -287,6 +333,9 @@ int main(int argc, char **argv)
 						 : PUTS;
 	pid_t pid;
 
+	line = mmap(NULL, sizeof(*line), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	NEED(line != MAP_FAILED);
 	NEED(pipe(way) == 0 && (pid = fork()) >= 0);
 	pin(pid == 0);
 	if (pid == 0) {
