@@ -276,13 +276,11 @@ void sock_forking(void)
 	}
 	slot_table_forking();
 	if (peer_ops)
-		peer_ops->forking(); /* before the numbers' lock, which is taken under it */
-	fds_forking();
+		peer_ops->forking();
 }
 
 void sock_forked_parent(pid_t child)
 {
-	fds_forked_parent();
 	if (peer_ops)
 		peer_ops->forked_parent();
 	table_forked_parent(child);
@@ -316,7 +314,6 @@ FORK_CODE void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
-	fds_forked_child();
 	if (peer_ops)
 		peer_ops->forked_child();
 	lock_drop_forked(&forking_lock);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "base/fds.h"
 #include "base/lock.h"
 #include "base/pageable.h"
 #include "base/sections.h"
@@ -50,6 +51,7 @@ void hook_forking(void)
 		announce_forking();
 		sock_forking();
 		ready_forking();
+		fds_forking(); /* the last: whoever has one of the other locks may take it */
 	}
 }
 
@@ -61,6 +63,7 @@ void hook_forked_unwrapped(void)
 {
 	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
 	if (hook_active && !fork_wrapped) {
+		fds_forked_parent();
 		ready_forked_parent();
 		sock_forked_parent(0);
 		announce_forked_parent();
@@ -73,6 +76,7 @@ FORK_CODE pid_t hook_forked_parent(pid_t pid)
 
 	fork_wrapped = false;
 	if (pid != 0 && hook_active) {
+		fds_forked_parent();
 		ready_forked_parent();
 		sock_forked_parent(pid);
 		announce_forked_parent();
@@ -95,6 +99,7 @@ FORK_CODE void hook_forked_child(void)
 	report_forked();
 	if (hook_active) {
 		self_forked();
+		fds_forked_child();
 		announce_forked_child();
 		sock_forked_child(told);
 		ready_forked_child();

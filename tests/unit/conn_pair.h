@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "base/fds.h"
 #include "conn/conn.h"
 #include "conn/report.h"
 #include "rendezvous/rendezvous.h"
@@ -152,6 +153,7 @@ PAIR_FN pid_t st_fork(void)
 	fflush(NULL);
 	sock_leave_links();
 	sock_forking();
+	fds_forking();
 	pid_t pid = fork();
 	REQUIRE(pid >= 0);
 	if (pid == 0) {
@@ -159,9 +161,11 @@ PAIR_FN pid_t st_fork(void)
 		alarm(PAIR_ALARM_S);
 		lock_forked();
 		report_forked();
+		fds_forked_child();
 		sock_forked_child(false);
 		across_world = NULL; /* its contexts are gone here */
 	} else {
+		fds_forked_parent();
 		sock_forked_parent(0);
 	}
 	return pid;

@@ -6,6 +6,7 @@
 
 #include "unit/test.h"
 
+#include "base/fds.h"
 #include "readiness/epoll.h"
 #include "unit/readiness_pair.h"
 
@@ -328,17 +329,20 @@ TEST(an_inherited_instance_goes_to_tcp)
 	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
 	sock_forking();
 	ready_forking();
+	fds_forking();
 	child = fork();
 	if (child == 0) {
 		struct epoll_event ev;
 
 		lock_forked();
+		fds_forked_child();
 		sock_forked_child(false);
 		ready_forked_child();
 		ep_wait(ep, &ev, 1, 0);
 		_exit(atomic_load(&fd_sock(p.s)->slot->reason) == VD_REASON_EPOLL ? 0
 										  : 1);
 	}
+	fds_forked_parent();
 	ready_forked_parent();
 	sock_forked_parent(child);
 	REQUIRE(waitpid(child, &status, 0) == child);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks of a process whose epoll instances are themselves waited for. */
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+static void poll_show(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT};
+	int rc = poll(&p, 1, 0);
+
+	say("poll: %d %s", rc, poll_names(p.revents));
+}
+
+/* A fork where the connection has left the instance, or shared memory, since the last look. */
+static void forked_after(void (*leave)(struct pair *p))
+{
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+	pid_t child;
+
+	ep_add(in, p.s, EPOLLIN, 1);
+	ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 2);
+	ep_show(out, 0);
+	leave(&p);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0)
+		_exit(3);
+	say("child: %d", child_status(child));
+	poll_show(in);
+	ep_show(out, 0);
+	ep_add(in, other.s, EPOLLIN, 3);
+	send_pattern(other.c, 0, 10);
+	ep_show(out, SOON);
+	ep_show(in, SOON);
+	close(in);
+	close(out);
+	close(p.c);
+	close(p.s);
+	pair_close(other);
+}
+
+static void leave_closed(struct pair *p)
+{
+	NEED(close(p->s) == 0);
+	p->s = -1;
+}
+
+static void leave_urgent(struct pair *p)
+{
+	char byte;
+
+	NEED(send(p->c, "!", 1, MSG_OOB) == 1);
+	NEED(send(p->s, "!", 1, MSG_OOB) == 1);
+	NEED(recv(p->s, &byte, 1, MSG_DONTWAIT) < 0);
+	NEED(recv(p->c, &byte, 1, MSG_DONTWAIT) < 0);
+}
+
+CASE(nested_forked_after_a_close, ANYWAY)
+{
+	forked_after(leave_closed);
+}
+
+CASE(nested_forked_after_urgent_bytes, ANYWAY)
+{
+	forked_after(leave_urgent);
+}
