@@ -239,6 +239,10 @@ check_reach() {
 	fails READER_NOT_AWAITED
 	fails TOLD_BEFORE_LANDED
 	fails OPEN_AFTER_END
+	holds -DPATIENT
+	fails RETURN_NOT_AWAITED -DPATIENT
+	fails KEY_KEPT -DPATIENT
+	fails TOLD_AFTER_END
 }
 
 check_message() {
