@@ -4,7 +4,7 @@
  * outbox.c, on the fake interconnect. It knows what P's end knows, and P's library goes on beside it.
  * A connection of two others loses nothing; nobody writes beside what was offered to him.
  * Not reached: signals, forks, more than one thread (offers belong to one), and calls that wait for
- * the peer's device (across_flush, and sends from the program's memory, zerocopy.c). */
+ * the peer's device (across_flush, across_awaits). */
 #include "conn/peer.h"
 #include "fuzz/hosts.h"
 
@@ -29,6 +29,8 @@ enum step {
 	PEER_HOLD, /* the same of P's library */
 	MANY,	   /* Q sends that often */
 	AWAY,	   /* P's process is in no call, or in one again */
+	LEND,	   /* Q lends the device so much of its memory, */
+	LENT,	   /* and takes it back */
 	STEPS
 };
 
@@ -57,6 +59,13 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 		 50, TIME, 50,	 ASIDE, 0,   0,	   TIME, 9,    AWAY, TIME, 255},
 		{BULK, 13, OFFER, 100, TIME, 99, AWAY, MANY, 140, WITHDRAW, 1, TIME, 50,
 		 AWAY, TIME, 200},
+		{BULK, 14,   NOTE, NOTE_OFFER, 255,	     1, 0, TIME, 99,   LEND, 255,
+		 20,   TIME, 99,   NOTE,       NOTE_VERDICT, 0, 0, 0,	 TIME, 30,   LENT,
+		 SEND, 9,    1},
+		{BULK, 15,   PEER, 9,	 TIME, 50,	     TAKE, 9,  NOTE, NOTE_OFFER,
+		 200,  1,    0,	   TIME, 50,   LEND,	     100,  1,  SEND, 50,
+		 0,    LENT, TIME, 99,	 NOTE, NOTE_VERDICT, 0,	   16, 0,    TIME,
+		 9},
 	};
 
 	if (n >= sizeof(seeds) / sizeof(seeds[0]))
@@ -70,6 +79,7 @@ static struct rig_end p, q, others[2];
 static struct ring_tx q_tx;
 static struct ring_rx q_rx;
 static uint8_t room[GUARD + ROOM + GUARD];
+static const uint8_t lent[ROOM];
 static bool is_broken; /* of q: its ring lies */
 static bool is_away;   /* of p */
 
@@ -293,6 +303,22 @@ static void release(struct rig_end *e)
 	across_leave(g);
 }
 
+static void lend(size_t len)
+{
+	uint32_t n;
+
+	across_hold(q.a);
+	n = across_lend(q.a, &q_tx, lent, len);
+	FUZZ_CHECK(n <= len && n <= q.a->grant.offer.bytes);
+	release(&q);
+}
+
+static void take_back(void)
+{
+	across_lend_end();
+	FUZZ_CHECK(!q.a->lent.is_registered && !peer_lending);
+}
+
 static void many(unsigned times)
 {
 	while (times-- > 0)
@@ -372,6 +398,12 @@ static void step(void)
 	case MANY:
 		many(next());
 		break;
+	case LEND:
+		lend(fuzz_number(&input, 2) % ROOM);
+		break;
+	case LENT:
+		take_back();
+		break;
 	default:
 		leave_or_come();
 	}
@@ -416,6 +448,7 @@ static void finish(void)
 	across_leave(g);
 	rig_steps();
 	withdraw(true);
+	take_back();
 	rig_close(&q);
 	rig_close(&p);
 }
