@@ -192,7 +192,7 @@ static const char *judge(const struct search *s)
 static int search(const char *file, size_t size, struct go_text *found)
 {
 	const Elf64_Ehdr *eh = (const void *)file;
-	const Elf64_Phdr *ph = (const void *)(file + eh->e_phoff);
+	const Elf64_Phdr *ph;
 	struct search s = {.found = found};
 
 	if (size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -200,6 +200,7 @@ static int search(const char *file, size_t size, struct go_text *found)
 	    eh->e_phoff % sizeof(uint64_t) || eh->e_phoff > size ||
 	    (size - eh->e_phoff) / sizeof(*ph) < eh->e_phnum)
 		return -ENOEXEC;
+	ph = (const void *)(file + eh->e_phoff);
 	for (unsigned i = 0; i < eh->e_phnum; i++)
 		if (ph[i].p_offset > size || ph[i].p_filesz > size - ph[i].p_offset)
 			return -ENOEXEC;
