@@ -60,9 +60,13 @@ FAR_TEST(ended_exports)
 	CHECK(all_are(box, BOX_BYTES, 0xee));
 }
 
+/* Longer under way than the reader takes to hear of an end. */
+#define LONG_BYTES (8u << 20)
+
 struct fire {
 	vd_remote *to;
 	uint8_t *src;
+	size_t len;
 	bool gets;
 	int error;
 };
@@ -72,8 +76,8 @@ static void *fire(void *arg)
 	struct fire *f = arg;
 
 	do
-		f->error = f->gets ? vd_get(f->to, 0, f->src, BOX_BYTES)
-				   : vd_put(f->to, 0, f->src, BOX_BYTES, 0, 0);
+		f->error = f->gets ? vd_get(f->to, 0, f->src, f->len)
+				   : vd_put(f->to, 0, f->src, f->len, 0, 0);
 	while (f->error == 0);
 	return NULL;
 }
@@ -96,7 +100,7 @@ FAR_TEST(ended_under_fire)
 	uint32_t turn = 0;
 
 	for (int i = 0; i < 40; i++) {
-		struct fire f = {.src = src, .gets = i % 2};
+		struct fire f = {.src = src, .len = BOX_BYTES, .gets = i % 2};
 		pthread_t thread;
 		vd_region *x;
 
@@ -120,6 +124,41 @@ FAR_TEST(ended_under_fire)
 	CHECK_EQ(links_beside(r.a), turn);
 	rig_close(&r);
 	CHECK(all_are(box, BOX_BYTES, 0xee));
+}
+
+/* Nor does it by the end of a connection, which the program chooses: others of the link go on. */
+FAR_TEST(closed_under_fire)
+{
+	struct rig other = far_open();
+	static uint8_t box[LONG_BYTES], src[LONG_BYTES];
+	uint32_t turn = 0;
+	uint64_t state = 1;
+
+	for (int i = 0; i < 10; i++) {
+		struct rig r = far_open();
+		struct fire f = {.src = src, .len = LONG_BYTES, .gets = i % 2};
+		pthread_t thread;
+		vd_region *x;
+
+		REQUIRE(handle(r.a)->link == handle(other.a)->link);
+		REQUIRE(vd_export(r.b, "box", box, LONG_BYTES, VD_WRITE | VD_READ, NULL,
+				  &x) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &f.to) == 0);
+		until_far(r.a, f.to, src, LONG_BYTES);
+		CHECK(turn == 0 || links_beside(other.a) == turn);
+		turn = links_beside(other.a);
+		memset(src, 7, LONG_BYTES);
+		REQUIRE(pthread_create(&thread, NULL, fire, &f) == 0);
+		usleep(next(&state) % 3000);
+		vd_close(r.b);
+		memset(box, 0xee, LONG_BYTES);
+		pthread_join(thread, NULL);
+		CHECK(f.error < 0);
+		vd_close(r.a);
+		CHECK(all_are(box, LONG_BYTES, 0xee));
+	}
+	CHECK_EQ(links_beside(other.a), turn);
+	rig_close(&other);
 }
 
 /* A peer that says nothing is waited for, but not for ever, and its key is void then. */
