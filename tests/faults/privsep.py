@@ -21,6 +21,7 @@ DOWN = "goes back to TCP"
 CALLS = {"setuid": (True, True), "setreuid": (True, True), "setresuid": (True, True),
          "syscall": (True, True), "chroot": (True, True), "capset": (True, True),
          "namespace": (True, None), "seccomp": (True, False), "threads": (True, False),
+         "no-descriptors": (True, False),
          "seteuid": (False, True), "setgid": (False, True)}
 
 
