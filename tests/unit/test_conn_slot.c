@@ -25,7 +25,7 @@ static pid_t child(void (*body)(struct slot *), struct slot *sl)
 	REQUIRE(pid >= 0);
 	if (pid == 0) {
 		atomic_store(&test_failures, 0);
-		alarm(60);
+		alarm(960);
 		body(sl);
 		fflush(NULL);
 		_exit(atomic_load(&test_failures) ? 1 : 0);
