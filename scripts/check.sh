@@ -97,9 +97,8 @@ wait $others || failed=1
 cat $results/others
 ! grep -q "^ok build with sanitized$" $results/steps || tests sanitized --suite unit --suite fuzz --suite native
 ! grep -q "^ok build with threads$" $results/steps || tests threads --suite unit --suite native
-if [ $gcc_built = 0 ]; then
-	stress sanitized
-	stress threads
-fi
+# With threads alone in check-long: the library that orders them is not instrumented there, and by chance
+# ThreadSanitizer reports what it does not see ordered (a sheet that another thread has emptied).
+[ $gcc_built != 0 ] || stress sanitized
 
 exit $failed
