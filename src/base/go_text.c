@@ -78,30 +78,31 @@ struct search {
 	bool threads; /* pthread_create is imported: threads have the C library's data */
 };
 
+/* Whether the shape stands there with its `0f 05` at `at`; *begins: where it does. */
+static bool stands(const struct shape *p, const char *text, size_t len, size_t at,
+		   size_t *begins)
+{
+	const char *call = memmem(p->bytes, p->len, "\x0f\x05", 2);
+	size_t before = (size_t)(call - p->bytes);
+
+	*begins = at - before;
+	return at >= before && len - *begins >= p->len &&
+	       memcmp(text + *begins, p->bytes, p->len) == 0;
+}
+
 /* Each place has `0f 05` in it: that is rare enough in a program to be looked for. */
 static void look_at(struct search *s, const char *text, size_t len, size_t at,
 		    uint64_t base)
 {
-	for (unsigned i = 0; i < GO_PLACES; i++) {
-		const struct shape *p = &shapes[i];
-		const char *call = memmem(p->bytes, p->len, "\x0f\x05", 2);
-		size_t before = (size_t)(call - p->bytes);
+	size_t begins;
 
-		if (at < before || len - (at - before) < p->len ||
-		    memcmp(text + at - before, p->bytes, p->len) != 0)
-			continue;
-		s->hits[i]++;
-		s->found->at[i] = base + at - before + p->patch;
-	}
-	for (unsigned i = 0; i < STRAYS; i++) {
-		const struct shape *p = &strays[i].shape;
-		const char *call = memmem(p->bytes, p->len, "\x0f\x05", 2);
-		size_t before = (size_t)(call - p->bytes);
-
-		if (at >= before && len - (at - before) >= p->len &&
-		    memcmp(text + at - before, p->bytes, p->len) == 0)
-			s->strays[i]++;
-	}
+	for (unsigned i = 0; i < GO_PLACES; i++)
+		if (stands(&shapes[i], text, len, at, &begins)) {
+			s->hits[i]++;
+			s->found->at[i] = base + begins + shapes[i].patch;
+		}
+	for (unsigned i = 0; i < STRAYS; i++)
+		s->strays[i] += stands(&strays[i].shape, text, len, at, &begins);
 }
 
 static void look_through(struct search *s, const char *text, size_t len, uint64_t base)
