@@ -15,9 +15,6 @@
 
 const char crossover_system[] = "/var/lib/viaduct/redirect";
 
-/* No transfer is larger than the ring that its bytes come from; sizes beyond it mean never. */
-#define LEAST_MAX (1u << 30)
-
 static struct {
 	struct crossover hosts[CROSSOVERS_MAX];
 	size_t count;
@@ -83,7 +80,7 @@ static bool take_size(const char *text, uint32_t *least)
 	value = strtoul(text, &end, 10);
 	*least = (uint32_t)value;
 	return isdigit((unsigned char)*text) && !*end && !errno && value >= 1 &&
-	       value <= LEAST_MAX;
+	       value <= CROSSOVER_LEAST_MAX;
 }
 
 int crossover_parse(const char *line, struct crossover *out)
@@ -172,6 +169,14 @@ uint32_t crossover_least(const uint8_t addr[16])
 	if (least == CONFIG_MEASURED)
 		least = crossover_find(addr, &measured) ? measured.least : 0;
 	return least;
+}
+
+bool crossover_is_open(const uint8_t addr[16])
+{
+	struct crossover measured;
+
+	return config_get()->redirect == CONFIG_MEASURED &&
+	       !crossover_find(addr, &measured);
 }
 
 bool crossover_keeps_tcp(const uint8_t addr[16])

@@ -20,7 +20,8 @@ struct crossover {
 	char date[11];	  /* YYYY-MM-DD */
 	bool is_slower;	  /* than TCP */
 };
-enum { CROSSOVER_TEXT = 80 };
+/* No transfer is larger than the ring that its bytes come from; sizes beyond it mean never. */
+enum { CROSSOVER_TEXT = 80, CROSSOVER_LEAST_MAX = 1 << 30 };
 
 /* A line as conffile_next gives it. 0, or -EINVAL. */
 int crossover_parse(const char *line, struct crossover *out);
@@ -34,6 +35,8 @@ enum { CROSSOVERS_MAX = 256 };
 bool crossover_find(const uint8_t addr[16], struct crossover *out);
 /* What the settings say for that host, or else the files: bytes, or 0 for never. */
 uint32_t crossover_least(const uint8_t addr[16]);
+/* Neither the settings nor the files say anything of that host: learn.c may. */
+bool crossover_is_open(const uint8_t addr[16]);
 /* Connections with that host stay on TCP: the settings leave it to the files, and these say so. */
 bool crossover_keeps_tcp(const uint8_t addr[16]);
 /* The same of any host. */

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -21,6 +22,16 @@ int (*across_open_context)(const struct name_end *local, struct link_context **o
 			   const char **why);
 
 /* ---- contexts ---- */
+
+/* "rxe0" of "rxe0, port 1, GID 1". */
+static void name_device(struct across_context *c)
+{
+	char text[LEARNT_DEVICE + 64] = "of a test";
+
+	if (!across_open_context)
+		link_verbs_name(c->context, text, sizeof(text));
+	snprintf(c->device, sizeof(c->device), "%.*s", (int)strcspn(text, ", "), text);
+}
 
 static int open_device(const struct name_end *local, struct link_context **out,
 		       const char **why)
@@ -83,6 +94,8 @@ int hub_context(const struct name_end *local, struct across_context **out)
 		link_context_destroy(c->context);
 	c->failed = r < 0;
 	c->failed_ms = now;
+	if (r == 0)
+		name_device(c);
 	if (r < 0) {
 		c->context = NULL;
 		log_debug("no RDMA device: %s (%s)", why, strerror(-r));

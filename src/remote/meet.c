@@ -521,14 +521,13 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	struct across_guard g;
 	struct across_context *c;
 	struct peer *a;
-	bool keeps_tcp;
-	uint32_t least;
+	bool keeps_tcp, learns;
 	int r = 0;
 
 	if (!local_ends_fit(local, peer))
 		return -VD_REASON_REMOTE_PEER;
-	least = crossover_least(peer->addr);
 	keeps_tcp = crossover_keeps_tcp(peer->addr);
+	learns = learn_may_begin(peer->addr);
 	g = across_enter();
 	a = take_handle();
 	if (!a)
@@ -543,7 +542,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->request = 0;
 		a->refused = 0;
 		a->not_before_ms = 0;
-		a->redirect_least = least;
+		a->redirect_least = crossover_least(peer->addr);
 		a->keeps_tcp = keeps_tcp;
 		a->uid = 0;
 		a->has_number = false;
@@ -553,6 +552,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		a->owner = (struct across_owner){0};
 		a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came =
 			false;
+		learn_begin(a, learns ? c : NULL);
 		*out = a;
 	}
 	across_leave(g);

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "rdma/link.h"
 #include "remote/cache.h"
+#include "remote/learn.h"
+#include "remote/learnt.h"
 #include "remote/remote.h"
 #include "ring/ring.h"
 
@@ -276,11 +278,12 @@ struct peer {
 	enum across_role role;
 	int refused; /* -enum vd_reason: what the next step says */
 	struct name_end local, peer;
-	uint32_t request;	 /* id at viaductd of what is not answered; 0 none */
-	uint32_t turn;		 /* uses of this struct: part of ids */
-	uint64_t not_before_ms;	 /* asking again before is in vain */
-	uint32_t redirect_least; /* across_redirect_least */
-	bool keeps_tcp;		 /* by what was measured: it only says no */
+	uint32_t request;	/* id at viaductd of what is not answered; 0 none */
+	uint32_t turn;		/* uses of this struct: part of ids */
+	uint64_t not_before_ms; /* asking again before is in vain */
+	_Atomic uint32_t redirect_least; /* across_redirect_least */
+	struct across_learn learn;
+	bool keeps_tcp; /* by what was measured: it only says no */
 	/* Of the peer: its user, for whom viaductd vouches; and its process, as it says. */
 	uint32_t uid;
 	uint8_t process[16];
@@ -347,6 +350,7 @@ struct across_pull {
 struct across_context {
 	struct link_context *context; /* NULL: free, or it could not be opened */
 	struct name_end local;
+	char device[LEARNT_DEVICE]; /* its name */
 	bool failed;
 	uint64_t failed_ms;
 };

@@ -70,13 +70,16 @@ static void remote_offer(struct wait *w)
 	struct slot *sl = w->s->slot;
 	struct peer *a = peer_of(w->s);
 	uint32_t least = a ? across_redirect_least(a) : 0;
+	bool learns = a && across_learns(a, w->room.iov_len);
 
-	if (least == 0 || w->room.iov_len < least || w->s->is_copied)
+	if (w->s->is_copied || (!learns && (least == 0 || w->room.iov_len < least)))
 		return;
 	if (peer_offering && across_offer_stands())
 		return;
 	lock_take(&sl->rx_lock);
 	if (is_at_end(w)) {
+		if (learns)
+			least = across_learn(a, w->room.iov_len, sl->rx.consumed);
 		const struct across_room room = {
 			.start = w->room.iov_base,
 			.bytes = w->room.iov_len < WIRE_AREA1_BYTES
@@ -86,9 +89,12 @@ static void remote_offer(struct wait *w)
 			.position = sl->rx.consumed,
 			.turn = sl->rx.turn_passed};
 
-		across_offer(a, &room);
+		if (least > 0 && w->room.iov_len >= least)
+			across_offer(a, &room);
 	}
 	lock_drop(&sl->rx_lock);
+	if (learns)
+		across_learn_save();
 }
 
 static size_t remote_redirected(struct wait *w, bool over)

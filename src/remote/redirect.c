@@ -17,7 +17,8 @@ static uint64_t last_id;
 
 uint32_t across_redirect_least(const struct peer *a)
 {
-	return a->redirect_least;
+	/* Relaxed: a choice that is right either way. */
+	return atomic_load_explicit(&a->redirect_least, memory_order_relaxed);
 }
 
 static bool may_offer(const struct peer *a)
@@ -130,6 +131,7 @@ static uint32_t end_offer(struct peer *a, bool take)
 	if (landed) {
 		pass(a, o->position + landed);
 		count(a, false, landed);
+		learn_landed(a, landed);
 	}
 	if (o->said)
 		o->verdict = (struct note_verdict){o->position + landed, o->number};

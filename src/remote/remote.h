@@ -120,6 +120,13 @@ bool across_offer_stands(void);
 uint32_t across_offer_end(bool take);
 /* A receive must have room for so many bytes, with this peer's host; 0: none is redirected. */
 uint32_t across_redirect_least(const struct peer *a);
+/* From this host it may be learnt still from which size on it pays, by receives with so much room; or what was
+ * learnt is still to be kept. Reads two words. */
+bool across_learns(const struct peer *a, size_t room);
+/* Then for each such receive, before its offer, under the receive lock: as across_redirect_least, for this one. */
+uint32_t across_learn(struct peer *a, size_t room, uint64_t position);
+/* And after it, without a lock: writes to a file now and then, at most once for each host and size. */
+void across_learn_save(void);
 /* The peer has offered memory. Reads one word. */
 bool across_takes(const struct peer *a);
 /* Nothing is pushed until across_release, or until something is flushed. */

@@ -37,7 +37,7 @@ ALSO = {
     "native": {"viaduct/viaduct.h"},
     "rpc": {"preload/door.h", "base/call_count.h", "base/reason.h", "base/uncontended.h"},
     "tool": {"conn/slot.h", "conn/table.h", "conn/trace_buffer.h", "daemon_client/caller.h",
-             "rdma/verbs.h", "remote/crossover.h"},
+             "rdma/verbs.h", "remote/crossover.h", "remote/learnt.h"},
 }
 # What these include is theirs: who has them need not know it.
 OPAQUE = {name for names in ALSO.values() for name in names}

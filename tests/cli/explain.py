@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 VIADUCT, MANUAL, STATIC, GO_LIKE, EXPORTS = map(os.path.abspath, sys.argv[1:6])
@@ -825,6 +826,28 @@ class Ports(Explain):
                           p["remedy"])
             answer = self.explain(f"{host}:80", env={**env, "VIADUCT_REDIRECT": "4K"})
             self.assertNotIn(name, {q["name"] for q in answer["points"]})
+
+    def test_learnt(self):
+        """What connections have found out of a host, where nobody has measured it."""
+        folder = self.tmp / "viaduct"
+        folder.mkdir()
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        (folder / "redirect").write_text("203.0.113.3 65536 2999-02-01\n")
+        (folder / "learnt").write_text(f"203.0.113.1 16384 {today} 0 rxe0\n"
+                                       f"203.0.113.2 off {today} 65536 rxe0\n"
+                                       f"203.0.113.3 16384 {today} 0 rxe0\n"
+                                       "203.0.113.4 16384 2026-01-01 0 rxe0\n")
+        env = {"XDG_STATE_HOME": str(self.tmp), "VIADUCT_CONFIG": ""}
+        for end, says in ((1, "16384 bytes or more are redirected, as connections by rxe0"),
+                          (2, "does not pay up to 65536 bytes"), (3, "as measured on 2999-02-01")):
+            host = f"203.0.113.{end}"
+            p = self.point(self.explain(f"{host}:80", env=env), "redirect", "note")
+            self.assertIn(says, p["text"])
+            self.assertIn(f"viaduct doctor {host}", p["remedy"])
+            answer = self.explain(f"{host}:80", env={**env, "VIADUCT_REDIRECT": "4K"})
+            self.assertNotIn("redirect", {q["name"] for q in answer["points"]})
+        names = {q["name"] for q in self.explain("203.0.113.4:80", env=env)["points"]}
+        self.assertNotIn("redirect", names)  # old
 
     def test_ports_that_are_none(self):
         for port in ("0", "65536", "99999", "4294967376", "-1", "+80", " 80", "00000000080"):

@@ -9,6 +9,7 @@
 
 #include "fuzz/fuzz.h"
 #include "remote/crossover.h"
+#include "remote/learnt.h"
 #include "settings/conffile.c"
 #include "settings/view.h"
 #include "tool/kept.h"
@@ -92,6 +93,28 @@ static void crossovers(const struct conffile *f)
 	FUZZ_CHECK(at == f->size);
 }
 
+static void learnt(const struct conffile *f)
+{
+	const char *line;
+	size_t at = 0;
+
+	while ((line = conffile_next(f, &at))) {
+		char text[LEARNT_TEXT], again[LEARNT_TEXT];
+		struct learnt l, m;
+
+		if (learnt_parse(line, &l) < 0)
+			continue;
+		FUZZ_CHECK(learnt_parse(learnt_text(&l, text), &m) == 0);
+		FUZZ_CHECK(strcmp(text, learnt_text(&m, again)) == 0);
+		FUZZ_CHECK(l.pays == m.pays && l.fails == m.fails &&
+			   (l.pays == 0 || l.fails < l.pays) &&
+			   memcmp(l.addr, m.addr, sizeof(l.addr)) == 0 &&
+			   !strcmp(l.device, m.device));
+		FUZZ_CHECK(learnt_is_old(l.date, 0) ||
+			   learnt_is_old(l.date, LEARNT_DAYS + 1));
+	}
+}
+
 static void settings(struct view *v)
 {
 	static const struct sockaddr_in peer = {.sin_family = AF_INET,
@@ -136,6 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (f->state != CONFFILE_READ)
 		return 0;
 	crossovers(f);
+	learnt(f);
 	settings(&v);
 	/* As the programs that the seeds name, and everything, as `config --check` does. */
 	v.exe = v.argv0 = "redis-server";

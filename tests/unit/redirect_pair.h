@@ -6,11 +6,14 @@
 #include "unit/conn_pair.h"
 
 enum { LEAST = 1000 };
+#ifndef REDIRECT_LEAST
+#define REDIRECT_LEAST "1000"
+#endif
 
 __attribute__((constructor)) static void be_across(void)
 {
 	setenv("VD_TEST_REMOTE", "5", 0);
-	setenv("VIADUCT_REDIRECT", "1000", 1);
+	setenv("VIADUCT_REDIRECT", REDIRECT_LEAST, 1);
 }
 
 #ifdef __SANITIZE_THREAD__

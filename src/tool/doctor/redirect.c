@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "remote/crossover.h"
+#include "remote/learnt.h"
 #include "tool/doctor/far.h"
 #include "tool/kept.h"
 
@@ -71,15 +72,32 @@ static void keep_measured(struct finding *f)
 			      *path ? path : "a file", strerror(-r));
 }
 
+/* Until now, without a measurement. */
+static void say_learnt(char *text, size_t size)
+{
+	struct learnt l;
+
+	learnt_read();
+	if (!learnt_find(way.peer.addr, NULL, &l))
+		return;
+	snprintf(
+		text, size,
+		l.pays ? "; connections had found out on %s that it pays from %u bytes on"
+		       : "; connections had found out on %s that it does not up to %u "
+			 "bytes",
+		l.date, l.pays ? l.pays : l.fails);
+}
+
 static void tell_measured(struct finding *f, const struct far_result *result)
 {
-	char how[200];
+	char how[300];
 	int n = snprintf(how, sizeof(how), "; by the ring and redirected:");
 
 	for (int i = 0; i < FAR_SIZES; i++)
 		n += snprintf(how + n, sizeof(how) - (size_t)n, " %uK %.0f, %.0f us%s",
 			      far_sizes[i] >> 10, result->us[i][0], result->us[i][1],
 			      i < FAR_SIZES - 1 ? ";" : "");
+	say_learnt(how + n, sizeof(how) - (size_t)n);
 	way.measured.least = crossover_of(result);
 	tell(f, &way.measured, how);
 }

@@ -6,6 +6,7 @@
 
 #include "base/reason.h"
 #include "remote/crossover.h"
+#include "remote/learnt.h"
 #include "settings/config.h"
 #include "tool/doctor/way.h"
 #include "tool/explain/world.h"
@@ -31,11 +32,35 @@ static bool say_check(void (*look)(struct finding *), const char *name, struct a
 	return f.state == FINDING_OK;
 }
 
+/* What connections have found out, where nobody has measured. */
+static void say_learnt(const char *host, const struct in6_addr *addr, struct answer *a)
+{
+	struct learnt l;
+
+	learnt_read();
+	if (!learnt_find(addr->s6_addr, NULL, &l))
+		return;
+	if (l.pays)
+		say(a, POINT_NOTE, "redirect",
+		    "Receives with room for %u bytes or more are redirected, as "
+		    "connections "
+		    "by %s have found out on %s.",
+		    l.pays, l.device, l.date);
+	else
+		say(a, POINT_NOTE, "redirect",
+		    "Redirection does not pay up to %u bytes, as connections by %s have "
+		    "found out on %s.",
+		    l.fails, l.device, l.date);
+	say_remedy(a, "`viaduct doctor %s` measures it.", host);
+}
+
 /* What `viaduct doctor` has measured, where the settings leave it to that. False: RDMA is slower. */
 static bool say_kept(const char *host, const struct in6_addr *addr, struct answer *a)
 {
 	struct crossover c;
 
+	if (crossover_is_open(addr->s6_addr))
+		say_learnt(host, addr, a);
 	if (config_get()->redirect != CONFIG_MEASURED ||
 	    !crossover_find(addr->s6_addr, &c))
 		return true;
