@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake of two daemons, and their frames, from libsodium's primitives. */
+/* The handshake of two daemons, and their frames, by libsodium's crypto_kx and secretstream. */
 #include <errno.h>
 #include <sodium.h>
 #include <string.h>
 
 #include "daemon/session.h"
+
+/* The stream's own tag: each frame is a message. None is its last one, nor renews its key. */
+#define TAG crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
 
 enum { TYPE_HELLO = 1, TYPE_REPLY, TYPE_PROOF, TYPE_REFUSAL };
 
@@ -14,18 +17,22 @@ static const uint8_t magic[8] = {'v', 'i', 'a', 'd', 'u', 'c', 't', 'd'};
 enum {
 	HELLO_ID = SESSION_HEAD_BYTES,
 	HELLO_POINT = HELLO_ID + KEYS_ID_BYTES,
-	HELLO_MAC = HELLO_POINT + 32,
+	HELLO_MAC = HELLO_POINT + SESSION_POINT_BYTES,
 	REPLY_POINT = SESSION_HEAD_BYTES,
-	REPLY_MAC = REPLY_POINT + 32,
-	PROOF_MAC = SESSION_HEAD_BYTES
+	REPLY_START = REPLY_POINT + SESSION_POINT_BYTES,
+	REPLY_MAC = REPLY_START + SESSION_START_BYTES,
+	PROOF_START = SESSION_HEAD_BYTES,
+	PROOF_MAC = PROOF_START + SESSION_START_BYTES
 };
 
-static_assert(crypto_auth_BYTES == 32 && crypto_auth_KEYBYTES == KEYS_KEY_BYTES, "MAC");
-static_assert(crypto_scalarmult_BYTES == 32 && crypto_scalarmult_SCALARBYTES == 32,
-	      "points");
-static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == SESSION_TAG_BYTES &&
-		      crypto_aead_chacha20poly1305_ietf_KEYBYTES == 32,
-	      "frames");
+enum {
+	TRANSCRIPT_MAX =
+		SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES + PROOF_MAC
+};
+
+static_assert(crypto_auth_KEYBYTES == KEYS_KEY_BYTES, "MAC");
+static_assert(crypto_kx_SESSIONKEYBYTES == crypto_secretstream_xchacha20poly1305_KEYBYTES,
+	      "keys of both directions");
 
 static void put_head(uint8_t *to, uint8_t type, uint8_t status)
 {
@@ -35,65 +42,91 @@ static void put_head(uint8_t *to, uint8_t type, uint8_t status)
 	to[11] = status;
 }
 
-/* Everything that both have seen so far, so that no part of it can be exchanged. */
-static size_t
-transcript(const struct session *s, size_t hello, size_t reply,
-	   uint8_t out[SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES])
+/*
+ * Everything that both have seen so far, so that no part of it can be exchanged: the ends,
+ * HELLO (without its MAC before there is a REPLY), that many bytes of REPLY, and PROOF
+ * without its MAC where there is one.
+ */
+static size_t transcript(const struct session *s, size_t reply, const uint8_t *proof,
+			 uint8_t out[TRANSCRIPT_MAX])
 {
+	size_t hello = reply ? SESSION_HELLO_BYTES : HELLO_MAC, n = 0;
+
 	memcpy(out, s->ends, SESSION_ENDS_BYTES);
-	memcpy(out + SESSION_ENDS_BYTES, s->hello, hello);
-	memcpy(out + SESSION_ENDS_BYTES + hello, s->reply, reply);
-	return SESSION_ENDS_BYTES + hello + reply;
+	n += SESSION_ENDS_BYTES;
+	memcpy(out + n, s->hello, hello);
+	n += hello;
+	memcpy(out + n, s->reply, reply);
+	n += reply;
+	if (proof)
+		memcpy(out + n, proof, PROOF_MAC);
+	return n + (proof ? PROOF_MAC : 0);
 }
 
-static void mac_of(const struct session *s, enum keys_use use, size_t hello, size_t reply,
-		   uint8_t mac[32])
+static void mac_of(const struct session *s, enum keys_use use, size_t reply,
+		   const uint8_t *proof, uint8_t *mac)
 {
-	uint8_t seen[SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES];
-	size_t n = transcript(s, hello, reply, seen);
+	uint8_t seen[TRANSCRIPT_MAX];
+	size_t n = transcript(s, reply, proof, seen);
 
 	crypto_auth(mac, seen, n, s->key->part[use]);
 }
 
-static int mac_check(const struct session *s, enum keys_use use, size_t hello,
-		     size_t reply, const uint8_t *mac)
+static int mac_check(const struct session *s, enum keys_use use, size_t reply,
+		     const uint8_t *proof, const uint8_t *mac)
 {
-	uint8_t seen[SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES];
-	size_t n = transcript(s, hello, reply, seen);
+	uint8_t seen[TRANSCRIPT_MAX];
+	size_t n = transcript(s, reply, proof, seen);
 
 	return crypto_auth_verify(mac, seen, n, s->key->part[use]) == 0 ? 0
 									: -EKEYREJECTED;
 }
 
-static void own_point(struct session *s, uint8_t *point)
+/* crypto_kx knows the two points alone: the shared key and what was said are added here. */
+static void bind_key(const struct session *s, const uint8_t *exchanged, uint8_t *key)
 {
-	randombytes_buf(s->own_secret, sizeof(s->own_secret));
-	crypto_scalarmult_base(point, s->own_secret);
+	uint8_t seen[TRANSCRIPT_MAX];
+	size_t n = transcript(s, REPLY_START, NULL, seen);
+	crypto_generichash_state hash;
+
+	crypto_generichash_init(&hash, s->key->part[KEYS_SESSION], KEYS_KEY_BYTES,
+				crypto_kx_SESSIONKEYBYTES);
+	crypto_generichash_update(&hash, exchanged, crypto_kx_SESSIONKEYBYTES);
+	crypto_generichash_update(&hash, seen, n);
+	crypto_generichash_final(&hash, key, crypto_kx_SESSIONKEYBYTES);
+	sodium_memzero(&hash, sizeof(hash));
 }
 
-/* The session's keys come from the shared key, the two points, and all that was said. */
-static int derive(struct session *s, const uint8_t *point, int initiator)
+/* With both points known: begins the own stream at start, and keeps the other one's key. */
+static int exchange(struct session *s, bool initiator, uint8_t *start)
 {
-	uint8_t seen[SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES];
-	uint8_t common[32], both[64];
-	crypto_generichash_state hash;
-	size_t n = transcript(s, SESSION_HELLO_BYTES, SESSION_REPLY_BYTES, seen);
-	int bad = crypto_scalarmult(common, s->own_secret, point);
+	const uint8_t *client = s->hello + HELLO_POINT, *server = s->reply + REPLY_POINT;
+	uint8_t rx[crypto_kx_SESSIONKEYBYTES], tx[crypto_kx_SESSIONKEYBYTES];
+	uint8_t key[crypto_kx_SESSIONKEYBYTES];
+	int bad;
 
+	if (initiator)
+		bad = crypto_kx_client_session_keys(rx, tx, client, s->own_secret,
+						    server);
+	else
+		bad = crypto_kx_server_session_keys(rx, tx, server, s->own_secret,
+						    client);
 	if (!bad) {
-		crypto_generichash_init(&hash, s->key->part[KEYS_SESSION], KEYS_KEY_BYTES,
-					sizeof(both));
-		crypto_generichash_update(&hash, common, sizeof(common));
-		crypto_generichash_update(&hash, seen, n);
-		crypto_generichash_final(&hash, both, sizeof(both));
-		memcpy(initiator ? s->seal_key : s->open_key, both, 32);
-		memcpy(initiator ? s->open_key : s->seal_key, both + 32, 32);
-		sodium_memzero(&hash, sizeof(hash));
+		bind_key(s, tx, key);
+		bind_key(s, rx, s->open_key);
+		crypto_secretstream_xchacha20poly1305_init_push(&s->seal, start, key);
 	}
-	sodium_memzero(common, sizeof(common));
-	sodium_memzero(both, sizeof(both));
+	sodium_memzero(rx, sizeof(rx));
+	sodium_memzero(tx, sizeof(tx));
+	sodium_memzero(key, sizeof(key));
 	sodium_memzero(s->own_secret, sizeof(s->own_secret));
 	return bad ? -EKEYREJECTED : 0;
+}
+
+static void begin_opening(struct session *s, const uint8_t *start)
+{
+	crypto_secretstream_xchacha20poly1305_init_pull(&s->open, start, s->open_key);
+	sodium_memzero(s->open_key, sizeof(s->open_key));
 }
 
 static void begin(struct session *s, const struct keys *keys,
@@ -114,8 +147,8 @@ size_t session_initiate(struct session *s, const struct keys *keys,
 	s->key = &keys->key[0];
 	put_head(s->hello, TYPE_HELLO, 0);
 	memcpy(s->hello + HELLO_ID, s->key->id, KEYS_ID_BYTES);
-	own_point(s, s->hello + HELLO_POINT);
-	mac_of(s, KEYS_HELLO, HELLO_MAC, 0, s->hello + HELLO_MAC);
+	crypto_kx_keypair(s->hello + HELLO_POINT, s->own_secret);
+	mac_of(s, KEYS_HELLO, 0, NULL, s->hello + HELLO_MAC);
 	memcpy(out, s->hello, SESSION_HELLO_BYTES);
 	return SESSION_HELLO_BYTES;
 }
@@ -136,15 +169,15 @@ static int take_hello(struct session *s, const uint8_t *in, uint8_t *out,
 	s->key = keys_find(s->keys, in + HELLO_ID);
 	if (!s->key)
 		return -ENOKEY;
-	r = mac_check(s, KEYS_HELLO, HELLO_MAC, 0, in + HELLO_MAC);
+	r = mac_check(s, KEYS_HELLO, 0, NULL, in + HELLO_MAC);
 	if (r < 0)
 		return r;
 	put_head(s->reply, TYPE_REPLY, 0);
-	own_point(s, s->reply + REPLY_POINT);
-	mac_of(s, KEYS_RESPONDER, SESSION_HELLO_BYTES, REPLY_MAC, s->reply + REPLY_MAC);
-	r = derive(s, s->hello + HELLO_POINT, 0);
+	crypto_kx_keypair(s->reply + REPLY_POINT, s->own_secret);
+	r = exchange(s, false, s->reply + REPLY_START);
 	if (r < 0)
 		return r;
+	mac_of(s, KEYS_RESPONDER, REPLY_MAC, NULL, s->reply + REPLY_MAC);
 	memcpy(out, s->reply, SESSION_REPLY_BYTES);
 	*out_bytes = SESSION_REPLY_BYTES;
 	s->state = SESSION_WAITS_PROOF;
@@ -157,14 +190,14 @@ static int take_reply(struct session *s, const uint8_t *in, uint8_t *out,
 	int r;
 
 	memcpy(s->reply, in, SESSION_REPLY_BYTES);
-	r = mac_check(s, KEYS_RESPONDER, SESSION_HELLO_BYTES, REPLY_MAC, in + REPLY_MAC);
+	r = mac_check(s, KEYS_RESPONDER, REPLY_MAC, NULL, in + REPLY_MAC);
 	if (r == 0)
-		r = derive(s, s->reply + REPLY_POINT, 1);
+		r = exchange(s, true, out + PROOF_START);
 	if (r < 0)
 		return r;
+	begin_opening(s, s->reply + REPLY_START);
 	put_head(out, TYPE_PROOF, 0);
-	mac_of(s, KEYS_INITIATOR, SESSION_HELLO_BYTES, SESSION_REPLY_BYTES,
-	       out + PROOF_MAC);
+	mac_of(s, KEYS_INITIATOR, SESSION_REPLY_BYTES, out, out + PROOF_MAC);
 	*out_bytes = SESSION_PROOF_BYTES;
 	s->state = SESSION_READY;
 	return 0;
@@ -172,12 +205,13 @@ static int take_reply(struct session *s, const uint8_t *in, uint8_t *out,
 
 static int take_proof(struct session *s, const uint8_t *in)
 {
-	int r = mac_check(s, KEYS_INITIATOR, SESSION_HELLO_BYTES, SESSION_REPLY_BYTES,
-			  in + PROOF_MAC);
+	int r = mac_check(s, KEYS_INITIATOR, SESSION_REPLY_BYTES, in, in + PROOF_MAC);
 
-	if (r == 0)
-		s->state = SESSION_READY;
-	return r;
+	if (r < 0)
+		return r;
+	begin_opening(s, in + PROOF_START);
+	s->state = SESSION_READY;
+	return 0;
 }
 
 /* The length of the message that is expected now; a refusal is shorter than each. */
@@ -258,32 +292,21 @@ static void put64(uint8_t *to, uint64_t v)
 	wire_put32(to + 4, (uint32_t)v);
 }
 
-/* Each number is used once with a key, since each session has keys of its own. */
-static void nonce_of(uint64_t number, uint8_t nonce[12])
-{
-	memset(nonce, 0, 4);
-	put64(nonce + 4, number);
-}
-
 size_t session_seal(struct session *s, const uint8_t *plain, size_t bytes,
 		    uint8_t out[SESSION_FRAME_MAX])
 {
-	uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
-
-	if (s->state != SESSION_READY || s->sealed >= SESSION_FRAMES_MAX ||
-	    bytes > WIRE_PLAIN_MAX)
+	if (s->state != SESSION_READY || bytes > WIRE_PLAIN_MAX)
 		return 0;
 	wire_put16(out, (unsigned)(bytes + SESSION_TAG_BYTES));
 	wire_put16(out + 2, 0);
-	put64(out + 4, s->sealed);
-	nonce_of(s->sealed, nonce);
-	crypto_aead_chacha20poly1305_ietf_encrypt(out + SESSION_FRAME_BYTES, NULL, plain,
-						  bytes, out, SESSION_FRAME_BYTES, NULL,
-						  nonce, s->seal_key);
-	s->sealed++;
+	put64(out + 4, s->sealed++);
+	crypto_secretstream_xchacha20poly1305_push(&s->seal, out + SESSION_FRAME_BYTES,
+						   NULL, plain, bytes, out,
+						   SESSION_FRAME_BYTES, TAG);
 	return bytes + SESSION_SEALED_BYTES;
 }
 
+/* The stream itself takes no frame but the next: the number only says what is wrong. */
 static int open_check(const struct session *s, const uint8_t *in, size_t length)
 {
 	uint64_t number = (uint64_t)wire_get32(in + 4) << 32 | wire_get32(in + 8);
@@ -293,15 +316,15 @@ static int open_check(const struct session *s, const uint8_t *in, size_t length)
 		return -EMSGSIZE;
 	if (number < s->opened)
 		return -EALREADY;
-	return number == s->opened && number < SESSION_FRAMES_MAX ? 0 : -EBADMSG;
+	return number == s->opened ? 0 : -EBADMSG;
 }
 
 ssize_t session_open(struct session *s, const uint8_t *in, size_t bytes,
 		     uint8_t plain[WIRE_PLAIN_MAX], size_t *plain_bytes)
 {
-	uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
 	unsigned long long got = 0;
 	size_t length;
+	uint8_t tag = 0;
 	int r;
 
 	if (s->state != SESSION_READY)
@@ -312,10 +335,10 @@ ssize_t session_open(struct session *s, const uint8_t *in, size_t bytes,
 	r = open_check(s, in, length);
 	if (r == 0 && bytes < SESSION_FRAME_BYTES + length)
 		return 0;
-	nonce_of(s->opened, nonce);
-	if (r == 0 && crypto_aead_chacha20poly1305_ietf_decrypt(
-			      plain, &got, NULL, in + SESSION_FRAME_BYTES, length, in,
-			      SESSION_FRAME_BYTES, nonce, s->open_key) != 0)
+	if (r == 0 && (crypto_secretstream_xchacha20poly1305_pull(
+			       &s->open, plain, &got, &tag, in + SESSION_FRAME_BYTES,
+			       length, in, SESSION_FRAME_BYTES) != 0 ||
+		       tag != TAG))
 		r = -EBADMSG;
 	if (r < 0) {
 		session_finish(s);

@@ -4,6 +4,7 @@
 #define VD_DAEMON_SESSION_H
 
 #include <assert.h>
+#include <sodium.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -12,21 +13,28 @@
 #include "daemon/keys.h"
 #include "daemon/wire.h"
 
-#define SESSION_PROTOCOL 1
+#define SESSION_PROTOCOL 2
 
-#define SESSION_HEAD_BYTES   12 /* magic, version, type, status */
-#define SESSION_HELLO_BYTES  (SESSION_HEAD_BYTES + KEYS_ID_BYTES + 32 + 32)
-#define SESSION_REPLY_BYTES  (SESSION_HEAD_BYTES + 32 + 32)
-#define SESSION_PROOF_BYTES  (SESSION_HEAD_BYTES + 32)
+#define SESSION_HEAD_BYTES  12 /* magic, version, type, status */
+#define SESSION_POINT_BYTES crypto_kx_PUBLICKEYBYTES
+#define SESSION_START_BYTES crypto_secretstream_xchacha20poly1305_HEADERBYTES
+#define SESSION_MAC_BYTES   crypto_auth_BYTES
+#define SESSION_HELLO_BYTES                                                              \
+	(SESSION_HEAD_BYTES + KEYS_ID_BYTES + SESSION_POINT_BYTES + SESSION_MAC_BYTES)
+#define SESSION_REPLY_BYTES                                                              \
+	(SESSION_HEAD_BYTES + SESSION_POINT_BYTES + SESSION_START_BYTES +                \
+	 SESSION_MAC_BYTES)
+#define SESSION_PROOF_BYTES  (SESSION_HEAD_BYTES + SESSION_START_BYTES + SESSION_MAC_BYTES)
 #define SESSION_ENDS_BYTES   36
-#define SESSION_SHAKE_MAX    SESSION_HELLO_BYTES /* the longest of them */
+#define SESSION_SHAKE_MAX    SESSION_REPLY_BYTES /* the longest of them */
 #define SESSION_FRAME_BYTES  12			 /* length, zero, number */
-#define SESSION_TAG_BYTES    16
+#define SESSION_TAG_BYTES    crypto_secretstream_xchacha20poly1305_ABYTES
 #define SESSION_SEALED_BYTES (SESSION_FRAME_BYTES + SESSION_TAG_BYTES)
 #define SESSION_FRAME_MAX    (SESSION_SEALED_BYTES + WIRE_PLAIN_MAX)
-#define SESSION_FRAMES_MAX   (UINT64_C(1) << 32) /* then the link is made anew */
 
-static_assert(SESSION_HELLO_BYTES == 92 && SESSION_REPLY_BYTES == 76, "handshake layout");
+static_assert(SESSION_HELLO_BYTES == 92 && SESSION_REPLY_BYTES == 100 &&
+		      SESSION_PROOF_BYTES == 68 && SESSION_SEALED_BYTES == 29,
+	      "layout of docs/relay.md");
 
 enum session_state {
 	SESSION_WAITS_HELLO, /* responder */
@@ -42,11 +50,12 @@ struct session {
 	const struct keys_key *key;
 	uint8_t ends
 		[SESSION_ENDS_BYTES]; /* of the TCP connection, the initiator's first */
-	uint8_t own_secret[32];
+	uint8_t own_secret[crypto_kx_SECRETKEYBYTES];
 	uint8_t hello[SESSION_HELLO_BYTES], reply[SESSION_REPLY_BYTES];
-	uint8_t seal_key[32], open_key[32];
-	uint64_t sealed, opened; /* frames */
-	uint8_t refusal;	 /* LOCAL_ status of what the other side refused, or 0 */
+	uint8_t open_key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
+	crypto_secretstream_xchacha20poly1305_state seal, open; /* one each direction */
+	uint64_t sealed, opened;				/* frames */
+	uint8_t refusal; /* LOCAL_ status of what the other side refused, or 0 */
 };
 
 /* Of who has made the TCP connection. Writes its first message; returns its length. */
@@ -65,7 +74,8 @@ void session_respond(struct session *s, const struct keys *keys,
  */
 ssize_t session_shake(struct session *s, const uint8_t *in, size_t bytes,
 		      uint8_t out[SESSION_SHAKE_MAX], size_t *out_bytes);
-/* Writes the frame of a message of at most WIRE_PLAIN_MAX; its length, 0 when spent. */
+/* Writes the frame of a message of at most WIRE_PLAIN_MAX; its length, or 0 where
+ * the session is not ready. */
 size_t session_seal(struct session *s, const uint8_t *plain, size_t bytes,
 		    uint8_t out[SESSION_FRAME_MAX]);
 /*

@@ -67,11 +67,13 @@ class Askers(TwoHosts):
             peer = self.connect()
             peer.write(data)
             peer.ended()
-        peer = self.connect()
-        peer.write(sealed.head(1, version=2))
-        with self.assertRaises(Closed) as closed:
-            peer.read(100)
-        self.assertEqual(closed.exception.args[0], sealed.head(REFUSAL, VERSION))
+        for version in (1, 3):
+            peer = self.connect()
+            peer.write(sealed.head(1, version=version) + bytes(80))
+            with self.assertRaises(Closed) as closed:
+                peer.read(100)
+            self.assertEqual(closed.exception.args[0], sealed.head(REFUSAL, VERSION))
+        self.db.wait_log("is refused: it speaks another version")
 
     def test_a_session_repeated(self):
         q, tuple = self.holder()
@@ -91,7 +93,7 @@ class Askers(TwoHosts):
         again = Peer(sock)
         self.addCleanup(again.close)
         again.write(said[0])
-        again.read(76)
+        again.read(sealed.REPLY_BYTES)
         again.write(b"".join(said[1:]))
         self.assertTrue(again.ended())
         self.db.wait_log("has not the key that it names")
@@ -114,6 +116,23 @@ class Askers(TwoHosts):
             peer.frame(plain)
             peer.say(plain)
         self.frames(skip, "a frame is forged, changed or missing")
+
+    def test_two_frames_exchanged(self):
+        def swap(peer, plain):
+            first = peer.frame(plain)
+            peer.write(peer.frame(plain) + first)
+        self.frames(swap, "a frame is forged, changed or missing")
+
+    def test_a_frame_cut_short(self):
+        """Its end never comes, and the link's does: nothing of it was heard."""
+        q, tuple = self.holder()
+        peer = self.connect().shake()
+        self.answered(peer, q, tuple)
+        peer.write(peer.frame(sealed.question(8, *tuple, b"x"))[:-1])
+        peer.socket.shutdown(socket.SHUT_WR)
+        self.assertTrue(peer.ended())
+        self.db.wait_log("has closed the link")
+        self.assertEqual(self.status(q, tuple[::-1], WITHDRAW), OK)  # heard nothing
 
     def test_a_frame_changed(self):
         def flip(peer, plain):
@@ -276,7 +295,7 @@ class Answerers(TwoHosts):
             if step == "hello":
                 peer.read(50)
             elif step == "reply":
-                peer.read(92)
+                peer.read(sealed.HELLO_BYTES)
                 peer.write(bytes(10))
             else:
                 peer.respond()
@@ -291,9 +310,8 @@ class Answerers(TwoHosts):
 
     def test_without_the_key(self):
         peer = self.accept(key=b"\x12" * 32)
-        peer.hello = peer.read(92)
-        start = sealed.head(sealed.REPLY) + sealed.point(peer.secret)
-        peer.write(start + sealed.mac(peer.keys[2], peer.ends + peer.hello + start))
+        peer.hello = peer.read(sealed.HELLO_BYTES)
+        peer.write(peer.reply_message())
         self.heard(KEY)
         self.assertTrue(peer.ended())
 
@@ -303,7 +321,7 @@ class Answerers(TwoHosts):
         near = self.accept()
         with self.b:
             far = socket.create_connection(("192.168.9.2", PORT), SECONDS)
-        far.sendall(near.read(92))
+        far.sendall(near.read(sealed.HELLO_BYTES))
         self.assertEqual(far.recv(100), sealed.head(REFUSAL, KEY))
         near.write(sealed.head(REFUSAL, KEY))
         far.close()

@@ -186,19 +186,19 @@ class Others(TwoHosts):
     def test_versions(self):
         peer = self.accept()
         peer.read(92)
-        peer.write(sealed.head(REFUSAL, VERSION, version=2))
+        peer.write(sealed.head(REFUSAL, VERSION, version=1))
         self.why(UNREACHABLE, REFUSES_VERSION)
 
     def test_another_version_in_a_reply(self):
         peer = self.accept()
         peer.read(92)
-        peer.write(sealed.head(sealed.REPLY, version=2) + bytes(64))
+        peer.write(sealed.head(sealed.REPLY, version=1) + bytes(64))
         self.why(UNREACHABLE, OTHER_VERSION)
 
     def test_keys(self):
         peer = self.accept(key=b"\x12" * 32)
         peer.read(92)
-        peer.write(sealed.head(sealed.REPLY) + sealed.point(peer.secret) + bytes(32))
+        peer.write(sealed.head(sealed.REPLY) + peer.point + bytes(24 + 32))
         self.why(KEY, WRONG_KEY)
 
     def test_a_refusal_that_says_nothing(self):

@@ -3,14 +3,15 @@
 do not keep to it."""
 import ctypes
 import ctypes.util
-import os
 import socket
 import struct
 
 from rig import OK, PORT, SECONDS, ends
 
 MAGIC = b"viaductd"
+PROTOCOL = 2
 HELLO, REPLY, PROOF, REFUSAL = 1, 2, 3, 4
+HELLO_BYTES, REPLY_BYTES, PROOF_BYTES, TAG_BYTES = 92, 100, 68, 17
 # Not find_library, which may run a compiler.
 sodium = ctypes.CDLL("libsodium.so.23")
 sodium.sodium_init()
@@ -33,27 +34,30 @@ def mac(key, data):
     return got.raw
 
 
-def hash64(key, data):
-    got = out(64)
-    sodium.crypto_generichash(got, ctypes.c_size_t(64), data, ctypes.c_ulonglong(len(data)),
+def keyed_hash(key, data):
+    got = out(32)
+    sodium.crypto_generichash(got, ctypes.c_size_t(32), data, ctypes.c_ulonglong(len(data)),
                               key, ctypes.c_size_t(32))
     return got.raw
 
 
-def point(secret):
-    got = out(32)
-    sodium.crypto_scalarmult_base(got, secret)
-    return got.raw
+def keypair():
+    public, secret = out(32), out(32)
+    sodium.crypto_kx_keypair(public, secret)
+    return public.raw, secret.raw
 
 
-def common(secret, other):
-    got = out(32)
-    if sodium.crypto_scalarmult(got, secret, other):
+def exchanged(initiator, own, secret, other):
+    """What is sealed with, and what is opened with."""
+    rx, tx = out(32), out(32)
+    side = sodium.crypto_kx_client_session_keys if initiator else \
+        sodium.crypto_kx_server_session_keys
+    if side(rx, tx, own, secret, other):
         raise ValueError("small order")
-    return got.raw
+    return tx.raw, rx.raw
 
 
-def head(type, status=0, version=1):
+def head(type, status=0, version=PROTOCOL):
     return MAGIC + struct.pack(">HBB", version, type, status)
 
 
@@ -84,7 +88,8 @@ class Peer:
         self.socket.settimeout(SECONDS)
         own, other = ends(sock)
         self.ends = own + other if initiator else other + own
-        self.secret = os.urandom(32)
+        self.point, self.secret = keypair()
+        self.start, self.seal_state, self.open_state = out(24), out(64), out(64)
         self.sealed = self.opened = 0
         self.sent = []
 
@@ -105,46 +110,57 @@ class Peer:
         self.socket.sendall(data)
 
     def hello_message(self):
-        start = head(HELLO) + self.id + point(self.secret)
+        start = head(HELLO) + self.id + self.point
         return start + mac(self.keys[1], self.ends + start)
 
-    def derive(self, other):
-        both = hash64(self.keys[4], common(self.secret, other) + self.ends + self.hello +
-                      self.reply)
-        self.seal_key, self.open_key = (both[:32], both[32:])[::1 if self.initiator else -1]
+    def derive(self, other, seen):
+        """Begins to seal; returns the key with which the other one does."""
+        seal, open = (keyed_hash(self.keys[4], key + self.ends + seen)
+                      for key in exchanged(self.initiator, self.point, self.secret, other))
+        sodium.crypto_secretstream_xchacha20poly1305_init_push(self.seal_state, self.start, seal)
+        return open
+
+    def open(self, start, key):
+        sodium.crypto_secretstream_xchacha20poly1305_init_pull(self.open_state, start, key)
+
+    def reply_message(self):
+        """The answer to self.hello."""
+        start = head(REPLY) + self.point
+        self.open_key = self.derive(self.hello[28:60], self.hello + start)
+        start += self.start.raw
+        return start + mac(self.keys[2], self.ends + self.hello + start)
 
     def shake(self):
         """As the initiator. Raises Closed with what came instead of a REPLY."""
         self.hello = self.hello_message()
         self.write(self.hello)
-        self.reply = self.read(76)
-        if self.reply[44:] != mac(self.keys[2], self.ends + self.hello + self.reply[:44]):
+        self.reply = self.read(REPLY_BYTES)
+        if self.reply[68:] != mac(self.keys[2], self.ends + self.hello + self.reply[:68]):
             raise ValueError("the responder's MAC")
-        self.derive(self.reply[12:44])
-        self.write(head(PROOF) + mac(self.keys[3], self.ends + self.hello + self.reply))
+        self.open(self.reply[44:68], self.derive(self.reply[12:44], self.hello + self.reply[:44]))
+        start = head(PROOF) + self.start.raw
+        self.write(start + mac(self.keys[3], self.ends + self.hello + self.reply + start))
         return self
 
     def respond(self):
-        self.hello = self.read(92)
+        self.hello = self.read(HELLO_BYTES)
         if self.hello[60:] != mac(self.keys[1], self.ends + self.hello[:60]):
             raise ValueError("the initiator's MAC")
-        start = head(REPLY) + point(self.secret)
-        self.reply = start + mac(self.keys[2], self.ends + self.hello + start)
-        self.derive(self.hello[28:60])
+        self.reply = self.reply_message()
         self.write(self.reply)
-        if self.read(44)[12:] != mac(self.keys[3], self.ends + self.hello + self.reply):
+        proof = self.read(PROOF_BYTES)
+        if proof[36:] != mac(self.keys[3], self.ends + self.hello + self.reply + proof[:36]):
             raise ValueError("the initiator's proof")
+        self.open(proof[12:36], self.open_key)
         return self
 
-    def frame(self, plain, number=None):
-        if number is None:
-            number = self.sealed
-            self.sealed += 1
-        start = struct.pack(">HHQ", len(plain) + 16, 0, number)
-        body = out(len(plain) + 16)
-        sodium.crypto_aead_chacha20poly1305_ietf_encrypt(
-            body, None, plain, ctypes.c_ulonglong(len(plain)), start, ctypes.c_ulonglong(12),
-            None, bytes(4) + struct.pack(">Q", number), self.seal_key)
+    def frame(self, plain):
+        start = struct.pack(">HHQ", len(plain) + TAG_BYTES, 0, self.sealed)
+        self.sealed += 1
+        body = out(len(plain) + TAG_BYTES)
+        sodium.crypto_secretstream_xchacha20poly1305_push(
+            self.seal_state, body, None, plain, ctypes.c_ulonglong(len(plain)), start,
+            ctypes.c_ulonglong(12), ctypes.c_ubyte(0))
         return start + body.raw
 
     def say(self, plain):
@@ -154,13 +170,13 @@ class Peer:
         start = self.read(12)
         length, zero, number = struct.unpack(">HHQ", start)
         assert (zero, number) == (0, self.opened)
-        sealed, plain = self.read(length), out(length)
-        if sodium.crypto_aead_chacha20poly1305_ietf_decrypt(
-                plain, None, None, sealed, ctypes.c_ulonglong(length), start,
-                ctypes.c_ulonglong(12), bytes(4) + struct.pack(">Q", number), self.open_key):
+        sealed, plain, tag = self.read(length), out(length), out(1)
+        if sodium.crypto_secretstream_xchacha20poly1305_pull(
+                self.open_state, plain, None, tag, sealed, ctypes.c_ulonglong(length), start,
+                ctypes.c_ulonglong(12)) or tag.raw != b"\0":
             raise ValueError("the frame")
         self.opened += 1
-        return plain.raw[:length - 16]
+        return plain.raw[:length - TAG_BYTES]
 
     def ask(self, *args, **fields):
         self.say(question(*args, **fields))

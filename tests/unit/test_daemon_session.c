@@ -104,9 +104,10 @@ TEST(two_with_a_key_agree)
 		passes(&p.i, &p.r, WIRE_PLAIN_MAX);
 		passes(&p.r, &p.i, 100);
 	}
-	CHECK(memcmp(p.i.seal_key, p.i.open_key, 32) != 0);
+	CHECK(memcmp(p.i.seal.k, p.i.open.k, sizeof(p.i.seal.k)) != 0);
 	session_finish(&p.i);
-	CHECK(sodium_is_zero(p.i.seal_key, 32));
+	CHECK(sodium_is_zero(p.i.seal.k, sizeof(p.i.seal.k)));
+	CHECK(sodium_is_zero(p.i.open.k, sizeof(p.i.open.k)));
 }
 
 TEST(each_session_has_keys_of_its_own)
@@ -115,7 +116,7 @@ TEST(each_session_has_keys_of_its_own)
 
 	ready(&p);
 	ready(&q);
-	CHECK(memcmp(p.i.seal_key, q.i.seal_key, 32) != 0);
+	CHECK(memcmp(p.i.seal.k, q.i.seal.k, sizeof(p.i.seal.k)) != 0);
 	CHECK(memcmp(p.hello, q.hello, p.hello_bytes) != 0);
 }
 
@@ -161,17 +162,31 @@ TEST(without_the_key_there_is_no_session)
 	CHECK_EQ(reply(&p), -EKEYREJECTED);
 }
 
+/* The version before had another handshake: what each of the two says to the other. */
 TEST(another_version_is_refused_by_name)
 {
 	struct pair p;
 
 	KEYS(one, &p.keys_i);
 	KEYS(one, &p.keys_r);
-	begin(&p);
-	p.hello[9]++;
-	CHECK_EQ(hello(&p), -EPROTONOSUPPORT);
-	CHECK_EQ(reply(&p), -ECONNREFUSED);
-	CHECK_EQ(p.i.refusal, LOCAL_VERSION);
+	for (int version = 0; version < 4; version++) {
+		if (version == SESSION_PROTOCOL)
+			continue;
+		begin(&p);
+		wire_put16(p.hello + 8, (unsigned)version);
+		CHECK_EQ(hello(&p), -EPROTONOSUPPORT);
+		CHECK_EQ(p.reply_bytes, SESSION_HEAD_BYTES);
+		/* The refusal is of our version; the other one's is understood as well. */
+		CHECK_EQ(wire_get16(p.reply + 8), SESSION_PROTOCOL);
+		wire_put16(p.reply + 8, (unsigned)version);
+		CHECK_EQ(reply(&p), -ECONNREFUSED);
+		CHECK_EQ(p.i.refusal, LOCAL_VERSION);
+		begin(&p);
+		CHECK_EQ(hello(&p), SESSION_HELLO_BYTES);
+		wire_put16(p.reply + 8, (unsigned)version);
+		CHECK_EQ(reply(&p), -EPROTONOSUPPORT);
+		CHECK_EQ(p.i.state, SESSION_DEAD);
+	}
 }
 
 TEST(a_forwarded_link_does_not_come_up)
@@ -270,6 +285,20 @@ TEST(the_handshake_may_come_in_pieces)
 	CHECK_EQ(proof(&p), SESSION_PROOF_BYTES);
 }
 
+/* Over what both have seen, as the page has it. */
+static void mac_anew(const struct pair *p, enum keys_use use, size_t hello, size_t reply,
+		     uint8_t *mac)
+{
+	uint8_t seen[SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + SESSION_REPLY_BYTES];
+
+	memcpy(seen, p->r.ends, SESSION_ENDS_BYTES);
+	memcpy(seen + SESSION_ENDS_BYTES, p->hello, hello);
+	memcpy(seen + SESSION_ENDS_BYTES + hello, p->reply, reply);
+	crypto_auth(mac, seen, SESSION_ENDS_BYTES + hello + reply,
+		    p->keys_r.key[0].part[use]);
+}
+
+/* Who has the key sends zero as its point, with a good MAC. */
 TEST(points_of_small_order_are_refused)
 {
 	struct pair p;
@@ -277,17 +306,50 @@ TEST(points_of_small_order_are_refused)
 	KEYS(one, &p.keys_i);
 	KEYS(one, &p.keys_r);
 	begin(&p);
-	/* Who has the key sends zero as its point, with a good MAC. */
 	memset(p.hello + 28, 0, 32);
-	{
-		uint8_t seen[SESSION_ENDS_BYTES + 60];
-
-		memcpy(seen, p.r.ends, SESSION_ENDS_BYTES);
-		memcpy(seen + SESSION_ENDS_BYTES, p.hello, 60);
-		crypto_auth(p.hello + 60, seen, sizeof(seen),
-			    p.keys_r.key[0].part[KEYS_HELLO]);
-	}
+	mac_anew(&p, KEYS_HELLO, 60, 0, p.hello + 60);
 	CHECK_EQ(hello(&p), -EKEYREJECTED);
+	begin(&p);
+	CHECK_EQ(hello(&p), SESSION_HELLO_BYTES);
+	memset(p.reply + 12, 0, 32);
+	mac_anew(&p, KEYS_RESPONDER, SESSION_HELLO_BYTES, 68, p.reply + 68);
+	CHECK_EQ(reply(&p), -EKEYREJECTED);
+}
+
+/* Neither the shared key alone nor the two points alone give the keys of a stream. */
+TEST(the_keys_of_a_stream_come_from_both)
+{
+	struct pair p;
+	uint8_t tx[32], rx[32], key[32], plain[WIRE_PLAIN_MAX], tag;
+	uint8_t frame[SESSION_FRAME_MAX], secret[32];
+	crypto_secretstream_xchacha20poly1305_state stream;
+	size_t n;
+
+	KEYS(one, &p.keys_i);
+	KEYS(one, &p.keys_r);
+	begin(&p);
+	memcpy(secret, p.i.own_secret, sizeof(secret));
+	CHECK_EQ(hello(&p), SESSION_HELLO_BYTES);
+	CHECK_EQ(reply(&p), SESSION_REPLY_BYTES);
+	n = session_seal(&p.i, plain, 1, frame) - SESSION_FRAME_BYTES;
+	REQUIRE(crypto_kx_client_session_keys(rx, tx, p.hello + 28, secret,
+					      p.reply + 12) == 0);
+	for (int with_key = 0; with_key < 2; with_key++) {
+		uint8_t seen[32 + SESSION_ENDS_BYTES + SESSION_HELLO_BYTES + 44];
+
+		memcpy(seen, tx, 32);
+		memcpy(seen + 32, p.i.ends, SESSION_ENDS_BYTES);
+		memcpy(seen + 32 + SESSION_ENDS_BYTES, p.hello, SESSION_HELLO_BYTES);
+		memcpy(seen + 32 + SESSION_ENDS_BYTES + SESSION_HELLO_BYTES, p.reply, 44);
+		crypto_generichash(key, 32, seen, sizeof(seen),
+				   p.keys_i.key[0].part[KEYS_SESSION], KEYS_KEY_BYTES);
+		crypto_secretstream_xchacha20poly1305_init_pull(&stream, p.proof + 12,
+								with_key ? key : tx);
+		CHECK_EQ(crypto_secretstream_xchacha20poly1305_pull(
+				 &stream, plain, NULL, &tag, frame + SESSION_FRAME_BYTES,
+				 n, frame, SESSION_FRAME_BYTES),
+			 with_key ? 0 : -1);
+	}
 }
 
 TEST(nothing_is_sealed_before_the_proof)
@@ -308,18 +370,19 @@ TEST(nothing_is_sealed_before_the_proof)
 
 /* ---- frames ---- */
 
-enum { REPEAT, SKIP_ONE, CHANGE, TOO_LONG, TOO_SHORT, RESERVED };
+enum { REPEAT, SKIP_ONE, SWAP, RENUMBER, CHANGE, TOO_LONG, TOO_SHORT, RESERVED };
 
 static ssize_t frame_after(int what, size_t at, size_t bytes)
 {
 	struct pair p;
-	uint8_t frame[2][SESSION_FRAME_MAX], plain[WIRE_PLAIN_MAX] = {1, 2, 3};
+	uint8_t frame[3][SESSION_FRAME_MAX], plain[WIRE_PLAIN_MAX] = {1, 2, 3};
 	size_t n, got;
 	ssize_t r;
 
 	ready(&p);
-	n = session_seal(&p.i, plain, bytes, frame[0]);
-	CHECK_EQ(session_seal(&p.i, plain, bytes, frame[1]), n);
+	for (int i = 0; i < 3; i++)
+		n = session_seal(&p.i, plain, bytes, frame[i]);
+	CHECK_EQ(n, bytes + SESSION_SEALED_BYTES);
 	if (what != SKIP_ONE)
 		CHECK_EQ(session_open(&p.r, frame[0], n, plain, &got), n);
 	if (what == CHANGE)
@@ -330,8 +393,13 @@ static ssize_t frame_after(int what, size_t at, size_t bytes)
 		wire_put16(frame[1], SESSION_TAG_BYTES - 1);
 	if (what == RESERVED)
 		frame[1][2] = 1;
-	r = session_open(&p.r, frame[what == REPEAT ? 0 : 1], SESSION_FRAME_MAX, plain,
-			 &got);
+	if (what == RENUMBER) /* the third in the place of the second */
+		memcpy(frame[2] + 4, frame[1] + 4, 8);
+	r = session_open(&p.r,
+			 frame[what == REPEAT			  ? 0
+			       : what == SWAP || what == RENUMBER ? 2
+								  : 1],
+			 SESSION_FRAME_MAX, plain, &got);
 	CHECK_EQ(p.r.state, SESSION_DEAD);
 	/* And nothing after it, good as it may be. */
 	CHECK_EQ(session_open(&p.r, frame[1], n, plain, &got), -EBADMSG);
@@ -343,6 +411,8 @@ TEST(a_frame_counts_once_in_its_place_unchanged)
 {
 	CHECK_EQ(frame_after(REPEAT, 0, 20), -EALREADY);
 	CHECK_EQ(frame_after(SKIP_ONE, 0, 20), -EBADMSG);
+	CHECK_EQ(frame_after(SWAP, 0, 20), -EBADMSG);
+	CHECK_EQ(frame_after(RENUMBER, 0, 20), -EBADMSG);
 	CHECK_EQ(frame_after(TOO_LONG, 0, 20), -EMSGSIZE);
 	CHECK_EQ(frame_after(TOO_SHORT, 0, 20), -EMSGSIZE);
 	CHECK_EQ(frame_after(RESERVED, 0, 20), -EMSGSIZE);
@@ -350,14 +420,58 @@ TEST(a_frame_counts_once_in_its_place_unchanged)
 		CHECK(frame_after(CHANGE, at, 3) < 0);
 }
 
-TEST(a_session_does_not_seal_for_ever)
+/* A frame whose end is cut off is waited for; what comes in its place does not complete it. */
+TEST(a_frame_cut_short_is_none)
 {
 	struct pair p;
-	uint8_t frame[SESSION_FRAME_MAX], plain[1] = {0};
+	uint8_t frame[2 * SESSION_FRAME_MAX], plain[WIRE_PLAIN_MAX] = {1, 2, 3};
+	size_t n, next, got = 77;
+
+	for (size_t cut = 1; cut < 20 + SESSION_SEALED_BYTES; cut++) {
+		ready(&p);
+		n = session_seal(&p.i, plain, 20, frame);
+		next = session_seal(&p.i, plain, 20, frame + cut);
+		CHECK_EQ(session_open(&p.r, frame, cut, plain, &got), 0);
+		CHECK_EQ(got, 77);
+		CHECK(session_open(&p.r, frame, cut + next, plain, &got) < 0);
+		CHECK(n == next && got == 77);
+		/* And with a length that says so. */
+		ready(&p);
+		n = session_seal(&p.i, plain, 20, frame);
+		if (cut < SESSION_SEALED_BYTES)
+			continue;
+		wire_put16(frame, (unsigned)(cut - SESSION_FRAME_BYTES));
+		CHECK_EQ(session_open(&p.r, frame, cut, plain, &got), -EBADMSG);
+	}
+}
+
+/* Who has the key may not end the stream or renew its key by the stream's own tags. */
+TEST(a_frame_is_a_message)
+{
+	static const uint8_t tags[] = {crypto_secretstream_xchacha20poly1305_TAG_PUSH,
+				       crypto_secretstream_xchacha20poly1305_TAG_REKEY,
+				       crypto_secretstream_xchacha20poly1305_TAG_FINAL};
+	uint8_t frame[SESSION_FRAME_MAX] = {0}, plain[WIRE_PLAIN_MAX] = {0};
+	struct pair p;
+	size_t got;
+
+	for (int i = 0; i < 3; i++) {
+		ready(&p);
+		wire_put16(frame, 5 + SESSION_TAG_BYTES);
+		crypto_secretstream_xchacha20poly1305_push(
+			&p.i.seal, frame + SESSION_FRAME_BYTES, NULL, plain, 5, frame,
+			SESSION_FRAME_BYTES, tags[i]);
+		CHECK_EQ(session_open(&p.r, frame, 5 + SESSION_SEALED_BYTES, plain, &got),
+			 -EBADMSG);
+	}
+}
+
+TEST(a_message_has_a_longest_length)
+{
+	struct pair p;
+	uint8_t frame[SESSION_FRAME_MAX], plain[WIRE_PLAIN_MAX] = {0};
 
 	ready(&p);
-	p.i.sealed = SESSION_FRAMES_MAX - 1;
-	CHECK(session_seal(&p.i, plain, 1, frame) > 0);
-	CHECK_EQ(session_seal(&p.i, plain, 1, frame), 0);
 	CHECK_EQ(session_seal(&p.r, plain, WIRE_PLAIN_MAX + 1, frame), 0);
+	CHECK_EQ(session_seal(&p.r, plain, WIRE_PLAIN_MAX, frame), SESSION_FRAME_MAX);
 }
