@@ -140,8 +140,9 @@ class Stat(unittest.TestCase):
     def run_stat(self, *args, **options):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
+        options.setdefault("env", self.env)
         return subprocess.run([self.viaduct, "stat", *map(str, args)], timeout=PATIENCE,
-                              stdin=subprocess.DEVNULL, env=self.env, text=True, **options)
+                              stdin=subprocess.DEVNULL, text=True, **options)
 
     def stat(self, *args, **options):
         result = self.run_stat(*args, **options)
@@ -395,7 +396,7 @@ class Shown(Stat):
     def test_widths(self):
         a, b, port = self.pair()
         for width in (80, 120, 200):
-            text = self.on_terminal(width, "--port", port)
+            text = self.on_terminal(width, "--port", port, NO_COLOR="1")
             lines = text.split("\r\n")
             self.assertLessEqual(max(map(len, lines[:2])), width, text)
             self.assertIn("PATH", lines[0])
@@ -407,12 +408,69 @@ class Shown(Stat):
                      "SEND-RING", "MSGS-RCVD", "PEER-PROCESS", "LOCAL"):
             self.assertIn(name, wide)
 
-    def on_terminal(self, width, *args):
+    def test_columns(self):
+        a, b, port = self.pair()
+        a.begin("pongs(3, 100)")
+        b.do("pings(3, 100)")
+        a.hear("'done'")
+        head, line, *_ = self.stat("-o", "sent,PID,Peer", "--port", port).split("\n")
+        self.assertEqual(head.split(), ["SENT", "PID", "PEER"])
+        sent = self.end_of(b)["sent"]
+        self.assertEqual(line.split(), [str(sent["direct_bytes"] + sent["tcp_bytes"]),
+                                        str(b.pid), f"127.0.0.1:{port}"])
+        head = self.stat("--columns=REASONS,PID,SWITCHING", "--processes").split("\n")[0]
+        self.assertEqual(head.split(), ["REASONS", "PID", "SWITCHING"])
+        for args in (["-o", "PID,SENT/s", "--watch", "--count", "1"],
+                     ["-o", "PID,PID", "--both"]):
+            self.assertIn(str(b.pid), self.stat(*args, "--port", port))
+        wide = self.stat("--port", port, "-w").split("\n")[0].split()
+        self.assertEqual(len(set(wide)), len(wide))
+        self.assertEqual(self.stat("--port", port, "-o", ",".join(wide)).split("\n")[0].split(),
+                         wide)
+        for args in (["-o", "NONE"], ["-o", ""], ["-o", "PID,"], ["-o", "SENT/s"],
+                     ["-o", "REASONS"], ["-o", "PID", "--json"], ["--sort", "PID,FD"],
+                     ["--sort", "PID", "--prometheus"], ["--sort", "MSGS/s"],
+                     ["-o", ",".join(["PID"] * 65)]):
+            self.assertEqual(self.run_stat(*args).returncode, 2, args)
+        self.assertIn("RING-SENT", self.run_stat("--sort", "nonsense").stderr)
+
+    def test_sort(self):
+        """By what was counted, not by what is printed of it: 1.5K stands for many numbers."""
+        pairs = [self.pair() for _ in range(3)]
+        for (a, b, port), size in zip(pairs, (1500, 1505, 5)):
+            a.begin(f"pongs(1, {size})")
+            b.do(f"pings(1, {size})")
+            a.hear("'done'")
+        pids = [b.pid for a, b, port in pairs]
+        sent = {b.pid: e["direct_bytes"] + e["tcp_bytes"]
+                for a, b, port in pairs for e in [self.end_of(b)["sent"]]}
+        most = sorted(pids, key=sent.get, reverse=True)
+        self.assertEqual(len(set(sent.values())), 3, sent)
+
+        def order(*args):
+            lines = self.stat("-o", "PID,SENT,PEER", *args).split("PEER\n")[1].split("\n\n")[0]
+            return [pid for line in lines.split("\n") if (pid := int(line.split()[0])) in pids]
+        self.assertEqual(order(), sorted(pids))
+        self.assertEqual(order("--sort", "sent"), most)
+        self.assertEqual(order("--sort", "PID"), sorted(pids, reverse=True))
+        self.assertEqual(order("--sort", "ROLE"), sorted(pids))  # all the same
+        self.assertEqual(order("--sort", "SENT", "--watch", "--count", "1"), most)
+
+    def test_colours(self):
+        a, b, port = self.pair()
+        text = self.on_terminal(100, "--port", port, TERM="xterm", NO_COLOR="")
+        self.assertRegex(text, r"\A\x1b\[1mPROCESS.*\x1b\[0m\r\n\x1b\[32m\S.* ring .*\x1b\[0m\r\n")
+        for env in ({"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertNotIn("\x1b", self.on_terminal(100, "--port", port, **env))
+        self.assertNotIn("\x1b", self.stat("--port", port, env={**self.env, "TERM": "xterm"}))
+
+    def on_terminal(self, width, *args, **env):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
         with open(slave, "wb") as out:
-            self.assertEqual(self.run_stat(*args, stdout=out).returncode, 0)
+            env = {k: v for k, v in {**self.env, **env}.items() if v}
+            self.assertEqual(self.run_stat(*args, stdout=out, env=env).returncode, 0)
         return os.read(master, 65536).decode()
 
     def test_odd_name(self):
@@ -427,6 +485,7 @@ class Shown(Stat):
         for args in (["--nonsense"], ["argument"], ["--pid", "0"], ["--pid", "x"],
                      ["--port", "65536"], ["--path", "shm"], ["--reason", "nonsense"],
                      ["--watch=0"], ["--watch=nan"], ["--count", "3"], ["--sort", "x"],
+                     ["--sort", "bytes"], ["--sort", "messages"],
                      ["--per-connection"], ["--watch", "--prometheus"], ["--rpc", "--processes"]):
             result = self.run_stat(*args)
             self.assertEqual((result.returncode, result.stdout), (2, ""), args)

@@ -213,18 +213,33 @@ static void print_p99(const void *item, char *out)
 	print_time((double)CALL(item)->p99_ns, out);
 }
 
+#define VALUE(name, what)                                                                \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		return (double)(what);                                                   \
+	}
+
+VALUE(pid, CALL(item)->process->pid)
+VALUE(version, CALL(item)->is_other ? 0 : CALL(item)->version)
+VALUE(procedure, CALL(item)->is_other ? 0 : CALL(item)->procedure)
+VALUE(rate, ((const struct stat_call *)(item))->rate)
+VALUE(calls, CALL(item)->calls)
+VALUE(errors, CALL(item)->errors)
+VALUE(mean, mean_ns(CALL(item)))
+VALUE(p99, CALL(item)->p99_ns)
+
 static const struct stat_column columns[] = {
-	{"PROCESS", 0, false, print_process},
-	{"PID", 0, true, print_pid},
-	{"SIDE", 2, false, print_side},
-	{"PROGRAM", 0, false, print_program},
-	{"VERSION", 3, true, print_version},
-	{"PROCEDURE", 0, true, print_procedure},
-	{"CALLS/s", STAT_RATE + 1, true, print_rate},
-	{"CALLS", 1, true, print_calls},
-	{"ERRORS", 2, true, print_errors},
-	{"MEAN", 0, true, print_mean},
-	{"P99", 0, true, print_p99},
+	{"PROCESS", 0, false, print_process, NULL},
+	{"PID", 0, true, print_pid, value_pid},
+	{"SIDE", 2, false, print_side, NULL},
+	{"PROGRAM", 0, false, print_program, NULL},
+	{"VERSION", 3, true, print_version, value_version},
+	{"PROCEDURE", 0, true, print_procedure, value_procedure},
+	{"CALLS/s", STAT_RATE + 1, true, print_rate, value_rate},
+	{"CALLS", 1, true, print_calls, value_calls},
+	{"ERRORS", 2, true, print_errors, value_errors},
+	{"MEAN", 0, true, print_mean, value_mean},
+	{"P99", 0, true, print_p99, value_p99},
 };
 
 const struct stat_column *stat_calls_columns(size_t *count)

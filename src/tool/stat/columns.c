@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The columns of `viaduct stat`: of connections, and of processes. */
-#include <errno.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
 #include <pwd.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/tcp.h"
@@ -118,17 +116,27 @@ static void print_reason(const void *item, char *out)
 
 /* ---- how much ---- */
 
-#define SIZE_COLUMN(name, value)                                                         \
+#define SIZE_COLUMN(name, what)                                                          \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		const struct observe_conn *c = CONN(item);                               \
+		return (double)(what);                                                   \
+	}                                                                                \
 	static void print_##name(const void *item, char *out)                            \
 	{                                                                                \
 		const struct observe_conn *c = CONN(item);                               \
-		stat_size(value, out);                                                   \
+		stat_size(what, out);                                                    \
 	}
-#define NUMBER_COLUMN(name, value)                                                       \
+#define NUMBER_COLUMN(name, what)                                                        \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		const struct observe_conn *c = CONN(item);                               \
+		return (double)(what);                                                   \
+	}                                                                                \
 	static void print_##name(const void *item, char *out)                            \
 	{                                                                                \
 		const struct observe_conn *c = CONN(item);                               \
-		stat_number(value, out);                                                 \
+		stat_number(what, out);                                                  \
 	}
 
 SIZE_COLUMN(sent, stat_sent(c))
@@ -170,6 +178,11 @@ static void print_native(const struct observe_conn *c, int first, int last, char
 	static void print_##name(const void *item, char *out)                            \
 	{                                                                                \
 		print_native(CONN(item), first, last, out);                              \
+	}                                                                                \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		const struct observe_conn *c = CONN(item);                               \
+		return c->native ? (double)c->native_counts[first] : -1;                 \
 	}
 
 NATIVE_COLUMN(puts, NATIVE_PUTS, NATIVE_PUTS)
@@ -222,54 +235,77 @@ static void print_message_rate(const void *item, char *out)
 	stat_number((uint64_t)((const struct stat_row *)item)->rates.messages, out);
 }
 
+#define VALUE(name, what)                                                                \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		return (double)(what);                                                   \
+	}
+#define ROW(item) ((const struct stat_row *)(item))
+
+VALUE(pid, ROW(item)->c->process->pid)
+VALUE(fd, ROW(item)->c->fd)
+VALUE(peer_fd, ROW(item)->c->peer_fd)
+VALUE(sent_rate, ROW(item)->rates.sent)
+VALUE(received_rate, ROW(item)->rates.received)
+VALUE(message_rate, ROW(item)->rates.messages)
+
+static double value_direct(const void *item)
+{
+	const struct observe_conn *c = CONN(item);
+	double all = (double)(stat_sent(c) + stat_received(c));
+
+	return all > 0 ? (double)(c->tx_direct_bytes + c->rx_direct_bytes) / all : -1;
+}
+
 static const struct stat_column of_connections[] = {
-	{"PROCESS", 0, false, print_process},
-	{"PID", 0, true, print_pid},
-	{"FD", 5, true, print_fd},
-	{"ROLE", STAT_WIDE, false, print_role},
-	{"LOCAL", 7, false, print_local},
-	{"PEER", 0, false, print_peer},
-	{"PEER-PROCESS", 3, false, print_peer_process},
-	{"PEER-FD", STAT_WIDE, true, print_peer_fd},
-	{"PATH", 0, false, print_path},
-	{"SENT-BY", STAT_WIDE, false, print_tx},
-	{"RCVD-BY", STAT_WIDE, false, print_rx},
-	{"SENT/s", STAT_RATE + 1, true, print_sent_rate},
-	{"RCVD/s", STAT_RATE + 1, true, print_received_rate},
-	{"MSGS/s", STAT_RATE + 2, true, print_message_rate},
-	{"SENT", 2, true, print_sent},
-	{"RCVD", 2, true, print_received},
-	{"DIRECT", 4, true, print_direct},
-	{"RING-SENT", STAT_WIDE, true, print_sent_ring},
-	{"RING-RCVD", STAT_WIDE, true, print_received_ring},
-	{"TCP-SENT", STAT_WIDE, true, print_sent_tcp},
-	{"TCP-RCVD", STAT_WIDE, true, print_received_tcp},
-	{"MSGS", 8, true, print_messages},
-	{"MSGS-SENT", STAT_WIDE, true, print_tx_messages},
-	{"MSGS-RCVD", STAT_WIDE, true, print_rx_messages},
-	{"SEGS-SENT", STAT_WIDE, true, print_tx_segments},
-	{"SEGS-RCVD", STAT_WIDE, true, print_rx_segments},
-	{"SAVED", 9, true, print_saved},
-	{"SWITCHES", STAT_WIDE, true, print_switches},
-	{"SLEEPS", 10, true, print_sleeps},
-	{"WAKES", 10, true, print_wakes},
-	{"REDIRECTS", STAT_WIDE, true, print_redirects},
-	{"PUTS", STAT_WIDE, true, print_puts},
-	{"PUT", STAT_WIDE, true, print_put_bytes},
-	{"GETS", STAT_WIDE, true, print_gets},
-	{"GOT", STAT_WIDE, true, print_get_bytes},
-	{"ATOMICS", STAT_WIDE, true, print_atomics},
-	{"NOTES-SENT", STAT_WIDE, true, print_notes_sent},
-	{"NOTES-RCVD", STAT_WIDE, true, print_notes_come},
-	{"IMPORTS/MAPPED", STAT_WIDE, true, print_imports},
-	{"FULL/PART/NONE", STAT_WIDE, true, print_redirections},
-	{"HITS/MISSES/EVICTED", STAT_WIDE, true, print_registrations},
-	{"SENT/PLACED/RCVD", STAT_WIDE, true, print_vd_messages},
-	{"SEND-RING", STAT_WIDE, true, print_tx_ring},
-	{"FILL", STAT_WIDE, true, print_tx_fill},
-	{"RECV-RING", STAT_WIDE, true, print_rx_ring},
-	{"FILL", STAT_WIDE, true, print_rx_fill},
-	{"REASON", 0, false, print_reason},
+	{"PROCESS", 0, false, print_process, NULL},
+	{"PID", 0, true, print_pid, value_pid},
+	{"FD", 5, true, print_fd, value_fd},
+	{"ROLE", STAT_WIDE, false, print_role, NULL},
+	{"LOCAL", 7, false, print_local, NULL},
+	{"PEER", 0, false, print_peer, NULL},
+	{"PEER-PROCESS", 3, false, print_peer_process, NULL},
+	{"PEER-FD", STAT_WIDE, true, print_peer_fd, value_peer_fd},
+	{"PATH", 0, false, print_path, NULL},
+	{"SENT-BY", STAT_WIDE, false, print_tx, NULL},
+	{"RCVD-BY", STAT_WIDE, false, print_rx, NULL},
+	{"SENT/s", STAT_RATE + 1, true, print_sent_rate, value_sent_rate},
+	{"RCVD/s", STAT_RATE + 1, true, print_received_rate, value_received_rate},
+	{"MSGS/s", STAT_RATE + 2, true, print_message_rate, value_message_rate},
+	{"SENT", 2, true, print_sent, value_sent},
+	{"RCVD", 2, true, print_received, value_received},
+	{"DIRECT", 4, true, print_direct, value_direct},
+	{"RING-SENT", STAT_WIDE, true, print_sent_ring, value_sent_ring},
+	{"RING-RCVD", STAT_WIDE, true, print_received_ring, value_received_ring},
+	{"TCP-SENT", STAT_WIDE, true, print_sent_tcp, value_sent_tcp},
+	{"TCP-RCVD", STAT_WIDE, true, print_received_tcp, value_received_tcp},
+	{"MSGS", 8, true, print_messages, value_messages},
+	{"MSGS-SENT", STAT_WIDE, true, print_tx_messages, value_tx_messages},
+	{"MSGS-RCVD", STAT_WIDE, true, print_rx_messages, value_rx_messages},
+	{"SEGS-SENT", STAT_WIDE, true, print_tx_segments, value_tx_segments},
+	{"SEGS-RCVD", STAT_WIDE, true, print_rx_segments, value_rx_segments},
+	{"SAVED", 9, true, print_saved, value_saved},
+	{"SWITCHES", STAT_WIDE, true, print_switches, value_switches},
+	{"SLEEPS", 10, true, print_sleeps, value_sleeps},
+	{"WAKES", 10, true, print_wakes, value_wakes},
+	{"REDIRECTS", STAT_WIDE, true, print_redirects, value_redirects},
+	{"PUTS", STAT_WIDE, true, print_puts, value_puts},
+	{"PUT", STAT_WIDE, true, print_put_bytes, value_put_bytes},
+	{"GETS", STAT_WIDE, true, print_gets, value_gets},
+	{"GOT", STAT_WIDE, true, print_get_bytes, value_get_bytes},
+	{"ATOMICS", STAT_WIDE, true, print_atomics, value_atomics},
+	{"NOTES-SENT", STAT_WIDE, true, print_notes_sent, value_notes_sent},
+	{"NOTES-RCVD", STAT_WIDE, true, print_notes_come, value_notes_come},
+	{"IMPORTS/MAPPED", STAT_WIDE, true, print_imports, value_imports},
+	{"FULL/PART/NONE", STAT_WIDE, true, print_redirections, value_redirections},
+	{"HITS/MISSES/EVICTED", STAT_WIDE, true, print_registrations,
+	 value_registrations},
+	{"SENT/PLACED/RCVD", STAT_WIDE, true, print_vd_messages, value_vd_messages},
+	{"SEND-RING", STAT_WIDE, true, print_tx_ring, value_tx_ring},
+	{"SEND-FILL", STAT_WIDE, true, print_tx_fill, value_tx_fill},
+	{"RECV-RING", STAT_WIDE, true, print_rx_ring, value_rx_ring},
+	{"RECV-FILL", STAT_WIDE, true, print_rx_fill, value_rx_fill},
+	{"REASON", 0, false, print_reason, NULL},
 };
 
 /* ---- of processes ---- */
@@ -304,13 +340,23 @@ static void print_p_user(const void *item, char *out)
 }
 
 /* What it has counted is not known of every process. */
-#define OPEN_COLUMN(name, value)                                                         \
+#define OPEN_COLUMN(name, what)                                                          \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		const struct stat_process *p = PROCESS(item);                            \
+		return (double)(what);                                                   \
+	}                                                                                \
 	static void print_##name(const void *item, char *out)                            \
 	{                                                                                \
 		const struct stat_process *p = PROCESS(item);                            \
-		stat_number(value, out);                                                 \
+		stat_number(what, out);                                                  \
 	}
 #define COUNT_COLUMN(name, print, count)                                                 \
+	static double value_##name(const void *item)                                     \
+	{                                                                                \
+		const struct stat_process *p = PROCESS(item);                            \
+		return p->p->counted ? (double)p->p->counts.count : -1;                  \
+	}                                                                                \
 	static void print_##name(const void *item, char *out)                            \
 	{                                                                                \
 		const struct stat_process *p = PROCESS(item);                            \
@@ -373,111 +419,41 @@ static void print_p_reasons(const void *item, char *out)
 		strcpy(out, "-");
 }
 
+VALUE(p_pid, PROCESS(item)->p->pid)
+VALUE(p_sent_rate, PROCESS(item)->rates.sent)
+VALUE(p_received_rate, PROCESS(item)->rates.received)
+VALUE(p_message_rate, PROCESS(item)->rates.messages)
+
 static const struct stat_column of_processes[] = {
-	{"PROCESS", 0, false, print_p_name},
-	{"PID", 0, true, print_p_pid},
-	{"USER", 5, false, print_p_user},
-	{"OPEN", 0, true, print_p_open},
-	{"RING", 0, true, print_p_ring},
-	{"SWITCHING", STAT_WIDE, true, print_p_switching},
-	{"TCP", 1, true, print_p_tcp},
-	{"SENT/s", STAT_RATE + 1, true, print_p_sent_rate},
-	{"RCVD/s", STAT_RATE + 1, true, print_p_received_rate},
-	{"MSGS/s", STAT_RATE + 2, true, print_p_message_rate},
-	{"SEEN", 4, true, print_p_seen},
-	{"UPGRADED", 4, true, print_p_upgraded},
-	{"DOWNGRADED", STAT_WIDE, true, print_p_downgraded},
-	{"RING-SENT", 3, true, print_p_sent_ring},
-	{"RING-RCVD", 3, true, print_p_received_ring},
-	{"TCP-SENT", STAT_WIDE, true, print_p_sent_tcp},
-	{"TCP-RCVD", STAT_WIDE, true, print_p_received_tcp},
-	{"SLEEPS", 6, true, print_p_sleeps},
-	{"WAKES", 6, true, print_p_wakes},
-	{"REDIRECTS", STAT_WIDE, true, print_p_redirects},
-	{"REASONS", 2, false, print_p_reasons},
+	{"PROCESS", 0, false, print_p_name, NULL},
+	{"PID", 0, true, print_p_pid, value_p_pid},
+	{"USER", 5, false, print_p_user, NULL},
+	{"OPEN", 0, true, print_p_open, value_p_open},
+	{"RING", 0, true, print_p_ring, value_p_ring},
+	{"SWITCHING", STAT_WIDE, true, print_p_switching, value_p_switching},
+	{"TCP", 1, true, print_p_tcp, value_p_tcp},
+	{"SENT/s", STAT_RATE + 1, true, print_p_sent_rate, value_p_sent_rate},
+	{"RCVD/s", STAT_RATE + 1, true, print_p_received_rate, value_p_received_rate},
+	{"MSGS/s", STAT_RATE + 2, true, print_p_message_rate, value_p_message_rate},
+	{"SEEN", 4, true, print_p_seen, value_p_seen},
+	{"UPGRADED", 4, true, print_p_upgraded, value_p_upgraded},
+	{"DOWNGRADED", STAT_WIDE, true, print_p_downgraded, value_p_downgraded},
+	{"RING-SENT", 3, true, print_p_sent_ring, value_p_sent_ring},
+	{"RING-RCVD", 3, true, print_p_received_ring, value_p_received_ring},
+	{"TCP-SENT", STAT_WIDE, true, print_p_sent_tcp, value_p_sent_tcp},
+	{"TCP-RCVD", STAT_WIDE, true, print_p_received_tcp, value_p_received_tcp},
+	{"SLEEPS", 6, true, print_p_sleeps, value_p_sleeps},
+	{"WAKES", 6, true, print_p_wakes, value_p_wakes},
+	{"REDIRECTS", STAT_WIDE, true, print_p_redirects, value_p_redirects},
+	{"REASONS", 2, false, print_p_reasons, NULL},
 };
-
-/* ---- the table ---- */
-
-static enum stat_style style_of_row(const void *item)
-{
-	switch (((const struct stat_row *)item)->path) {
-	case OBSERVE_RING:
-		return STAT_ON_RING;
-	case OBSERVE_RDMA:
-		return STAT_ON_RDMA;
-	case OBSERVE_SWITCHING:
-		return STAT_BETWEEN;
-	default:
-		return STAT_ON_TCP;
-	}
-}
-
-static enum stat_style style_plain(const void *item)
-{
-	(void)item;
-	return STAT_PLAIN;
-}
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* What there is a line for, if the filters let it pass. */
-static size_t list_shown(const struct stat_view *v, const struct stat_options *o,
-			 const void **items)
+const struct stat_column *stat_columns_of(const struct stat_options *o, size_t *count)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; o->rpc && i < v->call_count; i++)
-		if (v->calls[i].shown)
-			items[n++] = &v->calls[i];
-	for (size_t i = 0; o->processes && i < v->process_count; i++)
-		if (v->processes[i].shown)
-			items[n++] = &v->processes[i];
-	for (size_t i = 0; !o->rpc && !o->processes && i < v->row_count; i++)
-		if (v->rows[i].shown)
-			items[n++] = &v->rows[i];
-	return n;
-}
-
-static void choose_columns(struct stat_shape *shape, const struct stat_options *o)
-{
-	if (o->rpc) {
-		shape->columns = stat_calls_columns(&shape->column_count);
-	} else if (o->processes) {
-		shape->columns = of_processes;
-		shape->column_count = COUNT(of_processes);
-	} else {
-		shape->columns = of_connections;
-		shape->column_count = COUNT(of_connections);
-	}
-}
-
-int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
-	       const struct stat_page *page)
-{
-	struct stat_shape shape = {
-		.width = page->width,
-		.wide = o->wide,
-		.rates = v->has_rates,
-		.cut = page->lines > 0,
-		.lines = page->lines > 0 ? page->lines : SIZE_MAX,
-		.style = page->lines == 0	  ? NULL
-			 : o->processes || o->rpc ? style_plain
-						  : style_of_row,
-	};
-	size_t all = o->rpc	    ? v->call_count
-		     : o->processes ? v->process_count
-				    : v->row_count;
-	const void **items = malloc((all + 1) * sizeof(*items));
-	size_t n;
-	int r = 0;
-
-	if (!items)
-		return -ENOMEM;
-	choose_columns(&shape, o);
-	n = list_shown(v, o, items);
-	if (n > 0)
-		r = stat_table(out, &shape, items, n);
-	free(items);
-	return r;
+	if (o->rpc)
+		return stat_calls_columns(count);
+	*count = o->processes ? COUNT(of_processes) : COUNT(of_connections);
+	return o->processes ? of_processes : of_connections;
 }

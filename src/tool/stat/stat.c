@@ -49,10 +49,12 @@ static int help(void)
 	       "      --rpc            a line for each remote procedure that a process "
 	       "calls\n                       or serves\n"
 	       "  -w, --wide           all columns\n"
+	       "  -o, --columns LIST   these columns in this order: PROCESS,PEER,SENT\n"
 	       "      --watch[=SEC]    again and again, every 2 seconds, the busiest "
 	       "first\n"
 	       "      --count N        ends after N times\n"
-	       "      --sort WHAT      the busiest by bytes, or by messages\n"
+	       "      --sort WHAT      by a column, such as SENT; with --watch also the "
+	       "busiest\n                       by bytes, or by messages\n"
 	       "      --json           one JSON object\n"
 	       "      --prometheus     metrics of each process, in the text format\n"
 	       "      --per-connection metrics of each connection as well\n"
@@ -121,12 +123,15 @@ static int read_reason(const char *text, uint32_t *out)
 	return -EINVAL;
 }
 
-static int read_sort(const char *text, bool *by_messages)
+/* The busiest, or else a column. */
+static int read_sort(const char *text, struct stat_options *o)
 {
-	*by_messages = !strcmp(text, "messages");
-	if (*by_messages || !strcmp(text, "bytes"))
-		return 0;
-	return complain("sort", text, "want bytes or messages");
+	bool busiest = !strcmp(text, "messages") || !strcmp(text, "bytes");
+
+	o->by_messages = !strcmp(text, "messages");
+	o->busiest = busiest;
+	o->sort = busiest ? NULL : text;
+	return 0;
 }
 
 static int read_filter(int option, const char *value, struct stat_options *o)
@@ -175,7 +180,10 @@ static int read_option(int option, const char *value, struct stat_options *o)
 	case OPT_COUNT:
 		return read_number("count", value, UINT_MAX, &o->count);
 	case OPT_SORT:
-		return read_sort(value, &o->by_messages);
+		return read_sort(value, o);
+	case 'o':
+		o->columns = value;
+		return 0;
 	case OPT_JSON:
 		o->format = STAT_JSON;
 		return 0;
@@ -209,6 +217,7 @@ static int read_line(int argc, char **argv, struct stat_options *o)
 		{"watch", 2, NULL, 'W'},
 		{"count", 1, NULL, OPT_COUNT},
 		{"sort", 1, NULL, OPT_SORT},
+		{"columns", 1, NULL, 'o'},
 		{"json", 0, NULL, OPT_JSON},
 		{"prometheus", 0, NULL, OPT_PROMETHEUS},
 		{"per-connection", 0, NULL, OPT_PER_CONNECTION},
@@ -217,7 +226,7 @@ static int read_line(int argc, char **argv, struct stat_options *o)
 	int c, r;
 
 	optind = 1;
-	while ((c = getopt_long(argc, argv, "p:bwh", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "p:bwo:h", options, NULL)) != -1) {
 		c = c == 'p' ? OPT_PID : c == 'b' ? OPT_BOTH : c == 'h' ? OPT_HELP : c;
 		r = read_option(c, optarg, o);
 		if (r)
@@ -248,9 +257,15 @@ static int check_together(const struct stat_options *o)
 		wrong = "--rpc does not go with --processes";
 	else if (o->count && !o->watch)
 		wrong = "--count is for --watch";
+	else if (o->busiest && !o->watch)
+		wrong = "--sort bytes and --sort messages are for --watch: name a "
+			"column, "
+			"such as SENT";
+	else if ((o->columns || o->sort) && o->format != STAT_TABLE)
+		wrong = "columns are of the table: --json and --prometheus have none";
 	if (wrong)
 		warn_line("viaduct stat: %s", wrong);
-	return wrong ? -EINVAL : 0;
+	return wrong ? -EINVAL : stat_check_columns(o);
 }
 
 /* ---- once ---- */
@@ -258,7 +273,10 @@ static int check_together(const struct stat_options *o)
 static int show_once(const struct stat_options *o)
 {
 	int width = terminal_width(stdout), r;
-	struct stat_page page = {o->wide ? 0 : width ? width : PLAIN_WIDTH, 0};
+	struct stat_page page = {o->wide ? 0
+				 : width ? width
+					 : PLAIN_WIDTH,
+				 0, terminal_has_colours(stdout)};
 	struct stat_view v;
 	char message[256];
 

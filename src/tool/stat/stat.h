@@ -17,6 +17,7 @@ enum stat_format { STAT_TABLE, STAT_JSON, STAT_PROMETHEUS };
 struct stat_options {
 	enum stat_format format;
 	bool wide, both, processes, rpc, per_connection, watch, by_messages;
+	bool busiest;	     /* was asked for */
 	double seconds;	     /* between two looks */
 	unsigned long count; /* of looks; 0 without end */
 	/* Filters: 0, NULL or STAT_ANY take everything. */
@@ -24,6 +25,8 @@ struct stat_options {
 	uint16_t port;
 	uint32_t path, reason;
 	const char *program;
+	/* Of the table: names that were asked for, and by which one to sort; NULL: as usual. */
+	const char *columns, *sort;
 };
 
 /* Per second, since the look before. */
@@ -100,7 +103,8 @@ static inline uint64_t stat_messages(const struct observe_conn *c)
 
 /* ---- table.c: a table whose columns are as wide as they need to be ---- */
 
-#define STAT_CELL 256
+#define STAT_CELL	 256
+#define STAT_COLUMNS_MAX 64
 
 /* On a screen a line may begin with this byte, and one of these. */
 #define STAT_STYLE '\001'
@@ -118,6 +122,8 @@ struct stat_column {
 	int rank; /* the highest goes first where the width is short; 0 never */
 	bool right;
 	void (*print)(const void *item, char *out); /* at most STAT_CELL bytes */
+	/* What to sort by, the greatest first; NULL: by its text. */
+	double (*value)(const void *item);
 };
 
 enum {
@@ -130,15 +136,20 @@ struct stat_shape {
 	size_t column_count;
 	int width; /* 0: no limit */
 	bool wide, rates;
-	bool cut; /* lines that do not fit are cut off */
+	bool picked; /* by their names: rates are shown even where none are known */
+	bool cut;    /* lines that do not fit are cut off */
 	size_t lines; /* rows that are printed at most; the last says how many there are more */
 	/* For a screen: how a row looks. NULL: no line begins with STAT_STYLE and a style. */
 	enum stat_style (*style)(const void *item);
+	bool colours; /* styles are given as a terminal's colours */
 };
 
 /* items: pointers. 0 or -ENOMEM. */
 int stat_table(FILE *out, const struct stat_shape *shape, const void *const *items,
 	       size_t count);
+/* What makes a terminal show a style; PLAIN ends it. */
+const char *stat_codes(enum stat_style style, bool has_colours);
+#define STAT_CODES_END "\033[0m"
 /* "1.2M": in binary or decimal steps. At most 8 bytes. Returns out. */
 char *stat_size(uint64_t n, char *out);
 char *stat_number(uint64_t n, char *out);
@@ -150,11 +161,16 @@ char *stat_name(const char *name, char *out, size_t size);
 struct stat_page {
 	int width;    /* 0: no limit */
 	size_t lines; /* 0: no limit; else for a screen, with styles */
+	bool colours; /* without a screen */
 };
 
-/* columns.c */
+/* columns.c: those of the table that was asked for. */
+const struct stat_column *stat_columns_of(const struct stat_options *o, size_t *count);
+/* print.c */
 int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
 	       const struct stat_page *page);
+/* 0, or -EINVAL with a complaint: a name of --columns or --sort is none of this table's. */
+int stat_check_columns(const struct stat_options *o);
 /* notes.c: the sentences below the table. */
 void stat_notes(FILE *out, const struct stat_view *v, const struct stat_options *o);
 /* json.c. On one line, or one for each item. */

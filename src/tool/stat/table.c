@@ -8,8 +8,6 @@
 
 #define GAP 2
 
-enum { COLUMNS_MAX = 64 };
-
 /* The cells' texts, one behind the other, and the beginning of each. */
 struct texts {
 	char *data;
@@ -58,7 +56,7 @@ char *stat_name(const char *name, char *out, size_t size)
 static bool is_wanted(const struct stat_shape *s, const struct stat_column *c)
 {
 	if (c->rank >= STAT_RATE)
-		return s->rates;
+		return s->rates || s->picked;
 	return c->rank < STAT_WIDE || s->wide;
 }
 
@@ -87,7 +85,10 @@ static int fill(struct texts *t, const struct stat_shape *s, const void *const *
 				t->room = room;
 			}
 			t->at[i * s->column_count + c] = t->used;
-			s->columns[c].print(items[i], t->data + t->used);
+			if (s->columns[c].rank >= STAT_RATE && !s->rates)
+				strcpy(t->data + t->used, "-");
+			else
+				s->columns[c].print(items[i], t->data + t->used);
 			len = strlen(t->data + t->used);
 			t->used += len + 1;
 			if (len > widths[c])
@@ -109,7 +110,7 @@ static size_t total(const struct stat_shape *s, const bool *used, const size_t *
 /* The most important first, and of the others what still fits. */
 static void choose(const struct stat_shape *s, bool *used, const size_t *widths)
 {
-	bool wanted[COLUMNS_MAX];
+	bool wanted[STAT_COLUMNS_MAX];
 
 	memcpy(wanted, used, s->column_count * sizeof(*used));
 	for (size_t c = 0; c < s->column_count; c++)
@@ -129,7 +130,7 @@ static void choose(const struct stat_shape *s, bool *used, const size_t *widths)
 static void print_line(FILE *out, const struct stat_shape *s, const bool *used,
 		       const size_t *widths, const char *data, const size_t *at)
 {
-	char line[COLUMNS_MAX * STAT_CELL];
+	char line[STAT_COLUMNS_MAX * STAT_CELL];
 	size_t n = 0;
 
 	for (size_t c = 0; c < s->column_count; c++) {
@@ -146,12 +147,27 @@ static void print_line(FILE *out, const struct stat_shape *s, const bool *used,
 		n = (size_t)s->width;
 	while (n > 0 && line[n - 1] == ' ')
 		n--;
-	fprintf(out, "%.*s\n", (int)n, line);
+	fprintf(out, "%.*s%s\n", (int)n, line, s->colours ? STAT_CODES_END : "");
+}
+
+const char *stat_codes(enum stat_style style, bool has_colours)
+{
+	if (style == STAT_HEAD)
+		return "\033[1m"; /* bold is no colour */
+	if (!has_colours)
+		return "";
+	return style == STAT_ON_RING   ? "\033[32m"
+	       : style == STAT_ON_RDMA ? "\033[36m"
+	       : style == STAT_ON_TCP  ? "\033[33m"
+	       : style == STAT_BETWEEN ? "\033[35m"
+				       : "";
 }
 
 static void put_style(FILE *out, const struct stat_shape *s, enum stat_style style)
 {
-	if (s->style)
+	if (s->colours)
+		fputs(stat_codes(style, true), out);
+	else if (s->style)
 		fprintf(out, "%c%c", STAT_STYLE, style);
 }
 
@@ -174,8 +190,8 @@ static void print_rows(FILE *out, const struct stat_shape *s, const bool *used,
 int stat_table(FILE *out, const struct stat_shape *s, const void *const *items,
 	       size_t count)
 {
-	size_t widths[COLUMNS_MAX] = {0};
-	bool used[COLUMNS_MAX] = {false};
+	size_t widths[STAT_COLUMNS_MAX] = {0};
+	bool used[STAT_COLUMNS_MAX] = {false};
 	struct texts t = {0};
 	int r = -ENOMEM;
 

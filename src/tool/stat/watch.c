@@ -21,7 +21,6 @@
 #define HOME	   "\033[H"
 #define CLEAR_LINE "\033[K"
 #define CLEAR_REST "\033[J"
-#define PLAIN	   "\033[0m"
 
 /* Below so many lines the keys have none. */
 enum { PLAIN_WIDTH = 120, LINES_LEAST = 5 };
@@ -130,21 +129,9 @@ static void print_head(FILE *out, const struct stat_view *v, const struct stat_o
 
 	strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &tm));
 	fprintf(out, "viaduct stat  %s  every %g s  by %s\n", text, o->seconds,
-		o->by_messages ? "messages" : "bytes");
-}
-
-/* The codes of a style: bold is no colour. */
-static const char *codes_of(const struct screen *s, char style)
-{
-	if (style == STAT_HEAD)
-		return "\033[1m";
-	if (!s->has_colours)
-		return "";
-	return style == STAT_ON_RING   ? "\033[32m"
-	       : style == STAT_ON_RDMA ? "\033[36m"
-	       : style == STAT_ON_TCP  ? "\033[33m"
-	       : style == STAT_BETWEEN ? "\033[35m"
-				       : "";
+		o->sort		 ? o->sort
+		: o->by_messages ? "messages"
+				 : "bytes");
 }
 
 /* One line of the text, cut at the width. Returns what is behind it. */
@@ -155,12 +142,12 @@ static const char *put_line(FILE *out, const struct screen *s, const char *text,
 	int n;
 
 	if (*text == STAT_STYLE) {
-		codes = codes_of(s, text[1]);
+		codes = stat_codes((enum stat_style)text[1], s->has_colours);
 		text += 2;
 	}
 	n = (int)strcspn(text, "\n");
 	fprintf(out, "%s%.*s%s" CLEAR_LINE, codes, n < width ? n : width, text,
-		*codes ? PLAIN : "");
+		*codes ? STAT_CODES_END : "");
 	return text + n + (text[n] == '\n');
 }
 
@@ -170,7 +157,7 @@ static void put_keys(FILE *out, int width, int lines)
 	static const char keys[] =
 		" q quit   b most bytes first   m most messages first ";
 
-	fprintf(out, "\033[%d;1H\033[7m%.*s" PLAIN, lines, width - 1, keys);
+	fprintf(out, "\033[%d;1H\033[7m%.*s" STAT_CODES_END, lines, width - 1, keys);
 }
 
 /* What fits, with the rest of the screen cleared behind it. */
@@ -206,7 +193,7 @@ static int print_look(FILE *out, struct stat_view *v, const struct stat_options 
 				 : o->wide ? 0
 				 : width   ? width
 					   : PLAIN_WIDTH,
-				 s->active ? room : 0};
+				 s->active ? room : 0, false};
 	int r;
 
 	if (o->format == STAT_JSON) {
@@ -267,8 +254,10 @@ static bool read_key(struct screen *s, struct stat_options *o)
 	}
 	if (key == 'q' || key == 'Q')
 		ended = SIGINT;
-	if (key == 'b' || key == 'm')
+	if (key == 'b' || key == 'm') {
 		o->by_messages = key == 'm';
+		o->sort = NULL;
+	}
 	return true;
 }
 
