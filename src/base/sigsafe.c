@@ -7,6 +7,7 @@
 #include <ucontext.h>
 #include <x86intrin.h>
 
+#include "base/copy.h"
 #include "base/kernel.h"
 
 #define TLS _Thread_local __attribute__((tls_model("initial-exec")))
@@ -240,11 +241,19 @@ extern const char crit_short_end[], crit_short_fault[], crit_guarded_fault[];
 
 int crit_copy_long(void *to, const void *from, size_t len)
 {
-	int r;
+	int r = 0;
 
 	/* No handler may run, and leave by longjmp, while the record stands. */
 	crit_enter();
-	r = crit_copy_guarded(to, from, len);
+	if (copy_needs_pieces(to, from, len)) {
+		for (size_t at = 0, n; r == 0 && at < len; at += n) {
+			n = copy_piece(len - at);
+			r = crit_copy_guarded((char *)to + at, (const char *)from + at,
+					      n);
+		}
+	} else {
+		r = crit_copy_guarded(to, from, len);
+	}
 	crit_leave();
 	return r;
 }

@@ -2,6 +2,7 @@
 /* Gets and atomics of the peer, carried out in their order when their answer can be sent. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "native/native.h"
 
 /* The memory is the program's, whose own operations are atomic, too. */
@@ -31,7 +32,7 @@ uint32_t answer_next(vd_conn *c, uint8_t *to)
 		f.flags = FRAME_STALE;
 	} else if (w->frame.type == FRAME_GET) {
 		f.len = w->frame.tag;
-		memcpy(to + FRAME_BYTES, x->addr + w->frame.offset, f.len);
+		copy_bytes(to + FRAME_BYTES, x->addr + w->frame.offset, f.len);
 	} else {
 		f.len = sizeof(old);
 		old = atomic_at(x->addr + w->frame.offset, w);

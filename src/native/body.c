@@ -2,6 +2,7 @@
 /* Frames with bulk: puts, messages, and answers to gets. Their bytes go straight to their place. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -111,13 +112,13 @@ uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 		c->landing = to_whom;
 		c->place = p;
 		pthread_mutex_unlock(&c->mu);
-		memcpy(p.to, from, len);
+		copy_bytes(p.to, from, len);
 		pthread_mutex_lock(&c->mu);
 		body_landed(c, len);
 		return len;
 	}
 	if (to_whom)
-		memcpy(p.to, from, len);
+		copy_bytes(p.to, from, len);
 	if (to_whom && p.detour)
 		detour_landed(p.detour, p.at, len);
 	return len;

@@ -2,6 +2,7 @@
 /* What a program does with the peer's memory: put, flush, get and the atomics. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -44,7 +45,7 @@ static bool copy_mapped(vd_remote *r, uint64_t offset, void *dst, const void *sr
 		return false;
 	if (len > SHORT_COPY)
 		pthread_mutex_unlock(&r->c->mu);
-	memcpy(dst ? dst : at, dst ? at : src, len);
+	copy_bytes(dst ? dst : at, dst ? at : src, len);
 	if (len > SHORT_COPY)
 		pthread_mutex_lock(&r->c->mu);
 	map_release(r);

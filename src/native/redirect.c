@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "native/native.h"
 
 struct vd_detour {
@@ -119,11 +120,11 @@ static void copy_rest(const struct vd_detour *d)
 	uint64_t below = d->from - d->offset, beyond = d->end - d->offset;
 
 	if (d->from == d->end) {
-		memcpy(d->to, from, d->len);
+		copy_bytes(d->to, from, d->len);
 		return;
 	}
-	memcpy(d->to, from, below);
-	memcpy(d->to + beyond, from + beyond, d->len - beyond);
+	copy_bytes(d->to, from, below);
+	copy_bytes(d->to + beyond, from + beyond, d->len - beyond);
 }
 
 NATIVE int vd_redirect_end(vd_detour *d, struct vd_redirected *done)

@@ -2,6 +2,7 @@
 /* Frames to the peer: those of callers, who wait, and those that are owed, for which nobody does. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/reason.h"
 #include "native/native.h"
 #include "native/reach.h"
@@ -165,7 +166,7 @@ static void keep_rest(vd_conn *c, struct iovec *iov, size_t sent, size_t len)
 
 	advance(iov, 2, sent);
 	for (int i = 0; i < 2; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		copy_bytes(to, iov[i].iov_base, iov[i].iov_len);
 		to += iov[i].iov_len;
 	}
 	c->rest_at = 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/copy.h"
 #include "rpc/engine.h"
 
 #define LAST_FRAGMENT 0x80000000u
@@ -129,7 +130,7 @@ static bool_t put_bytes(XDR *xdrs, const char *from, u_int len)
 				return FALSE;
 			continue;
 		}
-		memcpy(r->out + r->out_end, from, n);
+		copy_bytes(r->out + r->out_end, from, n);
 		r->out_end += n;
 		from += n;
 		len -= (u_int)n;
@@ -194,7 +195,7 @@ static bool fill(struct record *r)
 static void take(struct record *r, char *to, size_t n)
 {
 	if (to)
-		memcpy(to, r->in + r->in_at, n);
+		copy_bytes(to, r->in + r->in_at, n);
 	r->in_at += n;
 	r->in_taken += n;
 }

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
+#include "base/copy.h"
 #include "base/lock.h"
 #include "base/sigsafe.h"
 #include "unit/test.h"
@@ -194,6 +195,43 @@ TEST(copies_every_length)
 		CHECK_EQ(memcmp(to + 8, from, len), 0);
 		CHECK_EQ(to[7], 0);
 		CHECK_EQ(to[8 + len], 0);
+	}
+}
+
+/* What is 1 to 31 bytes behind within a page goes in pieces, by either copy. */
+TEST(copies_in_pieces_copy)
+{
+	enum { PAGES = 4, BYTES = PAGES * COPY_PAGE_BYTES };
+	static const size_t lengths[] = {2047, 2048, 2049, 4096, 4097, 3 * 4096 - 1};
+	static uint8_t from[BYTES] __attribute__((aligned(COPY_PAGE_BYTES)));
+	static uint8_t to[BYTES], again[BYTES];
+
+	for (size_t i = 0; i < BYTES; i++)
+		from[i] = (uint8_t)(i * 7 + i / 251);
+	for (size_t skip = 0; skip < 40; skip += 13) {
+		for (size_t ahead = 0; ahead < 40; ahead++) {
+			/* The same place within a page, wherever `to` lies. */
+			size_t begin = (COPY_PAGE_BYTES -
+					(uintptr_t)to % COPY_PAGE_BYTES + skip + ahead) %
+				       COPY_PAGE_BYTES;
+			for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]);
+			     i++) {
+				size_t len = lengths[i];
+				bool pieces = len > 2048 && ahead > 0 && ahead < 32;
+				if (begin + len >= BYTES)
+					continue;
+				CHECK_EQ(copy_needs_pieces(to + begin, from + skip, len),
+					 pieces);
+				memset(to, 0xee, BYTES);
+				memset(again, 0xee, BYTES);
+				REQUIRE(crit_copy(to + begin, from + skip, len) == 0);
+				memcpy(again + begin, from + skip, len);
+				REQUIRE(memcmp(to, again, BYTES) == 0);
+				memset(to, 0xee, BYTES);
+				copy_bytes(to + begin, from + skip, len);
+				REQUIRE(memcmp(to, again, BYTES) == 0);
+			}
+		}
 	}
 }
 
