@@ -65,14 +65,21 @@ tests() {
 	fi
 }
 
-# stress NAME: remote procedure calls at random; program and module have the sanitizers of a build.
+# stress NAME: remote procedure calls at random, and with a peer that changes the ring meanwhile; program
+# and module have the sanitizers of a build.
 stress() {
-	local stress=$out/$1/tests/rpc/rpc-stress
+	local stress=$out/$1/tests/rpc/rpc-stress who
 	[ -x "$stress" ] || return 0
 	echo "== random calls: $1"
 	tests/rpc/stress.py --module "$out/$1/libviaduct-rpc.so" --count 8 \
 		$out/gcc/tests/support/viaduct "$stress"
 	note $? "random calls with $1"
+	for who in service client; do
+		tests/rpc/flipped.py --honest "$out/$1/tests/rpc/rpc-flipped" \
+			--module "$out/$1/libviaduct-rpc.so" \
+			$out/gcc/tests/support/viaduct $out/gcc/tests/rpc/rpc-flipped "$who"
+		note $? "a $who whose peer changes the ring, with $1"
+	done
 }
 
 # Built while the tests of the first one run, in what they leave of the processors: many wait.
