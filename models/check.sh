@@ -249,6 +249,8 @@ check_message() {
 	holds
 	holds -DITEMS=4
 	fails TOLD_BEFORE_BYTES
+	fails NOTE_BEFORE_BYTES
+	fails SLOTS_SHORT
 	fails ROOM_IGNORED
 	fails NO_FENCE_SENDER
 	fails NO_FENCE_SLEEPER

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages that are told through a board in memory, past the stream, beside frames in it. The sender
- * makes messages and notifications in any order. At the other end the program asks for what has come,
- * spinning or asleep, or stays away for ever; then the service thread is to learn of all of it.
+ * Messages and notifications that are told through a board in memory, past the stream, beside frames in it. The
+ * sender makes messages and notifications in any order; a notification goes by a frame, or by the board behind
+ * bytes that were put into the other end's memory. At that end the program asks for what has come, spinning or
+ * asleep, or stays away for ever; then the service thread is to learn of all of it.
  *
  * Stores to memory go through a buffer, as on x86: only a fence waits for it. A frame is one, too, and
  * comes behind what was stored before.
@@ -11,36 +12,45 @@
 #define ITEMS 3
 #endif
 #define ROUND 2 /* messages that may be under way */
+#define NOTES 1 /* notifications on the board that the program has not taken */
+#ifndef MUT_SLOTS_SHORT
+#define SLOTS 3 /* both */
+#else
+#define SLOTS ROUND
+#endif
 
 mtype = { PUT, LOOK, WAITS, RELEASED, BYE };
 chan there = [2] of { mtype, byte }; /* which item */
 chan back = [2] of { mtype, byte };
 
 /* Memory of the sender: a board, and the messages. */
-byte entry[ROUND], after[ROUND]; /* which message it tells of; how many frames come first */
+byte entry[SLOTS], after[SLOTS]; /* its number; how many frames come first */
+byte note[SLOTS];		 /* the notification's item; 0: it tells of a message */
 byte cell[ROUND];
 /* Memory of the receiver. */
+byte box; /* that puts go to */
 bool wants = true; /* a frame is to tell of each message */
 byte released;
 
 /* Both buffers. */
 bool post_is_late, wants_is_late;
-byte late_at, late_entry, late_after;
+byte late_at, late_entry, late_after, late_note;
 bool late_wants;
 
 /* The receiver, under mu. */
 bool is_quiet; /* it has said that it wants none */
 bool is_read;  /* there is a reader */
 bool called, over, waits;
-byte frames_come, come, taken, last, awaited;
+byte frames_come, told_come, come, taken, last, awaited;
+byte notes_come, notes_taken; /* by the board */
 byte noted; /* items, as events */
 bool is_done; /* the sender is */
 chan queue = [ROUND] of { byte }; /* messages that have come: their items */
 
 #ifndef MUT_AFTER_IGNORED
-#define IS_TOLD (entry[come % ROUND] == come + 1 && after[come % ROUND] <= frames_come)
+#define IS_TOLD (entry[told_come % SLOTS] == told_come + 1 && after[told_come % SLOTS] <= frames_come)
 #else
-#define IS_TOLD (entry[come % ROUND] == come + 1)
+#define IS_TOLD (entry[told_come % SLOTS] == told_come + 1)
 #endif
 
 active proctype buffers()
@@ -48,7 +58,8 @@ active proctype buffers()
 end:
 	do
 	:: atomic { post_is_late ->
-		entry[late_at] = late_entry; after[late_at] = late_after; post_is_late = false }
+		entry[late_at] = late_entry; after[late_at] = late_after; note[late_at] = late_note;
+		post_is_late = false }
 	:: atomic { wants_is_late -> wants = late_wants; wants_is_late = false }
 	od
 }
@@ -60,6 +71,30 @@ inline send(type, value)
 	!post_is_late;
 	there!type(value);
 	sent++
+}
+
+inline tell(what)
+{
+	atomic {
+		!post_is_late;
+		late_at = told % SLOTS;
+		late_entry = told + 1;
+		late_after = sent;
+		late_note = what;
+		post_is_late = true;
+		told++
+	}
+}
+
+inline ask_for_look()
+{
+#ifndef MUT_NO_FENCE_SENDER
+	!post_is_late;
+#endif
+	if
+	:: wants -> send(LOOK, 0)
+	:: else
+	fi
 }
 
 inline post()
@@ -82,34 +117,38 @@ end_waits:
 #ifndef MUT_TOLD_BEFORE_BYTES
 	cell[posted % ROUND] = n;
 #endif
-	atomic {
-		late_at = posted % ROUND;
-		late_entry = posted + 1;
-		late_after = sent;
-		post_is_late = true;
-		posted++
-	};
+	tell(0);
+	posted++;
 #ifdef MUT_TOLD_BEFORE_BYTES
 	cell[(posted - 1) % ROUND] = n;
 #endif
-#ifndef MUT_NO_FENCE_SENDER
-	!post_is_late;
+	ask_for_look()
+}
+
+/* Where the program has left room for one more. */
+inline put_and_note()
+{
+#ifndef MUT_NOTE_BEFORE_BYTES
+	box = n;
 #endif
-	if
-	:: wants -> send(LOOK, 0)
-	:: else
-	fi
+	tell(n);
+	notes_sent++;
+#ifdef MUT_NOTE_BEFORE_BYTES
+	box = n;
+#endif
+	ask_for_look()
 }
 
 active proctype sender()
 {
-	byte n, sent, posted, freed;
+	byte n, sent, told, posted, freed, notes_sent;
 
 	do
 	:: n < ITEMS ->
 		n++;
 		if
 		:: post()
+		:: notes_sent - notes_taken < NOTES -> put_and_note()
 		:: send(PUT, n)
 		fi
 	:: else -> break
@@ -127,12 +166,20 @@ active proctype sender()
 inline drain()
 {
 	do
-	:: IS_TOLD ->
+	:: IS_TOLD && note[told_come % SLOTS] ->
+		assert(note[told_come % SLOTS] == last + 1);
+		assert(box >= last + 1); /* the bytes, or those of a later put */
+		last++;
+		noted++;
+		notes_come++;
+		told_come++
+	:: IS_TOLD && !note[told_come % SLOTS] ->
 		assert(cell[come % ROUND] == last + 1);
 		last++;
 		noted++;
 		queue!cell[come % ROUND];
-		come++
+		come++;
+		told_come++
 	:: else -> break
 	od
 }
@@ -225,6 +272,7 @@ active proctype program()
 end:
 	do
 	:: nempty(queue) -> hold()
+	:: notes_taken < notes_come -> notes_taken++
 	:: empty(queue) && over -> break
 	:: empty(queue) && !over && !is_read ->
 		atomic { !is_read -> is_read = true };
@@ -238,7 +286,7 @@ end:
 				fi
 			};
 			if
-			:: entry[come % ROUND] == come + 1
+			:: entry[told_come % SLOTS] == told_come + 1
 			:: nempty(there)
 			:: true
 			fi;

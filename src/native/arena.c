@@ -2,7 +2,7 @@
 /* Where messages lie: arenas, mirrors, and how an arena gets mapped at the peer. */
 /*
  * On one host, between processes of one user, each end maps the other's arena. As soon as an end that
- * sends sees such a path, it takes an arena of memory that can be lent, and says OFFER; the other end does
+ * sends, or notifies of what it has put into memory that is mapped, sees such a path, it takes an arena of memory that can be lent, and says OFFER; the other end does
  * the same in its turn. The descriptor is brought as that of an export (map.c), for reading only: MAP,
  * MAPPED. The receiver has it mapped, and says so in RELEASED. Both arenas being mapped, messages up to
  * BESIDE_MOST bytes are told on the board behind the arena (board.h); with one alone they are frames without
@@ -104,6 +104,14 @@ int arena_offer(vd_conn *c)
 		pthread_mutex_lock(&c->mu);
 	}
 	return r;
+}
+
+void arena_want(vd_conn *c)
+{
+	struct outbox *o = &c->outbox;
+
+	if (!o->is_offered && !o->is_busy && !c->error && can_share(c))
+		c->owed.offer = prepare(c, false);
 }
 
 int arena_offered(vd_conn *c)

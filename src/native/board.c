@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that are told in memory: on the sender's board, which the receiver looks at. */
+/* Messages and notifications that are told in memory: on the sender's board, which the receiver looks at. */
 #include "native/native.h"
 
-#define ENTRIES (FRAME_ARENA / FRAME_GRANULE)
-
-_Static_assert(ENTRIES == MESSAGES_MOST, "an entry for each");
+_Static_assert(BOARD_ENTRIES == MESSAGES_MOST + FRAME_CREDITS, "an entry for each");
 
 static uint32_t get(const _Atomic uint32_t *word)
 {
@@ -29,24 +27,38 @@ bool board_may_tell(const vd_conn *c)
 	return c->outbox.is_mapped && c->inbox.board;
 }
 
-/*
- * Before any lock is taken: an atomic step would wait until the message's bytes have left for the other
- * processor, and only then would the entry follow. Its number comes from a message that the peer has
- * released, so the entry is ours.
- */
-void board_tell(vd_conn *c, uint32_t len)
+/* What an entry says. */
+struct told {
+	uint32_t at, len, token, id, tag;
+};
+
+/* The entry is the caller's alone. */
+static void tell(vd_conn *c, const struct told *t)
 {
 	struct outbox *o = &c->outbox;
-	struct board_entry *e = &o->board->entries[o->told % ENTRIES];
+	struct board_entry *e = &o->board->entries[o->told % BOARD_ENTRIES];
 
 	/* Relaxed, all: the number comes behind them. What calls of this thread have brought about is in the
 	 * count and in the token. */
-	set(&e->at, o->at);
-	set(&e->len, len);
+	set(&e->at, t->at);
+	set(&e->len, t->len);
 	set(&e->after, get(&c->frames_sent));
 	set(&e->token, get(&c->inbox.released));
+	set(&e->id, t->id);
+	set(&e->tag, t->tag);
 	/* Release: the bytes, and the entry, are there for whoever sees the number. */
 	atomic_store_explicit(&e->number, o->told + 1, memory_order_release);
+}
+
+/*
+ * Before any lock is taken: an atomic step would wait until the message's bytes have left for the other
+ * processor, and only then would the entry follow. Nobody else tells anything while there is a reservation.
+ */
+void board_tell(vd_conn *c, uint32_t len)
+{
+	const struct told t = {.at = c->outbox.at, .len = len};
+
+	tell(c, &t);
 }
 
 void board_told(vd_conn *c)
@@ -56,6 +68,20 @@ void board_told(vd_conn *c)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (get(&c->inbox.board->wants))
 		c->owed.look = true;
+}
+
+bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t tag)
+{
+	struct outbox *o = &c->outbox;
+	const struct told t = {
+		.at = (uint32_t)offset, .len = (uint32_t)len, .id = id, .tag = tag};
+
+	if (!board_may_tell(c) || o->is_busy || c->error || offset > UINT32_MAX ||
+	    len > UINT32_MAX || (o->told > 0 && get(&c->inbox.board->wants)))
+		return false;
+	tell(c, &t);
+	board_told(c);
+	return true;
 }
 
 uint32_t board_released(const vd_conn *c)
@@ -78,15 +104,10 @@ void board_release(vd_conn *c)
 
 static const struct board_entry *next_entry(const struct inbox *i)
 {
-	return &i->board->entries[i->told % ENTRIES];
+	return &i->board->entries[i->told % BOARD_ENTRIES];
 }
 
-/* What the entry says. */
-struct told {
-	uint32_t at, len, token;
-};
-
-/* The next message is told there, and what comes before it has come. The peer may write to the entry
+/* The next one is told there, and what comes before it has come. The peer may write to the entry
  * at any moment: it is read once. */
 static bool take_entry(vd_conn *c, struct told *out)
 {
@@ -95,8 +116,15 @@ static bool take_entry(vd_conn *c, struct told *out)
 	/* Acquire: pairs with the release in board_tell. */
 	if (atomic_load_explicit(&e->number, memory_order_acquire) != c->inbox.told + 1)
 		return false;
-	*out = (struct told){get(&e->at), get(&e->len), get(&e->token)};
+	*out = (struct told){get(&e->at), get(&e->len), get(&e->token), get(&e->id),
+			     get(&e->tag)};
 	return (int32_t)(get(&e->after) - c->frames_come) <= 0;
+}
+
+static int carry_out(vd_conn *c, const struct told *t)
+{
+	return t->id ? peer_placed(c, t->id, t->tag, t->at, t->len)
+		     : message_told(c, t->at, t->len, t->token);
 }
 
 int message_drain(vd_conn *c)
@@ -105,7 +133,7 @@ int message_drain(vd_conn *c)
 	struct told t;
 
 	while (i->board && !i->is_wrong && take_entry(c, &t)) {
-		if (message_told(c, t.at, t.len, t.token) < 0)
+		if (carry_out(c, &t) < 0)
 			i->is_wrong = true;
 		else
 			i->told++;
@@ -117,9 +145,9 @@ bool message_may_spin(const vd_conn *c)
 {
 	const struct inbox *i = &c->inbox;
 
-	/* Messages come that way; and no descriptor is to show them. */
-	return i->told > 0 && i->is_busy && !i->is_held && c->event_fd < 0 && !c->error &&
-	       c->outbox.board;
+	/* Something comes that way; somebody waits for it; and no descriptor is to show it. */
+	return i->told > 0 && ((i->is_busy && !i->is_held) || c->event_waits > 0) &&
+	       c->event_fd < 0 && !c->error && c->outbox.board;
 }
 
 bool message_spin(vd_conn *c)
@@ -151,7 +179,9 @@ static void glance(const struct board_entry *e, uint32_t number, const uint8_t *
 {
 	for (int k = 0; k < GLANCES; k++) {
 		if (atomic_load_explicit(&e->number, memory_order_acquire) == number) {
-			__builtin_prefetch(arena + (size_t)(get(&e->at) % ENTRIES) *
+			if (!get(&e->id))
+				__builtin_prefetch(arena +
+						   (size_t)(get(&e->at) % MESSAGES_MOST) *
 							   FRAME_GRANULE);
 			break;
 		}
@@ -159,7 +189,7 @@ static void glance(const struct board_entry *e, uint32_t number, const uint8_t *
 	}
 }
 
-void board_glance(vd_conn *c, int timeout_ms)
+void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms)
 {
 	struct inbox *i = &c->inbox;
 	const struct board_entry *e;
@@ -168,7 +198,7 @@ void board_glance(vd_conn *c, int timeout_ms)
 	message_drain(c);
 	/* The service thread takes the connection back when there is no such call for a while: only then
 	 * may we look without its knowing. */
-	if (i->count > 0 || timeout_ms == 0 || !i->is_quiet || !i->is_near ||
+	if (is_there(c, NULL) || timeout_ms == 0 || !i->is_quiet || !i->is_near ||
 	    c->mode != CONN_CALLED || !message_may_spin(c))
 		return;
 	c->calls++;

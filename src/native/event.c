@@ -144,12 +144,18 @@ static int take(vd_conn *c, struct vd_event *events, int n)
 /* Under mu, which it gives up meanwhile. */
 static int await_event(vd_conn *c, int timeout_ms, int64_t deadline)
 {
+	int r;
+
 	if (event_is_there(c, NULL))
 		return 0;
 	/* A loop that asks only when vd_fd says so leaves the reading to the service. */
 	if (timeout_ms == 0 && c->event_fd >= 0 && !c->error)
 		return -ETIMEDOUT;
-	return until_is(c, event_is_there, NULL, deadline);
+	c->event_waits++;
+	board_glance(c, event_is_there, timeout_ms);
+	r = until_is(c, event_is_there, NULL, deadline);
+	c->event_waits--;
+	return r;
 }
 
 /* Under mu, but with -ECHILD. Handlers run on the way, for all that came in time. */

@@ -57,7 +57,7 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  *		FRAME_WHOLE: the peer's are mapped here
  * OFFER	messages lie where the peer can map them: MAP and MAPPED with id 0 are about that
  * WAITS	id: RELEASED is awaited as soon as it can tell of that position
- * LOOK		there are messages on the sender's board (board.h)
+ * LOOK		there are messages, or notifications, on the sender's board (board.h)
  */
 enum frame_type {
 	FRAME_HELLO = 1,
@@ -93,7 +93,7 @@ enum frame_type {
 #define FRAME_WHOLE 1u
 
 #define FRAME_MAGIC    0x31746361646976ull /* "viadct1" */
-#define FRAME_PROTOCOL 4u
+#define FRAME_PROTOCOL 5u
 /* Limits of one end: a peer that goes beyond them breaks a rule. */
 #define FRAME_CREDITS	 1024u	/* notifications that the other's program has not taken */
 #define FRAME_ASKED_MOST 16u	/* gets and atomics that are not answered */

@@ -435,7 +435,7 @@ NATIVE int vd_peek(vd_conn *c, const void **message, size_t *len, int timeout_ms
 	conn_stay(c);
 	i->is_busy = true;
 	if (i->count == 0)
-		board_glance(c, timeout_ms);
+		board_glance(c, is_there, timeout_ms);
 	/* A loop that asks only when vd_fd says so leaves the reading to the service. */
 	if (i->count == 0 && timeout_ms == 0 && c->event_fd >= 0 && !c->error)
 		r = -ETIMEDOUT;

@@ -143,7 +143,7 @@ struct outbox {
 	bool is_brought;       /* the peer has asked for it */
 	bool is_mapped;	       /* the peer has it */
 	struct board *board;   /* in that memory; or NULL */
-	uint32_t told;	       /* messages, on it */
+	uint32_t told;	       /* messages and notifications, on it */
 	uint32_t reason;       /* why not */
 	bool is_busy;	       /* a thread reserves, or has reserved, or commits */
 	bool is_reserved;
@@ -164,7 +164,7 @@ struct inbox {
 	uint8_t *mirror;     /* NULL before the first */
 	uint8_t *map;	     /* of the peer's arena, or NULL */
 	struct board *board; /* behind it */
-	uint32_t told;	     /* messages that have come by it */
+	uint32_t told;	     /* that have come by it */
 	bool is_quiet;	     /* our own board says that we want no LOOK */
 	bool is_near;	     /* the last one came while it was looked for */
 	bool is_wrong;	     /* it breaks a rule: the next reader ends the connection */
@@ -215,6 +215,7 @@ struct vd_conn {
 	bool event_fd_set;
 	struct vd_event *events; /* a ring of EVENTS_MOST */
 	uint32_t event_first, event_count;
+	uint32_t event_waits;	 /* threads that wait for one */
 	uint32_t event_messages; /* of those: of messages, the last that have come */
 	struct vd_region *exports[VD_EXPORTS_MAX];
 	uint32_t uses[VD_EXPORTS_MAX];		/* how often the place was used */
@@ -368,13 +369,16 @@ void board_tell(vd_conn *c, uint32_t len);
 void board_told(vd_conn *c);
 /* Where the peer says that it has released them up to; or what is known of that. */
 uint32_t board_released(const vd_conn *c);
-/* Before a wait of so many ms for a message: takes what is there, or comes at once. */
-void board_glance(vd_conn *c, int timeout_ms);
+/* Before a wait of so many ms for that: takes what is there, or comes at once. */
+void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms);
+/* Bytes were put into the peer's memory, which is mapped here: it gets the event past the stream. False: by a
+ * frame, then. A LOOK may be owed. */
+bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t tag);
 /* Shows the peer what we have. */
 void board_release(vd_conn *c);
 /* Takes what the peer's board tells. 0 or -EPROTO. */
 int message_drain(vd_conn *c);
-/* The reader's. A thread waits for a message, and the board may be looked at in the place of the stream. */
+/* The reader's. A thread waits for what comes so, and the board may be looked at in the place of the stream. */
 bool message_may_spin(const vd_conn *c);
 /* Then: does so for a moment, for which it gives mu up. True: the stream has something. */
 bool message_spin(vd_conn *c);
@@ -391,6 +395,8 @@ uint8_t *arena_create(void);
 /* Before a reservation: shows our memory to the peer, if that is still to be done and can be; gives mu up
  * meanwhile. 0, or the connection's error. */
 int arena_offer(vd_conn *c);
+/* The same for a put, behind it; the offer is owed, then. */
+void arena_want(vd_conn *c);
 /* Frames about that: the peer's memory can be had; it was brought; ours is awaited. 0 or -EPROTO. */
 int arena_offered(vd_conn *c);
 int arena_mapped(vd_conn *c, const struct frame *f);
@@ -400,6 +406,8 @@ int arena_map(vd_conn *c, const uint8_t *random);
 
 /* 0, -EPROTO; or the end: -EPIPE, or -ECONNABORTED, where it is we who broke a rule. */
 int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
+/* The peer has put so many bytes there past the stream: the event. 0 or -EPROTO. */
+int peer_placed(vd_conn *c, uint32_t id, uint32_t tag, uint64_t offset, uint64_t len);
 /* What each header tells. 0 or -EPROTO. */
 int peer_taken(vd_conn *c, const struct frame *f);
 

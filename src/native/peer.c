@@ -110,19 +110,27 @@ static int unmapped(vd_conn *c, const struct frame *f)
 	return 0;
 }
 
-static int placed(vd_conn *c, const struct frame *f, const uint8_t *payload)
+int peer_placed(vd_conn *c, uint32_t id, uint32_t tag, uint64_t offset, uint64_t len)
 {
 	bool known;
-	struct vd_region *x = export_find(c, f->id, &known);
+	struct vd_region *x = export_find(c, id, &known);
+
+	if (!known)
+		return -EPROTO;
+	if (x && ((!x->is_lent && !x->was_reached) || !(x->rights & VD_WRITE) ||
+		  !export_covers(x, offset, len)))
+		return -EPROTO;
+	return event_note(c, x, tag, offset, len);
+}
+
+static int placed(vd_conn *c, const struct frame *f, const uint8_t *payload)
+{
 	uint64_t len;
 
-	if (!known || f->len != sizeof(len))
+	if (f->len != sizeof(len))
 		return -EPROTO;
 	memcpy(&len, payload, sizeof(len));
-	if (x && ((!x->is_lent && !x->was_reached) || !(x->rights & VD_WRITE) ||
-		  !export_covers(x, f->offset, len)))
-		return -EPROTO;
-	return event_note(c, x, f->tag, f->offset, len);
+	return peer_placed(c, f->id, f->tag, f->offset, len);
 }
 
 static int reach(vd_conn *c, const struct frame *f)

@@ -144,8 +144,12 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		src = &placed;
 		is_done |= !flags;
 	}
+	if (error == 0 && is_placed && !is_done)
+		is_done = board_note(c, r->id, offset, len, tag);
 	if (error == 0 && !is_done && (is_placed || len <= SEND_AT_ONCE))
 		is_done = send_at_once(r->c, &f, src);
+	if (is_placed && flags)
+		arena_want(c);
 	is_due = send_is_due(c);
 	is_done |= error < 0;
 	if (is_done && !is_due)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A peer that lies in memory: on the board where it tells its messages, and of what it has released. */
+/* What is told in memory, on a board: notifications in their order with all else; and a peer that lies there, or
+ * of what it has released. */
 #include "native/board.h"
 #include "native/rig.h"
 
@@ -36,12 +37,12 @@ static struct board *board_here(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
 	char line[512];
-	unsigned long from, found = 0;
+	unsigned long from, to, found = 0;
 
 	REQUIRE(maps);
 	while (fgets(line, sizeof(line), maps))
 		if (strstr(line, "memfd:viaduct-memory") && strstr(line, " rw-s ") &&
-		    sscanf(line, "%lx-", &from) == 1)
+		    sscanf(line, "%lx-%lx", &from, &to) == 2 && to - from >= BOARD_ALL)
 			found = from;
 	fclose(maps);
 	return found ? board_of((uint8_t *)found) : NULL; /* NOLINT */
@@ -183,4 +184,239 @@ NATIVE_TEST(wants_that_nobody_has)
 	CHECK_EQ(answer_all(child.c), -EPIPE);
 	vd_close(child.c);
 	rig_reap(&child, 0);
+}
+
+/* ---- notifications ---- */
+
+enum { SLOTS = 64, NOTES_IN_ORDER = 20000 };
+
+static uint32_t next_random(uint32_t *state)
+{
+	*state = *state * 1664525 + 1013904223;
+	return *state >> 16;
+}
+
+/* Number n goes by one of three ways: bytes and a notification in mapped memory, or over the stream, or a message. */
+static void send_in_order(vd_conn *c)
+{
+	vd_remote *mapped, *stream;
+	uint32_t chance = 1;
+	void *to;
+
+	REQUIRE(vd_import(c, "mapped", RIG_MS, &mapped) == 0);
+	REQUIRE(vd_import(c, "stream", RIG_MS, &stream) == 0);
+	CHECK_STR(vd_remote_reason(mapped), "none");
+	for (uint64_t n = 0; n < NOTES_IN_ORDER; n++) {
+		uint32_t way = next_random(&chance) % 4, at = (uint32_t)(n % SLOTS) * 8;
+
+		if (way == 3) {
+			REQUIRE(vd_reserve(c, 8, &to) == 0);
+			/* While there is a reservation a notification goes by a frame, and comes before. */
+			memcpy(to, &n, 8);
+			if (next_random(&chance) % 4 == 0) {
+				n++;
+				memcpy(to, &n, 8);
+				n--;
+				REQUIRE(vd_put(mapped, at, &n, 8, (uint32_t)n,
+					       VD_NOTIFY) == 0);
+				n++;
+			}
+			REQUIRE(vd_commit(c, 8) == 0);
+		} else {
+			REQUIRE(vd_put(way == 2 ? stream : mapped, at, &n, 8, (uint32_t)n,
+				       VD_NOTIFY) == 0);
+		}
+		if (next_random(&chance) % 1000 == 0)
+			usleep(next_random(&chance) % 10000);
+	}
+	vd_close(c);
+}
+
+/* The number that has come. */
+static uint64_t number_of(vd_conn *c, const struct vd_event *ev, const uint8_t *mapped,
+			  const uint8_t *stream)
+{
+	const vd_region *const *boxes = ev->user;
+	uint64_t n, there;
+	const void *message;
+	size_t len;
+
+	if (ev->kind == VD_EVENT_MESSAGE) {
+		REQUIRE(vd_peek(c, &message, &len, 0) == 0 && len == 8);
+		memcpy(&n, message, 8);
+		CHECK_EQ(vd_release(c), 0);
+		return n;
+	}
+	REQUIRE(ev->kind == VD_EVENT_NOTIFY && ev->len == 8);
+	memcpy(&there, (boxes ? mapped : stream) + ev->offset, 8);
+	/* Its bytes, or those of a later put to the same place. */
+	REQUIRE(there >= ev->tag && (there - ev->tag) % SLOTS == 0);
+	return ev->tag;
+}
+
+NATIVE_TEST(notifications_and_messages_keep_their_order)
+{
+	struct rig_child child = rig_spawn(send_in_order);
+	static uint8_t stream[SLOTS * 8];
+	uint32_t chance = 2;
+	struct vd_event ev[8];
+	vd_region *x, *y;
+	uint64_t n = 0;
+	void *mapped;
+	int got;
+
+	REQUIRE(vd_alloc(SLOTS * 8, &mapped) == 0);
+	REQUIRE(vd_export(child.c, "mapped", mapped, SLOTS * 8, VD_WRITE, mapped, &x) ==
+		0);
+	REQUIRE(vd_export(child.c, "stream", stream, sizeof(stream), VD_WRITE, NULL,
+			  &y) == 0);
+	for (ev[0].kind = VD_EVENT_NOTIFY; ev[0].kind != VD_EVENT_END;) {
+		int most = next_random(&chance) % 2 ? 1 : 8;
+
+		got = vd_wait(child.c, ev, most, next_random(&chance) % 8 ? RIG_MS : 0);
+		if (got == -ETIMEDOUT)
+			continue;
+		REQUIRE(got > 0);
+		for (int i = 0; i < got && ev[i].kind != VD_EVENT_END; i++)
+			REQUIRE(number_of(child.c, &ev[i], mapped, stream) == n++);
+		ev[0].kind = ev[got - 1].kind;
+		/* The service thread reads meanwhile. */
+		if (next_random(&chance) % 500 == 0)
+			usleep(20000);
+	}
+	CHECK(n >= NOTES_IN_ORDER);
+	vd_close(child.c);
+	REQUIRE(vd_free(mapped) == 0);
+	rig_reap(&child, 0);
+}
+
+static uint32_t notes_on(const struct board *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; b && i < BOARD_ENTRIES; i++)
+		n += atomic_load(&b->entries[i].id) != 0;
+	return n;
+}
+
+/* Until it has told some of them on its board, which it does while the other end looks there; then many more, and is
+ * gone. */
+static void ping(vd_conn *c)
+{
+	struct vd_event ev = {0};
+	vd_remote *there;
+	vd_region *x;
+	struct board *b = NULL;
+	uint32_t n = 0;
+	void *own;
+
+	REQUIRE(vd_alloc(8, &own) == 0);
+	REQUIRE(vd_export(c, "ping", own, 8, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(c, "pong", RIG_MS, &there) == 0);
+	while (n % 1000 || notes_on(b) < 10) {
+		if (n++ % 1000 == 0)
+			b = board_here();
+		REQUIRE(vd_put(there, 0, &n, 4, n, VD_NOTIFY) == 0);
+		REQUIRE(vd_wait(c, &ev, 1, RIG_MS) == 1 && ev.kind == VD_EVENT_NOTIFY);
+		REQUIRE(ev.tag == n && *(uint32_t *)own == n);
+	}
+	for (uint32_t i = 0; i < 50; i++)
+		REQUIRE(vd_put(there, 0, &i, 4, ++n, VD_NOTIFY) == 0);
+	_exit(atomic_load(&test_failures) ? 1 : 0);
+}
+
+NATIVE_TEST(notifications_go_past_the_stream)
+{
+	struct rig_child child = rig_spawn(ping);
+	struct vd_event ev = {0};
+	vd_remote *there;
+	vd_region *x;
+	uint32_t n = 0;
+	void *own;
+
+	REQUIRE(vd_alloc(8, &own) == 0);
+	REQUIRE(vd_export(child.c, "pong", own, 8, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(child.c, "ping", RIG_MS, &there) == 0);
+	for (;;) {
+		REQUIRE(vd_wait(child.c, &ev, 1, RIG_MS) == 1);
+		if (ev.kind == VD_EVENT_END)
+			break;
+		/* None is left out, also when their sender is gone. */
+		REQUIRE(ev.tag == ++n);
+		if (vd_put(there, 0, own, 4, n, VD_NOTIFY) < 0)
+			continue;
+	}
+	CHECK(n > 1000);
+	vd_close(child.c);
+	REQUIRE(vd_free(own) == 0);
+	rig_reap(&child, 0);
+}
+
+static const struct note_lie {
+	const char *what;
+	uint32_t id, at, len, count;
+} note_lies[] = {
+	{"of an export that there never was", 500u << 10, 0, 1, 1},
+	{"of one that is only read", (1u << 10) | 1, 0, 1, 1},
+	{"of one that is not mapped", (1u << 10) | 2, 0, 1, 1},
+	{"behind the end", 1u << 10, 64, 1, 1},
+	{"over the end", 1u << 10, 1, 64, 1},
+	{"of all memory", 1u << 10, 0, ~0u, 1},
+	{"more than there is credit for", 1u << 10, 0, 1, FRAME_CREDITS + 1},
+};
+
+static void tell_note_lie(vd_conn *c)
+{
+	const struct note_lie *l = &note_lies[lie];
+	vd_remote *box, *read;
+	struct board *b;
+	struct board_entry last;
+	uint32_t first;
+
+	REQUIRE(vd_import(c, "box", RIG_MS, &box) == 0);
+	REQUIRE(vd_import(c, "read", RIG_MS, &read) == 0);
+	b = board_in_use(c);
+	first = (uint32_t)(next_entry(b, &last) - b->entries);
+	for (uint32_t i = 0; i < l->count; i++) {
+		struct board_entry *e = &b->entries[(first + i) % BOARD_ENTRIES];
+
+		e->at = l->at;
+		e->len = l->len;
+		e->token = last.token;
+		e->after = last.after;
+		e->id = l->id;
+		atomic_store(&e->number, last.number + 1 + i);
+	}
+	CHECK_EQ(vd_flush(c), -EPROTO);
+	vd_close(c);
+}
+
+NATIVE_TEST(each_lie_about_a_notification_is_caught)
+{
+	static char own[64];
+	vd_region *x, *y, *z;
+	const void *p;
+	void *at, *to;
+	size_t len;
+	int r;
+
+	for (lie = 0; lie < sizeof(note_lies) / sizeof(note_lies[0]); lie++) {
+		struct rig_child child;
+
+		printf("lie: %s\n", note_lies[lie].what);
+		child = rig_spawn(tell_note_lie);
+		REQUIRE(vd_alloc(64, &at) == 0 && vd_alloc(64, &to) == 0);
+		REQUIRE(vd_export(child.c, "box", at, 64, VD_WRITE, NULL, &x) == 0);
+		REQUIRE(vd_export(child.c, "read", to, 64, VD_READ, NULL, &y) == 0);
+		REQUIRE(vd_export(child.c, "own", own, 64, VD_WRITE, NULL, &z) == 0);
+		/* Without ever taking an event. */
+		while ((r = vd_peek(child.c, &p, &len, RIG_MS)) == 0) {
+			CHECK_EQ(vd_release(child.c), 0);
+			send_byte(child.c, 7);
+		}
+		CHECK_EQ(r, -EPROTO);
+		vd_close(child.c);
+		REQUIRE(vd_free(at) == 0 && vd_free(to) == 0);
+		rig_reap(&child, 0);
+	}
 }
