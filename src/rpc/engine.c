@@ -46,6 +46,7 @@ static const struct {
 	FUNCTION("__rpc_get_t_size", rpc_get_t_size),
 	FUNCTION("xdr_replymsg", xdr_replymsg),
 	FUNCTION("xdr_callmsg", xdr_callmsg),
+	FUNCTION("xdr_bytes", xdr_bytes),
 	FUNCTION("xdr_opaque_auth", xdr_opaque_auth),
 	FUNCTION("xdr_void", xdr_void),
 	FUNCTION("_seterr_reply", seterr_reply),

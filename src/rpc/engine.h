@@ -39,6 +39,7 @@ struct tirpc {
 	u_int (*rpc_get_t_size)(int family, int protocol, int bytes);
 	bool_t (*xdr_replymsg)(XDR *xdrs, struct rpc_msg *msg);
 	bool_t (*xdr_callmsg)(XDR *xdrs, struct rpc_msg *msg);
+	bool_t (*xdr_bytes)(XDR *xdrs, char **bytes, u_int *len, u_int most);
 	bool_t (*xdr_opaque_auth)(XDR *xdrs, struct opaque_auth *auth);
 	xdrproc_t xdr_void;
 	void (*seterr_reply)(struct rpc_msg *msg, struct rpc_err *error);

@@ -370,6 +370,18 @@ static const struct xdr_ops ops = {
 	.x_destroy = destroy,
 };
 
+bool record_next_word(const XDR *xdrs, uint32_t *word)
+{
+	const struct record *r = xdrs->x_private;
+
+	if (xdrs->x_ops != &ops || r->in_left < sizeof(*word) ||
+	    r->in_end - r->in_at < sizeof(*word))
+		return false;
+	memcpy(word, r->in + r->in_at, sizeof(*word));
+	*word = ntohl(*word);
+	return true;
+}
+
 bool record_init(struct record *r, int fd, size_t out_bytes, size_t in_bytes)
 {
 	*r = (struct record){

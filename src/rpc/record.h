@@ -42,6 +42,10 @@ struct record {
 bool record_init(struct record *r, int fd, size_t out_bytes, size_t in_bytes);
 void record_finish(struct record *r);
 
+/* The next word of a stream that is decoded, if it is one of these and the word has been received: it
+ * stays there. */
+bool record_next_word(const XDR *xdrs, uint32_t *word);
+
 /* Ends the record that has been encoded. `now`: sends it, and all before it. */
 bool record_end(struct record *r, bool now);
 /* Passes what is left of the record at hand, which may have to come first: the next bytes are those

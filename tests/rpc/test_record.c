@@ -3,6 +3,7 @@
 #include "rpc/record.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,29 @@ static unsigned count_records(void)
 	}
 	CHECK(at == wire.len);
 	return records;
+}
+
+/* ---- libtirpc, as the module has it ---- */
+
+static bool
+	was_given; /* the last bytes that were decoded went to memory that was there */
+
+static bool_t bytes_of_libtirpc(XDR *xdrs, char **bytes, u_int *len, u_int most)
+{
+	static bool_t (*real)(XDR *, char **, u_int *, u_int);
+
+	if (!real)
+		real = (bool_t(*)(XDR *, char **, u_int *, u_int))dlvsym(
+			RTLD_NEXT, "xdr_bytes", "TIRPC_0.3.0");
+	was_given = xdrs->x_op == XDR_DECODE && *bytes;
+	return real(xdrs, bytes, len, most);
+}
+
+const struct tirpc *tirpc(void)
+{
+	static const struct tirpc it = {.xdr_bytes = bytes_of_libtirpc};
+
+	return &it;
 }
 
 /* ---- what goes in comes out ---- */
@@ -351,6 +375,59 @@ TEST(end_and_time)
 	record_finish(&r);
 }
 
+/* Long ones come to memory that nobody has cleared; none of it is left where they do not. */
+TEST(long_bytes_come_to_new_memory)
+{
+	static const struct {
+		u_int len, most;
+		bool given, done;
+	} cases[] = {{100, ~0u, false, true},
+		     {16380, ~0u, false, true},
+		     {16384, ~0u, true, true},
+		     {70000, 70000, true, true},
+		     {70000, 69999, false, false}};
+	char *bytes, *own = malloc(70000), area[40];
+	XDR other;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct item item = item_of(cases[i].len);
+		struct record r;
+		u_int len = 0;
+
+		bytes = NULL;
+		wire_reset(0, 0);
+		CHECK(record_init(&r, 3, 65536, 4096));
+		r.timeout_ms = 1;
+		encode(&r, &item, true);
+		r.xdrs.x_op = XDR_DECODE;
+		CHECK(record_skip(&r) && xdr_int(&r.xdrs, &item.number));
+		CHECK(xdr_bytes(&r.xdrs, &bytes, &len, cases[i].most) == cases[i].done);
+		CHECK(was_given == cases[i].given);
+		CHECK(!bytes == !cases[i].done);
+		CHECK(!bytes || !memcmp(bytes, item.bytes, len));
+		free(bytes);
+		free(item.bytes);
+		record_finish(&r);
+	}
+	/* Memory of the program's own, and a stream that is none of ours. */
+	struct item item = item_of(70000), got = {0, own, 0};
+	struct record r;
+
+	wire_reset(0, 0);
+	CHECK(record_init(&r, 3, 65536, 4096));
+	encode(&r, &item, true);
+	r.xdrs.x_op = XDR_DECODE;
+	CHECK(record_skip(&r) && xdr_item(&r.xdrs, &got));
+	CHECK(got.bytes == own && !memcmp(own, item.bytes, 70000));
+	memset(area, 0xff, sizeof(area));
+	xdrmem_create(&other, area, sizeof(area), XDR_DECODE);
+	bytes = NULL;
+	CHECK(!xdr_bytes(&other, &bytes, &got.len, ~0u - 7) && !was_given && !bytes);
+	free(item.bytes);
+	free(own);
+	record_finish(&r);
+}
+
 static void lie(const uint32_t *words, size_t count)
 {
 	wire_reset(0, 0);
@@ -363,6 +440,7 @@ TEST(marks_that_lie)
 	static const uint32_t empty[] = {0, 0, 0x80000004, 7};
 	static const uint32_t huge[] = {0xffffffff, 1};
 	static const uint32_t beyond[] = {0x80000008, 5, 1000};
+	static const uint32_t far_beyond[] = {0x80000008, 5, 100000};
 	struct record r;
 	char *bytes = NULL;
 	u_int len = 0;
@@ -390,6 +468,15 @@ TEST(marks_that_lie)
 	CHECK(record_skip(&r) && xdr_int(&r.xdrs, &number) && number == 5);
 	CHECK(!xdr_bytes(&r.xdrs, &bytes, &len, 2000) && r.fault == RECORD_FINE);
 	free(bytes);
+	record_finish(&r);
+
+	CHECK(record_init(&r, 3, 4000, 4096));
+	r.timeout_ms = 1;
+	r.xdrs.x_op = XDR_DECODE;
+	lie(far_beyond, 3);
+	bytes = NULL;
+	CHECK(record_skip(&r) && xdr_int(&r.xdrs, &number));
+	CHECK(!xdr_bytes(&r.xdrs, &bytes, &len, 200000) && was_given && !bytes);
 	record_finish(&r);
 }
 
