@@ -140,8 +140,6 @@ int read_some(vd_conn *c, int flags)
 		return r;
 	if (n > 0)
 		r = carry_out(c);
-	else if (message_drain(c) < 0) /* what it told before its end */
-		r = -EPROTO;
 	else if (r != -EPROTO)
 		r = c->bye_sent ? -EPIPE : -ECONNRESET; /* that is how BYE is answered */
 	if (r < 0) {
