@@ -76,8 +76,9 @@ struct peer_ops {
 	size_t (*redirected)(struct wait *w, bool over);
 	/* This thread's offer ends, without its bytes: they will come again by the ring. */
 	void (*take_back)(void);
-	/* The peer has made such an offer. Reads one word. */
-	bool (*takes)(const struct peer *p);
+	/* The peer has made such an offer. Reads one word; before so many bytes that they may be worth it, looks for
+	 * what has come, too, since who sends may not have looked for long. */
+	bool (*takes)(const struct peer *p, size_t bytes);
 	/* Nothing is pushed until `release`, or until something is flushed. */
 	void (*hold)(struct peer *p);
 	/* Under tx_lock, between these two: so many bytes are on their way past the ring from where they are,
@@ -153,11 +154,11 @@ static inline bool peer_push(struct sock *s)
 	return p != NULL;
 }
 
-static inline bool peer_takes(struct sock *s)
+static inline bool peer_takes(struct sock *s, size_t bytes)
 {
 	struct peer *p = peer_of(s);
 
-	return __builtin_expect(p != NULL, 0) && peer_ops->takes(p);
+	return __builtin_expect(p != NULL, 0) && peer_ops->takes(p, bytes);
 }
 
 static inline bool peer_may_use(struct sock *s)

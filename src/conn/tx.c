@@ -454,7 +454,8 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	flags = wait_begin(&w, flags);
 	while (src->left > 0) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
-		if (peer_takes(s) && !(flags & MSG_DONTWAIT))
+		if (peer_takes(s, flags & MSG_DONTWAIT ? 0 : src->left) &&
+		    !(flags & MSG_DONTWAIT))
 			n = put_past(s, &w, src, hold);
 		else
 			n = put_locked(s, &w, src, hold);
@@ -560,7 +561,7 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 {
 	wait_tell_cpu(s);
 	if (iovcnt == 1 && iov->iov_len < RING_BULK_BYTES && !(flags & MSG_MORE) &&
-	    !peer_takes(s)) {
+	    !peer_takes(s, 0)) {
 		ssize_t n = put_quickly(s, fd, iov);
 		if (n > 0)
 			return n;

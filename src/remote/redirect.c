@@ -295,9 +295,16 @@ bool redirect_may_push(struct peer *a)
 	return true;
 }
 
-bool across_takes(const struct peer *a)
+static bool is_granted(const struct peer *a)
 {
 	return atomic_load_explicit(&a->grant.is_open, memory_order_relaxed);
+}
+
+bool across_takes(const struct peer *a, size_t bytes)
+{
+	if (bytes >= ACROSS_TAKES_LOOK && !is_granted(a))
+		across_progress();
+	return is_granted(a);
 }
 
 void across_hold(struct peer *a)

@@ -127,8 +127,9 @@ bool across_learns(const struct peer *a, size_t room);
 uint32_t across_learn(struct peer *a, size_t room, uint64_t position);
 /* And after it, without a lock: writes to a file now and then, at most once for each host and size. */
 void across_learn_save(void);
-/* The peer has offered memory. Reads one word. */
-bool across_takes(const struct peer *a);
+/* The peer has offered memory. Reads one word; before ACROSS_TAKES_LOOK bytes or more it looks for what has come. */
+#define ACROSS_TAKES_LOOK 16384u
+bool across_takes(const struct peer *a, size_t bytes);
 /* Nothing is pushed until across_release, or until something is flushed. */
 void across_hold(struct peer *a);
 /*

@@ -89,6 +89,30 @@ def redirect(bed):
         bed.fail("nothing was sent without a copy")
 
 
+def learns(bed):
+    """Nobody has measured the other host: a long connection finds out whether redirection pays."""
+    port, path = 7008, pathlib.Path("/var/lib/viaduct/learnt")
+    command = f"python3 -S /tests/redirect.py %s {bed.server} {port} 0"
+    bed.a.serve(f"{bed.under('learns')} {command % 'listen'}", listening(port))
+    bed.b.serve(f"{bed.under('learns')} {command % 'connect'} {path}", "true")
+    bed.look(port)
+    bed.go()
+    said = bed.b.served()
+    print(f"  {said.splitlines()[-1]}")
+    if " bytes are right" not in said:
+        bed.fail(f"B does not say that its bytes are right: {said}")
+    bed.a.served()
+    bed.judge("learns", ["learns"], int(said.splitlines()[-1].split()[0]), 1)
+    host = bed.addresses[0]
+    bed.b.must(f"cat {path}; grep -Eqx '{host} (16384|off) 20[0-9-]{{8}} (0|16384) rxe0' {path}")
+    said = bed.b.run(f"/viaduct/viaduct explain {host}:{port}")[1]
+    if "have found out on 20" not in " ".join(said.split()):
+        bed.fail(f"explain: {said}")
+    if bed.b.report("learns")["redirects"] < 1:
+        bed.fail("nothing was offered")
+    bed.b.must(f"rm {path}")
+
+
 def memory(bed):
     """Memory that goes, or becomes something else, right after the call that had it."""
     redirected(bed, "memory", 7005, MEMORY_TURNS)
@@ -589,6 +613,7 @@ def slower(bed):
 # Of each program: what runs, what it needs, and what more is made for it.
 PROGRAMS = {"transfer": (transfer, [], None),
             "redirect": (redirect, [], None),
+            "learns": (learns, [], None),
             "memory": (memory, [], None),
             "tail": (tail, [], None),
             "ways": (ways, [], None),
