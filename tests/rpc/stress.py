@@ -29,6 +29,9 @@ SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0",
                  os.path.dirname(os.path.abspath(__file__)), "threads.supp"),
              "UBSAN_OPTIONS": "print_stacktrace=1"}
 LIMIT_S = 3000
+# Why a connection may be on TCP by what a seed itself does. With `--upgrade-after 40` a seed with one
+# thread may have no other ones.
+BY_SEED = {"too-short", "sigio", "passed"}
 
 
 def run(stress, loop, arguments, before_serve, before_call):
@@ -79,13 +82,14 @@ def one(viaduct, stress, seed, calls):
     wrong += said
     wrong += difflib.unified_diff(plain, ours, "plain", "viaduct", lineterm="", n=3)
     direct = sum(x["tx_direct_bytes"] for x in counts)
-    if ends == "both" and not direct:
-        wrong.append("no byte went over the direct path")
+    reasons = {name for x in counts for name in x["reasons"]}
+    if ends == "both" and not direct and not ("40" in settings and reasons <= BY_SEED):
+        wrong.append(f"no byte went over the direct path; reasons: {reasons}")
     print(f"seed {seed}: {ends} in {loop}, {' '.join(arguments[1:])}, {' '.join(settings)}: "
           f"{len(plain)} lines, {direct} bytes direct, "
           f"{sum(x['upgraded'] for x in counts)} upgraded, "
           f"{sum(x['downgraded'] for x in counts)} back", flush=True)
-    return wrong
+    return wrong, direct
 
 
 def main():
@@ -113,15 +117,18 @@ def with_module(viaduct, module, folder):
 
 def go_through(args):
     end = time.monotonic() + args.seconds if args.seconds else None
-    seed = args.seed
+    seed, all_direct = args.seed, 0
     while time.monotonic() < end if end else seed < args.seed + args.count:
-        wrong = one(args.viaduct, args.stress, seed, args.calls)
+        wrong, direct = one(args.viaduct, args.stress, seed, args.calls)
+        all_direct += direct
         if wrong:
             print("\n".join(wrong[:200]))
             print(f"seed {seed} fails")
             return 1
         seed += 1
-    return 0
+    if not all_direct:
+        print("no byte of any seed went over the direct path")
+    return 0 if all_direct else 1
 
 
 sys.exit(main())
