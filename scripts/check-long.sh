@@ -97,7 +97,7 @@ one rpc-stress tests/rpc/stress.py --seed 100000 --seconds 900 "$build/tests/sup
 one rpc-stress-sanitized calls sanitized address,undefined --seed 200000 --seconds 3600
 one rpc-stress-threads calls threads thread --seed 300000 --seconds 900
 # Systems for calls whose packages are too large for make check.
-for app in dbus java omniorb rmi samba; do
+for app in capnp dbus java omniorb rmi samba; do
 	one app-$app tests/apps/$app.py "$build/viaduct"
 done
 one app-grpc-c++ tests/apps/grpc.py "$build/viaduct" c++

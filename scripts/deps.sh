@@ -94,6 +94,8 @@ packages() {
 	long omniorb-nameserver omniNames
 	long omniidl omniidl
 	long libomniorb4-dev /usr/include/omniORB4/CORBA.h
+	long capnproto capnp
+	long libcapnp-dev /usr/include/capnp/ez-rpc.h
 	long samba smbd
 	long smbclient rpcclient
 	long libgrpc++-dev /usr/include/grpcpp/grpcpp.h
