@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll of more descriptors than RLIMIT_NOFILE allows, which the kernel refuses. */
+#include "base/atomic.h"
 #include "base/await.h"
 
 #include <netinet/tcp.h>
@@ -173,13 +174,13 @@ static int glance(struct pollfd *fds, nfds_t n, struct sets *t)
 
 void await_learn_limit(void)
 {
-	atomic_store_explicit(&await_limit, limit_now(), memory_order_relaxed);
+	store_relaxed(&await_limit, limit_now());
 }
 
 bool await_is_allowed_slow(nfds_t n)
 {
 	await_learn_limit();
-	return n <= atomic_load_explicit(&await_limit, memory_order_relaxed);
+	return n <= load_relaxed(&await_limit);
 }
 
 int await_glance_slow(struct pollfd *fds, nfds_t n)

@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 
 /*
@@ -35,8 +35,7 @@ bool await_is_allowed_slow(nfds_t n);
  * before it reads one. */
 static inline bool await_is_allowed(nfds_t n)
 {
-	if (n <= AWAIT_MANY &&
-	    n <= atomic_load_explicit(&await_limit, memory_order_relaxed))
+	if (n <= AWAIT_MANY && n <= load_relaxed(&await_limit))
 		return true;
 	return await_is_allowed_slow(n);
 }

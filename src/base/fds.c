@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/resource.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/lock.h"
@@ -85,26 +85,26 @@ static uint64_t fds_bit(int fd)
 /* Under the lock. */
 static void fds_note_range(int fd)
 {
-	if (fd < atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed))
-		atomic_store_explicit(&fds_lowest_ever, fd, memory_order_relaxed);
-	if (fd > atomic_load_explicit(&fds_highest_ever, memory_order_relaxed))
-		atomic_store_explicit(&fds_highest_ever, fd, memory_order_relaxed);
+	if (fd < load_relaxed(&fds_lowest_ever))
+		store_relaxed(&fds_lowest_ever, fd);
+	if (fd > load_relaxed(&fds_highest_ever))
+		store_relaxed(&fds_highest_ever, fd);
 }
 
 FORK_CODE int fds_count(void)
 {
-	return atomic_load_explicit(&fds_used, memory_order_relaxed);
+	return load_relaxed(&fds_used);
 }
 
 static uint64_t fds_word(int index)
 {
-	return atomic_load_explicit(&fds_map[index], memory_order_relaxed);
+	return load_relaxed(&fds_map[index]);
 }
 
 static int fds_marked_below(int fd)
 {
-	int lowest = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
-	int highest = atomic_load_explicit(&fds_highest_ever, memory_order_relaxed);
+	int lowest = load_relaxed(&fds_lowest_ever);
+	int highest = load_relaxed(&fds_highest_ever);
 	int count = 0, last;
 
 	/* A large limit is far away from what is used. */
@@ -133,7 +133,7 @@ int fds_below(int fd)
 FORK_CODE uint32_t fds_given(void)
 {
 	/* Acquire: a call that follows is made no earlier. */
-	return atomic_load_explicit(&fds_closed, memory_order_acquire);
+	return load_acquire(&fds_closed);
 }
 
 static void fds_give(int fd)
@@ -159,7 +159,7 @@ static bool fds_is_stacked(int limit)
 
 static int fds_lowest_now(int limit)
 {
-	int low = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+	int low = load_relaxed(&fds_lowest_ever);
 
 	for (int i = low / FDS_BITS; i * FDS_BITS < limit; i++)
 		if (fds_word(i))
@@ -170,17 +170,17 @@ static int fds_lowest_now(int limit)
 /* Relaxed: with a guess that is one late, a number is looked at in vain, or the next one is. */
 static void fds_watch(void)
 {
-	int tight = atomic_load_explicit(&fds_tight, memory_order_relaxed);
-	int length = atomic_load_explicit(&fds_length, memory_order_relaxed);
+	int tight = load_relaxed(&fds_tight);
+	int length = load_relaxed(&fds_length);
 	int watched = tight < length ? tight : length;
 
-	if (atomic_load_explicit(&fds_watched, memory_order_relaxed) != watched)
-		atomic_store_explicit(&fds_watched, watched, memory_order_relaxed);
+	if (load_relaxed(&fds_watched) != watched)
+		store_relaxed(&fds_watched, watched);
 }
 
 static void fds_set_tight(int tight)
 {
-	atomic_store_explicit(&fds_tight, tight, memory_order_relaxed);
+	store_relaxed(&fds_tight, tight);
 	fds_watch();
 }
 
@@ -195,7 +195,7 @@ static int fds_length_for(int fd)
 
 bool fds_got(int fd)
 {
-	int length = atomic_load_explicit(&fds_length, memory_order_relaxed);
+	int length = load_relaxed(&fds_length);
 
 	while (fd >= length && length < FDS_TABLE_MOST &&
 	       !atomic_compare_exchange_weak_explicit(
@@ -203,15 +203,15 @@ bool fds_got(int fd)
 		       memory_order_relaxed))
 		;
 	fds_watch();
-	return fd >= atomic_load_explicit(&fds_tight, memory_order_relaxed);
+	return fd >= load_relaxed(&fds_tight);
 }
 
 int fds_table_length(void)
 {
 	/* As long as it has held none of ours, the table is the program's own. */
-	if (atomic_load_explicit(&fds_highest_ever, memory_order_relaxed) < 0)
+	if (load_relaxed(&fds_highest_ever) < 0)
 		return INT_MAX;
-	return atomic_load_explicit(&fds_length, memory_order_relaxed);
+	return load_relaxed(&fds_length);
 }
 
 /* Relaxed: a guess that is one late is set right by the next look at the limit. */
@@ -272,7 +272,7 @@ static int fds_take_locked(int fd, bool needed, bool low)
 	int limit = fds_limit(), high = -1, saved = errno;
 
 	/* Relaxed everywhere: the numbers order no other memory. */
-	if (atomic_fetch_add_explicit(&fds_used, 1, memory_order_relaxed) < limit / 2)
+	if (fetch_add_relaxed(&fds_used, 1) < limit / 2)
 		high = fds_dup(fd, limit, low);
 	if (high >= FDS_MAX || (high >= 0 && !needed && !fds_fits(fd, high, limit))) {
 		fds_give(high);
@@ -281,12 +281,11 @@ static int fds_take_locked(int fd, bool needed, bool low)
 	fds_give(fd);
 	errno = saved;
 	if (high < 0) {
-		atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
+		fetch_sub_relaxed(&fds_used, 1);
 		return -EMFILE;
 	}
 	fds_note_range(high);
-	atomic_fetch_or_explicit(&fds_map[high / FDS_BITS], fds_bit(high),
-				 memory_order_relaxed);
+	fetch_or_relaxed(&fds_map[high / FDS_BITS], fds_bit(high));
 	fds_note_tight(limit);
 	return high;
 }
@@ -316,7 +315,7 @@ int fds_adopt_low(int fd)
 
 static void fds_count_apart(int by)
 {
-	atomic_fetch_add_explicit(&fds_used, by, memory_order_relaxed);
+	fetch_add_relaxed(&fds_used, by);
 	fds_note_tight(fds_limit());
 }
 
@@ -332,9 +331,8 @@ int fds_adopt_apart(int fd)
 
 static void fds_unmark(int fd)
 {
-	atomic_fetch_and_explicit(&fds_map[fd / FDS_BITS], ~fds_bit(fd),
-				  memory_order_relaxed);
-	atomic_fetch_sub_explicit(&fds_used, 1, memory_order_relaxed);
+	fetch_and_relaxed(&fds_map[fd / FDS_BITS], ~fds_bit(fd));
+	fetch_sub_relaxed(&fds_used, 1);
 	if (fds_count() <= 0)
 		fds_set_tight(INT_MAX);
 }
@@ -392,8 +390,8 @@ void fds_forked_parent(void)
 FORK_CODE void fds_forked_child(void)
 {
 	/* The kernel makes the child's table for the descriptors that are open, not for former ones. */
-	if (atomic_load_explicit(&fds_length, memory_order_relaxed) > FDS_TABLE_LEAST) {
-		atomic_store_explicit(&fds_length, FDS_TABLE_LEAST, memory_order_relaxed);
+	if (load_relaxed(&fds_length) > FDS_TABLE_LEAST) {
+		store_relaxed(&fds_length, FDS_TABLE_LEAST);
 		fds_watch();
 	}
 	lock_drop_forked(&fds_lock);
@@ -403,17 +401,15 @@ NEAR_CODE bool fds_is_ours(int fd)
 {
 	/* Most are the program's: then the map is not even looked at. Relaxed, as the map: the
 	 * numbers order nothing. */
-	if ((unsigned)fd >= FDS_MAX ||
-	    fd < atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed))
+	if ((unsigned)fd >= FDS_MAX || fd < load_relaxed(&fds_lowest_ever))
 		return false;
-	return atomic_load_explicit(&fds_map[fd / FDS_BITS], memory_order_relaxed) &
-	       fds_bit(fd);
+	return load_relaxed(&fds_map[fd / FDS_BITS]) & fds_bit(fd);
 }
 
 int fds_lowest(void)
 {
 	int base = fds_base(fds_limit());
-	int low = atomic_load_explicit(&fds_lowest_ever, memory_order_relaxed);
+	int low = load_relaxed(&fds_lowest_ever);
 
 	return low < base ? low : base;
 }

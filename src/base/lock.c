@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The slow half of the shared lock: waiting, and noticing that the owner is gone. */
+#include "base/atomic.h"
 #include "base/lock.h"
 
 #include <errno.h>
@@ -61,7 +62,7 @@ static bool is_dead(uint32_t tid)
 	if (tid == lock_self())
 		return false;
 	/* Relaxed: it is asked again. */
-	if (atomic_load_explicit(&are_ours, memory_order_relaxed))
+	if (load_relaxed(&are_ours))
 		return !is_thread_here(tid);
 	return kernel_call4(SYS_tkill, tid, 0, 0, 0) == -ESRCH || is_zombie(tid);
 }
@@ -72,7 +73,7 @@ void lock_take_slow(struct lock *l)
 	const struct timespec interval = {.tv_nsec = CHECK_NS};
 
 	for (int i = 0; i < SPIN_ROUNDS; i++) {
-		uint32_t now = atomic_load_explicit(&l->word, memory_order_relaxed);
+		uint32_t now = load_relaxed(&l->word);
 		/* Acquire pairs with the release half of lock_drop's exchange. */
 		if (now == 0 && atomic_compare_exchange_weak_explicit(
 					&l->word, &now, self, memory_order_acquire,
@@ -81,7 +82,7 @@ void lock_take_slow(struct lock *l)
 		__builtin_ia32_pause();
 	}
 	for (;;) {
-		uint32_t now = atomic_load_explicit(&l->word, memory_order_relaxed);
+		uint32_t now = load_relaxed(&l->word);
 		if (now == 0) {
 			/* Others may sleep: keep the mark, at the price of one idle wake. */
 			if (atomic_compare_exchange_strong_explicit(

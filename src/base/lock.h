@@ -4,11 +4,11 @@
 #ifndef VD_BASE_LOCK_H
 #define VD_BASE_LOCK_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/single_threaded.h>
 
+#include "base/atomic.h"
 #include "base/sigsafe.h"
 
 /* 0 free; else the owner's thread id, with LOCK_WAITERS when somebody sleeps on it. */
@@ -49,10 +49,9 @@ static inline void lock_take(struct lock *l)
 static inline void lock_take_mine(struct lock *l, const _Atomic bool *others_have_it)
 {
 	crit_enter();
-	if (__libc_single_threaded &&
-	    !atomic_load_explicit(others_have_it, memory_order_relaxed) &&
-	    !atomic_load_explicit(&l->word, memory_order_relaxed)) {
-		atomic_store_explicit(&l->word, lock_self(), memory_order_relaxed);
+	if (__libc_single_threaded && !load_relaxed(others_have_it) &&
+	    !load_relaxed(&l->word)) {
+		store_relaxed(&l->word, lock_self());
 		atomic_signal_fence(memory_order_seq_cst);
 		return;
 	}
@@ -84,20 +83,19 @@ static inline void lock_drop(struct lock *l)
 /* Of one taken by lock_take_mine, where no fence is wanted after it. */
 static inline void lock_drop_mine(struct lock *l, const _Atomic bool *others_have_it)
 {
-	if (!__libc_single_threaded ||
-	    atomic_load_explicit(others_have_it, memory_order_relaxed)) {
+	if (!__libc_single_threaded || load_relaxed(others_have_it)) {
 		lock_drop(l);
 		return;
 	}
 	atomic_signal_fence(memory_order_seq_cst);
-	atomic_store_explicit(&l->word, 0, memory_order_relaxed);
+	store_relaxed(&l->word, 0);
 	crit_leave();
 }
 
 /* In a forked child: a lock of this process only, which this thread took before the fork. */
 static inline void lock_drop_forked(struct lock *l)
 {
-	atomic_store_explicit(&l->word, 0, memory_order_relaxed);
+	store_relaxed(&l->word, 0);
 	crit_leave();
 }
 

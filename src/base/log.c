@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/appended.h"
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -75,7 +75,7 @@ static void log_to_stderr(void)
 
 	if (fd >= 0)
 		fd = fds_adopt(fd);
-	atomic_store_explicit(&log_fd, fd >= 0 ? fd : LOG_GIVEN_UP, memory_order_relaxed);
+	store_relaxed(&log_fd, fd >= 0 ? fd : LOG_GIVEN_UP);
 }
 
 void log_init(const char *setting)
@@ -184,7 +184,7 @@ static void log_put(int fd, enum log_level level, const char *fmt, va_list args)
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+	int saved = errno, fd = load_relaxed(&log_fd);
 	va_list args;
 
 	if (fd == LOG_UNOPENED)
@@ -199,7 +199,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 
 void log_line_apart(enum log_level level, const char *fmt, ...)
 {
-	int saved = errno, fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+	int saved = errno, fd = load_relaxed(&log_fd);
 	bool opened = fd == LOG_UNOPENED;
 	va_list args;
 

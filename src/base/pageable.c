@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mlockall for the program's memory alone: which mappings are Viaduct's, and how the others are
  * locked one by one. Core files have none of them, either. */
+#include "base/atomic.h"
 #include "base/pageable.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <linux/capability.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -37,18 +37,18 @@ extern const char image_end[] __asm__("_end") __attribute__((visibility("hidden"
 
 static void note(void *at, size_t bytes)
 {
-	uint32_t i = atomic_fetch_add_explicit(&ours_used, 1, memory_order_relaxed);
+	uint32_t i = fetch_add_relaxed(&ours_used, 1);
 
 	if (i >= RANGES_MOST)
 		return;
 	ours[i].bytes = bytes;
 	/* Release: who finds the start finds the length. */
-	atomic_store_explicit(&ours[i].start, (uintptr_t)at, memory_order_release);
+	store_release(&ours[i].start, (uintptr_t)at);
 }
 
 static uint32_t count_ours(void)
 {
-	uint32_t used = atomic_load_explicit(&ours_used, memory_order_relaxed);
+	uint32_t used = load_relaxed(&ours_used);
 
 	return used < RANGES_MOST ? used : RANGES_MOST;
 }
@@ -60,7 +60,7 @@ static void next_ours(uintptr_t from, uintptr_t to, uintptr_t *start, uintptr_t 
 
 	*start = *end = to;
 	for (uint32_t i = 0; i < used; i++) {
-		uintptr_t a = atomic_load_explicit(&ours[i].start, memory_order_acquire);
+		uintptr_t a = load_acquire(&ours[i].start);
 		uintptr_t b = a + ours[i].bytes;
 
 		if (!a || b <= from || a >= *start)
@@ -173,12 +173,12 @@ bool pageable_lock_others(bool on_fault)
 void pageable_expect(bool locks)
 {
 	/* Relaxed: what another thread maps at this moment may be locked or not. */
-	atomic_store_explicit(&expected, locks, memory_order_relaxed);
+	store_relaxed(&expected, locks);
 }
 
 FORK_CODE bool pageable_expects(void)
 {
-	return atomic_load_explicit(&expected, memory_order_relaxed);
+	return load_relaxed(&expected);
 }
 
 /* ---- mapping ---- */
@@ -237,9 +237,8 @@ static void forget(const void *at)
 	uint32_t used = count_ours();
 
 	for (uint32_t i = 0; i < used; i++)
-		if (atomic_load_explicit(&ours[i].start, memory_order_relaxed) ==
-		    (uintptr_t)at)
-			atomic_store_explicit(&ours[i].start, 0, memory_order_relaxed);
+		if (load_relaxed(&ours[i].start) == (uintptr_t)at)
+			store_relaxed(&ours[i].start, 0);
 }
 
 void pageable_unmap(void *at, size_t bytes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of one call that is too much for the stack of a coroutine. */
+#include "base/atomic.h"
 #include "base/scratch.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,8 +22,7 @@ static _Atomic uint8_t taken[BLOCKS];
 static bool take(uint32_t i)
 {
 	/* Relaxed: what is in the way already. Acquire: what its last owner read he has read. */
-	return !atomic_load_explicit(&taken[i], memory_order_relaxed) &&
-	       !atomic_exchange_explicit(&taken[i], 1, memory_order_acquire);
+	return !load_relaxed(&taken[i]) && !exchange_acquire(&taken[i], 1);
 }
 
 void *scratch_take(size_t bytes)
@@ -48,7 +47,7 @@ void scratch_give(void *memory, size_t bytes)
 	if (bytes > SCRATCH_BYTES)
 		free(memory);
 	else if (block >= blocks && block < blocks + BLOCKS)
-		atomic_store_explicit(&taken[block - blocks], 0, memory_order_release);
+		store_release(&taken[block - blocks], 0);
 	else
 		munmap(memory, SCRATCH_BYTES);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process id in a page that the kernel empties in every forked child; and whether another
  * process still is a fork of this image. */
+#include "base/atomic.h"
 #include "base/self.h"
 
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ FORK_CODE void self_forked(void)
 {
 	/* A first look would cost a page fault of its own. */
 	if (known)
-		atomic_store_explicit(known, getpid(), memory_order_relaxed);
+		store_relaxed(known, getpid());
 }
 
 NEAR_CODE pid_t self_pid(void)
@@ -47,10 +47,10 @@ NEAR_CODE pid_t self_pid(void)
 	if (!known)
 		return getpid();
 	/* Relaxed: whoever finds nothing asks, and all get the same answer. */
-	pid = atomic_load_explicit(known, memory_order_relaxed);
+	pid = load_relaxed(known);
 	if (pid == 0) {
 		pid = getpid();
-		atomic_store_explicit(known, pid, memory_order_relaxed);
+		store_relaxed(known, pid);
 	}
 	return pid;
 }

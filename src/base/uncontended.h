@@ -5,11 +5,12 @@
 #ifndef VD_BASE_UNCONTENDED_H
 #define VD_BASE_UNCONTENDED_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/single_threaded.h>
+
+#include "base/atomic.h"
 
 /*
  * alone: nobody but this thread uses the word. Its own signal handlers may all the same: so each step
@@ -35,7 +36,7 @@ static inline void single_add64(_Atomic uint64_t *at, uint64_t by, bool alone)
 				     : "memory", "cc");
 	else
 		/* Relaxed: counts that order nothing. */
-		atomic_fetch_add_explicit(at, by, memory_order_relaxed);
+		fetch_add_relaxed(at, by);
 }
 
 /* What was there before. */
@@ -56,7 +57,7 @@ static inline void single_store32(_Atomic uint32_t *at, uint32_t value, bool alo
 {
 	/* Relaxed: there is nobody that it could be in order for. */
 	if (alone)
-		atomic_store_explicit(at, value, memory_order_relaxed);
+		store_relaxed(at, value);
 	else
 		atomic_store(at, value);
 }
@@ -80,7 +81,7 @@ static inline bool single_exchange32(_Atomic uint32_t *at, uint32_t *expect, uin
 /* Takes out what is there; NULL when somebody else was faster. */
 static inline void *single_take_pointer(void *_Atomic *at, bool alone)
 {
-	void *there = atomic_load_explicit(at, memory_order_acquire), *seen = there;
+	void *there = load_acquire(at), *seen = there;
 
 	if (!alone)
 		return atomic_exchange(at, NULL);

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/real.h"
 #include "conn/conn.h"
 
@@ -40,7 +41,7 @@ static uint64_t room_at_peer(struct sock *s, int fd, uint64_t taken)
 {
 	struct slot *sl = s->slot;
 	uint64_t window = window_of(fd);
-	uint64_t bound = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
+	uint64_t bound = load_relaxed(&s->out->rx_bound);
 	if (bound / 2 > window)
 		window = bound / 2;
 	/* A buffer that the program has set does not grow. */
@@ -64,7 +65,7 @@ uint64_t acked_not(struct sock *s, int fd)
 	if (!sock_is_direct(s))
 		return 0;
 	lock_take(&sl->tx_lock);
-	uint64_t taken = atomic_load_explicit(&s->out->consumed, memory_order_acquire);
+	uint64_t taken = load_acquire(&s->out->consumed);
 	uint64_t unread = sl->tx.produced - taken, held = held_back(s);
 	/* A cursor of the peer's that lies says nothing. */
 	if (unread > WIRE_DIR_DATA_BYTES)

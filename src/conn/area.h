@@ -3,6 +3,7 @@
 #ifndef VD_CONN_AREA_H
 #define VD_CONN_AREA_H
 
+#include "base/atomic.h"
 #include "conn/peer.h"
 #include "ring/ring.h"
 
@@ -10,8 +11,7 @@
  * a place on a link has fewer. */
 static inline uint32_t areas_of(const struct sock *s)
 {
-	return atomic_load_explicit(&s->peer, memory_order_relaxed) ? PEER_AREA_LIMIT
-								    : RING_ALL_AREAS;
+	return load_relaxed(&s->peer) ? PEER_AREA_LIMIT : RING_ALL_AREAS;
 }
 
 static inline uint32_t area_of(const struct sock *s, uint32_t area)

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/uncontended.h"
 #include "conn/kernel_call.h"
@@ -20,7 +21,7 @@
 /* Counts a thread into the kernel; false when the gate is not GATE_TCP. */
 static inline bool gate_enter(_Atomic uint32_t *gate, bool alone)
 {
-	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	uint32_t now = load_relaxed(gate);
 	do {
 		if (now >> GATE_STATE_SHIFT != GATE_TCP)
 			return false;
@@ -66,7 +67,7 @@ static inline bool gate_close(_Atomic uint32_t *gate, enum gate_state to)
 /* To `to`, keeping the count. */
 static inline void gate_set(_Atomic uint32_t *gate, enum gate_state to)
 {
-	uint32_t now = atomic_load_explicit(gate, memory_order_relaxed);
+	uint32_t now = load_relaxed(gate);
 	while (!atomic_compare_exchange_weak_explicit(
 		gate, &now, gate_word(to) | (now & GATE_COUNT_MASK), memory_order_acq_rel,
 		memory_order_relaxed))
@@ -81,31 +82,31 @@ static inline bool gate_is_kernel(enum gate_state state)
 static inline uint32_t phase_of(struct slot *sl)
 {
 	/* Acquire: the segment was stored before the phase said ATTACHED. */
-	return atomic_load_explicit(&sl->phase, memory_order_acquire);
+	return load_acquire(&sl->phase);
 }
 
 /* Counted for those who look on. */
 static inline void slot_switched(struct slot *sl)
 {
-	atomic_fetch_add_explicit(&sl->switches, 1, memory_order_relaxed);
+	fetch_add_relaxed(&sl->switches, 1);
 }
 
 static inline void slot_show_bells(struct slot *sl, int a, int b, int c)
 {
-	atomic_store_explicit(&sl->bells[0], a < 0 ? 0 : a, memory_order_relaxed);
-	atomic_store_explicit(&sl->bells[1], b < 0 ? 0 : b, memory_order_relaxed);
-	atomic_store_explicit(&sl->bells[2], c < 0 ? 0 : c, memory_order_relaxed);
+	store_relaxed(&sl->bells[0], a < 0 ? 0 : a);
+	store_relaxed(&sl->bells[1], b < 0 ? 0 : b);
+	store_relaxed(&sl->bells[2], c < 0 ? 0 : c);
 }
 
 /* SO_COOKIE, by which probes name a connection. */
 static inline uint64_t slot_cookie(struct slot *sl)
 {
-	return atomic_load_explicit(&sl->cookie, memory_order_relaxed);
+	return load_relaxed(&sl->cookie);
 }
 
 static inline uint32_t seen_of(struct slot *sl)
 {
-	return atomic_load_explicit(&sl->seen, memory_order_acquire);
+	return load_acquire(&sl->seen);
 }
 
 static inline void seen_add(struct slot *sl, uint32_t bits)
@@ -236,7 +237,7 @@ bool tx_is_up(struct sock *s);
 
 static inline uint32_t special_of(struct slot *sl)
 {
-	return atomic_load_explicit(&sl->tx_special, memory_order_relaxed);
+	return load_relaxed(&sl->tx_special);
 }
 
 /* Before the directions can leave TCP. */
@@ -244,7 +245,7 @@ void info_begin(struct sock *s);
 /* Under tx_lock, after a send with TX_TIMED. */
 static inline void info_sent(struct sock *s)
 {
-	atomic_store_explicit(&s->out->sent_tick, wire_tick(), memory_order_relaxed);
+	store_relaxed(&s->out->sent_tick, wire_tick());
 }
 /* Under tx_lock, every LOOK_INTERVAL sends: whether they are so rare that a note of the time
  * costs nothing. */
@@ -353,8 +354,7 @@ void control_leave_if_done(struct sock *s);
 
 static inline bool sock_is_nonblocking(struct sock *s, int flags)
 {
-	return (flags & MSG_DONTWAIT) ||
-	       atomic_load_explicit(&s->slot->nonblock, memory_order_relaxed);
+	return (flags & MSG_DONTWAIT) || load_relaxed(&s->slot->nonblock);
 }
 
 /* A hint that holds while there is nothing (a peer that lies, an error queue) is not worth a
@@ -389,8 +389,7 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 			     .interest = interest,
 			     .handlers = crit_handlers(),
 			     .interruptions = crit_interruptions(),
-			     .generation = atomic_load_explicit(&s->slot->generation,
-								memory_order_relaxed)};
+			     .generation = load_relaxed(&s->slot->generation)};
 }
 
 /* The call begins: how long it may block. Returns the flags, with MSG_DONTWAIT if it may not. */
@@ -418,8 +417,7 @@ bool wait_finds(struct wait *w);
 static inline bool wait_is_open(struct wait *w)
 {
 	return (fd_is(w->fd, w->s) || wait_finds(w)) &&
-	       atomic_load_explicit(&w->s->slot->generation, memory_order_relaxed) ==
-		       w->generation;
+	       load_relaxed(&w->s->slot->generation) == w->generation;
 }
 
 /* ---- interrupt.c ---- */
@@ -448,7 +446,7 @@ bool wait_attention(struct sock *s);
 static inline bool wait_is_over(struct sock *s)
 {
 	/* Relaxed: who goes to sleep for it looks at memory once more. */
-	return atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+	return load_relaxed(&s->out->closed);
 }
 /* Spins for `interest` as long as that pays. True when wait_hint holds. */
 bool wait_spin(struct sock *s, uint32_t interest);
@@ -456,7 +454,7 @@ bool wait_spin(struct sock *s, uint32_t interest);
 #define HELD_CEILING_MS 200
 static inline bool wait_held_is_over(struct wire_dir *d)
 {
-	uint64_t since = atomic_load_explicit(&d->held_since_ms, memory_order_acquire);
+	uint64_t since = load_acquire(&d->held_since_ms);
 	return since && clock_coarse_ms() - since >= HELD_CEILING_MS;
 }
 /* Bytes that the peer has held back for as long as TCP would. */
@@ -465,13 +463,11 @@ bool wait_held_due(struct sock *s);
 static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 				void (*ring)(struct sock *), struct sock *s)
 {
-	uint32_t seq = atomic_load_explicit(armed, memory_order_relaxed);
+	uint32_t seq = load_relaxed(armed);
 	/* Ring first, note after: an owner that dies between rings twice, never not at all. */
-	if (__builtin_expect(
-		    seq != 0 && seq != atomic_load_explicit(rung, memory_order_relaxed),
-		    0)) {
+	if (__builtin_expect(seq != 0 && seq != load_relaxed(rung), 0)) {
 		ring(s);
-		atomic_store_explicit(rung, seq, memory_order_relaxed);
+		store_relaxed(rung, seq);
 	}
 }
 

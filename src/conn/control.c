@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/clock.h"
 #include "base/kernel.h"
@@ -45,7 +46,7 @@ void sock_service(struct sock *s, int fd)
 	peer_look(s);
 	if (peer_is_far(s))
 		rx_take_back(s);
-	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_acquire);
+	uint32_t want = load_acquire(&s->out->want_down);
 	if (want == WANT_BOUNCE) {
 		peer_is_down(s);
 		if (gate_state(&sl->gate_tx) == GATE_RING)
@@ -57,8 +58,7 @@ void sock_service(struct sock *s, int fd)
 	}
 	/* The peer has opened an epoch that we shall never begin: it is told each time. */
 	if (gate_state(&sl->gate_tx) == GATE_FINAL &&
-	    atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire) !=
-		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed))
+	    load_acquire(&s->out->ready_epoch) != load_relaxed(&s->out->down_epoch))
 		tx_down(s, fd, GATE_FINAL);
 	if (gate_state(&sl->gate_rx) == GATE_READY ||
 	    (gate_state(&sl->gate_rx) == GATE_RING && wait_attention(s))) {
@@ -392,7 +392,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 			ring_tx_push(&sl->tx, s->out);
 		/* In every state: a FIN without it is a full close, or a death. */
-		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+		store_release(&s->out->fin, 1);
 		if (trace_is_wished())
 			trace_event(s, fd, TRACE_FIN, VD_REASON_NONE);
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
@@ -400,7 +400,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 	}
 	/* The kernel wakes whoever waits, whatever has come of it. */
-	atomic_fetch_add_explicit(&s->slot->shuts, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->shuts, 1);
 	sock_ring_self(s);
 	return r;
 }
@@ -440,7 +440,7 @@ void sock_lowat_set(struct sock *s, int fd)
 	/* With enough in its own queue, the kernel has told already. */
 	if (!ended && REAL(ioctl)(fd, FIONREAD, &own) == 0 && own >= lowat)
 		return;
-	atomic_fetch_add_explicit(&s->slot->nudges, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->nudges, 1);
 	sock_ring_self(s);
 }
 

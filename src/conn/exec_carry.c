@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -172,7 +173,7 @@ static void begin(struct sock *s, int fd, struct meet_segment *seg, uint64_t coo
 	unsigned in = direction_in(note_of(seg->wire)->role);
 	s->wire = s->window = seg->wire;
 	s->bell = seg->bell;
-	atomic_store_explicit(&sock_had_bells, true, memory_order_relaxed);
+	store_relaxed(&sock_had_bells, true);
 	s->in = &s->wire->dir[in];
 	s->out = &s->wire->dir[1 - in];
 	s->in_data = (uint8_t *)s->wire + wire_area_offset(in, 0);

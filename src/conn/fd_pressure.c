@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fds.h"
 #include "base/kernel.h"
@@ -64,8 +65,7 @@ static int64_t clock_ns(clockid_t clock)
 
 static void stir(void)
 {
-	atomic_store_explicit(&stirred_ns, clock_ns(CLOCK_MONOTONIC),
-			      memory_order_relaxed);
+	store_relaxed(&stirred_ns, clock_ns(CLOCK_MONOTONIC));
 }
 
 /* ---- the doorbells of one connection ---- */
@@ -117,16 +117,14 @@ static void close_numbers(struct numbers n)
 
 static bool has_bells(struct sock *s)
 {
-	return atomic_load_explicit(&s->bell, memory_order_relaxed) >= 0 ||
-	       atomic_load_explicit(&s->far_bell, memory_order_relaxed) >= 0;
+	return load_relaxed(&s->bell) >= 0 || load_relaxed(&s->far_bell) >= 0;
 }
 
 void bells_close(struct sock *s)
 {
 	struct numbers n;
 	/* Nobody gives it any now; and who counts himself in finds none. */
-	if (!has_bells(s) &&
-	    atomic_load_explicit(&s->peer_bell, memory_order_relaxed) < 0)
+	if (!has_bells(s) && load_relaxed(&s->peer_bell) < 0)
 		return;
 	n = take_out(s);
 	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
@@ -222,13 +220,13 @@ static bool ask_one(struct sock *s, int fd, bool again)
 static int ask(int most, int limit, bool all)
 {
 	int end = fd_limit(), asked = 0;
-	int first = atomic_load_explicit(&turn, memory_order_relaxed) % end;
+	int first = load_relaxed(&turn) % end;
 	for (int i = 0; i < (all ? 2 : 1) * end && asked < most; i++) {
 		int fd = (first + i) % end;
 		struct sock *s = fd_sock(fd);
 		if (!s || !is_worth_asking(s, limit) || !ask_one(s, fd, i >= end))
 			continue;
-		atomic_store_explicit(&turn, fd + 1, memory_order_relaxed);
+		store_relaxed(&turn, fd + 1);
 		asked++;
 	}
 	return asked;
@@ -276,7 +274,7 @@ void sock_attend_slow(bool asleep)
 	int64_t now, due;
 	int saved = errno, ours;
 	now = clock_ns(CLOCK_MONOTONIC_COARSE);
-	due = atomic_load_explicit(&attend_ns, memory_order_relaxed);
+	due = load_relaxed(&attend_ns);
 	if (now < due || !atomic_compare_exchange_strong(
 				 &attend_ns, &due,
 				 now + ATTEND_NS * (asleep + fd_limit() / ATTEND_FDS)))
@@ -331,15 +329,12 @@ static bool is_short_of(int need, int from)
 
 static bool is_long_since(_Atomic int64_t *when)
 {
-	return clock_ns(CLOCK_MONOTONIC) -
-		       atomic_load_explicit(when, memory_order_relaxed) >=
-	       RETRY_NS;
+	return clock_ns(CLOCK_MONOTONIC) - load_relaxed(when) >= RETRY_NS;
 }
 
 static bool is_moving(int64_t now)
 {
-	return now - atomic_load_explicit(&stirred_ns, memory_order_relaxed) <
-	       PATIENCE_NS;
+	return now - load_relaxed(&stirred_ns) < PATIENCE_NS;
 }
 
 /* Peers that have not answered lately are asked no more than once, and not waited for. */
@@ -370,9 +365,9 @@ static bool make_room(int limit, int before)
 		now = clock_ns(CLOCK_MONOTONIC);
 	}
 	if (patient)
-		atomic_store_explicit(&gave_up_ns, now, memory_order_relaxed);
+		store_relaxed(&gave_up_ns, now);
 	if (waits_for_ours && ours > 0)
-		atomic_store_explicit(&gave_ours_up_ns, now, memory_order_relaxed);
+		store_relaxed(&gave_ours_up_ns, now);
 	return false;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/log.h"
 #include "base/pageable.h"
@@ -94,18 +95,18 @@ void fd_stand_down(void)
 
 FORK_CODE int fd_limit(void)
 {
-	return atomic_load_explicit(&fd_highest, memory_order_relaxed) + 1;
+	return load_relaxed(&fd_highest) + 1;
 }
 
 static void table_set(int fd, struct sock *s)
 {
-	int highest = atomic_load_explicit(&fd_highest, memory_order_relaxed);
+	int highest = load_relaxed(&fd_highest);
 	while (fd > highest && !atomic_compare_exchange_weak_explicit(
 				       &fd_highest, &highest, fd, memory_order_relaxed,
 				       memory_order_relaxed))
 		;
 	/* Release pairs with the acquire in fd_sock. */
-	atomic_store_explicit(&fd_table[fd], s, memory_order_release);
+	store_release(&fd_table[fd], s);
 }
 
 /*
@@ -119,32 +120,32 @@ static void sock_reset(struct sock *s, struct slot *sl)
 		s->slot = sl;
 	s->wire = NULL;
 	s->meet_fd = s->kept_fd = -1;
-	atomic_store_explicit(&s->bell, -1, memory_order_relaxed);
-	atomic_store_explicit(&s->peer_bell, -1, memory_order_relaxed);
-	atomic_store_explicit(&s->far_bell, -1, memory_order_relaxed);
+	store_relaxed(&s->bell, -1);
+	store_relaxed(&s->peer_bell, -1);
+	store_relaxed(&s->far_bell, -1);
 	s->look_end_ms = 0;
-	atomic_store_explicit(&s->peer, NULL, memory_order_relaxed);
-	atomic_store_explicit(&s->fds, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->awaited, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->closed, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->edges, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->looked, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->look_due, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->cpu, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->stuck_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->spin_skip, 0, memory_order_relaxed);
+	store_relaxed(&s->peer, NULL);
+	store_relaxed(&s->fds, 1);
+	store_relaxed(&s->awaited, 0);
+	store_relaxed(&s->closed, 0);
+	store_relaxed(&s->edges, 0);
+	store_relaxed(&s->looked, 0);
+	store_relaxed(&s->look_due, 0);
+	store_relaxed(&s->cpu, 0);
+	store_relaxed(&s->rush, 0);
+	store_relaxed(&s->stuck_ns, 0);
+	store_relaxed(&s->spin_failed, 0);
+	store_relaxed(&s->spin_skip, 0);
 	s->tx_bytes = s->rx_bytes = 0;
 	s->past = (struct past){0};
 	s->still_at = s->still_since_ms = 0;
 	s->is_copied = false;
 	s->is_native = false;
 	s->has_listened = false;
-	atomic_store_explicit(&s->elsewhere, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->forked_ms, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->ground_until_ms, 0, memory_order_relaxed);
-	atomic_store_explicit(&s->ground_ms, 0, memory_order_relaxed);
+	store_relaxed(&s->elsewhere, 0);
+	store_relaxed(&s->forked_ms, 0);
+	store_relaxed(&s->ground_until_ms, 0);
+	store_relaxed(&s->ground_ms, 0);
 	s->left = NULL;
 	s->regs = NULL;
 }
@@ -163,12 +164,10 @@ NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role rol
 	}
 	struct sock *s = &socks[slot_index(sl)];
 	sock_reset(s, sl);
-	atomic_store_explicit(&sl->earn_due,
-			      atomic_load_explicit(&earn_first_due, memory_order_relaxed),
-			      memory_order_relaxed);
-	atomic_store_explicit(&sl->fd, fd, memory_order_relaxed);
-	atomic_store_explicit(&sl->role, role, memory_order_relaxed);
-	atomic_store_explicit(&sl->nonblock, nonblock, memory_order_relaxed);
+	store_relaxed(&sl->earn_due, load_relaxed(&earn_first_due));
+	store_relaxed(&sl->fd, fd);
+	store_relaxed(&sl->role, role);
+	store_relaxed(&sl->nonblock, nonblock);
 	if (fd <= 2)
 		meeting_refuse(s, VD_REASON_STDIO);
 	lock_take_mine(&forking_lock, &forking_is_shared);
@@ -193,12 +192,10 @@ NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
 		return NULL;
 	}
 	if (phase_of(s->slot) == SLOT_IDLE) {
-		atomic_store_explicit(&s->slot->reason, VD_REASON_SHORT,
-				      memory_order_relaxed);
-		atomic_store_explicit(&s->awaited, 1, memory_order_relaxed);
+		store_relaxed(&s->slot->reason, VD_REASON_SHORT);
+		store_relaxed(&s->awaited, 1);
 		single_add32(&sock_awaited, 1, __libc_single_threaded);
-		atomic_store_explicit(&s->slot->phase, SLOT_EARNING,
-				      memory_order_release);
+		store_release(&s->slot->phase, SLOT_EARNING);
 	}
 	return s;
 }
@@ -215,13 +212,10 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 	lock_take_mine(&sl->ctl, &s->is_copied);
 	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
 	if (first) {
-		atomic_store_explicit(&sl->role, TCP_ROLE_CONNECTED,
-				      memory_order_relaxed);
+		store_relaxed(&sl->role, TCP_ROLE_CONNECTED);
 		if (phase_of(sl) == SLOT_IDLE) {
-			atomic_store_explicit(&sl->reason, VD_REASON_SHORT,
-					      memory_order_relaxed);
-			atomic_store_explicit(&sl->phase, SLOT_EARNING,
-					      memory_order_release);
+			store_relaxed(&sl->reason, VD_REASON_SHORT);
+			store_release(&sl->phase, SLOT_EARNING);
 		}
 	}
 	lock_drop_mine(&sl->ctl, &s->is_copied);
@@ -293,8 +287,8 @@ void sock_forked_parent(pid_t child)
 
 static inline void zero(_Atomic uint32_t *word)
 {
-	if (atomic_load_explicit(word, memory_order_relaxed))
-		atomic_store_explicit(word, 0, memory_order_relaxed);
+	if (load_relaxed(word))
+		store_relaxed(word, 0);
 }
 
 /* The parent's other threads do not exist in the child, nor do their counts. */

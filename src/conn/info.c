@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/real.h"
 #include "base/sigsafe.h"
@@ -56,7 +57,7 @@ static uint32_t age_ms(uint32_t tick)
 
 static void want_noted(struct sock *s)
 {
-	atomic_store_explicit(&is_asked, true, memory_order_relaxed);
+	store_relaxed(&is_asked, true);
 	if (!sock_is_direct(s))
 		return;
 	atomic_fetch_or(&s->in->want_times, WIRE_SENT);
@@ -66,8 +67,8 @@ static void want_noted(struct sock *s)
 void info_begin(struct sock *s)
 {
 	know_clocks();
-	atomic_store_explicit(&s->slot->tx_looked, wire_tick(), memory_order_relaxed);
-	if (atomic_load_explicit(&is_asked, memory_order_relaxed)) {
+	store_relaxed(&s->slot->tx_looked, wire_tick());
+	if (load_relaxed(&is_asked)) {
 		atomic_fetch_or(&s->in->want_times, WIRE_SENT);
 		atomic_fetch_or(&s->slot->tx_special, TX_ASKED);
 	}
@@ -78,9 +79,8 @@ void info_look(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t now = wire_tick();
-	bool rare = now - atomic_load_explicit(&sl->tx_looked, memory_order_relaxed) >=
-		    RARE_TICKS;
-	atomic_store_explicit(&sl->tx_looked, now, memory_order_relaxed);
+	bool rare = now - load_relaxed(&sl->tx_looked) >= RARE_TICKS;
+	store_relaxed(&sl->tx_looked, now);
 	if (special_of(sl) & TX_ASKED)
 		return;
 	if (rare) {
@@ -89,9 +89,8 @@ void info_look(struct sock *s)
 	}
 	atomic_fetch_and(&sl->tx_special, ~(uint32_t)TX_TIMED);
 	/* Each time, also over what a thread has stored that goes to sleep just now. */
-	if (!(atomic_load_explicit(&s->out->want_times, memory_order_relaxed) &
-	      WIRE_SENT))
-		atomic_store_explicit(&s->out->sent_tick, 0, memory_order_relaxed);
+	if (!(load_relaxed(&s->out->want_times) & WIRE_SENT))
+		store_relaxed(&s->out->sent_tick, 0);
 }
 
 /* Here the last send was made before now: so much is known. */
@@ -109,7 +108,7 @@ void info_sleeps_slow(struct sock *s)
 
 void info_left(struct sock *s)
 {
-	atomic_store_explicit(&s->slot->left_tick, wire_tick(), memory_order_relaxed);
+	store_relaxed(&s->slot->left_tick, wire_tick());
 }
 
 /* What has gone through the ring. */
@@ -136,7 +135,7 @@ static struct moved moved_by(struct sock *s)
 
 static uint32_t left_age(struct sock *s)
 {
-	uint32_t left = atomic_load_explicit(&s->slot->left_tick, memory_order_relaxed);
+	uint32_t left = load_relaxed(&s->slot->left_tick);
 	return left ? age_ms(left) : NO_AGE;
 }
 
@@ -146,7 +145,7 @@ static uint32_t sent_age(struct sock *s, const struct moved *m)
 	if (m->sent == 0 || !sock_is_direct(s))
 		return m->sent ? left_age(s) : NO_AGE;
 	know_sent(s);
-	return age_ms(atomic_load_explicit(&s->out->sent_tick, memory_order_relaxed));
+	return age_ms(load_relaxed(&s->out->sent_tick));
 }
 
 static uint32_t came_age(struct sock *s, const struct moved *m)
@@ -154,14 +153,14 @@ static uint32_t came_age(struct sock *s, const struct moved *m)
 	struct slot *sl = s->slot;
 	if (m->came == 0 || !sock_is_direct(s))
 		return m->came ? left_age(s) : NO_AGE;
-	uint32_t tick = atomic_load_explicit(&s->in->sent_tick, memory_order_relaxed);
-	uint32_t asked = atomic_load_explicit(&sl->asked_tick, memory_order_relaxed);
+	uint32_t tick = load_relaxed(&s->in->sent_tick);
+	uint32_t asked = load_relaxed(&sl->asked_tick);
 	if (tick)
 		return age_ms(tick);
-	if (asked && atomic_load_explicit(&sl->asked_at, memory_order_relaxed) == m->came)
+	if (asked && load_relaxed(&sl->asked_at) == m->came)
 		return age_ms(asked);
-	atomic_store_explicit(&sl->asked_at, m->came, memory_order_relaxed);
-	atomic_store_explicit(&sl->asked_tick, wire_tick(), memory_order_relaxed);
+	store_relaxed(&sl->asked_at, m->came);
+	store_relaxed(&sl->asked_tick, wire_tick());
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
@@ -75,7 +76,7 @@ static uint32_t level_out(struct sock *s, uint32_t kernel)
 
 uint32_t sock_level(struct sock *s, int fd)
 {
-	uint32_t edges = atomic_load_explicit(&s->edges, memory_order_relaxed);
+	uint32_t edges = load_relaxed(&s->edges);
 	/* The kernel first, the marks after: a FIN seen here has its mark already set. */
 	uint32_t kernel = kernel_level(s, fd);
 	sock_service(s, fd);
@@ -99,7 +100,7 @@ uint32_t sock_level(struct sock *s, int fd)
 	if (kept_error(s))
 		bits |= EPOLLERR;
 	if (!(bits & EPOLLIN))
-		atomic_store_explicit(&s->looked, edges, memory_order_relaxed);
+		store_relaxed(&s->looked, edges);
 	return bits;
 }
 
@@ -107,9 +108,8 @@ uint32_t sock_level(struct sock *s, int fd)
  * more. */
 static inline bool is_more_known(struct sock *s)
 {
-	return wait_attention(s) ||
-	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) ||
-	       atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+	return wait_attention(s) || load_relaxed(&s->in->fin) ||
+	       load_relaxed(&s->out->closed);
 }
 
 static inline __attribute__((always_inline)) uint32_t
@@ -124,9 +124,7 @@ level_quick(struct sock *s, uint32_t interest, bool foreign)
 		if (state == GATE_RING) {
 			if (foreign ? promise_bytes(s) : ring_readable(s))
 				bits |= EPOLLIN | EPOLLRDNORM;
-		} else if (atomic_load_explicit(&s->edges, memory_order_relaxed) !=
-				   atomic_load_explicit(&s->looked,
-							memory_order_relaxed) ||
+		} else if (load_relaxed(&s->edges) != load_relaxed(&s->looked) ||
 			   (state == GATE_READY && wait_hint(s, EPOLLIN))) {
 			return SOCK_LOOK;
 		}
@@ -161,14 +159,13 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 
 static bool count_vain(struct sock *s, uint64_t now, bool also_due)
 {
-	uint32_t vain = atomic_load_explicit(&s->vain, memory_order_relaxed) + 1;
+	uint32_t vain = load_relaxed(&s->vain) + 1;
 	bool due = vain % LOOK_INTERVAL == 0 ||
-		   now - atomic_load_explicit(&s->vain_at, memory_order_relaxed) >=
-			   LOOK_TICKS ||
-		   atomic_load_explicit(&s->out->closed, memory_order_relaxed);
+		   now - load_relaxed(&s->vain_at) >= LOOK_TICKS ||
+		   load_relaxed(&s->out->closed);
 	/* Relaxed, all: a thread that is counted twice, or not, looks a little later. */
 	if (!due || also_due)
-		atomic_store_explicit(&s->vain, vain, memory_order_relaxed);
+		store_relaxed(&s->vain, vain);
 	return due;
 }
 
@@ -177,7 +174,7 @@ bool sock_vain_look(struct sock *s)
 	uint64_t now = __rdtsc();
 	if (!count_vain(s, now, true))
 		return false;
-	atomic_store_explicit(&s->vain_at, now, memory_order_relaxed);
+	store_relaxed(&s->vain_at, now);
 	return true;
 }
 
@@ -189,14 +186,13 @@ bool sock_vain_is_due(struct sock *s)
 uint64_t sock_edge_in(struct sock *s)
 {
 	/* A sum of terms that only rise: it rises when one does. */
-	return atomic_load_explicit(&s->in->produced, memory_order_acquire) +
-	       atomic_load_explicit(&s->slot->nudges, memory_order_relaxed);
+	return load_acquire(&s->in->produced) + load_relaxed(&s->slot->nudges);
 }
 
 uint64_t sock_moves(struct sock *s)
 {
-	return (uint64_t)atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) +
-	       atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed);
+	return (uint64_t)load_relaxed(&s->in->up_epoch) +
+	       load_relaxed(&s->in->down_epoch);
 }
 
 bool sock_peer_has_left(struct sock *s)
@@ -206,7 +202,7 @@ bool sock_peer_has_left(struct sock *s)
 
 void sock_want_times(struct sock *s)
 {
-	atomic_fetch_or_explicit(&s->in->want_times, WIRE_ARRIVALS, memory_order_relaxed);
+	fetch_or_relaxed(&s->in->want_times, WIRE_ARRIVALS);
 }
 
 uint64_t sock_came(struct sock *s)
@@ -218,13 +214,13 @@ uint64_t sock_came(struct sock *s)
 
 uint64_t sock_edge_out(struct sock *s)
 {
-	return atomic_load_explicit(&s->slot->tx_full, memory_order_relaxed);
+	return load_relaxed(&s->slot->tx_full);
 }
 
 bool sock_poll_enter(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	uint32_t now = atomic_load_explicit(&sl->gate_rx, memory_order_relaxed);
+	uint32_t now = load_relaxed(&sl->gate_rx);
 	bool no_threads = __libc_single_threaded;
 	single_add32(&s->inside, 1, no_threads); /* as in enter_kernel */
 	do {

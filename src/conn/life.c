@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/fds.h"
 #include "base/kernel.h"
@@ -38,7 +39,7 @@ static void flush_counts(struct sock *s)
 		return;
 	report_add(&report_now.tx_direct_bytes, s->tx_bytes);
 	report_add(&report_now.rx_direct_bytes, s->rx_bytes);
-	if (atomic_load_explicit(&s->slot->across, memory_order_relaxed)) {
+	if (load_relaxed(&s->slot->across)) {
 		report_add(&report_now.tx_rdma_bytes, s->tx_bytes);
 		report_add(&report_now.rx_rdma_bytes, s->rx_bytes);
 	}
@@ -48,7 +49,7 @@ static void flush_counts(struct sock *s)
 static uint64_t native_count(const struct sock *s, uint32_t i)
 {
 	/* Relaxed: a count orders nothing. */
-	return atomic_load_explicit(&s->slot->native_counts[i], memory_order_relaxed);
+	return load_relaxed(&s->slot->native_counts[i]);
 }
 
 /* At its end. Before, they are seen in the slot. */
@@ -96,8 +97,7 @@ static bool is_news_left(struct sock *s)
 	/* Bytes that the peer has not taken, whoever was about to ring for them; or a mark. Relaxed,
 	 * the epochs: both are this end's, written before or under the locks just dropped. */
 	return ring_unread(s->out) ||
-	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) ==
-		       atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+	       load_relaxed(&s->out->down_epoch) == load_relaxed(&s->out->up_epoch);
 }
 
 /* Under both locks: what the kernel cannot say for us, since its own queues are empty. */
@@ -112,7 +112,7 @@ static void last_words(struct sock *s, int fd)
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
 	/* While they are being handed over they may be somebody else's to read. */
-	if (atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+	if (load_relaxed(&sl->rewinding))
 		return;
 	/* What the peer sends from now on is to meet the closed TCP socket, as it does already where
 	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what
@@ -319,8 +319,7 @@ static void reset_unread(struct sock *s, int fd)
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct slot *sl = s->slot;
 	if ((seen_of(sl) & (SEEN_SHUT_WR | SEEN_BROKEN)) == SEEN_SHUT_WR &&
-	    gate_state(&sl->gate_rx) == GATE_RING &&
-	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
+	    gate_state(&sl->gate_rx) == GATE_RING && !load_relaxed(&sl->rewinding) &&
 	    ring_unread(s->in))
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
@@ -350,7 +349,7 @@ FORK_CODE void sock_report(bool ends)
 
 static bool has_lower_name(const struct sock *s, int fd)
 {
-	if (atomic_load_explicit(&s->fds, memory_order_relaxed) < 2)
+	if (load_relaxed(&s->fds) < 2)
 		return false;
 	while (--fd >= 0)
 		if (fd_sock(fd) == s)
@@ -401,12 +400,11 @@ static bool is_peer_known(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	if (gate_state(&sl->gate_rx) == GATE_RING &&
-	    atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) !=
-		    atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed))
+	    load_acquire(&s->in->down_epoch) != load_relaxed(&s->in->up_epoch))
 		return true;
 	return gate_state(&sl->gate_rx) != GATE_FINAL && !(seen_of(sl) & SEEN_HUP) &&
 	       gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-	       !atomic_load_explicit(&s->out->want_down, memory_order_acquire);
+	       !load_acquire(&s->out->want_down);
 }
 
 bool sock_was_reset(struct sock *s)
@@ -456,7 +454,7 @@ void sock_see(struct sock *s, int fd, uint32_t events)
 void sock_note_kernel(struct sock *s, uint32_t events)
 {
 	sock_see(s, -1, events);
-	atomic_fetch_add_explicit(&s->edges, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->edges, 1);
 }
 
 void sock_look(struct sock *s, int fd)

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <sys/time.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -45,7 +46,7 @@ static void store_segment(struct sock *s, struct meet_segment *seg)
 	s->bell = seg->bell;
 	s->peer_bell = seg->peer_bell;
 	s->far_bell = seg->far_bell;
-	atomic_store_explicit(&sock_had_bells, true, memory_order_relaxed);
+	store_relaxed(&sock_had_bells, true);
 	slot_show_bells(s->slot, s->bell, s->peer_bell, s->far_bell);
 	s->window = s->wire = seg->wire;
 }
@@ -57,7 +58,7 @@ NEAR_CODE void meeting_over(struct sock *s)
 {
 	uint32_t is_awaited = 1;
 	bool alone = __libc_single_threaded;
-	if (!atomic_load_explicit(&s->awaited, memory_order_relaxed) ||
+	if (!load_relaxed(&s->awaited) ||
 	    !single_exchange32(&s->awaited, &is_awaited, 0, alone))
 		return;
 	if (single_take32(&sock_awaited, 1, alone) == 1 && sock_on_none_awaited)
@@ -67,13 +68,12 @@ NEAR_CODE void meeting_over(struct sock *s)
 static void set_final(struct slot *sl, enum vd_reason reason)
 {
 	atomic_store(&sl->reason, reason);
-	atomic_store_explicit(&sl->phase, SLOT_FINAL, memory_order_release);
+	store_release(&sl->phase, SLOT_FINAL);
 	gate_set(&sl->gate_rx, GATE_FINAL);
 	gate_set(&sl->gate_tx, GATE_FINAL);
 	/* A listener may be on its way to another image, which sets options of its own. */
-	if (atomic_load_explicit(&sl->options, memory_order_relaxed) == OPTIONS_PLAIN)
-		atomic_store_explicit(&sl->options, OPTIONS_UNKNOWN,
-				      memory_order_relaxed);
+	if (load_relaxed(&sl->options) == OPTIONS_PLAIN)
+		store_relaxed(&sl->options, OPTIONS_UNKNOWN);
 }
 
 /* Under ctl. */
@@ -266,14 +266,14 @@ static void plan_next(struct sock *s, uint32_t ops)
 		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
 	else if (phase_of(sl) != SLOT_OFFERED)
 		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
-	atomic_store_explicit(&sl->next_try, ops + gap, memory_order_relaxed);
+	store_relaxed(&sl->next_try, ops + gap);
 }
 
 /* A FIN that the peer gets without `fin` would be taken for a full close. */
 static void tell_fin(struct sock *s)
 {
 	if (seen_of(s->slot) & SEEN_SHUT_WR)
-		atomic_store_explicit(&s->out->fin, 1, memory_order_release);
+		store_release(&s->out->fin, 1);
 }
 
 static bool option_is_set(int fd, int level, int name)
@@ -296,9 +296,9 @@ void sock_learn_buffers(struct sock *s, int fd)
 		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
 	if (locked & SOCK_RCVBUF_LOCK)
 		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
-	atomic_store_explicit(&s->slot->tx_bound, (uint32_t)send, memory_order_relaxed);
+	store_relaxed(&s->slot->tx_bound, (uint32_t)send);
 	/* Relaxed, both: a bound that is seen late is as good as one set late. */
-	atomic_store_explicit(&s->in->rx_bound, (uint32_t)receive, memory_order_relaxed);
+	store_relaxed(&s->in->rx_bound, (uint32_t)receive);
 }
 
 /* Options that were inherited from the listener, or set past us. */
@@ -307,9 +307,8 @@ void meeting_learn_options(struct sock *s, int fd)
 	int lowat = 1;
 	socklen_t len = sizeof(lowat);
 	if (atomic_load(&s->slot->left))
-		atomic_store_explicit(&s->slot->nonblock,
-				      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK),
-				      memory_order_relaxed);
+		store_relaxed(&s->slot->nonblock,
+			      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK));
 	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
 		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
 	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
@@ -343,7 +342,7 @@ static void finish_attach(struct sock *s, int fd)
 	if (atomic_compare_exchange_strong_explicit(&sl->phase, &expect, SLOT_ATTACHED,
 						    memory_order_release,
 						    memory_order_relaxed)) {
-		atomic_thread_fence(memory_order_seq_cst); /* as in sock_shutdown */
+		fence_full(); /* as in sock_shutdown */
 		tell_fin(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);
@@ -373,11 +372,11 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 		finish_attach(s, fd);
 	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
 		return;
-	uint32_t ops = atomic_load_explicit(&sl->ops, memory_order_relaxed) + 1;
+	uint32_t ops = load_relaxed(&sl->ops) + 1;
 	if (ops == 1 && !earn_enough(s, fd, sends))
 		return;
-	atomic_store_explicit(&sl->ops, ops, memory_order_relaxed);
-	if (ops < atomic_load_explicit(&sl->next_try, memory_order_relaxed))
+	store_relaxed(&sl->ops, ops);
+	if (ops < load_relaxed(&sl->next_try))
 		return;
 	if (!lock_try(&sl->ctl))
 		return;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "conn/conn.h"
@@ -49,7 +50,7 @@ void sock_learn_unsent(struct sock *s, int fd)
 	socklen_t len = sizeof(most);
 
 	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, &len) == 0)
-		atomic_store_explicit(&s->slot->tx_unsent, most, memory_order_relaxed);
+		store_relaxed(&s->slot->tx_unsent, most);
 }
 
 static enum vd_reason ask(int fd)
@@ -74,7 +75,7 @@ enum vd_reason options_reason(struct sock *s, int fd)
 {
 	int saved = errno;
 	enum vd_reason reason;
-	uint32_t known = atomic_load_explicit(&s->slot->options, memory_order_relaxed);
+	uint32_t known = load_relaxed(&s->slot->options);
 
 	/* Where another process has left the table, it may have set some since. */
 	if (known == OPTIONS_PLAIN && !atomic_load(&s->slot->left))

@@ -2,6 +2,7 @@
 /* Connections whose peer is on another host: what conn does about them by itself. */
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/sections.h"
@@ -80,7 +81,7 @@ static bool is_far_and_direct(struct sock *s)
 
 static void change_reason(struct sock *s, uint32_t from, enum vd_reason to)
 {
-	if (atomic_load_explicit(&s->slot->reason, memory_order_relaxed) == from)
+	if (load_relaxed(&s->slot->reason) == from)
 		atomic_compare_exchange_strong(&s->slot->reason, &from, to);
 }
 
@@ -89,20 +90,20 @@ static void ground(struct sock *s)
 {
 	uint64_t now = clock_coarse_ms();
 	uint64_t last = atomic_exchange(&s->forked_ms, now);
-	uint32_t ms = atomic_load_explicit(&s->ground_ms, memory_order_relaxed);
+	uint32_t ms = load_relaxed(&s->ground_ms);
 
 	if (ms && now - last < GROUND_OFTEN * (uint64_t)ms)
 		ms = ms < GROUND_MOST_MS / 2 ? 2 * ms : GROUND_MOST_MS;
 	else
 		ms = ms / 2 > peer_ground_ms ? ms / 2 : peer_ground_ms;
-	atomic_store_explicit(&s->ground_ms, ms, memory_order_relaxed);
-	atomic_store_explicit(&s->ground_until_ms, now + ms, memory_order_relaxed);
+	store_relaxed(&s->ground_ms, ms);
+	store_relaxed(&s->ground_until_ms, now + ms);
 	change_reason(s, VD_REASON_NONE, VD_REASON_SHARED);
 }
 
 bool peer_may_rise(struct sock *s)
 {
-	uint64_t until = atomic_load_explicit(&s->ground_until_ms, memory_order_relaxed);
+	uint64_t until = load_relaxed(&s->ground_until_ms);
 	uint64_t now;
 
 	/* Sequentially consistent against sock_leave_links: it counts, then takes our lock to go
@@ -116,8 +117,7 @@ bool peer_may_rise(struct sock *s)
 		return false;
 	/* To ask whether the others still live costs system calls. */
 	if (slot_is_shared(s->slot) && !slot_is_alone(s->slot)) {
-		atomic_store_explicit(&s->ground_until_ms, now + ASK_MS,
-				      memory_order_relaxed);
+		store_relaxed(&s->ground_until_ms, now + ASK_MS);
 		return false;
 	}
 	return true;
@@ -229,7 +229,7 @@ FORK_CODE void peer_forked_child(void)
 		if (!s || !peer_is_far(s) || !atomic_exchange(&s->peer, NULL))
 			continue;
 		/* Also one that is about to be attached: not by us, whoever may die. */
-		atomic_store_explicit(&s->elsewhere, 1, memory_order_relaxed);
+		store_relaxed(&s->elsewhere, 1);
 		if (sock_is_direct(s) && !is_on_tcp(s) &&
 		    !(peer_is_past_link(s) && s->in_data != s->link_data)) {
 			lose(s);

@@ -3,11 +3,11 @@
 #ifndef VD_CONN_PEER_H
 #define VD_CONN_PEER_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "conn/sock.h"
 #include "ring/wire.h"
 
@@ -115,7 +115,7 @@ extern _Thread_local uint64_t peer_lending
 /* NULL: the peer is on this host. */
 static inline struct peer *peer_of(struct sock *s)
 {
-	return atomic_load_explicit(&s->peer, memory_order_relaxed);
+	return load_relaxed(&s->peer);
 }
 
 static inline bool peer_is_far(struct sock *s)
@@ -127,7 +127,7 @@ static inline bool peer_is_far(struct sock *s)
 static inline bool peer_is_parents(struct sock *s)
 {
 	/* Relaxed: set before this process has threads. */
-	return atomic_load_explicit(&s->elsewhere, memory_order_relaxed);
+	return load_relaxed(&s->elsewhere);
 }
 
 /* Each as the operation of its name; on one host there is nothing to do. */

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 
+#include "base/atomic.h"
 #include "base/real.h"
 #include "base/tcp.h"
 #include "conn/conn.h"
@@ -22,8 +23,7 @@ static bool may_be_held_up(struct sock *s)
 	       gate_state(&sl->gate_rx) != GATE_RING && sock_is_direct(s) &&
 	       !(seen_of(sl) &
 		 (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN | SEEN_GONE)) &&
-	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed) &&
-	       ring_unread(s->out);
+	       !load_relaxed(&s->in->fin) && ring_unread(s->out);
 }
 
 bool sock_is_held_up(struct sock *s, int fd)
@@ -55,14 +55,14 @@ bool sock_watch_owner(struct sock *s, int fd)
 	if (!may_be_held_up(s))
 		return false;
 	uint64_t now = clock_coarse_ms();
-	uint64_t due = atomic_load_explicit(&s->owner_due_ms, memory_order_relaxed);
+	uint64_t due = load_relaxed(&s->owner_due_ms);
 	if (now < due ||
 	    !atomic_compare_exchange_strong(&s->owner_due_ms, &due, now + ASK_MS))
 		return true;
 	if (!sock_is_held_up(s, fd) || !is_owner_gone(s, fd))
 		return true;
 	seen_add(s->slot, SEEN_GONE);
-	atomic_fetch_add_explicit(&s->edges, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->edges, 1);
 	sock_ring_self(s); /* also for the caller: he has looked already */
 	return true;
 }

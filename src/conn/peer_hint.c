@@ -2,6 +2,7 @@
 /* What an end tells its peer of the thread that uses it: see TOLD_CPU. */
 #include <sched.h>
 
+#include "base/atomic.h"
 #include "conn/peer_hint.h"
 
 _Thread_local uint32_t wait_self __attribute__((tls_model("initial-exec")));
@@ -21,7 +22,7 @@ void wait_init(void)
 void told_anew(struct sock *s, uint32_t cpu)
 {
 	/* Relaxed, all three: a hint. */
-	atomic_store_explicit(&s->cpu, cpu, memory_order_relaxed);
-	atomic_store_explicit(&s->in->rx_cpu, cpu, memory_order_relaxed);
-	atomic_store_explicit(&s->out->tx_cpu, cpu, memory_order_relaxed);
+	store_relaxed(&s->cpu, cpu);
+	store_relaxed(&s->in->rx_cpu, cpu);
+	store_relaxed(&s->out->tx_cpu, cpu);
 }

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/rseq.h>
 
+#include "base/atomic.h"
 #include "conn/sock.h"
 
 /* `cpu` is what TOLD_CPU and its like say, and differs from what was told before. */
@@ -26,8 +27,7 @@ static inline void wait_tell_cpu(struct sock *s)
 {
 	uint32_t cpu = ((told_this_cpu() + 1) & TOLD_CPU) | wait_self;
 	/* Relaxed: only this process writes it, and a hint told twice is no harm. */
-	if (__builtin_expect(atomic_load_explicit(&s->cpu, memory_order_relaxed) != cpu,
-			     0))
+	if (__builtin_expect(load_relaxed(&s->cpu) != cpu, 0))
 		told_anew(s, cpu);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readiness that has been told stays true, whatever the peer writes afterwards. */
+#include "base/atomic.h"
 #include "conn/promise.h"
 
 #include <poll.h>
@@ -18,7 +19,7 @@ bool sock_has_fin(struct sock *s)
 	if (seen_of(s->slot) & SEEN_FIN_SAID)
 		return true;
 	/* Acquire: whoever says the end has published every byte before. */
-	if (!atomic_load_explicit(&s->in->fin, memory_order_acquire))
+	if (!load_acquire(&s->in->fin))
 		return false;
 	seen_add(s->slot, SEEN_FIN_SAID);
 	return true;
@@ -181,13 +182,11 @@ static bool bytes_hold(struct sock *s, int fd)
 	uint64_t told = sl->rx.told;
 
 	if (far) /* of all that has come */
-		told = atomic_load_explicit(&s->in->produced, memory_order_relaxed);
+		told = load_relaxed(&s->in->produced);
 	if ((int64_t)(told - sl->rx.consumed) <= 0)
 		return true;
 	/* Nobody sends them so but who was asked to. */
-	return !far &&
-	       ((sl->rx.held & RING_RESENT) ||
-		atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) &&
+	return !far && ((sl->rx.held & RING_RESENT) || load_relaxed(&sl->rewinding)) &&
 	       was_sent_again(s, fd);
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/appended.h"
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/quiet.h"
@@ -67,7 +68,7 @@ static void text_add_escaped(struct text *t, const char *s)
 static uint64_t report_get(_Atomic uint64_t *counter)
 {
 	/* Relaxed: a count orders nothing. */
-	return atomic_load_explicit(counter, memory_order_relaxed);
+	return load_relaxed(counter);
 }
 
 void (*report_collect)(struct report_open *open);
@@ -273,7 +274,7 @@ void report_stop(void)
 static FORK_CODE bool is_due(const struct config *config, bool logs)
 {
 	return (config->report || logs) && !stopped &&
-	       !atomic_exchange_explicit(&report_written, true, memory_order_relaxed);
+	       !exchange_relaxed(&report_written, true);
 }
 
 FORK_CODE void report_write(void)
@@ -305,7 +306,7 @@ void report_write_now(void)
 
 FORK_CODE void report_reopen(void)
 {
-	atomic_store_explicit(&report_written, false, memory_order_relaxed);
+	store_relaxed(&report_written, false);
 }
 
 FORK_CODE void report_forked(void)

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <linux/sock_diag.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -36,7 +37,7 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 	bool asked;
 	lock_take(&sl->rx_lock);
 	/* What was kept for a new image, which never began, is to be sent after all. */
-	if (atomic_load_explicit(&s->in->kept, memory_order_relaxed))
+	if (load_relaxed(&s->in->kept))
 		rewind_settle(s, fd);
 	/* Requests that the two ends could change their minds about are for one host alone. And what
 	 * has been shown is to come as it was. */
@@ -131,7 +132,7 @@ static int64_t look_at_ring(struct sock *s)
 
 static int64_t before_mark(struct sock *s, int64_t n)
 {
-	uint64_t end = atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	uint64_t end = load_relaxed(&s->in->down_at);
 	uint64_t count = end - s->slot->rx.consumed;
 	if (count > (uint64_t)n) {
 		sock_break(s, VD_REASON_CORRUPT);
@@ -194,7 +195,7 @@ void rewind_unkeep(struct sock *s, int fd)
 static bool is_ended(struct sock *s)
 {
 	return (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)) ||
-	       atomic_load_explicit(&s->out->fin, memory_order_relaxed);
+	       load_relaxed(&s->out->fin);
 }
 
 /* The send buffer takes n bytes more, without anybody reading; and what was told to have room still
@@ -266,16 +267,14 @@ static int64_t sent_before(struct sock *s, int fd)
 	uint64_t written, mark;
 	if (fd < 0 || tcp_written(fd, atomic_load(&s->slot->role), &written) < 0)
 		return -1;
-	mark = atomic_load_explicit(&s->out->up_at, memory_order_relaxed);
+	mark = load_relaxed(&s->out->up_at);
 	return written - mark <= WIRE_DIR_DATA_BYTES ? (int64_t)(written - mark) : -1;
 }
 
 bool rewind_is_due(struct sock *s)
 {
-	return atomic_load_explicit(&s->out->rewind, memory_order_relaxed) !=
-		       REWIND_IDLE ||
-	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) >=
-		       WANT_REWIND;
+	return load_relaxed(&s->out->rewind) != REWIND_IDLE ||
+	       load_relaxed(&s->out->want_down) >= WANT_REWIND;
 }
 
 bool rewind_answer(struct sock *s, int fd, uint64_t *end)
@@ -317,13 +316,13 @@ bool rewind_answer(struct sock *s, int fd, uint64_t *end)
 
 void rewind_answered(struct sock *s)
 {
-	uint64_t end = atomic_load_explicit(&s->out->down_at, memory_order_relaxed);
+	uint64_t end = load_relaxed(&s->out->down_at);
 	struct ring_tx *tx = &s->slot->tx;
-	if (atomic_load_explicit(&s->out->rewind, memory_order_relaxed) != REWIND_TAKING)
+	if (load_relaxed(&s->out->rewind) != REWIND_TAKING)
 		return;
 	/* The peer may have written there, but only what lies unread can have moved. */
 	if (end != tx->produced && tx->produced - end <= WIRE_DIR_DATA_BYTES)
 		ring_tx_rewind(tx, s->out, end);
 	/* Release: whoever finds it IDLE finds the mark. */
-	atomic_store_explicit(&s->out->rewind, REWIND_IDLE, memory_order_release);
+	store_release(&s->out->rewind, REWIND_IDLE);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Room for what is sent: when a ring that is full moves to a larger area. */
+#include "base/atomic.h"
 #include "conn/conn.h"
 
 /* A peer that has taken nothing from a full ring for so long. */
@@ -15,11 +16,11 @@
  */
 bool room_may_grow(struct sock *s)
 {
-	uint64_t unsent = atomic_load_explicit(&s->slot->tx_unsent, memory_order_relaxed);
+	uint64_t unsent = load_relaxed(&s->slot->tx_unsent);
 	if (unsent && ring_size_hint(s->out) >= unsent + WINDOW_BYTES)
 		return false;
-	uint32_t ours = atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed);
-	uint32_t theirs = atomic_load_explicit(&s->out->rx_bound, memory_order_relaxed);
+	uint32_t ours = load_relaxed(&s->slot->tx_bound);
+	uint32_t theirs = load_relaxed(&s->out->rx_bound);
 	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
 }
 
@@ -31,16 +32,16 @@ bool room_may_grow(struct sock *s)
  */
 static void note_stuck(struct sock *s, uint64_t since_ns)
 {
-	uint64_t at = atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
-	atomic_store_explicit(&s->stuck_at, at, memory_order_relaxed);
-	atomic_store_explicit(&s->stuck_ns, since_ns, memory_order_relaxed);
+	uint64_t at = load_relaxed(&s->out->consumed);
+	store_relaxed(&s->stuck_at, at);
+	store_relaxed(&s->stuck_ns, since_ns);
 }
 
 static bool is_stuck(struct sock *s)
 {
-	uint64_t at = atomic_load_explicit(&s->out->consumed, memory_order_relaxed);
-	uint64_t since = atomic_load_explicit(&s->stuck_ns, memory_order_relaxed);
-	if (since && at == atomic_load_explicit(&s->stuck_at, memory_order_relaxed))
+	uint64_t at = load_relaxed(&s->out->consumed);
+	uint64_t since = load_relaxed(&s->stuck_ns);
+	if (since && at == load_relaxed(&s->stuck_at))
 		return clock_now_ns() - since >= STUCK_NS;
 	note_stuck(s, clock_now_ns());
 	return false;
@@ -93,7 +94,7 @@ bool room_needs_tcp(struct sock *s)
 	return !peer_is_far(s) && gate_state(&s->slot->gate_tx) == GATE_RING &&
 	       size >= wire_area_bytes(s->slot->tx.area_limit) &&
 	       ring_unread(s->out) > size - size / 4 &&
-	       atomic_load_explicit(&s->slot->tx_bound, memory_order_relaxed) > size;
+	       load_relaxed(&s->slot->tx_bound) > size;
 }
 
 bool room_go_on(struct sock *s, int fd, bool waits)
@@ -109,7 +110,7 @@ bool room_go_on(struct sock *s, int fd, bool waits)
 static void tell_room(struct sock *s)
 {
 	if (sock_level_quick(s, EPOLLOUT))
-		atomic_fetch_add_explicit(&s->slot->tx_full, 1, memory_order_relaxed);
+		fetch_add_relaxed(&s->slot->tx_full, 1);
 }
 
 void sock_buffers_set(struct sock *s, int fd, bool sends)
@@ -148,7 +149,7 @@ enum room_way room_find(struct sock *s, size_t bytes, bool near)
 			ring_tx_front(tx, s->out);
 		return ROOM_FEW;
 	}
-	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
+	uint64_t sent = load_relaxed(&bulk_sent);
 	if (ring_tx_place(tx, s->out, sent, near || !room_may_grow(s)))
 		settle_later();
 	s->past.area = ring_tx_area(tx);
@@ -162,8 +163,8 @@ void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks)
 	bool is_new = end > tx->touched;
 	if (is_new)
 		tx->touched = end;
-	uint64_t sent = atomic_load_explicit(&bulk_sent, memory_order_relaxed);
-	atomic_store_explicit(&bulk_sent, sent + bytes, memory_order_relaxed);
+	uint64_t sent = load_relaxed(&bulk_sent);
+	store_relaxed(&bulk_sent, sent + bytes);
 	tx->bulk += bytes;
 	/* A new page costs more than the copy. */
 	if (ticks && !is_new)

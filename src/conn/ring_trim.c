@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that rings have grown into goes back once they lie still, so that a connection which is
  * idle now costs what one costs that was never busy. */
-#include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "conn/conn.h"
 
@@ -16,7 +16,7 @@ static _Atomic uint64_t due_ms;
 
 void settle_later(void)
 {
-	if (!atomic_load_explicit(&is_due, memory_order_relaxed))
+	if (!load_relaxed(&is_due))
 		atomic_store(&is_due, 1);
 }
 
@@ -44,7 +44,7 @@ static bool settle_ring(struct sock *s, uint64_t now)
 {
 	struct ring_tx *r = &s->slot->tx;
 	if (gate_state(&s->slot->gate_tx) != GATE_RING || !tx_is_up(s) ||
-	    atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+	    load_relaxed(&s->out->want_down))
 		return false;
 	if (s->still_at != r->produced || !s->still_since_ms) {
 		s->still_at = r->produced;
@@ -90,10 +90,10 @@ static bool settle_all(uint64_t now)
 
 uint64_t sock_settle(void)
 {
-	if (!atomic_load_explicit(&is_due, memory_order_relaxed))
+	if (!load_relaxed(&is_due))
 		return UINT64_MAX;
 	uint64_t now = clock_coarse_ms();
-	uint64_t due = atomic_load_explicit(&due_ms, memory_order_relaxed);
+	uint64_t due = load_relaxed(&due_ms);
 	if (now < due)
 		return (due - now) * 1000000;
 	/* Of several threads one looks. */

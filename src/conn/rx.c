@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -60,7 +61,7 @@ void rx_leave(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_rx);
 	if (result <= 0)
-		atomic_store_explicit(&s->look_due, 1, memory_order_relaxed);
+		store_relaxed(&s->look_due, 1);
 	if (result > 0) {
 		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
@@ -197,8 +198,7 @@ int64_t rx_queued(struct sock *s, int fd)
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
 		sl->rx.told = sl->rx.seen;
 		/* What is sent again is on both sides until the mark is passed. */
-		if (!rx_is_down(s) ||
-		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
 			queued = 0;
 		return (count > 0 ? count : 0) + queued;
 	}
@@ -209,8 +209,7 @@ int64_t rx_queued(struct sock *s, int fd)
 		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
 		sl->rx.told = sl->rx.seen;
 		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
-		if (!rx_is_down(s) ||
-		    atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
 			queued = (int)left;
 	}
 	return queued + (count > 0 ? count : 0);
@@ -227,7 +226,7 @@ static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
 	if (peer_is_far(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
 		return 1;
 	/* A dead owner may have left the shared cursor one store behind. */
-	atomic_store_explicit(&s->in->consumed, sl->rx.consumed, memory_order_release);
+	store_release(&s->in->consumed, sl->rx.consumed);
 	if (wait_held_due(s)) {
 		int r = ring_rx_take_held(&sl->rx, s->in);
 		if (r < 0)
@@ -271,9 +270,8 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 static bool ring_is_over(struct sock *s, ssize_t done)
 {
 	return rx_is_down(s) &&
-	       s->slot->rx.consumed + (uint64_t)done ==
-		       atomic_load_explicit(&s->in->down_at, memory_order_relaxed) &&
-	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+	       s->slot->rx.consumed + (uint64_t)done == load_relaxed(&s->in->down_at) &&
+	       !load_relaxed(&s->slot->rewinding);
 }
 
 /* A peek that has seen all on its side of the boundary goes on behind it. */
@@ -297,8 +295,7 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flag
 /* Somebody who hands the connection over wants what is in the ring sent over TCP. */
 static inline bool is_asked_back(struct sock *s)
 {
-	return __builtin_expect(
-		atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed), 0);
+	return __builtin_expect(load_relaxed(&s->slot->rewinding), 0);
 }
 
 /*
@@ -382,7 +379,7 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 		/* The last byte before the mark may have been the last that was asked for: nothing
 		 * more would move on TCP, and nobody looks at the ring before this. */
 		if (gate_state(&sl->gate_rx) == GATE_READY &&
-		    atomic_load_explicit(&sl->rx_marked, memory_order_relaxed))
+		    load_relaxed(&sl->rx_marked))
 			rx_advance(s, w->fd);
 	}
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
@@ -439,8 +436,7 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	size_t n = 0;
 	lock_take_mine(&sl->rx_lock, &s->is_copied);
 	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
-	    !(seen_of(sl) & SEEN_BROKEN) &&
-	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
+	    !(seen_of(sl) & SEEN_BROKEN) && !load_relaxed(&sl->rewinding)) {
 		struct ring_span span =
 			__builtin_expect(ring_rx_area(&sl->rx) == 0, 1)
 				? ring_rx_glance_in(&sl->rx, s->in, s->in_data, 0)

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/real.h"
 #include "conn/conn.h"
@@ -80,7 +81,7 @@ int rx_ring_end(struct sock *s)
 	uint32_t seen = seen_of(sl);
 	/* Order of evidence: the FIN was seen, or `fin` read, before the ring is looked at
 	 * once more; whoever says the end has published every byte before. */
-	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire);
+	bool fin = load_acquire(&s->in->fin);
 	if (!fin && !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_FIN_SAID)))
 		return seen & SEEN_SHUT_RD ? 0 : -EAGAIN;
 	int64_t more = ring_rx_avail(&sl->rx, s->in, 1);
@@ -114,8 +115,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		seen = seen_of(sl);
 	}
 	peer_catch_up(s);
-	bool fin = atomic_load_explicit(&s->in->fin, memory_order_acquire) ||
-		   (seen & SEEN_FIN_SAID);
+	bool fin = load_acquire(&s->in->fin) || (seen & SEEN_FIN_SAID);
 	int r = rx_ring_end(s);
 	if (r != 1)
 		return r;
@@ -123,7 +123,7 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		return tell_end(s);
 	ssize_t n = probe_kernel(fd);
 	/* Sent again, and the mark is to come; but not after the end. */
-	if (n == 1 && atomic_load_explicit(&sl->rewinding, memory_order_relaxed)) {
+	if (n == 1 && load_relaxed(&sl->rewinding)) {
 		if (!(seen & SEEN_FIN))
 			return -EAGAIN;
 		return rewind_settle(s, fd) < 0 ? -ECONNRESET : -EINPROGRESS;

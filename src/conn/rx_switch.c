@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "base/real.h"
@@ -30,7 +31,7 @@ void rx_take_back(struct sock *s)
 {
 	uint32_t bounce = WANT_BOUNCE;
 	bool taken;
-	if (atomic_load_explicit(&s->in->want_down, memory_order_relaxed) != WANT_BOUNCE)
+	if (load_relaxed(&s->in->want_down) != WANT_BOUNCE)
 		return;
 	lock_take(&s->slot->rx_lock);
 	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
@@ -43,13 +44,13 @@ void rx_take_back(struct sock *s)
 void rx_open(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed))
+	if (load_relaxed(&s->out->want_down))
 		return; /* the peer leaves, or bounces: serve that first */
 	if (peer_is_over(s))
 		return;
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
-	uint32_t epoch = atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed);
+	uint32_t epoch = load_relaxed(&s->in->ready_epoch);
 	/* Behind the FIN there is no ring to come, but maybe an error to tell. */
 	if (gate_state(&sl->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
 	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s)) && !rx_is_at_mark(fd)) {
@@ -58,12 +59,11 @@ void rx_open(struct sock *s, int fd)
 		sl->rx_epoch = epoch + 1;
 		sl->rx_taken_known = false;
 		peer_opens(s);
-		atomic_store_explicit(&sl->rx_marked, 0, memory_order_relaxed);
+		store_relaxed(&sl->rx_marked, 0);
 		if (!gate_close(&sl->gate_rx, GATE_READY))
 			;
 		else if (count_taken(s, fd)) /* nobody else takes from now on */
-			atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
-					      memory_order_release);
+			store_release(&s->in->ready_epoch, sl->rx_epoch);
 		else
 			gate_set(&sl->gate_rx, GATE_TCP);
 	}
@@ -84,7 +84,7 @@ static void move_gate(struct sock *s, enum gate_state to)
 		PROBE3(switch_down, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
 	}
 	gate_set(&sl->gate_rx, to);
-	if (atomic_load_explicit(&sl->sleepers_rx, memory_order_acquire))
+	if (load_acquire(&sl->sleepers_rx))
 		sock_ring_self(s);
 }
 
@@ -123,14 +123,12 @@ int rx_leave_urgent(struct sock *s, int fd)
 bool rx_is_down(struct sock *s)
 {
 	/* Acquire: down_at, and the last cursor, were stored before. */
-	return atomic_load_explicit(&s->in->down_epoch, memory_order_acquire) ==
-	       s->slot->rx_epoch;
+	return load_acquire(&s->in->down_epoch) == s->slot->rx_epoch;
 }
 
 bool rx_is_up(struct sock *s)
 {
-	return atomic_load_explicit(&s->in->up_epoch, memory_order_acquire) ==
-	       s->slot->rx_epoch;
+	return load_acquire(&s->in->up_epoch) == s->slot->rx_epoch;
 }
 
 /*
@@ -154,7 +152,7 @@ static int64_t left_after_reset(int fd, uint64_t mark)
 int64_t rx_tcp_left(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	uint64_t mark = atomic_load_explicit(&s->in->up_at, memory_order_relaxed);
+	uint64_t mark = load_relaxed(&s->in->up_at);
 	/* Unknown only after the death of a sibling inside the kernel's call. */
 	if (!sl->rx_taken_known && !count_taken(s, fd))
 		return left_after_reset(fd, mark);
@@ -166,9 +164,8 @@ int64_t rx_tcp_left(struct sock *s, int fd)
 /* With the mark down seen: where it is. Once the ring has been ended there, that stands. */
 static uint64_t down_at(struct sock *s)
 {
-	return s->slot->rx.held & RING_ENDED
-		       ? s->slot->rx.seen
-		       : atomic_load_explicit(&s->in->down_at, memory_order_relaxed);
+	return s->slot->rx.held & RING_ENDED ? s->slot->rx.seen
+					     : load_relaxed(&s->in->down_at);
 }
 
 /* What is published behind the mark has been sent again, or is about to be taken back: see
@@ -177,7 +174,7 @@ static void end_ring(struct sock *s, uint64_t end)
 {
 	struct slot *sl = s->slot;
 	ring_rx_end(&sl->rx, end);
-	if (atomic_load_explicit(&sl->rewinding, memory_order_relaxed))
+	if (load_relaxed(&sl->rewinding))
 		sl->rx.held |= RING_RESENT;
 }
 
@@ -204,10 +201,8 @@ static inline bool is_over(struct sock *s, int fd)
 static int advance_ready(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (atomic_load_explicit(&s->in->ready_epoch, memory_order_relaxed) !=
-	    sl->rx_epoch)
-		atomic_store_explicit(&s->in->ready_epoch, sl->rx_epoch,
-				      memory_order_release);
+	if (load_relaxed(&s->in->ready_epoch) != sl->rx_epoch)
+		store_release(&s->in->ready_epoch, sl->rx_epoch);
 	/* Down before up: both orders of store are then told apart. */
 	bool down = rx_is_down(s);
 	if (!rx_is_up(s)) /* passed over: the sender will never go up */
@@ -224,7 +219,7 @@ static int advance_ready(struct sock *s, int fd)
 	if (left == 0)
 		move_gate(s, GATE_RING);
 	else /* from now on it is TCP that has to move, and TCP that wakes */
-		atomic_store_explicit(&sl->rx_marked, 1, memory_order_relaxed);
+		store_relaxed(&sl->rx_marked, 1);
 	return 0;
 }
 
@@ -260,7 +255,7 @@ int rx_advance(struct sock *s, int fd)
 bool sock_is_quiet(struct sock *s)
 {
 	return gate_state(&s->slot->gate_rx) == GATE_RING && !rx_is_down(s) &&
-	       !atomic_load_explicit(&s->slot->rewinding, memory_order_relaxed);
+	       !load_relaxed(&s->slot->rewinding);
 }
 
 void sock_check_bypass(struct sock *s, int fd)
@@ -271,8 +266,7 @@ void sock_check_bypass(struct sock *s, int fd)
 	lock_take(&sl->rx_lock);
 	/* The bytes of a rewind arrive before its mark can be seen. */
 	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
-	    !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
-	    gate_state(&sl->gate_rx) == GATE_RING &&
+	    !load_relaxed(&sl->rewinding) && gate_state(&sl->gate_rx) == GATE_RING &&
 	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
 		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
 		sock_break(s, VD_REASON_BYPASS);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sheets for counted calls: few, given to the processes that make calls, taken back from the dead. */
+#include "base/atomic.h"
 #include "conn/sheet.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static uint64_t bit_of(uint32_t number)
 struct call_sheet *sheet_found(const struct slot_table *t, const struct table_process *p)
 {
 	/* Acquire: the thread that has taken it has emptied it before. */
-	uint32_t number = atomic_load_explicit(&p->calls, memory_order_acquire) - 1;
+	uint32_t number = load_acquire(&p->calls) - 1;
 
 	return number < sheets ? sheet_of(t, number) : NULL;
 }

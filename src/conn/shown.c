@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What peeks have shown of a ring whose memory somebody else can write to. */
+#include "base/atomic.h"
 #include "conn/shown.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ static struct shown *map(void *at)
 /* Relaxed: nothing is written there before all threads can see it. */
 static struct shown *memory_of(const struct sock *s)
 {
-	return atomic_load_explicit(&s->shown, memory_order_relaxed);
+	return load_relaxed(&s->shown);
 }
 
 /* One thread peeks, another forks: the memory of the first one counts. */
@@ -75,7 +76,7 @@ static void replace(struct sock *s)
 	struct shown *m = memory_of(s);
 
 	if (m && !map(m))
-		atomic_store_explicit(&s->shown, NULL, memory_order_relaxed);
+		store_relaxed(&s->shown, NULL);
 }
 
 size_t shown_bytes(const struct sock *s)
@@ -168,7 +169,7 @@ void shown_forget(struct sock *s)
 
 void shown_forking(struct sock *s)
 {
-	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_relaxed);
+	uint32_t seen = load_relaxed(&s->slot->seen);
 
 	if (!memory_of(s) && (seen & SEEN_FOREIGN) && may_map(s))
 		begin(s);

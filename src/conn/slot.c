@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of slots: allocation without locks, and the list of processes that hold each. */
+#include "base/atomic.h"
 #include "conn/slot.h"
 
 #include <errno.h>
@@ -63,31 +64,26 @@ FORK_CODE struct slot *slot_at(uint32_t index)
  * rights: what it says is no index before it is bounded, and no slot while that is in use. */
 static struct slot *pop_free(void)
 {
-	uint64_t head = atomic_load_explicit(&table->free_head, memory_order_acquire);
+	uint64_t head = load_acquire(&table->free_head);
 	while ((uint32_t)head != 0 && (uint32_t)head <= table_count) {
 		struct slot *sl = &table->slots[(uint32_t)head - 1];
 		/* Relaxed: another may have taken it; then the exchange fails. */
-		uint64_t next =
-			((head >> 32) + 1) << 32 |
-			atomic_load_explicit(&sl->next_free, memory_order_relaxed);
+		uint64_t next = ((head >> 32) + 1) << 32 | load_relaxed(&sl->next_free);
 		/* Acquire pairs with push_free: the slot's last user is done with it. */
 		if (atomic_compare_exchange_weak_explicit(&table->free_head, &head, next,
 							  memory_order_acquire,
 							  memory_order_acquire))
-			return atomic_load_explicit(&sl->used, memory_order_relaxed)
-				       ? NULL
-				       : sl;
+			return load_relaxed(&sl->used) ? NULL : sl;
 	}
 	return NULL;
 }
 
 static void push_free_of(struct slot_table *t, struct slot *sl)
 {
-	uint64_t head = atomic_load_explicit(&t->free_head, memory_order_relaxed);
+	uint64_t head = load_relaxed(&t->free_head);
 	uint64_t mine;
 	do {
-		atomic_store_explicit(&sl->next_free, (uint32_t)head,
-				      memory_order_relaxed);
+		store_relaxed(&sl->next_free, (uint32_t)head);
 		mine = ((head >> 32) + 1) << 32 | ((uint32_t)(sl - t->slots) + 1);
 	} while (!atomic_compare_exchange_weak_explicit(
 		&t->free_head, &head, mine, memory_order_release, memory_order_relaxed));
@@ -100,7 +96,7 @@ static void push_free(struct slot *sl)
 
 static struct slot *take_fresh(void)
 {
-	uint32_t n = atomic_load_explicit(&table->fresh, memory_order_relaxed);
+	uint32_t n = load_relaxed(&table->fresh);
 	do {
 		if (n >= table_count)
 			return NULL;
@@ -164,7 +160,7 @@ FORK_CODE void slot_forked(struct slot *sl)
 static uint32_t reclaim(void)
 {
 	int32_t self = self_pid();
-	uint32_t end = atomic_load_explicit(&table->fresh, memory_order_relaxed);
+	uint32_t end = load_relaxed(&table->fresh);
 	uint32_t freed = 0;
 	for (uint32_t i = 0; i < end && i < table_count; i++) {
 		struct slot *sl = &table->slots[i];
@@ -182,13 +178,11 @@ static uint32_t reclaim(void)
  */
 static struct slot *take_dead(void)
 {
-	uint32_t end = atomic_load_explicit(&table->fresh, memory_order_relaxed);
-	if (end < RECLAIM_LEAST ||
-	    end < atomic_load_explicit(&table->next_reclaim, memory_order_relaxed))
+	uint32_t end = load_relaxed(&table->fresh);
+	if (end < RECLAIM_LEAST || end < load_relaxed(&table->next_reclaim))
 		return NULL;
 	if (reclaim() < end / 4)
-		atomic_store_explicit(&table->next_reclaim, end + end / 4,
-				      memory_order_relaxed);
+		store_relaxed(&table->next_reclaim, end + end / 4);
 	return pop_free();
 }
 
@@ -208,14 +202,14 @@ NEAR_CODE struct slot *slot_alloc(void)
 		return NULL;
 	uint32_t generation = atomic_load(&sl->generation) + 1;
 	generation += generation == 0;
-	if (atomic_load_explicit(&table->leavers, memory_order_relaxed))
+	if (load_relaxed(&table->leavers))
 		atomic_store(&marks[slot_index(sl)], 0);
 	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
 	       sizeof(*sl) - offsetof(struct slot, cookie));
-	atomic_store_explicit(&sl->generation, generation, memory_order_relaxed);
-	atomic_store_explicit(&sl->holders[0], self_pid(), memory_order_relaxed);
+	store_relaxed(&sl->generation, generation);
+	store_relaxed(&sl->holders[0], self_pid());
 	/* Release: who takes it for used finds it held. */
-	atomic_store_explicit(&sl->used, generation, memory_order_release);
+	store_release(&sl->used, generation);
 	return sl;
 }
 
@@ -223,12 +217,11 @@ NEAR_CODE struct slot *slot_alloc(void)
  * looks for the slots of the dead and finds this unheld in between; of the two, one frees it. */
 static bool release_alone(struct slot *sl, int32_t self)
 {
-	uint32_t used = atomic_load_explicit(&sl->used, memory_order_relaxed);
-	if (atomic_load_explicit(&sl->holders[0], memory_order_relaxed) != self ||
-	    atomic_load_explicit(&sl->crowded, memory_order_relaxed) ||
-	    atomic_load_explicit(&sl->forking, memory_order_relaxed))
+	uint32_t used = load_relaxed(&sl->used);
+	if (load_relaxed(&sl->holders[0]) != self || load_relaxed(&sl->crowded) ||
+	    load_relaxed(&sl->forking))
 		return false;
-	atomic_store_explicit(&sl->holders[0], 0, memory_order_relaxed);
+	store_relaxed(&sl->holders[0], 0);
 	if (used != 0 && atomic_compare_exchange_strong(&sl->used, &used, 0))
 		push_free(sl);
 	return true;
@@ -242,7 +235,7 @@ NEAR_CODE void slot_release(struct slot *sl, bool alone)
 		return;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
 		/* Nobody else lists this process, or takes it out while it lives. */
-		int32_t pid = atomic_load_explicit(&sl->holders[i], memory_order_relaxed);
+		int32_t pid = load_relaxed(&sl->holders[i]);
 		if (pid_of(pid) == self) {
 			atomic_store(&sl->holders[i], 0);
 			listed = true;
@@ -282,20 +275,18 @@ void slot_hold_foreign(struct slot *sl)
 /* A hostile process may have set it: then the socket stays on TCP. */
 static bool is_marked(struct slot *sl)
 {
-	return atomic_load_explicit(&sl->left, memory_order_relaxed) &&
-	       atomic_load_explicit(&marks[slot_index(sl)], memory_order_acquire);
+	return load_relaxed(&sl->left) && load_acquire(&marks[slot_index(sl)]);
 }
 
 bool slot_is_shared(struct slot *sl)
 {
 	int held = 0;
 	/* Acquire: a child that is not counted as on its way any more is among the holders. */
-	if (atomic_load_explicit(&sl->forking, memory_order_acquire) ||
-	    atomic_load_explicit(&sl->crowded, memory_order_acquire) ||
-	    atomic_load_explicit(&sl->former, memory_order_relaxed) || is_marked(sl))
+	if (load_acquire(&sl->forking) || load_acquire(&sl->crowded) ||
+	    load_relaxed(&sl->former) || is_marked(sl))
 		return true;
 	for (int i = 0; i < SLOT_HOLDERS; i++)
-		held += atomic_load_explicit(&sl->holders[i], memory_order_relaxed) != 0;
+		held += load_relaxed(&sl->holders[i]) != 0;
 	return held > 1;
 }
 

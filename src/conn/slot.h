@@ -4,10 +4,10 @@
 #ifndef VD_CONN_SLOT_H
 #define VD_CONN_SLOT_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/lock.h"
 #include "base/native_count.h"
 #include "base/reason.h"
@@ -55,8 +55,7 @@ static inline uint32_t gate_word(enum gate_state state)
 static inline enum gate_state gate_state(_Atomic uint32_t *gate)
 {
 	/* Acquire: what the thread that moved the gate wrote before is to be seen. */
-	return (enum gate_state)(atomic_load_explicit(gate, memory_order_acquire) >>
-				 GATE_STATE_SHIFT);
+	return (enum gate_state)(load_acquire(gate) >> GATE_STATE_SHIFT);
 }
 
 #define SLOT_RECORDS 256
@@ -233,8 +232,7 @@ bool slot_close_is_last(struct slot *sl);
 void slot_pass_on_slow(struct slot *sl);
 static inline void slot_pass_on(struct slot *sl)
 {
-	if (__builtin_expect(atomic_load_explicit(&sl->former, memory_order_relaxed) != 0,
-			     0))
+	if (__builtin_expect(load_relaxed(&sl->former) != 0, 0))
 		slot_pass_on_slow(sl);
 }
 

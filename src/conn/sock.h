@@ -4,13 +4,13 @@
 #define VD_CONN_SOCK_H
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base/atomic.h"
 #include "base/reason.h"
 #include "base/tcp.h"
 #include "conn/report.h"
@@ -123,13 +123,12 @@ static inline struct sock *fd_sock(int fd)
 	if ((unsigned)fd >= (unsigned)fd_table_size)
 		return NULL;
 	/* Acquire: the sock was made ready before it was put into the table. */
-	return atomic_load_explicit(&fd_table[fd], memory_order_acquire);
+	return load_acquire(&fd_table[fd]);
 }
 /* For a call under way: the same also after fd_stand_down. */
 static inline bool fd_is(int fd, struct sock *s)
 {
-	return (unsigned)fd < (unsigned)fd_table_end &&
-	       atomic_load_explicit(&fd_table[fd], memory_order_acquire) == s;
+	return (unsigned)fd < (unsigned)fd_table_end && load_acquire(&fd_table[fd]) == s;
 }
 /* The lowest number of s, or -1. */
 int fd_number(struct sock *s);
@@ -201,7 +200,7 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 static inline bool sock_is_direct(struct sock *s)
 {
 	/* Acquire: the segment was stored before the phase said ATTACHED. */
-	uint32_t phase = atomic_load_explicit(&s->slot->phase, memory_order_acquire);
+	uint32_t phase = load_acquire(&s->slot->phase);
 	return phase == SLOT_ATTACHED || phase == SLOT_LEAVING;
 }
 /* EPOLLIN, OUT, RDHUP, HUP, ERR, PRI as the kernel would give them for a TCP socket. */
@@ -299,7 +298,7 @@ static inline void wait_know_self(bool crowd)
 /* By what the peer has told: the two are on one processor. */
 static inline bool wait_shares_cpu(struct sock *s, uint32_t told)
 {
-	uint32_t cpu = atomic_load_explicit(&s->cpu, memory_order_relaxed);
+	uint32_t cpu = load_relaxed(&s->cpu);
 	return told != 0 && ((told ^ cpu) & TOLD_CPU) == 0;
 }
 /* A spin for it would be in vain, or in the way of others. */
@@ -332,8 +331,7 @@ extern bool left_are_last;
 extern _Atomic uint32_t left_socks;
 static inline bool left_any(void)
 {
-	return __builtin_expect(
-		atomic_load_explicit(&left_socks, memory_order_relaxed) != 0, 0);
+	return __builtin_expect(load_relaxed(&left_socks) != 0, 0);
 }
 /* Bytes of s that have not been read. */
 size_t left_bytes(const struct sock *s);
@@ -380,11 +378,11 @@ bool sock_is_held_up(struct sock *s, int fd);
 /* enum slot_options, which an accepted connection has from its listener. */
 static inline uint32_t sock_options(struct sock *s)
 {
-	return atomic_load_explicit(&s->slot->options, memory_order_relaxed);
+	return load_relaxed(&s->slot->options);
 }
 static inline void sock_options_are(struct sock *s, uint32_t options)
 {
-	atomic_store_explicit(&s->slot->options, options, memory_order_relaxed);
+	store_relaxed(&s->slot->options, options);
 }
 /* FIONREAD. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
@@ -427,7 +425,7 @@ static inline void sock_attend(bool asleep)
 {
 	/* Most processes with connections of a few operations have none that last. Relaxed: who has
 	 * nothing of the first one's yet may do without a look at it, too. */
-	if (atomic_load_explicit(&sock_had_bells, memory_order_relaxed))
+	if (load_relaxed(&sock_had_bells))
 		sock_attend_slow(asleep);
 }
 /* What peers of this process's connections ask of ends that it has itself is done. */

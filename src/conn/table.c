@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shared memory of a family: made once, and an entry in it for each process. */
+#include "base/atomic.h"
 #include "conn/table.h"
 
 #include <errno.h>
@@ -197,8 +198,7 @@ static void clear_entry(struct slot_table *t, struct table_process *p)
 /* An entry with counts of 0, or NULL. */
 static struct table_process *reserve(struct slot_table *t)
 {
-	uint32_t from =
-		atomic_fetch_add_explicit(&t->next_process, 1, memory_order_relaxed);
+	uint32_t from = fetch_add_relaxed(&t->next_process, 1);
 	int saved = errno;
 
 	for (uint32_t i = 0; i < TABLE_TRIES; i++) {
@@ -503,7 +503,7 @@ void table_part_end(struct slot_table *away, bool closes)
 
 bool table_is_private(void)
 {
-	return atomic_load_explicit(&is_private, memory_order_relaxed);
+	return load_relaxed(&is_private);
 }
 
 const struct slot_table *table_former(void)

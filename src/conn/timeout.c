@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SO_RCVTIMEO and SO_SNDTIMEO: what the program has set is kept beside the socket. */
+#include "base/atomic.h"
 #include "conn/timeout.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ static void store(struct sock *s, enum timeout_of which, int64_t ns)
 {
 	if (ns == TIMEOUT_AT_ONCE)
 		atomic_fetch_or(&s->slot->at_once_ever, 1u << which);
-	atomic_store_explicit(&s->slot->timeout_ns[which], ns, memory_order_relaxed);
+	store_relaxed(&s->slot->timeout_ns[which], ns);
 }
 
 /* As the kernel has it: rounded up to its ticks. TIMEOUT_NEVER for "at once", too. */
@@ -58,8 +59,7 @@ int timeout_set(struct sock *s, int fd, int name, const void *value, socklen_t l
 
 void timeout_inherit(struct sock *s, struct sock *listener)
 {
-	uint32_t ever =
-		atomic_load_explicit(&listener->slot->at_once_ever, memory_order_relaxed);
+	uint32_t ever = load_relaxed(&listener->slot->at_once_ever);
 	for (unsigned which = TIMEOUT_RX; ever && which <= TIMEOUT_TX; which++)
 		if (ever & 1u << which)
 			store(s, which, TIMEOUT_UNKNOWN);

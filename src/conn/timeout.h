@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "conn/sock.h"
 
 enum timeout_of { TIMEOUT_RX, TIMEOUT_TX };
@@ -21,7 +22,7 @@ enum timeout_of { TIMEOUT_RX, TIMEOUT_TX };
 static inline int64_t timeout_ns(struct sock *s, enum timeout_of which)
 {
 	/* Relaxed: a call goes by what it finds when it begins. */
-	return atomic_load_explicit(&s->slot->timeout_ns[which], memory_order_relaxed);
+	return load_relaxed(&s->slot->timeout_ns[which]);
 }
 
 /* setsockopt of one of the two, under any of their numbers. 0 or -errno. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The traced side of `viaduct trace`: the buffer's beginning and end, and the records in it. */
+#include "base/atomic.h"
 #include "conn/trace.h"
 
 #include <arpa/inet.h>
@@ -57,9 +58,9 @@ static void answer(uint32_t session, int fd)
 
 	if (!p)
 		return;
-	atomic_store_explicit(&p->trace.fd, fd, memory_order_relaxed);
+	store_relaxed(&p->trace.fd, fd);
 	/* Release: the descriptor and the buffer are there when the session is. */
-	atomic_store_explicit(&p->trace.session, session, memory_order_release);
+	store_release(&p->trace.session, session);
 }
 
 static void unmap(void)
@@ -81,13 +82,13 @@ static void drop(void)
 	if (!trace.buffer)
 		return;
 	/* Release: whoever finds it has all records. */
-	atomic_store_explicit(&trace.buffer->session, TRACE_OFF, memory_order_release);
+	store_release(&trace.buffer->session, TRACE_OFF);
 	unmap();
 }
 
 static uint32_t area_wished(void)
 {
-	uint32_t n = atomic_load_explicit(&trace_wish.area_bytes, memory_order_relaxed);
+	uint32_t n = load_relaxed(&trace_wish.area_bytes);
 
 	if (n < TRACE_AREA_LEAST || n > TRACE_AREA_MOST || (n & (n - 1)))
 		return TRACE_AREA_DEFAULT;
@@ -138,7 +139,7 @@ static void begin(uint32_t session)
 	trace.buffer->layout = TRACE_LAYOUT;
 	trace.buffer->record_bytes = sizeof(struct trace_record);
 	trace.buffer->area_bytes = trace.area;
-	atomic_store_explicit(&trace.buffer->session, session, memory_order_relaxed);
+	store_relaxed(&trace.buffer->session, session);
 	answer(session, trace.fd);
 	log_info("this process is being traced");
 }
@@ -169,7 +170,7 @@ static bool is_borrowed(void)
 /* Under the lock: there is a buffer for who asks now. */
 static bool is_on(uint64_t now_ns)
 {
-	uint32_t wish = atomic_load_explicit(&trace_wish.session, memory_order_relaxed);
+	uint32_t wish = load_relaxed(&trace_wish.session);
 	bool due = now_ns - trace.checked_ns > CHECK_NS;
 
 	if (wish != TRACE_OFF && (wish != trace.session || due) && !is_borrowed()) {
@@ -241,7 +242,7 @@ static bool ask_ends(struct sock *s, int fd, struct ends *e)
 
 static int fd_of(struct sock *s)
 {
-	int fd = atomic_load_explicit(&s->slot->fd, memory_order_relaxed);
+	int fd = load_relaxed(&s->slot->fd);
 
 	if (fd_sock(fd) == s)
 		return fd;
@@ -281,7 +282,7 @@ static void append(struct trace_record *r, const void *bytes)
 
 	r->bytes = trace_record_bytes(r->len);
 	r->total = trace.total;
-	atomic_store_explicit(&b->reserved, trace.head + r->bytes, memory_order_relaxed);
+	store_relaxed(&b->reserved, trace.head + r->bytes);
 	/* Release: who copies any of the bytes below sees that they were reserved. */
 	atomic_thread_fence(memory_order_release);
 	store(trace.head, r, sizeof(*r));
@@ -289,15 +290,15 @@ static void append(struct trace_record *r, const void *bytes)
 		store(trace.head + sizeof(*r), bytes, r->len);
 	trace.head += r->bytes;
 	trace.total += r->len;
-	atomic_store_explicit(&b->total, trace.total, memory_order_relaxed);
+	store_relaxed(&b->total, trace.total);
 	/* Release: the record is there when the head is. */
-	atomic_store_explicit(&b->head, trace.head, memory_order_release);
+	store_release(&b->head, trace.head);
 }
 
 /* The offset in the whole stream of a position in the ring: TCP's bytes came before. */
 static uint64_t offset_of(struct wire_dir *d, uint64_t position)
 {
-	return position + atomic_load_explicit(&d->up_at, memory_order_relaxed);
+	return position + load_relaxed(&d->up_at);
 }
 
 static void describe(struct sock *s, int fd, struct trace_record *r)
@@ -305,11 +306,10 @@ static void describe(struct sock *s, int fd, struct trace_record *r)
 	const struct ends *e = ends_of(s, fd);
 	bool in = r->kind == TRACE_IN;
 	/* Relaxed: a hint of how far the other direction is; what it moved is recorded. */
-	uint64_t other = atomic_load_explicit(in ? &s->out->produced : &s->in->consumed,
-					      memory_order_relaxed);
+	uint64_t other = load_relaxed(in ? &s->out->produced : &s->in->consumed);
 
 	r->other_at = offset_of(in ? s->out : s->in, other);
-	r->fd = atomic_load_explicit(&s->slot->fd, memory_order_relaxed);
+	r->fd = load_relaxed(&s->slot->fd);
 	r->slot = slot_index(s->slot);
 	r->generation = atomic_load(&s->slot->generation);
 	memcpy(r->local, e->local, 16);
@@ -366,8 +366,7 @@ void trace_event(struct sock *s, int fd, enum trace_kind kind, enum vd_reason re
 	lock_take(&trace.lock);
 	r.time_ns = now_ns();
 	if (is_on(r.time_ns)) {
-		r.at = offset_of(s->out, atomic_load_explicit(&s->out->produced,
-							      memory_order_relaxed));
+		r.at = offset_of(s->out, load_relaxed(&s->out->produced));
 		describe(s, fd, &r);
 		append(&r, NULL);
 	}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/atomic.h"
 #include "base/reason.h"
 #include "conn/sock.h"
 #include "conn/trace_buffer.h"
@@ -15,9 +16,7 @@ extern struct trace_wish trace_wish __attribute__((visibility("hidden")));
 static inline bool trace_is_wished(void)
 {
 	/* Relaxed: a trace may begin and end an operation late. */
-	return __builtin_expect(atomic_load_explicit(&trace_wish.session,
-						     memory_order_relaxed) != TRACE_OFF,
-				0);
+	return __builtin_expect(load_relaxed(&trace_wish.session) != TRACE_OFF, 0);
 }
 
 /*

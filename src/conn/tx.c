@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -32,8 +33,7 @@
 bool tx_is_up(struct sock *s)
 {
 	/* Our own words, one store each: whatever a dead owner left undone shows here. */
-	return atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed) ==
-	       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1;
+	return load_relaxed(&s->out->up_epoch) == load_relaxed(&s->out->down_epoch) + 1;
 }
 
 bool sock_one_way;
@@ -41,21 +41,20 @@ bool sock_one_way;
 /* Whether the next epoch can begin; if so, *passed is the last one that is over. */
 static bool may_go_up(struct sock *s, uint32_t *passed)
 {
-	*passed = atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+	*passed = load_relaxed(&s->out->down_epoch);
 	/* Acquire pairs with rx_open: the peer reads TCP within bounds from there on. */
-	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	uint32_t ready = load_acquire(&s->out->ready_epoch);
 	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
 		return false;
 	if (!peer_may_use(s))
 		return false;
 	if (!peer_may_go_up(s))
 		return false;
-	if (atomic_load_explicit(&s->out->want_down, memory_order_relaxed) ||
-	    atomic_load_explicit(&s->out->closed, memory_order_relaxed) ||
+	if (load_relaxed(&s->out->want_down) || load_relaxed(&s->out->closed) ||
 	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
 		return false;
 	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
-	       !atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+	       !load_relaxed(&s->in->fin);
 }
 
 bool tx_up(struct sock *s, int fd)
@@ -75,10 +74,9 @@ bool tx_up(struct sock *s, int fd)
 		     (!is_foreign(s) || promise_tcp_room(fd)) &&
 		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
 		if (up) {
-			atomic_store_explicit(&s->out->up_at, mark, memory_order_relaxed);
+			store_relaxed(&s->out->up_at, mark);
 			/* Release: the mark is there when the epoch is. */
-			atomic_store_explicit(&s->out->up_epoch, passed + 1,
-					      memory_order_release);
+			store_release(&s->out->up_epoch, passed + 1);
 			slot_switched(sl);
 			peer_is_up(s);
 			/* No answer of ours will carry one: a peer that is not up yet, and has
@@ -102,14 +100,14 @@ bool tx_up(struct sock *s, int fd)
 static void store_down(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	uint32_t up = atomic_load_explicit(&s->out->up_epoch, memory_order_relaxed);
+	uint32_t up = load_relaxed(&s->out->up_epoch);
 	uint64_t end;
 	ring_tx_push(&sl->tx, s->out);
 	if (!rewind_answer(s, fd, &end))
 		return;
-	atomic_store_explicit(&s->out->down_at, end, memory_order_relaxed);
+	store_relaxed(&s->out->down_at, end);
 	/* Release: mark and cursor are there when the epoch is. */
-	atomic_store_explicit(&s->out->down_epoch, up, memory_order_release);
+	store_release(&s->out->down_epoch, up);
 	slot_switched(sl);
 	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
 }
@@ -119,11 +117,10 @@ void tx_pass_over(struct sock *s)
 	struct slot *sl = s->slot;
 	bool passed = false;
 	lock_take(&sl->tx_lock);
-	uint32_t ready = atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
+	uint32_t ready = load_acquire(&s->out->ready_epoch);
 	if (gate_state(&sl->gate_tx) == GATE_TCP &&
-	    ready ==
-		    atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed) + 1) {
-		atomic_store_explicit(&s->out->down_epoch, ready, memory_order_release);
+	    ready == load_relaxed(&s->out->down_epoch) + 1) {
+		store_release(&s->out->down_epoch, ready);
 		passed = true;
 	}
 	lock_drop(&sl->tx_lock);
@@ -154,26 +151,23 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 			peer_flush(s);
 		}
 		/* A sibling may have died between its `fin` and the kernel's shutdown. */
-		if (fd >= 0 && atomic_load_explicit(&s->out->fin, memory_order_relaxed))
+		if (fd >= 0 && load_relaxed(&s->out->fin))
 			REAL(shutdown)(fd, SHUT_WR);
 		gate_set(&sl->gate_tx, to);
 	}
 	if (!tx_is_up(s))
 		rewind_answered(s);
 	if (to == GATE_FINAL) {
-		uint32_t ready =
-			atomic_load_explicit(&s->out->ready_epoch, memory_order_acquire);
-		uint32_t passed =
-			atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+		uint32_t ready = load_acquire(&s->out->ready_epoch);
+		uint32_t passed = load_relaxed(&s->out->down_epoch);
 		/* The peer waits in READY for a mark that will not come: tell it. */
 		if (ready == passed + 1)
-			atomic_store_explicit(&s->out->down_epoch, ready,
-					      memory_order_release);
+			store_release(&s->out->down_epoch, ready);
 		gate_set(&sl->gate_tx, GATE_FINAL);
 	}
 	lock_drop(&sl->tx_lock);
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
-	if (atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed))
+	if (load_relaxed(&sl->sleepers_tx))
 		sock_ring_self(s); /* they have to go on in the kernel */
 }
 
@@ -226,10 +220,8 @@ NEAR_MOVE void counted_tx_over(void *arg)
 /* Something that a send has to look at before it writes to the ring. */
 static inline bool attention(struct sock *s)
 {
-	return atomic_load_explicit(&s->look_due, memory_order_relaxed) |
-	       atomic_load_explicit(&s->out->want_down, memory_order_relaxed) |
-	       atomic_load_explicit(&s->out->closed, memory_order_relaxed) |
-	       atomic_load_explicit(&s->in->fin, memory_order_relaxed) |
+	return load_relaxed(&s->look_due) | load_relaxed(&s->out->want_down) |
+	       load_relaxed(&s->out->closed) | load_relaxed(&s->in->fin) |
 	       (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR |
 				    SEEN_BROKEN | SEEN_GONE | ~SEEN_VERDICTS));
 }
@@ -237,8 +229,7 @@ static inline bool attention(struct sock *s)
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
 static bool is_peer_here(struct sock *s)
 {
-	return wait_shares_cpu(
-		s, atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed));
+	return wait_shares_cpu(s, load_relaxed(&s->out->rx_cpu));
 }
 
 static bool is_piece(struct sock *s, size_t bytes)
@@ -305,10 +296,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 static void note_held(struct sock *s)
 {
 	struct ring_tx *tx = &s->slot->tx;
-	if (tx->pushed != tx->produced &&
-	    !atomic_load_explicit(&s->out->held_since_ms, memory_order_relaxed))
-		atomic_store_explicit(&s->out->held_since_ms, clock_coarse_ms(),
-				      memory_order_release);
+	if (tx->pushed != tx->produced && !load_relaxed(&s->out->held_since_ms))
+		store_release(&s->out->held_since_ms, clock_coarse_ms());
 }
 
 void sock_push(struct sock *s)
@@ -329,9 +318,7 @@ void sock_push(struct sock *s)
  */
 static inline void answer_late(struct sock *s, int fd)
 {
-	if (__builtin_expect(atomic_load_explicit(&s->out->want_down,
-						  memory_order_relaxed) < WANT_REWIND,
-			     1) ||
+	if (__builtin_expect(load_relaxed(&s->out->want_down) < WANT_REWIND, 1) ||
 	    !fd_is(fd, s))
 		return;
 	int saved = errno;
@@ -410,8 +397,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	sock_service(s, fd);
 	if (!(seen_of(sl) &
 	      (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_GONE)) &&
-	    !atomic_load_explicit(&s->out->closed, memory_order_relaxed) &&
-	    !atomic_load_explicit(&s->in->fin, memory_order_relaxed))
+	    !load_relaxed(&s->out->closed) && !load_relaxed(&s->in->fin))
 		return 0;
 	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
 	if (!(seen_of(sl) & SEEN_SHUT_WR)) {
@@ -491,8 +477,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 				continue;
 			if (room_go_on(s, w.fd, false))
 				continue;
-			atomic_fetch_add_explicit(&s->slot->tx_full, 1,
-						  memory_order_relaxed);
+			fetch_add_relaxed(&s->slot->tx_full, 1);
 			n = -EAGAIN;
 			break;
 		}
@@ -545,8 +530,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 			sl->tx_messages++;
 			if (__builtin_expect(special_of(sl) != 0, 0))
 				info_sent(s);
-			if (atomic_load_explicit(&s->rush, memory_order_relaxed))
-				atomic_store_explicit(&s->rush, 0, memory_order_relaxed);
+			if (load_relaxed(&s->rush))
+				store_relaxed(&s->rush, 0);
 		}
 	}
 	lock_drop(&sl->tx_lock);

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
@@ -45,8 +46,7 @@ static uint32_t place_of(struct sock *s, int fd)
 {
 	struct sockaddr_storage at = {0};
 	socklen_t len = sizeof(at);
-	bool connected = atomic_load_explicit(&s->slot->role, memory_order_relaxed) ==
-			 TCP_ROLE_CONNECTED;
+	bool connected = load_relaxed(&s->slot->role) == TCP_ROLE_CONNECTED;
 	uint32_t hash = 2166136261u;
 	if ((connected ? getpeername(fd, (struct sockaddr *)&at, &len)
 		       : getsockname(fd, (struct sockaddr *)&at, &len)) < 0)
@@ -85,7 +85,7 @@ static _Atomic uint8_t *doublings_of(uint32_t record)
 
 static uint8_t doublings_at(uint32_t record)
 {
-	uint8_t now = atomic_load_explicit(doublings_of(record), memory_order_relaxed);
+	uint8_t now = load_relaxed(doublings_of(record));
 	return now < DOUBLINGS_MOST ? now : DOUBLINGS_MOST;
 }
 
@@ -102,12 +102,12 @@ static uint64_t threshold_of(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint64_t threshold = (uint64_t)config_get()->upgrade_after * EARN_TURN_UNITS;
-	uint64_t now = atomic_load_explicit(&sl->earned, memory_order_relaxed);
-	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);
+	uint64_t now = load_relaxed(&sl->earned);
+	uint32_t record = load_relaxed(&sl->record);
 	if (threshold == 0)
 		return 0;
 	/* Relaxed: all find the same. */
-	atomic_store_explicit(&earn_first_due, due_at(threshold), memory_order_relaxed);
+	store_relaxed(&earn_first_due, due_at(threshold));
 	/* Most end before anything learnt is of interest. */
 	if (now / EARN_UNIT <= threshold)
 		return threshold;
@@ -117,7 +117,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 			return 0; /* not connected: there it ends */
 		if (!config_get()->upgrade_fixed && is_little_saved(fd))
 			record |= RECORD_CHEAP;
-		atomic_store_explicit(&sl->record, record, memory_order_relaxed);
+		store_relaxed(&sl->record, record);
 	}
 	return threshold * (record & RECORD_CHEAP ? CHEAP_DUE : 1)
 	       << doublings_at(record);
@@ -126,21 +126,19 @@ static uint64_t threshold_of(struct sock *s, int fd)
 FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
-	uint64_t now = earn_after(atomic_load_explicit(&sl->earned, memory_order_relaxed),
-				  sends);
+	uint64_t now = earn_after(load_relaxed(&sl->earned), sends);
 	uint64_t threshold;
-	atomic_store_explicit(&sl->earned, now, memory_order_relaxed);
+	store_relaxed(&sl->earned, now);
 	threshold = threshold_of(s, fd);
 	if (threshold == 0 || now / EARN_UNIT > threshold)
 		return true;
-	atomic_store_explicit(&sl->earn_due, due_at(threshold), memory_order_relaxed);
+	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
 }
 
 void earn_bytes(struct sock *s, size_t bytes)
 {
-	atomic_fetch_add_explicit(&s->slot->earned, bytes / UNIT_BYTES * EARN_UNIT,
-				  memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->earned, bytes / UNIT_BYTES * EARN_UNIT);
 }
 
 /* What it has done on the ring, in the same units. */
@@ -155,12 +153,12 @@ static uint64_t units_on_ring(const struct slot *sl)
 NEAR_CODE void earn_judge(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t record = atomic_load_explicit(&sl->record, memory_order_relaxed);
+	uint32_t record = load_relaxed(&sl->record);
 	uint32_t phase = phase_of(sl);
 	if (record == 0 || phase < SLOT_MEETING || phase == SLOT_FINAL ||
 	    slot_is_shared(sl)) /* then it goes on elsewhere */
 		return;
-	atomic_store_explicit(&sl->record, 0, memory_order_relaxed);
+	store_relaxed(&sl->record, 0);
 	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = doublings_at(record);
 	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
@@ -173,5 +171,5 @@ NEAR_CODE void earn_judge(struct sock *s)
 	else
 		now = units < BEST_UNITS && now > 2 ? now - 2 : 0;
 	/* Relaxed: of two that end at the same time, one is enough. */
-	atomic_store_explicit(doublings, now, memory_order_relaxed);
+	store_relaxed(doublings, now);
 }

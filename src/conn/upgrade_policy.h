@@ -3,6 +3,7 @@
 #ifndef VD_CONN_UPGRADE_POLICY_H
 #define VD_CONN_UPGRADE_POLICY_H
 
+#include "base/atomic.h"
 #include "conn/sock.h"
 
 #define EARN_UNIT_SHIFT 14
@@ -33,13 +34,11 @@ static inline uint64_t earn_after(uint64_t before, bool sends)
  */
 static inline bool earn_goes_on(struct slot *sl, bool sends)
 {
-	uint64_t now = earn_after(atomic_load_explicit(&sl->earned, memory_order_relaxed),
-				  sends);
-	if (atomic_load_explicit(&sl->phase, memory_order_relaxed) != SLOT_EARNING ||
-	    now > atomic_load_explicit(&sl->earn_due, memory_order_relaxed))
+	uint64_t now = earn_after(load_relaxed(&sl->earned), sends);
+	if (load_relaxed(&sl->phase) != SLOT_EARNING || now > load_relaxed(&sl->earn_due))
 		return false;
 	/* Relaxed, and not one step: of threads that count at the same time, one is enough. */
-	atomic_store_explicit(&sl->earned, now, memory_order_relaxed);
+	store_relaxed(&sl->earned, now);
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/probe.h"
 #include "base/real.h"
@@ -43,15 +44,15 @@ static int64_t now_ns(void)
 
 bool sock_is_held(struct sock *s)
 {
-	return atomic_load_explicit(&s->in->held_since_ms, memory_order_acquire) != 0;
+	return load_acquire(&s->in->held_since_ms) != 0;
 }
 
 bool wait_held_due(struct sock *s)
 {
 	if (__builtin_expect(!sock_is_held(s), 1))
 		return false;
-	uint64_t held = atomic_load_explicit(&s->in->held_at, memory_order_acquire);
-	uint64_t taken = atomic_load_explicit(&s->in->consumed, memory_order_relaxed);
+	uint64_t held = load_acquire(&s->in->held_at);
+	uint64_t taken = load_relaxed(&s->in->consumed);
 	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
 }
 
@@ -59,19 +60,17 @@ bool wait_held_due(struct sock *s)
 static bool is_carried_out(struct sock *s, uint32_t want)
 {
 	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
-	       atomic_load_explicit(&s->out->ready_epoch, memory_order_relaxed) ==
-		       atomic_load_explicit(&s->out->down_epoch, memory_order_relaxed);
+	       load_relaxed(&s->out->ready_epoch) == load_relaxed(&s->out->down_epoch);
 }
 
 bool wait_attention(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t want = atomic_load_explicit(&s->out->want_down, memory_order_relaxed);
+	uint32_t want = load_relaxed(&s->out->want_down);
 	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
 		!is_carried_out(s, want) && !peer_is_parents(s)) ||
 	       (gate_state(&sl->gate_rx) == GATE_RING &&
-		atomic_load_explicit(&s->in->down_epoch, memory_order_relaxed) ==
-			atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed));
+		load_relaxed(&s->in->down_epoch) == load_relaxed(&s->in->up_epoch));
 }
 
 static bool hint_in(struct sock *s)
@@ -81,13 +80,12 @@ static bool hint_in(struct sock *s)
 		return true;
 	switch (gate_state(&sl->gate_rx)) {
 	case GATE_READY: /* once the mark is known, TCP wakes by itself */
-		return !atomic_load_explicit(&sl->rx_marked, memory_order_relaxed) &&
-		       atomic_load_explicit(&s->in->up_epoch, memory_order_relaxed) ==
-			       atomic_load_explicit(&s->in->ready_epoch,
-						    memory_order_relaxed);
+		return !load_relaxed(&sl->rx_marked) &&
+		       load_relaxed(&s->in->up_epoch) ==
+			       load_relaxed(&s->in->ready_epoch);
 	case GATE_RING:
 		return ring_unread(s->in) || wait_held_due(s) ||
-		       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+		       load_relaxed(&s->in->fin);
 	default:
 		return true;
 	}
@@ -101,7 +99,7 @@ static bool hint_out(struct sock *s)
 	uint32_t size = ring_size_hint(s->out);
 	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
 	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR | SEEN_GONE)) ||
-	       atomic_load_explicit(&s->in->fin, memory_order_relaxed);
+	       load_relaxed(&s->in->fin);
 }
 
 bool wait_hint(struct sock *s, uint32_t interest)
@@ -116,20 +114,20 @@ bool wait_hint(struct sock *s, uint32_t interest)
 static bool spin_may_pay(struct sock *s, uint32_t interest)
 {
 	uint32_t peer;
-	uint32_t skip = atomic_load_explicit(&s->spin_skip, memory_order_relaxed);
+	uint32_t skip = load_relaxed(&s->spin_skip);
 	if (interest & EPOLLIN) {
 		if (gate_state(&s->slot->gate_rx) != GATE_RING)
 			return false;
-		peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
+		peer = load_relaxed(&s->in->tx_cpu);
 	} else {
-		peer = atomic_load_explicit(&s->out->rx_cpu, memory_order_relaxed);
+		peer = load_relaxed(&s->out->rx_cpu);
 	}
 	if (config_get()->spin_fixed)
 		return true;
 	if (wait_is_in_the_way(s, peer))
 		return false;
 	if (skip > 0) {
-		atomic_store_explicit(&s->spin_skip, skip - 1, memory_order_relaxed);
+		store_relaxed(&s->spin_skip, skip - 1);
 		return false;
 	}
 	return true;
@@ -142,14 +140,14 @@ static bool spin_may_pay(struct sock *s, uint32_t interest)
  */
 static bool rush_pause(struct sock *s)
 {
-	uint32_t rush = atomic_load_explicit(&s->rush, memory_order_relaxed);
+	uint32_t rush = load_relaxed(&s->rush);
 	if (rush < RUSH_LEAST)
 		return false;
 	for (unsigned i = rush > RUSH_LEAST ? RUSH_PAUSES : RUSH_PAUSES_FEW; i > 0; i--)
 		__builtin_ia32_pause();
 	uint64_t gathered = ring_unread(s->in);
 	rush = gathered >= RUSH_BYTES_FEW ? RUSH_LEAST : gathered ? RUSH_LEAST + 1 : 0;
-	atomic_store_explicit(&s->rush, rush, memory_order_relaxed);
+	store_relaxed(&s->rush, rush);
 	return rush != 0;
 }
 
@@ -163,10 +161,8 @@ static bool spin_eagerly(struct sock *s, uint32_t interest)
 				__builtin_ia32_pause();
 				continue;
 			}
-			uint32_t rush =
-				atomic_load_explicit(&s->rush, memory_order_relaxed);
-			atomic_store_explicit(&s->rush, i < RUSH_ROUNDS ? rush + 1 : 0,
-					      memory_order_relaxed);
+			uint32_t rush = load_relaxed(&s->rush);
+			store_relaxed(&s->rush, i < RUSH_ROUNDS ? rush + 1 : 0);
 			return true;
 		}
 		if (wait_hint(s, interest))
@@ -200,18 +196,17 @@ bool wait_spin(struct sock *s, uint32_t interest)
 	if (budget == 0 || wait_is_over(s) || !spin_may_pay(s, interest))
 		return false;
 	if (spin_until(s, interest, budget)) {
-		atomic_store_explicit(&s->spin_failed, 0, memory_order_relaxed);
+		store_relaxed(&s->spin_failed, 0);
 		return true;
 	}
 	if (wait_is_over(s)) /* says nothing about other waits */
 		return false;
-	uint32_t failed = atomic_load_explicit(&s->spin_failed, memory_order_relaxed) + 1;
+	uint32_t failed = load_relaxed(&s->spin_failed) + 1;
 	if (failed >= SPIN_FAILURES) {
-		atomic_store_explicit(&s->spin_skip, SPIN_SKIP_WAITS,
-				      memory_order_relaxed);
+		store_relaxed(&s->spin_skip, SPIN_SKIP_WAITS);
 		failed = SPIN_FAILURES - 1; /* one more failure skips again */
 	}
-	atomic_store_explicit(&s->spin_failed, failed, memory_order_relaxed);
+	store_relaxed(&s->spin_failed, failed);
 	return false;
 }
 
@@ -241,7 +236,7 @@ void bell_ring_peer(struct sock *s)
 	bells_enter(s);
 	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
-	atomic_fetch_add_explicit(&s->slot->doorbells, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->doorbells, 1);
 	PROBE1(doorbell, slot_cookie(s->slot));
 	if (far >= 0)
 		farbell_ring(far);
@@ -261,8 +256,8 @@ void sock_ring_self(struct sock *s)
 
 static uint32_t next_seq(_Atomic uint32_t *arm)
 {
-	uint32_t seq = atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
-	return seq ? seq : atomic_fetch_add_explicit(arm, 1, memory_order_relaxed) + 1;
+	uint32_t seq = fetch_add_relaxed(arm, 1) + 1;
+	return seq ? seq : fetch_add_relaxed(arm, 1) + 1;
 }
 
 void sock_arm(struct sock *s, uint32_t interest)
@@ -270,25 +265,23 @@ void sock_arm(struct sock *s, uint32_t interest)
 	struct slot *sl = s->slot;
 	if (interest & EPOLLIN) {
 		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_acq_rel);
-		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
-				      memory_order_relaxed);
+		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
 	}
 	if (interest & EPOLLOUT) {
 		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
-		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
-				      memory_order_relaxed);
+		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
 		room_sleeps(s);
 	}
 	info_sleeps(s);
 	/* The fence that must stay: the flags above are seen by the peer before we look at
 	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 }
 
 static void disarm(_Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
 		   _Atomic uint32_t *armed)
 {
-	uint32_t seq = atomic_load_explicit(arm, memory_order_relaxed);
+	uint32_t seq = load_relaxed(arm);
 	/* The last to leave clears, unless somebody has armed again since. */
 	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1)
 		atomic_compare_exchange_strong_explicit(
@@ -309,17 +302,15 @@ void sock_disarm(struct sock *s, uint32_t interest)
 static void ring_again(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t rx = atomic_load_explicit(&sl->sleepers_rx, memory_order_relaxed);
-	uint32_t tx = atomic_load_explicit(&sl->sleepers_tx, memory_order_relaxed);
+	uint32_t rx = load_relaxed(&sl->sleepers_rx);
+	uint32_t tx = load_relaxed(&sl->sleepers_tx);
 	if (rx == 0 && tx == 0)
 		return;
 	if (rx)
-		atomic_store_explicit(&s->in->rx_armed, next_seq(&sl->rx_arm),
-				      memory_order_relaxed);
+		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
 	if (tx)
-		atomic_store_explicit(&s->out->tx_armed, next_seq(&sl->tx_arm),
-				      memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst); /* as in sock_arm */
+		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
+	fence_full(); /* as in sock_arm */
 	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
 		sock_ring_self(s);
 }
@@ -411,7 +402,7 @@ bool wait_finds(struct wait *w)
 	int fd = -1;
 	/* As in the kernel, a call that sleeps keeps the connection open: by the duplicate of who
 	 * closed its last number, or by another number that the program has. */
-	if (w->held && atomic_load_explicit(&w->s->closed, memory_order_acquire))
+	if (w->held && load_acquire(&w->s->closed))
 		fd = w->s->kept_fd;
 	else if (w->held)
 		fd = fd_number(w->s);
@@ -442,7 +433,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	if (r < 0)
 		return r;
 	report_add(&report_now.sleeps, 1);
-	atomic_fetch_add_explicit(&s->slot->sleeps, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->sleeps, 1);
 	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
 	int n = wait_in_kernel(w, pfd, pfd[2].fd < 0 ? 2 : 3, bound);
 	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);

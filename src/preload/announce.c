@@ -2,6 +2,7 @@
 /* Which listening sockets of this process are announced to connectors on this host. */
 #include <fcntl.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/reason.h"
@@ -55,12 +56,12 @@ void announce_listener(struct sock *s, int fd)
 	struct listener *l;
 	bool is_new, is_known = false;
 
-	if (atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
+	if (load_relaxed(&hook_is_parted))
 		return;
 	lock_take(&table_lock);
 	is_new = !s->has_listened;
 	s->has_listened = true;
-	used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	used = load_relaxed(&table_used);
 	free_entry = used;
 	for (int i = 0; i < used; i++) {
 		l = listener_at(i);
@@ -81,8 +82,7 @@ void announce_listener(struct sock *s, int fd)
 			atomic_fetch_add(&announce_missing, 1);
 		/* Relaxed: the closing side looks again under the lock. */
 		if (free_entry == used)
-			atomic_store_explicit(&table_used, used + 1,
-					      memory_order_relaxed);
+			store_relaxed(&table_used, used + 1);
 	}
 	lock_drop(&table_lock);
 	errno = saved;
@@ -110,8 +110,7 @@ static FORK_CODE void withdraw(struct sock *s)
 	int saved = errno;
 
 	lock_take(&table_lock);
-	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
-	     i++) {
+	for (int i = 0; i < load_relaxed(&table_used); i++) {
 		struct listener *l = listener_at(i);
 
 		if (!l->used || l->s != s)
@@ -135,10 +134,10 @@ static FORK_CODE void withdraw(struct sock *s)
 /* Relaxed: a listen() that goes on beside the close may come after it as well. */
 static bool is_announced(const struct sock *s)
 {
-	int used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	int used = load_relaxed(&table_used);
 
 	for (int i = 0; i < used; i++)
-		if (atomic_load_explicit(&listener_at(i)->s, memory_order_relaxed) == s)
+		if (load_relaxed(&listener_at(i)->s) == s)
 			return true;
 	return false;
 }
@@ -148,16 +147,14 @@ NEAR_CODE void announce_closing(int fd)
 	struct sock *s = fd_sock(fd);
 
 	/* Other descriptors of this process keep the listener alive. */
-	if (s && s->has_listened && is_announced(s) &&
-	    atomic_load_explicit(&s->fds, memory_order_relaxed) == 1)
+	if (s && s->has_listened && is_announced(s) && load_relaxed(&s->fds) == 1)
 		withdraw(s);
 }
 
 void announce_leave(void)
 {
 	lock_take(&table_lock);
-	for (int i = 0; i < atomic_load_explicit(&table_used, memory_order_relaxed);
-	     i++) {
+	for (int i = 0; i < load_relaxed(&table_used); i++) {
 		struct listener *l = listener_at(i);
 
 		if (!l->used)
@@ -179,7 +176,7 @@ bool announce_give_back(void)
 	bool given = false;
 
 	lock_take(&table_lock);
-	used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	used = load_relaxed(&table_used);
 	for (int i = 0; i < used && !given; i++) {
 		struct listener *l = listener_at(i);
 
@@ -200,7 +197,7 @@ void announce_again(struct sock *s, int fd)
 	int saved = errno, used;
 
 	lock_take(&table_lock);
-	used = atomic_load_explicit(&table_used, memory_order_relaxed);
+	used = load_relaxed(&table_used);
 	for (int i = 0; i < used && clock_now_ns() >= retry_at_ns; i++) {
 		struct listener *l = listener_at(i);
 

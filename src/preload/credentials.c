@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/sigsafe.h"
@@ -44,7 +45,7 @@ static bool matters(void)
  * do not share. What is direct then could not be a child's as well. */
 static void leave_amid_threads(void)
 {
-	bool parted = atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
+	bool parted = load_relaxed(&hook_is_parted);
 	int saved = errno;
 
 	/* As in a daemon whose first process has ended. */
@@ -65,7 +66,7 @@ void credentials_leave(void)
 {
 	if (!matters())
 		return;
-	if (has_thread() || atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
+	if (has_thread() || load_relaxed(&hook_is_parted))
 		leave_amid_threads();
 	else if (sock_leave_table())
 		log_debug("gives up rights: has a table of sockets of its own now");

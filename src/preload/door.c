@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "conn/promise.h"
 #include "conn/table.h"
 #include "preload/door.h"
@@ -69,8 +70,7 @@ static void door_hasten(int fd)
 
 	/* Relaxed: a count of units, seen by the next operation of this thread. */
 	if (s)
-		atomic_store_explicit(&s->slot->earned, EARNED_AT_ONCE,
-				      memory_order_relaxed);
+		store_relaxed(&s->slot->earned, EARNED_AT_ONCE);
 }
 
 static uint32_t door_path(int fd, uint32_t *reason)
@@ -81,12 +81,11 @@ static uint32_t door_path(int fd, uint32_t *reason)
 	if (!s)
 		return DOOR_TCP;
 	/* Relaxed: both change at any moment. */
-	*reason = atomic_load_explicit(&s->slot->reason, memory_order_relaxed);
+	*reason = load_relaxed(&s->slot->reason);
 	if (gate_state(&s->slot->gate_rx) != GATE_RING ||
 	    gate_state(&s->slot->gate_tx) != GATE_RING)
 		return DOOR_TCP;
-	return atomic_load_explicit(&s->slot->across, memory_order_relaxed) ? DOOR_RDMA
-									    : DOOR_SHM;
+	return load_relaxed(&s->slot->across) ? DOOR_RDMA : DOOR_SHM;
 }
 
 static int door_is_own(int fd)
@@ -104,7 +103,7 @@ static _Atomic uint64_t *door_counts(int fd)
 		return NULL;
 	s->is_native = true;
 	/* Relaxed: for those who look on. */
-	atomic_store_explicit(&s->slot->native, 1, memory_order_relaxed);
+	store_relaxed(&s->slot->native, 1);
 	return s->slot->native_counts;
 }
 
@@ -189,7 +188,7 @@ static int door_await_any(const int *fds, int count)
 static bool is_value(const _Atomic uint32_t *word, uint32_t value)
 {
 	/* Acquire: the caller reads what the word tells of. */
-	return atomic_load_explicit(word, memory_order_acquire) == value;
+	return load_acquire(word) == value;
 }
 
 static int door_await_word(int fd, const _Atomic uint32_t *word, uint32_t value)

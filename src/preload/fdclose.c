@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/sections.h"
 #include "conn/table.h"
@@ -162,8 +163,7 @@ static void fcntl_before(struct sock *s, int fd, int cmd, long arg)
 static void fcntl_after(struct sock *s, int cmd, long arg)
 {
 	if (cmd == F_SETFL)
-		atomic_store_explicit(&s->slot->nonblock, !!(arg & O_NONBLOCK),
-				      memory_order_relaxed);
+		store_relaxed(&s->slot->nonblock, !!(arg & O_NONBLOCK));
 }
 
 NEAR_CODE HOOK int fcntl64(int fd, int cmd, ...)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that appear, are duplicated, and go: what the tables have to learn of it.
  */
+#include "base/atomic.h"
 #include "base/sections.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
@@ -19,7 +20,7 @@ static _Atomic int known_end FORK_DATA;
 
 void hook_known(int fd)
 {
-	int end = atomic_load_explicit(&known_end, memory_order_relaxed);
+	int end = load_relaxed(&known_end);
 
 	while (fd >= end && !atomic_compare_exchange_weak_explicit(
 				    &known_end, &end, fd + 1, memory_order_relaxed,
@@ -29,7 +30,7 @@ void hook_known(int fd)
 
 int hook_known_end(void)
 {
-	return atomic_load_explicit(&known_end, memory_order_relaxed);
+	return load_relaxed(&known_end);
 }
 
 ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason)
@@ -69,7 +70,7 @@ static void hook_lent(int oldfd, int newfd)
 
 static bool is_parted(void)
 {
-	return atomic_load_explicit(&hook_is_parted, memory_order_relaxed);
+	return load_relaxed(&hook_is_parted);
 }
 
 void hook_give_way(int fd)
@@ -77,7 +78,7 @@ void hook_give_way(int fd)
 	if (!hook_active || hook_is_borrowed() || !fds_got(fd) || is_parted())
 		return;
 	/* Relaxed: a hint. */
-	atomic_store_explicit(&hook_is_short, true, memory_order_relaxed);
+	store_relaxed(&hook_is_short, true);
 	sock_give_way(fd);
 }
 
@@ -129,7 +130,7 @@ struct sock *hook_sock_now(int fd)
 NEAR_CODE void hook_took(int fd)
 {
 	struct sock *s = fd_sock(fd);
-	uint32_t reason = atomic_load_explicit(&refuse_reason, memory_order_relaxed);
+	uint32_t reason = load_relaxed(&refuse_reason);
 
 	if (!s)
 		return;

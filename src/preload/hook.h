@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fds.h"
 #include "base/real.h"
@@ -201,8 +202,7 @@ extern _Atomic bool hook_is_short;
 static inline void hook_numbered(int fd)
 {
 	/* Relaxed: a hint, see base/fds.h. */
-	if (__builtin_expect(
-		    fd >= atomic_load_explicit(&fds_watched, memory_order_relaxed), 0))
+	if (__builtin_expect(fd >= load_relaxed(&fds_watched), 0))
 		hook_give_way(fd);
 }
 
@@ -406,8 +406,7 @@ struct msghdr;
 void rights_room_slow(const struct msghdr *msg, unsigned messages);
 static inline void rights_room(const struct msghdr *msg, unsigned messages)
 {
-	if (__builtin_expect(atomic_load_explicit(&hook_is_short, memory_order_relaxed),
-			     0))
+	if (__builtin_expect(load_relaxed(&hook_is_short), 0))
 		rights_room_slow(msg, messages);
 }
 void rights_sending(const struct msghdr *msg);

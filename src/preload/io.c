@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read, write and their vector forms, and sendfile. */
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -9,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -114,7 +114,7 @@ NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 static int rwf_taken(void)
 {
 	static _Atomic int seen; /* 0: not looked yet */
-	int taken = atomic_load_explicit(&seen, memory_order_relaxed);
+	int taken = load_relaxed(&seen);
 	struct utsname u = {0};
 	char *end;
 
@@ -131,7 +131,7 @@ static int rwf_taken(void)
 		taken |= FLAG_NOAPPEND;
 	if (version >= (6 << 16 | 18))
 		taken |= FLAG_NOSIGNAL;
-	atomic_store_explicit(&seen, taken, memory_order_relaxed);
+	store_relaxed(&seen, taken);
 	return taken;
 }
 

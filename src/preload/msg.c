@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
@@ -120,7 +121,7 @@ static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
 
 	if (n < 0)
 		return n;
-	if (atomic_load_explicit(&s->slot->inq, memory_order_relaxed))
+	if (load_relaxed(&s->slot->inq))
 		control = control_inq(msg, sock_inq_hint(s, fd), &told);
 	if ((msg->msg_name && FIELD_WRITE(to, msg_namelen, 0) < 0) ||
 	    FIELD_WRITE(to, msg_controllen, control) < 0 ||
@@ -309,8 +310,7 @@ static void sending(struct sock *s, int fd, int flags)
 {
 	if (__builtin_expect(flags & TX_KERNEL_FLAGS, 0))
 		flags_need_kernel(s, fd, flags);
-	if ((flags & MSG_FASTOPEN) &&
-	    atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+	if ((flags & MSG_FASTOPEN) && load_relaxed(&s->slot->phase) == SLOT_IDLE)
 		fd_connecting(s, fd);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "preload/hook.h"
 
@@ -30,8 +31,7 @@ void hook_parting(void)
 {
 	int saved = errno;
 
-	if (!hook_active || hook_is_borrowed() ||
-	    atomic_load_explicit(&hook_is_parted, memory_order_relaxed))
+	if (!hook_active || hook_is_borrowed() || load_relaxed(&hook_is_parted))
 		return;
 	log_info("everything goes back to TCP: %s (%s)", reason_name(VD_REASON_PARTED),
 		 reason_text(VD_REASON_PARTED));

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -99,7 +100,7 @@ void rights_room_slow(const struct msghdr *msg, unsigned messages)
 	fd = lowest_free();
 	if (fd >= 0 && fds_excess(fd + count, &below) <= 0) {
 		/* Relaxed: a hint. */
-		atomic_store_explicit(&hook_is_short, false, memory_order_relaxed);
+		store_relaxed(&hook_is_short, false);
 	} else {
 		while (hook_make_room(count, 0, &room))
 			;

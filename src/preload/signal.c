@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -62,12 +63,12 @@ static void (*function_of(uint64_t entry))(int, siginfo_t *, void *)
 static uint64_t entry_at(int sig)
 {
 	/* Relaxed: the word says all. */
-	return atomic_load_explicit(&table[sig], memory_order_relaxed);
+	return load_relaxed(&table[sig]);
 }
 
 static void entry_set(int sig, uint64_t entry)
 {
-	atomic_store_explicit(&table[sig], entry, memory_order_relaxed);
+	store_relaxed(&table[sig], entry);
 }
 
 static void trampoline(int sig, siginfo_t *info, void *context);
@@ -299,7 +300,7 @@ void signal_init(void)
 FORK_CODE void signal_forked_child(void)
 {
 	/* Its owner may be a thread that lives in the parent only. */
-	atomic_store_explicit(&table_lock.word, 0, memory_order_relaxed);
+	store_relaxed(&table_lock.word, 0);
 }
 
 /* ---- the older names: in libc they go past us ---- */
@@ -327,7 +328,7 @@ static sighandler_t set_handler(int sig, sighandler_t handler, bool masked, int 
 
 HOOK sighandler_t signal(int sig, sighandler_t handler)
 {
-	uint64_t bits = atomic_load_explicit(&interrupting, memory_order_relaxed);
+	uint64_t bits = load_relaxed(&interrupting);
 	bool restart = !is_valid(sig) || !(bits & 1ull << (sig - 1));
 
 	return set_handler(sig, handler, true, restart ? SA_RESTART : 0);

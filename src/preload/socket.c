@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/timeout.h"
@@ -66,8 +67,7 @@ static uint32_t options_inherited(struct sock *listener)
 {
 	uint32_t options = sock_options(listener);
 
-	return options == OPTIONS_PLAIN && atomic_load_explicit(&listener->slot->left,
-								memory_order_relaxed)
+	return options == OPTIONS_PLAIN && load_relaxed(&listener->slot->left)
 		       ? OPTIONS_UNKNOWN
 		       : options;
 }
@@ -87,7 +87,7 @@ NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 		}
 		hook_took(fd);
 		sock_attend(false);
-		if (atomic_load_explicit(&announce_missing, memory_order_relaxed) > 0)
+		if (load_relaxed(&announce_missing) > 0)
 			announce_again(fd_sock(listen_fd), listen_fd);
 		errno = saved;
 	}
@@ -120,7 +120,7 @@ static bool connecting(struct sock *s, int fd, const struct sockaddr *addr, sock
 		return true;
 	}
 	/* A connect that asks how an earlier one went must not change who connected. */
-	if (atomic_load_explicit(&s->slot->phase, memory_order_relaxed) == SLOT_IDLE)
+	if (load_relaxed(&s->slot->phase) == SLOT_IDLE)
 		fd_connecting(s, fd);
 	return false;
 }

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
@@ -137,8 +138,7 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 		errno = saved;
 	}
 	if (level == IPPROTO_TCP && name == TCP_INQ)
-		atomic_store_explicit(&s->slot->inq, option_int(value, len) != 0,
-				      memory_order_relaxed);
+		store_relaxed(&s->slot->inq, option_int(value, len) != 0);
 	if (level != IPPROTO_TCP || (name != TCP_CORK && name != TCP_NODELAY))
 		return;
 	bool on = option_int(value, len) != 0;
@@ -371,7 +371,6 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 		hook_take_down(s, fd, VD_REASON_SIGIO);
 	result = REAL(ioctl)(fd, request, arg);
 	if (result == 0 && request == FIONBIO)
-		atomic_store_explicit(&s->slot->nonblock, *(int *)arg != 0,
-				      memory_order_relaxed);
+		store_relaxed(&s->slot->nonblock, *(int *)arg != 0);
 	return result;
 }

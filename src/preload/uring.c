@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -59,8 +60,7 @@ bool uring_refused(void)
 
 	if (!hook_active || !config_refuses_rings())
 		return false;
-	if (!hook_is_borrowed() &&
-	    !atomic_exchange_explicit(&told, true, memory_order_relaxed))
+	if (!hook_is_borrowed() && !exchange_relaxed(&told, true))
 		log_info("io_uring: a ring that was asked for by syscall() is refused "
 			 "(ENOSYS); the setting io_uring = leave lets it through");
 	return true;
@@ -130,7 +130,7 @@ static bool pin(void *function)
 
 static void *next_of(const char *name, void *_Atomic *kept)
 {
-	void *next = atomic_load_explicit(kept, memory_order_relaxed);
+	void *next = load_relaxed(kept);
 
 	if (next)
 		return next;
@@ -139,7 +139,7 @@ static void *next_of(const char *name, void *_Atomic *kept)
 	if (!next)
 		next = plugins(name);
 	if (next && pin(next))
-		atomic_store_explicit(kept, next, memory_order_relaxed);
+		store_relaxed(kept, next);
 	return next;
 }
 
@@ -182,7 +182,7 @@ static bool is_of_files(const struct io_uring_sqe *e)
 /* What the kernel has not taken yet: it may take all of that now. */
 static void submitting(const struct io_uring *ring)
 {
-	if (atomic_load_explicit(&all_gone, memory_order_relaxed))
+	if (load_relaxed(&all_gone))
 		return;
 	for (unsigned at = *ring->head; at != ring->sqe_tail; at++) {
 		if (!is_of_files(&ring->sqes[at & *ring->mask])) {

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -15,14 +16,14 @@
 static bool reaches_far(void)
 {
 	static _Atomic int known; /* 0: not asked yet */
-	int far = atomic_load_explicit(&known, memory_order_relaxed);
+	int far = load_relaxed(&known);
 
 	if (!far) {
 		far = kernel_call6(SYS_recvfrom, -1, HOOK_MEMORY_END + 1, 1, 0, 0, 0) ==
 				      -EBADF
 			      ? 1
 			      : -1;
-		atomic_store_explicit(&known, far, memory_order_relaxed);
+		store_relaxed(&known, far);
 	}
 	return far > 0;
 }

@@ -4,13 +4,13 @@
 #define VD_READINESS_EPOLL_H
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/types.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/lock.h"
 #include "conn/sock.h"
 #include "readiness/look.h"
@@ -77,8 +77,7 @@ static inline bool reg_is_only(struct epoll_reg *r)
 static inline bool reg_is_stale(struct epoll_reg *r)
 {
 	return fd_sock(r->use_fd) != r->s ||
-	       atomic_load_explicit(&r->s->slot->generation, memory_order_relaxed) !=
-		       r->generation;
+	       load_relaxed(&r->s->slot->generation) != r->generation;
 }
 
 /*
@@ -310,8 +309,7 @@ void tag_heard(struct instance *in, const struct epoll_event *ev);
 extern _Atomic uint32_t epoll_sides;
 static inline bool epoll_any_side(void)
 {
-	return __builtin_expect(
-		atomic_load_explicit(&epoll_sides, memory_order_relaxed) != 0, 0);
+	return __builtin_expect(load_relaxed(&epoll_sides) != 0, 0);
 }
 /* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
 void epoll_nested(int fd);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -189,7 +190,7 @@ static void bell_remove(struct epoll_reg *r)
 /* What the kernel has said about the TCP connection so far. */
 static uint32_t known(struct sock *s)
 {
-	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	uint32_t seen = load_acquire(&s->slot->seen);
 
 	return (seen & SEEN_FIN ? EPOLLRDHUP : 0) | (seen & SEEN_HUP ? EPOLLHUP : 0) |
 	       (seen & SEEN_ERR ? EPOLLERR : 0);
@@ -218,7 +219,7 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		return rc;
 	}
 	r->converted = true;
-	if (atomic_load_explicit(&r->in->mixed, memory_order_relaxed))
+	if (load_relaxed(&r->in->mixed))
 		sock_want_times(r->s);
 	r->tcp_edge = 0;
 	r->tcp_noted = known(r->s);
@@ -231,7 +232,7 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	r->edge_out = sock_edge_out(r->s);
 	atomic_fetch_add(&r->in->converted, 1);
 	/* What the kernel says first of its new registration is part of that one telling. */
-	atomic_store_explicit(&r->in->kernel_turn, true, memory_order_relaxed);
+	store_relaxed(&r->in->kernel_turn, true);
 	if (!r->spent)
 		reg_heat(r);
 	reg_poke(r);
@@ -300,7 +301,7 @@ void reg_revert(struct epoll_reg *r)
 	bell_remove(r);
 	r->converted = false;
 	atomic_fetch_add(&r->in->reverts, 1);
-	atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
+	store_relaxed(&r->in->ask_now, true);
 	atomic_fetch_sub(&r->in->converted, 1);
 }
 

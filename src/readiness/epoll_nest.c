@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/real.h"
@@ -233,8 +234,7 @@ static struct epoll_reg *look_over(struct instance *in)
 		if (!r->converted || reg_is_stale(r))
 			continue;
 		sock_service(r->s, r->use_fd);
-		if (atomic_load_explicit(&r->s->slot->phase, memory_order_acquire) ==
-		    SLOT_FINAL)
+		if (load_acquire(&r->s->slot->phase) == SLOT_FINAL)
 			reg_return(r);
 		if (!r->converted || r->spent)
 			continue;

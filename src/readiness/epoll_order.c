@@ -3,10 +3,11 @@
 #include <string.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "readiness/epoll.h"
 
-#define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
-#define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
+#define READ(word)	 load_relaxed(&(word))
+#define WRITE(word, now) store_relaxed(&(word), now)
 
 static void note(struct instance *in, int i, uint64_t data, uint64_t place)
 {

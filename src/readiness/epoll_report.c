@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@
 static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 {
 	struct pollfd p = {.fd = r->use_fd, .events = (short)want};
-	uint32_t phase = atomic_load_explicit(&r->s->slot->phase, memory_order_acquire);
+	uint32_t phase = load_acquire(&r->s->slot->phase);
 
 	if (phase == SLOT_FINAL && !r->orphan) {
 		reg_return(r);
@@ -79,7 +80,7 @@ struct edges {
 static void state_read(struct edges *e, struct epoll_reg *r)
 {
 	struct sock *s = r->s;
-	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	uint32_t seen = load_acquire(&s->slot->seen);
 
 	e->seen = seen;
 	e->fin_is_known = (seen & SEEN_FIN) || sock_has_fin(s);
@@ -89,7 +90,7 @@ static void state_read(struct edges *e, struct epoll_reg *r)
 		   (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
 		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
 		   (seen & SEEN_GONE ? STATE_GONE : 0);
-	e->shuts = atomic_load_explicit(&s->slot->shuts, memory_order_relaxed);
+	e->shuts = load_relaxed(&s->slot->shuts);
 	e->state_rose =
 		r->fresh || (e->state & ~r->state_told) != 0 || e->shuts != r->shuts;
 }
@@ -135,15 +136,14 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	 * the room that it reports along with that, nor what made bytes change their way: it is to
 	 * do so at once. */
 	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || moved)
-		atomic_store_explicit(&r->in->ask_now, true, memory_order_relaxed);
+		store_relaxed(&r->in->ask_now, true);
 	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
 }
 
 /* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
 static bool goes_back(struct epoll_reg *r)
 {
-	if (!r->aside ||
-	    atomic_load_explicit(&r->s->slot->phase, memory_order_acquire) != SLOT_FINAL)
+	if (!r->aside || load_acquire(&r->s->slot->phase) != SLOT_FINAL)
 		return false;
 	reg_revert(r);
 	return !r->converted;
@@ -260,7 +260,7 @@ void instance_scan_begin(struct instance *in, struct batch *b)
 	b->scan = ++in->scans;
 	b->n = b->again = 0;
 	b->late = false;
-	b->ordered = atomic_load_explicit(&in->mixed, memory_order_relaxed);
+	b->ordered = load_relaxed(&in->mixed);
 	if (b->ordered)
 		b->began = __rdtsc() - BLUR_TICKS;
 }
@@ -410,14 +410,14 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 {
 	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
 	struct slot *slot = r->s->slot;
-	uint32_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
+	uint32_t seen = load_acquire(&slot->seen);
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 	struct batch *told = r->in->absorbing;
 
 	/* After an own shutdown for reading the event looks the same with the peer's end. */
 	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD) {
 		sock_look(r->s, r->use_fd);
-		seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
+		seen = load_acquire(&slot->seen);
 	}
 	if (told && r->told_at != told->scan)
 		told = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of epoll instances and of the sockets registered in them. */
+#include "base/atomic.h"
 #include "readiness/epoll.h"
 
 #include <stdlib.h>
@@ -105,17 +106,17 @@ static __attribute__((noinline)) table_entry *entry_made(int fd, bool make)
 		return NULL;
 	n = chunk_of(&at, CHUNK_FDS);
 	/* Acquire: the chunk was zeroed before it was put here. */
-	chunk = atomic_load_explicit(&table[n], memory_order_acquire);
+	chunk = load_acquire(&table[n]);
 	if (!chunk && make) {
 		chunk = calloc(chunk_size(n, CHUNK_FDS), sizeof(*chunk));
-		atomic_store_explicit(&table[n], chunk, memory_order_release);
+		store_release(&table[n], chunk);
 	}
 	return chunk ? &chunk[at] : NULL;
 }
 
 static table_entry *entry_of(int fd, bool make)
 {
-	table_entry *first = atomic_load_explicit(&table[0], memory_order_acquire);
+	table_entry *first = load_acquire(&table[0]);
 
 	if ((unsigned)fd >= CHUNK_FDS || (!first && make))
 		return entry_made(fd, make);
@@ -126,7 +127,7 @@ static struct instance *recorded_at(int fd)
 {
 	table_entry *e = entry_of(fd, false);
 
-	return e ? atomic_load_explicit(e, memory_order_acquire) : NULL;
+	return e ? load_acquire(e) : NULL;
 }
 
 /* Calls under way go on with what they have. */
@@ -220,10 +221,10 @@ static void instance_destroy(struct instance *in)
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
 	in->blind = in->outer = in->sideless = false;
 	atomic_store(&in->lingering, false);
-	atomic_store_explicit(&in->mixed, false, memory_order_relaxed);
-	atomic_store_explicit(&in->ask_now, false, memory_order_relaxed);
-	atomic_store_explicit(&in->kernel_turn, false, memory_order_relaxed);
-	atomic_store_explicit(&in->told, 0, memory_order_relaxed);
+	store_relaxed(&in->mixed, false);
+	store_relaxed(&in->ask_now, false);
+	store_relaxed(&in->kernel_turn, false);
+	store_relaxed(&in->told, 0);
 	in->calls = in->aged_at = 0;
 	instance_unlock(in);
 	in->next_free = free_instances;
@@ -234,11 +235,11 @@ static void instance_destroy(struct instance *in)
 static void instance_forget(int fd)
 {
 	table_entry *e = entry_of(fd, false);
-	struct instance *in = e ? atomic_load_explicit(e, memory_order_relaxed) : NULL;
+	struct instance *in = e ? load_relaxed(e) : NULL;
 
 	if (!in)
 		return;
-	atomic_store_explicit(e, NULL, memory_order_release);
+	store_release(e, NULL);
 	if (--in->fds == 0)
 		instance_destroy(in);
 }
@@ -255,7 +256,7 @@ int ready_epoll_create(int kernel_fd)
 	e = entry_of(kernel_fd, true);
 	in = e ? instance_create(kernel_fd) : NULL;
 	if (in)
-		atomic_store_explicit(e, in, memory_order_release);
+		store_release(e, in);
 	epoll_list_unlock();
 	return kernel_fd;
 }
@@ -280,7 +281,7 @@ void ready_duplicated(int oldfd, int newfd)
 		e = in ? entry_of(newfd, true) : NULL;
 		if (e) {
 			in->fds++;
-			atomic_store_explicit(e, in, memory_order_release);
+			store_release(e, in);
 		}
 	}
 	epoll_list_unlock();
@@ -305,7 +306,7 @@ NEAR_CODE void ready_closing(int fd)
 static struct epoll_reg *reg_alloc(void)
 {
 	struct epoll_reg *r = free_regs, *chunk;
-	uint32_t n = atomic_load_explicit(&reg_count, memory_order_relaxed);
+	uint32_t n = load_relaxed(&reg_count);
 	uint32_t at = n, i = chunk_of(&at, REG_CHUNK);
 
 	if (r) {
@@ -314,16 +315,16 @@ static struct epoll_reg *reg_alloc(void)
 	}
 	if (n >= REG_LIMIT)
 		return NULL;
-	chunk = atomic_load_explicit(&reg_chunks[i], memory_order_relaxed);
+	chunk = load_relaxed(&reg_chunks[i]);
 	if (!chunk) {
 		chunk = calloc(chunk_size(i, REG_CHUNK), sizeof(*chunk));
 		if (!chunk)
 			return NULL;
-		atomic_store_explicit(&reg_chunks[i], chunk, memory_order_release);
+		store_release(&reg_chunks[i], chunk);
 	}
 	chunk[at].index = n;
 	/* Release: who finds a tag below the count also finds its chunk. */
-	atomic_store_explicit(&reg_count, n + 1, memory_order_release);
+	store_release(&reg_count, n + 1);
 	return &chunk[at];
 }
 
@@ -347,7 +348,7 @@ void instance_mixed(struct instance *in)
 {
 	if (in->hidden) /* a poll has no order */
 		return;
-	atomic_store_explicit(&in->mixed, true, memory_order_relaxed);
+	store_relaxed(&in->mixed, true);
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (r->converted)
 			sock_want_times(r->s);
@@ -496,12 +497,10 @@ struct epoll_reg *tag_reg(uint64_t data, bool *bell)
 	uint32_t index = data & (TAG_BELL - 1);
 	struct epoll_reg *chunk;
 
-	if (!tag_collides(data) ||
-	    index >= atomic_load_explicit(&reg_count, memory_order_acquire))
+	if (!tag_collides(data) || index >= load_acquire(&reg_count))
 		return NULL;
 	*bell = data & TAG_BELL;
-	chunk = atomic_load_explicit(&reg_chunks[chunk_of(&index, REG_CHUNK)],
-				     memory_order_acquire);
+	chunk = load_acquire(&reg_chunks[chunk_of(&index, REG_CHUNK)]);
 	return &chunk[index];
 }
 

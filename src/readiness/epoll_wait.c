@@ -6,6 +6,7 @@
 #include <string.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
 #include "base/probe.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
@@ -57,8 +58,8 @@ struct call {
 	struct batch found; /* events from memory, at the end of ev */
 };
 
-#define READ(word)	 atomic_load_explicit(&(word), memory_order_relaxed)
-#define WRITE(word, now) atomic_store_explicit(&(word), now, memory_order_relaxed)
+#define READ(word)	 load_relaxed(&(word))
+#define WRITE(word, now) store_relaxed(&(word), now)
 
 static bool ask_due(struct instance *in)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlines, and the spin that precedes a sleep. */
+#include "base/atomic.h"
 #include "readiness/look.h"
 
 #include <string.h>
@@ -132,7 +133,7 @@ bool look_spin_useful(struct sock *s)
 	if (config_get()->spin_fixed)
 		return true;
 	/* Relaxed: a hint. 0 is "not told". */
-	peer = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed);
+	peer = load_relaxed(&s->in->tx_cpu);
 	return !wait_is_in_the_way(s, peer);
 }
 
@@ -142,10 +143,9 @@ bool look_spin_useful(struct sock *s)
 /* The peer has not gone to sleep, or has been woken since. Relaxed, all: hints. */
 static bool is_at_work(struct sock *s)
 {
-	uint32_t armed = atomic_load_explicit(&s->out->rx_armed, memory_order_relaxed);
+	uint32_t armed = load_relaxed(&s->out->rx_armed);
 
-	return armed == 0 ||
-	       armed == atomic_load_explicit(&s->slot->tx.rung, memory_order_relaxed);
+	return armed == 0 || armed == load_relaxed(&s->slot->tx.rung);
 }
 
 bool look_crowd_add(struct look_crowd *c, struct sock *s)
@@ -157,8 +157,7 @@ bool look_crowd_add(struct look_crowd *c, struct sock *s)
 	if (!c->counts)
 		return !c->useful && c->looked < CROWD_LOOKS;
 	if (is_at_work(s)) {
-		thread = atomic_load_explicit(&s->in->tx_cpu, memory_order_relaxed) &
-			 TOLD_THREAD;
+		thread = load_relaxed(&s->in->tx_cpu) & TOLD_THREAD;
 		while (i < c->threads && c->thread[i] != thread)
 			i++;
 		if (i == c->threads)

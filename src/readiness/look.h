@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "conn/sock.h"
 
@@ -85,7 +86,7 @@ static inline uint32_t look_level_held(struct sock *s, int fd, uint32_t want)
  */
 static inline int look_kernel_interest(struct sock *s, uint32_t want)
 {
-	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	uint32_t seen = load_acquire(&s->slot->seen);
 	int events = want & EPOLLPRI;
 
 	if (seen & (SEEN_HUP | SEEN_ERR))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll over kernel descriptors and direct sockets: two halves, one call. */
+#include "base/atomic.h"
 #include "readiness/poll_wait.h"
 
 #include <errno.h>
@@ -317,7 +318,7 @@ static int wait_ready(struct poll_wait *w, uint64_t deadline, const sigset_t *ma
 /* The end of its connection has become known after the look that the entry holds. */
 static bool is_behind(struct poll_wait *w, nfds_t i, struct sock *s)
 {
-	uint32_t seen = atomic_load_explicit(&s->slot->seen, memory_order_acquire);
+	uint32_t seen = load_acquire(&s->slot->seen);
 	uint32_t bits = seen & (SEEN_HUP | SEEN_ERR) ? LOOK_ALWAYS : 0;
 
 	bits |= seen & SEEN_FIN ? poll_wanted(w, i) & POLLRDHUP : 0;

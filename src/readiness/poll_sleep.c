@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sleep of poll and select: on the kernel's descriptors, and on the doorbells of others. */
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/cleanup.h"
 #include "base/probe.h"
@@ -187,7 +188,7 @@ int poll_sleep(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 
 	sock_attend(true);
 	w->nk = w->n;
-	w->most = atomic_load_explicit(&await_limit, memory_order_relaxed);
+	w->most = load_relaxed(&await_limit);
 	w->spare = 0;
 	w->bells = false;
 	for (nfds_t i = 0; i < w->n; i++) {

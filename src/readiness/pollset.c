@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large sets of poll and select: the direct sockets in them, kept registered. */
+#include "base/atomic.h"
 #include "readiness/pollset.h"
 
 #include <errno.h>
@@ -177,7 +178,7 @@ static bool open_instance(struct pollset *ps)
 
 static uint32_t generation_of(struct sock *s)
 {
-	return atomic_load_explicit(&s->slot->generation, memory_order_relaxed);
+	return load_relaxed(&s->slot->generation);
 }
 
 static struct sock *sock_at(const struct pollfd *p)

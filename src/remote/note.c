@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "remote/parts.h"
 
 /* Room that was given back is told of once it is so much, and with everything else. */
@@ -10,12 +11,12 @@
 
 static uint32_t load(_Atomic uint32_t *word)
 {
-	return atomic_load_explicit(word, memory_order_acquire);
+	return load_acquire(word);
 }
 
 static uint64_t load64(_Atomic uint64_t *word)
 {
-	return atomic_load_explicit(word, memory_order_acquire);
+	return load_acquire(word);
 }
 
 /* Of cursors that were heard of by two ways. */
@@ -324,14 +325,14 @@ void note_push(struct peer *a)
 
 static void store(_Atomic uint32_t *word, uint32_t value)
 {
-	if (atomic_load_explicit(word, memory_order_relaxed) != value)
-		atomic_store_explicit(word, value, memory_order_release);
+	if (load_relaxed(word) != value)
+		store_release(word, value);
 }
 
 static void store64(_Atomic uint64_t *word, uint64_t value)
 {
-	if (atomic_load_explicit(word, memory_order_relaxed) != value)
-		atomic_store_explicit(word, value, memory_order_release);
+	if (load_relaxed(word) != value)
+		store_release(word, value);
 }
 
 static void apply_held(struct peer *a)
@@ -389,9 +390,9 @@ static void wake(struct peer *a)
 
 	if (!a->owner.ring)
 		return;
-	atomic_thread_fence(memory_order_seq_cst);
-	rx = atomic_load_explicit(&a->in->rx_armed, memory_order_relaxed);
-	tx = atomic_load_explicit(&a->out->tx_armed, memory_order_relaxed);
+	fence_full();
+	rx = load_relaxed(&a->in->rx_armed);
+	tx = load_relaxed(&a->out->tx_armed);
 	if ((rx && rx != a->rung_rx) || (tx && tx != a->rung_tx))
 		a->owner.ring(a->owner.owner);
 	a->rung_rx = rx;

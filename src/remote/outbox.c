@@ -2,6 +2,7 @@
 /* Without credit: what we have to say, and where our bytes lie, for the peer to read. */
 #include <string.h>
 
+#include "base/atomic.h"
 #include "remote/parts.h"
 
 /* The check is over whole words of it. */
@@ -31,8 +32,7 @@ static struct told_answer *answer_to(const struct across_link *k)
 
 static bool is_heard(const struct peer *a)
 {
-	return atomic_load_explicit(&answer_to(a->link)->heard[a->peer_place],
-				    memory_order_acquire) == a->told.number;
+	return load_acquire(&answer_to(a->link)->heard[a->peer_place]) == a->told.number;
 }
 
 /* The peer has all of it: notes may go on from there. */
@@ -133,7 +133,7 @@ static bool is_looked_at(struct across_link *k)
 {
 	struct note n = {.kind = NOTE_LOOK};
 
-	if (atomic_load_explicit(&answer_to(k)->looks, memory_order_acquire) != k->asked)
+	if (load_acquire(&answer_to(k)->looks) != k->asked)
 		return true;
 	return link_granted(k->link) >= k->asked_at &&
 	       note_post(k, &n, offsetof(struct note, words), 0) == 0;
@@ -149,7 +149,7 @@ static void publish(struct peer *a, struct told *t)
 	a->told = *t;
 	memcpy(place_of(a), t, sizeof(*t));
 	/* Before the look at what the peer has heard. */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	a->unasked = true;
 }
 

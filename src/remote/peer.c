@@ -2,6 +2,7 @@
 /* What a connection asks of its other end (conn/peer.h), for peers on other hosts. */
 #include <errno.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "conn/conn.h"
@@ -27,8 +28,7 @@ static void lose_owner(void *owner)
 {
 	struct sock *s = owner;
 
-	if (!peer_is_past_link(s) &&
-	    !atomic_load_explicit(&s->out->closed, memory_order_acquire))
+	if (!peer_is_past_link(s) && !load_acquire(&s->out->closed))
 		sock_break(s, VD_REASON_LINK);
 	else
 		sock_ring_self(s);
@@ -37,7 +37,7 @@ static void lose_owner(void *owner)
 static void count_pinned(uint64_t bytes, uint32_t evictions)
 {
 	/* Relaxed: for those who look on. */
-	atomic_store_explicit(&report_now.pinned_bytes, bytes, memory_order_relaxed);
+	store_relaxed(&report_now.pinned_bytes, bytes);
 	report_add(&report_now.native[NATIVE_EVICTIONS], evictions);
 }
 
@@ -46,7 +46,7 @@ static void count_redirect(void *owner, bool out, uint32_t bytes)
 	struct sock *s = owner;
 
 	report_add(&report_now.redirects, 1);
-	atomic_fetch_add_explicit(&s->slot->redirects, 1, memory_order_relaxed);
+	fetch_add_relaxed(&s->slot->redirects, 1);
 	PROBE3(redirect, slot_cookie(s->slot), out, bytes);
 }
 
@@ -59,8 +59,7 @@ static bool is_at_end(struct wait *w)
 
 	return wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
 	       !(seen_of(sl) & (SEEN_BROKEN | SEEN_SHUT_RD)) && !rx_is_down(w->s) &&
-	       !atomic_load_explicit(&sl->rewinding, memory_order_relaxed) &&
-	       sl->rx.held == RING_PUBLISHED &&
+	       !load_relaxed(&sl->rewinding) && sl->rx.held == RING_PUBLISHED &&
 	       ring_rx_avail(&sl->rx, w->s->in, 1) == 0 &&
 	       sl->rx.turn_passed == sl->rx.turn_seq;
 }
@@ -190,9 +189,7 @@ int remote_move(struct sock *s, const struct across_key *key, uint64_t offset,
 
 static bool has_last_words(struct sock *s, struct peer *a)
 {
-	return sock_has_fin(s) ||
-	       atomic_load_explicit(&s->out->closed, memory_order_acquire) ||
-	       across_is_over(a);
+	return sock_has_fin(s) || load_acquire(&s->out->closed) || across_is_over(a);
 }
 
 static bool remote_end_is_known(struct sock *s)
@@ -263,9 +260,9 @@ static void remote_attach(struct sock *s, enum wire_direction out)
 	s->out_data = across_out_data(a);
 	ring_tx_init(&s->slot->tx, limit < ACROSS_AREA_LIMIT ? limit : ACROSS_AREA_LIMIT);
 	/* The peer is to be told of everything: it has armed where we cannot see. */
-	atomic_store_explicit(&s->out->rx_armed, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->in->tx_armed, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->slot->across, 1, memory_order_relaxed);
+	store_relaxed(&s->out->rx_armed, 1);
+	store_relaxed(&s->in->tx_armed, 1);
+	store_relaxed(&s->slot->across, 1);
 	across_attach(a, s->wire, out, &owner);
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "conn/peer.h"
 #include "remote/parts.h"
 
@@ -18,7 +19,7 @@ static uint64_t last_id;
 uint32_t across_redirect_least(const struct peer *a)
 {
 	/* Relaxed: a choice that is right either way. */
-	return atomic_load_explicit(&a->redirect_least, memory_order_relaxed);
+	return load_relaxed(&a->redirect_least);
 }
 
 static bool may_offer(const struct peer *a)
@@ -67,14 +68,14 @@ bool across_offer(struct peer *a, const struct across_room *room)
 static void is_due(struct peer *a, enum offer_state state)
 {
 	a->offer.state = state;
-	atomic_store_explicit(&a->offer.due, 1, memory_order_release);
+	store_release(&a->offer.due, 1);
 	if (a->owner.ring)
 		a->owner.ring(a->owner.owner);
 }
 
 bool across_offer_is_due(const struct peer *a)
 {
-	return atomic_load_explicit(&a->offer.due, memory_order_acquire);
+	return load_acquire(&a->offer.due);
 }
 
 bool redirect_landed(struct peer *a, uint32_t number, uint32_t bytes)
@@ -107,7 +108,7 @@ static void count(struct peer *a, bool out, uint32_t bytes)
 static void pass(struct peer *a, uint64_t end)
 {
 	/* The cursor of what is taken first: nobody finds these bytes in the ring. */
-	atomic_store_explicit(&a->in->consumed, end, memory_order_release);
+	store_release(&a->in->consumed, end);
 	if (cursor_is_ahead(end, a->came.produced))
 		a->came.produced = end;
 	note_apply_all(a);
@@ -127,7 +128,7 @@ static uint32_t end_offer(struct peer *a, bool take)
 	if (take && o->state == OFFER_LANDED)
 		landed = o->landed;
 	o->state = OFFER_NONE;
-	atomic_store_explicit(&o->due, 0, memory_order_relaxed);
+	store_relaxed(&o->due, 0);
 	if (landed) {
 		pass(a, o->position + landed);
 		count(a, false, landed);
@@ -248,8 +249,7 @@ static struct ring_span next_bytes(struct peer *a)
 static void set_grant(struct peer *a, enum grant_state state)
 {
 	a->grant.state = state;
-	atomic_store_explicit(&a->grant.is_open, state == GRANT_OPEN,
-			      memory_order_relaxed);
+	store_relaxed(&a->grant.is_open, state == GRANT_OPEN);
 }
 
 bool redirect_write(struct peer *a, const void *from, uint32_t bytes,
@@ -297,7 +297,7 @@ bool redirect_may_push(struct peer *a)
 
 static bool is_granted(const struct peer *a)
 {
-	return atomic_load_explicit(&a->grant.is_open, memory_order_relaxed);
+	return load_relaxed(&a->grant.is_open);
 }
 
 bool across_takes(const struct peer *a, size_t bytes)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/real.h"
@@ -88,10 +89,10 @@ static void ask_again(struct peer *a)
 
 	if (!a->wire)
 		return;
-	rx = atomic_load_explicit(&a->out->rx_armed, memory_order_relaxed) + 1;
-	tx = atomic_load_explicit(&a->in->tx_armed, memory_order_relaxed) + 1;
-	atomic_store_explicit(&a->out->rx_armed, rx ? rx : 1, memory_order_relaxed);
-	atomic_store_explicit(&a->in->tx_armed, tx ? tx : 1, memory_order_relaxed);
+	rx = load_relaxed(&a->out->rx_armed) + 1;
+	tx = load_relaxed(&a->in->tx_armed) + 1;
+	store_relaxed(&a->out->rx_armed, rx ? rx : 1);
+	store_relaxed(&a->in->tx_armed, tx ? tx : 1);
 }
 
 /* The peer must hear of what is owed though nobody may poll here again. What waits for a verdict is

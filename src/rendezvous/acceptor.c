@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -141,8 +142,7 @@ int meet_attached(int fd, struct meet_segment *seg)
 {
 	/* Acquire: pairs with the connector's release of ATTACHED; permits to read its
 	 * counts. */
-	uint32_t state =
-		atomic_load_explicit(&seg->wire->handshake, memory_order_acquire);
+	uint32_t state = load_acquire(&seg->wire->handshake);
 	const struct wire_counts *theirs = &seg->wire->connector_counts;
 	struct wire_counts counts, own;
 	struct party p;

@@ -7,9 +7,9 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdatomic.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
@@ -126,8 +126,7 @@ static int diag_read(const union diag_reply *reply, const struct name_end *local
 static int diag_ask(int nl, int family, const struct name_end *local,
 		    const struct name_end *peer, uint32_t scope, struct diag_socket *out)
 {
-	uint32_t sequence =
-		atomic_fetch_add_explicit(&diag_sequence, 1, memory_order_relaxed);
+	uint32_t sequence = fetch_add_relaxed(&diag_sequence, 1);
 	union diag_reply reply;
 	int r = diag_send(nl, family, local, peer, scope, sequence);
 

@@ -3,6 +3,7 @@
  * the errand. */
 #include <errno.h>
 
+#include "base/atomic.h"
 #include "base/fds.h"
 #include "base/real.h"
 #include "base/self.h"
@@ -82,7 +83,7 @@ static uint64_t kept_word(int fd)
  */
 int kept_take(struct kept *k, int domain, int type, int protocol, uint64_t netns)
 {
-	uint64_t word = atomic_exchange_explicit(&k->word, 0, memory_order_acquire);
+	uint64_t word = exchange_acquire(&k->word, 0);
 	int fd = (int)(uint32_t)word;
 
 	if (word == 0)

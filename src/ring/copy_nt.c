@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of bulk, through the caches or past them, by what the last ones have cost. */
+#include "base/atomic.h"
 #include "ring/copy_nt.h"
-
-#include <stdatomic.h>
 
 #include "ring/wire.h"
 
@@ -36,12 +35,12 @@ static bool is_dear(struct past *p)
 {
 	if (p->dear <= p->bytes / 2) {
 		p->dear_windows = 0;
-		atomic_store_explicit(&dear_in_all, 0, memory_order_relaxed);
+		store_relaxed(&dear_in_all, 0);
 		return false;
 	}
-	uint32_t all = atomic_load_explicit(&dear_in_all, memory_order_relaxed);
+	uint32_t all = load_relaxed(&dear_in_all);
 	if (all < DEAR_WINDOWS)
-		atomic_store_explicit(&dear_in_all, all + 1, memory_order_relaxed);
+		store_relaxed(&dear_in_all, all + 1);
 	p->dear_windows++;
 	return p->dear_windows >= DEAR_WINDOWS ||
 	       (p->dear_windows >= DEAR_WINDOWS_OWN && all >= DEAR_WINDOWS);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ring cursors: credit, moves between data areas, and the checks that keep a liar harmless. */
+#include "base/atomic.h"
 #include "ring/ring.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ void ring_rx_init(struct ring_rx *r)
 static int tx_refresh(struct ring_tx *r, struct wire_dir *d)
 {
 	/* Acquire: the consumer's loads of the bytes happened before it gave them back. */
-	uint64_t now = atomic_load_explicit(&d->consumed, memory_order_acquire);
+	uint64_t now = load_acquire(&d->consumed);
 	if (r->produced - now > r->produced - r->credit)
 		return -EPROTO;
 	r->credit = now;
@@ -82,9 +83,9 @@ void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d)
 {
 	uint32_t i = r->turn_seq % WIRE_TURNS;
 	/* Relaxed: the release of turn_seq publishes both, and `produced` comes after it. */
-	atomic_store_explicit(&d->turn_at[i], ring_tx_base(r), memory_order_relaxed);
-	atomic_store_explicit(&d->turn_area[i], ring_tx_area(r), memory_order_relaxed);
-	atomic_store_explicit(&d->turn_seq, r->turn_seq, memory_order_release);
+	store_relaxed(&d->turn_at[i], ring_tx_base(r));
+	store_relaxed(&d->turn_area[i], ring_tx_area(r));
+	store_release(&d->turn_seq, r->turn_seq);
 }
 
 /* The memory of larger areas has to be earned anew. */
@@ -241,36 +242,34 @@ uint32_t ring_tx_spare(struct ring_tx *r, struct wire_dir *d, bool still)
  */
 void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d)
 {
-	uint32_t wanted = atomic_load_explicit(&d->want_times, memory_order_relaxed);
+	uint32_t wanted = load_relaxed(&d->want_times);
 	if (wanted & WIRE_SENT)
-		atomic_store_explicit(&d->sent_tick, wire_tick(), memory_order_relaxed);
+		store_relaxed(&d->sent_tick, wire_tick());
 	if (!(wanted & WIRE_ARRIVALS))
 		return;
 	uint32_t i = r->times % WIRE_TIMES;
-	uint64_t next = atomic_load_explicit(&d->time_from[(i + 1) % WIRE_TIMES],
-					     memory_order_relaxed);
+	uint64_t next = load_relaxed(&d->time_from[(i + 1) % WIRE_TIMES]);
 
 	if (r->times >= WIRE_TIMES && !ring_tx_reached(r, next) &&
 	    (tx_refresh(r, d) < 0 || !ring_tx_reached(r, next)))
 		return;
-	atomic_store_explicit(&d->time_from[i], r->produced, memory_order_relaxed);
-	atomic_store_explicit(&d->time_at[i], __rdtsc(), memory_order_relaxed);
+	store_relaxed(&d->time_from[i], r->produced);
+	store_relaxed(&d->time_at[i], __rdtsc());
 	r->times++;
 }
 
 uint64_t ring_came(struct wire_dir *d)
 {
-	uint64_t taken = atomic_load_explicit(&d->consumed, memory_order_relaxed);
-	uint64_t produced = atomic_load_explicit(&d->produced, memory_order_acquire);
+	uint64_t taken = load_relaxed(&d->consumed);
+	uint64_t produced = load_acquire(&d->produced);
 	uint64_t best = UINT64_MAX, at = 0;
 
 	if ((int64_t)(produced - taken) <= 0)
 		return 0;
 	/* The last entry that does not begin after the first unread byte. */
 	for (uint32_t i = 0; i < WIRE_TIMES; i++) {
-		uint64_t t = atomic_load_explicit(&d->time_at[i], memory_order_relaxed);
-		uint64_t from =
-			atomic_load_explicit(&d->time_from[i], memory_order_relaxed);
+		uint64_t t = load_relaxed(&d->time_at[i]);
+		uint64_t from = load_relaxed(&d->time_from[i]);
 
 		if (t && taken - from <= best && (int64_t)(taken - from) >= 0) {
 			best = taken - from;
@@ -292,7 +291,7 @@ void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool h
 	r->produced += n;
 	if (__builtin_expect(hold, 0)) {
 		/* Release, as for the cursor itself: the consumer may go by it in the end. */
-		atomic_store_explicit(&d->held_at, r->produced, memory_order_release);
+		store_release(&d->held_at, r->produced);
 		return;
 	}
 	ring_tx_push(r, d);
@@ -305,7 +304,7 @@ int ring_tx_unread(struct ring_tx *r, struct wire_dir *d, uint64_t *count)
 	if (tx_refresh(r, d) < 0)
 		return -EPROTO;
 	/* Relaxed: it was stored before the request that has just been read. */
-	uint64_t kept = atomic_load_explicit(&d->kept, memory_order_relaxed);
+	uint64_t kept = load_relaxed(&d->kept);
 	*count = r->produced - r->credit;
 	/* An old one, and a lie, lie outside. */
 	if (kept && r->produced - kept < *count)
@@ -333,7 +332,7 @@ void ring_tx_unread_span_within(const struct ring_tx *r, uint8_t *data, uint32_t
 void ring_tx_rewind(struct ring_tx *r, struct wire_dir *d, uint64_t end)
 {
 	r->produced = r->pushed = end;
-	atomic_store_explicit(&d->produced, end, memory_order_release);
+	store_release(&d->produced, end);
 }
 
 bool ring_tx_is_small(const struct ring_tx *r)
@@ -360,8 +359,8 @@ static int rx_note_turn(struct ring_rx *r, struct wire_dir *d)
 {
 	uint32_t last, i = (r->turn_seq + 1) % WIRE_TURNS;
 	uint64_t from = rx_last(r, &last);
-	uint64_t at = atomic_load_explicit(&d->turn_at[i], memory_order_relaxed);
-	uint32_t area = atomic_load_explicit(&d->turn_area[i], memory_order_relaxed);
+	uint64_t at = load_relaxed(&d->turn_at[i]);
+	uint32_t area = load_relaxed(&d->turn_area[i]);
 	/* The producer takes no place of a move that we may not have heard of; and it goes to the
 	 * front of an area once we have taken all of it. */
 	if (rx_pending(r) == WIRE_TURNS || area >= WIRE_AREAS ||
@@ -388,7 +387,7 @@ void ring_rx_pass_turns(struct ring_rx *r)
 static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 {
 	/* Acquire pairs with the release of turn_seq in tx_turn. */
-	uint32_t area, seq = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
+	uint32_t area, seq = load_acquire(&d->turn_seq);
 	if (seq - r->turn_seq > WIRE_TURNS)
 		return -EPROTO;
 	while (seq != r->turn_seq)
@@ -408,7 +407,7 @@ static int rx_refresh_to(struct ring_rx *r, struct wire_dir *d, uint64_t now)
 static int rx_refresh(struct ring_rx *r, struct wire_dir *d)
 {
 	/* Acquire pairs with the release in ring_tx_push. */
-	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
+	uint64_t now = load_acquire(&d->produced);
 	if (r->held & (RING_HELD | RING_ENDED | RING_OVER)) {
 		if ((r->held & (RING_ENDED | RING_OVER)) || (int64_t)(now - r->seen) <= 0)
 			return 0; /* we are ahead of it: nothing new */
@@ -424,7 +423,7 @@ int ring_rx_take_held(struct ring_rx *r, struct wire_dir *d)
 	if (r->held & (RING_ENDED | RING_OVER))
 		return 0;
 	/* Acquire pairs with the release in ring_tx_commit. */
-	uint64_t now = atomic_load_explicit(&d->held_at, memory_order_acquire);
+	uint64_t now = load_acquire(&d->held_at);
 	if ((int64_t)(now - r->seen) <= 0)
 		return 0; /* an old mark: all of it has been published since */
 	if (rx_refresh_to(r, d, now) < 0)

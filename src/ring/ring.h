@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "ring/wire.h"
 
 /* A message of so much counts as bulk. */
@@ -71,8 +72,8 @@ struct ring_span {
 static inline uint64_t ring_unread(struct wire_dir *d)
 {
 	/* Acquire, both: a verdict about the end of a stream may go by it. */
-	uint64_t taken = atomic_load_explicit(&d->consumed, memory_order_acquire);
-	uint64_t produced = atomic_load_explicit(&d->produced, memory_order_acquire);
+	uint64_t taken = load_acquire(&d->consumed);
+	uint64_t produced = load_acquire(&d->produced);
 	/* The consumer may be ahead, by bytes that were held back for too long. */
 	return (int64_t)(produced - taken) > 0 ? produced - taken : 0;
 }
@@ -80,9 +81,8 @@ static inline uint64_t ring_unread(struct wire_dir *d)
 /* Size of the area that the producer writes to, as far as the shared words tell. */
 static inline uint32_t ring_size_hint(struct wire_dir *d)
 {
-	uint32_t seq = atomic_load_explicit(&d->turn_seq, memory_order_relaxed);
-	uint32_t area = atomic_load_explicit(&d->turn_area[seq % WIRE_TURNS],
-					     memory_order_relaxed);
+	uint32_t seq = load_relaxed(&d->turn_seq);
+	uint32_t area = load_relaxed(&d->turn_area[seq % WIRE_TURNS]);
 	return wire_area_bytes(seq && area < WIRE_AREAS ? area : 0);
 }
 
@@ -170,22 +170,19 @@ void ring_tx_publish_turn(const struct ring_tx *r, struct wire_dir *d);
 /* Publishes what is held, and repairs a shared cursor that a dead owner left behind. */
 static inline void ring_tx_push(struct ring_tx *r, struct wire_dir *d)
 {
-	if (__builtin_expect(atomic_load_explicit(&d->turn_seq, memory_order_relaxed) !=
-				     r->turn_seq,
-			     0))
+	if (__builtin_expect(load_relaxed(&d->turn_seq) != r->turn_seq, 0))
 		ring_tx_publish_turn(r, d);
 	r->pushed = r->produced;
 	/* Release: the bytes are to be seen by whoever sees the cursor. */
-	atomic_store_explicit(&d->produced, r->produced, memory_order_release);
-	if (atomic_load_explicit(&d->held_since_ms, memory_order_relaxed))
-		atomic_store_explicit(&d->held_since_ms, 0, memory_order_relaxed);
+	store_release(&d->produced, r->produced);
+	if (load_relaxed(&d->held_since_ms))
+		store_relaxed(&d->held_since_ms, 0);
 }
 void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d);
 /* Before bytes are published, from r->produced on. */
 static inline void ring_tx_time(struct ring_tx *r, struct wire_dir *d)
 {
-	if (__builtin_expect(
-		    atomic_load_explicit(&d->want_times, memory_order_relaxed) != 0, 0))
+	if (__builtin_expect(load_relaxed(&d->want_times) != 0, 0))
 		ring_tx_note_time(r, d);
 }
 void ring_tx_commit_slow(struct ring_tx *r, struct wire_dir *d, size_t n, bool hold);
@@ -312,7 +309,7 @@ static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t 
 {
 	ring_rx_skip(r, n);
 	/* Release: our loads of the bytes come before the licence to overwrite them. */
-	atomic_store_explicit(&d->consumed, r->consumed, memory_order_release);
+	store_release(&d->consumed, r->consumed);
 }
 /* When the first unread byte came, as the producer says; 0 when there is none, or that is
  * not known. */
@@ -335,8 +332,8 @@ static inline struct ring_span ring_rx_glance_in(struct ring_rx *r, struct wire_
 						 uint8_t *data, uint32_t area)
 {
 	/* Acquire, both: as in ring_rx_avail. */
-	uint64_t now = atomic_load_explicit(&d->produced, memory_order_acquire);
-	uint32_t turn = atomic_load_explicit(&d->turn_seq, memory_order_acquire);
+	uint64_t now = load_acquire(&d->produced);
+	uint32_t turn = load_acquire(&d->turn_seq);
 	uint32_t size = wire_area_bytes(area);
 	uint64_t len = now - r->consumed;
 	if (turn != r->turn_seq || turn != r->turn_passed || r->held || len > size ||

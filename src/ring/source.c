@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one thing that the sources of sends have in common. */
+#include "base/atomic.h"
 #include "ring/source.h"
 
 #include "base/sections.h"
@@ -10,7 +11,6 @@ struct lock source_stopover_lock FORK_DATA;
 FORK_CODE void source_forked_child(void)
 {
 	/* Another thread of the parent may have had it. A store would copy the page. */
-	if (atomic_load_explicit(&source_stopover_lock.word, memory_order_relaxed))
-		atomic_store_explicit(&source_stopover_lock.word, 0,
-				      memory_order_relaxed);
+	if (load_relaxed(&source_stopover_lock.word))
+		store_relaxed(&source_stopover_lock.word, 0);
 }

@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "settings/config.h"
 #include "base/log.h"
 #include "base/path.h"
@@ -130,13 +130,13 @@ static void config_read(void)
 		config.off = false;
 	}
 	errno = saved;
-	atomic_store_explicit(&config_is_read, true, memory_order_release);
+	store_release(&config_is_read, true);
 }
 
 FORK_CODE const struct config *config_get(void)
 {
 	/* Without a call into libc: a child that has just been forked would pay for its page. */
-	if (!atomic_load_explicit(&config_is_read, memory_order_acquire))
+	if (!load_acquire(&config_is_read))
 		pthread_once(&config_once, config_read);
 	return &config;
 }

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "tool/bench/bench.h"
 #include "tool/bench/ring.h"
 
@@ -59,10 +60,10 @@ static bool is_over(struct run *r)
 	bool gone;
 
 	if (r->child)
-		return atomic_load_explicit(&r->sh->stop, memory_order_relaxed);
+		return load_relaxed(&r->sh->stop);
 	gone = waitpid(r->peer, NULL, WNOHANG) != 0;
 	/* After that look: it says why before it goes. */
-	r->error = -atomic_load_explicit(&r->sh->error, memory_order_relaxed);
+	r->error = -load_relaxed(&r->sh->error);
 	if (gone) {
 		r->error = r->error ? r->error : -ECHILD;
 		r->peer = -1;
@@ -75,7 +76,7 @@ static bool await(struct run *r, _Atomic uint64_t *word, uint64_t count)
 {
 	for (uint32_t looks = 1;; looks++) {
 		/* Acquire: what the other end wrote before it is there too. */
-		if (atomic_load_explicit(word, memory_order_acquire) == count)
+		if (load_acquire(word) == count)
 			return true;
 		if (looks % LOOKS == 0 && is_over(r))
 			return false;
@@ -116,7 +117,7 @@ static bool hand_announce(struct run *r, uint8_t *buf)
 	h->address = (uint64_t)(uintptr_t)buf;
 	h->len = r->size;
 	/* Release: address and length, and what a sender has in the buffer, come first. */
-	atomic_store_explicit(&h->announced, r->number, memory_order_release);
+	store_release(&h->announced, r->number);
 	return await(r, &h->copied, r->number);
 }
 
@@ -147,7 +148,7 @@ static bool hand_copy(struct run *r, uint8_t *buf)
 	if (r->error < 0)
 		return false;
 	/* Release: a receiver that sees it finds the bytes. */
-	atomic_store_explicit(&h->copied, r->number, memory_order_release);
+	store_release(&h->copied, r->number);
 	return true;
 }
 
@@ -218,10 +219,10 @@ static int pool_make(struct run *r, bool cold)
 static void run_child(struct run *r, bool cold)
 {
 	r->error = pool_make(r, cold);
-	atomic_store_explicit(&r->sh->ready, 1, memory_order_release);
+	store_release(&r->sh->ready, 1);
 	while (!r->error && receive_message(r))
 		;
-	atomic_store_explicit(&r->sh->error, -r->error, memory_order_relaxed);
+	store_relaxed(&r->sh->error, -r->error);
 }
 
 static pid_t start_child(struct run *r, bool cold, int cpu)
@@ -237,7 +238,7 @@ static pid_t start_child(struct run *r, bool cold, int cpu)
 
 static bool await_child(struct run *r)
 {
-	while (!atomic_load_explicit(&r->sh->ready, memory_order_acquire)) {
+	while (!load_acquire(&r->sh->ready)) {
 		if (is_over(r))
 			return false;
 		usleep(100);
@@ -286,7 +287,7 @@ static int run_both(struct run *r, const struct bench_copy_job *job, double *rat
 	r->error = pool_make(r, job->cold);
 	if (!r->error)
 		run_parent(r, job->time_ns, rate);
-	atomic_store_explicit(&r->sh->stop, 1, memory_order_relaxed);
+	store_relaxed(&r->sh->stop, 1);
 	if (r->peer > 0)
 		waitpid(r->peer, NULL, 0);
 	prctl(PR_SET_PTRACER, 0, 0, 0, 0);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "tool/bench/bench.h"
 #include "tool/bench/ring.h"
 
@@ -33,7 +34,7 @@ static void ring_put(struct cursor *c, const uint8_t *buf, size_t len)
 
 static bool stopped(struct shared *sh)
 {
-	return atomic_load_explicit(&sh->stop, memory_order_relaxed);
+	return load_relaxed(&sh->stop);
 }
 
 /* False when the run is over. */
@@ -60,11 +61,9 @@ static void run_child(struct shared *sh, enum bench_floor_kind kind, size_t size
 	switch (kind) {
 	case BENCH_FLOOR_LINE:
 		while (!stopped(sh)) {
-			uint64_t v =
-				atomic_load_explicit(&sh->line, memory_order_acquire);
+			uint64_t v = load_acquire(&sh->line);
 			if (v & 1)
-				atomic_store_explicit(&sh->line, v + 1,
-						      memory_order_release);
+				store_release(&sh->line, v + 1);
 		}
 		break;
 	case BENCH_FLOOR_RTT:
@@ -81,9 +80,9 @@ static void run_child(struct shared *sh, enum bench_floor_kind kind, size_t size
 
 static void line_turn(struct shared *sh)
 {
-	uint64_t v = atomic_load_explicit(&sh->line, memory_order_relaxed) + 1;
-	atomic_store_explicit(&sh->line, v, memory_order_release);
-	while (atomic_load_explicit(&sh->line, memory_order_acquire) == v)
+	uint64_t v = load_relaxed(&sh->line) + 1;
+	store_release(&sh->line, v);
+	while (load_acquire(&sh->line) == v)
 		;
 }
 
@@ -114,8 +113,7 @@ static double run_for(struct run *r, uint64_t time_ns)
 	} while (bench_pace_more(&pace));
 	/* One way: a byte counts when it has arrived. */
 	while (r->kind == BENCH_FLOOR_STREAM &&
-	       atomic_load_explicit(&r->sh->to_child.consumed, memory_order_acquire) !=
-		       r->out.at)
+	       load_acquire(&r->sh->to_child.consumed) != r->out.at)
 		;
 	return (double)ops * 1e9 / (double)(bench_now_ns() - pace.start_ns);
 }
@@ -176,7 +174,7 @@ static int run_pair(struct run *r, uint64_t time_ns, const int cpus[2], double *
 	run_for(r, time_ns / 4); /* warms up */
 	*rate = r->kind == BENCH_FLOOR_LINE ? best_slice(r, time_ns)
 					    : run_for(r, time_ns);
-	atomic_store_explicit(&r->sh->stop, 1, memory_order_relaxed);
+	store_relaxed(&r->sh->stop, 1);
 	waitpid(pid, NULL, 0);
 	sched_setaffinity(0, sizeof(before), &before);
 	return 0;

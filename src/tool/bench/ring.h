@@ -5,10 +5,11 @@
 #define VD_TOOL_BENCH_RING_H
 
 #include <stdalign.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/atomic.h"
 
 /* As the engine: its middle area, its largest one for messages that it takes for bulk, and its
  * pieces. */
@@ -49,13 +50,13 @@ static inline size_t ring_give(struct cursor *c, const uint8_t *buf, size_t len)
 		n = c->bytes - offset;
 	/* Acquire: the reader is through with the bytes that we overwrite. */
 	if (c->at + n - c->other > c->bytes)
-		c->other = atomic_load_explicit(&c->ring->consumed, memory_order_acquire);
+		c->other = load_acquire(&c->ring->consumed);
 	if (c->at + n - c->other > c->bytes)
 		return 0;
 	memcpy(c->ring->data + offset, buf, n);
 	c->at += n;
 	/* Release: the bytes are there before the count that covers them. */
-	atomic_store_explicit(&c->ring->produced, c->at, memory_order_release);
+	store_release(&c->ring->produced, c->at);
 	return n;
 }
 
@@ -64,7 +65,7 @@ static inline size_t ring_take(struct cursor *c, uint8_t *buf, size_t len)
 {
 	size_t offset = c->at % c->bytes, n;
 	if (c->other == c->at)
-		c->other = atomic_load_explicit(&c->ring->produced, memory_order_acquire);
+		c->other = load_acquire(&c->ring->produced);
 	n = (size_t)(c->other - c->at);
 	if (n > len)
 		n = len;
@@ -77,7 +78,7 @@ static inline size_t ring_take(struct cursor *c, uint8_t *buf, size_t len)
 	memcpy(buf, c->ring->data + offset, n);
 	c->at += n;
 	/* Release: our reads are over before the writer may overwrite. */
-	atomic_store_explicit(&c->ring->consumed, c->at, memory_order_release);
+	store_release(&c->ring->consumed, c->at);
 	return n;
 }
 

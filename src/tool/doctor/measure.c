@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "tool/bench/bench.h"
 #include "tool/doctor/doctor.h"
 
@@ -47,7 +47,7 @@ static void *sleep_often(void *argument)
 
 	pin(s->cpu);
 	while (read(s->fd, &byte, 1) == 1)
-		atomic_store_explicit(&s->woke_ns, bench_now_ns(), memory_order_release);
+		store_release(&s->woke_ns, bench_now_ns());
 	return NULL;
 }
 
@@ -61,14 +61,12 @@ static unsigned wake_often(struct sleeper *s, int fd, double *took_us)
 		start = bench_now_ns() + IDLE_NS;
 		while (bench_now_ns() < start)
 			;
-		atomic_store_explicit(&s->woke_ns, 0, memory_order_relaxed);
+		store_relaxed(&s->woke_ns, 0);
 		start = bench_now_ns();
 		if (start > end || write(fd, "w", 1) != 1)
 			break;
 		/* Acquire pairs with the sleeper's release: the time is of this byte. */
-		while (!(woke = atomic_load_explicit(&s->woke_ns,
-						     memory_order_acquire)) &&
-		       bench_now_ns() < end)
+		while (!(woke = load_acquire(&s->woke_ns)) && bench_now_ns() < end)
 			;
 		if (!woke)
 			break;

@@ -2,12 +2,13 @@
 /* Reads the remote procedure calls that a process has counted out of its family's table. */
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "tool/observe/table.h"
 #include "conn/table.h"
 
 static uint64_t get(const _Atomic uint64_t *word)
 {
-	return atomic_load_explicit(word, memory_order_relaxed);
+	return load_relaxed(word);
 }
 
 /* Not more than there can be: whoever writes them may write anything. */
@@ -88,8 +89,7 @@ static bool add_rows(const struct call_sheet *sheet, const struct observe_proces
 		struct observe_call call = {.process = p};
 
 		/* Acquire: the key is complete. */
-		if (atomic_load_explicit(&row->state, memory_order_acquire) !=
-		    CALL_ROW_USED)
+		if (load_acquire(&row->state) != CALL_ROW_USED)
 			continue;
 		call.is_service = atomic_load(&row->side) != CALL_CLIENT;
 		call.program = atomic_load(&row->program);

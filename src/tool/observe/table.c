@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps the tables that Viaduct processes expose, and finds the slot of a connection. */
+#include "base/atomic.h"
 #include "tool/observe/table.h"
 
 #include <assert.h>
@@ -94,12 +95,12 @@ static uint32_t slots_end(const struct observe_family *f)
 
 static uint64_t cookie_of(const struct slot *sl)
 {
-	return atomic_load_explicit(&sl->cookie, memory_order_relaxed);
+	return load_relaxed(&sl->cookie);
 }
 
 static int fd_of(const struct slot *sl)
 {
-	return atomic_load_explicit(&sl->fd, memory_order_relaxed);
+	return load_relaxed(&sl->fd);
 }
 
 static uint64_t fd_key(int fd)
@@ -291,7 +292,7 @@ const struct slot *observe_slot(const struct observe_family *f, uint64_t cookie,
 
 static uint64_t get(const _Atomic uint64_t *counter)
 {
-	return atomic_load_explicit(counter, memory_order_relaxed);
+	return load_relaxed(counter);
 }
 
 static void read_entry(const struct report *c, struct observe_counts *out)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the buffer that a traced process fills without waiting for anybody. */
+#include "base/atomic.h"
 #include "tool/trace/trace.h"
 
 #include <errno.h>
@@ -49,9 +50,9 @@ int trace_reader_open(struct trace_reader *r, const struct trace_target *t)
 	int fd;
 
 	/* Acquire pairs with `answer` in conn/trace.c. */
-	if (atomic_load_explicit(&t->answer->session, memory_order_acquire) != t->session)
+	if (load_acquire(&t->answer->session) != t->session)
 		return 0;
-	fd = atomic_load_explicit(&t->answer->fd, memory_order_relaxed);
+	fd = load_relaxed(&t->answer->fd);
 	if (fd < 0) {
 		warn_line("viaduct trace: %s (%d) has no room for the buffer: %s; try a "
 			  "smaller one with --buffer",
@@ -89,13 +90,12 @@ static bool is_whole(const struct trace_reader *r)
 {
 	/* Acquire: pairs with the fence of the writer, which reserves before it writes. */
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&r->buffer->reserved, memory_order_relaxed) - r->at <=
-	       r->area;
+	return load_relaxed(&r->buffer->reserved) - r->at <= r->area;
 }
 
 static uint64_t head_of(const struct trace_reader *r)
 {
-	return atomic_load_explicit(&r->buffer->head, memory_order_acquire);
+	return load_acquire(&r->buffer->head);
 }
 
 static bool is_sound(const struct trace_reader *r, const struct trace_record *record,
@@ -140,13 +140,12 @@ void trace_reader_end_here(struct trace_reader *r)
 
 bool trace_reader_is_over(const struct trace_reader *r)
 {
-	return atomic_load_explicit(&r->buffer->session, memory_order_acquire) ==
-	       TRACE_OFF;
+	return load_acquire(&r->buffer->session) == TRACE_OFF;
 }
 
 void trace_reader_finish(struct trace_reader *r)
 {
-	uint64_t total = atomic_load_explicit(&r->buffer->total, memory_order_relaxed);
+	uint64_t total = load_relaxed(&r->buffer->total);
 
 	if (total > r->expected)
 		r->lost += total - r->expected;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process to be traced: who it is, whether we may, and the words that ask it. */
+#include "base/atomic.h"
 #include "tool/trace/trace.h"
 
 #include <ctype.h>
@@ -307,7 +308,7 @@ static bool wish(struct trace_target *t, uint32_t session)
 
 bool trace_target_ask(struct trace_target *t, uint32_t area_bytes)
 {
-	uint32_t last = atomic_load_explicit(&t->answer->session, memory_order_relaxed);
+	uint32_t last = load_relaxed(&t->answer->session);
 
 	/* Another one than the last, of which it may still have the buffer. */
 	t->session = last < TRACE_FIRST_SESSION || last >= TRACE_LAST_SESSION
