@@ -156,6 +156,11 @@ int bell_answer_far(struct sock *s, int far, bool brief);
  * what is not to be believed yet. */
 void wait_note_kernel(struct sock *s, uint32_t events);
 
+/* ---- fd_words.c ---- */
+
+extern struct lock forking_lock; /* of who enters the table, and of a fork */
+void fd_table_set(int fd, struct sock *s);
+
 /* ---- fdtab.c ---- */
 
 /* No fork of this process copies its memory in between: a socket that appears, or is attached, does
@@ -187,8 +192,15 @@ int rx_advance(struct sock *s, int fd);
 /* READY to TCP: urgent data is next. Whoever has sent that never takes up the ring. As above. */
 int rx_leave_urgent(struct sock *s, int fd);
 /* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
-bool rx_is_up(struct sock *s);
-bool rx_is_down(struct sock *s);
+static inline bool rx_is_up(struct sock *s)
+{
+	return load_acquire(&s->in->up_epoch) == s->slot->rx_epoch;
+}
+static inline bool rx_is_down(struct sock *s)
+{
+	/* Acquire: down_at, and the last cursor, were stored before. */
+	return load_acquire(&s->in->down_epoch) == s->slot->rx_epoch;
+}
 /* In READY with the mark seen: TCP bytes still to come before it; -errno. */
 int64_t rx_tcp_left(struct sock *s, int fd);
 /* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
@@ -230,8 +242,12 @@ void tx_pass_over(struct sock *s);
 /* Under tx_lock, before the last words: leaves the ring now if the peer has asked for its
  * unread bytes. */
 void tx_answer(struct sock *s, int fd);
-/* The gate says RING, but its owner died on the way up or down. Under tx_lock. */
-bool tx_is_up(struct sock *s);
+/* Our own words, one store each: whatever a dead owner left undone shows here: the gate may say
+ * RING, and the owner have died on the way up or down. Under tx_lock. */
+static inline bool tx_is_up(struct sock *s)
+{
+	return load_relaxed(&s->out->up_epoch) == load_relaxed(&s->out->down_epoch) + 1;
+}
 
 /* ---- info.c: what TCP_INFO tells ---- */
 
@@ -438,7 +454,7 @@ int wait_for(struct wait *w);
 int wait_nap(struct wait *w);
 /* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
 void wait_finish(struct wait *w);
-/* In memory only: may there be something to do? */
+/* hint.c, in memory only: may there be something to do? */
 bool wait_hint(struct sock *s, uint32_t interest);
 /* Memory words that need a look by sock_service. */
 bool wait_attention(struct sock *s);
@@ -471,6 +487,7 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 	}
 }
 
+/* bell.c */
 void bell_ring_peer(struct sock *s);
 
 /* ---- fd_pressure.c ---- */

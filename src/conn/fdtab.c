@@ -30,31 +30,12 @@
 #define SLOT_COUNT_SMALL 2048u
 #define FD_TABLE_SMALL	 (1 << 16)
 
-struct sock *_Atomic *fd_table NEAR_DATA;
-int fd_table_size NEAR_DATA, fd_table_end NEAR_DATA;
-bool (*sock_may_attach)(struct sock *s);
-void (*sock_on_attach)(struct sock *s);
-void (*sock_on_final)(struct sock *s);
-bool (*sock_on_release)(struct sock *s);
-
 static struct sock *socks NEAR_DATA; /* one for each slot */
-static _Atomic int fd_highest FORK_DATA;
 
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
 static uint32_t *forking_list;
 static uint32_t forking_used FORK_DATA;
-static struct lock forking_lock FORK_DATA;
 static const _Atomic bool forking_is_shared; /* with other processes */
-
-void fork_hold_off(void)
-{
-	lock_take(&forking_lock);
-}
-
-void fork_let_go(void)
-{
-	lock_drop(&forking_lock);
-}
 
 static void *map_private(size_t size)
 {
@@ -93,26 +74,10 @@ void fd_stand_down(void)
 	fd_table_size = 0;
 }
 
-FORK_CODE int fd_limit(void)
-{
-	return load_relaxed(&fd_highest) + 1;
-}
-
-static void table_set(int fd, struct sock *s)
-{
-	int highest = load_relaxed(&fd_highest);
-	while (fd > highest && !atomic_compare_exchange_weak_explicit(
-				       &fd_highest, &highest, fd, memory_order_relaxed,
-				       memory_order_relaxed))
-		;
-	/* Release pairs with the acquire in fd_sock. */
-	store_release(&fd_table[fd], s);
-}
-
 /*
  * Not the pointers into the segment's window: a thread that lost a race against close may
  * still follow them (it finds out under the locks). Nor its counts of threads: they balance.
- * Relaxed: whoever finds it in the table has all of it, by table_set.
+ * Relaxed: whoever finds it in the table has all of it, by fd_table_set.
  */
 static void sock_reset(struct sock *s, struct slot *sl)
 {
@@ -171,7 +136,7 @@ NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role rol
 	if (fd <= 2)
 		meeting_refuse(s, VD_REASON_STDIO);
 	lock_take_mine(&forking_lock, &forking_is_shared);
-	table_set(fd, s);
+	fd_table_set(fd, s);
 	lock_drop_mine(&forking_lock, &forking_is_shared);
 	return s;
 }
@@ -241,7 +206,7 @@ void fd_duplicated(int oldfd, int newfd)
 	if (!s)
 		return;
 	atomic_fetch_add(&s->fds, 1);
-	table_set(newfd, s);
+	fd_table_set(newfd, s);
 }
 
 /* In the parent, before fork: each child holds every socket from its first moment on. */

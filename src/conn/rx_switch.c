@@ -120,17 +120,6 @@ int rx_leave_urgent(struct sock *s, int fd)
 	return to_kernel(s, fd);
 }
 
-bool rx_is_down(struct sock *s)
-{
-	/* Acquire: down_at, and the last cursor, were stored before. */
-	return load_acquire(&s->in->down_epoch) == s->slot->rx_epoch;
-}
-
-bool rx_is_up(struct sock *s)
-{
-	return load_acquire(&s->in->up_epoch) == s->slot->rx_epoch;
-}
-
 /*
  * The same after a reset, where nobody can tell whether a FIN is in the count. It comes
  * behind all bytes, so either count says whether all have arrived; if so, what is queued is

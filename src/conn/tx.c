@@ -30,12 +30,6 @@
 /* Sends through the ring between two looks at the TCP connection. */
 #define LOOK_INTERVAL 256u
 
-bool tx_is_up(struct sock *s)
-{
-	/* Our own words, one store each: whatever a dead owner left undone shows here. */
-	return load_relaxed(&s->out->up_epoch) == load_relaxed(&s->out->down_epoch) + 1;
-}
-
 bool sock_one_way;
 
 /* Whether the next epoch can begin; if so, *passed is the last one that is over. */

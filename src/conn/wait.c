@@ -12,11 +12,9 @@
 #include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/probe.h"
-#include "base/real.h"
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
 #include "conn/report.h"
-#include "rendezvous/farbell.h"
 #include "settings/config.h"
 
 /* After so many spins in vain, so many waits sleep at once (measured: never worse than TCP). */
@@ -40,75 +38,6 @@
 static int64_t now_ns(void)
 {
 	return (int64_t)clock_now_ns();
-}
-
-bool sock_is_held(struct sock *s)
-{
-	return load_acquire(&s->in->held_since_ms) != 0;
-}
-
-bool wait_held_due(struct sock *s)
-{
-	if (__builtin_expect(!sock_is_held(s), 1))
-		return false;
-	uint64_t held = load_acquire(&s->in->held_at);
-	uint64_t taken = load_relaxed(&s->in->consumed);
-	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
-}
-
-/* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
-static bool is_carried_out(struct sock *s, uint32_t want)
-{
-	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
-	       load_relaxed(&s->out->ready_epoch) == load_relaxed(&s->out->down_epoch);
-}
-
-bool wait_attention(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	uint32_t want = load_relaxed(&s->out->want_down);
-	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
-		!is_carried_out(s, want) && !peer_is_parents(s)) ||
-	       (gate_state(&sl->gate_rx) == GATE_RING &&
-		load_relaxed(&s->in->down_epoch) == load_relaxed(&s->in->up_epoch));
-}
-
-static bool hint_in(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	if (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_RD))
-		return true;
-	switch (gate_state(&sl->gate_rx)) {
-	case GATE_READY: /* once the mark is known, TCP wakes by itself */
-		return !load_relaxed(&sl->rx_marked) &&
-		       load_relaxed(&s->in->up_epoch) ==
-			       load_relaxed(&s->in->ready_epoch);
-	case GATE_RING:
-		return ring_unread(s->in) || wait_held_due(s) ||
-		       load_relaxed(&s->in->fin);
-	default:
-		return true;
-	}
-}
-
-static bool hint_out(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	/* Racy reads of the producer's own record: a hint, checked under the lock. */
-	uint64_t fill = ring_unread(s->out);
-	uint32_t size = ring_size_hint(s->out);
-	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
-	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR | SEEN_GONE)) ||
-	       load_relaxed(&s->in->fin);
-}
-
-bool wait_hint(struct sock *s, uint32_t interest)
-{
-	if (peer_look(s) || wait_attention(s) ||
-	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
-		return true;
-	return ((interest & EPOLLIN) && hint_in(s)) ||
-	       ((interest & EPOLLOUT) && hint_out(s));
 }
 
 static bool spin_may_pay(struct sock *s, uint32_t interest)
@@ -208,137 +137,6 @@ bool wait_spin(struct sock *s, uint32_t interest)
 	}
 	store_relaxed(&s->spin_failed, failed);
 	return false;
-}
-
-/* Not through libc's write: that is a cancellation point, and the bytes are published. */
-static void ring(int bell)
-{
-	const uint64_t one = 1;
-	/* EAGAIN: the counter is full, so nobody has looked for long, and it is readable. */
-	kernel_write(bell, &one, sizeof(one));
-}
-
-/* Sequentially consistent against bells_release: it takes the numbers, then looks here. */
-static void bells_enter(struct sock *s)
-{
-	atomic_fetch_add(&s->bell_users, 1);
-}
-
-static void bells_leave(struct sock *s)
-{
-	atomic_fetch_sub(&s->bell_users, 1);
-}
-
-void bell_ring_peer(struct sock *s)
-{
-	if (peer_push(s))
-		return;
-	bells_enter(s);
-	int far = s->far_bell, near = s->peer_bell;
-	report_add(&report_now.doorbells, 1);
-	fetch_add_relaxed(&s->slot->doorbells, 1);
-	PROBE1(doorbell, slot_cookie(s->slot));
-	if (far >= 0)
-		farbell_ring(far);
-	else if (near >= 0)
-		ring(near);
-	bells_leave(s);
-}
-
-void sock_ring_self(struct sock *s)
-{
-	bells_enter(s);
-	int bell = s->bell;
-	if (bell >= 0)
-		ring(bell);
-	bells_leave(s);
-}
-
-static uint32_t next_seq(_Atomic uint32_t *arm)
-{
-	uint32_t seq = fetch_add_relaxed(arm, 1) + 1;
-	return seq ? seq : fetch_add_relaxed(arm, 1) + 1;
-}
-
-void sock_arm(struct sock *s, uint32_t interest)
-{
-	struct slot *sl = s->slot;
-	if (interest & EPOLLIN) {
-		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_acq_rel);
-		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
-	}
-	if (interest & EPOLLOUT) {
-		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
-		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
-		room_sleeps(s);
-	}
-	info_sleeps(s);
-	/* The fence that must stay: the flags above are seen by the peer before we look at
-	 * its cursors. It pairs with the exchange in the peer's lock_drop. */
-	fence_full();
-}
-
-static void disarm(_Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
-		   _Atomic uint32_t *armed)
-{
-	uint32_t seq = load_relaxed(arm);
-	/* The last to leave clears, unless somebody has armed again since. */
-	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1)
-		atomic_compare_exchange_strong_explicit(
-			armed, &seq, 0, memory_order_relaxed, memory_order_relaxed);
-}
-
-void sock_disarm(struct sock *s, uint32_t interest)
-{
-	struct slot *sl = s->slot;
-	if (interest & EPOLLIN)
-		disarm(&sl->sleepers_rx, &sl->rx_arm, &s->in->rx_armed);
-	if (interest & EPOLLOUT)
-		disarm(&sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
-}
-
-/* The bell was emptied under the eyes of those who are counted: they sleep on, or are about
- * to. */
-static void ring_again(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	uint32_t rx = load_relaxed(&sl->sleepers_rx);
-	uint32_t tx = load_relaxed(&sl->sleepers_tx);
-	if (rx == 0 && tx == 0)
-		return;
-	if (rx)
-		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
-	if (tx)
-		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
-	fence_full(); /* as in sock_arm */
-	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
-		sock_ring_self(s);
-}
-
-void sock_answer_bells(struct sock *s, bool own, bool far)
-{
-	uint64_t count;
-	bells_enter(s);
-	int far_bell = s->far_bell, bell = s->bell;
-	if (far && far_bell >= 0)
-		bell_answer_far(s, far_bell, true);
-	if (own && bell >= 0)
-		kernel_read(bell, &count, sizeof(count));
-	bells_leave(s);
-	ring_again(s); /* the caller has disarmed */
-}
-
-void sock_hear_bell(struct sock *s)
-{
-	bells_enter(s);
-	int far = s->far_bell;
-	int n = far >= 0 ? bell_answer_far(s, far, false) : 0;
-	bells_leave(s);
-	if (n > 0)
-		ring_again(s);
-	/* What is left makes no edge: the own bell does. */
-	if (n == FARBELL_MOST)
-		sock_ring_self(s);
 }
 
 static void set_deadline(struct wait *w)

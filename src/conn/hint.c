@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether there is something to do for a connection: looks that change nothing and never block. */
+#include <sys/epoll.h>
+
+#include "base/atomic.h"
+#include "conn/conn.h"
+
+bool sock_is_held(struct sock *s)
+{
+	return load_acquire(&s->in->held_since_ms) != 0;
+}
+
+bool wait_held_due(struct sock *s)
+{
+	if (__builtin_expect(!sock_is_held(s), 1))
+		return false;
+	uint64_t held = load_acquire(&s->in->held_at);
+	uint64_t taken = load_relaxed(&s->in->consumed);
+	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
+}
+
+/* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
+static bool is_carried_out(struct sock *s, uint32_t want)
+{
+	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
+	       load_relaxed(&s->out->ready_epoch) == load_relaxed(&s->out->down_epoch);
+}
+
+bool wait_attention(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t want = load_relaxed(&s->out->want_down);
+	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
+		!is_carried_out(s, want) && !peer_is_parents(s)) ||
+	       (gate_state(&sl->gate_rx) == GATE_RING &&
+		load_relaxed(&s->in->down_epoch) == load_relaxed(&s->in->up_epoch));
+}
+
+static bool hint_in(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_RD))
+		return true;
+	switch (gate_state(&sl->gate_rx)) {
+	case GATE_READY: /* once the mark is known, TCP wakes by itself */
+		return !load_relaxed(&sl->rx_marked) &&
+		       load_relaxed(&s->in->up_epoch) ==
+			       load_relaxed(&s->in->ready_epoch);
+	case GATE_RING:
+		return ring_unread(s->in) || wait_held_due(s) ||
+		       load_relaxed(&s->in->fin);
+	default:
+		return true;
+	}
+}
+
+static bool hint_out(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	/* Racy reads of the producer's own record: a hint, checked under the lock. */
+	uint64_t fill = ring_unread(s->out);
+	uint32_t size = ring_size_hint(s->out);
+	return gate_state(&sl->gate_tx) != GATE_RING || fill <= size - size / 4 ||
+	       (seen_of(sl) & (SEEN_FIN | SEEN_SHUT_WR | SEEN_GONE)) ||
+	       load_relaxed(&s->in->fin);
+}
+
+bool wait_hint(struct sock *s, uint32_t interest)
+{
+	if (peer_look(s) || wait_attention(s) ||
+	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
+		return true;
+	return ((interest & EPOLLIN) && hint_in(s)) ||
+	       ((interest & EPOLLOUT) && hint_out(s));
+}
