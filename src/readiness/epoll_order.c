@@ -6,13 +6,10 @@
 #include "base/atomic.h"
 #include "readiness/epoll.h"
 
-#define READ(word)	 load_relaxed(&(word))
-#define WRITE(word, now) store_relaxed(&(word), now)
-
 static void note(struct instance *in, int i, uint64_t data, uint64_t place)
 {
-	WRITE(in->told_data[i], data);
-	WRITE(in->told_place[i], place);
+	store_relaxed(&in->told_data[i], data);
+	store_relaxed(&in->told_place[i], place);
 }
 
 uint64_t order_base(void)
@@ -24,23 +21,23 @@ void order_told(struct instance *in, const struct epoll_event *ev, int n)
 {
 	uint64_t base;
 
-	if (!READ(in->mixed) || (n <= 0 && !READ(in->told)))
+	if (!load_relaxed(&in->mixed) || (n <= 0 && !load_relaxed(&in->told)))
 		return;
 	n = n < 0 ? 0 : n > EPOLL_ORDERED ? EPOLL_ORDERED : n;
 	/* Before those of memory that the same call reports. */
 	base = order_base() - EPOLL_PLACES;
 	for (int i = 0; i < n; i++)
 		note(in, i, ev[i].data.u64, base + (uint64_t)i);
-	WRITE(in->told, (uint32_t)n);
+	store_relaxed(&in->told, (uint32_t)n);
 }
 
 /* Looks from place *at on, and moves it past the one found: what stays in the kernel's queue
  * stays in its order. 0: it was not reported last time. */
 static uint64_t told_place(struct instance *in, uint64_t data, uint32_t *at)
 {
-	for (uint32_t told = READ(in->told); *at < told; ++*at)
-		if (READ(in->told_data[*at]) == data)
-			return READ(in->told_place[(*at)++]);
+	for (uint32_t told = load_relaxed(&in->told); *at < told; ++*at)
+		if (load_relaxed(&in->told_data[*at]) == data)
+			return load_relaxed(&in->told_place[(*at)++]);
 	return 0;
 }
 
@@ -74,7 +71,7 @@ void order_merge(struct instance *in, const struct batch *b, struct epoll_event 
 		     b->base + (uint64_t)(i * EPOLL_PLACES + k - EPOLL_ORDERED));
 	}
 	memcpy(ev, again + i, (size_t)(b->again - i) * sizeof(*ev));
-	WRITE(in->told, (uint32_t)n);
+	store_relaxed(&in->told, (uint32_t)n);
 }
 
 int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)

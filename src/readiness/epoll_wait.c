@@ -58,16 +58,14 @@ struct call {
 	struct batch found; /* events from memory, at the end of ev */
 };
 
-#define READ(word)	 load_relaxed(&(word))
-#define WRITE(word, now) store_relaxed(&(word), now)
-
 static bool ask_due(struct instance *in)
 {
-	uint32_t since = READ(in->since_ask) + 1;
+	uint32_t since = load_relaxed(&in->since_ask) + 1;
 
-	WRITE(in->since_ask, since);
-	return READ(in->mixed) || since >= ASK_CALLS || READ(in->ask_now) ||
-	       __rdtsc() - READ(in->asked_at) > ASK_TICKS;
+	store_relaxed(&in->since_ask, since);
+	return load_relaxed(&in->mixed) || since >= ASK_CALLS ||
+	       load_relaxed(&in->ask_now) ||
+	       __rdtsc() - load_relaxed(&in->asked_at) > ASK_TICKS;
 }
 
 /* Asks the kernel without waiting, for at most `room` events. */
@@ -77,10 +75,10 @@ static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
 	struct instance *in = c->in;
 	int n;
 
-	WRITE(in->ask_now, false);
-	WRITE(in->kernel_turn, false);
-	WRITE(in->since_ask, 0);
-	WRITE(in->asked_at, __rdtsc());
+	store_relaxed(&in->ask_now, false);
+	store_relaxed(&in->kernel_turn, false);
+	store_relaxed(&in->since_ask, 0);
+	store_relaxed(&in->asked_at, __rdtsc());
 	c->asking = __rdtsc();
 	n = epoll_kernel_wait(in, c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS,
 			      &zero, NULL);
@@ -256,7 +254,7 @@ static int complete(struct call *c, int n)
 		return n;
 	if (n < c->max)
 		return ask_after(c, n);
-	WRITE(c->in->kernel_turn, true);
+	store_relaxed(&c->in->kernel_turn, true);
 	return n;
 }
 
@@ -306,7 +304,7 @@ static int ask_and_look(struct call *c)
 static int look_first(struct call *c)
 {
 	struct instance *in = c->in;
-	int told = READ(in->kernel_turn) ? ask_first(c) : 0, n;
+	int told = load_relaxed(&in->kernel_turn) ? ask_first(c) : 0, n;
 
 	if (told < 0)
 		return told;
@@ -442,7 +440,7 @@ static int sleep_once(struct call *c)
 /* Changes with each registration that goes to memory or back to the kernel. */
 static uint64_t moves(struct instance *in)
 {
-	return (uint64_t)READ(in->reverts) << 32 | READ(in->converted);
+	return (uint64_t)load_relaxed(&in->reverts) << 32 | load_relaxed(&in->converted);
 }
 
 static int wait_mixed(struct call *c)
@@ -528,7 +526,7 @@ static APART int add_returned(struct call *c, int n, uint32_t reverts)
 	struct epoll_event raw[RAW_EVENTS];
 	int more;
 
-	if (n < 0 || n >= c->max || c->gone || READ(c->in->reverts) == reverts)
+	if (n < 0 || n >= c->max || c->gone || load_relaxed(&c->in->reverts) == reverts)
 		return n;
 	more = ask_kernel(c, raw, c->max - n);
 	if (more > 0)
@@ -592,10 +590,10 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		c.late = false;
 	}
 	/* Written in place, so it must be writable. */
-	c.max = epoll_room(ev, max, READ(in->converted) + 2 * RAW_EVENTS);
+	c.max = epoll_room(ev, max, load_relaxed(&in->converted) + 2 * RAW_EVENTS);
 	if (c.max == 0)
 		return wait_nowhere(&c);
-	reverts = READ(in->reverts);
+	reverts = load_relaxed(&in->reverts);
 	n = wait_mixed(&c);
 	return tell_once(&c, add_returned(&c, n, reverts));
 }
