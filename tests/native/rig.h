@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#define TEST_KEPT_SOCKETS 1
 #include "unit/test.h"
 #include "viaduct/viaduct.h"
 
