@@ -89,6 +89,27 @@ bool hook_make_room(int need, int from, struct sock_room *room)
 	return sock_make_room(need, from, room, announce_give_back);
 }
 
+/* Loads of libraries under way whose calls may go past us. */
+static _Atomic int holds;
+
+bool hook_hold_begin(void)
+{
+	/* Sequentially consistent, before the look: who comes later sees it. */
+	atomic_fetch_add(&holds, 1);
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		if (fd_sock(fd)) {
+			hook_hold_end();
+			return false;
+		}
+	}
+	return true;
+}
+
+void hook_hold_end(void)
+{
+	atomic_fetch_sub(&holds, 1);
+}
+
 void hook_refuse_all(enum vd_reason reason)
 {
 	int64_t end = 0, left;
@@ -134,6 +155,8 @@ NEAR_CODE void hook_took(int fd)
 
 	if (!s)
 		return;
+	if (!reason && atomic_load(&holds))
+		reason = VD_REASON_DEEPBIND;
 	hook_known(fd);
 	/* libc and child processes use these numbers past every symbol of ours. */
 	if (fd <= 2)
