@@ -5,10 +5,14 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 
+#include "base/kernel.h"
 #include "base/real.h"
 #include "preload/hook.h"
+#include "preload/load_watch.h"
+#include "preload/object.h"
 
 /*
  * A library that is loaded with RTLD_DEEPBIND looks into itself and what it needs, and so into libc,
@@ -16,10 +20,13 @@
  * which we stand in front of are made to name ours, each by one store, before dlopen returns. To leave
  * the flag out would be wrong: it also says which of two equal names the library means.
  *
- * None of this is seen by code that ran before: a constructor may have called, or kept a pointer. So
+ * A constructor could call, or keep such a pointer, before that. So where we can see the loader seal the
+ * data of an object that it has bound (load_watch.h), its pointers are set right there: all objects of a
+ * load are bound and sealed before the first of their constructors runs.
  * - where the process has sockets already, all go to TCP before the load, as no one can tell what it will
  *   run. What is opened during a load stays on TCP.
- * - where an object brings a constructor, all sockets that will be stay on TCP.
+ * - where an object brings a constructor, and not every pointer was ours before, all sockets that will be
+ *   stay on TCP.
  * - where any such name means something else than what we call ourselves (the library has one of its
  *   own, or another library was preloaded), nothing is changed, and all stay on TCP.
  * An object that goes away takes its pointers with it: nothing is kept here.
@@ -27,23 +34,17 @@
 
 #define OWN_MOST     2048 /* symbols of ours, more than four times what there are */
 #define OBJECTS_MOST 2048
-
-struct object {
-	uintptr_t base, begin, end, relro, relro_end;
-	const ElfW(Sym) * symbols;
-	const char *strings;
-	const ElfW(Rela) * rela[2];
-	size_t count[2];
-	const unsigned char *init, *const *init_array;
-	size_t init_count;
-};
+#define SEALED_MOST  256
 
 struct load {
 	struct object own;
-	const uint32_t *hash;
 	size_t known_count, found;
 	unsigned long long subs;
 	bool patches, bad, opened;
+	/* Before the constructors: all pointers are ours; some cannot be; which objects have come. */
+	bool early, early_bad;
+	size_t sealed_count;
+	uintptr_t sealed[SEALED_MOST];
 	bool wanted[OWN_MOST];
 	void *real[OWN_MOST];
 	uintptr_t known[OBJECTS_MOST];
@@ -58,123 +59,23 @@ __attribute__((used)) void *deepbind_libc_dlsym(void);
 void *deepbind_dlsym(void *handle, const char *name)
 	__attribute__((visibility("hidden")));
 
-/* ---- an object in memory ---- */
-
-/* The loader has added the base to most of these. */
-static const void *at(const struct object *o, ElfW(Addr) value)
-{
-	return (const void *)(value < o->base ? o->base + value : value);
-}
-
-static const uint32_t *read_dynamic(struct object *o, const ElfW(Dyn) * d)
-{
-	const uint32_t *hash = NULL;
-
-	for (; d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_SYMTAB)
-			o->symbols = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_STRTAB)
-			o->strings = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_GNU_HASH)
-			hash = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_RELA)
-			o->rela[0] = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_RELASZ)
-			o->count[0] = d->d_un.d_val / sizeof(ElfW(Rela));
-		else if (d->d_tag == DT_JMPREL)
-			o->rela[1] = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_PLTRELSZ)
-			o->count[1] = d->d_un.d_val / sizeof(ElfW(Rela));
-		else if (d->d_tag == DT_INIT)
-			o->init = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_INIT_ARRAY)
-			o->init_array = at(o, d->d_un.d_ptr);
-		else if (d->d_tag == DT_INIT_ARRAYSZ)
-			o->init_count = d->d_un.d_val / sizeof(void *);
-	}
-	return hash;
-}
-
-static bool read_object(struct object *o, const struct dl_phdr_info *info)
-{
-	const ElfW(Dyn) *dynamic = NULL;
-	const uintptr_t page = 4095;
-
-	*o = (struct object){.base = info->dlpi_addr, .begin = UINTPTR_MAX};
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-		uintptr_t begin = o->base + p->p_vaddr, end = begin + p->p_memsz;
-
-		if (p->p_type == PT_DYNAMIC)
-			dynamic = (const void *)begin;
-		if (p->p_type == PT_GNU_RELRO) {
-			o->relro = begin & ~page;
-			o->relro_end = end & ~page;
-		}
-		if (p->p_type == PT_LOAD) {
-			o->begin = begin < o->begin ? begin : o->begin;
-			o->end = end > o->end ? end : o->end;
-		}
-	}
-	if (dynamic)
-		read_dynamic(o, dynamic);
-	return dynamic && o->symbols && o->strings;
-}
-
-/* Where each object begins to run is code of the compiler's own, which calls nothing: what crti.o and
- * crtn.o make of _init, and crtbegin.o's frame_dummy, a jump. */
-static bool has_constructor(const struct object *o)
-{
-	static const unsigned char mark[] = {0xf3, 0x0f, 0x1e, 0xfa};
-	static const unsigned char head[] = {0x48, 0x83, 0xec, 8, 0x48, 0x8b, 5};
-	static const unsigned char tail[] = {0x48, 0x85, 0xc0, 0x74, 2, 0xff,
-					     0xd0, 0x48, 0x83, 0xc4, 8, 0xc3};
-	const unsigned char *p = o->init;
-
-	if (p) {
-		p += memcmp(p, mark, sizeof(mark)) ? 0 : sizeof(mark);
-		if (memcmp(p, head, sizeof(head)) != 0 ||
-		    memcmp(p + sizeof(head) + 4, tail, sizeof(tail)) != 0)
-			return true;
-	}
-	if (o->init_count == 0)
-		return false;
-	p = o->init_array[0];
-	p += memcmp(p, mark, sizeof(mark)) ? 0 : sizeof(mark);
-	return o->init_count > 1 || *p != 0xe9;
-}
-
 /* ---- our own names ---- */
 
 static bool own_read(struct load *l)
 {
 	l->own.base = (uintptr_t)&__ehdr_start;
-	l->hash = read_dynamic(&l->own, _DYNAMIC);
-	return l->hash && l->own.symbols && l->own.strings;
+	object_read_dynamic(&l->own, _DYNAMIC);
+	return l->own.hash && l->own.symbols && l->own.strings;
 }
 
-/* The number of our symbol, by the table that the linker has made; 0: we have none. */
 static uint32_t own_find(const struct load *l, const char *name)
 {
-	const uint32_t buckets = l->hash[0], first = l->hash[1];
-	const uint32_t *bucket = l->hash + 4 + 2 * (size_t)l->hash[2];
-	const uint32_t *chain = bucket + buckets;
-	uint32_t h = 5381, i;
+	return object_find(&l->own, name);
+}
 
-	for (const char *c = name; *c; c++)
-		h = h * 33 + (unsigned char)*c;
-	i = bucket[h % buckets];
-	if (i < first)
-		return 0;
-	for (;; i++) {
-		uint32_t one = chain[i - first];
-
-		if ((one | 1) == (h | 1) &&
-		    strcmp(l->own.strings + l->own.symbols[i].st_name, name) == 0)
-			return i;
-		if (one & 1)
-			return 0;
-	}
+static const char *own_name(const struct load *l, uint32_t i)
+{
+	return i ? l->own.strings + l->own.symbols[i].st_name : "dlsym";
 }
 
 /* dlsym stands at 0: it is none of ours, but asks in the order of whoever calls it. */
@@ -192,16 +93,24 @@ static void *own_address(const struct load *l, uint32_t i)
 
 /* ---- the pointers of an object ---- */
 
-static void want(struct load *l, uint32_t i, const ElfW(Rela) * r)
+static void want(struct load *l, const struct object *o, uint32_t i, const ElfW(Rela) * r)
 {
 	uint32_t type = ELF64_R_TYPE(r->r_info);
 	bool pointer = type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT ||
 		       (type == R_X86_64_64 && r->r_addend == 0);
 
+	(void)o;
 	if (pointer && i < OWN_MOST)
 		l->wanted[i] = true;
 	else
 		l->bad = true;
+}
+
+/* Not bound yet: it leads to the stub that asks the loader. */
+static bool is_lazy(const struct object *o, const ElfW(Rela) * r, const void *was)
+{
+	return ELF64_R_TYPE(r->r_info) == R_X86_64_JUMP_SLOT &&
+	       (uintptr_t)was >= o->begin && (uintptr_t)was < o->end;
 }
 
 static void point(struct load *l, const struct object *o, uint32_t i,
@@ -210,14 +119,11 @@ static void point(struct load *l, const struct object *o, uint32_t i,
 	uintptr_t place = o->base + r->r_offset;
 	void *ours = own_address(l, i), **slot = (void **)place;
 	void *was = __atomic_load_n(slot, __ATOMIC_RELAXED);
-	/* Not bound yet: it leads to the stub that asks the loader. */
-	bool lazy = ELF64_R_TYPE(r->r_info) == R_X86_64_JUMP_SLOT &&
-		    (uintptr_t)was >= o->begin && (uintptr_t)was < o->end;
 	bool sealed = place >= o->relro && place < o->relro_end;
 
 	if (was == ours)
 		return;
-	if ((was != l->real[i] && !lazy) ||
+	if ((was != l->real[i] && !is_lazy(o, r, was)) ||
 	    (sealed && mprotect((void *)o->relro, o->relro_end - o->relro,
 				PROT_READ | PROT_WRITE) < 0)) {
 		l->bad = true;
@@ -229,7 +135,10 @@ static void point(struct load *l, const struct object *o, uint32_t i,
 		mprotect((void *)o->relro, o->relro_end - o->relro, PROT_READ);
 }
 
-static void object_walk(struct load *l, const struct object *o)
+/* Calls back for each pointer to a name of ours. */
+static void object_walk(struct load *l, const struct object *o,
+			void (*visit)(struct load *l, const struct object *o, uint32_t i,
+				      const ElfW(Rela) * r))
 {
 	uint32_t i;
 
@@ -239,12 +148,13 @@ static void object_walk(struct load *l, const struct object *o)
 			uint32_t symbol = (uint32_t)ELF64_R_SYM(r->r_info);
 			const char *name = o->strings + o->symbols[symbol].st_name;
 
-			if (symbol == 0 || strcmp(name, "dlvsym") == 0)
-				l->bad |= symbol != 0;
-			else if (is_own(l, name, &i) && l->patches)
-				point(l, o, i, r);
-			else if (is_own(l, name, &i))
-				want(l, i, r);
+			/* The loader asks the object's own code what to bind. */
+			if (ELF64_R_TYPE(r->r_info) == R_X86_64_IRELATIVE)
+				l->bad = true;
+			else if (symbol && strcmp(name, "dlvsym") == 0)
+				l->bad = true;
+			else if (symbol && is_own(l, name, &i))
+				visit(l, o, i, r);
 		}
 	}
 }
@@ -277,24 +187,147 @@ static int each_object(struct dl_phdr_info *info, size_t size, void *arg)
 	if (l->bad || is_known(l, info->dlpi_addr))
 		return l->bad;
 	l->found++;
-	if (!read_object(&o, info) || has_constructor(&o))
+	if (!object_read(&o, info) || (!l->early && object_begins(&o)))
 		l->bad = true;
 	else
-		object_walk(l, &o);
+		object_walk(l, &o, l->patches ? point : want);
 	return l->bad;
+}
+
+/* ---- before the constructors ---- */
+
+struct definer {
+	const char *name;
+	uintptr_t real;
+	bool is_there;
+};
+
+/* In any object but ours and libc; what cannot be asked may have it. */
+static int each_definer(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct definer *d = arg;
+	struct object o;
+
+	(void)size;
+	if (info->dlpi_addr == (uintptr_t)&__ehdr_start || !object_read(&o, info) ||
+	    o.begin == getauxval(AT_SYSINFO_EHDR) ||
+	    (d->real >= o.begin && d->real < o.end))
+		return 0;
+	d->is_there = !o.hash || object_find(&o, d->name);
+	return d->is_there;
+}
+
+/* One of the new objects has a function of a name of ours, which dlsym would find for it. */
+static int each_namesake(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct load *l = arg;
+	struct object o;
+
+	(void)size;
+	if (is_known(l, info->dlpi_addr))
+		return 0;
+	l->early_bad |= !object_read(&o, info) || !o.hash;
+	for (uint32_t i = 1; i < OWN_MOST && !l->early_bad; i++)
+		if (l->real[i] && object_find(&o, own_name(l, i)))
+			l->early_bad = true;
+	return l->early_bad;
+}
+
+static void early_point(struct load *l, const struct object *o, uint32_t i,
+			const ElfW(Rela) * r)
+{
+	void **slot = (void **)(o->base + r->r_offset), *was = *slot;
+	struct definer d = {own_name(l, i), (uintptr_t)l->real[i], false};
+
+	want(l, o, i, r);
+	if (l->bad || was == own_address(l, i))
+		return;
+	if (i == 0)
+		dl_iterate_phdr(each_namesake, l);
+	/* What is not bound yet will be libc's, if no other has such a name. */
+	if (l->real[i] && is_lazy(o, r, was))
+		dl_iterate_phdr(each_definer, &d);
+	else if (!l->real[i] || was != l->real[i])
+		d.is_there = true;
+	l->early_bad |= d.is_there;
+	if (!l->early_bad)
+		*slot = own_address(l, i);
+}
+
+struct seal {
+	struct load *load;
+	uintptr_t begin, end;
+	size_t objects;
+};
+
+static int each_sealed(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct seal *s = arg;
+	struct load *l = s->load;
+	struct object o;
+
+	(void)size;
+	if (is_known(l, info->dlpi_addr))
+		return 0;
+	s->objects++;
+	/* Of one that is never sealed nothing would be seen. */
+	if (!object_read(&o, info) || o.relro >= o.relro_end) {
+		l->early_bad = true;
+		return 1;
+	}
+	if (o.relro != s->begin || o.relro_end != s->end)
+		return 0;
+	for (size_t i = 0; i < l->sealed_count; i++)
+		if (l->sealed[i] == o.base)
+			return 0;
+	if (l->sealed_count == SEALED_MOST) {
+		l->early_bad = true;
+		return 1;
+	}
+	l->sealed[l->sealed_count++] = o.base;
+	object_walk(l, &o, early_point);
+	return 0;
+}
+
+/* The loader is about to seal what it has bound. False: nothing more is to be seen. */
+static bool sealing(void *arg, uintptr_t begin, size_t len)
+{
+	struct load *l = arg;
+	struct seal s = {.load = l, .begin = begin, .end = begin + len};
+
+	dl_iterate_phdr(each_sealed, &s);
+	l->early_bad |= l->bad;
+	l->early = !l->early_bad && s.objects > 0 && l->sealed_count == s.objects;
+	return !l->early && !l->early_bad;
+}
+
+/* The loader cannot be asked while it binds. */
+static void find_real(struct load *l)
+{
+	const struct object *o = &l->own;
+	const uint32_t buckets = o->hash[0], first = o->hash[1];
+	const uint32_t *bucket = o->hash + 4 + 2 * (size_t)o->hash[2];
+	const uint32_t *chain = bucket + buckets;
+
+	l->real[0] = deepbind_libc_dlsym();
+	for (uint32_t b = 0; b < buckets; b++) {
+		for (uint32_t i = bucket[b]; i >= first; i++) {
+			if (i < OWN_MOST)
+				l->real[i] = real_late(own_name(l, i));
+			if (chain[i - first] & 1)
+				break;
+		}
+	}
 }
 
 /* What the names mean to the new objects is what they mean to us. */
 static void compare(struct load *l, void *handle)
 {
 	for (uint32_t i = 0; i < OWN_MOST && !l->bad; i++) {
-		const char *name =
-			i ? l->own.strings + l->own.symbols[i].st_name : "dlsym";
-
-		if (!l->wanted[i])
-			continue;
-		l->real[i] = i ? real_late(name) : deepbind_libc_dlsym();
-		l->bad = !l->real[i] || dlsym(handle, name) != l->real[i];
+		/* What asks by name may mean any. */
+		if (l->wanted[i] || (l->wanted[0] && l->real[i]))
+			l->bad = !l->real[i] ||
+				 dlsym(handle, own_name(l, i)) != l->real[i];
 	}
 }
 
@@ -316,17 +349,46 @@ static bool bind_new(struct load *l, void *handle)
 	return !l->bad;
 }
 
+/* Its file has a RELRO part, so that the loader is seen to seal it before anything of it runs. */
+static bool is_sealed(const char *file)
+{
+	unsigned char head[4096];
+	const ElfW(Ehdr) *e = (const void *)head;
+	const ElfW(Phdr) *p = (const void *)(head + sizeof(*e));
+	const uintptr_t page = 4095;
+	int fd = kernel_open(file, O_RDONLY | O_CLOEXEC, 0);
+	ssize_t n = fd < 0 ? -1 : kernel_read(fd, head, sizeof(head));
+
+	if (fd >= 0)
+		kernel_close(fd);
+	if (n < (ssize_t)sizeof(*e) || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 ||
+	    e->e_phoff != sizeof(*e) || e->e_phentsize != sizeof(*p) ||
+	    sizeof(*e) + e->e_phnum * sizeof(*p) > (size_t)n)
+		return false;
+	for (int i = 0; i < e->e_phnum; i++)
+		if (p[i].p_type == PT_GNU_RELRO &&
+		    (p[i].p_vaddr & ~page) < ((p[i].p_vaddr + p[i].p_memsz) & ~page))
+			return true;
+	return false;
+}
+
 /* The path is whole: nothing depends on who calls. */
 static void *deepbind_open(const char *file, int mode)
 {
 	struct load *l = calloc(1, sizeof(*l));
+	bool watches = false;
 	void *handle;
 
-	if (l && own_read(l) && own_find(l, "dlopen"))
+	if (l && own_read(l) && own_find(l, "dlopen")) {
+		find_real(l);
 		dl_iterate_phdr(each_object, l);
-	else if (l)
+		watches = !l->bad && is_sealed(file) && load_watch_begin(sealing, l);
+	} else if (l) {
 		l->bad = true;
+	}
 	handle = REAL(dlopen)(file, mode);
+	if (watches)
+		load_watch_end();
 	if (handle) {
 		if (!l || l->bad || !bind_new(l, handle))
 			hook_refuse_all(VD_REASON_DEEPBIND);

@@ -2,6 +2,7 @@
 /* A library that is loaded with RTLD_DEEPBIND: it moves bytes by calls, pointers and names. */
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,11 +14,19 @@ SEEN ssize_t plugin_read(int fd, void *buf, size_t len);
 SEEN ssize_t plugin_named(int fd, void *buf, size_t len);
 
 #ifdef BEGINS
-static int begun;
+typedef ssize_t reader(int fd, void *buf, size_t len);
 
+static reader **kept;
+
+/* Keeps libc's functions where nobody finds them, and calls some. */
 __attribute__((constructor)) static void begin(void)
 {
-	begun = getpid();
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	kept = calloc(2, sizeof(*kept));
+	kept[0] = read;
+	*(void **)&kept[1] = dlsym(RTLD_DEFAULT, "read");
+	close(fd);
 }
 #endif
 
@@ -33,7 +42,9 @@ SEEN ssize_t read(int fd, void *buf, size_t len)
 }
 #endif
 
+#ifndef BEGINS
 static ssize_t (*const reads)(int fd, void *buf, size_t len) = read;
+#endif
 
 ssize_t plugin_send(int fd, const void *buf, size_t len)
 {
@@ -47,9 +58,15 @@ ssize_t plugin_recv(int fd, void *buf, size_t len)
 
 ssize_t plugin_read(int fd, void *buf, size_t len)
 {
+#ifdef BEGINS
+	static int turn;
+
+	return kept[turn++ % 2](fd, buf, len);
+#else
 	ssize_t (*const volatile *by)(int fd, void *buf, size_t len) = &reads;
 
 	return (*by)(fd, buf, len);
+#endif
 }
 
 /* As the name is found in this library's order. */

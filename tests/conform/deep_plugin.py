@@ -3,8 +3,9 @@
 """Libraries that are loaded with RTLD_DEEPBIND move a connection's bytes as without Viaduct: over
 the direct path where all that they call can be pointed at Viaduct, by TCP where not.
 
-usage: deep_plugin.py VIADUCT LAZY NOW CONSTRUCTOR OWN_READ
+usage: deep_plugin.py VIADUCT LAZY NOW CONSTRUCTOR LAZY_CONSTRUCTOR UNSEALED_CONSTRUCTOR OWN_READ
 """
+import ctypes
 import json
 import pathlib
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import tempfile
 
 PROGRAM = """
-import ctypes, os, socket, sys
+import ctypes, os, signal, socket, sys
 FLAGS = os.RTLD_LAZY | os.RTLD_DEEPBIND
 early = "early" in sys.argv
 def load():
@@ -32,8 +33,13 @@ def many():
     buf = ctypes.create_string_buffer(100)
     return sum(plugin.plugin_send(a.fileno(), buf, 100) + plugin.plugin_recv(b.fileno(), buf, 100)
                for _ in range(100))
+if "handler" in sys.argv:
+    signal.signal(signal.SIGSYS, lambda *_: print("SIGSYS"))
+if "blocked" in sys.argv:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGSYS])
 if early:
     plugin = load()
+print(signal.getsignal(signal.SIGSYS) == signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, []))
 a, b = pair()
 a.sendall(b"before")
 if not early:
@@ -53,14 +59,24 @@ call("plugin_read", a)
 """
 
 
+def sees_constructors():
+    """Whether the kernel shows the loader's calls: syscall user dispatch, of Linux 5.11."""
+    return ctypes.CDLL(None).prctl(59, *[ctypes.c_ulong(0)] * 4) == 0
+
+
 def main():
-    viaduct, lazy, now, constructor, own_read = sys.argv[1:]
+    viaduct, lazy, now, begins, begins_lazy, begins_unsealed, own_read = sys.argv[1:]
+    sees = sees_constructors()
     with tempfile.TemporaryDirectory() as tmp:
         # Sockets that are there before the first load go to TCP, and those that are at a later one.
         for plugin, when, direct in ((lazy, "early", True), (now, "early", True),
-                                     (constructor, "early", False), (own_read, "early", False),
-                                     (lazy, "late", None), (own_read, "late", None)):
-            case = [sys.executable, "-c", PROGRAM, plugin, when]
+                                     (begins, "early", sees), (begins, "early blocked", sees),
+                                     (begins_lazy, "early", sees), (begins, "early handler", False),
+                                     (begins_unsealed, "early", False),
+                                     (own_read, "early", False),
+                                     (lazy, "late", None), (begins, "late", None),
+                                     (own_read, "late", None)):
+            case = [sys.executable, "-c", PROGRAM, plugin, *when.split()]
             path = pathlib.Path(tmp, "report")
             plain = subprocess.run(case, stdout=subprocess.PIPE, timeout=60)
             ours = subprocess.run([viaduct, "run", "--report", path, "--upgrade-after", "0", "--",
