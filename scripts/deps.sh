@@ -60,6 +60,11 @@ packages() {
 	check netpipe-tcp NPtcp
 	check stress-ng stress-ng
 	check nodejs node
+	check openssl openssl
+	check php-cli php
+	check php-fpm /usr/sbin/php-fpm*
+	check php-redis /usr/lib/php/*/redis.so
+	check php-curl /usr/lib/php/*/curl.so
 	check golang-go go
 	check caddy caddy
 	check sockperf sockperf

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""node.py with a current Node from the npm registry: its libuv makes a ring of io_uring for
-each event loop. Skipped where there is no npm, or it cannot fetch.
+"""node.py and node_kinds.py with a Node from the npm registry: the libuv of current ones makes a
+ring of io_uring for each event loop. Skipped where there is no npm, or it cannot fetch.
 
-usage: node_current.py VIADUCT [MODE...]
+usage: NODE_RELEASE=20|22|24|latest node_current.py VIADUCT [MODE...]
 """
 import os
 import pathlib
@@ -15,7 +15,7 @@ import tempfile
 
 import harness
 
-RELEASE = "24"
+RELEASE = os.environ.get("NODE_RELEASE", "24")
 BINARY = "package/bin/node"
 
 
@@ -44,7 +44,7 @@ def fetch(npm, folder):
 
 
 def main():
-    folder = pathlib.Path(os.environ.get("NODE_CURRENT") or ".").absolute() / "node-current"
+    folder = pathlib.Path(os.environ.get("NODE_CURRENT") or ".").absolute() / f"node-{RELEASE}"
     program = folder / "node"
     if not program.exists():
         npm = shutil.which("npm")
@@ -55,8 +55,12 @@ def main():
     if subprocess.run([program, "--version"], stdout=subprocess.DEVNULL).returncode:
         skip("this Node does not run here")
     here = pathlib.Path(__file__).resolve().parent
-    os.execve(sys.executable, [sys.executable, here / "node.py", *sys.argv[1:]],
-              dict(os.environ, NODE=str(program)))
+    env = dict(os.environ, NODE=str(program))
+    for test in ("node.py", "node_kinds.py"):
+        status = subprocess.run([sys.executable, here / test, *sys.argv[1:]], env=env).returncode
+        if status:
+            return status
+    return 0
 
 
-main()
+sys.exit(main())
