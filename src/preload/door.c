@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "conn/promise.h"
 #include "conn/table.h"
 #include "preload/door.h"
@@ -166,6 +169,44 @@ static bool spin_pays(const int *fds, int count)
 	return look_crowd_end(&crowd);
 }
 
+/* After so many turns given in vain, and after one that took long, the next waits sleep at once. */
+#define WAY_FAILURES   4
+#define WAY_SKIP       64
+#define WAY_LONG_SKIP  256
+#define WAY_LONG_TICKS 500000u
+
+/*
+ * The peers are on this processor, or wait for one: nothing comes while we spin. Whoever gives its turn
+ * away finds the next bytes when it has it back, and neither side has to sleep or to ring. Where
+ * somebody else takes the turn, and for long, a sleep is better: the kernel ends it at once.
+ */
+static int give_way(const int *fds, int count)
+{
+	static _Thread_local uint32_t failed, skip;
+	uint64_t began;
+	int at = 0;
+
+	while (at < count && !is_on_ring(fd_sock(fds[at])))
+		at++;
+	if (at == count || !config_get()->spin_ns)
+		return -1;
+	if (skip) {
+		skip--;
+		return -1;
+	}
+	began = __rdtsc();
+	kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
+	if (__rdtsc() - began > WAY_LONG_TICKS)
+		skip = WAY_LONG_SKIP;
+	at = unread_of(fds, count);
+	failed = at >= 0 ? 0 : failed + 1;
+	if (failed >= WAY_FAILURES) {
+		failed = 0;
+		skip = WAY_SKIP;
+	}
+	return at;
+}
+
 static int door_await_any(const int *fds, int count)
 {
 	uint32_t handlers = crit_handlers();
@@ -173,8 +214,10 @@ static int door_await_any(const int *fds, int count)
 	struct look_spin spin;
 	bool ask = false;
 
-	if (at >= 0 || !spin_pays(fds, count))
+	if (at >= 0)
 		return at;
+	if (!spin_pays(fds, count))
+		return give_way(fds, count);
 	look_spin_begin(&spin, LOOK_FOREVER);
 	while (at < 0 && look_spin_turn(&spin, &ask) && !ask &&
 	       crit_handlers() == handlers)

@@ -75,7 +75,8 @@ struct door {
 	/* As recv, but waits so long at most, for ever when it is negative: -ETIME. -EINTR where a
 	 * handler of the program has run, too. */
 	ssize_t (*recv_within)(int fd, void *buf, size_t len, int timeout_ms);
-	/* Index of a socket whose ring has unread bytes; spins for one where that may pay. -1: none,
+	/* Index of a socket whose ring has unread bytes; spins for one where that may pay, else
+	 * gives this thread's turn away, once. -1: none,
 	 * and it is time to ask the kernel about all. A hint. */
 	int (*await_any)(const int *fds, int count);
 	/* Spins for a moment, where that may pay, until *word is `value`, or the ring of fd has bytes.
