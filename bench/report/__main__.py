@@ -3,7 +3,7 @@
 
 Without arguments it says only whether the packages are there that it needs.
 """
-import importlib
+import importlib.util
 import logging
 import os
 import sys
@@ -13,10 +13,13 @@ PACKAGES = (("matplotlib", "python3-matplotlib"), ("jinja2", "python3-jinja2"))
 
 
 def missing():
+    """Looked for only: to import them takes a second, and bad input is said without it."""
     for module, package in PACKAGES:
         try:
-            importlib.import_module(module)
+            found = importlib.util.find_spec(module)
         except ImportError:
+            found = None
+        if not found:
             yield module, package
 
 

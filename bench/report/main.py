@@ -5,8 +5,6 @@ import sys
 import warnings
 
 from .load import Refused, load
-from .page import page
-from .plots import pictures
 
 
 class Failed(Exception):
@@ -43,6 +41,8 @@ def write_pngs(folder, album, must):
 
 def report(results, folder, png):
     figures = load(results)
+    from .page import page
+    from .plots import pictures
     album = pictures(figures)
     try:
         os.mkdir(folder)
@@ -68,5 +68,8 @@ def main(results, folder, png):
         report(results, folder, png)
     except (Refused, Failed) as e:
         say(str(e))
+        return 1
+    except ImportError as e:
+        say(f"a package that draws the page cannot be used: {e}")
         return 1
     return 0
