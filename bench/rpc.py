@@ -100,4 +100,5 @@ def main():
     print("\nload of the machine at the end: " + " ".join(f"{x:.1f}" for x in os.getloadavg()))
 
 
-main()
+if __name__ == "__main__":
+    main()

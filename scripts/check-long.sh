@@ -101,6 +101,16 @@ for app in capnp dbus java omniorb rmi samba; do
 	one app-$app tests/apps/$app.py "$build/viaduct"
 done
 one app-grpc-c++ tests/apps/grpc.py "$build/viaduct" c++
+# The papers' experiments, in short measurements; what a row says of its time is not judged.
+papers() {
+	local folder rc
+	folder=$(mktemp -d) || return
+	"$build/viaduct" papers --quick -o "$folder/papers"
+	rc=$?
+	rm -rf "$folder"
+	return $rc
+}
+one papers papers
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"

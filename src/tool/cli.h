@@ -27,6 +27,7 @@ int cmd_trace(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_papers(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 
 /*

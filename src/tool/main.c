@@ -22,6 +22,7 @@ static const struct {
 	 "check this machine, or the way to another, and say what to do"},
 	{"config", cmd_config, "print the settings in force, and where they come from"},
 	{"report", cmd_report, "plots and one page of what bench has measured"},
+	{"papers", cmd_papers, "the experiments of the papers, on this machine"},
 	{"explain", cmd_explain, "say why a program or a connection is on TCP"},
 };
 
