@@ -59,6 +59,9 @@ packages() {
 	check bpftrace bpftrace
 	check netpipe-tcp NPtcp
 	check stress-ng stress-ng
+	check nuttcp nuttcp
+	check nbdkit nbdkit
+	check fio fio
 	check nodejs node
 	check openssl openssl
 	check php-cli php
@@ -123,6 +126,12 @@ packages() {
 	bench openmpi-bin mpirun
 	bench netpipe-openmpi NPopenmpi
 	bench hpcc hpcc
+	bench nuttcp nuttcp
+	bench nbdkit nbdkit
+	bench fio fio
+	bench vsftpd vsftpd
+	bench openbsd-inetd inetd
+	bench curl curl
 	bench default-jdk-headless javac
 	bench python3-grpcio /usr/lib/python3/dist-packages/grpc
 	END

@@ -16,4 +16,3 @@ GUESTS = ("between two hosts only: this command does not start guests; bench/hos
           "sockets between two of them over a software device")
 SWITCHES = ("the core has no switches that take one mechanism out, so mechanisms cannot be added "
             "one by one")
-NOT_YET = "no program for it yet"

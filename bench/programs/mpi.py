@@ -37,6 +37,7 @@ HPCC = (("MPI FFT", "GF/s", "MPIFFT_Gflops", 1, False),
         ("MPI RandomAccess", "MUP/s", "MPIRandomAccess_GUPs", 1000, False),
         ("random ring", "us", "RandomlyOrderedRingLatency_usec", 1, True))
 MEMORY_MB = 16  # of each rank: all sizes follow from it; this makes runs of seconds
+SMALLEST_MB = 1  # where a run is to show only that it works
 
 
 def app_hpcc(bench):
@@ -44,7 +45,8 @@ def app_hpcc(bench):
 
     def once(way, report):
         folder = bench.new_folder()
-        (folder / "hpccmemf.txt").write_text(f"Process={MEMORY_MB}\n")
+        memory = MEMORY_MB if bench.seconds > 0.1 else SMALLEST_MB
+        (folder / "hpccmemf.txt").write_text(f"Process={memory}\n")
         mpirun(bench, way, ["hpcc"], report, folder)
         text = (folder / "hpccoutf.txt").read_text()
         if "\nSuccess=1\n" not in text:

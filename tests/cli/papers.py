@@ -21,7 +21,7 @@ ENV = {**os.environ, "VIADUCT_CONFIG": ""}
 HERE = {"sovia-6a", "sovia-6b", "vmmc2-3", "vmmc2-6", "shah-3", "shah-4", "shah-5", "shah-6",
         "shah-7", "shah-t1", "wsdlite-3", "wsdlite-4", "wsdlite-5", "wsdlite-6", "wsdlite-7",
         "wsdlite-smp", "wsdlite-t1", "scilan-5a", "scilan-t2a", "scilan-t2b", "scilan-6a",
-        "scilan-6b"}
+        "scilan-6b", "vmmc2-8", "vmmc2-t3", "wsdlite-8-barnes"}
 
 
 class Papers(unittest.TestCase):
