@@ -426,6 +426,38 @@ int sock_inq(struct sock *s, int fd, int *bytes)
 	return 0;
 }
 
+/* Under rx_lock. 1, 0 or -errno. */
+static int is_ring_read(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int r = rx_advance(s, fd);
+	if (r < 0)
+		return r;
+	if (ring_rx_avail(&sl->rx, s->in, SIZE_MAX) == 0)
+		return 1;
+	sl->rx.told = sl->rx.seen; /* what has been spoken of stays unread */
+	return 0;
+}
+
+int sock_at_mark(struct sock *s, int fd, int *at_mark)
+{
+	int r = 1;
+	if (!s->left && !sock_is_direct(s))
+		return SOCK_KERNEL;
+	/* The kernel's word first: bytes that come after it are behind the mark, or it is not there. */
+	if (REAL(ioctl)(fd, SIOCATMARK, at_mark) < 0)
+		return -errno;
+	if (s->left) {
+		r = left_bytes(s) == 0;
+	} else if (*at_mark && !gate_is_kernel(gate_state(&s->slot->gate_rx))) {
+		lock_take(&s->slot->rx_lock);
+		r = is_ring_read(s, fd);
+		lock_drop(&s->slot->rx_lock);
+	}
+	*at_mark = *at_mark && r != 0; /* broken: the next receive says so */
+	return 0;
+}
+
 void sock_lowat_set(struct sock *s, int fd)
 {
 	int bytes = 0, own = 0, lowat = 1;

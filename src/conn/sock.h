@@ -386,6 +386,8 @@ static inline void sock_options_are(struct sock *s, uint32_t options)
 }
 /* FIONREAD. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
+/* SIOCATMARK: what is unread in the ring lies before the mark, which is TCP's. The same results. */
+int sock_at_mark(struct sock *s, int fd, int *at_mark);
 /* SO_RCVLOWAT was set: where enough is there for it, that is an edge. */
 void sock_lowat_set(struct sock *s, int fd);
 /* What TCP_INQ tells: the same, and one more once the end is known. */

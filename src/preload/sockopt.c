@@ -296,7 +296,7 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 	return result;
 }
 
-/* Counts of bytes. SOCK_KERNEL: ask the kernel. */
+/* Counts of bytes, and whether the mark is next. SOCK_KERNEL: ask the kernel. */
 static int ioctl_count(struct sock *s, int fd, unsigned long request, void *to)
 {
 	int count, result = SOCK_KERNEL;
@@ -305,6 +305,8 @@ static int ioctl_count(struct sock *s, int fd, unsigned long request, void *to)
 		result = sock_inq(s, fd, &count);
 	else if (request == SIOCOUTQ || request == SIOCOUTQNSD)
 		result = sock_outq(s, fd, request == SIOCOUTQNSD, &count);
+	else if (request == SIOCATMARK)
+		result = sock_at_mark(s, fd, &count);
 	return result == 0 ? crit_copy(to, &count, sizeof(count)) : result;
 }
 
@@ -373,4 +375,12 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	if (result == 0 && request == FIONBIO)
 		store_relaxed(&s->slot->nonblock, *(int *)arg != 0);
 	return result;
+}
+
+/* The C library's asks past us. */
+HOOK int sockatmark(int fd)
+{
+	int at_mark;
+
+	return ioctl(fd, SIOCATMARK, &at_mark) < 0 ? -1 : at_mark;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* splice: the kernel moves the bytes, so TCP it is. */
+#include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -123,3 +124,14 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));
 }
+
+/* The C library writes past us. */
+HOOK void backtrace_symbols_fd(void *const *buffer, int size, int fd)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (s)
+		hook_take_down(s, fd, VD_REASON_STDIO);
+	REAL_LATE(backtrace_symbols_fd)(buffer, size, fd);
+}
+HOOK_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);

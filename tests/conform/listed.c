@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: calls and options that programs use beside the ordinary ones. */
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -256,6 +257,60 @@ CASE(urgent_inline, DIRECT)
 	say_result("recv", recv(p.s, buf, sizeof buf, 0));
 	say("%.6s", buf);
 	say_result("recv urgent", recv(p.s, buf, 1, MSG_OOB));
+	pair_close(p);
+}
+
+/* Where the mark is, before all that lies in front of it has been read. */
+static void urgent_mark(bool in_line)
+{
+	struct pair p = pair_warm_open();
+	char buf[16] = "";
+	int on = in_line, at_mark = -1;
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on) == 0);
+	send_all(p.c, "before", 6);
+	say_result("send urgent", send(p.c, "!", 1, MSG_OOB));
+	send_all(p.c, "after", 5);
+	wait_events(p.s, POLLPRI);
+	wait_inq(p.s, in_line ? 12 : 6);
+	for (size_t read = 0; read <= 6; read += 2) {
+		NEED(ioctl(p.s, SIOCATMARK, &at_mark) == 0);
+		say("%zu read, at the mark: %d %d", read, at_mark, sockatmark(p.s));
+		say_result("peek", recv(p.s, buf, 2, MSG_PEEK));
+		say_result("recv", recv(p.s, buf, 2, 0));
+		say("%.2s", buf);
+	}
+	say("behind it: %d", sockatmark(p.s));
+	pair_close(p);
+	say_result("of no descriptor", sockatmark(-1));
+}
+
+CASE(urgent_mark_ahead, DIRECT)
+{
+	urgent_mark(false);
+}
+
+CASE(urgent_mark_ahead_in_line, DIRECT)
+{
+	urgent_mark(true);
+}
+
+void __backtrace_symbols_fd(void *const *buffer, int size, int fd);
+
+/* The C library's own write. */
+CASE(backtrace_between, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	void *nowhere = NULL;
+	char buf[64] = "";
+	send_all(p.c, "before", 6);
+	backtrace_symbols_fd(&nowhere, 1, p.c);
+	send_all(p.c, "after", 5);
+	__backtrace_symbols_fd(&nowhere, 1, p.c);
+	shutdown(p.c, SHUT_WR);
+	for (ssize_t n, at = 0;
+	     (n = recv(p.s, buf + at, sizeof buf - 1 - (size_t)at, 0)) > 0;)
+		at += n;
+	say("%s", buf);
 	pair_close(p);
 }
 
