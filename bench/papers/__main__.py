@@ -14,7 +14,7 @@ HELP = """usage: viaduct papers [OPTION...]
 Runs the experiments of the five papers behind Viaduct on this machine, and
 writes one page: the paper's figures, ours beside, and why they differ.
 
-  --quick        short measurements: ten minutes of a quiet machine (all: two hours)
+  --quick        short measurements: ten quiet minutes (all: two hours)
   --smallest     one repetition of each row's smallest form: that it works
   --only LIST    of sovia, vmmc2, shah, wsdlite, scilan (or rows by their names)
   -o, --out DIR  the folder to write (default viaduct-papers)
