@@ -26,7 +26,7 @@ checked() {
 	local folders='unit\|fuzz\|native'
 	[[ $1 != */threads ]] || folders='unit\|native'
 	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p
-		s#^\(libviaduct-rpc\.so\|tests/rpc/rpc-stress\): .*#\1#p"
+		s#^\(libviaduct-rpc\.so\|tests/rpc/rpc-\(stress\|flipped\)\): .*#\1#p"
 }
 
 # build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step. With sanitizers
