@@ -26,9 +26,10 @@ static inline bool copy_needs_pieces(const void *to, const void *from, size_t le
 	return len > COPY_PIECE_BYTES && ahead - 1 < COPY_SLOW_BYTES - 1;
 }
 
-static inline size_t copy_piece(size_t left)
+/* How much of it one memcpy is to take. */
+static inline size_t copy_piece(const void *to, const void *from, size_t len)
 {
-	return left < COPY_PIECE_BYTES ? left : COPY_PIECE_BYTES;
+	return copy_needs_pieces(to, from, len) ? COPY_PIECE_BYTES : len;
 }
 
 /* As memcpy. */
@@ -37,16 +38,9 @@ static inline void copy_bytes(void *to, const void *from, size_t len)
 	uint8_t *out = to;
 	const uint8_t *in = from;
 
-	if (!copy_needs_pieces(to, from, len)) {
-		memcpy(to, from, len);
-		return;
-	}
-	while (len > 0) {
-		size_t n = copy_piece(len);
-		memcpy(out, in, n);
-		out += n;
-		in += n;
-		len -= n;
+	for (size_t at = 0, n; at < len; at += n) {
+		n = copy_piece(out + at, in + at, len - at);
+		memcpy(out + at, in + at, n);
 	}
 }
 

@@ -241,18 +241,15 @@ extern const char crit_short_end[], crit_short_fault[], crit_guarded_fault[];
 
 int crit_copy_long(void *to, const void *from, size_t len)
 {
+	char *out = to;
+	const char *in = from;
 	int r = 0;
 
 	/* No handler may run, and leave by longjmp, while the record stands. */
 	crit_enter();
-	if (copy_needs_pieces(to, from, len)) {
-		for (size_t at = 0, n; r == 0 && at < len; at += n) {
-			n = copy_piece(len - at);
-			r = crit_copy_guarded((char *)to + at, (const char *)from + at,
-					      n);
-		}
-	} else {
-		r = crit_copy_guarded(to, from, len);
+	for (size_t at = 0, n; r == 0 && at < len; at += n) {
+		n = copy_piece(out + at, in + at, len - at);
+		r = crit_copy_guarded(out + at, in + at, n);
 	}
 	crit_leave();
 	return r;

@@ -47,25 +47,26 @@ def serve(sock):
         at += size
 
 
+def ask_once(sock, at, wait_s):
+    """One answer, which nothing interrupts: where the next begins."""
+    size = SIZES[1]
+    sock.sendall(NOTE.pack(size, size, wait_s))
+    if sock.recv(size, socket.MSG_WAITALL) != piece(at, size):
+        sys.exit(f"of {size} bytes from {at} on some are wrong")
+    return at + size
+
+
 def ask_calmly(sock, turns, at):
     """Nothing interrupts: each answer comes when it is waited for."""
     for _ in range(turns):
-        size = SIZES[1]
-        sock.sendall(NOTE.pack(size, size, TIMEOUT_S))
-        if sock.recv(size, socket.MSG_WAITALL) != piece(at, size):
-            sys.exit(f"of {size} bytes from {at} on some are wrong")
-        at += size
+        at = ask_once(sock, at, TIMEOUT_S)
     return at
 
 
 def ask_until(sock, path, at):
     """Answers that are waited for, until something was learnt of them."""
     while not os.path.exists(path) or not os.path.getsize(path):
-        size = SIZES[1]
-        sock.sendall(NOTE.pack(size, size, LEARNT_S))
-        if sock.recv(size, socket.MSG_WAITALL) != piece(at, size):
-            sys.exit(f"of {size} bytes from {at} on some are wrong")
-        at += size
+        at = ask_once(sock, at, LEARNT_S)
     return at
 
 
