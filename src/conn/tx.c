@@ -367,14 +367,15 @@ static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool
 {
 	struct peer *p = peer_of(s);
 	crit_enter(); /* no handler jumps away while nothing is pushed */
+	uint32_t handlers = crit_handlers();
 	peer_ops->hold(p);
 	src->may_lend = !src->is_file;
 	ssize_t n = put_locked(s, w, src, hold);
 	src->may_lend = false;
 	bool used = peer_ops->release(p);
-	crit_leave();
+	crit_leave(); /* a handler that had to wait runs here, and ends the wait below */
 	if (used || peer_lending)
-		peer_ops->await(p);
+		peer_ops->await(p, handlers);
 	return n;
 }
 

@@ -145,10 +145,9 @@ static void leave_lent(void *arg)
 	across_lend_end();
 }
 
-static void remote_await(struct peer *p)
+static void remote_await(struct peer *p, uint32_t handlers)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	uint32_t handlers = crit_handlers();
 
 	crit_enter();
 	_pthread_cleanup_push(&cleanup, leave_lent, NULL);

@@ -12,6 +12,9 @@
 #include "settings/config.h"
 #include "support/fake.h"
 
+/* Eleven times that without a completion: a link has failed. */
+enum { ACROSS_WATCH_MS = 50 };
+
 static struct fake_world *across_world;
 /* Nothing is waited for beside what the calls do. */
 static bool across_is_hasty;
@@ -41,7 +44,7 @@ static inline void across_world_begin(void)
 	const struct link_limits limits = {.links = ACROSS_LINKS + ACROSS_BULKS,
 					   .credits = ACROSS_CREDITS,
 					   .sends = ACROSS_SENDS,
-					   .watch_ms = 50};
+					   .watch_ms = ACROSS_WATCH_MS};
 	pthread_t pump;
 
 	if (across_world)

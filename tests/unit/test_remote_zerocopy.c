@@ -51,12 +51,16 @@ static bool is_registered(int fd)
 	return is;
 }
 
-/* No completion of that end's comes. */
+/* No completion of that end's comes. However long that is on a busy machine, its links are not given
+ * up meanwhile. */
 static void set_absent(const struct across_link *k, bool absent)
 {
 	struct across_guard g = across_enter();
+	struct link_context *c = k->context->context;
 
-	fake_leave(k->context->context, absent);
+	fake_leave(c, absent);
+	c->limits.watch_ms = absent ? LINK_WATCH_MAX : ACROSS_WATCH_MS;
+	c->is_watched = false; /* the next write begins a watch of that length */
 	across_leave(g);
 }
 
@@ -133,6 +137,29 @@ STREAM_TEST(in_vain)
 	pair_close(&p);
 }
 
+/* A send that has begun to wait for its bytes: from there on a cancellation finds what is to be undone. */
+static _Atomic bool waits;
+static const struct peer_ops *usual;
+
+static void await_and_tell(struct peer *p, uint32_t handlers)
+{
+	atomic_store(&waits, true);
+	usual->await(p, handlers);
+}
+
+static void tell_of_waits(void)
+{
+	static struct peer_ops telling;
+
+	if (peer_ops != &telling) { /* each pair sets the usual ones */
+		usual = peer_ops;
+		telling = *usual;
+		telling.await = await_and_tell;
+		peer_ops = &telling;
+	}
+	atomic_store(&waits, false);
+}
+
 static void *send_for_ever(void *arg)
 {
 	struct call *c = arg;
@@ -154,8 +181,9 @@ static void withdrawn(bool by_cancel, bool lands)
 	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
 
 	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	tell_of_waits();
 	lend_to(&c, &p, to, by_cancel ? send_for_ever : call_send);
-	while (!call_sleeps(&c))
+	while (!atomic_load(&waits) || !call_sleeps(&c))
 		usleep(100);
 	if (by_cancel)
 		REQUIRE(pthread_cancel(c.thread) == 0);
@@ -218,6 +246,31 @@ STREAM_TEST(a_handler_before_they_are_read)
 	CHECK(k->bulk == NULL || k->bulk->turn != turn);
 	munmap(c.buf, BYTES);
 	set_absent(k, false);
+	CHECK_EQ(across_offer_end(false), 0);
+	put(p.a, BYTES, 100, 2);
+	get(p.b, 0, BYTES + 100, 2);
+	pair_close(&p);
+}
+
+/* It waits for the lock between two hosts, and so until the send's own section ends: the send must
+ * know then that it has run. What the peer says of the bytes may never come. */
+STREAM_TEST(a_handler_before_the_wait)
+{
+	struct pair p = open_redirected();
+	const struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+	struct across_guard g;
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	offer_here(&p, to);
+	g = across_enter();
+	call_start(&c, call_send);
+	REQUIRE(pthread_kill(c.thread, SIGUSR1) == 0);
+	across_leave(g);
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK(!is_registered(p.a));
+	munmap(c.buf, BYTES);
 	CHECK_EQ(across_offer_end(false), 0);
 	put(p.a, BYTES, 100, 2);
 	get(p.b, 0, BYTES + 100, 2);
