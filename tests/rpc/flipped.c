@@ -30,6 +30,8 @@
 
 #include <rpc/rpc.h>
 
+#include "support/listen.h"
+
 enum { PROGRAM = 0x20000097, VERSION = 1 };
 /* No change of a few bits makes the last one of another. */
 enum { NOTHING, CARRY, QUIT = 0x51554954 };
@@ -145,26 +147,6 @@ static bool_t is_as_sent(const struct load *l, const struct load *sent)
 }
 
 /* ---- connections ---- */
-
-static int listener(const char *file)
-{
-	struct sockaddr_in addr = {.sin_family = AF_INET,
-				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	char temporary[4096];
-	FILE *out;
-
-	if (bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 16) ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
-		exit(2);
-	snprintf(temporary, sizeof(temporary), "%s.new", file);
-	out = fopen(temporary, "w");
-	fprintf(out, "%d\n", ntohs(addr.sin_port));
-	fclose(out);
-	rename(temporary, file);
-	return fd;
-}
 
 static CLIENT *handle(const char *port)
 {
@@ -426,7 +408,7 @@ static void hostile_call(const char *port, unsigned seed, unsigned rounds)
 
 static void hostile_serve(const char *file, unsigned seed)
 {
-	int fd = listener(file);
+	int fd = listen_told(file);
 
 	for (;; seed++) {
 		int connection = accept(fd, NULL, NULL);
@@ -440,7 +422,7 @@ static void hostile_serve(const char *file, unsigned seed)
 
 static void serve(const char *file)
 {
-	offer(svc_vc_create(listener(file), 0, 0));
+	offer(svc_vc_create(listen_told(file), 0, 0));
 	svc_run();
 }
 

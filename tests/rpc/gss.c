@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "peers.h"
+#include "support/listen.h"
 
 #include <rpc/rpcsec_gss.h>
 
@@ -92,27 +93,16 @@ static void dispatch(struct svc_req *request, SVCXPRT *xprt)
 
 static int serve(const char *file)
 {
-	struct sockaddr_in addr = {.sin_family = AF_INET,
-				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	char temporary[4096];
+	unsigned short port;
+	int fd = listen_anywhere(&port);
 	SVCXPRT *xprt;
-	FILE *out;
 
-	if (bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 16) ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
-		return 2;
 	if (!rpc_gss_set_svc_name(PRINCIPAL, MECHANISM, 0, PEERS, PEERS_1))
 		return complain("rpc_gss_set_svc_name");
 	xprt = svc_vc_create(fd, 0, 0);
 	if (!xprt || !svc_reg(xprt, PEERS, PEERS_1, dispatch, NULL))
 		return 2;
-	snprintf(temporary, sizeof(temporary), "%s.new", file);
-	out = fopen(temporary, "w");
-	fprintf(out, "%d\n", ntohs(addr.sin_port));
-	fclose(out);
-	rename(temporary, file);
+	listen_tell(file, port);
 	svc_run();
 	printf("end\n");
 	return 0;

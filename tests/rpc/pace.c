@@ -2,9 +2,12 @@
 /* How long calls take, a line for each kind of call: the median of several rounds in microseconds, and
  * the time of processors that a call took of both ends, in microseconds, too.
  *
- * usage: pace PORT|SOCKET-PATH ROUNDS SERVER-PID             calls of all sizes
- *        pace PORT|SOCKET-PATH ROUNDS SERVER-PID THREADS     calls of an int by threads, each with
- *                                                            a connection of its own
+ * usage: pace WHERE ROUNDS SERVER-PID             calls of all sizes
+ *        pace WHERE ROUNDS SERVER-PID THREADS     calls of an int by threads, each with a connection of its own
+ *        pace ADDRESS:PORT ROUNDS KIND            calls of the kind that has this name, and the service ends
+ *
+ * WHERE: PORT, on this host, or the path of a socket. With an ADDRESS the service may be on another host: the time of
+ * processors is then the client's alone.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -18,6 +21,7 @@
 #include <unistd.h>
 
 #include "peers.h"
+#include "support/listen.h"
 
 #define ROUNDS_MOST  101
 #define THREADS_MOST 64
@@ -26,6 +30,7 @@
 #define ROUND_BYTES (16u << 20)
 
 static clockid_t server_clock;
+static const char *only; /* kind; NULL: all */
 
 static CLIENT *connect_to(const char *where)
 {
@@ -35,7 +40,7 @@ static CLIENT *connect_to(const char *where)
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int fd = RPC_ANYSOCK;
 
-	if (where[0] != '/')
+	if (listen_parse(where, &in) || where[0] != '/')
 		return clnttcp_create(&in, PEERS, PEERS_1, &fd, 0, 0);
 	snprintf(un.sun_path, sizeof(un.sun_path), "%s", where);
 	struct netbuf addr = {sizeof(un), sizeof(un), &un};
@@ -56,10 +61,10 @@ static double now_us(void)
 	return clock_us(CLOCK_MONOTONIC);
 }
 
-/* Of both ends. */
+/* Of both ends, where both are on this host. */
 static double processor_us(void)
 {
-	return clock_us(CLOCK_PROCESS_CPUTIME_ID) + clock_us(server_clock);
+	return clock_us(CLOCK_PROCESS_CPUTIME_ID) + (only ? 0 : clock_us(server_clock));
 }
 
 static int compare(const void *a, const void *b)
@@ -92,6 +97,8 @@ static void pace(CLIENT *cl, const char *name, u_int calls, int rounds,
 	double took[ROUNDS_MOST], processor = processor_us();
 	int result;
 
+	if (only && strcmp(only, name) != 0)
+		return;
 	for (int i = 0; i < rounds; i++) {
 		double begin = now_us();
 
@@ -183,7 +190,11 @@ int main(int argc, char **argv)
 	CLIENT *cl;
 
 	if (argc < 4 || rounds < 1 || rounds > ROUNDS_MOST || threads < 0 ||
-	    threads > THREADS_MOST || clock_getcpuclockid(atoi(argv[3]), &server_clock))
+	    threads > THREADS_MOST)
+		return 2;
+	if (strchr(argv[1], ':'))
+		only = argv[3];
+	else if (clock_getcpuclockid(atoi(argv[3]), &server_clock))
 		return 2;
 	if (threads) {
 		pace_threads(argv[1], rounds, (u_int)threads);
@@ -194,6 +205,8 @@ int main(int argc, char **argv)
 	if (!cl)
 		return 2;
 	pace_sizes(cl, rounds);
+	if (only)
+		call(cl, QUIT, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL);
 	clnt_destroy(cl);
 	return 0;
 }

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "peers.h"
+#include "support/listen.h"
 
 /* Procedures beside those of peers.x: the client's service listens on that port. */
 enum { CALL_BACK = 100, CALL_BACK_LATER = 101, SERVE_ME = 102 };
@@ -146,32 +147,6 @@ static void dispatch(struct svc_req *request, SVCXPRT *xprt)
 	}
 }
 
-static int listener(unsigned short *port)
-{
-	struct sockaddr_in addr = {.sin_family = AF_INET,
-				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	if (bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 16) ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
-		exit(2);
-	*port = ntohs(addr.sin_port);
-	return fd;
-}
-
-static void tell_port(const char *file, unsigned short port)
-{
-	char temporary[4096];
-	FILE *out;
-
-	snprintf(temporary, sizeof(temporary), "%s.new", file);
-	out = fopen(temporary, "w");
-	fprintf(out, "%d\n", port);
-	fclose(out);
-	rename(temporary, file);
-}
-
 static void offer(SVCXPRT *xprt, rpcprog_t program)
 {
 	if (!xprt || !svc_reg(xprt, program, PEERS_1, dispatch, NULL))
@@ -279,10 +254,10 @@ static void serve_by_workers(int fd)
 static int serve(const char *way, const char *file)
 {
 	unsigned short port = 0;
-	int fd = file ? listener(&port) : SERVED;
+	int fd = file ? listen_anywhere(&port) : SERVED;
 
 	if (file)
-		tell_port(file, port);
+		listen_tell(file, port);
 	if (!strcmp(way, "forking"))
 		accept_all(fd, serve_by_child);
 	else if (!strcmp(way, "reversed"))
@@ -320,7 +295,7 @@ static void way_callback(CLIENT *cl)
 	pthread_t thread;
 	CLIENT *own;
 
-	offer(svc_vc_create(listener(&port), 0, 0), BACK);
+	offer(svc_vc_create(listen_anywhere(&port), 0, 0), BACK);
 	number = port;
 	pthread_create(&thread, NULL, serve_back, NULL);
 	for (int i = 0; i < 3; i++) {

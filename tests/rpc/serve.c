@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The service of the tests: listens on a port of its own, and tells at its end what it has seen.
  *
- * usage: serve PORT-FILE|PATH.sock run|poll|select [LONGEST-RECORD]
+ * usage: serve PORT-FILE|PATH.sock|ADDRESS:PORT run|poll|select [LONGEST-RECORD]
  *
  * With a name that ends in .sock it listens on that AF_UNIX socket instead.
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +15,7 @@
 #include <unistd.h>
 
 #include "peers.h"
+#include "support/listen.h"
 
 bool_t rpc_control(int what, void *arg); /* in no header */
 void peers_1(struct svc_req *request, SVCXPRT *xprt);
@@ -244,24 +243,14 @@ static int listen_unix(const char *path)
 	return fd;
 }
 
-static int listen_tcp(const char *file)
+static int listen_where(const char *place)
 {
-	struct sockaddr_in addr = {.sin_family = AF_INET,
-				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	char temporary[4096];
-	FILE *out;
+	const char *dot = strrchr(place, '.');
+	struct sockaddr_in at;
 
-	if (bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 16) ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
-		exit(2);
-	snprintf(temporary, sizeof(temporary), "%s.new", file);
-	out = fopen(temporary, "w");
-	fprintf(out, "%d\n", ntohs(addr.sin_port));
-	fclose(out);
-	rename(temporary, file);
-	return fd;
+	if (listen_parse(place, &at))
+		return listen_at(&at);
+	return dot && !strcmp(dot, ".sock") ? listen_unix(place) : listen_told(place);
 }
 
 int main(int argc, char **argv)
@@ -274,10 +263,7 @@ int main(int argc, char **argv)
 		rpc_control(RPC_SVC_CONNMAXREC_SET, &most);
 	}
 	signal(SIGPIPE, SIG_IGN);
-	const char *dot = strrchr(argv[1], '.');
-	bool_t is_unix = dot && !strcmp(dot, ".sock");
-	SVCXPRT *xprt =
-		svc_vc_create(is_unix ? listen_unix(argv[1]) : listen_tcp(argv[1]), 0, 0);
+	SVCXPRT *xprt = svc_vc_create(listen_where(argv[1]), 0, 0);
 	if (!xprt || !svc_reg(xprt, PEERS, PEERS_1, peers_1, NULL) ||
 	    !svc_reg(xprt, PEERS, PEERS_3, peers_3, NULL))
 		return 2;

@@ -84,7 +84,6 @@ enum disturb_kind {
 };
 void disturb(int fd, u_int kind);
 
-int stress_listen(unsigned short *port);
 CLIENT *stress_handle(int fd, unsigned short port, rpcprog_t program, rpcvers_t version);
 enum clnt_stat stress_call(CLIENT *cl, rpcproc_t procedure, void *xdr_args, void *args,
 			   void *xdr_results, void *results);

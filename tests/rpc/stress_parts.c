@@ -165,20 +165,6 @@ bool_t xdr_amid(XDR *xdrs, struct amid *a)
 
 /* ---- connections ---- */
 
-int stress_listen(unsigned short *port)
-{
-	struct sockaddr_in addr = {.sin_family = AF_INET,
-				   .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 64) ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
-		exit(2);
-	*port = ntohs(addr.sin_port);
-	return fd;
-}
-
 CLIENT *stress_handle(int fd, unsigned short port, rpcprog_t program, rpcvers_t version)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET,

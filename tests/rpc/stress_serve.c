@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "stress.h"
+#include "support/listen.h"
 
 #define KEYS	  1024
 #define POLL_MOST 256
@@ -178,7 +179,7 @@ static void start_victim(SVCXPRT *xprt)
 
 	if (!arguments(xprt, xdr_u_int, &alone))
 		return;
-	fd = stress_listen(&port);
+	fd = listen_anywhere(&port);
 	number = port;
 	snprintf(word, sizeof(word), "%d", fd);
 	if (fork() == 0) {
@@ -290,27 +291,15 @@ static void offer(int fd, rpcprog_t program, rpcvers_t version)
 		exit(2);
 }
 
-static void tell_port(const char *place, unsigned short port)
-{
-	char temporary[4096];
-	FILE *out;
-
-	snprintf(temporary, sizeof(temporary), "%s.new", place);
-	out = fopen(temporary, "w");
-	fprintf(out, "%d\n", port);
-	fclose(out);
-	rename(temporary, place);
-}
-
 int stress_serve(const char *place, const char *loop)
 {
 	unsigned short port;
-	int fd = stress_listen(&port);
+	int fd = listen_anywhere(&port);
 
 	signal(SIGCHLD, SIG_IGN);
 	offer(fd, PEERS, PEERS_1);
 	offer(fd, PEERS, PEERS_3);
-	tell_port(place, port);
+	listen_tell(place, port);
 	if (!strcmp(loop, "poll"))
 		loop_poll();
 	else if (!strcmp(loop, "select"))
@@ -339,6 +328,6 @@ unsigned short stress_offer_back(void)
 {
 	unsigned short port;
 
-	offer(stress_listen(&port), STRESS_BACK, PEERS_1);
+	offer(listen_anywhere(&port), STRESS_BACK, PEERS_1);
 	return port;
 }
