@@ -240,6 +240,12 @@ static bool attempt(struct client *c, CLIENT *cl, rpcproc_t procedure, xdrproc_t
 	return false;
 }
 
+/* As libtirpc has it: a context of RPCSEC_GSS is not renewed amid a call. */
+static int refreshes_of(const AUTH *auth)
+{
+	return auth->ah_cred.oa_flavor == RPCSEC_GSS ? 0 : 2;
+}
+
 /* Credentials are renewed by calls, which may be of this very handle. */
 static bool refresh(struct client *c, AUTH *auth, struct rpc_msg *reply)
 {
@@ -271,7 +277,7 @@ static enum clnt_stat client_call(CLIENT *cl, rpcproc_t procedure, xdrproc_t xdr
 	struct rpc_msg reply;
 	enum clnt_stat status;
 	uint64_t began = count_begin();
-	int refreshes = 2;
+	int refreshes = refreshes_of(cl->cl_auth);
 
 	enter(c);
 	if (!c->wait_is_set && is_time(&timeout))

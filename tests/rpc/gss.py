@@ -151,7 +151,8 @@ def main():
     wrong = []
     with tempfile.TemporaryDirectory() as folder, realm(folder) as env:
         plain = lines_of([], [], gss, env)
-        for line in ("none: wrong 0", "integrity: wrong 0", "privacy: wrong 0", "statuses 0 0"):
+        for line in ("none: wrong 0", "integrity: wrong 0", "privacy: wrong 0",
+                     "  the call: 7 0 why 13", "  the answer has expired: 7 0 why 6", "statuses 0 0"):
             if line not in plain:
                 wrong.append(f"plain, without {line}: {plain}")
         for server, client in ((True, True), (True, False), (False, True)):
