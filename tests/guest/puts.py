@@ -2,16 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library between two hosts with an RDMA device: long puts that the device writes to the
 memory of the peer's program, and long gets that it reads there, every byte checked, with and without
-a preloaded library.
+a preloaded library; and the examples of docs/native.md.
 
 usage: puts.py [OPTION]... VIADUCT CACHE
 """
 import json
+import pathlib
+import sys
+import tempfile
 
 import bed as beds
 import guest
 import kernel
 from bed import listening
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "native"))
+import examples as page  # noqa: E402
 
 REDIRECT, ROUNDS, PORT = 4096, 12, 7010
 FAR_LEAST = 3 * ROUNDS
@@ -60,7 +67,44 @@ def killed(bed):
             bed.fail(f"{other.name} says: {said}")
 
 
-CASES = {"puts": puts, "killed": killed}
+def wrong(bed, name, said, served, says):
+    """In words; None when the example has said what the page says, and by RDMA."""
+    if says is not None and said != says:
+        return f"prints {said!r}, not {says!r}"
+    if name in page.SERVED and served != page.SERVED[name]:
+        return f"serves {served!r}"
+    for side in (bed.a, bed.b) if bed.rdma else ():
+        if not side.report("example")["tx_direct_bytes"]:
+            return f"{side.name} has sent nothing by RDMA"
+    return None
+
+
+def examples(bed):
+    """Each is on RDMA before it begins."""
+    under = f"env LD_LIBRARY_PATH=/viaduct {'LD_PRELOAD=/tests/await.so' if bed.rdma else ''} " \
+            "VIADUCT_REPORT=/run/far/report-example"
+    for name, says in bed.options.examples.items():
+        bed.fresh()
+        program = f"/tests/example-{name.removesuffix('.c')}"
+        bed.a.serve(f"{under} {program} serve {PORT}", listening(PORT))
+        said = bed.b.must(f"{under} {program} {bed.server} {PORT} 2>/run/far/log-example", LIMIT_S)
+        if (what := wrong(bed, name, said, bed.a.served(), says)):
+            bed.fail(f"{name} {what}")
+        print(f"  {name}: {' '.join(said.split())}")
+
+
+def add_examples(content, options, folder):
+    """Built here, as whoever reads the page would."""
+    options.examples = {}
+    root = HERE.parent.parent
+    library = beds.built(options, "libviaduct.so.0")
+    for name, source, says in page.examples((root / "docs/native.md").read_text()):
+        program = page.build(root, library, pathlib.Path(folder), name, source)
+        content.file(f"/tests/example-{name.removesuffix('.c')}", program)
+        options.examples[name] = says
+
+
+CASES = {"puts": puts, "killed": killed, "examples": examples}
 
 
 def test(*arguments):
@@ -71,8 +115,11 @@ def test(*arguments):
     content = beds.make_image(debian, options)
     content.binary(beds.built(options, "tests/guest/guest-puts"), "/tests/puts")
     content.file("/viaduct/libviaduct.so.0", beds.built(options, "libviaduct.so.0"))
-    with beds.hosts(debian, content, options) as bed:
-        beds.cases(bed, {name: CASES[name] for name in options.only or CASES})
+    content.file("/tests/await.so", beds.built(options, "tests/guest/libawait-path.so"))
+    with tempfile.TemporaryDirectory() as folder:
+        add_examples(content, options, folder)
+        with beds.hosts(debian, content, options) as bed:
+            beds.cases(bed, {name: CASES[name] for name in options.only or CASES})
 
 
 if __name__ == "__main__":
