@@ -20,7 +20,8 @@ PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static"
             "dpkg-deb": "dpkg", "setpriv": "util-linux", "ldd": "libc-bin",
             "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "rdma": "iproute2",
             "ibv_rc_pingpong": "ibverbs-utils", "ibv_devinfo": "ibverbs-utils",
-            "rping": "rdmacm-utils", "nft": "nftables", "prlimit": "util-linux",
+            "rping": "rdmacm-utils", "ib_write_lat": "perftest", "ib_write_bw": "perftest",
+            "nft": "nftables", "prlimit": "util-linux",
             "redis-cli": "redis-tools", "redis-benchmark": "redis-tools",
             "nginx": "nginx-light", "mpirun": "openmpi-bin", "orted": "openmpi-bin",
             "mpicc": "libopenmpi-dev"}
