@@ -98,6 +98,8 @@ struct rlimit;
 	X(int, lio_listio, (int, struct aiocb *const *, int, struct sigevent *))         \
 	X(FILE *, fdopen, (int, const char *))                                           \
 	X(int, fclose, (FILE *))                                                         \
+	X(size_t, fread, (void *, size_t, size_t, FILE *))                               \
+	X(size_t, fread_unlocked, (void *, size_t, size_t, FILE *))                      \
 	X(FILE *, freopen, (const char *, const char *, FILE *))                         \
 	X(FILE *, freopen64, (const char *, const char *, FILE *))                       \
 	X(int, daemon, (int, int))                                                       \

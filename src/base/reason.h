@@ -43,8 +43,8 @@
 	X(15, SHARED, "shared", "several processes hold the connection",                 \
 	  "nothing to do: it is upgraded once one process holds it alone")               \
 	X(16, STDIO, "stdio",                                                            \
-	  "the connection is used through stdio or as descriptor 0, 1 or 2",             \
-	  "use read and write on a descriptor above 2")                                  \
+	  "the connection is used by the C library itself, or as descriptor 0, 1 or 2",  \
+	  "use a descriptor above 2, and streams of bytes")                              \
 	X(17, OOB, "out-of-band", "the connection carries urgent data",                  \
 	  "do not use MSG_OOB")                                                          \
 	X(18, SPLICE, "splice", "the connection is spliced inside the kernel",           \

@@ -10,6 +10,7 @@
 #include "preload/carry.h"
 #include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/stream.h"
 #include "settings/config.h"
 
 struct main_program {
@@ -73,6 +74,8 @@ __attribute__((constructor)) static void hook_init(void)
 
 __attribute__((destructor)) static void hook_finish(void)
 {
-	if (!hook_is_borrowed())
-		hook_ends();
+	if (hook_is_borrowed())
+		return;
+	stream_flush_all();
+	hook_ends();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stdio on sockets: libc reads and writes past every symbol of ours, so TCP it is. */
+/* The calls of stdio that name a descriptor or a file: fdopen, fclose, freopen and dprintf. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,82 +8,32 @@
 #include <unistd.h>
 
 #include "preload/hook.h"
+#include "preload/stream.h"
 
 /* libc's, declared only with _FORTIFY_SOURCE. */
 int __vasprintf_chk(char **out, int flag, const char *fmt, va_list ap);
 int __dprintf_chk(int fd, int flag, const char *fmt, ...);
 int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 
-/* _IO_USER_BUF: fclose does not free the buffer. */
-#define STREAM_USER_BUFFER 1
-
-/* Reads what only the ring holds. Returns the number of bytes. */
-static size_t drain(struct sock *s, int fd, char *buf, size_t len)
-{
-	size_t got = 0;
-
-	while (got < len) {
-		struct iovec iov = {buf + got, len - got};
-		ssize_t n = rx_recv(s, fd, &iov, 1, MSG_DONTWAIT);
-
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	return got;
-}
-
-/*
- * Bytes that libc cannot read, after an attempt to go down: while the peer has not
- * answered, all that have come; what it sends from now on goes over TCP.
- */
-static size_t unread(struct sock *s, int fd, ssize_t left)
-{
-	int count = 0;
-
-	if (left >= 0)
-		return (size_t)left;
-	return sock_inq(s, fd, &count) == 0 && count > 0 ? (size_t)count : 0;
-}
-
-/* The stream begins with the bytes that libc cannot read, as if it had read them. */
-static void prefill(FILE *f, struct sock *s, int fd, size_t len)
-{
-	size_t size = len > BUFSIZ ? len : BUFSIZ;
-	char *buf = malloc(size);
-
-	if (!buf)
-		return;
-	if (setvbuf(f, buf, _IOFBF, size) != 0) {
-		free(buf);
-		return;
-	}
-	f->_flags &= ~STREAM_USER_BUFFER;
-	f->_IO_read_base = f->_IO_read_ptr = buf;
-	f->_IO_read_end = buf + drain(s, fd, buf, len);
-}
-
 HOOK FILE *fdopen(int fd, const char *mode)
 {
 	struct sock *s = fd_sock(fd);
+	FILE *f = s && fd > 2 ? stream_open(fd, mode) : NULL;
 	ssize_t down;
-	size_t left;
-	FILE *f;
 
-	if (!s)
+	if (f)
+		return f;
+	if (!s || !strchr("rwa", mode[0]))
 		return REAL(fdopen)(fd, mode);
 	down = hook_take_down(s, fd, VD_REASON_STDIO);
 	f = REAL(fdopen)(fd, mode);
-	if (!f || (mode[0] != 'r' && !strchr(mode, '+')))
-		return f;
-	left = unread(s, fd, down);
-	if (left > 0)
-		prefill(f, s, fd, left);
+	if (f && (mode[0] == 'r' || strchr(mode, '+')))
+		stream_prefill(f, s, down);
 	return f;
 }
 HOOK_ALIAS(_IO_fdopen, fdopen);
 
-/* Before libc closes the stream's descriptor. */
+/* Before libc closes the descriptor of a stream of its own. */
 static void stream_closing(FILE *f)
 {
 	int saved = errno, fd = fileno(f);
@@ -98,21 +48,40 @@ static void stream_closing(FILE *f)
 
 HOOK int fclose(FILE *f)
 {
-	stream_closing(f);
-	return REAL(fclose)(f);
+	void *memory = stream_memory(f);
+	int result;
+
+	if (!stream_is_ours(f))
+		stream_closing(f);
+	result = REAL(fclose)(f);
+	free(memory);
+	return result;
 }
 HOOK_ALIAS(_IO_fclose, fclose);
 
+/* All but the last words is for libc's own object to do. False, with ENOMEM: there is none. */
+static bool reopening(FILE *f)
+{
+	if (stream_is_ours(f)) {
+		fflush(f);
+		if (!stream_give_up(f)) {
+			fclose(f);
+			errno = ENOMEM;
+			return false;
+		}
+	}
+	stream_closing(f);
+	return true;
+}
+
 HOOK FILE *freopen(const char *path, const char *mode, FILE *f)
 {
-	stream_closing(f);
-	return REAL(freopen)(path, mode, f);
+	return reopening(f) ? REAL(freopen)(path, mode, f) : NULL;
 }
 
 HOOK FILE *freopen64(const char *path, const char *mode, FILE *f)
 {
-	stream_closing(f);
-	return REAL(freopen64)(path, mode, f);
+	return reopening(f) ? REAL(freopen64)(path, mode, f) : NULL;
 }
 
 /* Writes a formatted text through our own write, and frees it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stdio, splice and asynchronous I/O on a connection: libc's and the kernel's own hands. */
+/* Streams, splice and asynchronous I/O on a connection. */
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static void answer_peer(int fd, void *arg)
 }
 
 /* Bytes that came before fdopen are the first that the stream reads. */
-CASE(hooks_fdopen_unread, ANYWAY)
+CASE(hooks_fdopen_unread, STAYS)
 {
 	pid_t pid;
 	int fd = peer_start(answer_peer, NULL, &pid);
@@ -62,8 +62,8 @@ CASE(hooks_fdopen_unread, ANYWAY)
 	say("peer: %d", child_status(pid));
 }
 
-/* Both ends in one thread: nobody can answer while fdopen waits. */
-CASE(hooks_fdopen_alone, ANYWAY)
+/* Both ends in one thread: nobody could answer if fdopen waited. */
+CASE(hooks_fdopen_alone, STAYS)
 {
 	struct pair p = pair_warm_open();
 	FILE *f;

@@ -41,9 +41,6 @@ bool symbol_connects(const char *name)
 #define AIO_TEXT                                                                         \
 	"can use asynchronous I/O (%s): a connection that it is used on goes back to "   \
 	"TCP; files do not matter."
-#define STDIO_TEXT                                                                       \
-	"can make a stream of a descriptor (%s): a connection that it is used on "       \
-	"goes back to TCP."
 
 /* The first that matches decides. Interposed or not: these do not stay on the direct path.
  * Each text takes the names. */
@@ -59,10 +56,6 @@ static const struct concern concerns[] = {
 	 "Nothing to do for files; else use epoll."},
 	{"lio_*", "aio", POINT_NOTE, AIO_TEXT,
 	 "Nothing to do for files; else use epoll."},
-	{"fdopen", "stdio", POINT_NOTE, STDIO_TEXT,
-	 "Nothing to do for files; else use read and write."},
-	{"_IO_fdopen", "stdio", POINT_NOTE, STDIO_TEXT,
-	 "Nothing to do for files; else use read and write."},
 	{"splice", "splice", POINT_NOTE,
 	 "can splice inside the kernel (%s): a connection that it is used on goes "
 	 "back to TCP.",
