@@ -75,6 +75,7 @@ packages() {
 	check openssh-client ssh
 	check openbsd-inetd inetd
 	check vsftpd vsftpd
+	check tnftp tnftp
 	check musl-tools musl-gcc
 	check liburing-dev /usr/include/liburing.h
 	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py

@@ -171,8 +171,7 @@ isolate_network=NO
 
 
 class Ftp:
-    """curl gets files from vsftpd under inetd; all lie on tmpfs. BSD's ftp reads by stdio, and what is used
-    so stays on TCP."""
+    """curl gets files from vsftpd under inetd; all lie on tmpfs."""
     SIZES = (19090223, 145864380)
 
     def at(self, level):

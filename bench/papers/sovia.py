@@ -24,8 +24,7 @@ ROWS = [
     Row("sovia-t1", "Table 1: files by FTP",
         "19,090,223 bytes: 262 Mb/s by TCP, 573 Mb/s by SOVIA; 145,864,380 bytes: 254 and 532",
         Ftp(), 573 / 262, "19,090,223 bytes",
-        more=NO_WIRE, less="BSD's ftp reads by stdio, whose connections stay on TCP, so curl is the "
-                           "client. " + COPY_BOUND),
+        more=NO_WIRE, less="curl is the client. " + COPY_BOUND),
     Row("sovia-7", "Fig. 7: remote procedure calls by size of the argument",
         "an empty call: TCP 149 us, SOVIA 35 us",
         Rpc("sizes", ["null", "4B", "64B", "256B", "1KiB", "4KiB"]), 149 / 35, "null",
