@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "conn/conn.h"
+#include "rdma/fabric.h"
 #include "remote/parts.h"
 #include "remote/peer.h"
 #include "settings/config.h"
@@ -58,6 +59,15 @@ static inline void across_world_begin(void)
 	}
 	REQUIRE(pthread_create(&pump, NULL, across_pump, NULL) == 0);
 	pthread_detach(pump);
+}
+
+/* From its next write on, links of that context are given up after eleven times that without a completion. A test in
+ * which none comes wants LINK_WATCH_MAX, since a busy machine makes seconds of a moment; then ACROSS_WATCH_MS again.
+ * Under the lock. */
+static inline void across_watch(struct link_context *c, uint32_t ms)
+{
+	c->limits.watch_ms = ms;
+	c->is_watched = false;
 }
 
 /* All that is under way arrives, and is carried out. */

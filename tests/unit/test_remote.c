@@ -476,6 +476,15 @@ static void get_some(struct aside_way *w, uint32_t *random)
 	w->got += r > 0 ? (uint64_t)r : 0;
 }
 
+static void watch_both(struct link_context *c[2], uint32_t ms)
+{
+	struct across_guard g = across_enter();
+
+	across_watch(c[0], ms);
+	across_watch(c[1], ms);
+	across_leave(g);
+}
+
 /* One end is in a call, the other one is in none as often as not. Time passes. */
 static void in_call(struct link_context *c[2], int end, uint32_t *random)
 {
@@ -502,6 +511,7 @@ STREAM_TEST(bytes_without_credit_are_read)
 		leave_credit(p.b, p.a, 2 + round / 4);
 		told = k->told;
 		across_is_hasty = true;
+		watch_both(c, LINK_WATCH_MAX);
 		for (int step = 0; step < 1000; step++) {
 			int end = (int)any(&random, 2);
 			in_call(c, end, &random);
@@ -519,6 +529,7 @@ STREAM_TEST(bytes_without_credit_are_read)
 		}
 		across_is_hasty = false;
 		CHECK(k->told - told > 100);
+		watch_both(c, ACROSS_WATCH_MS);
 		fake_leave(c[0], false);
 		struct across_guard g = across_enter();
 		CHECK(!k->failed && !l->failed);

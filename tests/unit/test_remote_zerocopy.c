@@ -51,16 +51,14 @@ static bool is_registered(int fd)
 	return is;
 }
 
-/* No completion of that end's comes. However long that is on a busy machine, its links are not given
- * up meanwhile. */
+/* No completion of that end's comes. */
 static void set_absent(const struct across_link *k, bool absent)
 {
 	struct across_guard g = across_enter();
 	struct link_context *c = k->context->context;
 
 	fake_leave(c, absent);
-	c->limits.watch_ms = absent ? LINK_WATCH_MAX : ACROSS_WATCH_MS;
-	c->is_watched = false; /* the next write begins a watch of that length */
+	across_watch(c, absent ? LINK_WATCH_MAX : ACROSS_WATCH_MS);
 	across_leave(g);
 }
 
