@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doorbells: arms what the peer is to ring, rings the peer's, and answers the own one. */
+/* Doorbells: arms what the peer is to ring, rings the peer's, answers the own one, and gives them back. */
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fds.h"
 #include "base/kernel.h"
 #include "base/probe.h"
+#include "base/sections.h"
+#include "base/self.h"
 #include "conn/conn.h"
 #include "conn/report.h"
 #include "rendezvous/farbell.h"
@@ -138,4 +144,117 @@ void sock_hear_bell(struct sock *s)
 	/* What is left makes no edge: the own bell does. */
 	if (n == FARBELL_MOST)
 		sock_ring_self(s);
+}
+
+/* ---- their descriptors ---- */
+
+/* Looks at a count that falls within a system call of another thread. */
+#define YIELDS_MOST 1000
+
+/* Held while numbers are taken out of a sock, so that it does not become another's. */
+static struct lock bells_lock FORK_DATA;
+_Atomic int64_t bells_given_ns;
+
+void bells_hold_off(void)
+{
+	lock_take(&bells_lock);
+}
+
+void bells_let_go(void)
+{
+	lock_drop(&bells_lock);
+}
+
+bool bells_are_held_off(void)
+{
+	return atomic_load(&bells_lock.word) != 0;
+}
+
+FORK_CODE void bells_forked(void)
+{
+	atomic_store(&bells_lock.word, 0);
+}
+
+struct numbers {
+	int bell, peer_bell, far_bell;
+};
+
+/* Sequentially consistent: who counts himself in after this finds no number, and who did
+ * before is seen by the look that follows. */
+static struct numbers take_out(struct sock *s)
+{
+	/* First: a number that is no longer ours must not be passed over. */
+	slot_show_bells(s->slot, 0, 0, 0);
+	return (struct numbers){atomic_exchange(&s->bell, -1),
+				atomic_exchange(&s->peer_bell, -1),
+				atomic_exchange(&s->far_bell, -1)};
+}
+
+static void put_back(struct sock *s, struct numbers n)
+{
+	atomic_store(&s->bell, n.bell);
+	atomic_store(&s->peer_bell, n.peer_bell);
+	atomic_store(&s->far_bell, n.far_bell);
+	slot_show_bells(s->slot, n.bell, n.peer_bell, n.far_bell);
+}
+
+static void close_numbers(struct numbers n)
+{
+	fds_close(n.bell);
+	fds_close(n.peer_bell);
+	fds_close(n.far_bell);
+}
+
+bool bells_are_there(struct sock *s)
+{
+	return load_relaxed(&s->bell) >= 0 || load_relaxed(&s->far_bell) >= 0;
+}
+
+void bells_close(struct sock *s)
+{
+	struct numbers n;
+	/* Nobody gives it any now; and who counts himself in finds none. */
+	if (!bells_are_there(s) && load_relaxed(&s->peer_bell) < 0)
+		return;
+	n = take_out(s);
+	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
+	for (int i = 0; i < YIELDS_MOST && atomic_load(&s->bell_users) > 0; i++)
+		kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
+	close_numbers(n);
+}
+
+static void release(struct sock *s)
+{
+	/* A thread that has moved something, and is about to ring for it, will find no bell:
+	 * this is in its place. All that it can have moved came before FINAL. */
+	bell_ring_peer(s);
+	/* A child must not have the numbers while nobody there knows of them. */
+	fork_hold_off();
+	struct numbers n = take_out(s);
+	bool slept_on = atomic_load(&s->sleepers) > 0;
+	if (slept_on || atomic_load(&s->bell_users) > 0)
+		put_back(s, n);
+	else
+		close_numbers(n);
+	fork_let_go();
+	/* Not every move to FINAL rings: who sleeps there is to leave. */
+	if (slept_on && (atomic_load(&s->slot->sleepers_rx) > 0 ||
+			 atomic_load(&s->slot->sleepers_tx) > 0))
+		sock_ring_self(s);
+	if (!bells_are_there(s))
+		store_relaxed(&bells_given_ns, (int64_t)clock_now_ns());
+}
+
+void bells_release(struct sock *s)
+{
+	if (phase_of(s->slot) != SLOT_FINAL || !bells_are_there(s))
+		return;
+	/* A child of vfork has the memory, but descriptors of its own. */
+	if (getpid() != self_pid() || !lock_try(&bells_lock))
+		return;
+	/* Again: it may have become another's before the lock was taken. */
+	if (phase_of(s->slot) == SLOT_FINAL && bells_are_there(s) &&
+	    (!sock_on_release || sock_on_release(s)))
+		release(s);
+	lock_drop(&bells_lock);
 }

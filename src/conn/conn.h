@@ -487,10 +487,9 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 	}
 }
 
-/* bell.c */
-void bell_ring_peer(struct sock *s);
+/* ---- bell.c ---- */
 
-/* ---- fd_pressure.c ---- */
+void bell_ring_peer(struct sock *s);
 
 /*
  * A connection that is kernel TCP for good gives its doorbells back now, unless a thread of
@@ -498,9 +497,15 @@ void bell_ring_peer(struct sock *s);
  * to do; no lock of the stream's may be held.
  */
 void bells_release(struct sock *s);
+/* It has some. */
+bool bells_are_there(struct sock *s);
+/* When a connection last gave its own back: CLOCK_MONOTONIC, in ns. */
+extern _Atomic int64_t bells_given_ns;
 /* Around what makes the memory of a closed socket another's. */
 void bells_hold_off(void);
 void bells_let_go(void);
+/* Somebody is between these two, or gives some back. */
+bool bells_are_held_off(void);
 /* Closes the doorbells of a socket that is gone; under the above. */
 void bells_close(struct sock *s);
 /* In a forked child. */

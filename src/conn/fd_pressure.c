@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -14,7 +13,6 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/sections.h"
-#include "base/self.h"
 #include "conn/conn.h"
 #include "conn/table.h"
 #include "rendezvous/rendezvous.h"
@@ -40,12 +38,8 @@
 /* From one look at all connections to the next: so much for each so many descriptors. */
 #define ATTEND_NS  4000000
 #define ATTEND_FDS 512
-/* Looks at a count that falls within a system call of another thread. */
-#define YIELDS_MOST 1000
 
-/* Held while numbers are taken out of a sock, so that it does not become another's. */
-static struct lock bells_lock FORK_DATA;
-/* When a connection was last asked, or gave its numbers back. */
+/* When a connection was last asked. */
 static _Atomic int64_t stirred_ns;
 static _Atomic int64_t looked_ns;
 /* When all that waiting was in vain: for peers, and for threads of this process. */
@@ -66,107 +60,6 @@ static int64_t clock_ns(clockid_t clock)
 static void stir(void)
 {
 	store_relaxed(&stirred_ns, clock_ns(CLOCK_MONOTONIC));
-}
-
-/* ---- the doorbells of one connection ---- */
-
-void bells_hold_off(void)
-{
-	lock_take(&bells_lock);
-}
-
-void bells_let_go(void)
-{
-	lock_drop(&bells_lock);
-}
-
-FORK_CODE void bells_forked(void)
-{
-	atomic_store(&bells_lock.word, 0);
-}
-
-struct numbers {
-	int bell, peer_bell, far_bell;
-};
-
-/* Sequentially consistent: who counts himself in after this finds no number, and who did
- * before is seen by the look that follows. */
-static struct numbers take_out(struct sock *s)
-{
-	/* First: a number that is no longer ours must not be passed over. */
-	slot_show_bells(s->slot, 0, 0, 0);
-	return (struct numbers){atomic_exchange(&s->bell, -1),
-				atomic_exchange(&s->peer_bell, -1),
-				atomic_exchange(&s->far_bell, -1)};
-}
-
-static void put_back(struct sock *s, struct numbers n)
-{
-	atomic_store(&s->bell, n.bell);
-	atomic_store(&s->peer_bell, n.peer_bell);
-	atomic_store(&s->far_bell, n.far_bell);
-	slot_show_bells(s->slot, n.bell, n.peer_bell, n.far_bell);
-}
-
-static void close_numbers(struct numbers n)
-{
-	fds_close(n.bell);
-	fds_close(n.peer_bell);
-	fds_close(n.far_bell);
-}
-
-static bool has_bells(struct sock *s)
-{
-	return load_relaxed(&s->bell) >= 0 || load_relaxed(&s->far_bell) >= 0;
-}
-
-void bells_close(struct sock *s)
-{
-	struct numbers n;
-	/* Nobody gives it any now; and who counts himself in finds none. */
-	if (!has_bells(s) && load_relaxed(&s->peer_bell) < 0)
-		return;
-	n = take_out(s);
-	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
-	for (int i = 0; i < YIELDS_MOST && atomic_load(&s->bell_users) > 0; i++)
-		kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
-	close_numbers(n);
-}
-
-static void release(struct sock *s)
-{
-	/* A thread that has moved something, and is about to ring for it, will find no bell:
-	 * this is in its place. All that it can have moved came before FINAL. */
-	bell_ring_peer(s);
-	/* A child must not have the numbers while nobody there knows of them. */
-	fork_hold_off();
-	struct numbers n = take_out(s);
-	bool slept_on = atomic_load(&s->sleepers) > 0;
-	if (slept_on || atomic_load(&s->bell_users) > 0)
-		put_back(s, n);
-	else
-		close_numbers(n);
-	fork_let_go();
-	/* Not every move to FINAL rings: who sleeps there is to leave. */
-	if (slept_on && (atomic_load(&s->slot->sleepers_rx) > 0 ||
-			 atomic_load(&s->slot->sleepers_tx) > 0))
-		sock_ring_self(s);
-	if (!has_bells(s))
-		stir();
-}
-
-void bells_release(struct sock *s)
-{
-	if (phase_of(s->slot) != SLOT_FINAL || !has_bells(s))
-		return;
-	/* A child of vfork has the memory, but descriptors of its own. */
-	if (getpid() != self_pid() || !lock_try(&bells_lock))
-		return;
-	/* Again: it may have become another's before the lock was taken. */
-	if (phase_of(s->slot) == SLOT_FINAL && has_bells(s) &&
-	    (!sock_on_release || sock_on_release(s)))
-		release(s);
-	lock_drop(&bells_lock);
 }
 
 /* ---- which connections ---- */
@@ -235,7 +128,7 @@ static int ask(int most, int limit, bool all)
 /* Threads of this process are inside, and give its numbers back when they leave. */
 static bool is_ours(struct sock *s)
 {
-	return phase_of(s->slot) == SLOT_FINAL && has_bells(s) &&
+	return phase_of(s->slot) == SLOT_FINAL && bells_are_there(s) &&
 	       (atomic_load(&s->sleepers) > 0 || atomic_load(&s->bell_users) > 0);
 }
 
@@ -247,7 +140,7 @@ static int collect(int *ours)
 	*ours = 0;
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
-		if (!s || !has_bells(s))
+		if (!s || !bells_are_there(s))
 			continue;
 		/* Held first: what is read of it must not be becoming another's. And no handler
 		 * jumps away with the hold. */
@@ -263,7 +156,7 @@ static int collect(int *ours)
 		*ours += is_ours(s);
 	}
 	/* Some are being closed just now. */
-	*ours += atomic_load(&bells_lock.word) != 0;
+	*ours += bells_are_held_off();
 	return leaving;
 }
 
@@ -334,7 +227,8 @@ static bool is_long_since(_Atomic int64_t *when)
 
 static bool is_moving(int64_t now)
 {
-	return now - load_relaxed(&stirred_ns) < PATIENCE_NS;
+	return now - load_relaxed(&stirred_ns) < PATIENCE_NS ||
+	       now - load_relaxed(&bells_given_ns) < PATIENCE_NS;
 }
 
 /* Peers that have not answered lately are asked no more than once, and not waited for. */
