@@ -12,7 +12,6 @@
 #include "base/sections.h"
 #include "base/self.h"
 #include "conn/table.h"
-#include "conn/trace.h"
 
 /* Few: a server that forks goes round so many, and each fork copies the pages of their records. */
 #define RECLAIM_LEAST 16u
@@ -28,7 +27,6 @@ int slot_table_init(uint32_t count, uint32_t sheets)
 		return -errno;
 	table_count = count;
 	marks = table_marks(table);
-	table->trace_wish_at = (uintptr_t)&trace_wish;
 	self_init();
 	table_count_here(table);
 	return 0;

@@ -21,6 +21,7 @@
 #include "base/sections.h"
 #include "base/self.h"
 #include "conn/sheet.h"
+#include "conn/trace.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -29,6 +30,8 @@
 #define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 /* Entries that are tried; with more processes than that the rest count for themselves. */
 #define TABLE_TRIES 64
+
+struct trace_wish trace_wish FORK_DATA;
 
 static _Atomic int table_fd = -1;
 static struct table_process *here FORK_DATA;
@@ -136,6 +139,7 @@ static void fill_head(struct slot_table *t)
 	t->process_count = TABLE_PROCESSES;
 	t->sheet_bytes = sizeof(struct call_sheet);
 	t->sheet_count = sheets_mapped;
+	t->trace_wish_at = (uintptr_t)&trace_wish;
 	t->magic = TABLE_MAGIC;
 }
 
@@ -180,11 +184,6 @@ bool table_make_way(int fd)
 	else if (copy >= 0)
 		fds_close_apart(copy);
 	return true;
-}
-
-bool table_process_is_gone(int32_t pid)
-{
-	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
 }
 
 /* As if nobody had counted there. */
@@ -334,7 +333,6 @@ static const struct slot_table *map_to_read(void)
 static void copy_head(struct slot_table *t, const struct slot_table *old)
 {
 	fill_head(t);
-	t->trace_wish_at = old->trace_wish_at;
 	memcpy((void *)t->records, (const void *)old->records, sizeof(t->records));
 	if (!here)
 		return;

@@ -10,6 +10,8 @@
  * from outside, so that whoever may look at /proc/PID/fd can map it and read along: nothing
  * that the processes do depends on who reads. It goes with the last of them.
  */
+#include <errno.h>
+#include <signal.h>
 #include <stdalign.h>
 
 #include "base/call_count.h"
@@ -103,8 +105,11 @@ void table_forking(struct slot_table *t);
 void table_forked_parent(pid_t child);
 void table_forked_child(bool tells_pid);
 
-/* It has ended, and nobody is about to use its entry; or it is nobody's pid. */
-bool table_process_is_gone(int32_t pid);
+/* It has ended, and nobody is about to use its entry; or it is nobody's pid. May change errno. */
+static inline bool table_process_is_gone(int32_t pid)
+{
+	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
+}
 
 /* True from the first fork on, in both: other processes may have this table. */
 bool table_is_shared(void);

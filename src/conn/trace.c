@@ -28,8 +28,6 @@
 /* Between two looks whether the reader still lives. */
 #define CHECK_NS 1000000000ull
 
-struct trace_wish trace_wish FORK_DATA;
-
 /* The two ends of a connection, asked for once in a trace. */
 struct ends {
 	uint32_t generation; /* of the slot; 0: not asked yet */
