@@ -18,6 +18,7 @@
 #include "conn/conn.h"
 #include "conn/promise.h"
 #include "conn/report.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 
 void control_leave_if_done(struct sock *s)
@@ -119,10 +120,7 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 		return;
 	if (gate_state(&sl->gate_tx) != GATE_FINAL)
 		tx_down(s, fd, GATE_FINAL);
-	lock_take(&sl->rx_lock);
-	if (gate_state(&sl->gate_rx) == GATE_TCP)
-		gate_set(&sl->gate_rx, GATE_FINAL);
-	lock_drop(&sl->rx_lock);
+	rx_stay_down(s);
 	if (news)
 		bell_ring_peer(s);
 	control_leave_if_done(s);
@@ -165,7 +163,7 @@ void sock_dissolve(struct sock *s, int fd)
 	if (!sock_is_direct(s) || peer_is_parents(s))
 		return;
 	lock_take(&sl->rx_lock);
-	gate_set(&sl->gate_rx, GATE_FINAL);
+	rx_final(sl);
 	lock_drop(&sl->rx_lock);
 	sock_ring_self(s); /* who sleeps for the ring is to go on in the kernel */
 	control_leave_if_done(s);

@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/exec_carry.h"
+#include "conn/switch.h"
 #include "conn/shown.h"
 #include "rendezvous/segment.h"
 
@@ -183,8 +184,8 @@ static void begin(struct sock *s, int fd, struct meet_segment *seg, uint64_t coo
 	sl->rx_epoch = 1;
 	atomic_store(&sl->cookie, cookie);
 	atomic_store(&sl->reason, VD_REASON_EXEC);
-	gate_set(&sl->gate_tx, GATE_FINAL);
-	gate_set(&sl->gate_rx, note_of(seg->wire)->gate);
+	tx_final(sl);
+	rx_carried(sl, note_of(seg->wire)->gate);
 	atomic_store(&sl->phase, SLOT_LEAVING);
 	for (unsigned i = 0; i < 2; i++)
 		atomic_store(&sl->timeout_ns[i], note_of(seg->wire)->timeout_ns[i]);

@@ -11,6 +11,7 @@
 #include "conn/conn.h"
 #include "conn/leave.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "conn/table.h"
 
 /* As for an exec: so long the peers are waited for, all together, and before bytes are given up. */
@@ -119,8 +120,8 @@ static void blank(struct sock *s)
 	lock_take(&sl->tx_lock);
 	if (s->wire) {
 		atomic_store(&sl->phase, SLOT_FINAL);
-		gate_set(&sl->gate_rx, GATE_FINAL);
-		gate_set(&sl->gate_tx, GATE_FINAL);
+		rx_final(sl);
+		tx_final(sl);
 		s->wire = NULL;
 		shown_forget(s);
 		meet_empty(s->window);

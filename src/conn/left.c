@@ -13,6 +13,7 @@
 #include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "ring/iov.h"
 
 /* In one mapping. */
@@ -95,7 +96,7 @@ bool sock_abandon(struct sock *s, int fd)
 		r = gate_is_kernel(gate_state(&sl->gate_rx)) ? 0 : keep(s, fd, &left);
 		if (r >= 0) {
 			s->left = left;
-			gate_set(&sl->gate_rx, GATE_FINAL);
+			rx_final(sl);
 		}
 		lock_drop(&sl->rx_lock);
 		if (r > 0) {

@@ -10,6 +10,7 @@
 #include "base/await.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
+#include "conn/switch.h"
 
 /* Looks in vain, or ticks (about 100 us), between two questions to the kernel. */
 #define LOOK_INTERVAL 64u
@@ -215,29 +216,4 @@ uint64_t sock_came(struct sock *s)
 uint64_t sock_edge_out(struct sock *s)
 {
 	return load_relaxed(&s->slot->tx_full);
-}
-
-bool sock_poll_enter(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	uint32_t now = load_relaxed(&sl->gate_rx);
-	bool no_threads = __libc_single_threaded;
-	single_add32(&s->inside, 1, no_threads); /* as in enter_kernel */
-	do {
-		if (atomic_load(&fd_table[fd]) != s ||
-		    !gate_is_kernel((enum gate_state)(now >> GATE_STATE_SHIFT))) {
-			single_add32(&s->inside, -1u, __libc_single_threaded);
-			return false;
-		}
-	} while (!single_exchange32(&sl->gate_rx, &now, now + 1,
-				    no_threads && !s->is_copied));
-	if (!sock_is_direct(s))
-		return true;
-	sock_poll_leave(s);
-	return false;
-}
-
-void sock_poll_leave(struct sock *s)
-{
-	leave_kernel(s, &s->slot->gate_rx);
 }

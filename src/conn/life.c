@@ -19,6 +19,7 @@
 #include "conn/leave.h"
 #include "conn/report.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 #include "rendezvous/rendezvous.h"
 

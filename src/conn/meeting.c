@@ -17,6 +17,7 @@
 #include "conn/leave.h"
 #include "conn/report.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "rendezvous/rendezvous.h"
 #include "settings/config.h"
 
@@ -69,8 +70,8 @@ static void set_final(struct slot *sl, enum vd_reason reason)
 {
 	atomic_store(&sl->reason, reason);
 	store_release(&sl->phase, SLOT_FINAL);
-	gate_set(&sl->gate_rx, GATE_FINAL);
-	gate_set(&sl->gate_tx, GATE_FINAL);
+	rx_final(sl);
+	tx_final(sl);
 	/* A listener may be on its way to another image, which sets options of its own. */
 	if (load_relaxed(&sl->options) == OPTIONS_PLAIN)
 		store_relaxed(&sl->options, OPTIONS_UNKNOWN);

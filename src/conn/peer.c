@@ -8,6 +8,7 @@
 #include "base/sections.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/switch.h"
 #include "rendezvous/farbell.h"
 #include "rendezvous/segment.h"
 

@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "base/scratch.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "ring/iov.h"
 
 bool sock_has_fin(struct sock *s)

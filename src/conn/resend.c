@@ -18,6 +18,7 @@
 #include "conn/promise.h"
 #include "conn/report.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 
 /* What the kernel accounts for beside the bytes of a send buffer, with room to spare. */
 #define OVERHEAD(n) ((n) / 8 + 65536)

@@ -2,6 +2,7 @@
 /* Room for what is sent: when a ring that is full moves to a larger area. */
 #include "base/atomic.h"
 #include "conn/conn.h"
+#include "conn/switch.h"
 
 /* A peer that has taken nothing from a full ring for so long. */
 #define STUCK_NS 1000000u

@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/log.h"
 #include "conn/conn.h"
+#include "conn/switch.h"
 
 /* A ring that has not moved for so long lies still; and from one look at all to the next. */
 #define STILL_MS 1000u

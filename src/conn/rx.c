@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving: the gate, and what a receive takes from TCP and from the ring. */
+/* Receiving: what a receive takes from TCP and from the ring. */
 #include <errno.h>
 #include <limits.h>
 #include <sys/ioctl.h>
@@ -9,15 +9,14 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
-#include "base/log.h"
 #include "base/real.h"
-#include "base/sections.h"
 #include "conn/area.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
 #include "conn/report.h"
 #include "conn/rx_rest.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
 
@@ -26,54 +25,6 @@
 /* Looks again within one try, each after the last has found a change; honest peers need a
  * handful. */
 #define ROUNDS_MOST 100000
-
-/* Not earned yet, or on the way up, or down. True when it is broken, which the kernel does not know.
- * Not inline: its caller's page is for what all run through. */
-static __attribute__((noinline)) bool rx_step(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int saved = errno;
-	if (phase_of(sl) < SLOT_ATTACHED)
-		meeting_step(s, fd, false);
-	else /* before a sleep in the kernel, where no bell is heard */
-		sock_service(s, fd);
-	if (phase_of(sl) == SLOT_ATTACHED)
-		rx_open(s, fd);
-	errno = saved;
-	return seen_of(sl) & SEEN_BROKEN;
-}
-
-NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int entered;
-	if (gate_state(&sl->gate_rx) == GATE_FINAL)
-		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
-	if (!earn_goes_on(sl, false) && rx_step(s, fd))
-		return SOCK_DIRECT;
-	entered = enter_kernel(s, fd, &sl->gate_rx);
-	if (entered != 0)
-		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
-	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
-}
-
-void rx_leave(struct sock *s, ssize_t result)
-{
-	leave_kernel(s, &s->slot->gate_rx);
-	if (result <= 0)
-		store_relaxed(&s->look_due, 1);
-	if (result > 0) {
-		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
-		if (result >> EARN_UNIT_SHIFT)
-			earn_bytes(s, (size_t)result);
-	}
-}
-
-NEAR_MOVE void counted_rx_over(void *arg)
-{
-	const struct counted *c = arg;
-	rx_leave(c->s, c->result);
-}
 
 /* At most cap bytes, without blocking. */
 static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of what is received: what is known of it, and what the reader is told. */
 #include <errno.h>
-#include <limits.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "base/atomic.h"
 #include "base/kernel.h"
-#include "base/real.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
-#include "ring/iov.h"
+#include "conn/switch.h"
 
 /* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
 static ssize_t probe_kernel(int fd)
@@ -20,27 +17,6 @@ static ssize_t probe_kernel(int fd)
 	char byte;
 	return kernel_call6(SYS_recvfrom, fd, (long)&byte, 1, MSG_PEEK | MSG_DONTWAIT, 0,
 			    0);
-}
-
-int rx_bounded(struct sock *s, int fd, int queued)
-{
-	/* Past the mark, and after the way down, it bounds nothing. */
-	if (gate_state(&s->slot->gate_rx) != GATE_READY)
-		return queued;
-	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : queued;
-	return left >= 0 && left < queued ? (int)left : queued;
-}
-
-bool rx_is_queued(int fd)
-{
-	int queued = 0;
-	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0;
-}
-
-bool rx_tcp_has_more(struct sock *s, int fd)
-{
-	int queued = 0;
-	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && rx_bounded(s, fd, queued) > 0;
 }
 
 static bool is_reset(int fd)
@@ -144,41 +120,10 @@ ssize_t rx_verdict(struct sock *s, int fd)
 	return sock_take_reset(s) ? -ECONNRESET : 0;
 }
 
-bool rx_is_at_mark(int fd)
-{
-	int at_mark = 0;
-	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
-}
-
 bool rx_is_tcp_over(struct sock *s, int fd)
 {
 	sock_look(s, fd); /* the end first, the queue after */
 	return rx_is_at_mark(fd) || (!rx_tcp_has_more(s, fd) &&
 				     (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR |
 							  SEEN_BROKEN | SEEN_SHUT_RD)));
-}
-
-/* So many pieces of a peek are thrown away, for what lies behind them. */
-#define PEEK_SKIPS 16
-
-ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
-{
-	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
-	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
-	size_t left = skip, n = 0;
-	if (!rx_is_queued(fd))
-		return 0;
-	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)
-		parts[n] = (struct iovec){waste,
-					  left < sizeof(waste) ? left : sizeof(waste)};
-	if (left > 0)
-		return 0;
-	struct msghdr msg = {.msg_iov = parts,
-			     .msg_iovlen = n + iov_parts(to, INT_MAX, parts + n)};
-	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
-				(flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
-	if (got <= (long)skip)
-		return 0;
-	iov_skip(to, (size_t)got - skip);
-	return got - (long)skip;
 }

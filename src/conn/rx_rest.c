@@ -10,6 +10,7 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/rx_rest.h"
+#include "conn/switch.h"
 #include "ring/iov.h"
 
 ssize_t rx_rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: the gate, the switch as the sender sees it, and the copy into the ring. */
+/* Sending: the copy into the ring, and what a send does when there is no room or no ring. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,15 +12,11 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
-#include "base/log.h"
-#include "base/probe.h"
 #include "base/real.h"
-#include "base/sections.h"
 #include "conn/area.h"
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
-#include "conn/promise.h"
-#include "conn/report.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
 #include "ring/source.h"
@@ -29,187 +25,6 @@
 #define CHUNK_FAR_BYTES 65536u
 /* Sends through the ring between two looks at the TCP connection. */
 #define LOOK_INTERVAL 256u
-
-bool sock_one_way;
-
-/* Whether the next epoch can begin; if so, *passed is the last one that is over. */
-static bool may_go_up(struct sock *s, uint32_t *passed)
-{
-	*passed = load_relaxed(&s->out->down_epoch);
-	/* Acquire pairs with rx_open: the peer reads TCP within bounds from there on. */
-	uint32_t ready = load_acquire(&s->out->ready_epoch);
-	if (ready != *passed + 1 || phase_of(s->slot) != SLOT_ATTACHED)
-		return false;
-	if (!peer_may_use(s))
-		return false;
-	if (!peer_may_go_up(s))
-		return false;
-	if (load_relaxed(&s->out->want_down) || load_relaxed(&s->out->closed) ||
-	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
-		return false;
-	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
-	       !load_relaxed(&s->in->fin);
-}
-
-bool tx_up(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	uint64_t mark;
-	uint32_t passed;
-	if (!may_go_up(s, &passed))
-		return false;
-	sock_look(s, fd); /* a FIN that has come already ends it before it begins */
-	lock_take(&sl->tx_lock);
-	/* Nobody is inside the kernel, and whoever comes now waits for the lock. */
-	bool up = fd_is(fd, s) && may_go_up(s, &passed) &&
-		  gate_close(&sl->gate_tx, GATE_RING);
-	if (up) {
-		up = tcp_push(fd, special_of(sl) & TX_CORKED) == 0 &&
-		     (!is_foreign(s) || promise_tcp_room(fd)) &&
-		     tcp_written(fd, atomic_load(&sl->role), &mark) == 0;
-		if (up) {
-			store_relaxed(&s->out->up_at, mark);
-			/* Release: the mark is there when the epoch is. */
-			store_release(&s->out->up_epoch, passed + 1);
-			slot_switched(sl);
-			peer_is_up(s);
-			/* No answer of ours will carry one: a peer that is not up yet, and has
-			 * Nagle's algorithm, would wait for it with its next request. */
-			tcp_ack_at_once(fd);
-			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
-		} else {
-			gate_set(&sl->gate_tx, GATE_TCP);
-		}
-	}
-	lock_drop(&sl->tx_lock);
-	if (up) {
-		log_debug("fd %d: sends through the ring after %llu bytes on TCP", fd,
-			  (unsigned long long)mark);
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
-	}
-	return up;
-}
-
-/* Under tx_lock. */
-static void store_down(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	uint32_t up = load_relaxed(&s->out->up_epoch);
-	uint64_t end;
-	ring_tx_push(&sl->tx, s->out);
-	if (!rewind_answer(s, fd, &end))
-		return;
-	store_relaxed(&s->out->down_at, end);
-	/* Release: mark and cursor are there when the epoch is. */
-	store_release(&s->out->down_epoch, up);
-	slot_switched(sl);
-	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
-}
-
-void tx_pass_over(struct sock *s)
-{
-	struct slot *sl = s->slot;
-	bool passed = false;
-	lock_take(&sl->tx_lock);
-	uint32_t ready = load_acquire(&s->out->ready_epoch);
-	if (gate_state(&sl->gate_tx) == GATE_TCP &&
-	    ready == load_relaxed(&s->out->down_epoch) + 1) {
-		store_release(&s->out->down_epoch, ready);
-		passed = true;
-	}
-	lock_drop(&sl->tx_lock);
-	if (passed)
-		bell_ring_peer(s);
-}
-
-void tx_answer(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	if (gate_state(&sl->gate_tx) != GATE_RING || !tx_is_up(s) || !rewind_is_due(s))
-		return;
-	store_down(s, fd);
-	gate_set(&sl->gate_tx, GATE_FINAL);
-	rewind_answered(s);
-}
-
-void tx_down(struct sock *s, int fd, enum gate_state to)
-{
-	struct slot *sl = s->slot;
-	lock_take(&sl->tx_lock);
-	if (gate_state(&sl->gate_tx) == GATE_RING) {
-		/* Bytes must not go to a number that was closed meanwhile. */
-		if (!fd_is(fd, s) && fd != s->kept_fd)
-			fd = -1;
-		if (tx_is_up(s)) {
-			store_down(s, fd);
-			peer_flush(s);
-		}
-		/* A sibling may have died between its `fin` and the kernel's shutdown. */
-		if (fd >= 0 && load_relaxed(&s->out->fin))
-			REAL(shutdown)(fd, SHUT_WR);
-		gate_set(&sl->gate_tx, to);
-	}
-	if (!tx_is_up(s))
-		rewind_answered(s);
-	if (to == GATE_FINAL) {
-		uint32_t ready = load_acquire(&s->out->ready_epoch);
-		uint32_t passed = load_relaxed(&s->out->down_epoch);
-		/* The peer waits in READY for a mark that will not come: tell it. */
-		if (ready == passed + 1)
-			store_release(&s->out->down_epoch, ready);
-		gate_set(&sl->gate_tx, GATE_FINAL);
-	}
-	lock_drop(&sl->tx_lock);
-	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
-	if (load_relaxed(&sl->sleepers_tx))
-		sock_ring_self(s); /* they have to go on in the kernel */
-}
-
-/* Not earned yet, or on the way up, or down. True when the ring is to be used. Not inline: its
- * caller's page is for what all run through. */
-static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int saved = errno;
-	bool up;
-	if (phase_of(sl) < SLOT_ATTACHED)
-		meeting_step(s, fd, true);
-	else
-		sock_service(s, fd);
-	up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
-	errno = saved;
-	return up || (seen_of(sl) & SEEN_BROKEN);
-}
-
-NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int entered;
-	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
-		return SOCK_PLAIN;
-	if (!earn_goes_on(sl, true) && tx_step(s, fd))
-		return SOCK_DIRECT;
-	entered = enter_kernel(s, fd, &sl->gate_tx);
-	if (entered != 0)
-		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
-	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
-}
-
-void tx_leave(struct sock *s, ssize_t result)
-{
-	leave_kernel(s, &s->slot->gate_tx);
-	if (result > 0) {
-		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
-		if (result >> EARN_UNIT_SHIFT)
-			earn_bytes(s, (size_t)result);
-	}
-}
-
-NEAR_MOVE void counted_tx_over(void *arg)
-{
-	const struct counted *c = arg;
-	tx_leave(c->s, c->result);
-}
 
 /* Something that a send has to look at before it writes to the ring. */
 static inline bool attention(struct sock *s)
@@ -331,7 +146,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 		if (gate_state(&sl->gate_tx) != GATE_RING) {
 			n = seen_of(sl) & SEEN_BROKEN ? -ECONNRESET : SOCK_KERNEL;
 		} else if (!tx_is_up(s)) {
-			gate_set(&sl->gate_tx, GATE_TCP); /* its owner died on the way */
+			tx_repair(s);
 			n = SOCK_KERNEL;
 		} else if (attention(s) || (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
 			n = -EINPROGRESS;

@@ -7,6 +7,7 @@
 #include "base/probe.h"
 #include "conn/conn.h"
 #include "conn/report.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 #include "remote/peer.h"
 #include "rendezvous/segment.h"

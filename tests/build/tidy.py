@@ -24,7 +24,7 @@ LONG_ON_PURPOSE = {}
 # (base/kernel.h); through it only where it waits in the program's place, guarded.
 CANCELLABLE = re.compile(r"REAL\((accept4?|close|connect|epoll_p?wait2?|open(at)?(64)?|p?poll|"
                          r"p?(read|write)v?2?(64)?|p?select|(recv|send)(from|to|m?msg)?)\)")
-WAITS = {"src/base/await.c", "src/base/kernel.h", "src/conn/left.c", "src/conn/rx_rest.c", "src/conn/tx.c",
+WAITS = {"src/base/await.c", "src/base/kernel.h", "src/conn/left.c", "src/conn/rx_rest.c",
          "src/conn/tx_rest.c", "src/conn/wait.c",
          "src/readiness/epoll_nest.c", "src/readiness/poll_call.c", "src/readiness/select.c"}
 

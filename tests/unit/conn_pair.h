@@ -20,6 +20,7 @@
 
 #include "base/fds.h"
 #include "conn/conn.h"
+#include "conn/switch.h"
 #include "conn/report.h"
 #include "rendezvous/rendezvous.h"
 #include "unit/announced.h"

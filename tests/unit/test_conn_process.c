@@ -2,6 +2,7 @@
 /* One end held by several processes: forks at any time, and deaths at the worst moments. */
 #include "unit/test.h"
 
+#include "conn/gate_move.h"
 #include "unit/conn_pair.h"
 
 /* Runs body in a forked child, to its end. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The switch as the receiver sees it: opening, the mark, and the way back to the kernel. */
+/* The switch as the receiver sees it: opening, the mark, the way back. It alone moves gate_rx. */
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -12,20 +11,9 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "conn/conn.h"
+#include "conn/gate_move.h"
 #include "conn/promise.h"
-
-/*
- * Counts what has been taken of TCP, while the kernel's counts can be believed: once the
- * connection is closed nobody can tell whether they hold a FIN. Under rx_lock.
- */
-static bool count_taken(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int state;
-	sl->rx_taken_known = tcp_consumed(fd, &sl->rx_taken) == 0 &&
-			     tcp_state(fd, &state) == 0 && state != TCP_CLOSE;
-	return sl->rx_taken_known;
-}
+#include "conn/switch.h"
 
 void rx_take_back(struct sock *s)
 {
@@ -62,7 +50,7 @@ void rx_open(struct sock *s, int fd)
 		store_relaxed(&sl->rx_marked, 0);
 		if (!gate_close(&sl->gate_rx, GATE_READY))
 			;
-		else if (count_taken(s, fd)) /* nobody else takes from now on */
+		else if (rx_count_taken(s, fd)) /* nobody else takes from now on */
 			store_release(&s->in->ready_epoch, sl->rx_epoch);
 		else
 			gate_set(&sl->gate_rx, GATE_TCP);
@@ -118,36 +106,6 @@ static int to_kernel(struct sock *s, int fd)
 int rx_leave_urgent(struct sock *s, int fd)
 {
 	return to_kernel(s, fd);
-}
-
-/*
- * The same after a reset, where nobody can tell whether a FIN is in the count. It comes
- * behind all bytes, so either count says whether all have arrived; if so, what is queued is
- * what is left. If not, there is one more, that never comes: the kernel says the error.
- */
-static int64_t left_after_reset(int fd, uint64_t mark)
-{
-	uint64_t received;
-	uint32_t queued;
-	int r = tcp_after_reset(fd, &received, &queued);
-	if (r < 0)
-		return r;
-	if (received != mark && received > mark + 1)
-		return -ECONNRESET; /* the peer had gone back to TCP: where is no longer known */
-	return (int64_t)queued + (received >= mark ? 0 : 1);
-}
-
-/* In READY with the mark seen: TCP bytes still to come before it; -errno. */
-int64_t rx_tcp_left(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	uint64_t mark = load_relaxed(&s->in->up_at);
-	/* Unknown only after the death of a sibling inside the kernel's call. */
-	if (!sl->rx_taken_known && !count_taken(s, fd))
-		return left_after_reset(fd, mark);
-	if (mark - sl->rx_taken > (uint64_t)INT32_MAX)
-		return -EPROTO;
-	return (int64_t)(mark - sl->rx_taken);
 }
 
 /* With the mark down seen: where it is. Once the ring has been ended there, that stands. */
@@ -239,6 +197,25 @@ int rx_advance(struct sock *s, int fd)
 	if (r == 0 && gate_state(&s->slot->gate_rx) == GATE_RING)
 		r = advance_ring(s, fd);
 	return r;
+}
+
+void rx_stay_down(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->rx_lock);
+	if (gate_state(&sl->gate_rx) == GATE_TCP)
+		gate_set(&sl->gate_rx, GATE_FINAL);
+	lock_drop(&sl->rx_lock);
+}
+
+void rx_final(struct slot *sl)
+{
+	gate_set(&sl->gate_rx, GATE_FINAL);
+}
+
+void rx_carried(struct slot *sl, enum gate_state at)
+{
+	gate_set(&sl->gate_rx, at);
 }
 
 bool sock_is_quiet(struct sock *s)

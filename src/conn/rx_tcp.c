@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What TCP still has for a receiver: before the mark, behind the ring, and at urgent data. */
+#include <errno.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "base/atomic.h"
+#include "base/kernel.h"
+#include "base/real.h"
+#include "conn/conn.h"
+#include "conn/switch.h"
+#include "ring/iov.h"
+
+bool rx_count_taken(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	int state;
+	sl->rx_taken_known = tcp_consumed(fd, &sl->rx_taken) == 0 &&
+			     tcp_state(fd, &state) == 0 && state != TCP_CLOSE;
+	return sl->rx_taken_known;
+}
+
+/*
+ * What is left before the mark after a reset, where nobody can tell whether a FIN is in the count. It comes
+ * behind all bytes, so either count says whether all have arrived; if so, what is queued is
+ * what is left. If not, there is one more, that never comes: the kernel says the error.
+ */
+static int64_t left_after_reset(int fd, uint64_t mark)
+{
+	uint64_t received;
+	uint32_t queued;
+	int r = tcp_after_reset(fd, &received, &queued);
+	if (r < 0)
+		return r;
+	if (received != mark && received > mark + 1)
+		return -ECONNRESET; /* the peer had gone back to TCP: where is no longer known */
+	return (int64_t)queued + (received >= mark ? 0 : 1);
+}
+
+int64_t rx_tcp_left(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark = load_relaxed(&s->in->up_at);
+	/* Unknown only after the death of a sibling inside the kernel's call. */
+	if (!sl->rx_taken_known && !rx_count_taken(s, fd))
+		return left_after_reset(fd, mark);
+	if (mark - sl->rx_taken > (uint64_t)INT32_MAX)
+		return -EPROTO;
+	return (int64_t)(mark - sl->rx_taken);
+}
+
+int rx_bounded(struct sock *s, int fd, int queued)
+{
+	/* Past the mark, and after the way down, it bounds nothing. */
+	if (gate_state(&s->slot->gate_rx) != GATE_READY)
+		return queued;
+	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : queued;
+	return left >= 0 && left < queued ? (int)left : queued;
+}
+
+bool rx_is_queued(int fd)
+{
+	int queued = 0;
+	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0;
+}
+
+bool rx_tcp_has_more(struct sock *s, int fd)
+{
+	int queued = 0;
+	return REAL(ioctl)(fd, FIONREAD, &queued) == 0 && rx_bounded(s, fd, queued) > 0;
+}
+
+bool rx_is_at_mark(int fd)
+{
+	int at_mark = 0;
+	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
+}
+
+/* So many pieces of a peek are thrown away, for what lies behind them. */
+#define PEEK_SKIPS 16
+
+ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
+{
+	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
+	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
+	size_t left = skip, n = 0;
+	if (!rx_is_queued(fd))
+		return 0;
+	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)
+		parts[n] = (struct iovec){waste,
+					  left < sizeof(waste) ? left : sizeof(waste)};
+	if (left > 0)
+		return 0;
+	struct msghdr msg = {.msg_iov = parts,
+			     .msg_iovlen = n + iov_parts(to, INT_MAX, parts + n)};
+	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+				(flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
+	if (got <= (long)skip)
+		return 0;
+	iov_skip(to, (size_t)got - skip);
+	return got - (long)skip;
+}
