@@ -120,13 +120,23 @@ static void ring_again(struct sock *s)
 		sock_ring_self(s);
 }
 
+/* Empties the far bell, or hears what has come from other hosts: `brief` as there. As
+ * farbell_answer. */
+static int answer_far(struct sock *s, int far, bool brief)
+{
+	if (!peer_is_far(s))
+		return farbell_answer(far);
+	peer_ops->answer(brief);
+	return 1;
+}
+
 void sock_answer_bells(struct sock *s, bool own, bool far)
 {
 	uint64_t count;
 	bells_enter(s);
 	int far_bell = s->far_bell, bell = s->bell;
 	if (far && far_bell >= 0)
-		bell_answer_far(s, far_bell, true);
+		answer_far(s, far_bell, true);
 	if (own && bell >= 0)
 		kernel_read(bell, &count, sizeof(count));
 	bells_leave(s);
@@ -137,13 +147,25 @@ void sock_hear_bell(struct sock *s)
 {
 	bells_enter(s);
 	int far = s->far_bell;
-	int n = far >= 0 ? bell_answer_far(s, far, false) : 0;
+	int n = far >= 0 ? answer_far(s, far, false) : 0;
 	bells_leave(s);
 	if (n > 0)
 		ring_again(s);
 	/* What is left makes no edge: the own bell does. */
 	if (n == FARBELL_MOST)
 		sock_ring_self(s);
+}
+
+int sock_shared_bell(struct sock *s)
+{
+	struct peer *p = peer_of(s);
+
+	return p ? peer_ops->shared_descriptor(p) : -1;
+}
+
+void sock_hear_shared_bell(void)
+{
+	peer_ops->answer(false);
 }
 
 /* ---- their descriptors ---- */

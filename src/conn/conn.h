@@ -91,15 +91,6 @@ static inline void peer_offer(struct sock *s, struct wait *w)
 		peer_ops->offer(w);
 }
 
-/* ---- peer.c ---- */
-
-/* Empties the far bell, or hears what has come from other hosts: `brief` as there. As
- * farbell_answer. */
-int bell_answer_far(struct sock *s, int far, bool brief);
-/* sock_note_kernel after a sleep; with a nap where the kernel would say at once, again and again,
- * what is not to be believed yet. */
-void wait_note_kernel(struct sock *s, uint32_t events);
-
 /* ---- fd_words.c ---- */
 
 extern struct lock forking_lock; /* of who enters the table, and of a fork */
@@ -356,15 +347,12 @@ void bells_forked(void);
 /* A ring of this process has moved to a larger area. */
 void settle_later(void);
 
-/* ---- life.c ---- */
+/* ---- limbo.c ---- */
 
-/* Around a fork: nobody is on the way out of it. */
-void limbo_forking(void);
-void limbo_forked_parent(void);
-/* In a forked child: what waits for the parent's threads is the parent's. */
-void limbo_forked(void);
 /* Lets go of the segment; its window stays mapped. */
 void sock_drop_segment(struct sock *s);
+
+/* ---- verdict.c ---- */
 
 /* The peer closed, or died, with bytes of ours unread: TCP would have sent a reset. */
 bool sock_was_reset(struct sock *s);

@@ -486,38 +486,3 @@ int sock_inq_hint(struct sock *s, int fd)
 		REAL(ioctl)(fd, FIONREAD, &queued);
 	return queued + end;
 }
-
-void sock_keep_error(struct sock *s, int error)
-{
-	struct slot *sl = s->slot;
-	uint32_t seen = seen_of(sl);
-	while (!atomic_compare_exchange_weak(&sl->seen, &seen,
-					     (seen & SEEN_VERDICTS) |
-						     (uint32_t)error << SEEN_KEPT_SHIFT))
-		;
-}
-
-void sock_error_ask(struct sock *s, int fd)
-{
-	/* Nobody may have looked since the peer has ended. */
-	if (sock_is_direct(s))
-		sock_look(s, fd);
-}
-
-int sock_take_error(struct sock *s)
-{
-	int kept = kept_take(s);
-	if (kept)
-		return kept;
-	if (!sock_is_direct(s))
-		return 0;
-	if (seen_of(s->slot) & SEEN_BROKEN)
-		return ECONNRESET;
-	return sock_take_reset(s) ? ECONNRESET : 0;
-}
-
-void sock_error_told(struct sock *s)
-{
-	if (sock_is_direct(s))
-		seen_add(s->slot, SEEN_ERR);
-}

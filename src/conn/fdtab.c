@@ -16,6 +16,7 @@
 #include "base/space.h"
 #include "conn/conn.h"
 #include "conn/leave.h"
+#include "conn/limbo.h"
 #include "conn/report.h"
 #include "conn/shown.h"
 #include "conn/table.h"

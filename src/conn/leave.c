@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "conn/conn.h"
 #include "conn/leave.h"
+#include "conn/limbo.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "conn/table.h"

@@ -7,8 +7,6 @@
 
 /* meeting.c: whatever those do who still have the old table, here the connection is TCP's. */
 void meeting_leave(struct sock *s);
-/* life.c: each socket that is closed, and has its slot still. */
-void limbo_each(void (*each)(struct sock *s, void *arg), void *arg);
 /* leave.c: in a forked child. Where the table is private, its rings are the parent's alone. */
 void leave_forked_child(void);
 /* trace.c: who traces this process looks at the old table. */

@@ -187,10 +187,11 @@ static inline void peer_end(struct sock *s)
 		peer_ops->end(s);
 }
 
+/* verdict.c: nothing is to come by the link any more, nor to go. */
+bool peer_is_past_link(struct sock *s);
+
 /* ---- peer.c: what conn does about such connections by itself ---- */
 
-/* Nothing is to come by the link any more, nor to go. */
-bool peer_is_past_link(struct sock *s);
 /* Under the direction's lock: false while a fork is under way, or somebody else has the socket. */
 bool peer_may_rise(struct sock *s);
 static inline bool peer_may_go_up(struct sock *s)
@@ -206,10 +207,16 @@ void peer_is_down(struct sock *s);
 void peer_is_up(struct sock *s);
 /* In a forked child that passes the socket on to somebody who is not counted. */
 void peer_stay_down(struct sock *s);
-/* This process closes a socket that others have, too: the peer hears that they go on over TCP. */
-void peer_leave(struct sock *s, int fd);
+/* The process forks: each time costs a wait for the peers of what is up, so who forks often stays on TCP
+ * for longer. */
+void peer_ground(struct sock *s);
+/* Forks that are under way in this process, or about to be. */
+extern _Atomic uint32_t peer_forks;
+
+/* ---- peer_fork.c ---- */
+
+void peer_forked_parent(void);
 /* In a forked child: what has not gone back to TCP is lost there. */
 void peer_forked_child(void);
-void peer_forked_parent(void);
 
 #endif

@@ -15,17 +15,6 @@
 #include "conn/switch.h"
 #include "ring/iov.h"
 
-bool sock_has_fin(struct sock *s)
-{
-	if (seen_of(s->slot) & SEEN_FIN_SAID)
-		return true;
-	/* Acquire: whoever says the end has published every byte before. */
-	if (!load_acquire(&s->in->fin))
-		return false;
-	seen_add(s->slot, SEEN_FIN_SAID);
-	return true;
-}
-
 /* Under rx_lock. */
 static bool take_over(struct sock *s)
 {

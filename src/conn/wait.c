@@ -214,6 +214,14 @@ struct bells {
 	bool own, far;
 };
 
+/* With a nap where the kernel would say at once, again and again, what is not to be believed yet. */
+static void note_kernel(struct sock *s, uint32_t events)
+{
+	sock_note_kernel(s, events);
+	if (peer_is_far(s) && !peer_end_is_known(s))
+		kernel_poll(NULL, 0, 1);
+}
+
 /* Between arming and disarming. 0 or -errno. */
 static int sleep_once(struct wait *w, struct bells *bells)
 {
@@ -244,7 +252,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	if (pfd[0].revents & POLLNVAL)
 		return wait_finds(w) ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
-		wait_note_kernel(s, (uint32_t)pfd[0].revents);
+		note_kernel(s, (uint32_t)pfd[0].revents);
 	if (n > 0 && (pfd[0].revents & (POLLIN | POLLRDHUP)) == POLLIN)
 		sock_check_bypass(s, w->fd);
 	return 0;

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The release of a socket: its last words, and a limbo for those that threads are still inside of. */
+#include <sys/socket.h>
+
+#include "base/atomic.h"
+#include "base/fds.h"
+#include "base/real.h"
+#include "base/sections.h"
+#include "conn/conn.h"
+#include "conn/limbo.h"
+#include "conn/shown.h"
+#include "conn/switch.h"
+#include "rendezvous/rendezvous.h"
+
+/* Closed sockets that threads of this process are still inside of. */
+#define LIMBO_MAX 256
+static struct sock *limbo[LIMBO_MAX];
+static _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
+static struct lock limbo_lock FORK_DATA;
+
+/*
+ * The mapping is replaced, not removed: a thread that lost a race against close may still
+ * read a flag there, or write one. It finds the table changed before it touches a byte.
+ */
+void sock_drop_segment(struct sock *s)
+{
+	bells_close(s);
+	if (!s->wire)
+		return;
+	s->wire = NULL;
+	shown_forget(s);
+	meet_empty(s->window);
+}
+
+void limbo_last_words(struct sock *s, int fd)
+{
+	/* TCP answers a close that leaves bytes unread with a reset. */
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+	struct slot *sl = s->slot;
+	if ((seen_of(sl) & SEEN_BROKEN) || !slot_close_is_last(sl))
+		return;
+	tx_answer(s, fd);
+	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
+		ring_tx_push(&sl->tx, s->out);
+	/* While they are being handed over they may be somebody else's to read. */
+	if (load_relaxed(&sl->rewinding))
+		return;
+	/* What the peer sends from now on is to meet the closed TCP socket, as it does already where
+	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what
+	 * it has sent without having seen this is seen here, or was sent at the same time. */
+	atomic_exchange(&s->in->closed, 1);
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
+NEAR_CODE static void release(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	bool had_memory = s->wire || s->kept_fd >= 0 || peer_is_far(s);
+	/* Most connections end as they began: nobody can be amid memory or doorbells of theirs. */
+	if (!had_memory && phase_of(sl) <= SLOT_MEETING) {
+		earn_judge(s);
+		slot_release(sl, __libc_single_threaded && !s->is_copied);
+		return;
+	}
+	bells_hold_off();
+	if (had_memory) {
+		lock_take(&sl->rx_lock);
+		lock_take(&sl->tx_lock);
+		if (s->kept_fd >= 0)
+			limbo_last_words(s, s->kept_fd);
+		peer_end(s);
+		sock_drop_segment(s);
+		lock_drop(&sl->tx_lock);
+		lock_drop(&sl->rx_lock);
+		fds_close(s->kept_fd);
+	}
+	earn_judge(s);
+	slot_release(sl, false);
+	bells_let_go();
+}
+
+void limbo_forking(void)
+{
+	lock_take(&limbo_lock);
+}
+
+void limbo_forked_parent(void)
+{
+	lock_drop(&limbo_lock);
+}
+
+FORK_CODE void limbo_forked(void)
+{
+	lock_drop_forked(&limbo_lock);
+	bells_forked();
+	for (int i = 0; i < limbo_used; i++) {
+		sock_drop_segment(limbo[i]);
+		atomic_store(&limbo[i]->sleepers, 0);
+		atomic_store(&limbo[i]->inside, 0);
+	}
+	limbo_used = 0;
+}
+
+void limbo_each(void (*each)(struct sock *s, void *arg), void *arg)
+{
+	lock_take(&limbo_lock);
+	for (int i = 0; i < limbo_used; i++)
+		each(limbo[i], arg);
+	lock_drop(&limbo_lock);
+}
+
+static void limbo_sweep(void)
+{
+	int kept = 0;
+	for (int i = 0; i < limbo_used; i++) {
+		if (sock_is_busy(limbo[i]))
+			limbo[kept++] = limbo[i];
+		else
+			release(limbo[i]);
+	}
+	limbo_used = kept;
+}
+
+bool sock_hold(struct sock *s, int fd)
+{
+	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
+	atomic_fetch_add(&s->sleepers, 1);
+	if (atomic_load(&fd_table[fd]) == s)
+		return true;
+	sock_unhold(s);
+	return false;
+}
+
+void sock_unhold(struct sock *s)
+{
+	if (atomic_fetch_sub(&s->sleepers, 1) != 1)
+		return;
+	if (!atomic_load(&s->closed)) {
+		bells_release(s);
+		return;
+	}
+	/* The last one out of a socket that was closed meanwhile. */
+	lock_take(&limbo_lock);
+	limbo_sweep();
+	lock_drop(&limbo_lock);
+}
+
+/* A full limbo leaks the slot to the reclaimer. */
+NEAR_CODE void limbo_release(struct sock *s)
+{
+	if (!sock_is_busy(s) && limbo_used == 0) {
+		release(s);
+		return;
+	}
+	lock_take(&limbo_lock);
+	if (limbo_used == LIMBO_MAX)
+		limbo_sweep();
+	if (limbo_used < LIMBO_MAX)
+		limbo[limbo_used++] = s;
+	limbo_sweep();
+	lock_drop(&limbo_lock);
+}
