@@ -109,8 +109,6 @@ void fork_let_go(void);
 void meeting_step(struct sock *s, int fd, bool sends);
 /* The program closes or refuses: gives up names and offers. */
 void meeting_stop(struct sock *s);
-/* Options that were set past us. */
-void meeting_learn_options(struct sock *s, int fd);
 /* The peer has found us, or never will. */
 void meeting_over(struct sock *s);
 /* FINAL with a reason, from a phase before ATTACHED. */
@@ -152,6 +150,8 @@ uint64_t acked_not(struct sock *s, int fd);
 
 /* Why options that were inherited, or set past us, make the connection the kernel's. */
 enum vd_reason options_reason(struct sock *s, int fd);
+/* A connection begins here: options that were inherited from the listener, or set past us. */
+void options_learn(struct sock *s, int fd);
 
 /* ---- tx_rest.c ---- */
 
@@ -176,7 +176,8 @@ enum room_way room_find(struct sock *s, size_t bytes, bool near);
 void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks);
 /* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
 bool room_grow(struct sock *s);
-/* Whether a nonblocking send that has written a part, and then found the ring full, is over. */
+/* Whether a nonblocking send that has written a part, and then found the ring full, is over: the program
+ * is to look at it before it sleeps. */
 bool room_ends_short(struct sock *s);
 /* A send would find a larger area: the peer takes nothing, or somebody is about to sleep. */
 bool room_will_grow(struct sock *s);

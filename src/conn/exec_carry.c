@@ -12,8 +12,8 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/exec_carry.h"
-#include "conn/switch.h"
 #include "conn/shown.h"
+#include "conn/switch.h"
 #include "rendezvous/segment.h"
 
 /* Behind the header of the segment, in the same page. */
@@ -189,7 +189,7 @@ static void begin(struct sock *s, int fd, struct meet_segment *seg, uint64_t coo
 	atomic_store(&sl->phase, SLOT_LEAVING);
 	for (unsigned i = 0; i < 2; i++)
 		atomic_store(&sl->timeout_ns[i], note_of(seg->wire)->timeout_ns[i]);
-	meeting_learn_options(s, fd);
+	options_learn(s, fd);
 	log_debug("fd %d: goes on with %llu bytes that the last image had not read", fd,
 		  (unsigned long long)ring_unread(s->in));
 }

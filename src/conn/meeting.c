@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the first operation to the attached segment: earning, publishing, looking, attaching. */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/time.h>
 
 #include "base/atomic.h"
 #include "base/fds.h"
@@ -39,7 +36,7 @@ static struct meet_segment segment_of(const struct sock *s)
 				     .far_bell = s->far_bell};
 }
 
-/* It lies where this sock's segments have always been: see drop_segment. */
+/* It lies where this sock's segments have always been: see sock_drop_segment. */
 static void store_segment(struct sock *s, struct meet_segment *seg)
 {
 	fds_close(seg->memfd); /* the mapping keeps it */
@@ -277,62 +274,13 @@ static void tell_fin(struct sock *s)
 		store_release(&s->out->fin, 1);
 }
 
-static bool option_is_set(int fd, int level, int name)
-{
-	struct timeval value = {0};
-	socklen_t len = sizeof(value);
-	return REAL(getsockopt)(fd, level, name, &value, &len) == 0 &&
-	       (value.tv_sec != 0 || value.tv_usec != 0);
-}
-
-void sock_learn_buffers(struct sock *s, int fd)
-{
-	int locked = 0, send = 0, receive = 0;
-	socklen_t len = sizeof(int);
-	if (phase_of(s->slot) < SLOT_ATTACHING || !s->in)
-		return;
-	/* The kernel's own choice bounds nothing: it grows. Kernels before 5.14 do not tell. */
-	REAL(getsockopt)(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len);
-	if (locked & SOCK_SNDBUF_LOCK)
-		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
-	if (locked & SOCK_RCVBUF_LOCK)
-		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
-	store_relaxed(&s->slot->tx_bound, (uint32_t)send);
-	/* Relaxed, both: a bound that is seen late is as good as one set late. */
-	store_relaxed(&s->in->rx_bound, (uint32_t)receive);
-}
-
-/* Options that were inherited from the listener, or set past us. */
-void meeting_learn_options(struct sock *s, int fd)
-{
-	int lowat = 1;
-	socklen_t len = sizeof(lowat);
-	if (atomic_load(&s->slot->left))
-		store_relaxed(&s->slot->nonblock,
-			      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK));
-	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
-		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
-	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
-		atomic_store(&s->slot->inq, 1);
-	sock_learn_buffers(s, fd);
-	if (!timeout_learn(s, fd)) {
-		log_debug("fd %d: its listener had a negative timeout some time", fd);
-		sock_refuse(s, fd, VD_REASON_OPTION);
-	}
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
-	    lowat > 1) {
-		log_debug("fd %d: SO_RCVLOWAT of %d is the kernel's", fd, lowat);
-		sock_refuse(s, fd, VD_REASON_OPTION);
-	}
-}
-
 /* Without ctl: the layer above takes locks of its own. */
 static void finish_attach(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	if (sock_may_attach && !sock_may_attach(s))
 		return; /* the next operation tries again */
-	meeting_learn_options(s, fd);
+	options_learn(s, fd);
 	uint32_t expect = SLOT_ATTACHING;
 	meeting_over(s);
 	tell_fin(s);

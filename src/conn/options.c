@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Socket options that make a connection the kernel's, and that nobody has told us of. */
+/* Socket options that make a connection the kernel's, and what is learnt of others: buffers, timeouts. */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include "base/atomic.h"
 #include "base/log.h"
@@ -85,4 +89,71 @@ enum vd_reason options_reason(struct sock *s, int fd)
 		sock_learn_unsent(s, fd);
 	errno = saved;
 	return reason;
+}
+
+static bool option_is_set(int fd, int level, int name)
+{
+	struct timeval value = {0};
+	socklen_t len = sizeof(value);
+	return REAL(getsockopt)(fd, level, name, &value, &len) == 0 &&
+	       (value.tv_sec != 0 || value.tv_usec != 0);
+}
+
+void sock_learn_buffers(struct sock *s, int fd)
+{
+	int locked = 0, send = 0, receive = 0;
+	socklen_t len = sizeof(int);
+	if (phase_of(s->slot) < SLOT_ATTACHING || !s->in)
+		return;
+	/* The kernel's own choice bounds nothing: it grows. Kernels before 5.14 do not tell. */
+	REAL(getsockopt)(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len);
+	if (locked & SOCK_SNDBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
+	if (locked & SOCK_RCVBUF_LOCK)
+		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
+	store_relaxed(&s->slot->tx_bound, (uint32_t)send);
+	/* Relaxed, both: a bound that is seen late is as good as one set late. */
+	store_relaxed(&s->in->rx_bound, (uint32_t)receive);
+}
+
+void options_learn(struct sock *s, int fd)
+{
+	int lowat = 1;
+	socklen_t len = sizeof(lowat);
+	if (atomic_load(&s->slot->left))
+		store_relaxed(&s->slot->nonblock,
+			      !!(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK));
+	if (option_is_set(fd, IPPROTO_TCP, TCP_CORK))
+		atomic_fetch_or(&s->slot->tx_special, TX_CORKED);
+	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
+		atomic_store(&s->slot->inq, 1);
+	sock_learn_buffers(s, fd);
+	if (!timeout_learn(s, fd)) {
+		log_debug("fd %d: its listener had a negative timeout some time", fd);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0 &&
+	    lowat > 1) {
+		log_debug("fd %d: SO_RCVLOWAT of %d is the kernel's", fd, lowat);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
+}
+
+/* The kernel tells who waits for room that there is some: it does not ask whether there was before. */
+static void tell_room(struct sock *s)
+{
+	if (sock_level_quick(s, EPOLLOUT))
+		fetch_add_relaxed(&s->slot->tx_full, 1);
+}
+
+void sock_buffers_set(struct sock *s, int fd, bool sends)
+{
+	if (!sock_is_direct(s))
+		return;
+	if (sends)
+		tell_room(s);
+	if (room_needs_tcp(s))
+		sock_bounce(s, fd);
+	sock_ring_self(s);
+	bell_ring_peer(s); /* for whom the window has become larger */
 }

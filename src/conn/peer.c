@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections whose peer is on another host: when they may use the ring, and the reason that is told. */
-
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/sections.h"

@@ -107,33 +107,11 @@ bool room_go_on(struct sock *s, int fd, bool waits)
 	return gate_state(&s->slot->gate_tx) != GATE_RING;
 }
 
-/* The kernel tells who waits for room that there is some: it does not ask whether there was before. */
-static void tell_room(struct sock *s)
-{
-	if (sock_level_quick(s, EPOLLOUT))
-		fetch_add_relaxed(&s->slot->tx_full, 1);
-}
-
-void sock_buffers_set(struct sock *s, int fd, bool sends)
-{
-	if (!sock_is_direct(s))
-		return;
-	if (sends)
-		tell_room(s);
-	if (room_needs_tcp(s))
-		sock_bounce(s, fd);
-	sock_ring_self(s);
-	bell_ring_peer(s); /* for whom the window has become larger */
-}
-
 bool room_ends_short(struct sock *s)
 {
 	if (!has_larger(s) || ring_unread(s->in) == 0)
 		return false;
 	note_stuck(s, clock_now_ns());
-	/* In an epoll instance, too, somebody is to look at it before he sleeps. */
-	if (s->regs)
-		sock_ring_self(s);
 	return true;
 }
 

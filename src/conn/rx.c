@@ -135,37 +135,6 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 	return done > 0 || n >= 0 ? (ssize_t)done : n;
 }
 
-int64_t rx_queued(struct sock *s, int fd)
-{
-	struct slot *sl = s->slot;
-	int queued = 0;
-	int64_t count = 0;
-	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
-		return -errno;
-	int r = rx_advance(s, fd);
-	if (r < 0)
-		return 0; /* broken: the next receive says so */
-	if (gate_state(&sl->gate_rx) == GATE_RING) {
-		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-		sl->rx.told = sl->rx.seen;
-		/* What is sent again is on both sides until the mark is passed. */
-		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
-			queued = 0;
-		return (count > 0 ? count : 0) + queued;
-	}
-	if (gate_state(&sl->gate_rx) != GATE_READY)
-		return SOCK_KERNEL;
-	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : INT_MAX;
-	if (left >= 0 && left <= queued) {
-		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
-		sl->rx.told = sl->rx.seen;
-		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
-		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
-			queued = (int)left;
-	}
-	return queued + (count > 0 ? count : 0);
-}
-
 /*
  * GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. `amid`:
  * the call has taken some, so that an error must wait for the next one: 0 for that, too.

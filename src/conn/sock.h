@@ -53,7 +53,7 @@ struct sock {
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
 	uint8_t *in_data, *out_data;
 	uint8_t *link_data; /* in_data while a link writes there; under rx_lock */
-	/* The doorbells. They go before the mapping does, see fd_pressure.c: who takes one of these
+	/* The doorbells. They go before the mapping does, see bell.c: who takes one of these
 	 * numbers into a call is counted, in bell_users or in sleepers, before he reads it. */
 	_Atomic int bell; /* eventfd on which this end sleeps */
 	_Atomic int
@@ -158,7 +158,7 @@ void fd_forget(int fd);
 /* One past the highest descriptor that may be known. */
 int fd_limit(void);
 
-/* ---- sending and receiving (rx.c, tx.c) ---- */
+/* ---- the gate of an operation (gate.c) ---- */
 
 /*
  * Gate of one operation. SOCK_DIRECT: call rx_recv or tx_send. SOCK_COUNTED: make the
@@ -180,6 +180,12 @@ static inline enum sock_way tx_enter(struct sock *s, int fd)
 }
 void rx_leave(struct sock *s, ssize_t result);
 void tx_leave(struct sock *s, ssize_t result);
+/* A poll or select is about to block in the kernel on fd before any upgrade: counted like
+ * a receive. Returns false when the socket is direct by now, or closed (look again). */
+bool sock_poll_enter(struct sock *s, int fd);
+void sock_poll_leave(struct sock *s);
+
+/* ---- sending and receiving (rx.c, tx.c) ---- */
 
 /*
  * Receive and send as recvmsg and sendmsg do, without names and control data. Return a
@@ -226,16 +232,14 @@ uint64_t sock_moves(struct sock *s);
 /* What it sends comes by TCP again. */
 bool sock_peer_has_left(struct sock *s);
 uint64_t sock_edge_out(struct sock *s);
-/*
- * The peer has shut down its direction, as it says itself. Said once, that holds: whoever asks here
- * may tell the program.
- */
-bool sock_has_fin(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
 void sock_want_times(struct sock *s);
 /* When the first unread byte did, in ticks of the processors' clock: 0 when that is not known,
  * as for all that TCP carries. A hint: the peer says it. */
 uint64_t sock_came(struct sock *s);
+
+/* ---- doorbells (bell.c) ---- */
+
 /*
  * Before sleeping on fd, s->bell and s->far_bell: the peer will ring for what `interest` (EPOLLIN,
  * EPOLLOUT) names. After it, ask sock_level once more before sleeping.
@@ -256,25 +260,16 @@ void sock_hear_bell(struct sock *s);
 int sock_shared_bell(struct sock *s);
 /* It was found readable: rings the own bells of those that are concerned. */
 void sock_hear_shared_bell(void);
-/* The kernel reported poll events for the TCP descriptor: takes note. */
-void sock_note_kernel(struct sock *s, uint32_t events);
-/* Asks the kernel what became of the TCP connection, and notes it. */
-void sock_look(struct sock *s, int fd);
-/* Nothing is due on TCP but the end: it may be slept on for bytes that nobody announced. */
-bool sock_is_quiet(struct sock *s);
-/* The TCP descriptor is readable without being at its end: bytes that nobody announced end
- * the connection. */
-void sock_check_bypass(struct sock *s, int fd);
-/* Serves the peer's requests and advances the switch in both directions. */
-void sock_service(struct sock *s, int fd);
-/* A poll or select is about to block in the kernel on fd before any upgrade: counted like
- * a receive. Returns false when the socket is direct by now, or closed (look again). */
-bool sock_poll_enter(struct sock *s, int fd);
-void sock_poll_leave(struct sock *s);
+
+/* ---- a socket in use (limbo.c) ---- */
+
 /* Holds mapping and doorbells of s while a thread looks or sleeps; false when fd no longer
  * is s. */
 bool sock_hold(struct sock *s, int fd);
 void sock_unhold(struct sock *s);
+
+/* ---- who uses it (peer_hint.c) ---- */
+
 /*
  * What an end tells its peer of the thread that last used it there: the processor that it ran on,
  * plus 1; the thread, not in full; and that the thread waits for more others than there are
@@ -307,8 +302,40 @@ static inline bool wait_is_in_the_way(struct sock *s, uint32_t told)
 	return (told & TOLD_CROWD) || wait_shares_cpu(s, told);
 }
 
+/* ---- what is found out about the peer (verdict.c) ---- */
+
+/* The kernel reported poll events for the TCP descriptor: takes note. */
+void sock_note_kernel(struct sock *s, uint32_t events);
+/* Asks the kernel what became of the TCP connection, and notes it. */
+void sock_look(struct sock *s, int fd);
+/*
+ * The peer has shut down its direction, as it says itself. Said once, that holds: whoever asks here
+ * may tell the program.
+ */
+bool sock_has_fin(struct sock *s);
+/* A call has ended early by this error, which is the next one's to tell. */
+void sock_keep_error(struct sock *s, int error);
+/* Before the kernel is asked for the pending error: what it will tell is known by then. */
+void sock_error_ask(struct sock *s, int fd);
+/* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
+int sock_take_error(struct sock *s);
+/* The kernel has told the program of an error, ECONNRESET: it is not told again by Viaduct. */
+void sock_error_told(struct sock *s);
+
+/* ---- the switch, seen from outside (switch_rx.c, switch_tx.c) ---- */
+
+/* Nothing is due on TCP but the end: it may be slept on for bytes that nobody announced. */
+bool sock_is_quiet(struct sock *s);
+/* The TCP descriptor is readable without being at its end: bytes that nobody announced end
+ * the connection. */
+void sock_check_bypass(struct sock *s, int fd);
+/* For tests, set before there are threads: who accepted sends over TCP. */
+extern bool sock_one_way;
+
 /* ---- control (control.c) ---- */
 
+/* Serves the peer's requests and advances the switch in both directions. */
+void sock_service(struct sock *s, int fd);
 /* Goes back to TCP for good, with a reason; returns at once. The ring is read to its end.
  */
 void sock_down(struct sock *s, int fd, enum vd_reason reason);
@@ -318,6 +345,30 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
 void sock_ask_over(struct sock *s, int fd);
+/* As sock_hand_over, where both ends read on: our own sending goes down only when the peer has answered,
+ * which then asks for its unread bytes, too. */
+void sock_yield(struct sock *s, int fd, enum vd_reason reason);
+/* The kernel is about to dissolve the connection, which tells who sleeps in a receive; or it did not. */
+void sock_dissolving(struct sock *s, bool begins);
+/* It has: nobody reads the ring any more, and what is connected next stays on TCP. Keeps errno. */
+void sock_dissolve(struct sock *s, int fd);
+/* Goes down in both directions, but may come up again. */
+void sock_bounce(struct sock *s, int fd);
+/* shutdown(2) for a socket that may be direct. 0 or -errno. */
+int sock_shutdown(struct sock *s, int fd, int how);
+/* Keeps the connection on TCP with this reason, when it is not upgraded yet; else goes
+ * down. */
+void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
+
+/* ---- a connection that somebody else is to have (down_wait.c, left.c) ---- */
+
+/* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
+ * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
+/* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
+void sock_sever(struct sock *s, int fd);
+/* As sock_bounce, and waits as sock_down_wait does. */
+ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms);
 /*
  * After sock_down_wait, in a process that can make no calls of ours from now on: whatever the peer
  * has not answered, the socket is the kernel's. What was unread in the ring is kept in memory of
@@ -335,35 +386,9 @@ static inline bool left_any(void)
 }
 /* Bytes of s that have not been read. */
 size_t left_bytes(const struct sock *s);
-/* The same where both ends read on: our own sending goes down only when the peer has answered,
- * which then asks for its unread bytes, too. */
-void sock_yield(struct sock *s, int fd, enum vd_reason reason);
-/* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
- * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
-ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
-/* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
-void sock_sever(struct sock *s, int fd);
-/* For tests, set before there are threads: who accepted sends over TCP. */
-extern bool sock_one_way;
-/* The kernel is about to dissolve the connection, which tells who sleeps in a receive; or it did not. */
-void sock_dissolving(struct sock *s, bool begins);
-/* It has: nobody reads the ring any more, and what is connected next stays on TCP. Keeps errno. */
-void sock_dissolve(struct sock *s, int fd);
-/* Goes down in both directions, but may come up again. */
-void sock_bounce(struct sock *s, int fd);
-/* The same, and waits as sock_down_wait does. */
-ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms);
-/* shutdown(2) for a socket that may be direct. 0 or -errno. */
-int sock_shutdown(struct sock *s, int fd, int how);
-/* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set. */
-void sock_push(struct sock *s);
-/* Takes note of buffer sizes that the program has set: see ring_grow.c. */
-void sock_learn_buffers(struct sock *s, int fd);
-/* After that, in mid-stream: who waits for room, at either end, may have got some. `sends`: one that
- * bounds what is sent. */
-void sock_buffers_set(struct sock *s, int fd, bool sends);
-/* The same for TCP_NOTSENT_LOWAT. */
-void sock_learn_unsent(struct sock *s, int fd);
+
+/* ---- what is waited for in vain (hint.c, peer_alive.c) ---- */
+
 /* The peer holds bytes back that become due by time alone: a sleep is to be short. */
 bool sock_is_held(struct sock *s);
 #define SOCK_HELD_NAP_NS 20000000
@@ -375,6 +400,9 @@ bool sock_watch_owner(struct sock *s, int fd);
 #define SOCK_OWNER_NAP_NS 500000000
 /* The same state, known for certain: bytes on TCP are ahead of the peer's FIN. */
 bool sock_is_held_up(struct sock *s, int fd);
+
+/* ---- options (options.c) ---- */
+
 /* enum slot_options, which an accepted connection has from its listener. */
 static inline uint32_t sock_options(struct sock *s)
 {
@@ -384,15 +412,27 @@ static inline void sock_options_are(struct sock *s, uint32_t options)
 {
 	store_relaxed(&s->slot->options, options);
 }
+/* Takes note of buffer sizes that the program has set: see ring_grow.c. */
+void sock_learn_buffers(struct sock *s, int fd);
+/* After that, in mid-stream: who waits for room, at either end, may have got some. `sends`: one that
+ * bounds what is sent. */
+void sock_buffers_set(struct sock *s, int fd, bool sends);
+/* Takes note of TCP_NOTSENT_LOWAT. */
+void sock_learn_unsent(struct sock *s, int fd);
+/* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set (tx.c). */
+void sock_push(struct sock *s);
+
+/* ---- what the program asks (queued.c, acked.c, info.c) ---- */
+
 /* FIONREAD. 0 or -errno, or SOCK_KERNEL. */
 int sock_inq(struct sock *s, int fd, int *bytes);
 /* SIOCATMARK: what is unread in the ring lies before the mark, which is TCP's. The same results. */
 int sock_at_mark(struct sock *s, int fd, int *at_mark);
 /* SO_RCVLOWAT was set: where enough is there for it, that is an edge. */
 void sock_lowat_set(struct sock *s, int fd);
-/* What TCP_INQ tells: the same, and one more once the end is known. */
+/* What TCP_INQ tells: as FIONREAD, and one more once the end is known. */
 int sock_inq_hint(struct sock *s, int fd);
-/* The same for SIOCOUTQ, or SIOCOUTQNSD with `unsent`: see acked.c. */
+/* SIOCOUTQ, or SIOCOUTQNSD with `unsent`. 0 or -errno, or SOCK_KERNEL. */
 int sock_outq(struct sock *s, int fd, bool unsent, int *bytes);
 /*
  * What the kernel has told of a socket that may be direct, as the program has it in its memory:
@@ -400,18 +440,6 @@ int sock_outq(struct sock *s, int fd, bool unsent, int *bytes);
  */
 void sock_info(struct sock *s, int fd, void *value, size_t len);
 void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
-/* A call has ended early by this error, which is the next one's to tell. */
-void sock_keep_error(struct sock *s, int error);
-/* Before the kernel is asked for the pending error: what it will tell is known by then. */
-void sock_error_ask(struct sock *s, int fd);
-/* SO_ERROR: the pending error that only Viaduct knows, cleared by asking; 0 when none. */
-int sock_take_error(struct sock *s);
-/* The kernel has told the program of an error, ECONNRESET: it is not told again by Viaduct. */
-void sock_error_told(struct sock *s);
-
-/* Keeps the connection on TCP with this reason, when it is not upgraded yet; else goes
- * down. */
-void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 
 /* ---- giving descriptors back (fd_pressure.c) ---- */
 

@@ -26,8 +26,6 @@ void rx_stay_down(struct sock *s);
 void rx_final(struct slot *sl);
 /* Another image of this process had it there. */
 void rx_carried(struct slot *sl, enum gate_state at);
-/* FIONREAD: what one receive can give, on both sides of a boundary. Under rx_lock. */
-int64_t rx_queued(struct sock *s, int fd);
 /* The sender has announced, for our present epoch, that it has taken up, or left, the ring. */
 static inline bool rx_is_up(struct sock *s)
 {

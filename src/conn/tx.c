@@ -229,6 +229,16 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	return 0;
 }
 
+static bool ends_short(struct sock *s)
+{
+	if (!room_ends_short(s))
+		return false;
+	/* In an epoll instance, too, somebody is to look at it before he sleeps. */
+	if (s->regs)
+		sock_ring_self(s);
+	return true;
+}
+
 /* At most what the kernel moves in one call. */
 static size_t total_bytes(const struct iovec *iov, int iovcnt)
 {
@@ -283,7 +293,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		}
 		if (flags & MSG_DONTWAIT) {
-			if (!(done > 0 && room_ends_short(s)) && room_grow(s))
+			if (!(done > 0 && ends_short(s)) && room_grow(s))
 				continue;
 			if (room_go_on(s, w.fd, false))
 				continue;

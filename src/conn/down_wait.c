@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits for a connection that goes back to TCP, where somebody else is to read on; and what cannot wait. */
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/atomic.h"
+#include "base/await.h"
+#include "base/clock.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "conn/conn.h"
+#include "conn/switch.h"
+
+/* Bytes published or held back, as far as they can be seen. Under rx_lock. */
+static ssize_t left_in_ring(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	int64_t avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	if (avail == 0 && ring_rx_take_held(&sl->rx, s->in) > 0)
+		avail = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+	return avail > 0 ? (ssize_t)avail : 0;
+}
+
+/* Bytes that only a ring read can get, once the peer writes no more to the ring; or -1. */
+static ssize_t stranded(struct sock *s, int fd, bool late)
+{
+	struct slot *sl = s->slot;
+	ssize_t n = -1;
+	lock_take(&sl->rx_lock);
+	/* The end first: whoever made it had made his mark before. */
+	peer_look(s);
+	bool gone = seen_of(sl) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_BROKEN);
+	if (late)
+		rewind_is_last(s, true);
+	gone |= sock_has_fin(s);
+	rx_advance(s, fd);
+	enum gate_state state = gate_state(&sl->gate_rx);
+	if (state == GATE_READY && !rx_is_up(s))
+		n = gone ? 0 : -1;
+	else if (state == GATE_READY || state == GATE_RING)
+		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
+	/* Nobody would hear of bytes that are on their way from another host. */
+	if (late && n <= 0 && !gone && peer_is_far(s) && !rx_is_down(s) &&
+	    !gate_is_kernel(gate_state(&sl->gate_rx)))
+		n = 1;
+	if (late && n > 0)
+		rewind_is_last(s, false);
+	lock_drop(&sl->rx_lock);
+	return n;
+}
+
+void sock_sever(struct sock *s, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	uint32_t reason = atomic_load(&s->slot->reason);
+	const char *format =
+		"fd %d: %s with bytes unread in the ring: the new holder gets an error";
+	/* A child that is forked need not be one. */
+	if (reason == VD_REASON_SHARED)
+		log_debug(format, fd, reason_name(reason));
+	else
+		log_error(format, fd, reason_name(reason));
+	if (slot_is_alone(s->slot)) {
+		kernel_connect(fd, &nobody, sizeof(nobody));
+		return;
+	}
+	/* Others still read the ring: only this process loses the connection, to a socket
+	 * that is not connected. */
+	int dead = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (dead < 0 || REAL(dup2)(dead, fd) < 0)
+		kernel_close(fd);
+	if (dead >= 0)
+		kernel_close(dead);
+}
+
+static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
+{
+	(void)reason;
+	sock_bounce(s, fd);
+}
+
+/* `ask` is the way down. Each time: another reader may have withdrawn the request. */
+static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
+{
+	struct slot *sl = s->slot;
+	struct timespec start, now;
+	clock_read(CLOCK_MONOTONIC, &start);
+	for (;;) {
+		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
+					{.fd = s->bell, .events = POLLIN},
+					{.fd = s->far_bell, .events = POLLIN}};
+		ask(s, fd, reason);
+		sock_service(s, fd);
+		if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
+			return 0;
+		ssize_t n = stranded(s, fd, false);
+		if (n >= 0)
+			return n;
+		/* Its peer may be in this very thread, which then does nothing else meanwhile. */
+		sock_serve_peers();
+		sock_service(s, fd);
+		if (gate_is_kernel(gate_state(&sl->gate_rx)))
+			return 0;
+		clock_read(CLOCK_MONOTONIC, &now);
+		int64_t left = timeout_ms - (now.tv_sec - start.tv_sec) * 1000 -
+			       (now.tv_nsec - start.tv_nsec) / 1000000;
+		if (left <= 0) {
+			/* With nothing unread the request stands: what the peer may be about to
+			 * write to the ring it will send again. */
+			n = stranded(s, fd, true);
+			return n > 0 ? n : -ETIMEDOUT;
+		}
+		struct timespec rest = {left / 1000, left % 1000 * 1000000};
+		sock_arm(s, EPOLLIN);
+		n = 0;
+		/* Not wait_hint: bytes in the ring are not what is waited for. */
+		if (stranded(s, fd, false) < 0 &&
+		    !gate_is_kernel(gate_state(&sl->gate_rx)))
+			n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, &rest, NULL);
+		sock_disarm(s, EPOLLIN);
+		if (n > 0 && (pfd[1].revents || pfd[2].revents))
+			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
+		if (n > 0 && pfd[0].revents)
+			sock_note_kernel(s, (uint32_t)pfd[0].revents);
+	}
+}
+
+static void unhold(void *arg)
+{
+	sock_unhold(arg);
+}
+
+static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
+{
+	struct _pthread_cleanup_buffer cleanup;
+	crit_enter(); /* no handler jumps away between the hold and the note of it */
+	bool held = sock_hold(s, fd);
+	if (held)
+		_pthread_cleanup_push(&cleanup, unhold, s);
+	crit_leave();
+	if (!held)
+		return 0; /* closed by another thread */
+	ssize_t n = down_wait(s, fd, reason, timeout_ms, ask);
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
+	return n;
+}
+
+ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
+{
+	return held_wait(s, fd, reason, timeout_ms, sock_hand_over);
+}
+
+ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms)
+{
+	return held_wait(s, fd, VD_REASON_NONE, timeout_ms, ask_bounce);
+}
