@@ -20,6 +20,8 @@
 #define store_relaxed(at, value) atomic_store_explicit(at, value, memory_order_relaxed)
 #define store_release(at, value) atomic_store_explicit(at, value, memory_order_release)
 #define fence_full()		 atomic_thread_fence(memory_order_seq_cst)
+/* For what happens on this thread, a signal's handler or a death: the compiler keeps the order. */
+#define fence_compiler() atomic_signal_fence(memory_order_seq_cst)
 
 /* These return what was there before. */
 #define exchange_relaxed(at, value)                                                      \

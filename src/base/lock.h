@@ -52,7 +52,7 @@ static inline void lock_take_mine(struct lock *l, const _Atomic bool *others_hav
 	if (__libc_single_threaded && !load_relaxed(others_have_it) &&
 	    !load_relaxed(&l->word)) {
 		store_relaxed(&l->word, lock_self());
-		atomic_signal_fence(memory_order_seq_cst);
+		fence_compiler();
 		return;
 	}
 	lock_take(l);
@@ -75,7 +75,7 @@ static inline void lock_drop(struct lock *l)
 {
 	/* The exchange is also the full fence between a cursor store made under the lock
 	 * and the look at the peer's armed flag that follows it. */
-	if (atomic_exchange_explicit(&l->word, 0, memory_order_seq_cst) & LOCK_WAITERS)
+	if (atomic_exchange(&l->word, 0) & LOCK_WAITERS)
 		lock_drop_slow(l);
 	crit_leave();
 }
@@ -87,7 +87,7 @@ static inline void lock_drop_mine(struct lock *l, const _Atomic bool *others_hav
 		lock_drop(l);
 		return;
 	}
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 	store_relaxed(&l->word, 0);
 	crit_leave();
 }

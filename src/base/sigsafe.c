@@ -76,7 +76,7 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 void crit_release(void)
 {
 	crit_deferred = 0;
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 	set_mask(saved_mask); /* the kernel delivers here */
 }
 

@@ -5,10 +5,11 @@
 #define VD_BASE_SIGSAFE_H
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/atomic.h"
 
 /*
  * A signal handler may use the very socket whose lock the thread that it interrupts holds.
@@ -28,15 +29,15 @@ void crit_release(void);
 static inline void crit_enter(void)
 {
 	crit_depth++;
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 }
 
 static inline void crit_leave(void)
 {
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 	crit_depth--;
 	/* A signal before this line is deferred and seen below; one after it is not. */
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 	if (__builtin_expect(crit_deferred != 0, 0) && crit_depth == 0)
 		crit_release();
 }

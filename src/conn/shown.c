@@ -115,7 +115,7 @@ int shown_keep(struct sock *s, size_t n)
 		if (span.len > SHOWN_BYTES - at)
 			span.len = SHOWN_BYTES - at;
 		memcpy(m->data + at, span.data, span.len);
-		atomic_signal_fence(memory_order_seq_cst);
+		fence_compiler();
 		m->end += span.len;
 	}
 	rx->held |= RING_SHOWN;

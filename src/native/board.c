@@ -6,12 +6,12 @@ _Static_assert(BOARD_ENTRIES == MESSAGES_MOST + FRAME_CREDITS, "an entry for eac
 
 static uint32_t get(const _Atomic uint32_t *word)
 {
-	return atomic_load_explicit(word, memory_order_relaxed);
+	return load_relaxed(word);
 }
 
 static void set(_Atomic uint32_t *word, uint32_t value)
 {
-	atomic_store_explicit(word, value, memory_order_relaxed);
+	store_relaxed(word, value);
 }
 
 void board_begin(struct board *b)
@@ -47,7 +47,7 @@ static void tell(vd_conn *c, const struct told *t)
 	set(&e->id, t->id);
 	set(&e->tag, t->tag);
 	/* Release: the bytes, and the entry, are there for whoever sees the number. */
-	atomic_store_explicit(&e->number, o->told + 1, memory_order_release);
+	store_release(&e->number, o->told + 1);
 }
 
 /*
@@ -65,7 +65,7 @@ void board_told(vd_conn *c)
 {
 	c->outbox.told++;
 	/* Pairs with that of message_watch: the peer sees the number, or we see that it is to be waked. */
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (get(&c->inbox.board->wants))
 		c->owed.look = true;
 }
@@ -87,8 +87,7 @@ bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t
 uint32_t board_released(const vd_conn *c)
 {
 	/* Acquire: the peer looks at those messages no more. */
-	return board_may_tell(c) ? atomic_load_explicit(&c->inbox.board->released,
-							memory_order_acquire)
+	return board_may_tell(c) ? load_acquire(&c->inbox.board->released)
 				 : c->outbox.freed;
 }
 
@@ -98,8 +97,7 @@ void board_release(vd_conn *c)
 {
 	/* Release: our loads of the messages come before the licence to overwrite them. */
 	if (c->outbox.board)
-		atomic_store_explicit(&c->outbox.board->released, get(&c->inbox.released),
-				      memory_order_release);
+		store_release(&c->outbox.board->released, get(&c->inbox.released));
 }
 
 static const struct board_entry *next_entry(const struct inbox *i)
@@ -114,7 +112,7 @@ static bool take_entry(vd_conn *c, struct told *out)
 	const struct board_entry *e = next_entry(&c->inbox);
 
 	/* Acquire: pairs with the release in board_tell. */
-	if (atomic_load_explicit(&e->number, memory_order_acquire) != c->inbox.told + 1)
+	if (load_acquire(&e->number) != c->inbox.told + 1)
 		return false;
 	*out = (struct told){get(&e->at), get(&e->len), get(&e->token), get(&e->id),
 			     get(&e->tag)};
@@ -178,7 +176,7 @@ bool message_spin(vd_conn *c)
 static void glance(const struct board_entry *e, uint32_t number, const uint8_t *arena)
 {
 	for (int k = 0; k < GLANCES; k++) {
-		if (atomic_load_explicit(&e->number, memory_order_acquire) == number) {
+		if (load_acquire(&e->number) == number) {
 			if (!get(&e->id))
 				__builtin_prefetch(arena +
 						   (size_t)(get(&e->at) % MESSAGES_MOST) *
@@ -218,7 +216,7 @@ void message_watch(vd_conn *c)
 		i->is_quiet = false;
 		set(&c->outbox.board->wants, 1);
 		/* Pairs with that of board_told. */
-		atomic_thread_fence(memory_order_seq_cst);
+		fence_full();
 	}
 	message_drain(c);
 }

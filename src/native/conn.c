@@ -79,7 +79,7 @@ int conn_create(int fd, int announced, vd_conn **out)
 		return -ENOMEM;
 	c->fd = fd;
 	c->announced = announced;
-	c->birth = atomic_load_explicit(native_birth, memory_order_relaxed);
+	c->birth = load_relaxed(native_birth);
 	c->event_fd = -1;
 	door->setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	door->hasten(fd);
@@ -147,7 +147,7 @@ static void accuse(vd_conn *c)
 	pthread_mutex_lock(&c->mu);
 	send_stamp(c, &f);
 	pthread_mutex_unlock(&c->mu);
-	if (atomic_load_explicit(&c->rest_end, memory_order_relaxed) == 0)
+	if (load_relaxed(&c->rest_end) == 0)
 		door->send(c->fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	pthread_mutex_unlock(&c->wr);
 }

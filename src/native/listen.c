@@ -128,7 +128,7 @@ NATIVE int vd_listen(const char *host, const char *service, vd_listener **out)
 		return -ENOMEM;
 	}
 	l->fd = fd;
-	l->birth = atomic_load_explicit(native_birth, memory_order_relaxed);
+	l->birth = load_relaxed(native_birth);
 	service_listens(l);
 	*out = l;
 	return 0;
@@ -137,9 +137,7 @@ NATIVE int vd_listen(const char *host, const char *service, vd_listener **out)
 /* Whether the listener is this process's. */
 static int check(const vd_listener *l)
 {
-	return atomic_load_explicit(native_birth, memory_order_relaxed) == l->birth
-		       ? 0
-		       : -ECHILD;
+	return load_relaxed(native_birth) == l->birth ? 0 : -ECHILD;
 }
 
 /* One that goes before it is taken is none. */

@@ -71,7 +71,7 @@ NATIVE int vd_alloc(size_t len, void **out)
 		return -ENOMEM;
 	m->asked = len;
 	m->len = (len + page - 1) / page * page;
-	m->birth = atomic_load_explicit(native_birth, memory_order_relaxed);
+	m->birth = load_relaxed(native_birth);
 	m->fd = r = create(m->len);
 	if (r >= 0)
 		r = map(m);
@@ -111,7 +111,7 @@ NATIVE int vd_free(void *base)
 	m = *at;
 	if (!m)
 		r = -EINVAL;
-	else if (m->birth != atomic_load_explicit(native_birth, memory_order_relaxed))
+	else if (m->birth != load_relaxed(native_birth))
 		r = -ECHILD;
 	else if (m->exports)
 		r = -EBUSY;
@@ -132,7 +132,7 @@ NATIVE int vd_forget(const void *at, size_t len)
 {
 	/* Without a connection in this process, nothing is registered; nor in a child of a bare fork,
 	 * in which the engine may be anything. */
-	if (atomic_load_explicit(native_birth, memory_order_relaxed) != 0 && len > 0)
+	if (load_relaxed(native_birth) != 0 && len > 0)
 		door->unregister(at, len);
 	return 0;
 }

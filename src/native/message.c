@@ -322,7 +322,7 @@ void message_end(vd_conn *c)
 static uint32_t released_to(const struct inbox *i)
 {
 	/* Relaxed: under mu. */
-	return atomic_load_explicit(&i->released, memory_order_relaxed);
+	return load_relaxed(&i->released);
 }
 
 /* Under mu: the sender has to hear of it. */
@@ -469,8 +469,7 @@ NATIVE int vd_release(vd_conn *c)
 		return -EINVAL;
 	}
 	m = &i->queue[i->first];
-	atomic_store_explicit(&i->released, m->at + granules(m->len),
-			      memory_order_relaxed);
+	store_relaxed(&i->released, m->at + granules(m->len));
 	i->untold += granules(m->len);
 	i->first = (i->first + 1) % MESSAGES_MOST;
 	i->count--;

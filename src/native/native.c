@@ -85,10 +85,10 @@ int native_begin(void)
 	pthread_mutex_lock(&lock);
 	if (!page)
 		r = begin_once();
-	else if (atomic_load_explicit(page, memory_order_relaxed) == 0 && !is_child)
+	else if (load_relaxed(page) == 0 && !is_child)
 		r = -ECHILD; /* the engine was copied in the midst of something */
-	if (r == 0 && atomic_load_explicit(page, memory_order_relaxed) == 0)
-		atomic_store_explicit(page, ++births, memory_order_relaxed);
+	if (r == 0 && load_relaxed(page) == 0)
+		store_relaxed(page, ++births);
 	pthread_mutex_unlock(&lock);
 	return r;
 }

@@ -5,10 +5,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/native_count.h"
 #include "native/board.h"
 #include "native/frame.h"
@@ -270,8 +270,8 @@ struct vd_conn {
 static inline void count(struct vd_conn *c, enum native_count what, uint64_t n)
 {
 	/* Relaxed, and no step of one: mu is held, and others only look. */
-	n += atomic_load_explicit(&c->counts[what], memory_order_relaxed);
-	atomic_store_explicit(&c->counts[what], n, memory_order_relaxed);
+	n += load_relaxed(&c->counts[what]);
+	store_relaxed(&c->counts[what], n);
 }
 
 /* ---- native.c: the process ---- */
@@ -285,9 +285,7 @@ extern const _Atomic uint32_t *native_birth;
 static inline int native_check(const vd_conn *c)
 {
 	/* Relaxed: set before the connection was made. */
-	return atomic_load_explicit(native_birth, memory_order_relaxed) == c->birth
-		       ? 0
-		       : -ECHILD;
+	return load_relaxed(native_birth) == c->birth ? 0 : -ECHILD;
 }
 /* Finds the engine, and begins a life of this process. 0, -ECHILD after a bare fork, -errno. */
 int native_begin(void);

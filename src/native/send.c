@@ -13,11 +13,10 @@ bool send_is_due(const vd_conn *c)
 
 	/* Nothing follows BYE, whatever the peer has asked before it saw that. */
 	if (c->bye_sent)
-		return atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
+		return load_relaxed(&c->rest_end) > 0;
 	return o->flush || o->taken || o->released || o->offer || o->map || o->mapped ||
 	       o->look || o->mapped_id || o->key_id || o->returns > 0 ||
-	       o->wanted_count > 0 || o->bye ||
-	       atomic_load_explicit(&c->rest_end, memory_order_relaxed) > 0;
+	       o->wanted_count > 0 || o->bye || load_relaxed(&c->rest_end) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -101,12 +100,12 @@ void send_begin(vd_conn *c)
 
 static int push_rest(vd_conn *c)
 {
-	uint32_t end = atomic_load_explicit(&c->rest_end, memory_order_relaxed);
+	uint32_t end = load_relaxed(&c->rest_end);
 	struct iovec iov = {c->rest + c->rest_at, end - c->rest_at};
 	int r = end > 0 ? push(c, &iov, 1) : 0;
 
 	if (r == 0)
-		atomic_store_explicit(&c->rest_end, 0, memory_order_relaxed);
+		store_relaxed(&c->rest_end, 0);
 	return r;
 }
 
@@ -120,9 +119,9 @@ static void count_put(vd_conn *c, const struct frame *f)
 static void count_frame(vd_conn *c)
 {
 	/* Relaxed, and no step of one: mu is held. Whoever looks has called this, or need not know. */
-	uint32_t n = atomic_load_explicit(&c->frames_sent, memory_order_relaxed);
+	uint32_t n = load_relaxed(&c->frames_sent);
 
-	atomic_store_explicit(&c->frames_sent, n + 1, memory_order_relaxed);
+	store_relaxed(&c->frames_sent, n + 1);
 }
 
 int send_held(vd_conn *c, struct frame *f, const void *payload)
@@ -170,7 +169,7 @@ static void keep_rest(vd_conn *c, struct iovec *iov, size_t sent, size_t len)
 		to += iov[i].iov_len;
 	}
 	c->rest_at = 0;
-	atomic_store_explicit(&c->rest_end, (uint32_t)(len - sent), memory_order_relaxed);
+	store_relaxed(&c->rest_end, (uint32_t)(len - sent));
 }
 
 bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
@@ -182,7 +181,7 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 
 	if (c->error || pthread_mutex_trylock(&c->wr) != 0)
 		return false;
-	if (atomic_load_explicit(&c->rest_end, memory_order_relaxed) == 0) {
+	if (load_relaxed(&c->rest_end) == 0) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		send_stamp(c, f);
 		n = door->send(c->fd, iov, f->len ? 2 : 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -282,7 +281,7 @@ static uint32_t next_owed(vd_conn *c)
 /* Under wr. 1 there is room for more, 0 all is sent, -EAGAIN, or the stream is broken. */
 static int owed_step(vd_conn *c)
 {
-	uint32_t end = atomic_load_explicit(&c->rest_end, memory_order_relaxed);
+	uint32_t end = load_relaxed(&c->rest_end);
 	struct iovec iov;
 	ssize_t n;
 
@@ -293,7 +292,7 @@ static int owed_step(vd_conn *c)
 			count_frame(c);
 		pthread_mutex_unlock(&c->mu);
 		c->rest_at = 0;
-		atomic_store_explicit(&c->rest_end, end, memory_order_relaxed);
+		store_relaxed(&c->rest_end, end);
 		if (end == 0)
 			return 0;
 	}
@@ -303,7 +302,7 @@ static int owed_step(vd_conn *c)
 		return n == -EINTR ? 1 : (int)n;
 	c->rest_at += (uint32_t)n;
 	if (c->rest_at == end)
-		atomic_store_explicit(&c->rest_end, 0, memory_order_relaxed);
+		store_relaxed(&c->rest_end, 0);
 	return 1;
 }
 

@@ -3,7 +3,6 @@
 #include "preload/load_watch.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,6 +10,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/real.h"
 
@@ -39,12 +39,12 @@ static long dispatch(long mode, unsigned long len)
 
 static bool watching(void)
 {
-	return atomic_load_explicit(&is_on, memory_order_relaxed);
+	return load_relaxed(&is_on);
 }
 
 static void stop(void)
 {
-	if (atomic_exchange_explicit(&is_on, false, memory_order_relaxed))
+	if (exchange_relaxed(&is_on, false))
 		dispatch(DISPATCH_OFF, 0);
 }
 
@@ -84,10 +84,10 @@ bool load_watch_begin(bool (*seen)(void *arg, uintptr_t begin, size_t len), void
 	/* A blocked one would end the process. */
 	kernel_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&sigsys, (long)&mask_before,
 		     sizeof(sigsys));
-	atomic_store_explicit(&is_on, true, memory_order_relaxed);
+	store_relaxed(&is_on, true);
 	if (dispatch(DISPATCH_ON, loader) == 0)
 		return true;
-	atomic_store_explicit(&is_on, false, memory_order_relaxed);
+	store_relaxed(&is_on, false);
 	load_watch_end();
 	return false;
 }

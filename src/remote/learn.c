@@ -28,6 +28,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/sigsafe.h"
 #include "remote/crossover.h"
@@ -103,7 +104,7 @@ static struct learn_host *host_of(const uint8_t addr[16], const char *device)
 
 static void set_least(struct peer *a, uint32_t least)
 {
-	atomic_store_explicit(&a->redirect_least, least, memory_order_relaxed);
+	store_relaxed(&a->redirect_least, least);
 }
 
 bool learn_may_begin(const uint8_t addr[16])
@@ -123,7 +124,7 @@ void learn_begin(struct peer *a, const struct across_context *c)
 		return;
 	a->learn.host = h;
 	set_least(a, h->known.pays);
-	atomic_store_explicit(&a->learn.is_on, any_is_open(h), memory_order_relaxed);
+	store_relaxed(&a->learn.is_on, any_is_open(h));
 }
 
 void learn_landed(struct peer *a, uint32_t bytes)
@@ -164,8 +165,7 @@ static void tell_all(const struct learn_host *h)
 		if (a->state == ACROSS_FREE || a->learn.host != h)
 			continue;
 		set_least(a, h->known.pays);
-		atomic_store_explicit(&a->learn.is_on, any_is_open(h),
-				      memory_order_relaxed);
+		store_relaxed(&a->learn.is_on, any_is_open(h));
 	}
 }
 
@@ -184,7 +184,7 @@ static void judge(struct learn_host *h, int i)
 		learnt_date(learnt_today(), h->known.date);
 		log_info("learnt: %s", learnt_text(&h->known, text));
 		h->saves = SAVE_TRIES;
-		atomic_store_explicit(&unsaved, 1, memory_order_relaxed);
+		store_relaxed(&unsaved, 1);
 	}
 	t->pairs = 0;
 	t->landed = t->bytes = 0;
@@ -262,9 +262,8 @@ static bool may_learn(struct peer *a, uint64_t position)
 		l->is_seen = true;
 		l->first_at = position;
 	}
-	return atomic_load_explicit(&l->is_on, memory_order_relaxed) &&
-	       position - l->first_at >= learn_after_bytes && a->link &&
-	       bulk_is_up(a->link);
+	return load_relaxed(&l->is_on) && position - l->first_at >= learn_after_bytes &&
+	       a->link && bulk_is_up(a->link);
 }
 
 static uint32_t learn(struct peer *a, size_t room, uint64_t position)
@@ -284,8 +283,7 @@ static uint32_t learn(struct peer *a, size_t room, uint64_t position)
 bool across_learns(const struct peer *a, size_t room)
 {
 	return room >= sizes[0] &&
-	       (atomic_load_explicit(&a->learn.is_on, memory_order_relaxed) ||
-		atomic_load_explicit(&unsaved, memory_order_relaxed));
+	       (load_relaxed(&a->learn.is_on) || load_relaxed(&unsaved));
 }
 
 uint32_t across_learn(struct peer *a, size_t room, uint64_t position)
@@ -331,7 +329,7 @@ static void was_saved(struct learn_host *h, const struct learnt *l, int result)
 	/* More may have been learnt meanwhile. */
 	if (result != -EAGAIN && memcmp(&h->known, l, sizeof(*l)) == 0)
 		h->saves = 0;
-	atomic_store_explicit(&unsaved, any_is_unsaved(), memory_order_relaxed);
+	store_relaxed(&unsaved, any_is_unsaved());
 	if (result < 0 && result != -EAGAIN)
 		log_info("what was learnt is not kept: %s", strerrordesc_np(-result));
 }
@@ -344,8 +342,7 @@ void across_learn_save(void)
 	struct learnt l;
 	int r;
 
-	if (!atomic_load_explicit(&unsaved, memory_order_relaxed) ||
-	    atomic_exchange_explicit(&is_busy, true, memory_order_acquire))
+	if (!load_relaxed(&unsaved) || exchange_acquire(&is_busy, true))
 		return;
 	crit_enter(); /* a handler that jumps away would leave it busy */
 	g = across_enter();
@@ -357,6 +354,6 @@ void across_learn_save(void)
 		was_saved(h, &l, r);
 		across_leave(g);
 	}
-	atomic_store_explicit(&is_busy, false, memory_order_release);
+	store_release(&is_busy, false);
 	crit_leave();
 }

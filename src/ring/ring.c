@@ -119,7 +119,7 @@ static void tx_turn(struct ring_tx *r, struct wire_dir *d, uint32_t area)
 	r->calm = 0;
 	tx_look_later(r, area);
 	/* One store makes the move; the compiler must not make it earlier. */
-	atomic_signal_fence(memory_order_seq_cst);
+	fence_compiler();
 	r->turn_seq++;
 	ring_tx_publish_turn(r, d);
 }

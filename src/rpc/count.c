@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/uncontended.h"
 #include "rpc/engine.h"
 
@@ -57,7 +58,7 @@ static uint64_t compare_clocks(void)
 	found = (uint64_t)(((unsigned __int128)ns << SCALE_SHIFT) / ticks);
 	/* Relaxed: the word stands alone, and all threads find about the same. */
 	if (ns >= COMPARED_NS)
-		atomic_store_explicit(&scale, found, memory_order_relaxed);
+		store_relaxed(&scale, found);
 	return found;
 }
 
@@ -66,7 +67,7 @@ static uint64_t compare_clocks(void)
 static uint64_t ns_since(uint64_t began)
 {
 	int64_t ticks = (int64_t)(__rdtsc() - began);
-	uint64_t worth = atomic_load_explicit(&scale, memory_order_relaxed);
+	uint64_t worth = load_relaxed(&scale);
 
 	if (!worth)
 		worth = compare_clocks();
@@ -79,13 +80,10 @@ static uint64_t ns_since(uint64_t began)
 static bool is_of(const struct call_row *row, const struct count_key *key)
 {
 	/* Relaxed: the row's state, loaded by acquire, has shown that they are there. */
-	return atomic_load_explicit(&row->procedure, memory_order_relaxed) ==
-		       key->procedure &&
-	       atomic_load_explicit(&row->program, memory_order_relaxed) ==
-		       key->program &&
-	       atomic_load_explicit(&row->version, memory_order_relaxed) ==
-		       key->version &&
-	       atomic_load_explicit(&row->side, memory_order_relaxed) == key->side;
+	return load_relaxed(&row->procedure) == key->procedure &&
+	       load_relaxed(&row->program) == key->program &&
+	       load_relaxed(&row->version) == key->version &&
+	       load_relaxed(&row->side) == key->side;
 }
 
 static bool claim(struct call_row *row, const struct count_key *key)
@@ -94,12 +92,12 @@ static bool claim(struct call_row *row, const struct count_key *key)
 
 	if (!atomic_compare_exchange_strong(&row->state, &expect, CALL_ROW_CLAIMED))
 		return false;
-	atomic_store_explicit(&row->side, key->side, memory_order_relaxed);
-	atomic_store_explicit(&row->program, key->program, memory_order_relaxed);
-	atomic_store_explicit(&row->version, key->version, memory_order_relaxed);
-	atomic_store_explicit(&row->procedure, key->procedure, memory_order_relaxed);
+	store_relaxed(&row->side, key->side);
+	store_relaxed(&row->program, key->program);
+	store_relaxed(&row->version, key->version);
+	store_relaxed(&row->procedure, key->procedure);
 	/* Release: who finds it in use finds its key. */
-	atomic_store_explicit(&row->state, CALL_ROW_USED, memory_order_release);
+	store_release(&row->state, CALL_ROW_USED);
 	return true;
 }
 
@@ -107,11 +105,11 @@ static bool claim(struct call_row *row, const struct count_key *key)
  * thread. */
 static uint32_t state_of(struct call_row *row)
 {
-	uint32_t state = atomic_load_explicit(&row->state, memory_order_acquire);
+	uint32_t state = load_acquire(&row->state);
 
 	for (int i = 0; state == CALL_ROW_CLAIMED && i < CLAIM_TRIES; i++) {
 		sched_yield();
-		state = atomic_load_explicit(&row->state, memory_order_acquire);
+		state = load_acquire(&row->state);
 	}
 	return state;
 }

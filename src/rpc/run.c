@@ -2,10 +2,10 @@
 /* A service's loop: looks at the connections that are busy before it asks the kernel for all. */
 #include <err.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "rpc/engine.h"
 #include "rpc/server.h"
 
@@ -119,7 +119,7 @@ static bool serve_all(struct busy *b, struct polled *p, int timeout_ms)
 static bool run(struct busy *b, struct polled *p)
 {
 	while (!is_over()) {
-		if (atomic_load_explicit(&server_leaves_some, memory_order_relaxed))
+		if (load_relaxed(&server_leaves_some))
 			return true;
 		if (b->calls < CALLS_MOST && serve_busy(b))
 			continue;

@@ -4,9 +4,9 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "rpc/count.h"
 #include "rpc/engine.h"
 #include "rpc/record.h"
@@ -201,9 +201,7 @@ static void take_over(SVCXPRT *xprt)
 
 	if (!v)
 		return;
-	if (!record_init(&v->record, xprt->xp_fd,
-			 atomic_load_explicit(&out_bytes, memory_order_relaxed),
-			 IN_BYTES)) {
+	if (!record_init(&v->record, xprt->xp_fd, load_relaxed(&out_bytes), IN_BYTES)) {
 		free(v);
 		return;
 	}
@@ -225,8 +223,8 @@ RPC_EXPORT SVCXPRT *svc_vc_create(const int fd, const u_int send_bytes,
 	u_int bytes =
 		RNDUP(tirpc()->rpc_get_t_size(AF_INET, IPPROTO_TCP, (int)send_bytes));
 
-	if (bytes > atomic_load_explicit(&out_bytes, memory_order_relaxed))
-		atomic_store_explicit(&out_bytes, bytes, memory_order_relaxed);
+	if (bytes > load_relaxed(&out_bytes))
+		store_relaxed(&out_bytes, bytes);
 	return tirpc()->svc_vc_create(fd, send_bytes, receive_bytes);
 }
 

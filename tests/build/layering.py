@@ -38,7 +38,7 @@ MAY = {folder: {folder, *names.split()} for folder, names in MAY.items()}
 # expose to who looks at them; the ways to ask viaductd and a device.
 ALSO = {
     "native": {"viaduct/viaduct.h"},
-    "rpc": {"preload/door.h", "base/call_count.h", "base/copy.h", "base/reason.h",
+    "rpc": {"preload/door.h", "base/atomic.h", "base/call_count.h", "base/copy.h", "base/reason.h",
             "base/uncontended.h"},
     "tool": {"conn/slot.h", "conn/table.h", "conn/trace_buffer.h", "daemon_client/caller.h",
              "rdma/verbs.h", "remote/crossover.h", "remote/learnt.h"},

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One measurement: starts both ends, waits for their figures and compares their sums. */
-#include <stdatomic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "tool/bench/bench.h"
 
 enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 120000, CONN_MS = 20 };
@@ -309,7 +309,7 @@ static void start_busy(const struct bench_setting *set, unsigned busy, pid_t *pi
 			sched_setaffinity(0, sizeof(cpus), &cpus);
 		}
 		for (;;)
-			atomic_signal_fence(memory_order_seq_cst);
+			fence_compiler();
 	}
 }
 
