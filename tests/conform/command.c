@@ -178,8 +178,9 @@ CASE(command_system_while_received, DIRECT)
 	struct worker w = {0};
 	worker_start(&w, receives, &fd);
 	wait_asleep(getpid(), w.tid);
-	say("system: %d", system(with_fd("printf hello- >&%d", fd)));
-	worker_join(&w);
+	int status = system(with_fd("printf hello- >&%d", fd));
+	worker_join(&w); /* first: what it says is said by its name */
+	say("system: %d", status);
 	close(fd);
 	say("status %d", child_status(peer));
 }
