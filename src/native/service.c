@@ -6,7 +6,7 @@
  * Watching a connection costs its peer a ring of a bell for each frame, and this thread a wake-up.
  * So it leaves a connection to callers while they keep coming: while one waits, and for two ticks
  * after the last has gone. It ticks only while there is a connection left to callers, and no longer
- * for one whose caller has slept through many ticks: that one's leaving starts the ticks again.
+ * for one whose caller has slept through some ticks: that one's leaving starts the ticks again.
  *
  * Both sides exchange a store and a look: the thread clears `ticking`, then looks at the connections
  * under their locks; a caller leaves under that lock, then looks at `ticking`. One sees the other.
@@ -20,8 +20,8 @@
 #include "native/native.h"
 
 #define TICK_MS	     2
-#define TICKS_LEFT   2	/* without a caller: taken back */
-#define TICKS_STILL  64 /* with the same one: no more ticks for it */
+#define TICKS_LEFT   2 /* without a caller: taken back */
+#define TICKS_STILL  2 /* with the same one: no more ticks for it */
 #define EVENTS	     64
 #define BATCHES	     32 /* receives in a row, before others have their turn */
 #define STACK_BYTES  (128u << 10)
