@@ -69,7 +69,7 @@ def pair(bed, server, client, server_by, client_by, listening=True, direct=True)
     before = bed.b.device_packets()
     status, said = bed.b.run(f"{client_by.before} {client}", LIMIT_S)
     if status != 0:
-        bed.a.run("kill $(pidof rstream python3) 2>/dev/null; true")
+        bed.a.run("kill $(pidof rstream python3 rpc-serve) 2>/dev/null; true")
         raise Refused(f"status {status}: {said.strip()[-200:]}")
     bed.a.served(LIMIT_S)
     if client_by.name == "smc":
@@ -113,6 +113,16 @@ def connects(what, server_by=None):
     return measure
 
 
+def remote_call(kind):
+    """A call of libtirpc's, by the programs of tests/rpc."""
+    def measure(bed, contender):
+        where = f"{SERVER}:{PORT}"
+        said = pair(bed, f"/tests/rpc-serve {where} run", f"/tests/rpc-pace {where} 3 {kind}",
+                    contender, contender, listening=contender.name != "rsockets")
+        return float(said.splitlines()[-1].split()[1])
+    return measure
+
+
 # Each gives microseconds.
 ROWS = {
     "round trip, 64 B (rstream)": (latency(64), CONTENDERS),
@@ -123,6 +133,11 @@ ROWS = {
     "stream, 64 KiB (rstream)": (bandwidth(65536), CONTENDERS),
     "byte there and back (Python)": (connects("turns"), CONTENDERS),
     "connection made and used (Python)": (connects("connect"), CONTENDERS),
+    "RPC: null call": (remote_call("null"), CONTENDERS),
+    "RPC: int to int": (remote_call("int"), CONTENDERS),
+    "RPC: 1 KiB argument": (remote_call("1KiB"), CONTENDERS),
+    "RPC: 64 KiB argument": (remote_call("64KiB"), CONTENDERS),
+    "RPC: 1 MiB argument": (remote_call("1024KiB"), CONTENDERS),
     "plain-peer: byte there and back": (connects("turns", TCP), [TCP, ACCELERATED]),
     "plain-peer: connection made and used": (connects("connect", TCP), [TCP, ACCELERATED]),
 }
@@ -187,6 +202,10 @@ def compare(*arguments):
         for name in ("smc", "rsock"):
             content.binary(preloaded(folder, name), f"/tests/{name}.so")
         content.file("/tests/connects.py", HERE / "programs" / "connects.py")
+        content.binary(beds.built(options, "libviaduct-rpc.so"), "/viaduct/libviaduct-rpc.so")
+        for name in ("rpc-serve", "rpc-pace"):
+            content.binary(beds.built(options, f"tests/rpc/{name}"), f"/tests/{name}")
+        content.file("/etc/netconfig", "/etc/netconfig")  # libtirpc's list of transports
         with beds.hosts(debian, content, options) as bed:
             for side in (bed.a, bed.b):
                 side.must("modprobe smc; sysctl -w net.ipv4.tcp_congestion_control=cubic")

@@ -13,9 +13,11 @@ enum { BACKLOG = 64 };
 
 int listen_at(const struct sockaddr_in *place)
 {
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
 
-	if (fd < 0 || bind(fd, (const struct sockaddr *)place, sizeof(*place)) ||
+	/* The service before may have closed its connections first. */
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(fd, (const struct sockaddr *)place, sizeof(*place)) ||
 	    listen(fd, BACKLOG))
 		exit(2);
 	return fd;
