@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `viaduct stat --watch`: what it shows again and again.
 
-usage: stat_watch.py VIADUCT MANUAL REASONS OFFSETS. No time is judged.
+usage: stat_watch.py VIADUCT MANUAL REASONS OFFSETS HURRY-LIBRARY. No time is judged.
 """
 import fcntl
 import json
@@ -20,6 +20,8 @@ import time
 import unittest
 
 from stat_bed import PATIENCE, Stat
+
+HURRY = os.path.abspath(sys.argv[5])
 
 
 class Watch(Stat):
@@ -108,6 +110,17 @@ class Watch(Stat):
             self.read_until(master, r"\033\[\?25h\033\[\?1049l")
             self.assertEqual(p.wait(), status)
             self.assertEqual(termios.tcgetattr(slave), before)
+
+    def test_late(self):
+        """Where to look takes longer than from one look to the next, keys and signals are heard."""
+        a, b, port = self.pair()
+        for leave in (lambda p, master: os.write(master, b"q"),
+                      lambda p, master: p.send_signal(signal.SIGINT)):
+            p, master, _, _ = self.start("--port", port, env={"LD_PRELOAD": HURRY})
+            self.read_until(master, f"127.0.0.1:{port}")
+            leave(p, master)
+            self.read_until(master, r"\033\[\?1049l")
+            self.assertEqual(p.wait(), 0)
 
     def screen(self, master, seen=""):
         """The next whole one, as text with the codes of colours, and what is left over."""
@@ -203,4 +216,4 @@ class Watch(Stat):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[5:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[6:]])

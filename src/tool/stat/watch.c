@@ -261,19 +261,26 @@ static bool read_key(struct screen *s, struct stat_options *o)
 	return true;
 }
 
+/* Hears keys and signals once at least: where a look takes longer than from one to the next, too. */
 static void wait_until(double due, struct screen *s, struct stat_options *o)
 {
+	bool late = false;
+
 	while (!ended && !resized) {
 		struct pollfd key = {.fd = STDIN_FILENO, .events = POLLIN};
 		double left = due - seconds_now();
-		struct timespec t = {.tv_sec = (time_t)left};
+		struct timespec t = {0};
 		int r;
 
 		if (stopped)
 			screen_stop(s);
-		if (left <= 0)
+		if (late)
 			return;
-		t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
+		late = left <= 0;
+		if (!late) {
+			t.tv_sec = (time_t)left;
+			t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
+		}
 		r = ppoll(&key, s->active && s->has_keys ? 1 : 0, &t, &waiting);
 		if (r > 0 && read_key(s, o))
 			return;
