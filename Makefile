@@ -13,9 +13,9 @@ build: deps-build
 check:
 	@./check
 
-# What takes too long for that: connections between hosts by several seeds, with loss, with all
-# faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a minute; and the
-# soak test. Four hours.
+# What takes too long for that: Meson's suite `long`; connections between hosts by several seeds, with
+# loss, with all faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a
+# minute; and the soak test. Six hours.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
 	@scripts/deps.sh long || echo "check-long: what is missing is skipped"
