@@ -4,7 +4,6 @@
  * At both ends, so that neither waits long for the other afterwards. Each flush goes to the peer's library
  * and back, and so the upgrade has its turns.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <viaduct/viaduct.h>
 
