@@ -98,6 +98,36 @@ bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 	return send_to(r, ref, &m, q->hello_bytes);
 }
 
+bool client_met(struct relay *r, struct relay_ref ref, uint32_t id, uint32_t uid,
+		const struct local_met *met, const int fds[NEAR_MET_FDS])
+{
+	union {
+		char bytes[CMSG_SPACE(NEAR_MET_FDS * sizeof(int))];
+		struct cmsghdr head;
+	} control = {.head = {.cmsg_len = CMSG_LEN(NEAR_MET_FDS * sizeof(int)),
+			      .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS}};
+	struct local_message m;
+	struct iovec iov = {&m, LOCAL_HEAD_BYTES + sizeof(*met)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	struct relay_client *c = client_of(r, ref);
+
+	if (!c)
+		return false;
+	done_of(&m, id, LOCAL_OK, 0);
+	m.type = LOCAL_MET;
+	m.uid = uid;
+	memcpy(m.hello, met, sizeof(*met));
+	memcpy(CMSG_DATA(&control.head), fds, NEAR_MET_FDS * sizeof(int));
+	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)iov.iov_len)
+		return true;
+	client_end(r, ref.index);
+	return false;
+}
+
 void client_end(struct relay *r, uint32_t index)
 {
 	struct relay_client *c = &r->client[index];
@@ -109,6 +139,7 @@ void client_end(struct relay *r, uint32_t index)
 	publish_remove_all(r, index);
 	pending_client_gone(r, index);
 	asked_client_gone(r, index);
+	near_remove_all(r, index);
 }
 
 /* ---- new ones ---- */
@@ -156,7 +187,7 @@ static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)
 	return false;
 }
 
-void client_admit(struct relay *r, int fd)
+void client_admit(struct relay *r, int fd, bool near)
 {
 	struct relay_client *c;
 	struct owner owner;
@@ -174,6 +205,7 @@ void client_admit(struct relay *r, int fd)
 	c->owner = owner;
 	c->pending = c->asked = 0;
 	c->first = -1;
+	c->near = near;
 	r->clients++;
 	log_debug("process %d (%s) of user %u has come", (int)owner.pid, owner.exe,
 		  owner.uid);
@@ -284,6 +316,10 @@ static void take(struct relay *r, struct relay_ref ref, const struct local_messa
 			    NULL);
 		return;
 	}
+	if (m->type == LOCAL_MEET) { /* it has its own socket */
+		client_done(r, ref, m->id, LOCAL_NETNS, 0, NULL);
+		return;
+	}
 	status = judge(r, c, m, &cookie);
 	if (status != LOCAL_OK)
 		say_denied(r, c, m, status);
@@ -308,15 +344,95 @@ static void refuse(struct relay *r, struct relay_ref ref, const struct local_mes
 		client_end(r, ref.index);
 }
 
+/* ---- those that come by the socket for namespaces ---- */
+
+static enum local_status judge_near(struct relay *r, const struct relay_client *c,
+				    const struct local_message *m, int fds[NEAR_FDS],
+				    unsigned count, struct near_place *place)
+{
+	struct settings_party party = party_of(&c->owner);
+
+	if (!bucket_take_uid(&r->by_uid, c->owner.uid, r->now_ms))
+		return LOCAL_RATE;
+	if (!local_ends_fit(&m->local, &m->peer))
+		return LOCAL_ADDRESS;
+	if (!settings_allow(&r->settings, &party, &m->local, &m->peer))
+		return LOCAL_RULE;
+	return count == NEAR_FDS ? near_place_take(&c->owner, m, fds, place)
+				 : LOCAL_NETNS;
+}
+
+static void meet(struct relay *r, struct relay_ref ref, const struct local_message *m,
+		 int fds[NEAR_FDS], unsigned count)
+{
+	const struct relay_client *c = &r->client[ref.index];
+	struct near_place place;
+	struct relay_ref added;
+	enum local_status status = judge_near(r, c, m, fds, count, &place);
+	uint32_t wait_ms = 0;
+
+	if (status == LOCAL_OK) {
+		status = near_add(r, ref, m, &place, &added);
+		if (status != LOCAL_OK)
+			near_place_close(&place);
+	} else if (status != LOCAL_RATE) {
+		say_denied(r, c, m, status);
+	}
+	if (status == LOCAL_RATE || status == LOCAL_FULL)
+		wait_ms = status == LOCAL_RATE ? RELAY_RETRY_MS : RELAY_NEAR_FULL_MS;
+	client_done(r, ref, m->id, status, wait_ms, NULL);
+	if (status == LOCAL_OK)
+		near_try(r, added);
+}
+
+void client_take_near(struct relay *r, struct relay_ref ref)
+{
+	const struct owner *o = &r->client[ref.index].owner;
+	struct local_message m;
+	int fds[NEAR_FDS];
+	unsigned count;
+	ssize_t n = near_mail_take(r->client[ref.index].fd, o->uid, &m, fds, &count);
+	enum local_status status;
+
+	if (n == -EAGAIN || n == -EINTR)
+		return;
+	if (n <= 0) {
+		if (n < 0)
+			notice(r, "process %d (%s) of user %u is ended: %s", (int)o->pid,
+			       o->exe, o->uid, strerror((int)-n));
+		client_end(r, ref.index);
+		return;
+	}
+	status = local_check(&m, (size_t)n, true);
+	if (status == LOCAL_OK && m.type != LOCAL_MEET && m.type != LOCAL_WITHDRAW)
+		status = LOCAL_MALFORMED;
+	if (status != LOCAL_OK) {
+		refuse(r, ref, &m, (size_t)n, status);
+	} else if (m.type == LOCAL_MEET) {
+		meet(r, ref, &m, fds, count);
+	} else {
+		near_withdraw(r, ref.index, &m.local, &m.peer);
+		client_done(r, ref, m.id, LOCAL_OK, 0, NULL);
+	}
+	for (unsigned i = 0; i < count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
 void client_ready(struct relay *r, struct relay_ref ref)
 {
 	struct local_message m;
 
 	for (int i = 0; i < MESSAGES_AT_ONCE && client_of(r, ref); i++) {
 		enum local_status status;
-		ssize_t n = recv(r->client[ref.index].fd, &m, sizeof(m),
-				 MSG_DONTWAIT | MSG_TRUNC);
+		ssize_t n;
 
+		if (r->client[ref.index].near) {
+			client_take_near(r, ref);
+			return;
+		}
+		n = recv(r->client[ref.index].fd, &m, sizeof(m),
+			 MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {

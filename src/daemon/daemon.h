@@ -24,24 +24,30 @@ enum {
 	RELAY_PUBLICATIONS_UID = 4096,
 	RELAY_PENDING = 1024,	 /* questions of our processes that wait for an answer */
 	RELAY_PENDING_UID = 512, /* of one user */
-	RELAY_PENDING_CLIENT = 64, /* of one process */
-	RELAY_ASKED = 1024,	   /* questions of other hosts to our processes */
-	RELAY_ASKED_LINK = 512,	   /* over one link */
-	RELAY_ASKED_UID = 256,	   /* to one user */
-	RELAY_ASKED_CLIENT = 64,   /* to one process, and these fit into its socket */
-	RELAY_PROBES = 2,	   /* a second: of one user, and of one host */
-	RELAY_LINKS = 256,	   /* in each direction */
-	RELAY_STRANGERS = 32,	   /* of those, who have not proved anything yet */
-	RELAY_STRANGERS_HOST = 4,  /* from one address */
-	RELAY_LISTENERS = SETTINGS_LISTEN_MAX + 1,
+	RELAY_PENDING_CLIENT = 64,   /* of one process */
+	RELAY_ASKED = 1024,	     /* questions of other hosts to our processes */
+	RELAY_ASKED_LINK = 512,	     /* over one link */
+	RELAY_ASKED_UID = 256,	     /* to one user */
+	RELAY_ASKED_CLIENT = 64,     /* to one process, and these fit into its socket */
+	RELAY_NEAR = 2048,	     /* processes' questions for a peer on this host */
+	RELAY_NEAR_UID = 1024,	     /* of one user */
+	RELAY_NEAR_CHILDREN = 16,    /* that take descriptors from processes, at a time */
+	RELAY_NEAR_CHILDREN_UID = 2, /* for one user */
+	RELAY_PROBES = 2,	     /* a second: of one user, and of one host */
+	RELAY_LINKS = 256,	     /* in each direction */
+	RELAY_STRANGERS = 32,	     /* of those, who have not proved anything yet */
+	RELAY_STRANGERS_HOST = 4,    /* from one address */
+	RELAY_LISTENERS = SETTINGS_LISTEN_MAX + 2,
 	RELAY_LINK_IN = 2 * SESSION_FRAME_MAX,
 	RELAY_LINK_OUT = 32 << 10,
 };
 
 enum {
 	RELAY_TICK_MS = 100,
-	RELAY_SHAKE_MS = 3000,	 /* to connect and to prove the key */
-	RELAY_ANSWER_MS = 2000,	 /* for a process to answer */
+	RELAY_SHAKE_MS = 3000,	    /* to connect and to prove the key */
+	RELAY_ANSWER_MS = 2000,	    /* for a process to answer */
+	RELAY_NEAR_FULL_MS = 10000, /* before a process asks again that found no place */
+	RELAY_NEAR_MS = 1000,	 /* for the datagrams that prove a way between two ends */
 	RELAY_ASK_MS = 5000,	 /* for all of a question */
 	RELAY_IDLE_MS = 60000,	 /* a link that nobody uses is closed */
 	RELAY_LIFE_MS = 3600000, /* and one this old, so that keys do not grow old */
@@ -61,6 +67,39 @@ struct relay_client {
 	unsigned pending; /* its questions that wait */
 	unsigned asked;	  /* questions that it has not answered, in time or not */
 	int first;	  /* of its publications, or -1 */
+	bool near;	  /* it has come by the socket for namespaces */
+};
+
+enum near_state { NEAR_FREE, NEAR_WAITS, NEAR_PROVES };
+
+/* What a process has shown of its end: near_place.c. */
+struct near_place {
+	int diag, probe; /* descriptors of its own, which it may have kept, too */
+	uint64_t netns;	 /* SO_NETNS_COOKIE */
+	uint64_t
+		owner; /* inode of the user namespace that the network namespace belongs to */
+	uint64_t cookie; /* of its TCP socket */
+	uint16_t port;	 /* of `probe`, network order */
+};
+
+/* One of our processes looks for its peer in another network namespace of this host. */
+struct relay_near {
+	enum near_state state;
+	uint32_t turn;
+	struct relay_ref client;
+	uint32_t id; /* the process's */
+	bool accepted;
+	struct name_end local, peer;
+	struct near_place place;
+	/* The last that it was tried with in vain, when, and until when not with that one again. */
+	struct relay_ref last;
+	unsigned failures;
+	uint64_t tried_ms, not_before_ms;
+	/* PROVES: */
+	uint32_t partner;
+	bool heard; /* what the partner has sent has come */
+	uint8_t secret[32];
+	uint64_t deadline_ms;
 };
 
 struct relay_publication {
@@ -127,7 +166,7 @@ struct relay_link {
 
 struct relay_listener {
 	int fd;
-	bool local, paused;
+	bool local, near, paused;
 };
 
 struct relay {
@@ -140,6 +179,7 @@ struct relay {
 	struct buckets probes_by_uid, probes_by_host;
 	uint64_t unlogged;
 	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
+	unsigned near_now;
 	struct relay_listener listener[RELAY_LISTENERS];
 	struct relay_client client[RELAY_CLIENTS];
 	int free_publication, fresh_publication;
@@ -147,12 +187,19 @@ struct relay {
 	struct relay_publication publication[RELAY_PUBLICATIONS];
 	struct relay_pending pending[RELAY_PENDING];
 	struct relay_asked asked[RELAY_ASKED];
+	struct relay_near near[RELAY_NEAR];
 	/* The first half is outgoing. */
 	struct relay_link link[2 * RELAY_LINKS];
 };
 
 /* ---- loop.c: waits, and calls the others ---- */
-enum relay_kind { RELAY_LISTENER, RELAY_CLIENT, RELAY_LINK, RELAY_SIGNAL };
+enum relay_kind {
+	RELAY_LISTENER,
+	RELAY_CLIENT,
+	RELAY_LINK,
+	RELAY_SIGNAL,
+	RELAY_NEAR_PROBE
+};
 int loop_init(struct relay *r);
 /* After a fork, since in a child epoll waits for the signals of its parent. */
 int loop_watch_signals(struct relay *r);
@@ -173,8 +220,8 @@ void listen_refuse_rights(int fd);
 void listen_guard(bool on);
 
 /* ---- client.c: the processes of this host ---- */
-/* A new connection: fd is theirs. */
-void client_admit(struct relay *r, int fd);
+/* A new connection: fd is theirs. near: by the socket for namespaces. */
+void client_admit(struct relay *r, int fd, bool near);
 void client_ready(struct relay *r, struct relay_ref ref);
 struct relay_client *client_of(struct relay *r, struct relay_ref ref);
 /* All take the process to be gone when it does not read, and end it. */
@@ -187,6 +234,11 @@ void client_probed(struct relay *r, struct relay_ref ref, uint32_t id,
 		   const struct relay_link *about);
 bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 		  const struct relay_publication *p, const struct wire_question *q);
+/* fds go with it. */
+bool client_met(struct relay *r, struct relay_ref ref, uint32_t id, uint32_t uid,
+		const struct local_met *met, const int fds[NEAR_MET_FDS]);
+/* One message of it, and the descriptors that came with it, which are ours. */
+void client_take_near(struct relay *r, struct relay_ref ref);
 void client_end(struct relay *r, uint32_t index);
 
 /* ---- publish.c: who has published which connection ---- */
@@ -219,6 +271,40 @@ bool asked_answer(struct relay *r, struct relay_ref client, const struct local_m
 void asked_client_gone(struct relay *r, uint32_t client);
 void asked_link_gone(struct relay *r, struct relay_ref link);
 void asked_tick(struct relay *r);
+
+/* ---- near.c: processes of this host whose peers are in another network namespace ---- */
+/* A MEET that is allowed: LOCAL_OK, and place is the table's; to be tried once that was said. */
+enum local_status near_add(struct relay *r, struct relay_ref client,
+			   const struct local_message *m, const struct near_place *place,
+			   struct relay_ref *out);
+void near_try(struct relay *r, struct relay_ref ref);
+void near_withdraw(struct relay *r, uint32_t client, const struct name_end *local,
+		   const struct name_end *peer);
+void near_remove_all(struct relay *r, uint32_t client);
+/* Something has come by a probe. */
+void near_ready(struct relay *r, struct relay_ref ref);
+void near_tick(struct relay *r);
+
+/* ---- near_place.c: what a process shows of its end ---- */
+/*
+ * LOCAL_OK where the kernel says that the descriptors are of one network namespace, and that the
+ * connection is in it and belongs to the user of the process. Then *out has what is kept of
+ * them. In any case those that are not kept are closed.
+ */
+enum local_status near_place_take(const struct owner *o, const struct local_message *m,
+				  int fds[NEAR_FDS], struct near_place *out);
+/* It is still true, of the same connection. */
+bool near_place_holds(const struct owner *o, const struct name_end *local,
+		      const struct name_end *peer, const struct near_place *place);
+void near_place_close(struct near_place *place);
+
+/* ---- near_mail.c: messages with descriptors ---- */
+/*
+ * Takes one message from the socket of a process of that user. The bytes, with *count descriptors;
+ * 0: the end; or -errno. -EBUSY: too many such descriptors of the user are still being closed.
+ */
+ssize_t near_mail_take(int sock, uint32_t uid, struct local_message *m, int fds[NEAR_FDS],
+		       unsigned *count);
 
 /* ---- link.c, link_io.c: the connections with other daemons ---- */
 /* A new connection: fd is theirs. */

@@ -24,7 +24,7 @@
 #endif
 
 static bool guarded; /* descriptors may come, so what waits for them is interrupted */
-static bool own_socket;
+static bool own_socket, own_near;
 
 void listen_refuse_rights(int fd)
 {
@@ -48,7 +48,7 @@ static int fail(char *message, size_t size, const char *what, int error)
 	return error;
 }
 
-static int add(struct relay *r, int fd, bool local)
+static int add(struct relay *r, int fd, bool local, bool near)
 {
 	uint32_t index = r->listeners;
 	int e;
@@ -58,9 +58,10 @@ static int add(struct relay *r, int fd, bool local)
 	e = loop_watch(r, fd, RELAY_LISTENER, index, 0, false, true);
 	if (e < 0)
 		return e;
-	if (local)
+	if (local && !near)
 		listen_refuse_rights(fd);
-	r->listener[r->listeners++] = (struct relay_listener){.fd = fd, .local = local};
+	r->listener[r->listeners++] =
+		(struct relay_listener){.fd = fd, .local = local, .near = near};
 	return 0;
 }
 
@@ -74,6 +75,15 @@ static int option_of(int fd, int option)
 	return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
 }
 
+static bool is_named(int fd, const char *path)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	socklen_t size = sizeof(name) - 1;
+
+	return *path && getsockname(fd, (struct sockaddr *)&name, &size) == 0 &&
+	       strcmp(name.sun_path, path) == 0;
+}
+
 static int adopt(struct relay *r, int fd)
 {
 	int domain = option_of(fd, SO_DOMAIN), type = option_of(fd, SO_TYPE);
@@ -84,7 +94,7 @@ static int adopt(struct relay *r, int fd)
 		return -EINVAL;
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	return add(r, fd, local);
+	return add(r, fd, local, local && is_named(fd, r->settings.near));
 }
 
 static int take_given(struct relay *r, char *message, size_t size)
@@ -139,21 +149,21 @@ static int bind_local(int fd, const struct sockaddr_un *name)
 }
 
 /* Everybody may connect: the rules say who is served. */
-static int make_local(struct relay *r)
+static int make_local(struct relay *r, const char *path, bool near)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	int fd, e;
 
-	strcpy(name.sun_path, r->settings.socket);
+	strcpy(name.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	e = bind_local(fd, &name);
 	if (e == 0 && (chmod(name.sun_path, 0666) < 0 || listen(fd, SOMAXCONN) < 0))
 		e = -errno;
-	own_socket = e == 0;
+	*(near ? &own_near : &own_socket) = e == 0;
 	if (e == 0)
-		e = add(r, fd, true);
+		e = add(r, fd, true, near);
 	if (e < 0)
 		close(fd);
 	return e;
@@ -177,7 +187,7 @@ static int make_peers(struct relay *r, const struct in6_addr *addr)
 	if (bind(fd, &name.any, len) < 0 || listen(fd, 128) < 0)
 		e = -errno;
 	if (e == 0)
-		e = add(r, fd, false);
+		e = add(r, fd, false, false);
 	if (e < 0)
 		close(fd);
 	return e;
@@ -208,17 +218,20 @@ static int make_all_peers(struct relay *r)
 
 int listen_open(struct relay *r, char *message, size_t size)
 {
-	bool local = false, peers = false;
+	bool local = false, near = !*r->settings.near, peers = false;
 	int e = take_given(r, message, size);
 
 	if (e < 0)
 		return e;
 	for (unsigned i = 0; i < r->listeners; i++) {
-		local |= r->listener[i].local;
+		local |= r->listener[i].local && !r->listener[i].near;
+		near |= r->listener[i].near;
 		peers |= !r->listener[i].local;
 	}
-	if (!local && (e = make_local(r)) < 0)
+	if (!local && (e = make_local(r, r->settings.socket, false)) < 0)
 		return fail(message, size, r->settings.socket, e);
+	if (!near && (e = make_local(r, r->settings.near, true)) < 0)
+		return fail(message, size, r->settings.near, e);
 	if (!peers && (e = make_all_peers(r)) < 0)
 		return fail(message, size, "the TCP port for other hosts", e);
 	return 0;
@@ -242,7 +255,7 @@ void listen_ready(struct relay *r, unsigned index)
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0 && l->local)
-			client_admit(r, fd);
+			client_admit(r, fd, l->near);
 		else if (fd >= 0)
 			link_admit(r, fd);
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -272,4 +285,6 @@ void listen_close(struct relay *r)
 		close(r->listener[i].fd);
 	if (own_socket)
 		unlink(r->settings.socket);
+	if (own_near)
+		unlink(r->settings.near);
 }

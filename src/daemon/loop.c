@@ -82,6 +82,9 @@ static void hand_out(struct relay *r, const struct epoll_event *e)
 	case RELAY_LINK:
 		link_ready(r, ref, e->events & (EPOLLOUT | EPOLLERR | EPOLLHUP));
 		break;
+	case RELAY_NEAR_PROBE:
+		near_ready(r, ref);
+		break;
 	case RELAY_SIGNAL:
 		r->stop = true;
 		break;
@@ -94,13 +97,15 @@ static bool has_deadlines(const struct relay *r)
 
 	for (unsigned i = 0; i < r->listeners; i++)
 		paused |= r->listener[i].paused;
-	return paused || r->links || r->pending_now || r->asked_now || r->unlogged;
+	return paused || r->links || r->pending_now || r->asked_now || r->near_now ||
+	       r->unlogged;
 }
 
 static void tick(struct relay *r)
 {
 	pending_tick(r);
 	asked_tick(r);
+	near_tick(r);
 	link_tick(r);
 	listen_tick(r);
 	notice_tick(r);

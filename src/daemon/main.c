@@ -14,7 +14,7 @@
 
 #include "daemon/daemon.h"
 
-#define FDS_WANTED 8192 /* more than the tables hold */
+#define FDS_WANTED 16384 /* more than the tables hold */
 
 /* Mostly tables that are touched only as far as they are used. */
 static struct relay relay;

@@ -134,6 +134,7 @@ static bool take_port(struct settings *s, const char *value)
 /* May come several times: listen and peer. */
 enum {
 	SET_SOCKET,
+	SET_NEAR_SOCKET,
 	SET_KEY_FILE,
 	SET_LOG,
 	SET_PORT,
@@ -151,6 +152,9 @@ static const struct {
 	[SET_SOCKET] = {"socket",
 			"socket takes the absolute name of an AF_UNIX socket, of "
 			"at most 107 characters"},
+	[SET_NEAR_SOCKET] = {"near-socket",
+			     "near-socket takes the absolute name of an AF_UNIX socket, "
+			     "of at most 107 characters"},
 	[SET_KEY_FILE] = {"key-file", "key-file takes an absolute name"},
 	[SET_LOG] = {"log", "log takes off, error, info or debug, with :stderr or :/FILE "
 			    "after it if wanted"},
@@ -172,6 +176,8 @@ static bool take(struct settings *s, unsigned id, const char *value)
 	switch (id) {
 	case SET_SOCKET:
 		return take_name(s->socket, sizeof(s->socket), value);
+	case SET_NEAR_SOCKET:
+		return take_name(s->near, sizeof(s->near), value);
 	case SET_KEY_FILE:
 		return take_name(s->key_file, sizeof(s->key_file), value);
 	case SET_LOG:
@@ -226,7 +232,8 @@ static void take_line(struct reader *r, const char *line)
 		r->set |= 1u << id;
 		return;
 	}
-	wrong(r, "there are the settings socket, listen, port, key-file, log, peer, "
+	wrong(r, "there are the settings socket, near-socket, listen, port, key-file, "
+		 "log, peer, "
 		 "rate-uid "
 		 "and rate-peer, and rules that begin with allow or deny");
 }

@@ -23,6 +23,8 @@ struct settings_peer {
 
 struct settings {
 	char socket[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	/* For processes of other network namespaces; empty: none. */
+	char near[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	char key_file[PATH_MAX];
 	char log[PATH_MAX + 16];
 	uint16_t port;

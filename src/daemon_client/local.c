@@ -27,6 +27,8 @@ static bool from_process_is_good(const struct local_message *m, size_t hello)
 	case LOCAL_PROBE:
 		return m->status == LOCAL_OK && hello == 0 && m->local.port == 0 &&
 		       m->peer.port == 0;
+	case LOCAL_MEET:
+		return m->status == LOCAL_OK && hello == sizeof(struct local_meet);
 	case LOCAL_ANSWER:
 		return no_ends(m) && (m->status == LOCAL_OK ||
 				      (m->status == LOCAL_REFUSED && hello == 0));
@@ -46,6 +48,9 @@ static bool from_daemon_is_good(const struct local_message *m, size_t hello)
 	case LOCAL_PROBED:
 		return m->status < LOCAL_STATUS_COUNT && m->uid == 0 &&
 		       hello == sizeof(struct local_probed);
+	case LOCAL_MET:
+		return no_ends(m) && m->status == LOCAL_OK && m->wait_ms == 0 &&
+		       hello == sizeof(struct local_met);
 	default:
 		return false;
 	}

@@ -21,7 +21,9 @@ enum local_type {
 	LOCAL_DONE,   /* daemon: to a PUBLISH, WITHDRAW or ASK */
 	LOCAL_ASKED,  /* daemon: a hello from the other end's holder */
 	LOCAL_PROBE,  /* process: does the daemon of that host answer? */
-	LOCAL_PROBED  /* daemon: to a PROBE */
+	LOCAL_PROBED, /* daemon: to a PROBE */
+	LOCAL_MEET, /* process: who has the other end, in another namespace of this host? */
+	LOCAL_MET   /* daemon: to a MEET, after its DONE: here is your way there */
 };
 
 /* Number, name for logs, what it means. Those marked * come from the other host, too. */
@@ -78,6 +80,32 @@ struct local_probed {
 	uint32_t error; /* an errno, or 0 */
 };
 
+/* The hello of a MEET. With it come NEAR_FDS descriptors of the network namespace that the
+ * connection is in. */
+struct local_meet {
+	uint32_t
+		accepted; /* 1: this end has accepted the connection; 0: it has connected */
+};
+
+enum {
+	NEAR_DIAG,  /* a NETLINK_SOCK_DIAG socket */
+	NEAR_SPACE, /* the namespace, as /proc/thread-self/ns/net */
+	NEAR_PROBE, /* a UDP socket, bound to the connection's own address and to any port */
+	NEAR_FDS
+};
+
+/* The hello of a MET. With it come NEAR_MET_FDS descriptors. */
+struct local_met {
+	uint64_t cookie,
+		netns; /* of the other end's TCP socket: SO_COOKIE, SO_NETNS_COOKIE */
+};
+
+enum {
+	NEAR_LINE, /* to the other end, for one message with the memory. SOCK_SEQPACKET */
+	NEAR_BELL, /* the doorbells. SOCK_DGRAM */
+	NEAR_MET_FDS
+};
+
 /*
  * One datagram. What a type does not use is 0. Host byte order, but for the ports of the
  * ends; both are of the reader's machine.
@@ -90,10 +118,10 @@ struct local_message {
 	/* As the process sees them; not in ANSWER, DONE. PROBE: addresses alone; PROBED: our
 	 * address, and the daemon that was asked. */
 	struct name_end local, peer;
-	uint32_t uid;			/* ASKED, DONE: of the other end's holder */
+	uint32_t uid;			/* ASKED, DONE, MET: of the other end's holder */
 	uint32_t wait_ms;		/* DONE, PROBED: asking again sooner is in vain */
 	uint8_t hello[LOCAL_HELLO_MAX]; /* as long as the datagram; PUBLISH, ASK, ANSWER,
-					   DONE, ASKED, PROBED */
+					   DONE, ASKED, PROBED, MEET, MET */
 };
 
 #define LOCAL_HEAD_BYTES offsetof(struct local_message, hello)

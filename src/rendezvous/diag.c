@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/atomic.h"
 #include "base/kernel.h"
@@ -124,9 +125,9 @@ static int diag_read(const union diag_reply *reply, const struct name_end *local
 }
 
 static int diag_ask(int nl, int family, const struct name_end *local,
-		    const struct name_end *peer, uint32_t scope, struct diag_socket *out)
+		    const struct name_end *peer, uint32_t scope, uint32_t sequence,
+		    struct diag_socket *out)
 {
-	uint32_t sequence = fetch_add_relaxed(&diag_sequence, 1);
 	union diag_reply reply;
 	int r = diag_send(nl, family, local, peer, scope, sequence);
 
@@ -135,10 +136,36 @@ static int diag_ask(int nl, int family, const struct name_end *local,
 	return r < 0 ? r : diag_read(&reply, local, peer, out);
 }
 
+static int diag_ask_both(int nl, const struct name_end *local,
+			 const struct name_end *peer, uint32_t scope, uint32_t sequence,
+			 struct diag_socket *out)
+{
+	bool v4 = name_is_v4(local) && name_is_v4(peer);
+	int r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, sequence, out);
+
+	/* An IPv4 look-up also finds sockets that speak IPv4 through AF_INET6; a kernel
+	 * where it does not has them under the other family. */
+	if (r == 0 && v4)
+		r = diag_ask(nl, AF_INET6, local, peer, scope, sequence + 1, out);
+	return r;
+}
+
+int diag_lookup_on(int nl, const struct name_end *local, const struct name_end *peer,
+		   struct diag_socket *out)
+{
+	uint32_t sequence;
+	long n = kernel_call4(SYS_getrandom, (long)&sequence, sizeof(sequence),
+			      GRND_NONBLOCK, 0);
+
+	/* An answer to a question of before must not be taken for one to ours. */
+	if (n != sizeof(sequence))
+		return n < 0 ? (int)n : -EAGAIN;
+	return diag_ask_both(nl, local, peer, 0, sequence, out);
+}
+
 int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_end *peer,
 		uint32_t scope, struct diag_socket *out)
 {
-	bool v4 = name_is_v4(local) && name_is_v4(peer);
 	int nl, r;
 
 	nl = kept_take(&diag_kept, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, netns);
@@ -147,11 +174,8 @@ int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_
 			  strerror(-nl));
 		return nl;
 	}
-	r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, out);
-	/* An IPv4 look-up also finds sockets that speak IPv4 through AF_INET6; a kernel
-	 * where it does not has them under the other family. */
-	if (r == 0 && v4)
-		r = diag_ask(nl, AF_INET6, local, peer, scope, out);
+	r = diag_ask_both(nl, local, peer, scope, fetch_add_relaxed(&diag_sequence, 2),
+			  out);
 	kept_give(&diag_kept, nl);
 	if (r < 0)
 		log_debug("sock_diag does not answer: %s", strerror(-r));

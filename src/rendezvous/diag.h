@@ -23,4 +23,9 @@ struct diag_socket {
 int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_end *peer,
 		uint32_t scope, struct diag_socket *out);
 
+/* The same over a NETLINK_SOCK_DIAG socket of that namespace which somebody else has made, and
+ * may have, too: it can keep an answer from us, but not make one. */
+int diag_lookup_on(int nl, const struct name_end *local, const struct name_end *peer,
+		   struct diag_socket *out);
+
 #endif

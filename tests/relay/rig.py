@@ -6,6 +6,7 @@ to the user that it is then: so one process plays everybody.
 """
 import contextlib
 import ctypes
+import encodings.idna  # noqa: F401  Another user may not be able to read it.
 import errno
 import fcntl
 import os
@@ -21,7 +22,7 @@ import time
 NEWNET = 0x40000000
 DAEMON_UID = 65533
 PORT = 7430
-PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED, PROBE, PROBED = range(1, 9)
+PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED, PROBE, PROBED, MEET, MET = range(1, 11)
 OK, MALFORMED, VERSION, NETNS, ADDRESS, OWNER, RULE, RATE, FULL, UNREACHABLE, KEY, NOBODY, \
     GONE, SILENT, REFUSED, FOREIGN = range(16)
 # Why a daemon is not reached, or has no key in common.
@@ -231,12 +232,12 @@ class Said:
 
 class Process:
     """A process that has connected to its daemon."""
-    def __init__(self, daemon, host=None, uid=0):
+    def __init__(self, daemon, host=None, uid=0, name=None):
         self.last = 0
         with host or daemon.host, user(uid):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.socket.settimeout(SECONDS)
-            self.socket.connect(str(daemon.socket))
+            self.socket.connect(str(daemon.folder / name if name else daemon.socket))
 
     def say(self, type, **fields):
         self.last += 1
@@ -272,14 +273,15 @@ class Process:
         self.socket.close()
 
 
-def connection(client_host, server_host, address, source=None, client_uid=0, server_uid=0):
-    """Both ends of a TCP connection to the address of the server's host."""
+def connection(client_host, server_host, address, source=None, client_uid=0, server_uid=0,
+               ports=(0, 0)):
+    """Both ends of a TCP connection to the address of the server's host; ports: the client's first."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with server_host, user(server_uid):
-        listener = socket.create_server((address, 0), family=family)
+        listener = socket.create_server((address, ports[1]), family=family)
     with client_host, user(client_uid):
         client = socket.create_connection(listener.getsockname()[:2], SECONDS,
-                                          (source, 0) if source else None)
+                                          (source, ports[0]) if source else None)
     with server_host, user(server_uid):
         server = listener.accept()[0]
     listener.close()

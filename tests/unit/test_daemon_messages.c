@@ -34,7 +34,7 @@ static struct local_message a_message(enum local_type type)
 	if (type == LOCAL_PROBE) {
 		m.local = end_of("10.0.0.1", 0);
 		m.peer = end_of("10.0.0.2", 0);
-	} else if (type != LOCAL_ANSWER && type != LOCAL_DONE) {
+	} else if (type != LOCAL_ANSWER && type != LOCAL_DONE && type != LOCAL_MET) {
 		m.local = end_of("10.0.0.1", 1);
 		m.peer = end_of("10.0.0.2", 2);
 	}
@@ -43,7 +43,10 @@ static struct local_message a_message(enum local_type type)
 
 static size_t least_hello(int type)
 {
-	return type == LOCAL_PROBED ? sizeof(struct local_probed) : 0;
+	return type == LOCAL_PROBED ? sizeof(struct local_probed)
+	       : type == LOCAL_MEET ? sizeof(struct local_meet)
+	       : type == LOCAL_MET  ? sizeof(struct local_met)
+				    : 0;
 }
 
 static enum local_status check(struct local_message m, size_t hello, bool from_process)
@@ -56,9 +59,9 @@ TEST(each_side_has_its_messages)
 	for (int type = 0; type < 256; type++) {
 		struct local_message m = a_message((enum local_type)type);
 		bool process = (type >= LOCAL_PUBLISH && type <= LOCAL_ANSWER) ||
-			       type == LOCAL_PROBE;
-		bool daemon =
-			type == LOCAL_DONE || type == LOCAL_ASKED || type == LOCAL_PROBED;
+			       type == LOCAL_PROBE || type == LOCAL_MEET;
+		bool daemon = type == LOCAL_DONE || type == LOCAL_ASKED ||
+			      type == LOCAL_PROBED || type == LOCAL_MET;
 		size_t hello = least_hello(type);
 
 		CHECK_EQ(check(m, hello, true), process ? LOCAL_OK : LOCAL_MALFORMED);
@@ -403,7 +406,8 @@ TEST(settings_are_read)
 	CHECK_EQ(parse(""), 0);
 	CHECK_STR(settings.log, "info:stderr");
 	CHECK_EQ(settings.port, SETTINGS_PORT);
-	CHECK_EQ(parse("port = 99\nsocket = /x/y\nkey-file=/k\nlog = debug:/l\nlisten = "
+	CHECK_EQ(parse("port = 99\nsocket = /x/y\nnear-socket = /n\nkey-file=/k\nlog = "
+		       "debug:/l\nlisten = "
 		       "::1\n"
 		       "listen = 10.0.0.1\nrate-uid = 5\nrate-peer = 6\n"
 		       "peer = 10.0.0.2 for 192.168.0.0/16"),
@@ -412,6 +416,7 @@ TEST(settings_are_read)
 	      settings.rate_uid == 5 && settings.rate_peer == 6);
 	CHECK_STR(settings.socket, "/x/y");
 	CHECK_STR(settings.key_file, "/k");
+	CHECK_STR(settings.near, "/n");
 	CHECK_STR(settings.log, "debug:/l");
 	CHECK_EQ(settings.peer[0].prefix_bits, 96 + 16);
 }
