@@ -50,6 +50,15 @@ void bell_ring_peer(struct sock *s)
 	bells_leave(s);
 }
 
+bool bell_is_over(struct sock *s)
+{
+	bells_enter(s);
+	int far = s->far_bell;
+	bool over = far >= 0 && farbell_is_over(far);
+	bells_leave(s);
+	return over;
+}
+
 void sock_ring_self(struct sock *s)
 {
 	bells_enter(s);

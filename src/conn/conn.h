@@ -322,6 +322,8 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 /* ---- bell.c ---- */
 
 void bell_ring_peer(struct sock *s);
+/* The peer is in another network namespace, and its bell has been closed by its last process. */
+bool bell_is_over(struct sock *s);
 
 /*
  * A connection that is kernel TCP for good gives its doorbells back now, unless a thread of

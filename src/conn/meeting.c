@@ -176,11 +176,14 @@ static int step_accepted(struct sock *s, int fd)
 static int step_remote(struct sock *s, int fd)
 {
 	struct meet_segment seg;
-	int r = peer_ops->step(s, &seg);
-	if (r != 1)
+	int r = peer_ops->step(s, fd, &seg);
+	if (r <= 0)
 		return r;
 	store_segment(s, &seg);
-	return attach(s, fd);
+	if (r == 1)
+		return attach(s, fd);
+	atomic_store(&s->slot->phase, SLOT_OFFERED);
+	return 0;
 }
 
 /* The peer never came. False when it has come just now, and while it may still come. */
@@ -307,7 +310,7 @@ static enum vd_reason judged(int fd, enum vd_reason reason)
 {
 	int state;
 	if ((reason == VD_REASON_IDENTITY || reason == VD_REASON_KERNEL ||
-	     reason == VD_REASON_RELAY) &&
+	     reason == VD_REASON_RELAY || reason == VD_REASON_NAMESPACE) &&
 	    tcp_state(fd, &state) == 0 && state != TCP_ESTABLISHED)
 		return VD_REASON_ENDED;
 	return reason;

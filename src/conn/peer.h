@@ -33,8 +33,12 @@ struct peer_ops {
 	/* The peer may be on another host. 1: s->peer is a meeting; 0: not there; -enum vd_reason. Opens a
 	 * device at the first one, and reads files. */
 	int (*begin)(struct sock *s, int fd);
-	/* 1: both ends have met, and *seg is this end's memory; 0: not yet; -enum vd_reason. */
-	int (*step)(struct sock *s, struct meet_segment *seg);
+	/*
+	 * 1: both ends have met, and *seg is this end's memory; 0: not yet; -enum vd_reason. The peer may
+	 * turn out to be on this host, in another network namespace. Then s->peer is NULL after it, and the
+	 * acceptor's result is 2: *seg is offered, and not taken yet.
+	 */
+	int (*step)(struct sock *s, int fd, struct meet_segment *seg);
 	/* Directions and rings are set up: the peer's words are carried out from now on. */
 	void (*attach)(struct sock *s, enum wire_direction out);
 	/* Our last words are said. At any time, also where there is no peer. Waits for the device where

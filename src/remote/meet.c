@@ -497,7 +497,7 @@ static void hear(void)
 	}
 }
 
-static struct peer *take_handle(void)
+struct peer *across_take_handle(void)
 {
 	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
 		if (across_pool[i].state != ACROSS_FREE)
@@ -529,7 +529,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 	keeps_tcp = crossover_keeps_tcp(peer->addr);
 	learns = learn_may_begin(peer->addr);
 	g = across_enter();
-	a = take_handle();
+	a = across_take_handle();
 	if (!a)
 		r = -ENOSPC;
 	else if (!keeps_tcp)

@@ -12,6 +12,7 @@
 #include "remote/learn.h"
 #include "remote/learnt.h"
 #include "remote/remote.h"
+#include "rendezvous/rendezvous.h"
 #include "ring/ring.h"
 
 /* Of the protocol: both ends have the same. */
@@ -273,6 +274,15 @@ struct across_move {
 	uint64_t last_at; /* of that link: with it complete all is there; 0: not posted */
 };
 
+/* Of a peer on this host, in another network namespace. */
+enum near_state { NEAR_NEW, NEAR_ASKS, NEAR_MET };
+struct near {
+	bool is_used; /* as long as the handle is */
+	enum near_state state;
+	uint32_t id; /* of its question */
+	struct meet_near met;
+};
+
 struct peer {
 	enum across_state state;
 	enum across_role role;
@@ -326,6 +336,9 @@ struct peer {
 	struct told told; /* with a number: nothing else is said before it is heard */
 	bool unasked;	  /* it may have come too late for the peer's last look */
 	uint64_t pulled;  /* bytes before that position have been read by us */
+
+	struct near
+		near; /* near.c: with it the handle has nothing of the above but its ends */
 };
 
 /* What the peer tells aside, on its way here. */
@@ -572,6 +585,8 @@ void meet_end(struct peer *a);
 
 struct local_message;
 bool relay_is_there(void);
+/* A handle that nobody has, or NULL. */
+struct peer *across_take_handle(void);
 /* 0, or -errno: then nothing was said. */
 int relay_say(struct local_message *m, size_t hello_bytes);
 /* 1 a message, 0 nothing now, -EPIPE: the line is new: what was published is forgotten. */

@@ -5,10 +5,12 @@
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
+#include "base/sections.h"
 #include "conn/conn.h"
 #include "conn/report.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
+#include "remote/near.h"
 #include "remote/peer.h"
 #include "rendezvous/segment.h"
 #include "ring/source.h"
@@ -217,24 +219,45 @@ static int remote_begin(struct sock *s, int fd)
 	struct peer *a;
 	int r;
 
-	if (!across_is_here())
+	bool far = across_is_here(), near = near_is_here();
+	enum across_role as =
+		role == TCP_ROLE_CONNECTED ? ACROSS_CONNECTED : ACROSS_ACCEPTED;
+
+	if (!far && !near)
 		return 0;
 	r = meet_is_remote(fd, role, &local, &peer);
 	if (r <= 0)
 		return r;
-	r = across_begin(&local, &peer,
-			 role == TCP_ROLE_CONNECTED ? ACROSS_CONNECTED : ACROSS_ACCEPTED,
-			 &a);
+	r = far ? across_begin(&local, &peer, as, &a) : -VD_REASON_REMOTE_PEER;
+	/* Without a device for it the other end is on this host, or out of reach. */
+	if (r != 1 && near)
+		r = near_begin(&local, &peer, as, &a);
 	if (r == 1)
 		atomic_store(&s->peer, a);
 	return r;
 }
 
-static int remote_step(struct sock *s, struct meet_segment *seg)
+/* The peer is on this host: from here on it is none of ours. */
+static int step_near(struct sock *s, int fd, struct meet_segment *seg)
 {
 	struct peer *a = peer_of(s);
-	int r = across_step(a);
+	int r = near_step(a, fd, s->window, seg);
 
+	if (r <= 0)
+		return r;
+	atomic_store(&s->peer, NULL);
+	near_end(a);
+	return r;
+}
+
+static int remote_step(struct sock *s, int fd, struct meet_segment *seg)
+{
+	struct peer *a = peer_of(s);
+	int r;
+
+	if (near_has(a))
+		return step_near(s, fd, seg);
+	r = across_step(a);
 	if (r != 1)
 		return r;
 	r = segment_with_bell(s->window, seg);
@@ -270,7 +293,9 @@ static void remote_end(struct sock *s)
 {
 	struct peer *p = peer_of(s) ? atomic_exchange(&s->peer, NULL) : NULL;
 
-	if (p)
+	if (p && near_has(p))
+		near_end(p);
+	else if (p)
 		across_end(p);
 }
 
@@ -285,6 +310,12 @@ static bool remote_look(struct peer *p)
 static void remote_take_back(void)
 {
 	across_offer_end(false);
+}
+
+FORK_CODE static void remote_forked_child(void)
+{
+	across_forked_child();
+	near_forked();
 }
 
 void remote_register(void)
@@ -314,7 +345,7 @@ void remote_register(void)
 		.drain = across_drain,
 		.forking = across_forking,
 		.forked_parent = across_forked_parent,
-		.forked_child = across_forked_child,
+		.forked_child = remote_forked_child,
 	};
 
 	/* A test that registers for each of its pairs has threads by then. */

@@ -15,6 +15,7 @@
 #include "rendezvous/ident.h"
 #include "rendezvous/name.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/segment.h"
 #include "rendezvous/socket_cache.h"
 
 #define ACCEPTOR_TRIES 4 /* connections that the connector may turn away as too early */
@@ -37,24 +38,31 @@ static int acceptor_visit(const struct party *p)
 	return 0;
 }
 
+/* What is offered, to the connector whose socket has that cookie. 1 or -reason. */
+static int acceptor_describe(const struct party *p, uint64_t netns, uint64_t cookie,
+			     struct hello *h)
+{
+	int r = ident_check_dialled(p->fd, &p->tuple);
+
+	if (r <= 0)
+		return r;
+	hello_init(h);
+	h->netns = netns;
+	h->connector_cookie = cookie;
+	h->client = p->tuple.client;
+	h->server = p->tuple.server;
+	if (tcp_cookie(p->fd, &h->acceptor_cookie) != 0)
+		return -VD_REASON_KERNEL;
+	return hello_counts(p->fd, p->role, &h->counts) == 0 ? 1 : -VD_REASON_IDENTITY;
+}
+
 /* Who is it, and may they share memory with us? 1, 0 (not yet) or -reason. */
 static int acceptor_check(const struct party *p, int sock, struct hello *h)
 {
 	struct diag_socket connector;
 	int r = ident_check(sock, p->role, p->netns, &p->tuple, &connector);
 
-	if (r > 0)
-		r = ident_check_dialled(p->fd, &p->tuple);
-	if (r <= 0)
-		return r;
-	hello_init(h);
-	h->netns = p->netns;
-	h->connector_cookie = connector.cookie;
-	h->client = p->tuple.client;
-	h->server = p->tuple.server;
-	if (tcp_cookie(p->fd, &h->acceptor_cookie) != 0)
-		return -VD_REASON_KERNEL;
-	return hello_counts(p->fd, p->role, &h->counts) == 0 ? 1 : -VD_REASON_IDENTITY;
+	return r <= 0 ? r : acceptor_describe(p, p->netns, connector.cookie, h);
 }
 
 /*
@@ -126,12 +134,57 @@ int meet_offer(int fd, void *place, struct meet_segment *out)
 	return party_result(&p, "offer", r);
 }
 
+void meet_near_drop(struct meet_near *near)
+{
+	fds_close(near->line);
+	fds_close(near->bell);
+	near->line = near->bell = -1;
+}
+
+/* Nothing is left of `near` but where it fails, or the other end has gone. */
+static int near_offer(const struct party *p, struct meet_near *near, void *place,
+		      struct meet_segment *out)
+{
+	struct meet_segment seg;
+	struct hello h;
+	int r = acceptor_describe(p, near->netns, near->cookie, &h);
+
+	if (r == 1)
+		r = segment_with_bell(place, &seg);
+	if (r < 0)
+		return r;
+	h.acceptor_port = 1; /* none, but no bell comes with the memory */
+	r = hello_send(near->line, &h, &seg);
+	fds_close(near->line);
+	near->line = -1;
+	if (r < 0) {
+		meet_finish(&seg);
+		return r == -EPIPE || r == -ECONNRESET ? 0 : -(int)segment_reason(-r);
+	}
+	seg.far_bell = near->bell;
+	near->bell = -1;
+	*out = seg;
+	return 1;
+}
+
+int meet_near_offer(int fd, struct meet_near *near, void *place, struct meet_segment *out)
+{
+	struct party p;
+	int r = party_init(&p, fd, TCP_ROLE_ACCEPTED);
+
+	if (r <= 0)
+		return r == 0 ? -VD_REASON_IDENTITY : r;
+	return party_result(&p, "offer", near_offer(&p, near, place, out));
+}
+
 /* The connector has attached: its bell can be rung from now on. 1 or -reason. */
 static int acceptor_connect_bell(const struct meet_segment *seg)
 {
 	/* Relaxed: read after the acquire of ATTACHED; once, for it may change again. */
 	uint32_t port = __atomic_load_n(&seg->wire->connector_port, __ATOMIC_RELAXED);
-	int r = seg->far_bell < 0 ? 0 : farbell_connect(seg->far_bell, port);
+	int r = seg->far_bell < 0 || farbell_is_pair(seg->far_bell)
+			? 0
+			: farbell_connect(seg->far_bell, port);
 
 	if (r < 0)
 		return r == -EPROTO ? -VD_REASON_CORRUPT : -(int)segment_reason(-r);

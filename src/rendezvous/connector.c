@@ -86,11 +86,10 @@ int meet_publish(int fd, int *name_fd)
 	return 1;
 }
 
-/* 1 when the offer is for this very connection, else -reason. visitor: who made it. counts: of
- * our end. */
-static int connector_check(const struct party *p, int visitor,
-			   const struct diag_socket *acceptor, const struct hello *h,
-			   struct wire_counts *counts)
+/* 1 when the offer is for this very connection, else -reason. acceptor: cookie of its socket.
+ * counts: of our end. */
+static int connector_check(const struct party *p, uint64_t acceptor,
+			   const struct hello *h, struct wire_counts *counts)
 {
 	uint64_t own;
 	int r = hello_check(h);
@@ -101,13 +100,10 @@ static int connector_check(const struct party *p, int visitor,
 		return -VD_REASON_KERNEL;
 	if (!name_end_equal(&h->client, &p->tuple.client) ||
 	    !name_end_equal(&h->server, &p->tuple.server) || h->connector_cookie != own ||
-	    h->acceptor_cookie != acceptor->cookie || h->netns != p->netns)
+	    h->acceptor_cookie != acceptor || h->netns != p->netns)
 		return -VD_REASON_IDENTITY;
-	if (!hello_counts_fit(p->fd, p->role, &h->counts, counts))
-		return -VD_REASON_IDENTITY;
-	/* A shared doorbell is not safe from another user: see farbell.h. An honest acceptor
-	 * offers one all the same when our real or saved user id has let us be two users. */
-	return h->acceptor_port || ident_is_own_user(visitor) ? 1 : -VD_REASON_UID;
+	return hello_counts_fit(p->fd, p->role, &h->counts, counts) ? 1
+								    : -VD_REASON_IDENTITY;
 }
 
 /* The last step: after it the acceptor may use the segment. 1 or -reason. */
@@ -138,8 +134,12 @@ static int connector_take(const struct party *p, int visitor,
 {
 	struct wire_counts counts;
 	struct meet_segment s;
-	int r = connector_check(p, visitor, acceptor, h, &counts);
+	int r = connector_check(p, acceptor->cookie, h, &counts);
 
+	/* A shared doorbell is not safe from another user: see farbell.h. An honest acceptor
+	 * offers one all the same when our real or saved user id has let us be two users. */
+	if (r == 1 && !h->acceptor_port && !ident_is_own_user(visitor))
+		r = -VD_REASON_UID;
 	if (r < 0) {
 		for (int i = 0; i < SEGMENT_FDS; i++)
 			kernel_close(fds[i]);
@@ -228,4 +228,52 @@ int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out)
 	*name_fd = -1;
 	fds_close(listener);
 	return r;
+}
+
+/* What has come by the line. */
+static int near_take(const struct party *p, struct meet_near *near, const struct hello *h,
+		     int fds[SEGMENT_FDS], void *place, struct meet_segment *out)
+{
+	struct wire_counts counts;
+	struct meet_segment s;
+	int r = h->acceptor_port ? connector_check(p, near->cookie, h, &counts)
+				 : -VD_REASON_HELLO;
+
+	if (r == 1)
+		r = segment_take_near(fds[SEGMENT_MEMFD], near->bell, place, &s);
+	else
+		for (int i = 0; i < SEGMENT_FDS; i++)
+			kernel_close(fds[i]);
+	if (r < 0)
+		return r;
+	near->bell = -1;
+	r = connector_attach(&s, &counts);
+	if (r < 0)
+		meet_finish(&s);
+	else
+		*out = s;
+	return r;
+}
+
+int meet_near_collect(int fd, struct meet_near *near, void *place,
+		      struct meet_segment *out)
+{
+	int fds[SEGMENT_FDS];
+	struct party p;
+	struct hello h;
+	int r = party_init(&p, fd, TCP_ROLE_CONNECTED);
+
+	if (r <= 0)
+		return r == 0 ? -VD_REASON_IDENTITY : r;
+	r = hello_receive(near->line, &h, fds);
+	if (r == 0)
+		return 0;
+	fds_close(near->line);
+	near->line = -1;
+	if (r == 1)
+		return party_result(&p, "collect",
+				    near_take(&p, near, &h, fds, place, out));
+	if (r == -EPIPE)
+		return 0;
+	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
 }

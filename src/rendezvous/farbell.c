@@ -57,7 +57,7 @@ int farbell_create(uint64_t netns)
 
 uint32_t farbell_port(int fd)
 {
-	struct sockaddr_nl name;
+	struct sockaddr_nl name = {.nl_pid = 0};
 	socklen_t len = sizeof(name);
 
 	return getsockname(fd, (struct sockaddr *)&name, &len) == 0 ? name.nl_pid : 0;
@@ -72,15 +72,37 @@ int farbell_connect(int fd, uint32_t port)
 	return kernel_connect(fd, (const struct sockaddr *)&peer, sizeof(peer));
 }
 
+bool farbell_is_pair(int fd)
+{
+	socklen_t len = sizeof(int);
+	int domain = -1;
+
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+	       domain == AF_UNIX;
+}
+
 /* Not through libc's send and recv: those are cancellation points. */
-void farbell_ring(int fd)
+static long ring(int fd)
 {
 	/* A peer may have named somebody else's port: to whoever that is, it says nothing. */
 	static const struct nlmsghdr nothing = {.nlmsg_len = sizeof(nothing),
 						.nlmsg_type = NLMSG_NOOP};
 
-	kernel_call6(SYS_sendto, fd, (long)&nothing, sizeof(nothing),
-		     MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+	return kernel_call6(SYS_sendto, fd, (long)&nothing, sizeof(nothing),
+			    MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+}
+
+void farbell_ring(int fd)
+{
+	ring(fd);
+}
+
+bool farbell_is_over(int fd)
+{
+	long r = farbell_is_pair(fd) ? ring(fd) : 0;
+
+	/* The first who is told so loses the connection by that. */
+	return r == -ECONNREFUSED || r == -ENOTCONN || r == -EPIPE || r == -ECONNRESET;
 }
 
 int farbell_answer(int fd)

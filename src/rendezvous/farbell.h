@@ -23,6 +23,13 @@ int farbell_create(uint64_t netns);
 uint32_t farbell_port(int fd);
 /* From now on it rings that port, and hears no other. 0 or -errno. */
 int farbell_connect(int fd, uint32_t port);
+/*
+ * Between two network namespaces it is one of a pair of AF_UNIX datagram sockets, made by viaductd. No
+ * descriptor can be left in its queue (SO_PASSRIGHTS). It is connected from the start.
+ */
+bool farbell_is_pair(int fd);
+/* The other end of a pair has been closed by all that had it. */
+bool farbell_is_over(int fd);
 /* Never blocks, sets no errno. What does not fit need not come: it is readable then. */
 void farbell_ring(int fd);
 /* Empties it. Returns how often it was rung: FARBELL_MOST when there may be more. */

@@ -49,6 +49,23 @@ int meet_offer(int fd, void *place, struct meet_segment *out);
 /* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
  * a far bell rings, too. */
 int meet_attached(int fd, struct meet_segment *seg);
+/*
+ * Of two network namespaces, whose ends viaductd has brought together: what it has given, and said of
+ * the other end's socket. Both descriptors are adopted; the bell is the segment's once that is made, the
+ * line is closed when it is not needed any more, -1.
+ */
+struct meet_near {
+	int line, bell;
+	uint64_t cookie, netns;
+};
+/* As meet_offer, and as meet_collect. 0 with the line closed: the other end has gone. */
+int meet_near_offer(int fd, struct meet_near *near, void *place,
+		    struct meet_segment *out);
+int meet_near_collect(int fd, struct meet_near *near, void *place,
+		      struct meet_segment *out);
+/* Closes what is left. */
+void meet_near_drop(struct meet_near *near);
+
 /* Whether the other end is on another host, or in another network namespace: 1, and the ends;
  * 0 it is here, or cannot be told yet; or -enum vd_reason. */
 int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,

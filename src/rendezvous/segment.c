@@ -260,37 +260,53 @@ static int segment_adopt(struct meet_segment *s, int fds[SEGMENT_FDS], uint32_t 
 	return s->memfd < 0 || s->bell < 0 || s->peer_bell < 0 ? -EMFILE : 0;
 }
 
+/* Descriptors are there. 1, or -enum vd_reason. */
+static int segment_check(struct meet_segment *s, void *place)
+{
+	const char *fault;
+
+	if (!space_is_left(WIRE_TOTAL_BYTES))
+		return -VD_REASON_MEMORY;
+	fault = segment_fault(s);
+	if (fault) {
+		log_debug("refused an offer: %s", fault);
+		return -VD_REASON_HELLO;
+	}
+	if (!segment_map(s, s->memfd, place))
+		return errno == ENOMEM ? -VD_REASON_MEMORY : -VD_REASON_HELLO;
+	return segment_header_fits(s->wire) ? 1 : -VD_REASON_HELLO;
+}
+
 int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns, void *place,
 		 struct meet_segment *out)
 {
 	struct meet_segment s = segment_none;
-	const char *fault;
 	int r = segment_adopt(&s, fds, far_port, netns);
-	int reason = (int)segment_reason(-r);
 
-	if (r < 0)
-		goto finish;
-	reason = VD_REASON_MEMORY;
-	if (!space_is_left(WIRE_TOTAL_BYTES))
-		goto finish;
-	reason = VD_REASON_HELLO;
-	fault = segment_fault(&s);
-	if (fault) {
-		log_debug("refused an offer: %s", fault);
-		goto finish;
+	r = r < 0 ? -(int)segment_reason(-r) : segment_check(&s, place);
+	if (r == 1)
+		*out = s;
+	else
+		meet_finish(&s);
+	return r;
+}
+
+int segment_take_near(int memfd, int far_bell, void *place, struct meet_segment *out)
+{
+	struct meet_segment s = segment_none;
+	int r;
+
+	s.memfd = fds_adopt(memfd);
+	s.bell = s.memfd < 0 ? -EMFILE : segment_eventfd();
+	s.far_bell = far_bell;
+	r = s.bell < 0 ? -(int)segment_reason(-s.bell) : segment_check(&s, place);
+	if (r == 1) {
+		*out = s;
+		return 1;
 	}
-	if (!segment_map(&s, s.memfd, place)) {
-		if (errno == ENOMEM)
-			reason = VD_REASON_MEMORY;
-		goto finish;
-	}
-	if (!segment_header_fits(s.wire))
-		goto finish;
-	*out = s;
-	return 1;
-finish:
+	s.far_bell = -1;
 	meet_finish(&s);
-	return -reason;
+	return r;
 }
 
 static int segment_alone_at(void *place, struct meet_segment *out)

@@ -24,6 +24,10 @@ int segment_create(bool far, uint64_t netns, void *place, struct meet_segment *o
 int segment_take(int fds[SEGMENT_FDS], uint32_t far_port, uint64_t netns, void *place,
 		 struct meet_segment *out);
 
+/* The same of memory alone, from a peer in another network namespace, and with the far bell that is to
+ * be used. That one is the caller's still where it fails. */
+int segment_take_near(int memfd, int far_bell, void *place, struct meet_segment *out);
+
 /* Memory laid out in the same way, without a peer and without bells; for exec_carry.c in the layer
  * above. 1, or -enum vd_reason. */
 int segment_alone(struct meet_segment *out);

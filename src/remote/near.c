@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two ends of a connection between network namespaces of one host find each other. */
+#include <errno.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
+#include "base/reason.h"
+#include "base/sections.h"
+#include "base/tcp.h"
+#include "daemon_client/local.h"
+#include "remote/near.h"
+#include "remote/parts.h"
+#include "rendezvous/endpoint_pair.h"
+#include "rendezvous/socket_cache.h"
+
+/* From one try to the next, and from one look to the next. */
+#define RETRY_MS 1000
+
+static const char *const path = "/run/viaduct/near/near.sock";
+static int line = -1;
+static bool is_here;
+static uint64_t looked_ms, tried_ms;
+static uint32_t last_id;
+
+bool near_is_here(void)
+{
+	uint64_t now = clock_coarse_ms();
+
+	/* Racy, and good enough. */
+	if (looked_ms == 0 || now - looked_ms >= RETRY_MS) {
+		looked_ms = now;
+		is_here = kernel_call4(SYS_access, (long)path, R_OK | W_OK, 0, 0) == 0;
+	}
+	return is_here;
+}
+
+/* ---- the line to viaductd ---- */
+
+static int open_line(void)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	uint64_t now = clock_coarse_ms();
+	int fd, r;
+
+	if (tried_ms != 0 && now - tried_ms < RETRY_MS)
+		return -EAGAIN;
+	tried_ms = now;
+	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	strcpy(name.sun_path, path);
+	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
+	if (r < 0) {
+		log_debug("viaductd at %s: %s", path, strerror(-r));
+		kernel_close(fd);
+		return r;
+	}
+	line = fds_adopt(fd);
+	return line < 0 ? line : 0;
+}
+
+/* What was asked is asked anew, by whichever daemon is there then. */
+static void lose_line(void)
+{
+	log_debug("viaductd has ended the connection for namespaces");
+	fds_close(line);
+	line = -1;
+	for (int i = 0; i < across_used; i++)
+		if (across_pool[i].near.state == NEAR_ASKS)
+			across_pool[i].near.state = NEAR_NEW;
+}
+
+static int say(enum local_type type, const struct peer *a, const int *fds)
+{
+	union {
+		char bytes[CMSG_SPACE(NEAR_FDS * sizeof(int))];
+		struct cmsghdr head;
+	} control = {.head = {.cmsg_len = CMSG_LEN(NEAR_FDS * sizeof(int)),
+			      .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS}};
+	const struct local_meet meet = {a->role == ACROSS_ACCEPTED};
+	struct local_message m;
+	struct iovec iov = {&m, LOCAL_HEAD_BYTES + (fds ? sizeof(meet) : 0)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	memset(&m, 0, LOCAL_HEAD_BYTES);
+	m.version = LOCAL_PROTOCOL;
+	m.type = (uint8_t)type;
+	m.id = a->near.id;
+	m.local = a->local;
+	m.peer = a->peer;
+	memcpy(m.hello, &meet, sizeof(meet));
+	if (fds) {
+		memcpy(CMSG_DATA(&control.head), fds, NEAR_FDS * sizeof(int));
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = sizeof(control.bytes);
+	}
+	n = kernel_sendmsg(line, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n == -EPIPE || n == -ECONNRESET)
+		lose_line();
+	return n < 0 ? (int)n : 0;
+}
+
+/* ---- what is asked ---- */
+
+/* A datagram socket of the connection's namespace, at its own address; or -errno. */
+static int make_probe(const struct peer *a, uint64_t netns)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+	bool v4 = name_is_v4(&a->local);
+	int fd = kept_socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM, IPPROTO_UDP, netns), r;
+
+	if (fd < 0)
+		return fd;
+	memcpy(&in.sin_addr, a->local.addr + 12, 4);
+	memcpy(&in6.sin6_addr, a->local.addr, 16);
+	r = v4 ? REAL(bind)(fd, (struct sockaddr *)&in, sizeof(in))
+	       : REAL(bind)(fd, (struct sockaddr *)&in6, sizeof(in6));
+	if (r == 0)
+		return fd;
+	r = -errno;
+	fds_close(fd);
+	return r;
+}
+
+/* What shows where the connection is: NEAR_FDS descriptors. 0 or -errno. */
+static int show(const struct peer *a, int fd, int fds[NEAR_FDS])
+{
+	uint64_t netns;
+	int r = tcp_netns_cookie(fd, &netns);
+
+	if (r < 0)
+		return r;
+	fds[NEAR_DIAG] = r = kept_socket(AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, netns);
+	if (r >= 0)
+		fds[NEAR_PROBE] = r = make_probe(a, netns);
+	if (r >= 0)
+		r = kernel_open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	if (r >= 0)
+		fds[NEAR_SPACE] = r = fds_adopt(r);
+	return r < 0 ? r : 0;
+}
+
+static void ask(struct peer *a, int fd)
+{
+	int fds[NEAR_FDS] = {-1, -1, -1}, r;
+
+	r = line < 0 ? open_line() : 0;
+	if (r == 0)
+		r = show(a, fd, fds);
+	if (r == 0) {
+		a->near.id = ++last_id;
+		r = say(LOCAL_MEET, a, fds);
+	}
+	if (r == 0)
+		a->near.state = NEAR_ASKS;
+	else if (r == -ENONET || r == -EMFILE)
+		a->refused = party_errno(r);
+	else
+		a->not_before_ms = clock_coarse_ms() + RETRY_MS;
+	for (int i = 0; i < NEAR_FDS; i++)
+		fds_close(fds[i]);
+}
+
+/* ---- what is answered ---- */
+
+static struct peer *by_id(uint32_t id)
+{
+	for (int i = 0; i < across_used; i++)
+		if (across_pool[i].near.state == NEAR_ASKS &&
+		    across_pool[i].near.id == id)
+			return &across_pool[i];
+	return NULL;
+}
+
+static void take_done(struct peer *a, const struct local_message *m)
+{
+	if (m->status == LOCAL_OK)
+		return;
+	log_debug("not between namespaces: %s", local_status_text(m->status));
+	a->near.state = NEAR_NEW;
+	if (m->status == LOCAL_RATE || m->status == LOCAL_FULL)
+		a->not_before_ms =
+			clock_coarse_ms() + (m->wait_ms ? m->wait_ms : RETRY_MS);
+	else if (m->status == LOCAL_RULE)
+		a->refused = -VD_REASON_RULE;
+	else if (m->status == LOCAL_NETNS || m->status == LOCAL_OWNER)
+		a->refused = -VD_REASON_NAMESPACE;
+	else
+		a->refused = -VD_REASON_RELAY;
+}
+
+static void take_met(struct peer *a, const struct local_message *m,
+		     const int fds[NEAR_MET_FDS])
+{
+	struct local_met met;
+
+	memcpy(&met, m->hello, sizeof(met));
+	a->uid = m->uid;
+	a->near.met = (struct meet_near){.line = fds_adopt(fds[NEAR_LINE]),
+					 .bell = fds_adopt(fds[NEAR_BELL]),
+					 .cookie = met.cookie,
+					 .netns = met.netns};
+	a->near.state = NEAR_MET;
+	if (a->near.met.line < 0 || a->near.met.bell < 0)
+		a->refused = -VD_REASON_FD_LIMIT;
+}
+
+/* One message, and the descriptors that come with a MET. 1, 0 nothing there, or -errno. */
+static int hear_one(struct local_message *m, int fds[NEAR_MET_FDS])
+{
+	union {
+		char bytes[CMSG_SPACE(NEAR_MET_FDS * sizeof(int))];
+		struct cmsghdr head;
+	} control;
+	struct iovec iov = {m, sizeof(*m)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = kernel_recvmsg(line, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+	size_t bytes = 0;
+
+	fds[0] = fds[1] = -1;
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		bytes = c->cmsg_len - CMSG_LEN(0);
+	if (bytes > 0 && bytes <= NEAR_MET_FDS * sizeof(int))
+		memcpy(fds, CMSG_DATA(c), bytes);
+	return n > 0 && local_check(m, (size_t)n, false) == LOCAL_OK ? 1 : -EPIPE;
+}
+
+static void hear(void)
+{
+	struct local_message m;
+	int fds[NEAR_MET_FDS], r;
+
+	while (line >= 0 && (r = hear_one(&m, fds)) != 0) {
+		struct peer *a = r == 1 ? by_id(m.id) : NULL;
+
+		if (r < 0)
+			lose_line();
+		else if (a && m.type == LOCAL_DONE)
+			take_done(a, &m);
+		if (a && m.type == LOCAL_MET && fds[NEAR_BELL] >= 0) {
+			take_met(a, &m, fds);
+			continue;
+		}
+		/* For a connection that is over by now. */
+		for (int i = 0; i < NEAR_MET_FDS; i++)
+			if (fds[i] >= 0)
+				kernel_close(fds[i]);
+	}
+}
+
+/* ---- a meeting ---- */
+
+int near_begin(const struct name_end *local, const struct name_end *peer,
+	       enum across_role role, struct peer **out)
+{
+	struct across_guard g;
+	struct peer *a;
+
+	if (!local_ends_fit(local, peer))
+		return -VD_REASON_REMOTE_PEER;
+	g = across_enter();
+	a = across_take_handle();
+	if (a) {
+		a->state = ACROSS_KNOWN; /* in use, and no business of the other files' */
+		a->role = role;
+		a->local = *local;
+		a->peer = *peer;
+		a->request = 0;
+		a->refused = 0;
+		a->not_before_ms = 0;
+		a->link = NULL;
+		a->wire = NULL;
+		a->owner = (struct across_owner){0};
+		a->owes = false;
+		a->near = (struct near){.is_used = true, .met = {.line = -1, .bell = -1}};
+		*out = a;
+	}
+	across_leave(g);
+	return a ? 1 : -VD_REASON_FULL;
+}
+
+bool near_has(const struct peer *a)
+{
+	return a->near.is_used;
+}
+
+static int go_on(struct peer *a, int fd, void *place, struct meet_segment *seg)
+{
+	bool accepted = a->role == ACROSS_ACCEPTED;
+	int r;
+
+	if (a->near.state == NEAR_NEW && clock_coarse_ms() >= a->not_before_ms)
+		ask(a, fd);
+	if (a->refused || a->near.state != NEAR_MET)
+		return a->refused;
+	r = accepted ? meet_near_offer(fd, &a->near.met, place, seg)
+		     : meet_near_collect(fd, &a->near.met, place, seg);
+	if (r == 0 && a->near.met.line < 0) {
+		meet_near_drop(&a->near.met);
+		a->near.state = NEAR_NEW;
+		a->not_before_ms = clock_coarse_ms() + RETRY_MS;
+	}
+	return r == 1 && accepted ? 2 : r;
+}
+
+int near_step(struct peer *a, int fd, void *place, struct meet_segment *seg)
+{
+	struct across_guard g = across_enter();
+	int r;
+
+	hear();
+	r = go_on(a, fd, place, seg);
+	across_leave(g);
+	return r;
+}
+
+void near_end(struct peer *a)
+{
+	struct across_guard g = across_enter();
+
+	if (a->near.state == NEAR_ASKS && line >= 0)
+		say(LOCAL_WITHDRAW, a, NULL);
+	meet_near_drop(&a->near.met);
+	a->near = (struct near){.met = a->near.met};
+	a->state = ACROSS_FREE;
+	across_leave(g);
+}
+
+FORK_CODE void near_forked(void)
+{
+	if (tried_ms == 0)
+		return;
+	/* The daemon knows the parent by it. */
+	fds_close(line);
+	line = -1;
+	tried_ms = 0;
+	for (int i = 0; i < across_used; i++) {
+		struct peer *a = &across_pool[i];
+
+		if (!a->near.is_used)
+			continue;
+		meet_near_drop(&a->near.met);
+		a->near.state = NEAR_NEW;
+		a->not_before_ms = UINT64_MAX;
+	}
+}
