@@ -19,7 +19,7 @@
 
 #include "daemon/daemon.h"
 
-#define CHILD_MS 1000 /* for what needs microseconds */
+#define CHILD_MS 3000 /* for what needs microseconds, where there is a processor */
 
 /* Those that may not have ended yet. */
 static struct child {

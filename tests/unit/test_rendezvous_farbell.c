@@ -46,6 +46,56 @@ static bool is_readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
+/* As viaductd makes them for two network namespaces. */
+static void near_bells_open(int bells[2])
+{
+	int fds[2];
+
+	REQUIRE(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, fds) == 0);
+	for (int i = 0; i < 2; i++) {
+		bells[i] = fds_adopt(fds[i]);
+		REQUIRE(bells[i] >= 0);
+	}
+}
+
+MEET_TEST(a_pair_rings_and_tells_of_the_end)
+{
+	int bells[2];
+
+	near_bells_open(bells);
+	for (int i = 0; i < 2; i++) {
+		CHECK(farbell_is_pair(bells[i]));
+		CHECK_EQ(farbell_port(bells[i]), 0);
+		CHECK_EQ(farbell_answer(bells[1 - i]), 0);
+		farbell_ring(bells[i]);
+		CHECK(is_readable(bells[1 - i]) && !is_readable(bells[i]));
+		CHECK_EQ(farbell_answer(bells[1 - i]), 1);
+		CHECK(!is_readable(bells[1 - i]));
+		CHECK(!farbell_is_over(bells[i]));
+		CHECK_EQ(farbell_answer(bells[1 - i]), 1);
+	}
+	/* Nobody listens any more: a ring waits for nothing, and says so in the end. */
+	for (int i = 0; i < RINGS * 100; i++)
+		farbell_ring(bells[0]);
+	CHECK_EQ(farbell_answer(bells[1]), FARBELL_MOST);
+	fds_close(bells[1]);
+	CHECK(farbell_is_over(bells[0]));
+	CHECK(farbell_is_over(bells[0]));
+	CHECK(!is_readable(bells[0]));
+	fds_close(bells[0]);
+}
+
+MEET_TEST(a_netlink_bell_is_no_pair)
+{
+	int bells[2];
+
+	bells_open(bells);
+	CHECK(!farbell_is_pair(bells[0]));
+	fds_close(bells[1]);
+	CHECK(!farbell_is_over(bells[0]));
+	fds_close(bells[0]);
+}
+
 MEET_TEST(each_rings_the_other)
 {
 	int bells[2];

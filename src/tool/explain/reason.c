@@ -157,10 +157,13 @@ static void explain_remote(const struct case_of *c)
 		    text_of("The other end, %s, is on this host, but in another network "
 			    "namespace (a container, say).",
 			    name));
-		set(c->remedy, text_of("Put both into one network namespace: `docker run "
-				       "--network container:NAME`, one pod, or `nsenter "
-				       "-t %d -n viaduct run -- PROGRAM`.",
-				       (int)p->pid));
+		set(c->remedy,
+		    text_of("Put both into one network namespace: `docker run "
+			    "--network container:NAME`, one pod, or `nsenter "
+			    "-t %d -n viaduct run -- PROGRAM`. Or let them meet "
+			    "by a viaductd that both reach: near-socket in "
+			    "viaductd(8).",
+			    (int)p->pid));
 		free(name);
 	} else {
 		set(c->text, text_of("The other end, %s, is not on this host, or in "
