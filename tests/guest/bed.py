@@ -24,8 +24,7 @@ RELAY_UID = 990
 LOSS = "delay 1ms loss 1% duplicate 1%"
 # Why a connection between hosts may be on TCP. A listener knows only that nobody has come.
 REASONS = ("remote-peer", "plain-peer", "too-short")
-# What takes longer hangs. On a busy machine a guest takes a hundred times as long.
-LIMIT_S = 900
+LIMIT_S = guest.LIMIT_S
 LOOKS = 3
 TOLD_LINES = 40
 SAID_CHARS = 2000

@@ -6,8 +6,10 @@ somebody does harm to it: checks each byte that comes, and says how both directi
 usage: flow.py listen|connect ADDRESS PORT FILE
 
 FILE is where the counts stand while it runs, for others to read: what was about to be sent, what
-was sent, what was received. While a file FILE.pause is there it sends nothing. With a file
-FILE.stop it shuts down its sending, and receives up to the end.
+was sent, what was received. Until a file FILE.go is there it sends little: a connection that has
+made very many operations waits for its other end no longer, however slow the host is. While a file
+FILE.pause is there it sends nothing. With a file FILE.stop it shuts down its sending, and receives
+up to the end.
 """
 import errno
 import json
@@ -25,6 +27,8 @@ from ends import meet
 # No multiple of what anything here is aligned to: a piece that is repeated, or left out, shows.
 PERIOD = 999983
 PIECE = 60000
+# Before FILE.go: no more operations in half an hour than a connection waits for.
+LITTLE, LITTLE_S = 100, 0.05
 NAP_S = 0.01
 
 
@@ -50,13 +54,17 @@ def stream(name):
 def send(sock, ours, counts, path, ends):
     """How it ended: "shut", or the name of an error. Who receives no more has no pause."""
     sizes = random.Random(path)
-    at = 0
+    at, going = 0, False
     try:
         while not os.path.exists(f"{path}.stop"):
             if os.path.exists(f"{path}.pause") and "receiving" not in ends:
                 time.sleep(NAP_S)
                 continue
-            piece = ours[at % PERIOD:at % PERIOD + sizes.randrange(1, PIECE)]
+            going = going or os.path.exists(f"{path}.go")
+            if not going:
+                time.sleep(LITTLE_S)
+            size = sizes.randrange(1, PIECE if going else LITTLE)
+            piece = ours[at % PERIOD:at % PERIOD + size]
             counts[Counts.OFFERED] = at + len(piece)
             at += sock.send(piece)
             counts[Counts.SENT] = at
