@@ -294,7 +294,7 @@ static bool has_place(const struct across_link *k)
 
 /* The user and the addresses are vouched for. The process is as the peer says: that it is this one
  * must be proved before a place is used. */
-static bool is_for(const struct across_link *k, const struct peer *a)
+bool hub_is_for(const struct across_link *k, const struct peer *a)
 {
 	return k->link && !k->failed && k->uid == a->uid &&
 	       memcmp(k->process, a->process, sizeof(k->process)) == 0 &&
@@ -314,7 +314,7 @@ struct across_link *hub_find(const struct peer *a, bool *making)
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (!is_for(k, a) || (a->gone >> i & 1))
+		if (!hub_is_for(k, a) || (a->gone >> i & 1))
 			continue;
 		/* What the peer has heard aside, it says to nobody who sleeps. */
 		if (!has_place(k))
@@ -333,7 +333,8 @@ struct across_link *hub_find_token(const struct peer *a, uint64_t token)
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
-		if (is_for(k, a) && k->token == token && link_state(k->link) != LINK_OPEN)
+		if (hub_is_for(k, a) && k->token == token &&
+		    link_state(k->link) != LINK_OPEN)
 			return k;
 	}
 	return NULL;
@@ -354,6 +355,7 @@ bool hub_take_place(struct across_link *k, struct peer *a)
 	a->link = k;
 	a->place = (uint32_t)best;
 	a->generation = ++k->generation[best];
+	a->in_doubt = false;
 	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
 	a->untold = a->unasked = false;
 	a->bare_at = a->pulled = 0;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/reason.h"
 #include "remote/crossover.h"
+#include "remote/meet.h"
 #include "remote/say.h"
 
 /*
@@ -13,7 +14,9 @@
  * question; then it names a link between the two processes and its place there, with a new
  * link's hello where there is none, and is answered with the other place and hello. Both prove
  * that they are the ends of that link, by a number of each other's that is good for one proof: after
- * an answer that does not help, the acceptor begins with the first question again. The
+ * an answer that does not help, the acceptor begins with the first question again. An answer that is
+ * late is lost: the acceptor names the same place again, which the peer may have taken note of, and the
+ * connector, which has answered, answers again, as it has said nothing on the link yet. The
  * connector learns from the first note that its answer was heard. Where there can be no link, or
  * is to be none, the acceptor says so, and nobody waits for its reasons; a connector that wants none
  * refuses when it is asked.
@@ -24,29 +27,6 @@ static void later(struct peer *a, uint32_t wait_ms)
 	a->not_before_ms = clock_coarse_ms() + wait_ms;
 }
 
-static void refuse(struct peer *a, enum vd_reason reason, const char *why)
-{
-	log_debug("not across hosts: %s", why);
-	a->refused = -(int)(a->keeps_tcp ? VD_REASON_SLOWER : reason);
-}
-
-/* Why there is no link: of those that ask for one. */
-static enum vd_reason reason_of_error(int r)
-{
-	switch (r) {
-	case -ENODEV:
-		return VD_REASON_NO_DEVICE;
-	case -EDQUOT:
-		return VD_REASON_LOCKED;
-	case -EPROTO:
-		return VD_REASON_HELLO;
-	case -ENOSPC:
-		return VD_REASON_FULL;
-	default:
-		return VD_REASON_MEMORY;
-	}
-}
-
 /* ---- the acceptor ---- */
 
 static void ask_who(struct peer *a)
@@ -55,18 +35,6 @@ static void ask_who(struct peer *a)
 
 	if (say_request(a, LOCAL_ASK, &s) == 0)
 		a->state = ACROSS_WHO;
-}
-
-/* Nothing is said of the place any more: it can be given back at once. */
-static void leave_place(struct peer *a)
-{
-	struct across_link *k = a->link;
-
-	if (!k)
-		return;
-	hub_give_place(a);
-	if (k->link && !k->up)
-		hub_drop(k);
 }
 
 /* With its hello, and what its other end is to prove from now on. */
@@ -90,10 +58,13 @@ static int new_link(struct peer *a, struct say *s, struct across_link **out)
 
 static int find_link(struct peer *a, struct say *s)
 {
-	bool making;
-	struct across_link *k = hub_find(a, &making);
+	bool making = false;
+	struct across_link *k;
 	int r;
 
+	if (a->link && !hub_is_for(a->link, a))
+		meet_leave_place(a);
+	k = a->link ? a->link : hub_find(a, &making);
 	if (!k && making)
 		return -EAGAIN;
 	if (!say_random(a->number, sizeof(a->number)))
@@ -101,7 +72,7 @@ static int find_link(struct peer *a, struct say *s)
 	r = k ? 0 : new_link(a, s, &k);
 	if (r < 0)
 		return r;
-	if (!hub_take_place(k, a))
+	if (!a->link && !hub_take_place(k, a))
 		return -EAGAIN;
 	s->token = k->token;
 	s->place = a->place;
@@ -129,14 +100,14 @@ static void ask_link(struct peer *a)
 	if (r == -EAGAIN)
 		return;
 	if (r < 0) {
-		refuse(a, reason_of_error(r), strerror(-r));
+		meet_refuse(a, meet_reason(r), strerror(-r));
 		say_no(a);
 		return;
 	}
 	if (say_request(a, LOCAL_ASK, &s) == 0)
 		a->state = ACROSS_ASKED;
-	else
-		leave_place(a);
+	else if (!a->in_doubt)
+		meet_leave_place(a);
 	say_wipe(&s, sizeof(s));
 }
 
@@ -161,7 +132,7 @@ static void take_full(struct peer *a, bool is_gone)
 		a->gone |= UINT64_C(1) << (k - across_links);
 		link_probe(k->link);
 	}
-	leave_place(a);
+	meet_leave_place(a);
 	if (a->state == ACROSS_ASKED)
 		a->state = ACROSS_NEW;
 	later(a, 100);
@@ -174,21 +145,6 @@ static bool is_the_peer(const struct peer *a, uint32_t uid, const struct say *s)
 	return uid == a->uid && say_is_proved(a, a->link->ours, s);
 }
 
-/* The link's hello leads to the host of the connection, and is right. */
-static bool connect_link(struct peer *a, struct across_link *k, const struct say *s)
-{
-	const char *why = "its hello is of another host";
-
-	if (link_hello_is_at(s->hello, a->peer.addr) &&
-	    link_connect(k->link, s->hello, sizeof(s->hello), &why) == 0 &&
-	    link_peer_window(k->link) == ACROSS_WINDOW_BYTES) {
-		memcpy(k->theirs, s->secret, sizeof(k->theirs));
-		return true;
-	}
-	log_debug("a link does not come up: %s", why ? why : "refused");
-	return false;
-}
-
 /* The peer has taken a place. False: it does not keep to the protocol. */
 static bool take_taken(struct peer *a, const struct say *s)
 {
@@ -198,13 +154,14 @@ static bool take_taken(struct peer *a, const struct say *s)
 	    memcmp(s->process, k->process, sizeof(k->process)) != 0)
 		return false;
 	if (link_state(k->link) == LINK_OPEN) {
-		if (!s->has_hello || !connect_link(a, k, s))
+		if (!s->has_hello || !meet_connect_link(a, k, s))
 			return false;
 		hub_connected(k);
 	}
 	a->peer_place = s->place;
 	a->peer_generation = (uint8_t)s->generation;
 	a->has_peer = true;
+	a->in_doubt = false;
 	if (a->state == ACROSS_ASKED)
 		a->state = ACROSS_OPEN;
 	return link_state(k->link) == LINK_UP;
@@ -240,32 +197,29 @@ static enum vd_reason reason_of(uint32_t status)
 	}
 }
 
+/* Whether the peer may have answered, and the answer was lost. */
+static bool is_unknown(uint32_t status)
+{
+	return status == LOCAL_SILENT || status == LOCAL_GONE ||
+	       status == LOCAL_UNREACHABLE;
+}
+
 /* What was asked has no good answer. */
 static void ask_failed(struct peer *a, const struct local_message *m)
 {
-	/* The place may have been taken by a peer whose answer was lost: only its end of the
-	 * connection, or of the link, gives it back. With no link yet nobody can write. */
-	if (a->link && a->link->up && m->status == LOCAL_SILENT) {
-		across_lost.state = ACROSS_ENDED;
-		a->link->at[a->place] = &across_lost;
-	} else if (a->link) {
-		a->link->at[a->place] = NULL;
-	}
-	if (a->link && !a->link->up) {
-		struct across_link *k = a->link;
-
-		a->link = NULL;
-		hub_drop(k);
-	}
-	a->link = NULL;
-	if (a->state == ACROSS_ENDED) {
+	/* With no link yet nobody can write to the place. */
+	if (a->link && a->state != ACROSS_WHO && a->link->up && is_unknown(m->status))
+		a->in_doubt = true;
+	if (!a->in_doubt || a->state == ACROSS_ENDED)
+		meet_leave_place(a);
+	if (a->state == ACROSS_ENDED)
 		a->state = ACROSS_FREE;
+	if (a->state == ACROSS_FREE)
 		return;
-	}
 	a->state = ACROSS_NEW;
 	later(a, m->wait_ms);
 	if (!is_passing(m->status))
-		refuse(a, reason_of(m->status), local_status_text(m->status));
+		meet_refuse(a, reason_of(m->status), local_status_text(m->status));
 }
 
 static void take_answer(struct peer *a, const struct local_message *m,
@@ -275,168 +229,23 @@ static void take_answer(struct peer *a, const struct local_message *m,
 		a->state = ACROSS_FREE;
 	} else if (m->status != LOCAL_OK || !s) {
 		ask_failed(a, m);
-	} else if (!a->link) {
+	} else if (!a->link || a->state == ACROSS_WHO) {
 		if (!take_who(a, m->uid, s))
-			refuse(a, VD_REASON_HELLO, "the peer does not say who it is");
+			meet_refuse(a, VD_REASON_HELLO,
+				    "the peer does not say who it is");
 	} else if (s->kind == SAY_FULL || s->kind == SAY_GONE) {
 		take_full(a, s->kind == SAY_GONE);
 	} else if (!is_the_peer(a, m->uid, s)) {
 		/* The other end knows nothing of it, and loses nothing. */
-		leave_place(a);
-		refuse(a, VD_REASON_HELLO, "who answers has no part in the link");
+		meet_leave_place(a);
+		meet_refuse(a, VD_REASON_HELLO, "who answers has no part in the link");
 	} else if (!take_taken(a, s)) {
 		link_abort(a->link->link);
-		refuse(a, VD_REASON_HELLO, "the peer's answer is none");
+		meet_refuse(a, VD_REASON_HELLO, "the peer's answer is none");
 	} else if (a->state == ACROSS_ENDED) {
 		note_push(a);
 		hub_settle(a);
 	}
-}
-
-/* ---- the connector ---- */
-
-static void publish(struct peer *a)
-{
-	if (say_request(a, LOCAL_PUBLISH, NULL) == 0)
-		a->state = ACROSS_PUBLISHED;
-}
-
-/* From the hello that the peer has sent, with ours in `out`. */
-static int join_link(struct peer *a, const struct say *s, struct say *out,
-		     struct across_link **link)
-{
-	struct across_context *c;
-	struct across_link *k;
-	int r = hub_context(&a->local, &c);
-
-	if (r == 0)
-		r = hub_has_share(a) ? hub_create(c, &k) : -ENOSPC;
-	if (r < 0)
-		return r;
-	k->token = s->token;
-	hub_assign(k, a);
-	if (!connect_link(a, k, s) || link_hello(k->link, out->hello) < 0) {
-		hub_drop(k);
-		return -EPROTO;
-	}
-	out->has_hello = 1;
-	memcpy(out->secret, k->ours, sizeof(out->secret));
-	*link = k;
-	return 0;
-}
-
-/* The link that the peer names: found, or made from its hello. 0, -EAGAIN: it is not here any
- * more, a new one will be; or -errno. */
-static int take_link(struct peer *a, const struct say *s, struct say *out,
-		     struct across_link **link)
-{
-	struct across_link *k = hub_find_token(a, s->token);
-
-	*link = k;
-	if (k && !say_is_proved(a, k->ours, s)) {
-		log_debug("who names a link has no part in it");
-		return -EPROTO;
-	}
-	if (k)
-		return 0;
-	return s->has_hello ? join_link(a, s, out, link) : -EAGAIN;
-}
-
-/* What it says is about the number that it was told. */
-static bool use_number(struct peer *a, const struct say *s)
-{
-	bool had = a->has_number;
-
-	a->has_number = false;
-	memcpy(a->peer_number, s->number, sizeof(a->peer_number));
-	return had;
-}
-
-static void asked_link(struct peer *a, uint32_t id, const struct say *s)
-{
-	struct say out = say_begin(SAY_TAKEN);
-	struct across_link *k;
-	int r = use_number(a, s) && s->place < ACROSS_PLACES ? take_link(a, s, &out, &k)
-							     : -EPROTO;
-
-	if (r < 0 && r != -EAGAIN) {
-		refuse(a, reason_of_error(r), "there is no link with the other host");
-		say_answer(id, LOCAL_REFUSED, NULL);
-		return;
-	}
-	if (r < 0 || !hub_take_place(k, a)) {
-		out.kind = r < 0 ? SAY_GONE : SAY_FULL;
-		say_answer(id, LOCAL_OK, &out);
-		return;
-	}
-	out.token = k->token;
-	out.place = a->place;
-	out.generation = a->generation;
-	say_prove(a, k->theirs, &out);
-	a->peer_place = s->place;
-	a->peer_generation = (uint8_t)s->generation;
-	a->has_peer = true;
-	a->state = ACROSS_ANSWERED;
-	say_answer(id, LOCAL_OK, &out);
-	say_wipe(&out, sizeof(out));
-}
-
-/* Who holds this end, with a number that a proof is to be about. */
-static void asked_who(struct peer *a, uint32_t id)
-{
-	struct say out = say_begin(SAY_I_AM);
-
-	a->has_number = say_random(a->number, sizeof(a->number));
-	memcpy(out.number, a->number, sizeof(out.number));
-	if (a->has_number)
-		say_answer(id, LOCAL_OK, &out);
-	else
-		say_answer(id, LOCAL_REFUSED, NULL);
-}
-
-/* The acceptor has no link for it. */
-static void asked_for_none(struct peer *a, uint32_t id)
-{
-	const struct say out = say_begin(SAY_I_AM);
-
-	refuse(a, VD_REASON_PEER_ASKED, "the other end has no link for it");
-	say_answer(id, LOCAL_OK, &out);
-}
-
-static struct peer *published(const struct name_end *local, const struct name_end *peer)
-{
-	for (int i = 0; i < across_used; i++) {
-		struct peer *a = &across_pool[i];
-
-		if (a->state == ACROSS_PUBLISHED && name_end_equal(&a->local, local) &&
-		    name_end_equal(&a->peer, peer))
-			return a;
-	}
-	return NULL;
-}
-
-static void take_asked(const struct local_message *m, const struct say *s)
-{
-	struct peer *a = published(&m->local, &m->peer);
-
-	if (a && a->keeps_tcp)
-		refuse(a, VD_REASON_SLOWER, "RDMA is slower than TCP");
-	else if (a && !s)
-		refuse(a, VD_REASON_VERSION, "the peer is of another version");
-	if (!a || !s || a->keeps_tcp) {
-		say_answer(m->id, LOCAL_REFUSED, NULL);
-		return;
-	}
-	a->uid = m->uid;
-	memcpy(a->process, s->process, sizeof(a->process));
-	if (s->kind == SAY_WHO)
-		asked_who(a, m->id);
-	else if (s->kind == SAY_LINK)
-		asked_link(a, m->id, s);
-	else if (s->kind == SAY_NO)
-		asked_for_none(a, m->id);
-	else
-		say_answer(m->id, LOCAL_REFUSED, NULL);
 }
 
 /* ---- both ---- */
@@ -454,7 +263,8 @@ static void take_done(const struct local_message *m, const struct say *s)
 		a->state = ACROSS_NEW;
 		later(a, m->wait_ms ? m->wait_ms : 1000);
 		if (m->status != LOCAL_RATE && m->status != LOCAL_FULL)
-			refuse(a, reason_of(m->status), local_status_text(m->status));
+			meet_refuse(a, reason_of(m->status),
+				    local_status_text(m->status));
 	}
 }
 
@@ -489,7 +299,7 @@ static void hear(void)
 		if (r < 0)
 			line_is_new();
 		else if (m.type == LOCAL_ASKED)
-			take_asked(&m, s);
+			answer_asked(&m, s);
 		else if (m.type == LOCAL_DONE)
 			take_done(&m, s);
 		say_wipe(&m, sizeof(m));
@@ -556,7 +366,7 @@ int across_begin(const struct name_end *local, const struct name_end *peer,
 		*out = a;
 	}
 	across_leave(g);
-	return r < 0 ? -(int)reason_of_error(r) : 1;
+	return r < 0 ? -(int)meet_reason(r) : 1;
 }
 
 static void step(struct peer *a)
@@ -564,7 +374,7 @@ static void step(struct peer *a)
 	if (a->request != 0 || clock_coarse_ms() < a->not_before_ms)
 		return;
 	if (a->state == ACROSS_NEW && a->role == ACROSS_CONNECTED)
-		publish(a);
+		answer_publish(a);
 	else if (a->state == ACROSS_NEW)
 		ask_who(a);
 	else if (a->state == ACROSS_KNOWN)
@@ -578,8 +388,9 @@ int across_step(struct peer *a)
 
 	hear();
 	hub_poll();
-	if (!a->refused && a->link && a->link->failed)
-		refuse(a, VD_REASON_LINK, "the link has failed");
+	/* One that was in doubt is left for another: find_link. */
+	if (!a->refused && a->link && a->link->failed && !a->in_doubt)
+		meet_refuse(a, VD_REASON_LINK, "the link has failed");
 	if (!a->refused)
 		step(a);
 	if (a->refused)
@@ -597,4 +408,7 @@ void meet_end(struct peer *a)
 	if (a->role == ACROSS_CONNECTED &&
 	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))
 		say_withdraw(a);
+	/* No question about the place is under way. */
+	if (a->role == ACROSS_ACCEPTED && a->in_doubt && a->state != ACROSS_ASKED)
+		meet_leave_place(a);
 }

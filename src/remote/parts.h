@@ -301,6 +301,7 @@ struct peer {
 	uint8_t number[16], peer_number[16];
 	bool has_number; /* connector: has told `number`, and no proof for it has come */
 	uint64_t gone;	 /* acceptor: links that the peer has not, one bit each */
+	bool in_doubt;	 /* acceptor: an answer was lost, the peer may have `place` */
 
 	struct across_link *link; /* has `place` there; NULL: none yet */
 	uint32_t place, peer_place;
@@ -456,6 +457,8 @@ void hub_assign(struct across_link *k, const struct peer *a);
 struct across_link *hub_find(const struct peer *a, bool *making);
 /* One with the same, of that name, that both ends have. */
 struct across_link *hub_find_token(const struct peer *a, uint64_t token);
+/* Whether it leads to this connection's peer. */
+bool hub_is_for(const struct across_link *k, const struct peer *a);
 /* False: all places are in use. */
 bool hub_take_place(struct across_link *k, struct peer *a);
 /* The place is given back, the handle is free: nobody writes there. */

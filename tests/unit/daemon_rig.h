@@ -13,6 +13,8 @@
 #include "unit/test.h"
 
 enum {
+	RIG_Q = 1,	   /* a server */
+	RIG_P = 2,	   /* its client */
 	RIG_HOSTS = 3,	   /* 10.0.0.1 to 10.0.0.3: each has a context of its own */
 	RIG_USER = 1000,   /* of honest ends */
 	RIG_OTHER = 1001,  /* who is another user */
@@ -28,6 +30,7 @@ struct rig_mail {
 
 static struct fake_world *rig_world;
 static uint64_t rig_seed = 3;
+static uint16_t rig_port = 1000; /* P's last one */
 /* Time that passes ends when nothing more can happen but by clocks. */
 static bool rig_is_brief;
 static struct rig_mail rig_mail[RIG_MAILS];
@@ -37,6 +40,8 @@ static struct say rig_said[SAY_GONE + 1], rig_heard;
 static uint32_t rig_heard_id, rig_heard_status, rig_heard_count;
 /* Changes what an honest end is told. */
 static void (*rig_tamper)(struct say *s);
+/* An honest end's next answer of this kind comes too late: who has asked is told so. */
+static uint32_t rig_late;
 
 static inline struct name_end rig_at(uint8_t host, uint16_t port)
 {
@@ -128,6 +133,11 @@ int relay_say(struct local_message *m, size_t bytes)
 		rig_hear(m, s);
 	} else if (m->type == LOCAL_ANSWER) {
 		to.type = LOCAL_DONE;
+		if (s && s->kind == rig_late) {
+			to.status = LOCAL_SILENT;
+			s = NULL;
+			rig_late = 0;
+		}
 		rig_pass(to, s);
 	}
 	return 0;
@@ -238,6 +248,36 @@ static inline void rig_meet(struct rig_end *connected, struct rig_end *accepted)
 		rig_step(connected);
 		rig_step(accepted);
 	}
+}
+
+/* P connects to Q. */
+static inline void rig_join(struct rig_end *p, struct rig_end *q)
+{
+	struct name_end at_q = rig_at(RIG_Q, 5432), at_p = rig_at(RIG_P, ++rig_port);
+
+	rig_begin();
+	rig_open(p, ACROSS_CONNECTED, at_p, at_q);
+	rig_open(q, ACROSS_ACCEPTED, at_q, at_p);
+	rig_meet(p, q);
+	REQUIRE(p->result == 1 && q->result == 1);
+}
+
+static inline int rig_places(const struct across_link *k)
+{
+	int count = 0;
+
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		count += k->at[i] != NULL;
+	return count;
+}
+
+static inline int rig_links(void)
+{
+	int count = 0;
+
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		count += across_links[i].link != NULL;
+	return count;
 }
 
 static inline void rig_close(struct rig_end *e)

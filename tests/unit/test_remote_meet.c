@@ -3,40 +3,9 @@
  * they have a link. M knows all that Q or P tells anybody, and wants a place on it. */
 #include "unit/daemon_rig.h"
 
-enum { Q = 1, P = 2, THIRD = 3 };
-static uint16_t port = 1000;
+enum { Q = RIG_Q, P = RIG_P, THIRD = 3 };
 static struct say m_said;
 static const char by_m[] = "these bytes were chosen by M", by_q[] = "these are Q's";
-
-/* P connects to Q. */
-static void join(struct rig_end *p, struct rig_end *q)
-{
-	struct name_end at_q = rig_at(Q, 5432), at_p = rig_at(P, ++port);
-
-	rig_begin();
-	rig_open(p, ACROSS_CONNECTED, at_p, at_q);
-	rig_open(q, ACROSS_ACCEPTED, at_q, at_p);
-	rig_meet(p, q);
-	REQUIRE(p->result == 1 && q->result == 1);
-}
-
-static int places_in_use(const struct across_link *k)
-{
-	int count = 0;
-
-	for (int i = 0; i < ACROSS_PLACES; i++)
-		count += k->at[i] != NULL;
-	return count;
-}
-
-static int links(void)
-{
-	int count = 0;
-
-	for (int i = 0; i < ACROSS_LINKS; i++)
-		count += across_links[i].link != NULL;
-	return count;
-}
 
 /* ---- honest ends ---- */
 
@@ -47,7 +16,7 @@ TEST(connections_of_two_processes_share_a_link)
 	struct name_end at_p = rig_at(P, 80), at_q = rig_at(Q, 4000);
 
 	for (int i = 0; i < MORE; i++)
-		join(&p[i], &q[i]);
+		rig_join(&p[i], &q[i]);
 	/* P accepts, too. */
 	rig_open(&p[MORE], ACROSS_ACCEPTED, at_p, at_q);
 	rig_open(&q[MORE], ACROSS_CONNECTED, at_q, at_p);
@@ -67,7 +36,7 @@ TEST(connections_of_two_processes_share_a_link)
 		rig_close(&p[i]);
 		rig_close(&q[i]);
 	}
-	CHECK_EQ(links(), 4);
+	CHECK_EQ(rig_links(), 4);
 }
 
 static uint8_t told[SIPHASH_BYTES];
@@ -87,7 +56,7 @@ TEST(each_proof_has_a_number_of_its_own)
 	struct rig_end p, q;
 
 	rig_tamper = name_another;
-	join(&p, &q);
+	rig_join(&p, &q);
 	CHECK(rig_tamper == NULL);
 	CHECK(memcmp(told, rig_said[SAY_I_AM].number, sizeof(told)) != 0);
 	rig_close(&p);
@@ -100,9 +69,9 @@ TEST(a_link_that_the_peer_has_not_is_replaced)
 {
 	struct rig_end p[2], q[2];
 
-	join(&p[0], &q[0]);
+	rig_join(&p[0], &q[0]);
 	p[0].a->link->token ^= 1;
-	join(&p[1], &q[1]);
+	rig_join(&p[1], &q[1]);
 	CHECK_EQ(rig_said[SAY_GONE].kind, SAY_GONE);
 	CHECK(q[1].a->link != q[0].a->link);
 	p[0].a->link->token ^= 1;
@@ -125,9 +94,9 @@ struct stage {
 /* Q has asked who that is. */
 static void m_connects(struct stage *st, uint8_t host)
 {
-	join(&st->p, &st->q);
-	st->places = places_in_use(st->q.a->link);
-	st->links = links();
+	rig_join(&st->p, &st->q);
+	st->places = rig_places(st->q.a->link);
+	st->links = rig_links();
 	rig_open(&st->with_m, ACROSS_ACCEPTED, rig_at(Q, 5432), rig_at(host, RIG_THEIRS));
 	rig_step(&st->with_m);
 	REQUIRE(rig_heard.kind == SAY_WHO);
@@ -155,7 +124,7 @@ static struct say taken(const struct stage *st)
 static void is_unharmed(struct stage *st)
 {
 	rig_steps();
-	CHECK_EQ(places_in_use(st->q.a->link), st->places);
+	CHECK_EQ(rig_places(st->q.a->link), st->places);
 	CHECK_EQ(st->p.a->in->produced, 0);
 	rig_put(&st->q, by_q);
 	CHECK(rig_has(&st->p, by_q));
@@ -163,7 +132,7 @@ static void is_unharmed(struct stage *st)
 	rig_close(&st->p);
 	rig_close(&st->q);
 	rig_close(&st->with_m);
-	CHECK_EQ(links(), st->links);
+	CHECK_EQ(rig_links(), st->links);
 }
 
 /* Such an M is a stranger: it gets a link of its own, or none. */
@@ -312,11 +281,11 @@ static uint8_t p_number[SIPHASH_BYTES];
 static void p_connects(struct stage *st, uint8_t host, uint32_t uid)
 {
 	struct say s = say_begin(SAY_WHO);
-	struct name_end at_p = rig_at(P, ++port), at_m = rig_at(host, RIG_THEIRS);
+	struct name_end at_p = rig_at(P, ++rig_port), at_m = rig_at(host, RIG_THEIRS);
 
-	join(&st->p, &st->q);
-	st->places = places_in_use(st->q.a->link);
-	st->links = links();
+	rig_join(&st->p, &st->q);
+	st->places = rig_places(st->q.a->link);
+	st->links = rig_links();
 	rig_open(&st->with_m, ACROSS_CONNECTED, at_p, at_m);
 	rig_step(&st->with_m); /* it publishes */
 	rig_ask(&at_m, &at_p, uid, &s);
@@ -535,7 +504,7 @@ TEST(a_server_meets_a_peer_of_an_older_version)
 
 TEST(a_server_of_an_older_version_asks)
 {
-	struct name_end at_p = rig_at(P, ++port), at_m = rig_at(Q, RIG_THEIRS);
+	struct name_end at_p = rig_at(P, ++rig_port), at_m = rig_at(Q, RIG_THEIRS);
 	struct say s = say_begin(SAY_WHO);
 	struct rig_end p;
 
