@@ -492,8 +492,7 @@ static void take_note(struct across_link *k, uint32_t immediate)
 /* Bytes that need no note. */
 static void take_bytes(struct across_link *k, const struct link_event *e)
 {
-	uint32_t place = link_immediate_id(e->immediate);
-	struct peer *a = place < ACROSS_PLACES ? k->at[place] : NULL;
+	struct peer *a = k->at[tells_place(e->immediate)];
 
 	if (a == &across_lost)
 		return;
@@ -502,7 +501,7 @@ static void take_bytes(struct across_link *k, const struct link_event *e)
 		hub_wrong(k, "bytes are for no connection");
 		return;
 	}
-	note_take_bytes(a, e->bytes, link_immediate_flags(e->immediate));
+	note_take_bytes(a, e->bytes, tells_consumed(e->immediate));
 }
 
 static void settle_places(struct across_link *k)

@@ -32,24 +32,24 @@ static uint8_t *staging_of(const struct peer *a)
 	return across_out_data((struct peer *)a);
 }
 
-/* `flags` of an immediate, or 0 for none. False: no room. */
-static bool write_bytes(struct peer *a, const struct ring_span *span, uint32_t flags)
+/* An immediate, or 0 for none. False: no room. */
+static bool write_bytes(struct peer *a, const struct ring_span *span, uint32_t immediate)
 {
 	struct across_link *k = a->link;
 	struct link_write w = {
 		.from = span->data,
 		.bytes = (uint32_t)span->len,
-		.flags = flags ? LINK_IMMEDIATE : 0,
+		.flags = immediate ? LINK_IMMEDIATE : 0,
 		.at = place_offset(a->peer_place) +
 		      (uint64_t)(span->data - staging_of(a)),
 		.memory = span->len > link_inline_max(k->link) ? &k->memory : NULL,
-		.immediate = link_immediate(a->peer_place, a->peer_generation, flags),
+		.immediate = immediate,
 	};
 
 	if (link_post(k->link, &w) < 0)
 		return false;
 	ring_rx_skip(&a->reader, span->len);
-	a->bare_at = flags ? 0 : link_posted(k->link);
+	a->bare_at = immediate ? 0 : link_posted(k->link);
 	return true;
 }
 
@@ -212,34 +212,14 @@ int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flag
 	return 0;
 }
 
-/* `few` with a NOTE_SHORT. */
-static void fill_note(struct note *note, struct peer *a, enum note_kind kind,
-		      const struct note_words *w, const struct ring_span *few)
+static int post_note(struct peer *a, enum note_kind kind, const struct note_words *w)
 {
-	*note = (struct note){.kind = (uint8_t)kind,
-			      .generation = a->peer_generation,
-			      .place = (uint8_t)a->peer_place};
-	if (kind != NOTE_SHORT) {
-		note->words = *w;
-		return;
-	}
-	note->few.produced = w->produced;
-	note->few.consumed = w->consumed;
-	if (few->len == 0)
-		return;
-	note->carried = (uint8_t)few->len;
-	note->few.at = (uint32_t)(few->data - staging_of(a));
-	memcpy(note->few.data, few->data, few->len);
-}
+	size_t bytes = kind == NOTE_SHORT ? NOTE_SHORT_BYTES : sizeof(struct note);
+	struct note note = {.kind = (uint8_t)kind,
+			    .generation = a->peer_generation,
+			    .place = (uint8_t)a->peer_place,
+			    .words = *w};
 
-static int post_note(struct peer *a, enum note_kind kind, const struct note_words *w,
-		     const struct ring_span *few)
-{
-	size_t bytes =
-		kind == NOTE_SHORT ? NOTE_SHORT_BYTES + few->len : sizeof(struct note);
-	struct note note;
-
-	fill_note(&note, a, kind, w, few);
 	return note_post(a->link, &note, bytes,
 			 kind == NOTE_LAST || !a->said ? LINK_SIGNAL : 0u);
 }
@@ -248,7 +228,7 @@ static int post_note(struct peer *a, enum note_kind kind, const struct note_word
 static bool tell_themselves(const struct peer *a, const struct note_words *w,
 			    const struct ring_span *last)
 {
-	return last->len > NOTE_CARRIED_MAX && a->sent.produced == a->reader.consumed &&
+	return last->len > 0 && a->sent.produced == a->reader.consumed &&
 	       w->produced == a->reader.consumed + last->len &&
 	       link_credit(a->link->link) > 1;
 }
@@ -256,16 +236,18 @@ static bool tell_themselves(const struct peer *a, const struct note_words *w,
 static void push_telling(struct peer *a, const struct note_words *w,
 			 const struct ring_span *last)
 {
-	uint64_t units = (w->consumed - a->sent.consumed) / TELLS_UNIT_BYTES;
+	uint64_t consumed = w->consumed - a->sent.consumed;
 
-	if (units > TELLS_UNITS_MAX)
-		units = TELLS_UNITS_MAX;
-	if (!write_bytes(a, last, TELLS_BYTES | (uint32_t)units << TELLS_UNITS_SHIFT)) {
+	if (consumed > TELLS_CONSUMED_MAX)
+		consumed = TELLS_CONSUMED_MAX;
+	if (!write_bytes(a, last,
+			 tells_immediate(a->peer_place, a->peer_generation,
+					 (uint32_t)consumed))) {
 		a->owes = a->untold = true;
 		return;
 	}
 	a->sent.produced = w->produced;
-	a->sent.consumed += units * TELLS_UNIT_BYTES;
+	a->sent.consumed += consumed;
 }
 
 void note_push(struct peer *a)
@@ -297,19 +279,11 @@ void note_push(struct peer *a)
 		push_telling(a, &w, &last);
 		return;
 	}
-	/* Before the words, which tell of them. */
-	if (last.len > 0 && (kind != NOTE_SHORT || last.len > NOTE_CARRIED_MAX)) {
-		if (!write_bytes(a, &last, 0)) {
-			a->owes = a->untold = true;
-			return;
-		}
-		last.len = 0;
-	}
-	if (post_note(a, kind, &w, &last) < 0) {
+	/* The bytes before the words, which tell of them. */
+	if ((last.len > 0 && !write_bytes(a, &last, 0)) || post_note(a, kind, &w) < 0) {
 		a->owes = a->untold = true;
 		return;
 	}
-	ring_rx_skip(&a->reader, last.len);
 	a->sent = w;
 	a->bare_at = 0;
 	if (!a->said)
@@ -405,16 +379,6 @@ void note_apply_all(struct peer *a)
 	wake(a);
 }
 
-/* The peer writes them there by a note, as it might have by itself. */
-static bool take_few(struct peer *a, const struct note *n)
-{
-	if (n->carried > NOTE_CARRIED_MAX ||
-	    n->few.at > (uint32_t)ACROSS_PLACE_BYTES - n->carried)
-		return false;
-	memcpy(across_in_data(a) + n->few.at, n->few.data, n->carried);
-	return true;
-}
-
 static bool are_words(const struct note_words *w)
 {
 	for (int i = 0; i < WIRE_TURNS; i++)
@@ -446,10 +410,8 @@ bool note_take(struct peer *a, const struct note *n)
 			return false;
 		a->came = n->words;
 	} else {
-		if (!take_few(a, n))
-			return false;
-		a->came.produced = n->few.produced;
-		a->came.consumed = n->few.consumed;
+		a->came.produced = n->words.produced;
+		a->came.consumed = n->words.consumed;
 	}
 	a->came.produced = later(a->came.produced, produced);
 	a->heard = true;
@@ -461,10 +423,10 @@ bool note_take(struct peer *a, const struct note *n)
 	return true;
 }
 
-void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t flags)
+void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t consumed)
 {
 	a->came.produced += bytes;
-	a->came.consumed += (flags >> TELLS_UNITS_SHIFT) * (uint64_t)TELLS_UNIT_BYTES;
+	a->came.consumed += consumed;
 	if (a->wire)
 		note_apply_all(a);
 }

@@ -12,12 +12,13 @@
 #include "remote/learn.h"
 #include "remote/learnt.h"
 #include "remote/remote.h"
+#include "remote/tells.h"
 #include "rendezvous/rendezvous.h"
 #include "ring/ring.h"
 
 /* Of the protocol: both ends have the same. */
 enum {
-	ACROSS_VERSION = 6,
+	ACROSS_VERSION = 7,
 	ACROSS_CREDITS = 128,
 	ACROSS_SENDS = 192,
 	ACROSS_BATCH = 32, /* events of one poll: notes that are polled and not handled */
@@ -56,7 +57,7 @@ static_assert(ACROSS_PLACES_AT % 4096 == 0, "places lie on pages");
 static_assert(ACROSS_LINKS <= 64, "a word has a bit for each link");
 
 enum note_kind {
-	NOTE_SHORT = 1, /* the cursors, and few bytes */
+	NOTE_SHORT = 1, /* the cursors */
 	NOTE_LONG,	/* all words */
 	NOTE_LAST,	/* all words, and no more will come */
 	NOTE_OFFER,	/* memory for the stream's next bytes */
@@ -81,8 +82,6 @@ struct note_words {
 	uint32_t ready_epoch, want_down, closed, rx_bound;
 	uint32_t zero;
 };
-
-#define NOTE_CARRIED_MAX 160u
 
 /* From the receiver: the bytes from `position` on may be written there. */
 struct note_offer {
@@ -142,14 +141,9 @@ struct note_bulk {
 struct note {
 	uint32_t number;		 /* of the link's notes in this direction */
 	uint8_t kind, generation, place; /* generation and place: the receiver's */
-	uint8_t carried;		 /* bytes of the stream in a NOTE_SHORT */
+	uint8_t zero;
 	union {
 		struct note_words words;
-		struct {
-			uint64_t produced, consumed;
-			uint32_t at; /* of the bytes, in the receiver's place */
-			uint8_t data[NOTE_CARRIED_MAX];
-		} few;
 		struct note_offer offer;
 		struct note_verdict verdict;
 		struct note_bulk bulk;
@@ -157,20 +151,11 @@ struct note {
 };
 
 static_assert(sizeof(struct note) <= ACROSS_NOTE_BYTES, "layout of notes");
-static_assert(offsetof(struct note, words.consumed) ==
-		      offsetof(struct note, few.consumed),
-	      "cursors lie in one place");
-#define NOTE_SHORT_BYTES offsetof(struct note, few.data)
+#define NOTE_SHORT_BYTES offsetof(struct note, words.up_at)
 
-/*
- * The flags of an immediate: 0 comes with a note. Of a write that is the stream's next bytes, and
- * needs none: TELLS_BYTES, and above it how much has been consumed since that was told last, in
- * units, rounded down.
- */
-#define TELLS_BYTES	  1u
-#define TELLS_UNITS_SHIFT 1
-#define TELLS_UNITS_MAX	  127u
-#define TELLS_UNIT_BYTES  2048u
+static_assert(ACROSS_PLACES <= 1 << TELLS_PLACE_BITS, "an id holds a place");
+static_assert(TELLS_CONSUMED_MAX >= ACROSS_PLACE_BYTES,
+	      "all that can be consumed is told");
 
 enum across_state {
 	ACROSS_FREE = 0,
@@ -479,8 +464,8 @@ void note_push(struct peer *a);
 int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags);
 /* A note for this connection has come. False: it cannot be. */
 bool note_take(struct peer *a, const struct note *n);
-/* So many bytes have, with these flags. */
-void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t flags);
+/* So many bytes have, and so many of ours have been consumed. */
+void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t consumed);
 /* Words from elsewhere that are as new as the last note's. False: they cannot be. */
 bool note_take_words(struct peer *a, const struct note_words *words);
 /* How many bytes the peer has not been told of; and the first of them that lie in a row. */

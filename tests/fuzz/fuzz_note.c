@@ -115,11 +115,6 @@ static void note(void)
 	uint32_t more = next() * 16u, consumed = next() * 16u;
 
 	switch (n.kind) {
-	case NOTE_SHORT:
-		n.few.produced = p.a->sent.produced + more;
-		n.few.consumed = p.a->sent.consumed + consumed;
-		n.carried = (uint8_t)(more < NOTE_CARRIED_MAX ? more : 0);
-		break;
 	case NOTE_OFFER:
 		n.offer = (struct note_offer){.position = p.a->sent.consumed,
 					      .address = (uintptr_t)p.a->link->window,

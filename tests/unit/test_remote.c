@@ -52,20 +52,20 @@ STREAM_TEST(bytes_go_by_the_link)
 	CHECK(atomic_load(&report_now.rx_rdma_bytes) - came >= 5000);
 }
 
-/* A send that is too large for a note is one write, which tells of itself and of what has been
- * read the other way. */
-STREAM_TEST(one_write_for_a_send)
+/* A send is one write, which tells of itself and of what has been read the other way. */
+static void turns(struct pair *p, size_t bytes)
 {
-	enum { TURNS = 200, BYTES = 1000 };
-	struct pair p = pair_open_up();
-	struct across_link *k[2] = {peer_of(fd_sock(p.a))->link,
-				    peer_of(fd_sock(p.b))->link};
-	uint64_t notes[2], posted[2];
+	enum { TURNS = 200 };
+	struct across_link *k[2] = {peer_of(fd_sock(p->a))->link,
+				    peer_of(fd_sock(p->b))->link};
+	struct wire_dir *out = fd_sock(p->a)->out;
+	uint64_t notes[2], posted[2], start = load_relaxed(&out->produced);
 	for (size_t i = 0; i < 2 * TURNS; i++) {
-		put(p.a, i * BYTES, BYTES, 1);
-		get(p.b, i * BYTES, BYTES, 1);
-		put(p.b, i * BYTES, BYTES, 2);
-		get(p.a, i * BYTES, BYTES, 2);
+		put(p->a, i * bytes, bytes, 1);
+		get(p->b, i * bytes, bytes, 1);
+		CHECK_EQ(load_relaxed(&out->consumed), start + i * bytes);
+		put(p->b, i * bytes, bytes, 2);
+		get(p->a, i * bytes, bytes, 2);
 		for (int j = 0; i == TURNS - 1 && j < 2; j++) {
 			notes[j] = k[j]->notes_sent;
 			posted[j] = link_posted(k[j]->link);
@@ -74,11 +74,20 @@ STREAM_TEST(one_write_for_a_send)
 	for (int j = 0; j < 2; j++) {
 		/* Where the ring begins again a send is two, with a note. */
 		CHECK(k[j]->notes_sent - notes[j] <=
-		      TURNS * BYTES / WIRE_AREA0_BYTES + 2);
+		      TURNS * bytes / WIRE_AREA0_BYTES + 2);
 		/* Beside them what the link says for itself. */
 		CHECK(link_posted(k[j]->link) - posted[j] < TURNS + TURNS / 4);
 	}
-	pair_close(&p);
+}
+
+STREAM_TEST(one_write_for_a_send)
+{
+	static const size_t bytes[] = {1, 64, 1000};
+	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+		struct pair p = pair_open_up();
+		turns(&p, bytes[i]);
+		pair_close(&p);
+	}
 }
 
 /* What was not read is no clean end, nor is what may not have come. */

@@ -129,11 +129,8 @@ static void fill_note(const struct peer *a, struct note *n)
 {
 	switch (n->kind) {
 	case NOTE_SHORT:
-		n->carried = (uint8_t)pick(NOTE_CARRIED_MAX + 2);
-		n->few.produced = position(a->sent.produced);
-		n->few.consumed = position(a->sent.consumed);
-		n->few.at = offset();
-		fill(n->few.data, sizeof(n->few.data));
+		n->words.produced = position(a->sent.produced);
+		n->words.consumed = position(a->sent.consumed);
 		break;
 	case NOTE_OFFER:
 	case NOTE_VERDICT:
@@ -211,14 +208,8 @@ static struct note next_note(const struct peer *a, enum note_kind kind)
 			 .generation = a->peer_generation,
 			 .place = (uint8_t)a->peer_place};
 
-	if (kind == NOTE_SHORT) {
-		n.few.produced = a->sent.produced + 10;
-		n.few.consumed = a->sent.consumed;
-		n.carried = 10;
-	} else {
-		n.words = a->sent;
-		n.words.produced += 10;
-	}
+	n.words = a->sent;
+	n.words.produced += 10;
 	return n;
 }
 
@@ -227,18 +218,6 @@ static void larger_area(struct peer *a, struct note *n)
 	*n = next_note(a, NOTE_LONG);
 	n->words.turn_at[++n->words.turn_seq % WIRE_TURNS] = a->sent.produced;
 	n->words.turn_area[n->words.turn_seq % WIRE_TURNS] = ACROSS_AREA_LIMIT + 1;
-}
-
-static void few_past_the_place(struct peer *a, struct note *n)
-{
-	*n = next_note(a, NOTE_SHORT);
-	n->few.at = ACROSS_PLACE_BYTES - 9;
-}
-
-static void more_than_a_note(struct peer *a, struct note *n)
-{
-	*n = next_note(a, NOTE_SHORT);
-	n->carried = NOTE_CARRIED_MAX + 1;
 }
 
 static void another_place(struct peer *a, struct note *n)
@@ -262,8 +241,7 @@ static void another_number(struct peer *a, struct note *n)
 STREAM_TEST(each_lie_of_a_note_fails_the_link)
 {
 	static void (*const lies[])(struct peer *, struct note *) = {
-		larger_area,   few_past_the_place, more_than_a_note,
-		another_place, another_generation, another_number};
+		larger_area, another_place, another_generation, another_number};
 
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
 		struct pair p = pair_open_up();
