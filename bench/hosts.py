@@ -12,6 +12,8 @@ has fallen back to TCP, and rsockets neither where the device has sent next to n
 `plain-peer` is what a connection costs that cannot be accelerated: the client under Viaduct, with
 daemon and device, the server without.
 
+With --operations nothing is timed: what a message costs each of them is counted (operations.py).
+
 usage: hosts.py [OPTION]... VIADUCT CACHE
 
 The other programs come from VIADUCT's build folder. CACHE keeps the kernel.
@@ -28,6 +30,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "guest"))
 import bed as beds  # noqa: E402
 import guest  # noqa: E402
 import kernel  # noqa: E402
+import operations  # noqa: E402
 
 SERVER = beds.ADDRESSES["IPv4"][0]
 PORT = 7300
@@ -182,8 +185,18 @@ def parse(arguments):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", action="append", metavar="TEXT",
                         help="rows whose name holds this text, and others that are named so")
+    parser.add_argument("--operations", action="store_true",
+                        help="counts what is asked of the device and the kernel for a message")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     return beds.parse(parser, ["--expect", "rdma", *arguments])
+
+
+def count(bed):
+    """SMC is left out: between such devices it is TCP."""
+    env = f"env LD_PRELOAD={operations.PRELOAD} VERBS_COUNT={operations.COUNT}"
+    return operations.table(bed, pair, [
+        TCP, *(Contender(c.name, f"{env} {'' if c.name == 'rsockets' else c.before}", c.rstream)
+               for c in CONTENDERS if c.name in ("viaduct", "rsockets"))])
 
 
 def compare(*arguments):
@@ -197,9 +210,9 @@ def compare(*arguments):
         content = beds.make_image(debian, options)
         for program in ("rstream", "pidof", "sleep"):
             content.program(program)
-        content.python("socket", "time")
+        content.python("glob", "socket", "time")
         content.binary(RSPRELOAD, RSPRELOAD)
-        for name in ("smc", "rsock"):
+        for name in ("smc", "rsock", "verbs_count"):
             content.binary(preloaded(folder, name), f"/tests/{name}.so")
         content.file("/tests/connects.py", HERE / "programs" / "connects.py")
         content.binary(beds.built(options, "libviaduct-rpc.so"), "/viaduct/libviaduct-rpc.so")
@@ -209,6 +222,9 @@ def compare(*arguments):
         with beds.hosts(debian, content, options) as bed:
             for side in (bed.a, bed.b):
                 side.must("modprobe smc; sysctl -w net.ipv4.tcp_congestion_control=cubic")
+            if options.operations:
+                results = count(bed)
+                rows = []
             for name in rows:
                 results[name] = row(bed, name, options.rounds)
     if options.json:
