@@ -210,7 +210,8 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 	const int *c = plan->set.floor_cpus;
 	char names[16], loads[96];
 	bench_machine_text(out);
-	print_absent(out);
+	if (!plan->host.name)
+		print_absent(out);
 	if (f->line_ns > LINE_BELIEVED_NS || f->rtt_ns > RTT_BELIEVED * f->line_ns) {
 		bench_head_line(out,
 				"floor      no figures of the raw ring: the machine was "
@@ -242,6 +243,13 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 			"rate       %u round trips a second; medians and ratios are "
 			"of their times",
 			plan->rate);
+	if (plan->host.name)
+		bench_head_line(out, "hosts      the servers run on %s (%s)%s",
+				plan->host.name, plan->host.address,
+				plan->host.has_rsockets
+					? ""
+					: "; no rsockets, for want of a device or of "
+					  "librspreload.so");
 	fputc('\n', out);
 	/* "rtt-epoll x100 free busy-12", "rtt-epoll x10000 busy", "rtt-epoll" */
 	bench_table_head(out,
@@ -271,6 +279,10 @@ static void print_json_head(const struct plan *plan, FILE *out, const struct flo
 		plan_placement_names(names, plan), plan->set.cpus[0], plan->set.cpus[1],
 		plan_busy_max(plan), plan->think_us, plan->active, plan->rate);
 	write_json_string(out, plan->set.congestion);
+	if (plan->host.name) {
+		fprintf(out, ",\"host\":");
+		write_json_string(out, plan->host.name);
+	}
 	json_peers(out);
 	if (plan->matrix)
 		fprintf(out, ",\"matrix\":true,\"recheck\":%u", plan->recheck);
@@ -442,6 +454,14 @@ int cmd_bench(int argc, char **argv)
 		return status > 0 ? 0 : EXIT_USAGE;
 	if (plan.verdict)
 		return matrix_verdict(plan.files, plan.file_count, plan.fail_below);
+	if (plan.answers)
+		return host_answer(plan.host.port);
+	if (plan.host.name && host_find(&plan.host) < 0)
+		return 1;
+	if (plan.host.name) {
+		plan.set.host = &plan.host;
+		plan.set.address = plan.host.address;
+	}
 	if (plan.report && report_begin(plan.report, plan.json) < 0)
 		return 1;
 	status = plan.server ? run_programs(&plan) : run_patterns(&plan);

@@ -82,7 +82,10 @@ struct bench_job {
 	int cpu;		/* to run on, or -1 */
 	const char *address;	/* client: TCP port, or "@" and an abstract name */
 	const char *congestion; /* of TCP sockets; "" leaves the system's */
+	const char *
+		host; /* where the server listens, in numbers; NULL: on this host alone */
 	bool unix_domain;
+	bool rsockets; /* a library that was preloaded makes them */
 	bool server;
 	int result_fd;
 	int peer; /* client: the server's process, for its processor time; or 0 */
@@ -93,10 +96,11 @@ struct bench_job {
 struct bench_result {
 	uint64_t ops; /* round trips, messages or connections */
 	uint64_t ns;
-	uint64_t tx_bytes, rx_bytes;   /* moved, as the program saw it */
-	uint64_t bad;		       /* checks of content that failed */
-	uint64_t cpu_ns;	       /* client: processor time of its process */
-	uint64_t peer_cpu_ns;	       /* and of the server's, in the same time */
+	uint64_t tx_bytes, rx_bytes; /* moved, as the program saw it */
+	uint64_t bad;		     /* checks of content that failed */
+	uint64_t cpu_ns;	     /* client: processor time of its process */
+	uint64_t peer_cpu_ns;	     /* and of the server's, in the same time */
+	uint64_t phase; /* which timed phase of the client's that was, from 1 */
 	double logp[BENCH_LOGP_COUNT]; /* client */
 	double setup[BENCH_SETUP_COUNT];
 	double latency[BENCH_LATENCY_COUNT]; /* of round trips; 0 unknown */
@@ -186,8 +190,9 @@ size_t bench_copy_cold_bytes(void);
 struct bench_contender {
 	const char *name;
 	bool unix_domain, via_server, via_client;
-	bool spin;  /* run the pattern with spinning nonblocking calls instead */
-	bool floor; /* not sockets at all: the raw ring */
+	bool rsockets; /* between two hosts */
+	bool spin;     /* run the pattern with spinning nonblocking calls instead */
+	bool floor;    /* not sockets at all: the raw ring */
 	enum bench_copy copy;	       /* or a way to copy */
 	const struct bench_peer *peer; /* or another system's own benchmark */
 	const char *viaduct_spin; /* VIADUCT_SPIN at both ends; NULL: as it is here */
@@ -221,6 +226,9 @@ struct bench_setting {
 	int floor_cpus[2]; /* two processors, or -1 */
 	uint64_t time_ns;
 	const char *congestion;
+	const char *address; /* of the server's host, in numbers; NULL: this one */
+	const struct host
+		*host; /* which is asked for the server; NULL: it is started here */
 };
 
 /* 0 when `viaduct run` can run this program; else it has said why, and -ENOEXEC. */

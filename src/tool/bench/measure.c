@@ -13,41 +13,10 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "tool/bench/bench.h"
+#include "tool/bench/end.h"
+#include "tool/bench/host.h"
 
-enum { RESULT_FD = 200, ARGS_MAX = 40, GRACE_MS = 120000, CONN_MS = 20 };
-
-struct end {
-	pid_t pid;
-	int fd; /* what it says */
-	char text[512];
-	size_t len;
-	struct bench_result res;
-};
-
-struct words {
-	char *v[ARGS_MAX];
-	unsigned n;
-	char text[1024];
-	size_t used;
-};
-
-static void add_word(struct words *w, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void add_word(struct words *w, const char *fmt, ...)
-{
-	va_list ap;
-	char *at = w->text + w->used;
-	va_start(ap, fmt);
-	int n = vsnprintf(at, sizeof(w->text) - w->used, fmt, ap);
-	va_end(ap);
-	if (n < 0 || (size_t)n >= sizeof(w->text) - w->used || w->n + 1 >= ARGS_MAX)
-		abort(); /* all words are short and ours */
-	w->v[w->n++] = at;
-	w->v[w->n] = NULL;
-	w->used += (size_t)n + 1;
-}
+enum { GRACE_MS = HOST_LIMIT_MS, CONN_MS = 20 };
 
 static void fail(struct bench_sample *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -62,39 +31,6 @@ static void fail(struct bench_sample *s, const char *fmt, ...)
 	va_end(ap);
 }
 
-static const char *own_path(void)
-{
-	static char path[512];
-	ssize_t n = path[0] ? 0 : readlink("/proc/self/exe", path, sizeof(path) - 1);
-	return n < 0 ? "viaduct" : path;
-}
-
-static int start(struct end *e, char **argv)
-{
-	int fds[2];
-	pid_t parent = getpid();
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -errno;
-	e->pid = fork();
-	if (e->pid < 0) {
-		close(fds[0]);
-		close(fds[1]);
-		return -errno;
-	}
-	if (e->pid == 0) {
-		/* An interrupted bench must not leave spinning processes behind. */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent || dup2(fds[1], RESULT_FD) < 0)
-			_exit(1);
-		execv(argv[0], argv);
-		_exit(127);
-	}
-	close(fds[1]);
-	e->fd = fds[0];
-	return 0;
-}
-
 int bench_check_viaduct(void)
 {
 	int status = -1;
@@ -102,7 +38,8 @@ int bench_check_viaduct(void)
 	if (pid == 0) {
 		int null = open("/dev/null", O_WRONLY);
 		dup2(null, STDOUT_FILENO);
-		execl(own_path(), own_path(), "run", "--", own_path(), "--version", NULL);
+		execl(end_program(), end_program(), "run", "--", end_program(),
+		      "--version", NULL);
 		_exit(127);
 	}
 	if (pid > 0)
@@ -110,58 +47,53 @@ int bench_check_viaduct(void)
 	return status ? -ENOEXEC : 0;
 }
 
-static void stop(struct end *e)
-{
-	if (e->fd >= 0)
-		close(e->fd);
-	if (e->pid > 0) {
-		kill(e->pid, SIGKILL);
-		waitpid(e->pid, NULL, 0);
-	}
-	e->fd = -1;
-	e->pid = -1;
-}
-
-/* Reads what the end has to say, once. False at its end. */
-static bool hear(struct end *e)
-{
-	ssize_t n = read(e->fd, e->text + e->len, sizeof(e->text) - 1 - e->len);
-	if (n <= 0) {
-		close(e->fd);
-		e->fd = -1;
-		return false;
-	}
-	e->len += (size_t)n;
-	e->text[e->len] = 0;
-	return true;
-}
-
-static const char *find_line(const struct end *e, const char *key)
-{
-	const char *at = strstr(e->text, key);
-	return at && strchr(at, '\n') ? at + strlen(key) : NULL;
-}
-
 /* Waits for the server's address. */
 static int hear_address(struct end *e, char address[64])
 {
 	struct pollfd p = {.fd = e->fd, .events = POLLIN};
 	const char *at;
-	while (!(at = find_line(e, "address ")))
-		if (poll(&p, 1, GRACE_MS) <= 0 || !hear(e))
+	while (!(at = end_find(e, "address ")))
+		if (poll(&p, 1, GRACE_MS) <= 0 || !end_hear(e))
 			return -ETIMEDOUT;
 	snprintf(address, 64, "%.*s", (int)strcspn(at, "\n"), at);
 	return 0;
 }
 
-static bool ended_badly(const struct end *e)
+/* Goes on behind the next line that begins with this word, if there is one behind *passed. */
+static bool pass_line(const struct end *e, const char *word, size_t *passed)
 {
-	return find_line(e, "error ") || (e->fd < 0 && !find_line(e, "result "));
+	const char *at = strstr(e->text + *passed, word);
+	const char *end = at ? strchr(at + 1, '\n') : NULL;
+
+	if (end)
+		*passed = (size_t)(end - e->text);
+	return end != NULL;
 }
 
-static int hear_both(struct end *a, struct end *b, uint64_t limit_ns)
+/* How far what an end says has been answered: the client's phases, the other host's clocks. */
+struct talk {
+	size_t phases, clocks;
+};
+
+/*
+ * The server is on another host. Its clock is read where a timed phase of the client's begins and where
+ * it ends, while the client waits; and the server may go once the client has ended.
+ */
+static void ask_host(struct ends *e, struct talk *t)
 {
+	while (pass_line(&e->client, "phase", &t->phases))
+		host_say(e->server.fd, HOST_CLOCK);
+	while (e->client.fd >= 0 && pass_line(&e->server, "\nclock ", &t->clocks))
+		host_say(e->client.fd, "!");
+	if (e->client.fd < 0)
+		host_say(e->server.fd, HOST_END);
+}
+
+static int hear_both(struct ends *ends, uint64_t limit_ns)
+{
+	struct end *a = &ends->server, *b = &ends->client;
 	uint64_t until = bench_now_ns() + limit_ns;
+	struct talk talk = {0, 0};
 	while (a->fd >= 0 || b->fd >= 0) {
 		struct pollfd p[2] = {{.fd = a->fd, .events = POLLIN},
 				      {.fd = b->fd, .events = POLLIN}};
@@ -169,11 +101,13 @@ static int hear_both(struct end *a, struct end *b, uint64_t limit_ns)
 		if (now >= until || poll(p, 2, (int)((until - now) / 1000000 + 1)) < 0)
 			return -ETIMEDOUT;
 		if (p[0].revents)
-			hear(a);
+			end_hear(a);
 		if (p[1].revents)
-			hear(b);
+			end_hear(b);
+		if (ends->set->host && a->fd >= 0)
+			ask_host(ends, &talk);
 		/* When one end has failed, the other may wait for ever. */
-		if (ended_badly(a) || ended_badly(b))
+		if (end_is_bad(a) || end_is_bad(b))
 			return -EPIPE;
 	}
 	return 0;
@@ -182,29 +116,34 @@ static int hear_both(struct end *a, struct end *b, uint64_t limit_ns)
 static void take_result(struct end *e, const char *name, struct bench_sample *s)
 {
 	struct bench_result *r = &e->res;
-	const char *at = find_line(e, "error ");
+	const char *at = end_find(e, "error ");
 	int status = 0;
 
 	if (at)
 		fail(s, "%s: %.*s", name, (int)strcspn(at, "\n"), at);
-	at = find_line(e, "result ");
+	at = end_find(e, "result ");
 	if (!at ||
-	    sscanf(at, "%lu %lu %lu %lu %lu %lu %lu", &r->ops, &r->ns, &r->tx_bytes,
-		   &r->rx_bytes, &r->bad, &r->cpu_ns, &r->peer_cpu_ns) != 7)
+	    sscanf(at, "%lu %lu %lu %lu %lu %lu %lu %lu", &r->ops, &r->ns, &r->tx_bytes,
+		   &r->rx_bytes, &r->bad, &r->cpu_ns, &r->peer_cpu_ns, &r->phase) != 8)
 		fail(s, "%s ended without a result", name);
-	at = find_line(e, "logp ");
+	at = end_find(e, "logp ");
 	if (at)
 		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->logp[0], &r->logp[1],
 		       &r->logp[2], &r->logp[3], &r->logp[4], &r->logp[5]);
-	at = find_line(e, "setup ");
+	at = end_find(e, "setup ");
 	if (at)
 		sscanf(at, "%lf %lf %lf %lf %lf %lf", &r->setup[0], &r->setup[1],
 		       &r->setup[2], &r->setup[3], &r->setup[4], &r->setup[5]);
-	at = find_line(e, "latency ");
+	at = end_find(e, "latency ");
 	if (at)
 		sscanf(at, "%lf %lf %lf", &r->latency[BENCH_P50], &r->latency[BENCH_P99],
 		       &r->latency[BENCH_P999]);
-	if (s->error[0] || waitpid(e->pid, &status, 0) != e->pid)
+	if (s->error[0])
+		return;
+	at = end_find(e, "status ");
+	if (e->pid < 0) /* the other host's */
+		status = at ? atoi(at) : -1;
+	else if (waitpid(e->pid, &status, 0) != e->pid)
 		return;
 	e->pid = -1;
 	if (status)
@@ -219,76 +158,51 @@ static uint64_t field(const char *json, const char *name)
 	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
+static void add_report(const char *line, struct bench_sample *s)
+{
+	const char *at = strstr(line, "\"reasons\":");
+	s->reported = true;
+	s->direct_bytes +=
+		field(line, "tx_direct_bytes") + field(line, "rx_direct_bytes");
+	s->tcp_bytes += field(line, "tx_tcp_bytes") + field(line, "rx_tcp_bytes");
+	at = at ? strchr(at, '{') : NULL;
+	if (at && at[1] != '}')
+		snprintf(s->reasons, sizeof(s->reasons), "%.*s",
+			 (int)strcspn(at, "}") + 1, at);
+}
+
 /* Adds up the lines that `viaduct run --report` has left. */
 static void read_report(const char *path, struct bench_sample *s)
 {
 	char line[4096];
 	FILE *f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f)) {
-		const char *at = strstr(line, "\"reasons\":");
-		s->reported = true;
-		s->direct_bytes +=
-			field(line, "tx_direct_bytes") + field(line, "rx_direct_bytes");
-		s->tcp_bytes += field(line, "tx_tcp_bytes") + field(line, "rx_tcp_bytes");
-		at = at ? strchr(at, '{') : NULL;
-		if (at && at[1] != '}')
-			snprintf(s->reasons, sizeof(s->reasons), "%.*s",
-				 (int)strcspn(at, "}") + 1, at);
-	}
+	while (f && fgets(line, sizeof(line), f))
+		add_report(line, s);
 	if (f)
 		fclose(f);
 }
 
-struct ends {
-	const struct bench_setting *set;
-	const struct bench_row *row;
-	const struct bench_contender *who;
-	const char *report;
-	struct end server, client;
-};
-
-static void build_words(struct words *w, const struct ends *e, const char *address)
+/* What the other host has said of its server: its report, and its clock at each begin and end of a
+ * phase of the client's. */
+static void take_host(struct ends *e, struct bench_sample *s)
 {
-	const struct bench_setting *set = e->set;
-	const struct bench_row *row = e->row;
-	const struct bench_contender *who = e->who;
-	bool server = !address;
+	static const char report[] = "\nreport ", clock[] = "\nclock ";
+	uint64_t phase = e->client.res.phase, n = 0, begin = 0;
+	char line[4096];
 
-	add_word(w, "%s", own_path());
-	if (server ? who->via_server : who->via_client) {
-		add_word(w, "run");
-		add_word(w, "--report");
-		add_word(w, "%s", e->report);
-		if (who->viaduct_spin)
-			add_word(w, "--spin=%s", who->viaduct_spin);
-		if (row->pattern->shape == BENCH_SETUP)
-			add_word(w, "--upgrade-after=0");
-		add_word(w, "--");
-		add_word(w, "%s", own_path());
+	for (const char *at = e->server.text; (at = strstr(at, report));) {
+		at += sizeof(report) - 1;
+		snprintf(line, sizeof(line), "%.*s", (int)strcspn(at, "\n"), at);
+		add_report(line, s);
 	}
-	add_word(w, "bench");
-	add_word(w, "--role");
-	add_word(w, server ? "server" : "client");
-	add_word(w, "--pattern");
-	add_word(w, "%s", who->spin ? "rtt-spin" : row->pattern->name);
-	add_word(w, "--size=%zu", row->size_bytes);
-	add_word(w, "--conns=%u", row->conns);
-	add_word(w, "--active=%u", row->active);
-	add_word(w, "--think-us=%u", row->think_us);
-	if (row->rate)
-		add_word(w, "--rate=%u", row->rate);
-	if (!row->matrix)
-		add_word(w, "--latencies");
-	add_word(w, "--time-ns=%ju", (uintmax_t)set->time_ns);
-	add_word(w, "--cpu=%d", set->cpus[server ? 0 : 1]);
-	add_word(w, "--result-fd=%d", RESULT_FD);
-	add_word(w, "--congestion=%s", set->congestion);
-	if (who->unix_domain)
-		add_word(w, "--unix");
-	if (server)
-		return;
-	add_word(w, "--address=%s", address);
-	add_word(w, "--peer=%d", (int)e->server.pid);
+	for (const char *at = e->server.text; (at = strstr(at, clock)); n++) {
+		uint64_t now = strtoull(at += sizeof(clock) - 1, NULL, 10);
+
+		if (phase > 0 && n == 2 * phase - 2)
+			begin = now;
+		else if (phase > 0 && n == 2 * phase - 1 && begin && now > begin)
+			e->client.res.peer_cpu_ns = now - begin;
+	}
 }
 
 /* Processes that use the processors meanwhile; they die with us or by stop_busy. */
@@ -345,37 +259,42 @@ static void compare(const struct end *server, const struct end *client,
 	s->server_cpu_ns = (double)b->peer_cpu_ns / (double)b->ops;
 }
 
+static int start_server(struct ends *e)
+{
+	return e->set->host ? host_start(e->set->host, e) : end_start(e, NULL);
+}
+
 static void run_ends(struct ends *e, struct bench_sample *s)
 {
-	struct words sw = {.n = 0}, cw = {.n = 0};
 	char address[64];
+	int r = start_server(e);
 
-	build_words(&sw, e, NULL);
-	if (start(&e->server, sw.v) < 0) {
-		fail(s, "cannot start the server: %s", strerror(errno));
+	if (r < 0) {
+		fail(s, "cannot start the server: %s", strerror(-r));
 		return;
 	}
 	if (hear_address(&e->server, address) < 0) {
 		take_result(&e->server, "server", s);
 		goto stop_server;
 	}
-	build_words(&cw, e, address);
-	if (start(&e->client, cw.v) < 0) {
-		fail(s, "cannot start the client: %s", strerror(errno));
+	r = end_start(e, address);
+	if (r < 0) {
+		fail(s, "cannot start the client: %s", strerror(-r));
 		goto stop_server;
 	}
-	if (hear_both(&e->server, &e->client,
-		      e->set->time_ns * 8 + (GRACE_MS + CONN_MS * e->row->conns) *
-						    1000000ull) == -ETIMEDOUT)
+	if (hear_both(e, e->set->time_ns * 8 + (GRACE_MS + CONN_MS * e->row->conns) *
+						       1000000ull) == -ETIMEDOUT)
 		fail(s, "timed out: client %s, server %s",
 		     e->client.fd < 0 ? "ended" : "hangs",
 		     e->server.fd < 0 ? "ended" : "hangs");
 	take_result(&e->client, "client", s);
 	take_result(&e->server, "server", s);
+	if (e->set->host)
+		take_host(e, s);
 	compare(&e->server, &e->client, s);
-	stop(&e->client);
+	end_stop(&e->client);
 stop_server:
-	stop(&e->server);
+	end_stop(&e->server);
 }
 
 static void measure_floor(const struct bench_setting *set, const struct bench_row *row,
@@ -435,11 +354,16 @@ void bench_measure(const struct bench_setting *set, const struct bench_row *row,
 {
 	const char *tmp = getenv("TMPDIR");
 	char dir[256], report[300];
-	struct ends ends = {
-		set, row, who, report, {.pid = -1, .fd = -1}, {.pid = -1, .fd = -1}};
+	static struct ends ends; /* large */
 	pid_t *busy = NULL;
 
 	memset(sample, 0, sizeof(*sample));
+	memset(&ends, 0, sizeof(ends));
+	ends.set = set;
+	ends.row = row;
+	ends.who = who;
+	ends.report = report;
+	ends.server.pid = ends.server.fd = ends.client.pid = ends.client.fd = -1;
 	if (who->floor) {
 		measure_floor(set, row, sample);
 		return;

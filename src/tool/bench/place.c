@@ -80,6 +80,8 @@ int plan_place(struct plan *plan)
 		if (plan->placement[i] == PLAN_TWO && found < 2)
 			return plan_complain(
 				"one processor only, choose another placement", "two");
+	if (plan->host.name) /* there is no memory that both ends share */
+		set->floor_cpus[0] = set->floor_cpus[1] = -1;
 	*set = plan_setting(plan, plan->placement[0]);
 	return check_policy(plan);
 }

@@ -16,6 +16,7 @@ static const struct bench_contender contenders[] = {
 	{.name = "tcp"},
 	{.name = "viaduct", .via_server = true, .via_client = true},
 	{.name = "tcp-spin", .spin = true},
+	{.name = "rsockets", .rsockets = true},
 	{.name = "unix", .unix_domain = true},
 	{.name = "floor", .floor = true},
 	{.name = "ring", .copy = BENCH_COPY_RING},
@@ -32,6 +33,8 @@ static const struct bench_contender plain_contenders[] = {
 
 static const char help_text[] =
 	"usage: viaduct bench [OPTION...]\n"
+	"       viaduct bench --host HOST [--port PORT] [OPTION...]\n"
+	"       viaduct bench --answer [--port PORT]\n"
 	"       viaduct bench --verdict [--fail-below X] FILE.json...\n"
 	"       viaduct bench [--pairs N] [--wait SEC] [--json FILE | --report DIR]\n"
 	"                     -- SERVER [ARG...] -- CLIENT [ARG...]\n"
@@ -50,7 +53,11 @@ static const char help_text[] =
 	"  --sizes LIST       message sizes, as 64,16K,4M (default: 1 B to 4 MiB)\n"
 	"  --over LIST        of tcp, viaduct, tcp-spin, unix, floor, of ways to copy\n"
 	"                     ring, vm-write, vm-read, and of other systems' ucx, fi,\n"
-	"                     where installed (default: all)\n"
+	"                     where installed (default: all); with --host of tcp,\n"
+	"                     viaduct, tcp-spin, rsockets\n"
+	"  --host HOST        the servers run on that host, which has to answer\n"
+	"  --answer           be the other host of what `viaduct bench --host` measures\n"
+	"  --port PORT        where it answers (default 7432)\n"
 	"  --pairs N          measurements of each kind (default 5)\n"
 	"  --time SEC         length of one measurement (default 0.5)\n"
 	"  --placement WHERE  two (processors), one, or free (default two); as a list\n"
@@ -101,7 +108,7 @@ int plan_complain(const char *what, const char *value)
 	return complain(what, value);
 }
 
-static bool in_list(const char *list, const char *name)
+bool plan_names(const char *list, const char *name)
 {
 	size_t len = strlen(name);
 	for (const char *at = list; at; at = strchr(at, ',')) {
@@ -121,16 +128,22 @@ static bool is_peer(const char *name)
 	return false;
 }
 
+const struct bench_contender *plan_contender_at(size_t i)
+{
+	return i < sizeof(contenders) / sizeof(contenders[0]) ? &contenders[i] : NULL;
+}
+
 static int parse_over(struct plan *plan, const char *list)
 {
 	char copy[256];
 	snprintf(copy, sizeof(copy), "%s", list);
 	for (char *save, *s = strtok_r(copy, ",", &save); s;
 	     s = strtok_r(NULL, ",", &save)) {
-		size_t i, n = sizeof(contenders) / sizeof(contenders[0]);
-		for (i = 0; i < n && strcmp(contenders[i].name, s); i++)
-			;
-		if (i == n && !is_peer(s))
+		const struct bench_contender *c;
+		size_t i = 0;
+		while ((c = plan_contender_at(i)) && strcmp(c->name, s))
+			i++;
+		if (!c && !is_peer(s))
 			return complain("unknown name in --over", s);
 	}
 	plan->over = list;
@@ -248,6 +261,7 @@ static void use_defaults(struct plan *plan)
 	plan->spin[0] = plan->spin[1] = true;
 	plan->think_us = 100;
 	plan->wait_s = 10;
+	plan->host.port = HOST_PORT;
 	plan->set.time_ns = 500000000;
 	plan->set.congestion = "cubic";
 }
@@ -354,6 +368,14 @@ static int parse_option(struct plan *plan, int option)
 	case VERDICT:
 		plan->verdict = true;
 		return 0;
+	case HOST:
+		plan->host.name = optarg;
+		return 0;
+	case PORT:
+		return parse_number("--port", 1, 65535, &plan->host.port);
+	case ANSWER:
+		plan->answers = true;
+		return 0;
 	case 'q':
 		use_quick(plan);
 		return 0;
@@ -440,6 +462,10 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		{"recheck", 1, NULL, RECHECK},
 		{"fail-below", 1, NULL, FAIL_BELOW},
 		{"verdict", 0, NULL, VERDICT},
+		/* Of two hosts. */
+		{"host", 1, NULL, HOST},
+		{"port", 1, NULL, PORT},
+		{"answer", 0, NULL, ANSWER},
 		{"help", 0, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -459,7 +485,7 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 		return parse_programs(plan, argc, argv);
 	if (optind < argc)
 		return complain("unexpected argument", argv[optind]);
-	if (plan->rate && check_rate(plan) < 0)
+	if (plan_check_host(plan) < 0 || (plan->rate && check_rate(plan) < 0))
 		return -EINVAL;
 	if (plan->matrix ? plan_expand(plan) < 0 : plan_check_plain(plan) < 0)
 		return -EINVAL;
@@ -471,7 +497,9 @@ int plan_parse(struct plan *plan, int argc, char **argv)
 static bool contender_fits(const struct plan *plan, const struct bench_pattern *pattern,
 			   unsigned conns, const struct bench_contender *c)
 {
-	if (plan->over && !in_list(plan->over, c->name))
+	if (plan->over && !plan_names(plan->over, c->name))
+		return false;
+	if (plan->host.name ? !plan_host_fits(plan, pattern, conns, c) : c->rsockets)
 		return false;
 	if (plan->rate && c->floor)
 		return false;
@@ -495,12 +523,12 @@ static bool contender_fits(const struct plan *plan, const struct bench_pattern *
 static bool peer_fits(const struct plan *plan, const struct bench_pattern *pattern,
 		      unsigned conns, const struct bench_peer *p)
 {
-	return bench_peer_found(p) && conns == 1 && !plan->rate &&
+	return bench_peer_found(p) && !plan->host.name && conns == 1 && !plan->rate &&
 	       plan->placement[0] != PLAN_ONE && plan->set.floor_cpus[0] >= 0 &&
 	       !pattern->think && !pattern->plain && pattern->wait == BENCH_BLOCK &&
 	       (pattern->shape == BENCH_RTT ||
 		(pattern->shape == BENCH_STREAM && p->streams)) &&
-	       (!plan->over || in_list(plan->over, p->name));
+	       (!plan->over || plan_names(plan->over, p->name));
 }
 
 static unsigned add_peers(const struct plan *plan, const struct bench_pattern *pattern,

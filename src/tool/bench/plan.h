@@ -4,7 +4,7 @@
 #ifndef VD_TOOL_BENCH_PLAN_H
 #define VD_TOOL_BENCH_PLAN_H
 
-#include "tool/bench/bench.h"
+#include "tool/bench/host.h"
 
 enum { PLAN_LIST_MAX = 32, PLAN_LOADS_MAX = 8, PLAN_CROWDS_MAX = 2 };
 /* Busy loops beside; and, until the options are known, as many as --busy will say. */
@@ -36,6 +36,9 @@ enum plan_option {
 	FAIL_BELOW,
 	VERDICT,
 	RATE,
+	HOST,
+	PORT,
+	ANSWER,
 	PLAN_OPTIONS
 };
 _Static_assert(PLAN_OPTIONS <= 32, "a bit for each");
@@ -68,6 +71,8 @@ struct plan {
 	uint32_t given;		  /* options, by bits */
 	uint64_t under_way_max;	  /* bytes, for rows of many connections */
 	bool quick, matrix, verdict;
+	bool answers;	    /* to other hosts, and measures nothing */
+	struct host host;   /* the other one; its name NULL: both ends are here */
 	bool spin[2];	    /* which of them are measured: off, on */
 	unsigned recheck;   /* pairs more for a cell with a pair below 1 */
 	double fail_below;  /* 0: never */
@@ -79,6 +84,10 @@ struct plan {
 int plan_parse(struct plan *plan, int argc, char **argv);
 /* A message about the command line; returns -EINVAL. */
 int plan_complain(const char *what, const char *value);
+/* All that can be compared, but for other systems' programs; NULL past the last. */
+const struct bench_contender *plan_contender_at(size_t i);
+/* The name is one of a list's, which has commas between them. */
+bool plan_names(const char *list, const char *name);
 /* The contenders of a row, the one to compare with first. Returns how many. */
 unsigned plan_contenders(const struct plan *plan, const struct bench_pattern *pattern,
 			 unsigned conns, const struct bench_contender **who);
@@ -120,6 +129,14 @@ void plan_set_crowds(struct plan *plan);
 /* True for a row that is measured with a crowd, too. */
 bool plan_crowd_wants(const struct plan *plan, const struct bench_pattern *pattern,
 		      size_t size);
+
+/* ---- plan_host.c: --host and --answer ---- */
+
+/* 0, or -EINVAL after a message. */
+int plan_check_host(struct plan *plan);
+/* True where a contender can be measured between two hosts. */
+bool plan_host_fits(const struct plan *plan, const struct bench_pattern *pattern,
+		    unsigned conns, const struct bench_contender *c);
 
 /* ---- expand.c: --matrix and what belongs to it ---- */
 

@@ -2,6 +2,7 @@
 /* One end of a measurement: a plain sockets program, which may run under Viaduct. */
 #include <errno.h>
 #include <getopt.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -43,6 +45,9 @@ static struct bench_result totals;
 static int parent_fd = -1;
 static clockid_t peer_clock = -1; /* processor time of the server */
 static uint64_t cpu_start_ns, peer_cpu_start_ns;
+/* Of a client whose server is on another host: the parent has its clock read there. */
+static bool tells_phases;
+static uint64_t phases;
 
 const struct bench_pattern *bench_pattern_at(size_t i)
 {
@@ -81,6 +86,16 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* Returns once the server's clock has been read. */
+static void tell_phase(void)
+{
+	char read_it;
+
+	if (tells_phases &&
+	    (dprintf(parent_fd, "phase\n") < 0 || read(parent_fd, &read_it, 1) != 1))
+		bench_role_fail("the other host's clock");
+}
+
 /*
  * The client reads both clocks: only it knows when the timed phase begins and ends. They
  * are user and system time, as getrusage has them, but of another process as well. Of that
@@ -88,6 +103,7 @@ static uint64_t clock_ns(clockid_t clock)
  */
 void bench_cpu_start(void)
 {
+	tell_phase();
 	cpu_start_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	peer_cpu_start_ns = clock_ns(peer_clock);
 }
@@ -96,6 +112,8 @@ void bench_cpu_stop(struct bench_result *res)
 {
 	res->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_start_ns;
 	res->peer_cpu_ns = clock_ns(peer_clock) - peer_cpu_start_ns;
+	res->phase = ++phases;
+	tell_phase();
 }
 
 void bench_role_fail(const char *what)
@@ -173,10 +191,49 @@ static void set_options(const struct bench_job *job, int fd)
 		return;
 	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
 		bench_role_fail("TCP_NODELAY");
-	if (job->congestion[0] &&
+	if (job->congestion[0] && !job->rsockets &&
 	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, job->congestion,
 		       (socklen_t)strlen(job->congestion)) < 0)
 		bench_role_fail("TCP_CONGESTION");
+}
+
+static socklen_t host_address(const struct bench_job *job, struct sockaddr_storage *ss)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
+			*found;
+	socklen_t len;
+
+	errno = EINVAL;
+	if (getaddrinfo(job->host, job->address ? job->address : "0", &hints, &found))
+		bench_role_fail("the host's address");
+	len = found->ai_addrlen;
+	memcpy(ss, found->ai_addr, len);
+	freeaddrinfo(found);
+	return len;
+}
+
+/* The library that makes rsockets leaves those that are made with flags to TCP. */
+static int new_socket(const struct bench_job *job, int family)
+{
+	int fd = socket(family, SOCK_STREAM | (job->rsockets ? 0 : SOCK_CLOEXEC), 0);
+
+	if (fd < 0)
+		bench_role_fail("socket");
+	return fd;
+}
+
+/* Whether an rsocket is one: the kernel knows no socket by that number. */
+static void check_rsocket(const struct bench_job *job, int fd)
+{
+	int type;
+	socklen_t len = sizeof(type);
+
+	if (!job->rsockets ||
+	    syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0)
+		return;
+	errno = ENOPROTOOPT;
+	bench_role_fail("the library has left rsockets to TCP");
 }
 
 static socklen_t job_address(const struct bench_job *job, struct sockaddr_storage *ss)
@@ -191,6 +248,8 @@ static socklen_t job_address(const struct bench_job *job, struct sockaddr_storag
 		memcpy(sun->sun_path + 1, job->address + 1, len - 1);
 		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 	}
+	if (job->host)
+		return host_address(job, ss);
 	struct sockaddr_in *sin = (struct sockaddr_in *)ss;
 	sin->sin_family = AF_INET;
 	sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -202,21 +261,22 @@ int bench_connect(const struct bench_job *job)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = job_address(job, &ss);
-	int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		bench_role_fail("socket");
+	int fd = new_socket(job, ss.ss_family);
 	set_options(job, fd);
 	if (connect(fd, (struct sockaddr *)&ss, len) < 0)
 		bench_role_fail("connect");
+	check_rsocket(job, fd);
 	return fd;
 }
 
 int bench_accept(const struct bench_job *job, int listener)
 {
 	int one = 1;
-	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	int fd = job->rsockets ? accept(listener, NULL, NULL)
+			       : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	if (fd < 0)
 		bench_role_fail("accept");
+	check_rsocket(job, fd);
 	/* The rest is inherited from the listener. */
 	if (!job->unix_domain &&
 	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0)
@@ -229,9 +289,7 @@ static int open_listener(const struct bench_job *job)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = job_address(job, &ss);
-	int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		bench_role_fail("socket");
+	int fd = new_socket(job, ss.ss_family);
 	set_options(job, fd);
 	if (bind(fd, (struct sockaddr *)&ss, len) < 0 || listen(fd, 1024) < 0)
 		bench_role_fail("listen");
@@ -243,6 +301,7 @@ static int open_listener(const struct bench_job *job)
 		dprintf(parent_fd, "address @%.*s\n", (int)name,
 			((struct sockaddr_un *)&ss)->sun_path + 1);
 	} else {
+		/* The port lies in one place for both families. */
 		dprintf(parent_fd, "address %d\n",
 			ntohs(((struct sockaddr_in *)&ss)->sin_port));
 	}
@@ -367,7 +426,9 @@ enum role_option {
 	THINK,
 	ACTIVE,
 	RATE,
-	LATENCIES
+	LATENCIES,
+	HOST,
+	RSOCKETS
 };
 
 static int set_option(struct bench_job *job, int option)
@@ -418,6 +479,12 @@ static int set_option(struct bench_job *job, int option)
 	case PEER:
 		job->peer = atoi(optarg);
 		break;
+	case HOST:
+		job->host = optarg;
+		break;
+	case RSOCKETS:
+		job->rsockets = true;
+		break;
 	default:
 		return -EINVAL;
 	}
@@ -434,7 +501,8 @@ static int parse_job(int argc, char **argv, struct bench_job *job)
 		{"unix", 0, NULL, UNIX},	   {"result-fd", 1, NULL, FD},
 		{"peer", 1, NULL, PEER},	   {"think-us", 1, NULL, THINK},
 		{"active", 1, NULL, ACTIVE},	   {"rate", 1, NULL, RATE},
-		{"latencies", 0, NULL, LATENCIES}, {NULL, 0, NULL, 0},
+		{"latencies", 0, NULL, LATENCIES}, {"host", 1, NULL, HOST},
+		{"rsockets", 0, NULL, RSOCKETS},   {NULL, 0, NULL, 0},
 	};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
 		if (set_option(job, c) < 0)
@@ -462,6 +530,7 @@ int bench_role_main(int argc, char **argv)
 		if (sched_setaffinity(0, sizeof(set), &set) < 0)
 			bench_role_fail("sched_setaffinity");
 	}
+	tells_phases = job.host && !job.server;
 	if (job.server)
 		listener = open_listener(&job);
 	if (job.peer && clock_getcpuclockid(job.peer, &peer_clock))
@@ -473,9 +542,10 @@ int bench_role_main(int argc, char **argv)
 		totals.logp[2], totals.logp[3], totals.logp[4], totals.logp[5]);
 	dprintf(parent_fd, "latency %g %g %g\n", totals.latency[BENCH_P50],
 		totals.latency[BENCH_P99], totals.latency[BENCH_P999]);
-	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju\n", (uintmax_t)totals.ops,
-		(uintmax_t)totals.ns, (uintmax_t)totals.tx_bytes,
+	dprintf(parent_fd, "result %ju %ju %ju %ju %ju %ju %ju %ju\n",
+		(uintmax_t)totals.ops, (uintmax_t)totals.ns, (uintmax_t)totals.tx_bytes,
 		(uintmax_t)totals.rx_bytes, (uintmax_t)totals.bad,
-		(uintmax_t)totals.cpu_ns, (uintmax_t)totals.peer_cpu_ns);
+		(uintmax_t)totals.cpu_ns, (uintmax_t)totals.peer_cpu_ns,
+		(uintmax_t)totals.phase);
 	return 0;
 }

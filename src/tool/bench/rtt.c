@@ -62,6 +62,7 @@ static void keep_speed(struct bench_result *res, const struct bench_result *coun
 	res->ns = counted->ns;
 	res->cpu_ns = counted->cpu_ns;
 	res->peer_cpu_ns = counted->peer_cpu_ns;
+	res->phase = counted->phase;
 }
 
 static void rhythm_start(struct rhythm *r, unsigned rate, uint64_t time_ns)

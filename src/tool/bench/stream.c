@@ -165,11 +165,16 @@ void bench_bidir_run(const struct bench_job *job, int fd, struct bench_result *r
 	struct stream_check check = {.pattern = pattern, .size = size};
 	struct bench_pace pace;
 	bool ended = false;
+	uint8_t go = 1;
 
-	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
-		bench_role_fail("O_NONBLOCK");
+	if (job->server && !bench_recv_all(fd, &go, 1, false))
+		bench_role_fail("the client went away");
 	bench_cpu_start();
 	bench_pace_start(&pace, job->time_ns);
+	if (!job->server)
+		bench_send_all(fd, &go, 1, false);
+	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+		bench_role_fail("O_NONBLOCK");
 	while (!ended || !talk.done) {
 		bool moved = talk_send(&talk, fd, job->server ? NULL : &pace);
 		ssize_t n = ended ? -EAGAIN : bench_recv(fd, buf, room);
