@@ -40,8 +40,14 @@ static void diag_set_address(__be32 to[4], const struct name_end *end, int famil
 		memcpy(to, end->addr, 16);
 }
 
+/* Of a TCP socket alone the kernel tells both; what it tells of another protocol's looks like it else. */
+#define DIAG_TCP_EXTRAS (1u << (INET_DIAG_INFO - 1) | 1u << (INET_DIAG_CONG - 1))
+/* More than other protocols' have, and no more than those of old kernels. */
+#define DIAG_TCP_INFO_LEAST 192u
+
 static int diag_send(int nl, int family, const struct name_end *local,
-		     const struct name_end *peer, uint32_t scope, uint32_t sequence)
+		     const struct name_end *peer, uint32_t scope, uint32_t sequence,
+		     unsigned extras)
 {
 	struct diag_request q;
 
@@ -52,6 +58,7 @@ static int diag_send(int nl, int family, const struct name_end *local,
 	q.head.nlmsg_seq = sequence;
 	q.body.sdiag_family = (uint8_t)family;
 	q.body.sdiag_protocol = IPPROTO_TCP;
+	q.body.idiag_ext = (uint8_t)extras;
 	q.body.idiag_states = ~0u;
 	q.body.id.idiag_sport = local->port;
 	q.body.id.idiag_dport = peer->port;
@@ -95,6 +102,31 @@ static void diag_read_end(struct name_end *to, int family, const __be32 addr[4],
 	to->port = port;
 }
 
+static bool diag_has_extras(const union diag_reply *reply)
+{
+	size_t left = reply->head.nlmsg_len - NLMSG_SPACE(sizeof(struct inet_diag_msg));
+	const char *at = reply->bytes + NLMSG_SPACE(sizeof(struct inet_diag_msg));
+	bool info = false, cong = false;
+
+	if (reply->head.nlmsg_len < NLMSG_SPACE(sizeof(struct inet_diag_msg)))
+		return false;
+	while (left >= sizeof(struct nlattr)) {
+		const struct nlattr *a = (const struct nlattr *)at;
+		size_t size = NLA_ALIGN(a->nla_len);
+
+		if (a->nla_len < sizeof(*a) || a->nla_len > left)
+			break;
+		info |= a->nla_type == INET_DIAG_INFO &&
+			a->nla_len >= sizeof(*a) + DIAG_TCP_INFO_LEAST;
+		cong |= a->nla_type == INET_DIAG_CONG;
+		if (size >= left)
+			break;
+		at += size;
+		left -= size;
+	}
+	return info && cong;
+}
+
 /* The kernel falls back to listeners and to sockets that are over: those do not count. */
 static int diag_read(const union diag_reply *reply, const struct name_end *local,
 		     const struct name_end *peer, struct diag_socket *out)
@@ -124,29 +156,38 @@ static int diag_read(const union diag_reply *reply, const struct name_end *local
 	return 1;
 }
 
-static int diag_ask(int nl, int family, const struct name_end *local,
-		    const struct name_end *peer, uint32_t scope, uint32_t sequence,
-		    struct diag_socket *out)
+int diag_hear(int nl, uint32_t sequence, const struct name_end *local,
+	      const struct name_end *peer, bool extras, struct diag_socket *out)
 {
 	union diag_reply reply;
-	int r = diag_send(nl, family, local, peer, scope, sequence);
+	int r = diag_receive(nl, sequence, &reply);
 
 	if (r == 0)
-		r = diag_receive(nl, sequence, &reply);
-	return r < 0 ? r : diag_read(&reply, local, peer, out);
+		r = diag_read(&reply, local, peer, out);
+	return r == 1 && extras && !diag_has_extras(&reply) ? -EPROTO : r;
+}
+
+static int diag_ask(int nl, int family, const struct name_end *local,
+		    const struct name_end *peer, uint32_t scope, uint32_t sequence,
+		    unsigned extras, struct diag_socket *out)
+{
+	int r = diag_send(nl, family, local, peer, scope, sequence, extras);
+
+	return r < 0 ? r : diag_hear(nl, sequence, local, peer, extras, out);
 }
 
 static int diag_ask_both(int nl, const struct name_end *local,
 			 const struct name_end *peer, uint32_t scope, uint32_t sequence,
-			 struct diag_socket *out)
+			 unsigned extras, struct diag_socket *out)
 {
 	bool v4 = name_is_v4(local) && name_is_v4(peer);
-	int r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, sequence, out);
+	int r = diag_ask(nl, v4 ? AF_INET : AF_INET6, local, peer, scope, sequence,
+			 extras, out);
 
 	/* An IPv4 look-up also finds sockets that speak IPv4 through AF_INET6; a kernel
 	 * where it does not has them under the other family. */
 	if (r == 0 && v4)
-		r = diag_ask(nl, AF_INET6, local, peer, scope, sequence + 1, out);
+		r = diag_ask(nl, AF_INET6, local, peer, scope, sequence + 1, extras, out);
 	return r;
 }
 
@@ -160,7 +201,8 @@ int diag_lookup_on(int nl, const struct name_end *local, const struct name_end *
 	/* An answer to a question of before must not be taken for one to ours. */
 	if (n != sizeof(sequence))
 		return n < 0 ? (int)n : -EAGAIN;
-	return diag_ask_both(nl, local, peer, 0, sequence, out);
+	/* Whose socket this is may ask, too, of another protocol, with that sequence number. */
+	return diag_ask_both(nl, local, peer, 0, sequence, DIAG_TCP_EXTRAS, out);
 }
 
 int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_end *peer,
@@ -174,7 +216,7 @@ int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_
 			  strerror(-nl));
 		return nl;
 	}
-	r = diag_ask_both(nl, local, peer, scope, fetch_add_relaxed(&diag_sequence, 2),
+	r = diag_ask_both(nl, local, peer, scope, fetch_add_relaxed(&diag_sequence, 2), 0,
 			  out);
 	kept_give(&diag_kept, nl);
 	if (r < 0)

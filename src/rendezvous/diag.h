@@ -4,6 +4,7 @@
 #ifndef VD_RENDEZVOUS_DIAG_H
 #define VD_RENDEZVOUS_DIAG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/endpoint.h"
@@ -24,8 +25,12 @@ int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_
 		uint32_t scope, struct diag_socket *out);
 
 /* The same over a NETLINK_SOCK_DIAG socket of that namespace which somebody else has made, and
- * may have, too: it can keep an answer from us, but not make one. */
+ * may have, too: it can keep an answer from us, but not make one about a TCP socket that is not there. It
+ * may ask of another protocol's, with our sequence number: so the answer must have what only TCP's have. */
 int diag_lookup_on(int nl, const struct name_end *local, const struct name_end *peer,
 		   struct diag_socket *out);
+/* An answer that has come. -EPROTO with `extras`: it is not about a TCP socket. */
+int diag_hear(int nl, uint32_t sequence, const struct name_end *local,
+	      const struct name_end *peer, bool extras, struct diag_socket *out);
 
 #endif
