@@ -58,7 +58,10 @@ static int add(struct relay *r, int fd, bool local, bool near)
 	e = loop_watch(r, fd, RELAY_LISTENER, index, 0, false, true);
 	if (e < 0)
 		return e;
-	if (local && !near)
+	/* What a process of another namespace has sent and nobody reads is closed with its line. */
+	if (near)
+		guarded = true;
+	else if (local)
 		listen_refuse_rights(fd);
 	r->listener[r->listeners++] =
 		(struct relay_listener){.fd = fd, .local = local, .near = near};

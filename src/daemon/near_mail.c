@@ -69,7 +69,8 @@ static bool are_harmless(const int fds[NEAR_FDS])
 	       option_of(fds[NEAR_PROBE], SO_TYPE) == SOCK_DGRAM;
 }
 
-/* Descriptors of a message; how many, or -1 when there are others than those of a MEET. */
+/* Descriptors of a message; how many, or -1 when there are others than those of a MEET. These are closed
+ * by the end of the process. */
 static int fds_of(struct msghdr *msg, int fds[NEAR_FDS])
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
@@ -82,6 +83,20 @@ static int fds_of(struct msghdr *msg, int fds[NEAR_FDS])
 		return -1;
 	memcpy(fds, CMSG_DATA(c), NEAR_FDS * sizeof(int));
 	return NEAR_FDS;
+}
+
+/* What the child has handed on, and did not find room here, is harmless. */
+static void close_all(struct msghdr *msg)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+
+	for (size_t at = 0; c && CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
+	     at += sizeof(int)) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+		close(fd);
+	}
 }
 
 static ssize_t take(int sock, void *to, size_t bytes, int flags, int fds[NEAR_FDS],
@@ -102,6 +117,8 @@ static ssize_t take(int sock, void *to, size_t bytes, int flags, int fds[NEAR_FD
 	if (n < 0)
 		return -errno;
 	*count = fds_of(&msg, fds);
+	if (*count < 0 && !(flags & MSG_DONTWAIT))
+		close_all(&msg);
 	return msg.msg_flags & MSG_TRUNC ? -EMSGSIZE : n;
 }
 
@@ -135,9 +152,9 @@ static void be_child(int from, int to)
 	memset(&report, 0, sizeof(report));
 	report.result =
 		(int32_t)take(0, &report.m, sizeof(report.m), MSG_DONTWAIT, fds, &count);
-	if (count > 0 && !are_harmless(fds))
+	if (count > 0 && (report.result <= 0 || !are_harmless(fds)))
 		count = -1;
-	if (report.result > 0 && count < 0)
+	if (count < 0)
 		report.result = -EBADF;
 	hand_on(1, &report, fds, count);
 	_exit(0);
@@ -173,10 +190,25 @@ static ssize_t hear_child(int sock, struct local_message *m, int fds[NEAR_FDS],
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
 	n = take(sock, &report, sizeof(report), 0, fds, &came);
 	*count = came > 0 ? (unsigned)came : 0;
-	if (n != sizeof(report))
-		return n < 0 ? n == -EAGAIN ? -ETIMEDOUT : n : -EPIPE;
-	memcpy(m, &report.m, sizeof(*m));
-	return report.result;
+	if (n == sizeof(report)) {
+		memcpy(m, &report.m, sizeof(*m));
+		return report.result;
+	}
+	/* These it has found harmless. */
+	for (; *count > 0; --*count)
+		close(fds[*count - 1]);
+	return n < 0 ? n == -EAGAIN ? -ETIMEDOUT : n : -EPIPE;
+}
+
+/* The guard's alarm may interrupt it. */
+static bool await(pid_t pid)
+{
+	pid_t r;
+
+	do
+		r = waitpid(pid, NULL, 0);
+	while (r < 0 && errno == EINTR);
+	return r == pid;
 }
 
 ssize_t near_mail_take(int sock, uint32_t uid, struct local_message *m, int fds[NEAR_FDS],
@@ -200,7 +232,7 @@ ssize_t near_mail_take(int sock, uint32_t uid, struct local_message *m, int fds[
 		c->uid = uid;
 		n = hear_child(pair[0], m, fds, count);
 		/* Then it has nothing whose closing takes time. */
-		if (n != -EBADF && n != -ETIMEDOUT && waitpid(c->pid, NULL, 0) == c->pid)
+		if (n != -EBADF && n != -ETIMEDOUT && await(c->pid))
 			c->pid = 0;
 	} else {
 		c->pid = 0;
