@@ -99,6 +99,8 @@ struct rlimit;
 	X(FILE *, fdopen, (int, const char *))                                           \
 	X(int, fclose, (FILE *))                                                         \
 	X(size_t, fread, (void *, size_t, size_t, FILE *))                               \
+	X(FILE *, fopencookie, (void *, const char *, cookie_io_functions_t))            \
+	X(void, perror, (const char *))                                                  \
 	X(size_t, fread_unlocked, (void *, size_t, size_t, FILE *))                      \
 	X(FILE *, freopen, (const char *, const char *, FILE *))                         \
 	X(FILE *, freopen64, (const char *, const char *, FILE *))                       \

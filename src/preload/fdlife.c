@@ -148,6 +148,11 @@ struct sock *hook_sock_now(int fd)
 	return fd_sock(fd);
 }
 
+bool hook_refuses(void)
+{
+	return load_relaxed(&refuse_reason) != VD_REASON_NONE;
+}
+
 NEAR_CODE void hook_took(int fd)
 {
 	struct sock *s = fd_sock(fd);

@@ -271,6 +271,8 @@ ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason);
 bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason);
 /* Calls that go past us may be made on any socket: nothing can be direct any more. */
 void hook_refuse_all(enum vd_reason reason);
+/* It has been called. */
+bool hook_refuses(void);
 /* False: there are sockets of ours. Otherwise what becomes one until hook_hold_end stays on TCP. */
 bool hook_hold_begin(void);
 void hook_hold_end(void);

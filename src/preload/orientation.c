@@ -31,7 +31,7 @@ static void give_up(FILE *f)
 {
 	int saved = errno, flags = f->_flags & (STREAM_LINE_BUFFERED | STREAM_UNBUFFERED);
 	struct sock *s = fd_sock(f->_fileno);
-	ssize_t down = s ? hook_take_down(s, f->_fileno, VD_REASON_STDIO) : 0;
+	ssize_t down = s ? HOOK_DEAF(hook_take_down(s, f->_fileno, VD_REASON_STDIO)) : 0;
 
 	if (!stream_give_up(f)) {
 		f->_mode = -1;
@@ -68,7 +68,7 @@ HOOK void perror(const char *text)
 	const char *colon = text && *text ? ": " : "";
 
 	if (f->_mode != 0 || !stream_is_ours(f))
-		LIBC(perror)(text);
+		REAL(perror)(text);
 	else if (dprintf(f->_fileno, "%s%s%m\n", text ? text : "", colon) < 0)
 		f->_flags |= _IO_ERR_SEEN;
 }

@@ -18,12 +18,12 @@ int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 HOOK FILE *fdopen(int fd, const char *mode)
 {
 	struct sock *s = fd_sock(fd);
-	FILE *f = s && fd > 2 ? stream_open(fd, mode) : NULL;
+	FILE *f = s && fd > 2 && !hook_refuses() ? stream_open(fd, mode) : NULL;
 	ssize_t down;
 
 	if (f)
 		return f;
-	if (!s || !strchr("rwa", mode[0]))
+	if (!s || !mode[0] || !strchr("rwa", mode[0]))
 		return REAL(fdopen)(fd, mode);
 	down = hook_take_down(s, fd, VD_REASON_STDIO);
 	f = REAL(fdopen)(fd, mode);
@@ -74,14 +74,36 @@ static bool reopening(FILE *f)
 	return true;
 }
 
+static void unlock(void *f)
+{
+	funlockfile(f);
+}
+
+/* Nobody writes to a stream of ours while it becomes libc's. */
+static FILE *reopen(const char *path, const char *mode, FILE *f,
+		    FILE *(*real)(const char *, const char *, FILE *))
+{
+	struct _pthread_cleanup_buffer locked;
+	FILE *made;
+
+	if (!stream_is_ours(f))
+		return reopening(f) ? real(path, mode, f) : NULL;
+	flockfile(f);
+	_pthread_cleanup_push(&locked, unlock, f);
+	made = reopening(f) ? real(path, mode, f) : NULL;
+	/* Without memory it has been closed, and freed. */
+	_pthread_cleanup_pop(&locked, made || errno != ENOMEM);
+	return made;
+}
+
 HOOK FILE *freopen(const char *path, const char *mode, FILE *f)
 {
-	return reopening(f) ? REAL(freopen)(path, mode, f) : NULL;
+	return reopen(path, mode, f, REAL(freopen));
 }
 
 HOOK FILE *freopen64(const char *path, const char *mode, FILE *f)
 {
-	return reopening(f) ? REAL(freopen64)(path, mode, f) : NULL;
+	return reopen(path, mode, f, REAL(freopen64));
 }
 
 /* Writes a formatted text through our own write, and frees it. */

@@ -121,7 +121,7 @@ FILE *stream_open(int fd, const char *mode)
 	if ((mode[0] != 'r' && mode[0] != 'w' && mode[0] != 'a') ||
 	    (mode[0] == 'a' && !append_is_set(fd)))
 		return NULL;
-	f = REAL_LATE(fopencookie)(&stream_mark, how, calls);
+	f = REAL(fopencookie)(&stream_mark, how, calls);
 	if (!f)
 		return NULL;
 	s = (struct stream *)f;
@@ -239,22 +239,31 @@ void *stream_memory(FILE *f)
 
 /* ---- the end ---- */
 
+static void unlock_list(void *nothing)
+{
+	(void)nothing;
+	_IO_list_unlock();
+}
+
 /*
  * libc writes what is in the buffers when all destructors have run. By then the peers have been told of
  * the end. As there, no stream's lock is taken: another thread may sleep with it.
  */
 void stream_flush_all(void)
 {
+	struct _pthread_cleanup_buffer locked;
+
 	if (!load_relaxed(&stream_mark.jumps))
 		return;
 	_IO_list_lock();
+	_pthread_cleanup_push(&locked, unlock_list, NULL);
 	for (FILE *at = _IO_iter_begin(); at != _IO_iter_end(); at = _IO_iter_next(at)) {
 		FILE *f = _IO_iter_file(at);
 
 		if (stream_is_ours(f) && __fpending(f) > 0)
 			fflush_unlocked(f);
 	}
-	_IO_list_unlock();
+	_pthread_cleanup_pop(&locked, 1);
 }
 
 /* ---- fread ---- */
