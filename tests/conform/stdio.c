@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of connections: libc's buffers, errors, locks and ends, mixed with calls on the descriptor. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -565,5 +566,24 @@ CASE(stdio_perror, STAYS)
 	say("pending %zu", __fpending(f));
 	fclose(f);
 	say_come("perror", p, 32);
+	close(p.s);
+}
+
+/* Nothing of ours that they may need is looked for in between. */
+CASE(stdio_dlerror, STAYS)
+{
+	FILE *was = stderr;
+	struct pair p;
+	FILE *f;
+
+	NEED(!dlopen("/nowhere/library.so", RTLD_NOW));
+	f = stream_on(&p, "w");
+	stderr = fopen("/dev/null", "w");
+	NEED(stderr);
+	perror("dlopen");
+	fclose(stderr);
+	stderr = was;
+	say("told: %d", dlerror() != NULL);
+	fclose(f);
 	close(p.s);
 }
