@@ -256,6 +256,9 @@ static void hear(void)
 			take_met(a, &m, fds);
 			continue;
 		}
+		/* There was no room for it here, and it does not come again. */
+		if (a && m.type == LOCAL_MET)
+			a->refused = -VD_REASON_FD_LIMIT;
 		/* For a connection that is over by now. */
 		for (int i = 0; i < NEAR_MET_FDS; i++)
 			if (fds[i] >= 0)
