@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/sections.h"
 #include "conn/conn.h"
 #include "conn/leave.h"
 #include "conn/limbo.h"
@@ -231,7 +232,7 @@ bool sock_leave_amid_threads(bool closes)
 	return left;
 }
 
-void leave_forked_child(void)
+FORK_CODE void leave_forked_child(void)
 {
 	for (int fd = 0; table_is_private() && fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

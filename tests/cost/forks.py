@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 RUNS = 9
-# 9, 22 and 5 are known.
-MOST = {"a child": 14, "a child that answers": 24, "its parent": 9}
+# 12, 23 and 5 are known.
+MOST = {"a child": 14, "a child that answers": 25, "its parent": 9}
 
 
 def main():
