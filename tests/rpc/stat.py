@@ -31,6 +31,9 @@ class Counted(unittest.TestCase):
             time.sleep(0.01)
         with open(place, encoding="ascii") as f:
             self.client = self.start([COUNTED, f.read().strip()])
+        while not self.processes(self.client.pid):  # it may still be `viaduct run`
+            self.assertIsNone(self.client.poll())
+            time.sleep(0.01)
 
     def start(self, command):
         p = subprocess.Popen([VIADUCT, "run", "--upgrade-after", "0", "--", *command],
@@ -54,11 +57,13 @@ class Counted(unittest.TestCase):
         return subprocess.run([VIADUCT, "stat", *map(str, args)], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
 
+    def processes(self, pid):
+        return json.loads(self.stat("--json", "--pid", pid))["processes"]
+
     def calls(self, pid):
         """By program, version and procedure; the others by None."""
-        processes = json.loads(self.stat("--json", "--pid", pid))["processes"]
         found = {}
-        for row in processes[0]["rpc"]:
+        for row in self.processes(pid)[0]["rpc"]:
             key = row["program"], row["version"], row["procedure"]
             key = None if key == (None, None, None) else key
             self.assertNotIn(key, found)
