@@ -7,6 +7,7 @@ usage: trace.py VIADUCT SERVE CALL
 """
 import collections
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 
 SKIP = 77
 PROGRAM, NEXT = 0x20000099, 1
+BUFFER = "viaduct-trace"
 
 
 def wait_for(ready):
@@ -37,8 +39,16 @@ def main():
         tracer.stderr.readline()  # it traces now
         with open(place, encoding="ascii") as f:
             port = f.read().strip()
-        subprocess.run([*run, call, port, "simple", "quit"], check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def ask(what):
+            subprocess.run([*run, call, port, what], check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+
+        ask("simple")
+        # With the service its buffer goes, which a tracer on a busy machine may not have seen yet.
+        maps = pathlib.Path(f"/proc/{tracer.pid}/maps")
+        wait_for(lambda: BUFFER in maps.read_text(encoding="ascii"))
+        ask("quit")
         service.wait()
         whole = b"nothing lost" in tracer.communicate()[1]
         # A program that it does not know is RPC to it only when it is asked for such.
