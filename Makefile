@@ -28,6 +28,7 @@ demo:
 	@./demo $(BUILD)
 
 install: build
+	@ninja -C $(BUILD)
 	@meson install -C $(BUILD) --no-rebuild
 
 clean:

@@ -18,14 +18,16 @@ import subprocess
 import sys
 import tempfile
 
+from programs.go import app_go
 from programs.mpi import app_hpcc, app_npmpi
 from programs.rig import CONTENDERS, SEARCH, Bench, Failure
-from programs.rpc import app_grpc, app_rmi, grpc_python
+from programs.rpc import app_grpc, app_omniorb, app_rmi, grpc_python
+from programs.sidecar import app_sidecar
 from programs.sockmap import Sockmap
 from programs.stores import app_memcached, app_pgbench, app_redis, postgres_bin
 from programs.streams import app_iperf3, app_netpipe, app_sockperf
 from programs.table import Table
-from programs.web import app_nginx
+from programs.web import app_caddy, app_nginx, app_node, node_program
 
 HERE = pathlib.Path(__file__).resolve().parent
 HALT_POLL = pathlib.Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
@@ -33,8 +35,10 @@ HALT_POLL_NS = 200000  # the kernel's default
 # name: (function, programs it needs)
 APPS = {
     "redis": (app_redis, ["redis-server", "redis-benchmark"]),
+    "sidecar": (app_sidecar, ["redis-server", "redis-benchmark", "haproxy", "nft"]),
     "memcached": (app_memcached, ["memcached", "memcaslap", "memcslap"]),
     "nginx": (app_nginx, ["nginx", "wrk"]),
+    "caddy": (app_caddy, ["caddy", "wrk"]),
     "pgbench": (app_pgbench, ["pgbench"]),
     "iperf3": (app_iperf3, ["iperf3"]),
     "netpipe": (app_netpipe, ["NPtcp"]),
@@ -43,6 +47,9 @@ APPS = {
     "hpcc": (app_hpcc, ["mpirun", "hpcc"]),
     "rmi": (app_rmi, ["java", "javac"]),
     "grpc": (app_grpc, []),
+    "omniorb": (app_omniorb, ["g++", "omniidl"]),
+    "node": (app_node, []),
+    "go": (app_go, ["go"]),
 }
 
 
@@ -52,6 +59,10 @@ def missing_of(name):
         missing.append("postgres")
     if name == "grpc" and not grpc_python():
         missing.append("python3-grpcio")
+    if name == "omniorb" and not os.path.exists("/usr/include/omniORB4/CORBA.h"):
+        missing.append("libomniorb4-dev")
+    if name == "node" and not node_program():
+        missing.append("node")
     return missing
 
 
@@ -59,6 +70,9 @@ def run_app(bench, name):
     if missing := missing_of(name):
         print(f"{name:<10} left out: {', '.join(missing)} not installed "
               "(scripts/deps.sh bench)")
+        return
+    if name == "sidecar" and os.environ.get("APPS_NETWORK") != "own":
+        print(f"{name:<10} left out: bench/apps.sh makes its network namespace as root alone")
         return
     try:
         APPS[name][0](bench)

@@ -17,5 +17,5 @@ exec unshare --net -- sh -euc '
 		ip route replace table local local $net dev lo proto kernel scope host \
 			src 127.0.0.1 congctl cubic
 	done
-	exec python3 "$@"
+	APPS_NETWORK=own exec python3 "$@"
 ' sh "$here/apps.py" "$@"

@@ -18,6 +18,7 @@ usage: hosts.py [OPTION]... VIADUCT CACHE
 
 The other programs come from VIADUCT's build folder. CACHE keeps the kernel.
 """
+import contextlib
 import json
 import pathlib
 import statistics
@@ -76,7 +77,9 @@ def pair(bed, server, client, server_by, client_by, listening=True, direct=True)
         raise Refused(f"status {status}: {said.strip()[-200:]}")
     bed.a.served(LIMIT_S)
     if client_by.name == "smc":
-        paths = bed.b.must("cat /run/smc; rm /run/smc").split()
+        paths = bed.b.must("cat /run/smc 2>&-; rm -f /run/smc").split()
+        if not paths:
+            raise Refused("no connection has told whether it was SMC's")
         if set(paths) != {"smc"}:
             raise Refused(f"{paths.count('tcp')} of {len(paths)} connections fell back to TCP")
     if not listening:
@@ -191,12 +194,37 @@ def parse(arguments):
     return beds.parse(parser, ["--expect", "rdma", *arguments])
 
 
-def count(bed):
+def count(bed, only):
     """SMC is left out: between such devices it is TCP."""
-    env = f"env LD_PRELOAD={operations.PRELOAD} VERBS_COUNT={operations.COUNT}"
-    return operations.table(bed, pair, [
-        TCP, *(Contender(c.name, f"{env} {'' if c.name == 'rsockets' else c.before}", c.rstream)
-               for c in CONTENDERS if c.name in ("viaduct", "rsockets"))])
+    env = f"env VERBS_COUNT={operations.COUNT} LD_PRELOAD={operations.PRELOAD}"
+    rsockets = f"{env}:/tests/rsock.so:{RSPRELOAD}"
+    viaduct = Contender("viaduct", f"{env} {CONTENDERS[1].before}", CONTENDERS[1].rstream)
+    return operations.table(bed, pair,
+                            [TCP, viaduct, Contender("rsockets", env, "")],
+                            [TCP, viaduct, Contender("rsockets", rsockets)], only)
+
+
+def content(debian, options, held, preloads=("rsock", "verbs_count")):
+    """What the guests have: the image. `held` keeps a folder until it is written."""
+    folder = held.enter_context(tempfile.TemporaryDirectory(prefix="viaduct-hosts-"))
+    made = beds.make_image(debian, options)
+    for program in ("rstream", "pidof", "sleep"):
+        made.program(program)
+    made.python("glob", "socket", "time")
+    made.binary(RSPRELOAD, RSPRELOAD)
+    for name in preloads:
+        made.binary(preloaded(folder, name), f"/tests/{name}.so")
+    made.file("/tests/connects.py", HERE / "programs" / "connects.py")
+    made.binary(beds.built(options, "libviaduct-rpc.so"), "/viaduct/libviaduct-rpc.so")
+    for name in ("rpc-serve", "rpc-pace"):
+        made.binary(beds.built(options, f"tests/rpc/{name}"), f"/tests/{name}")
+    made.file("/etc/netconfig", "/etc/netconfig")  # libtirpc's list of transports
+    return made
+
+
+def set_up(bed):
+    for side in (bed.a, bed.b):
+        side.must("sysctl -w net.ipv4.tcp_congestion_control=cubic")
 
 
 def compare(*arguments):
@@ -206,27 +234,17 @@ def compare(*arguments):
     kernel.MODULES += ["smc"]
     debian = kernel.kernel(options.cache)
     results = {}
-    with tempfile.TemporaryDirectory(prefix="viaduct-hosts-") as folder:
-        content = beds.make_image(debian, options)
-        for program in ("rstream", "pidof", "sleep"):
-            content.program(program)
-        content.python("glob", "socket", "time")
-        content.binary(RSPRELOAD, RSPRELOAD)
-        for name in ("smc", "rsock", "verbs_count"):
-            content.binary(preloaded(folder, name), f"/tests/{name}.so")
-        content.file("/tests/connects.py", HERE / "programs" / "connects.py")
-        content.binary(beds.built(options, "libviaduct-rpc.so"), "/viaduct/libviaduct-rpc.so")
-        for name in ("rpc-serve", "rpc-pace"):
-            content.binary(beds.built(options, f"tests/rpc/{name}"), f"/tests/{name}")
-        content.file("/etc/netconfig", "/etc/netconfig")  # libtirpc's list of transports
-        with beds.hosts(debian, content, options) as bed:
-            for side in (bed.a, bed.b):
-                side.must("modprobe smc; sysctl -w net.ipv4.tcp_congestion_control=cubic")
-            if options.operations:
-                results = count(bed)
-                rows = []
-            for name in rows:
-                results[name] = row(bed, name, options.rounds)
+    with contextlib.ExitStack() as held:
+        made = content(debian, options, held, ("smc", "rsock", "verbs_count"))
+        bed = held.enter_context(beds.hosts(debian, made, options))
+        set_up(bed)
+        for side in (bed.a, bed.b):
+            side.must("modprobe smc")
+        if options.operations:
+            results = count(bed, options.only)
+            rows = []
+        for name in rows:
+            results[name] = row(bed, name, options.rounds)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -4,18 +4,22 @@
  *	puts-bench serve PORT			for one client
  *	puts-bench trip HOST PORT BYTES TURNS	puts with notification, there and back: the mean, in us
  *	puts-bench stream HOST PORT BYTES COUNT	puts, and then a flush: MiB a second
+ *	puts-bench logp HOST PORT BYTES TURNS	what LogP calls o and g, in us: to make a put with notification,
+ *						to take a notification that is there, and each of many puts
  *	puts-bench redirect HOST PORT ROUNDS	a question, and its answer in two puts: us until all of it
  *						is in its last place
  *
- * bench/puts.py runs it between two guests, beside raw verbs. The path stands behind each figure.
+ * bench/puts.py runs it between two guests, beside raw verbs. The path stands behind each figure, with TCP and its
+ * reason.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <viaduct/viaduct.h>
+
+#include "timing.h"
 
 #define BOX	   (1u << 20)
 #define WARM_UP	   50
@@ -27,40 +31,11 @@ enum { TRIP = 1, ASK };
 
 static uint8_t own_box[BOX], source[BOX], place[BOX];
 
-#define NEED(condition)                                                                  \
-	do {                                                                             \
-		if (!(condition)) {                                                      \
-			fprintf(stderr, "puts: line %d\n", __LINE__);                    \
-			exit(1);                                                         \
-		}                                                                        \
-	} while (0)
-
 struct ends {
 	vd_conn *c;
 	vd_region *box; /* ours */
 	vd_remote *peer;
 };
-
-static double now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-	qsort(v, (size_t)n, sizeof(*v), compare);
-	return v[n / 2];
-}
 
 static struct ends meet(vd_conn *c)
 {
@@ -128,7 +103,8 @@ static void leave(const struct ends *e)
 {
 	static const char *const paths[] = {"tcp", "shm", "rdma"};
 
-	printf(" %s\n", paths[vd_path(e->c)]);
+	printf(" %s%s%s\n", paths[vd_path(e->c)], vd_path(e->c) ? "" : ":",
+	       vd_path(e->c) ? "" : vd_reason(e->c));
 	vd_close(e->c);
 }
 
@@ -160,6 +136,45 @@ static void stream(const struct ends *e, size_t len, int count)
 			speed[k] = (double)len * count / 1.048576 / (now_us() - began);
 	}
 	printf("%.3f", median(speed, BATCHES));
+}
+
+static double put_and_wait(const struct ends *e, size_t len, double pause, double *take)
+{
+	double began = now_us(), made, end;
+	struct vd_event ev;
+
+	NEED(vd_put(e->peer, 0, source, len, TRIP, VD_NOTIFY) == 0);
+	made = now_us();
+	end = made + pause;
+	while (now_us() < end)
+		;
+	*take = now_us();
+	NEED(vd_wait(e->c, &ev, 1, -1) == 1 && ev.kind == VD_EVENT_NOTIFY);
+	*take = now_us() - *take;
+	return made - began;
+}
+
+static void logp(const struct ends *e, size_t len, int turns)
+{
+	double put[ROUNDS_MAX], take[ROUNDS_MAX], gap[BATCHES], turn;
+
+	NEED(turns > 0 && turns <= ROUNDS_MAX);
+	for (int i = 0; i < turns; i++)
+		put[i] = put_and_wait(e, len, 0, &take[i]) + take[i];
+	turn = median(put, turns);
+	/* Twice that: the answer is there, and the wait for it takes no time. */
+	for (int i = 0; i < turns; i++)
+		put[i] = put_and_wait(e, len, 2 * turn, &take[i]);
+	for (int k = 0; k < BATCHES; k++) {
+		double began = now_us();
+
+		for (int i = 0; i < 10 * turns; i++)
+			NEED(vd_put(e->peer, 0, source, len, 0, 0) == 0);
+		NEED(vd_flush(e->c) == 0);
+		gap[k] = (now_us() - began) / (10 * turns);
+	}
+	printf("%.2f %.2f %.2f", median(put, turns), median(take, turns),
+	       median(gap, BATCHES));
 }
 
 /* Redirected at one of three moments: before the question, after half of the answer, after all of it. */
@@ -231,6 +246,8 @@ int main(int argc, char **argv)
 	e = reach(argv[2], argv[3]);
 	if (!strcmp(argv[1], "trip"))
 		trip(&e, (size_t)atol(argv[4]), atoi(argv[5]));
+	else if (!strcmp(argv[1], "logp"))
+		logp(&e, (size_t)atol(argv[4]), atoi(argv[5]));
 	else if (!strcmp(argv[1], "stream"))
 		stream(&e, (size_t)atol(argv[4]), atoi(argv[5]));
 	else

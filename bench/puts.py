@@ -66,11 +66,19 @@ def stream(setting=""):
     return measure
 
 
+LOGP_TURNS = 60
+
+
+def logp(bed, size):
+    """o of the end that puts, o of the end that takes, and g: microseconds."""
+    return [float(us) for us in native(bed, "logp", "", size, LOGP_TURNS).split()]
+
+
 def verbs(bed, program, size, more):
     """Both ends of one of the programs of raw verbs; what the client says."""
     gids = [hosts.gid_index(side, address)
             for side, address in zip((bed.a, bed.b), beds.ADDRESSES["IPv4"])]
-    by = "-g" if program == "ibv_rc_pingpong" else "-F -x"
+    by = "-g" if program.startswith("ibv_") else "-F -x"
     server, client = (f"{program} -d rxe0 {by} {gid} -s {size} {more}" for gid in gids)
     bed.a.serve(server, beds.listening(VERBS_PORT))
     said = bed.b.must(f"{client} {SERVER}", LIMIT_S)
@@ -78,9 +86,9 @@ def verbs(bed, program, size, more):
     return said
 
 
-def pingpong(more=""):
+def pingpong(more="", program="ibv_rc_pingpong"):
     def measure(bed, size):
-        said = verbs(bed, "ibv_rc_pingpong", size, f"-n {TURNS} {more}")
+        said = verbs(bed, program, size, f"-n {TURNS} {more}")
         return float(re.search(r"= ([\d.]+) usec/iter", said).group(1))
     return measure
 
@@ -129,7 +137,7 @@ def streams(size):
             Contender("put by the device", stream(DEVICE), 6 * count, raw)]
 
 
-TRIPS = (8, 64, 1024, 4096, 65536)
+TRIPS = (8, 64, 1024, 4096, 8192, 16384, 65536)
 STREAMS = (65536, 1 << 20)
 ROWS = {f"there and back, {size} B": (size, trips(size)) for size in TRIPS} | \
        {f"one way, {size} B": (size, streams(size)) for size in STREAMS}
@@ -166,16 +174,15 @@ def redirection(bed):
         print(f"  {line}")
 
 
-def compare(*arguments):
-    parser = beds.parser("puts.py")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", metavar="TEXT",
-                        help="rows whose name holds this text, and others that are named so; "
-                        "'redirection'")
-    options = beds.parse(parser, ["--expect", "rdma", *arguments])
-    debian = kernel.kernel(options.cache)
-    content = beds.make_image(debian, options)
-    content.python("glob", "socket")
+def overheads(bed, rounds):
+    found = list(zip(*(logp(bed, 64) for _ in range(rounds))))
+    print(f"puts of 64 B (load {os.getloadavg()[0]:.0f})")
+    for name, times in zip(("o, send", "o, receive", "g"), found):
+        print(f"  {name:19} {statistics.median(times):10.1f} us  ({min(times):.1f} to {max(times):.1f})")
+
+
+def add(content, options):
+    """What the image needs; returns which programs of perftest there are."""
     content.binary(beds.built(options, "tests/native/puts-bench"), "/tests/puts")
     content.file("/viaduct/libviaduct.so.0", beds.built(options, "libviaduct.so.0"))
     have = []
@@ -185,11 +192,27 @@ def compare(*arguments):
             have.append(program)
         except kernel.Missing as missing:
             print(missing)
+    return have
+
+
+def compare(*arguments):
+    parser = beds.parser("puts.py")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", action="append", metavar="TEXT",
+                        help="rows whose name holds this text, and others that are named so; "
+                        "'redirection', 'overheads'")
+    options = beds.parse(parser, ["--expect", "rdma", *arguments])
+    debian = kernel.kernel(options.cache)
+    content = beds.make_image(debian, options)
+    content.python("glob", "socket")
+    have = add(content, options)
     with beds.hosts(debian, content, options) as bed:
         print(bed.a.must("ibv_devinfo -v -d rxe0 | grep -E 'atomic_cap|max_qp_rd_atom|active_mtu'"))
         for name in ROWS:
             if not options.only or any(text in name for text in options.only):
                 row(bed, name, options.rounds, have)
+        if not options.only or "overheads" in options.only:
+            overheads(bed, options.rounds)
         if not options.only or "redirection" in options.only:
             redirection(bed)
 

@@ -20,6 +20,7 @@ import time
 
 WAYS = ["tcp", "unix", "sockets", "module"]
 THREADS = ("1", "2", "4", "8")
+LIMIT_S = 1800  # of one program; a hang is a failure
 BYTES = {"KiB": 1024, "B": 1}
 
 
@@ -40,6 +41,8 @@ def once(way, build, rounds, places, *more):
                                   place, "run"], env=env, stdout=subprocess.DEVNULL)
         try:
             while not os.path.exists(place):
+                if serve.poll() is not None:
+                    raise OSError(f"rpc-serve ended with {serve.returncode}")
                 time.sleep(0.01)
             where = place
             if way != "unix":
@@ -47,7 +50,8 @@ def once(way, build, rounds, places, *more):
                     where = f.read().strip()
             out = subprocess.run(["taskset", "-c", places[1], f"{build}/tests/rpc/rpc-pace",
                                   where, str(rounds), str(serve.pid), *more], env=env,
-                                 stdout=subprocess.PIPE, check=True).stdout.decode()
+                                 stdout=subprocess.PIPE, check=True,
+                                 timeout=LIMIT_S).stdout.decode()
         finally:
             serve.kill()
             serve.wait()

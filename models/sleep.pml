@@ -4,7 +4,8 @@
  * write, and share an eventfd; the peer produces and consumes, and rings only for an
  * armed sequence that it has not answered.
  *
- * READERS and WRITERS threads sleep; a TAKER, when there, reads without ever sleeping.
+ * READERS and WRITERS threads sleep; a TAKER, when there, reads without ever sleeping; a LOOKER looks
+ * for a moment before it reads, LOOKS times, and has the peer ring for nobody meanwhile.
  * Stores go through a buffer of one entry for each processor and reach memory later, as
  * on x86: only a fence or an atomic read-modify-write waits for it.
  */
@@ -16,6 +17,12 @@
 #endif
 #ifndef TAKER
 #define TAKER 0
+#endif
+#ifndef LOOKER
+#define LOOKER 0
+#endif
+#ifndef LOOKS
+#define LOOKS 2
 #endif
 #ifndef BYTES
 #define BYTES 2 /* that the peer produces */
@@ -35,6 +42,7 @@
 #define ROOMY_AT LOW
 #endif
 #define THREADS (READERS + WRITERS)
+#define CPUS	(THREADS + LOOKER)
 
 /* Words of the segment, all behind store buffers. Processor 0 is the peer's. */
 #define PRODUCED 1
@@ -42,7 +50,7 @@
 #define CONSUMED 3
 #define TX_ARMED 4
 byte mem[5];
-byte buf_word[THREADS + 1], buf_value[THREADS + 1];
+byte buf_word[CPUS + 1], buf_value[CPUS + 1];
 
 #define LOAD(cpu, word) (buf_word[cpu] == word -> buf_value[cpu] : mem[word])
 #define FLUSHED(cpu) (buf_word[cpu] == 0)
@@ -67,7 +75,7 @@ byte written = 0;  /* ring_tx.produced, seen by the peer at once: its bell is no
 bool bell = false; /* the eventfd is readable */
 
 /* Last answered sequences, the peer's own; and what the processors hold in registers. */
-byte rx_rung = 0, tx_rung = 0, seq[THREADS + 1];
+byte rx_rung = 0, tx_rung = 0, seq[CPUS + 1];
 
 /* For the check at the end: who sleeps, and for what. */
 bool asleep_rx[THREADS], asleep_tx[THREADS];
@@ -77,12 +85,12 @@ bool asleep_rx[THREADS], asleep_tx[THREADS];
 #define WRITABLE(cpu) (ROOM(LOAD(cpu, CONSUMED)) >= LOW)
 
 #define HOLDS(cpu, word, v) (seq[cpu] == v || (buf_word[cpu] == word && buf_value[cpu] == v))
-#if READERS + WRITERS > 2
+#if CPUS > 2
 #define HOLDS_3(word, v) HOLDS(3, word, v)
 #else
 #define HOLDS_3(word, v) false
 #endif
-#if READERS + WRITERS > 1
+#if CPUS > 1
 #define HOLDS_2(word, v) HOLDS(2, word, v)
 #else
 #define HOLDS_2(word, v) false
@@ -238,6 +246,41 @@ end:
 }
 #endif
 
+#if LOOKER
+#ifdef MUT_LOOKER_NO_FENCE
+#define LOOKED true
+#else
+#define LOOKED FLUSHED(CPUS)
+#endif
+/* Reads, or finds nothing in time, or leaves the rest: then it arms for those that are counted. */
+active proctype looker()
+{
+	bool rx = false;
+	byte looks = 0;
+	do
+	:: looks < LOOKS ->
+		store(CPUS, RX_ARMED, 0);
+		if
+		:: atomic { READABLE(CPUS) -> taken++ }
+		:: skip
+		fi;
+		atomic { LOOKED -> rx = (rx_sleepers > 0) };
+#ifndef MUT_LOOKER_DOES_NOT_ARM
+		if
+		:: atomic { rx && FLUSHED(CPUS) -> next_seq(CPUS, rx_arm, RX_ARMED, rx_rung) }
+		:: !rx
+		fi;
+#endif
+#ifndef MUT_LOOKER_DOES_NOT_LOOK
+		atomic { FENCED(CPUS) -> bell = bell || (rx && READABLE(CPUS)) };
+#endif
+		rx = false;
+		looks++
+	:: break
+	od
+}
+#endif
+
 inline ring_if(armed_word, rung)
 {
 	atomic { FENCED_PEER -> seq[0] = LOAD(0, armed_word) };
@@ -274,10 +317,10 @@ end:
 	do
 	:: atomic { buf_word[0] != 0 -> flush(0) }
 	:: atomic { buf_word[1] != 0 -> flush(1) }
-#if READERS + WRITERS > 1
+#if CPUS > 1
 	:: atomic { buf_word[2] != 0 -> flush(2) }
 #endif
-#if READERS + WRITERS > 2
+#if CPUS > 2
 	:: atomic { buf_word[3] != 0 -> flush(3) }
 #endif
 	od

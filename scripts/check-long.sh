@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make check-long: what takes too long for make check, six hours in all. The tests of Meson's suite
-# `long`, of which make check has smaller forms. Streams between two guests with random calls, with and
-# without a cable that loses, by several seeds; all programs there over IPv6 and without rights;
+# `long`, of which make check has smaller forms. A build with clang. Streams between two guests with
+# random calls, with and without a cable that loses, by several seeds; all programs there over IPv6 and
+# without rights;
 # faults; the soak test; and all searches of the models; random operations by as many seeds as SEEDS
 # says, 1,000 without; the native interface and remote procedure calls at random; each fuzzer for a
 # minute; and programs whose packages are too large for make check.
@@ -39,7 +40,28 @@ one() {
 	esac
 }
 
-one tests meson test -C "$build" --no-rebuild --print-errorlogs --suite long --timeout-multiplier 8
+# The whole with clang, which make check asks for its warnings only.
+clang_build() {
+	local folder=build-check/clang
+	command -v clang >/dev/null || return 77
+	[ -f $folder/build.ninja ] ||
+		CC=clang meson setup $folder -Dwerror=true -Dbuildtype=plain -Dmusl=disabled || return
+	ninja -C $folder
+}
+one clang clang_build
+one mechanisms ninja -C "$build" mechanisms
+# Without musl-gcc there are none.
+musl_cases() {
+	ninja -C "$build" -t query musl-cases-all >/dev/null 2>&1 || return 77
+	ninja -C "$build" musl-cases-all
+}
+one musl musl_cases
+# The suite has cases of musl, too.
+long_tests() {
+	musl_cases
+	meson test -C "$build" --no-rebuild --print-errorlogs --suite long --timeout-multiplier 8
+}
+one tests long_tests
 far=("$guest/far.py" --expect rdma)
 faults=("$guest/far_faults.py" --expect rdma)
 for seed in $seeds; do
@@ -83,6 +105,19 @@ one native-threads-tcp native threads thread "$suppressed" VIADUCT=off NATIVE_PA
 	NATIVE_SEED=300000 NATIVE_SECONDS=300
 one native-threads-shm native threads thread "$suppressed" NATIVE_PATH=shm \
 	NATIVE_SEED=400000 NATIVE_SECONDS=300
+# Two pods of one host, and kills at random moments.
+near() { # FOLDER SANITIZERS
+	local folder=build-check/$1 sanitizers=$2 test
+	[ -f "$folder/build.ninja" ] ||
+		CC=gcc meson setup "$folder" "-Db_sanitize=$sanitizers" -Db_lundef=false || return
+	ninja -C "$folder" libviaduct-preload.so || return
+	for test in pods storm; do
+		SANITIZER=${sanitizers%%,*} python3 tests/relay/$test.py "$build/viaductd" \
+			"$folder/libviaduct-preload.so" || return
+	done
+}
+one near-sanitized near sanitized address,undefined
+one near-threads near threads thread
 # Random remote procedure calls; tests/support has a door by which connections go back to TCP.
 calls() { # FOLDER SANITIZERS ARGUMENT...
 	local folder=build-check/$1 sanitizers=$2

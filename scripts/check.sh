@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check: builds with gcc and clang, warnings as errors; runs all tests on the gcc build but those
-# of the suite `long`, and the unit tests, fuzzers and random calls again under sanitizers. Goes on
-# after a failure, and fails at the end. Leaves the results in build-check/results for
-# scripts/tally.py.
+# make check: builds with gcc, and lets clang read it all, warnings as errors; runs all tests on the gcc
+# build but those of the suite `long`, and the unit tests, fuzzers and random calls again under
+# sanitizers. Goes on after a failure, and fails at the end. Leaves the results in build-check/results
+# for scripts/tally.py.
 cd "$(dirname "$0")/.." || exit 1
 out=build-check
 results=$out/results
@@ -22,12 +22,14 @@ note() { # status name
 }
 
 # checked DIR: of a build folder's targets, those that run under its sanitizers. Where fuzzers let
-# two threads write the same words, they mean to.
+# two threads write the same words, they mean to; and random calls with threads are check-long's.
 checked() {
-	local folders='unit\|fuzz\|native'
-	[[ $1 != */threads ]] || folders='unit\|native'
-	ninja -C "$1" -t targets all 2>&1 | sed -n "s#^\(tests/\($folders\)/[^/]*\): .*#\1#p
-		s#^\(libviaduct-rpc\.so\|tests/rpc/rpc-\(stress\|flipped\)\): .*#\1#p"
+	local more='fuzz\|'
+	local calls='s#^\(libviaduct-rpc\.so\|tests/rpc/rpc-\(stress\|flipped\)\): .*#\1#p'
+	[[ $1 != */threads ]] || more='' calls=''
+	ninja -C "$1" -t targets all 2>&1 | sed -n "/-bench: /d
+		s#^\(tests/\(${more}unit\|native\)/[^/]*\): .*#\1#p
+		$calls"
 }
 
 # build NAME COMPILER MESON-OPTION...: a build folder, its outcome noted as a step. With sanitizers
@@ -101,12 +103,17 @@ others() {
 		[ $gcc_built != 0 ] || stress sanitized
 	fi
 	! build threads gcc -Db_sanitize=thread "${lean[@]}" || tests threads --suite unit --suite native
-	# For its warnings, which do not depend on what it optimises.
-	! command -v clang >/dev/null || build clang clang -Dwerror=true -Dbuildtype=plain
+	# For its warnings alone: check-long builds with it.
+	if [ $gcc_built = 0 ] && command -v clang >/dev/null; then
+		echo "== warnings: clang"
+		scripts/clang.py $out/gcc
+		note $? "warnings of clang"
+	fi
 	return $failed
 }
 
-build gcc gcc -Dwerror=true
+# Debugging information takes a fifth of the compiler's time: lines are enough.
+build gcc gcc -Dwerror=true -Dc_args=-g1
 gcc_built=$?
 set -m # a group of its own, which an interrupt ends
 others >$results/others 2>&1 </dev/null &

@@ -18,9 +18,11 @@ packages() {
 	build ninja-build ninja
 	build pkg-config pkg-config
 	build libjansson-dev /usr/include/jansson.h
+	build libsmartcols-dev /usr/include/libsmartcols/libsmartcols.h
 	build libsodium-dev /usr/include/sodium.h
 	build libtirpc-dev /usr/include/tirpc/rpc/rpc.h
 	build binutils nm
+	build musl-tools musl-gcc
 	build python3 python3
 	build systemtap-sdt-dev /usr/include/x86_64-linux-gnu/sys/sdt.h
 	demo redis-server redis-server
@@ -32,6 +34,7 @@ packages() {
 	check spin spin
 	check rpcsvc-proto rpcgen
 	check rpcbind rpcbind
+	check systemd systemd-socket-activate
 	check libkrb5-dev /usr/include/gssapi/gssapi.h
 	check krb5-kdc krb5kdc
 	check krb5-admin-server kadmin.local
@@ -44,6 +47,7 @@ packages() {
 	check redis-tools redis-benchmark
 	check memcached memcached
 	check nginx-light nginx
+	check libnginx-mod-stream /usr/lib/nginx/modules/ngx_stream_module.so
 	check haproxy haproxy
 	check wrk wrk
 	check curl curl
@@ -76,7 +80,6 @@ packages() {
 	check openbsd-inetd inetd
 	check vsftpd vsftpd
 	check tnftp tnftp
-	check musl-tools musl-gcc
 	check liburing-dev /usr/include/liburing.h
 	check python3-tornado /usr/lib/python3/dist-packages/tornado/test/runtests.py
 	check python3-cffi /usr/lib/python3/dist-packages/cffi/api.py
@@ -99,6 +102,9 @@ packages() {
 	check rdmacm-utils rping
 	long default-jdk-headless javac
 	long g++ g++
+	long mariadb-server-core mariadbd
+	long php-mysql /usr/lib/php/*/mysqli.so
+	long php-pgsql /usr/lib/php/*/pgsql.so
 	long omniorb nameclt
 	long omniorb-nameserver omniNames
 	long omniidl omniidl
@@ -122,6 +128,8 @@ packages() {
 	bench wrk wrk
 	bench postgresql /usr/lib/postgresql/*/bin/initdb
 	bench iperf3 iperf3
+	bench nodejs node
+	bench perftest ib_write_lat
 	bench netpipe-tcp NPtcp
 	bench sockperf sockperf
 	bench openmpi-bin mpirun
@@ -133,7 +141,14 @@ packages() {
 	bench vsftpd vsftpd
 	bench openbsd-inetd inetd
 	bench curl curl
+	bench haproxy haproxy
+	bench nftables nft
+	bench caddy caddy
+	bench golang-go go
 	bench default-jdk-headless javac
+	bench g++ g++
+	bench omniidl omniidl
+	bench libomniorb4-dev /usr/include/omniORB4/CORBA.h
 	bench python3-grpcio /usr/lib/python3/dist-packages/grpc
 	END
 }

@@ -12,11 +12,13 @@ PACKAGES = (("matplotlib", "python3-matplotlib"), ("jinja2", "python3-jinja2"))
 HELP = """usage: viaduct papers [OPTION...]
 
 Runs the experiments of the five papers behind Viaduct on this machine, and
-writes one page: the paper's figures, ours beside, and why they differ.
+between two guests of QEMU, and writes one page: the paper's figures, ours
+beside, and why they differ.
 
   --quick        short measurements: ten quiet minutes (all: two hours)
   --smallest     one repetition of each row's smallest form: that it works
-  --only LIST    of sovia, vmmc2, shah, wsdlite, scilan (or rows by their names)
+  --only LIST    of sovia, vmmc2, shah, wsdlite, scilan (or rows by their names;
+                 hosts: all rows between two guests)
   -o, --out DIR  the folder to write (default viaduct-papers)
   --resume       goes on with what is in the folder; what was measured stays
   --list         lists the rows, and measures nothing
@@ -69,9 +71,10 @@ def chosen(rows, papers, only):
     """Those of the list; all without one."""
     wanted = [w for w in only.split(",") if w]
     for w in wanted:
-        if w not in papers and w not in [r.name for r in rows]:
+        if w != "hosts" and w not in papers and w not in [r.name for r in rows]:
             wrong(f"--only: there is no paper and no row `{w}`; see `viaduct papers --list`")
-    return [r for r in rows if not wanted or r.name in wanted or r.paper in wanted]
+    return [r for r in rows if not wanted or r.name in wanted or r.paper in wanted or
+            (r.between and "hosts" in wanted)]
 
 
 def measure(rows, viaduct, options, level):

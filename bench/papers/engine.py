@@ -49,7 +49,7 @@ class Rpc:
         try:
             return rpc.once(way, os.path.dirname(viaduct), self.rounds(level), places,
                             *([count] if count else []))
-        except (OSError, ValueError, subprocess.CalledProcessError) as e:
+        except (OSError, ValueError, subprocess.SubprocessError) as e:
             raise Failed(f"a run over {way} gave no figures: {e}") from e
 
     def cells(self, found, ways, level):
@@ -68,7 +68,12 @@ class Native:
     FIGURES = ((r"8 B +([0-9.]+) us", "put of 8 B, there and back", "us", True),
                (r"64 B +([0-9.]+) us", "put of 64 B, there and back", "us", True),
                (r"64 KB +([0-9.]+) GB/s", "puts of 64 KB", "GB/s", False),
-               (r"1 MB +([0-9.]+) GB/s", "puts of 1 MB", "GB/s", False))
+               (r"1 MB +([0-9.]+) GB/s", "puts of 1 MB", "GB/s", False),
+               (r"both ways +([0-9.]+) GB/s", "puts of 64 KB by both ends at once", "GB/s", False),
+               (r"64 KB +([0-9.]+) us", "put of 64 KB, there and back", "us", True),
+               (r"o to put ([0-9.]+) us", "put of 64 B: o, send", "us", True),
+               (r"o to take ([0-9.]+) us", "put of 64 B: o, receive", "us", True),
+               (r", g ([0-9.]+) us", "puts of 64 B in a row: g", "us", True))
     LIMITS = ((r"line there and back ([0-9.]+) us", 0), (r"line there and back ([0-9.]+) us", 1),
               (r"64 KB +[0-9.]+ GB/s, memcpy +([0-9.]+)", 2),
               (r"1 MB +[0-9.]+ GB/s, memcpy +([0-9.]+)", 3))
@@ -80,9 +85,10 @@ class Native:
     def run(self, viaduct, level):
         program = built(viaduct, "tests/native/native-bench", BESIDE)
         values = [{"tcp": [], "viaduct": [], "floor": []} for _ in self.FIGURES]
+        turns = "200" if level.smallest else "4000"
         for _ in range(level.pairs):
-            for way, argv, more in (("tcp", [program], {"VIADUCT": "off"}),
-                                    ("viaduct", [program, "alloc"], {})):
+            for way, argv, more in (("tcp", [program, "puts", turns], {"VIADUCT": "off"}),
+                                    ("viaduct", [program, "alloc", turns], {})):
                 text = output(argv, env=environment(**more))
                 if text.startswith("TCP") != (way == "tcp"):
                     raise Failed(f"puts that were to go over {way} did not: {text[:40]}")
@@ -106,11 +112,14 @@ class Cache:
     def command_at(self, _level):
         return "build/tests/guest/cache-bench fake"
 
+    def measured(self, viaduct):
+        return output([built(viaduct, "tests/guest/cache-bench", f"{BESIDE}; it needs libibverbs"),
+                       "fake"])
+
     def run(self, viaduct, level):
-        program = built(viaduct, "tests/guest/cache-bench", f"{BESIDE}; it needs libibverbs")
         found = {}
         for _ in range(level.pairs):
-            lines = [line.split() for line in output([program, "fake"]).splitlines()]
+            lines = [line.split() for line in self.measured(viaduct).splitlines()]
             for words in lines:
                 figures = re.findall(r"([0-9.]+) ns", " ".join(words))
                 if len(figures) == 4:

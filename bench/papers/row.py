@@ -46,6 +46,11 @@ class Row:
     def paper(self):
         return self.name.split("-")[0]
 
+    @property
+    def between(self):
+        """It is measured between two guests."""
+        return getattr(self.measure, "between", False)
+
 
 def cell(case, unit, lower, values, errors=()):
     """The figures of one case: a list for each way, entry i of pair i, None where it failed."""

@@ -100,22 +100,26 @@ class Bench:
     def __init__(self, parts, sizes, over="tcp,viaduct,unix,floor", more=()):
         self.parts, self.sizes, self.over, self.more = parts, sizes, over, list(more)
 
+    def some(self, level):
+        return self.sizes[:1] if level.smallest else self.sizes
+
     def arguments(self, level):
-        sizes = self.sizes[:1] if level.smallest else self.sizes
         more, over = list(self.more), self.over
         if level.smallest:
             more = [re.sub(r"^([^,]+),.*", r"\1", m) for m in more]
         return ["bench", "--patterns", ",".join(dict.fromkeys(p for p, _ in self.parts)),
-                "--sizes", ",".join(map(str, sizes)), "--over", over,
+                "--sizes", ",".join(map(str, self.some(level))), "--over", over,
                 "--pairs", str(level.pairs), "--time", str(level.seconds), *more]
 
     def command_at(self, level):
         return " ".join(["viaduct", *self.arguments(level)])
 
+    def measured(self, viaduct, level):
+        return output([viaduct, *self.arguments(level), "--json", "-"], good=(0, 1))
+
     def run(self, viaduct, level):
-        text = output([viaduct, *self.arguments(level), "--json", "-"], good=(0, 1))
         try:
-            found = json.loads(text)
+            found = json.loads(self.measured(viaduct, level))
         except ValueError as e:
             raise Failed(f"viaduct bench wrote no JSON: {e}") from e
         cells = [c for row in found["rows"] for pattern, metric in self.parts
@@ -148,13 +152,13 @@ class Bench:
 class Apps:
     """One program of bench/apps.py; `cases` is a part of the names of the cases wanted."""
 
-    def __init__(self, app, cases=""):
-        self.app, self.cases = app, cases
+    def __init__(self, app, cases="", contenders="tcp,unix,viaduct"):
+        self.app, self.cases, self.contenders = app, cases, contenders
 
     def arguments(self, level):
         seconds = max(level.seconds * 2, 0.1)
         cases = ["--cases", self.cases] if self.cases else []
-        return ["--only", self.app, *cases, "--contenders", "tcp,unix,viaduct", "--pairs",
+        return ["--only", self.app, *cases, "--contenders", self.contenders, "--pairs",
                 str(level.pairs), "--seconds", f"{seconds:g}"]
 
     def command_at(self, level):
@@ -173,5 +177,8 @@ class Apps:
             if left:
                 raise Cannot(left.group(1))
             raise Failed((said.strip().splitlines() or ["it said nothing"])[-1][:200])
+        for r in rows:
+            if "sockmap" in r["missing"] and "sockmap" in self.contenders:
+                raise Cannot(f"sockmap: {r['missing']['sockmap']}")
         return [cell(f"{r['app']} {r['case']}", r["unit"], r["lower_is_better"], r["values"],
                      r["errors"]) for r in rows]

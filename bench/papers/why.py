@@ -10,9 +10,5 @@ PROGRAM = ("What the two ends compute is the larger part of each step, and it is
            "either way.")
 SPINS = ("A waiting end spins for a moment before it sleeps, which costs processor time that a "
          "sleeper in the kernel does not spend.")
-
-# Why a row is not run.
-GUESTS = ("between two hosts only: this command does not start guests; bench/hosts.py measures "
-          "sockets between two of them over a software device")
-SWITCHES = ("the core has no switches that take one mechanism out, so mechanisms cannot be added "
-            "one by one")
+RXE = ("Between the guests the processor does the RDMA device's work packet by packet (rxe), and emulates "
+       "that processor besides; the papers' devices worked by themselves.")

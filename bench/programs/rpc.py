@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote calls: Java RMI and gRPC, one that says hello, over and over."""
+"""Remote calls: Java RMI, gRPC and omniORB, one that says hello, over and over."""
 import functools
 import pathlib
 import subprocess
@@ -55,3 +55,24 @@ def app_grpc(bench):
             return find_number(CALLS, client(bench, way, [
                 *hello, "call", target(way, where[way]), str(bench.seconds)], report))
         measure(bench, "grpc", "hello", "call/s", once)
+
+
+def app_omniorb(bench):
+    """omniORB's CORBA"""
+    no_unix = "corbaloc, by which the client finds the object, is for TCP"
+    place = bench.new_folder()
+    program = place / "omni_hello"
+    client(bench, "tcp", ["omniidl", "-bcxx", f"-C{place}", str(HERE / "hello.idl")], "", cpu=None)
+    client(bench, "tcp", ["g++", "-O2", "-std=c++11", "-D__LINUX__", "-I", str(place), "-o",
+                          str(program), str(HERE / "omni_hello.cc"), str(place / "helloSK.cc"),
+                          "-lomniORB4", "-lomnithread", "-lpthread"], "", cpu=None)
+
+    def command_for(_way, port):
+        return [str(program), "serve", "-ORBendPoint", f"giop:tcp:127.0.0.1:{port}"]
+
+    with servers(bench, bench.ways(no_unix), command_for) as where:
+        def once(way, report):
+            return find_number(CALLS, client(bench, way, [
+                str(program), "call", f"corbaloc:iiop:127.0.0.1:{where[way]}/greeter",
+                str(bench.seconds), "-ORBendPoint", "giop:tcp:127.0.0.1:"], report))
+        measure(bench, "omniorb", "hello", "call/s", once, no_unix=no_unix)

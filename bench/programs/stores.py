@@ -8,15 +8,15 @@ import time
 from programs.rig import Failure, client, find_number, measure, servers
 
 
+def redis_server(way, where):
+    port, unix = (0, ["--unixsocket", where]) if way == "unix" else (where, [])
+    return ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+            "--appendonly", "no", *unix]
+
+
 def app_redis(bench):
     """Redis with redis-benchmark"""
-
-    def command_for(way, where):
-        port, unix = (0, ["--unixsocket", where]) if way == "unix" else (where, [])
-        return ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                "--appendonly", "no", *unix]
-
-    with servers(bench, bench.ways(), command_for) as where:
+    with servers(bench, bench.ways(), redis_server) as where:
         for clients, pipeline, size, tests in (
                 (1, 1, 64, ("get", "set")), (50, 1, 64, ("get", "set")),
                 (50, 16, 64, ("get", "set")), (50, 1, 4096, ("get",))):

@@ -29,6 +29,8 @@ CONTENDERS = {
     "viaduct": "Viaduct",
     "viaduct-nospin": "Viaduct, spin off",
     "tcp-spin": "TCP, spinning",
+    "rsockets": "rsockets",
+    "verbs": "raw verbs",
     "unix": "AF_UNIX",
     "floor": "raw ring",
     "via-client": "Viaduct at client",

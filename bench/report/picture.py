@@ -4,6 +4,8 @@
 Colours stand in the SVG as they are on paper, for viewers that know no style sheets; where it is
 dark, a style sheet replaces them one by one.
 """
+import copy
+import functools
 import io
 import re
 import textwrap
@@ -104,7 +106,9 @@ class Picture:
         # Twice the size: sharp on paper and on fine screens.
         self.figure.savefig(path, format="png", dpi=144, facecolor=PAPER)
 
-    def svg(self, alone):
+    @functools.cached_property
+    def markup(self):
+        """As SVG, for the page and for a file: matplotlib takes most of the time."""
         out = io.BytesIO()
         self.figure.savefig(out, format="svg", facecolor=PAPER, metadata={"Date": None})
         root = clean(ElementTree.fromstring(out.getvalue()), self.hovers)
@@ -114,9 +118,14 @@ class Picture:
         root.set("class", "picture")
         root.set("role", "img")
         root.set("aria-label", self.title)
+        return root
+
+    def svg(self, alone):
+        root = self.markup
         if alone:
             style = ElementTree.Element(f"{{{SVG}}}style")
             style.text = STYLE
+            root = copy.copy(root)
             root.insert(0, style)
         return ElementTree.tostring(root, "unicode") + "\n"
 

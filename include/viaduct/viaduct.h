@@ -91,9 +91,9 @@ int vd_adopt(int fd, unsigned end, vd_conn **c);
 /*
  * Ends the connection: the peer is told, after all that was put. Waits for the peer's library to
  * have read that, at most half a second. The program's exports and imports on the connection end
- * as by vd_unexport and vd_unimport; their handles are not to be used again. Threads that wait on
- * the connection return, and so do puts, gets, flushes and calls of messages that block; it waits for
- * them. NULL is ignored.
+ * as by vd_unexport, which may take its second, and vd_unimport; their handles are not to be used
+ * again. Threads that wait on the connection return, and so do puts, gets, flushes and calls of
+ * messages that block; it waits for them. NULL is ignored.
  */
 void vd_close(vd_conn *c);
 
@@ -140,8 +140,9 @@ int vd_export(vd_conn *c, const char *name, void *addr, size_t len, unsigned rig
  * the handle is gone. Returns 0 also where the connection has ended.
  * Where the peer may write to memory of vd_alloc, or its device uses the memory, it waits for the
  * peer's library, at most a second. If that does not answer, memory of vd_alloc that is mapped there
- * is exchanged for a copy at the same address: so no thread of the program may write there during
- * this call, nor during vd_close. -ENOMEM: there was none for that; the handle is good for another try. -EBUSY: a redirection of it has not been ended.
+ * is exchanged for a copy at the same address. The program may write there meanwhile.
+ * -ENOMEM: there was none for that; the handle is good for another try. -EBUSY: a redirection of it
+ * has not been ended.
  */
 int vd_unexport(vd_region *x);
 
@@ -190,6 +191,9 @@ int vd_forget(const void *memory, size_t len);
 /* ---- data ---- */
 
 #define VD_NOTIFY 1u /* of vd_put: an event at the peer, after the bytes */
+#define VD_LEND	  2u /* of vd_put: the call does not wait until the source can be used again */
+
+#define VD_LENT_MOST 1024 /* puts with VD_LEND of a connection at a time */
 
 /*
  * Writes `len` bytes from `src` to the peer's memory, from `offset` on. `src` may be used again when
@@ -197,10 +201,16 @@ int vd_forget(const void *memory, size_t len);
  * in the order of the calls. With VD_NOTIFY the peer's vd_wait gives an event with `tag`,
  * when all bytes of this and of earlier puts are in place; `len` may be 0 then.
  * Blocks while the connection is full, and with VD_NOTIFY while the peer has 1024 events that it
- * has not taken. The peer's program need not call anything for bytes to arrive.
+ * has not taken. It may block so from 513 on, since the peer tells of those that it takes by the half. The peer's program need not call anything for bytes to arrive.
  * -ERANGE: outside the export. -EACCES: not exported for that. -ESTALE: the peer has ended the
  * export; one that ends at the same moment takes no more bytes, and no error tells of that.
  * -EINVAL: unknown flags.
+ * With VD_LEND it does not block, but where a device writes the bytes: the library sends them as the
+ * connection has room. The source is lent: it must stay as it is until vd_wait has given VD_EVENT_DONE
+ * with the `tag` of this call, or vd_close has returned. There is one such event for each call that has
+ * returned 0, and not always in the order of the calls; a peer that is stopped may delay it. Other calls that send or ask wait until what
+ * was lent before has been sent. -EAGAIN: VD_LENT_MOST have not been done, or their events not taken;
+ * or the peer has 1024 events.
  */
 int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len, uint32_t tag,
 	   unsigned flags);
@@ -304,15 +314,17 @@ int vd_release(vd_conn *c);
 #define VD_EVENT_END	2u /* the connection has ended; given once, and as the last */
 /* A message has come. There is none of a message that vd_peek has given before. */
 #define VD_EVENT_MESSAGE 3u
+#define VD_EVENT_DONE	 4u /* a put with VD_LEND does not need its source any more */
 
 struct vd_event {
 	uint32_t kind;
-	uint32_t tag;	   /* NOTIFY: the sender's */
+	uint32_t tag;	   /* NOTIFY: the sender's. DONE: of the put */
 	vd_region *where;  /* NOTIFY: where it was put */
 	void *user;	   /* NOTIFY: of vd_export */
-	uint64_t offset;   /* NOTIFY: what was put */
-	uint64_t len;	   /* NOTIFY, MESSAGE */
-	int32_t result;	   /* END: 0 the peer has closed it; else -ECONNRESET, -EPROTO, -ENOMEM */
+	uint64_t offset;   /* NOTIFY, DONE: what was put */
+	uint64_t len;	   /* NOTIFY, DONE, MESSAGE */
+	int32_t result;	   /* END: 0 the peer has closed it; else -ECONNRESET, -EPROTO, -ENOMEM. DONE: 0
+			    * it was sent; else the connection's error */
 	uint32_t reserved; /* 0 */
 };
 
@@ -324,6 +336,19 @@ struct vd_event {
  * taken it returns what every call does then. -ETIMEDOUT: there is none. -EINVAL: `n` is not positive.
  */
 int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms);
+
+/*
+ * The same for `count` connections at once. Passed over are those that are NULL, and those whose
+ * VD_EVENT_END has been taken. Takes events of one of them; *which is its place in `conns`. They have
+ * turns. The caller sleeps on all of them itself, so no wake-up of another thread is needed, as it is
+ * for vd_fd. It looks at each: a program with hundreds of connections puts their vd_fd into an
+ * epoll(7) instance. After it has called handlers it returns, with 0 if it has no event besides: a
+ * handler may have called vd_close of any of them, and those are not to be in `conns` any more.
+ * -ETIMEDOUT: there is none. -EINVAL: `count` or `n` is not positive. -EPIPE: none is left that could
+ * have one. -EMFILE.
+ */
+int vd_wait_any(vd_conn *const *conns, int count, struct vd_event *events, int n, int timeout_ms,
+		int *which);
 
 /*
  * Has vd_wait call handler(event, arg) for each notification of this export that has not been taken,

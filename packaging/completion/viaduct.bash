@@ -45,7 +45,7 @@ _viaduct_values() {
 
 # The processes under Viaduct, as far as the user may look.
 _viaduct_processes() {
-	grep -ls /libviaduct-preload.so /proc/[0-9]*/maps 2>/dev/null | sed -E 's|^/proc/([0-9]+)/.*|\1|'
+	grep -ls '/libviaduct-preload[a-z-]*\.so' /proc/[0-9]*/maps 2>/dev/null | sed -E 's|^/proc/([0-9]+)/.*|\1|'
 }
 
 # _viaduct_program INDEX: the program at that word, and its own arguments after it.

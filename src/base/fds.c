@@ -42,8 +42,9 @@
 static struct lock fds_lock FORK_DATA __attribute__((aligned(64))); /* see FORK_DATA */
 static _Atomic uint64_t fds_map[FDS_MAX / FDS_BITS];
 static _Atomic int fds_used FORK_DATA;
-static _Atomic int fds_lowest_ever FORK_DATA = INT_MAX, fds_highest_ever FORK_DATA = -1;
-static _Atomic uint32_t fds_closed FORK_DATA;
+_Atomic int fds_lowest_ever FORK_DATA = INT_MAX;
+static _Atomic int fds_highest_ever FORK_DATA = -1;
+_Atomic uint32_t fds_closed FORK_DATA;
 _Atomic int fds_tight = INT_MAX;
 _Atomic int fds_watched = FDS_TABLE_LEAST;
 /* See fds_table_length. It only grows, as the kernel's table does. Relaxed: it orders nothing. */
@@ -128,12 +129,6 @@ int fds_below(int fd)
 	count = fds_marked_below(fd);
 	lock_drop(&fds_lock);
 	return count;
-}
-
-FORK_CODE uint32_t fds_given(void)
-{
-	/* Acquire: a call that follows is made no earlier. */
-	return load_acquire(&fds_closed);
 }
 
 static void fds_give(int fd)
@@ -397,13 +392,10 @@ FORK_CODE void fds_forked_child(void)
 	lock_drop_forked(&fds_lock);
 }
 
-NEAR_CODE bool fds_is_ours(int fd)
+bool fds_is_marked(int fd)
 {
-	/* Most are the program's: then the map is not even looked at. Relaxed, as the map: the
-	 * numbers order nothing. */
-	if ((unsigned)fd >= FDS_MAX || fd < load_relaxed(&fds_lowest_ever))
-		return false;
-	return load_relaxed(&fds_map[fd / FDS_BITS]) & fds_bit(fd);
+	return (unsigned)fd < FDS_MAX &&
+	       (load_relaxed(&fds_map[fd / FDS_BITS]) & fds_bit(fd));
 }
 
 int fds_lowest(void)

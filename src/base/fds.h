@@ -4,9 +4,11 @@
 #ifndef VD_BASE_FDS_H
 #define VD_BASE_FDS_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/atomic.h"
+#include "base/sections.h"
 
 /*
  * Takes over fd, which the kernel has just made: moves it to a high number and marks it as
@@ -30,7 +32,15 @@ void fds_close_apart(int fd);
 /* The kernel has given the number to the program: it was closed past us. */
 void fds_lost(int fd);
 /* True when the number is one of Viaduct's. A few nanoseconds. */
-bool fds_is_ours(int fd);
+bool fds_is_marked(int fd);
+NEAR_EXTERN _Atomic int fds_lowest_ever; /* that was */
+static inline bool fds_is_ours(int fd)
+{
+	/* Most are the program's: then the map is not even looked at. Relaxed, as the map: the
+	 * numbers order nothing. */
+	return __builtin_expect(fd >= load_relaxed(&fds_lowest_ever), 0) &&
+	       fds_is_marked(fd);
+}
 /*
  * The program's descriptors go first. A number from fds_tight on, got by the program, may
  * mean that Viaduct has to give some of its own back; fds_excess says how many (none when it
@@ -45,14 +55,19 @@ int fds_excess(int fd, int *below);
  */
 int fds_table_length(void);
 /* A number from fds_watched on, got by the program, is told to fds_got. True from fds_tight on. */
-extern _Atomic int fds_watched;
+NEAR_EXTERN _Atomic int fds_watched;
 bool fds_got(int fd);
 /* How many numbers are Viaduct's now: all, and those below fd. One that the second counts no
  * more has been closed, and that has been counted in fds_given. */
 int fds_count(void);
 int fds_below(int fd);
 /* Moves with each number that Viaduct closes: a call that met EMFILE may have met it there. */
-uint32_t fds_given(void);
+NEAR_EXTERN _Atomic uint32_t fds_closed;
+static inline uint32_t fds_given(void)
+{
+	/* Acquire: a call that follows is made no earlier. */
+	return load_acquire(&fds_closed);
+}
 /* RLIMIT_NOFILE as it is now, cut to the numbers that can be Viaduct's. */
 int fds_limit(void);
 /* The lowest number that Viaduct may hold now, for loops over ranges of descriptors. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the places where a dynamically linked Go program enters the kernel. */
+/* Finds the places where a Go program enters the kernel. */
 #ifndef VD_BASE_GO_TEXT_H
 #define VD_BASE_GO_TEXT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum go_place {
@@ -13,6 +14,10 @@ enum go_place {
 	GO_EPOLL_CREATE1,
 	GO_EPOLL_CTL,
 	GO_EPOLL_WAIT,
+	GO_SETTLS, /* from here on: of statically linked programs only */
+	GO_CLONE,  /* runtime.clone: a thread */
+	GO_EXIT_THREAD,
+	GO_SIGACTION, /* runtime.rt_sigaction */
 	GO_PLACES
 };
 
@@ -20,6 +25,8 @@ enum go_place {
  * without the address where a position-independent program is loaded. */
 struct go_text {
 	uint64_t at[GO_PLACES];
+	const unsigned char *was[GO_PLACES]; /* what stands there */
+	bool is_static;	   /* no C library is in it: all of it is Go's */
 	const char *lacks; /* what is not as expected, when the search fails */
 };
 
@@ -30,7 +37,5 @@ struct go_text {
  * changed. No heap.
  */
 int go_text_find(const char *path, struct go_text *found);
-/* The bytes that stand at such a place. */
-const unsigned char *go_text_bytes(enum go_place place);
 
 #endif

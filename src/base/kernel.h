@@ -18,8 +18,10 @@
 #include "base/real.h"
 #endif
 
+#define KERNEL_INLINE static inline __attribute__((always_inline))
+
 /* Returns the result, or -errno. Blocks as the system call does. */
-static inline long kernel_call6(long nr, long a, long b, long c, long d, long e, long f)
+KERNEL_INLINE long kernel_call6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
@@ -32,7 +34,7 @@ static inline long kernel_call6(long nr, long a, long b, long c, long d, long e,
 	return result;
 }
 
-static inline long kernel_call4(long nr, long a, long b, long c, long d)
+KERNEL_INLINE long kernel_call4(long nr, long a, long b, long c, long d)
 {
 	return kernel_call6(nr, a, b, c, d, 0, 0);
 }

@@ -19,12 +19,14 @@
 #define RANGES_MOST (65536 + 64)
 
 struct range {
-	_Atomic uintptr_t start; /* 0: free again */
-	size_t bytes;
+	_Atomic uintptr_t start; /* 0: free; RANGE_FILLED: somebody fills it in */
+	_Atomic size_t bytes;
 };
+#define RANGE_FILLED UINTPTR_MAX
 
 static struct range ours[RANGES_MOST];
 static _Atomic uint32_t ours_used;
+static _Atomic uint32_t ours_freed; /* below that, to be used again */
 static _Atomic bool expected FORK_DATA;
 
 /* Of this library's own image: its code is locked like the program's, what is never touched of
@@ -35,22 +37,41 @@ extern const char image_end[] __asm__("_end") __attribute__((visibility("hidden"
 
 /* ---- what is ours ---- */
 
-static void note(void *at, size_t bytes)
-{
-	uint32_t i = fetch_add_relaxed(&ours_used, 1);
-
-	if (i >= RANGES_MOST)
-		return;
-	ours[i].bytes = bytes;
-	/* Release: who finds the start finds the length. */
-	store_release(&ours[i].start, (uintptr_t)at);
-}
-
 static uint32_t count_ours(void)
 {
 	uint32_t used = load_relaxed(&ours_used);
 
 	return used < RANGES_MOST ? used : RANGES_MOST;
+}
+
+static bool fill_in(struct range *r, void *at, size_t bytes)
+{
+	uintptr_t none = 0;
+
+	if (load_relaxed(&r->start) != 0 ||
+	    !atomic_compare_exchange_strong(&r->start, &none, RANGE_FILLED))
+		return false;
+	store_relaxed(&r->bytes, bytes);
+	/* Release: who finds the start finds the length. */
+	store_release(&r->start, (uintptr_t)at);
+	return true;
+}
+
+static void note(void *at, size_t bytes)
+{
+	uint32_t used = load_relaxed(&ours_freed) > 0 ? count_ours() : 0, i;
+
+	for (i = 0; i < used; i++)
+		if (fill_in(&ours[i], at, bytes)) {
+			fetch_sub_relaxed(&ours_freed, 1);
+			return;
+		}
+	/* Each gets another one, which somebody who looks for a free one may have filled in by then. */
+	do
+		i = fetch_add_relaxed(&ours_used, 1);
+	while (i < RANGES_MOST && !fill_in(&ours[i], at, bytes));
+	if (i >= RANGES_MOST)
+		store_relaxed(&ours_used, RANGES_MOST);
 }
 
 /* The first of ours that lies in [from, to): its part there. Empty, at `to`, when there is none. */
@@ -61,9 +82,13 @@ static void next_ours(uintptr_t from, uintptr_t to, uintptr_t *start, uintptr_t 
 	*start = *end = to;
 	for (uint32_t i = 0; i < used; i++) {
 		uintptr_t a = load_acquire(&ours[i].start);
-		uintptr_t b = a + ours[i].bytes;
+		uintptr_t b = a + load_relaxed(&ours[i].bytes);
 
-		if (!a || b <= from || a >= *start)
+		if (!a || a >= *start || b <= from)
+			continue;
+		/* It may have become another one's meanwhile. */
+		atomic_thread_fence(memory_order_acquire);
+		if (load_relaxed(&ours[i].start) != a)
 			continue;
 		*start = a < from ? from : a;
 		*end = b < to ? b : to;
@@ -237,8 +262,10 @@ static void forget(const void *at)
 	uint32_t used = count_ours();
 
 	for (uint32_t i = 0; i < used; i++)
-		if (load_relaxed(&ours[i].start) == (uintptr_t)at)
+		if (load_relaxed(&ours[i].start) == (uintptr_t)at) {
 			store_relaxed(&ours[i].start, 0);
+			fetch_add_relaxed(&ours_freed, 1);
+		}
 }
 
 void pageable_unmap(void *at, size_t bytes)

@@ -18,8 +18,6 @@
 
 enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256, MAX_NOTES = 1024 };
 
-static const char own_loader[] = "ld-linux-x86-64.so.2";
-
 int program_executable(const char *path)
 {
 	struct stat st;
@@ -91,7 +89,7 @@ static bool privileged(int fd, struct program *p)
 
 static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct program *p)
 {
-	char loader[PATH_MAX], *base;
+	char loader[PATH_MAX], *name;
 	ssize_t n;
 
 	if (ph->p_filesz == 0 || ph->p_filesz >= sizeof(loader))
@@ -100,11 +98,11 @@ static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct pro
 	if (n != (ssize_t)ph->p_filesz)
 		return PROGRAM_UNREADABLE;
 	loader[n] = 0;
-	base = strrchr(loader, '/');
-	if (!strcmp(base ? base + 1 : loader, own_loader))
+	name = strrchr(loader, '/') ? strrchr(loader, '/') + 1 : loader;
+	if (!strcmp(name, PROGRAM_LOADER_GLIBC))
 		return PROGRAM_OK;
 	snprintf(p->detail, sizeof(p->detail), "loader %.100s", loader);
-	return PROGRAM_OTHER_LIBC;
+	return strcmp(name, PROGRAM_LOADER_MUSL) ? PROGRAM_OTHER_LIBC : PROGRAM_MUSL;
 }
 
 bool program_note_of_go(const char *at, size_t left)
@@ -162,6 +160,8 @@ static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct progra
 			kind = inspect_loader(fd, &ph, p);
 		go |= ph.p_type == PT_NOTE && is_go(fd, &ph);
 	}
+	if (go && kind == PROGRAM_MUSL)
+		return PROGRAM_OTHER_LIBC;
 	return kind == PROGRAM_OK && go ? PROGRAM_GO : kind;
 }
 

@@ -8,14 +8,19 @@
 #include <stddef.h>
 
 enum program_kind {
-	PROGRAM_OK,
+	PROGRAM_OK,	     /* its loader is glibc's */
 	PROGRAM_STATIC,	     /* no dynamic loader, so nothing can be preloaded */
 	PROGRAM_PRIVILEGED,  /* the loader ignores LD_PRELOAD there */
 	PROGRAM_OTHER_CLASS, /* an ELF file of another word size or processor */
-	PROGRAM_OTHER_LIBC,  /* its loader is not glibc's */
+	PROGRAM_OTHER_LIBC,  /* its loader is neither glibc's nor musl's */
+	PROGRAM_MUSL,	     /* as PROGRAM_OK, but its loader is musl's */
 	PROGRAM_GO,	     /* its system calls go past the C library */
 	PROGRAM_UNREADABLE,  /* cannot be looked into: nothing is known */
 };
+
+/* What the loaders are called. */
+#define PROGRAM_LOADER_GLIBC "ld-linux-x86-64.so.2"
+#define PROGRAM_LOADER_MUSL  "ld-musl-x86_64.so.1"
 
 struct program {
 	enum program_kind kind;

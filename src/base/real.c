@@ -47,6 +47,10 @@ static void *real_find(const char *name)
 		plain[len - 2] = '\0';
 		return real_find(plain);
 	}
+#ifndef __GLIBC__
+	if (!symbol)
+		symbol = real_lacking(name);
+#endif
 	return symbol;
 }
 
@@ -74,6 +78,9 @@ void real_resolve(void)
 #define X(ret, name, params) real_fill((void **)&real_table.name, #name);
 	VD_REAL(X)
 #undef X
+#ifndef __GLIBC__
+	dlerror(); /* musl lacks some, and would tell the program of that */
+#endif
 	/* Release: whoever sees the flag (acquire, in REAL) sees the whole table. */
 	__atomic_store_n(&real_ready, 1, __ATOMIC_RELEASE);
 	errno = saved;

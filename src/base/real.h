@@ -16,6 +16,8 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/sections.h"
+
 struct aiocb;
 struct rlimit;
 
@@ -132,9 +134,12 @@ struct real {
 #undef X
 };
 
-extern struct real real_table;
-extern int real_ready;
+NEAR_EXTERN struct real real_table;
+NEAR_EXTERN int real_ready;
 void real_resolve(void);
+
+/* Stands in for calls that the C library lacks, and the kernel has; NULL: there is none (musl/lacking.c). */
+void *real_lacking(const char *name);
 
 /*
  * A name that few programs call, looked up at the call: the others are looked up at each start.

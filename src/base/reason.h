@@ -28,7 +28,7 @@
 	X(8, VERSION, "version", "the other end runs an incompatible Viaduct",           \
 	  "run the same version of Viaduct at both ends")                                \
 	X(9, NAT, "nat", "the kernel rewrites this connection's addresses",              \
-	  "connect to the server's own address")                                         \
+	  "have a root viaductd tell both (near-socket), or dial the server itself")     \
 	X(10, IDENTITY, "identity",                                                      \
 	  "the rendezvous did not lead to this connection's peer",                       \
 	  "nothing to do: another connection used the same addresses")                   \

@@ -15,6 +15,8 @@
 #define NEAR_MOVE  __attribute__((section(".text.sorted.near")))
 #define NEAR_FIRST NEAR_MOVE __attribute__((aligned(4096)))
 #define NEAR_DATA  __attribute__((section("vd_near")))
+/* Of a declaration: it is in this library, so that no table has to be asked where. */
+#define NEAR_EXTERN extern __attribute__((visibility("hidden")))
 
 /*
  * After a fork both processes pay for each page that they write to, and the child for each 64 KiB of

@@ -45,6 +45,16 @@ void crit_requeue(int sig, siginfo_t *info)
 		     kernel_call4(SYS_gettid, 0, 0, 0, 0), sig, (long)info);
 }
 
+void crit_send_sigpipe(void)
+{
+	/* raise would say SI_TKILL. */
+	siginfo_t info = {.si_signo = SIGPIPE, .si_code = SI_USER};
+
+	info.si_pid = (pid_t)kernel_call4(SYS_getpid, 0, 0, 0, 0);
+	info.si_uid = (uid_t)kernel_call4(SYS_getuid, 0, 0, 0, 0);
+	crit_requeue(SIGPIPE, &info);
+}
+
 void crit_note_handler(bool restarts)
 {
 	crit_handled++;

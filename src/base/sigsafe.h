@@ -65,6 +65,8 @@ bool crit_defer(int sig, siginfo_t *info, void *context);
 bool crit_recover(int sig, const siginfo_t *info, void *context);
 /* Sends a signal with all it says to this thread once more. */
 void crit_requeue(int sig, siginfo_t *info);
+/* SIGPIPE, as the kernel sends it to the thread that writes where nobody reads. */
+void crit_send_sigpipe(void);
 /* A handler of the program is about to run. */
 void crit_note_handler(bool restarts);
 /* A fault of the instruction at hand, rather than a signal that somebody has sent. */
@@ -100,9 +102,11 @@ int crit_copy_past(void *to, const void *from, size_t len);
 static inline bool crit_readable(const void *p, size_t len)
 {
 	uint64_t word;
-	const char *at = p, *last = at + len - sizeof(word);
+	const char *at = p, *last;
+
 	if (len <= sizeof(word))
 		return len == 0 || crit_copy(&word, at, len) == 0;
+	last = at + len - sizeof(word);
 	for (; last - at > CRIT_PAGE_BYTES; at += CRIT_PAGE_BYTES)
 		if (crit_copy(&word, at, sizeof(word)) != 0)
 			return false;

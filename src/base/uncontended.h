@@ -53,15 +53,6 @@ static inline uint32_t single_take32(_Atomic uint32_t *at, uint32_t by, bool alo
 	return taken;
 }
 
-static inline void single_store32(_Atomic uint32_t *at, uint32_t value, bool alone)
-{
-	/* Relaxed: there is nobody that it could be in order for. */
-	if (alone)
-		store_relaxed(at, value);
-	else
-		atomic_store(at, value);
-}
-
 /* *expect becomes what is there. */
 static inline bool single_exchange32(_Atomic uint32_t *at, uint32_t *expect, uint32_t to,
 				     bool alone)

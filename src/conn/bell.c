@@ -74,16 +74,34 @@ static uint32_t next_seq(_Atomic uint32_t *arm)
 	return seq ? seq : fetch_add_relaxed(arm, 1) + 1;
 }
 
-void sock_arm(struct sock *s, uint32_t interest)
+uint64_t sock_edge_out(struct sock *s)
+{
+	return load_relaxed(&s->slot->tx_full);
+}
+
+static void arm_rx(struct sock *s)
+{
+	store_relaxed(&s->in->rx_armed, next_seq(&s->slot->rx_arm));
+}
+
+static void arm_tx(struct sock *s)
+{
+	store_relaxed(&s->out->tx_armed, next_seq(&s->slot->tx_arm));
+}
+
+/* *told: of what count of sock_edge_out the sleeper has been told, where room is but an edge. */
+static void arm(struct sock *s, uint32_t interest, const uint64_t *told)
 {
 	struct slot *sl = s->slot;
 	if (interest & EPOLLIN) {
 		atomic_fetch_add_explicit(&sl->sleepers_rx, 1, memory_order_acq_rel);
-		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
+		arm_rx(s);
 	}
 	if (interest & EPOLLOUT) {
-		atomic_fetch_add_explicit(&sl->sleepers_tx, 1, memory_order_acq_rel);
-		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
+		/* Sequentially consistent: first this count, then that of who found no room. */
+		atomic_fetch_add(&sl->sleepers_tx, 1);
+		if (!told || sock_edge_out(s) != *told || peer_is_far(s))
+			arm_tx(s); /* between hosts it is armed for whatever the peer says */
 		room_sleeps(s);
 	}
 	info_sleeps(s);
@@ -92,23 +110,30 @@ void sock_arm(struct sock *s, uint32_t interest)
 	fence_full();
 }
 
-static void disarm(_Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
-		   _Atomic uint32_t *armed)
+void sock_arm(struct sock *s, uint32_t interest)
 {
-	uint32_t seq = load_relaxed(arm);
-	/* The last to leave clears, unless somebody has armed again since. */
-	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1)
-		atomic_compare_exchange_strong_explicit(
-			armed, &seq, 0, memory_order_relaxed, memory_order_relaxed);
+	arm(s, interest, NULL);
 }
 
-void sock_disarm(struct sock *s, uint32_t interest)
+void sock_arm_edge(struct sock *s, uint32_t interest, uint64_t told)
 {
-	struct slot *sl = s->slot;
-	if (interest & EPOLLIN)
-		disarm(&sl->sleepers_rx, &sl->rx_arm, &s->in->rx_armed);
-	if (interest & EPOLLOUT)
-		disarm(&sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
+	arm(s, interest, &told);
+}
+
+void sock_lacks_room(struct sock *s)
+{
+	/* Sequentially consistent, both: as in arm, the other way round. */
+	atomic_fetch_add(&s->slot->tx_full, 1);
+	if (atomic_load(&s->slot->sleepers_tx) == 0)
+		return;
+	arm_tx(s);
+	fence_full(); /* as in arm */
+}
+
+void bell_arm_again(struct sock *s)
+{
+	arm_rx(s);
+	fence_full(); /* as in arm */
 }
 
 /* The bell was emptied under the eyes of those who are counted: they sleep on, or are about
@@ -121,12 +146,34 @@ static void ring_again(struct sock *s)
 	if (rx == 0 && tx == 0)
 		return;
 	if (rx)
-		store_relaxed(&s->in->rx_armed, next_seq(&sl->rx_arm));
+		arm_rx(s);
 	if (tx)
-		store_relaxed(&s->out->tx_armed, next_seq(&sl->tx_arm));
-	fence_full(); /* as in sock_arm */
+		arm_tx(s);
+	fence_full(); /* as in arm */
 	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
 		sock_ring_self(s);
+}
+
+/*
+ * The last to leave clears, unless somebody has armed again since. That may have been one who is not counted,
+ * for a sleeper who came just then, and has armed as well, before: he is armed for anew.
+ */
+static void disarm(struct sock *s, _Atomic uint32_t *sleepers, _Atomic uint32_t *arm,
+		   _Atomic uint32_t *armed)
+{
+	uint32_t seq = load_relaxed(arm);
+	if (atomic_fetch_sub_explicit(sleepers, 1, memory_order_acq_rel) == 1 &&
+	    atomic_compare_exchange_strong(armed, &seq, 0) && atomic_load(sleepers) > 0)
+		ring_again(s);
+}
+
+void sock_disarm(struct sock *s, uint32_t interest)
+{
+	struct slot *sl = s->slot;
+	if (interest & EPOLLIN)
+		disarm(s, &sl->sleepers_rx, &sl->rx_arm, &s->in->rx_armed);
+	if (interest & EPOLLOUT)
+		disarm(s, &sl->sleepers_tx, &sl->tx_arm, &s->out->tx_armed);
 }
 
 /* Empties the far bell, or hears what has come from other hosts: `brief` as there. As

@@ -42,6 +42,14 @@ static inline void slot_show_bells(struct slot *sl, int a, int b, int c)
 	store_relaxed(&sl->bells[2], c < 0 ? 0 : c);
 }
 
+/* Nothing has been done for it but what is in the first lines of slot and sock. */
+static inline bool sock_is_short(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	return phase_is_early(phase_of(sl)) && !load_relaxed(&sl->ops) && !s->wire &&
+	       !load_relaxed(&s->is_copied) && !s->is_native;
+}
+
 /* SO_COOKIE, by which probes name a connection. */
 static inline uint64_t slot_cookie(struct slot *sl)
 {
@@ -240,9 +248,14 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 			     .generation = load_relaxed(&s->slot->generation)};
 }
 
+/* wait_begin of a connection that goes down: who else got the descriptor may have set these things past us. */
+int wait_begin_leaving(struct wait *w, int flags);
+
 /* The call begins: how long it may block. Returns the flags, with MSG_DONTWAIT if it may not. */
 static inline int wait_begin(struct wait *w, int flags)
 {
+	if (__builtin_expect(phase_of(w->s->slot) == SLOT_LEAVING, 0))
+		return wait_begin_leaving(w, flags);
 	w->timeout_ns =
 		timeout_ns(w->s, w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX);
 	return sock_is_nonblocking(w->s, flags) || w->timeout_ns == TIMEOUT_AT_ONCE
@@ -282,6 +295,8 @@ int wait_in_kernel(struct wait *w, struct pollfd *fds, unsigned long n, int64_t 
 
 /* Spins, then sleeps. 0: look again; -EAGAIN: the time is over; -EBADF; as wait_interruption. */
 int wait_for(struct wait *w);
+/* Its time is over. */
+bool wait_is_late(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
 /* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
@@ -322,6 +337,8 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 /* ---- bell.c ---- */
 
 void bell_ring_peer(struct sock *s);
+/* For those that are counted as asleep for bytes: the peer rings for the next. Look afterwards. */
+void bell_arm_again(struct sock *s);
 /* The peer is in another network namespace, and its bell has been closed by its last process. */
 bool bell_is_over(struct sock *s);
 

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "base/real.h"
+#include "base/self.h"
 #include "conn/conn.h"
 #include "conn/report.h"
 #include "conn/switch.h"
@@ -174,6 +176,40 @@ void sock_ask_over(struct sock *s, int fd)
 		bell_ring_peer(s);
 }
 
+static void ask_over(struct sock *s, int fd, enum vd_reason reason)
+{
+	(void)reason;
+	sock_ask_over(s, fd);
+}
+
+static bool each(bool (*is_meant)(struct sock *s, int fd),
+		 void (*step)(struct sock *s, int fd, enum vd_reason reason),
+		 enum vd_reason reason)
+{
+	/* In a child of vfork, which does not release what its parent's threads close meanwhile. */
+	bool some = false, is_borrowed = getpid() != self_pid();
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (is_borrowed && !(s && is_meant(s, fd)))
+			continue;
+		s = sock_hold_at(fd);
+		if (!s)
+			continue;
+		if (is_meant(s, fd)) {
+			step(s, fd, reason);
+			some = true;
+		}
+		sock_let_go(s);
+	}
+	return some;
+}
+
+bool sock_hand_over_each(bool (*is_meant)(struct sock *s, int fd), enum vd_reason reason)
+{
+	each(is_meant, ask_over, reason);
+	return each(is_meant, sock_hand_over, reason);
+}
+
 void sock_bounce(struct sock *s, int fd)
 {
 	uint32_t nothing = WANT_NOTHING;
@@ -213,12 +249,24 @@ static int shut_early(struct sock *s, int fd, int how)
 	return 0;
 }
 
+/* The peer has gone with bytes of ours unread, which TCP would have told by a reset. */
+static bool is_reset(struct sock *s, int fd)
+{
+	if (!sock_is_direct(s) ||
+	    (!(seen_of(s->slot) & SEEN_RESET_TOLD) && !ring_unread(s->out)))
+		return false;
+	if (!(seen_of(s->slot) & (SEEN_FIN | SEEN_GONE)))
+		sock_look(s, fd);
+	return sock_was_reset(s);
+}
+
 int sock_shutdown(struct sock *s, int fd, int how)
 {
 	struct slot *sl = s->slot;
 	int r;
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
+	bool reset = is_reset(s, fd);
 	/* Before the look at the phase: who attaches meanwhile sees one or the other. And
 	 * before the kernel's: its POLLRDHUP is then known to be our own doing. */
 	seen_add(sl, (how != SHUT_RD ? SEEN_SHUT_WR : 0) |
@@ -244,5 +292,5 @@ int sock_shutdown(struct sock *s, int fd, int how)
 	/* The kernel wakes whoever waits, whatever has come of it. */
 	fetch_add_relaxed(&s->slot->shuts, 1);
 	sock_ring_self(s);
-	return r;
+	return r == 0 && reset ? -ENOTCONN : r;
 }

@@ -76,6 +76,28 @@ void sock_sever(struct sock *s, int fd)
 		kernel_close(dead);
 }
 
+bool sock_number_begin(struct sock *s, int fd, uint32_t generation)
+{
+	crit_enter(); /* no handler jumps away with the hold */
+	if (sock_hold(s, fd)) {
+		/* A close takes the number out of the table, and then this lock. */
+		lock_take(&s->slot->tx_lock);
+		if (fd_is(fd, s) && sock_generation(s) == generation)
+			return true;
+		lock_drop(&s->slot->tx_lock);
+		sock_unhold(s);
+	}
+	crit_leave();
+	return false;
+}
+
+void sock_number_end(struct sock *s)
+{
+	lock_drop(&s->slot->tx_lock);
+	sock_unhold(s);
+	crit_leave();
+}
+
 static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
 {
 	(void)reason;

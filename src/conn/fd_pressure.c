@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/sections.h"
 #include "conn/conn.h"
+#include "conn/limbo.h"
 #include "conn/table.h"
 #include "rendezvous/rendezvous.h"
 
@@ -172,6 +173,7 @@ void sock_attend_slow(bool asleep)
 				 &attend_ns, &due,
 				 now + ATTEND_NS * (asleep + fd_limit() / ATTEND_FDS)))
 		return;
+	limbo_look();
 	collect(&ours);
 	errno = saved;
 }

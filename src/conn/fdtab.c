@@ -36,7 +36,6 @@ static struct sock *socks NEAR_DATA; /* one for each slot */
 /* The slots whose `forking` this thread has raised. A fork copies the list to the child. */
 static uint32_t *forking_list;
 static uint32_t forking_used FORK_DATA;
-static const _Atomic bool forking_is_shared; /* with other processes */
 
 static void *map_private(size_t size)
 {
@@ -80,65 +79,107 @@ void fd_stand_down(void)
  * still follow them (it finds out under the locks). Nor its counts of threads: they balance.
  * Relaxed: whoever finds it in the table has all of it, by fd_table_set.
  */
-static void sock_reset(struct sock *s, struct slot *sl)
+static __attribute__((noinline)) void reset_rest(struct sock *s)
 {
-	if (s->slot != sl) /* never changes: others may read it at any time */
-		s->slot = sl;
-	s->wire = NULL;
 	s->meet_fd = s->kept_fd = -1;
 	store_relaxed(&s->bell, -1);
 	store_relaxed(&s->peer_bell, -1);
 	store_relaxed(&s->far_bell, -1);
 	s->look_end_ms = 0;
 	store_relaxed(&s->peer, NULL);
-	store_relaxed(&s->fds, 1);
-	store_relaxed(&s->awaited, 0);
-	store_relaxed(&s->closed, 0);
-	store_relaxed(&s->edges, 0);
-	store_relaxed(&s->looked, 0);
-	store_relaxed(&s->look_due, 0);
 	store_relaxed(&s->cpu, 0);
 	store_relaxed(&s->rush, 0);
 	store_relaxed(&s->stuck_ns, 0);
 	store_relaxed(&s->spin_failed, 0);
 	store_relaxed(&s->spin_skip, 0);
+	store_relaxed(&s->brief_failed, 0);
+	store_relaxed(&s->brief_skip, 0);
+	store_relaxed(&s->brief_sent, 0);
 	s->tx_bytes = s->rx_bytes = 0;
 	s->past = (struct past){0};
 	s->still_at = s->still_since_ms = 0;
-	s->is_copied = false;
-	s->is_native = false;
-	s->has_listened = false;
-	store_relaxed(&s->elsewhere, 0);
 	store_relaxed(&s->forked_ms, 0);
 	store_relaxed(&s->ground_until_ms, 0);
 	store_relaxed(&s->ground_ms, 0);
 	s->left = NULL;
-	s->regs = NULL;
 }
 
-NEAR_CODE static struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
+static inline void sock_reset(struct sock *s, struct slot *sl)
 {
+	if (s->slot != sl) /* never changes: others may read it at any time */
+		s->slot = sl;
+	s->wire = NULL;
+	s->regs = NULL;
+	store_relaxed(&s->fds, 1);
+	store_relaxed(&s->awaited, 0);
+	store_relaxed(&s->closed, 0);
+	store_relaxed(&s->look_due, 0);
+	store_relaxed(&s->edges, 0);
+	store_relaxed(&s->looked, 0);
+	store_relaxed(&s->is_copied, false);
+	s->is_native = false;
+	s->has_listened = false;
+	store_relaxed(&s->elsewhere, 0);
+	if (__builtin_expect(!s->is_blank, 0))
+		reset_rest(s);
+	s->is_blank = false;
+}
+
+static __attribute__((noinline, cold)) void tell_full(int fd)
+{
+	log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(VD_REASON_FULL),
+		  reason_text(VD_REASON_FULL));
+}
+
+/* No fork and no handler comes in between: a thread that is alone cannot call one. */
+static inline bool hold_off(void)
+{
+	crit_enter();
+	bool alone = __libc_single_threaded;
+	if (!alone)
+		lock_take(&forking_lock);
+	return alone;
+}
+
+static inline void let_go(bool alone)
+{
+	if (!alone)
+		lock_drop(&forking_lock);
+	crit_leave();
+}
+
+static inline struct sock *open_sock(int fd, bool nonblock, enum tcp_role role)
+{
+	struct slot *sl;
+	struct sock *s;
+	bool alone;
 	if ((unsigned)fd >= (unsigned)fd_table_size)
 		return NULL;
-	if (fd_table[fd])
+	if (__builtin_expect(fd_table[fd] != NULL, 0))
 		fd_forget(fd);
-	struct slot *sl = slot_alloc();
-	if (!sl) {
-		log_debug("fd %d: stays on TCP: %s (%s)", fd, reason_name(VD_REASON_FULL),
-			  reason_text(VD_REASON_FULL));
+	alone = hold_off();
+	sl = slot_alloc();
+	if (__builtin_expect(!sl, 0)) {
+		let_go(alone);
+		tell_full(fd);
 		return NULL;
 	}
-	struct sock *s = &socks[slot_index(sl)];
+	s = &socks[slot_index(sl)];
 	sock_reset(s, sl);
 	store_relaxed(&sl->earn_due, load_relaxed(&earn_first_due));
 	store_relaxed(&sl->fd, fd);
 	store_relaxed(&sl->role, role);
 	store_relaxed(&sl->nonblock, nonblock);
-	if (fd <= 2)
+	if (__builtin_expect(fd <= 2, 0)) {
 		meeting_refuse(s, VD_REASON_STDIO);
-	lock_take_mine(&forking_lock, &forking_is_shared);
+	} else if (role == TCP_ROLE_ACCEPTED) {
+		store_relaxed(&sl->reason, VD_REASON_SHORT);
+		store_relaxed(&s->awaited, 1);
+		single_add32(&sock_awaited, 1, alone);
+		store_relaxed(&sl->phase, SLOT_EARNING);
+	}
 	fd_table_set(fd, s);
-	lock_drop_mine(&forking_lock, &forking_is_shared);
+	let_go(alone);
 	return s;
 }
 
@@ -153,30 +194,31 @@ NEAR_CODE struct sock *fd_open_accepted(int fd, bool nonblock)
 	if (!s && (unsigned)fd >= (unsigned)fd_table_size)
 		return NULL;
 	report_add(&report_now.connections, 1);
-	if (!s) {
+	if (!s)
 		report_add(&report_now.reasons[VD_REASON_FULL], 1);
-		return NULL;
-	}
-	if (phase_of(s->slot) == SLOT_IDLE) {
-		store_relaxed(&s->slot->reason, VD_REASON_SHORT);
-		store_relaxed(&s->awaited, 1);
-		single_add32(&sock_awaited, 1, __libc_single_threaded);
-		store_release(&s->slot->phase, SLOT_EARNING);
-	}
 	return s;
 }
 
 struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role)
 {
-	return fd > 2 ? open_sock(fd, nonblock, role) : NULL;
+	struct sock *s = fd > 2 ? open_sock(fd, nonblock, role) : NULL;
+
+	if (s) /* its peer was met, or was not, before the exec */
+		meeting_over(s);
+	return s;
 }
 
 NEAR_CODE void fd_connecting(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	(void)fd;
-	lock_take_mine(&sl->ctl, &s->is_copied);
-	bool first = atomic_load(&sl->role) == TCP_ROLE_UNKNOWN;
+	crit_enter();
+	/* A handler may have forked, or made a thread, before this section, and not since. */
+	bool alone = __libc_single_threaded && !load_relaxed(&s->is_copied) &&
+		     !load_relaxed(&sl->ctl.word);
+	if (!alone)
+		lock_take(&sl->ctl);
+	bool first = load_relaxed(&sl->role) == TCP_ROLE_UNKNOWN;
 	if (first) {
 		store_relaxed(&sl->role, TCP_ROLE_CONNECTED);
 		if (phase_of(sl) == SLOT_IDLE) {
@@ -184,7 +226,9 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 			store_release(&sl->phase, SLOT_EARNING);
 		}
 	}
-	lock_drop_mine(&sl->ctl, &s->is_copied);
+	if (!alone)
+		lock_drop(&sl->ctl);
+	crit_leave();
 	if (first)
 		report_add(&report_now.connections, 1);
 }

@@ -40,6 +40,30 @@ static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
 	return entered;
 }
 
+/*
+ * The same where there is no other thread, and no other process: nearly all operations of a connection
+ * that ends early. False: nothing is counted, and enter_kernel is to be asked.
+ */
+static inline bool enter_alone(struct sock *s, int fd, _Atomic uint32_t *gate)
+{
+	uint32_t now = load_relaxed(gate);
+	if (now >> GATE_STATE_SHIFT != GATE_TCP)
+		return false;
+	single_add32(&s->inside, 1, true);
+	/* A handler may have closed it, or moved the gate. */
+	if (__builtin_expect(load_relaxed(&fd_table[fd]) == s &&
+				     single_exchange32(gate, &now, now + 1, true),
+			     1))
+		return true;
+	single_add32(&s->inside, -1u, __libc_single_threaded);
+	return false;
+}
+
+static inline bool is_alone(struct sock *s)
+{
+	return __libc_single_threaded && !load_relaxed(&s->is_copied);
+}
+
 static inline void leave_kernel(struct sock *s, _Atomic uint32_t *gate)
 {
 	bool no_threads = __libc_single_threaded;
@@ -66,18 +90,28 @@ static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 	return up || (seen_of(sl) & SEEN_BROKEN);
 }
 
-NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
+static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int fd,
+							    bool counted)
 {
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
 		return SOCK_PLAIN;
-	if (!earn_goes_on(sl, true) && tx_step(s, fd))
+	if (!counted && tx_step(s, fd))
 		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_tx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	bool counted = earn_goes_on(sl, true);
+	return counted && is_alone(s) && enter_alone(s, fd, &sl->gate_tx)
+		       ? SOCK_COUNTED
+		       : tx_enter_any(s, fd, counted);
 }
 
 void tx_leave(struct sock *s, ssize_t result)
@@ -114,18 +148,28 @@ static __attribute__((noinline)) bool rx_step(struct sock *s, int fd)
 	return seen_of(sl) & SEEN_BROKEN;
 }
 
-NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
+static __attribute__((noinline)) enum sock_way rx_enter_any(struct sock *s, int fd,
+							    bool counted)
 {
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_rx) == GATE_FINAL)
 		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
-	if (!earn_goes_on(sl, false) && rx_step(s, fd))
+	if (!counted && rx_step(s, fd))
 		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_rx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+}
+
+NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	bool counted = earn_goes_on(sl, false);
+	return counted && is_alone(s) && enter_alone(s, fd, &sl->gate_rx)
+		       ? SOCK_COUNTED
+		       : rx_enter_any(s, fd, counted);
 }
 
 void rx_leave(struct sock *s, ssize_t result)

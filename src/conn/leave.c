@@ -21,9 +21,22 @@
 #define UNREAD_MS 2500
 
 /* A ring that others have, too. Its positions are in the table, so it cannot go along. */
-static bool is_ring_of_others(struct sock *s)
+static bool is_ring_of_others(struct sock *s, int fd)
 {
-	return s && sock_is_direct(s) && !peer_is_parents(s) && !slot_is_alone(s->slot);
+	(void)fd;
+	return sock_is_direct(s) && !peer_is_parents(s) && !slot_is_alone(s->slot);
+}
+
+static struct sock *ring_of_others(int fd)
+{
+	struct sock *s = sock_hold_at(fd);
+	bool is_one;
+
+	if (!s)
+		return NULL;
+	is_one = is_ring_of_others(s, fd);
+	sock_let_go(s);
+	return is_one ? s : NULL;
 }
 
 static ssize_t wait_until(struct sock *s, int fd, uint64_t end)
@@ -34,41 +47,41 @@ static ssize_t wait_until(struct sock *s, int fd, uint64_t end)
 }
 
 /* The others may be about to end: then the ring goes along as it is. */
-static bool is_let_go(struct sock *s, uint64_t end)
+static bool is_let_go(int fd, uint64_t end)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
 
-	while (is_ring_of_others(s) && clock_coarse_ms() < end)
+	while (ring_of_others(fd) && clock_coarse_ms() < end)
 		kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
-	return !is_ring_of_others(s);
+	return !ring_of_others(fd);
 }
 
 /* What cannot be had in time is an error here; the others read on. */
 static void take_down(struct sock *s, int fd, uint64_t end)
 {
+	uint32_t generation = sock_generation(s);
+
 	if (wait_until(s, fd, end) > 0 && wait_until(s, fd, end + UNREAD_MS) > 0 &&
-	    !is_let_go(s, end + UNREAD_MS))
+	    !is_let_go(fd, end + UNREAD_MS) && sock_number_begin(s, fd, generation)) {
 		sock_sever(s, fd);
+		sock_number_end(s);
+	}
 }
 
 static void take_rings_down(void)
 {
-	uint64_t end = 0;
+	uint64_t end;
 
-	for (int fd = 0; fd < fd_limit(); fd++)
-		if (is_ring_of_others(fd_sock(fd)))
-			sock_ask_over(fd_sock(fd), fd);
-	/* All are asked first, then waited for: one bound for all of them. */
+	if (!sock_hand_over_each(is_ring_of_others, VD_REASON_SHARED))
+		return;
+	/* One bound for all of them. */
+	end = clock_coarse_ms() + WAIT_MS;
 	for (int fd = 0; fd < fd_limit(); fd++) {
-		if (!is_ring_of_others(fd_sock(fd)))
-			continue;
-		sock_hand_over(fd_sock(fd), fd, VD_REASON_SHARED);
-		if (!end)
-			end = clock_coarse_ms() + WAIT_MS;
+		struct sock *s = ring_of_others(fd);
+
+		if (s)
+			take_down(s, fd, end);
 	}
-	for (int fd = 0; end && fd < fd_limit(); fd++)
-		if (is_ring_of_others(fd_sock(fd)))
-			take_down(fd_sock(fd), fd, end);
 }
 
 static void copy(struct sock *s, void *to)
@@ -221,10 +234,12 @@ bool sock_leave_amid_threads(bool closes)
 	left = slot_part(closes);
 	fork_let_go();
 	for (int fd = 0; left && fd < fd_limit(); fd++) {
-		struct sock *s = fd_sock(fd);
+		struct sock *s = sock_hold_at(fd);
 
-		if (s)
-			settle_amid(s);
+		if (!s)
+			continue;
+		settle_amid(s);
+		sock_let_go(s);
 	}
 	if (left)
 		limbo_each(settle_closed_amid, NULL);

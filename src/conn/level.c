@@ -36,7 +36,8 @@ static uint32_t kernel_level(struct sock *s, int fd)
 		await_glance(&pfd, 1);
 	sock_see(s, fd, (uint16_t)pfd.revents);
 	/* Not before the peer's last words are here. */
-	if (peer_is_far(s) && !(seen_of(s->slot) & SEEN_SHUT_RD) && !peer_end_is_known(s))
+	if ((pfd.revents & (POLLRDHUP | POLLHUP)) && peer_is_far(s) &&
+	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !peer_end_is_known(s))
 		pfd.revents &= ~(POLLRDHUP | POLLHUP);
 	return (uint16_t)pfd.revents;
 }
@@ -51,6 +52,23 @@ static bool ring_writable(struct sock *s)
 	uint64_t fill = ring_unread(s->out);
 	uint32_t size = ring_size_hint(s->out);
 	return fill <= size - size / 4 || room_will_grow(s) || room_needs_tcp(s);
+}
+
+static bool is_roomy(struct sock *s, bool foreign)
+{
+	return foreign ? promise_room(s) : ring_writable(s);
+}
+
+/*
+ * As in the kernel, who asks for room and finds none makes an edge of the room that comes. The second
+ * look is for room that has come meanwhile: nobody would be rung for it after the count.
+ */
+static bool has_room(struct sock *s, bool foreign)
+{
+	if (is_roomy(s, foreign))
+		return true;
+	sock_lacks_room(s);
+	return is_roomy(s, foreign);
 }
 
 static uint32_t level_in(struct sock *s, uint32_t kernel)
@@ -70,9 +88,7 @@ static uint32_t level_out(struct sock *s, uint32_t kernel)
 	if (gate_state(&s->slot->gate_tx) != GATE_RING ||
 	    (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR)))
 		return kernel & KERNEL_OUT;
-	return (seen & SEEN_FOREIGN ? promise_room(s) : ring_writable(s))
-		       ? EPOLLOUT | EPOLLWRNORM
-		       : 0;
+	return has_room(s, seen & SEEN_FOREIGN) ? EPOLLOUT | EPOLLWRNORM : 0;
 }
 
 uint32_t sock_level(struct sock *s, int fd)
@@ -133,7 +149,7 @@ level_quick(struct sock *s, uint32_t interest, bool foreign)
 	if (interest & EPOLLOUT) {
 		if (gate_state(&sl->gate_tx) != GATE_RING)
 			return SOCK_LOOK;
-		if (foreign ? promise_room(s) : ring_writable(s))
+		if (has_room(s, foreign))
 			bits |= EPOLLOUT | EPOLLWRNORM;
 	}
 	return bits;
@@ -156,6 +172,12 @@ uint32_t sock_level_quick(struct sock *s, uint32_t interest)
 	if (__builtin_expect(seen_of(s->slot) != 0, 0))
 		return foreign_quick(s, interest);
 	return level_quick(s, interest, false);
+}
+
+void sock_serve_heard(struct sock *s, int fd)
+{
+	if (__builtin_expect(peer_is_far(s), 0) && wait_attention(s))
+		sock_service(s, fd);
 }
 
 static bool count_vain(struct sock *s, uint64_t now, bool also_due)
@@ -196,6 +218,28 @@ uint64_t sock_moves(struct sock *s)
 	       load_relaxed(&s->in->down_epoch);
 }
 
+bool sock_only_repeats(struct sock *s, int fd, uint64_t edge)
+{
+	struct slot *sl = s->slot;
+	bool asked = load_relaxed(&sl->rewinding), only = false;
+	uint64_t told = edge - load_relaxed(&sl->nudges), at, received;
+	if (asked && gate_state(&sl->gate_rx) == GATE_RING)
+		sock_service(s, fd);
+	if (gate_state(&sl->gate_rx) == GATE_RING && sock_edge_in(s) != edge)
+		return false;
+	lock_take(&sl->rx_lock);
+	enum gate_state state = gate_state(&sl->gate_rx);
+	bool ring = state == GATE_RING;
+	uint64_t before = ring ? sl->rx_taken : sl->rx_before;
+	at = ring ? told : sl->rx.consumed;
+	if (ring && asked)
+		only = true; /* how much of that is new the mark will tell */
+	else if (state != GATE_READY && tcp_received(fd, &received) == 0)
+		only = (int64_t)(received - before) <= (int64_t)(told - at);
+	lock_drop(&sl->rx_lock);
+	return only;
+}
+
 bool sock_peer_has_left(struct sock *s)
 {
 	return rx_is_down(s);
@@ -211,9 +255,4 @@ uint64_t sock_came(struct sock *s)
 	if (gate_state(&s->slot->gate_rx) != GATE_RING)
 		return 0;
 	return ring_came(s->in);
-}
-
-uint64_t sock_edge_out(struct sock *s)
-{
-	return load_relaxed(&s->slot->tx_full);
 }

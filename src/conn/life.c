@@ -40,16 +40,17 @@ static void count_native(const struct sock *s)
 }
 
 /* VD_REASON_NONE: a listener that was passed on, say, is no connection. */
-static enum vd_reason reason_to_count(const struct sock *s)
+static inline enum vd_reason reason_to_count(const struct sock *s)
 {
-	uint32_t reason = atomic_load(&s->slot->reason);
+	uint32_t reason = load_relaxed(&s->slot->reason);
 
-	return reason < VD_REASON_COUNT && atomic_load(&s->slot->role) != TCP_ROLE_UNKNOWN
+	return reason < VD_REASON_COUNT &&
+			       load_relaxed(&s->slot->role) != TCP_ROLE_UNKNOWN
 		       ? reason
 		       : VD_REASON_NONE;
 }
 
-static void count_reason(const struct sock *s)
+static inline void count_reason(const struct sock *s)
 {
 	enum vd_reason reason = reason_to_count(s);
 
@@ -110,16 +111,68 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 	flush_counts(s);
 	count_native(s);
 	count_reason(s);
-	single_store32(&s->closed, 1, __libc_single_threaded);
+	/* Against sock_unhold, which counts out and then looks here. */
+	if (__libc_single_threaded)
+		store_relaxed(&s->closed, true);
+	else
+		atomic_store(&s->closed, true);
 	left_drop(s);
 	meeting_over(s);
 	limbo_release(s);
+}
+
+/* In a critical section, without other threads. */
+static inline bool ends_short(struct sock *s)
+{
+	uint64_t odd = (uintptr_t)s->wire | (uintptr_t)s->regs |
+		       (load_relaxed(&s->fds) - 1) | load_relaxed(&s->inside) |
+		       load_relaxed(&s->sleepers) | load_relaxed(&s->is_copied) |
+		       s->is_native | s->has_listened | load_relaxed(&s->elsewhere) |
+		       load_relaxed(&s->slot->ops) | load_relaxed(&s->slot->ctl.word) |
+		       (uint32_t)load_relaxed(&limbo_used);
+	return odd == 0 && phase_is_early(phase_of(s->slot));
+}
+
+NEAR_CODE bool fd_closing_short(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	bool done = false, none = false;
+	if (!s || !__libc_single_threaded)
+		return false;
+	crit_enter(); /* no handler forks, or uses it, in between */
+	if (ends_short(s) && slot_release_ours(s->slot)) {
+		store_relaxed(&fd_table[fd], NULL);
+		s->is_blank = true;
+		count_reason(s);
+		if (load_relaxed(&s->awaited)) {
+			store_relaxed(&s->awaited, 0);
+			none = single_take32(&sock_awaited, 1, true) == 1;
+		}
+		done = true;
+	}
+	crit_leave();
+	if (none && sock_on_none_awaited)
+		sock_on_none_awaited();
+	return done;
 }
 
 static struct sock *take_entry(int fd)
 {
 	return single_take_pointer((void *_Atomic *)&fd_table[fd],
 				   __libc_single_threaded);
+}
+
+/* The connection goes on by another number. Who is amid a step of it by this one, which is another's next,
+ * is waited for: he has looked under a lock that the number is the connection's. */
+static __attribute__((noinline, cold)) void number_goes(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s))
+		return;
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
 }
 
 NEAR_CODE bool fd_closing(int fd)
@@ -130,7 +183,11 @@ NEAR_CODE bool fd_closing(int fd)
 		return true;
 	/* Of two threads that close it, one has it. */
 	struct sock *s = take_entry(fd);
-	if (s && single_take32(&s->fds, 1, __libc_single_threaded) == 1)
+	if (!s)
+		return true;
+	if (__builtin_expect(load_relaxed(&s->fds) > 1, 0))
+		number_goes(s);
+	if (single_take32(&s->fds, 1, __libc_single_threaded) == 1)
 		close_last(s, fd);
 	return true;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The release of a socket: its last words, and a limbo for those that threads are still inside of. */
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/real.h"
 #include "base/sections.h"
+#include "base/self.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
 #include "conn/shown.h"
@@ -15,7 +17,7 @@
 /* Closed sockets that threads of this process are still inside of. */
 #define LIMBO_MAX 256
 static struct sock *limbo[LIMBO_MAX];
-static _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
+_Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
 static struct lock limbo_lock FORK_DATA;
 
 /*
@@ -61,6 +63,7 @@ NEAR_CODE static void release(struct sock *s)
 	/* Most connections end as they began: nobody can be amid memory or doorbells of theirs. */
 	if (!had_memory && phase_of(sl) <= SLOT_MEETING) {
 		earn_judge(s);
+		s->is_blank = sock_is_short(s);
 		slot_release(sl, __libc_single_threaded && !s->is_copied);
 		return;
 	}
@@ -97,6 +100,7 @@ FORK_CODE void limbo_forked(void)
 	bells_forked();
 	for (int i = 0; i < limbo_used; i++) {
 		sock_drop_segment(limbo[i]);
+		atomic_store(&limbo[i]->peer, NULL); /* a handle of the parent's */
 		atomic_store(&limbo[i]->sleepers, 0);
 		atomic_store(&limbo[i]->inside, 0);
 	}
@@ -123,6 +127,17 @@ static void limbo_sweep(void)
 	limbo_used = kept;
 }
 
+void limbo_look(void)
+{
+	/* Sequentially consistent: who puts one there looks at its counts after. What a child of vfork
+	 * closes stays open in its parent, which is to do it. */
+	if (!atomic_load(&limbo_used) || getpid() != self_pid())
+		return;
+	lock_take(&limbo_lock);
+	limbo_sweep();
+	lock_drop(&limbo_lock);
+}
+
 bool sock_hold(struct sock *s, int fd)
 {
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
@@ -131,6 +146,24 @@ bool sock_hold(struct sock *s, int fd)
 		return true;
 	sock_unhold(s);
 	return false;
+}
+
+struct sock *sock_hold_at(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	if (!s)
+		return NULL;
+	crit_enter();
+	if (sock_hold(s, fd))
+		return s;
+	crit_leave();
+	return NULL;
+}
+
+void sock_let_go(struct sock *s)
+{
+	sock_unhold(s);
+	crit_leave();
 }
 
 void sock_unhold(struct sock *s)
@@ -142,9 +175,7 @@ void sock_unhold(struct sock *s)
 		return;
 	}
 	/* The last one out of a socket that was closed meanwhile. */
-	lock_take(&limbo_lock);
-	limbo_sweep();
-	lock_drop(&limbo_lock);
+	limbo_look();
 }
 
 /* A full limbo leaks the slot to the reclaimer. */

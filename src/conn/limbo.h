@@ -13,12 +13,16 @@ static inline bool sock_is_busy(struct sock *s)
 
 /* Of a closed socket: releases it now, or once nobody is inside. Takes the locks. */
 void limbo_release(struct sock *s);
+/* Releases those that nobody is inside of any more. */
+void limbo_look(void);
 /*
  * Before the kernel closes fd, under both locks: what it cannot say for us, since its own queues are
  * empty.
  */
 void limbo_last_words(struct sock *s, int fd);
 
+/* Some are there. */
+NEAR_EXTERN _Atomic int limbo_used;
 /* Around a fork: nobody is on the way out of it. */
 void limbo_forking(void);
 void limbo_forked_parent(void);

@@ -26,6 +26,9 @@
 #define LOOK_BOUND_MS 5000
 /* One that has not shown up by then probably is. */
 #define LIKELY_PLAIN 64u
+/* A connector that its kernel does not show what it rewrites looks so long for who says so: five times. The first
+ * look is nine system calls, the others are six, and both ends begin at about the same operation. */
+#define REWRITTEN_LOOKS 12u
 
 static struct meet_segment segment_of(const struct sock *s)
 {
@@ -79,7 +82,11 @@ static void close_name(struct sock *s)
 {
 	int fd = s->meet_fd;
 	s->meet_fd = -1;
-	fds_close(fd);
+	/* What another process has, too, is not the last: to close it drops nothing that lies there. */
+	if (slot_is_alone(s->slot))
+		meet_unpublish(fd);
+	else
+		fds_close(fd);
 }
 
 /* Under ctl. */
@@ -129,13 +136,15 @@ static int attach(struct sock *s, int fd)
 	return 1;
 }
 
-/* Under ctl. 1 attached, 0 not yet, -reason. */
-static int step_connected(struct sock *s, int fd)
+/* Under ctl; `again`: it has been looked for before. 1 attached, 0 not yet, -reason. */
+static int step_connected(struct sock *s, int fd, bool again)
 {
 	struct slot *sl = s->slot;
 	struct meet_segment seg;
 	int r;
 	if (phase_of(sl) == SLOT_EARNING) {
+		if (again && !meet_may_publish(fd))
+			return 0;
 		r = meet_publish(fd, &s->meet_fd);
 		if (r == 1)
 			atomic_store(&sl->phase, SLOT_MEETING);
@@ -233,13 +242,20 @@ static int step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint64_t cookie;
-	if (atomic_load(&sl->cookie) == 0) {
+	bool again = atomic_load(&sl->cookie) != 0;
+	if (!again) {
 		enum vd_reason reason;
 		if (!may_upgrade(s, fd, &reason))
 			return -(int)reason;
 		if (tcp_cookie(fd, &cookie) < 0)
 			return -VD_REASON_KERNEL;
 		atomic_store(&sl->cookie, cookie);
+	}
+	/* The meeting was a parent's, and has ended with its holding the socket. */
+	if (phase_of(sl) == SLOT_MEETING && !peer_is_far(s) && peer_is_parents(s)) {
+		store_relaxed(&s->elsewhere, 0);
+		atomic_store(&sl->phase, SLOT_EARNING);
+		again = false;
 	}
 	if (phase_of(sl) == SLOT_EARNING) {
 		int r = peer_ops ? peer_ops->begin(s, fd) : 0;
@@ -250,21 +266,32 @@ static int step(struct sock *s, int fd)
 	}
 	if (peer_is_far(s))
 		return step_remote(s, fd);
-	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd)
+	return atomic_load(&sl->role) == TCP_ROLE_CONNECTED ? step_connected(s, fd, again)
 							    : step_accepted(s, fd);
+}
+
+/* Of connectors on this host: the others have published by now, or given up. */
+static bool waits_for_hint(struct sock *s)
+{
+	return !peer_is_far(s) && phase_of(s->slot) == SLOT_EARNING &&
+	       atomic_load(&s->slot->role) == TCP_ROLE_CONNECTED;
 }
 
 /*
  * When to look again. Whether an offer was taken is a word in memory: at each operation.
- * Whether one has come costs 0.2 us, and whether the name is there 1.3 us: ever more rarely.
+ * Whether one has come costs 0.2 us, and whether the name is there 1.3 us: ever more rarely. An answer
+ * of viaductd's comes soon or not at all.
  */
-static void plan_next(struct sock *s, uint32_t ops)
+static void plan_next(struct sock *s, uint32_t ops, bool is_asked)
 {
 	struct slot *sl = s->slot;
 	uint32_t gap = 1;
-	if (phase_of(sl) == SLOT_MEETING &&
-	    (peer_is_far(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED))
+	if (is_asked ||
+	    (phase_of(sl) == SLOT_MEETING &&
+	     (peer_is_far(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED)))
 		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
+	else if (waits_for_hint(s))
+		gap = ops;
 	else if (phase_of(sl) != SLOT_OFFERED)
 		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
 	store_relaxed(&sl->next_try, ops + gap);
@@ -316,6 +343,12 @@ static enum vd_reason judged(int fd, enum vd_reason reason)
 	return reason;
 }
 
+static enum vd_reason missing_reason(struct sock *s, int fd)
+{
+	return peer_is_far(s) ? VD_REASON_PLAIN_PEER
+			      : meet_missing_reason(fd, atomic_load(&s->slot->role));
+}
+
 FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
@@ -339,14 +372,20 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 		int r = alone ? step(s, fd) : 0;
 		if (!alone)
 			atomic_store(&sl->reason, VD_REASON_SHARED);
-		plan_next(s, ops);
+		bool is_asked = r == 0 && alone && phase_of(sl) < SLOT_OFFERED &&
+				!peer_is_far(s) &&
+				meet_is_asked(fd, atomic_load(&sl->role));
+		plan_next(s, ops, is_asked);
 		if (r < 0)
 			give_up(s, fd, judged(fd, (enum vd_reason) - r));
+		else if (r == 0 && alone && ops > REWRITTEN_LOOKS && waits_for_hint(s) &&
+			 !is_asked)
+			give_up(s, fd, missing_reason(s, fd));
 		else if (r == 0 && ops > LOOK_BOUND && slot_is_alone(sl) &&
 			 out_of_patience(s))
-			give_up(s, fd, VD_REASON_PLAIN_PEER);
+			give_up(s, fd, missing_reason(s, fd));
 		else if (r == 0 && alone && ops > LIKELY_PLAIN)
-			atomic_store(&sl->reason, VD_REASON_PLAIN_PEER);
+			atomic_store(&sl->reason, missing_reason(s, fd));
 		attached = r == 1;
 	}
 	bool over = phase_of(sl) == SLOT_FINAL;

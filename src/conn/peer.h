@@ -91,9 +91,10 @@ struct peer_ops {
 	/* Pushes; true: to where the peer has offered. Waits for the device as `end` does. */
 	bool (*release)(struct peer *p);
 	/* Waits until it is known what has become of bytes that went past the ring, and the device has let
-	 * go of them; or until a signal handler has run, before which it has. `handlers`: those that had
-	 * run before `lend`, by crit_handlers. */
-	void (*await)(struct peer *p, uint32_t handlers);
+	 * go of them; or until a signal handler has run, before which it has; or until the time of the call is over, or
+	 * the peer has said nothing for some seconds. `handlers`: those that had run before `lend`, by
+	 * crit_handlers. */
+	void (*await)(struct peer *p, struct wait *w, uint32_t handlers);
 
 	/* ---- the process ---- */
 

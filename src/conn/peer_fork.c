@@ -18,6 +18,23 @@ static bool is_far_and_direct(struct sock *s)
 	return s && peer_is_far(s) && sock_is_direct(s);
 }
 
+/* Held for it, where other threads close and open meanwhile. True: it was one. */
+static bool ground(int fd)
+{
+	struct sock *s = sock_hold_at(fd);
+	bool is_one;
+
+	if (!s)
+		return false;
+	is_one = is_far_and_direct(s);
+	if (is_one) {
+		peer_ground(s);
+		sock_bounce(s, fd);
+	}
+	sock_let_go(s);
+	return is_one;
+}
+
 static bool is_on_tcp(struct sock *s)
 {
 	return gate_is_kernel(gate_state(&s->slot->gate_rx)) &&
@@ -62,13 +79,9 @@ void sock_leave_links(void)
 	atomic_fetch_add(&peer_forks, 1);
 	/* All are asked, then waited for. */
 	for (int fd = 0; fd < fd_limit(); fd++) {
-		struct sock *s = fd_sock(fd);
-
-		if (!is_far_and_direct(s))
-			continue;
-		peer_ground(s);
-		sock_bounce(s, fd);
-		end = clock_coarse_ms() + FORK_WAIT_MS;
+		/* Looked at before it is held: a fork leaves what is not concerned as it is. */
+		if (is_far_and_direct(fd_sock(fd)) && ground(fd))
+			end = clock_coarse_ms() + FORK_WAIT_MS;
 	}
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

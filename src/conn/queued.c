@@ -11,6 +11,15 @@
 #include "conn/promise.h"
 #include "conn/switch.h"
 
+/* Unread in the ring, with what the peer has held back for long enough. Under rx_lock. */
+static int64_t ring_bytes(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+	if (wait_held_due(s) && ring_rx_take_held(rx, s->in) < 0)
+		return -EPROTO;
+	return ring_rx_avail(rx, s->in, SIZE_MAX);
+}
+
 /* What one receive can give, on both sides of a boundary. Under rx_lock. */
 static int64_t queued_bytes(struct sock *s, int fd)
 {
@@ -23,7 +32,7 @@ static int64_t queued_bytes(struct sock *s, int fd)
 	if (r < 0)
 		return 0; /* broken: the next receive says so */
 	if (gate_state(&sl->gate_rx) == GATE_RING) {
-		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		count = ring_bytes(s);
 		sl->rx.told = sl->rx.seen;
 		/* What is sent again is on both sides until the mark is passed. */
 		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
@@ -34,7 +43,7 @@ static int64_t queued_bytes(struct sock *s, int fd)
 		return SOCK_KERNEL;
 	int64_t left = rx_is_up(s) ? rx_tcp_left(s, fd) : INT_MAX;
 	if (left >= 0 && left <= queued) {
-		count = ring_rx_avail(&sl->rx, s->in, SIZE_MAX);
+		count = ring_bytes(s);
 		sl->rx.told = sl->rx.seen;
 		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
 		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
@@ -71,7 +80,7 @@ static int is_ring_read(struct sock *s, int fd)
 	int r = rx_advance(s, fd);
 	if (r < 0)
 		return r;
-	if (ring_rx_avail(&sl->rx, s->in, SIZE_MAX) == 0)
+	if (ring_bytes(s) == 0)
 		return 1;
 	sl->rx.told = sl->rx.seen; /* what has been spoken of stays unread */
 	return 0;
@@ -120,7 +129,7 @@ int sock_inq_hint(struct sock *s, int fd)
 	/* First: with the end known all bytes before it are. */
 	bool end = (seen_of(s->slot) & SEEN_FIN) ||
 		   (gate_state(&s->slot->gate_rx) == GATE_RING && sock_has_fin(s));
-	if (sock_is_quiet(s) && !is_foreign(s))
+	if (sock_is_quiet(s) && !is_foreign(s) && !sock_is_held(s))
 		queued = (int)ring_unread(s->in);
 	else if (sock_inq(s, fd, &queued) == SOCK_KERNEL)
 		REAL(ioctl)(fd, FIONREAD, &queued);

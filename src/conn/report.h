@@ -8,6 +8,7 @@
 
 #include "base/native_count.h"
 #include "base/reason.h"
+#include "base/sections.h"
 #include "base/uncontended.h"
 
 /* Counts of this process; a forked child starts from zero. */
@@ -29,7 +30,7 @@ struct report_open {
 };
 
 /* Where this process counts: its own memory, or what report_count_in named. */
-extern struct report *report_here;
+NEAR_EXTERN struct report *report_here;
 #define report_now (*report_here)
 
 static inline void report_add(_Atomic uint64_t *counter, uint64_t n)

@@ -9,6 +9,7 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/mechanism.h"
 #include "base/real.h"
 #include "conn/area.h"
 #include "conn/conn.h"
@@ -366,7 +367,9 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 		    (n < iov->iov_len &&
 		     (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
 			n = 0;
-		if (n > 0 && crit_copy(iov->iov_base, span.data, n) < 0)
+		if (n > 0 &&
+		    (LACKS(RECEIVE_COPY) ? mechanism_ends(iov->iov_base, span.data, n)
+					 : crit_copy(iov->iov_base, span.data, n)) < 0)
 			n = 0;
 		if (n > 0) {
 			if (trace_is_wished())

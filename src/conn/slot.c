@@ -3,6 +3,7 @@
 #include "base/atomic.h"
 #include "conn/slot.h"
 
+#include <emmintrin.h>
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
@@ -11,14 +12,15 @@
 
 #include "base/sections.h"
 #include "base/self.h"
+#include "conn/slot_list.h"
 #include "conn/table.h"
 
 /* Few: a server that forks goes round so many, and each fork copies the pages of their records. */
 #define RECLAIM_LEAST 16u
 
 static struct slot_table *table NEAR_DATA;
-static uint32_t table_count;
-static _Atomic uint8_t *marks; /* the table's */
+static uint32_t table_count NEAR_DATA;
+static _Atomic uint8_t *marks NEAR_DATA; /* the table's */
 
 int slot_table_init(uint32_t count, uint32_t sheets)
 {
@@ -56,51 +58,6 @@ uint32_t slot_count(void)
 FORK_CODE struct slot *slot_at(uint32_t index)
 {
 	return &table->slots[index];
-}
-
-/* The list lies in memory that each process of the family writes, also one that has given up its
- * rights: what it says is no index before it is bounded, and no slot while that is in use. */
-static struct slot *pop_free(void)
-{
-	uint64_t head = load_acquire(&table->free_head);
-	while ((uint32_t)head != 0 && (uint32_t)head <= table_count) {
-		struct slot *sl = &table->slots[(uint32_t)head - 1];
-		/* Relaxed: another may have taken it; then the exchange fails. */
-		uint64_t next = ((head >> 32) + 1) << 32 | load_relaxed(&sl->next_free);
-		/* Acquire pairs with push_free: the slot's last user is done with it. */
-		if (atomic_compare_exchange_weak_explicit(&table->free_head, &head, next,
-							  memory_order_acquire,
-							  memory_order_acquire))
-			return load_relaxed(&sl->used) ? NULL : sl;
-	}
-	return NULL;
-}
-
-static void push_free_of(struct slot_table *t, struct slot *sl)
-{
-	uint64_t head = load_relaxed(&t->free_head);
-	uint64_t mine;
-	do {
-		store_relaxed(&sl->next_free, (uint32_t)head);
-		mine = ((head >> 32) + 1) << 32 | ((uint32_t)(sl - t->slots) + 1);
-	} while (!atomic_compare_exchange_weak_explicit(
-		&t->free_head, &head, mine, memory_order_release, memory_order_relaxed));
-}
-
-static void push_free(struct slot *sl)
-{
-	push_free_of(table, sl);
-}
-
-static struct slot *take_fresh(void)
-{
-	uint32_t n = load_relaxed(&table->fresh);
-	do {
-		if (n >= table_count)
-			return NULL;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&table->fresh, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
-	return &table->slots[n];
 }
 
 static inline int32_t pid_of(int32_t entry)
@@ -145,7 +102,7 @@ NEAR_CODE static void free_if_unheld(struct slot *sl)
 			return;
 	/* Of two processes that let go together, one wins. */
 	if (atomic_compare_exchange_strong(&sl->used, &used, 0))
-		push_free(sl);
+		list_push(table, sl);
 }
 
 FORK_CODE void slot_forked(struct slot *sl)
@@ -181,29 +138,77 @@ static struct slot *take_dead(void)
 		return NULL;
 	if (reclaim() < end / 4)
 		store_relaxed(&table->next_reclaim, end + end / 4);
-	return pop_free();
+	return list_pop(table, table_count);
 }
 
-NEAR_CODE struct slot *slot_alloc(void)
+static __attribute__((noinline)) struct slot *alloc_rarely(void)
 {
-	/* Where slots are a private copy, what is free there is others' to take, as well. */
-	if (!table || table_is_private())
-		return NULL;
-	struct slot *sl = pop_free();
+	struct slot *sl = list_pop(table, table_count);
 	if (!sl)
 		sl = take_dead();
 	if (!sl)
-		sl = take_fresh();
+		sl = list_fresh(table, table_count);
 	if (!sl && reclaim() > 0)
-		sl = pop_free();
+		sl = list_pop(table, table_count);
+	return sl;
+}
+
+/* What a short connection writes to: see struct slot. By hand, since the compiler takes an instruction
+ * for it that is slow to begin. */
+#define EARLY_BYTES offsetof(struct slot, native_counts)
+static_assert(offsetof(struct slot, cookie) == sizeof(__m128i), "the first is for all");
+static_assert(EARLY_BYTES == 12 * sizeof(__m128i), "three lines");
+
+#ifdef __SANITIZE_THREAD__
+/* A slow thread may look at any word of it, and finds out that it is another's. So each is stored as a
+ * whole, which the sanitizer does not see of what follows. */
+static void empty(struct slot *sl)
+{
+	_Atomic uint64_t *at = (_Atomic uint64_t *)(void *)sl;
+	for (size_t i = sizeof(__m128i) / sizeof(*at); i < sizeof(*sl) / sizeof(*at); i++)
+		store_relaxed(&at[i], 0);
+}
+#else
+static inline void empty(struct slot *sl)
+{
+	__m128i *at = (__m128i *)(void *)sl, none = _mm_setzero_si128();
+	/* The last one to have it came no further. */
+	bool was_short = phase_is_early(load_relaxed(&sl->phase)) &&
+			 !load_relaxed(&sl->ops) && !load_relaxed(&sl->native);
+	_mm_store_si128(at + 1, none);
+	_mm_store_si128(at + 2, none);
+	_mm_store_si128(at + 3, none);
+	_mm_store_si128(at + 4, none);
+	_mm_store_si128(at + 5, none);
+	_mm_store_si128(at + 6, none);
+	_mm_store_si128(at + 7, none);
+	_mm_store_si128(at + 8, none);
+	_mm_store_si128(at + 9, none);
+	_mm_store_si128(at + 10, none);
+	_mm_store_si128(at + 11, none);
+	if (__builtin_expect(!was_short, 0))
+		memset((uint8_t *)sl + EARLY_BYTES, 0, sizeof(*sl) - EARLY_BYTES);
+}
+#endif
+
+NEAR_CODE struct slot *slot_alloc(void)
+{
+	struct slot *sl = NULL;
+	uint32_t generation;
+	/* Where slots are a private copy, what is free there is others' to take, as well. */
+	if (!table || table_is_private())
+		return NULL;
+	if (list_is_ours())
+		sl = list_pop_ours(table, table_count);
+	if (!sl)
+		sl = alloc_rarely();
 	if (!sl)
 		return NULL;
-	uint32_t generation = atomic_load(&sl->generation) + 1;
+	generation = load_relaxed(&sl->generation) + 1;
 	generation += generation == 0;
 	if (load_relaxed(&table->leavers))
 		atomic_store(&marks[slot_index(sl)], 0);
-	memset((uint8_t *)sl + offsetof(struct slot, cookie), 0,
-	       sizeof(*sl) - offsetof(struct slot, cookie));
+	empty(sl);
 	store_relaxed(&sl->generation, generation);
 	store_relaxed(&sl->holders[0], self_pid());
 	/* Release: who takes it for used finds it held. */
@@ -221,7 +226,18 @@ static bool release_alone(struct slot *sl, int32_t self)
 		return false;
 	store_relaxed(&sl->holders[0], 0);
 	if (used != 0 && atomic_compare_exchange_strong(&sl->used, &used, 0))
-		push_free(sl);
+		list_push(table, sl);
+	return true;
+}
+
+NEAR_CODE bool slot_release_ours(struct slot *sl)
+{
+	/* In a private copy others are among the holders. */
+	if (!list_is_ours() || table_is_private())
+		return false;
+	store_relaxed(&sl->holders[0], 0);
+	store_relaxed(&sl->used, 0);
+	list_push_ours(table, sl);
 	return true;
 }
 
@@ -487,7 +503,7 @@ static bool let_go_alone(struct slot_table *t, struct slot *sl, int32_t self)
 	for (int i = 0; i < SLOT_HOLDERS; i++)
 		atomic_store(&sl->holders[i], 0);
 	if (used != 0 && atomic_compare_exchange_strong(&sl->used, &used, 0))
-		push_free_of(t, sl);
+		list_push(t, sl);
 	return true;
 }
 

@@ -4,6 +4,7 @@
 #ifndef VD_CONN_SLOT_H
 #define VD_CONN_SLOT_H
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +32,12 @@ enum slot_phase {
 			  ring */
 	SLOT_FINAL,	/* kernel TCP for good; operations are not even counted */
 };
+
+/* Nothing is written yet but to the first lines of the slot. */
+static inline bool phase_is_early(uint32_t phase)
+{
+	return phase <= SLOT_EARNING;
+}
 
 /*
  * A gate decides, for one direction, between the kernel and the ring: state in the upper
@@ -109,6 +116,10 @@ enum slot_rewinding {
 /* No pid is so large. */
 #define HOLDER_CLOSES (1 << 29)
 
+/*
+ * A connection that ends before it meets its peer writes to the first three lines alone, and to the
+ * second in most calls. What follows stays zero until then: see slot_alloc.
+ */
 struct slot {
 	/* These outlive the use: a slow thread may look at them, or count a fork in and out,
 	 * while another takes the slot. */
@@ -128,64 +139,66 @@ struct slot {
 	/* Its generation in the table that this process has left, as long as others there may have
 	 * the socket; else 0. */
 	_Atomic uint32_t former;
-
 	/* For those who look on, with relaxed order: see table.h. */
-	_Atomic int32_t fd;	   /* the number that the socket got first */
-	_Atomic uint32_t switches; /* times that a direction went up or down */
-	_Atomic uint32_t doorbells, sleeps, redirects;
-	_Atomic uint32_t across;  /* 1: the ring's other end is on another host */
-	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
+	_Atomic int32_t fd; /* the number that the socket got first */
 
-	/* 1: a connection of the native library, which counts what its calls have done. */
-	_Atomic uint32_t native;
-	_Atomic uint64_t native_counts[NATIVE_COUNTS];
-
-	_Atomic uint32_t phase; /* enum slot_phase */
+	alignas(64) _Atomic uint32_t phase; /* enum slot_phase */
 	_Atomic uint32_t reason;
 	_Atomic uint32_t role;	   /* enum tcp_role */
 	_Atomic uint32_t nonblock; /* O_NONBLOCK as last set through us */
-	/* How long a receive, or a send, waits at most: ns, or a TIMEOUT_ of timeout.h. */
-	_Atomic int64_t timeout_ns[2];
-	_Atomic uint32_t
-		at_once_ever; /* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE some time */
-	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
-	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then; and when the
-	 * connection left the ring for good. */
-	_Atomic uint64_t asked_at;
-	_Atomic uint32_t asked_tick, left_tick;
-	_Atomic uint32_t options;  /* enum slot_options */
 	_Atomic uint64_t earned;   /* until enough: upgrade_policy.h */
 	_Atomic uint64_t earn_due; /* up to there it is not; 0: not asked yet */
+	_Atomic uint32_t options;  /* enum slot_options */
 	_Atomic uint32_t
 		record; /* where upgrade_policy.c keeps what it learns of its like, plus 1 */
 	_Atomic uint32_t ops;	   /* operations since, until attached */
 	_Atomic uint32_t next_try; /* value of ops at the next look for the peer */
 	_Atomic uint32_t seen;	   /* enum slot_seen */
 	struct lock ctl;
+	_Atomic uint32_t gate_rx, gate_tx;
 
-	alignas(64) _Atomic uint32_t gate_rx;
+	/* How long a receive, or a send, waits at most: ns, or a TIMEOUT_ of timeout.h. */
+	alignas(64) _Atomic int64_t timeout_ns[2];
 	_Atomic uint32_t
+		at_once_ever; /* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE some time */
+	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
+	_Atomic uint32_t tx_special; /* enum slot_special */
+	_Atomic uint32_t tx_unsent;  /* TCP_NOTSENT_LOWAT, when it is set */
+	_Atomic uint32_t tx_bound;   /* SO_SNDBUF, when the program set it */
+	/* 1: a connection of the native library, which counts what its calls have done. */
+	_Atomic uint32_t native;
+	/* For those who look on. */
+	_Atomic uint32_t switches; /* times that a direction went up or down */
+	_Atomic uint32_t doorbells, sleeps, redirects;
+	_Atomic uint32_t across; /* 1: the ring's other end is on another host */
+	_Atomic uint32_t
+		left_tick; /* wire_tick() when it left the ring for good: info.c */
+
+	alignas(64) _Atomic uint64_t native_counts[NATIVE_COUNTS];
+
+	alignas(64) _Atomic uint32_t
 		sleepers_rx; /* threads that sleep until there is something to read */
 	struct lock rx_lock;
 	uint32_t rx_epoch;	    /* times this direction was opened */
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
 	bool rx_taken_known;	    /* rx_taken is right */
 	_Atomic uint32_t rewinding; /* enum slot_rewinding */
-	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
+	uint64_t rx_taken;  /* READY: TCP bytes taken since the connection began */
+	uint64_t rx_before; /* those before the ring that was last left, at rx.consumed */
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;
-	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */
-	_Atomic uint32_t shuts;	 /* calls of shutdown: each wakes all */
+	_Atomic uint32_t nudges;  /* by SO_RCVLOWAT: each wakes as bytes do */
+	_Atomic uint32_t shuts;	  /* calls of shutdown: each wakes all */
+	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
+	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then. */
+	_Atomic uint32_t asked_tick;
+	_Atomic uint64_t asked_at;
 
-	alignas(64) _Atomic uint32_t gate_tx;
-	_Atomic uint32_t sleepers_tx;
+	alignas(64) _Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;
 	_Atomic uint32_t tx_arm;
-	_Atomic uint32_t tx_special; /* enum slot_special */
-	_Atomic uint32_t tx_full; /* sends that found no room, and bounds that were set */
-	_Atomic uint32_t tx_bound;  /* SO_SNDBUF, when the program set it */
-	_Atomic uint32_t tx_unsent; /* TCP_NOTSENT_LOWAT, when it is set */
+	_Atomic uint32_t tx_full; /* no room was found, or a bound was set */
 	struct ring_tx tx;
 	_Atomic uint32_t tx_looked; /* wire_tick() of the last look at the kernel */
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
@@ -197,13 +210,17 @@ struct slot {
  * index is stable, so that private data can be kept in arrays beside it.
  *
  * The table is mapped once, before the first thread, and inherited by every fork.
- * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full.
+ * slot_alloc returns a zeroed slot held by this process, or NULL when the table is full. In a critical
+ * section, where a handler might fork or use a socket.
  */
 /* `sheets`: so many processes may count remote procedure calls. */
 int slot_table_init(uint32_t count, uint32_t sheets);
 /* table_forking, for the table that there is. */
 void slot_table_forking(void);
 struct slot *slot_alloc(void);
+/* The same as slot_release, where no other process has the table, and there is no other thread: else
+ * false. In a critical section. */
+bool slot_release_ours(struct slot *sl);
 /* This process no longer holds the slot; frees it when nobody else does. alone: nobody else does,
  * and no other thread can be forking. */
 void slot_release(struct slot *sl, bool alone);

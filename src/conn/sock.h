@@ -4,6 +4,7 @@
 #define VD_CONN_SOCK_H
 
 #include <limits.h>
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +13,7 @@
 
 #include "base/atomic.h"
 #include "base/reason.h"
+#include "base/sections.h"
 #include "base/tcp.h"
 #include "conn/report.h"
 #include "conn/slot.h"
@@ -29,7 +31,7 @@ struct epoll_reg;
 struct sock;
 
 /* Accepted connections of this process whose connectors may still look for us. */
-extern _Atomic uint32_t sock_awaited;
+NEAR_EXTERN _Atomic uint32_t sock_awaited;
 extern void (*sock_on_none_awaited)(void); /* the last of them has gone */
 
 /* Set by the layer above; NULL when it has nothing to do. Called without locks. */
@@ -45,9 +47,33 @@ extern bool (*sock_on_release)(struct sock *s);
  * a close and a later socket re-use it.
  */
 struct sock {
-	struct slot *slot;
+	/* A connection that ends before it meets its peer writes to this line alone. */
+	alignas(64) struct slot *slot;
 	/* Set once at attach, while the process holds the socket alone; same in forks. */
 	struct wire *wire; /* NULL while not attached */
+	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
+	struct epoll_reg *regs;
+	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
+	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
+	_Atomic uint32_t
+		sleepers; /* threads of this process that sleep on bell: defer unmap */
+	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
+	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
+	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
+	/* The process has forked since it has the socket: others may have it, too. */
+	_Atomic bool is_copied;
+	bool is_native; /* a connection of the native interface; not in forked children */
+	bool has_listened; /* it may be announced: see announce.c */
+	bool is_blank; /* what follows this line is as an open leaves it: see sock_reset */
+	/* The ring is the parent's. Its peer is on another host, and this process was forked: while
+	 * it has the socket, both directions stay on TCP. */
+	_Atomic bool elsewhere;
+	_Atomic bool closed;   /* last descriptor closed, waits for the sleepers */
+	_Atomic bool look_due; /* the kernel ended a receive: a sender is to ask why */
+	_Atomic uint8_t brief_failed; /* see brief_skip */
+	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
+	int kept_fd; /* with closed: a duplicate for threads that were asleep on it; or -1 */
+
 	struct wire
 		*window; /* where the segment was ever mapped: stays mapped for ever */
 	struct wire_dir *in, *out; /* the direction we receive, and the one we send */
@@ -64,60 +90,41 @@ struct sock {
 	/* The peer is on another host, and is told of what we do by this; set before attach.
 	 * Not in forked children. Read racily: a handle is good memory for ever. */
 	struct peer *_Atomic peer;
-	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	uint64_t
 		look_end_ms; /* until then the peer is looked for; 0: at any rate. Under ctl */
-	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
-	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
-	_Atomic uint32_t
-		sleepers; /* threads of this process that sleep on bell: defer unmap */
-	int kept_fd; /* with closed: a duplicate for threads that were asleep on it; or -1 */
-	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
-	_Atomic uint32_t closed;  /* last descriptor closed, waits for the sleepers */
-	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
-	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
-	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
-	_Atomic uint32_t
-		look_due; /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint64_t
 		owner_due_ms; /* when to ask again whether the peer lives: peer_alive.c */
+	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
+	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
 	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
-	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
+	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
+	_Atomic uint16_t spin_failed, spin_skip;
+	/* The same of brief looks, and where the stream sent stood at the last, its low bits: see brief.c. */
+	_Atomic uint16_t brief_skip, brief_sent;
+	/* After a fork: see peer_may_go_up. Relaxed, all: guesses about the next fork. */
+	_Atomic uint32_t ground_ms;
+	_Atomic uint64_t forked_ms, ground_until_ms;
 	/* Where the peer had come to when a ring was found full, and when that was (ns; 0: none was).
 	 * Relaxed, both: who reads them amid a change waits a little longer. */
 	_Atomic uint64_t stuck_at, stuck_ns;
-	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
-	_Atomic uint32_t spin_failed, spin_skip;
 	/* Bytes through the ring, not yet in report_now. Guarded by tx_lock and rx_lock. */
 	uint64_t tx_bytes, rx_bytes;
 	struct past past; /* under tx_lock */
 	/* Where the ring stood when it was last looked at, and since when. Under tx_lock. */
 	uint64_t still_at, still_since_ms;
-	/* The process has forked since it has the socket: others may have it, too. */
-	_Atomic bool is_copied;
-	bool is_native; /* a connection of the native interface; not in forked children */
-	bool has_listened; /* it may be announced: see announce.c */
-	/* 1: the ring is the parent's. Its peer is on another host, and this process was forked: while
-	 * it has the socket, both directions stay on TCP. */
-	_Atomic uint32_t elsewhere;
-	/* After a fork: see peer_may_go_up. Relaxed, all: guesses about the next fork. */
-	_Atomic uint64_t forked_ms, ground_until_ms;
-	_Atomic uint32_t ground_ms;
 	/* What was unread in the ring when the process stood down: see left.c. */
 	struct left *left;
 	/* What peeks have shown: shown.h; or NULL. Set once, by whoever peeks or forks first. */
 	struct shown *_Atomic shown;
-	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
-	struct epoll_reg *regs;
 };
 
 /* ---- descriptors (fdtab.c) ---- */
 
 /* NULL for everything that is not a TCP socket of ours. A few nanoseconds, lock-free. */
-extern struct sock *_Atomic *fd_table;
-extern int fd_table_end;  /* as long as it is mapped */
-extern int fd_table_size; /* 0 until the table is there: everything is unknown */
+NEAR_EXTERN struct sock *_Atomic *fd_table;
+NEAR_EXTERN int fd_table_end;  /* as long as it is mapped */
+NEAR_EXTERN int fd_table_size; /* 0 until the table is there: everything is unknown */
 static inline struct sock *fd_sock(int fd)
 {
 	if ((unsigned)fd >= (unsigned)fd_table_size)
@@ -152,6 +159,11 @@ void fd_duplicated(int oldfd, int newfd);
  * said here. Returns false when the descriptor is Viaduct's own and must not be closed.
  */
 bool fd_closing(int fd);
+/*
+ * The same for a connection that ends as it began, with nobody there to whom that would have to be said:
+ * no step towards a ring, no other thread, no fork yet. False: fd_closing is to do it, nothing has changed.
+ */
+bool fd_closing_short(int fd);
 /* Another call has returned the number fd for something that is not a TCP socket of ours.
  */
 void fd_forget(int fd);
@@ -229,9 +241,13 @@ bool sock_vain_is_due(struct sock *s);
 uint64_t sock_edge_in(struct sock *s);
 /* Rises when the peer goes to the ring, or to TCP. */
 uint64_t sock_moves(struct sock *s);
+/*
+ * All that has come had come when sock_edge_in was `edge`: what was unread in the ring comes once more, by TCP, or
+ * is about to. Asks the kernel.
+ */
+bool sock_only_repeats(struct sock *s, int fd, uint64_t edge);
 /* What it sends comes by TCP again. */
 bool sock_peer_has_left(struct sock *s);
-uint64_t sock_edge_out(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
 void sock_want_times(struct sock *s);
 /* When the first unread byte did, in ticks of the processors' clock: 0 when that is not known,
@@ -245,6 +261,16 @@ uint64_t sock_came(struct sock *s);
  * EPOLLOUT) names. After it, ask sock_level once more before sleeping.
  */
 void sock_arm(struct sock *s, uint32_t interest);
+/*
+ * As sock_arm, where room is an edge, of which the sleeper was last told at this count of sock_edge_out:
+ * for EPOLLOUT he is counted, and the peer rings only once somebody has found no room since.
+ */
+void sock_arm_edge(struct sock *s, uint32_t interest, uint64_t told);
+/* Rises when somebody finds no room. */
+uint64_t sock_edge_out(struct sock *s);
+/* No room was found: the room that comes is an edge, and the peer rings for it where somebody is counted
+ * as asleep. Look once more afterwards. */
+void sock_lacks_room(struct sock *s);
 /* After the sleep. Leaves it armed when other threads still sleep. */
 void sock_disarm(struct sock *s, uint32_t interest);
 /* Wakes who sleeps on this end, in all its processes. Never blocks, and sets no errno. */
@@ -267,6 +293,11 @@ void sock_hear_shared_bell(void);
  * is s. */
 bool sock_hold(struct sock *s, int fd);
 void sock_unhold(struct sock *s);
+/* The socket of fd, held for a short step in a critical section, so that no handler jumps away with the
+ * hold: whoever goes through the table does not look at what other threads close, or take anew. NULL:
+ * there is none. sock_let_go follows. */
+struct sock *sock_hold_at(int fd);
+void sock_let_go(struct sock *s);
 
 /* ---- who uses it (peer_hint.c) ---- */
 
@@ -336,6 +367,9 @@ extern bool sock_one_way;
 
 /* Serves the peer's requests and advances the switch in both directions. */
 void sock_service(struct sock *s, int fd);
+/* The same where a peer on another host has asked for something: another thread may have heard it,
+ * and rings for those alone that had armed by then. */
+void sock_serve_heard(struct sock *s, int fd);
 /* Goes back to TCP for good, with a reason; returns at once. The ring is read to its end.
  */
 void sock_down(struct sock *s, int fd, enum vd_reason reason);
@@ -345,6 +379,9 @@ void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
 void sock_ask_over(struct sock *s, int fd);
+/* Hands over all that is meant: all are asked before the first leaves its ring. True when there was one.
+ * Other threads may open and close meanwhile. */
+bool sock_hand_over_each(bool (*is_meant)(struct sock *s, int fd), enum vd_reason reason);
 /* As sock_hand_over, where both ends read on: our own sending goes down only when the peer has answered,
  * which then asks for its unread bytes, too. */
 void sock_yield(struct sock *s, int fd, enum vd_reason reason);
@@ -365,6 +402,15 @@ void sock_refuse(struct sock *s, int fd, enum vd_reason reason);
 /* As sock_hand_over, and waits until both directions are the kernel's or the timeout has passed.
  * Returns 0, -ETIMEDOUT, or the number of bytes that only a ring read can get. */
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms);
+/* Which of the connections that s is one after the other. */
+static inline uint32_t sock_generation(struct sock *s)
+{
+	return load_relaxed(&s->slot->generation);
+}
+/* Amid threads, after a wait: fd is that connection's still, and as long as that is in its ring nobody
+ * closes it before sock_number_end. False: it may be another's, and no end follows. */
+bool sock_number_begin(struct sock *s, int fd, uint32_t generation);
+void sock_number_end(struct sock *s);
 /* Ring bytes are left that nobody can read from now on: an error is due, not a clean end. */
 void sock_sever(struct sock *s, int fd);
 /* As sock_bounce, and waits as sock_down_wait does. */
@@ -444,7 +490,7 @@ void sock_meminfo(struct sock *s, int fd, void *value, size_t len);
 /* ---- giving descriptors back (fd_pressure.c) ---- */
 
 /* A connection of this process has doorbells, or had some. */
-extern _Atomic bool sock_had_bells;
+NEAR_EXTERN _Atomic bool sock_had_bells;
 void sock_attend_slow(bool asleep);
 /*
  * Where the program makes connections, and now and then when a thread is about to sleep: answers

@@ -36,7 +36,7 @@ struct trace_wish trace_wish FORK_DATA;
 static _Atomic int table_fd = -1;
 static struct table_process *here FORK_DATA;
 static uint32_t number_here FORK_DATA;
-static bool is_shared FORK_DATA;
+bool table_shared FORK_DATA;
 /* Nobody can map more of it for writing: not even who has a part of it mapped, by
  * remap_file_pages. */
 static bool is_sealed;
@@ -44,7 +44,7 @@ static bool is_sealed;
 static uint32_t slots_mapped, sheets_mapped;
 static ino_t
 	memory; /* of the table: who parts from descriptors may have another file there */
-static _Atomic bool is_private; /* other threads look, amid the change */
+_Atomic bool table_private NEAR_DATA;
 
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
@@ -242,13 +242,8 @@ void table_forking(struct slot_table *t)
 	childs_number = childs ? (uint32_t)(childs - t->processes) : 0;
 	if (!childs)
 		atomic_store(&t->uncounted, 1);
-	if (!is_shared)
-		is_shared = true;
-}
-
-bool table_is_shared(void)
-{
-	return is_shared;
+	if (!table_shared)
+		table_shared = true;
 }
 
 /* Who has gone on to another image by exec has it no more. */
@@ -424,7 +419,7 @@ void table_leave_end(struct slot_table *away)
 	made_fd = -1;
 	if (fd >= 0)
 		fds_close_apart(fd);
-	is_shared = false;
+	table_shared = false;
 }
 
 /* ---- leaving it amid threads ---- */
@@ -476,9 +471,9 @@ struct slot_table *table_part(struct slot_table *old)
 		return NULL;
 	}
 	/* First: no thread takes a slot of the copy. */
-	atomic_store(&is_private, true);
+	atomic_store(&table_private, true);
 	if (pageable_move(made, size, old) == MAP_FAILED) {
-		atomic_store(&is_private, false);
+		atomic_store(&table_private, false);
 		pageable_move(away, size, old);
 		pageable_unmap(made, size);
 		return NULL;
@@ -494,14 +489,9 @@ void table_part_end(struct slot_table *away, bool closes)
 	if (here)
 		atomic_store(&away->processes[number_here].pid, 0);
 	pageable_unmap(away, whole());
-	is_shared = is_sealed = false;
+	table_shared = is_sealed = false;
 	if (fd >= 0 && closes)
 		fds_close_apart(fd);
-}
-
-bool table_is_private(void)
-{
-	return load_relaxed(&is_private);
 }
 
 const struct slot_table *table_former(void)

@@ -14,7 +14,9 @@
 #include <signal.h>
 #include <stdalign.h>
 
+#include "base/atomic.h"
 #include "base/call_count.h"
+#include "base/sections.h"
 #include "conn/report.h"
 #include "conn/slot.h"
 #include "conn/trace_buffer.h"
@@ -22,7 +24,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	7
+#define TABLE_LAYOUT	8
 #define TABLE_PROCESSES 512
 #define TABLE_RESERVED	(-1)
 
@@ -112,7 +114,11 @@ static inline bool table_process_is_gone(int32_t pid)
 }
 
 /* True from the first fork on, in both: other processes may have this table. */
-bool table_is_shared(void);
+NEAR_EXTERN bool table_shared;
+static inline bool table_is_shared(void)
+{
+	return table_shared;
+}
 /* One may, that lives: true in doubt. A look at each process that was ever counted. */
 bool table_has_others(struct slot_table *t);
 
@@ -132,7 +138,11 @@ void table_leave_end(struct slot_table *away);
  */
 struct slot_table *table_part(struct slot_table *old);
 void table_part_end(struct slot_table *away, bool closes);
-bool table_is_private(void);
+NEAR_EXTERN _Atomic bool table_private; /* other threads look, amid the change */
+static inline bool table_is_private(void)
+{
+	return load_relaxed(&table_private);
+}
 
 /*
  * The table that this process has left, which it can still read, and the marks there, which it can

@@ -81,3 +81,10 @@ bool timeout_learn(struct sock *s, int fd)
 	lock_drop(&s->slot->ctl);
 	return known;
 }
+
+int64_t timeout_ask(struct sock *s, int fd, enum timeout_of which)
+{
+	int64_t ns = timeout_ns(s, which), now = ask(fd, which);
+	bool untold = ns == TIMEOUT_AT_ONCE || ns == TIMEOUT_UNKNOWN;
+	return now == TIMEOUT_NEVER && untold ? ns : now;
+}

@@ -32,5 +32,7 @@ bool timeout_is_name(int name);
 void timeout_inherit(struct sock *s, struct sock *listener);
 /* What was set past us, or inherited. False: it cannot be known. Takes ctl. */
 bool timeout_learn(struct sock *s, int fd);
+/* As the kernel has it, where another process may have set it past us; but for "at once", which it does not tell. */
+int64_t timeout_ask(struct sock *s, int fd, enum timeout_of which);
 
 #endif

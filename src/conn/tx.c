@@ -2,7 +2,6 @@
 /* Sending: the copy into the ring, and what a send does when there is no room or no ring. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -12,7 +11,9 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/mechanism.h"
 #include "base/real.h"
+#include "base/sigsafe.h"
 #include "conn/area.h"
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
@@ -154,6 +155,9 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 				info_look(s);
 			sl->tx_unchecked = 0;
 		} else {
+			/* What was held for long enough has gone: these bytes have a time of their own. */
+			if (hold && wait_held_is_over(s->out))
+				ring_tx_push(&sl->tx, s->out);
 			n = src->may_lend && !hold ? peer_ops->lend(s, src) : 0;
 			if (n == 0)
 				n = put(s, src, hold);
@@ -190,7 +194,7 @@ static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool
 	bool used = peer_ops->release(p);
 	crit_leave(); /* a handler that had to wait runs here, and ends the wait below */
 	if (used || peer_lending)
-		peer_ops->await(p, handlers);
+		peer_ops->await(p, w, handlers);
 	return n;
 }
 
@@ -217,7 +221,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 			return -ECONNRESET;
 		if (sock_was_reset(s)) {
 			if (!(flags & MSG_NOSIGNAL))
-				raise(SIGPIPE);
+				crit_send_sigpipe();
 			return -EPIPE;
 		}
 	}
@@ -233,10 +237,20 @@ static bool ends_short(struct sock *s)
 {
 	if (!room_ends_short(s))
 		return false;
-	/* In an epoll instance, too, somebody is to look at it before he sleeps. */
-	if (s->regs)
+	/* In an epoll instance, too, somebody is to look at it before he sleeps. Pairs with the store of whoever
+	 * registers it just now: he sees that note, or we see him. */
+	fence_full();
+	if (__atomic_load_n(&s->regs, __ATOMIC_RELAXED))
 		sock_ring_self(s);
 	return true;
+}
+
+/* Who sleeps elsewhere for room as an edge is told where it has come meanwhile. */
+static void found_full(struct sock *s)
+{
+	sock_lacks_room(s);
+	if (load_relaxed(&s->slot->sleepers_tx) && wait_hint(s, EPOLLOUT))
+		sock_ring_self(s);
 }
 
 /* At most what the kernel moves in one call. */
@@ -297,7 +311,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 				continue;
 			if (room_go_on(s, w.fd, false))
 				continue;
-			fetch_add_relaxed(&s->slot->tx_full, 1);
+			found_full(s);
 			n = -EAGAIN;
 			break;
 		}
@@ -305,6 +319,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		if (room_grow(s) || room_go_on(s, w.fd, true))
 			continue;
+		sock_lacks_room(s);
 		n = wait_for(&w);
 		if (n < 0)
 			break;
@@ -336,6 +351,8 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	if (fd_is(fd, s) && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
 	    !(special_of(sl) & TX_CORKED)) {
+		if (LACKS(LATE_LOOKS))
+			ring_tx_room(&sl->tx, s->out, SIZE_MAX);
 		uint8_t *to =
 			ring_tx_area(&sl->tx) == 0
 				? ring_tx_glance_in(&sl->tx, s->out_data, 0, iov->iov_len)

@@ -18,7 +18,7 @@
 #define EARN_UNIT 2u
 
 /* What slot.earn_due begins with: 0 until the first connection has asked. */
-extern _Atomic uint64_t earn_first_due;
+NEAR_EXTERN _Atomic uint64_t earn_first_due;
 
 /* What slot.earned is after one operation more. */
 static inline uint64_t earn_after(uint64_t before, bool sends)
@@ -34,8 +34,11 @@ static inline uint64_t earn_after(uint64_t before, bool sends)
  */
 static inline bool earn_goes_on(struct slot *sl, bool sends)
 {
-	uint64_t now = earn_after(load_relaxed(&sl->earned), sends);
-	if (load_relaxed(&sl->phase) != SLOT_EARNING || now > load_relaxed(&sl->earn_due))
+	uint64_t now;
+	if (load_relaxed(&sl->phase) != SLOT_EARNING)
+		return false;
+	now = earn_after(load_relaxed(&sl->earned), sends);
+	if (now > load_relaxed(&sl->earn_due))
 		return false;
 	/* Relaxed, and not one step: of threads that count at the same time, one is enough. */
 	store_relaxed(&sl->earned, now);

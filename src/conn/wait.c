@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: spin while that has lately paid, then arm, look again, and sleep in the kernel. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -11,7 +12,9 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/mechanism.h"
 #include "base/probe.h"
+#include "base/real.h"
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
 #include "conn/report.h"
@@ -25,6 +28,8 @@
  * other end may run on the same core, and is the quicker for it. */
 #define SPIN_EAGER  8
 #define SPIN_NARROW 8
+/* Between two looks at the clock. */
+#define LOOKS_LEAST 16u
 /* Arrivals in a row within so many of these looks make a rush. In one there are so many pauses
  * before a look (0.6 us), or fewer (0.1 us) where so many bytes had gathered before the last. */
 #define RUSH_LEAST	16
@@ -56,7 +61,7 @@ static bool spin_may_pay(struct sock *s, uint32_t interest)
 	if (wait_is_in_the_way(s, peer))
 		return false;
 	if (skip > 0) {
-		store_relaxed(&s->spin_skip, skip - 1);
+		store_relaxed(&s->spin_skip, (uint16_t)(skip - 1));
 		return false;
 	}
 	return true;
@@ -70,7 +75,7 @@ static bool spin_may_pay(struct sock *s, uint32_t interest)
 static bool rush_pause(struct sock *s)
 {
 	uint32_t rush = load_relaxed(&s->rush);
-	if (rush < RUSH_LEAST)
+	if (LACKS(GATHERING) || rush < RUSH_LEAST)
 		return false;
 	for (unsigned i = rush > RUSH_LEAST ? RUSH_PAUSES : RUSH_PAUSES_FEW; i > 0; i--)
 		__builtin_ia32_pause();
@@ -100,18 +105,32 @@ static bool spin_eagerly(struct sock *s, uint32_t interest)
 	return false;
 }
 
+/* As many looks as take half of the time that is left, by those so far; but no more than these, since the
+ * next may take longer. */
+static uint64_t looks_ahead(uint64_t looks, int64_t took_ns, int64_t left_ns)
+{
+	uint64_t ahead = looks * (uint64_t)left_ns / (2 * (uint64_t)took_ns + 1);
+
+	return ahead < LOOKS_LEAST ? LOOKS_LEAST : ahead < looks ? ahead : looks;
+}
+
+/* On some machines a look at the clock is a system call, and takes longer than many of these. */
 static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
 {
 	if (spin_eagerly(s, interest))
 		return true;
-	int64_t end = now_ns() + budget_ns;
+	int64_t begin = now_ns(), now = begin;
+	uint64_t looks = 0, ahead = LOOKS_LEAST;
 	do {
-		for (unsigned i = 0; i < 16; i++) {
+		for (uint64_t i = 0; i < ahead && !wait_is_over(s); i++) {
 			if (wait_hint(s, interest))
 				return true;
 			__builtin_ia32_pause();
 		}
-	} while (now_ns() < end && !wait_is_over(s));
+		now = now_ns();
+		looks += ahead;
+		ahead = looks_ahead(looks, now - begin, begin + budget_ns - now);
+	} while (now - begin < budget_ns && !wait_is_over(s));
 	return false;
 }
 
@@ -135,7 +154,7 @@ bool wait_spin(struct sock *s, uint32_t interest)
 		store_relaxed(&s->spin_skip, SPIN_SKIP_WAITS);
 		failed = SPIN_FAILURES - 1; /* one more failure skips again */
 	}
-	store_relaxed(&s->spin_failed, failed);
+	store_relaxed(&s->spin_failed, (uint16_t)failed);
 	return false;
 }
 
@@ -303,6 +322,16 @@ static bool hold(struct wait *w)
 	return w->held;
 }
 
+int wait_begin_leaving(struct wait *w, int flags)
+{
+	int set = REAL(fcntl64)(w->fd, F_GETFL);
+	w->timeout_ns = timeout_ask(w->s, w->fd,
+				    w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX);
+	return (set >= 0 && (set & O_NONBLOCK)) || w->timeout_ns == TIMEOUT_AT_ONCE
+		       ? flags | MSG_DONTWAIT
+		       : flags;
+}
+
 int wait_for(struct wait *w)
 {
 	struct sock *s = w->s;
@@ -332,11 +361,16 @@ int wait_for(struct wait *w)
 	return r == -EINTR ? wait_after_signal(w) : r;
 }
 
-int wait_nap(struct wait *w)
+bool wait_is_late(struct wait *w)
 {
 	if (w->deadline_ns == 0)
 		set_deadline(w);
-	if (now_ns() >= w->deadline_ns)
+	return now_ns() >= w->deadline_ns;
+}
+
+int wait_nap(struct wait *w)
+{
+	if (wait_is_late(w))
 		return -EAGAIN;
 	int n = wait_interruption(w);
 	if (n < 0)

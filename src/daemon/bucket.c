@@ -5,6 +5,8 @@
 #include "daemon/bucket.h"
 #include "daemon/share.h"
 
+#define BUCKET_TOKEN 1000 /* thousandths */
+
 static uint64_t bucket_full(const struct buckets *b)
 {
 	return (uint64_t)b->per_second * BUCKET_BURST_SECS * 1000;
@@ -26,9 +28,9 @@ static void bucket_refill(const struct buckets *b, struct bucket *one, uint64_t 
 static bool bucket_spend(const struct buckets *b, struct bucket *one, uint64_t now_ms)
 {
 	bucket_refill(b, one, now_ms);
-	if (one->thousandths < 1000)
+	if (one->thousandths < BUCKET_TOKEN)
 		return false;
-	one->thousandths -= 1000;
+	one->thousandths -= BUCKET_TOKEN;
 	return true;
 }
 
@@ -65,14 +67,25 @@ bool bucket_take(struct buckets *b, const uint8_t key[BUCKET_KEY_BYTES], uint64_
 	return bucket_spend(b, bucket_of(b, key, 0, now_ms), now_ms);
 }
 
-bool bucket_take_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
+static struct bucket *bucket_of_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
 {
 	uint8_t key[BUCKET_KEY_BYTES] = {0};
 
 	memcpy(key, &uid, sizeof(uid));
-	return bucket_spend(
-		b, bucket_of(b, key, uid < SHARE_SUB_UID ? 0 : BUCKET_SLOTS / 4, now_ms),
-		now_ms);
+	return bucket_of(b, key, uid < SHARE_SUB_UID ? 0 : BUCKET_SLOTS / 4, now_ms);
+}
+
+bool bucket_take_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
+{
+	return bucket_spend(b, bucket_of_uid(b, uid, now_ms), now_ms);
+}
+
+bool bucket_has_uid(struct buckets *b, uint32_t uid, uint64_t now_ms)
+{
+	struct bucket *one = bucket_of_uid(b, uid, now_ms);
+
+	bucket_refill(b, one, now_ms);
+	return one->thousandths >= BUCKET_TOKEN;
 }
 
 bool bucket_take_address(struct buckets *b, const uint8_t addr[16], uint64_t now_ms)

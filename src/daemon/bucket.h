@@ -28,6 +28,8 @@ struct buckets {
 bool bucket_take(struct buckets *b, const uint8_t key[BUCKET_KEY_BYTES], uint64_t now_ms);
 /* Subordinate user ids (share.h) find a place in three quarters of the table. */
 bool bucket_take_uid(struct buckets *b, uint32_t uid, uint64_t now_ms);
+/* Whether one more would be allowed, and is not taken. */
+bool bucket_has_uid(struct buckets *b, uint32_t uid, uint64_t now_ms);
 /* An IPv6 network of 64 bits counts as one: whoever has one address has all. */
 bool bucket_take_address(struct buckets *b, const uint8_t addr[16], uint64_t now_ms);
 

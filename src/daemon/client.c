@@ -13,7 +13,7 @@ struct relay_client *client_of(struct relay *r, struct relay_ref ref)
 {
 	struct relay_client *c = &r->client[ref.index];
 
-	return c->fd >= 0 && c->turn == ref.turn ? c : NULL;
+	return c->fd >= 0 && c->turn == ref.turn && !c->ended ? c : NULL;
 }
 
 static bool send_to(struct relay *r, struct relay_ref ref, const struct local_message *m,
@@ -98,44 +98,28 @@ bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 	return send_to(r, ref, &m, q->hello_bytes);
 }
 
-bool client_met(struct relay *r, struct relay_ref ref, uint32_t id, uint32_t uid,
-		const struct local_met *met, const int fds[NEAR_MET_FDS])
+void client_close(struct relay *r, int fd, bool rights)
 {
-	union {
-		char bytes[CMSG_SPACE(NEAR_MET_FDS * sizeof(int))];
-		struct cmsghdr head;
-	} control = {.head = {.cmsg_len = CMSG_LEN(NEAR_MET_FDS * sizeof(int)),
-			      .cmsg_level = SOL_SOCKET,
-			      .cmsg_type = SCM_RIGHTS}};
-	struct local_message m;
-	struct iovec iov = {&m, LOCAL_HEAD_BYTES + sizeof(*met)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.bytes,
-			     .msg_controllen = sizeof(control.bytes)};
-	struct relay_client *c = client_of(r, ref);
-
-	if (!c)
-		return false;
-	done_of(&m, id, LOCAL_OK, 0);
-	m.type = LOCAL_MET;
-	m.uid = uid;
-	memcpy(m.hello, met, sizeof(*met));
-	memcpy(CMSG_DATA(&control.head), fds, NEAR_MET_FDS * sizeof(int));
-	if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)iov.iov_len)
-		return true;
-	client_end(r, ref.index);
-	return false;
+	if (rights)
+		closer_take(r, fd);
+	else
+		close(fd);
 }
 
 void client_end(struct relay *r, uint32_t index)
 {
 	struct relay_client *c = &r->client[index];
+	bool stays;
 
-	close(c->fd);
-	c->fd = -1;
+	/* A child may have the socket, too, and hang: to close it here does not end the watch then. */
+	loop_unwatch(r, c->fd);
+	stays = c->near && near_client_end(r, (struct relay_ref){index, c->turn});
+	if (!stays) {
+		client_close(r, c->fd, c->rights);
+		c->fd = -1;
+		r->clients--;
+	}
 	c->turn++;
-	r->clients--;
 	publish_remove_all(r, index);
 	pending_client_gone(r, index);
 	asked_client_gone(r, index);
@@ -144,13 +128,14 @@ void client_end(struct relay *r, uint32_t index)
 
 /* ---- new ones ---- */
 
-static void turn_away(int fd, enum local_status status, uint32_t wait_ms)
+static void turn_away(struct relay *r, int fd, const struct relay_listener *by,
+		      enum local_status status, uint32_t wait_ms)
 {
 	struct local_message m;
 
 	done_of(&m, 0, status, wait_ms);
 	send(fd, &m, LOCAL_HEAD_BYTES, MSG_DONTWAIT | MSG_NOSIGNAL);
-	close(fd);
+	client_close(r, fd, by->rights);
 }
 
 /* A free slot, where the user has not too many already; else -1. */
@@ -168,14 +153,15 @@ static int slot_for(const struct relay *r, uint32_t uid)
 	return share_is_left(&share, RELAY_CLIENTS_UID, RELAY_CLIENTS) ? slot : -1;
 }
 
-static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)
+static bool may_come(struct relay *r, int fd, const struct relay_listener *by,
+		     struct owner *owner, int *slot)
 {
 	if (owner_of_peer(fd, owner) < 0) {
-		close(fd);
+		client_close(r, fd, by->rights);
 		return false;
 	}
 	if (!bucket_take_uid(&r->by_uid, owner->uid, r->now_ms)) {
-		turn_away(fd, LOCAL_RATE, RELAY_RETRY_MS);
+		turn_away(r, fd, by, LOCAL_RATE, RELAY_RETRY_MS);
 		return false;
 	}
 	*slot = slot_for(r, owner->uid);
@@ -183,48 +169,53 @@ static bool may_come(struct relay *r, int fd, struct owner *owner, int *slot)
 		return true;
 	notice(r, "process %d of user %u is turned away: too many processes",
 	       (int)owner->pid, owner->uid);
-	turn_away(fd, LOCAL_FULL, RELAY_RETRY_MS);
+	turn_away(r, fd, by, LOCAL_FULL, RELAY_RETRY_MS);
 	return false;
 }
 
-void client_admit(struct relay *r, int fd, bool near)
+void client_admit(struct relay *r, int fd, const struct relay_listener *by)
 {
 	struct relay_client *c;
 	struct owner owner;
 	int slot;
 
-	if (!may_come(r, fd, &owner, &slot))
+	if (!may_come(r, fd, by, &owner, &slot))
 		return;
 	c = &r->client[slot];
 	if (loop_watch(r, fd, RELAY_CLIENT, (uint32_t)slot, c->turn, false, true) < 0) {
-		close(fd);
+		client_close(r, fd, by->rights);
 		return;
 	}
 	owner_learn_program(&owner);
 	c->fd = fd;
 	c->owner = owner;
 	c->pending = c->asked = 0;
+	c->translates = false;
 	c->first = -1;
-	c->near = near;
+	c->near = by->near;
+	c->rights = by->rights;
+	c->ended = c->waits = false;
+	c->unread = 0;
 	r->clients++;
-	log_debug("process %d (%s) of user %u has come", (int)owner.pid, owner.exe,
+	log_debug("process %d (%s) of user %u has come", (int)owner.pid, owner.program,
 		  owner.uid);
 }
 
 /* ---- what they say ---- */
 
-static struct settings_party party_of(const struct owner *o)
+struct settings_party client_party(const struct relay_client *c)
 {
+	const struct owner *o = &c->owner;
+
 	return (struct settings_party){.uid = o->uid,
-				       .exe = o->program_known ? o->exe : NULL,
-				       .argv0 = o->program_known ? o->argv0 : NULL};
+				       .program = *o->program ? o->program : NULL};
 }
 
 static enum local_status judge(struct relay *r, const struct relay_client *c,
 			       const struct local_message *m, uint64_t *cookie)
 {
 	const struct owner *o = &c->owner;
-	struct settings_party party = party_of(o);
+	struct settings_party party = client_party(c);
 
 	if (!local_ends_fit(&m->local, &m->peer))
 		return LOCAL_ADDRESS;
@@ -233,13 +224,13 @@ static enum local_status judge(struct relay *r, const struct relay_client *c,
 	return owner_check(o, &m->local, &m->peer, cookie);
 }
 
-static void say_denied(struct relay *r, const struct relay_client *c,
-		       const struct local_message *m, enum local_status status)
+void client_denied(struct relay *r, const struct relay_client *c,
+		   const struct local_message *m, enum local_status status)
 {
 	char local[LOCAL_END_TEXT_BYTES], peer[LOCAL_END_TEXT_BYTES];
 
 	notice(r, "process %d (%s) of user %u, %s -> %s: denied: %s", (int)c->owner.pid,
-	       c->owner.exe, c->owner.uid, local_end_text(&m->local, local),
+	       c->owner.program, c->owner.uid, local_end_text(&m->local, local),
 	       local_end_text(&m->peer, peer), local_status_text(status));
 }
 
@@ -256,7 +247,7 @@ static void withdraw(struct relay *r, struct relay_ref ref, const struct local_m
 static enum local_status judge_probe(struct relay *r, const struct relay_client *c,
 				     const struct local_message *m)
 {
-	struct settings_party party = party_of(&c->owner);
+	struct settings_party party = client_party(c);
 
 	if (!bucket_take_uid(&r->by_uid, c->owner.uid, r->now_ms) ||
 	    !bucket_take_uid(&r->probes_by_uid, c->owner.uid, r->now_ms))
@@ -282,7 +273,7 @@ static void probe(struct relay *r, struct relay_ref ref, const struct local_mess
 		return;
 	}
 	if (status != LOCAL_RATE)
-		say_denied(r, c, m, status);
+		client_denied(r, c, m, status);
 	client_probed(r, ref, m->id, status,
 		      status == LOCAL_RATE ? 1 + 1000 / RELAY_PROBES : 0, NULL);
 }
@@ -316,13 +307,13 @@ static void take(struct relay *r, struct relay_ref ref, const struct local_messa
 			    NULL);
 		return;
 	}
-	if (m->type == LOCAL_MEET) { /* it has its own socket */
+	if (m->type == LOCAL_MEET || m->type == LOCAL_TRANSLATE) { /* the other socket */
 		client_done(r, ref, m->id, LOCAL_NETNS, 0, NULL);
 		return;
 	}
 	status = judge(r, c, m, &cookie);
 	if (status != LOCAL_OK)
-		say_denied(r, c, m, status);
+		client_denied(r, c, m, status);
 	else if (m->type == LOCAL_PUBLISH)
 		status = publish_add(r, ref.index, m, hello_bytes, cookie);
 	else {
@@ -332,107 +323,50 @@ static void take(struct relay *r, struct relay_ref ref, const struct local_messa
 	client_done(r, ref, m->id, status, 0, NULL);
 }
 
-static void refuse(struct relay *r, struct relay_ref ref, const struct local_message *m,
+void client_refuse(struct relay *r, struct relay_ref ref, const struct local_message *m,
 		   size_t bytes, enum local_status status)
 {
 	const struct owner *o = &r->client[ref.index].owner;
 
-	notice(r, "process %d (%s) of user %u is ended: %s", (int)o->pid, o->exe, o->uid,
-	       local_status_text(status));
+	notice(r, "process %d (%s) of user %u is ended: %s", (int)o->pid, o->program,
+	       o->uid, local_status_text(status));
 	client_done(r, ref, bytes >= 8 ? m->id : 0, status, 0, NULL);
 	if (client_of(r, ref))
 		client_end(r, ref.index);
 }
 
-/* ---- those that come by the socket for namespaces ---- */
-
-static enum local_status judge_near(struct relay *r, const struct relay_client *c,
-				    const struct local_message *m, int fds[NEAR_FDS],
-				    unsigned count, struct near_place *place)
+ssize_t client_peek(const struct relay_client *c, struct local_message *m, bool *shows)
 {
-	struct settings_party party = party_of(&c->owner);
+	struct iovec iov = {m, sizeof(*m)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n = recvmsg(c->fd, &msg, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
 
-	if (!bucket_take_uid(&r->by_uid, c->owner.uid, r->now_ms))
-		return LOCAL_RATE;
-	if (!local_ends_fit(&m->local, &m->peer))
-		return LOCAL_ADDRESS;
-	if (!settings_allow(&r->settings, &party, &m->local, &m->peer))
-		return LOCAL_RULE;
-	return count == NEAR_FDS ? near_place_take(&c->owner, m, fds, place)
-				 : LOCAL_NETNS;
+	*shows = n >= 0 && msg.msg_flags & MSG_CTRUNC;
+	return n;
 }
 
-static void meet(struct relay *r, struct relay_ref ref, const struct local_message *m,
-		 int fds[NEAR_FDS], unsigned count)
+/* To take a message with descriptors is to let go of these: who sends one is ended. */
+static ssize_t receive(const struct relay_client *c, struct local_message *m)
 {
-	const struct relay_client *c = &r->client[ref.index];
-	struct near_place place;
-	struct relay_ref added;
-	enum local_status status = judge_near(r, c, m, fds, count, &place);
-	uint32_t wait_ms = 0;
+	bool shows = false;
 
-	if (status == LOCAL_OK) {
-		status = near_add(r, ref, m, &place, &added);
-		if (status != LOCAL_OK)
-			near_place_close(&place);
-	} else if (status != LOCAL_RATE) {
-		say_denied(r, c, m, status);
-	}
-	if (status == LOCAL_RATE || status == LOCAL_FULL)
-		wait_ms = status == LOCAL_RATE ? RELAY_RETRY_MS : RELAY_NEAR_FULL_MS;
-	client_done(r, ref, m->id, status, wait_ms, NULL);
-	if (status == LOCAL_OK)
-		near_try(r, added);
-}
-
-void client_take_near(struct relay *r, struct relay_ref ref)
-{
-	const struct owner *o = &r->client[ref.index].owner;
-	struct local_message m;
-	int fds[NEAR_FDS];
-	unsigned count;
-	ssize_t n = near_mail_take(r->client[ref.index].fd, o->uid, &m, fds, &count);
-	enum local_status status;
-
-	if (n == -EAGAIN || n == -EINTR)
-		return;
-	if (n <= 0) {
-		if (n < 0)
-			notice(r, "process %d (%s) of user %u is ended: %s", (int)o->pid,
-			       o->exe, o->uid, strerror((int)-n));
-		client_end(r, ref.index);
-		return;
-	}
-	status = local_check(&m, (size_t)n, true);
-	if (status == LOCAL_OK && m.type != LOCAL_MEET && m.type != LOCAL_WITHDRAW)
-		status = LOCAL_MALFORMED;
-	if (status != LOCAL_OK) {
-		refuse(r, ref, &m, (size_t)n, status);
-	} else if (m.type == LOCAL_MEET) {
-		meet(r, ref, &m, fds, count);
-	} else {
-		near_withdraw(r, ref.index, &m.local, &m.peer);
-		client_done(r, ref, m.id, LOCAL_OK, 0, NULL);
-	}
-	for (unsigned i = 0; i < count; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	if (c->rights && client_peek(c, m, &shows) >= 0 && shows)
+		return 0;
+	return recv(c->fd, m, sizeof(*m), MSG_DONTWAIT | MSG_TRUNC);
 }
 
 void client_ready(struct relay *r, struct relay_ref ref)
 {
 	struct local_message m;
 
+	if (client_of(r, ref) && r->client[ref.index].near) {
+		near_client_ready(r, ref);
+		return;
+	}
 	for (int i = 0; i < MESSAGES_AT_ONCE && client_of(r, ref); i++) {
 		enum local_status status;
-		ssize_t n;
+		ssize_t n = receive(&r->client[ref.index], &m);
 
-		if (r->client[ref.index].near) {
-			client_take_near(r, ref);
-			return;
-		}
-		n = recv(r->client[ref.index].fd, &m, sizeof(m),
-			 MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
@@ -443,6 +377,6 @@ void client_ready(struct relay *r, struct relay_ref ref)
 		if (status == LOCAL_OK)
 			take(r, ref, &m, (size_t)n - LOCAL_HEAD_BYTES);
 		else
-			refuse(r, ref, &m, (size_t)n, status);
+			client_refuse(r, ref, &m, (size_t)n, status);
 	}
 }

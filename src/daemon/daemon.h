@@ -24,19 +24,31 @@ enum {
 	RELAY_PUBLICATIONS_UID = 4096,
 	RELAY_PENDING = 1024,	 /* questions of our processes that wait for an answer */
 	RELAY_PENDING_UID = 512, /* of one user */
-	RELAY_PENDING_CLIENT = 64,   /* of one process */
-	RELAY_ASKED = 1024,	     /* questions of other hosts to our processes */
-	RELAY_ASKED_LINK = 512,	     /* over one link */
-	RELAY_ASKED_UID = 256,	     /* to one user */
-	RELAY_ASKED_CLIENT = 64,     /* to one process, and these fit into its socket */
-	RELAY_NEAR = 2048,	     /* processes' questions for a peer on this host */
-	RELAY_NEAR_UID = 1024,	     /* of one user */
-	RELAY_NEAR_CHILDREN = 16,    /* that take descriptors from processes, at a time */
-	RELAY_NEAR_CHILDREN_UID = 2, /* for one user */
-	RELAY_PROBES = 2,	     /* a second: of one user, and of one host */
-	RELAY_LINKS = 256,	     /* in each direction */
-	RELAY_STRANGERS = 32,	     /* of those, who have not proved anything yet */
-	RELAY_STRANGERS_HOST = 4,    /* from one address */
+	RELAY_PENDING_CLIENT = 64, /* of one process */
+	RELAY_ASKED = 1024,	   /* questions of other hosts to our processes */
+	RELAY_ASKED_LINK = 512,	   /* over one link */
+	RELAY_ASKED_UID = 256,	   /* to one user */
+	RELAY_ASKED_CLIENT = 64,   /* to one process, and these fit into its socket */
+	RELAY_NEAR = 2048,	   /* processes' questions for a peer on this host */
+	RELAY_NEAR_UID = 1024,	   /* of one user */
+	RELAY_NEAR_CHILDREN =
+		128, /* that look at what processes have sent: near_helper.c */
+	RELAY_NEAR_CHILDREN_UID = 8, /* for one user */
+	RELAY_NEAR_HUNG_UID = 2,     /* of those, ended and not gone yet: no more then */
+	RELAY_NEAR_ORDERS = 64,	     /* to one child that it has not carried out */
+	RELAY_NEAR_UNREAD =
+		2048, /* MET that processes have not read, two descriptors each */
+	RELAY_NEAR_UNREAD_UID = 256, /* of one user */
+	RELAY_NEAR_UNREAD_CLIENT = 64,
+	RELAY_TRANSLATING =
+		64,	       /* questions about rewritten addresses, one of a process */
+	RELAY_NEAR_TRIES = 64, /* looks for another peer, in one tick */
+	RELAY_CLOSER_SOCKETS = 256, /* that wait to be closed: closer.c */
+	RELAY_CLOSER_CHILDREN = 16, /* that let go of them, and have not ended yet */
+	RELAY_PROBES = 2,	    /* a second: of one user, and of one host */
+	RELAY_LINKS = 256,	    /* in each direction */
+	RELAY_STRANGERS = 32,	    /* of those, who have not proved anything yet */
+	RELAY_STRANGERS_HOST = 4,   /* from one address */
 	RELAY_LISTENERS = SETTINGS_LISTEN_MAX + 2,
 	RELAY_LINK_IN = 2 * SESSION_FRAME_MAX,
 	RELAY_LINK_OUT = 32 << 10,
@@ -47,6 +59,10 @@ enum {
 	RELAY_SHAKE_MS = 3000,	    /* to connect and to prove the key */
 	RELAY_ANSWER_MS = 2000,	    /* for a process to answer */
 	RELAY_NEAR_FULL_MS = 10000, /* before a process asks again that found no place */
+	RELAY_CHILD_MS =
+		3000, /* for what needs microseconds, where there is a processor */
+	RELAY_CHILD_IDLE_MS = 2000,
+	RELAY_CLOSER_MS = 1000,	 /* from one child to the next, while there is room */
 	RELAY_NEAR_MS = 1000,	 /* for the datagrams that prove a way between two ends */
 	RELAY_ASK_MS = 5000,	 /* for all of a question */
 	RELAY_IDLE_MS = 60000,	 /* a link that nobody uses is closed */
@@ -67,10 +83,17 @@ struct relay_client {
 	unsigned pending; /* its questions that wait */
 	unsigned asked;	  /* questions that it has not answered, in time or not */
 	int first;	  /* of its publications, or -1 */
-	bool near;	  /* it has come by the socket for namespaces */
+	bool near;	  /* it has come by the socket for namespaces: near_client.c */
+	bool rights;	  /* it can send descriptors along */
+	bool ended;	  /* and is gone, but for what it has not read */
+	bool waits;	  /* it is not read before the next tick */
+	unsigned unread;  /* MET since it had read all of them */
+	bool translates; /* it has asked how its addresses are rewritten: not read until answered */
+	uint32_t translates_id; /* its number for that */
 };
 
 enum near_state { NEAR_FREE, NEAR_WAITS, NEAR_PROVES };
+enum { NEAR_PLACE_FDS = 2, NEAR_SECRET_BYTES = 32 };
 
 /* What a process has shown of its end: near_place.c. */
 struct near_place {
@@ -91,14 +114,19 @@ struct relay_near {
 	bool accepted;
 	struct name_end local, peer;
 	struct near_place place;
-	/* The last that it was tried with in vain, when, and until when not with that one again. */
+	/* The last that it was tried with in vain, and until when not with that one again. */
 	struct relay_ref last;
 	unsigned failures;
-	uint64_t tried_ms, not_before_ms;
+	uint64_t not_before_ms;
 	/* PROVES: */
-	uint32_t partner;
-	bool heard; /* what the partner has sent has come */
-	uint8_t secret[32];
+	uint32_t partner, round;
+	bool watched; /* the probe */
+	bool steps;   /* that was ordered, and is not done yet: near_helper.h */
+	bool again;   /* something has come since */
+	bool heard;   /* what the partner has sent has come */
+	bool asked;   /* whether the connection is still there, after that */
+	bool holds;   /* it is */
+	uint8_t secret[NEAR_SECRET_BYTES];
 	uint64_t deadline_ms;
 };
 
@@ -166,7 +194,7 @@ struct relay_link {
 
 struct relay_listener {
 	int fd;
-	bool local, near, paused;
+	bool local, near, rights, paused;
 };
 
 struct relay {
@@ -179,7 +207,8 @@ struct relay {
 	struct buckets probes_by_uid, probes_by_host;
 	uint64_t unlogged;
 	unsigned clients, strangers, listeners, links, published, pending_now, asked_now;
-	unsigned near_now;
+	unsigned near_now, helpers, near_waiting, near_ended, translating, unclosed,
+		closers;
 	struct relay_listener listener[RELAY_LISTENERS];
 	struct relay_client client[RELAY_CLIENTS];
 	int free_publication, fresh_publication;
@@ -198,7 +227,9 @@ enum relay_kind {
 	RELAY_CLIENT,
 	RELAY_LINK,
 	RELAY_SIGNAL,
-	RELAY_NEAR_PROBE
+	RELAY_NEAR_PROBE,
+	RELAY_NEAR_HELPER,
+	RELAY_TRANSLATOR
 };
 int loop_init(struct relay *r);
 /* After a fork, since in a child epoll waits for the signals of its parent. */
@@ -215,13 +246,20 @@ int listen_open(struct relay *r, char *message, size_t size);
 void listen_ready(struct relay *r, unsigned index);
 void listen_tick(struct relay *r);
 void listen_close(struct relay *r);
-/* Descriptors that a process sends along must not make us wait: docs/relay.md. */
-void listen_refuse_rights(int fd);
-void listen_guard(bool on);
+
+/* ---- closer.c: sockets by which descriptors may have come, which may take long to close ---- */
+void closer_take(struct relay *r, int fd);
+void closer_tick(struct relay *r);
+/* From now on whatever waits is interrupted every ms. */
+void closer_guard(bool on);
 
 /* ---- client.c: the processes of this host ---- */
-/* A new connection: fd is theirs. near: by the socket for namespaces. */
-void client_admit(struct relay *r, int fd, bool near);
+/* A new connection: fd is theirs. */
+void client_admit(struct relay *r, int fd, const struct relay_listener *by);
+/* Closes a socket of a process, or of one that was to be. */
+void client_close(struct relay *r, int fd, bool rights);
+/* What it says next, which stays where it lies; and whether descriptors come along. As of recv. */
+ssize_t client_peek(const struct relay_client *c, struct local_message *m, bool *shows);
 void client_ready(struct relay *r, struct relay_ref ref);
 struct relay_client *client_of(struct relay *r, struct relay_ref ref);
 /* All take the process to be gone when it does not read, and end it. */
@@ -234,11 +272,13 @@ void client_probed(struct relay *r, struct relay_ref ref, uint32_t id,
 		   const struct relay_link *about);
 bool client_asked(struct relay *r, struct relay_ref ref, uint32_t id,
 		  const struct relay_publication *p, const struct wire_question *q);
-/* fds go with it. */
-bool client_met(struct relay *r, struct relay_ref ref, uint32_t id, uint32_t uid,
-		const struct local_met *met, const int fds[NEAR_MET_FDS]);
-/* One message of it, and the descriptors that came with it, which are ours. */
-void client_take_near(struct relay *r, struct relay_ref ref);
+/* Something may be said about that: it is denied. */
+void client_denied(struct relay *r, const struct relay_client *c,
+		   const struct local_message *m, enum local_status status);
+struct settings_party client_party(const struct relay_client *c);
+/* It does not keep to the protocol: it hears why, and is ended. */
+void client_refuse(struct relay *r, struct relay_ref ref, const struct local_message *m,
+		   size_t bytes, enum local_status status);
 void client_end(struct relay *r, uint32_t index);
 
 /* ---- publish.c: who has published which connection ---- */
@@ -272,6 +312,34 @@ void asked_client_gone(struct relay *r, uint32_t client);
 void asked_link_gone(struct relay *r, struct relay_ref link);
 void asked_tick(struct relay *r);
 
+/* ---- near_client.c: the processes that come by the socket for namespaces ---- */
+void near_client_ready(struct relay *r, struct relay_ref ref);
+/* The child has taken a MEET, or has not: near_helper.h. Owns the place's descriptors. */
+void near_taken(struct relay *r, struct relay_ref client, int result,
+		const struct local_message *m, enum local_status status,
+		struct near_place *place);
+/* One more way can be told to it. */
+bool near_client_reads(struct relay *r, struct relay_ref ref);
+/* fds go with it. */
+void near_client_met(struct relay *r, struct relay_ref ref, uint32_t id, uint32_t uid,
+		     const struct local_met *met, const int fds[NEAR_MET_FDS]);
+/* It ends. True: its descriptor stays, for what it has not read. */
+bool near_client_end(struct relay *r, struct relay_ref ref);
+void near_client_tick(struct relay *r);
+/* How the addresses of its connection are rewritten, or why that is not said. */
+struct translate_report;
+void near_client_translated(struct relay *r, const struct translate_report *report);
+
+/* ---- translate.c: how the kernel rewrites the addresses of a process's own connection ---- */
+/* Once, before anybody comes; then the right to enter namespaces is given up. 0 or -errno. */
+int translate_open(struct relay *r);
+bool translate_has_room(const struct relay *r);
+/* LOCAL_OK: near_client_translated will be called; else why not. */
+enum local_status translate_ask(struct relay *r, struct relay_ref client,
+				const struct local_message *m);
+void translate_ready(struct relay *r);
+void translate_tick(struct relay *r);
+
 /* ---- near.c: processes of this host whose peers are in another network namespace ---- */
 /* A MEET that is allowed: LOCAL_OK, and place is the table's; to be tried once that was said. */
 enum local_status near_add(struct relay *r, struct relay_ref client,
@@ -283,28 +351,38 @@ void near_withdraw(struct relay *r, uint32_t client, const struct name_end *loca
 void near_remove_all(struct relay *r, uint32_t client);
 /* Something has come by a probe. */
 void near_ready(struct relay *r, struct relay_ref ref);
+/* What a child has found out. */
+void near_stepped(struct relay *r, struct relay_ref ref, uint32_t round, bool heard);
+void near_held(struct relay *r, struct relay_ref ref, uint32_t round, bool holds);
 void near_tick(struct relay *r);
 
-/* ---- near_place.c: what a process shows of its end ---- */
+/* ---- near_place.c, in a child: what a process shows of its end ---- */
 /*
  * LOCAL_OK where the kernel says that the descriptors are of one network namespace, and that the
- * connection is in it and belongs to the user of the process. Then *out has what is kept of
- * them. In any case those that are not kept are closed.
+ * connection is in it and belongs to the user.
  */
-enum local_status near_place_take(const struct owner *o, const struct local_message *m,
-				  int fds[NEAR_FDS], struct near_place *out);
+enum local_status near_place_take(uint32_t uid, const struct local_message *m,
+				  const int fds[NEAR_FDS], struct near_place *out);
 /* It is still true, of the same connection. */
-bool near_place_holds(const struct owner *o, const struct name_end *local,
-		      const struct name_end *peer, const struct near_place *place);
+bool near_place_holds(uint32_t uid, const struct name_end *local,
+		      const struct name_end *peer, int diag, uint64_t cookie);
+/* Not in a child alone: both are of kinds that are never long in closing. */
 void near_place_close(struct near_place *place);
 
-/* ---- near_mail.c: messages with descriptors ---- */
-/*
- * Takes one message from the socket of a process of that user. The bytes, with *count descriptors;
- * 0: the end; or -errno. -EBUSY: too many such descriptors of the user are still being closed.
- */
-ssize_t near_mail_take(int sock, uint32_t uid, struct local_message *m, int fds[NEAR_FDS],
-		       unsigned *count);
+/* ---- near_helper.c: the children that may hang ---- */
+struct near_order;
+enum near_room {
+	NEAR_ROOM,
+	NEAR_ROOM_LATER, /* the next tick may find some */
+	NEAR_NO_ROOM,	 /* too many children of this user hang */
+};
+enum near_room near_helper_room(struct relay *r, struct relay_ref client);
+/* With a descriptor, or -1. False: not now. */
+bool near_helper_order(struct relay *r, struct relay_ref client,
+		       const struct near_order *order, int fd);
+void near_helper_ready(struct relay *r, struct relay_ref ref);
+void near_helper_client_gone(struct relay *r, struct relay_ref client);
+void near_helper_tick(struct relay *r);
 
 /* ---- link.c, link_io.c: the connections with other daemons ---- */
 /* A new connection: fd is theirs. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the settings say about a user, a connection, a host. */
 #include <arpa/inet.h>
+#include <fnmatch.h>
 #include <string.h>
 
 #include "daemon/settings.h"
@@ -31,13 +32,24 @@ static bool rule_has_port(const struct rule *rule, const struct name_end *end)
 	return port >= rule->port_low && port <= rule->port_high;
 }
 
+#define NAME_MOST 15u /* bytes of a name that the kernel keeps */
+
 static bool rule_has_program(const struct rule *rule, const struct settings_party *party)
 {
-	if (!*rule->program)
+	const char *glob = rule->program, *name = party->program;
+	size_t plain = strcspn(glob, "*?[\\");
+
+	if (!*glob)
 		return true;
-	if (!party->exe || !party->argv0)
+	if (!name)
 		return !rule->allow;
-	return rules_fit_program(rule->program, party->exe, party->argv0);
+	if (fnmatch(glob, name, 0) == 0)
+		return true;
+	if (strlen(name) < NAME_MOST ||
+	    strncmp(glob, name, plain < NAME_MOST ? plain : NAME_MOST) != 0)
+		return false;
+	/* It may be longer: what lies behind that many bytes is in doubt. */
+	return plain >= NAME_MOST || (glob[plain] && !rule->allow);
 }
 
 static bool rule_has_uid(const struct rule *rule, uint32_t uid)

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,29 +16,19 @@
 
 #define LISTEN_FDS_START 3
 #define ACCEPTS_AT_ONCE	 16
-#define GUARD_US	 50000
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
 #endif
 
-static bool guarded; /* descriptors may come, so what waits for them is interrupted */
 static bool own_socket, own_near;
 
-void listen_refuse_rights(int fd)
+/* Of whoever connects to it: no process can send descriptors along. */
+static bool refuse_rights(int fd)
 {
 	int off = 0;
 
-	if (setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) < 0)
-		guarded = true;
-}
-
-void listen_guard(bool on)
-{
-	struct itimerval every = {{0, on ? GUARD_US : 0}, {0, on ? GUARD_US : 0}};
-
-	if (guarded)
-		setitimer(ITIMER_REAL, &every, NULL);
+	return setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) == 0;
 }
 
 static int fail(char *message, size_t size, const char *what, int error)
@@ -58,13 +47,12 @@ static int add(struct relay *r, int fd, bool local, bool near)
 	e = loop_watch(r, fd, RELAY_LISTENER, index, 0, false, true);
 	if (e < 0)
 		return e;
-	/* What a process of another namespace has sent and nobody reads is closed with its line. */
-	if (near)
-		guarded = true;
-	else if (local)
-		listen_refuse_rights(fd);
-	r->listener[r->listeners++] =
-		(struct relay_listener){.fd = fd, .local = local, .near = near};
+	r->listener[r->listeners++] = (struct relay_listener){
+		.fd = fd,
+		.local = local,
+		.near = near,
+		.rights = local && (near || !refuse_rights(fd)),
+	};
 	return 0;
 }
 
@@ -258,7 +246,7 @@ void listen_ready(struct relay *r, unsigned index)
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0 && l->local)
-			client_admit(r, fd, l->near);
+			client_admit(r, fd, l);
 		else if (fd >= 0)
 			link_admit(r, fd);
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)

@@ -48,7 +48,7 @@ int loop_watch_signals(struct relay *r)
 	sigset_t set;
 	int fd;
 
-	sigaction(SIGALRM, &alarm, NULL); /* listen_guard */
+	sigaction(SIGALRM, &alarm, NULL); /* closer_guard */
 	sigaction(SIGPIPE, &ignore, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -85,6 +85,12 @@ static void hand_out(struct relay *r, const struct epoll_event *e)
 	case RELAY_NEAR_PROBE:
 		near_ready(r, ref);
 		break;
+	case RELAY_NEAR_HELPER:
+		near_helper_ready(r, ref);
+		break;
+	case RELAY_TRANSLATOR:
+		translate_ready(r);
+		break;
 	case RELAY_SIGNAL:
 		r->stop = true;
 		break;
@@ -98,13 +104,18 @@ static bool has_deadlines(const struct relay *r)
 	for (unsigned i = 0; i < r->listeners; i++)
 		paused |= r->listener[i].paused;
 	return paused || r->links || r->pending_now || r->asked_now || r->near_now ||
-	       r->unlogged;
+	       r->helpers || r->near_waiting || r->near_ended || r->translating ||
+	       r->unclosed || r->closers || r->unlogged;
 }
 
 static void tick(struct relay *r)
 {
 	pending_tick(r);
 	asked_tick(r);
+	near_helper_tick(r);
+	translate_tick(r);
+	near_client_tick(r);
+	closer_tick(r);
 	near_tick(r);
 	link_tick(r);
 	listen_tick(r);
@@ -123,10 +134,8 @@ int loop_run(struct relay *r)
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		r->now_ms = loop_clock_ms();
-		listen_guard(true);
 		for (int i = 0; i < n; i++)
 			hand_out(r, &events[i]);
-		listen_guard(false);
 		if (r->now_ms >= next_ms) {
 			tick(r);
 			next_ms = r->now_ms + RELAY_TICK_MS;

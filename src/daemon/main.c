@@ -194,12 +194,15 @@ static int serve(struct relay *r, const struct options *o)
 		return 1;
 	hide(&r->keys); /* a child inherits no lock */
 	log_init(r->settings.log);
-	if (geteuid() == 0)
+	if (geteuid() == 0 && !*r->settings.near)
 		log_info("it runs as root, which it needs for nothing: give it a user of "
 			 "its own");
 	log_info("ready: processes by %s, %u listeners, port %u, %u keys, %u rules",
 		 r->settings.socket, r->listeners, r->settings.port, r->keys.count,
 		 r->settings.rules.count);
+	e = translate_open(r);
+	if (e < 0)
+		log_error("the child that asks conntrack cannot begin: %s", strerror(-e));
 	say_ready();
 	e = loop_run(r);
 	if (e < 0)
@@ -265,6 +268,8 @@ int main(int argc, char **argv)
 		return -r;
 	/* Neither a core nor a debugger of our user gets the keys: before there are any. */
 	prctl(PR_SET_DUMPABLE, 0);
+	/* What is given up does not come back by an exec: it makes none. */
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (sodium_init() < 0) {
 		complain("libsodium", "it cannot begin");
 		return 1;

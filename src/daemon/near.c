@@ -12,10 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/address.h"
-#include "daemon/daemon.h"
-
-#define HEAR_AT_ONCE 16
+#include "daemon/near_helper.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
@@ -37,10 +34,23 @@ static void release(struct relay *r, struct relay_near *n)
 
 /* ---- a proof ---- */
 
+static void watch(struct relay *r, struct relay_near *n, bool on)
+{
+	if (on && !n->watched)
+		n->watched =
+			loop_watch(r, n->place.probe, RELAY_NEAR_PROBE,
+				   (uint32_t)(n - r->near), n->turn, false, true) == 0;
+	else if (!on && n->watched) {
+		loop_unwatch(r, n->place.probe);
+		n->watched = false;
+	}
+}
+
 static void stop_one(struct relay *r, struct relay_near *n)
 {
-	loop_unwatch(r, n->place.probe);
+	watch(r, n, false);
 	n->state = NEAR_WAITS;
+	n->round++; /* what was ordered is of no use any more */
 }
 
 /* The two are not the ends of one connection, or what was sent was lost. */
@@ -57,7 +67,6 @@ static void fail(struct relay *r, struct relay_near *n)
 
 		stop_one(r, both[i]);
 		both[i]->last = ref_of(r, both[!i]);
-		both[i]->tried_ms = r->now_ms;
 		if (both[i]->failures < 255)
 			both[i]->failures++;
 		both[i]->not_before_ms = r->now_ms + wait;
@@ -71,41 +80,41 @@ static void remove_one(struct relay *r, struct relay_near *n)
 	release(r, n);
 }
 
-static void send_secret(const struct relay_near *n)
+/* A child aims its probe at the other's, sends, and hears. One at a time. */
+static void step(struct relay *r, struct relay_near *n)
 {
-	send(n->place.probe, n->secret, sizeof(n->secret), MSG_DONTWAIT | MSG_NOSIGNAL);
+	const struct relay_near *other = &r->near[n->partner];
+	struct near_order order = {
+		.kind = ORDER_STEP, .near = ref_of(r, n), .round = n->round};
+
+	n->again = n->steps;
+	/* What was sent while the other's probe was being aimed may be lost: until both have heard. */
+	if (n->steps || (n->heard && other->heard))
+		return;
+	order.peer = n->peer;
+	order.peer.port = other->place.port;
+	memcpy(order.secret, n->secret, sizeof(order.secret));
+	memcpy(order.due, other->secret, sizeof(order.due));
+	n->steps = near_helper_order(r, n->client, &order, n->place.probe);
+	sodium_memzero(&order, sizeof(order));
 }
 
-static bool aim(struct relay *r, struct relay_near *n, const struct relay_near *at)
+static void prepare(struct relay *r, struct relay_near *n, const struct relay_near *with)
 {
-	struct name_end to = n->peer;
-	union address name;
-	socklen_t size;
-
-	to.port = at->place.port;
-	size = address_of_end(&to, &name);
+	n->state = NEAR_PROVES;
+	n->steps = n->again = n->heard = n->asked = n->holds = false;
+	n->partner = (uint32_t)(with - r->near);
+	n->deadline_ms = r->now_ms + RELAY_NEAR_MS;
 	randombytes_buf(n->secret, sizeof(n->secret));
-	return connect(n->place.probe, &name.any, size) == 0 &&
-	       loop_watch(r, n->place.probe, RELAY_NEAR_PROBE, (uint32_t)(n - r->near),
-			  n->turn, false, true) == 0;
+	watch(r, n, true);
 }
 
 static void begin(struct relay *r, struct relay_near *a, struct relay_near *b)
 {
-	bool aimed;
-
-	a->state = b->state = NEAR_PROVES;
-	a->heard = b->heard = false;
-	a->partner = (uint32_t)(b - r->near);
-	b->partner = (uint32_t)(a - r->near);
-	a->deadline_ms = b->deadline_ms = r->now_ms + RELAY_NEAR_MS;
-	aimed = aim(r, a, b);
-	if (!aim(r, b, a) || !aimed) {
-		fail(r, a);
-		return;
-	}
-	send_secret(a);
-	send_secret(b);
+	prepare(r, a, b);
+	prepare(r, b, a);
+	step(r, a);
+	step(r, b);
 }
 
 /* ---- the way ---- */
@@ -143,16 +152,10 @@ static void tell(struct relay *r, const struct relay_near *to,
 	const int fds[NEAR_MET_FDS] = {[NEAR_LINE] = line, [NEAR_BELL] = bell};
 	const struct local_met met = {about->place.cookie, about->place.netns};
 
-	client_met(r, to->client, to->id, r->client[about->client.index].owner.uid, &met,
-		   fds);
+	near_client_met(r, to->client, to->id, r->client[about->client.index].owner.uid,
+			&met, fds);
 	close(line);
 	close(bell);
-}
-
-static bool holds(const struct relay *r, const struct relay_near *n)
-{
-	return near_place_holds(&r->client[n->client.index].owner, &n->local, &n->peer,
-				&n->place);
 }
 
 static void finish(struct relay *r, struct relay_near *n)
@@ -163,7 +166,8 @@ static void finish(struct relay *r, struct relay_near *n)
 			  accepted = n->accepted ? *n : *other;
 	int line[2], bell[2];
 
-	if (!holds(r, n) || !holds(r, other) || make_way(line, bell) < 0) {
+	if (!near_client_reads(r, n->client) || !near_client_reads(r, other->client) ||
+	    make_way(line, bell) < 0) {
 		fail(r, n);
 		return;
 	}
@@ -178,35 +182,75 @@ static void finish(struct relay *r, struct relay_near *n)
 	tell(r, &accepted, &connected, line[1], bell[1]);
 }
 
-/* False: nobody can hear by it any more. */
-static bool hear(struct relay *r, struct relay_near *n)
+/* Whether the connection is still there, at the end of the proof. */
+static void ask(struct relay *r, struct relay_near *n)
 {
-	const uint8_t *due = r->near[n->partner].secret;
-	uint8_t said[sizeof(n->secret)];
+	const struct near_order order = {.kind = ORDER_HOLDS,
+					 .near = ref_of(r, n),
+					 .round = n->round,
+					 .local = n->local,
+					 .peer = n->peer,
+					 .cookie = n->place.cookie};
 
-	for (int i = 0; i < HEAR_AT_ONCE; i++) {
-		ssize_t got = recv(n->place.probe, said, sizeof(said),
-				   MSG_DONTWAIT | MSG_TRUNC);
+	/* Else the next tick tries again. */
+	n->asked = near_helper_order(r, n->client, &order, n->place.diag);
+}
 
-		if (got < 0) /* also that nobody is at the other address yet */
-			return true;
-		if (got == 0) /* shut down */
-			return false;
-		if (got == sizeof(said) && !sodium_memcmp(said, due, sizeof(said)))
-			n->heard = true;
-	}
-	return true;
+static void ask_both(struct relay *r, struct relay_near *n)
+{
+	struct relay_near *other = &r->near[n->partner];
+
+	if (!n->heard || !other->heard)
+		return;
+	if (!n->asked)
+		ask(r, n);
+	if (!other->asked)
+		ask(r, other);
+}
+
+static struct relay_near *proving(struct relay *r, struct relay_ref ref)
+{
+	struct relay_near *n = &r->near[ref.index];
+
+	return n->state == NEAR_PROVES && n->turn == ref.turn ? n : NULL;
 }
 
 void near_ready(struct relay *r, struct relay_ref ref)
 {
-	struct relay_near *n = &r->near[ref.index];
+	struct relay_near *n = proving(r, ref);
 
-	if (n->state != NEAR_PROVES || n->turn != ref.turn)
+	if (!n)
 		return;
-	if (!hear(r, n))
+	watch(r, n,
+	      false); /* until the next tick, since others may send what they like */
+	step(r, n);
+}
+
+void near_stepped(struct relay *r, struct relay_ref ref, uint32_t round, bool heard)
+{
+	struct relay_near *n = proving(r, ref);
+
+	if (!n || n->round != round)
+		return;
+	n->steps = false;
+	n->heard |= heard;
+	if (n->heard)
+		watch(r, n, false);
+	if (n->again && !n->heard)
+		step(r, n);
+	ask_both(r, n);
+}
+
+void near_held(struct relay *r, struct relay_ref ref, uint32_t round, bool holds)
+{
+	struct relay_near *n = proving(r, ref);
+
+	if (!n || n->round != round)
+		return;
+	n->holds = holds;
+	if (!holds)
 		fail(r, n);
-	else if (n->heard && r->near[n->partner].heard)
+	else if (r->near[n->partner].holds)
 		finish(r, n);
 }
 
@@ -219,22 +263,6 @@ static bool is_mirrored(const struct relay_near *a, const struct relay_near *b)
 	       a->place.owner == b->place.owner;
 }
 
-/* The same four numbers may be those of other connections, in other namespaces: so of all that
- * may be the other end of this one, who was not tried for the longest time. */
-static struct relay_near *candidate(struct relay *r, const struct relay_near *n)
-{
-	struct relay_near *found = NULL;
-
-	for (int i = 0; i < RELAY_NEAR; i++) {
-		struct relay_near *other = &r->near[i];
-
-		if (other->state == NEAR_WAITS && is_mirrored(n, other) &&
-		    (!found || other->tried_ms < found->tried_ms))
-			found = other;
-	}
-	return found;
-}
-
 static bool was_last(const struct relay *r, const struct relay_near *n,
 		     const struct relay_near *other)
 {
@@ -243,16 +271,37 @@ static bool was_last(const struct relay *r, const struct relay_near *n,
 	return n->failures && n->last.index == ref.index && n->last.turn == ref.turn;
 }
 
+/* The same four numbers may be those of other connections, in other namespaces. So of all that may be the
+ * other end of this one, whichever chance picks, but for who was tried with it last: an order would repeat
+ * itself, and keep two wrong pairs together that were tried one after the other. Two that have nobody else
+ * are tried again and again. */
+static struct relay_near *candidate(struct relay *r, const struct relay_near *n)
+{
+	struct relay_near *found = NULL, *again = NULL;
+	uint32_t count = 0;
+
+	for (int i = 0; i < RELAY_NEAR; i++) {
+		struct relay_near *other = &r->near[i];
+
+		if (other->state != NEAR_WAITS || !is_mirrored(n, other))
+			continue;
+		if (was_last(r, n, other) && was_last(r, other, n))
+			again = other;
+		else if (randombytes_uniform(++count) == 0)
+			found = other;
+	}
+	if (!found && again && r->now_ms >= n->not_before_ms &&
+	    r->now_ms >= again->not_before_ms)
+		found = again;
+	return found;
+}
+
 static void match(struct relay *r, struct relay_near *n)
 {
-	struct relay_near *other = candidate(r, n),
-			  *one = other ? candidate(r, other) : NULL;
+	struct relay_near *other = candidate(r, n);
 
-	/* Two that are tried again and again have nobody else to be tried with. */
-	if (one &&
-	    (!was_last(r, one, other) || !was_last(r, other, one) ||
-	     (r->now_ms >= one->not_before_ms && r->now_ms >= other->not_before_ms)))
-		begin(r, one, other);
+	if (other)
+		begin(r, n, other);
 }
 
 static struct relay_near *slot(struct relay *r, uint32_t uid)
@@ -322,19 +371,40 @@ void near_remove_all(struct relay *r, uint32_t client)
 			remove_one(r, &r->near[i]);
 }
 
-static void tick_one(struct relay *r, struct relay_near *n)
+static void go_on(struct relay *r, struct relay_near *n)
 {
-	if (n->state == NEAR_PROVES && r->now_ms >= n->deadline_ms)
+	if (r->now_ms >= n->deadline_ms) {
 		fail(r, n);
-	else if (n->state == NEAR_PROVES)
-		send_secret(n);
-	else if (n->failures) /* else who comes later finds it */
+		return;
+	}
+	if (!n->heard)
+		watch(r, n, true);
+	step(r, n);
+	ask_both(r, n);
+}
+
+/* Who failed looks for somebody else, a bounded number at a time, in turns: else whoever comes later finds it. */
+static void look(struct relay *r)
+{
+	static int next;
+
+	for (int i = 0, looks = 0; i < RELAY_NEAR && looks < RELAY_NEAR_TRIES; i++) {
+		struct relay_near *n = &r->near[next];
+
+		next = (next + 1) % RELAY_NEAR;
+		if (n->state != NEAR_WAITS || !n->failures)
+			continue;
 		match(r, n);
+		looks++;
+	}
 }
 
 void near_tick(struct relay *r)
 {
-	for (int i = 0; r->near_now && i < RELAY_NEAR; i++)
-		if (r->near[i].state != NEAR_FREE)
-			tick_one(r, &r->near[i]);
+	if (!r->near_now)
+		return;
+	for (int i = 0; i < RELAY_NEAR; i++)
+		if (r->near[i].state == NEAR_PROVES)
+			go_on(r, &r->near[i]);
+	look(r);
 }

@@ -87,22 +87,21 @@ static bool is_probe(int fd, uint64_t netns, const struct name_end *local, uint1
  * ours, the process may have had its own choice of numbers, but for its own users alone; all the others
  * have the one number that nobody may have here.
  */
-static enum local_status find(const struct owner *o, const struct name_end *local,
-			      const struct name_end *peer, const struct near_place *p,
-			      uint64_t *cookie)
+static enum local_status find(uint32_t uid, const struct name_end *local,
+			      const struct name_end *peer, int diag, uint64_t *cookie)
 {
 	struct diag_socket found;
 
-	if (o->uid == OVERFLOW_UID || diag_lookup_on(p->diag, local, peer, &found) != 1 ||
-	    found.inode == 0 || found.uid != o->uid || found.state == TCP_SYN_SENT ||
+	if (uid == OVERFLOW_UID || diag_lookup_on(diag, local, peer, &found) != 1 ||
+	    found.inode == 0 || found.uid != uid || found.state == TCP_SYN_SENT ||
 	    found.state == TCP_SYN_RECV)
 		return LOCAL_OWNER;
 	*cookie = found.cookie;
 	return LOCAL_OK;
 }
 
-enum local_status near_place_take(const struct owner *o, const struct local_message *m,
-				  int fds[NEAR_FDS], struct near_place *out)
+enum local_status near_place_take(uint32_t uid, const struct local_message *m,
+				  const int fds[NEAR_FDS], struct near_place *out)
 {
 	struct near_place p = {.diag = fds[NEAR_DIAG], .probe = fds[NEAR_PROBE]};
 	enum local_status status;
@@ -110,21 +109,18 @@ enum local_status near_place_take(const struct owner *o, const struct local_mess
 	if (!is_diag(p.diag, &p.netns) || !is_space(fds[NEAR_SPACE], p.netns, &p.owner) ||
 	    !is_probe(p.probe, p.netns, &m->local, &p.port))
 		return LOCAL_NETNS;
-	status = find(o, &m->local, &m->peer, &p, &p.cookie);
-	if (status == LOCAL_OK) {
-		fds[NEAR_DIAG] = fds[NEAR_PROBE] = -1;
+	status = find(uid, &m->local, &m->peer, p.diag, &p.cookie);
+	if (status == LOCAL_OK)
 		*out = p;
-	}
 	return status;
 }
 
-bool near_place_holds(const struct owner *o, const struct name_end *local,
-		      const struct name_end *peer, const struct near_place *place)
+bool near_place_holds(uint32_t uid, const struct name_end *local,
+		      const struct name_end *peer, int diag, uint64_t cookie)
 {
-	uint64_t cookie;
+	uint64_t found;
 
-	return find(o, local, peer, place, &cookie) == LOCAL_OK &&
-	       cookie == place->cookie;
+	return find(uid, local, peer, diag, &found) == LOCAL_OK && found == cookie;
 }
 
 void near_place_close(struct near_place *place)

@@ -49,31 +49,18 @@ int owner_init(void)
 	return r < 0 ? r : ask_once();
 }
 
-static void base_name(const char *from, char to[OWNER_PROGRAM_BYTES])
-{
-	const char *slash = strrchr(from, '/');
-
-	const char *name = slash ? slash + 1 : from;
-	size_t n = strnlen(name, OWNER_PROGRAM_BYTES - 1);
-
-	memcpy(to, name, n);
-	to[n] = '\0';
-}
-
 void owner_learn_program(struct owner *o)
 {
-	char path[64], text[4096];
+	char path[64], text[2 * OWNER_PROGRAM_BYTES];
+	size_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)o->pid);
 	if (!kernel_read_text(path, text, sizeof(text)))
 		return;
-	text[strcspn(text, "\n")] = '\0';
-	base_name(text, o->exe);
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)o->pid);
-	if (!kernel_read_text(path, text, sizeof(text)))
-		return;
-	base_name(text, o->argv0);
-	o->program_known = true;
+	n = strcspn(text, "\n");
+	n = n < OWNER_PROGRAM_BYTES ? n : OWNER_PROGRAM_BYTES - 1;
+	memcpy(o->program, text, n);
+	o->program[n] = '\0';
 }
 
 int owner_of_peer(int sock, struct owner *out)
@@ -96,6 +83,11 @@ int owner_of_peer(int sock, struct owner *out)
 	return 0;
 }
 
+bool owner_has_number(const struct owner *o)
+{
+	return o->uid != OVERFLOW_UID || all_users_have_numbers;
+}
+
 enum local_status owner_check(const struct owner *o, const struct name_end *local,
 			      const struct name_end *peer, uint64_t *cookie)
 {
@@ -103,7 +95,7 @@ enum local_status owner_check(const struct owner *o, const struct name_end *loca
 
 	if (!o->same_netns)
 		return LOCAL_NETNS;
-	if (o->uid == OVERFLOW_UID && !all_users_have_numbers)
+	if (!owner_has_number(o))
 		return LOCAL_OWNER;
 	if (diag_lookup(own_netns, local, peer, 0, &found) != 1 || found.inode == 0 ||
 	    found.uid != o->uid || found.state == TCP_SYN_SENT ||

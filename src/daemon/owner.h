@@ -9,21 +9,23 @@
 
 #include "daemon_client/local.h"
 
-#define OWNER_PROGRAM_BYTES 64
+#define OWNER_PROGRAM_BYTES 16 /* as long as the kernel has it */
 
 struct owner {
 	pid_t pid;
 	uint32_t uid;
 	bool same_netns; /* it made its socket in our network namespace */
-	bool program_known;
-	char exe[OWNER_PROGRAM_BYTES], argv0[OWNER_PROGRAM_BYTES];
+	char program[OWNER_PROGRAM_BYTES]; /* empty: not known */
 };
 
+/* Its user is somebody: users without a number in our user namespace all have the same one. */
+bool owner_has_number(const struct owner *o);
 /* Once, before processes are looked at: learns our network namespace. 0 or -errno. */
 int owner_init(void);
 /* Of the process that has connected to us, without its program. 0 or -errno. */
 int owner_of_peer(int sock, struct owner *out);
-/* What the process says of itself: good for sorting, not for keeping anybody out. */
+/* What the process says of itself: good for sorting, not for keeping anybody out. Nothing that lies in its memory, of
+ * which it can hold the lock for as long as it likes. */
 void owner_learn_program(struct owner *o);
 /*
  * LOCAL_OK where the kernel has a connection of these ends that the peer has answered, that

@@ -38,8 +38,8 @@ struct settings {
 /* Who asks for a connection, as far as rules care. */
 struct settings_party {
 	uint32_t uid;
-	/* Base names as /proc says; both NULL where it cannot be read. */
-	const char *exe, *argv0;
+	const char *
+		program; /* what the kernel has of its name; NULL where that cannot be read */
 };
 
 typedef void settings_complain(const char *place, const char *text);

@@ -14,6 +14,16 @@ static bool no_ends(const struct local_message *m)
 	return name_end_equal(&m->local, &no_end) && name_end_equal(&m->peer, &no_end);
 }
 
+static bool translate_is_good(const struct local_message *m, size_t hello)
+{
+	struct local_translate t;
+
+	if (hello != sizeof(t))
+		return false;
+	memcpy(&t, m->hello, sizeof(t));
+	return t.accepted <= 1 && t.zero == 0;
+}
+
 static bool from_process_is_good(const struct local_message *m, size_t hello)
 {
 	if (m->uid != 0 || m->wait_ms != 0)
@@ -29,6 +39,8 @@ static bool from_process_is_good(const struct local_message *m, size_t hello)
 		       m->peer.port == 0;
 	case LOCAL_MEET:
 		return m->status == LOCAL_OK && hello == sizeof(struct local_meet);
+	case LOCAL_TRANSLATE:
+		return m->status == LOCAL_OK && translate_is_good(m, hello);
 	case LOCAL_ANSWER:
 		return no_ends(m) && (m->status == LOCAL_OK ||
 				      (m->status == LOCAL_REFUSED && hello == 0));
@@ -51,6 +63,12 @@ static bool from_daemon_is_good(const struct local_message *m, size_t hello)
 	case LOCAL_MET:
 		return no_ends(m) && m->status == LOCAL_OK && m->wait_ms == 0 &&
 		       hello == sizeof(struct local_met);
+	case LOCAL_TRANSLATED:
+		if (m->status != LOCAL_OK)
+			return m->status < LOCAL_STATUS_COUNT && m->uid == 0 &&
+			       hello == 0 && no_ends(m);
+		return m->uid == 0 && m->wait_ms == 0 &&
+		       hello == sizeof(struct local_translated);
 	default:
 		return false;
 	}
@@ -99,7 +117,7 @@ const char *local_cause_text(uint32_t cause)
 bool local_status_travels(unsigned status)
 {
 	return status == LOCAL_OK || status == LOCAL_RATE || status == LOCAL_FULL ||
-	       (status >= LOCAL_NOBODY && status < LOCAL_STATUS_COUNT);
+	       (status >= LOCAL_NOBODY && status <= LOCAL_FOREIGN);
 }
 
 static bool address_fits(const struct name_end *end)

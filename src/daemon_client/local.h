@@ -23,7 +23,9 @@ enum local_type {
 	LOCAL_PROBE,  /* process: does the daemon of that host answer? */
 	LOCAL_PROBED, /* daemon: to a PROBE */
 	LOCAL_MEET, /* process: who has the other end, in another namespace of this host? */
-	LOCAL_MET   /* daemon: to a MEET, after its DONE: here is your way there */
+	LOCAL_MET,	 /* daemon: to a MEET, after its DONE: here is your way there */
+	LOCAL_TRANSLATE, /* process: as what does the other end see my connection? */
+	LOCAL_TRANSLATED /* daemon: to a TRANSLATE */
 };
 
 /* Number, name for logs, what it means. Those marked * come from the other host, too. */
@@ -44,7 +46,10 @@ enum local_type {
 	X(13, SILENT,                                                                    \
 	  "the other host, or the holder there, did not answer in time")     /* * */     \
 	X(14, REFUSED, "the holder of the other end refuses")		     /* * */     \
-	X(15, FOREIGN, "the other host does not take this address for ours") /* * */
+	X(15, FOREIGN, "the other host does not take this address for ours") /* * */     \
+	X(16, RIGHTS, "viaductd may not ask the kernel how it rewrites addresses there") \
+	X(17, UNSEEN,                                                                    \
+	  "the kernel has no entry that leads to a socket of this network namespace")
 
 enum local_status {
 #define X(number, name, text) LOCAL_##name = number,
@@ -100,6 +105,18 @@ struct local_met {
 		netns; /* of the other end's TCP socket: SO_COOKIE, SO_NETNS_COOKIE */
 };
 
+/* The hello of a TRANSLATE. */
+struct local_translate {
+	uint64_t cookie;   /* SO_COOKIE of the process's socket */
+	uint32_t accepted; /* as in a MEET */
+	uint32_t zero;
+};
+
+/* The hello of a TRANSLATED, where the status is OK. */
+struct local_translated {
+	uint64_t cookie; /* SO_COOKIE of the other end's socket */
+};
+
 enum {
 	NEAR_LINE, /* to the other end, for one message with the memory. SOCK_SEQPACKET */
 	NEAR_BELL, /* the doorbells. SOCK_DGRAM */
@@ -112,16 +129,17 @@ enum {
  */
 struct local_message {
 	uint8_t version, type;
-	uint8_t status; /* ANSWER (OK or REFUSED), DONE, PROBED */
+	uint8_t status; /* ANSWER (OK or REFUSED), DONE, PROBED, TRANSLATED */
 	uint8_t zero;
 	uint32_t id; /* the asking side's, repeated in the answer */
-	/* As the process sees them; not in ANSWER, DONE. PROBE: addresses alone; PROBED: our
-	 * address, and the daemon that was asked. */
+	/* As the process sees them; not in ANSWER, DONE, MET. PROBE: addresses alone; PROBED: our
+	 * address, and the daemon that was asked. TRANSLATED: as the other end's socket has them. */
 	struct name_end local, peer;
-	uint32_t uid;			/* ASKED, DONE, MET: of the other end's holder */
-	uint32_t wait_ms;		/* DONE, PROBED: asking again sooner is in vain */
+	uint32_t uid;	  /* ASKED, DONE, MET: of the other end's holder */
+	uint32_t wait_ms; /* DONE, PROBED, TRANSLATED: asking again sooner is in vain */
 	uint8_t hello[LOCAL_HELLO_MAX]; /* as long as the datagram; PUBLISH, ASK, ANSWER,
-					   DONE, ASKED, PROBED, MEET, MET */
+					   DONE, ASKED, PROBED, MEET, MET, TRANSLATE,
+					   TRANSLATED */
 };
 
 #define LOCAL_HEAD_BYTES offsetof(struct local_message, hello)

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "base/reason.h"
+#include "native/message.h"
 #include "native/native.h"
 
 uint8_t *arena_create(void)
@@ -141,7 +142,7 @@ int arena_mapped(vd_conn *c, const struct frame *f)
 		i->map = map_take(i->listener, BOARD_ALL, VD_READ);
 	if (i->map)
 		i->board = board_of(i->map);
-	door->close(i->listener);
+	door->unlisten(i->listener);
 	i->listener = -1;
 	c->owed.released |= i->map != NULL;
 	return 0;

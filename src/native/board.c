@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages and notifications that are told in memory: on the sender's board, which the receiver looks at. */
+#include "native/message.h"
 #include "native/native.h"
 
 _Static_assert(BOARD_ENTRIES == MESSAGES_MOST + FRAME_CREDITS, "an entry for each");
@@ -76,8 +77,9 @@ bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t
 	const struct told t = {
 		.at = (uint32_t)offset, .len = (uint32_t)len, .id = id, .tag = tag};
 
-	if (!board_may_tell(c) || o->is_busy || c->error || offset > UINT32_MAX ||
-	    len > UINT32_MAX || (o->told > 0 && get(&c->inbox.board->wants)))
+	if (!board_may_tell(c) || o->is_busy || c->error || lend_is_due(c) ||
+	    offset > UINT32_MAX || len > UINT32_MAX ||
+	    (o->told > 0 && get(&c->inbox.board->wants)))
 		return false;
 	tell(c, &t);
 	board_told(c);
@@ -148,23 +150,37 @@ bool message_may_spin(const vd_conn *c)
 	       c->event_fd < 0 && !c->error && c->outbox.board;
 }
 
-bool message_spin(vd_conn *c)
+const _Atomic uint32_t *board_hush(vd_conn *c, uint32_t *number)
 {
 	struct inbox *i = &c->inbox;
-	const struct board_entry *e = next_entry(i);
-	uint32_t number = i->told + 1;
-	bool has_some;
 
 	if (!i->is_quiet) {
 		i->is_quiet = true;
 		/* Relaxed: a LOOK too many does no harm. */
 		set(&c->outbox.board->wants, 0);
 	}
-	pthread_mutex_unlock(&c->mu);
-	has_some = door->await_word(c->fd, &e->number, number);
-	pthread_mutex_lock(&c->mu);
-	i->is_near = get(&e->number) == number;
+	*number = i->told + 1;
+	return &next_entry(i)->number;
+}
+
+void board_heard(vd_conn *c)
+{
+	struct inbox *i = &c->inbox;
+
+	i->is_near = get(&next_entry(i)->number) == i->told + 1;
 	message_drain(c);
+}
+
+bool message_spin(vd_conn *c)
+{
+	uint32_t number;
+	const _Atomic uint32_t *word = board_hush(c, &number);
+	bool has_some;
+
+	pthread_mutex_unlock(&c->mu);
+	has_some = door->await_words(&c->fd, &word, &number, 1) == 0;
+	pthread_mutex_lock(&c->mu);
+	board_heard(c);
 	return has_some;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -62,15 +63,19 @@ static int begin_put(vd_conn *c)
 	if (!known || (f->flags & ~(FRAME_NOTE | FRAME_MORE)) ||
 	    f->flags == (FRAME_NOTE | FRAME_MORE))
 		return -EPROTO;
+	/* The end of one that has ended is not known any more. */
+	if (f->offset + f->len < f->offset)
+		return -EPROTO;
 	if (x && (!(x->rights & VD_WRITE) || !export_covers(x, f->offset, f->len)))
+		return -EPROTO;
+	if (c->in_put && (f->id != c->put_id || f->offset != c->put_next))
 		return -EPROTO;
 	/* Before its bytes, and so before all that is to come. */
 	if (x && f->token)
 		reach_void(x, f->token);
 	if (!c->in_put)
 		c->put_from = f->offset;
-	else if (f->offset != c->put_next)
-		return -EPROTO;
+	c->put_id = f->id;
 	c->put_next = f->offset + f->len;
 	return 0;
 }

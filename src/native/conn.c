@@ -9,11 +9,14 @@
 
 #include "base/reason.h"
 #include "base/tcp.h"
+#include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 
 /* So long a close waits for the peer's library to have read everything. */
 #define CLOSE_MS 500
+/* So long the peer's accuser waits for its turn. */
+#define ACCUSE_MS 20
 
 /* ---- begin ---- */
 
@@ -34,6 +37,7 @@ static void destroy(vd_conn *c)
 	free(c->peer_exports);
 	free(c->in);
 	free(c->rest);
+	free(c->lend.items);
 	message_finish(c);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->mu);
@@ -86,6 +90,12 @@ int conn_create(int fd, int announced, vd_conn **out)
 	c->counts = door->counts(fd);
 	if (!c->counts)
 		c->counts = c->no_counts;
+	/* The hello is the last that a caller's socket of vd_adopt can fail by, but for the connection's end. */
+	r = service_start();
+	if (r < 0) {
+		destroy(c);
+		return r;
+	}
 	/* A new connection has room for so little. */
 	n = door->send(fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	r = n == sizeof(hello) ? service_add(c) : n < 0 ? (int)n : -ECONNRESET;
@@ -98,9 +108,10 @@ int conn_create(int fd, int announced, vd_conn **out)
 
 NATIVE int vd_adopt(int fd, unsigned end, vd_conn **c)
 {
+	NOT_CANCELLED;
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof(peer);
-	int protocol = 0, announced, r = native_begin();
+	int protocol = 0, announced, flags, r = native_begin();
 
 	if (r < 0)
 		return r;
@@ -113,13 +124,16 @@ NATIVE int vd_adopt(int fd, unsigned end, vd_conn **c)
 		return -errno;
 	if (protocol != IPPROTO_TCP)
 		return -EINVAL;
-	if (door->fcntl(fd, F_SETFL, 0) < 0)
+	flags = door->fcntl(fd, F_GETFL);
+	if (flags < 0 || door->fcntl(fd, F_SETFL, 0) < 0)
 		return -errno;
 	door->adopt(fd, end == VD_CONNECTED ? TCP_ROLE_CONNECTED : TCP_ROLE_ACCEPTED,
 		    &announced);
 	r = conn_create(fd, announced, c);
 	if (r < 0 && announced >= 0)
 		door->forget(announced);
+	if (r < 0)
+		door->fcntl(fd, F_SETFL, flags);
 	return r;
 }
 
@@ -138,11 +152,18 @@ static void accuse(vd_conn *c)
 	struct frame f = {.type = FRAME_WRONG};
 	struct iovec iov = {&f, sizeof(f)};
 	struct timespec ts;
+	bool is_blocked;
 
-	/* Whoever blocks in a send with it is waked only by what follows. */
+	/* Whoever blocks in a send with wr is waked only by what follows. Others have it for moments, and the
+	 * service thread has more to do than to wait for one that uses a device. */
+	pthread_mutex_lock(&c->mu);
+	is_blocked = c->is_blocked;
+	pthread_mutex_unlock(&c->mu);
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_sec++;
-	if (pthread_mutex_clocklock(&c->wr, CLOCK_MONOTONIC, &ts) != 0)
+	ts.tv_nsec += ACCUSE_MS * 1000000;
+	ts.tv_sec += ts.tv_nsec / 1000000000;
+	ts.tv_nsec %= 1000000000;
+	if (is_blocked || pthread_mutex_clocklock(&c->wr, CLOCK_MONOTONIC, &ts) != 0)
 		return;
 	pthread_mutex_lock(&c->mu);
 	send_stamp(c, &f);
@@ -168,7 +189,9 @@ void conn_over(vd_conn *c, int error)
 		reach_close_all(c);
 	if (first)
 		c->error = error == -ECONNABORTED ? -EPROTO : error;
-	pthread_cond_broadcast(&c->changed);
+	if (first)
+		lend_give_back(c);
+	conn_changed(c);
 	event_tell(c);
 	pthread_mutex_unlock(&c->mu);
 	/* Wakes those who block in a send, and lets the peer see the end. */
@@ -182,15 +205,22 @@ static bool is_over(vd_conn *c, const void *arg)
 	return c->error != 0;
 }
 
-/* The last frame, and then until the peer has read it, which it shows by its own end. */
+/* The last frame, and then until the peer has read it, which it shows by its own end. It says that nothing is
+ * under way to the peer's memory: while a thread writes there it is not said. */
 static void say_bye(vd_conn *c)
 {
 	int64_t deadline = until(CLOSE_MS);
+	bool is_idle;
 
 	pthread_mutex_lock(&c->mu);
-	map_all_ended(c);
-	c->owed.bye = true;
+	c->is_closing = true;
+	is_idle = until_freed(c, map_is_idle, NULL, deadline) == 0;
+	if (is_idle)
+		map_end_all(c);
+	c->owed.bye = is_idle;
 	pthread_mutex_unlock(&c->mu);
+	if (!is_idle)
+		return;
 	send_owed(c);
 	pthread_mutex_lock(&c->mu);
 	until_is(c, is_over, NULL, deadline);
@@ -209,6 +239,7 @@ NATIVE void vd_close(vd_conn *c)
 	while (c->callers > 0 || c->followers > 1 || c->waiters > 0)
 		pthread_cond_wait(&c->changed, &c->mu);
 	c->followers--;
+	map_end_all(c);
 	pthread_mutex_unlock(&c->mu);
 	service_remove(c);
 	door->close(c->fd);
@@ -223,6 +254,7 @@ NATIVE void vd_close(vd_conn *c)
 
 NATIVE int vd_path(vd_conn *c)
 {
+	NOT_CANCELLED;
 	uint32_t reason;
 	int r = native_check(c);
 
@@ -231,6 +263,7 @@ NATIVE int vd_path(vd_conn *c)
 
 NATIVE const char *vd_reason(vd_conn *c)
 {
+	NOT_CANCELLED;
 	uint32_t reason = VD_REASON_ENDED;
 
 	if (native_check(c) == 0)

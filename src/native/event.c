@@ -4,12 +4,19 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "native/message.h"
 #include "native/native.h"
+
+/* It is the last: after those of puts that were lent. */
+static bool is_end_due(const vd_conn *c)
+{
+	return c->event_count == 0 && c->error && !c->end_taken && !lend_is_due(c);
+}
 
 bool event_is_there(vd_conn *c, const void *arg)
 {
 	(void)arg;
-	return c->event_count > 0 || (c->error && !c->end_taken);
+	return c->event_count > 0 || is_end_due(c);
 }
 
 void event_tell(vd_conn *c)
@@ -30,7 +37,7 @@ static struct vd_event *event_at(vd_conn *c, uint32_t i)
 	return &c->events[(c->event_first + i) % EVENTS_MOST];
 }
 
-static void push(vd_conn *c, const struct vd_event *ev)
+void event_push(vd_conn *c, const struct vd_event *ev)
 {
 	*event_at(c, c->event_count++) = *ev;
 	conn_changed(c);
@@ -63,7 +70,7 @@ int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 		return 0;
 	}
 	ev.user = x->user;
-	push(c, &ev);
+	event_push(c, &ev);
 	return 0;
 }
 
@@ -72,7 +79,7 @@ void event_message(vd_conn *c, uint32_t len)
 	struct vd_event ev = {.kind = VD_EVENT_MESSAGE, .len = len};
 
 	c->event_messages++;
-	push(c, &ev);
+	event_push(c, &ev);
 }
 
 void event_drop_message(vd_conn *c, uint32_t count)
@@ -104,8 +111,7 @@ void event_drop(vd_conn *c, const struct vd_region *x)
 	event_tell(c);
 }
 
-/* The first one is for a handler. */
-static bool is_handled(vd_conn *c)
+bool event_is_handled(vd_conn *c)
 {
 	const struct vd_region *x = c->event_count > 0 ? event_at(c, 0)->where : NULL;
 
@@ -119,6 +125,8 @@ static void take_first(vd_conn *c, struct vd_event *ev)
 	c->event_count--;
 	if (ev->kind == VD_EVENT_MESSAGE)
 		c->event_messages--;
+	else if (ev->kind == VD_EVENT_DONE)
+		c->lend.untaken--;
 	else
 		taken(c, 1);
 }
@@ -128,9 +136,9 @@ static int take(vd_conn *c, struct vd_event *events, int n)
 {
 	int count = 0;
 
-	while (count < n && c->event_count > 0 && !is_handled(c))
+	while (count < n && c->event_count > 0 && !event_is_handled(c))
 		take_first(c, &events[count++]);
-	if (count < n && c->event_count == 0 && c->error && !c->end_taken) {
+	if (count < n && is_end_due(c)) {
 		events[count++] = (struct vd_event){
 			.kind = VD_EVENT_END,
 			.result = c->error == -EPIPE ? 0 : c->error,
@@ -161,7 +169,7 @@ static int await_event(vd_conn *c, int timeout_ms, int64_t deadline)
 /* Under mu, but with -ECHILD. Handlers run on the way, for all that came in time. */
 static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 {
-	bool is_there = event_is_there(c, NULL) && !is_handled(c);
+	bool is_there = event_is_there(c, NULL) && !event_is_handled(c);
 	int64_t deadline = is_there ? 0 : until(timeout_ms);
 	struct vd_event ev;
 	int r;
@@ -181,18 +189,12 @@ static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_m
 	return -ETIMEDOUT;
 }
 
-NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
+/* Under mu, which it gives up, and staying, which it does no more. */
+static int wait_here(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 {
-	int r = native_check(c);
+	int r = wait_events(c, events, n, timeout_ms);
 	bool closes;
 
-	if (r < 0)
-		return r;
-	if (n <= 0)
-		return -EINVAL;
-	pthread_mutex_lock(&c->mu);
-	c->waiters++;
-	r = wait_events(c, events, n, timeout_ms);
 	if (r == -ECHILD)
 		return r;
 	if (c->owed.taken) {
@@ -203,16 +205,37 @@ NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 	closes = handler_closes(c) && !handler_is_around(c);
 	if (closes)
 		c->closes_late = false;
-	if (--c->waiters == 0)
-		conn_changed(c); /* for vd_close */
+	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	if (closes)
 		vd_close(c);
 	return r;
 }
 
+int event_take(vd_conn *c, struct vd_event *events, int n)
+{
+	int r = wait_here(c, events, n, 0);
+
+	return r > 0 || r == -ECHILD ? r : 0;
+}
+
+NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
+{
+	NOT_CANCELLED;
+	int r = native_check(c);
+
+	if (r < 0)
+		return r;
+	if (n <= 0)
+		return -EINVAL;
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
+	return wait_here(c, events, n, timeout_ms);
+}
+
 NATIVE int vd_fd(vd_conn *c)
 {
+	NOT_CANCELLED;
 	int r = native_check(c);
 
 	if (r < 0)

@@ -45,6 +45,9 @@ static void withdraw(vd_conn *c, struct vd_region *x)
 		return;
 	x->is_withdrawn = true;
 	c->exports[x->id & FRAME_ID_PLACE] = NULL;
+	/* Before the place is used again. The peer may be stopped, and another thread block in a send to it:
+	 * so nobody waits until it can be sent. */
+	send_gone(c, x->id);
 	event_drop(c, x);
 	c->followers++;
 	while (c->landing == x)
@@ -82,6 +85,7 @@ static int announce(vd_conn *c, struct vd_region *x)
 NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 		     unsigned rights, void *user, vd_region **out)
 {
+	NOT_CANCELLED;
 	size_t length = name ? strnlen(name, VD_NAME_MAX + 1) : 0;
 	struct vd_region *x;
 	int r = native_check(c);
@@ -98,6 +102,9 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 		.c = c, .rights = rights, .addr = addr, .len = len, .user = user};
 	memcpy(x->name, name, length);
 	x->memory = memory_use(addr, len);
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
+	pthread_mutex_unlock(&c->mu);
 	/* Ids go out in the order in which they are given. */
 	send_begin(c);
 	pthread_mutex_lock(&c->mu);
@@ -106,6 +113,7 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 	if (r == 0)
 		r = announce(c, x);
 	send_end(c);
+	conn_leave(c);
 	if (r < 0)
 		export_forget(x);
 	else
@@ -117,19 +125,13 @@ NATIVE int vd_export(vd_conn *c, const char *name, void *addr, size_t len,
 static int end_export(struct vd_region *x)
 {
 	vd_conn *c = x->c;
-	struct frame f = {.type = FRAME_UNEXPORT, .id = x->id};
-	bool is_told;
 	int r;
 
-	send_begin(c);
 	pthread_mutex_lock(&c->mu);
-	is_told = x->is_withdrawn;
 	withdraw(c, x);
 	pthread_mutex_unlock(&c->mu);
 	/* Whether the peer hears of it or not. */
-	if (!is_told)
-		send_held(c, &f, NULL);
-	send_end(c);
+	send_owed(c);
 	pthread_mutex_lock(&c->mu);
 	reach_recall(c, x);
 	r = map_recall(c, x);
@@ -139,22 +141,29 @@ static int end_export(struct vd_region *x)
 
 NATIVE int vd_unexport(vd_region *x)
 {
-	int r = native_check(x->c);
+	NOT_CANCELLED;
+	vd_conn *c = x->c;
+	int r = native_check(c);
 
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&x->c->mu);
+	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	r = x->detours || x->inert ? -EBUSY : 0;
-	pthread_mutex_unlock(&x->c->mu);
+	/* At once: then vd_close does not find it, and does not end it as well. */
+	if (r == 0)
+		withdraw(c, x);
+	pthread_mutex_unlock(&c->mu);
 	if (r == 0)
 		r = end_export(x);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&x->c->mu);
-	handler_await(x->c, x->id);
-	pthread_mutex_unlock(&x->c->mu);
-	export_forget(x);
-	return 0;
+	pthread_mutex_lock(&c->mu);
+	if (r == 0)
+		handler_await(c, x->id);
+	conn_left(c);
+	pthread_mutex_unlock(&c->mu);
+	if (r == 0)
+		export_forget(x);
+	return r;
 }
 
 /* Those that the peer may write to, past the stream, have to come back before its end. A handler may
@@ -162,9 +171,16 @@ NATIVE int vd_unexport(vd_region *x)
 void export_end_all(vd_conn *c)
 {
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
-		struct vd_region *x = c->exports[i];
+		struct vd_region *x;
 
-		if (!x || !x->is_lent)
+		pthread_mutex_lock(&c->mu);
+		x = c->exports[i];
+		if (x && x->is_lent)
+			withdraw(c, x);
+		else
+			x = NULL;
+		pthread_mutex_unlock(&c->mu);
+		if (!x)
 			continue;
 		end_export(x);
 		x->next_ended = c->ended;
@@ -179,8 +195,8 @@ int remote_check(const struct vd_remote *r, uint64_t offset, uint64_t len,
 {
 	const struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
 
-	if (r->c->error)
-		return r->c->error;
+	if (r->c->error || r->c->is_closing)
+		return r->c->error ? r->c->error : -EPIPE;
 	if ((r->rights & rights) != rights)
 		return -EACCES;
 	if (offset > r->len || len > r->len - offset)
@@ -217,6 +233,9 @@ static int import(vd_conn *c, const char *name, int64_t deadline, struct vd_remo
 		r = map_import(c, p, deadline);
 		if (r < 0)
 			return r;
+		/* The handle would go at once. */
+		if (c->is_closing)
+			return -EPIPE;
 	} while (!p->alive || p->id != h->id);
 	h->rights = p->rights;
 	h->skew = p->skew;
@@ -230,6 +249,7 @@ static int import(vd_conn *c, const char *name, int64_t deadline, struct vd_remo
 
 NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **out)
 {
+	NOT_CANCELLED;
 	struct vd_remote *h;
 	int r = native_check(c);
 
@@ -240,7 +260,9 @@ NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **o
 		return -ENOMEM;
 	h->c = c;
 	pthread_mutex_lock(&c->mu);
+	conn_stay(c);
 	r = import(c, name, until(timeout_ms), h);
+	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	if (r == 0)
 		*out = h;
@@ -251,6 +273,7 @@ NATIVE int vd_import(vd_conn *c, const char *name, int timeout_ms, vd_remote **o
 
 NATIVE const char *vd_remote_reason(const vd_remote *r)
 {
+	NOT_CANCELLED;
 	const struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
 	uint32_t reason = VD_REASON_ENDED;
 
@@ -275,6 +298,7 @@ NATIVE unsigned vd_remote_rights(const vd_remote *r)
 
 NATIVE void vd_unimport(vd_remote *r)
 {
+	NOT_CANCELLED;
 	struct vd_remote **at;
 
 	if (!r || native_check(r->c) < 0)

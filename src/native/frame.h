@@ -32,8 +32,8 @@ _Static_assert(sizeof(struct frame) == FRAME_BYTES, "struct frame");
  *		FRAME_WHOLE: it is memory that can be mapped at the other end
  * UNEXPORT	id
  * PUT		id, offset, payload: the bytes. FRAME_NOTE: gives an event, with tag. FRAME_MORE: the
- *		next PUT goes on where this one ends. token: the number of a key that is to be void
- *		before the bytes are there; 0: none
+ *		next PUT, to the same export, goes on where this one ends. token: the number of a key
+ *		that is to be void before the bytes are there; 0: none
  * PLACED	id, offset, tag, payload: 8 bytes, how many. They were put there past the stream: gives
  *		the event
  * FLUSH	token: counts up by 1

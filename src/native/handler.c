@@ -60,16 +60,13 @@ int handler_run(vd_conn *c, const struct vd_event *ev)
 	vd_handler handler = x->handler;
 	void *arg = x->handler_arg;
 	bool due = c->owed.taken;
-	int cancel;
 
 	c->handlings = &h;
 	pthread_mutex_unlock(&c->mu);
 	if (due)
 		send_owed(c);
-	/* The record would stay. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	/* Its thread is not cancelled in it, as in no call: the record would stay. */
 	handler(ev, arg);
-	pthread_setcancelstate(cancel, NULL);
 	/* It may have forked: then mu is in no known state. */
 	if (native_check(c) < 0)
 		return -ECHILD;
@@ -99,6 +96,7 @@ bool handler_puts_off(vd_conn *c)
 
 NATIVE int vd_on_notify(vd_region *x, vd_handler handler, void *arg)
 {
+	NOT_CANCELLED;
 	vd_conn *c = x->c;
 	int r = native_check(c);
 

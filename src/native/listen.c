@@ -90,14 +90,24 @@ NATIVE int vd_connect(const char *host, const char *service, int timeout_ms, vd_
 
 /* ---- listen ---- */
 
+/* All addresses of both families are one of IPv6's, where the host has that. */
+static bool is_everywhere(const struct addrinfo *a)
+{
+	const struct sockaddr_in6 *in6 = (const void *)a->ai_addr;
+
+	return a->ai_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
 static int listen_one(const struct addrinfo *a)
 {
-	const int on = 1;
+	const int on = 1, off = 0;
 	int fd = door->socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), r = 0;
 
 	if (fd < 0)
 		return -errno;
 	door->setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (is_everywhere(a))
+		door->setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	if (door->fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ||
 	    bind(fd, a->ai_addr, a->ai_addrlen) < 0 || door->listen(fd, SOMAXCONN) < 0)
 		r = -errno;
@@ -107,18 +117,31 @@ static int listen_one(const struct addrinfo *a)
 	return r;
 }
 
+/* The first of a list, of those that are everywhere or of the others, that can be. */
+static int listen_any(const struct addrinfo *list, bool everywhere)
+{
+	int fd = -EADDRNOTAVAIL;
+
+	for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+		if (is_everywhere(a) == everywhere)
+			fd = listen_one(a);
+	return fd;
+}
+
 NATIVE int vd_listen(const char *host, const char *service, vd_listener **out)
 {
+	NOT_CANCELLED;
 	struct addrinfo *list = NULL;
 	vd_listener *l;
-	int r = native_begin(), fd = -EADDRNOTAVAIL;
+	int r = native_begin(), fd;
 
 	if (r == 0)
 		r = resolve(host, service, AI_PASSIVE, &list);
 	if (r < 0)
 		return r;
-	for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-		fd = listen_one(a);
+	fd = listen_any(list, true);
+	if (fd < 0 && fd != -EADDRINUSE)
+		fd = listen_any(list, false);
 	freeaddrinfo(list);
 	if (fd < 0)
 		return fd;
@@ -148,24 +171,39 @@ static bool is_passing(int error)
 	       error == ENETUNREACH;
 }
 
-NATIVE int vd_accept(vd_listener *l, int timeout_ms, vd_conn **c)
+/* The socket of the next connection, or an error. */
+static int accept_one(vd_listener *l, int64_t deadline)
 {
 	struct pollfd p = {.fd = l->fd, .events = POLLIN};
-	int64_t deadline = until(timeout_ms);
-	int r = check(l), fd = -1;
 
-	while (r == 0 && fd < 0) {
-		fd = door->accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0 && !is_passing(errno))
-			r = -errno;
-		else if (fd < 0 && door->poll(&p, 1, until_left(deadline)) == 0)
-			r = -ETIMEDOUT;
+	for (;;) {
+		int fd = door->accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd >= 0)
+			return fd;
+		if (!is_passing(errno))
+			return -errno;
+		if (door->poll(&p, 1, until_left(deadline)) == 0)
+			return -ETIMEDOUT;
 	}
+}
+
+NATIVE int vd_accept(vd_listener *l, int timeout_ms, vd_conn **c)
+{
+	int64_t deadline = until(timeout_ms);
+	int r = check(l), fd;
+
 	if (r < 0)
 		return r;
-	r = conn_create(fd, -1, c);
-	if (r < 0)
-		door->close(fd);
+	do {
+		fd = accept_one(l, deadline);
+		if (fd < 0)
+			return fd;
+		r = conn_create(fd, -1, c);
+		if (r < 0)
+			door->close(fd);
+		/* The kernel gives out what its peer has reset already: that one has gone, too. */
+	} while (r == -ECONNRESET || r == -EPIPE);
 	return r;
 }
 
@@ -178,6 +216,7 @@ NATIVE int vd_listener_fd(vd_listener *l)
 
 NATIVE void vd_listener_close(vd_listener *l)
 {
+	NOT_CANCELLED;
 	if (!l || check(l) < 0)
 		return;
 	service_listens_no_more(l);

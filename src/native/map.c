@@ -10,6 +10,7 @@
  * 3. The importer, which has waited for that answer, finds the connection in its queue.
  * 4. It asks the kernel who connected, and takes the descriptor of the same user only; checks that
  *    its size is sealed and large enough; maps it, and uses it for all handles of that export.
+ *    In 2 and 4, a process of the same user in another pid namespace, as in a container, is a stranger.
  * 5. After UNEXPORT the importer unmaps, when the last thread that copies has done so, and answers
  *    UNMAPPED: once, where there was a MAPPED that was done, or a key (reach.c). BYE says the same of all.
  * 6. The exporter waits for that in vd_unexport, a bounded time. Without it, and when the connection
@@ -47,18 +48,6 @@ static socklen_t name_of(const uint8_t *random, struct sockaddr_un *out)
 	return (socklen_t)(at - (char *)out);
 }
 
-/* It is a process of our user, and we have no other rights than that. */
-static bool is_ours(int fd)
-{
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-	uid_t real, effective, saved;
-
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-	       getresuid(&real, &effective, &saved) == 0 && peer.uid == real &&
-	       peer.uid == effective && peer.uid == saved;
-}
-
 /* ---- the exporter ---- */
 
 static bool give(int way, int fd)
@@ -91,9 +80,11 @@ static uint32_t bring(const uint8_t *random, int fd)
 
 	if (way < 0)
 		return VD_REASON_FD_LIMIT;
+	/* We read nothing: so nobody leaves a descriptor there whose closing takes long. */
+	door->shutdown(way, SHUT_RD);
 	if (door->connect(way, (struct sockaddr *)&name, len) < 0)
 		reason = VD_REASON_IDENTITY;
-	else if (!is_ours(way))
+	else if (!door->may_stop_us(way))
 		reason = VD_REASON_UID;
 	else if (!give(way, fd))
 		reason = VD_REASON_KERNEL;
@@ -143,6 +134,17 @@ int map_await_return(vd_conn *c, struct vd_region *x)
 	return until_is(c, is_returned, x, until(RECALL_MS));
 }
 
+/* Gives mu up: it takes as long as a copy. Nobody else has to do with x any more. */
+static int part(vd_conn *c, struct vd_region *x)
+{
+	int r;
+
+	pthread_mutex_unlock(&c->mu);
+	r = memory_part(x->memory);
+	pthread_mutex_lock(&c->mu);
+	return r;
+}
+
 int map_recall(vd_conn *c, struct vd_region *x)
 {
 	bool writes = x->rights & VD_WRITE;
@@ -156,9 +158,10 @@ int map_recall(vd_conn *c, struct vd_region *x)
 	if (!writes || is_returned(c, x))
 		memory_returned(x->memory, writes);
 	else
-		r = memory_part(x->memory);
+		r = part(c, x);
 	x->is_lent = r < 0;
-	if (r == 0)
+	/* The place may be another's by now. */
+	if (r == 0 && c->lent[x->id & FRAME_ID_PLACE] == x)
 		c->lent[x->id & FRAME_ID_PLACE] = NULL;
 	return r;
 }
@@ -217,8 +220,11 @@ static int accept_ours(int listener)
 
 		if (way < 0)
 			return -1;
-		if (is_ours(way))
-			fd = take(way);
+		if (!door->may_stop_us(way)) {
+			door->turn_away(way);
+			continue;
+		}
+		fd = take(way);
 		door->close(way);
 	}
 	return fd;
@@ -263,7 +269,7 @@ static void await_upgrade(vd_conn *c, int64_t deadline)
 
 	for (int i = 0; i < UPGRADE_ROUNDS; i++)
 		if (door->path(c->fd, &reason) != DOOR_TCP || reason == VD_REASON_OFF ||
-		    flush_stream(c, deadline) < 0)
+		    ping(c, deadline) < 0)
 			break;
 }
 
@@ -273,17 +279,20 @@ static bool is_at_rest(vd_conn *c, const void *arg)
 	return c->map_id == 0;
 }
 
-/* The peer's answer, or why there is none. When that is late it is the reader's to see to it. */
+/* The peer's answer, or why there is none. When that is late it is the reader's to see to it. The question is owed,
+ * for this call has a deadline: another thread may block in a send. */
 static uint32_t ask(vd_conn *c, uint32_t id, const uint8_t *random, int64_t deadline)
 {
-	struct frame f = {.type = FRAME_MAP, .id = id, .len = FRAME_NAME_BYTES};
-	int r = send_frame(c, &f, random);
 	uint32_t reason;
 
 	pthread_mutex_lock(&c->mu);
-	if (r == 0)
-		r = until_is(c, is_at_rest, NULL, deadline);
-	reason = r == 0 ? c->map_reason : VD_REASON_ENDED;
+	c->owed.map_id = id;
+	memcpy(c->owed.map_name, random, FRAME_NAME_BYTES);
+	pthread_mutex_unlock(&c->mu);
+	send_owed(c);
+	pthread_mutex_lock(&c->mu);
+	reason = until_is(c, is_at_rest, NULL, deadline) == 0 ? c->map_reason
+							      : VD_REASON_ENDED;
 	pthread_mutex_unlock(&c->mu);
 	return reason;
 }
@@ -301,7 +310,7 @@ static uint32_t fetch(vd_conn *c, const struct peer_export *p, int64_t deadline,
 		reason = ask(c, p->id, random, deadline);
 		if (reason == VD_REASON_NONE)
 			*map = map_take(listener, p->len, p->rights);
-		door->close(listener);
+		door->unlisten(listener);
 	} else {
 		pthread_mutex_lock(&c->mu);
 		c->map_id = 0;
@@ -349,7 +358,7 @@ int map_import(vd_conn *c, struct peer_export *p, int64_t deadline)
 	p->is_asked = false;
 	if (p->id == was.id)
 		p->reason = reason;
-	if (p->id == was.id && p->alive && !c->error)
+	if (p->id == was.id && p->alive && !c->error && !c->is_closing)
 		p->map = map;
 	else if (map)
 		munmap(map, was.len);
@@ -374,6 +383,8 @@ void map_release(const struct vd_remote *r)
 	p->users--;
 	if (!p->alive)
 		map_ended(r->c, p);
+	if (r->c->is_closing)
+		conn_changed(r->c);
 }
 
 void map_ended(vd_conn *c, struct peer_export *p)
@@ -390,13 +401,25 @@ void map_ended(vd_conn *c, struct peer_export *p)
 	}
 }
 
-void map_all_ended(vd_conn *c)
+bool map_is_idle(vd_conn *c, const void *arg)
+{
+	(void)arg;
+	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++)
+		if (c->peer_exports[i].users > 0)
+			return false;
+	return true;
+}
+
+void map_end_all(vd_conn *c)
 {
 	for (uint32_t i = 0; i < VD_EXPORTS_MAX; i++) {
-		c->peer_exports[i].alive = false;
-		map_ended(c, &c->peer_exports[i]);
-		c->peer_exports[i].owes_return = false;
+		struct peer_export *p = &c->peer_exports[i];
+
+		if (p->map)
+			munmap(p->map, p->len);
+		p->map = NULL;
+		/* BYE says that, also where the export has not ended. */
+		p->is_lent = p->owes_return = false;
 	}
-	/* BYE says that, also where the export has not ended. */
 	c->owed.returns = 0;
 }

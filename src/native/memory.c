@@ -58,6 +58,7 @@ static int map(struct memory *m)
 
 NATIVE int vd_alloc(size_t len, void **out)
 {
+	NOT_CANCELLED;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct memory *m;
 	int r = native_begin();
@@ -101,6 +102,7 @@ static struct memory **find(const void *base)
 
 NATIVE int vd_free(void *base)
 {
+	NOT_CANCELLED;
 	struct memory **at, *m;
 	int r = 0;
 
@@ -130,6 +132,7 @@ NATIVE int vd_free(void *base)
 
 NATIVE int vd_forget(const void *at, size_t len)
 {
+	NOT_CANCELLED;
 	/* Without a connection in this process, nothing is registered; nor in a child of a bare fork,
 	 * in which the engine may be anything. */
 	if (load_relaxed(native_birth) != 0 && len > 0)
@@ -247,21 +250,41 @@ void memory_unclaim(struct memory *m, bool writes)
 	memory_unuse(m);
 }
 
+/* Each page becomes our own by a write that changes nothing, whoever else writes there. */
+static void own_pages(struct memory *m)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	for (size_t at = 0; at < m->len; at += page) {
+		_Atomic uint8_t *byte = (_Atomic uint8_t *)(m->base + at);
+		uint8_t was = load_relaxed(byte);
+
+		while (!atomic_compare_exchange_weak(byte, &was, was))
+			;
+	}
+}
+
+/*
+ * The copy is the kernel's, of a page at a time when it is first written to. So what the program and other
+ * peers' readers write meanwhile is not lost: before that step the copy has it, and after it the page is ours.
+ */
 int memory_part(struct memory *m)
 {
-	uint8_t *copy = mmap(NULL, m->len, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *copy = mmap(NULL, m->len, PROT_READ | PROT_WRITE, MAP_PRIVATE, m->fd, 0);
 
-	if (copy == MAP_FAILED || madvise(copy, m->len, MADV_DONTFORK) < 0)
+	if (copy == MAP_FAILED)
 		return -ENOMEM;
 	door->unregister(m->base, m->len);
-	memcpy(copy, m->base, m->len);
 	/* In one step: the address is never without memory. */
-	if (mremap(copy, m->len, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, m->base) ==
-	    MAP_FAILED) {
+	if (madvise(copy, m->len, MADV_DONTFORK) < 0 ||
+	    mremap(copy, m->len, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, m->base) ==
+		    MAP_FAILED) {
 		munmap(copy, m->len);
 		return -ENOMEM;
 	}
+	own_pages(m);
+	/* With pages that were the file's. */
+	door->unregister(m->base, m->len);
 	pthread_mutex_lock(&lock);
 	door->close(m->fd);
 	m->fd = -1;

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/reason.h"
+#include "native/message.h"
 #include "native/native.h"
 
 #define ROUND (FRAME_ARENA / FRAME_GRANULE)
@@ -192,8 +193,9 @@ NATIVE int vd_commit(vd_conn *c, size_t len)
 
 	if (r < 0)
 		return r;
+	/* Not past puts that are queued: those of this thread are seen here. */
 	is_told = o->is_reserved && o->is_beside && len > 0 && len <= o->room &&
-		  len <= BESIDE_MOST;
+		  len <= BESIDE_MOST && !lend_is_due(c);
 	if (is_told)
 		board_tell(c, (uint32_t)len);
 	pthread_mutex_lock(&c->mu);
@@ -477,8 +479,12 @@ NATIVE int vd_release(vd_conn *c)
 	board_release(c);
 	c->owed.released |= ought_to_hear(c);
 	is_due = c->owed.released;
-	pthread_mutex_unlock(&c->mu);
 	if (is_due)
+		conn_stay(c);
+	pthread_mutex_unlock(&c->mu);
+	if (is_due) {
 		send_owed(c);
+		conn_leave(c);
+	}
 	return 0;
 }

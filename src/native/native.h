@@ -11,6 +11,7 @@
 #include "base/atomic.h"
 #include "base/native_count.h"
 #include "native/board.h"
+#include "native/cancel.h"
 #include "native/frame.h"
 #include "preload/door.h"
 #include "viaduct/viaduct.h"
@@ -44,7 +45,7 @@ enum { CONN_WATCHED, CONN_CALLED };
 
 #define IN_BYTES    65536u /* of the buffer of frames; more than any but for its bulk */
 #define PIECE_BYTES (256u << 10) /* a longer put goes in several frames */
-#define EVENTS_MOST (FRAME_CREDITS + MESSAGES_MOST)
+#define EVENTS_MOST (FRAME_CREDITS + MESSAGES_MOST + VD_LENT_MOST)
 
 struct vd_region {
 	struct vd_conn *c;
@@ -62,6 +63,7 @@ struct vd_region {
 	 * there has been one. */
 	uint64_t reach;
 	uint32_t key_number;
+	int64_t key_at; /* until then there is no other */
 	bool is_reached, was_reached;
 	bool is_keyed; /* the peer was told one: after UNEXPORT it says when it has done with it */
 	struct memory *claimed; /* of vd_alloc, for that */
@@ -117,9 +119,15 @@ struct wanted {
 
 /* What the protocol owes the peer, besides what callers send. Under mu. */
 struct owed {
+	/* UNEXPORT of these ids: they come before every other frame. A ring. */
+	uint32_t gone[VD_EXPORTS_MAX], gone_first, gone_count;
 	bool flush, taken, released, bye;
 	bool offer, map, mapped, look; /* of the arenas */
 	uint32_t flush_seq;
+	/* What we ask: a FLUSH that is about no put; and MAP, id 0: none. */
+	bool ping;
+	uint32_t map_id;
+	uint8_t map_name[FRAME_NAME_BYTES];
 	uint32_t mapped_id, mapped_reason;	 /* id 0: none */
 	uint32_t returns;			 /* of peer_exports with owes_return */
 	uint32_t key_id, key_reason, key_number; /* id 0: none */
@@ -183,6 +191,28 @@ struct inbox {
 	uint32_t untold; /* granules released since the peer was told */
 };
 
+/* A put whose source is lent: PUT; or PLACED, of so many bytes, which are there. */
+struct lent {
+	struct frame frame;
+	const uint8_t *src;
+	uint64_t len, sent;
+};
+
+/* See lend.c. Under mu; the first one's `sent` under wr, too. */
+struct lent_queue {
+	struct lent *items;	/* NULL before the first */
+	uint32_t gone;		/* so many; the place of the next one follows from it */
+	_Atomic uint32_t count; /* relaxed: also looked at without mu */
+	uint32_t untaken; /* in the queue, or events that the program has not taken */
+	bool has_turn;	  /* it and the other things that are owed have turns */
+};
+
+/* A thread that waits for several connections, and is not the reader here: see any.c. */
+struct onlooker {
+	int fd;
+	struct onlooker *next;
+};
+
 struct vd_conn {
 	int fd;
 	pthread_mutex_t mu;
@@ -195,16 +225,20 @@ struct vd_conn {
 	/* Under mu. */
 	_Atomic uint64_t *counts; /* for `viaduct stat`; or no_counts */
 	_Atomic uint64_t no_counts[NATIVE_COUNTS];
-	bool is_read;	    /* there is a reader */
-	int mode;	    /* CONN_ */
-	bool stuck;	    /* what is owed waits for room in the stream */
-	uint32_t interest;  /* that the service thread sleeps on; 0: none */
-	uint32_t callers;   /* threads inside a call that waits */
-	uint32_t followers; /* of those: asleep on `changed` */
+	bool is_read, is_deaf; /* a reader; it may sleep until the peer speaks */
+	int mode;	       /* CONN_ */
+	bool stuck;	       /* what is owed waits for room in the stream */
+	uint32_t interest;     /* that the service thread sleeps on; 0: none */
+	uint32_t callers;      /* threads inside a call that waits */
+	uint32_t followers;    /* of those: asleep on `changed` */
+	struct onlooker *onlookers;
 	uint32_t calls; /* of such calls, so far, and what the service thread last saw */
 	uint32_t seen_calls, still_ticks;
-	int error; /* 0 while it lives; else what every call returns */
+	int tick_ms; /* to the next look at it; grows while callers keep coming */
+	int error;   /* 0 while it lives; else what every call returns */
 	bool end_taken, bye_sent;
+	bool is_closing; /* nobody begins anything with the peer's memory */
+	bool is_blocked; /* whoever has wr waits for room in the stream */
 	uint32_t
 		waiters; /* threads in vd_wait, also while that runs a handler; or that may block in a send */
 	struct handling *handlings;
@@ -243,6 +277,8 @@ struct vd_conn {
 	struct owed owed;
 	struct outbox outbox;
 	struct inbox inbox;
+	struct lent_queue lend;
+	bool is_lending; /* a thread may read from the first one's source */
 	/* What the reader is writing to, an export or an answer. Who wants that back waits. */
 	const void *landing;
 	struct body_place place; /* and where */
@@ -252,18 +288,22 @@ struct vd_conn {
 	uint32_t in_at, in_end;
 	bool greeted;
 	bool is_sliced;	    /* a receive that waits ends after some time: see wait.c */
+	uint32_t endless;   /* waits in a row that had no deadline */
 	struct frame frame; /* whose body is being read */
 	uint32_t body_left;
 	bool in_put;	   /* the next PUT goes on with this one */
+	uint32_t put_id;   /* its export */
 	uint64_t put_from; /* where it began, and where that goes on */
 	uint64_t put_next;
 
-	/* Under wr: an answer that the stream did not take as a whole. */
+	/* Under wr: what the stream did not take of a frame, and of the payload that is lent. */
 	pthread_mutex_t wr;
 	int wr_cancel; /* of the thread that holds it */
 	uint8_t *rest;
 	uint32_t rest_at;
-	_Atomic uint32_t rest_end; /* relaxed: others look whether there is one */
+	_Atomic uint32_t rest_end; /* relaxed: others look whether there is any */
+	struct iovec piece;
+	bool is_lent; /* the frame is the first of the queue */
 };
 
 /* Under mu. */
@@ -296,11 +336,15 @@ int native_begin(void);
 int conn_create(int fd, int announced, vd_conn **c);
 /* It is over, with this error for all calls to come: once; wakes all. No lock is held. */
 void conn_over(vd_conn *c, int error);
+/* Under mu: tells the onlookers, of whom there are some (any.c). */
+void conn_ring(const vd_conn *c);
 /* Under mu: tells those who wait in this process that something has changed. */
 static inline void conn_changed(vd_conn *c)
 {
 	if (c->followers)
 		pthread_cond_broadcast(&c->changed);
+	if (c->onlookers)
+		conn_ring(c);
 }
 
 /* Under mu: a caller may give that up, and block, before it leaves. vd_close waits for it; the connection may
@@ -337,68 +381,6 @@ uint8_t *body_target(vd_conn *c, uint32_t *room);
 void body_landed(vd_conn *c, uint32_t len);
 /* All of it is there. 0 or -EPROTO. */
 int body_end(vd_conn *c);
-
-/* ---- message.c: under mu ---- */
-
-/* MESSAGE, whose header is in c->frame: 0, -EPROTO, -ENOMEM; where its body goes; it is complete. */
-int message_begin(vd_conn *c, const struct frame *f);
-uint8_t *message_target(vd_conn *c);
-void message_end(vd_conn *c);
-/* The peer has released what lies before this position. 0 or -EPROTO. */
-int message_released(vd_conn *c, uint32_t token);
-/* The other frames about messages. 0 or -EPROTO. */
-int message_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
-/* What is owed of them, into `to`: its length, or 0. */
-uint32_t message_owed(vd_conn *c, uint8_t *to);
-/* Under wr, too: a frame that tells what was released. */
-void message_stamp(vd_conn *c, struct frame *f);
-/* A message has come by the peer's board. 0, -EPROTO, -ENOMEM. */
-int message_told(vd_conn *c, uint32_t at, uint32_t len, uint32_t token);
-/* What is told to the peer of released ones. */
-uint32_t message_token(vd_conn *c);
-
-/* ---- board.c: under mu ---- */
-
-void board_begin(struct board *b);
-/* Messages can be told to the peer past the stream. */
-bool board_may_tell(const vd_conn *c);
-/* So the reservation is: first without mu, by its only owner; then under mu, and a LOOK may be owed. */
-void board_tell(vd_conn *c, uint32_t len);
-void board_told(vd_conn *c);
-/* Where the peer says that it has released them up to; or what is known of that. */
-uint32_t board_released(const vd_conn *c);
-/* Before a wait of so many ms for that: takes what is there, or comes at once. */
-void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms);
-/* Bytes were put into the peer's memory, which is mapped here: it gets the event past the stream. False: by a
- * frame, then. A LOOK may be owed. */
-bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t tag);
-/* Shows the peer what we have. */
-void board_release(vd_conn *c);
-/* Takes what the peer's board tells. 0 or -EPROTO. */
-int message_drain(vd_conn *c);
-/* The reader's. A thread waits for what comes so, and the board may be looked at in the place of the stream. */
-bool message_may_spin(const vd_conn *c);
-/* Then: does so for a moment, for which it gives mu up. True: the stream has something. */
-bool message_spin(vd_conn *c);
-/* Nobody looks at the board from now on, but whoever a frame wakes. What is there is taken. */
-void message_watch(vd_conn *c);
-
-/* ---- arena.c: under mu ---- */
-
-void message_init(vd_conn *c);
-/* Gives the memory back. */
-void message_finish(vd_conn *c);
-/* Takes no memory before it is written to. NULL: there is none. */
-uint8_t *arena_create(void);
-/* Before a reservation: shows our memory to the peer, if that is still to be done and can be; gives mu up
- * meanwhile. 0, or the connection's error. */
-int arena_offer(vd_conn *c);
-/* The same for a put, behind it; the offer is owed, then. */
-void arena_want(vd_conn *c);
-/* Frames about that: the peer's memory can be had; it was brought; ours is awaited. 0 or -EPROTO. */
-int arena_offered(vd_conn *c);
-int arena_mapped(vd_conn *c, const struct frame *f);
-int arena_map(vd_conn *c, const uint8_t *random);
 
 /* ---- peer.c: the other frames, by the reader, under mu ---- */
 
@@ -446,7 +428,7 @@ void memory_unclaim(struct memory *m, bool writes);
 /* The memory of vd_alloc that holds all of that: NULL and 0 where none does. */
 void memory_around(const void *at, size_t len, const void **base, size_t *bytes);
 /* What was lent to a peer that may write is that peer's alone: the program's is a copy from now on.
- * Nobody may write to it meanwhile. 0 or -ENOMEM. */
+ * Others may write to it meanwhile. 0 or -ENOMEM. */
 int memory_part(struct memory *m);
 void memory_forking(void);
 void memory_forked_parent(void);
@@ -472,9 +454,11 @@ int map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
 /* Where an imported byte is, for a copy: NULL, or map_release is to follow. */
 uint8_t *map_hold(const struct vd_remote *r, uint64_t offset);
 void map_release(const struct vd_remote *r);
-/* The export has ended, or the connection. */
+/* The export has ended. */
 void map_ended(vd_conn *c, struct peer_export *p);
-void map_all_ended(vd_conn *c);
+/* While the connection is closing: no thread copies there; then all of it is unmapped, and returned by BYE. */
+bool map_is_idle(vd_conn *c, const void *arg);
+void map_end_all(vd_conn *c);
 
 /* ---- redirect.c: under mu ---- */
 
@@ -488,8 +472,11 @@ void detour_forget(struct vd_region *x);
 
 /* ---- put.c ---- */
 
-/* Until the peer has read everything that was sent. */
-int flush_stream(vd_conn *c, int64_t deadline);
+/* Until the peer has read everything that was sent. Blocks while the connection is full. */
+int flush_stream(vd_conn *c);
+/* Until the peer's library has answered: its deadline holds whatever the peer does. 0, -ETIMEDOUT, or the
+ * connection's error. */
+int ping(vd_conn *c, int64_t deadline);
 
 /* ---- wait.c ---- */
 
@@ -519,6 +506,13 @@ void event_message(vd_conn *c, uint32_t len);
 /* The first of `count` messages is being looked at: if its event was not taken, it goes. */
 void event_drop_message(vd_conn *c, uint32_t count);
 bool event_is_there(vd_conn *c, const void *arg);
+/* The first one is for a handler. */
+bool event_is_handled(vd_conn *c);
+/* The caller has seen to it that there is room. */
+void event_push(vd_conn *c, const struct vd_event *ev);
+/* Takes what is there, and calls handlers, as vd_wait: how many; 0 none, but handlers may have run; or -ECHILD.
+ * Gives mu up, and leaves (conn_left). */
+int event_take(vd_conn *c, struct vd_event *events, int n);
 /* Makes vd_fd readable, or no more, as it ought to be. */
 void event_tell(vd_conn *c);
 
@@ -535,6 +529,26 @@ bool handler_is_around(const vd_conn *c);
 bool handler_closes(const vd_conn *c);
 /* No lock is held. This thread is in a handler: then vd_close is put off. */
 bool handler_puts_off(vd_conn *c);
+
+/* ---- lend.c: under mu ---- */
+
+/* One more is to be, by one of the next three. Or -EAGAIN: so many events would have no room; -ENOMEM. */
+int lend_begin(vd_conn *c);
+void lend_cancel(vd_conn *c);
+/* It has been done by other ways: the event. */
+void lend_done(vd_conn *c, const struct frame *f, uint64_t len);
+/* It goes into the queue. 0, or the connection's error. */
+int lend_queue(vd_conn *c, const struct frame *f, const void *src, uint64_t len);
+static inline bool lend_is_due(const vd_conn *c)
+{
+	return load_relaxed(&c->lend.count) > 0;
+}
+/* Under wr, too: the next frame of the queue, and where its payload is. */
+struct frame lend_next(vd_conn *c, struct iovec *piece);
+/* And that has been sent. */
+void lend_sent(vd_conn *c);
+/* The connection has ended: all that no thread sends just now are given back. */
+void lend_give_back(vd_conn *c);
 
 /* ---- send.c ---- */
 
@@ -554,6 +568,8 @@ void send_end(vd_conn *c);
 void send_owed(vd_conn *c);
 /* Under mu: something is owed, or a rest of it unsent. */
 bool send_is_due(const vd_conn *c);
+/* Under mu: UNEXPORT is owed, before all that is sent from now on. */
+void send_gone(vd_conn *c, uint32_t id);
 /* Under wr and mu: each header tells how many notifications have been taken. */
 void send_stamp(vd_conn *c, struct frame *f);
 
@@ -567,6 +583,8 @@ struct vd_listener {
 void service_listens(struct vd_listener *l);
 void service_listens_no_more(struct vd_listener *l);
 
+/* The thread, where it does not run yet. */
+int service_start(void);
 int service_add(vd_conn *c);
 void service_remove(vd_conn *c);
 /* Under mu: a caller is about to wait on this connection; it does no more. */

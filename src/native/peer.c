@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/reason.h"
+#include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -16,19 +17,32 @@ static bool has_credit(vd_conn *c, const void *arg)
 }
 
 /* Under mu. */
-static int may_put(vd_remote *r, uint64_t offset, size_t len, bool notifies)
+static int get_credit(vd_remote *r, uint64_t offset, size_t len, bool lends)
+{
+	int error = until_is(r->c, has_credit, NULL, lends ? 0 : UNTIL_EVER);
+
+	/* It may have ended meanwhile. */
+	if (error == 0)
+		error = remote_check(r, offset, len, VD_WRITE);
+	if (error == 0) {
+		r->c->notes_sent++;
+		count(r->c, NATIVE_NOTES_SENT, 1);
+	}
+	return error == -ETIMEDOUT ? -EAGAIN : error;
+}
+
+/* Under mu. */
+static int may_put(vd_remote *r, uint64_t offset, size_t len, unsigned flags)
 {
 	int error = remote_check(r, offset, len, VD_WRITE);
+	bool lends = flags & VD_LEND;
 
-	if (error == 0 && notifies) {
-		error = until_is(r->c, has_credit, NULL, UNTIL_EVER);
-		/* It may have ended meanwhile. */
-		if (error == 0)
-			error = remote_check(r, offset, len, VD_WRITE);
-		if (error == 0) {
-			r->c->notes_sent++;
-			count(r->c, NATIVE_NOTES_SENT, 1);
-		}
+	if (error == 0 && lends)
+		error = lend_begin(r->c);
+	if (error == 0 && (flags & VD_NOTIFY)) {
+		error = get_credit(r, offset, len, lends);
+		if (error < 0 && lends)
+			lend_cancel(r->c);
 	}
 	return error;
 }
@@ -111,6 +125,69 @@ static int put_long(vd_remote *r, const void *src, size_t len, struct frame *f)
 	return error;
 }
 
+/* Under mu, after what could be done at once: its event, or it is queued; but a device is the caller's. */
+static int lend(vd_conn *c, const struct frame *f, const void *src, size_t len,
+		bool is_for_device, bool *is_done)
+{
+	int error = c->error; /* by now */
+
+	if (error < 0) {
+		*is_done = true;
+	} else if (*is_done) {
+		lend_done(c, f, len);
+	} else if (f->type != FRAME_PUT || !is_for_device) {
+		*is_done = true;
+		error = lend_queue(c, f, src, len);
+	}
+	if (error < 0)
+		lend_cancel(c);
+	return error;
+}
+
+/* By the caller, who has waited for it. */
+static int lend_by_caller(vd_remote *r, const void *src, size_t len, struct frame *f)
+{
+	const struct frame was = *f;
+	int error = put_long(r, src, len, f);
+
+	pthread_mutex_lock(&r->c->mu);
+	if (error == 0)
+		error = r->c->error;
+	if (error == 0)
+		lend_done(r->c, &was, len);
+	else
+		lend_cancel(r->c);
+	pthread_mutex_unlock(&r->c->mu);
+	send_owed(r->c);
+	return error;
+}
+
+/* Under mu: as far as that goes without waiting. It becomes a PLACED where the bytes are there. True: it is done. */
+static bool put_at_once(vd_remote *r, struct frame *f, const void **src, size_t len,
+			const uint64_t *placed)
+{
+	vd_conn *c = r->c;
+	bool notifies = f->flags & FRAME_NOTE, is_done = len == 0 && !notifies;
+	bool is_placed = copy_mapped(r, f->offset, NULL, *src, len);
+
+	count(c, NATIVE_PUTS, 1);
+	count(c, NATIVE_PUT_BYTES, len);
+	if (is_placed) {
+		f->type = FRAME_PLACED;
+		f->flags = 0;
+		f->len = sizeof(*placed);
+		*src = placed;
+		is_done |= !notifies;
+	}
+	if (is_placed && !is_done)
+		is_done = board_note(c, r->id, f->offset, len, f->tag);
+	if (!is_done && (is_placed || len <= SEND_AT_ONCE))
+		is_done = send_at_once(c, f, *src);
+	if (is_placed && notifies)
+		arena_want(c);
+	return is_done;
+}
+
 NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 		  uint32_t tag, unsigned flags)
 {
@@ -123,33 +200,20 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 	const uint64_t placed = len;
 	int error = native_check(r->c);
 	vd_conn *c = r->c;
-	bool is_done = len == 0 && !flags, is_placed = false, is_due;
+	bool lends = flags & VD_LEND, is_done = false, is_due, is_for_device;
 
 	if (error < 0)
 		return error;
-	if (flags & ~VD_NOTIFY)
+	if (flags & ~(VD_NOTIFY | VD_LEND))
 		return -EINVAL;
+	is_for_device = lends && reach_is_long(r, len);
 	pthread_mutex_lock(&c->mu);
 	conn_stay(c);
-	error = may_put(r, offset, len, flags & VD_NOTIFY);
-	if (error == 0) {
-		count(r->c, NATIVE_PUTS, 1);
-		count(r->c, NATIVE_PUT_BYTES, len);
-		is_placed = copy_mapped(r, offset, NULL, src, len);
-	}
-	if (is_placed) {
-		f.type = FRAME_PLACED;
-		f.flags = 0;
-		f.len = sizeof(placed);
-		src = &placed;
-		is_done |= !flags;
-	}
-	if (error == 0 && is_placed && !is_done)
-		is_done = board_note(c, r->id, offset, len, tag);
-	if (error == 0 && !is_done && (is_placed || len <= SEND_AT_ONCE))
-		is_done = send_at_once(r->c, &f, src);
-	if (is_placed && flags)
-		arena_want(c);
+	error = may_put(r, offset, len, flags);
+	if (error == 0)
+		is_done = put_at_once(r, &f, &src, len, &placed);
+	if (error == 0 && lends)
+		error = lend(c, &f, src, len, is_for_device, &is_done);
 	is_due = send_is_due(c);
 	is_done |= error < 0;
 	if (is_done && !is_due)
@@ -158,8 +222,11 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 	if (is_done && !is_due)
 		return error;
 	give_back_late(c, is_due);
-	if (!is_done)
-		error = is_placed ? send_frame(c, &f, src) : put_long(r, src, len, &f);
+	if (!is_done && f.type == FRAME_PLACED)
+		error = send_frame(c, &f, src);
+	else if (!is_done)
+		error = lends ? lend_by_caller(r, src, len, &f)
+			      : put_long(r, src, len, &f);
 	conn_leave(c);
 	return error;
 }
@@ -171,7 +238,7 @@ static bool is_flushed(vd_conn *c, const void *arg)
 	return (int32_t)(c->flush_done - *token) >= 0;
 }
 
-int flush_stream(vd_conn *c, int64_t deadline)
+int flush_stream(vd_conn *c)
 {
 	struct frame f = {.type = FRAME_FLUSH};
 	uint64_t puts;
@@ -187,15 +254,33 @@ int flush_stream(vd_conn *c, int64_t deadline)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&c->mu);
-	r = until_is(c, is_flushed, &f.token, deadline);
+	r = until_is(c, is_flushed, &f.token, UNTIL_EVER);
 	if (r == 0 && puts > c->puts_flushed)
 		c->puts_flushed = puts;
 	pthread_mutex_unlock(&c->mu);
 	return r;
 }
 
+int ping(vd_conn *c, int64_t deadline)
+{
+	uint32_t token;
+	int r;
+
+	pthread_mutex_lock(&c->mu);
+	/* That of the next one, whoever sends it. */
+	token = c->flush_sent + 1;
+	c->owed.ping = true;
+	pthread_mutex_unlock(&c->mu);
+	send_owed(c);
+	pthread_mutex_lock(&c->mu);
+	r = until_is(c, is_flushed, &token, deadline);
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}
+
 NATIVE int vd_flush(vd_conn *c)
 {
+	NOT_CANCELLED;
 	int r = native_check(c);
 	bool is_needed;
 
@@ -204,13 +289,14 @@ NATIVE int vd_flush(vd_conn *c)
 	pthread_mutex_lock(&c->mu);
 	r = c->error;
 	/* Without any put it asks the peer as well: that is a sign of life. */
-	is_needed = r == 0 && (c->puts_flushed != c->puts_sent || !c->is_placed);
+	is_needed = r == 0 &&
+		    (c->puts_flushed != c->puts_sent || !c->is_placed || lend_is_due(c));
 	c->is_placed = false;
 	if (is_needed)
 		conn_stay(c);
 	pthread_mutex_unlock(&c->mu);
 	if (is_needed) {
-		r = flush_stream(c, UNTIL_EVER);
+		r = flush_stream(c);
 		conn_leave(c);
 	}
 	return r;
@@ -270,16 +356,16 @@ static int ask_end(vd_conn *c, struct asked *a)
 	return error;
 }
 
-/* One question, of at most FRAME_GET_MOST bytes. */
+/* One question, of at most FRAME_GET_MOST bytes. The caller stays. */
 static int ask(vd_remote *r, struct frame *f, const void *operands, uint32_t bytes,
 	       uint32_t rights, void *to)
 {
+	NOT_CANCELLED;
 	vd_conn *c = r->c;
 	struct asked *a;
 	int error;
 
 	pthread_mutex_lock(&c->mu);
-	conn_stay(c);
 	error = ask_begin(r, f, bytes, rights, to, &a);
 	pthread_mutex_unlock(&c->mu);
 	/* Where that fails the connection has ended, which ask_end finds, too. */
@@ -289,7 +375,6 @@ static int ask(vd_remote *r, struct frame *f, const void *operands, uint32_t byt
 		error = ask_end(c, a);
 		pthread_mutex_unlock(&c->mu);
 	}
-	conn_leave(c);
 	return error;
 }
 
@@ -355,21 +440,27 @@ static int atomic_at(vd_remote *r, struct frame *f, const uint64_t *operands,
 {
 	uint64_t was = 0;
 	int error = native_check(r->c);
-	bool is_done = false;
+	bool is_done = false, asks;
+	vd_conn *c = r->c;
 
 	if (error == 0 && (r->skew + f->offset) % 8)
 		error = -EINVAL;
 	if (error < 0)
 		return error;
-	pthread_mutex_lock(&r->c->mu);
+	pthread_mutex_lock(&c->mu);
 	error = remote_check(r, f->offset, sizeof(was), VD_READ | VD_WRITE);
 	if (error == 0) {
-		count(r->c, NATIVE_ATOMICS, 1);
+		count(c, NATIVE_ATOMICS, 1);
 		is_done = atomic_mapped(r, f, operands, &was);
 	}
-	pthread_mutex_unlock(&r->c->mu);
-	if (error == 0 && !is_done)
+	asks = error == 0 && !is_done;
+	if (asks)
+		conn_stay(c);
+	pthread_mutex_unlock(&c->mu);
+	if (asks) {
 		error = ask(r, f, operands, sizeof(was), VD_READ | VD_WRITE, &was);
+		conn_leave(c);
+	}
 	if (error == 0 && old)
 		*old = was;
 	return error;

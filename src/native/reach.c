@@ -28,7 +28,9 @@
  * frames before the call have landed: else they are flushed first. Where it fails nothing comes late, so the
  * importer forgets the key, and asks for the bytes by frames: there it hears whether the export has ended.
  *
- * A peer that lies about a key can have its own put fail. A REACH while a key is in use replaces that.
+ * A peer that lies about a key can have its own put fail. A REACH while a key is in use replaces that. To register
+ * memory takes long, and keeps every connection of the process waiting. So an export has a key made no more often
+ * than twice as often as an importer asks; whoever asks sooner gets none, and the key that it has stays.
  */
 #include <string.h>
 
@@ -66,16 +68,17 @@ void reach_close_all(vd_conn *c)
 	}
 }
 
-void reach_told(vd_conn *c, uint32_t id)
+bool reach_told(vd_conn *c, uint32_t id)
 {
 	bool known;
 	struct vd_region *x = export_find(c, id, &known);
 
 	if (!x)
-		return;
+		return false;
 	x->is_keyed = true;
 	c->lent[id & FRAME_ID_PLACE] = x;
 	c->is_held[id & FRAME_ID_PLACE] = true;
+	return true;
 }
 
 void reach_withdraw(vd_conn *c, struct vd_region *x)
@@ -92,7 +95,7 @@ void reach_recall(vd_conn *c, struct vd_region *x)
 	if (x->is_keyed && x->is_reached && !c->error && !c->peer_is_slow)
 		c->peer_is_slow = map_await_return(c, x) == -ETIMEDOUT;
 	reach_close(x);
-	if (x->is_keyed && !x->is_lent)
+	if (x->is_keyed && !x->is_lent && c->lent[x->id & FRAME_ID_PLACE] == x)
 		c->lent[x->id & FRAME_ID_PLACE] = NULL;
 	x->is_keyed = false;
 }
@@ -128,11 +131,14 @@ static uint32_t give(vd_conn *c, struct vd_region *x, struct frame_key *out)
 	uint64_t id = 0;
 	int r;
 
+	if (until_left(x->key_at) > 0)
+		return VD_REASON_FULL;
 	reach_close(x);
 	if (x->detours || x->len > REACH_MOST || x->is_lent ||
 	    !memory_claim(x->addr, x->len, x->rights & VD_WRITE, &x->claimed))
 		return VD_REASON_FULL;
 	x->is_reached = true;
+	x->key_at = until(reach_again_ms / 2);
 	r = make(c, x, &key, &id);
 	if (r < 0) {
 		reach_close(x);
@@ -183,7 +189,7 @@ int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload)
 	return 0;
 }
 
-static bool is_long(const vd_remote *r, size_t len)
+bool reach_is_long(const vd_remote *r, size_t len)
 {
 	uint32_t least = door->reach_least(r->c->fd);
 
@@ -220,12 +226,12 @@ static void prepare(const vd_remote *r, const uint64_t *puts)
 	if (what == ASKS)
 		send_frame(r->c, &f, NULL);
 	else if (what == FLUSHES)
-		flush_stream(r->c, UNTIL_EVER);
+		flush_stream(r->c);
 }
 
 void reach_prepare(const vd_remote *r, size_t len)
 {
-	if (is_long(r, len))
+	if (reach_is_long(r, len))
 		prepare(r, NULL);
 }
 
@@ -270,7 +276,7 @@ static bool move(const vd_remote *r, uint64_t offset, struct door_span *span,
 	pthread_mutex_lock(&c->mu);
 	p = export_of(r);
 	/* Another thread may have put by frames since it was flushed. */
-	may = p && !c->error && p->key_number &&
+	may = p && !c->error && !c->is_closing && p->key_number &&
 	      (puts ? *puts : p->put_at) <= c->puts_flushed &&
 	      until_left(p->reach_at) == 0;
 	if (may) {
@@ -296,7 +302,7 @@ bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
 	struct door_span span;
 
 	*voids = 0;
-	if (!is_long(r, len))
+	if (!reach_is_long(r, len))
 		return false;
 	span = span_of(src, len);
 	if (!move(r, offset, &span, NULL, voids))
@@ -311,7 +317,7 @@ bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
 size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len)
 {
 	size_t done = 0;
-	bool is_here = is_long(r, len);
+	bool is_here = reach_is_long(r, len);
 	uint32_t voids; /* nothing comes late to this end */
 	uint64_t puts;
 
@@ -319,8 +325,11 @@ size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len)
 		return 0;
 	pthread_mutex_lock(&r->c->mu);
 	puts = r->c->puts_sent;
+	/* Those that are queued are not among them. */
+	is_here = !lend_is_due(r->c);
 	pthread_mutex_unlock(&r->c->mu);
-	prepare(r, &puts);
+	if (is_here)
+		prepare(r, &puts);
 	while (is_here && done < len) {
 		struct door_span span =
 			span_of((uint8_t *)dst + done,

@@ -14,8 +14,8 @@ void reach_open(vd_conn *c, struct vd_region *x, uint32_t id);
 /* Nothing is written there any more by a device. */
 void reach_close(struct vd_region *x);
 void reach_close_all(vd_conn *c);
-/* As the next of what is sent: the peer is told the key of the export with that id. */
-void reach_told(vd_conn *c, uint32_t id);
+/* As the next of what is sent: the peer is told the key of the export with that id. False: that has ended. */
+bool reach_told(vd_conn *c, uint32_t id);
 /* Before UNEXPORT: no key is told after that. And behind it: gives mu up until the peer's device has done with
  * what is under way, or it is too late; then as reach_close. */
 void reach_withdraw(vd_conn *c, struct vd_region *x);
@@ -25,6 +25,8 @@ void reach_void(struct vd_region *x, uint32_t number);
 
 /* The importer's, under mu: the answer. 0 or -EPROTO. */
 int reach_key(vd_conn *c, const struct frame *f, const uint8_t *payload);
+/* So many are worth the device. */
+bool reach_is_long(const vd_remote *r, size_t len);
 /* Before a put of so many bytes that goes by frames, or by the device. */
 void reach_prepare(const vd_remote *r, size_t len);
 /* How many of the first bytes of a get the device has brought. The rest is asked for by frames. */

@@ -2,6 +2,7 @@
 /* The reader: takes bytes from the stream, and has each frame carried out in its turn. */
 #include <string.h>
 
+#include "native/message.h"
 #include "native/native.h"
 
 /* From so many bytes of a body on, they are received to where they belong. */

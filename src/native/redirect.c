@@ -75,6 +75,7 @@ static bool overlaps(const struct vd_detour *d, uint64_t offset, size_t len)
 NATIVE int vd_redirect(vd_region *x, uint64_t offset, void *addr, size_t len,
 		       vd_detour **out)
 {
+	NOT_CANCELLED;
 	struct vd_detour *d, **list;
 	int r = native_check(x->c);
 
@@ -129,6 +130,7 @@ static void copy_rest(const struct vd_detour *d)
 
 NATIVE int vd_redirect_end(vd_detour *d, struct vd_redirected *done)
 {
+	NOT_CANCELLED;
 	vd_conn *c = d->x->c;
 	struct vd_redirected was = {.kind = VD_REDIRECT_NONE};
 	int r = native_check(c);
@@ -152,8 +154,10 @@ NATIVE int vd_redirect_end(vd_detour *d, struct vd_redirected *done)
 	      : was.kind == VD_REDIRECT_PARTIAL ? NATIVE_PARTIAL
 						: NATIVE_NONE,
 	      1);
+	conn_stay(c);
 	pthread_mutex_unlock(&c->mu);
 	copy_rest(d);
+	conn_leave(c);
 	free(d);
 	if (done)
 		*done = was;

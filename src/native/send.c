@@ -4,6 +4,7 @@
 
 #include "base/copy.h"
 #include "base/reason.h"
+#include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -14,9 +15,10 @@ bool send_is_due(const vd_conn *c)
 	/* Nothing follows BYE, whatever the peer has asked before it saw that. */
 	if (c->bye_sent)
 		return load_relaxed(&c->rest_end) > 0;
-	return o->flush || o->taken || o->released || o->offer || o->map || o->mapped ||
-	       o->look || o->mapped_id || o->key_id || o->returns > 0 ||
-	       o->wanted_count > 0 || o->bye || load_relaxed(&c->rest_end) > 0;
+	return o->gone_count > 0 || o->flush || o->taken || o->released || o->offer ||
+	       o->map || o->mapped || o->look || o->mapped_id || o->key_id ||
+	       o->returns > 0 || o->wanted_count > 0 || o->bye || o->ping || o->map_id ||
+	       lend_is_due(c) || load_relaxed(&c->rest_end) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -43,7 +45,7 @@ static int push(vd_conn *c, struct iovec *iov, int count)
 {
 	int flags = MSG_DONTWAIT;
 	size_t left = 0;
-	ssize_t n;
+	ssize_t n = 0;
 
 	for (int i = 0; i < count; i++)
 		left += iov[i].iov_len;
@@ -53,16 +55,22 @@ static int push(vd_conn *c, struct iovec *iov, int count)
 			flags = 0;
 			pthread_mutex_lock(&c->mu);
 			service_take(c);
+			c->is_blocked = true;
 			pthread_mutex_unlock(&c->mu);
 		} else if (n < 0 && n != -EINTR && n != -EAGAIN) {
-			return (int)n;
+			break;
 		}
 		if (n > 0) {
 			advance(iov, count, (size_t)n);
 			left -= (size_t)n;
 		}
 	}
-	return 0;
+	if (!flags) {
+		pthread_mutex_lock(&c->mu);
+		c->is_blocked = false;
+		pthread_mutex_unlock(&c->mu);
+	}
+	return left == 0 ? 0 : (int)n;
 }
 
 static bool is_over(vd_conn *c, const void *arg)
@@ -88,25 +96,84 @@ static int broken(vd_conn *c)
 	return r;
 }
 
-void send_begin(vd_conn *c)
+/* Under wr: what is left to be sent of a frame. */
+static void rest_iov(const vd_conn *c, struct iovec iov[2])
 {
-	int cancel;
+	iov[0] = (struct iovec){c->rest + c->rest_at,
+				load_relaxed(&c->rest_end) - c->rest_at};
+	iov[1] = c->piece;
+}
 
-	/* A frame is sent as a whole. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	pthread_mutex_lock(&c->wr);
-	c->wr_cancel = cancel;
+/* Under wr: from now on the source is read, if it is a lent one. 0, or it has been given back: the error. */
+static int rest_begin(vd_conn *c)
+{
+	int r = 0;
+
+	if (!c->is_lent)
+		return 0;
+	pthread_mutex_lock(&c->mu);
+	r = c->error;
+	c->is_lending = r == 0;
+	pthread_mutex_unlock(&c->mu);
+	return r;
+}
+
+/* And no more: so many bytes have gone. */
+static void rest_end(vd_conn *c, size_t n)
+{
+	struct iovec iov[2];
+	bool is_done;
+
+	rest_iov(c, iov);
+	is_done = n == iov[0].iov_len + iov[1].iov_len;
+	if (n < iov[0].iov_len) {
+		c->rest_at += (uint32_t)n;
+	} else {
+		n -= iov[0].iov_len;
+		c->rest_at = load_relaxed(&c->rest_end);
+		c->piece.iov_base = (uint8_t *)c->piece.iov_base + n;
+		c->piece.iov_len -= n;
+	}
+	if (is_done)
+		store_relaxed(&c->rest_end, 0);
+	if (!c->is_lent)
+		return;
+	pthread_mutex_lock(&c->mu);
+	c->is_lending = false;
+	if (is_done)
+		lend_sent(c);
+	if (c->error)
+		lend_give_back(c);
+	conn_changed(c);
+	event_tell(c);
+	pthread_mutex_unlock(&c->mu);
+	if (is_done)
+		c->is_lent = false;
 }
 
 static int push_rest(vd_conn *c)
 {
-	uint32_t end = load_relaxed(&c->rest_end);
-	struct iovec iov = {c->rest + c->rest_at, end - c->rest_at};
-	int r = end > 0 ? push(c, &iov, 1) : 0;
+	struct iovec iov[2];
+	size_t len;
+	int r;
 
-	if (r == 0)
-		store_relaxed(&c->rest_end, 0);
+	if (load_relaxed(&c->rest_end) == 0)
+		return 0;
+	r = rest_begin(c);
+	if (r < 0)
+		return r;
+	rest_iov(c, iov);
+	len = iov[0].iov_len + iov[1].iov_len;
+	r = push(c, iov, 2);
+	rest_end(c, r == 0 ? len : 0);
 	return r;
+}
+
+static int push_frame(vd_conn *c, struct frame *f, const void *payload)
+{
+	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
+
+	return push(c, iov, f->len ? 2 : 1);
 }
 
 /* Under wr and mu. */
@@ -124,22 +191,52 @@ static void count_frame(vd_conn *c)
 	store_relaxed(&c->frames_sent, n + 1);
 }
 
+void send_gone(vd_conn *c, uint32_t id)
+{
+	struct owed *o = &c->owed;
+
+	if (c->error)
+		return;
+	o->gone[(o->gone_first + o->gone_count++) % VD_EXPORTS_MAX] = id;
+	/* Now: what a board tells from now on comes behind it. */
+	count_frame(c);
+}
+
+/* Under mu: there is one. */
+static struct frame next_gone(vd_conn *c)
+{
+	struct owed *o = &c->owed;
+	struct frame f = {.type = FRAME_UNEXPORT, .id = o->gone[o->gone_first]};
+
+	o->gone_first = (o->gone_first + 1) % VD_EXPORTS_MAX;
+	o->gone_count--;
+	return f;
+}
+
 int send_held(vd_conn *c, struct frame *f, const void *payload)
 {
-	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
+	struct frame gone, *next;
 	int r;
 
-	pthread_mutex_lock(&c->mu);
-	r = c->error;
-	if (f->type == FRAME_PUT)
-		count_put(c, f);
-	send_stamp(c, f);
-	count_frame(c);
-	pthread_mutex_unlock(&c->mu);
-	if (r < 0)
-		return r;
-	if (push_rest(c) < 0 || push(c, iov, f->len ? 2 : 1) < 0)
-		return broken(c);
+	do {
+		pthread_mutex_lock(&c->mu);
+		r = c->error;
+		next = f;
+		if (r == 0 && c->owed.gone_count > 0) {
+			gone = next_gone(c);
+			next = &gone;
+		} else {
+			if (f->type == FRAME_PUT)
+				count_put(c, f);
+			count_frame(c);
+		}
+		send_stamp(c, next);
+		pthread_mutex_unlock(&c->mu);
+		if (r < 0)
+			return r;
+		if (push_rest(c) < 0 || push_frame(c, next, payload) < 0)
+			return broken(c);
+	} while (next != f);
 	return 0;
 }
 
@@ -176,10 +273,13 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 {
 	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
 	size_t len = sizeof(*f) + f->len;
+	uint32_t told = c->notes_told;
+	bool owes = c->owed.taken;
 	ssize_t n = 0;
 	int cancel;
 
-	if (c->error || pthread_mutex_trylock(&c->wr) != 0)
+	if (c->error || c->owed.gone_count > 0 || lend_is_due(c) ||
+	    pthread_mutex_trylock(&c->wr) != 0)
 		return false;
 	if (load_relaxed(&c->rest_end) == 0) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -193,6 +293,10 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 			count_put(c, f);
 		if ((size_t)n < len)
 			keep_rest(c, iov, (size_t)n, len);
+	} else {
+		/* Nobody was told: a device may do what this frame was for. */
+		c->notes_told = told;
+		c->owed.taken = owes;
 	}
 	pthread_mutex_unlock(&c->wr);
 	return n > 0;
@@ -231,12 +335,28 @@ static uint32_t next_key(vd_conn *c)
 			  .len = sizeof(o->key)};
 
 	o->key_id = 0;
-	if (f.tag == VD_REASON_NONE)
-		reach_told(c, f.id);
+	/* It may have ended since. */
+	if (f.tag == VD_REASON_NONE && !reach_told(c, f.id)) {
+		f.tag = VD_REASON_ENDED;
+		o->key = (struct frame_key){0};
+	}
 	send_stamp(c, &f);
 	memcpy(c->rest, &f, sizeof(f));
 	memcpy(c->rest + sizeof(f), &o->key, sizeof(o->key));
 	return sizeof(f) + sizeof(o->key);
+}
+
+/* Under mu: there is one. */
+static uint32_t next_map(vd_conn *c)
+{
+	struct owed *o = &c->owed;
+	struct frame f = {.type = FRAME_MAP, .id = o->map_id, .len = FRAME_NAME_BYTES};
+
+	o->map_id = 0;
+	send_stamp(c, &f);
+	memcpy(c->rest, &f, sizeof(f));
+	memcpy(c->rest + sizeof(f), o->map_name, f.len);
+	return sizeof(f) + f.len;
 }
 
 /* Under mu: the next of what is owed, into `rest`. Its length, or 0. */
@@ -247,7 +367,14 @@ static uint32_t next_owed(vd_conn *c)
 
 	if (c->error || c->bye_sent)
 		return 0;
-	if (o->flush) {
+	if (o->gone_count > 0) {
+		f = next_gone(c);
+	} else if (lend_is_due(c) && (c->lend.has_turn = !c->lend.has_turn)) {
+		f = lend_next(c, &c->piece);
+		c->is_lent = true;
+		if (f.type == FRAME_PUT)
+			count_put(c, &f);
+	} else if (o->flush) {
 		o->flush = false;
 		f.type = FRAME_FLUSHED;
 		f.token = o->flush_seq;
@@ -256,6 +383,12 @@ static uint32_t next_owed(vd_conn *c)
 		f.id = o->mapped_id;
 		f.tag = o->mapped_reason;
 		o->mapped_id = 0;
+	} else if (o->map_id) {
+		return next_map(c);
+	} else if (o->ping) {
+		o->ping = false;
+		f.type = FRAME_FLUSH;
+		f.token = ++c->flush_sent;
 	} else if (o->key_id) {
 		return next_key(c);
 	} else if (o->returns > 0) {
@@ -265,6 +398,8 @@ static uint32_t next_owed(vd_conn *c)
 		return answer_next(c, c->rest);
 	} else if (o->offer || o->map || o->mapped || o->released || o->look) {
 		return message_owed(c, c->rest);
+	} else if (lend_is_due(c)) {
+		return next_owed(c); /* it has its turn now */
 	} else if (o->bye) {
 		c->bye_sent = true;
 		f.type = FRAME_BYE;
@@ -278,42 +413,92 @@ static uint32_t next_owed(vd_conn *c)
 	return sizeof(f);
 }
 
+/* Under wr and mu: the next of what is owed begins. False: there is none. */
+static bool begin_owed(vd_conn *c)
+{
+	bool is_counted = c->owed.gone_count > 0;
+	uint32_t end = next_owed(c);
+
+	if (end > 0 && !is_counted)
+		count_frame(c);
+	c->rest_at = 0;
+	store_relaxed(&c->rest_end, end);
+	return end > 0;
+}
+
 /* Under wr. 1 there is room for more, 0 all is sent, -EAGAIN, or the stream is broken. */
 static int owed_step(vd_conn *c)
 {
-	uint32_t end = load_relaxed(&c->rest_end);
-	struct iovec iov;
+	struct iovec iov[2];
+	bool has_some = load_relaxed(&c->rest_end) > 0;
 	ssize_t n;
+	int r;
 
-	if (end == 0) {
+	if (!has_some) {
 		pthread_mutex_lock(&c->mu);
-		end = next_owed(c);
-		if (end > 0)
-			count_frame(c);
+		has_some = begin_owed(c);
 		pthread_mutex_unlock(&c->mu);
-		c->rest_at = 0;
-		store_relaxed(&c->rest_end, end);
-		if (end == 0)
+		if (!has_some)
 			return 0;
 	}
-	iov = (struct iovec){c->rest + c->rest_at, end - c->rest_at};
-	n = door->send(c->fd, &iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (n < 0)
-		return n == -EINTR ? 1 : (int)n;
-	c->rest_at += (uint32_t)n;
-	if (c->rest_at == end)
-		store_relaxed(&c->rest_end, 0);
-	return 1;
+	r = rest_begin(c);
+	if (r < 0)
+		return r;
+	rest_iov(c, iov);
+	n = door->send(c->fd, iov, iov[1].iov_len ? 2 : 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	rest_end(c, n > 0 ? (size_t)n : 0);
+	return n >= 0 || n == -EINTR ? 1 : (int)n;
 }
+
+/* Under wr: what was lent goes before what callers send. An error is the connection's. */
+static void push_lent(vd_conn *c)
+{
+	const struct lent_queue *q = &c->lend;
+	bool is_due = true, is_counted = false;
+	uint32_t end = 0;
+
+	while (is_due) {
+		pthread_mutex_lock(&c->mu);
+		/* What others lend from now on is behind. */
+		if (!is_counted)
+			end = q->gone + load_relaxed(&q->count);
+		is_counted = true;
+		is_due = (int32_t)(end - q->gone) > 0 && !c->error && !c->bye_sent;
+		if (is_due && load_relaxed(&c->rest_end) == 0)
+			begin_owed(c);
+		pthread_mutex_unlock(&c->mu);
+		if (is_due && push_rest(c) < 0)
+			broken(c);
+	}
+}
+
+void send_begin(vd_conn *c)
+{
+	int cancel;
+
+	/* A frame is sent as a whole. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&c->wr);
+	c->wr_cancel = cancel;
+	if (lend_is_due(c))
+		push_lent(c);
+}
+
+/* Frames in one call: others may lend as fast as they go. */
+#define STEPS_MOST 1024
 
 void send_owed(vd_conn *c)
 {
+	NOT_CANCELLED;
 	bool is_due = true;
-	int r = 1;
+	int r = 1, steps = 0;
 
 	while (is_due && r >= 0 && pthread_mutex_trylock(&c->wr) == 0) {
-		while (r > 0)
+		for (; r > 0 && steps < STEPS_MOST; steps++)
 			r = owed_step(c);
+		/* The service thread goes on, as where the stream is full. */
+		if (r > 0)
+			r = -EAGAIN;
 		pthread_mutex_unlock(&c->wr);
 		/* Others found it locked, and have left something. */
 		pthread_mutex_lock(&c->mu);

@@ -7,6 +7,8 @@
  * So it leaves a connection to callers while they keep coming: while one waits, and for two ticks
  * after the last has gone. It ticks only while there is a connection left to callers, and no longer
  * for one whose caller has slept through some ticks: that one's leaving starts the ticks again.
+ * Each look that finds that callers have come since makes the next one later, up to TICK_MOST_MS: to
+ * look is to take the processor from them.
  *
  * Both sides exchange a store and a look: the thread clears `ticking`, then looks at the connections
  * under their locks; a caller leaves under that lock, then looks at `ticking`. One sees the other.
@@ -16,10 +18,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
+#include "native/message.h"
 #include "native/native.h"
 
 #define TICK_MS	     2
+#define TICK_MOST_MS 16
 #define TICKS_LEFT   2 /* without a caller: taken back */
 #define TICKS_STILL  2 /* with the same one: no more ticks for it */
 #define EVENTS	     64
@@ -34,7 +39,7 @@ static struct vd_listener *listeners;
 static uint64_t serials;
 static bool running;
 static int epoll_fd = -1, wake_fd = -1;
-static _Atomic bool ticking;
+static _Atomic int ticking; /* ms to the next tick, or 0 */
 
 /* Under mu: what the thread is to sleep on for c. */
 static void watch(vd_conn *c)
@@ -63,10 +68,15 @@ static void wake(void)
 	(void)n; /* full is as good */
 }
 
-static void start_ticks(void)
+static void start_ticks(int ms)
 {
-	if (!atomic_exchange(&ticking, true))
+	if (!atomic_exchange(&ticking, ms))
 		wake();
+}
+
+static int later(int ms)
+{
+	return ms == 0 ? TICK_MS : ms < TICK_MOST_MS ? 2 * ms : ms;
 }
 
 void service_called(vd_conn *c)
@@ -88,7 +98,7 @@ void service_left(vd_conn *c)
 	if (c->event_fd >= 0)
 		service_take(c);
 	else if (!atomic_load(&ticking))
-		start_ticks();
+		start_ticks(c->tick_ms = later(c->tick_ms));
 }
 
 void service_take(vd_conn *c)
@@ -149,41 +159,54 @@ static void serve_serial(uint64_t serial)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Under the lock and mu. True: there is to be a next tick for it. */
-static bool tick_one(vd_conn *c)
+/* Under the lock and mu. In how many ms there is to be a next tick for it; 0: none. */
+static int tick_one(vd_conn *c)
 {
 	if (c->mode != CONN_CALLED || c->error)
-		return false;
-	c->still_ticks = c->calls == c->seen_calls ? c->still_ticks + 1 : 0;
-	c->seen_calls = c->calls;
+		return 0;
+	if (c->calls != c->seen_calls) {
+		c->still_ticks = 0;
+		c->seen_calls = c->calls;
+		return c->tick_ms = later(c->tick_ms);
+	}
+	c->still_ticks++;
 	if (c->callers > 0)
-		return c->still_ticks < TICKS_STILL;
+		return c->still_ticks < TICKS_STILL ? c->tick_ms : 0;
+	/* The last has gone: from here on it is not to take long. */
+	c->tick_ms = TICK_MS;
 	if (c->still_ticks < TICKS_LEFT)
-		return true;
+		return c->tick_ms;
+	c->tick_ms = 0;
 	c->mode = CONN_WATCHED;
 	watch(c);
-	return false;
+	return 0;
 }
 
-static bool tick_all(void)
+static int tick_all(void)
 {
-	bool again = false;
+	int next = 0;
 
 	pthread_mutex_lock(&lock);
 	for (vd_conn *c = conns; c; c = c->next) {
+		int ms;
+
 		pthread_mutex_lock(&c->mu);
-		again |= tick_one(c);
+		ms = tick_one(c);
 		pthread_mutex_unlock(&c->mu);
+		next = ms && (!next || ms < next) ? ms : next;
 	}
 	pthread_mutex_unlock(&lock);
-	return again;
+	return next;
 }
 
 static void tick(void)
 {
-	atomic_store(&ticking, false);
-	if (tick_all())
-		atomic_store(&ticking, true);
+	int ms;
+
+	atomic_store(&ticking, 0);
+	ms = tick_all();
+	if (ms)
+		atomic_store(&ticking, ms);
 }
 
 static void answer_wake(void)
@@ -194,25 +217,28 @@ static void answer_wake(void)
 	(void)n;
 }
 
+/* The coarse clock costs no system call, whatever the machine's clock is. */
 static void *service(void *arg)
 {
 	struct epoll_event ev[EVENTS];
-	int64_t next = 0;
+	uint64_t next = 0, now;
 
 	(void)arg;
 	for (;;) {
-		bool ticks = atomic_load(&ticking);
-		int n;
+		int ms = atomic_load(&ticking), n;
 
-		if (ticks && next == 0)
-			next = until(TICK_MS);
-		n = door->epoll_wait(epoll_fd, ev, EVENTS, ticks ? until_left(next) : -1);
+		now = ms ? clock_coarse_ms() : 0;
+		if (ms && next == 0)
+			next = now + (uint64_t)ms;
+		if (ms)
+			ms = next > now ? (int)(next - now) : 0;
+		n = door->epoll_wait(epoll_fd, ev, EVENTS, next ? ms : -1);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 == SERIAL_WAKES)
 				answer_wake();
 			else
 				serve_serial(ev[i].data.u64);
-		if (next && until_left(next) == 0) {
+		if (next && (n == 0 || clock_coarse_ms() >= next)) {
 			next = 0;
 			tick();
 		}
@@ -266,6 +292,17 @@ static int start(void)
 	if (r < 0)
 		close_both();
 	running = r == 0;
+	return r;
+}
+
+int service_start(void)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!running)
+		r = start();
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
@@ -355,5 +392,5 @@ void service_forked_child(void)
 	listeners = NULL;
 	conns = current = NULL;
 	running = false;
-	atomic_store(&ticking, false);
+	atomic_store(&ticking, 0);
 }

@@ -3,10 +3,17 @@
 #include <limits.h>
 #include <time.h>
 
+#include "native/message.h"
 #include "native/native.h"
 
 /* So long a receive waits at most. A deadline that is nearer is left to poll. */
 #define SLICE_MS 500
+/* What has come by the deadline is looked at. So many reads are more than a stream holds; a peer that sends all the
+ * time would go on for ever. */
+#define LATE_READS 256
+/* After so many waits in a row without a deadline it is taken back: a sleep that ends by itself reads the
+ * clock, which is a system call on some machines. */
+#define ENDLESS_LEAST 8
 
 static int64_t now_ms(void)
 {
@@ -44,19 +51,28 @@ static int doze(vd_conn *c, int64_t deadline, bool is_due)
 	return n == 0 && until_left(deadline) == 0 ? -ETIMEDOUT : 0;
 }
 
-/* The reader's: whether the receive itself may wait, which costs less than poll. It ends after
- * SLICE_MS where a deadline was ever far away. */
+/* The reader's: its receives end after SLICE_MS, or do no more. */
+static void slice(vd_conn *c, bool is_sliced)
+{
+	const struct timeval tv = {.tv_usec = is_sliced ? SLICE_MS * 1000 : 0};
+
+	if (c->is_sliced != is_sliced &&
+	    door->setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0)
+		c->is_sliced = is_sliced;
+}
+
+/* The reader's: whether the receive itself may wait, which costs less than poll. */
 static bool may_receive(vd_conn *c, int64_t deadline)
 {
-	const struct timeval slice = {.tv_usec = SLICE_MS * 1000};
-
-	if (deadline == UNTIL_EVER)
+	if (deadline == UNTIL_EVER) {
+		if (c->is_sliced && ++c->endless >= ENDLESS_LEAST)
+			slice(c, false);
 		return true;
+	}
 	if (until_left(deadline) <= SLICE_MS)
 		return false;
-	if (!c->is_sliced)
-		c->is_sliced = door->setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &slice,
-						sizeof(slice)) == 0;
+	c->endless = 0;
+	slice(c, true);
 	return c->is_sliced;
 }
 
@@ -104,12 +120,13 @@ static int read_once(vd_conn *c, int64_t deadline)
 	bool is_due = send_is_due(c);
 	int r;
 
-	c->is_read = true;
+	c->is_read = c->is_deaf = true;
 	r = read_beside(c, deadline, is_due);
 	if (r == -EAGAIN) {
 		pthread_mutex_unlock(&c->mu);
 		r = read_waiting(c, deadline, is_due);
 	}
+	c->is_deaf = false;
 	is_due = send_is_due(c);
 	if (is_due) {
 		pthread_mutex_unlock(&c->mu);
@@ -156,7 +173,7 @@ int until_freed(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
 
 int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
 {
-	int r = 0, cancel;
+	int r = 0, cancel, reads = 0, late = 0;
 
 	if (is(c, arg))
 		return 0;
@@ -167,10 +184,15 @@ int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
 		/* After a last look at what the reading has brought. */
 		if (r == -ETIMEDOUT)
 			break;
-		r = c->error;
-		if (r)
+		if (reads++ > 0 && until_left(deadline) == 0 && late++ == LATE_READS) {
+			r = -ETIMEDOUT;
 			break;
-		r = c->is_read ? follow(c, deadline) : read_once(c, deadline);
+		}
+		r = c->error;
+		/* What is lent comes back first; whoever sends it has been waked. */
+		if (r && !c->is_lending)
+			break;
+		r = c->is_read || r ? follow(c, deadline) : read_once(c, deadline);
 	}
 	if (is(c, arg))
 		r = 0;

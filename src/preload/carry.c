@@ -13,6 +13,7 @@
 #include "base/program.h"
 #include "conn/exec_carry.h"
 #include "preload/carry.h"
+#include "preload/foreign.h"
 #include "preload/hook.h"
 
 /* FD:MEMFD:COOKIE, with commas between them. */
@@ -109,7 +110,7 @@ static bool program_fits(struct carry_memory *m)
 	if (stat(m->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	program_inspect(m->path, false, &m->program);
-	return m->program.kind == PROGRAM_OK;
+	return foreign_takes(m->program.kind);
 }
 
 static size_t environment_length(char *const envp[])

@@ -12,10 +12,13 @@
 #include "conn/promise.h"
 #include "conn/table.h"
 #include "preload/door.h"
+#include "preload/go.h"
 #include "preload/hook.h"
 #include "readiness/look.h"
 #include "remote/peer.h"
+#include "rendezvous/ident.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/stranger.h"
 #include "settings/config.h"
 
 static ssize_t or_error(ssize_t n)
@@ -96,6 +99,11 @@ static int door_is_own(int fd)
 	struct sock *s = fd_sock(fd);
 
 	return s && !is_foreign(s);
+}
+
+static int door_may_stop_us(int fd)
+{
+	return ident_may_stop_us(fd);
 }
 
 static _Atomic uint64_t *door_counts(int fd)
@@ -228,30 +236,35 @@ static int door_await_any(const int *fds, int count)
 	return at;
 }
 
-static bool is_value(const _Atomic uint32_t *word, uint32_t value)
+static bool has_value(const _Atomic uint32_t *const *words, const uint32_t *values,
+		      int count)
 {
-	/* Acquire: the caller reads what the word tells of. */
-	return load_acquire(word) == value;
+	for (int i = 0; i < count; i++)
+		/* Acquire: the caller reads what the word tells of. */
+		if (load_acquire(words[i]) == values[i])
+			return true;
+	return false;
 }
 
-static int door_await_word(int fd, const _Atomic uint32_t *word, uint32_t value)
+static int door_await_words(const int *fds, const _Atomic uint32_t *const *words,
+			    const uint32_t *values, int count)
 {
-	struct sock *s = fd_sock(fd);
 	uint32_t handlers = crit_handlers();
-	bool ask = false, found = false, some = false;
+	bool ask = false, found = false;
 	struct look_spin spin;
+	int at = -1;
 
-	if (!is_on_ring(s) || is_value(word, value) || !spin_pays(&fd, 1))
-		return 0;
+	if (has_value(words, values, count) || !spin_pays(fds, count))
+		return -1;
 	look_spin_begin(&spin, LOOK_FOREVER);
-	while (!found && !some && look_spin_turn(&spin, &ask) && !ask &&
+	while (!found && at < 0 && look_spin_turn(&spin, &ask) && !ask &&
 	       crit_handlers() == handlers) {
-		found = is_value(word, value);
-		some = !found && ring_unread(s->in);
+		found = has_value(words, values, count);
+		at = found ? -1 : unread_of(fds, count);
 	}
-	if (found || some)
+	if (found || at >= 0)
 		look_spin_end(&spin, true);
-	return some;
+	return at;
 }
 
 static void door_hold_signals(void)
@@ -335,6 +348,9 @@ const struct door viaduct_door = {
 	.poll = poll,
 	.recv = door_recv,
 	.send = door_send,
+	.turn_away = stranger_close,
+	.may_stop_us = door_may_stop_us,
+	.unlisten = meet_unpublish,
 	.adopt = door_adopt,
 	.forget = meet_unannounce,
 	.hasten = door_hasten,
@@ -343,7 +359,7 @@ const struct door viaduct_door = {
 	.counts = door_counts,
 	.recv_within = door_recv_within,
 	.await_any = door_await_any,
-	.await_word = door_await_word,
+	.await_words = door_await_words,
 	.hold_signals = door_hold_signals,
 	.release_signals = door_release_signals,
 	.call_sheet = table_call_sheet,
@@ -352,4 +368,5 @@ const struct door viaduct_door = {
 	.unreach = across_unreach,
 	.move = door_move,
 	.unregister = across_forget,
+	.go_join = go_static_join,
 };

@@ -13,7 +13,10 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 8u
+#define DOOR_VERSION 12u
+
+/* A variable that names the program which the loader of Go programs is to become. */
+#define DOOR_GO_PROGRAM "VIADUCT_GO_PROGRAM"
 
 struct call_sheet;
 
@@ -35,6 +38,16 @@ struct door_span {
 	const void *whole;
 	size_t whole_bytes;
 	uint32_t hits, misses, evictions, broken;
+};
+
+/* What the loader of a statically linked Go program has and can do (src/start/main.c). */
+struct door_go {
+	const char *program; /* its file, without links */
+	const void *slot;    /* the eight bytes below FS */
+	bool (*map)(const char *path);
+	void (*unmap)(void);
+	/* One that is detached; 0, or an errno. */
+	int (*begin_thread)(void *(*run)(void *), void *arg);
 };
 
 /*
@@ -60,6 +73,12 @@ struct door {
 	/* These return a count or -errno, and take the flags of recvmsg and sendmsg. */
 	ssize_t (*recv)(int fd, const struct iovec *iov, int count, int flags);
 	ssize_t (*send)(int fd, const struct iovec *iov, int count, int flags);
+	/* Close an AF_UNIX socket that other users may have sent to, connected or listening, and wait for nobody. */
+	void (*turn_away)(int fd);
+	/* Not 0: at the other end of an AF_UNIX socket is a process that may stop this one: of our user, and in our
+	 * pid namespace. */
+	int (*may_stop_us)(int fd);
+	void (*unlisten)(int fd);
 	/* A TCP socket that was made past the engine, if it does not know it yet: `role` is an enum
 	 * tcp_role. Its hint is announced where it was accepted: *announced, for `forget`. */
 	void (*adopt)(int fd, uint32_t role, int *announced);
@@ -79,9 +98,10 @@ struct door {
 	 * gives this thread's turn away, once. -1: none,
 	 * and it is time to ask the kernel about all. A hint. */
 	int (*await_any)(const int *fds, int count);
-	/* Spins for a moment, where that may pay, until *word is `value`, or the ring of fd has bytes.
-	 * Not 0: it has. A hint. */
-	int (*await_word)(int fd, const _Atomic uint32_t *word, uint32_t value);
+	/* Spins for a moment, where that may pay, until one of the words has its value, or one of the
+	 * rings has bytes: the index of such a ring, else -1. A hint. */
+	int (*await_words)(const int *fds, const _Atomic uint32_t *const *words,
+			   const uint32_t *values, int count);
 	/* In between no handler of the program runs in this thread. They nest. */
 	void (*hold_signals)(void);
 	void (*release_signals)(void);
@@ -102,6 +122,9 @@ struct door {
 	int (*move)(int fd, const struct door_key *key, uint64_t offset,
 		    struct door_span *span);
 	void (*unregister)(const void *at, size_t bytes);
+	/* For the loader of statically linked Go programs: leads the program's system calls here.
+	 * Not 0: it may begin. 0: it is not mapped, and will be executed, on TCP; NULL asks for that. */
+	int (*go_join)(const struct door_go *go);
 };
 
 #endif

@@ -12,17 +12,17 @@
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/foreign.h"
+#include "preload/go_exec.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
 
 #define EXEC_WAIT_MS 500
 
-static struct sock *survivor(int fd)
+static bool survives(struct sock *s, int fd)
 {
-	struct sock *s = fd_sock(fd);
 	int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
 
-	return flags >= 0 && !(flags & FD_CLOEXEC) ? s : NULL;
+	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
 static ssize_t wait_until(struct sock *s, int fd, int64_t end)
@@ -33,13 +33,29 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 }
 
 /* False: there is no room to note it. */
-static bool withhold(struct spawning *w, int fd)
+static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t generation)
 {
 	if (w->count == HOOK_WITHHELD_MOST)
 		return false;
-	w->fds[w->count++] = fd;
+	if (!sock_number_begin(s, fd, generation))
+		return true; /* another thread has closed it */
+	w->of[w->count].s = s;
+	w->of[w->count].fd = fd;
+	w->of[w->count++].generation = generation;
 	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
+	sock_number_end(s);
 	return true;
+}
+
+static void sever(struct sock *s, int fd, uint32_t generation)
+{
+	/* The numbers of a child of vfork are its own, whatever its parent's threads close. */
+	if (hook_is_borrowed()) {
+		sock_sever(s, fd);
+	} else if (sock_number_begin(s, fd, generation)) {
+		sock_sever(s, fd);
+		sock_number_end(s);
+	}
 }
 
 /* Descriptors that survive go back to TCP, because the next image does not know them. `l` is that of
@@ -47,37 +63,26 @@ static bool withhold(struct spawning *w, int fd)
  * cannot go back are to be withheld from the child. */
 static bool exec_prepare(struct leaving *l, struct spawning *w)
 {
-	int limit = fd_limit(), saved = errno;
+	int saved = errno;
 	bool good = true;
 	int64_t end = 0;
 
 	ready_leaving();
-	for (int fd = 0; fd < limit; fd++) {
-		struct sock *s = survivor(fd);
-
-		if (s)
-			sock_ask_over(s, fd);
-	}
-	/* All are asked first, then waited for: one bound for all of them. */
-	for (int fd = 0; fd < limit; fd++) {
-		struct sock *s = survivor(fd);
-
-		if (s)
-			sock_hand_over(s, fd, VD_REASON_EXEC);
-		if (s && !end)
-			end = hook_now_ms() + EXEC_WAIT_MS;
-	}
-	for (int fd = 0; end && fd < limit; fd++) {
-		struct sock *s = survivor(fd);
+	if (sock_hand_over_each(survives, VD_REASON_EXEC))
+		end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
+	for (int fd = 0; end && fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		uint32_t generation = s ? sock_generation(s) : 0;
 
 		/* What goes along must not be asked for again. */
-		if (!s || (l && carry_has(l, s)) || wait_until(s, fd, end) <= 0)
+		if (!survives(s, fd) || (l && carry_has(l, s)) ||
+		    wait_until(s, fd, end) <= 0)
 			continue;
 		if (!l)
-			good = withhold(w, fd) && good;
+			good = withhold(w, s, fd, generation) && good;
 		else if (!carry_along(l, s, fd) && !l->error &&
 			 wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
-			sock_sever(s, fd);
+			sever(s, fd, generation);
 	}
 	errno = saved;
 	return good;
@@ -97,8 +102,12 @@ void hook_spawned(const struct spawning *w)
 {
 	int saved = errno;
 
-	for (unsigned i = 0; i < w->count; i++)
-		REAL(fcntl64)(w->fds[i], F_SETFD, 0);
+	for (unsigned i = 0; i < w->count; i++) {
+		if (!sock_number_begin(w->of[i].s, w->of[i].fd, w->of[i].generation))
+			continue;
+		REAL(fcntl64)(w->of[i].fd, F_SETFD, 0);
+		sock_number_end(w->of[i].s);
+	}
 	errno = saved;
 }
 
@@ -172,12 +181,19 @@ static int exec_refused(const struct leaving *l)
 HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
+	const char *named = path;
+	char *const *given;
 
 	if (!can_begin(path, argv, envp))
 		return REAL(execve)(path, argv, envp);
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
-	return exec_failed(&l,
-			   l.error ? exec_refused(&l) : REAL(execve)(path, argv, envp));
+	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
+	if (l.error)
+		return exec_failed(&l, exec_refused(&l));
+	GO_EXEC(path, GO_EXEC_PATH, envp);
+	/* Where the loader cannot be executed, the program may be: on TCP. */
+	if (path != named)
+		REAL(execve)(path, argv, envp);
+	return exec_failed(&l, REAL(execve)(named, argv, given));
 }
 
 HOOK int execv(const char *path, char *const argv[])
@@ -188,12 +204,18 @@ HOOK int execv(const char *path, char *const argv[])
 HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
+	const char *named = file;
+	char *const *given;
 
 	if (!can_begin(file, argv, envp))
 		return REAL(execvpe)(file, argv, envp);
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
-	return exec_failed(&l,
-			   l.error ? exec_refused(&l) : REAL(execvpe)(file, argv, envp));
+	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
+	if (l.error)
+		return exec_failed(&l, exec_refused(&l));
+	GO_EXEC(file, GO_EXEC_SEARCH, envp);
+	if (file != named)
+		REAL(execvpe)(file, argv, envp);
+	return exec_failed(&l, REAL(execvpe)(named, argv, given));
 }
 
 HOOK int execvp(const char *file, char *const argv[])
@@ -269,15 +291,20 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		     const posix_spawnattr_t *attr, char *const argv[],
 		     char *const envp[])
 {
+	const char *named = path;
+	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
 
 	if (can_begin(path, argv, envp)) {
-		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+		GO_EXEC(path, GO_EXEC_PATH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}
 	r = REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
+	if (r != 0 && path != named)
+		r = REAL(posix_spawn)(pid, named, actions, attr, argv, given);
 	hook_spawned(&w);
 	return r;
 }
@@ -287,15 +314,20 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		      const posix_spawnattr_t *attr, char *const argv[],
 		      char *const envp[])
 {
+	const char *named = file;
+	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
 
 	if (can_begin(file, argv, envp)) {
-		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+		GO_EXEC(file, GO_EXEC_SEARCH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}
 	r = REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
+	if (r != 0 && file != named)
+		r = REAL(posix_spawnp)(pid, named, actions, attr, argv, given);
 	hook_spawned(&w);
 	return r;
 }
@@ -329,15 +361,22 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		     char *const envp[])
 {
 	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawn");
-	struct spawning w;
+	const char *named = path;
+	char *const *given = envp;
+	struct spawning w = {0};
 	int r = EAGAIN;
 
 	if (!call)
 		return ENOSYS;
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-	if (!hook_spawning(&w))
-		return r;
+	if (can_begin(path, argv, envp)) {
+		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
+		GO_EXEC(path, GO_EXEC_PATH_OF_CHILD, envp);
+		if (!hook_spawning(&w))
+			return r;
+	}
 	r = call(pidfd, path, actions, attr, argv, envp);
+	if (r != 0 && path != named)
+		r = call(pidfd, named, actions, attr, argv, given);
 	hook_spawned(&w);
 	return r;
 }
@@ -348,15 +387,22 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		      char *const envp[])
 {
 	pidfd_spawn_call *call = pidfd_spawn_of("pidfd_spawnp");
-	struct spawning w;
+	const char *named = file;
+	char *const *given = envp;
+	struct spawning w = {0};
 	int r = EAGAIN;
 
 	if (!call)
 		return ENOSYS;
-	envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-	if (!hook_spawning(&w))
-		return r;
+	if (can_begin(file, argv, envp)) {
+		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
+		GO_EXEC(file, GO_EXEC_SEARCH_OF_CHILD, envp);
+		if (!hook_spawning(&w))
+			return r;
+	}
 	r = call(pidfd, file, actions, attr, argv, envp);
+	if (r != 0 && file != named)
+		r = call(pidfd, named, actions, attr, argv, given);
 	hook_spawned(&w);
 	return r;
 }

@@ -10,27 +10,22 @@
 /* A peer that does not call us in this time cannot be waited for. */
 #define TAKE_DOWN_MS 500
 
-/* Not NONE: every socket of this process is kept on TCP, with this reason. */
-static _Atomic uint32_t refuse_reason;
+/* Every socket of this process is kept on TCP, with this reason. */
+_Atomic uint32_t hook_refuse_reason NEAR_DATA;
 
 _Atomic bool hook_is_short;
 
 /* One past the highest number that was ever a socket or an epoll instance of ours. */
-static _Atomic int known_end FORK_DATA;
+_Atomic int hook_ever_known FORK_DATA;
 
 void hook_known(int fd)
 {
-	int end = load_relaxed(&known_end);
+	int end = load_relaxed(&hook_ever_known);
 
 	while (fd >= end && !atomic_compare_exchange_weak_explicit(
-				    &known_end, &end, fd + 1, memory_order_relaxed,
+				    &hook_ever_known, &end, fd + 1, memory_order_relaxed,
 				    memory_order_relaxed))
 		;
-}
-
-int hook_known_end(void)
-{
-	return load_relaxed(&known_end);
 }
 
 ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason)
@@ -90,12 +85,12 @@ bool hook_make_room(int need, int from, struct sock_room *room)
 }
 
 /* Loads of libraries under way whose calls may go past us. */
-static _Atomic int holds;
+_Atomic int hook_holds NEAR_DATA;
 
 bool hook_hold_begin(void)
 {
 	/* Sequentially consistent, before the look: who comes later sees it. */
-	atomic_fetch_add(&holds, 1);
+	atomic_fetch_add(&hook_holds, 1);
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		if (fd_sock(fd)) {
 			hook_hold_end();
@@ -107,27 +102,23 @@ bool hook_hold_begin(void)
 
 void hook_hold_end(void)
 {
-	atomic_fetch_sub(&holds, 1);
+	atomic_fetch_sub(&hook_holds, 1);
+}
+
+static bool is_any(struct sock *s, int fd)
+{
+	(void)s;
+	(void)fd;
+	return true;
 }
 
 void hook_refuse_all(enum vd_reason reason)
 {
 	int64_t end = 0, left;
 
-	atomic_store(&refuse_reason, reason);
-	for (int fd = 0; fd < fd_limit(); fd++) {
-		struct sock *s = fd_sock(fd);
-
-		if (s)
-			sock_ask_over(s, fd);
-	}
-	for (int fd = 0; fd < fd_limit(); fd++) {
-		struct sock *s = fd_sock(fd);
-
-		if (s)
-			sock_hand_over(s, fd, reason);
-	}
-	/* All are asked first, then waited for: one bound for all of them. */
+	atomic_store(&hook_refuse_reason, reason);
+	sock_hand_over_each(is_any, reason);
+	/* One bound for all of them. */
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 
@@ -150,17 +141,17 @@ struct sock *hook_sock_now(int fd)
 
 bool hook_refuses(void)
 {
-	return load_relaxed(&refuse_reason) != VD_REASON_NONE;
+	return load_relaxed(&hook_refuse_reason) != VD_REASON_NONE;
 }
 
-NEAR_CODE void hook_took(int fd)
+void hook_took_slow(int fd)
 {
 	struct sock *s = fd_sock(fd);
-	uint32_t reason = load_relaxed(&refuse_reason);
+	uint32_t reason = load_relaxed(&hook_refuse_reason);
 
 	if (!s)
 		return;
-	if (!reason && atomic_load(&holds))
+	if (!reason && atomic_load(&hook_holds))
 		reason = VD_REASON_DEEPBIND;
 	hook_known(fd);
 	/* libc and child processes use these numbers past every symbol of ours. */
@@ -170,20 +161,37 @@ NEAR_CODE void hook_took(int fd)
 		sock_hand_over(s, fd, (enum vd_reason)reason);
 }
 
-NEAR_CODE bool hook_closing(int fd)
+static __attribute__((noinline)) bool closing_slow(int fd)
 {
 	int saved = errno;
 	bool ok = true;
 
-	if (fd < 0 || hook_is_borrowed())
-		return true;
-	if (fds_is_ours(fd))
-		return false;
 	ready_closing(fd);
 	announce_closing(fd);
 	ok = fd_closing(fd);
 	errno = saved;
 	return ok;
+}
+
+NEAR_CODE bool hook_closing(int fd)
+{
+	if (fd < 0 || hook_is_borrowed())
+		return true;
+	if (fds_is_ours(fd))
+		return false;
+	return (!instance_at(fd) && fd_closing_short(fd)) || closing_slow(fd);
+}
+
+void hook_closing_stream(FILE *f)
+{
+	int saved = errno, fd = fileno(f);
+
+	if (fd_sock(fd) && !hook_is_borrowed()) {
+		/* The last words come after the last bytes. */
+		fflush(f);
+		hook_closing(fd);
+	}
+	errno = saved;
 }
 
 void hook_duplicated(int oldfd, int newfd)

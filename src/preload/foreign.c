@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program whose loader cannot take this library is started without it in LD_PRELOAD.
+/* A program whose loader cannot take this library is started with the one that it can take in
+ * LD_PRELOAD, or with none.
  *
- * The loader of musl ends a program where a library that is to be preloaded lacks a symbol, and
- * glibc's complains about one of another word size, or one that is not there (after chroot).
- * Without Viaduct such a program runs, so it has to run here: on TCP.
+ * There is one library for programs of glibc, and one for those of musl, in one folder. The loader of
+ * musl ends a program where a library that is to be preloaded lacks a symbol, and that of glibc where
+ * what it needs is not there. glibc's complains about one of another word size, or one that is not there
+ * (after chroot). Without Viaduct such a program runs, so it has to run here: on TCP, if need be.
  */
 #include <elf.h>
 #include <fcntl.h>
@@ -31,7 +33,18 @@ struct look {
 	char head[1024];
 };
 
-static const char own_loader[] = "ld-linux-x86-64.so.2";
+#define NAME_GLIBC "libviaduct-preload.so"
+#define NAME_MUSL  "libviaduct-preload-musl.so"
+#ifdef __GLIBC__
+static const char own_loader[] = PROGRAM_LOADER_GLIBC, other_name[] = NAME_MUSL;
+#else
+static const char own_loader[] = PROGRAM_LOADER_MUSL, other_name[] = NAME_GLIBC;
+#endif
+/* How much longer a path can be that stands in the place of this library's. */
+#define LONGER (sizeof(NAME_MUSL) - sizeof(NAME_GLIBC))
+
+/* What a program can take. */
+enum taken { TAKES_OWN, TAKES_OTHER, TAKES_NONE };
 
 static bool is_preload(const char *setting)
 {
@@ -73,17 +86,60 @@ static bool is_loader(const char *path)
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 
 	return (strncmp(base, "ld-", 3) == 0 && strcmp(base, own_loader) != 0) ||
-	       strcmp(base, "libc.so") == 0;
+	       (strcmp(base, "libc.so") == 0 &&
+		strcmp(own_loader, PROGRAM_LOADER_MUSL) != 0);
 }
 
-static bool is_foreign(struct look *k)
+static enum taken taken_by(struct look *k)
 {
+	enum taken glibc = TAKES_OWN, musl = TAKES_OTHER;
+
 	if (is_usual(k))
-		return false;
+		return TAKES_OWN;
+#ifndef __GLIBC__
+	glibc = TAKES_OTHER;
+	musl = TAKES_OWN;
+#endif
 	program_inspect(k->path, false, &k->program);
-	return k->program.kind == PROGRAM_OTHER_LIBC ||
-	       k->program.kind == PROGRAM_OTHER_CLASS ||
-	       (k->program.kind == PROGRAM_STATIC && is_loader(k->program.path));
+	switch (k->program.kind) {
+	case PROGRAM_OK:
+	case PROGRAM_GO:
+		return glibc;
+	case PROGRAM_MUSL:
+		return musl;
+	case PROGRAM_OTHER_LIBC:
+	case PROGRAM_OTHER_CLASS:
+		return TAKES_NONE;
+	case PROGRAM_STATIC:
+		return is_loader(k->program.path) ? TAKES_NONE : TAKES_OWN;
+	default:
+		return TAKES_OWN;
+	}
+}
+
+/* The library for programs of the other C library, which may be missing. False: no path. */
+static bool other_path(char *path, size_t size)
+{
+	const char *own = carry_own_path(), *slash = own ? strrchr(own, '/') : NULL;
+
+	return slash && snprintf(path, size, "%.*s/%s", (int)(slash - own), own,
+				 other_name) < (int)size;
+}
+
+static bool is_there(const char *path)
+{
+	return access(path, R_OK) == 0;
+}
+
+bool foreign_takes(enum program_kind kind)
+{
+	char path[PATH_MAX];
+
+	if (kind != PROGRAM_OK && kind != PROGRAM_MUSL)
+		return false;
+	if ((kind == PROGRAM_OK) == (strcmp(own_loader, PROGRAM_LOADER_GLIBC) == 0))
+		return true;
+	return other_path(path, sizeof(path)) && is_there(path);
 }
 
 static bool target_path(struct look *k, int dir, const char *path, bool search)
@@ -98,89 +154,133 @@ static bool target_path(struct look *k, int dir, const char *path, bool search)
 			path) < PATH_MAX;
 }
 
-static bool cannot_take_it(int dir, const char *path, bool search)
+static enum taken look_at(struct look *k, int dir, const char *path, bool search)
+{
+	enum taken t = target_path(k, dir, path, search) ? taken_by(k) : TAKES_OWN;
+	bool lacks;
+
+	if (t == TAKES_OWN)
+		return t;
+	lacks = t == TAKES_OTHER &&
+		!(other_path(k->path, sizeof(k->path)) && is_there(k->path));
+	if (t == TAKES_OTHER && !lacks)
+		return t;
+	if (log_level_now >= LOG_INFO)
+		log_line_apart(LOG_INFO,
+			       "exec: %s runs on TCP: %s cannot be %s there%s%s",
+			       k->program.path, lacks ? other_name : "the library",
+			       lacks ? "found, as it would be" : "loaded",
+			       *k->program.detail ? ": " : "", k->program.detail);
+	return TAKES_NONE;
+}
+
+static enum taken target_takes(int dir, const char *path, bool search)
 {
 	struct look *k;
 	struct stat own;
-	bool foreign;
+	enum taken t;
 
 	if (stat(carry_own_path(), &own) != 0) {
 		if (log_level_now >= LOG_INFO)
 			log_line_apart(LOG_INFO,
 				       "exec: %s runs on TCP: %s is not to be seen there",
 				       path, carry_own_path());
-		return true;
+		return TAKES_NONE;
 	}
 	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 		 -1, 0);
 	if (k == MAP_FAILED)
-		return false;
-	foreign = target_path(k, dir, path, search) && is_foreign(k);
-	if (foreign && log_level_now >= LOG_INFO)
-		log_line_apart(LOG_INFO,
-			       "exec: %s runs on TCP: libviaduct-preload.so cannot be "
-			       "loaded there%s%s",
-			       k->program.path, *k->program.detail ? ": " : "",
-			       k->program.detail);
+		return TAKES_OWN;
+	t = look_at(k, dir, path, search);
 	munmap(k, sizeof(*k));
-	return foreign;
+	return t;
 }
 
 /* ---- the environment ---- */
 
-size_t foreign_room(int dir, const char *path, bool search, char *const envp[])
+size_t foreign_room(int dir, const char *path, bool search, char *const envp[],
+		    bool *swaps)
 {
 	size_t settings = 0, text = 0;
+	enum taken t = TAKES_OWN;
 	int saved = errno;
-	bool foreign;
 
 	if (!path || !envp || !carry_own_path())
 		return 0;
 	for (; envp[settings]; settings++)
 		if (is_preload(envp[settings]) &&
-		    carry_is_listed(envp[settings] + sizeof(PRELOAD) - 1))
-			text += strlen(envp[settings]) + 1;
-	foreign = text && cannot_take_it(dir, path, search);
+		    carry_is_listed(envp[settings] + sizeof(PRELOAD) - 1)) {
+			size_t len = strlen(envp[settings]);
+
+			/* It may be there more than once. */
+			text += len + 1 + len / strlen(carry_own_path()) * LONGER;
+		}
+	if (text)
+		t = target_takes(dir, path, search);
 	errno = saved;
-	return foreign ? (settings + 1) * sizeof(char *) + text : 0;
+	*swaps = t == TAKES_OTHER;
+	return t == TAKES_OWN ? 0 : (settings + 1) * sizeof(char *) + text;
 }
 
-/* This library, or its module for RPC, which lies beside it. */
-static bool is_ours(const char *path, size_t len)
+/* This library. */
+static bool is_own(const char *path, size_t len)
 {
-	static const char module[] = "/libviaduct-rpc.so";
 	const char *own = carry_own_path();
 
-	return (len == strlen(own) && memcmp(path, own, len) == 0) ||
-	       (len >= sizeof(module) - 1 && memcmp(path + len - (sizeof(module) - 1),
-						    module, sizeof(module) - 1) == 0);
+	return len == strlen(own) && memcmp(path, own, len) == 0;
 }
 
-/* The list without this library; NULL when nothing is left of it. Writes behind `text`. */
-static char *without_us(const char *setting, char **text)
+/* Its module for RPC, which lies beside it, and is for programs of glibc. */
+static bool is_module(const char *path, size_t len)
+{
+	static const char module[] = "/libviaduct-rpc.so";
+
+	return len >= sizeof(module) - 1 &&
+	       memcmp(path + len - (sizeof(module) - 1), module, sizeof(module) - 1) == 0;
+}
+
+/* Puts what stands for one path of the list at `to`. Returns its end. */
+static char *put_path(char *to, const char *path, size_t len, bool swaps)
+{
+	const char *own = carry_own_path();
+	size_t folder = (size_t)(strrchr(own, '/') + 1 - own);
+
+	if (is_own(path, len) && !swaps)
+		return to;
+	if (is_own(path, len)) {
+		memcpy(to, own, folder);
+		return stpcpy(to + folder, other_name);
+	}
+	if (is_module(path, len))
+		return to;
+	memcpy(to, path, len);
+	return to + len;
+}
+
+/* The list as it is to be; NULL when nothing is left of it. Writes behind `text`. */
+static char *list_for(const char *setting, bool swaps, char **text)
 {
 	const char *at = setting + sizeof(PRELOAD) - 1;
-	char *begin = *text, *to = stpcpy(begin, PRELOAD);
-	bool some = false;
+	char *begin = *text, *to = stpcpy(begin, PRELOAD), *first = to;
 
 	while (*at) {
 		size_t n = strcspn(at, " :");
+		char *from = to > first ? to + 1 : to, *end;
 
-		if (n && !is_ours(at, n)) {
-			if (some)
-				*to++ = ':';
-			memcpy(to, at, n);
-			to += n;
-			some = true;
+		end = n ? put_path(from, at, n, swaps) : from;
+		if (end > from) {
+			if (from > to)
+				*to = ':';
+			to = end;
 		}
 		at += n + (at[n] != '\0');
 	}
-	*to++ = '\0';
-	*text = to;
-	return some ? begin : NULL;
+	*to = '\0';
+	*text = to + 1;
+	return to > first ? begin : NULL;
 }
 
-char *const *foreign_environment(char *const envp[], void *room)
+char *const *foreign_environment(char *const envp[], bool swaps, void *room)
 {
 	char **list = room, *text;
 	size_t n = 0;
@@ -192,7 +292,7 @@ char *const *foreign_environment(char *const envp[], void *room)
 	for (; *envp; envp++) {
 		char *setting =
 			is_preload(*envp) && carry_is_listed(*envp + sizeof(PRELOAD) - 1)
-				? without_us(*envp, &text)
+				? list_for(*envp, swaps, &text)
 				: *envp;
 
 		if (setting)

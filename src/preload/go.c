@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Points the system calls of a dynamically linked Go program at this library. */
+/* Points the system calls of a Go program at this library. */
 #include "preload/go.h"
 
 #include <pthread.h>
@@ -12,12 +12,15 @@
 
 #include "base/go_text.h"
 #include "preload/hook.h"
+#include "preload/syscall.h"
 
 #define STEP	   (64ull << 10)
 #define REACH	   (1ull << 30)
 #define JUMP_BYTES 16
 
-uint64_t go_back_syscall6, go_back_vfork;
+uint64_t go_back_syscall6, go_back_vfork, go_back_settls, go_back_clone;
+const uint8_t *go_kinds = hook_kinds;
+bool go_is_static;
 _Atomic uint64_t go_main_fs;
 
 static void (*const entries[GO_PLACES])(void) = {
@@ -28,6 +31,10 @@ static void (*const entries[GO_PLACES])(void) = {
 	[GO_EPOLL_CREATE1] = go_entry_epoll_create1,
 	[GO_EPOLL_CTL] = go_entry_epoll_ctl,
 	[GO_EPOLL_WAIT] = go_entry_epoll_wait,
+	[GO_SETTLS] = go_entry_settls,
+	[GO_CLONE] = go_entry_clone,
+	[GO_EXIT_THREAD] = go_entry_exit_thread,
+	[GO_SIGACTION] = go_entry_sigaction,
 };
 
 /* A page below the program, where its five-byte jumps reach. */
@@ -73,8 +80,8 @@ static bool protect(const struct go_text *t, uint64_t load, int protection)
 static bool is_as_in_file(const struct go_text *t, uint64_t load)
 {
 	for (unsigned i = 0; i < GO_PLACES; i++)
-		if (t->at[i] && memcmp((void *)(load + t->at[i]), go_text_bytes(i),
-				       GO_PATCH_BYTES) != 0)
+		if (t->at[i] &&
+		    memcmp((void *)(load + t->at[i]), t->was[i], GO_PATCH_BYTES) != 0)
 			return false;
 	return true;
 }
@@ -93,32 +100,38 @@ static void put_jumps(const struct go_text *t, uint64_t load, const unsigned cha
 	}
 }
 
-const char *go_join(uint64_t load)
+const char *go_change(const struct go_text *text, uint64_t load)
 {
 	unsigned char *page;
+
+	if (!is_as_in_file(text, load))
+		return "its code is not as in its file";
+	page = page_near(load + text->at[GO_SYSCALL6]);
+	if (!page)
+		return "there is no room near its code";
+	for (unsigned i = 0; i < GO_PLACES; i++)
+		put_jump(page + (size_t)i * JUMP_BYTES, entries[i]);
+	go_back_syscall6 = load + text->at[GO_SYSCALL6] + 8;
+	go_back_vfork = load + text->at[GO_VFORK] + 10;
+	if (mprotect(page, CRIT_PAGE_BYTES, PROT_READ | PROT_EXEC) != 0 ||
+	    !protect(text, load, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+		protect(text, load, PROT_READ | PROT_EXEC);
+		munmap(page, CRIT_PAGE_BYTES);
+		return "its code cannot be changed";
+	}
+	put_jumps(text, load, page);
+	protect(text, load, PROT_READ | PROT_EXEC);
+	return NULL;
+}
+
+const char *go_join(uint64_t load_address)
+{
 	struct go_text text;
 
 	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
 		return "this processor or kernel has no rdfsbase";
 	if (go_text_find("/proc/self/exe", &text) != 0)
 		return text.lacks;
-	if (!is_as_in_file(&text, load))
-		return "its code is not as in its file";
-	page = page_near(load + text.at[GO_SYSCALL6]);
-	if (!page)
-		return "there is no room near its code";
-	for (unsigned i = 0; i < GO_PLACES; i++)
-		put_jump(page + (size_t)i * JUMP_BYTES, entries[i]);
-	go_back_syscall6 = load + text.at[GO_SYSCALL6] + 8;
-	go_back_vfork = load + text.at[GO_VFORK] + 10;
 	go_main_fs = (uint64_t)pthread_self();
-	if (mprotect(page, CRIT_PAGE_BYTES, PROT_READ | PROT_EXEC) != 0 ||
-	    !protect(&text, load, PROT_READ | PROT_WRITE | PROT_EXEC)) {
-		protect(&text, load, PROT_READ | PROT_EXEC);
-		munmap(page, CRIT_PAGE_BYTES);
-		return "its code cannot be changed";
-	}
-	put_jumps(&text, load, page);
-	protect(&text, load, PROT_READ | PROT_EXEC);
-	return NULL;
+	return go_change(&text, load_address);
 }

@@ -10,6 +10,25 @@
  * go_entry.c. Once, from the constructor. NULL, or why nothing has been changed. */
 const char *go_join(uint64_t load_address);
 
+/* Changes the code of a program that is in memory. NULL, or why nothing has been changed. */
+struct go_text;
+const char *go_change(const struct go_text *text, uint64_t load_address);
+
+/* ---- statically linked programs (go_static.c) ---- */
+
+/* As struct door has it. */
+struct door_go;
+int go_static_join(const struct door_go *go);
+extern bool go_is_static;
+/* A call that may name /proc/self/exe. True when *result is its result; else the arguments may have
+ * changed. */
+bool go_own_file(long nr, long *a, long *result);
+/* This thread has a stack for its calls that is not to be given back by itself. */
+void go_stack_is_lent(void);
+
+/* As hook_kinds: the numbers that come to C. */
+extern const uint8_t *go_kinds;
+
 /* The entries, jumped to in the place of a system call. */
 void go_entry_syscall6(void);
 void go_entry_vfork(void);
@@ -18,11 +37,17 @@ void go_entry_epoll_create(void);
 void go_entry_epoll_create1(void);
 void go_entry_epoll_ctl(void);
 void go_entry_epoll_wait(void);
+void go_entry_settls(void);
+void go_entry_clone(void);
+void go_entry_exit_thread(void);
+void go_entry_sigaction(void);
 
 /* Where these go on in the program. */
-extern uint64_t go_back_syscall6, go_back_vfork;
+extern uint64_t go_back_syscall6, go_back_vfork, go_back_settls, go_back_clone;
 /* The main thread's FS as the C library has set it, until a call of that thread has shown that Go
  * leaves it alone; then 0. Until then all calls go straight to the kernel. */
 extern _Atomic uint64_t go_main_fs;
+
+#define GO_TLS _Thread_local __attribute__((tls_model("initial-exec"), used))
 
 #endif

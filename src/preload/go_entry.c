@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/sigsafe.h"
+#include "conn/brief.h"
 #include "conn/slot.h"
 #include "preload/go.h"
 #include "preload/hook.h"
@@ -22,7 +23,6 @@
 
 #define STACK_BYTES 262144 /* as in the assembly below */
 
-#define GO_TLS _Thread_local __attribute__((tls_model("initial-exec"), used))
 /* Where this thread's own stack begins, or 0: in use, or there is none yet. */
 GO_TLS uint64_t go_stack;
 /* Its memory, or 0. */
@@ -44,6 +44,11 @@ static void make_key(void)
 	has_key = pthread_key_create(&stack_key, thread_ends) == 0;
 }
 
+void go_stack_is_lent(void)
+{
+	is_kept = true;
+}
+
 static void keep(void)
 {
 	pthread_once(&key_once, make_key);
@@ -63,6 +68,14 @@ static bool declines_splice(int from)
 	return s && (s->wire || atomic_load(&s->slot->phase) != SLOT_FINAL);
 }
 
+/* A goroutine that is told that nothing is there is parked, and a thread goes to sleep in its place. */
+static struct sock *look(int fd, size_t room)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s && !hook_is_borrowed() && brief_look(s, room) ? s : NULL;
+}
+
 static long answer(long result)
 {
 	return result == -1 ? -errno : result;
@@ -72,15 +85,21 @@ long go_call(long nr, long a, long b, long c, long d, long e, long f);
 __attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
 				   long f)
 {
+	long args[6] = {a, b, c, d, e, f}, result;
+	struct sock *looked = NULL;
 	int saved = errno;
-	long result;
 
 	if (__builtin_expect(!is_kept, 0))
 		keep();
+	if (nr == SYS_read)
+		looked = look((int)a, (size_t)c);
 	if (nr == SYS_splice && declines_splice((int)a))
 		result = -EINVAL;
-	else
-		result = answer(hook_syscall(nr, a, b, c, d, e, f));
+	else if (!go_is_static || !go_own_file(nr, args, &result))
+		result = answer(hook_syscall(nr, args[0], args[1], args[2], args[3],
+					     args[4], args[5]));
+	if (looked)
+		brief_end(looked);
 	errno = saved;
 	return result;
 }
@@ -129,7 +148,7 @@ __asm__(".pushsection .text\n"
 	".if \\raw == 0\n"
 	"	cmpq hook_kinds_count(%rip), %rax\n"
 	"	jae 8f\n"
-	"	leaq hook_kinds(%rip), %rcx\n"
+	"	movq go_kinds(%rip), %rcx\n"
 	"	cmpb $0, (%rcx,%rax)\n"
 	"	je 8f\n"
 	".endif\n"
@@ -298,5 +317,95 @@ __asm__(".pushsection .text\n"
 	"	movl %eax, 32(%rsp)\n"
 	"	ret\n"
 	"GO_END go_entry_epoll_wait\n"
+
+	/* settls: FS stays, and the look of rt0_go finds what it expects. */
+	"GO_BEGIN go_entry_settls\n"
+	"	movq $0x123, -8(%rsi)\n"
+	"	xorl %eax, %eax\n"
+	"	jmp *go_back_settls(%rip)\n"
+	"GO_END go_entry_settls\n"
+
+	/* m is in r13, the function in r12; rdx and r10 are 0. */
+	"GO_BEGIN go_entry_clone\n"
+	"	movl $56, %eax\n"
+	"	movq %r13, %rdx\n"
+	"	movq %r12, %r10\n"
+	"	GO_CALL go_thread, 1\n"
+	"	movq $-11, %rax\n"		/* -EAGAIN */
+	"9:	jmp *go_back_clone(%rip)\n"
+	"GO_END go_entry_clone\n"
+
+	/* Go's handlers of signals set others, as to end by a signal: then this thread's stack may be in
+	 * use, and the one that they run on has room. */
+	"GO_BEGIN go_entry_sigaction\n"
+	"	movl $13, %eax\n"
+	"	GO_CALL go_sigaction, 1\n"
+	"	pushq %rbp\n"
+	"	movq %rsp, %rbp\n"
+	"	andq $-16, %rsp\n"
+	"	movq %r10, %r8\n"
+	"	movq %rdx, %rcx\n"
+	"	movq %rsi, %rdx\n"
+	"	movq %rdi, %rsi\n"
+	"	movl $13, %edi\n"
+	"	call go_sigaction\n"
+	"	movq %rbp, %rsp\n"
+	"	popq %rbp\n"
+	"	xorps %xmm15, %xmm15\n"
+	"9:	movl %eax, 40(%rsp)\n"
+	"	ret\n"
+	"GO_END go_entry_sigaction\n"
+
+	/* What lies above go_home is of thread_begin; the room below is this thread's for its calls.
+	 * In runtime.clone it goes on as the child would. */
+	"GO_BEGIN go_thread_enter\n"
+	"	pushq %rbx\n"
+	"	pushq %rbp\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq go_home@gottpoff(%rip), %rax\n"
+	"	movq %rsp, %fs:(%rax)\n"
+	"	movq %rsp, %r11\n"
+	"	andq $-64, %r11\n"
+	"	movq go_stack@gottpoff(%rip), %rax\n"
+	"	movq %r11, %fs:(%rax)\n"
+	"	subq $262144, %r11\n"
+	"	movq go_memory@gottpoff(%rip), %rax\n"
+	"	movq %r11, %fs:(%rax)\n"
+	"	movq %rsi, %r13\n"
+	"	movq %rdx, %r12\n"
+	"	movq %rcx, %r9\n"
+	"	movq %rdi, %rsi\n"
+	"	xorl %eax, %eax\n"
+	"	xorl %ebp, %ebp\n"
+	"	jmp *go_back_clone(%rip)\n"
+	"GO_END go_thread_enter\n"
+
+	/* rax: to be 0 when the thread's stack is no longer used. Its signals are blocked. */
+	"GO_BEGIN go_entry_exit_thread\n"
+	"	movq go_home@gottpoff(%rip), %rcx\n"
+	"	movq %fs:(%rcx), %rcx\n"
+	"	testq %rcx, %rcx\n"
+	"	jz 1f\n"
+	"	movq %rcx, %rsp\n"
+	"	movl $0, (%rax)\n"
+	"	movq go_stack@gottpoff(%rip), %rcx\n"
+	"	movq $0, %fs:(%rcx)\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbp\n"
+	"	popq %rbx\n"
+	"	cld\n"
+	"	ret\n"
+	"1:	movl $0, (%rax)\n"
+	"	xorl %edi, %edi\n"
+	"	movl $60, %eax\n"
+	"	syscall\n"
+	"	hlt\n"
+	"GO_END go_entry_exit_thread\n"
 	".popsection\n");
 /* clang-format on */

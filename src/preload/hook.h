@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fds.h"
 #include "base/real.h"
+#include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
 
@@ -80,6 +81,13 @@ static inline void hook_cancel_restore(void *state)
 		answer_;                                                                 \
 	})
 
+/* A call that is one in glibc, and none in musl. */
+#ifdef __GLIBC__
+#define HOOK_DEAF_ON_MUSL(call) (call)
+#else
+#define HOOK_DEAF_ON_MUSL(call) HOOK_DEAF(call)
+#endif
+
 /* ---- a call that the kernel does for us, counted ---- */
 
 /* The kernel's call has told of an error, which then no other call tells. */
@@ -106,19 +114,19 @@ struct sock *hook_sock_now(int fd);
  * with what fd is by then, since a signal handler may have closed it: s is set to that.
  */
 #define HOOK_WAY(enter, over, s, fd, kernel, direct)                                     \
+	HOOK_WAY_ON(enter(s, fd), enter, over, s, fd, kernel, direct)
+/* The same where the first look has been made. */
+#define HOOK_WAY_ON(way, enter, over, s, fd, kernel, direct)                             \
 	__extension__({                                                                  \
 		ssize_t moved_;                                                          \
-		enum sock_way way_;                                                      \
-		while ((way_ = enter(s, fd)) == SOCK_DIRECT) {                           \
+		enum sock_way way_ = (way);                                              \
+		while (way_ == SOCK_DIRECT) {                                            \
 			hook_cancel_point();                                             \
 			moved_ = (direct);                                               \
 			if (__builtin_expect(moved_ != SOCK_KERNEL, 1))                  \
 				break;                                                   \
 			(s) = hook_sock_now(fd);                                         \
-			if (!(s)) {                                                      \
-				way_ = SOCK_PLAIN;                                       \
-				break;                                                   \
-			}                                                                \
+			way_ = (s) ? enter(s, fd) : SOCK_PLAIN;                          \
 		}                                                                        \
 		if (way_ == SOCK_DIRECT) {                                               \
 			moved_ = ret_errno(moved_);                                      \
@@ -129,6 +137,39 @@ struct sock *hook_sock_now(int fd);
 		}                                                                        \
 		moved_;                                                                  \
 	})
+/*
+ * What such an operation is for a function that is called often, in parts: name_ring and name_tcp, with
+ * which the function ends, so that it saves no registers; and name_on, the rest. `args` are the function's
+ * own, and begin with fd.
+ */
+#define HOOK_LIST(...) __VA_ARGS__
+#define HOOK_PARTS(name, enter, over, params, args, kernel, direct)                      \
+	static __attribute__((noinline))                                                 \
+	ssize_t name##_on(HOOK_LIST params, struct sock *s, enum sock_way way)           \
+	{                                                                                \
+		return HOOK_WAY_ON(way, enter, over, s, fd, kernel, direct);             \
+	}                                                                                \
+	NEAR_MOVE static __attribute__((noinline))                                       \
+	ssize_t name##_tcp(HOOK_LIST params, struct sock *s)                             \
+	{                                                                                \
+		enum sock_way way = enter##_slow(s, fd);                                 \
+                                                                                         \
+		if (__builtin_expect(way != SOCK_COUNTED, 0))                            \
+			return name##_on(HOOK_LIST args, s, way);                        \
+		return hook_passed(s, COUNTED(over, s, kernel));                         \
+	}                                                                                \
+	NEAR_MOVE static __attribute__((noinline))                                       \
+	ssize_t name##_ring(HOOK_LIST params, struct sock *s)                            \
+	{                                                                                \
+		ssize_t moved;                                                           \
+                                                                                         \
+		hook_cancel_point();                                                     \
+		moved = (direct);                                                        \
+		if (__builtin_expect(moved != SOCK_KERNEL, 1))                           \
+			return ret_errno(moved);                                         \
+		s = hook_sock_now(fd);                                                   \
+		return s ? name##_on(HOOK_LIST args, s, enter(s, fd)) : (kernel);        \
+	}
 #define HOOK_RX(s, fd, kernel, direct)                                                   \
 	HOOK_WAY(rx_enter, counted_rx_over, s, fd, kernel, direct)
 #define HOOK_TX(s, fd, kernel, direct)                                                   \
@@ -137,12 +178,12 @@ struct sock *hook_sock_now(int fd);
 /* ---- process (process.c) ---- */
 
 /* False with VIADUCT=off, and before the constructor: no socket is ever ours. */
-extern bool hook_active;
+NEAR_EXTERN bool hook_active;
 /* Once: tables, settings and the handlers of forks. False: everything is to stay on TCP, also where
  * `suits` says so. True: whoever calls sets hook_active. */
 bool hook_begin(bool (*suits)(void));
 
-extern _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
+NEAR_EXTERN _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
 bool hook_is_borrowed_slow(void);
 
 /*
@@ -181,7 +222,11 @@ bool hook_is_alone(void);
 #define HOOK_WITHHELD_MOST 64
 struct spawning {
 	unsigned count;
-	int fds[HOOK_WITHHELD_MOST];
+	struct {
+		struct sock *s;
+		int fd;
+		uint32_t generation;
+	} of[HOOK_WITHHELD_MOST];
 };
 bool hook_spawning(struct spawning *w);
 void hook_spawned(const struct spawning *w);
@@ -240,12 +285,29 @@ bool hook_make_room(int need, int from, struct sock_room *room);
 /* A call has fetched fd from a process, which may be this one: it may be a socket of ours. */
 int hook_fetched(int fd);
 /* fd is a socket of ours from now on, or a new name of one. */
-void hook_took(int fd);
+void hook_took_slow(int fd);
+NEAR_EXTERN _Atomic uint32_t hook_refuse_reason; /* not NONE: of all sockets */
+NEAR_EXTERN _Atomic int hook_holds;		 /* see hook_hold_begin */
+NEAR_EXTERN _Atomic int hook_ever_known;	 /* what hook_known_end returns */
+static inline void hook_took(int fd)
+{
+	/* Sequentially consistent, the hold: see hook_hold_begin. */
+	if (__builtin_expect(fd <= 2 || atomic_load(&hook_holds) ||
+				     load_relaxed(&hook_refuse_reason) ||
+				     fd >= load_relaxed(&hook_ever_known),
+			     0))
+		hook_took_slow(fd);
+}
 /* fd is a socket or an epoll instance of ours; and one past the highest that ever was. */
 void hook_known(int fd);
-int hook_known_end(void);
+static inline int hook_known_end(void)
+{
+	return load_relaxed(&hook_ever_known);
+}
 /* Before the kernel closes fd. False when it is Viaduct's own and must stay. */
 bool hook_closing(int fd);
+/* Before libc closes the descriptor of a stream of its own. */
+void hook_closing_stream(FILE *f);
 /* After the kernel has made newfd a duplicate of oldfd. */
 void hook_duplicated(int oldfd, int newfd);
 /* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
@@ -266,6 +328,9 @@ static inline int64_t hook_now_ms(void)
 ssize_t hook_take_down(struct sock *s, int fd, enum vd_reason reason);
 /* The same, with what is unread, whatever the reason. */
 ssize_t hook_take_down_unread(struct sock *s, int fd, enum vd_reason reason);
+/* sendfile out of a connection, which the kernel allows into a pipe alone (splice.c). */
+ssize_t hook_sendfile_from(struct sock *from, int out, int in, off64_t *offset,
+			   size_t count);
 /* Takes it down, and waits longer where bytes are unread. True: some are left that only this process
  * can read, so that whoever else gets the descriptor is to get an error. */
 bool hook_is_stranded(struct sock *s, int fd, enum vd_reason reason);
@@ -336,6 +401,11 @@ int left_select_add(fd_set *in, const struct left_sets *was, int result);
 bool left_epoll_is_ready(int epfd);
 int left_epoll_add(int epfd, struct epoll_event *ev, int max, int n);
 
+/* ---- streams (stream.c) ---- */
+
+/* At the end of the process: what libc is about to write, while the connections are still there. */
+void stream_flush_all(void);
+
 /* ---- listeners (announce.c) ---- */
 
 void announce_listener(struct sock *s, int fd);
@@ -353,7 +423,7 @@ void announce_forked_child(void);
 bool announce_give_back(void);
 /* A connection was accepted from s: announces it again when that was withdrawn for want of
  * descriptors, and is no longer so. */
-extern _Atomic int announce_missing;
+NEAR_EXTERN _Atomic int announce_missing;
 void announce_again(struct sock *s, int fd);
 
 /* ---- memory of the program's (vector.c) ---- */

@@ -10,7 +10,6 @@
 #include "preload/carry.h"
 #include "preload/go.h"
 #include "preload/hook.h"
-#include "preload/stream.h"
 #include "settings/config.h"
 
 struct main_program {

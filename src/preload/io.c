@@ -2,6 +2,7 @@
 /* read, write and their vector forms, and sendfile. */
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -55,16 +56,20 @@ static __attribute__((noinline, cold)) ssize_t write_odd(struct sock *s, int fd,
 	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
 }
 
+HOOK_PARTS(read, rx_enter, counted_rx_over, (int fd, void *buf, size_t len),
+	   (fd, buf, len), REAL(read)(fd, buf, len),
+	   rx_recv(s, fd, &(struct iovec){buf, move_len(len)}, 1, 0))
+
 NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {buf, move_len(len)};
 
 	if (!s)
-		return hook_passed(s, REAL(read)(fd, buf, len));
+		return REAL(read)(fd, buf, len);
 	if (!hook_is_near(buf, len))
 		return read_odd(s, fd, buf, len);
-	return HOOK_RX(s, fd, REAL(read)(fd, buf, len), rx_recv(s, fd, &iov, 1, 0));
+	return gate_state(&s->slot->gate_rx) == GATE_RING ? read_ring(fd, buf, len, s)
+							  : read_tcp(fd, buf, len, s);
 }
 HOOK_ALIAS(__read, read);
 
@@ -79,16 +84,20 @@ HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
 		       hook_recv_vector(rx_recv, s, fd, iov, count, 0, total));
 }
 
+HOOK_PARTS(write, tx_enter, counted_tx_over, (int fd, const void *buf, size_t len),
+	   (fd, buf, len), REAL(write)(fd, buf, len),
+	   tx_send(s, fd, &(struct iovec){(void *)buf, move_len(len)}, 1, 0))
+
 NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {(void *)buf, move_len(len)};
 
 	if (!s)
-		return hook_passed(s, REAL(write)(fd, buf, len));
+		return REAL(write)(fd, buf, len);
 	if (!hook_is_near(buf, len))
 		return write_odd(s, fd, buf, len);
-	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
+	return gate_state(&s->slot->gate_tx) == GATE_RING ? write_ring(fd, buf, len, s)
+							  : write_tcp(fd, buf, len, s);
 }
 HOOK_ALIAS(__write, write);
 
@@ -101,6 +110,17 @@ NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 		return REAL(writev)(fd, iov, count);
 	return HOOK_TX(s, fd, REAL(writev)(fd, iov, count),
 		       tx_send(s, fd, iov, count, 0));
+}
+
+/* The C library's read and write past us, whatever the descriptor is. */
+HOOK int eventfd_read(int fd, eventfd_t *value)
+{
+	return read(fd, value, sizeof(*value)) == sizeof(*value) ? 0 : -1;
+}
+
+HOOK int eventfd_write(int fd, eventfd_t value)
+{
+	return write(fd, &value, sizeof(value)) == sizeof(value) ? 0 : -1;
 }
 
 /* Newer than some headers. */
@@ -222,8 +242,10 @@ static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 
 HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 {
-	struct sock *s = fd_sock(out);
+	struct sock *s = fd_sock(out), *from = fd_sock(in);
 
+	if (from && !s && count > 0 && count <= SSIZE_MAX)
+		return HOOK_DEAF(hook_sendfile_from(from, out, in, offset, count));
 	if (!s || in < 0 || count == 0 || count > SSIZE_MAX)
 		return REAL(sendfile64)(out, in, offset, count);
 	return HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RLIMIT_NOFILE, which bounds what a process may poll: it may fall after connections are up. */
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/await.h"
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 
@@ -34,9 +36,26 @@ void limit_changed(void)
 	errno = saved;
 }
 
-HOOK int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+static int change(__rlimit_resource_t resource, const struct rlimit *limit)
 {
 	return LIMIT_CHANGE(0, resource, limit, REAL(setrlimit)(resource, limit));
+}
+
+/*
+ * A sanitizer's runtime calls this while it begins (disable_coredump), when code that it instruments
+ * cannot run yet. The library begins later, and then learns the limit.
+ */
+HOOK __attribute__((no_sanitize("address", "thread", "undefined"))) int
+setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+	long r;
+
+	if (__atomic_load_n(&real_ready, __ATOMIC_ACQUIRE))
+		return change(resource, limit);
+	r = kernel_call4(SYS_prlimit64, 0, (long)resource, (long)limit, 0);
+	if (r < 0)
+		errno = (int)-r;
+	return r < 0 ? -1 : 0;
 }
 
 HOOK int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
@@ -46,15 +65,15 @@ HOOK int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
 	return LIMIT_CHANGE(0, resource, same, REAL(setrlimit)(resource, same));
 }
 
-HOOK int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit,
+HOOK int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit,
 		 struct rlimit *old)
 {
 	return LIMIT_CHANGE(pid, resource, limit,
 			    REAL(prlimit)(pid, (int)resource, limit, old));
 }
 
-HOOK int prlimit64(pid_t pid, enum __rlimit_resource resource,
-		   const struct rlimit64 *limit, struct rlimit64 *old)
+HOOK int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimit64 *limit,
+		   struct rlimit64 *old)
 {
 	const struct rlimit *same = (const struct rlimit *)limit;
 

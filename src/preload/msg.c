@@ -28,15 +28,29 @@ static size_t move_len(size_t len)
 	return len < SOCK_MOVE_MAX ? len : SOCK_MOVE_MAX;
 }
 
+HOOK_PARTS(recv, rx_enter, counted_rx_over, (int fd, void *buf, size_t len, int flags),
+	   (fd, buf, len, flags), REAL(recv)(fd, buf, len, flags),
+	   rx_recv(s, fd, &(struct iovec){buf, move_len(len)}, 1, flags))
+
+static __attribute__((noinline)) ssize_t recv_odd(int fd, void *buf, size_t len,
+						  int flags, struct sock *s)
+{
+	return hook_in_reach(buf, move_len(len))
+		       ? recv_on(fd, buf, len, flags, s, rx_enter(s, fd))
+		       : REAL(recv)(fd, buf, len, flags);
+}
+
 NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {buf, move_len(len)};
 
-	if (!s || (flags & RX_KERNEL_FLAGS) || !hook_in_reach(buf, iov.iov_len))
+	if (!s || (flags & RX_KERNEL_FLAGS))
 		return REAL(recv)(fd, buf, len, flags);
-	return HOOK_RX(s, fd, REAL(recv)(fd, buf, len, flags),
-		       rx_recv(s, fd, &iov, 1, flags));
+	if (!hook_is_near(buf, move_len(len)))
+		return recv_odd(fd, buf, len, flags, s);
+	return gate_state(&s->slot->gate_rx) == GATE_RING
+		       ? recv_ring(fd, buf, len, flags, s)
+		       : recv_tcp(fd, buf, len, flags, s);
 }
 
 /* TCP has no name to give: the kernel writes a length of 0, after the bytes are taken. */
@@ -92,7 +106,9 @@ static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 	union {
 		char bytes[CMSG_SPACE(sizeof(inq))];
 		struct cmsghdr head;
-	} c = {.head = {CMSG_LEN(sizeof(inq)), IPPROTO_TCP, TCP_CM_INQ}};
+	} c = {.head = {.cmsg_len = CMSG_LEN(sizeof(inq)),
+			.cmsg_level = IPPROTO_TCP,
+			.cmsg_type = TCP_CM_INQ}};
 
 	memcpy(CMSG_DATA(&c.head), &inq, sizeof(inq));
 	if (!msg->msg_control || msg->msg_controllen < sizeof(c.head)) {
@@ -320,16 +336,32 @@ static inline bool opens_again(struct sock *s, int flags)
 	return __builtin_expect(flags & MSG_FASTOPEN, 0) && sock_is_direct(s);
 }
 
+HOOK_PARTS(send, tx_enter, counted_tx_over,
+	   (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags),
+	   REAL(send)(fd, buf, len, flags),
+	   tx_send(s, fd, &(struct iovec){(void *)buf, move_len(len)}, 1, flags))
+
+static __attribute__((noinline)) ssize_t send_odd(int fd, const void *buf, size_t len,
+						  int flags, struct sock *s)
+{
+	if (len == 0 || !hook_in_reach(buf, move_len(len)) || opens_again(s, flags))
+		return hook_passed(s, REAL(send)(fd, buf, len, flags));
+	sending(s, fd, flags);
+	return send_on(fd, buf, len, flags, s, tx_enter(s, fd));
+}
+
 NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
 	struct sock *s = fd_sock(fd);
-	struct iovec iov = {(void *)buf, move_len(len)};
 
-	if (!s || len == 0 || !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags))
-		return hook_passed(s, REAL(send)(fd, buf, len, flags));
-	sending(s, fd, flags);
-	return HOOK_TX(s, fd, REAL(send)(fd, buf, len, flags),
-		       tx_send(s, fd, &iov, 1, flags));
+	if (!s)
+		return REAL(send)(fd, buf, len, flags);
+	if (!hook_is_near(buf, move_len(len)) ||
+	    (flags & (TX_KERNEL_FLAGS | MSG_FASTOPEN)))
+		return send_odd(fd, buf, len, flags, s);
+	return gate_state(&s->slot->gate_tx) == GATE_RING
+		       ? send_ring(fd, buf, len, flags, s)
+		       : send_tcp(fd, buf, len, flags, s);
 }
 HOOK_ALIAS(__send, send);
 

@@ -305,6 +305,13 @@ FORK_CODE void signal_forked_child(void)
 
 /* ---- the older names: in libc they go past us ---- */
 
+/* glibc's signal() blocks the signal while its handler runs, and heeds siginterrupt. musl's does neither. */
+#ifdef __GLIBC__
+#define SIGNAL_IS_BSD true
+#else
+#define SIGNAL_IS_BSD false
+#endif
+
 /* Signals for which siginterrupt has asked that signal() sets no SA_RESTART. */
 static _Atomic uint64_t interrupting;
 
@@ -317,7 +324,7 @@ static sighandler_t set_handler(int sig, sighandler_t handler, bool masked, int 
 {
 	struct sigaction act = {.sa_handler = handler, .sa_flags = flags}, old;
 
-	if (handler == SIG_ERR || !is_valid(sig)) {
+	if ((handler == SIG_ERR && SIGNAL_IS_BSD) || !is_valid(sig)) {
 		errno = EINVAL;
 		return SIG_ERR;
 	}
@@ -329,9 +336,9 @@ static sighandler_t set_handler(int sig, sighandler_t handler, bool masked, int 
 HOOK sighandler_t signal(int sig, sighandler_t handler)
 {
 	uint64_t bits = load_relaxed(&interrupting);
-	bool restart = !is_valid(sig) || !(bits & 1ull << (sig - 1));
+	bool restart = !SIGNAL_IS_BSD || !is_valid(sig) || !(bits & 1ull << (sig - 1));
 
-	return set_handler(sig, handler, true, restart ? SA_RESTART : 0);
+	return set_handler(sig, handler, SIGNAL_IS_BSD, restart ? SA_RESTART : 0);
 }
 HOOK_ALIAS(bsd_signal, signal);
 HOOK_ALIAS(ssignal, signal);
@@ -341,7 +348,11 @@ HOOK sighandler_t sysv_signal(int sig, sighandler_t handler)
 	return set_handler(sig, handler, false,
 			   (int)SA_RESETHAND | SA_NODEFER | SA_INTERRUPT);
 }
+#ifdef __GLIBC__
 HOOK_ALIAS(__sysv_signal, sysv_signal);
+#else
+HOOK_ALIAS(__sysv_signal, signal);
+#endif
 
 HOOK int sigignore(int sig)
 {

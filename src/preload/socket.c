@@ -26,12 +26,12 @@ static int socket_option(int fd, int option)
 
 NEAR_CODE HOOK int socket(int domain, int type, int protocol)
 {
-	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))),
-	    saved = errno;
+	int fd = hook_opened(HOOK_MAKE(REAL(socket)(domain, type, protocol))), saved;
 	struct sock *s;
 
 	if (fd >= 0 && hook_active && socket_is_tcp(domain, type, protocol) &&
 	    !hook_is_borrowed()) {
+		saved = errno;
 		s = fd_open_socket(fd, type & SOCK_NONBLOCK);
 		if (s)
 			sock_options_are(s, OPTIONS_PLAIN);
@@ -72,13 +72,16 @@ static uint32_t options_inherited(struct sock *listener)
 		       : options;
 }
 
-NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
+static inline int accepted(int listen_fd, int fd, bool nonblock)
 {
-	int saved = errno;
 	struct sock *listener, *s;
+	int saved;
 
 	hook_opened(fd);
-	if (fd >= 0 && !hook_is_borrowed() && is_listener(listen_fd, fd)) {
+	if (fd < 0 || hook_is_borrowed())
+		return fd;
+	saved = errno;
+	if (is_listener(listen_fd, fd)) {
 		s = fd_open_accepted(fd, nonblock);
 		listener = fd_sock(listen_fd);
 		if (s && listener) {
@@ -87,10 +90,10 @@ NEAR_CODE static int accepted(int listen_fd, int fd, bool nonblock)
 		}
 		hook_took(fd);
 		sock_attend(false);
-		if (load_relaxed(&announce_missing) > 0)
+		if (__builtin_expect(load_relaxed(&announce_missing) > 0, 0))
 			announce_again(fd_sock(listen_fd), listen_fd);
-		errno = saved;
 	}
+	errno = saved;
 	return fd;
 }
 
@@ -108,14 +111,13 @@ NEAR_CODE HOOK int accept4(int fd, struct sockaddr *addr, socklen_t *len, int fl
 /* True when the connection will be dissolved. */
 static bool connecting(struct sock *s, int fd, const struct sockaddr *addr, socklen_t len)
 {
-	sa_family_t family;
+	struct sockaddr_storage to;
 
 	/* What the kernel refuses changes nothing. */
-	if (len < sizeof(family) || len > sizeof(struct sockaddr_storage) ||
-	    !crit_readable(addr, len) ||
-	    crit_copy(&family, &addr->sa_family, sizeof(family)) < 0)
+	if (len < sizeof(to.ss_family) || len > sizeof(to) ||
+	    crit_copy(&to, addr, len) < 0)
 		return false;
-	if (family == AF_UNSPEC) {
+	if (to.ss_family == AF_UNSPEC) {
 		sock_dissolving(s, true);
 		return true;
 	}

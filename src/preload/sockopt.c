@@ -164,6 +164,13 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 
 	if (!s)
 		return REAL(setsockopt)(fd, level, name, value, len);
+	/* Nearly every connection has this one set, and while it is TCP's nothing is to be done. */
+	if (level == IPPROTO_TCP && name == TCP_NODELAY) {
+		result = REAL(setsockopt)(fd, level, name, value, len);
+		if (result == 0 && sock_is_direct(s))
+			option_set(s, fd, level, name, value, len);
+		return result;
+	}
 	if (level == SOL_SOCKET && timeout_is_name(name))
 		return (int)ret_keeping(timeout_set(s, fd, name, value, len));
 	reason = option_reason(level, name, value, len);
@@ -355,6 +362,9 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
+#ifndef __GLIBC__
+	request = (unsigned)request; /* musl's programs set no more of the register */
+#endif
 	/* To a TCP socket the numbers mean nothing. */
 	if (!s && (request == NBD_SET_SOCK || request == SIOCKCMATTACH)) {
 		int saved = errno;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* splice: the kernel moves the bytes, so TCP it is. */
+/* splice, and sendfile from a connection: the kernel moves the bytes, so TCP it is. */
+#if __has_include(<execinfo.h>)
 #include <execinfo.h>
+#endif
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "base/await.h"
@@ -29,7 +31,7 @@ static ssize_t splice_room(int pipe_fd, unsigned flags)
 	if (n < 0)
 		return n;
 	if (p.revents & POLLERR) { /* nobody reads it any more */
-		raise(SIGPIPE);
+		crit_send_sigpipe();
 		return -EPIPE;
 	}
 	return n ? 0 : -EAGAIN;
@@ -106,14 +108,11 @@ static bool splice_is_refused(int in, const off64_t *in_offset, int out,
 	       (mode & O_ACCMODE) == way || REAL(fcntl64)(pipe_fd, F_GETPIPE_SZ) < 0;
 }
 
-HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
-		    unsigned flags)
+static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_offset,
+			   size_t len, unsigned flags)
 {
 	struct sock *from = fd_sock(in), *to = fd_sock(out);
 
-	if ((!from && !to) || len == 0 ||
-	    splice_is_refused(in, in_offset, out, out_offset, flags))
-		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
 	if (to)
 		hook_take_down(to, out, VD_REASON_SPLICE);
 	if (!from)
@@ -125,6 +124,27 @@ HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, si
 		       splice_from_ring(from, in, out, len, flags));
 }
 
+HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
+		    unsigned flags)
+{
+	if ((!fd_sock(in) && !fd_sock(out)) || len == 0 ||
+	    splice_is_refused(in, in_offset, out, out_offset, flags))
+		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
+	return HOOK_DEAF_ON_MUSL(splice_ours(in, in_offset, out, out_offset, len, flags));
+}
+
+/* A call for no bytes is refused as one for some is, and waits for room in the pipe as that does. */
+ssize_t hook_sendfile_from(struct sock *from, int out, int in, off64_t *offset,
+			   size_t count)
+{
+	if (REAL(sendfile64)(out, in, offset, 0) < 0)
+		return -1;
+	hook_take_down(from, in, VD_REASON_SPLICE);
+	return HOOK_RX(from, in, REAL(sendfile64)(out, in, offset, count),
+		       splice_from_ring(from, in, out, count, 0));
+}
+
+#if __has_include(<execinfo.h>)
 /* The C library writes past us. */
 HOOK void backtrace_symbols_fd(void *const *buffer, int size, int fd)
 {
@@ -135,3 +155,4 @@ HOOK void backtrace_symbols_fd(void *const *buffer, int size, int fd)
 	REAL_LATE(backtrace_symbols_fd)(buffer, size, fd);
 }
 HOOK_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);
+#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of stdio that name a descriptor or a file: fdopen, fclose, freopen and dprintf. */
-#include <stdarg.h>
+/* The calls of stdio that name a descriptor or a file: fdopen, fclose and freopen. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +8,6 @@
 
 #include "preload/hook.h"
 #include "preload/stream.h"
-
-/* libc's, declared only with _FORTIFY_SOURCE. */
-int __vasprintf_chk(char **out, int flag, const char *fmt, va_list ap);
-int __dprintf_chk(int fd, int flag, const char *fmt, ...);
-int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 
 HOOK FILE *fdopen(int fd, const char *mode)
 {
@@ -33,26 +27,13 @@ HOOK FILE *fdopen(int fd, const char *mode)
 }
 HOOK_ALIAS(_IO_fdopen, fdopen);
 
-/* Before libc closes the descriptor of a stream of its own. */
-static void stream_closing(FILE *f)
-{
-	int saved = errno, fd = fileno(f);
-
-	if (fd_sock(fd) && !hook_is_borrowed()) {
-		/* The last words come after the last bytes. */
-		fflush(f);
-		hook_closing(fd);
-	}
-	errno = saved;
-}
-
 HOOK int fclose(FILE *f)
 {
 	void *memory = stream_memory(f);
 	int result;
 
 	if (!stream_is_ours(f))
-		stream_closing(f);
+		hook_closing_stream(f);
 	result = REAL(fclose)(f);
 	free(memory);
 	return result;
@@ -70,7 +51,7 @@ static bool reopening(FILE *f)
 			return false;
 		}
 	}
-	stream_closing(f);
+	hook_closing_stream(f);
 	return true;
 }
 
@@ -104,65 +85,4 @@ HOOK FILE *freopen(const char *path, const char *mode, FILE *f)
 HOOK FILE *freopen64(const char *path, const char *mode, FILE *f)
 {
 	return reopen(path, mode, f, REAL(freopen64));
-}
-
-/* Writes a formatted text through our own write, and frees it. */
-static int print(int fd, char *text, int len)
-{
-	int done = 0;
-
-	while (done < len) {
-		ssize_t n = write(fd, text + done, (size_t)(len - done));
-
-		if (n < 0) {
-			free(text);
-			return -1;
-		}
-		done += (int)n;
-	}
-	if (len >= 0)
-		free(text);
-	return len;
-}
-
-HOOK int vdprintf(int fd, const char *fmt, va_list ap)
-{
-	char *text = NULL;
-	int len;
-
-	if (!fd_sock(fd))
-		return REAL(vdprintf)(fd, fmt, ap);
-	len = vasprintf(&text, fmt, ap);
-	return print(fd, text, len);
-}
-
-HOOK int dprintf(int fd, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vdprintf(fd, fmt, ap);
-	va_end(ap);
-	return n;
-}
-
-/* The check is of the format (%n), which libc makes while it formats. */
-HOOK int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
-{
-	char *text = NULL;
-	int len = __vasprintf_chk(&text, flag, fmt, ap);
-
-	return print(fd, text, len);
-}
-
-HOOK int __dprintf_chk(int fd, int flag, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = __vdprintf_chk(fd, flag, fmt, ap);
-	va_end(ap);
-	return n;
 }

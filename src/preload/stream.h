@@ -53,7 +53,5 @@ struct sock;
 void stream_prefill(FILE *f, struct sock *s, ssize_t down);
 /* What is to be freed after fclose, or NULL. */
 void *stream_memory(FILE *f);
-/* At the end of the process: what libc is about to write, while the connections are still there. */
-void stream_flush_all(void);
 
 #endif

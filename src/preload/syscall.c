@@ -42,7 +42,6 @@ const uint8_t hook_kinds[] = {
 	[SYS_recvfrom] = IO,
 	[SYS_sendto] = IO,
 	[SYS_recvmmsg] = IO,
-	[SYS_sendfile] = IO,
 	[SYS_accept] = OPTION,
 	[SYS_accept4] = OPTION,
 	[SYS_connect] = OPTION,
@@ -56,6 +55,7 @@ const uint8_t hook_kinds[] = {
 	[SYS_recvmsg] = ANY,
 	[SYS_sendmsg] = ANY,
 	[SYS_sendmmsg] = ANY,
+	[SYS_sendfile] = ANY,
 	[SYS_splice] = ANY,
 	[SYS_close] = ANY,
 	[SYS_close_range] = ANY,
@@ -152,8 +152,6 @@ static long io_call(const struct sys *x)
 		return sendto(INT(0), PTR(1), SIZE(2), INT(3), PTR(4), LEN(5));
 	case SYS_recvmmsg:
 		return recvmmsg(INT(0), PTR(1), UNS(2), INT(3), PTR(4));
-	case SYS_sendfile:
-		return sendfile(INT(0), INT(1), PTR(2), SIZE(3));
 	default:
 		return NOT_MINE;
 	}
@@ -197,6 +195,8 @@ static long any_call(const struct sys *x)
 		return sendmsg(INT(0), PTR(1), INT(2));
 	case SYS_sendmmsg:
 		return sendmmsg(INT(0), PTR(1), UNS(2), INT(3));
+	case SYS_sendfile:
+		return sendfile(INT(0), INT(1), PTR(2), SIZE(3));
 	case SYS_splice:
 		return splice(INT(0), PTR(1), INT(2), PTR(3), SIZE(4), UNS(5));
 	case SYS_close:

@@ -107,7 +107,7 @@ static void time_since(const struct timespec *begin, struct timespec *spent)
 	}
 }
 
-/* Linux leaves the time that was not slept in the caller's timeval. */
+/* Linux leaves the time that was not slept in the caller's timeval, and so does glibc. musl does not. */
 static void select_time_left(struct timeval *tv, const struct timespec *given,
 			     const struct timespec *begin)
 {
@@ -148,7 +148,11 @@ static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t
 	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
 	clock_read(CLOCK_MONOTONIC, &begin);
 	result = sets_ours(n, r, w, e, &given, NULL);
+#ifdef __GLIBC__
 	select_time_left(tv, &given, &begin);
+#else
+	(void)select_time_left;
+#endif
 	return result;
 }
 

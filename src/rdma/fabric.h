@@ -76,8 +76,10 @@ struct link_context {
 	struct link_limits limits;
 	int fd;	   /* an epoll instance of the interconnect's, with its own descriptors */
 	int timer; /* in it, too: link_watch.c */
-	bool is_watched; /* something may be under way: there will be a look at look_ms */
+	bool is_watched; /* something may be under way: there will be a look at look_ms, */
+	bool is_due;	 /* or now: the timer has said so */
 	uint64_t look_ms;
+	bool is_again;			       /* the timer is for what a poll has left */
 	bool (*expects)(const struct link *l); /* link_expect */
 	uint32_t live;			       /* links that there are */
 	uint32_t stale;	     /* links whose last completions may still lie in the queue */
@@ -106,7 +108,9 @@ struct link {
 		awaited; /* the last that somebody waits for: until then each completion is told */
 	uint64_t seen;	  /* completed, as was told */
 	uint64_t watched; /* completed, at the last look */
+	uint64_t looked;  /* posted, at the last look */
 	uint8_t silent;	  /* looks since then without more */
+	bool is_asked;	  /* the next write is to tell of its completion */
 	bool wants_mark;  /* a drain waits for what no completion tells of */
 	bool wants_room,
 		wants_credit; /* link_post has refused something for lack of it */

@@ -55,10 +55,9 @@ void link_context_destroy(struct link_context *c)
 
 void link_context_abandon(struct link_context *c)
 {
+	/* Nor is the heap touched, whose locks a thread of the parent's may have held. */
 	c->ops->abandon(c);
-	for (uint32_t i = 0; i < c->limits.links; i++)
-		free(c->slots[i]);
-	context_free(c);
+	link_watch_close(c);
 }
 
 static uint32_t free_slot(const struct link_context *c)

@@ -263,6 +263,10 @@ const char *link_error_text(enum link_error error);
  * descriptor may stay readable: not for who waits for edges.
  */
 int link_poll(struct link_context *c, struct link_event *out, int max);
+/* With so many events, of full polls in a row, all has been told of that had come before the first. */
+uint32_t link_backlog(const struct link_context *c);
+/* Who does not poll until nothing is left: the descriptor is readable at once, and until it is answered. */
+void link_again(struct link_context *c);
 int link_fd(const struct link_context *c);
 int link_arm(struct link_context *c);
 int link_answer(struct link_context *c, bool brief);

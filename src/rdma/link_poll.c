@@ -198,6 +198,14 @@ int link_poll(struct link_context *c, struct link_event *out, int max)
 	return n + settle(c, was_empty, out + n, max - n);
 }
 
+/* A full poll that has not seen the queue empty has taken as many completions as it gives events. */
+uint32_t link_backlog(const struct link_context *c)
+{
+	const struct link_limits *l = &c->limits;
+
+	return l->links * (l->sends + LINK_SEND_RESERVE + l->credits + LINK_RESERVE);
+}
+
 int link_fd(const struct link_context *c)
 {
 	return c->fd;

@@ -17,11 +17,12 @@ bool link_has_room(const struct link *l, bool with_immediate)
 
 /*
  * Every quarter of the queue at the latest one write tells of its completion, and of those
- * before it. So a full queue always has one under way that will.
+ * before it. So a full queue always has one under way that will. The look each second asks, too.
  */
 static bool tells(const struct link *l)
 {
-	return l->posted + 1 - l->signalled >= l->context->limits.sends / 4;
+	return l->is_asked ||
+	       l->posted + 1 - l->signalled >= l->context->limits.sends / 4;
 }
 
 static int post(struct link *l, struct fabric_work *w)
@@ -36,8 +37,10 @@ static int post(struct link *l, struct fabric_work *w)
 		return r;
 	}
 	l->posted++;
-	if (w->is_signalled)
+	if (w->is_signalled) {
 		l->signalled = l->posted;
+		l->is_asked = false;
+	}
 	link_watch_begin(l->context);
 	return 0;
 }

@@ -58,6 +58,8 @@ struct epoll_reg {
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
 	bool rung;    /* the doorbell has gone since it was armed */
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
+	bool hushed;  /* and out of the kernel after all: reg_hush */
+	int shared;   /* with `bell`: the bell of several connections, or -1 */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
 	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
@@ -70,7 +72,9 @@ struct epoll_reg {
  */
 static inline bool reg_is_only(struct epoll_reg *r)
 {
-	return r->s->regs == r && !r->next_of_sock;
+	/* Relaxed: those of other instances come and go meanwhile. */
+	return __atomic_load_n(&r->s->regs, __ATOMIC_RELAXED) == r &&
+	       !__atomic_load_n(&r->next_of_sock, __ATOMIC_RELAXED);
 }
 
 /* The descriptor was closed past Viaduct: the socket's memory is another's by now. */
@@ -116,7 +120,7 @@ struct instance {
 	uint64_t calls; /* age of the instance in calls; a sleep counts for several */
 	uint64_t aged_at;
 	struct epoll_reg *regs;
-	uint32_t nregs;
+	uint32_t nregs, parked; /* the second: that the kernel still has */
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
@@ -223,6 +227,10 @@ int reg_convert(struct epoll_reg *r, bool tagged);
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
 /* Under the instance's lock: gives it back to the kernel. */
 void reg_revert(struct epoll_reg *r);
+/* A parked one has woken the instance. */
+void reg_hush(struct epoll_reg *r);
+/* The bell of several connections has: false where all of those are parked, and now hushed. */
+bool instance_has_ears(struct instance *in);
 /* The same where that is no edge once more; else it stays aside for now. */
 bool reg_stays(struct epoll_reg *r);
 void reg_return(struct epoll_reg *r);

@@ -114,7 +114,7 @@ static struct epoll_reg *sibling(struct epoll_reg *r, bool with_bell)
 	return NULL;
 }
 
-/* Registered once and for good: it is never closed, and rings nobody who has not armed. */
+/* Registered once for all that have it, until the last of them goes. */
 static int shared_bell_add(int epfd, int fd)
 {
 	int rc = ctl_at(epfd, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, tag_of_shared());
@@ -170,7 +170,24 @@ static int bell_add(struct epoll_reg *r)
 	if (rc)
 		bells_drop(r);
 	r->bell = rc == 0;
+	r->shared = sock_shared_bell(r->s);
 	return rc;
+}
+
+static bool is_shared(const struct instance *in, int bell)
+{
+	for (const struct epoll_reg *o = in->regs; o; o = o->next)
+		if (o->bell && o->shared == bell)
+			return true;
+	return false;
+}
+
+/* The instance would wake for what comes to others. */
+static void shared_bell_drop(struct epoll_reg *r)
+{
+	if (r->shared >= 0 && r->in->owner == epoll_self() &&
+	    !is_shared(r->in, r->shared))
+		tag_ctl(r->in, EPOLL_CTL_DEL, r->shared, 0, 0);
 }
 
 static void bell_remove(struct epoll_reg *r)
@@ -181,10 +198,13 @@ static void bell_remove(struct epoll_reg *r)
 		return;
 	r->bell = false;
 	o = sibling(r, false);
-	if (o && !bells_ctl(r, EPOLL_CTL_MOD, o))
+	if (o && !bells_ctl(r, EPOLL_CTL_MOD, o)) {
 		o->bell = true;
-	else
+		o->shared = r->shared;
+	} else {
 		bells_drop(r);
+		shared_bell_drop(r);
+	}
 }
 
 /* What the kernel has said about the TCP connection so far. */
@@ -241,10 +261,44 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 
 int reg_withdraw(struct epoll_reg *r)
 {
+	if (r->hushed)
+		return 0;
 	bell_remove(r);
 	if (r->aside && !r->orphan)
 		return tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 	return r->orphan ? 0 : ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+}
+
+/*
+ * Something has woken the instance for a record that is parked, and so in vain: whoever waits for it has
+ * another descriptor. So that this comes once, the kernel forgets it; the next ADD makes another.
+ */
+void reg_hush(struct epoll_reg *r)
+{
+	if (r->hushed)
+		return;
+	reg_withdraw(r);
+	r->hushed = true;
+	r->in->parked--;
+}
+
+static bool hears_shared(const struct instance *in)
+{
+	for (const struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->bell && r->shared >= 0 && !r->parked)
+			return true;
+	return false;
+}
+
+bool instance_has_ears(struct instance *in)
+{
+	/* The kernel's set is the owner's as well, who may have it back by now. */
+	if (in->parked == 0 || in->owner != epoll_self() || hears_shared(in))
+		return true;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->bell && r->shared >= 0)
+			reg_hush(r);
+	return hears_shared(in); /* of two that have it, the other has it now */
 }
 
 /*
@@ -258,8 +312,11 @@ bool reg_stays(struct epoll_reg *r)
 		.fd = r->use_fd,
 		.events = (short)(r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL))};
 
-	return r->aside && (r->events & EPOLLET) && !r->in->blind && !r->in->no_upgrade &&
-	       !instance_is_foreign(r->in) && await_glance(&p, 1) > 0;
+	if (!r->aside || !(r->events & EPOLLET) || r->in->blind || r->in->no_upgrade ||
+	    instance_is_foreign(r->in) || await_glance(&p, 1) <= 0)
+		return false;
+	/* An error or a hang-up that has not been told is new. */
+	return !((uint16_t)p.revents & (EPOLLERR | EPOLLHUP) & ~r->state_told);
 }
 
 void reg_return(struct epoll_reg *r)
@@ -323,6 +380,9 @@ bool instance_is_foreign(struct instance *in)
 	if (kill(in->owner, 0) == 0 || errno != ESRCH)
 		return true;
 	in->owner = epoll_self();
+	/* The number was the parent's. */
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		r->shared = -1;
 	return false;
 }
 

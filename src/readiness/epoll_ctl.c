@@ -40,19 +40,22 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 static void reg_unpark(struct epoll_reg *r, const struct epoll_event *ev)
 {
 	r->parked = false;
+	r->in->parked--;
 	reg_renew(r, ev);
 }
 
 /*
  * DEL of a converted registration. Event loops that add and delete a descriptor for each
  * message are many, and two changes of the kernel's set cost more than the message: what
- * is there stays, says nothing, and goes when the descriptor is closed.
+ * is there stays, says nothing, and goes when the descriptor is closed, or the first time
+ * that it wakes somebody (reg_hush).
  */
 static void reg_park(struct epoll_reg *r)
 {
 	reg_disarm(r);
 	reg_chill(r);
 	r->parked = r->spent = true;
+	r->in->parked++;
 	r->queued = 0;
 }
 
@@ -85,7 +88,7 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 
 	if (r && !r->parked)
 		return -EEXIST;
-	if (r && tagged && !instance_refuses(in)) {
+	if (r && tagged && !r->hushed && !instance_refuses(in)) {
 		reg_unpark(r, ev);
 		return 0;
 	}
@@ -247,6 +250,60 @@ static void check_collision(struct instance *in, int op, const struct epoll_even
 	instance_refuse_all(in);
 }
 
+/* The kernel counts the sides as levels of nesting. */
+static int ctl_unrolled(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	int rc = kernel_ctl(epfd, op, fd, ev);
+
+	if (rc == -ELOOP && epoll_sides_drop()) {
+		rc = kernel_ctl(epfd, op, fd, ev);
+		if (rc)
+			epoll_sides_again();
+	}
+	return rc;
+}
+
+/*
+ * What the instance fd would tell must be there in the kernel when that looks, which ADD and MOD do: the
+ * wake-up of an instance has but one key, and may never reach who asks for another. But one that nobody
+ * watches, since the kernel refuses that, keeps its connections: so it is added for nothing at first. No
+ * handler comes in between, which could see that, or jump away.
+ */
+static int add_instance(int epfd, int fd, struct epoll_event *ev)
+{
+	struct epoll_event none = *ev;
+	int rc;
+
+	none.events = 0;
+	crit_enter();
+	rc = ctl_unrolled(epfd, EPOLL_CTL_ADD, fd, &none);
+	if (!rc) {
+		epoll_look_into(fd);
+		rc = kernel_ctl(epfd, EPOLL_CTL_MOD, fd, ev);
+		if (rc == -ENOENT) /* another thread has deleted it */
+			rc = 0;
+	}
+	crit_leave();
+	return rc;
+}
+
+static int ctl_of_instance(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct instance *inner = instance_at(fd);
+	bool was_nested = inner && inner->nested;
+	int rc;
+
+	if (op == EPOLL_CTL_ADD && !(ev->events & EPOLLEXCLUSIVE))
+		return add_instance(epfd, fd, ev);
+	if (op == EPOLL_CTL_MOD && was_nested)
+		epoll_look_into(fd);
+	rc = kernel_ctl(epfd, op, fd, ev);
+	if (rc || op != EPOLL_CTL_MOD || was_nested)
+		return rc;
+	epoll_look_into(fd);
+	return kernel_ctl(epfd, op, fd, ev);
+}
+
 int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 {
 	struct instance *in = instance_at(epfd);
@@ -270,17 +327,8 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}
-	/* What it would tell must be there in the kernel when that looks, which ADD and MOD do:
-	 * the wake-up of an instance has but one key, and may never reach who asks for another. */
-	if (op != EPOLL_CTL_DEL && instance_at(fd))
-		epoll_look_into(fd);
-	rc = kernel_ctl(epfd, op, fd, ev);
-	/* The kernel counts the sides as levels of nesting. */
-	if (rc == -ELOOP && epoll_sides_drop()) {
-		rc = kernel_ctl(epfd, op, fd, ev);
-		if (rc)
-			epoll_sides_again();
-	}
+	rc = instance_at(fd) ? ctl_of_instance(epfd, op, fd, ev)
+			     : ctl_unrolled(epfd, op, fd, ev);
 	if (!rc && op == EPOLL_CTL_ADD) {
 		if (in) {
 			instance_lock(in);
@@ -288,7 +336,6 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 			in->outer |= instance_at(fd) != NULL;
 			instance_unlock(in);
 		}
-		epoll_nested(fd);
 		/* An instance that came from elsewhere: its events are the kernel's. */
 		if (s)
 			sock_refuse(s, fd, VD_REASON_EPOLL);

@@ -2,12 +2,15 @@
 /* Epoll instances that are waited for themselves: readable in the kernel as under TCP. */
 #include <errno.h>
 #include <limits.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/real.h"
 #include "base/sections.h"
+#include "base/self.h"
+#include "base/sigsafe.h"
 #include "readiness/epoll.h"
 #include "readiness/look.h"
 #include "readiness/poll.h"
@@ -48,7 +51,7 @@ static int open_one(void)
 
 static bool is_movable(const struct epoll_reg *r)
 {
-	return r->converted && !r->orphan;
+	return r->converted && !r->orphan && !r->hushed;
 }
 
 /* All tags of the instance, also to epfd. */
@@ -92,7 +95,11 @@ static void drop_parked(struct instance *in)
 	}
 }
 
-/* Nothing in it has been heard yet that is not in the news as well. */
+/*
+ * Nothing is heard from the side: who heard the same there and in the news would count it as two edges.
+ * What is taken out of it is in the news by then, since the kernel wakes those first that came last to a
+ * wait queue: so each tag goes to the side first, and to the news after that.
+ */
 static void empty(int epfd)
 {
 	struct epoll_event ev[SIDE_EVENTS];
@@ -152,7 +159,7 @@ void side_make(struct instance *in)
 	drop_parked(in);
 	side = open_one();
 	news = open_one();
-	if (side < 0 || news < 0 || enter_all(in, news) || enter_all(in, side)) {
+	if (side < 0 || news < 0 || enter_all(in, side) || enter_all(in, news)) {
 		in->sideless = true;
 	} else {
 		empty(side);
@@ -180,6 +187,9 @@ void side_drop(struct instance *in)
 	int side = in->side, epfd = instance_fd(in);
 
 	if (side < 0)
+		return;
+	/* Of a child of vfork the memory is its parent's, and the numbers are not. */
+	if (getpid() != self_pid())
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
@@ -256,7 +266,8 @@ void side_settle(struct instance *in)
 	hear(in, in->news, true);
 	ready = look_over(in);
 	if (!ready) {
-		hear(in, in->side, true);
+		empty(in->side);
+		hear(in, in->news, true);
 		ready = look_over(in);
 	}
 	/* Where it came in between, that was an edge. */
@@ -379,6 +390,7 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 						const uint32_t *accept, nfds_t n,
 						uint64_t deadline, const sigset_t *mask)
 {
+	uint32_t handlers = crit_handlers();
 	int looks = 0;
 
 	while (epoll_any_side() && any_instance(fds, n)) {
@@ -388,8 +400,11 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 		rc = poll_core(fds, accept, n, LOOK_NOW, NULL);
 		if (rc > 0 && looks++ < AMID_LOOKS && rang_amid(fds, n))
 			continue;
-		if (rc)
+		if (rc || deadline == LOOK_NOW)
 			return rc;
+		/* A handler that has run since, which the sleep would not know of. */
+		if (!mask && crit_handlers() != handlers)
+			return -EINTR;
 		rc = poll_core(fds, accept, n, deadline, mask);
 		/* What has ended it may be an old doorbell. */
 		if (rc <= 0)

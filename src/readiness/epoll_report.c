@@ -108,10 +108,14 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	/* Bytes that have changed their way may not have been seen when they came; past the end
 	 * there are none. */
 	moved = e->moves != r->moves && !(e->state & STATE_FIN);
+	if ((came || moved) && sock_only_repeats(r->s, r->use_fd, r->edge_in)) {
+		came = moved = false;
+		e->in = r->edge_in;
+	}
 	e->in_rose = (want & KEY_IN) && (came || moved);
 	e->only_moved = !came;
-	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full,
-	 * which is what sock_edge_out counts. Who has shut down has room for ever. */
+	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full, by a
+	 * send or a look, which is what sock_edge_out counts. Who has shut down has room for ever. */
 	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
 	       gate_state(&r->s->slot->gate_tx) != GATE_RING;
 	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
@@ -154,6 +158,7 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	struct edges e;
 	uint32_t bits = 0, due;
 
+	sock_serve_heard(r->s, r->use_fd);
 	edges_read(&e, r, want);
 	if (e.in_rose || e.out_rose || e.state_rose)
 		bits = level_of(r, want | EPOLLRDHUP);
@@ -457,7 +462,9 @@ void tag_heard(struct instance *in, const struct epoll_event *ev)
 	/* A tag may have been under way while its record went, or became another connection's. */
 	if (r->in == in && r->converted && tag_of(r, bell) == ev->data.u64 &&
 	    !reg_is_stale(r)) {
-		if (bell) {
+		if (r->parked && in->owner == epoll_self()) {
+			reg_hush(r);
+		} else if (bell) {
 			bell_heard(r);
 			sock_hear_bell(r->s);
 			sock_service(r->s, r->use_fd);
@@ -467,6 +474,18 @@ void tag_heard(struct instance *in, const struct epoll_event *ev)
 				sock_check_bypass(r->s, r->use_fd);
 		}
 	}
+}
+
+/* Those who hear it elsewhere carry out what has come, where nobody is to be told here. */
+static void take_shared(struct instance *in)
+{
+	bool has_ears;
+
+	instance_lock(in);
+	has_ears = instance_has_ears(in);
+	instance_unlock(in);
+	if (has_ears)
+		sock_hear_shared_bell();
 }
 
 static void take_tag(struct instance *in, bool is_side, const struct epoll_event *ev)
@@ -490,7 +509,7 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
 
 		if (ev[i].data.u64 == shared)
-			sock_hear_shared_bell();
+			take_shared(in);
 		else if (r || ev[i].data.u64 == side)
 			take_tag(in, !r, &ev[i]);
 		else if (!tag_collides(ev[i].data.u64) || in->no_upgrade)

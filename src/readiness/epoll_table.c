@@ -114,7 +114,7 @@ static __attribute__((noinline)) table_entry *entry_made(int fd, bool make)
 	return chunk ? &chunk[at] : NULL;
 }
 
-static table_entry *entry_of(int fd, bool make)
+static inline table_entry *entry_of(int fd, bool make)
 {
 	table_entry *first = load_acquire(&table[0]);
 
@@ -123,7 +123,7 @@ static table_entry *entry_of(int fd, bool make)
 	return first ? &first[fd] : NULL;
 }
 
-static struct instance *recorded_at(int fd)
+static inline struct instance *recorded_at(int fd)
 {
 	table_entry *e = entry_of(fd, false);
 
@@ -131,9 +131,9 @@ static struct instance *recorded_at(int fd)
 }
 
 /* Calls under way go on with what they have. */
-static bool stood_down;
+static bool stood_down NEAR_DATA;
 
-struct instance *instance_at(int fd)
+NEAR_CODE struct instance *instance_at(int fd)
 {
 	return __builtin_expect(stood_down, 0) ? NULL : recorded_at(fd);
 }
@@ -401,6 +401,7 @@ void reg_destroy(struct epoll_reg *r)
 	if (r->next)
 		r->next->prev = r->prev;
 	in->nregs--;
+	in->parked -= r->parked && !r->hushed;
 	if (r->converted)
 		atomic_fetch_sub(&in->converted, 1);
 	r->converted = false;
@@ -450,7 +451,10 @@ void reg_arm(struct epoll_reg *r)
 		return;
 	reg_disarm(r);
 	r->armed = interest;
-	if (interest)
+	/* Of a room that nobody has lacked an edge-triggered registration is not told. */
+	if (interest && r->events & EPOLLET)
+		sock_arm_edge(r->s, interest, r->edge_out);
+	else if (interest)
 		sock_arm(r->s, interest);
 }
 

@@ -456,11 +456,9 @@ static int wait_mixed(struct call *c)
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!n && !c->mask)
 		n = spin(c);
-	/* A handler during the spin ends the wait, as it would have ended the sleep. */
-	if (!n && crit_handlers() != c->handlers)
-		return -EINTR;
+	/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. */
 	while (!n && !c->late)
-		n = sleep_once(c);
+		n = crit_handlers() != c->handlers ? -EINTR : sleep_once(c);
 	return n;
 }
 

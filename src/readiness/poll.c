@@ -30,6 +30,18 @@ static _Thread_local struct {
 	uint64_t at;
 } unasked __attribute__((tls_model("initial-exec")));
 
+/* Urgent data is the kernel's alone. A look for it would be a question to the kernel: there is one for
+ * the whole set after this, or the sleep is one. */
+static uint32_t in_memory(const struct poll_wait *w, nfds_t i, struct sock *s)
+{
+	uint32_t wanted = poll_wanted(w, i);
+
+	/* But after an end, of which the kernel would tell again and again. */
+	if (!(wanted & POLLPRI) || load_acquire(&s->slot->seen) & (SEEN_HUP | SEEN_ERR))
+		return wanted;
+	return wanted & ~(uint32_t)POLLPRI;
+}
+
 /* Looks at the direct sockets, in memory where that is enough. Returns those ready. */
 int poll_look(struct poll_wait *w)
 {
@@ -38,7 +50,7 @@ int poll_look(struct poll_wait *w)
 	w->direct = 0;
 	/* Of a set, memory shows those that have lately been busy. */
 	w->any_kernel = w->set != NULL;
-	w->any_rdhup = false;
+	w->any_asked = false;
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct pollfd *p = &w->fds[i];
 		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
@@ -51,8 +63,8 @@ int poll_look(struct poll_wait *w)
 			continue;
 		}
 		w->direct++;
-		w->any_rdhup |= p->events & POLLRDHUP;
-		p->revents = (short)(look_level_held(s, p->fd, poll_wanted(w, i)) &
+		w->any_asked |= p->events & (POLLRDHUP | POLLPRI);
+		p->revents = (short)(look_level_held(s, p->fd, in_memory(w, i, s)) &
 				     poll_accepted(w, i));
 		count += p->revents != 0;
 	}
@@ -123,13 +135,33 @@ static bool memory_rose(struct poll_wait *w)
 				note_end(s, p->fd);
 			sock_note_kernel(s, 0);
 		}
-		bits = look_level_held(s, p->fd, poll_wanted(w, i)) & poll_accepted(w, i);
+		bits = look_level_held(s, p->fd, in_memory(w, i, s)) &
+		       poll_accepted(w, i);
 		rose |= bits & ~(uint32_t)(uint16_t)p->revents;
 		p->revents = (short)bits;
 	}
 	if (w->set && w->k[w->n - 1].revents)
 		pollset_hear(w->set);
 	return (w->set && pollset_look(w->set) > found) || rose;
+}
+
+/* What the kernel has just said of an entry, where memory has not answered for all of it. After an end
+ * it was not asked about the socket, since it would say that alone again and again. */
+static void add_kernel(struct poll_wait *w, nfds_t i)
+{
+	struct sock *s = w->item[i].s;
+	struct pollfd *p = &w->fds[i];
+	uint32_t bits = (uint16_t)w->k[i].revents;
+
+	if (!s || bits & POLLNVAL) {
+		p->revents = (short)(bits & poll_accepted(w, i));
+		return;
+	}
+	if (!(p->events & POLLPRI) || w->leave_tcp)
+		return;
+	if (w->k[i].fd < 0)
+		bits = look_level_held(s, p->fd, poll_wanted(w, i));
+	p->revents |= (short)(bits & POLLPRI & poll_accepted(w, i));
 }
 
 /*
@@ -144,8 +176,10 @@ static int look_both(struct poll_wait *w, bool empty)
 
 	for (int i = 0; i < POLL_ROUNDS; i++) {
 		/* Some have become direct, or the kernel's, since that look. */
-		while (ask_all(w) != w->direct)
+		while (ask_all(w) != w->direct) {
 			empty = poll_look(w) == 0 && empty;
+			w->leave_tcp &= !w->any_asked;
+		}
 		rc = ask_kernel(w);
 		if (rc == 0 && empty)
 			return 0;
@@ -159,9 +193,7 @@ static int look_both(struct poll_wait *w, bool empty)
 			break;
 	}
 	for (nfds_t i = 0; i < w->n; i++) {
-		if (!w->item[i].s || w->k[i].revents & POLLNVAL)
-			w->fds[i].revents =
-				(short)(w->k[i].revents & poll_accepted(w, i));
+		add_kernel(w, i);
 		count += w->fds[i].revents != 0;
 	}
 	return count + (w->set ? pollset_found(w->set) : 0);
@@ -170,7 +202,7 @@ static int look_both(struct poll_wait *w, bool empty)
 /* Without a byte in memory, and without a wait: is the kernel to be asked about direct sockets? */
 static bool is_end_due(struct poll_wait *w)
 {
-	bool due = w->any_rdhup;
+	bool due = w->any_asked;
 
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct sock *s = w->fds[i].fd < 0 ? NULL : fd_sock(w->fds[i].fd);
@@ -183,7 +215,7 @@ static bool is_end_due(struct poll_wait *w)
 /* The first look of a call whose set holds direct sockets. */
 static int look_first(struct poll_wait *w, int count, uint64_t deadline)
 {
-	bool ask = w->any_kernel || w->any_rdhup, vain = !count && deadline == LOOK_NOW;
+	bool ask = w->any_kernel || w->any_asked, vain = !count && deadline == LOOK_NOW;
 
 	/* A set that is all in its instance is heard by the spin, or the sleep, that follows. */
 	if (!count && deadline != LOOK_NOW && w->set && w->n == 1)
@@ -234,7 +266,7 @@ static int spin(struct poll_wait *w, uint64_t deadline)
 	while (!count && look_spin_turn(&sp, &ask) && crit_handlers() == w->handlers)
 		count = ask ? look_both(w, false) : poll_look(w);
 	/* What the memory shows is only half of the answer. */
-	if (count > 0 && (w->any_kernel || w->any_rdhup))
+	if (count > 0 && (w->any_kernel || w->any_asked))
 		count = look_both(w, false);
 	look_spin_end(&sp, count != 0);
 	return count;
@@ -245,7 +277,7 @@ static int look_again(struct poll_wait *w)
 {
 	int count = poll_look(w);
 
-	return w->any_kernel || w->any_rdhup ? look_both(w, false) : count;
+	return w->any_kernel || w->any_asked ? look_both(w, false) : count;
 }
 
 /* After a sleep the kernel's half is known. With news of ours both are looked at. */
@@ -279,14 +311,39 @@ static int look_after(struct poll_wait *w)
 	return count && !heard ? count : look_again(w);
 }
 
-/* One sleep. Returns a count or an error when the call is over, else 0. */
+static bool is_over(uint64_t deadline)
+{
+	return deadline != LOOK_FOREVER &&
+	       (deadline == LOOK_NOW || clock_now_ns() >= deadline);
+}
+
+/* One sleep. Returns a count or an error when the call is over, else 0. The clock, which is a system call
+ * on some machines, is looked at only where nothing is there. */
 static int sleep_once(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 {
 	int rc = poll_sleep(w, deadline, mask);
 
 	if (rc < 0)
 		return rc;
-	return w->slept ? look_after(w) : look_again(w);
+	rc = w->slept ? look_after(w) : look_again(w);
+	if (rc || !w->slept || w->late || !is_over(deadline))
+		return rc;
+	/* A bell, or what only we listen for, came at its very end: what came before that counts. */
+	w->late = true;
+	return look_again(w);
+}
+
+/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. But not
+ * what a set's instance had to tell before. */
+static int sleep_unless_handled(struct poll_wait *w, uint64_t deadline,
+				const sigset_t *mask)
+{
+	int rc;
+
+	if (deadline == LOOK_NOW || crit_handlers() == w->handlers)
+		return sleep_once(w, deadline, mask);
+	rc = w->set ? look_both(w, false) : 0;
+	return rc ? rc : -EINTR;
 }
 
 static int wait_ready(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
@@ -302,16 +359,10 @@ static int wait_ready(struct poll_wait *w, uint64_t deadline, const sigset_t *ma
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!rc && !mask)
 		rc = spin(w, deadline);
-	/* A handler during the spin ends the wait, as it would have ended the sleep. */
-	if (!rc && deadline != LOOK_NOW && crit_handlers() != w->handlers) {
-		/* But not what a set's instance had to tell before. */
-		rc = w->set ? look_both(w, false) : 0;
-		return rc ? rc : -EINTR;
-	}
 	for (nfds_t i = 0; !rc && i < w->n; i++)
 		w->item[i].mute = false;
 	while (!rc && !w->late)
-		rc = sleep_once(w, deadline, mask);
+		rc = sleep_unless_handled(w, deadline, mask);
 	return rc;
 }
 
@@ -330,7 +381,7 @@ static bool is_behind(struct poll_wait *w, nfds_t i, struct sock *s)
  * more are ready. */
 static __attribute__((noinline)) int look_behind(struct poll_wait *w, int count)
 {
-	bool ended = w->any_rdhup;
+	bool ended = w->any_asked;
 	int more = 0;
 
 	for (nfds_t i = 0; i < w->n && count && !ended; i++)

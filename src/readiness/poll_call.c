@@ -99,7 +99,7 @@ int ready_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		found = glance(fds, n);
 	if (found == GLANCE_VAIN)
 		return 0;
-	if (found == GLANCE_MORE && has_ours(fds, n, now) && look_timeout_valid(timeout))
+	if (found == GLANCE_MORE && look_timeout_valid(timeout) && has_ours(fds, n, now))
 		return poll_nesting(fds, NULL, n, look_deadline(timeout), mask);
 	rc = REAL(ppoll)(fds, n, timeout, mask);
 	return rc < 0 ? -errno : rc;

@@ -128,12 +128,6 @@ static void note_answers(struct poll_wait *w)
 	}
 }
 
-static bool is_over(uint64_t deadline)
-{
-	return deadline != LOOK_FOREVER &&
-	       (deadline == LOOK_NOW || clock_now_ns() >= deadline);
-}
-
 static int settle_and_sleep(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 {
 	uint64_t nap = sock_settle(), end;
@@ -173,8 +167,7 @@ static int settle_and_sleep(struct poll_wait *w, uint64_t deadline, const sigset
 	PROBE4(wake, PROBE_POLL, -1, 0ull, rc);
 	if (rc < 0)
 		return rc;
-	/* Also where a bell, or what only we listen for, came at its very end. */
-	w->late = rc == 0 ? end == deadline : is_over(deadline);
+	w->late = rc == 0 && end == deadline;
 	w->slept = w->dozed = true;
 	crit_enter(); /* as in poll_sleep */
 	note_answers(w);

@@ -32,8 +32,9 @@ struct poll_wait {
 	bool bells;    /* there are some among the descriptors slept on */
 	size_t bytes;  /* of the memory for these two; 0: it is on the stack */
 	nfds_t direct; /* entries that the last look in memory was for */
-	bool any_kernel, any_rdhup;
-	bool leave_tcp;	   /* the kernel is not asked about direct sockets this time */
+	bool any_kernel;
+	bool any_asked; /* what the kernel alone learns of direct sockets is asked for */
+	bool leave_tcp; /* the kernel is not asked about direct sockets this time */
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool slept, dozed; /* the last one did take place; one of them has */

@@ -118,10 +118,12 @@ static bool any_closed(const struct pollfd *p, const uint32_t *accept, int count
 	return false;
 }
 
-/* Each descriptor counts once for each set in which it stays. */
+/* Each descriptor counts once for each set in which it stays. The kernel writes the sets one after the
+ * other: of two at the same place the later one is left. */
 static int deliver(int n, fd_set *r, fd_set *w, fd_set *e, const struct pollfd *p,
 		   int count)
 {
+	bool keeps_r = r != w && r != e, keeps_w = w != e;
 	int bits = 0;
 
 	clear(r, n);
@@ -131,11 +133,13 @@ static int deliver(int n, fd_set *r, fd_set *w, fd_set *e, const struct pollfd *
 		uint32_t got = (uint16_t)p[i].revents;
 
 		if ((p[i].events & POLLIN) && (got & ACCEPT_R)) {
-			put(r, p[i].fd);
+			if (keeps_r)
+				put(r, p[i].fd);
 			bits++;
 		}
 		if ((p[i].events & POLLOUT) && (got & ACCEPT_W)) {
-			put(w, p[i].fd);
+			if (keeps_w)
+				put(w, p[i].fd);
 			bits++;
 		}
 		if ((p[i].events & POLLPRI) && (got & ACCEPT_E)) {
@@ -198,10 +202,11 @@ int ready_select(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 		 const sigset_t *mask)
 {
 	bool ours = false;
-	int count = survey(n, r, w, e, &ours);
-	int rc;
+	int count = 0, rc;
 
-	if (!ours || !look_timeout_valid(timeout)) {
+	if (look_timeout_valid(timeout))
+		count = survey(n, r, w, e, &ours);
+	if (!ours) {
 		rc = REAL(pselect)(n, r, w, e, timeout, mask);
 		return rc < 0 ? -errno : rc;
 	}

@@ -12,26 +12,20 @@
 #include "base/real.h"
 #include "base/sections.h"
 #include "daemon_client/local.h"
+#include "remote/owed.h"
 #include "remote/parts.h"
-
-/* From one try, or look, to the next. */
-#define RETRY_MS 1000
+#include "remote/presence.h"
 
 static const char *const path = "/run/viaduct/relay.sock";
 static int line = -1;
-static bool is_there;
+static struct owed owed;
+static struct presence presence;
 static bool was_lost; /* since it was last asked */
-static uint64_t looked_ms, tried_ms;
+static uint64_t tried_ms;
 
 bool relay_is_there(void)
 {
-	uint64_t now = clock_coarse_ms();
-
-	if (looked_ms == 0 || now - looked_ms >= RETRY_MS) {
-		looked_ms = now;
-		is_there = kernel_call4(SYS_access, (long)path, R_OK | W_OK, 0, 0) == 0;
-	}
-	return is_there;
+	return presence_look(&presence, path);
 }
 
 static int open_line(void)
@@ -62,6 +56,7 @@ static void lose_line(void)
 	log_debug("viaductd has ended the connection");
 	fds_close(line);
 	line = -1;
+	owed.count = 0;
 	was_lost = true;
 }
 
@@ -71,6 +66,10 @@ int relay_say(struct local_message *m, size_t hello_bytes)
 	long n;
 	int r = line < 0 ? open_line() : 0;
 
+	if (r == 0)
+		r = owed_say(&owed, line);
+	if (r < 0 && r != -EAGAIN && line >= 0)
+		lose_line();
 	if (r < 0)
 		return r;
 	m->version = LOCAL_PROTOCOL;
@@ -84,8 +83,30 @@ int relay_say(struct local_message *m, size_t hello_bytes)
 	return -EPIPE;
 }
 
+bool relay_withdraw(const struct name_end *local, const struct name_end *peer)
+{
+	if (line >= 0 && owed_withdraw(&owed, line, local, peer) < 0)
+		lose_line();
+	return owed.count > 0;
+}
+
+void relay_is_idle(void)
+{
+	if (line >= 0)
+		lose_line();
+}
+
+static void say_owed(void)
+{
+	int r = line >= 0 && owed.count > 0 ? owed_say(&owed, line) : 0;
+
+	if (r < 0 && r != -EAGAIN)
+		lose_line();
+}
+
 int relay_hear(struct local_message *m, size_t *hello_bytes)
 {
+	say_owed();
 	if (line >= 0) {
 		long n = kernel_call6(SYS_recvfrom, line, (long)m, sizeof(*m),
 				      MSG_DONTWAIT | MSG_TRUNC, 0, 0);
@@ -115,6 +136,7 @@ FORK_CODE void relay_forked(void)
 	if (line >= 0)
 		fds_close(line);
 	line = -1;
+	owed.count = 0;
 	was_lost = false;
 	tried_ms = 0;
 }

@@ -134,12 +134,9 @@ static void drop_stale(struct across_link *k)
 {
 	if (!k->link || k->up || k->failed || clock_coarse_ms() - k->made_ms < STALE_MS)
 		return;
-	for (int i = 0; i < ACROSS_PLACES; i++) {
-		if (!k->at[i])
-			continue;
-		if (k->at[i]->state != ACROSS_ENDED)
+	for (int i = 0; i < ACROSS_PLACES; i++)
+		if (k->at[i] && k->at[i]->state != ACROSS_ENDED)
 			return;
-	}
 	for (int i = 0; i < ACROSS_PLACES; i++)
 		if (k->at[i])
 			hub_give_place(k->at[i]);
@@ -572,9 +569,12 @@ static void take_event(const struct link_event *e)
 	}
 }
 
+/* A peer can go on for ever: so a poll ends with what can have lain in the queue when it began, and the context's
+ * descriptor tells of the rest. */
 static void poll_context(struct link_context *c)
 {
 	struct link_event event[ACROSS_BATCH];
+	uint32_t polls = link_backlog(c) / ACROSS_BATCH + 1;
 	int n;
 
 	do {
@@ -587,7 +587,9 @@ static void poll_context(struct link_context *c)
 			if (k)
 				pull_begin(k);
 		}
-	} while (n == ACROSS_BATCH);
+	} while (n == ACROSS_BATCH && --polls > 0);
+	if (n == ACROSS_BATCH)
+		link_again(c);
 }
 
 void hub_poll(void)

@@ -40,9 +40,12 @@ bool across_try(struct across_guard *g)
 
 void across_leave(struct across_guard g)
 {
+	/* A handler that has waited may never come back: it finds the thread as it was. */
+	crit_enter();
 	lock_drop(&lock);
 	pthread_setcancelstate(g.cancel, &g.cancel);
 	errno = g.saved_errno;
+	crit_leave();
 }
 
 const uint8_t *across_process(void)
@@ -63,8 +66,8 @@ void across_forked_parent(void)
 	lock_drop(&lock);
 }
 
-/* The links are the parent's. Handles stay in use, so that nobody gets one of those that the
- * child's sockets still name. */
+/* The links are the parent's. No socket of the child's names a handle any more by the time that it takes one
+ * (peer_forked_child), so they are all free: one word says so, and no page is copied. */
 static void abandon(void)
 {
 	for (int i = 0; i < ACROSS_CONTEXTS; i++) {
@@ -76,10 +79,7 @@ static void abandon(void)
 	memset(across_bulks, 0, sizeof(across_bulks));
 	reach_forget();
 	cache_forked();
-	for (int i = 0; i < across_used; i++) {
-		across_pool[i].link = NULL;
-		across_pool[i].move = (struct across_move){0};
-	}
+	across_used = 0;
 }
 
 FORK_CODE void across_forked_child(void)

@@ -309,14 +309,13 @@ static void hear(void)
 
 struct peer *across_take_handle(void)
 {
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
-		if (across_pool[i].state != ACROSS_FREE)
-			continue;
-		if (i >= across_used)
-			across_used = i + 1;
-		return &across_pool[i];
-	}
-	return NULL;
+	for (int i = 0; i < across_used; i++)
+		if (across_pool[i].state == ACROSS_FREE)
+			return &across_pool[i];
+	if (across_used == ACROSS_CONNECTIONS)
+		return NULL;
+	across_pool[across_used] = (struct peer){.turn = across_pool[across_used].turn};
+	return &across_pool[across_used++];
 }
 
 bool across_is_here(void)
@@ -381,6 +380,19 @@ static void step(struct peer *a)
 		ask_link(a);
 }
 
+static bool is_anything_said(const struct peer *but)
+{
+	for (int i = 0; i < across_used; i++) {
+		const struct peer *a = &across_pool[i];
+
+		if (a != but && a->state != ACROSS_FREE && !a->near.is_used &&
+		    (a->request != 0 || a->state == ACROSS_PUBLISHED ||
+		     a->state == ACROSS_ANSWERED))
+			return true;
+	}
+	return false;
+}
+
 int across_step(struct peer *a)
 {
 	struct across_guard g = across_enter();
@@ -397,17 +409,25 @@ int across_step(struct peer *a)
 		r = a->refused;
 	else if (a->state == ACROSS_OPEN)
 		r = a->last_came ? -VD_REASON_PEER_ASKED : 1;
-	if (r == 1 && a->role == ACROSS_CONNECTED)
-		say_withdraw(a);
+	/* What cannot be said now is said by the end of the line: nobody may call for this peer again. */
+	if (r == 1 && a->role == ACROSS_CONNECTED && say_withdraw(a) &&
+	    !is_anything_said(a))
+		relay_is_idle();
 	across_leave(g);
 	return r;
 }
 
 void meet_end(struct peer *a)
 {
-	if (a->role == ACROSS_CONNECTED &&
-	    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED))
-		say_withdraw(a);
+	bool is_published = a->role == ACROSS_CONNECTED &&
+			    (a->state == ACROSS_PUBLISHED || a->state == ACROSS_ANSWERED);
+
+	if (is_published) {
+		/* Answers that nobody reads would end the line one day. */
+		hear();
+		if (say_withdraw(a) && !is_anything_said(a))
+			relay_is_idle();
+	}
 	/* No question about the place is under way. */
 	if (a->role == ACROSS_ACCEPTED && a->in_doubt && a->state != ACROSS_ASKED)
 		meet_leave_place(a);

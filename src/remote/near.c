@@ -15,29 +15,23 @@
 #include "base/tcp.h"
 #include "daemon_client/local.h"
 #include "remote/near.h"
+#include "remote/owed.h"
 #include "remote/parts.h"
+#include "remote/presence.h"
 #include "rendezvous/endpoint_pair.h"
 #include "rendezvous/socket_cache.h"
+#include "rendezvous/stranger.h"
 
-/* From one try to the next, and from one look to the next. */
-#define RETRY_MS 1000
-
-static const char *const path = "/run/viaduct/near/near.sock";
+const char *near_socket = "/run/viaduct/near/near.sock";
 static int line = -1;
-static bool is_here;
-static uint64_t looked_ms, tried_ms;
+static struct owed owed;
+static struct presence presence;
+static uint64_t tried_ms;
 static uint32_t last_id;
 
 bool near_is_here(void)
 {
-	uint64_t now = clock_coarse_ms();
-
-	/* Racy, and good enough. */
-	if (looked_ms == 0 || now - looked_ms >= RETRY_MS) {
-		looked_ms = now;
-		is_here = kernel_call4(SYS_access, (long)path, R_OK | W_OK, 0, 0) == 0;
-	}
-	return is_here;
+	return presence_look(&presence, near_socket);
 }
 
 /* ---- the line to viaductd ---- */
@@ -54,10 +48,10 @@ static int open_line(void)
 	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	strcpy(name.sun_path, path);
+	strcpy(name.sun_path, near_socket);
 	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
 	if (r < 0) {
-		log_debug("viaductd at %s: %s", path, strerror(-r));
+		log_debug("viaductd at %s: %s", near_socket, strerror(-r));
 		kernel_close(fd);
 		return r;
 	}
@@ -71,12 +65,22 @@ static void lose_line(void)
 	log_debug("viaductd has ended the connection for namespaces");
 	fds_close(line);
 	line = -1;
+	owed.count = 0;
 	for (int i = 0; i < across_used; i++)
 		if (across_pool[i].near.state == NEAR_ASKS)
 			across_pool[i].near.state = NEAR_NEW;
 }
 
-static int say(enum local_type type, const struct peer *a, const int *fds)
+/* 0 where that was said, or -errno: nothing was, and the line may be no more. */
+static int said(int r)
+{
+	if (r < 0 && r != -EAGAIN)
+		lose_line();
+	return r;
+}
+
+/* A MEET. */
+static int say(const struct peer *a, const int fds[NEAR_FDS])
 {
 	union {
 		char bytes[CMSG_SPACE(NEAR_FDS * sizeof(int))];
@@ -86,26 +90,26 @@ static int say(enum local_type type, const struct peer *a, const int *fds)
 			      .cmsg_type = SCM_RIGHTS}};
 	const struct local_meet meet = {a->role == ACROSS_ACCEPTED};
 	struct local_message m;
-	struct iovec iov = {&m, LOCAL_HEAD_BYTES + (fds ? sizeof(meet) : 0)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
+	struct iovec iov = {&m, LOCAL_HEAD_BYTES + sizeof(meet)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = owed_say(&owed, line);
 
+	if (n < 0)
+		return said((int)n);
 	memset(&m, 0, LOCAL_HEAD_BYTES);
 	m.version = LOCAL_PROTOCOL;
-	m.type = (uint8_t)type;
+	m.type = LOCAL_MEET;
 	m.id = a->near.id;
 	m.local = a->local;
 	m.peer = a->peer;
 	memcpy(m.hello, &meet, sizeof(meet));
-	if (fds) {
-		memcpy(CMSG_DATA(&control.head), fds, NEAR_FDS * sizeof(int));
-		msg.msg_control = control.bytes;
-		msg.msg_controllen = sizeof(control.bytes);
-	}
+	memcpy(CMSG_DATA(&control.head), fds, NEAR_FDS * sizeof(int));
 	n = kernel_sendmsg(line, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (n == -EPIPE || n == -ECONNRESET)
-		lose_line();
-	return n < 0 ? (int)n : 0;
+	/* Of the descriptors there may be too many under way: the next try may find fewer. */
+	return n == -ETOOMANYREFS ? (int)n : said(n < 0 ? (int)n : 0);
 }
 
 /* ---- what is asked ---- */
@@ -158,7 +162,7 @@ static void ask(struct peer *a, int fd)
 		r = show(a, fd, fds);
 	if (r == 0) {
 		a->near.id = ++last_id;
-		r = say(LOCAL_MEET, a, fds);
+		r = say(a, fds);
 	}
 	if (r == 0)
 		a->near.state = NEAR_ASKS;
@@ -198,6 +202,29 @@ static void take_done(struct peer *a, const struct local_message *m)
 		a->refused = -VD_REASON_RELAY;
 }
 
+/* The peer may have sent something by the line already, and what that is decides how long its end takes. The
+ * bell takes no descriptors. */
+static void drop_met(const int fds[NEAR_MET_FDS])
+{
+	if (fds[NEAR_LINE] >= 0)
+		stranger_close(fds[NEAR_LINE]);
+	if (fds[NEAR_BELL] >= 0)
+		kernel_close(fds[NEAR_BELL]);
+}
+
+/* Another number for the same line, so that none of the two is the last where there is no room. */
+static int adopt_line(int fd)
+{
+	int copy = (int)kernel_call4(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0, 0);
+	int kept = copy < 0 ? -EMFILE : fds_adopt(copy);
+
+	if (kept < 0)
+		stranger_close(fd);
+	else
+		kernel_close(fd);
+	return kept;
+}
+
 static void take_met(struct peer *a, const struct local_message *m,
 		     const int fds[NEAR_MET_FDS])
 {
@@ -205,7 +232,7 @@ static void take_met(struct peer *a, const struct local_message *m,
 
 	memcpy(&met, m->hello, sizeof(met));
 	a->uid = m->uid;
-	a->near.met = (struct meet_near){.line = fds_adopt(fds[NEAR_LINE]),
+	a->near.met = (struct meet_near){.line = adopt_line(fds[NEAR_LINE]),
 					 .bell = fds_adopt(fds[NEAR_BELL]),
 					 .cookie = met.cookie,
 					 .netns = met.netns};
@@ -245,6 +272,8 @@ static void hear(void)
 	struct local_message m;
 	int fds[NEAR_MET_FDS], r;
 
+	if (line >= 0 && owed.count > 0)
+		said(owed_say(&owed, line));
 	while (line >= 0 && (r = hear_one(&m, fds)) != 0) {
 		struct peer *a = r == 1 ? by_id(m.id) : NULL;
 
@@ -260,9 +289,7 @@ static void hear(void)
 		if (a && m.type == LOCAL_MET)
 			a->refused = -VD_REASON_FD_LIMIT;
 		/* For a connection that is over by now. */
-		for (int i = 0; i < NEAR_MET_FDS; i++)
-			if (fds[i] >= 0)
-				kernel_close(fds[i]);
+		drop_met(fds);
 	}
 }
 
@@ -332,15 +359,28 @@ int near_step(struct peer *a, int fd, void *place, struct meet_segment *seg)
 	return r;
 }
 
+static bool is_anything_asked(void)
+{
+	for (int i = 0; i < across_used; i++)
+		if (across_pool[i].near.state == NEAR_ASKS)
+			return true;
+	return false;
+}
+
 void near_end(struct peer *a)
 {
 	struct across_guard g = across_enter();
 
+	/* Answers that nobody reads would end the line one day. */
+	hear();
 	if (a->near.state == NEAR_ASKS && line >= 0)
-		say(LOCAL_WITHDRAW, a, NULL);
+		said(owed_withdraw(&owed, line, &a->local, &a->peer));
 	meet_near_drop(&a->near.met);
 	a->near = (struct near){.met = a->near.met};
 	a->state = ACROSS_FREE;
+	/* Nobody may ever come by to say it, and the end of the line withdraws all. */
+	if (owed.count > 0 && !is_anything_asked())
+		lose_line();
 	across_leave(g);
 }
 
@@ -351,14 +391,16 @@ FORK_CODE void near_forked(void)
 	/* The daemon knows the parent by it. */
 	fds_close(line);
 	line = -1;
+	owed.count = 0;
 	tried_ms = 0;
 	for (int i = 0; i < across_used; i++) {
-		struct peer *a = &across_pool[i];
+		struct meet_near *met = &across_pool[i].near.met;
 
-		if (!a->near.is_used)
+		if (!across_pool[i].near.is_used)
 			continue;
-		meet_near_drop(&a->near.met);
-		a->near.state = NEAR_NEW;
-		a->not_before_ms = UINT64_MAX;
+		/* They are the parent's, too: nothing but the numbers goes. */
+		fds_close(met->line);
+		fds_close(met->bell);
+		met->line = met->bell = -1;
 	}
 }

@@ -13,6 +13,8 @@
  * is as any on one host. None of these waits, sets errno or is a point of cancellation.
  */
 
+/* Of viaductd. Tests change it. */
+extern const char *near_socket;
 /* There is a viaductd for it. Costs next to nothing. */
 bool near_is_here(void);
 /* 1: *out is a meeting; or -enum vd_reason. */
@@ -24,7 +26,7 @@ bool near_has(const struct peer *a);
 int near_step(struct peer *a, int fd, void *place, struct meet_segment *seg);
 /* The handle is no more. */
 void near_end(struct peer *a);
-/* In a forked child, which has no line and no meetings. */
+/* In a forked child, which has no line and no meetings: before its handles are given back. */
 void near_forked(void);
 
 #endif

@@ -153,7 +153,8 @@ struct note {
 static_assert(sizeof(struct note) <= ACROSS_NOTE_BYTES, "layout of notes");
 #define NOTE_SHORT_BYTES offsetof(struct note, words.up_at)
 
-static_assert(ACROSS_PLACES <= 1 << TELLS_PLACE_BITS, "an id holds a place");
+static_assert(ACROSS_PLACES == 1 << TELLS_PLACE_BITS,
+	      "an id holds a place, and nothing else");
 static_assert(TELLS_CONSUMED_MAX >= ACROSS_PLACE_BYTES,
 	      "all that can be consumed is told");
 
@@ -388,6 +389,7 @@ struct across_link {
 	uint32_t bulk_due;  /* bits of 1 << enum note_bulk_what, to be said */
 	uint32_t gone_turn; /* with BULK_GONE: which */
 	uint64_t bulk_not_before_ms;
+	uint64_t bulk_hello_ms; /* the last hello of the peer's that was taken */
 };
 
 /* ---- lock.c: everything below is under it ---- */
@@ -404,7 +406,7 @@ void across_leave(struct across_guard g);
 extern struct peer across_lost;
 extern struct peer across_pool[ACROSS_CONNECTIONS];
 /* One past the last handle that was ever taken: a process that has none touches no page of it all,
- * which each fork would pay for. */
+ * which each fork would pay for. From there on a handle holds nothing, or what was a parent's. */
 extern int across_used;
 extern struct across_link across_links[ACROSS_LINKS];
 extern struct across_bulk across_bulks[ACROSS_BULKS];
@@ -577,6 +579,11 @@ bool relay_is_there(void);
 struct peer *across_take_handle(void);
 /* 0, or -errno: then nothing was said. */
 int relay_say(struct local_message *m, size_t hello_bytes);
+/* That connection is published no more. It is said, later where there is no room now: true while some
+ * of these wait. */
+bool relay_withdraw(const struct name_end *local, const struct name_end *peer);
+/* Nothing is published nor asked: what could not be said yet is said by the line's end. */
+void relay_is_idle(void);
 /* 1 a message, 0 nothing now, -EPIPE: the line is new: what was published is forgotten. */
 int relay_hear(struct local_message *m, size_t *hello_bytes);
 void relay_forked(void);

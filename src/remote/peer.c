@@ -12,6 +12,7 @@
 #include "conn/trace.h"
 #include "remote/near.h"
 #include "remote/peer.h"
+#include "remote/translate.h"
 #include "rendezvous/segment.h"
 #include "ring/source.h"
 #include "settings/config.h"
@@ -148,14 +149,19 @@ static void leave_lent(void *arg)
 	across_lend_end();
 }
 
-static void remote_await(struct peer *p, uint32_t handlers)
+/* A peer that is stopped, or hostile, says nothing. The ring has the bytes then, as after a handler. */
+#define AWAIT_MS 3000
+
+static void remote_await(struct peer *p, struct wait *w, uint32_t handlers)
 {
+	uint64_t end_ms = clock_coarse_ms() + AWAIT_MS;
 	struct _pthread_cleanup_buffer cleanup;
 
 	crit_enter();
 	_pthread_cleanup_push(&cleanup, leave_lent, NULL);
 	crit_leave();
-	while (crit_handlers() == handlers && across_awaits(p))
+	while (crit_handlers() == handlers && across_awaits(p) && !wait_is_late(w) &&
+	       clock_coarse_ms() < end_ms)
 		;
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
@@ -314,8 +320,11 @@ static void remote_take_back(void)
 
 FORK_CODE static void remote_forked_child(void)
 {
-	across_forked_child();
 	near_forked();
+	translate_forked();
+	redirect_forked();
+	zerocopy_forked();
+	across_forked_child();
 }
 
 void remote_register(void)
@@ -348,6 +357,7 @@ void remote_register(void)
 		.forked_child = remote_forked_child,
 	};
 
+	meet_tell = translate_tell;
 	/* A test that registers for each of its pairs has threads by then. */
 	if (peer_ops != &ops)
 		peer_ops = &ops;

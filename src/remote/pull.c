@@ -12,6 +12,7 @@ void pull_ask(struct across_link *k)
 
 void pull_came(struct across_link *k)
 {
+	k->pull.vain = 0;
 	if (!k->pull.waits)
 		return;
 	k->pull.waits = false;
@@ -180,10 +181,12 @@ static void carry_out(struct across_link *k, uint32_t place)
 static void finish(struct across_link *k)
 {
 	k->pull.state = PULL_IDLE;
-	k->pull.must_look = true; /* to say so, and for what was told meanwhile */
 	for (uint32_t i = 0; i < ACROSS_PLACES && !k->failed; i++)
 		if (k->pull.due & 1u << i)
 			carry_out(k, i);
+	/* To say so, and for what was told meanwhile; or only to say so. */
+	if (!k->pull.waits || !link_room(k->link, 1) || post_answer(k) < 0)
+		k->pull.must_look = true;
 }
 
 void pull_go_on(struct across_link *k)
@@ -202,16 +205,14 @@ void pull_go_on(struct across_link *k)
 }
 
 /*
- * What was read is not ready: whether to look again at once. A peer could keep us looking for
- * ever so, with a check that never fits. One that keeps to the protocol is amid a change, and asks for
- * a look after it, since this look has answered all that it has asked for (outbox.c); or it has
- * sent what is still to come.
+ * What was read is not ready, or was new: whether to look again at once. A peer could keep us looking for
+ * ever so, with a check that never fits, or with something new each time. One that keeps to the protocol is amid
+ * a change, and asks for a look after it, since this look has answered all that it has asked for
+ * (outbox.c); or it has sent what is still to come.
  */
 static bool looks_on(struct across_pull *p)
 {
-	if (p->due)
-		p->vain = 0;
-	else if (++p->vain >= PULL_VAIN_MOST) {
+	if (++p->vain >= PULL_VAIN_MOST) {
 		p->vain = 0;
 		p->waits = true;
 	}
@@ -228,9 +229,9 @@ static void take_words(struct across_link *k)
 	for (uint32_t i = 0; i < ACROSS_PLACES; i++)
 		if (is_due(k, i, &k->pull.told[i], &again))
 			k->pull.due |= 1u << i;
-	if (!again)
+	if (!again && !k->pull.due)
 		k->pull.vain = 0;
-	else if (looks_on(&k->pull))
+	else if (looks_on(&k->pull) && again)
 		k->pull.must_look = true;
 	k->pull.state = k->pull.due ? PULL_BYTES : PULL_IDLE;
 	pull_go_on(k);

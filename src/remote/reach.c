@@ -177,20 +177,22 @@ static int post_one(struct link *l, const struct across_move *p, uint32_t bytes)
 	return p->is_get ? link_read(l, &r) : link_post(l, &w);
 }
 
-/* As far as there is room; behind a put the fence. */
-static void post(struct peer *a)
+/* As far as there is room; behind a put the fence. 0, or -EIO: it never gets further. */
+static int post(struct peer *a)
 {
 	const struct link_read fence = {.bytes = FENCE_BYTES};
 	struct across_move *p = &a->move;
 	struct link *l = a->link->bulk->link;
 	uint32_t most = link_write_max(l);
+	int r = 0;
 
 	most = most < POST_MOST ? most : POST_MOST;
 	while (p->left > 0) {
 		uint32_t n = p->left < most ? (uint32_t)p->left : most;
 
-		if (post_one(l, p, n) < 0)
-			return;
+		r = post_one(l, p, n);
+		if (r < 0)
+			return r == -EAGAIN ? 0 : -EIO;
 		p->is_begun = true;
 		p->own += n;
 		p->far += n;
@@ -198,8 +200,9 @@ static void post(struct peer *a)
 		if (p->is_get && p->left == 0)
 			p->last_at = link_posted(l);
 	}
-	if (!p->last_at && link_read(l, &fence) == 0)
+	if (!p->last_at && (r = link_read(l, &fence)) == 0)
 		p->last_at = link_posted(l);
+	return r == 0 || r == -EAGAIN ? 0 : -EIO;
 }
 
 /* The device has done with this program's memory. */
@@ -257,10 +260,12 @@ static int step(struct peer *a, uint64_t id)
 
 	if (p->id != id)
 		return -EIO;
-	if (is_lost(a))
+	if (is_lost(a)) {
 		r = -EIO;
-	else
-		post(a);
+	} else if ((r = post(a)) < 0) {
+		/* Nothing of what was posted goes on. */
+		bulk_give_up(a->link);
+	}
 	if (r == 0 && p->last_at && link_completed(a->link->bulk->link) >= p->last_at)
 		r = 1;
 	if (r == 1 && p->is_get && !cache_is_sound(p->held, p->start, p->bytes)) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/sections.h"
 #include "conn/peer.h"
 #include "remote/parts.h"
 
@@ -164,6 +165,14 @@ bool across_offer_stands(void)
 
 	across_leave(g);
 	return stands;
+}
+
+FORK_CODE void redirect_forked(void)
+{
+	if (offered == NULL && peer_offering == 0)
+		return;
+	offered = NULL;
+	peer_offering = 0;
 }
 
 void redirect_end(struct peer *a)

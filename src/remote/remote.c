@@ -16,8 +16,13 @@
 #define DRAIN_NAP_MS 2
 /* A peer that is stopped, with all credit in its hands, is not waited for any longer. */
 #define FLUSH_MS 3000
-/* A process that ends waits so long, for all together. */
-#define DRAIN_MS 3000
+/*
+ * At the end of the process: what is under way is waited for until the link has failed, which is earlier
+ * (link_watch.c). A peer on a host that is slow loses its bytes otherwise, which TCP would bring.
+ */
+#define DRAIN_MS 15000
+/* What waits for the peer's program to give credit, which may never do so. */
+#define DRAIN_OWED_MS 3000
 
 uint8_t *across_in_data(struct peer *a)
 {
@@ -93,6 +98,8 @@ static void ask_again(struct peer *a)
 	tx = load_relaxed(&a->in->tx_armed) + 1;
 	store_relaxed(&a->out->rx_armed, rx ? rx : 1);
 	store_relaxed(&a->in->tx_armed, tx ? tx : 1);
+	/* Before the look at what is to be told: who stores that looks at these after it. */
+	fence_full();
 }
 
 /* The peer must hear of what is owed though nobody may poll here again. What waits for a verdict is
@@ -313,41 +320,47 @@ void across_end(struct peer *a)
 		tell_surely(a, t);
 }
 
-static bool is_drained(void)
+/* What is not in the peers' memory yet. */
+enum undrained { UNDRAINED_NOTHING, UNDRAINED_OWED, UNDRAINED_UNDER_WAY };
+
+static enum undrained look_undrained(void)
 {
-	bool done = true;
+	bool owed = false, under_way = false;
 
 	hub_poll();
 	for (int i = 0; i < ACROSS_LINKS; i++) {
 		struct across_link *k = &across_links[i];
 
 		if (k->link && k->up && link_drain(k->link) == 0)
-			done = false;
+			under_way = true;
 	}
-	for (int i = 0; i < across_used && done; i++) {
+	for (int i = 0; i < across_used && !under_way && !owed; i++) {
 		struct peer *a = &across_pool[i];
 
 		if (a->state == ACROSS_FREE || !a->link || !a->link->up)
 			continue;
 		if (a->owes)
 			note_push(a);
-		done = !a->owes;
+		owed = a->owes;
 	}
-	return done;
+	if (under_way)
+		return UNDRAINED_UNDER_WAY;
+	return owed ? UNDRAINED_OWED : UNDRAINED_NOTHING;
 }
 
 FORK_CODE void across_drain(void)
 {
-	uint64_t end_ms = clock_coarse_ms() + DRAIN_MS;
+	uint64_t begin_ms = clock_coarse_ms();
 
 	if (!across_used) /* racy: who takes the first one now comes too late to be waited for */
 		return;
 	for (;;) {
 		struct across_guard g = across_enter();
-		bool done = is_drained();
+		enum undrained left = look_undrained();
+		uint64_t most = left == UNDRAINED_OWED ? DRAIN_OWED_MS : DRAIN_MS;
 
 		across_leave(g);
-		if (done || clock_coarse_ms() >= end_ms)
+		if (left == UNDRAINED_NOTHING || clock_coarse_ms() - begin_ms >= most)
 			return;
 		across_nap(-1);
 	}

@@ -206,6 +206,9 @@ void across_forking(void);
 void across_forked_parent(void);
 /* The child has no link: handles are dead, and nothing may be asked of them. */
 void across_forked_child(void);
+/* Its thread may be amid a receive or a send: it has offered nothing, and lent nothing. */
+void redirect_forked(void);
+void zerocopy_forked(void);
 
 /* For tests: contexts are made by this instead. */
 struct link_context;

@@ -63,15 +63,9 @@ int say_request(struct peer *a, enum local_type type, const struct say *s)
 	return r;
 }
 
-void say_withdraw(struct peer *a)
+bool say_withdraw(struct peer *a)
 {
-	struct local_message m = {0};
-
-	m.type = LOCAL_WITHDRAW;
-	m.id = 0;
-	m.local = a->local;
-	m.peer = a->peer;
-	send_with(&m, NULL);
+	return relay_withdraw(&a->local, &a->peer);
 }
 
 void say_answer(uint32_t id, enum local_status status, const struct say *s)

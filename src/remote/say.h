@@ -40,7 +40,8 @@ bool say_of(const struct local_message *m, size_t bytes, struct say *out);
 
 /* To viaductd, for this connection; `s` may be NULL. 0, and a->request is its id; or -errno. */
 int say_request(struct peer *a, enum local_type type, const struct say *s);
-void say_withdraw(struct peer *a);
+/* True: there was no room for it, or for others, yet. */
+bool say_withdraw(struct peer *a);
 void say_answer(uint32_t id, enum local_status status, const struct say *s);
 /* Whose request has that id; NULL: nobody's any more. */
 struct peer *say_by_request(uint32_t id);

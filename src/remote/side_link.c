@@ -121,25 +121,42 @@ void bulk_push(struct across_link *k)
 			k->bulk_due &= ~(1u << what);
 }
 
+/* Of the peer's window: reach.c reads there. */
+static bool connect_to(struct across_bulk *b, const struct note_bulk *n)
+{
+	const char *why;
+
+	return link_connect(b->link, n->hello, sizeof(n->hello), &why) == 0 &&
+	       link_peer_window(b->link) == WINDOW_BYTES;
+}
+
 static void take_answer(struct across_link *k, const struct note_bulk *n)
 {
 	struct across_bulk *b = k->bulk;
-	const char *why;
 
 	if (!b || b->turn != n->turn || b->up)
 		return; /* an old one's */
-	b->up = link_connect(b->link, n->hello, sizeof(n->hello), &why) == 0;
+	b->up = connect_to(b, n);
 	if (!b->up)
 		fail(k);
 }
 
+/* An honest peer waits for longer (bulk_is_up), and this one's clock may be ahead. */
+static bool comes_too_soon(struct across_link *k)
+{
+	uint64_t now = clock_coarse_ms();
+
+	if (k->bulk_hello_ms && now - k->bulk_hello_ms < bulk_retry_ms / 2)
+		return true;
+	k->bulk_hello_ms = now;
+	return false;
+}
+
+/* Each costs a queue pair: a peer gets no more of them than one in a while. */
 static void take_hello(struct across_link *k, const struct note_bulk *n)
 {
-	const char *why;
-
 	retire(k);
-	if (make(k, n->turn) &&
-	    link_connect(k->bulk->link, n->hello, sizeof(n->hello), &why) == 0) {
+	if (!comes_too_soon(k) && make(k, n->turn) && connect_to(k->bulk, n)) {
 		due(k, BULK_HELLO);
 	} else {
 		retire(k);
@@ -155,7 +172,8 @@ bool bulk_take(struct across_link *k, const struct note_bulk *n)
 	case BULK_WANTED:
 		if (!k->is_first)
 			return false;
-		begin(k);
+		if (clock_coarse_ms() >= k->bulk_not_before_ms)
+			begin(k);
 		bulk_push(k);
 		return true;
 	case BULK_HELLO:

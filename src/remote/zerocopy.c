@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that the device takes out of the sender's program memory, and the ring never has. */
+#include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/peer.h"
 #include "remote/parts.h"
@@ -149,4 +150,12 @@ void across_lend_end(void)
 	peer_lending = 0;
 	lender = NULL;
 	across_leave(g);
+}
+
+FORK_CODE void zerocopy_forked(void)
+{
+	if (lender == NULL && peer_lending == 0)
+		return;
+	lender = NULL;
+	peer_lending = 0;
 }

@@ -9,6 +9,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "rendezvous/announce.h"
 #include "rendezvous/endpoint_pair.h"
 #include "rendezvous/farbell.h"
 #include "rendezvous/hello.h"
@@ -17,20 +18,27 @@
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/segment.h"
 #include "rendezvous/socket_cache.h"
+#include "rendezvous/stranger.h"
+#include "rendezvous/translation.h"
 
 #define ACCEPTOR_TRIES 4 /* connections that the connector may turn away as too early */
 
 static struct kept acceptor_kept;
 
-/* A socket connected to the name; 0 when the name is not there; or -reason. */
+/*
+ * A socket connected to the name; 0 when the name is not there; or -reason. Whoever has the name may
+ * send, also a stranger, and a descriptor left in our queue can take as long to close as its sender
+ * likes. We read nothing: so nobody may send, from before the beginning.
+ */
 static int acceptor_visit(const struct party *p)
 {
 	struct sockaddr_un name;
-	socklen_t len = name_address(&p->tuple, &name);
+	socklen_t len = name_address(&p->dialled, &name);
 	int fd = kept_take(&acceptor_kept, AF_UNIX, SOCK_SEQPACKET, 0, p->netns);
 
 	if (fd < 0)
 		return party_errno(fd);
+	REAL(shutdown)(fd, SHUT_RD);
 	if (kernel_connect(fd, (struct sockaddr *)&name, len) == 0)
 		return fd;
 	/* Refused, or its queue is full: the socket is as good as new. */
@@ -42,15 +50,18 @@ static int acceptor_visit(const struct party *p)
 static int acceptor_describe(const struct party *p, uint64_t netns, uint64_t cookie,
 			     struct hello *h)
 {
-	int r = ident_check_dialled(p->fd, &p->tuple);
+	int r = p->view == PARTY_AS_SEEN ? ident_check_dialled(p->fd, &p->tuple) : 1;
 
 	if (r <= 0)
 		return r;
 	hello_init(h);
 	h->netns = netns;
 	h->connector_cookie = cookie;
-	h->client = p->tuple.client;
-	h->server = p->tuple.server;
+	h->client = p->dialled.client;
+	h->server = p->dialled.server;
+	h->seen_client = p->accepted.client;
+	h->seen_server = p->accepted.server;
+	h->is_shown = p->view == PARTY_SHOWN;
 	if (tcp_cookie(p->fd, &h->acceptor_cookie) != 0)
 		return -VD_REASON_KERNEL;
 	return hello_counts(p->fd, p->role, &h->counts) == 0 ? 1 : -VD_REASON_IDENTITY;
@@ -60,8 +71,13 @@ static int acceptor_describe(const struct party *p, uint64_t netns, uint64_t coo
 static int acceptor_check(const struct party *p, int sock, struct hello *h)
 {
 	struct diag_socket connector;
-	int r = ident_check(sock, p->role, p->netns, &p->tuple, &connector);
+	int r = ident_check(sock, p->role, p->netns, &p->dialled, &connector);
 
+	/* It is the connector that makes sure then: connector_fits. */
+	if (r > 0 && p->view == PARTY_GUESSED && !ident_is_believed(sock))
+		r = -VD_REASON_NAT;
+	if (r > 0 && !party_may_be(p, &connector))
+		r = -VD_REASON_IDENTITY;
 	return r <= 0 ? r : acceptor_describe(p, p->netns, connector.cookie, h);
 }
 
@@ -117,6 +133,26 @@ static int acceptor_offer(const struct party *p, int *sock, void *place,
 	return r;
 }
 
+/* A connector that may not ask conntrack does not know whom to look for: it is told that there is
+ * somebody who knows. */
+static void acceptor_call(const struct party *p)
+{
+	struct diag_socket connector;
+
+	if (p->view == PARTY_SHOWN && translation_is_there(p) &&
+	    party_find(p, &connector) == 1)
+		announce_rewritten(p->dialled.server.port, p->netns);
+}
+
+/* Nothing shows that the connection is rewritten; but its client is not where we see it. */
+static bool acceptor_misses(const struct party *p)
+{
+	struct diag_socket connector;
+
+	return p->view == PARTY_AS_SEEN && p->may_be_told &&
+	       party_find(p, &connector) == 0;
+}
+
 int meet_offer(int fd, void *place, struct meet_segment *out)
 {
 	struct party p;
@@ -124,9 +160,16 @@ int meet_offer(int fd, void *place, struct meet_segment *out)
 
 	if (r <= 0)
 		return r;
-	sock = acceptor_visit(&p);
-	if (sock == 0)
+	translation_find(&p);
+	if (p.view == PARTY_GUESSED && translation_ask(&p, true) == MEET_ASKED)
 		return 0;
+	sock = acceptor_visit(&p);
+	if (sock == 0 && acceptor_misses(&p) && translation_ask(&p, true) == MEET_TOLD)
+		sock = acceptor_visit(&p);
+	if (sock == 0) {
+		acceptor_call(&p);
+		return 0;
+	}
 	if (sock < 0)
 		return party_result(&p, "offer", sock);
 	r = acceptor_offer(&p, &sock, place, out);
@@ -136,7 +179,8 @@ int meet_offer(int fd, void *place, struct meet_segment *out)
 
 void meet_near_drop(struct meet_near *near)
 {
-	fds_close(near->line);
+	if (near->line >= 0)
+		stranger_close(near->line);
 	fds_close(near->bell);
 	near->line = near->bell = -1;
 }

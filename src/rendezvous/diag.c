@@ -15,9 +15,8 @@
 #include "base/log.h"
 #include "base/real.h"
 #include "rendezvous/diag.h"
+#include "rendezvous/netlink.h"
 #include "rendezvous/socket_cache.h"
-
-#define DIAG_STALE_MAX 16 /* answers to earlier questions that are skipped */
 
 struct diag_request {
 	struct nlmsghdr head;
@@ -69,24 +68,6 @@ static int diag_send(int nl, int family, const struct name_end *local,
 	/* The destination of an unconnected netlink socket is the kernel. */
 	long n = kernel_call6(SYS_sendto, nl, (long)&q, sizeof(q), MSG_DONTWAIT, 0, 0);
 	return n < 0 ? (int)n : 0;
-}
-
-/* The kernel has answered before send returned: what is not there will not come. */
-static int diag_receive(int nl, uint32_t sequence, union diag_reply *reply)
-{
-	struct sockaddr_nl from;
-
-	for (int i = 0; i < DIAG_STALE_MAX; i++) {
-		socklen_t from_len = sizeof(from);
-		ssize_t n = kernel_call6(SYS_recvfrom, nl, (long)reply, sizeof(*reply),
-					 MSG_DONTWAIT, (long)&from, (long)&from_len);
-		if (n < 0)
-			return (int)n;
-		if (from_len == sizeof(from) && from.nl_pid == 0 &&
-		    NLMSG_OK(&reply->head, n) && reply->head.nlmsg_seq == sequence)
-			return 0;
-	}
-	return -EPROTO;
 }
 
 static void diag_read_end(struct name_end *to, int family, const __be32 addr[4],
@@ -160,7 +141,7 @@ int diag_hear(int nl, uint32_t sequence, const struct name_end *local,
 	      const struct name_end *peer, bool extras, struct diag_socket *out)
 {
 	union diag_reply reply;
-	int r = diag_receive(nl, sequence, &reply);
+	int r = netlink_receive(nl, sequence, &reply.head, sizeof(reply));
 
 	if (r == 0)
 		r = diag_read(&reply, local, peer, out);

@@ -21,6 +21,10 @@ int party_init(struct party *p, int fd, enum tcp_role role)
 		return -VD_REASON_PROTOCOL;
 	p->fd = fd;
 	p->role = role;
+	p->dialled = p->accepted = p->tuple;
+	p->view = PARTY_AS_SEEN;
+	p->may_be_told = false;
+	p->peer_cookie = 0;
 	if (tcp_netns_cookie(fd, &p->netns) != 0)
 		return party_result(p, "network namespace", -VD_REASON_KERNEL);
 	return 1;
@@ -36,21 +40,19 @@ int party_result(const struct party *p, const char *step, int result)
 	return result;
 }
 
-int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,
-		   struct name_end *peer)
+bool party_may_be(const struct party *p, const struct diag_socket *found)
 {
-	struct diag_socket found;
-	struct party p;
-	int r = party_init(&p, fd, role);
+	return p->peer_cookie == 0 || found->cookie == p->peer_cookie;
+}
 
-	if (r <= 0)
-		return r;
-	*local = role == TCP_ROLE_CONNECTED ? p.tuple.client : p.tuple.server;
-	*peer = role == TCP_ROLE_CONNECTED ? p.tuple.server : p.tuple.client;
-	if (memcmp(local->addr, peer->addr, sizeof(local->addr)) == 0)
-		return 0;
-	r = diag_lookup(p.netns, peer, local, p.tuple.scope, &found);
-	return r < 0 ? 0 : r == 0;
+int party_find(const struct party *p, struct diag_socket *out)
+{
+	bool connected = p->role == TCP_ROLE_CONNECTED;
+	const struct name_tuple *t = connected ? &p->accepted : &p->dialled;
+	int r = diag_lookup(p->netns, connected ? &t->server : &t->client,
+			    connected ? &t->client : &t->server, t->scope, out);
+
+	return r == 1 && !party_may_be(p, out) ? 0 : r;
 }
 
 int party_errno(int negative_errno)

@@ -73,9 +73,9 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
 	return n < 0 ? (int)n : 0;
 }
 
-/* Takes all descriptors out of the control data: up to max go to fds, the others are
- * closed. Returns how many there were. */
-static int hello_take_fds(struct msghdr *msg, int *fds, int max)
+/* Takes all descriptors out of the control data: up to SEGMENT_FDS go to fds, the others are
+ * dropped. Returns how many there were. */
+static int hello_take_fds(struct msghdr *msg, int *fds, void (*drop)(int fd))
 {
 	int count = 0;
 
@@ -86,10 +86,10 @@ static int hello_take_fds(struct msghdr *msg, int *fds, int max)
 		     at += sizeof(int)) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-			if (count < max)
+			if (count < SEGMENT_FDS)
 				fds[count] = fd;
 			else
-				kernel_close(fd);
+				drop(fd);
 			count++;
 		}
 	}
@@ -98,7 +98,7 @@ static int hello_take_fds(struct msghdr *msg, int *fds, int max)
 
 /* What recvmsg says; *count descriptors came, of which no more than SEGMENT_FDS are in fds. */
 static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *count,
-			  int *flags)
+			  int *flags, void (*drop)(int fd))
 {
 	union hello_control control;
 	struct iovec iov = {.iov_base = h, .iov_len = sizeof(*h)};
@@ -108,12 +108,13 @@ static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *
 			     .msg_controllen = sizeof(control.bytes)};
 	ssize_t n = kernel_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, SEGMENT_FDS);
+	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, drop);
 	*flags = msg.msg_flags;
 	return n;
 }
 
-int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
+int hello_receive_dropping(int sock, struct hello *h, int fds[SEGMENT_FDS],
+			   void (*drop)(int fd))
 {
 	ssize_t n;
 	int count, due, flags;
@@ -121,22 +122,32 @@ int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 	memset(h, 0, sizeof(*h));
 	for (int i = 0; i < SEGMENT_FDS; i++)
 		fds[i] = -1;
-	n = hello_read(sock, h, fds, &count, &flags);
+	n = hello_read(sock, h, fds, &count, &flags, drop);
 	/* The kernel looks for a message, and then whether the sender has gone: who has sent one
 	 * and gone in between has left it. */
 	if ((n == 0 && count == 0) || n == -ECONNRESET)
-		n = hello_read(sock, h, fds, &count, &flags);
+		n = hello_read(sock, h, fds, &count, &flags, drop);
 	if (n < 0)
 		return n == -EAGAIN ? 0 : n == -ECONNRESET ? -EPIPE : (int)n;
 	due = (int)hello_fds(h);
 	if (n == sizeof(*h) && count == due && !(flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
-		kernel_close(fds[i]);
+		drop(fds[i]);
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */
 	return (flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
+}
+
+static void close_one(int fd)
+{
+	kernel_close(fd);
+}
+
+int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
+{
+	return hello_receive_dropping(sock, h, fds, close_one);
 }
 
 #define COUNT_TRIES 16

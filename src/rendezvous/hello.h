@@ -22,11 +22,14 @@ struct hello {
 	uint64_t acceptor_cookie;  /* its SO_COOKIE */
 	uint64_t connector_cookie; /* what the kernel told the acceptor of its TCP peer */
 	struct wire_counts counts; /* of the acceptor's TCP socket */
-	struct name_end client, server;
+	struct name_end client, server; /* as the connector's TCP socket has them */
+	struct name_end seen_client, seen_server; /* as the acceptor's has them */
 	uint32_t acceptor_port; /* of its far bell: the ends belong to two users; or 0 */
+	uint32_t
+		is_shown; /* 1: the acceptor knows from its kernel how the two belong together */
 };
 
-static_assert(sizeof(struct hello) == 136, "hello layout");
+static_assert(sizeof(struct hello) == 176, "hello layout");
 
 /* Fills what does not depend on the connection. */
 void hello_init(struct hello *h);
@@ -41,6 +44,9 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
  * fit into our table. Other -errno.
  */
 int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS]);
+/* The same, where closing what is of no use is `drop`'s. */
+int hello_receive_dropping(int sock, struct hello *h, int fds[SEGMENT_FDS],
+			   void (*drop)(int fd));
 
 /* Counts of our end, and whether those of the other end, taken earlier, fit to ours now, which
  * are *own then. 0 or -errno; 1 or 0. */

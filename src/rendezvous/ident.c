@@ -14,10 +14,14 @@
 #include "base/real.h"
 #include "base/reason.h"
 #include "rendezvous/ident.h"
+#include "rendezvous/netlink.h"
 
-#define IDENT_ORIGINAL_DST 80	  /* SO_ORIGINAL_DST and its IPv6 twin */
-#define IDENT_NS_BYTES	   64	  /* of a name such as user:[4026531837] */
-#define IDENT_NOBODY	   65534u /* shown for users that the namespace does not know */
+#define IDENT_ORIGINAL_DST 80 /* SO_ORIGINAL_DST and its IPv6 twin */
+#define IDENT_NS_BYTES	   64 /* of a name such as user:[4026531837] */
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+#define IDENT_NOBODY 65534u /* shown for users that the namespace does not know */
 
 int ident_peer(int unix_fd, struct ucred *out)
 {
@@ -37,13 +41,12 @@ bool ident_is_own_user(int unix_fd)
 }
 
 /* Its name, which has its number: a look at the file itself takes twice as long. 0 or -errno. */
-static int ident_namespace(const char *process, const char *kind,
-			   char name[IDENT_NS_BYTES])
+static int ident_user_namespace(const char *process, char name[IDENT_NS_BYTES])
 {
 	char path[48];
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%s/ns/%s", process, kind);
+	snprintf(path, sizeof(path), "/proc/%s/ns/user", process);
 	n = readlink(path, name, IDENT_NS_BYTES - 1);
 	if (n < 0)
 		return -errno;
@@ -52,32 +55,120 @@ static int ident_namespace(const char *process, const char *kind,
 }
 
 /* 1 same, 0 different, -errno when the kernel does not say. */
-static int ident_same_namespace(pid_t pid, const char *kind)
+static int ident_same_user_namespace(pid_t pid)
 {
 	char own[IDENT_NS_BYTES], other[IDENT_NS_BYTES], process[16];
-	int r = ident_namespace("self", kind, own);
+	int r = ident_user_namespace("self", own);
 
 	snprintf(process, sizeof(process), "%d", (int)pid);
 	if (r == 0)
-		r = ident_namespace(process, kind, other);
+		r = ident_user_namespace(process, other);
 	return r < 0 ? r : strcmp(own, other) == 0;
 }
 
+/* Whether the process has this number and no other one: 1, 0 or -errno. By pieces, since the program's stack may be
+ * small and a list of groups comes before. */
+static int ident_numbers_are(int fd, pid_t pid)
+{
+	static const char label[] = "\nNSpid:\t";
+	enum { LABEL_BYTES = sizeof(label) - 1, NUMBER_BYTES = 12 };
+	char text[256], *at;
+	size_t have = 0;
+	ssize_t n;
+
+	do {
+		n = kernel_read(fd, text + have, sizeof(text) - 1 - have);
+		if (n < 0)
+			return (int)n;
+		have += (size_t)n;
+		text[have] = '\0';
+		at = strstr(text, label);
+		if (at && (n == 0 || text + have - at >= LABEL_BYTES + NUMBER_BYTES))
+			return strtol(at + LABEL_BYTES, &at, 10) == pid && *at == '\n';
+		/* What may be the label's beginning is looked at again. */
+		if (!at)
+			at = text + (have > LABEL_BYTES ? have - LABEL_BYTES : 0);
+		have -= (size_t)(at - text);
+		memmove(text, at, have);
+	} while (n > 0);
+	return 0;
+}
+
 /*
- * Equal user ids mean equal trust only within one user and pid namespace. A process that
- * changed its user, as servers do, hides its namespaces (EACCES): it is then judged as
- * another user's process is, by its TCP socket alone, which the caller has compared.
+ * 1: it is in our pid namespace, where its numbers are ours; one in a namespace below has a second number. 0: it is
+ * not, or has ended; or -errno. Equal users are not equal beyond that namespace: a process of a container cannot stop
+ * those of its user on the host, and is not to speak for them. It cannot hide this, as it can what it has in
+ * /proc/PID/ns.
+ */
+static int ident_is_among_us(int unix_fd, pid_t pid)
+{
+	socklen_t len = sizeof(int);
+	char path[40];
+	int process = -1, fd, r;
+
+	/* What the kernel says of the process itself; or, before Linux 6.5, of whoever has its number now. */
+	if (REAL(getsockopt)(unix_fd, SOL_SOCKET, SO_PEERPIDFD, &process, &len) == 0)
+		snprintf(path, sizeof(path), "/proc/thread-self/fdinfo/%d", process);
+	else if (errno == ENOPROTOOPT)
+		snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	else
+		return -errno;
+	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+	r = fd < 0 ? fd : ident_numbers_are(fd, pid);
+	if (fd >= 0)
+		kernel_close(fd);
+	if (process >= 0)
+		kernel_close(process);
+	return pid == 0 ? 0 : r;
+}
+
+static bool is_same_text(const char *own_path, const char *other_path)
+{
+	char own[256], other[256];
+
+	return kernel_read_text(own_path, own, sizeof(own)) &&
+	       kernel_read_text(other_path, other, sizeof(other)) && !strcmp(own, other);
+}
+
+/* In our user namespace, as far as those can tell who may not look at it: a process in one below
+ * cannot have given itself all the users of ours. */
+static bool may_administer(pid_t pid)
+{
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	return netlink_may_administer(pid) && is_same_text("/proc/self/uid_map", path);
+}
+
+bool ident_may_stop_us(int unix_fd)
+{
+	struct ucred peer;
+
+	return ident_is_own_user(unix_fd) && ident_peer(unix_fd, &peer) == 0 &&
+	       ident_is_among_us(unix_fd, peer.pid) == 1;
+}
+
+bool ident_is_believed(int unix_fd)
+{
+	struct ucred peer;
+
+	if (ident_peer(unix_fd, &peer) < 0 || peer.pid == 0)
+		return false;
+	if (ident_may_stop_us(unix_fd) && ident_same_user_namespace(peer.pid) == 1)
+		return true;
+	return peer.uid == 0 && may_administer(peer.pid);
+}
+
+/*
+ * Equal user ids mean equal trust only within one user namespace. A process that changed its user, as
+ * servers do, hides its namespaces (EACCES): it is then judged as another user's process is, by its TCP
+ * socket alone, which the caller has compared.
  */
 static int ident_namespaces(pid_t pid)
 {
-	static const char *const kinds[] = {"user", "pid"};
+	int r = ident_same_user_namespace(pid);
 
-	for (unsigned i = 0; i < 2; i++) {
-		int r = ident_same_namespace(pid, kinds[i]);
-		if (r != 1 && r != -EACCES)
-			return -VD_REASON_NAMESPACE;
-	}
-	return 1;
+	return r == 1 || r == -EACCES ? 1 : -VD_REASON_NAMESPACE;
 }
 
 /* True when every user has a number here, so that equal numbers are equal users. */
@@ -113,8 +204,9 @@ int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 			  cred.uid, peer->uid);
 		return -VD_REASON_UID;
 	}
-	if (cred.pid == 0)
-		return -VD_REASON_NAMESPACE;
+	r = ident_is_among_us(unix_fd, cred.pid);
+	if (r != 1)
+		return r == -EMFILE ? -VD_REASON_FD_LIMIT : -VD_REASON_NAMESPACE;
 	if (cred.uid == geteuid())
 		return ident_namespaces(cred.pid);
 	if (cred.uid == IDENT_NOBODY && !ident_all_users_mapped())
@@ -122,36 +214,50 @@ int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 	return 1;
 }
 
-/*
- * With a redirect, the accepted end of one connection can be the exact reverse of another
- * connection's client end, in the names and in sock_diag alike. Only the address that the
- * client dialled tells them apart. A rewritten source address leaves no such trace: there
- * only the counts of bytes keep connections apart.
- */
-int ident_check_dialled(int fd, const struct name_tuple *t)
+int ident_dialled(int fd, const struct name_tuple *t, struct name_end *out)
 {
 	struct sockaddr_in6 in6;
 	struct sockaddr_in in;
-	struct name_end dialled = t->server;
 	socklen_t len;
 	int r;
 
+	*out = t->server;
 	memset(&in, 0, sizeof(in));
 	memset(&in6, 0, sizeof(in6));
 	if (name_is_v4(&t->server)) {
 		len = sizeof(in);
 		r = REAL(getsockopt)(fd, SOL_IP, IDENT_ORIGINAL_DST, &in, &len);
-		memcpy(dialled.addr + 12, &in.sin_addr, 4);
-		dialled.port = in.sin_port;
+		if (r == 0) {
+			memcpy(out->addr + 12, &in.sin_addr, 4);
+			out->port = in.sin_port;
+		}
 	} else {
 		len = sizeof(in6);
 		r = REAL(getsockopt)(fd, SOL_IPV6, IDENT_ORIGINAL_DST, &in6, &len);
-		memcpy(dialled.addr, &in6.sin6_addr, 16);
-		dialled.port = in6.sin6_port;
+		if (r == 0) {
+			memcpy(out->addr, &in6.sin6_addr, 16);
+			out->port = in6.sin6_port;
+		}
 	}
-	if (r != 0) /* no address translation in the kernel, or not of this connection */
-		return errno == ENOPROTOOPT || errno == ENOENT || errno == EOPNOTSUPP
-			       ? 1
-			       : -VD_REASON_NAT;
-	return name_end_equal(&dialled, &t->server) ? 1 : -VD_REASON_NAT;
+	if (r == 0)
+		return 1;
+	/* No address translation in the kernel, or not of this connection. */
+	return errno == ENOPROTOOPT || errno == ENOENT || errno == EOPNOTSUPP ? 0
+									      : -errno;
+}
+
+/*
+ * With a redirect, the accepted end of one connection can be the exact reverse of another
+ * connection's client end, in the names and in sock_diag alike. Only the address that the
+ * client dialled tells them apart. A rewritten source address leaves no such trace: an end
+ * that may not ask conntrack has only the counts of bytes to keep these apart.
+ */
+int ident_check_dialled(int fd, const struct name_tuple *t)
+{
+	struct name_end dialled;
+	int r = ident_dialled(fd, t, &dialled);
+
+	if (r < 0)
+		return -VD_REASON_NAT;
+	return r == 0 || name_end_equal(&dialled, &t->server) ? 1 : -VD_REASON_NAT;
 }

@@ -22,12 +22,22 @@ int ident_peer(int unix_fd, struct ucred *out);
 int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		const struct name_tuple *t, struct diag_socket *peer);
 
-/*
- * True when whoever is at the other end of unix_fd may stop this process by a signal
- * anyway: the doorbells need not be safe from that user.
- */
+/* True when whoever is at the other end of unix_fd has our real, effective and saved user id. */
 bool ident_is_own_user(int unix_fd);
 
+/*
+ * True when it may stop this process by a signal anyway: then what it sends need not be safe to close. One in
+ * another pid namespace may not.
+ */
+bool ident_may_stop_us(int unix_fd);
+
+/* True when we take the word of whoever is at the other end of unix_fd for what the kernel has told
+ * it: it is our user in our namespaces, who could stop and change us, or root of our user namespace with
+ * the right to rewrite addresses. One that hides its namespaces is neither. */
+bool ident_is_believed(int unix_fd);
+
+/* The address that the client has dialled. 1, 0: the kernel does not track the connection, or -errno. */
+int ident_dialled(int fd, const struct name_tuple *t, struct name_end *out);
 /* Acceptor: 1 when the client dialled the very address that we see as our own, else
  * -enum vd_reason. */
 int ident_check_dialled(int fd, const struct name_tuple *t);

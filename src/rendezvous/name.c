@@ -20,8 +20,6 @@ static char *name_hex(char *to, const struct name_end *end)
 	return to;
 }
 
-#define NAME_PREFIX(kind) "viaduct.%u." kind "."
-
 socklen_t name_address(const struct name_tuple *t, struct sockaddr_un *out)
 {
 	char *at;
@@ -29,18 +27,29 @@ socklen_t name_address(const struct name_tuple *t, struct sockaddr_un *out)
 	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
 	at = out->sun_path + 1; /* a leading zero makes the name abstract */
-	at += snprintf(at, 32, NAME_PREFIX("link"), WIRE_VERSION);
+	at += snprintf(at, 32, "viaduct.%u.link.", WIRE_VERSION);
 	at = name_hex(at, &t->client);
 	*at++ = '-';
 	at = name_hex(at, &t->server);
 	return (socklen_t)(at - (char *)out);
 }
 
-socklen_t name_port_address(uint16_t port, struct sockaddr_un *out)
+static socklen_t name_numbered(const char *prefix, uint16_t port, struct sockaddr_un *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			   snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
-				    NAME_PREFIX("port") "%u", WIRE_VERSION, ntohs(port)));
+				    "viaduct.%u.%s.%u", WIRE_VERSION, prefix,
+				    ntohs(port)));
+}
+
+socklen_t name_port_address(uint16_t port, struct sockaddr_un *out)
+{
+	return name_numbered("port", port, out);
+}
+
+socklen_t name_rewritten_address(uint16_t port, struct sockaddr_un *out)
+{
+	return name_numbered("rewritten", port, out);
 }

@@ -12,5 +12,7 @@
 socklen_t name_address(const struct name_tuple *t, struct sockaddr_un *out);
 /* Of the hint that somebody listens at `port` (network order). Returns the address's length. */
 socklen_t name_port_address(uint16_t port, struct sockaddr_un *out);
+/* The same, of the hint that connections to `port` are led elsewhere, and that somebody knows how. */
+socklen_t name_rewritten_address(uint16_t port, struct sockaddr_un *out);
 
 #endif

@@ -36,6 +36,10 @@ void meet_unannounce(int announced_fd);
  * namespace, then publishes the name of this connection. On 1, *name_fd is the listener.
  */
 int meet_publish(int fd, int *name_fd);
+/* After it has said 0: whether it is to be asked again, which costs more than this. */
+bool meet_may_publish(int fd);
+/* Closes such a name, whatever strangers have sent to it. -1 is ignored. */
+void meet_unpublish(int name_fd);
 /*
  * Connector: takes the acceptor's offer, checks all of it, attaches. *name_fd may change
  * (an accepted connection whose hello has not come). On 1 and on failure *name_fd is
@@ -66,10 +70,32 @@ int meet_near_collect(int fd, struct meet_near *near, void *place,
 /* Closes what is left. */
 void meet_near_drop(struct meet_near *near);
 
+/*
+ * Where the kernel does not tell a process how it rewrites a connection's addresses, viaductd may. NULL, or whoever
+ * asks it: `own` is the connection as the socket has it. `ask`: else no more is said than was asked before.
+ */
+enum meet_word {
+	MEET_UNTOLD, /* nobody tells it */
+	MEET_ASKED,  /* the answer is to come */
+	MEET_TOLD
+};
+struct meet_told {
+	struct name_tuple tuple; /* as the other end's socket has it; the client first */
+	uint64_t cookie;	 /* of that socket */
+};
+extern enum meet_word (*meet_tell)(int fd, const struct name_tuple *own,
+				   enum tcp_role role, uint64_t netns, bool ask,
+				   struct meet_told *out);
+/* The answer about this connection is to come. */
+bool meet_is_asked(int fd, enum tcp_role role);
+
 /* Whether the other end is on another host, or in another network namespace: 1, and the ends;
  * 0 it is here, or cannot be told yet; or -enum vd_reason. */
 int meet_is_remote(int fd, enum tcp_role role, struct name_end *local,
 		   struct name_end *peer);
+/* Why the other end has not come to where it was looked for: VD_REASON_PLAIN_PEER, or
+ * VD_REASON_NAT where we may look in the wrong place. */
+enum vd_reason meet_missing_reason(int fd, enum tcp_role role);
 /* Unmaps, or empties, and closes. Abandons an offer that nobody has taken: returns 0 when the
  * connector was faster (then call meet_attached instead), else 1. */
 int meet_abandon(struct meet_segment *seg);

@@ -46,7 +46,7 @@ int kept_socket_low(int domain, int type, int protocol, uint64_t netns)
 }
 
 /* The places where sockets are kept: one for each errand, each listed at its first use. */
-#define KEPT_PLACES 8
+#define KEPT_PLACES 16
 static struct kept *_Atomic kept_places[KEPT_PLACES];
 
 static void kept_list(struct kept *k)
@@ -60,7 +60,7 @@ static void kept_list(struct kept *k)
 	}
 }
 
-void meet_give_back(void)
+void kept_close_all(void)
 {
 	for (int i = 0; i < KEPT_PLACES; i++) {
 		struct kept *k = atomic_load(&kept_places[i]);
@@ -69,6 +69,11 @@ void meet_give_back(void)
 		if (word != 0)
 			fds_close((int)(uint32_t)word);
 	}
+}
+
+void meet_give_back(void)
+{
+	kept_close_all();
 }
 
 static uint64_t kept_word(int fd)

@@ -25,5 +25,7 @@ void kept_give(struct kept *k, int fd);
 int kept_socket(int domain, int type, int protocol, uint64_t netns);
 /* The same, for fds_adopt_low. */
 int kept_socket_low(int domain, int type, int protocol, uint64_t netns);
+/* Closes all that is kept. */
+void kept_close_all(void);
 
 #endif

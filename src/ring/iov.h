@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base/mechanism.h"
 #include "base/sigsafe.h"
 
 struct iov_cursor {
@@ -94,7 +95,8 @@ static inline ssize_t iov_fill(struct iov_cursor *c, const uint8_t *from, size_t
 	while (done < len && !iov_at_end(&at)) {
 		size_t n = iov_room(&at) < len - done ? iov_room(&at) : len - done;
 		uint8_t *to = (uint8_t *)at.iov->iov_base + at.offset;
-		if (!discard && crit_copy(to, from + done, n) < 0)
+		if (!discard && (LACKS(RECEIVE_COPY) ? mechanism_ends(to, from + done, n)
+						     : crit_copy(to, from + done, n)) < 0)
 			return -EFAULT;
 		done += n;
 		at.offset += n;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "base/mechanism.h"
 #include "ring/wire.h"
 
 /* A message of so much counts as bulk. */
@@ -132,6 +133,8 @@ static inline uint32_t ring_area_within(uint32_t area, uint32_t most)
 /* Free room of an area without a look at the consumer's cursor. */
 static inline uint64_t ring_tx_room_of(const struct ring_tx *r, uint32_t area)
 {
+	if (LACKS(WINDOW) && r->produced != r->credit)
+		return 0;
 	/* Bytes before base lie in another area and take no room here. */
 	uint64_t base = ring_tx_base(r);
 	uint64_t from = ring_tx_reached(r, base) ? r->credit : base;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 6u
+#define WIRE_VERSION 7u
 
 /* Each direction owns three data areas of growing size; the producer moves between them, and to
  * the front of the one that it is in. */

@@ -249,14 +249,18 @@ static int refreshes_of(const AUTH *auth)
 /* Credentials are renewed by calls, which may be of this very handle. */
 static bool refresh(struct client *c, AUTH *auth, struct rpc_msg *reply)
 {
-	enum clnt_stat status = c->error.re_status;
+	struct rpc_err error = c->error;
+	struct timeval wait = c->wait;
 	bool again;
 
 	leave(c);
 	again = AUTH_REFRESH(auth, reply);
 	enter(c);
 	free_verifier(c, reply);
-	c->error.re_status = status;
+	/* Another thread's calls have been made meanwhile, too. */
+	c->error = error;
+	if (!c->wait_is_set)
+		c->wait = wait;
 	return again;
 }
 
@@ -421,6 +425,7 @@ static void take_over(CLIENT *cl, int fd, u_int send_bytes)
 		free(c);
 		return;
 	}
+	c->record.is_calls = true;
 	if (!adopt_head(c, cl)) {
 		client_free(c);
 		return;

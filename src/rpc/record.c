@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "base/copy.h"
 #include "rpc/engine.h"
@@ -27,12 +28,14 @@ static bool fail(struct record *r, enum record_fault fault, int error)
 
 /* ---- out ---- */
 
-/* All of it. A call interrupted before it has moved anything fails, as write does. */
+/* All of it. What is interrupted before it has moved anything fails in a service, as write does. */
 static bool send_all(struct record *r, struct iovec *iov, int count)
 {
 	while (count > 0) {
 		ssize_t n = engine->send(r->fd, iov, count, 0);
 
+		if (n == -EINTR && r->is_calls)
+			continue;
 		if (n < 0)
 			return fail(r, RECORD_CANT_SEND, (int)-n);
 		for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
@@ -163,14 +166,24 @@ bool record_end(struct record *r, bool now)
 
 /* ---- in ---- */
 
-/* Waits for some bytes. */
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+/* Waits for some bytes. A service begins to wait anew after a signal, as libtirpc's. */
 static bool receive(struct record *r, char *to, size_t len, size_t *got)
 {
+	bool ends = r->is_calls && r->timeout_ms > 0;
+	int64_t end = ends ? now_ms() + r->timeout_ms : 0, left = r->timeout_ms;
 	ssize_t n;
 
-	do
-		n = engine->recv_within(r->fd, to, len, r->timeout_ms);
-	while (n == -EINTR);
+	while ((n = engine->recv_within(r->fd, to, len, (int)left)) == -EINTR)
+		if (ends && (left = end - now_ms()) < 0)
+			left = 0;
 	if (n == -ETIME)
 		return fail(r, RECORD_TIMED_OUT, 0);
 	/* An end is an error wherever bytes are expected. */

@@ -20,6 +20,7 @@ struct record {
 	XDR xdrs; /* for the program's XDR routines; x_op says which way */
 	int fd;
 	int timeout_ms; /* of each wait for bytes; negative: for ever */
+	bool is_calls; /* a client's: libtirpc blocks all signals during a call, so that none cuts a wait */
 	enum record_fault fault;
 	int error; /* an errno: why bytes could not be received or sent */
 

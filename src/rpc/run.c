@@ -104,6 +104,9 @@ static bool serve_all(struct busy *b, struct polled *p, int timeout_ms)
 		warn("svc_run: - out of memory");
 		return false;
 	}
+	/* A handler of a signal may have called svc_exit since the loop's own look. */
+	if (is_over())
+		return false;
 	ready = engine->poll(p->fds, (nfds_t)p->count, timeout_ms);
 	if (ready < 0 && errno != EINTR) {
 		warn("svc_run: - poll failed");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of this process, read once from files and the environment. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "settings/config.h"
 #include "base/log.h"
 #include "base/path.h"
@@ -57,11 +59,30 @@ static void config_read_program(void)
 	config.program = config_program;
 }
 
+/* The file behind a path, without links: as /proc/self/exe would be. False: there is none. */
+static bool config_resolve(const char *path, char *exe, size_t size)
+{
+	int fd = kernel_open(path, O_PATH | O_CLOEXEC, 0);
+	char link[32];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, exe, size - 1);
+	kernel_close(fd);
+	if (n > 0)
+		exe[n] = '\0';
+	return n > 0;
+}
+
 /* Asked of the kernel only where a file or a rule may name a program. */
 static void config_read_exe(void)
 {
+	/* The loader of statically linked Go programs runs in the place of one. */
+	static const char loader[] = "/viaduct-go";
+	const char *slash, *instead;
 	char exe[PATH_MAX];
-	const char *slash;
 	bool needed = secure_getenv("VIADUCT_RULES") != NULL;
 	ssize_t n;
 
@@ -70,6 +91,10 @@ static void config_read_exe(void)
 	n = needed ? readlink("/proc/self/exe", exe, sizeof(exe) - 1) : 0;
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
+	instead = slash && !strcmp(slash, loader) ? secure_getenv("VIADUCT_GO_PROGRAM")
+						  : NULL;
+	if (instead && config_resolve(instead, exe, sizeof(exe)))
+		slash = strrchr(exe, '/');
 	snprintf(config_exe, sizeof(config_exe), "%.255s", slash ? slash + 1 : exe);
 }
 

@@ -41,8 +41,7 @@ const struct value_info value_table[VALUE_COUNT] = {
 	[VALUE_IO_URING] = {"io-uring", "VIADUCT_IO_URING", "WHAT",
 			    "refuse or leave: io_uring that is asked for by syscall()",
 			    "refuse or leave is allowed"},
-	[VALUE_GO] = {"go", "VIADUCT_GO", "WHAT",
-		      "leave or follow: dynamically linked Go programs",
+	[VALUE_GO] = {"go", "VIADUCT_GO", "WHAT", "leave or follow: programs in Go",
 		      "leave or follow is allowed"},
 	[VALUE_LOG] =
 		{"log", "VIADUCT_LOG", "LEVEL[:FILE]",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds libviaduct-preload.so and its module, and puts them into LD_PRELOAD, with what that takes. */
+/* Finds the preloaded libraries and their module, and puts them into LD_PRELOAD, with what that takes. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -9,23 +9,23 @@
 #include <unistd.h>
 
 #include "tool/library.h"
-
-static const char library_name[] = "libviaduct-preload.so";
+#include "tool/self.h"
 
 int library_find(char *path, size_t size)
 {
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n > 0) {
-		self[n] = 0;
-		*strrchr(self, '/') = 0;
-		snprintf(path, size, "%s/%s", self, library_name);
-		if (access(path, R_OK) == 0)
-			return 0;
-	}
-	snprintf(path, size, "%s/%s", VD_LIBDIR, library_name);
+	self_find(LIBRARY_GLIBC, VD_LIBDIR "/" LIBRARY_GLIBC, path, size);
 	return access(path, R_OK) ? -ENOENT : 0;
+}
+
+int library_find_musl(char *path, size_t size)
+{
+	self_find(LIBRARY_MUSL, VD_LIBDIR "/" LIBRARY_MUSL, path, size);
+	return access(path, R_OK) ? -ENOENT : 0;
+}
+
+bool library_is_named(const char *text)
+{
+	return strstr(text, LIBRARY_GLIBC) || strstr(text, LIBRARY_MUSL);
 }
 
 /* A program with AddressSanitizer's shared library does not start where another one is preloaded,
@@ -46,13 +46,23 @@ static int please_sanitizer(void)
 	return rc;
 }
 
-int library_find_rpc(const char *library, char *path, size_t size)
+static int find_beside(const char *library, const char *name, char *path, size_t size)
 {
 	const char *slash = strrchr(library, '/');
 
 	snprintf(path, size, "%.*s/%s", slash ? (int)(slash - library) : 1,
-		 slash ? library : ".", LIBRARY_RPC);
+		 slash ? library : ".", name);
 	return access(path, R_OK) ? -ENOENT : 0;
+}
+
+int library_find_rpc(const char *library, char *path, size_t size)
+{
+	return find_beside(library, LIBRARY_RPC, path, size);
+}
+
+int library_find_go(const char *library, char *path, size_t size)
+{
+	return find_beside(library, LIBRARY_GO, path, size);
 }
 
 static bool is_listed(const char *path, const char *list)

@@ -200,6 +200,14 @@ static int judge(const struct run *run, struct program *p)
 
 	program_inspect(run->path, true, p);
 	fits = explain_kind(p, false, &a);
+	if (fits && p->kind == PROGRAM_STATIC && strcmp(p->path, run->path) != 0) {
+		warn_line("viaduct run: %s is a script, and what runs it, %s, is a "
+			  "statically "
+			  "linked program in Go: start that one, with the script as its "
+			  "argument.",
+			  run->path, p->path);
+		return EXIT_REFUSED;
+	}
 	if (!fits && !run->tcp_anyway) {
 		warn_line("viaduct run: %s %s To run it on TCP: viaduct run --tcp-anyway "
 			  "-- %s",
@@ -214,13 +222,27 @@ static int judge(const struct run *run, struct program *p)
 	return 1;
 }
 
-static int preload(const struct program *p)
+/* What is started for a statically linked Go program, and is told of it by a variable. */
+static char loader[PATH_MAX];
+
+static int find_loader(const struct run *run, const char *library)
+{
+	if (library_find_go(library, loader, sizeof(loader)) == 0)
+		return setenv("VIADUCT_GO_PROGRAM", run->path, 1) ? EXIT_REFUSED : 0;
+	warn_line("viaduct run: %s is missing: build or install it", loader);
+	return EXIT_REFUSED;
+}
+
+static int preload(const struct run *run, const struct program *p)
 {
 	static char library[PATH_MAX], module[PATH_MAX];
-	int rc = library_find(library, sizeof(library));
+	bool musl = p->kind == PROGRAM_MUSL;
+	int rc = musl ? library_find_musl(library, sizeof(library))
+		      : library_find(library, sizeof(library));
 
 	if (rc == 0) {
-		bool calls = library_find_rpc(library, module, sizeof(module)) == 0 &&
+		bool calls = !musl &&
+			     library_find_rpc(library, module, sizeof(module)) == 0 &&
 			     explain_needs(p->path, LIBRARY_LIBTIRPC);
 
 		rc = library_preload(library, calls ? module : NULL);
@@ -237,7 +259,9 @@ static int preload(const struct program *p)
 	else if (rc)
 		warn_line("viaduct run: the environment cannot be set up: %s",
 			  strerror(-rc));
-	return rc ? EXIT_REFUSED : 0;
+	if (rc)
+		return EXIT_REFUSED;
+	return p->kind == PROGRAM_STATIC ? find_loader(run, library) : 0;
 }
 
 int cmd_run(int argc, char **argv)
@@ -257,10 +281,13 @@ int cmd_run(int argc, char **argv)
 		return rc;
 	rc = judge(&run, &program);
 	if (rc == 0)
-		rc = preload(&program);
+		rc = preload(&run, &program);
 	if (rc > 1)
 		return rc;
-	execvp(argv[0], argv);
+	if (*loader)
+		execv(loader, argv);
+	else
+		execvp(argv[0], argv);
 	rc = errno;
 	warn_line("viaduct run: %s cannot be started: %s", run.path, strerror(rc));
 	return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_REFUSED;

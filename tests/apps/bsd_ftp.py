@@ -14,29 +14,9 @@ if os.geteuid() != 0:
     print("skipped: only root can run inetd's services")
     sys.exit(harness.SKIP)
 
-VSFTPD_CONF = """
-listen=NO
-background=NO
-run_as_launching_user=YES
-anonymous_enable=YES
-no_anon_password=YES
-ftp_username=root
-allow_writeable_chroot=YES
-anon_root={root}
-ascii_download_enable=YES
-write_enable=YES
-anon_upload_enable=YES
-anon_umask=022
-use_sendfile=NO
-seccomp_sandbox=NO
-isolate=NO
-isolate_network=NO
-"""
-
 
 def vsftpd(run, root):
-    conf = run.write("vsftpd.conf", VSFTPD_CONF.format(root=root))
-    return [], f"{VSFTPD} vsftpd {conf}"
+    return [], f"{VSFTPD} vsftpd {run.vsftpd(root)}"
 
 
 def ftpd(run, root):

@@ -14,7 +14,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -491,10 +494,176 @@ func unixes() {
 	fmt.Println("unix sockets: done")
 }
 
+// Threads that begin, wait in the kernel, and end, while others exchange.
+func threads() {
+	l := serve(echo)
+	var all sync.WaitGroup
+	var rounds int32
+	for i := 0; i < 100; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			runtime.LockOSThread() // ends with its thread, which is not given to another
+			c := dial(l)
+			var p [2]int
+			must(syscall.Pipe(p[:]))
+			go func() {
+				time.Sleep(time.Millisecond)
+				syscall.Write(p[1], []byte("x"))
+			}()
+			one := make([]byte, 1)
+			syscall.Read(p[0], one) // blocks the thread
+			for k := 0; k < 10; k++ {
+				exchange(c, pattern(64+i, k))
+				atomic.AddInt32(&rounds, 1)
+			}
+			syscall.Close(p[0])
+			syscall.Close(p[1])
+			c.Close()
+		}(i)
+	}
+	all.Wait()
+	l.Close()
+	fmt.Println("threads:", rounds, "rounds")
+}
+
+func derefer(p *int) (err error) {
+	defer func() {
+		err, _ = recover().(error)
+	}()
+	return fmt.Errorf("%d", *p)
+}
+
+// Signals that Go sends itself, gets from outside, and makes panics of; and what samples a profile.
+func signals() {
+	var profile bytes.Buffer
+	must(pprof.StartCPUProfile(&profile))
+	l := serve(echo)
+	got := make(chan os.Signal, 1000)
+	signal.Notify(got, syscall.SIGUSR1, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGUSR2)
+	var all sync.WaitGroup
+	var stop, faults int32
+	for i := 0; i < 4; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			c := dial(l)
+			for k := 0; atomic.LoadInt32(&stop) == 0; k++ {
+				exchange(c, pattern(1+(i*997+k*401)%20000, k))
+				if derefer(nil) != nil {
+					atomic.AddInt32(&faults, 1)
+				}
+			}
+			c.Close()
+		}(i)
+	}
+	for i := 0; i < 200; i++ {
+		must(syscall.Kill(os.Getpid(), syscall.SIGUSR2))
+		must(syscall.Kill(os.Getpid(), syscall.SIGUSR1))
+		<-got
+	}
+	must(syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	last := <-got
+	atomic.StoreInt32(&stop, 1)
+	all.Wait()
+	l.Close()
+	signal.Reset()
+	pprof.StopCPUProfile()
+	fmt.Println("signals:", last, faults > 0, profile.Len() > 0)
+}
+
+// The call is made in every thread, by a signal of its own where there is no C library.
+func credentials() {
+	l := serve(echo)
+	c := dial(l)
+	var stop int32
+	var all sync.WaitGroup
+	all.Add(1)
+	go func() {
+		for k := 0; atomic.LoadInt32(&stop) == 0; k++ {
+			exchange(c, pattern(64, k))
+		}
+		all.Done()
+	}()
+	for i := 0; i < 20; i++ {
+		must(syscall.Setresuid(-1, os.Geteuid(), -1))
+		must(syscall.Setresgid(-1, os.Getegid(), -1))
+	}
+	atomic.StoreInt32(&stop, 1)
+	all.Wait()
+	c.Close()
+	l.Close()
+	fmt.Println("credentials: done")
+}
+
+// What it is told of its own file, and what it becomes.
+func self() {
+	own, err := os.Executable()
+	must(err)
+	link, err := os.Readlink("/proc/self/exe")
+	must(err)
+	numbered, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", os.Getpid()))
+	must(err)
+	same := own == link && own == numbered && filepath.Base(own) == filepath.Base(os.Args[0])
+	a, err := os.Stat("/proc/self/exe")
+	must(err)
+	b, err := os.Stat(os.Args[0])
+	must(err)
+	f, err := os.ReadFile("/proc/self/exe")
+	must(err)
+	comm, err := os.ReadFile("/proc/self/comm")
+	must(err)
+	line, err := os.ReadFile("/proc/self/cmdline")
+	must(err)
+	fmt.Println("self:", same, os.SameFile(a, b), int64(len(f)) == b.Size(), string(comm) == filepath.Base(own)+"\n",
+		strings.HasPrefix(string(line), os.Args[0]+"\x00"), os.Getenv("VIADUCT_GO_PROGRAM") == "")
+	for _, how := range []string{"/proc/self/exe", own} {
+		cmd := exec.Command(how, "becomes", how)
+		out, err := cmd.CombinedOutput()
+		must(err)
+		fmt.Printf("self: %s", out)
+	}
+}
+
+// Another program in the place of this one, which has threads and connections.
+func becomes() {
+	l := serve(echo)
+	c := dial(l)
+	exchange(c, pattern(64, 1))
+	for i := 0; i < 50; i++ {
+		exchange(c, pattern(64, 1))
+	}
+	must(syscall.Exec(os.Args[2], []string{os.Args[2], "says"}, os.Environ()))
+}
+
+// Another program, started by this one: by its name, and by a shell and a script between them.
+func starts(argv []string) {
+	script := []string{"-c", "exec \"$@\"", "sh"}
+	for _, command := range [][]string{argv, append(append([]string{"/bin/sh"}, script...), argv...)} {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		must(err)
+		fmt.Printf("started: %s", out)
+	}
+}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "child" {
-		child()
-		return
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "starts":
+			starts(os.Args[2:])
+			return
+		case "child":
+			child()
+			return
+		case "becomes":
+			becomes()
+		case "says":
+			fmt.Println("what it has become")
+			os.Exit(0)
+		}
 	}
 	only := strings.Join(os.Args[1:], " ")
 	run := func(name string, f func()) {
@@ -517,5 +686,9 @@ func main() {
 	run("datagrams", datagrams)
 	run("files", files)
 	run("unix", unixes)
+	run("threads", threads)
+	run("signals", signals)
+	run("credentials", credentials)
+	run("self", self)
 	fmt.Println("end")
 }

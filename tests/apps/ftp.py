@@ -11,29 +11,6 @@ if os.geteuid() != 0:
     print("skipped: only root can run inetd's services")
     sys.exit(harness.SKIP)
 
-# In network namespaces of its own vsftpd could not meet the client, and a file that goes in
-# one sendfile is gone before anything could be switched.
-VSFTPD_CONF = """
-listen=NO
-background=NO
-run_as_launching_user=YES
-anonymous_enable=YES
-no_anon_password=YES
-ftp_username=root
-allow_writeable_chroot=YES
-anon_root={root}
-write_enable=YES
-anon_upload_enable=YES
-anon_umask=022
-port_enable=YES
-pasv_enable=YES
-connect_from_port_20=NO
-use_sendfile=NO
-seccomp_sandbox=NO
-isolate=NO
-isolate_network=NO
-"""
-
 
 def scenario(run):
     port = harness.free_port()
@@ -42,9 +19,8 @@ def scenario(run):
     data = os.urandom(1 << 20) * 5 + b"the end"
     for name, content in (("large", data), ("small", b"1 line\n"), ("empty", b"")):
         run.write("files/" + name, content)
-    conf = run.write("vsftpd.conf", VSFTPD_CONF.format(root=root))
     services = run.write("inetd.conf", f"127.0.0.1:{port} stream tcp nowait root "
-                                       f"{VSFTPD} vsftpd {conf}\n")
+                                       f"{VSFTPD} vsftpd {run.vsftpd(root)}\n")
     # -E: services keep the environment, and so the library.
     run.server([INETD, "-E", "-i", services], port)
     url = f"ftp://127.0.0.1:{port}/"

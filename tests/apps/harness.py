@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a real program plain, under Viaduct at both ends, and at one end only."""
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -68,6 +70,18 @@ def sha(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def go_build(run, source, program, cgo):
+    """Links a program in Go. What is compiled of Go's libraries is kept in the build folder: one test compiles
+    them, and others that begin beside it wait for that."""
+    cache = os.environ.get("GO_CACHE", run.path("cache"))
+    os.makedirs(cache, exist_ok=True)
+    env = {**os.environ, "GOCACHE": cache, "HOME": run.dir, "GO111MODULE": "off", "GOFLAGS": "-buildvcs=false",
+           "CGO_ENABLED": "1" if cgo else "0"}
+    with open(cache + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["go", "build", "-o", program, source], check=True, env=env)
+
+
 class Run:
     """One run of a server and its clients; `mode` says which of them Viaduct runs."""
 
@@ -102,10 +116,16 @@ class Run:
         os.chmod(self.path(name), 0o644)
         return self.path(name)
 
+    def vsftpd(self, root):
+        """The file of settings of a server for this folder."""
+        conf = pathlib.Path(__file__).resolve().parents[2] / "bench/papers/vsftpd.conf"
+        return self.write("vsftpd.conf", conf.read_text().format(root=root))
+
     def server(self, argv, port, user=None, **kw):
         log = open(self.path(f"server-{len(self.started)}.log"), "wb")
-        proc = subprocess.Popen(self.wrap("server", argv, user), stdin=subprocess.DEVNULL,
-                                stdout=log, stderr=log, start_new_session=True, **kw)
+        kw.setdefault("stdin", subprocess.DEVNULL)
+        proc = subprocess.Popen(self.wrap("server", argv, user), stdout=log, stderr=log,
+                                start_new_session=True, **kw)
         log.close()
         self.started.append(proc)
         self.wait_for(lambda: listening(port), proc, f"{argv[0]} to listen on {port}")

@@ -4,6 +4,7 @@
 for each service; and through pipes of smbd. Needs root, and a network namespace of its own."""
 import glob
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -12,30 +13,7 @@ import harness
 SMBD, CLIENT, UNSHARE, IP = harness.need("smbd", "rpcclient", "unshare", "ip")
 DCERPCD = glob.glob("/usr/libexec/samba/samba-dcerpcd") + \
     glob.glob("/usr/lib/*/samba/samba-dcerpcd")
-CONFIG = """
-[global]
-workgroup = VIADUCT
-netbios name = SERVER
-server role = standalone server
-bind interfaces only = yes
-interfaces = 127.0.0.1/8
-smb ports = 445
-pid directory = {0}
-lock directory = {0}
-state directory = {0}
-cache directory = {0}
-private dir = {0}
-ncalrpc dir = {0}/ncalrpc
-log file = {0}/samba.log
-map to guest = Bad User
-guest account = root
-load printers = no
-rpc start on demand helpers = no
-[share]
-path = {0}
-comment = A share
-guest ok = yes
-"""
+CONFIG = pathlib.Path(__file__).resolve().parents[2] / "bench/papers/smb.conf"
 # Of each service that a guest may ask, and of some that refuse him.
 COMMANDS = ("srvinfo", "netshareenumall", "netsharegetinfo share", "netsharegetinfo nobody",
             "lsaquery", "lookupnames root", "enumdomusers", "querydominfo",
@@ -52,7 +30,7 @@ def without_chance(text, folder):
 
 def scenario(run):
     os.mkdir(run.path("ncalrpc"), 0o755)
-    config = run.write("smb.conf", CONFIG.format(run.dir))
+    config = run.write("smb.conf", CONFIG.read_text().format(run.dir))
     daemon = ["-F", "-s", config, "--no-process-group", "--debug-stdout"]
     run.server([SMBD, *daemon], 445)
     run.server([DCERPCD[0], "--libexec-rpcds", *daemon], 135)

@@ -89,6 +89,22 @@ class Run(unittest.TestCase):
         self.assertGreater(rows[0]["direct"]["direct_bytes"], 10_000, rows[0])
         self.assertFalse(cgroup_of(process) and cgroup_of(process).exists())
 
+    def test_node(self):
+        if not shutil.which("node"):
+            self.skipTest("no node")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows"
+            process = apps("--only", "node", "--contenders", "tcp,unix,viaduct", "--pairs", "1",
+                           "--seconds", "0.5", "--json", str(path),
+                           env=dict(os.environ, VIADUCT_UPGRADE_AFTER="0"))
+            text = process.communicate(timeout=LIMIT_S)[0]
+            self.assertEqual(process.returncode, 0, text)
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([r["case"] for r in rows], ["echo 64 B c1", "echo 64 B c32", "http c32"])
+        for one in rows:
+            self.assertTrue(all(one["medians"].values()), text)
+        self.assertGreater(rows[0]["direct"]["direct_bytes"], 0, rows[0])
+
     def stop_midway(self, number):
         """Returns its status and its cgroup. Only the cgroup's server runs."""
         if not HAS_REDIS or os.geteuid() or not cgroup_root():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 # From one image of a process to the next: not for users to set.
-PRIVATE = {"VIADUCT_CARRY"}
+PRIVATE = {"VIADUCT_CARRY", "VIADUCT_GO_PROGRAM"}
 
 
 def plain(roff):

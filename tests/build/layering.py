@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No folder of src/ includes, or links, one that it may not know: docs/architecture.md, "The parts".
+"""No folder of src/, nor bench/measure, includes or links one that it may not know: docs/architecture.md,
+"The parts".
 
 usage: layering.py SOURCE-ROOT ARCHIVE...
 
@@ -29,23 +30,31 @@ MAY = {
     "readiness": "base settings ring rendezvous conn",
     "preload": "base settings ring rendezvous conn readiness remote",
     "native": "base ring conn preload",
+    "musl": "base settings ring rendezvous conn readiness remote preload",
     "rpc": "",
+    "start": "",
     "daemon": "base settings rendezvous daemon_client",
     "tool": "base settings",
+    "measure": "base settings tool",
 }
 MAY = {folder: {folder, *names.split()} for folder, names in MAY.items()}
 # Single files that a folder may include, beside those: the door to the engine; what processes
-# expose to who looks at them; the ways to ask viaductd and a device.
+# expose to who looks at them; the ways to ask viaductd and a device; and how a device
+# is found, for raw verbs.
 ALSO = {
     "native": {"viaduct/viaduct.h"},
     "rpc": {"preload/door.h", "base/atomic.h", "base/call_count.h", "base/copy.h", "base/reason.h",
             "base/uncontended.h"},
+    "start": {"preload/door.h"},
+    "measure": {"rdma/verbs_lib.h"},
     "tool": {"conn/slot.h", "conn/table.h", "conn/trace_buffer.h", "daemon_client/caller.h",
              "rdma/verbs.h", "remote/crossover.h", "remote/learnt.h"},
 }
 # Pairs of files that expect something from each other, by folder; in all others of the engine there is
 # none. To be lowered with them.
 PAIRS = {"rdma": 4, "remote": 14, "readiness": 8}
+# Where pairs are not counted.
+NO_ENGINE = {"tool", "measure"}
 # A header that is for these files alone.
 PRIVATE = {"conn/gate_move.h": {"conn/switch_rx.c", "conn/switch_tx.c"}}
 # What these include is theirs: who has them need not know it.
@@ -54,9 +63,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 def includes(root):
-    """File -> the files that it includes, both from src/."""
-    return {str(path.relative_to(root / "src")): INCLUDE.findall(path.read_text())
-            for path in sorted((root / "src").rglob("*.[ch]"))}
+    """File -> the files that it includes, both from src/ or bench/."""
+    return {str(path.relative_to(root / top)): INCLUDE.findall(path.read_text())
+            for top, under in (("src", "."), ("bench", "measure"))
+            for path in sorted((root / top / under).rglob("*.[ch]"))}
+
+
+def place(file):
+    return ("bench/" if file.startswith("measure/") else "src/") + file
 
 
 def reached(graph, start):
@@ -76,12 +90,12 @@ def wrong_includes(root):
     for file in graph:
         folder = file.split("/")[0]
         for by, name in reached(graph, file):
-            where = f'src/{file} includes "{name}"' + (f", in src/{by}" if by != file else "")
+            where = f'{place(file)} includes "{name}"' + (f", in {place(by)}" if by != file else "")
             if name in ALSO.get(folder, ()):
                 continue
             if name not in graph:
                 if by == file:
-                    yield f"{where}: give the path from src/"
+                    yield f"{where}: give the path from {place(file)[:-len(file)]}"
             elif name.split("/")[0] not in MAY[folder]:
                 yield f"{where}: {folder} may know {' '.join(sorted(MAY[folder]))}"
 
@@ -94,7 +108,8 @@ def wrong_private(root):
 
 
 def source_of(object_file):
-    """src_daemon_client_local.c.o -> (daemon_client, local.c). None: no folder of src/."""
+    """src_daemon_client_local.c.o -> (daemon_client, local.c); those of bench/measure are alone in their
+    archive, and have no folder in their names. None: no folder of ours."""
     match = re.match(r"src_(" + "|".join(sorted(MAY, key=len, reverse=True)) + r")_(.+)\.o$",
                      object_file)
     return match and match.groups()
@@ -108,7 +123,8 @@ def symbols(archives):
                              text=True).stdout
         for line in out.splitlines():
             match = re.search(r"([^/:]+\.o):[0-9a-f ]* ([A-Za-z]) (\S+)$", line)
-            source = match and source_of(match.group(1))
+            alone = match and archive.endswith("libviaduct-measure.a")
+            source = ("measure", match.group(1)) if alone else match and source_of(match.group(1))
             if source and match.group(2) in "UwTDBRCV":
                 (expects if match.group(2) in "Uw" else has)[match.group(3)].add(source)
     return has, expects
@@ -123,7 +139,7 @@ def wrong_pairs(has, expects):
     from_to = collections.defaultdict(set)
     for symbol, users in expects.items():
         for user, owner in itertools.product(users, has[symbol]):
-            if user != owner and user[0] == owner[0] != "tool":
+            if user != owner and user[0] == owner[0] and user[0] not in NO_ENGINE:
                 from_to[user, owner].add(symbol)
     pairs = collections.defaultdict(list)
     for one, other in sorted(from_to):

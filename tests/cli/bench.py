@@ -15,9 +15,12 @@ import tempfile
 import unittest
 
 from fields import names_of
+from length import length, long
 
 VIADUCT, CORRUPT, MANUAL = map(os.path.abspath, sys.argv[1:4])
-SHORT = ["--time", "0.02", "--pairs", "2"]
+# Two pairs are in make check where they are looked at, and everywhere in make check-long.
+SHORT = ["--time", "0.02", "--pairs", length("1", "2")]
+TWICE = ["--pairs", "2"]
 PLACE = ["--placement", "two" if len(os.sched_getaffinity(0)) > 1 else "free"]
 
 
@@ -56,7 +59,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(names, over, row["pattern"])
             for result in row["results"]:
                 self.assertEqual(result["errors"], [])
-                self.assertEqual(len(result["samples"]), 2)
+                self.assertEqual(len(result["samples"]), figures["run"]["pairs"])
                 self.assertGreater(min(result["samples"]), 0)
                 self.check_cpu(row, result)
 
@@ -64,7 +67,7 @@ class Bench(unittest.TestCase):
         for end in ("client", "server"):
             samples = result[end + "_cpu_samples"]
             spread = result[end + "_cpu_ns_per_op"]
-            self.assertEqual(len(samples), 2)
+            self.assertEqual(len(samples), len(result["samples"]))
             # The kernel brings the server's up to date at its ticks: 0 is not known.
             known = sorted(s for s in samples if s > 0) or [0]
             self.assertEqual([spread["min"], spread["max"]], [known[0], known[-1]])
@@ -74,8 +77,8 @@ class Bench(unittest.TestCase):
         self.assertGreater(min(result["client_cpu_samples"]), 0)
 
     def test_processor_time(self):
-        figures = self.figures("--patterns", "rtt,stream,crr", "--sizes", "64",
-                               "--over", "tcp,viaduct", "--time", "0.3")
+        figures = self.figures("--patterns", length("rtt,stream", "rtt,stream,crr"),
+                               "--sizes", "64", "--over", "tcp,viaduct", "--time", "0.3")
         for row in figures["rows"]:
             for result in row["results"]:
                 self.assertGreater(min(result["server_cpu_samples"]), 0)
@@ -104,13 +107,15 @@ class Bench(unittest.TestCase):
 
     def test_patterns(self):
         names = "rtt,rtt-spin,rtt-epoll,rtt-poll,stream,bidir,crr"
-        figures = self.figures("--patterns", names, "--sizes", "1,64,100K",
-                               "--over", "tcp,unix")
-        self.check_rows(figures, ["tcp", "unix"])
+        over, sizes = length(["tcp"], ["tcp", "unix"]), length([64, 102400], [1, 64, 102400])
+        figures = self.figures("--patterns", names, "--sizes", ",".join(map(str, sizes)),
+                               "--over", ",".join(over))
+        self.check_rows(figures, over)
         seen = [(r["pattern"], r["size_bytes"]) for r in figures["rows"]]
-        wanted = [(n, s) for n in names.split(",")[:-1] for s in (1, 64, 102400)]
+        wanted = [(n, s) for n in names.split(",")[:-1] for s in sizes]
         self.assertEqual(seen, wanted + [("crr", 64)])
 
+    @long  # small: many connections
     def test_connections(self):
         figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes", "64,1M",
                                "--over", "tcp", "--conns", "7")
@@ -118,12 +123,12 @@ class Bench(unittest.TestCase):
         self.assertEqual([r["conns"] for r in figures["rows"]], [1, 1, 7, 7] * 2)
 
     def test_many_connections(self):
-        figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes", "64,100K",
-                               "--over", "tcp,viaduct", "--conns", "10,200",
-                               "--active", "20")
+        sizes = length([64], [64, 102400])
+        figures = self.figures("--patterns", "rtt-epoll,rtt-poll", "--sizes",
+                               ",".join(map(str, sizes)), "--over", "tcp,viaduct",
+                               "--conns", "10,200", "--active", "20")
         self.check_rows(figures, ["tcp", "viaduct"])
-        wanted = [(1, 1, 64), (1, 1, 102400), (10, 10, 64), (10, 10, 102400),
-                  (200, 20, 64), (200, 20, 102400)]
+        wanted = [(*n, size) for n in ((1, 1), (10, 10), (200, 20)) for size in sizes]
         seen = [(r["conns"], r["active"], r["size_bytes"]) for r in figures["rows"]]
         self.assertEqual(seen, wanted * 2)
         for row in figures["rows"]:
@@ -132,8 +137,10 @@ class Bench(unittest.TestCase):
 
     def test_latencies(self):
         """Percentiles of a distribution, and the median near the time that the speed says."""
-        figures = self.figures("--patterns", "rtt,rtt-epoll,think,stream,crr", "--sizes", "64",
-                               "--over", "tcp,viaduct,floor", "--conns", "8")
+        figures = self.figures("--patterns", length("rtt,rtt-epoll,stream",
+                                                    "rtt,rtt-epoll,think,stream,crr"),
+                               "--sizes", "64", "--over", "tcp,viaduct,floor", "--conns", "8",
+                               "--pairs", length("1", "2"))
         for row in figures["rows"]:
             for result in row["results"]:
                 at = [result.get(name, {}).get("median")
@@ -148,7 +155,7 @@ class Bench(unittest.TestCase):
     def test_rate(self):
         """No more is begun than the rate; each pattern and number of connections keeps it."""
         time, rate = 0.2, 200
-        figures = self.figures("--rate", str(rate), "--sizes", "64,100K", "--over",
+        figures = self.figures("--rate", str(rate), "--sizes", length("64", "64,100K"), "--over",
                                "tcp,viaduct,floor", "--conns", "8", "--time", str(time), "--pairs", "1")
         seen = {(r["pattern"], r["conns"]) for r in figures["rows"]}
         self.assertEqual(seen, {("rtt", 1), ("rtt-spin", 1), ("rtt-epoll", 1), ("rtt-poll", 1),
@@ -197,7 +204,7 @@ class Bench(unittest.TestCase):
 
     def test_logp(self):
         figures = self.figures("--patterns", "logp", "--over", "tcp,viaduct,unix",
-                               "--sizes", "4,64,2M")
+                               "--sizes", length("4,2M", "4,64,2M"))
         self.check_rows(figures, ["tcp", "viaduct", "unix"])
         for row in figures["rows"]:
             for result in row["results"]:
@@ -214,7 +221,7 @@ class Bench(unittest.TestCase):
             path = os.path.join(folder, "figures.csv")
             figures = self.figures("--patterns", "rtt,logp", "--sizes", "64",
                                    "--load", "quiet,busy", "--over", "tcp,viaduct",
-                                   "--csv", path)
+                                   "--csv", path, *TWICE)
             with open(path, newline="", encoding="utf-8") as f:
                 lines = list(csv.DictReader(f))
         self.check_rows(figures, ["tcp", "viaduct"])
@@ -241,18 +248,18 @@ class Bench(unittest.TestCase):
     def test_numbers_of_loops(self):
         """Each once; busy is what --busy says, wherever it stands."""
         for args, wanted in (
-                (["--load", "0,2,6"], [("quiet", 0), ("busy", 2), ("busy-6", 6)]),
                 (["--load", "busy,3,2,quiet,2", "--busy", "3"],
                  [("busy", 3), ("busy-2", 2), ("quiet", 0)]),
-                (["--busy", "5"], [("busy", 5)])):
+                *length([], [(["--load", "0,2,6"], [("quiet", 0), ("busy", 2), ("busy-6", 6)]),
+                             (["--busy", "5"], [("busy", 5)])])):
             figures = self.figures("--patterns", "rtt", "--sizes", "64", "--over", "tcp", *args)
             self.check_rows(figures, ["tcp"])
             self.assertEqual([(r["load"], r["busy"]) for r in figures["rows"]], wanted)
             self.assertEqual(figures["run"]["busy"], max(n for _, n in wanted))
 
     def test_sessions(self):
-        for name, trips in (("crr", 1), ("session", 12), ("session-30", 30),
-                            ("session-100", 100)):
+        for name, trips in (("session", 12), *length([], [("crr", 1), ("session-30", 30),
+                                                          ("session-100", 100)])):
             figures = self.figures("--patterns", name, "--over", "tcp,viaduct")
             self.check_rows(figures, ["tcp", "viaduct"])
             self.assertEqual([(r["unit"], r["size_bytes"], r["bytes_per_op"])
@@ -266,7 +273,7 @@ class Bench(unittest.TestCase):
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(f"#!{sys.executable} -IS" + PEER.replace("TEXT", repr(lines)))
                 os.chmod(path, 0o755)
-            return bench(*SHORT, "--patterns", "rtt,stream,rtt-spin", "--sizes", "64",
+            return bench(*SHORT, *TWICE, "--patterns", "rtt,stream,rtt-spin", "--sizes", "64",
                          "--json", "-", "--over", "tcp,ucx,fi", PATH=folder, **env)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "peers need two processors")
@@ -309,8 +316,8 @@ class Bench(unittest.TestCase):
             self.check_rows(figures, ["tcp"])
 
     def test_viaduct(self):
-        figures = self.figures("--patterns", "rtt,stream", "--sizes", "64,4K",
-                               "--over", "tcp,viaduct")
+        figures = self.figures("--patterns", "rtt,stream", "--sizes", length("64", "64,4K"),
+                               "--over", "tcp,viaduct", *TWICE)
         self.check_rows(figures, ["tcp", "viaduct"])
         for row in figures["rows"]:
             self.assertGreater(row["results"][1]["direct_bytes"], 0)
@@ -322,9 +329,9 @@ class Bench(unittest.TestCase):
             self.assertEqual(result["direct_bytes"], 0)
 
     def test_bad_bytes(self):
-        for pattern in ("rtt", "stream", "bidir", "think", "logp"):
+        for pattern in ("rtt", "stream", *length([], ["bidir", "think", "logp"])):
             for how in ("early", "late"):
-                result = bench(*SHORT, *PLACE, "--patterns", pattern, "--sizes", "4K",
+                result = bench(*SHORT, *TWICE, *PLACE, "--patterns", pattern, "--sizes", "4K",
                                "--over", "tcp", LD_PRELOAD=CORRUPT, CORRUPT=how)
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertIn("checks of content failed", result.stdout)
@@ -335,15 +342,16 @@ class Bench(unittest.TestCase):
 
     def interrupt(self, sig, *args):
         """Starts it, waits for the table's first row, and sends the signal."""
-        with subprocess.Popen([VIADUCT, "bench", *PLACE, "--patterns", "rtt,stream", "--time",
-                               "0.05", "--pairs", "2", "--over", "tcp,unix", *args],
+        # The rest would take so long that the signal comes before its end on any machine.
+        with subprocess.Popen([VIADUCT, "bench", *PLACE, "--patterns", "rtt,stream,bidir", "--time",
+                               "0.3", "--pairs", "2", "--over", "tcp,unix", *args],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as made:
             for line in made.stdout:
                 if re.match(r"rtt .* unix ", line):
                     break
             made.send_signal(sig)
-            rest, errors = made.communicate(timeout=120)
+            rest, errors = made.communicate(timeout=600)
         self.assertEqual(made.returncode, -sig, errors)
         self.assertRegex(errors, r"ended early, by a signal: \d+ rows? w")
         return rest
@@ -371,7 +379,7 @@ class Bench(unittest.TestCase):
     def test_progress(self):
         """How many measurements there are, and how long they will take."""
         read, write = os.openpty()
-        made = subprocess.run([VIADUCT, "bench", *SHORT, *PLACE, "--patterns", "rtt", "--sizes",
+        made = subprocess.run([VIADUCT, "bench", *SHORT, *TWICE, *PLACE, "--patterns", "rtt", "--sizes",
                                "64,1K", "--over", "tcp,unix"], stdout=subprocess.DEVNULL,
                               stderr=write, timeout=120)
         self.assertEqual(made.returncode, 0)
@@ -392,7 +400,8 @@ class Bench(unittest.TestCase):
         self.assertEqual([left == "time left unknown" for _, left in shown], [True] + [False] * 7)
 
     def test_width(self):
-        args = [*SHORT, *PLACE, "--patterns", "rtt", "--sizes", "64"]
+        args = [*SHORT, *PLACE, "--patterns", "rtt", "--sizes", "64",
+                *length(["--over", "tcp,viaduct"], [])]
         for columns in (80, 100, 120):
             text = bench(*args, COLUMNS=str(columns)).stdout
             table = text[text.index("pattern "):].splitlines()

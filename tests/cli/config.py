@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from bed import Bed
 
 VIADUCT, MANUAL, MANUAL_FILE, SYSCONFDIR = map(os.path.abspath, sys.argv[1:5])
 PYTHON = sys.executable
@@ -30,17 +31,12 @@ for i in range(300):
 """
 
 
-class Config(unittest.TestCase):
+class Config(Bed):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.tmp = pathlib.Path(self.folder.name)
-        self.tmp.chmod(0o755)
+        super().setUp()
         self.home = self.tmp / "home"
         (self.home / ".config").mkdir(parents=True)
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k not in ("LD_PRELOAD",
-                                                                 "XDG_CONFIG_HOME")}
+        self.env.pop("XDG_CONFIG_HOME", None)
         self.env["HOME"] = str(self.home)
         self.report = self.tmp / "report"
 
@@ -182,6 +178,12 @@ class Shown(Config):
             self.assertEqual([r["line"] for r in seen["rules"]], [1, 4, 6])
         seen = self.seen("--program", "redis-server", env=env)
         self.assertEqual([r["line"] for r in seen["rules"]], [1, 7])
+
+    def test_nothing_speaks_to_a_terminal(self):
+        for locale, name in (("C.UTF-8", "/tmp/?[31mé"), ("C", r"/tmp/?[31m\xc3\xa9")):
+            table = self.viaduct("config", env={"VIADUCT_REPORT": "/tmp/\x1b[31mé",
+                                                "LC_ALL": locale}).stdout
+            self.assertIn(f"  {name}  environment, VIADUCT_REPORT\n", table)
 
     def test_off(self):
         self.user_file("viaduct = on\n")

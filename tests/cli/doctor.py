@@ -14,11 +14,14 @@ import pathlib
 import re
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import sys
-import tempfile
+import threading
 import unittest
+
+from bed import Bed
 
 VIADUCT, MANUAL, LIBDIR = map(os.path.abspath, sys.argv[1:4])
 # Their states depend on the time that something took, or on the machine's other work.
@@ -97,15 +100,7 @@ def may(before):
     return False
 
 
-class Doctor(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.tmp = pathlib.Path(self.folder.name)
-        self.tmp.chmod(0o755)
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
-
+class Doctor(Bed):
     def run_doctor(self, *args, command=VIADUCT, env=None, **options):
         options.setdefault("stdout", subprocess.PIPE)
         return subprocess.run([command, "doctor", *args], stderr=subprocess.PIPE,
@@ -544,6 +539,68 @@ class Hosts(Doctor):
         (self.tmp / "run" / "viaduct" / "relay.sock").touch()
         check = self.fine("daemon", put(self.tmp / "run", "/run"))
         self.assertEqual(check["value"], "running")
+
+
+    def test_near(self):
+        """Set or not; and then whether it can be reached, and answers."""
+        self.as_root("/run")
+        place = self.tmp / "run" / "viaduct" / "near"
+        place.mkdir(parents=True)
+        look = put(self.tmp / "run", "/run")
+        self.assertEqual(self.note("near-socket", look, "stay on TCP")["value"], "none")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            here = os.open(place, os.O_RDONLY)
+            listener.bind(f"/proc/self/fd/{here}/near.sock")
+            os.close(here)
+
+            def problem(remedy):
+                self.assertIn(remedy, self.problems(look, "near-socket")["near-socket"]["remedy"])
+            problem("near-socket = ")
+            listener.listen()
+            problem("hangs")
+
+            def answer():
+                for _ in range(2):
+                    with contextlib.suppress(OSError), listener.accept()[0] as line:
+                        asked = bytearray(line.recv(4096))
+                        asked[1], asked[8:44] = 5, bytes(36)
+                        line.send(asked)
+                        line.recv(1)
+
+            # The one that has hung up is the first.
+            thread = threading.Thread(target=answer)
+            thread.start()
+            self.assertEqual(self.fine("near-socket", look)["value"], "running")
+            thread.join()
+
+    def test_rewritten(self):
+        """Whether viaductd may ask the kernel; one that is older hangs up."""
+        self.as_root("/run")
+        place = self.tmp / "run" / "viaduct" / "near"
+        place.mkdir(parents=True)
+        look = put(self.tmp / "run", "/run")
+        self.note("rewritten", look, "near-socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            here = os.open(place, os.O_RDONLY)
+            listener.bind(f"/proc/self/fd/{here}/near.sock")
+            os.close(here)
+            listener.listen()
+
+            def answer(type, status):
+                for _ in range(2):
+                    with listener.accept()[0] as line:
+                        said = bytearray(line.recv(4096)[:52])
+                        said[1:3] = (type, status) if said[1] == 11 else (5, 0)
+                        said[8:44] = bytes(36)
+                        line.send(said)
+                        line.recv(1)
+
+            for type, status, judge, text in ((12, 17, self.fine, "viaductd tells"), (12, 16, self.note, "CAP_SYS_ADMIN"),
+                                              (5, 1, self.note, "older")):
+                thread = threading.Thread(target=answer, args=(type, status))
+                thread.start()
+                judge("rewritten", look, text)
+                thread.join()
 
 
 class Unused(Doctor):

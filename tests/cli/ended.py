@@ -6,13 +6,13 @@ usage: ended.py VIADUCT BY-SIGNAL-PROGRAM
 """
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from bed import Bed
 
 VIADUCT, BY_SIGNAL = map(os.path.abspath, sys.argv[1:3])
 PYTHON = os.path.realpath(sys.executable)
@@ -32,14 +32,10 @@ os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 """
 
 
-class Ended(unittest.TestCase):
+class Ended(Bed):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.tmp = pathlib.Path(self.folder.name)
+        super().setUp()
         self.report, self.log = self.tmp / "report", self.tmp / "log"
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
 
     def start(self, command, preexec_fn=None):
         """With the usual actions of all signals, however this test was started."""

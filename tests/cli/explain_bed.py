@@ -3,12 +3,11 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import unittest
+
+from bed import Bed
 
 VIADUCT, MANUAL, STATIC, GO_LIKE, EXPORTS = map(os.path.abspath, sys.argv[1:6])
 PYTHON = sys.executable
@@ -130,14 +129,10 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
-class Explain(unittest.TestCase):
+class Explain(Bed):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.tmp = pathlib.Path(self.folder.name)
+        super().setUp()
         self.tmp.chmod(0o777)
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
         self.env["VIADUCT_CONFIG"] = ""
 
     @contextlib.contextmanager

@@ -14,9 +14,10 @@ import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+from bed import Bed
 
 VIADUCT, FORGED = map(os.path.abspath, sys.argv[1:3])
 PATIENCE = 30  # less than a lease holds
@@ -46,13 +47,9 @@ def elf(needed, rpath=b""):
             b"".join(struct.pack("<QQ", *tag) for tag in tags) + strings)
 
 
-class Forged(unittest.TestCase):
+class Forged(Bed):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.tmp = pathlib.Path(folder.name)
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
+        super().setUp()
         self.env["VIADUCT_CONFIG"] = ""
 
     def nodes(self):

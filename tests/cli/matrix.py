@@ -20,10 +20,15 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
+from length import length
+
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
 TWO = len(os.sched_getaffinity(0)) > 1
 PLACES = ["two", "one"] if TWO else ["one", "free"]
-SHORT = ["--time", "0.01", "--pairs", "2"]
+# Two pairs are in make check where they are looked at, and everywhere in make check-long.
+SHORT = ["--time", "0.01", "--pairs", length("1", "2")]
+# Where it matters to no check: there ends that spin take one processor, not two.
+PLACE = ["--placement", ",".join(length(PLACES[1:], PLACES))]
 DESCRIPTION = pathlib.Path(__file__).resolve().parent / "../../docs/bench-json.md"
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -98,11 +103,13 @@ class Measured(Files):
                  result["spin"]) for r in figures["rows"] for result in r["results"][1:]]
 
     def test_product(self):
-        path = str(self.tmp / "figures.csv")
-        figures = self.matrix("--patterns", "rtt,rtt-epoll", "--sizes", "64,1K", "--conns",
-                              "5", "--recheck", "0", "--csv", path)
+        path, pairs = str(self.tmp / "figures.csv"), length(1, 2)
+        patterns, sizes = length(["rtt-epoll"], ["rtt", "rtt-epoll"]), length([64], [64, 1024])
+        figures = self.matrix("--patterns", ",".join(patterns), "--sizes",
+                              ",".join(map(str, sizes)), "--conns", "5", "--recheck", "0",
+                              "--csv", path)
         wanted = [c for c in itertools.product(
-            ("rtt", "rtt-epoll"), (64, 1024), (1, 5), PLACES, ("quiet", "busy"),
+            patterns, sizes, (1, 5), PLACES, ("quiet", "busy"),
             ("on", "off")) if c[0] == "rtt-epoll" or c[2] == 1]
         self.assertEqual(sorted(self.cells(figures)), sorted(wanted))
         self.assertEqual(figures["matrix"]["cells"], len(wanted))
@@ -111,13 +118,13 @@ class Measured(Files):
             self.assertEqual([r["over"] for r in one["results"]],
                              ["tcp", "viaduct", "viaduct-nospin"])
             for r in one["results"]:
-                self.assertEqual((len(r["samples"]), r["errors"]), (2, []))
+                self.assertEqual((len(r["samples"]), r["errors"]), (pairs, []))
                 self.assertGreater(min(r["samples"]), 0)
             for r in one["results"][1:]:
                 self.assertGreater(r["direct_bytes"], 0)
         with open(path, newline="", encoding="utf-8") as f:
             lines = list(csv.DictReader(f))
-        self.assertEqual(len(lines), len(figures["rows"]) * 3 * 2)
+        self.assertEqual(len(lines), len(figures["rows"]) * 3 * pairs)
         self.assertEqual({(li["placement"], li["over"], li["spin"]) for li in lines},
                          {(p, *o) for p in PLACES for o in (
                              ("tcp", ""), ("viaduct", "on"), ("viaduct-nospin", "off"))})
@@ -125,9 +132,9 @@ class Measured(Files):
     def test_one_spin(self):
         for spin, over in (("on", "viaduct"), ("off", "viaduct-nospin")):
             figures = self.matrix("--patterns", "rtt", "--sizes", "64", "--load", "quiet",
-                                  "--spin", spin)
+                                  "--spin", spin, *PLACE)
             self.assertEqual([[r["over"] for r in one["results"]] for one in figures["rows"]],
-                             [["tcp", over]] * 2)
+                             [["tcp", over]] * length(1, 2))
 
     def test_spin_reaches_the_ends(self):
         """What VIADUCT_SPIN is in the ends, and that it is not in those of TCP."""
@@ -161,17 +168,17 @@ class Measured(Files):
     def test_defaults(self):
         """As the manual says, with one pattern in place of all."""
         figures = self.matrix("--quick", "--patterns", "rtt-poll", "--time", "0.02",
-                              "--load", "quiet", "--pairs", "1", "--recheck", "0")
+                              "--load", "quiet", "--pairs", "1", "--recheck", "0", *PLACE)
         self.assertEqual({c[1:3] for c in self.cells(figures)},
                          {(64, 1), (65536, 1), (64, 50), (65536, 50)})
 
     @unittest.skipUnless(TWO, "the default placements need two processors")
     def test_crowd(self):
         """Without --load and --placement rows that a crowd can change are measured with one."""
-        for quick, crowds, names in (([], [6, 12], ["rtt", "crr", "session-30"]),
-                                     (["--quick"], [6], ["rtt", "session-30"])):
+        for quick, crowds, names in ((["--quick"], [6], ["rtt", "session-30"]),
+                                     *length([], [([], [6, 12], ["rtt", "crr", "session-30"])])):
             made = bench("--matrix", *quick, *SHORT, "--pairs", "1", "--recheck", "0", "--spin",
-                         "on", "--patterns", "rtt,crr,session-30", "--sizes", "64,1K",
+                         "on", "--patterns", "rtt,crr,session-30", "--sizes", length("64", "64,1K"),
                          "--json", "-")
             self.assertEqual(made.returncode, 0, made.stderr)
             rows = json.loads(made.stdout)["rows"]
@@ -214,8 +221,8 @@ class Measured(Files):
 
     def test_second_look(self):
         """Spin or not, in crr there is nothing to win: some cell has a pair below 1."""
-        figures = self.matrix("--patterns", "crr,rtt", "--sizes", "64", "--load", "quiet",
-                              "--pairs", "9", "--recheck", "3")
+        figures = self.matrix("--patterns", length("crr", "crr,rtt"), "--sizes", "64", "--load",
+                              "quiet", "--pairs", "9", "--recheck", "3")
         doubtful = 0
         for one in figures["rows"]:
             for r in one["results"][1:]:
@@ -228,7 +235,8 @@ class Measured(Files):
     def test_verdict_agrees(self):
         """The list in the JSON is that of its rows; --verdict finds the same; all are named."""
         figures = self.matrix("--patterns", "rtt,crr", "--sizes", "64", "--fail-below",
-                              str(100), status=2)
+                              str(100), *PLACE, *length(["--load", "quiet", "--recheck", "1"], []),
+                              status=2)
         verdict = figures["matrix"]
         self.assertEqual(verdict["below"], len(verdict["list"]))
         below = sorted((r["ratio"]["median"] < 1, min(r["ratio_samples"]) < 1)

@@ -3,9 +3,12 @@
 """Tests `viaduct papers`: each row's smallest form works, --resume runs nothing twice, and the page and
 the results hold every row. No time is judged.
 
-usage: papers.py VIADUCT MANUAL
+usage: papers.py VIADUCT MANUAL [TEST...]
 """
+import contextlib
 import html
+import importlib
+import io
 import json
 import os
 import pathlib
@@ -13,18 +16,25 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
+
+from length import LONG
 
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
 ENV = {**os.environ, "VIADUCT_CONFIG": ""}
 # Without programs of other packages, and short.
-HERE = {"sovia-6a", "sovia-6b", "vmmc2-3", "vmmc2-6", "shah-3", "shah-4", "shah-5", "shah-6",
+HERE = {"sovia-6a", "sovia-6a-thread", "sovia-6b", "vmmc2-3", "vmmc2-6", "shah-3", "shah-4", "shah-5", "shah-6",
         "shah-7", "shah-t1", "wsdlite-3", "wsdlite-4", "wsdlite-5", "wsdlite-6", "wsdlite-7",
         "wsdlite-smp", "wsdlite-t1", "scilan-5a", "scilan-t2a", "scilan-t2b", "scilan-6a",
         "scilan-6b", "vmmc2-8", "vmmc2-t3", "wsdlite-8-barnes"}
+# Of each paper's, and of each way to run a row, one; make check-long runs all.
+SOME = ["sovia-6a", "sovia-6b", "vmmc2-3", "vmmc2-8", "shah-3", "shah-7", "wsdlite-3", "wsdlite-9", "wsdlite-t1",
+        "scilan-5a", "scilan-t2a"]
 
 
-class Papers(unittest.TestCase):
+class Rig(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -32,7 +42,7 @@ class Papers(unittest.TestCase):
 
     def papers(self, *args):
         return subprocess.run([VIADUCT, "papers", *args], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=900, env=ENV, check=False)
+                              stderr=subprocess.PIPE, text=True, timeout=3000, env=ENV, check=False)
 
     def lines(self):
         text = (self.out / "papers.jsonl").read_text(encoding="utf-8")
@@ -55,11 +65,16 @@ class Papers(unittest.TestCase):
             self.assertEqual(cell["errors"], [], line["row"])
             self.assertTrue(cell["unit"])
 
+
+class Papers(Rig):
     def test_every_row(self):
         names = self.names()
         self.assertEqual(len(names), len(set(names)))
-        self.assertGreaterEqual(len(names), 48)
-        made = self.papers("--smallest", "-o", str(self.out))
+        self.assertGreaterEqual(len(names), 60)
+        rows, names = names, [name for name in names if name in SOME or
+                              (LONG and not name.endswith("-hosts"))]
+        only = ["--only", ",".join(names)]
+        made = self.papers("--smallest", *only, "-o", str(self.out))
         self.assertEqual((made.returncode, made.stderr), (0, ""), made.stdout)
         head, *lines = self.lines()
         self.assertEqual((head["kind"], head["level"]), ("papers", "smallest"))
@@ -68,13 +83,13 @@ class Papers(unittest.TestCase):
             self.check_line(line)
         page = (self.out / "papers.html").read_text(encoding="utf-8")
         text = html.unescape(page)
-        self.assertEqual(re.findall(r'class="row" id="([^"]+)"', page), names)
+        self.assertEqual(re.findall(r'class="row" id="([^"]+)"', page), rows)
         for line in lines:
             self.assertIn(line["what"], text)
             self.assertIn(line["reason"], text)
         self.assertNotRegex(page, r"<script|<link|<img|https?://(?!www\.w3\.org/2000/svg\b)")
         # Nothing that was measured is run again.
-        again = self.papers("--smallest", "--resume", "-o", str(self.out))
+        again = self.papers("--smallest", *only, "--resume", "-o", str(self.out))
         self.assertEqual(again.returncode, 0, again.stderr)
         measured = {line["row"] for line in lines if line["state"] == "measured"}
         self.assertEqual(self.lines()[:len(names) + 1], [head, *lines])
@@ -92,6 +107,15 @@ class Papers(unittest.TestCase):
         self.assertEqual(self.papers(*some, "--resume").returncode, 0)
         self.assertEqual([line.get("row") for line in self.lines()],
                          [None, "wsdlite-9", "wsdlite-t1"])
+
+    def test_mechanisms(self):
+        if not (pathlib.Path(VIADUCT).parent / "bench/mechanisms/viaduct").exists():
+            self.skipTest("`ninja mechanisms` has not been run")
+        some = ("--only", "sovia-6a-combining,sovia-6b-mechanisms,scilan-5b", "--smallest", "-o", str(self.out))
+        self.assertEqual(self.papers(*some).returncode, 0)
+        _, *lines = self.lines()
+        self.assertEqual([line["state"] for line in lines], ["measured"] * 3, lines)
+        self.assertEqual([len(line["cells"][0]["values"]) for line in lines], [2, 4, 2])
 
     def test_refused(self):
         for args, words in ((["--fast"], "--fast"), (["--only", "usenix"], "usenix"),
@@ -123,4 +147,81 @@ class Papers(unittest.TestCase):
             self.assertIn(option, manual)
 
 
-unittest.main(argv=sys.argv[:1])
+class Kept(unittest.TestCase):
+    """The guests of several rows, without guests: what a row does that fails there."""
+
+    def setUp(self):
+        sys.path.insert(0, str(pathlib.Path(VIADUCT).parent / "bench"))
+        self.addCleanup(sys.path.pop, 0)
+        self.guests = importlib.import_module("papers.guests")
+        self.failure, self.missing = type("Failure", (Exception,), {}), type("Missing", (Exception,), {})
+        there = types.SimpleNamespace(guest=types.SimpleNamespace(Failure=self.failure), Refused=KeyError,
+                                      kernel=types.SimpleNamespace(Missing=self.missing))
+        replaced = unittest.mock.patch.object(self.guests, "script", lambda _name: there)
+        replaced.start()
+        self.addCleanup(replaced.stop)
+        self.two, self.done = self.guests.Two(), []
+        self.two.boot = self.boot
+
+    @contextlib.contextmanager
+    def bed(self):
+        try:
+            yield "bed"
+        except self.failure:
+            print("told")
+            raise
+        finally:
+            self.done.append("ended")
+
+    def boot(self, _viaduct):
+        self.two.held = contextlib.ExitStack()
+        self.two.bed = self.two.held.enter_context(self.bed())
+        self.done.append("booted")
+
+    def row(self, error=None):
+        with self.two.on(VIADUCT) as bed:
+            self.assertEqual(bed, "bed")
+            if error:
+                raise error
+
+    def test_one_boot_for_all(self):
+        self.row()
+        self.row()
+        self.two.leave()
+        self.two.leave()
+        self.assertEqual(self.done, ["booted", "ended"])
+
+    def test_a_failure_ends_them(self):
+        failed, cannot = self.guests.Failed, self.guests.Cannot
+        for error, means, words in ((self.failure("no\n answer"), failed, "no answer"),
+                                    (KeyError("refused"), failed, "refused"), (OSError("x"), failed, "x"),
+                                    (self.missing("no QEMU"), cannot, "no QEMU"), (cannot("y"), cannot, "y")):
+            self.done.clear()
+            with contextlib.redirect_stderr(io.StringIO()) as told, self.assertRaisesRegex(means, words):
+                self.row(error)
+            self.assertEqual(self.done, ["booted", "ended"])
+            self.assertEqual("told" in told.getvalue(), isinstance(error, self.failure))
+        self.row()
+        self.assertEqual(self.done[2:], ["booted"])
+
+
+class Guests(Rig):
+    """Rows between two guests, which are booted once: not a part of the tests that run by default."""
+
+    def test_every_row(self):
+        names = [name for name in self.names() if name.endswith("-hosts")]
+        made = self.papers("--smallest", "--only", "hosts", "-o", str(self.out))
+        self.assertEqual(made.returncode, 0, f"{made.stdout}\n{made.stderr}")
+        lines = self.lines()[1:]
+        self.assertEqual([line["row"] for line in lines], names)
+        for line in lines:
+            self.check_line(line)
+        if any(line["state"] == "cannot" for line in lines):
+            self.skipTest(made.stdout)
+        by_name = {line["row"]: line["cells"][0]["values"] for line in lines}
+        for row in ("sovia-6a-hosts", "sovia-6b-hosts", "vmmc2-3-hosts", "shah-6-hosts"):
+            self.assertEqual(list(by_name[row]), ["tcp", "viaduct", "rsockets", "verbs"])
+        self.assertEqual(list(by_name["vmmc2-t2-hosts"]), ["uc", "rc"])
+
+
+unittest.main(argv=sys.argv[:1] + (sys.argv[3:] or ["Papers", "Kept"]))

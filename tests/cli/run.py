@@ -13,8 +13,9 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from bed import Bed
 
 VIADUCT, STATIC, GO_LIKE = map(os.path.abspath, sys.argv[1:4])
 PYTHON = sys.executable
@@ -22,15 +23,7 @@ RULES = ("deny port=80", "allow program=redis-*; deny role=accept")
 USAGE, REFUSED, NOT_FOUND = 2, 126, 127
 
 
-class Run(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.tmp = pathlib.Path(self.folder.name)
-        self.tmp.chmod(0o755)
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
-
+class Run(Bed):
     def run_viaduct(self, *args, **options):
         options.setdefault("env", self.env)
         # A program that is none is handed to the shell, which may write files.
@@ -448,9 +441,9 @@ class Refusals(Run):
         loader = b"/lib64/ld-linux-x86-64.so.2\0"
         self.assertIn(loader, elf)
         program = self.tmp / "musl"
-        program.write_bytes(elf.replace(loader, b"/lib/ld-musl-x86_64.so.1".ljust(28, b"\0"), 1))
+        program.write_bytes(elf.replace(loader, b"/lib/ld-uClibc.so.1".ljust(28, b"\0"), 1))
         program.chmod(0o755)
-        self.refused(REFUSED, program, says=["GNU C library", "ld-musl-x86_64.so.1"])
+        self.refused(REFUSED, program, says=["GNU C library", "ld-uClibc.so.1"])
 
     def test_broken_elf(self):
         # Not ours to judge: whatever execvp makes of it, the command does not crash.

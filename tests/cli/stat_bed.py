@@ -3,15 +3,14 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import unittest
+
+from bed import Bed
 
 BUILT, MANUAL, REASONS, OFFSETS = map(os.path.abspath, sys.argv[1:5])
 ROOT = os.getuid() == 0
@@ -109,18 +108,13 @@ class Player:
         self.p.stdout.close()
 
 
-class Stat(unittest.TestCase):
+class Stat(Bed):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.tmp = pathlib.Path(folder.name)
-        self.tmp.chmod(0o755)
+        super().setUp()
         # Where every user may run it.
         for name in ("viaduct", "libviaduct-preload.so"):
             shutil.copy(os.path.join(os.path.dirname(BUILT), name), self.tmp)
         self.viaduct = str(self.tmp / "viaduct")
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
         self.env["VIADUCT_UPGRADE_AFTER"] = "0"
 
     # ---- stat ----

@@ -8,11 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 import pcapng
+from bed import Bed
 from trace_end import stream
 
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
@@ -141,15 +140,11 @@ class Tracer:
         return self.file.stat().st_size if self.file.exists() else 0
 
 
-class Trace(unittest.TestCase):
+class Trace(Bed):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.tmp = pathlib.Path(folder.name)
+        super().setUp()
         self.tmp.chmod(0o777)
         self.ends, self.tracers = [], []
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}
         self.env |= {"VIADUCT_UPGRADE_AFTER": "0", "VIADUCT_CONFIG": ""}
         self.addCleanup(self.clean)
 

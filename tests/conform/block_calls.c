@@ -109,6 +109,13 @@ RUN_EPOLL(epoll_wait, epoll_wait(s->ep, &ev, 1, -1))
 RUN_EPOLL(epoll_pwait, epoll_pwait(s->ep, &ev, 1, -1, NULL))
 RUN_EPOLL(epoll_pwait2, epoll_pwait2(s->ep, &ev, 1, NULL, NULL))
 
+/* These are points of cancellation in glibc, and none in musl. */
+#ifdef __GLIBC__
+#define MAYBE_DEAF false
+#else
+#define MAYBE_DEAF true
+#endif
+
 const struct call block_calls[] = {
 	{.name = "read", .run = run_read, .role = READER},
 	{.name = "__read", .run = run___read, .role = READER},
@@ -126,17 +133,19 @@ const struct call block_calls[] = {
 	{.name = "recvmmsg", .run = run_recvmmsg, .role = READER},
 	{.name = "SYS_read", .run = run_sys_read, .role = READER, .deaf = true},
 	{.name = "SYS_recvfrom", .run = run_sys_recvfrom, .role = READER, .deaf = true},
-	{.name = "splice from", .run = run_splice_in, .role = READER},
+	{.name = "splice from", .run = run_splice_in, .role = READER, .deaf = MAYBE_DEAF},
 	{.name = "poll", .run = run_poll, .role = READER, .polls = true},
 	{.name = "__poll", .run = run___poll, .role = READER, .polls = true},
 	{.name = "__poll_chk", .run = run_poll_chk, .role = READER, .polls = true},
 	{.name = "ppoll", .run = run_ppoll, .role = READER, .polls = true},
 	{.name = "__ppoll_chk", .run = run_ppoll_chk, .role = READER, .polls = true},
+#ifdef __GLIBC__ /* musl's signal to a thread that is cancelled ends it in the kernel, too */
 	{.name = "SYS_poll",
 	 .run = run_sys_poll,
 	 .role = READER,
 	 .polls = true,
 	 .deaf = true},
+#endif
 	{.name = "select", .run = run_select, .role = READER, .polls = true},
 	{.name = "__select", .run = run___select, .role = READER, .polls = true},
 	{.name = "pselect", .run = run_pselect, .role = READER, .polls = true},
@@ -154,7 +163,11 @@ const struct call block_calls[] = {
 	{.name = "sendmsg", .run = run_sendmsg, .role = WRITER},
 	{.name = "sendmmsg", .run = run_sendmmsg, .role = WRITER},
 	{.name = "sendfile", .run = run_sendfile, .role = WRITER, .deaf = true},
-	{.name = "dprintf", .run = run_dprintf, .role = WRITER, .untidy = true},
+	{.name = "dprintf",
+	 .run = run_dprintf,
+	 .role = WRITER,
+	 .deaf = MAYBE_DEAF,
+	 .untidy = true},
 	{.name = "SYS_write", .run = run_sys_write, .role = WRITER, .deaf = true},
 	{.name = "SYS_sendto", .run = run_sys_sendto, .role = WRITER, .deaf = true},
 	{.name = "poll OUT", .run = run_poll, .role = WRITER, .polls = true},

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "conform/bad.h"
+#include "conform/ready_epoll.h"
 
 static int dissolve(int fd)
 {
@@ -253,5 +254,30 @@ CASE(dissolve_epoll, DIRECT)
 		again(p.s);
 		close(instance);
 		state_close(p);
+	}
+}
+
+/* Amid a connection's way back to TCP, since the instance is waited for itself. */
+CASE(dissolve_nested, DIRECT)
+{
+	static const uint32_t events[] = {EPOLLRDNORM, EPOLLIN, EPOLLIN | EPOLLRDHUP};
+
+	for (int i = 0; i < 12; i++) {
+		struct pair p = pair_warm_open();
+		int in = ep_open(), out = ep_open(), fd = i & 2 ? p.c : p.s;
+
+		if (i & 1)
+			ep_add(out, in, EPOLLIN, 2);
+		else
+			say_result("itself", ep_ctl(in, EPOLL_CTL_ADD, in, EPOLLIN, 3));
+		ep_add(in, fd, events[i / 4] | EPOLLET, 1);
+		ep_show(in, 0);
+		say_result("dissolve", dissolve(fd));
+		ep_show(in, SOON);
+		ep_show(in, 0);
+		ep_show(out, 0);
+		close(in);
+		close(out);
+		pair_close(p);
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: how connections end, and in which order one learns of it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -325,6 +326,47 @@ CASE(broken_pipe_own, DIRECT)
 	say("signals %d", pipes_broken);
 	say_result("without signal", send(p.c, "x", 1, MSG_NOSIGNAL));
 	say("signals %d", pipes_broken);
+	pair_close(p);
+}
+
+static volatile sig_atomic_t pipe_code, pipe_is_ours;
+
+static void tell_pipe(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	pipe_code = info->si_code;
+	pipe_is_ours = info->si_pid == getpid() && info->si_uid == getuid();
+	pipes_broken++;
+}
+
+static void die_with_unread(int fd, void *arg)
+{
+	(void)arg;
+	wait_inq(fd, 5);
+	kill(getpid(), SIGKILL);
+}
+
+/* What a handler is told of the signal, where the kernel has sent none. */
+CASE(broken_pipe_told, DIRECT)
+{
+	struct sigaction act = {.sa_sigaction = tell_pipe, .sa_flags = SA_SIGINFO};
+	struct pair p = pair_warm_open();
+	int way[2];
+	pid_t pid;
+	int fd = peer_start(die_with_unread, NULL, &pid);
+	NEED(sigaction(SIGPIPE, &act, NULL) == 0 && pipe(way) == 0 && close(way[0]) == 0);
+	send_pattern(fd, 0, 5);
+	say("status %d", child_status(pid));
+	say_reads(fd, 2);
+	say_result("send", send(fd, "x", 1, 0));
+	say("signals %d, %d %d", pipes_broken, pipe_code, pipe_is_ours);
+	pipe_code = 1;
+	send_pattern(p.c, 0, 5);
+	wait_inq(p.s, 5);
+	say_result("splice", splice(p.s, NULL, way[1], NULL, 5, 0));
+	say("signals %d, %d %d", pipes_broken, pipe_code, pipe_is_ours);
+	close(fd);
 	pair_close(p);
 }
 

@@ -46,6 +46,31 @@ CASE(urgent_data, DIRECT)
 	pair_close(p);
 }
 
+/* Only the kernel knows of it, and of a connection that is over it tells the end each time. */
+CASE(urgent_after_the_end, ANYWAY)
+{
+	struct pair p = pair_warm_open();
+	struct timeval none = {0};
+	fd_set except;
+
+	send_all(p.c, "before", 6);
+	NEED(send(p.c, "!", 1, MSG_OOB) == 1);
+	wait_events(p.s, POLLPRI);
+	NEED(shutdown(p.c, SHUT_WR) == 0 && shutdown(p.s, SHUT_WR) == 0);
+	wait_events(p.s, POLLHUP);
+	for (int i = 0; i < 2; i++) {
+		struct pollfd f = {.fd = p.s, .events = POLLPRI};
+
+		FD_ZERO(&except);
+		FD_SET(p.s, &except);
+		say_result("select", select(p.s + 1, NULL, NULL, &except, &none));
+		say("%d", FD_ISSET(p.s, &except) != 0);
+		say_result("poll", poll(&f, 1, 0));
+		say("%s", poll_names(f.revents));
+	}
+	pair_close(p);
+}
+
 CASE(splice_in_and_out, DIRECT)
 {
 	struct pair p = pair_warm_open();

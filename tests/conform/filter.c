@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance: filters of system calls that the program puts on itself. */
+/* Conformance: filters of system calls, and their like, that the program puts on itself. */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -158,6 +158,27 @@ static void few_by_prctl(void)
 CASE(filter_few_calls, DIRECT)
 {
 	echo_behind(few_by_prctl);
+}
+
+/* Not system calls, but the processors' clock. */
+static void no_clock(void)
+{
+	NEED(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0);
+}
+
+CASE(filter_clock, DIRECT)
+{
+	echo_behind(no_clock);
+}
+
+static void no_clock_by_syscall(void)
+{
+	NEED(syscall(SYS_prctl, PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0);
+}
+
+CASE(filter_clock_by_syscall, DIRECT)
+{
+	echo_behind(no_clock_by_syscall);
 }
 
 static void few_by_seccomp(void)

@@ -230,3 +230,49 @@ CASE(found_nothing_of_closed, DIRECT)
 	say_result("again", recv(p.s, &byte, 0, 0));
 	NEED(close(p.s) == 0);
 }
+
+static void ends_unread(int fd, void *kill)
+{
+	wait_inq(fd, 10);
+	if (kill)
+		raise(SIGKILL);
+}
+
+/* Without a look at its readiness, until it is no longer open. */
+static void wait_not_open(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+	do
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	while (info.tcpi_state == TCP_ESTABLISHED);
+}
+
+/* The peer ends with bytes unread: shut down before that is told, or after. */
+static void shut_after_end(bool by_kill, bool told, int how)
+{
+	static char any;
+	pid_t pid;
+	char byte;
+	int fd = peer_start(ends_unread, by_kill ? &any : NULL, &pid);
+	send_all(fd, "0123456789", 10);
+	say("%s: %d", by_kill ? "killed" : "ended", child_status(pid));
+	wait_not_open(fd);
+	if (told)
+		say_result("told", recv(fd, &byte, 1, 0));
+	say_result("shutdown", shutdown(fd, how));
+	say_result("recv", recv(fd, &byte, 1, 0));
+	say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
+	say_result("shutdown", shutdown(fd, SHUT_RDWR));
+	struct pollfd f = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP};
+	NEED(poll(&f, 1, 0) == 1);
+	say("%s", poll_names(f.revents));
+	NEED(close(fd) == 0);
+}
+
+CASE(found_shut_after_end, DIRECT)
+{
+	for (int how = SHUT_RD; how <= SHUT_RDWR; how++)
+		for (int i = 0; i < 4; i++)
+			shut_after_end(i & 1, i & 2, how);
+}

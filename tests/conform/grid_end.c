@@ -378,7 +378,8 @@ static void sweep(enum way way, bool in_child)
 			if (way == BY_KILL &&
 			    (e.half || !is_known_before_send(looks[i], !e.ours)))
 				continue;
-			one(&e, looks[i]);
+			if (grid_visits())
+				one(&e, looks[i]);
 		}
 }
 

@@ -190,6 +190,8 @@ static void grid(enum stage stage, size_t first_size)
 			     f++)
 				for (size_t k = 2 * first_size; k < 2 * COUNT_OF(sizes);
 				     k++) {
+					if (!grid_visits())
+						continue;
 					at.call = &calls[c];
 					at.state = &grid_states[s];
 					at.flags_name = flag_sets[f].name;

@@ -201,8 +201,9 @@ static void grid(enum stage stage, size_t first_size)
 					/* Urgent data goes by TCP, which is not full then. */
 					if (grid_states[s].full && f > 3)
 						continue;
-					visit(&calls[c], &grid_states[s], f, sizes[k / 2],
-					      k % 2 == 1, stage);
+					if (grid_visits())
+						visit(&calls[c], &grid_states[s], f,
+						      sizes[k / 2], k % 2 == 1, stage);
 				}
 }
 

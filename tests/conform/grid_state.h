@@ -21,6 +21,12 @@ struct grid_state {
 extern const struct grid_state grid_states[];
 extern const size_t grid_states_count;
 
+/*
+ * Whether to visit the next point: with GRID_THIN=N in the environment one of N. Where N has no factor
+ * in common with what a grid's loops count to, each value of one loop meets each of another.
+ */
+bool grid_visits(void);
+
 /* A connection in this state. */
 struct pair state_open(const struct grid_state *state, enum stage stage);
 /* With resets: thousands of connections leave no ports behind that must rest. */

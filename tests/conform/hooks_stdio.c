@@ -4,10 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -155,6 +159,48 @@ CASE(hooks_splice, ANYWAY)
 	close(fd);
 	close(pipe_fd[0]);
 	close(pipe_fd[1]);
+}
+
+static void send_file(const char *what, int out, int in, off_t *offset, size_t count)
+{
+	char buf[64] = "";
+	say_result(what, sendfile(out, in, offset, count));
+	ssize_t n = recv(in, buf, sizeof buf - 1, MSG_DONTWAIT | MSG_PEEK);
+	say_result(buf, n);
+}
+
+/* Out of a connection, which is possible into a pipe alone. */
+CASE(hooks_sendfile_to_a_pipe, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipes[2], file = memfd_create("file", 0), by_number = -1;
+	char buf[64] = "";
+	off_t at = 0;
+	NEED(pipe(pipes) == 0 && file >= 0);
+	send_all(p.c, "0123456789abcdef", 16);
+	wait_inq(p.s, 16);
+	send_file("into a pipe", pipes[1], p.s, NULL, 4);
+	send_file("of an offset", pipes[1], p.s, &at, 4);
+	send_file("into a file", file, p.s, NULL, 4);
+	send_file("into a connection", p.c, p.s, NULL, 4);
+	send_file("into the reading end", pipes[0], p.s, NULL, 4);
+	send_file("of nothing", pipes[1], p.s, NULL, 0);
+	by_number = (int)syscall(SYS_sendfile, pipes[1], p.s, NULL, 3);
+	say("by syscall(): %d", by_number);
+	/* From here on also by TCP. */
+	send_all(p.c, "ghijklm", 7);
+	wait_inq(p.s, 16);
+	send_file("with more", pipes[1], p.s, NULL, 5);
+	say_result("pipe", read(pipes[0], buf, sizeof buf - 1));
+	say("%s", buf);
+	nonblock(pipes[1], true);
+	while (write(pipes[1], buf, 1) == 1)
+		;
+	send_file("into a full one", pipes[1], p.s, NULL, 5);
+	NEED(close(pipes[0]) == 0);
+	signal(SIGPIPE, SIG_IGN);
+	send_file("into one that nobody reads", pipes[1], p.s, NULL, 5);
+	pair_close(p);
 }
 
 static void aio_peer(int fd, void *arg)

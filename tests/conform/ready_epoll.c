@@ -427,18 +427,6 @@ CASE(ep_reset, DIRECT)
 	close(p.s);
 }
 
-static uint64_t fill(int fd)
-{
-	static char buf[4096];
-	uint64_t total = 0;
-	ssize_t n;
-
-	while ((n = send(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
-		total += (uint64_t)n;
-	NEED(errno == EAGAIN);
-	return total;
-}
-
 static void drain(int fd, uint64_t total)
 {
 	static char buf[65536];
@@ -459,7 +447,7 @@ static void full_case(uint32_t extra)
 	ep_add(ep, p.s, EPOLLOUT | extra, 1);
 	ep_show(ep, SOON);
 	for (int i = 0; i < 3; i++) {
-		uint64_t n = fill(p.s);
+		uint64_t n = send_until_full(p.s);
 
 		ep_show(ep, 0);
 		drain(p.c, n);

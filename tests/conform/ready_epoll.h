@@ -3,8 +3,10 @@
 #ifndef CONFORM_READY_EPOLL_H
 #define CONFORM_READY_EPOLL_H
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "conform/cases.h"
 
@@ -34,6 +36,19 @@ static inline void ep_add(int ep, int fd, uint32_t events, uint64_t data)
 static inline void ep_mod(int ep, int fd, uint32_t events, uint64_t data)
 {
 	NEED(ep_ctl(ep, EPOLL_CTL_MOD, fd, events, data) == 0);
+}
+
+/* Sends until there is no room. Returns how many bytes. */
+static inline size_t send_until_full(int fd)
+{
+	static char bytes[65536];
+	size_t sent = 0;
+	ssize_t n;
+
+	while ((n = send(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		sent += (size_t)n;
+	NEED(n < 0 && errno == EAGAIN);
+	return sent;
 }
 
 static inline int by_data(const void *a, const void *b)

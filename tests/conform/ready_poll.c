@@ -389,6 +389,39 @@ CASE(select_basic, DIRECT)
 	pair_close(p);
 }
 
+static void show_shared(const char *name, struct pair p, bool r, bool w, bool e)
+{
+	struct timeval now = {0, 0};
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(p.c, &set);
+	FD_SET(p.s, &set);
+	say_result(name, select(FD_SETSIZE, r ? &set : NULL, w ? &set : NULL,
+				e ? &set : NULL, &now));
+	say("%d %d", FD_ISSET(p.c, &set), FD_ISSET(p.s, &set));
+}
+
+/* One set for several questions has the answer to the last of them. */
+CASE(select_one_set, DIRECT)
+{
+	struct pair p = pair_warm_open();
+
+	for (int ready = 0; ready < 2; ready++) {
+		show_shared("in and out", p, true, true, false);
+		show_shared("in and except", p, true, false, true);
+		show_shared("out and except", p, false, true, true);
+		show_shared("all", p, true, true, true);
+		send_pattern(p.c, 0, 10);
+		wait_inq(p.s, 10 + 10 * ready);
+	}
+	nonblock(p.s, true);
+	while (send(p.s, bulk_room(), 65536, 0) > 0)
+		;
+	show_shared("in, and no room", p, true, true, false);
+	pair_close(p);
+}
+
 /* ---- signals while something is ready ---- */
 
 struct kicks {

@@ -224,6 +224,32 @@ CASE(sundry_vectors, DIRECT)
 	pair_close(p);
 }
 
+/* The C library's calls for an eventfd read and write what they are given. */
+CASE(sundry_eventfd_calls, DIRECT)
+{
+	struct pair p = prompt_open();
+	eventfd_t value = 0x0807060504030201, got = 0;
+	int fd = eventfd(3, 0), way[2];
+	char some[8] = "";
+	say_result("write", eventfd_write(p.c, value));
+	say_result("read", eventfd_read(p.s, &got));
+	say("%llx", (unsigned long long)got);
+	send_all(p.c, "short", 5);
+	wait_inq(p.s, 5);
+	say_result("short", eventfd_read(p.s, &got));
+	nonblock(p.s, true);
+	say_result("none", eventfd_read(p.s, &got));
+	say_result("nowhere", eventfd_write(-1, 1));
+	say_result("own", eventfd_write(fd, 4));
+	say_result("own", eventfd_read(fd, &got));
+	say("%llu", (unsigned long long)got);
+	NEED(pipe(way) == 0);
+	say_result("pipe", eventfd_write(way[1], value));
+	say_result("pipe", read(way[0], some, sizeof(some)));
+	echo(p);
+	pair_close(p);
+}
+
 CASE(sundry_options, DIRECT)
 {
 	struct pair p = prompt_open();

@@ -22,7 +22,8 @@
 #define REPEATS	   5
 
 struct ends {
-	int c, s, ep; /* ep watches s, level-triggered, with c's peer quiet */
+	int c, s, listener;
+	struct sockaddr_in to; /* it */
 };
 
 static char buf[65536];
@@ -72,6 +73,21 @@ static void recv_nothing(struct ends *e)
 	need(recv(e->s, buf, 64, MSG_DONTWAIT) < 0 && errno == EAGAIN, "recv");
 }
 
+/* Both ends of a connection of one round trip, from the first call to the last. */
+static void short_connection(struct ends *e)
+{
+	int one = 1, c = socket(AF_INET, SOCK_STREAM, 0), s;
+
+	need(setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0, "NODELAY");
+	need(connect(c, (struct sockaddr *)&e->to, sizeof(e->to)) == 0, "connect");
+	s = accept(e->listener, NULL, NULL);
+	need(setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0, "NODELAY");
+	need(send(c, buf, 64, 0) == 64 && recv(s, buf, 64, 0) == 64, "there");
+	need(send(s, buf, 64, 0) == 64 && recv(c, buf, 64, 0) == 64, "back");
+	need(close(c) == 0, "close");
+	need(recv(s, buf, 64, 0) == 0 && close(s) == 0, "end");
+}
+
 static void nothing(struct ends *e)
 {
 	(void)e;
@@ -90,6 +106,7 @@ static const struct {
 	{"recv-nothing", nothing, recv_nothing, nothing},
 	{"poll-ready", send_64, poll_ready, recv_64},
 	{"poll-nothing", nothing, poll_nothing, nothing},
+	{"connection", nothing, short_connection, nothing}, /* the longest by far: last */
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
 
@@ -99,7 +116,7 @@ static struct ends connect_pair(void)
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(in);
 	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-	struct ends e = {.c = socket(AF_INET, SOCK_STREAM, 0)};
+	struct ends e = {.c = socket(AF_INET, SOCK_STREAM, 0), .listener = listener};
 
 	need(bind(listener, (struct sockaddr *)&in, len) == 0, "bind");
 	need(listen(listener, 1) == 0, "listen");
@@ -107,6 +124,7 @@ static struct ends connect_pair(void)
 	need(connect(e.c, (struct sockaddr *)&in, len) == 0, "connect");
 	e.s = accept(listener, NULL, NULL);
 	need(e.s >= 0, "accept");
+	e.to = in;
 	setsockopt(e.c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return e;
 }
@@ -127,7 +145,7 @@ static void mark(void)
 	__asm__ volatile("int3");
 }
 
-static int traced(void)
+static int traced(int count)
 {
 	struct ends e = connect_pair();
 	warm(&e);
@@ -136,7 +154,7 @@ static int traced(void)
 		perror("PTRACE_TRACEME");
 		return SKIP;
 	}
-	for (int i = 0; i < CALLS; i++) {
+	for (int i = 0; i < count; i++) {
 		for (int n = 0; n < REPEATS; n++) {
 			calls[i].before(&e);
 			mark();
@@ -222,15 +240,26 @@ static unsigned long steps_of_start(int preloaded)
 	return steps;
 }
 
-int main(void)
+/* usage: steps [start|connection]: the calls, and one of what takes long */
+int main(int argc, char **argv)
 {
-	printf("start %lu\n", steps_of_start(1) - steps_of_start(0));
+	const char *more = argc > 1 ? argv[1] : "";
+	int has_connection = strstr(more, "connection") != NULL;
+	int count = has_connection ? CALLS : CALLS - 1;
+	if (!strncmp(more, "traced", 6))
+		return traced(count);
+	if (!strcmp(more, "start"))
+		printf("start %lu\n", steps_of_start(1) - steps_of_start(0));
 	fflush(stdout);
 	pid_t pid = fork();
 	need(pid >= 0, "fork");
-	if (pid == 0)
-		exit(traced());
-	for (int i = 0; i < CALLS; i++) {
+	/* As most programs are: without relatives that it shares memory with. */
+	if (pid == 0) {
+		execl("/proc/self/exe", "steps",
+		      has_connection ? "traced connection" : "traced", (char *)NULL);
+		_exit(1);
+	}
+	for (int i = 0; i < count; i++) {
 		unsigned long least = ~0ul;
 		for (int n = 0; n < REPEATS; n++) {
 			run_to_mark(pid, i + n > 0);

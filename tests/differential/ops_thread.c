@@ -28,7 +28,11 @@ static void on_pipe(int number)
 void signals_prepare(void)
 {
 	struct sigaction a = {.sa_handler = on_pipe, .sa_flags = SA_RESTART};
+	/* What a peer that goes on sends may come late, while pthread_create blocks it: then it is not
+	 * ignored at once, and wakes another thread. */
+	struct sigaction quiet = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP};
 	NEED(sigaction(SIGPIPE, &a, NULL) == 0);
+	NEED(sigaction(SIGCHLD, &quiet, NULL) == 0);
 }
 
 void signals_tell(void)

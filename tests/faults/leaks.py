@@ -13,15 +13,12 @@ import tempfile
 BATCH = 16
 
 
-# What `viaduct bench` and the tests of programs make, at the same time as this one.
-OTHERS = ("viaduct-bench.", "viaduct-app")
-
-
 def files():
+    """Folders are of tools and of other tests, which may run at the same time: the library makes none."""
     found = set()
     for folder in ("/dev/shm", "/tmp", "/var/tmp", "/run"):
-        found |= {os.path.join(folder, name) for name in os.listdir(folder)
-                  if "viaduct" in name.lower() and not name.startswith(OTHERS)}
+        found |= {entry.path for entry in os.scandir(folder)
+                  if "viaduct" in entry.name.lower() and not entry.is_dir(follow_symlinks=False)}
     return found
 
 

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -102,6 +103,19 @@ static int filter(void)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/* From now on it makes no block devices. */
+static int landlock(void)
+{
+	struct landlock_ruleset_attr rules = {.handled_access_fs =
+						      LANDLOCK_ACCESS_FS_MAKE_BLOCK};
+	long fd = syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
+	int result = fd < 0 ? -1 : (int)syscall(SYS_landlock_restrict_self, fd, 0);
+
+	if (fd >= 0)
+		close((int)fd);
+	return result;
+}
+
 static void *open_and_close(void *arg)
 {
 	(void)arg;
@@ -155,6 +169,8 @@ static int call(const char *name)
 		return drop_capabilities();
 	if (strcmp(name, "seccomp") == 0)
 		return filter();
+	if (strcmp(name, "landlock") == 0)
+		return landlock();
 	if (strcmp(name, "namespace") == 0)
 		return unshare(CLONE_NEWNS);
 	/* These can be taken back. */

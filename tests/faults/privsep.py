@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that has given up its rights stores what it likes: the server goes on unharmed, its
 connection stays on the direct path, and so does what the worker itself serves."""
+import ctypes
 import json
 import os
 import subprocess
@@ -23,6 +24,8 @@ CALLS = {"setuid": (True, True), "setreuid": (True, True), "setresuid": (True, T
          "namespace": (True, None), "seccomp": (True, False), "threads": (True, False),
          "no-descriptors": (True, False),
          "seteuid": (False, True), "setgid": (False, True)}
+if ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0:  # landlock_create_ruleset: its version
+    CALLS["landlock"] = (True, True)
 
 
 def lines_of(log, pid):

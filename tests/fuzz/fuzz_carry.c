@@ -23,6 +23,11 @@ bool hook_is_borrowed_slow(void)
 	return false;
 }
 
+bool foreign_takes(enum program_kind kind)
+{
+	return kind == PROGRAM_OK;
+}
+
 void hook_known(int fd)
 {
 	FUZZ_CHECK(fd_sock(fd));
@@ -211,8 +216,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_bytes b = {data, size};
 	unsigned flags = (unsigned)fuzz_number(&b, 1);
+	static unsigned spender;
 	uint64_t cookie;
 	int memfd, fd;
+
+	/* They spend the connection. */
+	if (!fuzz_is_turn(&spender))
+		flags &= ~(unsigned)(PEER_ENDS | PEER_SENDS);
 
 	if (kept.a < 0)
 		open_tcp();

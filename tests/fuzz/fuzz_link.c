@@ -9,7 +9,7 @@
 
 /* The first byte of an input. */
 enum { RESPONDER, INITIATOR, FRAMES, QUESTION, ANSWER, LOCAL, KINDS };
-enum { LOCAL_TYPES = LOCAL_PROBED, SAID = 1024 };
+enum { LOCAL_TYPES = LOCAL_TRANSLATED, SAID = 1024 };
 
 static const struct name_end end_a = {.addr = {[10] = 0xff, 0xff, 10, 9, 0, 1},
 				      .port = 7};

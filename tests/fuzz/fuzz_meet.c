@@ -67,8 +67,8 @@ static void begin(void)
 	FUZZ_CHECK(tcp_cookie(f.pair.server, &f.hello.acceptor_cookie) == 0);
 	FUZZ_CHECK(tcp_cookie(f.pair.client, &f.hello.connector_cookie) == 0);
 	FUZZ_CHECK(name_of_connection(f.pair.server, TCP_ROLE_ACCEPTED, &t) == 0);
-	f.hello.client = t.client;
-	f.hello.server = t.server;
+	f.hello.client = f.hello.seen_client = t.client;
+	f.hello.server = f.hello.seen_server = t.server;
 	FUZZ_CHECK(hello_counts(f.pair.server, TCP_ROLE_ACCEPTED, &f.hello.counts) == 0);
 }
 
@@ -89,6 +89,8 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 		{NAME_VISITORS, 0, 3, FD_MEMORY, FD_BELL, FD_PEER_BELL, 0, 2, 0, 0, 1, 0,
 		 0, 0, 8, 0},
 		{0, 255, 4, FD_MEMORY, FD_TCP, FD_LOOSE, FD_FOLDER},
+		{0, 0, 3, FD_MEMORY, FD_BELL, FD_PEER_BELL, 1,
+		 offsetof(struct hello, is_shown) + 3, 1},
 	};
 
 	if (n >= sizeof(seeds) / sizeof(seeds[0]))
@@ -188,7 +190,8 @@ static void check_taken(const struct message *m, const struct meet_segment *s)
 					     is_bell(m->kinds[2]));
 	FUZZ_CHECK(h.counts.acked <= f.hello.counts.acked + 1 &&
 		   h.counts.received <= f.hello.counts.received + 1);
-	h.acceptor_port = h.features = 0; /* a feature that is not known is not used */
+	/* A feature that is not known is not used; and who has shown what is not rewritten does not matter. */
+	h.acceptor_port = h.features = h.is_shown = 0;
 	h.counts = none;
 	none = f.hello.counts;
 	f.hello.counts = h.counts;

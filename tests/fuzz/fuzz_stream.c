@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One end of a connection whose other end, a process of the same user or of another, writes what it likes to the
  * segment, between the calls and during them, sends over TCP, rings, and goes: src/conn.
- * A call ends; it tells of no byte that was not there. Without lies what poll would say is true; and
- * where the peer is another user's it stays true whatever he writes, as bytes that were shown stay.
+ * A call ends; it gives no byte but the peer's: those of its direction in the segment, and what came over TCP.
+ * Without lies what poll would say is true; and where the peer is another user's it stays true whatever he writes,
+ * as bytes that were shown stay.
  * Not reached: signals, forks, epoll instances, and bells between users (farbell.h). */
 #include "fuzz/rig.h"
 #include "unit/conn_pair.h"
@@ -13,9 +14,20 @@
 
 /* Flags of an input. flip.h, if all of CHANGING are set, since it takes long. */
 enum { TIMED = 1, FOREIGN = 2, CHANGING = 0x70 };
-enum { OPS_MOST = 64, BUF = 100000 };
+enum { OPS_MOST = 64, BUF = 100000, GUARD = 64 };
 /* What the other end has, what it has written to the segment, and what lies beside ours. */
 enum { SENT = 's', SENT_TCP = 't', MINE = 'm', BESIDE = 0xee };
+
+/*
+ * The bytes of the other end's direction, in the place of the segment's: each of them is the other end's, so that a
+ * liar may have any of them taken, and no other byte is one of theirs. The segment has zeros, and bytes from the
+ * pair's beginning. In whole pages, since a ring gives pages back: the kernel refuses that for these.
+ */
+static struct {
+	alignas(4096) uint8_t before[4096];
+	uint8_t data[WIRE_DIR_DATA_BYTES];
+	uint8_t behind[4096];
+} peers;
 
 enum op {
 	OP_RECV,
@@ -72,6 +84,10 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 		 50,	   0},
 		{FOREIGN, OP_PEER_SEND, 100, 0, OP_PEEK, 100, 0, OP_SPOIL, 1, 0, OP_RECV,
 		 50, 0},
+		{CHANGING | FOREIGN, OP_PEER_SEND, 255, 127, OP_PEEK, 255, 3, OP_LEVEL, 0,
+		 0, OP_SEND, 200, 9, OP_RECV, 255, 255},
+		/* All of the first area, from its second byte to its first: `produced` is said to be there. */
+		{0, OP_LIE, 128, 1, 0x40, 0, 0, 0, 0, 0, 0, OP_RECV, 255, 255},
 	};
 
 	if (n >= sizeof(seeds) / sizeof(seeds[0]))
@@ -85,6 +101,16 @@ static bool is_error(ssize_t n)
 {
 	return n == -EAGAIN || n == -EINTR || n == -ECONNRESET || n == -EPIPE ||
 	       n == -ECONNABORTED;
+}
+
+/* A part of the bytes has gone over TCP and the rest has not: our end has broken off, and left the ring.
+ * What there is no connection for is the kernel's to say. */
+static bool is_broken_off(ssize_t n)
+{
+	struct slot *sl = fd_sock(p.b)->slot;
+
+	return n == -ENOTCONN && (seen_of(sl) & SEEN_BROKEN) &&
+	       gate_state(&sl->gate_rx) == GATE_FINAL;
 }
 
 static void look(void)
@@ -110,6 +136,16 @@ static void compare_peeked(const uint8_t *buf, size_t n, bool shows)
 	}
 }
 
+static bool are_sent(const uint8_t *buf, ssize_t n)
+{
+	for (ssize_t i = 0; i < n; i++)
+		if (buf[i] != SENT && buf[i] != SENT_TCP) {
+			fprintf(stderr, "byte %zd of %zd is %#x\n", i, n, buf[i]);
+			return false;
+		}
+	return true;
+}
+
 static void receive(size_t len, int flags)
 {
 	static uint8_t buf[BUF];
@@ -117,14 +153,13 @@ static void receive(size_t len, int flags)
 	ssize_t n;
 
 	ready = ready || told & EPOLLIN;
-	memset(buf, BESIDE, sizeof(buf));
+	memset(buf, BESIDE, len + GUARD);
 	n = st_recv(p.b, buf, len, flags);
-	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n)));
+	FUZZ_CHECK(n <= (ssize_t)len && (n >= 0 || is_error(n) || is_broken_off(n)));
 	FUZZ_CHECK(!ready || n != -EAGAIN);
-	for (ssize_t i = 0; i < n; i++)
-		FUZZ_CHECK(buf[i] == SENT || buf[i] == SENT_TCP || buf[i] == 0);
+	FUZZ_CHECK(are_sent(buf, n));
 	/* Less than a receive has room for is all that it has written; it may have failed amid it. */
-	for (size_t i = n > 0 ? (size_t)n : len; i < sizeof(buf) && i < len + 64; i++)
+	for (size_t i = n > 0 ? (size_t)n : len; i < len + GUARD; i++)
 		FUZZ_CHECK(buf[i] == BESIDE);
 	if (is_foreign_peer && n > 0)
 		compare_peeked(buf, (size_t)n, flags & MSG_PEEK);
@@ -192,7 +227,7 @@ static void ring(void)
 	(void)!write(fd_sock(p.b)->peer_bell, &much, sizeof(much));
 }
 
-static void step(struct fuzz_bytes *b, bool timed)
+static void step(struct fuzz_bytes *b, bool timed, bool spends)
 {
 	enum op op = (enum op)(fuzz_number(b, 1) % OPS);
 	int flags = timed ? 0 : MSG_DONTWAIT;
@@ -203,6 +238,9 @@ static void step(struct fuzz_bytes *b, bool timed)
 		return;
 	}
 	len = fuzz_number(b, 2) % (BUF - 100);
+	/* What has gone over TCP is not taken back: the pair is spent. */
+	if ((op == OP_PEER_TCP || op == OP_SHUT) && !spends)
+		return;
 	if (op == OP_RECV)
 		receive(len, flags | (len % 7 == 0 ? MSG_WAITALL : 0));
 	else if (op == OP_PEEK)
@@ -250,9 +288,19 @@ static void copy_end(int fd, struct end *e)
 	FUZZ_CHECK(tcp_counts(fd, TCP_ROLE_CONNECTED, &e->tcp) == 0);
 }
 
+static void begin_peers(void)
+{
+	if (peers.before[0] == BESIDE)
+		return;
+	memset(&peers, BESIDE, sizeof(peers));
+	memset(peers.data, SENT, sizeof(peers.data));
+}
+
 static void open_pair(void)
 {
 	p = pair_open_up();
+	begin_peers();
+	fd_sock(p.a)->out_data = fd_sock(p.b)->in_data = peers.data;
 	st_timeout(p.b, SO_RCVTIMEO, 1);
 	st_timeout(p.b, SO_SNDTIMEO, 1);
 	copy_end(p.a, &was[0]);
@@ -306,11 +354,12 @@ static void begin(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static unsigned turn;
+	static unsigned turn, spender;
 	struct fuzz_bytes b = {data, size};
 	unsigned flags = (unsigned)fuzz_number(&b, 1);
 	bool changing = (flags & CHANGING) == CHANGING;
-	bool timed = flags & TIMED && fuzz_is_turn(&turn);
+	bool timed = flags & TIMED && fuzz_is_turn(&turn),
+	     spends = fuzz_is_turn(&spender);
 
 	begin();
 	is_honest = !changing;
@@ -323,7 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		flip_begin(fd_sock(p.a)->wire->dir, 2 * sizeof(struct wire_dir),
 			   size * 77 + data[size - 1]);
 	for (int i = 0; i < OPS_MOST && b.left > 0; i++)
-		step(&b, timed);
+		step(&b, timed, spends);
 	if (changing)
 		flip_end();
 	return 0;

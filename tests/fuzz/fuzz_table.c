@@ -2,7 +2,7 @@
 /* The table that a process shows to root's tools: `viaduct stat` looks at it, whole, while its maker
  * writes what he likes, before and during the look: tool/observe/table.c, observe.c, stat_*.c.
  * Not reached: /proc and the kernel's list of sockets, which are as this file has them; tables that
- * cannot be opened or mapped; filters and rates of stat. */
+ * cannot be opened or mapped; rates of stat, which compare two looks. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/stat.h>
@@ -11,6 +11,7 @@
 #include "conn/table.h"
 #include "fuzz/flip.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/kept_file.h"
 #include "tool/observe/table.h"
 #include "tool/stat/stat.h"
 
@@ -124,9 +125,18 @@ static void make_table(void)
 		memcpy(parts[i].was, parts[i].at, parts[i].bytes);
 }
 
-/* ---- inputs: whether words change meanwhile, and changes: where, how much, what ---- */
+/* ---- inputs: flags, and changes: where, how much, what ---- */
 
-enum { STILL, CHANGING };
+/* Words change meanwhile; and what is to be shown. */
+enum {
+	CHANGING = 1,
+	A_PATH = 2,
+	A_PORT = 4,
+	A_REASON = 8,
+	A_PROGRAM = 16,
+	ONE_END = 32,
+	NARROW = 64
+};
 
 static void put_change(uint8_t **to, unsigned part, size_t at, uint64_t value)
 {
@@ -142,9 +152,13 @@ size_t fuzz_seed(unsigned n, uint8_t out[FUZZ_MAX])
 {
 	uint8_t *to = out + 1;
 
-	if (n > 7)
+	if (n > 11)
 		return 0;
-	out[0] = n & 1 ? CHANGING : STILL;
+	if (n > 7) {
+		out[0] = (uint8_t)(A_PATH << (n - 8) | (n % 2 ? ONE_END : NARROW));
+		return 1;
+	}
+	out[0] = n & 1 ? CHANGING : 0;
 	if (n / 2 == 1) {
 		put_change(&to, HEAD, offsetof(struct slot_table, slot_count), SLOTS - 1);
 		put_change(&to, HEAD, offsetof(struct slot_table, fresh), 5);
@@ -176,8 +190,10 @@ static void change(struct fuzz_bytes *b)
 
 /* ---- looks ---- */
 
-static void check(const struct stat_view *v)
+static void check(const struct stat_view *v, bool is_whole)
 {
+	FUZZ_CHECK(!is_whole ||
+		   (v->seen.processes[0].family && !v->seen.processes[0].trouble));
 	for (size_t i = 0; i < v->seen.conn_count; i++) {
 		const struct observe_conn *c = &v->seen.conns[i];
 
@@ -223,16 +239,21 @@ static void look_at_own(void)
 	close(dir);
 }
 
-static void look(void)
+static void look(unsigned flags, bool is_whole)
 {
 	static unsigned turn;
-	const struct stat_options o = {
-		.reason = STAT_ANY, .path = STAT_ANY, .both = true, .wide = true};
+	const struct stat_options o = {.reason = flags & A_REASON ? VD_REASON_PLAIN_PEER
+								  : STAT_ANY,
+				       .path = flags & A_PATH ? OBSERVE_RING : STAT_ANY,
+				       .port = flags & A_PORT ? 3 : 0,
+				       .program = flags & A_PROGRAM ? "fuzz*" : NULL,
+				       .both = !(flags & ONE_END),
+				       .wide = !(flags & NARROW)};
 	struct stat_view v;
 	char message[256];
 
 	FUZZ_CHECK(stat_look(&v, &o, message, sizeof(message)) == 0);
-	check(&v);
+	check(&v, is_whole);
 	if (fuzz_is_turn(&turn)) {
 		print(&v, &o);
 		look_at_own();
@@ -243,17 +264,22 @@ static void look(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_bytes b = {data, size};
+	unsigned flags;
 	bool changing;
 
 	if (!table)
 		make_table();
-	changing = fuzz_number(&b, 1) == CHANGING;
+	flags = (unsigned)fuzz_number(&b, 1);
+	changing = flags & CHANGING;
 	for (int i = 0; i < 64 && b.left > 0; i++)
 		change(&b);
 	if (changing)
 		flip_begin(parts[ALL_SLOTS].at, parts[ALL_SLOTS].bytes,
 			   size * 31u + (size ? data[size - 1] : 0));
-	look();
+	kept_file_begin();
+	look(flags,
+	     !changing && !memcmp(parts[HEAD].at, parts[HEAD].was, parts[HEAD].bytes));
+	kept_file_end();
 	if (changing)
 		flip_end();
 	for (int i = 0; i < PARTS; i++)

@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct name_end a = {.addr = {[10] = 0xff, 0xff, 10, 9, 0, 1},
 					  .port = 7};
-	static const struct settings_party party = {.uid = 1, .exe = "x", .argv0 = "x"};
+	static const struct settings_party party = {.uid = 1, .program = "x"};
 	static struct settings s;
 	static struct keys keys;
 	uint8_t daemon[16];

@@ -9,6 +9,7 @@
 #include "conn/table.h"
 #include "fuzz/flip.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/kept_file.h"
 #include "tool/cli.h"
 #include "tool/trace/trace.h"
 
@@ -141,6 +142,7 @@ static void trace(bool changing)
 		.pid = getpid(), .name = "fuzz", .answer = &answer, .session = SESSION};
 	char *text = NULL;
 	size_t size = 0;
+	bool fits, opened;
 	FILE *out = open_memstream(&text, &size);
 	struct pcapng file = {.out = out, .snaplen = 1000};
 	struct trace_packets packets = {
@@ -148,7 +150,12 @@ static void trace(bool changing)
 
 	FUZZ_CHECK(out && trace_packets_begin(&packets));
 	pcapng_begin(&file, &target);
-	if (trace_reader_open(&reader, &target) == 1) {
+	fits = buffer->magic == TRACE_MAGIC && buffer->layout == TRACE_LAYOUT &&
+	       buffer->record_bytes == sizeof(struct trace_record) &&
+	       buffer->area_bytes == AREA;
+	opened = trace_reader_open(&reader, &target) == 1;
+	FUZZ_CHECK(changing || opened == fits);
+	if (opened) {
 		read_all(&reader, &packets, changing);
 		trace_reader_finish(&reader);
 	}
@@ -174,7 +181,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fill(&b);
 	if (changing)
 		flip_begin(buffer, TRACE_AREA_AT + 4096, size);
+	kept_file_begin();
 	trace(changing);
+	kept_file_end();
 	if (changing)
 		flip_end();
 	return 0;

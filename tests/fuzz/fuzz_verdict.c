@@ -8,7 +8,7 @@
 
 #include "fuzz/fuzz.h"
 #include "tool/cli.h"
-#include "tool/bench/matrix.h"
+#include "measure/matrix.h"
 
 /* With ' for ", $S for the spread of a figure, and $R for the results of a row. */
 static const char spread[] = "{'median':2.5,'min':2,'max':3}";
@@ -39,7 +39,9 @@ static const char *const templates[] = {
 	"{'run':{'matrix':true,'placement':'one'},'rows':[{'pattern':'rtt','size_bytes':"
 	"64,"
 	"'conns':1,'placement':'one','load':'busy','busy':6,$R},{'pattern':'stream',"
-	"'size_bytes':65536,'conns':4,'placement':'sockets',$R}]}",
+	"'size_bytes':65536,'conns':4,'placement':'sockets',$R},{'pattern':'rtt',"
+	"'size_bytes':-1,'conns':1,'results':[{'over':'tcp'},{'over':'viaduct','ratio':"
+	"{'median':0.5,'min':0.4,'max':0.6},'ratio_samples':[0.5]}]}]}",
 	"{'kind':'programs','sentence':'<b>3 times</b>','server':['a b','c'],'client':"
 	"['redis-benchmark','-q'],'pairs':3,'ratio':$S,'plain':{'elapsed_s':$S,"
 	"'client_cpu_s':$S},'under_viaduct':{'elapsed_s':$S,'server_cpu_s':$S},"
@@ -180,16 +182,25 @@ static void change(json_t *root, struct fuzz_bytes *b)
 		json_array_set_new(n->parent, n->index, value);
 }
 
+static const json_t *document(size_t i)
+{
+	static json_t *read[DOCUMENTS];
+
+	if (!read[i])
+		read[i] = json_loads(documents[i], 0, NULL);
+	return read[i];
+}
+
 static char *changed(const uint8_t *data, size_t size)
 {
 	struct fuzz_bytes b = {data, size};
-	json_t *root = json_loads(documents[fuzz_number(&b, 1)], 0, NULL);
+	json_t *root = json_deep_copy(document(fuzz_number(&b, 1)));
 	char *text;
 
 	FUZZ_CHECK(root);
 	for (int i = 0; i < 8 && b.left > 0; i++)
 		change(root, &b);
-	text = json_dumps(root, 0);
+	text = json_dumps(root, JSON_COMPACT);
 	json_decref(root);
 	FUZZ_CHECK(text);
 	return text;

@@ -4,6 +4,7 @@
 #define VD_TESTS_FUZZ_HOSTS_H
 
 #include "fuzz/rig.h"
+#include "fuzz/windows.h"
 #include "support/fake_parts.h"
 #include "unit/daemon_rig.h"
 
@@ -50,7 +51,7 @@ static inline void hosts_begin(uint64_t seed)
 	rig_heard_count = 0;
 	rig_tamper = NULL;
 	rig_is_brief = true;
-	rig_seed = seed + 1;
+	rig_seed = windows_random = seed + 1;
 	rig_begin();
 	rig_world->random = rig_seed * 2 + 1;
 }

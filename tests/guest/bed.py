@@ -67,11 +67,11 @@ class Side:
             }} </dev/null >/run/said 2>&1 &
             until {ready} >/dev/null 2>&1; do
                 if [ -e /run/ended ]; then cat /run/said; exit 1; fi
-                sleep 0.05
+                sleep 0.2
             done""")
 
     def served(self, limit_s=LIMIT_S):
-        return self.must("""until [ -e /run/ended ]; do sleep 0.05; done
+        return self.must("""until [ -e /run/ended ]; do sleep 0.2; done
             cat /run/said; exit $(cat /run/ended)""", limit_s)
 
     def stop(self, program, how="INT"):

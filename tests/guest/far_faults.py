@@ -12,7 +12,7 @@ import pathlib
 import time
 
 import bed as beds
-import far
+import far_own
 import guest
 import kernel
 from bed import listening
@@ -117,7 +117,7 @@ class Flow:
 
 def new_connection(bed):
     bed.fresh()
-    far.transfer(bed)
+    far_own.transfer(bed)
 
 
 # ---- the faults ----
@@ -150,10 +150,13 @@ def relay(bed):
     new_connection(bed)
 
 
-def killed(bed):
-    """One end is killed amid its bytes, then the other, then each when nothing is under way."""
+def killed(bed, whole=True):
+    """One end is killed amid its bytes, then the other, then each when nothing is under way. Not whole:
+    the one amid its bytes, the other when nothing is under way."""
     for quiet in (False, True):
         for side, other in ((bed.a, bed.b), (bed.b, bed.a)):
+            if not whole and quiet != (side is bed.b):
+                continue
             flow = Flow(bed)
             if quiet:
                 flow.pause()
@@ -238,6 +241,13 @@ CASES = {"relay": relay, "killed": killed, "cut-shortly": cut_shortly, "cut-long
          "dropped": dropped, "gone": gone}
 
 
+def add(content):
+    """What the faults need in the image."""
+    content.python("json", "mmap", "os", "random", "socket", "struct", "threading")
+    for name in ("ends.py", "flow.py", "transfer.py"):
+        content.file(f"/tests/{name}", HERE / name)
+
+
 def parse(arguments):
     parser = beds.parser("far_faults.py")
     parser.add_argument("--only", action="append", choices=CASES, help="this fault")
@@ -248,9 +258,7 @@ def test(*arguments):
     options = parse(arguments)
     debian = kernel.kernel(options.cache)
     content = beds.make_image(debian, options)
-    content.python("json", "mmap", "os", "random", "socket", "struct", "threading")
-    for name in ("ends.py", "flow.py", "transfer.py"):
-        content.file(f"/tests/{name}", HERE / name)
+    add(content)
     with beds.hosts(debian, content, options) as bed:
         beds.cases(bed, {name: CASES[name] for name in options.only or CASES})
 

@@ -125,12 +125,12 @@ class Guest:
             }} </dev/null >/run/said 2>&1 &
             until {ready} >/dev/null; do
                 if [ -e /run/ended ]; then cat /run/said; exit 1; fi
-                sleep 0.05
+                sleep 0.2
             done""", limit_s)
 
     def served(self, limit_s=LIMIT_S):
         """The output of what serve() has started, which has to succeed."""
-        return self.must("""until [ -e /run/ended ]; do sleep 0.05; done
+        return self.must("""until [ -e /run/ended ]; do sleep 0.2; done
             cat /run/said; exit $(cat /run/ended)""", limit_s)
 
 

@@ -117,11 +117,11 @@ class Image:
                 self.link(f"/usr/lib/busybox/{name}", "busybox")
         self.link("/usr/sbin/modprobe", "../lib/busybox/busybox")
 
-    def viaduct(self, command):
+    def viaduct(self, command, folder="/viaduct"):
         """The command, and the library beside it."""
-        self.binary(command, "/viaduct/viaduct")
+        self.binary(command, f"{folder}/viaduct")
         self.binary(pathlib.Path(command).parent / "libviaduct-preload.so",
-                    "/viaduct/libviaduct-preload.so")
+                    f"{folder}/libviaduct-preload.so")
 
     def rdma(self):
         """The programs for RDMA, and the provider of rxe, which libibverbs loads by name."""
@@ -146,6 +146,9 @@ class Image:
                        "    for key in '__file__', '__cached__':\n"
                        "        if getattr(m, key, None):\n"
                        "            print(getattr(m, key))\n")
+        # Without this folder, which may be empty, an interpreter complains at each start.
+        self.folder(output(real, "-I", "-S", "-c", "import sysconfig\n"
+                           "print(sysconfig.get_path('platstdlib') + '/lib-dynload')").strip())
         for path in set(shown.splitlines()):
             if path.endswith(".so"):
                 self.binary(path)

@@ -15,6 +15,8 @@ import time
 # What the page does not show: the end that serves.
 SERVED = {"camera.c": "picture 1: brightness 100\n",
           "sensor.c": "".join(f"reading {i}: {20 + i / 2:.1f}\n" for i in range(8))}
+# In any order of its lines.
+GATHERED = {"collector.c": [f"sensor {i}: {21.5 + i:.1f}" for i in range(3)]}
 
 
 def examples(page):
@@ -70,6 +72,8 @@ def main():
                     wrong.append(f"{name}, Viaduct {mode}: prints {client!r}, not {says!r}")
                 if name in SERVED and server != SERVED[name]:
                     wrong.append(f"{name}, Viaduct {mode}: serves {server!r}")
+                if name in GATHERED and sorted(server.splitlines()) != GATHERED[name]:
+                    wrong.append(f"{name}, Viaduct {mode}: gathers {server!r}")
     print("\n".join(wrong) or f"{count} examples do what the page says")
     return 1 if wrong or count < 6 else 0
 

@@ -30,6 +30,7 @@ int main(void)
 		FN(vd_fetch_add),
 		FN(vd_compare_swap),
 		FN(vd_wait),
+		FN(vd_wait_any),
 		FN(vd_on_notify),
 		FN(vd_alloc),
 		FN(vd_free),

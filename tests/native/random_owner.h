@@ -68,6 +68,7 @@ struct plan {
 	bool kills, forks;
 	bool lowers;  /* where that can be done: the connection goes back to TCP */
 	bool handles; /* the driver has handlers alone, and closes while a thread waits */
+	bool any;     /* events are waited for by vd_wait_any */
 };
 
 static struct plan plan_of(uint64_t seed)
@@ -79,10 +80,25 @@ static struct plan plan_of(uint64_t seed)
 	p.forks = next(&r) % 4 == 0;
 	p.lowers = next(&r) % 3 == 0 && dlsym(RTLD_DEFAULT, "viaduct_door");
 	p.handles = !p.kills && next(&r) % 2;
+	p.any = next(&r) % 2;
 	return p;
 }
 
 static struct plan plan;
+
+/* Handlers close nothing: after one of them the wait goes on. */
+static int wait_event(vd_conn *c, struct vd_event *ev, int timeout_ms)
+{
+	vd_conn *const conns[2] = {NULL, c};
+	int r = 0, which = 1;
+
+	if (!plan.any)
+		return vd_wait(c, ev, 1, timeout_ms);
+	while (r == 0)
+		r = vd_wait_any(conns, 2, ev, 1, timeout_ms, &which);
+	REQUIRE(which == 1);
+	return r;
+}
 
 /* True: done. False: the other end was killed, as it is to be. */
 static bool ok(int r)
@@ -309,7 +325,7 @@ static void *work(void *arg)
 	int r;
 
 	while (ev.kind != VD_EVENT_END) {
-		r = vd_wait(c, &ev, 1, -1);
+		r = wait_event(c, &ev, -1);
 		if (r < 0)
 			break;
 		if (ev.kind == VD_EVENT_NOTIFY)

@@ -10,11 +10,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+
+#include "support/stretch.h"
 
 #define TEST_KEPT_SOCKETS 1
 #include "unit/test.h"
@@ -101,13 +104,21 @@ RIG_FN uint8_t rig_byte(uint64_t at)
 
 RIG_FN void rig_fill(uint8_t *to, size_t len, uint64_t at)
 {
-	for (size_t i = 0; i < len; i++)
-		to[i] = rig_byte(at + i);
+	for (size_t i = 0, n; i < len; i += n) {
+		const uint8_t *from = stretch(rig_byte(at + i), at + i, len - i, &n);
+		memcpy(to + i, from, n);
+	}
 }
 
 RIG_FN bool rig_is(const uint8_t *from, size_t len, uint64_t at)
 {
-	for (size_t i = 0; i < len; i++)
+	size_t i = 0;
+	for (size_t n; i < len; i += n) {
+		const uint8_t *want = stretch(rig_byte(at + i), at + i, len - i, &n);
+		if (memcmp(from + i, want, n) != 0)
+			break;
+	}
+	for (; i < len; i++)
 		if (from[i] != rig_byte(at + i)) {
 			fprintf(stderr, "byte %zu is %u\n", i, from[i]);
 			return false;
@@ -144,6 +155,52 @@ RIG_FN void rig_be_peer(int from, void (*peer)(vd_conn *c))
 	_exit(atomic_load(&test_failures) ? 1 : 0);
 }
 
+#ifdef __SANITIZE_THREAD__
+/*
+ * In the child of a process with threads ThreadSanitizer's own locks may be taken for ever, by threads that it does not
+ * have. So it is the program anew, which is told where the function lies.
+ */
+RIG_FN pid_t rig_begin(const int way[2], void (*peer)(vd_conn *c))
+{
+	static char self[] = "/proc/self/exe";
+	char *const argv[] = {self, NULL};
+	char what[64];
+	pid_t pid;
+
+	snprintf(what, sizeof(what), "%d %ld", way[0],
+		 (long)((uintptr_t)peer - (uintptr_t)rig_be_peer));
+	REQUIRE(fcntl(way[1], F_SETFD, FD_CLOEXEC) == 0);
+	REQUIRE(setenv("RIG_PEER", what, 1) == 0);
+	REQUIRE(posix_spawn(&pid, self, NULL, NULL, argv, environ) == 0);
+	REQUIRE(unsetenv("RIG_PEER") == 0);
+	return pid;
+}
+
+__attribute__((constructor)) static void rig_is_peer(void)
+{
+	const char *what = getenv("RIG_PEER");
+	long offset;
+	int from;
+
+	if (!what)
+		return;
+	REQUIRE(sscanf(what, "%d %ld", &from, &offset) == 2);
+	rig_be_peer(from,
+		    (void (*)(vd_conn *))((uintptr_t)rig_be_peer + (uintptr_t)offset));
+}
+#else
+RIG_FN pid_t rig_begin(const int way[2], void (*peer)(vd_conn *c))
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		close(way[1]);
+		rig_be_peer(way[0], peer);
+	}
+	return pid;
+}
+#endif
+
 RIG_FN struct rig_child rig_spawn(void (*peer)(vd_conn *c))
 {
 	struct rig_child r;
@@ -154,12 +211,8 @@ RIG_FN struct rig_child rig_spawn(void (*peer)(vd_conn *c))
 	alarm(RIG_ALARM_S);
 	REQUIRE(pipe(way) == 0);
 	fflush(NULL);
-	r.pid = fork();
-	REQUIRE(r.pid >= 0);
-	if (r.pid == 0) {
-		close(way[1]);
-		rig_be_peer(way[0], peer);
-	}
+	r.pid = rig_begin(way, peer);
+	REQUIRE(r.pid > 0);
 	close(way[0]);
 	REQUIRE(vd_listen("127.0.0.1", "0", &l) == 0);
 	rig_port(l, port);
@@ -190,6 +243,32 @@ RIG_FN void rig_reap(struct rig_child *r, int want)
 		native_test_##id();                                                      \
 	}                                                                                \
 	static void native_test_##id(void)
+
+/* A thread says right before a call that it makes it, and another waits until it sleeps there. */
+__attribute__((unused)) static _Atomic int rig_caller;
+
+RIG_FN void rig_call_begins(void)
+{
+	atomic_store(&rig_caller, gettid());
+}
+
+RIG_FN void rig_await_call(void)
+{
+	char name[64], state = 0;
+	int tid;
+
+	while ((tid = atomic_load(&rig_caller)) == 0)
+		usleep(1000);
+	snprintf(name, sizeof(name), "/proc/self/task/%d/stat", tid);
+	while (state != 'S') {
+		FILE *f = fopen(name, "re");
+
+		REQUIRE(f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+		fclose(f);
+		usleep(1000);
+	}
+	atomic_store(&rig_caller, 0);
+}
 
 /* A thread that runs one call. */
 struct rig_thread {

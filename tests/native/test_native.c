@@ -129,7 +129,7 @@ NATIVE_TEST(wrong_arguments)
 	CHECK_EQ(vd_get(w, 0, &old, 8), -EACCES);
 	CHECK_EQ(vd_fetch_add(h, 0, 1, &old), -EACCES);
 	CHECK_EQ(vd_fetch_add(w, 0, 1, &old), -EACCES);
-	CHECK_EQ(vd_put(w, 0, box, 8, 0, 2), -EINVAL);
+	CHECK_EQ(vd_put(w, 0, box, 8, 0, 4), -EINVAL);
 	CHECK_EQ(vd_put(w, 25, box, 8, 0, 0), -ERANGE);
 	CHECK_EQ(vd_put(w, 33, box, 0, 0, VD_NOTIFY), -ERANGE);
 	CHECK_EQ(vd_put(w, UINT64_MAX, box, 8, 0, 0), -ERANGE);

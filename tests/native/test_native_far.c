@@ -7,6 +7,7 @@ int native_far_main(int argc, char **argv);
 #include "native/far_rig.h"
 
 #include "native/far_ends.h"
+#include "native/far_puts.h"
 
 FAR_TEST(a_device_writes_them)
 {
@@ -141,6 +142,47 @@ FAR_TEST(in_vain)
 	free(src);
 }
 
+static bool is_answered_reach(vd_conn *c)
+{
+	bool is;
+
+	pthread_mutex_lock(&c->mu);
+	is = c->reach_id == 0;
+	pthread_mutex_unlock(&c->mu);
+	return is;
+}
+
+/* A peer that asks for a key over and over: each would be the whole memory, registered anew. */
+FAR_TEST(asked_without_end)
+{
+	struct rig r = far_open();
+	static uint8_t box[BOX_BYTES], src[BOX_BYTES];
+	int again = reach_again_ms;
+	vd_region *x;
+	vd_remote *to;
+
+	REQUIRE(vd_export(r.b, "box", box, BOX_BYTES, VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &to) == 0);
+	reach_again_ms = 1000 * 3600;
+	for (int i = 0; i < 50; i++) {
+		struct frame f = {.type = FRAME_REACH, .id = to->id};
+
+		pthread_mutex_lock(&r.a->mu);
+		r.a->reach_id = to->id;
+		pthread_mutex_unlock(&r.a->mu);
+		REQUIRE(send_frame(r.a, &f, NULL) == 0);
+		while (!is_answered_reach(r.a))
+			REQUIRE(vd_flush(r.a) == 0);
+	}
+	CHECK_EQ(x->key_number, 1);
+	CHECK(is_reached(x));
+	reach_again_ms = again;
+	/* The one that it has is good. */
+	until_far(r.a, to, src, BOX_BYTES);
+	CHECK_EQ(x->key_number, 1);
+	rig_close(&r);
+}
+
 /* Nor once the connection has, for a peer that has kept the key. */
 FAR_TEST(ended_connections)
 {
@@ -253,6 +295,8 @@ FAR_TEST(one_writer)
 
 /* ---- at random, against a model ---- */
 
+#define LENT 4u
+
 struct world {
 	struct rig r;
 	uint64_t state;
@@ -261,6 +305,8 @@ struct world {
 	vd_region *x[BOXES];
 	vd_remote *to[BOXES];
 	uint32_t tag, names, vain, wait_us;
+	uint8_t src[LENT][BOX_BYTES]; /* those of the last puts that were lent */
+	uint32_t lent, done;
 };
 
 static void export_again(struct world *w, int i)
@@ -311,6 +357,24 @@ static void put_some(struct world *w, int i, bool notifies)
 		return;
 	CHECK_EQ(rig_event(w->r.b).tag, w->tag);
 	REQUIRE(memcmp(w->box[i], w->model[i], BOX_BYTES) == 0);
+}
+
+/* The one before it may still be queued. */
+static void lend_some(struct world *w, int i)
+{
+	uint32_t at = next(&w->state) % BOX_BYTES,
+		 len = next(&w->state) % (BOX_BYTES - at + 1);
+	uint8_t *src = w->src[w->lent % LENT];
+
+	while (w->lent - w->done >= LENT) {
+		struct vd_event ev = rig_event(w->r.a);
+
+		REQUIRE(ev.kind == VD_EVENT_DONE && ev.tag == w->done && ev.result == 0);
+		memset(w->src[w->done++ % LENT], 0xcc, BOX_BYTES);
+	}
+	rig_fill(src, len, next(&w->state));
+	memcpy(w->model[i] + at, src, len);
+	REQUIRE(vd_put(w->to[i], at, src, len, w->lent++, VD_LEND) == 0);
 }
 
 /* What is on its way may be lost, or come late. */
@@ -447,6 +511,11 @@ static void step(struct world *w)
 		break;
 	case 19:
 		get_some(w, i, true);
+		break;
+	case 20:
+	case 21:
+	case 22:
+		lend_some(w, i);
 		break;
 	default:
 		put_some(w, i, false);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handlers that vd_wait calls for notifications, and what may happen meanwhile. */
+#include "unit/cancelled.h"
 #include "native/rig.h"
 
 struct seen {

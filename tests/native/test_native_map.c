@@ -413,6 +413,76 @@ NATIVE_TEST(close_while_the_peer_writes)
 	CHECK_EQ(vd_free(b.at), 0);
 }
 
+#define PART_BYTES (32u << 20)
+
+static void map_and_pause(vd_conn *c)
+{
+	vd_remote *h;
+
+	REQUIRE(vd_import(c, "box", RIG_MS, &h) == 0);
+	CHECK_STR(vd_remote_reason(h), at_best());
+	REQUIRE(vd_put(h, 0, "", 0, 0, VD_NOTIFY) == 0);
+	pause();
+}
+
+/* One adds by way of the connection, the other is the owner. */
+struct adder {
+	vd_remote *h;
+	_Atomic uint64_t *word;
+	_Atomic bool is_over;
+	_Atomic uint64_t done;
+};
+
+static void *add_on(void *arg)
+{
+	struct adder *a = arg;
+
+	while (!atomic_load(&a->is_over)) {
+		if (a->h)
+			REQUIRE(vd_fetch_add(a->h, 0, 1, NULL) == 0);
+		else
+			atomic_fetch_add(a->word, 1);
+		atomic_fetch_add(&a->done, 1);
+	}
+	return NULL;
+}
+
+/* What others write while the memory becomes a copy is in the copy. */
+NATIVE_TEST(others_write_while_memory_parts)
+{
+	struct rig_child child = rig_spawn(map_and_pause);
+	struct rig r = rig_open();
+	struct box b = box_open(child.c, "box", PART_BYTES, VD_READ | VD_WRITE);
+	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)b.at;
+	struct adder adders[2] = {{.word = NULL}, {.word = &words[1]}};
+	pthread_t threads[2];
+	vd_region *second;
+
+	memset(b.at + 4096, 3, PART_BYTES - 4096);
+	REQUIRE(rig_event(child.c).where == b.x);
+	/* It is lent: this peer gets none of it. */
+	REQUIRE(vd_export(r.b, "box", b.at, PART_BYTES, VD_READ | VD_WRITE, NULL,
+			  &second) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &adders[0].h) == 0);
+	for (int i = 0; i < 2; i++)
+		REQUIRE(pthread_create(&threads[i], NULL, add_on, &adders[i]) == 0);
+	kill(child.pid, SIGKILL);
+	rig_reap(&child, 128 + SIGKILL);
+	CHECK_EQ(vd_unexport(b.x), 0);
+	for (int i = 0; i < 2; i++)
+		atomic_store(&adders[i].is_over, true);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		CHECK_EQ(atomic_load(&words[i]), atomic_load(&adders[i].done));
+	}
+	for (size_t i = 4096; i < PART_BYTES; i++)
+		REQUIRE(b.at[i] == 3);
+	CHECK_EQ(vd_unexport(second), 0);
+	vd_close(child.c);
+	rig_close(&r);
+	CHECK_EQ(vd_free(b.at), 0);
+}
+
 NATIVE_TEST(forked_child_has_no_mapped_memory)
 {
 	struct rig r = rig_open();

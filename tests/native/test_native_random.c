@@ -50,6 +50,8 @@ static void own(vd_conn *c)
 
 /* ---- the driver ---- */
 
+#define LENT 4u
+
 struct lane {
 	vd_conn *c;
 	uint32_t number;
@@ -61,6 +63,9 @@ struct lane {
 	uint32_t asked, orders;
 	uint64_t added;
 	uint8_t model[BOXES][BOX_BYTES], src[BOX_BYTES], dst[BOX_BYTES];
+	uint8_t lent[LENT]
+		    [BOX_BYTES]; /* sources, which are the library's while is_lent */
+	_Atomic bool is_lent[LENT];
 	uint8_t version;      /* of the last put to the last box */
 	bool renewing[BOXES]; /* that was ordered, and not waited for */
 };
@@ -135,6 +140,42 @@ static bool settle(struct lane *l, uint32_t box)
 	return true;
 }
 
+/* A source that the library does not have; LENT: none. */
+static uint32_t free_source(struct lane *l)
+{
+	uint32_t i = 0;
+
+	while (i < LENT && atomic_load(&l->is_lent[i]))
+		i++;
+	return i;
+}
+
+/* The pump has got the event. */
+static void note_done(struct lane *lanes, const struct vd_event *ev)
+{
+	struct lane *l = &lanes[ev->tag / LENT];
+
+	REQUIRE(ev->tag / LENT < plan.lanes && ev->len <= BOX_BYTES);
+	REQUIRE(ev->result == 0 || (plan.kills && ev->result == -ECONNRESET));
+	memset(l->lent[ev->tag % LENT], POISON, BOX_BYTES);
+	REQUIRE(atomic_exchange(&l->is_lent[ev->tag % LENT], false));
+}
+
+static int put_bytes(struct lane *l, uint32_t box, uint32_t at, uint32_t len, bool lends)
+{
+	uint32_t i = lends ? free_source(l) : LENT;
+	int r;
+
+	if (i == LENT)
+		return vd_put(l->box[box], at, l->src, len, 0, 0);
+	memcpy(l->lent[i], l->src, len);
+	atomic_store(&l->is_lent[i], true);
+	r = vd_put(l->box[box], at, l->lent[i], len, l->number * LENT + i, VD_LEND);
+	if (r < 0)
+		atomic_store(&l->is_lent[i], false);
+	return r;
+}
+
 static bool put_some(struct lane *l, uint32_t box)
 {
 	uint32_t at = next(&l->rng) % BOX_BYTES,
@@ -151,7 +192,7 @@ static bool put_some(struct lane *l, uint32_t box)
 		rig_fill(l->src, len, next(&l->rng));
 	if (!l->renewing[box])
 		memcpy(l->model[box] + at, l->src, len);
-	r = vd_put(l->box[box], at, l->src, len, 0, 0);
+	r = put_bytes(l, box, at, len, next(&l->rng) % 3 == 0);
 	return (r == -ESTALE && l->renewing[box]) || ok(r);
 }
 
@@ -341,11 +382,14 @@ static void *pump(void *arg)
 	int r = 0;
 
 	while (ev.kind != VD_EVENT_END && !atomic_load(&p->stops)) {
-		r = vd_wait(p->c, &ev, 1, plan.handles ? -1 : 20);
+		/* The close comes amid a call: there is to be no time between two. */
+		r = plan.handles ? vd_wait(p->c, &ev, 1, -1) : wait_event(p->c, &ev, 20);
 		if (r == 1 && ev.kind == VD_EVENT_NOTIFY)
 			note_answer(&ev, ev.user);
+		if (r == 1 && ev.kind == VD_EVENT_DONE)
+			note_done(p->lanes, &ev);
 		REQUIRE(r == 1 || r == -ETIMEDOUT);
-		REQUIRE(!plan.handles || ev.kind == VD_EVENT_END);
+		REQUIRE(!plan.handles || ev.kind != VD_EVENT_NOTIFY);
 	}
 	for (uint32_t i = 0; i < plan.lanes; i++)
 		for (uint32_t n = 0; n < 2 * STEPS; n++)
@@ -410,6 +454,15 @@ static void *kill_late(void *arg)
 	return NULL;
 }
 
+/* Where the peer is the program anew: before it begins. */
+__attribute__((constructor(200))) static void inherit_plan(void)
+{
+	const char *seed = getenv("NATIVE_PLAN");
+
+	if (seed)
+		plan = plan_of(strtoull(seed, NULL, 10));
+}
+
 /* Either may be the one that is killed: the child. */
 static void round_of(uint64_t seed)
 {
@@ -417,9 +470,12 @@ static void round_of(uint64_t seed)
 	bool drives = next(&r) % 2;
 	struct rig_child child;
 	pthread_t killer;
+	char text[32];
 	int status;
 
 	plan = plan_of(seed);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
+	REQUIRE(setenv("NATIVE_PLAN", text, 1) == 0);
 	child = rig_spawn(drives ? own : drive);
 	if (plan.kills)
 		REQUIRE(pthread_create(&killer, NULL, kill_late, &child.pid) == 0);

@@ -102,6 +102,12 @@ class Between(TwoHosts):
         self.assertIn("10.9.0.2 does not answer on port 7432", stderr)
         self.assertIn("--answer", stderr)
 
+    def test_a_host_with_one_processor_answers(self):
+        processors = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, processors)
+        os.sched_setaffinity(0, [min(processors)])
+        self.answer()
+
     def test_somebody_else_answers(self):
         with self.b:
             listener = socket.create_server(("10.9.0.2", 7432))
@@ -134,6 +140,18 @@ class Between(TwoHosts):
                 self.assertNotIn(b"address", said, change)
         self.check(self.figures("--host", "10.9.0.2", "--patterns", "rtt", "--sizes", "64",
                                 "--over", "tcp")["rows"][0], ["tcp"])
+
+    def test_what_is_said_last_arrives(self):
+        """Whatever the asker has said that was not read."""
+        self.answer()
+        with self.a:
+            asker = socket.create_connection(("10.9.0.2", 7432))
+        with asker:
+            asker.sendall(b"hello 1\n" + b"end\n" * 1000)
+            said = b""
+            while more := asker.recv(4096):
+                said += more
+        self.assertRegex(said, rb"^host 1 [01] [01]\n$")
 
     def test_the_one_that_measures_goes_away(self):
         """What was started for it ends, and others are answered."""

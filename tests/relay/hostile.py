@@ -14,7 +14,7 @@ import sealed
 from hosts import TwoHosts, main
 from rig import (ANSWER, ASK, ASKED, DONE, FOREIGN, FULL, KEY, MALFORMED, NOBODY, OK, OWNER,
                  PORT, PUBLISH, SECONDS, SILENT, UNREACHABLE, VERSION, WITHDRAW, Process, end_of,
-                 ends, message, wait_for)
+                 ends, message, wait_for, waits_for)
 from sealed import REFUSAL, Closed, Peer
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close leaves nothing behind
@@ -562,6 +562,8 @@ class Processes(TwoHosts):
         p = self.process(self.da)
         p.socket.settimeout(20)
         self.assertEqual(p.done(WITHDRAW, tuple=ends(self.client)).status, OK)
+        said = message(WITHDRAW, tuple=ends(self.client))
+        self.assertLess(waits_for(self.da, self.a, "10.9.0.1", lambda: self.process(self.da), said), 150)
         self.meets()
 
     def test_activation_by_systemd(self):

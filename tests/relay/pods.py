@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs under Viaduct in two pods: network, pid and mount namespaces of their own, and users.
 
-Of the daemon they have the folder with its socket, and nothing else in common.
+Of the daemon they have the folder with its socket, and nothing else in common. With SANITIZER=address or
+SANITIZER=thread the library is one that was built so: the sanitizer's runtime comes behind it, and no
+complaint may be left.
 """
+import contextlib
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import unittest
 
 import hosts
-from rig import SECONDS, Daemon, Host, cable, folder, wait_for
+from rig import SECONDS, Daemon, Host, cable, folder, sh, wait_for
 
 PYTHON = "/usr/bin/python3"
 OWN, OTHER = 4321, 4322  # user ids that nobody has
@@ -60,6 +65,12 @@ while not select.select([0], [], [], 0)[0]:
     talk(50)
 talk(3000)
 """
+# Parents that read a little, and leave the connection to a child.
+FORKED_SERVER = SERVER.replace("with conn,", """conn.sendall(bytes(b ^ tag[0] for b in conn.recv(64)))
+if os.fork():
+    conn.close()
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+with conn,""").replace("import", "import os,")
 BULK_SERVER = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -99,6 +110,32 @@ if got.digest() != sent.digest():
     sys.exit("other bytes came back")
 """
 
+SERVICE = b"""
+table ip service {
+  chain before {
+    type nat hook prerouting priority -100;
+    ip daddr 10.96.0.1 tcp dport 5000 dnat to 10.9.2.2
+  }
+}
+"""
+
+SANITIZER = os.environ.get("SANITIZER")
+
+
+def sanitized(test):
+    """What comes behind the library, the settings, and what the program is started by."""
+    if not SANITIZER:
+        return "", [], []
+    name = {"address": "libasan.so", "thread": "libtsan.so"}[SANITIZER]
+    runtime = subprocess.run(["gcc", f"-print-file-name={name}"], stdout=subprocess.PIPE, check=True,
+                             text=True).stdout.strip()
+    log = f"log_path={test.tmp}/complaint"
+    signals = " ".join(f"handle_{name}=0" for name in ("segv", "sigbus", "abort", "sigfpe", "sigill"))
+    return ":" + os.path.realpath(runtime), [
+        f"ASAN_OPTIONS=detect_leaks=0 verify_asan_link_order=0 {log}",
+        f"UBSAN_OPTIONS=print_stacktrace=1 {log}",
+        f"TSAN_OPTIONS={signals} exitcode=0 die_after_fork=0 {log}"], ["setarch", "-R"]
+
 
 class End:
     """A program in a pod."""
@@ -107,12 +144,13 @@ class End:
     def __init__(self, test, host, uid, viaduct, code, *arguments):
         End.count += 1
         self.report = test.tmp / f"report{End.count}"
-        settings = [f"LD_PRELOAD={test.library if viaduct else ''}", "VIADUCT_UPGRADE_AFTER=0",
-                    f"VIADUCT_REPORT={self.report}", "VIADUCT_CONFIG="]
+        behind, options, start = sanitized(test)
+        settings = [f"LD_PRELOAD={str(test.library) + behind if viaduct else ''}", "VIADUCT_UPGRADE_AFTER=0",
+                    f"VIADUCT_REPORT={self.report}", "VIADUCT_CONFIG=", *options]
         self.process = subprocess.Popen(
             ["nsenter", f"--net=/proc/{os.getpid()}/fd/{host.fd}", "unshare", "--mount", "--pid",
              "--fork", "--kill-child", "--mount-proc", "sh", "-c", POD, "sh", test.near,
-             "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", *settings,
+             "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *start, "env", *settings,
              PYTHON, "-S", "-c", code, *map(str, arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
         test.addCleanup(self.close)
@@ -129,13 +167,16 @@ class End:
         return self.process.wait(SECONDS * 4)
 
     def fate(self):
-        said = json.loads(self.report.read_text())
-        return "direct" if said["tx_direct_bytes"] else " ".join(said["reasons"])
+        said = [json.loads(line) for line in self.report.read_text().splitlines()]
+        if any(each["tx_direct_bytes"] for each in said):
+            return "direct"
+        return " ".join(reason for each in said for reason in each["reasons"])
 
     def close(self):
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # of what was said to one that has died
+            self.process.stdin.close()
         self.process.stdout.close()
 
 
@@ -157,6 +198,10 @@ class Pods(unittest.TestCase):
         self.daemon = Daemon(hosts.PROGRAMS[0], self.home, self.near, hosts.KEYS, (self.near_line,))
         self.addCleanup(self.daemon.close)
 
+    def tearDown(self):
+        said = [log.read_text() for log in self.tmp.glob("complaint*")]
+        self.assertFalse(said, "\n".join(said))
+
     def host(self):
         host = Host()
         self.addCleanup(host.close)
@@ -171,6 +216,28 @@ class Pods(unittest.TestCase):
         client = End(self, a, users[0], viaduct[0], code[1], "10.9.0.2", "10.9.0.1", port, own, tag, rounds,
                      megabytes)
         return server, client
+
+    def routed(self):
+        """Two pods behind a node that leads an address of its own, and of nobody, to the second one."""
+        if not shutil.which("nft"):
+            self.skipTest("no nft")
+        node, client, server = self.host(), self.host(), self.host()
+        for pod, net in ((client, 1), (server, 2)):
+            cable(pod, node, [f"10.9.{net}.2/24"], [f"10.9.{net}.1/24"])
+            with node:
+                sh("ip", "link", "set", "v0", "down")
+                sh("ip", "link", "set", "v0", "name", f"pod{net}")
+                sh("ip", "link", "set", f"pod{net}", "up")
+            with pod:
+                sh("ip", "route", "add", "default", "via", f"10.9.{net}.1")
+        with node:
+            try:
+                pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+            except OSError as error:
+                self.skipTest(f"no forwarding: {error}")
+            if subprocess.run(["nft", "-f", "-"], input=SERVICE, stderr=subprocess.DEVNULL, check=False).returncode:
+                self.skipTest("no address translation")
+        return client, server
 
     def met(self, pairs):
         """So many have met."""
@@ -192,6 +259,16 @@ class Pods(unittest.TestCase):
         server, client = self.pair(code=(BULK_SERVER, BULK_CLIENT), megabytes=24)
         client.hears(b"half\n")
         self.met(1)
+        self.assertEqual(self.run_on(server, client), ("direct", "direct"))
+
+    def test_a_child_goes_on(self):
+        """The parent has begun to look for the other end; the child begins anew."""
+        server, client = self.pair(code=(FORKED_SERVER, CLIENT))
+        client.hears(b"half\n")
+        parent = self.program(server)
+        # The parent may have met it, too, and left.
+        wait_for("a meeting of the child", lambda: any(
+            int(pid) != parent for pid in re.findall(r"and (\d+) meet, of two", self.daemon.text())))
         self.assertEqual(self.run_on(server, client), ("direct", "direct"))
 
     def test_crossed(self):
@@ -230,6 +307,21 @@ class Pods(unittest.TestCase):
         server, client = self.pair(rounds=400)
         client.hears(b"half\n")
         self.assertEqual(self.run_on(server, client), ("rule", "rule"))
+
+    def test_service(self):
+        """A service's address is rewritten on the node, which neither pod can see: TCP. The pod's own one is direct."""
+        pods = self.routed()
+        for port, address, rounds in ((5000, "10.96.0.1", 400), (5001, "10.9.2.2", 0)):
+            server = End(self, pods[1], OWN, True, SERVER, "10.9.2.2", port, "A")
+            server.hears(b"ready\n")
+            client = End(self, pods[0], OWN, True, CLIENT, address, "", port, 0, "A", rounds, 0)
+            client.hears(b"half\n")
+            if address == "10.9.2.2":
+                self.met(1)
+                self.assertEqual(self.run_on(server, client), ("direct", "direct"))
+            else:
+                self.assertEqual(self.run_on(server, client), ("plain-peer", "plain-peer"))
+                self.assertNotIn("meet, of two namespaces", self.daemon.text())
 
     def test_daemon_dies(self):
         server, client = self.pair()

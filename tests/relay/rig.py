@@ -22,9 +22,9 @@ import time
 NEWNET = 0x40000000
 DAEMON_UID = 65533
 PORT = 7430
-PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED, PROBE, PROBED, MEET, MET = range(1, 11)
+PUBLISH, WITHDRAW, ASK, ANSWER, DONE, ASKED, PROBE, PROBED, MEET, MET, TRANSLATE, TRANSLATED = range(1, 13)
 OK, MALFORMED, VERSION, NETNS, ADDRESS, OWNER, RULE, RATE, FULL, UNREACHABLE, KEY, NOBODY, \
-    GONE, SILENT, REFUSED, FOREIGN = range(16)
+    GONE, SILENT, REFUSED, FOREIGN, RIGHTS, UNSEEN = range(18)
 # Why a daemon is not reached, or has no key in common.
 NO_CAUSE, CONNECT, CLOSED, NO_PROOF, STRANGER, OTHER_VERSION, REFUSES_VERSION, REFUSES_KEY, \
     WRONG_KEY, BROKEN, LOST = range(11)
@@ -109,17 +109,30 @@ def without_passrights():
         (load, 0, 0, 32), (equal, 0, 1, 83),    # SO_PASSRIGHTS?
         (give, 0, 0, 0x50000 | errno.ENOPROTOOPT),
         (give, 0, 0, 0x7fff0000)))
+    filter_calls(code)
+
+
+def without_capset():
+    """From now on capset is refused, as by a service's SystemCallFilter=."""
+    load, equal, give = 0x20, 0x15, 0x06
+    filter_calls(b"".join(struct.pack("=HBBI", *line) for line in (
+        (load, 0, 0, 0), (equal, 0, 1, 126), (give, 0, 0, 0x50000 | errno.EPERM), (give, 0, 0, 0x7fff0000))))
+
+
+def filter_calls(code):
     call("prctl", 38, 1, 0, 0, 0)
     call("prctl", 22, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0)
 
 
 class Daemon:
-    """viaductd on a host: started, watched by its log, ended by kill or politely."""
-    def __init__(self, program, host, folder, keys, lines=()):
-        self.program, self.host = program, host
+    """viaductd on a host: started, watched by its log, ended by kill or politely. As a user without rights, or by
+    `rights` with those that setpriv names, or with `rights` "root" as root."""
+    def __init__(self, program, host, folder, keys, lines=(), rights=None):
+        self.program, self.host, self.rights = program, host, rights
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
-        os.chown(self.folder, DAEMON_UID, DAEMON_UID)
+        self.uid = 0 if rights == "root" else DAEMON_UID
+        os.chown(self.folder, self.uid, self.uid)
         self.socket = self.folder / "s"
         self.log = self.folder / "log"
         self.log.touch()
@@ -133,7 +146,7 @@ class Daemon:
         key.unlink(missing_ok=True)
         key.write_text("\n".join(lines) + "\n")
         key.chmod(0o600)
-        os.chown(key, DAEMON_UID, DAEMON_UID)
+        os.chown(key, self.uid, self.uid)
 
     def set_lines(self, lines):
         conf = self.folder / "conf"
@@ -141,15 +154,18 @@ class Daemon:
                                    f"key-file = {self.folder}/key",
                                    "log = debug:stderr", *lines)) + "\n")
 
-    def start(self, old_kernel=False, given=(), files=None, **environment):
+    def start(self, old_kernel=False, given=(), files=None, filtered=False, **environment):
         def become():
             if files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
             call("setns", self.host.fd, NEWNET)
             if old_kernel:
                 without_passrights()
-            os.setresgid(*[DAEMON_UID] * 3)
-            os.setresuid(*[DAEMON_UID] * 3)
+            if filtered:
+                without_capset()
+            if not self.rights:
+                os.setresgid(*[DAEMON_UID] * 3)
+                os.setresuid(*[DAEMON_UID] * 3)
             call("prctl", 1, signal.SIGKILL, 0, 0, 0)
 
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in given]
@@ -162,7 +178,7 @@ class Daemon:
             ready.bind(name)
             os.chmod(name, 0o777)
             self.process = subprocess.Popen(
-                ["bash", "-c", shell, "bash", self.program, "--foreground", "--config",
+                ["bash", "-c", shell, "bash", *self.become(), self.program, "--foreground", "--config",
                  self.folder / "conf"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=become,
                 pass_fds=high, env={"ASAN_OPTIONS": "detect_leaks=0", **os.environ, "NOTIFY_SOCKET": name,
@@ -170,6 +186,12 @@ class Daemon:
             for fd in high:
                 os.close(fd)
             self.wait_ready(ready)
+
+    def become(self):
+        if self.rights in (None, "root"):
+            return []
+        return ["setpriv", "--no-new-privs", f"--reuid={DAEMON_UID}", f"--regid={DAEMON_UID}", "--clear-groups",
+                f"--inh-caps={self.rights}", f"--ambient-caps={self.rights}", f"--bounding-set=-all,{self.rights}"]
 
     def wait_ready(self, ready):
         ready.setblocking(False)
@@ -192,6 +214,15 @@ class Daemon:
 
     def wait_log(self, words):
         wait_for(f"'{words}' in:\n{self.text()}", lambda: words in self.text())
+
+    def waits(self):
+        """How often it has waited: for whatever, and it does so once where there is nothing to do."""
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    def state(self):
+        text = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        return text.rpartition(")")[2].split()[0]
 
     def close(self):
         status = 0
@@ -269,6 +300,13 @@ class Process:
             raise AssertionError(f"id {said.id}, not {id}")
         return (said.status, *struct.unpack("=II", said.hello)), said
 
+    def is_hung_up_on(self):
+        """Reads until then. That something of it was not read is said as an error, once."""
+        while True:
+            with contextlib.suppress(ConnectionResetError):
+                if not self.socket.recv(4096):
+                    return
+
     def close(self):
         self.socket.close()
 
@@ -286,6 +324,47 @@ def connection(client_host, server_host, address, source=None, client_uid=0, ser
         server = listener.accept()[0]
     listener.close()
     return client, server
+
+
+def slow(host, address):
+    """A TCP socket that lingers, with bytes that nobody takes, and its peer's end; both have little memory."""
+    with host, socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        listener.bind((address, 0))
+        listener.listen()
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        client.connect(listener.getsockname())
+        peer, _ = listener.accept()
+        stack.pop_all()
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while client.send(bytes(1 << 16)):
+            pass
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 300))
+    return client, peer
+
+
+def waits_for(daemon, host, address, line, said, early=150, late=150):
+    """How often the daemon waits while it ends so many lines, each of which has sent it `said` and the last
+    descriptor of a socket that lingers. line(): another line. The late ones come together with what they send."""
+    lines = [line() for _ in range(early)]
+    wait_for("a daemon that sleeps", lambda: daemon.state() == "S")
+    daemon.process.send_signal(signal.SIGSTOP)
+    lines += [line() for _ in range(late)]
+    peers, before = [], daemon.waits()
+    for each in lines:
+        client, peer = slow(host, address)
+        socket.send_fds(each.socket, [said], [client.fileno()])
+        client.close()
+        peers.append(peer)
+    daemon.process.send_signal(signal.SIGCONT)
+    for each in lines:
+        each.is_hung_up_on()
+    waits = daemon.waits() - before
+    for peer in peers:
+        peer.close()
+    return waits
 
 
 def folder():

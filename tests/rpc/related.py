@@ -9,13 +9,15 @@ usage: related.py VIADUCT RELATED
 import difflib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-WAYS = ("callback", "reversed", "handed", "given", "nowait", "forking", "workers", "exec")
+WAYS = ("callback", "reversed", "handed", "activated", "given", "nowait", "forking", "workers", "exec")
+ACTIVATE = "systemd-socket-activate"
 # A connection that another program has accepted is on TCP: why, as an end says it.
 ON_TCP = {"given": "plain-peer", "nowait": "exec"}
 LIMIT_S = 120
@@ -59,7 +61,29 @@ def handed(server, client, related, way):
     return ended(caller) + ended(service)
 
 
+def activated(server, client, related):
+    """As "handed", but systemd's own program listens, and becomes the service when somebody connects."""
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        port = str(place.getsockname()[1])
+        service = subprocess.Popen([ACTIVATE, "-l", f"127.0.0.1:{port}", "--", *server, related,
+                                    "serve", "handed"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        said = b""
+        while b"Listening on" not in said:
+            line = service.stderr.readline()
+            if not line:
+                return [f"the service has ended: {said.decode()}"]
+            said += line
+        caller = subprocess.Popen([*client, related, "call", "handed", port],
+                                  stdout=subprocess.PIPE)
+        return ended(caller) + ended(service)
+
+
 def lines_of(server, client, related, way):
+    if way == "activated":
+        return activated(server, client, related)
     if way in ("handed", "given"):
         return handed(server, client, related, way)
     with tempfile.TemporaryDirectory() as tmp:
@@ -99,6 +123,9 @@ def compare(viaduct, related, way, plain, server, client):
 def main():
     viaduct, related, *ways = sys.argv[1:]
     wrong = []
+    if "activated" in ways and not shutil.which(ACTIVATE):
+        print(f"skipped: {ACTIVATE} is missing")
+        return 77
     for way in ways or WAYS:
         plain = lines_of([], [], related, way)
         if len(plain) < 4 or any("wrong" in x and not x.endswith("wrong 0") for x in plain):

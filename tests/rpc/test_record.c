@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rpc/engine.h"
 #include "unit/test.h"
@@ -18,6 +19,7 @@ static struct {
 	size_t len, at, room;
 	unsigned sends, send_most, receive_most; /* 0: all at once */
 	int fails;				 /* the errno of the next send */
+	int interrupts, waits[4]; /* so many receives are cut; what each was to wait */
 } wire;
 
 static uint32_t seed = 1;
@@ -63,6 +65,11 @@ static ssize_t wire_recv(int fd, void *buf, size_t len, int timeout_ms)
 	size_t n = wire.len - wire.at;
 
 	(void)fd;
+	if (wire.interrupts > 0) {
+		wire.waits[--wire.interrupts] = timeout_ms;
+		usleep(30000);
+		return -EINTR;
+	}
 	if (n == 0)
 		return timeout_ms ? 0 : -ETIME;
 	n = n < len ? n : len;
@@ -372,6 +379,37 @@ TEST(end_and_time)
 	r.xdrs.x_op = XDR_ENCODE;
 	CHECK(xdr_int(&r.xdrs, &number) && !record_end(&r, true));
 	CHECK(r.fault == RECORD_CANT_SEND && r.error == EPIPE);
+	record_finish(&r);
+}
+
+/* libtirpc blocks signals during a call: none makes it wait longer, or fail. A service's wait begins anew. */
+TEST(signals_amid)
+{
+	struct record r;
+	int number = 7;
+
+	wire_reset(0, 0);
+	CHECK(record_init(&r, 3, 4000, 4096));
+	r.is_calls = true;
+	wire.fails = EINTR;
+	r.xdrs.x_op = XDR_ENCODE;
+	CHECK(xdr_int(&r.xdrs, &number) && record_end(&r, true));
+	r.xdrs.x_op = XDR_DECODE;
+	r.timeout_ms = 100000;
+	wire.interrupts = 3;
+	CHECK(record_skip(&r) && xdr_int(&r.xdrs, &number) && number == 7);
+	CHECK(wire.waits[2] == 100000 && wire.waits[1] < wire.waits[2] &&
+	      wire.waits[0] < wire.waits[1]);
+	r.timeout_ms = 20;
+	wire.interrupts = 2;
+	CHECK(record_skip(&r) && !xdr_int(&r.xdrs, &number) && wire.waits[0] == 0);
+	r.is_calls = false;
+	wire.interrupts = 2;
+	CHECK(!xdr_int(&r.xdrs, &number) && wire.waits[0] == 20);
+	wire.fails = EINTR;
+	r.xdrs.x_op = XDR_ENCODE;
+	CHECK(xdr_int(&r.xdrs, &number) && !record_end(&r, true));
+	CHECK(r.fault == RECORD_CANT_SEND && r.error == EINTR);
 	record_finish(&r);
 }
 

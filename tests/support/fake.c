@@ -441,13 +441,18 @@ static int op_answer(struct link_context *context, bool brief)
 	       brief;
 }
 
-static void op_finish(struct link_context *context)
+static void op_abandon(struct link_context *context)
 {
 	struct fake_context *c = (struct fake_context *)context;
 
 	kernel_close(c->bell);
 	kernel_close(context->fd);
-	free(c->queue);
+}
+
+static void op_finish(struct link_context *context)
+{
+	op_abandon(context);
+	free(((struct fake_context *)context)->queue);
 }
 
 static const struct fabric_ops fake_ops = {
@@ -465,7 +470,7 @@ static const struct fabric_ops fake_ops = {
 	.arm = op_arm,
 	.answer = op_answer,
 	.finish = op_finish,
-	.abandon = op_finish,
+	.abandon = op_abandon,
 };
 
 /* ---- for tests ---- */

@@ -23,6 +23,7 @@
 #include "conn/switch.h"
 #include "conn/report.h"
 #include "rendezvous/rendezvous.h"
+#include "support/stretch.h"
 #include "unit/announced.h"
 #include "unit/remote_pair.h"
 
@@ -318,13 +319,23 @@ PAIR_FN uint8_t flow_byte(uint64_t at, uint8_t seed)
 
 PAIR_FN void flow_fill(uint8_t *to, size_t len, uint64_t at, uint8_t seed)
 {
-	for (size_t i = 0; i < len; i++)
-		to[i] = flow_byte(at + i, seed);
+	for (size_t i = 0, n; i < len; i += n) {
+		const uint8_t *from =
+			stretch(flow_byte(at + i, seed), at + i, len - i, &n);
+		memcpy(to + i, from, n);
+	}
 }
 
 PAIR_FN bool flow_is(const uint8_t *from, size_t len, uint64_t at, uint8_t seed)
 {
-	for (size_t i = 0; i < len; i++)
+	size_t i = 0;
+	for (size_t n; i < len; i += n) {
+		const uint8_t *want =
+			stretch(flow_byte(at + i, seed), at + i, len - i, &n);
+		if (memcmp(from + i, want, n) != 0)
+			break;
+	}
+	for (; i < len; i++)
 		if (from[i] != flow_byte(at + i, seed)) {
 			fprintf(stderr, "byte %llu is %u, not %u\n",
 				(unsigned long long)(at + i), from[i],

@@ -115,6 +115,17 @@ void relay_forked(void)
 {
 }
 
+bool relay_withdraw(const struct name_end *local, const struct name_end *peer)
+{
+	(void)local;
+	(void)peer;
+	return false;
+}
+
+void relay_is_idle(void)
+{
+}
+
 int relay_say(struct local_message *m, size_t bytes)
 {
 	struct say said, *s = bytes == sizeof(said) ? &said : NULL;

@@ -70,6 +70,16 @@ static inline void across_watch(struct link_context *c, uint32_t ms)
 	c->is_watched = false;
 }
 
+/* Of both contexts, for what counts writes: a look at a link may write to the peer. Takes the lock. */
+static inline void across_watch_all(uint32_t ms)
+{
+	struct across_guard g = across_enter();
+
+	for (int i = 0; i < 2; i++)
+		across_watch(across_contexts[i].context, ms);
+	across_leave(g);
+}
+
 /* All that is under way arrives, and is carried out. */
 static inline void across_settle(void)
 {
@@ -84,6 +94,24 @@ static inline void across_settle(void)
 		hub_poll();
 	}
 	across_leave(g);
+}
+
+/*
+ * The end of `judge` gives up the link. The other one hears of it by what it writes from here on: what was under way may
+ * be complete, and an end that has nothing under way hears nothing until TCP ends.
+ */
+static inline void across_given_up(struct peer *judge, struct peer *other)
+{
+	struct across_guard g;
+	bool failed = false;
+
+	while (!failed) {
+		across_settle();
+		g = across_enter();
+		failed = judge->link->failed;
+		across_leave(g);
+	}
+	across_probe(other);
 }
 
 /* Two links that are each other's ends. Under the lock. */
@@ -143,17 +171,13 @@ static inline uint32_t across_least(void)
 
 static inline struct peer *across_handle(enum across_role role)
 {
-	for (int i = 0; i < ACROSS_CONNECTIONS; i++) {
-		struct peer *a = &across_pool[i];
+	struct peer *a = across_take_handle();
 
-		if (a->state != ACROSS_FREE)
-			continue;
+	if (a)
 		*a = (struct peer){.state = ACROSS_OPEN,
 				   .role = role,
 				   .redirect_least = across_least()};
-		return a;
-	}
-	return NULL;
+	return a;
 }
 
 /* As if the two had met. */

@@ -26,8 +26,8 @@ PAIR_FN void forgery_begin(struct forgery *f)
 	REQUIRE(tcp_cookie(f->pair.server, &f->hello.acceptor_cookie) == 0);
 	REQUIRE(tcp_cookie(f->pair.client, &f->hello.connector_cookie) == 0);
 	REQUIRE(name_of_connection(f->pair.server, TCP_ROLE_ACCEPTED, &t) == 0);
-	f->hello.client = t.client;
-	f->hello.server = t.server;
+	f->hello.client = f->hello.seen_client = t.client;
+	f->hello.server = f->hello.seen_server = t.server;
 	REQUIRE(hello_counts(f->pair.server, TCP_ROLE_ACCEPTED, &f->hello.counts) == 0);
 	REQUIRE(segment_create(false, 0, NULL, &f->seg) == 1);
 }

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -263,5 +264,20 @@ PAIR_FN int child_wait(pid_t pid)
 	REQUIRE(waitpid(pid, &status, 0) == pid);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+/* ---- namespaces ---- */
+
+PAIR_FN void try_unshare(void *arg)
+{
+	if (unshare(*(int *)arg) != 0)
+		_exit(1);
+}
+
+#define NEED_UNSHARE(flag)                                                               \
+	do {                                                                             \
+		int flags = (flag);                                                      \
+		if (child_wait(child_start(try_unshare, &flags)) != 0)                   \
+			SKIP("no such namespace to be had");                             \
+	} while (0)
 
 #endif

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "ring/ring.h"
+#include "support/stretch.h"
 
 #define RIG_FN	 __attribute__((unused)) static
 #define RIG_PAGE 4096u
@@ -49,14 +50,21 @@ RIG_FN uint8_t rig_byte(uint64_t at)
 
 RIG_FN void rig_fill(uint8_t *to, size_t len, uint64_t at)
 {
-	for (size_t i = 0; i < len; i++)
-		to[i] = rig_byte(at + i);
+	for (size_t i = 0, n; i < len; i += n) {
+		const uint8_t *from = stretch(rig_byte(at + i), at + i, len - i, &n);
+		memcpy(to + i, from, n);
+	}
 }
 
 /* Position of the first wrong byte, or len. */
 RIG_FN size_t rig_wrong(const uint8_t *from, size_t len, uint64_t at)
 {
 	size_t i = 0;
+	for (size_t n; i < len; i += n) {
+		const uint8_t *want = stretch(rig_byte(at + i), at + i, len - i, &n);
+		if (memcmp(from + i, want, n) != 0)
+			break;
+	}
 	while (i < len && from[i] == rig_byte(at + i))
 		i++;
 	return i;

@@ -67,6 +67,27 @@ TEST(others_are_locked)
 	munmap(other, SMALL);
 }
 
+/* Windows come and go with the connections, as long as the process lives. */
+TEST(more_than_there_are_at_a_time)
+{
+	char *own;
+
+	if (!may_lock(2 * BIG))
+		SKIP("memory that may be locked is limited");
+	for (int i = 0; i < 70000; i++) {
+		own = pageable_map(NULL, SMALL, PRIVATE, -1);
+		REQUIRE(own != MAP_FAILED);
+		pageable_unmap(own, SMALL);
+	}
+	own = pageable_map(NULL, BIG, PRIVATE, -1);
+	REQUIRE(own != MAP_FAILED);
+	pageable_lock_others(false);
+	CHECK(locked_kb() > 0);
+	CHECK(locked_kb() < BIG_KB);
+	munlockall();
+	pageable_unmap(own, BIG);
+}
+
 /* The kernel makes one mapping of neighbours that are alike. */
 TEST(amid_others)
 {

@@ -245,6 +245,33 @@ STREAM_TEST(duplicates)
 }
 
 /* A number that was closed past us and is something else now. */
+/* Who comes too late by a number that is another's by now would count what that one has read. */
+STREAM_TEST(by_a_number_of_anothers_nothing_opens)
+{
+	struct pair p = pair_open_up(), q = pair_open();
+	struct sock *s = fd_sock(p.b);
+	int other = fcntl(p.b, F_DUPFD_CLOEXEC, 0);
+	REQUIRE(other >= 0);
+	fd_duplicated(p.b, other);
+	sock_bounce(s, p.b);
+	sock_service(fd_sock(p.a), p.a);
+	sock_service(s, p.b);
+	CHECK_EQ(gate_state(&s->slot->gate_rx), GATE_TCP);
+	st_close(p.b);
+	REQUIRE(dup2(q.b, p.b) == p.b);
+	fd_duplicated(q.b, p.b);
+	rx_open(s, p.b);
+	CHECK_EQ(gate_state(&s->slot->gate_rx), GATE_TCP);
+	put(p.a, 0, 3000, 1);
+	get(other, 0, 3000, 1);
+	pair_ping(&(struct pair){p.a, other});
+	put(q.a, 0, 3000, 2);
+	get(p.b, 0, 3000, 2);
+	st_close(other);
+	pair_close(&p);
+	pair_close(&q);
+}
+
 STREAM_TEST(forgotten)
 {
 	struct pair p = pair_open_up();
@@ -275,6 +302,56 @@ STREAM_TEST(forgotten_during_the_meeting)
 		CHECK(!fd_sock(p.a) && !fd_sock(p.b));
 	}
 }
+
+#ifndef __SANITIZE_THREAD__ /* which makes a fork of it */
+struct borrower {
+	int fd;
+	_Atomic bool holds, may_end;
+	pthread_t thread;
+};
+
+static void *hold_in_a_child(void *arg)
+{
+	struct borrower *b = arg;
+	struct sock *s = fd_sock(b->fd);
+	pid_t pid = vfork();
+	if (pid == 0) {
+		bool held = sock_hold(s, b->fd);
+		atomic_store(&b->holds, true);
+		while (!atomic_load(&b->may_end))
+			usleep(100);
+		if (held)
+			sock_unhold(s);
+		_exit(held ? 0 : 1);
+	}
+	st_reap(pid, 0);
+	return NULL;
+}
+
+/* The child of vfork is the last one out, and has descriptors of its own: the parent's are closed by the
+ * parent, so that the peer hears of it. */
+STREAM_TEST(what_a_child_of_vfork_lets_go_ends)
+{
+	struct pair p = pair_open_up();
+	struct borrower b = {.fd = p.b};
+	ssize_t n = -EAGAIN;
+	char byte;
+	REQUIRE(pthread_create(&b.thread, NULL, hold_in_a_child, &b) == 0);
+	while (!atomic_load(&b.holds))
+		usleep(100);
+	st_close(p.b);
+	atomic_store(&b.may_end, true);
+	pthread_join(b.thread, NULL);
+	/* As the program goes on. */
+	for (int i = 0; i < 1000 && n == -EAGAIN; i++) {
+		usleep(1000);
+		sock_attend(true);
+		n = st_recv(p.a, &byte, 1, MSG_DONTWAIT);
+	}
+	CHECK_EQ(n, 0);
+	st_close(p.a);
+}
+#endif
 
 STREAM_TEST(slots_come_back)
 {

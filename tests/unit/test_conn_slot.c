@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,8 +23,11 @@ static void init(void)
 static pid_t child(void (*body)(struct slot *), struct slot *sl)
 {
 	fflush(NULL);
+	slot_table_forking();
 	pid_t pid = fork();
 	REQUIRE(pid >= 0);
+	if (pid != 0)
+		table_forked_parent(pid);
 	if (pid == 0) {
 		atomic_store(&test_failures, 0);
 		alarm(960);
@@ -105,6 +110,42 @@ TEST(a_full_table_gives_nothing)
 }
 
 /* What the caller says is taken for a hint: what the slot knows of others stands above it. */
+/* As the next one to have it finds it: all but who it is, and who has it. */
+static bool is_empty(struct slot *sl)
+{
+	static const uint8_t nothing[sizeof(*sl)];
+	size_t from = offsetof(struct slot, holders) + sizeof(sl->holders[0]);
+	return atomic_load(&sl->cookie) == 0 &&
+	       memcmp((const uint8_t *)sl + from, nothing, sizeof(*sl) - from) == 0;
+}
+
+TEST(a_slot_is_emptied_as_far_as_it_was_used)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	REQUIRE(sl && is_empty(sl));
+	for (int way = 0; way < 4; way++) {
+		atomic_store(&sl->phase, way == 1 ? SLOT_FINAL : SLOT_EARNING);
+		atomic_store(&sl->ops, way == 2);
+		atomic_store(&sl->native, way == 3);
+		atomic_store(&sl->fd, 7);
+		atomic_store(&sl->timeout_ns[1], 5);
+		atomic_store(&sl->left_tick, 3);
+		if (way > 0) {
+			atomic_store(&sl->native_counts[0], 1);
+			atomic_store(&sl->bells[2], 9);
+			sl->tx_messages = 4;
+		}
+		slot_release(sl, way % 2);
+		REQUIRE(slot_alloc() == sl);
+		CHECK(is_empty(sl));
+	}
+	CHECK(slot_release_ours(sl));
+	REQUIRE(slot_alloc() == sl);
+	CHECK(is_empty(sl));
+	slot_release(sl, false);
+}
+
 TEST(a_slot_of_nobody_else_is_released_at_once)
 {
 	init();

@@ -42,17 +42,29 @@ STREAM_TEST(a_connection_is_upgraded_and_counted)
 
 #define SPINS 100000
 
-static void spin(int fd)
+/* Its patience, a matter of time and not of operations, ends at `end_ms`. */
+static void spin_until(int fd, uint64_t end_ms)
 {
 	char byte;
+	fd_sock(fd)->look_end_ms = end_ms;
 	for (int i = 0; i < SPINS; i++)
 		REQUIRE(st_recv(fd, &byte, 1, MSG_DONTWAIT) == -EAGAIN);
+}
+
+static void spin_patiently(int fd)
+{
+	spin_until(fd, UINT64_MAX);
+}
+
+static void spin_impatiently(int fd)
+{
+	spin_until(fd, 1);
 }
 
 /* A program that never sleeps makes many operations until its peer makes the first. */
 STREAM_TEST(a_spinning_end_waits_for_its_peer)
 {
-	struct pair p = pair_open_with(spin);
+	struct pair p = pair_open_with(spin_patiently);
 	CHECK_EQ(atomic_load(&fd_sock(p.b)->slot->reason),
 		 across_is_tested() ? VD_REASON_NONE : VD_REASON_PLAIN_PEER);
 	/* It looks ever more rarely. */
@@ -60,6 +72,19 @@ STREAM_TEST(a_spinning_end_waits_for_its_peer)
 		pair_ping(&p);
 	CHECK(pair_is_up(&p));
 	CHECK_EQ(atomic_load(&fd_sock(p.b)->slot->reason), VD_REASON_NONE);
+	pair_close(&p);
+}
+
+/* Only once its time is over, too. */
+STREAM_TEST(a_spinning_end_takes_its_peer_for_plain_in_the_end)
+{
+	struct pair p = pair_open_with(spin_impatiently);
+	struct slot *sl = fd_sock(p.b)->slot;
+	if (!across_is_tested()) {
+		CHECK_EQ(phase_of(sl), SLOT_FINAL);
+		CHECK_EQ(atomic_load(&sl->reason), VD_REASON_PLAIN_PEER);
+		pair_ping(&p);
+	}
 	pair_close(&p);
 }
 

@@ -106,6 +106,7 @@ static unsigned upgraded_from(int listener, const struct sockaddr_in *at, uint64
 	earn_judge(fd_sock(e.b));
 	earn_judge(fd_sock(e.b)); /* once is enough */
 	atomic_store(&sl->phase, SLOT_EARNING);
+	sl->rx_messages = sl->tx_messages = 0; /* as who has not met leaves them */
 	ended(e);
 	return n;
 }
@@ -113,6 +114,37 @@ static unsigned upgraded_from(int listener, const struct sockaddr_in *at, uint64
 static unsigned upgraded(int listener, const struct sockaddr_in *at, uint64_t trips)
 {
 	return upgraded_from(listener, at, trips, NO_CPU_OF_OURS);
+}
+
+/* Before all others: some of them fork. */
+TEST(a_connection_that_ends_early_goes_at_once)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	struct sock *s = fd_sock(e.b);
+	_Atomic uint32_t *const hindrances[] = {&s->sleepers, &s->inside, &s->slot->ops,
+						&s->slot->ctl.word};
+	for (size_t i = 0; i < sizeof(hindrances) / sizeof(hindrances[0]); i++) {
+		atomic_store(hindrances[i], 1);
+		CHECK(!fd_closing_short(e.b) && fd_sock(e.b) == s);
+		atomic_store(hindrances[i], 0);
+	}
+	atomic_store(&s->slot->phase, SLOT_MEETING);
+	CHECK(!fd_closing_short(e.b));
+	atomic_store(&s->slot->phase, SLOT_EARNING);
+	atomic_store(&s->is_copied, true);
+	CHECK(!fd_closing_short(e.b));
+	atomic_store(&s->is_copied, false);
+	atomic_store(&s->fds, 2);
+	CHECK(!fd_closing_short(e.b));
+	atomic_store(&s->fds, 1);
+	CHECK_EQ(atomic_load(&sock_awaited), 1);
+	CHECK(fd_closing_short(e.b) && !fd_sock(e.b) && !atomic_load(&s->slot->used));
+	CHECK_EQ(atomic_load(&sock_awaited), 0);
+	CHECK(!fd_closing_short(e.b));
+	ended(e);
+	close(listener);
 }
 
 TEST(turns_are_operations)

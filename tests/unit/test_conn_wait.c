@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocking and not: who sleeps, who wakes whom, and what a call without a peer returns. */
+#include "unit/cancelled.h"
 #include "unit/test.h"
 
 #include <sys/sendfile.h>
@@ -197,41 +198,6 @@ STREAM_TEST(a_blocked_reader_is_woken)
 	CHECK_EQ(st_shutdown(p.a, SHUT_WR), 0);
 	CHECK_EQ(call_end(&c), 0);
 	pair_close(&p);
-}
-
-/* All the memory there will be has been looked at: only TCP says that this is the end. */
-STREAM_TEST(a_spin_ends_with_the_peers_close)
-{
-	struct config *config = (struct config *)config_get();
-	const struct config saved = *config;
-	struct pair p = pair_open_up();
-	char byte;
-	struct call c = {.fd = p.b, .buf = &byte, .len = 1};
-	config->spin_ns = UINT32_MAX; /* four seconds */
-	config->spin_fixed = true;
-	atomic_store(&fd_sock(p.b)->spin_failed, 0);
-	REQUIRE(pthread_create(&c.thread, NULL, call_recv, &c) == 0);
-	usleep(10000);
-	st_close(p.a);
-	CHECK_EQ(call_end(&c), 0);
-	CHECK_EQ(atomic_load(&fd_sock(p.b)->spin_failed), 0);
-	*config = saved;
-	st_close(p.b);
-}
-
-STREAM_TEST(a_close_says_nothing_about_spinning)
-{
-	struct pair p = pair_open_up();
-	struct sock *s = fd_sock(p.b);
-	atomic_store(&s->in->tx_cpu, 0); /* the same as ours */
-	atomic_store(&s->spin_failed, 0);
-	atomic_store(&s->spin_skip, 0);
-	CHECK(!wait_spin(s, EPOLLIN));
-	CHECK_EQ(atomic_load(&s->spin_failed), 1);
-	st_close(p.a);
-	CHECK(!wait_spin(s, EPOLLIN));
-	CHECK_EQ(atomic_load(&s->spin_failed), 1);
-	st_close(p.b);
 }
 
 /* Whoever sleeps is woken once: by the FIN, unless there is more to be said. */

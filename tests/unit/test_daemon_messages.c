@@ -43,10 +43,12 @@ static struct local_message a_message(enum local_type type)
 
 static size_t least_hello(int type)
 {
-	return type == LOCAL_PROBED ? sizeof(struct local_probed)
-	       : type == LOCAL_MEET ? sizeof(struct local_meet)
-	       : type == LOCAL_MET  ? sizeof(struct local_met)
-				    : 0;
+	return type == LOCAL_PROBED	  ? sizeof(struct local_probed)
+	       : type == LOCAL_MEET	  ? sizeof(struct local_meet)
+	       : type == LOCAL_MET	  ? sizeof(struct local_met)
+	       : type == LOCAL_TRANSLATE  ? sizeof(struct local_translate)
+	       : type == LOCAL_TRANSLATED ? sizeof(struct local_translated)
+					  : 0;
 }
 
 static enum local_status check(struct local_message m, size_t hello, bool from_process)
@@ -59,9 +61,11 @@ TEST(each_side_has_its_messages)
 	for (int type = 0; type < 256; type++) {
 		struct local_message m = a_message((enum local_type)type);
 		bool process = (type >= LOCAL_PUBLISH && type <= LOCAL_ANSWER) ||
-			       type == LOCAL_PROBE || type == LOCAL_MEET;
+			       type == LOCAL_PROBE || type == LOCAL_MEET ||
+			       type == LOCAL_TRANSLATE;
 		bool daemon = type == LOCAL_DONE || type == LOCAL_ASKED ||
-			      type == LOCAL_PROBED || type == LOCAL_MET;
+			      type == LOCAL_PROBED || type == LOCAL_MET ||
+			      type == LOCAL_TRANSLATED;
 		size_t hello = least_hello(type);
 
 		CHECK_EQ(check(m, hello, true), process ? LOCAL_OK : LOCAL_MALFORMED);
@@ -94,6 +98,34 @@ TEST(a_probe_is_about_addresses_alone)
 	for (uint32_t i = 0; i < LOCAL_CAUSE_COUNT + 3; i++)
 		CHECK(*local_cause_text(i));
 	CHECK_STR(local_cause_text(LOCAL_CAUSE_COUNT), local_cause_text(0));
+}
+
+TEST(a_translation_is_of_one_connection)
+{
+	const struct local_translate good = {.cookie = 5, .accepted = 1},
+				     bad[] = {{5, 2, 0}, {5, 1, 1}};
+	struct local_message m = a_message(LOCAL_TRANSLATE);
+
+	memcpy(m.hello, &good, sizeof(good));
+	for (size_t n = 0; n < 40; n++)
+		CHECK_EQ(check(m, n, true),
+			 n == sizeof(good) ? LOCAL_OK : LOCAL_MALFORMED);
+	for (int i = 0; i < 2; i++) {
+		memcpy(m.hello, &bad[i], sizeof(bad[i]));
+		CHECK_EQ(check(m, sizeof(good), true), LOCAL_MALFORMED);
+	}
+	m = a_message(LOCAL_TRANSLATED);
+	for (size_t n = 0; n < 20; n++)
+		CHECK_EQ(check(m, n, false), n == 8 ? LOCAL_OK : LOCAL_MALFORMED);
+	/* Why not: and then nothing else. */
+	m.status = LOCAL_UNSEEN;
+	CHECK_EQ(check(m, 8, false), LOCAL_MALFORMED);
+	CHECK_EQ(check(m, 0, false), LOCAL_MALFORMED);
+	memset(&m.local, 0, sizeof(m.local));
+	memset(&m.peer, 0, sizeof(m.peer));
+	CHECK_EQ(check(m, 0, false), LOCAL_OK);
+	m.status = LOCAL_STATUS_COUNT;
+	CHECK_EQ(check(m, 0, false), LOCAL_MALFORMED);
 }
 
 TEST(lengths_of_a_message)
@@ -454,7 +486,7 @@ TEST(what_is_wrong_is_named)
 static bool allows(const char *rules, uint32_t uid, const char *program, const char *peer,
 		   int local_port, int peer_port)
 {
-	struct settings_party party = {.uid = uid, .exe = program, .argv0 = program};
+	struct settings_party party = {.uid = uid, .program = program};
 	struct name_end a =
 		end_of(strchr(peer, ':') ? "fd00::1" : "10.0.0.1", local_port);
 	struct name_end b = end_of(peer, peer_port);
@@ -479,6 +511,19 @@ TEST(the_first_rule_that_fits)
 	CHECK(allows("deny port=80", 1, "x", "10.0.0.2", 81, 79));
 	CHECK(allows("allow program=redis-*\ndeny", 1, "redis-server", "10.0.0.2", 1, 2));
 	CHECK(!allows("allow program=redis-*\ndeny", 1, "nginx", "10.0.0.2", 1, 2));
+	CHECK(!allows("allow program=redis; deny", 1, "redis-server", "10.0.0.2", 1, 2));
+	/* The kernel cuts names. */
+	CHECK(allows("allow program=a-name-that-is-long; deny", 1, "a-name-that-is-",
+		     "10.0.0.2", 1, 2));
+	CHECK(!allows("allow program=a-name; deny", 1, "a-name-that-is-", "10.0.0.2", 1,
+		      2));
+	CHECK(!allows("deny program=a-name-that-is-long", 1, "a-name-that-is-",
+		      "10.0.0.2", 1, 2));
+	CHECK(!allows("deny program=a-name*long", 1, "a-name-that-is-", "10.0.0.2", 1,
+		      2));
+	CHECK(!allows("allow program=a-name*long; deny", 1, "a-name-that-is-", "10.0.0.2",
+		      1, 2));
+	CHECK(allows("deny program=b-name*long", 1, "a-name-that-is-", "10.0.0.2", 1, 2));
 	/* A program that nobody knows is in doubt. */
 	CHECK(!allows("allow program=*; deny", 1, NULL, "10.0.0.2", 1, 2));
 	CHECK(!allows("deny program=x", 1, NULL, "10.0.0.2", 1, 2));
@@ -487,7 +532,7 @@ TEST(the_first_rule_that_fits)
 static bool may_ask(const char *rules, uint32_t uid, const char *program,
 		    const char *peer)
 {
-	struct settings_party party = {.uid = uid, .exe = program, .argv0 = program};
+	struct settings_party party = {.uid = uid, .program = program};
 	struct name_end end = end_of(peer, 0);
 
 	REQUIRE(parse(rules) == 0);

@@ -2,8 +2,10 @@
 /* A link on the fake interconnect: deaths, errors, and peers that do not keep to the rules. */
 #include <errno.h>
 #include <poll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "rdma/fabric.h"
 #include "unit/rdma_rig.h"
 
@@ -144,6 +146,54 @@ TEST(a_device_that_says_nothing_is_given_up)
 	}
 }
 
+static struct timespec coarse_stands_at;
+
+/* The coarse clock of a machine whose processor for that does not run. */
+static int read_behind(clockid_t clock, struct timespec *t)
+{
+	if (clock != CLOCK_MONOTONIC_COARSE)
+		return clock_gettime(clock, t);
+	*t = coarse_stands_at;
+	return 0;
+}
+
+/* The descriptor will wake who sleeps. */
+static bool is_to_wake(const struct link_context *c)
+{
+	struct itimerspec left = {0};
+	struct pollfd pfd = {.fd = c->timer, .events = POLLIN};
+
+	REQUIRE(timerfd_gettime(c->timer, &left) == 0);
+	return left.it_value.tv_sec || left.it_value.tv_nsec || poll(&pfd, 1, 0) == 1;
+}
+
+/* The timer wakes who sleeps once: the look is made then, also by a coarse clock that is behind. */
+TEST(a_clock_that_is_behind_keeps_no_look_away)
+{
+	struct link_limits limits = small;
+	struct rig *r;
+
+	limits.watch_ms = 5;
+	r = rig_create(14, limits);
+	rig_up(r);
+	fake_mute(r->world);
+	fake_die(r->b.context);
+	REQUIRE(clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse_stands_at) == 0);
+	clock_read = read_behind;
+	CHECK_EQ(rig_send(&r->a), 0);
+	while (!r->a.failed && is_to_wake(r->a.context)) {
+		struct pollfd pfd = {.fd = link_fd(r->a.context), .events = POLLIN};
+
+		REQUIRE(poll(&pfd, 1, -1) == 1);
+		link_answer(r->a.context, true);
+		rig_poll(&r->a, &r->b);
+	}
+	clock_read = clock_gettime;
+	CHECK(r->a.failed);
+	CHECK_EQ(link_error(r->a.link), LINK_PEER_DEAD);
+	rig_destroy(r);
+}
+
 static bool expects(const struct link *l)
 {
 	return l->completed > 0;
@@ -174,7 +224,35 @@ TEST(a_peer_of_whom_something_is_expected_is_asked)
 	rig_destroy(r);
 }
 
-/* What is complete is not waited for: one look after the last write, and another after the mark. */
+/* A look behind each write adds none of its own: the next write tells of its completion. */
+TEST(a_busy_end_is_asked_by_its_writes)
+{
+	static const struct link_write byte = {.from = "x", .bytes = 1};
+	struct link_limits limits = {.links = 1, .credits = 8, .sends = 64};
+	const struct timespec nap = {.tv_nsec = 30000000};
+	uint64_t before, since = now_ms();
+	struct rig *r;
+
+	limits.watch_ms = 5;
+	r = rig_create(13, limits);
+	rig_up(r);
+	before = link_posted(r->a.link);
+	for (int i = 0; i < 10; i++) {
+		CHECK_EQ(link_post(r->a.link, &byte), 0);
+		nanosleep(&nap, NULL);
+		rig_poll(&r->a, &r->b); /* one look at most */
+	}
+	CHECK_EQ(link_posted(r->a.link) - before, 10);
+	while (link_completed(r->a.link) < before + 9 && now_ms() - since < 10000) {
+		rig_poll(&r->b, &r->a);
+		rig_poll(&r->a, &r->b);
+	}
+	CHECK(link_completed(r->a.link) >= before + 9);
+	CHECK(!r->a.failed);
+	rig_destroy(r);
+}
+
+/* What is complete is not waited for: two looks after the last write, and another after the mark. */
 TEST(an_idle_end_is_left_alone)
 {
 	struct link_limits limits = small;

@@ -89,15 +89,15 @@ static int query_port(struct ibv_context *c, uint8_t port,
 	return 0;
 }
 
-static void put_gid(const char *address, union ibv_gid *out)
+static void put_gid(const char *address, uint8_t raw[16])
 {
 	struct in_addr v4;
-	memset(out, 0, sizeof(*out));
+	memset(raw, 0, 16);
 	if (inet_pton(AF_INET, address, &v4) == 1) {
-		out->raw[10] = out->raw[11] = 0xff;
-		memcpy(out->raw + 12, &v4, 4);
+		raw[10] = raw[11] = 0xff;
+		memcpy(raw + 12, &v4, 4);
 	} else {
-		REQUIRE(inet_pton(AF_INET6, address, out->raw) == 1);
+		REQUIRE(inet_pton(AF_INET6, address, raw) == 1);
 	}
 }
 
@@ -106,7 +106,7 @@ static int query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_g
 	const struct fake_gid *g = &of_context(c)->port[port - 1].gid[index];
 	if (!g->address)
 		return -1;
-	put_gid(g->address, out);
+	put_gid(g->address, out->raw);
 	return 0;
 }
 
@@ -118,7 +118,7 @@ static int query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
 	CHECK_EQ(size, sizeof(*out));
 	if (!g->address)
 		return ENODATA;
-	put_gid(g->address, &out->gid);
+	put_gid(g->address, out->gid.raw);
 	out->gid_type = g->kind == V1	? IBV_GID_TYPE_ROCE_V1
 			: g->kind == V2 ? IBV_GID_TYPE_ROCE_V2
 					: IBV_GID_TYPE_IB;
@@ -386,7 +386,7 @@ TEST(roce_goes_by_gids)
 	REQUIRE(verbs_link_open(&v.link) == 0);
 	CHECK_EQ(v.link.own.fabric, FABRIC_ROCE2);
 	CHECK_EQ(v.link.own.lid, 0);
-	put_gid("10.0.0.2", (union ibv_gid *)peer.gid);
+	put_gid("10.0.0.2", peer.gid);
 	got = path_to(&v.link, &peer);
 	CHECK_EQ(got->ah_attr.is_global, 1);
 	CHECK_EQ(got->ah_attr.dlid, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoll instances from inside: tags, the hot list, arming, and what refuses an upgrade. */
+#include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -129,6 +130,67 @@ TEST(idle_ones_are_armed_and_leave_the_hot_list)
 	ep_close(ep);
 	pair_close(p);
 	pair_close(q);
+}
+
+static void sleeps(struct instance *in)
+{
+	instance_lock(in);
+	instance_arm(in);
+	instance_unlock(in);
+}
+
+static void wakes(struct instance *in)
+{
+	instance_lock(in);
+	instance_disarm(in);
+	instance_unlock(in);
+}
+
+/* Room is an edge once somebody has lacked it: until then the peer has nothing to ring for. */
+TEST(room_that_nobody_lacks_is_not_armed_for)
+{
+	struct sock_pair p = pair_raised();
+	struct sock *s = fd_sock(p.s);
+	static char buf[65536];
+	struct epoll_event ev;
+	int ep = ep_open();
+	struct instance *in = instance_at(ep);
+	size_t put = 0;
+	ssize_t n;
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1), 0);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.events, EPOLLOUT);
+	sleeps(in);
+	CHECK_EQ(atomic_load(&s->slot->sleepers_tx), 1);
+	CHECK_EQ(atomic_load(&s->out->tx_armed), 0);
+	/* Who finds none arms for those that are counted. */
+	while ((n = pair_send(p.s, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+		put += (size_t)n;
+	CHECK_EQ(n, -EAGAIN);
+	CHECK(atomic_load(&s->out->tx_armed) != 0);
+	while (put > 0 && (n = pair_recv(p.c, buf, sizeof(buf), 0)) > 0)
+		put -= (size_t)n;
+	wakes(in);
+	CHECK_EQ(ep_wait(ep, &ev, 1, 10000), 1);
+	CHECK_EQ(ev.events, EPOLLOUT);
+	sleeps(in);
+	CHECK_EQ(atomic_load(&s->out->tx_armed), 0);
+	ep_close(ep);
+	pair_close(p);
+}
+
+/* A level is another matter: who waits for it is to be woken by any room. */
+TEST(a_level_of_room_is_armed_for)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open();
+
+	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN | EPOLLOUT, 1), 0);
+	sleeps(instance_at(ep));
+	CHECK(atomic_load(&fd_sock(p.s)->out->tx_armed) != 0);
+	ep_close(ep);
+	pair_close(p);
 }
 
 /* What a call has told from memory it does not tell again because the kernel, which it asks

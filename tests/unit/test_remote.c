@@ -118,7 +118,7 @@ STREAM_TEST(bytes_for_nobody_fail_the_link)
 	w.immediate = link_immediate(a->peer_place, a->peer_generation + 1u, TELLS_BYTES);
 	CHECK_EQ(link_post(a->link->link, &w), 0);
 	across_leave(g);
-	across_settle();
+	across_given_up(peer_of(fd_sock(p.b)), a);
 	CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
 	CHECK_EQ(st_recv(p.a, &byte, 1, 0), -ECONNRESET);
 	pair_close(&p);
@@ -302,7 +302,8 @@ STREAM_TEST(places_come_back)
 		st_close(i % 2 ? p.a : p.b);
 		st_close(i % 2 ? p.b : p.a);
 	}
-	CHECK_EQ(count_links(), links);
+	/* One that had failed before may be gone. */
+	CHECK(count_links() <= links);
 }
 
 /* A device has one error for a machine without memory and for a user who may not pin so much. */
@@ -310,9 +311,11 @@ STREAM_TEST(what_may_not_be_pinned_has_a_reason)
 {
 	struct pair p = pair_open_up();
 	struct rlimit before, low;
-	int links = count_links();
 	struct across_guard g = across_enter();
 	struct across_link *k;
+	struct link *links[ACROSS_LINKS];
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		links[i] = across_links[i].link;
 	REQUIRE(getrlimit(RLIMIT_MEMLOCK, &before) == 0);
 	low = (struct rlimit){.rlim_cur = ACROSS_WINDOW_BYTES,
 			      .rlim_max = before.rlim_max};
@@ -325,8 +328,10 @@ STREAM_TEST(what_may_not_be_pinned_has_a_reason)
 		CHECK_EQ(hub_create(&across_contexts[0], &k), -ENOMEM);
 		CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 	}
+	/* None is new. One that was of no use may be gone. */
+	for (int i = 0; i < ACROSS_LINKS; i++)
+		CHECK(!across_links[i].link || across_links[i].link == links[i]);
 	across_leave(g);
-	CHECK_EQ(count_links(), links);
 	pair_close(&p);
 }
 
@@ -405,7 +410,19 @@ STREAM_TEST(words_that_are_read)
 	atomic_store(&b->out->rx_bound, 0);
 	read_words(b, &t, false);
 	CHECK_EQ(atomic_load(&b->out->rx_bound), 0);
-	b->link->pull.must_look = true;
+	/* Something new each time: as amid a change that never ends. */
+	pull_came(b->link);
+	bad = t;
+	for (int i = 1; i <= PULL_VAIN_MOST; i++) {
+		bad.number++;
+		bad.check = aside_check(&bad);
+		read_words(b, &bad, i < PULL_VAIN_MOST);
+		CHECK_EQ(b->link->pull.heard[b->place], bad.number);
+	}
+	CHECK(b->link->pull.waits);
+	pull_came(b->link);
+	CHECK(b->link->pull.must_look);
+	atomic_store(&b->out->rx_bound, 0);
 	across_leave(g);
 	put(p.a, 0, 1000, 1);
 	get(p.b, 0, 1000, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An epoll instance with connections of other hosts: one bell is registered for all of them, and
  * wakes for each. */
+#include <signal.h>
 #include <sys/epoll.h>
 
 #include "unit/test.h"
@@ -133,7 +134,46 @@ STREAM_TEST(one_bell_wakes_for_each)
 		if (i + 1 < MANY)
 			wakes_for(ep, &p[i + 1]);
 	}
-	CHECK_EQ(watched(ep), 1);
+	/* The one bell goes with the last. */
+	CHECK_EQ(watched(ep), 0);
+	instance_end(ep);
+}
+
+/* What is deleted stays for its next ADD, until it wakes somebody: then it wakes nobody again. */
+STREAM_TEST(what_is_deleted_wakes_but_once)
+{
+	struct pair p = pair_open_up(), q = pair_open_up();
+	int ep = instance_open();
+	struct waiter w;
+	char byte;
+
+	add(ep, p.b);
+	add(ep, q.b);
+	REQUIRE(ready_epoll_ctl(ep, EPOLL_CTL_DEL, p.b, NULL) == 0);
+	CHECK_EQ(watched(ep), 5);
+	/* The other one still has the bell. */
+	wakes_for(ep, &q);
+	REQUIRE(ready_epoll_ctl(ep, EPOLL_CTL_DEL, q.b, NULL) == 0);
+	waiter_start(&w, ep);
+	send_alone(p.a);
+	while (watched(ep) > 0)
+		usleep(100);
+	CHECK(!atomic_load(&w.done));
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 1);
+	/* Into the very sleep. */
+	add(ep, p.b);
+	send_alone(p.a);
+	REQUIRE(pthread_join(w.thread, NULL) == 0);
+	CHECK_EQ(w.n, 1);
+	CHECK_EQ(w.ev[0].data.fd, p.b);
+	CHECK_EQ(st_recv(p.b, &byte, 1, 0), 1);
+	add(ep, q.b);
+	wakes_for(ep, &q);
+	wakes_for(ep, &p);
+	leave(&p);
+	wakes_for(ep, &q);
+	leave(&q);
+	CHECK_EQ(watched(ep), 0);
 	instance_end(ep);
 }
 
@@ -158,4 +198,47 @@ STREAM_TEST(two_instances_hear_one_bell)
 	wakes_for(two, &q);
 	leave(&q);
 	instance_end(two);
+}
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+/* Whoever waits for edges does what the peer asks for, though it is no edge. */
+static void leaves_for_tcp(uint32_t events)
+{
+	struct pair p = pair_open_up();
+	struct sock *s = fd_sock(p.b);
+	struct epoll_event ev = {.events = events, .data.fd = p.b}, told;
+	int ep = instance_open(), turns = 6000;
+	const struct timespec none = {0, 0};
+	struct waiter w;
+
+	REQUIRE(ready_epoll_ctl(ep, EPOLL_CTL_ADD, p.b, &ev) == 0);
+	ready_epoll_wait(ep, &told, 1, &none, NULL);
+	waiter_start(&w, ep);
+	sock_down(fd_sock(p.a), p.a, VD_REASON_PEER_ASKED);
+	while (atomic_load(&s->slot->phase) < SLOT_LEAVING && turns-- > 0)
+		usleep(10000);
+	CHECK(turns > 0);
+	while (!atomic_load(&w.done)) {
+		pthread_kill(w.thread, SIGUSR1);
+		usleep(1000);
+	}
+	REQUIRE(pthread_join(w.thread, NULL) == 0);
+	leave(&p);
+	instance_end(ep);
+}
+
+STREAM_TEST(who_waits_for_edges_serves_the_peer)
+{
+	const struct sigaction act = {.sa_handler = nothing};
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	for (int i = 0; i < 3; i++) {
+		leaves_for_tcp(EPOLLIN | EPOLLET);
+		leaves_for_tcp(EPOLLIN | EPOLLOUT | EPOLLET);
+		leaves_for_tcp(EPOLLOUT | EPOLLET);
+	}
 }

@@ -137,6 +137,47 @@ STREAM_TEST(a_child_has_no_window)
 	pair_close(&p);
 }
 
+/* So many handles are free, and are taken. */
+static int handles_taken(void)
+{
+	struct across_guard g = across_enter();
+	struct peer *a;
+	int n = 0;
+
+	while ((a = across_take_handle())) {
+		CHECK(a->link == NULL && a->offer.state == OFFER_NONE && !a->owes);
+		a->state = ACROSS_KNOWN;
+		n++;
+	}
+	across_leave(g);
+	return n;
+}
+
+/* What a parent has in use, or has filled, is nothing to its child: it can have as many connections. */
+STREAM_TEST(a_child_has_all_handles)
+{
+	struct pair p = pair_open_up();
+	pid_t pid = st_fork();
+	if (pid == 0) {
+		CHECK_EQ(handles_taken(), ACROSS_CONNECTIONS);
+		/* None of them is this connection's. */
+		put(p.a, 0, 1000, 9);
+		get(p.b, 0, 1000, 9);
+		pair_close(&p);
+		for (int i = 0; i < ACROSS_CONNECTIONS; i++)
+			CHECK_EQ(across_pool[i].state, ACROSS_KNOWN);
+		pid = st_fork();
+		if (pid == 0)
+			CHECK_EQ(handles_taken(), ACROSS_CONNECTIONS);
+		else
+			st_reap(pid, 0);
+		st_exit();
+	}
+	st_reap(pid, 0);
+	up_again(&p);
+	pair_close(&p);
+}
+
 /* Who only sends has nobody else to take back what it has asked of its peer. */
 STREAM_TEST(one_way_comes_up_again)
 {

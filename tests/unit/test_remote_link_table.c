@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One process with links to many: a completion queue for all, and a death that is one's own. */
 #include <errno.h>
+#include <poll.h>
 
+#include "rdma/fabric.h"
 #include "rdma/link.h"
 #include "support/fake.h"
 #include "unit/test.h"
@@ -116,4 +118,40 @@ TEST(links_of_one_process_do_not_disturb_each_other)
 		fake_world_destroy(h->world);
 		free(h);
 	}
+}
+
+static bool is_readable(struct link_context *c)
+{
+	struct pollfd p = {.fd = link_fd(c), .events = POLLIN};
+
+	return poll(&p, 1, 1000) == 1;
+}
+
+/* Who leaves something for the next poll is woken for it, until one has found nothing. */
+TEST(a_poll_that_ends_before_the_queue_does)
+{
+	const struct link_limits limits = {.links = 1, .credits = 8, .sends = 8};
+	struct fake_world *world = fake_world_create(1);
+	struct link_context *c;
+	struct link_event e;
+
+	REQUIRE(fake_open(world, &limits, &c) == 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK(!poll(&(struct pollfd){.fd = link_fd(c), .events = POLLIN}, 1, 0));
+		link_again(c);
+		CHECK(is_readable(c));
+		link_answer(c, false);
+		link_again(c);
+		CHECK(is_readable(c));
+		CHECK_EQ(link_poll(c, &e, 1), 0);
+	}
+	/* The look at what is under way is still to come. */
+	link_watch_begin(c);
+	link_again(c);
+	CHECK_EQ(link_poll(c, &e, 1), 0);
+	CHECK(!poll(&(struct pollfd){.fd = link_fd(c), .events = POLLIN}, 1, 0));
+	while (!is_readable(c))
+		;
+	link_context_destroy(c);
+	fake_world_destroy(world);
 }

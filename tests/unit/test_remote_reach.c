@@ -105,6 +105,24 @@ static void check_sound(const struct pair *p)
 	across_unreach(id);
 }
 
+/* A peer whose hello says that nothing can be read there, behind what was written. */
+STREAM_TEST(a_window_without_room_for_the_fence)
+{
+	struct pair p = open_beside();
+	static uint8_t from[BYTES];
+	uint8_t *at = there();
+	uint64_t id;
+	struct across_key key = open_key(&p, at, &id);
+	struct across_guard g = across_enter();
+
+	handle(p.a)->link->bulk->link->peer.window_bytes = 4;
+	across_leave(g);
+	CHECK_EQ(put_there(&p, &key, 0, from, BYTES), -EIO);
+	across_unreach(id);
+	check_sound(&p);
+	pair_close(&p);
+}
+
 /* Each is there, whole, the moment that the call returns: also where it is put over another. */
 STREAM_TEST(there_when_it_returns)
 {

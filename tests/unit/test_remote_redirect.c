@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes between two hosts that go past the ring, on the fake interconnect: taken whole, in part and
  * not at all, withdrawn while they are on their way, and by peers that cheat. */
+#include <setjmp.h>
+
+#include "unit/cancelled.h"
 #include "unit/test.h"
 
 #include "rdma/fabric.h"
@@ -219,6 +222,7 @@ STREAM_TEST(peers_that_cheat)
 		struct pair p = open_redirected();
 		struct peer *a = handle(p.a), *b = handle(p.b);
 		struct note n = {.kind = NOTE_VERDICT};
+		int cheats = p.b;
 		char byte;
 
 		across_settle();
@@ -237,13 +241,46 @@ STREAM_TEST(peers_that_cheat)
 				n.bulk.what = BULK_GONE + 1;
 		}
 		if (way == 3 && a->link->is_first)
-			cheat(p.a, &n);
-		else
-			cheat(p.b, &n);
+			cheats = p.a;
+		cheat(cheats, &n);
+		across_given_up(cheats == p.a ? b : a, cheats == p.a ? a : b);
 		CHECK_EQ(st_recv(p.a, &byte, 1, 0), -ECONNRESET);
 		CHECK_EQ(st_recv(p.b, &byte, 1, 0), -ECONNRESET);
 		pair_close(&p);
 	}
+}
+
+/* Each link beside costs a queue pair: a peer that ends them, and asks for more, gets no more. */
+STREAM_TEST(a_peer_that_wants_one_after_another)
+{
+	struct pair p = open_redirected();
+	bool is_first = handle(p.a)->link->is_first;
+	int first = is_first ? p.a : p.b, second = is_first ? p.b : p.a;
+	struct across_link *makes = handle(first)->link, *takes = handle(second)->link;
+	uint32_t turn = makes->bulk_turn;
+	struct note n = {.kind = NOTE_BULK};
+
+	bulk_retry_ms = 60000;
+	for (uint32_t i = 1; i < 10; i++) {
+		n.bulk.what = BULK_GONE;
+		n.bulk.turn = turn;
+		cheat(second, &n);
+		n.bulk.what = BULK_WANTED;
+		cheat(second, &n);
+		n.bulk.what = BULK_HELLO;
+		n.bulk.turn = turn + i;
+		cheat(first, &n);
+	}
+	CHECK_EQ(makes->bulk_turn, turn);
+	CHECK_EQ(takes->bulk_turn, turn);
+	CHECK(!makes->failed && !takes->failed);
+	bulk_retry_ms = 2;
+	makes->bulk_not_before_ms = takes->bulk_not_before_ms = takes->bulk_hello_ms = 0;
+	put(p.a, 0, 4000, 1);
+	get(p.b, 0, 4000, 1);
+	pair_close(&p);
+	p = open_redirected();
+	pair_close(&p);
 }
 
 /* More bytes than were offered room is what the device refuses; a lie about them we do. */
@@ -499,4 +536,31 @@ STREAM_TEST(both_ways_with_timeouts_and_signals)
 	printf("%llu redirects, %u links beside\n",
 	       (unsigned long long)(redirects() - before), k->bulk_turn - turn);
 	pair_close(&p);
+}
+
+static sigjmp_buf away;
+
+static void jump_away(int sig, siginfo_t *info, void *context)
+{
+	if (!crit_defer(sig, info, context))
+		siglongjmp(away, 1);
+}
+
+/* A handler that had to wait for the lock finds the thread as the program has it, and may keep it so. */
+STREAM_TEST(a_handler_that_waits_for_the_lock_and_jumps_away)
+{
+	const struct sigaction act = {.sa_sigaction = jump_away, .sa_flags = SA_SIGINFO};
+	int state = -1;
+
+	REQUIRE(sigaction(SIGUSR1, &act, NULL) == 0);
+	if (sigsetjmp(away, 1) == 0) {
+		struct across_guard g = across_enter();
+
+		REQUIRE(raise(SIGUSR1) == 0);
+		across_leave(g);
+		CHECK(!"the handler has come back");
+	}
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	CHECK_EQ(state, PTHREAD_CANCEL_ENABLE);
+	across_catch_up();
 }

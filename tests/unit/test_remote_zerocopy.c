@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that the device takes from the sender's program memory, between two hosts on the fake
  * interconnect: landed, in vain, and taken away in the middle of the call. */
+#include "unit/cancelled.h"
 #include "unit/test.h"
 
 #include <sys/mman.h>
@@ -139,10 +140,10 @@ STREAM_TEST(in_vain)
 static _Atomic bool waits;
 static const struct peer_ops *usual;
 
-static void await_and_tell(struct peer *p, uint32_t handlers)
+static void await_and_tell(struct peer *p, struct wait *w, uint32_t handlers)
 {
 	atomic_store(&waits, true);
-	usual->await(p, handlers);
+	usual->await(p, w, handlers);
 }
 
 static void tell_of_waits(void)
@@ -165,6 +166,23 @@ static void *send_for_ever(void *arg)
 
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	return call_send(c);
+}
+
+/* The verdict comes after the call, and 100 bytes of another thread's behind the call's. */
+static void arrives_late(struct pair *p, uint8_t *to, bool lands)
+{
+	put(p->a, BYTES, 100, 2);
+	if (lands) {
+		CHECK_EQ(take(p, to), BYTES);
+		CHECK(flow_is(to, BYTES, 0, 2));
+		across_settle();
+		get(p->b, BYTES, 100, 2);
+	} else {
+		CHECK_EQ(across_offer_end(false), 0);
+		across_settle();
+		get(p->b, 0, BYTES + 100, 2);
+	}
+	pair_close(p);
 }
 
 /*
@@ -192,19 +210,37 @@ static void withdrawn(bool by_cancel, bool lands)
 	CHECK(!is_registered(p.a));
 	CHECK_EQ(grant_of(p.a), GRANT_USED);
 	munmap(c.buf, BYTES);
-	/* Another thread's, behind them. */
-	put(p.a, BYTES, 100, 2);
-	if (lands) {
-		CHECK_EQ(take(&p, to), BYTES);
-		CHECK(flow_is(to, BYTES, 0, 2));
-		across_settle();
-		get(p.b, BYTES, 100, 2);
-	} else {
-		CHECK_EQ(across_offer_end(false), 0);
-		across_settle();
-		get(p.b, 0, BYTES + 100, 2);
-	}
-	pair_close(&p);
+	arrives_late(&p, to, lands);
+}
+
+/* The peer is stopped, or hostile, and says nothing while the call lasts: it ends by itself. */
+static void unanswered(int timeout_ms, bool lands)
+{
+	struct pair p = open_redirected();
+	uint8_t to[BYTES] = {0};
+	struct call c = {.fd = p.a, .buf = memory(2), .len = BYTES};
+
+	if (timeout_ms)
+		st_timeout(p.a, SO_SNDTIMEO, timeout_ms);
+	offer_here(&p, to);
+	call_start(&c, call_send);
+	CHECK_EQ(call_end(&c), BYTES);
+	CHECK(!is_registered(p.a));
+	CHECK_EQ(grant_of(p.a), GRANT_USED);
+	munmap(c.buf, BYTES);
+	arrives_late(&p, to, lands);
+}
+
+STREAM_TEST(a_peer_that_says_nothing_for_the_time_of_the_call)
+{
+	unanswered(30, false);
+	unanswered(30, true);
+}
+
+STREAM_TEST(a_peer_that_says_nothing_for_long)
+{
+	unanswered(0, false);
+	unanswered(0, true);
 }
 
 STREAM_TEST(a_handler_of_the_sender)
@@ -350,6 +386,7 @@ STREAM_TEST(memory_that_goes)
 	munmap(c.buf, BYTES);
 	across_offer_end(false);
 	call_end(&c);
+	across_given_up(handle(p.a), handle(p.b));
 	CHECK_EQ(st_recv(p.b, to, 1, 0), -ECONNRESET);
 	CHECK_EQ(st_recv(p.a, to, 1, 0), -ECONNRESET);
 	pair_close(&p);
@@ -481,6 +518,7 @@ STREAM_TEST(a_ring_that_has_no_room_for_them)
 	across_offer_end(false);
 	call_end(&c);
 	munmap(c.buf, BYTES);
+	across_given_up(handle(p.a), handle(p.b));
 	CHECK_EQ(st_recv(p.b, to, 1, 0), -ECONNRESET);
 	pair_close(&p);
 }

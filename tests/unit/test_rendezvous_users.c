@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include "base/real.h"
 #include "rendezvous/farbell.h"
 #include "rendezvous/name.h"
 #include "unit/rendezvous_pair.h"
@@ -21,19 +22,6 @@ static void become(uid_t user)
 {
 	REQUIRE(setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0);
 }
-
-static void try_unshare(void *arg)
-{
-	if (unshare(*(int *)arg) != 0)
-		_exit(1);
-}
-
-#define NEED_UNSHARE(flag)                                                               \
-	do {                                                                             \
-		int flags = (flag);                                                      \
-		if (child_wait(child_start(try_unshare, &flags)) != 0)                   \
-			SKIP("no such namespace to be had");                             \
-	} while (0)
 
 /* Two processes tell each other how far they are. */
 struct steps {
@@ -75,7 +63,8 @@ struct meeting {
 	int collect; /* expected of meet_collect in the child */
 };
 
-static bool late_change; /* the child changes its user after its connect */
+static bool late_change;    /* the child changes its user after its connect */
+static uid_t acceptor_user; /* of the parent, once it has begun that child */
 
 static void connector_body(void *arg)
 {
@@ -128,6 +117,8 @@ static void check_meeting(uid_t child_user, int child_unshare, int offer, int co
 	m.p.announced = meet_announce(m.p.listener);
 	steps_init(&m.steps);
 	pid = child_start(connector_child, &m);
+	if (acceptor_user)
+		become(acceptor_user);
 	close(m.steps.to_parent[1]);
 	close(m.steps.to_child[0]);
 	m.p.server = accept4(m.p.listener, NULL, NULL, SOCK_CLOEXEC);
@@ -191,6 +182,54 @@ MEET_TEST(other_pid_namespace)
 {
 	NEED_UNSHARE(CLONE_NEWPID);
 	check_meeting(0, CLONE_NEWPID, -VD_REASON_NAMESPACE, 0);
+}
+
+/*
+ * A user's process in a container is not the same as his on the host, though all that the kernel says of the sockets is
+ * that they belong to him. Neither hiding where it is nor being another user makes it so.
+ */
+MEET_TEST(other_pid_namespace_of_another_user)
+{
+	NEED_ROOT();
+	NEED_UNSHARE(CLONE_NEWPID);
+	check_meeting(USER_A, CLONE_NEWPID, -VD_REASON_NAMESPACE, 0);
+}
+
+static void hidden(void *arg)
+{
+	(void)arg;
+	acceptor_user = USER_A;
+	check_meeting(USER_A, CLONE_NEWPID, -VD_REASON_NAMESPACE, 0);
+}
+
+MEET_TEST(other_pid_namespace_that_is_hidden)
+{
+	NEED_ROOT();
+	NEED_UNSHARE(CLONE_NEWPID);
+	CHECK_EQ(child_wait(child_start(hidden, NULL)), 0);
+}
+
+static int before_linux_6_5(int fd, int level, int name, void *value, socklen_t *len)
+{
+	const int peer_pidfd = 77;
+
+	if (level == SOL_SOCKET && name == peer_pidfd) {
+		errno = ENOPROTOOPT;
+		return -1;
+	}
+	return getsockopt(fd, level, name, value, len);
+}
+
+MEET_TEST(pid_namespaces_on_an_old_kernel)
+{
+	NEED_ROOT();
+	NEED_UNSHARE(CLONE_NEWPID);
+	real_table.getsockopt = before_linux_6_5;
+	check_meeting(0, 0, 1, 1);
+	check_meeting(USER_A, 0, 1, 1);
+	check_meeting(USER_A, CLONE_NEWPID, -VD_REASON_NAMESPACE, 0);
+	CHECK_EQ(child_wait(child_start(hidden, NULL)), 0);
+	real_table.getsockopt = getsockopt;
 }
 
 MEET_TEST(other_user_namespace)

@@ -2,6 +2,7 @@
 /* The rendezvous disturbed: visitors, hang-ups, lying connectors, re-used addresses. */
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include "unit/rendezvous_forgery.h"
 #include "unit/test.h"
@@ -36,22 +37,24 @@ MEET_TEST(silent_visitors_do_not_keep_the_acceptor_out)
 }
 
 /* Of a sender that is gone at once the kernel may say first that it is gone. One look in some
- * thousands meets that. */
-enum { HASTY_HELLOS = 100000 };
+ * thousands meets that. Each hello waits for two threads to run: on a busy machine there are as many as
+ * the time has room for. */
+enum { HASTY_HELLOS = 100000, HASTY_SECONDS = 10, HASTY_NONE = -1, HASTY_OVER = -2 };
 
 static void *speak_and_go(void *arg)
 {
 	_Atomic int *sock = arg;
 	const struct meet_segment seg = {.memfd = 0};
 	struct hello h;
+	int fd;
 
 	hello_init(&h);
 	h.acceptor_port = 1;
-	for (int i = 0; i < HASTY_HELLOS; i++) {
-		int fd;
-
-		while ((fd = atomic_exchange(sock, -1)) < 0)
+	while ((fd = atomic_exchange(sock, HASTY_NONE)) != HASTY_OVER) {
+		if (fd == HASTY_NONE) {
 			sched_yield();
+			continue;
+		}
 		REQUIRE(hello_send(fd, &h, &seg) == 0);
 		close(fd);
 	}
@@ -60,11 +63,12 @@ static void *speak_and_go(void *arg)
 
 MEET_TEST(who_speaks_and_goes_is_heard)
 {
-	_Atomic int sock = -1;
+	_Atomic int sock = HASTY_NONE;
+	time_t end = time(NULL) + HASTY_SECONDS;
 	pthread_t thread;
 
 	REQUIRE(pthread_create(&thread, NULL, speak_and_go, &sock) == 0);
-	for (int i = 0; i < HASTY_HELLOS; i++) {
+	for (int i = 0; i < HASTY_HELLOS && time(NULL) < end; i++) {
 		int ends[2], fds[SEGMENT_FDS], r;
 		struct hello h;
 
@@ -76,6 +80,7 @@ MEET_TEST(who_speaks_and_goes_is_heard)
 		close(fds[SEGMENT_MEMFD]);
 		close(ends[0]);
 	}
+	atomic_store(&sock, HASTY_OVER);
 	pthread_join(thread, NULL);
 }
 
@@ -122,6 +127,7 @@ MEET_TEST(hello_to_a_connector_that_has_hung_up)
 /* The acceptor speaks when the connector has just decided to hang up. */
 static int shutdown_after_hello(int fd, int how)
 {
+	real_table.shutdown = shutdown;
 	CHECK_EQ(hello_send(meanwhile.sock, &meanwhile.f->hello, &meanwhile.f->seg), 0);
 	return shutdown(fd, how);
 }
@@ -136,6 +142,7 @@ MEET_TEST(hello_in_the_last_moment)
 	REQUIRE(meanwhile.sock >= 0);
 	real_table.shutdown = shutdown_after_hello;
 	forgery_end(&f, 1);
+	CHECK(real_table.shutdown == shutdown);
 	real_table.shutdown = shutdown;
 	close(meanwhile.sock);
 }

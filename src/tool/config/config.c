@@ -29,6 +29,15 @@ static int help(void)
 	return STATUS_WELL;
 }
 
+void *outlook_need(void *memory)
+{
+	if (!memory) {
+		fprintf(stderr, "viaduct config: there is no memory left\n");
+		exit(STATUS_PROBLEM);
+	}
+	return memory;
+}
+
 /* ---- what there is to print ---- */
 
 bool outlook_section(const struct outlook *o, struct section *s)
@@ -61,15 +70,6 @@ void outlook_value(const struct outlook *o, enum value_id id, char *out, size_t 
 
 /* ---- what is wrong ---- */
 
-static void *need(void *memory)
-{
-	if (!memory) {
-		fprintf(stderr, "viaduct config: there is no memory left\n");
-		exit(STATUS_PROBLEM);
-	}
-	return memory;
-}
-
 static void note_problem(struct view *v, enum view_effect effect, const char *file,
 			 const char *place, const char *message)
 {
@@ -79,10 +79,11 @@ static void note_problem(struct view *v, enum view_effect effect, const char *fi
 	(void)file;
 	if (effect == VIEW_FOREIGN)
 		return;
-	o->problems = need(realloc(o->problems, (o->problem_count + 1) * sizeof(*p)));
+	o->problems =
+		outlook_need(realloc(o->problems, (o->problem_count + 1) * sizeof(*p)));
 	p = &o->problems[o->problem_count++];
-	p->place = need(strdup(place));
-	p->text = need(strdup(message));
+	p->place = outlook_need(strdup(place));
+	p->text = outlook_need(strdup(message));
 }
 
 static void complain(struct view *v, enum view_effect effect, const char *file,

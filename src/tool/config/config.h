@@ -32,6 +32,8 @@ struct section {
 bool outlook_section(const struct outlook *o, struct section *s);
 /* The value in force, as text. */
 void outlook_value(const struct outlook *o, enum value_id id, char *out, size_t size);
+/* The memory; ends the command where there is none. */
+void *outlook_need(void *memory);
 /* table.c, json.c */
 void outlook_print(FILE *out, const struct outlook *o);
 void outlook_json(FILE *out, const struct outlook *o);

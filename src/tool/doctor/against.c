@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "tool/bench/bench.h"
 #include "tool/doctor/far.h"
+#include "tool/floor.h"
 #include "tool/kept.h"
 
 enum { ROUNDS = 3, ECHO_MS = 100 };

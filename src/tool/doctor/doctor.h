@@ -65,6 +65,9 @@ void check_loopback(struct finding *f);
 void check_tcp_counts(struct finding *f);
 void check_netns(struct finding *f);
 void check_sock_diag(struct finding *f);
+/* near.c */
+void check_near(struct finding *f);
+void check_rewritten(struct finding *f);
 /* names.c */
 void check_unix_names(struct finding *f);
 void check_other_users(struct finding *f);
@@ -83,8 +86,6 @@ int doctor_ends(void);
 
 /* ---- read.c: what files of /proc and /sys say ---- */
 
-/* The first line, without its end; false, and "", when it cannot be read. */
-bool read_first_line(const char *path, char *buf, size_t size);
 /* The text after "NAME:" in such a file; false when there is none. */
 bool read_field(const char *path, const char *name, char *buf, size_t size);
 /* The least limit of our control groups, of either version; false where there is none. */

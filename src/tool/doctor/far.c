@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 #include "conn/slot.h"
-#include "tool/bench/bench.h"
 #include "tool/doctor/far.h"
+#include "tool/floor.h"
 #include "tool/library.h"
+#include "tool/self.h"
 
 enum {
 	CONNECT_LIMIT_MS = 3000,
@@ -39,7 +40,6 @@ static void become(char *const argv[], const char *library, enum far_how how,
 		[FAR_REDIRECTED] = {"VIADUCT_REDIRECT", "64"},
 		[FAR_BY_TCP] = {"VIADUCT", "off"},
 	};
-	static char self[PATH_MAX]; /* not /proc/self/exe, which would be its name */
 	/* Above the three that are to be its own, whatever was open. */
 	int in = fcntl(pipes[0], F_DUPFD_CLOEXEC, 3);
 	int out = fcntl(pipes[1], F_DUPFD_CLOEXEC, 3);
@@ -48,14 +48,12 @@ static void become(char *const argv[], const char *library, enum far_how how,
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_DFL);
 	if (null >= 0 && getppid() == parent && dup2(in, 0) == 0 && dup2(out, 1) == 1 &&
-	    dup2(null, 2) == 2 &&
-	    readlink("/proc/self/exe", self, sizeof(self) - 1) > 0 &&
-	    setenv("VIADUCT_REPORT", "", 1) == 0 &&
+	    dup2(null, 2) == 2 && setenv("VIADUCT_REPORT", "", 1) == 0 &&
 	    setenv("VIADUCT_LOG", "off", 1) == 0 &&
 	    setenv("VIADUCT_UPGRADE_AFTER", "0", 1) == 0 &&
 	    (how == FAR_AS_SET || setenv(set[how][0], set[how][1], 1) == 0) &&
 	    library_preload(library, NULL) == 0)
-		execv(self, argv);
+		execv(self_program(), argv);
 	_exit(1);
 }
 
@@ -118,11 +116,11 @@ int far_tell(const struct far_child *c, const void *what, size_t bytes)
 
 int far_hear(const struct far_child *c, void *what, size_t bytes, int limit_ms)
 {
-	uint64_t end = bench_now_ns() + (uint64_t)limit_ms * 1000000;
+	uint64_t end = floor_now_ns() + (uint64_t)limit_ms * 1000000;
 	struct pollfd p = {.fd = c->from, .events = POLLIN};
 
 	for (size_t have = 0; have < bytes;) {
-		uint64_t now = bench_now_ns();
+		uint64_t now = floor_now_ns();
 		ssize_t n;
 
 		if (limit_ms >= 0 && now >= end)

@@ -7,8 +7,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "tool/bench/bench.h"
 #include "tool/doctor/far.h"
+#include "tool/floor.h"
 
 enum {
 	/* A prime: what is shifted, repeated or left out is another piece of it. */
@@ -182,7 +182,7 @@ static int echo(int fd, uint32_t ms, struct far_result *out)
 {
 	static double took_us[ROUNDS_MAX];
 	static uint32_t turn;
-	uint64_t start = bench_now_ns(), end = start + (uint64_t)ms * 1000000, now;
+	uint64_t start = floor_now_ns(), end = start + (uint64_t)ms * 1000000, now;
 	size_t n = 0;
 	int r;
 
@@ -190,7 +190,7 @@ static int echo(int fd, uint32_t ms, struct far_result *out)
 		r = round_trip(fd, ++turn);
 		if (r < 0)
 			return r;
-		now = bench_now_ns();
+		now = floor_now_ns();
 		took_us[n++] = (double)(now - start) / 1e3;
 		start = now;
 	} while (now < end && n < ROUNDS_MAX);
@@ -225,12 +225,12 @@ static int stream_in(int fd, uint32_t bytes)
 static int stream(int fd, int (*one)(int, uint32_t), struct far_result *out)
 {
 	for (uint32_t bytes = STREAM_BYTES_FIRST;; bytes *= 2) {
-		uint64_t start = bench_now_ns(), took;
+		uint64_t start = floor_now_ns(), took;
 		int r = one(fd, bytes);
 
 		if (r < 0)
 			return r;
-		took = bench_now_ns() - start;
+		took = floor_now_ns() - start;
 		out->bytes += bytes;
 		out->value = (double)bytes * 1e9 / (double)(took ? took : 1);
 		if (took >= (uint64_t)FAR_STREAM_MS * 1000000 || bytes == FAR_BYTES_MAX)
@@ -270,23 +270,23 @@ static bool is_pattern(const uint8_t *in, size_t bytes)
 static int time_answer(int fd, uint32_t bytes, bool redirected, double *us)
 {
 	static uint8_t in[256 << 10];
-	uint64_t start = bench_now_ns();
+	uint64_t start = floor_now_ns();
 	int r = request(fd, FAR_GIVE, bytes);
 
 	if (r == 0)
 		r = receive_answer(fd, in, bytes, redirected);
-	*us = (double)(bench_now_ns() - start) / 1e3;
+	*us = (double)(floor_now_ns() - start) / 1e3;
 	return r == 0 && !is_pattern(in, bytes) ? -EBADMSG : r;
 }
 
 static int time_answers(int fd, uint32_t bytes, double medians[2])
 {
 	static double us[2][REDIRECT_MOST];
-	uint64_t end = bench_now_ns() + (uint64_t)REDIRECT_MS * 1000000;
+	uint64_t end = floor_now_ns() + (uint64_t)REDIRECT_MS * 1000000;
 	size_t n = 0;
 	int r = 0;
 
-	while (n < REDIRECT_MOST && (n < REDIRECT_LEAST || bench_now_ns() < end)) {
+	while (n < REDIRECT_MOST && (n < REDIRECT_LEAST || floor_now_ns() < end)) {
 		/* In turns, of which each way is first in every other one. */
 		for (size_t i = 0; i < 2 && r == 0; i++)
 			r = time_answer(fd, bytes, (n + i) % 2, &us[(n + i) % 2][n]);

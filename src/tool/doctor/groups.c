@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tool/doctor/doctor.h"
+#include "tool/first_line.h"
 
 #define MIB 1048576.0
 /* What a link to a process of another host pins: src/remote/parts.h. */
@@ -132,12 +133,13 @@ static void check_dev_shm(struct finding *f)
 }
 
 static const struct check hosts[] = {
-	{"rdma", check_rdma},
-	{"locked-memory", check_locked},
-	{"daemon", check_daemon},
+	{"rdma", check_rdma},		{"locked-memory", check_locked},
+	{"daemon", check_daemon},	{"near-socket", check_near},
+	{"rewritten", check_rewritten},
 };
-const struct check_group doctor_hosts = {"hosts", "For connections with other hosts",
-					 hosts, sizeof(hosts) / sizeof(hosts[0])};
+const struct check_group doctor_hosts = {
+	"hosts", "For connections with other hosts and namespaces", hosts,
+	sizeof(hosts) / sizeof(hosts[0])};
 
 static const struct check unused[] = {
 	{"single-copy", check_single_copy},

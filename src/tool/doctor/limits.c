@@ -7,6 +7,7 @@
 
 #include "settings/view.h"
 #include "tool/doctor/doctor.h"
+#include "tool/first_line.h"
 
 enum {
 	DESCRIPTORS_MAX = 1048576, /* none beyond is Viaduct's: src/base/fds.c */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/bench/bench.h"
 #include "tool/doctor/far.h"
+#include "tool/floor.h"
 
 enum {
 	/* Ends that have not met by then do not. Between two looks, bytes must flow. */
@@ -118,7 +118,7 @@ static bool is_settled(const struct far_path *p)
 /* A loss of the connection is -errno. */
 static int wait_settled(void)
 {
-	uint64_t end = bench_now_ns() + (uint64_t)MEET_LIMIT_MS * 1000000;
+	uint64_t end = floor_now_ns() + (uint64_t)MEET_LIMIT_MS * 1000000;
 	struct name_end peer = answer_end();
 	struct far_result result;
 	int r;
@@ -127,7 +127,7 @@ static int wait_settled(void)
 		r = order(FAR_DO_ECHO, MEET_STEP_MS, &result);
 		if (r == 0)
 			far_look(&child, &peer, &before);
-	} while (r == 0 && !is_settled(&before) && bench_now_ns() < end);
+	} while (r == 0 && !is_settled(&before) && floor_now_ns() < end);
 	if (r == 0)
 		r = order(FAR_DO_LOOK, 0, &result);
 	has_view = r == 0;

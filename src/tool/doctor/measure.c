@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "tool/bench/bench.h"
 #include "tool/doctor/doctor.h"
+#include "tool/first_line.h"
+#include "tool/floor.h"
 
 #define GUEST_HALT_POLL "/sys/module/haltpoll/parameters/guest_halt_poll_ns"
 
@@ -47,26 +48,26 @@ static void *sleep_often(void *argument)
 
 	pin(s->cpu);
 	while (read(s->fd, &byte, 1) == 1)
-		store_release(&s->woke_ns, bench_now_ns());
+		store_release(&s->woke_ns, floor_now_ns());
 	return NULL;
 }
 
 /* Wakes it again and again; returns how often, before the time was over. */
 static unsigned wake_often(struct sleeper *s, int fd, double *took_us)
 {
-	uint64_t end = bench_now_ns() + WAKES_LIMIT_NS, start, woke = 0;
+	uint64_t end = floor_now_ns() + WAKES_LIMIT_NS, start, woke = 0;
 	unsigned n = 0;
 
 	for (; n < WAKES; n++) {
-		start = bench_now_ns() + IDLE_NS;
-		while (bench_now_ns() < start)
+		start = floor_now_ns() + IDLE_NS;
+		while (floor_now_ns() < start)
 			;
 		store_relaxed(&s->woke_ns, 0);
-		start = bench_now_ns();
+		start = floor_now_ns();
 		if (start > end || write(fd, "w", 1) != 1)
 			break;
 		/* Acquire pairs with the sleeper's release: the time is of this byte. */
-		while (!(woke = load_acquire(&s->woke_ns)) && bench_now_ns() < end)
+		while (!(woke = load_acquire(&s->woke_ns)) && floor_now_ns() < end)
 			;
 		if (!woke)
 			break;
@@ -163,7 +164,7 @@ void check_cache_line(struct finding *f)
 
 	if (!cpus_for(f, cpus))
 		return;
-	err = bench_floor_run(BENCH_FLOOR_LINE, 0, LINE_TIME_NS, cpus, &rate);
+	err = floor_run(FLOOR_LINE, 0, LINE_TIME_NS, cpus, &rate);
 	if (err < 0 || rate <= 0) {
 		found(f, "not measured: %s", strerror(-err));
 		found_trouble(f, FINDING_NOTE, "How far the processors are is not known.",
@@ -196,11 +197,11 @@ static double clock_ns(void)
 	uint64_t best = UINT64_MAX;
 
 	for (int i = 0; i < 10; i++) {
-		uint64_t start = bench_now_ns(), took;
+		uint64_t start = floor_now_ns(), took;
 
 		for (int n = 0; n < CLOCK_READS / 10; n++)
-			bench_now_ns();
-		took = bench_now_ns() - start;
+			floor_now_ns();
+		took = floor_now_ns() - start;
 		best = took < best ? took : best;
 	}
 	return (double)best / (CLOCK_READS / 10);

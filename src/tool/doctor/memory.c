@@ -30,8 +30,8 @@ static const char *map_fault(int fd)
 	map[0] = 1;
 	map[SEGMENT_BYTES - 1] = 2;
 	errno = EIO;
-	if (pread(fd, ends, 1, 0) == 1)
-		pread(fd, ends + 1, 1, SEGMENT_BYTES - 1);
+	if (pread(fd, ends, 1, 0) != 1 || pread(fd, ends + 1, 1, SEGMENT_BYTES - 1) != 1)
+		ends[1] = 0;
 	munmap(map, SEGMENT_BYTES);
 	return ends[0] == 1 && ends[1] == 2 ? NULL : "sharing mapped memory";
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What files of /proc and /sys say: one line, one field, the limits of control groups. */
+/* What files of /proc and /sys say: one field, the limits of control groups. */
 #include <ctype.h>
 #include <limits.h>
 #include <sched.h>
@@ -7,22 +7,10 @@
 #include <string.h>
 
 #include "tool/doctor/doctor.h"
+#include "tool/first_line.h"
 
 /* Version 1 says "no limit" by a number that no machine has. */
 #define NO_MEMORY_LIMIT 1e18
-
-bool read_first_line(const char *path, char *buf, size_t size)
-{
-	FILE *f = fopen(path, "re");
-	bool there = f && fgets(buf, (int)size, f);
-
-	if (!there)
-		buf[0] = 0;
-	buf[strcspn(buf, "\n")] = 0;
-	if (f)
-		fclose(f);
-	return there;
-}
 
 bool read_field(const char *path, const char *name, char *buf, size_t size)
 {

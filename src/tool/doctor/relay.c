@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tool/bench/bench.h"
 #include "tool/doctor/way.h"
+#include "tool/floor.h"
 
 #define RELAY_SOCKET "/run/viaduct/relay.sock"
 
@@ -26,7 +26,7 @@ static bool has_daemon;
 /* The next message of that type; bytes of its hello, or -errno. */
 static int hear(int fd, enum local_type type, struct local_message *m, int limit_ms)
 {
-	uint64_t end = bench_now_ns() + (uint64_t)limit_ms * 1000000;
+	uint64_t end = floor_now_ns() + (uint64_t)limit_ms * 1000000;
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
 	for (;;) {
@@ -41,7 +41,7 @@ static int hear(int fd, enum local_type type, struct local_message *m, int limit
 			return n;
 		if (n < 0 && n != -EAGAIN)
 			return n;
-		if (bench_now_ns() >= end)
+		if (floor_now_ns() >= end)
 			return -ETIMEDOUT;
 		poll(&p, 1, 100);
 	}
@@ -49,12 +49,11 @@ static int hear(int fd, enum local_type type, struct local_message *m, int limit
 
 /* ---- ours ---- */
 
-/* A daemon says DONE to a WITHDRAW in any case. 0 or -errno. */
-static int greet(void)
+int relay_greet(const char *name)
 {
 	static const struct name_end none;
 	struct local_message m;
-	int fd = caller_open(RELAY_SOCKET), r;
+	int fd = caller_open(name), r;
 
 	if (fd < 0)
 		return fd;
@@ -104,7 +103,7 @@ void check_relay_daemon(struct finding *f)
 
 	if (!way_for(f))
 		return;
-	r = greet();
+	r = relay_greet(RELAY_SOCKET);
 	has_daemon = r == 0;
 	if (r < 0) {
 		tell_own(f, r);
@@ -132,11 +131,11 @@ static int probe_once(int fd, const struct name_end *local, const struct name_en
 	int r;
 
 	for (int i = 0; i < TURNS; i++) {
-		start = bench_now_ns();
+		start = floor_now_ns();
 		r = caller_say(fd, LOCAL_PROBE, ++id, local, peer, LOCAL_OK, NULL, 0);
 		if (r == 0)
 			r = hear(fd, LOCAL_PROBED, m, PROBE_LIMIT_MS);
-		*took_us = (double)(bench_now_ns() - start) / 1e3;
+		*took_us = (double)(floor_now_ns() - start) / 1e3;
 		if (r < 0 || m->status != LOCAL_RATE)
 			break;
 		nap_ms(m->wait_ms < TURN_MS_MAX ? m->wait_ms : TURN_MS_MAX);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tool/doctor/doctor.h"
+#include "tool/first_line.h"
 
 #define CPUIDLE	 "/sys/devices/system/cpu/cpuidle/"
 #define HALTPOLL "/sys/module/haltpoll/parameters/guest_halt_poll_ns"

@@ -15,6 +15,7 @@
 #include "base/reason.h"
 #include "tool/doctor/doctor.h"
 #include "tool/library.h"
+#include "tool/self.h"
 
 /* On a machine that is busy beyond measure a program may take seconds to start. */
 enum { TRIAL_LIMIT_S = 10, CANNOT_START = 127, REPORT_BYTES = 8192 };
@@ -234,17 +235,16 @@ static void tell_stayed(struct finding *f, const struct trial *t)
 
 void check_direct_path(struct finding *f)
 {
-	static char self[PATH_MAX];
-	static char *const argv[] = {self, (char *)"doctor", (char *)"--ends", NULL};
+	static char *argv[] = {NULL, (char *)"doctor", (char *)"--ends", NULL};
 	static struct trial t = {.argv = argv};
 	char library[PATH_MAX];
 	uint64_t direct, tcp;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	int r;
 
 	if (!library_for(f, library) || !loopback_for(f))
 		return;
-	r = n < 0 ? -errno : try_run(&t, library);
+	argv[0] = (char *)self_program();
+	r = try_run(&t, library);
 	if (r < 0) {
 		found_refused(f, "starting two processes", -r);
 		return;

@@ -51,6 +51,9 @@ const char *device_fault(const struct name_end *local, char *text, size_t size,
 
 /* ---- relay.c ---- */
 
+/* Whether a daemon answers by that socket: it says DONE to a WITHDRAW in any case. 0 or -errno. */
+int relay_greet(const char *name);
+
 /* What the daemon of this host says of the daemon of another one. */
 struct probed {
 	int error; /* -errno: our daemon could not be asked; nothing below counts */

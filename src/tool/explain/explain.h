@@ -83,7 +83,7 @@ const char *interpreter_lacks_hint(const char *missing);
 
 /* ---- limits.c: what this place will do to a program that is started in it ---- */
 
-void explain_library(struct answer *a);
+void explain_library(bool musl, struct answer *a);
 void explain_settings(const char *path, const char *name, struct answer *a);
 void explain_limits(struct answer *a);
 struct view;

@@ -168,18 +168,11 @@ static char *find(const struct search *s, const char *name, const struct elf_vie
 /* Parts of the C library: what they do inside is the C library's own. */
 static bool is_libc(const char *name)
 {
-	static const char *const names[] = {"libc.so",
-					    "ld-linux-",
-					    "libm.so",
-					    "libpthread.so",
-					    "libdl.so",
-					    "librt.so",
-					    "libanl.so",
-					    "libutil.so",
-					    "libresolv.so",
-					    "libmvec.so",
-					    "libviaduct-preload.so",
-					    "libviaduct-rpc.so"};
+	static const char *const names[] = {
+		"libc.so",	 "ld-linux-",	       "libm.so",
+		"libpthread.so", "libdl.so",	       "librt.so",
+		"libanl.so",	 "libutil.so",	       "libresolv.so",
+		"libmvec.so",	 "libviaduct-preload", "libviaduct-rpc.so"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strncmp(name, names[i], strlen(names[i])))

@@ -16,16 +16,16 @@ enum { DESCRIPTORS_FEW = 1024, DESCRIPTORS_NONE = 24, DESCRIPTORS_MAX = 1 << 20 
 
 #define MIB (1u << 20)
 
-void explain_library(struct answer *a)
+void explain_library(bool musl, struct answer *a)
 {
 	char path[PATH_MAX], *own = NULL;
 	const char *preload = getenv("LD_PRELOAD");
 	char *list, *rest, *word;
 
-	if (library_find(path, sizeof(path)) != 0) {
+	if ((musl ? library_find_musl : library_find)(path, sizeof(path)) != 0) {
 		say(a, POINT_NO, "library",
-		    "libviaduct-preload.so is neither beside this command nor in %s.",
-		    VD_LIBDIR);
+		    "%s is neither beside this command nor in %s.",
+		    musl ? LIBRARY_MUSL : LIBRARY_GLIBC, VD_LIBDIR);
 		say_remedy(a, "Build or install it.");
 		return;
 	}
@@ -39,7 +39,7 @@ void explain_library(struct answer *a)
 	}
 	rest = list = text_of("%s", preload ? preload : "");
 	while ((word = strsep(&rest, " :")))
-		if (strstr(word, "libviaduct-preload.so"))
+		if (library_is_named(word))
 			own = word;
 	explain_preloads(preload ? preload : "", a);
 	say(a, POINT_YES, "library",

@@ -117,14 +117,13 @@ static void say_behind(const char *name, const char *calls, struct answer *a)
 void explain_preloads(const char *preload, struct answer *a)
 {
 	char *list = text_of("%s", preload), *rest = list, *word, *others = NULL;
-	bool behind = !strstr(preload, "libviaduct-preload.so");
+	bool behind = !library_is_named(preload);
 
 	while ((word = strsep(&rest, " :"))) {
-		bool own = strstr(word, "libviaduct-preload.so") ||
-			   strstr(word, LIBRARY_RPC);
+		bool own = library_is_named(word) || strstr(word, LIBRARY_RPC);
 		char *calls = *word && !own ? calls_of(word) : NULL;
 
-		behind |= strstr(word, "libviaduct-preload.so") != NULL;
+		behind |= library_is_named(word);
 		if (!*word || own)
 			continue;
 		if (calls && behind)

@@ -2,49 +2,100 @@
 /* What /proc says of one process, and whether it is under Viaduct. */
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/program.h"
 #include "base/reason.h"
 #include "conn/table.h"
 #include "tool/doctor/doctor.h"
 #include "tool/explain/explain.h"
 #include "tool/explain/proc.h"
+#include "tool/first_line.h"
 #include "tool/library.h"
 
-enum { FILE_MAX = 1 << 20, COMMAND_MAX = 200, ARGS_MAX = 256 };
+enum {
+	FILE_MAX = 1 << 24,
+	FILE_LEAST = 4096,
+	COMMAND_MAX = 200,
+	ARGS_MAX = 256,
+	READ_MS = 2000
+};
 
-static const char library_name[] = "libviaduct-preload.so";
-
-static FILE *open_of(pid_t pid, const char *name)
+static _Noreturn void copy(const char *path, int to)
 {
-	char path[64];
+	int from = open(path, O_RDONLY | O_CLOEXEC);
+	char text[FILE_LEAST];
+	ssize_t n = -1;
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	return fopen(path, "re");
+	while (from >= 0 && (n = read(from, text, sizeof(text))) > 0)
+		if (write(to, text, (size_t)n) != n)
+			_exit(1);
+	_exit(n < 0);
 }
 
-/* The beginning of such a file, and a zero; NULL when it may not be read. */
+/* All that comes within the time, and a zero. False: the end did not come. */
+static bool take_all(int from, char **text, size_t *size)
+{
+	struct pollfd p = {.fd = from, .events = POLLIN};
+	uint64_t end = clock_now_ns() + READ_MS * 1000000ull, now;
+	size_t room = FILE_LEAST;
+	ssize_t n = 1;
+
+	*text = need(malloc(room + 1));
+	*size = 0;
+	while (n > 0 && *size < FILE_MAX && (now = clock_now_ns()) < end) {
+		if (poll(&p, 1, (int)((end - now) / 1000000) + 1) <= 0)
+			continue;
+		n = read(from, *text + *size, room - *size);
+		*size += n > 0 ? (size_t)n : 0;
+		if (*size == room)
+			*text = need(realloc(*text, (room *= 2) + 1));
+	}
+	(*text)[*size] = 0;
+	return n == 0 || *size >= FILE_MAX;
+}
+
+/*
+ * Such a file, from the heap, with a zero behind it; NULL when it may not be read. A child opens and reads it: a process
+ * can hold the lock of its memory, and with it whoever asks for what lies there.
+ */
 static char *read_of(pid_t pid, const char *name, size_t *size)
 {
-	FILE *f = open_of(pid, name);
-	char *text;
+	bool is_whole = false;
+	char path[64], *text = NULL;
+	int line[2], status = 0;
+	pid_t child;
 
-	if (!f)
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	signal(SIGCHLD, SIG_DFL); /* where it is ignored, a child's status is lost */
+	if (pipe2(line, O_CLOEXEC) < 0)
 		return NULL;
-	text = need(malloc(FILE_MAX + 1));
-	*size = fread(text, 1, FILE_MAX, f);
-	text[*size] = 0;
-	if (*size == 0 && ferror(f)) {
+	child = fork();
+	if (child == 0)
+		copy(path, line[1]);
+	close(line[1]);
+	if (child > 0) {
+		is_whole = take_all(line[0], &text, size);
+		if (!is_whole)
+			kill(child, SIGKILL); /* nor is it waited for */
+	}
+	close(line[0]);
+	if (is_whole && waitpid(child, &status, 0) == child && *size == 0 && status != 0)
+		is_whole = false;
+	if (!is_whole) {
 		free(text);
 		text = NULL;
 	}
-	fclose(f);
 	return text;
 }
 
@@ -115,7 +166,7 @@ static void read_environment(struct proc *p)
 
 		if (!strncmp(v, "LD_PRELOAD=", 11) && !p->preload) {
 			p->preload = text_of("%s", v + 11);
-			p->preloaded = strstr(v, library_name) != NULL;
+			p->preloaded = library_is_named(v);
 		} else if (!strcmp(v, "VIADUCT=off")) {
 			p->off = true;
 		} else if (!strcmp(v, "VIADUCT_IO_URING=leave")) {
@@ -134,25 +185,23 @@ static bool is_mapped(const char *slash, const char *name)
 
 static void read_maps(struct proc *p)
 {
-	FILE *f = open_of(p->pid, "maps");
-	char *line = NULL;
-	size_t room = 0;
+	size_t size = 0;
+	char *text = read_of(p->pid, "maps", &size), *rest = text, *line;
 
-	while (f && getline(&line, &room, f) > 0) {
+	while (text && (line = strsep(&rest, "\n")) && *line) {
 		const char *slash = strrchr(line, '/');
 
 		p->maps_known = true;
 		p->has_table |= strstr(line, "/memfd:" TABLE_NAME) != NULL;
-		p->has_library |= is_mapped(slash, library_name);
+		p->has_library |=
+			is_mapped(slash, LIBRARY_GLIBC) || is_mapped(slash, LIBRARY_MUSL);
 		p->has_rpc |= is_mapped(slash, LIBRARY_RPC);
 		p->has_libtirpc |= is_mapped(slash, LIBRARY_LIBTIRPC);
 	}
 	/* Readable and empty: a kernel thread, or a process that has ended. */
-	if (f && !p->maps_known && !ferror(f))
+	if (text && !p->maps_known)
 		p->kernel = true;
-	free(line);
-	if (f)
-		fclose(f);
+	free(text);
 }
 
 static void read_secure(struct proc *p)
@@ -229,14 +278,30 @@ void outside_finish(struct outside *out)
 	free(out->remedy);
 }
 
+static bool is_of_musl(const struct proc *p)
+{
+	struct program *program = need(calloc(1, sizeof(*program)));
+	char path[64];
+	bool musl;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)p->pid);
+	program_inspect(path, false, program);
+	musl = program->kind == PROGRAM_MUSL;
+	free(program);
+	return musl;
+}
+
 static char *how_to_start(const struct proc *p)
 {
 	char library[PATH_MAX];
+	bool musl;
 
 	if (!p->unit)
 		return text_of("Start it with: viaduct run -- %s", p->command);
-	if (library_find(library, sizeof(library)) != 0)
-		snprintf(library, sizeof(library), "%s/%s", VD_LIBDIR, library_name);
+	musl = is_of_musl(p);
+	if ((musl ? library_find_musl : library_find)(library, sizeof(library)) != 0)
+		snprintf(library, sizeof(library), "%s/%s", VD_LIBDIR,
+			 musl ? LIBRARY_MUSL : LIBRARY_GLIBC);
 	return text_of(
 		"It is the service %s: put `[Service]` and "
 		"`Environment=LD_PRELOAD=%s` into a drop-in (`systemctl edit %s`), "
@@ -345,7 +410,7 @@ bool proc_is_under(const struct proc *p, bool has_table, struct outside *out)
 	} else if (p->env_known && p->preloaded) {
 		out->name = "preload";
 		out->why = text_of(
-			"LD_PRELOAD names libviaduct-preload.so there, but the loader "
+			"LD_PRELOAD names Viaduct's library there, but the loader "
 			"has not found the file, or the program has dropped "
 			"it.");
 		out->remedy = text_of("See to it that the file is there, in the "

@@ -58,22 +58,54 @@ static void say_privileged(const struct program *p, struct answer *a)
 			   "Start it as that user or group, so that it gains nothing.");
 }
 
-/* True when a library can be preloaded into it. */
-/* In Go, and linked dynamically. */
-static bool explain_go(const struct program *p, struct answer *a)
+/* In Go: true when its system calls can be made to come to us, and are to. */
+static bool go_fits(const struct program *p, struct go_text *text, struct answer *a)
 {
 	static struct view v;
-	struct go_text text;
-	bool fits = go_text_find(p->path, &text) == 0;
+	bool fits = go_text_find(p->path, text) == 0;
 
 	view_here(&v, p->path, NULL);
-	if (fits && v.config.go_followed) {
-		say(a, POINT_YES, "go",
-		    "%s is a program in Go, linked dynamically and with cgo: its system "
-		    "calls are made to come to libviaduct-preload.so.",
-		    p->path);
+	if (!fits || !v.config.go_followed)
+		return false;
+	say(a, POINT_YES, "go",
+	    "%s is a program in Go, linked %s: its system calls are made to come to "
+	    "libviaduct-preload.so.",
+	    p->path, text->is_static ? "statically" : "dynamically and with cgo");
+	return true;
+}
+
+static bool explain_static(const struct program *p, bool go, struct answer *a)
+{
+	struct go_text text;
+
+	if (go_fits(p, &text, a))
 		return true;
+	if (!text.lacks) {
+		say(a, POINT_NO, "static",
+		    "%s is statically linked, a program in Go: its connections are not "
+		    "followed.",
+		    p->path);
+		say_remedy(a, "`--go follow` carries them; see viaduct-run(1).");
+		return false;
 	}
+	say(a, POINT_NO, "static",
+	    "%s is statically linked%s: no library can be preloaded into it.", p->path,
+	    go ? ", a program in Go" : "");
+	say_remedy(a, go ? "Nothing to do: its system calls go past the C library, and "
+			   "are not those that are known."
+			 : "Use a build of it that is linked dynamically.");
+	return false;
+}
+
+/* Linked dynamically. */
+static bool explain_go(const struct program *p, struct answer *a)
+{
+	struct go_text text;
+	bool fits;
+
+	if (go_fits(p, &text, a))
+		return true;
+	fits = !text.lacks;
 	say(a, POINT_NO, reason_name(VD_REASON_RAW),
 	    "%s is a program in Go: it makes its system calls past the C library, so "
 	    "that its connections %s%s%s.",
@@ -84,19 +116,30 @@ static bool explain_go(const struct program *p, struct answer *a)
 	return false;
 }
 
+/* The loader of musl takes a library of its own. */
+static bool explain_musl(const struct program *p, struct answer *a)
+{
+	char library[PATH_MAX];
+
+	if (library_find_musl(library, sizeof(library)) == 0)
+		return true;
+	say(a, POINT_NO, "libc",
+	    "%s uses musl and not the GNU C library (%s), and " LIBRARY_MUSL
+	    " is neither beside this command nor in %s.",
+	    p->path, p->detail, VD_LIBDIR);
+	say_remedy(a, "Build or install that, or use a build of the program for the GNU "
+		      "C library.");
+	return false;
+}
+
+/* True when a library can be preloaded into it. */
 bool explain_kind(const struct program *p, bool go, struct answer *a)
 {
 	switch (p->kind) {
 	case PROGRAM_OK:
 		return true;
 	case PROGRAM_STATIC:
-		say(a, POINT_NO, "static",
-		    "%s is statically linked%s: no library can be preloaded into it.",
-		    p->path, go ? ", a program in Go" : "");
-		say_remedy(a, go ? "Nothing to do: programs in Go make their system "
-				   "calls past the C library, however they are linked."
-				 : "Use a build of it that is linked dynamically.");
-		break;
+		return explain_static(p, go, a);
 	case PROGRAM_PRIVILEGED:
 		say_privileged(p, a);
 		break;
@@ -109,11 +152,13 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 		break;
 	case PROGRAM_OTHER_LIBC:
 		say(a, POINT_NO, "libc",
-		    "%s does not use the GNU C library (%s), which libviaduct-preload.so "
-		    "needs.",
+		    "%s uses another C library than the GNU one, or musl with Go (%s): "
+		    "there is no library of Viaduct's for it.",
 		    p->path, p->detail);
 		say_remedy(a, "Use a build of it for the GNU C library.");
 		break;
+	case PROGRAM_MUSL:
+		return explain_musl(p, a);
 	case PROGRAM_GO:
 		return explain_go(p, a);
 	case PROGRAM_UNREADABLE:
@@ -152,15 +197,16 @@ static void say_rpc(struct answer *a)
 
 static void explain_elf(const struct program *p, bool libs, struct answer *a)
 {
+	bool musl = p->kind == PROGRAM_MUSL;
 	struct elf_view e = {0};
 	int r = elf_view_open(p->path, &e);
 
-	if (!explain_kind(p, r == 0 && e.is_go, a) || p->kind != PROGRAM_OK)
+	if (!explain_kind(p, r == 0 && e.is_go, a) || (p->kind != PROGRAM_OK && !musl))
 		;
 	else if (r == 0) {
 		say(a, POINT_YES, "program",
-		    "%s is linked dynamically, for the GNU C library on x86-64.",
-		    p->path);
+		    "%s is linked dynamically, for %s on x86-64.", p->path,
+		    musl ? "musl" : "the GNU C library");
 		if (changes_user(p->path)) {
 			say(a, POINT_NOTE, "privileged",
 			    "It clears the environment of the program that it starts, "
@@ -171,9 +217,12 @@ static void explain_elf(const struct program *p, bool libs, struct answer *a)
 				   base_name(p->path));
 		}
 		explain_imports(p->path, &e, false, a);
-		if (explain_needs(p->path, LIBRARY_LIBTIRPC))
+		if (!musl && explain_needs(p->path, LIBRARY_LIBTIRPC))
 			say_rpc(a);
-		if (libs)
+		if (libs && musl)
+			say(a, POINT_NOTE, "libs",
+			    "The libraries of a program of musl are not looked into.");
+		else if (libs)
 			explain_libs(p->path, &e, a);
 	} else {
 		say(a, POINT_NOTE, "unreadable",
@@ -277,7 +326,8 @@ static void explain_file(const char *path, bool libs, int level, struct answer *
 	char missing[PATH_MAX];
 
 	program_inspect(path, true, p);
-	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_UNREADABLE) &&
+	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_MUSL ||
+	     p->kind == PROGRAM_UNREADABLE) &&
 	    interpreter_lacks(p, missing, sizeof(missing))) {
 		say(a, POINT_NO, "interpreter",
 		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
@@ -328,6 +378,7 @@ char *command_line(char *const *argv)
 
 int explain_program(char **argv, bool libs, struct answer *a)
 {
+	static struct program program;
 	static char path[PATH_MAX];
 	int rc = program_find(argv[0], path, sizeof(path));
 	char *line;
@@ -344,7 +395,8 @@ int explain_program(char **argv, bool libs, struct answer *a)
 		return EXIT_USAGE;
 	}
 	explain_file(path, libs, 0, a);
-	explain_library(a);
+	program_inspect(path, true, &program);
+	explain_library(program.kind == PROGRAM_MUSL, a);
 	explain_settings(path, argv[0], a);
 	explain_limits(a);
 	line = command_line(argv);

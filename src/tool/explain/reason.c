@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/reason.h"
 #include "conn/slot.h"
@@ -168,7 +169,8 @@ static void explain_remote(const struct case_of *c)
 	} else {
 		set(c->text, text_of("The other end, %s, is not on this host, or in "
 				     "another network namespace that cannot be looked "
-				     "into.",
+				     "into, or the packet filter leads the connection to "
+				     "another address.",
 				     addr));
 		*strrchr(addr, ':') = '\0'; /* the port */
 		set(c->remedy,
@@ -203,6 +205,37 @@ static void explain_plain(const struct case_of *c)
 	set(c->remedy, text_of("Start both ends with the same `viaduct run`, the one "
 			       "that listens first."));
 	free(name);
+}
+
+static void explain_nat(const struct case_of *c)
+{
+	char path[64];
+	bool has_socket;
+
+	if (!c->link->owner)
+		return;
+	/* As that process sees it: its container may have no such folder. */
+	snprintf(path, sizeof(path), "/proc/%d/root/run/viaduct/near/near.sock",
+		 (int)c->link->owner->pid);
+	has_socket = access(path, F_OK) == 0;
+	set(c->text,
+	    text_of("The kernel rewrites this connection's addresses (a sidecar, a "
+		    "published "
+		    "port), and nobody has told %s (pid %d) where the other end is%s.",
+		    c->link->owner->name, (int)c->link->owner->pid,
+		    has_socket
+			    ? ""
+			    : ": it finds no viaductd at /run/viaduct/near/near.sock"));
+	set(c->remedy,
+	    has_socket
+		    ? text_of("See in this end's network namespace whether viaductd "
+			      "tells it: "
+			      "`nsenter -t %d -n viaduct doctor`, check `rewritten`.",
+			      (int)c->link->owner->pid)
+		    : text_of("Let a viaductd of root's tell both ends: near-socket in "
+			      "viaductd(8), with its folder mounted into their "
+			      "containers. Or "
+			      "dial the server's own address."));
 }
 
 static void explain_rule(const struct case_of *c)
@@ -390,6 +423,7 @@ void reason_explain(struct world *w, const struct link *l, uint32_t reason, char
 		[VD_REASON_PLAIN_PEER] = explain_plain,
 		[VD_REASON_REMOTE_PEER] = explain_remote,
 		[VD_REASON_RULE] = explain_rule,
+		[VD_REASON_NAT] = explain_nat,
 		[VD_REASON_UID] = explain_uid,
 		[VD_REASON_NAMESPACE] = explain_namespace,
 		[VD_REASON_FD_LIMIT] = explain_descriptors,

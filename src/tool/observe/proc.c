@@ -185,12 +185,18 @@ static void find_mapping(int dir, struct observe_process *p)
 		close(fd);
 }
 
-/* Kernel threads have no arguments; nobody misses them. */
+/* Nobody misses kernel threads. By the kernel's own word: a process can hold up whoever reads its arguments. */
 static bool is_program(int dir)
 {
-	char text[2];
+	const unsigned kernel_thread = 0x00200000;
+	char text[512], *at;
+	unsigned flags;
 
-	return read_file(dir, "cmdline", text, sizeof(text)) && text[0];
+	if (!read_file(dir, "stat", text, sizeof(text)))
+		return false;
+	at = strrchr(text, ')'); /* behind its name */
+	return at && sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+	       !(flags & kernel_thread);
 }
 
 /* What one thread has found. */

@@ -3,32 +3,26 @@
  * this executable's build or is installed. It reads the command line, too. */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tool/cli.h"
+#include "tool/self.h"
 
 int cmd_papers(int argc, char **argv)
 {
-	static char program[PATH_MAX + 16];
-	char self[PATH_MAX], **args = calloc((size_t)argc + 4, sizeof(*args));
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char program[PATH_MAX], **args = calloc((size_t)argc + 4, sizeof(*args));
 
-	if (!args || n <= 0) {
+	if (!args) {
 		warn_line("viaduct papers: %s", strerror(errno));
 		return 1;
 	}
-	self[n] = 0;
-	snprintf(program, sizeof(program), "%.*s/bench/papers",
-		 (int)(strrchr(self, '/') - self), self);
-	if (access(program, R_OK) != 0)
-		snprintf(program, sizeof(program), "%s/papers", VD_DATADIR);
+	self_find("bench/papers", VD_DATADIR "/papers", program, sizeof(program));
 	args[0] = (char *)"python3";
 	args[1] = (char *)"-B";
 	args[2] = program;
-	args[3] = self;
+	args[3] = (char *)self_program();
 	memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof(*args));
 	execvp(args[0], args);
 	warn_line(

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tool/cli.h"
+#include "tool/self.h"
 
 extern char **environ;
 
@@ -35,22 +36,6 @@ static int help(void)
 	return 0;
 }
 
-/* Beside this executable, else where it is installed. */
-static void find_program(char path[PATH_MAX])
-{
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n > 0) {
-		self[n] = 0;
-		*strrchr(self, '/') = 0;
-		if (snprintf(path, PATH_MAX, "%s/bench/report", self) < PATH_MAX &&
-		    access(path, R_OK) == 0)
-			return;
-	}
-	snprintf(path, PATH_MAX, "%s/report", VD_DATADIR);
-}
-
 /* Without results it only looks whether all is there. 0, or -1 after a message. */
 static int run_python(const char *results, const char *folder, const char *png)
 {
@@ -60,7 +45,7 @@ static int run_python(const char *results, const char *folder, const char *png)
 	pid_t pid;
 	int status, err;
 
-	find_program(program);
+	self_find("bench/report", VD_DATADIR "/report", program, sizeof(program));
 	fflush(stdout);
 	err = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
 	if (err) {

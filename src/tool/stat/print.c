@@ -121,24 +121,18 @@ static size_t list_shown(const struct stat_view *v, const struct stat_options *o
 	return n;
 }
 
-static enum stat_style style_of_row(const void *item)
+static const char *colour_of_row(const void *item)
 {
 	switch (((const struct stat_row *)item)->path) {
 	case OBSERVE_RING:
-		return STAT_ON_RING;
+		return "\033[32m"; /* green */
 	case OBSERVE_RDMA:
-		return STAT_ON_RDMA;
+		return "\033[36m"; /* cyan */
 	case OBSERVE_SWITCHING:
-		return STAT_BETWEEN;
+		return "\033[35m"; /* magenta */
 	default:
-		return STAT_ON_TCP;
+		return "\033[33m"; /* yellow */
 	}
-}
-
-static enum stat_style style_plain(const void *item)
-{
-	(void)item;
-	return STAT_PLAIN;
 }
 
 static int print_items(FILE *out, struct stat_shape *shape, const struct stat_options *o,
@@ -163,17 +157,14 @@ static int print_items(FILE *out, struct stat_shape *shape, const struct stat_op
 int stat_print(FILE *out, struct stat_view *v, const struct stat_options *o,
 	       const struct stat_page *page)
 {
-	bool styled = page->lines > 0 || page->colours;
 	struct stat_shape shape = {
 		.width = page->width,
 		.wide = o->wide,
 		.rates = v->has_rates,
-		.cut = page->lines > 0,
 		.lines = page->lines > 0 ? page->lines : SIZE_MAX,
-		.style = !styled		  ? NULL
-			 : o->processes || o->rpc ? style_plain
-						  : style_of_row,
-		.colours = page->colours,
+		.has_bold = page->has_bold,
+		.colour = page->has_colours && !o->processes && !o->rpc ? colour_of_row
+									: NULL,
 	};
 	size_t all = o->rpc	    ? v->call_count
 		     : o->processes ? v->process_count

@@ -273,10 +273,11 @@ static int check_together(const struct stat_options *o)
 static int show_once(const struct stat_options *o)
 {
 	int width = terminal_width(stdout), r;
+	bool colours = terminal_has_colours(stdout);
 	struct stat_page page = {o->wide ? 0
 				 : width ? width
 					 : PLAIN_WIDTH,
-				 0, terminal_has_colours(stdout)};
+				 0, colours, colours};
 	struct stat_view v;
 	char message[256];
 

@@ -106,16 +106,9 @@ static inline uint64_t stat_messages(const struct observe_conn *c)
 #define STAT_CELL	 256
 #define STAT_COLUMNS_MAX 64
 
-/* On a screen a line may begin with this byte, and one of these. */
-#define STAT_STYLE '\001'
-enum stat_style {
-	STAT_PLAIN = '0',
-	STAT_HEAD = 'h',
-	STAT_ON_RING = 'r',
-	STAT_ON_RDMA = 'd',
-	STAT_ON_TCP = 't',
-	STAT_BETWEEN = 's',
-};
+/* What makes a terminal show it, and what ends that. */
+#define STAT_BOLD  "\033[1m"
+#define STAT_PLAIN "\033[0m"
 
 struct stat_column {
 	const char *title;
@@ -137,19 +130,15 @@ struct stat_shape {
 	int width; /* 0: no limit */
 	bool wide, rates;
 	bool picked; /* by their names: rates are shown even where none are known */
-	bool cut;    /* lines that do not fit are cut off */
 	size_t lines; /* rows that are printed at most; the last says how many there are more */
-	/* For a screen: how a row looks. NULL: no line begins with STAT_STYLE and a style. */
-	enum stat_style (*style)(const void *item);
-	bool colours; /* styles are given as a terminal's colours */
+	bool has_bold; /* the head is bold */
+	/* What makes a terminal show a row in its colour. NULL: they have none. */
+	const char *(*colour)(const void *item);
 };
 
 /* items: pointers. 0 or -ENOMEM. */
 int stat_table(FILE *out, const struct stat_shape *shape, const void *const *items,
 	       size_t count);
-/* What makes a terminal show a style; PLAIN ends it. */
-const char *stat_codes(enum stat_style style, bool has_colours);
-#define STAT_CODES_END "\033[0m"
 /* "1.2M": in binary or decimal steps. At most 8 bytes. Returns out. */
 char *stat_size(uint64_t n, char *out);
 char *stat_number(uint64_t n, char *out);
@@ -160,8 +149,8 @@ char *stat_name(const char *name, char *out, size_t size);
 
 struct stat_page {
 	int width;    /* 0: no limit */
-	size_t lines; /* 0: no limit; else for a screen, with styles */
-	bool colours; /* without a screen */
+	size_t lines; /* 0: no limit */
+	bool has_bold, has_colours;
 };
 
 /* columns.c: those of the table that was asked for. */

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints a table: columns as wide as their texts, and the least important left out. */
+/* Prints a table by libsmartcols, which knows no rank: the least important columns are left out here. */
 #include <errno.h>
-#include <stdlib.h>
+#include <libsmartcols/libsmartcols.h>
 #include <string.h>
 
 #include "tool/stat/stat.h"
 
-#define GAP 2
-
-/* The cells' texts, one behind the other, and the beginning of each. */
-struct texts {
-	char *data;
-	size_t used, room;
-	size_t *at;
-};
+#define GAP "  "
 
 static char *shorten(uint64_t n, unsigned step, const char *units, char *out)
 {
@@ -66,149 +59,106 @@ static int rank_of(const struct stat_column *c)
 	return c->rank >= STAT_RATE ? c->rank - STAT_RATE : c->rank;
 }
 
-static int fill(struct texts *t, const struct stat_shape *s, const void *const *items,
-		size_t count, const bool *used, size_t *widths)
+/* The most important first, and of the others what still fits. */
+static void choose(const struct stat_shape *s, struct libscols_column *const *columns,
+		   const size_t *widths)
 {
-	for (size_t i = 0; i < count; i++) {
+	size_t sum = 0;
+
+	for (int rank = 0; rank < STAT_RATE; rank++) {
 		for (size_t c = 0; c < s->column_count; c++) {
-			size_t len;
-
-			if (!used[c])
+			if (!columns[c] || rank_of(&s->columns[c]) != rank)
 				continue;
-			if (t->room - t->used < STAT_CELL) {
-				size_t room = t->room * 2 + 16 * STAT_CELL;
-				char *data = realloc(t->data, room);
-
-				if (!data)
-					return -ENOMEM;
-				t->data = data;
-				t->room = room;
-			}
-			t->at[i * s->column_count + c] = t->used;
-			if (s->columns[c].rank >= STAT_RATE && !s->rates)
-				strcpy(t->data + t->used, "-");
+			if (rank == 0 || sum + widths[c] <= (size_t)s->width)
+				sum += widths[c] + strlen(GAP);
 			else
-				s->columns[c].print(items[i], t->data + t->used);
-			len = strlen(t->data + t->used);
-			t->used += len + 1;
-			if (len > widths[c])
-				widths[c] = len;
+				scols_column_set_flags(columns[c], SCOLS_FL_HIDDEN);
 		}
+	}
+}
+
+static const char *text_of(const struct stat_shape *s, const struct stat_column *c,
+			   const void *item, char *out)
+{
+	if (c->rank >= STAT_RATE && !s->rates)
+		return "-";
+	c->print(item, out);
+	return out;
+}
+
+static int add_columns(struct libscols_table *t, const struct stat_shape *s,
+		       struct libscols_column **columns, size_t *widths)
+{
+	for (size_t c = 0; c < s->column_count; c++) {
+		const struct stat_column *column = &s->columns[c];
+
+		if (!is_wanted(s, column))
+			continue;
+		columns[c] = scols_table_new_column(t, column->title, 0,
+						    column->right ? SCOLS_FL_RIGHT : 0);
+		if (!columns[c] ||
+		    (s->has_bold &&
+		     scols_cell_set_color(scols_column_get_header(columns[c]),
+					  STAT_BOLD)))
+			return -ENOMEM;
+		widths[c] = strlen(column->title);
 	}
 	return 0;
 }
 
-static size_t total(const struct stat_shape *s, const bool *used, const size_t *widths)
+static int add_line(struct libscols_table *t, const struct stat_shape *s,
+		    struct libscols_column *const *columns, size_t *widths,
+		    const void *item)
 {
-	size_t sum = 0;
+	struct libscols_line *line = scols_table_new_line(t, NULL);
+	char buf[STAT_CELL];
 
-	for (size_t c = 0; c < s->column_count; c++)
-		sum += used[c] ? widths[c] + GAP : 0;
-	return sum ? sum - GAP : 0;
-}
-
-/* The most important first, and of the others what still fits. */
-static void choose(const struct stat_shape *s, bool *used, const size_t *widths)
-{
-	bool wanted[STAT_COLUMNS_MAX];
-
-	memcpy(wanted, used, s->column_count * sizeof(*used));
-	for (size_t c = 0; c < s->column_count; c++)
-		used[c] = wanted[c] && rank_of(&s->columns[c]) == 0;
-	for (int rank = 1; rank < STAT_RATE; rank++) {
-		for (size_t c = 0; c < s->column_count; c++) {
-			if (!wanted[c] || rank_of(&s->columns[c]) != rank)
-				continue;
-			used[c] = true;
-			if (total(s, used, widths) > (size_t)s->width)
-				used[c] = false;
-		}
-	}
-}
-
-/* Without blanks at the end. */
-static void print_line(FILE *out, const struct stat_shape *s, const bool *used,
-		       const size_t *widths, const char *data, const size_t *at)
-{
-	char line[STAT_COLUMNS_MAX * STAT_CELL];
-	size_t n = 0;
-
+	if (!line || scols_line_set_color(line, s->colour ? s->colour(item) : NULL))
+		return -ENOMEM;
 	for (size_t c = 0; c < s->column_count; c++) {
-		const char *text = at ? data + at[c] : s->columns[c].title;
-		int width = (int)widths[c];
+		const char *text;
 
-		if (!used[c])
+		if (!columns[c])
 			continue;
-		n += (size_t)sprintf(line + n, "%*s", n ? GAP : 0, "");
-		n += (size_t)sprintf(line + n, "%*s",
-				     s->columns[c].right ? width : -width, text);
+		text = text_of(s, &s->columns[c], item, buf);
+		if (scols_line_set_column_data(line, columns[c], text))
+			return -ENOMEM;
+		if (strlen(text) > widths[c])
+			widths[c] = strlen(text);
 	}
-	if (s->cut && n > (size_t)s->width)
-		n = (size_t)s->width;
-	while (n > 0 && line[n - 1] == ' ')
-		n--;
-	fprintf(out, "%.*s%s\n", (int)n, line, s->colours ? STAT_CODES_END : "");
+	return 0;
 }
 
-const char *stat_codes(enum stat_style style, bool has_colours)
+static int fill(struct libscols_table *t, const struct stat_shape *s,
+		const void *const *items, size_t count)
 {
-	if (style == STAT_HEAD)
-		return "\033[1m"; /* bold is no colour */
-	if (!has_colours)
-		return "";
-	return style == STAT_ON_RING   ? "\033[32m"
-	       : style == STAT_ON_RDMA ? "\033[36m"
-	       : style == STAT_ON_TCP  ? "\033[33m"
-	       : style == STAT_BETWEEN ? "\033[35m"
-				       : "";
-}
+	struct libscols_column *columns[STAT_COLUMNS_MAX] = {NULL};
+	size_t widths[STAT_COLUMNS_MAX] = {0};
+	int r = add_columns(t, s, columns, widths);
 
-static void put_style(FILE *out, const struct stat_shape *s, enum stat_style style)
-{
-	if (s->colours)
-		fputs(stat_codes(style, true), out);
-	else if (s->style)
-		fprintf(out, "%c%c", STAT_STYLE, style);
-}
-
-static void print_rows(FILE *out, const struct stat_shape *s, const bool *used,
-		       const size_t *widths, const struct texts *t,
-		       const void *const *items, size_t count)
-{
-	size_t shown = count > s->lines ? s->lines - 1 : count;
-
-	put_style(out, s, STAT_HEAD);
-	print_line(out, s, used, widths, NULL, NULL);
-	for (size_t i = 0; i < shown; i++) {
-		put_style(out, s, s->style ? s->style(items[i]) : STAT_PLAIN);
-		print_line(out, s, used, widths, t->data, t->at + i * s->column_count);
-	}
-	if (shown < count)
-		fprintf(out, "%zu more\n", count - shown);
+	for (size_t i = 0; i < count && r == 0; i++)
+		r = add_line(t, s, columns, widths, items[i]);
+	if (s->width > 0)
+		choose(s, columns, widths);
+	return r;
 }
 
 int stat_table(FILE *out, const struct stat_shape *s, const void *const *items,
 	       size_t count)
 {
-	size_t widths[STAT_COLUMNS_MAX] = {0};
-	bool used[STAT_COLUMNS_MAX] = {false};
-	struct texts t = {0};
+	size_t shown = count > s->lines ? s->lines - 1 : count;
+	struct libscols_table *t = scols_new_table();
 	int r = -ENOMEM;
 
-	t.at = calloc(count * s->column_count + 1, sizeof(*t.at));
-	if (t.at) {
-		for (size_t c = 0; c < s->column_count; c++) {
-			used[c] = is_wanted(s, &s->columns[c]);
-			widths[c] = strlen(s->columns[c].title);
-		}
-		r = fill(&t, s, items, count, used, widths);
-	}
-	if (r == 0) {
-		if (s->width > 0)
-			choose(s, used, widths);
-		print_rows(out, s, used, widths, &t, items, count);
-	}
-	free(t.at);
-	free(t.data);
+	if (t && !scols_table_set_stream(t, out) &&
+	    !scols_table_set_column_separator(t, GAP) &&
+	    !scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER) &&
+	    !scols_table_enable_colors(t, s->has_bold || s->colour))
+		r = fill(t, s, items, shown);
+	if (r == 0)
+		r = scols_print_table(t);
+	scols_unref_table(t);
+	if (r == 0 && shown < count)
+		fprintf(out, "%zu more\n", count - shown);
 	return r;
 }

@@ -134,21 +134,21 @@ static void print_head(FILE *out, const struct stat_view *v, const struct stat_o
 				 : "bytes");
 }
 
-/* One line of the text, cut at the width. Returns what is behind it. */
-static const char *put_line(FILE *out, const struct screen *s, const char *text,
-			    int width)
+/* One line of the text, cut at the width: codes take no room. Returns what is behind it. */
+static const char *put_line(FILE *out, const char *text, int width)
 {
-	const char *codes = "";
-	int n;
+	size_t n = 0, end = strcspn(text, "\n");
+	bool has_codes = memchr(text, '\033', end);
 
-	if (*text == STAT_STYLE) {
-		codes = stat_codes((enum stat_style)text[1], s->has_colours);
-		text += 2;
+	while (n < end && width > 0) {
+		if (text[n] == '\033')
+			n += strcspn(text + n, "m");
+		else
+			width--;
+		n++;
 	}
-	n = (int)strcspn(text, "\n");
-	fprintf(out, "%s%.*s%s" CLEAR_LINE, codes, n < width ? n : width, text,
-		*codes ? STAT_CODES_END : "");
-	return text + n + (text[n] == '\n');
+	fprintf(out, "%.*s%s" CLEAR_LINE, (int)n, text, has_codes ? STAT_PLAIN : "");
+	return text + end + (text[end] == '\n');
 }
 
 /* In the last line of the screen. */
@@ -157,7 +157,7 @@ static void put_keys(FILE *out, int width, int lines)
 	static const char keys[] =
 		" q quit   b most bytes first   m most messages first ";
 
-	fprintf(out, "\033[%d;1H\033[7m%.*s" STAT_CODES_END, lines, width - 1, keys);
+	fprintf(out, "\033[%d;1H\033[7m%.*s" STAT_PLAIN, lines, width - 1, keys);
 }
 
 /* What fits, with the rest of the screen cleared behind it. */
@@ -174,7 +174,7 @@ static bool show_on_screen(const struct screen *s, const char *text, int width, 
 	fputs(HOME, out);
 	for (int i = 0; i < lines - has_keys && *text; i++) {
 		fputs(i ? "\r\n" : "", out);
-		text = put_line(out, s, text, width);
+		text = put_line(out, text, width);
 	}
 	fputs(CLEAR_REST, out);
 	if (has_keys)
@@ -193,15 +193,15 @@ static int print_look(FILE *out, struct stat_view *v, const struct stat_options 
 				 : o->wide ? 0
 				 : width   ? width
 					   : PLAIN_WIDTH,
-				 s->active ? room : 0, false};
+				 s->active ? room : 0, s->active,
+				 s->active && s->has_colours};
 	int r;
 
 	if (o->format == STAT_JSON) {
 		stat_json(out, v, true);
 		return 0;
 	}
-	if (s->active)
-		fprintf(out, "%c%c", STAT_STYLE, STAT_HEAD);
+	fputs(s->active ? STAT_BOLD : "", out);
 	print_head(out, v, o);
 	r = stat_print(out, v, o, &page);
 	if (v->shown)

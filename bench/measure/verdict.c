@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the runs of a user's pair of programs say: figures, reasons, and a verdict. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/pair.h"
+#include "tool/json.h"
+
+/* Below it a gain is not worth another program in the path. */
+static const double worth_while = 1.03;
+
+static uint64_t report_field(const char *line, const char *name)
+{
+	char key[40];
+	const char *at;
+	snprintf(key, sizeof(key), "\"%s\":", name);
+	at = strstr(line, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+/* Each process of a run has left a line. Returns false where no connection is told of. */
+static bool add_file(struct pair_report *sum, const char *path)
+{
+	char line[4096];
+	FILE *f = fopen(path, "re");
+	uint64_t connections = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *reasons = strstr(line, "\"reasons\":");
+		connections += report_field(line, "connections");
+		sum->upgraded += report_field(line, "upgraded");
+		sum->direct_bytes += report_field(line, "tx_direct_bytes") +
+				     report_field(line, "rx_direct_bytes");
+		sum->tcp_bytes += report_field(line, "tx_tcp_bytes") +
+				  report_field(line, "rx_tcp_bytes");
+		for (uint32_t r = 0; reasons && r < VD_REASON_COUNT; r++)
+			sum->reasons[r] += report_field(reasons, reason_name(r));
+	}
+	if (f)
+		fclose(f);
+	sum->connections += connections;
+	sum->found = sum->found || connections;
+	return connections > 0;
+}
+
+/* Both ends tell of the same connections, and a server that a signal ends tells nothing. */
+void pair_report_add(struct pair_report *sum, const char *client, const char *server)
+{
+	if (!add_file(sum, client))
+		add_file(sum, server);
+}
+
+static struct bench_spread ratio_of(const struct pair *p)
+{
+	double v[BENCH_PAIRS_MAX];
+	for (unsigned i = 0; i < p->done; i++)
+		v[i] = p->elapsed_s[PAIR_PLAIN][i] / p->elapsed_s[PAIR_VIADUCT][i];
+	return bench_spread_of(v, p->done);
+}
+
+static struct bench_spread cpu_ratio_of(const struct pair *p)
+{
+	double v[BENCH_PAIRS_MAX];
+	for (unsigned i = 0; i < p->done; i++) {
+		double cpu[PAIR_WAYS];
+		for (int w = 0; w < PAIR_WAYS; w++)
+			cpu[w] = p->client_cpu_s[w][i] + p->server_cpu_s[w][i];
+		v[i] = cpu[PAIR_PLAIN] /
+		       (cpu[PAIR_VIADUCT] > 0 ? cpu[PAIR_VIADUCT] : 1e-6);
+	}
+	return bench_spread_of(v, p->done);
+}
+
+static const char *verdict_of(struct bench_spread ratio)
+{
+	if (ratio.median < worth_while)
+		return "not worth it";
+	return ratio.min > 1 ? "worth it" : "open";
+}
+
+static double direct_share(const struct pair_report *r)
+{
+	uint64_t all = r->direct_bytes + r->tcp_bytes;
+	return all ? 100.0 * (double)r->direct_bytes / (double)all : 0;
+}
+
+static void add(char *buf, size_t size, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void add(char *buf, size_t size, const char *fmt, ...)
+{
+	size_t at = strlen(buf);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf + at, size - at, fmt, ap);
+	va_end(ap);
+}
+
+/* ": too-short", or ": too-short 3, plain-peer 1". */
+static void add_reasons(char *buf, size_t size, const struct pair_report *r)
+{
+	const char *comma = ": ";
+	unsigned kinds = 0;
+
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++)
+		kinds += r->reasons[i] > 0;
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++) {
+		if (!r->reasons[i])
+			continue;
+		add(buf, size, "%s%s", comma, reason_name(i));
+		if (kinds > 1)
+			add(buf, size, " %ju", (uintmax_t)r->reasons[i]);
+		comma = ", ";
+	}
+}
+
+/* What went direct, what did not, and why. */
+static void add_paths(char *buf, size_t size, const struct pair_report *r)
+{
+	uint64_t on_tcp = r->connections - r->upgraded;
+
+	if (!r->found) {
+		add(buf, size,
+		    "; no report tells of a TCP connection: was there one, and did the "
+		    "programs end by themselves?");
+		return;
+	}
+	if (r->upgraded)
+		add(buf, size,
+		    "; %ju of %ju connections went direct, with %.1f %% of the bytes",
+		    (uintmax_t)r->upgraded, (uintmax_t)r->connections, direct_share(r));
+	if (on_tcp)
+		add(buf, size, "; %ju of %ju connections stayed on TCP",
+		    (uintmax_t)on_tcp, (uintmax_t)r->connections);
+	add_reasons(buf, size, r);
+}
+
+/* As iperf3 does, whatever it moves in that time. */
+static bool runs_for_a_time(const struct pair *p, struct bench_spread ratio)
+{
+	struct bench_spread t = bench_spread_of(p->elapsed_s[PAIR_PLAIN], p->done);
+	return direct_share(&p->report) > 50 && t.min > 0.5 && ratio.min > 0.98 &&
+	       ratio.max < 1.02;
+}
+
+/* Of the ratios of the pairs, as far as more than one tells it; in buf. */
+static const char *format_deviation(char buf[32], const struct pair *p)
+{
+	double sum = 0, squares = 0, n = p->done;
+
+	for (unsigned i = 0; i < p->done; i++) {
+		double v = p->elapsed_s[PAIR_PLAIN][i] / p->elapsed_s[PAIR_VIADUCT][i];
+
+		sum += v;
+		squares += v * v;
+	}
+	buf[0] = 0;
+	if (p->done > 1)
+		snprintf(buf, 32, " +- %.2f",
+			 sqrt(fmax(0, (squares - sum * sum / n) / (n - 1))));
+	return buf;
+}
+
+static const char *sentence(char *buf, size_t size, const struct pair *p)
+{
+	struct bench_spread q = ratio_of(p), cpu = cpu_ratio_of(p);
+	const char *verdict = verdict_of(q);
+	char deviation[32];
+
+	buf[0] = 0;
+	add(buf, size, "%s: %.2f%s times TCP, for %.2f times the processor time", verdict,
+	    q.median, format_deviation(deviation, p),
+	    cpu.median > 0 ? 1 / cpu.median : 0);
+	if (!strcmp(verdict, "open"))
+		add(buf, size,
+		    "; the spread, %.2f to %.2f, holds 1: more --pairs, or a longer run, "
+		    "may "
+		    "tell",
+		    q.min, q.max);
+	add_paths(buf, size, &p->report);
+	if (runs_for_a_time(p, q))
+		add(buf, size,
+		    "; a client that runs for a fixed time always takes that time: give "
+		    "it a "
+		    "fixed amount of work");
+	return buf;
+}
+
+static struct bench_spread spread(const double *values, const struct pair *p)
+{
+	return bench_spread_of(values, p->done);
+}
+
+static void print_way(FILE *out, const struct pair *p, enum pair_way way,
+		      const char *name)
+{
+	struct bench_spread t = spread(p->elapsed_s[way], p);
+	char range[48];
+
+	snprintf(range, sizeof(range), "(%.3f..%.3f)", t.min, t.max);
+	fprintf(out, "%-8s %9.3f s %-20s %9.3f s %9.3f s\n", name, t.median, range,
+		spread(p->client_cpu_s[way], p).median,
+		spread(p->server_cpu_s[way], p).median);
+}
+
+void pair_print(FILE *out, const struct pair *p)
+{
+	char buf[1024];
+
+	fprintf(out, "\n%-8s %11s %-20s %11s %11s\n", "median", "elapsed", "",
+		"client cpu", "server cpu");
+	print_way(out, p, PAIR_PLAIN, "plain");
+	print_way(out, p, PAIR_VIADUCT, "viaduct");
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++)
+		if (p->report.reasons[i])
+			fprintf(out, "on TCP   %s, %ju: %s; %s\n", reason_name(i),
+				(uintmax_t)p->report.reasons[i], reason_text(i),
+				reason_remedy(i));
+	fprintf(out, "\n%s.\n", sentence(buf, sizeof(buf), p));
+}
+
+static void json_words(FILE *out, const char *name, char *const *words)
+{
+	fprintf(out, ",\n\"%s\":[", name);
+	for (int i = 0; words[i]; i++) {
+		fprintf(out, i ? "," : "");
+		write_json_string(out, words[i]);
+	}
+	fputc(']', out);
+}
+
+static void json_values(FILE *out, const char *name, const double *values, unsigned n)
+{
+	fprintf(out, ",\"%s_samples\":[", name);
+	for (unsigned i = 0; i < n; i++)
+		fprintf(out, "%s%.6g", i ? "," : "", values[i]);
+	fputc(']', out);
+}
+
+static void json_way(FILE *out, const char *name, const struct pair *p, enum pair_way way)
+{
+	const struct {
+		const char *name;
+		const double *values;
+	} figures[] = {
+		{"elapsed_s", p->elapsed_s[way]},
+		{"client_cpu_s", p->client_cpu_s[way]},
+		{"server_cpu_s", p->server_cpu_s[way]},
+	};
+
+	fprintf(out, ",\n\"%s\":{\"runs\":%u", name, p->done);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		bench_json_spread(out, figures[i].name, spread(figures[i].values, p));
+		json_values(out, figures[i].name, figures[i].values, p->done);
+	}
+	fputc('}', out);
+}
+
+static void json_report(FILE *out, const struct pair_report *r)
+{
+	const char *comma = "";
+
+	fprintf(out,
+		",\n\"connections\":%ju,\"upgraded\":%ju,\"direct_bytes\":%ju,"
+		"\"tcp_bytes\":%ju,\"reasons\":{",
+		(uintmax_t)r->connections, (uintmax_t)r->upgraded,
+		(uintmax_t)r->direct_bytes, (uintmax_t)r->tcp_bytes);
+	for (uint32_t i = 1; i < VD_REASON_COUNT; i++) {
+		if (!r->reasons[i])
+			continue;
+		fprintf(out, "%s\"%s\":%ju", comma, reason_name(i),
+			(uintmax_t)r->reasons[i]);
+		comma = ",";
+	}
+	fputc('}', out);
+}
+
+void pair_json(FILE *out, const struct pair *p)
+{
+	double ratios[BENCH_PAIRS_MAX];
+	char buf[1024];
+
+	for (unsigned i = 0; i < p->done; i++)
+		ratios[i] = p->elapsed_s[PAIR_PLAIN][i] / p->elapsed_s[PAIR_VIADUCT][i];
+	bench_json_head(out, "programs");
+	json_words(out, "server", p->server);
+	json_words(out, "client", p->client);
+	fprintf(out, ",\n\"pairs\":%u", p->done);
+	json_way(out, "plain", p, PAIR_PLAIN);
+	json_way(out, "under_viaduct", p, PAIR_VIADUCT);
+	bench_json_spread(out, "ratio", ratio_of(p));
+	json_values(out, "ratio", ratios, p->done);
+	bench_json_spread(out, "cpu_ratio", cpu_ratio_of(p));
+	json_report(out, &p->report);
+	fprintf(out, ",\n\"verdict\":");
+	write_json_string(out, verdict_of(ratio_of(p)));
+	fprintf(out, ",\"sentence\":");
+	write_json_string(out, sentence(buf, sizeof(buf), p));
+	fprintf(out, "}\n");
+}

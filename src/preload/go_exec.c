@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A statically linked Go program is executed by way of its loader, where it is to be followed.
+ *
+ * That is by name and with the environment alone: who executes by a descriptor, drops LD_PRELOAD, or
+ * executes what gains privileges, gets what it asks for, on TCP.
+ */
+#include "preload/go_exec.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/go_text.h"
+#include "base/kernel.h"
+#include "base/program.h"
+#include "preload/carry.h"
+#include "preload/door.h"
+#include "preload/hook.h"
+#include "settings/config.h"
+
+#define PRELOAD	 "LD_PRELOAD="
+#define VARIABLE DOOR_GO_PROGRAM "="
+#define LOADER	 "viaduct-go"
+
+bool go_exec_stops;
+
+/* What one look needs; mapped for as long as it takes. */
+struct look {
+	struct program program;
+	char path[PATH_MAX];
+	char loader[PATH_MAX];
+};
+
+static bool searches(enum go_exec_name name, const char *path)
+{
+	return (name == GO_EXEC_SEARCH || name == GO_EXEC_SEARCH_OF_CHILD) &&
+	       !strchr(path, '/');
+}
+
+static bool has_us(char *const envp[])
+{
+	for (; envp && *envp; envp++)
+		if (!strncmp(*envp, PRELOAD, sizeof(PRELOAD) - 1) &&
+		    carry_is_listed(*envp + sizeof(PRELOAD) - 1))
+			return true;
+	return false;
+}
+
+/* Of a program that is not loaded where it likes, as few are: all others are asked no further. */
+static bool is_fixed(const char *path)
+{
+	struct stat st;
+	Elf64_Ehdr eh;
+	ssize_t n = -1;
+	int fd;
+
+	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	fd = kernel_open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	n = kernel_read(fd, &eh, sizeof(eh));
+	kernel_close(fd);
+	return n == sizeof(eh) && memcmp(eh.e_ident, ELFMAG, SELFMAG) == 0 &&
+	       eh.e_ident[EI_CLASS] == ELFCLASS64 && eh.e_type == ET_EXEC;
+}
+
+/* Nothing but a file that could be executed, and gains nothing by that. */
+static bool is_plain_static(struct look *k)
+{
+	if (program_executable(k->path) != 0)
+		return false;
+	program_inspect(k->path, false, &k->program);
+	return k->program.kind == PROGRAM_STATIC && strcmp(k->program.path, k->path) == 0;
+}
+
+/* The folder of the library, with the slash at its end, is so long; 0: it is not known. */
+static size_t folder_length(void)
+{
+	const char *own = carry_own_path(), *slash = own ? strrchr(own, '/') : NULL;
+
+	return slash ? (size_t)(slash - own) + 1 : 0;
+}
+
+static bool find_loader(struct look *k)
+{
+	size_t folder = folder_length();
+
+	if (!folder || folder + sizeof(LOADER) > sizeof(k->loader))
+		return false;
+	snprintf(k->loader, sizeof(k->loader), "%.*s%s", (int)folder, carry_own_path(),
+		 LOADER);
+	return program_executable(k->loader) == 0;
+}
+
+static bool loads(struct look *k, const char *path, enum go_exec_name name,
+		  char *const envp[])
+{
+	struct go_text text;
+
+	if (searches(name, path)) {
+		if (program_find(path, k->path, sizeof(k->path)) != 0)
+			return false;
+	} else if (snprintf(k->path, sizeof(k->path), "%s", path) >= PATH_MAX) {
+		return false;
+	}
+	if (name >= GO_EXEC_PATH_OF_CHILD && *k->path != '/')
+		return false;
+	return is_fixed(k->path) && has_us(envp) && is_plain_static(k) &&
+	       go_text_find(k->path, &text) == 0 && text.is_static && find_loader(k);
+}
+
+/* With the two that end the lists, and the variable in front. */
+static size_t room_for(const struct look *k, char *const envp[])
+{
+	size_t n = 0;
+
+	while (envp[n])
+		n++;
+	return (n + 2) * sizeof(char *) + strlen(k->loader) + 1 + sizeof(VARIABLE) +
+	       strlen(k->path);
+}
+
+size_t go_exec_room(const char *path, enum go_exec_name name, char *const envp[])
+{
+	struct look *k;
+	int saved = errno;
+	size_t room = 0;
+
+	if (!hook_active || go_exec_stops || !path || !envp || !carry_own_path() ||
+	    !config_get()->go_followed)
+		return 0;
+	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		 -1, 0);
+	if (k != MAP_FAILED) {
+		if (loads(k, path, name, envp))
+			room = room_for(k, envp);
+		munmap(k, sizeof(*k));
+	}
+	errno = saved;
+	return room;
+}
+
+const char *go_exec_loader(const char *path, enum go_exec_name name, char *const **envp,
+			   void *room, size_t size)
+{
+	char **list = room, **to = list + 1, *loader, *text;
+	size_t folder = folder_length();
+
+	for (char *const *at = *envp; *at; at++)
+		if (strncmp(*at, VARIABLE, sizeof(VARIABLE) - 1) != 0)
+			*to++ = *at;
+	*to++ = NULL;
+	loader = (char *)to;
+	memcpy(loader, carry_own_path(), folder);
+	memcpy(loader + folder, LOADER, sizeof(LOADER));
+	text = *list = loader + folder + sizeof(LOADER);
+	text = stpcpy(text, VARIABLE);
+	size -= (size_t)(text - (char *)room);
+	if (!searches(name, path) || program_find(path, text, size) != 0)
+		snprintf(text, size, "%s", path);
+	*envp = list;
+	return loader;
+}

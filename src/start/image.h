@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The image of a statically linked program in this process. */
+#ifndef VD_START_IMAGE_H
+#define VD_START_IMAGE_H
+
+#include <stdbool.h>
+
+/* False: nothing is mapped. */
+bool image_map(const char *path);
+void image_unmap(void);
+/* Jumps to its first instruction, with these arguments, which are where the kernel has put them, and
+ * what lies behind them. */
+__attribute__((noreturn)) void image_begin(const char *path, int argc, char **argv);
+
+#endif

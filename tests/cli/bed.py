@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of programs under Viaduct begin with: a folder, and an environment that knows no Viaduct."""
+import os
+import pathlib
+import tempfile
+import unittest
+
+
+class Bed(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tmp = pathlib.Path(folder.name)
+        self.tmp.chmod(0o755)  # tests run programs of other users there
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith("VIADUCT") and k != "LD_PRELOAD"}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Edges of connections in epoll instances that are themselves waited for: none is told twice. */
+#include <errno.h>
+#include <poll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+static void poll_show(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT};
+	int rc = poll(&p, 1, 0);
+
+	say("poll: %d %s", rc, poll_names(p.revents));
+}
+
+/* ---- the connection comes to an instance that is in an outer one already ---- */
+
+static const uint32_t wishes[] = {EPOLLIN,
+				  EPOLLOUT,
+				  EPOLLIN | EPOLLOUT,
+				  EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI,
+				  EPOLLRDHUP,
+				  EPOLLPRI,
+				  EPOLLRDNORM,
+				  0};
+#define WISHES (int)(sizeof(wishes) / sizeof(*wishes))
+
+static void joins(uint32_t how, uint32_t outer, bool bytes)
+{
+	for (int i = 0; i < WISHES; i++) {
+		struct pair p = pair_warm_open();
+		int in = ep_open(), out = ep_open();
+
+		ep_add(out, in, EPOLLIN | outer, 2);
+		ep_show(out, 0);
+		if (bytes)
+			send_pattern(p.c, 0, 10);
+		ep_add(in, p.s, wishes[i] | how, 1);
+		for (int k = 0; k < 4; k++) {
+			ep_show(out, 0);
+			poll_show(in);
+			ep_show(in, 0);
+		}
+		ep_show(out, 0);
+		poll_show(in);
+		close(in);
+		close(out);
+		pair_close(p);
+	}
+}
+
+CASE(nested_joins_edge, DIRECT)
+{
+	joins(EPOLLET, 0, false);
+	joins(EPOLLET, EPOLLET, false);
+}
+
+CASE(nested_joins_edge_bytes, DIRECT)
+{
+	joins(EPOLLET, 0, true);
+	joins(EPOLLET, EPOLLET, true);
+}
+
+CASE(nested_joins_oneshot, DIRECT)
+{
+	joins(EPOLLONESHOT, 0, false);
+	joins(EPOLLONESHOT | EPOLLET, EPOLLET, true);
+}
+
+/* ---- who is not let in watches nothing ---- */
+
+CASE(nested_refused, STAYS)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), other = ep_open();
+	struct pollfd entry = {.fd = in, .events = POLLIN};
+	const struct timespec none = {0, -1};
+	fd_set set;
+
+	ep_add(in, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1);
+	say_result("itself", ep_ctl(in, EPOLL_CTL_ADD, in, EPOLLIN, 2));
+	ep_add(in, other, EPOLLIN, 3);
+	say_result("a loop", ep_ctl(other, EPOLL_CTL_ADD, in, EPOLLIN, 4));
+	say_result("exclusive",
+		   ep_ctl(other, EPOLL_CTL_ADD, in, EPOLLIN | EPOLLEXCLUSIVE, 5));
+	say_result("no instance", ep_ctl(p.c, EPOLL_CTL_ADD, in, EPOLLIN, 6));
+	say_result("nothing", ep_ctl(-1, EPOLL_CTL_ADD, in, EPOLLIN, 7));
+	say_result("not there", ep_ctl(other, EPOLL_CTL_MOD, in, EPOLLIN, 8));
+	say_result("not there", ep_ctl(other, EPOLL_CTL_DEL, in, EPOLLIN, 9));
+	say_result("no such call", ep_ctl(other, 99, in, EPOLLIN, 10));
+	say_result("ppoll", ppoll(&entry, 1, &none, NULL));
+	FD_ZERO(&set);
+	FD_SET(in, &set);
+	say_result("pselect", pselect(in + 1, &set, NULL, NULL, &none, NULL));
+	for (uint64_t i = 0; i < 3; i++) {
+		ep_show(in, 0);
+		send_pattern(p.c, 10 * i, 10);
+		ep_show(in, SOON);
+		recv_pattern(p.s, 10 * i, 10);
+		send_pattern(p.s, 10 * i, 10);
+		recv_pattern(p.c, 10 * i, 10);
+	}
+	close(in);
+	close(other);
+	pair_close(p);
+}
+
+CASE(nested_too_deep, STAYS)
+{
+	struct pair p = pair_warm_open();
+	int ep[4], in = ep_open();
+
+	for (int i = 0; i < 4; i++)
+		ep[i] = ep_open();
+	ep_add(in, p.s, EPOLLIN, 1);
+	for (int i = 1; i < 4; i++)
+		ep_add(ep[i - 1], ep[i], EPOLLIN, 2);
+	ep_add(in, ep_open(), EPOLLIN, 3);
+	say_result("too deep", ep_ctl(ep[3], EPOLL_CTL_ADD, in, EPOLLIN, 4));
+	send_pattern(p.c, 0, 10);
+	ep_show(in, SOON);
+	recv_pattern(p.s, 0, 10);
+	send_pattern(p.s, 0, 10);
+	recv_pattern(p.c, 0, 10);
+	pair_close(p);
+}
+
+/* ---- what is unread has been told, and comes once more by TCP ---- */
+
+static void told_before(uint32_t events)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	send_pattern(p.c, 0, 100);
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_add(in, p.c, EPOLLPRI, 2);
+	ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 3);
+	ep_show(out, 0);
+	recv_pattern(p.s, 0, 10);
+	ep_show(out, 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		send_pattern(p.c, 100 + i, 1);
+		wait_inq(p.s, 91 + (int)i);
+		ep_show(out, SOON);
+		ep_show(in, 0);
+		ep_show(out, 0);
+		ep_show(in, 0);
+	}
+	recv_pattern(p.s, 10, 93);
+	ep_show(out, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(nested_told_unread, DIRECT)
+{
+	told_before(EPOLLIN);
+	told_before(EPOLLRDNORM);
+	told_before(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+}
