@@ -30,11 +30,12 @@ void closer_guard(bool on)
 	setitimer(ITIMER_REAL, &every, NULL);
 }
 
-static _Noreturn void child(const int gate[2])
+static _Noreturn void child(struct relay *r, const int gate[2])
 {
 	char byte;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	listen_leave(r);
 	close(gate[1]);
 	while (read(gate[0], &byte, sizeof(byte)) < 0 && errno == EINTR)
 		;
@@ -64,7 +65,7 @@ static int begin_child(struct relay *r)
 		return -1;
 	*place = fork();
 	if (*place == 0)
-		child(gate);
+		child(r, gate);
 	close(gate[0]);
 	if (*place > 0) {
 		r->closers++;

@@ -245,6 +245,10 @@ int loop_watch(struct relay *r, int fd, enum relay_kind kind, uint32_t index,
 int listen_open(struct relay *r, char *message, size_t size);
 void listen_ready(struct relay *r, unsigned index);
 void listen_tick(struct relay *r);
+/* It is this process that listens, of those that have the sockets: for a daemon that finds them in use. */
+void listen_own(struct relay *r);
+/* In a child: it may stay for long, and the next daemon needs the names. */
+void listen_leave(struct relay *r);
 void listen_close(struct relay *r);
 
 /* ---- closer.c: sockets by which descriptors may have come, which may take long to close ---- */

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,12 +18,17 @@
 
 #define LISTEN_FDS_START 3
 #define ACCEPTS_AT_ONCE	 16
+#define LEFT_TURNS	 1000
+#define LEFT_NAP_MS	 10
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
 #endif
 
+enum holder { HOLDER_NONE, HOLDER_DEAD, HOLDER_OTHER };
+
 static bool own_socket, own_near;
+static bool after_a_death; /* a daemon that was killed has left a socket's name */
 
 /* Of whoever connects to it: no process can send descriptors along. */
 static bool refuse_rights(int fd)
@@ -113,30 +120,74 @@ static int take_given(struct relay *r, char *message, size_t size)
 
 /* ---- made ---- */
 
-/* What a daemon that was killed has left; nobody listens there. */
-static bool is_stale(const struct sockaddr_un *name)
+/* Of what fd is connected to: the process that called listen. */
+static bool has_ended(int fd)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct stat st;
-	bool stale = fd >= 0 && lstat(name->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
-		     connect(fd, (const struct sockaddr *)name, sizeof(*name)) < 0 &&
-		     errno == ECONNREFUSED;
+	struct pollfd process = {.events = POLLIN};
+	socklen_t size = sizeof(struct ucred);
+	struct ucred owner;
+	bool ended;
 
-	if (fd >= 0)
-		close(fd);
-	return stale;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &size) < 0 || owner.pid <= 0)
+		return false;
+	process.fd = (int)syscall(SYS_pidfd_open, owner.pid, 0);
+	if (process.fd < 0)
+		return errno == ESRCH;
+	ended = poll(&process, 1, 0) == 1;
+	close(process.fd);
+	return ended;
 }
 
+static enum holder holder_of(const struct sockaddr_un *name)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	enum holder holder = HOLDER_OTHER;
+	struct stat st;
+
+	if (fd < 0 || lstat(name->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		;
+	else if (connect(fd, (const struct sockaddr *)name, sizeof(*name)) == 0)
+		holder = has_ended(fd) ? HOLDER_DEAD : HOLDER_OTHER;
+	else if (errno == ECONNREFUSED)
+		holder = HOLDER_NONE;
+	if (fd >= 0)
+		close(fd);
+	return holder;
+}
+
+/*
+ * A daemon that was killed leaves the name of its socket. It may leave children, too, that have what it had
+ * until they have closed it, which they do when they begin: that is waited for.
+ */
 static int bind_local(int fd, const struct sockaddr_un *name)
 {
 	const struct sockaddr *any = (const struct sockaddr *)name;
+	enum holder holder;
 
 	if (bind(fd, any, sizeof(*name)) == 0)
 		return 0;
-	if (errno != EADDRINUSE || !is_stale(name))
+	if (errno != EADDRINUSE)
 		return -errno;
+	for (int i = 0; (holder = holder_of(name)) == HOLDER_DEAD && i < LEFT_TURNS; i++)
+		poll(NULL, 0, LEFT_NAP_MS);
+	if (holder != HOLDER_NONE)
+		return -EADDRINUSE;
+	after_a_death = true;
 	unlink(name->sun_path);
 	return bind(fd, any, sizeof(*name)) < 0 ? -errno : 0;
+}
+
+/* The port is closed by the same children, and with the socket, but not at one moment. */
+static int bind_peers(int fd, const union address *name, socklen_t len)
+{
+	int e;
+
+	for (int i = 0;; i++) {
+		e = bind(fd, &name->any, len) < 0 ? -errno : 0;
+		if (e != -EADDRINUSE || !after_a_death || i == LEFT_TURNS)
+			return e;
+		poll(NULL, 0, LEFT_NAP_MS);
+	}
 }
 
 /* Everybody may connect: the rules say who is served. */
@@ -165,7 +216,7 @@ static int make_peers(struct relay *r, const struct in6_addr *addr)
 	struct name_end end = {.port = htons(r->settings.port)};
 	union address name;
 	socklen_t len;
-	int fd, e = 0, on = 1;
+	int fd, e, on = 1;
 
 	memcpy(end.addr, addr, sizeof(end.addr));
 	len = address_of_end(&end, &name);
@@ -175,7 +226,8 @@ static int make_peers(struct relay *r, const struct in6_addr *addr)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (name.any.sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-	if (bind(fd, &name.any, len) < 0 || listen(fd, 128) < 0)
+	e = bind_peers(fd, &name, len);
+	if (e == 0 && listen(fd, 128) < 0)
 		e = -errno;
 	if (e == 0)
 		e = add(r, fd, false, false);
@@ -270,10 +322,25 @@ void listen_tick(struct relay *r)
 	}
 }
 
-void listen_close(struct relay *r)
+void listen_own(struct relay *r)
+{
+	for (unsigned i = 0; i < r->listeners; i++) {
+		const struct relay_listener *l = &r->listener[i];
+
+		if (l->local && (l->near ? own_near : own_socket))
+			listen(l->fd, SOMAXCONN);
+	}
+}
+
+void listen_leave(struct relay *r)
 {
 	for (unsigned i = 0; i < r->listeners; i++)
 		close(r->listener[i].fd);
+}
+
+void listen_close(struct relay *r)
+{
+	listen_leave(r);
 	if (own_socket)
 		unlink(r->settings.socket);
 	if (own_near)

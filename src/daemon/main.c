@@ -192,6 +192,7 @@ static int serve(struct relay *r, const struct options *o)
 		return 1;
 	if ((!o->foreground && go_to_background() < 0) || loop_watch_signals(r) < 0)
 		return 1;
+	listen_own(r);
 	hide(&r->keys); /* a child inherits no lock */
 	log_init(r->settings.log);
 	if (geteuid() == 0 && !*r->settings.near)

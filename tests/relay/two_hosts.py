@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes on two hosts meet through their daemons, or learn why not:
 two_hosts.py VIADUCTD CLIENT [TEST...]"""
+import contextlib
 import os
 import pathlib
 import random
@@ -13,9 +14,9 @@ import subprocess
 import time
 
 from hosts import KEYS, PROGRAMS, TwoHosts, main
-from rig import (ADDRESS, ANSWER, ASK, ASKED, DONE, GONE, KEY, NETNS, NOBODY, OK, OWNER, PROBE,
-                 PROBED, PUBLISH, RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW,
-                 Host, Said, end_of, ends, wait_for)
+from rig import (ADDRESS, ANSWER, ASK, ASKED, DAEMON_UID, DONE, GONE, KEY, NETNS, NEWNET, NOBODY, OK, OWNER, PORT,
+                 PROBE, PROBED, PUBLISH, RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW,
+                 Host, Said, call, end_of, ends, wait_for)
 
 TWO = "two = " + "22" * 32
 
@@ -360,6 +361,47 @@ class Keys(TwoHosts):
         os.close(pidfd)
         self.assertIn("it ends, as it was told to", (folder / "log2").read_text())
         self.da.start()
+
+
+    def test_start_after_a_death(self):
+        """A process that was killed listened there, and its child still holds what it had, until the daemon has
+        asked; the port a moment longer."""
+        self.da = self.daemon(self.a, "a")
+        self.da.kill(signal.SIGTERM)
+        self.da.socket.unlink(missing_ok=True)
+        come, come_child = os.pipe()
+        parent = os.fork()
+        if not parent:
+            call("setns", self.a.fd, NEWNET)
+            ports = [socket.create_server((address, PORT), family=family)
+                     for address, family in (("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6))]
+            local = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            local.bind(str(self.da.socket))
+            os.chown(self.da.socket, DAEMON_UID, DAEMON_UID)
+            os.chmod(self.da.socket, 0o666)
+            local.listen()
+            if os.fork():
+                os._exit(0)
+            os.write(come_child, b"%d" % os.getpid())
+            local.accept()
+            local.close()
+            time.sleep(0.2)
+            for port in ports:
+                port.close()
+            os._exit(0)
+        os.waitpid(parent, 0)
+        child = os.pidfd_open(int(os.read(come, 20)))
+        try:
+            self.da.start()
+            client, _ = self.pair()
+            self.assertEqual(self.status(self.process(self.da), ends(client), PUBLISH), OK)
+            # It has asked.
+            self.assertTrue(select.select([child], [], [], SECONDS)[0])
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child, signal.SIGKILL)
+            for fd in (child, come, come_child):
+                os.close(fd)
 
 
 class Deaths(TwoHosts):
