@@ -166,7 +166,7 @@ bool ready_left(int epfd, struct sock *s, struct epoll_event *ev, bool take)
 
 int instance_fd(struct instance *in)
 {
-	if (recorded_at(in->epfd) == in)
+	if (in->epfd < 0 || recorded_at(in->epfd) == in)
 		return in->epfd;
 	/* That one was closed, and duplicates live: rare. */
 	for (int fd = 0; fd < FDS_MOST; fd++) {
@@ -208,6 +208,7 @@ static struct instance *instance_create(int fd)
 static void instance_destroy(struct instance *in)
 {
 	instance_lock(in);
+	in->epfd = -1; /* nobody looks for another number */
 	while (in->regs) {
 		struct epoll_reg *r = in->regs;
 

@@ -73,6 +73,16 @@ static void recv_nothing(struct ends *e)
 	need(recv(e->s, buf, 64, MSG_DONTWAIT) < 0 && errno == EAGAIN, "recv");
 }
 
+/* As by libraries that make an epoll instance for each of their calls (Samba's). */
+static void instance(struct ends *e)
+{
+	struct epoll_event in = {.events = EPOLLIN}, out;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	need(epoll_ctl(ep, EPOLL_CTL_ADD, e->s, &in) == 0, "epoll_ctl");
+	need(epoll_wait(ep, &out, 1, -1) == 1 && close(ep) == 0, "epoll_wait");
+}
+
 /* Both ends of a connection of one round trip, from the first call to the last. */
 static void short_connection(struct ends *e)
 {
@@ -106,6 +116,7 @@ static const struct {
 	{"recv-nothing", nothing, recv_nothing, nothing},
 	{"poll-ready", send_64, poll_ready, recv_64},
 	{"poll-nothing", nothing, poll_nothing, nothing},
+	{"instance", send_64, instance, recv_64},
 	{"connection", nothing, short_connection, nothing}, /* the longest by far: last */
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
