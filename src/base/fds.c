@@ -398,10 +398,17 @@ bool fds_is_marked(int fd)
 	       (load_relaxed(&fds_map[fd / FDS_BITS]) & fds_bit(fd));
 }
 
-int fds_lowest(void)
+int fds_next(int from)
 {
-	int base = fds_base(fds_limit());
-	int low = load_relaxed(&fds_lowest_ever);
+	int lowest = load_relaxed(&fds_lowest_ever);
+	int highest = load_relaxed(&fds_highest_ever);
 
-	return low < base ? low : base;
+	for (int fd = from < lowest ? lowest : from; fd <= highest;) {
+		uint64_t word = fds_word(fd / FDS_BITS) >> ((unsigned)fd % FDS_BITS);
+
+		if (word)
+			return fd + __builtin_ctzll(word);
+		fd = (fd / FDS_BITS + 1) * FDS_BITS;
+	}
+	return INT_MAX;
 }

@@ -70,8 +70,8 @@ static inline uint32_t fds_given(void)
 }
 /* RLIMIT_NOFILE as it is now, cut to the numbers that can be Viaduct's. */
 int fds_limit(void);
-/* The lowest number that Viaduct may hold now, for loops over ranges of descriptors. */
-int fds_lowest(void);
+/* The lowest number from `from` on that is Viaduct's, also beyond a limit that has been lowered; or INT_MAX. */
+int fds_next(int from);
 /* Around a fork: none comes and none goes. */
 void fds_forking(void);
 void fds_forked_parent(void);

@@ -31,25 +31,17 @@ static int range_real(unsigned first, unsigned last, int flags)
 /* Closes a range in the kernel, around Viaduct's own descriptors. */
 static int range_around_ours(unsigned first, unsigned last, int flags)
 {
-	unsigned low = (unsigned)fds_lowest(), high;
-	struct rlimit limit;
 	int result = 0;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT_MAX)
-		limit.rlim_cur = INT_MAX;
-	/* Ours are close together, below the limit: look at one number after the other
-	 * only there. */
-	high = (unsigned)limit.rlim_cur;
-	for (unsigned fd = low > first ? low : first; fd <= last && fd < high; fd++) {
-		if (!fds_is_ours((int)fd))
-			continue;
+	for (unsigned fd = first; fd <= INT_MAX && result == 0; fd++) {
+		fd = (unsigned)fds_next((int)fd);
+		if (fd == INT_MAX || fd > last)
+			break;
 		if (fd > first)
 			result = range_real(first, fd - 1, flags);
-		if (result != 0)
-			return result;
 		first = fd + 1;
 	}
-	return first <= last ? range_real(first, last, flags) : result;
+	return first <= last && result == 0 ? range_real(first, last, flags) : result;
 }
 
 /* Everything that the tables know of the range is told that it will be closed. */

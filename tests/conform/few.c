@@ -330,6 +330,27 @@ CASE(few_falls_from_outside, DIRECT)
 	fall_to(1, lower_from_outside);
 }
 
+/* What the library has stands beyond the limit then, and is not closed with the program's. */
+CASE(few_closes_beyond, DIRECT)
+{
+	struct late late;
+	pid_t pid;
+	int fd = late_open(&late, &pid), own = open("/dev/null", O_RDONLY);
+
+	NEED(own >= 0 && own < 60 && fd < 60 && dup2(own, 70) == 70);
+	lower_from_outside(60);
+	say_result("close_range", close_range(61, ~0U, 0));
+	closefrom(61);
+	say_result("gone", fcntl(70, F_GETFD));
+	for (int i = 0; i < 3; i++) {
+		ask_late(&late, 'b');
+		recv_pattern(fd, (uint64_t)i, 1);
+	}
+	ask_late(&late, 'e');
+	say_result("the end", recv(fd, &own, sizeof(own), 0));
+	say("status %d", child_status(pid));
+}
+
 CASE(few_falls_from_outside_to_none, DIRECT)
 {
 	fall_to(0, lower_from_outside);

@@ -28,7 +28,8 @@ TEST(adopt_moves_and_marks)
 	CHECK(fcntl(low, F_GETFD) < 0);
 	CHECK(fds_is_ours(high));
 	CHECK(!fds_is_ours(low));
-	CHECK(high >= fds_lowest());
+	CHECK_EQ(fds_next(0), high);
+	CHECK_EQ(fds_next(high), high);
 	errno = 77;
 	fds_close(high);
 	fds_close(-1);
@@ -116,7 +117,15 @@ static void raise_limit(void *arg)
 	high = fds_adopt(dup(0));
 	CHECK(low >= 64 && low < 128);
 	CHECK(high >= 512 && high < 1024);
-	CHECK_EQ(fds_lowest(), low);
+	CHECK_EQ(fds_next(0), low);
+	CHECK_EQ(fds_next(low + 1), high);
+	set_limit(32);
+	CHECK_EQ(fds_next(33), low);
+	fds_close(low);
+	CHECK_EQ(fds_next(0), high);
+	CHECK_EQ(fds_next(high + 1), INT_MAX);
+	fds_close(high);
+	CHECK_EQ(fds_next(0), INT_MAX);
 }
 
 TEST(follows_a_raised_limit)
