@@ -103,6 +103,7 @@ packages() {
 	long default-jdk-headless javac
 	long g++ g++
 	long mariadb-server-core mariadbd
+	long mariadb-client-core my_print_defaults
 	long php-mysql /usr/lib/php/*/mysqli.so
 	long php-pgsql /usr/lib/php/*/pgsql.so
 	long omniorb nameclt

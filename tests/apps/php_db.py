@@ -10,7 +10,7 @@ import sys
 import harness
 
 PHP, MARIADB, INSTALL = harness.need("php", "mariadbd", "mariadb-install-db")
-harness.need("setpriv")
+harness.need("setpriv", "my_print_defaults")
 POSTGRES = (sorted(glob.glob("/usr/lib/postgresql/*/bin")) or [""])[-1]
 for name in ("initdb", "postgres", "pg_isready"):
     if not os.path.exists(os.path.join(POSTGRES, name)):

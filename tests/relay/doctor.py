@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -69,8 +70,17 @@ class Doctors(TwoHosts):
         return process
 
     def end(self, process):
+        """And with it the child that has the port, which ends a moment later."""
+        children = []
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    children.append(os.pidfd_open(int(pid)))
         process.kill()
         process.communicate()
+        for child in children:
+            self.assertTrue(select.select([child], [], [], SECONDS)[0])
+            os.close(child)
 
     def answer(self, host=None, daemon=None, *args, env=None):
         process = self.start(host or self.b, daemon, "--answer", *args, env=env)
