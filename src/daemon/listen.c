@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -28,6 +29,7 @@
 enum holder { HOLDER_NONE, HOLDER_DEAD, HOLDER_OTHER };
 
 static bool own_socket, own_near;
+static unsigned given;	   /* by systemd, the first so many listeners */
 static bool after_a_death; /* a daemon that was killed has left a socket's name */
 
 /* Of whoever connects to it: no process can send descriptors along. */
@@ -115,6 +117,7 @@ static int take_given(struct relay *r, char *message, size_t size)
 				    "ListenStream=PORT for peers",
 				    e);
 	}
+	given = r->listeners;
 	return 0;
 }
 
@@ -340,6 +343,9 @@ void listen_leave(struct relay *r)
 
 void listen_close(struct relay *r)
 {
+	/* A child that has just begun may have them a moment longer. */
+	for (unsigned i = given; i < r->listeners; i++)
+		shutdown(r->listener[i].fd, SHUT_RDWR);
 	listen_leave(r);
 	if (own_socket)
 		unlink(r->settings.socket);

@@ -16,9 +16,10 @@ import time
 from hosts import KEYS, PROGRAMS, TwoHosts, main
 from rig import (ADDRESS, ANSWER, ASK, ASKED, DAEMON_UID, DONE, GONE, KEY, NETNS, NEWNET, NOBODY, OK, OWNER, PORT,
                  PROBE, PROBED, PUBLISH, RATE, REFUSED, RULE, SECONDS, SILENT, UNREACHABLE, WITHDRAW,
-                 Host, Said, call, end_of, ends, wait_for)
+                 Host, Said, call, end_of, ends, libc, wait_for)
 
 TWO = "two = " + "22" * 32
+PIDFD_GETFD = 438
 
 
 class Meeting(TwoHosts):
@@ -402,6 +403,23 @@ class Keys(TwoHosts):
                 signal.pidfd_send_signal(child, signal.SIGKILL)
             for fd in (child, come, come_child):
                 os.close(fd)
+
+
+    def test_start_after_an_end(self):
+        """A child that has just begun has what its parent had, and is not done with it."""
+        self.da = self.daemon(self.a, "a")
+        process = os.pidfd_open(self.da.process.pid)
+        copies = []
+        for fd in os.listdir(f"/proc/{self.da.process.pid}/fd"):
+            copy = libc.syscall(PIDFD_GETFD, process, int(fd), 0)
+            self.assertGreaterEqual(copy, 0)
+            copies.append(copy)
+        try:
+            self.da.kill(signal.SIGTERM)
+            self.da.start()
+        finally:
+            for copy in (*copies, process):
+                os.close(copy)
 
 
 class Deaths(TwoHosts):
