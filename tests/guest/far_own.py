@@ -8,7 +8,7 @@ from bed import BESIDE, listening
 HERE = pathlib.Path(__file__).resolve().parent
 PAYLOAD_BYTES = 2000000
 MEMLOCK_KB = 8192
-REDIRECT, REDIRECT_TURNS, MEMORY_TURNS = 4096, 60, 60
+REDIRECT, TURNS = 4096, 60
 
 
 def transfer(bed):
@@ -39,9 +39,9 @@ def redirected(bed, name, port, turns):
     bed.go()
 
 
-def redirect(bed):
+def redirect(bed, turns=TURNS):
     """Receives that give their memory away, and take it back: by signals and time-outs."""
-    redirected(bed, "redirect", 7001, REDIRECT_TURNS)
+    redirected(bed, "redirect", 7001, turns)
     said = bed.b.served()
     if " bytes are right" not in said:
         bed.fail(f"B does not say that its bytes are right: {said}")
@@ -80,9 +80,9 @@ def learns(bed):
     bed.b.must(f"rm {path}")
 
 
-def memory(bed):
+def memory(bed, turns=TURNS):
     """Memory that goes, or becomes something else, right after the call that had it."""
-    redirected(bed, "memory", 7005, MEMORY_TURNS)
+    redirected(bed, "memory", 7005, turns)
     said = [side.served().splitlines()[-1] for side in (bed.b, bed.a)]
     if said[0] != said[1] or " bytes are right" not in said[0]:
         bed.fail(f"B and A do not say that their bytes are right: {said}")

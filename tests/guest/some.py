@@ -12,6 +12,7 @@ import bed as beds
 import conform
 import far
 import far_faults
+import far_own
 import guest
 import kernel
 import puts
@@ -19,7 +20,7 @@ import puts
 # Redirected; from RDMA to TCP and back; of two programs as they are; by another user over IPv6. After
 # the fault `transfer` runs, too.
 PROGRAMS = ["redirect", "memory", "forks", "redis", "unprivileged"]
-PUT_ROUNDS = 6
+PUT_ROUNDS, TURNS = 4, 24
 # Those that tell most of a kernel.
 CASES = ["exotic.c", "hooks_calls.c", "names.c"]
 
@@ -46,6 +47,8 @@ def test(*arguments):
     far_faults.add(content)
     puts.add(content, options)
     conform.add(content, options.support, options.cases)
+    chosen["redirect"] = lambda bed: far_own.redirect(bed, TURNS)
+    chosen["memory"] = lambda bed: far_own.memory(bed, TURNS)
     chosen["killed"] = lambda bed: far_faults.killed(bed, whole=False)
     chosen["puts"] = lambda bed: puts.puts(bed, PUT_ROUNDS)
     chosen["conform"] = conformance
