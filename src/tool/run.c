@@ -16,6 +16,7 @@
 #include "tool/explain/explain.h"
 #include "tool/library.h"
 #include "tool/setting.h"
+#include "tool/variable.h"
 
 enum { OPT_TCP_ANYWAY = 256, OPT_HELP, OPT_SETTING };
 enum { MISTAKES_SHOWN = 10 };
@@ -143,6 +144,12 @@ static void warn(void)
 	warn_of_setting(VALUE_RING_MAX, ring->text, message);
 }
 
+static void warn_of_slip(void *context, const char *text, const char *meant)
+{
+	(void)context;
+	warn_line("viaduct run: %s: " VARIABLE_SLIP, text, meant);
+}
+
 /* As the library will, but before there is a program that could be harmed. */
 static int check_settings(void)
 {
@@ -156,6 +163,7 @@ static int check_settings(void)
 			  mistakes - MISTAKES_SHOWN);
 	if (mistakes)
 		return EXIT_USAGE;
+	variable_slips(warn_of_slip, NULL);
 	warn();
 	return 0;
 }

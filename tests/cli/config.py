@@ -236,6 +236,11 @@ class Shown(Config):
         self.assertEqual(result.returncode, 1)
         self.assertEqual([line.split(": ")[0] for line in result.stderr.splitlines()],
                          ["VIADUCT_SPIN=nonsense", "VIADUCT_RULES=nonsense"])
+        for slip in ("VIADUCT_SPI", "VIADUCT_SPPIN", "VIADUCT_SPIM", "VIADUCT_SPNI"):
+            result = self.viaduct("config", "--check", env={slip: "1"})
+            self.assertEqual((result.returncode, result.stdout), (1, ""), slip)
+            self.assertEqual(result.stderr, f"{slip}=1: there is no such variable; "
+                             "did you mean VIADUCT_SPIN?\n")
 
     def test_usage(self):
         for args in (["--nonsense"], ["file"], ["--check", "--json"], ["--program"],

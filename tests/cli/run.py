@@ -226,13 +226,20 @@ class Settings(Run):
                 ("VIADUCT_REPORT", f"{self.tmp}", "is a folder"),
                 ("VIADUCT", "maybe", "on or off is allowed")):
             self.warned(says, **{name: value, "TMPDIR": str(self.tmp), "XDG_RUNTIME_DIR": ""})
+        for name, meant in (("VIADUCT_SPIM", "VIADUCT_SPIN"), ("VIADUCT_RULE", "VIADUCT_RULES"),
+                            ("VIADUCT_RIGN_MAX", "VIADUCT_RING_MAX"),
+                            ("VIADUCT_REPORTS", "VIADUCT_REPORT")):
+            self.warned(f"{name}=1: there is no such variable; did you mean {meant}?",
+                        **{name: "1"})
         self.warned("no folder /nonexistent", VIADUCT_LOG="debug",
                     XDG_RUNTIME_DIR="/nonexistent")
 
     def test_right_variables_are_not(self):
         self.ok("--", "true", env={**self.env, "VIADUCT_SPIN": "5", "VIADUCT_RULES": "deny",
                                    "VIADUCT_LOG": f"info:{self.tmp}/%p",
-                                   "VIADUCT_REPORT": f"{self.tmp}/r", "VIADUCT": ""})
+                                   "VIADUCT_REPORT": f"{self.tmp}/r", "VIADUCT": "",
+                                   # Another's, as Kubernetes makes for a service of that name.
+                                   "VIADUCT_PORT": "tcp://10.0.0.1:80"})
 
     def test_why_a_file_cannot_be_written(self):
         plain, closed = self.file("plain", ""), self.tmp / "closed"

@@ -6,6 +6,7 @@
 
 #include "tool/cli.h"
 #include "tool/config/config.h"
+#include "tool/variable.h"
 
 enum { STATUS_WELL = 0, STATUS_PROBLEM = 1 };
 enum { OPT_PROGRAM = 256, OPT_CHECK, OPT_JSON, OPT_HELP };
@@ -70,20 +71,31 @@ void outlook_value(const struct outlook *o, enum value_id id, char *out, size_t 
 
 /* ---- what is wrong ---- */
 
-static void note_problem(struct view *v, enum view_effect effect, const char *file,
-			 const char *place, const char *message)
+static void add_problem(struct outlook *o, const char *place, const char *message)
 {
-	struct outlook *o = (struct outlook *)v;
 	struct problem *p;
 
-	(void)file;
-	if (effect == VIEW_FOREIGN)
-		return;
 	o->problems =
 		outlook_need(realloc(o->problems, (o->problem_count + 1) * sizeof(*p)));
 	p = &o->problems[o->problem_count++];
 	p->place = outlook_need(strdup(place));
 	p->text = outlook_need(strdup(message));
+}
+
+static void note_problem(struct view *v, enum view_effect effect, const char *file,
+			 const char *place, const char *message)
+{
+	(void)file;
+	if (effect != VIEW_FOREIGN)
+		add_problem((struct outlook *)v, place, message);
+}
+
+static void note_slip(void *context, const char *text, const char *meant)
+{
+	char message[128];
+
+	snprintf(message, sizeof(message), VARIABLE_SLIP, meant);
+	add_problem(context, text, message);
 }
 
 static void complain(struct view *v, enum view_effect effect, const char *file,
@@ -145,6 +157,7 @@ static void look(void)
 	v->strict = true;
 	v->complain = note_problem;
 	view_resolve(v);
+	variable_slips(note_slip, &outlook);
 	if (outlook.program)
 		rules_keep_program(&v->rules, outlook.program, outlook.program);
 }
