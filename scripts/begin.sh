@@ -7,6 +7,20 @@ say() {
 	echo "$job: $*"
 }
 
+# arguments MOST ARGUMENT...: prints the comment at the head of the script where --help or too many
+# are given, and ends it.
+arguments() {
+	most=$1
+	shift
+	case ${1:-} in
+	-h | --help) sed -n '3,/^set/{/^# \{0,1\}/s///p}' "$0" && exit 0 ;;
+	-*) ;;
+	*) [ $# -gt "$most" ] || return 0 ;;
+	esac
+	echo "$0: what is \`$*\`? See: $0 --help" >&2
+	exit 2
+}
+
 # begin JOB BUILD-FOLDER: names both, and empties the log.
 begin() {
 	job=$1
