@@ -25,7 +25,8 @@ struct options {
 };
 
 static const char usage[] =
-	"Usage: viaductd [OPTION]...\n"
+	"usage: viaductd [OPTION...]\n"
+	"\n"
 	"The relay by which processes on two hosts meet: viaductd(8).\n"
 	"\n"
 	"  --config FILE   in the place of " VD_SYSCONFDIR "/viaductd.conf\n"
@@ -38,6 +39,12 @@ static const char usage[] =
 static void complain(const char *place, const char *text)
 {
 	fprintf(stderr, "viaductd: %s: %s\n", place, text);
+}
+
+static int usage_error(void)
+{
+	fputs("usage: see `viaductd --help`\n", stderr);
+	return -2;
 }
 
 /* systemd hands the key over by LoadCredential=viaductd.key. */
@@ -229,6 +236,8 @@ static int parse(int argc, char **argv, struct options *o)
 	};
 	int c;
 
+	if (argc > 0)
+		argv[0] = (char *)"viaductd"; /* getopt's messages begin with it */
 	while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
 		switch (c) {
 		case 'c':
@@ -250,12 +259,12 @@ static int parse(int argc, char **argv, struct options *o)
 			fputs(usage, stdout);
 			return 0;
 		default:
-			return -2;
+			return usage_error();
 		}
 	}
 	if (optind < argc) {
-		complain(argv[optind], "it takes no arguments, only options: --help");
-		return -2;
+		complain(argv[optind], "it takes no arguments, only options");
+		return usage_error();
 	}
 	return 1;
 }

@@ -270,6 +270,7 @@ unsigned settings_read(const char *path, bool must_exist, struct settings *out,
 	static struct conffile file;
 
 	if (*path != '/' || strlen(path) >= sizeof(file.path)) {
+		defaults(out);
 		complain(path, "an absolute name is needed");
 		return 1;
 	}

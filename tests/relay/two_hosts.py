@@ -327,6 +327,12 @@ class Keys(TwoHosts):
                                   preexec_fn=become, stderr=subprocess.PIPE, text=True,
                                   timeout=SECONDS)
         self.assertEqual(check("--check").returncode, 0)
+        for wrong in ("--nonsense", "argument"):
+            run = check(wrong)
+            self.assertEqual(run.returncode, 2)
+            first, second = run.stderr.splitlines()
+            self.assertTrue(first.startswith("viaductd: ") and wrong in first, first)
+            self.assertEqual(second, "usage: see `viaductd --help`")
         self.da.start()
         with self.a:
             run = check("--foreground")
