@@ -120,7 +120,8 @@ class Ports(Explain):
         self.assertNotIn("redirect", names)  # old
 
     def test_ports_that_are_none(self):
-        for port in ("0", "65536", "99999", "4294967376", "-1", "+80", " 80", "00000000080"):
+        for port in ("0", "65536", "99999", "4294967376", "-1", "+80", " 80", "00000000080",
+                     "no-such-service"):
             result = self.run_explain(f"127.0.0.1:{port}")
             self.assertEqual((result.returncode, result.stdout), (USAGE, b""), port)
             self.assertIn(b"no port: these are from 1 to 65535", result.stderr)

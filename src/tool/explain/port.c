@@ -345,6 +345,9 @@ static void judge_by_connections(const char *text, size_t count, size_t direct,
 		    direct, count, text);
 }
 
+#define NO_PORT                                                                          \
+	"%s is no port: these are from 1 to 65535, or have a name in /etc/services"
+
 struct addresses {
 	struct observe_end ends[ADDRESSES_MAX];
 	size_t count;
@@ -356,6 +359,10 @@ static bool resolve(const char *host, const char *port, struct addresses *to)
 	struct addrinfo *all = NULL;
 	int r = getaddrinfo(*host ? host : NULL, port, &hints, &all);
 
+	if (r == EAI_SERVICE) {
+		usage_error("explain", NO_PORT, port);
+		return false;
+	}
 	if (r) {
 		warn_line("viaduct explain: %s:%s cannot be resolved: %s", host, port,
 			  gai_strerror(r));
@@ -434,8 +441,7 @@ int explain_port(const char *host, const char *port, struct answer *a)
 	bool here;
 
 	if (!is_port(port))
-		return usage_error("explain", "%s is no port: these are from 1 to 65535",
-				   port);
+		return usage_error("explain", NO_PORT, port);
 	if (!resolve(host, port, &all) || world_take(0, &w) != 0)
 		return EXIT_USAGE;
 	end = choose(&w, &all, &here);
