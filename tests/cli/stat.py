@@ -292,7 +292,8 @@ class Shown(Stat):
                      ["--port", "65536"], ["--path", "shm"], ["--reason", "nonsense"],
                      ["--watch=0"], ["--watch=nan"], ["--count", "3"], ["--sort", "x"],
                      ["--sort", "bytes"], ["--sort", "messages"],
-                     ["--per-connection"], ["--watch", "--prometheus"], ["--rpc", "--processes"]):
+                     ["--per-connection"], ["--watch", "--prometheus"], ["--rpc", "--processes"],
+                     ["--json", "--prometheus"]):
             result = self.run_stat(*args)
             self.assertEqual((result.returncode, result.stdout), (2, ""), args)
             self.assertIn("viaduct stat", result.stderr)

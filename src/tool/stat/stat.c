@@ -158,6 +158,16 @@ static int read_filter(int option, const char *value, struct stat_options *o)
 	}
 }
 
+static int read_format(struct stat_options *o, enum stat_format format)
+{
+	if (o->format != STAT_TABLE && o->format != format) {
+		warn_line("viaduct stat: --json and --prometheus do not go together");
+		return -EINVAL;
+	}
+	o->format = format;
+	return 0;
+}
+
 /* 0, -EINVAL, or 1: print the help. */
 static int read_option(int option, const char *value, struct stat_options *o)
 {
@@ -185,11 +195,9 @@ static int read_option(int option, const char *value, struct stat_options *o)
 		o->columns = value;
 		return 0;
 	case OPT_JSON:
-		o->format = STAT_JSON;
-		return 0;
+		return read_format(o, STAT_JSON);
 	case OPT_PROMETHEUS:
-		o->format = STAT_PROMETHEUS;
-		return 0;
+		return read_format(o, STAT_PROMETHEUS);
 	case OPT_PER_CONNECTION:
 		o->per_connection = true;
 		return 0;
