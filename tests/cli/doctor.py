@@ -525,7 +525,7 @@ class Hosts(Doctor):
             place = self.copy("viaduct", "libviaduct-preload.so")
             options = {"command": os.path.join(place, b"viaduct"), "user": 65534,
                        "group": 65534, "extra_groups": []}
-        for mib, look, text in ((8, self.note, "room for 1 links"),
+        for mib, look, text in ((8, self.note, "room for 1 link. "),
                                 (64, self.fine, "room for 14 links")):
             if hard == resource.RLIM_INFINITY or hard >= mib * MIB:
                 look("locked-memory", limit(resource.RLIMIT_MEMLOCK, mib * MIB), text,

@@ -78,6 +78,7 @@ static bool may_lock(void)
 static void check_locked(struct finding *f)
 {
 	struct rlimit r = {RLIM_INFINITY, RLIM_INFINITY};
+	unsigned links;
 
 	getrlimit(RLIMIT_MEMLOCK, &r);
 	if (r.rlim_cur == RLIM_INFINITY || may_lock()) {
@@ -86,8 +87,9 @@ static void check_locked(struct finding *f)
 		return;
 	}
 	found_number(f, (double)r.rlim_cur / MIB, "MiB");
-	found(f, "%.1f MiB of memory may be locked: room for %u links", f->number,
-	      (unsigned)(f->number / LINK_MIB));
+	links = (unsigned)(f->number / LINK_MIB);
+	found(f, "%.1f MiB of memory may be locked: room for %u link%s", f->number, links,
+	      links == 1 ? "" : "s");
 	if (f->number < LINKS_FEW * LINK_MIB)
 		found_trouble(
 			f, FINDING_NOTE,

@@ -301,9 +301,10 @@ static void follow(struct run *t)
 static void print_end(const struct run *t)
 {
 	unsigned long long lost = t->reader.lost;
+	unsigned long long connections = t->packets.connections;
 
-	fprintf(stderr, "viaduct trace: %s: %llu connections, %llu packets, %llu bytes",
-		t->why, (unsigned long long)t->packets.connections,
+	fprintf(stderr, "viaduct trace: %s: %llu connection%s, %llu packets, %llu bytes",
+		t->why, connections, connections == 1 ? "" : "s",
 		(unsigned long long)t->file.packets,
 		(unsigned long long)t->packets.bytes);
 	if (lost)
@@ -391,10 +392,10 @@ int cmd_trace(int argc, char **argv)
 		return status;
 	if (!start(&t, &q))
 		return STATUS_FAILED;
-	warn_line("viaduct trace: tracing %s (%d), %zu of its connections are upgraded "
-		  "now; "
-		  "^C ends it",
-		  t.target.name, (int)t.target.pid, t.target.upgraded);
+	warn_line("viaduct trace: tracing %s (%d), %zu of its connections %s upgraded "
+		  "now; ^C ends it",
+		  t.target.name, (int)t.target.pid, t.target.upgraded,
+		  t.target.upgraded == 1 ? "is" : "are");
 	follow(&t);
 	status = finish(&t);
 	trace_packets_end(&t.packets);
