@@ -82,6 +82,8 @@ def processor_time(name, us):
 
 
 def main():
+    if not 2 <= len(sys.argv) <= 4 or not all(a.isdigit() for a in sys.argv[2:]):
+        sys.exit(__doc__)
     build = os.path.abspath(sys.argv[1])
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 11

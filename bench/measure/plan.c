@@ -91,7 +91,10 @@ static const char help_text[] =
 	"                     below X\n"
 	"  --verdict          lists the cells below 1.0 in files written with the "
 	"option\n"
-	"                     json\n";
+	"                     json\n"
+	"  --help             print this\n\n"
+	"Exit status: 0; 1 when something cannot be measured or written; 2 for a wrong\n"
+	"command line, or by --fail-below. See viaduct-bench(1).\n";
 
 static const size_t default_sizes[] = {1,     64,    1024,     4096,
 				       16384, 65536, 1u << 20, 4u << 20};
