@@ -231,8 +231,8 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 				f->large_bytes_per_s / 1e9);
 	}
 	bench_head_line(
-		out, "run        %u pairs of %g s, ends on %s, %s busy beside, TCP %s",
-		plan->pairs, (double)plan->set.time_ns / 1e9,
+		out, "run        %u pair%s of %g s, ends on %s, %s busy beside, TCP %s",
+		plan->pairs, plan->pairs == 1 ? "" : "s", (double)plan->set.time_ns / 1e9,
 		plan->placements > 1		 ? plan_placement_names(names, plan)
 		: plan->placement[0] == PLAN_TWO ? "two processors"
 		: plan->placement[0] == PLAN_ONE ? "one processor"
