@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The manual names every option, variable and reason there is; what documents link to is there."""
+import os
 import pathlib
 import re
 import shutil
@@ -117,13 +118,17 @@ def missing_links(root):
 
 
 def missing_in_package(root):
-    """The package has the pages that its README links to, where the links lead."""
+    """The package has the README, and what its pages link to, where the links lead."""
     packed = (root / "debian/viaduct.docs").read_text().split()
-    for link in re.findall(r"\]\((docs/[^)#]+)", (root / "README.md").read_text()):
-        if not {"docs", "docs/"} & set(packed):
-            yield f"debian/viaduct.docs: {link}"
-    if "README.md" not in packed:
-        yield "debian/viaduct.docs: README.md"
+    there = set(packed) | {line.split("/doc/viaduct/")[-1] for line in
+                           (root / "debian/viaduct.links").read_text().splitlines()}
+    if not {"README.md", "docs"} <= there:
+        yield "debian/viaduct.docs: README.md, docs"
+    for page in pages(root):
+        for link in re.findall(r"\]\(([^)#:]+)", page.read_text()):
+            to = os.path.relpath(page.parent / link, root)
+            if to.split("/")[0] not in there:
+                yield f"debian/viaduct.docs: {to}, to which {page.relative_to(root)} links"
 
 
 def main():
