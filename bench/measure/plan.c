@@ -140,6 +140,7 @@ const struct bench_contender *plan_contender_at(size_t i)
 static int parse_over(struct plan *plan, const char *list)
 {
 	char copy[256];
+	plan->over = NULL;
 	snprintf(copy, sizeof(copy), "%s", list);
 	for (char *save, *s = strtok_r(copy, ",", &save); s;
 	     s = strtok_r(NULL, ",", &save)) {
@@ -149,9 +150,9 @@ static int parse_over(struct plan *plan, const char *list)
 			i++;
 		if (!c && !is_peer(s))
 			return complain("unknown name in --over", s);
+		plan->over = list;
 	}
-	plan->over = list;
-	return 0;
+	return plan->over ? 0 : complain("no name in --over", list);
 }
 
 static int parse_patterns(struct plan *plan, const char *list)

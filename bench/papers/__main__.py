@@ -51,7 +51,7 @@ def parse(args):
     p.add_argument("--help", "-h", action="store_true")
     for name in ("--quick", "--smallest", "--resume", "--list"):
         p.add_argument(name, action="store_true")
-    p.add_argument("--only", default="")
+    p.add_argument("--only")
     p.add_argument("--out", "-o", default="viaduct-papers")
     options = p.parse_args(args)
     if options.quick and options.smallest:
@@ -69,7 +69,9 @@ def missing():
 
 def chosen(rows, papers, only):
     """Those of the list; all without one."""
-    wanted = [w for w in only.split(",") if w]
+    wanted = [w for w in (only or "").split(",") if w]
+    if only is not None and not wanted:
+        wrong("--only: names no paper and no row; see `viaduct papers --list`")
     for w in wanted:
         if w != "hosts" and w not in papers and w not in [r.name for r in rows]:
             wrong(f"--only: there is no paper and no row `{w}`; see `viaduct papers --list`")

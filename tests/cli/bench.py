@@ -422,7 +422,7 @@ class Bench(unittest.TestCase):
     def test_wrong_options(self):
         for args in (["--patterns", "none"], ["--sizes", "0"], ["--sizes", "1,x"],
                      ["--pairs", "0"], ["--time", "x"], ["--placement", "three"],
-                     ["--over", "tcp,ship"], ["--think", "0"],
+                     ["--over", "tcp,ship"], ["--over", ""], ["--think", "0"],
                      ["--conns", "0"], ["--load", "loud"], ["--load", ""],
                      ["--conns", "10,x"], ["--active", "0"], ["--busy", "-1"],
                      ["--unknown"], ["more"]):

@@ -119,6 +119,7 @@ class Papers(Rig):
 
     def test_refused(self):
         for args, words in ((["--fast"], "--fast"), (["--only", "usenix"], "usenix"),
+                            (["--only", ""], "names no"), (["--only", ","], "names no"),
                             (["--quick", "--smallest"], "give one"), (["--out"], "out"),
                             (["rows"], "rows")):
             refused = self.papers(*args)
