@@ -95,7 +95,8 @@ def run(rows, results, viaduct, level):
     """True where no row failed."""
     todo = [row for row in rows if not results.has(row)]
     if len(todo) < len(rows):
-        print(f"{len(rows) - len(todo)} rows are there already")
+        count = len(rows) - len(todo)
+        print(f"{count} {'row is' if count == 1 else 'rows are'} there already")
     # Guests that wait take a little of the processors: they are not there before their rows.
     todo.sort(key=lambda row: row.between)
     try:
