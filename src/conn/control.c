@@ -282,6 +282,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 		if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 			ring_tx_push(&sl->tx, s->out);
 		/* In every state: a FIN without it is a full close, or a death. */
+		ring_note_end(s->out);
 		store_release(&s->out->fin, 1);
 		if (trace_is_wished())
 			trace_event(s, fd, TRACE_FIN, VD_REASON_NONE);

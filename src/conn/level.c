@@ -256,3 +256,8 @@ uint64_t sock_came(struct sock *s)
 		return 0;
 	return ring_came(s->in);
 }
+
+uint64_t sock_ended(struct sock *s)
+{
+	return sock_is_direct(s) ? load_relaxed(&s->in->ended_at) : 0;
+}

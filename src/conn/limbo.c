@@ -50,6 +50,7 @@ void limbo_last_words(struct sock *s, int fd)
 	/* What the peer sends from now on is to meet the closed TCP socket, as it does already where
 	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what
 	 * it has sent without having seen this is seen here, or was sent at the same time. */
+	ring_note_end(s->out);
 	atomic_exchange(&s->in->closed, 1);
 	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
 	    ring_rx_avail(&sl->rx, s->in, 1) != 0)

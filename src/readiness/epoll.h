@@ -45,6 +45,8 @@ struct epoll_reg {
 	uint32_t hot_at;     /* place in the hot list, plus 1; 0 when cold */
 	uint64_t told_at;    /* the scan with which it was last reported */
 	uint64_t added;	     /* tick of the last ADD or MOD */
+	uint64_t made;	     /* tick of the last ADD */
+	uint64_t heard;	     /* place of an end by the kernel's word; 0: told, or none */
 	uint64_t queued;     /* tick of the report that queued it again, or 0 */
 	uint32_t armed;	     /* interest that sock_arm was given; 0 for none */
 	uint32_t tcp_edge;   /* kernel events that came since the last report */
@@ -124,6 +126,8 @@ struct instance {
 	struct epoll_reg **hot;
 	uint32_t nhot, hot_room, turn;
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
+	uint64_t looked_at, began; /* ticks of the last two of these, with `mixed` */
+	uint64_t heard;		   /* the last place of that kind */
 	/* The one whose call asks the kernel now, or NULL: see tcp_heard. */
 	struct batch *absorbing;
 	/* Those of the last report that were the kernel's: data and place in the queue.
@@ -290,6 +294,20 @@ void instance_scan_until(struct instance *in, struct batch *b, uint64_t tick);
 int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		       struct epoll_event *out);
 /* ---- places in the queue (epoll_order.c) ---- */
+
+/*
+ * The place of an event in the kernel's queue, as a tick of the processors' clock. Programs
+ * depend on that order unawares: a client that sends to one connection and then to another
+ * expects a server of one thread to serve them so. A registration is queued by what comes,
+ * or by ADD and MOD when that is there already. A level-triggered one is queued again by
+ * each report, until a look finds nothing.
+ */
+uint64_t order_place(struct epoll_reg *r, uint32_t bits);
+/* Whether it goes before number i of the batch, with `at` as its place. */
+bool order_before(const struct batch *b, int i, const struct epoll_reg *r, uint64_t at);
+/* The kernel tells ends in their order. One of a peer that was killed, which says no time, goes behind
+ * those that were told before it. */
+void order_end_heard(struct epoll_reg *r);
 
 /* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
 int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more);

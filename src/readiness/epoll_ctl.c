@@ -32,6 +32,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->spent = false;
 	r->fresh = true;
 	r->added = __rdtsc();
+	r->heard = 0;
 	reg_disarm(r);
 	reg_heat(r);
 	reg_poke(r);
@@ -42,6 +43,7 @@ static void reg_unpark(struct epoll_reg *r, const struct epoll_event *ev)
 	r->parked = false;
 	r->in->parked--;
 	reg_renew(r, ev);
+	r->made = r->added;
 }
 
 /*

@@ -1,10 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The places of the kernel's events among those that come from memory. */
+/* The places of events: of those from memory, and of the kernel's among these. */
 #include <string.h>
 #include <x86intrin.h>
 
 #include "base/atomic.h"
 #include "readiness/epoll.h"
+
+uint64_t order_place(struct epoll_reg *r, uint32_t bits)
+{
+	uint64_t at = bits & LOOK_IN ? sock_came(r->s) : 0, end = 0;
+	bool told = (r->events & EPOLLET) && at <= r->in->looked_at;
+
+	if (r->queued)
+		return r->queued;
+	if ((!at || told) && (bits & (LOOK_IN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
+		end = sock_ended(r->s);
+	at = end ? end : at;
+	if (at > r->added)
+		return at;
+	if (r->added > r->in->looked_at)
+		return r->added;
+	/* Since the last look, then, and that is all that is known. */
+	return r->heard ? r->heard : r->in->looked_at;
+}
+
+/* Of two that the same has woken, which the kernel queues first: the newest, but those that are
+ * EXCLUSIVE as they were made, behind all others. */
+static bool is_woken_first(const struct epoll_reg *r, const struct epoll_reg *other)
+{
+	bool last = r->events & EPOLLEXCLUSIVE,
+	     other_last = other->events & EPOLLEXCLUSIVE;
+
+	if (last != other_last)
+		return other_last;
+	return last ? r->made < other->made : r->made > other->made;
+}
+
+bool order_before(const struct batch *b, int i, const struct epoll_reg *r, uint64_t at)
+{
+	return at < b->place[i] || (at == b->place[i] && b->reg[i]->s == r->s &&
+				    is_woken_first(r, b->reg[i]));
+}
+
+void order_end_heard(struct epoll_reg *r)
+{
+	uint64_t end = sock_ended(r->s);
+
+	r->in->heard = end > r->in->heard ? end : r->in->heard + 1;
+	r->heard = r->in->heard;
+}
 
 static void note(struct instance *in, int i, uint64_t data, uint64_t place)
 {

@@ -191,29 +191,12 @@ uint32_t reg_report(struct epoll_reg *r, bool take)
 	return level_of(r, want);
 }
 
-/*
- * The place of an event in the kernel's queue, as a tick of the processors' clock. Programs
- * depend on that order unawares: a client that sends to one connection and then to another
- * expects a server of one thread to serve them so. A registration is queued by what comes,
- * or by ADD and MOD when that is there already. A level-triggered one is queued again by
- * each report, until a look finds nothing.
- */
-static uint64_t place(struct epoll_reg *r, uint32_t bits)
-{
-	uint64_t at = 0;
-
-	if (r->queued)
-		return r->queued;
-	if ((bits & LOOK_IN) && !(bits & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
-		at = sock_came(r->s);
-	return at > r->added ? at : r->added;
-}
-
 /* The program gets the event: what follows from that. */
 static void told(struct batch *b, struct epoll_reg *r)
 {
 	r->active = r->in->calls;
 	r->told_at = b->scan;
+	r->heard = 0;
 	if (!(r->events & EPOLLONESHOT))
 		return;
 	r->spent = true;
@@ -227,15 +210,17 @@ static void told(struct batch *b, struct epoll_reg *r)
 /* Adds an event in its place. Most come in order. */
 static void add(struct batch *b, struct epoll_reg *r, uint32_t bits)
 {
+	const struct instance *in = r->in;
 	struct epoll_event ev = {.events = bits, .data = r->data};
 	int i = b->n++;
 
 	if (b->ordered && i < EPOLL_ORDERED) {
-		uint64_t at = place(r, bits);
+		uint64_t at = order_place(r, bits);
 
 		b->again += r->queued != 0;
-		b->late |= !r->queued && (at == r->added || at > b->began);
-		for (; i > 0 && b->place[i - 1] > at; i--) {
+		b->late |= !r->queued &&
+			   (at <= r->added || at <= in->looked_at || at > b->began);
+		for (; i > 0 && order_before(b, i - 1, r, at); i--) {
 			b->place[i] = b->place[i - 1];
 			b->reg[i] = b->reg[i - 1];
 			b->ev[i] = b->ev[i - 1];
@@ -266,8 +251,11 @@ void instance_scan_begin(struct instance *in, struct batch *b)
 	b->n = b->again = 0;
 	b->late = false;
 	b->ordered = load_relaxed(&in->mixed);
-	if (b->ordered)
+	if (b->ordered) {
 		b->began = __rdtsc() - BLUR_TICKS;
+		in->looked_at = in->began;
+		in->began = b->began;
+	}
 }
 
 bool instance_came(struct instance *in, uint64_t first, uint64_t second)
@@ -424,6 +412,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		sock_look(r->s, r->use_fd);
 		seen = load_acquire(&slot->seen);
 	}
+	if (events & STATE_KERNEL)
+		order_end_heard(r);
 	if (told && r->told_at != told->scan)
 		told = NULL;
 	/* Woken for bytes that are not there any more. */

@@ -360,9 +360,11 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 {
 	struct epoll_reg *r = hot_reserve(in) ? reg_alloc() : NULL;
 	uint32_t index, turn;
+	uint64_t now;
 
 	if (!r)
 		return NULL;
+	now = __rdtsc();
 	index = r->index;
 	turn = (r->turn + 1) & TURN_MASK;
 	*r = (struct epoll_reg){.in = in,
@@ -373,7 +375,8 @@ struct epoll_reg *reg_create(struct instance *in, struct sock *s, int fd,
 				.use_fd = fd,
 				.events = ev->events,
 				.data = ev->data,
-				.added = __rdtsc(),
+				.added = now,
+				.made = now,
 				.generation = atomic_load(&s->slot->generation)};
 	r->next_of_sock = s->regs;
 	__atomic_store_n(&s->regs, r, __ATOMIC_SEQ_CST);

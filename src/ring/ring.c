@@ -279,6 +279,12 @@ uint64_t ring_came(struct wire_dir *d)
 	return at;
 }
 
+void ring_note_end(struct wire_dir *d)
+{
+	if (!load_relaxed(&d->ended_at))
+		store_relaxed(&d->ended_at, __rdtsc());
+}
+
 bool ring_tx_holds_enough(const struct ring_tx *r)
 {
 	return r->produced - r->pushed >= wire_area_bytes(ring_tx_area(r)) / 2 ||

@@ -317,6 +317,8 @@ static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t 
 /* When the first unread byte came, as the producer says; 0 when there is none, or that is
  * not known. */
 uint64_t ring_came(struct wire_dir *d);
+/* The producer sends nothing more: when it said so first. */
+void ring_note_end(struct wire_dir *d);
 bool ring_rx_roomy_slow(const struct ring_rx *r);
 /* True when a sleeping producer has room enough to be woken for. */
 static inline bool ring_rx_roomy(const struct ring_rx *r)
