@@ -254,7 +254,17 @@ uint64_t sock_came(struct sock *s)
 {
 	if (gate_state(&s->slot->gate_rx) != GATE_RING)
 		return 0;
-	return ring_came(s->in);
+	return ring_came(s->in, load_relaxed(&s->in->consumed));
+}
+
+uint64_t sock_came_since(struct sock *s, uint64_t edge)
+{
+	uint64_t taken = load_relaxed(&s->in->consumed);
+	uint64_t told = edge - load_relaxed(&s->slot->nudges);
+
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return 0;
+	return ring_came(s->in, (int64_t)(told - taken) > 0 ? told : taken);
 }
 
 uint64_t sock_ended(struct sock *s)

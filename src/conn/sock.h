@@ -253,6 +253,8 @@ void sock_want_times(struct sock *s);
 /* When the first unread byte did, in ticks of the processors' clock: 0 when that is not known,
  * as for all that TCP carries. A hint: the peer says it. */
 uint64_t sock_came(struct sock *s);
+/* The same, of those that have come since sock_edge_in was `edge`. */
+uint64_t sock_came_since(struct sock *s, uint64_t edge);
 /* When the peer shut down, or closed: the same. */
 uint64_t sock_ended(struct sock *s);
 

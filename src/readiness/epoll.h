@@ -41,6 +41,7 @@ struct epoll_reg {
 	uint32_t events; /* as the program gave them */
 	epoll_data_t data;
 	uint64_t edge_in, edge_out, moves; /* as of the last report */
+	uint64_t edge_before;		   /* edge_in, as of the one before */
 	uint64_t active;		   /* in->calls when something last happened */
 	uint32_t hot_at;     /* place in the hot list, plus 1; 0 when cold */
 	uint64_t told_at;    /* the scan with which it was last reported */

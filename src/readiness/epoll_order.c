@@ -8,14 +8,15 @@
 
 uint64_t order_place(struct epoll_reg *r, uint32_t bits)
 {
-	uint64_t at = bits & LOOK_IN ? sock_came(r->s) : 0, end = 0;
-	bool told = (r->events & EPOLLET) && at <= r->in->looked_at;
+	uint64_t at = 0;
 
 	if (r->queued)
 		return r->queued;
-	if ((!at || told) && (bits & (LOOK_IN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
-		end = sock_ended(r->s);
-	at = end ? end : at;
+	if (bits & LOOK_IN)
+		at = r->events & EPOLLET ? sock_came_since(r->s, r->edge_before)
+					 : sock_came(r->s);
+	if (!at && (bits & (LOOK_IN | EPOLLERR | EPOLLHUP | EPOLLRDHUP)))
+		at = sock_ended(r->s);
 	if (at > r->added)
 		return at;
 	if (r->added > r->in->looked_at)

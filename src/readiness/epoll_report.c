@@ -131,6 +131,7 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	if (!e->fin_is_known)
 		state &= ~STATE_FIN;
 	r->state_told |= state | told;
+	r->edge_before = r->edge_in;
 	r->edge_in = e->in;
 	r->moves = e->moves;
 	r->shuts = e->shuts;

@@ -258,9 +258,8 @@ void ring_tx_note_time(struct ring_tx *r, struct wire_dir *d)
 	r->times++;
 }
 
-uint64_t ring_came(struct wire_dir *d)
+uint64_t ring_came(struct wire_dir *d, uint64_t taken)
 {
-	uint64_t taken = load_relaxed(&d->consumed);
 	uint64_t produced = load_acquire(&d->produced);
 	uint64_t best = UINT64_MAX, at = 0;
 

@@ -314,9 +314,9 @@ static inline void ring_rx_commit(struct ring_rx *r, struct wire_dir *d, size_t 
 	/* Release: our loads of the bytes come before the licence to overwrite them. */
 	store_release(&d->consumed, r->consumed);
 }
-/* When the first unread byte came, as the producer says; 0 when there is none, or that is
- * not known. */
-uint64_t ring_came(struct wire_dir *d);
+/* When the byte at `taken`, an unread one, came, as the producer says; 0 when there is none, or that
+ * is not known. */
+uint64_t ring_came(struct wire_dir *d, uint64_t taken);
 /* The producer sends nothing more: when it said so first. */
 void ring_note_end(struct wire_dir *d);
 bool ring_rx_roomy_slow(const struct ring_rx *r);

@@ -174,6 +174,39 @@ CASE(order_of_ends_told, DIRECT)
 	ends_between(EPOLLIN | EPOLLRDHUP | EPOLLET);
 }
 
+/* Bytes that follow others which have been told of, and not been read, are an edge of their own time. */
+CASE(order_of_unread_edge, DIRECT)
+{
+	static const int turns[] = {2, 1, 3, 0};
+	struct pair p[4];
+	int ep = ep_open();
+	char byte;
+
+	for (int i = 0; i < 4; i++) {
+		p[i] = pair_warm_open();
+		ep_add(ep, p[i].s, EPOLLIN | EPOLLET, (uint64_t)i);
+	}
+	ep_drain(ep);
+	for (int i = 0; i < 4; i++) {
+		come(p[i]);
+		send_all(p[i].c, "y", 1);
+		wait_inq(p[i].s, 2);
+	}
+	show_order(ep);
+	recv_all(p[1].s, &byte, 1);
+	for (int i = 0; i < 4; i++) {
+		send_all(p[turns[i]].c, "z", 1);
+		wait_inq(p[turns[i]].s, turns[i] == 1 ? 2 : 3);
+	}
+	show_order(ep);
+	show_order(ep);
+	send_all(p[3].c, "z", 1);
+	wait_inq(p[3].s, 4);
+	close_there(p[1]);
+	show_order(ep);
+	close(ep);
+}
+
 static void end_somehow(int fd, void *arg)
 {
 	char byte;

@@ -129,7 +129,7 @@ static void special_take(uint8_t which, size_t rest)
 		ring_rx_roomy(&r.rx);
 		break;
 	case 4:
-		ring_came(r.d);
+		ring_came(r.d, atomic_load(&r.d->consumed));
 		break;
 	default:
 		ring_unread(r.d);
