@@ -13,7 +13,7 @@ arguments() {
 	most=$1
 	shift
 	case ${1:-} in
-	-h | --help) sed -n '3,/^set/{/^# \{0,1\}/s///p}' "$0" && exit 0 ;;
+	-h | --help) sed -n '3,/^set/{/^# \{0,1\}/s///p}' "${0##*/}" && exit 0 ;;
 	-*) ;;
 	*) [ $# -gt "$most" ] || return 0 ;;
 	esac

@@ -26,7 +26,7 @@
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
 #endif
 
-enum holder { HOLDER_NONE, HOLDER_DEAD, HOLDER_OTHER };
+enum holder { HOLDER_NONE, HOLDER_DEAD, HOLDER_FULL, HOLDER_OTHER };
 
 static bool own_socket, own_near;
 static unsigned given;	   /* by systemd, the first so many listeners */
@@ -153,6 +153,8 @@ static enum holder holder_of(const struct sockaddr_un *name)
 		holder = has_ended(fd) ? HOLDER_DEAD : HOLDER_OTHER;
 	else if (errno == ECONNREFUSED)
 		holder = HOLDER_NONE;
+	else if (errno == EAGAIN)
+		holder = HOLDER_FULL; /* of those who wait to be accepted */
 	if (fd >= 0)
 		close(fd);
 	return holder;
@@ -171,8 +173,13 @@ static int bind_local(int fd, const struct sockaddr_un *name)
 		return 0;
 	if (errno != EADDRINUSE)
 		return -errno;
-	for (int i = 0; (holder = holder_of(name)) == HOLDER_DEAD && i < LEFT_TURNS; i++)
+	holder = holder_of(name);
+	for (int i = 0; holder == HOLDER_DEAD && i < LEFT_TURNS; i++) {
 		poll(NULL, 0, LEFT_NAP_MS);
+		holder = holder_of(name);
+		if (holder == HOLDER_FULL)
+			holder = HOLDER_DEAD;
+	}
 	if (holder != HOLDER_NONE)
 		return -EADDRINUSE;
 	after_a_death = true;
@@ -262,7 +269,7 @@ static int make_all_peers(struct relay *r)
 	return made > 0 && (e == 0 || e == -EAFNOSUPPORT || e == -EADDRNOTAVAIL) ? 0 : e;
 }
 
-int listen_open(struct relay *r, char *message, size_t size)
+static int open_all(struct relay *r, char *message, size_t size)
 {
 	bool local = false, near = !*r->settings.near, peers = false;
 	int e = take_given(r, message, size);
@@ -281,6 +288,15 @@ int listen_open(struct relay *r, char *message, size_t size)
 	if (!peers && (e = make_all_peers(r)) < 0)
 		return fail(message, size, "the TCP port for other hosts", e);
 	return 0;
+}
+
+int listen_open(struct relay *r, char *message, size_t size)
+{
+	int e = open_all(r, message, size);
+
+	if (e < 0)
+		listen_close(r); /* a name that is left says that a daemon has died */
+	return e;
 }
 
 /* ---- at work ---- */
@@ -343,12 +359,13 @@ void listen_leave(struct relay *r)
 
 void listen_close(struct relay *r)
 {
-	/* A child that has just begun may have them a moment longer. */
-	for (unsigned i = given; i < r->listeners; i++)
-		shutdown(r->listener[i].fd, SHUT_RDWR);
-	listen_leave(r);
+	/* First: once nobody listens, the names may be the next daemon's. */
 	if (own_socket)
 		unlink(r->settings.socket);
 	if (own_near)
 		unlink(r->settings.near);
+	/* A child that has just begun may have them a moment longer. */
+	for (unsigned i = given; i < r->listeners; i++)
+		shutdown(r->listener[i].fd, SHUT_RDWR);
+	listen_leave(r);
 }

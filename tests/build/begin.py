@@ -15,11 +15,14 @@ TOO_MANY = {"demo": ["build", "more"], "check": ["build"]}
 
 def wrong(tree, name):
     """What is wrong with one of the two, or None."""
-    for arguments, status in ((["--help"], 0), (["--nonsense"], 2), (TOO_MANY[name], 2)):
-        run = subprocess.run([f"./{name}", *arguments], cwd=tree, capture_output=True,
-                             text=True, check=False)
+    parent, folder = os.path.split(tree)
+    for where, command, arguments, status in (
+            (tree, f"./{name}", ["--help"], 0), (parent, f"{folder}/{name}", ["--help"], 0),
+            (tree, f"./{name}", ["--nonsense"], 2), (tree, f"./{name}", TOO_MANY[name], 2)):
+        run = subprocess.run([command, *arguments], cwd=where, capture_output=True, text=True,
+                             check=False)
         said = run.stdout if status == 0 else run.stderr
-        expected = f"usage: ./{name}" if status == 0 else f"See: ./{name} --help\n"
+        expected = f"usage: ./{name}" if status == 0 else f"See: {command} --help\n"
         if run.returncode != status or expected not in said or run.stdout and run.stderr:
             return f"{name} {arguments}: {run.returncode}\n{run.stdout}{run.stderr}"
         if sorted(os.listdir(tree)) != ["check", "demo", "scripts"]:

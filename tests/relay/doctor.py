@@ -72,6 +72,9 @@ class Doctors(TwoHosts):
     def end(self, process):
         """And with it the child that has the port, which ends a moment later."""
         children = []
+        if process.poll() is not None:  # its number may be another's
+            process.communicate()
+            return
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
                 with contextlib.suppress(ProcessLookupError):

@@ -370,6 +370,25 @@ class Keys(TwoHosts):
         self.da.start()
 
 
+    def hold(self, come):
+        """In a process of its own: listens as the daemon does, and leaves that to a child."""
+        call("setns", self.a.fd, NEWNET)
+        ports = [socket.create_server((address, PORT), family=family)
+                 for address, family in (("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6))]
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        local.bind(str(self.da.socket))
+        os.chown(self.da.socket, DAEMON_UID, DAEMON_UID)
+        os.chmod(self.da.socket, 0o666)
+        local.listen()
+        if os.fork():
+            return
+        os.write(come, b"%d" % os.getpid())
+        local.accept()
+        local.close()
+        time.sleep(0.2)
+        for port in ports:
+            port.close()
+
     def test_start_after_a_death(self):
         """A process that was killed listened there, and its child still holds what it had, until the daemon has
         asked; the port a moment longer."""
@@ -379,23 +398,10 @@ class Keys(TwoHosts):
         come, come_child = os.pipe()
         parent = os.fork()
         if not parent:
-            call("setns", self.a.fd, NEWNET)
-            ports = [socket.create_server((address, PORT), family=family)
-                     for address, family in (("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6))]
-            local = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            local.bind(str(self.da.socket))
-            os.chown(self.da.socket, DAEMON_UID, DAEMON_UID)
-            os.chmod(self.da.socket, 0o666)
-            local.listen()
-            if os.fork():
-                os._exit(0)
-            os.write(come_child, b"%d" % os.getpid())
-            local.accept()
-            local.close()
-            time.sleep(0.2)
-            for port in ports:
-                port.close()
+            with contextlib.suppress(OSError):
+                self.hold(come_child)
             os._exit(0)
+        os.close(come_child)
         os.waitpid(parent, 0)
         child = os.pidfd_open(int(os.read(come, 20)))
         try:
@@ -407,8 +413,8 @@ class Keys(TwoHosts):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(child, signal.SIGKILL)
-            for fd in (child, come, come_child):
-                os.close(fd)
+            os.close(child)
+            os.close(come)
 
 
     def test_start_after_an_end(self):
