@@ -236,7 +236,8 @@ FORK_CODE void sock_report(bool ends)
 		if (sock_is_direct(s) && s->wire &&
 		    (ends ? slot_close_is_last(s->slot) : slot_is_alone(s->slot))) {
 			/* Exchanged, as in limbo_last_words: before the look at what is unread. */
-			ring_note_end(s->out);
+			if (ends)
+				ring_note_end(s->out);
 			atomic_exchange(&s->in->closed, 1);
 			reset_unread(s, fd);
 			peer_push(s);

@@ -128,7 +128,8 @@ struct instance {
 	uint32_t nhot, hot_room, turn;
 	uint64_t scans; /* first looks at the hot list, so far: each begins a report */
 	uint64_t looked_at, began; /* ticks of the last two of these, with `mixed` */
-	uint64_t heard;		   /* the last place of that kind */
+	uint64_t queue_end;	   /* the last place of what was queued again */
+	uint64_t heard;		   /* the last place of an end by the kernel's word */
 	/* The one whose call asks the kernel now, or NULL: see tcp_heard. */
 	struct batch *absorbing;
 	/* Those of the last report that were the kernel's: data and place in the queue.

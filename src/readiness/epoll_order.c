@@ -45,10 +45,16 @@ bool order_before(const struct batch *b, int i, const struct epoll_reg *r, uint6
 
 void order_end_heard(struct epoll_reg *r)
 {
+	struct instance *in = r->in;
 	uint64_t end = sock_ended(r->s);
 
-	r->in->heard = end > r->in->heard ? end : r->in->heard + 1;
-	r->heard = r->in->heard;
+	in->heard++;
+	if (in->heard < in->looked_at)
+		in->heard = in->looked_at;
+	/* A peer that says a time to come says nothing. */
+	if (in->heard < end && end <= __rdtsc())
+		in->heard = end;
+	r->heard = in->heard;
 }
 
 static void note(struct instance *in, int i, uint64_t data, uint64_t place)

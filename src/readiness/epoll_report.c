@@ -131,7 +131,8 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	if (!e->fin_is_known)
 		state &= ~STATE_FIN;
 	r->state_told |= state | told;
-	r->edge_before = r->edge_in;
+	/* After ADD and MOD what was there already counts: see order_place. */
+	r->edge_before = r->fresh ? 0 : r->edge_in;
 	r->edge_in = e->in;
 	r->moves = e->moves;
 	r->shuts = e->shuts;
@@ -242,7 +243,8 @@ static void queue_again(struct instance *in, struct batch *b)
 
 		/* Between two scans it may have become another's. */
 		if (r->in == in && !(r->events & (EPOLLET | EPOLLONESHOT)))
-			r->queued = b->base + (uint64_t)(i * EPOLL_PLACES);
+			in->queue_end = r->queued =
+				b->base + (uint64_t)(i * EPOLL_PLACES);
 	}
 }
 
@@ -254,7 +256,8 @@ void instance_scan_begin(struct instance *in, struct batch *b)
 	b->ordered = load_relaxed(&in->mixed);
 	if (b->ordered) {
 		b->began = __rdtsc() - BLUR_TICKS;
-		in->looked_at = in->began;
+		/* Behind what that has queued again. */
+		in->looked_at = in->began > in->queue_end ? in->began : in->queue_end;
 		in->began = b->began;
 	}
 }

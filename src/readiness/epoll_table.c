@@ -227,6 +227,7 @@ static void instance_destroy(struct instance *in)
 	store_relaxed(&in->kernel_turn, false);
 	store_relaxed(&in->told, 0);
 	in->calls = in->aged_at = 0;
+	in->looked_at = in->began = in->queue_end = in->heard = 0;
 	instance_unlock(in);
 	in->next_free = free_instances;
 	free_instances = in;

@@ -92,8 +92,8 @@ struct wire_dir {
 		held_since_ms; /* CLOCK_MONOTONIC when the first was held; 0 none */
 	_Atomic uint32_t fin;
 	_Atomic uint32_t rewind; /* enum wire_rewind */
-	/* Tick of the processors' clock when the producer shut down, or closed; 0 none. A hint, to
-	 * sort by. */
+	/* Tick of the processors' clock when the producer shut down, or closed; 0 none, as for a peer that was
+	 * killed, or is on another host. A hint, to sort by. */
 	_Atomic uint64_t ended_at;
 
 	/* Consumer writes, rarely; the producer reads this line at each send. */

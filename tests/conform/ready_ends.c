@@ -174,6 +174,38 @@ CASE(order_of_ends_told, DIRECT)
 	ends_between(EPOLLIN | EPOLLRDHUP | EPOLLET);
 }
 
+/* What is there at ADD and MOD has the place of these, whatever follows it. */
+CASE(order_of_changed_edge, DIRECT)
+{
+	static const uint32_t events[] = {EPOLLIN | EPOLLET,
+					  EPOLLIN | EPOLLET | EPOLLONESHOT};
+	struct pair a = pair_warm_open(), b = pair_warm_open();
+
+	for (int k = 0; k < 2; k++) {
+		int ep = ep_open();
+		char bytes[4];
+
+		ep_add(ep, b.s, EPOLLIN | EPOLLET, 1);
+		come(a);
+		ep_add(ep, a.s, events[k], 0);
+		come(b);
+		send_all(a.c, "y", 1);
+		wait_inq(a.s, 2);
+		show_order(ep);
+		ep_mod(ep, a.s, events[k], 10);
+		recv_all(b.s, bytes, 1);
+		come(b);
+		send_all(a.c, "z", 1);
+		wait_inq(a.s, 3);
+		show_order(ep);
+		recv_all(b.s, bytes, 1);
+		recv_all(a.s, bytes, 3);
+		close(ep);
+	}
+	pair_close(a);
+	pair_close(b);
+}
+
 /* Bytes that follow others which have been told of, and not been read, are an edge of their own time. */
 CASE(order_of_unread_edge, DIRECT)
 {
