@@ -55,7 +55,8 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 			   int flags, ssize_t *done)
 {
 	bool own = !src->is_file && wait_is_our_own(w, flags);
-	if (*done == 0 && w->fd == fd && !(own && w->deadline_ns))
+	/* A call that has slept holds the connection: whoever closes it now must not end it before. */
+	if (*done == 0 && w->fd == fd && !w->held && !(own && w->deadline_ns))
 		return SOCK_KERNEL;
 	if (*done > 0 && has_ended(w->fd))
 		return 0;
