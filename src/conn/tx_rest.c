@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A send that began in the ring goes on in the kernel, when the direction has gone back to TCP. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
+#include "base/fds.h"
 #include "base/kernel.h"
 #include "base/real.h"
 #include "conn/conn.h"
@@ -30,8 +32,8 @@ static bool has_ended(int fd)
  * gate has moved again. `amid` the call, what it has sent counts: an error, and SIGPIPE, are the
  * next one's.
  */
-static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int flags,
-			      bool amid)
+static ssize_t rest_in_kernel(struct sock *s, int fd, int number, struct source *src,
+			      int flags, bool amid)
 {
 	enum sock_way way = tx_enter(s, fd);
 	if (way == SOCK_DIRECT)
@@ -39,8 +41,8 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 	if (amid)
 		flags |= MSG_NOSIGNAL;
 	ssize_t n = way == SOCK_COUNTED
-			    ? COUNTED(counted_tx_over, s, send_rest(fd, src, flags))
-			    : send_rest(fd, src, flags);
+			    ? COUNTED(counted_tx_over, s, send_rest(number, src, flags))
+			    : send_rest(number, src, flags);
 	if (n < 0)
 		return -errno;
 	if (!src->is_file)
@@ -48,6 +50,41 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, struct source *src, int fl
 	src->left -= (size_t)n;
 	if (n == 0)
 		src->left = 0;
+	return n;
+}
+
+/* Of a call that holds the connection: a number that nobody else closes, or w->fd where there is none. */
+static int own_number(struct wait *w)
+{
+	for (;;) {
+		int fd = w->fd, copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 0);
+		int number = copy < 0 ? -1 : fds_adopt(copy);
+		/* It was the connection's when it was copied: the table is cleared before a number is closed. */
+		if (fd_is(fd, w->s) || fd == w->s->kept_fd)
+			return number < 0 ? fd : number;
+		fds_close(number < 0 ? -1 : number);
+		if (!wait_finds(w))
+			return -EBADF;
+	}
+}
+
+static void close_number(void *arg)
+{
+	fds_close(*(int *)arg);
+}
+
+/* The same by such a number, which a thread that is cancelled closes as well. */
+static ssize_t held_rest_in_kernel(struct sock *s, struct wait *w, struct source *src,
+				   int flags, bool amid)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	int number = own_number(w), own = number == w->fd ? -1 : number;
+	ssize_t n;
+	if (number < 0)
+		return number;
+	_pthread_cleanup_push(&cleanup, close_number, &own);
+	n = rest_in_kernel(s, w->fd, number, src, flags, amid);
+	_pthread_cleanup_pop(&cleanup, 1);
 	return n;
 }
 
@@ -61,8 +98,9 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	if (*done > 0 && has_ended(w->fd))
 		return 0;
 	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
-	ssize_t n = rest_in_kernel(s, w->fd, src, own ? flags | MSG_DONTWAIT : flags,
-				   *done > 0);
+	int how = own ? flags | MSG_DONTWAIT : flags;
+	ssize_t n = w->held ? held_rest_in_kernel(s, w, src, how, *done > 0)
+			    : rest_in_kernel(s, w->fd, w->fd, src, how, *done > 0);
 	if (n > 0) {
 		*done += n;
 		w->some = true;
