@@ -13,7 +13,7 @@
 #include "conn/report.h"
 #include "conn/trace.h"
 
-static void flush_counts(struct sock *s)
+void sock_flush_counts(struct sock *s)
 {
 	if (s->tx_bytes == 0 && s->rx_bytes == 0)
 		return;
@@ -72,8 +72,9 @@ static bool is_news_left(struct sock *s)
 static bool keep_open(struct sock *s, int fd)
 {
 	int copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 3);
-	s->kept_fd = copy < 0 ? -1 : fds_adopt_needed(copy);
-	return s->kept_fd >= 0;
+	int kept = copy < 0 ? -1 : fds_adopt_needed(copy);
+	store_release(&s->kept_fd, kept < 0 ? -1 : kept);
+	return kept >= 0;
 }
 
 /* This process closes a socket that others have, too: the peer hears that they go on over TCP. */
@@ -100,15 +101,19 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 			trace_event(s, fd, TRACE_CLOSED, VD_REASON_NONE);
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
-		if (!sock_is_busy(s) ||
-		    (atomic_load(&s->sleepers) > 0 && !keep_open(s, fd)))
+		/* Else the last one out says them. */
+		if (load_relaxed(&s->kept_fd) < 0 &&
+		    (!sock_is_busy(s) ||
+		     (atomic_load(&s->sleepers) > 0 && !keep_open(s, fd))))
 			limbo_last_words(s, fd);
+		sock_flush_counts(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
 		if (is_news_left(s))
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	} else {
+		sock_flush_counts(s);
 	}
-	flush_counts(s);
 	count_native(s);
 	count_reason(s);
 	/* Against sock_unhold, which counts out and then looks here. */
@@ -162,32 +167,39 @@ static struct sock *take_entry(int fd)
 				   __libc_single_threaded);
 }
 
-/* The connection goes on by another number. Who is amid a step of it by this one, which is another's next,
- * is waited for: he has looked under a lock that the number is the connection's. */
-static __attribute__((noinline, cold)) void number_goes(struct sock *s)
+/* The connection whose last number this was, or NULL. Of two threads that close it, one has it. */
+static struct sock *take_out(int fd)
+{
+	struct sock *s = take_entry(fd);
+	return s && single_take32(&s->fds, 1, __libc_single_threaded) == 1 ? s : NULL;
+}
+
+/*
+ * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
+ * after this. And a call that holds the connection finds another number of it, or the duplicate.
+ */
+static __attribute__((noinline)) struct sock *take_out_direct(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!sock_is_direct(s))
-		return;
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
+	struct sock *last = take_out(fd);
+	if (last == s && atomic_load(&s->sleepers) > 0)
+		keep_open(s, fd);
 	lock_drop(&sl->tx_lock);
 	lock_drop(&sl->rx_lock);
+	return last;
 }
 
 NEAR_CODE bool fd_closing(int fd)
 {
 	if (fds_is_ours(fd))
 		return false;
-	if (!fd_sock(fd))
-		return true;
-	/* Of two threads that close it, one has it. */
-	struct sock *s = take_entry(fd);
+	struct sock *s = fd_sock(fd);
 	if (!s)
 		return true;
-	if (__builtin_expect(load_relaxed(&s->fds) > 1, 0))
-		number_goes(s);
-	if (single_take32(&s->fds, 1, __libc_single_threaded) == 1)
+	s = sock_is_direct(s) ? take_out_direct(s, fd) : take_out(fd);
+	if (s)
 		close_last(s, fd);
 	return true;
 }
@@ -267,7 +279,7 @@ void sock_counts(struct report_open *open)
 
 		if (!s || has_lower_name(s, fd))
 			continue;
-		flush_counts(s);
+		sock_flush_counts(s);
 		for (uint32_t i = 0; s->is_native && i < NATIVE_COUNTS; i++)
 			open->native[i] += native_count(s, i);
 		if (reason != VD_REASON_NONE)

@@ -74,6 +74,7 @@ NEAR_CODE static void release(struct sock *s)
 		lock_take(&sl->tx_lock);
 		if (s->kept_fd >= 0)
 			limbo_last_words(s, s->kept_fd);
+		sock_flush_counts(s); /* of those who were asleep when it was closed */
 		peer_end(s);
 		sock_drop_segment(s);
 		lock_drop(&sl->tx_lock);

@@ -72,7 +72,7 @@ struct sock {
 	_Atomic bool look_due; /* the kernel ended a receive: a sender is to ask why */
 	_Atomic uint8_t brief_failed; /* see brief_skip */
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
-	int kept_fd; /* with closed: a duplicate for threads that were asleep on it; or -1 */
+	_Atomic int kept_fd; /* of a closed one, for threads asleep on it; or -1 */
 
 	struct wire
 		*window; /* where the segment was ever mapped: stays mapped for ever */
@@ -563,5 +563,7 @@ void sock_exec(bool begins);
 void sock_report(bool ends);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
 void sock_counts(struct report_open *open);
+/* With both locks, where others may be inside. */
+void sock_flush_counts(struct sock *s);
 
 #endif

@@ -53,19 +53,22 @@ static ssize_t rest_in_kernel(struct sock *s, int fd, int number, struct source 
 	return n;
 }
 
-/* Of a call that holds the connection: a number that nobody else closes, or w->fd where there is none. */
+/* Of a call that holds the connection: a number that nobody else closes. Not where there is none to be had. */
 static int own_number(struct wait *w)
 {
-	for (;;) {
-		int fd = w->fd, copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 0);
-		int number = copy < 0 ? -1 : fds_adopt(copy);
-		/* It was the connection's when it was copied: the table is cleared before a number is closed. */
-		if (fd_is(fd, w->s) || fd == w->s->kept_fd)
-			return number < 0 ? fd : number;
-		fds_close(number < 0 ? -1 : number);
-		if (!wait_finds(w))
-			return -EBADF;
+	struct lock *lock = &w->s->slot->tx_lock;
+	int number = -EBADF, copy;
+	lock_take(lock);
+	if (wait_is_open(w)) {
+		number = w->fd;
+		copy = number == load_relaxed(&w->s->kept_fd)
+			       ? -1
+			       : REAL(fcntl64)(number, F_DUPFD_CLOEXEC, 0);
+		copy = copy < 0 ? -1 : fds_adopt(copy);
+		number = copy < 0 ? number : copy;
 	}
+	lock_drop(lock);
+	return number;
 }
 
 static void close_number(void *arg)

@@ -216,12 +216,10 @@ static int64_t sleep_bound(struct wait *w)
 
 bool wait_finds(struct wait *w)
 {
-	int fd = -1;
 	/* As in the kernel, a call that sleeps keeps the connection open: by the duplicate of who
 	 * closed its last number, or by another number that the program has. */
-	if (w->held && load_acquire(&w->s->closed))
-		fd = w->s->kept_fd;
-	else if (w->held)
+	int fd = w->held ? load_acquire(&w->s->kept_fd) : -1;
+	if (w->held && fd < 0 && !load_acquire(&w->s->closed))
 		fd = fd_number(w->s);
 	if (fd >= 0)
 		w->fd = fd;

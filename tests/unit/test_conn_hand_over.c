@@ -116,10 +116,11 @@ static void close_waits(int fd)
 	pthread_t thread;
 	REQUIRE(sock_number_begin(s, fd, sock_generation(s)));
 	REQUIRE(pthread_create(&thread, NULL, close_it, &c) == 0);
-	while (!atomic_load(&c.begins) || fd_sock(fd))
+	while (!atomic_load(&c.begins))
 		sched_yield();
 	usleep(2000);
 	CHECK(!atomic_load(&c.done));
+	CHECK(fd_sock(fd) == s);
 	CHECK(fcntl(fd, F_GETFD) >= 0);
 	sock_number_end(s);
 	pthread_join(thread, NULL);
