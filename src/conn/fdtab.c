@@ -81,7 +81,8 @@ void fd_stand_down(void)
  */
 static __attribute__((noinline)) void reset_rest(struct sock *s)
 {
-	s->meet_fd = s->kept_fd = -1;
+	s->meet_fd = -1;
+	store_relaxed(&s->kept_fd, -1);
 	store_relaxed(&s->bell, -1);
 	store_relaxed(&s->peer_bell, -1);
 	store_relaxed(&s->far_bell, -1);

@@ -13,19 +13,6 @@
 #include "conn/report.h"
 #include "conn/trace.h"
 
-void sock_flush_counts(struct sock *s)
-{
-	if (s->tx_bytes == 0 && s->rx_bytes == 0)
-		return;
-	report_add(&report_now.tx_direct_bytes, s->tx_bytes);
-	report_add(&report_now.rx_direct_bytes, s->rx_bytes);
-	if (load_relaxed(&s->slot->across)) {
-		report_add(&report_now.tx_rdma_bytes, s->tx_bytes);
-		report_add(&report_now.rx_rdma_bytes, s->rx_bytes);
-	}
-	s->tx_bytes = s->rx_bytes = 0;
-}
-
 static uint64_t native_count(const struct sock *s, uint32_t i)
 {
 	/* Relaxed: a count orders nothing. */
@@ -178,7 +165,8 @@ static struct sock *take_out(int fd)
  * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
  * after this. And a call that holds the connection finds another number of it, or the duplicate.
  */
-static __attribute__((noinline)) struct sock *take_out_direct(struct sock *s, int fd)
+NEAR_CODE static __attribute__((noinline)) struct sock *take_out_direct(struct sock *s,
+									int fd)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->rx_lock);

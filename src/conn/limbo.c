@@ -10,6 +10,7 @@
 #include "base/self.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
+#include "conn/report.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "rendezvous/rendezvous.h"
@@ -19,6 +20,19 @@
 static struct sock *limbo[LIMBO_MAX];
 _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
 static struct lock limbo_lock FORK_DATA;
+
+NEAR_CODE void sock_flush_counts(struct sock *s)
+{
+	if (s->tx_bytes == 0 && s->rx_bytes == 0)
+		return;
+	report_add(&report_now.tx_direct_bytes, s->tx_bytes);
+	report_add(&report_now.rx_direct_bytes, s->rx_bytes);
+	if (load_relaxed(&s->slot->across)) {
+		report_add(&report_now.tx_rdma_bytes, s->tx_bytes);
+		report_add(&report_now.rx_rdma_bytes, s->rx_bytes);
+	}
+	s->tx_bytes = s->rx_bytes = 0;
+}
 
 /*
  * The mapping is replaced, not removed: a thread that lost a race against close may still

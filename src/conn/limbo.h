@@ -13,6 +13,8 @@ static inline bool sock_is_busy(struct sock *s)
 
 /* Of a closed socket: releases it now, or once nobody is inside. Takes the locks. */
 void limbo_release(struct sock *s);
+/* What has gone by the ring comes into the report. With both locks, where others may be inside. */
+void sock_flush_counts(struct sock *s);
 /* Releases those that nobody is inside of any more. */
 void limbo_look(void);
 /*

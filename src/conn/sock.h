@@ -563,7 +563,5 @@ void sock_exec(bool begins);
 void sock_report(bool ends);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
 void sock_counts(struct report_open *open);
-/* With both locks, where others may be inside. */
-void sock_flush_counts(struct sock *s);
 
 #endif
