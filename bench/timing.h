@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define NEED(condition)                                                                  \
-	do {                                                                             \
-		if (!(condition)) {                                                      \
-			fprintf(stderr, "%s: line %d\n", __FILE__, __LINE__);            \
-			exit(1);                                                         \
-		}                                                                        \
-	} while (0)
+#include "need.h"
 
 static inline double now_us(void)
 {

@@ -14,13 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEED(condition)                                                                  \
-	do {                                                                             \
-		if (!(condition)) {                                                      \
-			fprintf(stderr, "%s: line %d\n", __FILE__, __LINE__);            \
-			exit(1);                                                         \
-		}                                                                        \
-	} while (0)
+#include "../need.h"
 
 struct place {
 	struct sockaddr_storage at;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fds.h"
@@ -30,25 +29,12 @@ bool relay_is_there(void)
 
 static int open_line(void)
 {
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	uint64_t now = clock_coarse_ms();
-	int fd, r;
+	int fd = presence_line(path, &tried_ms);
 
-	if (tried_ms != 0 && now - tried_ms < RETRY_MS)
-		return -EAGAIN;
-	tried_ms = now;
-	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
-	strcpy(name.sun_path, path);
-	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
-	if (r < 0) {
-		log_debug("viaductd at %s: %s", path, strerror(-r));
-		kernel_close(fd);
-		return r;
-	}
-	line = fds_adopt(fd);
-	return line < 0 ? line : 0;
+		return fd;
+	line = fd;
+	return 0;
 }
 
 static void lose_line(void)

@@ -4,7 +4,6 @@
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/un.h>
 
 #include "base/fds.h"
 #include "base/kernel.h"
@@ -38,25 +37,12 @@ bool near_is_here(void)
 
 static int open_line(void)
 {
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	uint64_t now = clock_coarse_ms();
-	int fd, r;
+	int fd = presence_line(near_socket, &tried_ms);
 
-	if (tried_ms != 0 && now - tried_ms < RETRY_MS)
-		return -EAGAIN;
-	tried_ms = now;
-	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
-	strcpy(name.sun_path, near_socket);
-	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
-	if (r < 0) {
-		log_debug("viaductd at %s: %s", near_socket, strerror(-r));
-		kernel_close(fd);
-		return r;
-	}
-	line = fds_adopt(fd);
-	return line < 0 ? line : 0;
+		return fd;
+	line = fd;
+	return 0;
 }
 
 /* What was asked is asked anew, by whichever daemon is there then. */

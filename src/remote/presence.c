@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a socket of viaductd is there, without asking the kernel each time. */
+/* Whether a socket of viaductd is there, without asking the kernel each time; and a line to it. */
+#include "remote/presence.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/fds.h"
 #include "base/kernel.h"
+#include "base/log.h"
+#include "base/real.h"
 #include "remote/parts.h"
-#include "remote/presence.h"
 
 bool presence_look(struct presence *p, const char *path)
 {
@@ -18,4 +25,43 @@ bool presence_look(struct presence *p, const char *path)
 		store_release(&p->looked_ms, now);
 	}
 	return load_relaxed(&p->is_there);
+}
+
+bool presence_retry(uint64_t *tried_ms)
+{
+	uint64_t now = clock_coarse_ms();
+
+	if (*tried_ms != 0 && now - *tried_ms < RETRY_MS)
+		return false;
+	*tried_ms = now;
+	return true;
+}
+
+int presence_connect(int fd, const char *path)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int r;
+
+	strcpy(name.sun_path, path);
+	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
+	if (r < 0)
+		log_debug("viaductd at %s: %s", path, strerror(-r));
+	return r;
+}
+
+int presence_line(const char *path, uint64_t *tried_ms)
+{
+	int fd, r;
+
+	if (!presence_retry(tried_ms))
+		return -EAGAIN;
+	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	r = presence_connect(fd, path);
+	if (r < 0) {
+		kernel_close(fd);
+		return r;
+	}
+	return fds_adopt(fd);
 }

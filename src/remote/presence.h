@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a socket of viaductd is there, without asking the kernel each time. */
+/* Whether a socket of viaductd is there, without asking the kernel each time; and a line to it. */
 #ifndef VD_REMOTE_PRESENCE_H
 #define VD_REMOTE_PRESENCE_H
 
@@ -17,5 +17,12 @@ struct presence {
 
 /* From any thread, under a lock or not: of two at a time both may look. */
 bool presence_look(struct presence *p, const char *path);
+
+/* Not so soon after the last try, whose time *tried_ms is, or 0. Else this is one. */
+bool presence_retry(uint64_t *tried_ms);
+/* Connects an AF_UNIX socket to the daemon. 0, or -errno, which the log has: fd is still open. */
+int presence_connect(int fd, const char *path);
+/* A connection to it, a descriptor of ours; or -errno, -EAGAIN when it is not to be tried again yet. */
+int presence_line(const char *path, uint64_t *tried_ms);
 
 #endif

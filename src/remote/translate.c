@@ -2,7 +2,6 @@
 /* Asks viaductd how the kernel rewrites the addresses of a connection, where it does not tell us. */
 #include <errno.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +12,7 @@
 #include "daemon_client/local.h"
 #include "remote/near.h"
 #include "remote/parts.h"
+#include "remote/presence.h"
 #include "remote/translate.h"
 #include "rendezvous/socket_cache.h"
 
@@ -24,7 +24,6 @@
 enum {
 	BUCKETS = 64,
 	BUCKET_PLACES = 8,
-	RETRY_MS = 1000,    /* from one try for a line to the next */
 	PATIENCE_MS = 5000, /* for an answer, a daemon that is started anew included */
 	TOO_OLD_MS =
 		60000, /* before a daemon that knew no such question is asked again */
@@ -70,21 +69,16 @@ static void lose_line(void)
 
 static int open_line(uint64_t netns)
 {
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	uint64_t now = clock_coarse_ms();
 	int fd, r;
 
-	if (tried_ms != 0 && now - tried_ms < RETRY_MS)
+	if (!presence_retry(&tried_ms))
 		return -EAGAIN;
-	tried_ms = now;
 	/* viaductd takes the connection to be where this socket is. */
 	fd = kept_socket(AF_UNIX, SOCK_SEQPACKET, 0, netns);
 	if (fd < 0)
 		return fd;
-	strcpy(name.sun_path, near_socket);
-	r = kernel_connect(fd, (struct sockaddr *)&name, sizeof(name));
+	r = presence_connect(fd, near_socket);
 	if (r < 0) {
-		log_debug("viaductd at %s: %s", near_socket, strerror(-r));
 		fds_close(fd);
 		return r;
 	}
