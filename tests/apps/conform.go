@@ -563,6 +563,9 @@ func signals() {
 		must(syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 		<-got
 	}
+	for atomic.LoadInt32(&faults) == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	must(syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	last := <-got
 	atomic.StoreInt32(&stop, 1)
