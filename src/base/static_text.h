@@ -12,9 +12,8 @@ enum static_kind {
 	/* Five bytes at `jump` become a jump. What it leads to executes `head`, makes the call,
 	 * executes `tail`, and goes on at `back`. */
 	STATIC_JUMP,
-	/* Two bytes at `jump` become a jump to `pad` + 2, where a jump of five bytes as above
-	 * stands. Seven bytes at `pad` become `eb 05 e9 ...`: they are NOPs that the program may
-	 * run through. */
+	/* Two bytes at `jump` (the syscall) become a jump to `pad` + 2, where a jump of five bytes as
+	 * above stands. Before it `eb pad_skip`: these are NOPs that the program may run through. */
 	STATIC_PAD,
 };
 
@@ -26,10 +25,14 @@ enum { STATIC_MOVED = 30, STATIC_SITES_MOST = 4096 };
 struct static_site {
 	uint64_t at;   /* of the syscall */
 	uint64_t jump; /* where the changed bytes begin */
-	uint64_t pad;
-	uint64_t back;	/* where the program goes on; 0: the tail ends with a return */
+	uint64_t pad;  /* 0: none */
+	uint64_t back; /* where the program goes on; 0: the tail ends with a return */
+	uint64_t
+		cond_to; /* where it goes on if `cond` holds behind the tail; 0: there is none */
 	int32_t number; /* -1: not known */
 	uint8_t kind;
+	uint8_t cond;	  /* the second byte of 0f 80 to 0f 8f, `jo` to `jg`, or 0 */
+	uint8_t pad_skip; /* from `pad` + 2 to the end of these NOPs */
 	uint8_t head_bytes, tail_bytes;
 	/* Whole instructions without a branch (but a last `ret`), which do the same anywhere. */
 	uint8_t head[STATIC_MOVED], tail[STATIC_MOVED];

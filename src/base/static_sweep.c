@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goes through all code of a program, instruction by instruction, and notes what can be jumped to.
+ *
+ * It is sure of itself or fails. Sections with code are read from their begin to their end. Data among
+ * the instructions shows by bytes that are no instruction, by branches into the middle of one, or by
+ * instructions that read from there. Then nothing is changed in that program.
+ */
+#include "base/static_sweep.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/insn.h"
+
+enum { READS_MOST = 1 << 26 };
+
+static int lack(struct sweep *s, const char *why, uint64_t at)
+{
+	s->lacks = why;
+	s->lacks_at = at;
+	return -ENOEXEC;
+}
+
+static struct sweep_span *span_of(struct sweep *s, uint64_t addr)
+{
+	if (addr < s->spans[0].addr)
+		return NULL;
+	for (unsigned i = 0; i < s->count; i++)
+		if (addr - s->spans[i].addr < s->spans[i].len)
+			return &s->spans[i];
+	return NULL;
+}
+
+static void set(uint8_t *map, size_t at)
+{
+	map[at / 8] |= (uint8_t)(1 << at % 8);
+}
+
+/* False: there is no code. */
+static bool mark(struct sweep *s, uint64_t addr)
+{
+	struct sweep_span *to = span_of(s, addr);
+
+	if (to)
+		set(to->targets, addr - to->addr);
+	return to;
+}
+
+static uint64_t number_at(const uint8_t *p, unsigned len)
+{
+	uint64_t n = 0;
+
+	memcpy(&n, p, len);
+	return n;
+}
+
+/* What of the file is loaded at that address, and how much follows; NULL: nothing. */
+static const uint8_t *loaded(const struct sweep *s, uint64_t at, uint64_t *left)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		if (ph[i].p_type != PT_LOAD || at - ph[i].p_vaddr >= ph[i].p_filesz)
+			continue;
+		*left = ph[i].p_filesz - (at - ph[i].p_vaddr);
+		return s->file + ph[i].p_offset + (at - ph[i].p_vaddr);
+	}
+	return NULL;
+}
+
+/* Compilers make tables of branches whose entries of 4 bytes count from the table's begin. Its address
+ * is taken by `lea`. What is behind its end is marked as well, as long as it leads into code. */
+static bool mark_table(struct sweep *s, uint64_t table)
+{
+	uint64_t left;
+	const uint8_t *p = loaded(s, table, &left);
+
+	for (; p && left >= 4; p += 4, left -= 4) {
+		if (s->reads++ == READS_MOST)
+			return false;
+		if (!mark(s, table + (uint64_t)insn_number(p, 4)))
+			break;
+	}
+	return true;
+}
+
+static bool is_lea(const struct insn *x)
+{
+	return !x->vex && x->map == 0 && x->op == 0x8d;
+}
+
+/* Whether it reads or writes nothing, though it has an operand in memory: NOPs and prefetches. */
+static bool touches_nothing(const struct insn *x)
+{
+	return !x->vex && x->map == 1 &&
+	       (x->op == 0x0d || (x->op >= 0x18 && x->op <= 0x1f));
+}
+
+/* What an operand names relative to its instruction. */
+static int take_operand(struct sweep *s, const struct sweep_span *in, size_t at,
+			const struct insn *x)
+{
+	uint64_t to = in->addr + at + x->len +
+		      (uint64_t)insn_number(in->bytes + at + x->disp_at, 4);
+
+	if (is_lea(x)) {
+		mark(s, to);
+		if (!mark_table(s, to))
+			return lack(s, "it has too many tables of branches", to);
+	} else if (!touches_nothing(x) && span_of(s, to)) {
+		return lack(s, "it has data among its instructions", to);
+	}
+	return 0;
+}
+
+static void take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
+			const struct insn *x)
+{
+	unsigned len = x->imm_len ? x->imm_len : 4;
+	uint64_t to = in->addr + at + x->len +
+		      (uint64_t)insn_number(in->bytes + at + x->len - len, len);
+	struct sweep_span *out = span_of(s, to);
+
+	/* A function that was not linked in, and is never called then, is at 0. */
+	if (!out)
+		return;
+	set(out->targets, to - out->addr);
+	set(out->branched, to - out->addr);
+}
+
+static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
+		     const struct insn *x)
+{
+	const uint8_t *p = in->bytes + at;
+
+	set(in->starts, at);
+	if (x->is_branch)
+		take_branch(s, in, at, x);
+	else if (!s->is_pie && x->imm_len >= 4)
+		mark(s, number_at(p + x->imm_at, x->imm_len));
+	/* endbr64: made where an indirect branch may lead */
+	if (x->map == 1 && x->op == 0x1e && x->rep)
+		set(in->targets, at);
+	if (!x->vex && x->map == 0 && x->op == 0xcd && p[x->imm_at] == 0x80)
+		return lack(s, "it makes system calls of 32 bits", in->addr + at);
+	if (!x->vex && x->map == 1 && x->op == 0x34)
+		return lack(s, "it makes system calls of 32 bits", in->addr + at);
+	if (!s->is_pie && x->disp_len == 4 && !x->is_rip)
+		mark(s, number_at(p + x->disp_at, 4));
+	return x->is_rip ? take_operand(s, in, at, x) : 0;
+}
+
+static int sweep_span(struct sweep *s, struct sweep_span *in)
+{
+	struct insn x;
+	int r = 0;
+
+	for (size_t at = 0; r == 0 && at < in->len; at += x.len) {
+		if (!insn_decode(in->bytes + at, in->len - at, &x))
+			return lack(s, "it has data among its instructions",
+				    in->addr + at);
+		r = take_insn(s, in, at, &x);
+	}
+	return r;
+}
+
+/* A jump past the prefix `lock` is the only one into an instruction that compilers make. */
+static int check_branches(struct sweep *s, const struct sweep_span *in)
+{
+	for (size_t at = 0; at < in->len; at++) {
+		if (!sweep_bit(in->branched, at) || sweep_bit(in->starts, at))
+			continue;
+		if (at == 0 || in->bytes[at - 1] != 0xf0 ||
+		    !sweep_bit(in->starts, at - 1))
+			return lack(s, "it has data among its instructions",
+				    in->addr + at);
+	}
+	return 0;
+}
+
+/* Distances of 4 bytes, read at every byte, whether an instruction begins there or not. */
+static void mark_far(struct sweep *s, const struct sweep_span *in)
+{
+	for (size_t at = 0; at + 5 <= in->len; at++) {
+		const uint8_t *p = in->bytes + at;
+
+		if ((*p & 0xfe) == 0xe8)
+			mark(s, in->addr + at + 5 + (uint64_t)insn_number(p + 1, 4));
+		else if (*p == 0x0f && (p[1] & 0xf0) == 0x80 && at + 6 <= in->len)
+			mark(s, in->addr + at + 6 + (uint64_t)insn_number(p + 2, 4));
+	}
+}
+
+/* Addresses in data, and in what the program relocates itself by. In a program at a fixed address
+ * some may have 4 bytes. */
+static void mark_data(struct sweep *s)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+	unsigned step = s->is_pie ? 8 : 4;
+
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		const uint8_t *p = s->file + ph[i].p_offset;
+
+		/* Offset and address are the same in a page. */
+		for (uint64_t at = -ph[i].p_vaddr % step;
+		     ph[i].p_type == PT_LOAD && at + step <= ph[i].p_filesz; at += step) {
+			mark(s, number_at(p + at, step));
+			if (step == 4 && at + 8 <= ph[i].p_filesz)
+				mark(s, number_at(p + at, 8));
+		}
+	}
+	mark(s, eh->e_entry);
+}
+
+static bool is_whole(const struct sweep *s, uint64_t offset, uint64_t bytes)
+{
+	return offset <= s->size && bytes <= s->size - offset;
+}
+
+static int check_headers(struct sweep *s)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph;
+
+	if (s->size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
+	    eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != EM_X86_64 ||
+	    (eh->e_type != ET_EXEC && eh->e_type != ET_DYN) ||
+	    eh->e_phentsize != sizeof(*ph) || eh->e_phoff % sizeof(uint64_t) ||
+	    !is_whole(s, eh->e_phoff, (uint64_t)eh->e_phnum * sizeof(*ph)))
+		return lack(s, "it is no program of this machine", 0);
+	if (!eh->e_shnum || eh->e_shentsize != sizeof(Elf64_Shdr) ||
+	    eh->e_shoff % sizeof(uint64_t) ||
+	    !is_whole(s, eh->e_shoff, (uint64_t)eh->e_shnum * sizeof(Elf64_Shdr)))
+		return lack(s, "its file has no sections", 0);
+	s->is_pie = eh->e_type == ET_DYN;
+	ph = (const void *)(s->file + eh->e_phoff);
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		if (!is_whole(s, ph[i].p_offset, ph[i].p_filesz))
+			return lack(s, "its file is cut short", 0);
+		if (ph[i].p_type == PT_INTERP)
+			return lack(s, "it is linked dynamically", 0);
+		if (ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X &&
+		    ph[i].p_flags & PF_W)
+			return lack(s, "it may change its instructions", ph[i].p_vaddr);
+	}
+	return 0;
+}
+
+/* Whether the section is loaded as its header says, and can be executed. */
+static bool is_code(const struct sweep *s, const Elf64_Shdr *sh)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+
+	for (unsigned i = 0; i < eh->e_phnum; i++)
+		if (ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X &&
+		    sh->sh_offset >= ph[i].p_offset &&
+		    sh->sh_offset - ph[i].p_offset <= ph[i].p_filesz &&
+		    sh->sh_size <= ph[i].p_filesz - (sh->sh_offset - ph[i].p_offset))
+			return sh->sh_addr - ph[i].p_vaddr ==
+			       sh->sh_offset - ph[i].p_offset;
+	return false;
+}
+
+static int find_spans(struct sweep *s)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Shdr *sh = (const void *)(s->file + eh->e_shoff);
+	uint64_t end = 0;
+
+	for (unsigned i = 0; i < eh->e_shnum; i++) {
+		if (!(sh[i].sh_flags & SHF_EXECINSTR) || !(sh[i].sh_flags & SHF_ALLOC) ||
+		    sh[i].sh_size == 0)
+			continue;
+		if (sh[i].sh_type != SHT_PROGBITS || !is_code(s, &sh[i]) ||
+		    sh[i].sh_addr < end || s->count == SWEEP_SPANS_MOST)
+			return lack(s, "its sections are not as expected", sh[i].sh_addr);
+		end = sh[i].sh_addr + sh[i].sh_size;
+		s->spans[s->count++] =
+			(struct sweep_span){.bytes = s->file + sh[i].sh_offset,
+					    .addr = sh[i].sh_addr,
+					    .len = sh[i].sh_size};
+	}
+	if (!s->count || !span_of(s, eh->e_entry))
+		return lack(s, "its sections are not as expected", eh->e_entry);
+	return 0;
+}
+
+static int make_maps(struct sweep *s)
+{
+	uint8_t *at;
+
+	for (unsigned i = 0; i < s->count; i++)
+		s->maps_bytes += 3 * (s->spans[i].len / 8 + 1);
+	at = mmap(NULL, s->maps_bytes, PROT_READ | PROT_WRITE,
+		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED)
+		return -ENOMEM;
+	s->maps = at;
+	for (unsigned i = 0; i < s->count; i++) {
+		size_t bytes = s->spans[i].len / 8 + 1;
+
+		s->spans[i].starts = at;
+		s->spans[i].branched = at + bytes;
+		s->spans[i].targets = at + 2 * bytes;
+		at += 3 * bytes;
+	}
+	return 0;
+}
+
+int sweep_run(struct sweep *s, const uint8_t *file, size_t size)
+{
+	int r;
+
+	*s = (struct sweep){.file = file, .size = size};
+	r = check_headers(s);
+	if (r == 0)
+		r = find_spans(s);
+	if (r == 0)
+		r = make_maps(s);
+	for (unsigned i = 0; r == 0 && i < s->count; i++)
+		r = sweep_span(s, &s->spans[i]);
+	for (unsigned i = 0; r == 0 && i < s->count; i++)
+		r = check_branches(s, &s->spans[i]);
+	if (r < 0) {
+		sweep_finish(s);
+		return r;
+	}
+	for (unsigned i = 0; i < s->count; i++)
+		mark_far(s, &s->spans[i]);
+	mark_data(s);
+	return 0;
+}
+
+void sweep_finish(struct sweep *s)
+{
+	if (s->maps)
+		munmap(s->maps, s->maps_bytes);
+	s->maps = NULL;
+}
