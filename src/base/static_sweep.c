@@ -194,8 +194,25 @@ static void mark_far(struct sweep *s, const struct sweep_span *in)
 	}
 }
 
-/* Addresses in data, and in what the program relocates itself by. In a program at a fixed address
- * some may have 4 bytes. */
+static bool is_start(struct sweep *s, uint64_t addr)
+{
+	const struct sweep_span *in = span_of(s, addr);
+
+	return in && sweep_bit(in->starts, addr - in->addr);
+}
+
+/* A pointer of C has 8 bytes. At a fixed address a table of branches might have 4: it has more than
+ * one entry. One such number alone is text, as the end of "PATH". */
+static void mark_word(struct sweep *s, const uint8_t *p, uint64_t at, uint64_t end)
+{
+	if (at + 8 <= end)
+		mark(s, number_at(p + at, 8));
+	if (!s->is_pie && ((at >= 4 && is_start(s, number_at(p + at - 4, 4))) ||
+			   (at + 8 <= end && is_start(s, number_at(p + at + 4, 4)))))
+		mark(s, number_at(p + at, 4));
+}
+
+/* Addresses in data, and in what the program relocates itself by. */
 static void mark_data(struct sweep *s)
 {
 	const Elf64_Ehdr *eh = (const void *)s->file;
@@ -203,17 +220,20 @@ static void mark_data(struct sweep *s)
 	unsigned step = s->is_pie ? 8 : 4;
 
 	for (unsigned i = 0; i < eh->e_phnum; i++) {
-		const uint8_t *p = s->file + ph[i].p_offset;
+		uint64_t at = -ph[i].p_vaddr % step;
 
-		/* Offset and address are the same in a page. */
-		for (uint64_t at = -ph[i].p_vaddr % step;
-		     ph[i].p_type == PT_LOAD && at + step <= ph[i].p_filesz; at += step) {
-			mark(s, number_at(p + at, step));
-			if (step == 4 && at + 8 <= ph[i].p_filesz)
-				mark(s, number_at(p + at, 8));
-		}
+		for (; ph[i].p_type == PT_LOAD && at + step <= ph[i].p_filesz; at += step)
+			mark_word(s, s->file + ph[i].p_offset, at, ph[i].p_filesz);
 	}
 	mark(s, eh->e_entry);
+}
+
+/* The sweep is sure where instructions begin: an address amid one is none of code, but for what a
+ * branch of the program's names. */
+static void drop_inner(const struct sweep_span *in)
+{
+	for (size_t i = 0; i < in->len / 8 + 1; i++)
+		in->targets[i] &= in->starts[i] | in->branched[i];
 }
 
 static bool is_whole(const struct sweep *s, uint64_t offset, uint64_t bytes)
@@ -333,6 +353,8 @@ int sweep_run(struct sweep *s, const uint8_t *file, size_t size)
 	for (unsigned i = 0; i < s->count; i++)
 		mark_far(s, &s->spans[i]);
 	mark_data(s);
+	for (unsigned i = 0; i < s->count; i++)
+		drop_inner(&s->spans[i]);
 	return 0;
 }
 
