@@ -67,7 +67,7 @@ _viaduct_argument() {
 	--placement:*) words="two one free" ;;
 	--registration:*) words="keep check once" ;;
 	--io-uring:*) words="refuse leave" ;;
-	--go:*) words="leave follow" ;;
+	--go:* | --static:*) words="leave follow" ;;
 	--redirect:*) words="auto off 64K 256K" ;;
 	--ring-max:*) words="16K 256K 4M" ;;
 	*:FILE | *:DIR)

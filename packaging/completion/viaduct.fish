@@ -70,7 +70,7 @@ function __viaduct_values
             printf '%s\n' keep check once
         case '--io-uring:*'
             printf '%s\n' refuse leave
-        case '--go:*'
+        case '--go:*' '--static:*'
             printf '%s\n' leave follow
         case '--redirect:*'
             printf '%s\n' auto off 64K 256K

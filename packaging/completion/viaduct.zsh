@@ -28,7 +28,7 @@ _viaduct_add() {
 	--placement:*) values='(two one free)' ;;
 	--registration:*) values='(keep check once)' ;;
 	--io-uring:*) values='(refuse leave)' ;;
-	--go:*) values='(leave follow)' ;;
+	--go:* | --static:*) values='(leave follow)' ;;
 	--redirect:*) values='(auto off 64K 256K)' ;;
 	--ring-max:*) values='(16K 256K 4M)' ;;
 	*:(FILE|DIR)) values=_files ;;

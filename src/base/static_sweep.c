@@ -146,6 +146,10 @@ static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 		set(in->targets, at);
 	if (!x->vex && x->map == 0 && x->op == 0xcd && p[x->imm_at] == 0x80)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);
+	/* rdfsbase, rdgsbase, wrfsbase, wrgsbase */
+	if (!x->vex && x->map == 1 && x->op == 0xae && x->rep && p[x->modrm_at] >= 0xc0 &&
+	    p[x->modrm_at] < 0xe0)
+		return lack(s, "it reads or sets FS or GS itself", in->addr + at);
 	if (!x->vex && x->map == 1 && x->op == 0x34)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);
 	if (!s->is_pie && x->disp_len == 4 && !x->is_rip)

@@ -341,7 +341,7 @@ static const uint8_t *map_file(const char *path, size_t *size, int *r)
 	if (fd < 0)
 		return NULL;
 	*r = -ENOEXEC;
-	if (fstat(fd, &st) == 0 && st.st_size > 0) {
+	if (kernel_fstat(fd, &st) == 0 && st.st_size > 0) {
 		*size = (size_t)st.st_size;
 		file = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
 	}

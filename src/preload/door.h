@@ -13,7 +13,7 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 12u
+#define DOOR_VERSION 13u
 
 /* A variable that names the program which the loader of Go programs is to become. */
 #define DOOR_GO_PROGRAM "VIADUCT_GO_PROGRAM"
@@ -44,10 +44,10 @@ struct door_span {
 struct door_go {
 	const char *program; /* its file, without links */
 	const void *slot;    /* the eight bytes below FS */
-	bool (*map)(const char *path);
+	bool (*map)(const char *path, uint64_t *load);
 	void (*unmap)(void);
 	/* One that is detached; 0, or an errno. */
-	int (*begin_thread)(void *(*run)(void *), void *arg);
+	int (*begin_thread)(size_t stack_bytes, void *(*run)(void *), void *arg);
 };
 
 /*

@@ -37,21 +37,21 @@ static void (*const entries[GO_PLACES])(void) = {
 	[GO_SIGACTION] = go_entry_sigaction,
 };
 
-/* A page below the program, where its five-byte jumps reach. */
-static unsigned char *page_near(uint64_t text)
+unsigned char *go_room_near(uint64_t text, size_t bytes)
 {
 	uint64_t at = text & ~(STEP - 1);
+	uint64_t step = (bytes + STEP - 1) & ~(STEP - 1);
 
-	for (uint64_t down = STEP; down < REACH && down + STEP < at; down += STEP) {
+	for (uint64_t down = step; down < REACH && down + STEP < at; down += STEP) {
 		void *want = (void *)(at - down);
 		void *got =
-			mmap(want, CRIT_PAGE_BYTES, PROT_READ | PROT_WRITE,
+			mmap(want, bytes, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
 		if (got == want)
 			return got;
 		if (got != MAP_FAILED)
-			munmap(got, CRIT_PAGE_BYTES);
+			munmap(got, bytes);
 	}
 	return NULL;
 }
@@ -106,7 +106,7 @@ const char *go_change(const struct go_text *text, uint64_t load)
 
 	if (!is_as_in_file(text, load))
 		return "its code is not as in its file";
-	page = page_near(load + text->at[GO_SYSCALL6]);
+	page = go_room_near(load + text->at[GO_SYSCALL6], CRIT_PAGE_BYTES);
 	if (!page)
 		return "there is no room near its code";
 	for (unsigned i = 0; i < GO_PLACES; i++)

@@ -18,9 +18,11 @@
 #include "base/go_text.h"
 #include "base/kernel.h"
 #include "base/program.h"
+#include "base/static_text.h"
 #include "preload/carry.h"
 #include "preload/door.h"
 #include "preload/hook.h"
+#include "preload/static.h"
 #include "settings/config.h"
 
 #define PRELOAD	 "LD_PRELOAD="
@@ -51,12 +53,13 @@ static bool has_us(char *const envp[])
 	return false;
 }
 
-/* Of a program that is not loaded where it likes, as few are: all others are asked no further. */
-static bool is_fixed(const char *path)
+/* Of a program that no dynamic loader is named for, as few are: all others are asked no further. */
+static bool is_static(const char *path)
 {
 	struct stat st;
+	Elf64_Phdr ph[16];
 	Elf64_Ehdr eh;
-	ssize_t n = -1;
+	bool found = false;
 	int fd;
 
 	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
@@ -64,10 +67,36 @@ static bool is_fixed(const char *path)
 	fd = kernel_open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	n = kernel_read(fd, &eh, sizeof(eh));
+	if (kernel_read(fd, &eh, sizeof(eh)) == sizeof(eh) &&
+	    memcmp(eh.e_ident, ELFMAG, SELFMAG) == 0 &&
+	    eh.e_ident[EI_CLASS] == ELFCLASS64 && eh.e_phentsize == sizeof(ph[0]) &&
+	    eh.e_phoff == sizeof(eh) && eh.e_phnum <= sizeof(ph) / sizeof(ph[0])) {
+		size_t bytes = eh.e_phnum * sizeof(ph[0]);
+
+		found = kernel_read(fd, ph, bytes) == (ssize_t)bytes;
+		for (unsigned i = 0; i < eh.e_phnum; i++)
+			found = found && ph[i].p_type != PT_INTERP;
+	}
 	kernel_close(fd);
-	return n == sizeof(eh) && memcmp(eh.e_ident, ELFMAG, SELFMAG) == 0 &&
-	       eh.e_ident[EI_CLASS] == ELFCLASS64 && eh.e_type == ET_EXEC;
+	return found;
+}
+
+/* What it becomes is judged once more by the loader; this is the same, before. */
+static bool is_followed(const char *path)
+{
+	struct go_text go;
+	struct static_text text;
+	uint8_t numbers[512];
+
+	if (go_text_find(path, &go) == 0 && go.is_static)
+		return config_get()->go_followed;
+	if (!config_get()->static_followed)
+		return false;
+	static_concerns(numbers, sizeof(numbers));
+	if (static_text_find(path, numbers, sizeof(numbers), &text) != 0)
+		return false;
+	static_text_finish(&text);
+	return true;
 }
 
 /* Nothing but a file that could be executed, and gains nothing by that. */
@@ -101,8 +130,6 @@ static bool find_loader(struct look *k)
 static bool loads(struct look *k, const char *path, enum go_exec_name name,
 		  char *const envp[])
 {
-	struct go_text text;
-
 	if (searches(name, path)) {
 		if (program_find(path, k->path, sizeof(k->path)) != 0)
 			return false;
@@ -111,8 +138,8 @@ static bool loads(struct look *k, const char *path, enum go_exec_name name,
 	}
 	if (name >= GO_EXEC_PATH_OF_CHILD && *k->path != '/')
 		return false;
-	return is_fixed(k->path) && has_us(envp) && is_plain_static(k) &&
-	       go_text_find(k->path, &text) == 0 && text.is_static && find_loader(k);
+	return is_static(k->path) && has_us(envp) && is_plain_static(k) &&
+	       is_followed(k->path) && find_loader(k);
 }
 
 /* With the two that end the lists, and the variable in front. */
@@ -133,7 +160,7 @@ size_t go_exec_room(const char *path, enum go_exec_name name, char *const envp[]
 	size_t room = 0;
 
 	if (!hook_active || go_exec_stops || !path || !envp || !carry_own_path() ||
-	    !config_get()->go_followed)
+	    (!config_get()->go_followed && !config_get()->static_followed))
 		return 0;
 	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 		 -1, 0);

@@ -25,16 +25,10 @@
 #include "preload/go.h"
 #include "preload/go_exec.h"
 #include "preload/hook.h"
+#include "preload/kernel_action.h"
+#include "preload/static.h"
 #include "preload/syscall.h"
 #include "settings/config.h"
-
-/* The kernel's. */
-struct kernel_action {
-	void *handler;
-	uint64_t flags;
-	void *restorer;
-	uint64_t mask;
-};
 
 /* The C library keeps these two from programs; Go uses the second as that does, in all threads. */
 #define KEPT_FIRST 32
@@ -44,6 +38,9 @@ struct kernel_action {
 static struct door_go loader;
 
 /* ---- threads ---- */
+
+/* A part of it is that for calls that come to the library (go_entry.c). */
+#define THREAD_BYTES 524288
 
 /* What runtime.newosproc asks for, and runtime.clone adds. */
 #define THREAD_FLAGS                                                                     \
@@ -89,7 +86,7 @@ __attribute__((used)) long go_thread(long nr, long flags, long stack, long m, lo
 	if (!b)
 		return -EAGAIN;
 	*b = (struct begin){(uint64_t)stack, (uint64_t)m, (uint64_t)fn, (uint64_t)g};
-	r = loader.begin_thread(thread_begin, b);
+	r = loader.begin_thread(THREAD_BYTES, thread_begin, b);
 	if (r)
 		free(b);
 	errno = saved;
@@ -101,28 +98,9 @@ __attribute__((used)) long go_thread(long nr, long flags, long stack, long m, lo
 long go_sigaction(long nr, long sig, long set, long old, long size);
 __attribute__((used)) long go_sigaction(long nr, long sig, long set, long old, long size)
 {
-	const struct kernel_action *from = (const void *)set;
-	struct kernel_action *to = (void *)old;
-	struct sigaction act = {.sa_handler = SIG_DFL}, was;
-	int saved = errno;
-	long r;
-
-	if ((sig >= KEPT_FIRST && sig <= KEPT_LAST) || size != sizeof(from->mask))
+	if (sig >= KEPT_FIRST && sig <= KEPT_LAST)
 		return kernel_call4(nr, sig, set, old, size);
-	if (from) {
-		act.sa_handler = (__sighandler_t)from->handler;
-		act.sa_flags = (int)from->flags;
-		memcpy(&act.sa_mask, &from->mask, sizeof(from->mask));
-	}
-	r = sigaction((int)sig, from ? &act : NULL, &was) == 0 ? 0 : -errno;
-	if (r == 0 && to) {
-		to->handler = (void *)was.sa_handler;
-		to->flags = (uint32_t)was.sa_flags;
-		to->restorer = (void *)was.sa_restorer;
-		memcpy(&to->mask, &was.sa_mask, sizeof(to->mask));
-	}
-	errno = saved;
-	return r;
+	return kernel_action_change(sig, set, old, size);
 }
 
 /* ---- the program's file ---- */
@@ -218,11 +196,17 @@ bool go_own_file(long nr, long *a, long *result)
 	return false;
 }
 
+size_t go_asks(uint8_t *to, size_t size)
+{
+	memcpy(to, hook_kinds, hook_kinds_count);
+	for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++)
+		to[asks[i]] = 1;
+	return size;
+}
+
 static void begin(const struct go_text *text)
 {
-	memcpy(kinds, hook_kinds, hook_kinds_count);
-	for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++)
-		kinds[asks[i]] = 1;
+	go_asks(kinds, sizeof(kinds));
 	go_kinds = kinds;
 	go_is_static = true;
 	/* Behind a move of seven bytes, or of five, and the call. */
@@ -230,28 +214,33 @@ static void begin(const struct go_text *text)
 	go_back_clone = text->at[GO_CLONE] + 7;
 }
 
-static const char *join(void)
+static const char *join_go(const struct go_text *text)
 {
-	struct go_text text;
+	uint64_t load;
 	const char *lacks;
 
-	if (!hook_active)
-		return "Viaduct is switched off";
 	if (!config_get()->go_followed)
 		return "the setting go = leave holds";
 	if ((const char *)loader.slot + sizeof(uint64_t) != (const char *)pthread_self())
 		return "its loader has no room for Go's data";
-	if (go_text_find(loader.program, &text) != 0)
-		return text.lacks;
-	if (!text.is_static)
-		return "it is not linked statically";
-	if (!loader.map(loader.program))
+	if (!loader.map(loader.program, &load))
 		return "its place in memory is taken";
-	begin(&text);
-	lacks = go_change(&text, 0);
+	begin(text);
+	lacks = go_change(text, 0);
 	if (lacks)
 		loader.unmap();
 	return lacks;
+}
+
+static const char *join(void)
+{
+	struct go_text text;
+
+	if (!hook_active)
+		return "Viaduct is switched off";
+	if (go_text_find(loader.program, &text) == 0 && text.is_static)
+		return join_go(&text);
+	return static_join(&loader);
 }
 
 int go_static_join(const struct door_go *go)

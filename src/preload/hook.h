@@ -491,6 +491,10 @@ void rights_received(struct msghdr *msg);
 
 /* Once, from the constructor: takes over the handlers that are there. */
 void signal_init(void);
+/* Of a signal: the program's function that is to be called now, or NULL. */
+void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, void *);
+/* The kernel calls that from now on: it is to call signal_pick, and what that returns. */
+void signal_enter_by(void (*entry)(int, siginfo_t *, void *));
 void signal_forked_child(void);
 void signal_stand_down(void);
 

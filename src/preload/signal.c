@@ -14,6 +14,7 @@
 #include "conn/peer.h"
 #include "conn/report.h"
 #include "preload/hook.h"
+#include "preload/kernel_action.h"
 #include "remote/remote.h"
 #include "settings/config.h"
 
@@ -73,16 +74,49 @@ static void entry_set(int sig, uint64_t entry)
 
 static void trampoline(int sig, siginfo_t *info, void *context);
 
+/* What the kernel calls: that one, or what a program with a C library of its own needs in front. */
+static void (*kernel_calls)(int, siginfo_t *, void *) = trampoline;
+static bool has_kept; /* the signals that the host's C library keeps are the program's */
+/* What handlers return to. */
+static void *restorer;
+
+/* As sigaction: glibc refuses two signals, which a C library of the program's own uses. */
+static int set_real(int sig, const struct sigaction *act, struct sigaction *was)
+{
+	struct kernel_action to = {0}, from = {0};
+	long r;
+
+	if (!has_kept || (sig != 32 && sig != 33))
+		return REAL(sigaction)(sig, act, was);
+	if (act) {
+		to.handler = act->sa_handler;
+		to.flags =
+			(uint64_t)(unsigned)act->sa_flags | 0x04000000; /* SA_RESTORER */
+		to.restorer = restorer;
+		memcpy(&to.mask, &act->sa_mask, sizeof(to.mask));
+	}
+	r = kernel_call4(SYS_rt_sigaction, sig, act ? (long)&to : 0, (long)&from,
+			 sizeof(to.mask));
+	if (r < 0)
+		return (int)ret_errno(r);
+	if (was) {
+		was->sa_handler = from.handler;
+		was->sa_flags = (int)(unsigned)from.flags;
+		memcpy(&was->sa_mask, &from.mask, sizeof(from.mask));
+	}
+	return 0;
+}
+
 /* The kernel has taken an SA_RESETHAND handler away for a delivery that is yet to come. */
 __attribute__((noinline)) static void put_back(int sig)
 {
 	struct sigaction act;
 
-	if (!(entry_at(sig) & HAS_RESET) || REAL(sigaction)(sig, NULL, &act) != 0 ||
+	if (!(entry_at(sig) & HAS_RESET) || set_real(sig, NULL, &act) != 0 ||
 	    act.sa_handler != SIG_DFL)
 		return;
-	act.sa_sigaction = trampoline;
-	REAL(sigaction)(sig, &act, NULL);
+	act.sa_sigaction = kernel_calls;
+	set_real(sig, &act, NULL);
 }
 
 /* The default action: a fault happens again without us, a sent signal is sent again. */
@@ -90,7 +124,7 @@ __attribute__((noinline)) static void let_die(int sig, siginfo_t *info)
 {
 	const struct sigaction none = {.sa_handler = SIG_DFL};
 
-	REAL(sigaction)(sig, &none, NULL);
+	set_real(sig, &none, NULL);
 	if (!crit_is_fault(sig, info))
 		crit_requeue(sig, info);
 }
@@ -101,7 +135,7 @@ static void die_of(int sig)
 	const struct sigaction none = {.sa_handler = SIG_DFL};
 	uint64_t bit = 1ull << (sig - 1);
 
-	REAL(sigaction)(sig, &none, NULL);
+	set_real(sig, &none, NULL);
 	kernel_call4(SYS_tgkill, getpid(), gettid(), sig, 0);
 	kernel_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&bit, 0, sizeof(bit));
 }
@@ -120,26 +154,22 @@ static __attribute__((noinline)) void report_and_die(int sig)
 	die_of(sig);
 }
 
-/*
- * The last call is a jump, so that the handler finds the stack as the kernel made it. One
- * of a single argument finds that one where it expects it.
- */
-static void trampoline(int sig, siginfo_t *info, void *context)
+void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, void *)
 {
 	uint64_t entry = entry_at(sig);
 
 	if (__builtin_expect(entry == REPORTER, 0)) {
 		report_and_die(sig);
-		return;
+		return NULL;
 	}
 	if (crit_recover(sig, info, context) || crit_defer(sig, info, context)) {
 		put_back(sig);
-		return;
+		return NULL;
 	}
 	entry = entry_at(sig);
 	if (entry == GUARD) {
 		let_die(sig, info);
-		return;
+		return NULL;
 	}
 	/* It may read what a receive of this thread was given to fill, change what a send was given,
 	 * or never return to either. */
@@ -148,14 +178,26 @@ static void trampoline(int sig, siginfo_t *info, void *context)
 	if (__builtin_expect(peer_lending != 0, 0))
 		across_lend_end();
 	crit_note_handler(entry & HAS_RESTART);
-	function_of(entry)(sig, info, context);
+	return function_of(entry);
+}
+
+/*
+ * The last call is a jump, so that the handler finds the stack as the kernel made it. One
+ * of a single argument finds that one where it expects it.
+ */
+static void trampoline(int sig, siginfo_t *info, void *context)
+{
+	void (*function)(int, siginfo_t *, void *) = signal_pick(sig, info, context);
+
+	if (function)
+		function(sig, info, context);
 }
 
 /* Makes of what the kernel has, or had while the table's entry was this, what the program would
  * see without us. */
 static void translate(int sig, uint64_t entry, struct sigaction *act)
 {
-	if (act->sa_sigaction == trampoline) {
+	if (act->sa_sigaction == kernel_calls) {
 		if (entry == GUARD || entry == REPORTER) {
 			*act = hidden[sig];
 			return;
@@ -171,7 +213,7 @@ static void translate(int sig, uint64_t entry, struct sigaction *act)
 /* As sigaction, past the table, for a program that is to see its own handlers. */
 static int set_past_table(int sig, const struct sigaction *act, struct sigaction *was)
 {
-	int result = REAL(sigaction)(sig, act, was);
+	int result = set_real(sig, act, was);
 
 	if (result == 0)
 		translate(sig, entry_at(sig), was);
@@ -192,21 +234,21 @@ static uint64_t stand_in(int sig)
  * do not end it. */
 static int guard(int sig)
 {
-	struct sigaction ours = {.sa_sigaction = trampoline,
+	struct sigaction ours = {.sa_sigaction = kernel_calls,
 				 .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
 	uint64_t entry = stand_in(sig);
 	int result;
 
 	if (!entry)
 		return 0;
-	result = REAL(sigaction)(sig, NULL, &hidden[sig]);
+	result = set_real(sig, NULL, &hidden[sig]);
 	if (result != 0 || hidden[sig].sa_handler != SIG_DFL)
 		return result;
 	if (entry == REPORTER) { /* the others of these wait meanwhile */
 		memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
 	}
 	entry_set(sig, entry);
-	return REAL(sigaction)(sig, &ours, NULL);
+	return set_real(sig, &ours, NULL);
 }
 
 /* The program's own settings again, where nothing of ours is to run in its place. */
@@ -216,7 +258,7 @@ void signal_stand_down(void)
 		uint64_t entry = entry_at(sig);
 
 		if (entry == GUARD || entry == REPORTER)
-			REAL(sigaction)(sig, &hidden[sig], NULL);
+			set_real(sig, &hidden[sig], NULL);
 	}
 }
 
@@ -235,9 +277,9 @@ static int install(int sig, const struct sigaction *act, struct sigaction *was)
 	}
 	/* The table first: whoever is called by the kernel finds a function there. */
 	entry_set(sig, entry_of(act));
-	ours.sa_sigaction = trampoline;
+	ours.sa_sigaction = kernel_calls;
 	ours.sa_flags |= SA_SIGINFO;
-	result = REAL(sigaction)(sig, &ours, was);
+	result = set_real(sig, &ours, was);
 	if (result == 0)
 		translate(sig, before, was);
 	else
@@ -274,7 +316,7 @@ static int change(int sig, const struct sigaction *act, struct sigaction *old)
 HOOK int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	if (!tracks(sig))
-		return REAL(sigaction)(sig, act, old);
+		return set_real(sig, act, old);
 	return change(sig, act, old);
 }
 HOOK_ALIAS(__sigaction, sigaction);
@@ -288,8 +330,8 @@ void signal_init(void)
 	/* Libraries that came before us may have set handlers. */
 	lock_take(&table_lock);
 	for (int sig = 1; sig < NSIG; sig++)
-		if (REAL(sigaction)(sig, NULL, &act) == 0 && is_function(&act) &&
-		    act.sa_sigaction != trampoline)
+		if (set_real(sig, NULL, &act) == 0 && is_function(&act) &&
+		    act.sa_sigaction != kernel_calls)
 			install(sig, &act, &was);
 	for (int sig = 1; sig < NSIG; sig++)
 		if (entry_at(sig) == 0)
@@ -301,6 +343,54 @@ FORK_CODE void signal_forked_child(void)
 {
 	/* Its owner may be a thread that lives in the parent only. */
 	store_relaxed(&table_lock.word, 0);
+}
+
+/* ---- programs that make their system calls themselves ---- */
+
+long kernel_action_change(long sig, long set, long old, long size)
+{
+	const struct kernel_action *from = (const void *)set;
+	struct kernel_action *to = (void *)old;
+	struct sigaction act = {.sa_handler = SIG_DFL}, was;
+	int saved = errno;
+	long r;
+
+	if (size != sizeof(from->mask) || sig <= 0 || sig >= NSIG)
+		return kernel_call4(SYS_rt_sigaction, sig, set, old, size);
+	if (from) {
+		act.sa_handler = from->handler;
+		act.sa_flags = (int)from->flags;
+		memcpy(&act.sa_mask, &from->mask, sizeof(from->mask));
+	}
+	r = change((int)sig, from ? &act : NULL, &was) == 0 ? 0 : -errno;
+	if (r == 0 && to) {
+		to->handler = was.sa_handler;
+		to->flags = (uint32_t)was.sa_flags;
+		to->restorer = (void *)was.sa_restorer;
+		memcpy(&to->mask, &was.sa_mask, sizeof(to->mask));
+	}
+	errno = saved;
+	return r;
+}
+
+void signal_enter_by(void (*entry)(int, siginfo_t *, void *))
+{
+	struct kernel_action sample;
+	struct sigaction act;
+
+	lock_take(&table_lock);
+	for (int sig = 1; sig < NSIG; sig++)
+		if (REAL(sigaction)(sig, NULL, &act) == 0 &&
+		    act.sa_sigaction == kernel_calls) {
+			act.sa_sigaction = entry;
+			REAL(sigaction)(sig, &act, NULL);
+		}
+	kernel_calls = entry;
+	/* There is always one: SIGSEGV is guarded. */
+	kernel_call4(SYS_rt_sigaction, SIGSEGV, 0, (long)&sample, sizeof(sample.mask));
+	restorer = sample.restorer;
+	has_kept = true;
+	lock_drop(&table_lock);
 }
 
 /* ---- the older names: in libc they go past us ---- */

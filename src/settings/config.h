@@ -28,6 +28,7 @@ struct config {
 	/* VIADUCT_REDIRECT: receives of so many bytes; 0 never, CONFIG_MEASURED as was measured */
 	uint32_t redirect;
 	bool io_uring_left; /* VIADUCT_IO_URING=leave: a ring by syscall() is let through */
+	bool static_followed; /* VIADUCT_STATIC=follow: those of statically linked C programs do */
 	bool go_followed; /* VIADUCT_GO=follow: system calls of Go programs come to us */
 	/* VIADUCT_REGISTRATION: of memory that puts and gets use; an enum config_registration */
 	uint32_t registration;

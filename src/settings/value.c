@@ -43,6 +43,9 @@ const struct value_info value_table[VALUE_COUNT] = {
 			    "refuse or leave is allowed"},
 	[VALUE_GO] = {"go", "VIADUCT_GO", "WHAT", "leave or follow: programs in Go",
 		      "leave or follow is allowed"},
+	[VALUE_STATIC] = {"static", "VIADUCT_STATIC", "WHAT",
+			  "leave or follow: C programs that are linked statically",
+			  "leave or follow is allowed"},
 	[VALUE_LOG] =
 		{"log", "VIADUCT_LOG", "LEVEL[:FILE]",
 		 "log: off, error, info or debug, to FILE or stderr",
@@ -133,6 +136,7 @@ void value_defaults(struct config *config)
 	config->registration = CONFIG_REGISTER_KEEP;
 	config->io_uring_left = false;
 	config->go_followed = false;
+	config->static_followed = false;
 }
 
 static int profile_of(const char *name)
@@ -313,6 +317,9 @@ static bool take(enum value_id id, const char *text, bool in_file, struct config
 	case VALUE_GO:
 		c->go_followed = !strcmp(text, "follow");
 		return c->go_followed || !strcmp(text, "leave");
+	case VALUE_STATIC:
+		c->static_followed = !strcmp(text, "follow");
+		return c->static_followed || !strcmp(text, "leave");
 	case VALUE_LOG:
 		return log_setting(text, in_file);
 	case VALUE_REPORT:
@@ -351,6 +358,8 @@ void value_print(enum value_id id, const struct config *config, char *out, size_
 		word = config->io_uring_left ? "leave" : "refuse";
 	else if (id == VALUE_GO)
 		word = config->go_followed ? "follow" : "leave";
+	else if (id == VALUE_STATIC)
+		word = config->static_followed ? "follow" : "leave";
 	else if (id == VALUE_RING_MAX)
 		word = area_names[config->area_limit];
 	else if (id == VALUE_REDIRECT && config->redirect == 0)

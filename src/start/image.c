@@ -19,6 +19,7 @@ static struct image {
 	Elf64_Ehdr eh;
 	Elf64_Phdr ph[PARTS_MOST];
 	unsigned mapped; /* of its parts, from the first */
+	uint64_t load;
 } image;
 
 static uint64_t page_up(uint64_t at)
@@ -49,11 +50,11 @@ static bool map_at(uint64_t at, uint64_t end, int protection, int fd, uint64_t o
 }
 
 /* As the kernel does: from the file, then zeros to the end of the page, then empty pages. */
-static bool map_part(const Elf64_Phdr *ph, int fd)
+static bool map_part(const Elf64_Phdr *ph, uint64_t load, int fd)
 {
-	uint64_t begin = ph->p_vaddr & ~PAGE_MASK;
-	uint64_t file_end = ph->p_vaddr + ph->p_filesz;
-	uint64_t end = page_up(ph->p_vaddr + ph->p_memsz);
+	uint64_t begin = load + (ph->p_vaddr & ~PAGE_MASK);
+	uint64_t file_end = load + ph->p_vaddr + ph->p_filesz;
+	uint64_t end = page_up(load + ph->p_vaddr + ph->p_memsz);
 
 	if (!map_at(begin, page_up(file_end), protection_of(ph), fd,
 		    ph->p_offset & ~PAGE_MASK))
@@ -71,19 +72,43 @@ void image_unmap(void)
 {
 	for (unsigned i = 0; i < image.mapped; i++) {
 		const Elf64_Phdr *ph = &image.ph[i];
-		uint64_t begin = ph->p_vaddr & ~PAGE_MASK;
+		uint64_t begin = image.load + (ph->p_vaddr & ~PAGE_MASK);
+		uint64_t end = image.load + page_up(ph->p_vaddr + ph->p_memsz);
 
 		if (ph->p_type == PT_LOAD)
-			munmap((void *)begin, page_up(ph->p_vaddr + ph->p_memsz) - begin);
+			munmap((void *)begin, end - begin);
 	}
 }
 
-static bool is_sound(const Elf64_Phdr *ph)
+static bool is_sound(const struct image *im, const Elf64_Phdr *ph)
 {
-	return ph->p_vaddr >= PAGE_BYTES && ph->p_vaddr < UINT32_MAX &&
-	       ph->p_memsz < UINT32_MAX && ph->p_filesz && ph->p_filesz <= ph->p_memsz &&
+	return (ph->p_vaddr >= PAGE_BYTES || im->eh.e_type == ET_DYN) &&
+	       ph->p_vaddr < UINT32_MAX && ph->p_memsz < UINT32_MAX && ph->p_filesz &&
+	       ph->p_filesz <= ph->p_memsz &&
 	       ((ph->p_vaddr ^ ph->p_offset) & PAGE_MASK) == 0 &&
 	       (ph->p_memsz == ph->p_filesz || (ph->p_flags & PF_W));
+}
+
+/* Where a program that can lie anywhere is to lie: with room in front, for what its jumps are to reach. */
+static bool choose_place(struct image *im)
+{
+	uint64_t end = 0, room = 16ull << 20;
+	void *got;
+
+	if (im->eh.e_type != ET_DYN)
+		return im->eh.e_type == ET_EXEC;
+	for (unsigned i = 0; i < im->eh.e_phnum; i++)
+		if (im->ph[i].p_type == PT_LOAD &&
+		    im->ph[i].p_vaddr + im->ph[i].p_memsz > end)
+			end = im->ph[i].p_vaddr + im->ph[i].p_memsz;
+	got = end < UINT32_MAX ? mmap(NULL, room + end, PROT_NONE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+			       : MAP_FAILED;
+	if (got == MAP_FAILED)
+		return false;
+	munmap(got, room + end);
+	im->load = ((uint64_t)got + room) & ~(room / 8 - 1);
+	return true;
 }
 
 static bool map_parts(struct image *im, int fd)
@@ -94,18 +119,23 @@ static bool map_parts(struct image *im, int fd)
 	    im->eh.e_phnum > PARTS_MOST || im->eh.e_phentsize != sizeof(im->ph[0]))
 		return false;
 	bytes = im->eh.e_phnum * sizeof(im->ph[0]);
-	if (pread(fd, im->ph, bytes, (off_t)im->eh.e_phoff) != (ssize_t)bytes)
+	if (pread(fd, im->ph, bytes, (off_t)im->eh.e_phoff) != (ssize_t)bytes ||
+	    !choose_place(im))
 		return false;
 	for (; im->mapped < im->eh.e_phnum; im->mapped++) {
 		const Elf64_Phdr *ph = &im->ph[im->mapped];
 
-		if (ph->p_type == PT_LOAD && (!is_sound(ph) || !map_part(ph, fd)))
+		/* Ours is no place for code, and there is no other one for its. */
+		if (ph->p_type == PT_GNU_STACK && (ph->p_flags & PF_X))
+			return false;
+		if (ph->p_type == PT_LOAD &&
+		    (!is_sound(im, ph) || !map_part(ph, im->load, fd)))
 			return false;
 	}
 	return true;
 }
 
-bool image_map(const char *path)
+bool image_map(const char *path, uint64_t *load)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	bool done = fd >= 0 && map_parts(&image, fd);
@@ -114,6 +144,7 @@ bool image_map(const char *path)
 		close(fd);
 	if (!done)
 		image_unmap();
+	*load = image.load;
 	return done;
 }
 
@@ -125,7 +156,7 @@ static uint64_t headers_of(const struct image *im)
 
 		if (ph->p_type == PT_LOAD && ph->p_offset <= im->eh.e_phoff &&
 		    im->eh.e_phoff - ph->p_offset < ph->p_filesz)
-			return ph->p_vaddr + (im->eh.e_phoff - ph->p_offset);
+			return im->load + ph->p_vaddr + (im->eh.e_phoff - ph->p_offset);
 	}
 	return 0;
 }
@@ -140,7 +171,7 @@ static uint64_t said_of(const struct image *im, const char *path, const Elf64_au
 	case AT_BASE:
 		return 0;
 	case AT_ENTRY:
-		return im->eh.e_entry;
+		return im->load + im->eh.e_entry;
 	case AT_EXECFN:
 		return (uint64_t)path;
 	default:
@@ -188,7 +219,7 @@ __attribute__((noreturn)) void image_begin(const char *path, int argc, char **ar
 	}
 	*to++ = AT_NULL;
 	*to++ = 0;
-	image_jump(image.eh.e_entry, stack);
+	image_jump(image.load + image.eh.e_entry, stack);
 }
 
 __asm__(".pushsection .text\n"

@@ -4,9 +4,10 @@
 #define VD_START_IMAGE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* False: nothing is mapped. */
-bool image_map(const char *path);
+/* *load is what is added to the addresses in its file. False: nothing is mapped. */
+bool image_map(const char *path, uint64_t *load);
 void image_unmap(void);
 /* Jumps to its first instruction, with these arguments, which are where the kernel has put them, and
  * what lies behind them. */

@@ -28,15 +28,12 @@
 #include "preload/door.h"
 #include "start/image.h"
 
-/* A part of it is that for calls that come to the library (preload/go_entry.c). */
-#define THREAD_BYTES 524288
-
 /* This program has no other thread-local data: the last word is Go's. */
 static _Thread_local uint64_t below_fs[8] __attribute__((aligned(64)));
 
 static char program[PATH_MAX];
 
-static int begin_thread(void *(*run)(void *), void *arg)
+static int begin_thread(size_t stack_bytes, void *(*run)(void *), void *arg)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -44,7 +41,7 @@ static int begin_thread(void *(*run)(void *), void *arg)
 
 	if (r)
 		return r;
-	pthread_attr_setstacksize(&attr, THREAD_BYTES);
+	pthread_attr_setstacksize(&attr, stack_bytes);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	r = pthread_create(&thread, &attr, run, arg);
 	pthread_attr_destroy(&attr);

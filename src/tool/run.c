@@ -211,7 +211,7 @@ static int judge(const struct run *run, struct program *p)
 	if (fits && p->kind == PROGRAM_STATIC && strcmp(p->path, run->path) != 0) {
 		warn_line("viaduct run: %s is a script, and what runs it, %s, is a "
 			  "statically "
-			  "linked program in Go: start that one, with the script as its "
+			  "linked program: start that one, with the script as its "
 			  "argument.",
 			  run->path, p->path);
 		return EXIT_REFUSED;
@@ -230,7 +230,7 @@ static int judge(const struct run *run, struct program *p)
 	return 1;
 }
 
-/* What is started for a statically linked Go program, and is told of it by a variable. */
+/* What is started for a statically linked program, and is told of it by a variable. */
 static char loader[PATH_MAX];
 
 static int find_loader(const struct run *run, const char *library)

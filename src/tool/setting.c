@@ -199,6 +199,7 @@ static const struct {
 	{VALUE_REGISTRATION, {0}, check_value},
 	{VALUE_IO_URING, {0}, check_value},
 	{VALUE_GO, {0}, check_value},
+	{VALUE_STATIC, {0}, check_value},
 	{VALUE_COUNT,
 	 {"rule", "VIADUCT_RULES", "RULE",
 	  "which connections may be upgraded; repeatable", RULES_WANT},

@@ -130,6 +130,7 @@ class Settings(Run):
                 (["--io-uring=refuse"], "VIADUCT_IO_URING", "refuse"),
                 (["--go", "follow"], "VIADUCT_GO", "follow"),
                 (["--go=leave"], "VIADUCT_GO", "leave"),
+                (["--static", "follow"], "VIADUCT_STATIC", "follow"),
                 (["--upgrade-after", "0"], "VIADUCT_UPGRADE_AFTER", "0"),
                 (["--log", f"debug:{log}"], "VIADUCT_LOG", f"debug:{log}"),
                 (["--log", "off"], "VIADUCT_LOG", "off")):

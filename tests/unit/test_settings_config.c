@@ -52,6 +52,7 @@ static void check(void *arg)
 	CHECK_EQ(c->registration, s->want.registration);
 	CHECK_EQ(c->io_uring_left, s->want.io_uring_left);
 	CHECK_EQ(c->go_followed, s->want.go_followed);
+	CHECK_EQ(c->static_followed, s->want.static_followed);
 	CHECK(c->report == NULL);
 	CHECK_STR(c->program, program_invocation_short_name);
 	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
@@ -138,6 +139,15 @@ static struct setting settings[] = {
 	  .go_followed = true},
 	 NULL},
 	{"VIADUCT_GO", "on", DEFAULTS, "leave or follow"},
+	{"VIADUCT_STATIC",
+	 "follow",
+	 {.upgrade_after = 16,
+	  .spin_ns = 50000,
+	  .area_limit = 2,
+	  .redirect = CONFIG_MEASURED,
+	  .static_followed = true},
+	 NULL},
+	{"VIADUCT_STATIC", "on", DEFAULTS, "leave or follow"},
 	{"VIADUCT_SPIN", "auto", DEFAULTS, NULL},
 	{"VIADUCT_SPIN", "automatic", DEFAULTS, "or auto"},
 	{"VIADUCT_PROFILE", "latency", WANT(0, 200000, true, 2), NULL},

@@ -9,6 +9,7 @@
 #include "base/program.h"
 #include "base/reason.h"
 #include "base/regular.h"
+#include "base/static_text.h"
 #include "settings/view.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
@@ -74,9 +75,33 @@ static bool go_fits(const struct program *p, struct go_text *text, struct answer
 	return true;
 }
 
+/* With a C library of its own. Each number is taken for one that concerns us: where such a call cannot be
+ * led away, the library knows better only for few. */
+static bool static_fits(const struct program *p, bool *is_left, struct answer *a)
+{
+	static struct view v;
+	struct static_text text;
+	uint8_t all[512];
+
+	memset(all, 1, sizeof(all));
+	if (static_text_find(p->path, all, sizeof(all), &text) != 0)
+		return false;
+	static_text_finish(&text);
+	view_here(&v, p->path, NULL);
+	*is_left = !v.config.static_followed;
+	if (*is_left)
+		return false;
+	say(a, POINT_YES, "static",
+	    "%s is statically linked: its system calls are made to come to "
+	    "libviaduct-preload.so.",
+	    p->path);
+	return true;
+}
+
 static bool explain_static(const struct program *p, bool go, struct answer *a)
 {
 	struct go_text text;
+	bool is_left = false;
 
 	if (go_fits(p, &text, a))
 		return true;
@@ -88,12 +113,19 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 		say_remedy(a, "`--go follow` carries them; see viaduct-run(1).");
 		return false;
 	}
+	if (!go && static_fits(p, &is_left, a))
+		return true;
 	say(a, POINT_NO, "static",
 	    "%s is statically linked%s: no library can be preloaded into it.", p->path,
 	    go ? ", a program in Go" : "");
-	say_remedy(a, go ? "Nothing to do: its system calls go past the C library, and "
-			   "are not those that are known."
-			 : "Use a build of it that is linked dynamically.");
+	say_remedy(
+		a,
+		go ? "Nothing to do: its system calls go past the C library, and "
+		     "are not those that are known."
+		: is_left
+			? "`--static follow` carries its connections, or use a build of "
+			  "it that is linked dynamically; see viaduct-run(1)."
+			: "Use a build of it that is linked dynamically.");
 	return false;
 }
 

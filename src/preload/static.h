@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statically linked programs with a C library of their own, whose system calls are led here.
+ *
+ * Two C libraries share the process: the program's, and the host's, which this library is linked with.
+ * Each finds its thread's data by FS. These rules hold at every instruction:
+ *
+ * - GS is the address of the thread's `struct static_self`, from before the thread's first instruction of
+ *   the program on, and is never changed. It is 0 in a child that shares the memory and is no thread: such
+ *   a child makes its calls itself, and has no handlers of ours.
+ * - FS is the program's wherever the program's code runs, in its handlers of signals, too. It is the
+ *   host's in C code of this library. In the assembly between the two it may be either: nothing there
+ *   uses it. The program's is in static_self.program_fs before FS becomes the host's.
+ * - The stack is the program's up to the instruction that makes it a place on the thread's own one, by
+ *   static_self alone; and from that instruction on which takes the program's back. Nothing is ever written
+ *   to the program's stack.
+ *
+ * What a signal finds:
+ * - FS is the one or the other: the handler's entry makes it the host's, and puts back what it was.
+ * - The stack is the program's: the kernel has the frame there, or on the alternate stack, as without us.
+ * - The stack is our own, in the middle of a call or of its assembly: the frame is on our stack below all that
+ *   is in use, or on the alternate stack. Calls of the handler begin below that: `next` says where.
+ * - Something of another signal: that comes before the first one's entry has done anything. So each call keeps
+ *   128 KB for itself from the instruction before it has its stack, and until after it has left it.
+ * - A handler that leaves by longjmp leaves calls behind. They are known at the thread's next call or signal,
+ *   by the stack where that comes from, and what they had to give back is given back then.
+ *
+ * A fork in the middle copies the thread's own stack with all the rest: the child goes on there. The child
+ * of a vfork has its parent's thread data, own stack included, which its parent does not use meanwhile: that one
+ * has made the call itself, with nothing of it left on the own stack.
+ */
+#ifndef VD_PRELOAD_STATIC_H
+#define VD_PRELOAD_STATIC_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/door.h"
+
+/* One call: what the program's registers are to be behind it. On the thread's own stack. */
+struct static_frame {
+	/* These three by static_call. */
+	struct static_frame *outer;
+	uint64_t unused, next_after;
+	uint64_t fs, r15, r14, r13, r12, rbp, rbx, r9, r8, r10, rdx, rsi, rdi, rax, flags;
+	uint64_t tail; /* where the program goes on: behind a `syscall` of two bytes */
+	uint64_t rsp;
+};
+
+/* Of a thread. The assembly knows the first seven by their places. */
+struct static_self {
+	uint64_t
+		next; /* where a call from another stack begins: below all that is in use */
+	uint64_t bottom; /* of its own stack */
+	uint64_t bytes;	 /* of that, up to where no call begins above */
+	uint64_t host_fs;
+	uint64_t program_fs; /* when FS was last made the host's */
+	uint64_t
+		home; /* the host's frame that a thread returns to; 0: the first thread */
+	uint64_t top; /* where a call begins when no other is under way */
+	struct static_frame *calls;
+	uint32_t *cleared; /* to be 0 at the thread's end, and somebody woken; or NULL */
+	stack_t alternate; /* as the program has set it; its size 0: none */
+	bool is_disarmed;  /* the kernel has taken that away for a handler */
+};
+
+#define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
+extern STATIC_TLS struct static_self static_self;
+
+static inline bool static_is_own(const struct static_self *self, uint64_t at)
+{
+	return at - self->bottom < self->bytes;
+}
+
+static inline bool static_is_alternate(const struct static_self *self, uint64_t at)
+{
+	return at - (uint64_t)self->alternate.ss_sp - 1 < self->alternate.ss_size;
+}
+
+/* ---- static_entry.c ---- */
+
+/* Jumped to in the place of `syscall`, with the tail's address in rcx. */
+void static_entry(void);
+/* Makes this thread one of the program's, whose own stack lies below `top`. */
+void static_adopt(uint64_t bottom, uint64_t top);
+/* What calls have left behind that a handler has left by longjmp: those that cannot go on where the
+ * thread now is at `rsp`. `below` is below all of them. The outermost of them, or NULL. */
+struct static_frame *static_settle(struct static_self *self, uint64_t rsp,
+				   uint64_t below);
+/* Jumps to where the frame says; keeps the place to return to. */
+void static_thread_enter(const struct static_frame *frame, struct static_self *self);
+void static_thread_leave(uint64_t home) __attribute__((noreturn));
+/* clone, in a child that shares the memory and is no thread. `frame` is on its stack. */
+long static_stray(uint64_t flags, struct static_frame *frame, uint64_t ptid,
+		  uint64_t ctid, uint64_t tls);
+extern uint64_t static_vector_bytes;
+
+/* ---- static_join.c ---- */
+
+/* NULL: the program is mapped, and may begin. Else why not. */
+const char *static_join(const struct door_go *loader);
+extern struct door_go static_loader;
+/* The numbers that come to C: into `size` bytes, at least 512. */
+size_t static_concerns(uint8_t *to, size_t size);
+
+/* ---- static_thread.c: numbers that begin and end threads and processes ---- */
+
+/* False: the number is another. */
+bool static_begins(struct static_self *self, struct static_frame *f, long *result);
+void static_exit(struct static_self *self, int status);
+
+/* ---- static_signal.c ---- */
+
+long static_sigaction(long sig, long set, long old, long size);
+long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long old);
+/* The alternate stack is the thread's again, after a handler that has left it by longjmp. */
+void static_rearm(struct static_self *self);
+void static_signal_init(void);
+
+/* ---- static_memory.c ---- */
+
+/* Of the program's own, since malloc of the host's C library has the kernel's. */
+bool static_brk_init(void);
+long static_brk(uint64_t to);
+
+#endif

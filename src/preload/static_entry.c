@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system calls of a statically linked program, on a stack of the thread's own.
+ *
+ * The entry stands for the instruction `syscall`: rax, rcx and r11 change, and nothing else: no vector
+ * register either, since compilers count on that.
+ */
+#include "preload/static.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/kernel.h"
+#include "preload/go.h"
+#include "preload/hook.h"
+#include "preload/syscall.h"
+
+#include <asm/prctl.h>
+
+STATIC_TLS struct static_self static_self;
+/* What the processor needs for the registers below. */
+uint64_t static_vector_bytes;
+/* x87, SSE, AVX and AVX-512, as XSAVE counts them: as in the assembly. */
+#define VECTOR_PARTS 0xe7
+
+_Static_assert(offsetof(struct static_self, next) == 0 &&
+		       offsetof(struct static_self, bottom) == 8 &&
+		       offsetof(struct static_self, bytes) == 16 &&
+		       offsetof(struct static_self, host_fs) == 24 &&
+		       offsetof(struct static_self, program_fs) == 32 &&
+		       offsetof(struct static_self, home) == 40,
+	       "as in the assembly");
+_Static_assert(offsetof(struct static_frame, fs) == 24 &&
+		       sizeof(struct static_frame) == 160,
+	       "as in the assembly");
+
+static inline void set_gs(const void *to)
+{
+	__asm__ __volatile__("wrgsbase %0" : : "r"(to));
+}
+
+void static_adopt(uint64_t bottom, uint64_t top)
+{
+	struct static_self *self = &static_self;
+
+	*self = (struct static_self){.next = top & ~63ull,
+				     .top = top & ~63ull,
+				     .bottom = bottom,
+				     .bytes = top - bottom,
+				     .host_fs = (uint64_t)pthread_self()};
+	set_gs(self);
+}
+
+/* The innermost of what the C library's list of cleanups holds. */
+static struct _pthread_cleanup_buffer *innermost(void)
+{
+	struct _pthread_cleanup_buffer probe;
+
+	_pthread_cleanup_push(&probe, NULL, NULL);
+	_pthread_cleanup_pop(&probe, 0);
+	return probe.__prev;
+}
+
+static void clean_up(uint64_t below, uint64_t above)
+{
+	struct _pthread_cleanup_buffer *b;
+
+	while ((b = innermost()) && (uint64_t)b > below && (uint64_t)b < above)
+		_pthread_cleanup_pop(b, 1);
+}
+
+/*
+ * Handlers run on the thread's own stack where they have interrupted a call, or on the alternate one. So
+ * a call from anywhere else has no other one under way; one from our own stack has those above it;
+ * and while one that comes from the alternate stack is under way, no handler runs there.
+ */
+static bool is_left(const struct static_self *self, uint64_t rsp)
+{
+	if (static_is_own(self, rsp))
+		return (uint64_t)self->calls < rsp;
+	return !static_is_alternate(self, rsp) ||
+	       static_is_alternate(self, self->calls->rsp);
+}
+
+struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint64_t below)
+{
+	struct static_frame *last = NULL;
+
+	while (self->calls && is_left(self, rsp)) {
+		last = self->calls;
+		self->calls = last->outer;
+	}
+	if (last)
+		clean_up(below, (uint64_t)last);
+	return last;
+}
+
+/* Where the next call is to begin, when this one is over; it began itself at `start`. */
+static uint64_t next_after(struct static_self *self, struct static_frame *f,
+			   uint64_t start)
+{
+	struct static_frame *last = static_settle(self, f->rsp, (uint64_t)f);
+
+	if (static_is_own(self, f->rsp))
+		return (f->rsp - 128) & ~63ull;
+	if (static_is_alternate(self, f->rsp))
+		return last ? last->next_after : start;
+	if (self->is_disarmed)
+		static_rearm(self);
+	return self->top;
+}
+
+static long set_base(struct static_frame *f)
+{
+	switch (f->rdi) {
+	case ARCH_SET_FS:
+		if (f->rsi >> 47)
+			return -EPERM;
+		f->fs = f->rsi;
+		return 0;
+	case ARCH_GET_FS:
+		return crit_copy((void *)f->rsi, &f->fs, sizeof(f->fs));
+	case ARCH_SET_GS:
+	case ARCH_GET_GS: /* is ours */
+		return -EPERM;
+	default:
+		return kernel_call4(SYS_arch_prctl, (long)f->rdi, (long)f->rsi, 0, 0);
+	}
+}
+
+static long answer(long result)
+{
+	return result == -1 ? -errno : result;
+}
+
+static long make(struct static_self *self, struct static_frame *f)
+{
+	long a[6] = {(long)f->rdi, (long)f->rsi, (long)f->rdx,
+		     (long)f->r10, (long)f->r8,	 (long)f->r9};
+	long nr = (long)f->rax, result;
+
+	switch (nr) {
+	case SYS_arch_prctl:
+		return set_base(f);
+	case SYS_set_tid_address:
+		self->cleared = (void *)a[0];
+		return kernel_call4(SYS_gettid, 0, 0, 0, 0);
+	case SYS_exit:
+		static_exit(self, (int)a[0]);
+		return 0;
+	case SYS_rt_sigaction:
+		return static_sigaction(a[0], a[1], a[2], a[3]);
+	case SYS_sigaltstack:
+		return static_sigaltstack(self, f->rsp, a[0], a[1]);
+	case SYS_brk:
+		return static_brk((uint64_t)a[0]);
+	default:
+		break;
+	}
+	if (static_begins(self, f, &result) || go_own_file(nr, a, &result))
+		return result;
+	return answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
+}
+
+void static_call(struct static_frame *f);
+__attribute__((used)) void static_call(struct static_frame *f)
+{
+	struct static_self *self = &static_self;
+	uint64_t start = (uint64_t)(f + 1);
+	int saved = errno;
+
+	f->next_after = start;
+	if (self->calls || self->is_disarmed || start != self->top)
+		f->next_after = next_after(self, f, start);
+	f->outer = self->calls;
+	fence_compiler();
+	self->calls = f;
+	f->rax = (uint64_t)make(self, f);
+	self->calls = f->outer;
+	errno = saved;
+}
+
+/* clang-format off */
+__asm__(".pushsection .text\n"
+	".macro STATIC_BEGIN name\n"
+	"	.globl \\name\n"
+	"	.hidden \\name\n"
+	"	.type \\name, @function\n"
+	"	.balign 16\n"
+	"\\name:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined rip\n"
+	".endm\n"
+	".macro STATIC_END name\n"
+	"	.cfi_endproc\n"
+	"	.size \\name, . - \\name\n"
+	".endm\n"
+
+	/* rsp: a frame. With `calls` 1 its part of the own stack is free behind it. */
+	".macro STATIC_BACK calls\n"
+	"	movq 16(%rsp), %r11\n"
+	"	addq $24, %rsp\n"
+	"	popq %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbp\n"
+	"	popq %rbx\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %r10\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	popq %rax\n"
+	"	popfq\n"
+	"	popq %rcx\n"
+	"	popq %rsp\n"
+	".if \\calls == 1\n"
+	"	movq %r11, %gs:0\n"
+	".endif\n"
+	"	jmp *%rcx\n"
+	".endm\n"
+
+	"STATIC_BEGIN static_entry\n"
+	"	rdgsbase %r11\n"
+	"	testq %r11, %r11\n"
+	"	jz 3f\n"
+	"	movq %rsp, %r11\n"
+	"	subq %gs:8, %r11\n"
+	"	cmpq %gs:16, %r11\n"
+	"	jb 1f\n"
+	"	movq $-131072, %r11\n"
+	"	xaddq %r11, %gs:0\n"
+	"	jmp 2f\n"
+	/* A handler that runs on our stack: its red zone is kept, and what another one has left. */
+	"1:	leaq -128(%rsp), %r11\n"
+	"	andq $-64, %r11\n"
+	"	cmpq %gs:0, %r11\n"
+	"	jbe 4f\n"
+	"	movq %gs:0, %r11\n"
+	"4:	subq $131072, %r11\n"
+	"	movq %r11, %gs:0\n"
+	"	addq $131072, %r11\n"
+	"2:	xchgq %r11, %rsp\n"
+	"	pushq %r11\n"
+	"	pushq %rcx\n"
+	"	pushfq\n"
+	"	pushq %rax\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %r10\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	pushq %rbx\n"
+	"	pushq %rbp\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	cld\n"
+	"	rdfsbase %rcx\n"
+	"	pushq %rcx\n"
+	"	subq $24, %rsp\n"
+	"	movq %rsp, %rbp\n"
+	"	movq %rcx, %gs:32\n"
+	"	movq %gs:24, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	subq static_vector_bytes(%rip), %rsp\n"
+	"	andq $-64, %rsp\n"
+	"	xorl %edx, %edx\n"
+	"	movq %rdx, 512(%rsp)\n"
+	"	movq %rdx, 520(%rsp)\n"
+	"	movq %rdx, 528(%rsp)\n"
+	"	movq %rdx, 536(%rsp)\n"
+	"	movq %rdx, 544(%rsp)\n"
+	"	movq %rdx, 552(%rsp)\n"
+	"	movq %rdx, 560(%rsp)\n"
+	"	movq %rdx, 568(%rsp)\n"
+	"	movl $0xe7, %eax\n"
+	"	xsavec64 (%rsp)\n"
+	"	movq %rbp, %rdi\n"
+	"	call static_call\n"
+	"	movl $0xe7, %eax\n"
+	"	xorl %edx, %edx\n"
+	"	xrstor64 (%rsp)\n"
+	"	movq %rbp, %rsp\n"
+	"	STATIC_BACK 1\n"
+	/* The `syscall` before the tail is made as it is. */
+	"3:	leaq -2(%rcx), %rcx\n"
+	"	jmp *%rcx\n"
+	"STATIC_END static_entry\n"
+
+	/* Its frame is copied to where the thread's own stack begins. */
+	"STATIC_BEGIN static_thread_enter\n"
+	"	pushq %rbx\n"
+	"	pushq %rbp\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq %rsp, 40(%rsi)\n"
+	"	movq %rsi, %rdx\n"
+	"	movq %rdi, %rsi\n"
+	"	leaq -256(%rsp), %rsp\n"
+	"	andq $-64, %rsp\n"
+	"	movq %rsp, %rdi\n"
+	"	movq %rsp, (%rdx)\n"
+	"	movq %rsp, 48(%rdx)\n"
+	"	subq $192, %rsp\n"
+	"	movq %rsp, %rdi\n"
+	"	movl $20, %ecx\n"
+	"	cld\n"
+	"	rep movsq\n"
+	"	movq (%rdx), %rax\n"
+	"	movq %rax, 16(%rsp)\n"
+	"	STATIC_BACK 1\n"
+	"STATIC_END static_thread_enter\n"
+
+	"STATIC_BEGIN static_thread_leave\n"
+	"	movq %rdi, %rsp\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbp\n"
+	"	popq %rbx\n"
+	"	ret\n"
+	"STATIC_END static_thread_leave\n"
+
+	/* The child's stack pointer is its frame's address; its FS, if it is given one, the frame's, too. */
+	"STATIC_BEGIN static_stray\n"
+	"	movq %rcx, %r10\n"
+	"	movl $56, %eax\n"
+	"	syscall\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	ret\n"
+	"1:	wrgsbase %rax\n"
+	"	movq %rsi, %rsp\n"
+	"	STATIC_BACK 0\n"
+	"STATIC_END static_stray\n"
+	".popsection\n");
+/* clang-format on */

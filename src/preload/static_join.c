@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leads the system calls of a statically linked program to this library, before its first instruction. */
+#include <cpuid.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <asm/hwcap2.h>
+
+#include "base/kernel.h"
+#include "base/static_text.h"
+#include "preload/go.h"
+#include "preload/hook.h"
+#include "preload/kernel_action.h"
+#include "preload/static.h"
+#include "preload/syscall.h"
+#include "settings/config.h"
+
+#define OWN_BYTES (1ull << 20)
+#define JUMP	  5
+/* What leads one call away, at most: two moved parts of STATIC_MOVED bytes, and the code below. */
+#define ROOM 160
+
+struct door_go static_loader;
+/* Which numbers come to C. */
+static uint8_t concerns[512];
+
+/* ---- what stands in the place of one call ---- */
+
+struct writer {
+	unsigned char *at;
+};
+
+static void put(struct writer *w, const void *bytes, size_t count)
+{
+	memcpy(w->at, bytes, count);
+	w->at += count;
+}
+#define PUT(w, text) put((w), (text), sizeof(text) - 1)
+
+static void put_jump(struct writer *w, uint64_t to)
+{
+	int32_t far = (int32_t)(to - ((uint64_t)w->at + JUMP));
+
+	PUT(w, "\xe9");
+	put(w, &far, sizeof(far));
+}
+
+/* 0f 80 to 0f 8f */
+static void put_branch(struct writer *w, uint8_t second, uint64_t to)
+{
+	int32_t far = (int32_t)(to - ((uint64_t)w->at + 6));
+
+	PUT(w, "\x0f");
+	put(w, &second, 1);
+	put(w, &far, sizeof(far));
+}
+
+/* The last part is `syscall`, and the tail behind it: what the entry goes back to, or two bytes before. */
+static void put_way(struct writer *w, const struct static_site *s, uint64_t load,
+		    uint64_t entry)
+{
+	uint32_t count = sizeof(concerns);
+	uint64_t table = (uint64_t)concerns;
+
+	put(w, s->head, s->head_bytes);
+	PUT(w, "\x48\x3d"); /* cmp $count,%rax; jae (to the syscall) */
+	put(w, &count, sizeof(count));
+	PUT(w, "\x73\x1c\x48\xb9"); /* mov $table,%rcx */
+	put(w, &table, sizeof(table));
+	PUT(w, "\x80\x3c\x01\0\x74\x0c"); /* cmpb $0,(%rcx,%rax); je */
+	PUT(w, "\x48\x8d\x0d\x07\0\0\0"); /* lea tail(%rip),%rcx */
+	put_jump(w, entry);
+	PUT(w, "\x0f\x05");
+	put(w, s->tail, s->tail_bytes);
+	if (s->cond)
+		put_branch(w, s->cond, load + s->cond_to);
+	if (s->back)
+		put_jump(w, load + s->back);
+}
+
+/* ---- the program's code ---- */
+
+static bool protect(const struct static_text *t, uint64_t load, int protection)
+{
+	bool done = true;
+
+	for (size_t i = 0; i < t->count; i++) {
+		const struct static_site *s = &t->sites[i];
+		uint64_t at = load + (s->jump < s->at ? s->jump : s->at), end = at + 16;
+
+		if (s->kind == STATIC_LEAVE)
+			continue;
+		at &= ~(uint64_t)(CRIT_PAGE_BYTES - 1);
+		done &= mprotect((void *)at, end - at, protection) == 0;
+		if (s->kind != STATIC_PAD)
+			continue;
+		at = (load + s->pad) & ~(uint64_t)(CRIT_PAGE_BYTES - 1);
+		done &= mprotect((void *)at, load + s->pad + 7 - at, protection) == 0;
+	}
+	return done;
+}
+
+/* The file could have been written to since it was looked through. */
+static bool is_as_found(const struct static_text *t, uint64_t load)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (memcmp((void *)(load + t->sites[i].at), "\x0f\x05", 2) != 0)
+			return false;
+	return true;
+}
+
+/*
+ * musl makes its calls that can be cancelled by one `syscall` in programs that cancel threads, and only
+ * there: the signal looks whether it has come at that instruction, which it never would. Before it stands
+ * mov %r11,8(%rsp).
+ */
+static bool cancels_as_musl(const struct static_text *t, uint64_t load)
+{
+	static const unsigned char before[] = {0x4c, 0x89, 0x5c, 0x24, 0x08};
+
+	for (size_t i = 0; i < t->count; i++)
+		if (memcmp((void *)(load + t->sites[i].at - sizeof(before)), before,
+			   sizeof(before)) == 0)
+			return true;
+	return false;
+}
+
+static void lead_away(const struct static_site *s, uint64_t load, uint64_t to)
+{
+	struct writer w = {(void *)(load + s->jump)};
+	int8_t near = (int8_t)(s->pad + 2 - (s->jump + 2));
+
+	if (s->kind == STATIC_PAD) {
+		PUT(&w, "\xeb");
+		put(&w, &near, 1);
+		w.at = (void *)(load + s->pad);
+		PUT(&w, "\xeb");
+		put(&w, &s->pad_skip, 1);
+	}
+	put_jump(&w, to);
+}
+
+static size_t room_bytes(const struct static_text *t)
+{
+	return ((t->count + 1) * ROOM + CRIT_PAGE_BYTES - 1) &
+	       ~(size_t)(CRIT_PAGE_BYTES - 1);
+}
+
+static void change(const struct static_text *t, uint64_t load, unsigned char *room)
+{
+	struct writer w = {room};
+	void (*entry)(void) = static_entry;
+
+	PUT(&w, "\xff\x25\0\0\0\0"); /* jmp *0(%rip), and the address */
+	put(&w, &entry, sizeof(entry));
+	for (size_t i = 0; i < t->count; i++) {
+		const struct static_site *s = &t->sites[i];
+
+		if (s->kind == STATIC_LEAVE)
+			continue;
+		w.at = room + (i + 1) * ROOM;
+		put_way(&w, s, load, (uint64_t)room);
+		lead_away(s, load, (uint64_t)room + (i + 1) * ROOM);
+	}
+	protect(t, load, PROT_READ | PROT_EXEC);
+	mprotect(room, room_bytes(t), PROT_READ | PROT_EXEC);
+}
+
+/* ---- what is needed ---- */
+
+static bool has_vector_save(void)
+{
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || !(a & 2))
+		return false;
+	static_vector_bytes = b;
+	if (__get_cpuid_count(0xd, 0, &a, &b, &c, &d) && b > static_vector_bytes)
+		static_vector_bytes = b;
+	static_vector_bytes = (static_vector_bytes + 63) & ~63ull;
+	return true;
+}
+
+/* The host's C library has taken them at its first thread: the program finds them as after exec. */
+static void give_back_signals(void)
+{
+	const struct kernel_action none = {.handler = SIG_DFL};
+
+	for (int sig = 32; sig <= 33; sig++)
+		kernel_call4(SYS_rt_sigaction, sig, (long)&none, 0, sizeof(none.mask));
+}
+
+static bool begin_main(void)
+{
+	char *own = mmap(NULL, OWN_BYTES, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+
+	if (own == MAP_FAILED || mprotect(own, CRIT_PAGE_BYTES, PROT_NONE) != 0 ||
+	    !static_brk_init())
+		return false;
+	give_back_signals();
+	static_signal_init();
+	static_adopt((uint64_t)own, (uint64_t)own + OWN_BYTES);
+	return true;
+}
+
+static const char *join_text(const struct static_text *text)
+{
+	const char *lacks;
+	unsigned char *room;
+	uint64_t load;
+
+	if (text->count == 0)
+		return "it makes no system call";
+	if (!static_loader.map(static_loader.program, &load))
+		return "it cannot be mapped as it is to be";
+	/* Before other memory takes the room. */
+	room = go_room_near(load + text->sites[0].at, room_bytes(text));
+	if (!is_as_found(text, load))
+		lacks = "its code is not as in its file";
+	else if (cancels_as_musl(text, load))
+		lacks = "it cancels threads, with musl";
+	else if (!room)
+		lacks = "there is no room near its code";
+	else if (!protect(text, load, PROT_READ | PROT_WRITE | PROT_EXEC))
+		lacks = "its code cannot be changed";
+	else
+		lacks = begin_main() ? NULL : "there is no memory for its stacks";
+	if (lacks)
+		static_loader.unmap();
+	else
+		change(text, load, room);
+	return lacks;
+}
+
+size_t static_concerns(uint8_t *to, size_t size)
+{
+	static const uint16_t own[] = {SYS_arch_prctl,	 SYS_set_tid_address, SYS_exit,
+				       SYS_rt_sigaction, SYS_sigaltstack,     SYS_brk,
+				       SYS_vfork};
+
+	go_asks(to, size);
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		to[own[i]] = 1;
+	return size;
+}
+
+const char *static_join(const struct door_go *loader)
+{
+	struct static_text text;
+	const char *lacks;
+
+	static_loader = *loader;
+	if (!config_get()->static_followed)
+		return "the setting static = leave holds";
+	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
+		return "this processor or kernel has no rdfsbase";
+	if (!has_vector_save())
+		return "this processor has no xsavec";
+	static_concerns(concerns, sizeof(concerns));
+	if (static_text_find(loader->program, concerns, sizeof(concerns), &text) != 0)
+		return text.lacks;
+	lacks = join_text(&text);
+	static_text_finish(&text);
+	return lacks;
+}

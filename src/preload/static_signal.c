@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers of signals of a statically linked program, and its alternate stacks. */
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+#include "preload/kernel_action.h"
+#include "preload/static.h"
+
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1 << 31)
+#endif
+
+/* glibc's; musl's 33 is glibc's for setuid in all threads. */
+#define CANCEL 32
+
+/* A cancelled thread is to leave a call that waits: glibc's signal for that comes from its C library. */
+static void note_cancel(const struct kernel_action *act)
+{
+	if (act->handler == SIG_DFL || act->handler == SIG_IGN)
+		return;
+	log_info("everything goes back to TCP: the program cancels threads");
+	hook_refuse_all(VD_REASON_RAW);
+}
+
+long static_sigaction(long sig, long set, long old, long size)
+{
+	struct kernel_action act;
+
+	if (set && size == sizeof(act.mask) && sig == CANCEL) {
+		if (crit_copy(&act, (void *)set, sizeof(act)) != 0)
+			return -EFAULT;
+		note_cancel(&act);
+	}
+	return kernel_action_change(sig, set, old, size);
+}
+
+/*
+ * While a call is on our own stack, a signal would begin the alternate stack anew, though the call
+ * may come from a handler there. So the kernel takes it away for as long as a handler is on it.
+ */
+static long arm(const stack_t *to)
+{
+	stack_t s = *to;
+
+	if (!(s.ss_flags & SS_DISABLE))
+		s.ss_flags |= SS_AUTODISARM;
+	return kernel_call4(SYS_sigaltstack, (long)&s, 0, 0, 0);
+}
+
+void static_rearm(struct static_self *self)
+{
+	self->is_disarmed = false;
+	if (self->alternate.ss_size)
+		arm(&self->alternate);
+}
+
+long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long old)
+{
+	bool is_on = static_is_alternate(self, rsp);
+	stack_t was = self->alternate, to;
+	long r = 0;
+
+	if (set && crit_copy(&to, (void *)set, sizeof(to)) != 0)
+		return -EFAULT;
+	was.ss_flags = is_on ? SS_ONSTACK : was.ss_size ? was.ss_flags : SS_DISABLE;
+	if (set && is_on)
+		return -EPERM;
+	if (set)
+		r = arm(&to);
+	if (set && r == 0) {
+		self->alternate = to;
+		if (to.ss_flags & SS_DISABLE)
+			self->alternate = (stack_t){0};
+		self->is_disarmed = false;
+	}
+	if (r == 0 && old && crit_copy((void *)old, &was, sizeof(was)) != 0)
+		return -EFAULT;
+	return r;
+}
+
+/* ---- a signal ---- */
+
+struct picked {
+	void *function; /* or NULL */
+	uint64_t next;	/* not 0: to be put back behind it */
+};
+
+/* `here` is on the stack that the kernel has chosen. */
+struct picked static_signal(int sig, siginfo_t *info, void *context, uint64_t here);
+__attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void *context,
+						  uint64_t here)
+{
+	struct static_self *self = &static_self;
+	ucontext_t *uc = context;
+	uint64_t at = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
+	int saved = errno;
+	struct picked p = {NULL, 0};
+
+	if (static_is_own(self, at)) {
+		p.next = self->next;
+		if (self->next > at - 256)
+			self->next = (at - 256) & ~63ull;
+	} else if (!static_is_alternate(self, at)) {
+		if (self->is_disarmed && self->alternate.ss_size) {
+			uc->uc_stack = self->alternate;
+			uc->uc_stack.ss_flags |= SS_AUTODISARM;
+			self->is_disarmed = false;
+		}
+		static_settle(self, at, here);
+	}
+	if (static_is_alternate(self, here) && !static_is_alternate(self, at))
+		self->is_disarmed = true;
+	p.function = (void *)signal_pick(sig, info, context);
+	errno = saved;
+	return p;
+}
+
+/* A handler on the alternate stack has returned: rt_sigreturn gives that back to the kernel. */
+void static_signal_ends(uint64_t context, uint64_t here);
+__attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
+{
+	struct static_self *self = &static_self;
+	const ucontext_t *uc = (void *)context;
+
+	if (static_is_alternate(self, here) &&
+	    !static_is_alternate(self, (uint64_t)uc->uc_mcontext.gregs[REG_RSP]))
+		self->is_disarmed = false;
+}
+
+void static_signal_entry(int sig, siginfo_t *info, void *context);
+
+void static_signal_init(void)
+{
+	signal_enter_by(static_signal_entry);
+}
+
+/* clang-format off */
+__asm__(".pushsection .text\n"
+	".globl static_signal_entry\n"
+	".hidden static_signal_entry\n"
+	".type static_signal_entry, @function\n"
+	".balign 16\n"
+	/* rbx: FS as it was. r12: `next` to be put back. r13 to r15: the handler's arguments. The kernel
+	 * puts all of them back. */
+	"static_signal_entry:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined rip\n"
+	"	rdgsbase %rax\n"
+	"	testq %rax, %rax\n"
+	"	jz 9f\n"
+	"	rdfsbase %rbx\n"
+	"	movq %gs:24, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	movq %rsp, %rbp\n"
+	"	andq $-16, %rsp\n"
+	"	movq %rdi, %r13\n"
+	"	movq %rsi, %r14\n"
+	"	movq %rdx, %r15\n"
+	"	movq %rbp, %rcx\n"
+	"	call static_signal\n"
+	"	movq %rdx, %r12\n"
+	"	testq %rax, %rax\n"
+	"	jz 2f\n"
+	"	movq %rbx, %rcx\n"
+	"	cmpq %gs:24, %rcx\n"
+	"	jne 1f\n"
+	"	movq %gs:32, %rcx\n"
+	"1:	wrfsbase %rcx\n"
+	"	movq %r13, %rdi\n"
+	"	movq %r14, %rsi\n"
+	"	movq %r15, %rdx\n"
+	"	call *%rax\n"
+	"	movq %gs:24, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	cld\n"
+	"	movq %r15, %rdi\n"
+	"	movq %rbp, %rsi\n"
+	"	call static_signal_ends\n"
+	"2:	testq %r12, %r12\n"
+	"	jz 3f\n"
+	"	movq %r12, %gs:0\n"
+	"3:	wrfsbase %rbx\n"
+	"	movq %rbp, %rsp\n"
+	"9:	ret\n"
+	"	.cfi_endproc\n"
+	".size static_signal_entry, . - static_signal_entry\n"
+	".popsection\n");
+/* clang-format on */

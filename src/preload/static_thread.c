@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads and processes of a statically linked program: each thread of its is one of the host's C library. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/sigsafe.h"
+#include "preload/hook.h"
+#include "preload/static.h"
+#include "preload/syscall.h"
+
+/* A part of the host's stack of a thread is the thread's own, for its calls. */
+#define THREAD_BYTES (1ull << 20)
+#define OWN_BYTES    (THREAD_BYTES - (128ull << 10))
+#define ALL	     (~0ull)
+#define NEEDED	     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
+/* What fork() of the host does, or is done here. */
+#define FORKS_BY_NAME (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_PARENT_SETTID)
+
+/* clone, as far as it is asked for here. */
+struct asked {
+	uint64_t flags, stack, ptid, ctid, tls;
+	bool is_3;
+};
+
+/* On the stack of the thread that asks, which waits for `tid`. */
+struct begin {
+	struct static_frame frame;
+	struct asked asked;
+	uint64_t mask;
+	_Atomic uint32_t tid;
+};
+
+static uint64_t block(uint64_t mask)
+{
+	uint64_t was = 0;
+
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&was,
+		     sizeof(mask));
+	return was;
+}
+
+static void *thread_begin(void *memory)
+{
+	struct begin *from = memory, b = *from;
+	struct static_self *self = &static_self;
+	const struct asked *a = &b.asked;
+	uint64_t here = (uint64_t)__builtin_frame_address(0);
+	uint32_t tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
+
+	static_adopt(here - OWN_BYTES, here + sizeof(b));
+	self->next = self->top = self->bottom + OWN_BYTES / 2; /* until it enters */
+	b.frame.rax = 0;
+	b.frame.rsp = a->stack ? a->stack : b.frame.rsp;
+	if (a->flags & CLONE_SETTLS)
+		b.frame.fs = a->tls;
+	self->program_fs = b.frame.fs;
+	if (a->flags & CLONE_PARENT_SETTID)
+		*(uint32_t *)a->ptid = tid;
+	if (a->flags & CLONE_CHILD_SETTID)
+		*(uint32_t *)a->ctid = tid;
+	if (a->flags & CLONE_CHILD_CLEARTID)
+		self->cleared = (uint32_t *)a->ctid;
+	atomic_store(&from->tid, tid);
+	kernel_call4(SYS_futex, (long)&from->tid, FUTEX_WAKE_PRIVATE, 1, 0);
+	block(b.mask);
+	static_thread_enter(&b.frame, self);
+	return NULL;
+}
+
+static long begin_thread(const struct static_frame *f, const struct asked *a)
+{
+	struct begin b = {.frame = *f, .asked = *a};
+	int r;
+
+	if ((a->flags & NEEDED) != NEEDED || (a->flags & (CLONE_PIDFD | CLONE_VFORK)))
+		return -EINVAL;
+	/* Memory of the host is asked for: no handler may fork or begin another thread meanwhile. */
+	b.mask = block(ALL);
+	r = static_loader.begin_thread(THREAD_BYTES, thread_begin, &b);
+	while (r == 0 && !atomic_load(&b.tid))
+		kernel_call4(SYS_futex, (long)&b.tid, FUTEX_WAIT_PRIVATE, 0, 0);
+	block(b.mask);
+	return r ? -EAGAIN : (long)b.tid;
+}
+
+/* ---- the end of a thread ---- */
+
+static void own_died(uint32_t *word, uint32_t tid)
+{
+	uint32_t now = atomic_load((_Atomic uint32_t *)word);
+
+	while ((now & FUTEX_TID_MASK) == tid &&
+	       !atomic_compare_exchange_weak((_Atomic uint32_t *)word, &now,
+					     (now & FUTEX_WAITERS) | FUTEX_OWNER_DIED))
+		;
+	if ((now & FUTEX_TID_MASK) == tid && (now & FUTEX_WAITERS))
+		kernel_call4(SYS_futex, (long)word, FUTEX_WAKE, 1, 0);
+}
+
+/*
+ * Locks that the thread holds pass on, as the kernel would have it at the thread's end: which here is
+ * later, when the list may no longer be there.
+ */
+static void leave_robust(void)
+{
+	static struct robust_list_head none = {{&none.list}, 0, NULL};
+	struct robust_list_head head, *at = NULL;
+	struct robust_list *entry, *next;
+	size_t size = 0;
+	uint32_t tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
+
+	if (kernel_call4(SYS_get_robust_list, 0, (long)&at, (long)&size, 0) != 0 || !at)
+		return;
+	kernel_call4(SYS_set_robust_list, (long)&none, sizeof(none), 0, 0);
+	if (crit_copy(&head, at, sizeof(head)) != 0)
+		return;
+	entry = head.list.next;
+	for (int i = 0; entry != &at->list && i < ROBUST_LIST_LIMIT; i++, entry = next) {
+		uint64_t place = (uint64_t)entry & ~1ull;
+
+		if (crit_copy(&next, (void *)place, sizeof(next)) != 0)
+			return;
+		if ((void *)place != head.list_op_pending)
+			own_died((void *)(place + (uint64_t)head.futex_offset), tid);
+	}
+	if (head.list_op_pending)
+		own_died((void *)(((uint64_t)head.list_op_pending & ~1ull) +
+				  (uint64_t)head.futex_offset),
+			 tid);
+}
+
+void static_exit(struct static_self *self, int status)
+{
+	/* No handler finds what may be gone from here on. */
+	block(ALL);
+	if (hook_is_alone())
+		_exit(status);
+	leave_robust();
+	if (self->cleared) {
+		uint32_t none = 0;
+
+		if (crit_copy(self->cleared, &none, sizeof(none)) == 0)
+			kernel_call4(SYS_futex, (long)self->cleared, FUTEX_WAKE, 1, 0);
+	}
+	if (self->home)
+		static_thread_leave(self->home);
+	for (;;)
+		kernel_call4(SYS_exit, status, 0, 0, 0);
+}
+
+/* ---- processes ---- */
+
+static void child_begins(struct static_self *self, struct static_frame *f,
+			 const struct asked *a)
+{
+	uint32_t tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
+
+	if (a->stack)
+		f->rsp = a->stack;
+	if (a->flags & CLONE_SETTLS)
+		f->fs = a->tls;
+	if (a->flags & CLONE_CHILD_SETTID)
+		(void)crit_copy((void *)a->ctid, &tid, sizeof(tid));
+	self->cleared = a->flags & CLONE_CHILD_CLEARTID ? (uint32_t *)a->ctid : NULL;
+}
+
+static long answer(long result)
+{
+	return result == -1 ? -errno : result;
+}
+
+/* By its name the C library of the host knows of it. */
+static long copy_process(struct static_self *self, struct static_frame *f,
+			 const struct asked *a, const long *args)
+{
+	bool by_name = (a->flags & ~(uint64_t)FORKS_BY_NAME) == SIGCHLD && !a->is_3;
+	uint32_t tid;
+	long result;
+
+	if (by_name)
+		result = answer(fork());
+	else if (a->is_3)
+		result = answer(hook_syscall(SYS_clone3, args[0], args[1], 0, 0, 0, 0));
+	else
+		result = answer(hook_syscall(SYS_clone,
+					     (long)(a->flags & ~(uint64_t)CLONE_SETTLS),
+					     0, (long)a->ptid, (long)a->ctid, 0, 0));
+	if (result == 0)
+		child_begins(self, f, a);
+	tid = (uint32_t)result;
+	if (by_name && result > 0 && (a->flags & CLONE_PARENT_SETTID))
+		(void)crit_copy((void *)a->ptid, &tid, sizeof(tid));
+	return result;
+}
+
+/* The call is made where the program makes it, with nothing of ours in use. */
+static long leave_to_program(struct static_frame *f)
+{
+	f->tail -= 2;
+	return (long)f->rax;
+}
+
+static long stray(struct static_frame *f, const struct asked *a)
+{
+	struct static_frame *to = (void *)((a->stack - sizeof(*to) - 256) & ~63ull);
+
+	if (!a->stack || a->is_3)
+		return -EINVAL;
+	if (crit_copy(to, f, sizeof(*to)) != 0)
+		return -EFAULT;
+	to->rax = 0;
+	to->rsp = a->stack;
+	if (a->flags & CLONE_SETTLS)
+		to->fs = a->tls;
+	return static_stray(a->flags, to, a->ptid, a->ctid, a->tls);
+}
+
+static bool read_asked(const struct static_frame *f, struct asked *a)
+{
+	struct clone_args c = {0};
+	size_t size = f->rsi < sizeof(c) ? f->rsi : sizeof(c);
+
+	if (f->rax != SYS_clone3) {
+		*a = (struct asked){f->rdi, f->rsi, f->rdx, f->r10, f->r8, false};
+		if (f->rax == SYS_fork)
+			*a = (struct asked){.flags = SIGCHLD};
+		if (f->rax == SYS_vfork)
+			*a = (struct asked){.flags = CLONE_VM | CLONE_VFORK | SIGCHLD};
+		return true;
+	}
+	if (crit_copy(&c, (void *)f->rdi, size) != 0)
+		return false;
+	*a = (struct asked){c.flags | c.exit_signal,
+			    c.stack ? c.stack + c.stack_size : 0,
+			    c.parent_tid,
+			    c.child_tid,
+			    c.tls,
+			    true};
+	return true;
+}
+
+static long begins(struct static_self *self, struct static_frame *f)
+{
+	const long args[] = {(long)f->rdi, (long)f->rsi};
+	struct asked a;
+
+	if (!read_asked(f, &a))
+		return -EFAULT;
+	if (a.flags & CLONE_THREAD)
+		return begin_thread(f, &a);
+	if (!hook_syscall_shares((long)f->rax, f->rdi, f->rsi))
+		return copy_process(self, f, &a, args);
+	return a.flags & CLONE_VFORK ? leave_to_program(f) : stray(f, &a);
+}
+
+bool static_begins(struct static_self *self, struct static_frame *f, long *result)
+{
+	if (f->rax != SYS_fork && f->rax != SYS_vfork && f->rax != SYS_clone &&
+	    f->rax != SYS_clone3)
+		return false;
+	*result = begins(self, f);
+	return true;
+}
