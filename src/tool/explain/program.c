@@ -118,14 +118,13 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 	say(a, POINT_NO, "static",
 	    "%s is statically linked%s: no library can be preloaded into it.", p->path,
 	    go ? ", a program in Go" : "");
-	say_remedy(
-		a,
-		go ? "Nothing to do: its system calls go past the C library, and "
-		     "are not those that are known."
-		: is_left
-			? "`--static follow` carries its connections, or use a build of "
-			  "it that is linked dynamically; see viaduct-run(1)."
-			: "Use a build of it that is linked dynamically.");
+	say_remedy(a,
+		   go ? "Nothing to do: its system calls go past the C library, and "
+			"are not those that are known."
+		   : is_left
+			   ? "Use `--static follow`, which carries its connections, or a "
+			     "build of it that is linked dynamically; see viaduct-run(1)."
+			   : "Use a build of it that is linked dynamically.");
 	return false;
 }
 
