@@ -76,11 +76,6 @@ static struct sock *look(int fd, size_t room)
 	return s && !hook_is_borrowed() && brief_look(s, room) ? s : NULL;
 }
 
-static long answer(long result)
-{
-	return result == -1 ? -errno : result;
-}
-
 long go_call(long nr, long a, long b, long c, long d, long e, long f);
 __attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
 				   long f)
@@ -96,8 +91,8 @@ __attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long
 	if (nr == SYS_splice && declines_splice((int)a))
 		result = -EINVAL;
 	else if (!go_is_static || !go_own_file(nr, args, &result))
-		result = answer(hook_syscall(nr, args[0], args[1], args[2], args[3],
-					     args[4], args[5]));
+		result = hook_answer(hook_syscall(nr, args[0], args[1], args[2], args[3],
+						  args[4], args[5]));
 	if (looked)
 		brief_end(looked);
 	errno = saved;
@@ -118,7 +113,7 @@ __attribute__((used)) long go_clone(long nr, long a, long b, long c, long d, lon
 	if (getpid() == 1 && (nr != SYS_clone || (a & CLONE_NEWPID)))
 		hook_parting();
 	if (!hook_syscall_shares(nr, (unsigned long)a, (size_t)b))
-		result = answer(hook_syscall(nr, a, b, c, d, e, f));
+		result = hook_answer(hook_syscall(nr, a, b, c, d, e, f));
 	errno = saved;
 	return result;
 }

@@ -131,11 +131,6 @@ static long set_base(struct static_frame *f)
 	}
 }
 
-static long answer(long result)
-{
-	return result == -1 ? -errno : result;
-}
-
 static long make(struct static_self *self, struct static_frame *f)
 {
 	long a[6] = {(long)f->rdi, (long)f->rsi, (long)f->rdx,
@@ -162,7 +157,7 @@ static long make(struct static_self *self, struct static_frame *f)
 	}
 	if (static_begins(self, f, &result) || go_own_file(nr, a, &result))
 		return result;
-	return answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
+	return hook_answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
 void static_call(struct static_frame *f);

@@ -171,11 +171,6 @@ static void child_begins(struct static_self *self, struct static_frame *f,
 	self->cleared = a->flags & CLONE_CHILD_CLEARTID ? (uint32_t *)a->ctid : NULL;
 }
 
-static long answer(long result)
-{
-	return result == -1 ? -errno : result;
-}
-
 /* By its name the C library of the host knows of it. */
 static long copy_process(struct static_self *self, struct static_frame *f,
 			 const struct asked *a, const long *args)
@@ -185,13 +180,14 @@ static long copy_process(struct static_self *self, struct static_frame *f,
 	long result;
 
 	if (by_name)
-		result = answer(fork());
+		result = hook_answer(fork());
 	else if (a->is_3)
-		result = answer(hook_syscall(SYS_clone3, args[0], args[1], 0, 0, 0, 0));
+		result = hook_answer(
+			hook_syscall(SYS_clone3, args[0], args[1], 0, 0, 0, 0));
 	else
-		result = answer(hook_syscall(SYS_clone,
-					     (long)(a->flags & ~(uint64_t)CLONE_SETTLS),
-					     0, (long)a->ptid, (long)a->ctid, 0, 0));
+		result = hook_answer(hook_syscall(
+			SYS_clone, (long)(a->flags & ~(uint64_t)CLONE_SETTLS), 0,
+			(long)a->ptid, (long)a->ctid, 0, 0));
 	if (result == 0)
 		child_begins(self, f, a);
 	tid = (uint32_t)result;

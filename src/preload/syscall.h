@@ -3,6 +3,7 @@
 #ifndef VD_PRELOAD_SYSCALL_H
 #define VD_PRELOAD_SYSCALL_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,11 @@ extern const uint64_t hook_kinds_count;
 
 /* As syscall(): called by its entry, and by those of Go programs. */
 long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
+/* Of such a result: as the instruction has it, a value or -errno. */
+static inline long hook_answer(long result)
+{
+	return result == -1 ? -errno : result;
+}
 /* Before a clone or vfork. True when the child will run in our memory, perhaps on our very stack:
  * then the caller makes the call itself. */
 int hook_syscall_shares(long nr, unsigned long a, size_t b);
