@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the page faults of forked children, and of their parent, on average. */
+/* Prints the pages of memory that forked children have of their own when they end, and the page
+ * faults of such children and of their parent, on average. */
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FORKS 100
+#define FORKS	  100
+#define LOOKED_AT 10 /* so many forks more, whose children are looked at */
 
 static long faults(int who)
 {
@@ -31,7 +37,68 @@ static void wait_for(pid_t pid)
 	check(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-/* The first figure: children that end at once. */
+/* Of all mappings: private pages that only this process has, and what it has touched of shared
+ * memory. Not pages of files that it only reads: how many of these a fault maps depends on how
+ * the file lies in the page cache. */
+static long own_pages(pid_t pid)
+{
+	static char text[1 << 18];
+	char path[40], *line, *rest, permissions[5] = "";
+	size_t size = 0;
+	long kilobytes = 0, n;
+	ssize_t got;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
+	fd = open(path, O_RDONLY);
+	while ((got = read(fd, text + size, sizeof(text) - 1 - size)) > 0)
+		size += (size_t)got;
+	check(got == 0 && size < sizeof(text) - 1);
+	close(fd);
+	text[size] = 0;
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+		if (sscanf(line, "%*x-%*x %4s", permissions) != 1 &&
+		    (sscanf(line, "Private_Dirty: %ld", &n) == 1 ||
+		     (permissions[3] == 's' &&
+		      sscanf(line, "Shared_Dirty: %ld", &n) == 1)))
+			kilobytes += n;
+	return kilobytes * 1024 / sysconf(_SC_PAGESIZE);
+}
+
+/* A child that begins only once it is looked at: returns 0 in the child. */
+static pid_t fork_looked_at(void)
+{
+	int go[2];
+	char byte = 0;
+	pid_t pid;
+
+	check(pipe(go) == 0);
+	pid = fork();
+	if (pid == 0)
+		check(read(go[0], &byte, 1) == 1);
+	else
+		check(ptrace(PTRACE_SEIZE, pid, NULL, PTRACE_O_TRACEEXIT) == 0 &&
+		      write(go[1], &byte, 1) == 1);
+	close(go[0]);
+	close(go[1]);
+	return pid;
+}
+
+/* What it had when all its code had run. */
+static long pages_at_end(pid_t pid)
+{
+	int status;
+	long pages;
+
+	check(waitpid(pid, &status, 0) == pid &&
+	      status >> 8 == (SIGTRAP | PTRACE_EVENT_EXIT << 8));
+	pages = own_pages(pid);
+	check(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
+	wait_for(pid);
+	return pages;
+}
+
+/* Children that end at once. */
 static void end_at_once(void)
 {
 	for (int i = 0; i < FORKS; i++) {
@@ -41,6 +108,20 @@ static void end_at_once(void)
 			exit(0);
 		wait_for(pid);
 	}
+}
+
+static long pages_of_end(void)
+{
+	long pages = 0;
+
+	for (int i = 0; i < LOOKED_AT; i++) {
+		pid_t pid = fork_looked_at();
+
+		if (pid == 0)
+			exit(0);
+		pages += pages_at_end(pid);
+	}
+	return pages / LOOKED_AT;
 }
 
 static void answer(int listener, int fd)
@@ -58,7 +139,7 @@ static void answer(int listener, int fd)
 
 static void ask(const struct sockaddr_in *to)
 {
-	for (int i = 0; i < FORKS; i++) {
+	for (int i = 0; i < FORKS + LOOKED_AT; i++) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 		char byte = 1;
 
@@ -69,7 +150,7 @@ static void ask(const struct sockaddr_in *to)
 	exit(0);
 }
 
-/* The second and third: children that answer a byte and end without a close, and their parent. */
+/* Children that answer a byte and end without a close. */
 static void serve(int listener)
 {
 	for (int i = 0; i < FORKS; i++) {
@@ -83,12 +164,28 @@ static void serve(int listener)
 	}
 }
 
+static long pages_of_serve(int listener)
+{
+	long pages = 0;
+
+	for (int i = 0; i < LOOKED_AT; i++) {
+		int fd = accept(listener, NULL, NULL);
+		pid_t pid = fork_looked_at();
+
+		if (pid == 0)
+			answer(listener, fd);
+		close(fd);
+		pages += pages_at_end(pid);
+	}
+	return pages / LOOKED_AT;
+}
+
 int main(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof(at);
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	long of_children, of_servers, of_parent;
+	long of_children, of_servers, of_parent, pages[2], end_faults, serve_faults;
 	pid_t asker;
 
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -103,9 +200,13 @@ int main(void)
 	if (asker == 0)
 		ask(&at);
 	serve(listener);
-	printf("%ld %ld %ld\n", (of_servers - of_children) / FORKS,
-	       (faults(RUSAGE_CHILDREN) - of_servers) / FORKS,
-	       (faults(RUSAGE_SELF) - of_parent) / FORKS);
+	end_faults = of_servers - of_children;
+	serve_faults = faults(RUSAGE_CHILDREN) - of_servers;
+	of_parent = faults(RUSAGE_SELF) - of_parent;
+	pages[0] = pages_of_end();
+	pages[1] = pages_of_serve(listener);
+	printf("%ld %ld %ld %ld %ld\n", pages[0], pages[1], of_parent / FORKS,
+	       end_faults / FORKS, serve_faults / FORKS);
 	wait_for(asker);
 	return 0;
 }
