@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import time
 
-from programs.rig import Failure, client, find_number, measure, servers
+from programs.rig import LIMIT_S, Failure, client, find_number, measure, servers
 
 
 def redis_server(way, where):
@@ -30,18 +30,28 @@ def app_redis(bench):
 def redis_once(bench, where, clients, pipeline, size, test):
     guess = (15000 if clients == 1 else 40000) * pipeline ** 0.8
 
-    def run(way, report, test, count):
-        at = (["-s", where[way]] if way == "unix" else
-              ["-h", "127.0.0.1", "-p", str(where[way])])
-        return client(bench, way, ["redis-benchmark", *at, "-t", test, "-d", str(size),
-                                   "-c", str(clients), "-P", str(pipeline),
-                                   "-n", str(count), "--csv"], report)
+    def at(way):
+        return (["-s", where[way]] if way == "unix" else
+                ["-h", "127.0.0.1", "-p", str(where[way])])
+
+    def fill(way):
+        """There must be a value of this size to get, in the server of this way."""
+        key = ["key:__rand_int__"]
+        cli = ["redis-cli", *at(way)]
+        subprocess.run([*cli, "-x", "set", *key], input=b"x" * size, check=True,
+                       stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+        length = subprocess.run([*cli, "strlen", *key], check=True, timeout=LIMIT_S,
+                                stdout=subprocess.PIPE, text=True).stdout
+        if int(length) != size:
+            raise Failure(f"redis has {length.strip()} bytes of {size} over {way}")
 
     def once(way, report):
-        if size != 64 and test == "get":  # there must be a value of this size to get
-            run("tcp" if way == "viaduct" else way, "", "set", clients)
-        text = run(way, report, test,
-                   int(guess * bench.seconds * (4 if way == "viaduct" else 1)))
+        if test == "get":
+            fill(way)
+        count = int(guess * bench.seconds * (4 if way == "viaduct" else 1))
+        text = client(bench, way, ["redis-benchmark", *at(way), "-t", test, "-d", str(size),
+                                   "-c", str(clients), "-P", str(pipeline),
+                                   "-n", str(count), "--csv"], report)
         return find_number(rf'"{test.upper()}","([0-9.]+)"', text)
     return once
 
