@@ -157,6 +157,9 @@ int plan_check_plain(const struct plan *plan)
 		if (gave(plan, only[i].option))
 			return plan_complain("an option of --matrix, which is not there",
 					     only[i].name);
+	if (plan->active > plan_conns_max(plan))
+		return plan_complain("more than there are connections by --conns",
+				     "--active");
 	return plan->placements == 1
 		       ? 0
 		       : plan_complain("several placements need --matrix", "--placement");

@@ -425,6 +425,7 @@ class Bench(unittest.TestCase):
                      ["--over", "tcp,ship"], ["--over", ""], ["--think", "0"],
                      ["--conns", "0"], ["--load", "loud"], ["--load", ""],
                      ["--conns", "10,x"], ["--active", "0"], ["--busy", "-1"],
+                     ["--active", "2"], ["--active", "11", "--conns", "10"],
                      ["--unknown"], ["more"]):
             result = bench(*args)
             self.assertEqual(result.returncode, 2, args)
