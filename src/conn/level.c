@@ -218,7 +218,7 @@ uint64_t sock_moves(struct sock *s)
 	       load_relaxed(&s->in->down_epoch);
 }
 
-bool sock_only_repeats(struct sock *s, int fd, uint64_t edge)
+bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came)
 {
 	struct slot *sl = s->slot;
 	bool asked = load_relaxed(&sl->rewinding), only = false;
@@ -233,8 +233,10 @@ bool sock_only_repeats(struct sock *s, int fd, uint64_t edge)
 	uint64_t before = ring ? sl->rx_taken : sl->rx_before;
 	at = ring ? told : sl->rx.consumed;
 	if (ring && asked)
-		only = true; /* how much of that is new the mark will tell */
-	else if (state != GATE_READY && tcp_received(fd, &received) == 0)
+		only = true;	      /* how much of that is new the mark will tell */
+	else if (state == GATE_READY) /* of TCP's bytes before the ring one has heard */
+		only = !came;
+	else if (tcp_received(fd, &received) == 0)
 		only = (int64_t)(received - before) <= (int64_t)(told - at);
 	lock_drop(&sl->rx_lock);
 	return only;

@@ -243,9 +243,9 @@ uint64_t sock_edge_in(struct sock *s);
 uint64_t sock_moves(struct sock *s);
 /*
  * All that has come had come when sock_edge_in was `edge`: what was unread in the ring comes once more, by TCP, or
- * is about to. Asks the kernel.
+ * is about to. `came`: something is known to have come since. Asks the kernel.
  */
-bool sock_only_repeats(struct sock *s, int fd, uint64_t edge);
+bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came);
 /* What it sends comes by TCP again. */
 bool sock_peer_has_left(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */

@@ -108,7 +108,7 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	/* Bytes that have changed their way may not have been seen when they came; past the end
 	 * there are none. */
 	moved = e->moves != r->moves && !(e->state & STATE_FIN);
-	if ((came || moved) && sock_only_repeats(r->s, r->use_fd, r->edge_in)) {
+	if ((came || moved) && sock_only_repeats(r->s, r->use_fd, r->edge_in, came)) {
 		came = moved = false;
 		e->in = r->edge_in;
 	}

@@ -165,3 +165,66 @@ CASE(nested_told_unread, DIRECT)
 	told_before(EPOLLRDNORM);
 	told_before(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
 }
+
+/* ---- what is unread is partly with TCP, and partly in shared memory ---- */
+
+/* 850 bytes over TCP are unread, and 200 more that came once the connection was upgraded. */
+static struct pair parted_open(void)
+{
+	struct pair p = pair_open();
+
+	send_pattern(p.c, 0, 1000);
+	wait_inq(p.s, 1000);
+	recv_pattern(p.s, 0, 100);
+	for (uint64_t i = 0; i < 40; i++) {
+		send_pattern(p.s, i, 1);
+		recv_pattern(p.c, i, 1);
+	}
+	recv_pattern(p.s, 100, 50);
+	send_pattern(p.c, 1000, 200);
+	wait_inq(p.s, 1050);
+	return p;
+}
+
+static void parted(uint32_t events, size_t more, bool late)
+{
+	struct pair p = parted_open();
+	int in = ep_open(), out = ep_open();
+	char byte;
+
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 2);
+	if (more && !late)
+		send_pattern(p.c, 1200, more);
+	else
+		say_result("recv", recv(p.c, &byte, 1, MSG_DONTWAIT));
+	if (more && late)
+		send_pattern(p.c, 1200, more);
+	wait_inq(p.s, 1050 + (int)more);
+	for (int i = 0; i < 3; i++) {
+		ep_show(out, 0);
+		ep_show(in, 0);
+	}
+	recv_pattern(p.s, 150, 1050 + more);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(nested_told_parted, ANYWAY)
+{
+	parted(EPOLLIN, 0, false);
+	parted(EPOLLRDNORM, 0, false);
+	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 0, false);
+}
+
+CASE(nested_parted_more, ANYWAY)
+{
+	parted(EPOLLIN, 10, false);
+	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 10, false);
+	parted(EPOLLIN, 10, true);
+	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 10, true);
+}
