@@ -228,3 +228,73 @@ CASE(nested_parted_more, ANYWAY)
 	parted(EPOLLIN, 10, true);
 	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 10, true);
 }
+
+/* ---- the instance has something else to say when it comes to be waited for ---- */
+
+enum beside { PLAIN_PIPE, EDGE_PIPE, NEW_CONNECTION, NEW_SILENT };
+
+static void told_beside(enum beside what, uint32_t outer)
+{
+	struct pair p = parted_open(), q = pair_warm_open(), r = pair_warm_open();
+	int in = ep_open(), out = ep_open(), pipe_fds[2];
+
+	NEED(pipe(pipe_fds) == 0);
+	ep_add(in, p.s, EPOLLRDNORM | EPOLLET, 1);
+	ep_add(in, r.s, EPOLLIN | EPOLLET, 3);
+	ep_show(in, 0);
+	if (what == PLAIN_PIPE || what == EDGE_PIPE) {
+		NEED(write(pipe_fds[1], "x", 1) == 1);
+		ep_add(in, pipe_fds[0], EPOLLIN | (what == EDGE_PIPE ? EPOLLET : 0), 4);
+	} else {
+		ep_add(in, q.s, what == NEW_CONNECTION ? EPOLLOUT : EPOLLRDHUP, 5);
+	}
+	send_pattern(r.c, 0, 10);
+	wait_inq(r.s, 10);
+	ep_add(out, in, EPOLLIN | outer, 6);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	close(in);
+	close(out);
+	pair_close(p);
+	pair_close(q);
+	pair_close(r);
+}
+
+CASE(nested_told_beside, DIRECT)
+{
+	for (enum beside what = PLAIN_PIPE; what <= NEW_SILENT; what++)
+		told_beside(what, 0);
+}
+
+static void silent_beside(uint32_t events)
+{
+	struct pair p = parted_open(), q = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_show(in, 0);
+	ep_add(in, q.s, EPOLLRDHUP, 2);
+	ep_add(out, in, EPOLLIN, 3);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	send_pattern(p.c, 1200, 10);
+	wait_inq(p.s, 1060);
+	ep_show(out, SOON);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+	pair_close(q);
+}
+
+CASE(nested_silent_beside, DIRECT)
+{
+	silent_beside(EPOLLIN);
+	silent_beside(EPOLLRDNORM);
+	silent_beside(EPOLLIN | EPOLLOUT);
+}
