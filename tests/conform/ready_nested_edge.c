@@ -298,3 +298,65 @@ CASE(nested_silent_beside, DIRECT)
 	silent_beside(EPOLLRDNORM);
 	silent_beside(EPOLLIN | EPOLLOUT);
 }
+
+/* ---- a registration outlives its descriptor, and its connection shared memory ---- */
+
+static void outlives(uint32_t events, bool told, bool taken)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open(), fd = dup(p.s), other = -1;
+
+	NEED(fd >= 0);
+	ep_add(in, fd, events, 1);
+	NEED(close(fd) == 0);
+	if (taken)
+		other = dup(p.c);
+	if (told)
+		ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 2);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	send_pattern(p.c, 0, 10);
+	wait_inq(p.s, 10);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	send_pattern(p.s, 0, 10);
+	recv_pattern(p.c, 0, 10);
+	send_pattern(p.c, 10, 10);
+	wait_inq(p.s, 20);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	recv_pattern(p.s, 0, 20);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	if (taken)
+		NEED(close(other) == 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+static void outlives_each(uint32_t events)
+{
+	for (int i = 0; i < 4; i++)
+		outlives(events, i & 1, i & 2);
+}
+
+CASE(nested_outlives_once, DIRECT)
+{
+	outlives_each(EPOLLOUT | EPOLLET | EPOLLONESHOT);
+	outlives_each(EPOLLIN | EPOLLONESHOT);
+}
+
+CASE(nested_outlives_edge, DIRECT)
+{
+	outlives_each(EPOLLIN | EPOLLET);
+	outlives_each(EPOLLRDHUP | EPOLLET);
+}
+
+CASE(nested_outlives_level, DIRECT)
+{
+	outlives_each(EPOLLIN);
+	outlives_each(EPOLLRDHUP);
+}
