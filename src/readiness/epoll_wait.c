@@ -49,13 +49,12 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	uint32_t handlers; /* signal handlers run by this thread before the call */
-	bool late;	   /* a sleep lasted until the deadline */
-	bool gone;	   /* the instance was closed during it */
-	uint64_t moves;	   /* as of the first look */
-	/* Ticks around the kernel's last answer. */
-	uint64_t asking, asked;
-	struct batch found; /* events from memory, at the end of ev */
+	uint32_t handlers;	/* signal handlers run by this thread before the call */
+	bool late;		/* a sleep lasted until the deadline */
+	bool gone;		/* the instance was closed during it */
+	uint64_t moves;		/* as of the first look */
+	uint64_t asking, asked; /* ticks around the kernel's last answer */
+	struct batch found;	/* events from memory, at the end of ev */
 };
 
 static bool ask_due(struct instance *in)
@@ -319,14 +318,13 @@ static int spin(struct call *c)
 {
 	struct look_crowd crowd;
 	struct look_spin sp;
-	bool ask;
+	bool ask = false;
 	int n = 0;
 
 	instance_crowd(c->in, look_crowd_begin(&crowd));
 	if (!look_crowd_end(&crowd))
 		return 0;
 	look_spin_begin(&sp, c->deadline);
-	ask = false;
 	while (!n && look_spin_turn(&sp, &ask) && crit_handlers() == c->handlers)
 		n = ask ? ask_and_look(c) : look(c);
 	look_spin_end(&sp, n != 0);
@@ -456,9 +454,14 @@ static int wait_mixed(struct call *c)
 	/* A signal that the mask lets in must end the wait, so it must be a sleep. */
 	if (!n && !c->mask)
 		n = spin(c);
-	/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. */
-	while (!n && !c->late)
-		n = crit_handlers() != c->handlers ? -EINTR : sleep_once(c);
+	/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. But
+	 * what came with the signal, as urgent data does, that sleep would have told. */
+	while (!n && !c->late) {
+		bool handled = crit_handlers() != c->handlers;
+
+		n = handled ? ask_and_look(c) : sleep_once(c);
+		n = n || !handled ? n : -EINTR;
+	}
 	return n;
 }
 

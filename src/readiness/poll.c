@@ -333,8 +333,8 @@ static int sleep_once(struct poll_wait *w, uint64_t deadline, const sigset_t *ma
 	return look_again(w);
 }
 
-/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. But not
- * what a set's instance had to tell before. */
+/* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. But that
+ * would have told what came before, or with the signal. */
 static int sleep_unless_handled(struct poll_wait *w, uint64_t deadline,
 				const sigset_t *mask)
 {
@@ -342,7 +342,7 @@ static int sleep_unless_handled(struct poll_wait *w, uint64_t deadline,
 
 	if (deadline == LOOK_NOW || crit_handlers() == w->handlers)
 		return sleep_once(w, deadline, mask);
-	rc = w->set ? look_both(w, false) : 0;
+	rc = look_both(w, false);
 	return rc ? rc : -EINTR;
 }
 

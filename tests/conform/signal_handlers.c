@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signal handlers: what they see, what may be asked about them, and sockets used in them. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -379,4 +383,81 @@ CASE(signal_interrupts, DIRECT)
 		say("recv: %s", state < 0 ? errno_name(-state) : "a byte");
 		pair_close(p);
 	}
+}
+
+/* ---- urgent data comes with a signal, and is what the wait tells of ---- */
+
+#define URGENT_ROUNDS 40
+
+static void sends_urgent(int fd, void *arg)
+{
+	struct timespec until_it_sleeps = {0, 2000000};
+	struct signal_pipe *go = arg;
+
+	signal_wait(*go);
+	nanosleep(&until_it_sleeps, NULL);
+	NEED(send(fd, "!", 1, MSG_OOB) == 1);
+	signal_wait(*go);
+}
+
+static int urgent_epoll(int fd)
+{
+	struct epoll_event ev = {.events = EPOLLPRI};
+	int ep = epoll_create1(EPOLL_CLOEXEC), n;
+
+	NEED(ep >= 0 && epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+	n = epoll_wait(ep, &ev, 1, -1);
+	close(ep);
+	return n;
+}
+
+static int urgent_poll(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLPRI};
+
+	return poll(&p, 1, -1);
+}
+
+static int urgent_select(int fd)
+{
+	fd_set except;
+
+	FD_ZERO(&except);
+	FD_SET(fd, &except);
+	return select(fd + 1, NULL, NULL, &except, NULL);
+}
+
+/* Returns how often the wait was interrupted: where the sender stands still between the signal and the
+ * byte, as on a busy machine, TCP's is, too. */
+static int urgent_rounds(int (*wait)(int fd))
+{
+	int interrupted = 0;
+
+	for (int i = 0; i < URGENT_ROUNDS; i++) {
+		struct signal_pipe go = signal_pipe();
+		pid_t pid;
+		int fd = peer_start(sends_urgent, &go, &pid), n;
+
+		NEED(fcntl(fd, F_SETOWN, getpid()) == 0);
+		signal_send(go);
+		while ((n = wait(fd)) < 0 && errno == EINTR)
+			interrupted++;
+		NEED(n == 1);
+		signal_send(go);
+		NEED(child_status(pid) == 0);
+		close(fd);
+		close(go.fd[0]);
+		close(go.fd[1]);
+	}
+	return interrupted;
+}
+
+CASE(urgent_with_a_signal, DIRECT)
+{
+	struct sigaction act = {.sa_handler = one};
+
+	NEED(sigaction(SIGURG, &act, NULL) == 0);
+	say("epoll: %d", urgent_rounds(urgent_epoll) > URGENT_ROUNDS / 4);
+	say("poll: %d", urgent_rounds(urgent_poll) > URGENT_ROUNDS / 4);
+	say("select: %d", urgent_rounds(urgent_select) > URGENT_ROUNDS / 4);
 }
