@@ -131,6 +131,30 @@ static void take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
 	set(out->branched, to - out->addr);
 }
 
+/* Whether it reads or sets where FS or GS begins. A selector in them sets that, too: to 0. */
+static bool takes_segment(const uint8_t *p, const struct insn *x)
+{
+	unsigned modrm = x->modrm_at ? p[x->modrm_at] : 0, reg = modrm >> 3 & 7;
+
+	if (x->vex || x->map > 1)
+		return false;
+	if (x->map == 0) /* mov to a segment register */
+		return x->op == 0x8e && (reg == 4 || reg == 5);
+	switch (x->op) {
+	case 0x01:
+		return modrm == 0xf8; /* swapgs */
+	case 0xa1:
+	case 0xa9: /* pop */
+	case 0xb4:
+	case 0xb5: /* lfs, lgs */
+		return true;
+	case 0xae: /* rdfsbase, rdgsbase, wrfsbase, wrgsbase */
+		return x->rep && modrm >= 0xc0 && modrm < 0xe0;
+	default:
+		return false;
+	}
+}
+
 static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 		     const struct insn *x)
 {
@@ -146,9 +170,7 @@ static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 		set(in->targets, at);
 	if (!x->vex && x->map == 0 && x->op == 0xcd && p[x->imm_at] == 0x80)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);
-	/* rdfsbase, rdgsbase, wrfsbase, wrgsbase */
-	if (!x->vex && x->map == 1 && x->op == 0xae && x->rep && p[x->modrm_at] >= 0xc0 &&
-	    p[x->modrm_at] < 0xe0)
+	if (takes_segment(p, x))
 		return lack(s, "it reads or sets FS or GS itself", in->addr + at);
 	if (!x->vex && x->map == 1 && x->op == 0x34)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);

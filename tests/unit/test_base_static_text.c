@@ -243,6 +243,32 @@ TEST(refused_as_a_whole)
 	CHECK(is_refused("dynamically"));
 }
 
+/* GS is ours, and FS the program's by arch_prctl alone. A selector in them sets where they begin. */
+TEST(refused_for_its_segments)
+{
+	static const char *const those[] = {
+		"\xf3\x48\x0f\xae\xd8", /* wrgsbase %rax */
+		"\x8e\xe8",		/* mov %eax,%gs */
+		"\x8e\x65\x08",		/* mov 8(%rbp),%fs */
+		"\x0f\xa1",		/* pop %fs */
+		"\x0f\xa9",		/* pop %gs */
+		"\x0f\xb4\x45\x08",	/* lfs 8(%rbp),%eax */
+		"\x48\x0f\xb5\x45\x08", /* lgs 8(%rbp),%rax */
+		"\x0f\x01\xf8",		/* swapgs */
+	};
+
+	for (size_t i = 0; i < sizeof(those) / sizeof(those[0]); i++) {
+		begin();
+		add(those[i], strlen(those[i]));
+		ADD("\xc3");
+		CHECK(is_refused("FS or GS"));
+	}
+	begin(); /* mov %eax,%es; mov %gs,%eax; lss; rdtscp */
+	ADD("\x8e\xc0\x8c\xe8\x0f\xb2\x45\x08\x0f\x01\xf9\xc3");
+	CHECK_EQ(find_in(SIZE), 0);
+	static_text_finish(&found);
+}
+
 /* Inside another instruction these bytes are none of their own. */
 TEST(a_number_that_looks_like_one)
 {
