@@ -57,7 +57,11 @@ static void put_branch(struct writer *w, uint8_t second, uint64_t to)
 	put(w, &far, sizeof(far));
 }
 
-/* The last part is `syscall`, and the tail behind it: what the entry goes back to, or two bytes before. */
+/*
+ * The last part is `syscall`, and the tail behind it: what the entry goes back to, or two bytes before. As
+ * the kernel does, it looks at eax alone. rcx and r11 are free, and eax holds the flags meanwhile: a call
+ * that is passed on keeps them.
+ */
 static void put_way(struct writer *w, const struct static_site *s, uint64_t load,
 		    uint64_t entry)
 {
@@ -65,13 +69,15 @@ static void put_way(struct writer *w, const struct static_site *s, uint64_t load
 	uint64_t table = (uint64_t)concerns;
 
 	put(w, s->head, s->head_bytes);
-	PUT(w, "\x48\x3d"); /* cmp $count,%rax; jae (to the syscall) */
+	PUT(w, "\x89\xc1\x9f\x0f\x90\xc0"); /* mov %eax,%ecx; lahf; seto %al */
+	PUT(w, "\x81\xf9");		    /* cmp $count,%ecx; jae (to the flags) */
 	put(w, &count, sizeof(count));
-	PUT(w, "\x73\x1c\x48\xb9"); /* mov $table,%rcx */
+	PUT(w, "\x73\x1f\x49\xbb"); /* mov $table,%r11 */
 	put(w, &table, sizeof(table));
-	PUT(w, "\x80\x3c\x01\0\x74\x0c"); /* cmpb $0,(%rcx,%rax); je */
-	PUT(w, "\x48\x8d\x0d\x07\0\0\0"); /* lea tail(%rip),%rcx */
+	PUT(w, "\x41\x80\x3c\x0b\0\x74\x0e");	  /* cmpb $0,(%r11,%rcx); je */
+	PUT(w, "\x89\xc8\x48\x8d\x0d\x0c\0\0\0"); /* mov %ecx,%eax; lea tail(%rip),%rcx */
 	put_jump(w, entry);
+	PUT(w, "\x04\x7f\x9e\x89\xc8"); /* add $127,%al; sahf; mov %ecx,%eax */
 	PUT(w, "\x0f\x05");
 	put(w, s->tail, s->tail_bytes);
 	if (s->cond)
