@@ -265,6 +265,19 @@ static bool concerns(const struct search *f, int32_t number)
 	return number < 0 || ((size_t)number < f->concerns_count && f->concerns[number]);
 }
 
+/*
+ * musl makes its calls that can be cancelled by one `syscall` in programs that cancel threads, and only
+ * there: the signal looks whether it has come at that instruction, which it never would. Before it stands
+ * mov %r11,8(%rsp).
+ */
+static bool cancels_as_musl(const struct sweep_span *in, size_t at)
+{
+	static const uint8_t mov[] = {0x4c, 0x89, 0x5c, 0x24, 0x08};
+
+	return at >= sizeof(mov) &&
+	       memcmp(in->bytes + at - sizeof(mov), mov, sizeof(mov)) == 0;
+}
+
 static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 		    size_t *floor)
 {
@@ -275,6 +288,7 @@ static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 	if (t->count == STATIC_SITES_MOST)
 		return lack(t, "it has too many system calls", 0);
 	*s = (struct static_site){.at = in->addr + at, .number = number_of(in, at)};
+	t->cancels_as_musl |= cancels_as_musl(in, at);
 	if (!concerns(f, s->number)) {
 		s->kind = STATIC_LEAVE;
 		s->jump = s->at;

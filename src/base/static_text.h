@@ -41,9 +41,10 @@ struct static_site {
 struct static_text {
 	struct static_site *sites; /* by address; mapped */
 	size_t count;
-	bool is_pie;	   /* ET_DYN: any address will do */
-	const char *lacks; /* a sentence why not, when the search fails */
-	uint64_t lacks_at; /* the address that it speaks of, or 0 */
+	bool cancels_as_musl; /* no call that can be cancelled may be led away */
+	bool is_pie;	      /* ET_DYN: any address will do */
+	const char *lacks;    /* a sentence why not, when the search fails */
+	uint64_t lacks_at;    /* the address that it speaks of, or 0 */
 };
 
 /*

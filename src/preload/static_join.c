@@ -117,22 +117,6 @@ static bool is_as_found(const struct static_text *t, uint64_t load)
 	return true;
 }
 
-/*
- * musl makes its calls that can be cancelled by one `syscall` in programs that cancel threads, and only
- * there: the signal looks whether it has come at that instruction, which it never would. Before it stands
- * mov %r11,8(%rsp).
- */
-static bool cancels_as_musl(const struct static_text *t, uint64_t load)
-{
-	static const unsigned char before[] = {0x4c, 0x89, 0x5c, 0x24, 0x08};
-
-	for (size_t i = 0; i < t->count; i++)
-		if (memcmp((void *)(load + t->sites[i].at - sizeof(before)), before,
-			   sizeof(before)) == 0)
-			return true;
-	return false;
-}
-
 static void lead_away(const struct static_site *s, uint64_t load, uint64_t to)
 {
 	struct writer w = {(void *)(load + s->jump)};
@@ -226,7 +210,7 @@ static const char *join_text(const struct static_text *text)
 	room = go_room_near(load + text->sites[0].at, room_bytes(text));
 	if (!is_as_found(text, load))
 		lacks = "its code is not as in its file";
-	else if (cancels_as_musl(text, load))
+	else if (text->cancels_as_musl)
 		lacks = "it cancels threads, with musl";
 	else if (!room)
 		lacks = "there is no room near its code";

@@ -215,6 +215,20 @@ TEST(nothing_that_can_be_jumped_to_is_moved)
 	CHECK(is_refused("no room"));
 }
 
+TEST(cancels_as_musl)
+{
+	begin();
+	ADD(SYSCALL CMP "\xc3");
+	REQUIRE(find_in(SIZE) == 0);
+	CHECK(!found.cancels_as_musl);
+	static_text_finish(&found);
+	begin();
+	ADD("\x4c\x89\x5c\x24\x08" SYSCALL CMP "\xc3");
+	REQUIRE(find_in(SIZE) == 0);
+	CHECK(found.cancels_as_musl);
+	static_text_finish(&found);
+}
+
 TEST(refused_as_a_whole)
 {
 	begin(); /* an instruction there is not */
