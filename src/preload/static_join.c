@@ -19,6 +19,7 @@
 
 #define OWN_BYTES (1ull << 20)
 #define JUMP	  5
+#define SHORT	  2 /* a jump to NOPs nearby */
 /* What leads one call away, at most: two moved parts of STATIC_MOVED bytes, and the code below. */
 #define ROOM 160
 
@@ -88,22 +89,26 @@ static void put_way(struct writer *w, const struct static_site *s, uint64_t load
 
 /* ---- the program's code ---- */
 
+/* Of the pages that hold these bytes: no others are the program's code for sure. */
+static bool protect_bytes(uint64_t at, uint64_t bytes, int protection)
+{
+	uint64_t page = at & ~(uint64_t)(CRIT_PAGE_BYTES - 1);
+
+	return mprotect((void *)page, at + bytes - page, protection) == 0;
+}
+
 static bool protect(const struct static_text *t, uint64_t load, int protection)
 {
 	bool done = true;
 
 	for (size_t i = 0; i < t->count; i++) {
 		const struct static_site *s = &t->sites[i];
-		uint64_t at = load + (s->jump < s->at ? s->jump : s->at), end = at + 16;
 
-		if (s->kind == STATIC_LEAVE)
-			continue;
-		at &= ~(uint64_t)(CRIT_PAGE_BYTES - 1);
-		done &= mprotect((void *)at, end - at, protection) == 0;
-		if (s->kind != STATIC_PAD)
-			continue;
-		at = (load + s->pad) & ~(uint64_t)(CRIT_PAGE_BYTES - 1);
-		done &= mprotect((void *)at, load + s->pad + 7 - at, protection) == 0;
+		if (s->kind == STATIC_JUMP)
+			done &= protect_bytes(load + s->jump, JUMP, protection);
+		if (s->kind == STATIC_PAD)
+			done &= protect_bytes(load + s->jump, SHORT, protection) &&
+				protect_bytes(load + s->pad, SHORT + JUMP, protection);
 	}
 	return done;
 }

@@ -24,6 +24,9 @@ class Strange(unittest.TestCase):
     def test_calls(self):
         self.assertEqual(carried("calls"), (0, "48, sent 5, read 5: hello\n"))
 
+    def test_bounds(self):
+        self.assertEqual(carried("bounds"), (7, "said\nsaid\n"))
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
