@@ -267,23 +267,30 @@ static bool is_whole(const struct sweep *s, uint64_t offset, uint64_t bytes)
 	return offset <= s->size && bytes <= s->size - offset;
 }
 
-static int check_headers(struct sweep *s)
+/* What the program's dynamic section says of itself, by its flags and its name. */
+static bool is_library(const uint8_t *dynamic, uint64_t bytes)
+{
+	bool is_program = false;
+	Elf64_Dyn d;
+
+	for (uint64_t at = 0; at + sizeof(d) <= bytes; at += sizeof(d)) {
+		memcpy(&d, dynamic + at, sizeof(d));
+		if (d.d_tag == DT_NULL)
+			break;
+		if (d.d_tag == DT_SONAME)
+			return true;
+		if (d.d_tag == DT_FLAGS_1)
+			is_program = d.d_un.d_val & DF_1_PIE;
+	}
+	return !is_program;
+}
+
+static int check_segments(struct sweep *s)
 {
 	const Elf64_Ehdr *eh = (const void *)s->file;
-	const Elf64_Phdr *ph;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+	bool is_program = !s->is_pie;
 
-	if (s->size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
-	    eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != EM_X86_64 ||
-	    (eh->e_type != ET_EXEC && eh->e_type != ET_DYN) ||
-	    eh->e_phentsize != sizeof(*ph) || eh->e_phoff % sizeof(uint64_t) ||
-	    !is_whole(s, eh->e_phoff, (uint64_t)eh->e_phnum * sizeof(*ph)))
-		return lack(s, "it is no program of this machine", 0);
-	if (!eh->e_shnum || eh->e_shentsize != sizeof(Elf64_Shdr) ||
-	    eh->e_shoff % sizeof(uint64_t) ||
-	    !is_whole(s, eh->e_shoff, (uint64_t)eh->e_shnum * sizeof(Elf64_Shdr)))
-		return lack(s, "its file has no sections", 0);
-	s->is_pie = eh->e_type == ET_DYN;
-	ph = (const void *)(s->file + eh->e_phoff);
 	for (unsigned i = 0; i < eh->e_phnum; i++) {
 		if (!is_whole(s, ph[i].p_offset, ph[i].p_filesz))
 			return lack(s, "its file is cut short", 0);
@@ -292,8 +299,30 @@ static int check_headers(struct sweep *s)
 		if (ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X &&
 		    ph[i].p_flags & PF_W)
 			return lack(s, "it may change its instructions", ph[i].p_vaddr);
+		if (ph[i].p_type == PT_DYNAMIC && s->is_pie)
+			is_program =
+				!is_library(s->file + ph[i].p_offset, ph[i].p_filesz);
 	}
-	return 0;
+	/* ld.so among them: it would load a second one of ours with the program that it runs. */
+	return is_program ? 0 : lack(s, "it is a library, or a loader of programs", 0);
+}
+
+static int check_headers(struct sweep *s)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+
+	if (s->size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
+	    eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_machine != EM_X86_64 ||
+	    (eh->e_type != ET_EXEC && eh->e_type != ET_DYN) ||
+	    eh->e_phentsize != sizeof(Elf64_Phdr) || eh->e_phoff % sizeof(uint64_t) ||
+	    !is_whole(s, eh->e_phoff, (uint64_t)eh->e_phnum * sizeof(Elf64_Phdr)))
+		return lack(s, "it is no program of this machine", 0);
+	if (!eh->e_shnum || eh->e_shentsize != sizeof(Elf64_Shdr) ||
+	    eh->e_shoff % sizeof(uint64_t) ||
+	    !is_whole(s, eh->e_shoff, (uint64_t)eh->e_shnum * sizeof(Elf64_Shdr)))
+		return lack(s, "its file has no sections", 0);
+	s->is_pie = eh->e_type == ET_DYN;
+	return check_segments(s);
 }
 
 /* Whether the section is loaded as its header says, and can be executed. */

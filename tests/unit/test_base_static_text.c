@@ -257,6 +257,31 @@ TEST(refused_as_a_whole)
 	CHECK(is_refused("dynamically"));
 }
 
+/* Position-independent: a program says that it is one, and has no name that others link with. */
+TEST(a_library_is_refused)
+{
+	Elf64_Dyn *dynamic = (void *)(file + DATA + 0x40);
+
+	for (int i = 0; i < 4; i++) {
+		begin();
+		ADD("\xc3");
+		((Elf64_Ehdr *)file)->e_type = ET_DYN;
+		((Elf64_Ehdr *)file)->e_phnum = i == 3 ? 2 : 3;
+		segments()[2] = (Elf64_Phdr){.p_type = PT_DYNAMIC,
+					     .p_offset = DATA + 0x40,
+					     .p_filesz = 3 * sizeof(*dynamic)};
+		dynamic[0].d_tag = DT_FLAGS_1;
+		dynamic[0].d_un.d_val = i == 1 ? DF_1_NOW : DF_1_NOW | DF_1_PIE;
+		dynamic[1].d_tag = i == 2 ? DT_SONAME : DT_NEEDED;
+		if (i == 0) {
+			CHECK_EQ(find_in(SIZE), 0);
+			static_text_finish(&found);
+		} else {
+			CHECK(is_refused("a library"));
+		}
+	}
+}
+
 /* GS is ours, and FS the program's by arch_prctl alone. A selector in them sets where they begin. */
 TEST(refused_for_its_segments)
 {
