@@ -286,6 +286,12 @@ bool insn_leads_away(const uint8_t *p, const struct insn *x)
 	       (x->op == 0xff && modrm_reg(p, x) >= 2 && modrm_reg(p, x) <= 5);
 }
 
+bool insn_is_call(const uint8_t *p, const struct insn *x)
+{
+	return !x->vex && x->map == 0 &&
+	       (x->op == 0xe8 || (x->op == 0xff && modrm_reg(p, x) == 2));
+}
+
 bool insn_is_nop(const uint8_t *p, const struct insn *x)
 {
 	if (x->vex || x->rep)
@@ -393,4 +399,25 @@ bool insn_sets_rax(const uint8_t *p, const struct insn *x, int64_t *number)
 		return true;
 	}
 	return false;
+}
+
+bool insn_moves_to_rax(const uint8_t *p, const struct insn *x)
+{
+	int64_t number;
+
+	if (x->vex || x->map > 1 || x->opsize || !insn_may_write_rax(p, x))
+		return false;
+	if (x->map == 1) /* cmov, movzx, movsx */
+		return (x->op & 0xf0) == 0x40 || (x->op & 0xf6) == 0xb6;
+	switch (x->op) {
+	case 0x58: /* pop */
+	case 0x63:
+	case 0x89:
+	case 0x8b:
+	case 0x8d:
+	case 0xb8:
+		return true;
+	default:
+		return insn_sets_rax(p, x, &number);
+	}
 }

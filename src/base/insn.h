@@ -35,6 +35,8 @@ int64_t insn_number(const uint8_t *p, unsigned len);
 /* Whether what follows it in memory is not what follows it in time: a branch, call, return or trap. */
 bool insn_leads_away(const uint8_t *p, const struct insn *x);
 
+bool insn_is_call(const uint8_t *p, const struct insn *x);
+
 /* Whether it is a NOP, of one or more bytes. */
 bool insn_is_nop(const uint8_t *p, const struct insn *x);
 
@@ -43,5 +45,8 @@ bool insn_may_write_rax(const uint8_t *p, const struct insn *x);
 
 /* Whether it sets rax to a number that it names: mov or xor. Then the number is in *number. */
 bool insn_sets_rax(const uint8_t *p, const struct insn *x, int64_t *number);
+
+/* Whether it is one of the few by which a compiler puts a value into rax: known or not, as a whole. */
+bool insn_moves_to_rax(const uint8_t *p, const struct insn *x);
 
 #endif

@@ -2,8 +2,8 @@
 /* Goes through all code of a program, instruction by instruction, and notes what can be jumped to.
  *
  * It is sure of itself or fails. Sections with code are read from their begin to their end. Data among
- * the instructions shows by bytes that are no instruction, by branches into the middle of one, or by
- * instructions that read from there. Then nothing is changed in that program.
+ * the instructions shows by bytes that are no instruction, by branches into the middle of one, by
+ * instructions that read from there, or by its symbol. Then nothing is changed in that program.
  */
 #include "base/static_sweep.h"
 
@@ -251,7 +251,6 @@ static void mark_data(struct sweep *s)
 		for (; ph[i].p_type == PT_LOAD && at + step <= ph[i].p_filesz; at += step)
 			mark_word(s, s->file + ph[i].p_offset, at, ph[i].p_filesz);
 	}
-	mark(s, eh->e_entry);
 }
 
 /* The sweep is sure where instructions begin: an address amid one is none of code, but for what a
@@ -341,6 +340,24 @@ static bool is_code(const struct sweep *s, const Elf64_Shdr *sh)
 	return false;
 }
 
+/* Whether the section is a table of symbols that names data where code is. */
+static bool has_objects(struct sweep *s, const Elf64_Shdr *sh, uint64_t *at)
+{
+	uint64_t count = sh->sh_size / sizeof(Elf64_Sym);
+	Elf64_Sym symbol;
+
+	if (sh->sh_type != SHT_SYMTAB || !is_whole(s, sh->sh_offset, sh->sh_size))
+		return false;
+	for (uint64_t i = 0; i < count; i++) {
+		memcpy(&symbol, s->file + sh->sh_offset + i * sizeof(symbol),
+		       sizeof(symbol));
+		*at = symbol.st_value;
+		if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && span_of(s, *at))
+			return true;
+	}
+	return false;
+}
+
 static int find_spans(struct sweep *s)
 {
 	const Elf64_Ehdr *eh = (const void *)s->file;
@@ -362,6 +379,9 @@ static int find_spans(struct sweep *s)
 	}
 	if (!s->count || !span_of(s, eh->e_entry))
 		return lack(s, "its sections are not as expected", eh->e_entry);
+	for (unsigned i = 0; i < eh->e_shnum; i++)
+		if (has_objects(s, &sh[i], &end))
+			return lack(s, "it has data among its instructions", end);
 	return 0;
 }
 
@@ -387,6 +407,15 @@ static int make_maps(struct sweep *s)
 	return 0;
 }
 
+static void take_entry(struct sweep *s)
+{
+	uint64_t at = ((const Elf64_Ehdr *)s->file)->e_entry;
+	struct sweep_span *in = span_of(s, at);
+
+	set(in->targets, at - in->addr);
+	set(in->branched, at - in->addr);
+}
+
 int sweep_run(struct sweep *s, const uint8_t *file, size_t size)
 {
 	int r;
@@ -397,6 +426,8 @@ int sweep_run(struct sweep *s, const uint8_t *file, size_t size)
 		r = find_spans(s);
 	if (r == 0)
 		r = make_maps(s);
+	if (r == 0)
+		take_entry(s);
 	for (unsigned i = 0; r == 0 && i < s->count; i++)
 		r = sweep_span(s, &s->spans[i]);
 	for (unsigned i = 0; r == 0 && i < s->count; i++)

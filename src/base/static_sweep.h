@@ -15,7 +15,7 @@ struct sweep_span {
 	uint64_t addr;
 	size_t len;
 	uint8_t *starts;   /* an instruction begins there */
-	uint8_t *branched; /* a branch of the program's names it */
+	uint8_t *branched; /* a branch of the program's names it, or it is the entry */
 	uint8_t *targets;  /* something may lead there: all of `branched`, and more */
 };
 

@@ -23,7 +23,7 @@
 #include "base/regular.h"
 #include "base/static_sweep.h"
 
-enum { JUMP = 5, SYSCALL = 2, PAD = 7 };
+enum { JUMP = 5, SYSCALL = 2, PAD = 7, STEPS_MOST = 64 };
 
 struct search {
 	struct sweep sweep;
@@ -57,6 +57,11 @@ static bool is_condition(const struct insn *x)
 			   : (x->op & 0xf0) == 0x70 || (x->op & 0xfc) == 0xe0;
 }
 
+static bool is_syscall(const struct insn *x)
+{
+	return !x->vex && x->map == 1 && x->op == 0x05;
+}
+
 /* What rax holds at the syscall, if each way there comes past an instruction that says so. */
 static int32_t number_of(const struct sweep_span *in, size_t at)
 {
@@ -73,6 +78,28 @@ static int32_t number_of(const struct sweep_span *in, size_t at)
 			return -1;
 	}
 	return -1;
+}
+
+/*
+ * Compilers set eax in the same way that leads to the call, or somewhere before a branch to it. Where
+ * neither is so, these bytes are a table among the instructions: to change them changes what it says.
+ */
+static bool may_be_data(const struct sweep_span *in, size_t at)
+{
+	struct insn x;
+
+	for (int i = 0; i < STEPS_MOST && !sweep_bit(in->branched, at); i++) {
+		const uint8_t *p;
+
+		if (!before(in, at, &at) || !decode(in, at, &x))
+			return true;
+		p = in->bytes + at;
+		if (insn_is_call(p, &x) || insn_moves_to_rax(p, &x))
+			return false;
+		if (insn_leads_away(p, &x) && !is_condition(&x) && !is_syscall(&x))
+			return true;
+	}
+	return !sweep_bit(in->branched, at);
 }
 
 static bool never_returns(int32_t number)
@@ -289,6 +316,8 @@ static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 		return lack(t, "it has too many system calls", 0);
 	*s = (struct static_site){.at = in->addr + at, .number = number_of(in, at)};
 	t->cancels_as_musl |= cancels_as_musl(in, at);
+	if (s->number < 0 && may_be_data(in, at))
+		return lack(t, "it has data among its instructions", s->at);
 	if (!concerns(f, s->number)) {
 		s->kind = STATIC_LEAVE;
 		s->jump = s->at;
@@ -315,8 +344,7 @@ static int look_through(struct search *f, const struct sweep_span *in)
 	int r = 0;
 
 	for (size_t at = 0; r == 0 && at < in->len; at++) {
-		if (!sweep_bit(in->starts, at) || !decode(in, at, &x) || x.vex ||
-		    x.map != 1 || x.op != 0x05)
+		if (!sweep_bit(in->starts, at) || !decode(in, at, &x) || !is_syscall(&x))
 			continue;
 		if (!begins_with_call(in, at))
 			return lack(f->found, "a system call has a prefix",

@@ -197,8 +197,8 @@ TEST(nothing_that_can_be_jumped_to_is_moved)
 	uint64_t behind = LOAD_AT + TEXT + 8;
 	struct static_site s;
 
-	begin(); /* jmp over the syscall */
-	ADD("\xeb\x02" SYSCALL "\x48\x89\xc7\xc3");
+	begin(); /* je over the syscall */
+	ADD("\x74\x02" SYSCALL "\x48\x89\xc7\xc3");
 	CHECK(is_refused("no room"));
 	begin();
 	ADD("\xe8\0\0\0\0\x90" SYSCALL "\x48\x89\xc7\x48\x89\xc6\xc3");
@@ -255,6 +255,62 @@ TEST(refused_as_a_whole)
 	ADD("\xc3");
 	segments()[1].p_type = PT_INTERP;
 	CHECK(is_refused("dynamically"));
+}
+
+/* A table of bytes that are instructions as well: its address is taken, and no branch leads there. */
+TEST(a_table_that_looks_like_code)
+{
+	static const char *const before[] = {
+		"",		    /* the table begins with it */
+		"\x90\x48\x89\xf7", /* mov %rsi,%rdi */
+		"\x0f\x05",	    /* one more */
+		"\x48\x39\xc7\x75\x00", /* jne to it: the branch is the table's, but it is one */
+		"\x48\x89\xf8",		/* mov %rdi,%rax */
+		"\x48\x63\x07",		/* movslq (%rdi),%rax */
+		"\xe8\0\0\0\0\x90", /* call */
+	};
+
+	for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+		size_t len = i == 3 ? 5 : i == 6 ? 6 : strlen(before[i]);
+
+		begin(); /* lea 1(%rip),%rsi; ret */
+		ADD("\x48\x8d\x35\x01\0\0\0\xc3");
+		add(before[i], len);
+		ADD(SYSCALL "\x48\x89\xc7\x48\x89\xc6\xc3");
+		if (i < 3) {
+			CHECK(is_refused("data among"));
+			CHECK_EQ(found.lacks_at, LOAD_AT + TEXT + 8 + (i == 1 ? 4 : 0));
+		} else {
+			CHECK_EQ(find_in(SIZE), 0);
+			static_text_finish(&found);
+		}
+	}
+}
+
+TEST(a_table_with_a_symbol)
+{
+	Elf64_Sym *symbol = (void *)(file + DATA + 0x40);
+
+	for (int i = 0; i < 4; i++) {
+		begin();
+		ADD("\xc3\x90\x90\x90\xc3");
+		((Elf64_Ehdr *)file)->e_shnum = 2;
+		sections()[1] = (Elf64_Shdr){.sh_type = SHT_SYMTAB,
+					     .sh_offset = DATA + 0x40,
+					     .sh_size = 2 * sizeof(*symbol)};
+		symbol[1].st_value = LOAD_AT + TEXT + (i == 1 ? 5 : 4);
+		symbol[1].st_info =
+			ELF64_ST_INFO(STB_LOCAL, i == 2 ? STT_FUNC : STT_OBJECT);
+		if (i == 3) /* outside the file */
+			sections()[1].sh_offset = SIZE - sizeof(*symbol);
+		if (i == 0) {
+			CHECK(is_refused("data among"));
+			CHECK_EQ(found.lacks_at, LOAD_AT + TEXT + 4);
+		} else {
+			CHECK_EQ(find_in(SIZE), 0);
+			static_text_finish(&found);
+		}
+	}
 }
 
 /* Position-independent: a program says that it is one, and has no name that others link with. */
