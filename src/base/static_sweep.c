@@ -99,20 +99,23 @@ static bool touches_nothing(const struct insn *x)
 	       (x->op == 0x0d || (x->op >= 0x18 && x->op <= 0x1f));
 }
 
-/* What an operand names relative to its instruction. */
+/* What an operand names: relative to its instruction, or in a program at a fixed address by that. */
 static int take_operand(struct sweep *s, const struct sweep_span *in, size_t at,
 			const struct insn *x)
 {
-	uint64_t to = in->addr + at + x->len +
-		      (uint64_t)insn_number(in->bytes + at + x->disp_at, 4);
+	uint64_t to = (uint64_t)insn_number(in->bytes + at + x->disp_at, 4);
 
-	if (is_lea(x)) {
-		mark(s, to);
-		if (!mark_table(s, to))
-			return lack(s, "it has too many tables of branches", to);
-	} else if (!touches_nothing(x) && span_of(s, to)) {
-		return lack(s, "it has data among its instructions", to);
-	}
+	if (x->is_rip)
+		to += in->addr + at + x->len;
+	if (!span_of(s, to) && !(x->is_rip && is_lea(x)))
+		return 0;
+	mark(s, to);
+	if (!is_lea(x))
+		return touches_nothing(x)
+			       ? 0
+			       : lack(s, "it has data among its instructions", to);
+	if (x->is_rip && !mark_table(s, to))
+		return lack(s, "it has too many tables of branches", to);
 	return 0;
 }
 
@@ -174,9 +177,8 @@ static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 		return lack(s, "it reads or sets FS or GS itself", in->addr + at);
 	if (!x->vex && x->map == 1 && x->op == 0x34)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);
-	if (!s->is_pie && x->disp_len == 4 && !x->is_rip)
-		mark(s, number_at(p + x->disp_at, 4));
-	return x->is_rip ? take_operand(s, in, at, x) : 0;
+	return x->is_rip || (!s->is_pie && x->disp_len == 4) ? take_operand(s, in, at, x)
+							     : 0;
 }
 
 static int sweep_span(struct sweep *s, struct sweep_span *in)

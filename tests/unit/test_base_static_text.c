@@ -240,6 +240,13 @@ TEST(refused_as_a_whole)
 	begin(); /* mov from the text */
 	ADD("\x8b\x05\0\0\0\0\xc3");
 	CHECK(is_refused("data among"));
+	begin(); /* movzbl TEXT(%rax),%eax: at a fixed address this one reads from there, too */
+	ADD("\x0f\xb6\x80\0\x04\x40\0\xc3");
+	CHECK(is_refused("data among"));
+	begin(); /* lea TEXT(%rax),%eax */
+	ADD("\x8d\x80\0\x04\x40\0\xc3");
+	CHECK_EQ(find_in(SIZE), 0);
+	static_text_finish(&found);
 	begin();
 	ADD("\xcd\x80\xc3");
 	CHECK(is_refused("32 bits"));
