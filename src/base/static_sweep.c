@@ -16,6 +16,8 @@
 
 enum { READS_MOST = 1 << 26 };
 
+static const char hidden_code[] = "it has code outside its sections of code";
+
 static int lack(struct sweep *s, const char *why, uint64_t at)
 {
 	s->lacks = why;
@@ -119,8 +121,21 @@ static int take_operand(struct sweep *s, const struct sweep_span *in, size_t at,
 	return 0;
 }
 
-static void take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
-			const struct insn *x)
+/* Whether an executable segment is there. */
+static bool is_executable(const struct sweep *s, uint64_t at)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+
+	for (unsigned i = 0; i < eh->e_phnum; i++)
+		if (ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X &&
+		    at - ph[i].p_vaddr < ph[i].p_filesz)
+			return true;
+	return false;
+}
+
+static int take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
+		       const struct insn *x)
 {
 	unsigned len = x->imm_len ? x->imm_len : 4;
 	uint64_t to = in->addr + at + x->len +
@@ -129,9 +144,10 @@ static void take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
 
 	/* A function that was not linked in, and is never called then, is at 0. */
 	if (!out)
-		return;
+		return to && is_executable(s, to) ? lack(s, hidden_code, to) : 0;
 	set(out->targets, to - out->addr);
 	set(out->branched, to - out->addr);
+	return 0;
 }
 
 /* Whether it reads or sets where FS or GS begins. A selector in them sets that, too: to 0. */
@@ -165,8 +181,8 @@ static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 
 	set(in->starts, at);
 	if (x->is_branch)
-		take_branch(s, in, at, x);
-	else if (!s->is_pie && x->imm_len >= 4)
+		return take_branch(s, in, at, x);
+	if (!s->is_pie && x->imm_len >= 4)
 		mark(s, number_at(p + x->imm_at, x->imm_len));
 	/* endbr64: made where an indirect branch may lead */
 	if (x->map == 1 && x->op == 0x1e && x->rep)
@@ -387,6 +403,71 @@ static int find_spans(struct sweep *s)
 	return 0;
 }
 
+/* Whether the section's bytes are known to be none of code, by its type or a name of linkers'. */
+static bool holds_no_code(const struct sweep *s, const Elf64_Shdr *sh)
+{
+	static const char *const those[] = {".rodata", ".lrodata", ".eh_frame",
+					    ".gcc_except_table", ".sframe"};
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Shdr *names = (const Elf64_Shdr *)(s->file + eh->e_shoff);
+
+	if (sh->sh_type != SHT_PROGBITS)
+		return sh->sh_type != SHT_NOBITS && sh->sh_type != SHT_NULL;
+	if (eh->e_shstrndx >= eh->e_shnum)
+		return false;
+	names += eh->e_shstrndx;
+	for (unsigned i = 0; i < sizeof(those) / sizeof(those[0]); i++)
+		if (is_whole(s, names->sh_offset, names->sh_size) &&
+		    sh->sh_name < names->sh_size &&
+		    strlen(those[i]) < names->sh_size - sh->sh_name &&
+		    !memcmp(s->file + names->sh_offset + sh->sh_name, those[i],
+			    strlen(those[i])))
+			return true;
+	return false;
+}
+
+/* Where the file goes on behind code that has been gone through, or behind what holds none. */
+static uint64_t skip(const struct sweep *s, uint64_t offset)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Shdr *sh = (const void *)(s->file + eh->e_shoff);
+	uint64_t headers = eh->e_phoff + (uint64_t)eh->e_phnum * sizeof(Elf64_Phdr);
+
+	for (unsigned i = 0; i < eh->e_shnum; i++)
+		if (sh[i].sh_flags & SHF_ALLOC &&
+		    offset - sh[i].sh_offset < sh[i].sh_size &&
+		    (sh[i].sh_flags & SHF_EXECINSTR || holds_no_code(s, &sh[i])))
+			return sh[i].sh_offset + sh[i].sh_size;
+	return offset < headers ? headers : offset;
+}
+
+/* No system call is in what else can be executed. Linkers put data there, too, when they are told to. */
+static int check_rest(struct sweep *s)
+{
+	const Elf64_Ehdr *eh = (const void *)s->file;
+	const Elf64_Phdr *ph = (const void *)(s->file + eh->e_phoff);
+
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		uint64_t at = ph[i].p_offset, end = at + ph[i].p_filesz, next;
+
+		for (; ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X && at + 1 < end;
+		     at = next) {
+			const uint8_t *p = s->file + at;
+
+			next = at + 1;
+			if (memcmp(p, "\x0f\x05", 2) != 0 &&
+			    memcmp(p, "\x0f\x34", 2) != 0 &&
+			    memcmp(p, "\xcd\x80", 2) != 0)
+				continue;
+			next = skip(s, at);
+			if (next <= at)
+				return lack(s, hidden_code,
+					    ph[i].p_vaddr + at - ph[i].p_offset);
+		}
+	}
+	return 0;
+}
+
 static int make_maps(struct sweep *s)
 {
 	uint8_t *at;
@@ -434,6 +515,8 @@ int sweep_run(struct sweep *s, const uint8_t *file, size_t size)
 		r = sweep_span(s, &s->spans[i]);
 	for (unsigned i = 0; r == 0 && i < s->count; i++)
 		r = check_branches(s, &s->spans[i]);
+	if (r == 0)
+		r = check_rest(s);
 	if (r < 0) {
 		sweep_finish(s);
 		return r;

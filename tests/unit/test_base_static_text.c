@@ -320,6 +320,53 @@ TEST(a_table_with_a_symbol)
 	}
 }
 
+/* In an executable segment, and in no section that says it is code: where data is, it may be chance. */
+TEST(code_outside_sections_of_code)
+{
+	static const char *const those[] = {SYSCALL, "\x0f\x34", "\xcd\x80"};
+	static const char names[] = "\0.rodata.cst4\0.mine";
+	Elf64_Ehdr *eh = (void *)file;
+
+	for (int i = 0; i < 3 * 4; i++) {
+		begin();
+		ADD("\xc3");
+		memcpy(file + TEXT + 0x100, those[i % 3], 2);
+		memcpy(file + DATA + 0x40, names, sizeof(names));
+		eh->e_shnum = 3;
+		eh->e_shstrndx = 2;
+		sections()[1] = (Elf64_Shdr){.sh_type = SHT_PROGBITS,
+					     .sh_flags = SHF_ALLOC,
+					     .sh_name = 1,
+					     .sh_addr = LOAD_AT + TEXT + 0x100,
+					     .sh_offset = TEXT + 0x100,
+					     .sh_size = 2};
+		sections()[2] = (Elf64_Shdr){.sh_type = SHT_STRTAB,
+					     .sh_offset = DATA + 0x40,
+					     .sh_size = sizeof(names)};
+		if (i / 3 == 1)
+			sections()[1].sh_name = 14; /* .mine */
+		if (i / 3 == 2)
+			sections()[1].sh_type = SHT_NOTE;
+		if (i / 3 == 3)
+			sections()[1].sh_offset += 2;
+		if (i / 3 == 0 || i / 3 == 2) {
+			CHECK_EQ(find_in(SIZE), 0);
+			static_text_finish(&found);
+		} else {
+			CHECK(is_refused("outside its sections"));
+			CHECK_EQ(found.lacks_at, LOAD_AT + TEXT + 0x100);
+		}
+	}
+	begin(); /* a branch there, whatever it is; one to 0 is to what is not there */
+	ADD("\xe8\xfb\0\0\0\xc3");
+	CHECK(is_refused("outside its sections"));
+	begin();
+	ADD("\xe8\0\0\0\0\xc3");
+	*(int32_t *)(void *)(file + TEXT + 1) = -(LOAD_AT + TEXT + 5);
+	CHECK_EQ(find_in(SIZE), 0);
+	static_text_finish(&found);
+}
+
 /* Position-independent: a program says that it is one, and has no name that others link with. */
 TEST(a_library_is_refused)
 {
