@@ -10,7 +10,7 @@
  * w: 2 bytes    Z: ModRM, 2 or 4  v: 2, 4 or 8      o: an address       e: 3 bytes (enter)
  * j: a distance of 1 byte         J: of 4           t, T: f6 and f7, where some have a number
  * p: it is a prefix               R: REX            E: more opcodes follow
- * V: VEX, EVEX or XOP             x: there is none in 64-bit mode
+ * V: VEX, EVEX or XOP             x: there is none in 64-bit mode, or none for programs
  */
 static const char one_byte[] = "mmmmbzxxmmmmbzxE"
 			       "mmmmbzxxmmmmbzxx"
@@ -30,7 +30,7 @@ static const char one_byte[] = "mmmmbzxxmmmmbzxE"
 			       "p.pp..tT......mm";
 static const char two_byte[] = "mmmmx.....x.xm.B"
 			       "mmmmmmmmmmmmmmmm"
-			       "mmmmxxxxmmmmmmmm"
+			       "xxxxxxxxmmmmmmmm"
 			       "......x.ExExxxxx"
 			       "mmmmmmmmmmmmmmmm"
 			       "mmmmmmmmmmmmmmmm"
@@ -91,8 +91,7 @@ static bool is_form(const struct bytes *s, struct insn *x)
 	unsigned reg = x->modrm_at ? reg_of(s, x) : 0;
 
 	if (x->map != 0)
-		/* extrq and insertq of SSE4a have two numbers */
-		return x->map != 1 || x->op != 0x78 || (!x->opsize && !x->rep);
+		return true;
 	switch (x->op) {
 	case 0xc6:
 		return reg == 0 || s->b[x->modrm_at] == 0xf8;
@@ -115,7 +114,7 @@ static bool take_operands(struct bytes *s, struct insn *x, char what)
 	bool wide = x->rex & 8;
 	unsigned z = x->opsize && !wide ? 2 : 4;
 
-	if (strchr("mBZtT", what))
+	if (strchr("mBWZtT", what))
 		take_modrm(s, x);
 	switch (what) {
 	case '.':
@@ -126,6 +125,7 @@ static bool take_operands(struct bytes *s, struct insn *x, char what)
 		x->imm_len = 1;
 		break;
 	case 'w':
+	case 'W':
 		x->imm_len = 2;
 		break;
 	case 'e':
@@ -209,6 +209,8 @@ static bool take_two(struct bytes *s, struct insn *x)
 {
 	x->map = 1;
 	x->op = s->b[s->at++];
+	if (x->op == 0x78 && (x->opsize || x->rep)) /* extrq, insertq of SSE4a */
+		return take_operands(s, x, 'W');
 	if (two_byte[x->op] != 'E')
 		return take_operands(s, x, two_byte[x->op]);
 	x->map = x->op == 0x38 ? 2 : 3;

@@ -443,6 +443,10 @@ TEST(lengths)
 		"\x0f\xba\x65\x10\x07",
 		"\xc7\xf8\x01\x02\x03\x04",
 		"\xf3\x0f\x1e\xfa",
+		"\x66\x0f\x78\xc1\x02\x01",	/* extrq $1,$2,%xmm1 */
+		"\xf2\x0f\x78\xca\x02\x01",	/* insertq $1,$2,%xmm2,%xmm1 */
+		"\x62\xf5\x6c\x48\x58\xd9",	/* vaddph %zmm1,%zmm2,%zmm3 */
+		"\xc4\xe2\x7b\x4b\x4c\x18\x01", /* tileloadd 1(%rax,%rbx),%tmm1 */
 	};
 	struct insn x;
 
@@ -453,6 +457,8 @@ TEST(lengths)
 		CHECK(!insn_decode((const uint8_t *)whole[i], len - 1, &x));
 	}
 	CHECK(!insn_decode((const uint8_t *)"\xd5\x11\x89\xc0", 4, &x)); /* REX2 */
+	/* mov to a debug register: never a program's, and its ModRM is read in another way */
+	CHECK(!insn_decode((const uint8_t *)"\x0f\x23\x87\1\1\1\1", 7, &x));
 }
 
 /* A file is what its maker made it: whatever it says, nothing outside it is read. */
