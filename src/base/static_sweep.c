@@ -14,7 +14,8 @@
 
 #include "base/insn.h"
 
-enum { READS_MOST = 1 << 26 };
+/* Compilers stay far below. What is looked through for each of another is bounded so. */
+enum { READS_MOST = 1 << 26, SEGMENTS_MOST = 64, SECTIONS_MOST = 1024, MAPS = 4 };
 
 static const char hidden_code[] = "it has code outside its sections of code";
 
@@ -35,18 +36,13 @@ static struct sweep_span *span_of(struct sweep *s, uint64_t addr)
 	return NULL;
 }
 
-static void set(uint8_t *map, size_t at)
-{
-	map[at / 8] |= (uint8_t)(1 << at % 8);
-}
-
 /* False: there is no code. */
 static bool mark(struct sweep *s, uint64_t addr)
 {
 	struct sweep_span *to = span_of(s, addr);
 
 	if (to)
-		set(to->targets, addr - to->addr);
+		sweep_set(to->targets, addr - to->addr);
 	return to;
 }
 
@@ -145,8 +141,8 @@ static int take_branch(struct sweep *s, const struct sweep_span *in, size_t at,
 	/* A function that was not linked in, and is never called then, is at 0. */
 	if (!out)
 		return to && is_executable(s, to) ? lack(s, hidden_code, to) : 0;
-	set(out->targets, to - out->addr);
-	set(out->branched, to - out->addr);
+	sweep_set(out->targets, to - out->addr);
+	sweep_set(out->branched, to - out->addr);
 	return 0;
 }
 
@@ -179,14 +175,14 @@ static int take_insn(struct sweep *s, struct sweep_span *in, size_t at,
 {
 	const uint8_t *p = in->bytes + at;
 
-	set(in->starts, at);
+	sweep_set(in->starts, at);
 	if (x->is_branch)
 		return take_branch(s, in, at, x);
 	if (!s->is_pie && x->imm_len >= 4)
 		mark(s, number_at(p + x->imm_at, x->imm_len));
 	/* endbr64: made where an indirect branch may lead */
 	if (x->map == 1 && x->op == 0x1e && x->rep)
-		set(in->targets, at);
+		sweep_set(in->targets, at);
 	if (!x->vex && x->map == 0 && x->op == 0xcd && p[x->imm_at] == 0x80)
 		return lack(s, "it makes system calls of 32 bits", in->addr + at);
 	if (takes_segment(p, x))
@@ -338,6 +334,8 @@ static int check_headers(struct sweep *s)
 	    eh->e_shoff % sizeof(uint64_t) ||
 	    !is_whole(s, eh->e_shoff, (uint64_t)eh->e_shnum * sizeof(Elf64_Shdr)))
 		return lack(s, "its file has no sections", 0);
+	if (eh->e_phnum > SEGMENTS_MOST || eh->e_shnum > SECTIONS_MOST)
+		return lack(s, "its file has too many parts", 0);
 	s->is_pie = eh->e_type == ET_DYN;
 	return check_segments(s);
 }
@@ -473,7 +471,7 @@ static int make_maps(struct sweep *s)
 	uint8_t *at;
 
 	for (unsigned i = 0; i < s->count; i++)
-		s->maps_bytes += 3 * (s->spans[i].len / 8 + 1);
+		s->maps_bytes += MAPS * (s->spans[i].len / 8 + 1);
 	at = mmap(NULL, s->maps_bytes, PROT_READ | PROT_WRITE,
 		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
@@ -485,7 +483,8 @@ static int make_maps(struct sweep *s)
 		s->spans[i].starts = at;
 		s->spans[i].branched = at + bytes;
 		s->spans[i].targets = at + 2 * bytes;
-		at += 3 * bytes;
+		s->spans[i].taken = at + 3 * bytes;
+		at += MAPS * bytes;
 	}
 	return 0;
 }
@@ -495,8 +494,8 @@ static void take_entry(struct sweep *s)
 	uint64_t at = ((const Elf64_Ehdr *)s->file)->e_entry;
 	struct sweep_span *in = span_of(s, at);
 
-	set(in->targets, at - in->addr);
-	set(in->branched, at - in->addr);
+	sweep_set(in->targets, at - in->addr);
+	sweep_set(in->branched, at - in->addr);
 }
 
 int sweep_run(struct sweep *s, const uint8_t *file, size_t size)

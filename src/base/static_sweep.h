@@ -16,6 +16,7 @@ struct sweep_span {
 	size_t len;
 	uint8_t *starts;   /* an instruction begins there */
 	uint8_t *branched; /* a branch of the program's names it, or it is the entry */
+	uint8_t *taken;	   /* for sites, by who looks for them */
 	uint8_t *targets;  /* something may lead there: all of `branched`, and more */
 };
 
@@ -35,6 +36,11 @@ struct sweep {
 static inline bool sweep_bit(const uint8_t *map, size_t at)
 {
 	return map[at / 8] >> at % 8 & 1;
+}
+
+static inline void sweep_set(uint8_t *map, size_t at)
+{
+	map[at / 8] |= (uint8_t)(1 << at % 8);
 }
 
 /* Looks through a program's file in memory. 0, or -ENOEXEC with `lacks` set, or another -errno. */

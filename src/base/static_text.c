@@ -236,19 +236,18 @@ static int lack(struct static_text *t, const char *why, uint64_t at)
 	return -ENOEXEC;
 }
 
-/* Whether sites before have taken something between the two. */
-static bool is_taken(const struct static_text *t, uint64_t from, uint64_t end)
+static void take(const struct sweep_span *in, size_t from, size_t end)
 {
-	for (size_t i = 0; i < t->count; i++) {
-		const struct static_site *s = &t->sites[i];
-		uint64_t pad_end = s->pad + 2u + s->pad_skip;
-		uint64_t jump_end = s->at + SYSCALL + STATIC_MOVED;
+	for (size_t at = from; at < end; at++)
+		sweep_set(in->taken, at);
+}
 
-		if (s->kind == STATIC_JUMP && from < jump_end && s->jump < end)
+/* Whether sites before have taken something between the two. */
+static bool is_taken(const struct sweep_span *in, size_t from, size_t end)
+{
+	for (size_t at = from; at < end; at++)
+		if (sweep_bit(in->taken, at))
 			return true;
-		if (s->kind == STATIC_PAD && s->pad && from < pad_end && s->pad < end)
-			return true;
-	}
 	return false;
 }
 
@@ -278,7 +277,8 @@ static bool find_pad(const struct search *f, struct static_site *s)
 		if (pad >= in->len || !sweep_bit(in->starts, pad))
 			continue;
 		nops = nops_at(in, pad);
-		if (nops && !is_taken(f->found, in->addr + pad, in->addr + pad + nops)) {
+		if (nops && !is_taken(in, pad, pad + nops)) {
+			take(in, pad, pad + nops);
 			s->pad = in->addr + pad;
 			s->pad_skip = (uint8_t)(nops - 2);
 			return true;
@@ -324,6 +324,7 @@ static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 		s->back = s->at + SYSCALL;
 		*floor = at + SYSCALL;
 	} else if (find_jump(in, s, *floor, &end)) {
+		take(in, (size_t)(s->jump - in->addr), end);
 		*floor = end;
 	} else {
 		*s = (struct static_site){.at = s->at,

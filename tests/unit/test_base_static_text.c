@@ -191,6 +191,40 @@ TEST(jumps_to_nops_nearby)
 	CHECK_EQ(found.lacks_at, LOAD_AT + TEXT + 3);
 }
 
+/* What one site has taken is not another's. */
+TEST(nops_are_for_one)
+{
+	static const char site[] = "\x74\x01\x90" SYSCALL "\xe8\0\0\0\0\xc3";
+	static const char nops[] = "\x90\x90\x90\x90\x90\x90\x90\xc3";
+	size_t bytes = sizeof(site) - 1;
+
+	begin();
+	add(site, bytes);
+	add(site, bytes);
+	add(nops, sizeof(nops) - 1);
+	CHECK(is_refused("no room"));
+	CHECK_EQ(found.lacks_at, LOAD_AT + TEXT + bytes + 3);
+	add(nops, sizeof(nops) - 1);
+	REQUIRE(find_in(SIZE) == 0 && found.count == 2);
+	CHECK_EQ(found.sites[0].pad, LOAD_AT + TEXT + 2 * bytes);
+	CHECK_EQ(found.sites[1].pad, found.sites[0].pad + 8);
+	static_text_finish(&found);
+	/* The first one's jump has room in these NOPs, and takes them all. */
+	begin();
+	ADD("\xeb\x00" SYSCALL);
+	ADD("\x66\x0f\x1f\x84\0\0\0\0\0\xc3");
+	add(site, bytes);
+	CHECK(is_refused("no room"));
+}
+
+TEST(a_file_of_too_many_parts)
+{
+	begin();
+	ADD("\xc3");
+	((Elf64_Ehdr *)file)->e_phnum = 65;
+	CHECK(is_refused("too many parts"));
+}
+
 /* Each way to an instruction behind the syscall: nothing may be there but itself. */
 TEST(nothing_that_can_be_jumped_to_is_moved)
 {
