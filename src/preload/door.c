@@ -12,8 +12,8 @@
 #include "conn/promise.h"
 #include "conn/table.h"
 #include "preload/door.h"
-#include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/start.h"
 #include "readiness/look.h"
 #include "remote/peer.h"
 #include "rendezvous/ident.h"
@@ -368,5 +368,5 @@ const struct door viaduct_door = {
 	.unreach = across_unreach,
 	.move = door_move,
 	.unregister = across_forget,
-	.go_join = go_static_join,
+	.start_join = start_join,
 };

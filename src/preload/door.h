@@ -15,8 +15,8 @@
 #define DOOR_NAME    "viaduct_door"
 #define DOOR_VERSION 13u
 
-/* A variable that names the program which the loader of Go programs is to become. */
-#define DOOR_GO_PROGRAM "VIADUCT_GO_PROGRAM"
+/* A variable that names the program which the loader (src/start) is to become. */
+#define DOOR_START_PROGRAM "VIADUCT_START_PROGRAM"
 
 struct call_sheet;
 
@@ -40,8 +40,8 @@ struct door_span {
 	uint32_t hits, misses, evictions, broken;
 };
 
-/* What the loader of a statically linked Go program has and can do (src/start/main.c). */
-struct door_go {
+/* What the loader of a statically linked program has and can do (src/start/main.c). */
+struct door_start {
 	const char *program; /* its file, without links */
 	const void *slot;    /* the eight bytes below FS */
 	bool (*map)(const char *path, uint64_t *load);
@@ -122,9 +122,9 @@ struct door {
 	int (*move)(int fd, const struct door_key *key, uint64_t offset,
 		    struct door_span *span);
 	void (*unregister)(const void *at, size_t bytes);
-	/* For the loader of statically linked Go programs: leads the program's system calls here.
+	/* For the loader of statically linked programs: leads the program's system calls here.
 	 * Not 0: it may begin. 0: it is not mapped, and will be executed, on TCP; NULL asks for that. */
-	int (*go_join)(const struct door_go *go);
+	int (*start_join)(const struct door_start *from);
 };
 
 #endif

@@ -12,8 +12,8 @@
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/foreign.h"
-#include "preload/go_exec.h"
 #include "preload/hook.h"
+#include "preload/start_exec.h"
 #include "readiness/ready.h"
 
 #define EXEC_WAIT_MS 500
@@ -189,7 +189,7 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
-	GO_EXEC(path, GO_EXEC_PATH, envp);
+	START_EXEC(path, START_EXEC_PATH, envp);
 	/* Where the loader cannot be executed, the program may be: on TCP. */
 	if (path != named)
 		REAL(execve)(path, argv, envp);
@@ -212,7 +212,7 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
-	GO_EXEC(file, GO_EXEC_SEARCH, envp);
+	START_EXEC(file, START_EXEC_SEARCH, envp);
 	if (file != named)
 		REAL(execvpe)(file, argv, envp);
 	return exec_failed(&l, REAL(execvpe)(named, argv, given));
@@ -298,7 +298,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 
 	if (can_begin(path, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-		GO_EXEC(path, GO_EXEC_PATH_OF_CHILD, envp);
+		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}
@@ -321,7 +321,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 
 	if (can_begin(file, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-		GO_EXEC(file, GO_EXEC_SEARCH_OF_CHILD, envp);
+		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}
@@ -370,7 +370,7 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		return ENOSYS;
 	if (can_begin(path, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
-		GO_EXEC(path, GO_EXEC_PATH_OF_CHILD, envp);
+		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}
@@ -396,7 +396,7 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		return ENOSYS;
 	if (can_begin(file, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
-		GO_EXEC(file, GO_EXEC_SEARCH_OF_CHILD, envp);
+		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
 			return r;
 	}

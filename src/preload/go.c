@@ -12,10 +12,9 @@
 
 #include "base/go_text.h"
 #include "preload/hook.h"
+#include "preload/jump_room.h"
 #include "preload/syscall.h"
 
-#define STEP	   (64ull << 10)
-#define REACH	   (1ull << 30)
 #define JUMP_BYTES 16
 
 uint64_t go_back_syscall6, go_back_vfork, go_back_settls, go_back_clone;
@@ -36,25 +35,6 @@ static void (*const entries[GO_PLACES])(void) = {
 	[GO_EXIT_THREAD] = go_entry_exit_thread,
 	[GO_SIGACTION] = go_entry_sigaction,
 };
-
-unsigned char *go_room_near(uint64_t text, size_t bytes)
-{
-	uint64_t at = text & ~(STEP - 1);
-	uint64_t step = (bytes + STEP - 1) & ~(STEP - 1);
-
-	for (uint64_t down = step; down < REACH && down + STEP < at; down += STEP) {
-		void *want = (void *)(at - down);
-		void *got =
-			mmap(want, bytes, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-
-		if (got == want)
-			return got;
-		if (got != MAP_FAILED)
-			munmap(got, bytes);
-	}
-	return NULL;
-}
 
 /* jmp *0(%rip), and the address. */
 static void put_jump(unsigned char *at, void (*entry)(void))
@@ -106,7 +86,7 @@ const char *go_change(const struct go_text *text, uint64_t load)
 
 	if (!is_as_in_file(text, load))
 		return "its code is not as in its file";
-	page = go_room_near(load + text->at[GO_SYSCALL6], CRIT_PAGE_BYTES);
+	page = jump_room(load + text->at[GO_SYSCALL6], CRIT_PAGE_BYTES);
 	if (!page)
 		return "there is no room near its code";
 	for (unsigned i = 0; i < GO_PLACES; i++)

@@ -15,20 +15,11 @@ const char *go_join(uint64_t load_address);
 struct go_text;
 const char *go_change(const struct go_text *text, uint64_t load_address);
 
-/* Memory below the program's code, where its five-byte jumps reach; or NULL. */
-unsigned char *go_room_near(uint64_t text, size_t bytes);
-
 /* ---- statically linked programs (go_static.c) ---- */
 
-/* As struct door has it. */
-struct door_go;
-int go_static_join(const struct door_go *go);
+/* Has the loader map it. NULL: it may begin. Else why not. */
+const char *go_static_join(const struct go_text *text);
 extern bool go_is_static;
-/* A call that may name /proc/self/exe. True when *result is its result; else the arguments may have
- * changed. */
-bool go_own_file(long nr, long *a, long *result);
-/* Which numbers concern us, `asks` for the program's file among them: into `size` bytes, at least 512. */
-size_t go_asks(uint8_t *to, size_t size);
 /* This thread has a stack for its calls that is not to be given back by itself. */
 void go_stack_is_lent(void);
 

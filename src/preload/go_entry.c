@@ -19,6 +19,7 @@
 #include "conn/slot.h"
 #include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/start.h"
 #include "preload/syscall.h"
 
 #define STACK_BYTES 262144 /* as in the assembly below */
@@ -90,7 +91,7 @@ __attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long
 		looked = look((int)a, (size_t)c);
 	if (nr == SYS_splice && declines_splice((int)a))
 		result = -EINVAL;
-	else if (!go_is_static || !go_own_file(nr, args, &result))
+	else if (!go_is_static || !start_own_file(nr, args, &result))
 		result = hook_answer(hook_syscall(nr, args[0], args[1], args[2], args[3],
 						  args[4], args[5]));
 	if (looked)

@@ -98,8 +98,7 @@ extern uint64_t static_vector_bytes;
 /* ---- static_join.c ---- */
 
 /* NULL: the program is mapped, and may begin. Else why not. */
-const char *static_join(const struct door_go *loader);
-extern struct door_go static_loader;
+const char *static_join(void);
 /* The numbers that come to C: into `size` bytes, at least 512. */
 size_t static_concerns(uint8_t *to, size_t size);
 

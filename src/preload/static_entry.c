@@ -14,8 +14,8 @@
 
 #include "base/cleanup.h"
 #include "base/kernel.h"
-#include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/start.h"
 #include "preload/syscall.h"
 
 #include <asm/prctl.h>
@@ -155,7 +155,7 @@ static long make(struct static_self *self, struct static_frame *f)
 	default:
 		break;
 	}
-	if (static_begins(self, f, &result) || go_own_file(nr, a, &result))
+	if (static_begins(self, f, &result) || start_own_file(nr, a, &result))
 		return result;
 	return hook_answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }

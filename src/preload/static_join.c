@@ -10,9 +10,10 @@
 
 #include "base/kernel.h"
 #include "base/static_text.h"
-#include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/jump_room.h"
 #include "preload/kernel_action.h"
+#include "preload/start.h"
 #include "preload/static.h"
 #include "preload/syscall.h"
 #include "settings/config.h"
@@ -23,7 +24,6 @@
 /* What leads one call away, at most: two moved parts of STATIC_MOVED bytes, and the code below. */
 #define ROOM 160
 
-struct door_go static_loader;
 /* Which numbers come to C. */
 static uint8_t concerns[512];
 
@@ -209,10 +209,10 @@ static const char *join_text(const struct static_text *text)
 
 	if (text->count == 0)
 		return "it makes no system call";
-	if (!static_loader.map(static_loader.program, &load))
+	if (!start_loader.map(start_loader.program, &load))
 		return "it cannot be mapped as it is to be";
 	/* Before other memory takes the room. */
-	room = go_room_near(load + text->sites[0].at, room_bytes(text));
+	room = jump_room(load + text->sites[0].at, room_bytes(text));
 	if (!is_as_found(text, load))
 		lacks = "its code is not as in its file";
 	else if (text->cancels_as_musl)
@@ -224,7 +224,7 @@ static const char *join_text(const struct static_text *text)
 	else
 		lacks = begin_main() ? NULL : "there is no memory for its stacks";
 	if (lacks)
-		static_loader.unmap();
+		start_loader.unmap();
 	else
 		change(text, load, room);
 	return lacks;
@@ -236,18 +236,17 @@ size_t static_concerns(uint8_t *to, size_t size)
 				       SYS_rt_sigaction, SYS_sigaltstack,     SYS_brk,
 				       SYS_vfork};
 
-	go_asks(to, size);
+	start_asks(to, size);
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		to[own[i]] = 1;
 	return size;
 }
 
-const char *static_join(const struct door_go *loader)
+const char *static_join(void)
 {
 	struct static_text text;
 	const char *lacks;
 
-	static_loader = *loader;
 	if (!config_get()->static_followed)
 		return "the setting static = leave holds";
 	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
@@ -255,7 +254,8 @@ const char *static_join(const struct door_go *loader)
 	if (!has_vector_save())
 		return "this processor has no xsavec";
 	static_concerns(concerns, sizeof(concerns));
-	if (static_text_find(loader->program, concerns, sizeof(concerns), &text) != 0)
+	if (static_text_find(start_loader.program, concerns, sizeof(concerns), &text) !=
+	    0)
 		return text.lacks;
 	lacks = join_text(&text);
 	static_text_finish(&text);

@@ -12,6 +12,7 @@
 #include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
+#include "preload/start.h"
 #include "preload/static.h"
 #include "preload/syscall.h"
 
@@ -83,7 +84,7 @@ static long begin_thread(const struct static_frame *f, const struct asked *a)
 		return -EINVAL;
 	/* Memory of the host is asked for: no handler may fork or begin another thread meanwhile. */
 	b.mask = block(ALL);
-	r = static_loader.begin_thread(THREAD_BYTES, thread_begin, &b);
+	r = start_loader.begin_thread(THREAD_BYTES, thread_begin, &b);
 	while (r == 0 && !atomic_load(&b.tid))
 		kernel_call4(SYS_futex, (long)&b.tid, FUTEX_WAIT_PRIVATE, 0, 0);
 	block(b.mask);

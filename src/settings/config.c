@@ -79,8 +79,8 @@ static bool config_resolve(const char *path, char *exe, size_t size)
 /* Asked of the kernel only where a file or a rule may name a program. */
 static void config_read_exe(void)
 {
-	/* The loader of statically linked Go programs runs in the place of one. */
-	static const char loader[] = "/viaduct-go";
+	/* The loader of statically linked programs runs in the place of one. */
+	static const char loader[] = "/viaduct-start";
 	const char *slash, *instead;
 	char exe[PATH_MAX];
 	bool needed = secure_getenv("VIADUCT_RULES") != NULL;
@@ -91,7 +91,7 @@ static void config_read_exe(void)
 	n = needed ? readlink("/proc/self/exe", exe, sizeof(exe) - 1) : 0;
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
-	instead = slash && !strcmp(slash, loader) ? secure_getenv("VIADUCT_GO_PROGRAM")
+	instead = slash && !strcmp(slash, loader) ? secure_getenv("VIADUCT_START_PROGRAM")
 						  : NULL;
 	if (instead && config_resolve(instead, exe, sizeof(exe)))
 		slash = strrchr(exe, '/');

@@ -181,7 +181,7 @@ static uint64_t said_of(const struct image *im, const char *path, const Elf64_au
 
 static bool is_for_loader(const char *setting)
 {
-	return !strncmp(setting, DOOR_GO_PROGRAM "=", sizeof(DOOR_GO_PROGRAM));
+	return !strncmp(setting, DOOR_START_PROGRAM "=", sizeof(DOOR_START_PROGRAM));
 }
 
 void image_jump(uint64_t entry, const void *stack) __attribute__((noreturn));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs in the place of a statically linked Go program: a program of the C library, which
+/* What runs in the place of a statically linked program: a program of the C library, which
  * libviaduct-preload.so is preloaded into, and which becomes that program.
  *
- * The kernel has started it with the arguments and the environment of the Go program, and with one
+ * The kernel has started it with the arguments and the environment of that program, and with one
  * variable more that names it. It maps that program where it wants to be, has the library lead its
  * system calls away, and jumps to its first instruction. Where that cannot be, it executes it: on TCP.
  *
- * Go finds the goroutine in the eight bytes below FS. FS is always the C library's: those bytes are
+ * A program with a C library of its own sets FS, and the library changes between the two. Go finds the
+ * goroutine in the eight bytes below FS. There FS is always the C library's: those bytes are
  * thread-local data of this program, which the ABI puts there. Go sets FS for its first thread
  * (runtime.settls), which is left out, and for others in runtime.clone: the library makes them threads
  * of the C library instead.
@@ -55,7 +56,7 @@ static void *do_nothing(void *arg)
 
 /*
  * With its first thread the C library takes a signal for itself, and from then on it counts on threads.
- * That is to be over when Go begins, which uses that signal for the same, and finds it as after exec.
+ * That is to be over when the program begins, which uses that signal for the same, and finds it as after exec.
  */
 static bool count_on_threads(void)
 {
@@ -85,15 +86,15 @@ static const struct door *find_door(void)
 /* Returns where that cannot be; the library, too, is to know that, since it sees the exec. */
 static void become(const struct door *door, const char *path, int argc, char **argv)
 {
-	const struct door_go go = {.program = program,
-				   .slot = &below_fs[7],
-				   .map = image_map,
-				   .unmap = image_unmap,
-				   .begin_thread = begin_thread};
+	const struct door_start start = {.program = program,
+					 .slot = &below_fs[7],
+					 .map = image_map,
+					 .unmap = image_unmap,
+					 .begin_thread = begin_thread};
 	bool is_ready = realpath(path, program) && count_on_threads();
 	const char *slash = strrchr(path, '/');
 
-	if (!door->go_join(is_ready ? &go : NULL))
+	if (!door->start_join(is_ready ? &start : NULL))
 		return;
 	prctl(PR_SET_NAME, slash ? slash + 1 : path, 0, 0, 0);
 	image_begin(path, argc, argv);
@@ -114,17 +115,17 @@ static void execute_alone(const char *path, char **argv)
 int main(int argc, char **argv)
 {
 	/* It stays where the kernel has put it: it is told to the program, too. */
-	const char *path = getenv(DOOR_GO_PROGRAM);
+	const char *path = getenv(DOOR_START_PROGRAM);
 	const struct door *door = find_door();
 
 	if (!path) {
 		fprintf(stderr, "%s: only `viaduct run` starts this\n",
-			argc ? argv[0] : "viaduct-go");
+			argc ? argv[0] : "viaduct-start");
 		return 127;
 	}
 	if (door)
 		become(door, path, argc, argv);
-	unsetenv(DOOR_GO_PROGRAM);
+	unsetenv(DOOR_START_PROGRAM);
 	if (door)
 		execv(path, argv);
 	else

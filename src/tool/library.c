@@ -60,9 +60,9 @@ int library_find_rpc(const char *library, char *path, size_t size)
 	return find_beside(library, LIBRARY_RPC, path, size);
 }
 
-int library_find_go(const char *library, char *path, size_t size)
+int library_find_start(const char *library, char *path, size_t size)
 {
-	return find_beside(library, LIBRARY_GO, path, size);
+	return find_beside(library, LIBRARY_START, path, size);
 }
 
 static bool is_listed(const char *path, const char *list)

@@ -8,7 +8,7 @@
 
 /* The module for programs that need this library. */
 #define LIBRARY_RPC	 "libviaduct-rpc.so"
-#define LIBRARY_GO	 "viaduct-go"
+#define LIBRARY_START	 "viaduct-start"
 #define LIBRARY_LIBTIRPC "libtirpc.so.3"
 
 /* For programs of glibc, and for those of musl. */
@@ -23,8 +23,8 @@ int library_find_musl(char *path, size_t size);
 bool library_is_named(const char *text);
 /* The module, beside the library. 0 or -ENOENT. */
 int library_find_rpc(const char *library, char *path, size_t size);
-/* What becomes a statically linked Go program, beside the library. 0 or -ENOENT. */
-int library_find_go(const char *library, char *path, size_t size);
+/* What becomes a statically linked program, beside the library. 0 or -ENOENT. */
+int library_find_start(const char *library, char *path, size_t size);
 /* Puts path, and behind it module unless that is NULL, in front of LD_PRELOAD, once. 0; -EINVAL for
  * a path that the loader would take apart; -ENOMEM. */
 int library_preload(const char *path, const char *module);

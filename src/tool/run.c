@@ -235,8 +235,8 @@ static char loader[PATH_MAX];
 
 static int find_loader(const struct run *run, const char *library)
 {
-	if (library_find_go(library, loader, sizeof(loader)) == 0)
-		return setenv("VIADUCT_GO_PROGRAM", run->path, 1) ? EXIT_REFUSED : 0;
+	if (library_find_start(library, loader, sizeof(loader)) == 0)
+		return setenv("VIADUCT_START_PROGRAM", run->path, 1) ? EXIT_REFUSED : 0;
 	warn_line("viaduct run: %s is missing: build or install it", loader);
 	return EXIT_REFUSED;
 }

@@ -620,7 +620,7 @@ func self() {
 	line, err := os.ReadFile("/proc/self/cmdline")
 	must(err)
 	fmt.Println("self:", same, os.SameFile(a, b), int64(len(f)) == b.Size(), string(comm) == filepath.Base(own)+"\n",
-		strings.HasPrefix(string(line), os.Args[0]+"\x00"), os.Getenv("VIADUCT_GO_PROGRAM") == "")
+		strings.HasPrefix(string(line), os.Args[0]+"\x00"), os.Getenv("VIADUCT_START_PROGRAM") == "")
 	for _, how := range []string{"/proc/self/exe", own} {
 		cmd := exec.Command(how, "becomes", how)
 		out, err := cmd.CombinedOutput()

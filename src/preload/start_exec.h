@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statically linked Go programs that this process executes. */
-#ifndef VD_PRELOAD_GO_EXEC_H
-#define VD_PRELOAD_GO_EXEC_H
+/* Statically linked programs that this process executes. */
+#ifndef VD_PRELOAD_START_EXEC_H
+#define VD_PRELOAD_START_EXEC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 /* This process is the loader, has tried, and executes the program itself. */
-extern bool go_exec_stops;
+extern bool start_exec_stops;
 
 /* How a program is named. */
-enum go_exec_name {
-	GO_EXEC_PATH,
-	GO_EXEC_SEARCH, /* as execvp has it */
+enum start_exec_name {
+	START_EXEC_PATH,
+	START_EXEC_SEARCH, /* as execvp has it */
 	/* As the two, but the child may be in another folder: only what is absolute is looked at. */
-	GO_EXEC_PATH_OF_CHILD,
-	GO_EXEC_SEARCH_OF_CHILD,
+	START_EXEC_PATH_OF_CHILD,
+	START_EXEC_SEARCH_OF_CHILD,
 };
 
 /*
  * How much memory it takes to execute the loader in the place of the program; 0: it is executed itself.
  * Blocks on the disk only; no heap. Keeps errno.
  */
-size_t go_exec_room(const char *path, enum go_exec_name name, char *const envp[]);
+size_t start_exec_room(const char *path, enum start_exec_name name, char *const envp[]);
 /* What is to be executed, and its environment: in the `size` bytes of `room`, which point into *envp. */
-const char *go_exec_loader(const char *path, enum go_exec_name name, char *const **envp,
-			   void *room, size_t size);
+const char *start_exec_loader(const char *path, enum start_exec_name name,
+			      char *const **envp, void *room, size_t size);
 
 /* On the stack of the caller: after vfork the heap is the parent's. Changes `path` and `envp`. */
-#define GO_EXEC(path, name, envp)                                                        \
+#define START_EXEC(path, name, envp)                                                     \
 	do {                                                                             \
-		size_t room_ = go_exec_room(path, name, envp);                           \
+		size_t room_ = start_exec_room(path, name, envp);                        \
 		if (room_)                                                               \
-			(path) = go_exec_loader(path, name, &(envp),                     \
-						__builtin_alloca(room_), room_);         \
+			(path) = start_exec_loader(path, name, &(envp),                  \
+						   __builtin_alloca(room_), room_);      \
 	} while (0)
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A statically linked Go program is executed by way of its loader, where it is to be followed.
+/* A statically linked program is executed by way of the loader (src/start), where it is to be followed.
  *
  * That is by name and with the environment alone: who executes by a descriptor, drops LD_PRELOAD, or
  * executes what gains privileges, gets what it asks for, on TCP.
  */
-#include "preload/go_exec.h"
+#include "preload/start_exec.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -26,10 +26,10 @@
 #include "settings/config.h"
 
 #define PRELOAD	 "LD_PRELOAD="
-#define VARIABLE DOOR_GO_PROGRAM "="
-#define LOADER	 "viaduct-go"
+#define VARIABLE DOOR_START_PROGRAM "="
+#define LOADER	 "viaduct-start"
 
-bool go_exec_stops;
+bool start_exec_stops;
 
 /* What one look needs; mapped for as long as it takes. */
 struct look {
@@ -38,9 +38,9 @@ struct look {
 	char loader[PATH_MAX];
 };
 
-static bool searches(enum go_exec_name name, const char *path)
+static bool searches(enum start_exec_name name, const char *path)
 {
-	return (name == GO_EXEC_SEARCH || name == GO_EXEC_SEARCH_OF_CHILD) &&
+	return (name == START_EXEC_SEARCH || name == START_EXEC_SEARCH_OF_CHILD) &&
 	       !strchr(path, '/');
 }
 
@@ -127,7 +127,7 @@ static bool find_loader(struct look *k)
 	return program_executable(k->loader) == 0;
 }
 
-static bool loads(struct look *k, const char *path, enum go_exec_name name,
+static bool loads(struct look *k, const char *path, enum start_exec_name name,
 		  char *const envp[])
 {
 	if (searches(name, path)) {
@@ -136,7 +136,7 @@ static bool loads(struct look *k, const char *path, enum go_exec_name name,
 	} else if (snprintf(k->path, sizeof(k->path), "%s", path) >= PATH_MAX) {
 		return false;
 	}
-	if (name >= GO_EXEC_PATH_OF_CHILD && *k->path != '/')
+	if (name >= START_EXEC_PATH_OF_CHILD && *k->path != '/')
 		return false;
 	return is_static(k->path) && has_us(envp) && is_plain_static(k) &&
 	       is_followed(k->path) && find_loader(k);
@@ -153,13 +153,13 @@ static size_t room_for(const struct look *k, char *const envp[])
 	       strlen(k->path);
 }
 
-size_t go_exec_room(const char *path, enum go_exec_name name, char *const envp[])
+size_t start_exec_room(const char *path, enum start_exec_name name, char *const envp[])
 {
 	struct look *k;
 	int saved = errno;
 	size_t room = 0;
 
-	if (!hook_active || go_exec_stops || !path || !envp || !carry_own_path() ||
+	if (!hook_active || start_exec_stops || !path || !envp || !carry_own_path() ||
 	    (!config_get()->go_followed && !config_get()->static_followed))
 		return 0;
 	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -173,8 +173,8 @@ size_t go_exec_room(const char *path, enum go_exec_name name, char *const envp[]
 	return room;
 }
 
-const char *go_exec_loader(const char *path, enum go_exec_name name, char *const **envp,
-			   void *room, size_t size)
+const char *start_exec_loader(const char *path, enum start_exec_name name,
+			      char *const **envp, void *room, size_t size)
 {
 	char **list = room, **to = list + 1, *loader, *text;
 	size_t folder = folder_length();
