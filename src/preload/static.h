@@ -41,13 +41,14 @@
 struct static_frame {
 	/* These three by static_call. */
 	struct static_frame *outer;
-	uint64_t unused, next_after;
+	uint64_t place,
+		next_after; /* its end; and where another stack's call begins behind it */
 	uint64_t fs, r15, r14, r13, r12, rbp, rbx, r9, r8, r10, rdx, rsi, rdi, rax, flags;
 	uint64_t tail; /* where the program goes on: behind a `syscall` of two bytes */
 	uint64_t rsp;
 };
 
-/* Of a thread. The assembly knows the first seven by their places. */
+/* Of a thread. The assembly knows the first eight by their places. */
 struct static_self {
 	uint64_t
 		next; /* where a call from another stack begins: below all that is in use */
@@ -58,7 +59,7 @@ struct static_self {
 	uint64_t
 		home; /* the host's frame that a thread returns to; 0: the first thread */
 	uint64_t top; /* where a call begins when no other is under way */
-	struct static_frame *calls;
+	struct static_frame *calls; /* the innermost that is under way */
 	uint32_t *cleared; /* to be 0 at the thread's end, and somebody woken; or NULL */
 	stack_t alternate; /* as the program has set it; its size 0: none */
 	bool is_disarmed;  /* the kernel has taken that away for a handler */
@@ -81,6 +82,8 @@ static inline bool static_is_alternate(const struct static_self *self, uint64_t 
 
 /* Jumped to in the place of `syscall`, with the tail's address in rcx. */
 void static_entry(void);
+/* Its instruction that takes the thread's own stack: r11 is where that begins. */
+extern const char static_entry_takes[];
 /* Makes this thread one of the program's, whose own stack lies below `top`. */
 void static_adopt(uint64_t bottom, uint64_t top);
 /* What calls have left behind that a handler has left by longjmp: those that cannot go on where the

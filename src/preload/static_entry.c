@@ -25,13 +25,17 @@ STATIC_TLS struct static_self static_self;
 uint64_t static_vector_bytes;
 /* x87, SSE, AVX and AVX-512, as XSAVE counts them: as in the assembly. */
 #define VECTOR_PARTS 0xe7
+/* A call keeps so much from its first instruction on: 131072 in the assembly. */
+#define KEPT_BYTES (128ull << 10)
 
 _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, bottom) == 8 &&
 		       offsetof(struct static_self, bytes) == 16 &&
 		       offsetof(struct static_self, host_fs) == 24 &&
 		       offsetof(struct static_self, program_fs) == 32 &&
-		       offsetof(struct static_self, home) == 40,
+		       offsetof(struct static_self, home) == 40 &&
+		       offsetof(struct static_self, top) == 48 &&
+		       offsetof(struct static_self, calls) == 56,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
 		       sizeof(struct static_frame) == 160,
@@ -98,16 +102,15 @@ struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint6
 	return last;
 }
 
-/* Where the next call is to begin, when this one is over; it began itself at `start`. */
-static uint64_t next_after(struct static_self *self, struct static_frame *f,
-			   uint64_t start)
+/* Where the call has its place: it has begun at `start`, which is below what handlers have left. */
+static uint64_t place_of(struct static_self *self, struct static_frame *f, uint64_t start)
 {
 	struct static_frame *last = static_settle(self, f->rsp, (uint64_t)f);
 
 	if (static_is_own(self, f->rsp))
 		return (f->rsp - 128) & ~63ull;
 	if (static_is_alternate(self, f->rsp))
-		return last ? last->next_after : start;
+		return last ? last->place : start;
 	if (self->is_disarmed)
 		static_rearm(self);
 	return self->top;
@@ -160,22 +163,35 @@ static long make(struct static_self *self, struct static_frame *f)
 	return hook_answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
-void static_call(struct static_frame *f);
-__attribute__((used)) void static_call(struct static_frame *f)
+/* NULL: it is made. Else it is to be made there, where its frame has been copied to. */
+struct static_frame *static_call(struct static_frame *f);
+__attribute__((used)) struct static_frame *static_call(struct static_frame *f)
 {
 	struct static_self *self = &static_self;
-	uint64_t start = (uint64_t)(f + 1);
+	uint64_t start = (uint64_t)(f + 1), place = start;
 	int saved = errno;
 
-	f->next_after = start;
 	if (self->calls || self->is_disarmed || start != self->top)
-		f->next_after = next_after(self, f, start);
+		place = place_of(self, f, start);
+	if (place != start) {
+		struct static_frame *to = (struct static_frame *)place - 1;
+
+		*to = *f;
+		errno = saved;
+		return to;
+	}
+	f->place = place;
+	f->next_after = place;
+	/* What interrupts the handler has nothing of its own to say how deep that is. */
+	if (static_is_own(self, f->rsp))
+		f->next_after -= KEPT_BYTES;
 	f->outer = self->calls;
 	fence_compiler();
 	self->calls = f;
 	f->rax = (uint64_t)make(self, f);
 	self->calls = f->outer;
 	errno = saved;
+	return NULL;
 }
 
 /* clang-format off */
@@ -230,19 +246,14 @@ __asm__(".pushsection .text\n"
 	"	subq %gs:8, %r11\n"
 	"	cmpq %gs:16, %r11\n"
 	"	jb 1f\n"
-	"	movq $-131072, %r11\n"
-	"	xaddq %r11, %gs:0\n"
-	"	jmp 2f\n"
-	/* A handler that runs on our stack: its red zone is kept, and what another one has left. */
-	"1:	leaq -128(%rsp), %r11\n"
-	"	andq $-64, %r11\n"
-	"	cmpq %gs:0, %r11\n"
-	"	jbe 4f\n"
-	"	movq %gs:0, %r11\n"
-	"4:	subq $131072, %r11\n"
-	"	movq %r11, %gs:0\n"
-	"	addq $131072, %r11\n"
-	"2:	xchgq %r11, %rsp\n"
+	"4:	movq %gs:0, %r11\n"
+	"2:	movq %r11, %gs:0\n"
+	"	subq $131072, %gs:0\n"
+	/* Up to here a handler's entry has it begin once more. */
+	"	.globl static_entry_takes\n"
+	"	.hidden static_entry_takes\n"
+	"static_entry_takes:\n"
+	"	xchgq %r11, %rsp\n"
 	"	pushq %r11\n"
 	"	pushq %rcx\n"
 	"	pushfq\n"
@@ -267,7 +278,7 @@ __asm__(".pushsection .text\n"
 	"	movq %rcx, %gs:32\n"
 	"	movq %gs:24, %rcx\n"
 	"	wrfsbase %rcx\n"
-	"	subq static_vector_bytes(%rip), %rsp\n"
+	"5:	subq static_vector_bytes(%rip), %rsp\n"
 	"	andq $-64, %rsp\n"
 	"	xorl %edx, %edx\n"
 	"	movq %rdx, 512(%rsp)\n"
@@ -282,11 +293,28 @@ __asm__(".pushsection .text\n"
 	"	xsavec64 (%rsp)\n"
 	"	movq %rbp, %rdi\n"
 	"	call static_call\n"
+	"	movq %rax, %rbx\n"
 	"	movl $0xe7, %eax\n"
 	"	xorl %edx, %edx\n"
 	"	xrstor64 (%rsp)\n"
 	"	movq %rbp, %rsp\n"
+	"	testq %rbx, %rbx\n"
+	"	jnz 6f\n"
 	"	STATIC_BACK 1\n"
+	/* It has begun below its place. */
+	"6:	movq %rbx, %rsp\n"
+	"	movq %rbx, %rbp\n"
+	"	subq $131072 - 160, %rbx\n"
+	"	movq %rbx, %gs:0\n"
+	"	jmp 5b\n"
+	/* A handler that runs on our stack: below its red zone, or where it has left calls behind, below those. */
+	"1:	leaq -128(%rsp), %r11\n"
+	"	andq $-64, %r11\n"
+	"	cmpq %rsp, %gs:56\n"
+	"	jae 2b\n"
+	"	cmpq %gs:0, %r11\n"
+	"	jbe 2b\n"
+	"	jmp 4b\n"
 	/* The `syscall` before the tail is made as it is. */
 	"3:	leaq -2(%rcx), %rcx\n"
 	"	jmp *%rcx\n"

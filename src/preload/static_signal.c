@@ -91,6 +91,18 @@ struct picked {
 	uint64_t next;	/* not 0: to be put back behind it */
 };
 
+/* A call that has not yet taken our stack begins once more: its place is not settled before. */
+static void begin_again(struct static_self *self, greg_t *regs)
+{
+	uint64_t at = (uint64_t)regs[REG_RIP], from = (uint64_t)static_entry;
+
+	if (at - from > (uint64_t)static_entry_takes - from)
+		return;
+	if (at == (uint64_t)static_entry_takes)
+		self->next = (uint64_t)regs[REG_R11];
+	regs[REG_RIP] = (greg_t)from;
+}
+
 /* `here` is on the stack that the kernel has chosen. */
 struct picked static_signal(int sig, siginfo_t *info, void *context, uint64_t here);
 __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void *context,
@@ -102,6 +114,7 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	int saved = errno;
 	struct picked p = {NULL, 0};
 
+	begin_again(self, uc->uc_mcontext.gregs);
 	if (static_is_own(self, at)) {
 		p.next = self->next;
 		if (self->next > at - 256)
@@ -113,6 +126,7 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 			self->is_disarmed = false;
 		}
 		static_settle(self, at, here);
+		self->next = self->top;
 	}
 	if (static_is_alternate(self, here) && !static_is_alternate(self, at))
 		self->is_disarmed = true;

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each case of statically linked programs, plain and under Viaduct: what it says is the same.
+
+usage: edges.py VIADUCT PROGRAM...
+"""
+import os
+import subprocess
+import sys
+import unittest
+
+VIADUCT = os.path.abspath(sys.argv[1])
+PROGRAMS = [os.path.abspath(p) for p in sys.argv[2:]]
+FOLLOWS = [VIADUCT, "run", "--static", "follow", "--upgrade-after", "0", "--"]
+
+
+def says(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True, timeout=60)
+    return done.returncode, done.stdout
+
+
+class Edges(unittest.TestCase):
+    def test_cases(self):
+        for program in PROGRAMS:
+            for name in says([program])[1].split():
+                with self.subTest(program=os.path.basename(program), case=name):
+                    plain = says([program, name])
+                    self.assertEqual(plain[0], 0, plain[1])
+                    self.assertEqual(says([*FOLLOWS, program, name]), plain)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
