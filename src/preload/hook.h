@@ -493,6 +493,8 @@ void rights_received(struct msghdr *msg);
 void signal_init(void);
 /* Of a signal: the program's function that is to be called now, or NULL. */
 void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, void *);
+/* The same in a child that shares our memory and is no thread: without a thread's data. */
+void (*signal_pick_stray(int sig, siginfo_t *info))(int, siginfo_t *, void *);
 /* The kernel calls that from now on: it is to call signal_pick, and what that returns. */
 void signal_enter_by(void (*entry)(int, siginfo_t *, void *));
 void signal_forked_child(void);

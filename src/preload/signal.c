@@ -181,6 +181,19 @@ void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, v
 	return function_of(entry);
 }
 
+void (*signal_pick_stray(int sig, siginfo_t *info))(int, siginfo_t *, void *)
+{
+	const struct kernel_action none = {.handler = SIG_DFL};
+	uint64_t entry = entry_at(sig);
+
+	if (entry != GUARD && entry != REPORTER)
+		return function_of(entry);
+	kernel_call4(SYS_rt_sigaction, sig, (long)&none, 0, sizeof(none.mask));
+	if (!crit_is_fault(sig, info))
+		crit_requeue(sig, info);
+	return NULL;
+}
+
 /*
  * The last call is a jump, so that the handler finds the stack as the kernel made it. One
  * of a single argument finds that one where it expects it.

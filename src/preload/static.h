@@ -6,7 +6,7 @@
  *
  * - GS is the address of the thread's `struct static_self`, from before the thread's first instruction of
  *   the program on, and is never changed. It is 0 in a child that shares the memory and is no thread: such
- *   a child makes its calls itself, and has no handlers of ours.
+ *   a child makes its calls itself, and its handlers are called without ours.
  * - FS is the program's wherever the program's code runs, in its handlers of signals, too. It is the
  *   host's in C code of this library. In the assembly between the two it may be either: nothing there
  *   uses it. The program's is in static_self.program_fs before FS becomes the host's.
@@ -93,9 +93,8 @@ struct static_frame *static_settle(struct static_self *self, uint64_t rsp,
 /* Jumps to where the frame says; keeps the place to return to. */
 void static_thread_enter(const struct static_frame *frame, struct static_self *self);
 void static_thread_leave(uint64_t home) __attribute__((noreturn));
-/* clone, in a child that shares the memory and is no thread. `frame` is on its stack. */
-long static_stray(uint64_t flags, struct static_frame *frame, uint64_t ptid,
-		  uint64_t ctid, uint64_t tls);
+/* Makes the call of the frame, a clone whose child shares the memory and is no thread. */
+long static_stray(const struct static_frame *frame);
 extern uint64_t static_vector_bytes;
 
 /* ---- static_join.c ---- */

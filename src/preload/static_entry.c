@@ -38,6 +38,7 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, calls) == 56,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
+		       offsetof(struct static_frame, tail) == 144 &&
 		       sizeof(struct static_frame) == 160,
 	       "as in the assembly");
 
@@ -210,8 +211,8 @@ __asm__(".pushsection .text\n"
 	"	.size \\name, . - \\name\n"
 	".endm\n"
 
-	/* rsp: a frame. With `calls` 1 its part of the own stack is free behind it. */
-	".macro STATIC_BACK calls\n"
+	/* rsp: a frame. Its part of the own stack is free behind it. */
+	".macro STATIC_BACK\n"
 	"	movq 16(%rsp), %r11\n"
 	"	addq $24, %rsp\n"
 	"	popq %rcx\n"
@@ -232,9 +233,7 @@ __asm__(".pushsection .text\n"
 	"	popfq\n"
 	"	popq %rcx\n"
 	"	popq %rsp\n"
-	".if \\calls == 1\n"
 	"	movq %r11, %gs:0\n"
-	".endif\n"
 	"	jmp *%rcx\n"
 	".endm\n"
 
@@ -300,7 +299,7 @@ __asm__(".pushsection .text\n"
 	"	movq %rbp, %rsp\n"
 	"	testq %rbx, %rbx\n"
 	"	jnz 6f\n"
-	"	STATIC_BACK 1\n"
+	"	STATIC_BACK\n"
 	/* It has begun below its place. */
 	"6:	movq %rbx, %rsp\n"
 	"	movq %rbx, %rbp\n"
@@ -343,7 +342,7 @@ __asm__(".pushsection .text\n"
 	"	rep movsq\n"
 	"	movq (%rdx), %rax\n"
 	"	movq %rax, 16(%rsp)\n"
-	"	STATIC_BACK 1\n"
+	"	STATIC_BACK\n"
 	"STATIC_END static_thread_enter\n"
 
 	"STATIC_BEGIN static_thread_leave\n"
@@ -357,17 +356,45 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"STATIC_END static_thread_leave\n"
 
-	/* The child's stack pointer is its frame's address; its FS, if it is given one, the frame's, too. */
+	/* The child has the program's registers from its first instruction on, and nothing on its stack. */
 	"STATIC_BEGIN static_stray\n"
-	"	movq %rcx, %r10\n"
-	"	movl $56, %eax\n"
+	"	pushq %rbx\n"
+	"	pushq %rbp\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq 24(%rdi), %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	movq 32(%rdi), %r15\n"
+	"	movq 40(%rdi), %r14\n"
+	"	movq 48(%rdi), %r13\n"
+	"	movq 56(%rdi), %r12\n"
+	"	movq 64(%rdi), %rbp\n"
+	"	movq 72(%rdi), %rbx\n"
+	"	movq 80(%rdi), %r9\n"
+	"	movq 88(%rdi), %r8\n"
+	"	movq 96(%rdi), %r10\n"
+	"	movq 104(%rdi), %rdx\n"
+	"	movq 112(%rdi), %rsi\n"
+	"	movq 128(%rdi), %rax\n"
+	"	movq 144(%rdi), %xmm0\n"
+	"	movq 120(%rdi), %rdi\n"
 	"	syscall\n"
 	"	testq %rax, %rax\n"
 	"	jz 1f\n"
+	"	movq %gs:24, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbp\n"
+	"	popq %rbx\n"
 	"	ret\n"
 	"1:	wrgsbase %rax\n"
-	"	movq %rsi, %rsp\n"
-	"	STATIC_BACK 0\n"
+	"	movq %xmm0, %rcx\n"
+	"	jmp *%rcx\n"
 	"STATIC_END static_stray\n"
 	".popsection\n");
 /* clang-format on */

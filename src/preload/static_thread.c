@@ -141,6 +141,9 @@ void static_exit(struct static_self *self, int status)
 {
 	/* No handler finds what may be gone from here on. */
 	block(ALL);
+	/* Of a child of vfork, whose parent's all of this is. */
+	if (hook_is_borrowed())
+		kernel_call4(SYS_exit, status, 0, 0, 0);
 	if (hook_is_alone())
 		_exit(status);
 	leave_robust();
@@ -172,9 +175,27 @@ static void child_begins(struct static_self *self, struct static_frame *f,
 	self->cleared = a->flags & CLONE_CHILD_CLEARTID ? (uint32_t *)a->ctid : NULL;
 }
 
+/* As asked for, but for the child's stack and FS: it goes on in our code first. */
+static long copy_by_3(const struct static_frame *f)
+{
+	union {
+		struct clone_args args;
+		char later[512]; /* what newer kernels know of */
+	} c = {0};
+
+	if (f->rsi > sizeof(c))
+		return -E2BIG;
+	if (crit_copy(&c, (void *)f->rdi, f->rsi) != 0)
+		return -EFAULT;
+	c.args.flags &= ~(uint64_t)CLONE_SETTLS;
+	if (c.args.stack && c.args.stack_size)
+		c.args.stack = c.args.stack_size = 0;
+	return hook_answer(hook_syscall(SYS_clone3, (long)&c, (long)f->rsi, 0, 0, 0, 0));
+}
+
 /* By its name the C library of the host knows of it. */
 static long copy_process(struct static_self *self, struct static_frame *f,
-			 const struct asked *a, const long *args)
+			 const struct asked *a)
 {
 	bool by_name = (a->flags & ~(uint64_t)FORKS_BY_NAME) == SIGCHLD && !a->is_3;
 	uint32_t tid;
@@ -183,8 +204,7 @@ static long copy_process(struct static_self *self, struct static_frame *f,
 	if (by_name)
 		result = hook_answer(fork());
 	else if (a->is_3)
-		result = hook_answer(
-			hook_syscall(SYS_clone3, args[0], args[1], 0, 0, 0, 0));
+		result = copy_by_3(f);
 	else
 		result = hook_answer(hook_syscall(
 			SYS_clone, (long)(a->flags & ~(uint64_t)CLONE_SETTLS), 0,
@@ -204,19 +224,13 @@ static long leave_to_program(struct static_frame *f)
 	return (long)f->rax;
 }
 
-static long stray(struct static_frame *f, const struct asked *a)
+/* The child makes its calls itself, on the same descriptors, perhaps. */
+static long stray(const struct static_frame *f, const struct asked *a)
 {
-	struct static_frame *to = (void *)((a->stack - sizeof(*to) - 256) & ~63ull);
-
-	if (!a->stack || a->is_3)
+	if (!a->stack)
 		return -EINVAL;
-	if (crit_copy(to, f, sizeof(*to)) != 0)
-		return -EFAULT;
-	to->rax = 0;
-	to->rsp = a->stack;
-	if (a->flags & CLONE_SETTLS)
-		to->fs = a->tls;
-	return static_stray(a->flags, to, a->ptid, a->ctid, a->tls);
+	hook_parting();
+	return static_stray(f);
 }
 
 static bool read_asked(const struct static_frame *f, struct asked *a)
@@ -245,15 +259,14 @@ static bool read_asked(const struct static_frame *f, struct asked *a)
 
 static long begins(struct static_self *self, struct static_frame *f)
 {
-	const long args[] = {(long)f->rdi, (long)f->rsi};
 	struct asked a;
 
 	if (!read_asked(f, &a))
 		return -EFAULT;
 	if (a.flags & CLONE_THREAD)
 		return begin_thread(f, &a);
-	if (!hook_syscall_shares((long)f->rax, f->rdi, f->rsi))
-		return copy_process(self, f, &a, args);
+	if (f->rax == SYS_fork || !hook_syscall_shares((long)f->rax, f->rdi, f->rsi))
+		return copy_process(self, f, &a);
 	return a.flags & CLONE_VFORK ? leave_to_program(f) : stray(f, &a);
 }
 

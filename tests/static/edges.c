@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that is linked statically: signals, threads and processes in ways that are seldom, by names. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(x)                                                                         \
@@ -126,6 +133,201 @@ static void t_nest(void)
 	printf("%d handlers in one another\n", deepest);
 }
 
+/* ---- children ---- */
+
+static int status_of(long child)
+{
+	int status = -1;
+
+	CHECK(child > 0);
+	while (waitpid((pid_t)child, &status, 0) < 0)
+		CHECK(errno == EINTR);
+	return status;
+}
+
+static void t_fork_number(void)
+{
+	long child = syscall(SYS_fork);
+
+	if (child == 0)
+		_exit(3);
+	printf("fork by its number: %x\n", status_of(child));
+}
+
+static char stack[65536] __attribute__((aligned(64)));
+
+static void in_child(void)
+{
+	_exit(5);
+}
+
+/* clone3 whose child begins on a stack of its own. */
+static long clone3_on(uint64_t flags)
+{
+	/* The kernel's struct clone_args, of which musl has no header. */
+	const struct {
+		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack,
+			stack_size, tls;
+	} a = {.flags = flags,
+	       .exit_signal = SIGCHLD,
+	       .stack = (uint64_t)(uintptr_t)stack,
+	       .stack_size = sizeof(stack)};
+	long result;
+
+	__asm__ volatile("syscall\n\t"
+			 "testq %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "call *%[f]\n\t"
+			 "hlt\n"
+			 "1:"
+			 : "=a"(result)
+			 : "0"((long)SYS_clone3), "D"(&a),
+			   "S"(sizeof(a)), [f] "r"(in_child)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+static void t_clone3_stack(void)
+{
+	printf("clone3, a stack: %x\n", status_of(clone3_on(0)));
+	printf("clone3, our memory: %x\n", status_of(clone3_on(CLONE_VM)));
+	printf("clone3, as vfork: %x\n", status_of(clone3_on(CLONE_VM | CLONE_VFORK)));
+}
+
+static int ends(void *arg)
+{
+	(void)arg;
+	return 7;
+}
+
+static void *makes_child(void *arg)
+{
+	pid_t child = clone(ends, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD,
+			    NULL);
+
+	printf("a child whose function returns: %x\n", status_of(child));
+	return arg;
+}
+
+/* Where the number of threads cannot be known. */
+static void t_no_proc(void)
+{
+	pthread_t t;
+	void *result;
+
+	/* Without the right to it there is a /proc, and the rest is the same. */
+	if (geteuid() == 0 || unshare(CLONE_NEWUSER) == 0)
+		(void)!chroot("/usr");
+	makes_child(NULL);
+	CHECK(pthread_create(&t, NULL, makes_child, stack) == 0);
+	CHECK(pthread_join(t, &result) == 0 && result == stack);
+}
+
+static volatile int hits;
+
+static void hit(int sig)
+{
+	(void)sig;
+	hits++;
+}
+
+static int strays(void *arg)
+{
+	(void)arg;
+	kill(getpid(), SIGUSR1);
+	return hits;
+}
+
+static int is_killed(void *arg)
+{
+	(void)arg;
+	kill(getpid(), SIGTERM);
+	return 1;
+}
+
+static void t_stray(void)
+{
+	static struct {
+		char before[4096], stack[8192];
+	} m __attribute__((aligned(64)));
+	int dirty = 0;
+
+	set(SIGUSR1, hit, 0);
+	memset(m.before, 7, sizeof(m.before));
+	printf("a child in our memory: %x\n",
+	       status_of(clone(ends, m.stack + 256, CLONE_VM | SIGCHLD, NULL)));
+	for (size_t i = 0; i < sizeof(m.before); i++)
+		dirty += m.before[i] != 7;
+	printf("written below its stack: %d\n", dirty);
+	printf("its handler: %x\n",
+	       status_of(clone(strays, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL)));
+	printf("killed: %x\n", status_of(clone(is_killed, stack + sizeof(stack),
+					       CLONE_VM | SIGCHLD, NULL)));
+}
+
+static int reads_null(void *arg)
+{
+	return *(volatile int *)arg;
+}
+
+static void t_stray_fault(void)
+{
+	printf("a fault: %x\n", status_of(clone(reads_null, stack + sizeof(stack),
+						CLONE_VM | SIGCHLD, NULL)) &
+					0x7f);
+}
+
+static struct {
+	int client, server;
+} ends_of;
+
+static void make_pair(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(a);
+	const struct timeval wait = {5, 0};
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	char b[4];
+
+	CHECK(bind(l, (void *)&a, size) == 0 && listen(l, 4) == 0);
+	CHECK(getsockname(l, (void *)&a, &size) == 0);
+	ends_of.client = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(ends_of.client, (void *)&a, size) == 0);
+	ends_of.server = accept(l, NULL, NULL);
+	CHECK(ends_of.server >= 0);
+	setsockopt(ends_of.server, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	setsockopt(ends_of.client, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	for (int i = 0; i < 4; i++) {
+		CHECK(write(ends_of.client, "one", 3) == 3);
+		CHECK(read(ends_of.server, b, 3) == 3);
+		CHECK(write(ends_of.server, "two", 3) == 3);
+		CHECK(read(ends_of.client, b, 3) == 3);
+	}
+}
+
+static int answers(void *arg)
+{
+	char b[4];
+
+	(void)arg;
+	return read(ends_of.client, b, 4) != 4 || memcmp(b, "ping", 4) != 0 ||
+	       write(ends_of.client, "pong", 4) != 4;
+}
+
+static void t_stray_io(void)
+{
+	char b[4] = "";
+
+	make_pair();
+	CHECK(write(ends_of.server, "ping", 4) == 4);
+	printf("a child that answers: %x",
+	       status_of(clone(answers, stack + sizeof(stack),
+			       CLONE_VM | CLONE_FILES | SIGCHLD, NULL)));
+	CHECK(read(ends_of.server, b, 4) == 4);
+	printf(", %.4s\n", b);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -134,6 +336,12 @@ static const struct {
 	{"leave_alternate", t_leave_alternate},
 	{"leave_inner", t_leave_inner},
 	{"nest", t_nest},
+	{"fork_number", t_fork_number},
+	{"clone3_stack", t_clone3_stack},
+	{"no_proc", t_no_proc},
+	{"stray", t_stray},
+	{"stray_fault", t_stray_fault},
+	{"stray_io", t_stray_io},
 };
 
 /* Without a name: says them all. */
