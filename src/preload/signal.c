@@ -362,28 +362,29 @@ FORK_CODE void signal_forked_child(void)
 
 long kernel_action_change(long sig, long set, long old, long size)
 {
-	const struct kernel_action *from = (const void *)set;
-	struct kernel_action *to = (void *)old;
+	struct kernel_action from, to = {0};
 	struct sigaction act = {.sa_handler = SIG_DFL}, was;
 	int saved = errno;
 	long r;
 
-	if (size != sizeof(from->mask) || sig <= 0 || sig >= NSIG)
+	if (size != sizeof(from.mask) || sig <= 0 || sig >= NSIG)
 		return kernel_call4(SYS_rt_sigaction, sig, set, old, size);
-	if (from) {
-		act.sa_handler = from->handler;
-		act.sa_flags = (int)from->flags;
-		memcpy(&act.sa_mask, &from->mask, sizeof(from->mask));
+	if (set) {
+		if (crit_copy(&from, (const void *)set, sizeof(from)) != 0)
+			return -EFAULT;
+		act.sa_handler = from.handler;
+		act.sa_flags = (int)from.flags;
+		memcpy(&act.sa_mask, &from.mask, sizeof(from.mask));
 	}
-	r = change((int)sig, from ? &act : NULL, &was) == 0 ? 0 : -errno;
-	if (r == 0 && to) {
-		to->handler = was.sa_handler;
-		to->flags = (uint32_t)was.sa_flags;
-		to->restorer = (void *)was.sa_restorer;
-		memcpy(&to->mask, &was.sa_mask, sizeof(to->mask));
-	}
+	r = change((int)sig, set ? &act : NULL, &was) == 0 ? 0 : -errno;
 	errno = saved;
-	return r;
+	if (r != 0 || !old)
+		return r;
+	to.handler = was.sa_handler;
+	to.flags = (uint32_t)was.sa_flags;
+	to.restorer = (void *)was.sa_restorer;
+	memcpy(&to.mask, &was.sa_mask, sizeof(to.mask));
+	return crit_copy((void *)old, &to, sizeof(to)) == 0 ? 0 : -EFAULT;
 }
 
 void signal_enter_by(void (*entry)(int, siginfo_t *, void *))
