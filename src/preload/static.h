@@ -48,6 +48,8 @@ struct static_frame {
 	uint64_t rsp;
 };
 
+#define STATIC_GIVEN_UP_MOST 4
+
 /* Of a thread. The assembly knows the first eight by their places. */
 struct static_self {
 	uint64_t
@@ -62,7 +64,10 @@ struct static_self {
 	struct static_frame *calls; /* the innermost that is under way */
 	uint32_t *cleared; /* to be 0 at the thread's end, and somebody woken; or NULL */
 	stack_t alternate; /* as the program has set it; its size 0: none */
-	bool is_disarmed;  /* the kernel has taken that away for a handler */
+	bool is_disarmed;  /* the kernel has taken that away for a handler, or had */
+	/* Such as the program has set with SS_AUTODISARM, under handlers that run on them. */
+	stack_t given_up[STATIC_GIVEN_UP_MOST];
+	unsigned given_up_count;
 };
 
 #define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
@@ -73,9 +78,25 @@ static inline bool static_is_own(const struct static_self *self, uint64_t at)
 	return at - self->bottom < self->bytes;
 }
 
+static inline bool static_is_within(const stack_t *s, uint64_t at)
+{
+	return at - (uint64_t)s->ss_sp - 1 < s->ss_size;
+}
+
+/* Which alternate stack that is, the ones given up first; -1: none. */
+static inline int static_alternate_at(const struct static_self *self, uint64_t at)
+{
+	int count = (int)self->given_up_count;
+
+	for (int i = 0; i < count; i++)
+		if (static_is_within(&self->given_up[i], at))
+			return i;
+	return static_is_within(&self->alternate, at) ? count : -1;
+}
+
 static inline bool static_is_alternate(const struct static_self *self, uint64_t at)
 {
-	return at - (uint64_t)self->alternate.ss_sp - 1 < self->alternate.ss_size;
+	return static_alternate_at(self, at) >= 0;
 }
 
 /* ---- static_entry.c ---- */

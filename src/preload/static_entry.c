@@ -80,14 +80,14 @@ static void clean_up(uint64_t below, uint64_t above)
 /*
  * Handlers run on the thread's own stack where they have interrupted a call, or on the alternate one. So
  * a call from anywhere else has no other one under way; one from our own stack has those above it;
- * and while one that comes from the alternate stack is under way, no handler runs there.
+ * and while one that comes from an alternate stack is under way, no handler runs there.
  */
 static bool is_left(const struct static_self *self, uint64_t rsp)
 {
 	if (static_is_own(self, rsp))
 		return (uint64_t)self->calls < rsp;
-	return !static_is_alternate(self, rsp) ||
-	       static_is_alternate(self, self->calls->rsp);
+	return static_alternate_at(self, self->calls->rsp) >=
+	       static_alternate_at(self, rsp);
 }
 
 struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint64_t below)
@@ -107,23 +107,27 @@ struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint6
 static uint64_t place_of(struct static_self *self, struct static_frame *f, uint64_t start)
 {
 	struct static_frame *last = static_settle(self, f->rsp, (uint64_t)f);
+	int on = static_alternate_at(self, f->rsp);
 
 	if (static_is_own(self, f->rsp))
 		return (f->rsp - 128) & ~63ull;
-	if (static_is_alternate(self, f->rsp))
+	/* Handlers on those given up later have been left. */
+	if (on < (int)self->given_up_count)
+		self->given_up_count = (unsigned)(on + 1);
+	if (on >= 0)
 		return last ? last->place : start;
 	if (self->is_disarmed)
 		static_rearm(self);
 	return self->top;
 }
 
-static long set_base(struct static_frame *f)
+static long set_base(struct static_self *self, struct static_frame *f)
 {
 	switch (f->rdi) {
 	case ARCH_SET_FS:
 		if (f->rsi >> 47)
 			return -EPERM;
-		f->fs = f->rsi;
+		f->fs = self->program_fs = f->rsi;
 		return 0;
 	case ARCH_GET_FS:
 		return crit_copy((void *)f->rsi, &f->fs, sizeof(f->fs));
@@ -143,7 +147,7 @@ static long make(struct static_self *self, struct static_frame *f)
 
 	switch (nr) {
 	case SYS_arch_prctl:
-		return set_base(f);
+		return set_base(self, f);
 	case SYS_set_tid_address:
 		self->cleared = (void *)a[0];
 		return kernel_call4(SYS_gettid, 0, 0, 0, 0);
@@ -172,7 +176,8 @@ __attribute__((used)) struct static_frame *static_call(struct static_frame *f)
 	uint64_t start = (uint64_t)(f + 1), place = start;
 	int saved = errno;
 
-	if (self->calls || self->is_disarmed || start != self->top)
+	if (self->calls || self->is_disarmed || self->given_up_count ||
+	    start != self->top)
 		place = place_of(self, f, start);
 	if (place != start) {
 		struct static_frame *to = (struct static_frame *)place - 1;

@@ -60,23 +60,32 @@ void static_rearm(struct static_self *self)
 		arm(&self->alternate);
 }
 
+/* The program has asked for that itself: the stack is not the thread's while a handler is on it. */
+static bool is_given_up(const stack_t *s)
+{
+	return s->ss_flags & SS_AUTODISARM;
+}
+
 long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long old)
 {
-	bool is_on = static_is_alternate(self, rsp);
 	stack_t was = self->alternate, to;
+	bool is_on = !is_given_up(&was) && static_is_within(&was, rsp);
 	long r = 0;
 
 	if (set && crit_copy(&to, (void *)set, sizeof(to)) != 0)
 		return -EFAULT;
-	was.ss_flags = is_on ? SS_ONSTACK : was.ss_size ? was.ss_flags : SS_DISABLE;
+	was.ss_flags &= (int)SS_AUTODISARM;
+	was.ss_flags |= is_on ? SS_ONSTACK : was.ss_size ? 0 : SS_DISABLE;
 	if (set && is_on)
 		return -EPERM;
 	if (set)
 		r = arm(&to);
 	if (set && r == 0) {
-		self->alternate = to;
-		if (to.ss_flags & SS_DISABLE)
-			self->alternate = (stack_t){0};
+		self->alternate = (stack_t){.ss_flags = to.ss_flags & (int)SS_AUTODISARM};
+		if (!(to.ss_flags & SS_DISABLE)) {
+			self->alternate.ss_sp = to.ss_sp;
+			self->alternate.ss_size = to.ss_size;
+		}
 		self->is_disarmed = false;
 	}
 	if (r == 0 && old && crit_copy((void *)old, &was, sizeof(was)) != 0)
@@ -103,6 +112,20 @@ static void begin_again(struct static_self *self, greg_t *regs)
 	regs[REG_RIP] = (greg_t)from;
 }
 
+/* A handler begins on the alternate stack, which the kernel has taken away. */
+static void begin_alternate(struct static_self *self, struct picked *p)
+{
+	if (!is_given_up(&self->alternate)) {
+		self->is_disarmed = true;
+		return;
+	}
+	if (self->given_up_count < STATIC_GIVEN_UP_MOST)
+		self->given_up[self->given_up_count++] = self->alternate;
+	self->alternate = (stack_t){0};
+	if (!p->next)
+		p->next = self->next; /* static_signal_ends is to know */
+}
+
 /* `here` is on the stack that the kernel has chosen. */
 struct picked static_signal(int sig, siginfo_t *info, void *context, uint64_t here);
 __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void *context,
@@ -125,26 +148,36 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 			uc->uc_stack.ss_flags |= SS_AUTODISARM;
 			self->is_disarmed = false;
 		}
+		self->given_up_count = 0;
 		static_settle(self, at, here);
 		self->next = self->top;
 	}
-	if (static_is_alternate(self, here) && !static_is_alternate(self, at))
-		self->is_disarmed = true;
+	if (static_is_within(&self->alternate, here) &&
+	    !static_is_within(&self->alternate, at))
+		begin_alternate(self, &p);
 	p.function = (void *)signal_pick(sig, info, context);
 	errno = saved;
 	return p;
 }
 
-/* A handler on the alternate stack has returned: rt_sigreturn gives that back to the kernel. */
+/* rt_sigreturn gives an alternate stack back to the kernel; behind a handler to which the entry has jumped
+ * that is known at the next call or signal. */
 void static_signal_ends(uint64_t context, uint64_t here);
 __attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
 {
 	struct static_self *self = &static_self;
 	const ucontext_t *uc = (void *)context;
+	unsigned last = self->given_up_count - 1;
 
-	if (static_is_alternate(self, here) &&
-	    !static_is_alternate(self, (uint64_t)uc->uc_mcontext.gregs[REG_RSP]))
+	if (self->given_up_count && static_is_within(&self->given_up[last], here) &&
+	    !static_is_within(&self->given_up[last],
+			      (uint64_t)uc->uc_mcontext.gregs[REG_RSP])) {
+		self->alternate = uc->uc_stack;
+		self->given_up_count--;
+	} else if (static_is_alternate(self, here) &&
+		   !static_is_alternate(self, (uint64_t)uc->uc_mcontext.gregs[REG_RSP])) {
 		self->is_disarmed = false;
+	}
 }
 
 void static_signal_entry(int sig, siginfo_t *info, void *context);
@@ -160,7 +193,9 @@ __asm__(".pushsection .text\n"
 	".hidden static_signal_entry\n"
 	".type static_signal_entry, @function\n"
 	".balign 16\n"
-	/* rbx: FS as it was. r12: `next` to be put back. r13 to r15: the handler's arguments. The kernel
+	/* Where nothing is to be put back behind the handler, it is jumped to: an exception of C++, or what
+	 * looks at the stack, finds its way from there as without us.
+	 * rbx: FS as it was. r12: `next` to be put back. r13 to r15: the handler's arguments. The kernel
 	 * puts all of them back. */
 	"static_signal_entry:\n"
 	"	.cfi_startproc\n"
@@ -183,7 +218,7 @@ __asm__(".pushsection .text\n"
 	"	jz 2f\n"
 	"	movq %rbx, %rcx\n"
 	"	cmpq %gs:24, %rcx\n"
-	"	jne 1f\n"
+	"	jne 4f\n"
 	"	movq %gs:32, %rcx\n"
 	"1:	wrfsbase %rcx\n"
 	"	movq %r13, %rdi\n"
@@ -202,6 +237,14 @@ __asm__(".pushsection .text\n"
 	"3:	wrfsbase %rbx\n"
 	"	movq %rbp, %rsp\n"
 	"	ret\n"
+	"4:	testq %r12, %r12\n"
+	"	jnz 1b\n"
+	"	wrfsbase %rcx\n"
+	"	movq %r13, %rdi\n"
+	"	movq %r14, %rsi\n"
+	"	movq %r15, %rdx\n"
+	"	movq %rbp, %rsp\n"
+	"	jmp *%rax\n"
 	"9:	pushq %rdi\n"
 	"	pushq %rsi\n"
 	"	pushq %rdx\n"

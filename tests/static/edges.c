@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #define CHECK(x)                                                                         \
 	do {                                                                             \
@@ -131,6 +133,171 @@ static void t_nest(void)
 	CHECK(read(empty[0], &b, 1) == -1 && errno == EINTR);
 	fire(0);
 	printf("%d handlers in one another\n", deepest);
+}
+
+/* ---- what looks at the stack ---- */
+
+/* musl has nothing that gcc's unwinder asks for. */
+#ifdef __GLIBC__
+static volatile int frames;
+
+static _Unwind_Reason_Code count_frame(struct _Unwind_Context *context, void *arg)
+{
+	(void)context;
+	(void)arg;
+	frames++;
+	return _URC_NO_REASON;
+}
+
+static void looks(int sig)
+{
+	(void)sig;
+	frames = 0;
+	_Unwind_Backtrace(count_frame, NULL);
+	siglongjmp(jump, 1);
+}
+
+static volatile int *volatile nowhere;
+
+static __attribute__((noinline)) int faults_below(int more)
+{
+	volatile int here = more;
+
+	return (more ? faults_below(more - 1) : *nowhere) + here;
+}
+
+static void look(int flags)
+{
+	set(SIGSEGV, looks, flags);
+	if (!sigsetjmp(jump, 1))
+		faults_below(20);
+	printf("all frames below a fault: %d\n", frames > 20);
+	/* Something that gives the alternate stack back, see docs/static.md. */
+	CHECK(write(STDOUT_FILENO, "", 0) == 0);
+}
+
+static void t_look(void)
+{
+	static char memory[65536];
+	const stack_t s = {.ss_sp = memory, .ss_size = sizeof(memory)};
+
+	CHECK(sigaltstack(&s, NULL) == 0);
+	for (int i = 0; i < 3; i++)
+		look(0);
+	for (int i = 0; i < 3; i++)
+		look(SA_ONSTACK);
+}
+
+/* musl's programs that cancel threads are left. */
+static sem_t never;
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static int cleaned;
+
+static void clean(int *arg)
+{
+	cleaned += *arg;
+	pthread_mutex_unlock(&held);
+}
+
+static void *waits(void *arg)
+{
+	__attribute__((cleanup(clean))) int by = 1;
+
+	pthread_mutex_lock(&held);
+	sem_wait(&never);
+	return arg;
+}
+
+static void t_cancel(void)
+{
+	pthread_t t;
+	void *result;
+
+	sem_init(&never, 0, 0);
+	CHECK(pthread_create(&t, NULL, waits, NULL) == 0);
+	while (pthread_mutex_trylock(&held) == 0)
+		pthread_mutex_unlock(&held);
+	usleep(20000);
+	CHECK(pthread_cancel(t) == 0 && pthread_join(t, &result) == 0);
+	printf("cancelled: %d, cleaned: %d, lock: %d\n", result == PTHREAD_CANCELED,
+	       cleaned, pthread_mutex_trylock(&held));
+}
+#endif
+
+/* ---- the kernel's answers ---- */
+
+static char first[65536], second[65536];
+static const stack_t on_first = {.ss_sp = first,
+				 .ss_size = sizeof(first),
+				 .ss_flags = (int)(1u << 31)}; /* SS_AUTODISARM */
+static int inner[2];
+
+static const char *name_of(const void *at)
+{
+	return at == first ? "first" : at == second ? "second" : "none";
+}
+
+static void say_alternate(const char *where)
+{
+	stack_t s;
+
+	CHECK(syscall(SYS_sigaltstack, NULL, &s) == 0);
+	printf("%s: %s %x\n", where, name_of(s.ss_sp), (unsigned)s.ss_flags);
+}
+
+static void on_second(int sig)
+{
+	char here;
+
+	(void)sig;
+	printf("on the second: %d\n", &here > second && &here < second + sizeof(second));
+	CHECK(write(inner[1], "x", 1) == 1);
+}
+
+static void gives_up(int sig)
+{
+	const stack_t s = {.ss_sp = second, .ss_size = sizeof(second)};
+	char b;
+
+	(void)sig;
+	say_alternate("in the handler");
+	CHECK(syscall(SYS_sigaltstack, &s, NULL) == 0);
+	say_alternate("then");
+	set(SIGALRM, on_second, SA_ONSTACK | SA_RESTART);
+	fire(2000);
+	CHECK(read(inner[0], &b, 1) == 1);
+	say_alternate("at its end");
+}
+
+static void t_alternate(void)
+{
+	stack_t s = {.ss_sp = first, .ss_size = sizeof(first), .ss_flags = SS_ONSTACK};
+
+	CHECK(pipe(inner) == 0);
+	say_alternate("none");
+	CHECK(syscall(SYS_sigaltstack, &s, NULL) == 0);
+	say_alternate("set");
+	CHECK(syscall(SYS_sigaltstack, &on_first, NULL) == 0);
+	say_alternate("disarming");
+	set(SIGUSR1, gives_up, SA_ONSTACK);
+	raise(SIGUSR1);
+	say_alternate("behind it");
+	raise(SIGUSR1);
+	s.ss_flags = SS_DISABLE;
+	CHECK(syscall(SYS_sigaltstack, &s, NULL) == 0);
+	say_alternate("disabled");
+	s.ss_flags = 77;
+	printf("%ld", syscall(SYS_sigaltstack, &s, NULL));
+	printf(" %d\n", errno);
+}
+
+static void t_bad_pointers(void)
+{
+	static char *volatile bad = (char *)8;
+	long a = syscall(SYS_rt_sigaction, SIGUSR1, bad, NULL, 8), error = errno;
+	long b = syscall(SYS_rt_sigaction, SIGUSR1, NULL, bad, 8);
+
+	printf("rt_sigaction: %ld %ld, %ld %d\n", a, error, b, errno);
 }
 
 /* ---- children ---- */
@@ -336,6 +503,12 @@ static const struct {
 	{"leave_alternate", t_leave_alternate},
 	{"leave_inner", t_leave_inner},
 	{"nest", t_nest},
+#ifdef __GLIBC__
+	{"look", t_look},
+	{"cancel", t_cancel},
+#endif
+	{"alternate", t_alternate},
+	{"bad_pointers", t_bad_pointers},
 	{"fork_number", t_fork_number},
 	{"clone3_stack", t_clone3_stack},
 	{"no_proc", t_no_proc},
