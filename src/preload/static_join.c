@@ -18,9 +18,11 @@
 #include "preload/syscall.h"
 #include "settings/config.h"
 
-#define OWN_BYTES (1ull << 20)
-#define JUMP	  5
-#define SHORT	  2 /* a jump to NOPs nearby */
+/* Of the first thread, for its calls and the handlers that interrupt them: address space alone, until used. */
+#define OWN_BYTES	(8ull << 20)
+#define OWN_BYTES_LEAST (1ull << 20)
+#define JUMP		5
+#define SHORT		2 /* a jump to NOPs nearby */
 /* What leads one call away, at most: two moved parts of STATIC_MOVED bytes, and the code below. */
 #define ROOM 160
 
@@ -187,17 +189,25 @@ static void give_back_signals(void)
 		kernel_call4(SYS_rt_sigaction, sig, (long)&none, 0, sizeof(none.mask));
 }
 
+static void *map_own(size_t bytes)
+{
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+}
+
 static bool begin_main(void)
 {
-	char *own = mmap(NULL, OWN_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	size_t bytes = OWN_BYTES;
+	char *own = map_own(bytes);
 
+	if (own == MAP_FAILED)
+		own = map_own(bytes = OWN_BYTES_LEAST);
 	if (own == MAP_FAILED || mprotect(own, CRIT_PAGE_BYTES, PROT_NONE) != 0 ||
 	    !static_brk_init())
 		return false;
 	give_back_signals();
 	static_signal_init();
-	static_adopt((uint64_t)own, (uint64_t)own + OWN_BYTES);
+	static_adopt((uint64_t)own, (uint64_t)own + bytes);
 	return true;
 }
 
