@@ -144,5 +144,8 @@ void static_signal_init(void);
 /* Of the program's own, since malloc of the host's C library has the kernel's. */
 bool static_brk_init(void);
 long static_brk(uint64_t to);
+/* Around a fork: the child finds it as it is between two calls. */
+void static_brk_hold(void);
+void static_brk_release(void);
 
 #endif

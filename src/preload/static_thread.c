@@ -201,6 +201,7 @@ static long copy_process(struct static_self *self, struct static_frame *f,
 	uint32_t tid;
 	long result;
 
+	static_brk_hold();
 	if (by_name)
 		result = hook_answer(fork());
 	else if (a->is_3)
@@ -209,6 +210,7 @@ static long copy_process(struct static_self *self, struct static_frame *f,
 		result = hook_answer(hook_syscall(
 			SYS_clone, (long)(a->flags & ~(uint64_t)CLONE_SETTLS), 0,
 			(long)a->ptid, (long)a->ctid, 0, 0));
+	static_brk_release();
 	if (result == 0)
 		child_begins(self, f, a);
 	tid = (uint32_t)result;

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -495,6 +497,76 @@ static void t_stray_io(void)
 	printf(", %.4s\n", b);
 }
 
+/* ---- memory ---- */
+
+static char *move_break(long by)
+{
+	long now = syscall(SYS_brk, 0);
+
+	return (char *)(uintptr_t)syscall(SYS_brk, now + by);
+}
+
+static void t_break(void)
+{
+	char *end = move_break(0), *other;
+
+	CHECK(move_break(1 << 20) == end + (1 << 20));
+	memset(end, 5, 1 << 20);
+	CHECK(move_break(-(1 << 20)) == end);
+	CHECK(move_break(1 << 20) == end + (1 << 20));
+	for (int i = 0; i < 1 << 20; i++)
+		CHECK(end[i] == 0);
+	end += 1 << 20;
+	other = mmap(end + 65536, 4096, PROT_READ,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(other == end + 65536);
+	puts(move_break(1 << 20) == end ? "stops at other memory" : "goes over it");
+}
+
+static _Atomic int is_over;
+
+static void *moves_break(void *arg)
+{
+	while (!is_over) {
+		move_break(65536);
+		move_break(-65536);
+	}
+	return arg;
+}
+
+static void t_break_fork(void)
+{
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, moves_break, NULL) == 0);
+	for (int i = 0; i < 60; i++) {
+		long child = syscall(SYS_fork);
+
+		if (child == 0) {
+			alarm(20);
+			move_break(4096);
+			_exit(1);
+		}
+		CHECK(status_of(child) == 0x100);
+	}
+	is_over = 1;
+	CHECK(pthread_join(t, NULL) == 0);
+	puts("each child has moved its break");
+}
+
+static void t_little_memory(void)
+{
+	const struct rlimit limit = {1 << 30, 1 << 30};
+	pthread_t t;
+
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	CHECK(malloc(10 << 20));
+	is_over = 1;
+	CHECK(pthread_create(&t, NULL, moves_break, NULL) == 0 &&
+	      pthread_join(t, NULL) == 0);
+	puts("1 GB of address space is enough");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -515,6 +587,9 @@ static const struct {
 	{"stray", t_stray},
 	{"stray_fault", t_stray_fault},
 	{"stray_io", t_stray_io},
+	{"break", t_break},
+	{"break_fork", t_break_fork},
+	{"little_memory", t_little_memory},
 };
 
 /* Without a name: says them all. */
