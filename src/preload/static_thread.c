@@ -105,6 +105,20 @@ static void own_died(uint32_t *word, uint32_t tid)
 		kernel_call4(SYS_futex, (long)word, FUTEX_WAKE, 1, 0);
 }
 
+/* One that it was about to take or to leave: perhaps it has, and nobody has been woken. */
+static void leave_pending(uint64_t entry, long offset, uint32_t tid)
+{
+	uint32_t *word = (void *)((entry & ~1ull) + (uint64_t)offset), now;
+	bool inherits = entry & 1;
+
+	if (crit_copy(&now, word, sizeof(now)) != 0)
+		return;
+	if (now == 0 && !inherits)
+		kernel_call4(SYS_futex, (long)word, FUTEX_WAKE, 1, 0);
+	else
+		own_died(word, tid);
+}
+
 /*
  * Locks that the thread holds pass on, as the kernel would have it at the thread's end: which here is
  * later, when the list may no longer be there.
@@ -132,9 +146,7 @@ static void leave_robust(void)
 			own_died((void *)(place + (uint64_t)head.futex_offset), tid);
 	}
 	if (head.list_op_pending)
-		own_died((void *)(((uint64_t)head.list_op_pending & ~1ull) +
-				  (uint64_t)head.futex_offset),
-			 tid);
+		leave_pending((uint64_t)head.list_op_pending, head.futex_offset, tid);
 }
 
 void static_exit(struct static_self *self, int status)
