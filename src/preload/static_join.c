@@ -150,7 +150,7 @@ static void change(const struct static_text *t, uint64_t load, unsigned char *ro
 	struct writer w = {room};
 	void (*entry)(void) = static_entry;
 
-	PUT(&w, "\xff\x25\0\0\0\0"); /* jmp *0(%rip), and the address */
+	PUT(&w, "\xff\x25\2\0\0\0\0\0"); /* jmp *2(%rip), and the address, aligned */
 	put(&w, &entry, sizeof(entry));
 	for (size_t i = 0; i < t->count; i++) {
 		const struct static_site *s = &t->sites[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handlers of signals of a statically linked program, and its alternate stacks. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -180,6 +181,7 @@ __attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
 	}
 }
 
+_Static_assert(offsetof(ucontext_t, uc_mcontext.gregs[REG_EFL]) == 176, "as below");
 void static_signal_entry(int sig, siginfo_t *info, void *context);
 
 void static_signal_init(void)
@@ -203,7 +205,9 @@ __asm__(".pushsection .text\n"
 	"	rdgsbase %rax\n"
 	"	testq %rax, %rax\n"
 	"	jz 9f\n"
-	"	rdfsbase %rbx\n"
+	"	btl $18, 176(%rdx)\n"
+	"	jc 5f\n"
+	"7:	rdfsbase %rbx\n"
 	"	movq %gs:24, %rcx\n"
 	"	wrfsbase %rcx\n"
 	"	movq %rsp, %rbp\n"
@@ -244,6 +248,17 @@ __asm__(".pushsection .text\n"
 	"	movq %r14, %rsi\n"
 	"	movq %r15, %rdx\n"
 	"	movq %rbp, %rsp\n"
+	"	btl $18, 176(%rdx)\n"
+	"	jc 6f\n"
+	"	jmp *%rax\n"
+	/* AC of the program's flags, which our code is without. */
+	"5:	pushfq\n"
+	"	andl $~0x40000, (%rsp)\n"
+	"	popfq\n"
+	"	jmp 7b\n"
+	"6:	pushfq\n"
+	"	orl $0x40000, (%rsp)\n"
+	"	popfq\n"
 	"	jmp *%rax\n"
 	"9:	pushq %rdi\n"
 	"	pushq %rsi\n"

@@ -567,6 +567,82 @@ static void t_little_memory(void)
 	puts("1 GB of address space is enough");
 }
 
+/* ---- ends of threads ---- */
+
+static _Atomic uint32_t word;
+static _Atomic int is_woken;
+
+static void *waits_for_word(void *arg)
+{
+	const struct timespec most = {20, 0};
+
+	is_woken = syscall(SYS_futex, &word, 0 /* FUTEX_WAIT */, 0, &most) == 0 ? 1 : 2;
+	return arg;
+}
+
+/* It ends between leaving its lock and waking whoever waits. */
+static void *ends_amid(void *arg)
+{
+	static __thread struct {
+		void *next;
+		long offset;
+		void *pending;
+	} head;
+
+	head.next = &head;
+	head.pending = (void *)&word;
+	CHECK(syscall(SYS_set_robust_list, &head, sizeof(head)) == 0);
+	return arg;
+}
+
+static void t_robust(void)
+{
+	pthread_t waiter, t;
+
+	CHECK(pthread_create(&waiter, NULL, waits_for_word, NULL) == 0);
+	while (!is_woken) {
+		CHECK(pthread_create(&t, NULL, ends_amid, NULL) == 0);
+		CHECK(pthread_join(t, NULL) == 0);
+	}
+	CHECK(pthread_join(waiter, NULL) == 0);
+	puts(is_woken == 1 ? "woken" : "not woken");
+}
+
+/* ---- the processor's flags ---- */
+
+static long write_aligned(int fd, const char *from, size_t count)
+{
+	long result;
+
+	/* AC: accesses that are not aligned fault. */
+	__asm__ volatile("pushfq\n\t"
+			 "orl $0x40000, (%%rsp)\n\t"
+			 "popfq\n\t"
+			 "syscall\n\t"
+			 "pushfq\n\t"
+			 "btl $18, (%%rsp)\n\t"
+			 "jc 1f\n\t"
+			 "movl $-4000, %%eax\n"
+			 "1:\n\t"
+			 "andl $~0x40000, (%%rsp)\n\t"
+			 "popfq"
+			 : "=a"(result)
+			 : "0"((long)SYS_write), "D"(fd), "S"(from), "d"(count)
+			 : "rcx", "r11", "memory", "cc");
+	return result;
+}
+
+static void t_alignment(void)
+{
+	char b[16] = "", c[16] = "";
+
+	make_pair();
+	memcpy(b + 1, "unaligned", 9);
+	printf("%ld", write_aligned(ends_of.client, b + 1, 9));
+	CHECK(read(ends_of.server, c, 9) == 9);
+	printf(" %s\n", c);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -587,6 +663,8 @@ static const struct {
 	{"stray", t_stray},
 	{"stray_fault", t_stray_fault},
 	{"stray_io", t_stray_io},
+	{"robust", t_robust},
+	{"alignment", t_alignment},
 	{"break", t_break},
 	{"break_fork", t_break_fork},
 	{"little_memory", t_little_memory},
