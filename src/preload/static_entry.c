@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/kernel.h"
+#include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "preload/start.h"
 #include "preload/syscall.h"
@@ -94,12 +95,15 @@ struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint6
 {
 	struct static_frame *last = NULL;
 
+	/* A handler that leaves in the middle would leave half of it. */
+	crit_enter();
 	while (self->calls && is_left(self, rsp)) {
 		last = self->calls;
 		self->calls = last->outer;
 	}
 	if (last)
 		clean_up(below, (uint64_t)last);
+	crit_leave();
 	return last;
 }
 

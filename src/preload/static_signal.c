@@ -143,14 +143,14 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 		p.next = self->next;
 		if (self->next > at - 256)
 			self->next = (at - 256) & ~63ull;
-	} else if (!static_is_alternate(self, at)) {
+	} else if (!static_is_alternate(self, at) && crit_depth == 0) {
 		if (self->is_disarmed && self->alternate.ss_size) {
 			uc->uc_stack = self->alternate;
 			uc->uc_stack.ss_flags |= SS_AUTODISARM;
 			self->is_disarmed = false;
 		}
 		self->given_up_count = 0;
-		static_settle(self, at, here);
+		static_settle(self, at, self->bottom);
 		self->next = self->top;
 	}
 	if (static_is_within(&self->alternate, here) &&

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -109,6 +110,63 @@ CASE(jump_out_of_select, DIRECT)
 CASE(jump_out_of_epoll, DIRECT)
 {
 	jump_once(wait_epoll);
+}
+
+/* Each out of the first call behind the one before. */
+CASE(jump_in_a_row, DIRECT)
+{
+	const struct itimerval soon = {.it_value.tv_usec = 2000};
+	static volatile int jumps;
+	struct pair p = pair_warm_open();
+
+	epoll_open(p.s);
+	signal(SIGALRM, jump);
+	for (jumps = 0; jumps < 40; jumps++)
+		if (sigsetjmp(away, 1) == 0) {
+			may_jump = 1;
+			setitimer(ITIMER_REAL, &soon, NULL);
+			(jumps % 2 ? wait_recv : wait_epoll)(p.s);
+			say("not reached");
+		}
+	send_pattern(p.c, 0, 100);
+	recv_pattern(p.s, 0, 100);
+	pair_close(p);
+}
+
+static volatile sig_atomic_t came;
+
+static void come(int sig)
+{
+	(void)sig;
+	came++;
+}
+
+/* What the call has held is given back once, though a signal comes before the next call. */
+CASE(jump_and_signal, DIRECT)
+{
+	const struct itimerval soon = {.it_value.tv_usec = 2000};
+	static volatile int jumps;
+	struct pair p = pair_warm_open();
+	sigset_t none;
+
+	epoll_open(p.s);
+	sigemptyset(&none);
+	signal(SIGALRM, jump);
+	signal(SIGUSR1, come);
+	for (jumps = 0; jumps < 10; jumps++)
+		if (sigsetjmp(away, 0) == 0) {
+			may_jump = 1;
+			setitimer(ITIMER_REAL, &soon, NULL);
+			wait_epoll(p.s);
+			say("not reached");
+		} else {
+			syscall(SYS_tgkill, getpid(), gettid(), SIGUSR1);
+			sigprocmask(SIG_SETMASK, &none, NULL);
+		}
+	say("signals: %d", (int)came);
+	send_pattern(p.c, 0, 100);
+	recv_pattern(p.s, 0, 100);
+	pair_close(p);
 }
 
 static void echo(int fd, void *arg)
