@@ -237,6 +237,8 @@ void *hook_vfork_begin(void);
 
 /* fd is one of them: to the program it is not open. Sets errno to EBADF. */
 bool hook_hidden(int fd);
+/* What accept has returned for that listener. */
+int hook_accepted(int listen_fd, int fd, bool nonblock);
 
 /* ---- descriptors (fdlife.c) ---- */
 

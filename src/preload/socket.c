@@ -97,6 +97,11 @@ static inline int accepted(int listen_fd, int fd, bool nonblock)
 	return fd;
 }
 
+int hook_accepted(int listen_fd, int fd, bool nonblock)
+{
+	return accepted(listen_fd, fd, nonblock);
+}
+
 NEAR_CODE HOOK int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	return accepted(fd, HOOK_MAKE(REAL(accept)(fd, addr, len)), false);

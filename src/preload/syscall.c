@@ -42,8 +42,6 @@ const uint8_t hook_kinds[] = {
 	[SYS_recvfrom] = IO,
 	[SYS_sendto] = IO,
 	[SYS_recvmmsg] = IO,
-	[SYS_accept] = OPTION,
-	[SYS_accept4] = OPTION,
 	[SYS_connect] = OPTION,
 	[SYS_listen] = OPTION,
 	[SYS_shutdown] = OPTION,
@@ -51,6 +49,8 @@ const uint8_t hook_kinds[] = {
 	[SYS_setsockopt] = OPTION,
 	[SYS_fcntl] = OPTION,
 	[SYS_ioctl] = OPTION,
+	[SYS_accept] = ANY,
+	[SYS_accept4] = ANY,
 	[SYS_socket] = ANY,
 	[SYS_recvmsg] = ANY,
 	[SYS_sendmsg] = ANY,
@@ -160,10 +160,6 @@ static long io_call(const struct sys *x)
 static long option_call(const struct sys *x)
 {
 	switch (x->nr) {
-	case SYS_accept:
-		return accept(INT(0), PTR(1), PTR(2));
-	case SYS_accept4:
-		return accept4(INT(0), PTR(1), PTR(2), INT(3));
 	case SYS_connect:
 		return connect(INT(0), PTR(1), LEN(2));
 	case SYS_listen:
@@ -187,6 +183,12 @@ static long option_call(const struct sys *x)
 static long any_call(const struct sys *x)
 {
 	switch (x->nr) {
+	/* The listener need not be known: another process may have made it. */
+	case SYS_accept:
+		return hook_accepted(INT(0), (int)HOOK_MAKE(pass(x)), false);
+	case SYS_accept4:
+		return hook_accepted(INT(0), (int)HOOK_MAKE(pass(x)),
+				     UNS(3) & SOCK_NONBLOCK);
 	case SYS_socket:
 		return socket(INT(0), INT(1), INT(2));
 	case SYS_recvmsg:
@@ -364,6 +366,16 @@ static long other_call(const struct sys *x)
 	return result;
 }
 
+/* Commands that are the same by name, for any descriptor: they make one, or find which are there. */
+static bool concerns_numbers(const struct sys *x)
+{
+	int cmd = INT(1);
+
+	return x->nr == SYS_fcntl &&
+	       (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC || cmd == F_GETFD ||
+		cmd == F_SETFD || cmd == F_GETFL || cmd == F_SETFL);
+}
+
 static long named_call(struct sys *x, enum kind kind)
 {
 	switch (kind) {
@@ -389,7 +401,8 @@ __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d,
 		return create_call(&x);
 	if (kind == OTHER)
 		return other_call(&x);
-	if (kind == PASS || ((kind == IO || kind == OPTION) && !fd_sock((int)a)))
+	if (kind == PASS ||
+	    ((kind == IO || kind == OPTION) && !fd_sock((int)a) && !concerns_numbers(&x)))
 		return pass(&x);
 	/* A child of vfork may leave for another program, and its parent's thread with it. */
 	result = hook_is_borrowed() ? named_call(&x, kind)

@@ -118,7 +118,7 @@ static long epoll_call(long nr, const long *a)
 	int instance = (int)a[0], most = (int)a[2];
 	struct given g;
 
-	if (!instance_at(instance))
+	if (!instance_at(instance) && !(left_any() && left_epoll_is_ready(instance)))
 		return HOOK_NOT_MINE;
 	if (nr == SYS_epoll_wait)
 		return epoll_wait(instance, events, most, (int)a[3]);
