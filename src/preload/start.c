@@ -54,9 +54,9 @@ static int path_argument(long nr, const long *a)
 	}
 }
 
-static const uint16_t asks[] = {SYS_stat,	SYS_access,	SYS_readlink,
-				SYS_readlinkat, SYS_newfstatat, SYS_faccessat,
-				SYS_faccessat2, SYS_statx};
+static const uint16_t asks[] = {SYS_fstat,     SYS_stat,       SYS_access,
+				SYS_readlink,  SYS_readlinkat, SYS_newfstatat,
+				SYS_faccessat, SYS_faccessat2, SYS_statx};
 
 /* Whether that begins with, or ends in, `text`: *at then is behind it. */
 static bool reads(const char **at, const char *text, size_t len)
@@ -98,10 +98,26 @@ static long read_own_link(long buf, long size)
 								      : -EFAULT;
 }
 
+/* A look at a descriptor alone, which may be one of ours. */
+static bool looks_at_number(long nr, const long *a)
+{
+	long flags = nr == SYS_statx ? a[2] : a[3];
+	char first;
+
+	if (nr == SYS_fstat)
+		return true;
+	return (nr == SYS_newfstatat || nr == SYS_statx) && (flags & AT_EMPTY_PATH) &&
+	       crit_copy(&first, (void *)a[1], 1) == 0 && !first;
+}
+
 bool start_own_file(long nr, long *a, long *result)
 {
 	int at;
 
+	if (looks_at_number(nr, a) && hook_hidden((int)a[0])) {
+		*result = -EBADF;
+		return true;
+	}
 	if (nr == SYS_readlink || nr == SYS_readlinkat) {
 		long *from = nr == SYS_readlink ? a : a + 1;
 

@@ -14,10 +14,10 @@ extern struct door_start start_loader;
 /* As struct door has it. */
 int start_join(const struct door_start *from);
 
-/* A call that may name /proc/self/exe. True when *result is its result; else the arguments may have
+/* A call that may name /proc/self/exe, or look at a descriptor of ours. True when *result is its result; else the arguments may have
  * changed. */
 bool start_own_file(long nr, long *a, long *result);
-/* Which numbers concern us, those that may name the program's file among them: into `size` bytes, at
+/* Which numbers concern us, those that start_own_file knows among them: into `size` bytes, at
  * least 512. */
 size_t start_asks(uint8_t *to, size_t size);
 
