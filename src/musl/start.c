@@ -19,6 +19,12 @@ size_t start_exec_room(const char *path, enum start_exec_name name, char *const 
 	return 0;
 }
 
+bool start_exec_takes(const char *path)
+{
+	(void)path;
+	return false;
+}
+
 const char *start_exec_loader(const char *path, enum start_exec_name name,
 			      char *const **envp, void *room, size_t size)
 {

@@ -15,6 +15,7 @@
 #include "preload/carry.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
+#include "preload/start_exec.h"
 
 /* FD:MEMFD:COOKIE, with commas between them. */
 #define CARRY_NAME  "VIADUCT_CARRY="
@@ -103,13 +104,15 @@ static bool target_path(struct leaving *l, char *out)
 }
 
 /* A directory or a pipe is not opened to look at it. */
-static bool program_fits(struct carry_memory *m)
+static bool program_fits(const struct leaving *l, struct carry_memory *m)
 {
 	struct stat st;
 
 	if (stat(m->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	program_inspect(m->path, false, &m->program);
+	if (m->program.kind == PROGRAM_STATIC)
+		return l->dir == AT_FDCWD && start_exec_takes(m->path);
 	return foreign_takes(m->program.kind);
 }
 
@@ -144,7 +147,7 @@ static bool target_fits(struct leaving *l)
 		return false;
 	l->memory = memory;
 	return target_path(l, ((struct carry_memory *)memory)->path) && own_path &&
-	       environment_fits(l->envp) && program_fits(memory);
+	       environment_fits(l->envp) && program_fits(l, memory);
 }
 
 /* ---- this image ---- */

@@ -18,11 +18,9 @@
 #include "base/go_text.h"
 #include "base/kernel.h"
 #include "base/program.h"
-#include "base/static_text.h"
 #include "preload/carry.h"
 #include "preload/door.h"
 #include "preload/hook.h"
-#include "preload/static.h"
 #include "settings/config.h"
 
 #define PRELOAD	 "LD_PRELOAD="
@@ -81,22 +79,16 @@ static bool is_static(const char *path)
 	return found;
 }
 
-/* What it becomes is judged once more by the loader; this is the same, before. */
+/* Whether that is so of this one is for the loader to say, which executes it itself where it is not. */
 static bool is_followed(const char *path)
 {
+	const struct config *c = config_get();
 	struct go_text go;
-	struct static_text text;
-	uint8_t numbers[512];
 
-	if (go_text_find(path, &go) == 0 && go.is_static)
-		return config_get()->go_followed;
-	if (!config_get()->static_followed)
-		return false;
-	static_concerns(numbers, sizeof(numbers));
-	if (static_text_find(path, numbers, sizeof(numbers), &text) != 0)
-		return false;
-	static_text_finish(&text);
-	return true;
+	if (c->go_followed == c->static_followed)
+		return c->go_followed;
+	return go_text_find(path, &go) == 0 && go.is_static ? c->go_followed
+							    : c->static_followed;
 }
 
 /* Nothing but a file that could be executed, and gains nothing by that. */
@@ -116,15 +108,27 @@ static size_t folder_length(void)
 	return slash ? (size_t)(slash - own) + 1 : 0;
 }
 
-static bool find_loader(struct look *k)
+static bool find_loader(char loader[PATH_MAX])
 {
 	size_t folder = folder_length();
 
-	if (!folder || folder + sizeof(LOADER) > sizeof(k->loader))
+	if (!folder || folder + sizeof(LOADER) > PATH_MAX)
 		return false;
-	snprintf(k->loader, sizeof(k->loader), "%.*s%s", (int)folder, carry_own_path(),
-		 LOADER);
-	return program_executable(k->loader) == 0;
+	snprintf(loader, PATH_MAX, "%.*s%s", (int)folder, carry_own_path(), LOADER);
+	return program_executable(loader) == 0;
+}
+
+static bool may_load(void)
+{
+	return hook_active && !start_exec_stops && carry_own_path() &&
+	       (config_get()->go_followed || config_get()->static_followed);
+}
+
+bool start_exec_takes(const char *path)
+{
+	char loader[PATH_MAX];
+
+	return may_load() && is_static(path) && is_followed(path) && find_loader(loader);
 }
 
 static bool loads(struct look *k, const char *path, enum start_exec_name name,
@@ -139,7 +143,7 @@ static bool loads(struct look *k, const char *path, enum start_exec_name name,
 	if (name >= START_EXEC_PATH_OF_CHILD && *k->path != '/')
 		return false;
 	return is_static(k->path) && has_us(envp) && is_plain_static(k) &&
-	       is_followed(k->path) && find_loader(k);
+	       is_followed(k->path) && find_loader(k->loader);
 }
 
 /* With the two that end the lists, and the variable in front. */
@@ -159,8 +163,7 @@ size_t start_exec_room(const char *path, enum start_exec_name name, char *const 
 	int saved = errno;
 	size_t room = 0;
 
-	if (!hook_active || start_exec_stops || !path || !envp || !carry_own_path() ||
-	    (!config_get()->go_followed && !config_get()->static_followed))
+	if (!path || !envp || !may_load())
 		return 0;
 	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 		 -1, 0);

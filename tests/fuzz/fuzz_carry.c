@@ -28,6 +28,11 @@ bool foreign_takes(enum program_kind kind)
 	return kind == PROGRAM_OK;
 }
 
+bool start_exec_takes(const char *path)
+{
+	return path && false;
+}
+
 void hook_known(int fd)
 {
 	FUZZ_CHECK(fd_sock(fd));
