@@ -53,7 +53,7 @@ one mechanisms ninja -C "$build" mechanisms
 # Without musl-gcc there are none.
 musl_cases() {
 	ninja -C "$build" -t query musl-cases-all >/dev/null 2>&1 || return 77
-	ninja -C "$build" musl-cases-all
+	ninja -C "$build" musl-cases-all static-cases-all
 }
 one musl musl_cases
 # The suite has cases of musl, too.

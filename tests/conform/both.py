@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs conformance cases on kernel TCP and under Viaduct; the results must be equal.
 
-usage: both.py [--fds N] [--without FILE] [--two-users TWO_USERS.so | --behind BETWEEN.so]
+usage: both.py [--static] [--fds N] [--without FILE]... [--two-users TWO_USERS.so | --behind BETWEEN.so]
                [--mode MODE] VIADUCT CASES [NAME | FILE.c]...
 
-With --without the cases whose names begin the lines of the file are left out.
+With --static the cases are linked statically. With --without the cases whose names begin the lines
+of the file are left out.
 
 With --fds both run with at most so many descriptors, with --behind both run with a module that
 is preloaded after Viaduct.
@@ -130,14 +131,17 @@ def one(viaduct, cases, name, expect, users, mode, shown):
 
 def main():
     arguments, users, mode, shown = sys.argv[1:], None, None, []
+    if arguments[0] == "--static":
+        os.environ["VIADUCT_STATIC"] = "follow"
+        arguments = arguments[1:]
     if arguments[0] == "--fds":
         import resource  # the guests of tests/guest have a Python without it
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(arguments[1]),) * 2)
         arguments = arguments[2:]
     left_out = set()
-    if arguments[0] == "--without":
+    while arguments[0] == "--without":
         with open(arguments[1], encoding="utf-8") as f:
-            left_out = {line.split()[0] for line in f if line.strip() and line[0] != "#"}
+            left_out |= {line.split()[0] for line in f if line.strip() and line[0] != "#"}
         arguments = arguments[2:]
     if arguments[0] == "--two-users":
         users = arguments[1]

@@ -1,517 +1,429 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that is linked statically: what it does with its connections, by names, and says of it. */
+/* Conformance: what a statically linked program brings along, and Viaduct has to live beside. */
 #include <errno.h>
+#include <linux/sched.h>
 #include <pthread.h>
-#include <poll.h>
-#include <setjmp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <spawn.h>
-#include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/select.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-extern char **environ;
-#define CHECK(x)                                                                         \
-	do {                                                                             \
-		if (!(x)) {                                                              \
-			printf("%s:%d: %s (errno %d)\n", __func__, __LINE__, #x, errno); \
-			exit(9);                                                         \
-		}                                                                        \
-	} while (0)
-struct pair {
-	int c, s;
-};
-static void full(int fd, void *b, size_t n, int w)
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+/* ---- one end echoes, in a thread ---- */
+
+static void echo(void *arg)
 {
-	char *p = b;
-	while (n) {
-		ssize_t r = w ? write(fd, p, n) : read(fd, p, n);
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r <= 0) {
-			perror("io");
-			exit(3);
-		}
-		p += r;
-		n -= r;
-	}
-}
-static struct pair open_pair(void)
-{
-	int l = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-	struct sockaddr_in a = {.sin_family = AF_INET,
-				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof a;
-	CHECK(l >= 0);
-	CHECK(!bind(l, (void *)&a, n));
-	CHECK(!listen(l, 64));
-	getsockname(l, (void *)&a, &n);
-	struct pair p;
-	p.c = socket(AF_INET, SOCK_STREAM, 0);
-	CHECK(!connect(p.c, (void *)&a, n));
-	p.s = accept(l, 0, 0);
-	CHECK(p.s >= 0);
-	close(l);
-	setsockopt(p.c, 6, TCP_NODELAY, &one, 4);
-	setsockopt(p.s, 6, TCP_NODELAY, &one, 4);
-	return p;
-}
-static void *echo(void *arg)
-{
-	int fd = (int)(long)arg;
-	char b[4096];
+	int fd = *(int *)arg;
+	char buf[512];
 	ssize_t n;
+
 	for (;;) {
-		n = read(fd, b, sizeof b);
+		n = recv(fd, buf, sizeof buf, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break;
-		full(fd, b, n, 1);
+			return;
+		send_all(fd, buf, (size_t)n);
 	}
-	close(fd);
-	return 0;
 }
-static void ping(int fd, int times)
+
+static void ask(int fd, int times)
 {
 	for (int i = 0; i < times; i++) {
-		unsigned char b[300], c[300];
-		size_t n = 1 + i % 300;
-		for (size_t k = 0; k < n; k++)
-			b[k] = i * 3 + k;
-		full(fd, b, n, 1);
-		full(fd, c, n, 0);
-		CHECK(!memcmp(b, c, n));
+		send_pattern(fd, (uint64_t)i, 1 + (size_t)i % 300);
+		recv_pattern(fd, (uint64_t)i, 1 + (size_t)i % 300);
 	}
 }
-static __thread int tl = 7;
-static volatile int hits;
-static __thread volatile int thits;
-static double fp(double x)
+
+struct echoed {
+	struct pair p;
+	struct worker w;
+};
+
+static void echoed_open(struct echoed *e)
+{
+	e->p = pair_warm_open();
+	worker_start(&e->w, echo, &e->p.s);
+}
+
+static void echoed_close(struct echoed *e)
+{
+	NEED(shutdown(e->p.c, SHUT_WR) == 0);
+	worker_join(&e->w);
+	pair_close(e->p);
+}
+
+/* ---- signals at any place ---- */
+
+static _Thread_local int own = 7;
+static _Atomic int came;
+
+static double sum(double x)
 {
 	double s = 0;
+
 	for (int i = 1; i < 50; i++)
 		s += x / i;
 	return s;
 }
-static void onsig(int s)
-{
-	(void)s;
-	hits++;
-	thits++;
-	int e = errno;
-	CHECK(tl == 7);
-	char c;
-	volatile double d = fp(hits);
-	(void)d;
-	errno = e;
-	(void)c;
-	getppid();
-}
-static sigjmp_buf jb;
-static void onjmp(int s)
-{
-	(void)s;
-	siglongjmp(jb, 1);
-}
-static void set(int sig, void (*h)(int), int flags)
-{
-	struct sigaction a = {.sa_handler = h, .sa_flags = flags};
-	CHECK(!sigaction(sig, &a, 0));
-}
-static void storm(int on)
-{
-	struct itimerval t = {{0, on ? 100 : 0}, {0, on ? 100 : 0}};
-	setitimer(ITIMER_REAL, &t, 0);
-}
-static void t_basic(void)
-{
-	struct pair p = open_pair();
-	pthread_t t;
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	ping(p.c, 2000);
-	close(p.c);
-	pthread_join(t, 0);
-	puts("basic ok");
-}
-static void t_eintr(void)
-{
-	struct pair p = open_pair();
-	char b[10];
-	full(p.c, "x", 1, 1);
-	full(p.s, b, 1, 0);
-	set(SIGALRM, onsig, 0);
-	struct itimerval v = {{0, 0}, {0, 30000}};
-	setitimer(ITIMER_REAL, &v, 0);
-	errno = 0;
-	ssize_t r = read(p.s, b, 10);
-	printf("eintr %zd %d\n", r, errno == EINTR);
-	close(p.c);
-	close(p.s);
-}
-static void t_storm(void)
-{
-	struct pair p = open_pair();
-	pthread_t t;
-	set(SIGALRM, onsig, SA_RESTART);
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	storm(1);
-	double want = fp(3.5);
-	for (int i = 0; i < 60; i++) {
-		ping(p.c, 100);
-		CHECK(fp(3.5) == want);
-	}
-	storm(0);
-	close(p.c);
-	pthread_join(t, 0);
-	printf("storm ok %d\n", hits > 0);
-}
-static int nest_c, nest_s;
-static volatile int nesting;
-static void onnest(int s)
-{
-	(void)s;
-	if (nesting)
-		return;
-	nesting = 1;
-	int e = errno;
-	char b[64];
-	write(nest_c, "hello", 5);
-	int n = 0;
-	while (n < 5) {
-		int r = read(nest_s, b + n, 5 - n);
-		if (r > 0)
-			n += r;
-	}
-	CHECK(!memcmp(b, "hello", 5));
-	errno = e;
-	nesting = 0;
-	hits++;
-}
-static void t_nested(void)
-{
-	struct pair p = open_pair(), q = open_pair();
-	nest_c = q.c;
-	nest_s = q.s;
-	pthread_t t;
-	sigset_t m, o;
-	sigemptyset(&m);
-	sigaddset(&m, SIGALRM);
-	set(SIGALRM, onnest, SA_RESTART);
-	pthread_sigmask(SIG_BLOCK, &m, &o);
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	pthread_sigmask(SIG_SETMASK, &o, 0);
-	hits = 0;
-	storm(1);
-	for (int i = 0; i < 30; i++)
-		ping(p.c, 100);
-	storm(0);
-	close(p.c);
-	pthread_join(t, 0);
-	close(q.c);
-	close(q.s);
-	printf("nested ok %d\n", hits > 0);
-}
-static void t_alt(void)
-{
-	static char alt[16384];
-	stack_t s = {.ss_sp = alt, .ss_size = sizeof alt}, o;
-	CHECK(!sigaltstack(&s, 0));
-	struct pair p = open_pair(), q = open_pair();
-	nest_c = q.c;
-	nest_s = q.s;
-	pthread_t t;
-	sigset_t m, om;
-	sigemptyset(&m);
-	sigaddset(&m, SIGALRM);
-	sigaddset(&m, SIGVTALRM);
-	set(SIGALRM, onnest, SA_RESTART | SA_ONSTACK | SA_NODEFER);
-	pthread_sigmask(SIG_BLOCK, &m, &om);
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	pthread_sigmask(SIG_SETMASK, &om, 0);
-	hits = 0;
-	struct itimerval v = {{0, 1000}, {0, 1000}};
-	setitimer(ITIMER_REAL, &v, 0);
-	for (int i = 0; i < 30; i++)
-		ping(p.c, 100);
-	usleep(20000);
-	storm(0);
-	CHECK(!sigaltstack(0, &o));
-	CHECK(o.ss_sp == alt && o.ss_flags == 0);
-	close(p.c);
-	pthread_join(t, 0);
-	close(q.c);
-	close(q.s);
-	s.ss_flags = SS_DISABLE;
-	CHECK(!sigaltstack(&s, 0));
-	printf("alt ok %d\n", hits > 0);
-}
-static __attribute__((noinline)) void deep(struct pair p, int d)
-{
-	volatile char pad[300];
-	pad[0] = d;
-	if (d) {
-		deep(p, d - 1);
-		pad[1] = pad[0];
-		return;
-	}
-	char b;
-	read(p.s, &b, 1);
-	puts("came back");
-}
-static void t_jump(void)
-{
-	struct pair p = open_pair();
-	char b[10];
-	full(p.c, "x", 1, 1);
-	full(p.s, b, 1, 0);
-	set(SIGALRM, onjmp, 0);
-	for (volatile int i = 0; i < 200; i++) {
-		if (!sigsetjmp(jb, 1)) {
-			struct itimerval v = {{0, 0}, {0, 300 + i}};
-			setitimer(ITIMER_REAL, &v, 0);
-			deep(p, i % 7);
-		}
-		if (i % 3 == 0) {
-			full(p.c, "abc", 3, 1);
-			full(p.s, b, 3, 0);
-			CHECK(!memcmp(b, "abc", 3));
-			full(p.s, "defg", 4, 1);
-			full(p.c, b, 4, 0);
-		}
-	}
-	int e = epoll_create1(0);
-	struct epoll_event ev = {.events = EPOLLIN};
-	epoll_ctl(e, EPOLL_CTL_ADD, p.s, &ev);
-	for (volatile int i = 0; i < 100; i++) {
-		if (!sigsetjmp(jb, 1)) {
-			struct itimerval v = {{0, 0}, {0, 300}};
-			setitimer(ITIMER_REAL, &v, 0);
-			struct pollfd f = {p.s, POLLIN, 0};
-			fd_set fs;
-			FD_ZERO(&fs);
-			FD_SET(p.s, &fs);
-			if (i % 3 == 0)
-				poll(&f, 1, -1);
-			else if (i % 3 == 1)
-				select(p.s + 1, &fs, 0, 0, 0);
-			else
-				epoll_wait(e, &ev, 1, -1);
-			CHECK(!"back");
-		}
-		full(p.c, "z", 1, 1);
-		CHECK(epoll_wait(e, &ev, 1, 1000) == 1);
-		full(p.s, b, 1, 0);
-	}
-	close(e);
-	close(p.c);
-	close(p.s);
-	puts("jump ok");
-}
-static void *quick(void *a)
-{
-	thits = 0;
-	CHECK(tl == 7);
-	tl = 8;
-	tl = 7;
-	return (void *)((long)a * 3);
-}
-static void t_threads(void)
-{
-	struct pair p = open_pair();
-	pthread_t t;
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	for (int i = 0; i < 300; i++) {
-		pthread_t q[4];
-		for (int k = 0; k < 4; k++)
-			CHECK(!pthread_create(&q[k], 0, quick, (void *)(long)k));
-		for (int k = 0; k < 4; k++) {
-			void *r;
-			CHECK(!pthread_join(q[k], &r));
-			CHECK((long)r == k * 3);
-		}
-		pthread_attr_t at;
-		pthread_attr_init(&at);
-		pthread_attr_setdetachstate(&at, 1);
-		pthread_t d;
-		int r = pthread_create(&d, &at, quick, 0);
-		CHECK(r == 0);
-		ping(p.c, 3);
-	}
-	close(p.c);
-	pthread_join(t, 0);
-	puts("threads ok");
-}
-static void t_storm_threads(void)
-{
-	set(SIGALRM, onsig, SA_RESTART);
-	storm(1);
-	t_threads();
-	storm(0);
-	puts("storm threads ok");
-}
-static void t_forks(void)
-{
-	for (int i = 0; i < 60; i++) {
-		struct pair p = open_pair();
-		ping(p.c, 0);
-		fflush(stdout);
-		pid_t c = fork();
-		CHECK(c >= 0);
-		if (!c) {
-			close(p.c);
-			echo((void *)(long)p.s);
-			_exit(5);
-		}
-		close(p.s);
-		ping(p.c, 20);
-		close(p.c);
-		int st;
-		CHECK(waitpid(c, &st, 0) == c || errno == EINTR);
-		if (WEXITSTATUS(st) != 5)
-			waitpid(c, &st, 0);
-		CHECK(WEXITSTATUS(st) == 5);
-	}
-	puts("forks ok");
-}
-static void t_fork_threads(void)
-{
-	pthread_t t[3];
-	struct pair p[3];
-	for (int i = 0; i < 3; i++) {
-		p[i] = open_pair();
-		pthread_create(&t[i], 0, echo, (void *)(long)p[i].s);
-	}
-	set(SIGALRM, onsig, SA_RESTART);
-	storm(1);
-	for (int i = 0; i < 50; i++) {
-		for (int k = 0; k < 3; k++)
-			ping(p[k].c, 5);
-		fflush(stdout);
-		pid_t c = fork();
-		if (!c) {
-			storm(0);
-			pthread_t q;
-			void *r;
-			CHECK(!pthread_create(&q, 0, quick, (void *)2L));
-			pthread_join(q, &r);
-			_exit(r == (void *)6L ? 4 : 1);
-		}
-		int st = 0;
-		while (waitpid(c, &st, 0) < 0 && errno == EINTR)
-			;
-		CHECK(WIFEXITED(st) && WEXITSTATUS(st) == 4);
-	}
-	storm(0);
-	for (int i = 0; i < 3; i++) {
-		close(p[i].c);
-		pthread_join(t[i], 0);
-	}
-	puts("fork threads ok");
-}
-static void t_exec(const char *me)
-{
-	for (volatile int i = 0; i < 5; i++) {
-		pid_t c;
-		char *av[] = {(char *)me, "child", 0};
-		fflush(stdout);
-		if (i % 2)
-			CHECK(!posix_spawn(&c, me, 0, 0, av, environ));
-		else {
-			c = vfork();
-			if (!c) {
-				execve(me, av, environ);
-				_exit(1);
-			}
-		}
-		int st;
-		CHECK(waitpid(c, &st, 0) == c);
-		CHECK(WEXITSTATUS(st) == 33);
-	}
-	pid_t c = vfork();
-	if (!c)
-		_exit(3);
-	int st;
-	waitpid(c, &st, 0);
-	CHECK(WEXITSTATUS(st) == 3);
-	FILE *f = popen("echo hi", "r");
-	char b[9] = {0};
-	fgets(b, 9, f);
-	pclose(f);
-	CHECK(!strcmp(b, "hi\n"));
-	CHECK(system("exit 7") >> 8 == 7);
-	puts("exec ok");
-}
-static void t_dup(void)
-{
-	struct pair p = open_pair();
-	pthread_t t;
-	CHECK(!pthread_create(&t, 0, echo, (void *)(long)p.s));
-	ping(p.c, 50);
-	int d = dup(p.c);
-	close(p.c);
-	ping(d, 50);
-	CHECK(dup2(d, 200) == 200);
-	close(d);
-	ping(200, 50);
-	shutdown(200, SHUT_WR);
-	char b;
-	CHECK(read(200, &b, 1) == 0);
-	close(200);
-	pthread_join(t, 0);
-	puts("dup ok");
-}
-static char *volatile nowhere = (char *)8;
 
-static void t_errors(void)
+static void count(int sig)
 {
-	struct pair p = open_pair();
-	char b;
-	full(p.c, "q", 1, 1);
-	CHECK(read(p.s, nowhere, 10) == -1 && errno == EFAULT);
-	CHECK(read(p.s, &b, 1) == 1 && b == 'q');
-	CHECK(read(-1, &b, 1) == -1 && errno == EBADF);
-	close(p.s);
-	signal(SIGPIPE, SIG_IGN);
-	usleep(1000);
-	int r = 0;
-	for (int i = 0; i < 5 && r >= 0; i++)
-		r = write(p.c, &b, 1);
-	CHECK(errno == EPIPE || errno == ECONNRESET);
-	close(p.c);
-	puts("errors ok");
+	int saved = errno;
+	volatile double d = sum(sig);
+
+	if (own != 7 || d != sum(sig))
+		_exit(9);
+	came++;
+	errno = saved;
 }
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
-	{"basic", t_basic},	{"eintr", t_eintr},
-	{"storm", t_storm},	{"nested", t_nested},
-	{"alt", t_alt},		{"jump", t_jump},
-	{"threads", t_threads}, {"storm_threads", t_storm_threads},
-	{"forks", t_forks},	{"fork_threads", t_fork_threads},
-	{"dup", t_dup},		{"errors", t_errors},
+
+static void storm(void (*handler)(int), int flags)
+{
+	struct sigaction act = {.sa_handler = handler, .sa_flags = flags};
+	const struct itimerval every = {{0, handler ? 200 : 0}, {0, handler ? 200 : 0}};
+
+	if (handler)
+		NEED(sigaction(SIGALRM, &act, NULL) == 0);
+	NEED(setitimer(ITIMER_REAL, &every, NULL) == 0);
+}
+
+static void storm_on_registers(bool has_threads)
+{
+	struct echoed e;
+	double want = sum(3.5);
+
+	echoed_open(&e);
+	storm(count, SA_RESTART);
+	for (int i = 0; i < 20; i++) {
+		if (has_threads) {
+			struct echoed more;
+
+			echoed_open(&more);
+			ask(more.p.c, 5);
+			echoed_close(&more);
+		}
+		ask(e.p.c, 50);
+		NEED(sum(3.5) == want && own == 7);
+	}
+	storm(NULL, 0);
+	say("came: %d", came > 0);
+	echoed_close(&e);
+}
+
+CASE(static_storm, DIRECT)
+{
+	storm_on_registers(false);
+}
+
+CASE(static_storm_threads, DIRECT)
+{
+	storm_on_registers(true);
+}
+
+static struct pair inner;
+static _Atomic bool is_nested;
+
+/* It makes calls of its own amid the one that it has interrupted. */
+static void talk(int sig)
+{
+	int saved = errno;
+	char got[20];
+
+	(void)sig;
+	if (is_nested)
+		return;
+	is_nested = true;
+	send_all(inner.c, "twenty bytes of text", 20);
+	recv_all(inner.s, got, 20);
+	NEED(!memcmp(got, "twenty bytes of text", 20));
+	is_nested = false;
+	came++;
+	errno = saved;
+}
+
+static void storm_of_calls(int flags)
+{
+	static char stack[65536];
+	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack}, now;
+	sigset_t alarms;
+	struct echoed e;
+
+	sigemptyset(&alarms);
+	sigaddset(&alarms, SIGALRM);
+	NEED(sigaltstack(&alternate, NULL) == 0);
+	inner = pair_warm_open();
+	NEED(sigprocmask(SIG_BLOCK, &alarms, NULL) == 0);
+	echoed_open(&e); /* its thread has no alternate stack */
+	NEED(sigprocmask(SIG_UNBLOCK, &alarms, NULL) == 0);
+	storm(talk, flags);
+	for (int i = 0; i < 20; i++)
+		ask(e.p.c, 50);
+	storm(NULL, 0);
+	NEED(sigaltstack(NULL, &now) == 0);
+	say("came: %d, alternate stack: %d, flags %d", came > 0, now.ss_sp == stack,
+	    now.ss_flags);
+	echoed_close(&e);
+	pair_close(inner);
+}
+
+CASE(static_storm_calls, DIRECT)
+{
+	storm_of_calls(SA_RESTART);
+}
+
+CASE(static_storm_calls_alternate, DIRECT)
+{
+	storm_of_calls(SA_RESTART | SA_ONSTACK);
+}
+
+CASE(static_storm_calls_nested, DIRECT)
+{
+	storm_of_calls(SA_RESTART | SA_ONSTACK | SA_NODEFER);
+}
+
+/* ---- threads and processes ---- */
+
+static void *thrice(void *arg)
+{
+	NEED(own == 7);
+	own = 8;
+	return (void *)((long)arg * 3);
+}
+
+static void many_threads(int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		pthread_t thread[4], detached;
+		void *result;
+
+		for (long k = 0; k < 4; k++)
+			NEED(pthread_create(&thread[k], NULL, thrice, (void *)k) == 0);
+		for (long k = 0; k < 4; k++) {
+			NEED(pthread_join(thread[k], &result) == 0);
+			NEED((long)result == 3 * k);
+		}
+		NEED(pthread_create(&detached, NULL, thrice, NULL) == 0);
+		NEED(pthread_detach(detached) == 0);
+	}
+}
+
+CASE(static_threads, DIRECT)
+{
+	struct echoed e;
+
+	echoed_open(&e);
+	for (int i = 0; i < 20; i++) {
+		many_threads(5);
+		ask(e.p.c, 3);
+	}
+	echoed_close(&e);
+}
+
+/* The child has its thread alone, and can begin others. */
+CASE(static_forks_among_threads, DIRECT)
+{
+	struct echoed e[3];
+
+	for (int i = 0; i < 3; i++)
+		echoed_open(&e[i]);
+	storm(count, SA_RESTART);
+	for (int i = 0; i < 20; i++) {
+		pid_t pid;
+
+		for (int k = 0; k < 3; k++)
+			ask(e[k].p.c, 5);
+		pid = fork();
+		NEED(pid >= 0);
+		if (pid == 0) {
+			storm(NULL, 0);
+			many_threads(2);
+			_exit(4);
+		}
+		NEED(child_status(pid) == 4);
+	}
+	storm(NULL, 0);
+	for (int i = 0; i < 3; i++)
+		echoed_close(&e[i]);
+}
+
+/* By the bare call, as C libraries to come may fork. */
+CASE(static_clone3, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct clone_args args = {.exit_signal = SIGCHLD};
+	pid_t tid = -1, pid;
+
+	args.flags = CLONE_PARENT_SETTID;
+	args.parent_tid = (uint64_t)&tid;
+	pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+	NEED(pid >= 0);
+	if (pid == 0) {
+		send_pattern(p.c, 0, 300);
+		_exit(5);
+	}
+	recv_pattern(p.s, 0, 300);
+	say("told: %d, status %d", tid == pid, child_status(pid));
+	args.flags = CLONE_THREAD;
+	say_result("half a thread", syscall(SYS_clone3, &args, sizeof args));
+	say_result("too short", syscall(SYS_clone3, &args, 8));
+	send_pattern(p.s, 0, 300);
+	recv_pattern(p.c, 0, 300);
+	pair_close(p);
+}
+
+/* ---- locks that pass on at an end ---- */
+
+struct robust {
+	pthread_mutex_t lock[2];
 };
 
-int main(int argc, char **argv)
+static void *die_with(void *arg)
 {
-	const char *name = argc > 1 ? argv[1] : "";
+	struct robust *r = arg;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!strcmp(name, "child"))
-		return 33;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		if (!*name || !strcmp(name, cases[i].name))
-			cases[i].run();
-	if (!*name || !strcmp(name, "exec"))
-		t_exec(argv[0]);
-	puts("done");
-	return 0;
+	NEED(pthread_mutex_lock(&r->lock[0]) == 0);
+	NEED(pthread_mutex_lock(&r->lock[1]) == 0);
+	return NULL;
+}
+
+static void take_over(struct robust *r)
+{
+	for (int i = 0; i < 2; i++) {
+		errno = pthread_mutex_lock(&r->lock[i]);
+		say_result("lock", errno ? -1 : 0);
+		NEED(pthread_mutex_consistent(&r->lock[i]) == 0);
+		NEED(pthread_mutex_unlock(&r->lock[i]) == 0);
+	}
+}
+
+CASE(static_robust, DIRECT)
+{
+	struct robust *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct echoed e;
+	pthread_mutexattr_t attr;
+	pthread_t thread;
+	pid_t pid;
+
+	NEED(r != MAP_FAILED && pthread_mutexattr_init(&attr) == 0);
+	NEED(pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) == 0);
+	NEED(pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED) == 0);
+	for (int i = 0; i < 2; i++)
+		NEED(pthread_mutex_init(&r->lock[i], &attr) == 0);
+	echoed_open(&e);
+	ask(e.p.c, 5);
+	for (int how = 0; how < 3; how++) {
+		pid = fork();
+		NEED(pid >= 0);
+		if (pid == 0) {
+			die_with(r);
+			if (how == 2) {
+				NEED(pthread_create(&thread, NULL, thrice, NULL) == 0);
+				syscall(SYS_exit, 0); /* of this thread alone */
+			}
+			if (how == 1)
+				raise(SIGKILL);
+			_exit(0);
+		}
+		say("status %d", child_status(pid));
+		take_over(r);
+	}
+	for (int i = 0; i < 3; i++) {
+		NEED(pthread_create(&thread, NULL, die_with, r) == 0);
+		NEED(pthread_join(thread, NULL) == 0);
+		take_over(r);
+	}
+	/* It waits for a lock while the owner ends. */
+	pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		die_with(r);
+		usleep(50000);
+		_exit(0);
+	}
+	usleep(20000);
+	take_over(r);
+	NEED(child_status(pid) == 0);
+	echoed_close(&e);
+}
+
+/* ---- frames that are left ---- */
+
+static int left_frames;
+
+static void note(int *frame)
+{
+	left_frames += *frame;
+}
+
+static __attribute__((noinline)) void leave_deep(int fd, int depth)
+{
+	__attribute__((cleanup(note))) int frame = 1;
+
+	ask(fd, 1);
+	if (depth == 0)
+		pthread_exit((void *)17L);
+	leave_deep(fd, depth - 1);
+}
+
+static void *leave(void *arg)
+{
+	leave_deep(*(int *)arg, 5);
+	return NULL;
+}
+
+CASE(static_unwound, DIRECT)
+{
+	struct echoed e;
+	pthread_t thread;
+	void *result;
+
+	echoed_open(&e);
+	NEED(pthread_create(&thread, NULL, leave, &e.p.c) == 0);
+	NEED(pthread_join(thread, &result) == 0);
+	say("result %ld, frames %d", (long)result, left_frames);
+	echoed_close(&e);
+}
+
+/* ---- a call that the C library makes in all threads, by a signal of its own ---- */
+
+static bool all_are(uid_t uid)
+{
+	char line[256];
+	FILE *out = popen("cat /proc/$PPID/task/*/status | grep Uid", "r");
+	bool good = out;
+
+	while (out && fgets(line, sizeof line, out)) {
+		unsigned real = 0;
+
+		good = good && sscanf(line, "Uid: %u", &real) == 1 && real == uid;
+	}
+	if (out)
+		pclose(out);
+	return good;
+}
+
+CASE(static_users, ANYWAY)
+{
+	struct echoed e[3];
+	uid_t uid = getuid() ? getuid() : 65534;
+
+	for (int i = 0; i < 3; i++) {
+		echoed_open(&e[i]);
+		wait_asleep(getpid(), e[i].w.tid);
+	}
+	say_result("setresuid", setresuid(uid, uid, uid));
+	say("all: %d", all_are(uid));
+	for (int i = 0; i < 3; i++) {
+		ask(e[i].p.c, 5);
+		echoed_close(&e[i]);
+	}
 }
