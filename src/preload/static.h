@@ -49,8 +49,9 @@ struct static_frame {
 };
 
 #define STATIC_GIVEN_UP_MOST 4
+#define STATIC_CANCEL_LEFT   1
 
-/* Of a thread. The assembly knows the first eight by their places. */
+/* Of a thread. The assembly knows the first nine by their places. */
 struct static_self {
 	uint64_t
 		next; /* where a call from another stack begins: below all that is in use */
@@ -62,6 +63,10 @@ struct static_self {
 		home; /* the host's frame that a thread returns to; 0: the first thread */
 	uint64_t top; /* where a call begins when no other is under way */
 	struct static_frame *calls; /* the innermost that is under way */
+	uint64_t cancel_frame;	    /* of the handler that cancels: see static_cancel.c */
+	uint64_t cancel_next;
+	uint64_t
+		cancel_resumes; /* 0: there was none. STATIC_CANCEL_LEFT, or what resumes its call */
 	uint32_t *cleared; /* to be 0 at the thread's end, and somebody woken; or NULL */
 	stack_t alternate; /* as the program has set it; its size 0: none */
 	bool is_disarmed;  /* the kernel has taken that away for a handler, or had */
@@ -138,6 +143,21 @@ long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long o
 /* The alternate stack is the thread's again, after a handler that has left it by longjmp. */
 void static_rearm(struct static_self *self);
 void static_signal_init(void);
+
+/* ---- static_cancel.c ---- */
+
+/* What leads calls away is at `at`, `bytes` for each of `count` calls; false: no memory. */
+bool static_ways_begin(uint64_t at, size_t count, size_t bytes);
+/* The i-th call's place in the program that leads there. */
+void static_way(size_t i, uint64_t jump);
+/* The handler is to run with self->cancel_frame, whose context is on it: the signal's frame is `here`. */
+bool static_cancel(struct static_self *self, const void *context, uint64_t here,
+		   uint64_t next);
+/* The handler has come back to make the call of this frame, or left before: the interrupted one goes on, or
+ * is left. */
+void static_cancel_ends(struct static_self *self, struct static_frame *f);
+void static_cancel_back(void);
+void static_resume(uint64_t frame) __attribute__((noreturn));
 
 /* ---- static_memory.c ---- */
 

@@ -36,7 +36,8 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, program_fs) == 32 &&
 		       offsetof(struct static_self, home) == 40 &&
 		       offsetof(struct static_self, top) == 48 &&
-		       offsetof(struct static_self, calls) == 56,
+		       offsetof(struct static_self, calls) == 56 &&
+		       offsetof(struct static_self, cancel_frame) == 64,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
 		       offsetof(struct static_frame, tail) == 144 &&
@@ -180,6 +181,8 @@ __attribute__((used)) struct static_frame *static_call(struct static_frame *f)
 	uint64_t start = (uint64_t)(f + 1), place = start;
 	int saved = errno;
 
+	if (self->cancel_resumes)
+		static_cancel_ends(self, f);
 	if (self->calls || self->is_disarmed || self->given_up_count ||
 	    start != self->top)
 		place = place_of(self, f, start);

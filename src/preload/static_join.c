@@ -159,6 +159,7 @@ static void change(const struct static_text *t, uint64_t load, unsigned char *ro
 			continue;
 		w.at = room + (i + 1) * ROOM;
 		put_way(&w, s, load, (uint64_t)room);
+		static_way(i, load + s->jump);
 		lead_away(s, load, (uint64_t)room + (i + 1) * ROOM);
 	}
 	protect(t, load, PROT_READ | PROT_EXEC);
@@ -232,7 +233,10 @@ static const char *join_text(const struct static_text *text)
 	else if (!protect(text, load, PROT_READ | PROT_WRITE | PROT_EXEC))
 		lacks = "its code cannot be changed";
 	else
-		lacks = begin_main() ? NULL : "there is no memory for its stacks";
+		lacks = begin_main() && static_ways_begin((uint64_t)room + ROOM,
+							  text->count, ROOM)
+				? NULL
+				: "there is no memory for its stacks";
 	if (lacks)
 		start_loader.unmap();
 	else

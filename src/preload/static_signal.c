@@ -98,8 +98,9 @@ long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long o
 
 struct picked {
 	void *function; /* or NULL */
-	uint64_t next;	/* not 0: to be put back behind it */
+	uint64_t next; /* not 0: to be put back behind it. 1: it has a frame of its own */
 };
+#define BY_CANCEL_FRAME 1
 
 /* A call that has not yet taken our stack begins once more: its place is not settled before. */
 static void begin_again(struct static_self *self, greg_t *regs)
@@ -127,10 +128,11 @@ static void begin_alternate(struct static_self *self, struct picked *p)
 		p->next = self->next; /* static_signal_ends is to know */
 }
 
-/* `here` is on the stack that the kernel has chosen. */
-struct picked static_signal(int sig, siginfo_t *info, void *context, uint64_t here);
+/* `here` is on the stack that the kernel has chosen; FS was the host's, or the program's. */
+struct picked static_signal(int sig, siginfo_t *info, void *context, uint64_t here,
+			    bool is_host);
 __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void *context,
-						  uint64_t here)
+						  uint64_t here, bool is_host)
 {
 	struct static_self *self = &static_self;
 	ucontext_t *uc = context;
@@ -150,6 +152,8 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 			self->is_disarmed = false;
 		}
 		self->given_up_count = 0;
+		if (self->cancel_resumes)
+			self->cancel_resumes = STATIC_CANCEL_LEFT;
 		static_settle(self, at, self->bottom);
 		self->next = self->top;
 	}
@@ -157,6 +161,9 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	    !static_is_within(&self->alternate, at))
 		begin_alternate(self, &p);
 	p.function = (void *)signal_pick(sig, info, context);
+	if (sig == CANCEL && p.function && is_host && static_is_own(self, at) &&
+	    static_cancel(self, context, here, p.next))
+		p.next = BY_CANCEL_FRAME;
 	errno = saved;
 	return p;
 }
@@ -215,11 +222,16 @@ __asm__(".pushsection .text\n"
 	"	movq %rdi, %r13\n"
 	"	movq %rsi, %r14\n"
 	"	movq %rdx, %r15\n"
+	"	xorl %r8d, %r8d\n"
+	"	cmpq %rcx, %rbx\n"
+	"	sete %r8b\n"
 	"	movq %rbp, %rcx\n"
 	"	call static_signal\n"
 	"	movq %rdx, %r12\n"
 	"	testq %rax, %rax\n"
 	"	jz 2f\n"
+	"	cmpq $1, %r12\n"
+	"	je 10f\n"
 	"	movq %rbx, %rcx\n"
 	"	cmpq %gs:24, %rcx\n"
 	"	jne 4f\n"
@@ -259,6 +271,13 @@ __asm__(".pushsection .text\n"
 	"6:	pushfq\n"
 	"	orl $0x40000, (%rsp)\n"
 	"	popfq\n"
+	"	jmp *%rax\n"
+	"10:	movq %gs:32, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	movq %r13, %rdi\n"
+	"	movq %r14, %rsi\n"
+	"	movq %gs:64, %rsp\n"
+	"	leaq 8(%rsp), %rdx\n"
 	"	jmp *%rax\n"
 	"9:	pushq %rdi\n"
 	"	pushq %rsi\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that is linked statically: signals, threads and processes in ways that are seldom, by names. */
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -177,7 +178,7 @@ static void t_look(void)
 /* musl's programs that cancel threads are left. */
 static sem_t never;
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
-static int cleaned;
+static int cleaned, nothing[2];
 
 static void clean(int *arg)
 {
@@ -188,25 +189,98 @@ static void clean(int *arg)
 static void *waits(void *arg)
 {
 	__attribute__((cleanup(clean))) int by = 1;
+	struct pollfd p = {nothing[0], POLLIN, 0};
+	char b;
 
 	pthread_mutex_lock(&held);
-	sem_wait(&never);
+	if (arg == &never)
+		sem_wait(&never);
+	else if (arg == nothing)
+		CHECK(read(nothing[0], &b, 1) == 1);
+	else
+		poll(&p, 1, -1);
 	return arg;
 }
 
-static void t_cancel(void)
+static void cancel_one(void *arg)
 {
 	pthread_t t;
 	void *result;
 
-	sem_init(&never, 0, 0);
-	CHECK(pthread_create(&t, NULL, waits, NULL) == 0);
+	CHECK(pthread_create(&t, NULL, waits, arg) == 0);
 	while (pthread_mutex_trylock(&held) == 0)
 		pthread_mutex_unlock(&held);
 	usleep(20000);
 	CHECK(pthread_cancel(t) == 0 && pthread_join(t, &result) == 0);
 	printf("cancelled: %d, cleaned: %d, lock: %d\n", result == PTHREAD_CANCELED,
 	       cleaned, pthread_mutex_trylock(&held));
+	pthread_mutex_unlock(&held);
+}
+
+static void t_cancel(void)
+{
+	CHECK(pipe(nothing) == 0);
+	sem_init(&never, 0, 0);
+	for (int i = 0; i < 3; i++) {
+		cancel_one(&never);
+		cancel_one(nothing);
+		cancel_one(&cleaned);
+	}
+}
+
+static _Atomic int came, has_written;
+static pid_t reader;
+
+static void comes_back(int sig)
+{
+	(void)sig;
+	came++;
+}
+
+static void *disturbs(void *arg)
+{
+	while (came < 5 || !has_written) {
+		syscall(SYS_tgkill, getpid(), reader, 32);
+		usleep(2000);
+	}
+	CHECK(write(nothing[1], "x", 1) == 1);
+	return arg;
+}
+
+void restores(void);
+__asm__(".text\n"
+	"restores:\n"
+	"	movl $15, %eax\n"
+	"	syscall\n");
+
+/* The C library's own signal, whose handler does not cancel. */
+static void t_cancel_not(void)
+{
+	const struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		unsigned long mask;
+	} act = {comes_back, 0x14000000 /* SA_RESTART, SA_RESTORER */, restores, 0};
+	static char much[1 << 20];
+	ssize_t n;
+	pthread_t t;
+	char b = 0;
+
+	CHECK(pipe(nothing) == 0);
+	CHECK(syscall(SYS_rt_sigaction, 32, &act, NULL, 8) == 0);
+	reader = (pid_t)syscall(SYS_gettid);
+	CHECK(pthread_create(&t, NULL, disturbs, NULL) == 0);
+	/* Made once more, it would wait for ever. */
+	n = write(nothing[1], much, sizeof(much));
+	CHECK(n > 0 && n < (ssize_t)sizeof(much));
+	for (ssize_t done = 0; done < n;
+	     done += read(nothing[0], much, (size_t)(n - done)))
+		;
+	has_written = 1;
+	CHECK(read(nothing[0], &b, 1) == 1);
+	CHECK(pthread_join(t, NULL) == 0);
+	printf("read %c behind its handlers\n", b);
 }
 #endif
 
@@ -294,6 +368,7 @@ static const struct edge_case cases[] = {
 #ifdef __GLIBC__
 	{"look", t_look},
 	{"cancel", t_cancel},
+	{"cancel_not", t_cancel_not},
 #endif
 	{"alternate", t_alternate},
 	{"bad_pointers", t_bad_pointers},
