@@ -159,6 +159,7 @@ int start_join(const struct door_start *from)
 
 	if (from)
 		start_loader = *from;
+	hook_has_no_cancel = true;
 	lacks = from ? join() : "its loader cannot prepare for it";
 	if (!lacks)
 		return true;

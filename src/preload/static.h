@@ -122,6 +122,7 @@ void static_thread_leave(uint64_t home) __attribute__((noreturn));
 /* Makes the call of the frame, a clone whose child shares the memory and is no thread. */
 long static_stray(const struct static_frame *frame);
 extern uint64_t static_vector_bytes;
+extern bool static_use_is_known;
 
 /* ---- static_join.c ---- */
 

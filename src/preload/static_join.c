@@ -175,6 +175,9 @@ static bool has_vector_save(void)
 	if (!__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || !(a & 2))
 		return false;
 	static_vector_bytes = b;
+	static_use_is_known = (a & 4) && __builtin_cpu_supports("avx") &&
+			      (__builtin_cpu_supports("avx512bw") ||
+			       !__builtin_cpu_supports("avx512f"));
 	if (__get_cpuid_count(0xd, 0, &a, &b, &c, &d) && b > static_vector_bytes)
 		static_vector_bytes = b;
 	static_vector_bytes = (static_vector_bytes + 63) & ~63ull;

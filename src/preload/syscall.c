@@ -390,6 +390,8 @@ static long named_call(struct sys *x, enum kind kind)
 	}
 }
 
+bool hook_has_no_cancel;
+
 __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d, long e,
 					long f)
 {
@@ -405,7 +407,8 @@ __attribute__((used)) long hook_syscall(long nr, long a, long b, long c, long d,
 	    ((kind == IO || kind == OPTION) && !fd_sock((int)a) && !concerns_numbers(&x)))
 		return pass(&x);
 	/* A child of vfork may leave for another program, and its parent's thread with it. */
-	result = hook_is_borrowed() ? named_call(&x, kind)
-				    : HOOK_DEAF(named_call(&x, kind));
+	result = hook_is_borrowed() || hook_has_no_cancel
+			 ? named_call(&x, kind)
+			 : HOOK_DEAF(named_call(&x, kind));
 	return result == NOT_MINE ? pass(&x) : result;
 }

@@ -4,6 +4,7 @@
 #define VD_PRELOAD_SYSCALL_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,8 @@ extern const uint64_t hook_kinds_count;
 
 /* As syscall(): called by its entry, and by those of Go programs. */
 long hook_syscall(long nr, long a, long b, long c, long d, long e, long f);
+/* No thread that comes there is ever cancelled: of the host's C library the program knows nothing. */
+extern bool hook_has_no_cancel;
 /* Of such a result: as the instruction has it, a value or -errno. */
 static inline long hook_answer(long result)
 {
