@@ -65,8 +65,7 @@ struct epoll_reg {
 	int shared;   /* with `bell`: the bell of several connections, or -1 */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
-	bool aside;    /* its TCP descriptor is in the instance's side, not in itself */
-	bool rejoined; /* in both, amid instance_return_all */
+	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
 
@@ -238,13 +237,12 @@ void reg_revert(struct epoll_reg *r);
 void reg_hush(struct epoll_reg *r);
 /* The bell of several connections has: false where all of those are parked, and now hushed. */
 bool instance_has_ears(struct instance *in);
-/* The kernel would tell an edge that has been told. */
-bool reg_would_repeat(struct epoll_reg *r);
-/* reg_revert where that is no edge once more; else it stays aside for now. */
+/* The same where that is no edge once more; else it stays aside for now. */
+bool reg_stays(struct epoll_reg *r);
 void reg_return(struct epoll_reg *r);
-/* In two steps: the kernel has it, beside its tags; and these go. Or -errno. */
-int reg_rejoin(struct epoll_reg *r);
-void reg_revert_rejoined(struct epoll_reg *r);
+/* None stays there. Under the instance's lock, and of all instances under the list's. */
+void instance_return_all(struct instance *in);
+void epoll_return_all(void);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
@@ -355,9 +353,6 @@ void side_drop(struct instance *in);
 bool epoll_sides_drop(void);
 /* That was not the obstacle. */
 void epoll_sides_again(void);
-/* No registration stays aside. Under the instance's lock, and of all instances under the list's. */
-void instance_return_all(struct instance *in);
-void epoll_return_all(void);
 /* Under the instance's lock: it is readable in the kernel when it would report something, and
  * only then. */
 void side_settle(struct instance *in);

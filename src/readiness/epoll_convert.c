@@ -70,22 +70,6 @@ static int give_tag(struct epoll_reg *r)
 	return rc;
 }
 
-int reg_rejoin(struct epoll_reg *r)
-{
-	int rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
-
-	/* By a parent, or a child, with whom the instance is shared; or for the second time. */
-	if (rc == -EEXIST)
-		rc = replace(r, r->events, r->data.u64);
-	return rc;
-}
-
-static void leave_side(struct epoll_reg *r)
-{
-	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
-	r->aside = false;
-}
-
 /* It is the program's own again. */
 static int take_tag_back(struct epoll_reg *r)
 {
@@ -93,10 +77,14 @@ static int take_tag_back(struct epoll_reg *r)
 
 	if (!r->aside)
 		return replace(r, r->events, r->data.u64);
-	rc = reg_rejoin(r);
-	if (!rc)
-		leave_side(r);
-	return rc;
+	rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
+	if (rc == -EEXIST) /* by a parent, or a child, with whom the instance is shared */
+		rc = ctl(r->in, EPOLL_CTL_MOD, r->fd, r->events, r->data.u64);
+	if (rc)
+		return rc;
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	r->aside = false;
+	return 0;
 }
 
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged)
@@ -313,24 +301,22 @@ bool instance_has_ears(struct instance *in)
 	return hears_shared(in); /* of two that have it, the other has it now */
 }
 
-bool reg_would_repeat(struct epoll_reg *r)
+/*
+ * The kernel looks at a registration that it is given, and would tell an edge once more of what still
+ * holds. Where the instance has a side, such a one stays there until something is new or nothing
+ * holds, or until somebody needs it who does not ask us.
+ */
+bool reg_stays(struct epoll_reg *r)
 {
 	struct pollfd p = {
 		.fd = r->use_fd,
 		.events = (short)(r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL))};
 
-	if (!(r->events & EPOLLET) || await_glance(&p, 1) <= 0)
+	if (!r->aside || !(r->events & EPOLLET) || r->in->blind || r->in->no_upgrade ||
+	    instance_is_foreign(r->in) || await_glance(&p, 1) <= 0)
 		return false;
 	/* An error or a hang-up that has not been told is new. */
 	return !((uint16_t)p.revents & (EPOLLERR | EPOLLHUP) & ~r->state_told);
-}
-
-/* Where the instance has a side, such a one stays there until something is new or nothing holds, or
- * until somebody needs it who does not ask us. */
-static bool reg_stays(struct epoll_reg *r)
-{
-	return r->aside && !r->in->blind && !r->in->no_upgrade &&
-	       !instance_is_foreign(r->in) && reg_would_repeat(r);
 }
 
 void reg_return(struct epoll_reg *r)
@@ -339,13 +325,24 @@ void reg_return(struct epoll_reg *r)
 		reg_revert(r);
 }
 
-static void given_back(struct epoll_reg *r)
+void instance_return_all(struct instance *in)
 {
-	bell_remove(r);
-	r->converted = false;
-	atomic_fetch_add(&r->in->reverts, 1);
-	store_relaxed(&r->in->ask_now, true);
-	atomic_fetch_sub(&r->in->converted, 1);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->aside && atomic_load(&r->s->slot->phase) == SLOT_FINAL)
+			reg_revert(r);
+}
+
+void epoll_return_all(void)
+{
+	if (!epoll_any_side())
+		return;
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		instance_return_all(in);
+		if (in->side >= 0 && !atomic_load(&in->converted))
+			side_drop(in);
+		instance_unlock(in);
+	}
 }
 
 void reg_revert(struct epoll_reg *r)
@@ -356,16 +353,13 @@ void reg_revert(struct epoll_reg *r)
 		return;
 	reg_disarm(r);
 	reg_chill(r);
-	if (take_tag_back(r) == 0)
-		given_back(r);
-}
-
-void reg_revert_rejoined(struct epoll_reg *r)
-{
-	reg_disarm(r);
-	reg_chill(r);
-	leave_side(r);
-	given_back(r);
+	if (take_tag_back(r))
+		return;
+	bell_remove(r);
+	r->converted = false;
+	atomic_fetch_add(&r->in->reverts, 1);
+	store_relaxed(&r->in->ask_now, true);
+	atomic_fetch_sub(&r->in->converted, 1);
 }
 
 void reg_poke(struct epoll_reg *r)
