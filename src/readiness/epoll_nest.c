@@ -268,23 +268,12 @@ static struct epoll_reg *look_over(struct instance *in)
 	return ready;
 }
 
-/* The kernel's key of an orphan is gone, so its tag cannot be moved to the side. */
-static bool any_orphan(const struct instance *in)
-{
-	for (const struct epoll_reg *r = in->regs; r; r = r->next)
-		if (r->converted && r->orphan)
-			return true;
-	return false;
-}
-
 void side_settle(struct instance *in)
 {
 	struct epoll_reg *ready;
 
 	if (in->side < 0)
 		return;
-	if (any_orphan(in) && is_readable(instance_fd(in)))
-		sift(in, instance_fd(in));
 	hear(in, in->news, true);
 	ready = look_over(in);
 	if (!ready) {
