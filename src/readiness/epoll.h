@@ -383,19 +383,10 @@ int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int
 bool epoll_is_user(const struct epoll_event *ev, int max);
 /* How many of its first `most`, and of `max`, there is memory for. */
 int epoll_room(struct epoll_event *ev, int max, uint32_t most);
-struct listing;
 /* No lock is held. There was none: what has this data is told once more. */
-void epoll_untell(struct instance *in, int epfd, const struct listing *listing,
-		  uint64_t data);
-/* The kernel's registrations as they are now, or NULL. */
-struct listing *epoll_listing(int epfd);
-void epoll_listing_give(void *listing);
-/*
- * Under the instance's lock. What the program's own instance has to hand over is taken: our tags are
- * heard, and what the listing has is told once more. So an edge of what was registered after it is
- * not told at all. False: nothing is taken, for want of memory.
- */
-bool epoll_sift(struct instance *in, int epfd, const struct listing *listing);
+void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t data);
+/* The kernel's registrations before it was, as text from the heap, or NULL. */
+char *epoll_listing(int epfd);
 
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
 

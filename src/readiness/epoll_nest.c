@@ -135,25 +135,14 @@ static bool is_readable(int fd)
 	return kernel_poll(&p, 1, 0) > 0;
 }
 
-/* Takes the tags out of the program's own instance. */
-static bool sift(struct instance *in, int epfd)
-{
-	struct listing *l = epoll_listing(epfd);
-	bool done = l && epoll_sift(in, epfd, l);
-
-	epoll_listing_give(l);
-	return done;
-}
-
 /*
  * The first that the kernel says of the new ones is what holds, no news to who has been told. What
- * the program's own instance, epfd, had yet to hand over is. Where that cannot be taken out of it,
- * all is said again.
+ * the program's own instance, epfd, had yet to hand over is: with that it is said again.
  */
 static void begin_news(struct instance *in, int epfd, int news)
 {
 	hear(in, news, false);
-	if (!is_readable(epfd) || sift(in, epfd))
+	if (!is_readable(epfd))
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))

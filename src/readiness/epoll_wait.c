@@ -549,14 +549,14 @@ static int wait_nowhere(struct call *c)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct epoll_event ev;
-	struct listing *listing;
+	char *listing;
 	int n;
 
 	c->ev = &ev;
 	c->max = 1;
 	crit_enter(); /* no handler jumps away with the listing */
 	listing = epoll_listing(c->epfd);
-	_pthread_cleanup_push(&cleanup, epoll_listing_give, listing);
+	_pthread_cleanup_push(&cleanup, free, listing);
 	crit_leave();
 	n = wait_mixed(c);
 	if (n > 0)
