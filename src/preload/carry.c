@@ -112,7 +112,7 @@ static bool program_fits(const struct leaving *l, struct carry_memory *m)
 		return false;
 	program_inspect(m->path, false, &m->program);
 	if (m->program.kind == PROGRAM_STATIC)
-		return l->dir == AT_FDCWD && start_exec_takes(m->path);
+		return l->dir == AT_FDCWD && start_exec_takes(m->path, l->envp);
 	return foreign_takes(m->program.kind);
 }
 

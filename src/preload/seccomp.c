@@ -12,6 +12,7 @@
 #include "base/sigsafe.h"
 #include "conn/report.h"
 #include "preload/hook.h"
+#include "preload/static.h"
 #include "readiness/ready.h"
 
 /*
@@ -87,6 +88,7 @@ static void stand_down(void)
 	wait_for_threads();
 	hook_report();
 	report_stop();
+	static_stand_down();
 	signal_stand_down();
 	log_level_now = LOG_OFF;
 	/* An image that is begun behind the filter need not be stopped by it, either. */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,13 +19,17 @@
 #include "base/go_text.h"
 #include "base/kernel.h"
 #include "base/program.h"
+#include "base/static_text.h"
 #include "preload/carry.h"
 #include "preload/door.h"
 #include "preload/hook.h"
+#include "preload/static.h"
 #include "settings/config.h"
 
 #define PRELOAD	 "LD_PRELOAD="
 #define VARIABLE DOOR_START_PROGRAM "="
+#define SETTING	 "VIADUCT_STATIC"
+#define CONFIG	 "VIADUCT_CONFIG"
 #define LOADER	 "viaduct-start"
 
 bool start_exec_stops;
@@ -124,11 +129,42 @@ static bool may_load(void)
 	       (config_get()->go_followed || config_get()->static_followed);
 }
 
-bool start_exec_takes(const char *path)
+/* By the environment, which counts more than any file; and no file has something else for this program alone. */
+static bool follows_by(char *const envp[])
+{
+	const char *files = getenv(CONFIG), *then = NULL;
+	bool follows = false;
+
+	for (; *envp; envp++)
+		if (!strncmp(*envp, SETTING "=", sizeof(SETTING)))
+			follows = !strcmp(*envp + sizeof(SETTING), "follow");
+		else if (!strncmp(*envp, CONFIG "=", sizeof(CONFIG)))
+			then = *envp + sizeof(CONFIG);
+	return follows && (files && then ? !strcmp(files, then) : files == then) &&
+	       config_is_common();
+}
+
+static bool can_be_carried(const char *path)
+{
+	struct static_text text;
+	struct go_text go;
+	uint8_t numbers[512];
+
+	if (go_text_find(path, &go) == 0 || static_machine_lacks())
+		return false;
+	static_concerns(numbers, sizeof(numbers));
+	if (static_text_find(path, numbers, sizeof(numbers), &text) != 0)
+		return false;
+	static_text_finish(&text);
+	return true;
+}
+
+bool start_exec_takes(const char *path, char *const envp[])
 {
 	char loader[PATH_MAX];
 
-	return may_load() && is_static(path) && is_followed(path) && find_loader(loader);
+	return may_load() && config_get()->static_followed && is_static(path) &&
+	       find_loader(loader) && follows_by(envp) && can_be_carried(path);
 }
 
 static bool loads(struct look *k, const char *path, enum start_exec_name name,

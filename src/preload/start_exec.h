@@ -23,8 +23,11 @@ enum start_exec_name {
  * Blocks on the disk only; no heap. Keeps errno.
  */
 size_t start_exec_room(const char *path, enum start_exec_name name, char *const envp[]);
-/* That file would be executed so. Blocks on the disk only; no heap. */
-bool start_exec_takes(const char *path);
+/*
+ * That C program will be carried, as far as can be known: what is left for one that the loader refuses
+ * would be lost. Looks through the file. No heap.
+ */
+bool start_exec_takes(const char *path, char *const envp[]);
 /* What is to be executed, and its environment: in the `size` bytes of `room`, which point into *envp. */
 const char *start_exec_loader(const char *path, enum start_exec_name name,
 			      char *const **envp, void *room, size_t size);

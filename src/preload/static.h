@@ -126,6 +126,9 @@ extern bool static_use_is_known;
 
 /* ---- static_join.c ---- */
 
+/* The processor and the kernel have what it takes. NULL, or what they lack. */
+const char *static_machine_lacks(void);
+
 /* NULL: the program is mapped, and may begin. Else why not. */
 const char *static_join(void);
 /* The numbers that come to C: into `size` bytes, at least 512. */
@@ -136,6 +139,8 @@ size_t static_concerns(uint8_t *to, size_t size);
 /* False: the number is another. */
 bool static_begins(struct static_self *self, struct static_frame *f, long *result);
 void static_exit(struct static_self *self, int status);
+/* Amid the stand-down before a filter of system calls (seccomp.c), which this thread puts on. */
+void static_stand_down(void);
 
 /* ---- static_signal.c ---- */
 

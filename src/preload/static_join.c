@@ -259,6 +259,13 @@ size_t static_concerns(uint8_t *to, size_t size)
 	return size;
 }
 
+const char *static_machine_lacks(void)
+{
+	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
+		return "this processor or kernel has no rdfsbase";
+	return has_vector_save() ? NULL : "this processor has no xsavec";
+}
+
 const char *static_join(void)
 {
 	struct static_text text;
@@ -266,10 +273,9 @@ const char *static_join(void)
 
 	if (!config_get()->static_followed)
 		return "the setting static = leave holds";
-	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
-		return "this processor or kernel has no rdfsbase";
-	if (!has_vector_save())
-		return "this processor has no xsavec";
+	lacks = static_machine_lacks();
+	if (lacks)
+		return lacks;
 	static_concerns(concerns, sizeof(concerns));
 	if (static_text_find(start_loader.program, concerns, sizeof(concerns), &text) !=
 	    0)

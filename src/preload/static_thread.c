@@ -20,7 +20,9 @@
 #define THREAD_BYTES (1ull << 20)
 #define OWN_BYTES    (THREAD_BYTES - (128ull << 10))
 #define ALL	     (~0ull)
-#define NEEDED	     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
+/* Memory of the program's may have gone: crit_copy is to hear of it. */
+#define ALL_BUT_FAULTS (~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1)))
+#define NEEDED	       (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 /* What fork() of the host does, or is done here. */
 #define FORKS_BY_NAME (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_PARENT_SETTID)
 
@@ -95,8 +97,10 @@ static long begin_thread(const struct static_frame *f, const struct asked *a)
 
 static void own_died(uint32_t *word, uint32_t tid)
 {
-	uint32_t now = atomic_load((_Atomic uint32_t *)word);
+	uint32_t now;
 
+	if (crit_copy(&now, word, sizeof(now)) != 0)
+		return;
 	while ((now & FUTEX_TID_MASK) == tid &&
 	       !atomic_compare_exchange_weak((_Atomic uint32_t *)word, &now,
 					     (now & FUTEX_WAITERS) | FUTEX_OWNER_DIED))
@@ -149,6 +153,17 @@ static void leave_robust(void)
 		leave_pending((uint64_t)head.list_op_pending, head.futex_offset, tid);
 }
 
+/* Behind a filter of its own this thread may end by one call: the kernel does what is to be done then. */
+void static_stand_down(void)
+{
+	struct static_self *self = &static_self;
+
+	if (!self->home || !self->cleared)
+		return;
+	kernel_call4(SYS_set_tid_address, (long)self->cleared, 0, 0, 0);
+	self->cleared = NULL;
+}
+
 /* What the thread has of the host's C library is left behind. */
 static void leave_bare(const struct static_self *self, int status)
 {
@@ -169,7 +184,7 @@ void static_exit(struct static_self *self, int status)
 		return;
 	}
 	/* No handler finds what may be gone from here on. */
-	block(ALL);
+	block(ALL_BUT_FAULTS);
 	/* Of a child of vfork, whose parent's all of this is. */
 	if (hook_is_borrowed())
 		kernel_call4(SYS_exit, status, 0, 0, 0);
@@ -182,6 +197,7 @@ void static_exit(struct static_self *self, int status)
 		if (crit_copy(self->cleared, &none, sizeof(none)) == 0)
 			kernel_call4(SYS_futex, (long)self->cleared, FUTEX_WAKE, 1, 0);
 	}
+	block(ALL);
 	if (self->home)
 		static_thread_leave(self->home);
 	for (;;)

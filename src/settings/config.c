@@ -166,6 +166,12 @@ FORK_CODE const struct config *config_get(void)
 	return &config;
 }
 
+bool config_is_common(void)
+{
+	config_get();
+	return config_view.sections == 0;
+}
+
 bool config_allows(enum config_role role, const struct sockaddr *local,
 		   const struct sockaddr *peer)
 {

@@ -39,6 +39,8 @@ struct config {
 /* Reads files and the environment at the first call; never fails: bad values are logged
  * and skipped. */
 const struct config *config_get(void);
+/* No file has settings for some programs alone, so that another program has the same. */
+bool config_is_common(void);
 /*
  * First matching rule for this process; true when none matches. False for every
  * connection when rules, or a file that may have some, cannot be understood: a doubt means

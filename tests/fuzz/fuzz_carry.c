@@ -28,9 +28,9 @@ bool foreign_takes(enum program_kind kind)
 	return kind == PROGRAM_OK;
 }
 
-bool start_exec_takes(const char *path)
+bool start_exec_takes(const char *path, char *const envp[])
 {
-	return path && false;
+	return path && envp && false;
 }
 
 void hook_known(int fd)

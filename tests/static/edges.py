@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each case of statically linked programs, plain and under Viaduct: what it says is the same.
 
-usage: edges.py VIADUCT PROGRAM...
+usage: edges.py VIADUCT REFUSED PROGRAM...
 """
 import os
 import subprocess
@@ -10,7 +10,8 @@ import sys
 import unittest
 
 VIADUCT = os.path.abspath(sys.argv[1])
-PROGRAMS = [os.path.abspath(p) for p in sys.argv[2:]]
+os.environ["EDGES_REFUSED"] = os.path.abspath(sys.argv[2])
+PROGRAMS = [os.path.abspath(p) for p in sys.argv[3:]]
 FOLLOWS = [VIADUCT, "run", "--static", "follow", "--upgrade-after", "0", "--"]
 
 

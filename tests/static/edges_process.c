@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -358,6 +359,90 @@ static void t_alignment(void)
 	printf(" %s\n", c);
 }
 
+/* ---- the ends of threads ---- */
+
+static void *ends_without_its_memory(void *arg)
+{
+	pthread_mutexattr_t attr;
+	pthread_mutex_t *held = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(held != MAP_FAILED);
+	if (arg) {
+		pthread_mutexattr_init(&attr);
+		pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+		CHECK(pthread_mutex_init(held, &attr) == 0 &&
+		      pthread_mutex_lock(held) == 0);
+	} else {
+		syscall(SYS_set_tid_address, held);
+	}
+	munmap(held, 4096);
+	is_over = 1;
+	syscall(SYS_exit, 0);
+	return NULL;
+}
+
+static void t_gone_memory(void)
+{
+	pthread_t thread;
+
+	make_pair();
+	for (long robust = 0; robust < 2; robust++) {
+		is_over = 0;
+		CHECK(pthread_create(&thread, NULL, ends_without_its_memory,
+				     robust ? &is_over : NULL) == 0);
+		while (!is_over)
+			usleep(1000);
+		usleep(50000); /* it may be amid its end; plainly nothing comes of it */
+	}
+	puts("lives");
+}
+
+#ifdef __GLIBC__ /* of musl's it is not the kernel that tells who joins */
+static void *ends_behind_filter(void *arg)
+{
+	enum { STRICT = 1 };
+
+	CHECK(prctl(PR_SET_SECCOMP, STRICT, 0, 0, 0) == 0);
+	syscall(SYS_exit, 0);
+	return arg;
+}
+
+static void t_filter_and_join(void)
+{
+	pthread_t thread;
+
+	make_pair();
+	CHECK(pthread_create(&thread, NULL, ends_behind_filter, NULL) == 0);
+	printf("%d\n", pthread_join(thread, NULL));
+}
+
+#endif
+
+/* ---- exec ---- */
+
+static void t_exec_refused(void)
+{
+	const char *program = getenv("EDGES_REFUSED");
+	char bytes[5000], number[16];
+
+	CHECK(program);
+	make_pair();
+	memset(bytes, 1, sizeof(bytes));
+	CHECK(write(ends_of.client, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes));
+	CHECK(read(ends_of.server, bytes, 16) == 16);
+	if (fork() == 0) { /* it answers who asks for what was unread */
+		close(ends_of.server);
+		usleep(300000);
+		CHECK(write(ends_of.client, bytes, 300) == 300);
+		exit(0);
+	}
+	close(ends_of.client);
+	snprintf(number, sizeof(number), "%d", ends_of.server);
+	execl(program, program, number, NULL);
+	CHECK(!"executed");
+}
+
 const struct edge_case edges_process[] = {
 	{"fork_number", t_fork_number},
 	{"clone3_stack", t_clone3_stack},
@@ -370,5 +455,10 @@ const struct edge_case edges_process[] = {
 	{"break", t_break},
 	{"break_fork", t_break_fork},
 	{"little_memory", t_little_memory},
+	{"gone_memory", t_gone_memory},
+#ifdef __GLIBC__
+	{"filter_and_join", t_filter_and_join},
+#endif
+	{"exec_refused", t_exec_refused},
 	{NULL, NULL},
 };
