@@ -366,7 +366,7 @@ static void note(int *frame)
 
 static __attribute__((noinline)) void leave_deep(int fd, int depth)
 {
-	__attribute__((cleanup(note))) int frame = 1;
+	__attribute__((cleanup(note), unused)) int frame = 1;
 
 	ask(fd, 1);
 	if (depth == 0)

@@ -188,7 +188,7 @@ static void clean(int *arg)
 
 static void *waits(void *arg)
 {
-	__attribute__((cleanup(clean))) int by = 1;
+	__attribute__((cleanup(clean), unused)) int by = 1;
 	struct pollfd p = {nothing[0], POLLIN, 0};
 	char b;
 

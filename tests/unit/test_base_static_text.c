@@ -357,6 +357,7 @@ TEST(a_table_with_a_symbol)
 /* In an executable segment, and in no section that says it is code: where data is, it may be chance. */
 TEST(code_outside_sections_of_code)
 {
+	const int32_t to_zero = -(LOAD_AT + TEXT + 5);
 	static const char *const those[] = {SYSCALL, "\x0f\x34", "\xcd\x80"};
 	static const char names[] = "\0.rodata.cst4\0.mine";
 	Elf64_Ehdr *eh = (void *)file;
@@ -396,7 +397,7 @@ TEST(code_outside_sections_of_code)
 	CHECK(is_refused("outside its sections"));
 	begin();
 	ADD("\xe8\0\0\0\0\xc3");
-	*(int32_t *)(void *)(file + TEXT + 1) = -(LOAD_AT + TEXT + 5);
+	memcpy(file + TEXT + 1, &to_zero, sizeof(to_zero));
 	CHECK_EQ(find_in(SIZE), 0);
 	static_text_finish(&found);
 }
