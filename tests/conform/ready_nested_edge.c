@@ -2,6 +2,7 @@
 /* Edges of connections in epoll instances that are themselves waited for: none is told twice. */
 #include <errno.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -227,4 +228,102 @@ CASE(nested_parted_more, ANYWAY)
 	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 10, false);
 	parted(EPOLLIN, 10, true);
 	parted(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI, 10, true);
+}
+
+/* ---- what else is in an instance that is looked at from outside stays as it is ---- */
+
+static void add_one(int fd)
+{
+	uint64_t one = 1;
+
+	NEED(write(fd, &one, sizeof(one)) == sizeof(one));
+}
+
+static int event_open(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	NEED(fd >= 0);
+	return fd;
+}
+
+/* A number that has become another descriptor's, while the first one lives by a duplicate. */
+CASE(nested_beside_reused, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), first, copy, second;
+
+	ep_add(in, p.s, EPOLLIN | EPOLLET, 1);
+	ep_show(in, 0);
+	first = event_open();
+	ep_add(in, first, EPOLLIN | EPOLLET, 2);
+	copy = dup(first);
+	close(first);
+	second = event_open();
+	say("the same number: %d", first == second);
+	ep_add(in, second, EPOLLIN | EPOLLET, 3);
+	add_one(copy);
+	poll_show(in);
+	ep_show(in, 0);
+	add_one(second);
+	poll_show(in);
+	ep_show(in, 0);
+	close(in);
+	close(copy);
+	close(second);
+	pair_close(p);
+}
+
+/* Several with the same data, of which one is disarmed and its peer has gone. */
+CASE(nested_beside_alike, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), ready = event_open(), later = event_open(), ends[2];
+
+	NEED(pipe(ends) == 0);
+	ep_add(in, p.s, EPOLLIN | EPOLLET, 1);
+	ep_add(in, ends[0], EPOLLIN | EPOLLONESHOT, 7);
+	ep_add(in, ready, EPOLLIN | EPOLLET, 7);
+	ep_add(in, later, EPOLLIN | EPOLLET, 7);
+	add_one(ready);
+	NEED(write(ends[1], "z", 1) == 1);
+	ep_show(in, 0);
+	ep_show(in, 0);
+	add_one(later);
+	poll_show(in);
+	ep_show(in, 0);
+	ep_show(in, 0);
+	close(ends[1]);
+	poll_show(in);
+	ep_show(in, 0);
+	close(in);
+	close(ready);
+	close(later);
+	close(ends[0]);
+	pair_close(p);
+}
+
+/* With a closed number of the connection, whose duplicate lives: a look is no edge to who watches. */
+CASE(nested_beside_orphan, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open(), ready = event_open(), kept;
+
+	ep_add(in, p.s, EPOLLIN | EPOLLET, 1);
+	ep_add(in, ready, EPOLLIN | EPOLLET, 2);
+	ep_show(in, 0);
+	kept = dup(p.s);
+	close(p.s);
+	p.s = kept;
+	add_one(ready);
+	ep_add(out, in, EPOLLIN | EPOLLET, 3);
+	for (int i = 0; i < 3; i++) {
+		poll_show(in);
+		ep_show(out, 0);
+	}
+	ep_show(in, 0);
+	close(in);
+	close(out);
+	close(ready);
+	pair_close(p);
 }
