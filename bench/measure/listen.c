@@ -3,8 +3,10 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -176,20 +178,38 @@ bool listen_found(const struct listen_set *before)
 	return false;
 }
 
-unsigned listen_free_port(void)
+static bool is_free(unsigned port)
 {
-	struct sockaddr_in sin = {.sin_family = AF_INET};
-	socklen_t len = sizeof(sin);
+	struct sockaddr_in sin = {.sin_family = AF_INET,
+				  .sin_port = htons((uint16_t)port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	unsigned port = 0;
+	bool free = fd >= 0 && bind(fd, (struct sockaddr *)&sin, sizeof(sin)) == 0;
 
-	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sin, len) &&
-	    !getsockname(fd, (struct sockaddr *)&sin, &len))
-		port = ntohs(sin.sin_port);
 	if (fd >= 0)
 		close(fd);
-	return port;
+	return free;
+}
+
+/* One of those that the kernel gives by itself may be somebody's again before the server has it. */
+unsigned listen_free_port(void)
+{
+	enum { LOWEST = 10000, HIGHEST = 65535, TRIES = 1000 };
+	unsigned low = 32768, high = 60999, port;
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+
+	if (f && fscanf(f, "%u %u", &low, &high) != 2)
+		low = high = 0;
+	if (f)
+		fclose(f);
+	for (int i = 0; i < TRIES; i++) {
+		if (getrandom(&port, sizeof(port), 0) != sizeof(port))
+			return 0;
+		port = LOWEST + port % (HIGHEST - LOWEST + 1);
+		/* Where it gives nearly all, any will have to do. */
+		if ((port < low || port > high || i > TRIES / 2) && is_free(port))
+			return port;
+	}
+	return 0;
 }
 
 struct wanted {
