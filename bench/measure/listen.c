@@ -190,10 +190,11 @@ static bool is_free(unsigned port)
 	return free;
 }
 
-/* One of those that the kernel gives by itself may be somebody's again before the server has it. */
+/* One of those that the kernel gives by itself may be somebody's again before the server has it. Those
+ * below LOWEST are for the tests' own servers. */
 unsigned listen_free_port(void)
 {
-	enum { LOWEST = 10000, HIGHEST = 65535, TRIES = 1000 };
+	enum { LOWEST = 30000, HIGHEST = 65535, TRIES = 1000 };
 	unsigned low = 32768, high = 60999, port;
 	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
 

@@ -76,7 +76,7 @@ class Bench:
 def free_port():
     """Below those that the kernel hands out, so that no connection takes it meanwhile."""
     while True:
-        port = random.randrange(15000, 30000)
+        port = random.randrange(10000, 15000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

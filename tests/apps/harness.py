@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
 import socket
@@ -14,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port, free_ports  # noqa: E402, F401  pylint: disable=unused-import
 
 SKIP = 77
 MODES = ("plain", "both", "server", "client")
@@ -35,25 +37,6 @@ def need(*programs):
             sys.exit(SKIP)
         found.append(path)
     return found if len(found) > 1 else found[0]
-
-
-def free_port():
-    """For a server that binds it a moment later: until then no connection gets it either."""
-    return free_ports(1)
-
-
-def free_ports(count):
-    """The first of so many free ports in a row, below those that the kernel hands out."""
-    while True:
-        first = random.randrange(15000, 30000)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-                    s = held.enter_context(socket.socket(family))
-                    if family == socket.AF_INET6:
-                        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    s.bind((address, port))
-            return first
 
 
 def listening(port):

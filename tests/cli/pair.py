@@ -4,17 +4,18 @@
 
 usage: pair.py VIADUCT. No figure is judged: only their presence.
 """
-import contextlib
 import json
 import os
-import random
+import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 VIADUCT = os.path.abspath(sys.argv[1])
 DESCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -57,14 +58,6 @@ for i in range(int(sys.argv[2])):
 """
 
 
-def free_port():
-    """Below those that the kernel hands out, so that no connection takes it meanwhile."""
-    while True:
-        port = random.randrange(15000, 30000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return str(port)
-
-
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
@@ -87,7 +80,7 @@ class Pair(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         os.mkdir(self.path("tmp"))
-        self.port = free_port()
+        self.port = str(free_port())
         for name, text in (("server.py", SERVER), ("client.py", CLIENT)):
             with open(self.path(name), "w", encoding="utf-8") as f:
                 f.write(text)

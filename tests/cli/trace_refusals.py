@@ -9,7 +9,6 @@ import pathlib
 import pty
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unittest
@@ -17,6 +16,9 @@ import unittest
 from trace_end import stream
 from trace_bed import (Connection, END, MANUAL, NOBODY, PATIENCE, Process, Trace, Tracer, VIADUCT,
                        until)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 
 class Refusals(Trace):
@@ -144,9 +146,7 @@ class Tshark(Trace):
     @unittest.skipUnless(shutil.which("redis-server") and shutil.which("redis-cli"),
                          "there is no Redis")
     def test_redis(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         server = subprocess.Popen([VIADUCT, "run", "--", "redis-server", "--port", port,
                                    "--save", "", "--dir", str(self.tmp)], env=self.env,
                                   stdout=subprocess.DEVNULL)

@@ -6,11 +6,13 @@ the page says. usage: examples.py SOURCE-ROOT LIBRARY
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 # What the page does not show: the end that serves.
 SERVED = {"camera.c": "picture 1: brightness 100\n",
@@ -35,15 +37,9 @@ def build(root, library, folder, name, source):
     return str(program)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 def run(program, env):
     """What both ends print. The client is asked again until the server listens."""
-    port = free_port()
+    port = str(free_port())
     server = subprocess.Popen([program, "serve", port], env=env, text=True,
                               stdout=subprocess.PIPE)
     client = None

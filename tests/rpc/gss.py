@@ -12,13 +12,16 @@ import contextlib
 import difflib
 import json
 import os
-import random
+import pathlib
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
 
 SKIP = 77
 LIMIT_S = 120
@@ -51,14 +54,6 @@ KDC_CONFIG = """
   acl_file = {folder}/acl
  }}
 """
-
-
-def free_port():
-    while True:
-        port = random.randrange(15000, 30000)
-        with contextlib.suppress(OSError), socket.socket() as s:
-            s.bind(("127.0.0.1", port))
-            return port
 
 
 def answers(port):
