@@ -65,7 +65,9 @@ struct epoll_reg {
 	int shared;   /* with `bell`: the bell of several connections, or -1 */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
-	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
+	bool aside;    /* its TCP descriptor is in the instance's side, not in itself */
+	bool claimed;  /* an orphan whose number is there for a moment: side_make */
+	bool rejoined; /* in both, amid instance_return_all */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
 
@@ -103,14 +105,18 @@ struct instance {
 	uint32_t fds; /* descriptors of this process; guarded by the list lock */
 	int epfd;     /* one of them */
 	pid_t owner;
-	bool nested;		  /* watched from outside: its sockets stay on TCP */
-	bool blind;		  /* and by some who do not ask us first */
-	bool outer;		  /* holds, or has held, other instances */
-	bool sideless;		  /* gets none: see epoll_nest.c */
-	int side, news;		  /* -1, or what holds its tags: see epoll_nest.c */
-	bool no_upgrade;	  /* user data collides with our tags */
-	bool hidden;		  /* Viaduct's own: see pollset.h */
-	bool polled;		  /* by a call that is under way; with `hidden` */
+	bool nested;   /* watched from outside: its sockets stay on TCP */
+	bool blind;    /* and by some who do not ask us first */
+	bool outer;    /* holds, or has held, other instances */
+	bool sideless; /* gets none: see epoll_nest.c */
+	bool stray;    /* has one, and tags of orphans that could not be moved there */
+	_Atomic bool others; /* has had registrations that are not of sockets of ours */
+	_Atomic bool edges;  /* and such that are edge-triggered, or for once */
+	bool forked;	     /* children have it, or had */
+	int side, news;	     /* -1, or what holds its tags: see epoll_nest.c */
+	bool no_upgrade;     /* user data collides with our tags */
+	bool hidden;	     /* Viaduct's own: see pollset.h */
+	bool polled;	     /* by a call that is under way; with `hidden` */
 	_Atomic bool lingering;	  /* some of its registrations linger */
 	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
@@ -139,7 +145,7 @@ struct instance {
 	struct instance *next_free, *next_all;
 };
 
-/* ---- records (epoll_table.c) ---- */
+/* ---- records (epoll_table.c, epoll_hot.c) ---- */
 
 /* NULL when fd is not an instance made through ready_epoll_create. */
 struct instance *instance_at(int fd);
@@ -237,12 +243,17 @@ void reg_revert(struct epoll_reg *r);
 void reg_hush(struct epoll_reg *r);
 /* The bell of several connections has: false where all of those are parked, and now hushed. */
 bool instance_has_ears(struct instance *in);
-/* The same where that is no edge once more; else it stays aside for now. */
-bool reg_stays(struct epoll_reg *r);
+/* The kernel would tell an edge that has been told. */
+bool reg_would_repeat(struct epoll_reg *r);
+/* reg_revert where that is no edge once more; else it stays aside for now. */
 void reg_return(struct epoll_reg *r);
-/* None stays there. Under the instance's lock, and of all instances under the list's. */
-void instance_return_all(struct instance *in);
-void epoll_return_all(void);
+/* In three steps: the kernel has it, beside its tags; the side's goes; and the news'. The first
+ * returns -errno. */
+int reg_rejoin(struct epoll_reg *r);
+void reg_leave_side(struct epoll_reg *r);
+void reg_revert_rejoined(struct epoll_reg *r);
+/* The kernel looks at it anew: one that is not converted. */
+void reg_say_again(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
@@ -353,11 +364,28 @@ void side_drop(struct instance *in);
 bool epoll_sides_drop(void);
 /* That was not the obstacle. */
 void epoll_sides_again(void);
+/* Under the instance's lock: what the kernel says of those aside. */
+void side_hear(struct instance *in);
+/* No registration stays aside (epoll_return.c). Under the instance's lock, and of all instances under the list's. */
+void instance_return_all(struct instance *in);
+void epoll_return_all(void);
 /* Under the instance's lock: it is readable in the kernel when it would report something, and
  * only then. */
 void side_settle(struct instance *in);
 /* The same for all of them. No lock may be held. */
 void epoll_settle(void);
+
+/* ---- what the kernel's instance would hand over next (epoll_sift.c) ---- */
+
+/* No lock is held, and the kernel does not have it yet: a registration that is its own alone. */
+void instance_note_own(struct instance *in, const struct epoll_event *ev);
+/* This process is about to change a parent's instance, or to let another do so. */
+void instance_note_foreign(const struct instance *in);
+/* Others may have registrations in it that nobody knows of here. */
+void instance_note_unseen(struct instance *in);
+/* Under the instance's lock: hears the tags in its queue, and leaves the rest there. False: not possible,
+ * or not all. */
+bool instance_sift(struct instance *in);
 
 /* ---- sleep ---- */
 

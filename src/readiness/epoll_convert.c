@@ -70,6 +70,32 @@ static int give_tag(struct epoll_reg *r)
 	return rc;
 }
 
+void reg_say_again(struct epoll_reg *r)
+{
+	replace(r, r->events, r->data.u64);
+}
+
+int reg_rejoin(struct epoll_reg *r)
+{
+	int rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
+
+	/* By a parent, or a child, with whom the instance is shared; or for the second time. */
+	if (rc == -EEXIST)
+		rc = replace(r, r->events, r->data.u64);
+	return rc;
+}
+
+void reg_leave_side(struct epoll_reg *r)
+{
+	ctl_at(r->in->side, EPOLL_CTL_DEL, r->fd, 0, 0);
+}
+
+static void leave_aside(struct epoll_reg *r)
+{
+	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
+	r->aside = r->rejoined = false;
+}
+
 /* It is the program's own again. */
 static int take_tag_back(struct epoll_reg *r)
 {
@@ -77,14 +103,10 @@ static int take_tag_back(struct epoll_reg *r)
 
 	if (!r->aside)
 		return replace(r, r->events, r->data.u64);
-	rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
-	if (rc == -EEXIST) /* by a parent, or a child, with whom the instance is shared */
-		rc = ctl(r->in, EPOLL_CTL_MOD, r->fd, r->events, r->data.u64);
-	if (rc)
-		return rc;
-	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
-	r->aside = false;
-	return 0;
+	rc = reg_rejoin(r);
+	if (!rc)
+		leave_aside(r);
+	return rc;
 }
 
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged)
@@ -301,22 +323,26 @@ bool instance_has_ears(struct instance *in)
 	return hears_shared(in); /* of two that have it, the other has it now */
 }
 
-/*
- * The kernel looks at a registration that it is given, and would tell an edge once more of what still
- * holds. Where the instance has a side, such a one stays there until something is new or nothing
- * holds, or until somebody needs it who does not ask us.
- */
-bool reg_stays(struct epoll_reg *r)
+/* The kernel looks at a registration that it is given, and would tell an edge once more of what still
+ * holds. */
+bool reg_would_repeat(struct epoll_reg *r)
 {
 	struct pollfd p = {
 		.fd = r->use_fd,
 		.events = (short)(r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL))};
 
-	if (!r->aside || !(r->events & EPOLLET) || r->in->blind || r->in->no_upgrade ||
-	    instance_is_foreign(r->in) || await_glance(&p, 1) <= 0)
+	if (!(r->events & EPOLLET) || await_glance(&p, 1) <= 0)
 		return false;
 	/* An error or a hang-up that has not been told is new. */
 	return !((uint16_t)p.revents & (EPOLLERR | EPOLLHUP) & ~r->state_told);
+}
+
+/* Where the instance has a side, such a one stays there until something is new or nothing holds, or
+ * until somebody needs it who does not ask us. */
+static bool reg_stays(struct epoll_reg *r)
+{
+	return r->aside && !r->in->blind && !r->in->no_upgrade &&
+	       !instance_is_foreign(r->in) && reg_would_repeat(r);
 }
 
 void reg_return(struct epoll_reg *r)
@@ -325,24 +351,13 @@ void reg_return(struct epoll_reg *r)
 		reg_revert(r);
 }
 
-void instance_return_all(struct instance *in)
+static void given_back(struct epoll_reg *r)
 {
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		if (r->aside && atomic_load(&r->s->slot->phase) == SLOT_FINAL)
-			reg_revert(r);
-}
-
-void epoll_return_all(void)
-{
-	if (!epoll_any_side())
-		return;
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
-		instance_lock(in);
-		instance_return_all(in);
-		if (in->side >= 0 && !atomic_load(&in->converted))
-			side_drop(in);
-		instance_unlock(in);
-	}
+	bell_remove(r);
+	r->converted = false;
+	atomic_fetch_add(&r->in->reverts, 1);
+	store_relaxed(&r->in->ask_now, true);
+	atomic_fetch_sub(&r->in->converted, 1);
 }
 
 void reg_revert(struct epoll_reg *r)
@@ -353,13 +368,16 @@ void reg_revert(struct epoll_reg *r)
 		return;
 	reg_disarm(r);
 	reg_chill(r);
-	if (take_tag_back(r))
-		return;
-	bell_remove(r);
-	r->converted = false;
-	atomic_fetch_add(&r->in->reverts, 1);
-	store_relaxed(&r->in->ask_now, true);
-	atomic_fetch_sub(&r->in->converted, 1);
+	if (take_tag_back(r) == 0)
+		given_back(r);
+}
+
+void reg_revert_rejoined(struct epoll_reg *r)
+{
+	reg_disarm(r);
+	reg_chill(r);
+	leave_aside(r);
+	given_back(r);
 }
 
 void reg_poke(struct epoll_reg *r)
@@ -380,6 +398,7 @@ bool instance_is_foreign(struct instance *in)
 	if (kill(in->owner, 0) == 0 || errno != ESRCH)
 		return true;
 	in->owner = epoll_self();
+	instance_note_unseen(in);
 	/* The number was the parent's. */
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->shared = -1;
@@ -539,8 +558,9 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 	if (!in)
 		return;
 	instance_lock(in);
-	in->no_upgrade = true;
 	instance_return_all(in);
+	instance_note_foreign(in);
+	in->no_upgrade = true;
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);

@@ -321,6 +321,8 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 	}
 	if (in)
 		check_collision(in, op, ev);
+	if (in && op != EPOLL_CTL_DEL)
+		instance_note_foreign(in);
 	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
 		if (op == EPOLL_CTL_ADD)
 			return reg_add(in, epfd, s, fd, ev);
@@ -329,6 +331,8 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}
+	if (in && op != EPOLL_CTL_DEL)
+		instance_note_own(in, ev);
 	rc = instance_at(fd) ? ctl_of_instance(epfd, op, fd, ev)
 			     : ctl_unrolled(epfd, op, fd, ev);
 	if (!rc && op == EPOLL_CTL_ADD) {

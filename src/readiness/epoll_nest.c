@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epoll instances that are waited for themselves: readable in the kernel as under TCP. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -51,7 +52,34 @@ static int open_one(void)
 
 static bool is_movable(const struct epoll_reg *r)
 {
-	return r->converted && !r->orphan && !r->hushed;
+	return r->converted && (!r->orphan || r->claimed) && !r->hushed;
+}
+
+/*
+ * The kernel has the tag of an orphan by a number that is closed. Where that number is free, a duplicate
+ * has it while tags are moved; else this tag stays where it is, and is taken out of the queue by each
+ * side_settle.
+ */
+static void claim_orphans(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		int fd = -1;
+
+		if (r->converted && r->orphan && !reg_is_stale(r))
+			fd = REAL(fcntl64)(r->use_fd, F_DUPFD_CLOEXEC, r->fd);
+		r->claimed = fd >= 0 && fd == r->fd;
+		if (fd >= 0 && !r->claimed)
+			kernel_close(fd);
+	}
+}
+
+static void give_up_claims(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		if (r->claimed)
+			kernel_close(r->fd);
+		r->claimed = false;
+	}
 }
 
 /* All tags of the instance, also to epfd. */
@@ -128,6 +156,11 @@ static void hear(struct instance *in, int epfd, bool all)
 	} while (n == SIDE_EVENTS);
 }
 
+void side_hear(struct instance *in)
+{
+	hear(in, in->news, true);
+}
+
 static bool is_readable(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -135,14 +168,29 @@ static bool is_readable(int fd)
 	return kernel_poll(&p, 1, 0) > 0;
 }
 
+/* After it, who was being woken for one of the tags has been, in all that holds them: to add one, and to
+ * take it out, needs the lock of those who wait. */
+static bool let_wakers_pass(struct instance *in)
+{
+	int other = open_one();
+
+	if (other < 0)
+		return false;
+	enter_all(in, other);
+	fds_close(other);
+	return true;
+}
+
 /*
  * The first that the kernel says of the new ones is what holds, no news to who has been told. What
- * the program's own instance, epfd, had yet to hand over is: with that it is said again.
+ * the program's own instance, epfd, had yet to hand over is: it is taken out there. Where it cannot be,
+ * all that holds is said again.
  */
 static void begin_news(struct instance *in, int epfd, int news)
 {
 	hear(in, news, false);
-	if (!is_readable(epfd))
+	/* What that has passed over, and epfd has yet to hear. */
+	if (let_wakers_pass(in) && (!is_readable(epfd) || instance_sift(in)))
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))
@@ -159,6 +207,7 @@ void side_make(struct instance *in)
 	drop_parked(in);
 	side = open_one();
 	news = open_one();
+	claim_orphans(in);
 	if (side < 0 || news < 0 || enter_all(in, side) || enter_all(in, news)) {
 		in->sideless = true;
 	} else {
@@ -167,6 +216,7 @@ void side_make(struct instance *in)
 			ctl(epfd, EPOLL_CTL_ADD, side, EPOLLIN, tag_of_side()) != 0;
 	}
 	if (in->sideless) {
+		give_up_claims(in);
 		fds_close(side);
 		fds_close(news);
 		return;
@@ -174,8 +224,12 @@ void side_make(struct instance *in)
 	atomic_store(&in->ever_converted, true);
 	begin_news(in, epfd, news);
 	leave_all(in, epfd);
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
+	in->stray = false;
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
 		r->aside = is_movable(r);
+		in->stray |= r->converted && r->orphan && !r->aside;
+	}
+	give_up_claims(in);
 	in->side = side;
 	in->news = news;
 	atomic_fetch_add(&epoll_sides, 1);
@@ -193,7 +247,9 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
+		claim_orphans(in);
 		enter_all(in, epfd);
+		give_up_claims(in);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
@@ -263,11 +319,13 @@ void side_settle(struct instance *in)
 
 	if (in->side < 0)
 		return;
-	hear(in, in->news, true);
+	side_hear(in);
+	if (in->stray)
+		instance_sift(in);
 	ready = look_over(in);
 	if (!ready) {
 		empty(in->side);
-		hear(in, in->news, true);
+		side_hear(in);
 		ready = look_over(in);
 	}
 	/* Where it came in between, that was an edge. */

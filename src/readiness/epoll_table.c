@@ -3,6 +3,7 @@
 #include "base/atomic.h"
 #include "readiness/epoll.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -143,8 +144,11 @@ bool ready_stand_down(void)
 	bool own = true;
 
 	epoll_list_lock();
-	for (struct instance *in = all_instances; in; in = in->next_all)
+	for (struct instance *in = all_instances; in; in = in->next_all) {
 		own &= in->hidden || atomic_load(&in->converted) == 0;
+		if (in->fds)
+			instance_note_foreign(in);
+	}
 	epoll_list_unlock();
 	stood_down |= own;
 	return own;
@@ -220,9 +224,11 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
-	in->blind = in->outer = in->sideless = false;
+	in->blind = in->outer = in->sideless = in->forked = false;
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
+	store_relaxed(&in->others, false);
+	store_relaxed(&in->edges, false);
 	store_relaxed(&in->ask_now, false);
 	store_relaxed(&in->kernel_turn, false);
 	store_relaxed(&in->told, 0);
@@ -424,62 +430,6 @@ struct epoll_reg *reg_find(struct instance *in, struct sock *s, int fd)
 	return r;
 }
 
-void reg_heat(struct epoll_reg *r)
-{
-	struct instance *in = r->in;
-
-	r->active = in->calls;
-	if (r->hot_at)
-		return;
-	in->hot[in->nhot++] = r;
-	r->hot_at = in->nhot;
-}
-
-void reg_chill(struct epoll_reg *r)
-{
-	struct instance *in = r->in;
-	struct epoll_reg *last;
-
-	if (!r->hot_at)
-		return;
-	last = in->hot[--in->nhot];
-	in->hot[r->hot_at - 1] = last;
-	last->hot_at = r->hot_at;
-	r->hot_at = 0;
-}
-
-void reg_arm(struct epoll_reg *r)
-{
-	uint32_t interest = look_interest(r->events);
-
-	if ((r->armed && !r->rung && r->armed == interest) || reg_is_stale(r))
-		return;
-	reg_disarm(r);
-	r->armed = interest;
-	/* Of a room that nobody has lacked an edge-triggered registration is not told. */
-	if (interest && r->events & EPOLLET)
-		sock_arm_edge(r->s, interest, r->edge_out);
-	else if (interest)
-		sock_arm(r->s, interest);
-}
-
-void reg_disarm(struct epoll_reg *r)
-{
-	if (r->armed && !reg_is_stale(r))
-		sock_disarm(r->s, r->armed);
-	r->armed = 0;
-	r->rung = false;
-}
-
-void reg_abandon(struct epoll_reg *r)
-{
-	reg_chill(r);
-	r->armed = 0;
-	if (r->converted)
-		atomic_fetch_sub(&r->in->converted, 1);
-	r->converted = false;
-}
-
 uint64_t tag_of(const struct epoll_reg *r, bool bell)
 {
 	return tag_prefix << TAG_SHIFT | (uint64_t)r->turn << TURN_SHIFT |
@@ -534,12 +484,36 @@ void ready_forking(void)
 	epoll_list_lock();
 	/* The child must find the kernel's registrations, which are its own as well. */
 	epoll_return_all();
+	/* Either may give the other's more, unseen. */
+	for (struct instance *in = all_instances; in; in = in->next_all) {
+		if (!in->fds || in->forked)
+			continue;
+		in->forked = true;
+		if (slot_epoll_noted())
+			instance_note_unseen(in);
+	}
+}
+
+/* The next image has it. */
+static bool survives(const struct instance *in)
+{
+	for (int fd = 0; fd < FDS_MOST; fd++) {
+		if (!entry_of(fd, false))
+			fd |= CHUNK_FDS - 1;
+		else if (recorded_at(fd) == in &&
+			 !(REAL(fcntl64)(fd, F_GETFD) & FD_CLOEXEC))
+			return true;
+	}
+	return false;
 }
 
 void ready_leaving(void)
 {
 	epoll_list_lock();
 	epoll_return_all();
+	for (struct instance *in = all_instances; in; in = in->next_all)
+		if (in->fds && in->owner != self && survives(in))
+			instance_note_foreign(in);
 	epoll_list_unlock();
 }
 

@@ -70,3 +70,61 @@ CASE(nested_forked_after_urgent_bytes, ANYWAY)
 {
 	forked_after(leave_urgent);
 }
+
+/* ---- an edge that has been told is none after a fork ---- */
+
+static void forked_told(uint32_t events, uint32_t outer, size_t unread, bool pending)
+{
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	int in = ep_open(), out = ep_open(), pipe_fds[2];
+	pid_t child;
+	char byte;
+
+	NEED(pipe(pipe_fds) == 0 && write(pipe_fds[1], "x", 1) == 1);
+	send_pattern(p.c, 0, unread);
+	wait_inq(p.s, (int)unread);
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_show(in, 0);
+	ep_add(out, in, EPOLLIN | outer, 2);
+	ep_show(out, 0);
+	say_result("recv", recv(p.c, &byte, 1, MSG_DONTWAIT));
+	ep_show(out, 0);
+	if (pending) {
+		ep_add(in, other.s, EPOLLOUT | EPOLLET, 3);
+		ep_add(in, pipe_fds[0], EPOLLIN | EPOLLET, 4);
+	}
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0)
+		_exit(3);
+	say("child: %d", child_status(child));
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	send_pattern(p.c, unread, 10);
+	wait_inq(p.s, (int)unread + 10);
+	ep_show(out, SOON);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	close(in);
+	close(out);
+	pair_close(p);
+	pair_close(other);
+}
+
+CASE(nested_forked_told, ANYWAY)
+{
+	forked_told(EPOLLIN, 0, 100, false);
+	forked_told(EPOLLIN | EPOLLRDHUP, EPOLLET, 100, false);
+	forked_told(EPOLLIN | EPOLLOUT, 0, 100, false);
+	forked_told(EPOLLIN | EPOLLOUT, 0, 0, false);
+}
+
+CASE(nested_forked_pending, ANYWAY)
+{
+	forked_told(EPOLLIN, 0, 100, true);
+	forked_told(EPOLLIN | EPOLLOUT, 0, 100, true);
+}

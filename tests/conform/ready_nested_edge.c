@@ -327,3 +327,135 @@ CASE(nested_beside_orphan, DIRECT)
 	close(ready);
 	pair_close(p);
 }
+
+/* ---- the instance has something else to say when it comes to be waited for ---- */
+
+enum beside { PLAIN_PIPE, NEW_CONNECTION, NEW_SILENT };
+
+static void told_beside(enum beside what, uint32_t outer)
+{
+	struct pair p = parted_open(), q = pair_warm_open(), r = pair_warm_open();
+	int in = ep_open(), out = ep_open(), pipe_fds[2];
+
+	NEED(pipe(pipe_fds) == 0);
+	ep_add(in, p.s, EPOLLRDNORM | EPOLLET, 1);
+	ep_add(in, r.s, EPOLLIN | EPOLLET, 3);
+	ep_show(in, 0);
+	if (what == PLAIN_PIPE) {
+		NEED(write(pipe_fds[1], "x", 1) == 1);
+		ep_add(in, pipe_fds[0], EPOLLIN, 4);
+	} else {
+		ep_add(in, q.s, what == NEW_CONNECTION ? EPOLLOUT : EPOLLRDHUP, 5);
+	}
+	send_pattern(r.c, 0, 10);
+	wait_inq(r.s, 10);
+	ep_add(out, in, EPOLLIN | outer, 6);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	close(in);
+	close(out);
+	pair_close(p);
+	pair_close(q);
+	pair_close(r);
+}
+
+CASE(nested_told_beside, DIRECT)
+{
+	for (enum beside what = PLAIN_PIPE; what <= NEW_SILENT; what++)
+		told_beside(what, 0);
+}
+
+static void silent_beside(uint32_t events)
+{
+	struct pair p = parted_open(), q = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+
+	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_show(in, 0);
+	ep_add(in, q.s, EPOLLRDHUP, 2);
+	ep_add(out, in, EPOLLIN, 3);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	send_pattern(p.c, 1200, 10);
+	wait_inq(p.s, 1060);
+	ep_show(out, SOON);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+	pair_close(q);
+}
+
+CASE(nested_silent_beside, DIRECT)
+{
+	silent_beside(EPOLLIN);
+	silent_beside(EPOLLRDNORM);
+	silent_beside(EPOLLIN | EPOLLOUT);
+}
+
+/* ---- a registration outlives its descriptor, and its connection shared memory ---- */
+
+static void outlives(uint32_t events, bool told, bool taken)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open(), fd = dup(p.s), other = -1;
+
+	NEED(fd >= 0);
+	ep_add(in, fd, events, 1);
+	NEED(close(fd) == 0);
+	if (taken)
+		other = dup(p.c);
+	if (told)
+		ep_show(in, 0);
+	ep_add(out, in, EPOLLIN, 2);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	send_pattern(p.c, 0, 10);
+	wait_inq(p.s, 10);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	send_pattern(p.s, 0, 10);
+	recv_pattern(p.c, 0, 10);
+	send_pattern(p.c, 10, 10);
+	wait_inq(p.s, 20);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	recv_pattern(p.s, 0, 20);
+	ep_show(out, 0);
+	ep_show(in, 0);
+	if (taken)
+		NEED(close(other) == 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+static void outlives_each(uint32_t events)
+{
+	for (int i = 0; i < 4; i++)
+		outlives(events, i & 1, i & 2);
+}
+
+CASE(nested_outlives_once, DIRECT)
+{
+	outlives_each(EPOLLOUT | EPOLLET | EPOLLONESHOT);
+	outlives_each(EPOLLIN | EPOLLONESHOT);
+}
+
+CASE(nested_outlives_edge, DIRECT)
+{
+	outlives_each(EPOLLIN | EPOLLET);
+	outlives_each(EPOLLRDHUP | EPOLLET);
+}
+
+CASE(nested_outlives_level, DIRECT)
+{
+	outlives_each(EPOLLIN);
+	outlives_each(EPOLLRDHUP);
+}
