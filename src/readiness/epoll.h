@@ -182,7 +182,17 @@ static inline uint32_t instance_sleepers(struct instance *in)
 /* True in a thread that holds one of these locks. */
 bool epoll_locked(void);
 pid_t epoll_self(void);
+/* In a forked child: the list's lock is free. */
+void epoll_list_forked(void);
+/* Under the list lock: the number is not the instance's any more. */
+void instance_forget(int fd);
+/* The image after an exec has a number of it. */
+bool instance_survives_exec(const struct instance *in);
 
+/* This process is about to change a parent's instance, or to let another do so. */
+void instance_note_foreign(const struct instance *in);
+/* Others may have registrations in it that nobody knows of here. */
+void instance_note_unseen(struct instance *in);
 /* There is more in it than one connection; under its lock. */
 void instance_mixed(struct instance *in);
 /* Under the list lock, before the kernel closes fd, which is the socket's. */
@@ -264,8 +274,6 @@ static inline bool instance_may_have_tags(struct instance *in)
 {
 	return atomic_load(&in->ever_converted) || in->owner != epoll_self();
 }
-/* Keeps all its sockets on TCP. No lock may be held. */
-void instance_refuse_all(struct instance *in);
 /* Takes the doorbells out of the instance, or of its side. */
 void bells_drop(struct epoll_reg *r);
 /* Registers those that the record has for all of the socket's, in epfd. */
@@ -350,12 +358,6 @@ static inline bool epoll_any_side(void)
 {
 	return __builtin_expect(load_relaxed(&epoll_sides) != 0, 0);
 }
-/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
-void epoll_nested(int fd);
-/* The same, before the kernel looks: it is readable there where it would report something. */
-void epoll_look_into(int fd);
-/* The same, by somebody who does not come by here. */
-void epoll_nested_past(int fd);
 /* Both locks are held. Converted registrations of an instance that is watched have a side. */
 void side_make(struct instance *in);
 /* Both locks are held. It goes; where registrations are left, they are as without one. */
@@ -366,23 +368,30 @@ bool epoll_sides_drop(void);
 void epoll_sides_again(void);
 /* Under the instance's lock: what the kernel says of those aside. */
 void side_hear(struct instance *in);
-/* No registration stays aside (epoll_return.c). Under the instance's lock, and of all instances under the list's. */
-void instance_return_all(struct instance *in);
-void epoll_return_all(void);
 /* Under the instance's lock: it is readable in the kernel when it would report something, and
  * only then. */
 void side_settle(struct instance *in);
 /* The same for all of them. No lock may be held. */
 void epoll_settle(void);
 
+/* ---- who begins to watch (epoll_watch.c) ---- */
+
+/* fd, an instance, is watched by another epoll, poll or select. No lock may be held. */
+void epoll_nested(int fd);
+/* The same, before the kernel looks: it is readable there where it would report something. */
+void epoll_look_into(int fd);
+/* The same, by somebody who does not come by here. */
+void epoll_nested_past(int fd);
+/* Keeps all its sockets on TCP. No lock may be held. */
+void instance_refuse_all(struct instance *in);
+/* No registration stays aside. Under the instance's lock, and of all instances under the list's. */
+void instance_return_all(struct instance *in);
+void epoll_return_all(void);
+
 /* ---- what the kernel's instance would hand over next (epoll_sift.c) ---- */
 
 /* No lock is held, and the kernel does not have it yet: a registration that is its own alone. */
 void instance_note_own(struct instance *in, const struct epoll_event *ev);
-/* This process is about to change a parent's instance, or to let another do so. */
-void instance_note_foreign(const struct instance *in);
-/* Others may have registrations in it that nobody knows of here. */
-void instance_note_unseen(struct instance *in);
 /* Under the instance's lock: hears the tags in its queue, and leaves the rest there. False: not possible,
  * or not all. */
 bool instance_sift(struct instance *in);

@@ -346,65 +346,6 @@ void epoll_settle(void)
 	epoll_list_unlock();
 }
 
-/* ---- who begins to watch ---- */
-
-static void nest(struct instance *in, bool past)
-{
-	bool was = in->nested;
-
-	in->blind |= past;
-	if (past)
-		instance_return_all(in);
-	in->nested = true;
-	if (!past && atomic_load(&in->converted))
-		side_make(in);
-	if (was)
-		return;
-	/* Whoever watches it from outside is a sleeper that never looks. */
-	instance_sleep(in);
-	instance_arm(in);
-	instance_attend(in);
-}
-
-static void nested(int fd, bool past)
-{
-	struct instance *in = instance_at(fd);
-	bool done;
-
-	if (!in)
-		return;
-	instance_lock(in);
-	done = in->nested &&
-	       (past ? in->blind
-		     : in->side >= 0 || in->sideless || !atomic_load(&in->converted));
-	instance_unlock(in);
-	if (!done) {
-		epoll_list_lock();
-		instance_lock(in);
-		nest(in, past);
-		instance_unlock(in);
-		epoll_list_unlock();
-	}
-	instance_refuse_all(in);
-}
-
-void epoll_nested(int fd)
-{
-	nested(fd, false);
-}
-
-void epoll_look_into(int fd)
-{
-	epoll_nested(fd);
-	if (epoll_any_side())
-		epoll_settle();
-}
-
-void epoll_nested_past(int fd)
-{
-	nested(fd, true);
-}
-
 /* ---- waits of those who watch ---- */
 
 static bool any_instance(const struct pollfd *fds, nfds_t n)

@@ -28,18 +28,6 @@ void instance_note_own(struct instance *in, const struct epoll_event *ev)
 	instance_unlock(in);
 }
 
-void instance_note_unseen(struct instance *in)
-{
-	store_relaxed(&in->others, true);
-	store_relaxed(&in->edges, true);
-}
-
-void instance_note_foreign(const struct instance *in)
-{
-	if (in->owner != epoll_self())
-		slot_note_epoll();
-}
-
 static bool is_edge(const struct epoll_reg *r)
 {
 	return !r->converted && (r->events & (EPOLLET | EPOLLONESHOT));

@@ -93,6 +93,13 @@ bool epoll_locked(void)
 	return held != 0;
 }
 
+FORK_CODE void epoll_list_forked(void)
+{
+	self = getpid();
+	held = 0;
+	lock_drop_forked(&list_lock);
+}
+
 pid_t epoll_self(void)
 {
 	return self;
@@ -239,8 +246,7 @@ static void instance_destroy(struct instance *in)
 	free_instances = in;
 }
 
-/* Under the list lock. */
-static void instance_forget(int fd)
+void instance_forget(int fd)
 {
 	table_entry *e = entry_of(fd, false);
 	struct instance *in = e ? load_relaxed(e) : NULL;
@@ -478,24 +484,19 @@ void ready_init(void)
 	sock_on_release = epoll_on_release;
 }
 
-/* The child gets the records as they are between two changes of their lists. */
-void ready_forking(void)
+void instance_note_unseen(struct instance *in)
 {
-	epoll_list_lock();
-	/* The child must find the kernel's registrations, which are its own as well. */
-	epoll_return_all();
-	/* Either may give the other's more, unseen. */
-	for (struct instance *in = all_instances; in; in = in->next_all) {
-		if (!in->fds || in->forked)
-			continue;
-		in->forked = true;
-		if (slot_epoll_noted())
-			instance_note_unseen(in);
-	}
+	store_relaxed(&in->others, true);
+	store_relaxed(&in->edges, true);
 }
 
-/* The next image has it. */
-static bool survives(const struct instance *in)
+void instance_note_foreign(const struct instance *in)
+{
+	if (in->owner != epoll_self())
+		slot_note_epoll();
+}
+
+bool instance_survives_exec(const struct instance *in)
 {
 	for (int fd = 0; fd < FDS_MOST; fd++) {
 		if (!entry_of(fd, false))
@@ -505,52 +506,4 @@ static bool survives(const struct instance *in)
 			return true;
 	}
 	return false;
-}
-
-void ready_leaving(void)
-{
-	epoll_list_lock();
-	epoll_return_all();
-	for (struct instance *in = all_instances; in; in = in->next_all)
-		if (in->fds && in->owner != self && survives(in))
-			instance_note_foreign(in);
-	epoll_list_unlock();
-}
-
-void ready_forked_parent(void)
-{
-	epoll_list_unlock();
-}
-
-/* It belongs to a thread of the parent's. */
-static void hidden_forked(struct instance *in)
-{
-	int fd = in->epfd;
-
-	instance_forget(fd);
-	fds_close(fd);
-}
-
-FORK_CODE void ready_forked_child(void)
-{
-	/* The parent's threads are not here, and neither are their sleeps and arms. */
-	self = getpid();
-	held = 0;
-	lock_drop_forked(&list_lock);
-	for (struct instance *in = all_instances; in; in = in->next_all) {
-		memset(&in->lock, 0, sizeof(in->lock));
-		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
-						    (in->nested ? 1 : 0));
-		/* One of them may have been about to change the hot list. */
-		in->nhot = 0;
-		for (struct epoll_reg *r = in->regs; r; r = r->next)
-			r->hot_at = 0;
-		for (struct epoll_reg *r = in->regs; r; r = r->next) {
-			r->armed = 0;
-			if (r->converted && !r->spent)
-				reg_heat(r);
-		}
-		if (in->hidden)
-			hidden_forked(in);
-	}
 }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of epoll instances in a fork, and before an exec. */
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/fds.h"
+#include "base/sections.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+/* The child gets the records as they are between two changes of their lists. */
+void ready_forking(void)
+{
+	epoll_list_lock();
+	/* The child must find the kernel's registrations, which are its own as well. */
+	epoll_return_all();
+	/* Either may give the other's more, unseen. */
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds || in->forked)
+			continue;
+		in->forked = true;
+		if (slot_epoll_noted())
+			instance_note_unseen(in);
+	}
+}
+
+void ready_leaving(void)
+{
+	epoll_list_lock();
+	epoll_return_all();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
+		if (in->fds && in->owner != epoll_self() && instance_survives_exec(in))
+			instance_note_foreign(in);
+	epoll_list_unlock();
+}
+
+void ready_forked_parent(void)
+{
+	epoll_list_unlock();
+}
+
+/* It belongs to a thread of the parent's. */
+static void hidden_forked(struct instance *in)
+{
+	int fd = in->epfd;
+
+	instance_forget(fd);
+	fds_close(fd);
+}
+
+FORK_CODE void ready_forked_child(void)
+{
+	/* The parent's threads are not here, and neither are their sleeps and arms. */
+	epoll_list_forked();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		memset(&in->lock, 0, sizeof(in->lock));
+		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
+						    (in->nested ? 1 : 0));
+		/* One of them may have been about to change the hot list. */
+		in->nhot = 0;
+		for (struct epoll_reg *r = in->regs; r; r = r->next)
+			r->hot_at = 0;
+		for (struct epoll_reg *r = in->regs; r; r = r->next) {
+			r->armed = 0;
+			if (r->converted && !r->spent)
+				reg_heat(r);
+		}
+		if (in->hidden)
+			hidden_forked(in);
+	}
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An instance comes to be watched from outside, and what that means for its sockets. */
+#include "base/atomic.h"
+#include "readiness/epoll.h"
+#include "readiness/ready.h"
+
+/* ---- what stayed aside goes back to the kernel together ---- */
+
+/*
+ * The kernel looks at a registration that it is given. Of one whose level holds, and has been told,
+ * that is an edge once more, which is taken out of its queue again. What comes meanwhile is heard in
+ * the news, and has the kernel look once more.
+ */
+
+static bool goes(const struct epoll_reg *r)
+{
+	return r->aside && r->converted && !r->spent && !r->orphan &&
+	       load_acquire(&r->s->slot->phase) == SLOT_FINAL;
+}
+
+/* Returns how many are left, of which all has been told. */
+static uint32_t return_news(struct instance *in)
+{
+	uint32_t told = 0;
+
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		if (!goes(r))
+			continue;
+		/* A report gives back what has something to tell. */
+		if (!reg_report(r, false) && r->converted && reg_would_repeat(r))
+			told++;
+		else
+			reg_revert(r);
+	}
+	return told;
+}
+
+static void return_told(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		r->rejoined = goes(r) && reg_rejoin(r) == 0;
+	instance_sift(in);
+	/* This also lets pass who is waking: what the look has taken out is in the news then. */
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->rejoined)
+			reg_leave_side(r);
+	side_hear(in);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->rejoined && !reg_report(r, false) && r->rejoined)
+			reg_revert_rejoined(r);
+}
+
+void instance_return_all(struct instance *in)
+{
+	if (in->side < 0)
+		return;
+	side_hear(in);
+	if (return_news(in))
+		return_told(in);
+}
+
+void epoll_return_all(void)
+{
+	if (!epoll_any_side())
+		return;
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		instance_lock(in);
+		instance_return_all(in);
+		if (in->side >= 0 && !atomic_load(&in->converted))
+			side_drop(in);
+		instance_unlock(in);
+	}
+}
+
+/* ---- the sockets stay on TCP ---- */
+
+/* The next socket of the instance that has not been told to stay on TCP. */
+static struct sock *next_to_refuse(struct instance *in, int *fd)
+{
+	struct sock *s = NULL;
+
+	instance_lock(in);
+	for (struct epoll_reg *r = in->regs; r && !s; r = r->next) {
+		if (r->refused)
+			continue;
+		r->refused = true;
+		s = r->s;
+		*fd = r->use_fd;
+	}
+	instance_unlock(in);
+	return s;
+}
+
+void instance_refuse_all(struct instance *in)
+{
+	struct sock *s;
+	int fd = -1;
+
+	while ((s = next_to_refuse(in, &fd)))
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
+{
+	struct instance *in = instance_at(epfd);
+	struct sock *s;
+	int fd = -1;
+
+	if (!in)
+		return;
+	instance_lock(in);
+	instance_return_all(in);
+	instance_note_foreign(in);
+	in->no_upgrade = true;
+	instance_unlock(in);
+	while ((s = next_to_refuse(in, &fd)))
+		down(s, fd);
+}
+
+/* ---- who begins to watch ---- */
+
+static void nest(struct instance *in, bool past)
+{
+	bool was = in->nested;
+
+	in->blind |= past;
+	if (past)
+		instance_return_all(in);
+	in->nested = true;
+	if (!past && atomic_load(&in->converted))
+		side_make(in);
+	if (was)
+		return;
+	/* Whoever watches it from outside is a sleeper that never looks. */
+	instance_sleep(in);
+	instance_arm(in);
+	instance_attend(in);
+}
+
+static void nested(int fd, bool past)
+{
+	struct instance *in = instance_at(fd);
+	bool done;
+
+	if (!in)
+		return;
+	instance_lock(in);
+	done = in->nested &&
+	       (past ? in->blind
+		     : in->side >= 0 || in->sideless || !atomic_load(&in->converted));
+	instance_unlock(in);
+	if (!done) {
+		epoll_list_lock();
+		instance_lock(in);
+		nest(in, past);
+		instance_unlock(in);
+		epoll_list_unlock();
+	}
+	instance_refuse_all(in);
+}
+
+void epoll_nested(int fd)
+{
+	nested(fd, false);
+}
+
+void epoll_look_into(int fd)
+{
+	epoll_nested(fd);
+	if (epoll_any_side())
+		epoll_settle();
+}
+
+void epoll_nested_past(int fd)
+{
+	nested(fd, true);
+}
