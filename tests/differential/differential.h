@@ -52,6 +52,7 @@ uint32_t checksum(const void *bytes, size_t len);
 struct end {
 	uint64_t written, read; /* bytes, by what the calls returned */
 	uint64_t sent; /* what the kernel has handed to the network, of settle.c */
+	bool is_full;  /* and more waits until the other end has acknowledged that */
 	int holders;   /* descriptors, in all processes */
 	bool shut_write, shut_read, closed, urgent, peeks;
 	bool gone;   /* its connection is dissolved or reset: no call blocks */

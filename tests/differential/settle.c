@@ -62,6 +62,8 @@ void settle_publish(void)
 			continue;
 		struct end *e = end_of(&descriptors[i]);
 		e->sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+		e->is_full = info.tcpi_notsent_bytes &&
+			     info.tcpi_unacked >= info.tcpi_snd_cwnd;
 	}
 }
 
@@ -85,6 +87,11 @@ static bool has_come(const struct descriptor *s)
 		return false;
 	if (info.tcpi_bytes_received < peer->sent)
 		return false;
+	/* Many small sends fill the first window, and the end that has them says so late. */
+	if (peer->is_full) {
+		acknowledge(s);
+		return false;
+	}
 	/* That our end has come to the other is an edge as well. */
 	if (info.tcpi_state == FIN_WAIT1 || info.tcpi_state == LAST_ACK ||
 	    info.tcpi_state == CLOSING) {
