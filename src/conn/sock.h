@@ -60,7 +60,7 @@ struct sock {
 	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
 	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
 	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
-	/* The process has forked since it has the socket: others may have it, too. */
+	/* Others may have the socket, too: the process has forked since it has it, or has passed it on. */
 	_Atomic bool is_copied;
 	bool is_native; /* a connection of the native interface; not in forked children */
 	bool has_listened; /* it may be announced: see announce.c */
@@ -380,6 +380,16 @@ void sock_down(struct sock *s, int fd, enum vd_reason reason);
 /* The same for a connection that somebody else will read: the peer sends what lies unread
  * in our ring over TCP. */
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason);
+/* Another process gets a descriptor of it, by a message or an exec. */
+static inline void sock_passed(struct sock *s)
+{
+	store_relaxed(&s->is_copied, true);
+}
+/* Its file may outlive the last descriptor here. */
+static inline bool sock_may_outlive(struct sock *s)
+{
+	return load_relaxed(&s->is_copied) || !slot_is_alone(s->slot);
+}
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
 void sock_ask_over(struct sock *s, int fd);

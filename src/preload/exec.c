@@ -74,9 +74,11 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 		struct sock *s = fd_sock(fd);
 		uint32_t generation = s ? sock_generation(s) : 0;
 
+		if (!survives(s, fd))
+			continue;
+		sock_passed(s);
 		/* What goes along must not be asked for again. */
-		if (!survives(s, fd) || (l && carry_has(l, s)) ||
-		    wait_until(s, fd, end) <= 0)
+		if ((l && carry_has(l, s)) || wait_until(s, fd, end) <= 0)
 			continue;
 		if (!l)
 			good = withhold(w, s, fd, generation) && good;

@@ -60,6 +60,7 @@ static void visit_sent(int fd)
 		return;
 	}
 
+	sock_passed(s);
 	if (hook_is_stranded(s, fd, VD_REASON_PASSED))
 		sock_sever(s, fd);
 }

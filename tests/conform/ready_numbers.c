@@ -193,3 +193,47 @@ CASE(number_each_tells, DIRECT)
 	close(p.c);
 	close(ep);
 }
+
+/* ---- a registration of a socket that lives on elsewhere is the kernel's, and told each time ---- */
+
+static void told_on(bool by_message)
+{
+	struct pair kept = pair_open(), p = pair_warm_open();
+	int ep = ep_open(), channel[2], got = -1;
+	pid_t child = -1;
+
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+	ep_add(ep, kept.s, EPOLLOUT, 1);
+	if (by_message) {
+		send_fd(channel[0], kept.s);
+		got = receive_fd(channel[1]);
+	} else {
+		child = fork();
+		NEED(child >= 0);
+		if (child == 0) {
+			char byte;
+
+			close(channel[0]);
+			_exit(read(channel[1], &byte, 1) == 0 ? 0 : 1);
+		}
+	}
+	close(kept.s);
+	close(channel[1]);
+	ep_add(ep, p.s, EPOLLOUT, 2);
+	for (int i = 0; i < 10; i++)
+		ep_show(ep, 0);
+	close(channel[0]);
+	if (child > 0)
+		say("child: %d", child_status(child));
+	if (got >= 0)
+		close(got);
+	close(kept.c);
+	close(ep);
+	pair_close(p);
+}
+
+CASE(numbers_live_on, DIRECT)
+{
+	told_on(true);
+	told_on(false);
+}
