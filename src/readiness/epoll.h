@@ -66,7 +66,6 @@ struct epoll_reg {
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
 	bool aside;    /* its TCP descriptor is in the instance's side, not in itself */
-	bool claimed;  /* an orphan whose number is there for a moment: side_make */
 	bool rejoined; /* in both, amid instance_return_all */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
@@ -109,14 +108,13 @@ struct instance {
 	bool blind;    /* and by some who do not ask us first */
 	bool outer;    /* holds, or has held, other instances */
 	bool sideless; /* gets none: see epoll_nest.c */
-	bool stray;    /* has one, and tags of orphans that could not be moved there */
-	_Atomic bool others; /* has had registrations that are not of sockets of ours */
-	_Atomic bool edges;  /* and such that are edge-triggered, or for once */
-	bool forked;	     /* children have it, or had */
-	int side, news;	     /* -1, or what holds its tags: see epoll_nest.c */
-	bool no_upgrade;     /* user data collides with our tags */
-	bool hidden;	     /* Viaduct's own: see pollset.h */
-	bool polled;	     /* by a call that is under way; with `hidden` */
+	_Atomic bool
+		edges;	 /* has had registrations, not ours, edge-triggered or for once */
+	bool forked;	 /* children have it, or had */
+	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */
+	bool no_upgrade; /* user data collides with our tags */
+	bool hidden;	 /* Viaduct's own: see pollset.h */
+	bool polled;	 /* by a call that is under way; with `hidden` */
 	_Atomic bool lingering;	  /* some of its registrations linger */
 	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
@@ -191,7 +189,7 @@ bool instance_survives_exec(const struct instance *in);
 
 /* This process is about to change a parent's instance, or to let another do so. */
 void instance_note_foreign(const struct instance *in);
-/* Others may have registrations in it that nobody knows of here. */
+/* There are, or may come unseen, such registrations in it as `edges` says. */
 void instance_note_unseen(struct instance *in);
 /* There is more in it than one connection; under its lock. */
 void instance_mixed(struct instance *in);
@@ -262,8 +260,6 @@ void reg_return(struct epoll_reg *r);
 int reg_rejoin(struct epoll_reg *r);
 void reg_leave_side(struct epoll_reg *r);
 void reg_revert_rejoined(struct epoll_reg *r);
-/* The kernel looks at it anew: one that is not converted. */
-void reg_say_again(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
@@ -392,8 +388,9 @@ void epoll_return_all(void);
 
 /* No lock is held, and the kernel does not have it yet: a registration that is its own alone. */
 void instance_note_own(struct instance *in, const struct epoll_event *ev);
-/* Under the instance's lock: hears the tags in its queue, and leaves the rest there. False: not possible,
- * or not all. */
+/* Under the instance's lock: whether that loses nothing. */
+bool instance_may_sift(struct instance *in);
+/* Then: hears the tags in its queue, and leaves the rest there. False: not all, or none. */
 bool instance_sift(struct instance *in);
 
 /* ---- sleep ---- */

@@ -95,13 +95,6 @@ static void give_up(struct epoll_reg *r, int fd)
 		reg_withdraw(r);
 }
 
-/* The kernel goes on telling of it, as long as others have the socket. */
-static void outlives(struct instance *in)
-{
-	instance_mixed(in);
-	instance_note_unseen(in);
-}
-
 /* The kernel's key is the open file and the number: where both are there again, it is as well. */
 void epoll_sock_duplicated(struct sock *s, int fd)
 {
@@ -138,8 +131,9 @@ void epoll_sock_closing(struct sock *s, int fd)
 			/* A child's close leaves the parent's registration alone. */
 			if (r->converted && in->owner == epoll_self())
 				give_up(r, fd);
+			/* The kernel goes on telling of it, as long as others have the socket. */
 			if (!r->converted && sock_may_outlive(s))
-				outlives(in);
+				instance_mixed(in);
 			reg_destroy(r);
 		}
 		instance_unlock(in);

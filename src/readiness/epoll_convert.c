@@ -70,11 +70,6 @@ static int give_tag(struct epoll_reg *r)
 	return rc;
 }
 
-void reg_say_again(struct epoll_reg *r)
-{
-	replace(r, r->events, r->data.u64);
-}
-
 int reg_rejoin(struct epoll_reg *r)
 {
 	int rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);

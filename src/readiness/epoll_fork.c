@@ -28,9 +28,13 @@ void ready_leaving(void)
 {
 	epoll_list_lock();
 	epoll_return_all();
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
-		if (in->fds && in->owner != epoll_self() && instance_survives_exec(in))
-			instance_note_foreign(in);
+	/* The next image, or a child's, may give them more. */
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds || !instance_survives_exec(in))
+			continue;
+		instance_note_foreign(in);
+		instance_note_unseen(in);
+	}
 	epoll_list_unlock();
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epoll instances that are waited for themselves: readable in the kernel as under TCP. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -52,34 +51,7 @@ static int open_one(void)
 
 static bool is_movable(const struct epoll_reg *r)
 {
-	return r->converted && (!r->orphan || r->claimed) && !r->hushed;
-}
-
-/*
- * The kernel has the tag of an orphan by a number that is closed. Where that number is free, a duplicate
- * has it while tags are moved; else this tag stays where it is, and is taken out of the queue by each
- * side_settle.
- */
-static void claim_orphans(struct instance *in)
-{
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		int fd = -1;
-
-		if (r->converted && r->orphan && !reg_is_stale(r))
-			fd = REAL(fcntl64)(r->use_fd, F_DUPFD_CLOEXEC, r->fd);
-		r->claimed = fd >= 0 && fd == r->fd;
-		if (fd >= 0 && !r->claimed)
-			kernel_close(fd);
-	}
-}
-
-static void give_up_claims(struct instance *in)
-{
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		if (r->claimed)
-			kernel_close(r->fd);
-		r->claimed = false;
-	}
+	return r->converted && !r->orphan && !r->hushed;
 }
 
 /* All tags of the instance, also to epfd. */
@@ -190,7 +162,8 @@ static void begin_news(struct instance *in, int epfd, int news)
 {
 	hear(in, news, false);
 	/* What that has passed over, and epfd has yet to hear. */
-	if (let_wakers_pass(in) && (!is_readable(epfd) || instance_sift(in)))
+	if (let_wakers_pass(in) &&
+	    (!is_readable(epfd) || (instance_may_sift(in) && instance_sift(in))))
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))
@@ -207,7 +180,6 @@ void side_make(struct instance *in)
 	drop_parked(in);
 	side = open_one();
 	news = open_one();
-	claim_orphans(in);
 	if (side < 0 || news < 0 || enter_all(in, side) || enter_all(in, news)) {
 		in->sideless = true;
 	} else {
@@ -216,7 +188,6 @@ void side_make(struct instance *in)
 			ctl(epfd, EPOLL_CTL_ADD, side, EPOLLIN, tag_of_side()) != 0;
 	}
 	if (in->sideless) {
-		give_up_claims(in);
 		fds_close(side);
 		fds_close(news);
 		return;
@@ -224,12 +195,8 @@ void side_make(struct instance *in)
 	atomic_store(&in->ever_converted, true);
 	begin_news(in, epfd, news);
 	leave_all(in, epfd);
-	in->stray = false;
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->aside = is_movable(r);
-		in->stray |= r->converted && r->orphan && !r->aside;
-	}
-	give_up_claims(in);
 	in->side = side;
 	in->news = news;
 	atomic_fetch_add(&epoll_sides, 1);
@@ -247,9 +214,7 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
-		claim_orphans(in);
 		enter_all(in, epfd);
-		give_up_claims(in);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
@@ -320,8 +285,6 @@ void side_settle(struct instance *in)
 	if (in->side < 0)
 		return;
 	side_hear(in);
-	if (in->stray)
-		instance_sift(in);
 	ready = look_over(in);
 	if (!ready) {
 		empty(in->side);

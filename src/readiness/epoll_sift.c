@@ -1,97 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel's instance would hand over next: our tags are taken out, the rest stays. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/scratch.h"
 #include "readiness/epoll.h"
 
-#define SIFT_EVENTS 64
-/* More registrations than that are not compared with all others. */
-#define SIFT_EDGES 64
+#define SIFT_EVENTS (SCRATCH_BYTES / sizeof(struct epoll_event))
 
 /*
  * A look takes out of the kernel's queue what it is told. What is level-triggered is put there again by
- * the kernel itself. What is not, or is for once, has to be: by a MOD to what it is, after which the
- * kernel looks, and queues it where the level still holds. That takes the number, so it can be done for
- * sockets of ours that are not converted, and for nothing else; and the data must say which one it is.
+ * the kernel itself, in its order. What is not, or is for once, would be lost, unless it is a tag of ours.
+ * So the instance may hold no other such registration, whoever has made it: its listing in /proc says so.
+ * Nor may there be more than one look takes, which would change their order.
+ * Who makes one while we ask is known by a flag: threads of ours take the instance's lock before they do
+ * (`edges`), children say so in the slot table (slot_note_epoll).
  */
 void instance_note_own(struct instance *in, const struct epoll_event *ev)
 {
-	bool edge = ev->events & (EPOLLET | EPOLLONESHOT);
-
-	/* Under the lock: who sifts has seen it, or the kernel does not have it yet. */
-	if (load_relaxed(&in->others) && (load_relaxed(&in->edges) || !edge))
+	if (!(ev->events & (EPOLLET | EPOLLONESHOT)) || load_relaxed(&in->edges))
 		return;
 	instance_lock(in);
-	store_relaxed(&in->others, true);
-	if (edge)
-		store_relaxed(&in->edges, true);
+	instance_note_unseen(in);
 	instance_unlock(in);
 }
 
-static bool is_edge(const struct epoll_reg *r)
+static bool is_plain(const char *line)
 {
-	return !r->converted && (r->events & (EPOLLET | EPOLLONESHOT));
+	uint64_t data;
+	uint32_t events;
+	int fd;
+
+	return sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &fd, &events,
+		      &data) != 3 ||
+	       !(events & (EPOLLET | EPOLLONESHOT)) || tag_collides(data);
 }
 
-static bool is_told_apart(const struct epoll_reg *r)
+/* Of the lines in text: false where one is not plain, or is one too many. What is left of the last one is
+ * moved to its begin. */
+static bool are_plain(char *text, size_t *len, size_t *lines)
 {
-	if (r->orphan || load_relaxed(&r->in->others) || fd_sock(r->fd) != r->s)
-		return false;
-	for (const struct epoll_reg *o = r->in->regs; o; o = o->next)
-		if (o != r && (!o->converted || o->aside) && o->data.u64 == r->data.u64)
+	char *line = text, *end;
+
+	text[*len] = '\0';
+	while ((end = strchr(line, '\n'))) {
+		*end = '\0';
+		if (!is_plain(line) || ++*lines == SIFT_EVENTS)
 			return false;
+		line = end + 1;
+	}
+	*len -= (size_t)(line - text);
+	memmove(text, line, *len);
 	return true;
 }
 
-static bool may_sift(const struct instance *in)
+/* Also in a handler, and on a short stack. */
+static bool holds_no_edge(int epfd)
 {
-	int edges = 0;
+	char path[40], text[512];
+	size_t len = 0, lines = 0;
+	bool plain = true;
+	ssize_t n;
+	int fd;
 
-	if (load_relaxed(&in->edges) || in->no_upgrade || in->owner != epoll_self() ||
-	    (in->forked && slot_epoll_noted()))
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
+	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
 		return false;
-	for (const struct epoll_reg *r = in->regs; r; r = r->next)
-		if (is_edge(r) && (edges++ == SIFT_EDGES || !is_told_apart(r)))
-			return false;
-	return true;
+	do {
+		n = kernel_read(fd, text + len, sizeof(text) - 1 - len);
+		len += n > 0 ? (size_t)n : 0;
+		plain = n >= 0 && are_plain(text, &len, &lines) && len < sizeof(text) - 1;
+	} while (n > 0 && plain);
+	kernel_close(fd);
+	return plain;
 }
 
-static void put_back(struct instance *in, uint64_t data)
+bool instance_may_sift(struct instance *in)
 {
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		if (is_edge(r) && r->data.u64 == data)
-			reg_say_again(r);
+	return !load_relaxed(&in->edges) && !in->no_upgrade &&
+	       in->owner == epoll_self() && !(in->forked && slot_epoll_noted()) &&
+	       holds_no_edge(instance_fd(in));
 }
 
-/* True for a tag of ours that is gone from the queue with that. */
-static bool hear_or_put_back(struct instance *in, const struct epoll_event *ev)
+static void hear(struct instance *in, const struct epoll_event *ev)
 {
 	bool bell;
 
-	if (ev->data.u64 == tag_of_side())
-		return false;
 	if (ev->data.u64 == tag_of_shared())
 		sock_hear_shared_bell();
 	else if (tag_reg(ev->data.u64, &bell))
 		tag_heard(in, ev);
-	else if (put_back(in, ev->data.u64), true)
-		return false;
-	return true;
 }
 
 bool instance_sift(struct instance *in)
 {
-	struct epoll_event ev[SIFT_EVENTS];
-	int epfd = instance_fd(in), n;
-	bool progress;
+	struct epoll_event *ev = scratch_take(SCRATCH_BYTES);
+	int n;
 
-	if (!may_sift(in))
+	if (!ev)
 		return false;
-	do {
-		progress = false;
-		n = kernel_epoll_look(epfd, ev, SIFT_EVENTS);
-		for (int i = 0; i < n; i++)
-			progress |= hear_or_put_back(in, &ev[i]);
-	} while (n == SIFT_EVENTS && progress);
-	return n < SIFT_EVENTS;
+	n = kernel_epoll_look(instance_fd(in), ev, (int)SIFT_EVENTS);
+	for (int i = 0; i < n; i++)
+		hear(in, &ev[i]);
+	scratch_give(ev, SCRATCH_BYTES);
+	return n < (int)SIFT_EVENTS;
 }

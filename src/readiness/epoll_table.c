@@ -234,7 +234,6 @@ static void instance_destroy(struct instance *in)
 	in->blind = in->outer = in->sideless = in->forked = false;
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
-	store_relaxed(&in->others, false);
 	store_relaxed(&in->edges, false);
 	store_relaxed(&in->ask_now, false);
 	store_relaxed(&in->kernel_turn, false);
@@ -486,7 +485,6 @@ void ready_init(void)
 
 void instance_note_unseen(struct instance *in)
 {
-	store_relaxed(&in->others, true);
 	store_relaxed(&in->edges, true);
 }
 

@@ -12,9 +12,9 @@
  * the news, and has the kernel look once more.
  */
 
-static bool goes(const struct epoll_reg *r)
+static bool goes(struct epoll_reg *r)
 {
-	return r->aside && r->converted && !r->spent && !r->orphan &&
+	return r->aside && r->converted && !r->spent && !r->orphan && !reg_is_stale(r) &&
 	       load_acquire(&r->s->slot->phase) == SLOT_FINAL;
 }
 
@@ -27,7 +27,8 @@ static uint32_t return_news(struct instance *in)
 		if (!goes(r))
 			continue;
 		/* A report gives back what has something to tell. */
-		if (!reg_report(r, false) && r->converted && reg_would_repeat(r))
+		if (!reg_report(r, false) && r->converted &&
+		    !(r->events & EPOLLONESHOT) && reg_would_repeat(r))
 			told++;
 		else
 			reg_revert(r);
@@ -55,8 +56,13 @@ void instance_return_all(struct instance *in)
 	if (in->side < 0)
 		return;
 	side_hear(in);
-	if (return_news(in))
+	if (!return_news(in))
+		return;
+	if (instance_may_sift(in))
 		return_told(in);
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (goes(r))
+			reg_revert(r);
 }
 
 void epoll_return_all(void)
