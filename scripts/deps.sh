@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for a job:
-# scripts/deps.sh build|demo|check|long|bench.
+# scripts/deps.sh build|headers|demo|check|long|bench.
 # Installs nothing when everything is there, and says beforehand what it installs.
 # With DEPS_LOG=FILE, what apt-get prints is appended to that file.
 set -eu
 
 # One line a package: group, package, and the command or file by which it is known. A sign that
 # another package brings as well would hide that this one is missing; `dpkg` asks for the package.
+# `headers` are those of `check` by which Meson decides what there is to build.
 packages() {
 	cat <<-'END'
 	build gcc gcc
@@ -25,6 +26,10 @@ packages() {
 	build musl-tools musl-gcc
 	build python3 python3
 	build systemtap-sdt-dev /usr/include/x86_64-linux-gnu/sys/sdt.h
+	headers rpcsvc-proto rpcgen
+	headers libkrb5-dev /usr/include/gssapi/gssapi.h
+	headers liburing-dev /usr/include/liburing.h
+	headers libibverbs-dev /usr/include/infiniband/verbs.h
 	demo redis-server redis-server
 	demo redis-tools redis-benchmark
 	demo iproute2 ip
@@ -174,9 +179,9 @@ has() {
 
 group=${1:-}
 case $group in
-build | demo | check | long | bench) ;;
+build | headers | demo | check | long | bench) ;;
 *)
-	echo "usage: $0 build|demo|check|long|bench" >&2
+	echo "usage: $0 build|headers|demo|check|long|bench" >&2
 	exit 2
 	;;
 esac
