@@ -254,7 +254,7 @@ class Measured(Files):
 
     def test_table(self):
         made = bench("--matrix", *SHORT, "--patterns", "crr", "--placement", PLACES[0],
-                     "--load", "busy")
+                     "--load", length("quiet", "busy"))
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertRegex(made.stdout.splitlines()[-1], r"^[01] of 1 cells below TCP")
 
