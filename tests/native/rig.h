@@ -28,6 +28,8 @@
 /* No test takes so long; one that hangs ends. */
 #define RIG_ALARM_S 240
 #define RIG_MS	    100000
+/* After so many round trips a test that waits for its path says so. */
+#define RIG_TRIPS 4096
 
 /* Which path the test's environment asks for: "tcp" or "shm". */
 RIG_FN int rig_path(void)
@@ -70,11 +72,15 @@ RIG_FN struct rig rig_open(void)
  * on its way there now, or between two at the next one. */
 RIG_FN void rig_check_path(vd_conn *c)
 {
-	int path = vd_path(c);
+	int path = vd_path(c), trips = 0;
 
 	while (path != rig_path()) {
 		REQUIRE(vd_flush(c) == 0);
 		path = vd_path(c);
+		/* A path that never comes ends by the alarm, and looks like a hang. */
+		if (++trips == RIG_TRIPS)
+			fprintf(stderr, "still waits for path %d, is on %d: %s\n",
+				rig_path(), path, vd_reason(c));
 	}
 	if (rig_path() == VD_PATH_SHM)
 		CHECK_STR(vd_reason(c), "none");
