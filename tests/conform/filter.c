@@ -318,6 +318,21 @@ static int epoll_of(int fd, uint32_t events)
 	return ep;
 }
 
+/* One C library's epoll_wait is allowed behind the filter, and the other's is not. Whether a byte of ours was unread
+ * when that killed the other end, by which the connection ends in another way, is chance. */
+static void ask_while_it_lives(int fd, void *arg)
+{
+	char c = 0;
+
+	(void)arg;
+	for (char i = 'a'; i < 'k'; i++) {
+		if (send(fd, &i, 1, MSG_NOSIGNAL) != 1 || recv(fd, &c, 1, 0) != 1)
+			return;
+		NEED(c == i);
+		usleep(1000);
+	}
+}
+
 /* The instance is there before the filter, and its sockets were upgraded. */
 static void epoll_filtered(uint32_t events)
 {
@@ -326,7 +341,7 @@ static void epoll_filtered(uint32_t events)
 	pid_t peer, pid;
 	char c;
 
-	f.fd = peer_start(ask, NULL, &peer);
+	f.fd = peer_start(ask_while_it_lives, NULL, &peer);
 	pid = fork();
 	NEED(pid >= 0);
 	if (pid == 0) {
