@@ -560,17 +560,6 @@ FORK_CODE void slot_table_uncounted(void)
 		atomic_store(&table->uncounted, 1);
 }
 
-void slot_note_epoll(void)
-{
-	if (table)
-		atomic_store(&table->epolls, 1);
-}
-
-bool slot_epoll_noted(void)
-{
-	return !table || atomic_load(&table->epolls) || atomic_load(&table->leavers);
-}
-
 bool slot_is_left(struct slot *sl)
 {
 	return is_marked(sl);

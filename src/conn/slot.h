@@ -268,13 +268,6 @@ bool slot_part(bool closes);
 /* Whether other processes may have the table; and that there is one whose pid is another here. */
 bool slot_table_has_others(void);
 void slot_table_uncounted(void);
-/*
- * Its parent, or the parent's other children, may not see what this process does to an epoll instance
- * that it has of them. Whether one of those that have the table has said so, or could have done it
- * without.
- */
-void slot_note_epoll(void);
-bool slot_epoll_noted(void);
 /* This process has left the table, and did not have the socket alone. */
 bool slot_is_left(struct slot *sl);
 

@@ -53,7 +53,6 @@ struct slot_table {
 	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
 	/* 1: some process is not among those below, or its pid is another one here. */
 	_Atomic uint32_t uncounted;
-	_Atomic uint32_t epolls; /* 1: see slot_note_epoll */
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	alignas(64) struct table_process processes[TABLE_PROCESSES];

@@ -110,7 +110,6 @@ struct instance {
 	bool sideless; /* gets none: see epoll_nest.c */
 	_Atomic bool
 		edges;	 /* has had registrations, not ours, edge-triggered or for once */
-	bool forked;	 /* children have it, or had */
 	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */
 	bool no_upgrade; /* user data collides with our tags */
 	bool hidden;	 /* Viaduct's own: see pollset.h */
@@ -187,8 +186,6 @@ void instance_forget(int fd);
 /* The image after an exec has a number of it. */
 bool instance_survives_exec(const struct instance *in);
 
-/* This process is about to change a parent's instance, or to let another do so. */
-void instance_note_foreign(const struct instance *in);
 /* There are, or may come unseen, such registrations in it as `edges` says. */
 void instance_note_unseen(struct instance *in);
 /* There is more in it than one connection; under its lock. */

@@ -321,8 +321,6 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 	}
 	if (in)
 		check_collision(in, op, ev);
-	if (in && op != EPOLL_CTL_DEL)
-		instance_note_foreign(in);
 	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
 		if (op == EPOLL_CTL_ADD)
 			return reg_add(in, epfd, s, fd, ev);

@@ -14,14 +14,10 @@ void ready_forking(void)
 	epoll_list_lock();
 	/* The child must find the kernel's registrations, which are its own as well. */
 	epoll_return_all();
-	/* Either may give the other's more, unseen. */
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
-		if (!in->fds || in->forked)
-			continue;
-		in->forked = true;
-		if (slot_epoll_noted())
+	/* The child may give them more, unseen. */
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
+		if (in->fds && !load_relaxed(&in->edges))
 			instance_note_unseen(in);
-	}
 }
 
 void ready_leaving(void)
@@ -29,12 +25,9 @@ void ready_leaving(void)
 	epoll_list_lock();
 	epoll_return_all();
 	/* The next image, or a child's, may give them more. */
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
-		if (!in->fds || !instance_survives_exec(in))
-			continue;
-		instance_note_foreign(in);
-		instance_note_unseen(in);
-	}
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
+		if (in->fds && instance_survives_exec(in))
+			instance_note_unseen(in);
 	epoll_list_unlock();
 }
 

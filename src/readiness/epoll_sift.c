@@ -17,8 +17,8 @@
  * the kernel itself, in its order. What is not, or is for once, would be lost, unless it is a tag of ours.
  * So the instance may hold no other such registration, whoever has made it: its listing in /proc says so.
  * Nor may there be more than one look takes, which would change their order.
- * Who makes one while we ask is known by a flag: threads of ours take the instance's lock before they do
- * (`edges`), children say so in the slot table (slot_note_epoll).
+ * Threads of ours that make one while we ask take the instance's lock before, to say so (`edges`); other
+ * processes might, where the process has forked.
  */
 void instance_note_own(struct instance *in, const struct epoll_event *ev)
 {
@@ -83,8 +83,7 @@ static bool holds_no_edge(int epfd)
 bool instance_may_sift(struct instance *in)
 {
 	return !load_relaxed(&in->edges) && !in->no_upgrade &&
-	       in->owner == epoll_self() && !(in->forked && slot_epoll_noted()) &&
-	       holds_no_edge(instance_fd(in));
+	       in->owner == epoll_self() && holds_no_edge(instance_fd(in));
 }
 
 static void hear(struct instance *in, const struct epoll_event *ev)

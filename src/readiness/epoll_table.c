@@ -153,8 +153,6 @@ bool ready_stand_down(void)
 	epoll_list_lock();
 	for (struct instance *in = all_instances; in; in = in->next_all) {
 		own &= in->hidden || atomic_load(&in->converted) == 0;
-		if (in->fds)
-			instance_note_foreign(in);
 	}
 	epoll_list_unlock();
 	stood_down |= own;
@@ -231,7 +229,7 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
-	in->blind = in->outer = in->sideless = in->forked = false;
+	in->blind = in->outer = in->sideless = false;
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
 	store_relaxed(&in->edges, false);
@@ -486,12 +484,6 @@ void ready_init(void)
 void instance_note_unseen(struct instance *in)
 {
 	store_relaxed(&in->edges, true);
-}
-
-void instance_note_foreign(const struct instance *in)
-{
-	if (in->owner != epoll_self())
-		slot_note_epoll();
 }
 
 bool instance_survives_exec(const struct instance *in)

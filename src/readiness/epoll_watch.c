@@ -116,7 +116,6 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 		return;
 	instance_lock(in);
 	instance_return_all(in);
-	instance_note_foreign(in);
 	in->no_upgrade = true;
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
