@@ -103,5 +103,5 @@ def app_node(bench):
             def once(way, report, mode=mode, clients=clients, where=where):
                 text = client(bench, way, [*script, "client", mode, str(where[way]), str(clients),
                                            str(bench.seconds)], report)
-                return find_number(r"^([0-9]+) round trips", text)
+                return find_number(r"^([0-9.]+) round trips", text)
             measure(bench, "node", name, "1/s", once)
