@@ -151,9 +151,8 @@ bool ready_stand_down(void)
 	bool own = true;
 
 	epoll_list_lock();
-	for (struct instance *in = all_instances; in; in = in->next_all) {
+	for (struct instance *in = all_instances; in; in = in->next_all)
 		own &= in->hidden || atomic_load(&in->converted) == 0;
-	}
 	epoll_list_unlock();
 	stood_down |= own;
 	return own;
