@@ -26,7 +26,10 @@ static int64_t queued_bytes(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	int queued = 0;
 	int64_t count = 0;
-	if (REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+	/* In the ring the kernel's queue counts only behind the mark down, and is asked when that is seen.
+	 * Elsewhere it is asked first: without a mark, all that it has then was sent before any. */
+	bool in_ring = gate_state(&sl->gate_rx) == GATE_RING && fd_is(fd, s);
+	if (!in_ring && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
 		return -errno;
 	int r = rx_advance(s, fd);
 	if (r < 0)
@@ -37,6 +40,8 @@ static int64_t queued_bytes(struct sock *s, int fd)
 		/* What is sent again is on both sides until the mark is passed. */
 		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
 			queued = 0;
+		else if (in_ring && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+			return -errno;
 		return (count > 0 ? count : 0) + queued;
 	}
 	if (gate_state(&sl->gate_rx) != GATE_READY)

@@ -3,7 +3,10 @@
 #include "unit/test.h"
 
 #include <poll.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
 
+#include "base/real.h"
 #include "unit/conn_pair.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -283,6 +286,38 @@ static struct pair pair_at_the_mark(size_t tcp, size_t ring, uint8_t seed)
 	REQUIRE(st_send(p.a, buf, ring, 0) == (ssize_t)ring);
 	REQUIRE(gate_state(&a->gate_tx) == GATE_RING);
 	return p;
+}
+
+static unsigned kernel_asked;
+
+static int counted_ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	va_start(args, request);
+	void *to = va_arg(args, void *);
+	va_end(args);
+	kernel_asked++;
+	return ioctl(fd, request, to);
+}
+
+/* Programs ask before or after each of their reads. */
+STREAM_TEST(what_lies_in_the_ring_is_counted_there)
+{
+	struct pair p = pair_open_up();
+	uint8_t buf[100] = "";
+	int queued = -1;
+	REQUIRE(gate_state(&fd_sock(p.b)->slot->gate_rx) == GATE_RING);
+	CHECK_EQ(st_send(p.a, buf, 100, 0), 100);
+	kernel_asked = 0;
+	real_table.ioctl = counted_ioctl;
+	CHECK_EQ(sock_inq(fd_sock(p.b), p.b, &queued), 0);
+	CHECK_EQ(queued, 100);
+	CHECK_EQ(st_recv(p.b, buf, 100, 0), 100);
+	CHECK_EQ(sock_inq(fd_sock(p.b), p.b, &queued), 0);
+	CHECK_EQ(queued, 0);
+	real_table.ioctl = ioctl;
+	CHECK_EQ(kernel_asked, 0);
+	pair_close(&p);
 }
 
 STREAM_TEST(a_receive_at_the_mark)
