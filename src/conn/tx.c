@@ -47,6 +47,22 @@ static bool is_piece(struct sock *s, size_t bytes)
 	return bytes >= CHUNK_FAR_BYTES || !peer_is_far(s);
 }
 
+/*
+ * Of a send, what is published next. Each piece of a file takes a call to the kernel, so they are larger
+ * where the peer has twice as much to read before it comes to them.
+ */
+static size_t piece_bytes(struct sock *s, const struct source *src)
+{
+	size_t most = SOURCE_PIECE_BYTES;
+	if (src->is_file && !src->is_past) {
+		uint64_t ahead = ring_tx_ahead(&s->slot->tx, s->out, SOURCE_FILE_BYTES);
+		if (ahead / 2 > most)
+			most = ahead / 2 < SOURCE_FILE_BYTES ? ahead / 2
+							     : SOURCE_FILE_BYTES;
+	}
+	return src->left < most ? src->left : most;
+}
+
 /* Copies as much as fits, under tx_lock. A count, 0 when full, or -errno. */
 static ssize_t put(struct sock *s, struct source *src, bool hold)
 {
@@ -58,10 +74,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	src->is_past = way == ROOM_PAST;
 	while (src->left > 0) {
 		struct ring_span span;
-		if (ring_tx_span_within(&sl->tx, s->out, s->out_data, areas_of(s),
-					src->left < SOURCE_PIECE_BYTES
-						? src->left
-						: SOURCE_PIECE_BYTES,
+		size_t piece = piece_bytes(s, src);
+		if (ring_tx_span_within(&sl->tx, s->out, s->out_data, areas_of(s), piece,
 					&span) < 0) {
 			sock_break(s, VD_REASON_CORRUPT);
 			return done ? (ssize_t)done : -ECONNRESET;
@@ -76,11 +90,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			ring_tx_push(&sl->tx, s->out);
 			break;
 		}
-		if (span.len > SOURCE_PIECE_BYTES)
-			span.len = SOURCE_PIECE_BYTES;
 		uint64_t from = way == ROOM_FEW ? 0 : __rdtsc();
-		n = source_copy(src, span.data,
-				span.len < src->left ? span.len : src->left);
+		n = source_copy(src, span.data, span.len < piece ? span.len : piece);
 		if (n <= 0)
 			break;
 		if (way != ROOM_FEW)

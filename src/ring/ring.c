@@ -62,6 +62,13 @@ int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want)
 	return (int64_t)room;
 }
 
+uint64_t ring_tx_ahead(struct ring_tx *r, struct wire_dir *d, uint64_t least)
+{
+	if (r->produced - r->credit < least || tx_refresh(r, d) < 0)
+		return 0;
+	return r->produced - r->credit;
+}
+
 int ring_tx_span_within(struct ring_tx *r, struct wire_dir *d, uint8_t *data,
 			uint32_t most, size_t want, struct ring_span *out)
 {

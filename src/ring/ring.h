@@ -160,6 +160,8 @@ void ring_rx_init(struct ring_rx *r);
  * Reads the peer's cursor only when the room known of is less than `want`.
  */
 int64_t ring_tx_room(struct ring_tx *r, struct wire_dir *d, size_t want);
+/* Bytes that are unread, where these may be `least`: 0 else, without a look at the consumer's cursor. */
+uint64_t ring_tx_ahead(struct ring_tx *r, struct wire_dir *d, uint64_t least);
 /* The first contiguous part of that room; len 0 when full. Returns 0 or -EPROTO. */
 int ring_tx_span_within(struct ring_tx *r, struct wire_dir *d, uint8_t *data,
 			uint32_t most, size_t want, struct ring_span *out);

@@ -16,6 +16,8 @@
 
 /* Large copies are published in pieces, so that both ends copy at the same time. */
 #define SOURCE_PIECE_BYTES 16384u
+/* Of a file, where the consumer has more to read. */
+#define SOURCE_FILE_BYTES 131072u
 
 struct source {
 	struct iov_cursor from;
@@ -57,7 +59,7 @@ static inline ssize_t source_read_past(const struct source *src, uint8_t *to, si
 	return n;
 }
 
-/* Up to SOURCE_PIECE_BYTES, under the lock of the ring's producer: fewer at a file's end, where
+/* Up to SOURCE_FILE_BYTES, or SOURCE_PIECE_BYTES past the caches, under the lock of the ring's producer: fewer at a file's end, where
  * `left` becomes 0. A count or -errno. */
 static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 {

@@ -5,6 +5,7 @@
 
 #include <sys/sendfile.h>
 
+#include "ring/source.h"
 #include "settings/config.h"
 #include "unit/conn_pair.h"
 
@@ -141,6 +142,56 @@ STREAM_TEST(sendfile_through_the_ring)
 	flow_recv(&f);
 	CHECK_EQ(f.at, SIZE);
 	CHECK_EQ(tx_sendfile(fd_sock(p.a), p.a, -1, &offset, 10), -EBADF);
+	close(file);
+	pair_close(&p);
+}
+
+/* Of this thread, with its own; 0 where the kernel does not count them. */
+static unsigned reads_made(void)
+{
+	char text[512] = "";
+	int fd = open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	const char *at = strstr(text, "syscr: ");
+	close(fd);
+	return n > 0 && at ? (unsigned)strtoul(at + strlen("syscr: "), NULL, 10) : 0;
+}
+
+static unsigned reads_of(struct pair *p, int file, off64_t from, size_t bytes)
+{
+	unsigned before = reads_made();
+	CHECK_EQ(tx_sendfile(fd_sock(p->a), p->a, file, &from, bytes), bytes);
+	return reads_made() - before - 1;
+}
+
+/* Each piece of a file takes a call to the kernel. They are small as long as the peer waits for them. */
+STREAM_TEST(files_take_fewer_reads_where_the_peer_is_behind)
+{
+	enum { SIZE = 1 << 20, SOME = 4 * SOURCE_PIECE_BYTES };
+	static uint8_t data[SIZE];
+	if (reads_made() == 0)
+		SKIP("the kernel does not count reads");
+	if (across_is_tested())
+		SKIP("no ring to another host holds the file");
+	struct pair p = pair_open_up();
+	int file = memfd_create("sendfile", MFD_CLOEXEC);
+	unsigned reads;
+	flow_fill(data, SIZE, 0, 5);
+	REQUIRE(write(file, data, SIZE) == SIZE);
+	reads = reads_of(&p, file, 0, SIZE);
+	CHECK(reads >= SIZE / SOURCE_FILE_BYTES && reads < SIZE / SOURCE_PIECE_BYTES / 2);
+	struct flow f = {.fd = p.b, .bytes = SIZE, .seed = 5};
+	flow_recv(&f);
+	CHECK_EQ(f.at, SIZE);
+	for (off64_t at = 0; at < SIZE; at += SOME) {
+		CHECK(reads_of(&p, file, at, SOME) >= SOME / SOURCE_PIECE_BYTES);
+		f = (struct flow){.fd = p.b,
+				  .at = (uint64_t)at,
+				  .bytes = (uint64_t)at + SOME,
+				  .seed = 5};
+		flow_recv(&f);
+		CHECK_EQ(f.at, (uint64_t)at + SOME);
+	}
 	close(file);
 	pair_close(&p);
 }
