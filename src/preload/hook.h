@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "base/atomic.h"
+#include "base/borrowed.h"
 #include "base/clock.h"
 #include "base/fds.h"
 #include "base/real.h"
@@ -183,16 +184,13 @@ NEAR_EXTERN bool hook_active;
  * `suits` says so. True: whoever calls sets hook_active. */
 bool hook_begin(bool (*suits)(void));
 
-NEAR_EXTERN _Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
-bool hook_is_borrowed_slow(void);
-
 /*
  * True in the child of vfork, which runs in its parent's memory: it may do what it likes
  * to its own descriptors, but the tables are its parent's.
  */
 static inline bool hook_is_borrowed(void)
 {
-	return __builtin_expect(hook_vfork_mark, 0) && hook_is_borrowed_slow();
+	return is_borrowed();
 }
 
 /* Around every kind of fork: before it, in the child, and in the parent with its result. */

@@ -13,20 +13,6 @@
 #include "preload/hook.h"
 #include "readiness/ready.h"
 
-/*
- * Set in a thread by each vfork, in memory that it shares with its child, and cleared by
- * the first look in the parent. It holds the parent's pid.
- */
-_Thread_local int hook_vfork_mark __attribute__((tls_model("initial-exec")));
-
-bool hook_is_borrowed_slow(void)
-{
-	if (getpid() != hook_vfork_mark)
-		return true;
-	hook_vfork_mark = 0;
-	return false;
-}
-
 static FORK_CODE void report(bool ends)
 {
 	if (hook_active)
@@ -90,7 +76,7 @@ FORK_CODE void hook_forked_child(void)
 	int saved = errno;
 	bool told = fork_wrapped;
 
-	hook_vfork_mark = 0;
+	borrowed_mark = 0;
 	fork_wrapped = false;
 	lock_forked();
 	signal_forked_child();
@@ -111,7 +97,7 @@ __attribute__((used)) void *hook_vfork_begin(void)
 {
 	/* A child of vfork may call it too: the memory stays the first parent's. */
 	if (!hook_is_borrowed())
-		hook_vfork_mark = getpid();
+		borrowed_mark = getpid();
 	return (void *)REAL(vfork);
 }
 
@@ -198,7 +184,7 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 						      parent_tid, tls, child_tid));
 	}
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
-		hook_vfork_mark = getpid();
+		borrowed_mark = getpid();
 	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
 }
 

@@ -16,13 +16,6 @@
 #include "preload/carry.c"
 
 /* In the place of the library's. */
-_Thread_local int hook_vfork_mark;
-
-bool hook_is_borrowed_slow(void)
-{
-	return false;
-}
-
 bool foreign_takes(enum program_kind kind)
 {
 	return kind == PROGRAM_OK;
