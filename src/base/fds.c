@@ -5,12 +5,15 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/lock.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 
@@ -260,9 +263,8 @@ static int fds_dup(int fd, int limit, bool low)
 	return high < 0 ? REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, base) : high;
 }
 
-/* Takes over fd, within half of the limit; or, unless it is needed, within what the program
- * leaves. */
-static int fds_take_locked(int fd, bool needed, bool low)
+/* Moves fd, within half of the limit; or, unless it is needed, within what the program leaves. */
+static int fds_move_locked(int fd, bool needed, bool low)
 {
 	int limit = fds_limit(), high = -1, saved = errno;
 
@@ -273,20 +275,31 @@ static int fds_take_locked(int fd, bool needed, bool low)
 		fds_give(high);
 		high = -1;
 	}
-	fds_give(fd);
 	errno = saved;
 	if (high < 0) {
 		fetch_sub_relaxed(&fds_used, 1);
 		return -EMFILE;
 	}
+	fds_give(fd);
 	fds_note_range(high);
 	fetch_or_relaxed(&fds_map[high / FDS_BITS], fds_bit(high));
 	fds_note_tight(limit);
 	return high;
 }
 
+static int fds_take_locked(int fd, bool needed, bool low)
+{
+	int high = fds_move_locked(fd, needed, low);
+
+	if (high < 0)
+		fds_give(fd);
+	return high;
+}
+
 static int fds_take(int fd, bool needed, bool low)
 {
+	if (fds_is_ours(fd)) /* raised */
+		return fd;
 	lock_take(&fds_lock);
 	fd = fds_take_locked(fd, needed, low);
 	lock_drop(&fds_lock);
@@ -306,6 +319,47 @@ int fds_adopt_needed(int fd)
 int fds_adopt_low(int fd)
 {
 	return fds_take(fd, false, true);
+}
+
+int fds_raise(int fd)
+{
+	int high;
+
+	/* A child of vfork has a table of its own. */
+	if (is_borrowed())
+		return fd;
+	lock_take(&fds_lock);
+	high = fds_move_locked(fd, false, false);
+	lock_drop(&fds_lock);
+	return high < 0 ? fd : high;
+}
+
+static void fds_raise_all(struct msghdr *msg, bool (*may_close)(int fd))
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len;
+		     at += sizeof(int)) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			if (!may_close || may_close(fd))
+				fd = fds_raise(fd);
+			memcpy(CMSG_DATA(c) + at, &fd, sizeof(fd));
+		}
+	}
+}
+
+ssize_t fds_receive(int sock, struct msghdr *msg, bool (*may_close)(int fd))
+{
+	ssize_t n;
+
+	low_begin();
+	n = kernel_recvmsg(sock, msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n >= 0)
+		fds_raise_all(msg, may_close);
+	low_end();
+	return n;
 }
 
 static void fds_count_apart(int by)
@@ -374,12 +428,16 @@ void fds_lost(int fd)
 
 void fds_forking(void)
 {
+	low_begin();
+	low_is_forking = true;
 	lock_take(&fds_lock);
 }
 
 void fds_forked_parent(void)
 {
 	lock_drop(&fds_lock);
+	low_is_forking = false;
+	low_end();
 }
 
 FORK_CODE void fds_forked_child(void)
@@ -390,6 +448,8 @@ FORK_CODE void fds_forked_child(void)
 		fds_watch();
 	}
 	lock_drop_forked(&fds_lock);
+	low_is_forking = false;
+	lock_drop_forked(&low_lock);
 }
 
 bool fds_is_marked(int fd)

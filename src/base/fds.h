@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/atomic.h"
 #include "base/sections.h"
@@ -13,7 +14,7 @@
 /*
  * Takes over fd, which the kernel has just made: moves it to a high number and marks it as
  * Viaduct's. Returns the new number; on failure fd is closed and -EMFILE is returned (too
- * close to RLIMIT_NOFILE).
+ * close to RLIMIT_NOFILE). By LOW_MADE (base/low.h), unless fd is a high number already.
  */
 int fds_adopt(int fd);
 /* The same for one whose lack the program would notice: may use what is kept free for it. */
@@ -26,6 +27,13 @@ int fds_adopt_low(int fd);
 /* For one that every process has, and that is the first to go when the program is
  * short of them: it does not count, so that those with nothing else have nothing to watch. */
 int fds_adopt_apart(int fd);
+/* The same, but where that fails fd stays as it is. Whichever it was, fds_close closes it, and fds_adopt
+ * has no more to do, or tries again. */
+int fds_raise(int fd);
+struct msghdr;
+/* recvmsg, which does not wait; raises those descriptors that come with the message which may be closed here
+ * (NULL: all). Bytes, or -errno. */
+ssize_t fds_receive(int sock, struct msghdr *msg, bool (*may_close)(int fd));
 /* From there on under a large limit: with 4096, as for the others, each fork took 15 us more. */
 #define FDS_APART 1000
 void fds_close_apart(int fd);

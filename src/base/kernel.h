@@ -78,6 +78,16 @@ static inline bool kernel_read_text(const char *path, char *text, size_t size)
 	return true;
 }
 
+static inline int kernel_dup(int fd)
+{
+	return (int)kernel_call4(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0, 0);
+}
+
+static inline int kernel_socket(int domain, int type, int protocol)
+{
+	return (int)kernel_call4(SYS_socket, domain, type, protocol, 0);
+}
+
 static inline int kernel_fstat(int fd, struct stat *st)
 {
 	return (int)kernel_call4(SYS_fstat, fd, (long)st, 0, 0);

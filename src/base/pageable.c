@@ -2,6 +2,8 @@
 /* mlockall for the program's memory alone: which mappings are Viaduct's, and how the others are
  * locked one by one. Core files have none of them, either. */
 #include "base/atomic.h"
+#include "base/fds.h"
+#include "base/low.h"
 #include "base/pageable.h"
 
 #include <ctype.h>
@@ -132,7 +134,8 @@ static void take_character(struct reader *r, char c, visit *each, void *arg)
 
 static bool visit_all(visit *each, void *arg)
 {
-	int fd = kernel_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	int fd = LOW_MADE(fds_raise,
+			  kernel_open("/proc/self/maps", O_RDONLY | O_CLOEXEC, 0));
 	struct reader r = {0};
 	char text[4096];
 	ssize_t n;
@@ -142,7 +145,7 @@ static bool visit_all(visit *each, void *arg)
 	while ((n = kernel_read(fd, text, sizeof(text))) > 0)
 		for (ssize_t i = 0; i < n; i++)
 			take_character(&r, text[i], each, arg);
-	kernel_close(fd);
+	fds_close(fd);
 	return n == 0;
 }
 

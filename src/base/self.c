@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/kernel.h"
+#include "base/low.h"
 #include "base/sections.h"
 
 #define PAGE_BYTES 4096
@@ -62,7 +62,7 @@ static uint64_t stack_start(pid_t pid)
 	char path[32], text[1024], *at;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (!kernel_read_text(path, text, sizeof(text)))
+	if (!low_read_text(path, text, sizeof(text)))
 		return 0;
 	at = strrchr(text, ')');
 	for (int i = 0; at && i <= FIELD_STACK_START; i++)

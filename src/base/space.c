@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/space.h"
 
 /* The whole size of this process, in bytes; 0 when it cannot be read. */
@@ -12,7 +13,7 @@ static unsigned long long own_size(void)
 {
 	char text[64];
 
-	if (!kernel_read_text("/proc/self/statm", text, sizeof(text)))
+	if (!low_read_text("/proc/self/statm", text, sizeof(text)))
 		return 0;
 	return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
@@ -36,8 +37,8 @@ static bool machine_counts(void)
 	char text[16];
 
 	if (known == UNKNOWN)
-		known = kernel_read_text("/proc/sys/vm/overcommit_memory", text,
-					 sizeof(text)) &&
+		known = low_read_text("/proc/sys/vm/overcommit_memory", text,
+				      sizeof(text)) &&
 					text[0] == '2'
 				? YES
 				: NO;

@@ -8,8 +8,10 @@
 #include "base/atomic.h"
 #include "base/await.h"
 #include "base/clock.h"
+#include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/switch.h"
@@ -69,11 +71,11 @@ void sock_sever(struct sock *s, int fd)
 	}
 	/* Others still read the ring: only this process loses the connection, to a socket
 	 * that is not connected. */
-	int dead = REAL(socket)(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int dead = LOW_MADE(fds_raise,
+			    kernel_socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (dead < 0 || REAL(dup2)(dead, fd) < 0)
 		kernel_close(fd);
-	if (dead >= 0)
-		kernel_close(dead);
+	fds_close(dead);
 }
 
 bool sock_number_begin(struct sock *s, int fd, uint32_t generation)

@@ -12,6 +12,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/sections.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
@@ -207,6 +208,7 @@ void sock_give_way(int fd)
 static bool is_short_of(int need, int from)
 {
 	int fds[NEED_MOST], n = 0, fd = 0;
+	low_begin();
 	while (n < need && n < NEED_MOST && fd >= 0) {
 		fd = (int)kernel_call4(SYS_eventfd2, 0, EFD_CLOEXEC, 0, 0);
 		if (fd >= 0 && fd < from) {
@@ -219,6 +221,7 @@ static bool is_short_of(int need, int from)
 	}
 	for (int i = 0; i < n; i++)
 		kernel_close(fds[i]);
+	low_end();
 	return fd == -EMFILE;
 }
 

@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
@@ -58,8 +59,8 @@ static bool is_news_left(struct sock *s)
  * no descriptor left for that. */
 static bool keep_open(struct sock *s, int fd)
 {
-	int copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 3);
-	int kept = copy < 0 ? -1 : fds_adopt_needed(copy);
+	int kept = LOW_MADE(fds_adopt_needed, kernel_dup(fd));
+
 	store_release(&s->kept_fd, kept < 0 ? -1 : kept);
 	return kept >= 0;
 }

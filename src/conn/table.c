@@ -14,6 +14,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/memory.h"
 #include "base/pageable.h"
 #include "base/quiet.h"
@@ -49,10 +50,8 @@ _Atomic bool table_private NEAR_DATA;
 /* A descriptor of the memory, or -errno. */
 static int make_memory(const char *name, size_t size)
 {
-	int fd = memory_file(name), r;
+	int fd = LOW_MADE(fds_adopt_apart, memory_file(name)), r;
 
-	if (fd >= 0)
-		fd = fds_adopt_apart(fd);
 	if (fd < 0)
 		return fd;
 	r = quiet_truncate(fd, (off_t)size);
@@ -175,9 +174,7 @@ bool table_make_way(int fd)
 
 	if (fd < 0 || atomic_load(&table_fd) != fd)
 		return false;
-	copy = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, 0);
-	if (copy >= 0)
-		copy = fds_adopt_apart(copy);
+	copy = LOW_MADE(fds_adopt_apart, kernel_dup(fd));
 	/* Of two threads that want the number, one closes it. */
 	if (atomic_compare_exchange_strong(&table_fd, &self, copy < 0 ? -1 : copy))
 		fds_close_apart(fd);

@@ -8,6 +8,7 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "conn/conn.h"
 #include "ring/source.h"
@@ -63,8 +64,7 @@ static int own_number(struct wait *w)
 		number = w->fd;
 		copy = number == load_relaxed(&w->s->kept_fd)
 			       ? -1
-			       : REAL(fcntl64)(number, F_DUPFD_CLOEXEC, 0);
-		copy = copy < 0 ? -1 : fds_adopt(copy);
+			       : LOW_MADE(fds_adopt, kernel_dup(number));
 		number = copy < 0 ? number : copy;
 	}
 	lock_drop(lock);

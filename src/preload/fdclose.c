@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "base/fds.h"
+#include "base/low.h"
 #include "base/sections.h"
 #include "conn/table.h"
 #include "preload/hook.h"
@@ -119,13 +120,39 @@ static int dup_closing(int oldfd, int newfd)
 	return 0;
 }
 
+/*
+ * Before the kernel places a file at fd. A number that is free may be one of ours for a moment (base/low.h): true,
+ * and placed gives the lock back. One that is open is the program's, and to close it may take long: it is placed
+ * without the lock.
+ */
+static bool placing_begin(int fd)
+{
+	/* Where there is no other thread, ours makes none now. */
+	if (__libc_single_threaded || !hook_active || low_does_without() ||
+	    load_relaxed(&hook_is_parted))
+		return false;
+	low_begin();
+	if (kernel_call4(SYS_fcntl, fd, F_GETFD, 0, 0) < 0)
+		return true;
+	low_end();
+	return false;
+}
+
+static int placed(bool locked, int result)
+{
+	if (locked)
+		low_end();
+	return result;
+}
+
 HOOK int dup2(int oldfd, int newfd)
 {
 	int closing = dup_closing(oldfd, newfd), result;
 
 	if (closing < 0)
 		return (int)ret_errno(closing);
-	result = REAL(dup2)(oldfd, newfd);
+	bool locked = placing_begin(newfd);
+	result = placed(locked, REAL(dup2)(oldfd, newfd));
 	if (result >= 0 && closing == 0)
 		hook_duplicated(oldfd, newfd);
 	return result;
@@ -138,7 +165,8 @@ HOOK int dup3(int oldfd, int newfd, int flags)
 
 	if (closing < 0)
 		return (int)ret_errno(closing);
-	result = REAL(dup3)(oldfd, newfd, flags);
+	bool locked = placing_begin(newfd);
+	result = placed(locked, REAL(dup3)(oldfd, newfd, flags));
 	if (result >= 0 && closing == 0)
 		hook_duplicated(oldfd, newfd);
 	return result;

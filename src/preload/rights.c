@@ -5,6 +5,7 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
@@ -79,10 +80,13 @@ void rights_sending(const struct msghdr *msg)
 /* The lowest free number, or -1. */
 static int lowest_free(void)
 {
-	int fd = REAL(eventfd)(0, EFD_CLOEXEC);
+	int fd;
 
+	low_begin();
+	fd = (int)kernel_call4(SYS_eventfd2, 0, EFD_CLOEXEC, 0, 0);
 	if (fd >= 0)
 		kernel_close(fd);
+	low_end();
 	return fd;
 }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "rdma/fabric.h"
 
 /* So many looks in a row without a completion: longer than any device takes to give up by itself
@@ -18,10 +19,10 @@
 int link_watch_open(struct link_context *c)
 {
 	struct epoll_event e = {.events = EPOLLIN};
-	int r = (int)kernel_call4(SYS_timerfd_create, CLOCK_MONOTONIC,
-				  TFD_CLOEXEC | TFD_NONBLOCK, 0, 0);
+	int r;
 
-	c->timer = r < 0 ? r : fds_adopt(r);
+	c->timer = LOW_MADE(fds_adopt, kernel_call4(SYS_timerfd_create, CLOCK_MONOTONIC,
+						    TFD_CLOEXEC | TFD_NONBLOCK, 0, 0));
 	if (c->timer < 0)
 		return c->timer;
 	r = (int)kernel_call4(SYS_epoll_ctl, c->fd, EPOLL_CTL_ADD, c->timer, (long)&e);

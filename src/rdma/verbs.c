@@ -8,6 +8,7 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "rdma/verbs.h"
 #include "rdma/verbs_parts.h"
 
@@ -173,9 +174,8 @@ static const struct fabric_ops verbs_ops = {
 /* libibverbs takes the lowest numbers, which are the program's. */
 static void move_away(int *fd)
 {
-	int copy = (int)kernel_call4(SYS_fcntl, *fd, F_DUPFD_CLOEXEC, 3, 0);
+	int copy = LOW_MADE(fds_adopt, kernel_dup(*fd));
 
-	copy = copy < 0 ? copy : fds_adopt(copy);
 	if (copy < 0)
 		return;
 	kernel_close(*fd);
@@ -228,8 +228,8 @@ static int open_process(struct verbs_process *p, const char **why)
 	move_away(&p->port.device->async_fd);
 	move_away(&p->channel->fd);
 	*why = "descriptors or memory are short";
-	c->fd = (int)kernel_call4(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0);
-	c->fd = c->fd < 0 ? c->fd : fds_adopt(c->fd);
+	c->fd = LOW_MADE(fds_adopt,
+			 kernel_call4(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0));
 	r = c->fd < 0 ? c->fd : watch(c->fd, p->channel->fd);
 	if (r == 0)
 		r = watch(c->fd, p->port.device->async_fd);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/kernel.h"
+#include "base/low.h"
 #include "rdma/verbs_lib.h"
 
 struct wanted {
@@ -44,7 +45,7 @@ static bool ipoib_gid(const char *interface, union ibv_gid *out)
 	unsigned byte;
 
 	snprintf(path, sizeof(path), "/sys/class/net/%s/address", interface);
-	if (!kernel_read_text(path, text, sizeof(text)))
+	if (!low_read_text(path, text, sizeof(text)))
 		return false;
 	for (int i = 0; i < 20; i++, at += 3) {
 		if (sscanf(at, "%2x", &byte) != 1 || (at[2] != ':' && i < 19))

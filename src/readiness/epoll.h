@@ -256,6 +256,8 @@ void reg_return(struct epoll_reg *r);
  * returns -errno. */
 int reg_rejoin(struct epoll_reg *r);
 void reg_leave_side(struct epoll_reg *r);
+/* Of one whose number is closed, and which lives on by fd. */
+void reg_revert_orphan(struct epoll_reg *r, int fd);
 void reg_revert_rejoined(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);

@@ -70,17 +70,6 @@ void instance_let_close(struct instance *in)
 	}
 }
 
-/* An orphan's number is needed for that once more, if it is free. */
-static void revert_orphan(struct epoll_reg *r, int fd)
-{
-	int key = REAL(fcntl64)(fd, F_DUPFD_CLOEXEC, r->fd);
-
-	r->orphan = key != r->fd;
-	reg_revert(r);
-	if (key >= 0)
-		kernel_close(key);
-}
-
 /* Where another process has the socket as well, the registration is the kernel's again. */
 static void give_up(struct epoll_reg *r, int fd)
 {
@@ -88,7 +77,7 @@ static void give_up(struct epoll_reg *r, int fd)
 	bool shared = atomic_load(&sl->phase) >= SLOT_LEAVING || !slot_is_alone(sl);
 
 	if (shared && !r->parked && r->orphan)
-		revert_orphan(r, fd);
+		reg_revert_orphan(r, fd);
 	else if (shared && !r->parked)
 		reg_revert(r);
 	if (r->converted)

@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/await.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
@@ -364,6 +365,32 @@ void reg_revert(struct epoll_reg *r)
 	reg_disarm(r);
 	reg_chill(r);
 	if (take_tag_back(r) == 0)
+		given_back(r);
+}
+
+/* An orphan's number is needed for that once more, if it is free. */
+static bool take_orphans_tag_back(struct epoll_reg *r, int fd)
+{
+	bool done;
+	int key;
+
+	low_begin();
+	key = (int)kernel_call4(SYS_fcntl, fd, F_DUPFD_CLOEXEC, r->fd, 0);
+	done = key == r->fd && take_tag_back(r) == 0;
+	if (key >= 0)
+		kernel_close(key);
+	low_end();
+	return done;
+}
+
+void reg_revert_orphan(struct epoll_reg *r, int fd)
+{
+	if (!r->converted || r->spent)
+		return;
+	reg_disarm(r);
+	reg_chill(r);
+	r->orphan = !take_orphans_tag_back(r, fd);
+	if (!r->orphan)
 		given_back(r);
 }
 

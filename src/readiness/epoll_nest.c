@@ -7,6 +7,7 @@
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
@@ -44,9 +45,7 @@ static int ctl(int epfd, int op, int fd, uint32_t events, uint64_t data)
 
 static int open_one(void)
 {
-	int fd = REAL(epoll_create1)(EPOLL_CLOEXEC);
-
-	return fd < 0 ? fd : fds_adopt(fd);
+	return LOW_MADE(fds_adopt, REAL(epoll_create1)(EPOLL_CLOEXEC));
 }
 
 static bool is_movable(const struct epoll_reg *r)

@@ -7,6 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/scratch.h"
 #include "readiness/epoll.h"
 
@@ -64,20 +65,21 @@ static bool holds_no_edge(int epfd)
 	char path[40], text[512];
 	size_t len = 0, lines = 0;
 	bool plain = true;
-	ssize_t n;
+	ssize_t n = 1;
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
+	low_begin();
 	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	do {
+	while (fd >= 0 && n > 0 && plain) {
 		n = kernel_read(fd, text + len, sizeof(text) - 1 - len);
 		len += n > 0 ? (size_t)n : 0;
 		plain = n >= 0 && are_plain(text, &len, &lines) && len < sizeof(text) - 1;
-	} while (n > 0 && plain);
-	kernel_close(fd);
-	return plain;
+	}
+	if (fd >= 0)
+		kernel_close(fd);
+	low_end();
+	return fd >= 0 && plain;
 }
 
 bool instance_may_sift(struct instance *in)

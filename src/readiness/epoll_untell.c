@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
 
@@ -25,7 +27,7 @@ char *epoll_listing(int epfd)
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
-	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
+	fd = LOW_MADE(fds_raise, kernel_open(path, O_RDONLY | O_CLOEXEC, 0));
 	while (fd >= 0) {
 		if (room - len < CHUNK) {
 			more = realloc(text, room += CHUNK + room);
@@ -39,7 +41,7 @@ char *epoll_listing(int epfd)
 		len += (size_t)n;
 	}
 	if (fd >= 0)
-		kernel_close(fd);
+		fds_close(fd);
 	if (text)
 		text[len] = '\0';
 	return text;

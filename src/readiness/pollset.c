@@ -9,6 +9,7 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
@@ -158,9 +159,8 @@ static bool make_room(struct pollset *ps, nfds_t n)
 
 static bool open_instance(struct pollset *ps)
 {
-	int fd = REAL(epoll_create1)(EPOLL_CLOEXEC);
+	int fd = LOW_MADE(fds_adopt, REAL(epoll_create1)(EPOLL_CLOEXEC));
 
-	fd = fd < 0 ? fd : fds_adopt(fd);
 	if (fd < 0)
 		return false;
 	ready_epoll_create(fd);

@@ -8,6 +8,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/reason.h"
 #include "base/sections.h"
@@ -133,9 +134,9 @@ static int show(const struct peer *a, int fd, int fds[NEAR_FDS])
 	if (r >= 0)
 		fds[NEAR_PROBE] = r = make_probe(a, netns);
 	if (r >= 0)
-		r = kernel_open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC, 0);
-	if (r >= 0)
-		fds[NEAR_SPACE] = r = fds_adopt(r);
+		fds[NEAR_SPACE] = r =
+			LOW_MADE(fds_adopt, kernel_open("/proc/thread-self/ns/net",
+							O_RDONLY | O_CLOEXEC, 0));
 	return r < 0 ? r : 0;
 }
 
@@ -195,20 +196,16 @@ static void drop_met(const int fds[NEAR_MET_FDS])
 	if (fds[NEAR_LINE] >= 0)
 		stranger_close(fds[NEAR_LINE]);
 	if (fds[NEAR_BELL] >= 0)
-		kernel_close(fds[NEAR_BELL]);
+		fds_close(fds[NEAR_BELL]);
 }
 
-/* Another number for the same line, so that none of the two is the last where there is no room. */
+/* It is raised already, where there is room: otherwise to close it may take long. */
 static int adopt_line(int fd)
 {
-	int copy = (int)kernel_call4(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0, 0);
-	int kept = copy < 0 ? -EMFILE : fds_adopt(copy);
-
-	if (kept < 0)
-		stranger_close(fd);
-	else
-		kernel_close(fd);
-	return kept;
+	if (fds_is_ours(fd))
+		return fd;
+	stranger_close(fd);
+	return -EMFILE;
 }
 
 static void take_met(struct peer *a, const struct local_message *m,
@@ -239,7 +236,7 @@ static int hear_one(struct local_message *m, int fds[NEAR_MET_FDS])
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = kernel_recvmsg(line, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = fds_receive(line, &msg, NULL);
 	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 	size_t bytes = 0;
 

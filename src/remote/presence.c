@@ -11,6 +11,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "remote/parts.h"
 
@@ -55,13 +56,15 @@ int presence_line(const char *path, uint64_t *tried_ms)
 
 	if (!presence_retry(tried_ms))
 		return -EAGAIN;
-	fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = LOW_MADE(
+		fds_adopt,
+		kernel_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
-		return -errno;
+		return fd;
 	r = presence_connect(fd, path);
 	if (r < 0) {
-		kernel_close(fd);
+		fds_close(fd);
 		return r;
 	}
-	return fds_adopt(fd);
+	return fd;
 }

@@ -8,6 +8,7 @@
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "remote/parts.h"
@@ -40,13 +41,8 @@ int across_descriptor(struct peer *a)
 	struct across_guard g = across_enter();
 	int fd = -EPIPE;
 
-	if (a->link && a->link->link) {
-		int copy =
-			(int)kernel_call4(SYS_fcntl, link_fd(a->link->context->context),
-					  F_DUPFD_CLOEXEC, 3, 0);
-
-		fd = copy < 0 ? copy : fds_adopt(copy);
-	}
+	if (a->link && a->link->link)
+		fd = LOW_MADE(fds_adopt, kernel_dup(link_fd(a->link->context->context)));
 	across_leave(g);
 	return fd;
 }

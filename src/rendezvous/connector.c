@@ -7,6 +7,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "rendezvous/announce.h"
 #include "rendezvous/diag.h"
@@ -200,7 +201,7 @@ static int connector_take(const struct party *p, bool is_own,
 		r = -VD_REASON_UID;
 	if (r < 0) {
 		for (int i = 0; i < SEGMENT_FDS; i++)
-			kernel_close(fds[i]);
+			fds_close(fds[i]);
 		return r;
 	}
 	r = segment_take(fds, h->acceptor_port, p->netns, place, &s);
@@ -298,7 +299,7 @@ static int connector_hear(const struct party *p, int visitor, bool *may_stop_us,
 	if (r == 1)
 		return connector_take(&known, is_own, &acceptor, &h, fds, place, out);
 	for (int i = 0; i < SEGMENT_FDS; i++)
-		kernel_close(fds[i]);
+		fds_close(fds[i]);
 	return is_passed_over(r) ? 0 : r;
 }
 
@@ -306,15 +307,15 @@ static int connector_hear(const struct party *p, int visitor, bool *may_stop_us,
 static void connector_part(int visitor, bool may_stop_us)
 {
 	if (may_stop_us)
-		kernel_close(visitor);
+		fds_close(visitor);
 	else
 		stranger_close(visitor);
 }
 
 static int connector_accept(int listener)
 {
-	return (int)kernel_call4(SYS_accept4, listener, 0, 0,
-				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+	return LOW_MADE(fds_raise, kernel_call4(SYS_accept4, listener, 0, 0,
+						SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 static int connector_collect(const struct party *p, int listener, void *place,
@@ -401,7 +402,7 @@ static int near_take(const struct party *p, struct meet_near *near, const struct
 		r = segment_take_near(fds[SEGMENT_MEMFD], near->bell, place, &s);
 	else
 		for (int i = 0; i < SEGMENT_FDS; i++)
-			kernel_close(fds[i]);
+			fds_close(fds[i]);
 	if (r < 0)
 		return r;
 	near->bell = -1;

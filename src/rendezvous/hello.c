@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fds.h"
 #include "base/kernel.h"
 #include "base/real.h"
 #include "rendezvous/hello.h"
@@ -98,7 +99,7 @@ static int hello_take_fds(struct msghdr *msg, int *fds, void (*drop)(int fd))
 
 /* What recvmsg says; *count descriptors came, of which no more than SEGMENT_FDS are in fds. */
 static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *count,
-			  int *flags, void (*drop)(int fd))
+			  int *flags, const struct hello_source *from)
 {
 	union hello_control control;
 	struct iovec iov = {.iov_base = h, .iov_len = sizeof(*h)};
@@ -106,15 +107,15 @@ static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = kernel_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = fds_receive(sock, &msg, from->may_close);
 
-	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, drop);
+	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, from->drop);
 	*flags = msg.msg_flags;
 	return n;
 }
 
-int hello_receive_dropping(int sock, struct hello *h, int fds[SEGMENT_FDS],
-			   void (*drop)(int fd))
+int hello_receive_from(int sock, struct hello *h, int fds[SEGMENT_FDS],
+		       const struct hello_source *from)
 {
 	ssize_t n;
 	int count, due, flags;
@@ -122,32 +123,29 @@ int hello_receive_dropping(int sock, struct hello *h, int fds[SEGMENT_FDS],
 	memset(h, 0, sizeof(*h));
 	for (int i = 0; i < SEGMENT_FDS; i++)
 		fds[i] = -1;
-	n = hello_read(sock, h, fds, &count, &flags, drop);
+	n = hello_read(sock, h, fds, &count, &flags, from);
 	/* The kernel looks for a message, and then whether the sender has gone: who has sent one
 	 * and gone in between has left it. */
 	if ((n == 0 && count == 0) || n == -ECONNRESET)
-		n = hello_read(sock, h, fds, &count, &flags, drop);
+		n = hello_read(sock, h, fds, &count, &flags, from);
 	if (n < 0)
 		return n == -EAGAIN ? 0 : n == -ECONNRESET ? -EPIPE : (int)n;
 	due = (int)hello_fds(h);
 	if (n == sizeof(*h) && count == due && !(flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
-		drop(fds[i]);
+		from->drop(fds[i]);
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */
 	return (flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
 }
 
-static void close_one(int fd)
-{
-	kernel_close(fd);
-}
-
 int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 {
-	return hello_receive_dropping(sock, h, fds, close_one);
+	static const struct hello_source own = {NULL, fds_close};
+
+	return hello_receive_from(sock, h, fds, &own);
 }
 
 #define COUNT_TRIES 16

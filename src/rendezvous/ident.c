@@ -11,6 +11,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/reason.h"
 #include "rendezvous/ident.h"
@@ -100,7 +101,7 @@ static int ident_numbers_are(int fd, pid_t pid)
  * those of its user on the host, and is not to speak for them. It cannot hide this, as it can what it has in
  * /proc/PID/ns.
  */
-static int ident_is_among_us(int unix_fd, pid_t pid)
+static int ident_look_among_us(int unix_fd, pid_t pid)
 {
 	socklen_t len = sizeof(int);
 	char path[40];
@@ -122,12 +123,22 @@ static int ident_is_among_us(int unix_fd, pid_t pid)
 	return pid == 0 ? 0 : r;
 }
 
+static int ident_is_among_us(int unix_fd, pid_t pid)
+{
+	int r;
+
+	low_begin();
+	r = ident_look_among_us(unix_fd, pid);
+	low_end();
+	return r;
+}
+
 static bool is_same_text(const char *own_path, const char *other_path)
 {
 	char own[256], other[256];
 
-	return kernel_read_text(own_path, own, sizeof(own)) &&
-	       kernel_read_text(other_path, other, sizeof(other)) && !strcmp(own, other);
+	return low_read_text(own_path, own, sizeof(own)) &&
+	       low_read_text(other_path, other, sizeof(other)) && !strcmp(own, other);
 }
 
 /* In our user namespace, as far as those can tell who may not look at it: a process in one below
@@ -177,7 +188,7 @@ static bool ident_all_users_mapped(void)
 	char map[64];
 	unsigned long inside, outside, count;
 
-	return kernel_read_text("/proc/self/uid_map", map, sizeof(map)) &&
+	return low_read_text("/proc/self/uid_map", map, sizeof(map)) &&
 	       sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
 	       inside == 0 && outside == 0 && count == UINT32_MAX;
 }

@@ -16,6 +16,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/memory.h"
 #include "base/pageable.h"
 #include "base/quiet.h"
@@ -48,9 +49,7 @@ enum vd_reason segment_reason(int err)
 
 static int segment_memfd(const char *name)
 {
-	int fd = memory_file(name);
-
-	return fd < 0 ? fd : fds_adopt(fd);
+	return LOW_MADE(fds_adopt, memory_file(name));
 }
 
 /* Pages of a memory file count when they are touched: of this one, hardly any is. */
@@ -101,12 +100,10 @@ static bool segment_map(struct meet_segment *s, int memfd, void *place)
 	return true;
 }
 
-/* By its system call number: the C library's own function of the name may be interposed. */
 static int segment_eventfd(void)
 {
-	long fd = REAL(syscall)(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
-
-	return fd < 0 ? -errno : fds_adopt((int)fd);
+	return LOW_MADE(fds_adopt,
+			kernel_call4(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC, 0, 0));
 }
 
 static void segment_fill(struct wire *w)

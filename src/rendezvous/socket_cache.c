@@ -5,7 +5,7 @@
 
 #include "base/atomic.h"
 #include "base/fds.h"
-#include "base/real.h"
+#include "base/low.h"
 #include "base/self.h"
 #include "base/tcp.h"
 #include "rendezvous/rendezvous.h"
@@ -27,11 +27,10 @@ static int kept_check(int fd, uint64_t netns)
 
 static int make(int domain, int type, int protocol, uint64_t netns, int (*adopt)(int fd))
 {
-	int fd = REAL(socket)(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+	int fd =
+		LOW_MADE(adopt, kernel_socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK,
+					      protocol));
 
-	if (fd < 0)
-		return -errno;
-	fd = adopt(fd);
 	return fd < 0 ? fd : kept_check(fd, netns);
 }
 

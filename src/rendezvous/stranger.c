@@ -16,6 +16,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "rendezvous/stranger.h"
 
@@ -124,6 +125,7 @@ static void close_elsewhere(int fd)
 	struct closer *c = take_place();
 	pid_t pid = -EAGAIN;
 
+	fds_lost(fd);
 	if (c) {
 		store_relaxed(&c->has_begun, 0);
 		kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask,
@@ -161,7 +163,7 @@ static unsigned queued(int sock)
 	const char *at = NULL;
 
 	snprintf(path, sizeof(path), "/proc/thread-self/fdinfo/%d", sock);
-	if (kernel_read_text(path, text, sizeof(text)))
+	if (low_read_text(path, text, sizeof(text)))
 		at = strstr(text, label);
 	return at ? (unsigned)strtoul(at + sizeof(label) - 1, NULL, 10) : UINT_MAX;
 }
@@ -185,21 +187,24 @@ static bool is_harmless(int fd)
 static void close_received(int fd)
 {
 	if (is_harmless(fd))
-		kernel_close(fd);
+		fds_close(fd);
 	else
 		close_elsewhere(fd);
 }
+
+static const struct hello_source stranger = {is_harmless, close_received};
 
 /* The kernel closes, in a receive, what finds no number. */
 static bool is_room(int sock)
 {
 	int copies[SEGMENT_FDS], n = 0;
 
-	while (n < SEGMENT_FDS && (copies[n] = (int)kernel_call4(
-					   SYS_fcntl, sock, F_DUPFD_CLOEXEC, 0, 0)) >= 0)
+	low_begin();
+	while (n < SEGMENT_FDS && (copies[n] = kernel_dup(sock)) >= 0)
 		n++;
 	for (int i = 0; i < n; i++)
 		kernel_close(copies[i]);
+	low_end();
 	return n == SEGMENT_FDS;
 }
 
@@ -210,7 +215,7 @@ static void drain(int sock)
 	struct hello h;
 
 	for (int i = 0; i < SEGMENT_FDS && (r == 1 || r == -EPROTO); i++) {
-		r = hello_receive_dropping(sock, &h, fds, close_received);
+		r = hello_receive_from(sock, &h, fds, &stranger);
 		for (int j = 0; r == 1 && j < SEGMENT_FDS; j++)
 			if (fds[j] >= 0)
 				close_received(fds[j]);
@@ -228,14 +233,10 @@ void stranger_close(int sock)
 		drain(sock);
 		count = queued(sock);
 	}
-	if (count != 0) {
-		fds_lost(sock);
+	if (count != 0)
 		close_elsewhere(sock);
-	} else if (fds_is_ours(sock)) {
+	else
 		fds_close(sock);
-	} else {
-		kernel_close(sock);
-	}
 }
 
 static bool is_there(int sock)
@@ -260,7 +261,7 @@ int stranger_hello(int sock, struct hello *h, int fds[SEGMENT_FDS])
 		return -EPROTO;
 	if (count > 0 && !is_room(sock))
 		return -EMFILE;
-	r = hello_receive_dropping(sock, h, fds, close_received);
+	r = hello_receive_from(sock, h, fds, &stranger);
 	if (r != 1)
 		return r;
 	for (int i = 0; i < SEGMENT_FDS; i++)

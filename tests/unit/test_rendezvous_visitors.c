@@ -77,7 +77,7 @@ MEET_TEST(who_speaks_and_goes_is_heard)
 		while ((r = hello_receive(ends[0], &h, fds)) == 0)
 			sched_yield();
 		REQUIRE(r == 1 && h.acceptor_port == 1);
-		close(fds[SEGMENT_MEMFD]);
+		fds_close(fds[SEGMENT_MEMFD]);
 		close(ends[0]);
 	}
 	atomic_store(&sock, HASTY_OVER);
