@@ -164,9 +164,10 @@ static struct sock *take_out(int fd)
 
 /*
  * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
- * after this. And a call that holds the connection finds another number of it, or the duplicate.
+ * after this. And a call that holds the connection finds another number of it, or the duplicate: also one
+ * that goes on in the kernel, when both directions are TCP's for good.
  */
-NEAR_CODE static __attribute__((noinline)) struct sock *take_out_direct(struct sock *s,
+NEAR_CODE static __attribute__((noinline)) struct sock *take_out_locked(struct sock *s,
 									int fd)
 {
 	struct slot *sl = s->slot;
@@ -187,7 +188,8 @@ NEAR_CODE bool fd_closing(int fd)
 	struct sock *s = fd_sock(fd);
 	if (!s)
 		return true;
-	s = sock_is_direct(s) ? take_out_direct(s, fd) : take_out(fd);
+	bool locked = sock_is_direct(s) || (s->wire && atomic_load(&s->sleepers) > 0);
+	s = locked ? take_out_locked(s, fd) : take_out(fd);
 	if (s)
 		close_last(s, fd);
 	return true;

@@ -86,7 +86,7 @@ NEAR_CODE static void release(struct sock *s)
 	if (had_memory) {
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
-		if (s->kept_fd >= 0)
+		if (s->kept_fd >= 0 && sock_is_direct(s))
 			limbo_last_words(s, s->kept_fd);
 		sock_flush_counts(s); /* of those who were asleep when it was closed */
 		peer_end(s);

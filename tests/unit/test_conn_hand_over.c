@@ -73,6 +73,27 @@ STREAM_TEST(what_is_not_meant_stays)
 	pair_close(&p);
 }
 
+/* A call that has slept goes on in the kernel, and another thread closes the number just then. */
+STREAM_TEST(a_connection_that_is_held_stays_open_on_tcp)
+{
+	struct pair p = pair_open_up();
+	struct sock *s = fd_sock(p.b);
+	char byte = 0;
+	REQUIRE(sock_hold(s, p.b));
+	CHECK(sock_hand_over_each(is_direct, VD_REASON_EXEC));
+	pair_ping(&p);
+	CHECK_EQ(atomic_load(&s->slot->phase), SLOT_FINAL);
+	st_close(p.b);
+	REQUIRE(atomic_load(&s->kept_fd) >= 0);
+	CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
+	CHECK_EQ(recv(s->kept_fd, &byte, 1, 0), 1);
+	CHECK_EQ(byte, 'x');
+	CHECK_EQ(st_recv(p.a, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+	sock_unhold(s);
+	CHECK_EQ(st_recv(p.a, &byte, 1, 0), 0);
+	st_close(p.a);
+}
+
 /* ---- a number after a wait ---- */
 
 /* The same slot may come back at the same number. */
