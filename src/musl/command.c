@@ -257,6 +257,7 @@ HOOK int wordexp(const char *words, wordexp_t *to, int flags)
 	struct spawning w = {0};
 	char *const *envp = environ;
 	int r;
+	EXEC_ROOMS;
 
 	if (words)
 		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, _PATH_BSHELL, false, envp);

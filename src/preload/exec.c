@@ -11,6 +11,7 @@
 #include "base/sigsafe.h"
 #include "conn/report.h"
 #include "preload/carry.h"
+#include "preload/exec_room.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
 #include "preload/start_exec.h"
@@ -185,6 +186,7 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 	struct leaving l = {.dir = AT_FDCWD, .path = path, .envp = envp};
 	const char *named = path;
 	char *const *given;
+	EXEC_ROOMS;
 
 	if (!can_begin(path, argv, envp))
 		return REAL(execve)(path, argv, envp);
@@ -208,6 +210,7 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 	struct leaving l = {.dir = AT_FDCWD, .path = file, .search = true, .envp = envp};
 	const char *named = file;
 	char *const *given;
+	EXEC_ROOMS;
 
 	if (!can_begin(file, argv, envp))
 		return REAL(execvpe)(file, argv, envp);
@@ -228,6 +231,7 @@ HOOK int execvp(const char *file, char *const argv[])
 HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct leaving l = {.dir = fd, .path = "", .envp = envp};
+	EXEC_ROOMS;
 
 	if (!can_begin("", argv, envp))
 		return REAL(fexecve)(fd, argv, envp);
@@ -239,6 +243,7 @@ HOOK int execveat(int dir, const char *path, char *const argv[], char *const env
 		  int flags)
 {
 	struct leaving l = {.dir = dir, .path = path, .envp = envp};
+	EXEC_ROOMS;
 
 	if (!can_begin(path, argv, envp))
 		return (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags);
@@ -297,6 +302,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
+	EXEC_ROOMS;
 
 	if (can_begin(path, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
@@ -320,6 +326,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
+	EXEC_ROOMS;
 
 	if (can_begin(file, argv, envp)) {
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
@@ -367,6 +374,7 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
+	EXEC_ROOMS;
 
 	if (!call)
 		return ENOSYS;
@@ -393,6 +401,7 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 	char *const *given = envp;
 	struct spawning w = {0};
 	int r = EAGAIN;
+	EXEC_ROOMS;
 
 	if (!call)
 		return ENOSYS;

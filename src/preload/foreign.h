@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/program.h"
+#include "preload/exec_room.h"
 
 /*
  * How much memory the environment takes with which this program is to be started in the place
@@ -21,14 +22,14 @@ char *const *foreign_environment(char *const envp[], bool swaps, void *room);
 /* There is a library for programs of this kind. Blocks on the disk only; no heap. */
 bool foreign_takes(enum program_kind kind);
 
-/* On the stack of the caller: after vfork the heap is the parent's. */
+/* In a function that says EXEC_ROOMS. */
 #define FOREIGN_ENVIRONMENT(dir, path, search, envp)                                     \
 	__extension__({                                                                  \
 		char *const *envp_ = (envp);                                             \
 		bool swaps_ = false;                                                     \
 		size_t room_ = foreign_room(dir, path, search, envp_, &swaps_);          \
-		room_ ? foreign_environment(envp_, swaps_, __builtin_alloca(room_))      \
-		      : envp_;                                                           \
+		void *memory_ = room_ ? EXEC_ROOM(room_) : NULL;                         \
+		memory_ ? foreign_environment(envp_, swaps_, memory_) : envp_;           \
 	})
 
 #endif

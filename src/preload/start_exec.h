@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "preload/exec_room.h"
+
 /* This process is the loader, has tried, and executes the program itself. */
 extern bool start_exec_stops;
 
@@ -32,13 +34,13 @@ bool start_exec_takes(const char *path, char *const envp[]);
 const char *start_exec_loader(const char *path, enum start_exec_name name,
 			      char *const **envp, void *room, size_t size);
 
-/* On the stack of the caller: after vfork the heap is the parent's. Changes `path` and `envp`. */
+/* In a function that says EXEC_ROOMS. Changes `path` and `envp`. */
 #define START_EXEC(path, name, envp)                                                     \
 	do {                                                                             \
 		size_t room_ = start_exec_room(path, name, envp);                        \
-		if (room_)                                                               \
-			(path) = start_exec_loader(path, name, &(envp),                  \
-						   __builtin_alloca(room_), room_);      \
+		void *memory_ = room_ ? EXEC_ROOM(room_) : NULL;                         \
+		if (memory_)                                                             \
+			(path) = start_exec_loader(path, name, &(envp), memory_, room_); \
 	} while (0)
 
 #endif

@@ -390,5 +390,6 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	pick(cases, argc < 2 ? NULL : argv[1]);
 	pick(edges_process, argc < 2 ? NULL : argv[1]);
+	pick(edges_begin, argc < 2 ? NULL : argv[1]);
 	return 0;
 }

@@ -19,7 +19,7 @@ struct edge_case {
 	const char *name; /* NULL at the end */
 	void (*run)(void);
 };
-extern const struct edge_case edges_process[];
+extern const struct edge_case edges_process[], edges_begin[];
 
 /* Sets a handler. */
 void set(int sig, void (*handler)(int), int flags);
