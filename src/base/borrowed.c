@@ -6,9 +6,18 @@
 
 _Thread_local pid_t borrowed_mark __attribute__((tls_model("initial-exec")));
 
+int (*borrowed_known)(void);
+
+int borrowed_now(void)
+{
+	int known = borrowed_known ? borrowed_known() : 0;
+
+	return known ? known : getpid();
+}
+
 bool borrowed_slow(void)
 {
-	if (getpid() != borrowed_mark)
+	if (borrowed_now() != borrowed_mark)
 		return true;
 	borrowed_mark = 0;
 	return false;

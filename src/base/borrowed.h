@@ -10,10 +10,15 @@
 
 /*
  * Set in a thread by each vfork, in memory that it shares with its child, and cleared by
- * the first look in the parent. It holds the parent's pid.
+ * the first look in the parent. It holds who the parent was: borrowed_now().
  */
 NEAR_EXTERN _Thread_local pid_t borrowed_mark __attribute__((tls_model("initial-exec")));
 bool borrowed_slow(void);
+
+/* Who runs in the thread's place now: its pid, or what borrowed_known says, if not 0. That is set in statically linked
+ * programs, which know it without a call that a filter may forbid. */
+int borrowed_now(void);
+extern int (*borrowed_known)(void);
 
 static inline bool is_borrowed(void)
 {

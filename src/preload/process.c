@@ -97,7 +97,7 @@ __attribute__((used)) void *hook_vfork_begin(void)
 {
 	/* A child of vfork may call it too: the memory stays the first parent's. */
 	if (!hook_is_borrowed())
-		borrowed_mark = getpid();
+		borrowed_mark = borrowed_now();
 	return (void *)REAL(vfork);
 }
 
@@ -184,7 +184,7 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 						      parent_tid, tls, child_tid));
 	}
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
-		borrowed_mark = getpid();
+		borrowed_mark = borrowed_now();
 	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
 }
 

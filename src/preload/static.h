@@ -26,7 +26,8 @@
  *
  * A fork in the middle copies the thread's own stack with all the rest: the child goes on there. The child
  * of a vfork has its parent's thread data, own stack included, which its parent does not use meanwhile: that one
- * has made the call itself, with nothing of it left on the own stack.
+ * has made the call itself, with nothing of it left on the own stack. Which of both runs static_self.vforked
+ * says, which each writes by the first instruction behind the call; a signal before that writes it first.
  */
 #ifndef VD_PRELOAD_STATIC_H
 #define VD_PRELOAD_STATIC_H
@@ -50,8 +51,11 @@ struct static_frame {
 
 #define STATIC_GIVEN_UP_MOST 4
 #define STATIC_CANCEL_LEFT   1
+/* Before the tail of each way stands `syscall`, and before that one more, whose result goes to `vforked`. */
+#define STATIC_BACK_TO_CALL  2
+#define STATIC_BACK_TO_VFORK 20
 
-/* Of a thread. The assembly knows the first nine by their places. */
+/* Of a thread. The assembly knows the first ten by their places. */
 struct static_self {
 	uint64_t
 		next; /* where a call from another stack begins: below all that is in use */
@@ -64,6 +68,7 @@ struct static_self {
 	uint64_t top; /* where a call begins when no other is under way */
 	struct static_frame *calls; /* the innermost that is under way */
 	uint64_t cancel_frame;	    /* of the handler that cancels: see static_cancel.c */
+	uint64_t vforked; /* what the thread's last vfork has returned: 0 in its child */
 	uint64_t cancel_next;
 	uint64_t
 		cancel_resumes; /* 0: there was none. STATIC_CANCEL_LEFT, or what resumes its call */
@@ -81,6 +86,12 @@ extern STATIC_TLS struct static_self static_self;
 static inline bool static_is_own(const struct static_self *self, uint64_t at)
 {
 	return at - self->bottom < self->bytes;
+}
+
+/* A child of vfork runs in the place of this thread, which waits for its end. */
+static inline bool static_is_lent(const struct static_self *self)
+{
+	return self->vforked == 0;
 }
 
 static inline bool static_is_within(const stack_t *s, uint64_t at)
@@ -141,6 +152,8 @@ bool static_begins(struct static_self *self, struct static_frame *f, long *resul
 void static_exit(struct static_self *self, int status);
 /* Amid the stand-down before a filter of system calls (seccomp.c), which this thread puts on. */
 void static_stand_down(void);
+/* borrowed_known: in the child of a vfork another number than in the thread whose place it has. 0: a thread of ours. */
+int static_vfork_mark(void);
 
 /* ---- static_signal.c ---- */
 
@@ -156,6 +169,10 @@ void static_signal_init(void);
 bool static_ways_begin(uint64_t at, size_t count, size_t bytes);
 /* The i-th call's place in the program that leads there. */
 void static_way(size_t i, uint64_t jump);
+/* mov %rax,%gs:vforked: changes no flag, as a vfork does. */
+#define STATIC_NOTE "\x65\x48\x89\x04\x25\x48\0\0\0"
+/* A signal before the instruction that writes what vfork has returned. */
+bool static_is_unnoted(uint64_t at);
 /* The handler is to run with self->cancel_frame, whose context is on it: the signal's frame is `here`. */
 bool static_cancel(struct static_self *self, const void *context, uint64_t here,
 		   uint64_t next);

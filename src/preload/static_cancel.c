@@ -43,6 +43,15 @@ void static_way(size_t i, uint64_t jump)
 	jumps[i] = jump;
 }
 
+/* mov %rax,%gs:vforked */
+bool static_is_unnoted(uint64_t at)
+{
+	static const unsigned char mov[] = STATIC_NOTE;
+
+	return at - room < room_count * way_bytes &&
+	       memcmp((void *)at, mov, sizeof(mov) - 1) == 0;
+}
+
 static uint64_t jump_of(uint64_t tail)
 {
 	size_t i = (tail - room) / way_bytes;

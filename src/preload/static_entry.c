@@ -42,7 +42,8 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, home) == 40 &&
 		       offsetof(struct static_self, top) == 48 &&
 		       offsetof(struct static_self, calls) == 56 &&
-		       offsetof(struct static_self, cancel_frame) == 64,
+		       offsetof(struct static_self, cancel_frame) == 64 &&
+		       offsetof(struct static_self, vforked) == 72,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
 		       offsetof(struct static_frame, tail) == 144 &&
@@ -62,7 +63,8 @@ void static_adopt(uint64_t bottom, uint64_t top)
 				     .top = top & ~63ull,
 				     .bottom = bottom,
 				     .bytes = top - bottom,
-				     .host_fs = (uint64_t)pthread_self()};
+				     .host_fs = (uint64_t)pthread_self(),
+				     .vforked = 1};
 	set_gs(self);
 }
 

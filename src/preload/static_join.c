@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <asm/hwcap2.h>
 
+#include "base/borrowed.h"
 #include "base/kernel.h"
 #include "base/static_text.h"
 #include "preload/hook.h"
@@ -75,12 +76,13 @@ static void put_way(struct writer *w, const struct static_site *s, uint64_t load
 	PUT(w, "\x89\xc1\x9f\x0f\x90\xc0"); /* mov %eax,%ecx; lahf; seto %al */
 	PUT(w, "\x81\xf9");		    /* cmp $count,%ecx; jae (to the flags) */
 	put(w, &count, sizeof(count));
-	PUT(w, "\x73\x1f\x49\xbb"); /* mov $table,%r11 */
+	PUT(w, "\x73\x2c\x49\xbb"); /* mov $table,%r11 */
 	put(w, &table, sizeof(table));
-	PUT(w, "\x41\x80\x3c\x0b\0\x74\x0e");	  /* cmpb $0,(%r11,%rcx); je */
-	PUT(w, "\x89\xc8\x48\x8d\x0d\x0c\0\0\0"); /* mov %ecx,%eax; lea tail(%rip),%rcx */
+	PUT(w, "\x41\x80\x3c\x0b\0\x74\x1b");	  /* cmpb $0,(%r11,%rcx); je */
+	PUT(w, "\x89\xc8\x48\x8d\x0d\x19\0\0\0"); /* mov %ecx,%eax; lea tail(%rip),%rcx */
 	put_jump(w, entry);
-	PUT(w, "\x04\x7f\x9e\x89\xc8"); /* add $127,%al; sahf; mov %ecx,%eax */
+	PUT(w, "\x0f\x05" STATIC_NOTE "\xeb\x07"); /* STATIC_BACK_TO_VFORK; jmp tail */
+	PUT(w, "\x04\x7f\x9e\x89\xc8");		   /* add $127,%al; sahf; mov %ecx,%eax */
 	PUT(w, "\x0f\x05");
 	put(w, s->tail, s->tail_bytes);
 	if (s->cond)
@@ -280,6 +282,7 @@ const char *static_join(void)
 	if (static_text_find(start_loader.program, concerns, sizeof(concerns), &text) !=
 	    0)
 		return text.lacks;
+	borrowed_known = static_vfork_mark;
 	lacks = join_text(&text);
 	static_text_finish(&text);
 	return lacks;

@@ -102,11 +102,14 @@ struct picked {
 };
 #define BY_CANCEL_FRAME 1
 
-/* A call that has not yet taken our stack begins once more: its place is not settled before. */
+/* A call that has not yet taken our stack begins once more: its place is not settled before. What vfork has
+ * returned is noted. */
 static void begin_again(struct static_self *self, greg_t *regs)
 {
 	uint64_t at = (uint64_t)regs[REG_RIP], from = (uint64_t)static_entry;
 
+	if (static_is_unnoted(at))
+		self->vforked = (uint64_t)regs[REG_RAX];
 	if (at - from > (uint64_t)static_entry_takes - from)
 		return;
 	if (at == (uint64_t)static_entry_takes)

@@ -49,6 +49,18 @@ static uint64_t block(uint64_t mask)
 	return was;
 }
 
+/* As in the kernel, what cannot be written is not. */
+static void write_ids(const struct asked *a, uint32_t tid)
+{
+	if (!(a->flags & (CLONE_PARENT_SETTID | CLONE_CHILD_SETTID)))
+		return;
+	block(ALL_BUT_FAULTS);
+	if (a->flags & CLONE_PARENT_SETTID)
+		(void)crit_copy((void *)a->ptid, &tid, sizeof(tid));
+	if (a->flags & CLONE_CHILD_SETTID)
+		(void)crit_copy((void *)a->ctid, &tid, sizeof(tid));
+}
+
 static void *thread_begin(void *memory)
 {
 	struct begin *from = memory, b = *from;
@@ -64,10 +76,7 @@ static void *thread_begin(void *memory)
 	if (a->flags & CLONE_SETTLS)
 		b.frame.fs = a->tls;
 	self->program_fs = b.frame.fs;
-	if (a->flags & CLONE_PARENT_SETTID)
-		*(uint32_t *)a->ptid = tid;
-	if (a->flags & CLONE_CHILD_SETTID)
-		*(uint32_t *)a->ctid = tid;
+	write_ids(a, tid);
 	if (a->flags & CLONE_CHILD_CLEARTID)
 		self->cleared = (uint32_t *)a->ctid;
 	atomic_store(&from->tid, tid);
@@ -164,12 +173,12 @@ void static_stand_down(void)
 	self->cleared = NULL;
 }
 
-/* What the thread has of the host's C library is left behind. */
+/* What the thread has of the host's C library is left behind. Of a child of vfork the word is its parent's. */
 static void leave_bare(const struct static_self *self, int status)
 {
 	uint32_t none = 0;
 
-	if (self->home && self->cleared &&
+	if (self->home && self->cleared && !static_is_lent(self) &&
 	    crit_copy(self->cleared, &none, sizeof(none)) == 0)
 		kernel_call4(SYS_futex, (long)self->cleared, FUTEX_WAKE, 1, 0);
 	for (;;)
@@ -186,7 +195,7 @@ void static_exit(struct static_self *self, int status)
 	/* No handler finds what may be gone from here on. */
 	block(ALL_BUT_FAULTS);
 	/* Of a child of vfork, whose parent's all of this is. */
-	if (hook_is_borrowed())
+	if (static_is_lent(self))
 		kernel_call4(SYS_exit, status, 0, 0, 0);
 	if (hook_is_alone())
 		_exit(status);
@@ -211,6 +220,7 @@ static void child_begins(struct static_self *self, struct static_frame *f,
 {
 	uint32_t tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
 
+	self->vforked = 1;
 	if (a->stack)
 		f->rsp = a->stack;
 	if (a->flags & CLONE_SETTLS)
@@ -264,10 +274,16 @@ static long copy_process(struct static_self *self, struct static_frame *f,
 	return result;
 }
 
-/* The call is made where the program makes it, with nothing of ours in use. */
-static long leave_to_program(struct static_frame *f)
+int static_vfork_mark(void)
 {
-	f->tail -= 2;
+	return !static_self.top ? 0 : static_is_lent(&static_self) ? -1 : -2;
+}
+
+/* The call is made where the program makes it, with nothing of ours in use. A child's own child is one of the
+ * same thread's, as itself. */
+static long lend(const struct static_self *self, struct static_frame *f)
+{
+	f->tail -= static_is_lent(self) ? STATIC_BACK_TO_CALL : STATIC_BACK_TO_VFORK;
 	return (long)f->rax;
 }
 
@@ -314,7 +330,7 @@ static long begins(struct static_self *self, struct static_frame *f)
 		return begin_thread(f, &a);
 	if (f->rax == SYS_fork || !hook_syscall_shares((long)f->rax, f->rdi, f->rsi))
 		return copy_process(self, f, &a);
-	return a.flags & CLONE_VFORK ? leave_to_program(f) : stray(f, &a);
+	return a.flags & CLONE_VFORK ? lend(self, f) : stray(f, &a);
 }
 
 bool static_begins(struct static_self *self, struct static_frame *f, long *result)
