@@ -160,10 +160,11 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 		static_settle(self, at, self->bottom);
 		self->next = self->top;
 	}
-	if (static_is_within(&self->alternate, here) &&
+	p.function = (void *)signal_pick(sig, info, context);
+	/* Without a function nothing begins: the kernel puts the stack back. */
+	if (p.function && static_is_within(&self->alternate, here) &&
 	    !static_is_within(&self->alternate, at))
 		begin_alternate(self, &p);
-	p.function = (void *)signal_pick(sig, info, context);
 	if (sig == CANCEL && p.function && is_host && static_is_own(self, at) &&
 	    static_cancel(self, context, here, p.next))
 		p.next = BY_CANCEL_FRAME;

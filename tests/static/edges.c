@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -351,6 +352,31 @@ static void t_alternate(void)
 	printf(" %d\n", errno);
 }
 
+static void says_stack(int sig)
+{
+	char here;
+
+	(void)sig;
+	printf("on the first: %d\n", &here > first && &here < first + sizeof(first));
+}
+
+/* A stack that no handler has begun on stays where it is. */
+static void t_alternate_no_memory(void)
+{
+	static char *volatile none = (char *)8;
+
+	make_pair();
+	CHECK(syscall(SYS_sigaltstack, &on_first, NULL) == 0);
+	set(SIGUSR1, says_stack, SA_ONSTACK);
+	for (size_t i = 1; i < 2000; i += 400) {
+		CHECK(write(ends_of.client, first, i) == (ssize_t)i);
+		CHECK(recv(ends_of.server, none, i, 0) == -1 && errno == EFAULT);
+		say_alternate("behind a fault");
+		raise(SIGUSR1);
+		CHECK(recv(ends_of.server, second, i, 0) == (ssize_t)i);
+	}
+}
+
 static void t_bad_pointers(void)
 {
 	static char *volatile bad = (char *)8;
@@ -371,6 +397,7 @@ static const struct edge_case cases[] = {
 	{"cancel_not", t_cancel_not},
 #endif
 	{"alternate", t_alternate},
+	{"alternate_no_memory", t_alternate_no_memory},
 	{"bad_pointers", t_bad_pointers},
 	{NULL, NULL},
 };

@@ -21,6 +21,13 @@ struct edge_case {
 };
 extern const struct edge_case edges_process[], edges_begin[];
 
+/* A connection, both ends of it, which has been used. */
+struct ends {
+	int client, server;
+};
+extern struct ends ends_of;
+void make_pair(void);
+
 /* Sets a handler. */
 void set(int sig, void (*handler)(int), int flags);
 /* SIGALRM, once. */

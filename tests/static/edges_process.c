@@ -162,11 +162,9 @@ static void t_stray_fault(void)
 					0x7f);
 }
 
-static struct {
-	int client, server;
-} ends_of;
+struct ends ends_of;
 
-static void make_pair(void)
+void make_pair(void)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET,
 				.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
