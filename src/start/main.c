@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ static int begin_thread(size_t stack_bytes, void *(*run)(void *), void *arg)
 
 	if (r)
 		return r;
+	__libc_single_threaded = false;
 	pthread_attr_setstacksize(&attr, stack_bytes);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	r = pthread_create(&thread, &attr, run, arg);
@@ -69,9 +71,12 @@ static bool count_on_threads(void)
 	} none = {.handler = SIG_DFL};
 	pthread_t thread;
 
-	return pthread_create(&thread, NULL, do_nothing, NULL) == 0 &&
-	       pthread_join(thread, NULL) == 0 &&
-	       syscall(SYS_rt_sigaction, SETXID, &none, NULL, MASK_BYTES) == 0;
+	if (pthread_create(&thread, NULL, do_nothing, NULL) != 0 ||
+	    pthread_join(thread, NULL) != 0)
+		return false;
+	/* Until begin_thread, by which all others begin: the C library itself would never say so again. */
+	__libc_single_threaded = true;
+	return syscall(SYS_rt_sigaction, SETXID, &none, NULL, MASK_BYTES) == 0;
 }
 
 static const struct door *find_door(void)
