@@ -5,11 +5,12 @@
  * Each finds its thread's data by FS. These rules hold at every instruction:
  *
  * - GS is the address of the thread's `struct static_self`, from before the thread's first instruction of
- *   the program on, and is never changed. It is 0 in a child that shares the memory and is no thread: such
- *   a child makes its calls itself, and its handlers are called without ours.
+ *   the program on, and is never changed. It is that of static_nobody in a child that shares the memory and
+ *   is no thread: such a child makes its calls itself, and its handlers are called without ours.
  * - FS is the program's wherever the program's code runs, in its handlers of signals, too. It is the
  *   host's in C code of this library. In the assembly between the two it may be either: nothing there
- *   uses it. The program's is in static_self.program_fs before FS becomes the host's.
+ *   uses it. The program's is in static_self.program_fs, since only calls of ours change it: see
+ *   STATIC_READS_FS.
  * - The stack is the program's up to the instruction that makes it a place on the thread's own one, by
  *   static_self alone; and from that instruction on which takes the program's back. Nothing is ever written
  *   to the program's stack.
@@ -55,20 +56,26 @@ struct static_frame {
 #define STATIC_BACK_TO_CALL  2
 #define STATIC_BACK_TO_VFORK 20
 
-/* Of a thread. The assembly knows the first ten by their places. */
+/* FS is to be read at each call: a child of vfork has had another one than its parent, at the same time. */
+#define STATIC_READS_FS 1
+/* Of no thread: static_nobody. */
+#define STATIC_NOBODY 2
+
+/* Of a thread. The assembly knows the first eleven by their places. */
 struct static_self {
 	uint64_t
 		next; /* where a call from another stack begins: below all that is in use */
 	uint64_t bottom; /* of its own stack */
 	uint64_t bytes;	 /* of that, up to where no call begins above */
 	uint64_t host_fs;
-	uint64_t program_fs; /* when FS was last made the host's */
+	uint64_t program_fs;
 	uint64_t
 		home; /* the host's frame that a thread returns to; 0: the first thread */
 	uint64_t top; /* where a call begins when no other is under way */
 	struct static_frame *calls; /* the innermost that is under way */
 	uint64_t cancel_frame;	    /* of the handler that cancels: see static_cancel.c */
 	uint64_t vforked; /* what the thread's last vfork has returned: 0 in its child */
+	uint64_t odd;	  /* 0, or one of the two above */
 	uint64_t cancel_next;
 	uint64_t
 		cancel_resumes; /* 0: there was none. STATIC_CANCEL_LEFT, or what resumes its call */
@@ -82,6 +89,7 @@ struct static_self {
 
 #define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
 extern STATIC_TLS struct static_self static_self;
+extern const struct static_self static_nobody;
 
 static inline bool static_is_own(const struct static_self *self, uint64_t at)
 {

@@ -22,6 +22,7 @@
 #include <asm/prctl.h>
 
 STATIC_TLS struct static_self static_self;
+const struct static_self static_nobody = {.odd = STATIC_NOBODY};
 /* What the processor needs for the registers below. */
 uint64_t static_vector_bytes;
 /*
@@ -43,7 +44,8 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, top) == 48 &&
 		       offsetof(struct static_self, calls) == 56 &&
 		       offsetof(struct static_self, cancel_frame) == 64 &&
-		       offsetof(struct static_self, vforked) == 72,
+		       offsetof(struct static_self, vforked) == 72 &&
+		       offsetof(struct static_self, odd) == 80 && STATIC_READS_FS == 1,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
 		       offsetof(struct static_frame, tail) == 144 &&
@@ -140,6 +142,8 @@ static long set_base(struct static_self *self, struct static_frame *f)
 		if (f->rsi >> 47)
 			return -EPERM;
 		f->fs = self->program_fs = f->rsi;
+		if (static_is_lent(self))
+			self->odd = STATIC_READS_FS;
 		return 0;
 	case ARCH_GET_FS:
 		return crit_copy((void *)f->rsi, &f->fs, sizeof(f->fs));
@@ -172,6 +176,13 @@ static long make(struct static_self *self, struct static_frame *f)
 		return static_sigaltstack(self, f->rsp, a[0], a[1]);
 	case SYS_brk:
 		return static_brk((uint64_t)a[0]);
+	/* As below, with less on the way. */
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		result = syscall_wait(nr, a);
+		if (result != HOOK_NOT_MINE)
+			return hook_answer(result);
+		break;
 	default:
 		break;
 	}
@@ -316,10 +327,9 @@ __asm__(".pushsection .text\n"
 	".endm\n"
 
 	"STATIC_BEGIN static_entry\n"
-	"	rdgsbase %r11\n"
-	"	testq %r11, %r11\n"
-	"	jz 3f\n"
-	"	movq %rsp, %r11\n"
+	"	cmpq $0, %gs:80\n"
+	"	jne 3f\n"
+	"19:	movq %rsp, %r11\n"
 	"	subq %gs:8, %r11\n"
 	"	cmpq %gs:16, %r11\n"
 	"	jb 1f\n"
@@ -334,8 +344,8 @@ __asm__(".pushsection .text\n"
 	"	pushq %r11\n"
 	"	pushq %rcx\n"
 	"	pushfq\n"
-	"	btl $18, (%rsp)\n"
-	"	jc 17f\n"
+	"	testl $0x40400, (%rsp)\n"
+	"	jnz 17f\n"
 	"18:	pushq %rax\n"
 	"	pushq %rdi\n"
 	"	pushq %rsi\n"
@@ -349,12 +359,9 @@ __asm__(".pushsection .text\n"
 	"	pushq %r13\n"
 	"	pushq %r14\n"
 	"	pushq %r15\n"
-	"	cld\n"
-	"	rdfsbase %rcx\n"
-	"	pushq %rcx\n"
+	"	pushq %gs:32\n"
 	"	subq $24, %rsp\n"
 	"	movq %rsp, %rbp\n"
-	"	movq %rcx, %gs:32\n"
 	"	movq %gs:24, %rcx\n"
 	"	wrfsbase %rcx\n"
 	"5:	subq static_vector_bytes(%rip), %rsp\n"
@@ -392,9 +399,9 @@ __asm__(".pushsection .text\n"
 	"	subq $131072 - 160, %rbx\n"
 	"	movq %rbx, %gs:0\n"
 	"	jmp 5b\n"
-	/* AC: our code is not aligned everywhere. */
+	/* AC: our code is not aligned everywhere. And the direction. */
 	"17:	pushfq\n"
-	"	andl $~0x40000, (%rsp)\n"
+	"	andl $~0x40400, (%rsp)\n"
 	"	popfq\n"
 	"	jmp 18b\n"
 	/* A handler that runs on our stack: below its red zone, or where it has left calls behind, below those. */
@@ -432,8 +439,13 @@ __asm__(".pushsection .text\n"
 	"	je 7b\n"
 	"	ldmxcsr 256(%rsp)\n"
 	"	jmp 7b\n"
-	/* The `syscall` before the tail is made as it is. */
-	"3:	leaq -2(%rcx), %rcx\n"
+	"3:	cmpl $1, %gs:80\n"
+	"	jne 4f\n"
+	"	rdfsbase %r11\n"
+	"	movq %r11, %gs:32\n"
+	"	jmp 19b\n"
+	/* Nobody: the `syscall` before the tail is made as it is. */
+	"4:	leaq -2(%rcx), %rcx\n"
 	"	jmp *%rcx\n"
 	"STATIC_END static_entry\n"
 
@@ -510,7 +522,8 @@ __asm__(".pushsection .text\n"
 	"	popq %rbp\n"
 	"	popq %rbx\n"
 	"	ret\n"
-	"1:	wrgsbase %rax\n"
+	"1:	leaq static_nobody(%rip), %rcx\n"
+	"	wrgsbase %rcx\n"
 	"	movq %xmm0, %rcx\n"
 	"	jmp *%rcx\n"
 	"STATIC_END static_stray\n"

@@ -212,8 +212,8 @@ static bool begin_main(void)
 	    !static_brk_init())
 		return false;
 	give_back_signals();
-	static_signal_init();
 	static_adopt((uint64_t)own, (uint64_t)own + bytes);
+	static_signal_init();
 	return true;
 }
 

@@ -224,7 +224,7 @@ static void child_begins(struct static_self *self, struct static_frame *f,
 	if (a->stack)
 		f->rsp = a->stack;
 	if (a->flags & CLONE_SETTLS)
-		f->fs = a->tls;
+		f->fs = self->program_fs = a->tls;
 	if (a->flags & CLONE_CHILD_SETTID)
 		(void)crit_copy((void *)a->ctid, &tid, sizeof(tid));
 	self->cleared = a->flags & CLONE_CHILD_CLEARTID ? (uint32_t *)a->ctid : NULL;
@@ -281,8 +281,10 @@ int static_vfork_mark(void)
 
 /* The call is made where the program makes it, with nothing of ours in use. A child's own child is one of the
  * same thread's, as itself. */
-static long lend(const struct static_self *self, struct static_frame *f)
+static long lend(struct static_self *self, struct static_frame *f, const struct asked *a)
 {
+	if (a->flags & CLONE_SETTLS)
+		self->odd = STATIC_READS_FS;
 	f->tail -= static_is_lent(self) ? STATIC_BACK_TO_CALL : STATIC_BACK_TO_VFORK;
 	return (long)f->rax;
 }
@@ -330,7 +332,7 @@ static long begins(struct static_self *self, struct static_frame *f)
 		return begin_thread(f, &a);
 	if (f->rax == SYS_fork || !hook_syscall_shares((long)f->rax, f->rdi, f->rsi))
 		return copy_process(self, f, &a);
-	return a.flags & CLONE_VFORK ? lend(self, f) : stray(f, &a);
+	return a.flags & CLONE_VFORK ? lend(self, f, &a) : stray(f, &a);
 }
 
 bool static_begins(struct static_self *self, struct static_frame *f, long *result)

@@ -2,6 +2,7 @@
 /* Threads, processes and programs that begin in ways that are seldom. */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -212,7 +213,107 @@ static void t_vfork_behind_own_filter(void)
 	}
 }
 
+/* ---- FS of a child that shares the memory ---- */
+
+static long call(long nr, long a, long b, long c)
+{
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "0"(nr), "D"(a), "S"(b), "d"(c)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+#define SET_FS 0x1002 /* of asm/prctl.h */
+#define GET_FS 0x1003
+static char other_fs[256] __attribute__((aligned(64)));
+static uint64_t fs_of_child;
+
+static uint64_t fs_now(void)
+{
+	uint64_t fs;
+
+	CHECK(call(SYS_arch_prctl, GET_FS, (long)&fs, 0) == 0);
+	return fs;
+}
+
+/* What lies there is the address itself, with both C libraries. */
+static uint64_t fs_used(void)
+{
+	uint64_t fs;
+
+	__asm__ volatile("movq %%fs:0, %0" : "=r"(fs));
+	return fs;
+}
+
+static __attribute__((noinline)) long vfork_and_set(void)
+{
+	long pid = vfork();
+
+	if (pid == 0) {
+		call(SYS_arch_prctl, SET_FS, (long)other_fs, 0);
+		call(SYS_write, ends_of.client, (long)"x", 1);
+		call(SYS_arch_prctl, GET_FS, (long)&fs_of_child, 0);
+		call(SYS_exit, fs_used() == (uint64_t)(uintptr_t)other_fs ? 6 : 7, 0, 0);
+	}
+	return pid;
+}
+
+/* The same, with another FS from its begin on. */
+static __attribute__((noinline)) long clone_with(void)
+{
+	register long r10 __asm__("r10") = 0;
+	register char *r8 __asm__("r8") = other_fs;
+	long result;
+
+	__asm__ volatile("syscall\n\t"
+			 "testq %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "movl %[brk], %%eax\n\t"
+			 "xorl %%edi, %%edi\n\t"
+			 "syscall\n\t"
+			 "movq %%fs:0, %%rax\n\t"
+			 "movq %%rax, %[to]\n\t"
+			 "movl %[exit], %%eax\n\t"
+			 "movl $8, %%edi\n\t"
+			 "syscall\n"
+			 "1:"
+			 : "=a"(result), [to] "=m"(fs_of_child)
+			 : "0"((long)SYS_clone),
+			   "D"((long)(CLONE_VM | CLONE_VFORK | CLONE_SETTLS | SIGCHLD)),
+			   "S"(0l), "d"(0l), "r"(r10),
+			   "r"(r8), [brk] "i"(SYS_brk), [exit] "i"(SYS_exit)
+			 : "rcx", "r11", "memory", "cc");
+	return result;
+}
+
+static void look_at_fs(long (*child)(void))
+{
+	uint64_t was = fs_used();
+	int status;
+
+	memcpy(other_fs, (void *)(uintptr_t)was, sizeof(other_fs));
+	*(uint64_t *)(void *)other_fs = (uint64_t)(uintptr_t)other_fs;
+	fs_of_child = 0;
+	status = status_of_child((pid_t)child());
+	CHECK(write(ends_of.client, "yy", 2) == 2);
+	printf("child %d %d, parent %d %d\n", WEXITSTATUS(status),
+	       fs_of_child == (uint64_t)(uintptr_t)other_fs, fs_used() == was,
+	       fs_now() == was);
+}
+
+static void t_vfork_fs(void)
+{
+	make_pair();
+	look_at_fs(vfork_and_set);
+	look_at_fs(clone_with);
+	look_at_fs(vfork_and_set);
+}
+
 const struct edge_case edges_begin[] = {
+	{"vfork_fs", t_vfork_fs},
 	{"count_much", count_much},
 	{"much", t_much},
 	{"much_often", t_much_often},
