@@ -78,6 +78,17 @@ bool crit_is_fault(int sig, const siginfo_t *info);
 #define CRIT_SHORT_BYTES 128
 #define CRIT_LINE_BYTES	 64
 
+/* With page tables of four levels no process can have memory behind it. */
+#define CRIT_MEMORY_END 0x7ffffffff000ull
+/* Nearly all memory: there is some of it, and every process could have it. */
+static inline bool crit_is_near(const void *p, size_t len)
+{
+	uint64_t end = (uint64_t)p + len;
+
+	return __builtin_expect(end > (uint64_t)p && end <= CRIT_MEMORY_END, 1);
+}
+
+/* Changes no vector register but XMM0 to 7. */
 int crit_copy_short(void *to, const void *from, size_t len);
 int crit_copy_long(void *to, const void *from, size_t len);
 

@@ -14,6 +14,7 @@
 #include "conn/area.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
+#include "conn/quick_move.h"
 #include "conn/report.h"
 #include "conn/rx_rest.h"
 #include "conn/shown.h"
@@ -21,8 +22,6 @@
 #include "conn/trace.h"
 #include "ring/iov.h"
 
-/* Large copies give room back in pieces, so that both ends copy at the same time. */
-#define CHUNK_BYTES 16384u
 /* Looks again within one try, each after the last has found a change; honest peers need a
  * handful. */
 #define ROUNDS_MOST 100000
@@ -352,34 +351,16 @@ static struct ring_span glance_larger(struct sock *s)
  */
 static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *iov)
 {
+	const struct quick_way way = {.most = CHUNK_BYTES,
+				      .copy = crit_copy,
+				      .traces = true,
+				      .rx_larger = glance_larger};
 	struct slot *sl = s->slot;
 	bool roomy = false;
 	size_t n = 0;
 	lock_take_mine(&sl->rx_lock, &s->is_copied);
-	if (wait_is_open(w) && gate_state(&sl->gate_rx) == GATE_RING &&
-	    !(seen_of(sl) & SEEN_BROKEN) && !load_relaxed(&sl->rewinding)) {
-		struct ring_span span =
-			__builtin_expect(ring_rx_area(&sl->rx) == 0, 1)
-				? ring_rx_glance_in(&sl->rx, s->in, s->in_data, 0)
-				: glance_larger(s);
-		n = span.len < iov->iov_len ? span.len : iov->iov_len;
-		if (n > CHUNK_BYTES ||
-		    (n < iov->iov_len &&
-		     (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
-			n = 0;
-		if (n > 0 &&
-		    (LACKS(RECEIVE_COPY) ? mechanism_ends(iov->iov_base, span.data, n)
-					 : crit_copy(iov->iov_base, span.data, n)) < 0)
-			n = 0;
-		if (n > 0) {
-			if (trace_is_wished())
-				trace_bytes(s, TRACE_IN, sl->rx.consumed, span.data, n);
-			ring_rx_commit(&sl->rx, s->in, n);
-			s->rx_bytes += n;
-			sl->rx_messages++;
-			roomy = ring_rx_roomy(&sl->rx);
-		}
-	}
+	if (wait_is_open(w) && quick_may_take(sl))
+		n = quick_take(s, iov->iov_base, iov->iov_len, way, &roomy);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
 		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);

@@ -17,6 +17,7 @@
 #include "conn/area.h"
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
+#include "conn/quick_move.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
@@ -24,17 +25,6 @@
 
 /* To another host each telling of a piece is an immediate, which wakes whoever sleeps there. */
 #define CHUNK_FAR_BYTES 65536u
-/* Sends through the ring between two looks at the TCP connection. */
-#define LOOK_INTERVAL 256u
-
-/* Something that a send has to look at before it writes to the ring. */
-static inline bool attention(struct sock *s)
-{
-	return load_relaxed(&s->look_due) | load_relaxed(&s->out->want_down) |
-	       load_relaxed(&s->out->closed) | load_relaxed(&s->in->fin) |
-	       (seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR |
-				    SEEN_BROKEN | SEEN_GONE | ~SEEN_VERDICTS));
-}
 
 /* The peer's processor was last our own: awake, it would stand in our way. Hints, both. */
 static bool is_peer_here(struct sock *s)
@@ -133,18 +123,19 @@ void sock_push(struct sock *s)
 	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 }
 
-/*
- * After bytes were published, and a fence: who has looked at the ring since, for the last
- * time, asked before that; and the program may never call us again.
- */
-static inline void answer_late(struct sock *s, int fd)
+void tx_answer_late(struct sock *s, int fd)
 {
-	if (__builtin_expect(load_relaxed(&s->out->want_down) < WANT_REWIND, 1) ||
-	    !fd_is(fd, s))
+	if (!fd_is(fd, s))
 		return;
 	int saved = errno;
 	sock_service(s, fd);
 	errno = saved;
+}
+
+static inline void answer_late(struct sock *s, int fd)
+{
+	if (quick_is_asked_late(s))
+		tx_answer_late(s, fd);
 }
 
 static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bool hold)
@@ -160,7 +151,8 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 		} else if (!tx_is_up(s)) {
 			tx_repair(s);
 			n = SOCK_KERNEL;
-		} else if (attention(s) || (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
+		} else if (quick_attention(s) ||
+			   (look = ++sl->tx_unchecked >= LOOK_INTERVAL)) {
 			n = -EINPROGRESS;
 			if (look)
 				info_look(s);
@@ -356,31 +348,15 @@ static uint8_t *glance_larger(struct sock *s, size_t len)
  */
 static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 {
+	const struct quick_way way = {
+		.copy = crit_copy, .traces = true, .tx_larger = glance_larger};
 	struct slot *sl = s->slot;
 	size_t n = 0;
 	lock_take_mine(&sl->tx_lock, &s->is_copied);
-	if (fd_is(fd, s) && gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-	    !attention(s) && sl->tx_unchecked + 1 < LOOK_INTERVAL &&
-	    !(special_of(sl) & TX_CORKED)) {
+	if (quick_may_put(s, sl, fd)) {
 		if (LACKS(LATE_LOOKS))
 			ring_tx_room(&sl->tx, s->out, SIZE_MAX);
-		uint8_t *to =
-			ring_tx_area(&sl->tx) == 0
-				? ring_tx_glance_in(&sl->tx, s->out_data, 0, iov->iov_len)
-				: glance_larger(s, iov->iov_len);
-		if (to && crit_copy(to, iov->iov_base, iov->iov_len) == 0) {
-			if (trace_is_wished())
-				trace_sent(s, iov->iov_len);
-			n = iov->iov_len;
-			ring_tx_commit(&sl->tx, s->out, n, false);
-			s->tx_bytes += n;
-			sl->tx_unchecked++;
-			sl->tx_messages++;
-			if (__builtin_expect(special_of(sl) != 0, 0))
-				info_sent(s);
-			if (load_relaxed(&s->rush))
-				store_relaxed(&s->rush, 0);
-		}
+		n = quick_put(s, iov->iov_base, iov->iov_len, way);
 	}
 	lock_drop(&sl->tx_lock);
 	if (n > 0) {

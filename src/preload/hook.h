@@ -428,8 +428,6 @@ void announce_again(struct sock *s, int fd);
 
 /* ---- memory of the program's (vector.c) ---- */
 
-/* With page tables of four levels no process can have memory behind it. */
-#define HOOK_MEMORY_END 0x7ffffffff000ull
 bool hook_in_reach_slow(uint64_t end);
 
 /*
@@ -442,15 +440,7 @@ static inline bool hook_in_reach(const void *p, size_t len)
 
 	if (__builtin_add_overflow((uint64_t)p, len, &end))
 		return false;
-	return __builtin_expect(end <= HOOK_MEMORY_END, 1) || hook_in_reach_slow(end);
-}
-
-/* Nearly all memory: there is some of it, and every process could have it. */
-static inline bool hook_is_near(const void *p, size_t len)
-{
-	uint64_t end = (uint64_t)p + len;
-
-	return __builtin_expect(end > (uint64_t)p && end <= HOOK_MEMORY_END, 1);
+	return __builtin_expect(end <= CRIT_MEMORY_END, 1) || hook_in_reach_slow(end);
 }
 
 /*

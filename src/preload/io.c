@@ -66,7 +66,7 @@ NEAR_FIRST HOOK ssize_t read(int fd, void *buf, size_t len)
 
 	if (!s)
 		return REAL(read)(fd, buf, len);
-	if (!hook_is_near(buf, len))
+	if (!crit_is_near(buf, len))
 		return read_odd(s, fd, buf, len);
 	return gate_state(&s->slot->gate_rx) == GATE_RING ? read_ring(fd, buf, len, s)
 							  : read_tcp(fd, buf, len, s);
@@ -94,7 +94,7 @@ NEAR_MOVE HOOK ssize_t write(int fd, const void *buf, size_t len)
 
 	if (!s)
 		return REAL(write)(fd, buf, len);
-	if (!hook_is_near(buf, len))
+	if (!crit_is_near(buf, len))
 		return write_odd(s, fd, buf, len);
 	return gate_state(&s->slot->gate_tx) == GATE_RING ? write_ring(fd, buf, len, s)
 							  : write_tcp(fd, buf, len, s);

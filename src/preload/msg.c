@@ -46,7 +46,7 @@ NEAR_MOVE HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 
 	if (!s || (flags & RX_KERNEL_FLAGS))
 		return REAL(recv)(fd, buf, len, flags);
-	if (!hook_is_near(buf, move_len(len)))
+	if (!crit_is_near(buf, move_len(len)))
 		return recv_odd(fd, buf, len, flags, s);
 	return gate_state(&s->slot->gate_rx) == GATE_RING
 		       ? recv_ring(fd, buf, len, flags, s)
@@ -356,7 +356,7 @@ NEAR_MOVE HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 
 	if (!s)
 		return REAL(send)(fd, buf, len, flags);
-	if (!hook_is_near(buf, move_len(len)) ||
+	if (!crit_is_near(buf, move_len(len)) ||
 	    (flags & (TX_KERNEL_FLAGS | MSG_FASTOPEN)))
 		return send_odd(fd, buf, len, flags, s);
 	return gate_state(&s->slot->gate_tx) == GATE_RING

@@ -7,9 +7,9 @@
  * - GS is the address of the thread's `struct static_self`, from before the thread's first instruction of
  *   the program on, and is never changed. It is that of static_nobody in a child that shares the memory and
  *   is no thread: such a child makes its calls itself, and its handlers are called without ours.
- * - FS is the program's wherever the program's code runs, in its handlers of signals, too. It is the
- *   host's in C code of this library. In the assembly between the two it may be either: nothing there
- *   uses it. The program's is in static_self.program_fs, since only calls of ours change it: see
+ * - FS is the program's wherever the program's code runs, in its handlers of signals, too, and in static_call.
+ *   It is the host's in other C code of this library, from static_keep on. In the assembly between the two it may be
+ *   either: nothing there uses it. The program's is in static_self.program_fs, since only calls of ours change it: see
  *   STATIC_READS_FS.
  * - The stack is the program's up to the instruction that makes it a place on the thread's own one, by
  *   static_self alone; and from that instruction on which takes the program's back. Nothing is ever written
@@ -25,6 +25,21 @@
  * - A handler that leaves by longjmp leaves calls behind. They are known at the thread's next call or signal,
  *   by the stack where that comes from, and what they had to give back is given back then.
  *
+ * static_call makes most receives and sends by conn/quick.h, before static_keep. All of that is one critical section of
+ * the thread, from its first instruction to the one before its return:
+ * - A signal finds the frame not among `calls`, and is deferred. It leaves FS, `next` and the alternate stack
+ *   as they were. Only a fault of the copy is no such signal: no function is called for it.
+ * - Where one was deferred, the call goes on as others do: it is put among `calls`, FS becomes the host's, and the section
+ *   ends. The handler runs there. If it leaves, forks, ends the thread or closes the number, that is as behind any
+ *   system call that has moved its bytes, or has not begun. A cancelled thread is found there, too.
+ * - A signal at an instruction before or behind the section finds what it finds around any call: nothing has been done,
+ *   or all of it. Nothing has been read in advance that a handler can change. So a fork, a longjmp, an exec or a
+ *   nested call in the handler needs no rule of its own. A cancellation finds no frame there: these are the few
+ *   instructions of docs/static.md.
+ * - A fork by another thread in the middle leaves the child without this thread. Its lock in shared memory has an owner that
+ *   lives on in the parent. An exec or an end by another thread leaves a lock whose owner has died: see base/lock.h.
+ * - The child of a vfork finds nothing of it: its parent has made the call elsewhere.
+ *
  * A fork in the middle copies the thread's own stack with all the rest: the child goes on there. The child
  * of a vfork has its parent's thread data, own stack included, which its parent does not use meanwhile: that one
  * has made the call itself, with nothing of it left on the own stack. Which of both runs static_self.vforked
@@ -37,6 +52,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "conn/quick.h"
 #include "preload/door.h"
 
 /* One call: what the program's registers are to be behind it. On the thread's own stack. */
@@ -50,6 +66,14 @@ struct static_frame {
 	uint64_t rsp;
 };
 
+/* What the entry keeps of the vector registers, between the frame and all else that static_keep does. */
+struct static_stash {
+	uint8_t xmm[16][16];
+	uint32_t mxcsr, mxcsr_now;
+	uint64_t kept; /* what static_keep has done: 0: nothing */
+	uint8_t unused[48];
+};
+
 #define STATIC_GIVEN_UP_MOST 4
 #define STATIC_CANCEL_LEFT   1
 /* Before the tail of each way stands `syscall`, and before that one more, whose result goes to `vforked`. */
@@ -61,7 +85,7 @@ struct static_frame {
 /* Of no thread: static_nobody. */
 #define STATIC_NOBODY 2
 
-/* Of a thread. The assembly knows the first eleven by their places. */
+/* Of a thread. The assembly knows the first twelve by their places. */
 struct static_self {
 	uint64_t
 		next; /* where a call from another stack begins: below all that is in use */
@@ -76,6 +100,7 @@ struct static_self {
 	uint64_t cancel_frame;	    /* of the handler that cancels: see static_cancel.c */
 	uint64_t vforked; /* what the thread's last vfork has returned: 0 in its child */
 	uint64_t odd;	  /* 0, or one of the two above */
+	struct static_self *self;
 	uint64_t cancel_next;
 	uint64_t
 		cancel_resumes; /* 0: there was none. STATIC_CANCEL_LEFT, or what resumes its call */
@@ -85,6 +110,7 @@ struct static_self {
 	/* Such as the program has set with SS_AUTODISARM, under handlers that run on them. */
 	stack_t given_up[STATIC_GIVEN_UP_MOST];
 	unsigned given_up_count;
+	struct quick quick;
 };
 
 #define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
@@ -129,6 +155,11 @@ static inline bool static_is_alternate(const struct static_self *self, uint64_t 
 void static_entry(void);
 /* Its instruction that takes the thread's own stack: r11 is where that begins. */
 extern const char static_entry_takes[];
+/* Makes FS the host's, keeps the other vector registers, and has the entry put all of them back. For
+ * static_call alone. */
+void static_keep(struct static_stash *stash);
+/* Behind that: the rest of static_call. `moved`: as quick.c has said. NULL, or where the call is to be made. */
+struct static_frame *static_call_on(struct static_frame *f, bool amid, size_t moved);
 /* Makes this thread one of the program's, whose own stack lies below `top`. */
 void static_adopt(uint64_t bottom, uint64_t top);
 /* What calls have left behind that a handler has left by longjmp: those that cannot go on where the
@@ -142,6 +173,17 @@ void static_thread_leave(uint64_t home) __attribute__((noreturn));
 long static_stray(const struct static_frame *frame);
 extern uint64_t static_vector_bytes;
 extern bool static_use_is_known;
+
+/* ---- static_call.c ---- */
+
+/*
+ * FS is the program's, and of the vector registers the entry has kept XMM0 to 7: see quick.h. The first three
+ * arguments are the program's. Returns the result, if it has not come to static_keep. Else the result is in the frame.
+ * NULL: it is made. Otherwise it is to be made there, where the frame has been copied to.
+ */
+QUICK_CODE uint64_t static_call(uint64_t fd, void *buf, size_t len,
+				struct static_frame *f, struct static_stash *stash,
+				struct static_self *self);
 
 /* ---- static_join.c ---- */
 

@@ -6,35 +6,23 @@
  */
 #include "preload/static.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/kernel.h"
-#include "base/sigsafe.h"
-#include "preload/hook.h"
-#include "preload/start.h"
-#include "preload/syscall.h"
-
-#include <asm/prctl.h>
+#include "conn/quick.h"
 
 STATIC_TLS struct static_self static_self;
 const struct static_self static_nobody = {.odd = STATIC_NOBODY};
 /* What the processor needs for the registers below. */
 uint64_t static_vector_bytes;
 /*
- * XSAVE and XRSTOR take longer than all else of a call. So where the processor says which parts are in use
- * (XGETBV), and the upper halves of YMM0 to 15 are not, as between functions of C, the others are moved
- * one by one: XMM0 to 15, and, once the program or we have used them, ZMM16 to 31 and the masks (0xa0).
- * x87 is left alone: no code of ours uses it.
+ * XMM0 to 7 are kept by the entry, and are all that conn/quick.c changes. Before anything else the rest is
+ * kept by static_keep. XSAVE and XRSTOR take longer than all else of a call. So where the processor says which
+ * parts are in use (XGETBV), and the upper halves of YMM0 to 15 are not, as between functions of C, the others are kept
+ * one by one: XMM8 to 15, MXCSR, and, once the program or we have used them, ZMM16 to 31 and the masks (0xa0). x87 is left alone: no
+ * code of ours uses it.
  */
 bool static_use_is_known;
-/* A call keeps so much from its first instruction on: 131072 in the assembly. */
-#define KEPT_BYTES (128ull << 10)
-
 _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, bottom) == 8 &&
 		       offsetof(struct static_self, bytes) == 16 &&
@@ -45,7 +33,11 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, calls) == 56 &&
 		       offsetof(struct static_self, cancel_frame) == 64 &&
 		       offsetof(struct static_self, vforked) == 72 &&
-		       offsetof(struct static_self, odd) == 80 && STATIC_READS_FS == 1,
+		       offsetof(struct static_self, odd) == 80 &&
+		       offsetof(struct static_self, self) == 88 && STATIC_READS_FS == 1,
+	       "as in the assembly");
+_Static_assert(sizeof(struct static_stash) == 320 &&
+		       offsetof(struct static_stash, kept) == 264,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
 		       offsetof(struct static_frame, tail) == 144 &&
@@ -67,163 +59,18 @@ void static_adopt(uint64_t bottom, uint64_t top)
 				     .bytes = top - bottom,
 				     .host_fs = (uint64_t)pthread_self(),
 				     .vforked = 1};
+	self->self = self;
+	quick_begin(&self->quick);
 	set_gs(self);
 }
 
-/* The innermost of what the C library's list of cleanups holds. */
-static struct _pthread_cleanup_buffer *innermost(void)
-{
-	struct _pthread_cleanup_buffer probe;
-
-	_pthread_cleanup_push(&probe, NULL, NULL);
-	_pthread_cleanup_pop(&probe, 0);
-	return probe.__prev;
-}
-
-static void clean_up(uint64_t below, uint64_t above)
-{
-	struct _pthread_cleanup_buffer *b;
-
-	while ((b = innermost()) && (uint64_t)b > below && (uint64_t)b < above)
-		_pthread_cleanup_pop(b, 1);
-}
-
-/*
- * Handlers run on the thread's own stack where they have interrupted a call, or on the alternate one. So
- * a call from anywhere else has no other one under way; one from our own stack has those above it;
- * and while one that comes from an alternate stack is under way, no handler runs there.
- */
-static bool is_left(const struct static_self *self, uint64_t rsp)
-{
-	if (static_is_own(self, rsp))
-		return (uint64_t)self->calls < rsp;
-	return static_alternate_at(self, self->calls->rsp) >=
-	       static_alternate_at(self, rsp);
-}
-
-struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint64_t below)
-{
-	struct static_frame *last = NULL;
-
-	/* A handler that leaves in the middle would leave half of it. */
-	crit_enter();
-	while (self->calls && is_left(self, rsp)) {
-		last = self->calls;
-		self->calls = last->outer;
-	}
-	if (last)
-		clean_up(below, (uint64_t)last);
-	crit_leave();
-	return last;
-}
-
-/* Where the call has its place: it has begun at `start`, which is below what handlers have left. */
-static uint64_t place_of(struct static_self *self, struct static_frame *f, uint64_t start)
-{
-	struct static_frame *last = static_settle(self, f->rsp, (uint64_t)f);
-	int on = static_alternate_at(self, f->rsp);
-
-	if (static_is_own(self, f->rsp))
-		return (f->rsp - 128) & ~63ull;
-	/* Handlers on those given up later have been left. */
-	if (on < (int)self->given_up_count)
-		self->given_up_count = (unsigned)(on + 1);
-	if (on >= 0)
-		return last ? last->place : start;
-	if (self->is_disarmed)
-		static_rearm(self);
-	return self->top;
-}
-
-static long set_base(struct static_self *self, struct static_frame *f)
-{
-	switch (f->rdi) {
-	case ARCH_SET_FS:
-		if (f->rsi >> 47)
-			return -EPERM;
-		f->fs = self->program_fs = f->rsi;
-		if (static_is_lent(self))
-			self->odd = STATIC_READS_FS;
-		return 0;
-	case ARCH_GET_FS:
-		return crit_copy((void *)f->rsi, &f->fs, sizeof(f->fs));
-	case ARCH_SET_GS:
-	case ARCH_GET_GS: /* is ours */
-		return -EPERM;
-	default:
-		return kernel_call4(SYS_arch_prctl, (long)f->rdi, (long)f->rsi, 0, 0);
-	}
-}
-
-static long make(struct static_self *self, struct static_frame *f)
-{
-	long a[6] = {(long)f->rdi, (long)f->rsi, (long)f->rdx,
-		     (long)f->r10, (long)f->r8,	 (long)f->r9};
-	long nr = (long)f->rax, result;
-
-	switch (nr) {
-	case SYS_arch_prctl:
-		return set_base(self, f);
-	case SYS_set_tid_address:
-		self->cleared = (void *)a[0];
-		return kernel_call4(SYS_gettid, 0, 0, 0, 0);
-	case SYS_exit:
-		static_exit(self, (int)a[0]);
-		return 0;
-	case SYS_rt_sigaction:
-		return static_sigaction(a[0], a[1], a[2], a[3]);
-	case SYS_sigaltstack:
-		return static_sigaltstack(self, f->rsp, a[0], a[1]);
-	case SYS_brk:
-		return static_brk((uint64_t)a[0]);
-	/* As below, with less on the way. */
-	case SYS_epoll_wait:
-	case SYS_epoll_pwait:
-		result = syscall_wait(nr, a);
-		if (result != HOOK_NOT_MINE)
-			return hook_answer(result);
-		break;
-	default:
-		break;
-	}
-	if (static_begins(self, f, &result) || start_own_file(nr, a, &result))
-		return result;
-	return hook_answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
-}
-
-/* NULL: it is made. Else it is to be made there, where its frame has been copied to. */
-struct static_frame *static_call(struct static_frame *f);
-__attribute__((used)) struct static_frame *static_call(struct static_frame *f)
-{
-	struct static_self *self = &static_self;
-	uint64_t start = (uint64_t)(f + 1), place = start;
-	int saved = errno;
-
-	if (self->cancel_resumes)
-		static_cancel_ends(self, f);
-	if (self->calls || self->is_disarmed || self->given_up_count ||
-	    start != self->top)
-		place = place_of(self, f, start);
-	if (place != start) {
-		struct static_frame *to = (struct static_frame *)place - 1;
-
-		*to = *f;
-		errno = saved;
-		return to;
-	}
-	f->place = place;
-	f->next_after = place;
-	/* What interrupts the handler has nothing of its own to say how deep that is. */
-	if (static_is_own(self, f->rsp))
-		f->next_after -= KEPT_BYTES;
-	f->outer = self->calls;
-	fence_compiler();
-	self->calls = f;
-	f->rax = (uint64_t)make(self, f);
-	self->calls = f->outer;
-	errno = saved;
-	return NULL;
-}
+#if QUICK_IS_THERE
+#define KEEPS_FIRST
+#else
+#define KEEPS_FIRST                                                                      \
+	"	movq %rbx, %rdi\n"                                                             \
+	"	call static_keep\n"
+#endif
 
 /* clang-format off */
 __asm__(".pushsection .text\n"
@@ -241,26 +88,17 @@ __asm__(".pushsection .text\n"
 	"	.size \\name, . - \\name\n"
 	".endm\n"
 
-	/* rsp: a frame. Its part of the own stack is free behind it. */
-	".macro STATIC_BACK\n"
-	"	movq 16(%rsp), %r11\n"
-	"	addq $24, %rsp\n"
-	"	popq %rcx\n"
-	"	wrfsbase %rcx\n"
-	"	popq %r15\n"
-	"	popq %r14\n"
-	"	popq %r13\n"
-	"	popq %r12\n"
-	"	popq %rbp\n"
-	"	popq %rbx\n"
+	".macro STATIC_ARGUMENTS\n"
 	"	popq %r9\n"
 	"	popq %r8\n"
 	"	popq %r10\n"
 	"	popq %rdx\n"
 	"	popq %rsi\n"
 	"	popq %rdi\n"
-	"	popq %rax\n"
-	/* Of the direction and of alignment, as few have them. What compares set has been lost before. */
+	".endm\n"
+	/* Of a frame from the flags on: of the direction and of alignment, as few have them. What compares set has
+	 * been lost before. r11: where the next call begins. */
+	".macro STATIC_LEAVE\n"
 	"	testl $0x40400, (%rsp)\n"
 	"	jnz .Lflags\\@\n"
 	"	leaq 8(%rsp), %rsp\n"
@@ -273,30 +111,49 @@ __asm__(".pushsection .text\n"
 	"	movq %r11, %gs:0\n"
 	"	jmp *%rcx\n"
 	".endm\n"
+	/* rsp: a frame. Its part of the own stack is free behind it. */
+	".macro STATIC_BACK\n"
+	"	movq 16(%rsp), %r11\n"
+	"	addq $24, %rsp\n"
+	"	popq %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbp\n"
+	"	popq %rbx\n"
+	"	STATIC_ARGUMENTS\n"
+	"	popq %rax\n"
+	"	STATIC_LEAVE\n"
+	".endm\n"
 
-	".macro movaps_out reg, at\n"
-	"	movaps %xmm\\reg, \\at(%rsp)\n"
+	/* The stash is in `base`. */
+	".macro movaps_out reg, at, base\n"
+	"	movaps %xmm\\reg, \\at(\\base)\n"
 	".endm\n"
-	".macro movaps_in reg, at\n"
-	"	movaps \\at(%rsp), %xmm\\reg\n"
+	".macro movaps_in reg, at, base\n"
+	"	movaps \\at(\\base), %xmm\\reg\n"
 	".endm\n"
-	".macro STATIC_XMM move\n"
-	"	\\move 0, 0\n"
-	"	\\move 1, 16\n"
-	"	\\move 2, 32\n"
-	"	\\move 3, 48\n"
-	"	\\move 4, 64\n"
-	"	\\move 5, 80\n"
-	"	\\move 6, 96\n"
-	"	\\move 7, 112\n"
-	"	\\move 8, 128\n"
-	"	\\move 9, 144\n"
-	"	\\move 10, 160\n"
-	"	\\move 11, 176\n"
-	"	\\move 12, 192\n"
-	"	\\move 13, 208\n"
-	"	\\move 14, 224\n"
-	"	\\move 15, 240\n"
+	".macro STATIC_FEW move, base\n"
+	"	\\move 0, 0, \\base\n"
+	"	\\move 1, 16, \\base\n"
+	"	\\move 2, 32, \\base\n"
+	"	\\move 3, 48, \\base\n"
+	"	\\move 4, 64, \\base\n"
+	"	\\move 5, 80, \\base\n"
+	"	\\move 6, 96, \\base\n"
+	"	\\move 7, 112, \\base\n"
+	".endm\n"
+	".macro STATIC_REST move, base\n"
+	"	\\move 8, 128, \\base\n"
+	"	\\move 9, 144, \\base\n"
+	"	\\move 10, 160, \\base\n"
+	"	\\move 11, 176, \\base\n"
+	"	\\move 12, 192, \\base\n"
+	"	\\move 13, 208, \\base\n"
+	"	\\move 14, 224, \\base\n"
+	"	\\move 15, 240, \\base\n"
 	".endm\n"
 
 	".macro STATIC_MORE to\n"
@@ -307,20 +164,21 @@ __asm__(".pushsection .text\n"
 	"	move_mask_\\to \\i\n"
 	".endr\n"
 	".endm\n"
+	/* Of the memory below a stash, in rdi. */
 	".macro move_zmm_out reg\n"
-	"	vmovdqa64 %zmm\\reg, (64 * (\\reg - 16) + 512)(%rsp)\n"
+	"	vmovdqa64 %zmm\\reg, (64 * (\\reg - 16) + 512)(%rdi)\n"
 	".endm\n"
 	".macro move_zmm_in reg\n"
-	"	vmovdqa64 (64 * (\\reg - 16) + 512)(%rsp), %zmm\\reg\n"
+	"	vmovdqa64 (64 * (\\reg - 16) + 512)(%rdi), %zmm\\reg\n"
 	".endm\n"
 	".macro move_zmm_zero reg\n"
 	"	vpxord %zmm\\reg, %zmm\\reg, %zmm\\reg\n"
 	".endm\n"
 	".macro move_mask_out reg\n"
-	"	kmovq %k\\reg, (8 * \\reg + 1536)(%rsp)\n"
+	"	kmovq %k\\reg, (8 * \\reg + 1536)(%rdi)\n"
 	".endm\n"
 	".macro move_mask_in reg\n"
-	"	kmovq (8 * \\reg + 1536)(%rsp), %k\\reg\n"
+	"	kmovq (8 * \\reg + 1536)(%rdi), %k\\reg\n"
 	".endm\n"
 	".macro move_mask_zero reg\n"
 	"	kxorq %k\\reg, %k\\reg, %k\\reg\n"
@@ -362,42 +220,40 @@ __asm__(".pushsection .text\n"
 	"	pushq %gs:32\n"
 	"	subq $24, %rsp\n"
 	"	movq %rsp, %rbp\n"
-	"	movq %gs:24, %rcx\n"
-	"	wrfsbase %rcx\n"
-	"5:	subq static_vector_bytes(%rip), %rsp\n"
+	"5:	subq $320, %rsp\n"
 	"	andq $-64, %rsp\n"
-	"	cmpb $0, static_use_is_known(%rip)\n"
-	"	je 6f\n"
-	"	movl $1, %ecx\n"
-	"	xgetbv\n"
-	"	testl $0x44, %eax\n"
-	"	jz 8f\n"
-	"6:	xorl %edx, %edx\n"
-	"	movq %rdx, 512(%rsp)\n"
-	"	movq %rdx, 520(%rsp)\n"
-	"	movq %rdx, 528(%rsp)\n"
-	"	movq %rdx, 536(%rsp)\n"
-	"	movq %rdx, 544(%rsp)\n"
-	"	movq %rdx, 552(%rsp)\n"
-	"	movq %rdx, 560(%rsp)\n"
-	"	movq %rdx, 568(%rsp)\n"
-	"	movl $0xe7, %eax\n"
-	"	xsavec64 (%rsp)\n"
-	"	movq %rbp, %rdi\n"
+	"	movq %rsp, %rbx\n"
+	"	STATIC_FEW movaps_out, %rbx\n"
+	"	movq $0, 264(%rbx)\n"
+	"	subq static_vector_bytes(%rip), %rsp\n"
+	KEEPS_FIRST
+	"	movq %rbp, %rcx\n"
+	"	movq %rbx, %r8\n"
+	"	movq %gs:88, %r9\n"
 	"	call static_call\n"
-	"	movq %rax, %rbx\n"
-	"	movl $0xe7, %eax\n"
-	"	xorl %edx, %edx\n"
-	"	xrstor64 (%rsp)\n"
-	"7:	movq %rbp, %rsp\n"
-	"	testq %rbx, %rbx\n"
-	"	jnz 16f\n"
-	"	STATIC_BACK\n"
-	/* It has begun below its place. */
-	"16:	movq %rbx, %rsp\n"
-	"	movq %rbx, %rbp\n"
-	"	subq $131072 - 160, %rbx\n"
-	"	movq %rbx, %gs:0\n"
+	"	movq 264(%rbx), %rcx\n"
+	"	testl %ecx, %ecx\n"
+	"	jnz 8f\n"
+	"	STATIC_FEW movaps_in, %rbx\n"
+	/* C has kept the others, and no other call is under way. */
+	"	leaq 80(%rbp), %rsp\n"
+	"	leaq 160(%rbp), %r11\n"
+	"	movq 72(%rbp), %rbx\n"
+	"	movq 64(%rbp), %rbp\n"
+	"	STATIC_ARGUMENTS\n"
+	"	leaq 8(%rsp), %rsp\n"
+	"	STATIC_LEAVE\n"
+	/* It has begun below its place: once more, with the registers that static_call expects and leaves. */
+	"16:	movq %r12, %rsp\n"
+	"	movq %r12, %rbp\n"
+	"	subq $131072 - 160, %r12\n"
+	"	movq %r12, %gs:0\n"
+	"	movq 56(%rbp), %r12\n"
+	"	movq 24(%rbp), %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	movq 104(%rbp), %rdx\n"
+	"	movq 112(%rbp), %rsi\n"
+	"	movq 120(%rbp), %rdi\n"
 	"	jmp 5b\n"
 	/* AC: our code is not aligned everywhere. And the direction. */
 	"17:	pushfq\n"
@@ -412,33 +268,36 @@ __asm__(".pushsection .text\n"
 	"	cmpq %gs:0, %r11\n"
 	"	jbe 2b\n"
 	"	jmp 4b\n"
-	"8:	STATIC_XMM movaps_out\n"
-	"	stmxcsr 256(%rsp)\n"
-	"	movl %eax, %r12d\n"
-	"	testl $0xa0, %eax\n"
-	"	jz 10f\n"
-	"	STATIC_MORE out\n"
-	"10:\n"
-	"	movq %rbp, %rdi\n"
-	"	call static_call\n"
-	"	movq %rax, %rbx\n"
+	/* By what static_keep has done. */
+	"8:	movq %rax, %r12\n"
+	"	movq %rsp, %rdi\n"
+	"	cmpl $3, %ecx\n"
+	"	je 10f\n"
 	"	vzeroupper\n"
-	"	testl $0xa0, %r12d\n"
-	"	jnz 11f\n"
+	"	cmpl $2, %ecx\n"
+	"	je 11f\n"
 	"	movl $1, %ecx\n"
 	"	xgetbv\n"
 	"	testl $0xa0, %eax\n"
-	"	jz 9f\n"
+	"	jz 12f\n"
 	"	STATIC_MORE zero\n"
-	"	jmp 9f\n"
+	"	jmp 12f\n"
 	"11:	STATIC_MORE in\n"
-	"9:	STATIC_XMM movaps_in\n"
-	"	stmxcsr 260(%rsp)\n"
-	"	movl 256(%rsp), %eax\n"
-	"	cmpl 260(%rsp), %eax\n"
-	"	je 7b\n"
-	"	ldmxcsr 256(%rsp)\n"
-	"	jmp 7b\n"
+	"12:	stmxcsr 260(%rbx)\n"
+	"	movl 256(%rbx), %eax\n"
+	"	cmpl 260(%rbx), %eax\n"
+	"	je 13f\n"
+	"	ldmxcsr 256(%rbx)\n"
+	"13:	STATIC_FEW movaps_in, %rbx\n"
+	"	STATIC_REST movaps_in, %rbx\n"
+	"	movq %rbp, %rsp\n"
+	"	testq %r12, %r12\n"
+	"	jnz 16b\n"
+	"	STATIC_BACK\n"
+	"10:	movl $0xe7, %eax\n"
+	"	xorl %edx, %edx\n"
+	"	xrstor64 (%rdi)\n"
+	"	jmp 13b\n"
 	"3:	cmpl $1, %gs:80\n"
 	"	jne 4f\n"
 	"	rdfsbase %r11\n"
@@ -448,6 +307,44 @@ __asm__(".pushsection .text\n"
 	"4:	leaq -2(%rcx), %rcx\n"
 	"	jmp *%rcx\n"
 	"STATIC_END static_entry\n"
+
+	/* rdi: the stash. Says there what it has kept. */
+	"STATIC_BEGIN static_keep\n"
+	"	cmpq $0, 264(%rdi)\n"
+	"	jne 3f\n"
+	"	movq %gs:24, %rcx\n"
+	"	wrfsbase %rcx\n"
+	"	STATIC_REST movaps_out, %rdi\n"
+	"	movq %rdi, %rsi\n"
+	"	subq static_vector_bytes(%rip), %rdi\n"
+	"	cmpb $0, static_use_is_known(%rip)\n"
+	"	je 2f\n"
+	"	movl $1, %ecx\n"
+	"	xgetbv\n"
+	"	testl $0x44, %eax\n"
+	"	jnz 2f\n"
+	"	stmxcsr 256(%rsi)\n"
+	"	testl $0xa0, %eax\n"
+	"	jnz 1f\n"
+	"	movq $1, 264(%rsi)\n"
+	"	ret\n"
+	"1:	STATIC_MORE out\n"
+	"	movq $2, 264(%rsi)\n"
+	"	ret\n"
+	"2:	xorl %edx, %edx\n"
+	"	movq %rdx, 512(%rdi)\n"
+	"	movq %rdx, 520(%rdi)\n"
+	"	movq %rdx, 528(%rdi)\n"
+	"	movq %rdx, 536(%rdi)\n"
+	"	movq %rdx, 544(%rdi)\n"
+	"	movq %rdx, 552(%rdi)\n"
+	"	movq %rdx, 560(%rdi)\n"
+	"	movq %rdx, 568(%rdi)\n"
+	"	movl $0xe7, %eax\n"
+	"	xsavec64 (%rdi)\n"
+	"	movq $3, 264(%rsi)\n"
+	"3:	ret\n"
+	"STATIC_END static_keep\n"
 
 	/* Its frame is copied to where the thread's own stack begins. */
 	"STATIC_BEGIN static_thread_enter\n"

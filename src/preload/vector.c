@@ -19,7 +19,7 @@ static bool reaches_far(void)
 	int far = load_relaxed(&known);
 
 	if (!far) {
-		far = kernel_call6(SYS_recvfrom, -1, HOOK_MEMORY_END + 1, 1, 0, 0, 0) ==
+		far = kernel_call6(SYS_recvfrom, -1, CRIT_MEMORY_END + 1, 1, 0, 0, 0) ==
 				      -EBADF
 			      ? 1
 			      : -1;

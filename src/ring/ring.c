@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ring cursors: credit, moves between data areas, and the checks that keep a liar harmless. */
+/* Some of it is for conn/quick.h. */
+#define GENERAL_REGS_ONLY
+#include "base/general_regs.h"
+
 #include "base/atomic.h"
 #include "ring/ring.h"
 

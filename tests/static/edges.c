@@ -418,5 +418,6 @@ int main(int argc, char **argv)
 	pick(cases, argc < 2 ? NULL : argv[1]);
 	pick(edges_process, argc < 2 ? NULL : argv[1]);
 	pick(edges_begin, argc < 2 ? NULL : argv[1]);
+	pick(edges_quick, argc < 2 ? NULL : argv[1]);
 	return 0;
 }

@@ -19,7 +19,7 @@ struct edge_case {
 	const char *name; /* NULL at the end */
 	void (*run)(void);
 };
-extern const struct edge_case edges_process[], edges_begin[];
+extern const struct edge_case edges_process[], edges_begin[], edges_quick[];
 
 /* A connection, both ends of it, which has been used. */
 struct ends {
