@@ -270,6 +270,10 @@ check_reach() {
 	fails RETURN_NOT_AWAITED -DPATIENT
 	fails KEY_KEPT -DPATIENT
 	fails TOLD_AFTER_END
+	fails RETURNED_UNDER_WAY -DPATIENT
+	fails FRAMES_OVERTAKE
+	fails BEGUN_BEHIND_LOST
+	fails ONE_OVER_ANOTHER
 }
 
 check_message() {

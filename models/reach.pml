@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys of the native interface: puts of one thread to one export, by frames or written by a device to
- * memory for which the owner has given a key. A write of the device may be late, or in vain: then the
- * owner alone can say that it will not land any more. The owner ends the export when it likes, and waits until
+ * Keys of the native interface: puts of one thread to two places of one export, by frames or written by a device to
+ * memory for which the owner has given a key. The sources are lent: two writes may be under way at once, to different
+ * places, which land in their order. A write of the device may be late, or in vain, with all that are under way then: the
+ * owner alone can say that they will not land any more. The owner ends the export when it likes, and waits until
  * the peer says that its device has nothing under way, but not for ever. With PATIENT it waits until then, and
  * no write is in vain: then the device refuses none.
  */
@@ -17,26 +18,31 @@ chan there = [2] of { mtype, byte, byte }; /* which put; the key that it voids *
 chan back = [3] of { mtype, byte };
 
 /* The owner. */
-byte cell; /* the last put whose bytes are there */
+byte cell[2], last; /* the last put whose bytes are there, in each place, and in any */
+byte place[PUTS + 1]; /* of each put */
 bool exported = true, ended, landing;
 bool is_keyed, is_returned; /* a key was told; nothing is under way by it */
 bool is_open[KEYS + 1]; /* the device takes writes by that key */
 byte number;
 
-/* The peer's device: put and key of each write under way, 0 for none; and the last that has landed. */
-byte write_put[WRITES], write_key[WRITES], arrived;
+/* The peer's device: put, key and link of each write under way, 0 for none; and the last that has landed. */
+byte write_put[WRITES], write_key[WRITES], write_link[WRITES], arrived;
 
 inline store(n)
 {
 	assert(!ended);
-	assert(n >= cell); /* in the order of the calls */
-	cell = n
+	/* In the order of the calls; once the export is ending, frames are left out. */
+	assert(n >= cell[place[n]] && (n <= last + 1 || !exported));
+	cell[place[n]] = n;
+	last = (n > last -> n : last)
 }
 
 inline land()
 {
 	if
-	:: is_open[write_key[i]] -> store(write_put[i]); arrived = write_put[i]
+	:: is_open[write_key[i]] ->
+		store(write_put[i]);
+		arrived = (write_put[i] > arrived -> write_put[i] : arrived)
 	:: else
 #ifdef PATIENT
 		-> assert(false)
@@ -44,8 +50,13 @@ inline land()
 	fi;
 	write_put[i] = 0;
 	write_key[i] = 0;
+	write_link[i] = 0;
 	i = 0
 }
+
+/* None of the same link is before it. What is left of one that was given up wanders as it likes. */
+#define MAY_LAND(i, j) (write_put[i] > 0 && \
+	(write_put[j] == 0 || write_link[j] != write_link[i] || write_put[j] > write_put[i]))
 
 active proctype device()
 {
@@ -53,8 +64,8 @@ active proctype device()
 
 end:
 	do
-	:: atomic { write_put[0] > 0 -> i = 0; land() }
-	:: atomic { write_put[1] > 0 -> i = 1; land() }
+	:: atomic { MAY_LAND(0, 1) -> i = 0; land() }
+	:: atomic { MAY_LAND(1, 0) -> i = 1; land() }
 	od
 }
 
@@ -62,21 +73,35 @@ inline post()
 {
 	atomic {
 		if
-		:: write_put[0] == 0 -> write_put[0] = n; write_key[0] = key
-		:: else -> write_put[1] = n; write_key[1] = key
+		:: write_put[0] == 0 -> write_put[0] = n; write_key[0] = key; write_link[0] = link
+		:: else -> write_put[1] = n; write_key[1] = key; write_link[1] = link
+		fi;
+		if
+		:: lent[0] == 0 -> lent[0] = n; lent_key[0] = key
+		:: else -> lent[1] = n; lent_key[1] = key
 		fi
 	}
 }
 
-/* The peer hears of the end, once, while no write is under way that it knows of. */
+/* The peer hears of the end, once. */
 inline hear_end()
 {
 	is_stale = true;
+	owes = was_told;
 #ifndef MUT_KEY_KEPT
-	key = 0;
+	key = 0
 #endif
+}
+
+/* And has nothing under way, of which it knows. */
+inline return_it()
+{
 	if
-	:: was_told -> there!UNMAPPED(0, 0)
+#ifdef MUT_RETURNED_UNDER_WAY
+	:: owes -> owes = false; there!UNMAPPED(0, 0)
+#else
+	:: owes && lent[0] == 0 -> owes = false; there!UNMAPPED(0, 0)
+#endif
 	:: else
 	fi
 }
@@ -89,35 +114,101 @@ inline hear_key()
 	is_asked = false
 }
 
+inline retire()
+{
+	lent[0] = lent[1];
+	lent_key[0] = lent_key[1];
+	lent[1] = 0;
+	lent_key[1] = 0
+}
+
+inline lose()
+{
+	if
+	:: !is_lost -> link++; is_lost = true
+	:: else
+	fi
+}
+
+/* The first of the queue goes: it is there, or nobody knows. With it all that are under way are lost. */
+inline settle()
+{
+	if
+	:: !is_lost && arrived >= lent[0] -> there!PLACED(lent[0], 0)
+#ifndef PATIENT
+	:: true ->
+		lose();
+		if
+		:: key == lent_key[0] -> key = 0
+		:: else
+		fi;
+		by_frames = true;
+#ifndef MUT_NOT_VOIDED
+		there!PUT(lent[0], lent_key[0])
+#else
+		there!PUT(lent[0], 0)
+#endif
+#endif
+	fi;
+	retire();
+	is_lost = is_lost && lent[0] > 0;
+	return_it()
+}
+
+/* What a caller sends waits for the queue. */
+inline drain()
+{
+	do
+	:: lent[0] > 0 -> settle()
+	:: else -> break
+	od
+}
+
+/* What is sent again must not be older than what is there. */
+#ifdef MUT_ONE_OVER_ANOTHER
+#define IS_APART true
+#else
+#define IS_APART (lent[0] == 0 || place[lent[0]] != place[n])
+#endif
+#ifdef MUT_BEGUN_BEHIND_LOST
+#define MAY_BEGIN (lent[1] == 0 && IS_APART)
+#else
+#define MAY_BEGIN (lent[1] == 0 && IS_APART && !is_lost)
+#endif
+
 /* The peer: a thread that puts. */
 active proctype peer()
 {
-	byte n, key, voids;
-	bool is_stale, by_frames, is_asked, was_told;
+	byte n, key, link = 1, lent[2], lent_key[2];
+	bool is_stale, by_frames, is_asked, was_told, owes, is_lost;
 	byte got;
 
 	do
 	:: n < PUTS && !is_stale ->
 		n++;
-		voids = 0;
 		if
-		:: key == 0 && !is_asked && number < KEYS -> is_asked = true; there!REACH(0, 0)
+		:: place[n] = 0
+		:: place[n] = 1
+		fi;
+		if
+		:: key == 0 && !is_asked && number < KEYS -> is_asked = true; drain(); there!REACH(0, 0)
 		:: true
 		fi;
 		do
 		:: back?KEY(got) -> hear_key()
-		:: back?UNEXPORT(got) -> hear_end()
+		:: back?UNEXPORT(got) -> hear_end(); return_it()
 		:: empty(back) -> break
 		od;
 		if
-		:: key > 0 && !(write_put[0] > 0 && write_put[1] > 0) ->
+		:: key > 0 && MAY_BEGIN && !(write_put[0] > 0 && write_put[1] > 0) ->
 #ifndef MUT_NOT_FLUSHED
 			if
 			:: by_frames ->
+				drain();
 				there!FLUSH(0, 0);
 				do
 				:: back?FLUSHED(got) -> break
-				:: back?UNEXPORT(got) -> hear_end()
+				:: back?UNEXPORT(got) -> hear_end(); return_it()
 				:: back?KEY(got) -> hear_key()
 				od;
 				by_frames = false
@@ -131,32 +222,30 @@ active proctype peer()
 			post();
 #ifdef MUT_TOLD_BEFORE_LANDED
 			there!PLACED(n, 0);
-			goto next;
 #endif
-			if
-			:: arrived == n -> there!PLACED(n, 0); goto next
-#ifndef PATIENT
-			:: true ->
-				/* Nobody knows what becomes of it. */
-#ifndef MUT_NOT_VOIDED
-				voids = key;
-#endif
-				key = 0
-#endif
-			fi
+			goto next
 		:: true
 		fi;
 frames:
+#ifndef MUT_FRAMES_OVERTAKE
+		drain();
+#endif
 		by_frames = true;
-		there!PUT(n, voids);
+		there!PUT(n, 0);
 next:
 		got = 0
-	:: else -> break
+	:: lent[0] > 0 -> settle()
+#ifndef PATIENT
+	:: lent[0] > 0 -> lose() /* and this thread does not know yet */
+#endif
+	:: back?KEY(got) -> hear_key()
+	:: back?UNEXPORT(got) -> hear_end(); return_it()
+	:: (n == PUTS || is_stale) && lent[0] == 0 -> break
 	od;
 end:
 	do
 	:: back?KEY(got) -> hear_key()
-	:: back?UNEXPORT(got) -> hear_end()
+	:: back?UNEXPORT(got) -> hear_end(); return_it()
 	od
 }
 
@@ -185,7 +274,7 @@ end:
 	:: there?PLACED(n, voids) ->
 		atomic {
 			if
-			:: exported -> assert(cell >= n)
+			:: exported -> assert(last >= n)
 			:: else
 			fi
 		}
