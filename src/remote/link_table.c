@@ -362,7 +362,7 @@ bool hub_take_place(struct across_link *k, struct peer *a)
 	memset(&a->offer, 0, sizeof(a->offer));
 	memset(&a->grant, 0, sizeof(a->grant));
 	memset(&a->lent, 0, sizeof(a->lent));
-	memset(&a->move, 0, sizeof(a->move));
+	a->moves = NULL;
 	return true;
 }
 

@@ -47,6 +47,7 @@ enum {
 	ACROSS_BULKS = 16, /* links for redirected bytes, see side_link.c */
 	ACROSS_CONNECTIONS = 512,
 	ACROSS_REACHES = 512, /* see reach.c */
+	ACROSS_MOVES = 512,   /* of all connections */
 };
 
 /* A place may be used again when its note has been handled: of those that were posted, at most
@@ -247,14 +248,16 @@ struct across_lent {
 
 /* What this end's device writes to memory of the peer's program, out of this end's; or reads: reach.c. */
 struct across_move {
-	uint64_t id;		  /* of this process's; 0: there is none */
+	struct across_move *
+		next; /* of the connection's, in the order of the calls; or a spare one */
+	uint64_t id;  /* of this process's */
 	struct cache_entry *held; /* of the source */
 	uint32_t turn;		  /* of the link beside */
 	uint32_t key;
 	uint8_t *own; /* what is not posted yet, */
 	size_t left;
 	uint64_t far; /* and where it goes */
-	bool is_get, is_begun;
+	bool is_get;
 	uint8_t *start;
 	size_t bytes;	  /* all of it */
 	uint64_t last_at; /* of that link: with it complete all is there; 0: not posted */
@@ -318,7 +321,7 @@ struct peer {
 	struct across_offer offer;
 	struct across_grant grant;
 	struct across_lent lent;
-	struct across_move move;
+	struct across_move *moves; /* the first that is under way */
 
 	struct told told; /* with a number: nothing else is said before it is heard */
 	bool unasked;	  /* it may have come too late for the peer's last look */
@@ -416,8 +419,6 @@ const uint8_t *across_process(void);
 
 /* ---- remote.c ---- */
 
-/* Until the descriptor is readable, or a moment has passed. Without the lock. */
-void across_nap(int fd);
 /* Carries out what has come, for who was woken by a descriptor. */
 void across_answer_locked(bool brief);
 

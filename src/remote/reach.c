@@ -8,7 +8,13 @@
  * across_move_step says what has become of it: on the link beside (side_link.c), in the order of the bytes.
  * Behind them it reads 8 bytes of the owner's window (the *fence*): once these are here, the writes are
  * in the owner's memory, and its processor sees them. Nothing tells the owner of that. It is the
- * caller's business, and comes after.
+ * caller's business, and comes after, by the first link, whose order has nothing to do with that of the link beside.
+ *
+ * Several may be under way for a connection. They are posted in the order of the calls: one that waits for room in the
+ * queue keeps back those behind it. A queue pair carries its writes out in their order. Two to the same bytes are the
+ * caller's to keep apart. One fence serves all puts before it that have none: there is none without one
+ * for long, since whoever looks at any of them posts it. Where one of them is lost, so are all that
+ * are under way then, and nothing begins before the caller has been told of each.
  *
  * Who may void a key. The owner alone, at any moment, and without asking: across_unreach unregisters
  * the memory, and from there on its device refuses what comes, also what was under way. So does a
@@ -33,6 +39,7 @@
  * - The first link fails: the link beside goes with it, and all keys of that link are void. Unknown.
  *   A key holds for the link whose token was told with it, and for no other.
  * - The writer's handle ends, or it forks: as if its link beside had failed.
+ * - The writer ends one of them (across_move_end), since its program wants the source back: the same.
  * - The peer lies: with a key it can write to that memory, as it may by the stream. The bounds are
  *   looked at by the owner's device.
  *
@@ -51,6 +58,8 @@
 /* Of one write or read. */
 #define POST_MOST   (1u << 20)
 #define FENCE_BYTES 8
+/* Puts without one, behind one that is under way. A queue pair has one read under way: the next stops all behind it. */
+#define FENCE_MOST 4
 
 struct across_reach {
 	uint64_t id;
@@ -61,6 +70,9 @@ struct across_reach {
 static struct across_reach reaches[ACROSS_REACHES];
 static int used; /* one past the last that ever was */
 static uint64_t last_id;
+static struct across_move moves[ACROSS_MOVES];
+static struct across_move *spare; /* the free ones below moves_used */
+static int moves_used;
 
 /* ---- the owner ---- */
 
@@ -145,7 +157,7 @@ void reach_forking(void)
 	reach_drop(NULL);
 	/* Where nothing is pinned there is none, and no page of all this is to be touched. */
 	for (int i = 0; cache_pinned() > 0 && i < ACROSS_CONNECTIONS; i++)
-		if (across_pool[i].move.is_get)
+		if (across_pool[i].moves)
 			bulk_give_up(across_pool[i].link);
 	cache_drop(NULL);
 }
@@ -154,7 +166,8 @@ void reach_forget(void)
 {
 	for (int i = 0; i < used; i++)
 		reaches[i] = (struct across_reach){0};
-	used = 0;
+	used = moves_used = 0;
+	spare = NULL;
 }
 
 /* ---- the writer ---- */
@@ -177,69 +190,143 @@ static int post_one(struct link *l, const struct across_move *p, uint32_t bytes)
 	return p->is_get ? link_read(l, &r) : link_post(l, &w);
 }
 
-/* As far as there is room; behind a put the fence. 0, or -EIO: it never gets further. */
-static int post(struct peer *a)
+/* As far as there is room. 0, or -errno of a link that has failed. */
+static int post_move(struct link *l, struct across_move *p)
 {
-	const struct link_read fence = {.bytes = FENCE_BYTES};
-	struct across_move *p = &a->move;
-	struct link *l = a->link->bulk->link;
 	uint32_t most = link_write_max(l);
-	int r = 0;
 
 	most = most < POST_MOST ? most : POST_MOST;
 	while (p->left > 0) {
 		uint32_t n = p->left < most ? (uint32_t)p->left : most;
+		int r = post_one(l, p, n);
 
-		r = post_one(l, p, n);
 		if (r < 0)
-			return r == -EAGAIN ? 0 : -EIO;
-		p->is_begun = true;
+			return r == -EAGAIN ? 0 : r;
 		p->own += n;
 		p->far += n;
 		p->left -= n;
 		if (p->is_get && p->left == 0)
 			p->last_at = link_posted(l);
 	}
-	if (!p->last_at && (r = link_read(l, &fence)) == 0)
-		p->last_at = link_posted(l);
-	return r == 0 || r == -EAGAIN ? 0 : -EIO;
+	return 0;
+}
+
+/* Behind the puts that are posted and have none. */
+static int post_fence(struct link *l, const struct peer *a)
+{
+	const struct link_read fence = {.bytes = FENCE_BYTES};
+	bool is_under_way = false;
+	uint32_t bare = 0;
+	int r;
+
+	for (const struct across_move *p = a->moves; p; p = p->next) {
+		bare += p->left == 0 && !p->last_at;
+		is_under_way |= p->last_at > link_completed(l);
+	}
+	if (bare == 0 || (is_under_way && bare < FENCE_MOST))
+		return 0;
+	r = link_read(l, &fence);
+	if (r < 0)
+		return r == -EAGAIN ? 0 : r;
+	for (struct across_move *p = a->moves; p && p->left == 0; p = p->next)
+		if (!p->last_at)
+			p->last_at = link_posted(l);
+	return 0;
+}
+
+/* All that may go, in its order. 0, or -EIO: it never gets further. */
+static int post(struct peer *a)
+{
+	struct link *l = a->link->bulk->link;
+	bool goes_on = true;
+	int r = 0;
+
+	for (struct across_move *p = a->moves; p && goes_on && r == 0; p = p->next) {
+		r = post_move(l, p);
+		goes_on = p->left == 0;
+	}
+	if (r == 0)
+		r = post_fence(l, a);
+	return r < 0 ? -EIO : 0;
+}
+
+static struct across_move *take_move(void)
+{
+	struct across_move *p = spare;
+
+	if (p)
+		spare = p->next;
+	else if (moves_used < ACROSS_MOVES)
+		p = &moves[moves_used++];
+	return p;
 }
 
 /* The device has done with this program's memory. */
-static void release(struct peer *a)
+static void release(struct peer *a, struct across_move *p)
 {
-	cache_release(a->move.held);
-	a->move = (struct across_move){0};
+	struct across_move **at = &a->moves;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	cache_release(p->held);
+	p->id = 0;
+	p->next = spare;
+	spare = p;
 }
 
-static bool is_lost(const struct peer *a)
+static bool is_lost(const struct peer *a, const struct across_move *p)
 {
-	return !a->link->bulk || a->link->bulk->turn != a->move.turn;
+	return !a->link->bulk || a->link->bulk->turn != p->turn;
+}
+
+/* Where the next one is to be linked; NULL: not now. Behind one that is lost nothing begins, which would come before
+ * the bytes that are sent in its place. */
+static struct across_move **last_of(struct peer *a)
+{
+	struct across_move **at = &a->moves;
+	uint32_t count = 0;
+
+	for (; *at; at = &(*at)->next)
+		if (++count == ACROSS_MOVES_MOST || is_lost(a, *at))
+			return NULL;
+	return at;
 }
 
 static int begin(struct peer *a, const struct across_key *key, uint64_t offset,
 		 struct across_span *span, uint64_t *id)
 {
-	struct across_move *p = &a->move;
 	struct across_link *k = a->link;
+	struct across_move **at, *p;
+	struct cache_entry *held;
 
 	if (k->token != key->token)
 		return -ESTALE;
-	if (p->id || !bulk_is_up(k) ||
+	if (!bulk_is_up(k) || !(at = last_of(a)) ||
 	    cache_hold(k, span->is_get ? CACHE_TARGET : CACHE_SOURCE, span, span->at,
-		       span->bytes, &p->held) < 0)
+		       span->bytes, &held) < 0)
 		return -EAGAIN;
-	p->id = *id = ++last_id;
-	p->turn = k->bulk->turn;
-	p->is_get = span->is_get;
-	p->own = p->start = span->at;
-	p->left = p->bytes = span->bytes;
-	p->far = key->address + offset;
-	p->key = key->key;
+	p = take_move();
+	if (!p) {
+		cache_release(held);
+		return -EAGAIN;
+	}
+	*p = (struct across_move){.id = ++last_id,
+				  .held = held,
+				  .turn = k->bulk->turn,
+				  .key = key->key,
+				  .own = span->at,
+				  .left = span->bytes,
+				  .far = key->address + offset,
+				  .is_get = span->is_get,
+				  .start = span->at,
+				  .bytes = span->bytes};
+	*at = p;
+	*id = p->id;
 	post(a);
-	if (p->is_begun)
+	if (p->left < p->bytes)
 		return 0;
-	release(a);
+	release(a, p);
 	return -EAGAIN;
 }
 
@@ -253,28 +340,90 @@ int across_move_begin(struct peer *a, const void *owner, const struct across_key
 	return r;
 }
 
+static struct across_move *find(const struct peer *a, uint64_t id)
+{
+	struct across_move *p = a->moves;
+
+	while (p && p->id != id)
+		p = p->next;
+	return p;
+}
+
+static bool is_there(const struct peer *a, const struct across_move *p)
+{
+	return p->last_at && link_completed(a->link->bulk->link) >= p->last_at;
+}
+
 static int step(struct peer *a, uint64_t id)
 {
-	struct across_move *p = &a->move;
+	struct across_move *p = find(a, id);
 	int r = 0;
 
-	if (p->id != id)
+	if (!p)
 		return -EIO;
-	if (is_lost(a)) {
+	if (is_lost(a, p)) {
 		r = -EIO;
 	} else if ((r = post(a)) < 0) {
 		/* Nothing of what was posted goes on. */
 		bulk_give_up(a->link);
 	}
-	if (r == 0 && p->last_at && link_completed(a->link->bulk->link) >= p->last_at)
-		r = 1;
+	if (r == 0)
+		r = is_there(a, p);
 	if (r == 1 && p->is_get && !cache_is_sound(p->held, p->start, p->bytes)) {
 		cache_forget(p->start, p->bytes);
 		r = -EFAULT;
 	}
 	if (r != 0)
-		release(a);
+		release(a, p);
 	return r;
+}
+
+int across_move_look(struct peer *a, uint64_t id)
+{
+	struct across_guard g;
+	int r;
+
+	across_progress();
+	g = across_enter();
+	r = step(a, id);
+	across_leave(g);
+	return r;
+}
+
+int across_move_end(struct peer *a, uint64_t id)
+{
+	struct across_guard g;
+	int r;
+
+	across_progress();
+	g = across_enter();
+	r = step(a, id);
+	if (r == 0) {
+		bulk_give_up(a->link);
+		r = step(a, id);
+	}
+	across_leave(g);
+	return r;
+}
+
+/* Something has become of the first of them: of others nobody asks before that. */
+static bool is_decided(struct peer *a)
+{
+	const struct across_move *p = a->moves;
+
+	return !p || is_lost(a, p) || post(a) < 0 || is_there(a, p);
+}
+
+int across_move_descriptor(struct peer *a)
+{
+	struct across_guard g = across_enter();
+	int fd = -1;
+
+	across_answer_locked(true);
+	if (!is_decided(a))
+		fd = link_fd(a->link->context->context);
+	across_leave(g);
+	return fd;
 }
 
 int across_move_step(struct peer *a, uint64_t id)
@@ -324,9 +473,9 @@ void across_forget(const void *at, size_t bytes)
 
 void reach_end(struct peer *a)
 {
-	if (!a->move.id)
-		return;
-	if (!is_lost(a))
-		bulk_give_up(a->link);
-	release(a);
+	while (a->moves) {
+		if (!is_lost(a, a->moves) && !is_there(a, a->moves))
+			bulk_give_up(a->link);
+		release(a, a->moves);
+	}
 }

@@ -185,12 +185,25 @@ struct across_span {
  */
 int across_move(struct peer *a, const void *owner, const struct across_key *key,
 		uint64_t offset, struct across_span *span);
-/* Its steps, of at most ACROSS_STEP_BYTES. 0 and an id, or as above; then 1: all of it is there, 0: not
- * yet, after a moment; -EIO. -EFAULT: a get went to pages that the program has no more. */
+/*
+ * Its steps, of at most ACROSS_STEP_BYTES. 0 and an id, or as above; then 1: all of it is there, 0: not
+ * yet, after a moment; -EIO. -EFAULT: a get went to pages that the program has no more. Of one connection
+ * ACROSS_MOVES_MOST may be under way. They arrive in the order of the calls; puts to the same bytes must not be under way at once. The memory that they are written
+ * from is the device's until a step has said another thing than 0.
+ */
 #define ACROSS_STEP_BYTES (8u << 20)
+#define ACROSS_MOVES_MOST 16u
 int across_move_begin(struct peer *a, const void *owner, const struct across_key *key,
 		      uint64_t offset, struct across_span *span, uint64_t *id);
 int across_move_step(struct peer *a, uint64_t id);
+/* The same, at once. And: whatever has become of it, the device has nothing to do with it any more. 1 or -EIO. */
+int across_move_look(struct peer *a, uint64_t id);
+int across_move_end(struct peer *a, uint64_t id);
+/* Before a sleep for one of them: a descriptor that is readable when more may be known; -1: more is known already.
+ * Another thread may take what it tells, so a sleep ends after a moment (across_nap). */
+int across_move_descriptor(struct peer *a);
+/* Until a descriptor is readable, or a moment has passed. */
+void across_nap(int fd);
 
 /*
  * The program's memory there goes, or becomes other memory: it is registered no more, but for what is

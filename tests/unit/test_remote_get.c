@@ -62,7 +62,7 @@ static void check_sound(const struct pair *p)
 	uint64_t id;
 	int r = -EAGAIN;
 
-	CHECK_EQ(handle(p->a)->move.id, 0);
+	CHECK(!handle(p->a)->moves);
 	put(p->a, 0, 3000, 3);
 	get(p->b, 0, 3000, 3);
 	key = open_key(p, ACROSS_MAY_READ, &id);
@@ -336,7 +336,7 @@ static void with_error(uint32_t nth, int end)
 	g = across_enter();
 	fake_inject(across_contexts[end].context, 0);
 	across_leave(g);
-	CHECK(!handle(p.a) || handle(p.a)->move.id == 0);
+	CHECK(!handle(p.a) || !handle(p.a)->moves);
 	pair_close(&p);
 }
 

@@ -75,7 +75,7 @@ static void settle_all(void)
 static bool is_putting(int fd)
 {
 	struct across_guard g = across_enter();
-	bool is = handle(fd)->move.id != 0;
+	bool is = handle(fd)->moves != NULL;
 
 	across_leave(g);
 	return is;
@@ -293,6 +293,171 @@ STREAM_TEST(its_handle_ends)
 		check_sound(&other);
 		pair_close(&other);
 	}
+}
+
+/* ---- several under way ---- */
+
+struct several {
+	uint64_t id;
+	uint32_t offset, bytes;
+	int result; /* of the last look */
+	uint8_t from[BYTES];
+};
+static struct several several[ACROSS_MOVES_MOST];
+
+static int begin_one(const struct pair *p, const struct across_key *key, uint32_t i)
+{
+	struct several *m = &several[i];
+	struct across_span span;
+
+	m->offset = i * (BYTES / ACROSS_MOVES_MOST);
+	m->bytes = 1 + pick(BYTES / ACROSS_MOVES_MOST);
+	span = span_of(m->from, m->bytes);
+	memset(m->from, (int)i + 1, BYTES);
+	m->result = across_move_begin(handle(p->a), fd_sock(p->a), key, m->offset, &span,
+				      &m->id);
+	return m->result;
+}
+
+static bool has_landed(const uint8_t *at, uint32_t i)
+{
+	uint32_t n = several[i].offset, end = n + several[i].bytes;
+
+	while (n < end && at[n] == i + 1)
+		n++;
+	return n == end;
+}
+
+static void disturb(const struct pair *p, uint64_t id, uint32_t how)
+{
+	struct across_guard g = across_enter();
+
+	if (how == 0)
+		bulk_give_up(handle(p->a)->link);
+	else if (how == 1 && handle(p->a)->link->bulk)
+		fake_break(handle(p->a)->link->bulk->link, 1 + pick(6), LINK_PEER_DEAD);
+	across_leave(g);
+	if (how == 2)
+		across_unreach(id);
+}
+
+/* In their order, whichever of them is asked about; with one all that are under way are lost, and nothing is begun
+ * before the last of these has been told of. Returns how many were there. */
+static uint32_t put_several(const struct pair *p)
+{
+	static uint8_t seen[BYTES];
+	uint8_t *at = there();
+	uint32_t count = 0, most = 1 + pick(ACROSS_MOVES_MOST), left, arrived = 0,
+		 how = pick(6), when = pick(2 * most);
+	bool is_lost = false;
+	uint64_t id;
+	struct across_key key = open_key(p, at, &id);
+
+	until_beside(p);
+	while (count < most && begin_one(p, &key, count) == 0)
+		if (++count == when)
+			disturb(p, id, how);
+	for (left = count; left > 0;) {
+		uint32_t i = pick(count);
+		struct several *m = &several[i];
+
+		if (m->result != 0)
+			continue;
+		m->result = pick(3) ? across_move_step(handle(p->a), m->id)
+				    : across_move_look(handle(p->a), m->id);
+		if (m->result == 0 && pick(40) == 0)
+			m->result = across_move_end(handle(p->a), m->id);
+		if (count + left == when)
+			disturb(p, id, how);
+		if (m->result == 0)
+			continue;
+		left--;
+		arrived += m->result == 1;
+		REQUIRE(m->result == -EIO || m->result == 1);
+		REQUIRE(m->result == -EIO || !is_lost);
+		/* With it all before it are. */
+		for (uint32_t k = 0; m->result == 1 && k <= i; k++)
+			REQUIRE(has_landed(at, k));
+		is_lost |= m->result == -EIO;
+		memset(m->from, 0xcc, BYTES); /* the program's again */
+		if (is_lost && left > 0 && (until_beside(p), true)) {
+			struct across_span span = span_of(m->from, 1);
+			uint64_t other;
+
+			REQUIRE(across_move_begin(handle(p->a), fd_sock(p->a), &key, 0,
+						  &span, &other) == -EAGAIN);
+		}
+	}
+	REQUIRE(!is_putting(p->a));
+	across_unreach(id);
+	memcpy(seen, at, BYTES);
+	for (int i = 0; i < 20; i++)
+		across_settle();
+	REQUIRE(memcmp(seen, at, BYTES) == 0 && memchr(at, 0xcc, BYTES) == NULL);
+	check_guards(at);
+	return arrived;
+}
+
+STREAM_TEST(several_at_once)
+{
+	struct pair p = open_beside();
+	uint32_t arrived = 0;
+
+	fake_linger(across_world, true);
+	for (uint32_t i = 0; i < 300; i++)
+		arrived += put_several(&p);
+	CHECK(arrived > 1000);
+	CHECK_EQ(fake_counts(across_world)->unregistered, 0);
+	check_sound(&p);
+	fake_linger(across_world, false);
+	pair_close(&p);
+}
+
+/* No more of one connection; two of them want more writes than the queue has room for. */
+STREAM_TEST(as_many_as_there_may_be)
+{
+	const size_t bytes = ACROSS_STEP_BYTES, all = bytes * ACROSS_MOVES_MOST;
+	struct pair pairs[2] = {open_beside(), open_beside()};
+	uint8_t *from = malloc(bytes), *to = calloc(2, all);
+	uint64_t id[2], last[2] = {0, 0}, more;
+	struct across_key key[2];
+	struct across_span span;
+
+	REQUIRE(from && to);
+	REQUIRE(handle(pairs[0].a)->link == handle(pairs[1].a)->link);
+	flow_fill(from, bytes, 1, 2);
+	for (int k = 0; k < 2; k++)
+		REQUIRE(across_reach(handle(pairs[k].b), fd_sock(pairs[k].b),
+				     to + all * (size_t)k, all, ACROSS_MAY_WRITE, &key[k],
+				     &id[k]) == 0);
+	for (uint32_t i = 0; i < 2 * ACROSS_MOVES_MOST; i++) {
+		const struct pair *p = &pairs[i % 2];
+		int r;
+
+		span = span_of(from, bytes);
+		do
+			r = across_move_begin(handle(p->a), fd_sock(p->a), &key[i % 2],
+					      i / 2 * bytes, &span, &last[i % 2]);
+		while (r == -EAGAIN && (across_settle(), true));
+		REQUIRE(r == 0);
+	}
+	CHECK_EQ(across_move_begin(handle(pairs[0].a), fd_sock(pairs[0].a), &key[0], 0,
+				   &span, &more),
+		 -EAGAIN);
+	for (int k = 0; k < 2; k++) {
+		int r = 0;
+
+		while (r == 0)
+			r = across_move_step(handle(pairs[k].a), last[k]);
+		CHECK_EQ(r, 1);
+		for (size_t i = 0; i < ACROSS_MOVES_MOST; i++)
+			CHECK(memcmp(from, to + all * (size_t)k + i * bytes, bytes) == 0);
+		across_unreach(id[k]);
+		pair_close(&pairs[k]);
+	}
+	across_forget(from, bytes);
+	free(from);
+	free(to);
 }
 
 /* Keys are void after a fork of their owner, in both. */
