@@ -205,8 +205,10 @@ int vd_forget(const void *memory, size_t len);
  * -ERANGE: outside the export. -EACCES: not exported for that. -ESTALE: the peer has ended the
  * export; one that ends at the same moment takes no more bytes, and no error tells of that.
  * -EINVAL: unknown flags.
- * With VD_LEND it does not block, but where a device writes the bytes: the library sends them as the
- * connection has room. The source is lent: it must stay as it is until vd_wait has given VD_EVENT_DONE
+ * With VD_LEND it does not block, but for a device: the library sends the bytes as the connection has room, or
+ * a device goes on with them. It waits until the device may begin: 16 puts of up to 8 MiB may be under way
+ * there, no two of them to the same bytes, and none before what goes another way has arrived. For a longer one it waits
+ * until that is there. The source is lent: it must stay as it is until vd_wait has given VD_EVENT_DONE
  * with the `tag` of this call, or vd_close has returned. There is one such event for each call that has
  * returned 0, and not always in the order of the calls; a peer that is stopped may delay it. Other calls that send or ask wait until what
  * was lent before has been sent. -EAGAIN: VD_LENT_MOST have not been done, or their events not taken;

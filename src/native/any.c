@@ -19,11 +19,14 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 
 /* Whose records are on the stack. */
 #define FEW 8
+/* Between looks at a device. */
+#define FAR_MS 1
 /* After the deadline: as in wait.c. */
 #define LATE_ROUNDS 256
 
@@ -41,7 +44,8 @@ struct any {
 	uint32_t *values;
 	int *boards;
 	int count, first, living, spins;
-	int bell; /* of an onlooker; or -1 */
+	bool is_far; /* a device is to be looked at, at one of them */
+	int bell;    /* of an onlooker; or -1 */
 };
 
 void conn_ring(const vd_conn *c)
@@ -190,6 +194,7 @@ static int look_at_all(struct any *a, bool may_spin)
 	int r = 0;
 
 	a->living = a->spins = 0;
+	a->is_far = false;
 	for (int k = 0; k < a->count && r == 0; k++) {
 		int i = (a->first + k) % a->count;
 		struct member *m = &a->members[i];
@@ -207,8 +212,10 @@ static int look_at_all(struct any *a, bool may_spin)
 			continue;
 		}
 		r = take_part(a, m);
+		lend_look(c);
+		a->is_far |= lend_is_far(c);
 		if (r == 0)
-			look(a, m, may_spin);
+			look(a, m, may_spin && !a->is_far);
 		if (r == 0 && event_is_there(c, NULL))
 			return i;
 		is_wrong = c->inbox.is_wrong && !c->error;
@@ -243,10 +250,12 @@ static void read_one(struct member *m)
 /* False: nothing has come in time. */
 static bool sleep_on_all(struct any *a, int64_t deadline)
 {
-	int n;
+	int n, left = until_left(deadline);
 
+	if (a->is_far && (left < 0 || left > FAR_MS))
+		left = FAR_MS;
 	a->fds[a->count] = (struct pollfd){.fd = a->bell, .events = POLLIN};
-	n = door->poll(a->fds, (nfds_t)a->count + 1, until_left(deadline));
+	n = door->poll(a->fds, (nfds_t)a->count + 1, left);
 	if (n == 0)
 		return until_left(deadline) != 0;
 	for (int i = 0; i < a->count && n > 0; i++)

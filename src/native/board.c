@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages and notifications that are told in memory: on the sender's board, which the receiver looks at. */
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 

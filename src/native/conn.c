@@ -9,6 +9,7 @@
 
 #include "base/reason.h"
 #include "base/tcp.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 
@@ -154,6 +155,7 @@ static int await_event(vd_conn *c, int timeout_ms, int64_t deadline)
 {
 	int r;
 
+	lend_look(c);
 	if (event_is_there(c, NULL))
 		return 0;
 	/* A loop that asks only when vd_fd says so leaves the reading to the service. */

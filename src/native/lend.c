@@ -10,6 +10,26 @@
  * connection ends the rest of the queue is given back with its error, as soon as no thread is. VD_EVENT_END
  * comes after that.
  *
+ * A put that a device writes stands in the queue, too, as a *far* one (reach_lend). Any number of far ones in a row are at
+ * the device at once, up to what it takes; it keeps their order. One is begun only while the bytes of none before it have to
+ * go by frames: wr is held from that look until it stands in the queue. Nor while one is under way that has bytes of the
+ * same place: were both there and nobody knew it, then what is sent again of the first would be older than what is
+ * there. What comes behind a far one waits in the queue
+ * until that is there, and so does every caller's frame: so puts, gets, messages, events and flushes keep their
+ * places by what the queue does anyway. When the first one is far nothing can be sent of the queue, and send_is_due
+ * does not count it; what else is owed goes on, but BYE.
+ *
+ * lend_look asks the device about the first one, under mu alone, in any thread. When it is there, it goes, or becomes a
+ * PLACED, which is sent in its turn. When nobody knows what has become of it, it becomes a PUT, which is sent in its turn and
+ * voids the key (reach.c, rule 4); those behind it are then lost, too, and follow one by one. The device
+ * has nothing to do with the source then, in both cases. Until then the far one counts as a user of the peer's export
+ * (`users`): UNMAPPED and BYE wait for it. When the connection ends the device is made to give it up before the source
+ * is given back.
+ *
+ * Who looks: whoever waits for the connection (until_is, vd_wait_any), and sleeps on the device's descriptor meanwhile, not
+ * in the stream; whoever has wr and waits for its turn; and the service thread, each tick, while there is a far one. A reader that
+ * sleeps when the first far one is begun is waked by the peer's FLUSHED, which is sooner than a tick, and looks from then on.
+ *
  * An event is pushed for each, once. Where a thread sleeps for it as the reader, the peer is asked for a
  * FLUSHED, which wakes that thread: so a peer that is stopped may delay the event. So many may be under
  * way, or not taken by the program, that the ring of events has room.
@@ -18,7 +38,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "native/lend.h"
 #include "native/native.h"
+#include "native/reach.h"
 
 int lend_begin(vd_conn *c)
 {
@@ -76,6 +98,8 @@ int lend_queue(vd_conn *c, const struct frame *f, const void *src, uint64_t len)
 		return c->error;
 	l = &q->items[(q->gone + count) % VD_LENT_MOST];
 	*l = (struct lent){.frame = *f, .src = src, .len = len};
+	l->is_by_frames = f->type == FRAME_PUT;
+	q->by_frames += l->is_by_frames;
 	store_relaxed(&q->count, count + 1);
 	return 0;
 }
@@ -87,14 +111,105 @@ static void retire(vd_conn *c, int result)
 	const struct lent l = *first(q);
 
 	q->gone++;
+	q->by_frames -= l.is_by_frames;
 	store_relaxed(&q->count, load_relaxed(&q->count) - 1);
 	done(c, &l.frame, l.len, result);
+}
+
+/* ---- those that a device is at ---- */
+
+static bool is_over(const struct lent *l, const struct frame *f, uint64_t len)
+{
+	return l->move && l->frame.id == f->id && l->frame.offset < f->offset + len &&
+	       f->offset < l->frame.offset + l->len;
+}
+
+uint32_t lend_may_stay(const vd_conn *c, const struct frame *f, uint64_t len)
+{
+	const struct lent_queue *q = &c->lend;
+	uint32_t count = load_relaxed(&q->count), n = 0;
+
+	if (q->by_frames > 0)
+		return 0;
+	while (n < count && n < DOOR_MOVES_MOST - 1 &&
+	       !is_over(&q->items[(q->gone + count - 1 - n) % VD_LENT_MOST], f, len))
+		n++;
+	return n;
+}
+
+void lend_to_device(vd_conn *c, const struct frame *f, const void *src, uint64_t len,
+		    uint64_t move, uint32_t key_number)
+{
+	struct lent_queue *q = &c->lend;
+	uint32_t count = load_relaxed(&q->count);
+
+	q->items[(q->gone + count) % VD_LENT_MOST] =
+		(struct lent){.frame = *f,
+			      .src = src,
+			      .len = len,
+			      .move = move,
+			      .key_number = key_number};
+	store_relaxed(&q->count, count + 1);
+	/* Else somebody looks at the device already, or has been asked to. */
+	if (q->far++ > 0)
+		return;
+	if (c->is_deaf)
+		c->owed.ping = true;
+	service_looks();
+}
+
+bool lend_is_far(const vd_conn *c)
+{
+	const struct lent_queue *q = &c->lend;
+
+	return load_relaxed(&q->count) > 0 && q->items[q->gone % VD_LENT_MOST].move;
+}
+
+/* Under mu: the device has done with the first one. Its event may still have to be sent; or all of it, by frames. */
+static void landed(vd_conn *c, bool is_there)
+{
+	struct lent *l = first(&c->lend);
+
+	l->move = 0;
+	c->lend.far--;
+	l->frame.token = reach_done(c, l->frame.id, l->key_number, is_there);
+	if (!is_there) {
+		l->is_by_frames = true;
+		c->lend.by_frames++;
+	} else if (l->frame.flags & FRAME_NOTE) {
+		l->frame.type = FRAME_PLACED;
+		l->frame.flags = 0;
+		l->frame.len = sizeof(l->len);
+	} else {
+		retire(c, 0);
+	}
+}
+
+void lend_look(vd_conn *c)
+{
+	int r = 1;
+
+	while (r != 0 && lend_is_far(c)) {
+		r = door->look_at_move(c->fd, first(&c->lend)->move, false);
+		if (r != 0)
+			landed(c, r == 1);
+	}
+}
+
+/* From now on no device reads there: a source is not given back before. What has arrived was sent. */
+static bool end_far(vd_conn *c)
+{
+	uint32_t gone = c->lend.gone;
+
+	landed(c, door->look_at_move(c->fd, first(&c->lend)->move, true) == 1);
+	return c->lend.gone != gone;
 }
 
 void lend_give_back(vd_conn *c)
 {
 	while (!c->is_lending && load_relaxed(&c->lend.count) > 0)
-		retire(c, c->error);
+		if (!lend_is_far(c) || !end_far(c))
+			retire(c, c->error);
 }
 
 /* How many bytes of it the next frame has. */
@@ -116,6 +231,8 @@ struct frame lend_next(vd_conn *c, struct iovec *piece)
 	}
 	f.offset += l->sent;
 	f.len = piece_of(l);
+	if (l->sent > 0)
+		f.token = 0;
 	if (l->sent + f.len < l->len) {
 		f.flags = FRAME_MORE;
 		f.tag = 0;

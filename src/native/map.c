@@ -376,15 +376,20 @@ uint8_t *map_hold(const struct vd_remote *r, uint64_t offset)
 	return p->map + offset;
 }
 
-void map_release(const struct vd_remote *r)
+void map_release_id(vd_conn *c, uint32_t id)
 {
-	struct peer_export *p = &r->c->peer_exports[r->id & FRAME_ID_PLACE];
+	struct peer_export *p = &c->peer_exports[id & FRAME_ID_PLACE];
 
 	p->users--;
 	if (!p->alive)
-		map_ended(r->c, p);
-	if (r->c->is_closing)
-		conn_changed(r->c);
+		map_ended(c, p);
+	if (c->is_closing)
+		conn_changed(c);
+}
+
+void map_release(const struct vd_remote *r)
+{
+	map_release_id(r->c, r->id);
 }
 
 void map_ended(vd_conn *c, struct peer_export *p)

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/reason.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 

@@ -196,6 +196,9 @@ struct lent {
 	struct frame frame;
 	const uint8_t *src;
 	uint64_t len, sent;
+	uint64_t move;	     /* not 0: a device is at it, */
+	uint32_t key_number; /* by this key */
+	bool is_by_frames;   /* its bytes are */
 };
 
 /* See lend.c. Under mu; the first one's `sent` under wr, too. */
@@ -204,7 +207,9 @@ struct lent_queue {
 	uint32_t gone;		/* so many; the place of the next one follows from it */
 	_Atomic uint32_t count; /* relaxed: also looked at without mu */
 	uint32_t untaken; /* in the queue, or events that the program has not taken */
-	bool has_turn;	  /* it and the other things that are owed have turns */
+	uint32_t by_frames,
+		far;   /* of the queue: whose bytes go so; that a device is at */
+	bool has_turn; /* it and the other things that are owed have turns */
 };
 
 /* A thread that waits for several connections, and is not the reader here: see any.c. */
@@ -454,6 +459,7 @@ int map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
 /* Where an imported byte is, for a copy: NULL, or map_release is to follow. */
 uint8_t *map_hold(const struct vd_remote *r, uint64_t offset);
 void map_release(const struct vd_remote *r);
+void map_release_id(vd_conn *c, uint32_t id);
 /* The export has ended. */
 void map_ended(vd_conn *c, struct peer_export *p);
 /* While the connection is closing: no thread copies there; then all of it is unmapped, and returned by BYE. */
@@ -530,26 +536,6 @@ bool handler_closes(const vd_conn *c);
 /* No lock is held. This thread is in a handler: then vd_close is put off. */
 bool handler_puts_off(vd_conn *c);
 
-/* ---- lend.c: under mu ---- */
-
-/* One more is to be, by one of the next three. Or -EAGAIN: so many events would have no room; -ENOMEM. */
-int lend_begin(vd_conn *c);
-void lend_cancel(vd_conn *c);
-/* It has been done by other ways: the event. */
-void lend_done(vd_conn *c, const struct frame *f, uint64_t len);
-/* It goes into the queue. 0, or the connection's error. */
-int lend_queue(vd_conn *c, const struct frame *f, const void *src, uint64_t len);
-static inline bool lend_is_due(const vd_conn *c)
-{
-	return load_relaxed(&c->lend.count) > 0;
-}
-/* Under wr, too: the next frame of the queue, and where its payload is. */
-struct frame lend_next(vd_conn *c, struct iovec *piece);
-/* And that has been sent. */
-void lend_sent(vd_conn *c);
-/* The connection has ended: all that no thread sends just now are given back. */
-void lend_give_back(vd_conn *c);
-
 /* ---- send.c ---- */
 
 /* Sends a frame with its payload, as a whole. Blocks. 0, or the connection's error. */
@@ -562,6 +548,9 @@ int send_frame(vd_conn *c, struct frame *f, const void *payload);
 bool send_at_once(vd_conn *c, struct frame *f, const void *payload);
 /* Several that nobody else's come between: begin, held for each, end. */
 void send_begin(vd_conn *c);
+/* The same, for a put that a device is to begin with: what was lent before may still be under way, but for what that must
+ * not come before. */
+void send_begin_far(vd_conn *c, const struct frame *f, uint64_t len);
 int send_held(vd_conn *c, struct frame *f, const void *payload);
 void send_end(vd_conn *c);
 /* Writes what is owed, as far as that goes without waiting; the service thread goes on. */
@@ -592,6 +581,8 @@ void service_called(vd_conn *c);
 void service_left(vd_conn *c);
 /* Under mu: no caller reads it for some time; or there is something to write. */
 void service_take(vd_conn *c);
+/* Under mu: a device is at something that was lent, and has to be looked at now and then. */
+void service_looks(void);
 /* Around a fork. */
 void service_forking(void);
 void service_forked_parent(void);

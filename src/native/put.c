@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
@@ -144,12 +145,16 @@ static int lend(vd_conn *c, const struct frame *f, const void *src, size_t len,
 	return error;
 }
 
-/* By the caller, who has waited for it. */
-static int lend_by_caller(vd_remote *r, const void *src, size_t len, struct frame *f)
+/* By the device, which goes on with it; or by the caller, who has waited for it. */
+static int lend_long(vd_remote *r, const void *src, size_t len, struct frame *f)
 {
 	const struct frame was = *f;
-	int error = put_long(r, src, len, f);
+	int error;
 
+	reach_prepare(r, len);
+	if (reach_lend(r, f, src, len))
+		return 0;
+	error = put_long(r, src, len, f);
 	pthread_mutex_lock(&r->c->mu);
 	if (error == 0)
 		error = r->c->error;
@@ -225,8 +230,7 @@ NATIVE int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len,
 	if (!is_done && f.type == FRAME_PLACED)
 		error = send_frame(c, &f, src);
 	else if (!is_done)
-		error = lends ? lend_by_caller(r, src, len, &f)
-			      : put_long(r, src, len, &f);
+		error = lends ? lend_long(r, src, len, &f) : put_long(r, src, len, &f);
 	conn_leave(c);
 	return error;
 }

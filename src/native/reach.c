@@ -13,7 +13,8 @@
  *    export's rights say.
  * 3. A put by the device holds wr, as one by frames does. Puts to that export that went by frames before it
  *    have landed then: else they are flushed first. It has landed itself when it returns, so what
- *    follows comes behind it. Its event is a PLACED.
+ *    follows comes behind it. Its event is a PLACED. One whose source is lent returns when it is begun (lend.c): what
+ *    follows waits in the queue until it has landed, but for others like it, whose order the device keeps.
  * 4. Where nobody knows what has become of it, the importer forgets the key and sends the bytes by frames, still
  *    under wr. The first of these names the number: the exporter voids that key before the bytes
  *    land, so nothing late lands on them or on what follows.
@@ -35,6 +36,7 @@
 #include <string.h>
 
 #include "base/reason.h"
+#include "native/lend.h"
 #include "native/native.h"
 #include "native/reach.h"
 
@@ -263,6 +265,20 @@ static void count_span(vd_conn *c, const struct door_span *s)
 	count(c, NATIVE_BROKEN, s->broken);
 }
 
+/* Under wr and mu: then map_release is to follow. NULL: it may not be now. */
+static struct peer_export *begin(const vd_remote *r, const uint64_t *puts)
+{
+	struct peer_export *p = export_of(r);
+	vd_conn *c = r->c;
+
+	/* Another thread may have put by frames since it was flushed. */
+	if (!p || c->error || c->is_closing || !p->key_number ||
+	    (puts ? *puts : p->put_at) > c->puts_flushed || until_left(p->reach_at) > 0)
+		return NULL;
+	p->users++;
+	return p;
+}
+
 /* Under wr. False: it is not there. *voids: the key that has to be void, so that nothing comes late. */
 static bool move(const vd_remote *r, uint64_t offset, struct door_span *span,
 		 const uint64_t *puts, uint32_t *voids)
@@ -270,21 +286,14 @@ static bool move(const vd_remote *r, uint64_t offset, struct door_span *span,
 	vd_conn *c = r->c;
 	struct peer_export *p;
 	struct door_key key;
-	bool may;
 	int result;
 
 	pthread_mutex_lock(&c->mu);
-	p = export_of(r);
-	/* Another thread may have put by frames since it was flushed. */
-	may = p && !c->error && !c->is_closing && p->key_number &&
-	      (puts ? *puts : p->put_at) <= c->puts_flushed &&
-	      until_left(p->reach_at) == 0;
-	if (may) {
+	p = begin(r, puts);
+	if (p)
 		key = p->key;
-		p->users++;
-	}
 	pthread_mutex_unlock(&c->mu);
-	if (!may)
+	if (!p)
 		return false;
 	result = door->move(c->fd, &key, offset, span);
 	pthread_mutex_lock(&c->mu);
@@ -314,6 +323,67 @@ bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
 	return true;
 }
 
+/* Under wr and mu, which it gives up. */
+static bool lend(const vd_remote *r, const struct frame *f, const void *src, size_t len)
+{
+	struct door_span span = span_of(src, len);
+	struct peer_export *p;
+	struct door_key key;
+	vd_conn *c = r->c;
+	uint32_t number;
+	uint64_t id;
+	int result;
+
+	/* Others may have lent since. */
+	p = c->lend.by_frames == 0 ? begin(r, NULL) : NULL;
+	if (!p)
+		return false;
+	key = p->key;
+	number = p->key_number;
+	pthread_mutex_unlock(&c->mu);
+	result = door->begin_move(c->fd, &key, f->offset, &span, &id);
+	pthread_mutex_lock(&c->mu);
+	count_span(c, &span);
+	/* The connection has ended meanwhile: the source is the caller's again. */
+	if (result == 0 && c->error)
+		result = door->look_at_move(c->fd, id, true) == 1 ? -EPIPE : -EIO;
+	if (result == 0)
+		lend_to_device(c, f, src, len, id, number);
+	else
+		map_release(r);
+	return result == 0;
+}
+
+bool reach_lend(const vd_remote *r, const struct frame *f, const void *src, size_t len)
+{
+	bool is_lent;
+
+	if (len > DOOR_MOVE_BYTES)
+		return false;
+	send_begin_far(r->c, f, len);
+	pthread_mutex_lock(&r->c->mu);
+	is_lent = lend(r, f, src, len);
+	pthread_mutex_unlock(&r->c->mu);
+	send_end(r->c);
+	return is_lent;
+}
+
+uint32_t reach_done(vd_conn *c, uint32_t id, uint32_t key_number, bool is_there)
+{
+	struct vd_remote r = {.c = c, .id = id};
+	struct peer_export *p = export_of(&r);
+	uint32_t voids = is_there ? 0 : key_number;
+
+	if (is_there) {
+		count(c, NATIVE_FAR_PUTS, 1);
+		c->is_placed = true;
+	} else if (p && p->key_number == key_number) {
+		heed(p, -EIO, &voids);
+	}
+	map_release_id(c, id);
+	return voids;
+}
+
 size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len)
 {
 	size_t done = 0;
@@ -323,13 +393,15 @@ size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len)
 
 	if (!is_here)
 		return 0;
+	/* Those that are queued are among its puts then, or there. */
+	if (lend_is_due(r->c)) {
+		send_begin(r->c);
+		send_end(r->c);
+	}
 	pthread_mutex_lock(&r->c->mu);
 	puts = r->c->puts_sent;
-	/* Those that are queued are not among them. */
-	is_here = !lend_is_due(r->c);
 	pthread_mutex_unlock(&r->c->mu);
-	if (is_here)
-		prepare(r, &puts);
+	prepare(r, &puts);
 	while (is_here && done < len) {
 		struct door_span span =
 			span_of((uint8_t *)dst + done,

@@ -35,5 +35,11 @@ size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len);
  * the number *voids, unless that is 0. */
 bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
 	       uint32_t *voids);
+/* Its source is lent: the device goes on with it, and lend_look says what has become of that. False: it is to be put
+ * otherwise. */
+bool reach_lend(const vd_remote *r, const struct frame *f, const void *src, size_t len);
+/* Under mu: the device has done with one to that export, by the key of that number. The key that has to be void
+ * before the bytes are sent by frames; or 0. */
+uint32_t reach_done(vd_conn *c, uint32_t id, uint32_t key_number, bool is_there);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/copy.h"
 #include "base/reason.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
@@ -18,7 +19,7 @@ bool send_is_due(const vd_conn *c)
 	return o->gone_count > 0 || o->flush || o->taken || o->released || o->offer ||
 	       o->map || o->mapped || o->look || o->mapped_id || o->key_id ||
 	       o->returns > 0 || o->wanted_count > 0 || o->bye || o->ping || o->map_id ||
-	       lend_is_due(c) || load_relaxed(&c->rest_end) > 0;
+	       (lend_is_due(c) && !lend_is_far(c)) || load_relaxed(&c->rest_end) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -364,12 +365,15 @@ static uint32_t next_owed(vd_conn *c)
 {
 	struct owed *o = &c->owed;
 	struct frame f = {.type = 0};
+	bool lends;
 
 	if (c->error || c->bye_sent)
 		return 0;
+	lend_look(c);
+	lends = lend_is_due(c) && !lend_is_far(c);
 	if (o->gone_count > 0) {
 		f = next_gone(c);
-	} else if (lend_is_due(c) && (c->lend.has_turn = !c->lend.has_turn)) {
+	} else if (lends && (c->lend.has_turn = !c->lend.has_turn)) {
 		f = lend_next(c, &c->piece);
 		c->is_lent = true;
 		if (f.type == FRAME_PUT)
@@ -398,9 +402,9 @@ static uint32_t next_owed(vd_conn *c)
 		return answer_next(c, c->rest);
 	} else if (o->offer || o->map || o->mapped || o->released || o->look) {
 		return message_owed(c, c->rest);
-	} else if (lend_is_due(c)) {
+	} else if (lends) {
 		return next_owed(c); /* it has its turn now */
-	} else if (o->bye) {
+	} else if (o->bye && !lend_is_due(c)) {
 		c->bye_sent = true;
 		f.type = FRAME_BYE;
 	} else if (o->taken) {
@@ -450,38 +454,61 @@ static int owed_step(vd_conn *c)
 	return n >= 0 || n == -EINTR ? 1 : (int)n;
 }
 
-/* Under wr: what was lent goes before what callers send. An error is the connection's. */
-static void push_lent(vd_conn *c)
+/* Under wr: what was lent so far goes, or a device has done with it, but for so many at most. An error is the
+ * connection's. */
+static void push_lent(vd_conn *c, uint32_t most)
 {
 	const struct lent_queue *q = &c->lend;
-	bool is_due = true, is_counted = false;
+	bool is_due = true, is_counted = false, is_far = false;
 	uint32_t end = 0;
 
 	while (is_due) {
 		pthread_mutex_lock(&c->mu);
 		/* What others lend from now on is behind. */
 		if (!is_counted)
-			end = q->gone + load_relaxed(&q->count);
+			end = q->gone + load_relaxed(&q->count) - most;
 		is_counted = true;
+		lend_look(c);
 		is_due = (int32_t)(end - q->gone) > 0 && !c->error && !c->bye_sent;
 		if (is_due && load_relaxed(&c->rest_end) == 0)
 			begin_owed(c);
+		is_far = load_relaxed(&c->rest_end) == 0 && lend_is_far(c);
 		pthread_mutex_unlock(&c->mu);
-		if (is_due && push_rest(c) < 0)
+		if (is_due && is_far)
+			door->await_moves(c->fd);
+		else if (is_due && push_rest(c) < 0)
 			broken(c);
 	}
 }
 
-void send_begin(vd_conn *c)
+/* A frame is sent as a whole. */
+static void lock_wr(vd_conn *c)
 {
 	int cancel;
 
-	/* A frame is sent as a whole. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&c->wr);
 	c->wr_cancel = cancel;
+}
+
+void send_begin(vd_conn *c)
+{
+	lock_wr(c);
 	if (lend_is_due(c))
-		push_lent(c);
+		push_lent(c, 0);
+}
+
+void send_begin_far(vd_conn *c, const struct frame *f, uint64_t len)
+{
+	uint32_t most;
+
+	lock_wr(c);
+	pthread_mutex_lock(&c->mu);
+	lend_look(c);
+	most = lend_may_stay(c, f, len);
+	pthread_mutex_unlock(&c->mu);
+	if (lend_is_due(c))
+		push_lent(c, most);
 }
 
 /* Frames in one call: others may lend as fast as they go. */

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 
@@ -110,6 +111,12 @@ void service_take(vd_conn *c)
 	watch(c);
 }
 
+void service_looks(void)
+{
+	if (!atomic_load(&ticking))
+		start_ticks(TICK_MS);
+}
+
 /* ---- the thread ---- */
 
 /* Under mu, which it gives up meanwhile. */
@@ -182,18 +189,31 @@ static int tick_one(vd_conn *c)
 	return 0;
 }
 
+/* The same. Callers that keep coming look at devices themselves. */
+static int tick_far(vd_conn *c)
+{
+	if (c->lend.far == 0)
+		return 0;
+	lend_look(c);
+	if (send_is_due(c))
+		service_take(c);
+	return c->mode == CONN_CALLED && c->tick_ms > TICK_MS ? c->tick_ms : TICK_MS;
+}
+
 static int tick_all(void)
 {
 	int next = 0;
 
 	pthread_mutex_lock(&lock);
 	for (vd_conn *c = conns; c; c = c->next) {
-		int ms;
+		int ms, far;
 
 		pthread_mutex_lock(&c->mu);
 		ms = tick_one(c);
+		far = tick_far(c);
 		pthread_mutex_unlock(&c->mu);
 		next = ms && (!next || ms < next) ? ms : next;
+		next = far && (!next || far < next) ? far : next;
 	}
 	pthread_mutex_unlock(&lock);
 	return next;

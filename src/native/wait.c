@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <time.h>
 
+#include "native/lend.h"
 #include "native/message.h"
 #include "native/native.h"
 
@@ -43,10 +44,15 @@ static int doze(vd_conn *c, int64_t deadline, bool is_due)
 {
 	struct pollfd p = {.fd = c->fd,
 			   .events = (short)(POLLIN | (is_due ? POLLOUT : 0))};
-	int n;
+	bool is_far = lend_is_far(c);
+	int n = 0;
 
 	pthread_mutex_unlock(&c->mu);
-	n = door->poll(&p, 1, until_left(deadline));
+	/* What the peer sends ends that, too. */
+	if (is_far && until_left(deadline) != 0)
+		door->await_moves(c->fd);
+	else
+		n = door->poll(&p, 1, is_far ? 0 : until_left(deadline));
 	pthread_mutex_lock(&c->mu);
 	return n == 0 && until_left(deadline) == 0 ? -ETIMEDOUT : 0;
 }
@@ -117,7 +123,8 @@ static int read_beside(vd_conn *c, int64_t deadline, bool is_due)
 /* Under mu. */
 static int read_once(vd_conn *c, int64_t deadline)
 {
-	bool is_due = send_is_due(c);
+	/* Who looks at a device does not sleep for the peer alone. */
+	bool is_due = send_is_due(c) || lend_is_far(c);
 	int r;
 
 	c->is_read = c->is_deaf = true;
@@ -180,7 +187,10 @@ int until_is(vd_conn *c, until_fn *is, const void *arg, int64_t deadline)
 	/* A reader that ended in mid-read would leave no other. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	service_called(c);
-	while (!is(c, arg)) {
+	for (;;) {
+		lend_look(c);
+		if (is(c, arg))
+			break;
 		/* After a last look at what the reading has brought. */
 		if (r == -ETIMEDOUT)
 			break;

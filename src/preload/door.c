@@ -329,6 +329,39 @@ static int door_move(int fd, const struct door_key *key, uint64_t offset,
 	return r;
 }
 
+_Static_assert(DOOR_MOVES_MOST == ACROSS_MOVES_MOST, "moves of a connection");
+_Static_assert(DOOR_MOVE_BYTES == ACROSS_STEP_BYTES, "bytes of a move");
+
+static int door_begin_move(int fd, const struct door_key *key, uint64_t offset,
+			   struct door_span *d, uint64_t *id)
+{
+	const struct across_key to = {key->address, key->link, key->key};
+	struct across_span span = to_span(d);
+	struct sock *s = fd_sock(fd);
+	int r = s ? remote_move_begin(s, &to, offset, &span, id) : -EAGAIN;
+
+	add_counts(d, &span);
+	return r;
+}
+
+static int door_look_at_move(int fd, uint64_t id, bool ends)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s ? remote_move_look(s, id, ends) : -EIO;
+}
+
+static void door_await_moves(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct sock *s = fd_sock(fd);
+	int bell = s ? remote_move_descriptor(s) : -1;
+
+	/* What came before that was readied is not told by it. */
+	if (bell >= 0 && poll(&p, 1, 0) == 0)
+		across_nap(bell);
+}
+
 HOOK extern const struct door viaduct_door;
 const struct door viaduct_door = {
 	.version = DOOR_VERSION,
@@ -367,6 +400,9 @@ const struct door viaduct_door = {
 	.reach = door_reach,
 	.unreach = across_unreach,
 	.move = door_move,
+	.begin_move = door_begin_move,
+	.look_at_move = door_look_at_move,
+	.await_moves = door_await_moves,
 	.unregister = across_forget,
 	.start_join = start_join,
 };

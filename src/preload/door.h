@@ -13,7 +13,7 @@
 
 /* How to find that of the preloaded library, and which one fits: raised with each change below. */
 #define DOOR_NAME    "viaduct_door"
-#define DOOR_VERSION 13u
+#define DOOR_VERSION 14u
 
 /* A variable that names the program which the loader (src/start) is to become. */
 #define DOOR_START_PROGRAM "VIADUCT_START_PROGRAM"
@@ -28,6 +28,9 @@ struct door_key {
 	uint64_t address, link;
 	uint32_t key;
 };
+
+#define DOOR_MOVES_MOST 16u
+#define DOOR_MOVE_BYTES (8u << 20)
 
 /* Memory of the program for a put or a get, and around it what comes and goes with it, or NULL; and what was done
  * about its registration: added up. */
@@ -121,6 +124,18 @@ struct door {
 	void (*unreach)(uint64_t id);
 	int (*move)(int fd, const struct door_key *key, uint64_t offset,
 		    struct door_span *span);
+	/*
+	 * The same, but it goes on by itself: an id. So many may be under way for a connection (DOOR_MOVES_MOST), of
+	 * DOOR_MOVE_BYTES at most; they arrive in the order of the calls, and no two of them to the
+	 * same bytes. `look_at_move`: 1 it is there, 0 not
+	 * yet, -EIO; from then on the id is no more. `ends`: it is not waited for, and never 0. Nothing of these three waits.
+	 * `await_moves` waits for some ms, until something has become of the first, or may have, or the peer has sent
+	 * something.
+	 */
+	int (*begin_move)(int fd, const struct door_key *key, uint64_t offset,
+			  struct door_span *span, uint64_t *id);
+	int (*look_at_move)(int fd, uint64_t id, bool ends);
+	void (*await_moves)(int fd);
 	void (*unregister)(const void *at, size_t bytes);
 	/* For the loader of statically linked programs: leads the program's system calls here.
 	 * Not 0: it may begin. 0: it is not mapped, and will be executed, on TCP; NULL asks for that. */

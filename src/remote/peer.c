@@ -193,6 +193,31 @@ int remote_move(struct sock *s, const struct across_key *key, uint64_t offset,
 	return a ? across_move(a, s, key, offset, span) : -EAGAIN;
 }
 
+int remote_move_begin(struct sock *s, const struct across_key *key, uint64_t offset,
+		      struct across_span *span, uint64_t *id)
+{
+	struct peer *a = peer_of(s);
+
+	return a ? across_move_begin(a, s, key, offset, span, id) : -EAGAIN;
+}
+
+int remote_move_look(struct sock *s, uint64_t id, bool ends)
+{
+	struct peer *a = peer_of(s);
+
+	/* With its handle it has ended. */
+	if (!a)
+		return -EIO;
+	return ends ? across_move_end(a, id) : across_move_look(a, id);
+}
+
+int remote_move_descriptor(struct sock *s)
+{
+	struct peer *a = peer_of(s);
+
+	return a ? across_move_descriptor(a) : -1;
+}
+
 /* ---- the end of TCP ---- */
 
 static bool has_last_words(struct sock *s, struct peer *a)

@@ -14,6 +14,11 @@ int remote_reach(struct sock *s, void *at, size_t n, uint32_t may, struct across
 		 uint64_t *id);
 int remote_move(struct sock *s, const struct across_key *k, uint64_t at,
 		struct across_span *span);
+int remote_move_begin(struct sock *s, const struct across_key *k, uint64_t at,
+		      struct across_span *span, uint64_t *id);
+/* `ends`: as across_move_end. */
+int remote_move_look(struct sock *s, uint64_t id, bool ends);
+int remote_move_descriptor(struct sock *s);
 uint32_t remote_redirect_least(struct sock *s);
 
 #endif

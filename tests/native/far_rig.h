@@ -140,6 +140,33 @@ static int put_by(const struct rig *r, const struct across_key *key, uint8_t *sr
 	return across_move(handle(r->a), fd_sock(r->a->fd), key, 0, &span);
 }
 
+static uint32_t key_of(const vd_remote *r)
+{
+	uint32_t number;
+
+	pthread_mutex_lock(&r->c->mu);
+	number = known(r)->key_number;
+	pthread_mutex_unlock(&r->c->mu);
+	return number;
+}
+
+static bool is_reached(const vd_region *x)
+{
+	bool is;
+
+	pthread_mutex_lock(&x->c->mu);
+	is = x->is_reached;
+	pthread_mutex_unlock(&x->c->mu);
+	return is;
+}
+
+/* The owner's keys are void, as around a fork. */
+static void void_keys(void)
+{
+	across_forking();
+	across_forked_parent();
+}
+
 /* As NATIVE_TEST. */
 #define FAR_TEST(id)                                                                     \
 	static void far_test_##id(void);                                                 \
