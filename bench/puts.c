@@ -4,6 +4,7 @@
  *	puts-bench serve PORT			for one client
  *	puts-bench trip HOST PORT BYTES TURNS	puts with notification, there and back: the mean, in us
  *	puts-bench stream HOST PORT BYTES COUNT	puts, and then a flush: MiB a second
+ *	puts-bench lent HOST PORT BYTES COUNT	the same, with sources that are lent, 16 at a time
  *	puts-bench logp HOST PORT BYTES TURNS	what LogP calls o and g, in us: to make a put with notification,
  *						to take a notification that is there, and each of many puts
  *	puts-bench redirect HOST PORT ROUNDS	a question, and its answer in two puts: us until all of it
@@ -21,7 +22,9 @@
 
 #include "timing.h"
 
-#define BOX	   (1u << 20)
+#define BYTES_MOST (1u << 20)
+#define LENT	   16 /* under way, as ib_write_bw has them */
+#define BOX	   (LENT * BYTES_MOST)
 #define WARM_UP	   50
 #define BATCHES	   5
 #define ROUNDS_MAX 101
@@ -29,7 +32,7 @@
 
 enum { TRIP = 1, ASK };
 
-static uint8_t own_box[BOX], source[BOX], place[BOX];
+static uint8_t own_box[BOX], source[BYTES_MOST], place[BYTES_MOST];
 
 struct ends {
 	vd_conn *c;
@@ -54,7 +57,7 @@ static void answer(const struct ends *e)
 	uint32_t len;
 
 	memcpy(&len, own_box, sizeof(len));
-	NEED(len > 1 && len <= BOX);
+	NEED(len > 1 && len <= BYTES_MOST);
 	source[0]++;
 	source[len - 1] = source[0];
 	NEED(vd_put(e->peer, 0, source, len / 2, 1, VD_NOTIFY) == 0);
@@ -131,6 +134,42 @@ static void stream(const struct ends *e, size_t len, int count)
 
 		for (int i = 0; i < count; i++)
 			NEED(vd_put(e->peer, 0, source, len, 0, 0) == 0);
+		NEED(vd_flush(e->c) == 0);
+		if (k >= 0)
+			speed[k] = (double)len * count / 1.048576 / (now_us() - began);
+	}
+	printf("%.3f", median(speed, BATCHES));
+}
+
+static void take_back(const struct ends *e, int *lent)
+{
+	struct vd_event ev[LENT];
+	int n = vd_wait(e->c, ev, LENT, -1);
+
+	NEED(n > 0);
+	for (int i = 0; i < n; i++)
+		NEED(ev[i].kind == VD_EVENT_DONE && ev[i].result == 0);
+	*lent -= n;
+}
+
+/* All are of one source, which nobody changes, and each goes to a place of its own. */
+static void stream_lent(const struct ends *e, size_t len, int count)
+{
+	double speed[BATCHES];
+
+	for (int k = -1; k < BATCHES; k++) {
+		double began = now_us();
+		int lent = 0;
+
+		for (int i = 0; i < count; i++) {
+			while (lent == LENT)
+				take_back(e, &lent);
+			NEED(vd_put(e->peer, (size_t)(i % LENT) * len, source, len, 0,
+				    VD_LEND) == 0);
+			lent++;
+		}
+		while (lent > 0)
+			take_back(e, &lent);
 		NEED(vd_flush(e->c) == 0);
 		if (k >= 0)
 			speed[k] = (double)len * count / 1.048576 / (now_us() - began);
@@ -250,6 +289,8 @@ int main(int argc, char **argv)
 		logp(&e, (size_t)atol(argv[4]), atoi(argv[5]));
 	else if (!strcmp(argv[1], "stream"))
 		stream(&e, (size_t)atol(argv[4]), atoi(argv[5]));
+	else if (!strcmp(argv[1], "lent"))
+		stream_lent(&e, (size_t)atol(argv[4]), atoi(argv[5]));
 	else
 		redirect(&e, atoi(argv[4]));
 	leave(&e);

@@ -60,9 +60,9 @@ def trip(setting=""):
     return lambda bed, size: float(native(bed, "trip", setting, size, TURNS))
 
 
-def stream(setting=""):
+def stream(setting="", mode="stream"):
     def measure(bed, size):
-        return size / float(native(bed, "stream", setting, size, STREAM_BYTES // size)) / 1.048576
+        return size / float(native(bed, mode, setting, size, STREAM_BYTES // size)) / 1.048576
     return measure
 
 
@@ -134,7 +134,8 @@ def streams(size):
     count, raw = STREAM_BYTES // size, "ib_write_bw"
     return [Contender(raw, perftest("ib_write_bw", "-t 16"), None, raw, raw),
             Contender("put", stream(), 6 * count, raw),
-            Contender("put by the device", stream(DEVICE), 6 * count, raw)]
+            Contender("put by the device", stream(DEVICE), 6 * count, raw),
+            Contender("the same, lent", stream(DEVICE, "lent"), 6 * count, raw)]
 
 
 TRIPS = (8, 64, 1024, 4096, 8192, 16384, 65536)
