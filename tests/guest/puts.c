@@ -17,6 +17,7 @@
 #define BOX_BYTES (300u << 10)
 #define PATIENT	  60000
 #define CALM_PUTS 12u
+#define PIECES	  16u /* of a box, that are lent at once */
 
 #define MUST(call)                                                                       \
 	do {                                                                             \
@@ -145,6 +146,41 @@ static void get_back(vd_remote *r, uint32_t offset, size_t len, uint32_t tag)
 	}
 }
 
+static uint32_t lent; /* whose events have not come */
+
+/* Other events than those of lent puts; NULL: one of these. */
+static void next_event(vd_conn *c, struct vd_event *other)
+{
+	struct vd_event ev;
+
+	do {
+		MUST(vd_wait(c, &ev, 1, PATIENT));
+		if (ev.kind == VD_EVENT_END)
+			MUST(ev.result ? ev.result : -EPIPE);
+		if (ev.kind == VD_EVENT_DONE)
+			lent--;
+		else if (other)
+			*other = ev;
+	} while (other && ev.kind == VD_EVENT_DONE);
+}
+
+/* The whole box, by pieces that are under way together. */
+static int lend_pieces(vd_conn *c, vd_remote *r)
+{
+	static uint8_t older[BOX_BYTES];
+	const size_t len = BOX_BYTES / PIECES;
+	int error = 0;
+
+	memset(older, 0xaa, sizeof(older)); /* as it is */
+	for (uint32_t i = 0; i < PIECES && error == 0; i++) {
+		while (lent == PIECES)
+			next_event(c, NULL);
+		error = vd_put(r, i * len, older + i * len, len, 0, VD_LEND);
+		lent += error == 0;
+	}
+	return error;
+}
+
 /* In turn with the owner: long ones, short ones, and some that lie across each other. */
 static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
 {
@@ -154,6 +190,7 @@ static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
 	for (uint32_t i = 0; i < CALM_PUTS; i++) {
 		uint32_t tag = round * CALM_PUTS + i, offset = i * 1009 % 5000;
 		size_t len = i % 4 == 3 ? 100 + i : BOX_BYTES - 5000;
+		bool lends = i % 4 == 2;
 
 		/* Older ones, beneath it. */
 		memset(src, 0xaa, sizeof(src));
@@ -161,12 +198,16 @@ static void put_calmly(vd_conn *c, vd_remote *r, uint32_t round)
 			MUST(vd_put(r, offset, src, 700, 0, 0));
 		if (i % 3 == 0)
 			MUST(vd_put(r, 0, src, BOX_BYTES, 0, 0));
+		else if (i % 3 == 1)
+			MUST(lend_pieces(c, r));
 		fill(src, len, tag);
-		MUST(vd_put(r, offset, src, len, tag, VD_NOTIFY));
-		memset(src, 0xbb, sizeof(src));
-		MUST(vd_wait(c, &ev, 1, PATIENT));
-		if (ev.kind == VD_EVENT_END)
-			MUST(ev.result ? ev.result : -EPIPE);
+		MUST(vd_put(r, offset, src, len, tag, VD_NOTIFY | (lends ? VD_LEND : 0)));
+		lent += lends;
+		if (!lends)
+			memset(src, 0xbb, sizeof(src));
+		next_event(c, &ev);
+		while (lent > 0)
+			next_event(c, NULL);
 		if (ev.tag != tag) {
 			fprintf(stderr, "tag %u, not %u\n", ev.tag, tag);
 			exit(1);
@@ -197,11 +238,14 @@ static int write_all(const char *host, const char *port, uint32_t rounds)
 		MUST(vd_import(c, name, PATIENT, &r));
 		put_calmly(c, r, round);
 		do
-			error = round % 3 == 2 ? vd_get(r, 0, src, BOX_BYTES)
-					       : vd_put(r, 0, src, BOX_BYTES, 0, 0);
+			error = round % 3 == 2	 ? vd_get(r, 0, src, BOX_BYTES)
+				: round % 3 == 1 ? lend_pieces(c, r)
+						 : vd_put(r, 0, src, BOX_BYTES, 0, 0);
 		while (error == 0 && ++fired);
 		if (error != -ESTALE)
 			MUST(error);
+		while (lent > 0)
+			next_event(c, NULL);
 		vd_unimport(r);
 	}
 	vd_close(c);
