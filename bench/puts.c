@@ -24,7 +24,7 @@
 
 #define BYTES_MOST (1u << 20)
 #define LENT	   16 /* under way, as ib_write_bw has them */
-#define BOX	   (LENT * BYTES_MOST)
+#define BOX	   (4 * BYTES_MOST)
 #define WARM_UP	   50
 #define BATCHES	   5
 #define ROUNDS_MAX 101
@@ -152,9 +152,10 @@ static void take_back(const struct ends *e, int *lent)
 	*lent -= n;
 }
 
-/* All are of one source, which nobody changes, and each goes to a place of its own. */
+/* All are of one source, which nobody changes, and each goes to a place of its own: of 1 MiB four are under way. */
 static void stream_lent(const struct ends *e, size_t len, int count)
 {
+	size_t places = BOX / len < LENT ? BOX / len : LENT;
 	double speed[BATCHES];
 
 	for (int k = -1; k < BATCHES; k++) {
@@ -164,7 +165,7 @@ static void stream_lent(const struct ends *e, size_t len, int count)
 		for (int i = 0; i < count; i++) {
 			while (lent == LENT)
 				take_back(e, &lent);
-			NEED(vd_put(e->peer, (size_t)(i % LENT) * len, source, len, 0,
+			NEED(vd_put(e->peer, (size_t)i % places * len, source, len, 0,
 				    VD_LEND) == 0);
 			lent++;
 		}
