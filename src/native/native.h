@@ -124,9 +124,9 @@ struct owed {
 	bool flush, taken, released, bye;
 	bool offer, map, mapped, look; /* of the arenas */
 	uint32_t flush_seq;
-	/* What we ask: a FLUSH that is about no put; and MAP, id 0: none. */
+	/* What we ask: a FLUSH that is about no put; and MAP and REACH, id 0: none. */
 	bool ping;
-	uint32_t map_id;
+	uint32_t map_id, reach_id;
 	uint8_t map_name[FRAME_NAME_BYTES];
 	uint32_t mapped_id, mapped_reason;	 /* id 0: none */
 	uint32_t returns;			 /* of peer_exports with owes_return */

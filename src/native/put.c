@@ -145,22 +145,36 @@ static int lend(vd_conn *c, const struct frame *f, const void *src, size_t len,
 	return error;
 }
 
-/* By the device, which goes on with it; or by the caller, who has waited for it. */
-static int lend_long(vd_remote *r, const void *src, size_t len, struct frame *f)
+/* More than a device may be at: the caller waits for it. */
+static int lend_longer(vd_remote *r, const void *src, size_t len, struct frame *f)
 {
 	const struct frame was = *f;
-	int error;
+	int error = put_long(r, src, len, f);
 
-	reach_prepare(r, len);
-	if (reach_lend(r, f, src, len))
-		return 0;
-	error = put_long(r, src, len, f);
 	pthread_mutex_lock(&r->c->mu);
 	if (error == 0)
 		error = r->c->error;
 	if (error == 0)
 		lend_done(r->c, &was, len);
 	else
+		lend_cancel(r->c);
+	pthread_mutex_unlock(&r->c->mu);
+	send_owed(r->c);
+	return error;
+}
+
+/* The device goes on with it; or it is queued. */
+static int lend_long(vd_remote *r, const void *src, size_t len, struct frame *f)
+{
+	int error;
+
+	if (len > DOOR_MOVE_BYTES)
+		return lend_longer(r, src, len, f);
+	if (reach_lend(r, f, src, len))
+		return 0;
+	pthread_mutex_lock(&r->c->mu);
+	error = lend_queue(r->c, f, src, len);
+	if (error < 0)
 		lend_cancel(r->c);
 	pthread_mutex_unlock(&r->c->mu);
 	send_owed(r->c);

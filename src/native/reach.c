@@ -198,7 +198,8 @@ bool reach_is_long(const vd_remote *r, size_t len)
 	return least > 0 && len >= least;
 }
 
-/* Under mu: asks for it, or flushes, where not all puts up to *puts (NULL: to that export) have landed. */
+/* Under mu: asks for it, which is owed then; or flushes, where not all puts up to *puts (NULL: to that export) have
+ * landed. */
 enum { PREPARED, ASKS, FLUSHES };
 static int what_first(const vd_remote *r, const uint64_t *puts)
 {
@@ -212,13 +213,12 @@ static int what_first(const vd_remote *r, const uint64_t *puts)
 	if (c->reach_id)
 		return PREPARED;
 	p->reach_at = until(reach_again_ms);
-	c->reach_id = r->id;
+	c->reach_id = c->owed.reach_id = r->id;
 	return ASKS;
 }
 
 static void prepare(const vd_remote *r, const uint64_t *puts)
 {
-	struct frame f = {.type = FRAME_REACH, .id = r->id};
 	int what;
 
 	pthread_mutex_lock(&r->c->mu);
@@ -226,7 +226,7 @@ static void prepare(const vd_remote *r, const uint64_t *puts)
 	pthread_mutex_unlock(&r->c->mu);
 	/* An error is the connection's, which the put or get finds, too. */
 	if (what == ASKS)
-		send_frame(r->c, &f, NULL);
+		send_owed(r->c);
 	else if (what == FLUSHES)
 		flush_stream(r->c);
 }
@@ -330,12 +330,13 @@ static bool lend(const vd_remote *r, const struct frame *f, const void *src, siz
 	struct peer_export *p;
 	struct door_key key;
 	vd_conn *c = r->c;
-	uint32_t number;
+	uint32_t number, voids; /* nothing was posted then */
 	uint64_t id;
 	int result;
 
 	/* Others may have lent since. */
-	p = c->lend.by_frames == 0 ? begin(r, NULL) : NULL;
+	p = lend_may_stay(c, f, len) == load_relaxed(&c->lend.count) ? begin(r, NULL)
+								     : NULL;
 	if (!p)
 		return false;
 	key = p->key;
@@ -347,24 +348,66 @@ static bool lend(const vd_remote *r, const struct frame *f, const void *src, siz
 	/* The connection has ended meanwhile: the source is the caller's again. */
 	if (result == 0 && c->error)
 		result = door->look_at_move(c->fd, id, true) == 1 ? -EPIPE : -EIO;
-	if (result == 0)
+	if (result == 0) {
 		lend_to_device(c, f, src, len, id, number);
-	else
-		map_release(r);
+		return true;
+	}
+	map_release(r);
+	if (!c->error && (p = export_of(r)))
+		heed(p, result, &voids);
+	return false;
+}
+
+/* What is to be waited for before one that is lent. False: whatever that is, it does not go by the device now; so it
+ * is not waited for. */
+static bool prepare_lend(const vd_remote *r)
+{
+	uint32_t voids; /* nothing is under way */
+	bool may, waits = false;
+	struct peer_export *p;
+	struct door_key key;
+	vd_conn *c = r->c;
+	int what, result;
+
+	pthread_mutex_lock(&c->mu);
+	lend_look(c);
+	what = what_first(r, NULL);
+	p = export_of(r);
+	may = p && p->key_number && !c->error && !c->is_closing &&
+	      until_left(p->reach_at) == 0;
+	if (may) {
+		key = p->key;
+		waits = c->lend.by_frames > 0 || what == FLUSHES;
+	}
+	pthread_mutex_unlock(&c->mu);
+	if (what == ASKS)
+		send_owed(c);
+	if (!waits)
+		return may;
+	result = door->may_move(c->fd, &key);
+	if (result == 0 && what == FLUSHES)
+		flush_stream(c);
+	pthread_mutex_lock(&c->mu);
+	if (result < 0 && (p = export_of(r)))
+		heed(p, result, &voids);
+	pthread_mutex_unlock(&c->mu);
 	return result == 0;
 }
 
+/* What is sent while it waits has to be flushed then; and others may put in between, but not for ever. */
+#define LEND_TRIES 16
+
 bool reach_lend(const vd_remote *r, const struct frame *f, const void *src, size_t len)
 {
-	bool is_lent;
+	bool is_lent = false;
 
-	if (len > DOOR_MOVE_BYTES)
-		return false;
-	send_begin_far(r->c, f, len);
-	pthread_mutex_lock(&r->c->mu);
-	is_lent = lend(r, f, src, len);
-	pthread_mutex_unlock(&r->c->mu);
-	send_end(r->c);
+	for (int n = 0; n < LEND_TRIES && !is_lent && prepare_lend(r); n++) {
+		send_begin_far(r->c, f, len);
+		pthread_mutex_lock(&r->c->mu);
+		is_lent = lend(r, f, src, len);
+		pthread_mutex_unlock(&r->c->mu);
+		send_end(r->c);
+	}
 	return is_lent;
 }
 

@@ -35,8 +35,8 @@ size_t reach_get(const vd_remote *r, uint64_t offset, void *dst, size_t len);
  * the number *voids, unless that is 0. */
 bool reach_put(const vd_remote *r, uint64_t offset, const void *src, size_t len,
 	       uint32_t *voids);
-/* Its source is lent: the device goes on with it, and lend_look says what has become of that. False: it is to be put
- * otherwise. */
+/* Its source is lent: the device goes on with it, and lend_look says what has become of that. False: it is to
+ * be queued (lend_queue), and nothing was waited for in vain. More than DOOR_MOVE_BYTES are not for it. */
 bool reach_lend(const vd_remote *r, const struct frame *f, const void *src, size_t len);
 /* Under mu: the device has done with one to that export, by the key of that number. The key that has to be void
  * before the bytes are sent by frames; or 0. */

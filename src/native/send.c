@@ -18,8 +18,9 @@ bool send_is_due(const vd_conn *c)
 		return load_relaxed(&c->rest_end) > 0;
 	return o->gone_count > 0 || o->flush || o->taken || o->released || o->offer ||
 	       o->map || o->mapped || o->look || o->mapped_id || o->key_id ||
-	       o->returns > 0 || o->wanted_count > 0 || o->bye || o->ping || o->map_id ||
-	       (lend_is_due(c) && !lend_is_far(c)) || load_relaxed(&c->rest_end) > 0;
+	       o->reach_id || o->returns > 0 || o->wanted_count > 0 || o->bye ||
+	       o->ping || o->map_id || (lend_is_due(c) && !lend_is_far(c)) ||
+	       load_relaxed(&c->rest_end) > 0;
 }
 
 void send_stamp(vd_conn *c, struct frame *f)
@@ -393,6 +394,10 @@ static uint32_t next_owed(vd_conn *c)
 		o->ping = false;
 		f.type = FRAME_FLUSH;
 		f.token = ++c->flush_sent;
+	} else if (o->reach_id) {
+		f.type = FRAME_REACH;
+		f.id = o->reach_id;
+		o->reach_id = 0;
 	} else if (o->key_id) {
 		return next_key(c);
 	} else if (o->returns > 0) {

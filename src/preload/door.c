@@ -332,6 +332,14 @@ static int door_move(int fd, const struct door_key *key, uint64_t offset,
 _Static_assert(DOOR_MOVES_MOST == ACROSS_MOVES_MOST, "moves of a connection");
 _Static_assert(DOOR_MOVE_BYTES == ACROSS_STEP_BYTES, "bytes of a move");
 
+static int door_may_move(int fd, const struct door_key *key)
+{
+	const struct across_key to = {key->address, key->link, key->key};
+	struct sock *s = fd_sock(fd);
+
+	return s ? remote_move_may(s, &to) : -EAGAIN;
+}
+
 static int door_begin_move(int fd, const struct door_key *key, uint64_t offset,
 			   struct door_span *d, uint64_t *id)
 {
@@ -400,6 +408,7 @@ const struct door viaduct_door = {
 	.reach = door_reach,
 	.unreach = across_unreach,
 	.move = door_move,
+	.may_move = door_may_move,
 	.begin_move = door_begin_move,
 	.look_at_move = door_look_at_move,
 	.await_moves = door_await_moves,

@@ -127,11 +127,12 @@ struct door {
 	/*
 	 * The same, but it goes on by itself: an id. So many may be under way for a connection (DOOR_MOVES_MOST), of
 	 * DOOR_MOVE_BYTES at most; they arrive in the order of the calls, and no two of them to the
-	 * same bytes. `look_at_move`: 1 it is there, 0 not
-	 * yet, -EIO; from then on the id is no more. `ends`: it is not waited for, and never 0. Nothing of these three waits.
+	 * same bytes of one export. `may_move`: 0, or why none can begin by that key now, as it would say. `look_at_move`: 1 it is there, 0 not
+	 * yet, -EIO; from then on the id is no more. `ends`: it is not waited for, and never 0. Nothing of these four waits.
 	 * `await_moves` waits for some ms, until something has become of the first, or may have, or the peer has sent
 	 * something.
 	 */
+	int (*may_move)(int fd, const struct door_key *key);
 	int (*begin_move)(int fd, const struct door_key *key, uint64_t offset,
 			  struct door_span *span, uint64_t *id);
 	int (*look_at_move)(int fd, uint64_t id, bool ends);

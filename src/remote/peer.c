@@ -201,6 +201,13 @@ int remote_move_begin(struct sock *s, const struct across_key *key, uint64_t off
 	return a ? across_move_begin(a, s, key, offset, span, id) : -EAGAIN;
 }
 
+int remote_move_may(struct sock *s, const struct across_key *key)
+{
+	struct peer *a = peer_of(s);
+
+	return a ? across_move_may(a, s, key) : -EAGAIN;
+}
+
 int remote_move_look(struct sock *s, uint64_t id, bool ends)
 {
 	struct peer *a = peer_of(s);

@@ -293,16 +293,24 @@ static struct across_move **last_of(struct peer *a)
 	return at;
 }
 
+static int may_begin(struct across_link *k, const struct across_key *key)
+{
+	if (k->token != key->token)
+		return -ESTALE;
+	return bulk_is_up(k) ? 0 : -EAGAIN;
+}
+
 static int begin(struct peer *a, const struct across_key *key, uint64_t offset,
 		 struct across_span *span, uint64_t *id)
 {
 	struct across_link *k = a->link;
 	struct across_move **at, *p;
 	struct cache_entry *held;
+	int r = may_begin(k, key);
 
-	if (k->token != key->token)
-		return -ESTALE;
-	if (!bulk_is_up(k) || !(at = last_of(a)) ||
+	if (r < 0)
+		return r;
+	if (!(at = last_of(a)) ||
 	    cache_hold(k, span->is_get ? CACHE_TARGET : CACHE_SOURCE, span, span->at,
 		       span->bytes, &held) < 0)
 		return -EAGAIN;
@@ -335,6 +343,15 @@ int across_move_begin(struct peer *a, const void *owner, const struct across_key
 {
 	struct across_guard g = across_enter();
 	int r = is_open(a, owner) ? begin(a, key, offset, span, id) : -EAGAIN;
+
+	across_leave(g);
+	return r;
+}
+
+int across_move_may(struct peer *a, const void *owner, const struct across_key *key)
+{
+	struct across_guard g = across_enter();
+	int r = is_open(a, owner) ? may_begin(a->link, key) : -EAGAIN;
 
 	across_leave(g);
 	return r;

@@ -195,6 +195,8 @@ int across_move(struct peer *a, const void *owner, const struct across_key *key,
 #define ACROSS_MOVES_MOST 16u
 int across_move_begin(struct peer *a, const void *owner, const struct across_key *key,
 		      uint64_t offset, struct across_span *span, uint64_t *id);
+/* 0; or what the call before would return, as far as that is known beforehand. */
+int across_move_may(struct peer *a, const void *owner, const struct across_key *key);
 int across_move_step(struct peer *a, uint64_t id);
 /* The same, at once. And: whatever has become of it, the device has nothing to do with it any more. 1 or -EIO. */
 int across_move_look(struct peer *a, uint64_t id);

@@ -8,6 +8,8 @@ int native_far_main(int argc, char **argv);
 
 #include "native/far_ends.h"
 #include "native/far_lend.h"
+
+#include "native/far_behind.h"
 #include "native/far_puts.h"
 #include "native/far_random.h"
 
