@@ -43,6 +43,7 @@ static void destroy(vd_conn *c)
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->mu);
 	pthread_mutex_destroy(&c->wr);
+	pthread_mutex_destroy(&c->turn);
 	free(c);
 }
 
@@ -59,6 +60,7 @@ static vd_conn *allocate(void)
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_init(&c->mu, NULL);
 	pthread_mutex_init(&c->wr, NULL);
+	pthread_mutex_init(&c->turn, NULL);
 	message_init(c);
 	c->events = calloc(EVENTS_MOST, sizeof(*c->events));
 	c->peer_exports = calloc(VD_EXPORTS_MAX, sizeof(*c->peer_exports));

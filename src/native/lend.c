@@ -16,7 +16,8 @@
  * same place: were both there and nobody knew it, then what is sent again of the first would be older than what is
  * there. What comes behind a far one waits in the queue
  * until that is there, and so does every caller's frame: so puts, gets, messages, events and flushes keep their
- * places by what the queue does anyway. When the first one is far nothing can be sent of the queue, and send_is_due
+ * places by what the queue does anyway. A caller gives wr up while it waits for the device, but not its turn:
+ * nobody begins another far one meanwhile, nor sends past it. When the first one is far nothing can be sent of the queue, and send_is_due
  * does not count it; what else is owed goes on, but BYE.
  *
  * lend_look asks the device about the first one, under mu alone, in any thread. When it is there, it goes, or becomes a
@@ -27,7 +28,7 @@
  * is given back.
  *
  * Who looks: whoever waits for the connection (until_is, vd_wait_any), and sleeps on the device's descriptor meanwhile, not
- * in the stream; whoever has wr and waits for its turn; and the service thread, each tick, while there is a far one. A reader that
+ * in the stream; so does a caller that waits to send. And the service thread, each tick, while there is a far one. A reader that
  * sleeps when the first far one is begun is waked by the peer's FLUSHED, which is sooner than a tick, and looks from then on.
  *
  * An event is pushed for each, once. Where a thread sleeps for it as the reader, the peer is asked for a
@@ -183,6 +184,8 @@ static void landed(vd_conn *c, bool is_there)
 	} else {
 		retire(c, 0);
 	}
+	/* Whoever waits to send may. */
+	conn_changed(c);
 }
 
 void lend_look(vd_conn *c)

@@ -35,9 +35,11 @@
  *
  * Writing. `wr` orders whole frames. What the protocol owes the peer (struct owed) is written by
  * whoever has `wr`; nobody sleeps for `wr` to do so: the holder looks at it once more afterwards.
+ * Callers have `turn` around it, from send_begin to send_end, and keep that while they wait without `wr` for
+ * a device that is at what was lent before: their frames and their device's writes go in their order.
  * A reader never blocks in a send, so two ends cannot wait for each other's reading.
  *
- * Locks: wr, then mu. `mu` is held for moments, never in a system call that may block. The
+ * Locks: turn, wr, then mu. `mu` is held for moments, never in a system call that may block. The
  * service's own lock (service.c) comes before mu.
  */
 
@@ -301,9 +303,10 @@ struct vd_conn {
 	uint64_t put_from; /* where it began, and where that goes on */
 	uint64_t put_next;
 
+	pthread_mutex_t turn;
+	int cancel; /* of the thread that holds that */
 	/* Under wr: what the stream did not take of a frame, and of the payload that is lent. */
 	pthread_mutex_t wr;
-	int wr_cancel; /* of the thread that holds it */
 	uint8_t *rest;
 	uint32_t rest_at;
 	_Atomic uint32_t rest_end; /* relaxed: others look whether there is any */

@@ -245,10 +245,11 @@ int send_held(vd_conn *c, struct frame *f, const void *payload)
 /* Whoever found wr taken has left what is owed to us. */
 void send_end(vd_conn *c)
 {
-	int cancel = c->wr_cancel;
+	int cancel = c->cancel;
 	bool is_due;
 
 	pthread_mutex_unlock(&c->wr);
+	pthread_mutex_unlock(&c->turn);
 	pthread_setcancelstate(cancel, NULL);
 	pthread_mutex_lock(&c->mu);
 	is_due = send_is_due(c);
@@ -459,8 +460,28 @@ static int owed_step(vd_conn *c)
 	return n >= 0 || n == -EINTR ? 1 : (int)n;
 }
 
-/* Under wr: what was lent so far goes, or a device has done with it, but for so many at most. An error is the
- * connection's. */
+static bool device_is_done(vd_conn *c, const void *arg)
+{
+	const uint32_t *end = arg;
+
+	return !lend_is_far(c) || (int32_t)(*end - c->lend.gone) <= 0 || c->error;
+}
+
+/* In its turn, under wr, which it gives up: until the first is no device's, or all up to this one have gone. As
+ * elsewhere the caller reads meanwhile, and whoever reads answers. */
+static void await_device(vd_conn *c, uint32_t end)
+{
+	pthread_mutex_unlock(&c->wr);
+	/* What others have left. */
+	send_owed(c);
+	pthread_mutex_lock(&c->mu);
+	until_is(c, device_is_done, &end, UNTIL_EVER);
+	pthread_mutex_unlock(&c->mu);
+	pthread_mutex_lock(&c->wr);
+}
+
+/* In its turn, under wr: what was lent so far goes, or a device has done with it, but for so many at most. An error
+ * is the connection's. */
 static void push_lent(vd_conn *c, uint32_t most)
 {
 	const struct lent_queue *q = &c->lend;
@@ -480,25 +501,26 @@ static void push_lent(vd_conn *c, uint32_t most)
 		is_far = load_relaxed(&c->rest_end) == 0 && lend_is_far(c);
 		pthread_mutex_unlock(&c->mu);
 		if (is_due && is_far)
-			door->await_moves(c->fd);
+			await_device(c, end);
 		else if (is_due && push_rest(c) < 0)
 			broken(c);
 	}
 }
 
 /* A frame is sent as a whole. */
-static void lock_wr(vd_conn *c)
+static void lock_both(vd_conn *c)
 {
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&c->turn);
 	pthread_mutex_lock(&c->wr);
-	c->wr_cancel = cancel;
+	c->cancel = cancel;
 }
 
 void send_begin(vd_conn *c)
 {
-	lock_wr(c);
+	lock_both(c);
 	if (lend_is_due(c))
 		push_lent(c, 0);
 }
@@ -507,7 +529,7 @@ void send_begin_far(vd_conn *c, const struct frame *f, uint64_t len)
 {
 	uint32_t most;
 
-	lock_wr(c);
+	lock_both(c);
 	pthread_mutex_lock(&c->mu);
 	lend_look(c);
 	most = lend_may_stay(c, f, len);

@@ -113,4 +113,137 @@ FAR_TEST(short_and_long_by_turns)
 	rig_close(&r);
 }
 
+/* ---- who waits to send, behind a device ---- */
+
+static void *put_x(void *arg)
+{
+	REQUIRE(vd_put(arg, 3 * SLOT, "x", 1, 0, 0) == 0);
+	return NULL;
+}
+
+static void *wait_and_fail(void *arg)
+{
+	int r = vd_put(arg, 3 * SLOT, "x", 1, 0, 0);
+
+	CHECK(r == -ECONNRESET || r == -EPIPE);
+	return NULL;
+}
+
+/* A thread has its turn to send, and waits for a device. */
+static pthread_t wait_behind(const struct rig *r, void *(*call)(void *), void *arg)
+{
+	pthread_t thread;
+
+	REQUIRE(pthread_create(&thread, NULL, call, arg) == 0);
+	while (pthread_mutex_trylock(&r->a->turn) == 0) {
+		pthread_mutex_unlock(&r->a->turn);
+		usleep(100);
+	}
+	/* The stream is everybody's meanwhile. */
+	while (pthread_mutex_trylock(&r->a->wr) != 0)
+		usleep(100);
+	pthread_mutex_unlock(&r->a->wr);
+	return thread;
+}
+
+#define COMES 50u
+
+/* It reads what comes, and what is asked is answered. */
+FAR_TEST(behind_a_device_it_reads)
+{
+	struct rig r = far_open();
+	static uint8_t own;
+	vd_region *x, *y;
+	vd_remote *to = lend_open(&r, &x), *back;
+	uint32_t before = atomic_load(&sleepless);
+	pthread_t thread;
+	uint8_t got;
+
+	REQUIRE(vd_export(r.a, "back", &own, 1, VD_WRITE | VD_READ, NULL, &y) == 0);
+	REQUIRE(vd_import(r.b, "back", RIG_MS, &back) == 0);
+	atomic_store(&is_stuck, true);
+	lend_one(to, 0, 0);
+	thread = wait_behind(&r, put_x, to);
+	for (uint8_t i = 1; i <= COMES; i++) {
+		REQUIRE(vd_put(back, 0, &i, 1, 0, 0) == 0);
+		if (i % 2)
+			REQUIRE(vd_flush(r.b) == 0);
+		REQUIRE(vd_get(back, 0, &got, 1) == 0);
+		CHECK_EQ(got, i);
+		usleep(1000);
+	}
+	CHECK_EQ(lent_box[3 * SLOT], 0);
+	atomic_store(&is_stuck, false);
+	pthread_join(thread, NULL);
+	/* What has come just before it was to sleep, at most. */
+	CHECK(atomic_load(&sleepless) - before <= 3 * COMES + 10);
+	take_one(r.a, 0, 0);
+	REQUIRE(vd_flush(r.a) == 0);
+	CHECK_EQ(lent_box[3 * SLOT], 'x');
+	rig_close(&r);
+}
+
+static void *lend_slot(void *arg)
+{
+	REQUIRE(vd_put(arg, 2 * SLOT, lent_src[2], SLOT, 2, VD_LEND) == 0);
+	return NULL;
+}
+
+/* The connection ends, and whoever waits so hears of that. */
+FAR_TEST(over_behind_a_device)
+{
+	struct rig other = far_open();
+
+	for (int round = 0; round < 4; round++) {
+		struct rig r = far_open();
+		vd_region *x;
+		vd_remote *to = lend_open(&r, &x);
+		struct vd_event ev;
+		pthread_t thread;
+
+		atomic_store(&is_stuck, true);
+		lend_one(to, 0, 0);
+		thread = wait_behind(&r, wait_and_fail, to);
+		if (round % 2)
+			vd_close(r.b);
+		else
+			conn_over(round ? r.a : r.b, -ECONNRESET);
+		pthread_join(thread, NULL);
+		ev = rig_event(r.a);
+		CHECK(ev.kind == VD_EVENT_DONE && ev.tag == 0);
+		CHECK_EQ(rig_event(r.a).kind, VD_EVENT_END);
+		atomic_store(&is_stuck, false);
+		vd_close(r.a);
+		if (round % 2 == 0)
+			vd_close(r.b);
+	}
+	rig_close(&other);
+	CHECK_EQ(fake_counts(across_world)->unregistered, 0);
+}
+
+/* Another far one is not begun past one that waits to send: the frame is behind the first alone, or behind both. */
+FAR_TEST(turns_behind_a_device)
+{
+	struct rig r = far_open();
+	vd_region *x;
+	vd_remote *to = lend_open(&r, &x);
+	pthread_t first, second;
+
+	atomic_store(&is_stuck, true);
+	lend_one(to, 0, 0);
+	memset(lent_src[2], 3, SLOT);
+	first = wait_behind(&r, put_x, to);
+	REQUIRE(pthread_create(&second, NULL, lend_slot, to) == 0);
+	usleep(20000);
+	CHECK_EQ(under_way(r.a), 1);
+	atomic_store(&is_stuck, false);
+	pthread_join(first, NULL);
+	pthread_join(second, NULL);
+	take_one(r.a, 0, 0);
+	CHECK_EQ(rig_event(r.a).tag, 2);
+	REQUIRE(vd_flush(r.a) == 0);
+	CHECK(lent_box[3 * SLOT] == 'x' && all_are(lent_box + 2 * SLOT, SLOT, 3));
+	rig_close(&r);
+}
+
 #endif
