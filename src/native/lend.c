@@ -18,7 +18,7 @@
  * until that is there, and so does every caller's frame: so puts, gets, messages, events and flushes keep their
  * places by what the queue does anyway. A caller gives wr up while it waits for the device, but not its turn:
  * nobody begins another far one meanwhile, nor sends past it. When the first one is far nothing can be sent of the queue, and send_is_due
- * does not count it; what else is owed goes on, but BYE.
+ * does not count it; what else is owed goes on. BYE is not owed then: it waits for `users` (below).
  *
  * lend_look asks the device about the first one, under mu alone, in any thread. When it is there, it goes, or becomes a
  * PLACED, which is sent in its turn. When nobody knows what has become of it, it becomes a PUT, which is sent in its turn and

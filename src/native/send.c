@@ -410,7 +410,7 @@ static uint32_t next_owed(vd_conn *c)
 		return message_owed(c, c->rest);
 	} else if (lends) {
 		return next_owed(c); /* it has its turn now */
-	} else if (o->bye && !lend_is_due(c)) {
+	} else if (o->bye) {
 		c->bye_sent = true;
 		f.type = FRAME_BYE;
 	} else if (o->taken) {

@@ -213,9 +213,7 @@ int remote_move_look(struct sock *s, uint64_t id, bool ends)
 	struct peer *a = peer_of(s);
 
 	/* With its handle it has ended. */
-	if (!a)
-		return -EIO;
-	return ends ? across_move_end(a, id) : across_move_look(a, id);
+	return a ? across_move_look(a, id, ends) : -EIO;
 }
 
 int remote_move_descriptor(struct sock *s)

@@ -17,7 +17,6 @@ int remote_move(struct sock *s, const struct across_key *k, uint64_t at,
 int remote_move_begin(struct sock *s, const struct across_key *k, uint64_t at,
 		      struct across_span *span, uint64_t *id);
 int remote_move_may(struct sock *s, const struct across_key *key);
-/* `ends`: as across_move_end. */
 int remote_move_look(struct sock *s, uint64_t id, bool ends);
 int remote_move_descriptor(struct sock *s);
 uint32_t remote_redirect_least(struct sock *s);

@@ -39,7 +39,7 @@
  * - The first link fails: the link beside goes with it, and all keys of that link are void. Unknown.
  *   A key holds for the link whose token was told with it, and for no other.
  * - The writer's handle ends, or it forks: as if its link beside had failed.
- * - The writer ends one of them (across_move_end), since its program wants the source back: the same.
+ * - The writer ends one of them (across_move_look), since its program wants the source back: the same.
  * - The peer lies: with a key it can write to that memory, as it may by the stream. The bounds are
  *   looked at by the owner's device.
  *
@@ -395,7 +395,7 @@ static int step(struct peer *a, uint64_t id)
 	return r;
 }
 
-int across_move_look(struct peer *a, uint64_t id)
+int across_move_look(struct peer *a, uint64_t id, bool ends)
 {
 	struct across_guard g;
 	int r;
@@ -403,19 +403,7 @@ int across_move_look(struct peer *a, uint64_t id)
 	across_progress();
 	g = across_enter();
 	r = step(a, id);
-	across_leave(g);
-	return r;
-}
-
-int across_move_end(struct peer *a, uint64_t id)
-{
-	struct across_guard g;
-	int r;
-
-	across_progress();
-	g = across_enter();
-	r = step(a, id);
-	if (r == 0) {
+	if (r == 0 && ends) {
 		bulk_give_up(a->link);
 		r = step(a, id);
 	}

@@ -198,9 +198,8 @@ int across_move_begin(struct peer *a, const void *owner, const struct across_key
 /* 0; or what the call before would return, as far as that is known beforehand. */
 int across_move_may(struct peer *a, const void *owner, const struct across_key *key);
 int across_move_step(struct peer *a, uint64_t id);
-/* The same, at once. And: whatever has become of it, the device has nothing to do with it any more. 1 or -EIO. */
-int across_move_look(struct peer *a, uint64_t id);
-int across_move_end(struct peer *a, uint64_t id);
+/* The same, at once. `ends`: whatever has become of it, the device has nothing to do with it any more: not 0. */
+int across_move_look(struct peer *a, uint64_t id, bool ends);
 /* Before a sleep for one of them: a descriptor that is readable when more may be known; -1: more is known already.
  * Another thread may take what it tells, so a sleep ends after a moment (across_nap). */
 int across_move_descriptor(struct peer *a);

@@ -364,9 +364,9 @@ static uint32_t put_several(const struct pair *p)
 		if (m->result != 0)
 			continue;
 		m->result = pick(3) ? across_move_step(handle(p->a), m->id)
-				    : across_move_look(handle(p->a), m->id);
+				    : across_move_look(handle(p->a), m->id, false);
 		if (m->result == 0 && pick(40) == 0)
-			m->result = across_move_end(handle(p->a), m->id);
+			m->result = across_move_look(handle(p->a), m->id, true);
 		if (count + left == when)
 			disturb(p, id, how);
 		if (m->result == 0)
