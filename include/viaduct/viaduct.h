@@ -94,6 +94,8 @@ int vd_adopt(int fd, unsigned end, vd_conn **c);
  * as by vd_unexport, which may take its second, and vd_unimport; their handles are not to be used
  * again. Threads that wait on the connection return, and so do puts, gets, flushes and calls of
  * messages that block; it waits for them. NULL is ignored.
+ * Puts with VD_LEND that have not been sent by then, or with which a device has not done, are lost, and the
+ * peer gets -ECONNRESET. A program that is not to lose them takes their VD_EVENT_DONE first, or calls vd_flush.
  */
 void vd_close(vd_conn *c);
 
@@ -198,8 +200,8 @@ int vd_forget(const void *memory, size_t len);
 /*
  * Writes `len` bytes from `src` to the peer's memory, from `offset` on. `src` may be used again when
  * the call returns (before its memory goes: vd_forget); the bytes are then lost only with the connection. Puts to one export take effect
- * in the order of the calls. With VD_NOTIFY the peer's vd_wait gives an event with `tag`,
- * when all bytes of this and of earlier puts are in place; `len` may be 0 then.
+ * in the order of the calls. Those to two exports of the same memory have no order between them before
+ * vd_flush. With VD_NOTIFY the peer's vd_wait gives an event with `tag`, when all bytes of this and of earlier puts are in place; `len` may be 0 then.
  * Blocks while the connection is full, and with VD_NOTIFY while the peer has 1024 events that it
  * has not taken. It may block so from 513 on, since the peer tells of those that it takes by the half. The peer's program need not call anything for bytes to arrive.
  * -ERANGE: outside the export. -EACCES: not exported for that. -ESTALE: the peer has ended the
@@ -207,9 +209,10 @@ int vd_forget(const void *memory, size_t len);
  * -EINVAL: unknown flags.
  * With VD_LEND it does not block, but for a device: the library sends the bytes as the connection has room, or
  * a device goes on with them. It waits until the device may begin: 16 puts of up to 8 MiB may be under way
- * there, no two of them to the same bytes, and none before what goes another way has arrived. For a longer one it waits
- * until that is there. The source is lent: it must stay as it is until vd_wait has given VD_EVENT_DONE
- * with the `tag` of this call, or vd_close has returned. There is one such event for each call that has
+ * there, no two of them to the same bytes of one export, and none before what goes another way has arrived. For
+ * a longer one it waits until that is there. Where no device can begin, the bytes are sent as elsewhere: so it may be
+ * where two connections with the same host have that much under way. The source is lent: it must stay as it is until
+ * vd_wait has given VD_EVENT_DONE with the `tag` of this call, or vd_close has returned. There is one such event for each call that has
  * returned 0, and not always in the order of the calls; a peer that is stopped may delay it. Other calls that send or ask wait until what
  * was lent before has been sent. -EAGAIN: VD_LENT_MOST have not been done, or their events not taken;
  * or the peer has 1024 events.
