@@ -246,4 +246,46 @@ FAR_TEST(turns_behind_a_device)
 	rig_close(&r);
 }
 
+static uint8_t got_box[BOX_BYTES];
+
+static void *get_all(void *arg)
+{
+	REQUIRE(vd_get(arg, 0, got_box, BOX_BYTES) == 0);
+	return NULL;
+}
+
+/* A get by the device, behind one that is lent and still in the queue, to go by frames: that has landed before. */
+FAR_TEST(gets_behind_the_queue)
+{
+	struct rig r = far_open();
+	static uint8_t short_src[100];
+	vd_region *x;
+	vd_remote *to = lend_open(&r, &x);
+	pthread_t thread;
+
+	until_got(r.a, to, got_box, BOX_BYTES);
+	for (uint8_t i = 1; i <= 10; i++) {
+		uint64_t before = counted(r.a, NATIVE_FAR_GETS);
+
+		atomic_store(&is_stuck, true);
+		lend_one(to, 0, 0);
+		memset(short_src, i, sizeof(short_src));
+		REQUIRE(vd_put(to, 5 * SLOT, short_src, sizeof(short_src), 1, VD_LEND) ==
+			0);
+		thread = wait_behind(&r, get_all, to);
+		/* Nothing lands by frames for a moment. */
+		pthread_mutex_lock(&r.b->mu);
+		atomic_store(&is_stuck, false);
+		usleep(10000);
+		pthread_mutex_unlock(&r.b->mu);
+		pthread_join(thread, NULL);
+		CHECK(all_are(got_box + 5 * SLOT, sizeof(short_src), i));
+		CHECK(all_are(got_box, SLOT, 1));
+		CHECK_EQ(counted(r.a, NATIVE_FAR_GETS), before + 1);
+		take_one(r.a, 0, 0);
+		CHECK_EQ(rig_event(r.a).tag, 1);
+	}
+	rig_close(&r);
+}
+
 #endif
