@@ -199,7 +199,8 @@ static int wait_here(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 
 	if (r == -ECHILD)
 		return r;
-	if (c->owed.taken) {
+	/* A look at a device may have been on the way, after which no tick looks. */
+	if (c->owed.taken || (lend_is_due(c) && !lend_is_far(c))) {
 		pthread_mutex_unlock(&c->mu);
 		send_owed(c);
 		pthread_mutex_lock(&c->mu);

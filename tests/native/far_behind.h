@@ -288,4 +288,35 @@ FAR_TEST(gets_behind_the_queue)
 	rig_close(&r);
 }
 
+/* A look at the device on the way to another event: what is due by that is sent by the call, which is the last. */
+FAR_TEST(looked_at_beside_an_event)
+{
+	struct rig r = far_open();
+	static uint8_t own[1];
+	vd_region *x, *y;
+	vd_remote *to = lend_open(&r, &x), *back;
+	struct pollfd p = {.events = POLLIN};
+	struct vd_event ev;
+
+	REQUIRE(vd_export(r.a, "back", own, 1, VD_WRITE, NULL, &y) == 0);
+	REQUIRE(vd_import(r.b, "back", RIG_MS, &back) == 0);
+	p.fd = vd_fd(r.a);
+	for (uint32_t i = 0; i < 10; i++) {
+		atomic_store(&is_stuck, true);
+		lend_one(to, i, VD_NOTIFY);
+		REQUIRE(vd_put(back, 0, "y", 1, 7, VD_NOTIFY) == 0);
+		REQUIRE(poll(&p, 1, RIG_MS) == 1);
+		for (int n = 0; n < 50; n++)
+			across_settle();
+		sees_all = true;
+		REQUIRE(vd_wait(r.a, &ev, 1, 0) == 1);
+		sees_all = false;
+		CHECK(ev.kind == VD_EVENT_NOTIFY && ev.tag == 7);
+		CHECK_EQ(rig_event(r.b).tag, i);
+		atomic_store(&is_stuck, false);
+		take_one(r.a, i, 0);
+	}
+	rig_close(&r);
+}
+
 #endif
