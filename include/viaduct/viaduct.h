@@ -201,7 +201,8 @@ int vd_forget(const void *memory, size_t len);
  * Writes `len` bytes from `src` to the peer's memory, from `offset` on. `src` may be used again when
  * the call returns (before its memory goes: vd_forget); the bytes are then lost only with the connection. Puts to one export take effect
  * in the order of the calls. Those to two exports of the same memory have no order between them before
- * vd_flush. With VD_NOTIFY the peer's vd_wait gives an event with `tag`, when all bytes of this and of earlier puts are in place; `len` may be 0 then.
+ * vd_flush. With VD_NOTIFY the peer's vd_wait gives an event with `tag`, when all bytes of this and of earlier
+ * puts are in place; `len` may be 0 then.
  * Blocks while the connection is full, and with VD_NOTIFY while the peer has 1024 events that it
  * has not taken. It may block so from 513 on, since the peer tells of those that it takes by the half. The peer's program need not call anything for bytes to arrive.
  * -ERANGE: outside the export. -EACCES: not exported for that. -ESTALE: the peer has ended the
@@ -212,9 +213,9 @@ int vd_forget(const void *memory, size_t len);
  * there, no two of them to the same bytes of one export, and none before what goes another way has arrived. For
  * a longer one it waits until that is there. Where no device can begin, the bytes are sent as elsewhere: so it may be
  * where two connections with the same host have that much under way. The source is lent: it must stay as it is until
- * vd_wait has given VD_EVENT_DONE with the `tag` of this call, or vd_close has returned. There is one such event for each call that has
- * returned 0, and not always in the order of the calls; a peer that is stopped may delay it. Other calls that send or ask wait until what
- * was lent before has been sent. -EAGAIN: VD_LENT_MOST have not been done, or their events not taken;
+ * vd_wait has given VD_EVENT_DONE with the `tag` of this call, or vd_close has returned. There is one such event for
+ * each call that has returned 0, and not always in the order of the calls; a peer that is stopped may delay it. Other
+ * calls that send or ask wait until what was lent before has been sent. -EAGAIN: VD_LENT_MOST have not been done, or their events not taken;
  * or the peer has 1024 events.
  */
 int vd_put(vd_remote *r, uint64_t offset, const void *src, size_t len, uint32_t tag,

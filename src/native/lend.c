@@ -13,12 +13,12 @@
  * A put that a device writes stands in the queue, too, as a *far* one (reach_lend). Any number of far ones in a row are at
  * the device at once, up to what it takes; it keeps their order. One is begun only while the bytes of none before it have to
  * go by frames: wr is held from that look until it stands in the queue. Nor while one is under way that has bytes of the
- * same place: were both there and nobody knew it, then what is sent again of the first would be older than what is
- * there. What comes behind a far one waits in the queue
- * until that is there, and so does every caller's frame: so puts, gets, messages, events and flushes keep their
- * places by what the queue does anyway. A caller gives wr up while it waits for the device, but not its turn:
- * nobody begins another far one meanwhile, nor sends past it. When the first one is far nothing can be sent of the queue, and send_is_due
- * does not count it; what else is owed goes on. BYE is not owed then: it waits for `users` (below).
+ * same place of the export: were both there and nobody knew it, then what is sent again of the first would be older
+ * than what is there. What comes behind a far one waits in the queue until that is there, and so does every caller's
+ * frame: so puts, gets, messages, events and flushes keep their places by what the queue does anyway. A caller gives
+ * wr up while it waits for the device, but not its turn: no other caller sends meanwhile, nor begins a far one. When
+ * the first one is far nothing can be sent of the queue, and send_is_due does not count it; what else is owed goes
+ * on. BYE is not owed then: it waits for `users` (below).
  *
  * lend_look asks the device about the first one, under mu alone, in any thread. When it is there, it goes, or becomes a
  * PLACED, which is sent in its turn. When nobody knows what has become of it, it becomes a PUT, which is sent in its turn and
