@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -161,6 +162,67 @@ static enum holder holder_of(const struct sockaddr_un *name)
 }
 
 /*
+ * Who makes a name has a lock beside it until it listens there. So nobody else meets a name at which nobody
+ * listens yet, or removes one that has been made since he looked. The kernel gives the lock back at a death.
+ */
+struct name_lock {
+	char path[sizeof(struct sockaddr_un) + sizeof(".lock")];
+	int fd;
+};
+
+/* Whoever had it before has removed the file. */
+static bool is_removed(const struct name_lock *l)
+{
+	struct stat ours, there;
+
+	return fstat(l->fd, &ours) < 0 || lstat(l->path, &there) < 0 ||
+	       ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
+}
+
+static int lock_once(struct name_lock *l)
+{
+	int e;
+
+	l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+		     0600);
+	if (l->fd < 0)
+		return -errno;
+	e = flock(l->fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+	/* Without locks, as some file systems are, it is as without others. */
+	if (e == -ENOLCK || e == -EOPNOTSUPP)
+		return 0;
+	if (e == 0 && is_removed(l))
+		e = -EWOULDBLOCK;
+	if (e < 0)
+		close(l->fd);
+	return e;
+}
+
+static int name_lock(struct name_lock *l, const char *name)
+{
+	int e;
+
+	snprintf(l->path, sizeof(l->path), "%s.lock", name);
+	e = lock_once(l);
+	/* Another user's, left by a daemon that was ended while it had it. */
+	if (e == -EACCES) {
+		unlink(l->path);
+		e = lock_once(l);
+	}
+	for (int i = 0; e == -EWOULDBLOCK && i < LEFT_TURNS; i++) {
+		poll(NULL, 0, LEFT_NAP_MS);
+		e = lock_once(l);
+	}
+	return e == -EWOULDBLOCK ? -EADDRINUSE : e;
+}
+
+static void name_unlock(struct name_lock *l)
+{
+	unlink(l->path);
+	close(l->fd);
+}
+
+/*
  * A daemon that was killed leaves the name of its socket. It may leave children, too, that have what it had
  * until they have closed it, which they do when they begin: that is waited for.
  */
@@ -201,24 +263,40 @@ static int bind_peers(int fd, const union address *name, socklen_t len)
 }
 
 /* Everybody may connect: the rules say who is served. */
-static int make_local(struct relay *r, const char *path, bool near)
+static int listen_local(int fd, const struct sockaddr_un *name, bool *own)
+{
+	int e = bind_local(fd, name);
+
+	*own = e == 0;
+	if (e == 0 && (chmod(name->sun_path, 0666) < 0 || listen(fd, SOMAXCONN) < 0))
+		e = -errno;
+	return e;
+}
+
+static int make_local(struct relay *r, const char *path, bool near, char *message,
+		      size_t size)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	struct name_lock lock;
 	int fd, e;
 
 	strcpy(name.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
-	e = bind_local(fd, &name);
-	if (e == 0 && (chmod(name.sun_path, 0666) < 0 || listen(fd, SOMAXCONN) < 0))
-		e = -errno;
-	*(near ? &own_near : &own_socket) = e == 0;
+		return fail(message, size, path, -errno);
+	e = name_lock(&lock, path);
+	if (e < 0) {
+		close(fd);
+		return fail(message, size, e == -EADDRINUSE ? path : lock.path, e);
+	}
+	e = listen_local(fd, &name, near ? &own_near : &own_socket);
+	name_unlock(&lock);
 	if (e == 0)
 		e = add(r, fd, true, near);
-	if (e < 0)
-		close(fd);
-	return e;
+	if (e == 0)
+		return 0;
+	close(fd);
+	return fail(message, size, path, e);
 }
 
 static int make_peers(struct relay *r, const struct in6_addr *addr)
@@ -281,10 +359,10 @@ static int open_all(struct relay *r, char *message, size_t size)
 		near |= r->listener[i].near;
 		peers |= !r->listener[i].local;
 	}
-	if (!local && (e = make_local(r, r->settings.socket, false)) < 0)
-		return fail(message, size, r->settings.socket, e);
-	if (!near && (e = make_local(r, r->settings.near, true)) < 0)
-		return fail(message, size, r->settings.near, e);
+	if (!local && (e = make_local(r, r->settings.socket, false, message, size)) < 0)
+		return e;
+	if (!near && (e = make_local(r, r->settings.near, true, message, size)) < 0)
+		return e;
 	if (!peers && (e = make_all_peers(r)) < 0)
 		return fail(message, size, "the TCP port for other hosts", e);
 	return 0;
