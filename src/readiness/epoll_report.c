@@ -121,10 +121,12 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
 }
 
-/* The program has been told of these bits, or there was nothing to tell. */
-static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits)
+/* The program has been told of these bits, or there was nothing to tell: then what the look has come upon
+ * since the edges were read is a later edge. */
+static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits,
+		       bool due)
 {
-	uint32_t told = ended(e->seen, bits), state = e->state;
+	uint32_t told = due ? ended(e->seen, bits) : 0, state = e->state;
 	bool moved = e->moves != r->moves;
 
 	/* TCP's end may come before the peer's last words, from another host. */
@@ -174,7 +176,7 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	if (due && goes_back(r))
 		return 0;
 	if (take)
-		edges_take(&e, r, bits);
+		edges_take(&e, r, bits, due != 0);
 	if (take && (due & LOOK_OUT)) {
 		r->edge_out = e.out;
 		r->tcp_edge &= ~(uint32_t)EPOLLOUT;

@@ -397,3 +397,47 @@ CASE(nested_silent_beside, DIRECT)
 	silent_beside(EPOLLRDNORM);
 	silent_beside(EPOLLIN | EPOLLOUT);
 }
+
+static void reset(int fd)
+{
+	struct linger now = {.l_onoff = 1};
+
+	NEED(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
+	close(fd);
+}
+
+/* The connection goes back to TCP and is reset, both since the last look. */
+static void reset_after_all(uint32_t events)
+{
+	struct pair p = pair_warm_open();
+	int outer = ep_open(), ep = ep_open();
+	char byte;
+
+	send_all(p.c, "x", 1);
+	ep_add(outer, ep, EPOLLIN | EPOLLET, 1);
+	ep_add(ep, p.s, events, 2);
+	ep_show(ep, 0);
+	NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	reset(p.c);
+	usleep(10000);
+	ep_show(ep, 0);
+	ep_show(ep, 0);
+	close(outer);
+	close(ep);
+	close(p.s);
+}
+
+CASE(nested_edge_reset_of_urgent, ANYWAY)
+{
+	reset_after_all(EPOLLPRI | EPOLLET);
+}
+
+CASE(nested_edge_reset_of_ends, ANYWAY)
+{
+	reset_after_all(EPOLLRDHUP | EPOLLET);
+}
+
+CASE(nested_edge_reset_of_bytes, ANYWAY)
+{
+	reset_after_all(EPOLLIN | EPOLLET);
+}
