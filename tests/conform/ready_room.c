@@ -205,7 +205,7 @@ static void waits_in_a_child(uint32_t events)
 	child = fork();
 	NEED(child >= 0);
 	if (child == 0) {
-		epoll_wait(ep, &ev, 1, 500);
+		epoll_wait(ep, &ev, 1, 2000);
 		_exit(3);
 	}
 	wait_asleep(child, child);
