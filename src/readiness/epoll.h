@@ -108,6 +108,7 @@ struct instance {
 	bool blind;    /* and by some who do not ask us first */
 	bool outer;    /* holds, or has held, other instances */
 	bool sideless; /* gets none: see epoll_nest.c */
+	bool unheard;  /* a parent's, who has not given back what he was asked for */
 	_Atomic bool
 		edges;	 /* has had registrations, not ours, edge-triggered or for once */
 	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */

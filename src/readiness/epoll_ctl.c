@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoll_ctl: forwarded to the kernel, and recorded where it names a socket of ours. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <x86intrin.h>
 
+#include "base/atomic.h"
+#include "base/kernel.h"
 #include "base/real.h"
 #include "base/sigsafe.h"
 #include "readiness/epoll.h"
@@ -10,6 +16,7 @@
 
 /* A peer is waited for before the kernel tells of a connection in place of memory. */
 #define FOREIGN_WAIT_MS 500
+#define FOREIGN_NAP_MS	2
 
 static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
@@ -241,6 +248,83 @@ static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 	return rc;
 }
 
+/* ---- in a child, of what its parent has in memory ---- */
+
+/* The kernel's instance has a registration of that number that is the program's own. */
+static bool kernel_has(int epfd, int fd)
+{
+	char *listing = epoll_listing(epfd);
+	bool has = false;
+
+	for (const char *line = listing; line && !has; line = strchr(line, '\n')) {
+		uint64_t data;
+		int listed;
+
+		line += line != listing;
+		has = sscanf(line, "tfd: %d events: %*x data: %" SCNx64, &listed,
+			     &data) == 2 &&
+		      listed == fd && !tag_collides(data);
+	}
+	free(listing);
+	return has;
+}
+
+static bool waits_for_parent(struct instance *in, struct epoll_reg *r)
+{
+	return r && r->converted && !r->parked && !in->unheard && instance_is_foreign(in);
+}
+
+static bool is_parents(struct instance *in, struct sock *s, int fd)
+{
+	bool is;
+
+	epoll_list_lock();
+	instance_lock(in);
+	is = waits_for_parent(in, reg_find(in, s, fd));
+	instance_unlock(in);
+	epoll_list_unlock();
+	return is;
+}
+
+/* Whether the kernel has it now; then our record is as one that has been given back. */
+static void note_given(struct instance *in, struct sock *s, int fd, bool given)
+{
+	struct epoll_reg *r;
+
+	epoll_list_lock();
+	instance_lock(in);
+	r = reg_find(in, s, fd);
+	in->unheard |= !given;
+	if (waits_for_parent(in, r)) {
+		reg_disarm(r);
+		reg_chill(r);
+		r->converted = r->bell = r->aside = false;
+		atomic_fetch_sub(&in->converted, 1);
+	}
+	instance_unlock(in);
+	epoll_list_unlock();
+}
+
+/*
+ * What the parent knows of it a child cannot change, but what the kernel has: so the connection goes
+ * back to TCP, and the parent is given time to give the registration back, which it does when it looks.
+ * One that does not in time is not waited for again.
+ */
+static void get_back(struct instance *in, int epfd, struct sock *s, int fd)
+{
+	bool given = false;
+
+	if (in->owner == epoll_self() || !is_parents(in, s, fd))
+		return;
+	sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
+	for (int ms = 0; !given && ms < FOREIGN_WAIT_MS; ms += FOREIGN_NAP_MS) {
+		given = kernel_has(epfd, fd);
+		if (!given)
+			kernel_poll(NULL, 0, FOREIGN_NAP_MS);
+	}
+	note_given(in, s, fd, given);
+}
+
 /* Data that looks like one of our tags could not be told from it. */
 static void check_collision(struct instance *in, int op, const struct epoll_event *ev)
 {
@@ -324,8 +408,10 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
 		if (op == EPOLL_CTL_ADD)
 			return reg_add(in, epfd, s, fd, ev);
-		if (op == EPOLL_CTL_MOD)
+		if (op == EPOLL_CTL_MOD) {
+			get_back(in, epfd, s, fd);
 			return reg_mod(in, epfd, s, fd, ev);
+		}
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}

@@ -157,6 +157,17 @@ static bool goes_back(struct epoll_reg *r)
 	return !r->converted;
 }
 
+/* Another process has led the connection back to TCP, and may wait for the registration: it goes where
+ * nothing would be told for that. */
+static bool is_left(struct epoll_reg *r)
+{
+	if (r->aside || r->orphan || load_acquire(&r->s->slot->phase) != SLOT_FINAL ||
+	    reg_would_repeat(r))
+		return false;
+	reg_revert(r);
+	return !r->converted;
+}
+
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
 	struct edges e;
@@ -174,6 +185,8 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	if (!e.in_rose && !e.state_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
 		due = 0;
 	if (due && goes_back(r))
+		return 0;
+	if (!due && take && is_left(r))
 		return 0;
 	if (take)
 		edges_take(&e, r, bits, due != 0);

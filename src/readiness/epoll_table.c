@@ -228,7 +228,7 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
-	in->blind = in->outer = in->sideless = false;
+	in->blind = in->outer = in->sideless = in->unheard = false;
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
 	store_relaxed(&in->edges, false);

@@ -128,3 +128,52 @@ CASE(nested_forked_pending, ANYWAY)
 	forked_told(EPOLLIN, 0, 100, true);
 	forked_told(EPOLLIN | EPOLLOUT, 0, 100, true);
 }
+
+/* ---- what a child changes is changed ---- */
+
+/* While the parent sleeps on it: then that has what comes after the change. */
+static void child_changes(bool nested, uint32_t events, uint32_t then)
+{
+	struct pair p = pair_warm_open();
+	int in = ep_open(), out = ep_open();
+	pid_t child, parent = getpid();
+
+	ep_add(in, p.s, events, 1);
+	if (nested)
+		ep_add(out, in, EPOLLIN, 2);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		say_as("child");
+		wait_asleep(parent, parent);
+		say_result("mod", ep_ctl(in, EPOLL_CTL_MOD, p.s, then, 3));
+		wait_asleep(parent, parent);
+		send_pattern(p.c, 0, 10);
+		_exit(3);
+	}
+	ep_show(nested ? out : in, SOON);
+	say("child: %d", child_status(child));
+	ep_show(in, 0);
+	recv_pattern(p.s, 0, 10);
+	ep_show(in, 0);
+	send_pattern(p.c, 10, 10);
+	wait_inq(p.s, 10);
+	ep_show(in, 0);
+	close(in);
+	close(out);
+	pair_close(p);
+}
+
+CASE(forked_mod, ANYWAY)
+{
+	child_changes(false, EPOLLRDHUP, EPOLLIN);
+	child_changes(false, EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLET);
+	child_changes(false, EPOLLIN, EPOLLIN | EPOLLONESHOT);
+}
+
+CASE(forked_mod_of_a_watched_one, ANYWAY)
+{
+	child_changes(true, EPOLLRDHUP, EPOLLIN);
+	child_changes(true, EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLET);
+	child_changes(true, EPOLLIN, EPOLLIN | EPOLLONESHOT);
+}
