@@ -152,6 +152,8 @@ void sock_dissolve(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int saved = errno;
+	/* The kernel wakes whoever waits, as at a shutdown. */
+	fetch_add_relaxed(&sl->shuts, 1);
 	sock_refuse(s, fd, VD_REASON_PROTOCOL);
 	errno = saved;
 	if (!sock_is_direct(s) || peer_is_parents(s))

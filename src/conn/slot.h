@@ -188,8 +188,8 @@ struct slot {
 	_Atomic uint32_t rx_arm; /* last arming sequence */
 	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;
-	_Atomic uint32_t nudges;  /* by SO_RCVLOWAT: each wakes as bytes do */
-	_Atomic uint32_t shuts;	  /* calls of shutdown: each wakes all */
+	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */
+	_Atomic uint32_t shuts;	 /* calls of shutdown, and dissolutions: each wakes all */
 	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
 	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then. */
 	_Atomic uint32_t asked_tick;

@@ -127,7 +127,7 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 		       bool due)
 {
 	uint32_t told = due ? ended(e->seen, bits) : 0, state = e->state;
-	bool moved = e->moves != r->moves;
+	bool changed = e->moves != r->moves || e->shuts != r->shuts;
 
 	/* TCP's end may come before the peer's last words, from another host. */
 	if (!e->fin_is_known)
@@ -141,9 +141,9 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	r->fresh = false;
 	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
 	/* What was told of the connection's end is no news when the kernel reports it too, nor is
-	 * the room that it reports along with that, nor what made bytes change their way: it is to
-	 * do so at once. */
-	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || moved)
+	 * the room that it reports along with that, nor what made bytes change their way, nor what
+	 * this end has done: it is to do so at once. */
+	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || changed)
 		store_relaxed(&r->in->ask_now, true);
 	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
 }

@@ -281,3 +281,31 @@ CASE(dissolve_nested, DIRECT)
 		pair_close(p);
 	}
 }
+
+/* The registered number is closed, and another one has the connection. */
+CASE(dissolve_by_duplicate, DIRECT)
+{
+	static const uint32_t events[] = {EPOLLIN, EPOLLRDHUP, EPOLLOUT};
+
+	for (int i = 0; i < 12; i++) {
+		struct pair p = pair_warm_open();
+		int ep = ep_open(), number = dup(p.s);
+		uint32_t want = events[i / 4] | (i & 1 ? (uint32_t)EPOLLET : 0);
+
+		send_pattern(p.s, 0, 10);
+		ep_add(ep, number, want, 1);
+		if (i & 2) {
+			close(p.c);
+			wait_events(p.s, POLLHUP);
+		}
+		ep_show(ep, 0);
+		close(number);
+		say_result("dissolve", dissolve(p.s));
+		ep_show(ep, 0);
+		ep_show(ep, 0);
+		close(ep);
+		close(p.s);
+		if (!(i & 2))
+			close(p.c);
+	}
+}
