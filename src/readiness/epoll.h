@@ -259,6 +259,9 @@ int reg_rejoin(struct epoll_reg *r);
 void reg_leave_side(struct epoll_reg *r);
 /* Of one whose number is closed, and which lives on by fd. */
 void reg_revert_orphan(struct epoll_reg *r, int fd);
+/* What the side has of it in the place of EPOLL_TCP_EVENTS; and after a change of that. */
+uint32_t reg_side_events(const struct epoll_reg *r);
+void reg_renew_aside(struct epoll_reg *r);
 void reg_revert_rejoined(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);

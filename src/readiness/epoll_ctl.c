@@ -42,6 +42,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->heard = 0;
 	reg_disarm(r);
 	reg_heat(r);
+	reg_renew_aside(r);
 	reg_poke(r);
 }
 

@@ -54,13 +54,14 @@ static bool is_movable(const struct epoll_reg *r)
 }
 
 /* All tags of the instance, also to epfd. */
-static int enter_all(struct instance *in, int epfd)
+static int enter_all(struct instance *in, int epfd, bool is_side)
 {
 	int rc = 0;
 
 	for (struct epoll_reg *r = in->regs; r && !rc; r = r->next) {
 		if (is_movable(r))
-			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd, EPOLL_TCP_EVENTS,
+			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd,
+				 is_side ? reg_side_events(r) : EPOLL_TCP_EVENTS,
 				 tag_of(r, false));
 		if (!rc && r->bell)
 			rc = bells_enter(r, epfd);
@@ -147,7 +148,7 @@ static bool let_wakers_pass(struct instance *in)
 
 	if (other < 0)
 		return false;
-	enter_all(in, other);
+	enter_all(in, other, false);
 	fds_close(other);
 	return true;
 }
@@ -179,7 +180,8 @@ void side_make(struct instance *in)
 	drop_parked(in);
 	side = open_one();
 	news = open_one();
-	if (side < 0 || news < 0 || enter_all(in, side) || enter_all(in, news)) {
+	if (side < 0 || news < 0 || enter_all(in, side, true) ||
+	    enter_all(in, news, false)) {
 		in->sideless = true;
 	} else {
 		empty(side);
@@ -213,7 +215,7 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
-		enter_all(in, epfd);
+		enter_all(in, epfd, false);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)

@@ -441,3 +441,35 @@ CASE(nested_edge_reset_of_bytes, ANYWAY)
 {
 	reset_after_all(EPOLLIN | EPOLLET);
 }
+
+/* A connection with nothing to tell joins others of which all has been told. */
+CASE(nested_edge_of_a_silent_one, ANYWAY)
+{
+	static const uint32_t events[] = {EPOLLIN, EPOLLIN | EPOLLET};
+
+	for (int i = 0; i < 4; i++) {
+		struct pair p = pair_warm_open(), q = pair_warm_open();
+		int outer = ep_open(), ep = ep_open(), ready = eventfd(1, EFD_CLOEXEC);
+
+		NEED(ready >= 0);
+		ep_add(ep, p.s, EPOLLIN, 1);
+		ep_add(ep, ready, EPOLLIN, 2);
+		ep_add(outer, ep, EPOLLIN | EPOLLET, 3);
+		ep_show(outer, 0);
+		ep_show(outer, 0);
+		ep_add(ep, q.s, events[i / 2], 4);
+		ep_show(outer, 0);
+		if (i & 1)
+			ep_mod(ep, q.s, EPOLLOUT, 5);
+		else
+			send_pattern(q.c, 0, 10);
+		wait_events(q.s, i & 1 ? POLLOUT : POLLIN);
+		ep_show(outer, 0);
+		ep_show(ep, 0);
+		close(outer);
+		close(ep);
+		close(ready);
+		pair_close(p);
+		pair_close(q);
+	}
+}
