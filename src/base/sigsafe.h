@@ -106,6 +106,9 @@ static inline int crit_copy(void *to, const void *from, size_t len)
 /* The same, but past the caches: `to` is in none of them afterwards, as far as whole lines go. */
 int crit_copy_past(void *to, const void *from, size_t len);
 
+/* Whether a byte can be written, which keeps what it is, also where another thread writes it meanwhile. */
+int crit_touch(void *p);
+
 /*
  * Whether all of it can be read, at the time of asking: for arrays that are then read in
  * place, where the kernel would say EFAULT. A look at each page.

@@ -22,11 +22,10 @@ static uintptr_t page_of(uintptr_t at)
 static __attribute__((noinline)) int room_over_pages(struct epoll_event *ev, int most)
 {
 	uintptr_t begin = (uintptr_t)ev, end = (uintptr_t)(ev + most);
-	char byte;
 
 	for (uintptr_t at = page_of(begin) + CRIT_PAGE_BYTES; at < end;
 	     at += CRIT_PAGE_BYTES)
-		if (crit_copy(&byte, (const void *)at, 1) != 0)
+		if (crit_touch((void *)at) != 0)
 			return (int)((at - begin) / sizeof(*ev));
 	return most;
 }

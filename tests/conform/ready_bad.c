@@ -231,13 +231,14 @@ CASE(bad_array_keeps_pipes, DIRECT)
 	pair_close(p);
 }
 
-/* An array of which only so much is there. */
-CASE(bad_array_part, DIRECT)
+/* An array of which only so much can be written to. */
+static void array_part(int behind)
 {
 	struct pair p[4];
 	uint8_t *mem = half_page();
 	int ep = ep_open();
 
+	NEED(mprotect(mem + PAGE, PAGE, behind) == 0);
 	for (int i = 0; i < 4; i++) {
 		p[i] = pair_warm_open();
 		send_all(p[i].c, "x", 1);
@@ -253,4 +254,14 @@ CASE(bad_array_part, DIRECT)
 	for (int i = 0; i < 4; i++)
 		pair_close(p[i]);
 	close(ep);
+}
+
+CASE(bad_array_part, DIRECT)
+{
+	array_part(PROT_NONE);
+}
+
+CASE(bad_array_part_to_read, DIRECT)
+{
+	array_part(PROT_READ);
 }
