@@ -93,6 +93,7 @@ static inline bool reg_is_stale(struct epoll_reg *r)
  * thread may look at it without counting itself; the generation tells the difference.
  */
 struct batch;
+struct wide;
 
 struct instance {
 	struct lock lock;
@@ -140,6 +141,10 @@ struct instance {
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;
 	_Atomic uint64_t told_data[EPOLL_ORDERED], told_place[EPOLL_ORDERED];
+	/* See epoll_wide.c; the first: how many of the kernel's events a call is to have room for, or
+	 * 0. Relaxed. */
+	_Atomic uint32_t many;
+	struct wide *_Atomic wide;
 	struct instance *next_free, *next_all;
 };
 
@@ -331,6 +336,8 @@ void order_end_heard(struct epoll_reg *r);
 
 /* Adds events to n others. What the kernel repeats, as it does while a level holds, is one. */
 int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more);
+/* The same within n events: a step for each two. */
+int order_fold_all(struct epoll_event *ev, int n);
 /* Place of the first of the events that are reported now. */
 uint64_t order_base(void);
 /* Remembers the kernel's n events, which come before those of memory. */
@@ -339,9 +346,9 @@ void order_told(struct instance *in, const struct epoll_event *ev, int n);
  * far as is known, or 0. */
 uint64_t order_queued(struct epoll_reg *r);
 /*
- * Puts the kernel's n events, at most EPOLL_ORDERED, among the batch's, which stand at ev. What
- * was queued again by the last report keeps its place, whose ever it is; then come the kernel's
- * other events, and then those of memory. The kernel's are remembered.
+ * Puts the kernel's n events among the batch's, which stand at ev. What was queued again by the
+ * last report keeps its place, whose ever it is; then come the kernel's other events, and then
+ * those of memory. The kernel's are remembered, EPOLL_ORDERED of them.
  */
 void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
 		 const struct epoll_event *raw, int n);
@@ -413,6 +420,14 @@ void instance_age(struct instance *in);
  */
 int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *t, const sigset_t *mask);
+
+/* ---- memory for many of the kernel's (epoll_wide.c) ---- */
+
+/* The kernel has had more than these. */
+void instance_widen(struct instance *in, uint32_t had);
+/* The instance ends, or is a forked child's, where no other thread is. */
+void wide_drop(struct instance *in);
+void wide_forked(struct instance *in);
 
 /* ---- where a call's events go (epoll_room.c) ---- */
 

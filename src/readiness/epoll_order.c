@@ -118,11 +118,12 @@ void order_merge(struct instance *in, const struct batch *b, struct epoll_event 
 			*ev++ = again[i++];
 		*ev++ = raw[k];
 		/* Behind `at`, which has read it, and between two places of memory's. */
-		note(in, k, raw[k].data.u64,
-		     b->base + (uint64_t)(i * EPOLL_PLACES + k - EPOLL_ORDERED));
+		if (k < EPOLL_ORDERED)
+			note(in, k, raw[k].data.u64,
+			     b->base + (uint64_t)(i * EPOLL_PLACES + k - EPOLL_ORDERED));
 	}
 	memcpy(ev, again + i, (size_t)(b->again - i) * sizeof(*ev));
-	store_relaxed(&in->told, (uint32_t)n);
+	store_relaxed(&in->told, (uint32_t)(n < EPOLL_ORDERED ? n : EPOLL_ORDERED));
 }
 
 int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int more)
@@ -140,4 +141,13 @@ int order_fold(struct epoll_event *ev, int n, const struct epoll_event *raw, int
 			ev[end++] = raw[k];
 	}
 	return end;
+}
+
+int order_fold_all(struct epoll_event *ev, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++)
+		kept = order_fold(ev, kept, ev + i, 1);
+	return kept;
 }

@@ -8,141 +8,28 @@
 
 #include "base/atomic.h"
 #include "base/probe.h"
-#include "base/scratch.h"
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
 #include "conn/report.h"
-#include "readiness/epoll.h"
+#include "readiness/epoll_call.h"
 #include "readiness/ready.h"
 
-/*
- * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
- * first. Who sent to one connection over TCP and then to another through a ring must not
- * find the second reported without the first. An instance with one connection in it and
- * nothing else has no such order: there the kernel is asked at every 16th call, and
- * earlier when about 20 us have passed. The first bounds its cost where calls are short,
- * the second the lateness of its events where they are long.
- */
-#define ASK_CALLS 16
-/* Questions more than one for one answer. */
-#define ASK_ROUNDS 3
 /* Answers of nothing but our own tags before the program is told that there is nothing. */
 #define ASK_BEHIND 1000
-#define ASK_TICKS  60000
-
-/*
- * Events of the kernel's in one call: they come to an array of our own first. The kernel
- * leaves alone what it does not report, and a program may use it again: a tag there would
- * come back as the program's data.
- */
-#define RAW_EVENTS EPOLL_ORDERED
-/* That array is on the stack, which may be short: it is there while it is used, and no longer. */
-#define APART __attribute__((noinline))
 /* As in the kernel. */
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
-
-/* One call of epoll_wait. */
-struct call {
-	struct instance *in;
-	int epfd;
-	struct epoll_event *ev;
-	int max;
-	uint64_t deadline;
-	const sigset_t *mask;
-	uint32_t handlers;	/* signal handlers run by this thread before the call */
-	bool late;		/* a sleep lasted until the deadline */
-	bool gone;		/* the instance was closed during it */
-	uint64_t moves;		/* as of the first look */
-	uint64_t asking, asked; /* ticks around the kernel's last answer */
-	struct batch found;	/* events from memory, at the end of ev */
-};
-
-static bool ask_due(struct instance *in)
-{
-	uint32_t since = load_relaxed(&in->since_ask) + 1;
-
-	store_relaxed(&in->since_ask, since);
-	return load_relaxed(&in->mixed) || since >= ASK_CALLS ||
-	       load_relaxed(&in->ask_now) ||
-	       __rdtsc() - load_relaxed(&in->asked_at) > ASK_TICKS;
-}
-
-/* Asks the kernel without waiting, for at most `room` events. */
-static int ask_kernel(struct call *c, struct epoll_event *raw, int room)
-{
-	static const struct timespec zero;
-	struct instance *in = c->in;
-	int n;
-
-	store_relaxed(&in->ask_now, false);
-	store_relaxed(&in->kernel_turn, false);
-	store_relaxed(&in->since_ask, 0);
-	store_relaxed(&in->asked_at, __rdtsc());
-	c->asking = __rdtsc();
-	n = epoll_kernel_wait(in, c->epfd, raw, room < RAW_EVENTS ? room : RAW_EVENTS,
-			      &zero, NULL);
-	c->asked = __rdtsc();
-	return n;
-}
-
-static void give_back(void *raw)
-{
-	scratch_give(raw, RAW_EVENTS * sizeof(struct epoll_event));
-}
-
-/* Seldom so, and deep in a call, where the stack may be short. */
-static APART int ask_more(struct call *c, struct epoll_event *ev, int n, int room)
-{
-	struct _pthread_cleanup_buffer cleanup;
-	struct epoll_event *raw;
-
-	crit_enter(); /* no handler jumps away with the memory */
-	raw = scratch_take(RAW_EVENTS * sizeof(*raw));
-	if (raw)
-		_pthread_cleanup_push(&cleanup, give_back, raw);
-	crit_leave();
-	if (!raw)
-		return n;
-	for (int i = 0; i < ASK_ROUNDS && n < room; i++) {
-		int more = ask_kernel(c, raw, room - n);
-
-		if (more < 0)
-			break;
-		more = instance_translate(c->in, raw, more, raw);
-		n = order_fold(ev, n, raw, more);
-		if (n == 0 || !instance_came(c->in, c->asking, c->asked))
-			break;
-	}
-	crit_enter();
-	_pthread_cleanup_pop(&cleanup, 1);
-	crit_leave();
-	return n;
-}
-
-/*
- * The kernel has told n events of the program's, into ev. What memory had at the same time may
- * have come before one of these, or after another that has not been told: the kernel is asked
- * again until memory has had nothing meanwhile.
- */
-static int ask_again(struct call *c, struct epoll_event *ev, int n, int room)
-{
-	room = room < RAW_EVENTS ? room : RAW_EVENTS;
-	if (n <= 0 || n >= room || !instance_came(c->in, c->asking, c->asked))
-		return n;
-	return ask_more(c, ev, n, room);
-}
 
 /* Begins with the kernel's events. */
 static APART int ask_first(struct call *c)
 {
-	struct epoll_event raw[RAW_EVENTS];
-	int n = ask_kernel(c, raw, c->max);
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	int n = call_ask(c, raw, c->max);
 
 	if (n > 0)
 		n = instance_translate(c->in, raw, n, c->ev);
 	if (n <= 0)
 		order_told(c->in, raw, n);
-	return ask_again(c, c->ev, n, c->max);
+	return call_ask_again(c, c->ev, n, c->max);
 }
 
 static void absorb(struct call *c, struct batch *told)
@@ -159,8 +46,8 @@ static void absorb(struct call *c, struct batch *told)
  */
 static APART int ask_after(struct call *c, int n)
 {
-	struct epoll_event raw[RAW_EVENTS];
-	int more = ask_kernel(c, raw, c->max - n), kept;
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	int more = call_ask(c, raw, c->max - n), kept;
 
 	if (more <= 0) {
 		order_told(c->in, raw, more);
@@ -169,7 +56,7 @@ static APART int ask_after(struct call *c, int n)
 	absorb(c, &c->found);
 	kept = instance_translate(c->in, raw, more, raw);
 	absorb(c, NULL);
-	kept = ask_again(c, raw, kept, c->max - n);
+	kept = call_ask_again(c, raw, kept, c->max - n);
 	instance_lock(c->in);
 	c->found.max = c->max - kept;
 	instance_scan_until(c->in, &c->found, c->asking);
@@ -225,7 +112,7 @@ static int add_earlier(struct call *c, int n)
 static int add_heard(struct call *c, const struct epoll_event *raw, int n)
 {
 	n = instance_translate(c->in, raw, n, c->ev);
-	n = ask_again(c, c->ev, n, c->max);
+	n = call_ask_again(c, c->ev, n, c->max);
 	order_told(c->in, c->ev, n);
 	if (n == 0)
 		return 0;
@@ -238,7 +125,7 @@ static int add_heard(struct call *c, const struct epoll_event *raw, int n)
 /* The kernel was asked first, and its n events stand before those of memory. */
 static APART int kernel_first(struct call *c, int n)
 {
-	struct epoll_event raw[RAW_EVENTS];
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 
 	memcpy(raw, c->ev, (size_t)n * sizeof(*raw));
 	memmove(c->ev, c->ev + n, (size_t)c->found.n * sizeof(*raw));
@@ -249,7 +136,7 @@ static APART int kernel_first(struct call *c, int n)
 /* After a look in memory alone. */
 static int complete(struct call *c, int n)
 {
-	if (n <= 0 || !ask_due(c->in))
+	if (n <= 0 || !instance_ask_due(c->in))
 		return n;
 	if (n < c->max)
 		return ask_after(c, n);
@@ -270,9 +157,9 @@ static int look(struct call *c)
 /* *heard: what the kernel has told, our own included. */
 static APART int ask_and_hear(struct call *c, int *heard)
 {
-	struct epoll_event raw[RAW_EVENTS];
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 
-	*heard = ask_kernel(c, raw, c->max);
+	*heard = call_ask(c, raw, c->max);
 	if (*heard > 0)
 		return add_heard(c, raw, *heard);
 	order_told(c->in, raw, *heard);
@@ -282,7 +169,7 @@ static APART int ask_and_hear(struct call *c, int *heard)
 /* Memory has just had nothing. */
 static int ask_and_look(struct call *c)
 {
-	int n = 0, room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS, heard = room;
+	int n = 0, room = call_room(c, c->max), heard = room;
 
 	/* Where the room was full of what only we are told, the program's own may stand behind. */
 	for (int i = 0; n == 0 && heard == room && i < ASK_BEHIND; i++) {
@@ -374,14 +261,14 @@ static int lie_down(struct call *c, struct sleep *sl)
 
 static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw)
 {
-	int room = c->max < RAW_EVENTS ? c->max : RAW_EVENTS;
 	const struct timespec *t;
 	struct timespec ts;
 
 	report_add(&report_now.sleeps, 1);
 	t = sleep_time(c, &ts);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
-	sl->result = epoll_kernel_wait(c->in, c->epfd, raw, room, t, c->mask);
+	sl->result =
+		epoll_kernel_wait(c->in, c->epfd, raw, call_room(c, c->max), t, c->mask);
 	c->asked = __rdtsc();
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
@@ -400,7 +287,7 @@ static void get_up(struct _pthread_cleanup_buffer *cleanup)
 /* *awake: it did not sleep, and memory has n. */
 static APART int sleep_and_hear(struct call *c, bool *awake)
 {
-	struct epoll_event raw[RAW_EVENTS];
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 	struct _pthread_cleanup_buffer cleanup;
 	struct sleep sl = {.in = c->in};
 	int n;
@@ -420,6 +307,7 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 		n = n > 0 ? instance_translate(c->in, raw, n, c->ev) : n;
 		return n ? n : -EBADF;
 	}
+	call_answered(c, n, c->max);
 	if (n <= 0)
 		order_told(c->in, raw, n);
 	return n > 0 ? add_heard(c, raw, n) : n;
@@ -509,27 +397,23 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 /* A registration that has moved during the call may be told twice, by memory and the kernel. */
 static int tell_once(struct call *c, int n)
 {
-	int kept = 0;
-
 	if (n < 2 || moves(c->in) == c->moves)
 		return n;
-	for (int i = 0; i < n; i++)
-		kept = order_fold(c->ev, kept, c->ev + i, 1);
-	return kept;
+	return c->wide ? wide_fold(c->wide, c->ev, n) : order_fold_all(c->ev, n);
 }
 
 /*
  * A registration that has gone back to the kernel during the call is told by whoever has it now,
  * which may have been neither while the call looked.
  */
-static APART int add_returned(struct call *c, int n, uint32_t reverts)
+static APART int add_returned(struct call *c, int n)
 {
-	struct epoll_event raw[RAW_EVENTS];
+	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 	int more;
 
-	if (n < 0 || n >= c->max || c->gone || load_relaxed(&c->in->reverts) == reverts)
+	if (n < 0 || n >= c->max || c->gone)
 		return n;
-	more = ask_kernel(c, raw, c->max - n);
+	more = call_ask(c, raw, c->max - n);
 	if (more > 0)
 		more = instance_translate(c->in, raw, more, c->ev + n);
 	return more > 0 ? n + more : n;
@@ -565,12 +449,48 @@ static int wait_nowhere(struct call *c)
 	return n > 0 ? -EFAULT : n;
 }
 
+/* Upgraded connections are in the instance, or were. */
+static inline int wait_here(struct call *c)
+{
+	uint32_t reverts;
+	int n;
+
+	/* Written in place, so it must be writable. */
+	c->max = epoll_room(c->ev, c->max,
+			    load_relaxed(&c->in->converted) + RAW_EVENTS +
+				    (uint32_t)call_most(c));
+	if (c->max == 0)
+		return wait_nowhere(c);
+	reverts = load_relaxed(&c->in->reverts);
+	n = wait_mixed(c);
+	if (load_relaxed(&c->in->reverts) != reverts)
+		n = add_returned(c, n);
+	return tell_once(c, n);
+}
+
+static void give_wide(void *arg)
+{
+	struct call *c = arg;
+
+	wide_give(c->in, c->wide);
+}
+
+/* get_up ends it, where it has brought something. */
+static APART void take_wide(struct call *c, struct _pthread_cleanup_buffer *cleanup)
+{
+	crit_enter(); /* no handler jumps away with the memory */
+	c->wide = wide_take(c->in);
+	if (c->wide)
+		_pthread_cleanup_push(cleanup, give_wide, c);
+	crit_leave();
+}
+
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
 	struct instance *in = instance_at(epfd);
+	struct _pthread_cleanup_buffer cleanup;
 	struct call c;
-	uint32_t reverts;
 	int n;
 
 	if (!in)
@@ -590,11 +510,11 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 			return n;
 		c.late = false;
 	}
-	/* Written in place, so it must be writable. */
-	c.max = epoll_room(ev, max, load_relaxed(&in->converted) + 2 * RAW_EVENTS);
-	if (c.max == 0)
-		return wait_nowhere(&c);
-	reverts = load_relaxed(&in->reverts);
-	n = wait_mixed(&c);
-	return tell_once(&c, add_returned(&c, n, reverts));
+	c.wide = NULL;
+	if (__builtin_expect(load_relaxed(&in->many) && max > RAW_EVENTS, 0))
+		take_wide(&c, &cleanup);
+	n = wait_here(&c);
+	if (__builtin_expect(c.wide != NULL, 0))
+		get_up(&cleanup);
+	return n;
 }

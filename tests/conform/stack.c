@@ -350,9 +350,12 @@ CASE(stack_polls_many, DIRECT)
 	RUN(&r, select_all);
 }
 
-static struct epoll_event events[64];
+static struct epoll_event events[200];
 CALL(epoll_wait, epoll_wait(r->epoll, events, 64, SOON))
 CALL(epoll_wait_now, epoll_wait(r->epoll, events, 64, 0))
+/* How many it tells is another matter. */
+CALL(epoll_wait_first, epoll_wait(r->epoll, events, 200, 0) > 0)
+CALL(epoll_wait_many, epoll_wait(r->epoll, events, 200, 0))
 CALL(epoll_pwait, epoll_pwait(r->epoll, events, 64, SOON, &(sigset_t){{0}}))
 CALL(epoll_pwait2, epoll_pwait2(r->epoll, events, 64, NULL, NULL))
 CALL(epoll_create1, r->epoll = epoll_create1(0))
@@ -385,6 +388,29 @@ CASE(stack_epoll, DIRECT)
 	rig_close(&r);
 	RUN(&r, epoll_wait);
 	RUN(&r, epoll_del);
+}
+
+/* More than the library hears from the kernel at once. */
+CASE(stack_epoll_many, DIRECT)
+{
+	static struct rig r;
+
+	rig_open(&r, true);
+	r.epoll = epoll_create1(EPOLL_CLOEXEC);
+	RUN(&r, epoll_add);
+	for (int i = 0; i < 100; i++)
+		NEED(epoll_ctl(r.epoll, EPOLL_CTL_ADD, fcntl(r.pipe[1], F_DUPFD, 100),
+			       &(struct epoll_event){.events = EPOLLOUT,
+						     .data.fd = 1000 + i}) == 0);
+	RUN(&r, epoll_wait_first);
+	RUN(&r, epoll_wait_many);
+	tell(&r, 'b');
+	wait_events(r.p.s, POLLIN);
+	RUN(&r, epoll_wait_many);
+	RUN(&r, epoll_wait_many);
+	take(&r);
+	rig_close(&r);
+	RUN(&r, epoll_wait_many);
 }
 
 /* ---- the rest ---- */

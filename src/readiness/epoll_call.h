@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of epoll_wait, and what it asks the kernel. */
+#ifndef VD_READINESS_EPOLL_CALL_H
+#define VD_READINESS_EPOLL_CALL_H
+
+#include <x86intrin.h>
+
+#include "base/atomic.h"
+#include "readiness/epoll.h"
+
+/*
+ * Events of the kernel's in one call: they come to an array of our own first. The kernel
+ * leaves alone what it does not report, and a program may use it again: a tag there would
+ * come back as the program's data. Where more have come once, that array is an instance's (epoll_wide.c).
+ */
+#define RAW_EVENTS EPOLL_ORDERED
+/* Else it is on the stack, which may be short: it is there while it is used, and no longer. */
+#define APART __attribute__((noinline))
+
+struct wide {
+	uint32_t room; /* a power of two */
+	struct epoll_event ev[];
+};
+
+struct call {
+	struct instance *in;
+	int epfd;
+	struct epoll_event *ev;
+	int max;
+	uint64_t deadline;
+	const sigset_t *mask;
+	struct wide *wide;	/* or NULL */
+	uint32_t handlers;	/* signal handlers run by this thread before the call */
+	bool late;		/* a sleep lasted until the deadline */
+	bool gone;		/* the instance was closed during it */
+	uint64_t moves;		/* as of the first look */
+	uint64_t asking, asked; /* ticks around the kernel's last answer */
+	struct batch found;	/* events from memory, at the end of ev */
+};
+
+/* ---- epoll_ask.c ---- */
+
+/* How many the kernel can be asked for at once, and where there is room for `room`. */
+static inline int call_most(const struct call *c)
+{
+	return c->wide ? (int)c->wide->room : RAW_EVENTS;
+}
+static inline int call_room(const struct call *c, int room)
+{
+	return room < call_most(c) ? room : call_most(c);
+}
+/* Where they come to: own is on the stack. */
+static inline struct epoll_event *call_raw(struct call *c, struct epoll_event *own)
+{
+	return c->wide ? c->wide->ev : own;
+}
+
+/*
+ * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
+ * first. Who sent to one connection over TCP and then to another through a ring must not
+ * find the second reported without the first. An instance with one connection in it and
+ * nothing else has no such order: there the kernel is asked at every 16th call, and
+ * earlier when about 20 us have passed. The first bounds its cost where calls are short,
+ * the second the lateness of its events where they are long.
+ */
+#define ASK_CALLS 16
+#define ASK_TICKS 60000
+
+static inline bool instance_ask_due(struct instance *in)
+{
+	uint32_t since = load_relaxed(&in->since_ask) + 1;
+
+	store_relaxed(&in->since_ask, since);
+	return load_relaxed(&in->mixed) || since >= ASK_CALLS ||
+	       load_relaxed(&in->ask_now) ||
+	       __rdtsc() - load_relaxed(&in->asked_at) > ASK_TICKS;
+}
+
+/* The kernel has told n for `room`. */
+static inline void call_answered(struct call *c, int n, int room)
+{
+	if (__builtin_expect(n == call_most(c) && n < room, 0))
+		instance_widen(c->in, (uint32_t)n);
+}
+
+/* Asks the kernel without waiting, for at most call_room(c, room) events. */
+static inline int call_ask(struct call *c, struct epoll_event *raw, int room)
+{
+	static const struct timespec zero;
+	struct instance *in = c->in;
+	int n;
+
+	store_relaxed(&in->ask_now, false);
+	store_relaxed(&in->kernel_turn, false);
+	store_relaxed(&in->since_ask, 0);
+	store_relaxed(&in->asked_at, __rdtsc());
+	c->asking = __rdtsc();
+	n = epoll_kernel_wait(in, c->epfd, raw, call_room(c, room), &zero, NULL);
+	c->asked = __rdtsc();
+	call_answered(c, n, room);
+	return n;
+}
+
+/*
+ * The kernel has told n events of the program's, into ev. What memory had at the same time may
+ * have come before one of these, or after another that has not been told: the kernel is asked
+ * again until memory has had nothing meanwhile. Where there are many, it is not: what is
+ * level-triggered would all be told once more, before what is new.
+ */
+int call_ask_again(struct call *c, struct epoll_event *ev, int n, int room);
+
+/* ---- epoll_wide.c ---- */
+
+/* Takes the instance's, unless another call has it, or there is no memory: NULL. */
+struct wide *wide_take(struct instance *in);
+void wide_give(struct instance *in, struct wide *w);
+/* Makes one of those of n events that have the same data. The array at w is of no use any more. */
+int wide_fold(struct wide *w, struct epoll_event *ev, int n);
+
+#endif

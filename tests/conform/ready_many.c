@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance cases of epoll_wait that has very much to tell at once. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+#define MANY 300
+#define ROOM 1024
+
+static struct epoll_event told[ROOM];
+
+/* Which it told, in its order: runs of data that rise by one. */
+static void show_runs(const struct epoll_event *ev, int n)
+{
+	char line[4096] = "";
+	size_t at = 0;
+
+	for (int i = 0, first = 0; i < n; i++) {
+		if (i + 1 < n && ev[i + 1].data.u64 == ev[i].data.u64 + 1)
+			continue;
+		at += (size_t)snprintf(line + at, sizeof(line) - at, " %llu-%llu",
+				       (unsigned long long)ev[first].data.u64,
+				       (unsigned long long)ev[i].data.u64);
+		first = i + 1;
+		NEED(at < sizeof(line) - 64);
+	}
+	say("%d:%s", n, line);
+}
+
+static void wait_show(int ep, int room)
+{
+	int n = epoll_wait(ep, told, room, 0);
+
+	if (n < 0)
+		say_result("wait", n);
+	else
+		show_runs(told, n);
+}
+
+struct crowd {
+	int ep, fd[MANY];
+	struct pair p;
+};
+
+static void crowd_ready(struct crowd *c, int from, int to)
+{
+	for (int i = from; i < to; i++)
+		NEED(eventfd_write(c->fd[i], 1) == 0);
+}
+
+/* How many are told until there is nothing. */
+static int drain(int ep)
+{
+	int total = 0, n;
+
+	while ((n = epoll_wait(ep, told, ROOM, 0)) > 0)
+		total += n;
+	NEED(n == 0);
+	return total;
+}
+
+/* An upgraded connection, whose data is 1000, and many others, with data from 0 on, or all with the same. */
+static struct crowd crowd_new(uint32_t events, bool same)
+{
+	struct crowd c = {.ep = ep_open(), .p = pair_warm_open()};
+
+	ep_add(c.ep, c.p.s, EPOLLIN, 1000);
+	for (int i = 0; i < MANY; i++) {
+		c.fd[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		NEED(c.fd[i] >= 0);
+		ep_add(c.ep, c.fd[i], events, same ? 5 : (uint64_t)i);
+	}
+	return c;
+}
+
+/* It has had many events before: not all of the first are told at once. */
+static struct crowd crowd_of(uint32_t events, bool same)
+{
+	struct crowd c = crowd_new(EPOLLIN | EPOLLET, same);
+	eventfd_t value;
+
+	crowd_ready(&c, 0, MANY);
+	NEED(drain(c.ep) == MANY);
+	for (int i = 0; i < MANY; i++) {
+		NEED(eventfd_read(c.fd[i], &value) == 0);
+		ep_mod(c.ep, c.fd[i], events, same ? 5 : (uint64_t)i);
+	}
+	NEED(drain(c.ep) == 0);
+	return c;
+}
+
+static struct crowd crowd_open(uint32_t events)
+{
+	return crowd_of(events, false);
+}
+
+static void crowd_close(struct crowd *c)
+{
+	for (int i = 0; i < MANY; i++)
+		close(c->fd[i]);
+	pair_close(c->p);
+	close(c->ep);
+}
+
+CASE(many_level, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN);
+
+	wait_show(c.ep, ROOM);
+	crowd_ready(&c, 0, MANY);
+	for (int i = 0; i < 4; i++)
+		wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+CASE(many_edge, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN | EPOLLET);
+
+	crowd_ready(&c, 0, MANY);
+	for (int i = 0; i < 3; i++)
+		wait_show(c.ep, ROOM);
+	crowd_ready(&c, 100, 200);
+	for (int i = 0; i < 3; i++)
+		wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+CASE(many_once, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN | EPOLLONESHOT);
+
+	crowd_ready(&c, 0, MANY);
+	for (int i = 0; i < 3; i++)
+		wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+/* The room is too short for all, but not as short as for few. */
+CASE(many_short, DIRECT)
+{
+	static const int rooms[] = {1,	 63,  64,  65,	100, 128,
+				    129, 299, 300, 320, 400, 500};
+
+	for (size_t r = 0; r < sizeof(rooms) / sizeof(rooms[0]); r++) {
+		struct crowd c = crowd_open(EPOLLIN);
+
+		crowd_ready(&c, 0, MANY);
+		for (int i = 0; i < 4; i++)
+			wait_show(c.ep, rooms[r]);
+		crowd_close(&c);
+	}
+}
+
+CASE(many_short_edges, DIRECT)
+{
+	static const int rooms[] = {64, 65, 100, 299, 300};
+
+	for (size_t r = 0; r < sizeof(rooms) / sizeof(rooms[0]); r++) {
+		struct crowd c = crowd_open(EPOLLIN | EPOLLET);
+
+		crowd_ready(&c, 0, MANY);
+		for (int i = 0; i < 6; i++)
+			wait_show(c.ep, rooms[r]);
+		crowd_close(&c);
+	}
+}
+
+/* Bytes come to the connection as well, after the others and before them. */
+CASE(many_and_bytes, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN | EPOLLET);
+
+	crowd_ready(&c, 0, MANY);
+	send_pattern(c.p.c, 0, 10);
+	wait_show(c.ep, ROOM);
+	wait_show(c.ep, ROOM);
+	recv_pattern(c.p.s, 0, 10);
+	wait_show(c.ep, ROOM);
+	crowd_ready(&c, 0, MANY);
+	wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+/* Levels of memory stand anywhere among more than 64 others. */
+static void wait_sorted(int ep)
+{
+	int n = epoll_wait(ep, told, ROOM, 0);
+
+	NEED(n >= 0);
+	qsort(told, (size_t)n, sizeof(*told), by_data);
+	show_runs(told, n);
+}
+
+CASE(many_levels_and_bytes, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN);
+
+	crowd_ready(&c, 0, MANY);
+	send_pattern(c.p.c, 0, 10);
+	for (int i = 0; i < 3; i++)
+		wait_sorted(c.ep);
+	recv_pattern(c.p.s, 0, 10);
+	for (int i = 0; i < 3; i++)
+		wait_sorted(c.ep);
+	crowd_close(&c);
+}
+
+/* Those of a sleep: one thing makes all of them ready. */
+CASE(many_woken, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN | EPOLLET);
+	int one = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), n = 0, times = 0, more;
+
+	NEED(one >= 0);
+	for (int i = 0; i < MANY; i++) {
+		NEED(dup2(one, c.fd[i]) == c.fd[i]);
+		ep_add(c.ep, c.fd[i], EPOLLIN | EPOLLET, (uint64_t)i);
+	}
+	NEED(eventfd_write(one, 1) == 0);
+	while ((more = epoll_wait(c.ep, told, ROOM, 0)) > 0) {
+		n += more;
+		times++;
+	}
+	say("%d in %d", n, times);
+	close(one);
+	crowd_close(&c);
+}
+
+static const uint32_t kinds[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* What the data says is the program's matter. */
+CASE(many_of_one_data, DIRECT)
+{
+	for (size_t k = 0; k < KINDS; k++) {
+		struct crowd c = crowd_of(kinds[k], true);
+
+		crowd_ready(&c, 0, MANY);
+		for (int i = 0; i < 3; i++)
+			say("%d", epoll_wait(c.ep, told, ROOM, 0));
+		crowd_close(&c);
+	}
+}
+
+/* Nor is one of the first lost, which are told by several calls. */
+CASE(many_at_first, DIRECT)
+{
+	for (size_t k = 1; k < KINDS; k++) {
+		struct crowd c = crowd_new(kinds[k], true);
+
+		crowd_ready(&c, 0, MANY);
+		say("%d", drain(c.ep));
+		crowd_close(&c);
+	}
+}
+
+static void *drain_beside(void *arg)
+{
+	static struct epoll_event own[ROOM];
+	const struct crowd *c = arg;
+	size_t total = 0;
+	int n;
+
+	while ((n = epoll_wait(c->ep, own, ROOM, 100)) > 0)
+		total += (size_t)n;
+	NEED(n == 0);
+	return (void *)total;
+}
+
+/* Several calls at once. */
+CASE(many_threads, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN | EPOLLET);
+	pthread_t beside;
+	void *there;
+	int total = 0, n;
+
+	NEED(pthread_create(&beside, NULL, drain_beside, &c) == 0);
+	for (int round = 0; round < 20; round++) {
+		crowd_ready(&c, 0, MANY);
+		while ((n = epoll_wait(c.ep, told, ROOM, 0)) > 0)
+			total += n;
+	}
+	NEED(pthread_join(beside, &there) == 0);
+	total += drain(c.ep);
+	/* One may be told twice where it is made ready twice. */
+	NEED(total + (int)(size_t)there >= MANY);
+	crowd_ready(&c, 0, MANY);
+	wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+static sigjmp_buf away;
+
+static void jump_away(int sig)
+{
+	siglongjmp(away, sig);
+}
+
+/* A call that does not end keeps nothing from the next ones. */
+CASE(many_after_a_jump, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN);
+	const struct itimerval soon = {.it_value = {.tv_usec = 50000}};
+
+	NEED(signal(SIGALRM, jump_away) != SIG_ERR);
+	if (!sigsetjmp(away, 1)) {
+		NEED(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+		epoll_wait(c.ep, told, ROOM, -1);
+	}
+	crowd_ready(&c, 0, MANY);
+	wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
+
+/* The program's array ends in the middle of what there is to tell: the memory behind is not there, or
+ * cannot be written to. */
+static void end_early(bool there)
+{
+	struct crowd c = crowd_open(EPOLLIN);
+	size_t page = (size_t)getpagesize();
+	char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct epoll_event *ev;
+
+	NEED(map != MAP_FAILED);
+	NEED((there ? mprotect(map + page, page, PROT_READ) : munmap(map + page, page)) ==
+	     0);
+	crowd_ready(&c, 0, MANY);
+	for (int fits = 1; fits < 300; fits += 37) {
+		int n;
+
+		ev = (struct epoll_event *)(void *)(map + page) - fits;
+		n = epoll_wait(c.ep, ev, ROOM, 0);
+		if (n < 0)
+			say_result("wait", n);
+		else
+			show_runs(ev, n);
+	}
+	munmap(map, 2 * page);
+	crowd_close(&c);
+}
+
+CASE(many_and_no_memory, DIRECT)
+{
+	end_early(false);
+}
+
+CASE(many_and_memory_to_read, DIRECT)
+{
+	end_early(true);
+}
+
+#define TURNS  300
+#define BESIDE 100
+
+struct turns {
+	struct crowd c;
+	_Atomic int turn;
+};
+
+static void *write_both(void *arg)
+{
+	struct turns *t = arg;
+
+	for (int i = 0; i < TURNS; i++) {
+		while (t->turn != i + 1)
+			sched_yield();
+		NEED(eventfd_write(t->c.fd[BESIDE], 1) == 0);
+		send_all(t->c.p.c, "x", 1);
+		while (t->turn == i + 1)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* One makes another thing ready and then sends: with others ready, too, who is told of the second is told of
+ * the first. */
+CASE(many_causal, DIRECT)
+{
+	struct turns t = {.c = crowd_open(EPOLLIN)};
+	int wrong = 0;
+	eventfd_t value;
+	pthread_t writer;
+	char byte;
+
+	/* A level of the kernel's is looked at after what it has by then. */
+	ep_mod(t.c.ep, t.c.fd[BESIDE], EPOLLIN | EPOLLET, BESIDE);
+	ep_mod(t.c.ep, t.c.p.s, EPOLLIN | EPOLLET, 1000);
+	crowd_ready(&t.c, 0, BESIDE);
+	NEED(epoll_wait(t.c.ep, told, ROOM, 0) == BESIDE);
+	NEED(pthread_create(&writer, NULL, write_both, &t) == 0);
+	for (int i = 0; i < TURNS; i++) {
+		bool first = false, second = false;
+
+		t.turn = i + 1;
+		while (!first || !second) {
+			int n = epoll_wait(t.c.ep, told, ROOM, 0);
+
+			for (int k = 0; k < n; k++) {
+				first |= told[k].data.u64 == BESIDE;
+				second |= told[k].data.u64 == 1000;
+			}
+			wrong += second && !first;
+		}
+		NEED(recv(t.c.p.s, &byte, 1, 0) == 1);
+		NEED(eventfd_read(t.c.fd[BESIDE], &value) == 0);
+		t.turn = -1 - i;
+	}
+	NEED(pthread_join(writer, NULL) == 0);
+	say("%d", wrong);
+	crowd_close(&t.c);
+}
