@@ -25,8 +25,8 @@
  * - A handler that leaves by longjmp leaves calls behind. They are known at the thread's next call or signal,
  *   by the stack where that comes from, and what they had to give back is given back then.
  *
- * static_call makes most receives and sends by conn/quick.h, before static_keep. All of that is one critical section of
- * the thread, from its first instruction to the one before its return:
+ * static_call makes most receives and sends by conn/quick.h, before static_keep. For calls that may be such, on a connection
+ * and with no filter (seccomp.c), all of that is one critical section of the thread. Around it nothing is done:
  * - A signal finds the frame not among `calls`, and is deferred. It leaves FS, `next` and the alternate stack
  *   as they were. Only a fault of the copy is no such signal: no function is called for it.
  * - Where one was deferred, the call goes on as others do: it is put among `calls`, FS becomes the host's, and the section
@@ -128,6 +128,14 @@ static inline bool static_is_lent(const struct static_self *self)
 	return self->vforked == 0;
 }
 
+/* Another call is under way, or has been left, or there is something to be settled before this one begins. */
+static inline bool static_is_amid(const struct static_self *self,
+				  const struct static_frame *f)
+{
+	return self->calls || self->cancel_resumes || self->is_disarmed ||
+	       self->given_up_count || (uint64_t)(f + 1) != self->top;
+}
+
 static inline bool static_is_within(const stack_t *s, uint64_t at)
 {
 	return at - (uint64_t)s->ss_sp - 1 < s->ss_size;
@@ -158,8 +166,9 @@ extern const char static_entry_takes[];
 /* Makes FS the host's, keeps the other vector registers, and has the entry put all of them back. For
  * static_call alone. */
 void static_keep(struct static_stash *stash);
-/* Behind that: the rest of static_call. `moved`: as quick.c has said. NULL, or where the call is to be made. */
-struct static_frame *static_call_on(struct static_frame *f, bool amid, size_t moved);
+/* Behind that: the rest of static_call. `is_within`: the section is to be ended. `moved`: as quick.c has said. NULL, or where
+ * the call is to be made. */
+struct static_frame *static_call_on(struct static_frame *f, bool is_within, size_t moved);
 /* Makes this thread one of the program's, whose own stack lies below `top`. */
 void static_adopt(uint64_t bottom, uint64_t top);
 /* What calls have left behind that a handler has left by longjmp: those that cannot go on where the

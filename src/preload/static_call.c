@@ -7,45 +7,47 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "conn/conn.h"
 #include "conn/quick.h"
+#include "preload/hook.h"
 #include "preload/static.h"
 
 #define MORE_FLAGS (~(uint64_t)(MSG_DONTWAIT | MSG_NOSIGNAL))
 
-static inline size_t move_quickly(int fd, void *buf, size_t len,
-				  const struct static_frame *f, struct quick *q)
+static inline bool is_sent(uint64_t nr)
+{
+	return nr == SYS_write || nr == SYS_sendto;
+}
+
+/* Behind a filter there is no section: the calls that defer a signal may be forbidden. */
+static inline bool is_quick(int fd, const struct static_frame *f)
 {
 	uint64_t nr = (uint32_t)f->rax;
 
-	if ((nr == SYS_recvfrom || nr == SYS_sendto) && (f->r8 || f->r10 & MORE_FLAGS))
-		return 0;
-	if (nr == SYS_read || nr == SYS_recvfrom)
-		return quick_recv(fd, buf, len, q);
-	if (nr == SYS_write || nr == SYS_sendto)
-		return quick_send(fd, buf, len, q);
-	return 0;
-}
-
-/* Another call is under way, or has been left, or there is something to be settled first. */
-static inline bool is_amid(const struct static_self *self, const struct static_frame *f)
-{
-	return self->calls || self->cancel_resumes || self->is_disarmed ||
-	       self->given_up_count || (uint64_t)(f + 1) != self->top;
+	if (nr == SYS_recvfrom || nr == SYS_sendto) {
+		if (f->r8 || f->r10 & MORE_FLAGS)
+			return false;
+	} else if (nr != SYS_read && nr != SYS_write) {
+		return false;
+	}
+	return hook_active && fd_sock(fd);
 }
 
 uint64_t static_call(uint64_t fd, void *buf, size_t len, struct static_frame *f,
 		     struct static_stash *stash, struct static_self *self)
 {
+	bool is_within = QUICK_IS_THERE && is_quick((int)fd, f);
 	size_t moved = 0;
-	bool amid;
 
-	quick_enter(&self->quick);
-	amid = is_amid(self, f);
-	if (QUICK_IS_THERE && __builtin_expect(!amid, 1)) {
-		moved = move_quickly((int)fd, buf, len, f, &self->quick);
+	if (__builtin_expect(is_within, 1)) {
+		quick_enter(&self->quick);
+		if (__builtin_expect(!static_is_amid(self, f) && hook_active, 1))
+			moved = is_sent((uint32_t)f->rax)
+					? quick_send((int)fd, buf, len, &self->quick)
+					: quick_recv((int)fd, buf, len, &self->quick);
 		if (__builtin_expect(moved != 0, 1) && quick_leave(&self->quick))
 			return moved;
 	}
 	static_keep(stash);
-	return (uint64_t)static_call_on(f, amid, moved);
+	return (uint64_t)static_call_on(f, is_within, moved);
 }

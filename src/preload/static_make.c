@@ -181,15 +181,18 @@ static struct static_frame *call_amid(struct static_self *self, struct static_fr
 	return NULL;
 }
 
-struct static_frame *static_call_on(struct static_frame *f, bool amid, size_t moved)
+struct static_frame *static_call_on(struct static_frame *f, bool is_within, size_t moved)
 {
 	struct static_self *self = &static_self;
 	struct static_frame *to = NULL;
 	int saved = errno;
+	bool amid;
 
+	amid = static_is_amid(self, f);
 	if (!amid)
 		begin(self, f);
-	quick_end(&self->quick);
+	if (is_within)
+		quick_end(&self->quick);
 	if (moved) {
 		f->rax = moved;
 		end(self, f);

@@ -396,6 +396,63 @@ static void t_gone_memory(void)
 	puts("lives");
 }
 
+static volatile sig_atomic_t handled;
+
+static void count_signal(int sig)
+{
+	(void)sig;
+	handled++;
+}
+
+/* Without the call by which a signal can be sent to its own thread once more. */
+static void forbid_queueing(void)
+{
+	/* The kernel's struct sock_fprog and what it holds, of which musl has no header. */
+	static const struct {
+		uint16_t code;
+		uint8_t if_so, if_not;
+		uint32_t k;
+	} code[] = {
+		{0x20, 0, 0, 0}, /* the call's number */
+		{0x15, 0, 1, SYS_rt_tgsigqueueinfo},
+		{0x06, 0, 0, 0x80000000}, /* ends the process */
+		{0x06, 0, 0, 0x7fff0000}, /* allows it */
+	};
+	const struct {
+		uint16_t len;
+		const void *code;
+	} program = {sizeof(code) / sizeof(code[0]), code};
+	enum { FILTER = 2 };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, FILTER, &program) == 0);
+}
+
+static void t_filter_signals(void)
+{
+	const struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+	long child;
+
+	make_pair();
+	child = fork();
+	if (child == 0) {
+		char b[64] = "";
+		int p[2];
+
+		CHECK(pipe(p) == 0);
+		set(SIGALRM, count_signal, SA_RESTART);
+		forbid_queueing();
+		setitimer(ITIMER_REAL, &often, NULL);
+		while (handled < 1000) {
+			CHECK(write(p[1], b, sizeof(b)) == sizeof(b));
+			CHECK(read(p[0], b, sizeof(b)) == sizeof(b));
+		}
+		setitimer(ITIMER_REAL, &never, NULL);
+		_exit(0);
+	}
+	printf("behind a filter: %x\n", status_of(child));
+}
+
 #ifdef __GLIBC__ /* of musl's it is not the kernel that tells who joins */
 static void *ends_behind_filter(void *arg)
 {
@@ -454,6 +511,7 @@ const struct edge_case edges_process[] = {
 	{"break_fork", t_break_fork},
 	{"little_memory", t_little_memory},
 	{"gone_memory", t_gone_memory},
+	{"filter_signals", t_filter_signals},
 #ifdef __GLIBC__
 	{"filter_and_join", t_filter_and_join},
 #endif
