@@ -59,8 +59,9 @@ static bool is_thread_here(uint32_t tid)
 
 static bool is_dead(uint32_t tid)
 {
+	/* Nobody takes a lock twice: it was a child of vfork, which has our number in memory of ours. */
 	if (tid == lock_self())
-		return false;
+		return crit_has_lent;
 	/* Relaxed: it is asked again. */
 	if (load_relaxed(&are_ours))
 		return !is_thread_here(tid);

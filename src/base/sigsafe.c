@@ -14,6 +14,7 @@
 
 TLS uint32_t crit_depth, crit_deferred;
 TLS uint32_t crit_handled, crit_interrupted;
+TLS bool crit_lent, crit_has_lent;
 /* The mask to come back to, and the one that is in force until then. */
 static TLS uint64_t saved_mask, deferral_mask;
 /* The stack pointer of crit_copy_guarded, while it is inside memcpy. */
@@ -67,7 +68,9 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 	/* The kernel's frame ends after the one word of its mask. */
 	uint64_t *mask = (uint64_t *)(void *)&((ucontext_t *)context)->uc_sigmask;
 
-	if (__builtin_expect(crit_depth == 0, 1) || crit_is_fault(sig, info))
+	/* Behind the section's last step, too, up to crit_release. */
+	if (__builtin_expect(crit_depth == 0 && !crit_deferred, 1) ||
+	    crit_is_fault(sig, info))
 		return false;
 	set_mask(~0ull); /* no second one in between */
 	crit_requeue(sig, info);
@@ -85,9 +88,26 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 
 void crit_release(void)
 {
+	uint64_t mask = saved_mask;
+
+	/* From here on a handler may have a mask of its own to come back to. */
+	fence_compiler();
 	crit_deferred = 0;
 	fence_compiler();
-	set_mask(saved_mask); /* the kernel delivers here */
+	set_mask(mask); /* the kernel delivers here */
+}
+
+void crit_lend(void)
+{
+	crit_has_lent = crit_lent = true;
+}
+
+void crit_returned(bool is_child)
+{
+	crit_depth = crit_deferred = 0;
+	crit_copying = 0;
+	fence_compiler();
+	crit_lent = is_child;
 }
 
 /*

@@ -23,6 +23,17 @@ CRIT_TLS uint32_t crit_deferred;    /* signals wait until the outermost one ends
 CRIT_TLS uint32_t crit_handled;	    /* handlers of the program run so far */
 CRIT_TLS uint32_t crit_interrupted; /* those of them without SA_RESTART */
 
+/*
+ * This thread has lent its memory to a child of vfork. That one may be killed amid a section, and what it has left here
+ * would defer its parent's signals for ever. So the parent comes to crit_returned before any section of its own: while
+ * this is set, it is in none.
+ */
+CRIT_TLS bool crit_lent;
+CRIT_TLS bool crit_has_lent; /* at any time */
+void crit_lend(void);
+/* Who calls it is in no section: a parent, or a child that has had one itself. */
+void crit_returned(bool is_child);
+
 void crit_release(void);
 
 /* Only this thread's own handlers look: the compiler must keep the order, nobody else. */

@@ -133,6 +133,7 @@ void quick_begin(struct quick *q)
 
 	*q = (struct quick){.depth = &crit_depth,
 			    .deferred = &crit_deferred,
+			    .lent = &crit_lent,
 			    .lock_tid = &lock_self_tid,
 			    .wait_self = &wait_self};
 	if (__rseq_size > 0)

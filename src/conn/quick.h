@@ -40,6 +40,7 @@ struct sock;
 struct quick {
 	/* Of this thread. */
 	uint32_t *depth, *deferred; /* see sigsafe.h */
+	const bool *lent;
 	const uint32_t *lock_tid, *wait_self;
 	const uint32_t
 		*cpu; /* in the kernel's words for this thread; NULL: it has none */

@@ -65,6 +65,7 @@ __attribute__((constructor)) static void hook_init(void)
 	at_quick_exit(hook_ends);
 	if (hook_begin(is_followed)) {
 		signal_init();
+		vfork_init();
 		hook_active = true;
 	}
 	carry_init();

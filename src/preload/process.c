@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that begin and end: fork, vfork, clone, daemon and _exit. */
+#include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fds.h"
@@ -9,6 +12,7 @@
 #include "base/pageable.h"
 #include "base/sections.h"
 #include "base/self.h"
+#include "base/sigsafe.h"
 #include "conn/report.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
@@ -76,6 +80,7 @@ FORK_CODE void hook_forked_child(void)
 	int saved = errno;
 	bool told = fork_wrapped;
 
+	crit_lent = false; /* before this is nobody's child of vfork */
 	borrowed_mark = 0;
 	fork_wrapped = false;
 	lock_forked();
@@ -93,19 +98,56 @@ FORK_CODE void hook_forked_child(void)
 	errno = saved;
 }
 
-__attribute__((used)) void *hook_vfork_begin(void)
+void hook_vfork_mark(void)
 {
 	/* A child of vfork may call it too: the memory stays the first parent's. */
-	if (!hook_is_borrowed())
-		borrowed_mark = borrowed_now();
-	return (void *)REAL(vfork);
+	if (hook_is_borrowed())
+		return;
+	/* Else the child would note its own number, in memory of ours. */
+	if (hook_active)
+		lock_self();
+	borrowed_mark = borrowed_now();
+}
+
+void hook_vfork_end(void)
+{
+	bool is_child;
+
+	if (!crit_lent)
+		return;
+	is_child = hook_is_borrowed();
+	crit_returned(is_child);
+}
+
+/* The C library's own is a system call, and nothing else: another one may do more. */
+static bool vfork_is_plain;
+
+void vfork_init(void)
+{
+	Dl_info libc, own;
+
+	vfork_is_plain = dladdr((void *)__errno_location, &libc) &&
+			 dladdr((void *)REAL(vfork), &own) &&
+			 libc.dli_fbase == own.dli_fbase;
+}
+
+void vfork_plain(void);
+void *vfork_begin(void);
+__attribute__((used)) void *vfork_begin(void)
+{
+	hook_vfork_mark();
+	if (!vfork_is_plain)
+		return (void *)REAL(vfork);
+	crit_lend();
+	return (void *)vfork_plain;
 }
 
 /*
  * vfork returns twice from one frame, so nothing of ours may be on the stack: the stub
- * marks the thread and jumps. Turning vfork into fork would be wrong as well as slow:
- * programs rely on the shared memory.
+ * marks the thread and jumps. What the parent needs behind the call it has in a register, which is
+ * its own. Turning vfork into fork would be wrong as well as slow: programs rely on the shared memory.
  */
+_Static_assert(SYS_vfork == 58, "as below");
 __asm__(".pushsection .text\n"
 	".globl vfork, __vfork\n"
 	".type vfork, @function\n"
@@ -117,13 +159,40 @@ __asm__(".pushsection .text\n"
 	"	endbr64\n"
 	"	subq $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset 8\n"
-	"	call hook_vfork_begin\n"
+	"	call vfork_begin\n"
 	"	addq $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	jmp *%rax\n"
 	"	.cfi_endproc\n"
 	".size vfork, . - vfork\n"
 	".size __vfork, . - __vfork\n"
+	".hidden vfork_plain\n"
+	".type vfork_plain, @function\n"
+	"vfork_plain:\n"
+	"	.cfi_startproc\n"
+	"	popq %rdi\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	.cfi_register %rip, %rdi\n"
+	"	movl $58, %eax\n"
+	"	syscall\n"
+	"	pushq %rdi\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	.cfi_offset %rip, -8\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	pushq %rax\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call hook_vfork_end\n"
+	"	popq %rax\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	cmpq $-4095, %rax\n"
+	"	jae 2f\n"
+	"1:	ret\n"
+	"2:	negl %eax\n"
+	"	movl %eax, %edi\n"
+	"	jmp hook_syscall_failed\n"
+	"	.cfi_endproc\n"
+	".size vfork_plain, . - vfork_plain\n"
 	".popsection\n");
 
 /* libc calls our handlers. */
@@ -166,7 +235,7 @@ static int clone_begin(void *arg)
 HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
 	struct clone_start start = {fn, arg, (unsigned)flags};
-	pid_t *parent_tid, *child_tid;
+	pid_t *parent_tid, *child_tid, pid;
 	void *tls;
 	va_list ap;
 
@@ -183,9 +252,13 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
 						      parent_tid, tls, child_tid));
 	}
-	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS) && !hook_is_borrowed())
-		borrowed_mark = borrowed_now();
-	return REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
+		hook_vfork_mark();
+		crit_lend();
+	}
+	pid = REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
+	hook_vfork_end();
+	return pid;
 }
 
 HOOK_ALIAS(__clone, clone);

@@ -38,12 +38,15 @@
  *   instructions of docs/static.md.
  * - A fork by another thread in the middle leaves the child without this thread. Its lock in shared memory has an owner that
  *   lives on in the parent. An exec or an end by another thread leaves a lock whose owner has died: see base/lock.h.
- * - The child of a vfork finds nothing of it: its parent has made the call elsewhere.
+ * - The child of a vfork finds nothing of it: its parent has made the call elsewhere. Neither it nor its parent's first
+ *   call behind it is made so (crit_lent).
  *
  * A fork in the middle copies the thread's own stack with all the rest: the child goes on there. The child
  * of a vfork has its parent's thread data, own stack included, which its parent does not use meanwhile: that one
  * has made the call itself, with nothing of it left on the own stack. Which of both runs static_self.vforked
  * says, which each writes by the first instruction behind the call; a signal before that writes it first.
+ * A child that was killed amid a section has left that behind: see crit_lent. Its parent is in none until its next call,
+ * the next signal, or the end of the handler that made the child, whichever comes first, and that puts it right.
  */
 #ifndef VD_PRELOAD_STATIC_H
 #define VD_PRELOAD_STATIC_H

@@ -20,7 +20,7 @@ static inline bool is_sent(uint64_t nr)
 }
 
 /* Behind a filter there is no section: the calls that defer a signal may be forbidden. */
-static inline bool is_quick(int fd, const struct static_frame *f)
+static inline bool is_quick(int fd, const struct static_frame *f, const struct quick *q)
 {
 	uint64_t nr = (uint32_t)f->rax;
 
@@ -30,13 +30,13 @@ static inline bool is_quick(int fd, const struct static_frame *f)
 	} else if (nr != SYS_read && nr != SYS_write) {
 		return false;
 	}
-	return hook_active && fd_sock(fd);
+	return hook_active && fd_sock(fd) && !*q->lent;
 }
 
 uint64_t static_call(uint64_t fd, void *buf, size_t len, struct static_frame *f,
 		     struct static_stash *stash, struct static_self *self)
 {
-	bool is_within = QUICK_IS_THERE && is_quick((int)fd, f);
+	bool is_within = QUICK_IS_THERE && is_quick((int)fd, f, &self->quick);
 	size_t moved = 0;
 
 	if (__builtin_expect(is_within, 1)) {

@@ -188,6 +188,8 @@ struct static_frame *static_call_on(struct static_frame *f, bool is_within, size
 	int saved = errno;
 	bool amid;
 
+	if (!is_within)
+		hook_vfork_end();
 	amid = static_is_amid(self, f);
 	if (!amid)
 		begin(self, f);

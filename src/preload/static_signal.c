@@ -144,6 +144,9 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	struct picked p = {NULL, 0};
 
 	begin_again(self, uc->uc_mcontext.gregs);
+	/* A parent has made no call since, and a child is in none. */
+	if (crit_lent && (!static_is_lent(self) || !static_is_own(self, at)))
+		crit_returned(static_is_lent(self));
 	if (static_is_own(self, at)) {
 		p.next = self->next;
 		if (self->next > at - 256)
@@ -180,6 +183,10 @@ __attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
 	struct static_self *self = &static_self;
 	const ucontext_t *uc = (void *)context;
 	unsigned last = self->given_up_count - 1;
+
+	/* The handler may have been the parent, and the call that it has interrupted goes on. */
+	if (crit_lent)
+		crit_returned(static_is_lent(self));
 
 	if (self->given_up_count && static_is_within(&self->given_up[last], here) &&
 	    !static_is_within(&self->given_up[last],

@@ -285,6 +285,8 @@ static long lend(struct static_self *self, struct static_frame *f, const struct 
 {
 	if (a->flags & CLONE_SETTLS)
 		self->odd = STATIC_READS_FS;
+	hook_vfork_mark();
+	crit_lend();
 	f->tail -= static_is_lent(self) ? STATIC_BACK_TO_CALL : STATIC_BACK_TO_VFORK;
 	return (long)f->rax;
 }

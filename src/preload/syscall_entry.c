@@ -20,8 +20,10 @@ __attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b
 		return true; /* fails in the kernel */
 	if (hook_clone_parts(flags))
 		hook_parting();
-	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS))
-		hook_vfork_begin();
+	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
+		hook_vfork_mark();
+		crit_lend();
+	}
 	return (flags & CLONE_VM) != 0;
 }
 
@@ -78,9 +80,16 @@ __asm__(".pushsection .text\n"
 	"	movq %r9, %r8\n"
 	"	movq 8(%rsp), %r9\n"
 	"	syscall\n"
+	"	testq %rax, %rax\n"
+	"	jz 3f\n"
+	"	pushq %rax\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	call hook_vfork_end\n"
+	"	popq %rax\n"
+	"	.cfi_adjust_cfa_offset -8\n"
 	"	cmpq $-4095, %rax\n"
 	"	jae 2f\n"
-	"	ret\n"
+	"3:	ret\n"
 	"2:	negl %eax\n"
 	"	movl %eax, %edi\n"
 	"	jmp hook_syscall_failed\n"

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,4 +234,43 @@ CASE(hooks_passed, ANYWAY)
 	say("child: %d", child_status(pid));
 	say("peer: %d", child_status(peer));
 	close(sv[0]);
+}
+
+static volatile sig_atomic_t handled;
+
+static void count_signal(int sig)
+{
+	(void)sig;
+	handled++;
+}
+
+/* Children that are killed at any instruction of their calls: their parent's signals are not held up by that. */
+CASE(hooks_vfork_killed, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal};
+	struct pair p = pair_warm_open();
+	char b[8] = "";
+	int lost = 0;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	for (volatile int i = 0; i < 60; i++) {
+		const struct itimerval soon = {{0, 0}, {0, 50 + 7 * i}};
+		int before = handled;
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			setitimer(ITIMER_REAL, &soon, NULL);
+			for (;;)
+				if (write(p.c, b, 8) != 8 || read(p.s, b, 8) != 8)
+					_exit(1);
+		}
+		raise(SIGUSR1);
+		lost += handled == before;
+		NEED(child_status(pid) == 128 + SIGALRM);
+		while (recv(p.s, b, sizeof(b), MSG_DONTWAIT) > 0)
+			;
+	}
+	say("lost: %d", lost);
+	echo_some(p);
+	pair_close(p);
 }

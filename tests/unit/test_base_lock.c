@@ -267,3 +267,15 @@ TEST(signals_do_not_hide_a_death)
 	CHECK_EQ(m->counter, 8);
 	shared_unmap(m);
 }
+
+/* It has had its parent's number, and so its parent is alive, and is who asks. */
+TEST(a_child_of_vfork_that_was_killed_holds_nothing)
+{
+	struct lock lock = {0};
+	crit_lend();
+	store_relaxed(&lock.word, lock_self());
+	crit_returned(false);
+	lock_take(&lock);
+	lock_drop(&lock);
+	CHECK_EQ(lock.word, 0);
+}

@@ -143,6 +143,47 @@ TEST(interruptions_are_counted)
 	CHECK_EQ(crit_interruptions() - some, 1);
 }
 
+/* What comes between the section's last step and the release waits, too. */
+TEST(waits_for_the_release)
+{
+	catch_it(SIGUSR1, 0);
+	catch_it(SIGTRAP, 0);
+	uint64_t before = mask_now();
+	crit_enter();
+	raise(SIGUSR1);
+	crit_depth--;
+	raise(SIGTRAP);
+	CHECK_EQ(count, 0);
+	crit_release();
+	CHECK_EQ(count, 2);
+	CHECK_EQ(mask_now(), before);
+}
+
+/* A child of vfork has been killed in a section, with a signal deferred. */
+TEST(a_child_s_section_ends_with_it)
+{
+	catch_it(SIGUSR1, 0);
+	uint64_t before = mask_now();
+	crit_lend();
+	crit_depth = 2;
+	crit_deferred = 1;
+	crit_returned(true);
+	CHECK(crit_lent);
+	crit_depth = 1;
+	crit_returned(false);
+	CHECK(!crit_lent);
+	raise(SIGUSR1);
+	CHECK_EQ(count, 1);
+	CHECK_EQ(deferrals, 0);
+	CHECK_EQ(mask_now(), before);
+	crit_enter();
+	raise(SIGUSR1);
+	CHECK_EQ(count, 1);
+	crit_leave();
+	CHECK_EQ(count, 2);
+	CHECK_EQ(mask_now(), before);
+}
+
 /* Timer signals at any instruction: none is lost for good, none comes inside. */
 static _Atomic uint32_t ticks, inside;
 
