@@ -2,6 +2,7 @@
 /* Mapped memory for an exec. A child of vfork that becomes another image leaves it to its parent. */
 #include "preload/exec_room.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -35,15 +36,18 @@ static long self(void)
  */
 static bool is_left(const struct exec_room *r)
 {
-	long me;
+	long me, differs;
 
 	if (!r->child)
 		return false;
 	if (!hook_is_borrowed())
 		return true;
 	me = self();
-	return r->child != me && r->child != kernel_call4(SYS_getppid, 0, 0, 0, 0) &&
-	       kernel_call6(SYS_kcmp, me, r->child, KCMP_VM, 0, 0, 0) != 0;
+	if (r->child == me || r->child == kernel_call4(SYS_getppid, 0, 0, 0, 0))
+		return false;
+	differs = kernel_call6(SYS_kcmp, me, r->child, KCMP_VM, 0, 0, 0);
+	/* Where it may not be asked, the parent gives it back. */
+	return differs > 0 || differs == -ESRCH;
 }
 
 static void give_back_newest(void)

@@ -14,6 +14,7 @@
 #include "base/self.h"
 #include "base/sigsafe.h"
 #include "conn/report.h"
+#include "preload/exec_room.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
 
@@ -117,6 +118,8 @@ void hook_vfork_end(void)
 		return;
 	is_child = hook_is_borrowed();
 	crit_returned(is_child);
+	if (!is_child && hook_active)
+		exec_room_begin();
 }
 
 /* The C library's own is a system call, and nothing else: another one may do more. */
