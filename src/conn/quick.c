@@ -78,7 +78,7 @@ size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 	bool roomy = false;
 	struct slot *sl;
 	uint32_t generation;
-	size_t n = 0;
+	size_t n = 0, unread;
 
 	if (!may_begin(s, buf, len))
 		return 0;
@@ -86,7 +86,10 @@ size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 	if (gate_state(&sl->gate_rx) != GATE_RING || s->left)
 		return 0;
 	generation = load_relaxed(&sl->generation);
-	if (ring_unread(s->in) == 0 || !take(q, &sl->rx_lock, &s->is_copied))
+	unread = ring_unread(s->in);
+	/* Not for a look under the lock in vain: what could be taken is more than is copied here. */
+	if (unread == 0 || (unread > CRIT_SHORT_BYTES && len > CRIT_SHORT_BYTES) ||
+	    !take(q, &sl->rx_lock, &s->is_copied))
 		return 0;
 	if (fd_is(fd, s) && load_relaxed(&sl->generation) == generation &&
 	    quick_may_take(sl))
