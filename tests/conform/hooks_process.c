@@ -2,7 +2,6 @@
 /* Children of every kind, and descriptors that reach other programs. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -274,49 +273,4 @@ CASE(hooks_vfork_killed, DIRECT)
 	say("lost: %d", lost);
 	echo_some(p);
 	pair_close(p);
-}
-
-#define SETTINGS 30000
-
-static char *much[SETTINGS + 1];
-
-static void *execs_with_much(void *arg)
-{
-	static char *const args[] = {"true", NULL};
-	pid_t pid = vfork();
-
-	if (pid == 0) {
-		execve("/bin/true", args, much);
-		_exit(1);
-	}
-	NEED(child_status(pid) == 0);
-	return arg;
-}
-
-static long memory_pages(void)
-{
-	FILE *f = fopen("/proc/self/statm", "re");
-	long pages = 0;
-
-	NEED(f && fscanf(f, "%ld", &pages) == 1);
-	fclose(f);
-	return pages;
-}
-
-/* Nor does a thread that ends behind such a child leave memory behind. */
-CASE(hooks_vfork_much, ANYWAY)
-{
-	long before = 0;
-	pthread_t thread;
-
-	for (int i = 0; i < SETTINGS; i++)
-		much[i] = "A=";
-	for (int i = 0; i < 42; i++) {
-		if (i == 2)
-			before = memory_pages();
-		NEED(pthread_create(&thread, NULL, execs_with_much, NULL) == 0);
-		NEED(pthread_join(thread, NULL) == 0);
-	}
-	/* Each needs 59 pages. The stack of a thread or two may be given back late. */
-	say("grown: %d", memory_pages() - before > 40 * 40);
 }

@@ -106,6 +106,29 @@ static void t_much_often(void)
 	printf("grown by %ld pages\n", (long)(memory_pages() - before));
 }
 
+static void *execs_once(void *arg)
+{
+	child_execs();
+	return arg;
+}
+
+/* Nor does a thread that ends behind its child. */
+static void t_much_in_threads(void)
+{
+	size_t before = 0;
+	pthread_t thread;
+
+	fill_much(SETTINGS / 10);
+	for (int i = 0; i < 62; i++) {
+		if (i == 2)
+			before = memory_pages();
+		CHECK(pthread_create(&thread, NULL, execs_once, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	/* Each needs 36 pages. The stack of a thread or two may be given back late. */
+	printf("grown: %d\n", (long)(memory_pages() - before) > 60 * 25);
+}
+
 /* ---- where the kernel is to write a thread's id ---- */
 
 static volatile int has_run;
@@ -317,6 +340,7 @@ const struct edge_case edges_begin[] = {
 	{"count_much", count_much},
 	{"much", t_much},
 	{"much_often", t_much_often},
+	{"much_in_threads", t_much_in_threads},
 	{"bad_id", t_bad_id},
 	{"vfork_behind_filter", t_vfork_behind_filter},
 	{"vfork_behind_all_filter", t_vfork_behind_all_filter},
