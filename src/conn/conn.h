@@ -323,12 +323,22 @@ static inline bool wait_held_is_over(struct wire_dir *d)
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
 
+static inline bool bell_is_asked_by(uint32_t seq, _Atomic uint32_t *rung)
+{
+	return __builtin_expect(seq != 0 && seq != load_relaxed(rung), 0);
+}
+
+static inline bool bell_is_asked(_Atomic uint32_t *armed, _Atomic uint32_t *rung)
+{
+	return bell_is_asked_by(load_relaxed(armed), rung);
+}
+
 static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 				void (*ring)(struct sock *), struct sock *s)
 {
 	uint32_t seq = load_relaxed(armed);
 	/* Ring first, note after: an owner that dies between rings twice, never not at all. */
-	if (__builtin_expect(seq != 0 && seq != load_relaxed(rung), 0)) {
+	if (bell_is_asked_by(seq, rung)) {
 		ring(s);
 		store_relaxed(rung, seq);
 	}

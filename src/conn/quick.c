@@ -39,23 +39,9 @@ static inline void drop(struct lock *l)
 		lock_drop_slow(l);
 }
 
-static inline bool is_asked_to_ring(_Atomic uint32_t *armed, _Atomic uint32_t *rung)
-{
-	uint32_t seq = load_relaxed(armed);
-
-	return __builtin_expect(seq != 0 && seq != load_relaxed(rung), 0);
-}
-
 static inline bool may_begin(struct sock *s, const void *buf, size_t len)
 {
 	return s && crit_is_near(buf, len) && !peer_of(s) && !trace_is_wished();
-}
-
-static struct ring_span rx_larger(struct sock *s)
-{
-	struct ring_rx *rx = &s->slot->rx;
-
-	return ring_rx_glance_in(rx, s->in, s->in_data, area_of(s, ring_rx_area(rx)));
 }
 
 static uint8_t *tx_larger(struct sock *s, size_t len)
@@ -67,10 +53,8 @@ static uint8_t *tx_larger(struct sock *s, size_t len)
 	return ring_tx_glance_in(tx, s->out_data, area_of(s, ring_tx_area(tx)), len);
 }
 
-static const struct quick_way way = {.most = CRIT_SHORT_BYTES,
-				     .copy = crit_copy_short,
-				     .rx_larger = rx_larger,
-				     .tx_larger = tx_larger};
+static const struct quick_way way = {
+	.rx_most = CRIT_SHORT_BYTES, .copy = crit_copy_short, .tx_larger = tx_larger};
 
 size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 {
@@ -95,9 +79,8 @@ size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 	    quick_may_take(sl))
 		n = quick_take(s, buf, len, way, &roomy);
 	drop(&sl->rx_lock);
-	q->due = roomy && is_asked_to_ring(&s->in->tx_armed, &sl->rx.rung)
-			 ? QUICK_RINGS_RX
-			 : 0;
+	q->due = roomy && bell_is_asked(&s->in->tx_armed, &sl->rx.rung) ? QUICK_RINGS_RX
+									: 0;
 	q->sock = s;
 	return n;
 }
@@ -122,7 +105,7 @@ size_t quick_send(int fd, const void *buf, size_t len, struct quick *q)
 	drop(&sl->tx_lock);
 	if (n == 0)
 		return 0;
-	q->due = is_asked_to_ring(&s->out->rx_armed, &sl->tx.rung) ? QUICK_RINGS_TX : 0;
+	q->due = bell_is_asked(&s->out->rx_armed, &sl->tx.rung) ? QUICK_RINGS_TX : 0;
 	if (quick_is_asked_late(s))
 		q->due |= QUICK_IS_LATE;
 	q->sock = s;

@@ -21,13 +21,19 @@ typedef int quick_copy_fn(void *to, const void *from, size_t len);
 
 /* How quick.c and the others differ: known where these functions become part of another. */
 struct quick_way {
-	size_t most; /* bytes received at once */
+	size_t rx_most; /* bytes received at once */
 	quick_copy_fn *copy;
 	bool traces;
 	/* Only asked for in a larger area. */
-	struct ring_span (*rx_larger)(struct sock *s);
 	uint8_t *(*tx_larger)(struct sock *s, size_t len);
 };
+
+static __attribute__((noinline, unused)) struct ring_span quick_rx_larger(struct sock *s)
+{
+	struct ring_rx *rx = &s->slot->rx;
+
+	return ring_rx_glance_in(rx, s->in, s->in_data, area_of(s, ring_rx_area(rx)));
+}
 
 /* Under rx_lock: there is nothing to look at before bytes are taken from the ring. */
 QUICK_INLINE bool quick_may_take(struct slot *sl)
@@ -46,10 +52,10 @@ QUICK_INLINE size_t quick_take(struct sock *s, void *to, size_t room,
 	struct slot *sl = s->slot;
 	struct ring_span span = __builtin_expect(ring_rx_area(&sl->rx) == 0, 1)
 					? ring_rx_glance_in(&sl->rx, s->in, s->in_data, 0)
-					: way.rx_larger(s);
+					: quick_rx_larger(s);
 	size_t n = span.len < room ? span.len : room;
 
-	if (n > way.most ||
+	if (n > way.rx_most ||
 	    (n < room && (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
 		n = 0;
 	if (n > 0 && (LACKS(RECEIVE_COPY) ? mechanism_ends(to, span.data, n)

@@ -339,22 +339,14 @@ static bool look_now_and_then(struct sock *s, int fd)
 	return seen_of(s->slot) != seen;
 }
 
-static struct ring_span glance_larger(struct sock *s)
-{
-	struct ring_rx *rx = &s->slot->rx;
-	return ring_rx_glance_in(rx, s->in, s->in_data, area_of(s, ring_rx_area(rx)));
-}
-
 /*
  * What nearly every receive is: one piece, from the ring, of which there is enough or all
  * is taken. 0 when it is not so, or there is nothing.
  */
 static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *iov)
 {
-	const struct quick_way way = {.most = CHUNK_BYTES,
-				      .copy = crit_copy,
-				      .traces = true,
-				      .rx_larger = glance_larger};
+	const struct quick_way way = {
+		.rx_most = CHUNK_BYTES, .copy = crit_copy, .traces = true};
 	struct slot *sl = s->slot;
 	bool roomy = false;
 	size_t n = 0;
