@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that begin and end: fork, vfork, clone, daemon and _exit. */
-#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
@@ -125,13 +125,29 @@ void hook_vfork_end(void)
 /* The C library's own is a system call, and nothing else: another one may do more. */
 static bool vfork_is_plain;
 
+static bool holds(const struct dl_phdr_info *object, const void *at)
+{
+	for (int i = 0; i < object->dlpi_phnum; i++)
+		if (object->dlpi_phdr[i].p_type == PT_LOAD &&
+		    (uintptr_t)at - object->dlpi_addr - object->dlpi_phdr[i].p_vaddr <
+			    object->dlpi_phdr[i].p_memsz)
+			return true;
+	return false;
+}
+
+static int look_at_object(struct dl_phdr_info *object, size_t size, void *arg)
+{
+	(void)size;
+	(void)arg;
+	if (!holds(object, (void *)__errno_location)) /* nobody stands before that */
+		return 0;
+	vfork_is_plain = holds(object, (void *)REAL(vfork));
+	return 1;
+}
+
 void vfork_init(void)
 {
-	Dl_info libc, own;
-
-	vfork_is_plain = dladdr((void *)__errno_location, &libc) &&
-			 dladdr((void *)REAL(vfork), &own) &&
-			 libc.dli_fbase == own.dli_fbase;
+	dl_iterate_phdr(look_at_object, NULL);
 }
 
 void vfork_plain(void);
