@@ -68,13 +68,26 @@ static void placing(bool runs)
 	pthread_mutex_unlock(&placer.turn);
 }
 
+/* All of one listener, since a user's limit of descriptors may be 1,024. */
+static void pairs_open(struct pair *p)
+{
+	static int listener = -1;
+	static uint16_t port;
+	if (listener < 0)
+		listener = listen_any(AF_INET, &port);
+	for (int i = 0; i < PAIRS; i++) {
+		p[i].c = connect_to(AF_INET, port);
+		p[i].s = accept(listener, NULL, NULL);
+		NEED(p[i].s >= 0);
+	}
+}
+
 /* The program itself makes no descriptor while the number is free for a moment. */
 static void come_and_go(void)
 {
 	struct pair p[PAIRS];
 	unsigned before = placer.times;
-	for (int i = 0; i < PAIRS; i++)
-		p[i] = pair_open();
+	pairs_open(p);
 	placing(true);
 	while (placer.times == before)
 		usleep(100);
@@ -137,8 +150,7 @@ CASE(placed_forked, DIRECT)
 	for (int i = 0; i < ROUNDS; i++) {
 		struct pair p[PAIRS];
 		struct worker w;
-		for (int j = 0; j < PAIRS; j++)
-			p[j] = pair_open();
+		pairs_open(p);
 		placer.ended = false;
 		worker_start(&w, warm_all, p);
 		close(number);
