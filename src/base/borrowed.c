@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether this is a child of vfork, which runs in its parent's memory. */
 #include "base/borrowed.h"
+#include "base/sigsafe.h"
 
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ bool borrowed_slow(void)
 {
 	if (borrowed_now() != borrowed_mark)
 		return true;
-	borrowed_mark = 0;
+	if (!crit_comes_back)
+		borrowed_mark = 0;
 	return false;
 }

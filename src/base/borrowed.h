@@ -10,7 +10,7 @@
 
 /*
  * Set in a thread by each vfork, in memory that it shares with its child, and cleared by
- * the first look in the parent. It holds who the parent was: borrowed_now().
+ * the first look in the parent behind the call. It holds who the parent was: borrowed_now().
  */
 NEAR_EXTERN _Thread_local pid_t borrowed_mark __attribute__((tls_model("initial-exec")));
 bool borrowed_slow(void);

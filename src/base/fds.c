@@ -428,7 +428,11 @@ void fds_lost(int fd)
 
 void fds_forking(void)
 {
-	low_begin();
+	/* Also a child of vfork is in a section, as its own child will be. */
+	if (is_borrowed())
+		crit_enter();
+	else
+		lock_take(&low_lock);
 	low_is_forking = true;
 	lock_take(&fds_lock);
 }
@@ -437,7 +441,10 @@ void fds_forked_parent(void)
 {
 	lock_drop(&fds_lock);
 	low_is_forking = false;
-	low_end();
+	if (is_borrowed())
+		crit_leave();
+	else
+		lock_drop(&low_lock);
 }
 
 FORK_CODE void fds_forked_child(void)

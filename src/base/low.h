@@ -19,7 +19,7 @@
  * under every other lock. Files by a path of the user's or of the program's may be on a server that does not answer:
  * they are opened without it.
  *
- * Over a fork it is the forking thread's, and what runs there meanwhile, as handlers of pthread_atfork, goes on
+ * Over a fork it is the forking thread's. A dup2 in handlers of pthread_atfork, which run there meanwhile, goes on
  * without taking it again. A child of vfork has descriptors of its own, and may be killed at any moment, in its
  * parent's memory: it does without.
  */

@@ -14,7 +14,9 @@
 
 TLS uint32_t crit_depth, crit_deferred;
 TLS uint32_t crit_handled, crit_interrupted;
-TLS bool crit_lent, crit_has_lent;
+TLS bool crit_lent, crit_has_lent, crit_comes_back;
+/* As crit_lend found them. */
+static TLS uint32_t depth_before, deferred_before;
 /* The mask to come back to, and the one that is in force until then. */
 static TLS uint64_t saved_mask, deferral_mask;
 /* The stack pointer of crit_copy_guarded, while it is inside memcpy. */
@@ -99,15 +101,26 @@ void crit_release(void)
 
 void crit_lend(void)
 {
-	crit_has_lent = crit_lent = true;
+	/* A child that lends begins as its parent did. */
+	if (!crit_comes_back) {
+		depth_before = crit_depth;
+		deferred_before = crit_deferred;
+	}
+	crit_has_lent = crit_lent = crit_comes_back = true;
 }
 
 void crit_returned(bool is_child)
 {
-	crit_depth = crit_deferred = 0;
+	crit_depth = depth_before;
+	crit_deferred = deferred_before;
 	crit_copying = 0;
 	fence_compiler();
 	crit_lent = is_child;
+}
+
+void crit_came_back(void)
+{
+	crit_lent = crit_comes_back = false;
 }
 
 /*

@@ -24,15 +24,19 @@ CRIT_TLS uint32_t crit_handled;	    /* handlers of the program run so far */
 CRIT_TLS uint32_t crit_interrupted; /* those of them without SA_RESTART */
 
 /*
- * This thread has lent its memory to a child of vfork. That one may be killed amid a section, and what it has left here
- * would defer its parent's signals for ever. So the parent comes to crit_returned before any section of its own: while
- * this is set, it is in none.
+ * This thread lends its memory to a child of vfork. That one may be killed amid a section, and what it has left here
+ * would defer its parent's signals for ever. So the parent comes to crit_returned before any section of its own, or a
+ * signal does first: while crit_lent is set, it is in no section but those that it was in before.
  */
 CRIT_TLS bool crit_lent;
 CRIT_TLS bool crit_has_lent; /* at any time */
+/* From before the call until its parent has come to crit_came_back: a handler may run before there is a child. */
+CRIT_TLS bool crit_comes_back;
 void crit_lend(void);
-/* Who calls it is in no section: a parent, or a child that has had one itself. */
+/* A parent, or a child that has had one itself, is in the sections that crit_lend found. */
 void crit_returned(bool is_child);
+/* And the call is over. */
+void crit_came_back(void);
 
 void crit_release(void);
 

@@ -119,7 +119,7 @@ void quick_begin(struct quick *q)
 
 	*q = (struct quick){.depth = &crit_depth,
 			    .deferred = &crit_deferred,
-			    .lent = &crit_lent,
+			    .lent = &crit_comes_back,
 			    .lock_tid = &lock_self_tid,
 			    .wait_self = &wait_self};
 	if (__rseq_size > 0)

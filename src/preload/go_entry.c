@@ -115,7 +115,7 @@ __attribute__((used)) long go_clone(long nr, long a, long b, long c, long d, lon
 		hook_parting();
 	if (!hook_syscall_shares(nr, (unsigned long)a, (size_t)b))
 		result = hook_answer(hook_syscall(nr, a, b, c, d, e, f));
-	crit_lent = false; /* the parent does not come by hook_vfork_end */
+	crit_came_back(); /* the parent does not come by hook_vfork_end */
 	errno = saved;
 	return result;
 }

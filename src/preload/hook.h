@@ -230,7 +230,7 @@ bool hook_spawning(struct spawning *w);
 void hook_spawned(const struct spawning *w);
 /* Marks the calling thread before a vfork of any kind. */
 void hook_vfork_mark(void);
-/* In its parent, behind it, where crit_lend was called before: what the child has left is put right. */
+/* In its parent, behind it, where crit_lend was called before it: what the child has left is put right. */
 void hook_vfork_end(void);
 void vfork_init(void);
 

@@ -81,7 +81,7 @@ FORK_CODE void hook_forked_child(void)
 	int saved = errno;
 	bool told = fork_wrapped;
 
-	crit_lent = false; /* before this is nobody's child of vfork */
+	crit_came_back(); /* before this is nobody's child of vfork */
 	borrowed_mark = 0;
 	fork_wrapped = false;
 	lock_forked();
@@ -114,10 +114,14 @@ void hook_vfork_end(void)
 {
 	bool is_child;
 
-	if (!crit_lent)
+	if (!crit_comes_back)
 		return;
 	is_child = hook_is_borrowed();
 	crit_returned(is_child);
+	if (!is_child) {
+		crit_came_back();
+		borrowed_mark = 0;
+	}
 	if (!is_child && hook_active)
 		exec_room_begin();
 }

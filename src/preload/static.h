@@ -39,7 +39,7 @@
  * - A fork by another thread in the middle leaves the child without this thread. Its lock in shared memory has an owner that
  *   lives on in the parent. An exec or an end by another thread leaves a lock whose owner has died: see base/lock.h.
  * - The child of a vfork finds nothing of it: its parent has made the call elsewhere. Neither it nor its parent's first
- *   call behind it is made so (crit_lent).
+ *   call behind it is made so (crit_comes_back).
  *
  * A fork in the middle copies the thread's own stack with all the rest: the child goes on there. The child
  * of a vfork has its parent's thread data, own stack included, which its parent does not use meanwhile: that one

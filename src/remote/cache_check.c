@@ -16,7 +16,6 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
-#include "base/low.h"
 #include "base/sigsafe.h"
 #include "remote/cache.h"
 
@@ -47,13 +46,10 @@ struct cache_proof cache_proof_make(uintptr_t start, uint64_t bytes)
 	int fds[2];
 	long n;
 
+	if (!open_pipe(fds))
+		return p;
 	for (uint32_t i = 0; i < p.of; i++)
 		iov[i] = (struct iovec){(void *)page_at(start, bytes, i, p.of), PAGE};
-	low_begin();
-	if (!open_pipe(fds)) {
-		low_end();
-		return p;
-	}
 	n = kernel_call4(SYS_vmsplice, fds[1], (long)iov, p.of, SPLICE_F_NONBLOCK);
 	kernel_close(fds[1]);
 	p.pages = n > 0 ? (uint32_t)n / PAGE : 0;
@@ -61,7 +57,6 @@ struct cache_proof cache_proof_make(uintptr_t start, uint64_t bytes)
 		p.fd = fds_adopt(fds[0]);
 	else
 		kernel_close(fds[0]);
-	low_end();
 	return p;
 }
 
@@ -82,13 +77,8 @@ bool cache_proof_holds(const struct cache_proof *p, uintptr_t start, uint64_t by
 	bool holds = true;
 	int fds[2];
 
-	if (p->fd < 0)
+	if (p->fd < 0 || !open_pipe(fds))
 		return true;
-	low_begin();
-	if (!open_pipe(fds)) {
-		low_end();
-		return true;
-	}
 	/* The pages stay in the first pipe. */
 	kernel_call4(SYS_tee, p->fd, fds[1], (long)p->pages * PAGE, SPLICE_F_NONBLOCK);
 	for (uint32_t i = 0; i < p->pages && holds; i++)
@@ -96,7 +86,6 @@ bool cache_proof_holds(const struct cache_proof *p, uintptr_t start, uint64_t by
 			is_same(page_at(start, bytes, i, p->of), at, len);
 	kernel_close(fds[0]);
 	kernel_close(fds[1]);
-	low_end();
 	return holds;
 }
 

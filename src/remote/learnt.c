@@ -23,7 +23,6 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
-#include "base/low.h"
 #include "base/quiet.h"
 #include "remote/crossover.h"
 #include "remote/learnt.h"
@@ -202,9 +201,9 @@ static void make_folders(const char *path)
 /* Among the library's own descriptors; or -errno. */
 static int open_own(const char *path, int flags, mode_t mode)
 {
-	return LOW_MADE(
-		fds_adopt,
-		kernel_open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode));
+	int fd = kernel_open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+
+	return fd < 0 ? fd : fds_adopt(fd);
 }
 
 /* Nobody else can open the lock's file, and so nobody else can hold it. The descriptor, or -errno. */

@@ -2,6 +2,7 @@
 /* Children of every kind, and descriptors that reach other programs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -271,6 +272,108 @@ CASE(hooks_vfork_killed, DIRECT)
 			;
 	}
 	say("lost: %d", lost);
+	echo_some(p);
+	pair_close(p);
+}
+
+/* A signal may come when the call has begun, and there is no child yet. */
+CASE(hooks_vfork_amid_signals, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+	const struct itimerval often = {{0, 20}, {0, 20}}, never = {{0, 0}, {0, 0}};
+	struct pair p = pair_warm_open();
+	char b[4] = "";
+	int wrong = 0;
+
+	NEED(sigaction(SIGALRM, &act, NULL) == 0);
+	NEED(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (volatile int i = 0; i < 3000; i++) {
+		send_all(p.c, "abc", 3);
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			close(p.s);
+			close(p.c);
+			_exit(0);
+		}
+		while (waitpid(pid, NULL, 0) < 0)
+			NEED(errno == EINTR);
+		ssize_t n = -1;
+		for (int tries = 0; n < 0 && tries < 100000; tries++) {
+			n = recv(p.s, b, 3, MSG_DONTWAIT);
+			sched_yield();
+		}
+		wrong += n != 3;
+	}
+	NEED(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	say("wrong: %d", wrong);
+	echo_some(p);
+	pair_close(p);
+}
+
+static void raise_here(void)
+{
+	handled = 0;
+	NEED(raise(SIGUSR1) == 0);
+}
+
+/* A child of vfork forks. */
+CASE(hooks_vfork_forks, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal};
+	struct pair p = pair_warm_open();
+	static volatile pid_t grandchild;
+	pid_t pid;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	pid = vfork();
+	if (pid == 0) {
+		grandchild = fork();
+		if (grandchild == 0) {
+			raise_here();
+			_exit(handled);
+		}
+		_exit(grandchild < 0 ? 9 : child_status(grandchild));
+	}
+	say("child: %d", child_status(pid));
+	raise_here();
+	say("parent: %d", (int)handled);
+	echo_some(p);
+	pair_close(p);
+}
+
+static bool vforks_at_fork;
+
+static void vfork_at_fork(void)
+{
+	pid_t pid;
+
+	if (!vforks_at_fork)
+		return;
+	vforks_at_fork = false;
+	pid = vfork();
+	if (pid == 0)
+		_exit(0);
+	NEED(waitpid(pid, NULL, 0) == pid);
+}
+
+CASE(hooks_vfork_at_fork, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal};
+	struct pair p = pair_warm_open();
+	pid_t pid;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	NEED(pthread_atfork(NULL, vfork_at_fork, NULL) == 0);
+	vforks_at_fork = true;
+	pid = fork();
+	if (pid == 0) {
+		raise_here();
+		_exit(handled);
+	}
+	say("child: %d", child_status(pid));
+	raise_here();
+	say("parent: %d", (int)handled);
 	echo_some(p);
 	pair_close(p);
 }
