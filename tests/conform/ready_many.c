@@ -2,7 +2,6 @@
 /* Conformance cases of epoll_wait that has very much to tell at once. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -361,65 +360,4 @@ CASE(many_and_no_memory, DIRECT)
 CASE(many_and_memory_to_read, DIRECT)
 {
 	end_early(true);
-}
-
-#define TURNS  300
-#define BESIDE 100
-
-struct turns {
-	struct crowd c;
-	_Atomic int turn;
-};
-
-static void *write_both(void *arg)
-{
-	struct turns *t = arg;
-
-	for (int i = 0; i < TURNS; i++) {
-		while (t->turn != i + 1)
-			sched_yield();
-		NEED(eventfd_write(t->c.fd[BESIDE], 1) == 0);
-		send_all(t->c.p.c, "x", 1);
-		while (t->turn == i + 1)
-			sched_yield();
-	}
-	return NULL;
-}
-
-/* One makes another thing ready and then sends: with others ready, too, who is told of the second is told of
- * the first. */
-CASE(many_causal, DIRECT)
-{
-	struct turns t = {.c = crowd_open(EPOLLIN)};
-	int wrong = 0;
-	eventfd_t value;
-	pthread_t writer;
-	char byte;
-
-	/* A level of the kernel's is looked at after what it has by then. */
-	ep_mod(t.c.ep, t.c.fd[BESIDE], EPOLLIN | EPOLLET, BESIDE);
-	ep_mod(t.c.ep, t.c.p.s, EPOLLIN | EPOLLET, 1000);
-	crowd_ready(&t.c, 0, BESIDE);
-	NEED(epoll_wait(t.c.ep, told, ROOM, 0) == BESIDE);
-	NEED(pthread_create(&writer, NULL, write_both, &t) == 0);
-	for (int i = 0; i < TURNS; i++) {
-		bool first = false, second = false;
-
-		t.turn = i + 1;
-		while (!first || !second) {
-			int n = epoll_wait(t.c.ep, told, ROOM, 0);
-
-			for (int k = 0; k < n; k++) {
-				first |= told[k].data.u64 == BESIDE;
-				second |= told[k].data.u64 == 1000;
-			}
-			wrong += second && !first;
-		}
-		NEED(recv(t.c.p.s, &byte, 1, 0) == 1);
-		NEED(eventfd_read(t.c.fd[BESIDE], &value) == 0);
-		t.turn = -1 - i;
-	}
-	NEED(pthread_join(writer, NULL) == 0);
-	say("%d", wrong);
-	crowd_close(&t.c);
 }
