@@ -93,7 +93,9 @@ int vd_adopt(int fd, unsigned end, vd_conn **c);
  * have read that, at most half a second. The program's exports and imports on the connection end
  * as by vd_unexport, which may take its second, and vd_unimport; their handles are not to be used
  * again. Threads that wait on the connection return, and so do puts, gets, flushes and calls of
- * messages that block; it waits for them. NULL is ignored.
+ * messages that block; it waits for them. But it does not see a call that another thread makes at the
+ * same moment: the program has to know that each thread is in a call that blocks, or makes none any more.
+ * NULL is ignored.
  * Puts with VD_LEND that have not been sent by then, or with which a device has not done, are lost, and the
  * peer gets -ECONNRESET. A program that is not to lose them takes their VD_EVENT_DONE first, or calls vd_flush.
  */

@@ -221,6 +221,51 @@ FAR_TEST(over_behind_a_device)
 	CHECK_EQ(fake_counts(across_world)->unregistered, 0);
 }
 
+static _Atomic bool is_closed;
+
+static void *close_here(void *arg)
+{
+	vd_close(arg);
+	atomic_store(&is_closed, true);
+	return NULL;
+}
+
+/* vd_close is through with all but the callers, and none of those is in a wait. */
+static bool awaits_callers(vd_conn *c)
+{
+	bool is;
+
+	pthread_mutex_lock(&c->mu);
+	is = c->error && c->callers == 0 && c->followers == 1;
+	pthread_mutex_unlock(&c->mu);
+	return is;
+}
+
+/* A close beside whoever waits so: that has still to take `wr` when its wait is over. */
+FAR_TEST(closed_behind_a_device)
+{
+	struct rig r = far_open();
+	vd_region *x;
+	vd_remote *to = lend_open(&r, &x);
+	pthread_t putter, closer;
+
+	atomic_store(&is_closed, false);
+	atomic_store(&is_stuck, true);
+	lend_one(to, 0, 0);
+	putter = wait_behind(&r, wait_and_fail, to);
+	pthread_mutex_lock(&r.a->wr);
+	REQUIRE(pthread_create(&closer, NULL, close_here, r.a) == 0);
+	while (!atomic_load(&is_closed) && !awaits_callers(r.a))
+		usleep(1000);
+	REQUIRE(!atomic_load(&is_closed));
+	pthread_mutex_unlock(&r.a->wr);
+	pthread_join(putter, NULL);
+	pthread_join(closer, NULL);
+	atomic_store(&is_stuck, false);
+	vd_close(r.b);
+	CHECK_EQ(fake_counts(across_world)->unregistered, 0);
+}
+
 /* Another far one is not begun past one that waits to send: the frame is behind the first alone, or behind both. */
 FAR_TEST(turns_behind_a_device)
 {
