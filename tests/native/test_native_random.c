@@ -397,6 +397,14 @@ static void *pump(void *arg)
 	return NULL;
 }
 
+/* A fork amid the upgrade: the child has had the connection, too, which stays on TCP for that. All children have
+ * gone, so this is not said later. */
+static bool stays_on_tcp(vd_conn *c)
+{
+	return plan.forks && vd_path(c) == VD_PATH_TCP &&
+	       strcmp(vd_reason(c), "shared") == 0;
+}
+
 static void drive(vd_conn *c)
 {
 	static struct lane lanes[LANES_MOST];
@@ -430,7 +438,7 @@ static void drive(vd_conn *c)
 	}
 	if (lives && ok(vd_get(lanes[0].word, 0, &word, 8)))
 		REQUIRE(word == added);
-	if (lives && !plan.kills && !plan.lowers)
+	if (lives && !plan.kills && !plan.lowers && !stays_on_tcp(c))
 		rig_check_path(c);
 	/* No call may begin any more when this one does. */
 	atomic_store(&p.stops, !plan.handles);
