@@ -9,6 +9,7 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include "base/atomic.h"
 #include "base/kernel.h"
@@ -28,8 +29,10 @@
  * other end may run on the same core, and is the quicker for it. */
 #define SPIN_EAGER  8
 #define SPIN_NARROW 8
-/* Between two looks at the clock. */
+/* Between two looks at the time stamp. */
 #define LOOKS_LEAST 16u
+/* A spin that has so small a part of its time left has ended. */
+#define SPIN_REST 16
 /* Arrivals in a row within so many of these looks make a rush. In one there are so many pauses
  * before a look (0.6 us), or fewer (0.1 us) where so many bytes had gathered before the last. */
 #define RUSH_LEAST	16
@@ -105,32 +108,34 @@ static bool spin_eagerly(struct sock *s, uint32_t interest)
 	return false;
 }
 
-/* As many looks as take half of the time that is left, by those so far; but no more than these, since the
- * next may take longer. */
-static uint64_t looks_ahead(uint64_t looks, int64_t took_ns, int64_t left_ns)
+/* True: there is something. Else so many ticks have passed, or the wait is over. */
+static bool spin_ticks(struct sock *s, uint32_t interest, uint64_t ticks)
 {
-	uint64_t ahead = looks * (uint64_t)left_ns / (2 * (uint64_t)took_ns + 1);
-
-	return ahead < LOOKS_LEAST ? LOOKS_LEAST : ahead < looks ? ahead : looks;
-}
-
-/* On some machines a look at the clock is a system call, and takes longer than many of these. */
-static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
-{
-	if (spin_eagerly(s, interest))
-		return true;
-	int64_t begin = now_ns(), now = begin;
-	uint64_t looks = 0, ahead = LOOKS_LEAST;
+	uint64_t begin = __rdtsc();
 	do {
-		for (uint64_t i = 0; i < ahead && !wait_is_over(s); i++) {
+		for (unsigned i = 0; i < LOOKS_LEAST && !wait_is_over(s); i++) {
 			if (wait_hint(s, interest))
 				return true;
 			__builtin_ia32_pause();
 		}
-		now = now_ns();
-		looks += ahead;
-		ahead = looks_ahead(looks, now - begin, begin + budget_ns - now);
-	} while (now - begin < budget_ns && !wait_is_over(s));
+	} while (__rdtsc() - begin < ticks && !wait_is_over(s));
+	return false;
+}
+
+/*
+ * On some machines a look at the clock is a system call, and takes longer than many of these. The time stamp
+ * counts no slower than nanoseconds do: before it has counted what is left there is no need to ask.
+ */
+static bool spin_until(struct sock *s, uint32_t interest, int64_t budget_ns)
+{
+	if (spin_eagerly(s, interest))
+		return true;
+	int64_t end = now_ns() + budget_ns, left = budget_ns;
+	do {
+		if (spin_ticks(s, interest, (uint64_t)left))
+			return true;
+		left = end - now_ns();
+	} while (left > budget_ns / SPIN_REST && !wait_is_over(s));
 	return false;
 }
 

@@ -2,6 +2,7 @@
 /* Spins before a sleep: what ends one, what counts as in vain, and when none is made. */
 #include "unit/test.h"
 
+#include "base/clock.h"
 #include "settings/config.h"
 #include "unit/conn_pair.h"
 
@@ -37,5 +38,34 @@ STREAM_TEST(a_close_says_nothing_about_spinning)
 	st_close(p.a);
 	CHECK(!wait_spin(s, EPOLLIN));
 	CHECK_EQ(atomic_load(&s->spin_failed), 1);
+	st_close(p.b);
+}
+
+static int (*clock_was)(clockid_t clock, struct timespec *t);
+static _Atomic uint32_t clock_asked;
+
+static int count_clock(clockid_t clock, struct timespec *t)
+{
+	if (clock == CLOCK_MONOTONIC)
+		atomic_fetch_add(&clock_asked, 1);
+	return clock_was(clock, t);
+}
+
+/* Which is a system call on some machines. */
+STREAM_TEST(a_spin_in_vain_hardly_asks_for_the_time)
+{
+	struct config *config = (struct config *)config_get();
+	const struct config saved = *config;
+	struct pair p = pair_open_up();
+	config->spin_ns = 100000000;
+	config->spin_fixed = true;
+	clock_was = clock_read;
+	clock_read = count_clock;
+	CHECK(!wait_spin(fd_sock(p.b), EPOLLIN));
+	clock_read = clock_was;
+	CHECK(atomic_load(&clock_asked) >= 2);
+	CHECK(atomic_load(&clock_asked) <= 20);
+	*config = saved;
+	st_close(p.a);
 	st_close(p.b);
 }
