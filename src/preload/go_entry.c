@@ -14,8 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "conn/brief.h"
+#include "conn/kernel_call.h"
 #include "conn/slot.h"
 #include "preload/go.h"
 #include "preload/hook.h"
@@ -77,25 +79,66 @@ static struct sock *look(int fd, size_t room)
 	return s && !hook_is_borrowed() && brief_look(s, room) ? s : NULL;
 }
 
-long go_call(long nr, long a, long b, long c, long d, long e, long f);
-__attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
-				   long f)
+/*
+ * A read or write that is the kernel's: counted there as by those names, but it is no point of
+ * cancellation, as no call of Go's is, and so takes none of its steps. HOOK_NOT_MINE: it is not, or one
+ * that those functions look at more closely.
+ */
+static long move_in_kernel(long nr, int fd, void *memory, size_t len)
 {
-	long args[6] = {a, b, c, d, e, f}, result;
-	struct sock *looked = NULL;
-	int saved = errno;
+	bool reads = nr == SYS_read;
+	struct sock *s = fd_sock(fd);
+	enum sock_way way;
+	long moved;
 
-	if (__builtin_expect(!is_kept, 0))
-		keep();
+	if (!s)
+		return kernel_call4(nr, fd, (long)memory, (long)len, 0);
+	if (!crit_is_near(memory, len))
+		return HOOK_NOT_MINE;
+	way = reads ? rx_enter(s, fd) : tx_enter(s, fd);
+	if (way == SOCK_DIRECT)
+		return HOOK_NOT_MINE;
+	if (way == SOCK_PLAIN)
+		moved = kernel_call4(nr, fd, (long)memory, (long)len, 0);
+	else if (reads)
+		moved = COUNTED(counted_rx_over, s, kernel_read(fd, memory, len));
+	else
+		moved = COUNTED(counted_tx_over, s, kernel_write(fd, memory, len));
+	if (moved == -ECONNRESET)
+		sock_error_told(s);
+	return moved;
+}
+
+static long call(long nr, long *args)
+{
+	struct sock *looked = NULL;
+	long result;
+
 	if (nr == SYS_read)
-		looked = look((int)a, (size_t)c);
-	if (nr == SYS_splice && declines_splice((int)a))
+		looked = look((int)args[0], (size_t)args[2]);
+	if (nr == SYS_splice && declines_splice((int)args[0]))
 		result = -EINVAL;
 	else if (!go_is_static || !start_own_file(nr, args, &result))
 		result = hook_answer(hook_syscall(nr, args[0], args[1], args[2], args[3],
 						  args[4], args[5]));
 	if (looked)
 		brief_end(looked);
+	return result;
+}
+
+long go_call(long nr, long a, long b, long c, long d, long e, long f);
+__attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
+				   long f)
+{
+	long args[6] = {a, b, c, d, e, f}, result = HOOK_NOT_MINE;
+	int saved = errno;
+
+	if (__builtin_expect(!is_kept, 0))
+		keep();
+	if (nr == SYS_read || nr == SYS_write)
+		result = move_in_kernel(nr, (int)a, (void *)b, (size_t)c);
+	if (result == HOOK_NOT_MINE)
+		result = call(nr, args);
 	errno = saved;
 	return result;
 }
