@@ -231,8 +231,9 @@ uint32_t sock_level(struct sock *s, int fd);
 uint32_t sock_level_quick(struct sock *s, uint32_t interest);
 /*
  * Memory has nothing, and the caller does not wait. True when the kernel is to be asked as well: at
- * bounded intervals of such looks, and when the peer has said that it closes. Some programs ask
- * once only, after a long time, whether a connection is still good: that look is one of them.
+ * bounded intervals of such looks, and when the peer has said that it closes. A peer that has sent within
+ * that interval was there. Some programs ask once only, after a long time, whether a connection is still
+ * good: that look is one of them.
  */
 bool sock_vain_look(struct sock *s);
 /* The same for a caller that leaves it, where the kernel is to be asked, to sock_vain_look. */

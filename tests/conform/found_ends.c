@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -275,4 +276,51 @@ CASE(found_shut_after_end, DIRECT)
 	for (int how = SHUT_RD; how <= SHUT_RDWR; how++)
 		for (int i = 0; i < 4; i++)
 			shut_after_end(i & 1, i & 2, how);
+}
+
+/* ---- a peer that is killed, found by who only asks ---- */
+
+static void answer_and_hang(int fd, void *arg)
+{
+	char c;
+
+	if (arg) {
+		NEED(recv(fd, &c, 1, 0) == 1);
+		for (int i = 0; i < 64; i++)
+			NEED(send(fd, "x", 1, 0) == 1);
+		signal_send(*(struct signal_pipe *)arg);
+	}
+	for (;;)
+		pause();
+}
+
+static void kill_peer(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	child_status(pid);
+}
+
+/* What a peer has sent tells that it was there: for a moment, and not for longer. */
+CASE(killed_while_asking, DIRECT)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+	struct signal_pipe sent = signal_pipe();
+	pid_t pid, other_pid;
+	int fd = peer_start(answer_and_hang, &sent, &pid);
+	int other = peer_start(answer_and_hang, NULL, &other_pid);
+	int ep = epoll_create1(0);
+	char c;
+
+	/* Two in one instance: so each peer says when it has sent. */
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, other, &ev) == 0);
+	NEED(send(fd, "x", 1, 0) == 1);
+	signal_wait(sent);
+	for (int i = 0; i < 64; i++)
+		NEED(recv(fd, &c, 1, 0) == 1);
+	say_result("recv", recv(fd, &c, 1, MSG_DONTWAIT));
+	kill_peer(pid);
+	usleep(2000);
+	say_result("recv", recv(fd, &c, 1, MSG_DONTWAIT));
+	kill_peer(other_pid);
 }
