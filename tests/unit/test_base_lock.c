@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "base/lock.h"
@@ -182,7 +183,7 @@ TEST(a_lock_survives_an_owner_that_was_killed_and_reaped)
 	check_passed_on(m);
 }
 
-TEST(a_lock_survives_an_owner_that_is_a_zombie)
+static void check_survives_zombie(void)
 {
 	struct shared *m = shared_map();
 	pid_t pid = start_owner(m);
@@ -191,6 +192,21 @@ TEST(a_lock_survives_an_owner_that_is_a_zombie)
 	REQUIRE(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
 	check_passed_on(m);
 	REQUIRE(waitpid(pid, NULL, 0) == pid);
+}
+
+TEST(a_lock_survives_an_owner_that_is_a_zombie)
+{
+	check_survives_zombie();
+}
+
+TEST(no_descriptor_is_needed_to_tell_a_zombie)
+{
+	struct rlimit was, none;
+	REQUIRE(getrlimit(RLIMIT_NOFILE, &was) == 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = was.rlim_max};
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	check_survives_zombie();
+	REQUIRE(setrlimit(RLIMIT_NOFILE, &was) == 0);
 }
 
 TEST(a_sleeping_waiter_notices_the_death)
