@@ -16,6 +16,7 @@
 
 #include "base/fds.h"
 #include "base/kernel.h"
+#include "base/low.h"
 #include "base/sigsafe.h"
 #include "remote/cache.h"
 
@@ -24,9 +25,25 @@
 
 static uint8_t theirs[PAGE], ours[PAGE]; /* under the folder's lock */
 
+static void close_pipe(const int fds[2])
+{
+	fds_close(fds[0]);
+	fds_close(fds[1]);
+}
+
 static bool open_pipe(int fds[2])
 {
-	return kernel_call4(SYS_pipe2, (long)fds, O_CLOEXEC | O_NONBLOCK, 0, 0) == 0;
+	bool made;
+
+	low_begin();
+	made = kernel_call4(SYS_pipe2, (long)fds, O_CLOEXEC | O_NONBLOCK, 0, 0) == 0;
+	for (int i = 0; i < 2 && made; i++)
+		fds[i] = fds_adopt(fds[i]);
+	low_end();
+	if (!made || (fds[0] >= 0 && fds[1] >= 0))
+		return made;
+	close_pipe(fds);
+	return false;
 }
 
 /* Of the pages that were to be taken: evenly from the first to the last. */
@@ -51,12 +68,12 @@ struct cache_proof cache_proof_make(uintptr_t start, uint64_t bytes)
 	for (uint32_t i = 0; i < p.of; i++)
 		iov[i] = (struct iovec){(void *)page_at(start, bytes, i, p.of), PAGE};
 	n = kernel_call4(SYS_vmsplice, fds[1], (long)iov, p.of, SPLICE_F_NONBLOCK);
-	kernel_close(fds[1]);
+	fds_close(fds[1]);
 	p.pages = n > 0 ? (uint32_t)n / PAGE : 0;
 	if (p.pages > 0)
-		p.fd = fds_adopt(fds[0]);
+		p.fd = fds[0];
 	else
-		kernel_close(fds[0]);
+		fds_close(fds[0]);
 	return p;
 }
 
@@ -84,8 +101,7 @@ bool cache_proof_holds(const struct cache_proof *p, uintptr_t start, uint64_t by
 	for (uint32_t i = 0; i < p->pages && holds; i++)
 		holds = kernel_read(fds[0], theirs, PAGE) != PAGE ||
 			is_same(page_at(start, bytes, i, p->of), at, len);
-	kernel_close(fds[0]);
-	kernel_close(fds[1]);
+	close_pipe(fds);
 	return holds;
 }
 
