@@ -18,7 +18,8 @@
 #define APART __attribute__((noinline))
 
 struct wide {
-	uint32_t room; /* a power of two */
+	uint32_t room;	/* a power of two */
+	const void *by; /* the thread whose call has it, or NULL */
 	struct epoll_event ev[];
 };
 

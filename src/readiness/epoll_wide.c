@@ -4,16 +4,19 @@
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "base/borrowed.h"
+#include "base/lock.h"
 #include "base/sections.h"
 #include "readiness/epoll_call.h"
 
 /*
  * An instance of which the kernel had more to tell than was asked for has memory for more from then on.
- * One call has it at a time: it takes it out of the record, where it leaves TAKEN. The others do without.
+ * One call has it at a time: the record then holds it marked as taken. The others do without.
  * Each is mapped by who finds none, and is always one call's or one record's. A record that becomes another
- * instance's, or is a child's, has none: who had taken it gives it there all the same.
+ * instance's has none: who had taken it gives it there all the same. A forked child's record has what another
+ * thread's call had, and what its own call has is still marked. A child of vfork takes none, as it may be killed.
  */
-#define TAKEN ((struct wide *)1)
+#define TAKEN 1u
 /* Events, at first. Pages that are not used are not there. */
 #define WIDE_LEAST 4096
 /* Bytes for each: as many as wide_fold needs for four. */
@@ -40,9 +43,19 @@ static struct wide *make(uint32_t room)
 	return w;
 }
 
+static bool is_taken(const struct wide *w)
+{
+	return (uintptr_t)w & TAKEN;
+}
+
+static struct wide *marked(struct wide *w)
+{
+	return (struct wide *)((uintptr_t)w | TAKEN);
+}
+
 static void unmake(struct wide *w)
 {
-	if (w && w != TAKEN)
+	if (w && !is_taken(w))
 		munmap(w, bytes_of(w->room));
 }
 
@@ -51,25 +64,46 @@ void instance_widen(struct instance *in, uint32_t had)
 	store_relaxed(&in->many, had < WIDE_LEAST ? WIDE_LEAST : 2 * had);
 }
 
+/* A place of this thread's own, which is the same in a child that it forks. */
+static const void *this_thread(void)
+{
+	return &lock_self_tid;
+}
+
+/* What stands there otherwise is a call's, or the record's own since it is another instance's. */
+static void put(struct instance *in, struct wide *w)
+{
+	unmake(atomic_exchange(&in->wide, w));
+}
+
 struct wide *wide_take(struct instance *in)
 {
-	struct wide *w = atomic_exchange(&in->wide, TAKEN);
+	struct wide *w = load_relaxed(&in->wide);
 	uint32_t room = load_relaxed(&in->many);
 
-	if (w == TAKEN)
+	if (is_taken(w) || is_borrowed() ||
+	    !atomic_compare_exchange_strong(&in->wide, &w, marked(w)))
 		return NULL;
-	if (w && w->room >= room)
-		return w;
-	unmake(w);
-	w = make(room);
-	if (!w)
+	if (!w || w->room < room) {
+		/* Before it goes: a child that is forked now finds none. */
+		put(in, marked(NULL));
+		unmake(w);
+		w = make(room);
+	}
+	if (!w) {
 		wide_give(in, NULL);
+		return NULL;
+	}
+	w->by = this_thread();
+	put(in, marked(w));
 	return w;
 }
 
 void wide_give(struct instance *in, struct wide *w)
 {
-	unmake(atomic_exchange(&in->wide, w));
+	if (w)
+		w->by = NULL;
+	put(in, w);
 }
 
 void wide_drop(struct instance *in)
@@ -79,8 +113,11 @@ void wide_drop(struct instance *in)
 
 FORK_CODE void wide_forked(struct instance *in)
 {
-	if (load_relaxed(&in->wide) == TAKEN)
-		store_relaxed(&in->wide, NULL);
+	uintptr_t word = (uintptr_t)load_relaxed(&in->wide);
+	struct wide *w = (struct wide *)(word & ~(uintptr_t)TAKEN);
+
+	if ((word & TAKEN) && !(w && w->by == this_thread()))
+		store_relaxed(&in->wide, w);
 }
 
 int wide_fold(struct wide *w, struct epoll_event *ev, int n)

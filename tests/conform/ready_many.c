@@ -361,3 +361,20 @@ CASE(many_and_memory_to_read, DIRECT)
 {
 	end_early(true);
 }
+
+/* A child of vfork that is killed amid a call keeps nothing from its parent's. */
+CASE(many_after_a_killed_child, DIRECT)
+{
+	struct crowd c = crowd_open(EPOLLIN);
+	const struct itimerval soon = {.it_value = {.tv_usec = 50000}};
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		setitimer(ITIMER_REAL, &soon, NULL);
+		_exit(epoll_wait(c.ep, told, ROOM, -1));
+	}
+	say("child: %d", child_status(pid));
+	crowd_ready(&c, 0, MANY);
+	wait_show(c.ep, ROOM);
+	crowd_close(&c);
+}
