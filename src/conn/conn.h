@@ -299,6 +299,8 @@ int wait_for(struct wait *w);
 bool wait_is_late(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
+/* Whoever closes the connection leaves it open until wait_finish. False: it is closed. */
+bool wait_hold(struct wait *w);
 /* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
 void wait_finish(struct wait *w);
 /* hint.c, in memory only: may there be something to do? */

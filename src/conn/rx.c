@@ -411,7 +411,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				continue;
 		} else if (n == SOCK_KERNEL &&
 			   (done > 0 || rx_rest_stays(&w, fd, flags))) {
-			n = rx_rest_in_kernel(s, w.fd, &to, flags, done > 0);
+			n = rx_rest_in_kernel(&w, &to, flags, done > 0);
 			if (n == 0)
 				continue;
 		}

@@ -9,10 +9,9 @@
 /*
  * A receive that began here goes on in the kernel: 0 when the gate has moved again, -ENODATA at
  * the end. It takes what is there, since in a sleep there it would go by what the socket is set to
- * now, and also, `amid` the call, take an error that is the next one's.
+ * now, and also, `amid` the call, take an error that is the next one's. From here on it holds the connection.
  */
-ssize_t rx_rest_in_kernel(struct sock *s, int fd, struct iov_cursor *to, int flags,
-			  bool amid);
+ssize_t rx_rest_in_kernel(struct wait *w, struct iov_cursor *to, int flags, bool amid);
 /*
  * The direction has gone back to TCP, and nothing has been moved: the call cannot begin anew there
  * with fd, which it was given. The number may be closed by now, or another's.

@@ -232,8 +232,9 @@ void sock_check_bypass(struct sock *s, int fd)
 	int queued = 0;
 	peer_catch_up(s);
 	lock_take(&sl->rx_lock);
-	/* The bytes of a rewind arrive before its mark can be seen. */
-	if (gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
+	/* The number may be another's by now. The bytes of a rewind arrive before its mark can be seen. */
+	if ((fd_is(fd, s) || fd == load_acquire(&s->kept_fd)) &&
+	    gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
 	    !load_relaxed(&sl->rewinding) && gate_state(&sl->gate_rx) == GATE_RING &&
 	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
 		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);

@@ -231,6 +231,12 @@ bool wait_finds(struct wait *w)
 	return fd >= 0;
 }
 
+/* The number that has just been polled still is the connection's: what the kernel said of it counts. */
+static bool was_its_own(const struct wait *w)
+{
+	return fd_is(w->fd, w->s) || w->fd == load_acquire(&w->s->kept_fd);
+}
+
 /* Which doorbells are to be answered. */
 struct bells {
 	bool own, far;
@@ -271,7 +277,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
 	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
-	if (pfd[0].revents & POLLNVAL)
+	if ((pfd[0].revents & POLLNVAL) || (pfd[0].revents && !was_its_own(w)))
 		return wait_finds(w) ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
 		note_kernel(s, (uint32_t)pfd[0].revents);
@@ -315,7 +321,7 @@ static void leave_hold(void *arg)
 	sock_unhold(w->s);
 }
 
-static bool hold(struct wait *w)
+bool wait_hold(struct wait *w)
 {
 	crit_enter();
 	w->held = sock_hold(w->s, w->fd);
@@ -348,7 +354,7 @@ int wait_for(struct wait *w)
 		sock_service(s, w->fd);
 		return 0;
 	}
-	if (!w->held && !hold(w))
+	if (!w->held && !wait_hold(w))
 		return -EBADF;
 	if (w->deadline_ns == 0)
 		set_deadline(w);
@@ -380,7 +386,7 @@ int wait_nap(struct wait *w)
 		return n;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
 	n = wait_in_kernel(w, &pfd, 1, NAP_NS);
-	if (n > 0)
+	if (n > 0 && was_its_own(w))
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? n : 0;
 }

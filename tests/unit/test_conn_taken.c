@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A receive that goes on in the kernel while another thread puts another file at its number. */
+#include "unit/test.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "unit/conn_pair.h"
+
+struct receiver {
+	int fd, flags;
+	uint32_t stops_in;
+	char got[8];
+	ssize_t n;
+	_Atomic int listener; /* -1: not yet, -2: there is none */
+	pthread_t thread;
+};
+
+/* This thread's calls of that kind are stopped before the kernel has looked at the number. */
+static int stop_in(uint32_t call)
+{
+	struct sock_filter ops[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {sizeof(ops) / sizeof(*ops), ops};
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	long listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+				SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+	return listener < 0 ? -2 : (int)listener;
+}
+
+static void *receive(void *arg)
+{
+	struct receiver *r = arg;
+	int listener = stop_in(r->stops_in);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		r->n = st_recv(r->fd, r->got, 5, r->flags);
+	return NULL;
+}
+
+struct taker {
+	int fd, other;
+	_Atomic bool done;
+	pthread_t thread;
+};
+
+static void *take_number(void *arg)
+{
+	struct taker *t = arg;
+	st_close(t->fd);
+	REQUIRE(dup2(t->other, t->fd) == t->fd);
+	atomic_store(&t->done, true);
+	return NULL;
+}
+
+static void call_stops(int listener, struct seccomp_notif *stopped)
+{
+	*stopped = (struct seccomp_notif){0};
+	REQUIRE(ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, stopped) == 0);
+}
+
+static void call_goes_on(int listener, const struct seccomp_notif *stopped)
+{
+	struct seccomp_notif_resp go_on = {.id = stopped->id,
+					   .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+	REQUIRE(ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on) == 0);
+}
+
+/* Amid its next such call another thread takes the number, or waits for the lock to do so. */
+static void take_amid(struct receiver *r, struct sock *s, int listener, int other)
+{
+	struct lock *lock = &s->slot->rx_lock;
+	struct taker t = {.fd = r->fd, .other = other};
+	struct seccomp_notif stopped;
+	call_stops(listener, &stopped);
+	REQUIRE(pthread_create(&t.thread, NULL, take_number, &t) == 0);
+	while (!atomic_load(&t.done) && !(atomic_load(&lock->word) & LOCK_WAITERS))
+		sched_yield();
+	call_goes_on(listener, &stopped);
+	pthread_join(t.thread, NULL);
+}
+
+static void wait_asleep(struct sock *s)
+{
+	while (atomic_load(&s->sleepers) == 0 || atomic_load(&s->slot->sleepers_rx) == 0)
+		usleep(1000);
+}
+
+/* The connection goes down for good, while b's receive sleeps. */
+static void go_down(struct pair *p)
+{
+	struct sock *a = fd_sock(p->a), *b = fd_sock(p->b);
+	sock_down(a, p->a, VD_REASON_SIGIO);
+	while (phase_of(a->slot) != SLOT_FINAL || phase_of(b->slot) != SLOT_FINAL) {
+		sock_service(a, p->a);
+		sock_service(b, p->b);
+		usleep(1000);
+	}
+}
+
+/* Whoever looks at it for the connection finds bytes. */
+static struct pair other_file(void)
+{
+	int fds[2];
+	REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+	REQUIRE(write(fds[0], "wrong", 5) == 5);
+	return (struct pair){fds[0], fds[1]};
+}
+
+/* Or -2. */
+static int start(struct receiver *r)
+{
+	int listener;
+	atomic_store(&r->listener, -1);
+	REQUIRE(pthread_create(&r->thread, NULL, receive, r) == 0);
+	while ((listener = atomic_load(&r->listener)) == -1)
+		usleep(1000);
+	if (listener < 0)
+		pthread_join(r->thread, NULL);
+	return listener;
+}
+
+static void end(struct pair *p, struct receiver *r, int listener, struct pair *other)
+{
+	pthread_join(r->thread, NULL);
+	CHECK_EQ(r->n, 5);
+	CHECK(memcmp(r->got, "first", 5) == 0);
+	close(listener);
+	close(p->b);
+	close(other->a);
+	close(other->b);
+	st_close(p->a);
+}
+
+STREAM_TEST(a_number_that_is_taken_amid_a_receive)
+{
+	struct pair p = pair_open_up();
+	struct receiver r = {.fd = p.b, .flags = MSG_WAITALL, .stops_in = SYS_recvmsg};
+	struct sock *b = fd_sock(p.b);
+	struct pair other = other_file();
+	int listener = start(&r);
+	if (listener < 0)
+		SKIP("no filter of system calls here");
+	CHECK_EQ(st_send(p.a, "f", 1, 0), 1);
+	while (ring_unread(b->in))
+		usleep(1000);
+	wait_asleep(b);
+	go_down(&p);
+	wait_asleep(b);
+	CHECK_EQ(st_send(p.a, "irst", 4, 0), 4);
+	take_amid(&r, b, listener, other.b);
+	end(&p, &r, listener, &other);
+}
+
+/* The receive is about to sleep. */
+STREAM_TEST(a_number_that_is_taken_before_a_sleep)
+{
+	struct pair p = pair_open_up();
+	struct receiver r = {.fd = p.b, .flags = MSG_WAITALL, .stops_in = SYS_ppoll};
+	struct sock *b = fd_sock(p.b);
+	struct seccomp_notif stopped;
+	struct pair other = other_file();
+	int listener = start(&r);
+	if (listener < 0)
+		SKIP("no filter of system calls here");
+	take_amid(&r, b, listener, other.b);
+	/* It has found out, and sleeps again. */
+	call_stops(listener, &stopped);
+	call_goes_on(listener, &stopped);
+	CHECK_EQ(st_send(p.a, "first", 5, 0), 5);
+	end(&p, &r, listener, &other);
+}
