@@ -22,10 +22,16 @@ static ssize_t send_rest(int fd, struct source *src, int flags)
 	return REAL(sendmsg)(fd, &msg, flags);
 }
 
-static bool has_ended(int fd)
+/* Under the lock, with which whoever closes the number of what a call holds waits. */
+static bool has_ended(struct wait *w)
 {
-	struct pollfd p = {.fd = fd};
-	return kernel_poll(&p, 1, 0) > 0 && p.revents;
+	struct lock *lock = &w->s->slot->tx_lock;
+	lock_take(lock);
+	bool open = wait_is_open(w);
+	struct pollfd p = {.fd = w->fd};
+	bool ended = open && kernel_poll(&p, 1, 0) > 0 && p.revents;
+	lock_drop(lock);
+	return ended;
 }
 
 /*
@@ -98,7 +104,7 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	/* A call that has slept holds the connection: whoever closes it now must not end it before. */
 	if (*done == 0 && w->fd == fd && !w->held && !(own && w->deadline_ns))
 		return SOCK_KERNEL;
-	if (*done > 0 && has_ended(w->fd))
+	if (*done > 0 && has_ended(w))
 		return 0;
 	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
 	int how = own ? flags | MSG_DONTWAIT : flags;

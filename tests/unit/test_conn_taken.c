@@ -75,18 +75,25 @@ static void call_goes_on(int listener, const struct seccomp_notif *stopped)
 	REQUIRE(ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on) == 0);
 }
 
-/* Amid its next such call another thread takes the number, or waits for the lock to do so. */
-static void take_amid(struct receiver *r, struct sock *s, int listener, int other)
+/* Meanwhile another thread takes the number, or waits for the lock to do so. */
+static void take_stopped(int fd, struct lock *lock, int listener,
+			 const struct seccomp_notif *stopped, int other)
 {
-	struct lock *lock = &s->slot->rx_lock;
-	struct taker t = {.fd = r->fd, .other = other};
-	struct seccomp_notif stopped;
-	call_stops(listener, &stopped);
+	static struct taker t;
+	t = (struct taker){.fd = fd, .other = other};
 	REQUIRE(pthread_create(&t.thread, NULL, take_number, &t) == 0);
 	while (!atomic_load(&t.done) && !(atomic_load(&lock->word) & LOCK_WAITERS))
 		sched_yield();
-	call_goes_on(listener, &stopped);
+	call_goes_on(listener, stopped);
 	pthread_join(t.thread, NULL);
+}
+
+/* Amid its next such call. */
+static void take_amid(struct receiver *r, struct sock *s, int listener, int other)
+{
+	struct seccomp_notif stopped;
+	call_stops(listener, &stopped);
+	take_stopped(r->fd, &s->slot->rx_lock, listener, &stopped, other);
 }
 
 static void wait_asleep(struct sock *s)
@@ -178,4 +185,93 @@ STREAM_TEST(a_number_that_is_taken_before_a_sleep)
 	call_goes_on(listener, &stopped);
 	CHECK_EQ(st_send(p.a, "first", 5, 0), 5);
 	end(&p, &r, listener, &other);
+}
+
+/* ---- a send ---- */
+
+struct sender {
+	int fd;
+	_Atomic int listener;
+	ssize_t n;
+	pthread_t thread;
+};
+
+static uint8_t *bulk(void)
+{
+	static uint8_t bytes[2 * WIRE_DIR_DATA_BYTES];
+	return bytes;
+}
+
+static size_t bulk_bytes(void)
+{
+	return 2 * WIRE_DIR_DATA_BYTES;
+}
+
+static void *send_bulk(void *arg)
+{
+	struct sender *r = arg;
+	int listener = stop_in(SYS_poll);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		r->n = st_send(r->fd, bulk(), bulk_bytes(), 0);
+	return NULL;
+}
+
+/* It asks whether the connection has ended, and nothing else. */
+static bool asks_for_the_end(const struct seccomp_notif *stopped)
+{
+	const struct pollfd *p = (const void *)(uintptr_t)stopped->data.args[0];
+	return p->events == 0;
+}
+
+/* Until it goes on in the kernel. */
+static void send_goes_down(struct pair *p, int listener, struct seccomp_notif *stopped)
+{
+	struct pollfd stops = {.fd = listener, .events = POLLIN};
+	sock_down(fd_sock(p->a), p->a, VD_REASON_SIGIO);
+	for (;;) {
+		sock_service(fd_sock(p->a), p->a);
+		if (poll(&stops, 1, 1) != 1)
+			continue;
+		call_stops(listener, stopped);
+		if (asks_for_the_end(stopped))
+			return;
+		call_goes_on(listener, stopped);
+	}
+}
+
+STREAM_TEST(a_number_that_is_taken_amid_a_send)
+{
+	struct pair p = pair_open_up();
+	struct sender r = {.fd = p.b, .listener = -1};
+	struct sock *b = fd_sock(p.b);
+	struct pair other = other_file();
+	struct seccomp_notif stopped;
+	static uint8_t got[65536];
+	size_t total = 0;
+	int listener;
+	close(other.a); /* so that this one has ended */
+	REQUIRE(pthread_create(&r.thread, NULL, send_bulk, &r) == 0);
+	while ((listener = atomic_load(&r.listener)) == -1)
+		usleep(1000);
+	if (listener < 0) {
+		pthread_join(r.thread, NULL);
+		SKIP("no filter of system calls here");
+	}
+	while (atomic_load(&b->sleepers) == 0)
+		usleep(1000);
+	send_goes_down(&p, listener, &stopped);
+	take_stopped(p.b, &b->slot->tx_lock, listener, &stopped, other.b);
+	for (ssize_t n; total < bulk_bytes(); total += (size_t)n) {
+		n = st_recv(p.a, got, sizeof(got), 0);
+		if (n <= 0)
+			break;
+	}
+	pthread_join(r.thread, NULL);
+	CHECK_EQ(total, bulk_bytes());
+	CHECK_EQ(r.n, bulk_bytes());
+	close(listener);
+	close(p.b);
+	close(other.b);
+	st_close(p.a);
 }
