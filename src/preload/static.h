@@ -27,6 +27,8 @@
  *
  * static_call makes most receives and sends by conn/quick.h, before static_keep. For calls that may be such, on a connection
  * and with no filter (seccomp.c), all of that is one critical section of the thread. Around it nothing is done:
+ * - The direction flag and AC are the program's up to static_keep: to read them, the processor waits until all before is done. No
+ *   instruction here goes by the direction. A copy that faults because of AC moves nothing, and is made behind static_keep.
  * - A signal finds the frame not among `calls`, and is deferred. It leaves FS, `next` and the alternate stack
  *   as they were. Only a fault of the copy is no such signal: no function is called for it.
  * - Where one was deferred, the call goes on as others do: it is put among `calls`, FS becomes the host's, and the section
@@ -166,9 +168,9 @@ static inline bool static_is_alternate(const struct static_self *self, uint64_t 
 void static_entry(void);
 /* Its instruction that takes the thread's own stack: r11 is where that begins. */
 extern const char static_entry_takes[];
-/* Makes FS the host's, keeps the other vector registers, and has the entry put all of them back. For
- * static_call alone. */
-void static_keep(struct static_stash *stash);
+/* Makes FS the host's, keeps the flags and the other vector registers, and has the entry put all of them
+ * back. For static_call alone. */
+void static_keep(struct static_stash *stash, struct static_frame *f);
 /* Behind that: the rest of static_call. `is_within`: the section is to be ended. `moved`: as quick.c has said. NULL, or where
  * the call is to be made. */
 struct static_frame *static_call_on(struct static_frame *f, bool is_within, size_t moved);

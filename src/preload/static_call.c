@@ -48,6 +48,6 @@ uint64_t static_call(uint64_t fd, void *buf, size_t len, struct static_frame *f,
 		if (__builtin_expect(moved != 0, 1) && quick_leave(&self->quick))
 			return moved;
 	}
-	static_keep(stash);
+	static_keep(stash, f);
 	return (uint64_t)static_call_on(f, is_within, moved);
 }

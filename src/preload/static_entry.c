@@ -40,6 +40,7 @@ _Static_assert(sizeof(struct static_stash) == 320 &&
 		       offsetof(struct static_stash, kept) == 264,
 	       "as in the assembly");
 _Static_assert(offsetof(struct static_frame, fs) == 24 &&
+		       offsetof(struct static_frame, flags) == 136 &&
 		       offsetof(struct static_frame, tail) == 144 &&
 		       sizeof(struct static_frame) == 160,
 	       "as in the assembly");
@@ -69,6 +70,7 @@ void static_adopt(uint64_t bottom, uint64_t top)
 #else
 #define KEEPS_FIRST                                                                      \
 	"	movq %rbx, %rdi\n"                                                             \
+	"	movq %rbp, %rsi\n"                                                             \
 	"	call static_keep\n"
 #endif
 
@@ -96,16 +98,8 @@ __asm__(".pushsection .text\n"
 	"	popq %rsi\n"
 	"	popq %rdi\n"
 	".endm\n"
-	/* Of a frame from the flags on: of the direction and of alignment, as few have them. What compares set has
-	 * been lost before. r11: where the next call begins. */
+	/* Of a frame from the tail on. r11: where the next call begins. */
 	".macro STATIC_LEAVE\n"
-	"	testl $0x40400, (%rsp)\n"
-	"	jnz .Lflags\\@\n"
-	"	leaq 8(%rsp), %rsp\n"
-	"	jmp .Lback\\@\n"
-	".Lflags\\@:\n"
-	"	popfq\n"
-	".Lback\\@:\n"
 	"	popq %rcx\n"
 	"	popq %rsp\n"
 	"	movq %r11, %gs:0\n"
@@ -125,6 +119,14 @@ __asm__(".pushsection .text\n"
 	"	popq %rbx\n"
 	"	STATIC_ARGUMENTS\n"
 	"	popq %rax\n"
+	/* Of the direction and of alignment, as few have them. What compares set has been lost before. */
+	"	testl $0x40400, (%rsp)\n"
+	"	jnz .Lflags\\@\n"
+	"	leaq 8(%rsp), %rsp\n"
+	"	jmp .Lback\\@\n"
+	".Lflags\\@:\n"
+	"	popfq\n"
+	".Lback\\@:\n"
 	"	STATIC_LEAVE\n"
 	".endm\n"
 
@@ -201,10 +203,8 @@ __asm__(".pushsection .text\n"
 	"	xchgq %r11, %rsp\n"
 	"	pushq %r11\n"
 	"	pushq %rcx\n"
-	"	pushfq\n"
-	"	testl $0x40400, (%rsp)\n"
-	"	jnz 17f\n"
-	"18:	pushq %rax\n"
+	"	leaq -8(%rsp), %rsp\n" /* static_keep's, for the flags */
+	"	pushq %rax\n"
 	"	pushq %rdi\n"
 	"	pushq %rsi\n"
 	"	pushq %rdx\n"
@@ -241,13 +241,18 @@ __asm__(".pushsection .text\n"
 	"	movq 72(%rbp), %rbx\n"
 	"	movq 64(%rbp), %rbp\n"
 	"	STATIC_ARGUMENTS\n"
-	"	leaq 8(%rsp), %rsp\n"
+	"	leaq 16(%rsp), %rsp\n"
 	"	STATIC_LEAVE\n"
 	/* It has begun below its place: once more, with the registers that static_call expects and leaves. */
 	"16:	movq %r12, %rsp\n"
 	"	movq %r12, %rbp\n"
 	"	subq $131072 - 160, %r12\n"
 	"	movq %r12, %gs:0\n"
+	"	testl $0x40400, 136(%rbp)\n"
+	"	jz 14f\n"
+	"	pushq 136(%rbp)\n"
+	"	popfq\n"
+	"14:"
 	"	movq 56(%rbp), %r12\n"
 	"	movq 24(%rbp), %rcx\n"
 	"	wrfsbase %rcx\n"
@@ -255,11 +260,6 @@ __asm__(".pushsection .text\n"
 	"	movq 112(%rbp), %rsi\n"
 	"	movq 120(%rbp), %rdi\n"
 	"	jmp 5b\n"
-	/* AC: our code is not aligned everywhere. And the direction. */
-	"17:	pushfq\n"
-	"	andl $~0x40400, (%rsp)\n"
-	"	popfq\n"
-	"	jmp 18b\n"
 	/* A handler that runs on our stack: below its red zone, or where it has left calls behind, below those. */
 	"1:	leaq -128(%rsp), %r11\n"
 	"	andq $-64, %r11\n"
@@ -308,11 +308,16 @@ __asm__(".pushsection .text\n"
 	"	jmp *%rcx\n"
 	"STATIC_END static_entry\n"
 
-	/* rdi: the stash. Says there what it has kept. */
+	/* rdi: the stash. Says there what it has kept. rsi: the frame. */
 	"STATIC_BEGIN static_keep\n"
 	"	cmpq $0, 264(%rdi)\n"
 	"	jne 3f\n"
-	"	movq %gs:24, %rcx\n"
+	"	pushfq\n"
+	"	popq %rcx\n"
+	"	movq %rcx, 136(%rsi)\n"
+	"	testl $0x40400, %ecx\n"
+	"	jnz 4f\n"
+	"5:	movq %gs:24, %rcx\n"
 	"	wrfsbase %rcx\n"
 	"	STATIC_REST movaps_out, %rdi\n"
 	"	movq %rdi, %rsi\n"
@@ -344,6 +349,11 @@ __asm__(".pushsection .text\n"
 	"	xsavec64 (%rdi)\n"
 	"	movq $3, 264(%rsi)\n"
 	"3:	ret\n"
+	/* AC: our code is not aligned everywhere. And the direction. */
+	"4:	andl $~0x40400, %ecx\n"
+	"	pushq %rcx\n"
+	"	popfq\n"
+	"	jmp 5b\n"
 	"STATIC_END static_keep\n"
 
 	/* Its frame is copied to where the thread's own stack begins. */

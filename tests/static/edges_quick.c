@@ -12,6 +12,8 @@
 #define VECTORS 32
 #define MASKS	8
 #define DF	0x400u
+/* Accesses that are not aligned fault. */
+#define AC 0x40000u
 
 /* The assembly knows the places. */
 struct registers {
@@ -60,7 +62,8 @@ __asm__(".text\n"
 	"	movq %r15, 96(\\at)\n"
 	"	pushfq\n"
 	"	popq 104(\\at)\n"
-	"	cld\n"
+	"	pushq $0x202\n"
+	"	popfq\n"
 	".endm\n"
 	".macro REGISTERS name, kind, move, wide\n"
 	".globl \\name\n"
@@ -148,8 +151,8 @@ static void look(size_t vector_bytes)
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		keeps(names[i], &in.rbx + i, &out.rbx + i, sizeof(in.rbx));
-	out.flags &= DF;
-	in.flags &= DF;
+	out.flags &= DF | AC;
+	in.flags &= DF | AC;
 	keeps("flags", &in.flags, &out.flags, sizeof(in.flags));
 	for (unsigned i = 0; i < count; i++)
 		keeps("vectors", in.vectors[i], out.vectors[i], vector_bytes);
@@ -171,9 +174,11 @@ static void make(long nr, int fd, void *buf, size_t len, size_t vector_bytes,
 	look(vector_bytes);
 }
 
+/* Aligned, and not. */
 static void send_and_receive(size_t len, size_t vector_bytes, uint64_t flags)
 {
-	char from[1024], to[1024] = "";
+	char room[2][1024] __attribute__((aligned(16))) = {""};
+	char *from = room[0] + len / 2 % 8, *to = room[1] + len / 4 % 8;
 
 	for (size_t i = 0; i < len; i++)
 		from[i] = (char)(i + len);
@@ -201,7 +206,7 @@ static void t_registers_then(void)
 		leave_a_call();
 		send_and_receive(len, 16, 0);
 		leave_a_call();
-		send_and_receive(len + 1, 16, DF);
+		send_and_receive(len + 1, 16, len & 2 ? DF : AC);
 		if (!__builtin_cpu_supports("avx512bw"))
 			continue;
 		leave_a_call();
@@ -212,10 +217,12 @@ static void t_registers_then(void)
 
 static void t_registers(void)
 {
+	static const uint64_t sets[] = {0, DF, AC, DF | AC};
+
 	make_pair();
-	for (size_t len = 1; len < 1024; len += len < 140 ? 1 : 61)
-		for (int df = 0; df < 2; df++) {
-			uint64_t flags = df ? DF : 0;
+	for (size_t len = 1; len < 1000; len += len < 140 ? 1 : 61)
+		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+			uint64_t flags = sets[i];
 
 			send_and_receive(len, 16, flags);
 			if (__builtin_cpu_supports("avx"))
