@@ -106,6 +106,8 @@ static inline bool crit_is_near(const void *p, size_t len)
 /* Changes no vector register but XMM0 to 7. */
 int crit_copy_short(void *to, const void *from, size_t len);
 int crit_copy_long(void *to, const void *from, size_t len);
+/* As crit_copy, by these alone. */
+int crit_copy_plain(void *to, const void *from, size_t len);
 
 /*
  * Returns 0, or -EFAULT when a part of the memory is not there; some of it may have been

@@ -54,7 +54,7 @@ static uint8_t *tx_larger(struct sock *s, size_t len)
 }
 
 static const struct quick_way way = {
-	.rx_most = CRIT_SHORT_BYTES, .copy = crit_copy_short, .tx_larger = tx_larger};
+	.rx_most = CHUNK_BYTES, .copy = crit_copy_plain, .tx_larger = tx_larger};
 
 size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 {
@@ -72,7 +72,7 @@ size_t quick_recv(int fd, void *buf, size_t len, struct quick *q)
 	generation = load_relaxed(&sl->generation);
 	unread = ring_unread(s->in);
 	/* Not for a look under the lock in vain: what could be taken is more than is copied here. */
-	if (unread == 0 || (unread > CRIT_SHORT_BYTES && len > CRIT_SHORT_BYTES) ||
+	if (unread == 0 || (unread > CHUNK_BYTES && len > CHUNK_BYTES) ||
 	    !take(q, &sl->rx_lock, &s->is_copied))
 		return 0;
 	if (fd_is(fd, s) && load_relaxed(&sl->generation) == generation &&
@@ -91,7 +91,7 @@ size_t quick_send(int fd, const void *buf, size_t len, struct quick *q)
 	struct slot *sl;
 	size_t n = 0;
 
-	if (len > CRIT_SHORT_BYTES || !may_begin(s, buf, len) || !q->cpu ||
+	if (len >= RING_BULK_BYTES || !may_begin(s, buf, len) || !q->cpu ||
 	    LACKS(LATE_LOOKS))
 		return 0;
 	sl = s->slot;

@@ -15,7 +15,7 @@ struct sock;
 /*
  * quick_recv and quick_send, and all that they come to, use no thread-local variable by FS: `struct quick` has the
  * addresses of those that they need. They change no vector register but XMM0 to 7, by the moves of
- * crit_copy_short: no mask, and neither x87 nor MXCSR. So they are compiled without (base/general_regs.h), and call no
+ * crit_copy_plain: no mask, and neither x87 nor MXCSR. So they are compiled without (base/general_regs.h), and call no
  * function of the C library, and of our own only those that wait for nobody. tests/static/quick.py looks at
  * what the compiler has made of it.
  *
@@ -74,7 +74,7 @@ static inline bool quick_leave(const struct quick *q)
 	return false;
 }
 
-/* A count, CRIT_SHORT_BYTES at most, since longer ones are copied by other means; or 0: nothing was done. */
+/* A count, of one piece; or 0: nothing was done. */
 QUICK_CODE size_t quick_recv(int fd, void *buf, size_t len, struct quick *q);
 QUICK_CODE size_t quick_send(int fd, const void *buf, size_t len, struct quick *q);
 /* Ends the section. Signals that were deferred are delivered here, so that handlers of the program run. */

@@ -2,6 +2,7 @@
 /* All registers around a receive or a send, as the instruction SYSCALL keeps them. */
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -9,11 +10,14 @@
 
 #include "edges.h"
 
+#define PAGES	16384
 #define VECTORS 32
 #define MASKS	8
 #define DF	0x400u
 /* Accesses that are not aligned fault. */
 #define AC 0x40000u
+/* Of a message: more than are received at once. */
+#define MOST 20000
 
 /* The assembly knows the places. */
 struct registers {
@@ -177,7 +181,7 @@ static void make(long nr, int fd, void *buf, size_t len, size_t vector_bytes,
 /* Aligned, and not. */
 static void send_and_receive(size_t len, size_t vector_bytes, uint64_t flags)
 {
-	char room[2][1024] __attribute__((aligned(16))) = {""};
+	static char room[2][MOST + 16] __attribute__((aligned(16)));
 	char *from = room[0] + len / 2 % 8, *to = room[1] + len / 4 % 8;
 
 	for (size_t i = 0; i < len; i++)
@@ -187,6 +191,7 @@ static void send_and_receive(size_t len, size_t vector_bytes, uint64_t flags)
 	make(len & 2 ? SYS_read : SYS_recvfrom, ends_of.server, to, len, vector_bytes,
 	     flags);
 	CHECK(memcmp(from, to, len) == 0);
+	memset(to, 0, len);
 }
 
 /* A child that ends amid a call of its: the next one begins below its place. */
@@ -220,7 +225,7 @@ static void t_registers(void)
 	static const uint64_t sets[] = {0, DF, AC, DF | AC};
 
 	make_pair();
-	for (size_t len = 1; len < 1000; len += len < 140 ? 1 : 61)
+	for (size_t len = 1; len < MOST; len += len < 140 ? 1 : len < 1000 ? 61 : 999)
 		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 			uint64_t flags = sets[i];
 
@@ -234,13 +239,39 @@ static void t_registers(void)
 	printf("kept %u, wrong %u\n", kept, wrong);
 }
 
+/* The last byte has no memory. */
+static void partly_without(size_t len)
+{
+	static char *pages, b[2 * PAGES];
+	char *at;
+
+	if (!pages) {
+		pages = mmap(NULL, 2 * PAGES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(pages != MAP_FAILED &&
+		      mprotect(pages + PAGES, PAGES, PROT_NONE) == 0);
+	}
+	at = pages + PAGES - len + 1;
+	CHECK(write(ends_of.client, at, len) == -1 && errno == EFAULT);
+	memset(b, (int)len, len);
+	CHECK(write(ends_of.client, b, len) == (ssize_t)len);
+	CHECK(read(ends_of.server, at, len) == -1 && errno == EFAULT);
+	memset(b, 0, len);
+	CHECK(read(ends_of.server, b, sizeof(b)) == (ssize_t)len);
+	for (size_t i = 0; i < len; i++)
+		CHECK(b[i] == (char)len);
+}
+
 /* Where the memory is not there nothing is lost. */
 static void t_no_memory(void)
 {
 	static char *volatile none = (char *)8;
+	static const size_t lengths[] = {2, 16, 33, 128, 129, 256, 257, 1000, 4096, 8000};
 	char b[32];
 
 	make_pair();
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		partly_without(lengths[i]);
 	for (int i = 1; i < 32; i++) {
 		CHECK(send(ends_of.client, none, (size_t)i, 0) == -1 && errno == EFAULT);
 		CHECK(write(ends_of.client, none, (size_t)i) == -1 && errno == EFAULT);

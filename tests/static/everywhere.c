@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,12 @@ static void uses_another(void)
 	CHECK(recv(inner.server, to, sizeof(to), 0) == sizeof(to));
 	CHECK(memcmp(from, to, sizeof(to)) == 0);
 	CHECK(syscall(SYS_getppid) > 0);
+}
+
+/* So that the calls are not made by the quick way. */
+static void uses_vectors(void)
+{
+	uses_another();
 }
 
 static void leaves(void)
@@ -168,6 +175,11 @@ static void handler(int sig)
 
 static long make(int other, const void *from, void *to, size_t bytes)
 {
+	struct iovec piece = {sends ? (void *)from : to, bytes};
+
+	if (does == uses_vectors)
+		return sends ? call(SYS_writev, outer.client, &piece, 1)
+			     : call(SYS_readv, outer.server, &piece, 1);
 	return sends ? call(other ? SYS_write : SYS_sendto, outer.client, from, bytes)
 		     : call(other ? SYS_read : SYS_recvfrom, outer.server, to, bytes);
 }
@@ -324,6 +336,7 @@ static const struct way {
 	int on_alternate; /* or the stack's flags */
 } ways[] = {
 	{"own", uses_another, rounds_through, 0},
+	{"vectors", uses_vectors, rounds_through, 0},
 	{"alternate", uses_another, rounds_through, 1},
 	{"disarms", uses_another, rounds_through, AUTODISARM},
 	{"vforks", vforks, rounds_through, 0},

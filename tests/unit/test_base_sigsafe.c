@@ -225,18 +225,24 @@ static uint8_t *page(void)
 	return at + 4 * 4096;
 }
 
-TEST(copies_every_length)
+static void copies_by(int (*copy)(void *to, const void *from, size_t len))
 {
 	static uint8_t from[5000], to[5016];
 	for (size_t i = 0; i < sizeof(from); i++)
 		from[i] = (uint8_t)(i * 7 + 1);
 	for (size_t len = 0; len < sizeof(from); len += len < 300 ? 1 : 97) {
 		memset(to, 0, sizeof(to));
-		CHECK_EQ(crit_copy(to + 8, from, len), 0);
+		CHECK_EQ(copy(to + 8, from, len), 0);
 		CHECK_EQ(memcmp(to + 8, from, len), 0);
 		CHECK_EQ(to[7], 0);
 		CHECK_EQ(to[8 + len], 0);
 	}
+}
+
+TEST(copies_every_length)
+{
+	copies_by(crit_copy);
+	copies_by(crit_copy_plain);
 }
 
 /* What is 1 to 31 bytes behind within a page goes in pieces, by either copy. */
@@ -321,6 +327,10 @@ TEST(bad_memory)
 		CHECK_EQ(crit_copy_past(good + 5, end - len + 1, len), -EFAULT);
 		CHECK_EQ(crit_copy_past(end - len + 1, good, len), -EFAULT);
 		CHECK_EQ(crit_copy_past(good, end, len), -EFAULT);
+		CHECK_EQ(crit_copy_plain(good, end - len, len), 0);
+		CHECK_EQ(crit_copy_plain(end - len, good, len), 0);
+		CHECK_EQ(crit_copy_plain(good, end - len + 1, len), -EFAULT);
+		CHECK_EQ(crit_copy_plain(end - len + 1, good, len), -EFAULT);
 	}
 	CHECK_EQ(count, 0);
 	CHECK_EQ(crit_depth, 0);
