@@ -62,6 +62,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	bool near = is_peer_here(s);
 	enum room_way way = room_find(s, src->left, near);
 	src->is_past = way == ROOM_PAST;
+	/* As TCP shows it, also where it goes on at the beginning of the area. */
+	bool whole = src->left <= SOURCE_PIECE_BYTES;
 	while (src->left > 0) {
 		struct ring_span span;
 		size_t piece = piece_bytes(s, src);
@@ -88,16 +90,19 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			room_used(s, span.data, (size_t)n, near ? 0 : __rdtsc() - from);
 		if (trace_is_wished())
 			trace_bytes(s, TRACE_OUT, sl->tx.produced, span.data, (size_t)n);
-		ring_tx_commit(&sl->tx, s->out, (size_t)n, hold);
+		ring_tx_commit(&sl->tx, s->out, (size_t)n,
+			       hold || (whole && src->left > 0));
 		done += (size_t)n;
 		if (hold && ring_tx_holds_enough(&sl->tx))
 			ring_tx_push(&sl->tx, s->out);
 		/* A sleeper may begin with the first piece, where it has a processor. */
-		if (src->left > 0 && !near && is_piece(s, done - told)) {
+		if (src->left > 0 && !whole && !near && is_piece(s, done - told)) {
 			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
 			told = done;
 		}
 	}
+	if (!hold && done > 0 && sl->tx.pushed != sl->tx.produced)
+		ring_tx_push(&sl->tx, s->out);
 	s->tx_bytes += done;
 	sl->tx_messages += done > 0;
 	return done > 0 || n >= 0 ? (ssize_t)done : n;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -207,4 +208,38 @@ CASE(room_for_pieces_by_select, DIRECT)
 CASE(room_for_pieces_by_epoll, DIRECT)
 {
 	write_by(level, by_epoll, PIECE);
+}
+
+enum { MESSAGE = 383, MESSAGES = 60000 };
+
+static void send_messages(void *arg)
+{
+	const int *fd = arg;
+	static const char message[MESSAGE];
+	char taken;
+	for (int i = 0; i < MESSAGES; i++) {
+		send_all(*fd, message, MESSAGE);
+		recv_all(*fd, &taken, 1);
+	}
+}
+
+/* A small message is there as a whole, or not at all, for one who looks all the time. */
+CASE(room_whole_messages, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct worker w;
+	static char got[MESSAGE];
+	int parts = 0;
+	worker_start(&w, send_messages, &p.c);
+	for (int i = 0; i < MESSAGES; i++) {
+		ssize_t n;
+		while ((n = recv(p.s, got, MESSAGE, MSG_DONTWAIT)) < 0)
+			sched_yield();
+		parts += n != MESSAGE;
+		recv_all(p.s, got, (size_t)(MESSAGE - n));
+		send_all(p.s, "t", 1);
+	}
+	worker_join(&w);
+	say("in parts: %d", parts);
+	pair_close(p);
 }
