@@ -229,7 +229,9 @@ struct spawning {
 bool hook_spawning(struct spawning *w);
 void hook_spawned(const struct spawning *w);
 /* Marks the calling thread before a vfork of any kind. */
-void hook_vfork_mark(void);
+pid_t hook_vfork_mark(void);
+/* In its child, where crit_lend was called before it, with what the above has returned. */
+void hook_vfork_born(pid_t mark);
 /* In its parent, behind it, where crit_lend was called before it: what the child has left is put right. */
 void hook_vfork_end(void);
 void vfork_init(void);

@@ -99,15 +99,25 @@ FORK_CODE void hook_forked_child(void)
 	errno = saved;
 }
 
-void hook_vfork_mark(void)
+pid_t hook_vfork_mark(void)
 {
+	pid_t mark;
+
 	/* A child of vfork may call it too: the memory stays the first parent's. */
 	if (hook_is_borrowed())
-		return;
+		return borrowed_mark;
 	/* Else the child would note its own number, in memory of ours. */
 	if (hook_active)
 		lock_self();
-	borrowed_mark = borrowed_now();
+	mark = borrowed_now();
+	borrowed_mark = mark;
+	return mark;
+}
+
+void hook_vfork_born(pid_t mark)
+{
+	borrowed_mark = mark;
+	crit_lend();
 }
 
 void hook_vfork_end(void)
@@ -154,21 +164,28 @@ void vfork_init(void)
 	dl_iterate_phdr(look_at_object, NULL);
 }
 
+struct vfork_call {
+	void *function;
+	long mark;
+};
+
 void vfork_plain(void);
-void *vfork_begin(void);
-__attribute__((used)) void *vfork_begin(void)
+struct vfork_call vfork_begin(void);
+__attribute__((used)) struct vfork_call vfork_begin(void)
 {
-	hook_vfork_mark();
+	pid_t mark = hook_vfork_mark();
+
 	if (!vfork_is_plain)
-		return (void *)REAL(vfork);
+		return (struct vfork_call){(void *)REAL(vfork), mark};
 	crit_lend();
-	return (void *)vfork_plain;
+	return (struct vfork_call){(void *)vfork_plain, mark};
 }
 
 /*
  * vfork returns twice from one frame, so nothing of ours may be on the stack: the stub
  * marks the thread and jumps. What the parent needs behind the call it has in a register, which is
- * its own. Turning vfork into fork would be wrong as well as slow: programs rely on the shared memory.
+ * its own. The child marks the thread once more, since a handler that came before it may have had one, too.
+ * Turning vfork into fork would be wrong as well as slow: programs rely on the shared memory.
  */
 _Static_assert(SYS_vfork == 58, "as below");
 __asm__(".pushsection .text\n"
@@ -210,7 +227,14 @@ __asm__(".pushsection .text\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	cmpq $-4095, %rax\n"
 	"	jae 2f\n"
-	"1:	ret\n"
+	"	ret\n"
+	"1:	pushq %rax\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	movl %edx, %edi\n"
+	"	call hook_vfork_born\n"
+	"	popq %rax\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	ret\n"
 	"2:	negl %eax\n"
 	"	movl %eax, %edi\n"
 	"	jmp hook_syscall_failed\n"
@@ -254,10 +278,25 @@ static int clone_begin(void *arg)
 	return start.fn(start.arg);
 }
 
+struct clone_vfork_start {
+	int (*fn)(void *);
+	void *arg;
+	pid_t mark;
+};
+
+static int clone_vfork_begin(void *arg)
+{
+	struct clone_vfork_start start = *(struct clone_vfork_start *)arg;
+
+	hook_vfork_born(start.mark);
+	return start.fn(start.arg);
+}
+
 /* Without CLONE_VM it is a fork, and the copy of this frame is the child's to read. */
 HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
 	struct clone_start start = {fn, arg, (unsigned)flags};
+	struct clone_vfork_start vfork_start = {fn, arg, 0};
 	pid_t *parent_tid, *child_tid, pid;
 	void *tls;
 	va_list ap;
@@ -275,9 +314,12 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
 						      parent_tid, tls, child_tid));
 	}
-	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
-		hook_vfork_mark();
+	if (fn && (flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
+		vfork_start.mark = hook_vfork_mark();
 		crit_lend();
+		/* This frame waits for its end. */
+		fn = clone_vfork_begin;
+		arg = &vfork_start;
 	}
 	pid = REAL(clone)(fn, stack, flags, arg, parent_tid, tls, child_tid);
 	hook_vfork_end();

@@ -21,9 +21,10 @@ static inline long hook_answer(long result)
 {
 	return result == -1 ? -errno : result;
 }
-/* Before a clone or vfork. True when the child will run in our memory, perhaps on our very stack:
- * then the caller makes the call itself. */
-int hook_syscall_shares(long nr, unsigned long a, size_t b);
+/* Before a clone or vfork. Not 0 when the child will run in our memory, perhaps on our very stack:
+ * then the caller makes the call itself. In the lower half is what hook_vfork_born is to be told, or 0. */
+long hook_syscall_shares(long nr, unsigned long a, size_t b);
+#define HOOK_SHARES (1l << 32)
 
 /* Returned by no call: the kernel is to be asked. */
 #define HOOK_NOT_MINE (-4096L)

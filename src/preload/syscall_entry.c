@@ -7,9 +7,10 @@
 #include "preload/hook.h"
 #include "preload/syscall.h"
 
-__attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b)
+__attribute__((used)) long hook_syscall_shares(long nr, unsigned long a, size_t b)
 {
 	unsigned long flags;
+	pid_t mark = 0;
 
 	if (nr == SYS_vfork)
 		flags = CLONE_VM | CLONE_VFORK;
@@ -17,14 +18,14 @@ __attribute__((used)) int hook_syscall_shares(long nr, unsigned long a, size_t b
 		flags = a;
 	else if (b < sizeof(flags) ||
 		 crit_copy(&flags, (const void *)a, sizeof(flags)) < 0)
-		return true; /* fails in the kernel */
+		return HOOK_SHARES; /* fails in the kernel */
 	if (hook_clone_parts(flags))
 		hook_parting();
 	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
-		hook_vfork_mark();
+		mark = hook_vfork_mark();
 		crit_lend();
 	}
-	return (flags & CLONE_VM) != 0;
+	return flags & CLONE_VM ? HOOK_SHARES | (unsigned)mark : 0;
 }
 
 long hook_syscall_failed(int error);
@@ -70,15 +71,16 @@ __asm__(".pushsection .text\n"
 	"	popq %rsi\n"
 	"	popq %rdi\n"
 	"	.cfi_adjust_cfa_offset -56\n"
-	"	testl %eax, %eax\n"
+	"	testq %rax, %rax\n"
 	"	jz hook_syscall\n"
+	"	movl %eax, %r11d\n"
 	"	movq %rdi, %rax\n"
 	"	movq %rsi, %rdi\n"
 	"	movq %rdx, %rsi\n"
 	"	movq %rcx, %rdx\n"
 	"	movq %r8, %r10\n"
 	"	movq %r9, %r8\n"
-	"	movq 8(%rsp), %r9\n"
+	"	movl %r11d, %r9d\n" /* the mark: none of these has a sixth argument */
 	"	syscall\n"
 	"	testq %rax, %rax\n"
 	"	jz 3f\n"
@@ -89,7 +91,16 @@ __asm__(".pushsection .text\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	cmpq $-4095, %rax\n"
 	"	jae 2f\n"
-	"3:	ret\n"
+	"	ret\n"
+	"3:	testl %r9d, %r9d\n"
+	"	jz 4f\n"
+	"	pushq %rax\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	movl %r9d, %edi\n"
+	"	call hook_vfork_born\n"
+	"	popq %rax\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"4:	ret\n"
 	"2:	negl %eax\n"
 	"	movl %eax, %edi\n"
 	"	jmp hook_syscall_failed\n"

@@ -311,6 +311,53 @@ CASE(hooks_vfork_amid_signals, DIRECT)
 	pair_close(p);
 }
 
+static void vfork_here(int sig)
+{
+	int saved = errno;
+	pid_t pid = vfork();
+
+	(void)sig;
+	if (pid == 0)
+		_exit(0);
+	NEED(waitpid(pid, NULL, 0) == pid);
+	errno = saved;
+}
+
+/* And its handler may make such a child itself. */
+CASE(hooks_vfork_amid_vfork, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = vfork_here, .sa_flags = SA_RESTART};
+	const struct itimerval often = {{0, 150}, {0, 150}}, never = {{0, 0}, {0, 0}};
+	struct pair p = pair_warm_open();
+	char b[4] = "";
+	int wrong = 0;
+
+	NEED(sigaction(SIGALRM, &act, NULL) == 0);
+	NEED(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (volatile int i = 0; i < 3000; i++) {
+		send_all(p.c, "abc", 3);
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			close(p.s);
+			close(p.c);
+			_exit(0);
+		}
+		while (waitpid(pid, NULL, 0) < 0)
+			NEED(errno == EINTR);
+		ssize_t n = -1;
+		for (int tries = 0; n < 0 && tries < 100000; tries++) {
+			n = recv(p.s, b, 3, MSG_DONTWAIT);
+			sched_yield();
+		}
+		wrong += n != 3;
+	}
+	NEED(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	say("wrong: %d", wrong);
+	echo_some(p);
+	pair_close(p);
+}
+
 static void raise_here(void)
 {
 	handled = 0;
