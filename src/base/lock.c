@@ -41,6 +41,8 @@ static bool has_ended(uint32_t tid)
 }
 
 static _Atomic bool are_ours;
+/* A child of vfork has its own number in this thread's memory. */
+static _Thread_local bool is_lent __attribute__((tls_model("initial-exec")));
 
 void lock_are_ours(void)
 {
@@ -54,9 +56,25 @@ static bool is_thread_here(uint32_t tid)
 	return kernel_call4(SYS_tgkill, pid, tid, 0, 0) == 0;
 }
 
+void lock_lend(void)
+{
+	/* It is no thread of this process. */
+	if (load_relaxed(&are_ours))
+		return;
+	lock_self_tid = 0;
+	is_lent = true;
+}
+
+void lock_returned(bool is_child)
+{
+	if (is_lent)
+		lock_self_tid = 0;
+	is_lent = is_child;
+}
+
 static bool is_dead(uint32_t tid)
 {
-	/* Nobody takes a lock twice: it was a child of vfork, which has our number in memory of ours. */
+	/* Nobody takes a lock twice: it was a child of vfork that has our number. */
 	if (tid == lock_self())
 		return crit_has_lent;
 	/* Relaxed: it is asked again. */

@@ -105,6 +105,13 @@ void lock_are_ours(void);
  * that is as if it had died. */
 void lock_leave(struct lock *l);
 
+/*
+ * A child of vfork has a thread id of its own in its parent's memory: other threads see by it when it has been killed
+ * with a lock. lock_returned is for its parent behind the call, and for a child that has had one itself.
+ */
+void lock_lend(void);
+void lock_returned(bool is_child);
+
 /* In a forked child: the cached thread id is the parent's. */
 void lock_forked(void);
 

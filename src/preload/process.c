@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fds.h"
+#include "base/kernel.h"
 #include "base/lock.h"
 #include "base/pageable.h"
 #include "base/sections.h"
@@ -118,6 +119,9 @@ void hook_vfork_born(pid_t mark)
 {
 	borrowed_mark = mark;
 	crit_lend();
+	/* Its number is not its parent's: elsewhere than in a pid namespace of its own, and unless that is a child, too. */
+	if (kernel_call4(SYS_getppid, 0, 0, 0, 0) == mark)
+		lock_lend();
 }
 
 void hook_vfork_end(void)
@@ -128,6 +132,7 @@ void hook_vfork_end(void)
 		return;
 	is_child = hook_is_borrowed();
 	crit_returned(is_child);
+	lock_returned(is_child);
 	if (!is_child) {
 		crit_came_back();
 		borrowed_mark = 0;

@@ -14,6 +14,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -272,6 +273,59 @@ CASE(hooks_vfork_killed, DIRECT)
 			;
 	}
 	say("lost: %d", lost);
+	echo_some(p);
+	pair_close(p);
+}
+
+static struct pair killed_pair;
+static _Atomic pid_t to_kill;
+static _Atomic int used_behind;
+
+static void kill_and_use(void *arg)
+{
+	struct pair p = killed_pair;
+	char b[8];
+
+	(void)arg;
+	for (int i = 0; i < 100; i++) {
+		struct timespec a_while = {.tv_nsec = 50000 + 1700 * i};
+		pid_t pid;
+
+		while ((pid = to_kill) <= 0)
+			sched_yield();
+		to_kill = 0;
+		nanosleep(&a_while, NULL);
+		NEED(kill(pid, SIGKILL) == 0);
+		while (recv(p.s, b, sizeof(b), MSG_DONTWAIT) > 0)
+			;
+		echo_some(p);
+		used_behind++;
+	}
+}
+
+/* Another thread goes on with what a killed child has used, before its parent's does. */
+CASE(hooks_vfork_killed_threads, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char b[8] = "";
+	struct worker w;
+
+	killed_pair = p;
+	worker_start(&w, kill_and_use, NULL);
+	for (volatile int i = 0; i < 100; i++) {
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			to_kill = getpid();
+			for (;;)
+				if (write(p.c, b, 8) != 8 || read(p.s, b, 8) != 8)
+					_exit(1);
+		}
+		while (used_behind <= i)
+			sched_yield();
+		NEED(child_status(pid) == 128 + SIGKILL);
+	}
+	worker_join(&w);
 	echo_some(p);
 	pair_close(p);
 }
