@@ -279,7 +279,7 @@ CASE(hooks_vfork_killed, DIRECT)
 
 static struct pair killed_pair;
 static _Atomic pid_t to_kill;
-static _Atomic int used_behind;
+static struct signal_pipe used_behind;
 
 static void kill_and_use(void *arg)
 {
@@ -299,7 +299,7 @@ static void kill_and_use(void *arg)
 		while (recv(p.s, b, sizeof(b), MSG_DONTWAIT) > 0)
 			;
 		echo_some(p);
-		used_behind++;
+		signal_send(used_behind);
 	}
 }
 
@@ -311,6 +311,7 @@ CASE(hooks_vfork_killed_threads, DIRECT)
 	struct worker w;
 
 	killed_pair = p;
+	used_behind = signal_pipe();
 	worker_start(&w, kill_and_use, NULL);
 	for (volatile int i = 0; i < 100; i++) {
 		pid_t pid = vfork();
@@ -321,8 +322,7 @@ CASE(hooks_vfork_killed_threads, DIRECT)
 				if (write(p.c, b, 8) != 8 || read(p.s, b, 8) != 8)
 					_exit(1);
 		}
-		while (used_behind <= i)
-			sched_yield();
+		signal_wait(used_behind);
 		NEED(child_status(pid) == 128 + SIGKILL);
 	}
 	worker_join(&w);
