@@ -147,7 +147,7 @@ class Test:
         again = self.one(None, seed)
         with self.lock:
             if again != plain:
-                print(f"seed {seed}: differs between two runs on kernel TCP", flush=True)
+                print(f"seed {seed}: differs between two runs on kernel TCP; the other ends with {again[-2:]}", flush=True)
                 self.print_diff(plain, again, "kernel", "kernel again")
                 return
         only = None if self.options.no_shrink else self.shrink(after, seed)
