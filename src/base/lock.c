@@ -18,6 +18,8 @@
 
 _Thread_local uint32_t lock_self_tid __attribute__((tls_model("initial-exec")));
 
+_Thread_local void (*lock_give_back)(void) __attribute__((tls_model("initial-exec")));
+
 uint32_t lock_self_slow(void)
 {
 	lock_self_tid = (uint32_t)kernel_call4(SYS_gettid, 0, 0, 0, 0);
@@ -88,6 +90,8 @@ void lock_take_slow(struct lock *l)
 	const uint32_t self = lock_self();
 	const struct timespec interval = {.tv_nsec = CHECK_NS};
 
+	if (lock_give_back && (load_relaxed(&l->word) & ~LOCK_WAITERS) == self)
+		lock_give_back();
 	for (int i = 0; i < SPIN_ROUNDS; i++) {
 		uint32_t now = load_relaxed(&l->word);
 		/* Acquire pairs with the release half of lock_drop's exchange. */

@@ -26,6 +26,13 @@ static inline uint32_t lock_self(void)
 	return lock_self_tid ? lock_self_tid : lock_self_slow();
 }
 
+/*
+ * Set in a thread that holds locks over a fork which is done, while handlers of the program's run: it drops them all.
+ * Nobody takes a lock twice, so a handler that needs one of them calls it.
+ */
+extern _Thread_local void (*lock_give_back)(void)
+	__attribute__((tls_model("initial-exec")));
+
 void lock_take_slow(struct lock *l);
 void lock_drop_slow(struct lock *l);
 

@@ -20,7 +20,7 @@
  * they are opened without it.
  *
  * Over a fork it is the forking thread's. A dup2 in handlers of pthread_atfork, which run there meanwhile, goes on
- * without taking it again. A child of vfork has descriptors of its own, and may be killed at any moment, in its
+ * without taking it again, or, behind the fork, has it given back first. A child of vfork has descriptors of its own, and may be killed at any moment, in its
  * parent's memory: it does without.
  */
 extern struct lock low_lock;
@@ -33,6 +33,8 @@ static inline bool low_does_without(void)
 
 static inline void low_begin(void)
 {
+	if (low_is_forking && lock_give_back)
+		lock_give_back();
 	if (!low_does_without())
 		lock_take(&low_lock);
 }

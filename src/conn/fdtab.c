@@ -284,16 +284,18 @@ void sock_forking(void)
 		peer_ops->forking();
 }
 
-void sock_forked_parent(pid_t child)
+struct table_process *sock_forked_parent(pid_t child)
 {
+	struct table_process *untold;
 	if (peer_ops)
 		peer_ops->forked_parent();
-	table_forked_parent(child);
+	untold = table_forked_parent(child);
 	for (uint32_t i = 0; child == -1 && i < forking_used; i++)
 		slot_forked(slot_at(forking_list[i]));
 	peer_forked_parent();
 	lock_drop(&forking_lock);
 	limbo_forked_parent();
+	return untold;
 }
 
 static inline void zero(_Atomic uint32_t *word)

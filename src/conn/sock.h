@@ -552,8 +552,8 @@ bool sock_make_room(int need, int from, struct sock_room *room, bool (*last)(voi
 void sock_leave_links(void);
 /* Around fork: in the parent before, in the parent after (or when it failed), in the child. */
 void sock_forking(void);
-void sock_forked_parent(pid_t child); /* 0 unknown, -1 none */
-void sock_forked_child(bool told);    /* the parent knows the pid */
+struct table_process *sock_forked_parent(pid_t child); /* see table_forked_parent */
+void sock_forked_child(bool told);		       /* the parent knows the pid */
 /*
  * This process is about to change its rights: from now on it has a table of its own, and nothing that it
  * can write is looked at by the others of its family but as a mark that keeps a connection on TCP.

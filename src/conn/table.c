@@ -263,11 +263,24 @@ bool table_has_others(struct slot_table *t)
 	return found;
 }
 
-void table_forked_parent(pid_t child)
+struct table_process *table_forked_parent(pid_t child)
 {
-	if (childs && child != 0)
-		atomic_store(&childs->pid, child > 0 ? child : 0);
+	struct table_process *p = childs;
+
 	childs = NULL;
+	if (!p || child == 0)
+		return p;
+	atomic_store(&p->pid, child > 0 ? child : 0);
+	return NULL;
+}
+
+void table_tell(struct table_process *p, pid_t child)
+{
+	int32_t reserved = TABLE_RESERVED;
+
+	/* Unless this process has another table by now. */
+	if (p)
+		atomic_compare_exchange_strong(&p->pid, &reserved, child);
 }
 
 FORK_CODE void table_forked_child(bool tells_pid)

@@ -101,10 +101,12 @@ void table_count_here(struct slot_table *t);
 /*
  * A fork: the parent finds the child's entry and puts its pid there, since each first look of
  * a child at shared memory is a page fault. One fork at a time. The parent gives 0 where it
- * does not know the pid, and the child is told that; -1 when there is no child.
+ * does not know the pid: then it has the entry, and may tell when it does. The child is told whether it will;
+ * -1 when there is no child.
  */
 void table_forking(struct slot_table *t);
-void table_forked_parent(pid_t child);
+struct table_process *table_forked_parent(pid_t child);
+void table_tell(struct table_process *p, pid_t child);
 void table_forked_child(bool tells_pid);
 
 /* It has ended, and nobody is about to use its entry; or it is nobody's pid. May change errno. */

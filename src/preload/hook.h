@@ -193,11 +193,22 @@ static inline bool hook_is_borrowed(void)
 	return is_borrowed();
 }
 
-/* Around every kind of fork: before it, in the child, and in the parent with its result. */
+/*
+ * A fork of a function of ours: libc's handlers leave its end to that, which knows the child's pid, and keep till then
+ * what hook_forking took. If a handler of the program's needs that behind them, it is given back first.
+ */
+struct hook_fork {
+	bool is_wrapped, is_given_back;
+	struct table_process *untold; /* the child, whose pid is not known yet */
+};
+
+/* Around it. A handler of the program's may fork, too: what the first returns is for the second, in parent and child. */
+struct hook_fork hook_fork_begin(void);
+pid_t hook_fork_end(struct hook_fork outer, pid_t pid);
+/* Around every kind of fork: before it, in the parent (libc's handler), in the child. */
 void hook_forking(void);
 void hook_forked_unwrapped(void);
 void hook_forked_child(void);
-pid_t hook_forked_parent(pid_t pid);
 /* Before an exec, or an end that others bring about: tells the peers, and writes the report. */
 void hook_report(void);
 /* The same where this process ends, and nothing can come in between. */

@@ -15,6 +15,7 @@
 #include "base/self.h"
 #include "base/sigsafe.h"
 #include "conn/report.h"
+#include "conn/table.h"
 #include "preload/exec_room.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
@@ -47,32 +48,63 @@ void hook_forking(void)
 	}
 }
 
-/* Set while a fork of ours is under way: libc's handlers then leave its end to us, who know
- * the child's pid. */
-static _Thread_local bool fork_wrapped __attribute__((tls_model("initial-exec")));
+#define TLS _Thread_local __attribute__((tls_model("initial-exec")))
+
+static TLS struct hook_fork forking;
+
+static struct table_process *forked_parent(pid_t pid)
+{
+	struct table_process *untold;
+
+	fds_forked_parent();
+	ready_forked_parent();
+	untold = sock_forked_parent(pid);
+	announce_forked_parent();
+	return untold;
+}
+
+static void give_back(void)
+{
+	lock_give_back = NULL;
+	forking.is_given_back = true;
+	forking.untold = forked_parent(0);
+}
 
 void hook_forked_unwrapped(void)
 {
-	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
-	if (hook_active && !fork_wrapped) {
-		fds_forked_parent();
-		ready_forked_parent();
-		sock_forked_parent(0);
-		announce_forked_parent();
-	}
+	if (!hook_active)
+		return;
+	if (forking.is_wrapped && !forking.is_given_back)
+		lock_give_back = give_back;
+	else
+		/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
+		forked_parent(0);
 }
 
-FORK_CODE pid_t hook_forked_parent(pid_t pid)
+FORK_CODE struct hook_fork hook_fork_begin(void)
+{
+	struct hook_fork outer;
+
+	if (lock_give_back)
+		lock_give_back();
+	outer = forking;
+	forking = (struct hook_fork){.is_wrapped = true};
+	return outer;
+}
+
+FORK_CODE pid_t hook_fork_end(struct hook_fork outer, pid_t pid)
 {
 	int saved = errno;
+	struct hook_fork inner = forking;
 
-	fork_wrapped = false;
 	if (pid != 0 && hook_active) {
-		fds_forked_parent();
-		ready_forked_parent();
-		sock_forked_parent(pid);
-		announce_forked_parent();
+		lock_give_back = NULL;
+		if (inner.is_given_back)
+			table_tell(inner.untold, pid > 0 ? pid : 0);
+		else
+			forked_parent(pid);
 	}
+	forking = outer;
 	errno = saved;
 	return pid;
 }
@@ -80,11 +112,12 @@ FORK_CODE pid_t hook_forked_parent(pid_t pid)
 FORK_CODE void hook_forked_child(void)
 {
 	int saved = errno;
-	bool told = fork_wrapped;
+	bool told = forking.is_wrapped;
 
 	crit_came_back(); /* before this is nobody's child of vfork */
 	borrowed_mark = 0;
-	fork_wrapped = false;
+	forking = (struct hook_fork){0};
+	lock_give_back = NULL;
 	lock_forked();
 	signal_forked_child();
 	if (pageable_expects()) /* that is not inherited */
@@ -250,22 +283,23 @@ __asm__(".pushsection .text\n"
 /* libc calls our handlers. */
 FORK_CODE HOOK pid_t fork(void)
 {
-	fork_wrapped = true;
-	return hook_forked_parent(REAL(fork)());
+	struct hook_fork outer = hook_fork_begin();
+
+	return hook_fork_end(outer, REAL(fork)());
 }
 HOOK_ALIAS(__fork, fork);
 
 /* fork without the handlers of pthread_atfork: ours are not optional. */
 FORK_CODE HOOK pid_t _Fork(void)
 {
+	struct hook_fork outer = hook_fork_begin();
 	pid_t pid;
 
-	fork_wrapped = true;
 	hook_forking();
-	pid = hook_forked_parent(REAL(_Fork)());
+	pid = REAL(_Fork)();
 	if (pid == 0)
 		hook_forked_child();
-	return pid;
+	return hook_fork_end(outer, pid);
 }
 
 struct clone_start {
@@ -314,10 +348,11 @@ HOOK int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	if (fn && hook_clone_parts((unsigned)flags))
 		hook_parting();
 	if (fn && !(flags & CLONE_VM)) {
-		fork_wrapped = true;
+		struct hook_fork outer = hook_fork_begin();
+
 		hook_forking();
-		return hook_forked_parent(REAL(clone)(clone_begin, stack, flags, &start,
-						      parent_tid, tls, child_tid));
+		return hook_fork_end(outer, REAL(clone)(clone_begin, stack, flags, &start,
+							parent_tid, tls, child_tid));
 	}
 	if (fn && (flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
 		vfork_start.mark = hook_vfork_mark();

@@ -339,6 +339,7 @@ static long other_call(const struct sys *x)
 {
 	/* The stub below lets only those come here that copy the memory. */
 	bool forks = x->nr == SYS_fork || x->nr == SYS_clone || x->nr == SYS_clone3;
+	struct hook_fork outer;
 	long result;
 
 	if (!uring_call(x))
@@ -354,15 +355,16 @@ static long other_call(const struct sys *x)
 		return LIMIT_CHANGE(0, UNS(0), PTR(1), pass(x));
 	if (x->nr == SYS_prlimit64)
 		return LIMIT_CHANGE(INT(0), UNS(1), PTR(2), pass(x));
-	if (forks)
-		hook_forking();
+	if (!forks)
+		return pass(x);
+	outer = hook_fork_begin();
+	hook_forking();
 	result = pass(x);
-	if (forks && result == 0) {
+	if (result == 0) {
 		hook_forked_child();
 		credentials_namespaces(clone_flags(x));
-	} else if (forks) {
-		hook_forked_parent((pid_t)result);
 	}
+	hook_fork_end(outer, (pid_t)result);
 	return result;
 }
 
