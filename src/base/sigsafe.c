@@ -17,8 +17,8 @@ TLS uint32_t crit_handled, crit_interrupted;
 TLS bool crit_lent, crit_has_lent, crit_comes_back;
 /* As crit_lend found them. */
 static TLS uint32_t depth_before, deferred_before;
-/* The mask to come back to, and the one that is in force until then. */
-static TLS uint64_t saved_mask, deferral_mask;
+/* The mask to come back to. */
+static TLS uint64_t saved_mask;
 /* The stack pointer of crit_copy_guarded, while it is inside memcpy. */
 extern TLS uintptr_t crit_copying;
 TLS uintptr_t crit_copying;
@@ -28,8 +28,8 @@ TLS uintptr_t crit_copying;
 #define FAULTS                                                                           \
 	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) |         \
 	 BIT(SIGSYS))
-/* The kernel takes them out of every mask, and masks are compared below. */
-#define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
+/* The kernel takes SIGKILL and SIGSTOP out of every mask. */
+#define DEFERRED (~FAULTS & ~(BIT(SIGKILL) | BIT(SIGSTOP)))
 
 /* Past the C library, which refuses to block some signals. */
 static void set_mask(uint64_t mask)
@@ -76,14 +76,13 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 		return false;
 	set_mask(~0ull); /* no second one in between */
 	crit_requeue(sig, info);
-	/* A handler of ours that was interrupted by another returns after it: what counts is
-	 * the mask of the section itself, which is known by not being ours. */
-	if (!crit_deferred)
-		deferral_mask = 0;
-	if (!crit_deferred || *mask != deferral_mask)
+	/*
+	 * A handler of ours that was interrupted by another returns after it: what counts is the mask of the section
+	 * itself, which is known by not being ours. What that handler has blocked, as SIGSEGV, is not kept.
+	 */
+	if (!crit_deferred || (~*mask & DEFERRED))
 		saved_mask = *mask;
-	deferral_mask |= (~FAULTS & ~UNBLOCKABLE) | *mask | BIT(sig);
-	*mask = deferral_mask;
+	*mask |= DEFERRED | BIT(sig);
 	crit_deferred = 1;
 	return true;
 }

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -382,6 +383,30 @@ __attribute__((noinline, no_sanitize("undefined"))) static void store_at(uint8_t
 }
 
 /* Any other fault is the program's. */
+/* A signal's frame lies on the one of a fault's handler, before that begins, and then comes to the section itself. */
+TEST(a_deferral_over_a_fault)
+{
+	const uint64_t fault = 1ull << (SIGSEGV - 1), before = mask_now();
+	siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_USER};
+	ucontext_t over_handler, in_section;
+
+	catch_it(SIGUSR1, 0);
+	memset(&over_handler, 0, sizeof(over_handler));
+	memset(&in_section, 0, sizeof(in_section));
+	sigaddset(&over_handler.uc_sigmask, SIGSEGV);
+	crit_enter();
+	CHECK(crit_defer(SIGUSR1, &info, &over_handler));
+	memcpy(&in_section.uc_sigmask, &before, sizeof(before));
+	CHECK(crit_defer(SIGUSR1, &info, &in_section));
+	/* The next fault of the section is not blocked. */
+	CHECK(!sigismember(&in_section.uc_sigmask, SIGSEGV));
+	CHECK(sigismember(&in_section.uc_sigmask, SIGUSR1));
+	crit_leave();
+	CHECK_EQ(mask_now() & fault, 0);
+	CHECK_EQ(mask_now(), before);
+	CHECK_EQ(count, 1);
+}
+
 TEST(other_faults_are_not_ours)
 {
 	struct sigaction act = {.sa_sigaction = leave, .sa_flags = SA_SIGINFO};
