@@ -42,6 +42,7 @@ NATIVE_TEST(calls_on_mapped_memory)
 	uint64_t old;
 	vd_remote *h;
 
+	rig_check_path(r.a);
 	REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
 	CHECK_STR(vd_remote_reason(h), at_best());
 	CHECK_EQ(vd_remote_size(h), len);
@@ -91,6 +92,7 @@ NATIVE_TEST(memory_that_cannot_be_mapped)
 
 	REQUIRE(vd_export(r.b, "own", own, sizeof(own), VD_WRITE, NULL, &x) == 0);
 	REQUIRE(vd_export(r.b, "part", b.at, 4096, VD_WRITE, NULL, &y) == 0);
+	rig_check_path(r.a);
 	REQUIRE(vd_import(r.a, "own", RIG_MS, &h) == 0);
 	CHECK_STR(vd_remote_reason(h), "private-memory");
 	REQUIRE(vd_import(r.a, "part", RIG_MS, &h) == 0);
@@ -186,6 +188,7 @@ NATIVE_TEST(several_readers)
 	REQUIRE(vd_alloc(5000, &at) == 0);
 	for (int i = 0; i < 3; i++) {
 		r[i] = rig_open();
+		rig_check_path(r[i].a);
 		REQUIRE(vd_export(r[i].b, "t", at, 5000, VD_READ, NULL, &x[i]) == 0);
 		REQUIRE(vd_import(r[i].a, "t", RIG_MS, &h[i]) == 0);
 		CHECK_STR(vd_remote_reason(h[i]), at_best());
@@ -337,6 +340,7 @@ static void write_until_stale(vd_conn *c)
 	char ready;
 	vd_region *x;
 
+	rig_check_path(c);
 	REQUIRE(vd_import(c, "box", RIG_MS, &w.h) == 0);
 	CHECK_STR(vd_remote_reason(w.h), at_best());
 	REQUIRE(vd_export(c, "ready", &ready, 1, VD_WRITE, NULL, &x) == 0);
