@@ -243,7 +243,9 @@ void hook_spawned(const struct spawning *w);
 pid_t hook_vfork_mark(void);
 /* In its child, where crit_lend was called before it, with what the above has returned. */
 void hook_vfork_born(pid_t mark);
-/* In its parent, behind it, where crit_lend was called before it: what the child has left is put right. */
+/* In its parent, behind it, where crit_lend was called before it: what the child has left is put right. The first is for
+ * handlers that come before the second. */
+void hook_vfork_returned(bool is_child);
 void hook_vfork_end(void);
 void vfork_init(void);
 

@@ -10,6 +10,7 @@
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/lock.h"
+#include "base/low.h"
 #include "base/pageable.h"
 #include "base/sections.h"
 #include "base/self.h"
@@ -133,6 +134,36 @@ FORK_CODE void hook_forked_child(void)
 	errno = saved;
 }
 
+/* A child of vfork that is killed, or ends, in a fork leaves what that had noted in its parent's thread. */
+static TLS struct {
+	struct hook_fork forking;
+	bool low_is_forking;
+} before_vfork;
+
+static void fork_lend(void)
+{
+	/* It would wait for what this thread holds. */
+	if (lock_give_back)
+		lock_give_back();
+	before_vfork.forking = forking;
+	before_vfork.low_is_forking = low_is_forking;
+}
+
+static void fork_returned(void)
+{
+	forking = before_vfork.forking;
+	lock_give_back = NULL;
+	low_is_forking = before_vfork.low_is_forking;
+}
+
+void hook_vfork_returned(bool is_child)
+{
+	crit_returned(is_child);
+	lock_returned(is_child);
+	if (!is_child)
+		fork_returned();
+}
+
 pid_t hook_vfork_mark(void)
 {
 	pid_t mark;
@@ -143,6 +174,7 @@ pid_t hook_vfork_mark(void)
 	/* Else the child would note its own number, in memory of ours. */
 	if (hook_active)
 		lock_self();
+	fork_lend();
 	mark = borrowed_now();
 	borrowed_mark = mark;
 	return mark;
@@ -164,8 +196,7 @@ void hook_vfork_end(void)
 	if (!crit_comes_back)
 		return;
 	is_child = hook_is_borrowed();
-	crit_returned(is_child);
-	lock_returned(is_child);
+	hook_vfork_returned(is_child);
 	if (!is_child) {
 		crit_came_back();
 		borrowed_mark = 0;

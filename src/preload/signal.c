@@ -158,10 +158,8 @@ void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, v
 {
 	uint64_t entry = entry_at(sig);
 
-	if (__builtin_expect(crit_lent, 0) && !hook_is_borrowed()) {
-		crit_returned(false);
-		lock_returned(false);
-	}
+	if (__builtin_expect(crit_lent, 0) && !hook_is_borrowed())
+		hook_vfork_returned(false);
 	if (__builtin_expect(entry == REPORTER, 0)) {
 		report_and_die(sig);
 		return NULL;

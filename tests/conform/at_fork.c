@@ -178,6 +178,42 @@ CASE(at_fork_signals, DIRECT)
 	pair_warm(kept);
 }
 
+static pid_t first_process;
+
+static void end_elsewhere(enum phase phase)
+{
+	if (phase == PARENT && getpid() != first_process)
+		_exit(5);
+}
+
+/* A child of vfork, in its parent's memory, that ends in such a handler. */
+CASE(at_fork_in_vfork, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal};
+	pid_t pid;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	prepare_pairs();
+	first_process = getpid();
+	handler = end_elsewhere;
+	for (int i = 0; i < 2; i++) {
+		pid = vfork();
+		if (pid == 0) {
+			if (fork() == 0)
+				_exit(0);
+			_exit(6);
+		}
+		say("child: %d", child_status(pid));
+		NEED(dup2(0, 200) == 200 && close(200) == 0);
+		pair_close(pair_warm_open());
+		handled = 0;
+		NEED(raise(SIGUSR1) == 0);
+		say("handled: %d", (int)handled);
+	}
+	handler = NULL;
+	pair_warm(kept);
+}
+
 #ifdef __GLIBC__ /* musl holds a lock of its own while they run */
 static void fork_once_more(enum phase phase)
 {
