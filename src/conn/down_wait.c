@@ -148,7 +148,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
-		if (n > 0 && pfd[0].revents)
+		if (n > 0 && pfd[0].revents && sock_has(s, fd))
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	}
 }

@@ -137,6 +137,12 @@ static inline bool fd_is(int fd, struct sock *s)
 {
 	return (unsigned)fd < (unsigned)fd_table_end && load_acquire(&fd_table[fd]) == s;
 }
+/* The number is the connection's, or a duplicate kept for who holds it. After a call of the kernel's by the number: what
+ * that has said counts. */
+static inline bool sock_has(struct sock *s, int fd)
+{
+	return fd_is(fd, s) || fd == load_acquire(&s->kept_fd);
+}
 /* The lowest number of s, or -1. */
 int fd_number(struct sock *s);
 /* Nothing is known to any call from now on. */

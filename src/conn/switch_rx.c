@@ -233,9 +233,9 @@ void sock_check_bypass(struct sock *s, int fd)
 	peer_catch_up(s);
 	lock_take(&sl->rx_lock);
 	/* The number may be another's by now. The bytes of a rewind arrive before its mark can be seen. */
-	if ((fd_is(fd, s) || fd == load_acquire(&s->kept_fd)) &&
-	    gate_state(&sl->gate_rx) == GATE_RING && rx_advance(s, fd) == 0 &&
-	    !load_relaxed(&sl->rewinding) && gate_state(&sl->gate_rx) == GATE_RING &&
+	if (sock_has(s, fd) && gate_state(&sl->gate_rx) == GATE_RING &&
+	    rx_advance(s, fd) == 0 && !load_relaxed(&sl->rewinding) &&
+	    gate_state(&sl->gate_rx) == GATE_RING &&
 	    REAL(ioctl)(fd, FIONREAD, &queued) == 0 && queued > 0 && !rx_is_down(s)) {
 		log_error("fd %d: %d bytes came over TCP past the mark", fd, queued);
 		sock_break(s, VD_REASON_BYPASS);

@@ -119,7 +119,7 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 	lock_take(&sl->tx_lock);
 	if (gate_state(&sl->gate_tx) == GATE_RING) {
 		/* Bytes must not go to a number that was closed meanwhile. */
-		if (!fd_is(fd, s) && fd != s->kept_fd)
+		if (!sock_has(s, fd))
 			fd = -1;
 		if (tx_is_up(s)) {
 			store_down(s, fd);

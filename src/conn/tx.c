@@ -206,6 +206,15 @@ static ssize_t put_past(struct sock *s, struct wait *w, struct source *src, bool
 	return n;
 }
 
+/* Under the lock, until it is dropped, the number is the connection's. */
+static void shut_again(struct sock *s, int fd)
+{
+	lock_take(&s->slot->tx_lock);
+	if (sock_has(s, fd))
+		REAL(shutdown)(fd, SHUT_WR);
+	lock_drop(&s->slot->tx_lock);
+}
+
 /* The peer has ended its direction, or asks for TCP, or we are broken. */
 static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 {
@@ -235,7 +244,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	}
 	/* A sibling may have died between its `fin` and the kernel's shutdown. */
 	if (seen_of(sl) & SEEN_SHUT_WR)
-		REAL(shutdown)(fd, SHUT_WR);
+		shut_again(s, fd);
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
 	tx_down(s, fd, GATE_FINAL);
 	return 0;

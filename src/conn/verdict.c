@@ -86,7 +86,8 @@ static uint32_t verdicts(struct sock *s, int fd, uint32_t events)
 void sock_see(struct sock *s, int fd, uint32_t events)
 {
 	uint32_t seen = verdicts(s, fd, events);
-	if (seen & ~seen_of(s->slot))
+	/* Before the look another thread may have closed the number, and put another file there. */
+	if ((seen & ~seen_of(s->slot)) && (fd < 0 || sock_has(s, fd)))
 		seen_add(s->slot, seen);
 }
 

@@ -231,12 +231,6 @@ bool wait_finds(struct wait *w)
 	return fd >= 0;
 }
 
-/* The number that has just been polled still is the connection's: what the kernel said of it counts. */
-static bool was_its_own(const struct wait *w)
-{
-	return fd_is(w->fd, w->s) || w->fd == load_acquire(&w->s->kept_fd);
-}
-
 /* Which doorbells are to be answered. */
 struct bells {
 	bool own, far;
@@ -277,7 +271,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
 	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
-	if ((pfd[0].revents & POLLNVAL) || (pfd[0].revents && !was_its_own(w)))
+	if ((pfd[0].revents & POLLNVAL) || (pfd[0].revents && !sock_has(w->s, w->fd)))
 		return wait_finds(w) ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
 		note_kernel(s, (uint32_t)pfd[0].revents);
@@ -386,7 +380,7 @@ int wait_nap(struct wait *w)
 		return n;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
 	n = wait_in_kernel(w, &pfd, 1, NAP_NS);
-	if (n > 0 && was_its_own(w))
+	if (n > 0 && sock_has(w->s, w->fd))
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? n : 0;
 }

@@ -121,8 +121,9 @@ static void note_answers(struct poll_wait *w)
 			sock_answer_bells(it->s, it->bell->revents,
 					  it->far && it->far->revents);
 		}
+		/* An end is not noted where another file may have had the number. */
 		if (bits)
-			sock_note_kernel(it->s, bits);
+			sock_note_kernel(it->s, sock_has(it->s, w->fds[i].fd) ? bits : 0);
 		if ((bits & (POLLIN | POLLRDHUP)) == POLLIN)
 			sock_check_bypass(it->s, w->fds[i].fd);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A receive that goes on in the kernel while another thread puts another file at its number. */
+/* Calls amid which another thread puts another file at their number. */
 #include "unit/test.h"
 
 #include <linux/filter.h>
@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "readiness/ready.h"
+#include "settings/config.h"
 #include "unit/conn_pair.h"
 
 struct receiver {
@@ -18,6 +20,7 @@ struct receiver {
 	char got[8];
 	ssize_t n;
 	_Atomic int listener; /* -1: not yet, -2: there is none */
+	bool is_joined;
 	pthread_t thread;
 };
 
@@ -124,11 +127,11 @@ static struct pair other_file(void)
 }
 
 /* Or -2. */
-static int start(struct receiver *r)
+static int start_with(struct receiver *r, void *(*run)(void *))
 {
 	int listener;
 	atomic_store(&r->listener, -1);
-	REQUIRE(pthread_create(&r->thread, NULL, receive, r) == 0);
+	REQUIRE(pthread_create(&r->thread, NULL, run, r) == 0);
 	while ((listener = atomic_load(&r->listener)) == -1)
 		usleep(1000);
 	if (listener < 0)
@@ -136,9 +139,29 @@ static int start(struct receiver *r)
 	return listener;
 }
 
+static int start(struct receiver *r)
+{
+	return start_with(r, receive);
+}
+
+/* Whatever else of the receive is stopped. */
+static void go_on_to_the_end(struct receiver *r, int listener)
+{
+	struct pollfd stops = {.fd = listener, .events = POLLIN};
+	struct seccomp_notif stopped;
+	while (pthread_tryjoin_np(r->thread, NULL) != 0) {
+		if (poll(&stops, 1, 1) != 1 || !(stops.revents & POLLIN))
+			continue;
+		call_stops(listener, &stopped);
+		call_goes_on(listener, &stopped);
+	}
+	r->is_joined = true;
+}
+
 static void end(struct pair *p, struct receiver *r, int listener, struct pair *other)
 {
-	pthread_join(r->thread, NULL);
+	if (!r->is_joined)
+		pthread_join(r->thread, NULL);
 	CHECK_EQ(r->n, 5);
 	CHECK(memcmp(r->got, "first", 5) == 0);
 	close(listener);
@@ -187,10 +210,66 @@ STREAM_TEST(a_number_that_is_taken_before_a_sleep)
 	end(&p, &r, listener, &other);
 }
 
+/* Nobody knows whether the number was the connection's when the kernel looked at it. */
+static void *look(void *arg)
+{
+	struct receiver *r = arg;
+	struct sock *s = fd_sock(r->fd);
+	int listener = stop_in(r->stops_in);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		sock_look(s, r->fd);
+	return NULL;
+}
+
+static void *poll_once(void *arg)
+{
+	struct receiver *r = arg;
+	struct pollfd p = {.fd = r->fd, .events = POLLIN};
+	int listener = stop_in(r->stops_in);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		ready_poll(&p, 1, NULL, NULL);
+	return NULL;
+}
+
+static void take_amid_a_question(void *(*run)(void *), uint32_t call)
+{
+	struct pair p = pair_open_up();
+	struct receiver r = {.fd = p.b, .stops_in = call};
+	struct sock *b = fd_sock(p.b);
+	struct pair other = other_file();
+	int another = fcntl(p.b, F_DUPFD_CLOEXEC, 0), listener;
+	fd_duplicated(p.b, another);
+	close(other.a); /* so that this one has ended */
+	listener = start_with(&r, run);
+	if (listener < 0)
+		SKIP("no filter of system calls here");
+	take_amid(&r, b, listener, other.b);
+	go_on_to_the_end(&r, listener);
+	CHECK_EQ(seen_of(b->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR), 0);
+	close(listener);
+	close(p.b);
+	close(other.b);
+	st_close(another);
+	st_close(p.a);
+}
+
+STREAM_TEST(a_number_that_is_taken_amid_a_look)
+{
+	take_amid_a_question(look, SYS_poll);
+}
+
+STREAM_TEST(a_number_that_is_taken_amid_a_poll)
+{
+	take_amid_a_question(poll_once, SYS_ppoll);
+}
+
 /* ---- a send ---- */
 
 struct sender {
-	int fd;
+	int fd, flags;
+	uint32_t stops_in;
 	_Atomic int listener;
 	ssize_t n;
 	pthread_t thread;
@@ -210,15 +289,16 @@ static size_t bulk_bytes(void)
 static void *send_bulk(void *arg)
 {
 	struct sender *r = arg;
-	int listener = stop_in(SYS_poll);
+	int listener = stop_in(r->stops_in);
 	atomic_store(&r->listener, listener);
 	if (listener >= 0)
-		r->n = st_send(r->fd, bulk(), bulk_bytes(), 0);
+		r->n = st_send(r->fd, bulk(), bulk_bytes(), r->flags);
 	return NULL;
 }
 
-/* It asks whether the connection has ended, and nothing else. */
-static bool asks_for_the_end(const struct seccomp_notif *stopped)
+/* It asks whether the connection has ended, and nothing else. The kernel tells of the call: ThreadSanitizer does not know. */
+__attribute__((noinline, no_sanitize("thread"))) static bool
+asks_for_the_end(const struct seccomp_notif *stopped)
 {
 	const struct pollfd *p = (const void *)(uintptr_t)stopped->data.args[0];
 	return p->events == 0;
@@ -243,7 +323,7 @@ static void send_goes_down(struct pair *p, int listener, struct seccomp_notif *s
 STREAM_TEST(a_number_that_is_taken_amid_a_send)
 {
 	struct pair p = pair_open_up();
-	struct sender r = {.fd = p.b, .listener = -1};
+	struct sender r = {.fd = p.b, .stops_in = SYS_poll, .listener = -1};
 	struct sock *b = fd_sock(p.b);
 	struct pair other = other_file();
 	struct seccomp_notif stopped;
