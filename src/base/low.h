@@ -20,8 +20,8 @@
  * they are opened without it.
  *
  * Over a fork it is the forking thread's. A dup2 in handlers of pthread_atfork, which run there meanwhile, goes on
- * without taking it again, or, behind the fork, has it given back first. A child of vfork has descriptors of its own, and may be killed at any moment, in its
- * parent's memory: it does without.
+ * without taking it again, or, behind the fork, has it given back first. A child of vfork has descriptors of its own,
+ * and may be killed at any moment, in its parent's memory: it does without.
  */
 extern struct lock low_lock;
 extern _Thread_local bool low_is_forking __attribute__((tls_model("initial-exec")));
