@@ -18,14 +18,16 @@
 bool presence_look(struct presence *p, const char *path)
 {
 	/* Acquire: whoever sees the time of a look sees its answer, or a later one. */
-	uint64_t now = clock_coarse_ms(), looked = load_acquire(&p->looked_ms);
+	uint64_t now = clock_coarse_ms(), looked = load_acquire(&p->looked_ms), there;
 
 	if (looked == 0 || now - looked >= RETRY_MS) {
-		store_relaxed(&p->is_there, kernel_call4(SYS_access, (long)path,
-							 R_OK | W_OK, 0, 0) == 0);
+		if (kernel_call4(SYS_access, (long)path, R_OK | W_OK, 0, 0) == 0)
+			store_relaxed(&p->there_ms, now);
 		store_release(&p->looked_ms, now);
 	}
-	return load_relaxed(&p->is_there);
+	/* Another thread may have seen it since `now`. */
+	there = load_relaxed(&p->there_ms);
+	return there != 0 && now <= there + GONE_MS;
 }
 
 bool presence_retry(uint64_t *tried_ms)

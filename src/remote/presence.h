@@ -8,11 +8,14 @@
 
 /* From one look at the socket to the next, and from one try to reach the daemon. */
 #define RETRY_MS 1000
+/* So long after it was last seen a daemon may be one that is being started anew: it has removed the name, or has
+ * not yet let everybody use it. A connection that did not wait then would be on TCP for good. */
+#define GONE_MS 5000
 
 /* All zero at first. */
 struct presence {
 	_Atomic uint64_t looked_ms;
-	_Atomic bool is_there;
+	_Atomic uint64_t there_ms; /* when it was last seen */
 };
 
 /* From any thread, under a lock or not: of two at a time both may look. */
