@@ -30,8 +30,11 @@ static struct lock table_lock FORK_DATA;
  * these is lowered before a look at this: one of the two sees the other. */
 static _Atomic int outlived NEAR_DATA;
 
-/* Another process may listen on the port as well, and have its name until it ends. */
-#define RETRY_NS 20000000u
+/* Another process may listen on the port as well, at another address, or may be about to end. It has the
+ * name until then, which may be at once. */
+#define RETRY_NS      20000000u
+#define TRIES_AT_ONCE 8u
+static unsigned tries_at_once;
 static uint64_t retry_at_ns;
 _Atomic int announce_missing;
 
@@ -40,14 +43,23 @@ static struct listener *listener_at(int i)
 	return i < FIRST_LISTENERS ? &first[i] : &others[i - FIRST_LISTENERS];
 }
 
-/* Under the lock. */
+/* Under the lock, these two. */
+static bool may_try(void)
+{
+	return tries_at_once > 0 || clock_now_ns() >= retry_at_ns;
+}
+
 static int try_announce(int fd)
 {
 	int announced = meet_announce(fd);
 
-	if (announced < 0)
+	if (announced >= 0)
+		return announced;
+	if (tries_at_once > 0)
+		tries_at_once--;
+	else
 		retry_at_ns = clock_now_ns() + RETRY_NS;
-	return announced;
+	return -1;
 }
 
 void announce_listener(struct sock *s, int fd)
@@ -78,8 +90,10 @@ void announce_listener(struct sock *s, int fd)
 		l->used = true;
 		l->s = s;
 		l->announced = try_announce(fd);
-		if (l->announced < 0)
+		if (l->announced < 0) {
+			tries_at_once = TRIES_AT_ONCE;
 			atomic_fetch_add(&announce_missing, 1);
+		}
 		/* Relaxed: the closing side looks again under the lock. */
 		if (free_entry == used)
 			store_relaxed(&table_used, used + 1);
@@ -185,6 +199,8 @@ bool announce_give_back(void)
 		meet_unannounce(l->announced);
 		l->announced = -1;
 		given = true;
+		tries_at_once = 0;
+		retry_at_ns = clock_now_ns() + RETRY_NS;
 		atomic_fetch_add(&announce_missing, 1);
 	}
 	lock_drop(&table_lock);
@@ -198,7 +214,7 @@ void announce_again(struct sock *s, int fd)
 
 	lock_take(&table_lock);
 	used = load_relaxed(&table_used);
-	for (int i = 0; i < used && clock_now_ns() >= retry_at_ns; i++) {
+	for (int i = 0; i < used && may_try(); i++) {
 		struct listener *l = listener_at(i);
 
 		if (!l->used || l->s != s || l->announced >= 0)

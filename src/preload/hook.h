@@ -439,9 +439,9 @@ void announce_forked_parent(void);
 void announce_forked_child(void);
 /* Numbers are short: closes the descriptor of one hint. False when there is none. */
 bool announce_give_back(void);
-/* A connection was accepted from s: announces it again when that was withdrawn for want of
- * descriptors, and is no longer so. */
+/* Listeners that are not announced: the port's name was another's, or descriptors were short. */
 NEAR_EXTERN _Atomic int announce_missing;
+/* A connection was accepted from s: announces it where that is possible by now. */
 void announce_again(struct sock *s, int fd);
 
 /* ---- memory of the program's (vector.c) ---- */
