@@ -142,15 +142,15 @@ static TLS struct {
 
 static void fork_lend(void)
 {
-	/* It would wait for what this thread holds. */
-	if (lock_give_back)
-		lock_give_back();
 	before_vfork.forking = forking;
 	before_vfork.low_is_forking = low_is_forking;
 }
 
-static void fork_returned(void)
+/* A child whose own child has ended in no fork keeps its notes. */
+static void fork_returned(bool is_child)
 {
+	if (is_child && !lock_give_back && !low_is_forking)
+		return;
 	forking = before_vfork.forking;
 	lock_give_back = NULL;
 	low_is_forking = before_vfork.low_is_forking;
@@ -160,14 +160,16 @@ void hook_vfork_returned(bool is_child)
 {
 	crit_returned(is_child);
 	lock_returned(is_child);
-	if (!is_child)
-		fork_returned();
+	fork_returned(is_child);
 }
 
 pid_t hook_vfork_mark(void)
 {
 	pid_t mark;
 
+	/* The child would wait for what this thread holds. */
+	if (lock_give_back)
+		lock_give_back();
 	/* A child of vfork may call it too: the memory stays the first parent's. */
 	if (hook_is_borrowed())
 		return borrowed_mark;

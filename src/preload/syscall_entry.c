@@ -21,7 +21,8 @@ __attribute__((used)) long hook_syscall_shares(long nr, unsigned long a, size_t 
 		return HOOK_SHARES; /* fails in the kernel */
 	if (hook_clone_parts(flags))
 		hook_parting();
-	if ((flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
+	/* Without CLONE_VM it is a fork, whose parent does not come by hook_vfork_end. */
+	if ((flags & CLONE_VM) && (flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
 		mark = hook_vfork_mark();
 		crit_lend();
 	}

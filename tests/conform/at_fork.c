@@ -214,6 +214,76 @@ CASE(at_fork_in_vfork, DIRECT)
 	pair_warm(kept);
 }
 
+static volatile pid_t second_process;
+
+static void end_in_third(enum phase phase)
+{
+	if (phase == PARENT && getpid() != first_process && getpid() != second_process)
+		_exit(5);
+}
+
+static void vfork_in_second(enum phase phase)
+{
+	pid_t pid;
+
+	if (phase != PARENT || getpid() != second_process)
+		return;
+	pid = vfork();
+	if (pid == 0)
+		_exit(0);
+	NEED(child_status(pid) == 0);
+}
+
+/* In a child of vfork: so that its parent may go on, nothing but these. */
+static _Noreturn void fork_and_count(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	if (child_status(pid) != 0)
+		_exit(9);
+	handled = 0;
+	raise(SIGUSR1);
+	_exit(handled);
+}
+
+/* A child of vfork has one itself, which ends in a handler of its fork; and one by a handler of its own fork. */
+CASE(at_fork_in_vfork_twice, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal};
+	static volatile pid_t third;
+	pid_t pid;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	prepare_pairs();
+	first_process = getpid();
+	handler = end_in_third;
+	pid = vfork();
+	if (pid == 0) {
+		second_process = getpid();
+		third = vfork();
+		if (third == 0) {
+			if (fork() == 0)
+				_exit(0);
+			_exit(6);
+		}
+		if (child_status(third) != 5)
+			_exit(8);
+		fork_and_count();
+	}
+	say("child: %d", child_status(pid));
+	handler = vfork_in_second;
+	pid = vfork();
+	if (pid == 0) {
+		second_process = getpid();
+		fork_and_count();
+	}
+	say("child: %d", child_status(pid));
+	handler = NULL;
+	pair_warm(kept);
+}
+
 #ifdef __GLIBC__ /* musl holds a lock of its own while they run */
 static void fork_once_more(enum phase phase)
 {

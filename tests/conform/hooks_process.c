@@ -421,6 +421,36 @@ CASE(hooks_vfork_forks, DIRECT)
 	pair_close(p);
 }
 
+/* A copy of the process is none that has its memory, though the parent waits for it. */
+CASE(hooks_clone_waits, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+	const struct itimerval soon = {{0, 0}, {0, 100}};
+	static char b[4096];
+	struct pair p = pair_warm_open();
+	bool lost = false;
+
+	NEED(sigaction(SIGPROF, &act, NULL) == 0);
+	for (int i = 0; i < 200 && !lost; i++) {
+		long pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, NULL, NULL, NULL, 0);
+
+		if (pid == 0)
+			_exit(0);
+		NEED(pid > 0 && child_status((pid_t)pid) == 0);
+		handled = 0;
+		NEED(setitimer(ITIMER_PROF, &soon, NULL) == 0);
+		while (handled == 0) {
+			send_all(p.c, b, sizeof(b));
+			recv_all(p.s, b, sizeof(b));
+		}
+		/* That one may have come amid a call, and those after it come all the same. */
+		NEED(raise(SIGPROF) == 0);
+		lost = handled != 2;
+	}
+	say("lost: %d", lost);
+	pair_close(p);
+}
+
 static bool vforks_at_fork;
 
 static void vfork_at_fork(void)
