@@ -390,7 +390,8 @@ void sock_drop_segment(struct sock *s);
 bool sock_was_reset(struct sock *s);
 /* That error is reported once: true for the one caller who is to do it. */
 bool sock_take_reset(struct sock *s);
-/* Notes what poll events say about the end of the connection. fd -1: it cannot be asked. */
-void sock_see(struct sock *s, int fd, uint32_t events);
+/* Notes what poll events, asked for behind sock_mark, say about the end of the connection. False: the number may have been
+ * another file's meanwhile. */
+bool sock_see(struct sock *s, int fd, uint64_t mark, uint32_t events);
 
 #endif

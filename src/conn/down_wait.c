@@ -139,6 +139,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 			return n > 0 ? n : -ETIMEDOUT;
 		}
 		struct timespec rest = {left / 1000, left % 1000 * 1000000};
+		uint64_t mark = sock_mark(s, fd);
 		sock_arm(s, EPOLLIN);
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
@@ -148,7 +149,7 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
-		if (n > 0 && pfd[0].revents && sock_has(s, fd))
+		if (n > 0 && pfd[0].revents && sock_had(s, fd, mark))
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	}
 }

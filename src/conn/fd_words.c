@@ -6,6 +6,7 @@
 #include "conn/conn.h"
 
 struct sock *_Atomic *fd_table NEAR_DATA;
+_Atomic uint32_t fd_taken[FD_TAKEN] FORK_DATA;
 int fd_table_size NEAR_DATA, fd_table_end NEAR_DATA;
 bool (*sock_may_attach)(struct sock *s);
 void (*sock_on_attach)(struct sock *s);

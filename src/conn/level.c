@@ -24,6 +24,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	struct pollfd pfd = {.fd = fd,
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
+	uint64_t mark = sock_mark(s, fd);
 	int state;
 	if (await_glance(&pfd, 1) < 0)
 		return 0;
@@ -34,7 +35,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 			     0) &&
 	    tcp_state(fd, &state) == 0)
 		await_glance(&pfd, 1);
-	sock_see(s, fd, (uint16_t)pfd.revents);
+	sock_see(s, fd, mark, (uint16_t)pfd.revents);
 	/* Not before the peer's last words are here. */
 	if ((pfd.revents & (POLLRDHUP | POLLHUP)) && peer_is_far(s) &&
 	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !peer_end_is_known(s))

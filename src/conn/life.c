@@ -151,8 +151,11 @@ NEAR_CODE bool fd_closing_short(int fd)
 
 static struct sock *take_entry(int fd)
 {
-	return single_take_pointer((void *_Atomic *)&fd_table[fd],
-				   __libc_single_threaded);
+	struct sock *s = single_take_pointer((void *_Atomic *)&fd_table[fd],
+					     __libc_single_threaded);
+	if (s && s->wire)
+		atomic_fetch_add(&fd_taken[(unsigned)fd % FD_TAKEN], 1);
+	return s;
 }
 
 /* The connection whose last number this was, or NULL. Of two threads that close it, one has it. */

@@ -137,11 +137,23 @@ static inline bool fd_is(int fd, struct sock *s)
 {
 	return (unsigned)fd < (unsigned)fd_table_end && load_acquire(&fd_table[fd]) == s;
 }
-/* The number is the connection's, or a duplicate kept for who holds it. After a call of the kernel's by the number: what
- * that has said counts. */
+/* The number is the connection's, or a duplicate kept for who holds it. */
 static inline bool sock_has(struct sock *s, int fd)
 {
 	return fd_is(fd, s) || fd == load_acquire(&s->kept_fd);
+}
+/* How often a number of these has been taken from a connection, each counted before it is another file's. */
+#define FD_TAKEN 64u
+NEAR_EXTERN _Atomic uint32_t fd_taken[FD_TAKEN];
+/* Before a call of the kernel's by the number, for sock_had behind it: whether what that has said is of the connection. */
+static inline uint64_t sock_mark(struct sock *s, int fd)
+{
+	uint64_t taken = load_acquire(&fd_taken[(unsigned)fd % FD_TAKEN]);
+	return sock_has(s, fd) ? taken << 1 | 1 : 0;
+}
+static inline bool sock_had(struct sock *s, int fd, uint64_t mark)
+{
+	return mark && sock_mark(s, fd) == mark;
 }
 /* The lowest number of s, or -1. */
 int fd_number(struct sock *s);

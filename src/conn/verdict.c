@@ -83,25 +83,39 @@ static uint32_t verdicts(struct sock *s, int fd, uint32_t events)
 	return seen;
 }
 
-void sock_see(struct sock *s, int fd, uint32_t events)
+bool sock_see(struct sock *s, int fd, uint64_t mark, uint32_t events)
 {
 	uint32_t seen = verdicts(s, fd, events);
-	/* Before the look another thread may have closed the number, and put another file there. */
-	if ((seen & ~seen_of(s->slot)) && (fd < 0 || sock_has(s, fd)))
-		seen_add(s->slot, seen);
+	if (!(seen & ~seen_of(s->slot)))
+		return true;
+	/* Another thread may have closed the number, put another file there, and the connection again. */
+	if (!sock_had(s, fd, mark))
+		return false;
+	seen_add(s->slot, seen);
+	return true;
 }
 
 void sock_note_kernel(struct sock *s, uint32_t events)
 {
-	sock_see(s, -1, events);
+	uint32_t seen = verdicts(s, -1, events);
+	if (seen & ~seen_of(s->slot))
+		seen_add(s->slot, seen);
 	fetch_add_relaxed(&s->edges, 1);
 }
 
 void sock_look(struct sock *s, int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
-	if (await_glance(&pfd, 1) > 0 && !(pfd.revents & POLLNVAL))
-		sock_see(s, fd, (uint32_t)pfd.revents);
+	uint64_t mark;
+	if (await_glance(&pfd, 1) <= 0 || (pfd.revents & POLLNVAL) ||
+	    !(verdicts(s, fd, (uint32_t)pfd.revents) & ~seen_of(s->slot)))
+		return;
+	/* There is news: once more, since the number may have been another file's. */
+	do {
+		mark = sock_mark(s, fd);
+		if (!mark || await_glance(&pfd, 1) <= 0 || (pfd.revents & POLLNVAL))
+			return;
+	} while (!sock_see(s, fd, mark, (uint32_t)pfd.revents));
 }
 
 bool sock_has_fin(struct sock *s)

@@ -263,6 +263,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	report_add(&report_now.sleeps, 1);
 	fetch_add_relaxed(&s->slot->sleeps, 1);
 	PROBE3(sleep, PROBE_CONNECTION, w->fd, slot_cookie(s->slot));
+	uint64_t mark = sock_mark(s, w->fd);
 	int n = wait_in_kernel(w, pfd, pfd[2].fd < 0 ? 2 : 3, bound);
 	PROBE4(wake, PROBE_CONNECTION, w->fd, slot_cookie(s->slot), n);
 	if (n < 0)
@@ -271,7 +272,7 @@ static int sleep_once(struct wait *w, struct bells *bells)
 		slot_is_alone(
 			s->slot); /* forgets who has gone: later sleeps may be long */
 	*bells = (struct bells){n > 0 && pfd[1].revents, n > 0 && pfd[2].revents};
-	if ((pfd[0].revents & POLLNVAL) || (pfd[0].revents && !sock_has(w->s, w->fd)))
+	if ((pfd[0].revents & POLLNVAL) || (pfd[0].revents && !sock_had(s, w->fd, mark)))
 		return wait_finds(w) ? 0 : -EBADF;
 	if (n > 0 && pfd[0].revents)
 		note_kernel(s, (uint32_t)pfd[0].revents);
@@ -379,8 +380,9 @@ int wait_nap(struct wait *w)
 	if (n < 0)
 		return n;
 	struct pollfd pfd = {.fd = w->fd, .events = POLLRDHUP};
+	uint64_t mark = sock_mark(w->s, w->fd);
 	n = wait_in_kernel(w, &pfd, 1, NAP_NS);
-	if (n > 0 && sock_has(w->s, w->fd))
+	if (n > 0 && sock_had(w->s, w->fd, mark))
 		sock_note_kernel(w->s, (uint32_t)pfd.revents);
 	return n < 0 ? n : 0;
 }

@@ -69,6 +69,7 @@ static bool settle(struct poll_wait *w, nfds_t i)
 		return true;
 	if (!sock_hold(it->s, p->fd))
 		return false;
+	it->mark = sock_mark(it->s, p->fd);
 	it->armed = look_interest(poll_wanted(w, i));
 	sock_arm(it->s, it->armed);
 	poll_ask_tcp(k, it->s, poll_wanted(w, i));
@@ -123,7 +124,9 @@ static void note_answers(struct poll_wait *w)
 		}
 		/* An end is not noted where another file may have had the number. */
 		if (bits)
-			sock_note_kernel(it->s, sock_has(it->s, w->fds[i].fd) ? bits : 0);
+			sock_note_kernel(it->s, sock_had(it->s, w->fds[i].fd, it->mark)
+							? bits
+							: 0);
 		if ((bits & (POLLIN | POLLRDHUP)) == POLLIN)
 			sock_check_bypass(it->s, w->fds[i].fd);
 	}

@@ -11,6 +11,7 @@
 struct item {
 	struct sock *s;	     /* NULL: a kernel descriptor */
 	uint32_t armed;	     /* interest that was armed */
+	uint64_t mark;	     /* before the sleep: see sock_mark */
 	bool direct;	     /* its readiness is ours */
 	bool counted;	     /* sock_poll_enter succeeded */
 	bool mute;	     /* holds only bits that do not count: left out of sleeps */

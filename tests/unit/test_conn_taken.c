@@ -24,11 +24,12 @@ struct receiver {
 	pthread_t thread;
 };
 
-/* This thread's calls of that kind are stopped before the kernel has looked at the number. */
-static int stop_in(uint32_t call)
+/* This thread's calls of these two kinds are stopped before the kernel has looked at the number. */
+static int stop_in_either(uint32_t call, uint32_t other_call)
 {
 	struct sock_filter ops[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other_call, 1, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
@@ -38,6 +39,11 @@ static int stop_in(uint32_t call)
 	long listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 				SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
 	return listener < 0 ? -2 : (int)listener;
+}
+
+static int stop_in(uint32_t call)
+{
+	return stop_in_either(call, call);
 }
 
 static void *receive(void *arg)
@@ -263,6 +269,48 @@ STREAM_TEST(a_number_that_is_taken_amid_a_look)
 STREAM_TEST(a_number_that_is_taken_amid_a_poll)
 {
 	take_amid_a_question(poll_once, SYS_ppoll);
+}
+
+/* It asks about TCP's state behind the question, too, since this end has shut down for reading. */
+static void *look_twice(void *arg)
+{
+	struct receiver *r = arg;
+	struct sock *s = fd_sock(r->fd);
+	int listener = stop_in_either(SYS_poll, SYS_getsockopt);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		sock_look(s, r->fd);
+	return NULL;
+}
+
+/* The number is another file's for the question alone. */
+STREAM_TEST(a_number_that_comes_back_amid_a_look)
+{
+	struct pair p = pair_open_up();
+	struct receiver r = {.fd = p.b};
+	struct sock *b = fd_sock(p.b);
+	struct pair other = other_file();
+	int another = fcntl(p.b, F_DUPFD_CLOEXEC, 0), listener;
+	struct seccomp_notif stopped;
+	fd_duplicated(p.b, another);
+	close(other.a);
+	CHECK_EQ(st_shutdown(p.b, SHUT_RD), 0);
+	listener = start_with(&r, look_twice);
+	if (listener < 0)
+		SKIP("no filter of system calls here");
+	take_amid(&r, b, listener, other.b);
+	call_stops(listener, &stopped);
+	CHECK_EQ(stopped.data.nr, SYS_getsockopt);
+	REQUIRE(dup2(another, p.b) == p.b);
+	fd_duplicated(another, p.b);
+	call_goes_on(listener, &stopped);
+	go_on_to_the_end(&r, listener);
+	CHECK_EQ(seen_of(b->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR), 0);
+	close(listener);
+	close(other.b);
+	st_close(another);
+	st_close(p.b);
+	st_close(p.a);
 }
 
 /* ---- a send ---- */
