@@ -121,6 +121,7 @@ static inline void sock_reset(struct sock *s, struct slot *sl)
 	s->is_native = false;
 	s->has_listened = false;
 	store_relaxed(&s->elsewhere, 0);
+	store_relaxed(&s->is_plain, false);
 	if (__builtin_expect(!s->is_blank, 0))
 		reset_rest(s);
 	s->is_blank = false;

@@ -118,7 +118,8 @@ void tx_leave(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_tx);
 	if (result > 0) {
-		report_add(&report_now.tx_tcp_bytes, (uint64_t)result);
+		earn_turned(s->slot, true);
+		report_tcp(true, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);
 	}
@@ -178,7 +179,8 @@ void rx_leave(struct sock *s, ssize_t result)
 	if (result <= 0)
 		store_relaxed(&s->look_due, 1);
 	if (result > 0) {
-		report_add(&report_now.rx_tcp_bytes, (uint64_t)result);
+		earn_turned(s->slot, false);
+		report_tcp(false, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);
 	}

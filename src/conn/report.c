@@ -65,6 +65,31 @@ static void text_add_escaped(struct text *t, const char *s)
 	}
 }
 
+struct report_share report_shares[REPORT_SHARES];
+
+void report_share_full(_Atomic uint64_t *share, bool sends)
+{
+	report_add(sends ? &report_now.tx_tcp_bytes : &report_now.rx_tcp_bytes,
+		   atomic_exchange(share, 0));
+}
+
+/* Of all threads, before the counts are looked at. */
+static void add_shares(void)
+{
+	for (unsigned i = 0; i < REPORT_SHARES; i++)
+		for (unsigned sends = 0; sends < 2; sends++)
+			if (load_relaxed(&report_shares[i].bytes[sends]))
+				report_share_full(&report_shares[i].bytes[sends], sends);
+}
+
+static void forget_shares(void)
+{
+	for (unsigned i = 0; i < REPORT_SHARES; i++)
+		for (unsigned sends = 0; sends < 2; sends++)
+			if (load_relaxed(&report_shares[i].bytes[sends]))
+				store_relaxed(&report_shares[i].bytes[sends], 0);
+}
+
 static uint64_t report_get(_Atomic uint64_t *counter)
 {
 	/* Relaxed: a count orders nothing. */
@@ -76,6 +101,7 @@ void (*report_collect)(struct report_open *open);
 /* Of closed connections and of open ones. */
 static void collect(struct report_open *all)
 {
+	add_shares();
 	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
 		all->native[i] = report_get(&report_now.native[i]);
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++)
@@ -315,6 +341,7 @@ FORK_CODE void report_forked(void)
 	if (report_here == &report_own)
 		memset(&report_own, 0, sizeof(report_own));
 	report_here = &report_own;
+	forget_shares();
 	report_reopen();
 }
 

@@ -70,7 +70,8 @@ struct sock {
 	_Atomic bool elsewhere;
 	_Atomic bool closed;   /* last descriptor closed, waits for the sleepers */
 	_Atomic bool look_due; /* the kernel ended a receive: a sender is to ask why */
-	_Atomic uint8_t brief_failed; /* see brief_skip */
+	/* It has never left TCP, and never will: no operation on it is counted, or looked at. See give_up. */
+	_Atomic bool is_plain;
 	int meet_fd; /* connector: the published name, or the accepted offer; else -1 */
 	_Atomic int kept_fd; /* of a closed one, for threads asleep on it; or -1 */
 
@@ -99,7 +100,9 @@ struct sock {
 	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
 	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
-	_Atomic uint16_t spin_failed, spin_skip;
+	_Atomic uint8_t spin_failed;
+	_Atomic uint8_t brief_failed; /* see brief_skip */
+	_Atomic uint16_t spin_skip;
 	/* The same of brief looks, and where the stream sent stood at the last, its low bits: see brief.c. */
 	_Atomic uint16_t brief_skip, brief_sent;
 	/* After a fork: see peer_may_go_up. Relaxed, all: guesses about the next fork. */

@@ -159,7 +159,7 @@ bool wait_spin(struct sock *s, uint32_t interest)
 		store_relaxed(&s->spin_skip, SPIN_SKIP_WAITS);
 		failed = SPIN_FAILURES - 1; /* one more failure skips again */
 	}
-	store_relaxed(&s->spin_failed, (uint16_t)failed);
+	store_relaxed(&s->spin_failed, (uint8_t)failed);
 	return false;
 }
 

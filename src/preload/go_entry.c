@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,6 +24,9 @@
 #include "preload/hook.h"
 #include "preload/start.h"
 #include "preload/syscall.h"
+#include "readiness/ready.h"
+
+_Static_assert(offsetof(struct sock, is_plain) == 55, "as in the assembly below");
 
 #define STACK_BYTES 262144 /* as in the assembly below */
 
@@ -81,7 +85,8 @@ static struct sock *look(int fd, size_t room)
 
 /*
  * A read or write that is the kernel's: counted there as by those names, but it is no point of
- * cancellation, as no call of Go's is, and so takes none of its steps. HOOK_NOT_MINE: it is not, or one
+ * cancellation, as no call of Go's is, and so takes none of its steps. Nor does a handler of Go's leave it by a
+ * jump: so nobody else has to count it out. HOOK_NOT_MINE: it is not the kernel's, or one
  * that those functions look at more closely.
  */
 static long move_in_kernel(long nr, int fd, void *memory, size_t len)
@@ -98,15 +103,23 @@ static long move_in_kernel(long nr, int fd, void *memory, size_t len)
 	way = reads ? rx_enter(s, fd) : tx_enter(s, fd);
 	if (way == SOCK_DIRECT)
 		return HOOK_NOT_MINE;
-	if (way == SOCK_PLAIN)
-		moved = kernel_call4(nr, fd, (long)memory, (long)len, 0);
-	else if (reads)
-		moved = COUNTED(counted_rx_over, s, kernel_read(fd, memory, len));
-	else
-		moved = COUNTED(counted_tx_over, s, kernel_write(fd, memory, len));
+	moved = kernel_call4(nr, fd, (long)memory, (long)len, 0);
+	if (way == SOCK_COUNTED && reads)
+		rx_leave(s, moved);
+	else if (way == SOCK_COUNTED)
+		tx_leave(s, moved);
 	if (moved == -ECONNRESET)
 		sock_error_told(s);
 	return moved;
+}
+
+/* The same of a wait of epoll, without a mask, on an instance where no registration is ours. */
+static long wait_in_kernel(long nr, int epfd, void *events, long most, long ms,
+			   const void *mask)
+{
+	if ((nr == SYS_epoll_pwait && mask) || left_any())
+		return HOOK_NOT_MINE;
+	return ready_epoll_wait_alone(epfd, events, (int)most, (int)ms, HOOK_NOT_MINE);
 }
 
 static long call(long nr, long *args)
@@ -126,21 +139,39 @@ static long call(long nr, long *args)
 	return result;
 }
 
-long go_call(long nr, long a, long b, long c, long d, long e, long f);
-__attribute__((used)) long go_call(long nr, long a, long b, long c, long d, long e,
-				   long f)
+static __attribute__((noinline)) void keep_first(void)
 {
-	long args[6] = {a, b, c, d, e, f}, result = HOOK_NOT_MINE;
 	int saved = errno;
 
-	if (__builtin_expect(!is_kept, 0))
-		keep();
-	if (nr == SYS_read || nr == SYS_write)
-		result = move_in_kernel(nr, (int)a, (void *)b, (size_t)c);
-	if (result == HOOK_NOT_MINE)
-		result = call(nr, args);
+	keep();
+	errno = saved;
+}
+
+static __attribute__((noinline)) long call_any(long nr, long a, long b, long c, long d,
+					       long e, long f)
+{
+	long args[6] = {a, b, c, d, e, f}, result;
+	int saved = errno;
+
+	result = call(nr, args);
 	errno = saved;
 	return result;
+}
+
+/* What most calls are comes first, and leaves errno alone by itself. */
+long go_call(long nr, long a, long b, long c, long d, long e, long f);
+NEAR_MOVE __attribute__((used)) long go_call(long nr, long a, long b, long c, long d,
+					     long e, long f)
+{
+	long result = HOOK_NOT_MINE;
+
+	if (__builtin_expect(!is_kept, 0))
+		keep_first();
+	if (nr == SYS_read || nr == SYS_write)
+		result = move_in_kernel(nr, (int)a, (void *)b, (size_t)c);
+	else if (nr == SYS_epoll_pwait || nr == SYS_epoll_wait)
+		result = wait_in_kernel(nr, (int)a, (void *)b, c, d, (void *)e);
+	return result == HOOK_NOT_MINE ? call_any(nr, a, b, c, d, e, f) : result;
 }
 
 /* HOOK_NOT_MINE: the call is to be made by the entry, since its child will run in our memory. */
@@ -184,7 +215,7 @@ __asm__(".pushsection .text\n"
 	".macro GO_CALL function, raw\n"
 	"	cmpq $0, go_main_fs(%rip)\n"
 	"	jne 6f\n"
-	"1:\n"
+	"11:\n"
 	".if \\raw == 0\n"
 	"	cmpq hook_kinds_count(%rip), %rax\n"
 	"	jae 8f\n"
@@ -267,7 +298,7 @@ __asm__(".pushsection .text\n"
 	"	cmpq %rcx, go_main_fs(%rip)\n"
 	"	jne 8f\n"
 	"	movq $0, go_main_fs(%rip)\n"
-	"	jmp 1b\n"
+	"	jmp 11b\n"
 	"7:	movq %xmm1, %rdi\n"
 	"	movq %xmm2, %rsi\n"
 	"	movq %xmm3, %rdx\n"
@@ -296,8 +327,24 @@ __asm__(".pushsection .text\n"
 	"	.size \\name, . - \\name\n"
 	".endm\n"
 
+	/*
+	 * A read or a write by a number that is no connection's, or that of one which stays with TCP for good, is the
+	 * kernel's. Who closes the number just now, and opens another, may have it done on that: as without us.
+	 * Where the connection's record becomes another's meanwhile, its mark is gone before that is in the table.
+	 */
 	"GO_BEGIN go_entry_syscall6\n"
-	"	GO_CALL go_call, 0\n"
+	"	cmpq $1, %rax\n"
+	"	ja 1f\n"
+	"	movl %edi, %r11d\n"
+	"	cmpl fd_table_size(%rip), %r11d\n"
+	"	jae 8f\n"
+	"	movq fd_table(%rip), %rcx\n"
+	"	movq (%rcx,%r11,8), %rcx\n"
+	"	testq %rcx, %rcx\n"
+	"	jz 8f\n"
+	"	cmpb $0, 55(%rcx)\n"
+	"	jne 8f\n"
+	"1:	GO_CALL go_call, 0\n"
 	"	cmpq $-4095, %rax\n"
 	"	jmp *go_back_syscall6(%rip)\n"
 	"GO_END go_entry_syscall6\n"

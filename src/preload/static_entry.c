@@ -10,6 +10,8 @@
 #include <stddef.h>
 
 #include "conn/quick.h"
+#include "conn/slot.h"
+#include "conn/sock.h"
 
 STATIC_TLS struct static_self static_self;
 const struct static_self static_nobody = {.odd = STATIC_NOBODY};
@@ -34,7 +36,13 @@ _Static_assert(offsetof(struct static_self, next) == 0 &&
 		       offsetof(struct static_self, cancel_frame) == 64 &&
 		       offsetof(struct static_self, vforked) == 72 &&
 		       offsetof(struct static_self, odd) == 80 &&
-		       offsetof(struct static_self, self) == 88 && STATIC_READS_FS == 1,
+		       offsetof(struct static_self, self) == 88 &&
+		       offsetof(struct static_self, is_disarmed) == 144 &&
+		       STATIC_READS_FS == 1,
+	       "as in the assembly");
+_Static_assert(offsetof(struct sock, slot) == 0 &&
+		       offsetof(struct sock, is_plain) == 55 &&
+		       offsetof(struct slot, nonblock) == 76,
 	       "as in the assembly");
 _Static_assert(sizeof(struct static_stash) == 320 &&
 		       offsetof(struct static_stash, kept) == 264,
@@ -186,8 +194,35 @@ __asm__(".pushsection .text\n"
 	"	kxorq %k\\reg, %k\\reg, %k\\reg\n"
 	".endm\n"
 
+	/*
+	 * A read, write, sendto or recvfrom of a connection that stays with TCP for good, and that does not block, is made as
+	 * it is, where no other call is under way, and nothing is to be put right. One that may wait is not: a thread that is cancelled there is to be found where the program makes the call.
+	 * What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
+	 */
 	"STATIC_BEGIN static_entry\n"
-	"	cmpq $0, %gs:80\n"
+	"	leal -44(%rax), %r11d\n"
+	"	cmpl $1, %r11d\n"
+	"	jbe 20f\n"
+	"	cmpl $1, %eax\n"
+	"	ja 21f\n"
+	"20:	movl %edi, %r11d\n"
+	"	cmpl fd_table_size(%rip), %r11d\n"
+	"	jae 21f\n"
+	"	shlq $3, %r11\n"
+	"	addq fd_table(%rip), %r11\n"
+	"	movq (%r11), %r11\n"
+	"	testq %r11, %r11\n"
+	"	jz 21f\n"
+	"	cmpb $0, 55(%r11)\n"
+	"	je 21f\n"
+	"	movq (%r11), %r11\n"
+	"	cmpl $0, 76(%r11)\n"
+	"	je 21f\n"
+	"	cmpq $0, %gs:56\n"
+	"	jne 21f\n"
+	"	cmpb $0, %gs:144\n"
+	"	je .Lstatic_as_it_is\n"
+	"21:	cmpq $0, %gs:80\n"
 	"	jne 3f\n"
 	"19:	movq %rsp, %r11\n"
 	"	subq %gs:8, %r11\n"
@@ -304,7 +339,9 @@ __asm__(".pushsection .text\n"
 	"	movq %r11, %gs:32\n"
 	"	jmp 19b\n"
 	/* Nobody: the `syscall` before the tail is made as it is. */
-	"4:	leaq -2(%rcx), %rcx\n"
+	"4:\n"
+	".Lstatic_as_it_is:\n"
+	"	leaq -2(%rcx), %rcx\n"
 	"	jmp *%rcx\n"
 	"STATIC_END static_entry\n"
 

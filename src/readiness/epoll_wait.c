@@ -4,9 +4,11 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <x86intrin.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "base/probe.h"
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
@@ -517,4 +519,52 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	if (__builtin_expect(c.wide != NULL, 0))
 		get_up(&cleanup);
 	return n;
+}
+
+/* Takes our tags out of n events of the kernel's where the program is to believe that none was ours. */
+static APART int tell_plain(struct instance *in, struct epoll_event *ev, int n, bool gone)
+{
+	int kept = n;
+
+	if (gone || instance_may_have_tags(in))
+		kept = instance_translate(in, ev, n, ev);
+	if (!gone)
+		order_told(in, ev, kept);
+	if (kept < n)
+		memset(ev + kept, 0, (size_t)(n - kept) * sizeof(*ev));
+	return kept;
+}
+
+/*
+ * As wait_plain. A registration that is converted before instance_sleep is seen here, and one that is converted after it
+ * finds a sleeper, and wakes it. With nothing to tell, but a registration converted or only tags of ours heard, the rest
+ * of the time is another call's.
+ */
+long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, long other)
+{
+	struct instance *in = instance_at(epfd);
+	uint64_t deadline = LOOK_NOW;
+	struct timespec ts;
+	uint32_t generation;
+	bool gone = false;
+	long n, kept;
+
+	if (!in || atomic_load(&in->converted) || epoll_any_side())
+		return in ? other : kernel_call4(SYS_epoll_wait, epfd, (long)ev, max, ms);
+	if (ms != 0) {
+		ts = (struct timespec){ms / 1000, ms % 1000 * 1000000L};
+		deadline = look_deadline(ms < 0 ? NULL : &ts);
+		generation = instance_sleep(in);
+		if (atomic_load(&in->converted)) {
+			instance_up(in, generation);
+			return other;
+		}
+	}
+	n = kernel_call4(SYS_epoll_wait, epfd, (long)ev, max, ms);
+	if (ms != 0)
+		gone = !instance_up(in, generation);
+	kept = n > 0 ? tell_plain(in, ev, (int)n, gone) : n;
+	if (kept != 0 || gone || (n == 0 && !atomic_load(&in->converted)))
+		return kept;
+	return ready_epoll_wait(epfd, ev, max, look_remaining(deadline, &ts), NULL);
 }

@@ -39,6 +39,13 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask);
 
+/*
+ * The same with a time in ms, for a caller that no handler leaves by a jump, and in no thread that is cancelled there; and for
+ * instances alone where no registration is ours. `other`: it is another, and nothing was done.
+ */
+long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms,
+			    long other);
+
 struct sock;
 /* After that: whether s has a registration in epfd for bytes to read, and what it would tell. Once,
  * with `take`, where that is so for an edge. */

@@ -91,6 +91,42 @@ STREAM_TEST(a_spinning_end_takes_its_peer_for_plain_in_the_end)
 	pair_close(&p);
 }
 
+/* One that has answered so often would have come, whatever time it is. Looks in vain are no answers. */
+STREAM_TEST(who_never_comes_is_plain_after_so_many_turns)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof(at);
+	int listener = pair_socket(), peer = pair_socket(), fd, turns = 0;
+	struct sock *s;
+	char byte = 'x';
+	if (!fd_table_size)
+		REQUIRE(fd_table_init() == 0);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	REQUIRE(bind(listener, (struct sockaddr *)&at, len) == 0 &&
+		listen(listener, 1) == 0);
+	REQUIRE(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	REQUIRE(connect(peer, (struct sockaddr *)&at, len) == 0);
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	s = fd_open_accepted(fd, false);
+	REQUIRE(s);
+	spin_until(fd, UINT64_MAX);
+	CHECK(phase_of(s->slot) != SLOT_FINAL && !atomic_load(&s->is_plain));
+	for (; turns < SPINS && phase_of(s->slot) != SLOT_FINAL; turns++) {
+		REQUIRE(write(peer, &byte, 1) == 1 && st_recv(fd, &byte, 1, 0) == 1);
+		REQUIRE(st_send(fd, &byte, 1, 0) == 1 && read(peer, &byte, 1) == 1);
+	}
+	CHECK(turns > 1000 && turns < SPINS);
+	CHECK(atomic_load(&s->is_plain));
+	CHECK_EQ(atomic_load(&s->slot->reason), VD_REASON_PLAIN_PEER);
+	fd_closing(fd);
+	close(fd);
+	s = fd_open_socket(listener, false); /* takes what is free */
+	REQUIRE(s && !atomic_load(&s->is_plain));
+	fd_closing(listener);
+	close(listener);
+	close(peer);
+}
+
 /* Else a peer that is not up yet has its next request held back for want of it. */
 STREAM_TEST(who_goes_up_acknowledges_without_an_answer)
 {
