@@ -72,6 +72,17 @@ static inline void leave_kernel(struct sock *s, _Atomic uint32_t *gate)
 	single_add32(&s->inside, -1u, no_threads);
 }
 
+/* The upgrade is earned, and the next look for the peer is not due: as far as meeting_step would go. */
+static inline bool meeting_waits(struct slot *sl)
+{
+	uint32_t phase = load_relaxed(&sl->phase), ops = load_relaxed(&sl->ops) + 1;
+	if (phase < SLOT_EARNING || phase >= SLOT_ATTACHING || ops == 1 ||
+	    ops >= load_relaxed(&sl->next_try))
+		return false;
+	store_relaxed(&sl->ops, ops);
+	return true;
+}
+
 /* ---- a send ---- */
 
 /* Not earned yet, or on the way up, or down. True when the ring is to be used. Not inline: its
@@ -108,13 +119,16 @@ static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int 
 NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	bool counted = earn_goes_on(sl, true);
-	return counted && is_alone(s) && enter_alone(s, fd, &sl->gate_tx)
-		       ? SOCK_COUNTED
-		       : tx_enter_any(s, fd, counted);
+	bool counted = earn_goes_on(sl, true) || meeting_waits(sl);
+	if (!counted)
+		return tx_enter_any(s, fd, false);
+	if (is_alone(s) ? enter_alone(s, fd, &sl->gate_tx)
+			: enter_kernel(s, fd, &sl->gate_tx) == 1)
+		return SOCK_COUNTED;
+	return tx_enter_any(s, fd, true);
 }
 
-void tx_leave(struct sock *s, ssize_t result)
+NEAR_MOVE void tx_leave(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_tx);
 	if (result > 0) {
@@ -167,13 +181,16 @@ static __attribute__((noinline)) enum sock_way rx_enter_any(struct sock *s, int 
 NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	bool counted = earn_goes_on(sl, false);
-	return counted && is_alone(s) && enter_alone(s, fd, &sl->gate_rx)
-		       ? SOCK_COUNTED
-		       : rx_enter_any(s, fd, counted);
+	bool counted = earn_goes_on(sl, false) || meeting_waits(sl);
+	if (!counted)
+		return rx_enter_any(s, fd, false);
+	if (is_alone(s) ? enter_alone(s, fd, &sl->gate_rx)
+			: enter_kernel(s, fd, &sl->gate_rx) == 1)
+		return SOCK_COUNTED;
+	return rx_enter_any(s, fd, true);
 }
 
-void rx_leave(struct sock *s, ssize_t result)
+NEAR_MOVE void rx_leave(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_rx);
 	if (result <= 0)
