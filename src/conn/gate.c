@@ -116,19 +116,24 @@ static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int 
 	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
 
+NEAR_MOVE static __attribute__((noinline)) enum sock_way tx_enter_counted(struct sock *s,
+									  int fd)
+{
+	return enter_kernel(s, fd, &s->slot->gate_tx) == 1 ? SOCK_COUNTED
+							   : tx_enter_any(s, fd, true);
+}
+
 NEAR_MOVE enum sock_way tx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	bool counted = earn_goes_on(sl, true) || meeting_waits(sl);
-	if (!counted)
-		return tx_enter_any(s, fd, false);
-	if (is_alone(s) ? enter_alone(s, fd, &sl->gate_tx)
-			: enter_kernel(s, fd, &sl->gate_tx) == 1)
-		return SOCK_COUNTED;
-	return tx_enter_any(s, fd, true);
+	if (!earn_goes_on(sl, true) && !meeting_waits(sl))
+		return load_relaxed(&s->is_plain) ? SOCK_PLAIN
+						  : tx_enter_any(s, fd, false);
+	return is_alone(s) && enter_alone(s, fd, &sl->gate_tx) ? SOCK_COUNTED
+							       : tx_enter_counted(s, fd);
 }
 
-NEAR_MOVE void tx_leave(struct sock *s, ssize_t result)
+static inline void tx_left(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_tx);
 	if (result > 0) {
@@ -139,10 +144,15 @@ NEAR_MOVE void tx_leave(struct sock *s, ssize_t result)
 	}
 }
 
+NEAR_MOVE void tx_leave(struct sock *s, ssize_t result)
+{
+	tx_left(s, result);
+}
+
 NEAR_MOVE void counted_tx_over(void *arg)
 {
 	const struct counted *c = arg;
-	tx_leave(c->s, c->result);
+	tx_left(c->s, c->result);
 }
 
 /* ---- a receive ---- */
@@ -178,19 +188,24 @@ static __attribute__((noinline)) enum sock_way rx_enter_any(struct sock *s, int 
 	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
 }
 
+NEAR_MOVE static __attribute__((noinline)) enum sock_way rx_enter_counted(struct sock *s,
+									  int fd)
+{
+	return enter_kernel(s, fd, &s->slot->gate_rx) == 1 ? SOCK_COUNTED
+							   : rx_enter_any(s, fd, true);
+}
+
 NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	bool counted = earn_goes_on(sl, false) || meeting_waits(sl);
-	if (!counted)
-		return rx_enter_any(s, fd, false);
-	if (is_alone(s) ? enter_alone(s, fd, &sl->gate_rx)
-			: enter_kernel(s, fd, &sl->gate_rx) == 1)
-		return SOCK_COUNTED;
-	return rx_enter_any(s, fd, true);
+	if (!earn_goes_on(sl, false) && !meeting_waits(sl))
+		return load_relaxed(&s->is_plain) ? SOCK_PLAIN
+						  : rx_enter_any(s, fd, false);
+	return is_alone(s) && enter_alone(s, fd, &sl->gate_rx) ? SOCK_COUNTED
+							       : rx_enter_counted(s, fd);
 }
 
-NEAR_MOVE void rx_leave(struct sock *s, ssize_t result)
+static inline void rx_left(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_rx);
 	if (result <= 0)
@@ -203,10 +218,15 @@ NEAR_MOVE void rx_leave(struct sock *s, ssize_t result)
 	}
 }
 
+NEAR_MOVE void rx_leave(struct sock *s, ssize_t result)
+{
+	rx_left(s, result);
+}
+
 NEAR_MOVE void counted_rx_over(void *arg)
 {
 	const struct counted *c = arg;
-	rx_leave(c->s, c->result);
+	rx_left(c->s, c->result);
 }
 
 /* ---- a poll ---- */

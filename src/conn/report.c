@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "base/appended.h"
 #include "base/atomic.h"
 #include "base/kernel.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/quiet.h"
 #include "base/real.h"
@@ -65,29 +67,42 @@ static void text_add_escaped(struct text *t, const char *s)
 	}
 }
 
-struct report_share report_shares[REPORT_SHARES];
+#define SHARES	    16
+#define SHARE_BYTES 65536
 
-void report_share_full(_Atomic uint64_t *share, bool sends)
+static struct {
+	alignas(64) _Atomic uint64_t bytes[2]; /* received, sent */
+} shares[SHARES];
+
+static void add_share(_Atomic uint64_t *share, bool sends)
 {
 	report_add(sends ? &report_now.tx_tcp_bytes : &report_now.rx_tcp_bytes,
 		   atomic_exchange(share, 0));
 }
 
+NEAR_CODE void report_share(bool sends, uint64_t n)
+{
+	_Atomic uint64_t *share = &shares[lock_self() % SHARES].bytes[sends];
+
+	if (fetch_add_relaxed(share, n) + n >= SHARE_BYTES)
+		add_share(share, sends);
+}
+
 /* Of all threads, before the counts are looked at. */
 static void add_shares(void)
 {
-	for (unsigned i = 0; i < REPORT_SHARES; i++)
+	for (unsigned i = 0; i < SHARES; i++)
 		for (unsigned sends = 0; sends < 2; sends++)
-			if (load_relaxed(&report_shares[i].bytes[sends]))
-				report_share_full(&report_shares[i].bytes[sends], sends);
+			if (load_relaxed(&shares[i].bytes[sends]))
+				add_share(&shares[i].bytes[sends], sends);
 }
 
 static void forget_shares(void)
 {
-	for (unsigned i = 0; i < REPORT_SHARES; i++)
+	for (unsigned i = 0; i < SHARES; i++)
 		for (unsigned sends = 0; sends < 2; sends++)
-			if (load_relaxed(&report_shares[i].bytes[sends]))
-				store_relaxed(&report_shares[i].bytes[sends], 0);
+			if (load_relaxed(&shares[i].bytes[sends]))
+				store_relaxed(&shares[i].bytes[sends], 0);
 }
 
 static uint64_t report_get(_Atomic uint64_t *counter)

@@ -3,12 +3,10 @@
 #ifndef VD_CONN_REPORT_H
 #define VD_CONN_REPORT_H
 
-#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/lock.h"
 #include "base/native_count.h"
 #include "base/reason.h"
 #include "base/sections.h"
@@ -47,26 +45,15 @@ static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
  * the line of report_now would go from one processor to the other each time: in a share that goes there when it has become large,
  * and with the report.
  */
-#define REPORT_SHARES	   16
-#define REPORT_SHARE_BYTES 65536
-struct report_share {
-	alignas(64) _Atomic uint64_t bytes[2]; /* received, sent */
-};
-NEAR_EXTERN struct report_share report_shares[REPORT_SHARES];
-void report_share_full(_Atomic uint64_t *share, bool sends);
+void report_share(bool sends, uint64_t n);
 
 static inline void report_tcp(bool sends, uint64_t n)
 {
-	_Atomic uint64_t *share;
-
-	if (__libc_single_threaded) {
-		report_add(sends ? &report_now.tx_tcp_bytes : &report_now.rx_tcp_bytes,
-			   n);
-		return;
-	}
-	share = &report_shares[lock_self() % REPORT_SHARES].bytes[sends];
-	if (fetch_add_relaxed(share, n) + n >= REPORT_SHARE_BYTES)
-		report_share_full(share, sends);
+	if (__builtin_expect(__libc_single_threaded, 1))
+		single_add64(sends ? &report_now.tx_tcp_bytes : &report_now.rx_tcp_bytes,
+			     n, true);
+	else
+		report_share(sends, n);
 }
 
 /*

@@ -45,10 +45,13 @@ static inline bool earn_goes_on(struct slot *sl, bool sends)
 	return true;
 }
 
-/* The same of what has moved bytes, where the upgrade is earned, and the peer does not come: a turn is the peer's, too. */
+/* The same of what has moved bytes, once the upgrade is earned, and the peer does not come: a turn is the peer's, too. */
 static inline void earn_turned(struct slot *sl, bool sends)
 {
-	uint64_t now = load_relaxed(&sl->earned);
+	uint64_t now;
+	if (load_relaxed(&sl->ops) == 0)
+		return;
+	now = load_relaxed(&sl->earned);
 	if ((now & 1) != sends)
 		store_relaxed(&sl->earned, earn_after(now, sends));
 }

@@ -153,11 +153,8 @@ struct sock *hook_sock_now(int fd);
 	NEAR_MOVE static __attribute__((noinline))                                       \
 	ssize_t name##_tcp(HOOK_LIST params, struct sock *s)                             \
 	{                                                                                \
-		enum sock_way way;                                                       \
+		enum sock_way way = enter##_slow(s, fd);                                 \
                                                                                          \
-		if (load_relaxed(&s->is_plain))                                          \
-			return (kernel);                                                 \
-		way = enter##_slow(s, fd);                                               \
 		if (__builtin_expect(way != SOCK_COUNTED, 0))                            \
 			return name##_on(HOOK_LIST args, s, way);                        \
 		return hook_passed(s, COUNTED(over, s, kernel));                         \
