@@ -25,9 +25,9 @@ bool presence_look(struct presence *p, const char *path)
 			store_relaxed(&p->there_ms, now);
 		store_release(&p->looked_ms, now);
 	}
-	/* Another thread may have seen it since `now`. */
+	/* Another thread may have seen it since `now`; and in a time namespace the clock may be behind. */
 	there = load_relaxed(&p->there_ms);
-	return there != 0 && now <= there + GONE_MS;
+	return there != 0 && now <= there + GONE_MS && there <= now + GONE_MS;
 }
 
 bool presence_retry(uint64_t *tried_ms)
