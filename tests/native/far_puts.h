@@ -81,4 +81,102 @@ FAR_TEST(what_was_taken_is_told)
 	rig_close(&r);
 }
 
+/* ---- trips, whose instructions are counted ---- */
+
+/*
+ * How many instructions the library takes for a put, and for a wait that finds its event, or that sleeps for it
+ * (docs/native.md, "Between hosts, measured"):
+ *
+ *	valgrind --tool=callgrind --toggle-collect=vd_put build/tests/native/native-far trips
+ *	VIADUCT_SPIN=0 valgrind --tool=callgrind --toggle-collect=vd_wait build/tests/native/native-far trips_asleep
+ *
+ * Of what each call takes, what is below the functions of the fake interconnect (op_...) is to be taken away.
+ */
+#define TRIPS	     1000
+#define TRIPS_ASLEEP 100
+#define TRIP_BYTES   8
+
+static void trips_begin(const struct rig *r, vd_remote *to[2])
+{
+	static uint8_t boxes[2][TRIP_BYTES];
+	vd_region *x;
+
+	for (int i = 0; i < 2; i++) {
+		vd_conn *own = i ? r->b : r->a, *peer = i ? r->a : r->b;
+
+		REQUIRE(vd_export(peer, "box", boxes[i], TRIP_BYTES, VD_WRITE, NULL,
+				  &x) == 0);
+		REQUIRE(vd_import(own, "box", RIG_MS, &to[i]) == 0);
+		REQUIRE(vd_flush(own) == 0);
+	}
+	across_watch_all(LINK_WATCH_MAX);
+	atomic_store(&across_is_stopped, true);
+}
+
+static void trips_end(void)
+{
+	atomic_store(&across_is_stopped, false);
+	across_watch_all(ACROSS_WATCH_MS);
+}
+
+/* All that is under way arrives; nobody polls for it. */
+static void let_arrive(void)
+{
+	struct across_guard g = across_enter();
+
+	for (int i = 0; i < 200; i++)
+		fake_step(across_world);
+	across_leave(g);
+}
+
+FAR_TEST(trips)
+{
+	struct rig r = far_open();
+	struct vd_event ev;
+	uint64_t word = 0;
+	vd_remote *to[2];
+
+	trips_begin(&r, to);
+	for (uint32_t i = 0; i < TRIPS; i++)
+		for (int k = 0; k < 2; k++, word++) {
+			REQUIRE(vd_put(to[k], 0, &word, sizeof(word), i, VD_NOTIFY) == 0);
+			let_arrive();
+			REQUIRE(vd_wait(k ? r.a : r.b, &ev, 1, -1) == 1);
+			CHECK(ev.tag == i && ev.len == sizeof(word));
+		}
+	trips_end();
+	rig_close(&r);
+}
+
+static void *take_trips(void *arg)
+{
+	struct vd_event ev;
+
+	for (uint32_t i = 0; i < TRIPS_ASLEEP; i++) {
+		rig_call_begins();
+		REQUIRE(vd_wait(arg, &ev, 1, -1) == 1);
+		CHECK(ev.tag == i);
+	}
+	return NULL;
+}
+
+FAR_TEST(trips_asleep)
+{
+	struct rig r = far_open();
+	pthread_t thread;
+	uint64_t word = 0;
+	vd_remote *to[2];
+
+	trips_begin(&r, to);
+	REQUIRE(pthread_create(&thread, NULL, take_trips, r.b) == 0);
+	for (uint32_t i = 0; i < TRIPS_ASLEEP; i++) {
+		rig_await_call();
+		REQUIRE(vd_put(to[0], 0, &word, sizeof(word), i, VD_NOTIFY) == 0);
+		let_arrive();
+	}
+	pthread_join(thread, NULL);
+	trips_end();
+	rig_close(&r);
+}
+
 #endif
