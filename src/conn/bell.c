@@ -50,6 +50,20 @@ void bell_ring_peer(struct sock *s)
 	bells_leave(s);
 }
 
+/*
+ * A peer on another host has always asked, since what it has armed is known there alone. It is told of room with what
+ * else there is to tell, or when that is much: until then this is not noted as a ring, so that it stays asked for.
+ */
+void bell_tell_room(struct sock *s, uint32_t seq)
+{
+	struct peer *p = peer_of(s);
+	if (p && !peer_ops->room_is_due(p, s->in))
+		return;
+	bell_ring_peer(s);
+	/* As in bell_ring_if. */
+	store_relaxed(&s->slot->rx.rung, seq);
+}
+
 bool bell_is_over(struct sock *s)
 {
 	bells_enter(s);

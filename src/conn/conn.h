@@ -349,6 +349,14 @@ static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
 /* ---- bell.c ---- */
 
 void bell_ring_peer(struct sock *s);
+/* Room was given back, and the peer has asked to be rung for it: seq is what it asked by. */
+void bell_tell_room(struct sock *s, uint32_t seq);
+static inline void bell_ring_room(struct sock *s)
+{
+	uint32_t seq = load_relaxed(&s->in->tx_armed);
+	if (bell_is_asked_by(seq, &s->slot->rx.rung))
+		bell_tell_room(s, seq);
+}
 /* For those that are counted as asleep for bytes: the peer rings for the next. Look afterwards. */
 void bell_arm_again(struct sock *s);
 /* The peer is in another network namespace, and its bell has been closed by its last process. */

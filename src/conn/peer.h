@@ -58,6 +58,9 @@ struct peer_ops {
 	/* Tells the peer what is new of ours: bytes, words, and that a bell would be rung. Waits for the
 	 * device as `end` does. */
 	void (*push)(struct peer *p);
+	/* So much room of `in`, the direction that we receive, has been given back that the peer is to be told of that
+	 * alone, by `push`. Reads some words. */
+	bool (*room_is_due)(const struct peer *p, struct wire_dir *in);
 	/* Pushes, and waits until all of it is in the peer's memory. 0; -EPIPE: the link has failed;
 	 * -ETIMEDOUT: the peer has taken nothing for 3 s. */
 	int (*flush)(struct peer *p);

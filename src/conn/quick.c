@@ -134,7 +134,7 @@ void quick_end(struct quick *q)
 	int fd = q->fd;
 
 	if (due & QUICK_RINGS_RX)
-		bell_ring_if(&s->in->tx_armed, &s->slot->rx.rung, bell_ring_peer, s);
+		bell_ring_room(s);
 	if (due & QUICK_RINGS_TX)
 		bell_ring_if(&s->out->rx_armed, &s->slot->tx.rung, bell_ring_peer, s);
 	/* The next one may be a handler's, in crit_leave. */

@@ -305,7 +305,7 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
-		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+		bell_ring_room(s);
 	return n;
 }
 
@@ -355,7 +355,7 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 		n = quick_take(s, iov->iov_base, iov->iov_len, way, &roomy);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
-		bell_ring_if(&s->in->tx_armed, &sl->rx.rung, bell_ring_peer, s);
+		bell_ring_room(s);
 	return (ssize_t)n;
 }
 

@@ -7,9 +7,6 @@
 #include "native/native.h"
 #include "native/reach.h"
 
-/* Copied under mu; more without it. */
-#define SHORT_COPY 4096u
-
 /* Where in the body we are. */
 static uint32_t done(const vd_conn *c)
 {
@@ -54,12 +51,13 @@ static const void *owner(vd_conn *c, struct body_place *p)
 	return x;
 }
 
-static int begin_put(vd_conn *c)
+/* *out becomes the export, or NULL where it has ended. */
+static int begin_put(vd_conn *c, const struct frame *f, struct vd_region **out)
 {
-	const struct frame *f = &c->frame;
 	bool known;
 	struct vd_region *x = export_find(c, f->id, &known);
 
+	*out = x;
 	if (!known || (f->flags & ~(FRAME_NOTE | FRAME_MORE)) ||
 	    f->flags == (FRAME_NOTE | FRAME_MORE))
 		return -EPROTO;
@@ -93,12 +91,13 @@ static int begin_answer(vd_conn *c)
 int body_begin(vd_conn *c)
 {
 	int r = peer_taken(c, &c->frame);
+	struct vd_region *x;
 
 	if (r < 0)
 		return r;
 	switch (c->frame.type) {
 	case FRAME_PUT:
-		return begin_put(c);
+		return begin_put(c, &c->frame, &x);
 	case FRAME_MESSAGE:
 		return message_begin(c, &c->frame);
 	default:
@@ -113,7 +112,7 @@ uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len)
 
 	to_whom = owner(c, &p);
 	len = len < p.room ? len : (uint32_t)p.room;
-	if (to_whom && len > SHORT_COPY) {
+	if (to_whom && len > BODY_SHORT) {
 		c->landing = to_whom;
 		c->place = p;
 		pthread_mutex_unlock(&c->mu);
@@ -156,6 +155,47 @@ static void answered(vd_conn *c)
 	conn_changed(c);
 }
 
+static int end_put(vd_conn *c, const struct frame *f, struct vd_region *x)
+{
+	c->in_put = f->flags & FRAME_MORE;
+	return f->flags & FRAME_NOTE ? event_note(c, x, f->tag, c->put_from,
+						  c->put_next - c->put_from)
+				     : 0;
+}
+
+static void land_short(struct vd_region *x, uint64_t at, const uint8_t *from,
+		       uint64_t len)
+{
+	while (len > 0) {
+		uint8_t *to = x->addr + at;
+		uint64_t room = len;
+		struct vd_detour *d = detour_place(x, at, &to, &room);
+
+		copy_bytes(to, from, room);
+		if (d)
+			detour_landed(d, at, room);
+		at += room;
+		from += room;
+		len -= room;
+	}
+}
+
+int body_short(vd_conn *c, const struct frame *f, const uint8_t *from)
+{
+	int r = peer_taken(c, f);
+	struct vd_region *x;
+
+	if (r == 0)
+		r = begin_put(c, f, &x);
+	if (r < 0)
+		return r;
+	if (x)
+		land_short(x, f->offset, from, f->len);
+	r = end_put(c, f, x);
+	c->frames_come++;
+	return r;
+}
+
 int body_end(vd_conn *c)
 {
 	const struct frame *f = &c->frame;
@@ -163,10 +203,7 @@ int body_end(vd_conn *c)
 	int r = 0;
 
 	if (f->type == FRAME_PUT) {
-		c->in_put = f->flags & FRAME_MORE;
-		if (f->flags & FRAME_NOTE)
-			r = event_note(c, export_find(c, f->id, &known), f->tag,
-				       c->put_from, c->put_next - c->put_from);
+		r = end_put(c, f, export_find(c, f->id, &known));
 	} else if (f->type == FRAME_MESSAGE) {
 		message_end(c);
 	} else {

@@ -168,6 +168,21 @@ static int await_event(vd_conn *c, int timeout_ms, int64_t deadline)
 	return r;
 }
 
+/* What waits is not cancelled in it (wait.c); nor is this, which may be anything. */
+static int handle(vd_conn *c, const struct vd_event *ev)
+{
+	NOT_CANCELLED;
+
+	return handler_run(c, ev);
+}
+
+static void close_late(vd_conn *c)
+{
+	NOT_CANCELLED;
+
+	vd_close(c);
+}
+
 /* Under mu, but with -ECHILD. Handlers run on the way, for all that came in time. */
 static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 {
@@ -184,7 +199,7 @@ static int wait_events(vd_conn *c, struct vd_event *events, int n, int timeout_m
 			return r;
 		take_first(c, &ev);
 		event_tell(c);
-		r = handler_run(c, &ev);
+		r = handle(c, &ev);
 		if (r < 0)
 			return r;
 	}
@@ -211,7 +226,7 @@ static int wait_here(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 	conn_left(c);
 	pthread_mutex_unlock(&c->mu);
 	if (closes)
-		vd_close(c);
+		close_late(c);
 	return r;
 }
 
@@ -224,7 +239,6 @@ int event_take(vd_conn *c, struct vd_event *events, int n)
 
 NATIVE int vd_wait(vd_conn *c, struct vd_event *events, int n, int timeout_ms)
 {
-	NOT_CANCELLED;
 	int r = native_check(c);
 
 	if (r < 0)

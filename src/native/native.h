@@ -123,8 +123,13 @@ struct wanted {
 struct owed {
 	/* UNEXPORT of these ids: they come before every other frame. A ring. */
 	uint32_t gone[VD_EXPORTS_MAX], gone_first, gone_count;
-	bool flush, taken, released, bye;
-	bool offer, map, mapped, look; /* of the arenas */
+	union {
+		struct {
+			bool flush, taken, released, bye;
+			bool offer, map, mapped, look; /* of the arenas */
+		};
+		uint64_t any; /* not 0: one of these */
+	};
 	uint32_t flush_seq;
 	/* What we ask: a FLUSH that is about no put; and MAP and REACH, id 0: none. */
 	bool ping;
@@ -381,6 +386,9 @@ int read_some(vd_conn *c, int flags);
 
 /* The header is in c->frame. 0, -EPROTO or -ENOMEM. */
 int body_begin(vd_conn *c);
+/* All of a put that voids no key, and whose bytes are there: in the place of the others. 0 or -EPROTO. */
+#define BODY_SHORT 4096u /* copied under mu; more without it */
+int body_short(vd_conn *c, const struct frame *f, const uint8_t *from);
 /* Copies up to so many bytes of the body to their place, if it is still there. How many. Gives mu up
  * for a long copy. */
 uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len);

@@ -20,11 +20,14 @@ static bool has_credit(vd_conn *c, const void *arg)
 /* Under mu. */
 static int get_credit(vd_remote *r, uint64_t offset, size_t len, bool lends)
 {
-	int error = until_is(r->c, has_credit, NULL, lends ? 0 : UNTIL_EVER);
+	int error = 0;
 
-	/* It may have ended meanwhile. */
-	if (error == 0)
-		error = remote_check(r, offset, len, VD_WRITE);
+	if (!has_credit(r->c, NULL)) {
+		error = until_is(r->c, has_credit, NULL, lends ? 0 : UNTIL_EVER);
+		/* It may have ended meanwhile. */
+		if (error == 0)
+			error = remote_check(r, offset, len, VD_WRITE);
+	}
 	if (error == 0) {
 		r->c->notes_sent++;
 		count(r->c, NATIVE_NOTES_SENT, 1);

@@ -48,6 +48,12 @@ static int frame_step(vd_conn *c)
 	/* What was told before that was sent comes first. */
 	if (!is_welcome(c, &f) || message_drain(c) < 0)
 		return -EPROTO;
+	if (f.type == FRAME_PUT && f.token == 0 && f.len <= BODY_SHORT &&
+	    there >= FRAME_BYTES + f.len) {
+		c->in_at += FRAME_BYTES + f.len;
+		r = body_short(c, &f, at + FRAME_BYTES);
+		return r < 0 ? r : 1;
+	}
 	if (has_body(f.type)) {
 		c->in_at += FRAME_BYTES;
 		c->frame = f;
@@ -73,7 +79,8 @@ static int carry_out(vd_conn *c)
 	while (r > 0 && c->in_at < c->in_end)
 		r = c->body_left > 0 ? (body_step(c) < 0 ? -EPROTO : 1) : frame_step(c);
 	if (c->in_at > 0) {
-		memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
+		if (c->in_end > c->in_at)
+			memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
 		c->in_end -= c->in_at;
 		c->in_at = 0;
 	}

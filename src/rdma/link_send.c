@@ -68,10 +68,8 @@ static bool holds(const struct link_memory *m, const void *from, uint32_t bytes)
 
 static int check(const struct link *l, const struct link_write *w)
 {
-	int r = state_error(l);
-
-	if (r < 0)
-		return r;
+	if (l->state != LINK_UP || l->peer_closed)
+		return state_error(l);
 	if (w->bytes > l->write_max)
 		return -EMSGSIZE;
 	if (!(w->flags & LINK_OFFERED) &&

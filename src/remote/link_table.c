@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/pageable.h"
 #include "rdma/verbs.h"
@@ -356,6 +357,7 @@ bool hub_take_place(struct across_link *k, struct peer *a)
 	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
 	a->untold = a->unasked = false;
 	a->bare_at = a->pulled = 0;
+	store_relaxed(&a->consumed_told, 0);
 	a->told.number = 0;
 	memset(&a->sent, 0, sizeof(a->sent));
 	memset(&a->came, 0, sizeof(a->came));
@@ -574,7 +576,7 @@ static void take_event(const struct link_event *e)
 static void poll_context(struct link_context *c)
 {
 	struct link_event event[ACROSS_BATCH];
-	uint32_t polls = link_backlog(c) / ACROSS_BATCH + 1;
+	uint32_t polls = 0;
 	int n;
 
 	do {
@@ -584,10 +586,10 @@ static void poll_context(struct link_context *c)
 		for (int i = 0; i < n; i++) {
 			struct across_link *k = link_of(event[i].link);
 
-			if (k)
+			if (k && k->pull.must_look)
 				pull_begin(k);
 		}
-	} while (n == ACROSS_BATCH && --polls > 0);
+	} while (n == ACROSS_BATCH && ++polls <= link_backlog(c) / ACROSS_BATCH);
 	if (n == ACROSS_BATCH)
 		link_again(c);
 }

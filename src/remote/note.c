@@ -27,9 +27,10 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 /* ---- telling ---- */
 
+/* As across_out_data. */
 static uint8_t *staging_of(const struct peer *a)
 {
-	return across_out_data((struct peer *)a);
+	return a->link->staging + place_offset(a->place);
 }
 
 /* An immediate, or 0 for none. False: no room. */
@@ -162,6 +163,11 @@ static void gather(struct peer *a, struct note_words *w, struct ring_span *last)
 		   &a->sent);
 }
 
+static bool is_much(uint64_t consumed, uint64_t told, struct wire_dir *in)
+{
+	return consumed - told >= ring_size_hint(in) / CREDIT_PART;
+}
+
 static bool is_long(const struct note_words *now, const struct note_words *before)
 {
 	const size_t from = offsetof(struct note_words, up_at);
@@ -174,8 +180,7 @@ bool note_is_news(const struct peer *a, const struct note_words *now,
 		  const struct note_words *before)
 {
 	return is_long(now, before) || now->produced != before->produced ||
-	       (a->wire &&
-		now->consumed - before->consumed >= ring_size_hint(a->in) / CREDIT_PART);
+	       (a->wire && is_much(now->consumed, before->consumed, a->in));
 }
 
 int note_post(struct across_link *k, struct note *n, size_t bytes, uint32_t flags)
@@ -233,11 +238,9 @@ static bool tell_themselves(const struct peer *a, const struct note_words *w,
 	       link_credit(a->link->link) > 1;
 }
 
-static void push_telling(struct peer *a, const struct note_words *w,
-			 const struct ring_span *last)
+static void push_telling(struct peer *a, uint64_t consumed, const struct ring_span *last)
 {
-	uint64_t consumed = w->consumed - a->sent.consumed;
-
+	consumed -= a->sent.consumed;
 	if (consumed > TELLS_CONSUMED_MAX)
 		consumed = TELLS_CONSUMED_MAX;
 	if (!write_bytes(a, last,
@@ -246,11 +249,63 @@ static void push_telling(struct peer *a, const struct note_words *w,
 		a->owes = a->untold = true;
 		return;
 	}
-	a->sent.produced = w->produced;
+	a->sent.produced = a->reader.consumed;
 	a->sent.consumed += consumed;
 }
 
-void note_push(struct peer *a)
+/* Nothing but the stream's bytes may be due to the peer, and they may go. */
+static bool may_be_plain(const struct peer *a)
+{
+	const struct across_link *k = a->link;
+
+	return a->state == ACROSS_OPEN && a->wire && a->said && !a->last_sent &&
+	       a->has_peer && k && k->up && !k->failed && !k->bulk_due &&
+	       !a->told.number && !a->offer.verdict.number &&
+	       a->grant.state == GRANT_NONE &&
+	       (a->offer.state != OFFER_OPEN || a->offer.said) &&
+	       link_credit(k->link) > 1;
+}
+
+/* All words but the cursors are as the peer has them. In the order of note_look: a place belongs to the epoch that is
+ * stored behind it, so it is as the peer has it where the epoch is. */
+static bool words_are_told(const struct peer *a)
+{
+	const struct note_words *w = &a->sent;
+	struct wire_dir *out = a->out, *in = a->in;
+
+	return load(&in->closed) == w->closed && load(&in->want_down) == w->want_down &&
+	       load(&in->ready_epoch) == w->ready_epoch &&
+	       load(&in->rx_bound) == w->rx_bound && load(&out->fin) == w->fin &&
+	       load(&out->down_epoch) == w->down_epoch &&
+	       load(&out->up_epoch) == w->up_epoch && !w->held_ms &&
+	       load64(&out->held_since_ms) == 0 && load64(&out->held_at) == w->held_at;
+}
+
+/*
+ * What nearly every push is: the stream has gone on, in one piece, and nothing else is to be told. It comes to what
+ * the rest of push would do. False: nothing was done.
+ */
+static bool push_plainly(struct peer *a)
+{
+	struct ring_rx *r = &a->reader;
+	struct ring_span span;
+	uint64_t consumed;
+
+	if (!may_be_plain(a) || !words_are_told(a) || a->sent.produced != r->consumed)
+		return false;
+	consumed = load64(&a->in->consumed);
+	/* The moves of the ring are looked at behind the cursor, which belongs to the last of them. */
+	span = ring_rx_glance_in(r, a->out, staging_of(a),
+				 ring_area_within(ring_rx_area(r), ACROSS_AREA_LIMIT));
+	if (span.len == 0 || r->seen != r->consumed + span.len ||
+	    r->turn_seq != a->sent.turn_seq || span.len > link_write_max(a->link->link))
+		return false;
+	a->owes = a->untold = false;
+	push_telling(a, consumed, &span);
+	return true;
+}
+
+static void push(struct peer *a)
 {
 	struct across_link *k = a->link;
 	struct note_words w = {0};
@@ -258,6 +313,8 @@ void note_push(struct peer *a)
 	enum note_kind kind = NOTE_SHORT;
 	bool ended = a->state == ACROSS_ENDED;
 
+	if (push_plainly(a))
+		return;
 	a->owes = a->untold = true;
 	if (!k || k->failed || !k->up || !a->has_peer || a->last_sent)
 		return;
@@ -276,7 +333,7 @@ void note_push(struct peer *a)
 	else if (!note_is_news(a, &w, &a->sent))
 		return;
 	if (kind == NOTE_SHORT && tell_themselves(a, &w, &last)) {
-		push_telling(a, &w, &last);
+		push_telling(a, w.consumed, &last);
 		return;
 	}
 	/* The bytes before the words, which tell of them. */
@@ -293,6 +350,19 @@ void note_push(struct peer *a)
 		a->last_sent = true;
 		a->last_at = link_posted(k->link);
 	}
+}
+
+void note_push(struct peer *a)
+{
+	push(a);
+	/* Relaxed: whoever reads an older one looks here for himself. */
+	store_relaxed(&a->consumed_told, a->sent.consumed);
+}
+
+/* Of several that give room back, the last sees what all have. */
+bool across_room_is_due(const struct peer *a, struct wire_dir *in)
+{
+	return is_much(load64(&in->consumed), load_relaxed(&a->consumed_told), in);
 }
 
 /* ---- carrying out ---- */
@@ -323,18 +393,28 @@ static void apply_held(struct peer *a)
 			now > w->held_ms ? now - (w->held_ms - 1) : 1);
 }
 
+/* Before bytes are published. */
+static void note_arrival(struct peer *a)
+{
+	struct wire_dir *in = a->in;
+	uint64_t produced = load64(&in->produced);
+
+	if (a->came.produced == produced)
+		return;
+	store(&in->sent_tick, wire_tick()); /* as if it were this host's */
+	if (load(&in->want_times)) {
+		a->arrivals.produced = produced;
+		ring_tx_note_time(&a->arrivals, in);
+	}
+}
+
 /* Each as its owner would: what belongs to an epoch or a cursor before it. */
 static void apply(struct peer *a)
 {
 	struct wire_dir *in = a->in, *out = a->out;
 	const struct note_words *w = &a->came;
 
-	if (w->produced != load64(&in->produced))
-		store(&in->sent_tick, wire_tick()); /* as if it were this host's */
-	if (load(&in->want_times) && w->produced != load64(&in->produced)) {
-		a->arrivals.produced = load64(&in->produced);
-		ring_tx_note_time(&a->arrivals, in);
-	}
+	note_arrival(a);
 	for (uint32_t i = 0; i < WIRE_TURNS; i++) {
 		store64(&in->turn_at[i], w->turn_at[i]);
 		store(&in->turn_area[i], w->turn_area[i]);
@@ -354,6 +434,14 @@ static void apply(struct peer *a)
 	/* What asks for more is for two ends on one host. */
 	store(&out->want_down, w->want_down <= WANT_BOUNCE ? w->want_down : WANT_FINAL);
 	store(&out->closed, w->closed);
+}
+
+/* The same, where nothing else is new. */
+static void apply_cursors(struct peer *a)
+{
+	note_arrival(a);
+	store64(&a->in->produced, a->came.produced);
+	store64(&a->out->consumed, a->came.consumed);
 }
 
 /* As the peer would ring: for whoever has armed before the look that follows these stores.
@@ -427,6 +515,12 @@ void note_take_bytes(struct peer *a, uint32_t bytes, uint32_t consumed)
 {
 	a->came.produced += bytes;
 	a->came.consumed += consumed;
-	if (a->wire)
-		note_apply_all(a);
+	if (!a->wire)
+		return;
+	/* All other words are there, as of the last note; but bytes that are held back are so from each time on. */
+	if (a->came.held_ms)
+		apply(a);
+	else
+		apply_cursors(a);
+	wake(a);
 }

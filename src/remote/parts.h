@@ -314,6 +314,8 @@ struct peer {
 		reader; /* of our own direction: what has been written to the peer */
 	struct ring_tx arrivals; /* its times, as the peer would note them */
 	struct note_words sent;	 /* as the peer has it */
+	/* sent.consumed as of the last push: for across_room_is_due. */
+	_Atomic uint64_t consumed_told;
 	struct note_words came;	 /* as we have it, before there is memory, too */
 	uint32_t rung_rx, rung_tx;
 	struct wire_dir kept[2]; /* ENDED: the connection's memory as it was */

@@ -368,6 +368,7 @@ void remote_register(void)
 		.catch_up = across_catch_up,
 		.answer = across_answer,
 		.push = across_push,
+		.room_is_due = across_room_is_due,
 		.flush = across_flush,
 		.may_use = across_may_use,
 		.is_over = across_is_over,

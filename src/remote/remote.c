@@ -151,6 +151,14 @@ static void tell_surely(struct peer *a, struct telling t)
 	} while (!done && clock_coarse_ms() < end_ms);
 }
 
+/* Whoever only sends polls by this alone, before there is none: without credit it is told in a longer way. */
+static bool wants_credit(const struct peer *a)
+{
+	const struct across_link *k = a->link;
+
+	return k && k->link && k->up && link_credit(k->link) < ACROSS_CREDITS / 2;
+}
+
 void across_push(struct peer *a)
 {
 	struct across_guard g = across_enter();
@@ -158,6 +166,8 @@ void across_push(struct peer *a)
 	bool owes;
 
 	ask_again(a);
+	if (wants_credit(a))
+		hub_poll();
 	note_push(a);
 	owes = must_tell(a);
 	t = telling(a);

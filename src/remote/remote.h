@@ -74,6 +74,8 @@ void across_attach(struct peer *a, struct wire *wire, enum wire_direction out,
 /* Tells the peer what is new of ours: bytes, and words. What there is no room for now follows
  * by itself once somebody polls. */
 void across_push(struct peer *a);
+/* So much of *in has been consumed since the peer was told that it is to be told of it: across_push. Takes no lock. */
+bool across_room_is_due(const struct peer *a, struct wire_dir *in);
 /* Carries out what has come, on all connections, unless another thread is at it. */
 void across_progress(void);
 /* The same, and when it returns that has been done. */
