@@ -35,10 +35,16 @@ static void obey(struct sock *s, int fd, uint32_t want);
 
 void sock_service(struct sock *s, int fd)
 {
+	if (sock_is_direct(s) && !peer_is_parents(s))
+		peer_look(s);
+	sock_serve(s, fd);
+}
+
+void sock_serve(struct sock *s, int fd)
+{
 	struct slot *sl = s->slot;
 	if (!sock_is_direct(s) || peer_is_parents(s))
 		return;
-	peer_look(s);
 	if (peer_is_far(s))
 		rx_take_back(s);
 	uint32_t want = load_acquire(&s->out->want_down);

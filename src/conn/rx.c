@@ -137,12 +137,14 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 
 /*
  * GATE_RING with nothing in the ring: 1 look again, 0 at the end, -EAGAIN, -errno. `amid`:
- * the call has taken some, so that an error must wait for the next one: 0 for that, too.
+ * the call has taken some, so that an error must wait for the next one: 0 for that, too. `looked`: what has come
+ * was looked for just now.
  */
-static ssize_t ring_is_empty(struct sock *s, int fd, bool amid)
+static ssize_t ring_is_empty(struct sock *s, int fd, bool amid, bool looked)
 {
 	struct slot *sl = s->slot;
-	peer_look(s);
+	if (!looked)
+		peer_look(s);
 	if (peer_is_far(s) && ring_rx_avail(&sl->rx, s->in, 1) > 0)
 		return 1;
 	/* A dead owner may have left the shared cursor one store behind. */
@@ -223,7 +225,8 @@ static inline bool is_asked_back(struct sock *s)
  * be, since programs take a short count for an empty queue. A count, 0 at the end, -EAGAIN,
  * -errno, SOCK_KERNEL.
  */
-static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bool amid)
+static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bool amid,
+		    bool looked)
 {
 	struct slot *sl = s->slot;
 	ssize_t done = 0, n = 1;
@@ -273,7 +276,7 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 			n = -kept_take(s);
 			n = n < 0 ? n : 1; /* another thread was faster */
 		} else if (n == 0 || state == GATE_RING) {
-			n = state == GATE_RING ? ring_is_empty(s, fd, amid)
+			n = state == GATE_RING ? ring_is_empty(s, fd, amid, looked)
 			    : amid	       ? tcp_is_over(s, fd)
 					       : tcp_is_empty(s, got);
 		}
@@ -293,7 +296,8 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 		iov_skip(to, past);
 		n = (ssize_t)past;
 	} else if (wait_is_open(w)) {
-		n = take(s, w->fd, to, flags, amid);
+		/* A spin begins and ends with a look. */
+		n = take(s, w->fd, to, flags, amid, w->spun);
 		if (peer_offering && n > 0)
 			peer_ops->redirected(w, true); /* the peer has not used it */
 		/* The last byte before the mark may have been the last that was asked for: nothing
@@ -343,7 +347,8 @@ static bool look_now_and_then(struct sock *s, int fd)
  * What nearly every receive is: one piece, from the ring, of which there is enough or all
  * is taken. 0 when it is not so, or there is nothing.
  */
-static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *iov)
+static ssize_t take_quickly(struct sock *s, int fd, uint32_t generation,
+			    const struct iovec *iov)
 {
 	const struct quick_way way = {
 		.rx_most = CHUNK_BYTES, .copy = crit_copy, .traces = true};
@@ -351,7 +356,9 @@ static ssize_t take_quickly(struct sock *s, struct wait *w, const struct iovec *
 	bool roomy = false;
 	size_t n = 0;
 	lock_take_mine(&sl->rx_lock, &s->is_copied);
-	if (wait_is_open(w) && quick_may_take(sl))
+	/* As wait_is_open of a call that holds nothing. */
+	if (fd_is(fd, s) && load_relaxed(&sl->generation) == generation &&
+	    quick_may_take(sl))
 		n = quick_take(s, iov->iov_base, iov->iov_len, way, &roomy);
 	lock_drop(&sl->rx_lock);
 	if (roomy)
@@ -468,16 +475,24 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 {
 	if (__builtin_expect(s->left != NULL, 0))
 		return left_recv(s, fd, iov, iovcnt, flags);
-	struct wait w = wait_start(s, fd, EPOLLIN);
+	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
+	uint32_t generation = load_relaxed(&s->slot->generation);
+	bool spun = false;
 	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
 		bool some = ring_unread(s->in) > 0;
 		/* What is set during a spin counts: nobody can know that the call has begun. */
 		if (!some && !sock_is_nonblocking(s, flags))
-			w.spun = !(some = wait_spin(s, EPOLLIN));
-		ssize_t n = some ? take_quickly(s, &w, iov) : 0;
+			spun = !(some = wait_spin(s, EPOLLIN));
+		ssize_t n = some ? take_quickly(s, fd, generation, iov) : 0;
 		if (n > 0)
 			return n;
 	}
+	/* Of the call's begin, which was before the spin. */
+	struct wait w = wait_start(s, fd, EPOLLIN);
+	w.handlers = handlers;
+	w.interruptions = interruptions;
+	w.generation = generation;
+	w.spun = spun;
 	return rx_run(s, w, iov, iovcnt, flags, false);
 }
 

@@ -90,6 +90,10 @@ ssize_t rx_verdict(struct sock *s, int fd)
 		sock_look(s, fd);
 		seen = seen_of(sl);
 	}
+	/* No word of an end is here, nor any of the kernel's that the peer's may have come before. */
+	if (!load_acquire(&s->in->fin) &&
+	    !(seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_FIN_SAID | SEEN_SHUT_RD)))
+		return -EAGAIN;
 	peer_catch_up(s);
 	bool fin = load_acquire(&s->in->fin) || (seen & SEEN_FIN_SAID);
 	int r = rx_ring_end(s);

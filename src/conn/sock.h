@@ -393,6 +393,8 @@ extern bool sock_one_way;
 
 /* Serves the peer's requests and advances the switch in both directions. */
 void sock_service(struct sock *s, int fd);
+/* The same, without a look for what has come from another host. */
+void sock_serve(struct sock *s, int fd);
 /* The same where a peer on another host has asked for something: another thread may have heard it,
  * and rings for those alone that had armed by then. */
 void sock_serve_heard(struct sock *s, int fd);

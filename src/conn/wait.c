@@ -354,13 +354,16 @@ int wait_for(struct wait *w)
 	if (w->deadline_ns == 0)
 		set_deadline(w);
 	sock_attend(true);
-	sock_service(s, w->fd);
+	/* What has come is looked for once it is armed. */
+	sock_serve(s, w->fd);
 	if (w->room.iov_len)
 		peer_offer(w->s, w);
 	r = sleep_guarded(w, &bells);
 	if (bells.own || bells.far)
 		sock_answer_bells(s, bells.own, bells.far);
-	if (fd_is(w->fd, s))
+	if (fd_is(w->fd, s) && bells.far) /* has been heard just now */
+		sock_serve(s, w->fd);
+	else if (fd_is(w->fd, s))
 		sock_service(s, w->fd);
 	return r == -EINTR ? wait_after_signal(w) : r;
 }

@@ -128,7 +128,7 @@ static int carry_out(vd_conn *c, const struct told *t)
 		     : message_told(c, t->at, t->len, t->token);
 }
 
-int message_drain(vd_conn *c)
+int board_drain(vd_conn *c)
 {
 	struct inbox *i = &c->inbox;
 	struct told t;

@@ -20,12 +20,12 @@ bool event_is_there(vd_conn *c, const void *arg)
 	return c->event_count > 0 || is_end_due(c);
 }
 
-void event_tell(vd_conn *c)
+void event_show(vd_conn *c)
 {
 	bool want = event_is_there(c, NULL);
 	uint64_t one = 1;
 
-	if (c->event_fd < 0 || want == c->event_fd_set)
+	if (want == c->event_fd_set)
 		return;
 	/* Neither can block: the count is 0 or 1. */
 	if ((want ? kernel_write(c->event_fd, &one, sizeof(one))

@@ -159,13 +159,6 @@ void lend_to_device(vd_conn *c, const struct frame *f, const void *src, uint64_t
 	service_looks();
 }
 
-bool lend_is_far(const vd_conn *c)
-{
-	const struct lent_queue *q = &c->lend;
-
-	return load_relaxed(&q->count) > 0 && q->items[q->gone % VD_LENT_MOST].move;
-}
-
 /* Under mu: the device has done with the first one. Its event may still have to be sent; or all of it, by frames. */
 static void landed(vd_conn *c, bool is_there)
 {
@@ -188,7 +181,7 @@ static void landed(vd_conn *c, bool is_there)
 	conn_changed(c);
 }
 
-void lend_look(vd_conn *c)
+void lend_look_far(vd_conn *c)
 {
 	int r = 1;
 

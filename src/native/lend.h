@@ -23,9 +23,19 @@ static inline bool lend_is_due(const vd_conn *c)
 	return load_relaxed(&c->lend.count) > 0;
 }
 /* A device is at the first one, so that none can be sent. */
-bool lend_is_far(const vd_conn *c);
+static inline bool lend_is_far(const vd_conn *c)
+{
+	const struct lent_queue *q = &c->lend;
+
+	return lend_is_due(c) && q->items[q->gone % VD_LENT_MOST].move;
+}
 /* Has a look at what devices have done: from now on that is not so, or they are still at the first one. */
-void lend_look(vd_conn *c);
+void lend_look_far(vd_conn *c);
+static inline void lend_look(vd_conn *c)
+{
+	if (lend_is_far(c))
+		lend_look_far(c);
+}
 /* Under wr, too: the next frame of the queue, and where its payload is. */
 struct frame lend_next(vd_conn *c, struct iovec *piece);
 /* And that has been sent. */

@@ -42,7 +42,11 @@ bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t
 /* Shows the peer what we have. */
 void board_release(vd_conn *c);
 /* Takes what the peer's board tells. 0 or -EPROTO. */
-int message_drain(vd_conn *c);
+int board_drain(vd_conn *c);
+static inline int message_drain(vd_conn *c)
+{
+	return c->inbox.board || c->inbox.is_wrong ? board_drain(c) : 0;
+}
 /* The reader's. A thread waits for what comes so, and the board may be looked at in the place of the stream. */
 bool message_may_spin(const vd_conn *c);
 /* Then: does so for a moment, for which it gives mu up. True: the stream has something. */

@@ -531,7 +531,12 @@ void event_push(vd_conn *c, const struct vd_event *ev);
  * Gives mu up, and leaves (conn_left). */
 int event_take(vd_conn *c, struct vd_event *events, int n);
 /* Makes vd_fd readable, or no more, as it ought to be. */
-void event_tell(vd_conn *c);
+void event_show(vd_conn *c);
+static inline void event_tell(vd_conn *c)
+{
+	if (c->event_fd >= 0)
+		event_show(c);
+}
 
 /* ---- handler.c: under mu ---- */
 

@@ -108,6 +108,8 @@ static void trips_begin(const struct rig *r, vd_remote *to[2])
 				  &x) == 0);
 		REQUIRE(vd_import(own, "box", RIG_MS, &to[i]) == 0);
 		REQUIRE(vd_flush(own) == 0);
+		/* As where nothing says from which size on that pays. */
+		atomic_store(&handle(own)->redirect_least, 0);
 	}
 	across_watch_all(LINK_WATCH_MAX);
 	atomic_store(&across_is_stopped, true);
