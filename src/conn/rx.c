@@ -366,6 +366,11 @@ static ssize_t take_quickly(struct sock *s, int fd, uint32_t generation,
 	return (ssize_t)n;
 }
 
+static inline bool is_simple(int iovcnt, int flags)
+{
+	return iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0;
+}
+
 /* With no room: as in the kernel, an error or the end is told, or else waited for once. */
 static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
 {
@@ -442,6 +447,13 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				n = -EPIPE; /* to who has slept there */
 			if (n < 0)
 				break;
+			/* As at the begin of the call, unless bytes may have come past the ring. */
+			n = is_simple(iovcnt, flags) && done == 0 && !amid && !peer_offering
+				    ? take_quickly(s, w.fd, w.generation, iov)
+				    : 0;
+			done += (size_t)n;
+			if (n > 0)
+				break;
 			continue;
 		} else if (n <= 0) {
 			break;
@@ -478,7 +490,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
 	uint32_t generation = load_relaxed(&s->slot->generation);
 	bool spun = false;
-	if (iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0) {
+	if (is_simple(iovcnt, flags)) {
 		bool some = ring_unread(s->in) > 0;
 		/* What is set during a spin counts: nobody can know that the call has begun. */
 		if (!some && !sock_is_nonblocking(s, flags))

@@ -66,7 +66,7 @@ void board_tell(vd_conn *c, uint32_t len)
 void board_told(vd_conn *c)
 {
 	c->outbox.told++;
-	/* Pairs with that of message_watch: the peer sees the number, or we see that it is to be waked. */
+	/* Pairs with that of board_watch: the peer sees the number, or we see that it is to be waked. */
 	fence_full();
 	if (get(&c->inbox.board->wants))
 		c->owed.look = true;
@@ -204,7 +204,7 @@ static void glance(const struct board_entry *e, uint32_t number, const uint8_t *
 	}
 }
 
-void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms)
+void board_look(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms)
 {
 	struct inbox *i = &c->inbox;
 	const struct board_entry *e;
@@ -225,7 +225,7 @@ void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int tim
 	message_drain(c);
 }
 
-void message_watch(vd_conn *c)
+void board_watch(vd_conn *c)
 {
 	struct inbox *i = &c->inbox;
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "native/body.h"
 #include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"

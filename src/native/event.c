@@ -38,11 +38,18 @@ static struct vd_event *event_at(vd_conn *c, uint32_t i)
 	return &c->events[(c->event_first + i) % EVENTS_MOST];
 }
 
-void event_push(vd_conn *c, const struct vd_event *ev)
+/* There is one more. */
+static void pushed(vd_conn *c)
 {
-	*event_at(c, c->event_count++) = *ev;
+	c->event_count++;
 	conn_changed(c);
 	event_tell(c);
+}
+
+void event_push(vd_conn *c, const struct vd_event *ev)
+{
+	*event_at(c, c->event_count) = *ev;
+	pushed(c);
 }
 
 static void taken(vd_conn *c, uint32_t count)
@@ -55,12 +62,6 @@ static void taken(vd_conn *c, uint32_t count)
 int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 	       uint64_t len)
 {
-	struct vd_event ev = {.kind = VD_EVENT_NOTIFY,
-			      .tag = tag,
-			      .where = x,
-			      .offset = offset,
-			      .len = len};
-
 	/* No more may be under way than the peer was told of. */
 	if (c->notes_come - c->notes_told >= FRAME_CREDITS)
 		return -EPROTO;
@@ -70,8 +71,13 @@ int event_note(vd_conn *c, struct vd_region *x, uint32_t tag, uint64_t offset,
 		taken(c, 1);
 		return 0;
 	}
-	ev.user = x->user;
-	event_push(c, &ev);
+	*event_at(c, c->event_count) = (struct vd_event){.kind = VD_EVENT_NOTIFY,
+							 .tag = tag,
+							 .where = x,
+							 .user = x->user,
+							 .offset = offset,
+							 .len = len};
+	pushed(c);
 	return 0;
 }
 

@@ -7,15 +7,6 @@
 #include "native/native.h"
 #include "native/reach.h"
 
-struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known)
-{
-	uint32_t place = id & FRAME_ID_PLACE, use = id >> FRAME_ID_SHIFT;
-	struct vd_region *x = c->exports[place];
-
-	*known = use > 0 && use <= c->uses[place];
-	return x && x->id == id ? x : NULL;
-}
-
 /* Under mu: gives x a place and so an id. */
 static int place(vd_conn *c, struct vd_region *x)
 {

@@ -26,6 +26,12 @@ uint32_t message_token(vd_conn *c);
 
 /* ---- board.c: under mu ---- */
 
+/* The peer has one, or told something wrong on it: else the next ones have nothing to look at. */
+static inline bool board_has_some(const vd_conn *c)
+{
+	return c->inbox.board || c->inbox.is_wrong;
+}
+
 void board_begin(struct board *b);
 /* Messages can be told to the peer past the stream. */
 bool board_may_tell(const vd_conn *c);
@@ -35,7 +41,13 @@ void board_told(vd_conn *c);
 /* Where the peer says that it has released them up to; or what is known of that. */
 uint32_t board_released(const vd_conn *c);
 /* Before a wait of so many ms for that: takes what is there, or comes at once. */
-void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms);
+void board_look(vd_conn *c, bool (*is_there)(vd_conn *, const void *), int timeout_ms);
+static inline void board_glance(vd_conn *c, bool (*is_there)(vd_conn *, const void *),
+				int timeout_ms)
+{
+	if (board_has_some(c))
+		board_look(c, is_there, timeout_ms);
+}
 /* Bytes were put into the peer's memory, which is mapped here: it gets the event past the stream. False: by a
  * frame, then. A LOOK may be owed. */
 bool board_note(vd_conn *c, uint32_t id, uint64_t offset, uint64_t len, uint32_t tag);
@@ -45,7 +57,7 @@ void board_release(vd_conn *c);
 int board_drain(vd_conn *c);
 static inline int message_drain(vd_conn *c)
 {
-	return c->inbox.board || c->inbox.is_wrong ? board_drain(c) : 0;
+	return board_has_some(c) ? board_drain(c) : 0;
 }
 /* The reader's. A thread waits for what comes so, and the board may be looked at in the place of the stream. */
 bool message_may_spin(const vd_conn *c);
@@ -56,7 +68,12 @@ bool message_spin(vd_conn *c);
 const _Atomic uint32_t *board_hush(vd_conn *c, uint32_t *number);
 void board_heard(vd_conn *c);
 /* Nobody looks at the board from now on, but whoever a frame wakes. What is there is taken. */
-void message_watch(vd_conn *c);
+void board_watch(vd_conn *c);
+static inline void message_watch(vd_conn *c)
+{
+	if (board_has_some(c))
+		board_watch(c);
+}
 
 /* ---- arena.c: under mu ---- */
 

@@ -382,35 +382,24 @@ void conn_leave(vd_conn *c);
  */
 int read_some(vd_conn *c, int flags);
 
-/* ---- body.c: frames with bulk, by the reader, under mu ---- */
-
-/* The header is in c->frame. 0, -EPROTO or -ENOMEM. */
-int body_begin(vd_conn *c);
-/* All of a put that voids no key, and whose bytes are there: in the place of the others. 0 or -EPROTO. */
-#define BODY_SHORT 4096u /* copied under mu; more without it */
-int body_short(vd_conn *c, const struct frame *f, const uint8_t *from);
-/* Copies up to so many bytes of the body to their place, if it is still there. How many. Gives mu up
- * for a long copy. */
-uint32_t body_land(vd_conn *c, const uint8_t *from, uint32_t len);
-/* Where the rest may be received to, or NULL. If not, body_landed is to follow. */
-uint8_t *body_target(vd_conn *c, uint32_t *room);
-void body_landed(vd_conn *c, uint32_t len);
-/* All of it is there. 0 or -EPROTO. */
-int body_end(vd_conn *c);
-
 /* ---- peer.c: the other frames, by the reader, under mu ---- */
 
 /* 0, -EPROTO; or the end: -EPIPE, or -ECONNABORTED, where it is we who broke a rule. */
 int peer_frame(vd_conn *c, const struct frame *f, const uint8_t *payload);
 /* The peer has put so many bytes there past the stream: the event. 0 or -EPROTO. */
 int peer_placed(vd_conn *c, uint32_t id, uint32_t tag, uint64_t offset, uint64_t len);
-/* What each header tells. 0 or -EPROTO. */
-int peer_taken(vd_conn *c, const struct frame *f);
 
 /* ---- export.c ---- */
 
 /* Under mu. The live export of this id, or NULL; *known: there has been one. */
-struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known);
+static inline struct vd_region *export_find(vd_conn *c, uint32_t id, bool *known)
+{
+	uint32_t place = id & FRAME_ID_PLACE, use = id >> FRAME_ID_SHIFT;
+	struct vd_region *x = c->exports[place];
+
+	*known = use > 0 && use <= c->uses[place];
+	return x && x->id == id ? x : NULL;
+}
 static inline bool export_covers(const struct vd_region *x, uint64_t offset, uint64_t len)
 {
 	return offset <= x->len && len <= x->len - offset;
@@ -467,7 +456,11 @@ int map_recall(vd_conn *c, struct vd_region *x);
 /* Tries to get the memory of p; gives mu up meanwhile. Afterwards it is mapped, or never will be. 0, or
  * why that is not settled. */
 int map_import(vd_conn *c, struct peer_export *p, int64_t deadline);
-/* Where an imported byte is, for a copy: NULL, or map_release is to follow. */
+/* Where an imported byte is, for a copy: NULL, or map_release is to follow. NULL where it is not there. */
+static inline bool map_is_there(const struct vd_remote *r)
+{
+	return r->c->peer_exports[r->id & FRAME_ID_PLACE].map;
+}
 uint8_t *map_hold(const struct vd_remote *r, uint64_t offset);
 void map_release(const struct vd_remote *r);
 void map_release_id(vd_conn *c, uint32_t id);

@@ -3,18 +3,17 @@
 #include <string.h>
 
 #include "base/reason.h"
+#include "native/body.h"
 #include "native/message.h"
 #include "native/native.h"
 #include "native/reach.h"
 
-int peer_taken(vd_conn *c, const struct frame *f)
+int peer_took(vd_conn *c, uint32_t taken)
 {
-	if (f->taken - c->notes_spent > c->notes_sent - c->notes_spent)
+	if (taken - c->notes_spent > c->notes_sent - c->notes_spent)
 		return -EPROTO;
-	if (f->taken != c->notes_spent) {
-		c->notes_spent = f->taken;
-		conn_changed(c);
-	}
+	c->notes_spent = taken;
+	conn_changed(c);
 	return 0;
 }
 

@@ -190,7 +190,7 @@ static bool put_at_once(vd_remote *r, struct frame *f, const void **src, size_t 
 {
 	vd_conn *c = r->c;
 	bool notifies = f->flags & FRAME_NOTE, is_done = len == 0 && !notifies;
-	bool is_placed = copy_mapped(r, f->offset, NULL, *src, len);
+	bool is_placed = map_is_there(r) && copy_mapped(r, f->offset, NULL, *src, len);
 
 	count(c, NATIVE_PUTS, 1);
 	count(c, NATIVE_PUT_BYTES, len);

@@ -2,6 +2,7 @@
 /* The reader: takes bytes from the stream, and has each frame carried out in its turn. */
 #include <string.h>
 
+#include "native/body.h"
 #include "native/message.h"
 #include "native/native.h"
 

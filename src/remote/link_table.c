@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "base/atomic.h"
 #include "base/log.h"
 #include "base/pageable.h"
 #include "rdma/verbs.h"
@@ -357,7 +356,6 @@ bool hub_take_place(struct across_link *k, struct peer *a)
 	a->has_peer = a->said = a->heard = a->owes = a->last_sent = a->last_came = false;
 	a->untold = a->unasked = false;
 	a->bare_at = a->pulled = 0;
-	store_relaxed(&a->consumed_told, 0);
 	a->told.number = 0;
 	memset(&a->sent, 0, sizeof(a->sent));
 	memset(&a->came, 0, sizeof(a->came));
