@@ -371,6 +371,21 @@ static inline bool is_simple(int iovcnt, int flags)
 	return iovcnt == 1 && (flags & ~MSG_DONTWAIT) == 0;
 }
 
+static int wait_for_more(struct wait *w, const struct iov_cursor *to, int flags)
+{
+	if (!(flags & (MSG_PEEK | MSG_TRUNC)))
+		w->room = iov_part(to, SIZE_MAX);
+	int r = wait_for(w);
+	/* To who has slept there. */
+	return r >= 0 && (seen_of(w->s->slot) & SEEN_DISSOLVED) ? -EPIPE : r;
+}
+
+/* After a sleep, as at the begin of the call, unless bytes may have come past the ring. */
+static ssize_t take_awake(struct wait *w, const struct iovec *iov)
+{
+	return peer_offering ? 0 : take_quickly(w->s, w->fd, w->generation, iov);
+}
+
 /* With no room: as in the kernel, an error or the end is told, or else waited for once. */
 static ssize_t take_nothing(struct sock *s, struct wait *w, int flags)
 {
@@ -440,16 +455,11 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				break;
 			continue;
 		} else if (n == -EAGAIN) {
-			if (!(flags & (MSG_PEEK | MSG_TRUNC)))
-				w.room = iov_part(&to, SIZE_MAX);
-			n = wait_for(&w);
-			if (n >= 0 && (seen_of(s->slot) & SEEN_DISSOLVED))
-				n = -EPIPE; /* to who has slept there */
+			n = wait_for_more(&w, &to, flags);
 			if (n < 0)
 				break;
-			/* As at the begin of the call, unless bytes may have come past the ring. */
-			n = is_simple(iovcnt, flags) && done == 0 && !amid && !peer_offering
-				    ? take_quickly(s, w.fd, w.generation, iov)
+			n = is_simple(iovcnt, flags) && done == 0 && !amid
+				    ? take_awake(&w, iov)
 				    : 0;
 			done += (size_t)n;
 			if (n > 0)

@@ -159,9 +159,9 @@ static void answered(vd_conn *c)
 static int end_put(vd_conn *c, const struct frame *f, struct vd_region *x)
 {
 	c->in_put = f->flags & FRAME_MORE;
-	return f->flags & FRAME_NOTE ? event_note(c, x, f->tag, c->put_from,
-						  c->put_next - c->put_from)
-				     : 0;
+	return f->flags & FRAME_NOTE
+		       ? event_note(c, x, f->tag, c->put_from, c->put_next - c->put_from)
+		       : 0;
 }
 
 static void land_short(struct vd_region *x, uint64_t at, const uint8_t *from,

@@ -35,7 +35,10 @@ void event_show(vd_conn *c)
 
 static struct vd_event *event_at(vd_conn *c, uint32_t i)
 {
-	return &c->events[(c->event_first + i) % EVENTS_MOST];
+	/* Both are less than that. */
+	uint32_t at = c->event_first + i;
+
+	return &c->events[at < EVENTS_MOST ? at : at - EVENTS_MOST];
 }
 
 /* There is one more. */

@@ -316,7 +316,7 @@ struct peer {
 	struct note_words sent;	 /* as the peer has it */
 	/* sent.consumed as of the last push: for across_room_is_due. */
 	_Atomic uint64_t consumed_told;
-	struct note_words came;	 /* as we have it, before there is memory, too */
+	struct note_words came; /* as we have it, before there is memory, too */
 	uint32_t rung_rx, rung_tx;
 	struct wire_dir kept[2]; /* ENDED: the connection's memory as it was */
 
