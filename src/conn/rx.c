@@ -380,10 +380,13 @@ static int wait_for_more(struct wait *w, const struct iov_cursor *to, int flags)
 	return r >= 0 && (seen_of(w->s->slot) & SEEN_DISSOLVED) ? -EPIPE : r;
 }
 
-/* After a sleep, as at the begin of the call, unless bytes may have come past the ring. */
-static ssize_t take_awake(struct wait *w, const struct iovec *iov)
+/* After a sleep, as at the begin of the call, unless bytes may have come past the ring. With iovcnt 0 the call is
+ * not at its begin. */
+static ssize_t take_awake(struct wait *w, const struct iovec *iov, int iovcnt, int flags)
 {
-	return peer_offering ? 0 : take_quickly(w->s, w->fd, w->generation, iov);
+	return is_simple(iovcnt, flags) && !peer_offering
+		       ? take_quickly(w->s, w->fd, w->generation, iov)
+		       : 0;
 }
 
 /* With no room: as in the kernel, an error or the end is told, or else waited for once. */
@@ -458,9 +461,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			n = wait_for_more(&w, &to, flags);
 			if (n < 0)
 				break;
-			n = is_simple(iovcnt, flags) && done == 0 && !amid
-				    ? take_awake(&w, iov)
-				    : 0;
+			n = take_awake(&w, iov, done > 0 || amid ? 0 : iovcnt, flags);
 			done += (size_t)n;
 			if (n > 0)
 				break;
