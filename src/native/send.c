@@ -274,10 +274,8 @@ static void keep_rest(vd_conn *c, struct iovec *iov, size_t sent, size_t len)
 
 bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 {
-	uint8_t whole[sizeof(*f) + SEND_AT_ONCE];
+	struct iovec iov[2] = {{f, sizeof(*f)}, {(void *)payload, f->len}};
 	size_t len = sizeof(*f) + f->len;
-	/* In one piece, for which the engine's way is the shorter. */
-	struct iovec iov[2] = {{whole, len}, {NULL, 0}};
 	uint32_t told = c->notes_told;
 	bool owes = c->owed.taken;
 	ssize_t n = 0;
@@ -289,10 +287,7 @@ bool send_at_once(vd_conn *c, struct frame *f, const void *payload)
 	if (load_relaxed(&c->rest_end) == 0) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		send_stamp(c, f);
-		memcpy(whole, f, sizeof(*f));
-		if (f->len > 0)
-			memcpy(whole + sizeof(*f), payload, f->len);
-		n = door->send(c->fd, iov, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = door->send(c->fd, iov, f->len ? 2 : 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		pthread_setcancelstate(cancel, NULL);
 	}
 	if (n > 0) {
