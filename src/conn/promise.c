@@ -155,14 +155,17 @@ static bool was_sent_again(struct sock *s, int fd)
 	return shown == 0 || are_the_same(s, fd, (size_t)skip, shown);
 }
 
-/* An end that has been told of is TCP's to tell from now on. */
+/*
+ * An end that has been told of is TCP's to tell from now on. Where bytes have come that way it may lie behind them, and
+ * they may be more than there is room for before somebody reads.
+ */
 static bool end_holds(struct sock *s, int fd)
 {
-	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+	struct pollfd pfd = {.fd = fd, .events = POLLIN | POLLRDHUP};
 	uint32_t seen = seen_of(s->slot);
 
 	return !(seen & SEEN_FIN_SAID) || (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)) ||
-	       kernel_poll(&pfd, 1, ARRIVAL_MS) > 0;
+	       rx_is_queued(fd) || kernel_poll(&pfd, 1, ARRIVAL_MS) > 0;
 }
 
 static bool bytes_hold(struct sock *s, int fd)

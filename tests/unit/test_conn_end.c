@@ -38,6 +38,29 @@ static void check_rest(int fd, uint64_t from, uint64_t to, uint8_t seed, ssize_t
 	CHECK_EQ(f.result, end);
 }
 
+/* What is sent behind a half close of the peer's goes over TCP, and is more than there is room for at once. */
+STREAM_TEST(an_end_that_was_seen_lies_behind_bytes_over_tcp)
+{
+	struct pair p = pair_open_up();
+	static char bytes[60000];
+	uint64_t sent = 10000, got = 0;
+	ssize_t n;
+	CHECK_EQ(st_send(p.b, bytes, 10000, 0), 10000);
+	CHECK_EQ(st_shutdown(p.a, SHUT_WR), 0);
+	CHECK_EQ(st_recv(p.b, bytes, 1, 0), 0);
+	for (int i = 0;
+	     i < 20 && (n = st_send(p.b, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0; i++)
+		sent += (uint64_t)n;
+	CHECK_EQ(st_shutdown(p.b, SHUT_WR), 0);
+	across_settle();
+	st_level(p.a);
+	while ((n = st_recv(p.a, bytes, 10000, 0)) > 0)
+		got += (uint64_t)n;
+	CHECK_EQ(n, 0);
+	CHECK_EQ(got, sent);
+	pair_close(&p);
+}
+
 STREAM_TEST(a_half_close_in_every_phase)
 {
 	for (enum phase phase = 0; phase < PHASES; phase++) {
