@@ -137,7 +137,6 @@ static inline void tx_left(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_tx);
 	if (result > 0) {
-		earn_turned(s->slot, true);
 		report_tcp(true, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);
@@ -211,7 +210,6 @@ static inline void rx_left(struct sock *s, ssize_t result)
 	if (result <= 0)
 		store_relaxed(&s->look_due, 1);
 	if (result > 0) {
-		earn_turned(s->slot, false);
 		report_tcp(false, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);

@@ -20,9 +20,6 @@
 
 /* So many looks at one operation each, then fewer. */
 #define EAGER_LOOKS 4u
-/* Where both ends count alike, the other one has come by so many. One that has learnt to come later comes at a multiple
- * by a power of two. */
-#define CLOSE_LOOKS 16u
 /* A peer that has not shown up by then is plain: after so many operations, which a program that
  * never sleeps makes in no time, and so much time, in which a busy peer makes few. */
 #define LOOK_BOUND    65536u
@@ -222,14 +219,6 @@ static bool out_of_patience(struct sock *s)
 	return true;
 }
 
-/* Its name would be there by now: the peer, which may have learnt to be as slow as it gets, has made those turns as well.
- * A name or an offer of ours stays longer: who is to find it may look as rarely as it makes many operations in vain. */
-static bool peer_has_had_its_turns(struct sock *s)
-{
-	return phase_of(s->slot) == SLOT_EARNING && !peer_is_far(s) &&
-	       earn_by_both(s->slot);
-}
-
 static bool may_upgrade(struct sock *s, int fd, enum vd_reason *reason)
 {
 	struct sockaddr_storage local, peer;
@@ -309,7 +298,7 @@ static void plan_next(struct sock *s, uint32_t ops, bool is_asked)
 	else if (waits_for_hint(s))
 		gap = ops;
 	else if (phase_of(sl) != SLOT_OFFERED)
-		gap = ops < EAGER_LOOKS ? 1 : ops < CLOSE_LOOKS ? ops / 2 : ops;
+		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
 	store_relaxed(&sl->next_try, ops + gap);
 }
 
@@ -396,8 +385,6 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 			give_up(s, fd, judged(fd, (enum vd_reason) - r));
 		else if (r == 0 && alone && ops > REWRITTEN_LOOKS && waits_for_hint(s) &&
 			 !is_asked)
-			give_up(s, fd, missing_reason(s, fd));
-		else if (r == 0 && alone && !is_asked && peer_has_had_its_turns(s))
 			give_up(s, fd, missing_reason(s, fd));
 		else if (r == 0 && ops > LOOK_BOUND && slot_is_alone(sl) &&
 			 out_of_patience(s))

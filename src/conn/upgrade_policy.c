@@ -13,8 +13,6 @@
 #define UNIT_BYTES  (1u << EARN_UNIT_SHIFT)
 #define PRICE_UNITS (16 * EARN_TURN_UNITS)
 #define NO_PLACE    UINT32_MAX
-/* As settings/value.c has it. */
-#define DEFAULT_AFTER 16u
 
 /*
  * Where the kernel lets both ends take turns on one processor, as it does when all processors are
@@ -136,17 +134,6 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 		return true;
 	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
-}
-
-bool earn_by_both(struct slot *sl)
-{
-	uint64_t turns = config_get()->upgrade_after;
-	/* Who upgrades at once may have a peer that does not. */
-	if (turns < DEFAULT_AFTER)
-		turns = DEFAULT_AFTER;
-	turns = (turns * CHEAP_DUE) << DOUBLINGS_MOST;
-	return load_relaxed(&sl->earned) >
-	       load_relaxed(&sl->earn_due) + turns * EARN_TURN_UNITS * EARN_UNIT;
 }
 
 void earn_bytes(struct sock *s, size_t bytes)

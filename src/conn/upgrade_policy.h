@@ -45,23 +45,10 @@ static inline bool earn_goes_on(struct slot *sl, bool sends)
 	return true;
 }
 
-/* The same of what has moved bytes, once the upgrade is earned, and the peer does not come: a turn is the peer's, too. */
-static inline void earn_turned(struct slot *sl, bool sends)
-{
-	uint64_t now;
-	if (load_relaxed(&sl->ops) == 0)
-		return;
-	now = load_relaxed(&sl->earned);
-	if ((now & 1) != sends)
-		store_relaxed(&sl->earned, earn_after(now, sends));
-}
-
 /* The same, counted in any case: whether an upgrade is earned now. */
 bool earn_enough(struct sock *s, int fd, bool sends);
 /* So many have gone over TCP at once: at least 1 << EARN_UNIT_SHIFT. */
 void earn_bytes(struct sock *s, size_t bytes);
-/* Since it was earned here there have been so many turns that it is earned at any peer of the same settings. */
-bool earn_by_both(struct slot *sl);
 /* The connection ends: was it worth it? Once for each. */
 void earn_judge(struct sock *s);
 
