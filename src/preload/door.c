@@ -66,10 +66,13 @@ static ssize_t send_parts(int fd, const struct iovec *iov, int count, int flags)
 
 static ssize_t door_send(int fd, const struct iovec *iov, int count, int flags)
 {
+	struct sock *s = fd_sock(fd);
 	uint8_t whole[WHOLE_BYTES];
 	struct iovec one;
 
-	if (count == 2 && make_whole(iov, whole, &one))
+	/* The kernel takes parts as well, and finds out by itself what cannot be read. */
+	if (count == 2 && s && gate_state(&s->slot->gate_tx) == GATE_RING &&
+	    make_whole(iov, whole, &one))
 		return send_parts(fd, &one, 1, flags);
 	return send_parts(fd, iov, count, flags);
 }

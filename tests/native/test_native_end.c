@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How native connections begin otherwise, and end: by close, by death, and in a forked child. */
+#include <sys/mman.h>
+
 #include "native/rig.h"
 
 NATIVE_TEST(events_are_kept_past_the_end)
@@ -469,4 +471,25 @@ NATIVE_TEST(import_beside_a_put_that_is_stuck)
 	vd_close(child.c);
 	rig_reap(&child, 0);
 	free(call.src);
+}
+
+/* Where the kernel copies, it finds that out: the connection ends, and the program lives on. */
+NATIVE_TEST(a_put_of_memory_that_is_not_there)
+{
+	char *gone = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static char box[256];
+	struct rig r;
+	vd_region *x;
+	vd_remote *h;
+
+	if (rig_path() != VD_PATH_TCP)
+		SKIP("a copy of the library's own faults as one of the program's");
+	REQUIRE(gone != MAP_FAILED);
+	r = rig_open();
+	REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &x) == 0);
+	REQUIRE(vd_import(r.a, "box", RIG_MS, &h) == 0);
+	CHECK(vd_put(h, 0, gone, 100, 0, 0) < 0);
+	vd_close(r.a);
+	vd_close(r.b);
+	munmap(gone, 4096);
 }
