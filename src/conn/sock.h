@@ -100,8 +100,7 @@ struct sock {
 	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
 	_Atomic uint32_t rush;	  /* arrivals in a row right after the last */
 	/* Spin history: see wait.c. Relaxed: a guess about the next wait. */
-	_Atomic uint8_t spin_failed;
-	_Atomic uint8_t brief_failed; /* see brief_skip */
+	_Atomic uint8_t spin_failed, brief_failed; /* the second: see brief_skip */
 	_Atomic uint16_t spin_skip;
 	/* The same of brief looks, and where the stream sent stood at the last, its low bits: see brief.c. */
 	_Atomic uint16_t brief_skip, brief_sent;

@@ -142,8 +142,6 @@ struct owed {
 	uint32_t wanted_first, wanted_count;
 	struct wanted wanted[FRAME_ASKED_MOST];
 };
-_Static_assert(offsetof(struct owed, flush_seq) - offsetof(struct owed, any) == 8,
-	       "`any` is all of them");
 
 /* Where bytes of a body go: their offset there, and how many in one piece. */
 struct body_place {

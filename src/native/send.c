@@ -9,6 +9,9 @@
 #include "native/native.h"
 #include "native/reach.h"
 
+_Static_assert(offsetof(struct owed, flush_seq) - offsetof(struct owed, any) == 8,
+	       "`any` is all of these words");
+
 bool send_is_due(const vd_conn *c)
 {
 	const struct owed *o = &c->owed;
