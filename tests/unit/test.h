@@ -104,26 +104,34 @@ __attribute__((unused)) static void test_str(const char *file, int line, const c
 		line, what, got ? got : "(null)", want ? want : "(null)");
 }
 
-/* Of the sockets that the library keeps for its next errand: whether one is there depends on the last errand. Where a
- * test cannot have them given back, so many are not looked at. */
+/* Of the sockets that the library keeps for its next errand: whether one is there depends on the last errand, and which number
+ * it has on how many threads were at one at the same time. Where a test cannot have them given back, so many of each kind are
+ * not looked at. */
 #ifndef TEST_KEPT_SOCKETS
 #define TEST_KEPT_SOCKETS 0
 #endif
+#define TEST_KEPT_KINDS 3
 
-/* As the end that accepts keeps it for its next look for the other: it has no name, and has met nobody. */
-static int test_is_kept(int fd)
+/* 0: the question for other sockets; others: the looks for the other end, or for its port. These have no name, and have met
+ * nobody. -1: it is none of those. */
+static int test_kept_kind(int fd)
 {
 	struct sockaddr_un name;
 	socklen_t len = sizeof(name), int_len = sizeof(int);
 	int domain = 0, type = 0;
 
-	return TEST_KEPT_SOCKETS > 0 &&
-	       getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &int_len) == 0 &&
-	       getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len) == 0 &&
-	       domain == AF_UNIX && type == SOCK_SEQPACKET &&
-	       getsockname(fd, (struct sockaddr *)&name, &len) == 0 &&
-	       len == sizeof(sa_family_t) &&
-	       getpeername(fd, (struct sockaddr *)&name, &len) < 0;
+	if (TEST_KEPT_SOCKETS == 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &int_len) != 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len) != 0)
+		return -1;
+	if (domain == AF_NETLINK)
+		return 0;
+	return domain == AF_UNIX && (type == SOCK_SEQPACKET || type == SOCK_DGRAM) &&
+			       getsockname(fd, (struct sockaddr *)&name, &len) == 0 &&
+			       len == sizeof(sa_family_t) &&
+			       getpeername(fd, (struct sockaddr *)&name, &len) < 0
+		       ? 1 + (type == SOCK_DGRAM)
+		       : -1;
 }
 
 /* A thread that has waited long for a lock asks whether its owner lives, which on a busy machine may be
@@ -160,7 +168,7 @@ __attribute__((unused)) static void test_scan_fds(uint64_t *open_fds)
 	static const uint64_t none[TEST_FDS / 64];
 	DIR *dir = opendir("/proc/self/fd");
 	struct dirent *e;
-	int kept = 0;
+	int kept[TEST_KEPT_KINDS] = {0};
 
 	memset(open_fds, 0, sizeof(test_fds));
 	while (dir && (e = readdir(dir))) {
@@ -170,12 +178,13 @@ __attribute__((unused)) static void test_scan_fds(uint64_t *open_fds)
 		    !test_is_passing((int)fd))
 			open_fds[fd / 64] |= 1ull << fd % 64;
 	}
-	for (int fd = -1; TEST_KEPT_SOCKETS > kept &&
-			  (fd = test_other_fd(open_fds, none, fd + 1)) < TEST_FDS;)
-		if (test_is_kept(fd)) {
+	for (int fd = -1; TEST_KEPT_SOCKETS > 0 &&
+			  (fd = test_other_fd(open_fds, none, fd + 1)) < TEST_FDS;) {
+		int kind = test_kept_kind(fd);
+
+		if (kind >= 0 && kept[kind]++ < TEST_KEPT_SOCKETS)
 			open_fds[fd / 64] &= ~(1ull << fd % 64);
-			kept++;
-		}
+	}
 	if (dir)
 		closedir(dir);
 }
