@@ -42,7 +42,7 @@ STREAM_TEST(all_are_handed_over_while_others_come_and_go)
 {
 	struct work w = {0};
 	REQUIRE(pthread_create(&w.thread, NULL, come_and_go, &w) == 0);
-	for (int i = 0; i < run_scale(); i++) {
+	for (int i = 0; i < run_scale() || !atomic_load(&w.rounds); i++) {
 		struct pair p = pair_open_up();
 		put(p.a, 0, 3000, 1);
 		CHECK(sock_hand_over_each(is_direct, VD_REASON_EXEC));
@@ -53,7 +53,6 @@ STREAM_TEST(all_are_handed_over_while_others_come_and_go)
 		CHECK_EQ(gate_state(&fd_sock(p.b)->slot->gate_tx), GATE_FINAL);
 		pair_close(&p);
 	}
-	CHECK(atomic_load(&w.rounds) > 0);
 	atomic_store(&w.stop, true);
 	pthread_join(w.thread, NULL);
 }
