@@ -24,18 +24,21 @@ static uint32_t kernel_level(struct sock *s, int fd)
 	struct pollfd pfd = {.fd = fd,
 			     .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP |
 				       POLLRDNORM | POLLRDBAND | POLLWRNORM | POLLWRBAND};
-	uint64_t mark = sock_mark(s, fd);
+	uint64_t mark;
 	int state;
-	if (await_glance(&pfd, 1) < 0)
-		return 0;
-	/* In the midst of a reset: whom that wakes sees all of it, but our bell woke us. The
-	 * kernel answers with the state when it is done with the segment. */
-	if (__builtin_expect((pfd.revents & (POLLERR | POLLHUP)) &&
-				     !(pfd.revents & POLLRDHUP),
-			     0) &&
-	    tcp_state(fd, &state) == 0)
-		await_glance(&pfd, 1);
-	sock_see(s, fd, mark, (uint16_t)pfd.revents);
+	do {
+		mark = sock_mark(s, fd);
+		if (await_glance(&pfd, 1) < 0)
+			return 0;
+		/* In the midst of a reset: whom that wakes sees all of it, but our bell woke us. The
+		 * kernel answers with the state when it is done with the segment. */
+		if (__builtin_expect((pfd.revents & (POLLERR | POLLHUP)) &&
+					     !(pfd.revents & POLLRDHUP),
+				     0) &&
+		    tcp_state(fd, &state) == 0)
+			await_glance(&pfd, 1);
+		/* Not: this number was taken meanwhile, or one that is counted with it. */
+	} while (!sock_see(s, fd, mark, (uint16_t)pfd.revents) && sock_has(s, fd));
 	/* Not before the peer's last words are here. */
 	if ((pfd.revents & (POLLRDHUP | POLLHUP)) && peer_is_far(s) &&
 	    !(seen_of(s->slot) & SEEN_SHUT_RD) && !peer_end_is_known(s))

@@ -157,15 +157,16 @@ static bool was_sent_again(struct sock *s, int fd)
 
 /*
  * An end that has been told of is TCP's to tell from now on. Where bytes have come that way it may lie behind them, and
- * they may be more than there is room for before somebody reads.
+ * they may be more than there is room for before somebody reads; but none comes behind an end that has been read.
  */
 static bool end_holds(struct sock *s, int fd)
 {
-	struct pollfd pfd = {.fd = fd, .events = POLLIN | POLLRDHUP};
+	bool over = s->slot->rx.held & RING_OVER;
+	struct pollfd pfd = {.fd = fd, .events = over ? POLLRDHUP : POLLIN | POLLRDHUP};
 	uint32_t seen = seen_of(s->slot);
 
 	return !(seen & SEEN_FIN_SAID) || (seen & (SEEN_FIN | SEEN_HUP | SEEN_ERR)) ||
-	       rx_is_queued(fd) || kernel_poll(&pfd, 1, ARRIVAL_MS) > 0;
+	       (!over && rx_is_queued(fd)) || kernel_poll(&pfd, 1, ARRIVAL_MS) > 0;
 }
 
 static bool bytes_hold(struct sock *s, int fd)

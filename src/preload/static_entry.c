@@ -196,8 +196,9 @@ __asm__(".pushsection .text\n"
 
 	/*
 	 * A read, write, sendto or recvfrom of a connection that stays with TCP for good, and that does not block, is made as
-	 * it is, where no other call is under way, and nothing is to be put right. One that may wait is not: a thread that is cancelled there is to be found where the program makes the call.
-	 * What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
+	 * it is, where no other call is under way, nothing is to be put right, and no thread has been cancelled
+	 * yet. One that may wait is not, either: a thread that is cancelled there is to be found where the program
+	 * makes the call. What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
 	 */
 	"STATIC_BEGIN static_entry\n"
 	"	leal -44(%rax), %r11d\n"
@@ -219,6 +220,8 @@ __asm__(".pushsection .text\n"
 	"	cmpl $0, 76(%r11)\n"
 	"	je 21f\n"
 	"	cmpq $0, %gs:56\n"
+	"	jne 21f\n"
+	"	cmpl $0, hook_refuse_reason(%rip)\n"
 	"	jne 21f\n"
 	"	cmpb $0, %gs:144\n"
 	"	je .Lstatic_as_it_is\n"

@@ -446,8 +446,10 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	if (told)
 		events &= ~(uint32_t)EPOLLOUT;
 	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
-	 * ahead of the kernel's: bytes that are still under way are news when they come. */
-	if ((seen & SEEN_FIN) ||
+	 * ahead of the kernel's: bytes that are still under way are news when they come, also where
+	 * another call has met the kernel's end before it was heard here. */
+	if (((seen & SEEN_FIN) &&
+	     (ring || ((r->tcp_noted | r->tcp_edge) & EPOLLRDHUP))) ||
 	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
 		      sock_has_fin(r->s)))) {
 		news &= ~(uint32_t)LOOK_IN;

@@ -550,7 +550,7 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 	long n, kept;
 
 	if (!in || atomic_load(&in->converted) || epoll_any_side())
-		return in ? other : kernel_call4(SYS_epoll_wait, epfd, (long)ev, max, ms);
+		return other;
 	if (ms != 0) {
 		ts = (struct timespec){ms / 1000, ms % 1000 * 1000000L};
 		deadline = look_deadline(ms < 0 ? NULL : &ts);

@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 
+#include "base/kernel.h"
 #include "conn/promise.h"
 #include "unit/readiness_pair.h"
 
@@ -259,6 +261,68 @@ TEST(an_end_and_bytes_before_it)
 	CHECK_EQ(read_one(p.s), 1);
 	CHECK_EQ(read_one(p.s), 1);
 	CHECK_EQ(read_one(p.s), 0);
+	pair_close(p);
+}
+
+/* It goes back to TCP, and a byte comes that way, but no FIN. */
+static void leave_with_a_byte(struct sock_pair p)
+{
+	struct wire_dir *d = to_victim(p);
+
+	CHECK_EQ(kernel_write(p.c, "x", 1), 1);
+	atomic_store(&d->down_at, atomic_load(&d->produced));
+	atomic_store(&d->down_epoch, atomic_load(&d->up_epoch));
+}
+
+TEST(no_bytes_come_behind_an_end_that_was_read)
+{
+	struct sock_pair p = open_foreign();
+	char byte;
+
+	atomic_store(&to_victim(p)->fin, 1);
+	CHECK(by_poll(p.s, POLLRDHUP));
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 0);
+	leave_with_a_byte(p);
+	CHECK(by_poll(p.s, POLLRDHUP));
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), -ECONNRESET);
+	pair_close(p);
+}
+
+static uint32_t edge_of(int ep)
+{
+	static const struct timespec at_once;
+	struct epoll_event ev = {0};
+
+	return ready_epoll_wait(ep, &ev, 1, &at_once, NULL) == 1 ? ev.events : 0;
+}
+
+/* Memory has told of it before; and another call meets the kernel's first. */
+TEST(an_end_behind_the_last_bytes_is_an_edge)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ready_epoll_create(epoll_create1(EPOLL_CLOEXEC));
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+	struct pollfd end = {.fd = p.s, .events = POLLRDHUP};
+	char byte;
+
+	REQUIRE(ep >= 0);
+	CHECK_EQ(ready_epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev), 0);
+	edge_of(ep);
+	leave_with_a_byte(p);
+	atomic_store(&to_victim(p)->fin, 1);
+	CHECK(edge_of(ep) & EPOLLIN);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+	edge_of(ep);
+	CHECK_EQ(kernel_write(p.c, "x", 1), 1);
+	REQUIRE(kernel_call4(SYS_shutdown, p.c, SHUT_WR, 0, 0) == 0);
+	REQUIRE(kernel_poll(&end, 1, -1) == 1);
+	sock_look(fd_sock(p.s), p.s);
+	CHECK(edge_of(ep) & EPOLLIN);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 0);
+	ready_closing(ep);
+	close(ep);
 	pair_close(p);
 }
 

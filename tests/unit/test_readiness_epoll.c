@@ -412,3 +412,14 @@ TEST(an_inherited_instance_goes_to_tcp)
 	ep_close(ep);
 	pair_close(p);
 }
+
+/* What we do not know is made as the program makes it, of which a filter of its own may allow no other. */
+TEST(a_wait_on_an_unknown_instance_is_left)
+{
+	struct epoll_event ev;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	REQUIRE(ep >= 0);
+	CHECK_EQ(ready_epoll_wait_alone(ep, &ev, 1, 0, -1000), -1000);
+	close(ep);
+}
