@@ -374,10 +374,24 @@ static int plain_sleep(struct call *c, const struct timespec *timeout)
 	return sl.result;
 }
 
+/* What the kernel has told where no registration was ours. A conversion during this very call may have left tags. */
+static APART int tell_plain(struct instance *in, struct epoll_event *ev, int n, bool gone)
+{
+	int kept = n;
+
+	if (n > 0 && (gone || instance_may_have_tags(in)))
+		kept = instance_translate(in, ev, n, ev);
+	if (!gone)
+		order_told(in, ev, kept);
+	if (kept < n)
+		memset(ev + kept, 0, (size_t)(n - kept) * sizeof(*ev));
+	return kept;
+}
+
 /* No registration is ours: the kernel's call, watched for a conversion during it. */
 static int wait_plain(struct call *c, const struct timespec *timeout)
 {
-	int n, kept;
+	int n;
 
 	if (c->deadline == LOOK_NOW) {
 		n = epoll_kernel_wait(c->in, c->epfd, c->ev, c->max, timeout, c->mask);
@@ -385,15 +399,7 @@ static int wait_plain(struct call *c, const struct timespec *timeout)
 	} else {
 		n = plain_sleep(c, timeout);
 	}
-	kept = n;
-	if (n > 0 && (c->gone || instance_may_have_tags(c->in)))
-		kept = instance_translate(c->in, c->ev, n, c->ev);
-	if (!c->gone)
-		order_told(c->in, c->ev, kept);
-	/* Converted during this very call: at least no tag is left behind. */
-	if (kept < n)
-		memset(c->ev + kept, 0, (size_t)(n - kept) * sizeof(*c->ev));
-	return kept;
+	return tell_plain(c->in, c->ev, n, c->gone);
 }
 
 /* A registration that has moved during the call may be told twice, by memory and the kernel. */
@@ -519,20 +525,6 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 	if (__builtin_expect(c.wide != NULL, 0))
 		get_up(&cleanup);
 	return n;
-}
-
-/* Takes our tags out of n events of the kernel's where the program is to believe that none was ours. */
-static APART int tell_plain(struct instance *in, struct epoll_event *ev, int n, bool gone)
-{
-	int kept = n;
-
-	if (gone || instance_may_have_tags(in))
-		kept = instance_translate(in, ev, n, ev);
-	if (!gone)
-		order_told(in, ev, kept);
-	if (kept < n)
-		memset(ev + kept, 0, (size_t)(n - kept) * sizeof(*ev));
-	return kept;
 }
 
 /*
