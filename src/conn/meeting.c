@@ -24,6 +24,8 @@
  * never sleeps makes in no time, and so much time, in which a busy peer makes few. */
 #define LOOK_BOUND    65536u
 #define LOOK_BOUND_MS 5000
+/* No more operations than that between two looks, so that the end of the search comes when it is due. */
+#define GAP_MOST 8192u
 /* One that has not shown up by then probably is. */
 #define LIKELY_PLAIN 64u
 /* A connector that its kernel does not show what it rewrites looks so long for who says so: five times. The first
@@ -298,7 +300,7 @@ static void plan_next(struct sock *s, uint32_t ops, bool is_asked)
 	else if (waits_for_hint(s))
 		gap = ops;
 	else if (phase_of(sl) != SLOT_OFFERED)
-		gap = ops < EAGER_LOOKS ? 1 : ops / 2;
+		gap = ops < EAGER_LOOKS ? 1 : ops < 2 * GAP_MOST ? ops / 2 : GAP_MOST;
 	store_relaxed(&sl->next_try, ops + gap);
 }
 
