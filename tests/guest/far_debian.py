@@ -370,7 +370,7 @@ def locked(bed):
     port, server = 6379, bed.server
     with bed.instead("IPv4" if server == V4 else "IPv6", 1000, MEMLOCK_KB):
         said = bed.a.run(f"{bed.prefix()} /viaduct/viaduct doctor")[1]
-        if "room for 1 links" not in said:
+        if "room for 1 link\n" not in said:
             bed.fail(f"doctor: {said}")
         bed.a.serve(f"{bed.under('locked')} redis-server --port {port} --bind {server} "
                     "--protected-mode no --save '' --dir /run/far", listening(port))
