@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdalign.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -67,42 +66,11 @@ static void text_add_escaped(struct text *t, const char *s)
 	}
 }
 
-#define SHARES	    16
-#define SHARE_BYTES 65536
-
-static struct {
-	alignas(64) _Atomic uint64_t bytes[2]; /* received, sent */
-} shares[SHARES];
-
-static void add_share(_Atomic uint64_t *share, bool sends)
-{
-	report_add(sends ? &report_now.tx_tcp_bytes : &report_now.rx_tcp_bytes,
-		   atomic_exchange(share, 0));
-}
-
 NEAR_CODE void report_share(bool sends, uint64_t n)
 {
-	_Atomic uint64_t *share = &shares[lock_self() % SHARES].bytes[sends];
-
-	if (fetch_add_relaxed(share, n) + n >= SHARE_BYTES)
-		add_share(share, sends);
-}
-
-/* Of all threads, before the counts are looked at. */
-static void add_shares(void)
-{
-	for (unsigned i = 0; i < SHARES; i++)
-		for (unsigned sends = 0; sends < 2; sends++)
-			if (load_relaxed(&shares[i].bytes[sends]))
-				add_share(&shares[i].bytes[sends], sends);
-}
-
-static void forget_shares(void)
-{
-	for (unsigned i = 0; i < SHARES; i++)
-		for (unsigned sends = 0; sends < 2; sends++)
-			if (load_relaxed(&shares[i].bytes[sends]))
-				store_relaxed(&shares[i].bytes[sends], 0);
+	/* Relaxed: a count orders nothing. */
+	fetch_add_relaxed(&report_now.shares[lock_self() % REPORT_SHARES].bytes[sends],
+			  n);
 }
 
 static uint64_t report_get(_Atomic uint64_t *counter)
@@ -116,7 +84,6 @@ void (*report_collect)(struct report_open *open);
 /* Of closed connections and of open ones. */
 static void collect(struct report_open *all)
 {
-	add_shares();
 	for (uint32_t i = 0; i < NATIVE_COUNTS; i++)
 		all->native[i] = report_get(&report_now.native[i]);
 	for (uint32_t i = 0; i < VD_REASON_COUNT; i++)
@@ -156,8 +123,9 @@ static void report_format(struct text *t, const char *program,
 	COUNT(rx_direct_bytes);
 	COUNT(tx_rdma_bytes);
 	COUNT(rx_rdma_bytes);
-	COUNT(tx_tcp_bytes);
-	COUNT(rx_tcp_bytes);
+	text_add(t, ",\"tx_tcp_bytes\":%" PRIu64 ",\"rx_tcp_bytes\":%" PRIu64,
+		 report_tcp_bytes(report_here, true),
+		 report_tcp_bytes(report_here, false));
 	COUNT(doorbells);
 	COUNT(sleeps);
 	COUNT(redirects);
@@ -356,7 +324,6 @@ FORK_CODE void report_forked(void)
 	if (report_here == &report_own)
 		memset(&report_own, 0, sizeof(report_own));
 	report_here = &report_own;
-	forget_shares();
 	report_reopen();
 }
 

@@ -3,14 +3,19 @@
 #ifndef VD_CONN_REPORT_H
 #define VD_CONN_REPORT_H
 
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/native_count.h"
 #include "base/reason.h"
 #include "base/sections.h"
 #include "base/uncontended.h"
+
+/* So many parts the bytes over TCP of a process with threads are counted in. */
+#define REPORT_SHARES 8
 
 /* Counts of this process; a forked child starts from zero. */
 struct report {
@@ -22,7 +27,20 @@ struct report {
 	_Atomic uint64_t pinned_bytes; /* at this moment: of the cache of registrations */
 	_Atomic uint64_t native[NATIVE_COUNTS];
 	_Atomic uint64_t reasons[VD_REASON_COUNT];
+	/* What adds to the bytes over TCP: see report_share. */
+	struct {
+		alignas(64) _Atomic uint64_t bytes[2]; /* received, sent */
+	} shares[REPORT_SHARES];
 };
+
+static inline uint64_t report_tcp_bytes(const struct report *r, bool sends)
+{
+	uint64_t sum = load_relaxed(sends ? &r->tx_tcp_bytes : &r->rx_tcp_bytes);
+
+	for (unsigned i = 0; i < REPORT_SHARES; i++)
+		sum += load_relaxed(&r->shares[i].bytes[sends]);
+	return sum;
+}
 
 /* What connections that are open add to that, at this moment. */
 struct report_open {
@@ -41,9 +59,8 @@ static inline void report_add(_Atomic uint64_t *counter, uint64_t n)
 }
 
 /*
- * Bytes over TCP, counted by each operation of a connection that is not settled yet. Threads count apart, since
- * the line of report_now would go from one processor to the other each time: in a share that goes there when it has become large,
- * and with the report.
+ * Bytes over TCP, counted by each operation of a connection that is not settled yet. Threads count apart, each in
+ * one of the shares, since one line would go from one processor to the other each time.
  */
 void report_share(bool sends, uint64_t n);
 

@@ -105,11 +105,18 @@ class Numbers(Stat):
         rows, _ = self.table("--processes", "--wide", "--pid", a.pid)
         self.assertEqual((rows[0]["OPEN"], rows[0]["RING"], rows[0]["SEEN"]), ("1", "1", "2"))
 
+    def test_threads_on_tcp(self):
+        a, b = Player(self), Player(self, plain=True)
+        a.do("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()")
+        self.pair(a, b, upgraded=False)
+        self.exchange(a, b, 5, 100)
+        counts = self.see("--pid", a.pid)["processes"][0]["counts"]
+        self.assertEqual((counts["tx_tcp_bytes"], counts["rx_tcp_bytes"]), (500, 500))
+
     def until_closed(self, a, b):
         """The second connection is closed at both ends; the first is back."""
         b.do("s.close(); s = t")
         a.do("s.close(); s = t")
-
 
     def test_many(self):
         # Few enough for a limit of 1024 descriptors.
