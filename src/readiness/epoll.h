@@ -154,6 +154,8 @@ struct instance {
 struct instance *instance_at(int fd);
 /* A descriptor of the instance, or -1. */
 int instance_fd(struct instance *in);
+/* No lock is held. fd while it is the instance's, else another one that is, or -1. */
+int instance_fd_now(struct instance *in, int fd);
 /* Under the list lock: the next of all, also of those that are free; the first after NULL. */
 struct instance *instance_next(struct instance *in);
 /* The lock around s->regs, the table of instances and the records; taken before any

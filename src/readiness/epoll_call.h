@@ -25,7 +25,7 @@ struct wide {
 
 struct call {
 	struct instance *in;
-	int epfd;
+	int epfd; /* another one once that was closed, and duplicates live */
 	struct epoll_event *ev;
 	int max;
 	uint64_t deadline;
@@ -96,6 +96,7 @@ static inline int call_ask(struct call *c, struct epoll_event *raw, int room)
 	store_relaxed(&in->since_ask, 0);
 	store_relaxed(&in->asked_at, __rdtsc());
 	c->asking = __rdtsc();
+	c->epfd = instance_fd_now(in, c->epfd);
 	n = epoll_kernel_wait(in, c->epfd, raw, call_room(c, room), &zero, NULL);
 	c->asked = __rdtsc();
 	call_answered(c, n, room);

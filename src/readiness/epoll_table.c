@@ -186,6 +186,16 @@ int instance_fd(struct instance *in)
 	return -1;
 }
 
+int instance_fd_now(struct instance *in, int fd)
+{
+	if (__builtin_expect(recorded_at(fd) == in, 1))
+		return fd;
+	epoll_list_lock();
+	fd = instance_fd(in);
+	epoll_list_unlock();
+	return fd;
+}
+
 struct instance *instance_next(struct instance *in)
 {
 	return in ? in->next_all : all_instances;

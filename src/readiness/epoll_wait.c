@@ -268,6 +268,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 
 	report_add(&report_now.sleeps, 1);
 	t = sleep_time(c, &ts);
+	c->epfd = instance_fd_now(c->in, c->epfd);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
 	sl->result =
 		epoll_kernel_wait(c->in, c->epfd, raw, call_room(c, c->max), t, c->mask);
@@ -558,5 +559,6 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 	kept = n > 0 ? tell_plain(in, ev, (int)n, gone) : n;
 	if (kept != 0 || gone || (n == 0 && !atomic_load(&in->converted)))
 		return kept;
-	return ready_epoll_wait(epfd, ev, max, look_remaining(deadline, &ts), NULL);
+	return ready_epoll_wait(instance_fd_now(in, epfd), ev, max,
+				look_remaining(deadline, &ts), NULL);
 }

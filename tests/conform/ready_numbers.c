@@ -237,3 +237,58 @@ CASE(numbers_live_on, DIRECT)
 	told_on(true);
 	told_on(false);
 }
+
+struct number_wait {
+	int ep, n;
+	uint64_t data;
+};
+
+static void wait_by_number(void *arg)
+{
+	struct number_wait *w = arg;
+	struct epoll_event ev[4] = {{0}};
+
+	w->n = epoll_wait(w->ep, ev, 4, -1);
+	w->data = ev[0].data.u64;
+}
+
+/* A wait is the instance's, whatever its number is by then. */
+static void closed_amid_wait(bool known)
+{
+	struct pair p = pair_warm_open(), first = pair_warm_open();
+	struct number_wait asked = {.ep = ep_open()};
+	int ends[2], other;
+	struct worker w;
+
+	if (known)
+		ep_add(asked.ep, first.s, EPOLLIN, 3);
+	NEED(dup2(asked.ep, AT(0)) == AT(0));
+	worker_start(&w, wait_by_number, &asked);
+	wait_asleep(getpid(), w.tid);
+	other = ep_open();
+	NEED(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+	ep_add(other, ends[0], EPOLLIN | EPOLLET, 1);
+	NEED(dup2(other, asked.ep) == asked.ep);
+	ep_add(AT(0), p.s, EPOLLIN, 2);
+	send_all(p.c, "x", 1);
+	worker_join(&w);
+	say("told %d: %d", asked.n, (int)asked.data);
+	ep_show(other, 0);
+	close(other);
+	close(asked.ep);
+	close(AT(0));
+	close(ends[0]);
+	close(ends[1]);
+	pair_close(first);
+	pair_close(p);
+}
+
+CASE(number_closed_amid_wait, DIRECT)
+{
+	closed_amid_wait(false);
+}
+
+CASE(number_closed_amid_wait_known, DIRECT)
+{
+	closed_amid_wait(true);
+}
