@@ -64,6 +64,21 @@ static void spin_impatiently(int fd)
 	spin_until(fd, 1);
 }
 
+/* As of a thread whose connection was closed amid its call, and whose number and sock are another one's by now. */
+static void opens_late(int fd)
+{
+	REQUIRE(fd_sock(fd)->in != NULL);
+	rx_open(fd_sock(fd), fd);
+	CHECK_EQ(gate_state(&fd_sock(fd)->slot->gate_rx), GATE_TCP);
+}
+
+STREAM_TEST(a_connection_without_a_ring_opens_none)
+{
+	struct pair p = pair_open_with(opens_late);
+	pair_up(&p);
+	pair_close(&p);
+}
+
 /* A program that never sleeps makes many operations until its peer makes the first. */
 STREAM_TEST(a_spinning_end_waits_for_its_peer)
 {
