@@ -403,6 +403,43 @@ func children() {
 	l.Close()
 }
 
+// The child of one that is missing says so by a pipe. Where the pipe's number is low, the child moves it above the
+// files that it is passed, maybe to the number of a connection here.
+func missing() {
+	var low []*os.File
+	for i := 0; i < 6; i++ {
+		f, err := os.Open("/dev/null")
+		must(err)
+		low = append(low, f)
+	}
+	l := serve(echo)
+	var all []*net.TCPConn
+	more := func() {
+		for i := 0; i < 4; i++ {
+			c := dial(l)
+			for k := 0; k < 50; k++ {
+				exchange(c, pattern(64, k))
+			}
+			all = append(all, c)
+		}
+	}
+	more()
+	passed, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+	must(err)
+	more()
+	for _, f := range low {
+		f.Close()
+	}
+	_, err = os.StartProcess("/nonexistent/program", []string{"program"}, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, passed}})
+	fmt.Println("missing:", errors.Is(err, os.ErrNotExist))
+	for i, c := range all {
+		exchange(c, pattern(64, i))
+		c.Close()
+	}
+	passed.Close()
+	l.Close()
+}
+
 func child() {
 	c, err := net.FileConn(os.NewFile(3, "connection"))
 	must(err)
@@ -686,6 +723,7 @@ func main() {
 	run("proxy", proxy)
 	run("http", web)
 	run("children", children)
+	run("missing", missing)
 	run("datagrams", datagrams)
 	run("files", files)
 	run("unix", unixes)
