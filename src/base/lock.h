@@ -87,6 +87,27 @@ static inline void lock_drop(struct lock *l)
 	crit_leave();
 }
 
+/*
+ * Of a lock in memory that others may have emptied for another use since this thread took it: it holds it
+ * still; and drops it only then.
+ */
+static inline bool lock_is_mine(struct lock *l)
+{
+	return (atomic_load(&l->word) & ~LOCK_WAITERS) == lock_self();
+}
+
+static inline void lock_drop_if_mine(struct lock *l)
+{
+	uint32_t now = atomic_load(&l->word);
+	bool mine;
+	do
+		mine = (now & ~LOCK_WAITERS) == lock_self();
+	while (mine && !atomic_compare_exchange_weak(&l->word, &now, 0));
+	if (mine && (now & LOCK_WAITERS))
+		lock_drop_slow(l);
+	crit_leave();
+}
+
 /* Of one taken by lock_take_mine, where no fence is wanted after it. */
 static inline void lock_drop_mine(struct lock *l, const _Atomic bool *others_have_it)
 {

@@ -113,6 +113,18 @@ void fork_let_go(void);
 
 /* ---- meeting.c ---- */
 
+/*
+ * With ctl. A close takes the last number away, and then waits for whoever holds ctl: who has taken it, and
+ * finds a number there, has the connection until ctl is dropped. One that comes later may have taken it of a
+ * slot that has been emptied since, for the next connection, here or in another process.
+ */
+static inline bool ctl_is_kept(struct sock *s)
+{
+	return atomic_load(&s->fds) != 0 && lock_is_mine(&s->slot->ctl);
+}
+/* False: the connection was closed meanwhile, and ctl is not taken. */
+bool ctl_take(struct sock *s);
+
 /* One operation on a connection that is not attached: earn, publish, look, attach. */
 void meeting_step(struct sock *s, int fd, bool sends);
 /* The program closes or refuses: gives up names and offers. */

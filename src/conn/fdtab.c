@@ -218,8 +218,10 @@ NEAR_CODE void fd_connecting(struct sock *s, int fd)
 	/* A handler may have forked, or made a thread, before this section, and not since. */
 	bool alone = __libc_single_threaded && !load_relaxed(&s->is_copied) &&
 		     !load_relaxed(&sl->ctl.word);
-	if (!alone)
-		lock_take(&sl->ctl);
+	if (!alone && !ctl_take(s)) {
+		crit_leave();
+		return;
+	}
 	bool first = load_relaxed(&sl->role) == TCP_ROLE_UNKNOWN;
 	if (first) {
 		store_relaxed(&sl->role, TCP_ROLE_CONNECTED);

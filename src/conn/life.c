@@ -73,14 +73,21 @@ NEAR_CODE static void leave_far(struct sock *s, int fd)
 		sock_down(s, fd, VD_REASON_SHARED);
 }
 
+/*
+ * Who takes ctl from here on finds the last number gone: that was taken away before this look, as ctl is
+ * before theirs. So with nobody there, nothing can begin. Whoever is there is waited for in any phase: the
+ * last one may be stored, with the rest yet to follow, which is not for the slot's next connection.
+ */
+static inline bool ctl_is_held(struct sock *s)
+{
+	return atomic_load(&s->slot->ctl.word) != 0;
+}
+
 NEAR_CODE static void close_last(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	/* Who takes ctl from here on finds the descriptor gone from the table: that was exchanged
-	 * before this look, as ctl is before theirs. So with nobody there, nothing can begin. */
-	bool has_begun = phase_of(sl) > SLOT_EARNING || peer_is_far(s) ||
-			 atomic_load(&sl->ctl.word);
-	if (has_begun && phase_of(sl) < SLOT_ATTACHING)
+	if (ctl_is_held(s) || ((phase_of(sl) > SLOT_EARNING || peer_is_far(s)) &&
+			       phase_of(sl) < SLOT_ATTACHING))
 		meeting_stop(s);
 	leave_far(s, fd);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
@@ -206,9 +213,8 @@ void fd_forget(int fd)
 	struct sock *s = take_entry(fd);
 	if (s && single_take32(&s->fds, 1, __libc_single_threaded) == 1) {
 		log_debug("fd %d: was closed past Viaduct", fd);
-		/* Waits for a thread that is amid a step of it, too: what that leaves is not for the
-		 * slot's next connection. */
-		if (phase_of(s->slot) < SLOT_ATTACHING)
+		/* Waits for a thread that is amid a step of it, too. */
+		if (ctl_is_held(s) || phase_of(s->slot) < SLOT_ATTACHING)
 			meeting_stop(s);
 		meeting_over(s);
 		limbo_release(s);

@@ -57,15 +57,39 @@ static void store_segment(struct sock *s, struct meet_segment *seg)
 _Atomic uint32_t sock_awaited NEAR_DATA;
 void (*sock_on_none_awaited)(void);
 
-NEAR_CODE void meeting_over(struct sock *s)
+/*
+ * It is awaited no more. Where it may be closed meanwhile, under ctl, so that it is not the connection that
+ * has the sock next. True when it was the last: to be said without locks.
+ */
+static inline bool await_ends(struct sock *s)
 {
 	uint32_t is_awaited = 1;
 	bool alone = __libc_single_threaded;
-	if (!load_relaxed(&s->awaited) ||
-	    !single_exchange32(&s->awaited, &is_awaited, 0, alone))
-		return;
-	if (single_take32(&sock_awaited, 1, alone) == 1 && sock_on_none_awaited)
+	return load_relaxed(&s->awaited) &&
+	       single_exchange32(&s->awaited, &is_awaited, 0, alone) &&
+	       single_take32(&sock_awaited, 1, alone) == 1;
+}
+
+static inline void say_none_awaited(void)
+{
+	if (sock_on_none_awaited)
 		sock_on_none_awaited();
+}
+
+NEAR_CODE void meeting_over(struct sock *s)
+{
+	if (await_ends(s))
+		say_none_awaited();
+}
+
+bool ctl_take(struct sock *s)
+{
+	struct lock *ctl = &s->slot->ctl;
+	lock_take(ctl);
+	if (ctl_is_kept(s))
+		return true;
+	lock_drop_if_mine(ctl);
+	return false;
 }
 
 static void set_final(struct slot *sl, enum vd_reason reason)
@@ -93,8 +117,8 @@ static void close_name(struct sock *s)
 
 /*
  * Under ctl, which was taken before the number was found to be the connection's. Operations that begin from
- * here on may be past all counts, since no direction will move. The mark is there before the phase is: a close
- * waits for ctl in any earlier phase, so that the mark never comes to the connection that has the sock next.
+ * here on may be past all counts, since no direction will move. A close waits for ctl, so that nothing of this
+ * comes to the connection that has the sock next.
  */
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
@@ -373,8 +397,11 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 	if (!lock_try(&sl->ctl))
 		return;
 	bool attached = false;
-	if (fd_sock(fd) == s && phase_of(sl) >= SLOT_EARNING &&
-	    phase_of(sl) < SLOT_ATTACHING) {
+	if (fd_sock(fd) != s || !ctl_is_kept(s)) {
+		lock_drop_if_mine(&sl->ctl);
+		return;
+	}
+	if (phase_of(sl) >= SLOT_EARNING && phase_of(sl) < SLOT_ATTACHING) {
 		bool alone = slot_is_alone(sl);
 		int r = alone ? step(s, fd) : 0;
 		if (!alone)
@@ -395,18 +422,18 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 			atomic_store(&sl->reason, missing_reason(s, fd));
 		attached = r == 1;
 	}
-	bool over = phase_of(sl) == SLOT_FINAL;
+	bool none = phase_of(sl) == SLOT_FINAL && await_ends(s);
 	lock_drop(&sl->ctl);
 	if (attached)
 		finish_attach(s, fd);
-	else if (over)
-		meeting_over(s);
+	if (none)
+		say_none_awaited();
 }
 
-void meeting_stop(struct sock *s)
+/* Under ctl. */
+static void stop(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	lock_take(&sl->ctl);
 	close_name(s);
 	if (phase_of(sl) < SLOT_ATTACHING)
 		peer_end(s);
@@ -416,26 +443,37 @@ void meeting_stop(struct sock *s)
 			atomic_store(&s->wire->handshake, WIRE_ABANDONED);
 		sock_drop_segment(s);
 	}
+}
+
+void meeting_stop(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	lock_take(&sl->ctl);
+	stop(s);
 	lock_drop(&sl->ctl);
+}
+
+/* From a phase before `end`. */
+static void end_before(struct sock *s, uint32_t end, enum vd_reason reason)
+{
+	struct slot *sl = s->slot;
+	if (!ctl_take(s))
+		return;
+	stop(s);
+	if (phase_of(sl) < end)
+		set_final(sl, reason);
+	bool none = await_ends(s);
+	lock_drop(&sl->ctl);
+	if (none)
+		say_none_awaited();
 }
 
 void meeting_leave(struct sock *s)
 {
-	struct slot *sl = s->slot;
-	meeting_stop(s);
-	lock_take(&sl->ctl);
-	set_final(sl, VD_REASON_SHARED);
-	lock_drop(&sl->ctl);
-	meeting_over(s);
+	end_before(s, SLOT_FINAL, VD_REASON_SHARED);
 }
 
 void meeting_refuse(struct sock *s, enum vd_reason reason)
 {
-	struct slot *sl = s->slot;
-	meeting_stop(s);
-	lock_take(&sl->ctl);
-	if (phase_of(sl) < SLOT_ATTACHED)
-		set_final(sl, reason);
-	lock_drop(&sl->ctl);
-	meeting_over(s);
+	end_before(s, SLOT_ATTACHED, reason);
 }

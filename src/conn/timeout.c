@@ -49,8 +49,10 @@ int timeout_set(struct sock *s, int fd, int name, const void *value, socklen_t l
 		return REAL(setsockopt)(fd, SOL_SOCKET, name, value, len) < 0 ? -errno
 									      : 0;
 	/* Together, so that of two threads the same one is the last here and there. */
-	lock_take(&s->slot->ctl);
+	bool taken = ctl_take(s);
 	int r = REAL(setsockopt)(fd, SOL_SOCKET, name, &tv, sizeof(tv)) < 0 ? -errno : 0;
+	if (!taken)
+		return r;
 	if (r == 0)
 		store(s, which, tv.tv_sec < 0 ? TIMEOUT_AT_ONCE : ask(fd, which));
 	lock_drop(&s->slot->ctl);

@@ -106,6 +106,45 @@ TEST(try_takes_only_a_free_lock)
 	CHECK_EQ(atomic_load(&l.word), 0);
 }
 
+static void *take_and_wait(void *arg)
+{
+	struct shared *m = arg;
+	lock_take(&m->lock);
+	atomic_store(&m->step, 1);
+	await(&m->step, 2);
+	lock_drop(&m->lock);
+	return NULL;
+}
+
+/* Its memory came to another use, where somebody else has taken it. */
+TEST(one_that_was_emptied_is_another_lock)
+{
+	struct shared *m = shared_map();
+	pthread_t thread, waiter;
+	lock_take(&m->lock);
+	CHECK(lock_is_mine(&m->lock));
+	atomic_store(&m->lock.word, 0);
+	CHECK(!lock_is_mine(&m->lock));
+	REQUIRE(pthread_create(&thread, NULL, take_and_wait, m) == 0);
+	await(&m->step, 1);
+	uint32_t word = atomic_load(&m->lock.word);
+	lock_drop_if_mine(&m->lock);
+	CHECK_EQ(atomic_load(&m->lock.word), word);
+	atomic_store(&m->step, 2);
+	pthread_join(thread, NULL);
+	/* One that was not is dropped, and wakes. */
+	lock_take(&m->lock);
+	REQUIRE(pthread_create(&waiter, NULL, count, m) == 0);
+	await_waiter(&m->lock);
+	CHECK(lock_is_mine(&m->lock));
+	lock_drop_if_mine(&m->lock);
+	pthread_join(waiter, NULL);
+	CHECK_EQ(m->counter, ROUNDS);
+	CHECK_EQ(atomic_load(&m->lock.word), 0);
+	CHECK_EQ(crit_depth, 0);
+	shared_unmap(m);
+}
+
 TEST(a_forked_child_has_its_own_name)
 {
 	uint32_t parent = lock_self();

@@ -2,6 +2,7 @@
 /* Descriptors that are closed, re-used and duplicated while other threads use them. */
 #include "unit/test.h"
 
+#include "conn/leave.h"
 #include "unit/conn_pair.h"
 
 __attribute__((constructor)) static void long_spins(void)
@@ -301,6 +302,119 @@ STREAM_TEST(forgotten_during_the_meeting)
 		fd_forget(p.b);
 		CHECK(!fd_sock(p.a) && !fd_sock(p.b));
 	}
+}
+
+/* ---- closed while another thread is amid its meeting ---- */
+
+struct ender {
+	int fd;
+	bool forgets;
+	_Atomic bool done;
+	pthread_t thread;
+};
+
+static void *end_it(void *arg)
+{
+	struct ender *e = arg;
+	if (e->forgets)
+		fd_forget(e->fd);
+	else
+		fd_closing(e->fd);
+	atomic_store(&e->done, true);
+	return NULL;
+}
+
+static bool waits_for(struct lock *l, _Atomic bool *done)
+{
+	while (!(atomic_load(&l->word) & LOCK_WAITERS) && !atomic_load(done))
+		sched_yield();
+	return !atomic_load(done);
+}
+
+/* The last phase is stored, and the gates are not yet: these would be the next connection's. */
+STREAM_TEST(a_close_waits_for_who_ends_the_meeting)
+{
+	for (int forgets = 0; forgets < 2; forgets++) {
+		struct pair p = pair_open();
+		struct ender e = {.fd = p.b, .forgets = forgets};
+		struct slot *sl = fd_sock(p.b)->slot;
+		lock_take(&sl->ctl);
+		atomic_store(&sl->phase, SLOT_FINAL);
+		REQUIRE(pthread_create(&e.thread, NULL, end_it, &e) == 0);
+		CHECK(waits_for(&sl->ctl, &e.done));
+		rx_final(sl);
+		tx_final(sl);
+		lock_drop(&sl->ctl);
+		pthread_join(e.thread, NULL);
+		CHECK(atomic_load(&e.done) && !atomic_load(&sl->used));
+		close(p.b);
+		st_close(p.a);
+		p = pair_open_up();
+		pair_close(&p);
+	}
+}
+
+/* By the time others of the family may have the slot. */
+STREAM_TEST(who_comes_after_a_close_changes_nothing)
+{
+	const struct timeval second = {.tv_sec = 1};
+	struct pair p = pair_open();
+	struct sock *s = fd_sock(p.b);
+	struct slot *sl = s->slot;
+	uint32_t phase = phase_of(sl);
+	st_close(p.b);
+	REQUIRE(dup2(p.a, p.b) == p.b);
+	meeting_refuse(s, VD_REASON_OPTION);
+	CHECK_EQ(phase_of(sl), phase);
+	meeting_leave(s);
+	CHECK_EQ(phase_of(sl), phase);
+	CHECK_EQ(timeout_set(s, p.b, SO_RCVTIMEO, &second, sizeof(second)), 0);
+	CHECK_EQ(atomic_load(&sl->timeout_ns[0]), 0);
+	atomic_store(&sl->role, TCP_ROLE_UNKNOWN);
+	atomic_store(&s->is_copied, true);
+	fd_connecting(s, p.b);
+	CHECK_EQ(atomic_load(&sl->role), TCP_ROLE_UNKNOWN);
+	CHECK_EQ(atomic_load(&sl->ctl.word), 0);
+	close(p.b);
+	st_close(p.a);
+}
+
+static struct sock *_Atomic watched;
+
+/* Whoever has ctl finds no connection that has ended its meeting, and is awaited. */
+static void *watch_awaited(void *arg)
+{
+	long *seen = arg;
+	struct sock *s;
+	while ((s = atomic_load(&watched))) {
+		struct slot *sl = s->slot;
+		lock_take(&sl->ctl);
+		bool is_late = phase_of(sl) == SLOT_FINAL && atomic_load(&s->awaited);
+		/* Else it has become another's in between. */
+		*seen += is_late && lock_is_mine(&sl->ctl);
+		lock_drop_if_mine(&sl->ctl);
+	}
+	return NULL;
+}
+
+STREAM_TEST(a_meeting_that_has_ended_is_awaited_no_more)
+{
+	int fd = pair_socket();
+	long seen = 0;
+	pthread_t watcher;
+	REQUIRE(fd_open_accepted(fd, false));
+	atomic_store(&watched, fd_sock(fd));
+	REQUIRE(pthread_create(&watcher, NULL, watch_awaited, &seen) == 0);
+	for (int i = 0; i < run_scale() * 250; i++) {
+		fd_forget(fd);
+		REQUIRE(fd_open_accepted(fd, false) == atomic_load(&watched));
+		meeting_refuse(fd_sock(fd), VD_REASON_OPTION);
+	}
+	atomic_store(&watched, NULL);
+	pthread_join(watcher, NULL);
+	CHECK_EQ(seen, 0);
+	CHECK_EQ(atomic_load(&sock_awaited), 0);
+	st_close(fd);
 }
 
 #ifndef __SANITIZE_THREAD__ /* which makes a fork of it */
