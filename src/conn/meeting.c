@@ -335,8 +335,8 @@ static void tell_fin(struct sock *s)
 		store_release(&s->out->fin, 1);
 }
 
-/* Without ctl: the layer above takes locks of its own. */
-static void finish_attach(struct sock *s, int fd)
+/* Without ctl: the layer above takes locks of its own. Held. */
+static void make_attached(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	if (sock_may_attach && !sock_may_attach(s))
@@ -361,6 +361,17 @@ static void finish_attach(struct sock *s, int fd)
 		/* Refused meanwhile; not: completed by another thread. */
 		sock_on_final(s);
 	}
+}
+
+/* A close in between leaves it to this thread, so that nothing of it is done to the next connection. */
+static void finish_attach(struct sock *s, int fd)
+{
+	crit_enter(); /* no handler jumps away with the hold */
+	if (sock_hold(s, fd)) {
+		make_attached(s, fd);
+		sock_unhold(s);
+	}
+	crit_leave();
 }
 
 /* Checks that fail on a connection that has ended meanwhile say nothing about the peer. */

@@ -417,6 +417,56 @@ STREAM_TEST(a_meeting_that_has_ended_is_awaited_no_more)
 	st_close(fd);
 }
 
+static _Atomic bool attaching, may_go_on;
+
+static bool attach_slowly(struct sock *s)
+{
+	if (s != atomic_load(&watched))
+		return true;
+	atomic_store(&attaching, true);
+	while (!atomic_load(&may_go_on))
+		sched_yield();
+	return true;
+}
+
+static void *attach_it(void *arg)
+{
+	struct pair *p = arg;
+	struct sock *s = fd_sock(p->b);
+	for (int i = 0; i < 64 && !atomic_load(&attaching); i++) {
+		meeting_step(s, p->b, false);
+		meeting_step(fd_sock(p->a), p->a, true);
+	}
+	return NULL;
+}
+
+/* Both ends have the segment: what is left to be done is not done to the next connection. */
+STREAM_TEST(a_close_amid_the_last_step_of_attaching)
+{
+	struct pair p = pair_open(), q;
+	struct sock *s = fd_sock(p.b);
+	struct slot *sl = s->slot;
+	pthread_t thread;
+	atomic_store(&watched, s);
+	sock_may_attach = attach_slowly;
+	REQUIRE(pthread_create(&thread, NULL, attach_it, &p) == 0);
+	while (!atomic_load(&attaching))
+		sched_yield();
+	CHECK_EQ(phase_of(sl), SLOT_ATTACHING);
+	st_close(p.b);
+	CHECK(atomic_load(&sl->used));
+	q = pair_open();
+	atomic_store(&may_go_on, true);
+	pthread_join(thread, NULL);
+	sock_may_attach = NULL;
+	CHECK_EQ(atomic_load(&fd_sock(q.b)->awaited), 1);
+	CHECK(phase_of(fd_sock(q.b)->slot) < SLOT_ATTACHING);
+	CHECK(fd_sock(q.b) != s && !atomic_load(&sl->used));
+	pair_up(&q);
+	pair_close(&q);
+	st_close(p.a);
+}
+
 #ifndef __SANITIZE_THREAD__ /* which makes a fork of it */
 struct borrower {
 	int fd;
