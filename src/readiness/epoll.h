@@ -55,7 +55,8 @@ struct epoll_reg {
 	uint32_t shuts;	     /* of the socket, as of the last report */
 	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
 	bool converted;
-	bool bell;    /* this record's tag is on the doorbells */
+	bool past_end; /* told of bytes, or about to be, when the kernel had the peer's FIN */
+	bool bell;     /* this record's tag is on the doorbells */
 	bool fresh;   /* to be reported at the next look even without an edge */
 	bool spent;   /* ONESHOT, and reported */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */

@@ -279,6 +279,7 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 		sock_want_times(r->s);
 	r->tcp_edge = 0;
 	r->tcp_noted = known(r->s);
+	r->past_end = r->tcp_noted & EPOLLRDHUP;
 	r->state_told = 0; /* with `fresh` */
 	/* Whether the program has seen the last edge is not known: tell it once more. */
 	r->fresh = true;

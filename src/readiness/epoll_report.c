@@ -140,6 +140,9 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	r->shuts = e->shuts;
 	r->fresh = false;
 	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
+	/* Whatever came before the FIN is read by who is told now. */
+	if (due && (bits & LOOK_IN) && (load_acquire(&r->s->slot->seen) & SEEN_FIN))
+		r->past_end = true;
 	/* What was told of the connection's end is no news when the kernel reports it too, nor is
 	 * the room that it reports along with that, nor what made bytes change their way, nor what
 	 * this end has done: it is to do so at once. */
@@ -425,12 +428,14 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	uint32_t seen = load_acquire(&slot->seen);
 	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
 	struct batch *told = r->in->absorbing;
+	bool has_end;
 
 	/* After an own shutdown for reading the event looks the same with the peer's end. */
 	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD) {
 		sock_look(r->s, r->use_fd);
 		seen = load_acquire(&slot->seen);
 	}
+	has_end = (seen & SEEN_FIN) || ended(seen, events & EPOLLRDHUP);
 	if (events & STATE_KERNEL)
 		order_end_heard(r);
 	if (told && r->told_at != told->scan)
@@ -446,16 +451,16 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 	if (told)
 		events &= ~(uint32_t)EPOLLOUT;
 	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
-	 * ahead of the kernel's: bytes that are still under way are news when they come, also where
-	 * another call has met the kernel's end before it was heard here. */
-	if (((seen & SEEN_FIN) &&
-	     (ring || ((r->tcp_noted | r->tcp_edge) & EPOLLRDHUP))) ||
+	 * ahead of the kernel's, and so may our own shutdown: bytes that are still under way are news
+	 * when they come, also where another call has met the kernel's end before it was heard here. */
+	if (((seen & SEEN_FIN) && (ring || r->past_end)) ||
 	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
 		      sock_has_fin(r->s)))) {
 		news &= ~(uint32_t)LOOK_IN;
 		events &= ~(uint32_t)LOOK_IN;
 	}
 	r->tcp_edge |= events;
+	r->past_end |= has_end;
 	if (!r->spent)
 		reg_heat(r);
 	if (news)

@@ -2,6 +2,7 @@
 /* A peer of another user that takes back what it has shown: readiness that has been told holds. */
 #include "unit/test.h"
 
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -324,6 +325,76 @@ TEST(an_end_behind_the_last_bytes_is_an_edge)
 	ready_closing(ep);
 	close(ep);
 	pair_close(p);
+}
+
+/* The last byte and the end come over TCP, and another call meets the end before the instance hears. */
+static void last_byte_is_met(struct sock_pair p)
+{
+	struct pollfd end = {.fd = p.s, .events = POLLRDHUP};
+	int state = TCP_ESTABLISHED;
+
+	CHECK_EQ(kernel_write(p.c, "x", 1), 1);
+	REQUIRE(kernel_call4(SYS_shutdown, p.c, SHUT_WR, 0, 0) == 0);
+	REQUIRE(kernel_poll(&end, 1, -1) == 1);
+	while (state != TCP_CLOSE_WAIT)
+		REQUIRE(tcp_state(p.s, &state) == 0);
+	sock_look(fd_sock(p.s), p.s);
+}
+
+/* And the kernel's own event of it, or one of room, is no second edge. */
+static void last_byte_is_told_once(struct sock_pair p, int ep)
+{
+	char byte;
+
+	CHECK(edge_of(ep) & EPOLLIN);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(edge_of(ep), 0);
+	ready_closing(ep);
+	close(ep);
+	pair_close(p);
+}
+
+/* The kernel tells of our own end as of the peer's. */
+TEST(an_end_behind_the_last_bytes_after_our_own_shutdown)
+{
+	struct sock_pair p = pair_raised();
+	int ep = open_epoll(p.s, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	char byte;
+
+	edge_of(ep);
+	CHECK_EQ(sock_shutdown(fd_sock(p.s), p.s, SHUT_RD), 0);
+	while (edge_of(ep))
+		;
+	leave_with_a_byte(p);
+	atomic_store(&to_victim(p)->fin, 1);
+	CHECK(edge_of(ep) & EPOLLIN);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 0);
+	edge_of(ep);
+	last_byte_is_met(p);
+	last_byte_is_told_once(p, ep);
+}
+
+/* Memory has told of it while there was more in the ring, which is where the kernel's end is told, too. */
+TEST(an_end_behind_the_last_bytes_of_ring_and_tcp)
+{
+	struct sock_pair p = pair_raised();
+	int ep = open_epoll(p.s, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	char byte;
+
+	edge_of(ep);
+	CHECK_EQ(pair_send(p.c, "r", 1, 0), 1);
+	leave_with_a_byte(p);
+	atomic_store(&to_victim(p)->fin, 1);
+	CHECK_EQ(edge_of(ep), EPOLLIN | EPOLLRDHUP);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+	edge_of(ep);
+	last_byte_is_met(p);
+	last_byte_is_told_once(p, ep);
 }
 
 /* ---- room ---- */
