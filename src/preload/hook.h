@@ -517,23 +517,9 @@ int hook_select_clip(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 
 /* ---- answers that cannot be written (unwritable.c) ---- */
 
-/* The answer can be: a look at each page. Writes what the kernel overwrites at any rate. */
-static inline bool hook_entry_takes(struct pollfd *p)
-{
-	const short nothing = 0;
-
-	return crit_copy_short(&p->revents, &nothing, sizeof(nothing)) == 0;
-}
-
-bool hook_entries_take(struct pollfd *fds, nfds_t n);
-static inline bool hook_poll_takes(struct pollfd *fds, nfds_t n)
-{
-	return hook_entry_takes(fds) && (n == 1 || hook_entries_take(fds, n));
-}
+/* The answer can be: a look at each page. */
 bool hook_set_takes(int n, fd_set *set);
 /* Where it cannot: waits as if it could. Never more than 0. */
-int hook_poll_anyway(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		     const sigset_t *mask);
 int hook_select_anyway(int n, fd_set *r, fd_set *w, fd_set *e,
 		       const struct timespec *timeout, const sigset_t *mask);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poll and select where the answer cannot be written: the kernel waits all the same, then says so. */
-#include <poll.h>
+/* select where the answer cannot be written: the kernel waits all the same, then says so. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
@@ -8,33 +7,6 @@
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
-
-bool hook_entries_take(struct pollfd *fds, nfds_t n)
-{
-	const nfds_t page = CRIT_PAGE_BYTES / sizeof(*fds);
-
-	for (nfds_t i = page; i < n; i += page)
-		if (!hook_entry_takes(&fds[i]))
-			return false;
-	return hook_entry_takes(&fds[n - 1]);
-}
-
-int hook_poll_anyway(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		     const sigset_t *mask)
-{
-	struct pollfd *copy = malloc(n * sizeof(*copy));
-	int result = -ENOMEM;
-
-	if (copy && crit_copy(copy, fds, n * sizeof(*fds)) == 0)
-		result = ready_poll(copy, n, timeout, mask);
-	/* As far as it can be told. */
-	for (nfds_t i = 0; result >= 0 && i < n; i++)
-		if (crit_copy(&fds[i].revents, &copy[i].revents,
-			      sizeof(copy[i].revents)) < 0)
-			break;
-	free(copy);
-	return result >= 0 || result == -EINTR ? -EFAULT : result;
-}
 
 /* A word is read and written as it is. */
 static bool word_takes(unsigned long *word)

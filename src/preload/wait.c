@@ -31,13 +31,6 @@ static bool mask_is_good(const sigset_t *mask)
 	return !mask || crit_readable(mask, NSIG / 8);
 }
 
-static int poll_ours(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		     const sigset_t *mask)
-{
-	return __builtin_expect(hook_poll_takes(fds, n), 1)
-		       ? ready_poll(fds, n, timeout, mask)
-		       : hook_poll_anyway(fds, n, timeout, mask);
-}
 static const struct timespec at_once;
 
 HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
@@ -49,7 +42,7 @@ HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 	if (left_any() || !ready_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
 	hook_cancel_point();
-	return (int)ret_keeping(poll_ours(fds, n, from_ms(timeout, &ts), NULL));
+	return (int)ret_keeping(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
 }
 HOOK_ALIAS(__poll, poll);
 
@@ -61,7 +54,7 @@ HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	if (left_any() || !ready_poll_concerns(fds, n) || !mask_is_good(mask))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(poll_ours(fds, n, timeout, mask));
+	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
 }
 
 static unsigned long set_word(const fd_set *set, int i)

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: what a wait was given, changed or taken away while it sleeps. */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+#define PAGE	((size_t)sysconf(_SC_PAGESIZE))
+#define MOST	700
+#define A_WHILE 1500 /* ms */
+
+/* Whole pages of its own, with nothing behind. */
+static void *pages_for(size_t len)
+{
+	size_t bytes = (len + PAGE - 1) / PAGE * PAGE;
+	char *p = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	NEED(p != MAP_FAILED);
+	NEED(mprotect(p + bytes, PAGE, PROT_NONE) == 0);
+	return p;
+}
+
+/* ---- poll ---- */
+
+struct polled {
+	struct pollfd *p;
+	nfds_t n;
+	int timeout;
+	bool masked; /* as ppoll does it */
+	int result, err;
+};
+
+static void poll_them(void *arg)
+{
+	struct polled *w = arg;
+	struct timespec time = {w->timeout / 1000, w->timeout % 1000 * 1000000L};
+
+	errno = 0;
+	w->result =
+		w->masked ? ppoll(w->p, w->n, &time, NULL) : poll(w->p, w->n, w->timeout);
+	w->err = errno;
+}
+
+static void poll_start(struct worker *t, struct polled *w)
+{
+	worker_start(t, poll_them, w);
+	wait_asleep(getpid(), t->tid);
+}
+
+static void poll_end(struct worker *t, struct polled *w, const char *what)
+{
+	worker_join(t);
+	errno = w->err;
+	say_result(what, w->result);
+}
+
+static void show(const struct polled *w)
+{
+	for (nfds_t i = 0; i < w->n; i++)
+		if (w->p[i].revents)
+			say("%d: %d %s %s", (int)i, w->p[i].fd >= 0,
+			    poll_names(w->p[i].events),
+			    poll_names((unsigned short)w->p[i].revents));
+}
+
+/* The last of n; those before it are a listener, which has nothing. */
+static void fill(struct polled *w, int quiet, int fd)
+{
+	for (nfds_t i = 0; i < w->n; i++)
+		w->p[i] = (struct pollfd){i % 2 ? -1 : quiet, POLLIN, 0x5a};
+	w->p[w->n - 1] = (struct pollfd){fd, POLLIN, 0x5a};
+}
+
+enum change { REMOVED, OTHER, MORE, LESS, GARBAGE, CHANGES };
+
+static void change(struct pollfd *p, enum change how, int other)
+{
+	if (how == REMOVED)
+		p->fd = -1;
+	else if (how == OTHER)
+		p->fd = other;
+	else if (how == MORE)
+		p->events |= POLLOUT;
+	else if (how == LESS)
+		p->events = 0;
+	p->revents = how == GARBAGE ? 0x77 : 0;
+}
+
+static void change_amid(struct pair p, nfds_t n, bool masked)
+{
+	uint16_t port;
+	int quiet = listen_any(2, &port), bell = eventfd(0, 0);
+	struct pair other = pair_warm_open();
+	struct pollfd them[MOST];
+	struct polled w = {.p = them, .n = n, .timeout = 10000, .masked = masked};
+	struct worker t;
+	char byte;
+
+	for (int how = 0; how < CHANGES; how++) {
+		say("change %d of %d", how, (int)n);
+		fill(&w, quiet, p.s);
+		poll_start(&t, &w);
+		change(&w.p[n - 1], (enum change)how, other.s);
+		send_all(p.c, "x", 1);
+		poll_end(&t, &w, "woken");
+		show(&w);
+		NEED(recv(p.s, &byte, 1, 0) == 1);
+		/* By another one, beside it. */
+		if (n > 1) {
+			fill(&w, quiet, p.s);
+			w.p[0].fd = bell;
+			poll_start(&t, &w);
+			change(&w.p[n - 1], (enum change)how, other.s);
+			NEED(eventfd_write(bell, 1) == 0);
+			poll_end(&t, &w, "by the bell");
+			show(&w);
+			NEED(read(bell, &(uint64_t){0}, 8) == 8);
+		}
+	}
+	if (n == 1 || n == MOST) {
+		fill(&w, quiet, p.s);
+		w.timeout = A_WHILE;
+		poll_start(&t, &w);
+		change(&w.p[n - 1], GARBAGE, -1);
+		poll_end(&t, &w, "nothing");
+		show(&w);
+	}
+	close(bell);
+	close(quiet);
+	pair_close(other);
+}
+
+CASE(given_poll, DIRECT)
+{
+	struct pair p = pair_warm_open();
+
+	change_amid(p, 1, false);
+	change_amid(p, 5, true);
+	change_amid(p, 20, false);
+	change_amid(p, 100, true);
+	change_amid(p, MOST, false);
+	pair_close(p);
+}
+
+CASE(given_poll_cold, ANYWAY)
+{
+	struct pair p = pair_open();
+
+	change_amid(p, 1, true);
+	change_amid(p, 20, false);
+	pair_close(p);
+}
+
+CASE(given_poll_listener, ANYWAY)
+{
+	struct pollfd them[1];
+	struct polled w = {.p = them, .n = 1, .timeout = 10000};
+	struct worker t;
+	uint16_t port;
+	int l = listen_any(2, &port), c;
+
+	fill(&w, l, l);
+	poll_start(&t, &w);
+	w.p->fd = -1;
+	c = connect_to(2, port);
+	poll_end(&t, &w, "connected");
+	show(&w);
+	close(c);
+	close(l);
+}
+
+/* The last page of the array goes, or can only be read. */
+static void take_amid(struct pair p, nfds_t n, int protection, int timeout)
+{
+	size_t bytes = n * sizeof(struct pollfd),
+	       last = (bytes + PAGE - 1) / PAGE * PAGE - PAGE;
+	struct polled w = {.p = pages_for(bytes), .n = n, .timeout = timeout};
+	struct worker t;
+	char byte;
+
+	fill(&w, -1, p.s);
+	if (n > 1)
+		w.p[0].fd = p.s;
+	poll_start(&t, &w);
+	NEED(mprotect((char *)w.p + last, PAGE, protection) == 0);
+	if (timeout > A_WHILE)
+		send_all(p.c, "x", 1);
+	poll_end(&t, &w, "taken");
+	w.n = last / sizeof(*w.p);
+	show(&w);
+	NEED(mprotect((char *)w.p + last, PAGE, PROT_READ | PROT_WRITE) == 0);
+	say("last: %s", poll_names(w.p[n - 1].revents));
+	say_result("left", recv(p.s, &byte, 1, MSG_DONTWAIT));
+	NEED(munmap(w.p, last + 2 * PAGE) == 0);
+}
+
+static void take_each(struct pair p)
+{
+	for (nfds_t n = 1; n <= MOST; n = n == 1 ? 20 : n * 35) {
+		take_amid(p, n, PROT_NONE, 10000);
+		take_amid(p, n, PROT_READ, 10000);
+	}
+	take_amid(p, 1, PROT_NONE, A_WHILE);
+}
+
+CASE(given_poll_taken, DIRECT)
+{
+	struct pair p = pair_warm_open();
+
+	take_each(p);
+	pair_close(p);
+}
+
+CASE(given_poll_taken_cold, ANYWAY)
+{
+	struct pair p = pair_open();
+
+	take_each(p);
+	pair_close(p);
+}
