@@ -68,11 +68,11 @@ static long ppoll_call(const long *a)
 	struct timespec begin;
 	struct given g;
 
-	if (!ready_poll_concerns(fds, (nfds_t)a[1]) || !time_given(&g, (void *)a[2]) ||
+	if (!ready_poll_concerns(fds, (unsigned)a[1]) || !time_given(&g, (void *)a[2]) ||
 	    !mask_given(&g, (void *)a[3], (size_t)a[4]))
 		return HOOK_NOT_MINE;
 	clock_read(CLOCK_MONOTONIC, &begin);
-	long result = ppoll(fds, (nfds_t)a[1], g.timeout, g.mask);
+	long result = ppoll(fds, (unsigned)a[1], g.timeout, g.mask);
 	time_back(&g, &begin, (void *)a[2]);
 	return result;
 }
@@ -135,8 +135,8 @@ long syscall_wait(long nr, long *a)
 {
 	switch (nr) {
 	case SYS_poll:
-		return ready_poll_concerns((void *)a[0], (nfds_t)a[1])
-			       ? poll((void *)a[0], (nfds_t)a[1], (int)a[2])
+		return ready_poll_concerns((void *)a[0], (unsigned)a[1])
+			       ? poll((void *)a[0], (unsigned)a[1], (int)a[2])
 			       : HOOK_NOT_MINE;
 	case SYS_ppoll:
 		return ppoll_call(a);

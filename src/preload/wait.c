@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/sigsafe.h"
-#include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
 #include "readiness/look.h"
@@ -33,10 +32,12 @@ static bool mask_is_good(const sigset_t *mask)
 
 static const struct timespec at_once;
 
+/* The kernel takes an unsigned int for the number of entries. */
 HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts;
 
+	n = (unsigned)n;
 	if (left_any() && left_poll_is_ready(fds, n))
 		return left_poll_add(fds, n, REAL(poll)(fds, n, 0));
 	if (left_any() || !ready_poll_concerns(fds, n))
@@ -49,6 +50,7 @@ HOOK_ALIAS(__poll, poll);
 HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	       const sigset_t *mask)
 {
+	n = (unsigned)n;
 	if (left_any() && left_poll_is_ready(fds, n))
 		return left_poll_add(fds, n, REAL(ppoll)(fds, n, &at_once, mask));
 	if (left_any() || !ready_poll_concerns(fds, n) || !mask_is_good(mask))

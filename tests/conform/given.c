@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -224,5 +225,29 @@ CASE(given_poll_taken_cold, ANYWAY)
 	struct pair p = pair_open();
 
 	take_each(p);
+	pair_close(p);
+}
+
+/* The kernel takes an unsigned int. */
+CASE(given_poll_wide_count, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct pollfd f = {.fd = p.s, .events = POLLIN};
+	const struct timespec none = {0, 0};
+	volatile nfds_t wide = 1ul << 32 | 1;
+
+	send_all(p.c, "x", 1);
+	wait_events(p.s, POLLIN);
+	for (int i = 0; i < 4; i++) {
+		f.revents = 0;
+		say_result("poll",
+			   i == 0   ? poll(&f, wide, 0)
+			   : i == 1 ? ppoll(&f, wide, &none, NULL)
+			   : i == 2 ? syscall(SYS_poll, &f, wide, 0)
+				    : syscall(SYS_ppoll, &f, wide, &none, NULL, 8));
+		say("%s", poll_names(f.revents));
+	}
+	wide--;
+	say_result("none", poll(&f, wide, 0));
 	pair_close(p);
 }
