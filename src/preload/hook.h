@@ -515,12 +515,4 @@ bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set 
 /* To how many descriptors the kernel would cut n, were there none of ours. */
 int hook_select_clip(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 
-/* ---- answers that cannot be written (unwritable.c) ---- */
-
-/* The answer can be: a look at each page. */
-bool hook_set_takes(int n, fd_set *set);
-/* Where it cannot: waits as if it could. Never more than 0. */
-int hook_select_anyway(int n, fd_set *r, fd_set *w, fd_set *e,
-		       const struct timespec *timeout, const sigset_t *mask);
-
 #endif

@@ -121,28 +121,20 @@ static void select_time_left(struct timeval *tv, const struct timespec *given,
 	tv->tv_usec = sec < 0 ? 0 : nsec / 1000;
 }
 
-static int sets_ours(int n, fd_set *r, fd_set *w, fd_set *e,
-		     const struct timespec *timeout, const sigset_t *mask)
-{
-	return hook_set_takes(n, r) && hook_set_takes(n, w) && hook_set_takes(n, e)
-		       ? ready_select(n, r, w, e, timeout, mask)
-		       : hook_select_anyway(n, r, w, e, timeout, mask);
-}
-
 static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	struct timespec given, begin;
 	int result;
 
 	if (!tv)
-		return sets_ours(n, r, w, e, NULL, NULL);
+		return ready_select(n, r, w, e, NULL, NULL);
 	if (tv->tv_sec < 0 || tv->tv_usec < 0)
 		return -EINVAL;
 	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))
 		given.tv_sec = __LONG_MAX__;
 	given.tv_nsec = tv->tv_usec % 1000000 * 1000;
 	clock_read(CLOCK_MONOTONIC, &begin);
-	result = sets_ours(n, r, w, e, &given, NULL);
+	result = ready_select(n, r, w, e, &given, NULL);
 #ifdef __GLIBC__
 	select_time_left(tv, &given, &begin);
 #else
@@ -178,7 +170,7 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 	if (left_any() || !hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(sets_ours(n, r, w, e, timeout, mask));
+	return (int)ret_keeping(ready_select(n, r, w, e, timeout, mask));
 }
 
 static int epoll_created(int fd)

@@ -92,21 +92,22 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 	return count;
 }
 
-static void collect(int n, fd_set *r, fd_set *w, fd_set *e, struct pollfd *p,
-		    uint32_t *accept)
+/* Returns how many: no more than were counted, whatever another thread makes of the sets. */
+static int collect(const struct choice *c, struct pollfd *p, uint32_t *accept)
 {
-	for (int fd = next(n, r, w, e, 0); fd < n; fd = next(n, r, w, e, fd + 1)) {
-		bool in = has(r, fd), out = has(w, fd), pri = has(e, fd);
+	int count = 0, fd = next(c->n, c->r, c->w, c->e, 0);
 
-		p->fd = fd;
-		p->events = (short)((in ? POLLIN | POLLRDNORM | POLLRDBAND : 0) |
-				    (out ? POLLOUT | POLLWRNORM | POLLWRBAND : 0) |
-				    (pri ? POLLPRI : 0));
-		*accept = (in ? ACCEPT_R : 0) | (out ? ACCEPT_W : 0) |
-			  (pri ? ACCEPT_E : 0) | (fd_sock(fd) ? WAS_OPEN : 0);
-		p++;
-		accept++;
+	for (; fd < c->n && count < c->count; fd = next(c->n, c->r, c->w, c->e, fd + 1)) {
+		bool in = has(c->r, fd), out = has(c->w, fd), pri = has(c->e, fd);
+
+		p[count].fd = fd;
+		p[count].events = (short)((in ? POLLIN | POLLRDNORM | POLLRDBAND : 0) |
+					  (out ? POLLOUT | POLLWRNORM | POLLWRBAND : 0) |
+					  (pri ? POLLPRI : 0));
+		accept[count++] = (in ? ACCEPT_R : 0) | (out ? ACCEPT_W : 0) |
+				  (pri ? ACCEPT_E : 0) | (fd_sock(fd) ? WAS_OPEN : 0);
 	}
+	return count;
 }
 
 /* Before the call. What another thread closes amid it the kernel calls ready. */
@@ -118,47 +119,69 @@ static bool any_closed(const struct pollfd *p, const uint32_t *accept, int count
 	return false;
 }
 
-/* Each descriptor counts once for each set in which it stays. The kernel writes the sets one after the
- * other: of two at the same place the later one is left. */
-static int deliver(int n, fd_set *r, fd_set *w, fd_set *e, const struct pollfd *p,
-		   int count)
+/* A word is read and written as it is. */
+static bool word_takes(unsigned long *at)
 {
-	bool keeps_r = r != w && r != e, keeps_w = w != e;
+	unsigned long as_it_is;
+
+	return crit_copy(&as_it_is, at, sizeof(as_it_is)) == 0 &&
+	       crit_copy(at, &as_it_is, sizeof(as_it_is)) == 0;
+}
+
+/* It can be written: a look at each page. */
+static bool takes(fd_set *set, int n)
+{
+	const int page = CRIT_PAGE_BYTES / (int)sizeof(unsigned long);
+	unsigned long *words = (unsigned long *)set;
+	int count = (n + SELECT_BITS - 1) / SELECT_BITS;
+
+	for (int i = 0; i < count; i += page)
+		if (!word_takes(&words[i]))
+			return false;
+	return count == 1 || word_takes(&words[count - 1]);
+}
+
+/* Those for which that set asked. Returns how many, or -EFAULT: another thread may have taken the memory away. */
+static int deliver_set(const struct choice *c, fd_set *set, const struct pollfd *p,
+		       uint32_t asked, uint32_t accept)
+{
 	int bits = 0;
 
-	clear(r, n);
-	clear(w, n);
-	clear(e, n);
-	for (int i = 0; i < count; i++) {
-		uint32_t got = (uint16_t)p[i].revents;
-
-		if ((p[i].events & POLLIN) && (got & ACCEPT_R)) {
-			if (keeps_r)
-				put(r, p[i].fd);
-			bits++;
-		}
-		if ((p[i].events & POLLOUT) && (got & ACCEPT_W)) {
-			if (keeps_w)
-				put(w, p[i].fd);
-			bits++;
-		}
-		if ((p[i].events & POLLPRI) && (got & ACCEPT_E)) {
-			put(e, p[i].fd);
-			bits++;
-		}
+	if (!set)
+		return 0;
+	if (!takes(set, c->n))
+		return -EFAULT;
+	clear(set, c->n);
+	for (int i = 0; i < c->count; i++) {
+		if (!((uint16_t)p[i].events & asked) ||
+		    !((uint16_t)p[i].revents & accept))
+			continue;
+		put(set, p[i].fd);
+		bits++;
 	}
 	return bits;
+}
+
+/* Each descriptor counts once for each set in which it stays. As in the kernel, one set is written after the
+ * other: of two at the same place the later one is left. */
+static int deliver(const struct choice *c, const struct pollfd *p)
+{
+	int r = deliver_set(c, c->r, p, POLLIN, ACCEPT_R);
+	int w = r < 0 ? r : deliver_set(c, c->w, p, POLLOUT, ACCEPT_W);
+	int e = w < 0 ? w : deliver_set(c, c->e, p, POLLPRI, ACCEPT_E);
+
+	return e < 0 ? e : r + w + e;
 }
 
 static int wait_for(struct choice *c, struct pollfd *p, uint32_t *accept)
 {
 	int rc;
 
-	collect(c->n, c->r, c->w, c->e, p, accept);
+	c->count = collect(c, p, accept);
 	rc = poll_nesting(p, accept, (nfds_t)c->count, c->deadline, c->mask);
 	if (rc > 0 && any_closed(p, accept, c->count))
 		rc = -EBADF;
-	return rc < 0 ? rc : deliver(c->n, c->r, c->w, c->e, p, c->count);
+	return rc < 0 ? rc : deliver(c, p);
 }
 
 static void give_back(void *arg)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -249,5 +250,63 @@ CASE(given_poll_wide_count, DIRECT)
 	}
 	wide--;
 	say_result("none", poll(&f, wide, 0));
+	pair_close(p);
+}
+
+/* ---- select ---- */
+
+struct selected {
+	int n;
+	fd_set *set[3];
+	struct timeval time;
+	int result, err;
+};
+
+static void select_them(void *arg)
+{
+	struct selected *w = arg;
+
+	errno = 0;
+	w->result = select(w->n, w->set[0], w->set[1], w->set[2], &w->time);
+	w->err = errno;
+}
+
+static void select_amid(struct pair p, int which, int protection, bool late)
+{
+	struct selected w = {.n = p.s + 1, .time = {late ? 1 : 10, late ? 500000 : 0}};
+	struct worker t;
+	char byte;
+
+	for (int i = 0; i < 3; i++) {
+		w.set[i] = pages_for(sizeof(fd_set));
+		FD_ZERO(w.set[i]);
+		FD_SET(i == 1 ? 0 : p.s, w.set[i]);
+	}
+	w.set[1] = which == 1 ? w.set[1] : NULL;
+	if (w.set[1])
+		FD_CLR(0, w.set[1]);
+	worker_start(&t, select_them, &w);
+	wait_asleep(getpid(), t.tid);
+	NEED(mprotect(w.set[which], PAGE, protection) == 0);
+	if (!late)
+		send_all(p.c, "x", 1);
+	worker_join(&t);
+	errno = w.err;
+	say_result("select", w.result);
+	NEED(mprotect(w.set[which], PAGE, PROT_READ | PROT_WRITE) == 0);
+	for (int i = 0; i < 3; i++)
+		say("%d", w.set[i] && FD_ISSET(p.s, w.set[i]));
+	say_result("left", recv(p.s, &byte, 1, MSG_DONTWAIT));
+}
+
+CASE(given_select_taken, DIRECT)
+{
+	struct pair p = pair_warm_open();
+
+	for (int which = 0; which < 3; which++) {
+		select_amid(p, which, PROT_NONE, false);
+		select_amid(p, which, PROT_READ, false);
+	}
+	select_amid(p, 0, PROT_NONE, true);
 	pair_close(p);
 }
