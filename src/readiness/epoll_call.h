@@ -30,10 +30,12 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	struct wide *wide;	/* or NULL */
-	uint32_t handlers;	/* signal handlers run by this thread before the call */
-	bool late;		/* a sleep lasted until the deadline */
-	bool gone;		/* the instance was closed during it */
+	struct wide *wide; /* or NULL */
+	uint32_t handlers; /* signal handlers run by this thread before the call */
+	bool late;	   /* a sleep lasted until the deadline */
+	bool gone;	   /* the instance was closed during it */
+	bool lost;	   /* and so was the memory at ev, which is the spot by now */
+	struct epoll_event spot;
 	uint64_t moves;		/* as of the first look */
 	uint64_t asking, asked; /* ticks around the kernel's last answer */
 	struct batch found;	/* events from memory, at the end of ev */
@@ -110,6 +112,18 @@ static inline int call_ask(struct call *c, struct epoll_event *raw, int room)
  * level-triggered would all be told once more, before what is new.
  */
 int call_ask_again(struct call *c, struct epoll_event *ev, int n, int room);
+
+/* ---- epoll_room.c ---- */
+
+/* After a sleep, in which another thread may have taken the memory away, or a part of it. */
+static inline bool call_has_room(const struct call *c)
+{
+	return epoll_room(c->ev, c->max, (uint32_t)c->max) == c->max;
+}
+/* Where that is so, and the kernel has told n: those without room are told once more. */
+int call_shrink(struct call *c, struct epoll_event *raw, int n);
+/* The one event at the spot is, too. Returns -EFAULT. */
+int call_untell(struct call *c);
 
 /* ---- epoll_wide.c ---- */
 

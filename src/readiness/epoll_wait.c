@@ -293,6 +293,7 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 	struct _pthread_cleanup_buffer cleanup;
 	struct sleep sl = {.in = c->in};
+	bool has_room;
 	int n;
 
 	c->asking = __rdtsc();
@@ -306,11 +307,16 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 		return n;
 	n = mixed_sleep(c, &sl, raw);
 	get_up(&cleanup);
+	has_room = call_has_room(c);
 	if (sl.gone) {
-		n = n > 0 ? instance_translate(c->in, raw, n, c->ev) : n;
+		n = n > 0 ? instance_translate(c->in, raw, n, has_room ? c->ev : raw) : n;
+		if (n > 0 && !has_room)
+			return -EFAULT;
 		return n ? n : -EBADF;
 	}
 	call_answered(c, n, c->max);
+	if (!has_room)
+		return call_shrink(c, raw, n);
 	if (n <= 0)
 		order_told(c->in, raw, n);
 	return n > 0 ? add_heard(c, raw, n) : n;
@@ -434,7 +440,7 @@ static void call_begin(struct call *c, struct instance *in, int epfd)
 	c->in = in;
 	c->epfd = epfd;
 	c->handlers = crit_handlers();
-	c->late = c->gone = false;
+	c->late = c->gone = c->lost = false;
 }
 
 /* There is no memory for even one event: it stays where it is, and its bearer is told. */
@@ -474,7 +480,7 @@ static inline int wait_here(struct call *c)
 	n = wait_mixed(c);
 	if (load_relaxed(&c->in->reverts) != reverts)
 		n = add_returned(c, n);
-	return tell_once(c, n);
+	return n > 0 && c->lost ? call_untell(c) : tell_once(c, n);
 }
 
 static void give_wide(void *arg)

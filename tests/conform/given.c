@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/select.h>
@@ -308,5 +309,88 @@ CASE(given_select_taken, DIRECT)
 		select_amid(p, which, PROT_READ, false);
 	}
 	select_amid(p, 0, PROT_NONE, true);
+	pair_close(p);
+}
+
+/* ---- epoll ---- */
+
+struct told {
+	int ep, max, timeout;
+	struct epoll_event *ev;
+	int result, err;
+};
+
+static void tell_them(void *arg)
+{
+	struct told *w = arg;
+
+	errno = 0;
+	w->result = epoll_wait(w->ep, w->ev, w->max, w->timeout);
+	w->err = errno;
+}
+
+static void epoll_amid(struct told *w, int protection, int fd)
+{
+	size_t bytes = (size_t)w->max * sizeof(*w->ev),
+	       last = (bytes + PAGE - 1) / PAGE * PAGE - PAGE;
+	struct worker t;
+
+	/* Where it ends with the first page, or a few are in the last one. */
+	w->ev = (void *)((char *)pages_for(bytes) +
+			 (last ? PAGE - 2 * sizeof(*w->ev) : 0));
+	worker_start(&t, tell_them, w);
+	wait_asleep(getpid(), t.tid);
+	last = last ? PAGE : 0;
+	NEED(mprotect((void *)(((uintptr_t)w->ev & -PAGE) + last), PAGE, protection) ==
+	     0);
+	if (fd >= 0)
+		NEED(write(fd, "12345678", 8) == 8);
+	worker_join(&t);
+	errno = w->err;
+	say_result("wait", w->result);
+}
+
+CASE(given_epoll_taken, DIRECT)
+{
+	const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+	struct pair p = pair_warm_open();
+	char bytes[8];
+
+	for (int i = 0; i < 8; i++) {
+		struct told w = {
+			.ep = ep_open(), .max = i < 4 ? 4 : 342, .timeout = 10000};
+
+		ep_add(w.ep, p.s, EPOLLIN | flags[i % 4], 7);
+		epoll_amid(&w, i % 2 ? PROT_READ : PROT_NONE, p.c);
+		ep_show(w.ep, 0);
+		ep_show(w.ep, 0);
+		NEED(recv(p.s, bytes, 8, MSG_WAITALL) == 8);
+		w.timeout = A_WHILE;
+		if (i == 0)
+			epoll_amid(&w, PROT_NONE, -1);
+		close(w.ep);
+	}
+	pair_close(p);
+}
+
+/* The kernel's own, beside a connection that is not. */
+CASE(given_epoll_taken_from_pipes, DIRECT)
+{
+	const uint32_t flags[] = {0, EPOLLET};
+	struct pair p = pair_warm_open();
+	char bytes[8];
+
+	for (int i = 0; i < 2; i++) {
+		struct told w = {.ep = ep_open(), .max = 4, .timeout = 10000};
+		struct signal_pipe pipe = signal_pipe();
+
+		ep_add(w.ep, p.s, EPOLLIN, 7);
+		ep_add(w.ep, pipe.fd[0], EPOLLIN | flags[i], 8);
+		epoll_amid(&w, PROT_NONE, pipe.fd[1]);
+		ep_show(w.ep, 0);
+		ep_show(w.ep, 0);
+		NEED(read(pipe.fd[0], bytes, 8) == 8);
+		close(w.ep);
+	}
 	pair_close(p);
 }
