@@ -36,8 +36,8 @@
  *   system call that has moved its bytes, or has not begun. A cancelled thread is found there, too.
  * - A signal at an instruction before or behind the section finds what it finds around any call: nothing has been done,
  *   or all of it. Nothing has been read in advance that a handler can change. So a fork, a longjmp, an exec or a
- *   nested call in the handler needs no rule of its own. A cancellation finds no frame there: these are the few
- *   instructions of docs/static.md.
+ *   nested call in the handler needs no rule of its own. A cancellation finds the call's registers by where it is:
+ *   see static_cancel.c.
  * - A fork by another thread in the middle leaves the child without this thread. Its lock in shared memory has an owner that
  *   lives on in the parent. An exec or an end by another thread leaves a lock whose owner has died: see base/lock.h.
  * - The child of a vfork finds nothing of it: its parent has made the call elsewhere. Neither it nor its parent's first
@@ -56,6 +56,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <ucontext.h>
 
 #include "conn/quick.h"
 #include "preload/door.h"
@@ -79,11 +80,17 @@ struct static_stash {
 	uint8_t unused[48];
 };
 
+/* A call keeps so much from its first instruction on: 131072 in the assembly. */
+#define STATIC_KEPT_BYTES (128ull << 10)
+
 #define STATIC_GIVEN_UP_MOST 4
 #define STATIC_CANCEL_LEFT   1
 /* Before the tail of each way stands `syscall`, and before that one more, whose result goes to `vforked`. */
 #define STATIC_BACK_TO_CALL  2
 #define STATIC_BACK_TO_VFORK 20
+/* Behind the moved part that stands first: where the tail is, and what ends with its `syscall`. */
+#define STATIC_TAIL  65
+#define STATIC_FLAGS 58
 
 /* FS is to be read at each call: a child of vfork has had another one than its parent, at the same time. */
 #define STATIC_READS_FS 1
@@ -116,6 +123,10 @@ struct static_self {
 	stack_t given_up[STATIC_GIVEN_UP_MOST];
 	unsigned given_up_count;
 	struct quick quick;
+	bool cancel_by_host; /* FS was the host's where that signal came */
+	/* What was there, where the signal's own frame is changed. */
+	uint64_t cancel_mask;
+	gregset_t cancel_was;
 };
 
 #define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
@@ -168,6 +179,8 @@ static inline bool static_is_alternate(const struct static_self *self, uint64_t 
 void static_entry(void);
 /* Its instruction that takes the thread's own stack: r11 is where that begins. */
 extern const char static_entry_takes[];
+/* Behind the one from which on the frame is complete, but for its flags; and the entry's end. */
+extern const char static_entry_has_frame[], static_entry_ends[];
 /* Makes FS the host's, keeps the flags and the other vector registers, and has the entry put all of them
  * back. For static_call alone. */
 void static_keep(struct static_stash *stash, struct static_frame *f);
@@ -231,20 +244,22 @@ void static_signal_init(void);
 
 /* What leads calls away is at `at`, `bytes` for each of `count` calls; false: no memory. */
 bool static_ways_begin(uint64_t at, size_t count, size_t bytes);
-/* The i-th call's place in the program that leads there. */
-void static_way(size_t i, uint64_t jump);
+/* The i-th call's place in the program that leads there, its number, or -1, and what is moved from before it. */
+void static_way(size_t i, uint64_t jump, int32_t number, uint8_t head_bytes);
 /* mov %rax,%gs:vforked: changes no flag, as a vfork does. */
 #define STATIC_NOTE "\x65\x48\x89\x04\x25\x48\0\0\0"
 /* A signal before the instruction that writes what vfork has returned. */
 bool static_is_unnoted(uint64_t at);
-/* The handler is to run with self->cancel_frame, whose context is on it: the signal's frame is `here`. */
-bool static_cancel(struct static_self *self, const void *context, uint64_t here,
-		   uint64_t next);
+/* True: the handler is to run with self->cancel_frame, whose context is on it: the signal's frame is `here`. */
+bool static_cancel(struct static_self *self, ucontext_t *uc, uint64_t here, uint64_t next,
+		   bool is_host);
+/* Whether a call, or what another signal interrupts, at `rsp` of the program's own stack, shows that the handler has left. */
+bool static_cancel_is_left(const struct static_self *self, uint64_t rsp);
 /* The handler has come back to make the call of this frame, or left before: the interrupted one goes on, or
  * is left. */
 void static_cancel_ends(struct static_self *self, struct static_frame *f);
 void static_cancel_back(void);
-void static_resume(uint64_t frame) __attribute__((noreturn));
+void static_resume(uint64_t frame, uint64_t fs) __attribute__((noreturn));
 
 /* ---- static_memory.c ---- */
 

@@ -197,8 +197,7 @@ __asm__(".pushsection .text\n"
 	/*
 	 * A read, write, sendto or recvfrom of a connection that stays with TCP for good, and that does not block, is made as
 	 * it is, where no other call is under way, nothing is to be put right, and no thread has been cancelled
-	 * yet. One that may wait is not, either: a thread that is cancelled there is to be found where the program
-	 * makes the call. What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
+	 * yet. One that may wait is not, either: it has to end when another thread does that. What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
 	 */
 	"STATIC_BEGIN static_entry\n"
 	"	leal -44(%rax), %r11d\n"
@@ -258,6 +257,9 @@ __asm__(".pushsection .text\n"
 	"	pushq %gs:32\n"
 	"	subq $24, %rsp\n"
 	"	movq %rsp, %rbp\n"
+	"	.globl static_entry_has_frame\n"
+	"	.hidden static_entry_has_frame\n"
+	"static_entry_has_frame:\n"
 	"5:	subq $320, %rsp\n"
 	"	andq $-64, %rsp\n"
 	"	movq %rsp, %rbx\n"
@@ -346,6 +348,9 @@ __asm__(".pushsection .text\n"
 	".Lstatic_as_it_is:\n"
 	"	leaq -2(%rcx), %rcx\n"
 	"	jmp *%rcx\n"
+	"	.globl static_entry_ends\n"
+	"	.hidden static_entry_ends\n"
+	"static_entry_ends:\n"
 	"STATIC_END static_entry\n"
 
 	/* rdi: the stash. Says there what it has kept. rsi: the frame. */

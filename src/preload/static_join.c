@@ -161,7 +161,7 @@ static void change(const struct static_text *t, uint64_t load, unsigned char *ro
 			continue;
 		w.at = room + (i + 1) * ROOM;
 		put_way(&w, s, load, (uint64_t)room);
-		static_way(i, load + s->jump);
+		static_way(i, load + s->jump, s->number, s->head_bytes);
 		lead_away(s, load, (uint64_t)room + (i + 1) * ROOM);
 	}
 	protect(t, load, PROT_READ | PROT_EXEC);

@@ -15,9 +15,6 @@
 
 #include <asm/prctl.h>
 
-/* A call keeps so much from its first instruction on: 131072 in the assembly. */
-#define KEPT_BYTES (128ull << 10)
-
 /* The innermost of what the C library's list of cleanups holds. */
 static struct _pthread_cleanup_buffer *innermost(void)
 {
@@ -144,22 +141,24 @@ static void begin(struct static_self *self, struct static_frame *f)
 	f->place = f->next_after = (uint64_t)(f + 1);
 	/* What interrupts the handler has nothing of its own to say how deep that is. */
 	if (static_is_own(self, f->rsp))
-		f->next_after -= KEPT_BYTES;
+		f->next_after -= STATIC_KEPT_BYTES;
 	f->outer = self->calls;
 	fence_compiler();
 	self->calls = f;
 }
 
-static void end(struct static_self *self, const struct static_frame *f)
+/* While it is among the calls, its rax is the number: a handler may come back to make it once more (static_cancel.c). */
+static void end(struct static_self *self, struct static_frame *f, uint64_t result)
 {
 	fence_compiler();
 	self->calls = f->outer;
+	fence_compiler();
+	f->rax = result;
 }
 
 static void make_begun(struct static_self *self, struct static_frame *f)
 {
-	f->rax = (uint64_t)make(self, f);
-	end(self, f);
+	end(self, f, (uint64_t)make(self, f));
 }
 
 /* Others are under way, or have been left. NULL, or where the call is to be made: see static_call. */
@@ -196,8 +195,7 @@ struct static_frame *static_call_on(struct static_frame *f, bool is_within, size
 	if (is_within)
 		quick_end(&self->quick);
 	if (moved) {
-		f->rax = moved;
-		end(self, f);
+		end(self, f, moved);
 	} else if (!amid) {
 		make_begun(self, f);
 	} else {

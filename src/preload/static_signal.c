@@ -158,7 +158,7 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 			self->is_disarmed = false;
 		}
 		self->given_up_count = 0;
-		if (self->cancel_resumes)
+		if (self->cancel_resumes && static_cancel_is_left(self, at))
 			self->cancel_resumes = STATIC_CANCEL_LEFT;
 		static_settle(self, at, self->bottom);
 		self->next = self->top;
@@ -168,8 +168,8 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	if (p.function && static_is_within(&self->alternate, here) &&
 	    !static_is_within(&self->alternate, at))
 		begin_alternate(self, &p);
-	if (sig == CANCEL && p.function && is_host && static_is_own(self, at) &&
-	    static_cancel(self, context, here, p.next))
+	if (sig == CANCEL && p.function &&
+	    static_cancel(self, context, here, p.next, is_host))
 		p.next = BY_CANCEL_FRAME;
 	errno = saved;
 	return p;

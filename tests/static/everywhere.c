@@ -151,6 +151,11 @@ static void nests(void)
 	uses_another();
 }
 
+/* As glibc's handler for a thread that is cancelled, where it does not cancel. */
+static void comes_back(void)
+{
+}
+
 static void closes(void)
 {
 	CHECK(close(sends ? outer.client : outer.server) == 0);
@@ -347,6 +352,7 @@ static const struct way {
 	{"leaves_alternate", leaves, rounds_that_are_left, 1},
 	{"same", uses_the_same, rounds_on_the_same, 0},
 	{"forks", forks, rounds_in_both, 0},
+	{"comes_back", comes_back, rounds_through, 0},
 	{"closes", closes, rounds_elsewhere, 0},
 	{"replaces", replaces, rounds_elsewhere, 1},
 	{NULL, NULL, NULL, 0},
@@ -360,6 +366,25 @@ static const struct way *find_way(const char *name)
 		w++;
 	CHECK(w->name);
 	return w;
+}
+
+void restores(void);
+__asm__(".text\n"
+	"restores:\n"
+	"	movl $15, %eax\n"
+	"	syscall\n");
+
+/* That of the signal which the C library has for this. */
+static void set_cancel(void)
+{
+	const struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		unsigned long mask;
+	} act = {handler, 0x14000000 /* SA_RESTART, SA_RESTORER */, restores, 0};
+
+	CHECK(syscall(SYS_rt_sigaction, 32, &act, NULL, 8) == 0);
 }
 
 static void set_handler(const struct way *w)
@@ -382,6 +407,8 @@ static void set_handler(const struct way *w)
 	CHECK(sigaltstack(NULL, &was) == 0);
 	set_flags = was.ss_flags;
 	CHECK(sigaction(SIGUSR1, &act, NULL) == 0);
+	if (does == comes_back)
+		set_cancel();
 }
 
 static void open_pair(struct pair *e)

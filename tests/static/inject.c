@@ -2,7 +2,7 @@
 /* Runs a program that calls mark_begin and mark_end, and sends it a signal between these: behind the first instruction
  * in the first rounds, then one further, and so on, until they no longer lie so far apart.
  *
- * usage: inject MARK_BEGIN MARK_END PROGRAM...
+ * usage: inject SIGNAL MARK_BEGIN MARK_END PROGRAM...
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -18,6 +18,7 @@
 #define BREAK  0xcc
 
 static pid_t program;
+static int injected;
 static unsigned long begin;
 static long rounds, left, beyond;
 
@@ -57,7 +58,7 @@ static int trap(void)
 	if (is_break())
 		mark();
 	else if (left > 0 && --left == 0)
-		return SIGUSR1;
+		return injected;
 	return 0;
 }
 
@@ -103,16 +104,17 @@ int main(int argc, char **argv)
 {
 	int result;
 
-	if (argc < 4)
+	if (argc < 5)
 		return 2;
-	begin = strtoul(argv[1], NULL, 16);
+	injected = atoi(argv[1]);
+	begin = strtoul(argv[2], NULL, 16);
 	program = fork();
 	if (program == 0) {
 		ptrace(PTRACE_TRACEME, 0, 0, 0);
-		execvp(argv[3], argv + 3);
+		execvp(argv[4], argv + 4);
 		_exit(127);
 	}
-	result = run(strtoul(argv[2], NULL, 16));
+	result = run(strtoul(argv[3], NULL, 16));
 	kill(program, SIGKILL);
 	return result;
 }

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A thread cancelled at the instructions of a receive, in a statically linked program under Viaduct: its destructor runs.
+
+usage: cancel_at.py VIADUCT CANCEL_AT PROGRAM STEP KIND...
+"""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+VIADUCT, CANCEL_AT, PROGRAM = map(os.path.abspath, sys.argv[1:4])
+STEP, *KINDS = sys.argv[4:]
+MARKS = ["mark_begin", "mark_end"]
+# More are looked at than lie between the marks where the program makes the call itself.
+LEAST = 90
+
+
+def places(program):
+    text = subprocess.run(["nm", program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    symbols = {line.split()[-1]: line.split()[0] for line in text.splitlines()}
+    return [symbols[mark] for mark in MARKS]
+
+
+class CancelAt(unittest.TestCase):
+    def test_everywhere(self):
+        for kind in KINDS:
+            with self.subTest(kind=kind):
+                said = subprocess.run(
+                    [CANCEL_AT, *places(PROGRAM), kind, "1", STEP, VIADUCT, "run", "--static", "follow", "--upgrade-after", "0",
+                     "--", PROGRAM], stdout=subprocess.PIPE, check=False, text=True)
+                print(said.stdout)
+                self.assertEqual(said.returncode, 0, said.stdout)
+                self.assertGreater(int(re.search(r"(\d+) instructions", said.stdout).group(1)), LEAST)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
