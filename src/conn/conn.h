@@ -15,6 +15,7 @@
 #include "conn/timeout.h"
 #include "conn/upgrade_policy.h"
 #include "rendezvous/rendezvous.h"
+#include "ring/iov.h"
 
 /* ---- gates ---- */
 
@@ -246,8 +247,11 @@ struct wait {
 	uint32_t handlers, interruptions; /* crit_handlers() and so on, then */
 	bool some;			  /* it has moved bytes, or is to sleep once */
 	struct iovec room;		  /* where the next bytes are to go */
-	int64_t timeout_ns;		  /* as in the slot, when the call began */
-	int64_t deadline_ns;		  /* by that; 0 before the first sleep */
+	struct iov_cursor *at;		  /* in the program's array; or NULL */
+	struct iovec *kept, last; /* what it leads through once the call has slept */
+	size_t kept_bytes;	  /* of memory; 0: it is `last` */
+	int64_t timeout_ns;	  /* as in the slot, when the call began */
+	int64_t deadline_ns;	  /* by that; 0 before the first sleep */
 };
 
 static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
@@ -293,6 +297,16 @@ static inline bool wait_is_open(struct wait *w)
 	       load_relaxed(&w->s->slot->generation) == w->generation;
 }
 
+/* ---- vector.c ---- */
+
+/*
+ * The kernel reads an array when the call begins: what other threads make of it afterwards is nothing to that. Here it
+ * is copied before the call first lets others go on, in a critical section; w->at leads through the copy from then on.
+ * Where there is no memory it leads through the program's.
+ */
+void wait_keep_vector(struct wait *w);
+void wait_drop_vector(struct wait *w);
+
 /* ---- interrupt.c ---- */
 
 /* 0, -EINTR, or SOCK_KERNEL: the call begins anew. By the handlers that have run since it began. */
@@ -311,7 +325,7 @@ int wait_for(struct wait *w);
 bool wait_is_late(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
-/* Whoever closes the connection leaves it open until wait_finish. False: it is closed. */
+/* Whoever closes the connection leaves it open until wait_finish, and w->at has a copy. False: it is closed. */
 bool wait_hold(struct wait *w);
 /* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
 void wait_finish(struct wait *w);

@@ -317,18 +317,20 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 #define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
 
 /* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
-static bool peek_goes_on(struct wait *w, const struct iovec *iov, int iovcnt, ssize_t n,
+static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 			 int flags)
 {
 	size_t total = 0;
 	w->some = true;
-	for (int i = 0; i < iovcnt; i++)
-		total += iov[i].iov_len;
+	for (int i = 0; i < to->left; i++)
+		total += to->iov[i].iov_len;
 	if (!(flags & MSG_WAITALL) || (size_t)n >= total || (flags & MSG_DONTWAIT))
 		return false;
 	/* A peek asks the kernel for no end while it finds bytes. */
 	sock_look(w->s, w->fd);
 	if ((seen_of(w->s->slot) & SEEN_OVER) || sock_has_fin(w->s))
+		return false;
+	if (!w->held && !wait_hold(w))
 		return false;
 	return wait_nap(w) == 0;
 }
@@ -380,12 +382,12 @@ static int wait_for_more(struct wait *w, const struct iov_cursor *to, int flags)
 	return r >= 0 && (seen_of(w->s->slot) & SEEN_DISSOLVED) ? -EPIPE : r;
 }
 
-/* After a sleep, as at the begin of the call, unless bytes may have come past the ring. With iovcnt 0 the call is
- * not at its begin. */
-static ssize_t take_awake(struct wait *w, const struct iovec *iov, int iovcnt, int flags)
+/* After a sleep, as at the begin of the call, unless bytes may have come past the ring. */
+static ssize_t take_awake(struct wait *w, const struct iov_cursor *to, int flags)
 {
-	return is_simple(iovcnt, flags) && !peer_offering
-		       ? take_quickly(w->s, w->fd, w->generation, iov)
+	struct iovec part = iov_part(to, SIZE_MAX);
+	return is_simple(to->left, flags) && !peer_offering
+		       ? take_quickly(w->s, w->fd, w->generation, &part)
 		       : 0;
 }
 
@@ -428,10 +430,12 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	size_t done = 0;
 	ssize_t n;
 	w.some = amid;
+	w.at = &to;
 	flags = wait_begin(&w, flags);
 	if (iov_at_end(&to))
 		return take_nothing(s, &w, flags);
 	for (;;) {
+		struct iov_cursor begin = to;
 		n = take_locked(s, &w, &to, flags, amid || done > 0);
 		if (n == SOCK_KERNEL && done == 0 && rx_is_marked(&w, flags)) {
 			n = rx_rest_at_mark(&w, &to, flags);
@@ -446,10 +450,9 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				continue;
 		}
 		if (n > 0 && (flags & MSG_PEEK)) {
-			if (peek_goes_on(&w, iov, iovcnt, n, flags)) {
-				to = iov_start(iov, iovcnt);
+			to = begin;
+			if (peek_goes_on(&w, &to, n, flags))
 				continue;
-			}
 			done = (size_t)n;
 			break;
 		} else if (n == -EAGAIN && (flags & MSG_DONTWAIT)) {
@@ -461,7 +464,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 			n = wait_for_more(&w, &to, flags);
 			if (n < 0)
 				break;
-			n = take_awake(&w, iov, done > 0 || amid ? 0 : iovcnt, flags);
+			n = done > 0 || amid ? 0 : take_awake(&w, &to, flags);
 			done += (size_t)n;
 			if (n > 0)
 				break;

@@ -289,6 +289,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
+	w.at = src->is_file ? NULL : &src->from;
 	while (src->left > 0) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
 		if (peer_takes(s, flags & MSG_DONTWAIT ? 0 : src->left) &&

@@ -312,6 +312,7 @@ static void leave_hold(void *arg)
 	struct wait *w = arg;
 	if (peer_offering)
 		peer_ops->take_back();
+	wait_drop_vector(w);
 	w->held = false;
 	sock_unhold(w->s);
 }
@@ -320,8 +321,10 @@ bool wait_hold(struct wait *w)
 {
 	crit_enter();
 	w->held = sock_hold(w->s, w->fd);
-	if (w->held)
+	if (w->held) {
 		_pthread_cleanup_push(&w->leaving, leave_hold, w);
+		wait_keep_vector(w);
+	}
 	crit_leave();
 	return w->held;
 }

@@ -467,6 +467,16 @@ static inline bool hook_in_reach(const void *p, size_t len)
  */
 bool hook_vector_is_good(const struct iovec *iov, size_t count, size_t *total);
 
+/* As the kernel, the only piece is read at the begin of a call: a copy in `one`. */
+static inline const struct iovec *hook_vector_own(const struct iovec *iov, size_t count,
+						  struct iovec *one)
+{
+	if (count != 1)
+		return iov;
+	*one = *iov;
+	return one;
+}
+
 typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
 				int count, int flags);
 ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
@@ -476,9 +486,11 @@ static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd
 				       const struct iovec *iov, int count, int flags,
 				       size_t total)
 {
+	struct iovec one;
+
 	if (__builtin_expect(total > SOCK_MOVE_MAX, 0))
 		return hook_recv_cut(take, s, fd, iov, count, flags);
-	return take(s, fd, iov, count, flags);
+	return take(s, fd, hook_vector_own(iov, (size_t)count, &one), count, flags);
 }
 
 /* ---- descriptors passed in messages (rights.c) ---- */

@@ -104,12 +104,15 @@ HOOK_ALIAS(__write, write);
 NEAR_MOVE HOOK ssize_t writev(int fd, const struct iovec *iov, int count)
 {
 	struct sock *s = fd_sock(fd);
+	const struct iovec *own;
+	struct iovec one;
 	size_t total;
 
 	if (!s || !vector_moves_bytes(iov, count, &total))
 		return REAL(writev)(fd, iov, count);
+	own = hook_vector_own(iov, (size_t)count, &one);
 	return HOOK_TX(s, fd, REAL(writev)(fd, iov, count),
-		       tx_send(s, fd, iov, count, 0));
+		       tx_send(s, fd, own, count, 0));
 }
 
 /* The C library's read and write past us, whatever the descriptor is. */
@@ -180,8 +183,11 @@ static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int cou
 			int flags)
 {
 	int msg = rwf_to_msg(flags);
+	struct iovec one;
 
-	return msg < 0 ? msg : tx_send(s, fd, iov, count, msg);
+	return msg < 0 ? msg
+		       : tx_send(s, fd, hook_vector_own(iov, (size_t)count, &one), count,
+				 msg);
 }
 
 /* On a socket, offset -1 makes these readv and writev with flags; else they fail. */

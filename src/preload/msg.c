@@ -411,6 +411,9 @@ static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *
 
 static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
+	struct iovec one;
+	const struct iovec *iov = hook_vector_own(msg->msg_iov, msg->msg_iovlen, &one);
+
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
 	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
 		log_debug("fd %d: a send with control data is the kernel's", fd);
@@ -418,7 +421,7 @@ static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, in
 	}
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
-		       tx_send(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags));
+		       tx_send(s, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
