@@ -362,9 +362,8 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
-#ifndef __GLIBC__
-	request = (unsigned)request; /* musl's programs set no more of the register */
-#endif
+	/* The kernel looks at no more, and musl's programs set no more of the register. */
+	request = (unsigned)request;
 	/* To a TCP socket the numbers mean nothing. */
 	if (!s && (request == NBD_SET_SOCK || request == SIOCKCMATTACH)) {
 		int saved = errno;

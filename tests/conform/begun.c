@@ -319,3 +319,20 @@ CASE(begun_left, DIRECT)
 	receive_changed(run_readv, counts[1], UNMAPPED, 0);
 	pair_close(p);
 }
+
+/* ---- numbers that are longer than what the kernel looks at ---- */
+
+CASE(begun_ioctl_high, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	const unsigned long high = 1ul << 32;
+	int n = -1, on = 1;
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	say_result("ioctl", ioctl(p.s, high | FIONREAD, &n));
+	say("%d bytes", n);
+	recv_all(p.s, bulk_room(), 4);
+	say_result("ioctl", ioctl(p.s, high | FIONBIO, &on));
+	say_result("recv", recv(p.s, bulk_room(), 4, 0));
+	pair_close(p);
+}
