@@ -16,6 +16,7 @@
 #include "base/sigsafe.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/file.h"
 #include "conn/peer_hint.h"
 #include "conn/quick_move.h"
 #include "conn/switch.h"
@@ -283,13 +284,15 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
-static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags,
+		      struct file_use *use)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
-	w.at = src->is_file ? NULL : &src->from;
+	w.at = use ? NULL : &src->from;
+	w.use = use;
 	while (src->left > 0) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
 		if (peer_takes(s, flags & MSG_DONTWAIT ? 0 : src->left) &&
@@ -392,13 +395,14 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
-	return tx_run(s, fd, &src, flags);
+	return tx_run(s, fd, &src, flags, NULL);
 }
 
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
 {
 	struct source src = {
 		.is_file = true, .file = in_fd, .offset = offset, .left = count};
+	struct file_use use = {.s = s, .src = &src, .count = count, .own = -1};
 	struct stat st;
 	int saved = errno;
 	if (kernel_fstat(in_fd, &st) < 0)
@@ -412,5 +416,5 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 		return SOCK_KERNEL;
 	}
 	wait_tell_cpu(s);
-	return tx_run(s, fd, &src, 0);
+	return tx_run(s, fd, &src, 0, &use);
 }

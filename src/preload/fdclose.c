@@ -13,6 +13,7 @@
 #include "base/fds.h"
 #include "base/low.h"
 #include "base/sections.h"
+#include "conn/file.h"
 #include "conn/table.h"
 #include "preload/hook.h"
 
@@ -50,6 +51,7 @@ static void range_closing(unsigned first, unsigned last)
 {
 	unsigned end = (unsigned)hook_known_end();
 
+	file_closing(first, last);
 	for (unsigned fd = first; fd < end && fd <= last; fd++)
 		hook_closing((int)fd);
 }
