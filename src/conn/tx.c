@@ -216,7 +216,8 @@ static void shut_again(struct sock *s, int fd)
 	lock_drop(&s->slot->tx_lock);
 }
 
-/* The peer has ended its direction, or asks for TCP, or we are broken. */
+/* The peer has ended its direction, or asks for TCP, or we are broken. Of what a send that has `some_sent` meets the
+ * next call is told; sendfile, a row of sends, meets it in one of its own, and nobody is told. */
 static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 {
 	struct slot *sl = s->slot;
@@ -301,7 +302,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags,
 		else
 			n = put_locked(s, &w, src, hold);
 		if (n == -EINPROGRESS) {
-			n = attend(s, w.fd, flags, done > 0);
+			n = attend(s, w.fd, flags, done > 0 && !src->is_file);
 			if (n < 0)
 				break;
 			continue;

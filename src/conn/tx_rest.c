@@ -104,7 +104,8 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	/* A call that has slept holds the connection: whoever closes it now must not end it before. */
 	if (*done == 0 && w->fd == fd && !w->held && !(own && w->deadline_ns))
 		return SOCK_KERNEL;
-	if (*done > 0 && has_ended(w))
+	/* The next of the sends that sendfile is takes what has ended it, with SIGPIPE. */
+	if (*done > 0 && !src->is_file && has_ended(w))
 		return 0;
 	/* The kernel's sleep is one of this call, too. */
 	if (!w->held && !(flags & MSG_DONTWAIT) && (src->is_file || src->from.left > 1) &&

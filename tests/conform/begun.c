@@ -429,6 +429,53 @@ CASE(begun_sendfile_locked, DIRECT)
 	pair_close(p);
 }
 
+/* ---- what ends a sendfile that has sent some ---- */
+
+static volatile sig_atomic_t pipes;
+
+static void count_pipe(int sig)
+{
+	(void)sig;
+	pipes++;
+}
+
+static void sendfile_ended(int how)
+{
+	struct pair p = pair_warm_open();
+	int file = file_of('A'), error = -1;
+	struct file_call c = {.call = {.fd = p.s, .len = BULK}, .file = file};
+	struct linger now = {1, 0};
+	socklen_t len = sizeof error;
+	struct worker t;
+	pipes = 0;
+	NEED(signal(SIGPIPE, count_pipe) != SIG_ERR);
+	worker_start(&t, file_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	if (how >= 0) {
+		NEED(shutdown(p.s, how) == 0);
+	} else {
+		NEED(setsockopt(p.c, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
+		NEED(close(p.c) == 0);
+	}
+	worker_join(&t);
+	say("some: %d, SIGPIPE: %d", c.call.result > 0 && c.call.result < BULK,
+	    (int)pipes);
+	NEED(getsockopt(p.s, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	say("error: %s", error ? errno_name(error) : "none");
+	say_result("send", send(p.s, "x", 1, MSG_NOSIGNAL));
+	close(file);
+	if (how >= 0)
+		close(p.c);
+	close(p.s);
+}
+
+CASE(begun_sendfile_ended, DIRECT)
+{
+	sendfile_ended(SHUT_WR);
+	sendfile_ended(SHUT_RDWR);
+	sendfile_ended(-1);
+}
+
 /* ---- numbers that are longer than what the kernel looks at ---- */
 
 CASE(begun_ioctl_high, DIRECT)
