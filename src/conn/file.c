@@ -3,7 +3,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/borrowed.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/low.h"
@@ -96,8 +95,7 @@ static __attribute__((noinline, cold)) void closing_slow(unsigned first, unsigne
 
 void file_closing(unsigned first, unsigned last)
 {
-	/* What a child of vfork closes stays open in its parent, whose memory this is. */
-	if (__builtin_expect(load_relaxed(&uses_count) != 0, 0) && !is_borrowed())
+	if (__builtin_expect(load_relaxed(&uses_count) != 0, 0))
 		closing_slow(first, last);
 }
 
