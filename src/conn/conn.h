@@ -250,7 +250,6 @@ struct wait {
 	struct iov_cursor *at;		  /* in the program's array; or NULL */
 	struct iovec *kept, last; /* what it leads through once the call has slept */
 	size_t kept_bytes;	  /* of memory; 0: it is `last` */
-	struct file_use *use;	  /* of a sendfile; or NULL */
 	int64_t timeout_ns;	  /* as in the slot, when the call began */
 	int64_t deadline_ns;	  /* by that; 0 before the first sleep */
 };
@@ -326,8 +325,7 @@ int wait_for(struct wait *w);
 bool wait_is_late(struct wait *w);
 /* Sleeps for some milliseconds, for the rare wait for more than there is. As wait_for. */
 int wait_nap(struct wait *w);
-/* Whoever closes the connection leaves it open until wait_finish, and w->at has a copy, w->use its file. False: it is
- * closed. */
+/* Whoever closes the connection leaves it open until wait_finish, and w->at has a copy. False: it is closed. */
 bool wait_hold(struct wait *w);
 /* Ends the hold, which also ends when the thread is cancelled or a handler jumps away. */
 void wait_finish(struct wait *w);

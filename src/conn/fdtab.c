@@ -15,7 +15,6 @@
 #include "base/sections.h"
 #include "base/space.h"
 #include "conn/conn.h"
-#include "conn/file.h"
 #include "conn/leave.h"
 #include "conn/limbo.h"
 #include "conn/report.h"
@@ -329,7 +328,6 @@ FORK_CODE void sock_forked_child(bool told)
 		peer_ops->forked_child();
 	lock_drop_forked(&forking_lock);
 	source_forked_child();
-	file_forked_child();
 	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

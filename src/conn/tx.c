@@ -16,7 +16,6 @@
 #include "base/sigsafe.h"
 #include "conn/area.h"
 #include "conn/conn.h"
-#include "conn/file.h"
 #include "conn/peer_hint.h"
 #include "conn/quick_move.h"
 #include "conn/switch.h"
@@ -285,16 +284,15 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
-static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags,
-		      struct file_use *use)
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
-	w.at = use ? NULL : &src->from;
-	w.use = use;
-	while (src->left > 0) {
+	w.at = src->is_file ? NULL : &src->from;
+	/* Another thread may have made the array shorter before it was kept. */
+	while (src->left > 0 && (src->is_file || !iov_at_end(&src->from))) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
 		if (peer_takes(s, flags & MSG_DONTWAIT ? 0 : src->left) &&
 		    !(flags & MSG_DONTWAIT))
@@ -396,14 +394,13 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
-	return tx_run(s, fd, &src, flags, NULL);
+	return tx_run(s, fd, &src, flags);
 }
 
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
 {
 	struct source src = {
 		.is_file = true, .file = in_fd, .offset = offset, .left = count};
-	struct file_use use = {.s = s, .src = &src, .count = count, .own = -1};
 	struct stat st;
 	int saved = errno;
 	if (kernel_fstat(in_fd, &st) < 0)
@@ -417,5 +414,5 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 		return SOCK_KERNEL;
 	}
 	wait_tell_cpu(s);
-	return tx_run(s, fd, &src, 0, &use);
+	return tx_run(s, fd, &src, 0);
 }

@@ -108,8 +108,7 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	if (*done > 0 && !src->is_file && has_ended(w))
 		return 0;
 	/* The kernel's sleep is one of this call, too. */
-	if (!w->held && !(flags & MSG_DONTWAIT) && (src->is_file || src->from.left > 1) &&
-	    !wait_hold(w))
+	if (!w->held && !(flags & MSG_DONTWAIT) && src->from.left > 1 && !wait_hold(w))
 		return -EBADF;
 	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
 	int how = own ? flags | MSG_DONTWAIT : flags;

@@ -17,7 +17,6 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "conn/conn.h"
-#include "conn/file.h"
 #include "conn/peer_hint.h"
 #include "conn/report.h"
 #include "settings/config.h"
@@ -314,8 +313,6 @@ static void leave_hold(void *arg)
 	if (peer_offering)
 		peer_ops->take_back();
 	wait_drop_vector(w);
-	if (w->use)
-		file_drop(w->use);
 	w->held = false;
 	sock_unhold(w->s);
 }
@@ -327,8 +324,6 @@ bool wait_hold(struct wait *w)
 	if (w->held) {
 		_pthread_cleanup_push(&w->leaving, leave_hold, w);
 		wait_keep_vector(w);
-		if (w->use)
-			file_keep(w->use);
 	}
 	crit_leave();
 	return w->held;

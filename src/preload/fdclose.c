@@ -13,7 +13,6 @@
 #include "base/fds.h"
 #include "base/low.h"
 #include "base/sections.h"
-#include "conn/file.h"
 #include "conn/table.h"
 #include "preload/hook.h"
 
@@ -51,7 +50,6 @@ static void range_closing(unsigned first, unsigned last)
 {
 	unsigned end = (unsigned)hook_known_end();
 
-	file_closing(first, last);
 	for (unsigned fd = first; fd < end && fd <= last; fd++)
 		hook_closing((int)fd);
 }

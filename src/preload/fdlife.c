@@ -3,7 +3,6 @@
  */
 #include "base/atomic.h"
 #include "base/sections.h"
-#include "conn/file.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
@@ -167,7 +166,6 @@ static __attribute__((noinline)) bool closing_slow(int fd)
 	int saved = errno;
 	bool ok = true;
 
-	file_closing((unsigned)fd, (unsigned)fd);
 	ready_closing(fd);
 	announce_closing(fd);
 	ok = fd_closing(fd);

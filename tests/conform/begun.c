@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: what a call was begun with is changed, or gone, while it sleeps. */
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,7 +8,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -322,7 +320,7 @@ CASE(begun_left, DIRECT)
 	pair_close(p);
 }
 
-/* ---- sendfile ---- */
+/* ---- what ends a sendfile that has sent some ---- */
 
 struct file_call {
 	struct call call;
@@ -347,89 +345,6 @@ static int file_of(char letter)
 	NEED(lseek(fd, 10, SEEK_SET) == 10);
 	return fd;
 }
-
-enum file_change { CLOSED, IN_RANGE, REPLACED, MOVED, LEFT_ALONE, FILE_CHANGES };
-
-static void file_change(enum file_change change, int file, int other)
-{
-	if (change == CLOSED)
-		NEED(close(file) == 0);
-	else if (change == IN_RANGE)
-		NEED(close_range((unsigned)file, (unsigned)file, 0) == 0);
-	else if (change == REPLACED)
-		NEED(dup2(other, file) == file);
-	else if (change == MOVED)
-		NEED(lseek(file, 100, SEEK_SET) == 100);
-}
-
-static void sendfile_changed(enum file_change change, bool given, bool goes)
-{
-	struct pair p = pair_warm_open();
-	int file = file_of('A'), other = file_of('B'), same = dup(file), on = 1;
-	off_t at = 10;
-	struct file_call c = {
-		.call = {.fd = p.s, .len = BULK}, .file = file, .at = given ? &at : NULL};
-	struct worker t;
-	worker_start(&t, file_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
-	say("in the call: %ld", (long)lseek(same, 0, SEEK_CUR));
-	file_change(change, file, other);
-	if (goes)
-		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
-	say_letters(p.c, BULK);
-	call_end(&t, &c.call);
-	say("at %ld, %ld; the other's %ld", (long)lseek(same, 0, SEEK_CUR), (long)at,
-	    (long)lseek(other, 0, SEEK_CUR));
-	close(same);
-	close(other);
-	if (change != CLOSED && change != IN_RANGE)
-		close(file);
-	pair_close(p);
-}
-
-CASE(begun_sendfile, DIRECT)
-{
-	for (int change = 0; change < FILE_CHANGES; change++)
-		sendfile_changed(change, false, false);
-}
-
-CASE(begun_sendfile_at, DIRECT)
-{
-	for (int change = 0; change < FILE_CHANGES; change++)
-		sendfile_changed(change, true, false);
-}
-
-CASE(begun_sendfile_going, DIRECT)
-{
-	sendfile_changed(REPLACED, false, true);
-	sendfile_changed(CLOSED, true, true);
-}
-
-/* What the call does with descriptors of its own ends no lock of the program's. */
-CASE(begun_sendfile_locked, DIRECT)
-{
-	struct pair p = pair_warm_open();
-	int file = file_of('A');
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	struct file_call c = {.call = {.fd = p.s, .len = BULK}, .file = file};
-	struct worker t;
-	NEED(fcntl(file, F_SETLK, &lock) == 0);
-	worker_start(&t, file_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
-	say_letters(p.c, BULK);
-	call_end(&t, &c.call);
-	pid_t pid = fork();
-	if (pid == 0) {
-		say_as("child");
-		say_result("lock", fcntl(file, F_SETLK, &lock));
-		_exit(0);
-	}
-	NEED(pid > 0 && child_status(pid) == 0);
-	close(file);
-	pair_close(p);
-}
-
-/* ---- what ends a sendfile that has sent some ---- */
 
 static volatile sig_atomic_t pipes;
 
