@@ -138,7 +138,7 @@ static int cancel_at(char **argv, long instructions)
 {
 	FILE *in, *out;
 	char line[100];
-	pid_t pid = start(argv, &in, &out), tid;
+	pid_t pid = start(argv, &in, &out), tid = 0;
 	int status, result = -1;
 
 	if (!fgets(line, sizeof(line), out) || (tid = atoi(line)) <= 0)

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-ENTRY = ["static_entry", "static_entry_takes"]
+ENTRY = ["static_entry", "static_entry_takes", "static_entry_has_frame"]
 BEGIN = "static_call"
 COPIES = ["crit_copy_plain", "crit_copy_short"]
 # The second one is what static_call calls behind the first one, at its end.
