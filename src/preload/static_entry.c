@@ -197,7 +197,8 @@ __asm__(".pushsection .text\n"
 	/*
 	 * A read, write, sendto or recvfrom of a connection that stays with TCP for good, and that does not block, is made as
 	 * it is, where no other call is under way, nothing is to be put right, and no thread has been cancelled
-	 * yet. One that may wait is not, either: it has to end when another thread does that. What another thread does to the number just now is as in go_entry.c. Only r11 and the flags are changed.
+	 * yet. One that may wait is not, either: it has to end when another thread does that. What another thread does to the
+	 * number just now is as in go_entry.c. Only r11 and the flags are changed.
 	 */
 	"STATIC_BEGIN static_entry\n"
 	"	leal -44(%rax), %r11d\n"

@@ -10,17 +10,12 @@ import subprocess
 import sys
 import unittest
 
+from marks import places
+
 VIADUCT, CANCEL_AT, PROGRAM = map(os.path.abspath, sys.argv[1:4])
 STEP, *KINDS = sys.argv[4:]
-MARKS = ["mark_begin", "mark_end"]
 # More are looked at than lie between the marks where the program makes the call itself.
 LEAST = 90
-
-
-def places(program):
-    text = subprocess.run(["nm", program], check=True, stdout=subprocess.PIPE, text=True).stdout
-    symbols = {line.split()[-1]: line.split()[0] for line in text.splitlines()}
-    return [symbols[mark] for mark in MARKS]
 
 
 class CancelAt(unittest.TestCase):

@@ -13,25 +13,11 @@
 #include <unistd.h>
 
 #include "edges.h"
+#include "marks.h"
 
 #define ROUNDS 500
 
 static int client, server = -1, cleaned;
-
-void mark_begin(void);
-void mark_end(void);
-__asm__(".text\n"
-	".globl mark_begin, mark_end\n"
-	".type mark_begin, @function\n"
-	".type mark_end, @function\n"
-	".balign 16\n"
-	"mark_begin:\n"
-	"	nop\n"
-	"	ret\n"
-	".balign 16\n"
-	"mark_end:\n"
-	"	nop\n"
-	"	ret\n");
 
 static void clean(int *arg)
 {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "cancel_signal.h"
 #include "edges.h"
 
 static sigjmp_buf jump;
@@ -248,28 +249,16 @@ static void *disturbs(void *arg)
 	return arg;
 }
 
-void restores(void);
-__asm__(".text\n"
-	"restores:\n"
-	"	movl $15, %eax\n"
-	"	syscall\n");
-
 /* The C library's own signal, whose handler does not cancel. */
 static void t_cancel_not(void)
 {
-	const struct {
-		void (*handler)(int);
-		unsigned long flags;
-		void (*restorer)(void);
-		unsigned long mask;
-	} act = {comes_back, 0x14000000 /* SA_RESTART, SA_RESTORER */, restores, 0};
 	static char much[1 << 20];
 	ssize_t n;
 	pthread_t t;
 	char b = 0;
 
 	CHECK(pipe(nothing) == 0);
-	CHECK(syscall(SYS_rt_sigaction, 32, &act, NULL, 8) == 0);
+	set_cancel(comes_back);
 	reader = (pid_t)syscall(SYS_gettid);
 	CHECK(pthread_create(&t, NULL, disturbs, NULL) == 0);
 	/* Made once more, it would wait for ever. */

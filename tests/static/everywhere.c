@@ -15,7 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cancel_signal.h"
 #include "edges.h"
+#include "marks.h"
 
 #define MOST 1024
 
@@ -34,23 +36,6 @@ static volatile ssize_t got;
 static char received[2 * MOST];
 static int results[2];
 static sigjmp_buf jump;
-
-void mark_begin(void);
-void mark_end(void);
-__asm__(".text\n"
-	".globl mark_begin, mark_end\n"
-	".type mark_begin, @function\n"
-	".type mark_end, @function\n"
-	".balign 16\n"
-	"mark_begin:\n"
-	"	nop\n"
-	"	ret\n"
-	".size mark_begin, . - mark_begin\n"
-	".balign 16\n"
-	"mark_end:\n"
-	"	nop\n"
-	"	ret\n"
-	".size mark_end, . - mark_end\n");
 
 static long call(long nr, int fd, const void *at, size_t bytes)
 {
@@ -368,25 +353,6 @@ static const struct way *find_way(const char *name)
 	return w;
 }
 
-void restores(void);
-__asm__(".text\n"
-	"restores:\n"
-	"	movl $15, %eax\n"
-	"	syscall\n");
-
-/* That of the signal which the C library has for this. */
-static void set_cancel(void)
-{
-	const struct {
-		void (*handler)(int);
-		unsigned long flags;
-		void (*restorer)(void);
-		unsigned long mask;
-	} act = {handler, 0x14000000 /* SA_RESTART, SA_RESTORER */, restores, 0};
-
-	CHECK(syscall(SYS_rt_sigaction, 32, &act, NULL, 8) == 0);
-}
-
 static void set_handler(const struct way *w)
 {
 	static char memory[65536];
@@ -408,7 +374,7 @@ static void set_handler(const struct way *w)
 	set_flags = was.ss_flags;
 	CHECK(sigaction(SIGUSR1, &act, NULL) == 0);
 	if (does == comes_back)
-		set_cancel();
+		set_cancel(handler);
 }
 
 static void open_pair(struct pair *e)

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import unittest
 
+from marks import places
+
 VIADUCT, INJECT, *PROGRAMS = map(os.path.abspath, sys.argv[1:])
 WAYS = ["own", "alternate", "disarms", "vforks", "nests", "nests_alternate", "nests_disarmed", "leaves", "leaves_alternate",
         "same", "forks", "closes", "replaces"]
 LONG_WAYS = ["own", "leaves", "same", "forks"]
-MARKS = ["mark_begin", "mark_end"]
 # More instructions than lie between the marks where the kernel makes the call.
 KERNELS = 100
 FEW_BYTES = 64
@@ -24,12 +25,6 @@ MORE_BYTES = 300
 OTHERS = "vectors"
 # glibc's, whose handler is to find the thread where the program makes the call. None of these is made by the quick way.
 CANCEL = 32
-
-
-def places(program):
-    text = subprocess.run(["nm", program], check=True, stdout=subprocess.PIPE, text=True).stdout
-    symbols = {line.split()[-1]: line.split()[0] for line in text.splitlines()}
-    return [symbols[mark] for mark in MARKS]
 
 
 class Inject(unittest.TestCase):
