@@ -313,6 +313,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		}
 		if (n < 0)
 			break;
+		source_moved(src);
 		done += n;
 		if (src->left == 0)
 			break;
@@ -340,13 +341,14 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		if (room_grow(s) || room_go_on(s, w.fd, true))
 			continue;
 		sock_lacks_room(s);
+		src->has_slept = true;
 		n = wait_for(&w);
 		if (n < 0)
 			break;
 	}
 	wait_finish(&w);
 	errno = saved;
-	if (n == -EBADF) /* another may be there by now */
+	if (n == -EBADF && !src->is_other) /* another may be there by now */
 		n = SOCK_KERNEL;
 	return done > 0 || src->left == 0 ? done : n;
 }
@@ -399,8 +401,12 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
 {
-	struct source src = {
-		.is_file = true, .file = in_fd, .offset = offset, .left = count};
+	off64_t at;
+	struct source src = {.is_file = true,
+			     .file = in_fd,
+			     .offset = offset ? offset : &at,
+			     .moves = !offset,
+			     .left = count};
 	struct stat st;
 	int saved = errno;
 	if (kernel_fstat(in_fd, &st) < 0)
@@ -408,11 +414,14 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	if (S_ISSOCK(st.st_mode))
 		return -EINVAL;
 	/* Only from a file can bytes be read under a lock without waiting for somebody. */
-	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) {
+	at = src.moves ? kernel_call4(SYS_lseek, in_fd, 0, SEEK_CUR, 0) : 0;
+	if ((!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) || at < 0) {
 		sock_down(s, fd, VD_REASON_SPLICE);
 		errno = saved;
 		return SOCK_KERNEL;
 	}
+	src.device = st.st_dev;
+	src.inode = st.st_ino;
 	wait_tell_cpu(s);
 	return tx_run(s, fd, &src, 0);
 }

@@ -15,6 +15,10 @@
 
 static ssize_t send_rest(int fd, struct source *src, int flags)
 {
+	if (src->is_file && source_is_other(src)) {
+		errno = EBADF;
+		return -1;
+	}
 	if (src->is_file)
 		return REAL(sendfile64)(fd, src->file, src->offset, src->left);
 	struct iovec part = iov_part(&src->from, src->left);
@@ -112,9 +116,11 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 		return -EBADF;
 	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
 	int how = own ? flags | MSG_DONTWAIT : flags;
+	src->has_slept = true;
 	ssize_t n = w->held ? held_rest_in_kernel(s, w, src, how, *done > 0)
 			    : rest_in_kernel(s, w->fd, w->fd, src, how, *done > 0);
 	if (n > 0) {
+		source_moved(src);
 		*done += n;
 		w->some = true;
 		w->rounds = 0;

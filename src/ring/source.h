@@ -7,8 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "base/kernel.h"
 #include "base/lock.h"
@@ -24,9 +26,14 @@ struct source {
 	bool is_file; /* sendfile */
 	bool is_past; /* to be copied past the caches */
 	bool may_lend; /* to another host, without a copy: the call stays until they are there */
+	size_t left; /* bytes still to send */
 	int file;
-	off64_t *offset; /* NULL: the file's own */
-	size_t left;	 /* bytes still to send */
+	off64_t *offset;
+	bool moves;	/* the file's position, to *offset */
+	bool has_slept; /* so that the file's number may be another file's */
+	bool is_other;	/* it is */
+	dev_t device;
+	ino_t inode;
 };
 
 /*
@@ -44,10 +51,28 @@ void source_forked_child(void);
  */
 static inline ssize_t source_read(const struct source *src, uint8_t *to, size_t len)
 {
-	if (src->offset)
-		return kernel_call4(SYS_pread64, src->file, (long)to, (long)len,
-				    *src->offset);
-	return kernel_read(src->file, to, len);
+	return kernel_call4(SYS_pread64, src->file, (long)to, (long)len, *src->offset);
+}
+
+/*
+ * The kernel looks the file up once, when a call begins. Here each piece is read by the number. What has
+ * been read is the file's own where that has the number afterwards, too.
+ */
+static inline bool source_is_other(struct source *src)
+{
+	struct stat st;
+	if (!src->has_slept)
+		return false;
+	src->is_other = kernel_fstat(src->file, &st) < 0 || st.st_dev != src->device ||
+			st.st_ino != src->inode;
+	return src->is_other;
+}
+
+/* After each piece: others who have the file see it there if this process is killed. */
+static inline void source_moved(const struct source *src)
+{
+	if (src->moves)
+		kernel_call4(SYS_lseek, src->file, *src->offset, SEEK_SET, 0);
 }
 
 static inline ssize_t source_read_past(const struct source *src, uint8_t *to, size_t len)
@@ -72,12 +97,13 @@ static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 		n = src->is_past && lock_try(&source_stopover_lock)
 			    ? source_read_past(src, to, len)
 			    : source_read(src, to, len);
+		if (source_is_other(src))
+			return -EBADF;
 		if (n < 0)
 			return n;
 		if (n == 0)
 			src->left = 0; /* the file's end */
-		if (src->offset)
-			*src->offset += n;
+		*src->offset += n;
 	}
 	src->left -= src->left < (size_t)n ? src->left : (size_t)n;
 	return n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: what a call was begun with is changed, or gone, while it sleeps. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -321,7 +322,7 @@ CASE(begun_left, DIRECT)
 	pair_close(p);
 }
 
-/* ---- what ends a sendfile that has sent some ---- */
+/* ---- sendfile ---- */
 
 struct file_call {
 	struct call call;
@@ -346,6 +347,65 @@ static int file_of(char letter)
 	NEED(lseek(fd, 10, SEEK_SET) == 10);
 	return fd;
 }
+
+/* ---- the file of a sendfile ---- */
+
+static void file_run_then_end(void *arg)
+{
+	struct file_call *c = arg;
+	file_run(c);
+	NEED(shutdown(c->call.fd, SHUT_WR) == 0);
+}
+
+enum file_change { REPLACED, MOVED, LEFT_ALONE, FILE_CHANGES };
+
+/* Of a file that is replaced, TCP sends the rest as well. Bytes of another file nobody sends. */
+static void sendfile_changed(enum file_change change, bool given, bool goes)
+{
+	struct pair p = pair_warm_open();
+	int file = file_of('A'), other = file_of('B'), same = dup(file), on = 1;
+	off_t at = 10;
+	struct file_call c = {
+		.call = {.fd = p.s, .len = BULK}, .file = file, .at = given ? &at : NULL};
+	struct worker t;
+	char *bytes = bulk_room();
+	long came = 0, others = 0;
+	worker_start(&t, file_run_then_end, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	if (change == REPLACED)
+		NEED(dup2(other, file) == file);
+	else if (change == MOVED)
+		NEED(lseek(file, 100, SEEK_SET) == 100);
+	if (goes)
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	for (ssize_t n; (n = recv(p.c, bytes, BULK, 0)) > 0; came += n)
+		for (ssize_t i = 0; i < n; i++)
+			others += bytes[i] != 'A';
+	worker_join(&t);
+	NEED(c.call.result > 0);
+	say("of others: %ld, came as told: %d, all: %d", others, came == c.call.result,
+	    came == BULK || change == REPLACED);
+	say("moved as told: %d, %d; the other's: %ld",
+	    lseek(same, 0, SEEK_CUR) == 10 + (given ? 0 : came) ||
+		    (change == REPLACED && !given),
+	    at == 10 + (given ? came : 0), (long)lseek(other, 0, SEEK_CUR));
+	close(same);
+	close(other);
+	close(file);
+	pair_close(p);
+}
+
+CASE(begun_sendfile_file, DIRECT)
+{
+	for (int change = 0; change < FILE_CHANGES; change++) {
+		sendfile_changed(change, false, false);
+		sendfile_changed(change, true, false);
+		sendfile_changed(change, false, true);
+		sendfile_changed(change, true, true);
+	}
+}
+
+/* ---- what ends a sendfile that has sent some ---- */
 
 static volatile sig_atomic_t pipes;
 
@@ -390,6 +450,61 @@ CASE(begun_sendfile_ended, DIRECT)
 	sendfile_ended(SHUT_WR);
 	sendfile_ended(SHUT_RDWR);
 	sendfile_ended(-1);
+}
+
+/* ---- the pipe of a splice ---- */
+
+static int splice_pipe[2];
+
+static void splice_run(void *arg)
+{
+	struct call *c = arg;
+	c->result = splice(c->fd, NULL, splice_pipe[1], NULL, c->len, 0);
+	c->error = errno;
+}
+
+/* Where it is full, and where nothing has come yet. */
+static void splice_replaced(bool full)
+{
+	struct pair p = pair_warm_open();
+	int other[2];
+	struct call c = {.fd = p.s, .len = 4};
+	char *bytes = bulk_room();
+	ssize_t filled = 0, n;
+	struct worker t;
+	NEED(pipe(splice_pipe) == 0 && pipe2(other, O_NONBLOCK) == 0);
+	if (full) {
+		send_all(p.c, "abcd", 4);
+		wait_inq(p.s, 4);
+		filled = fcntl(splice_pipe[1], F_GETPIPE_SZ);
+		NEED(filled > 0 &&
+		     write(splice_pipe[1], bytes, (size_t)filled) == filled);
+	}
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(dup2(other[1], splice_pipe[1]) == splice_pipe[1]);
+	if (!full)
+		send_all(p.c, "abcd", 4);
+	for (ssize_t left = filled; left > 0; left -= n) {
+		n = read(splice_pipe[0], bytes, (size_t)left);
+		NEED(n > 0);
+	}
+	call_end(&t, &c);
+	n = read(splice_pipe[0], bytes, 8);
+	say("in the pipe: %.*s", (int)(n > 0 ? n : 0), bytes);
+	say_result("then", read(splice_pipe[0], bytes, 8));
+	say_result("in the other", read(other[0], bytes, 8));
+	for (int i = 0; i < 2; i++) {
+		close(splice_pipe[i]);
+		close(other[i]);
+	}
+	pair_close(p);
+}
+
+CASE(begun_splice, DIRECT)
+{
+	splice_replaced(true);
+	splice_replaced(false);
 }
 
 /* ---- numbers that are longer than what the kernel looks at ---- */
