@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include "base/await.h"
+#include "base/fds.h"
+#include "base/kernel.h"
+#include "base/low.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -62,26 +65,38 @@ static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
 	return n;
 }
 
-static void give_back(void *buf)
+/* What a call holds while it sleeps. */
+struct splice_hold {
+	char *buf;
+	int pipe; /* a number that nobody else closes, or -EMFILE */
+};
+
+static void give_back(void *arg)
 {
-	scratch_give(buf, SPLICE_CHUNK);
+	struct splice_hold *hold = arg;
+
+	scratch_give(hold->buf, SPLICE_CHUNK);
+	fds_close(hold->pipe);
 }
 
 static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 				unsigned flags)
 {
 	struct _pthread_cleanup_buffer cleanup;
+	struct splice_hold hold = {.pipe = -EMFILE};
 	ssize_t n;
-	char *buf;
 
 	crit_enter(); /* no handler jumps away with it */
-	buf = scratch_take(SPLICE_CHUNK);
-	if (buf)
-		_pthread_cleanup_push(&cleanup, give_back, buf);
+	hold.buf = scratch_take(SPLICE_CHUNK);
+	if (hold.buf) {
+		hold.pipe = LOW_MADE(fds_adopt, kernel_dup(pipe_fd));
+		_pthread_cleanup_push(&cleanup, give_back, &hold);
+	}
 	crit_leave();
-	if (!buf)
+	if (!hold.buf)
 		return -ENOMEM;
-	n = splice_through(s, fd, pipe_fd, len, flags, buf);
+	n = splice_through(s, fd, hold.pipe < 0 ? pipe_fd : hold.pipe, len, flags,
+			   hold.buf);
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();
