@@ -15,20 +15,39 @@
 #include "conn/switch.h"
 #include "conn/trace.h"
 
-void control_leave_if_done(struct sock *s)
+static bool has_left(struct slot *sl)
 {
-	struct slot *sl = s->slot;
+	return phase_of(sl) == SLOT_LEAVING && gate_state(&sl->gate_rx) == GATE_FINAL &&
+	       gate_state(&sl->gate_tx) == GATE_FINAL;
+}
+
+static void leave(struct sock *s)
+{
 	uint32_t leaving = SLOT_LEAVING;
-	if (phase_of(sl) != SLOT_LEAVING || gate_state(&sl->gate_rx) != GATE_FINAL ||
-	    gate_state(&sl->gate_tx) != GATE_FINAL)
-		return;
-	if (!atomic_compare_exchange_strong(&sl->phase, &leaving, SLOT_FINAL))
+	if (!atomic_compare_exchange_strong(&s->slot->phase, &leaving, SLOT_FINAL))
 		return;
 	info_left(s);
 	if (sock_on_final)
 		sock_on_final(s);
 	bells_release(s);
 	peer_end(s);
+}
+
+/*
+ * Another thread may close the connection meanwhile, and then the next one has the sock. So the gates are looked
+ * at once more while it is held. Where no number is left, whoever has closed the last one does the rest.
+ */
+void control_leave_if_done(struct sock *s)
+{
+	if (!has_left(s->slot))
+		return;
+	crit_enter(); /* no handler jumps away with the hold */
+	/* Sequentially consistent against a close: it takes the last number away, then looks here. */
+	atomic_fetch_add(&s->sleepers, 1);
+	if (atomic_load(&s->fds) != 0 && has_left(s->slot))
+		leave(s);
+	sock_unhold(s);
+	crit_leave();
 }
 
 static void obey(struct sock *s, int fd, uint32_t want);

@@ -273,6 +273,26 @@ STREAM_TEST(for_good_with_a_full_ring_both_ways)
 	pair_close(&p);
 }
 
+/* As by a thread that finds both directions down, while another one closes the connection. */
+STREAM_TEST(a_closed_connection_is_not_ended_twice)
+{
+	struct pair p = pair_open_up();
+	struct sock *s = fd_sock(p.b);
+	uint32_t numbers = atomic_load(&s->fds);
+	atomic_store(&s->fds, 0);
+	sock_down(s, p.b, VD_REASON_OPTION);
+	for (int i = 0; i < 3; i++)
+		pair_ping(&p);
+	sock_service(s, p.b);
+	CHECK(gate_state(&s->slot->gate_tx) == GATE_FINAL);
+	CHECK(gate_state(&s->slot->gate_rx) == GATE_FINAL);
+	CHECK_EQ(phase_of(s->slot), SLOT_LEAVING);
+	atomic_store(&s->fds, numbers);
+	sock_service(s, p.b);
+	CHECK_EQ(phase_of(s->slot), SLOT_FINAL);
+	pair_close(&p);
+}
+
 /* The receiver wants down while the sender sends and never looks back by itself. */
 STREAM_TEST(the_receiver_wants_down_under_load)
 {
