@@ -5,12 +5,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 
 #include "base/lock.h"
+#include "base/pages.h"
 
-/* Calls at one time; those beyond pay for a mapping. Pages that were never used cost nothing. */
+/* Calls at one time; those beyond have theirs from elsewhere. Pages that were never used cost nothing. */
 #define BLOCKS 64u
 
 static struct block {
@@ -25,29 +24,52 @@ static bool take(uint32_t i)
 	return !load_relaxed(&taken[i]) && !exchange_acquire(&taken[i], 1);
 }
 
+static void give(uint32_t first, uint32_t count)
+{
+	for (uint32_t i = first; i < first + count; i++)
+		store_release(&taken[i], 0);
+}
+
+static size_t blocks_of(size_t bytes)
+{
+	return (bytes + SCRATCH_BYTES - 1) / SCRATCH_BYTES;
+}
+
+/* So many side by side, where no memory can be mapped. */
+static void *take_row(size_t count)
+{
+	uint32_t has = 0;
+
+	for (uint32_t i = 0; count <= BLOCKS && i < BLOCKS; i++) {
+		if (!take(i)) {
+			give(i - has, has);
+			has = 0;
+		} else if (++has == count) {
+			return blocks[i + 1 - has].byte;
+		}
+	}
+	give(BLOCKS - has, has);
+	return NULL;
+}
+
 void *scratch_take(size_t bytes)
 {
 	uint32_t first = lock_self();
 	void *memory;
 
-	if (bytes > SCRATCH_BYTES)
-		return malloc(bytes);
-	for (uint32_t i = 0; i < BLOCKS; i++)
+	for (uint32_t i = 0; bytes <= SCRATCH_BYTES && i < BLOCKS; i++)
 		if (take((first + i) % BLOCKS))
 			return blocks[(first + i) % BLOCKS].byte;
-	memory = mmap(NULL, SCRATCH_BYTES, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return memory == MAP_FAILED ? NULL : memory;
+	memory = pages_take(bytes);
+	return memory ? memory : take_row(blocks_of(bytes));
 }
 
 void scratch_give(void *memory, size_t bytes)
 {
 	struct block *block = memory;
 
-	if (bytes > SCRATCH_BYTES)
-		free(memory);
-	else if (block >= blocks && block < blocks + BLOCKS)
-		store_release(&taken[block - blocks], 0);
+	if (block >= blocks && block < blocks + BLOCKS)
+		give((uint32_t)(block - blocks), (uint32_t)blocks_of(bytes));
 	else
-		munmap(memory, SCRATCH_BYTES);
+		pages_give(memory, bytes);
 }

@@ -9,10 +9,11 @@
 #define SCRATCH_BYTES 4096
 
 /*
- * Not zeroed. NULL: there is no memory. Up to SCRATCH_BYTES without the heap, which the program may
- * be in the middle of where a signal handler of its calls us.
+ * Not zeroed. NULL: there is no memory. Without the heap (base/pages.h), which the program may be in the middle of where
+ * a signal handler of its calls us. Where no more can be mapped there are 64 * SCRATCH_BYTES for all calls.
  */
 void *scratch_take(size_t bytes);
+/* bytes: as they were asked for. */
 void scratch_give(void *memory, size_t bytes);
 
 #endif

@@ -440,8 +440,13 @@ bool epoll_is_user(const struct epoll_event *ev, int max);
 int epoll_room(struct epoll_event *ev, int max, uint32_t most);
 /* No lock is held. There was none: what has this data is told once more. */
 void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t data);
-/* The kernel's registrations before it was, as text from the heap, or NULL. */
-char *epoll_listing(int epfd);
+/* The kernel's registrations before it was, as text, or NULL. */
+struct listing {
+	char *text;
+	size_t room;
+};
+struct listing epoll_listing(int epfd);
+void listing_drop(void *listing);
 
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
 

@@ -254,19 +254,19 @@ static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 /* The kernel's instance has a registration of that number that is the program's own. */
 static bool kernel_has(int epfd, int fd)
 {
-	char *listing = epoll_listing(epfd);
+	struct listing listing = epoll_listing(epfd);
 	bool has = false;
 
-	for (const char *line = listing; line && !has; line = strchr(line, '\n')) {
+	for (const char *line = listing.text; line && !has; line = strchr(line, '\n')) {
 		uint64_t data;
 		int listed;
 
-		line += line != listing;
+		line += line != listing.text;
 		has = sscanf(line, "tfd: %d events: %*x data: %" SCNx64, &listed,
 			     &data) == 2 &&
 		      listed == fd && !tag_collides(data);
 	}
-	free(listing);
+	listing_drop(&listing);
 	return has;
 }
 

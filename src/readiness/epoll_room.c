@@ -51,14 +51,14 @@ int epoll_room(struct epoll_event *ev, int max, uint32_t most)
 static APART void untell(struct call *c, const struct epoll_event *ev, int n)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	char *listing;
+	struct listing listing;
 
 	crit_enter(); /* no handler jumps away with the listing */
 	listing = epoll_listing(c->epfd);
-	_pthread_cleanup_push(&cleanup, free, listing);
+	_pthread_cleanup_push(&cleanup, listing_drop, &listing);
 	crit_leave();
 	for (int i = 0; i < n; i++)
-		epoll_untell(c->in, c->epfd, listing, ev[i].data.u64);
+		epoll_untell(c->in, c->epfd, listing.text, ev[i].data.u64);
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();

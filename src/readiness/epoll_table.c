@@ -4,13 +4,13 @@
 #include "readiness/epoll.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <x86intrin.h>
 
 #include "base/fds.h"
+#include "base/pages.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "readiness/chunk.h"
@@ -116,7 +116,7 @@ static __attribute__((noinline)) table_entry *entry_made(int fd, bool make)
 	/* Acquire: the chunk was zeroed before it was put here. */
 	chunk = load_acquire(&table[n]);
 	if (!chunk && make) {
-		chunk = calloc(chunk_size(n, CHUNK_FDS), sizeof(*chunk));
+		chunk = pages_for_good(chunk_size(n, CHUNK_FDS) * sizeof(*chunk));
 		store_release(&table[n], chunk);
 	}
 	return chunk ? &chunk[at] : NULL;
@@ -208,7 +208,7 @@ static struct instance *instance_create(int fd)
 	if (in) {
 		free_instances = in->next_free;
 	} else {
-		in = calloc(1, sizeof(*in));
+		in = pages_for_good(sizeof(*in));
 		if (!in)
 			return NULL;
 		in->next_all = all_instances;
@@ -340,7 +340,7 @@ static struct epoll_reg *reg_alloc(void)
 		return NULL;
 	chunk = load_relaxed(&reg_chunks[i]);
 	if (!chunk) {
-		chunk = calloc(chunk_size(i, REG_CHUNK), sizeof(*chunk));
+		chunk = pages_for_good(chunk_size(i, REG_CHUNK) * sizeof(*chunk));
 		if (!chunk)
 			return NULL;
 		store_release(&reg_chunks[i], chunk);
@@ -359,9 +359,12 @@ static bool hot_reserve(struct instance *in)
 
 	if (in->nregs < in->hot_room)
 		return true;
-	hot = realloc(in->hot, room * sizeof(struct epoll_reg *));
+	/* What it had before is lost, which is less. */
+	hot = pages_for_good(room * sizeof(struct epoll_reg *));
 	if (!hot)
 		return false;
+	if (in->nhot)
+		memcpy(hot, in->hot, in->nhot * sizeof(struct epoll_reg *));
 	in->hot = hot;
 	in->hot_room = room;
 	return true;

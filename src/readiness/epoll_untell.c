@@ -2,13 +2,13 @@
 /* Events for which there was no memory, and which are told once more. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/low.h"
 #include "base/real.h"
+#include "base/scratch.h"
 #include "readiness/epoll.h"
 
 /*
@@ -17,34 +17,52 @@
  * and what they ask for, is in /proc; of one that was for once that is gone when it has been told.
  */
 
-#define CHUNK 4096
+#define LEAST 8192
 
-char *epoll_listing(int epfd)
+/* Twice the room, with what is there. False: there is no memory. */
+static bool grow(struct listing *l, size_t len)
 {
-	char path[40], *text = NULL, *more;
-	size_t len = 0, room = 0;
-	ssize_t n = -1;
+	size_t room = l->room ? 2 * l->room : LEAST;
+	char *text = scratch_take(room);
+
+	if (!text)
+		return false;
+	if (l->text)
+		memcpy(text, l->text, len);
+	listing_drop(l);
+	*l = (struct listing){text, room};
+	return true;
+}
+
+struct listing epoll_listing(int epfd)
+{
+	struct listing l = {NULL, 0};
+	char path[40];
+	size_t len = 0;
+	ssize_t n = 1;
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
 	fd = LOW_MADE(fds_raise, kernel_open(path, O_RDONLY | O_CLOEXEC, 0));
-	while (fd >= 0) {
-		if (room - len < CHUNK) {
-			more = realloc(text, room += CHUNK + room);
-			if (!more)
-				break;
-			text = more;
-		}
-		n = kernel_read(fd, text + len, room - len - 1);
-		if (n <= 0)
-			break;
-		len += (size_t)n;
+	if (fd < 0)
+		return l;
+	while (n > 0 && (l.room - len > LEAST / 2 || grow(&l, len))) {
+		n = kernel_read(fd, l.text + len, l.room - len - 1);
+		len += n > 0 ? (size_t)n : 0;
 	}
-	if (fd >= 0)
-		fds_close(fd);
-	if (text)
-		text[len] = '\0';
-	return text;
+	fds_close(fd);
+	if (l.text)
+		l.text[len] = '\0';
+	return l;
+}
+
+void listing_drop(void *listing)
+{
+	struct listing *l = listing;
+
+	if (l->text)
+		scratch_give(l->text, l->room);
+	l->text = NULL;
 }
 
 static void renew(int epfd, int fd, struct epoll_event *ev)

@@ -448,18 +448,18 @@ static int wait_nowhere(struct call *c)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct epoll_event ev;
-	char *listing;
+	struct listing listing;
 	int n;
 
 	c->ev = &ev;
 	c->max = 1;
 	crit_enter(); /* no handler jumps away with the listing */
 	listing = epoll_listing(c->epfd);
-	_pthread_cleanup_push(&cleanup, free, listing);
+	_pthread_cleanup_push(&cleanup, listing_drop, &listing);
 	crit_leave();
 	n = wait_mixed(c);
 	if (n > 0)
-		epoll_untell(c->in, c->epfd, listing, ev.data.u64);
+		epoll_untell(c->in, c->epfd, listing.text, ev.data.u64);
 	get_up(&cleanup);
 	return n > 0 ? -EFAULT : n;
 }

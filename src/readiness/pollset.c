@@ -3,13 +3,15 @@
 #include "base/atomic.h"
 #include "readiness/pollset.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/low.h"
+#include "base/pages.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
@@ -38,6 +40,15 @@ struct pollset_entry {
 	uint32_t generation; /* of its slot */
 };
 
+/* For each of an entry's parts in the block; one more of some is for the instance. */
+#define ENTRY_BYTES 64
+#define ROOM_LEAST  128
+static_assert(ROOM_LEAST * (sizeof(struct pollset_entry) + sizeof(struct pollfd) +
+			    sizeof(struct epoll_event) + 2 * sizeof(uint32_t)) +
+			      sizeof(struct pollfd) + sizeof(uint32_t) <=
+		      ROOM_LEAST * ENTRY_BYTES,
+	      "they fit");
+
 nfds_t pollset_over = POLLSET_LEAST;
 /* For tests: whatever can be registered is, at once. */
 static bool eager;
@@ -47,9 +58,15 @@ static _Thread_local struct {
 	uint32_t points;
 	bool sleepy;
 } lately __attribute__((tls_model("initial-exec")));
-static _Thread_local struct pollset *mine __attribute__((tls_model("initial-exec")));
+static _Thread_local struct pollset mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static bool key_made;
+#ifdef __GLIBC__
+/* For further keys a thread's first value takes memory from the heap. */
+#define KEYS_WITHOUT_HEAP 32
+#else
+#define KEYS_WITHOUT_HEAP PTHREAD_KEYS_MAX
+#endif
 
 /* In a forked child it has ended, and a program may have closed it past us. */
 static bool is_there(struct pollset *ps)
@@ -78,14 +95,9 @@ static void end_of_thread(void *arg)
 {
 	struct pollset *ps = arg;
 
-	mine = NULL;
 	drop(ps);
-	free(ps->entry);
-	free(ps->rest);
-	free(ps->sub);
-	free(ps->sub_accept);
-	free(ps->found);
-	free(ps);
+	pages_give(ps->entry, ps->room * ENTRY_BYTES);
+	*ps = (struct pollset){.room = 0};
 }
 
 uint32_t pollset_eagerly(void)
@@ -98,7 +110,7 @@ uint32_t pollset_eagerly(void)
 bool pollset_is_sleepy(void)
 {
 	/* A large set is not given up for a small one. */
-	return lately.sleepy && !(mine && mine->in && !mine->small);
+	return lately.sleepy && !(mine.in && !mine.small);
 }
 
 void pollset_count(bool slept)
@@ -108,52 +120,41 @@ void pollset_count(bool slept)
 	else if (!slept && lately.points > 0)
 		lately.points--;
 	lately.sleepy = lately.points >= (lately.sleepy ? POLLSET_AWAKE : POLLSET_SLEEPY);
-	if (mine && !mine->busy)
-		drop_unused(mine);
+	if (!mine.busy)
+		drop_unused(&mine);
 }
 
 void pollset_init(void)
 {
-	key_made = pthread_key_create(&key, end_of_thread) == 0;
+	key_made =
+		pthread_key_create(&key, end_of_thread) == 0 && key < KEYS_WITHOUT_HEAP;
 }
 
-static struct pollset *of_this_thread(void)
-{
-	struct pollset *ps = mine;
-
-	if (ps || !key_made)
-		return ps;
-	ps = calloc(1, sizeof(*ps));
-	if (ps && pthread_setspecific(key, ps) != 0) {
-		free(ps);
-		ps = NULL;
-	}
-	mine = ps;
-	return ps;
-}
-
+/* In one block. What was in the old one is not looked at again. */
 static bool make_room(struct pollset *ps, nfds_t n)
 {
+	nfds_t room = ps->room ? ps->room : ROOM_LEAST;
 	struct pollset_entry *entry;
-	uint32_t *rest, *accept;
-	struct pollfd *sub;
-	struct epoll_event *found;
 
 	if (n <= ps->room)
 		return true;
-	entry = realloc(ps->entry, n * sizeof(*entry));
-	ps->entry = entry ? entry : ps->entry;
-	rest = realloc(ps->rest, n * sizeof(*rest));
-	ps->rest = rest ? rest : ps->rest;
-	sub = realloc(ps->sub, (n + 1) * sizeof(*sub));
-	ps->sub = sub ? sub : ps->sub;
-	accept = realloc(ps->sub_accept, (n + 1) * sizeof(*accept));
-	ps->sub_accept = accept ? accept : ps->sub_accept;
-	found = realloc(ps->found, n * sizeof(*found));
-	ps->found = found ? found : ps->found;
-	if (!entry || !rest || !sub || !accept || !found)
+	while (room < n)
+		room *= 2;
+	/* A handler that jumps away from here loses nothing: this is a critical section. */
+	entry = pages_take(room * ENTRY_BYTES);
+	if (!entry)
 		return false;
-	ps->room = n;
+	if (pthread_setspecific(key, ps) != 0) {
+		pages_give(entry, room * ENTRY_BYTES);
+		return false;
+	}
+	pages_give(ps->entry, ps->room * ENTRY_BYTES);
+	ps->room = room;
+	ps->entry = entry;
+	ps->sub = (struct pollfd *)(entry + room);
+	ps->found = (struct epoll_event *)(ps->sub + room + 1);
+	ps->rest = (uint32_t *)(ps->found + room);
+	ps->sub_accept = ps->rest + room;
 	return true;
 }
 
@@ -385,10 +386,10 @@ static void note_reverts(struct pollset *ps)
 
 struct pollset *pollset_take(struct pollfd *fds, const uint32_t *accept, nfds_t n)
 {
-	struct pollset *ps = of_this_thread();
+	struct pollset *ps = &mine;
 	bool ok;
 
-	if (!ps || ps->busy)
+	if (!key_made || ps->busy)
 		return NULL;
 	ps->busy = true;
 	if (ps->in && !is_there(ps))
@@ -416,8 +417,8 @@ struct pollset *pollset_take(struct pollfd *fds, const uint32_t *accept, nfds_t 
 
 void pollset_give_up(void)
 {
-	if (mine && !mine->busy)
-		drop(mine);
+	if (!mine.busy)
+		drop(&mine);
 }
 
 void pollset_leave(struct pollset *ps)

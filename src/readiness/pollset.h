@@ -31,8 +31,9 @@ struct pollset {
 	uint64_t credit;
 	bool small; /* the instance was made for a small set, and goes when that pays no more */
 	nfds_t n, room;
-	struct pollset_entry *entry; /* n */
-	uint32_t *rest;		     /* places of those that are not in the instance */
+	struct pollset_entry
+		*entry; /* n, and the beginning of the block with the others */
+	uint32_t *rest; /* places of those that are not in the instance */
 	nfds_t nrest;
 	struct pollfd *sub; /* nrest, and the instance */
 	uint32_t *sub_accept;
