@@ -133,14 +133,14 @@ void pollset_init(void)
 /* In one block. What was in the old one is not looked at again. */
 static bool make_room(struct pollset *ps, nfds_t n)
 {
-	nfds_t room = ps->room ? ps->room : ROOM_LEAST;
-	struct pollset_entry *entry;
+	nfds_t had = ps->room, room = had ? had : ROOM_LEAST;
+	struct pollset_entry *entry, *old = ps->entry;
 
-	if (n <= ps->room)
+	if (n <= had)
 		return true;
 	while (room < n)
 		room *= 2;
-	/* A handler that jumps away from here loses nothing: this is a critical section. */
+	/* A handler that jumps away loses nothing: this is a critical section. */
 	entry = pages_take(room * ENTRY_BYTES);
 	if (!entry)
 		return false;
@@ -148,13 +148,17 @@ static bool make_room(struct pollset *ps, nfds_t n)
 		pages_give(entry, room * ENTRY_BYTES);
 		return false;
 	}
-	pages_give(ps->entry, ps->room * ENTRY_BYTES);
-	ps->room = room;
+	/* A child of vfork may be killed amid these, with no room or the new one, and nothing that others have. */
+	ps->room = 0;
+	fence_compiler();
 	ps->entry = entry;
 	ps->sub = (struct pollfd *)(entry + room);
 	ps->found = (struct epoll_event *)(ps->sub + room + 1);
 	ps->rest = (uint32_t *)(ps->found + room);
 	ps->sub_accept = ps->rest + room;
+	fence_compiler();
+	ps->room = room;
+	pages_give(old, had * ENTRY_BYTES);
 	return true;
 }
 

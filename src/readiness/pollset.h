@@ -68,7 +68,7 @@ static inline void pollset_note(nfds_t n, bool slept)
 }
 /* For tests: registers whatever can be from now on. Returns how often a set was taken so since. */
 uint32_t pollset_eagerly(void);
-/* The key by which a thread's ends with it. Once. */
+/* The key by which a thread's ends with it. Once. Where the program has many keys by then nothing is kept. */
 void pollset_init(void);
 /*
  * The thread's own, brought to these n entries, and with revents cleared. NULL when it is not
