@@ -218,13 +218,15 @@ static void renew(struct pollset *ps, const struct pollfd *p, nfds_t i)
 
 static bool is_same(struct pollset *ps, struct pollfd *fds, nfds_t n)
 {
+	const struct pollset_entry *entry = ps->entry;
+
 	if (!ps->in || ps->n != n)
 		return false;
 	for (nfds_t i = 0; i < n; i++) {
 		fds[i].revents = 0;
-		if (!is_entry(&ps->entry[i], &fds[i]))
+		if (!is_entry(&entry[i], &fds[i]))
 			return false;
-		if (ps->entry[i].events != fds[i].events)
+		if (entry[i].events != fds[i].events)
 			renew(ps, &fds[i], i);
 	}
 	return true;
