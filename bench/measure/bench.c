@@ -447,7 +447,7 @@ static int run_patterns(const struct plan *plan)
 	return status;
 }
 
-int main(int argc, char **argv)
+static int command(int argc, char **argv)
 {
 	struct plan plan;
 	int status;
@@ -482,4 +482,9 @@ int main(int argc, char **argv)
 		status = status ? status : 1;
 	progress_die();
 	return status;
+}
+
+int main(int argc, char **argv)
+{
+	return standard_end("viaduct bench", command(argc, argv));
 }

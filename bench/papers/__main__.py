@@ -127,5 +127,19 @@ def main(args):
         return 130
 
 
+def whole(args):
+    """main(), and whether all that it has printed is written."""
+    status = None
+    try:
+        status = main(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(status or 1)
+    except OSError as e:
+        failed(f"standard output cannot be written: {e.strerror}")
+        os._exit(status or 1)  # not tried once more
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(whole(sys.argv[1:]))

@@ -79,7 +79,7 @@ static int unknown(char **argv)
 	return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+static int command(int argc, char **argv)
 {
 	int (*run)(int, char **);
 
@@ -93,5 +93,12 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	run = command_of(argv[1]);
+	if (run != cmd_run) /* a program gets its descriptors as they are */
+		standard_fill();
 	return run ? run(argc - 1, argv + 1) : unknown(argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	return standard_end("viaduct", command(argc, argv));
 }

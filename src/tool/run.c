@@ -65,7 +65,7 @@ static int parse(int argc, char **argv, struct run *run)
 		if (c == OPT_TCP_ANYWAY)
 			run->tcp_anyway = true;
 		else if (c == OPT_HELP || c == 'h')
-			exit(help());
+			exit(standard_end("viaduct run", help()));
 		else if (c < OPT_SETTING)
 			return usage_error("run", NULL);
 		else if (setting_apply((size_t)(c - OPT_SETTING), optarg))

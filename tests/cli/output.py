@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a command prints is written, or it says that it is not, by a line and by its exit status;
+and a standard descriptor that is closed does not become another file.
+
+usage: output.py VIADUCT [VIADUCTD]
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMANDS = ("run", "stat", "bench", "trace", "doctor", "config", "report", "papers", "explain")
+
+
+def called(words, shell):
+    """The command by a shell, with redirections."""
+    return subprocess.run(["sh", "-c", f'exec "$@" {shell}', "sh", *words], timeout=100,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+
+class Output(unittest.TestCase):
+    def fails(self, words):
+        for shell in (">/dev/full", ">&-"):
+            with self.subTest(words=words, shell=shell):
+                done = called(words, shell)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("cannot be written", done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
+    def test_help(self):
+        self.fails([VIADUCT, "--help"])
+        self.fails([VIADUCT, "--version"])
+        for command in COMMANDS:
+            if command not in ("run", "papers"):
+                self.fails([VIADUCT, command, "--help"])
+        for command in ("run", "papers"):
+            done = called([VIADUCT, command, "--help"], ">/dev/full")
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn("cannot be written", done.stderr)
+
+    def test_daemon(self):
+        if not VIADUCTD:
+            self.skipTest("viaductd is not built")
+        for words in (["--help"], ["--version"], ["--new-key", "a"]):
+            self.fails([*VIADUCTD, *words])
+        self.assertEqual(called([*VIADUCTD, "--bogus"], ">/dev/full").returncode, 2)
+
+    def test_usage_errors_stay(self):
+        self.assertEqual(called([VIADUCT, "stat", "--bogus"], ">/dev/full").returncode, 2)
+
+    def test_closed(self):
+        """The table does not go into the file that gets the table's descriptor."""
+        with tempfile.TemporaryDirectory() as d:
+            results = pathlib.Path(d) / "results.json"
+            done = called([VIADUCT, "bench", "--quick", "--pairs", "1", "--patterns", "rtt",
+                           "--sizes", "64", "--over", "tcp", "--json", str(results)], ">&-")
+            self.assertTrue(json.loads(results.read_text()))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("cannot be written", done.stderr)
+
+    def test_program(self):
+        """A program gets its descriptors as they are."""
+        code = "import os; os.path.exists('/proc/self/fd/1') or os.write(2, b'closed')"
+        done = called([VIADUCT, "run", "--", sys.executable, "-c", code], ">&-")
+        self.assertIn("closed", done.stderr)
+
+
+if __name__ == "__main__":
+    VIADUCT = os.path.abspath(sys.argv[1])
+    VIADUCTD = [os.path.abspath(p) for p in sys.argv[2:]]
+    unittest.main(argv=sys.argv[:1])
