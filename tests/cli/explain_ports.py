@@ -127,6 +127,12 @@ class Ports(Explain):
             self.assertIn(b"no port: these are from 1 to 65535", result.stderr)
         self.assertEqual(self.run_explain("127.0.0.1:http").returncode, TCP)
 
+    def test_brackets(self):
+        for text in ("[::1]", "[::1:80", "[", "[]", "[:"):
+            result = self.run_explain(text)
+            self.assertEqual((result.returncode, result.stdout), (USAGE, b""), text)
+            self.assertIn(b"[HOST]:PORT for IPv6", result.stderr)
+
     def as_nobody(self):
         nobody = pwd.getpwnam("nobody")
         return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}

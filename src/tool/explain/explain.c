@@ -65,7 +65,8 @@ static int explain_running(const char *text, struct answer *a)
 
 	if (number(text, len, &pid) && (!colon || number(port, strlen(port), &fd)))
 		return explain_pid(pid, fd, a);
-	if (!colon || !*port || (memchr(text, ':', len) && *text != '[')) {
+	if (!colon || !*port ||
+	    (*text == '[' ? text[len - 1] != ']' : memchr(text, ':', len) != NULL)) {
 		warn_line("viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
 			  "([HOST]:PORT for IPv6); put `--` before a program",
 			  text);
