@@ -207,6 +207,8 @@ class Output(Doctor):
             result = self.run_doctor(*args)
             self.assertEqual((result.returncode, result.stdout), (2, b""), args)
             self.assertIn(b"usage:", result.stderr)
+        self.assertIn(b"one HOST at most: `more`", self.run_doctor("a", "more").stderr)
+        self.assertIn(b"takes no HOST: `a`", self.run_doctor("--answer", "a").stderr)
         result = self.run_doctor("--help")
         self.assertEqual((result.returncode, result.stderr), (0, b""))
         self.assertIn(b"--json", result.stdout)

@@ -168,7 +168,10 @@ static int parse(int argc, char **argv, struct options *o)
 	    (!way.measures_again || way.host))
 		return -1;
 	if (optind < argc)
-		return usage_error("doctor", "what is `%s`?", argv[optind]);
+		return usage_error("doctor", "%s: `%s`",
+				   o->answer ? "--answer takes no HOST"
+					     : "it takes one HOST at most",
+				   argv[optind]);
 	return usage_error("doctor", "%s",
 			   way.measures_again && !way.host ? "--measure needs a HOST"
 			   : o->answer ? "--answer and --json do not go together"
