@@ -320,6 +320,15 @@ class Odd(Stat):
         p = self.fake(struct.pack("QIIIIII", *head), 1 << 42)
         self.assertIn(f"(process {p.pid}) is not listed", self.stat())
 
+    def test_no_proc(self):
+        bare = ["unshare", "-m", "sh", "-c", 'umount -l /proc && exec "$0" stat', self.viaduct]
+        if os.geteuid() or subprocess.run([*bare[:4], "umount -l /proc"], check=False,
+                                          stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("/proc cannot be taken away here")
+        result = subprocess.run(bare, capture_output=True, check=False)
+        self.assertEqual((result.returncode, result.stdout), (1, b""))
+        self.assertIn(b"/proc shows no processes", result.stderr)
+
     def test_while_they_come_and_go(self):
         # A name of its own: other tests have processes whose tables cannot be listed.
         name = "comes-and-goes"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/tcp.h"
 #include "tool/stat/stat.h"
@@ -212,6 +213,12 @@ int stat_look(struct stat_view *v, const struct stat_options *o, char *message,
 	int r;
 
 	memset(v, 0, sizeof(*v));
+	if (access("/proc/self", F_OK) < 0) {
+		snprintf(
+			message, size,
+			"/proc shows no processes: mount it, `mount -t proc proc /proc`");
+		return -ENOENT;
+	}
 	r = observe_take(&v->seen, message, size);
 	if (r < 0)
 		return r;
