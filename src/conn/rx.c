@@ -316,6 +316,17 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 /* What ends a receive that could wait for more. */
 #define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
 
+/* A peek that has seen the whole ring ends before an urgent byte, which TCP has next. */
+static bool ends_at_mark(struct wait *w, ssize_t n)
+{
+	struct slot *sl = w->s->slot;
+	lock_take(&sl->rx_lock);
+	bool ends = gate_state(&sl->gate_rx) == GATE_RING && wait_is_open(w) &&
+		    ring_is_over(w->s, n) && rx_is_at_mark(w->fd);
+	lock_drop(&sl->rx_lock);
+	return ends;
+}
+
 /* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
 static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 			 int flags)
@@ -325,6 +336,8 @@ static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 	for (int i = 0; i < to->left; i++)
 		total += to->iov[i].iov_len;
 	if (!(flags & MSG_WAITALL) || (size_t)n >= total || (flags & MSG_DONTWAIT))
+		return false;
+	if (ends_at_mark(w, n))
 		return false;
 	/* A peek asks the kernel for no end while it finds bytes. */
 	sock_look(w->s, w->fd);

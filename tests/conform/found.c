@@ -35,6 +35,19 @@ CASE(found_peek_all_shut_here, DIRECT)
 	pair_close(p);
 }
 
+/* An urgent byte has come behind what the peek has seen, and ends it. */
+CASE(found_peek_all_urgent, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char byte;
+	send_pattern(p.c, 0, 31);
+	NEED(send(p.c, "!", 1, MSG_OOB) == 1);
+	NEED(wait_events(p.s, POLLPRI) & POLLPRI);
+	peek_all(p, "peek");
+	say_result("urgent", recv(p.s, &byte, 1, MSG_OOB));
+	pair_close(p);
+}
+
 CASE(found_peek_all_shut_there, DIRECT)
 {
 	struct pair p = pair_warm_open();
