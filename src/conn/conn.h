@@ -293,7 +293,7 @@ bool wait_finds(struct wait *w);
 /* Under a lock: the descriptor still is the connection that it was when the call began. */
 static inline bool wait_is_open(struct wait *w)
 {
-	return (fd_is(w->fd, w->s) || wait_finds(w)) &&
+	return (sock_has(w->s, w->fd) || wait_finds(w)) &&
 	       load_relaxed(&w->s->slot->generation) == w->generation;
 }
 

@@ -158,8 +158,8 @@ bool sock_hold(struct sock *s, int fd)
 {
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
 	atomic_fetch_add(&s->sleepers, 1);
-	if (atomic_load(&fd_table[fd]) == s)
-		return true;
+	if (atomic_load(&fd_table[fd]) == s || fd == load_acquire(&s->kept_fd))
+		return true; /* by the duplicate: held by a stay */
 	sock_unhold(s);
 	return false;
 }

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
+#include "conn/stay.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
 
@@ -261,18 +262,19 @@ static void error_waits(struct sock *s, ssize_t error)
 }
 
 /* As the kernel: the time is looked at only after each message, and written back. */
-static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
-			       unsigned count, int flags, struct timespec *timeout)
+static ssize_t recvmmsg_held(struct sock *s, struct stay *stay, struct mmsghdr *msgs,
+			     unsigned count, int flags, struct timespec *timeout)
 {
 	struct timespec end = {0, 0}, left;
 	unsigned done = 0;
 	int r = timeout ? time_end(timeout, &end) : 0;
 
 	if (r == 0)
-		r = pending_error(s, fd);
+		r = pending_error(s, stay->fd);
 	if (r < 0)
 		return r;
 	while (done < count && done < UIO_MAXIOV) {
+		int fd = done ? stay_number(stay) : stay->fd;
 		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags, done == 0);
 
 		if (n < 0 && done > 0) {
@@ -294,6 +296,18 @@ static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 		}
 	}
 	return done;
+}
+
+static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
+			       unsigned count, int flags, struct timespec *timeout)
+{
+	struct stay stay;
+	ssize_t n;
+
+	stay_begin(&stay, s, fd, count);
+	n = recvmmsg_held(s, &stay, msgs, count, flags, timeout);
+	stay_end(&stay);
+	return n;
 }
 
 HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
@@ -472,16 +486,20 @@ HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 	struct sock *s = fd_sock(fd);
 	unsigned done = 0;
 	bool cut = false;
+	struct stay stay;
 
 	if (!s || count == 0 || (flags & MSG_COMPAT)) {
 		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
 			control_sending(&msgs[i].msg_hdr);
 		return REAL(sendmmsg)(fd, msgs, count, flags);
 	}
+	stay_begin(&stay, s, fd, count);
 	while (done < count && done < UIO_MAXIOV && !cut) {
+		fd = done ? stay_number(&stay) : fd;
 		if (sendmmsg_one(s, fd, &msgs[done], flags, &cut) < 0)
-			return done ? (int)done : -1;
+			break;
 		done++;
 	}
-	return (int)done;
+	stay_end(&stay);
+	return done || count == 0 ? (int)done : -1;
 }

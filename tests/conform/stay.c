@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: a call of several messages goes on with its connection, whatever its number is by then. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/call.h"
+
+enum { MESSAGES = 3, SMALL = 100, LARGE = 10 << 20 };
+
+struct many {
+	int fd;
+	size_t len; /* of each message */
+	unsigned moved[MESSAGES];
+	int result, error;
+};
+
+static void many_make(struct many *m, struct mmsghdr *msgs, struct iovec *iov)
+{
+	memset(msgs, 0, MESSAGES * sizeof *msgs);
+	for (int i = 0; i < MESSAGES; i++) {
+		iov[i] = (struct iovec){bulk_room() + (size_t)i * m->len, m->len};
+		msgs[i].msg_hdr.msg_iov = &iov[i];
+		msgs[i].msg_hdr.msg_iovlen = 1;
+	}
+}
+
+static void run_many(struct many *m, bool sends)
+{
+	struct mmsghdr msgs[MESSAGES];
+	struct iovec iov[MESSAGES];
+	many_make(m, msgs, iov);
+	m->result = sends ? sendmmsg(m->fd, msgs, MESSAGES, 0)
+			  : recvmmsg(m->fd, msgs, MESSAGES, 0, NULL);
+	m->error = errno;
+	for (int i = 0; i < m->result; i++)
+		m->moved[i] = msgs[i].msg_len;
+}
+
+static void receive_many(void *arg)
+{
+	run_many(arg, false);
+}
+
+static void send_many(void *arg)
+{
+	run_many(arg, true);
+}
+
+/* CLOSED: the connection has no number any more; OTHER: another one has it; SHUT: that of a duplicate is shut. */
+enum change { CLOSED, OTHER, DUPLICATE, SHUT, CHANGES };
+
+/* The number that is left of the connection, or -1. */
+static int change_number(struct pair p, struct pair other, enum change change)
+{
+	int number = change == DUPLICATE || change == SHUT ? dup(p.s) : -1;
+	NEED(change == OTHER ? dup2(other.s, p.s) == p.s : close(p.s) == 0);
+	if (change == SHUT)
+		NEED(shutdown(number, SHUT_RD) == 0);
+	return number;
+}
+
+static void many_end(struct worker *t, struct many *m)
+{
+	worker_join(t);
+	errno = m->error;
+	say_result("call", m->result);
+	for (int i = 0; i < m->result; i++)
+		say("message of %u", m->moved[i]);
+}
+
+static void end_pairs(struct pair p, struct pair other, int number, enum change change)
+{
+	char byte;
+	say_result("other", recv(other.c, &byte, 1, MSG_DONTWAIT));
+	say_result("other's end", recv(other.s, &byte, 1, MSG_DONTWAIT));
+	if (change == OTHER)
+		NEED(close(p.s) == 0);
+	if (number >= 0)
+		NEED(close(number) == 0);
+	close(p.c);
+	pair_close(other);
+}
+
+CASE(stay_received, DIRECT)
+{
+	char from[SMALL] = {0};
+	for (int change = 0; change < CHANGES; change++) {
+		struct pair p = pair_warm_open(), other = pair_warm_open();
+		struct many m = {.fd = p.s, .len = SMALL};
+		struct worker t;
+		worker_start(&t, receive_many, &m);
+		wait_crowd_asleep(&t.tid, 1);
+		int number = change_number(p, other, change);
+		for (int i = 0; i < MESSAGES && change != SHUT; i++) {
+			send_all(p.c, from, sizeof from);
+			wait_crowd_asleep(&t.tid, 1);
+		}
+		many_end(&t, &m);
+		end_pairs(p, other, number, change);
+	}
+}
+
+CASE(stay_sent, DIRECT)
+{
+	for (int change = 0; change < SHUT; change++) {
+		struct pair p = pair_warm_open(), other = pair_warm_open();
+		struct many m = {.fd = p.s, .len = LARGE};
+		struct worker t;
+		worker_start(&t, send_many, &m);
+		wait_crowd_asleep(&t.tid, 1);
+		int number = change_number(p, other, change);
+		read_bulk(p.c, (size_t)MESSAGES * LARGE);
+		many_end(&t, &m);
+		end_pairs(p, other, number, change);
+	}
+}
+
+/* It goes back to TCP between the messages, when the number is another's already. */
+CASE(stay_going, DIRECT)
+{
+	const int on = 1;
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	struct many m = {.fd = p.s, .len = LARGE};
+	struct worker t;
+	worker_start(&t, send_many, &m);
+	wait_crowd_asleep(&t.tid, 1);
+	int number = change_number(p, other, OTHER);
+	recv_all(p.c, bulk_room() + (size_t)MESSAGES * LARGE, LARGE / 2);
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	read_bulk(p.c, (size_t)MESSAGES * LARGE - LARGE / 2);
+	many_end(&t, &m);
+	end_pairs(p, other, number, OTHER);
+}
+
+/* A thread that is cancelled between two messages, and what it has held is let go. */
+CASE(stay_cancelled, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct many m = {.fd = p.s, .len = SMALL};
+	struct worker t;
+	char byte;
+	worker_start(&t, receive_many, &m);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(pthread_cancel(t.thread) == 0);
+	worker_join(&t);
+	NEED(close(p.s) == 0);
+	say_result("end", recv(p.c, &byte, 1, 0));
+	close(p.c);
+}
