@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending: the copy into the ring, and what a send does when there is no room or no ring. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -420,6 +422,9 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 		errno = saved;
 		return SOCK_KERNEL;
 	}
+	/* No sendfile appends, also to a socket: the kernel has the error that comes first. */
+	if (REAL(fcntl64)(fd, F_GETFL) & O_APPEND)
+		return REAL(sendfile64)(fd, in_fd, offset, 0) < 0 ? -errno : -EINVAL;
 	src.device = st.st_dev;
 	src.inode = st.st_ino;
 	wait_tell_cpu(s);

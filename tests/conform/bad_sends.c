@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: each call that sends, given memory that it cannot use. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/sendfile.h>
@@ -280,4 +281,21 @@ static const struct bad_call sent_messages[] = {
 CASE(bad_sent_messages, DIRECT)
 {
 	bad_sweep(sent_messages, COUNT_OF(sent_messages));
+}
+
+/* O_APPEND means nothing to a socket, but to sendfile. */
+CASE(sendfile_append, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int file = fileno(tmpfile()), flags = fcntl(p.s, F_GETFL);
+	off_t at = 0;
+	NEED(pwrite(file, text, 20, 0) == 20);
+	NEED(fcntl(p.s, F_SETFL, flags | O_APPEND) == 0);
+	say_result("sendfile", sendfile(p.s, file, NULL, 10));
+	say_result("sendfile at", sendfile(p.s, file, &at, 10));
+	say_result("write", write(p.s, text, 20));
+	say("file at %ld, %ld", (long)lseek(file, 0, SEEK_CUR), (long)at);
+	NEED(fcntl(p.s, F_SETFL, flags) == 0);
+	say_result("sendfile", sendfile(p.s, file, NULL, 10));
+	pair_close(p);
 }
