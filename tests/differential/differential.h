@@ -160,7 +160,8 @@ struct op {
 };
 /* Each ends with a name of NULL. */
 extern const struct op ops_send[], ops_receive[], ops_option[], ops_descriptor[],
-	ops_poll[], ops_epoll[], ops_process[], ops_wrong[], ops_thread[], ops_mixed[];
+	ops_poll[], ops_epoll[], ops_process[], ops_wrong[], ops_thread[], ops_mixed[],
+	ops_batch[], ops_ready[], ops_connect[], ops_file[], ops_odd[];
 
 /* Operation `number` of the seed, `depth` processes below the first. */
 void perform(unsigned number, int depth);
