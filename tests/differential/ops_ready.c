@@ -117,7 +117,7 @@ static void op_rotate(struct dice *d)
 	ready = epoll_wait(e, ev, MOST_DESCRIPTORS, 0);
 	tell("of %d ready %s", registered, result(ready));
 	bool doubled = false, over = false;
-	for (int left = 3 * ready; left > 0; left -= most) {
+	for (int left = 30 * ready; left > 0; left -= most) {
 		int n = epoll_wait(e, ev, most, 0);
 		bool now[MOST_DESCRIPTORS] = {false};
 		over |= n > most || n <= 0;
