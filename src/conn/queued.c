@@ -31,6 +31,8 @@ static int64_t queued_bytes(struct sock *s, int fd)
 	bool in_ring = gate_state(&sl->gate_rx) == GATE_RING && fd_is(fd, s);
 	if (!in_ring && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
 		return -errno;
+	/* A mark that was there before stands where the ring ends: what is sent again is behind it alone. */
+	bool asked_back = load_relaxed(&sl->rewinding) && !rx_is_down(s);
 	int r = rx_advance(s, fd);
 	if (r < 0)
 		return 0; /* broken: the next receive says so */
@@ -38,7 +40,7 @@ static int64_t queued_bytes(struct sock *s, int fd)
 		count = ring_bytes(s);
 		sl->rx.told = sl->rx.seen;
 		/* What is sent again is on both sides until the mark is passed. */
-		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
+		if (!rx_is_down(s) || asked_back)
 			queued = 0;
 		else if (in_ring && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
 			return -errno;
@@ -51,7 +53,7 @@ static int64_t queued_bytes(struct sock *s, int fd)
 		count = ring_bytes(s);
 		sl->rx.told = sl->rx.seen;
 		/* Left again meanwhile: what TCP has behind the mark comes after the ring's. */
-		if (!rx_is_down(s) || load_relaxed(&sl->rewinding))
+		if (!rx_is_down(s) || asked_back)
 			queued = (int)left;
 	}
 	return queued + (count > 0 ? count : 0);

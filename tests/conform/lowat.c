@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: SO_RCVLOWAT is raised, and lowered, while a call waits for bytes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -343,4 +345,26 @@ CASE(lowat_set_over_unread_of_another, DIRECT)
 	say_result("recv", recv(fd, buf, sizeof buf, 0));
 	send_all(fd, "x", 1);
 	say("status %d", child_status(pid));
+}
+
+/* The sender has left shared memory, with bytes unread there, and sent more over TCP. */
+CASE(lowat_set_over_both_ways, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int pipe_ends[2], queued = -1;
+	char buf[64];
+	send_all(p.c, "0123456789", 10);
+	wait_inq(p.s, 10);
+	NEED(pipe(pipe_ends) == 0);
+	NEED(fcntl(p.c, F_SETFL, O_NONBLOCK) == 0);
+	say_result("splice",
+		   splice(p.c, NULL, pipe_ends[1], NULL, 10, SPLICE_F_NONBLOCK));
+	send_all(p.c, "x", 1);
+	wait_inq(p.s, 11);
+	mark(p.s, 11);
+	say_result("FIONREAD", ioctl(p.s, FIONREAD, &queued));
+	say("%d", queued);
+	say_result("poll", ready_now(p.s));
+	say_result("recv", recv(p.s, buf, sizeof buf, 0));
+	pair_close(p);
 }
