@@ -317,6 +317,8 @@ static bool is_over(uint64_t deadline)
 	       (deadline == LOOK_NOW || clock_now_ns() >= deadline);
 }
 
+static const struct timespec at_once = {0, 0};
+
 /* One sleep. Returns a count or an error when the call is over, else 0. The clock, which is a system call
  * on some machines, is looked at only where nothing is there. */
 static int sleep_once(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
@@ -330,7 +332,9 @@ static int sleep_once(struct poll_wait *w, uint64_t deadline, const sigset_t *ma
 		return rc;
 	/* A bell, or what only we listen for, came at its very end: what came before that counts. */
 	w->late = true;
-	return look_again(w);
+	rc = look_again(w);
+	/* The kernel has looked for no signal then. */
+	return rc || !mask ? rc : await_poll(NULL, 0, &at_once, mask);
 }
 
 /* A handler during the spin, or between two sleeps, ends the wait, as it would have ended a sleep. But that

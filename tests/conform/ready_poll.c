@@ -470,3 +470,55 @@ CASE(poll_ready_under_signals, DIRECT)
 	say("failed: %d", failed);
 	pair_close(p);
 }
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+/* One that the call's mask lets in, with no time to wait. */
+static void show_pending(const char *name, int fd, int events)
+{
+	struct timespec none = {0, 0};
+	struct pollfd p = {.fd = fd, .events = (short)events};
+	sigset_t usr, before, empty;
+
+	sigemptyset(&empty);
+	sigemptyset(&usr);
+	sigaddset(&usr, SIGUSR1);
+	NEED(signal(SIGUSR1, nothing) != SIG_ERR);
+	NEED(sigprocmask(SIG_BLOCK, &usr, &before) == 0);
+	NEED(raise(SIGUSR1) == 0);
+	say("%s", name);
+	say_result("ppoll", ppoll(&p, 1, &none, &empty));
+	NEED(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+CASE(poll_pending, DIRECT)
+{
+	struct pair p = pair_warm_open();
+
+	show_pending("idle", p.s, POLLIN);
+	send_pattern(p.c, 0, 100);
+	show_one(p.s, POLLIN, SOON);
+	recv_pattern(p.s, 0, 100);
+	show_pending("after bytes", p.s, POLLIN);
+	NEED(shutdown(p.s, SHUT_WR) == 0);
+	show_pending("after the own end", p.s, POLLIN);
+	send_pattern(p.c, 100, 100);
+	show_one(p.s, POLLIN, SOON);
+	recv_pattern(p.s, 100, 100);
+	show_pending("and bytes", p.s, POLLIN);
+	send_pattern(p.c, 200, 100);
+	show_one(p.s, POLLIN, SOON);
+	show_pending("with bytes, for an end", p.s, POLLRDHUP);
+	show_pending("for nothing", p.s, 0);
+	show_pending("at the peer", p.c, POLLPRI);
+	show_pending("for what is urgent", p.s, POLLPRI);
+	recv_pattern(p.s, 200, 100);
+	send_pattern(p.c, 300, 100);
+	show_pending("not yet awaited", p.s, POLLRDHUP);
+	recv_pattern(p.s, 300, 100);
+	show_pending("any", p.s, POLLIN);
+	pair_close(p);
+}
