@@ -9,8 +9,9 @@ int perform_depth;
 unsigned perform_number;
 
 static const struct op *const groups[] = {
-	ops_send,  ops_receive, ops_option, ops_descriptor, ops_poll,
-	ops_epoll, ops_process, ops_wrong,  ops_thread,	    ops_mixed, ops_batch, ops_ready, ops_connect, ops_file, ops_odd,
+	ops_send,  ops_receive, ops_option,  ops_descriptor, ops_poll,
+	ops_epoll, ops_process, ops_wrong,   ops_thread,     ops_mixed,
+	ops_batch, ops_ready,	ops_connect, ops_file,	     ops_odd,
 };
 
 static const struct op *pick(struct dice *d)

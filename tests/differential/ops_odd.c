@@ -190,15 +190,47 @@ static void op_inq_message(struct dice *d)
 
 /* ---- calls for files ---- */
 
+/* Who is told of it, and what becomes of it. */
+static void set_as_file(struct descriptor *s, unsigned which, int own)
+{
+	int r, n = 0;
+	switch (which) {
+	case 6:
+		r = fcntl(s->fd, F_SETOWN, own ? getpid() : 0);
+		tell("F_SETOWN(%d, %d) = %s, is %d", s->fd, own, result(r),
+		     fcntl(s->fd, F_GETOWN) == getpid());
+		break;
+	case 7:
+		r = fcntl(s->fd, F_SETSIG, own ? SIGURG : 0);
+		tell("F_SETSIG(%d, %d) = %s, is %s", s->fd, own, result(r),
+		     result(fcntl(s->fd, F_GETSIG)));
+		break;
+	case 11:
+		r = ioctl(s->fd, FIOCLEX, &n);
+		tell("FIOCLEX(%d) = %s", s->fd, result(r));
+		break;
+	case 12:
+		r = ioctl(s->fd, FIOASYNC, &n);
+		tell("FIOASYNC(%d, 0) = %s", s->fd, result(r));
+		break;
+	case 13:
+		r = fcntl(s->fd, F_SETFD, own ? FD_CLOEXEC : 0);
+		tell("F_SETFD(%d) = %s, is %d", s->fd, result(r), fcntl(s->fd, F_GETFD));
+		NEED(fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0);
+		break;
+	}
+}
+
 static void op_as_file(struct dice *d)
 {
 	struct descriptor *s = a_socket(d);
 	struct stat st;
 	struct flock lock = {.l_type = F_WRLCK};
-	int r, n = 0, own = (int)dice(d, 2);
+	int r, own = (int)dice(d, 2);
+	unsigned which;
 	if (!s)
 		return;
-	switch (dice(d, 15)) {
+	switch (which = dice(d, 15)) {
 	case 0:
 		r = fstat(s->fd, &st);
 		tell("fstat(%d) = %s: %#o of %ld", s->fd, result(r), st.st_mode,
@@ -226,16 +258,6 @@ static void op_as_file(struct dice *d)
 	case 5:
 		tell("F_SETLK(%d) = %s", s->fd, result(fcntl(s->fd, F_SETLK, &lock)));
 		break;
-	case 6:
-		r = fcntl(s->fd, F_SETOWN, own ? getpid() : 0);
-		tell("F_SETOWN(%d, %d) = %s, is %d", s->fd, own, result(r),
-		     fcntl(s->fd, F_GETOWN) == getpid());
-		break;
-	case 7:
-		r = fcntl(s->fd, F_SETSIG, own ? SIGURG : 0);
-		tell("F_SETSIG(%d, %d) = %s, is %s", s->fd, own, result(r),
-		     result(fcntl(s->fd, F_GETSIG)));
-		break;
 	case 8:
 		tell("F_GETPIPE_SZ(%d) = %s", s->fd, result(fcntl(s->fd, F_GETPIPE_SZ)));
 		break;
@@ -246,22 +268,12 @@ static void op_as_file(struct dice *d)
 	case 10:
 		tell("fallocate(%d) = %s", s->fd, result(fallocate(s->fd, 0, 0, 10)));
 		break;
-	case 11:
-		r = ioctl(s->fd, FIOCLEX, &n);
-		tell("FIOCLEX(%d) = %s", s->fd, result(r));
-		break;
-	case 12:
-		r = ioctl(s->fd, FIOASYNC, &n);
-		tell("FIOASYNC(%d, 0) = %s", s->fd, result(r));
-		break;
-	case 13:
-		r = fcntl(s->fd, F_SETFD, own ? FD_CLOEXEC : 0);
-		tell("F_SETFD(%d) = %s, is %d", s->fd, result(r), fcntl(s->fd, F_GETFD));
-		NEED(fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0);
-		break;
-	default:
+	case 14:
 		tell("F_DUPFD(%d, many) = %s", s->fd,
 		     result(fcntl(s->fd, F_DUPFD, 1 << 30)));
+		break;
+	default:
+		set_as_file(s, which, own);
 	}
 }
 
