@@ -171,6 +171,27 @@ class Ports(Explain):
         self.assertFalse(answer["accelerated"])
         self.point(answer, "hidden", "no")
 
+    def test_two_listeners_of_another_user(self):
+        """What holds for both of a server's sockets is said once."""
+        self.root()
+        with socket.create_server(("0.0.0.0", 0)) as s:
+            port = s.getsockname()[1]
+            try:
+                six = socket.create_server(("::", port), family=socket.AF_INET6)
+            except OSError:
+                self.skipTest("no IPv6 here")
+            with six:
+                for place in (f"127.0.0.1:{port}", f":{port}"):
+                    answer = self.explain(place, **self.as_nobody())
+                    self.assertEqual([p["name"] for p in answer["points"]], ["hidden"], answer)
+        # Under Viaduct: it announces the port.
+        s = End(self, "server")
+        port = s.do("serve('0.0.0.0')")
+        s.do(f"globals().update(six=socket.create_server(('::', {port}), "
+             "family=socket.AF_INET6))")
+        answer = self.explain(f"127.0.0.1:{port}", **self.as_nobody())
+        self.assertEqual([p["name"] for p in answer["points"]], ["listens"], answer)
+
     def test_settings_here(self):
         s = End(self, "server")
         port = s.do("serve()")

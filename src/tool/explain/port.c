@@ -249,6 +249,21 @@ static void say_hidden(const struct world *w, const struct link *l, size_t direc
 	*well = false;
 }
 
+/* Takes the last point back where it has been said already, of another socket. */
+static void once(struct answer *a)
+{
+	for (size_t i = 0; i + 1 < a->count; i++) {
+		const struct point *p = &a->points[i], *last = &a->points[a->count - 1];
+
+		if (last->about || p->about || strcmp(p->text, last->text) != 0)
+			continue;
+		free(last->text);
+		free(last->remedy);
+		a->count--;
+		return;
+	}
+}
+
 /* How many processes listen there, and whether all of them are well. */
 static size_t say_listeners(const struct world *w, const struct observe_end *end,
 			    size_t direct, struct answer *a, bool *well, char **first)
@@ -268,6 +283,7 @@ static size_t say_listeners(const struct world *w, const struct observe_end *end
 			*well &= explain_listener(w, &l, a);
 			say_namespaces(l.owner, a);
 		}
+		once(a);
 		if (!found++)
 			*first = process_text(l.owner);
 	}
