@@ -16,7 +16,8 @@
 #include "base/program.h"
 #include "base/regular.h"
 
-enum { SCRIPT_LEVELS = 5, SCRIPT_LINE = 256, MAX_PHDRS = 256, MAX_NOTES = 1024 };
+/* The kernel follows five scripts to the program. */
+enum { SCRIPT_LEVELS = 6, SCRIPT_LINE = 256, MAX_PHDRS = 256, MAX_NOTES = 1024 };
 
 int program_executable(const char *path)
 {
@@ -87,16 +88,24 @@ static bool privileged(int fd, struct program *p)
 	return true;
 }
 
+static enum program_kind refused(struct program *p, int error)
+{
+	p->refused = error;
+	return PROGRAM_UNREADABLE;
+}
+
 static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct program *p)
 {
 	char loader[PATH_MAX], *name;
 	ssize_t n;
 
-	if (ph->p_filesz == 0 || ph->p_filesz >= sizeof(loader))
+	if (ph->p_filesz == 0 || ph->p_filesz > sizeof(loader))
+		return refused(p, ENOEXEC);
+	if (ph->p_filesz == sizeof(loader))
 		return PROGRAM_UNREADABLE;
 	n = pread(fd, loader, ph->p_filesz, (off_t)ph->p_offset);
 	if (n != (ssize_t)ph->p_filesz)
-		return PROGRAM_UNREADABLE;
+		return refused(p, ENOEXEC);
 	loader[n] = 0;
 	name = strrchr(loader, '/') ? strrchr(loader, '/') + 1 : loader;
 	if (!strcmp(name, PROGRAM_LOADER_GLIBC))
@@ -149,13 +158,15 @@ static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct progra
 		snprintf(p->detail, sizeof(p->detail), "ELF machine %u", eh->e_machine);
 		return PROGRAM_OTHER_CLASS;
 	}
-	if (eh->e_phentsize != sizeof(ph) || eh->e_phnum > MAX_PHDRS)
+	if (eh->e_phentsize != sizeof(ph))
+		return refused(p, ENOEXEC);
+	if (eh->e_phnum > MAX_PHDRS)
 		return PROGRAM_UNREADABLE;
 	for (unsigned i = 0; i < eh->e_phnum; i++) {
 		off_t at = (off_t)(eh->e_phoff + i * sizeof(ph));
 
 		if (pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
-			return PROGRAM_UNREADABLE;
+			return refused(p, ENOEXEC);
 		if (ph.p_type == PT_INTERP)
 			kind = inspect_loader(fd, &ph, p);
 		go |= ph.p_type == PT_NOTE && is_go(fd, &ph);
@@ -208,9 +219,13 @@ static bool inspect_file(struct program *p, bool through_env)
 		return false;
 	memset(&head, 0, sizeof(head));
 	n = pread(fd, head.text, SCRIPT_LINE, 0);
-	if (n >= (ssize_t)sizeof(head.elf) && !memcmp(head.text, ELFMAG, SELFMAG)) {
+	if (n >= SELFMAG && !memcmp(head.text, ELFMAG, SELFMAG)) {
 		if (privileged(fd, p))
 			p->kind = PROGRAM_PRIVILEGED;
+		/* One of 32 bits may be shorter. */
+		else if (n < (ssize_t)sizeof(head.elf) &&
+			 head.elf.e_ident[EI_CLASS] != ELFCLASS32)
+			p->kind = refused(p, ENOEXEC);
 		else
 			p->kind = inspect_elf(fd, &head.elf, p);
 	}
@@ -232,5 +247,5 @@ void program_inspect(const char *path, bool through_env, struct program *p)
 	for (int level = 0; level < SCRIPT_LEVELS; level++)
 		if (!inspect_file(p, through_env))
 			return;
-	p->kind = PROGRAM_UNREADABLE;
+	p->kind = refused(p, ELOOP);
 }

@@ -27,6 +27,8 @@ struct program {
 	/* The file that `kind` is about: the program, or the interpreter of its script.
 	 */
 	char path[PATH_MAX];
+	/* The errno with which the kernel refuses that file, where that is sure; 0: it is not. */
+	int refused;
 	char detail[128]; /* what was found, to go into brackets; may be empty */
 	char unknown
 		[128]; /* a NAME that `env NAME` in a script will not find; or empty */

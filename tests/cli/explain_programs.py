@@ -4,6 +4,7 @@
 
 usage: explain_programs.py VIADUCT MANUAL STATIC-PROGRAM GO-LIKE-PROGRAM EXPORTS.MAP
 """
+import errno
 import json
 import os
 import pathlib
@@ -169,6 +170,9 @@ class Programs(Explain):
 
     def test_other_machines(self):
         elf = bytearray(pathlib.Path("/bin/true").read_bytes())
+        short = self.script("short", "")
+        short.write_bytes(b"\x7fELF\1\1\1".ljust(52, b"\0"))
+        self.point(self.of(short), "architecture", "no")
         for offset, value, name in ((4, 1, "architecture"), (18, 0xb7, "architecture")):
             other = bytearray(elf)
             other[offset] = value
@@ -203,8 +207,42 @@ class Programs(Explain):
             path.chmod(0o755)
             answer = self.of(path)
             self.assertFalse(answer["accelerated"])
+            self.assertIn("cannot be started at all", answer["verdict"])
             self.assertIn(f"interpreter `{missing}` is missing",
                           self.point(answer, "interpreter", "no")["text"])
+
+    def test_what_the_kernel_refuses(self):
+        elf = pathlib.Path("/bin/true").read_bytes()
+        loop, one = self.tmp / "loop", self.tmp / "chain1"
+        self.script("loop", f"#!{loop}\n")
+        self.script("by-loop", f"#!{loop}\n")
+        one.write_text("#!/bin/true\n")
+        one.chmod(0o755)
+        for n in range(2, 8):
+            self.script(f"chain{n}", f"#!{self.tmp}/chain{n - 1}\n")
+        for n, data in enumerate((elf[:40], elf[:100], elf[:54] + b"\1\0" + elf[56:],
+                                  elf[:32] + struct.pack("<Q", 1 << 40) + elf[40:])):
+            path = self.tmp / f"cut{n}"
+            path.write_bytes(data)
+            path.chmod(0o755)
+        self.script("by-cut", f"#!{self.tmp}/cut0\n")
+        self.script("whole", "#!/bin/true\n")
+        for path in sorted(self.tmp.iterdir()):
+            if not path.is_file() or not os.access(path, os.X_OK):
+                continue
+            try:  # What the kernel says of it, without the shell's help.
+                pid = os.posix_spawn(path, [path], os.environ)
+            except OSError as e:
+                error = e.errno
+            else:
+                error = os.waitpid(pid, 0)[1]
+            answer = self.of(path)
+            self.assertEqual(answer["accelerated"], error == 0, (error, answer))
+            if error:
+                self.assertIn(f"{path} cannot be started at all: ", answer["verdict"])
+                self.point(answer, "interpreter" if error == errno.ELOOP else "unreadable", "no")
+        self.assertEqual(self.of(self.tmp / "chain5")["accelerated"], True)
+        self.assertEqual(self.of(self.tmp / "chain6")["accelerated"], False)
 
     def test_unreadable(self):
         self.root()

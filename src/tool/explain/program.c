@@ -349,14 +349,12 @@ static void explain_script(const char *path, bool libs, int level, struct answer
 	free(text);
 }
 
-static void explain_file(const char *path, bool libs, int level, struct answer *a)
+/* The kernel starts nothing there: that is said, and is the verdict on the program named. */
+static bool explain_refusal(const char *path, const struct program *p, int level,
+			    struct answer *a)
 {
-	static const char *const shells[] = {"sh",  "bash",    "dash", "ksh",
-					     "zsh", "busybox", NULL};
-	struct program *p = need(calloc(1, sizeof(*p)));
 	char missing[PATH_MAX];
 
-	program_inspect(path, true, p);
 	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_MUSL ||
 	     p->kind == PROGRAM_UNREADABLE) &&
 	    interpreter_lacks(p, missing, sizeof(missing))) {
@@ -364,6 +362,33 @@ static void explain_file(const char *path, bool libs, int level, struct answer *
 		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
 		    path, missing, interpreter_lacks_hint(missing));
 		say_remedy(a, "Install it, or correct the name in the file.");
+	} else if (p->refused == ELOOP) {
+		say(a, POINT_NO, "interpreter",
+		    "%s cannot be started at all: its interpreters are scripts that "
+		    "form a loop, or more than five scripts.",
+		    path);
+		say_remedy(a, "Correct the first line of the files.");
+	} else if (p->refused) {
+		say(a, POINT_NO, "unreadable",
+		    "%s cannot be started at all: %s is cut off, or no sound program.",
+		    path, p->path);
+		say_remedy(a, "Install it again.");
+	} else {
+		return false;
+	}
+	if (level == 0)
+		say_verdict(a, false, "%s", a->points[a->count - 1].text);
+	return true;
+}
+
+static void explain_file(const char *path, bool libs, int level, struct answer *a)
+{
+	static const char *const shells[] = {"sh",  "bash",    "dash", "ksh",
+					     "zsh", "busybox", NULL};
+	struct program *p = need(calloc(1, sizeof(*p)));
+
+	program_inspect(path, true, p);
+	if (explain_refusal(path, p, level, a)) {
 		free(p);
 		return;
 	}
@@ -431,7 +456,9 @@ int explain_program(char **argv, bool libs, struct answer *a)
 	explain_settings(path, argv[0], a);
 	explain_limits(a);
 	line = command_line(argv);
-	if (said_no(a))
+	if (a->verdict)
+		;
+	else if (said_no(a))
 		say_verdict(a, false, "%s would stay on TCP.", argv[0]);
 	else
 		say_verdict(
