@@ -15,6 +15,7 @@
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
 #include "tool/library.h"
+#include "tool/self.h"
 #include "tool/setting.h"
 #include "tool/variable.h"
 
@@ -255,7 +256,11 @@ static int preload(const struct run *run, const struct program *p)
 
 		rc = library_preload(library, calls ? module : NULL);
 	}
-	if (rc == -ENOENT)
+	if (rc == -ENOENT && self_lacks_proc())
+		warn_line("viaduct run: the library is not in " VD_LIBDIR
+			  ", and the command does not find its own "
+			  "folder: " SELF_NO_PROC);
+	else if (rc == -ENOENT)
 		warn_line("viaduct run: libviaduct-preload.so is neither beside this "
 			  "command "
 			  "nor in " VD_LIBDIR ": build or install it");

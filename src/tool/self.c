@@ -21,6 +21,11 @@ const char *self_program(void)
 	return n < 0 ? "viaduct" : self;
 }
 
+bool self_lacks_proc(void)
+{
+	return access("/proc/self", F_OK) < 0;
+}
+
 void self_find(const char *beside, const char *installed, char *path, size_t size)
 {
 	const char *program = self_program(), *slash = strrchr(program, '/');

@@ -102,6 +102,16 @@ class Processes(Explain):
             self.assertIn(says, result.stderr.decode())
             self.assertEqual(result.stdout, b"")
 
+    def test_no_proc(self):
+        for words in ((str(os.getpid()),), (f"{os.getpid()}:0",), ("127.0.0.1:80",)):
+            result = self.without_proc(VIADUCT, "explain", *words)
+            self.assertEqual((result.returncode, result.stdout), (USAGE, b""))
+            self.assertIn(b"/proc shows no processes", result.stderr)
+        result = self.without_proc(VIADUCT, "explain", "--json", "--", "true")
+        for p in json.loads(result.stdout)["points"]:
+            if p["name"] == "library" and p["state"] == "no":
+                self.assertIn("/proc shows no processes", p["remedy"])
+
     def test_help(self):
         result = self.run_explain("--help")
         self.assertEqual(result.returncode, 0)

@@ -463,6 +463,12 @@ class Refusals(Run):
             program.chmod(0o755)
             self.assertGreaterEqual(self.run_viaduct(program).returncode, 0)
 
+    def test_no_proc(self):
+        result = self.without_proc(VIADUCT, "run", "--", "true")
+        if not os.path.exists("/usr/local/lib/x86_64-linux-gnu/libviaduct-preload.so"):
+            self.assertEqual(result.returncode, REFUSED)
+            self.assertIn(b"/proc shows no processes", result.stderr)
+
     def test_unusable_library_path(self):
         place = self.tmp / "a b"
         place.mkdir()

@@ -7,6 +7,7 @@
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
 #include "tool/explain/world.h"
+#include "tool/self.h"
 
 enum { STATUS_ACCELERATED = 0, STATUS_TCP = 1 };
 enum { OPT_JSON = 256, OPT_LIBS, OPT_HELP };
@@ -62,16 +63,23 @@ static int explain_running(const char *text, struct answer *a)
 	size_t len = colon ? (size_t)(colon - text) : strlen(text);
 	char *host;
 	int pid, fd = -1, rc;
+	bool is_pid;
 
-	if (number(text, len, &pid) && (!colon || number(port, strlen(port), &fd)))
-		return explain_pid(pid, fd, a);
-	if (!colon || !*port ||
-	    (*text == '[' ? text[len - 1] != ']' : memchr(text, ':', len) != NULL)) {
+	is_pid = number(text, len, &pid) && (!colon || number(port, strlen(port), &fd));
+	if (!is_pid &&
+	    (!colon || !*port ||
+	     (*text == '[' ? text[len - 1] != ']' : memchr(text, ':', len) != NULL))) {
 		warn_line("viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
 			  "([HOST]:PORT for IPv6); put `--` before a program",
 			  text);
 		return EXIT_USAGE;
 	}
+	if (self_lacks_proc()) {
+		warn_line("viaduct explain: " SELF_NO_PROC);
+		return EXIT_USAGE;
+	}
+	if (is_pid)
+		return explain_pid(pid, fd, a);
 	if (*text == '[' && len > 1 && text[len - 1] == ']')
 		host = text_of("%.*s", (int)len - 2, text + 1);
 	else

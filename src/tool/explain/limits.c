@@ -11,6 +11,7 @@
 #include "tool/doctor/doctor.h"
 #include "tool/explain/explain.h"
 #include "tool/library.h"
+#include "tool/self.h"
 
 enum { DESCRIPTORS_FEW = 1024, DESCRIPTORS_NONE = 24, DESCRIPTORS_MAX = 1 << 20 };
 
@@ -26,7 +27,10 @@ void explain_library(bool musl, struct answer *a)
 		say(a, POINT_NO, "library",
 		    "%s is neither beside this command nor in %s.",
 		    musl ? LIBRARY_MUSL : LIBRARY_GLIBC, VD_LIBDIR);
-		say_remedy(a, "Build or install it.");
+		say_remedy(a, "%s",
+			   self_lacks_proc() ? "The command does not find its own "
+					       "folder: " SELF_NO_PROC "."
+					     : "Build or install it.");
 		return;
 	}
 	if (strpbrk(path, " \t\n:$")) {

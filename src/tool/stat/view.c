@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/tcp.h"
+#include "tool/self.h"
 #include "tool/stat/stat.h"
 
 static int compare_u64(uint64_t a, uint64_t b)
@@ -213,10 +213,8 @@ int stat_look(struct stat_view *v, const struct stat_options *o, char *message,
 	int r;
 
 	memset(v, 0, sizeof(*v));
-	if (access("/proc/self", F_OK) < 0) {
-		snprintf(
-			message, size,
-			"/proc shows no processes: mount it, `mount -t proc proc /proc`");
+	if (self_lacks_proc()) {
+		snprintf(message, size, SELF_NO_PROC);
 		return -ENOENT;
 	}
 	r = observe_take(&v->seen, message, size);
