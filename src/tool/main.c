@@ -79,12 +79,30 @@ static int unknown(char **argv)
 	return EXIT_USAGE;
 }
 
+/* A word behind `--version`, or behind the command that help is asked for: that is said. */
+static bool is_too_much(int argc, char **argv)
+{
+	bool alone = !strcmp(argv[1], "--version");
+	bool help = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+		    !strcmp(argv[1], "help");
+	int most = alone ? 2 : 3;
+
+	if ((!alone && !help) || argc <= most)
+		return false;
+	warn_line("viaduct %s: it takes %s: `%s`", argv[1],
+		  alone ? "no argument" : "one COMMAND at most", argv[most]);
+	fprintf(stderr, "usage: see `viaduct --help`\n");
+	return true;
+}
+
 static int command(int argc, char **argv)
 {
 	int (*run)(int, char **);
 
 	if (argc < 2)
 		return usage(stderr, EXIT_USAGE);
+	if (is_too_much(argc, argv))
+		return EXIT_USAGE;
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
 	    !strcmp(argv[1], "help"))
 		return help(argc, argv);

@@ -519,6 +519,10 @@ class Command(Run):
             self.assertEqual(result.stdout, self.viaduct(name, "--help").stdout)
             for line in result.stdout.splitlines():
                 self.assertLessEqual(len(line), 80, line)
+        for words in (("help", "stat", "run"), ("--help", "stat", "run"), ("--version", "x")):
+            result = self.viaduct(*words)
+            self.assertEqual((result.returncode, result.stdout), (USAGE, ""), words)
+            self.assertIn(f": `{words[-1]}`\nusage: see `viaduct --help`", result.stderr)
         result = self.viaduct("help", "nonsense")
         self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
 
