@@ -12,14 +12,20 @@
 HOOK FILE *fdopen(int fd, const char *mode)
 {
 	struct sock *s = fd_sock(fd);
-	FILE *f = s && fd > 2 && !hook_refuses() ? stream_open(fd, mode) : NULL;
-	ssize_t down;
+	ssize_t down = 0;
+	FILE *f = NULL;
 
-	if (f)
-		return f;
 	if (!s || !mode[0] || !strchr("rwa", mode[0]))
 		return REAL(fdopen)(fd, mode);
-	down = hook_take_down(s, fd, VD_REASON_STDIO);
+	if (hook_refuses())
+		down = hook_take_down(s, fd, VD_REASON_STDIO);
+	/* Ours reads no more ahead than libc's, also where the peer has not answered. */
+	if (fd > 2 && (down != 0 || !hook_refuses()))
+		f = stream_open(fd, mode);
+	if (f)
+		return f;
+	if (down == 0)
+		down = hook_take_down(s, fd, VD_REASON_STDIO);
 	f = REAL(fdopen)(fd, mode);
 	if (f && (mode[0] == 'r' || strchr(mode, '+')))
 		stream_prefill(f, s, down);
