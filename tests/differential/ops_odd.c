@@ -103,7 +103,8 @@ static const struct {
 	{IPPROTO_TCP, TCP_KEEPINTVL, {-1, 0, 40000, 100}},
 	{IPPROTO_TCP, TCP_KEEPCNT, {-1, 0, 200, 9}},
 	{IPPROTO_TCP, TCP_SYNCNT, {-1, 0, 200, 9}},
-	{IPPROTO_TCP, TCP_LINGER2, {-1, 0, 200, 9}},
+	/* Without a wait, a probe of a window meets a reset, at any time. */
+	{IPPROTO_TCP, TCP_LINGER2, {0, 9, 60, 100}},
 	{IPPROTO_TCP, TCP_DEFER_ACCEPT, {-1, 0, 200, 9}},
 	{IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, {-1, 0, 1, 2}},
 	{IPPROTO_TCP, TCP_THIN_DUPACK, {-1, 0, 1, 2}},
