@@ -116,8 +116,48 @@ static int dup_closing(int oldfd, int newfd)
 	s = fd_sock(oldfd);
 	if (s && newfd <= 2)
 		hook_take_down(s, oldfd, VD_REASON_STDIO);
-	hook_closing(newfd);
 	return 0;
+}
+
+/*
+ * The kernel's dup2 is one step. Ours is three: the table loses the file that was there, the kernel puts the other in
+ * its place, the table learns of it. So those to one number come one after the other: else the table would end with
+ * a file that the kernel has closed, or lose one uncounted. Taken before every other lock.
+ */
+#define PLACES 1024
+static struct lock places[PLACES];
+static _Atomic uint32_t places_held NEAR_DATA;
+
+/* In a child of fork: its parent's other threads held them. */
+FORK_CODE void hook_places_forked(void)
+{
+	if (!load_relaxed(&places_held))
+		return;
+	for (int i = 0; i < PLACES; i++)
+		store_relaxed(&places[i].word, 0);
+	store_relaxed(&places_held, 0);
+}
+
+/* Who is inside a fork holds locks that another may wait for in here. */
+static struct lock *place_take(int fd)
+{
+	struct lock *place = &places[(unsigned)fd % PLACES];
+
+	if (__libc_single_threaded || !hook_active || low_does_without())
+		return NULL;
+	crit_enter();
+	atomic_fetch_add(&places_held, 1);
+	lock_take(place);
+	return place;
+}
+
+static void place_drop(struct lock *place)
+{
+	if (!place)
+		return;
+	lock_drop(place);
+	atomic_fetch_sub(&places_held, 1);
+	crit_leave();
 }
 
 /*
@@ -145,31 +185,36 @@ static int placed(bool locked, int result)
 	return result;
 }
 
-HOOK int dup2(int oldfd, int newfd)
+/* dup3, or without flags dup2. */
+static int place(int oldfd, int newfd, const int *flags)
 {
-	int closing = dup_closing(oldfd, newfd), result;
+	bool refused = flags && (*flags & ~O_CLOEXEC);
+	int closing = refused ? 1 : dup_closing(oldfd, newfd), result;
+	struct lock *lock;
 
 	if (closing < 0)
 		return (int)ret_errno(closing);
+	lock = closing == 0 ? place_take(newfd) : NULL;
+	if (closing == 0)
+		hook_closing(newfd);
 	bool locked = placing_begin(newfd);
-	result = placed(locked, REAL(dup2)(oldfd, newfd));
+	result = placed(locked, flags ? REAL(dup3)(oldfd, newfd, *flags)
+				      : REAL(dup2)(oldfd, newfd));
 	if (result >= 0 && closing == 0)
 		hook_duplicated(oldfd, newfd);
+	place_drop(lock);
 	return result;
+}
+
+HOOK int dup2(int oldfd, int newfd)
+{
+	return place(oldfd, newfd, NULL);
 }
 HOOK_ALIAS(__dup2, dup2);
 
 HOOK int dup3(int oldfd, int newfd, int flags)
 {
-	int closing = flags & ~O_CLOEXEC ? 1 : dup_closing(oldfd, newfd), result;
-
-	if (closing < 0)
-		return (int)ret_errno(closing);
-	bool locked = placing_begin(newfd);
-	result = placed(locked, REAL(dup3)(oldfd, newfd, flags));
-	if (result >= 0 && closing == 0)
-		hook_duplicated(oldfd, newfd);
-	return result;
+	return place(oldfd, newfd, &flags);
 }
 
 /* What fcntl has done or is about to do to a socket of ours. */

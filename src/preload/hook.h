@@ -328,6 +328,8 @@ bool hook_closing(int fd);
 void hook_closing_stream(FILE *f);
 /* After the kernel has made newfd a duplicate of oldfd. */
 void hook_duplicated(int oldfd, int newfd);
+/* In a child of fork: no thread is amid a dup2. */
+void hook_places_forked(void);
 /* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
 #define HOOK_UNREAD_MS 2500
 /* CLOCK_MONOTONIC, for deadlines that several waits share. */

@@ -127,6 +127,7 @@ FORK_CODE void hook_forked_child(void)
 	if (hook_active) {
 		self_forked();
 		fds_forked_child();
+		hook_places_forked();
 		announce_forked_child();
 		sock_forked_child(told);
 		ready_forked_child();

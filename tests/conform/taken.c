@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "conform/call.h"
@@ -174,4 +175,89 @@ CASE(taken_by_file, DIRECT)
 CASE(taken_by_connection, DIRECT)
 {
 	each(CONNECTION_INSTEAD);
+}
+
+struct placer {
+	int from;
+	int to;
+	int until; /* the thread lives until a byte is here */
+};
+
+static void place_it(void *arg)
+{
+	struct placer *p = arg;
+	char c;
+
+	NEED(dup2(p->from, p->to) == p->to);
+	recv_all(p->until, &c, 1);
+}
+
+/* One that stays on TCP, and lingers for a second when it is closed: its peer reads nothing. */
+static struct pair lingering(void)
+{
+	const struct linger wait = {.l_onoff = 1, .l_linger = 1};
+	struct pair p = pair_open();
+	int on = 1;
+
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)) == 0);
+	fill(p.s);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)) == 0);
+	return p;
+}
+
+/* The first of two dup2 to one number still closes what was there when the second one comes. */
+CASE(taken_by_two, DIRECT)
+{
+	struct pair old = lingering(), p = pair_warm_open(), q = pair_warm_open(),
+		    end = pair_open();
+	struct placer first = {.from = p.s, .to = old.s, .until = end.s};
+	struct worker w;
+	char c;
+
+	worker_start(&w, place_it, &first);
+	wait_asleep(getpid(), w.tid);
+	NEED(dup2(q.s, old.s) == old.s);
+	send_all(end.c, "e", 1);
+	worker_join(&w);
+	send_all(old.s, "q", 1);
+	wait_events(q.c, POLLIN);
+	recv_all(q.c, &c, 1);
+	say("%c", c);
+	NEED(close(old.c) == 0 && close(p.s) == 0 && close(q.s) == 0);
+	wait_events(p.c, POLLIN | POLLHUP);
+	say_result("end of the first", recv(p.c, &c, 1, 0));
+	send_all(q.c, "more", 4);
+	recv_all(old.s, &c, 1);
+	say("%c", c);
+	NEED(close(old.s) == 0 && close(p.c) == 0 && close(q.c) == 0);
+	pair_close(end);
+}
+
+/* And a child that is forked meanwhile. */
+CASE(taken_in_child, DIRECT)
+{
+	struct pair old = lingering(), p = pair_warm_open(), q = pair_warm_open(),
+		    end = pair_open();
+	struct placer first = {.from = p.s, .to = old.s, .until = end.s};
+	struct worker w;
+	pid_t child;
+	char c;
+
+	worker_start(&w, place_it, &first);
+	wait_asleep(getpid(), w.tid);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0)
+		_exit(dup2(q.s, old.s) == old.s && send(old.s, "q", 1, 0) == 1 ? 0 : 1);
+	NEED(waitpid(child, &child, 0) > 0 && child == 0);
+	send_all(end.c, "e", 1);
+	worker_join(&w);
+	recv_all(q.c, &c, 1);
+	send_all(old.s, "p", 1);
+	recv_all(p.c, &c, 1);
+	say("%c", c);
+	NEED(close(old.s) == 0 && close(old.c) == 0);
+	pair_close(p);
+	pair_close(q);
+	pair_close(end);
 }
