@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/fds.h"
+#include "base/fds_call.h"
 #include "base/log.h"
 #include "base/pageable.h"
 #include "base/real.h"
@@ -263,6 +264,7 @@ void sock_forking(void)
 {
 	limbo_forking();
 	lock_take(&forking_lock);
+	fds_calls_forking();
 	forking_used = 0;
 	for (int fd = 0; fd < fd_limit() && forking_used < slot_count(); fd++) {
 		struct sock *s = fd_sock(fd);
@@ -328,6 +330,7 @@ FORK_CODE void sock_forked_child(bool told)
 		peer_ops->forked_child();
 	lock_drop_forked(&forking_lock);
 	source_forked_child();
+	fds_calls_forked_child();
 	trace_forked();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);

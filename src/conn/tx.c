@@ -350,7 +350,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	}
 	wait_finish(&w);
 	errno = saved;
-	if (n == -EBADF && !src->is_other) /* another may be there by now */
+	if (n == -EBADF && !src->is_gone) /* another may be there by now */
 		n = SOCK_KERNEL;
 	return done > 0 || src->left == 0 ? done : n;
 }
@@ -428,5 +428,11 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	src.device = st.st_dev;
 	src.inode = st.st_ino;
 	wait_tell_cpu(s);
-	return tx_run(s, fd, &src, 0);
+	ssize_t n = tx_run(s, fd, &src, 0);
+	if (n != -EINVAL)
+		return n;
+	/* It cannot be read to any place (O_DIRECT). The kernel may send it all the same. */
+	sock_down(s, fd, VD_REASON_SPLICE);
+	errno = saved;
+	return SOCK_KERNEL;
 }

@@ -6,21 +6,31 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
-#include "base/fds.h"
+#include "base/fds_call.h"
 #include "base/kernel.h"
-#include "base/low.h"
 #include "base/real.h"
 #include "conn/conn.h"
 #include "ring/source.h"
 
-static ssize_t send_rest(int fd, struct source *src, int flags)
+/* While it sleeps, the kernel has the file itself, and moves the position of that. */
+static ssize_t send_file_rest(int fd, struct source *src)
 {
-	if (src->is_file && source_is_other(src)) {
+	if (source_is_other(src)) {
 		errno = EBADF;
 		return -1;
 	}
-	if (src->is_file)
+	if (!src->moves)
 		return REAL(sendfile64)(fd, src->file, src->offset, src->left);
+	source_moved(src);
+	ssize_t n = REAL(sendfile64)(fd, src->file, NULL, src->left);
+	*src->offset += n > 0 ? n : 0;
+	return n;
+}
+
+static ssize_t send_rest(int fd, struct source *src, int flags)
+{
+	if (src->is_file)
+		return send_file_rest(fd, src);
 	struct iovec part = iov_part(&src->from, src->left);
 	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
 	return REAL(sendmsg)(fd, &msg, flags);
@@ -72,9 +82,8 @@ static int own_number(struct wait *w)
 	lock_take(lock);
 	if (wait_is_open(w)) {
 		number = w->fd;
-		copy = number == load_relaxed(&w->s->kept_fd)
-			       ? -1
-			       : LOW_MADE(fds_adopt, kernel_dup(number));
+		copy = number == load_relaxed(&w->s->kept_fd) ? -1
+							      : fds_call_take(number);
 		number = copy < 0 ? number : copy;
 	}
 	lock_drop(lock);
@@ -83,7 +92,7 @@ static int own_number(struct wait *w)
 
 static void close_number(void *arg)
 {
-	fds_close(*(int *)arg);
+	fds_call_give(*(int *)arg);
 }
 
 /* The same by such a number, which a thread that is cancelled closes as well. */
@@ -120,7 +129,6 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	ssize_t n = w->held ? held_rest_in_kernel(s, w, src, how, *done > 0)
 			    : rest_in_kernel(s, w->fd, w->fd, src, how, *done > 0);
 	if (n > 0) {
-		source_moved(src);
 		*done += n;
 		w->some = true;
 		w->rounds = 0;

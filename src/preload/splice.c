@@ -9,9 +9,7 @@
 #include <unistd.h>
 
 #include "base/await.h"
-#include "base/fds.h"
-#include "base/kernel.h"
-#include "base/low.h"
+#include "base/fds_call.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -76,7 +74,7 @@ static void give_back(void *arg)
 	struct splice_hold *hold = arg;
 
 	scratch_give(hold->buf, SPLICE_CHUNK);
-	fds_close(hold->pipe);
+	fds_call_give(hold->pipe);
 }
 
 static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
@@ -89,7 +87,7 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	crit_enter(); /* no handler jumps away with it */
 	hold.buf = scratch_take(SPLICE_CHUNK);
 	if (hold.buf) {
-		hold.pipe = LOW_MADE(fds_adopt, kernel_dup(pipe_fd));
+		hold.pipe = fds_call_take(pipe_fd);
 		_pthread_cleanup_push(&cleanup, give_back, &hold);
 	}
 	crit_leave();
@@ -128,6 +126,8 @@ static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_off
 {
 	struct sock *from = fd_sock(in), *to = fd_sock(out);
 
+	if (!from && !to) /* another thread has closed it */
+		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
 	if (to)
 		hook_take_down(to, out, VD_REASON_SPLICE);
 	if (!from)

@@ -31,7 +31,7 @@ struct source {
 	off64_t *offset;
 	bool moves;	/* the file's position, to *offset */
 	bool has_slept; /* so that the file's number may be another file's */
-	bool is_other;	/* it is */
+	bool is_gone;	/* it is, or it is no number to read from */
 	dev_t device;
 	ino_t inode;
 };
@@ -63,15 +63,15 @@ static inline bool source_is_other(struct source *src)
 	struct stat st;
 	if (!src->has_slept)
 		return false;
-	src->is_other = kernel_fstat(src->file, &st) < 0 || st.st_dev != src->device ||
-			st.st_ino != src->inode;
-	return src->is_other;
+	src->is_gone = kernel_fstat(src->file, &st) < 0 || st.st_dev != src->device ||
+		       st.st_ino != src->inode;
+	return src->is_gone;
 }
 
 /* After each piece: others who have the file see it there if this process is killed. */
 static inline void source_moved(const struct source *src)
 {
-	if (src->moves)
+	if (src->moves && !src->is_gone)
 		kernel_call4(SYS_lseek, src->file, *src->offset, SEEK_SET, 0);
 }
 
@@ -97,7 +97,8 @@ static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 		n = src->is_past && lock_try(&source_stopover_lock)
 			    ? source_read_past(src, to, len)
 			    : source_read(src, to, len);
-		if (source_is_other(src))
+		src->is_gone = n == -EBADF;
+		if (src->is_gone || source_is_other(src))
 			return -EBADF;
 		if (n < 0)
 			return n;

@@ -299,3 +299,25 @@ CASE(sendfile_append, DIRECT)
 	say_result("sendfile", sendfile(p.s, file, NULL, 10));
 	pair_close(p);
 }
+
+/* A file that cannot be read, or not to any place. */
+CASE(sendfile_unreadable, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char path[] = "/tmp/viaduct-sendfile-XXXXXX";
+	int file = mkstemp(path);
+	NEED(file >= 0 && write(file, "abcdefgh", 8) == 8);
+	int written = open(path, O_WRONLY | O_CLOEXEC),
+	    named = open(path, O_PATH | O_CLOEXEC);
+	off_t at = 0;
+	NEED(unlink(path) == 0);
+	say_result("write-only", sendfile(p.s, written, NULL, 4));
+	say_result("from an offset", sendfile(p.s, written, &at, 4));
+	say_result("a place", sendfile(p.s, named, &at, 4));
+	NEED(fcntl(file, F_SETFL, O_DIRECT) == 0 || errno == EINVAL);
+	say_result("past the cache", sendfile(p.s, file, &at, 8));
+	close(named);
+	close(written);
+	close(file);
+	pair_close(p);
+}

@@ -359,6 +359,31 @@ static void file_run_then_end(void *arg)
 
 enum file_change { REPLACED, MOVED, LEFT_ALONE, FILE_CHANGES };
 
+/* The rest of it sleeps in the kernel, which has the file: another one's position is not moved. */
+CASE(begun_sendfile_in_kernel, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int file = file_of('A'), other = file_of('B'), same = dup(file), on = 1;
+	struct file_call c = {.call = {.fd = p.s, .len = BULK}, .file = file};
+	struct worker t;
+	long came = 0;
+	worker_start(&t, file_run_then_end, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	NEED(recv(p.c, bulk_room(), 1, 0) == 1);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(dup2(other, file) == file);
+	for (ssize_t n; (n = recv(p.c, bulk_room(), BULK, 0)) > 0; came += n)
+		;
+	worker_join(&t);
+	say("came as told: %d, the other's: %ld", came + 1 == c.call.result,
+	    (long)lseek(other, 0, SEEK_CUR));
+	close(same);
+	close(other);
+	close(file);
+	pair_close(p);
+}
+
 /* Of a file that is replaced, TCP sends the rest as well. Bytes of another file nobody sends. */
 static void sendfile_changed(enum file_change change, bool given, bool goes)
 {
@@ -463,6 +488,22 @@ static void splice_run(void *arg)
 	c->error = errno;
 }
 
+/* Of the pipe, all that it takes; and so much out of it. */
+static ssize_t pipe_fill(void)
+{
+	int room = fcntl(splice_pipe[1], F_GETPIPE_SZ);
+	NEED(room > 0 && write(splice_pipe[1], bulk_room(), (size_t)room) == room);
+	return room;
+}
+
+static void pipe_drain(ssize_t left)
+{
+	for (ssize_t n; left > 0; left -= n) {
+		n = read(splice_pipe[0], bulk_room(), (size_t)left);
+		NEED(n > 0);
+	}
+}
+
 /* Where it is full, and where nothing has come yet. */
 static void splice_replaced(bool full)
 {
@@ -485,10 +526,7 @@ static void splice_replaced(bool full)
 	NEED(dup2(other[1], splice_pipe[1]) == splice_pipe[1]);
 	if (!full)
 		send_all(p.c, "abcd", 4);
-	for (ssize_t left = filled; left > 0; left -= n) {
-		n = read(splice_pipe[0], bytes, (size_t)left);
-		NEED(n > 0);
-	}
+	pipe_drain(filled);
 	call_end(&t, &c);
 	n = read(splice_pipe[0], bytes, 8);
 	say("in the pipe: %.*s", (int)(n > 0 ? n : 0), bytes);
@@ -498,6 +536,40 @@ static void splice_replaced(bool full)
 		close(splice_pipe[i]);
 		close(other[i]);
 	}
+	pair_close(p);
+}
+
+/* A child that has closed the pipe, while another thread of its parent spliced, keeps nothing of it. */
+CASE(begun_splice_forked, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .len = 4};
+	struct signal_pipe go = signal_pipe();
+	struct worker t;
+	NEED(pipe(splice_pipe) == 0);
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	ssize_t filled = pipe_fill();
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	pid_t pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		close(splice_pipe[0]);
+		close(splice_pipe[1]);
+		signal_wait(go);
+		_exit(0);
+	}
+	pipe_drain(filled);
+	call_end(&t, &c);
+	say_result("in the pipe", read(splice_pipe[0], bulk_room(), 8));
+	close(splice_pipe[1]);
+	/* Else it waits for the child. */
+	alarm(20);
+	say_result("then", read(splice_pipe[0], bulk_room(), 8));
+	signal_send(go);
+	say("status %d", child_status(pid));
+	close(splice_pipe[0]);
 	pair_close(p);
 }
 
