@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -174,4 +175,43 @@ CASE(vfork_to_another_number, DIRECT)
 	say("status %d", child_status(pid));
 	close(fd);
 	say("status %d", child_status(peer));
+}
+
+static void lower(rlim_t soft)
+{
+	struct rlimit limit;
+	NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = soft;
+	NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static void send_and_sleep(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	send_pattern(fd, 0, 5000);
+	signal_send(go[0]);
+	signal_wait(go[1]);
+}
+
+/* A stream reads no more ahead where the peer has not left the ring. */
+CASE(stranded_stream, DIRECT)
+{
+	struct signal_pipe go[2] = {signal_pipe(), signal_pipe()};
+	pid_t pid;
+	int fd = peer_start(send_and_sleep, go, &pid);
+	uint8_t left[5000] = {0};
+	FILE *f;
+	signal_wait(go[0]);
+	wait_inq(fd, 5000);
+	lower(0);
+	lower(100);
+	f = fdopen(dup(fd), "r");
+	NEED(f);
+	say("getc: %d", getc(f) == pattern(0));
+	say_result("left", recv(fd, left, sizeof(left), MSG_DONTWAIT));
+	say("right: %d", left[0] == pattern(4096));
+	signal_send(go[1]);
+	say_result("fclose", fclose(f));
+	say("status %d", child_status(pid));
+	close(fd);
 }
