@@ -110,15 +110,21 @@ class Probes(TwoHosts):
 
     def test_few_a_second(self):
         self.daemons()
-        p = self.process(self.da, uid=1001)
-        said = [p.probe(A, B) for _ in range(30)]
-        self.assertEqual(said[0][0], (OK, 0, 0))
-        refused = [whole for (status, *_), whole in said if status == RATE]
+        four, six = [[end_of((address, 0)) for address in pair] for pair in ((A, B), ("fd09::1", "fd09::2"))]
+        p, other, same = (self.process(self.da, uid=uid) for uid in (1001, 1002, 1001))
+        # All of it is heard at one moment, however long the test takes to say it.
+        with self.da.stopped():
+            for _ in range(30):
+                p.say(PROBE, tuple=four)
+            other.say(PROBE, tuple=four)
+            same.say(PROBE, tuple=six)
+        said = [p.hear(PROBED) for _ in range(30)]
+        self.assertEqual({whole.status for whole in said}, {OK, RATE})
+        refused = [whole for whole in said if whole.status == RATE]
         self.assertGreater(len(refused), 10)
         self.assertGreater(min(whole.wait for whole in refused), 0)
         # Of one host: whoever asks. Of one user: whatever host.
-        self.refused(self.process(self.da, uid=1002), RATE, 0, 0)
-        self.refused(self.process(self.da, uid=1001), RATE, 0, 0, a="fd09::1", b="fd09::2")
+        self.assertEqual([each.hear(PROBED).status for each in (other, same)], [RATE] * 2)
         self.refused(self.process(self.da, uid=1002), OK, 0, 0, a="fd09::1", b="fd09::2")
         # What connections ask is not counted with it.
         client, _ = self.pair()

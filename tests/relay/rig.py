@@ -224,6 +224,16 @@ class Daemon:
         text = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
         return text.rpartition(")")[2].split()[0]
 
+    @contextlib.contextmanager
+    def stopped(self):
+        """What is said meanwhile lies there when it goes on."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_for("a daemon that stops", lambda: self.state() == "T")
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def close(self):
         status = 0
         if self.process.poll() is None:
