@@ -354,6 +354,7 @@ static void make_attached(struct sock *s, int fd)
 						    memory_order_relaxed)) {
 		fence_full(); /* as in sock_shutdown */
 		tell_fin(s);
+		earn_attached(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);
 		PROBE3(upgrade, fd, slot_cookie(sl), atomic_load(&sl->role));

@@ -50,6 +50,11 @@ _Atomic uint8_t *slot_records(void)
 	return table->records;
 }
 
+struct earn_costs *slot_costs(void)
+{
+	return &table->costs;
+}
+
 uint32_t slot_count(void)
 {
 	return table_count;

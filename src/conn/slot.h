@@ -233,6 +233,12 @@ void slot_ends_by_exec(struct slot *sl, bool ends);
 uint32_t slot_index(const struct slot *sl);
 /* SLOT_RECORDS of them: upgrade_policy.c's. */
 _Atomic uint8_t *slot_records(void);
+/* What upgrade_policy.c has measured, in ns of one end's processor time: a turn on TCP, and an upgrade up to
+ * its attached segment. 0 for unknown. */
+struct earn_costs {
+	_Atomic uint32_t turn_ns, upgrade_ns;
+};
+struct earn_costs *slot_costs(void);
 uint32_t slot_count(void);
 struct slot *slot_at(uint32_t index);
 /* A fork has been accounted for: by its child, or because it failed. */

@@ -339,6 +339,8 @@ static void copy_head(struct slot_table *t, const struct slot_table *old)
 {
 	fill_head(t);
 	memcpy((void *)t->records, (const void *)old->records, sizeof(t->records));
+	store_relaxed(&t->costs.turn_ns, load_relaxed(&old->costs.turn_ns));
+	store_relaxed(&t->costs.upgrade_ns, load_relaxed(&old->costs.upgrade_ns));
 	if (!here)
 		return;
 	t->processes[number_here].counts = here->counts;

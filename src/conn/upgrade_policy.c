@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
@@ -18,19 +19,28 @@
  * Where the kernel lets both ends take turns on one processor, as it does when all processors are
  * busy, a turn over TCP costs a quarter of what it costs between two: no sleeping processor has to
  * be woken. Where this process does not spin, a turn over the ring wakes a processor as well. In
- * both cases an upgrade takes three times as many turns to pay, and is due after twice as many.
+ * both cases an upgrade is due after twice as many turns.
  */
-#define CHEAP_DUE   2
-#define CHEAP_PRICE 3
+#define CHEAP_DUE 2
 #define RECORD_CHEAP                                                                     \
 	(1u << 31) /* in slot.record: little was saved when the upgrade was due */
 
+/* Of a turn on the ring that somebody slept for, so many eighths are spent as on TCP. */
+#define SLEPT_EIGHTHS 7u
+
+/*
+ * The price of an upgrade, in turns on TCP, is measured: both are times of this end's processor, of
+ * the thread that did them. From there to the attached segment is as much of the whole as 4 of 7;
+ * the rest is the first touch of fresh memory, and the end.
+ */
+#define WHOLE_SEVENTHS 7u
+#define PRICE_MOST     (16 * PRICE_UNITS)
+
 /* The threshold is doubled so often at most. */
 #define DOUBLINGS_MOST 6
-/* More units on the ring than so many say that it should have been earlier, by two steps; or
- * by all. */
-#define GOOD_UNITS (4 * PRICE_UNITS)
-#define BEST_UNITS (16 * PRICE_UNITS)
+/* What has saved so many times its price should have been upgraded earlier, by two steps; or by all. */
+#define GOOD_PRICES 4
+#define BEST_PRICES 16
 
 static uint32_t mix(uint32_t hash, const void *bytes, size_t count)
 {
@@ -107,7 +117,7 @@ static uint64_t threshold_of(struct sock *s, int fd)
 	if (threshold == 0)
 		return 0;
 	/* Relaxed: all find the same. */
-	store_relaxed(&earn_first_due, due_at(threshold));
+	store_relaxed(&earn_first_due, due_at(threshold / 2));
 	/* Most end before anything learnt is of interest. */
 	if (now / EARN_UNIT <= threshold)
 		return threshold;
@@ -123,17 +133,101 @@ static uint64_t threshold_of(struct sock *s, int fd)
 	       << doublings_at(record);
 }
 
+/* What this thread measures: from when, and how much the connection had earned then. */
+static _Thread_local struct {
+	const struct slot *slot;
+	uint32_t generation;
+	uint64_t began_ns, units;
+} timed __attribute__((tls_model("initial-exec")));
+
+static uint64_t own_time(void)
+{
+	struct timespec t;
+	clock_read(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void time_begin(const struct slot *sl, uint64_t units)
+{
+	timed.slot = sl;
+	timed.generation = load_relaxed(&sl->generation);
+	timed.units = units;
+	timed.began_ns = own_time();
+}
+
+/* False where another thread began, or this one has gone on with another connection since. */
+static bool time_end(const struct slot *sl, uint64_t *ns)
+{
+	uint64_t now;
+	if (timed.slot != sl || timed.generation != load_relaxed(&sl->generation))
+		return false;
+	timed.slot = NULL;
+	now = own_time();
+	*ns = now - timed.began_ns;
+	return now >
+	       timed.began_ns; /* not where it began in the parent of this process */
+}
+
+/* The first is taken as it is; of those that follow each moves it by a sixteenth, however far off. */
+static void learn(_Atomic uint32_t *known, uint64_t ns)
+{
+	uint32_t now = load_relaxed(known);
+	if (now == 0)
+		now = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+	else if (ns > now)
+		now += now < UINT32_MAX / 2 ? now / 16 + 1 : 0;
+	else
+		now -= now / 16;
+	/* Relaxed: of two that learn at the same time, one is enough. */
+	store_relaxed(known, now);
+}
+
+/* The first half of the way is only counted, and the second is timed as well. */
+static bool is_half_way(struct slot *sl, uint64_t units, uint64_t threshold)
+{
+	if (units <= threshold / 2) {
+		store_relaxed(&sl->earn_due, due_at(threshold / 2));
+		return true;
+	}
+	if (units > threshold)
+		return false;
+	if (!config_get()->upgrade_fixed)
+		time_begin(sl, units);
+	return false;
+}
+
 FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
 	uint64_t now = earn_after(load_relaxed(&sl->earned), sends);
-	uint64_t threshold;
+	uint64_t threshold, units = now / EARN_UNIT, ns;
 	store_relaxed(&sl->earned, now);
 	threshold = threshold_of(s, fd);
-	if (threshold == 0 || now / EARN_UNIT > threshold)
+	if (threshold != 0 && is_half_way(sl, units, threshold))
+		return false;
+	if (threshold != 0 && units > threshold && time_end(sl, &ns) &&
+	    units > timed.units)
+		learn(&slot_costs()->turn_ns,
+		      ns * EARN_TURN_UNITS / (units - timed.units));
+	if (threshold == 0 || units > threshold) {
+		if (threshold != 0 && !config_get()->upgrade_fixed)
+			time_begin(sl, units);
 		return true;
+	}
 	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
+}
+
+void earn_attached(struct sock *s)
+{
+	struct earn_costs *costs = slot_costs();
+	uint64_t ns, turns;
+	if (!time_end(s->slot, &ns) || peer_is_far(s))
+		return;
+	/* Meanwhile it has gone on over TCP. */
+	turns = (uint64_t)load_relaxed(&s->slot->ops) * load_relaxed(&costs->turn_ns);
+	if (ns > turns)
+		learn(&costs->upgrade_ns, ns - turns);
 }
 
 void earn_bytes(struct sock *s, size_t bytes)
@@ -141,13 +235,38 @@ void earn_bytes(struct sock *s, size_t bytes)
 	fetch_add_relaxed(&s->slot->earned, bytes / UNIT_BYTES * EARN_UNIT);
 }
 
-/* What it has done on the ring, in the same units. */
+/* What it has saved on the ring, in the same units. */
 static uint64_t units_on_ring(const struct slot *sl)
 {
 	uint64_t rx = sl->rx_messages, tx = sl->tx_messages;
 	uint64_t least = rx < tx ? rx : tx, most = rx < tx ? tx : rx;
 	return 2 * least * EARN_TURN_UNITS + (most - least) +
 	       (sl->rx.consumed + sl->tx.produced) / UNIT_BYTES;
+}
+
+/* Of that, what was none: turns for which this end slept, or the other did. */
+static uint64_t units_slept(struct slot *sl)
+{
+	uint64_t rx = sl->rx_messages, tx = sl->tx_messages;
+	uint64_t here = load_relaxed(&sl->rx_arm), there = load_relaxed(&sl->doorbells);
+	uint64_t least = rx < tx ? rx : tx;
+	here = here < least ? here : least;
+	there = there < least ? there : least;
+	return (here + there) * EARN_TURN_UNITS * SLEPT_EIGHTHS / 8;
+}
+
+/* What an upgrade costs, in the same units; one that is not measured, as long as nothing is known. */
+static uint64_t price(void)
+{
+	struct earn_costs *costs = slot_costs();
+	uint64_t turn = load_relaxed(&costs->turn_ns);
+	uint64_t units = load_relaxed(&costs->upgrade_ns);
+	if (turn == 0)
+		return PRICE_UNITS;
+	units = units * WHOLE_SEVENTHS / 4 * EARN_TURN_UNITS / turn;
+	return units < PRICE_UNITS  ? PRICE_UNITS
+	       : units < PRICE_MOST ? units
+				    : PRICE_MOST;
 }
 
 NEAR_CODE void earn_judge(struct sock *s)
@@ -161,15 +280,19 @@ NEAR_CODE void earn_judge(struct sock *s)
 	store_relaxed(&sl->record, 0);
 	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = doublings_at(record);
+	bool measured = !config_get()->upgrade_fixed && !peer_is_far(s);
+	uint64_t paid = measured ? price() : PRICE_UNITS;
 	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
-	if (record & RECORD_CHEAP)
-		units /= CHEAP_PRICE;
-	if (units < PRICE_UNITS)
-		now += now < DOUBLINGS_MOST;
-	else if (units < GOOD_UNITS)
+	if (measured && units)
+		units -= units_slept(sl);
+	if (units < paid) {
+		/* A step; or two, where it was attached and saved less than half its price. */
+		now += 1 + (phase >= SLOT_ATTACHING && units < paid / 2);
+		now = now < DOUBLINGS_MOST ? now : DOUBLINGS_MOST;
+	} else if (units < GOOD_PRICES * paid)
 		now -= now > 0;
 	else
-		now = units < BEST_UNITS && now > 2 ? now - 2 : 0;
+		now = units < BEST_PRICES * paid && now > 2 ? now - 2 : 0;
 	/* Relaxed: of two that end at the same time, one is enough. */
 	store_relaxed(doublings, now);
 }

@@ -49,6 +49,8 @@ static inline bool earn_goes_on(struct slot *sl, bool sends)
 bool earn_enough(struct sock *s, int fd, bool sends);
 /* So many have gone over TCP at once: at least 1 << EARN_UNIT_SHIFT. */
 void earn_bytes(struct sock *s, size_t bytes);
+/* It is upgraded: what did that cost? */
+void earn_attached(struct sock *s);
 /* The connection ends: was it worth it? Once for each. */
 void earn_judge(struct sock *s);
 

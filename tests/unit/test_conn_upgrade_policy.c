@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "base/clock.h"
 #include "conn/conn.h"
 
 enum { OPERATIONS = 16, DOUBLINGS = 6 };
@@ -40,6 +41,8 @@ static int first_listening(struct sockaddr_in *at)
 		REQUIRE(fd_table_init() == 0);
 	for (int i = 0; i < SLOT_RECORDS; i++)
 		atomic_store(&slot_records()[i], 0);
+	atomic_store(&slot_costs()->turn_ns, 0);
+	atomic_store(&slot_costs()->upgrade_ns, 0);
 	return listening(at);
 }
 
@@ -92,28 +95,61 @@ static unsigned turns(int fd)
 	return 0;
 }
 
-/* A connection that was upgraded as soon as it had earned that, and then made so many round
- * trips: the turns that it took to earn it. `cpu`: from where its bytes come. */
-static unsigned upgraded_from(int listener, const struct sockaddr_in *at, uint64_t trips,
-			      int cpu)
+struct run {
+	int cpu;	/* from where its bytes come */
+	uint64_t trips; /* on the ring */
+	unsigned slept,
+		rang; /* times that it slept until one came, and that the other had to be woken */
+	unsigned turn_ns,
+		upgrade_ns; /* time of this processor for a turn on TCP, and until it is attached */
+};
+
+static uint64_t own_ns; /* time of this processor so far */
+
+static int test_clock(clockid_t clock, struct timespec *t)
+{
+	if (clock != CLOCK_THREAD_CPUTIME_ID)
+		return clock_gettime(clock, t);
+	*t = (struct timespec){(time_t)(own_ns / 1000000000),
+			       (long)(own_ns % 1000000000)};
+	return 0;
+}
+
+/* A connection that was upgraded as soon as it had earned that: the turns that it took to earn it. */
+static unsigned upgraded_as(int listener, const struct sockaddr_in *at, struct run run)
 {
 	struct ends e = connection(listener, at);
-	struct slot *sl = fd_sock(e.b)->slot;
-	set_sender_cpu(e.b, cpu);
-	unsigned n = turns(e.b);
+	struct sock *s = fd_sock(e.b);
+	struct slot *sl = s->slot;
+	unsigned n = 1;
+	set_sender_cpu(e.b, run.cpu);
+	clock_read = test_clock;
+	while (n < 10000 && !is_enough(s, e.b, n % 2)) {
+		own_ns += run.turn_ns;
+		n++;
+	}
+	own_ns += run.upgrade_ns;
+	if (run.upgrade_ns)
+		earn_attached(s);
+	clock_read = clock_gettime;
 	atomic_store(&sl->phase, SLOT_ATTACHED);
-	sl->rx_messages = sl->tx_messages = trips;
-	earn_judge(fd_sock(e.b));
-	earn_judge(fd_sock(e.b)); /* once is enough */
+	sl->rx_messages = sl->tx_messages = run.trips;
+	atomic_store(&sl->rx_arm, run.slept);
+	atomic_store(&sl->doorbells, run.rang);
+	earn_judge(s);
+	earn_judge(s); /* once is enough */
 	atomic_store(&sl->phase, SLOT_EARNING);
 	sl->rx_messages = sl->tx_messages = 0; /* as who has not met leaves them */
+	atomic_store(&sl->rx_arm, 0);
+	atomic_store(&sl->doorbells, 0);
 	ended(e);
 	return n;
 }
 
 static unsigned upgraded(int listener, const struct sockaddr_in *at, uint64_t trips)
 {
-	return upgraded_from(listener, at, trips, NO_CPU_OF_OURS);
+	return upgraded_as(listener, at,
+			   (struct run){.cpu = NO_CPU_OF_OURS, .trips = trips});
 }
 
 /* Before all others: some of them fork. */
@@ -169,12 +205,12 @@ TEST(most_operations_are_only_counted)
 	e = connection(listener, &at);
 	asked = 0;
 	CHECK_EQ(turns(e.a), OPERATIONS + 1);
-	CHECK_EQ(asked, 1);
+	CHECK_EQ(asked, 2); /* and half-way, from where on it is timed */
 	/* Where the port has taught more, there as well. */
-	CHECK_EQ(upgraded(listener, &at, 3), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 5), OPERATIONS + 1);
 	asked = 0;
-	CHECK_EQ(upgraded(listener, &at, 3), 2 * OPERATIONS + 1);
-	CHECK_EQ(asked, 2);
+	CHECK_EQ(upgraded(listener, &at, 5), 2 * OPERATIONS + 1);
+	CHECK_EQ(asked, 3);
 	/* Not in a phase of another kind, and not where all is earned from the start. */
 	atomic_store(&fd_sock(e.b)->slot->phase, SLOT_IDLE);
 	atomic_store(&fd_sock(e.b)->slot->earn_due, UINT64_MAX);
@@ -217,8 +253,11 @@ TEST(a_port_of_short_connections_waits_longer)
 	struct sockaddr_in at, other;
 	int listener = first_listening(&at);
 	unsigned want = OPERATIONS, others = 0;
-	for (int i = 0; i < DOUBLINGS; i++, want *= 2)
-		CHECK_EQ(upgraded(listener, &at, 3), want + 1);
+	/* Half the price and more: a step; less: two. */
+	for (int i = 0; i < DOUBLINGS; i += 3, want *= 8) {
+		CHECK_EQ(upgraded(listener, &at, 5), want + 1);
+		CHECK_EQ(upgraded(listener, &at, 3), 2 * want + 1);
+	}
 	CHECK_EQ(upgraded(listener, &at, 3), want + 1); /* and no longer */
 	/* Two ports may share a place, but not many. */
 	for (int i = 0; i < 4 && others != OPERATIONS + 1; i++) {
@@ -247,9 +286,9 @@ TEST(only_the_last_holder_judges)
 	slot_hold_foreign(sl);
 	earn_judge(fd_sock(e.b));
 	atomic_store(&sl->crowded, 0);
-	CHECK_EQ(upgraded(listener, &at, 3), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 5), OPERATIONS + 1);
 	earn_judge(fd_sock(e.b));
-	CHECK_EQ(upgraded(listener, &at, 3), 4 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 5), 8 * OPERATIONS + 1);
 	atomic_store(&sl->phase, SLOT_EARNING);
 	ended(e);
 	close(listener);
@@ -290,22 +329,114 @@ TEST(what_was_not_tried_teaches_nothing)
 	close(listener);
 }
 
-/* With both ends on one processor a turn over TCP is so quick that twice as many are needed
- * before the upgrade, and three times as many after it. */
+/* With both ends on one processor a turn over TCP is so quick that twice as many are needed before the
+ * upgrade. */
 TEST(turns_on_one_processor_save_less)
 {
 	struct sockaddr_in at;
 	int listener = first_listening(&at), cpu = sched_getcpu();
+	struct run run = {.cpu = cpu, .trips = 8};
 	cpu_set_t before, one;
 	REQUIRE(cpu >= 0 && sched_getaffinity(0, sizeof(before), &before) == 0);
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
 	REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);
-	CHECK_EQ(upgraded_from(listener, &at, 23, cpu), 2 * OPERATIONS + 1);
-	CHECK_EQ(upgraded_from(listener, &at, 24, cpu), 4 * OPERATIONS + 1);
-	CHECK_EQ(upgraded_from(listener, &at, 3000, cpu), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded_as(listener, &at, run), 2 * OPERATIONS + 1);
 	CHECK_EQ(upgraded(listener, &at, 8), OPERATIONS + 1);
 	REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
+	close(listener);
+}
+
+/* Of a turn that one of both slept for an eighth is saved. */
+TEST(turns_that_somebody_slept_for_save_less)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct run run = {.cpu = NO_CPU_OF_OURS, .trips = 63, .slept = 63, .rang = 63};
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	run.trips = run.slept = run.rang = 64;
+	CHECK_EQ(upgraded_as(listener, &at, run), 2 * OPERATIONS + 1);
+	/* More armed than came: as many as came. */
+	run.slept = 1000;
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	run.rang = 1000;
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	run.trips = 31;
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	/* One end alone. */
+	run = (struct run){.cpu = NO_CPU_OF_OURS, .trips = 15, .rang = 15};
+	CHECK_EQ(upgraded_as(listener, &at, run), 4 * OPERATIONS + 1);
+	run.trips = 14;
+	CHECK_EQ(upgraded_as(listener, &at, run), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded_as(listener, &at, run), 4 * OPERATIONS + 1);
+	close(listener);
+}
+
+/* What an upgrade and a turn on TCP take of this processor says how many turns pay for it. */
+TEST(the_price_is_measured)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	/* 40 times a turn until it is attached are 70 in all. */
+	struct run run = {
+		.cpu = NO_CPU_OF_OURS, .trips = 35, .turn_ns = 1000, .upgrade_ns = 41000};
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	CHECK_EQ(atomic_load(&slot_costs()->turn_ns), 1000);
+	CHECK_EQ(atomic_load(&slot_costs()->upgrade_ns), 41000);
+	run.trips = 36; /* 41 times: 71.75 */
+	CHECK_EQ(upgraded_as(listener, &at, run), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 35), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 17), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 17), 8 * OPERATIONS + 1);
+	close(listener);
+}
+
+/* One that is far off moves what is known by a sixteenth, and never below or above what is sane. */
+TEST(one_measurement_says_little)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct run run = {.cpu = NO_CPU_OF_OURS,
+			  .trips = 1000,
+			  .turn_ns = 1600,
+			  .upgrade_ns = 160000};
+	upgraded_as(listener, &at, run);
+	run.turn_ns = 1;
+	upgraded_as(listener, &at, run);
+	CHECK_EQ(atomic_load(&slot_costs()->turn_ns), 1500);
+	run.turn_ns = 4000000;
+	run.upgrade_ns = 4000000000;
+	upgraded_as(listener, &at, run);
+	CHECK_EQ(atomic_load(&slot_costs()->turn_ns), 1594);
+	/* Whatever was measured, 16 turns are too few and 256 are enough. */
+	atomic_store(&slot_costs()->turn_ns, UINT32_MAX);
+	CHECK_EQ(upgraded(listener, &at, 7), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 8), 2 * OPERATIONS + 1);
+	atomic_store(&slot_costs()->turn_ns, 1);
+	atomic_store(&slot_costs()->upgrade_ns, UINT32_MAX);
+	CHECK_EQ(upgraded(listener, &at, 127), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 128), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 128), OPERATIONS + 1);
+	close(listener);
+}
+
+/* Of several connections in turn nobody knows whose time it was. */
+TEST(only_one_connection_is_timed)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct ends e = connection(listener, &at);
+	clock_read = test_clock;
+	for (unsigned n = 1; n <= OPERATIONS + 1; n++) {
+		is_enough(fd_sock(e.a), e.a, n % 2);
+		is_enough(fd_sock(e.b), e.b, n % 2);
+		own_ns += 1000;
+	}
+	CHECK_EQ(atomic_load(&slot_costs()->turn_ns), 0);
+	earn_attached(fd_sock(e.a));
+	CHECK_EQ(atomic_load(&slot_costs()->upgrade_ns), 0);
+	clock_read = clock_gettime;
+	ended(e);
 	close(listener);
 }
 
@@ -330,8 +461,7 @@ TEST(without_spinning_turns_save_less)
 		return;
 	}
 	listener = first_listening(&at);
-	CHECK_EQ(upgraded(listener, &at, 24), 2 * OPERATIONS + 1);
-	CHECK_EQ(upgraded(listener, &at, 23), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 7), 2 * OPERATIONS + 1);
 	CHECK_EQ(upgraded(listener, &at, 3000), 4 * OPERATIONS + 1);
 	close(listener);
 }
