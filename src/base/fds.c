@@ -406,6 +406,16 @@ void fds_close(int fd)
 	errno = saved;
 }
 
+void fds_close_forgotten(int fd, void (*forget)(int fd))
+{
+	if (fd < 0)
+		return;
+	lock_take(&fds_lock);
+	forget(fd);
+	fds_close_locked(fd);
+	lock_drop(&fds_lock);
+}
+
 void fds_close_apart(int fd)
 {
 	int saved = errno;

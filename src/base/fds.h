@@ -22,6 +22,8 @@ int fds_adopt_needed(int fd);
 /* Closes a descriptor that fds_adopt returned. A negative number is ignored. Where a child could
  * come by the number, it is forgotten first: a fork may follow at once. */
 void fds_close(int fd);
+/* The same, with what forgets it first: a fork comes before both, or behind. A negative number is ignored. */
+void fds_close_forgotten(int fd, void (*forget)(int fd));
 /* The same for one that stays while the program forks: at FDS_APART. */
 int fds_adopt_low(int fd);
 /* For one that every process has, and that is the first to go when the program is

@@ -3,6 +3,7 @@
 #include "base/fds_call.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/atomic.h"
@@ -12,8 +13,11 @@
 #include "base/low.h"
 #include "base/sections.h"
 
-/* Calls at one time. Those beyond have none. */
-#define CALLS 64
+/* At one time. Those beyond have none, or are not known. */
+#define CALLS 320
+
+/* Of no thread's call: no child goes on with it. */
+#define NO_CALL UINT32_MAX
 
 static struct {
 	_Atomic uint32_t owner; /* 0: nobody has it */
@@ -22,37 +26,59 @@ static struct {
 
 static uint32_t forker; /* under the lock of a fork */
 
-int fds_call_take(int fd)
+/* False: there is no place to note it. The number is noted before a fork can copy it. */
+static bool take(uint32_t owner, int fd, int (*adopt)(int fd), int *number)
 {
 	for (int i = 0; i < CALLS; i++) {
 		uint32_t nobody = 0;
-		int number;
 
 		if (load_relaxed(&calls[i].owner) ||
-		    !atomic_compare_exchange_strong(&calls[i].owner, &nobody,
-						    lock_self()))
+		    !atomic_compare_exchange_strong(&calls[i].owner, &nobody, owner))
 			continue;
-		number = LOW_MADE(fds_adopt, kernel_dup(fd));
-		if (number >= 0)
-			store_release(&calls[i].number, number + 1);
+		low_begin();
+		*number = kernel_dup(fd);
+		if (*number >= 0)
+			*number = adopt(*number);
+		if (*number >= 0)
+			store_release(&calls[i].number, *number + 1);
 		else
 			store_release(&calls[i].owner, 0);
-		return number;
+		low_end();
+		return true;
 	}
-	return -EMFILE;
+	return false;
+}
+
+int fds_call_take(int fd)
+{
+	int number;
+
+	return take(lock_self(), fd, fds_adopt, &number) ? number : -EMFILE;
+}
+
+int fds_call_take_needed(int fd)
+{
+	int number;
+
+	if (!take(NO_CALL, fd, fds_adopt_needed, &number))
+		number = LOW_MADE(fds_adopt_needed, kernel_dup(fd));
+	return number;
+}
+
+static void forget(int number)
+{
+	for (int i = 0; i < CALLS; i++) {
+		if (load_relaxed(&calls[i].number) != number + 1)
+			continue;
+		store_relaxed(&calls[i].number, 0);
+		store_release(&calls[i].owner, 0);
+		return;
+	}
 }
 
 void fds_call_give(int number)
 {
-	for (int i = 0; number >= 0 && i < CALLS; i++) {
-		if (load_relaxed(&calls[i].number) != number + 1)
-			continue;
-		/* Before the close: a child would close what has the number next. */
-		store_relaxed(&calls[i].number, 0);
-		store_release(&calls[i].owner, 0);
-		break;
-	}
-	fds_close(number);
+	fds_close_forgotten(number, forget);
 }
 
 void fds_calls_forking(void)

@@ -8,6 +8,8 @@
  * child closes it, unless the call is the forking thread's own, which goes on there.
  */
 int fds_call_take(int fd);
+/* The same by fds_adopt_needed, for who outlives the caller: every child closes it. */
+int fds_call_take_needed(int fd);
 /* Closes it. A negative number is ignored. */
 void fds_call_give(int number);
 

@@ -5,8 +5,8 @@
 
 #include "base/atomic.h"
 #include "base/fds.h"
+#include "base/fds_call.h"
 #include "base/log.h"
-#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
@@ -59,7 +59,7 @@ static bool is_news_left(struct sock *s)
  * no descriptor left for that. */
 static bool keep_open(struct sock *s, int fd)
 {
-	int kept = LOW_MADE(fds_adopt_needed, kernel_dup(fd));
+	int kept = fds_call_take_needed(fd);
 
 	store_release(&s->kept_fd, kept < 0 ? -1 : kept);
 	return kept >= 0;

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "base/fds.h"
+#include "base/fds_call.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
@@ -93,7 +93,7 @@ NEAR_CODE static void release(struct sock *s)
 		sock_drop_segment(s);
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
-		fds_close(s->kept_fd);
+		fds_call_give(s->kept_fd);
 	}
 	earn_judge(s);
 	slot_release(sl, false);
@@ -116,7 +116,8 @@ FORK_CODE void limbo_forked(void)
 	bells_forked();
 	for (int i = 0; i < limbo_used; i++) {
 		sock_drop_segment(limbo[i]);
-		atomic_store(&limbo[i]->peer, NULL); /* a handle of the parent's */
+		atomic_store(&limbo[i]->peer, NULL);  /* a handle of the parent's */
+		atomic_store(&limbo[i]->kept_fd, -1); /* closed by now */
 		atomic_store(&limbo[i]->sleepers, 0);
 		atomic_store(&limbo[i]->inside, 0);
 	}
