@@ -241,6 +241,7 @@ struct wait {
 	uint32_t interest; /* EPOLLIN or EPOLLOUT */
 	bool held;
 	struct _pthread_cleanup_buffer leaving; /* while held */
+	uint32_t forks;				/* sock_forks when that began */
 	bool spun;				/* in vain, just before */
 	uint32_t rounds;     /* looks in vain that the hint had promised something for */
 	uint32_t generation; /* of the slot, when the call began */

@@ -140,13 +140,15 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		}
 		struct timespec rest = {left / 1000, left % 1000 * 1000000};
 		uint64_t mark = sock_mark(s, fd);
+		uint32_t forks = sock_forks;
 		sock_arm(s, EPOLLIN);
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
 		if (stranded(s, fd, false) < 0 &&
 		    !gate_is_kernel(gate_state(&sl->gate_rx)))
 			n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, &rest, NULL);
-		sock_disarm(s, EPOLLIN);
+		if (forks == sock_forks)
+			sock_disarm(s, EPOLLIN);
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
 		if (n > 0 && pfd[0].revents && sock_had(s, fd, mark))
@@ -154,19 +156,27 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 	}
 }
 
+struct hold {
+	struct sock *s;
+	uint32_t forks; /* sock_forks when it began */
+};
+
 static void unhold(void *arg)
 {
-	sock_unhold(arg);
+	const struct hold *hold = arg;
+	if (hold->forks == sock_forks)
+		sock_unhold(hold->s);
 }
 
 static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
 			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
 	struct _pthread_cleanup_buffer cleanup;
+	struct hold hold = {s, sock_forks};
 	crit_enter(); /* no handler jumps away between the hold and the note of it */
 	bool held = sock_hold(s, fd);
 	if (held)
-		_pthread_cleanup_push(&cleanup, unhold, s);
+		_pthread_cleanup_push(&cleanup, unhold, &hold);
 	crit_leave();
 	if (!held)
 		return 0; /* closed by another thread */

@@ -38,6 +38,8 @@ static struct sock *socks NEAR_DATA; /* one for each slot */
 static uint32_t *forking_list;
 static uint32_t forking_used FORK_DATA;
 
+uint32_t sock_forks FORK_DATA;
+
 static void *map_private(size_t size)
 {
 	void *map =
@@ -326,6 +328,7 @@ FORK_CODE void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
 	bool foreign = getppid() == 0;
+	sock_forks++;
 	if (peer_ops)
 		peer_ops->forked_child();
 	lock_drop_forked(&forking_lock);

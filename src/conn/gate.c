@@ -151,7 +151,8 @@ NEAR_MOVE void tx_leave(struct sock *s, ssize_t result)
 NEAR_MOVE void counted_tx_over(void *arg)
 {
 	const struct counted *c = arg;
-	tx_left(c->s, c->result);
+	if (__builtin_expect(c->forks == sock_forks, 1))
+		tx_left(c->s, c->result);
 }
 
 /* ---- a receive ---- */
@@ -224,7 +225,8 @@ NEAR_MOVE void rx_leave(struct sock *s, ssize_t result)
 NEAR_MOVE void counted_rx_over(void *arg)
 {
 	const struct counted *c = arg;
-	rx_left(c->s, c->result);
+	if (__builtin_expect(c->forks == sock_forks, 1))
+		rx_left(c->s, c->result);
 }
 
 /* ---- a poll ---- */

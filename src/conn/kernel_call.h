@@ -6,9 +6,16 @@
 #include "base/cleanup.h"
 #include "conn/sock.h"
 
+/*
+ * Forks that led to this process. A handler may fork amid a call, and the child goes on with it as well. What that had
+ * counted before is its parent's to count out, or is counted no more: see forget_threads.
+ */
+extern uint32_t sock_forks;
+
 struct counted {
 	struct sock *s;
 	ssize_t result;
+	uint32_t forks; /* sock_forks when it was counted */
 };
 
 /* Ends of such a call, for that list: arg is a struct counted. They leave errno alone. */
@@ -18,7 +25,7 @@ void counted_tx_over(void *arg);
 /* The result of `call`, which rx_enter or tx_enter has counted in; `over` counts it out. */
 #define COUNTED(over, sock, call)                                                        \
 	__extension__({                                                                  \
-		struct counted counted_ = {sock, -1};                                    \
+		struct counted counted_ = {sock, -1, sock_forks};                        \
 		struct _pthread_cleanup_buffer buffer_;                                  \
 		_pthread_cleanup_push(&buffer_, over, &counted_);                        \
 		counted_.result = (call);                                                \

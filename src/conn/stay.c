@@ -10,12 +10,13 @@ static void leave(void *arg)
 {
 	struct stay *y = arg;
 	y->held = false;
-	sock_unhold(y->s);
+	if (y->forks == sock_forks)
+		sock_unhold(y->s);
 }
 
 void stay_begin(struct stay *y, struct sock *s, int fd, unsigned count)
 {
-	*y = (struct stay){.s = s, .fd = fd};
+	*y = (struct stay){.s = s, .fd = fd, .forks = sock_forks};
 	if (count < 2 || !sock_is_direct(s))
 		return;
 	crit_enter();

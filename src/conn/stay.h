@@ -10,6 +10,7 @@ struct stay {
 	struct sock *s;
 	int fd;
 	bool held;
+	uint32_t forks;				/* sock_forks when that began */
 	struct _pthread_cleanup_buffer leaving; /* while held */
 };
 
@@ -19,5 +20,9 @@ void stay_begin(struct stay *y, struct sock *s, int fd, unsigned count);
 int stay_number(struct stay *y);
 /* Ends it, as cancellation and a jump out of a handler do. */
 void stay_end(struct stay *y);
+
+/* A further message of such a call: a signal ends it as one that has moved something. Else as tx_send. */
+ssize_t tx_send_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
+		     int flags);
 
 #endif

@@ -285,7 +285,8 @@ static int sleep_once(struct wait *w, struct bells *bells)
 static void leave_sleep(void *arg)
 {
 	struct wait *w = arg;
-	sock_disarm(w->s, w->interest);
+	if (w->forks == sock_forks)
+		sock_disarm(w->s, w->interest);
 }
 
 static int sleep_guarded(struct wait *w, struct bells *bells)
@@ -314,13 +315,15 @@ static void leave_hold(void *arg)
 		peer_ops->take_back();
 	wait_drop_vector(w);
 	w->held = false;
-	sock_unhold(w->s);
+	if (w->forks == sock_forks)
+		sock_unhold(w->s);
 }
 
 bool wait_hold(struct wait *w)
 {
 	crit_enter();
 	w->held = sock_hold(w->s, w->fd);
+	w->forks = sock_forks;
 	if (w->held) {
 		_pthread_cleanup_push(&w->leaving, leave_hold, w);
 		wait_keep_vector(w);

@@ -223,6 +223,7 @@ static int spin(struct call *c)
 struct sleep {
 	struct instance *in;
 	uint32_t generation;
+	uint32_t forks; /* sock_forks when it began */
 	int result;
 	bool gone; /* the instance was closed meanwhile */
 };
@@ -231,7 +232,7 @@ static void woke(void *arg)
 {
 	struct sleep *sl = arg;
 
-	sl->gone = !instance_up(sl->in, sl->generation);
+	sl->gone = sl->forks == sock_forks && !instance_up(sl->in, sl->generation);
 }
 
 static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
@@ -292,7 +293,7 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 {
 	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 	struct _pthread_cleanup_buffer cleanup;
-	struct sleep sl = {.in = c->in};
+	struct sleep sl = {.in = c->in, .forks = sock_forks};
 	bool has_room;
 	int n;
 
@@ -365,7 +366,7 @@ static int wait_mixed(struct call *c)
 static int plain_sleep(struct call *c, const struct timespec *timeout)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	struct sleep sl = {.in = c->in};
+	struct sleep sl = {.in = c->in, .forks = sock_forks};
 
 	crit_enter();
 	sl.generation = instance_sleep(c->in);

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/probe.h"
 #include "base/sigsafe.h"
+#include "conn/kernel_call.h"
 #include "conn/report.h"
 #include "readiness/poll_wait.h"
 
@@ -84,11 +85,11 @@ static void unsettle(void *arg)
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct item *it = &w->item[i];
 
-		if (it->bell) {
+		if (it->bell && w->forks == sock_forks) {
 			sock_disarm(it->s, it->armed);
 			sock_unhold(it->s);
 		}
-		if (it->counted)
+		if (it->counted && w->forks == sock_forks)
 			sock_poll_leave(it->s);
 		it->counted = false;
 		it->bell = it->far = NULL;
@@ -117,7 +118,8 @@ static void note_answers(struct poll_wait *w)
 		it->heard = bits || it->bell->revents || (it->far && it->far->revents);
 		if (it->bell->revents || (it->far && it->far->revents)) {
 			/* First: this thread is no longer one for whom to ring again. */
-			sock_disarm(it->s, it->armed);
+			if (w->forks == sock_forks)
+				sock_disarm(it->s, it->armed);
 			it->armed = 0;
 			sock_answer_bells(it->s, it->bell->revents,
 					  it->far && it->far->revents);
@@ -188,6 +190,7 @@ int poll_sleep(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 	w->most = load_relaxed(&await_limit);
 	w->spare = 0;
 	w->bells = false;
+	w->forks = sock_forks;
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->k[i].fd = -1;
 		w->item[i].bell = w->item[i].far = NULL;

@@ -40,6 +40,7 @@ struct poll_wait {
 	bool late;	   /* a sleep lasted until the deadline */
 	bool slept, dozed; /* the last one did take place; one of them has */
 	int result;	   /* of the last sleep */
+	uint32_t forks;	   /* sock_forks when it began */
 };
 
 static inline uint32_t poll_accepted(const struct poll_wait *w, nfds_t i)
