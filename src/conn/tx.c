@@ -20,6 +20,7 @@
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
 #include "conn/quick_move.h"
+#include "conn/stay.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
@@ -286,13 +287,14 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
-static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags, bool amid)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
 	w.at = src->is_file ? NULL : &src->from;
+	w.some = amid;
 	/* Another thread may have made the array shorter before it was kept. */
 	while (src->left > 0 && (src->is_file || !iov_at_end(&src->from))) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
@@ -398,7 +400,16 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
-	return tx_run(s, fd, &src, flags);
+	return tx_run(s, fd, &src, flags, false);
+}
+
+ssize_t tx_send_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
+		     int flags)
+{
+	struct source src = {.from = iov_start(iov, iovcnt),
+			     .left = total_bytes(iov, iovcnt)};
+	wait_tell_cpu(s);
+	return tx_run(s, fd, &src, flags, true);
 }
 
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
@@ -428,10 +439,10 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	src.device = st.st_dev;
 	src.inode = st.st_ino;
 	wait_tell_cpu(s);
-	ssize_t n = tx_run(s, fd, &src, 0);
-	if (n != -EINVAL)
+	ssize_t n = tx_run(s, fd, &src, 0, false);
+	if (n != -EINVAL || !src.is_odd)
 		return n;
-	/* It cannot be read to any place (O_DIRECT). The kernel may send it all the same. */
+	/* It cannot be read to any place (O_DIRECT), and that is no error that was kept. The kernel may send it all the same. */
 	sock_down(s, fd, VD_REASON_SPLICE);
 	errno = saved;
 	return SOCK_KERNEL;

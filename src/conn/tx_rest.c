@@ -100,13 +100,20 @@ static ssize_t held_rest_in_kernel(struct sock *s, struct wait *w, struct source
 				   int flags, bool amid)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	int number = own_number(w), own = number == w->fd ? -1 : number;
+	int number, own;
 	ssize_t n;
+	crit_enter(); /* no handler jumps away with it */
+	number = own_number(w);
+	own = number == w->fd ? -1 : number;
+	if (number >= 0)
+		_pthread_cleanup_push(&cleanup, close_number, &own);
+	crit_leave();
 	if (number < 0)
 		return number;
-	_pthread_cleanup_push(&cleanup, close_number, &own);
 	n = rest_in_kernel(s, w->fd, number, src, flags, amid);
+	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
+	crit_leave();
 	return n;
 }
 

@@ -423,7 +423,11 @@ static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *
 	       control_is_good(msg->msg_control, msg->msg_controllen);
 }
 
-static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
+typedef ssize_t (*send_fn)(struct sock *s, int fd, const struct iovec *iov, int count,
+			   int flags);
+
+static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags,
+			    send_fn give)
 {
 	struct iovec one;
 	const struct iovec *iov = hook_vector_own(msg->msg_iov, msg->msg_iovlen, &one);
@@ -435,7 +439,7 @@ static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, in
 	}
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
-		       tx_send(s, fd, iov, (int)msg->msg_iovlen, flags));
+		       give(s, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
@@ -456,7 +460,7 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	/* What moves nothing is the kernel's to judge, as in send. */
 	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
 	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
-		return sendmsg_ours(s, fd, &head, flags);
+		return sendmsg_ours(s, fd, &head, flags, tx_send);
 	if (!s)
 		control_sending(msg);
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
@@ -464,7 +468,7 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 
 /* One message of several. *cut: less was sent than there is, and the kernel stops there. */
 static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int flags,
-			    bool *cut)
+			    send_fn give, bool *cut)
 {
 	struct msghdr head;
 	size_t total = 0;
@@ -474,7 +478,7 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 	    opens_again(s, flags))
 		n = hook_passed(s, REAL(sendmsg)(fd, &from->msg_hdr, flags));
 	else
-		n = sendmsg_ours(s, fd, &head, flags);
+		n = sendmsg_ours(s, fd, &head, flags, give);
 	if (n < 0)
 		return n;
 	*cut = (size_t)n < move_len(total);
@@ -487,6 +491,7 @@ HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 	unsigned done = 0;
 	bool cut = false;
 	struct stay stay;
+	int saved = errno;
 
 	if (!s || count == 0 || (flags & MSG_COMPAT)) {
 		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
@@ -496,10 +501,13 @@ HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 	stay_begin(&stay, s, fd, count);
 	while (done < count && done < UIO_MAXIOV && !cut) {
 		fd = done ? stay_number(&stay) : fd;
-		if (sendmmsg_one(s, fd, &msgs[done], flags, &cut) < 0)
+		if (sendmmsg_one(s, fd, &msgs[done], flags, done ? tx_send_more : tx_send,
+				 &cut) < 0)
 			break;
 		done++;
 	}
 	stay_end(&stay);
+	if (done)
+		errno = saved;
 	return done || count == 0 ? (int)done : -1;
 }

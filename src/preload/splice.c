@@ -43,8 +43,13 @@ static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
 			      unsigned flags, char *buf)
 {
 	struct iovec iov = {buf, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
+	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
 	ssize_t n = splice_room(pipe_fd, flags), put = 0;
 
+	/* Behind handlers with SA_RESTART it begins anew. */
+	if (n == -EINTR && handlers != crit_handlers() &&
+	    interruptions == crit_interruptions())
+		return SOCK_KERNEL;
 	if (n < 0)
 		return n;
 	/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */

@@ -32,6 +32,7 @@ struct source {
 	bool moves;	/* the file's position, to *offset */
 	bool has_slept; /* so that the file's number may be another file's */
 	bool is_gone;	/* it is, or it is no number to read from */
+	bool is_odd;	/* it cannot be read to any place */
 	dev_t device;
 	ino_t inode;
 };
@@ -100,6 +101,7 @@ static inline ssize_t source_copy(struct source *src, uint8_t *to, size_t len)
 		src->is_gone = n == -EBADF;
 		if (src->is_gone || source_is_other(src))
 			return -EBADF;
+		src->is_odd = n == -EINVAL;
 		if (n < 0)
 			return n;
 		if (n == 0)

@@ -477,106 +477,21 @@ CASE(begun_sendfile_ended, DIRECT)
 	sendfile_ended(-1);
 }
 
-/* ---- the pipe of a splice ---- */
-
-static int splice_pipe[2];
-
-static void splice_run(void *arg)
-{
-	struct call *c = arg;
-	c->result = splice(c->fd, NULL, splice_pipe[1], NULL, c->len, 0);
-	c->error = errno;
-}
-
-/* Of the pipe, all that it takes; and so much out of it. */
-static ssize_t pipe_fill(void)
-{
-	int room = fcntl(splice_pipe[1], F_GETPIPE_SZ);
-	NEED(room > 0 && write(splice_pipe[1], bulk_room(), (size_t)room) == room);
-	return room;
-}
-
-static void pipe_drain(ssize_t left)
-{
-	for (ssize_t n; left > 0; left -= n) {
-		n = read(splice_pipe[0], bulk_room(), (size_t)left);
-		NEED(n > 0);
-	}
-}
-
-/* Where it is full, and where nothing has come yet. */
-static void splice_replaced(bool full)
+/* The error that a call before has left. */
+CASE(begun_sendfile_kept, DIRECT)
 {
 	struct pair p = pair_warm_open();
-	int other[2];
-	struct call c = {.fd = p.s, .len = 4};
-	char *bytes = bulk_room();
-	ssize_t filled = 0, n;
-	struct worker t;
-	NEED(pipe(splice_pipe) == 0 && pipe2(other, O_NONBLOCK) == 0);
-	if (full) {
-		send_all(p.c, "abcd", 4);
-		wait_inq(p.s, 4);
-		filled = fcntl(splice_pipe[1], F_GETPIPE_SZ);
-		NEED(filled > 0 &&
-		     write(splice_pipe[1], bytes, (size_t)filled) == filled);
-	}
-	worker_start(&t, splice_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
-	NEED(dup2(other[1], splice_pipe[1]) == splice_pipe[1]);
-	if (!full)
-		send_all(p.c, "abcd", 4);
-	pipe_drain(filled);
-	call_end(&t, &c);
-	n = read(splice_pipe[0], bytes, 8);
-	say("in the pipe: %.*s", (int)(n > 0 ? n : 0), bytes);
-	say_result("then", read(splice_pipe[0], bytes, 8));
-	say_result("in the other", read(other[0], bytes, 8));
-	for (int i = 0; i < 2; i++) {
-		close(splice_pipe[i]);
-		close(other[i]);
-	}
-	pair_close(p);
-}
-
-/* A child that has closed the pipe, while another thread of its parent spliced, keeps nothing of it. */
-CASE(begun_splice_forked, DIRECT)
-{
-	struct pair p = pair_warm_open();
-	struct call c = {.fd = p.s, .len = 4};
-	struct signal_pipe go = signal_pipe();
-	struct worker t;
-	NEED(pipe(splice_pipe) == 0);
+	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
+	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
+			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
+	int file = file_of('A');
 	send_all(p.c, "abcd", 4);
 	wait_inq(p.s, 4);
-	ssize_t filled = pipe_fill();
-	worker_start(&t, splice_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
-	pid_t pid = fork();
-	NEED(pid >= 0);
-	if (pid == 0) {
-		close(splice_pipe[0]);
-		close(splice_pipe[1]);
-		signal_wait(go);
-		_exit(0);
-	}
-	pipe_drain(filled);
-	call_end(&t, &c);
-	say_result("in the pipe", read(splice_pipe[0], bulk_room(), 8));
-	close(splice_pipe[1]);
-	/* Else it waits for the child. */
-	alarm(20);
-	say_result("then", read(splice_pipe[0], bulk_room(), 8));
-	signal_send(go);
-	say("status %d", child_status(pid));
-	close(splice_pipe[0]);
+	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
+	say_result("sendfile", sendfile(p.s, file, NULL, 4));
+	say_result("sendfile", sendfile(p.s, file, NULL, 4));
+	close(file);
 	pair_close(p);
-}
-
-CASE(begun_splice, DIRECT)
-{
-	splice_replaced(true);
-	splice_replaced(false);
 }
 
 /* ---- numbers that are longer than what the kernel looks at ---- */

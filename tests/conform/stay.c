@@ -2,6 +2,7 @@
 /* Conformance: a call of several messages goes on with its connection, whatever its number is by then. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -133,6 +134,51 @@ CASE(stay_going, DIRECT)
 	read_bulk(p.c, (size_t)MESSAGES * LARGE - LARGE / 2);
 	many_end(&t, &m);
 	end_pairs(p, other, number, OTHER);
+}
+
+enum { ROWS = 1000, ROW = 16384 };
+
+struct row {
+	int fd, result;
+	volatile bool is_over;
+};
+
+static void send_row(void *arg)
+{
+	static struct mmsghdr msgs[ROWS];
+	struct iovec iov = {bulk_room(), ROW};
+	struct row *r = arg;
+	for (int i = 0; i < ROWS; i++)
+		msgs[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
+	r->result = sendmmsg(r->fd, msgs, ROWS, 0);
+	r->is_over = true;
+}
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+/* A signal ends the call behind its first message, whatever the handler's flags are, also where the message at
+ * hand has not begun. */
+CASE(stay_interrupted, DIRECT)
+{
+	struct sigaction act = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+	struct pair p = pair_warm_open();
+	struct row r = {.fd = p.s};
+	struct worker t;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	worker_start(&t, send_row, &r);
+	wait_crowd_asleep(&t.tid, 1);
+	alarm(20);
+	while (!r.is_over) {
+		NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+		usleep(1000);
+	}
+	alarm(0);
+	worker_join(&t);
+	say("some: %d", r.result > 0 && r.result < ROWS);
+	pair_close(p);
 }
 
 /* A thread that is cancelled between two messages, and what it has held is let go. */

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: the pipe of a splice, and what comes while it waits for it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "call.h"
+
+static int splice_pipe[2];
+
+static void splice_run(void *arg)
+{
+	struct call *c = arg;
+	c->result = splice(c->fd, NULL, splice_pipe[1], NULL, c->len, 0);
+	c->error = errno;
+}
+
+/* Of the pipe, all that it takes; and so much out of it. */
+static ssize_t pipe_fill(void)
+{
+	int room = fcntl(splice_pipe[1], F_GETPIPE_SZ);
+	NEED(room > 0 && write(splice_pipe[1], bulk_room(), (size_t)room) == room);
+	return room;
+}
+
+static void pipe_drain(ssize_t left)
+{
+	for (ssize_t n; left > 0; left -= n) {
+		n = read(splice_pipe[0], bulk_room(), (size_t)left);
+		NEED(n > 0);
+	}
+}
+
+/* Where it is full, and where nothing has come yet. */
+static void splice_replaced(bool full)
+{
+	struct pair p = pair_warm_open();
+	int other[2];
+	struct call c = {.fd = p.s, .len = 4};
+	char *bytes = bulk_room();
+	ssize_t filled = 0, n;
+	struct worker t;
+	NEED(pipe(splice_pipe) == 0 && pipe2(other, O_NONBLOCK) == 0);
+	if (full) {
+		send_all(p.c, "abcd", 4);
+		wait_inq(p.s, 4);
+		filled = fcntl(splice_pipe[1], F_GETPIPE_SZ);
+		NEED(filled > 0 &&
+		     write(splice_pipe[1], bytes, (size_t)filled) == filled);
+	}
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(dup2(other[1], splice_pipe[1]) == splice_pipe[1]);
+	if (!full)
+		send_all(p.c, "abcd", 4);
+	pipe_drain(filled);
+	call_end(&t, &c);
+	n = read(splice_pipe[0], bytes, 8);
+	say("in the pipe: %.*s", (int)(n > 0 ? n : 0), bytes);
+	say_result("then", read(splice_pipe[0], bytes, 8));
+	say_result("in the other", read(other[0], bytes, 8));
+	for (int i = 0; i < 2; i++) {
+		close(splice_pipe[i]);
+		close(other[i]);
+	}
+	pair_close(p);
+}
+
+static volatile sig_atomic_t handled;
+
+static void note_signal(int sig)
+{
+	(void)sig;
+	handled++;
+}
+
+/* While it waits for room in the pipe, a handler runs. */
+static void splice_interrupted(int flags)
+{
+	struct sigaction act = {.sa_handler = note_signal, .sa_flags = flags};
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .len = 4};
+	struct worker t;
+	handled = 0;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	NEED(pipe(splice_pipe) == 0);
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	ssize_t filled = pipe_fill();
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+	while (!handled)
+		usleep(1000);
+	wait_crowd_asleep(&t.tid, 1);
+	pipe_drain(filled);
+	call_end(&t, &c);
+	close(splice_pipe[0]);
+	close(splice_pipe[1]);
+	pair_close(p);
+}
+
+CASE(begun_splice_interrupted, DIRECT)
+{
+	splice_interrupted(SA_RESTART);
+	splice_interrupted(0);
+}
+
+/* A child that has closed the pipe, while another thread of its parent spliced, keeps nothing of it. */
+CASE(begun_splice_forked, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .len = 4};
+	struct signal_pipe go = signal_pipe();
+	struct worker t;
+	NEED(pipe(splice_pipe) == 0);
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	ssize_t filled = pipe_fill();
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	pid_t pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		close(splice_pipe[0]);
+		close(splice_pipe[1]);
+		signal_wait(go);
+		_exit(0);
+	}
+	pipe_drain(filled);
+	call_end(&t, &c);
+	say_result("in the pipe", read(splice_pipe[0], bulk_room(), 8));
+	close(splice_pipe[1]);
+	/* Else it waits for the child. */
+	alarm(20);
+	say_result("then", read(splice_pipe[0], bulk_room(), 8));
+	signal_send(go);
+	say("status %d", child_status(pid));
+	close(splice_pipe[0]);
+	pair_close(p);
+}
+
+CASE(begun_splice, DIRECT)
+{
+	splice_replaced(true);
+	splice_replaced(false);
+}
