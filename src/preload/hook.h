@@ -521,6 +521,10 @@ void (*signal_pick_stray(int sig, siginfo_t *info))(int, siginfo_t *, void *);
 void signal_enter_by(void (*entry)(int, siginfo_t *, void *));
 void signal_forked_child(void);
 void signal_stand_down(void);
+/* A signal that ends this process runs a handler of ours first, for the report and the log. */
+bool signal_has_last_words(void);
+/* From now on it does not. */
+void signal_no_last_words(void);
 
 /* ---- readiness (wait.c) ---- */
 

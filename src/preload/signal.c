@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signal handlers: the program's run through one of ours, which knows our locks. */
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ static _Atomic uint64_t table[NSIG] FORK_DATA;
 #define REPORTER 2ull
 
 /* There is something to be written at an end by a signal. */
-static bool reports;
+static _Atomic bool reports;
 
 /* Guards the order of changes, and `hidden`. */
 static struct lock table_lock FORK_DATA;
@@ -242,7 +243,7 @@ static uint64_t stand_in(int sig)
 		return GUARD;
 	if (sig != SIGTERM && sig != SIGINT && sig != SIGHUP)
 		return 0;
-	return reports && getpid() != 1 ? REPORTER : 0;
+	return signal_has_last_words() && getpid() != 1 ? REPORTER : 0;
 }
 
 /* Nothing is lost where the signal is ignored: a fault ends the process anyway, and the others
@@ -269,12 +270,43 @@ static int guard(int sig)
 /* The program's own settings again, where nothing of ours is to run in its place. */
 void signal_stand_down(void)
 {
+	store_relaxed(&reports, false);
 	for (int sig = 1; sig < NSIG; sig++) {
 		uint64_t entry = entry_at(sig);
 
 		if (entry == GUARD || entry == REPORTER)
 			set_real(sig, &hidden[sig], NULL);
 	}
+}
+
+bool signal_has_last_words(void)
+{
+	/* Relaxed: who still finds it set does what it would have done before. */
+	return load_relaxed(&reports);
+}
+
+/* The kernel's list of settings is this process's: a child of vfork has its own. */
+static void reporters_leave(void)
+{
+	struct sigaction now;
+
+	for (int sig = 1; sig < NSIG; sig++)
+		if (entry_at(sig) == REPORTER && set_real(sig, NULL, &now) == 0 &&
+		    now.sa_sigaction == kernel_calls)
+			set_real(sig, &hidden[sig], NULL);
+}
+
+void signal_no_last_words(void)
+{
+	int saved = errno;
+
+	if (hook_is_borrowed())
+		return;
+	lock_take(&table_lock);
+	store_relaxed(&reports, false);
+	reporters_leave();
+	lock_drop(&table_lock);
+	errno = saved;
 }
 
 /* One call of the kernel, as without us: many servers set a dozen handlers in each child. */
@@ -341,7 +373,7 @@ void signal_init(void)
 	const struct config *config = config_get();
 	struct sigaction act, was;
 
-	reports = config->report || log_level_now >= LOG_INFO;
+	store_relaxed(&reports, config->report || log_level_now >= LOG_INFO);
 	/* Libraries that came before us may have set handlers. */
 	lock_take(&table_lock);
 	for (int sig = 1; sig < NSIG; sig++)

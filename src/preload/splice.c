@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/await.h"
 #include "base/fds_call.h"
+#include "base/kernel.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
@@ -126,6 +128,26 @@ static bool splice_is_refused(int in, const off64_t *in_offset, int out,
 	       (mode & O_ACCMODE) == way || REAL(fcntl64)(pipe_fd, F_GETPIPE_SZ) < 0;
 }
 
+static bool is_blocking_socket(int fd)
+{
+	struct stat st;
+
+	return kernel_fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
+	       !(REAL(fcntl64)(fd, F_GETFL) & O_NONBLOCK);
+}
+
+/*
+ * The kernel waits for a socket with the pipe locked, and whoever else uses the pipe then waits for the lock in a
+ * sleep that nothing but the process's end ends (state D). So no handler may stand in for an end by a signal: the
+ * thread that is to run it may be that one.
+ */
+static void splice_locks(int in, int out)
+{
+	if (__builtin_expect(signal_has_last_words(), 0) &&
+	    (is_blocking_socket(in) || is_blocking_socket(out)))
+		signal_no_last_words();
+}
+
 static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_offset,
 			   size_t len, unsigned flags)
 {
@@ -147,6 +169,7 @@ static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_off
 HOOK ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
 		    unsigned flags)
 {
+	splice_locks(in, out);
 	if ((!fd_sock(in) && !fd_sock(out)) || len == 0 ||
 	    splice_is_refused(in, in_offset, out, out_offset, flags))
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
@@ -159,6 +182,7 @@ ssize_t hook_sendfile_from(struct sock *from, int out, int in, off64_t *offset,
 {
 	if (REAL(sendfile64)(out, in, offset, 0) < 0)
 		return -1;
+	splice_locks(in, out);
 	hook_take_down(from, in, VD_REASON_SPLICE);
 	return HOOK_RX(from, in, REAL(sendfile64)(out, in, offset, count),
 		       splice_from_ring(from, in, out, count, 0));

@@ -350,13 +350,18 @@ static char task_state(pid_t pid, pid_t tid)
 	return paren ? paren[2] : 'X';
 }
 
-void wait_asleep(pid_t pid, pid_t tid)
+void wait_in_state(pid_t pid, pid_t tid, const char *wanted)
 {
 	for (int seen = 0; seen < 20; usleep(1000)) {
 		char state = task_state(pid, tid);
-		NEED(state != 'X' && state != 'Z');
-		seen = state == 'S' ? seen + 1 : 0;
+		seen = strchr(wanted, state) ? seen + 1 : 0;
+		NEED(seen || (state != 'X' && state != 'Z'));
 	}
+}
+
+void wait_asleep(pid_t pid, pid_t tid)
+{
+	wait_in_state(pid, tid, "S");
 }
 
 void wait_crowd_asleep(const pid_t *tids, size_t count)

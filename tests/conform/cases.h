@@ -105,6 +105,8 @@ const char *errno_name(int err);
 int wait_events(int fd, int events);
 /* Until the thread or process sleeps in the kernel. */
 void wait_asleep(pid_t pid, pid_t tid);
+/* The same for any of these states: letters, as in /proc. */
+void wait_in_state(pid_t pid, pid_t tid, const char *wanted);
 /* Until each of these threads of this process does, or has ended. */
 void wait_crowd_asleep(const pid_t *tids, size_t count);
 /* Until FIONREAD gives n. */
