@@ -390,6 +390,9 @@ FORK_CODE void signal_forked_child(void)
 {
 	/* Its owner may be a thread that lives in the parent only. */
 	store_relaxed(&table_lock.word, 0);
+	/* The first process of a pid namespace is not even woken by a signal of default action. */
+	if (signal_has_last_words() && getpid() == 1)
+		reporters_leave();
 }
 
 /* ---- programs that make their system calls themselves ---- */

@@ -60,3 +60,28 @@ CASE(ended_behind_a_splice, ANYWAY)
 	end_behind_splice(SIGINT);
 	end_behind_splice(SIGHUP);
 }
+
+/* ---- the first process of a pid namespace, which such a signal does not even wake ---- */
+
+CASE(ended_not_as_the_first, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct signal_pipe go = signal_pipe();
+	struct pollfd look = {go.fd[0], POLLIN, 0};
+	if (unshare(CLONE_NEWPID) != 0)
+		skip("no pid namespace can be made");
+	pid_t pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		say_as("child");
+		say("process %d", (int)getpid());
+		say_result("poll", poll(&look, 1, -1));
+		_exit(0);
+	}
+	wait_asleep(pid, pid);
+	NEED(kill(pid, SIGTERM) == 0);
+	wait_in_state(pid, pid, "SZ");
+	signal_send(go);
+	say("status %d", child_status(pid));
+	pair_close(p);
+}
