@@ -9,8 +9,10 @@
 #include <time.h>
 
 #include "base/await.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "base/sigsafe.h"
 
 /*
  * An interrupted ppoll writes to the program's timespec what is left of its time, and begins anew
@@ -43,7 +45,71 @@ static int poll_once(struct pollfd *fds, nfds_t n, const struct timespec *step)
 	return (int)r;
 }
 
-int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns)
+#ifdef __GLIBC__
+#define poll_once_moved poll_once
+#else
+#define CANCEL_SIGNAL 33
+
+struct masked {
+	uint64_t signals;
+	int state;
+};
+
+/* Once more does no harm. */
+static void unmask(void *arg)
+{
+	struct masked *was = arg;
+
+	if (was->state >= 0)
+		pthread_setcancelstate(was->state, NULL);
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&was->signals, 0,
+		     sizeof(was->signals));
+}
+
+/* A request that has come before is told by an error; the signal is let in by the sleep alone. */
+static int poll_once_masked(struct pollfd *fds, nfds_t n, const struct timespec *step,
+			    struct masked *was)
+{
+	const uint64_t cancel = 1ull << (CANCEL_SIGNAL - 1);
+	const struct timespec zero = {0};
+
+	kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, (long)&cancel, 0, sizeof(cancel));
+	pthread_setcancelstate(PTHREAD_CANCEL_MASKED, &was->state);
+	if (was->state != PTHREAD_CANCEL_ENABLE)
+		pthread_setcancelstate(was->state, NULL);
+	if (await_poll(NULL, 0, &zero, NULL) < 0)
+		return -EINTR;
+	return (int)kernel_call6(SYS_ppoll, (long)fds, (long)n, (long)step,
+				 (long)&was->signals, sizeof(was->signals), 0);
+}
+
+/*
+ * musl's calls that have moved something say so when their thread is cancelled, and the next point of cancellation
+ * obeys.
+ */
+static int poll_once_moved(struct pollfd *fds, nfds_t n, const struct timespec *step)
+{
+	struct _pthread_cleanup_buffer cleanup;
+	struct masked was = {.state = -1};
+	int r;
+
+	if (__libc_single_threaded)
+		return poll_once(fds, n, step);
+	kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)&was.signals,
+		     sizeof(was.signals));
+	crit_enter(); /* a handler that jumps away has this undone */
+	_pthread_cleanup_push(&cleanup, unmask, &was);
+	crit_leave();
+	r = poll_once_masked(fds, n, step, &was);
+	unmask(&was);
+	crit_enter();
+	_pthread_cleanup_pop(&cleanup, 0);
+	crit_leave();
+	return r;
+}
+#endif
+
+int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool moved)
 {
 	int64_t now = (int64_t)clock_now_ns(), end = INT64_MAX;
 	int r = 0;
@@ -52,7 +118,8 @@ int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns)
 	while (r == 0 && now < end) {
 		int step = 63 - __builtin_clzll((uint64_t)(end - now)) - LEAST;
 		step = step < 0 ? 0 : step >= STEPS ? STEPS - 1 : step;
-		r = poll_once(fds, n, &steps[step]);
+		r = moved ? poll_once_moved(fds, n, &steps[step])
+			  : poll_once(fds, n, &steps[step]);
 		now = (int64_t)clock_now_ns();
 	}
 	if (__builtin_expect(r == -EINVAL, 0) && !await_is_allowed(n)) {

@@ -85,3 +85,50 @@ CASE(ended_not_as_the_first, DIRECT)
 	say("status %d", child_status(pid));
 	pair_close(p);
 }
+
+/* ---- a thread that is cancelled amid a call that has moved something: musl's says how much ---- */
+
+static void run_messages(void *arg)
+{
+	struct call *c = arg;
+	struct iovec iov[] = {{bulk_room(), 2}, {bulk_room() + 2, 2}};
+	struct mmsghdr m[] = {{.msg_hdr = {.msg_iov = &iov[0], .msg_iovlen = 1}},
+			      {.msg_hdr = {.msg_iov = &iov[1], .msg_iovlen = 1}}};
+	c->result = recvmmsg(c->fd, m, 2, 0, NULL);
+	c->error = errno;
+}
+
+static void cancel_amid(void (*run)(void *), size_t len, int flags, const char *first)
+{
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .len = len, .flags = flags, .result = -2};
+	struct worker t;
+	char rest[8];
+	call_start(&t, run, &c);
+	if (first) {
+		send_all(p.c, first, strlen(first));
+		wait_inq(p.s, flags & MSG_PEEK ? (int)strlen(first) : 0);
+		wait_crowd_asleep(&t.tid, 1);
+	}
+	NEED(pthread_cancel(t.thread) == 0);
+	worker_join(&t);
+	say("moved %s", c.result == -2 ? "is not told"
+			: c.result < 0 ? "nothing"
+			: c.result > 8 ? "much"
+				       : (char[]){(char)('0' + c.result), 0});
+	/* recvmmsg may leave an error. */
+	if (first && run == call_recv)
+		say_result("left", recv(p.s, rest, sizeof rest, MSG_DONTWAIT));
+	close(p.s);
+	close(p.c);
+}
+
+CASE(ended_amid_a_part, DIRECT)
+{
+	cancel_amid(call_recv, 8, MSG_WAITALL, "ab");
+	cancel_amid(call_recv, 8, MSG_WAITALL | MSG_PEEK, "ab");
+	cancel_amid(run_messages, 0, 0, "ab");
+	cancel_amid(call_send, BULK_ROOM, 0, NULL);
+	cancel_amid(call_recv, 8, 0, NULL);
+	cancel_amid(call_recv, 0, 0, NULL);
+}
