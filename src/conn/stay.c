@@ -16,10 +16,11 @@ static void leave(void *arg)
 
 void stay_begin(struct stay *y, struct sock *s, int fd, unsigned count)
 {
-	*y = (struct stay){.s = s, .fd = fd, .forks = sock_forks};
+	*y = (struct stay){.s = s, .fd = fd};
 	if (count < 2 || !sock_is_direct(s))
 		return;
 	crit_enter();
+	y->forks = sock_forks;
 	y->held = sock_hold(s, fd);
 	if (y->held)
 		_pthread_cleanup_push(&y->leaving, leave, y);

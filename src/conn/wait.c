@@ -281,21 +281,29 @@ static int sleep_once(struct wait *w, struct bells *bells)
 	return 0;
 }
 
+struct asleep {
+	struct wait *w;
+	uint32_t
+		forks; /* sock_forks when it was counted: a child that goes on with the call counts anew */
+};
+
 /* A thread that is cancelled in its sleep, or leaves by longjmp, counts itself out. */
 static void leave_sleep(void *arg)
 {
-	struct wait *w = arg;
-	if (w->forks == sock_forks)
-		sock_disarm(w->s, w->interest);
+	const struct asleep *a = arg;
+	if (a->forks == sock_forks)
+		sock_disarm(a->w->s, a->w->interest);
 }
 
 static int sleep_guarded(struct wait *w, struct bells *bells)
 {
 	struct _pthread_cleanup_buffer cleanup;
+	struct asleep asleep = {.w = w};
 	int r = 0;
-	/* No handler jumps away between a count and the note of it. */
+	/* No handler jumps away, or forks, between a count and the note of it. */
 	crit_enter();
-	_pthread_cleanup_push(&cleanup, leave_sleep, w);
+	asleep.forks = sock_forks;
+	_pthread_cleanup_push(&cleanup, leave_sleep, &asleep);
 	sock_arm(w->s, w->interest);
 	crit_leave();
 	if (w->rounds > VAIN_ROUNDS || !wait_hint(w->s, w->interest)) {

@@ -293,13 +293,14 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 {
 	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
 	struct _pthread_cleanup_buffer cleanup;
-	struct sleep sl = {.in = c->in, .forks = sock_forks};
+	struct sleep sl = {.in = c->in};
 	bool has_room;
 	int n;
 
 	c->asking = __rdtsc();
 	/* No handler jumps away between a count and the note of it. */
 	crit_enter();
+	sl.forks = sock_forks;
 	n = lie_down(c, &sl);
 	if (!n)
 		_pthread_cleanup_push(&cleanup, woke, &sl);
@@ -366,9 +367,10 @@ static int wait_mixed(struct call *c)
 static int plain_sleep(struct call *c, const struct timespec *timeout)
 {
 	struct _pthread_cleanup_buffer cleanup;
-	struct sleep sl = {.in = c->in, .forks = sock_forks};
+	struct sleep sl = {.in = c->in};
 
 	crit_enter();
+	sl.forks = sock_forks;
 	sl.generation = instance_sleep(c->in);
 	_pthread_cleanup_push(&cleanup, woke, &sl);
 	crit_leave();
