@@ -376,6 +376,14 @@ void wait_crowd_asleep(const pid_t *tids, size_t count)
 	}
 }
 
+void set_limit(rlim_t soft)
+{
+	struct rlimit limit;
+	NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = soft;
+	NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
 long own_kb(const char *name)
 {
 	char line[256];

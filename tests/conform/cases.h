@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* What must be so under Viaduct, beside the same output. */
@@ -113,6 +114,9 @@ void wait_crowd_asleep(const pid_t *tids, size_t count);
 void wait_inq(int fd, int n);
 const char *poll_names(int revents);
 void nonblock(int fd, bool on);
+
+/* So many descriptors from now on: the soft RLIMIT_NOFILE. */
+void set_limit(rlim_t soft);
 
 /* Of /proc/self/status, in KiB; -1: it is not there. */
 long own_kb(const char *name);

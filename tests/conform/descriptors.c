@@ -15,14 +15,6 @@
 #include "conform/cases.h"
 #include "conform/descriptors.h"
 
-void set_limit(rlim_t soft)
-{
-	struct rlimit limit;
-	NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-	limit.rlim_cur = soft;
-	NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-}
-
 static void pairs_open(struct pair *p, int count)
 {
 	uint16_t port;

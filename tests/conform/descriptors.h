@@ -3,13 +3,10 @@
 #ifndef CONFORM_DESCRIPTORS_H
 #define CONFORM_DESCRIPTORS_H
 
-#include <sys/resource.h>
-
 #define LIMIT  160
 #define PAIRS  36 /* with the doorbells of all of them the limit would be passed */
 #define UNREAD 5000
 
-void set_limit(rlim_t soft);
 /* Ways to make descriptors: how many there are in *fds then, or -1. */
 int make_dup(int *fds);
 int make_socket(int *fds);

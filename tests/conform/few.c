@@ -26,15 +26,6 @@ int short_prlimit(pid_t pid, int resource, const struct rlimit *limit,
 #define SOON	   20000
 #define LONG_ARRAY 1024
 
-static void lower(rlim_t soft)
-{
-	struct rlimit limit;
-
-	NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-	limit.rlim_cur = soft;
-	NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-}
-
 /* Unseen, as by prlimit(1). */
 static void lower_from_outside(rlim_t soft)
 {
@@ -111,7 +102,7 @@ CASE(few_long_array, DIRECT)
 	pid_t pid;
 	int fd = late_open(&late, &pid);
 
-	lower(LONG_ARRAY);
+	set_limit(LONG_ARRAY);
 	ignore(p, LONG_ARRAY);
 	p[7] = (struct pollfd){.fd = fd, .events = POLLIN};
 	for (int i = 0; i < 3; i++) {
@@ -143,7 +134,7 @@ CASE(few_duplicates, DIRECT)
 	pid_t pid;
 	int fd = late_open(&late, &pid);
 
-	lower(MANY);
+	set_limit(MANY);
 	for (int i = 0; i < MANY; i++)
 		p[i] = (struct pollfd){.fd = fd, .events = i % 2 ? POLLIN : POLLRDHUP};
 	ask_late(&late, 'b');
@@ -168,7 +159,7 @@ CASE(few_others, DIRECT)
 	for (int limit = MANY; limit >= MANY - 1; limit--) {
 		nfds_t n = (nfds_t)limit;
 
-		lower(n);
+		set_limit(n);
 		for (nfds_t i = 0; i < n; i++)
 			p[i] = (struct pollfd){.fd = other, .events = POLLIN};
 		p[n - 1].fd = fd;
@@ -199,7 +190,7 @@ CASE(few_too_many, DIRECT)
 	for (int limit = LONG_ARRAY; limit >= 1; limit /= 32) {
 		nfds_t n = (nfds_t)limit + 1;
 
-		lower((rlim_t)limit);
+		set_limit((rlim_t)limit);
 		ignore(p, n);
 		p[0] = (struct pollfd){.fd = q.s, .events = POLLOUT};
 		show("within", poll(p, n - 1, 0), p, 1);
@@ -215,7 +206,7 @@ CASE(few_too_many, DIRECT)
 		show("syscall", (int)syscall(SYS_poll, p, n, 0), p, 1);
 		show("no array", (int)syscall(SYS_poll, 8l, n, 0), p, 0);
 	}
-	lower(LONG_ARRAY);
+	set_limit(LONG_ARRAY);
 	pair_close(q);
 }
 
@@ -313,17 +304,17 @@ static void fall_to(rlim_t most, void (*fall)(rlim_t soft))
 
 CASE(few_falls_to_none, DIRECT)
 {
-	fall_to(0, lower);
+	fall_to(0, set_limit);
 }
 
 CASE(few_falls_to_one, STAYS)
 {
-	fall_to(1, lower);
+	fall_to(1, set_limit);
 }
 
 CASE(few_falls_to_two, STAYS)
 {
-	fall_to(2, lower);
+	fall_to(2, set_limit);
 }
 
 CASE(few_falls_from_outside, DIRECT)
@@ -374,7 +365,7 @@ static void write_much(rlim_t most)
 	int fd = peer_start(read_slowly, &self, &pid), error;
 
 	wait_inq(fd, 1000);
-	lower(most);
+	set_limit(most);
 	send_pattern(fd, 0, 20 << 20);
 	recv_pattern(fd, 0, 6000);
 	say("%d more", (int)recv_to_end(fd, &error));
@@ -415,12 +406,12 @@ static void see_reset(rlim_t most, void (*fall)(rlim_t soft))
 
 CASE(few_reset_with_none, DIRECT)
 {
-	see_reset(0, lower);
+	see_reset(0, set_limit);
 }
 
 CASE(few_reset_with_one, DIRECT)
 {
-	see_reset(1, lower);
+	see_reset(1, set_limit);
 }
 
 CASE(few_reset_from_outside, DIRECT)
@@ -436,7 +427,7 @@ static void epoll_at(rlim_t most)
 	int fd = late_open(&late, &pid), ep = epoll_create1(0);
 
 	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
-	lower(most);
+	set_limit(most);
 	for (int i = 0; i < 2; i++) {
 		ask_late(&late, 'b');
 		say_result("epoll_wait", epoll_wait(ep, &ev, 1, SOON));
@@ -468,7 +459,7 @@ CASE(few_unread_with_none, DIRECT)
 
 	send_pattern(p.c, 0, 5000);
 	send_pattern(p.s, 0, 3000);
-	lower(0);
+	set_limit(0);
 	recv_pattern(p.s, 0, 5000);
 	recv_pattern(p.c, 0, 3000);
 	send_pattern(p.c, 5000, 100);
@@ -476,7 +467,7 @@ CASE(few_unread_with_none, DIRECT)
 	say_result("nothing", recv(p.s, &byte, 1, MSG_DONTWAIT));
 	pair_close(p);
 	say("closed");
-	lower(LONG_ARRAY);
+	set_limit(LONG_ARRAY);
 }
 
 /* A number from before the limit fell: the kernel refuses to put another there, and leaves it. */
@@ -487,7 +478,7 @@ CASE(few_number_beyond, STAYS)
 	char buf[8] = "";
 
 	NEED(high >= 300 && close(p.c) == 0);
-	lower(200);
+	set_limit(200);
 	say_result("dup2", dup2(p.s, high));
 	say_result("dup3", dup3(p.s, high, O_CLOEXEC));
 	say_result("by number", syscall(SYS_dup2, STDOUT_FILENO, high));

@@ -6,7 +6,6 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -177,14 +176,6 @@ CASE(vfork_to_another_number, DIRECT)
 	say("status %d", child_status(peer));
 }
 
-static void lower(rlim_t soft)
-{
-	struct rlimit limit;
-	NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-	limit.rlim_cur = soft;
-	NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-}
-
 static void send_and_sleep(int fd, void *arg)
 {
 	struct signal_pipe *go = arg;
@@ -203,8 +194,8 @@ CASE(stranded_stream, DIRECT)
 	FILE *f;
 	signal_wait(go[0]);
 	wait_inq(fd, 5000);
-	lower(0);
-	lower(100);
+	set_limit(0);
+	set_limit(100);
 	f = fdopen(dup(fd), "r");
 	NEED(f);
 	say("getc: %d", getc(f) == pattern(0));
