@@ -107,6 +107,11 @@ uint32_t pollset_eagerly(void)
 	return atomic_load(&taken);
 }
 
+nfds_t pollset_kept(void)
+{
+	return mine.in ? mine.n : 0;
+}
+
 bool pollset_is_sleepy(void)
 {
 	/* A large set is not given up for a small one. */

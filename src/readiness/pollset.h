@@ -68,6 +68,8 @@ static inline void pollset_note(nfds_t n, bool slept)
 }
 /* For tests: registers whatever can be from now on. Returns how often a set was taken so since. */
 uint32_t pollset_eagerly(void);
+/* For tests: how many entries this thread keeps. 0: no set is kept. */
+nfds_t pollset_kept(void);
 /* The key by which a thread's ends with it. Once. Where the program has many keys by then nothing is kept. */
 void pollset_init(void);
 /*

@@ -7,6 +7,7 @@ HOOK void viaduct_test_bounce(int fd);
 HOOK int viaduct_test_gates(int fd);
 HOOK void viaduct_test_one_way(void);
 HOOK unsigned viaduct_test_poll_sets(void);
+HOOK unsigned viaduct_test_poll_set(void);
 
 /* Both directions go down to TCP and may come up again. No effect on other descriptors. */
 void viaduct_test_bounce(int fd)
@@ -38,4 +39,10 @@ void viaduct_test_one_way(void)
 unsigned viaduct_test_poll_sets(void)
 {
 	return pollset_eagerly();
+}
+
+/* How many entries the set has that this thread keeps of its polls. 0: none is kept. */
+unsigned viaduct_test_poll_set(void)
+{
+	return (unsigned)pollset_kept();
 }
