@@ -5,6 +5,7 @@
  * kernel's dispatch to user space (prctl(2)), since a library may ask without the C library.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,16 +59,17 @@ __asm__(".text\n"
 static void (*run)(void);
 static volatile char caught; /* SYSCALL_DISPATCH_FILTER_ */
 
-static bool is_question(long number)
+static bool is_question(long number, long second)
 {
 	return number == SYS_poll || number == SYS_ppoll || number == SYS_epoll_wait ||
-	       number == SYS_epoll_pwait;
+	       number == SYS_epoll_pwait || number == SYS_splice ||
+	       (number == SYS_fcntl && second == F_GETPIPE_SZ);
 }
 
 static void on_call(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
-	bool question = is_question(r[REG_RAX]);
+	bool question = is_question(r[REG_RAX], r[REG_RSI]);
 	int err = errno;
 
 	(void)sig;

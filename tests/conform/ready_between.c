@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance cases of what another thread does in the middle of a call: see between.c. */
-#include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "conform/cases.h"
+#include "conform/between.h"
 
 #define MOMENTS 6
 #define CALLS	8
@@ -32,9 +31,6 @@ static void wait_end(int fd)
 		NEED(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &len) ==
 		     0);
 }
-
-/* In between.so: the function runs before and after each question of this thread to the kernel. */
-typedef long between_call(void (*function)(void));
 
 static struct {
 	int in[ENDS], out[ENDS];
@@ -137,13 +133,11 @@ static void all_moments(between_call *between, int first, int second)
 
 static void run_all(bool epoll)
 {
-	between_call *between = (between_call *)dlsym(RTLD_DEFAULT, "conform_between");
+	between_call *between = between_need();
 	struct pair p;
 	struct worker other;
 	int early[2], later[2], on = 1;
 
-	if (!between)
-		skip("needs between.so");
 	NEED(pipe(early) == 0 && pipe(later) == 0);
 	p = pair_warm_open();
 	NEED(setsockopt(p.c, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
@@ -268,10 +262,8 @@ static void changed_between(between_call *between, bool reset)
 
 CASE(between_connections, DIRECT)
 {
-	between_call *between = (between_call *)dlsym(RTLD_DEFAULT, "conform_between");
+	between_call *between = between_need();
 
-	if (!between)
-		skip("needs between.so");
 	anew.listener = listen_any(AF_INET, &anew.port);
 	changed_between(between, false);
 	changed_between(between, true);
