@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/standard.h"
 #include "measure/finding.h"
 #include "measure/matrix.h"
 #include "measure/pair.h"

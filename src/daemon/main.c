@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/standard.h"
 #include "daemon/daemon.h"
 
 #define FDS_WANTED 16384 /* more than the tables hold */
@@ -82,15 +83,6 @@ static bool load(struct relay *r, const struct options *o)
 	return wrong == 0;
 }
 
-/* Exit status of what only prints. */
-static int written(int status)
-{
-	if (fflush(stdout) == 0 && !ferror(stdout))
-		return status;
-	complain("standard output", "it cannot be written");
-	return 1;
-}
-
 static int make_key(const char *id)
 {
 	char line[KEYS_LINE_BYTES];
@@ -101,7 +93,7 @@ static int make_key(const char *id)
 	}
 	puts(line);
 	sodium_memzero(line, sizeof(line));
-	return written(0);
+	return standard_end("viaductd", 0);
 }
 
 /* For systemd and for whoever waits in its way: NOTIFY_SOCKET of sd_notify(3). */
@@ -278,24 +270,16 @@ static int parse(int argc, char **argv, struct options *o)
 	return 1;
 }
 
-/* Of those that are closed: a socket would get the number, and go when we go to the background. */
-static void fill_standard(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0)
-			(void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
-}
-
 int main(int argc, char **argv)
 {
 	struct options o = {0};
 	int r;
 
-	fill_standard();
+	standard_fill();
 	r = parse(argc, argv, &o);
 
 	if (r <= 0)
-		return written(-r);
+		return standard_end("viaductd", -r);
 	/* Neither a core nor a debugger of our user gets the keys: before there are any. */
 	prctl(PR_SET_DUMPABLE, 0);
 	/* What is given up does not come back by an exec: it makes none. */

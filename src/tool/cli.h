@@ -20,15 +20,6 @@ int usage_error(const char *command, const char *format, ...)
 /* usage.c: one line on standard error, whatever the values are that it repeats. */
 void warn_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/*
- * standard.c: gives each standard descriptor that is closed a file that fails as that does. The next
- * file would get the number otherwise, and then what is printed.
- */
-void standard_fill(void);
-
-/* standard.c: status, or 1 after a message where that is 0 and standard output is not all written. */
-int standard_end(const char *who, int status);
-
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_stat(int argc, char **argv);

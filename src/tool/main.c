@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/program.h"
+#include "base/standard.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
 

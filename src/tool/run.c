@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/program.h"
+#include "base/standard.h"
 #include "settings/view.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"

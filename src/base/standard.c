@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The standard descriptors of a command: what it may find closed, and what it could not write. */
+#include "base/standard.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include "tool/cli.h"
 
 void standard_fill(void)
 {
