@@ -4,13 +4,12 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <asm/hwcap2.h>
 #include <unistd.h>
 
 #include "base/go_text.h"
+#include "base/machine.h"
 #include "preload/hook.h"
 #include "preload/jump_room.h"
 #include "preload/syscall.h"
@@ -106,10 +105,11 @@ const char *go_change(const struct go_text *text, uint64_t load)
 
 const char *go_join(uint64_t load_address)
 {
+	const char *lacks = machine_lacks(machine_here(), MACHINE_FOR_GO);
 	struct go_text text;
 
-	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
-		return "this processor or kernel has no rdfsbase";
+	if (lacks)
+		return lacks;
 	if (go_text_find("/proc/self/exe", &text) != 0)
 		return text.lacks;
 	go_main_fs = (uint64_t)pthread_self();

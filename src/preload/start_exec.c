@@ -18,6 +18,7 @@
 
 #include "base/go_text.h"
 #include "base/kernel.h"
+#include "base/machine.h"
 #include "base/program.h"
 #include "base/static_text.h"
 #include "preload/carry.h"
@@ -150,7 +151,8 @@ static bool can_be_carried(const char *path)
 	struct go_text go;
 	uint8_t numbers[512];
 
-	if (go_text_find(path, &go) == 0 || static_machine_lacks())
+	if (go_text_find(path, &go) == 0 ||
+	    machine_lacks(machine_here(), MACHINE_FOR_STATIC))
 		return false;
 	static_concerns(numbers, sizeof(numbers));
 	if (static_text_find(path, numbers, sizeof(numbers), &text) != 0)

@@ -214,9 +214,6 @@ QUICK_CODE uint64_t static_call(uint64_t fd, void *buf, size_t len,
 
 /* ---- static_join.c ---- */
 
-/* The processor and the kernel have what it takes. NULL, or what they lack. */
-const char *static_machine_lacks(void);
-
 /* NULL: the program is mapped, and may begin. Else why not. */
 const char *static_join(void);
 /* The numbers that come to C: into `size` bytes, at least 512. */

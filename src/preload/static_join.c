@@ -3,13 +3,12 @@
 #include <cpuid.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <asm/hwcap2.h>
 
 #include "base/borrowed.h"
 #include "base/kernel.h"
+#include "base/machine.h"
 #include "base/static_text.h"
 #include "preload/hook.h"
 #include "preload/jump_room.h"
@@ -170,12 +169,12 @@ static void change(const struct static_text *t, uint64_t load, unsigned char *ro
 
 /* ---- what is needed ---- */
 
-static bool has_vector_save(void)
+/* There is xsavec. */
+static void learn_vectors(void)
 {
-	unsigned a, b, c, d;
+	unsigned a = 0, b = 0, c, d;
 
-	if (!__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || !(a & 2))
-		return false;
+	__get_cpuid_count(0xd, 1, &a, &b, &c, &d);
 	static_vector_bytes = b;
 	static_use_is_known = (a & 4) && __builtin_cpu_supports("avx") &&
 			      (__builtin_cpu_supports("avx512bw") ||
@@ -183,7 +182,6 @@ static bool has_vector_save(void)
 	if (__get_cpuid_count(0xd, 0, &a, &b, &c, &d) && b > static_vector_bytes)
 		static_vector_bytes = b;
 	static_vector_bytes = (static_vector_bytes + 63) & ~63ull;
-	return true;
 }
 
 /* The host's C library has taken them at its first thread: the program finds them as after exec. */
@@ -261,13 +259,6 @@ size_t static_concerns(uint8_t *to, size_t size)
 	return size;
 }
 
-const char *static_machine_lacks(void)
-{
-	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
-		return "this processor or kernel has no rdfsbase";
-	return has_vector_save() ? NULL : "this processor has no xsavec";
-}
-
 const char *static_join(void)
 {
 	struct static_text text;
@@ -275,9 +266,10 @@ const char *static_join(void)
 
 	if (!config_get()->static_followed)
 		return "the setting static = leave holds";
-	lacks = static_machine_lacks();
+	lacks = machine_lacks(machine_here(), MACHINE_FOR_STATIC);
 	if (lacks)
 		return lacks;
+	learn_vectors();
 	static_concerns(concerns, sizeof(concerns));
 	if (static_text_find(start_loader.program, concerns, sizeof(concerns), &text) !=
 	    0)

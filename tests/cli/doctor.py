@@ -23,6 +23,9 @@ import unittest
 
 from bed import Bed
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
+
 VIADUCT, MANUAL, LIBDIR = map(os.path.abspath, sys.argv[1:4])
 # Their states depend on the time that something took, or on the machine's other work.
 MEASURED = {"wake-up", "cache-line", "clock", "load", "memory"}
@@ -362,6 +365,15 @@ class Limits(Doctor):
             self.note("settings", None, said, env={"XDG_CONFIG_HOME": str(self.tmp)})
         conf.write_text("spin = 0\n")
         self.fine("settings", None, env={"XDG_CONFIG_HOME": str(self.tmp)})
+
+    def test_instructions(self):
+        """As the machine has it: those that it lacks are named, and who stays on TCP for it."""
+        if not machine.lacks_for_static():
+            self.fine("instructions", None, "rdfsbase and xsavec")
+            return
+        check = self.note("instructions", None, "Statically linked programs in C stay on TCP")
+        self.assertIn(machine.lacks_for_static(), check["text"])
+        self.assertEqual("in Go" in check["text"], machine.lacks_for_go() is not None)
 
     def test_other_settings_do_not_matter(self):
         report = self.tmp / "report"

@@ -17,7 +17,21 @@ import subprocess
 import sys
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 from explain_bed import EXPORTS, Explain, GO_LIKE, MANUAL, PYTHON, STATIC, USAGE, VIADUCT
+
+
+# As cat.
+ECHO = r"""
+#include <unistd.h>
+int main(void)
+{
+	char c;
+	while (read(0, &c, 1) == 1 && write(1, &c, 1) == 1)
+		;
+}
+"""
 
 
 class Processes(Explain):
@@ -154,6 +168,35 @@ class Programs(Explain):
         answer = self.of(STATIC)
         self.assertIn("statically linked", self.point(answer, "static", "no")["text"])
         self.assertIn("statically linked", self.refused_too(STATIC))
+
+    def test_followed_static(self):
+        """Where the machine has what it takes; else it says what is missing, whatever the setting."""
+        program = self.compiled("waits", ECHO, "-static")
+        follow = {"VIADUCT_STATIC": "follow"}
+        with self.cat(program) as p:
+            running = self.explain(p.pid, env=follow)
+        if lacks := machine.lacks_for_static():
+            for answer in (running, self.of(program), self.of(program, env=follow)):
+                self.assertIn(f"cannot be followed: {lacks}.", self.point(answer, "static", "no")["text"])
+                self.assertFalse(answer["accelerated"])
+            self.env.update(follow)
+            self.assertIn(lacks, self.refused_too(program))
+        else:
+            self.assertIn("--static follow", self.point(self.of(program), "static", "no")["remedy"])
+            self.assertTrue(self.of(program, env=follow)["accelerated"])
+            self.point(running, "plain", "no")
+
+    def test_followed_go(self):
+        caddy = shutil.which("caddy")
+        if not caddy:
+            self.skipTest("caddy is missing")
+        answers = [self.of(caddy), self.of(caddy, env={"VIADUCT_GO": "follow"})]
+        if lacks := machine.lacks_for_go():
+            for answer in answers:
+                self.assertIn(f"cannot be followed: {lacks}.", self.point(answer, "raw-system-calls", "no")["text"])
+        else:
+            self.assertIn("--go follow", self.point(answers[0], "raw-system-calls", "no")["remedy"])
+            self.point(answers[1], "go", "yes")
 
     def test_go(self):
         answer = self.of(GO_LIKE)

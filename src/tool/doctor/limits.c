@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "settings/view.h"
 #include "tool/doctor/doctor.h"
 #include "tool/first_line.h"
@@ -257,6 +258,30 @@ static void check_rings(struct finding *f)
 		      "it is set.");
 }
 
+static void check_instructions(struct finding *f)
+{
+	unsigned there = machine_here();
+	bool go = !machine_lacks(there, MACHINE_FOR_GO);
+	const char *lacks = machine_lacks(there, MACHINE_FOR_STATIC);
+
+	found_word(f, !lacks ? "all" : go ? "no xsavec" : "no rdfsbase");
+	if (!lacks) {
+		found(f, "rdfsbase and xsavec can be used");
+		return;
+	}
+	found(f, "%s", lacks);
+	found_trouble(
+		f, FINDING_NOTE,
+		go ? "Statically linked programs in C stay on TCP, whatever the settings."
+		   : "Statically linked programs in C stay on TCP, whatever the "
+		     "settings, "
+		     "and so do dynamically linked ones in Go.",
+		go ? "Nothing to do for others; these need a newer processor, or a "
+		     "virtual machine that does not hide it."
+		   : "Nothing to do for others; these need Linux 5.9, and a processor "
+		     "with fsgsbase, which a virtual machine may hide.");
+}
+
 static const struct check checks[] = {
 	{"descriptors", check_descriptors},
 	{"address-space", check_address_space},
@@ -268,6 +293,7 @@ static const struct check checks[] = {
 	{"container", check_container},
 	{"settings", check_settings},
 	{"io_uring", check_rings},
+	{"instructions", check_instructions},
 };
 const struct check_group doctor_limits = {"limits", "What limits it", checks,
 					  sizeof(checks) / sizeof(checks[0])};

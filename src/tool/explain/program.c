@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/go_text.h"
+#include "base/machine.h"
 #include "base/program.h"
 #include "base/reason.h"
 #include "base/regular.h"
@@ -15,6 +16,8 @@
 #include "tool/explain/explain.h"
 #include "tool/library.h"
 
+/* Of a machine that lacks what its program needs. */
+#define DOCTOR_TELLS "see `instructions` in `viaduct doctor`."
 enum { BECOMES_MAX = 4, SCRIPT_BYTES = 64 << 10, BECOMES_LEVELS = 4 };
 
 static const char *base_name(const char *path)
@@ -59,11 +62,19 @@ static void say_privileged(const struct program *p, struct answer *a)
 			   "Start it as that user or group, so that it gains nothing.");
 }
 
+/* What this machine lacks for a program in Go that is as it is to be; or NULL. */
+static const char *go_machine_lacks(const struct go_text *text)
+{
+	return text->lacks || text->is_static
+		       ? NULL
+		       : machine_lacks(machine_here(), MACHINE_FOR_GO);
+}
+
 /* In Go: true when its system calls can be made to come to us, and are to. */
 static bool go_fits(const struct program *p, struct go_text *text, struct answer *a)
 {
 	static struct view v;
-	bool fits = go_text_find(p->path, text) == 0;
+	bool fits = go_text_find(p->path, text) == 0 && !go_machine_lacks(text);
 
 	view_here(&v, p->path, NULL);
 	if (!fits || !v.config.go_followed)
@@ -75,10 +86,28 @@ static bool go_fits(const struct program *p, struct go_text *text, struct answer
 	return true;
 }
 
-/* With a C library of its own. Each number is taken for one that concerns us: where such a call cannot be
- * led away, the library knows better only for few. */
-static bool static_fits(const struct program *p, bool *is_left, struct answer *a)
+/* The program is as it is to be: with another setting, or on another machine, it is carried. */
+static void say_static_stays(const struct program *p, const char *lacks, struct answer *a)
 {
+	if (lacks) {
+		say(a, POINT_NO, "static",
+		    "%s is statically linked: its connections cannot be followed: %s.",
+		    p->path, lacks);
+		say_remedy(a, "Use a build of it that is linked dynamically, or another "
+			      "machine: " DOCTOR_TELLS);
+		return;
+	}
+	say(a, POINT_NO, "static",
+	    "%s is statically linked: no library can be preloaded into it.", p->path);
+	say_remedy(a, "Use `--static follow`, which carries its connections, or a build "
+		      "of it that is linked dynamically; see viaduct-run(1).");
+}
+
+/* With a C library of its own. Each number is taken for one that concerns us: where such a call cannot be
+ * led away, the library knows better only for few. False: *is_said, or it is not of that kind. */
+static bool static_fits(const struct program *p, bool *is_said, struct answer *a)
+{
+	const char *lacks = machine_lacks(machine_here(), MACHINE_FOR_STATIC);
 	static struct view v;
 	struct static_text text;
 	uint8_t all[512];
@@ -88,9 +117,11 @@ static bool static_fits(const struct program *p, bool *is_left, struct answer *a
 		return false;
 	static_text_finish(&text);
 	view_here(&v, p->path, NULL);
-	*is_left = !v.config.static_followed;
-	if (*is_left)
+	*is_said = lacks || !v.config.static_followed;
+	if (*is_said) {
+		say_static_stays(p, lacks, a);
 		return false;
+	}
 	say(a, POINT_YES, "static",
 	    "%s is statically linked: its system calls are made to come to "
 	    "libviaduct-preload.so.",
@@ -101,7 +132,7 @@ static bool static_fits(const struct program *p, bool *is_left, struct answer *a
 static bool explain_static(const struct program *p, bool go, struct answer *a)
 {
 	struct go_text text;
-	bool is_left = false;
+	bool is_said = false;
 
 	if (go_fits(p, &text, a))
 		return true;
@@ -113,37 +144,37 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 		say_remedy(a, "`--go follow` carries them; see viaduct-run(1).");
 		return false;
 	}
-	if (!go && static_fits(p, &is_left, a))
+	if (!go && static_fits(p, &is_said, a))
 		return true;
+	if (is_said)
+		return false;
 	say(a, POINT_NO, "static",
 	    "%s is statically linked%s: no library can be preloaded into it.", p->path,
 	    go ? ", a program in Go" : "");
-	say_remedy(a,
-		   go ? "Nothing to do: its system calls go past the C library, and "
-			"are not those that are known."
-		   : is_left
-			   ? "Use `--static follow`, which carries its connections, or a "
-			     "build of it that is linked dynamically; see viaduct-run(1)."
-			   : "Use a build of it that is linked dynamically.");
+	say_remedy(a, go ? "Nothing to do: its system calls go past the C library, and "
+			   "are not those that are known."
+			 : "Use a build of it that is linked dynamically.");
 	return false;
 }
 
 /* Linked dynamically. */
 static bool explain_go(const struct program *p, struct answer *a)
 {
+	const char *machine, *lacks;
 	struct go_text text;
-	bool fits;
 
 	if (go_fits(p, &text, a))
 		return true;
-	fits = !text.lacks;
+	machine = go_machine_lacks(&text);
+	lacks = machine ? machine : text.lacks;
 	say(a, POINT_NO, reason_name(VD_REASON_RAW),
 	    "%s is a program in Go: it makes its system calls past the C library, so "
 	    "that its connections %s%s%s.",
-	    p->path, fits ? "are not followed" : "cannot be followed", fits ? "" : ": ",
-	    fits ? "" : text.lacks);
-	say_remedy(a, fits ? "`--go follow` carries them; see viaduct-run(1)."
-			   : "Nothing to do: it stays on TCP, and its peers with it.");
+	    p->path, lacks ? "cannot be followed" : "are not followed", lacks ? ": " : "",
+	    lacks ? lacks : "");
+	say_remedy(a, machine ? "Nothing to do on this machine: " DOCTOR_TELLS
+		      : lacks ? "Nothing to do: it stays on TCP, and its peers with it."
+			      : "`--go follow` carries them; see viaduct-run(1).");
 	return false;
 }
 
