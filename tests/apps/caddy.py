@@ -49,4 +49,4 @@ def scenario(run):
 
 
 os.environ["VIADUCT_GO"] = "follow"
-harness.main(scenario)
+harness.main(scenario, lacks={mode: harness.machine.lacks_for_go() for mode in ("both", "server")})

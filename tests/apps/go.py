@@ -13,6 +13,8 @@ import harness
 PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 _, GCC = harness.need("go", "gcc")
 CGO = os.environ["CGO_ENABLED"] == "1"
+if CGO:
+    harness.need_followed_go()
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conform.go")
 
 

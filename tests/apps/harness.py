@@ -15,6 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 from ports import free_port, free_ports  # noqa: E402, F401  pylint: disable=unused-import
 
 SKIP = 77
@@ -37,6 +38,11 @@ def need(*programs):
             sys.exit(SKIP)
         found.append(path)
     return found if len(found) > 1 else found[0]
+
+
+def need_followed_go():
+    """Skips the test where the machine lacks what a dynamically linked program in Go needs to be followed."""
+    machine.skip_where(machine.lacks_for_go())
 
 
 def listening(port):
@@ -200,14 +206,21 @@ def check_report(mode, report, gains, alone):
             + (f", reasons: {', '.join(reasons)}" if reasons else ""))
 
 
-def main(scenario, gains=True, modes=MODES, alone=False):
+def main(scenario, gains=True, modes=MODES, alone=False, lacks=None):
     """
     scenario(run) returns what must be the same in every mode. gains: bytes go over the
     direct path where both ends can; alone: the server also talks to itself.
+    lacks: by mode, what this machine has not, without which the mode is left out.
     """
     viaduct = os.path.abspath(sys.argv[1])  # programs start in folders of their own
     modes = sys.argv[2:] or modes
     results, status = {}, 0
+    left_out = [mode for mode in modes if (lacks or {}).get(mode)]
+    for mode in left_out:
+        print(f"{mode}: skipped: {lacks[mode]}")
+    modes = [mode for mode in modes if mode not in left_out]
+    if left_out and set(modes) <= {"plain"}:
+        sys.exit(SKIP)
     for mode in modes:
         run = Run(viaduct, mode)
         try:

@@ -190,5 +190,7 @@ def scenario(run):
 
 SURVIVOR, VICTIM = sys.argv[2:4]
 del sys.argv[2:4]
+if "cgo" in (SURVIVOR, VICTIM):
+    harness.need_followed_go()
 os.environ["VIADUCT_GO"] = "follow"
 harness.main(scenario, modes=("plain", "both"))

@@ -5,12 +5,16 @@
 usage: cancel_at.py VIADUCT CANCEL_AT PROGRAM STEP KIND...
 """
 import os
+import pathlib
 import re
 import subprocess
 import sys
 import unittest
 
 from marks import places
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 
 VIADUCT, CANCEL_AT, PROGRAM = map(os.path.abspath, sys.argv[1:4])
 STEP, *KINDS = sys.argv[4:]
@@ -31,4 +35,5 @@ class CancelAt(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    machine.skip_where(machine.lacks_for_static())
     unittest.main(argv=sys.argv[:1])

@@ -5,9 +5,13 @@
 usage: edges.py VIADUCT REFUSED PROGRAM...
 """
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 
 VIADUCT = os.path.abspath(sys.argv[1])
 os.environ["EDGES_REFUSED"] = os.path.abspath(sys.argv[2])
@@ -31,4 +35,5 @@ class Edges(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    machine.skip_where(machine.lacks_for_static())
     unittest.main(argv=sys.argv[:1])

@@ -5,12 +5,16 @@
 usage: inject.py VIADUCT INJECT PROGRAM...
 """
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import unittest
 
 from marks import places
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 
 VIADUCT, INJECT, *PROGRAMS = map(os.path.abspath, sys.argv[1:])
 WAYS = ["own", "alternate", "disarms", "vforks", "nests", "nests_alternate", "nests_disarmed", "leaves", "leaves_alternate",
@@ -52,4 +56,5 @@ class Inject(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    machine.skip_where(machine.lacks_for_static())
     unittest.main(argv=sys.argv[:1])
