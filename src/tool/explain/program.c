@@ -141,7 +141,8 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 		    "%s is statically linked, a program in Go: its connections are not "
 		    "followed.",
 		    p->path);
-		say_remedy(a, "`--go follow` carries them; see viaduct-run(1).");
+		say_remedy(a,
+			   "Use `--go follow`, which carries them; see viaduct-run(1).");
 		return false;
 	}
 	if (!go && static_fits(p, &is_said, a))
@@ -172,9 +173,11 @@ static bool explain_go(const struct program *p, struct answer *a)
 	    "that its connections %s%s%s.",
 	    p->path, lacks ? "cannot be followed" : "are not followed", lacks ? ": " : "",
 	    lacks ? lacks : "");
-	say_remedy(a, machine ? "Nothing to do on this machine: " DOCTOR_TELLS
-		      : lacks ? "Nothing to do: it stays on TCP, and its peers with it."
-			      : "`--go follow` carries them; see viaduct-run(1).");
+	say_remedy(
+		a,
+		machine ? "Nothing to do on this machine: " DOCTOR_TELLS
+		: lacks ? "Nothing to do: it stays on TCP, and its peers with it."
+			: "Use `--go follow`, which carries them; see viaduct-run(1).");
 	return false;
 }
 
