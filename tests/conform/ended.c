@@ -46,6 +46,7 @@ static void end_behind_splice(int sig)
 	if (pid == 0) {
 		say_as("child");
 		alarm(60);
+		NEED(signal(sig, SIG_DFL) != SIG_ERR); /* nohup has it ignored */
 		wait_for_pipe(up);
 	}
 	signal_wait(up);
