@@ -168,18 +168,28 @@ static bool time_end(const struct slot *sl, uint64_t *ns)
 	       timed.began_ns; /* not where it began in the parent of this process */
 }
 
-/* The first is taken as it is; of those that follow each moves it by a sixteenth, however far off. */
-static void learn(_Atomic uint32_t *known, uint64_t ns)
+/*
+ * The first is taken as it is. Of those that follow each moves it, by a part that does not depend on how far off it
+ * is: up by one of `up`, down by one of `down`. So as many lie above as `up` is to `down`.
+ */
+static void learn(_Atomic uint32_t *known, uint64_t ns, uint32_t up, uint32_t down)
 {
 	uint32_t now = load_relaxed(known);
 	if (now == 0)
 		now = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
 	else if (ns > now)
-		now += now < UINT32_MAX / 2 ? now / 16 + 1 : 0;
-	else
-		now -= now / 16;
+		now += now < UINT32_MAX / 2 ? now / up + 1 : 0;
+	else if (ns < now)
+		now -= now / down;
 	/* Relaxed: of two that learn at the same time, one is enough. */
 	store_relaxed(known, now);
+}
+
+/* These turns are a connection's first, which find nothing in the caches in a crowd: later ones take as
+ * much as the least of them. */
+static void learn_turn(uint64_t ns)
+{
+	learn(&slot_costs()->turn_ns, ns, 32, 4);
 }
 
 /* The first half of the way is only counted, and the second is timed as well. */
@@ -207,8 +217,7 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 		return false;
 	if (threshold != 0 && units > threshold && time_end(sl, &ns) &&
 	    units > timed.units)
-		learn(&slot_costs()->turn_ns,
-		      ns * EARN_TURN_UNITS / (units - timed.units));
+		learn_turn(ns * EARN_TURN_UNITS / (units - timed.units));
 	if (threshold == 0 || units > threshold) {
 		if (threshold != 0 && !config_get()->upgrade_fixed)
 			time_begin(sl, units);
@@ -227,7 +236,7 @@ void earn_attached(struct sock *s)
 	/* Meanwhile it has gone on over TCP. */
 	turns = (uint64_t)load_relaxed(&s->slot->ops) * load_relaxed(&costs->turn_ns);
 	if (ns > turns)
-		learn(&costs->upgrade_ns, ns - turns);
+		learn(&costs->upgrade_ns, ns - turns, 16, 16);
 }
 
 void earn_bytes(struct sock *s, size_t bytes)

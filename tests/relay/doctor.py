@@ -283,7 +283,7 @@ class Relay(Doctors):
                 said[1], said[2] = 5, 0 if type == 2 else 1
                 line.send(said[:8] + bytes(44))
                 line.close()
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)  # a failure does not wait for it
         thread.start()
         self.only(Old, "relay", "gave no answer: Protocol not supported", "same version")
         thread.join()
