@@ -155,13 +155,15 @@ static void time_begin(const struct slot *sl, uint64_t units)
 	timed.began_ns = own_time();
 }
 
-/* False where another thread began, or this one has gone on with another connection since. */
-static bool time_end(const struct slot *sl, uint64_t *ns)
+/* False where another thread began, or this one has gone on with another connection since. *units: what the
+ * connection had earned when it began, read once: a handler may begin anew at any moment. */
+static bool time_end(const struct slot *sl, uint64_t *ns, uint64_t *units)
 {
 	uint64_t now;
 	if (timed.slot != sl || timed.generation != load_relaxed(&sl->generation))
 		return false;
 	timed.slot = NULL;
+	*units = timed.units;
 	now = own_time();
 	*ns = now - timed.began_ns;
 	return now >
@@ -185,44 +187,38 @@ static void learn(_Atomic uint32_t *known, uint64_t ns, uint32_t up, uint32_t do
 	store_relaxed(known, now);
 }
 
-/* These turns are a connection's first, which find nothing in the caches in a crowd: later ones take as
- * much as the least of them. */
-static void learn_turn(uint64_t ns)
+/*
+ * The turns since half-way. They are among a connection's first, which find nothing in the caches in a crowd: later
+ * ones take as much as the least of them.
+ */
+static void learn_turns(const struct slot *sl, uint64_t units)
 {
-	learn(&slot_costs()->turn_ns, ns, 32, 4);
+	uint64_t ns, before;
+	if (time_end(sl, &ns, &before) && units > before)
+		learn(&slot_costs()->turn_ns, ns * EARN_TURN_UNITS / (units - before), 32,
+		      4);
 }
 
 /* The first half of the way is only counted, and the second is timed as well. */
-static bool is_half_way(struct slot *sl, uint64_t units, uint64_t threshold)
-{
-	if (units <= threshold / 2) {
-		store_relaxed(&sl->earn_due, due_at(threshold / 2));
-		return true;
-	}
-	if (units > threshold)
-		return false;
-	if (!config_get()->upgrade_fixed)
-		time_begin(sl, units);
-	return false;
-}
-
 FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
 	uint64_t now = earn_after(load_relaxed(&sl->earned), sends);
-	uint64_t threshold, units = now / EARN_UNIT, ns;
+	uint64_t threshold, units = now / EARN_UNIT;
 	store_relaxed(&sl->earned, now);
 	threshold = threshold_of(s, fd);
-	if (threshold != 0 && is_half_way(sl, units, threshold))
-		return false;
-	if (threshold != 0 && units > threshold && time_end(sl, &ns) &&
-	    units > timed.units)
-		learn_turn(ns * EARN_TURN_UNITS / (units - timed.units));
-	if (threshold == 0 || units > threshold) {
-		if (threshold != 0 && !config_get()->upgrade_fixed)
-			time_begin(sl, units);
+	if (threshold == 0)
 		return true;
+	if (units <= threshold / 2) {
+		store_relaxed(&sl->earn_due, due_at(threshold / 2));
+		return false;
 	}
+	if (units > threshold)
+		learn_turns(sl, units);
+	if (!config_get()->upgrade_fixed)
+		time_begin(sl, units);
+	if (units > threshold)
+		return true;
 	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
 }
@@ -230,8 +226,8 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 void earn_attached(struct sock *s)
 {
 	struct earn_costs *costs = slot_costs();
-	uint64_t ns, turns;
-	if (!time_end(s->slot, &ns) || peer_is_far(s))
+	uint64_t ns, before, turns;
+	if (!time_end(s->slot, &ns, &before) || peer_is_far(s))
 		return;
 	/* Meanwhile it has gone on over TCP. */
 	turns = (uint64_t)load_relaxed(&s->slot->ops) * load_relaxed(&costs->turn_ns);
