@@ -34,6 +34,17 @@ static void pipe_drain(ssize_t left)
 	}
 }
 
+/* It sleeps for room: what is to be taken out for it. */
+static ssize_t splice_into_full(struct pair p, struct call *c, struct worker *t)
+{
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	ssize_t filled = pipe_fill();
+	worker_start(t, splice_run, c);
+	wait_crowd_asleep(&t->tid, 1);
+	return filled;
+}
+
 /* Where it is full, and where nothing has come yet. */
 static void splice_replaced(bool full)
 {
@@ -45,14 +56,11 @@ static void splice_replaced(bool full)
 	struct worker t;
 	NEED(pipe(splice_pipe) == 0 && pipe2(other, O_NONBLOCK) == 0);
 	if (full) {
-		send_all(p.c, "abcd", 4);
-		wait_inq(p.s, 4);
-		filled = fcntl(splice_pipe[1], F_GETPIPE_SZ);
-		NEED(filled > 0 &&
-		     write(splice_pipe[1], bytes, (size_t)filled) == filled);
+		filled = splice_into_full(p, &c, &t);
+	} else {
+		worker_start(&t, splice_run, &c);
+		wait_crowd_asleep(&t.tid, 1);
 	}
-	worker_start(&t, splice_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
 	NEED(dup2(other[1], splice_pipe[1]) == splice_pipe[1]);
 	if (!full)
 		send_all(p.c, "abcd", 4);
@@ -87,11 +95,7 @@ static void splice_interrupted(int flags)
 	handled = 0;
 	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
 	NEED(pipe(splice_pipe) == 0);
-	send_all(p.c, "abcd", 4);
-	wait_inq(p.s, 4);
-	ssize_t filled = pipe_fill();
-	worker_start(&t, splice_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
+	ssize_t filled = splice_into_full(p, &c, &t);
 	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
 	while (!handled)
 		usleep(1000);
@@ -117,11 +121,7 @@ CASE(begun_splice_forked, DIRECT)
 	struct signal_pipe closed = signal_pipe(), go = signal_pipe();
 	struct worker t;
 	NEED(pipe(splice_pipe) == 0);
-	send_all(p.c, "abcd", 4);
-	wait_inq(p.s, 4);
-	ssize_t filled = pipe_fill();
-	worker_start(&t, splice_run, &c);
-	wait_crowd_asleep(&t.tid, 1);
+	ssize_t filled = splice_into_full(p, &c, &t);
 	pid_t pid = fork();
 	NEED(pid >= 0);
 	if (pid == 0) {
