@@ -22,6 +22,16 @@ TWO = "two = " + "22" * 32
 PIDFD_GETFD = 438
 
 
+def processes_with(word):
+    """Those with that in their command line; others, of other tests, may end while this looks."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 class Meeting(TwoHosts):
     def test_both_ways_and_both_families(self):
         self.daemons()
@@ -362,10 +372,9 @@ class Keys(TwoHosts):
             self.assertEqual(check().returncode, 0)
         client, _ = self.pair()
         self.assertEqual(self.status(self.process(self.da), ends(client), PUBLISH), OK)
-        pids = [p.parent.name for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-                if str(folder).encode() in p.read_bytes()]
+        pids = processes_with(str(folder))
         self.assertEqual(len(pids), 1)
-        pidfd = os.pidfd_open(int(pids[0]))
+        pidfd = os.pidfd_open(pids[0])
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         self.assertEqual(select.select([pidfd], [], [], SECONDS)[0], [pidfd])
         os.close(pidfd)
