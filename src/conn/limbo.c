@@ -5,6 +5,7 @@
 
 #include "base/atomic.h"
 #include "base/fds_call.h"
+#include "base/kernel.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
@@ -48,10 +49,29 @@ void sock_drop_segment(struct sock *s)
 	meet_empty(s->window);
 }
 
+static bool leaves_unread(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	return !gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	       ring_rx_avail(&sl->rx, s->in, 1) != 0;
+}
+
+/*
+ * TCP answers a close that leaves bytes unread with a reset. Another thread may come by the number until the kernel
+ * has closed it, or sleep there, past us: it gets an error or the end, and not what the peer sends behind those bytes.
+ */
+static void reset_unread(int fd)
+{
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	/* Some kernels refuse that while a thread sleeps there. */
+	if (!__libc_single_threaded && kernel_connect(fd, &nobody, sizeof(nobody)) < 0)
+		REAL(shutdown)(fd, SHUT_RDWR);
+}
+
 void limbo_last_words(struct sock *s, int fd)
 {
-	/* TCP answers a close that leaves bytes unread with a reset. */
-	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct slot *sl = s->slot;
 	if ((seen_of(sl) & SEEN_BROKEN) || !slot_close_is_last(sl))
 		return;
@@ -65,10 +85,13 @@ void limbo_last_words(struct sock *s, int fd)
 	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what
 	 * it has sent without having seen this is seen here, or was sent at the same time. */
 	ring_note_end(s->out);
+	/* With bytes unread already the reset is certain: it comes before the peer turns to TCP. */
+	bool unread = leaves_unread(s);
+	if (unread)
+		reset_unread(fd);
 	atomic_exchange(&s->in->closed, 1);
-	if (!gate_is_kernel(gate_state(&sl->gate_rx)) &&
-	    ring_rx_avail(&sl->rx, s->in, 1) != 0)
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	if (!unread && leaves_unread(s))
+		reset_unread(fd);
 }
 
 NEAR_CODE static void release(struct sock *s)

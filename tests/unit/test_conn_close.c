@@ -222,6 +222,31 @@ STREAM_TEST(closed_twice_at_once)
 	}
 }
 
+static void *end_at_once(void *arg)
+{
+	return arg;
+}
+
+/*
+ * A thread that comes by a number amid its close finds the kernel's socket. What the peer sends by then is behind
+ * bytes that nobody will read: it must not be taken for what comes next.
+ */
+STREAM_TEST(nothing_comes_behind_what_a_close_leaves_unread)
+{
+	struct pair p = pair_open_up();
+	char got[8];
+	pthread_t other;
+	REQUIRE(pthread_create(&other, NULL, end_at_once, NULL) == 0);
+	pthread_join(other, NULL);
+	CHECK_EQ(st_send(p.a, "first", 5, 0), 5);
+	fd_closing(p.b);
+	st_send(p.a, "second", 6, MSG_DONTWAIT | MSG_NOSIGNAL);
+	st_send(p.a, "third", 5, MSG_DONTWAIT | MSG_NOSIGNAL);
+	CHECK(recv(p.b, got, sizeof(got), MSG_DONTWAIT) <= 0);
+	close(p.b);
+	st_close(p.a);
+}
+
 STREAM_TEST(duplicates)
 {
 	struct pair p = pair_open_up();
