@@ -127,14 +127,13 @@ ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source
 	/* The next of the sends that sendfile is takes what has ended it, with SIGPIPE. */
 	if (*done > 0 && !src->is_file && has_ended(w))
 		return 0;
-	/* The kernel's sleep is one of this call, too. */
-	if (!w->held && !(flags & MSG_DONTWAIT) && src->from.left > 1 && !wait_hold(w))
+	/* The number may be another file's by now; and the kernel's sleep is one of this call, too. */
+	if (!w->held && !wait_hold(w))
 		return -EBADF;
 	size_t asked = src->is_file ? src->left : iov_part(&src->from, src->left).iov_len;
 	int how = own ? flags | MSG_DONTWAIT : flags;
 	src->has_slept = true;
-	ssize_t n = w->held ? held_rest_in_kernel(s, w, src, how, *done > 0)
-			    : rest_in_kernel(s, w->fd, w->fd, src, how, *done > 0);
+	ssize_t n = held_rest_in_kernel(s, w, src, how, *done > 0);
 	if (n > 0) {
 		*done += n;
 		w->some = true;

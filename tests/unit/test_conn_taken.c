@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include "readiness/ready.h"
+#include "ring/source.h"
 #include "settings/config.h"
 #include "unit/conn_pair.h"
 
@@ -402,4 +403,27 @@ STREAM_TEST(a_number_that_is_taken_amid_a_send)
 	close(p.b);
 	close(other.b);
 	st_close(p.a);
+}
+
+/* What is left of a send, when its direction is TCP's again, goes to no other connection that has the number by then. */
+STREAM_TEST(the_rest_of_a_send_goes_to_no_other_connection)
+{
+	struct pair p = pair_open_up(), q = pair_open();
+	struct sock *s = fd_sock(p.b);
+	struct iovec iov = {"rest", 4};
+	struct source src = {.from = iov_start(&iov, 1), .left = 4};
+	struct wait w = wait_start(s, p.b, EPOLLOUT);
+	ssize_t done = 100;
+	char byte;
+	sock_bounce(s, p.b);
+	CHECK_EQ(gate_state(&s->slot->gate_tx), GATE_TCP);
+	st_close(p.b);
+	REQUIRE(dup2(q.b, p.b) == p.b);
+	fd_duplicated(q.b, p.b);
+	CHECK(tx_go_on_in_kernel(s, p.b, &w, &src, MSG_DONTWAIT, &done) <= 0);
+	CHECK_EQ(done, 100);
+	CHECK_EQ(st_recv(q.a, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+	wait_finish(&w);
+	pair_close(&p);
+	pair_close(&q);
 }
