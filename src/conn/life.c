@@ -173,6 +173,16 @@ static struct sock *take_out(int fd)
 }
 
 /*
+ * It has another number, or another thread closes that. Who is amid a step of it by this one would find another
+ * connection here, and meet that one's peer. Who takes ctl from here on finds the number gone.
+ */
+static inline void wait_for_step(struct sock *s)
+{
+	if (__builtin_expect(ctl_is_held(s), 0) && ctl_take(s))
+		lock_drop(&s->slot->ctl);
+}
+
+/*
  * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
  * after this. And a call that holds the connection finds another number of it, or the duplicate: also one
  * that goes on in the kernel, when both directions are TCP's for good.
@@ -199,26 +209,30 @@ NEAR_CODE bool fd_closing(int fd)
 	if (!s)
 		return true;
 	bool locked = sock_is_direct(s) || (s->wire && atomic_load(&s->sleepers) > 0);
-	s = locked ? take_out_locked(s, fd) : take_out(fd);
-	if (s)
-		close_last(s, fd);
+	struct sock *last = locked ? take_out_locked(s, fd) : take_out(fd);
+	if (last)
+		close_last(last, fd);
+	else
+		wait_for_step(s);
 	return true;
 }
 
 void fd_forget(int fd)
 {
-	if (!fd_sock(fd))
+	struct sock *s = fd_sock(fd), *last = s ? take_out(fd) : NULL;
+	if (!s)
 		return;
-	/* The number was closed past us: nothing may be said on what it is now. */
-	struct sock *s = take_entry(fd);
-	if (s && single_take32(&s->fds, 1, __libc_single_threaded) == 1) {
-		log_debug("fd %d: was closed past Viaduct", fd);
-		/* Waits for a thread that is amid a step of it, too. */
-		if (ctl_is_held(s) || phase_of(s->slot) < SLOT_ATTACHING)
-			meeting_stop(s);
-		meeting_over(s);
-		limbo_release(s);
+	if (!last) {
+		wait_for_step(s);
+		return;
 	}
+	/* The number was closed past us: nothing may be said on what it is now. */
+	log_debug("fd %d: was closed past Viaduct", fd);
+	/* Waits for a thread that is amid a step of it, too. */
+	if (ctl_is_held(last) || phase_of(last->slot) < SLOT_ATTACHING)
+		meeting_stop(last);
+	meeting_over(last);
+	limbo_release(last);
 }
 
 /*

@@ -379,6 +379,28 @@ STREAM_TEST(a_close_waits_for_who_ends_the_meeting)
 	}
 }
 
+/* One of two numbers is closed amid a step: what the step asks of the kernel would be another connection's. */
+STREAM_TEST(a_close_waits_for_a_step_by_its_number)
+{
+	for (int forgets = 0; forgets < 2; forgets++) {
+		struct pair p = pair_open();
+		int other = fcntl(p.b, F_DUPFD_CLOEXEC, 0);
+		struct ender e = {.fd = p.b, .forgets = forgets};
+		struct slot *sl = fd_sock(p.b)->slot;
+		REQUIRE(other >= 0);
+		fd_duplicated(p.b, other);
+		lock_take(&sl->ctl);
+		REQUIRE(pthread_create(&e.thread, NULL, end_it, &e) == 0);
+		CHECK(waits_for(&sl->ctl, &e.done));
+		lock_drop(&sl->ctl);
+		pthread_join(e.thread, NULL);
+		close(p.b);
+		p.b = other;
+		pair_up(&p);
+		pair_close(&p);
+	}
+}
+
 /* By the time others of the family may have the slot. */
 STREAM_TEST(who_comes_after_a_close_changes_nothing)
 {
