@@ -14,6 +14,7 @@
 #include "base/kernel.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
+#include "conn/stay.h"
 #include "preload/hook.h"
 
 /* A pipe that polls writable takes this much without blocking. */
@@ -41,8 +42,8 @@ static ssize_t splice_room(int pipe_fd, unsigned flags)
 }
 
 /* Socket to pipe, as far as only the ring holds the bytes. */
-static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
-			      unsigned flags, char *buf)
+static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsigned flags,
+			      char *buf)
 {
 	struct iovec iov = {buf, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
 	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
@@ -55,7 +56,7 @@ static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
 	if (n < 0)
 		return n;
 	/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
-	n = rx_recv(s, fd, &iov, 1, 0);
+	n = rx_recv(stay->s, stay_number(stay), &iov, 1, 0);
 	while (n > 0 && put < n) {
 		ssize_t w = REAL(write)(pipe_fd, buf + put, (size_t)(n - put));
 		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
@@ -89,8 +90,11 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct splice_hold hold = {.pipe = -EMFILE};
-	ssize_t n;
+	ssize_t n = -ENOMEM;
+	struct stay stay;
 
+	/* While it waits for room in the pipe, too, as for several messages. */
+	stay_begin(&stay, s, fd, 2);
 	crit_enter(); /* no handler jumps away with it */
 	hold.buf = scratch_take(SPLICE_CHUNK);
 	if (hold.buf) {
@@ -98,13 +102,14 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 		_pthread_cleanup_push(&cleanup, give_back, &hold);
 	}
 	crit_leave();
-	if (!hold.buf)
-		return -ENOMEM;
-	n = splice_through(s, fd, hold.pipe < 0 ? pipe_fd : hold.pipe, len, flags,
-			   hold.buf);
-	crit_enter();
-	_pthread_cleanup_pop(&cleanup, 1);
-	crit_leave();
+	if (hold.buf) {
+		n = splice_through(&stay, hold.pipe < 0 ? pipe_fd : hold.pipe, len, flags,
+				   hold.buf);
+		crit_enter();
+		_pthread_cleanup_pop(&cleanup, 1);
+		crit_leave();
+	}
+	stay_end(&stay);
 	return n;
 }
 
