@@ -66,6 +66,8 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	/* The kernel counts nothing behind it, and passes it in its own receive. */
 	if (queued == 0 && !up && rx_is_at_mark(fd))
 		return rx_leave_urgent(s, fd);
+	if (queued == 0 && up && rx_is_taken_past_us(s, fd))
+		return 0;
 	if (queued == 0)
 		return rx_tcp_end(s, fd, up);
 	/* An owner that dies around the kernel's call leaves the count to be made anew. */

@@ -52,6 +52,18 @@ int64_t rx_tcp_left(struct sock *s, int fd)
 	return (int64_t)(mark - sl->rx_taken);
 }
 
+bool rx_is_taken_past_us(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint64_t mark = load_relaxed(&s->in->up_at), taken;
+	int state;
+	if (!sl->rx_taken_known || tcp_consumed(fd, &taken) < 0 ||
+	    tcp_state(fd, &state) < 0 || state == TCP_CLOSE || taken > mark)
+		return false;
+	sl->rx_taken = taken;
+	return taken == mark;
+}
+
 int rx_bounded(struct sock *s, int fd, int queued)
 {
 	/* Past the mark, and after the way down, it bounds nothing. */

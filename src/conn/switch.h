@@ -68,6 +68,11 @@ static inline bool tx_is_up(struct sock *s)
 bool rx_count_taken(struct sock *s, int fd);
 /* In READY with the mark seen: TCP bytes still to come before it; -errno. Under rx_lock. */
 int64_t rx_tcp_left(struct sock *s, int fd);
+/*
+ * In READY with the mark seen, and nothing queued: the bytes before the mark have been taken, the last ones past us. So
+ * does a thread whose call began when another file had the number: nobody has counted it in. Under rx_lock.
+ */
+bool rx_is_taken_past_us(struct sock *s, int fd);
 /* Of what TCP has queued, how much lies before a mark that has not been passed. */
 int rx_bounded(struct sock *s, int fd, int queued);
 /* TCP has something. Where it has nothing, a look for more would take the error that waits. */

@@ -427,3 +427,28 @@ STREAM_TEST(the_rest_of_a_send_goes_to_no_other_connection)
 	pair_close(&p);
 	pair_close(&q);
 }
+
+/* Who is in the kernel since another file had the number is counted nowhere, and takes bytes before the mark. */
+STREAM_TEST(bytes_that_an_uncounted_call_has_taken_are_not_waited_for)
+{
+	struct pair p = pair_open();
+	struct sock *a = fd_sock(p.a), *b = fd_sock(p.b);
+	char got[16];
+	for (int i = 0; i < 64 && phase_of(a->slot) < SLOT_ATTACHED; i++) {
+		CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
+		CHECK_EQ(st_recv(p.b, got, 1, 0), 1);
+	}
+	REQUIRE(phase_of(a->slot) == SLOT_ATTACHED && phase_of(b->slot) == SLOT_ATTACHED);
+	REQUIRE(gate_state(&a->slot->gate_tx) == GATE_TCP);
+	REQUIRE(send(p.a, "before", 6, 0) == 6);
+	rx_open(b, p.b);
+	REQUIRE(gate_state(&b->slot->gate_rx) == GATE_READY);
+	CHECK_EQ(recv(p.b, got, 4, 0), 4);
+	CHECK_EQ(st_send(p.a, "ring", 4, 0), 4);
+	CHECK_EQ(gate_state(&a->slot->gate_tx), GATE_RING);
+	CHECK_EQ(st_recv(p.b, got, 2, 0), 2);
+	CHECK(memcmp(got, "re", 2) == 0);
+	CHECK_EQ(st_recv(p.b, got, sizeof(got), MSG_DONTWAIT), 4);
+	CHECK(memcmp(got, "ring", 4) == 0);
+	pair_close(&p);
+}
