@@ -23,20 +23,23 @@ static inline bool gate_enter(_Atomic uint32_t *gate, bool alone)
 }
 
 /*
- * The same, and counts it for this process: a close waits for its own threads. 1 inside,
- * 0 the gate is not GATE_TCP, -1 the descriptor was closed meanwhile: nothing is counted.
+ * The same, and counts it for this process: a close waits for its own threads. 1 inside, in a critical section
+ * that COUNTED ends; 0 the gate is not GATE_TCP, -1 the descriptor was closed meanwhile: nothing is counted.
  * What begins without others may end amid some: each step asks anew.
  */
 static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
 {
 	bool no_threads = __libc_single_threaded;
 	int entered = -1;
+	crit_enter();
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
 	single_add32(&s->inside, 1, no_threads);
 	if (atomic_load(&fd_table[fd]) == s)
 		entered = gate_enter(gate, no_threads && !s->is_copied) ? 1 : 0;
-	if (entered != 1)
+	if (entered != 1) {
 		single_add32(&s->inside, -1u, __libc_single_threaded);
+		crit_leave();
+	}
 	return entered;
 }
 
@@ -46,16 +49,18 @@ static inline int enter_kernel(struct sock *s, int fd, _Atomic uint32_t *gate)
  */
 static inline bool enter_alone(struct sock *s, int fd, _Atomic uint32_t *gate)
 {
-	uint32_t now = load_relaxed(gate);
-	if (now >> GATE_STATE_SHIFT != GATE_TCP)
-		return false;
-	single_add32(&s->inside, 1, true);
+	uint32_t now;
+	crit_enter();
+	now = load_relaxed(gate);
 	/* A handler may have closed it, or moved the gate. */
-	if (__builtin_expect(load_relaxed(&fd_table[fd]) == s &&
-				     single_exchange32(gate, &now, now + 1, true),
-			     1))
+	if (__builtin_expect(now >> GATE_STATE_SHIFT == GATE_TCP &&
+				     load_relaxed(&fd_table[fd]) == s,
+			     1)) {
+		single_add32(&s->inside, 1, true);
+		store_relaxed(gate, now + 1);
 		return true;
-	single_add32(&s->inside, -1u, __libc_single_threaded);
+	}
+	crit_leave();
 	return false;
 }
 

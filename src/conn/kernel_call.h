@@ -4,6 +4,7 @@
 #define VD_CONN_KERNEL_CALL_H
 
 #include "base/cleanup.h"
+#include "base/sigsafe.h"
 #include "conn/sock.h"
 
 /*
@@ -22,14 +23,20 @@ struct counted {
 void counted_rx_over(void *arg);
 void counted_tx_over(void *arg);
 
-/* The result of `call`, which rx_enter or tx_enter has counted in; `over` counts it out. */
+/*
+ * The result of `call`, which rx_enter or tx_enter has counted in; `over` counts it out. No handler forks, or jumps
+ * away, between the count and the note of it: that critical section begins in rx_enter or tx_enter.
+ */
 #define COUNTED(over, sock, call)                                                        \
 	__extension__({                                                                  \
 		struct counted counted_ = {sock, -1, sock_forks};                        \
 		struct _pthread_cleanup_buffer buffer_;                                  \
 		_pthread_cleanup_push(&buffer_, over, &counted_);                        \
+		crit_leave();                                                            \
 		counted_.result = (call);                                                \
+		crit_enter();                                                            \
 		_pthread_cleanup_pop(&buffer_, 1);                                       \
+		crit_leave();                                                            \
 		counted_.result;                                                         \
 	})
 

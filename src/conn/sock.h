@@ -193,9 +193,9 @@ int fd_limit(void);
 /* ---- the gate of an operation (gate.c) ---- */
 
 /*
- * Gate of one operation. SOCK_DIRECT: call rx_recv or tx_send. SOCK_COUNTED: make the
- * kernel call, then call rx_leave or tx_leave with its result. SOCK_PLAIN: make the
- * kernel call. Never blocks.
+ * Gate of one operation. SOCK_DIRECT: call rx_recv or tx_send. SOCK_COUNTED: note it, and end the critical section
+ * that has begun here; make the kernel call, then call rx_leave or tx_leave with its result (COUNTED). SOCK_PLAIN: make
+ * the kernel call. Never blocks.
  */
 enum sock_way { SOCK_PLAIN, SOCK_COUNTED, SOCK_DIRECT };
 enum sock_way rx_enter_slow(struct sock *s, int fd);

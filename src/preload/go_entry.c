@@ -105,6 +105,8 @@ static long move_in_kernel(long nr, int fd, void *memory, size_t len)
 	way = reads ? rx_enter(s, fd) : tx_enter(s, fd);
 	if (way == SOCK_DIRECT)
 		return HOOK_NOT_MINE;
+	if (way == SOCK_COUNTED) /* a handler of Go's does not fork */
+		crit_leave();
 	moved = kernel_call4(nr, fd, (long)memory, (long)len, 0);
 	if (way == SOCK_COUNTED && reads)
 		rx_leave(s, moved);

@@ -74,6 +74,8 @@ PAIR_FN ssize_t st_recvv(int fd, const struct iovec *iov, int count, int flags)
 			continue;
 		}
 		across_settle();
+		if (way == SOCK_COUNTED)
+			crit_leave();
 		n = recvmsg(fd, &msg, flags);
 		int err = errno;
 		if (way == SOCK_COUNTED)
@@ -97,6 +99,8 @@ PAIR_FN ssize_t st_sendv(int fd, const struct iovec *iov, int count, int flags)
 			s = fd_sock(fd); /* another may be there by now */
 			continue;
 		}
+		if (way == SOCK_COUNTED)
+			crit_leave();
 		n = sendmsg(fd, &msg, flags);
 		int err = errno;
 		if (way == SOCK_COUNTED)

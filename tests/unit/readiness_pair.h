@@ -33,6 +33,8 @@ SOCK_FN ssize_t pair_send(int fd, const void *buf, size_t len, int flags)
 		n = tx_send(s, fd, &iov, 1, flags);
 	if (n != SOCK_KERNEL)
 		return n;
+	if (way == SOCK_COUNTED)
+		crit_leave();
 	n = send(fd, buf, len, flags);
 	if (way == SOCK_COUNTED)
 		tx_leave(s, n);
@@ -50,6 +52,8 @@ SOCK_FN ssize_t pair_recv(int fd, void *buf, size_t len, int flags)
 		n = rx_recv(s, fd, &iov, 1, flags);
 	if (n != SOCK_KERNEL)
 		return n;
+	if (way == SOCK_COUNTED)
+		crit_leave();
 	n = recv(fd, buf, len, flags);
 	if (way == SOCK_COUNTED)
 		rx_leave(s, n);

@@ -193,6 +193,7 @@ STREAM_TEST(a_reset_at_the_mark)
 	sock_service(fd_sock(p.a), p.a);
 	flow_fill(buf, 100, 0, 7);
 	REQUIRE(tx_enter(fd_sock(p.a), p.a) == SOCK_COUNTED);
+	crit_leave();
 	REQUIRE(send(p.a, buf, 50, 0) == 50);
 	tx_leave(fd_sock(p.a), 50);
 	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLIN}, 1, -1) == 1);

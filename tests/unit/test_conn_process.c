@@ -396,8 +396,10 @@ STREAM_TEST(forks_at_any_moment)
 					continue;
 				(void)st_level(fd);
 				(void)st_recv(fd, buf, 0, MSG_DONTWAIT);
-				if (rx_enter(fd_sock(fd), fd) == SOCK_COUNTED)
+				if (rx_enter(fd_sock(fd), fd) == SOCK_COUNTED) {
+					crit_leave();
 					rx_leave(fd_sock(fd), 0);
+				}
 				if (sock_is_direct(fd_sock(fd)))
 					(void)sock_level_quick(fd_sock(fd), EPOLLIN);
 				st_close(fd);

@@ -342,6 +342,7 @@ static struct pair pair_at_the_mark(size_t tcp, size_t ring, uint8_t seed)
 	/* b has to open its direction again while a still sends through TCP. */
 	flow_fill(buf, tcp, 0, seed);
 	REQUIRE(tx_enter(fd_sock(p.a), p.a) == SOCK_COUNTED);
+	crit_leave();
 	REQUIRE(send(p.a, buf, tcp, 0) == (ssize_t)tcp);
 	tx_leave(fd_sock(p.a), (ssize_t)tcp);
 	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLIN}, 1, -1) == 1);
@@ -481,6 +482,7 @@ STREAM_TEST(nobody_goes_up_past_a_send_inside_the_kernel)
 	struct slot *a = fd_sock(p.a)->slot;
 	char byte = 0;
 	REQUIRE(tx_enter(fd_sock(p.a), p.a) == SOCK_COUNTED); /* stays inside */
+	crit_leave();
 	for (int i = 0; i < 40; i++)
 		pair_ping(&p);
 	CHECK(gate_state(&a->gate_tx) == GATE_TCP);
