@@ -11,6 +11,7 @@
 #include "base/probe.h"
 #include "base/sections.h"
 #include "base/self.h"
+#include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/report.h"
 #include "rendezvous/farbell.h"
@@ -23,15 +24,20 @@ static void ring(int bell)
 	kernel_write(bell, &one, sizeof(one));
 }
 
-/* Sequentially consistent against bells_release: it takes the numbers, then looks here. */
+/*
+ * Sequentially consistent against bells_release: it takes the numbers, then looks here. A critical section: what a
+ * handler forks would count out what it has not counted in, and a jump out of one nothing.
+ */
 static void bells_enter(struct sock *s)
 {
+	crit_enter();
 	atomic_fetch_add(&s->bell_users, 1);
 }
 
 static void bells_leave(struct sock *s)
 {
 	atomic_fetch_sub(&s->bell_users, 1);
+	crit_leave();
 }
 
 void bell_ring_peer(struct sock *s)
@@ -309,7 +315,7 @@ void bells_close(struct sock *s)
 	if (!bells_are_there(s) && load_relaxed(&s->peer_bell) < 0)
 		return;
 	n = take_out(s);
-	/* Ringing never waits. One that does not end was left by a jump out of a handler. */
+	/* Ringing never waits. One that does not end is of a child of vfork that was killed amid it. */
 	for (int i = 0; i < YIELDS_MOST && atomic_load(&s->bell_users) > 0; i++)
 		kernel_call4(SYS_sched_yield, 0, 0, 0, 0);
 	close_numbers(n);

@@ -140,8 +140,10 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		}
 		struct timespec rest = {left / 1000, left % 1000 * 1000000};
 		uint64_t mark = sock_mark(s, fd);
+		crit_enter(); /* as in held_wait */
 		uint32_t forks = sock_forks;
 		sock_arm(s, EPOLLIN);
+		crit_leave();
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
 		if (stranded(s, fd, false) < 0 &&
@@ -172,8 +174,9 @@ static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int time
 			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
 	struct _pthread_cleanup_buffer cleanup;
-	struct hold hold = {s, sock_forks};
-	crit_enter(); /* no handler jumps away between the hold and the note of it */
+	struct hold hold = {.s = s};
+	crit_enter(); /* no handler jumps away, or forks, between the hold and the note of it */
+	hold.forks = sock_forks;
 	bool held = sock_hold(s, fd);
 	if (held)
 		_pthread_cleanup_push(&cleanup, unhold, &hold);

@@ -49,7 +49,8 @@ static void add_bells(struct poll_wait *w, nfds_t i)
 	*it->far = (struct pollfd){.fd = far, .events = POLLIN};
 }
 
-/* Readies one entry for the sleep. False when it has to be looked at again. */
+/* Readies one entry for the sleep, in a critical section: no handler forks amid it. False when it has to be looked
+ * at again. */
 static bool settle(struct poll_wait *w, nfds_t i)
 {
 	struct pollfd *p = &w->fds[i], *k = &w->k[i];
@@ -60,6 +61,7 @@ static bool settle(struct poll_wait *w, nfds_t i)
 		*k = *p;
 	it->s = p->fd < 0 ? NULL : fd_sock(p->fd);
 	it->direct = it->s && sock_is_direct(it->s);
+	it->forks = sock_forks;
 	if (it->mute)
 		k->fd = -1;
 	if (it->s && !it->direct) {
@@ -85,11 +87,11 @@ static void unsettle(void *arg)
 	for (nfds_t i = 0; i < w->n; i++) {
 		struct item *it = &w->item[i];
 
-		if (it->bell && w->forks == sock_forks) {
+		if (it->bell && it->forks == sock_forks) {
 			sock_disarm(it->s, it->armed);
 			sock_unhold(it->s);
 		}
-		if (it->counted && w->forks == sock_forks)
+		if (it->counted && it->forks == sock_forks)
 			sock_poll_leave(it->s);
 		it->counted = false;
 		it->bell = it->far = NULL;
@@ -118,7 +120,7 @@ static void note_answers(struct poll_wait *w)
 		it->heard = bits || it->bell->revents || (it->far && it->far->revents);
 		if (it->bell->revents || (it->far && it->far->revents)) {
 			/* First: this thread is no longer one for whom to ring again. */
-			if (w->forks == sock_forks)
+			if (it->forks == sock_forks)
 				sock_disarm(it->s, it->armed);
 			it->armed = 0;
 			sock_answer_bells(it->s, it->bell->revents,
@@ -190,7 +192,6 @@ int poll_sleep(struct poll_wait *w, uint64_t deadline, const sigset_t *mask)
 	w->most = load_relaxed(&await_limit);
 	w->spare = 0;
 	w->bells = false;
-	w->forks = sock_forks;
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->k[i].fd = -1;
 		w->item[i].bell = w->item[i].far = NULL;

@@ -11,6 +11,7 @@
 struct item {
 	struct sock *s;	     /* NULL: a kernel descriptor */
 	uint32_t armed;	     /* interest that was armed */
+	uint32_t forks;	     /* sock_forks then */
 	uint64_t mark;	     /* before the sleep: see sock_mark */
 	bool direct;	     /* its readiness is ours */
 	bool counted;	     /* sock_poll_enter succeeded */
@@ -40,7 +41,6 @@ struct poll_wait {
 	bool late;	   /* a sleep lasted until the deadline */
 	bool slept, dozed; /* the last one did take place; one of them has */
 	int result;	   /* of the last sleep */
-	uint32_t forks;	   /* sock_forks when it began */
 };
 
 static inline uint32_t poll_accepted(const struct poll_wait *w, nfds_t i)
