@@ -13,6 +13,7 @@
 #include "base/low.h"
 #include "base/pages.h"
 #include "base/real.h"
+#include "base/sigsafe.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
@@ -95,9 +96,11 @@ static void end_of_thread(void *arg)
 {
 	struct pollset *ps = arg;
 
+	crit_enter(); /* a handler that polls uses the block: another thread may have it */
 	drop(ps);
 	pages_give(ps->entry, ps->room * ENTRY_BYTES);
 	*ps = (struct pollset){.room = 0};
+	crit_leave();
 }
 
 uint32_t pollset_eagerly(void)
