@@ -12,8 +12,8 @@ enum {
 };
 
 unsigned machine_here(void);
-/* What that is by AT_HWCAP2, and by eax of cpuid where it is asked for leaf 13, subleaf 1. */
-unsigned machine_of(unsigned long hwcap2, unsigned xsave);
+/* What that is by AT_HWCAP2, and by what cpuid says: ecx of leaf 1, and eax of leaf 13, subleaf 1. */
+unsigned machine_of(unsigned long hwcap2, unsigned features, unsigned xsave);
 /* NULL: all that is needed is there. Else a sentence with what is not. */
 const char *machine_lacks(unsigned there, unsigned needed);
 

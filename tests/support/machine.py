@@ -27,7 +27,7 @@ def lacks_for_go():
 
 def lacks_for_static():
     """For those with a C library in them."""
-    return lacks_for_go() or (None if has_xsavec() else "this processor has no xsavec")
+    return lacks_for_go() or (None if has_xsavec() else "this processor or kernel has no xsavec")
 
 
 def skip_where(lacks):
