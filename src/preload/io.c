@@ -236,8 +236,9 @@ static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 
 	if (offset && crit_copy(&at, offset, sizeof(at)) < 0)
 		return -EFAULT;
+	/* Behind what the kernel has against the file. */
 	if (file_end_is_beyond(in, offset ? &at : NULL, count))
-		n = -EINVAL;
+		n = REAL(sendfile64)(out, in, offset, 0) < 0 ? -errno : -EINVAL;
 	else
 		n = tx_sendfile(s, out, in, offset ? &at : NULL, move_len(count));
 	/* Also where nothing was sent. */

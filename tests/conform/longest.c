@@ -136,6 +136,24 @@ CASE(longest_file_whole, DIRECT)
 	drop_end(fd, pid);
 }
 
+/* What is wrong with the file is told before what is wrong with its end. */
+CASE(longest_file_refused, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char path[] = "/tmp/longest-XXXXXX";
+	int file = mkstemp(path), way[2], closed = 999;
+	NEED(file >= 0 && unlink(path) == 0 && pipe(way) == 0);
+	int files[] = {closed, way[0], way[1], p.s, open("/dev/null", O_WRONLY)};
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		off_t off = LONG_MAX;
+		say_result("sendfile", sendfile(p.c, files[i], &off, LONG_MAX));
+		say("at %ld", (long)off);
+	}
+	NEED(fcntl(p.c, F_SETFL, O_APPEND) == 0);
+	say_result("appends", sendfile(p.c, file, &(off_t){1}, LONG_MAX));
+	pair_close(p);
+}
+
 /* ---- receiving ---- */
 
 static void give_much(int fd, void *arg)
