@@ -77,14 +77,23 @@ static long ppoll_call(const long *a)
 	return result;
 }
 
+/* As the kernel adds the two up; the C library's select has its own way. */
+static bool timeval_given(struct timeval *time, const void *timeout)
+{
+	if (crit_copy(time, timeout, sizeof(*time)) < 0)
+		return false;
+	__builtin_add_overflow(time->tv_sec, time->tv_usec / 1000000, &time->tv_sec);
+	time->tv_usec %= 1000000;
+	return time->tv_sec >= 0 && time->tv_usec >= 0;
+}
+
 static long select_call(const long *a)
 {
 	fd_set *r = (void *)a[1], *w = (void *)a[2], *e = (void *)a[3];
 	struct timeval time, *timeout = a[4] ? &time : NULL;
 
 	if (!hook_select_concerns((int)a[0], r, w, e) ||
-	    (timeout && (crit_copy(&time, (void *)a[4], sizeof(time)) < 0 ||
-			 time.tv_sec < 0 || time.tv_usec < 0)))
+	    (timeout && !timeval_given(&time, (void *)a[4])))
 		return HOOK_NOT_MINE;
 	long result = select((int)a[0], r, w, e, timeout);
 	if (timeout)

@@ -121,6 +121,20 @@ static void select_time_left(struct timeval *tv, const struct timespec *given,
 	tv->tv_usec = sec < 0 ? 0 : nsec / 1000;
 }
 
+/*
+ * glibc since 2.34 looks at the low half of the microseconds, and refuses a negative one before it asks the
+ * kernel. Others hand all of them on: then the kernel has the sets to complain of.
+ */
+static void select_time_cut(struct timeval *tv)
+{
+	struct timeval odd = {0, 1L << 31};
+	fd_set *nowhere = (fd_set *)8;
+
+	if (tv->tv_usec != (int32_t)tv->tv_usec &&
+	    REAL(select)(1, nowhere, NULL, NULL, &odd) < 0 && errno == EINVAL)
+		tv->tv_usec = (int32_t)tv->tv_usec;
+}
+
 static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *tv)
 {
 	struct timespec given, begin;
@@ -128,6 +142,7 @@ static int select_ours(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t
 
 	if (!tv)
 		return ready_select(n, r, w, e, NULL, NULL);
+	select_time_cut(tv);
 	if (tv->tv_sec < 0 || tv->tv_usec < 0)
 		return -EINVAL;
 	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &given.tv_sec))

@@ -33,6 +33,29 @@ static void say_time(int fd, int name)
 	say("is %ld s %ld us", (long)tv.tv_sec, (long)tv.tv_usec);
 }
 
+/* What the C library makes of microseconds beyond an int, and the kernel of those that are negative. */
+CASE(timeout_odd_microseconds, DIRECT)
+{
+	static const struct timeval odd[] = {
+		{0, 1l << 32}, {0, (1l << 32) + 9999}, {0, LONG_MIN}, {3, 1l << 31},
+		{0, -1},       {1, -1000000},	       {1, -1990000}, {2, -1990000}};
+	struct pair p = pair_warm_open();
+	for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+		struct timeval tv = odd[i];
+		fd_set set;
+		FD_ZERO(&set);
+		FD_SET(p.s, &set);
+		say_result("select", select(p.s + 1, &set, NULL, NULL, &tv));
+		/* Not those that wait for hours. */
+		tv = odd[i];
+		FD_SET(p.s, &set);
+		if (tv.tv_usec < 0)
+			say_result("by its number",
+				   syscall(SYS_select, p.s + 1, &set, NULL, NULL, &tv));
+	}
+	pair_close(p);
+}
+
 /* ---- times that are for ever ---- */
 
 static const long ages[] = {9220000000,	      9223372036,      9223372037, 18446744074,
