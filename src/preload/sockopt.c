@@ -102,10 +102,12 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	}
 }
 
-/* By it the kernel counts bytes that are unread: so these must be its own, if the peer is in time. */
+/* By it the kernel counts bytes that are unread, or keeps them from the program: so these must be its own, if the peer
+ * is in time. */
 static bool option_counts_unread(int level, int name)
 {
-	return level == SOL_SOCKET && (name == SO_RCVLOWAT || name == SO_PEEK_OFF);
+	return (level == SOL_SOCKET && (name == SO_RCVLOWAT || name == SO_PEEK_OFF)) ||
+	       (level == IPPROTO_TCP && name == TCP_REPAIR);
 }
 
 /* What a socket that is not in the kernel must do about an option that was set. */

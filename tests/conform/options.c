@@ -515,3 +515,24 @@ CASE(inherited_urgent_in_line, DIRECT)
 	int listener = listener_with(AF_INET, SOL_SOCKET, SO_OOBINLINE, 1, &port);
 	urgent_inline(pair_of(listener, AF_INET, port));
 }
+
+/* Under repair nothing that is unread can be read, but looked at in the queue that is chosen. */
+CASE(repair_of_unread, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	int on = 1, off = 0;
+	char buf[16];
+	send_all(p.c, "0123456789", 10);
+	wait_inq(p.s, 10);
+	if (setsockopt(p.s, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) < 0)
+		skip("this user may not repair connections");
+	for (int queue = 0; queue <= 1; queue++) { /* none, and that of receives */
+		say_result("queue", setsockopt(p.s, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue,
+					       sizeof queue));
+		say_result("look", recv(p.s, buf, 16, MSG_PEEK | MSG_DONTWAIT));
+		say_result("recv", recv(p.s, buf, 16, MSG_DONTWAIT));
+	}
+	say_result("off", setsockopt(p.s, IPPROTO_TCP, TCP_REPAIR, &off, sizeof off));
+	say_result("recv", recv(p.s, buf, 16, MSG_DONTWAIT));
+	pair_close(p);
+}
