@@ -4,9 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 
 #include "base/kernel.h"
+#include "base/put.h"
 
 int regular_open(const char *path)
 {
@@ -18,7 +18,7 @@ int regular_open(const char *path)
 	if (probe < 0)
 		return probe;
 	if (kernel_fstat(probe, &st) == 0 && S_ISREG(st.st_mode)) {
-		snprintf(name, sizeof(name), "/proc/self/fd/%d", probe);
+		put_number(put_text(name, "/proc/self/fd/"), probe);
 		fd = kernel_open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 	}
 	/* Without /proc nothing but the name is left. */

@@ -5,13 +5,13 @@
 #include "base/self.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/low.h"
+#include "base/put.h"
 #include "base/sections.h"
 
 #define PAGE_BYTES 4096
@@ -61,7 +61,7 @@ static uint64_t stack_start(pid_t pid)
 {
 	char path[32], text[1024], *at;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	put_text(put_number(put_text(path, "/proc/"), (int)pid), "/stat");
 	if (!low_read_text(path, text, sizeof(text)))
 		return 0;
 	at = strrchr(text, ')');

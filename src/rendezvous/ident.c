@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/low.h"
+#include "base/put.h"
 #include "base/real.h"
 #include "base/reason.h"
 #include "rendezvous/ident.h"
@@ -47,7 +47,7 @@ static int ident_user_namespace(const char *process, char name[IDENT_NS_BYTES])
 	char path[48];
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%s/ns/user", process);
+	put_text(put_text(put_text(path, "/proc/"), process), "/ns/user");
 	n = readlink(path, name, IDENT_NS_BYTES - 1);
 	if (n < 0)
 		return -errno;
@@ -61,7 +61,7 @@ static int ident_same_user_namespace(pid_t pid)
 	char own[IDENT_NS_BYTES], other[IDENT_NS_BYTES], process[16];
 	int r = ident_user_namespace("self", own);
 
-	snprintf(process, sizeof(process), "%d", (int)pid);
+	put_number(process, (int)pid);
 	if (r == 0)
 		r = ident_user_namespace(process, other);
 	return r < 0 ? r : strcmp(own, other) == 0;
@@ -109,9 +109,9 @@ static int ident_look_among_us(int unix_fd, pid_t pid)
 
 	/* What the kernel says of the process itself; or, before Linux 6.5, of whoever has its number now. */
 	if (REAL(getsockopt)(unix_fd, SOL_SOCKET, SO_PEERPIDFD, &process, &len) == 0)
-		snprintf(path, sizeof(path), "/proc/thread-self/fdinfo/%d", process);
+		put_number(put_text(path, "/proc/thread-self/fdinfo/"), process);
 	else if (errno == ENOPROTOOPT)
-		snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+		put_text(put_number(put_text(path, "/proc/"), (int)pid), "/status");
 	else
 		return -errno;
 	fd = kernel_open(path, O_RDONLY | O_CLOEXEC, 0);
@@ -147,7 +147,7 @@ static bool may_administer(pid_t pid)
 {
 	char path[40];
 
-	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	put_text(put_number(put_text(path, "/proc/"), (int)pid), "/uid_map");
 	return netlink_may_administer(pid) && is_same_text("/proc/self/uid_map", path);
 }
 

@@ -2,9 +2,9 @@
 /* The abstract names of AF_UNIX sockets at which two ends on one host meet. */
 #include <arpa/inet.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/put.h"
 #include "rendezvous/name.h"
 #include "ring/wire.h"
 
@@ -27,7 +27,7 @@ socklen_t name_address(const struct name_tuple *t, struct sockaddr_un *out)
 	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
 	at = out->sun_path + 1; /* a leading zero makes the name abstract */
-	at += snprintf(at, 32, "viaduct.%u.link.", WIRE_VERSION);
+	at = put_text(put_number(put_text(at, "viaduct."), WIRE_VERSION), ".link.");
 	at = name_hex(at, &t->client);
 	*at++ = '-';
 	at = name_hex(at, &t->server);
@@ -36,12 +36,13 @@ socklen_t name_address(const struct name_tuple *t, struct sockaddr_un *out)
 
 static socklen_t name_numbered(const char *prefix, uint16_t port, struct sockaddr_un *out)
 {
+	char *at = out->sun_path + 1;
+
 	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-			   snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
-				    "viaduct.%u.%s.%u", WIRE_VERSION, prefix,
-				    ntohs(port)));
+	at = put_text(put_number(put_text(at, "viaduct."), WIRE_VERSION), ".");
+	at = put_number(put_text(put_text(at, prefix), "."), ntohs(port));
+	return (socklen_t)(at - (char *)out);
 }
 
 socklen_t name_port_address(uint16_t port, struct sockaddr_un *out)

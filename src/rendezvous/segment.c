@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -19,6 +18,7 @@
 #include "base/low.h"
 #include "base/memory.h"
 #include "base/pageable.h"
+#include "base/put.h"
 #include "base/quiet.h"
 #include "base/real.h"
 #include "base/space.h"
@@ -202,7 +202,7 @@ static const char *segment_bell_fault(int fd)
 	char path[32], target[sizeof(eventfd)];
 	int flags = REAL(fcntl64)(fd, F_GETFL);
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	put_number(put_text(path, "/proc/self/fd/"), fd);
 	if (readlink(path, target, sizeof(target)) != sizeof(eventfd) - 1 ||
 	    memcmp(target, eventfd, sizeof(eventfd) - 1) != 0)
 		return "a doorbell is not an eventfd, or there is no /proc";

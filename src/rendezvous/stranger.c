@@ -5,7 +5,6 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,6 +16,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/low.h"
+#include "base/put.h"
 #include "base/real.h"
 #include "rendezvous/stranger.h"
 
@@ -162,7 +162,7 @@ static unsigned queued(int sock)
 	char path[40], text[1024];
 	const char *at = NULL;
 
-	snprintf(path, sizeof(path), "/proc/thread-self/fdinfo/%d", sock);
+	put_number(put_text(path, "/proc/thread-self/fdinfo/"), sock);
 	if (low_read_text(path, text, sizeof(text)))
 		at = strstr(text, label);
 	return at ? (unsigned)strtoul(at + sizeof(label) - 1, NULL, 10) : UINT_MAX;
@@ -179,7 +179,7 @@ static bool is_harmless(int fd)
 	if (REAL(fcntl64)(fd, F_GET_SEALS) >= 0)
 		return kernel_fstat(fd, &st) == 0 &&
 		       (uint64_t)st.st_blocks <= MEMORY_BLOCKS;
-	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
+	put_number(put_text(path, "/proc/thread-self/fd/"), fd);
 	n = kernel_call4(SYS_readlink, (long)path, (long)name, sizeof(name), 0);
 	return n == sizeof(eventfd) - 1 && !memcmp(name, eventfd, (size_t)n);
 }

@@ -242,6 +242,40 @@ CASE(stack_first_calls, DIRECT)
 	pair_close(r.p);
 }
 
+/* With what a program has on such a stack, too. */
+static void call_read_large(struct rig *r)
+{
+	char large[1024];
+
+	r->result = read(r->p.s, large, sizeof(large));
+	NEED(r->result == 1 && large[0] == r->buf[0]);
+}
+
+static void call_write_large(struct rig *r)
+{
+	char large[1024] = {r->buf[0]};
+
+	r->result = write(r->p.s, large, 1);
+}
+
+CASE(stack_first_calls_large, DIRECT)
+{
+	enum { TURNS = 64 };
+	static struct rig r;
+
+	/* The loader finds a function at its first call, and needs much of a stack. */
+	NEED(read(-1, r.buf, 1) < 0 && write(-1, r.buf, 1) < 0);
+	r.p = pair_open();
+	for (int i = 0; i < TURNS; i++) {
+		RUN(&r, write_large);
+		NEED(recv(r.p.c, r.buf, 1, 0) == 1);
+		NEED(send(r.p.c, r.buf, 1, 0) == 1);
+		RUN(&r, read_large);
+		r.p = (struct pair){r.p.s, r.p.c};
+	}
+	pair_close(r.p);
+}
+
 /* ---- readiness ---- */
 
 CALL(poll, poll(r->many, 1, SOON))
