@@ -40,11 +40,8 @@ static void bells_leave(struct sock *s)
 	crit_leave();
 }
 
-void bell_ring_peer(struct sock *s)
+static void ring_counted(struct sock *s)
 {
-	if (peer_push(s))
-		return;
-	bells_enter(s);
 	int far = s->far_bell, near = s->peer_bell;
 	report_add(&report_now.doorbells, 1);
 	fetch_add_relaxed(&s->slot->doorbells, 1);
@@ -53,21 +50,57 @@ void bell_ring_peer(struct sock *s)
 		farbell_ring(far);
 	else if (near >= 0)
 		ring(near);
+}
+
+void bell_ring_peer(struct sock *s)
+{
+	if (peer_push(s))
+		return;
+	bells_enter(s);
+	ring_counted(s);
 	bells_leave(s);
+}
+
+/*
+ * No lock is held, and another thread may have closed the connection. All is of one that is not: it is looked at
+ * between the count and its end, for which a close waits before the slot is another connection's. Ring first, note
+ * after: an owner that dies between rings twice, never not at all.
+ */
+static void answer(struct sock *s, _Atomic uint32_t *armed, _Atomic uint32_t *rung)
+{
+	uint32_t seq;
+	bells_enter(s);
+	seq = load_relaxed(armed);
+	if (seq != 0 && seq != load_relaxed(rung)) {
+		ring_counted(s);
+		store_relaxed(rung, seq);
+	}
+	bells_leave(s);
+}
+
+void bell_tell_bytes(struct sock *s)
+{
+	uint32_t seq = load_relaxed(&s->out->rx_armed);
+	if (peer_push(s))
+		store_relaxed(&s->slot->tx.rung, seq);
+	else
+		answer(s, &s->out->rx_armed, &s->slot->tx.rung);
 }
 
 /*
  * A peer on another host has always asked, since what it has armed is known there alone. It is told of room with what
  * else there is to tell, or when that is much: until then this is not noted as a ring, so that it stays asked for.
  */
-void bell_tell_room(struct sock *s, uint32_t seq)
+void bell_tell_room(struct sock *s)
 {
+	uint32_t seq = load_relaxed(&s->in->tx_armed);
 	struct peer *p = peer_of(s);
 	if (p && !peer_ops->room_is_due(p, s->in))
 		return;
-	bell_ring_peer(s);
-	/* As in bell_ring_if. */
-	store_relaxed(&s->slot->rx.rung, seq);
+	if (peer_push(s))
+		store_relaxed(&s->slot->rx.rung, seq);
+	else
+		answer(s, &s->in->tx_armed, &s->slot->rx.rung);
 }
 
 bool bell_is_over(struct sock *s)

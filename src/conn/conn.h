@@ -352,37 +352,27 @@ static inline bool wait_held_is_over(struct wire_dir *d)
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
 
-static inline bool bell_is_asked_by(uint32_t seq, _Atomic uint32_t *rung)
-{
-	return __builtin_expect(seq != 0 && seq != load_relaxed(rung), 0);
-}
-
 static inline bool bell_is_asked(_Atomic uint32_t *armed, _Atomic uint32_t *rung)
 {
-	return bell_is_asked_by(load_relaxed(armed), rung);
-}
-
-static inline void bell_ring_if(_Atomic uint32_t *armed, _Atomic uint32_t *rung,
-				void (*ring)(struct sock *), struct sock *s)
-{
 	uint32_t seq = load_relaxed(armed);
-	/* Ring first, note after: an owner that dies between rings twice, never not at all. */
-	if (bell_is_asked_by(seq, rung)) {
-		ring(s);
-		store_relaxed(rung, seq);
-	}
+	return __builtin_expect(seq != 0 && seq != load_relaxed(rung), 0);
 }
 
 /* ---- bell.c ---- */
 
 void bell_ring_peer(struct sock *s);
-/* Room was given back, and the peer has asked to be rung for it: seq is what it asked by. */
-void bell_tell_room(struct sock *s, uint32_t seq);
+/* The peer has asked to be rung for bytes, or for room, and there are some. */
+void bell_tell_bytes(struct sock *s);
+void bell_tell_room(struct sock *s);
+static inline void bell_ring_bytes(struct sock *s)
+{
+	if (bell_is_asked(&s->out->rx_armed, &s->slot->tx.rung))
+		bell_tell_bytes(s);
+}
 static inline void bell_ring_room(struct sock *s)
 {
-	uint32_t seq = load_relaxed(&s->in->tx_armed);
-	if (bell_is_asked_by(seq, &s->slot->rx.rung))
-		bell_tell_room(s, seq);
+	if (bell_is_asked(&s->in->tx_armed, &s->slot->rx.rung))
+		bell_tell_room(s);
 }
 /* For those that are counted as asleep for bytes: the peer rings for the next. Look afterwards. */
 void bell_arm_again(struct sock *s);

@@ -315,7 +315,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 			trace_event(s, fd, TRACE_FIN, VD_REASON_NONE);
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 		lock_drop(&sl->tx_lock);
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		bell_ring_bytes(s);
 	}
 	/* The kernel wakes whoever waits, whatever has come of it. */
 	fetch_add_relaxed(&s->slot->shuts, 1);

@@ -105,7 +105,7 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 		lock_drop(&sl->tx_lock);
 		lock_drop(&sl->rx_lock);
 		if (is_news_left(s))
-			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+			bell_ring_bytes(s);
 	} else {
 		sock_flush_counts(s);
 	}

@@ -136,7 +136,7 @@ void quick_end(struct quick *q)
 	if (due & QUICK_RINGS_RX)
 		bell_ring_room(s);
 	if (due & QUICK_RINGS_TX)
-		bell_ring_if(&s->out->rx_armed, &s->slot->tx.rung, bell_ring_peer, s);
+		bell_ring_bytes(s);
 	/* The next one may be a handler's, in crit_leave. */
 	q->due = 0;
 	crit_leave();

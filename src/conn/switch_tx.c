@@ -66,7 +66,7 @@ bool tx_up(struct sock *s, int fd)
 	if (up) {
 		log_debug("fd %d: sends through the ring after %llu bytes on TCP", fd,
 			  (unsigned long long)mark);
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		bell_ring_bytes(s);
 	}
 	return up;
 }
@@ -141,7 +141,7 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 		gate_set(&sl->gate_tx, GATE_FINAL);
 	}
 	lock_drop(&sl->tx_lock);
-	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	bell_ring_bytes(s);
 	if (load_relaxed(&sl->sleepers_tx))
 		sock_ring_self(s); /* they have to go on in the kernel */
 }

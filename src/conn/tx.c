@@ -100,7 +100,7 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			ring_tx_push(&sl->tx, s->out);
 		/* A sleeper may begin with the first piece, where it has a processor. */
 		if (src->left > 0 && !whole && !near && is_piece(s, done - told)) {
-			bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+			bell_ring_bytes(s);
 			told = done;
 		}
 	}
@@ -128,7 +128,7 @@ void sock_push(struct sock *s)
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
 	lock_drop(&sl->tx_lock);
-	bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+	bell_ring_bytes(s);
 }
 
 void tx_answer_late(struct sock *s, int fd)
@@ -180,7 +180,7 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	}
 	lock_drop(&sl->tx_lock);
 	if (n > 0) {
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		bell_ring_bytes(s);
 		answer_late(s, w->fd);
 	}
 	if (look)
@@ -383,7 +383,7 @@ static ssize_t put_quickly(struct sock *s, int fd, const struct iovec *iov)
 	}
 	lock_drop(&sl->tx_lock);
 	if (n > 0) {
-		bell_ring_if(&s->out->rx_armed, &sl->tx.rung, bell_ring_peer, s);
+		bell_ring_bytes(s);
 		answer_late(s, fd);
 	}
 	return (ssize_t)n;
