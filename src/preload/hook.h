@@ -528,7 +528,9 @@ void signal_no_last_words(void);
 
 /* ---- readiness (wait.c) ---- */
 
-/* True when a descriptor in the sets is a socket or an epoll instance of ours. */
+/* True when a descriptor in these is a socket or an epoll instance of ours. Where we are not active they are
+ * not looked at: no handler would be there for an array that is not. */
+bool hook_poll_concerns(struct pollfd *fds, unsigned long n);
 bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 /* To how many descriptors the kernel would cut n, were there none of ours. */
 int hook_select_clip(int n, const fd_set *r, const fd_set *w, const fd_set *e);

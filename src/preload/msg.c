@@ -446,6 +446,8 @@ static void control_sending(const struct msghdr *from)
 {
 	struct msghdr msg;
 
+	if (!hook_active && !left_any())
+		return;
 	if (crit_copy(&msg, from, sizeof(msg)) == 0 && msg.msg_control &&
 	    msg.msg_controllen > 0)
 		rights_sending(&msg);

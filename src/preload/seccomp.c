@@ -103,6 +103,8 @@ static void stand_down(void)
 
 void seccomp_setting(unsigned long operation, unsigned long flags, const void *args)
 {
+	if (!hook_active)
+		return;
 	if (operation == SECCOMP_SET_MODE_STRICT
 		    ? !flags && !args
 		    : operation == SECCOMP_SET_MODE_FILTER && is_filter(args))
@@ -121,7 +123,7 @@ static bool forbids(unsigned long option, unsigned long mode, const void *args)
 
 void seccomp_prctl(unsigned long option, unsigned long mode, const void *args)
 {
-	if (forbids(option, mode, args))
+	if (hook_active && forbids(option, mode, args))
 		stand_down();
 }
 

@@ -68,7 +68,7 @@ static long ppoll_call(const long *a)
 	struct timespec begin;
 	struct given g;
 
-	if (!ready_poll_concerns(fds, (unsigned)a[1]) || !time_given(&g, (void *)a[2]) ||
+	if (!hook_poll_concerns(fds, (unsigned)a[1]) || !time_given(&g, (void *)a[2]) ||
 	    !mask_given(&g, (void *)a[3], (size_t)a[4]))
 		return HOOK_NOT_MINE;
 	clock_read(CLOCK_MONOTONIC, &begin);
@@ -144,7 +144,7 @@ long syscall_wait(long nr, long *a)
 {
 	switch (nr) {
 	case SYS_poll:
-		return ready_poll_concerns((void *)a[0], (unsigned)a[1])
+		return hook_poll_concerns((void *)a[0], (unsigned)a[1])
 			       ? poll((void *)a[0], (unsigned)a[1], (int)a[2])
 			       : HOOK_NOT_MINE;
 	case SYS_ppoll:

@@ -32,6 +32,11 @@ static bool mask_is_good(const sigset_t *mask)
 
 static const struct timespec at_once;
 
+bool hook_poll_concerns(struct pollfd *fds, unsigned long n)
+{
+	return hook_active && ready_poll_concerns(fds, n);
+}
+
 /* The kernel takes an unsigned int for the number of entries. */
 HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
@@ -40,7 +45,7 @@ HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 	n = (unsigned)n;
 	if (left_any() && left_poll_is_ready(fds, n))
 		return left_poll_add(fds, n, REAL(poll)(fds, n, 0));
-	if (left_any() || !ready_poll_concerns(fds, n))
+	if (left_any() || !hook_poll_concerns(fds, n))
 		return REAL(poll)(fds, n, timeout);
 	hook_cancel_point();
 	return (int)ret_keeping(ready_poll(fds, n, from_ms(timeout, &ts), NULL));
@@ -53,7 +58,7 @@ HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	n = (unsigned)n;
 	if (left_any() && left_poll_is_ready(fds, n))
 		return left_poll_add(fds, n, REAL(ppoll)(fds, n, &at_once, mask));
-	if (left_any() || !ready_poll_concerns(fds, n) || !mask_is_good(mask))
+	if (left_any() || !hook_poll_concerns(fds, n) || !mask_is_good(mask))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	hook_cancel_point();
 	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
@@ -75,7 +80,8 @@ bool hook_select_concerns(int n, const fd_set *r, const fd_set *w, const fd_set 
 	const int bits = 8 * (int)sizeof(unsigned long);
 	size_t bytes = n > 0 ? (size_t)(n + bits - 1) / (size_t)bits * sizeof(long) : 0;
 
-	if (!set_readable(r, bytes) || !set_readable(w, bytes) || !set_readable(e, bytes))
+	if (!hook_active || !set_readable(r, bytes) || !set_readable(w, bytes) ||
+	    !set_readable(e, bytes))
 		return false;
 	for (int base = 0; base < n; base += bits) {
 		unsigned long word = set_word(r, base / bits) | set_word(w, base / bits) |
