@@ -253,6 +253,32 @@ static void by_child(struct pair p)
 	NEED(child_status(pid) == 0);
 }
 
+/* The kernel takes whole seconds out of the microseconds first, and looks at the sign behind that. */
+CASE(timeout_select_by_number, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	const struct timeval times[] = {{-1, 0},
+					{-1, 1999999},
+					{-1, 1000000},
+					{-1, 2000000},
+					{0, 1000000},
+					{1, -1},
+					{0, -1},
+					{2, -1000000},
+					{LONG_MAX, 999999},
+					{LONG_MAX, 1000000}};
+	send_all(p.c, "hello", 5);
+	wait_events(p.s, POLLIN);
+	for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+		struct timeval tv = times[i];
+		fd_set set;
+		FD_ZERO(&set);
+		FD_SET(p.s, &set);
+		say_result("select", syscall(SYS_select, p.s + 1, &set, NULL, NULL, &tv));
+	}
+	pair_close(p);
+}
+
 CASE(timeout_negative_by_others, DIRECT)
 {
 	struct pair p = pair_warm_open();
