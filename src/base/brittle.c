@@ -33,20 +33,22 @@ static const struct timespec steps[] = {
 
 /* libc's ppoll would copy the time to where it can be written, so this is done past it, and made
  * a cancellation point as it does that. */
-static int poll_once(struct pollfd *fds, nfds_t n, const struct timespec *step)
+static int poll_once(struct pollfd *fds, nfds_t n, const struct timespec *step,
+		     const sigset_t *mask)
 {
 	bool alone = __libc_single_threaded;
 	int type = PTHREAD_CANCEL_DEFERRED;
 	if (!alone)
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-	long r = kernel_call6(SYS_ppoll, (long)fds, (long)n, (long)step, 0, _NSIG / 8, 0);
+	long r = kernel_call6(SYS_ppoll, (long)fds, (long)n, (long)step, (long)mask,
+			      _NSIG / 8, 0);
 	if (!alone)
 		pthread_setcanceltype(type, NULL);
 	return (int)r;
 }
 
 #ifdef __GLIBC__
-#define poll_once_moved poll_once
+#define poll_once_moved(fds, n, step) poll_once(fds, n, step, NULL)
 #else
 #define CANCEL_SIGNAL 33
 
@@ -94,7 +96,7 @@ static int poll_once_moved(struct pollfd *fds, nfds_t n, const struct timespec *
 	int r;
 
 	if (__libc_single_threaded)
-		return poll_once(fds, n, step);
+		return poll_once(fds, n, step, NULL);
 	kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)&was.signals,
 		     sizeof(was.signals));
 	crit_enter(); /* a handler that jumps away has this undone */
@@ -109,7 +111,8 @@ static int poll_once_moved(struct pollfd *fds, nfds_t n, const struct timespec *
 }
 #endif
 
-int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool moved)
+int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns, const sigset_t *mask,
+		 bool moved)
 {
 	int64_t now = (int64_t)clock_now_ns(), end = INT64_MAX;
 	int r = 0;
@@ -119,13 +122,13 @@ int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns, bool moved)
 		int step = 63 - __builtin_clzll((uint64_t)(end - now)) - LEAST;
 		step = step < 0 ? 0 : step >= STEPS ? STEPS - 1 : step;
 		r = moved ? poll_once_moved(fds, n, &steps[step])
-			  : poll_once(fds, n, &steps[step]);
+			  : poll_once(fds, n, &steps[step], mask);
 		now = (int64_t)clock_now_ns();
 	}
 	if (__builtin_expect(r == -EINVAL, 0) && !await_is_allowed(n)) {
 		const struct timespec left = {(end - now) / 1000000000,
 					      (end - now) % 1000000000};
-		return await_poll(fds, n, now < end ? &left : &steps[0], NULL);
+		return await_poll(fds, n, now < end ? &left : &steps[0], mask);
 	}
 	return r;
 }

@@ -67,7 +67,7 @@ int wait_after_signal(const struct wait *w)
 int wait_in_kernel(struct wait *w, struct pollfd *fds, nfds_t n, int64_t ns)
 {
 	if (is_brittle(w))
-		return brittle_poll(fds, n, ns, w->some);
+		return brittle_poll(fds, n, ns, NULL, w->some);
 	struct timespec left = {ns / 1000000000, ns % 1000000000};
 	return await_poll(fds, n, ns != INT64_MAX ? &left : NULL, NULL);
 }

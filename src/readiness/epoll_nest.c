@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/brittle.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/low.h"
@@ -413,6 +414,22 @@ static int ask(int epfd, struct epoll_event *ev, int max, const struct timespec 
 	return rc < 0 ? -errno : rc;
 }
 
+/* As epoll_wait sleeps: a stop ends it with EINTR. */
+static int sleep_on(struct pollfd *p, uint64_t deadline, const sigset_t *mask)
+{
+	struct timespec ts;
+	const struct timespec *left = look_remaining(deadline, &ts);
+	int rc;
+
+	if (!left)
+		return brittle_poll(p, 1, INT64_MAX, mask, false);
+	if (left->tv_sec || left->tv_nsec)
+		return brittle_poll(p, 1, left->tv_sec * 1000000000 + left->tv_nsec, mask,
+				    false);
+	rc = REAL(ppoll)(p, 1, left, mask);
+	return rc < 0 ? -errno : rc;
+}
+
 /* Sleeps without taking anything out, and takes what is there once that is settled. */
 static int wait_settled(int epfd, struct epoll_event *ev, int max,
 			const struct timespec *t, const sigset_t *mask)
@@ -420,7 +437,6 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 	static const struct timespec zero;
 	struct pollfd p = {.fd = epfd, .events = POLLIN};
 	uint64_t deadline = look_deadline(t);
-	struct timespec ts;
 	int rc;
 
 	for (;;) {
@@ -428,9 +444,9 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 		rc = ask(epfd, ev, max, &zero, NULL);
 		if (rc || (deadline == LOOK_NOW && !mask))
 			return rc;
-		rc = REAL(ppoll)(&p, 1, look_remaining(deadline, &ts), mask);
+		rc = sleep_on(&p, deadline, mask);
 		if (rc <= 0)
-			return rc < 0 ? -errno : 0;
+			return rc;
 	}
 }
 

@@ -540,12 +540,14 @@ static void ready_stopped(enum mid mid, int way)
 	const struct timespec ts = {600, 0};
 	struct timeval tv = {600, 0};
 	pid_t pid;
-	int fd = stop_start(&st, &pid), ep = epoll_create1(0);
+	int fd = stop_start(&st, &pid), ep = epoll_create1(0), outer = epoll_create1(0);
 	struct pollfd f = {fd, POLLIN, 0};
 	fd_set set;
 	FD_ZERO(&set);
 	FD_SET(fd, &set);
 	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+	if (way > 5)
+		NEED(epoll_ctl(outer, EPOLL_CTL_ADD, ep, &ev) == 0);
 	signal_send(st.begins);
 	switch (way) {
 	case 0:
@@ -563,16 +565,23 @@ static void ready_stopped(enum mid mid, int way)
 	case 4:
 		say_result("epoll", epoll_wait(ep, &ev, 1, 600000));
 		break;
-	default:
+	case 5:
 		say_result("epoll", epoll_pwait2(ep, &ev, 1, NULL, NULL));
+		break;
+	case 6:
+		say_result("outer", epoll_wait(outer, &ev, 1, 600000));
+		break;
+	default:
+		say_result("outer", epoll_pwait2(outer, &ev, 1, NULL, NULL));
 	}
 	close(ep);
+	close(outer);
 	stop_end(&st, fd, pid);
 }
 
 CASE(stopped_ready, DIRECT)
 {
 	for (enum mid mid = STOP; mid <= ENDING; mid++)
-		for (int way = 0; way < 6; way++)
+		for (int way = 0; way < 8; way++)
 			ready_stopped(mid, way);
 }
