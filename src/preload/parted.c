@@ -43,12 +43,13 @@ void hook_parting(void)
 
 bool hook_clone_parts(unsigned long flags)
 {
-	bool memory = flags & CLONE_VM, files = flags & CLONE_FILES;
+	bool files = flags & CLONE_FILES, lent;
 
-	if (!memory || files)
-		return !memory && files;
-	/* The child of a vfork is known by its thread, which waits for it. */
-	return !(flags & CLONE_VFORK) || (flags & CLONE_SETTLS);
+	if (!(flags & CLONE_VM))
+		return files;
+	/* The child of a vfork is known by its thread, which waits for it: what that closes is taken for its own. */
+	lent = (flags & CLONE_VFORK) && !(flags & CLONE_SETTLS);
+	return files == lent;
 }
 
 HOOK int unshare(int flags)

@@ -294,6 +294,30 @@ CASE(parted_clone_memory_peer, DIRECT)
 	say("status %d", child_status(peer));
 }
 
+static int sends_and_closes(void *arg)
+{
+	const struct pair *p = arg;
+	if (send(p->s, "below", 5, 0) != 5)
+		return 5;
+	return close(p->s) == 0 ? 4 : 6;
+}
+
+/* Our memory and our descriptors, lent as by vfork: what it closes is closed for us. */
+CASE(parted_clone_lent, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char *stack = malloc(STACK), buf[8];
+	pid_t pid = clone(sends_and_closes, stack + STACK,
+			  CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &p);
+	say("status %d", child_status(pid));
+	say_result("send", send(p.s, "more", 4, MSG_NOSIGNAL));
+	say_result("recv", recv(p.s, buf, 8, MSG_DONTWAIT));
+	say_result("from below", recv(p.c, buf, 8, 0));
+	say_result("end", recv(p.c, buf, 8, 0));
+	say_result("close", close(p.s));
+	close(p.c);
+}
+
 /* Our descriptors, and a copy of our memory. */
 CASE(parted_clone_files, DIRECT)
 {
