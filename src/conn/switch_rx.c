@@ -40,11 +40,13 @@ void rx_open(struct sock *s, int fd)
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = load_relaxed(&s->in->ready_epoch);
 	/* Not by a number that was closed meanwhile: what is counted would be another's; or the number, and the sock,
-	 * may be another connection's by now, which has no ring yet. Behind the FIN there is no ring to come, but
-	 * maybe an error to tell. */
+	 * may be another connection's by now, which has no ring yet. Behind a FIN, the peer's or
+	 * our own, there is no ring to come, but maybe an error to tell. */
 	if (fd_is(fd, s) && phase_of(sl) == SLOT_ATTACHED &&
 	    gate_state(&sl->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
-	    (!(seen_of(sl) & SEEN_FIN) || sock_was_reset(s)) && !rx_is_at_mark(fd)) {
+	    ((!(seen_of(sl) & SEEN_FIN) && !load_relaxed(&s->out->fin)) ||
+	     sock_was_reset(s)) &&
+	    !rx_is_at_mark(fd)) {
 		/* Epoch before gate before announcement: a death between is repaired by
 		 * rx_advance, which announces again. */
 		sl->rx_epoch = epoch + 1;

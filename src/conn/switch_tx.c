@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The switch as the sender sees it: up to the ring, and down to TCP. It alone moves gate_tx. */
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "base/real.h"
+#include "base/tcp.h"
 #include "conn/conn.h"
 #include "conn/gate_move.h"
 #include "conn/promise.h"
@@ -113,6 +115,14 @@ void tx_answer(struct sock *s, int fd)
 	rewind_answered(s);
 }
 
+void tx_shut_missing(int fd)
+{
+	int state;
+	if (tcp_state(fd, &state) < 0 || state == TCP_ESTABLISHED ||
+	    state == TCP_CLOSE_WAIT)
+		REAL(shutdown)(fd, SHUT_WR);
+}
+
 void tx_down(struct sock *s, int fd, enum gate_state to)
 {
 	struct slot *sl = s->slot;
@@ -125,9 +135,8 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 			store_down(s, fd);
 			peer_flush(s);
 		}
-		/* A sibling may have died between its `fin` and the kernel's shutdown. */
 		if (fd >= 0 && load_relaxed(&s->out->fin))
-			REAL(shutdown)(fd, SHUT_WR);
+			tx_shut_missing(fd);
 		gate_set(&sl->gate_tx, to);
 	}
 	if (!tx_is_up(s))

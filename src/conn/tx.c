@@ -214,7 +214,7 @@ static void shut_again(struct sock *s, int fd)
 {
 	lock_take(&s->slot->tx_lock);
 	if (sock_has(s, fd))
-		REAL(shutdown)(fd, SHUT_WR);
+		tx_shut_missing(fd);
 	lock_drop(&s->slot->tx_lock);
 }
 
@@ -246,7 +246,6 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 			return -EPIPE;
 		}
 	}
-	/* A sibling may have died between its `fin` and the kernel's shutdown. */
 	if (seen_of(sl) & SEEN_SHUT_WR)
 		shut_again(s, fd);
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */

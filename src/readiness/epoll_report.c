@@ -129,6 +129,9 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	uint32_t told = due ? ended(e->seen, bits) : 0, state = e->state;
 	bool changed = e->moves != r->moves || e->shuts != r->shuts;
 
+	/* After an error that has ended it no FIN comes. */
+	if ((told & EPOLLERR) && (told & EPOLLHUP))
+		told |= STATE_FIN;
 	/* TCP's end may come before the peer's last words, from another host. */
 	if (!e->fin_is_known)
 		state &= ~STATE_FIN;
@@ -171,6 +174,13 @@ static bool is_left(struct epoll_reg *r)
 	return !r->converted;
 }
 
+/* Of what has changed its way nothing is there. Behind an own shutdown for reading the level does not say so. */
+static bool moved_nothing(const struct edges *e, struct epoll_reg *r, uint32_t bits)
+{
+	return !(bits & KEY_IN) ||
+	       ((e->state & STATE_SHUT_RD) && sock_inq_hint(r->s, r->use_fd) == 0);
+}
+
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
 	struct edges e;
@@ -180,8 +190,7 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	edges_read(&e, r, want);
 	if (e.in_rose || e.out_rose || e.state_rose)
 		bits = level_of(r, want | EPOLLRDHUP);
-	/* None that have changed their way are there. */
-	if (e.only_moved && !(bits & KEY_IN))
+	if (e.in_rose && e.only_moved && moved_nothing(&e, r, bits))
 		e.in_rose = false;
 	due = e.in_rose || e.out_rose || e.state_rose ? bits & want : 0;
 	/* A full ring's edge is due when there is room again. */
@@ -416,7 +425,9 @@ static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
 	for (int i = 0; i < b->n; i++)
 		if (b->ev[i].data.u64 == r->data.u64)
 			bits |= b->ev[i].events;
-	return (bits & LOOK_IN ? LOOK_IN : 0) | (bits & LOOK_OUT ? LOOK_OUT : 0);
+	/* Who has asked for other things that come in has been told what holds of those. */
+	return (bits & LOOK_IN || !(r->events & LOOK_IN) ? LOOK_IN : 0) |
+	       (bits & LOOK_OUT ? LOOK_OUT : 0);
 }
 
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot

@@ -231,6 +231,57 @@ CASE(key_of_reset, DIRECT)
 	unwatch(&w);
 }
 
+/* Bytes that meet an end which takes none reset the connection: one event for all that holds. */
+CASE(key_of_reset_by_bytes, DIRECT)
+{
+	struct watchers w = watch();
+
+	NEED(shutdown(w.p.s, SHUT_RDWR) == 0);
+	wait_events(w.p.c, POLLRDHUP);
+	/* Its acknowledgement may be delayed, and is a change of state. */
+	usleep(200000);
+	show_all(&w, "own end");
+	send_pattern(w.p.c, 0, 10);
+	wait_events(w.p.s, POLLERR);
+	show_all(&w, "reset");
+	unwatch(&w);
+}
+
+static void drain_all(struct watchers *w)
+{
+	for (size_t i = 0; i < MASKS; i++)
+		ep_drain(w->ep[i]);
+}
+
+/* Neither what is read of them, nor a send that is refused, is an event. */
+CASE(key_of_bytes_behind_own_end, DIRECT)
+{
+	struct watchers w = watch();
+	char byte;
+
+	NEED(shutdown(w.p.s, SHUT_WR) == 0);
+	wait_events(w.p.c, POLLRDHUP);
+	/* Its acknowledgement may be delayed, and is a change of state. */
+	usleep(200000);
+	drain_all(&w);
+	send_pattern(w.p.c, 0, 100);
+	wait_inq(w.p.s, 100);
+	show_all(&w, "bytes");
+	say_result("send", send(w.p.s, "x", 1, MSG_NOSIGNAL));
+	show_all(&w, "refused");
+	recv_pattern(w.p.s, 0, 50);
+	show_all(&w, "half read");
+	recv_pattern(w.p.s, 50, 50);
+	show_all(&w, "read");
+	NEED(shutdown(w.p.s, SHUT_RD) == 0);
+	show_all(&w, "both ends");
+	for (int i = 0; i < 3; i++) {
+		say_result("recv", recv(w.p.s, &byte, 1, 0));
+		show_all(&w, "end read");
+	}
+	unwatch(&w);
+}
+
 static void in_child(struct watchers *w, void (*act)(int fd))
 {
 	pid_t pid = fork();
