@@ -14,22 +14,21 @@
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
-#define KERNEL_MASK_BYTES 8
-#define SECOND_NS	  1000000000ll
+#define SECOND_NS 1000000000ll
 
 /* Copies of what a call was given. */
 struct given {
 	struct timespec time, *timeout;
-	sigset_t set, *mask;
+	uint64_t set; /* as much of a mask as the kernel reads */
+	const sigset_t *mask;
 };
 
-/* False when the kernel refuses it. Of a mask it reads no more than it has signals. */
+/* False when the kernel refuses it. */
 static bool mask_given(struct given *g, const void *mask, size_t size)
 {
-	g->mask = mask ? &g->set : NULL;
-	sigemptyset(&g->set);
-	return !mask || (size == KERNEL_MASK_BYTES &&
-			 crit_copy(&g->set, mask, KERNEL_MASK_BYTES) == 0);
+	g->mask = mask ? (const void *)&g->set : NULL;
+	return !mask ||
+	       (size == sizeof(g->set) && crit_copy(&g->set, mask, sizeof(g->set)) == 0);
 }
 
 static bool time_given(struct given *g, const void *timeout)

@@ -12,9 +12,6 @@
 #include "readiness/look.h"
 #include "readiness/ready.h"
 
-/* Of a signal set. */
-#define KERNEL_SIGSET_BYTES 8
-
 static const struct timespec *from_ms(int ms, struct timespec *ts)
 {
 	if (ms < 0)
@@ -222,22 +219,21 @@ HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return (int)ret_keeping(ready_epoll_ctl(epfd, op, fd, ev));
 }
 
-/* As much of a mask as the kernel reads: into *copy, whose rest is empty. */
-static bool mask_copied(const sigset_t **mask, sigset_t *copy)
+/* As much of a mask as the kernel reads: into *copy. */
+static bool mask_copied(const sigset_t **mask, uint64_t *copy)
 {
 	if (!*mask)
 		return true;
-	sigemptyset(copy);
-	if (crit_copy(copy, *mask, KERNEL_SIGSET_BYTES) != 0)
+	if (crit_copy(copy, *mask, sizeof(*copy)) != 0)
 		return false;
-	*mask = copy;
+	*mask = (const void *)copy;
 	return true;
 }
 
 static int wait_masked(int epfd, struct epoll_event *ev, int max,
 		       const struct timespec *timeout, const sigset_t *mask)
 {
-	sigset_t copy;
+	uint64_t copy; /* no more than it needs: the stack may be short */
 
 	if (!mask_copied(&mask, &copy))
 		return -EFAULT;

@@ -303,11 +303,17 @@ struct batch {
 	bool late;	/* something came, or may have come, when the scan had begun */
 	uint64_t began; /* tick at which it had not */
 	int n, max;
-	uint64_t scan;		       /* in->scans as of its begin */
-	int again;		       /* those at the front that were queued again */
-	uint64_t base;		       /* place that its first has from now on */
-	uint64_t place[EPOLL_ORDERED]; /* rising */
-	struct epoll_reg *reg[EPOLL_ORDERED];
+	uint64_t scan; /* in->scans as of its begin */
+	int again;     /* those at the front that were queued again */
+	uint64_t base; /* place that its first has from now on */
+	union {
+		struct {
+			uint64_t place[EPOLL_ORDERED]; /* rising */
+			struct epoll_reg *reg[EPOLL_ORDERED];
+		};
+		/* Between two reports: what the kernel tells. */
+		struct epoll_event raw[EPOLL_ORDERED];
+	};
 };
 /* A report begins, with nothing in it. */
 void instance_scan_begin(struct instance *in, struct batch *b);

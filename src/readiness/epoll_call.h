@@ -58,6 +58,12 @@ static inline struct epoll_event *call_raw(struct call *c, struct epoll_event *o
 	return c->wide ? c->wide->ev : own;
 }
 
+/* The same where memory's report is over, or yet to begin. */
+static inline struct epoll_event *call_raw_between(struct call *c)
+{
+	return call_raw(c, c->found.raw);
+}
+
 /*
  * Memory has events: the kernel is asked as well (0.1 us), and what is new there goes
  * first. Who sent to one connection over TCP and then to another through a ring must not

@@ -104,25 +104,30 @@ uint64_t order_queued(struct epoll_reg *r)
 void order_merge(struct instance *in, const struct batch *b, struct epoll_event *ev,
 		 const struct epoll_event *raw, int n)
 {
-	struct epoll_event again[EPOLL_ORDERED];
+	uint16_t before[EPOLL_ORDERED]; /* each of memory's: so many of the kernel's */
 	uint32_t at = 0;
-	int i = 0;
+	int i = 0, end = b->again + n;
 
-	memcpy(again, ev, (size_t)b->again * sizeof(*ev));
-	memmove(ev + b->again + n, ev + b->again,
-		(size_t)(b->n - b->again) * sizeof(*ev));
+	memmove(ev + end, ev + b->again, (size_t)(b->n - b->again) * sizeof(*ev));
 	for (int k = 0; k < n; k++) {
 		uint64_t place = told_place(in, raw[k].data.u64, &at);
 
 		while (i < b->again && (!place || b->place[i] < place))
-			*ev++ = again[i++];
-		*ev++ = raw[k];
+			before[i++] = (uint16_t)k;
 		/* Behind `at`, which has read it, and between two places of memory's. */
 		if (k < EPOLL_ORDERED)
 			note(in, k, raw[k].data.u64,
 			     b->base + (uint64_t)(i * EPOLL_PLACES + k - EPOLL_ORDERED));
 	}
-	memcpy(ev, again + i, (size_t)(b->again - i) * sizeof(*ev));
+	while (i < b->again)
+		before[i++] = (uint16_t)n;
+	/* From the end, where there is room: the stack may be too short for a copy. */
+	for (int k = n; end > 0;) {
+		while (k > (i > 0 ? before[i - 1] : 0))
+			ev[--end] = raw[--k];
+		if (i > 0)
+			ev[--end] = ev[--i];
+	}
 	store_relaxed(&in->told, (uint32_t)(n < EPOLL_ORDERED ? n : EPOLL_ORDERED));
 }
 

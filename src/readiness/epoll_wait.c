@@ -24,7 +24,7 @@
 /* Begins with the kernel's events. */
 static APART int ask_first(struct call *c)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event *raw = call_raw_between(c);
 	int n = call_ask(c, raw, c->max);
 
 	if (n > 0)
@@ -159,7 +159,7 @@ static int look(struct call *c)
 /* *heard: what the kernel has told, our own included. */
 static APART int ask_and_hear(struct call *c, int *heard)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event *raw = call_raw_between(c);
 
 	*heard = call_ask(c, raw, c->max);
 	if (*heard > 0)
@@ -291,7 +291,7 @@ static void get_up(struct _pthread_cleanup_buffer *cleanup)
 /* *awake: it did not sleep, and memory has n. */
 static APART int sleep_and_hear(struct call *c, bool *awake)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event *raw = call_raw_between(c);
 	struct _pthread_cleanup_buffer cleanup;
 	struct sleep sl = {.in = c->in};
 	bool has_room;
@@ -426,7 +426,7 @@ static int tell_once(struct call *c, int n)
  */
 static APART int add_returned(struct call *c, int n)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event *raw = call_raw_between(c);
 	int more;
 
 	if (n < 0 || n >= c->max || c->gone)

@@ -11,6 +11,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -422,6 +423,55 @@ CASE(stack_epoll, DIRECT)
 	rig_close(&r);
 	RUN(&r, epoll_wait);
 	RUN(&r, epoll_del);
+}
+
+/* With room for the events on the stack. */
+#define CALL_LARGE(name, wait)                                                           \
+	static void call_##name##_large(struct rig *r)                                   \
+	{                                                                                \
+		struct epoll_event ev[48];                                               \
+                                                                                         \
+		r->result = (wait);                                                      \
+	}
+CALL_LARGE(epoll_wait, epoll_wait(r->epoll, ev, 48, SOON))
+CALL_LARGE(epoll_pwait, epoll_pwait(r->epoll, ev, 48, SOON, &(sigset_t){{0}}))
+CALL_LARGE(epoll_pwait2, epoll_pwait2(r->epoll, ev, 48, NULL, NULL))
+CALL_LARGE(by_number, syscall(SYS_epoll_wait, r->epoll, ev, 48, SOON))
+
+CASE(stack_epoll_large, DIRECT)
+{
+	static struct rig r;
+	static const struct {
+		const char *name;
+		stack_call *call;
+	} calls[] = {{"epoll_wait", call_epoll_wait_large},
+		     {"epoll_pwait", call_epoll_pwait_large},
+		     {"epoll_pwait2", call_epoll_pwait2_large},
+		     {"by its number", call_by_number_large}};
+
+	rig_open(&r, true);
+	r.epoll = epoll_create1(EPOLL_CLOEXEC);
+	RUN(&r, epoll_add);
+	/* The loader needs much of a stack to find them. */
+	NEED(epoll_wait(-1, events, 1, 0) < 0 && epoll_pwait(-1, events, 1, 0, NULL) < 0);
+	NEED(epoll_pwait2(-1, events, 1, NULL, NULL) < 0 && syscall(SYS_getpid) > 0);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		tell(&r, 'b');
+		run(&r, calls[i].name, calls[i].call); /* it sleeps */
+		for (int k = 0; k < 20; k++)
+			run(&r, calls[i].name, calls[i].call);
+		take(&r);
+	}
+	/* Beside what the kernel has. */
+	for (int i = 0; i < 20; i++)
+		NEED(epoll_ctl(r.epoll, EPOLL_CTL_ADD, fcntl(r.pipe[1], F_DUPFD, 100),
+			       &(struct epoll_event){.events = EPOLLOUT}) == 0);
+	tell(&r, 'b');
+	wait_events(r.p.s, POLLIN);
+	for (int k = 0; k < 40; k++)
+		run(&r, calls[k % 4].name, calls[k % 4].call);
+	take(&r);
+	rig_close(&r);
 }
 
 /* More than the library hears from the kernel at once. */
