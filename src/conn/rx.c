@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiving: what a receive takes from TCP and from the ring. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
@@ -16,6 +17,7 @@
 #include "conn/promise.h"
 #include "conn/quick_move.h"
 #include "conn/report.h"
+#include "conn/rx_give.h"
 #include "conn/rx_rest.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
@@ -543,4 +545,35 @@ ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt
 	/* Urgent data ends a message, and the next one passes it. */
 	bool amid = gate_state(&s->slot->gate_rx) == GATE_RING || !rx_is_at_mark(fd);
 	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, amid);
+}
+
+ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
+{
+	struct iovec iov = {room, len};
+	struct iov_cursor at = iov_start(&iov, 1);
+	struct wait w = wait_start(s, fd, EPOLLIN);
+	struct slot *sl = s->slot;
+	bool roomy = false;
+	ssize_t n = SOCK_KERNEL, taken;
+	lock_take(&sl->rx_lock);
+	uint64_t before = sl->rx.consumed;
+	if (wait_is_open(&w))
+		n = take(s, fd, &at, MSG_PEEK, false, false);
+	if (n > 0) {
+		iov.iov_len = (size_t)n;
+		n = kernel_call4(SYS_vmsplice, to, (long)&iov, 1, SPLICE_F_NONBLOCK);
+	}
+	if (n > 0) {
+		iov.iov_len = (size_t)n;
+		at = iov_start(&iov, 1);
+		taken = take(s, fd, &at, MSG_TRUNC, true, false);
+		/* What has been seen behind the ring: the gate has gone there just now. */
+		if (taken < n && gate_is_kernel(gate_state(&sl->gate_rx)))
+			read_kernel(s, fd, &at, INT_MAX, MSG_TRUNC);
+		roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
+	}
+	lock_drop(&sl->rx_lock);
+	if (roomy)
+		bell_ring_room(s);
+	return n;
 }

@@ -5,6 +5,7 @@
 #endif
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,13 +13,13 @@
 #include "base/await.h"
 #include "base/fds_call.h"
 #include "base/kernel.h"
-#include "base/scratch.h"
 #include "base/sigsafe.h"
+#include "conn/rx_give.h"
 #include "conn/stay.h"
 #include "preload/hook.h"
 
-/* A pipe that polls writable takes this much without blocking. */
-#define SPLICE_CHUNK SCRATCH_BYTES
+/* A page: a pipe that polls writable takes one. */
+#define SPLICE_CHUNK 4096
 
 static bool splice_waits(int fd, unsigned flags)
 {
@@ -41,47 +42,47 @@ static ssize_t splice_room(int pipe_fd, unsigned flags)
 	return n ? 0 : -EAGAIN;
 }
 
-/* Socket to pipe, as far as only the ring holds the bytes. */
+/*
+ * Socket to pipe, as far as only the ring holds the bytes. None is taken that the pipe has no room for: a thread that
+ * is cancelled, or interrupted, as it waits for room has taken nothing.
+ */
 static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsigned flags,
-			      char *buf)
+			      char *page)
 {
-	struct iovec iov = {buf, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
+	struct iovec iov = {page, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
 	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
-	ssize_t n = splice_room(pipe_fd, flags), put = 0;
+	ssize_t n;
 
-	/* Behind handlers with SA_RESTART it begins anew. */
-	if (n == -EINTR && handlers != crit_handlers() &&
-	    interruptions == crit_interruptions())
-		return SOCK_KERNEL;
-	if (n < 0)
-		return n;
-	/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
-	n = rx_recv(stay->s, stay_number(stay), &iov, 1, 0);
-	while (n > 0 && put < n) {
-		ssize_t w = REAL(write)(pipe_fd, buf + put, (size_t)(n - put));
-		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
-
-		if (w >= 0)
-			put += w;
-		else if (errno != EAGAIN && errno != EINTR)
-			return -errno;
-		else if (errno == EAGAIN) /* another writer was faster */
-			await_poll(&p, 1, NULL, NULL);
-	}
+	do {
+		n = splice_room(pipe_fd, flags);
+		/* Behind handlers with SA_RESTART it begins anew. */
+		if (n == -EINTR && handlers != crit_handlers() &&
+		    interruptions == crit_interruptions())
+			return SOCK_KERNEL;
+		if (n < 0)
+			return n;
+		/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
+		n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK);
+		if (n > 0)
+			n = rx_give(stay->s, stay_number(stay), page, iov.iov_len,
+				    pipe_fd);
+		else
+			break;
+	} while (n == -EAGAIN); /* another writer, or reader, was faster */
 	return n;
 }
 
 /* What a call holds while it sleeps. */
 struct splice_hold {
-	char *buf;
-	int pipe; /* a number that nobody else closes, or -EMFILE */
+	char *page; /* the pipe may have it: nobody writes there again */
+	int pipe;   /* a number that nobody else closes, or -EMFILE */
 };
 
 static void give_back(void *arg)
 {
 	struct splice_hold *hold = arg;
 
-	scratch_give(hold->buf, SPLICE_CHUNK);
+	munmap(hold->page, SPLICE_CHUNK);
 	fds_call_give(hold->pipe);
 }
 
@@ -98,15 +99,16 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	/* While it waits for room in the pipe, too, as for several messages. */
 	stay_begin(&stay, s, fd, 2);
 	crit_enter(); /* no handler jumps away with it */
-	hold.buf = scratch_take(SPLICE_CHUNK);
-	if (hold.buf) {
+	hold.page = mmap(NULL, SPLICE_CHUNK, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (hold.page != MAP_FAILED) {
 		hold.pipe = fds_call_take(pipe_fd);
 		_pthread_cleanup_push(&cleanup, give_back, &hold);
 	}
 	crit_leave();
-	if (hold.buf) {
+	if (hold.page != MAP_FAILED) {
 		n = splice_through(&stay, hold.pipe < 0 ? pipe_fd : hold.pipe, len, flags,
-				   hold.buf);
+				   hold.page);
 		crit_enter();
 		_pthread_cleanup_pop(&cleanup, 1);
 		crit_leave();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -178,4 +179,80 @@ CASE(begun_splice_renumbered, DIRECT)
 	close(splice_pipe[1]);
 	pair_close(p);
 	pair_close(q);
+}
+
+/* ---- another writer takes the room for which the splice has waited ---- */
+
+enum { PIECE = 4096, PIECES = 16, RACES = 30 };
+
+static void splice_on(void *arg)
+{
+	int fd = *(int *)arg;
+	while (splice(fd, NULL, splice_pipe[1], NULL, PIECE, 0) > 0)
+		;
+}
+
+static void write_on(void *arg)
+{
+	static char other[PIECE];
+	(void)arg;
+	while (write(splice_pipe[1], other, PIECE) > 0)
+		;
+}
+
+static size_t count_ours(const char *bytes, ssize_t n)
+{
+	size_t count = 0;
+	for (ssize_t i = 0; i < n; i++)
+		count += bytes[i] == 'x';
+	return count;
+}
+
+/* How many bytes of the connection are left in all, when both have been cancelled in their sleep. */
+static size_t splice_raced(int reads)
+{
+	static char bytes[PIECE * PIECES];
+	struct pair p = pair_warm_open();
+	struct worker ours, other;
+	pid_t tids[2];
+	size_t count = 0;
+	ssize_t n;
+	NEED(pipe(splice_pipe) == 0 &&
+	     fcntl(splice_pipe[1], F_SETPIPE_SZ, PIECE) == PIECE);
+	memset(bytes, 'x', sizeof(bytes));
+	send_all(p.c, bytes, sizeof(bytes));
+	wait_inq(p.s, sizeof(bytes));
+	worker_start(&other, write_on, NULL);
+	worker_start(&ours, splice_on, &p.s);
+	tids[0] = ours.tid;
+	tids[1] = other.tid;
+	wait_crowd_asleep(tids, 2);
+	for (int i = 0; i < reads; i++) {
+		n = read(splice_pipe[0], bytes, PIECE);
+		count += count_ours(bytes, n);
+		if (i % 2)
+			wait_crowd_asleep(tids, 2);
+	}
+	wait_crowd_asleep(tids, 2);
+	NEED(pthread_cancel(ours.thread) == 0);
+	worker_join(&ours);
+	NEED(pthread_cancel(other.thread) == 0);
+	worker_join(&other);
+	nonblock(splice_pipe[0], true);
+	while ((n = read(splice_pipe[0], bytes, sizeof(bytes))) > 0)
+		count += count_ours(bytes, n);
+	while ((n = recv(p.s, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		count += count_ours(bytes, n);
+	close(splice_pipe[0]);
+	close(splice_pipe[1]);
+	pair_close(p);
+	return count;
+}
+
+CASE(begun_splice_raced, DIRECT)
+{
+	int short_of = 0;
+	for (int i = 0; i < RACES; i++)
+		short_of += splice_raced(3 + i % 9) != PIECE * PIECES;
+	say("short of bytes: %d", short_of);
 }
