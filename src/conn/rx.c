@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -320,13 +321,27 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 /* What ends a receive that could wait for more. */
 #define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
 
-/* A peek that has seen the whole ring ends before an urgent byte, which TCP has next. */
+/* An urgent byte has come by TCP behind what a peek sees, which began before it. */
+static bool is_urgent_behind(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLPRI};
+	return kernel_poll(&p, 1, 0) > 0 && (p.revents & POLLPRI) && !rx_is_at_mark(fd);
+}
+
+/* A peek that has seen all of the ring, or of TCP, or of both, ends before an urgent byte, which TCP has next. */
 static bool ends_at_mark(struct wait *w, ssize_t n)
 {
 	struct slot *sl = w->s->slot;
+	bool ends = false;
 	lock_take(&sl->rx_lock);
-	bool ends = gate_state(&sl->gate_rx) == GATE_RING && wait_is_open(w) &&
-		    ring_is_over(w->s, n) && rx_is_at_mark(w->fd);
+	if (wait_is_open(w) && gate_state(&sl->gate_rx) != GATE_RING) {
+		ends = is_urgent_behind(w->fd);
+	} else if (wait_is_open(w) && rx_is_down(w->s) && !load_relaxed(&sl->rewinding)) {
+		uint64_t left = load_relaxed(&w->s->in->down_at) - sl->rx.consumed;
+		ends = left == (uint64_t)n
+			       ? rx_is_at_mark(w->fd)
+			       : left < (uint64_t)n && is_urgent_behind(w->fd);
+	}
 	lock_drop(&sl->rx_lock);
 	return ends;
 }

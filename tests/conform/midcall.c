@@ -12,6 +12,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -135,6 +136,40 @@ CASE(midcall_recv_peek, DIRECT)
 {
 	for (unsigned i = 0; i < WAYS; i++)
 		recv_set(ways[i], 4, MSG_PEEK | MSG_WAITALL, 0);
+}
+
+/* It ends before an urgent byte, also behind bytes that come when the connection has gone back to TCP. */
+static void peek_urgent(bool ours_goes, size_t first, size_t more)
+{
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .len = 10, .flags = MSG_PEEK | MSG_WAITALL};
+	struct timespec begin, end;
+	struct worker t;
+	set_ms(p.s, SO_RCVTIMEO, 4000);
+	NEED(clock_gettime(CLOCK_MONOTONIC, &begin) == 0);
+	call_start(&t, call_recv, &c);
+	if (first)
+		send_all(p.c, "abcdefghij", first);
+	wait_inq(p.s, (int)first);
+	wait_crowd_asleep(&t.tid, 1);
+	set_int(ours_goes ? p.s : p.c, SO_TIMESTAMP, 1);
+	if (more)
+		send_all(p.c, "abcdefghij", more);
+	wait_inq(p.s, (int)(first + more));
+	NEED(send(p.c, "!", 1, MSG_OOB) == 1);
+	call_end(&t, &c);
+	NEED(clock_gettime(CLOCK_MONOTONIC, &end) == 0);
+	say("late: %d", end.tv_sec - begin.tv_sec >= 3);
+	pair_close(p);
+}
+
+CASE(midcall_recv_peek_urgent, DIRECT)
+{
+	for (int ours_goes = 0; ours_goes < 2; ours_goes++) {
+		peek_urgent(ours_goes, 4, 0);
+		peek_urgent(ours_goes, 4, 2);
+		peek_urgent(ours_goes, 0, 2);
+	}
 }
 
 /* A time that was there is kept, too. */
