@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The release of a socket: its last words, and a limbo for those that threads are still inside of. */
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/fds_call.h"
 #include "base/kernel.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
+#include "base/tcp.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
 #include "conn/report.h"
@@ -18,6 +22,8 @@
 
 /* Closed sockets that threads of this process are still inside of. */
 #define LIMBO_MAX 256
+/* Between two looks at one that lingers: nothing tells when all has been acknowledged. */
+#define LINGER_LOOK_MS 5
 static struct sock *limbo[LIMBO_MAX];
 _Atomic int limbo_used NEAR_DATA; /* looked at without the lock, too */
 static struct lock limbo_lock FORK_DATA;
@@ -155,27 +161,83 @@ void limbo_each(void (*each)(struct sock *s, void *arg), void *arg)
 	lock_drop(&limbo_lock);
 }
 
-static void limbo_sweep(void)
+/* The last close of it waits, where the program wants that: of none that a process has of which we do not know. */
+static bool is_lingering(struct sock *s, struct linger *linger)
 {
+	socklen_t len = sizeof(*linger);
+	int fd = s->kept_fd, unread = 0;
+	return fd >= 0 && sock_is_direct(s) && s->wire &&
+	       REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, linger, &len) == 0 &&
+	       linger->l_onoff && linger->l_linger > 0 && slot_close_is_last(s->slot) &&
+	       REAL(ioctl)(fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
+/*
+ * What the kernel does in such a close, without a lock that others want. Until all is acknowledged, or the time is
+ * over, or a signal comes.
+ */
+static void linger(struct sock *s, int seconds)
+{
+	const struct linger none = {.l_onoff = 0};
+	uint64_t end = clock_now_ns() + (uint64_t)seconds * 1000000000u;
+	struct slot *sl = s->slot;
+	int fd = s->kept_fd, state;
+	lock_take(&sl->rx_lock);
+	lock_take(&sl->tx_lock);
+	limbo_last_words(s, fd);
+	lock_drop(&sl->tx_lock);
+	lock_drop(&sl->rx_lock);
+	REAL(shutdown)(fd, SHUT_RDWR);
+	while (tcp_state(fd, &state) == 0 &&
+	       (state == TCP_FIN_WAIT1 || state == TCP_CLOSING ||
+		state == TCP_LAST_ACK) &&
+	       clock_now_ns() < end && kernel_poll(NULL, 0, LINGER_LOOK_MS) == 0)
+		;
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+/* Under the lock. What is to linger is left, or, `waits`, held and returned. */
+static struct sock *limbo_sweep(bool waits, int *seconds)
+{
+	struct linger wish;
+	struct sock *held = NULL;
 	int kept = 0;
 	for (int i = 0; i < limbo_used; i++) {
-		if (sock_is_busy(limbo[i]))
-			limbo[kept++] = limbo[i];
-		else
-			release(limbo[i]);
+		struct sock *s = limbo[i];
+		if (sock_is_busy(s) || held) {
+			limbo[kept++] = s;
+		} else if (is_lingering(s, &wish)) {
+			limbo[kept++] = s;
+			if (!waits)
+				continue;
+			atomic_fetch_add(&s->sleepers, 1);
+			*seconds = wish.l_linger;
+			held = s;
+		} else {
+			release(s);
+		}
 	}
 	limbo_used = kept;
+	return held;
 }
 
 void limbo_look(void)
 {
+	struct sock *s;
+	int seconds;
 	/* Sequentially consistent: who puts one there looks at its counts after. What a child of vfork
 	 * closes stays open in its parent, which is to do it. */
 	if (!atomic_load(&limbo_used) || getpid() != self_pid())
 		return;
-	lock_take(&limbo_lock);
-	limbo_sweep();
-	lock_drop(&limbo_lock);
+	do {
+		lock_take(&limbo_lock);
+		s = limbo_sweep(true, &seconds);
+		lock_drop(&limbo_lock);
+		if (s) {
+			linger(s, seconds);
+			atomic_fetch_sub(&s->sleepers, 1);
+		}
+	} while (s);
 }
 
 bool sock_hold(struct sock *s, int fd)
@@ -221,15 +283,15 @@ void sock_unhold(struct sock *s)
 /* A full limbo leaks the slot to the reclaimer. */
 NEAR_CODE void limbo_release(struct sock *s)
 {
-	if (!sock_is_busy(s) && limbo_used == 0) {
+	if (!sock_is_busy(s) && limbo_used == 0 && s->kept_fd < 0) {
 		release(s);
 		return;
 	}
 	lock_take(&limbo_lock);
 	if (limbo_used == LIMBO_MAX)
-		limbo_sweep();
+		limbo_sweep(false, NULL);
 	if (limbo_used < LIMBO_MAX)
 		limbo[limbo_used++] = s;
-	limbo_sweep();
 	lock_drop(&limbo_lock);
+	limbo_look();
 }

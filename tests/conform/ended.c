@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -132,4 +133,55 @@ CASE(ended_amid_a_part, DIRECT)
 	cancel_amid(call_send, BULK_ROOM, 0, NULL);
 	cancel_amid(call_recv, 8, 0, NULL);
 	cancel_amid(call_recv, 0, 0, NULL);
+}
+
+/* ---- the last one out of a closed connection lingers ---- */
+
+static double seconds(void)
+{
+	struct timespec now;
+	NEED(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double ended_at;
+
+static void recv_and_time(void *arg)
+{
+	struct call *c = arg;
+	call_recv(c);
+	ended_at = seconds();
+}
+
+/* The other threads, which make and close connections, do not wait with it. */
+CASE(ended_lingering, ANYWAY)
+{
+	const struct linger two_seconds = {.l_onoff = 1, .l_linger = 2};
+	struct pair p = pair_open(), other;
+	struct call c = {.fd = p.s, .len = 1};
+	struct worker t;
+	double begin, made;
+	char byte;
+	/* In shared memory there, and on TCP back, with more than the peer takes. */
+	for (int i = 0; i < 300; i++) {
+		send_all(p.c, "x", 1);
+		recv_all(p.s, &byte, 1);
+	}
+	while (send(p.s, bulk_room(), BULK, MSG_DONTWAIT) > 0)
+		;
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_LINGER, &two_seconds, sizeof(two_seconds)) ==
+	     0);
+	call_start(&t, recv_and_time, &c);
+	NEED(close(p.s) == 0);
+	begin = seconds();
+	send_all(p.c, "x", 1);
+	usleep(100000);
+	other = pair_warm_open();
+	NEED(close(dup(other.c)) == 0);
+	pair_close(other);
+	made = seconds();
+	call_end(&t, &c);
+	say("the others waited: %d", made - begin > 1.5);
+	say("it has lingered: %d", ended_at - begin > 1.5);
+	close(p.c);
 }
