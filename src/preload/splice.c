@@ -94,8 +94,6 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	ssize_t n = -ENOMEM;
 	struct stay stay;
 
-	if (len > SSIZE_MAX)
-		return -EINVAL;
 	/* While it waits for room in the pipe, too, as for several messages. */
 	stay_begin(&stay, s, fd, 2);
 	crit_enter(); /* no handler jumps away with it */
