@@ -29,9 +29,11 @@ static _Atomic uint32_t *word_of(const struct pair *p, size_t i)
 	return (_Atomic uint32_t *)fd_sock(p->a)->wire->dir + i;
 }
 
+/* ENOTCONN: behind the error of one that is broken off, which dissolves it. */
 static bool is_result(ssize_t n)
 {
-	return n >= 0 || n == -EAGAIN || n == -ECONNRESET || n == -EPIPE;
+	return n >= 0 || n == -EAGAIN || n == -ECONNRESET || n == -EPIPE ||
+	       n == -ENOTCONN;
 }
 
 /* Everything that a program can do with its end, each a bounded number of times. */
