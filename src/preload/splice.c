@@ -72,6 +72,28 @@ static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsign
 	return n;
 }
 
+/* Of bytes that were kept as shared memory was left: nobody else takes them, and the program's filter may forbid more. */
+static ssize_t splice_left(struct sock *s, int fd, int pipe_fd, size_t len,
+			   unsigned flags)
+{
+	char piece[512];
+	struct iovec iov = {piece, len < sizeof(piece) ? len : sizeof(piece)};
+	ssize_t n = splice_room(pipe_fd, flags), put = 0;
+
+	if (n < 0)
+		return n;
+	n = rx_recv(s, fd, &iov, 1, 0);
+	while (n > 0 && put < n) {
+		ssize_t w = REAL(write)(pipe_fd, piece + put, (size_t)(n - put));
+
+		if (w >= 0)
+			put += w;
+		else if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+	}
+	return n;
+}
+
 /* What a call holds while it sleeps. */
 struct splice_hold {
 	char *page; /* the pipe may have it: nobody writes there again */
@@ -86,6 +108,19 @@ static void give_back(void *arg)
 	fds_call_give(hold->pipe);
 }
 
+/* What has gone to TCP meanwhile comes from there; where its number is another file's by now, by the duplicate. */
+static ssize_t splice_renumbered(struct stay *stay, int fd, int pipe_fd, size_t len,
+				 unsigned flags)
+{
+	int kept = stay_number(stay);
+	ssize_t n;
+
+	if (kept == fd)
+		return SOCK_KERNEL;
+	n = REAL(splice)(kept, NULL, pipe_fd, NULL, len, flags);
+	return n < 0 ? -errno : n;
+}
+
 static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 				unsigned flags)
 {
@@ -94,6 +129,8 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	ssize_t n = -ENOMEM;
 	struct stay stay;
 
+	if (s->left)
+		return splice_left(s, fd, pipe_fd, len, flags);
 	/* While it waits for room in the pipe, too, as for several messages. */
 	stay_begin(&stay, s, fd, 2);
 	crit_enter(); /* no handler jumps away with it */
@@ -105,8 +142,10 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	}
 	crit_leave();
 	if (hold.page != MAP_FAILED) {
-		n = splice_through(&stay, hold.pipe < 0 ? pipe_fd : hold.pipe, len, flags,
-				   hold.page);
+		pipe_fd = hold.pipe < 0 ? pipe_fd : hold.pipe;
+		n = splice_through(&stay, pipe_fd, len, flags, hold.page);
+		if (n == SOCK_KERNEL)
+			n = splice_renumbered(&stay, fd, pipe_fd, len, flags);
 		crit_enter();
 		_pthread_cleanup_pop(&cleanup, 1);
 		crit_leave();
