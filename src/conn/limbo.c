@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "base/sections.h"
 #include "base/self.h"
+#include "base/sigsafe.h"
 #include "base/tcp.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
@@ -191,7 +192,8 @@ static void linger(struct sock *s, int seconds)
 	while (tcp_state(fd, &state) == 0 &&
 	       (state == TCP_FIN_WAIT1 || state == TCP_CLOSING ||
 		state == TCP_LAST_ACK) &&
-	       clock_now_ns() < end && kernel_poll(NULL, 0, LINGER_LOOK_MS) == 0)
+	       clock_now_ns() < end && !crit_deferred &&
+	       kernel_poll(NULL, 0, LINGER_LOOK_MS) == 0)
 		;
 	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
@@ -230,6 +232,7 @@ void limbo_look(void)
 	if (!atomic_load(&limbo_used) || getpid() != self_pid())
 		return;
 	do {
+		crit_enter(); /* no handler forks, or jumps away, amid it */
 		lock_take(&limbo_lock);
 		s = limbo_sweep(true, &seconds);
 		lock_drop(&limbo_lock);
@@ -237,6 +240,7 @@ void limbo_look(void)
 			linger(s, seconds);
 			atomic_fetch_sub(&s->sleepers, 1);
 		}
+		crit_leave();
 	} while (s);
 }
 
