@@ -421,7 +421,7 @@ static int sleep_on(struct pollfd *p, uint64_t deadline, const sigset_t *mask)
 	const struct timespec *left = look_remaining(deadline, &ts);
 	int rc;
 
-	if (!left)
+	if (!left || left->tv_sec >= INT64_MAX / 1000000000)
 		return brittle_poll(p, 1, INT64_MAX, mask, false);
 	if (left->tv_sec || left->tv_nsec)
 		return brittle_poll(p, 1, left->tv_sec * 1000000000 + left->tv_nsec, mask,
