@@ -344,8 +344,9 @@ bool bells_are_there(struct sock *s)
 void bells_close(struct sock *s)
 {
 	struct numbers n;
-	/* Nobody gives it any now; and who counts himself in finds none. */
-	if (!bells_are_there(s) && load_relaxed(&s->peer_bell) < 0)
+	/* Nobody gives it any now; and who counts himself in finds none. Who is in still notes that in the slot. */
+	if (!bells_are_there(s) && load_relaxed(&s->peer_bell) < 0 &&
+	    atomic_load(&s->bell_users) == 0)
 		return;
 	n = take_out(s);
 	/* Ringing never waits. One that does not end is of a child of vfork that was killed amid it. */

@@ -41,10 +41,10 @@ static inline bool rx_is_down(struct sock *s)
 
 /* GATE_TCP to GATE_RING when the peer is ready and nobody is inside. True when it is up. */
 bool tx_up(struct sock *s, int fd);
-/* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
 /* A sibling may have died between its `fin` and the kernel's shutdown, and this makes up for it. One that was made is
  * not made again: that would be an event for whoever waits. */
 void tx_shut_missing(int fd);
+/* RING to TCP or FINAL. `to` FINAL also tells a peer that waits in READY. Takes tx_lock. */
 void tx_down(struct sock *s, int fd, enum gate_state to);
 /* The epoch that the peer has opened is over, without a byte. */
 void tx_pass_over(struct sock *s);
