@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: filters of system calls, and their like, that the program puts on itself. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -521,6 +522,37 @@ CASE(filter_unread_select, DIRECT)
 CASE(filter_unread_epoll, DIRECT)
 {
 	wait_behind(select_by_prctl, wait_epoll);
+}
+
+static void nothing_by_prctl(void)
+{
+	by_prctl(SECCOMP_RET_ALLOW, few_calls);
+}
+
+CASE(filter_unread_splice, DIRECT)
+{
+	struct sends s = {signal_pipe(), signal_pipe(), false};
+	static char buf[100000];
+	size_t got = 1000, bad = 0;
+	pid_t peer;
+	int fd = peer_start(send_and_be_silent, &s, &peer), way[2];
+
+	signal_wait(s.sent);
+	recv_pattern(fd, 0, 1000);
+	NEED(pipe(way) == 0);
+	nothing_by_prctl();
+	while (got < 100000) {
+		ssize_t n = splice(fd, NULL, way[1], NULL, 100000 - got, 0);
+
+		NEED(n > 0 && read(way[0], buf, sizeof(buf)) == n);
+		for (ssize_t i = 0; i < n; i++)
+			bad += (uint8_t)buf[i] != pattern(got + (size_t)i);
+		got += (size_t)n;
+	}
+	say("%zu bytes, %zu wrong", got, bad);
+	signal_send(s.go);
+	say("end");
+	leave();
 }
 
 /* ---- and what is none ---- */
