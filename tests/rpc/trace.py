@@ -51,9 +51,10 @@ def main():
         ask("quit")
         service.wait()
         whole = b"nothing lost" in tracer.communicate()[1]
-        # A program that it does not know is RPC to it only when it is asked for such.
+        # A program that it does not know is RPC to it only when it is asked for such; and a port that another
+        # protocol has by its table, as some of those that the kernel gives have, only when it is told so.
         out = subprocess.run(["tshark", "-r", packets, "-o", "rpc.dissect_unknown_programs:TRUE",
-                              "-Y", "rpc.msgtyp", "-T", "fields", "-E", "occurrence=f",
+                              "-d", f"tcp.port=={port},rpc", "-Y", "rpc.msgtyp", "-T", "fields", "-E", "occurrence=f",
                               "-e", "rpc.msgtyp", "-e", "rpc.program", "-e", "rpc.procedure"],
                              stdout=subprocess.PIPE, check=True).stdout.decode()
     seen = collections.Counter(tuple(line.split("\t")) for line in out.splitlines())
