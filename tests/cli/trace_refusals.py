@@ -128,7 +128,9 @@ class Tshark(Trace):
             connection.move(way, 100000, 9000)
         connection.ends[1].do("close", connection.fds[1])
         tracer.end()
-        checks = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
+        # Bytes, whatever a port that the kernel gives has in tshark's table.
+        checks = ["-d", "tcp.port==1-65535,data",
+                  "-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
         packets = self.tshark(tracer.file, *checks)
         self.assertGreater(len(packets), 40)
         self.assertEqual(self.tshark(tracer.file, *checks, "-Y", "tcp.analysis.flags or "
