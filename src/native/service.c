@@ -144,6 +144,9 @@ static void serve(vd_conn *c)
 	pthread_mutex_unlock(&c->mu);
 	send_owed(c); /* says `stuck` again, where it is */
 	pthread_mutex_lock(&c->mu);
+	/* The last caller has left while this thread read, and with a descriptor no tick takes it back. */
+	if (c->mode == CONN_CALLED && c->callers == 0 && c->event_fd >= 0 && !c->is_read)
+		c->mode = CONN_WATCHED;
 	watch(c);
 	pthread_mutex_unlock(&c->mu);
 }

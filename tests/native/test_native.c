@@ -400,3 +400,27 @@ NATIVE_TEST(descriptor_for_event_loops)
 	CHECK_EQ(poll(&p, 1, 0), 0);
 	vd_close(r.b);
 }
+
+/* What a caller waits for is read by the service thread now and then: that watches the connection on when the caller
+ * has left. */
+NATIVE_TEST(events_behind_a_wait_that_the_service_ended)
+{
+	for (int i = 0; i < 800; i++) {
+		struct rig r = rig_open();
+		struct pollfd p = {.fd = vd_fd(r.a), .events = POLLIN};
+		char box[8];
+		vd_region *xa, *xb;
+		vd_remote *a, *b;
+
+		REQUIRE(vd_fd(r.b) >= 0);
+		REQUIRE(vd_export(r.b, "box", box, sizeof(box), VD_WRITE, NULL, &xb) ==
+			0);
+		REQUIRE(vd_export(r.a, "box", box, sizeof(box), VD_WRITE, NULL, &xa) ==
+			0);
+		REQUIRE(vd_import(r.b, "box", RIG_MS, &a) == 0);
+		REQUIRE(vd_import(r.a, "box", RIG_MS, &b) == 0);
+		REQUIRE(vd_put(a, 0, "abcdefg", 8, 1, VD_NOTIFY) == 0);
+		REQUIRE(poll(&p, 1, RIG_MS) == 1);
+		rig_close(&r);
+	}
+}
