@@ -85,11 +85,14 @@ static ssize_t splice_left(struct sock *s, int fd, int pipe_fd, size_t len,
 	n = rx_recv(s, fd, &iov, 1, 0);
 	while (n > 0 && put < n) {
 		ssize_t w = REAL(write)(pipe_fd, piece + put, (size_t)(n - put));
+		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
 
 		if (w >= 0)
 			put += w;
 		else if (errno != EAGAIN && errno != EINTR)
 			return -errno;
+		else if (errno == EAGAIN) /* another writer was faster */
+			await_poll(&p, 1, NULL, NULL);
 	}
 	return n;
 }

@@ -14,6 +14,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "kernel_action.h"
+
 #define SEEN __attribute__((visibility("default")))
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
@@ -22,15 +24,6 @@
 #define SYSCALL_DISPATCH_FILTER_ALLOW 0
 #define SYSCALL_DISPATCH_FILTER_BLOCK 1
 #endif
-#define KERNEL_RESTORER 0x04000000ul /* SA_RESTORER */
-
-/* As rt_sigaction takes it. */
-struct kernel_action {
-	void (*handler)(int, siginfo_t *, void *);
-	unsigned long flags;
-	void (*restorer)(void);
-	unsigned long mask;
-};
 
 /* What is called from in here is not caught. */
 extern const char between_begin[], between_end[];

@@ -10,17 +10,9 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "kernel_action.h"
 
-#define TRAP_FLAG	0x100
-#define KERNEL_RESTORER 0x04000000ul /* SA_RESTORER */
-
-/* As rt_sigaction takes it. */
-struct kernel_action {
-	void (*handler)(int, siginfo_t *, void *);
-	unsigned long flags;
-	void (*restorer)(void);
-	unsigned long mask;
-};
+#define TRAP_FLAG 0x100
 
 void forked_restorer(void);
 __asm__(".pushsection .text\n"
