@@ -83,7 +83,8 @@ static inline bool ctl_is_held(struct sock *s)
 	return atomic_load(&s->slot->ctl.word) != 0;
 }
 
-NEAR_CODE static void close_last(struct sock *s, int fd)
+/* `is_said`: the last words. */
+NEAR_CODE static void close_last(struct sock *s, int fd, bool is_said)
 {
 	struct slot *sl = s->slot;
 	if (ctl_is_held(s) || ((phase_of(sl) > SLOT_EARNING || peer_is_far(s)) &&
@@ -97,7 +98,7 @@ NEAR_CODE static void close_last(struct sock *s, int fd)
 		lock_take(&sl->rx_lock);
 		lock_take(&sl->tx_lock);
 		/* Else the last one out says them. */
-		if (load_relaxed(&s->kept_fd) < 0 &&
+		if (!is_said && load_relaxed(&s->kept_fd) < 0 &&
 		    (!sock_is_busy(s) ||
 		     (atomic_load(&s->sleepers) > 0 && !keep_open(s, fd))))
 			limbo_last_words(s, fd);
@@ -183,16 +184,30 @@ static inline void wait_for_step(struct sock *s)
 }
 
 /*
+ * Under both locks, while the number can still be found in the table: a thread that does not find it goes to the
+ * kernel by that number, where the connection still is. There it is to meet a reset where one is due.
+ */
+static bool say_before(struct sock *s, int fd)
+{
+	if (!fd_is(fd, s) || load_relaxed(&s->fds) != 1 || sock_is_busy(s) ||
+	    !sock_is_direct(s) || !s->wire || peer_is_far(s))
+		return false;
+	limbo_last_words(s, fd);
+	return true;
+}
+
+/*
  * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
  * after this. And a call that holds the connection finds another number of it, or the duplicate: also one
  * that goes on in the kernel, when both directions are TCP's for good.
  */
-NEAR_CODE static __attribute__((noinline)) struct sock *take_out_locked(struct sock *s,
-									int fd)
+NEAR_CODE static __attribute__((noinline)) struct sock *
+take_out_locked(struct sock *s, int fd, bool *is_said)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
+	*is_said = say_before(s, fd);
 	struct sock *last = take_out(fd);
 	if (last == s && atomic_load(&s->sleepers) > 0)
 		keep_open(s, fd);
@@ -209,9 +224,10 @@ NEAR_CODE bool fd_closing(int fd)
 	if (!s)
 		return true;
 	bool locked = sock_is_direct(s) || (s->wire && atomic_load(&s->sleepers) > 0);
-	struct sock *last = locked ? take_out_locked(s, fd) : take_out(fd);
+	bool is_said = false;
+	struct sock *last = locked ? take_out_locked(s, fd, &is_said) : take_out(fd);
 	if (last)
-		close_last(last, fd);
+		close_last(last, fd, is_said && last == s);
 	else
 		wait_for_step(s);
 	return true;
@@ -264,7 +280,7 @@ FORK_CODE void sock_report(bool ends)
 			/* Exchanged, as in limbo_last_words: before the look at what is unread. */
 			if (ends)
 				ring_note_end(s->out);
-			atomic_exchange(&s->in->closed, 1);
+			atomic_exchange(&s->in->closed, WIRE_CLOSED);
 			reset_unread(s, fd);
 			peer_push(s);
 		}

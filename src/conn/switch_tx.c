@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "base/real.h"
@@ -73,6 +74,35 @@ bool tx_up(struct sock *s, int fd)
 	return up;
 }
 
+/* The peer has closed, and has not taken all of the ring. Under tx_lock, with all bytes pushed. */
+static bool is_lost(struct sock *s)
+{
+	/* Against limbo_last_words, which says that it closes, and then looks at the ring. */
+	fence_full();
+	return load_acquire(&s->out->closed) == WIRE_CLOSED_FOR_GOOD &&
+	       ring_unread(s->out) != 0;
+}
+
+/*
+ * TCP answers a close that leaves bytes unread with a reset. The peer may not have seen these bytes, and a thread of its
+ * may be in the kernel's receive, past us: it must not get what comes behind them. So the connection is reset from here.
+ */
+static void reset_lost(struct sock *s, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	int state;
+	if (fd < 0 || tcp_state(fd, &state) < 0 || state == TCP_CLOSE)
+		return;
+	/* Its kernel has closed it, too: rx_verdict tells of that. */
+	if (state == TCP_CLOSE_WAIT && !sock_has_fin(s))
+		return;
+	/* A reset from here drops what the peer has sent by TCP. */
+	bool drops = !sock_is_quiet(s) && rx_is_queued(fd);
+	if (!drops)
+		kernel_connect(fd, &nobody, sizeof(nobody));
+	REAL(shutdown)(fd, drops ? SHUT_WR : SHUT_RDWR);
+}
+
 /* Under tx_lock. */
 static void store_down(struct sock *s, int fd)
 {
@@ -80,6 +110,8 @@ static void store_down(struct sock *s, int fd)
 	uint32_t up = load_relaxed(&s->out->up_epoch);
 	uint64_t end;
 	ring_tx_push(&sl->tx, s->out);
+	if (is_lost(s))
+		reset_lost(s, fd);
 	if (!rewind_answer(s, fd, &end))
 		return;
 	store_relaxed(&s->out->down_at, end);

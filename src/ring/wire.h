@@ -52,6 +52,9 @@ enum wire_want {
 /* Bits of want_times: time_at, and sent_tick. */
 enum wire_times { WIRE_ARRIVALS = 1, WIRE_SENT = 2 };
 
+/* Of a consumer whose last descriptor is closed. FOR_GOOD: for sure, and whatever it has not taken of the ring is lost. */
+enum wire_closed { WIRE_OPEN = 0, WIRE_CLOSED = 1, WIRE_CLOSED_FOR_GOOD = 2 };
+
 /* The producer's answer to the last two: while it is TAKING the consumer takes nothing. */
 enum wire_rewind { REWIND_IDLE = 0, REWIND_TAKING = 1, REWIND_BROKEN = 2 };
 
@@ -102,7 +105,7 @@ struct wire_dir {
 	_Atomic uint32_t rx_cpu;
 	_Atomic uint32_t ready_epoch; /* epochs that the consumer has opened */
 	_Atomic uint32_t want_down;   /* enum wire_want: the consumer asks for TCP */
-	_Atomic uint32_t closed;      /* 1: the consumer's last descriptor is closed */
+	_Atomic uint32_t closed;      /* enum wire_closed */
 	_Atomic uint32_t
 		want_times;	   /* enum wire_times: what the producer is to fill in */
 	_Atomic uint32_t rx_bound; /* SO_RCVBUF, when the consumer's program set it */
