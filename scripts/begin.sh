@@ -21,13 +21,20 @@ arguments() {
 	exit 2
 }
 
-# begin JOB BUILD-FOLDER: names both, and empties the log.
+# begin JOB BUILD-FOLDER: names both, and empties the log. A folder that another user has made, as by
+# sudo, ends the script.
 begin() {
 	job=$1
 	build=$2
 	log=$build/$job.log
-	mkdir -p "$build"
-	: >"$log"
+	if ! mkdir -p "$build" || ! (: >"$log") 2>/dev/null || [ ! -w "$build" ]; then
+		say "user $(id -un) may not write to the folder $build"
+		case $job in
+		demo) say "name another one: ./demo FOLDER" ;;
+		*) say "run it as the owner of that folder, or move it away" ;;
+		esac
+		exit 1
+	fi >&2
 }
 
 # logged WHAT COMMAND...: runs the command into the log; shows the log's end when it fails.

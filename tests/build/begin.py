@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines of `demo` and `check`: what is no argument of theirs installs and builds nothing.
+"""The command lines of `demo` and `check`: what is no argument of theirs installs and builds nothing, and
+a folder that cannot be written to is named.
 
 usage: begin.py SOURCE-ROOT
 """
@@ -30,15 +31,31 @@ def wrong(tree, name):
     return None
 
 
+def closed(tree, name):
+    """What is wrong where another user owns the build folder; or None."""
+    folder = f"{tree}/{'build-check' if name == 'check' else 'build'}"
+    os.mkdir(folder, 0o555)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] \
+        if os.geteuid() == 0 else []
+    run = subprocess.run([*user, f"./{name}"], cwd=tree, capture_output=True, text=True, check=False)
+    os.rmdir(folder)
+    lines = run.stderr.splitlines()
+    if run.returncode != 1 or run.stdout or len(lines) != 2 or "may not write to" not in lines[0] \
+            or any(not line.startswith(f"{name}: ") for line in lines):
+        return f"{name}, with a folder of another user: {run.returncode}\n{run.stdout}{run.stderr}"
+    return None
+
+
 def main():
     root = sys.argv[1]
     with tempfile.TemporaryDirectory() as tree:
+        os.chmod(tree, 0o755)
         os.mkdir(f"{tree}/scripts")
         for name in TOO_MANY:
             shutil.copy(f"{root}/{name}", tree)
         shutil.copy(f"{root}/scripts/begin.sh", f"{tree}/scripts")
         for name in TOO_MANY:
-            what = wrong(tree, name)
+            what = wrong(tree, name) or closed(tree, name)
             if what:
                 print(what)
                 return 1
