@@ -58,7 +58,7 @@ packages() {
 	check curl curl
 	check apache2-bin apache2
 	check apache2-utils ab
-	check openmpi-bin mpirun
+	check openmpi-bin mpirun.openmpi
 	check libopenmpi-dev /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h
 	check socat socat
 	check netcat-openbsd nc.openbsd
@@ -138,7 +138,7 @@ packages() {
 	bench perftest ib_write_lat
 	bench netpipe-tcp NPtcp
 	bench sockperf sockperf
-	bench openmpi-bin mpirun
+	bench openmpi-bin mpirun.openmpi
 	bench netpipe-openmpi NPopenmpi
 	bench hpcc hpcc
 	bench nuttcp nuttcp
@@ -195,13 +195,14 @@ END
 [ -n "$missing" ] || exit 0
 
 if ! has apt-get; then
-	echo "deps: missing for '$group', and no apt-get to install it:$missing" >&2
+	echo "deps: missing for '$group', and no apt-get to install it:$missing" |
+		fold -s -w 80 >&2
 	exit 1
 fi
 as_root=
 if [ "$(id -u)" != 0 ]; then
 	if ! has sudo; then
-		echo "deps: missing for '$group':$missing" >&2
+		echo "deps: missing for '$group':$missing" | fold -s -w 80 >&2
 		echo "deps: install it as root: apt-get install$missing" >&2
 		exit 1
 	fi

@@ -6,7 +6,7 @@ import subprocess
 
 import harness
 
-MPIRUN, MPICC = harness.need("mpirun", "mpicc")
+MPIRUN, MPICC = harness.need("mpirun.openmpi", "mpicc.openmpi")
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openmpi.c")
 
 
