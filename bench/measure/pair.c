@@ -13,6 +13,7 @@
 #include "base/program.h"
 #include "measure/pair.h"
 #include "tool/cli.h"
+#include "tool/fault.h"
 #include "tool/floor.h"
 #include "tool/library.h"
 #include "tool/self.h"
@@ -249,15 +250,14 @@ static int run_pair(struct pair *p, FILE *table, bool progress)
 
 static int check_program(const char *role, const char *name)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], why[2 * PATH_MAX];
 	int err = program_find(name, path, sizeof(path));
 
 	if (!err)
 		return 0;
-	fprintf(stderr, "viaduct bench: the %s `%s` %s\n", role, name,
-		err == -ENOENT ? "is not there: check the name and PATH"
-			       : "cannot be executed: make it an executable file");
-	return err == -ENOENT ? EXIT_NOT_FOUND : EXIT_REFUSED;
+	err = fault_of_program(err, name, path, why, sizeof(why));
+	warn_line("viaduct bench: the %s: %s", role, why);
+	return err;
 }
 
 static int write_json(const struct pair *p, const char *path, FILE *to)

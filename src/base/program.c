@@ -232,11 +232,10 @@ static bool inspect_file(struct program *p, bool through_env)
 	kernel_close(fd);
 	if (n >= SELFMAG && !memcmp(head.text, ELFMAG, SELFMAG))
 		return false;
-	/* A file without either is a script of the shell, as execvp(3) has it. */
-	if (n < 2 || head.text[0] != '#' || head.text[1] != '!')
+	/* A file without either, or with an empty `#!` line, is a script of the shell, as execvp(3) has it. */
+	if (n < 2 || head.text[0] != '#' || head.text[1] != '!' ||
+	    !interpreter(head.text, through_env, p))
 		snprintf(p->path, sizeof(p->path), "%s", _PATH_BSHELL);
-	else if (!interpreter(head.text, through_env, p))
-		return false;
 	return true;
 }
 

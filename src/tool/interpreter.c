@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,33 +16,65 @@
 
 enum { MAX_PHDRS = 256 };
 
-static bool read_loader(int fd, const Elf64_Phdr *ph, char loader[PATH_MAX])
+static bool read_loader(int fd, uint64_t at, uint64_t size, char loader[PATH_MAX])
 {
-	if (ph->p_filesz == 0 || ph->p_filesz >= PATH_MAX ||
-	    pread(fd, loader, ph->p_filesz, (off_t)ph->p_offset) != (ssize_t)ph->p_filesz)
+	if (size == 0 || size >= PATH_MAX ||
+	    pread(fd, loader, size, (off_t)at) != (ssize_t)size)
 		return false;
-	loader[ph->p_filesz] = '\0';
+	loader[size] = '\0';
 	return true;
 }
 
-/* The loader that an ELF file names. */
+static bool loader_of_64(int fd, const Elf64_Ehdr *eh, char loader[PATH_MAX])
+{
+	Elf64_Phdr ph;
+
+	if (eh->e_phentsize != sizeof(ph) || eh->e_phnum > MAX_PHDRS)
+		return false;
+	for (unsigned i = 0; i < eh->e_phnum; i++)
+		if (pread(fd, &ph, sizeof(ph), (off_t)(eh->e_phoff + i * sizeof(ph))) ==
+			    sizeof(ph) &&
+		    ph.p_type == PT_INTERP)
+			return read_loader(fd, ph.p_offset, ph.p_filesz, loader);
+	return false;
+}
+
+static bool loader_of_32(int fd, char loader[PATH_MAX])
+{
+	Elf32_Ehdr eh;
+	Elf32_Phdr ph;
+
+	if (pread(fd, &eh, sizeof(eh), 0) != sizeof(eh) || eh.e_phentsize != sizeof(ph) ||
+	    eh.e_phnum > MAX_PHDRS)
+		return false;
+	for (unsigned i = 0; i < eh.e_phnum; i++)
+		if (pread(fd, &ph, sizeof(ph),
+			  (off_t)eh.e_phoff + i * (off_t)sizeof(ph)) == sizeof(ph) &&
+		    ph.p_type == PT_INTERP)
+			return read_loader(fd, ph.p_offset, ph.p_filesz, loader);
+	return false;
+}
+
+/*
+ * The loader that an ELF file names. Where the processor is another one, an emulator may run the file, and
+ * look for the loader in a folder of its own.
+ */
 static bool loader_of(const char *path, char loader[PATH_MAX])
 {
 	int fd = regular_open(path);
 	bool found = false;
 	Elf64_Ehdr eh;
-	Elf64_Phdr ph;
 
 	if (fd < 0)
 		return false;
-	if (pread(fd, &eh, sizeof(eh), 0) == sizeof(eh) &&
-	    !memcmp(eh.e_ident, ELFMAG, SELFMAG) && eh.e_ident[EI_CLASS] == ELFCLASS64 &&
-	    eh.e_phentsize == sizeof(ph) && eh.e_phnum <= MAX_PHDRS)
-		for (unsigned i = 0; i < eh.e_phnum && !found; i++)
-			found = pread(fd, &ph, sizeof(ph),
-				      (off_t)(eh.e_phoff + i * sizeof(ph))) ==
-					sizeof(ph) &&
-				ph.p_type == PT_INTERP && read_loader(fd, &ph, loader);
+	memset(&eh, 0, sizeof(eh));
+	if (pread(fd, &eh, sizeof(eh), 0) >= (ssize_t)sizeof(Elf32_Ehdr) &&
+	    !memcmp(eh.e_ident, ELFMAG, SELFMAG)) {
+		if (eh.e_ident[EI_CLASS] == ELFCLASS64 && eh.e_machine == EM_X86_64)
+			found = loader_of_64(fd, &eh, loader);
+		else if (eh.e_ident[EI_CLASS] == ELFCLASS32 && eh.e_machine == EM_386)
+			found = loader_of_32(fd, loader);
+	}
 	close(fd);
 	return found;
 }

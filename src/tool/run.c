@@ -15,6 +15,7 @@
 #include "settings/view.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
+#include "tool/fault.h"
 #include "tool/library.h"
 #include "tool/self.h"
 #include "tool/setting.h"
@@ -173,18 +174,13 @@ static int check_settings(void)
 static int find(struct run *run)
 {
 	int rc = program_find(run->name, run->path, sizeof(run->path));
+	char why[2 * PATH_MAX];
 
 	if (rc == 0)
 		return 0;
-	if (rc == -EACCES) {
-		warn_line("viaduct run: %s cannot be executed: make it an executable "
-			  "file",
-			  run->path);
-		return EXIT_REFUSED;
-	}
-	warn_line("viaduct run: there is no program `%s`: check the name%s", run->name,
-		  strchr(run->name, '/') ? "" : " and PATH");
-	return EXIT_NOT_FOUND;
+	rc = fault_of_program(rc, run->name, run->path, why, sizeof(why));
+	warn_line("viaduct run: %s", why);
+	return rc;
 }
 
 /* As execve would say, but with the name of what is missing. 0, or an exit status. */
@@ -209,6 +205,9 @@ static int judge(const struct run *run, struct program *p)
 	int rc;
 
 	program_inspect(run->path, true, p);
+	rc = check_interpreter(run, p);
+	if (rc)
+		return rc;
 	fits = explain_kind(p, false, &a);
 	if (fits && p->kind == PROGRAM_STATIC && strcmp(p->path, run->path) != 0) {
 		warn_line("viaduct run: %s is a script, and what runs it, %s, is a "
@@ -224,9 +223,8 @@ static int judge(const struct run *run, struct program *p)
 			  a.points[0].text, a.points[0].remedy, run->name);
 		return EXIT_REFUSED;
 	}
-	rc = check_interpreter(run, p);
-	if (rc || fits)
-		return rc;
+	if (fits)
+		return 0;
 	log_init(view.source[VALUE_LOG].text);
 	log_info("run: %s It runs on TCP, as asked.", a.points[0].text);
 	return 1;

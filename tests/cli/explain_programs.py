@@ -233,7 +233,7 @@ class Programs(Explain):
             path.write_bytes(other)
             path.chmod(0o755)
             self.point(self.of(path), name, "no")
-        path.write_bytes(elf.replace(b"ld-linux-x86-64.so.2", b"ld-musl-x86-64.so.1\0"))
+        path.write_bytes(elf.replace(b"/lib64/ld-linux-x86-64.so.2", b"/proc/self/exe".ljust(27, b"\0")))
         self.point(self.of(path), "libc", "no")
 
     def test_command_to_copy(self):
@@ -254,7 +254,9 @@ class Programs(Explain):
                               (b"#!/usr/bin/env no-such-python\n", "no-such-python"),
                               (b"#!/bin/sh\r\necho\r\n", "/bin/sh\\r"),
                               (elf.replace(loader, b"/nonex/ld-linux-x86-64.so.2"),
-                               "/nonex/ld-linux-x86-64.so.2")):
+                               "/nonex/ld-linux-x86-64.so.2"),
+                              (elf.replace(loader, b"/nonex/ld-of-another-libc.1"),
+                               "/nonex/ld-of-another-libc.1")):
             path = self.tmp / "broken"
             path.write_bytes(data)
             path.chmod(0o755)
@@ -428,6 +430,13 @@ int unrelated(void) { return 0; }
         self.assertTrue(self.of(two)["accelerated"], p)
         redirected = self.script("redirected", "#!/bin/sh\nexec 2>/dev/null\nexec <&3\ntrue\n")
         self.assertTrue(self.of(redirected)["accelerated"])
+
+    def test_scripts_of_the_shell(self):
+        """The shell runs what execve(2) does not know."""
+        for n, text in enumerate(("", "true\n", "#!\n", "#! \ntrue\n")):
+            answer = self.of(self.script(f"script{n}", text))
+            self.assertTrue(answer["accelerated"], text)
+            self.assertIn("/bin/sh is what runs it", self.point(answer, "script", "yes")["text"])
 
     def test_settings(self):
         self.point(self.of("true", env={"VIADUCT": "off"}), "off", "no")

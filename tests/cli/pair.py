@@ -204,7 +204,7 @@ class Pair(unittest.TestCase):
                 (["--", "true", "--"], 2, "two programs are needed"),
                 (["--quick", "--", "true", "--", "true"], 2, "`quick`"),
                 (["--wait", "0", "--", "true", "--", "true"], 2, "--wait takes a number from 1 to 3600: `0`"),
-                (["--", "/no/such", "--", "true"], 127, "server `/no/such` is not there"),
+                (["--", "/no/such", "--", "true"], 127, "the server: there is no program `/no/such`"),
                 (["--", "true", "--", "/etc/passwd"], 126, "cannot be executed")):
             result = subprocess.run([VIADUCT, "bench", *words], stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True, timeout=60)

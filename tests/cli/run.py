@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import unittest
@@ -342,8 +343,37 @@ class Refusals(Run):
         self.refused(NOT_FOUND, "/nonexistent/program", says=["/nonexistent/program"])
 
     def test_not_executable(self):
-        self.refused(REFUSED, self.file("data", "x", 0o644), says=["cannot be executed"])
-        self.refused(REFUSED, self.tmp, says=["cannot be executed"])
+        fifo, link, loop = self.tmp / "fifo", self.tmp / "link", self.tmp / "loop"
+        os.mkfifo(fifo, 0o755)
+        link.symlink_to("none")
+        loop.symlink_to("loop")
+        data = self.file("data", "x", 0o644)
+        for path, status, why in (
+                (data, REFUSED, "cannot be executed: make it an executable file"),
+                (self.tmp, REFUSED, "cannot be executed: it is a folder"),
+                (fifo, REFUSED, "cannot be executed: it is no regular file"),
+                (link, NOT_FOUND, "it is a symbolic link to a file that is missing"),
+                (loop, NOT_FOUND, "its symbolic links lead in a circle")):
+            self.refused(status, path, says=[str(path), why])
+            explained = subprocess.run([VIADUCT, "explain", "--", path], env=self.env,
+                                       stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(explained.returncode, USAGE)
+            self.assertIn(why, explained.stderr)
+
+    def test_closed_folder_in_path(self):
+        """As root's folders are in a PATH that su(1) has kept: no file there is to be made executable."""
+        if os.getuid() != 0:
+            self.skipTest("needs root")
+        closed = self.tmp / "closed"
+        closed.mkdir(0o700)
+        self.tmp.chmod(0o755)
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        env = {**self.env, "PATH": f"{closed}:{self.env['PATH']}"}
+        said = self.refused(REFUSED, "no-such-program", env=env, cwd="/", **nobody)
+        self.assertEqual(said, "viaduct run: there is no program `no-such-program` in those folders "
+                               "of PATH that this user may enter: check the name and PATH\n")
+        self.refused(REFUSED, closed / "x", cwd="/", **nobody,
+                     says=["this user may not enter a folder on the way to it"])
 
     def test_static(self):
         self.refused(REFUSED, STATIC, says=[STATIC, "statically linked", "--tcp-anyway"])
@@ -371,6 +401,12 @@ class Refusals(Run):
         program.write_bytes(elf.replace(loader, b"/nonex/ld-linux-x86-64.so.2", 1))
         program.chmod(0o755)
         self.refused(NOT_FOUND, program, says=[says % "/nonex/ld-linux-x86-64.so.2"])
+        # Not for another C library, or for 32 bits, either: --tcp-anyway would not start it.
+        program.write_bytes(elf.replace(loader, b"/nonex/ld-of-another-libc.1", 1))
+        self.refused(NOT_FOUND, program, says=[says % "/nonex/ld-of-another-libc.1"])
+        head = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\1\1\1", 2, 3, 1, 0, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+        program.write_bytes(head + struct.pack("<IIIIIIII", 3, 84, 0, 0, 10, 10, 4, 1) + b"/no/ld-32\0")
+        self.refused(NOT_FOUND, program, says=[says % "/no/ld-32"])
 
     def test_interpreters_that_are_there(self):
         for first in ("#!/usr/bin/env -S A=1 sh", "#!/usr/bin/env sh", "#! /bin/sh -e"):
@@ -449,9 +485,9 @@ class Refusals(Run):
         loader = b"/lib64/ld-linux-x86-64.so.2\0"
         self.assertIn(loader, elf)
         program = self.tmp / "musl"
-        program.write_bytes(elf.replace(loader, b"/lib/ld-uClibc.so.1".ljust(28, b"\0"), 1))
+        program.write_bytes(elf.replace(loader, b"/proc/self/exe".ljust(28, b"\0"), 1))
         program.chmod(0o755)
-        self.refused(REFUSED, program, says=["GNU C library", "ld-uClibc.so.1"])
+        self.refused(REFUSED, program, says=["GNU C library", "loader /proc/self/exe"])
 
     def test_broken_elf(self):
         # Not ours to judge: whatever execvp makes of it, the command does not crash.

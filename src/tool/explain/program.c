@@ -14,6 +14,7 @@
 #include "settings/view.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
+#include "tool/fault.h"
 #include "tool/library.h"
 
 /* Of a machine that lacks what its program needs. */
@@ -389,9 +390,7 @@ static bool explain_refusal(const char *path, const struct program *p, int level
 {
 	char missing[PATH_MAX];
 
-	if ((p->kind == PROGRAM_OK || p->kind == PROGRAM_MUSL ||
-	     p->kind == PROGRAM_UNREADABLE) &&
-	    interpreter_lacks(p, missing, sizeof(missing))) {
+	if (interpreter_lacks(p, missing, sizeof(missing))) {
 		say(a, POINT_NO, "interpreter",
 		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
 		    path, missing, interpreter_lacks_hint(missing));
@@ -473,15 +472,11 @@ int explain_program(char **argv, bool libs, struct answer *a)
 	int rc = program_find(argv[0], path, sizeof(path));
 	char *line;
 
-	if (rc == -EACCES) {
-		warn_line("viaduct explain: %s cannot be executed: make it an executable "
-			  "file",
-			  path);
-		return EXIT_USAGE;
-	}
 	if (rc) {
-		warn_line("viaduct explain: there is no program `%s`: check the name%s",
-			  argv[0], strchr(argv[0], '/') ? "" : " and PATH");
+		char why[2 * PATH_MAX];
+
+		fault_of_program(rc, argv[0], path, why, sizeof(why));
+		warn_line("viaduct explain: %s", why);
 		return EXIT_USAGE;
 	}
 	explain_file(path, libs, 0, a);
