@@ -359,9 +359,9 @@ static int close_outputs(struct out *out, bool matrix)
 	progress_failures(&out->progress);
 	if (progress_interrupted())
 		fprintf(stderr,
-			"viaduct bench: ended early, by a signal: %u rows were measured, "
-			"and are whole\n",
-			out->rows);
+			"viaduct bench: ended early, by a signal: %u %s, and whole\n",
+			out->rows,
+			out->rows == 1 ? "row was measured" : "rows were measured");
 	return err || out->progress.failures;
 }
 

@@ -346,7 +346,7 @@ static int parse_option(struct plan *plan, int option)
 		return parse_number("--wait", 1, 3600, &plan->wait_s);
 	case CSV:
 		plan->csv = optarg;
-		return 0;
+		return *optarg ? 0 : complain("--csv takes a file", optarg);
 	case CONNS:
 		return parse_conns(plan, optarg);
 	case ACTIVE:

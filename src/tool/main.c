@@ -9,6 +9,7 @@
 #include "base/standard.h"
 #include "tool/cli.h"
 #include "tool/explain/explain.h"
+#include "tool/variable.h"
 
 static const struct {
 	const char *name;
@@ -47,27 +48,40 @@ static int (*command_of(const char *name))(int argc, char **argv)
 	return NULL;
 }
 
+static const char *meant(const char *name)
+{
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (variable_one_slip(name, strlen(name), commands[i].name,
+				      strlen(commands[i].name)))
+			return commands[i].name;
+	return NULL;
+}
+
 /* `viaduct help run` is `viaduct run --help`. */
 static int help(int argc, char **argv)
 {
 	int (*run)(int, char **) = argc > 2 ? command_of(argv[2]) : NULL;
 	char option[] = "--help";
 	char *words[] = {argc > 2 ? argv[2] : NULL, option, NULL};
+	const char *command;
 
 	if (run)
 		return run(2, words);
 	if (argc < 3 || argv[2][0] == '-')
 		return usage(stdout, 0);
-	fprintf(stderr,
-		"viaduct: there is no command `%s`\nusage: see `viaduct --help`\n",
-		argv[2]);
+	command = meant(argv[2]);
+	fprintf(stderr, "viaduct: there is no command `%s`", argv[2]);
+	if (command)
+		fprintf(stderr, "; did you mean `%s`?", command);
+	fprintf(stderr, "\nusage: see `viaduct --help`\n");
 	return EXIT_USAGE;
 }
 
-/* Most likely a word that was forgotten: `viaduct redis-server`. */
+/* Most likely a slip, or a word that was forgotten: `viaduct redis-server`. */
 static int unknown(char **argv)
 {
 	char path[PATH_MAX];
+	const char *command;
 
 	fprintf(stderr, "viaduct: there is no command `%s`", argv[0]);
 	if (program_find(argv[0], path, sizeof(path)) == 0) {
@@ -75,6 +89,8 @@ static int unknown(char **argv)
 
 		fprintf(stderr, "; did you mean: viaduct run -- %s", line);
 		free(line);
+	} else if ((command = meant(argv[0]))) {
+		fprintf(stderr, "; did you mean `%s`?", command);
 	}
 	fprintf(stderr, "\nusage: see `viaduct --help`\n");
 	return EXIT_USAGE;

@@ -18,7 +18,8 @@
 #include "tool/cli.h"
 #include "tool/setting.h"
 
-enum { VALUE_MAX = 32 << 10 };
+/* Of a value that is wrong, so much is repeated. */
+enum { VALUE_MAX = 32 << 10, VALUE_SHOWN = 160 };
 
 /* What is wrong, where that is more than the setting's `want`. */
 static char complaint[512];
@@ -227,8 +228,9 @@ int setting_apply(size_t i, const char *value)
 
 	*complaint = '\0';
 	if (settings[i].check(settings[i].id, value, out, VALUE_MAX)) {
-		warn_line("viaduct run: --%s cannot be `%s`: %s", info->name, value,
-			  *complaint ? complaint : info->allowed);
+		usage_error("run", "--%s cannot be `%.*s%s`: %s", info->name, VALUE_SHOWN,
+			    value, strlen(value) > VALUE_SHOWN ? "..." : "",
+			    *complaint ? complaint : info->allowed);
 		return -EINVAL;
 	}
 	return setenv(info->variable, out, 1) ? -errno : 0;

@@ -17,13 +17,12 @@ static const char *known(size_t i)
 	return i < VALUE_COUNT ? value_table[i].variable : others[i - VALUE_COUNT];
 }
 
-/* One byte too many, too few or wrong, or two that are exchanged. */
-static bool one_slip(const char *a, size_t n, const char *b, size_t m)
+bool variable_one_slip(const char *a, size_t n, const char *b, size_t m)
 {
 	size_t at = 0;
 
 	if (n > m)
-		return one_slip(b, m, a, n);
+		return variable_one_slip(b, m, a, n);
 	while (at < n && a[at] == b[at])
 		at++;
 	if (m - n == 1)
@@ -45,7 +44,7 @@ static const char *meant(const char *name, size_t length)
 
 		if (n == length && !memcmp(known(i), name, n))
 			return NULL;
-		if (!found && one_slip(name, length, known(i), n))
+		if (!found && variable_one_slip(name, length, known(i), n))
 			found = known(i);
 	}
 	return found;

@@ -171,8 +171,15 @@ class Settings(Run):
                         ["--log", "loud"], ["--log", "info:/nonexistent/log"],
                         ["--report", ""], ["--report", "/nonexistent/report"],
                         ["--report", "/tmp"], ["--rule", "perhaps"]):
-            self.refused(USAGE, *options, "--", "echo", "started",
-                         says=[f"{options[0]} cannot be `{options[1]}`: "])
+            said = self.refused(USAGE, *options, "--", "echo", "started",
+                                says=[f"{options[0]} cannot be `{options[1]}`: "])
+            self.assertEqual(said.splitlines()[1:], ["usage: see `viaduct run --help`"])
+
+    def test_long_value(self):
+        """It is cut, so that what is wrong with it is seen."""
+        said = self.refused(USAGE, "--rules", "deny port=1;" * 300, "--", "true",
+                            says=["...`: ", "more than 256 rules"])
+        self.assertLess(len(said), 500)
 
     def test_one_range_for_option_and_variable(self):
         """What one takes, the other takes, and for the same."""
@@ -526,6 +533,22 @@ class Command(Run):
         self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
         self.assertEqual(result.stderr, "viaduct: there is no command `nonsense`\n"
                                         "usage: see `viaduct --help`\n")
+
+    def test_slip(self):
+        for words in (("rnu",), ("help", "ru"), ("runn", "--", "true")):
+            result = self.viaduct(*words)
+            self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
+            self.assertIn("`; did you mean `run`?\nusage: see `viaduct --help`\n", result.stderr)
+
+    def test_wrong_values_are_refused_alike(self):
+        """The option, its value, and where it is explained."""
+        for words in (("stat", "--pid", ""), ("stat", "--port", "65536"), ("trace", "--port", "x", "1"),
+                      ("trace", "--output", "", "1"), ("doctor", "--port", "0"), ("bench", "--csv", ""),
+                      ("bench", "--pairs", "0"), ("run", "--spin", "x", "true")):
+            result = self.viaduct(*words)
+            self.assertEqual((result.returncode, result.stdout), (USAGE, ""), words)
+            for says in (words[1], f"`{words[2]}`", f"see `viaduct {words[0]} --help`"):
+                self.assertIn(says, result.stderr)
 
     def test_a_program_instead_of_a_command(self):
         result = self.viaduct("printf", "%s", "a b")

@@ -148,7 +148,8 @@ static int parse(int argc, char **argv, struct options *o)
 			if (take_port(optarg))
 				break;
 			return usage_error("doctor",
-					   "--port takes a number from 1 to 65535");
+					   "--port takes a number from 1 to 65535: `%s`",
+					   optarg);
 		case OPT_MEASURE:
 			way.measures_again = true;
 			break;

@@ -68,12 +68,11 @@ static int explain_running(const char *text, struct answer *a)
 	is_pid = number(text, len, &pid) && (!colon || number(port, strlen(port), &fd));
 	if (!is_pid &&
 	    (!colon || !*port ||
-	     (*text == '[' ? text[len - 1] != ']' : memchr(text, ':', len) != NULL))) {
-		warn_line("viaduct explain: `%s` is neither PID, PID:FD nor HOST:PORT "
-			  "([HOST]:PORT for IPv6); put `--` before a program",
-			  text);
-		return EXIT_USAGE;
-	}
+	     (*text == '[' ? text[len - 1] != ']' : memchr(text, ':', len) != NULL)))
+		return usage_error("explain",
+				   "`%s` is neither PID, PID:FD nor HOST:PORT "
+				   "([HOST]:PORT for IPv6); put `--` before a program",
+				   text);
 	if (self_lacks_proc()) {
 		warn_line("viaduct explain: " SELF_NO_PROC);
 		return EXIT_USAGE;

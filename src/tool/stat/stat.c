@@ -67,7 +67,7 @@ static int help(void)
 
 static int complain(const char *option, const char *value, const char *want)
 {
-	warn_line("viaduct stat: --%s %s: %s", option, value, want);
+	warn_line("viaduct stat: --%s `%s`: %s", option, value, want);
 	return -EINVAL;
 }
 

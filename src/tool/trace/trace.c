@@ -69,7 +69,7 @@ static int help(void)
 
 static bool bad(const char *what, const char *value, const char *want)
 {
-	warn_line("viaduct trace: %s `%s`: %s", what, value, want);
+	usage_error("trace", "%s `%s`: %s", what, value, want);
 	return false;
 }
 
@@ -104,7 +104,8 @@ static bool read_option(int c, const char *value, struct request *q)
 	switch (c) {
 	case 'o':
 		q->file = strcmp(value, "-") ? value : NULL;
-		return true;
+		return *value ||
+		       bad("--output", value, "a file, or - for standard output");
 	case OPT_PORT:
 		q->port = read_number(value, 1, 65535, &n) ? (int)n : -1;
 		return q->port > 0 || bad("--port", value, "a port from 1 to 65535");
