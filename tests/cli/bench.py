@@ -357,7 +357,8 @@ class Bench(unittest.TestCase):
             made.send_signal(sig)
             rest, errors = made.communicate(timeout=600)
         self.assertEqual(made.returncode, -sig, errors)
-        self.assertRegex(errors, r"ended early, by a signal: (1 row was|([02-9]|\d\d+) rows were) measured, and whole\n")
+        self.assertRegex(errors, r"ended early, by a signal: (1 row was|([02-9]|\d\d+) rows were) "
+                                 r"measured, and whole\n")
         return rest
 
     def test_interrupted(self):
