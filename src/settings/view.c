@@ -209,10 +209,12 @@ static bool is_word(const char *word, const char *text, size_t length)
 	return strlen(word) == length && !strncasecmp(word, text, length);
 }
 
+#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
+
 /* Returns the value of a line NAME = VALUE, and the length of the name; else NULL. */
 static const char *setting_of(const char *line, size_t *length)
 {
-	size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
+	size_t n = strspn(line, NAME_BYTES);
 	const char *at = line + n + strspn(line + n, BLANKS);
 
 	if (n == 0 || *at != '=' || is_word("allow", line, n) || is_word("deny", line, n))
@@ -259,6 +261,18 @@ static void take_setting(struct walk *w, const char *line)
 	complain_of_line(w, VIEW_SKIPPED, message);
 }
 
+/* A line of a setting that lacks its `=` is taken for a rule: replaces what is said of that. */
+static void name_missing_equals(const char *line, char *message, size_t size)
+{
+	size_t n = strspn(line, NAME_BYTES);
+	enum value_id id =
+		line[n] && !strchr(BLANKS, line[n]) ? VALUE_COUNT : value_find(line, n);
+
+	if (id != VALUE_COUNT)
+		snprintf(message, size, "a setting is written as %s = VALUE",
+			 value_table[id].name);
+}
+
 static void take_rules(struct walk *w, const char *text)
 {
 	struct rules *rules = &w->v->rules;
@@ -274,6 +288,7 @@ static void take_rules(struct walk *w, const char *text)
 	}
 	err = rules_add(text, rules, message, sizeof(message));
 	if (err != 0) {
+		name_missing_equals(text, message, sizeof(message));
 		if (err != -ENOSPC || !w->v->full)
 			complain_of_line(w, VIEW_DOUBT, message);
 		w->v->full = w->v->full || err == -ENOSPC;

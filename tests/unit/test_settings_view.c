@@ -234,6 +234,9 @@ IN_CHILD(complaints)
 	      "allow or deny come program=, uid=, port=, addr= and role=");
 	wrong("alow port=80", "3 user:1: character 1: a rule begins with allow or deny");
 	wrong("alow", "3 user:1: character 1: a rule begins");
+	wrong("spin", "3 user:1: a setting is written as spin = VALUE");
+	wrong("Ring_Max 4M", "3 user:1: a setting is written as ring-max = VALUE");
+	wrong("spin: 4", "3 user:1: character 1: a rule begins");
 	wrong("deny = port=80", "3 user:1: character 6: '' is not known");
 	wrong("deny port=80; alow", "3 user:1: character 15: a rule begins");
 	CHECK_EQ(view.rules.count, 0);
