@@ -544,11 +544,15 @@ class Command(Run):
         """The option, its value, and where it is explained."""
         for words in (("stat", "--pid", ""), ("stat", "--port", "65536"), ("trace", "--port", "x", "1"),
                       ("trace", "--output", "", "1"), ("doctor", "--port", "0"), ("bench", "--csv", ""),
-                      ("bench", "--pairs", "0"), ("run", "--spin", "x", "true")):
+                      ("bench", "--pairs", "0"), ("report", "--out", "", "x.json"),
+                       ("run", "--spin", "x", "true")):
             result = self.viaduct(*words)
             self.assertEqual((result.returncode, result.stdout), (USAGE, ""), words)
             for says in (words[1], f"`{words[2]}`", f"see `viaduct {words[0]} --help`"):
                 self.assertIn(says, result.stderr)
+        result = self.viaduct("doctor", "")
+        self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
+        self.assertIn("HOST is a name or an address: ``", result.stderr)
 
     def test_a_program_instead_of_a_command(self):
         result = self.viaduct("printf", "%s", "a b")

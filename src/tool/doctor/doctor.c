@@ -164,6 +164,9 @@ static int parse(int argc, char **argv, struct options *o)
 	}
 	if (optind < argc && !o->answer && !o->child)
 		way.host = argv[optind++];
+	if (way.host && !*way.host)
+		return usage_error("doctor", "HOST is a name or an address: `%s`",
+				   way.host);
 	if (optind == argc && !(o->answer && o->json) &&
 	    (!port || way.host || o->answer || o->child) &&
 	    (!way.measures_again || way.host))

@@ -105,6 +105,8 @@ int cmd_report(int argc, char **argv)
 		else
 			return c == 'h' ? help() : usage_error("report", NULL);
 	}
+	if (!*folder)
+		return usage_error("report", "--out takes a folder: `%s`", folder);
 	if (optind == argc)
 		return usage_error("report", "which results? give the file that `viaduct "
 					     "bench --json FILE` wrote");

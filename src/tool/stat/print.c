@@ -30,13 +30,14 @@ static int check_column(const struct stat_options *o, const char *option,
 	size_t count;
 
 	if (c && c->rank >= STAT_RATE && !o->watch)
-		warn_line("viaduct stat: --%s %.*s: that is for --watch", option, n,
+		warn_line("viaduct stat: --%s `%.*s`: that is for --watch", option, n,
 			  name);
 	else if (c)
 		return 0;
 	else
-		warn_line("viaduct stat: --%s %.*s: there is no such column; these are:",
-			  option, n, name);
+		warn_line(
+			"viaduct stat: --%s `%.*s`: there is no such column; these are:",
+			option, n, name);
 	all = stat_columns_of(o, &count);
 	for (size_t i = 0; !c && i < count; i++)
 		warn_line("  %s", all[i].title);
