@@ -8,9 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/sigsafe.h"
 #include "conn/report.h"
 #include "preload/carry.h"
+#include "preload/exec_given.h"
 #include "preload/exec_room.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
@@ -114,40 +114,15 @@ void hook_spawned(const struct spawning *w)
 	errno = saved;
 }
 
-/* A string that can be read up to its end. */
-static bool string_is_good(const char *at)
-{
-	for (;;) {
-		size_t left = CRIT_PAGE_BYTES - (uintptr_t)at % CRIT_PAGE_BYTES;
-
-		if (!crit_readable(at, 1))
-			return false;
-		if (memchr(at, '\0', left))
-			return true;
-		at += left;
-	}
-}
-
-/* No vector at all is an empty one. */
-static bool strings_are_good(char *const *at)
-{
-	const char *string;
-
-	for (; at; at++) {
-		if (crit_copy(&string, at, sizeof(string)) < 0)
-			return false;
-		if (!string)
-			return true;
-		if (!string_is_good(string))
-			return false;
-	}
-	return true;
-}
-
 /* With memory that cannot be read it fails: nothing is to be given up for it. */
 static bool can_begin(const char *path, char *const argv[], char *const envp[])
 {
-	return string_is_good(path) && strings_are_good(argv) && strings_are_good(envp);
+	/* Else there is nothing to give up: the kernel looks at what we do not. */
+	bool gives_up = hook_active || left_any();
+
+	return (!gives_up ||
+		(exec_string_is_good(path) && exec_strings_are_good(argv))) &&
+	       exec_strings_are_good(envp);
 }
 
 /* Returns the environment for the new image. */

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "preload/carry.h"
+#include "preload/exec_given.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
 
@@ -215,7 +216,7 @@ size_t foreign_room(int dir, const char *path, bool search, char *const envp[],
 			/* It may be there more than once. */
 			text += len + 1 + len / strlen(carry_own_path()) * LONGER;
 		}
-	if (text)
+	if (text && (hook_active || exec_string_is_good(path)))
 		t = target_takes(dir, path, search);
 	errno = saved;
 	*swaps = t == TAKES_OTHER;

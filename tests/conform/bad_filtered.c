@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: memory that cannot be used, given to calls behind a filter that the program has put on itself. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -103,6 +105,57 @@ static long seccomp_bad(void)
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
 }
 
+static char *const words[] = {"true", NULL};
+
+static long execve_name(void)
+{
+	return execve(bad, words, environ);
+}
+
+static long execve_arguments(void)
+{
+	return execve("/bin/true", bad, environ);
+}
+
+static long execve_environment(void)
+{
+	return execve("/bin/true", words, bad);
+}
+
+static long execve_setting(void)
+{
+	char *settings[] = {"A=b", bad, NULL};
+	return execve("/bin/true", words, settings);
+}
+
+static long execve_number(void)
+{
+	return syscall(SYS_execve, bad, bad, bad);
+}
+
+static long execveat_name(void)
+{
+	return execveat(AT_FDCWD, bad, words, environ, 0);
+}
+
+static long fexecve_environment(void)
+{
+	return fexecve(open("/bin/true", O_RDONLY), words, bad);
+}
+
+static long posix_spawn_environment(void)
+{
+	pid_t pid;
+	return posix_spawn(&pid, "/bin/true", NULL, NULL, words, bad);
+}
+
+/* These are good, and it is executed. */
+static long execve_good(void)
+{
+	char *settings[] = {"A=b", "", NULL};
+	return execve("/bin/true", words, settings);
+}
+
 static const struct {
 	const char *name;
 	long (*run)(void);
@@ -123,6 +176,15 @@ static const struct {
 	{"io_submit", io_submit_bad},
 	{"prctl", prctl_bad},
 	{"seccomp", seccomp_bad},
+	{"execve", execve_name},
+	{"execve, arguments", execve_arguments},
+	{"execve, environment", execve_environment},
+	{"execve, setting", execve_setting},
+	{"execve by number", execve_number},
+	{"execveat", execveat_name},
+	{"fexecve", fexecve_environment},
+	{"posix_spawn", posix_spawn_environment},
+	{"execve, all good", execve_good},
 };
 
 /* Allows everything. */
