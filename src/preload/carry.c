@@ -27,6 +27,7 @@ struct carry_memory {
 	struct program program;
 	char path[PATH_MAX];
 	char text[CARRY_BYTES];
+	struct carried item[CARRY_MOST];
 	char *envp[];
 };
 
@@ -146,6 +147,7 @@ static bool target_fits(struct leaving *l)
 	if (memory == MAP_FAILED)
 		return false;
 	l->memory = memory;
+	l->item = ((struct carry_memory *)memory)->item;
 	return target_path(l, ((struct carry_memory *)memory)->path) && own_path &&
 	       environment_fits(l->envp) && program_fits(l, memory);
 }

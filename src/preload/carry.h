@@ -11,7 +11,14 @@ struct program;
 
 #define CARRY_MOST 64
 
-/* One call of the exec family; on the stack of the caller. */
+/* By one number; where there are several of a socket, they follow each other. */
+struct carried {
+	struct sock *s;
+	int fd, memfd;
+	uint64_t cookie;
+};
+
+/* One call of the exec family; on the stack of the caller, which may be a short one. */
 struct leaving {
 	/* What will be executed: `path` as execveat takes it; search: as execvp. */
 	int dir;
@@ -24,11 +31,7 @@ struct leaving {
 	char *memory;	 /* no heap: a child of fork may call exec */
 	size_t settings; /* for so many there is room, and two pointers more */
 	uint32_t count;
-	struct {
-		struct sock *s;
-		int fd, memfd;
-		uint64_t cookie;
-	} item[CARRY_MOST];
+	struct carried *item; /* in that memory */
 };
 
 /* Once, from the constructor: takes up what the last image has left. */

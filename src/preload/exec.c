@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/scratch.h"
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/exec_given.h"
@@ -33,10 +34,16 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
 }
 
+#define WITHHELD_BYTES (HOOK_WITHHELD_MOST * sizeof(struct withheld))
+
 /* False: there is no room to note it. */
 static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t generation)
 {
 	if (w->count == HOOK_WITHHELD_MOST)
+		return false;
+	if (!w->of)
+		w->of = scratch_take(WITHHELD_BYTES);
+	if (!w->of)
 		return false;
 	if (!sock_number_begin(s, fd, generation))
 		return true; /* another thread has closed it */
@@ -93,7 +100,7 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 
 bool hook_spawning(struct spawning *w)
 {
-	w->count = 0;
+	*w = (struct spawning){0};
 	if (exec_prepare(NULL, w))
 		return true;
 	hook_spawned(w);
@@ -111,6 +118,8 @@ void hook_spawned(const struct spawning *w)
 		REAL(fcntl64)(w->of[i].fd, F_SETFD, 0);
 		sock_number_end(w->of[i].s);
 	}
+	if (w->of)
+		scratch_give(w->of, WITHHELD_BYTES);
 	errno = saved;
 }
 

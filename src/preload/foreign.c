@@ -149,8 +149,13 @@ static bool target_path(struct look *k, int dir, const char *path, bool search)
 
 	if (search && !strchr(path, '/'))
 		return program_find(path, k->path, sizeof(k->path)) == 0;
-	if (dir == AT_FDCWD || *path == '/')
-		return snprintf(k->path, sizeof(k->path), "%s", path) < PATH_MAX;
+	/* As most are. A format takes 1 KB of a stack that may have 4. */
+	if (dir == AT_FDCWD || *path == '/') {
+		size_t len = strnlen(path, sizeof(k->path));
+
+		memcpy(k->path, path, len + (len < sizeof(k->path)));
+		return len < sizeof(k->path);
+	}
 	return snprintf(k->path, sizeof(k->path), "/proc/self/fd/%d%s%s", dir, gap,
 			path) < PATH_MAX;
 }

@@ -229,13 +229,14 @@ bool hook_is_alone(void);
  * too many, and there is to be no child. Else hook_spawned follows the call.
  */
 #define HOOK_WITHHELD_MOST 64
+struct withheld {
+	struct sock *s;
+	int fd;
+	uint32_t generation;
+};
 struct spawning {
 	unsigned count;
-	struct {
-		struct sock *s;
-		int fd;
-		uint32_t generation;
-	} of[HOOK_WITHHELD_MOST];
+	struct withheld *of; /* scratch memory, once there is one */
 };
 bool hook_spawning(struct spawning *w);
 void hook_spawned(const struct spawning *w);

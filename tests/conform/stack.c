@@ -2,6 +2,7 @@
 /* Conformance: calls on a stack of 4 KiB, as coroutines have them. */
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -533,6 +534,27 @@ CASE(stack_rest, DIRECT)
 	RUN(&r, dup2);
 	RUN(&r, close);
 	pair_close((struct pair){r.p.c, r.pipe[0]});
+}
+
+static char *const words[] = {"true", NULL};
+
+CALL(popen, pclose(popen("true", "r")))
+CALL(system, system("true"))
+CALL(posix_spawn, posix_spawn(&r->peer, "/bin/true", NULL, NULL, words, environ))
+CALL(execve, execve("/nowhere/at/all", words, environ))
+
+/* With a connection that the program has. */
+CASE(stack_exec, DIRECT)
+{
+	static struct rig r;
+
+	r.p = pair_warm_open();
+	RUN(&r, popen);
+	RUN(&r, system);
+	RUN(&r, posix_spawn);
+	say("status %d", child_status(r.peer));
+	RUN(&r, execve);
+	pair_close(r.p);
 }
 
 CASE(stack_splice, DIRECT)
