@@ -106,10 +106,28 @@ static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
 	sock_bounce(s, fd);
 }
 
+struct hold {
+	struct sock *s;
+	uint32_t forks; /* sock_forks when it began */
+	bool is_armed;	/* counted as asleep */
+};
+
+/* Also where the thread is cancelled. */
+static void unhold(void *arg)
+{
+	const struct hold *hold = arg;
+	if (hold->forks != sock_forks)
+		return;
+	if (hold->is_armed)
+		sock_disarm(hold->s, EPOLLIN);
+	sock_unhold(hold->s);
+}
+
 /* `ask` is the way down. Each time: another reader may have withdrawn the request. */
-static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+static ssize_t down_wait(struct hold *hold, int fd, enum vd_reason reason, int timeout_ms,
 			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
+	struct sock *s = hold->s;
 	struct slot *sl = s->slot;
 	struct timespec start, now;
 	clock_read(CLOCK_MONOTONIC, &start);
@@ -143,31 +161,23 @@ static ssize_t down_wait(struct sock *s, int fd, enum vd_reason reason, int time
 		crit_enter(); /* as in held_wait */
 		uint32_t forks = sock_forks;
 		sock_arm(s, EPOLLIN);
+		hold->is_armed = true;
 		crit_leave();
 		n = 0;
 		/* Not wait_hint: bytes in the ring are not what is waited for. */
 		if (stranded(s, fd, false) < 0 &&
 		    !gate_is_kernel(gate_state(&sl->gate_rx)))
 			n = await_poll(pfd, pfd[2].fd < 0 ? 2 : 3, &rest, NULL);
+		crit_enter();
+		hold->is_armed = false;
 		if (forks == sock_forks)
 			sock_disarm(s, EPOLLIN);
+		crit_leave();
 		if (n > 0 && (pfd[1].revents || pfd[2].revents))
 			sock_answer_bells(s, pfd[1].revents, pfd[2].revents);
 		if (n > 0 && pfd[0].revents && sock_had(s, fd, mark))
 			sock_note_kernel(s, (uint32_t)pfd[0].revents);
 	}
-}
-
-struct hold {
-	struct sock *s;
-	uint32_t forks; /* sock_forks when it began */
-};
-
-static void unhold(void *arg)
-{
-	const struct hold *hold = arg;
-	if (hold->forks == sock_forks)
-		sock_unhold(hold->s);
 }
 
 static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
@@ -183,7 +193,7 @@ static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int time
 	crit_leave();
 	if (!held)
 		return 0; /* closed by another thread */
-	ssize_t n = down_wait(s, fd, reason, timeout_ms, ask);
+	ssize_t n = down_wait(&hold, fd, reason, timeout_ms, ask);
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();
