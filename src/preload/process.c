@@ -38,8 +38,41 @@ FORK_CODE void hook_ends(void)
 	report(true);
 }
 
+#define TLS _Thread_local __attribute__((tls_model("initial-exec")))
+
+static TLS struct hook_fork forking;
+
+/*
+ * The program's handlers run while this thread holds the locks of a fork that is done. Signals are handled meanwhile,
+ * unless the fork itself was made in a section: these sections do not count until they are shut. A signal's handler
+ * may have the locks given back, as those handlers may.
+ */
+static TLS struct {
+	bool may_open;
+	uint32_t depth;
+} sections;
+
+static void sections_open(void)
+{
+	if (!sections.may_open)
+		return;
+	sections.depth = crit_depth;
+	fence_compiler();
+	crit_depth = 0;
+	fence_compiler();
+	if (crit_deferred)
+		crit_release();
+}
+
+static void sections_shut(void)
+{
+	crit_depth += sections.depth;
+	sections.depth = 0;
+}
+
 void hook_forking(void)
 {
+	sections.may_open = crit_depth == 0;
 	if (hook_active) {
 		sock_leave_links();
 		announce_forking();
@@ -48,10 +81,6 @@ void hook_forking(void)
 		fds_forking(); /* the last: whoever has one of the other locks may take it */
 	}
 }
-
-#define TLS _Thread_local __attribute__((tls_model("initial-exec")))
-
-static TLS struct hook_fork forking;
 
 static struct table_process *forked_parent(pid_t pid)
 {
@@ -66,20 +95,28 @@ static struct table_process *forked_parent(pid_t pid)
 
 static void give_back(void)
 {
-	lock_give_back = NULL;
-	forking.is_given_back = true;
-	forking.untold = forked_parent(0);
+	crit_enter();
+	/* A signal's handler that came just before may have done it. */
+	if (lock_give_back) {
+		lock_give_back = NULL;
+		sections_shut();
+		forking.is_given_back = true;
+		forking.untold = forked_parent(0);
+	}
+	crit_leave();
 }
 
 void hook_forked_unwrapped(void)
 {
 	if (!hook_active)
 		return;
-	if (forking.is_wrapped && !forking.is_given_back)
+	if (forking.is_wrapped && !forking.is_given_back) {
 		lock_give_back = give_back;
-	else
-		/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
-		forked_parent(0);
+		sections_open();
+		return;
+	}
+	/* It cannot be told whether it succeeded: a failure leaves sockets marked as shared. */
+	forked_parent(0);
 }
 
 FORK_CODE struct hook_fork hook_fork_begin(void)
@@ -96,16 +133,18 @@ FORK_CODE struct hook_fork hook_fork_begin(void)
 FORK_CODE pid_t hook_fork_end(struct hook_fork outer, pid_t pid)
 {
 	int saved = errno;
-	struct hook_fork inner = forking;
 
+	crit_enter(); /* a signal's handler gives nothing back from here on */
 	if (pid != 0 && hook_active) {
 		lock_give_back = NULL;
-		if (inner.is_given_back)
-			table_tell(inner.untold, pid > 0 ? pid : 0);
+		sections_shut();
+		if (forking.is_given_back)
+			table_tell(forking.untold, pid > 0 ? pid : 0);
 		else
 			forked_parent(pid);
 	}
 	forking = outer;
+	crit_leave();
 	errno = saved;
 	return pid;
 }
@@ -153,6 +192,7 @@ static void fork_returned(bool is_child)
 	if (is_child && !lock_give_back && !low_is_forking)
 		return;
 	forking = before_vfork.forking;
+	sections.depth = 0;
 	lock_give_back = NULL;
 	low_is_forking = before_vfork.low_is_forking;
 }

@@ -178,6 +178,44 @@ CASE(at_fork_signals, DIRECT)
 	pair_warm(kept);
 }
 
+static void signal_alone(enum phase phase)
+{
+	sigset_t blocked;
+
+	if (phase == CHILD)
+		say_as("child");
+	handled = 0;
+	NEED(raise(SIGUSR1) == 0);
+	NEED(pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0);
+	say("%s: %d, blocked %d", names[phase], (int)handled,
+	    sigismember(&blocked, SIGUSR1));
+}
+
+static void count_alone(int sig)
+{
+	(void)sig;
+	handled++;
+}
+
+/* Signals that come while handlers run that use nothing. */
+CASE(at_fork_signals_alone, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = count_alone};
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	prepare_pairs();
+	handler = signal_alone;
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(7);
+		say("child: %d", child_status(pid));
+		pair_warm(kept);
+	}
+	handler = NULL;
+}
+
 static pid_t first_process;
 
 static void end_elsewhere(enum phase phase)
