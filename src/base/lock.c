@@ -90,8 +90,8 @@ void lock_take_slow(struct lock *l)
 	const uint32_t self = lock_self();
 	const struct timespec interval = {.tv_nsec = CHECK_NS};
 
-	if (lock_give_back && (load_relaxed(&l->word) & ~LOCK_WAITERS) == self)
-		lock_give_back();
+	if ((load_relaxed(&l->word) & ~LOCK_WAITERS) == self)
+		lock_give_all_back();
 	for (int i = 0; i < SPIN_ROUNDS; i++) {
 		uint32_t now = load_relaxed(&l->word);
 		/* Acquire pairs with the release half of lock_drop's exchange. */

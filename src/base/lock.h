@@ -33,6 +33,15 @@ static inline uint32_t lock_self(void)
 extern _Thread_local void (*lock_give_back)(void)
 	__attribute__((tls_model("initial-exec")));
 
+/* A signal's handler that comes just before the call may have done it: the call does nothing then. */
+static inline void lock_give_all_back(void)
+{
+	void (*give_back)(void) = lock_give_back;
+
+	if (__builtin_expect(give_back != NULL, 0))
+		give_back();
+}
+
 void lock_take_slow(struct lock *l);
 void lock_drop_slow(struct lock *l);
 

@@ -33,8 +33,8 @@ static inline bool low_does_without(void)
 
 static inline void low_begin(void)
 {
-	if (low_is_forking && lock_give_back)
-		lock_give_back();
+	if (low_is_forking)
+		lock_give_all_back();
 	if (!low_does_without())
 		lock_take(&low_lock);
 }

@@ -44,8 +44,8 @@ static TLS struct hook_fork forking;
 
 /*
  * The program's handlers run while this thread holds the locks of a fork that is done. Signals are handled meanwhile,
- * unless the fork itself was made in a section: these sections do not count until they are shut. A signal's handler
- * may have the locks given back, as those handlers may.
+ * unless the fork itself was made in a section: these sections do not count until they are shut. Before a signal's handler
+ * runs, the locks are given back (signal_pick): it may wait for a thread that needs one, or never return.
  */
 static TLS struct {
 	bool may_open;
@@ -123,8 +123,7 @@ FORK_CODE struct hook_fork hook_fork_begin(void)
 {
 	struct hook_fork outer;
 
-	if (lock_give_back)
-		lock_give_back();
+	lock_give_all_back();
 	outer = forking;
 	forking = (struct hook_fork){.is_wrapped = true};
 	return outer;
@@ -209,8 +208,7 @@ pid_t hook_vfork_mark(void)
 	pid_t mark;
 
 	/* The child would wait for what this thread holds. */
-	if (lock_give_back)
-		lock_give_back();
+	lock_give_all_back();
 	/* A child of vfork may call it too: the memory stays the first parent's. */
 	if (hook_is_borrowed())
 		return borrowed_mark;

@@ -169,6 +169,7 @@ void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, v
 		put_back(sig);
 		return NULL;
 	}
+	lock_give_all_back();
 	entry = entry_at(sig);
 	if (entry == GUARD) {
 		let_die(sig, info);

@@ -216,6 +216,58 @@ CASE(at_fork_signals_alone, DIRECT)
 	handler = NULL;
 }
 
+static _Atomic bool is_stopped, may_go_on;
+
+/* As a collector's handler stops its thread. */
+static void stop_here(int sig)
+{
+	(void)sig;
+	is_stopped = true;
+	while (!may_go_on)
+		usleep(1000);
+}
+
+/* Makes and moves sockets while that one is stopped. */
+static void *work_meanwhile(void *arg)
+{
+	int fd;
+
+	while (!is_stopped)
+		usleep(1000);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	NEED(fd >= 0 && dup2(fd, 900) == 900);
+	close(900);
+	close(fd);
+	may_go_on = true;
+	return arg;
+}
+
+static void stop_in_parent(enum phase phase)
+{
+	if (phase == PARENT)
+		NEED(raise(SIGUSR1) == 0);
+}
+
+/* A signal stops the thread there, and another thread makes sockets before it goes on. */
+CASE(at_fork_stopped, DIRECT)
+{
+	const struct sigaction act = {.sa_handler = stop_here};
+	pthread_t other;
+	pid_t pid;
+
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	prepare_pairs();
+	handler = stop_in_parent;
+	NEED(pthread_create(&other, NULL, work_meanwhile, NULL) == 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(7);
+	pthread_join(other, NULL);
+	say("child: %d", child_status(pid));
+	handler = NULL;
+	pair_warm(kept);
+}
+
 static pid_t first_process;
 
 static void end_elsewhere(enum phase phase)
