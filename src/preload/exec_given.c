@@ -19,17 +19,16 @@ static uintptr_t page_of(const void *at)
 }
 
 /*
- * Where we are not active no handler survives a fault, and the kernel is asked: it reads a name, which it then
- * seeks in no folder. It is the call by which each program finds its libraries: a filter lets it pass. A pointer in
- * memory is the name of at most eight bytes, since its upper ones are zero.
+ * Where we are not active no handler survives a fault, and the kernel is asked: it reads the signals of a mask, and
+ * then finds that nothing is to be done with them. A filter that lets programs be executed lets it pass as a rule.
  */
 static bool can_read(const void *at)
 {
-	struct stat unused;
+	long mask = (long)((uintptr_t)at & -sizeof(uint64_t));
 
 	if (hook_active)
 		return crit_readable(at, 1);
-	return kernel_call4(SYS_newfstatat, -1, (long)at, (long)&unused, 0) != -EFAULT;
+	return kernel_call4(SYS_rt_sigprocmask, -1, mask, 0, sizeof(uint64_t)) != -EFAULT;
 }
 
 /* Asked once for each page of those that follow each other. */
