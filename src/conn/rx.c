@@ -562,6 +562,15 @@ ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt
 	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, amid);
 }
 
+/* Of what a peek has shown, as much as lies on the near side of a boundary: what is behind may be read past rx_lock. */
+static ssize_t rx_near(struct sock *s, int fd, ssize_t n)
+{
+	bool in_ring = gate_state(&s->slot->gate_rx) == GATE_RING;
+	int64_t most = in_ring ? ring_rx_avail(&s->slot->rx, s->in, 1)
+			       : rx_bounded(s, fd, (int)n);
+	return most > 0 && most < n ? (ssize_t)most : n;
+}
+
 ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 {
 	struct iovec iov = {room, len};
@@ -569,22 +578,19 @@ ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 	struct wait w = wait_start(s, fd, EPOLLIN);
 	struct slot *sl = s->slot;
 	bool roomy = false;
-	ssize_t n = SOCK_KERNEL, taken;
+	ssize_t n = SOCK_KERNEL;
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(&w))
 		n = take(s, fd, &at, MSG_PEEK, false, false);
 	if (n > 0) {
-		iov.iov_len = (size_t)n;
+		iov.iov_len = (size_t)rx_near(s, fd, n);
 		n = kernel_call4(SYS_vmsplice, to, (long)&iov, 1, SPLICE_F_NONBLOCK);
 	}
 	if (n > 0) {
 		iov.iov_len = (size_t)n;
 		at = iov_start(&iov, 1);
-		taken = take(s, fd, &at, MSG_TRUNC, true, false);
-		/* What has been seen behind the ring: the gate has gone there just now. */
-		if (taken < n && gate_is_kernel(gate_state(&sl->gate_rx)))
-			read_kernel(s, fd, &at, INT_MAX, MSG_TRUNC);
+		take(s, fd, &at, MSG_TRUNC, true, false);
 		roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	}
 	lock_drop(&sl->rx_lock);

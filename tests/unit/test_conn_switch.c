@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 
 #include "base/real.h"
+#include "conn/rx_give.h"
 #include "unit/conn_pair.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -462,6 +463,23 @@ STREAM_TEST(a_peek_over_the_way_down)
 	CHECK(flow_is(buf, 100, 0, 9));
 	CHECK_EQ(st_recv(p.b, buf, sizeof(buf), MSG_WAITALL | MSG_DONTWAIT), 100);
 	CHECK(flow_is(buf, 100, 0, 9));
+	pair_close(&p);
+}
+
+/* Behind the way down another thread may read without a lock: a pipe gets what is before it. */
+STREAM_TEST(a_pipe_is_given_what_is_before_the_way_down)
+{
+	struct pair p = pair_at_the_way_down(10, 90, 12);
+	uint8_t page[200], buf[200];
+	int ends[2];
+	REQUIRE(pipe(ends) == 0);
+	CHECK_EQ(rx_give(fd_sock(p.b), p.b, page, sizeof(page), ends[1]), 10);
+	CHECK_EQ(st_recv(p.b, buf, 90, MSG_WAITALL), 90);
+	CHECK(flow_is(buf, 90, 10, 12));
+	CHECK_EQ(read(ends[0], buf, sizeof(buf)), 10);
+	CHECK(flow_is(buf, 10, 0, 12));
+	close(ends[0]);
+	close(ends[1]);
 	pair_close(&p);
 }
 
