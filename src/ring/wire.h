@@ -52,7 +52,8 @@ enum wire_want {
 /* Bits of want_times: time_at, and sent_tick. */
 enum wire_times { WIRE_ARRIVALS = 1, WIRE_SENT = 2 };
 
-/* Of a consumer whose last descriptor is closed. FOR_GOOD: for sure, and whatever it has not taken of the ring is lost. */
+/* Of a consumer whose last descriptor is closed. FOR_GOOD: who is not in a call on it
+ * by then does not take what is unread in the ring. */
 enum wire_closed { WIRE_OPEN = 0, WIRE_CLOSED = 1, WIRE_CLOSED_FOR_GOOD = 2 };
 
 /* The producer's answer to the last two: while it is TAKING the consumer takes nothing. */
