@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,13 +40,14 @@ static void wait_for(pid_t pid)
 
 /* Of all mappings: private pages that only this process has, and what it has touched of shared
  * memory. Not pages of files that it only reads: how many of these a fault maps depends on how
- * the file lies in the page cache. */
+ * the file lies in the page cache. Nor the stack's: the kernel draws where in a page it begins. */
 static long own_pages(pid_t pid)
 {
 	static char text[1 << 18];
 	char path[40], *line, *rest, permissions[5] = "";
 	size_t size = 0;
 	long kilobytes = 0, n;
+	bool is_stack = false;
 	ssize_t got;
 	int fd;
 
@@ -57,10 +59,11 @@ static long own_pages(pid_t pid)
 	close(fd);
 	text[size] = 0;
 	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-		if (sscanf(line, "%*x-%*x %4s", permissions) != 1 &&
-		    (sscanf(line, "Private_Dirty: %ld", &n) == 1 ||
-		     (permissions[3] == 's' &&
-		      sscanf(line, "Shared_Dirty: %ld", &n) == 1)))
+		if (sscanf(line, "%*x-%*x %4s", permissions) == 1)
+			is_stack = strstr(line, "[stack]");
+		else if (!is_stack && (sscanf(line, "Private_Dirty: %ld", &n) == 1 ||
+				       (permissions[3] == 's' &&
+					sscanf(line, "Shared_Dirty: %ld", &n) == 1)))
 			kilobytes += n;
 	return kilobytes * 1024 / sysconf(_SC_PAGESIZE);
 }
