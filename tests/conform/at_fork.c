@@ -115,6 +115,20 @@ CASE(at_fork_uses, DIRECT)
 	say_result("placed", recv(placed.s, &(char){0}, 1, 0));
 }
 
+/* Forks, with the handler that is set, and uses the connection that is kept after each. */
+static void fork_and_warm(int times)
+{
+	for (int i = 0; i < times; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(7);
+		say("child: %d", child_status(pid));
+		pair_warm(kept);
+	}
+	handler = NULL;
+}
+
 static void place(enum phase phase)
 {
 	if (phase == PARENT)
@@ -126,15 +140,7 @@ CASE(at_fork_places, DIRECT)
 {
 	prepare_pairs();
 	handler = place;
-	for (int i = 0; i < 3; i++) {
-		pid_t pid = fork();
-
-		if (pid == 0)
-			_exit(7);
-		say("child: %d", child_status(pid));
-		pair_warm(kept);
-	}
-	handler = NULL;
+	fork_and_warm(3);
 	pair_close(pair_warm_open());
 }
 
@@ -205,15 +211,7 @@ CASE(at_fork_signals_alone, DIRECT)
 	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
 	prepare_pairs();
 	handler = signal_alone;
-	for (int i = 0; i < 2; i++) {
-		pid_t pid = fork();
-
-		if (pid == 0)
-			_exit(7);
-		say("child: %d", child_status(pid));
-		pair_warm(kept);
-	}
-	handler = NULL;
+	fork_and_warm(2);
 }
 
 static _Atomic bool is_stopped, may_go_on;
