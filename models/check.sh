@@ -237,6 +237,15 @@ check_end() {
 	lives_on FIN_NOT_NOTED
 }
 
+check_lost() {
+	holds
+	holds -DBYTES=5
+	fails NO_FENCE_SENDER
+	fails SENDER_DOES_NOT_LOOK
+	fails OUT_BEFORE_WORDS
+	fails NO_SECOND_LOOK
+}
+
 check_native() {
 	holds
 	holds -DWHOLE
