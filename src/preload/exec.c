@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/scratch.h"
 #include "conn/report.h"
 #include "preload/carry.h"
@@ -52,6 +53,8 @@ static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t genera
 	w->of[w->count++].generation = generation;
 	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
 	sock_number_end(s);
+	log_error("fd %d: %s with bytes unread in the ring: closed in the child", fd,
+		  reason_name(VD_REASON_EXEC));
 	return true;
 }
 

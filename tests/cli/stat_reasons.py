@@ -71,6 +71,18 @@ class Reasons(Stat):
         self.exchange(a, b, 20, 3)
         self.expect(a, "shared")
 
+    def test_closed_in_a_child(self):
+        a, log = self.logged()
+        a, b, _ = self.pair(server=a)
+        self.exchange(a, b, 20, 3)
+        b.do("s.send(b'unread')")
+        # The peer waits for its next order, and makes no call on the connection.
+        a.do("os.set_inheritable(s.fileno(), True)")
+        status = a.ask("os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/bin/true', ['true'], os.environ), 0)[1])")
+        self.assertEqual(status, 0)
+        self.assertIn("exec with bytes unread in the ring: closed in the child", log.read_text())
+        self.assertEqual(a.ask("s.recv(100)"), b"unread")
+
     def test_out_of_band(self):
         a, log = self.logged()
         a, b, _ = self.pair(server=a)
