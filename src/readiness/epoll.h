@@ -117,6 +117,8 @@ struct instance {
 	bool no_upgrade; /* user data collides with our tags */
 	bool hidden;	 /* Viaduct's own: see pollset.h */
 	bool polled;	 /* by a call that is under way; with `hidden` */
+	_Atomic bool waited_on; /* by a call that has come by here; relaxed */
+	uint32_t put_off; /* upgrades so far, since none has: see epoll_may_attach */
 	_Atomic bool lingering;	  /* some of its registrations linger */
 	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or
@@ -275,6 +277,13 @@ void reg_revert_rejoined(struct epoll_reg *r);
 int reg_withdraw(struct epoll_reg *r);
 /* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
 bool instance_refuses(struct instance *in);
+/* The same with the reason, or none. */
+enum vd_reason instance_reason(struct instance *in);
+/* Somebody has waited on it by a call that came by here: what memory has will be heard. */
+static inline bool instance_is_heeded(const struct instance *in)
+{
+	return load_relaxed(&in->waited_on) || in->hidden;
+}
 bool instance_is_foreign(struct instance *in);
 /* Tags of ours, or of a parent's, in the kernel's instance. */
 static inline bool instance_may_have_tags(struct instance *in)

@@ -451,9 +451,31 @@ bool instance_refuses(struct instance *in)
 	return in->nested || in->no_upgrade || instance_is_foreign(in);
 }
 
+/* Of one instance. Then its waits go past us. */
+#define PUT_OFF_MOST 1000u
+
+enum vd_reason instance_reason(struct instance *in)
+{
+	if (instance_refuses(in))
+		return VD_REASON_EPOLL;
+	return in->put_off >= PUT_OFF_MOST && !instance_is_heeded(in) ? VD_REASON_RAW
+								      : VD_REASON_NONE;
+}
+
+/* Under the instance's lock: whether it is to be seen yet that anybody waits. */
+static bool puts_off(struct instance *in)
+{
+	if (instance_is_heeded(in) || in->put_off >= PUT_OFF_MOST)
+		return false;
+	in->put_off++;
+	return true;
+}
+
 /*
  * Whether the kernel has reported a ONESHOT registration, and to whom, cannot be asked: taken
  * over now, it could be reported twice. It is taken over at its next MOD, which arms it.
+ * And who waits by system calls of his own would not hear of what memory has: Bun sends and receives by the C
+ * library, and waits past it. So some wait has to be seen first.
  */
 bool epoll_may_attach(struct sock *s)
 {
@@ -464,8 +486,8 @@ bool epoll_may_attach(struct sock *s)
 	epoll_list_lock();
 	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
 		instance_lock(r->in);
-		may = r->converted || !(r->events & EPOLLONESHOT) ||
-		      instance_refuses(r->in);
+		may = r->converted || instance_refuses(r->in) ||
+		      (!(r->events & EPOLLONESHOT) && !puts_off(r->in));
 		instance_unlock(r->in);
 	}
 	epoll_list_unlock();
@@ -474,6 +496,7 @@ bool epoll_may_attach(struct sock *s)
 
 void epoll_on_attach(struct sock *s)
 {
+	enum vd_reason reason = VD_REASON_NONE;
 	int fd = -1;
 
 	if (!reg_is_any(s))
@@ -483,13 +506,16 @@ void epoll_on_attach(struct sock *s)
 		struct instance *in = r->in;
 
 		instance_lock(in);
-		if (instance_refuses(in) || reg_convert(r, false))
+		reason = instance_reason(in);
+		if (!reason && reg_convert(r, false))
+			reason = VD_REASON_EPOLL;
+		if (reason)
 			fd = r->use_fd;
 		instance_unlock(in);
 	}
 	epoll_list_unlock();
 	if (fd >= 0)
-		sock_refuse(s, fd, VD_REASON_EPOLL);
+		sock_refuse(s, fd, reason);
 }
 
 /* Under the list lock. True when one of them is somebody else's. */

@@ -81,15 +81,16 @@ static bool is_exclusive_ok(int op, uint32_t events)
 	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
 }
 
-/* Whoever else has the kernel's instance could do nothing with a tag of ours. */
+/* Whoever else has the kernel's instance, or waits past us, could do nothing with a tag of ours. */
 static bool may_convert(struct instance *in, struct sock *s)
 {
-	return is_attached(s) && !instance_is_foreign(in);
+	return is_attached(s) && !instance_is_foreign(in) &&
+	       instance_reason(in) != VD_REASON_RAW;
 }
 
 /* Both locks are held. */
 static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
-		      struct epoll_event *ev, bool *refuse)
+		      struct epoll_event *ev, enum vd_reason *refuse)
 {
 	bool ours = may_convert(in, s);
 	bool tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
@@ -117,17 +118,17 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		reg_destroy(r);
 		return rc;
 	}
-	*refuse = instance_refuses(in);
-	if (ours && reg_convert(r, tagged))
-		*refuse = true;
-	r->refused = *refuse;
+	*refuse = instance_reason(in);
+	if (ours && reg_convert(r, tagged) && !*refuse)
+		*refuse = VD_REASON_EPOLL;
+	r->refused = *refuse != VD_REASON_NONE;
 	return 0;
 }
 
 static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 		   struct epoll_event *ev)
 {
-	bool refuse = false;
+	enum vd_reason refuse = VD_REASON_NONE;
 	int rc;
 
 	epoll_list_lock();
@@ -136,16 +137,16 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	instance_unlock(in);
 	epoll_list_unlock();
 	if (refuse && in->owner != epoll_self())
-		sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
+		sock_down_wait(s, fd, refuse, FOREIGN_WAIT_MS);
 	else if (refuse)
-		sock_refuse(s, fd, VD_REASON_EPOLL);
+		sock_refuse(s, fd, refuse);
 	return rc;
 }
 
 int reg_enter(struct instance *in, int epfd, struct sock *s, int fd,
 	      struct epoll_event *ev)
 {
-	bool refuse = false;
+	enum vd_reason refuse = VD_REASON_NONE;
 	int rc = add_locked(in, epfd, s, fd, ev, &refuse);
 	struct epoll_reg *r = rc ? NULL : reg_find(in, s, fd);
 
@@ -163,7 +164,7 @@ static bool mod_converts(struct epoll_reg *r, const struct epoll_event *ev)
 	const struct epoll_event was = {.events = r->events, .data = r->data};
 
 	if (!is_attached(r->s) || ((ev->events | r->events) & EPOLLEXCLUSIVE) ||
-	    instance_refuses(r->in))
+	    instance_refuses(r->in) || !instance_is_heeded(r->in))
 		return false;
 	r->events = ev->events;
 	r->data = ev->data;

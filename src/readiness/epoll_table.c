@@ -248,6 +248,8 @@ static void instance_destroy(struct instance *in)
 	if (load_relaxed(&in->wide))
 		wide_drop(in);
 	store_relaxed(&in->many, 0);
+	store_relaxed(&in->waited_on, false);
+	in->put_off = 0;
 	in->calls = in->aged_at = 0;
 	in->looked_at = in->began = in->queue_end = in->heard = 0;
 	instance_unlock(in);

@@ -517,6 +517,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		return -EINVAL;
 	if (!epoll_is_user(ev, max))
 		return -EFAULT;
+	store_relaxed(&in->waited_on, true);
 	call_begin(&c, in, epfd);
 	c.ev = ev;
 	c.max = max;
@@ -553,6 +554,7 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 
 	if (!in || atomic_load(&in->converted) || epoll_any_side())
 		return other;
+	store_relaxed(&in->waited_on, true);
 	if (ms != 0) {
 		ts = (struct timespec){ms / 1000, ms % 1000 * 1000000L};
 		deadline = look_deadline(ms < 0 ? NULL : &ts);
