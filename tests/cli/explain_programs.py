@@ -221,6 +221,16 @@ class Programs(Explain):
         self.assertIn("setuid to user", p["text"])
         self.assertIn("gains privileges", self.refused_too(copy))
 
+    def test_su(self):
+        """What stands behind it is no program, but a user's name."""
+        self.root()
+        copy = self.tmp / "su"
+        shutil.copy("/bin/true", copy)
+        self.assertIn("`su USER -c 'viaduct run -- PROGRAM'`", self.point(self.of(copy), "privileged", "note")["remedy"])
+        os.chown(copy, pwd.getpwnam("nobody").pw_uid, -1)
+        copy.chmod(0o4755)
+        self.assertIn("`su USER -c 'viaduct run -- PROGRAM'`", self.refused_too(copy))
+
     def test_other_machines(self):
         elf = bytearray(pathlib.Path("/bin/true").read_bytes())
         short = self.script("short", "")
@@ -400,6 +410,7 @@ int unrelated(void) { return 0; }
             self.of(libuv, env={"VIADUCT_IO_URING": "leave"}), "io_uring", "note")["text"])
         names = [p["name"] for p in self.of(self.compiled("fine", code % "SYS_getpid"))["points"]]
         self.assertNotIn("raw-system-calls", names)
+        self.point(self.of(self.compiled("waits", code % "SYS_epoll_pwait2")), "raw-system-calls", "note")
 
     def test_libraries(self):
         library = self.compiled("libuser.so", "extern int connect(); int user(void) "

@@ -208,9 +208,10 @@ static bool is_uring(uint32_t number)
 static bool concerns_sockets(uint32_t number)
 {
 	static const uint16_t numbers[] = {
-		SYS_connect,  SYS_accept,     SYS_accept4,   SYS_sendto,
-		SYS_recvfrom, SYS_sendmsg,    SYS_recvmsg,   SYS_sendmmsg,
-		SYS_recvmmsg, SYS_epoll_wait, SYS_epoll_ctl, SYS_epoll_pwait};
+		SYS_connect,	 SYS_accept,	 SYS_accept4,	SYS_sendto,
+		SYS_recvfrom,	 SYS_sendmsg,	 SYS_recvmsg,	SYS_sendmmsg,
+		SYS_recvmmsg,	 SYS_epoll_wait, SYS_epoll_ctl, SYS_epoll_pwait,
+		SYS_epoll_pwait2};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (numbers[i] == number)

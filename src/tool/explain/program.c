@@ -44,6 +44,21 @@ static bool changes_user(const char *path)
 	return is_one_of(base_name(path), names);
 }
 
+static bool is_su(const char *path)
+{
+	return !strcmp(base_name(path), "su");
+}
+
+static void say_behind(const struct program *p, struct answer *a)
+{
+	if (is_su(p->path)) /* what follows its options is a user's name */
+		say_remedy(a, "Put `viaduct run` behind it: `su USER -c 'viaduct run -- "
+			      "PROGRAM'`.");
+	else
+		say_remedy(a, "Put `viaduct run` behind it: `%s viaduct run -- PROGRAM`.",
+			   base_name(p->path));
+}
+
 static void say_privileged(const struct program *p, struct answer *a)
 {
 	say(a, POINT_NO, "privileged",
@@ -51,8 +66,7 @@ static void say_privileged(const struct program *p, struct answer *a)
 	    "into such a program.",
 	    p->path, p->detail);
 	if (changes_user(p->path))
-		say_remedy(a, "Put `viaduct run` behind it: `%s viaduct run -- PROGRAM`.",
-			   base_name(p->path));
+		say_behind(p, a);
 	else if (!strcmp(p->detail, "file capabilities"))
 		say_remedy(a,
 			   "Take them away (`setcap -r %s`), and give it ambient ones: "
@@ -276,11 +290,9 @@ static void explain_elf(const struct program *p, bool libs, struct answer *a)
 		if (changes_user(p->path)) {
 			say(a, POINT_NOTE, "privileged",
 			    "It clears the environment of the program that it starts, "
-			    "LD_PRELOAD included.");
-			say_remedy(a,
-				   "Put `viaduct run` behind it: `%s viaduct run -- "
-				   "PROGRAM`.",
-				   base_name(p->path));
+			    "LD_PRELOAD included%s.",
+			    is_su(p->path) ? ", with `-` or `-l`" : "");
+			say_behind(p, a);
 		}
 		explain_imports(p->path, &e, false, a);
 		if (!musl && explain_needs(p->path, LIBRARY_LIBTIRPC))

@@ -123,6 +123,20 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Each once: a name of two versions, as of libpthread's before glibc 2.34, is imported twice. Returns how many. */
+static size_t sort_names(const char **names, size_t count)
+{
+	size_t kept = 0;
+
+	qsort(names, count, sizeof(*names), by_name);
+	for (size_t i = 0; i < count; i++)
+		if (kept && !strcmp(names[kept - 1], names[i]))
+			free((void *)names[i]);
+		else
+			names[kept++] = names[i];
+	return kept;
+}
+
 static bool is_new_text(size_t concern)
 {
 	for (size_t i = 0; i < concern; i++)
@@ -177,8 +191,8 @@ static bool sort_imports(struct imports *m, const char *const *names, size_t cou
 			m->outside[m->outside_count++] = text_of("%s", names[i]);
 		connects |= symbol_connects(names[i]);
 	}
-	qsort(m->interposed, m->interposed_count, sizeof(*m->interposed), by_name);
-	qsort(m->outside, m->outside_count, sizeof(*m->outside), by_name);
+	m->interposed_count = sort_names(m->interposed, m->interposed_count);
+	m->outside_count = sort_names(m->outside, m->outside_count);
 	return connects;
 }
 
