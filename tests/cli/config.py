@@ -197,7 +197,7 @@ class Shown(Config):
         conf = self.file('spin = "\x01é\n[program=other]\nalow\n')
         seen = self.seen(env={"VIADUCT_CONFIG": str(conf), "VIADUCT_RING_MAX": "1"}, status=1)
         self.assertEqual([p["place"] for p in seen["problems"]],
-                         [f"{conf}:1", "VIADUCT_RING_MAX=1", f"{conf}:3"])
+                         [f"{conf}:1", f"{conf}:3", "VIADUCT_RING_MAX=1"])
         self.assertIn('"\x01é', seen["problems"][0]["text"])
         self.assertFalse(seen["doubt"])
         self.assertTrue(self.seen("--program", "other", status=1,
@@ -228,6 +228,13 @@ class Shown(Config):
         self.assertEqual((result.returncode, result.stdout), (1, ""))
         self.assertEqual([line.split(": ")[0] for line in result.stderr.splitlines()],
                          [f"{bad}:3", f"{bad}:5", "/nonexistent"])
+        mixed = self.file("allow prot=1\nspin = x\n[x]\ndeny port=x\ngo = x\n", "mixed")
+        found = [f"{mixed}:{line}" for line in range(1, 6)]
+        result = self.viaduct("config", "--check", mixed, env=env)
+        self.assertEqual([line.split(": ")[0] for line in result.stderr.splitlines()], found)
+        result = self.viaduct("config", "--check", env={**env, "VIADUCT_CONFIG": str(mixed)})
+        self.assertEqual([line.split(": ")[0] for line in result.stderr.splitlines()],
+                         [*found, "VIADUCT_SPIN=nonsense", "VIADUCT_RULES=nonsense"])
         result = self.viaduct("config", "--check", "good", cwd=self.tmp)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         result = self.viaduct("config", "--check", env={"VIADUCT_CONFIG": str(good)})

@@ -71,13 +71,43 @@ void outlook_value(const struct outlook *o, enum value_id id, char *out, size_t 
 
 /* ---- what is wrong ---- */
 
-static void add_problem(struct outlook *o, const char *place, const char *message)
+/* The line of a place in that file, 0 for the file as a whole; -1 for a place elsewhere. */
+static long line_in(const char *file, const char *place)
 {
+	size_t n = file ? strlen(file) : 0;
+
+	if (n == 0 || strncmp(place, file, n) != 0 || (place[n] && place[n] != ':'))
+		return -1;
+	return place[n] ? strtol(place + n + 1, NULL, 10) : 0;
+}
+
+/* Rules are looked at behind all settings: among those of the file it goes by its line. */
+static size_t slot_for(const struct outlook *o, const char *file, const char *place)
+{
+	long line = line_in(file, place);
+	size_t at = o->problem_count;
+
+	for (size_t i = 0; line >= 0 && i < o->problem_count; i++) {
+		long other = line_in(file, o->problems[i].place);
+
+		if (other > line)
+			return i;
+		if (other >= 0)
+			at = i + 1;
+	}
+	return at;
+}
+
+static void add_problem(struct outlook *o, const char *file, const char *place,
+			const char *message)
+{
+	size_t at = slot_for(o, file, place);
 	struct problem *p;
 
 	o->problems =
 		outlook_need(realloc(o->problems, (o->problem_count + 1) * sizeof(*p)));
-	p = &o->problems[o->problem_count++];
+	p = &o->problems[at];
+	memmove(p + 1, p, (o->problem_count++ - at) * sizeof(*p));
 	p->place = outlook_need(strdup(place));
 	p->text = outlook_need(strdup(message));
 }
@@ -85,9 +115,8 @@ static void add_problem(struct outlook *o, const char *place, const char *messag
 static void note_problem(struct view *v, enum view_effect effect, const char *file,
 			 const char *place, const char *message)
 {
-	(void)file;
 	if (effect != VIEW_FOREIGN)
-		add_problem((struct outlook *)v, place, message);
+		add_problem((struct outlook *)v, file, place, message);
 }
 
 static void note_slip(void *context, const char *text, const char *meant)
@@ -95,16 +124,27 @@ static void note_slip(void *context, const char *text, const char *meant)
 	char message[128];
 
 	snprintf(message, sizeof(message), VARIABLE_SLIP, meant);
-	add_problem(context, text, message);
+	add_problem(context, NULL, text, message);
 }
 
-static void complain(struct view *v, enum view_effect effect, const char *file,
-		     const char *place, const char *message)
+static int print_problems(struct outlook *o)
 {
-	(void)v;
-	(void)effect;
-	(void)file;
-	warn_line("%s: %s", place, message);
+	for (size_t i = 0; i < o->problem_count; i++)
+		warn_line("%s: %s", o->problems[i].place, o->problems[i].text);
+	return o->problem_count ? STATUS_PROBLEM : STATUS_WELL;
+}
+
+/* Of a file that was named: another one may have the same name. */
+static int print_and_forget(struct outlook *o)
+{
+	int status = print_problems(o);
+
+	for (size_t i = 0; i < o->problem_count; i++) {
+		free(o->problems[i].place);
+		free(o->problems[i].text);
+	}
+	o->problem_count = 0;
+	return status;
 }
 
 /* Whatever the environment has is none of the files' business. */
@@ -117,7 +157,7 @@ static int check_files(int count, char **paths)
 	for (int id = 0; id < VALUE_COUNT; id++)
 		unsetenv(value_table[id].variable);
 	v->strict = true;
-	v->complain = complain;
+	v->complain = note_problem;
 	for (int i = 0; i < count; i++) {
 		struct conffile *f = &v->files[0];
 
@@ -129,17 +169,10 @@ static int check_files(int count, char **paths)
 		strcpy(f->path, paths[i]);
 		conffile_read(f, CONFFILE_CHECKED);
 		view_resolve(v);
-		if (v->complaints)
+		if (print_and_forget(&outlook) != STATUS_WELL)
 			status = STATUS_PROBLEM;
 	}
 	return status;
-}
-
-static int check_all(void)
-{
-	for (size_t i = 0; i < outlook.problem_count; i++)
-		warn_line("%s: %s", outlook.problems[i].place, outlook.problems[i].text);
-	return outlook.problem_count ? STATUS_PROBLEM : STATUS_WELL;
 }
 
 static void look(void)
@@ -194,7 +227,7 @@ int cmd_config(int argc, char **argv)
 		return check_files(argc - optind, argv + optind);
 	look();
 	if (check)
-		return check_all();
+		return print_problems(&outlook);
 	if (json)
 		outlook_json(stdout, &outlook);
 	else
