@@ -106,6 +106,14 @@ bool interpreter_lacks(const struct program *p, char *missing, size_t size)
 	return true;
 }
 
+bool interpreter_barred(const struct program *p)
+{
+	struct stat st;
+
+	return stat(p->path, &st) == 0 &&
+	       (!S_ISREG(st.st_mode) || access(p->path, X_OK) != 0);
+}
+
 const char *interpreter_lacks_hint(const char *missing)
 {
 	return strstr(missing, "\\r") ? " (its first line ends in a carriage return: "

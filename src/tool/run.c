@@ -188,8 +188,15 @@ static int check_interpreter(const struct run *run, const struct program *p)
 {
 	char missing[PATH_MAX];
 
-	if (!interpreter_lacks(p, missing, sizeof(missing)))
-		return 0;
+	if (!interpreter_lacks(p, missing, sizeof(missing))) {
+		if (!interpreter_barred(p))
+			return 0;
+		warn_line(
+			"viaduct run: %s cannot be started, because its interpreter `%s` "
+			"cannot be executed",
+			run->path, p->path);
+		return EXIT_REFUSED;
+	}
 	warn_line(
 		"viaduct run: %s cannot be started, because its interpreter is missing: "
 		"there is no `%s`%s",

@@ -276,6 +276,15 @@ class Programs(Explain):
             self.assertIn(f"interpreter `{missing}` is missing",
                           self.point(answer, "interpreter", "no")["text"])
 
+    def test_interpreter_that_cannot_be_executed(self):
+        plain = self.tmp / "plain"
+        plain.write_bytes(pathlib.Path("/bin/true").read_bytes())
+        for interpreter in ("/usr/bin", plain):
+            answer = self.of(self.script("by", f"#!{interpreter}\n"))
+            self.assertFalse(answer["accelerated"])
+            self.assertIn(f"interpreter `{interpreter}` cannot be executed",
+                          self.point(answer, "interpreter", "no")["text"])
+
     def test_what_the_kernel_refuses(self):
         elf = pathlib.Path("/bin/true").read_bytes()
         loop, one = self.tmp / "loop", self.tmp / "chain1"

@@ -78,6 +78,8 @@ char *command_line(char *const *argv);
  * Blocks on the disk only.
  */
 bool interpreter_lacks(const struct program *p, char *missing, size_t size);
+/* Then: it is there, and is a folder, or no file that may be executed. */
+bool interpreter_barred(const struct program *p);
 /* What to add to that name, in brackets; or "". */
 const char *interpreter_lacks_hint(const char *missing);
 

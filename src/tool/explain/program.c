@@ -407,6 +407,14 @@ static bool explain_refusal(const char *path, const struct program *p, int level
 		    "%s cannot be started at all: its interpreter `%s` is missing%s.",
 		    path, missing, interpreter_lacks_hint(missing));
 		say_remedy(a, "Install it, or correct the name in the file.");
+	} else if (interpreter_barred(p)) {
+		say(a, POINT_NO, "interpreter",
+		    "%s cannot be started at all: its interpreter `%s` cannot be "
+		    "executed.",
+		    path, p->path);
+		say_remedy(
+			a,
+			"Correct the name in the file, or the mode of the interpreter.");
 	} else if (p->refused == ELOOP) {
 		say(a, POINT_NO, "interpreter",
 		    "%s cannot be started at all: its interpreters are scripts that "
