@@ -102,8 +102,7 @@ static const size_t quick_sizes[] = {64, 1024, 65536, 1u << 20};
 
 static int complain(const char *what, const char *value)
 {
-	fprintf(stderr, "viaduct bench: %s: `%s`; see `viaduct bench --help`\n", what,
-		value);
+	warn_line("viaduct bench: %s: `%s`; see `viaduct bench --help`", what, value);
 	return -EINVAL;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "base/standard.h"
 #include "daemon/daemon.h"
 
@@ -22,7 +23,7 @@ static struct relay relay;
 
 struct options {
 	const char *config, *new_key;
-	bool check, foreground;
+	bool check, foreground, version;
 };
 
 static const char usage[] =
@@ -39,7 +40,11 @@ static const char usage[] =
 
 static void complain(const char *place, const char *text)
 {
-	fprintf(stderr, "viaductd: %s: %s\n", place, text);
+	char line[8192];
+
+	snprintf(line, sizeof(line), "%s: %s", place, text);
+	printable(line);
+	fprintf(stderr, "viaductd: %s\n", line);
 }
 
 static int usage_error(void)
@@ -254,8 +259,8 @@ static int parse(int argc, char **argv, struct options *o)
 			o->new_key = optarg;
 			break;
 		case 'v':
-			puts("viaductd " VD_VERSION);
-			return 0;
+			o->version = true;
+			break;
 		case 'h':
 			fputs(usage, stdout);
 			return 0;
@@ -267,7 +272,9 @@ static int parse(int argc, char **argv, struct options *o)
 		complain(argv[optind], "it takes no arguments, only options");
 		return usage_error();
 	}
-	return 1;
+	if (o->version)
+		puts("viaductd " VD_VERSION);
+	return !o->version;
 }
 
 int main(int argc, char **argv)

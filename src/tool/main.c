@@ -57,43 +57,46 @@ static const char *meant(const char *name)
 	return NULL;
 }
 
+/* What was most likely meant is a command, a line of the shell, or nothing that is known. */
+static int no_command(const char *name, const char *command, const char *line)
+{
+	if (line)
+		warn_line("viaduct: there is no command `%s`; did you mean: viaduct run "
+			  "-- %s",
+			  name, line);
+	else if (command)
+		warn_line("viaduct: there is no command `%s`; did you mean `%s`?", name,
+			  command);
+	else
+		warn_line("viaduct: there is no command `%s`", name);
+	fprintf(stderr, "usage: see `viaduct --help`\n");
+	return EXIT_USAGE;
+}
+
 /* `viaduct help run` is `viaduct run --help`. */
 static int help(int argc, char **argv)
 {
 	int (*run)(int, char **) = argc > 2 ? command_of(argv[2]) : NULL;
 	char option[] = "--help";
 	char *words[] = {argc > 2 ? argv[2] : NULL, option, NULL};
-	const char *command;
 
 	if (run)
 		return run(2, words);
 	if (argc < 3 || argv[2][0] == '-')
 		return usage(stdout, 0);
-	command = meant(argv[2]);
-	fprintf(stderr, "viaduct: there is no command `%s`", argv[2]);
-	if (command)
-		fprintf(stderr, "; did you mean `%s`?", command);
-	fprintf(stderr, "\nusage: see `viaduct --help`\n");
-	return EXIT_USAGE;
+	return no_command(argv[2], meant(argv[2]), NULL);
 }
 
 /* Most likely a slip, or a word that was forgotten: `viaduct redis-server`. */
 static int unknown(char **argv)
 {
 	char path[PATH_MAX];
-	const char *command;
+	char *line = program_find(argv[0], path, sizeof(path)) == 0 ? command_line(argv)
+								    : NULL;
+	int status = no_command(argv[0], meant(argv[0]), line);
 
-	fprintf(stderr, "viaduct: there is no command `%s`", argv[0]);
-	if (program_find(argv[0], path, sizeof(path)) == 0) {
-		char *line = command_line(argv);
-
-		fprintf(stderr, "; did you mean: viaduct run -- %s", line);
-		free(line);
-	} else if ((command = meant(argv[0]))) {
-		fprintf(stderr, "; did you mean `%s`?", command);
-	}
-	fprintf(stderr, "\nusage: see `viaduct --help`\n");
-	return EXIT_USAGE;
+	free(line);
+	return status;
 }
 
 /* A word behind `--version`, or behind the command that help is asked for: that is said. */

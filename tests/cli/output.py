@@ -49,6 +49,17 @@ class Output(unittest.TestCase):
         for words in (["--help"], ["--version"], ["--new-key", "a"]):
             self.fails([*VIADUCTD, *words])
         self.assertEqual(called([*VIADUCTD, "--bogus"], ">/dev/full").returncode, 2)
+        done = called([*VIADUCTD, "--version", "x"], "")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def test_lines_are_lines(self):
+        """Whatever word was wrong."""
+        told = [[VIADUCT], [VIADUCT, "help"], [VIADUCT, "stat"], [VIADUCT, "bench", "--patterns"],
+                VIADUCTD, VIADUCTD and [*VIADUCTD, "--new-key"]]
+        for words in filter(None, told):
+            done = called([*words, "a\nb\33[31m"], "")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("a?b?[31m", done.stderr)
 
     def test_usage_errors_stay(self):
         self.assertEqual(called([VIADUCT, "stat", "--bogus"], ">/dev/full").returncode, 2)
