@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says why a program that a command line names cannot be started. */
+/* Says why a program that a command line names cannot be started, or a process not be looked into. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,4 +50,24 @@ int fault_of_program(int rc, const char *name, const char *path, char *text, siz
 	else
 		snprintf(text, size, "%s cannot be executed: %s", path, refusal(path));
 	return EXIT_REFUSED;
+}
+
+bool fault_of_thread(pid_t pid, char *text, size_t size)
+{
+	char line[256];
+	int leader = 0;
+	FILE *f;
+
+	snprintf(line, sizeof(line), "/proc/%d/status", (int)pid);
+	f = fopen(line, "re");
+	while (f && fgets(line, sizeof(line), f) &&
+	       sscanf(line, "Tgid: %d", &leader) != 1)
+		;
+	if (f)
+		fclose(f);
+	if (leader == 0 || leader == pid)
+		return false;
+	snprintf(text, size, "%d is a thread of process %d: ask for that process",
+		 (int)pid, leader);
+	return true;
 }

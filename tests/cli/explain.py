@@ -268,6 +268,16 @@ class Connections(Explain):
             self.stays(c, "identity")
         self.agree()
 
+    def test_thread(self):
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        self.addCleanup(ended.set)
+        result = self.run_explain(thread.native_id)
+        self.assertEqual((result.returncode, result.stdout), (2, b""))
+        self.assertIn(f"{thread.native_id} is a thread of process {os.getpid()}: ",
+                      result.stderr.decode())
+
     def test_ended(self):
         """The same, on a connection whose other end has closed."""
         c, s = self.pair(n=0)

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import unittest
 
 from stat_bed import MANUAL, Player, Stat
@@ -206,6 +207,12 @@ class Shown(Stat):
                          rf"^Process {os.getpid()} \(.*\) does not run under Viaduct")
         a.end()
         self.assertRegex(self.stat("--pid", a.pid), f"^There is no process {a.pid}")
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        self.addCleanup(ended.set)
+        self.assertIn(f"{thread.native_id} is a thread of process {os.getpid()}: ",
+                      self.stat("--pid", thread.native_id))
 
     def test_widths(self):
         a, b, port = self.pair()

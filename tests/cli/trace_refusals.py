@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import unittest
 
 from trace_end import stream
@@ -41,6 +42,14 @@ class Refusals(Trace):
         process = subprocess.Popen(["true"])
         process.wait()
         self.assertIn("there is no process", self.refused(process.pid))
+
+    def test_thread(self):
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        self.addCleanup(ended.set)
+        self.assertIn(f"{thread.native_id} is a thread of process {os.getpid()}: ",
+                      self.refused(thread.native_id))
 
     def test_another_user(self):
         if os.getuid() != 0:

@@ -11,6 +11,7 @@
 #include "tool/doctor/doctor.h"
 #include "tool/explain/proc.h"
 #include "tool/explain/world.h"
+#include "tool/fault.h"
 #include "tool/library.h"
 
 struct links {
@@ -202,10 +203,15 @@ int explain_pid(pid_t pid, int fd, struct answer *a)
 	const struct observe_process *seen;
 	struct links l = {0};
 	struct world w;
+	char thread[96];
 	struct proc p;
 	bool under;
 	int rc = 0;
 
+	if (fault_of_thread(pid, thread, sizeof(thread))) {
+		warn_line("viaduct explain: %s", thread);
+		return EXIT_USAGE;
+	}
 	if (proc_read(pid, &p) != 0) {
 		fprintf(stderr, "viaduct explain: there is no process %d\n", (int)pid);
 		return EXIT_USAGE;

@@ -2,6 +2,7 @@
 /* What `viaduct stat` says below its table: the reasons, what is missing, and how many. */
 #include <unistd.h>
 
+#include "tool/fault.h"
 #include "tool/stat/stat.h"
 
 static const char *plural(size_t n)
@@ -13,9 +14,11 @@ static const char *plural(size_t n)
 static void note_process(FILE *out, const struct stat_view *v, pid_t pid)
 {
 	const struct observe_process *p = observe_process(&v->seen, pid);
-	char name[sizeof(p->name)];
+	char name[sizeof(p->name)], thread[96];
 
-	if (!p)
+	if (!p && fault_of_thread(pid, thread, sizeof(thread)))
+		fprintf(out, "%s.\n", thread);
+	else if (!p)
 		fprintf(out,
 			"There is no process %d, or it may not be looked into by this "
 			"user.\n",

@@ -17,6 +17,7 @@
 #include "base/kernel.h"
 #include "conn/table.h"
 #include "tool/cli.h"
+#include "tool/fault.h"
 #include "tool/observe/file.h"
 #include "tool/observe/table.h"
 
@@ -76,9 +77,13 @@ static bool refused(pid_t pid)
 /* 1 there is a process that may be seen; 0 after a message. */
 static bool exists(pid_t pid)
 {
-	char path[40];
+	char path[40], thread[96];
 	int fd;
 
+	if (fault_of_thread(pid, thread, sizeof(thread))) {
+		warn_line("viaduct trace: %s", thread);
+		return false;
+	}
 	if (kill(pid, 0) != 0 && errno == ESRCH) {
 		fprintf(stderr, "viaduct trace: there is no process %d\n", (int)pid);
 		return false;
