@@ -56,6 +56,8 @@ def parse(args):
     options = p.parse_args(args)
     if options.quick and options.smallest:
         wrong("--quick and --smallest are two lengths: give one")
+    if not options.out:
+        wrong("--out takes the name of a folder: ``")
     return options
 
 

@@ -121,6 +121,7 @@ class Papers(Rig):
         for args, words in ((["--fast"], "--fast"), (["--only", "usenix"], "usenix"),
                             (["--only", ""], "names no"), (["--only", ","], "names no"),
                             (["--quick", "--smallest"], "give one"), (["--out"], "out"),
+                            (["--out", ""], "--out takes the name of a folder: ``"),
                             (["rows"], "rows")):
             refused = self.papers(*args)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""), args)
