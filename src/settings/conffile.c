@@ -105,13 +105,15 @@ static bool is_trusted(struct conffile *f, const struct stat *st)
 	return false;
 }
 
-/* In place: each line trimmed, without its comment, and closed by a zero byte. */
+/* In place: each line trimmed, without its comment, and closed by a zero byte. An editor may put a
+ * mark before UTF-8, which nobody sees. */
 static void split(struct conffile *f)
 {
+	bool marked = f->size >= 3 && memcmp(f->text, "\xef\xbb\xbf", 3) == 0;
 	char *out = f->text;
 	const char *end = f->text + f->size, *next;
 
-	for (const char *line = f->text; line < end; line = next) {
+	for (const char *line = f->text + (marked ? 3 : 0); line < end; line = next) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 
 		stop = stop ? stop : end;

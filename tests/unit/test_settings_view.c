@@ -86,6 +86,9 @@ IN_CHILD(lines)
 	CHECK_EQ(view.source[VALUE_SPIN].line, 3);
 	CHECK(view.source[VALUE_SPIN].file == view.files[0].path);
 	CHECK(view.source[VALUE_RING_MAX].text == NULL);
+	file_of("\xef\xbb\xbf# as some editors write it\nspin = 8");
+	CHECK_STR(said, "");
+	CHECK_EQ(view.config.spin_ns, 8000);
 	file_of("ring-max = 16K"); /* no newline at the end */
 	CHECK_EQ(view.config.area_limit, 0);
 	CHECK_EQ(view.config.spin_ns, 50000);
