@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sockets that processes and other daemons connect to: given by systemd, or made. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -324,7 +325,18 @@ static int make_peers(struct relay *r, const struct in6_addr *addr)
 	return e;
 }
 
-static int make_all_peers(struct relay *r)
+static int fail_at(const struct in6_addr *addr, char *message, size_t size, int error)
+{
+	bool v4 = IN6_IS_ADDR_V4MAPPED(addr);
+	char text[INET6_ADDRSTRLEN], what[INET6_ADDRSTRLEN + 16];
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, addr->s6_addr + (v4 ? 12 : 0), text,
+		  sizeof(text));
+	snprintf(what, sizeof(what), "listen = %s", text);
+	return fail(message, size, what, error);
+}
+
+static int make_all_peers(struct relay *r, char *message, size_t size)
 {
 	static const struct in6_addr v4_any = {{{[10] = 0xff, [11] = 0xff}}};
 	unsigned made = 0;
@@ -333,7 +345,7 @@ static int make_all_peers(struct relay *r)
 	for (unsigned i = 0; i < r->settings.listens; i++) {
 		e = make_peers(r, &r->settings.listen[i]);
 		if (e < 0)
-			return e;
+			return fail_at(&r->settings.listen[i], message, size, e);
 	}
 	if (r->settings.listens > 0)
 		return 0;
@@ -344,7 +356,9 @@ static int make_all_peers(struct relay *r)
 		e = make_peers(r, &in6addr_any);
 		made += e == 0;
 	}
-	return made > 0 && (e == 0 || e == -EAFNOSUPPORT || e == -EADDRNOTAVAIL) ? 0 : e;
+	if (made > 0 && (e == 0 || e == -EAFNOSUPPORT || e == -EADDRNOTAVAIL))
+		return 0;
+	return fail(message, size, "the TCP port for other hosts", e);
 }
 
 static int open_all(struct relay *r, char *message, size_t size)
@@ -363,9 +377,7 @@ static int open_all(struct relay *r, char *message, size_t size)
 		return e;
 	if (!near && (e = make_local(r, r->settings.near, true, message, size)) < 0)
 		return e;
-	if (!peers && (e = make_all_peers(r)) < 0)
-		return fail(message, size, "the TCP port for other hosts", e);
-	return 0;
+	return peers ? 0 : make_all_peers(r, message, size);
 }
 
 int listen_open(struct relay *r, char *message, size_t size)

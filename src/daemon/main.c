@@ -73,6 +73,27 @@ static void hide(struct keys *keys)
 	sodium_mlock(keys, sizeof(*keys));
 }
 
+/* Whether it can be opened, or made: without making it. */
+static bool log_fits(const char *setting)
+{
+	char path[PATH_MAX], folder[PATH_MAX];
+	int fd;
+
+	if (!log_file(setting, path, sizeof(path)))
+		return true;
+	fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd >= 0) {
+		close(fd);
+		return true;
+	}
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') + 1 - path),
+		 path);
+	if (errno == ENOENT && access(folder, W_OK | X_OK) == 0)
+		return true;
+	complain(path, strerror(errno));
+	return false;
+}
+
 static bool load(struct relay *r, const struct options *o)
 {
 	const char *path = o->config ? o->config : VD_SYSCONFDIR "/viaductd.conf";
@@ -85,6 +106,7 @@ static bool load(struct relay *r, const struct options *o)
 		complain(r->settings.key_file, message);
 		wrong++;
 	}
+	wrong += !log_fits(r->settings.log);
 	return wrong == 0;
 }
 

@@ -52,6 +52,26 @@ class Output(unittest.TestCase):
         done = called([*VIADUCTD, "--version", "x"], "")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
 
+    def test_daemon_names_what_is_wrong(self):
+        """The log that cannot be written, also by --check, and the address that is not here."""
+        if not VIADUCTD:
+            self.skipTest("viaductd is not built")
+        with tempfile.TemporaryDirectory() as d:
+            conf, key = pathlib.Path(d) / "conf", pathlib.Path(d) / "key"
+            key.touch(0o600)
+            key.write_text(called([*VIADUCTD, "--new-key", "a"], "").stdout)
+            for line, status, words, option in (
+                    (f"log = info:{d}/log", 0, "", "--check"),
+                    (f"log = info:{d}/none/log", 1, f"{d}/none/log: ", "--check"),
+                    (f"log = info:{d}", 1, f"{d}: ", "--foreground"),
+                    ("listen = 192.0.2.1", 1, "listen = 192.0.2.1: ", "--foreground")):
+                conf.write_text(f"key-file = {key}\nsocket = {d}/s\n{line}\n")
+                done = called([*VIADUCTD, "--config", str(conf), option], "")
+                self.assertEqual(done.returncode, status, line)
+                self.assertEqual(len(done.stderr.splitlines()), status, done.stderr)
+                self.assertIn(words, done.stderr)
+            self.assertFalse((pathlib.Path(d) / "log").exists())
+
     def test_lines_are_lines(self):
         """Whatever word was wrong."""
         told = [[VIADUCT], [VIADUCT, "help"], [VIADUCT, "stat"], [VIADUCT, "bench", "--patterns"],
