@@ -105,13 +105,23 @@ def missing_files(root):
         yield "the names of files in docs cannot be read"
 
 
+def headings(page):
+    """The names by which links lead to them."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-")
+            for line in re.findall(r"^#+ (.*)$", prose, re.M)}
+
+
 def missing_links(root):
-    """What the pages link to is there. The README is one page and a half,
+    """What the pages link to is there, with the heading. The README is one page and a half,
     it is one."""
     for page in pages(root):
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            if not (page.parent / link).exists():
+        for link, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            to = page.parent / link if link else page
+            if not to.exists():
                 yield f"{page.relative_to(root)}: the link to {link}"
+            elif heading and heading not in headings(to):
+                yield f"{page.relative_to(root)}: the heading of the link to {link}#{heading}"
     words = len((root / "README.md").read_text().split())
     if words > 700:
         yield f"README.md: room, since it has {words} words, and 700 are enough"
