@@ -12,7 +12,7 @@ import sys
 import time
 import unittest
 
-from explain_bed import End, Explain, PYTHON, SOME_USERS, TCP, USAGE
+from explain_bed import End, Explain, PYTHON, SOME_USERS, TCP, USAGE, VIADUCT
 
 
 class Ports(Explain):
@@ -51,6 +51,20 @@ class Ports(Explain):
             self.skipTest("no IPv6 here")
         self.assertTrue(self.explain(f"[::1]:{port}")["accelerated"])
         self.point(self.explain(f"127.0.0.1:{port}"), "no-listener", "no")
+
+    def test_address_of_a_link(self):
+        def ask(where):
+            return subprocess.run(["unshare", "-rn", "sh", "-c", "ip link set lo up && ip "
+                                   "addr add fe80::1/64 dev lo nodad && exec $0 explain "
+                                   f"{where}", VIADUCT], capture_output=True, text=True, check=False)
+        told = ask("[fe80::1%lo]:7001")
+        if not told.stdout:
+            self.skipTest("no network namespace can be made here")
+        self.assertIn("is here, but nobody listens there", told.stdout)
+        self.assertIn("is not on this host", ask("[fe80::2%lo]:7001").stdout)
+        told = ask("[fe80::1]:7001")
+        self.assertEqual((told.returncode, told.stdout), (USAGE, ""))
+        self.assertIn("[fe80::1%eth0]:7001", told.stderr)
 
     def test_plain(self):
         s = End(self, "server", plain=True)

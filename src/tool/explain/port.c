@@ -366,6 +366,7 @@ static void judge_by_connections(const char *text, size_t count, size_t direct,
 
 struct addresses {
 	struct observe_end ends[ADDRESSES_MAX];
+	uint32_t scopes[ADDRESSES_MAX];
 	size_t count;
 };
 
@@ -388,11 +389,13 @@ static bool resolve(const char *host, const char *port, struct addresses *to)
 	     at = at->ai_next) {
 		const struct sockaddr_in *in = (const void *)at->ai_addr;
 		const struct sockaddr_in6 *in6 = (const void *)at->ai_addr;
-		struct observe_end *end = &to->ends[to->count++];
+		struct observe_end *end = &to->ends[to->count];
+		uint32_t *scope = &to->scopes[to->count++];
 
 		end->port = ntohs(in->sin_port);
 		if (at->ai_family == AF_INET6) {
 			end->addr = in6->sin6_addr;
+			*scope = in6->sin6_scope_id;
 		} else {
 			end->addr.s6_addr[10] = end->addr.s6_addr[11] = 0xff;
 			memcpy(end->addr.s6_addr + 12, &in->sin_addr, 4);
@@ -422,7 +425,7 @@ static const struct observe_end *choose(const struct world *w,
 	for (size_t i = 0; i < all->count; i++) {
 		const struct observe_end *end = &all->ends[i];
 
-		if (!address_is_here(&end->addr))
+		if (!address_is_here(&end->addr, all->scopes[i]))
 			continue;
 		if (!*here || is_served(w, end))
 			best = end;
@@ -461,6 +464,14 @@ int explain_port(const char *host, const char *port, struct answer *a)
 	if (!resolve(host, port, &all) || world_take(0, &w) != 0)
 		return EXIT_USAGE;
 	end = choose(&w, &all, &here);
+	if (IN6_IS_ADDR_LINKLOCAL(&end->addr) && !all.scopes[end - all.ends]) {
+		world_finish(&w);
+		return usage_error(
+			"explain",
+			"`%s` is an address of a link: name its interface, as in "
+			"[%s%%eth0]:%s",
+			host, host, port);
+	}
 	observe_end_text(end, text);
 	count = say_connections(&w, end, &connections, &direct);
 	if (here) {

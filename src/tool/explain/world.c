@@ -237,9 +237,10 @@ const struct observe_process *world_elsewhere(struct world *w,
 	return NULL;
 }
 
-bool address_is_here(const struct in6_addr *addr)
+bool address_is_here(const struct in6_addr *addr, uint32_t scope)
 {
-	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_addr = *addr};
+	struct sockaddr_in6 in6 = {
+		.sin6_family = AF_INET6, .sin6_addr = *addr, .sin6_scope_id = scope};
 	struct sockaddr_in in = {.sin_family = AF_INET};
 	bool v4 = IN6_IS_ADDR_V4MAPPED(addr), here;
 	int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -45,8 +45,9 @@ const struct observe_conn *world_conn(const struct world *w, pid_t pid, int fd);
 /* A process of this host, in another network namespace, that has the other end; or NULL. */
 const struct observe_process *world_elsewhere(struct world *w,
 					      const struct observe_socket *s);
-/* True when the address is one of this network namespace's own, where we are in it. */
-bool address_is_here(const struct in6_addr *addr);
+/* True when the address is one of this network namespace's own, where we are in it. scope: the
+ * interface of a link's own address. */
+bool address_is_here(const struct in6_addr *addr, uint32_t scope);
 
 /* ---- conn.c ---- */
 
