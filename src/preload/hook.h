@@ -484,6 +484,19 @@ typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
 				int count, int flags);
 ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
 		      int count, int flags);
+/* A piece before the last one lies over the array itself, which the kernel has read by then. */
+static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t count)
+{
+	uint64_t begin = (uint64_t)iov, end = (uint64_t)(iov + count);
+
+	for (size_t i = 0; i + 1 < count; i++) {
+		uint64_t base = (uint64_t)iov[i].iov_base;
+
+		if (base < end && base + iov[i].iov_len > begin)
+			return true;
+	}
+	return false;
+}
 /* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. */
 static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd,
 				       const struct iovec *iov, int count, int flags,
@@ -491,7 +504,8 @@ static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd
 {
 	struct iovec one;
 
-	if (__builtin_expect(total > SOCK_MOVE_MAX, 0))
+	if (__builtin_expect(total > SOCK_MOVE_MAX, 0) ||
+	    __builtin_expect(hook_vector_holds_itself(iov, (size_t)count), 0))
 		return hook_recv_cut(take, s, fd, iov, count, flags);
 	return take(s, fd, hook_vector_own(iov, (size_t)count, &one), count, flags);
 }
