@@ -3,9 +3,12 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/kernel.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
@@ -41,6 +44,12 @@
 /* What has saved so many times its price should have been upgraded earlier, by two steps; or by all. */
 #define GOOD_PRICES 4
 #define BEST_PRICES 16
+/*
+ * Where others want the processors, too, the kernel brings both ends together on one, if they stay on TCP, and a turn
+ * then costs a quarter to a ninth of what it costs between two. Ends that spin are kept apart. So there an upgrade
+ * has paid only if it has saved so many times its price.
+ */
+#define CROWD_PRICES 8
 
 static uint32_t mix(uint32_t hash, const void *bytes, size_t count)
 {
@@ -138,6 +147,7 @@ static _Thread_local struct {
 	const struct slot *slot;
 	uint32_t generation;
 	uint64_t began_ns, units;
+	long preempted; /* how often, when an upgrade was last due, or judged */
 } timed __attribute__((tls_model("initial-exec")));
 
 static uint64_t own_time(void)
@@ -146,6 +156,23 @@ static uint64_t own_time(void)
 	clock_read(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+/* Since it was last asked, this thread has lost its processor to another; and it may move to the peer's. By system
+ * calls alone: a close is to leave errno as it is. */
+static bool is_crowded(void)
+{
+	struct rusage use;
+	cpu_set_t may;
+	if (kernel_call4(SYS_getrusage, RUSAGE_THREAD, (long)&use, 0, 0) < 0 ||
+	    use.ru_nivcsw == timed.preempted)
+		return false;
+	timed.preempted = use.ru_nivcsw;
+	CPU_ZERO(&may); /* the kernel writes no more than it has */
+	return kernel_call4(SYS_sched_getaffinity, 0, sizeof(may), (long)&may, 0) < 0 ||
+	       CPU_COUNT(&may) > 1;
+}
+
+bool (*earn_crowd)(void) = is_crowded;
 
 static void time_begin(const struct slot *sl, uint64_t units)
 {
@@ -217,8 +244,10 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 		learn_turns(sl, units);
 	if (!config_get()->upgrade_fixed)
 		time_begin(sl, units);
-	if (units > threshold)
+	if (units > threshold) {
+		earn_crowd(); /* from here on */
 		return true;
+	}
 	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
 }
@@ -288,8 +317,11 @@ NEAR_CODE void earn_judge(struct sock *s)
 	bool measured = !config_get()->upgrade_fixed && !peer_is_far(s);
 	uint64_t paid = measured ? price() : PRICE_UNITS;
 	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
-	if (measured && units)
+	if (measured && units) {
 		units -= units_slept(sl);
+		if (earn_crowd() && units < CROWD_PRICES * paid)
+			units = 0;
+	}
 	if (units < paid) {
 		/* A step; or two, where it was attached and saved less than half its price. */
 		now += 1 + (phase >= SLOT_ATTACHING && units < paid / 2);

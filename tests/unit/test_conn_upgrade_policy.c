@@ -13,10 +13,18 @@
 
 enum { OPERATIONS = 16, DOUBLINGS = 6 };
 
+static bool others_want_it;
+
+static bool crowd(void)
+{
+	return others_want_it;
+}
+
 __attribute__((constructor)) static void settings(void)
 {
 	unsetenv("VIADUCT_UPGRADE_AFTER"); /* the default: OPERATIONS */
 	setenv("VIADUCT_CONFIG", "", 1);
+	earn_crowd = crowd;
 }
 
 struct ends {
@@ -369,6 +377,20 @@ TEST(turns_that_somebody_slept_for_save_less)
 	run.trips = 14;
 	CHECK_EQ(upgraded_as(listener, &at, run), 2 * OPERATIONS + 1);
 	CHECK_EQ(upgraded_as(listener, &at, run), 4 * OPERATIONS + 1);
+	close(listener);
+}
+
+/* There the kernel brings ends that stay on TCP together: only what saves eight prices has paid. */
+TEST(in_a_crowd_an_upgrade_has_to_save_more)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	CHECK_EQ(upgraded(listener, &at, 63), OPERATIONS + 1);
+	others_want_it = true;
+	CHECK_EQ(upgraded(listener, &at, 63), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 64), 4 * OPERATIONS + 1);
+	others_want_it = false;
+	CHECK_EQ(upgraded(listener, &at, 8), OPERATIONS + 1);
 	close(listener);
 }
 
