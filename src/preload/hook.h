@@ -484,12 +484,12 @@ typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
 				int count, int flags);
 ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
 		      int count, int flags);
-/* A piece before the last one lies over the array itself, which the kernel has read by then. */
+/* A piece of several lies over the array itself, which the kernel has read by then. */
 static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t count)
 {
 	uint64_t begin = (uint64_t)iov, end = (uint64_t)(iov + count);
 
-	for (size_t i = 0; i + 1 < count; i++) {
+	for (size_t i = 0; count > 1 && i < count; i++) {
 		uint64_t base = (uint64_t)iov[i].iov_base;
 
 		if (base < end && base + iov[i].iov_len > begin)

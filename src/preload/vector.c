@@ -74,11 +74,11 @@ __attribute__((noinline)) ssize_t hook_recv_cut(hook_recv_fn take, struct sock *
 						const struct iovec *iov, int count,
 						int flags)
 {
-	struct iovec cut[UIO_MAXIOV];
+	int most = count < UIO_MAXIOV ? count : UIO_MAXIOV, n = 0;
+	struct iovec *cut = __builtin_alloca((size_t)most * sizeof(*cut));
 	size_t left = SOCK_MOVE_MAX;
-	int n = 0;
 
-	for (; n < count && n < UIO_MAXIOV && left > 0; n++) {
+	for (; n < most && left > 0; n++) {
 		cut[n] = iov[n];
 		if (cut[n].iov_len > left)
 			cut[n].iov_len = left;

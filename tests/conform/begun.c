@@ -218,30 +218,41 @@ static void receive_changes(ssize_t (*run)(struct vector_call *), int flags)
 			receive_changed(run, counts[i], change, flags);
 }
 
-/* The bytes of the first piece come to lie where the second piece stands. */
-static void receive_over_itself(ssize_t (*run)(struct vector_call *v), const char *name)
+/* The bytes of a piece come to lie where the second piece stands; more are queued than the call takes. */
+static void receive_over_itself(ssize_t (*run)(struct vector_call *v), const char *name,
+				int over)
 {
 	struct pair p = pair_warm_open();
 	struct vector_call v = {.call.fd = p.s, .count = 2};
 	char rest[8] = "";
-	struct iovec iov[2] = {{&iov[1], sizeof iov[1]}, {rest, sizeof rest - 1}};
+	struct iovec iov[2], in = {&iov[1], sizeof iov[1]},
+			     other = {rest, sizeof rest - 1};
 
+	iov[over] = in;
+	iov[!over] = other;
 	v.iov = iov;
 	v.msg.msg_hdr = (struct msghdr){.msg_iov = iov, .msg_iovlen = 2};
-	send_all(p.c, "0123456789abcdefghij", 20);
-	wait_inq(p.s, 20);
+	send_all(p.c, "0123456789abcdefghijABCDEFGHIJ", 30);
+	wait_inq(p.s, 30);
 	say_result(name, run(&v));
 	say("%s, %.16s", rest, (char *)&iov[1]);
+	recv_all(p.s, rest, 7);
 	pair_warm(p);
 	pair_close(p);
 }
 
+static void receive_over_both(ssize_t (*run)(struct vector_call *v), const char *name)
+{
+	receive_over_itself(run, name, 0);
+	receive_over_itself(run, name, 1);
+}
+
 CASE(begun_over_itself, STAYS)
 {
-	receive_over_itself(run_readv, "readv");
-	receive_over_itself(run_preadv2, "preadv2");
-	receive_over_itself(run_recvmsg, "recvmsg");
-	receive_over_itself(run_recvmmsg, "recvmmsg");
+	receive_over_both(run_readv, "readv");
+	receive_over_both(run_preadv2, "preadv2");
+	receive_over_both(run_recvmsg, "recvmsg");
+	receive_over_both(run_recvmmsg, "recvmmsg");
 }
 
 CASE(begun_readv, DIRECT)
