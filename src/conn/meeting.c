@@ -354,6 +354,9 @@ static void make_attached(struct sock *s, int fd)
 						    memory_order_relaxed)) {
 		fence_full(); /* as in sock_shutdown */
 		tell_fin(s);
+		/* Of those that came meanwhile. */
+		if (sock_on_attach)
+			sock_on_attach(s);
 		earn_attached(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
 		report_add(&report_now.upgraded, 1);

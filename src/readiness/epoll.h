@@ -119,6 +119,7 @@ struct instance {
 	bool polled;	 /* by a call that is under way; with `hidden` */
 	_Atomic bool waited_on; /* by a call that has come by here; relaxed */
 	uint32_t put_off; /* upgrades so far, since none has: see epoll_may_attach */
+	uint64_t put_off_since;	  /* ms */
 	_Atomic bool lingering;	  /* some of its registrations linger */
 	_Atomic uint32_t reverts; /* registrations given back to the kernel so far */
 	/* When to ask the kernel. Relaxed, and outside the lock: a race asks once more or

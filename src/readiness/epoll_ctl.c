@@ -81,11 +81,16 @@ static bool is_exclusive_ok(int op, uint32_t events)
 	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
 }
 
-/* Whoever else has the kernel's instance, or waits past us, could do nothing with a tag of ours. */
+/*
+ * Whoever else has the kernel's instance, or waits past us, could do nothing with a tag of ours. What is being attached
+ * waits for a wait; where it does not any more, make_attached looks for this once more.
+ */
 static bool may_convert(struct instance *in, struct sock *s)
 {
 	return is_attached(s) && !instance_is_foreign(in) &&
-	       instance_reason(in) != VD_REASON_RAW;
+	       (instance_is_heeded(in) ||
+		(atomic_load(&s->slot->phase) != SLOT_ATTACHING &&
+		 instance_reason(in) != VD_REASON_RAW));
 }
 
 /* Both locks are held. */

@@ -85,9 +85,49 @@ CASE(waited_past_added, ANYWAY)
 	int epfd = registered(p.s, EPOLLIN);
 	struct epoll_event ev = {.events = EPOLLIN};
 	answer(epfd, p, 3000, -1);
+	usleep(300000);
 	NEED(close(p.s) == 0);
 	NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, q.s, &ev) == 0);
 	answer(epfd, q, 3, -1);
+}
+
+/* Taken out and put in again while the upgrade waits for a wait. */
+CASE(waited_past_again, ANYWAY)
+{
+	struct pair p = pair_open();
+	int epfd = registered(p.s, EPOLLIN);
+	struct epoll_event ev = {.events = EPOLLIN};
+	for (int i = 0; i < 30; i++) {
+		char buf[8];
+		send_all(p.c, "query", 5);
+		recv_all(p.s, buf, 5);
+		send_all(p.s, "reply", 5);
+		recv_all(p.c, buf, 5);
+		NEED(epoll_ctl(epfd, EPOLL_CTL_DEL, p.s, NULL) == 0);
+		NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	}
+	answer(epfd, p, 10, -1);
+}
+
+/* In two instances, of which one is waited on by the C library, and the other never. */
+CASE(waited_on_one, DIRECT)
+{
+	struct pair p = pair_open();
+	int spare = registered(p.s, EPOLLIN), epfd = registered(p.s, EPOLLIN);
+	struct epoll_event ev;
+	say("nothing: %d", epoll_wait(epfd, &ev, 1, 0));
+	for (int i = 0; i < 1500; i++) {
+		char buf[8];
+		send_all(p.c, "query", 5);
+		long n = epoll_wait(epfd, &ev, 1, 5000);
+		if (i % 500 == 0 || n != 1)
+			say_heard(n, &ev);
+		recv_all(p.s, buf, 5);
+		send_all(p.s, "reply", 5);
+		recv_all(p.c, buf, 5);
+	}
+	NEED(close(spare) == 0);
+	pair_close(p);
 }
 
 /* The first wait comes late, and by the C library. */
