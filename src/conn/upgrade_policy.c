@@ -46,8 +46,8 @@
 #define BEST_PRICES 16
 /*
  * Where others want the processors, too, the kernel brings both ends together on one, if they stay on TCP, and a turn
- * then costs a quarter to a ninth of what it costs between two. Ends that spin are kept apart. So there an upgrade
- * has paid only if it has saved so many times its price.
+ * then costs a quarter to a ninth of what it costs between two. Ends that spin are kept apart. So there the price is so
+ * many times as high.
  */
 #define CROWD_PRICES 8
 
@@ -147,7 +147,6 @@ static _Thread_local struct {
 	const struct slot *slot;
 	uint32_t generation;
 	uint64_t began_ns, units;
-	long preempted; /* how often, when an upgrade was last due, or judged */
 } timed __attribute__((tls_model("initial-exec")));
 
 static uint64_t own_time(void)
@@ -156,23 +155,6 @@ static uint64_t own_time(void)
 	clock_read(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
-
-/* Since it was last asked, this thread has lost its processor to another; and it may move to the peer's. By system
- * calls alone: a close is to leave errno as it is. */
-static bool is_crowded(void)
-{
-	struct rusage use;
-	cpu_set_t may;
-	if (kernel_call4(SYS_getrusage, RUSAGE_THREAD, (long)&use, 0, 0) < 0 ||
-	    use.ru_nivcsw == timed.preempted)
-		return false;
-	timed.preempted = use.ru_nivcsw;
-	CPU_ZERO(&may); /* the kernel writes no more than it has */
-	return kernel_call4(SYS_sched_getaffinity, 0, sizeof(may), (long)&may, 0) < 0 ||
-	       CPU_COUNT(&may) > 1;
-}
-
-bool (*earn_crowd)(void) = is_crowded;
 
 static void time_begin(const struct slot *sl, uint64_t units)
 {
@@ -195,6 +177,44 @@ static bool time_end(const struct slot *sl, uint64_t *ns, uint64_t *units)
 	*ns = now - timed.began_ns;
 	return now >
 	       timed.began_ns; /* not where it began in the parent of this process */
+}
+
+/* How often this thread had lost its processor to another, when the upgrade of the connection was due. */
+static _Thread_local struct {
+	const struct slot *slot;
+	uint32_t generation;
+	long preempted;
+} due __attribute__((tls_model("initial-exec")));
+
+/* By system calls alone: libc would set errno in a close. */
+static long read_preempted(void)
+{
+	struct rusage use;
+	cpu_set_t may;
+	CPU_ZERO(&may); /* the kernel writes no more than it has */
+	/* Where it may not move to the peer's processor, the kernel brings nobody together. */
+	if (kernel_call4(SYS_sched_getaffinity, 0, sizeof(may), (long)&may, 0) > 0 &&
+	    CPU_COUNT(&may) == 1)
+		return 0;
+	return kernel_call4(SYS_getrusage, RUSAGE_THREAD, (long)&use, 0, 0) < 0
+		       ? 0
+		       : use.ru_nivcsw;
+}
+
+long (*earn_preempted)(void) = read_preempted;
+
+static void crowd_begin(const struct slot *sl)
+{
+	due.slot = sl;
+	due.generation = load_relaxed(&sl->generation);
+	due.preempted = earn_preempted();
+}
+
+/* Since then it has lost its processor again. Where another was due since, or this is another thread, nobody knows. */
+static bool is_crowd(const struct slot *sl)
+{
+	return due.slot == sl && due.generation == load_relaxed(&sl->generation) &&
+	       !left_any() && earn_preempted() != due.preempted;
 }
 
 /*
@@ -244,10 +264,10 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 		learn_turns(sl, units);
 	if (!config_get()->upgrade_fixed)
 		time_begin(sl, units);
-	if (units > threshold) {
-		earn_crowd(); /* from here on */
+	if (units > threshold && !config_get()->upgrade_fixed)
+		crowd_begin(sl);
+	if (units > threshold)
 		return true;
-	}
 	store_relaxed(&sl->earn_due, due_at(threshold));
 	return false;
 }
@@ -319,8 +339,7 @@ NEAR_CODE void earn_judge(struct sock *s)
 	uint64_t units = phase >= SLOT_ATTACHING ? units_on_ring(sl) : 0;
 	if (measured && units) {
 		units -= units_slept(sl);
-		if (earn_crowd() && units < CROWD_PRICES * paid)
-			units = 0;
+		paid *= is_crowd(sl) ? CROWD_PRICES : 1;
 	}
 	if (units < paid) {
 		/* A step; or two, where it was attached and saved less than half its price. */

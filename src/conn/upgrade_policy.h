@@ -53,7 +53,7 @@ void earn_bytes(struct sock *s, size_t bytes);
 void earn_attached(struct sock *s);
 /* The connection ends: was it worth it? Once for each. */
 void earn_judge(struct sock *s);
-/* Whether others want this thread's processor, too. For tests to replace. */
-extern bool (*earn_crowd)(void);
+/* How often this thread has lost its processor to another. For tests to replace. */
+extern long (*earn_preempted)(void);
 
 #endif

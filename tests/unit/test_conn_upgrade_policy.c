@@ -15,16 +15,17 @@ enum { OPERATIONS = 16, DOUBLINGS = 6 };
 
 static bool others_want_it;
 
-static bool crowd(void)
+static long preempted(void)
 {
-	return others_want_it;
+	static long times;
+	return times += others_want_it;
 }
 
 __attribute__((constructor)) static void settings(void)
 {
 	unsetenv("VIADUCT_UPGRADE_AFTER"); /* the default: OPERATIONS */
 	setenv("VIADUCT_CONFIG", "", 1);
-	earn_crowd = crowd;
+	earn_preempted = preempted;
 }
 
 struct ends {
@@ -388,7 +389,10 @@ TEST(in_a_crowd_an_upgrade_has_to_save_more)
 	CHECK_EQ(upgraded(listener, &at, 63), OPERATIONS + 1);
 	others_want_it = true;
 	CHECK_EQ(upgraded(listener, &at, 63), OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 31), 2 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 64), 8 * OPERATIONS + 1);
 	CHECK_EQ(upgraded(listener, &at, 64), 4 * OPERATIONS + 1);
+	CHECK_EQ(upgraded(listener, &at, 64), 2 * OPERATIONS + 1);
 	others_want_it = false;
 	CHECK_EQ(upgraded(listener, &at, 8), OPERATIONS + 1);
 	close(listener);
