@@ -53,8 +53,10 @@ static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t genera
 	w->of[w->count++].generation = generation;
 	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
 	sock_number_end(s);
-	log_error("fd %d: %s with bytes unread in the ring: closed in the child", fd,
-		  reason_name(VD_REASON_EXEC));
+	/* The log of a child of vfork is its parent's. */
+	if (!hook_is_borrowed())
+		log_error("fd %d: %s with bytes unread in the ring: closed in the child",
+			  fd, reason_name(VD_REASON_EXEC));
 	return true;
 }
 

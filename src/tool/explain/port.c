@@ -464,7 +464,7 @@ int explain_port(const char *host, const char *port, struct answer *a)
 	if (!resolve(host, port, &all) || world_take(0, &w) != 0)
 		return EXIT_USAGE;
 	end = choose(&w, &all, &here);
-	if (IN6_IS_ADDR_LINKLOCAL(&end->addr) && !all.scopes[end - all.ends]) {
+	if (all.count == 1 && IN6_IS_ADDR_LINKLOCAL(&end->addr) && !all.scopes[0]) {
 		world_finish(&w);
 		return usage_error(
 			"explain",
