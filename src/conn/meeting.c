@@ -354,11 +354,10 @@ static void make_attached(struct sock *s, int fd)
 						    memory_order_relaxed)) {
 		fence_full(); /* as in sock_shutdown */
 		tell_fin(s);
-		/* Of those that came meanwhile. */
-		if (sock_on_attach)
-			sock_on_attach(s);
 		earn_attached(s);
 		atomic_store(&sl->reason, VD_REASON_NONE);
+		if (sock_on_attach) /* of registrations that came meanwhile */
+			sock_on_attach(s);
 		report_add(&report_now.upgraded, 1);
 		PROBE3(upgrade, fd, slot_cookie(sl), atomic_load(&sl->role));
 	} else if (expect == SLOT_FINAL && sock_on_final) {

@@ -29,7 +29,7 @@ bool instance_refuses(struct instance *in)
 
 /* Of one instance. Then its waits go past us. */
 #define PUT_OFF_MOST 1000u
-#define PUT_OFF_MS   250u
+#define PUT_OFF_MS   1000u
 
 static bool waits_past_us(const struct instance *in)
 {
@@ -99,7 +99,10 @@ void epoll_on_attach(struct sock *s)
 		return;
 	epoll_list_lock();
 	heeded = is_heeded(s);
-	for (struct epoll_reg *r = s->regs; r && fd < 0; r = r->next_of_sock) {
+	/* Another thread may have refused it meanwhile. */
+	for (struct epoll_reg *r = s->regs;
+	     r && fd < 0 && atomic_load(&s->slot->phase) != SLOT_FINAL;
+	     r = r->next_of_sock) {
 		struct instance *in = r->in;
 
 		instance_lock(in);

@@ -88,7 +88,7 @@ static bool is_exclusive_ok(int op, uint32_t events)
 static bool may_convert(struct instance *in, struct sock *s)
 {
 	return is_attached(s) && !instance_is_foreign(in) &&
-	       (instance_is_heeded(in) ||
+	       (instance_is_heeded(in) || instance_refuses(in) ||
 		(atomic_load(&s->slot->phase) != SLOT_ATTACHING &&
 		 instance_reason(in) != VD_REASON_RAW));
 }
@@ -141,7 +141,8 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	rc = add_locked(in, epfd, s, fd, ev, &refuse);
 	instance_unlock(in);
 	epoll_list_unlock();
-	if (refuse && in->owner != epoll_self())
+	/* Nobody may hear of what lies unread in memory: it is to come over TCP. */
+	if (refuse == VD_REASON_RAW || (refuse && in->owner != epoll_self()))
 		sock_down_wait(s, fd, refuse, FOREIGN_WAIT_MS);
 	else if (refuse)
 		sock_refuse(s, fd, refuse);

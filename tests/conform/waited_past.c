@@ -85,10 +85,26 @@ CASE(waited_past_added, ANYWAY)
 	int epfd = registered(p.s, EPOLLIN);
 	struct epoll_event ev = {.events = EPOLLIN};
 	answer(epfd, p, 3000, -1);
-	usleep(300000);
+	usleep(1100000);
 	NEED(close(p.s) == 0);
 	NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, q.s, &ev) == 0);
 	answer(epfd, q, 3, -1);
+}
+
+/* The same with bytes that came before, and then a wait by the C library. */
+CASE(waited_past_then_not, ANYWAY)
+{
+	struct pair p = pair_open(), q = pair_warm_open();
+	int epfd = registered(p.s, EPOLLIN);
+	struct epoll_event ev = {.events = EPOLLIN};
+	answer(epfd, p, 1500, -1);
+	usleep(1100000);
+	NEED(close(p.s) == 0);
+	send_all(q.c, "query", 5);
+	wait_inq(q.s, 5);
+	NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, q.s, &ev) == 0);
+	say_heard(epoll_wait(epfd, &ev, 1, 5000), &ev);
+	pair_close(q);
 }
 
 /* Taken out and put in again while the upgrade waits for a wait. */
