@@ -286,6 +286,10 @@ static inline bool instance_is_heeded(const struct instance *in)
 	return load_relaxed(&in->waited_on) || in->hidden;
 }
 bool instance_is_foreign(struct instance *in);
+/* Under the instance's lock: it is still to be seen whether anybody waits. */
+bool instance_puts_off(struct instance *in);
+/* One of its instances is waited on by calls that come by here: then the others are believed as well. Under the list lock. */
+bool reg_is_heeded(struct sock *s);
 /* Tags of ours, or of a parent's, in the kernel's instance. */
 static inline bool instance_may_have_tags(struct instance *in)
 {

@@ -430,6 +430,62 @@ void reg_poke(struct epoll_reg *r)
 		sock_ring_self(r->s);
 }
 
+/*
+ * Whether the kernel has reported a ONESHOT registration, and to whom, cannot be asked: taken
+ * over now, it could be reported twice. It is taken over at its next MOD, which arms it.
+ * And who waits by system calls of his own would not hear of what memory has: Bun sends and receives by the C
+ * library, and waits past it. So some wait has to be seen first.
+ */
+bool epoll_may_attach(struct sock *s)
+{
+	bool may = true, heeded;
+
+	if (!reg_is_any(s))
+		return true;
+	epoll_list_lock();
+	heeded = reg_is_heeded(s);
+	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
+		instance_lock(r->in);
+		may = r->converted || instance_refuses(r->in) ||
+		      (!(r->events & EPOLLONESHOT) &&
+		       (heeded || !instance_puts_off(r->in)));
+		instance_unlock(r->in);
+	}
+	epoll_list_unlock();
+	return may;
+}
+
+void epoll_on_attach(struct sock *s)
+{
+	enum vd_reason reason = VD_REASON_NONE;
+	bool heeded;
+	int fd = -1;
+
+	if (!reg_is_any(s))
+		return;
+	epoll_list_lock();
+	heeded = reg_is_heeded(s);
+	/* Another thread may have refused it meanwhile. */
+	for (struct epoll_reg *r = s->regs;
+	     r && fd < 0 && atomic_load(&s->slot->phase) != SLOT_FINAL;
+	     r = r->next_of_sock) {
+		struct instance *in = r->in;
+
+		instance_lock(in);
+		reason = instance_reason(in);
+		if (reason == VD_REASON_RAW && heeded)
+			reason = VD_REASON_NONE;
+		if (!reason && reg_convert(r, false))
+			reason = VD_REASON_EPOLL;
+		if (reason)
+			fd = r->use_fd;
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+	if (fd >= 0)
+		sock_refuse(s, fd, reason);
+}
+
 /* Under the list lock. True when one of them is somebody else's. */
 static bool revert_all(struct sock *s)
 {

@@ -85,19 +85,21 @@ static bool is_exclusive_ok(int op, uint32_t events)
  * Whoever else has the kernel's instance, or waits past us, could do nothing with a tag of ours. What is being attached
  * waits for a wait; where it does not any more, make_attached looks for this once more.
  */
-static bool may_convert(struct instance *in, struct sock *s)
+static bool may_convert(struct instance *in, struct sock *s, enum vd_reason refuse)
 {
-	return is_attached(s) && !instance_is_foreign(in) &&
-	       (instance_is_heeded(in) || instance_refuses(in) ||
+	return is_attached(s) &&
+	       (refuse != VD_REASON_EPOLL || !instance_is_foreign(in)) &&
+	       (instance_is_heeded(in) || refuse == VD_REASON_EPOLL ||
 		(atomic_load(&s->slot->phase) != SLOT_ATTACHING &&
-		 instance_reason(in) != VD_REASON_RAW));
+		 refuse != VD_REASON_RAW));
 }
 
 /* Both locks are held. */
 static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		      struct epoll_event *ev, enum vd_reason *refuse)
 {
-	bool ours = may_convert(in, s);
+	enum vd_reason reason = instance_reason(in);
+	bool ours = may_convert(in, s, reason);
 	bool tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	struct epoll_reg *r = reg_find(in, s, fd);
 	int rc;
@@ -116,14 +118,14 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	if (!r)
 		return -ENOMEM;
 	/* Again: from here on whoever attaches sees the record. */
-	ours = may_convert(in, s);
+	ours = may_convert(in, s, reason);
 	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
 	if (rc) {
 		reg_destroy(r);
 		return rc;
 	}
-	*refuse = instance_reason(in);
+	*refuse = reason;
 	if (ours && reg_convert(r, tagged) && !*refuse)
 		*refuse = VD_REASON_EPOLL;
 	r->refused = *refuse != VD_REASON_NONE;

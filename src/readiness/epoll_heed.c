@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who else has an epoll instance, and whether waits on it come by here. */
+#include <errno.h>
+#include <signal.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "readiness/epoll.h"
+
+/* A forked child's instance is the parent's as well, unless the parent has gone. */
+bool instance_is_foreign(struct instance *in)
+{
+	if (in->owner == epoll_self())
+		return false;
+	if (kill(in->owner, 0) == 0 || errno != ESRCH)
+		return true;
+	in->owner = epoll_self();
+	instance_note_unseen(in);
+	/* The number was the parent's. */
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		r->shared = -1;
+	return false;
+}
+
+bool instance_refuses(struct instance *in)
+{
+	return in->nested || in->no_upgrade || instance_is_foreign(in);
+}
+
+/* Of one instance. Then its waits go past us. */
+#define PUT_OFF_MOST 1000u
+#define PUT_OFF_MS   1000u
+
+static bool waits_past_us(const struct instance *in)
+{
+	return !instance_is_heeded(in) && in->put_off > PUT_OFF_MOST &&
+	       clock_coarse_ms() - in->put_off_since > PUT_OFF_MS;
+}
+
+enum vd_reason instance_reason(struct instance *in)
+{
+	if (instance_refuses(in))
+		return VD_REASON_EPOLL;
+	return waits_past_us(in) ? VD_REASON_RAW : VD_REASON_NONE;
+}
+
+/* Under the instance's lock: it is still to be seen whether anybody waits. */
+bool instance_puts_off(struct instance *in)
+{
+	if (instance_is_heeded(in) || waits_past_us(in))
+		return false;
+	if (in->put_off == 0)
+		in->put_off_since = clock_coarse_ms();
+	in->put_off += in->put_off <= PUT_OFF_MOST;
+	return true;
+}
+
+/* One of its instances is waited on by calls that come by here: then the others are believed as well. Under the list lock. */
+bool reg_is_heeded(struct sock *s)
+{
+	struct epoll_reg *r = s->regs;
+
+	while (r && !instance_is_heeded(r->in))
+		r = r->next_of_sock;
+	return r != NULL;
+}
