@@ -262,10 +262,11 @@ FORK_CODE bool earn_enough(struct sock *s, int fd, bool sends)
 	}
 	if (units > threshold)
 		learn_turns(sl, units);
-	if (!config_get()->upgrade_fixed)
+	if (!config_get()->upgrade_fixed) {
 		time_begin(sl, units);
-	if (units > threshold && !config_get()->upgrade_fixed)
-		crowd_begin(sl);
+		if (units > threshold)
+			crowd_begin(sl);
+	}
 	if (units > threshold)
 		return true;
 	store_relaxed(&sl->earn_due, due_at(threshold));

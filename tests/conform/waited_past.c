@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: a program that sends and receives by the C library, and waits by system calls of its own, as Bun does. */
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,6 +33,15 @@ static void say_heard(long n, const struct epoll_event *ev)
 		say("heard %ld", n);
 }
 
+/* The question has been sent. */
+static void take_and_reply(struct pair p)
+{
+	char buf[8];
+	recv_all(p.s, buf, 5);
+	send_all(p.s, "reply", 5);
+	recv_all(p.c, buf, 5);
+}
+
 /* So many questions, of which the first and the last are shown, and what the end is. */
 static void answer(int epfd, struct pair p, int count, int change_at)
 {
@@ -46,9 +53,7 @@ static void answer(int epfd, struct pair p, int count, int change_at)
 		if (i == 0 || i == count - 1 || n != 1)
 			say_heard(n, &ev);
 		NEED(n == 1);
-		recv_all(p.s, buf, 5);
-		send_all(p.s, "reply", 5);
-		recv_all(p.c, buf, 5);
+		take_and_reply(p);
 		if (i == change_at) {
 			ev = (struct epoll_event){.events = EPOLLIN | EPOLLRDHUP};
 			NEED(epoll_ctl(epfd, EPOLL_CTL_MOD, p.s, &ev) == 0);
@@ -65,7 +70,7 @@ CASE(waited_past, ANYWAY)
 	answer(registered(p.s, EPOLLIN), p, 40, -1);
 }
 
-/* So often that it is told as a reason. */
+/* More often than an instance is given without a wait. */
 CASE(waited_past_for_long, ANYWAY)
 {
 	struct pair p = pair_open();
@@ -114,11 +119,8 @@ CASE(waited_past_again, ANYWAY)
 	int epfd = registered(p.s, EPOLLIN);
 	struct epoll_event ev = {.events = EPOLLIN};
 	for (int i = 0; i < 30; i++) {
-		char buf[8];
 		send_all(p.c, "query", 5);
-		recv_all(p.s, buf, 5);
-		send_all(p.s, "reply", 5);
-		recv_all(p.c, buf, 5);
+		take_and_reply(p);
 		NEED(epoll_ctl(epfd, EPOLL_CTL_DEL, p.s, NULL) == 0);
 		NEED(epoll_ctl(epfd, EPOLL_CTL_ADD, p.s, &ev) == 0);
 	}
@@ -133,14 +135,11 @@ CASE(waited_on_one, DIRECT)
 	struct epoll_event ev;
 	say("nothing: %d", epoll_wait(epfd, &ev, 1, 0));
 	for (int i = 0; i < 1500; i++) {
-		char buf[8];
 		send_all(p.c, "query", 5);
 		long n = epoll_wait(epfd, &ev, 1, 5000);
 		if (i % 500 == 0 || n != 1)
 			say_heard(n, &ev);
-		recv_all(p.s, buf, 5);
-		send_all(p.s, "reply", 5);
-		recv_all(p.c, buf, 5);
+		take_and_reply(p);
 	}
 	NEED(close(spare) == 0);
 	pair_close(p);
