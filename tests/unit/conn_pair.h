@@ -246,6 +246,13 @@ PAIR_FN bool pair_is_up(const struct pair *p)
 	       gate_state(&b->gate_rx) == GATE_RING;
 }
 
+/* A forked child has not come to one of the ends yet, or was killed before it could. */
+PAIR_FN bool pair_is_forking(const struct pair *p)
+{
+	return atomic_load(&fd_sock(p->a)->slot->forking) ||
+	       atomic_load(&fd_sock(p->b)->slot->forking);
+}
+
 PAIR_FN void pair_ping(const struct pair *p)
 {
 	char byte = 'x';

@@ -93,9 +93,8 @@ STREAM_TEST(held_by_two_it_stays_on_tcp_until_one_is_alone)
 		for (;;)
 			pause();
 	}
-	while (atomic_load(
-		&fd_sock(p.a)->slot->forking)) /* until the child has its hold */
-		sched_yield();
+	while (pair_is_forking(&p)) /* until the child has its holds */
+		usleep(100);
 	for (int i = 0; i < 50; i++)
 		pair_ping(&p);
 	CHECK(!pair_is_up(&p));
@@ -328,9 +327,7 @@ STREAM_TEST(a_lost_wake_up_is_found_in_the_end)
 		for (;;)
 			pause();
 	}
-	/* One that is killed before it has come stays counted: see limits.md. */
-	while (atomic_load(&fd_sock(p.a)->slot->forking) ||
-	       atomic_load(&fd_sock(p.b)->slot->forking))
+	while (pair_is_forking(&p)) /* until the child has its holds */
 		usleep(100);
 	call_start(&c, call_recv);
 	CHECK(!atomic_load(&c.done));
