@@ -116,38 +116,39 @@ void pages_give(void *memory, size_t bytes)
 #define FIRST_BYTES 16384u
 #define EACH	    alignof(max_align_t)
 
-/* Those from `used` on are zero, and nobody's. */
+/*
+ * The head of a region. What comes behind it and behind `used` more bytes is zero, and nobody's. A new one is
+ * all zero: nothing needs to be written into it before the others can see it.
+ */
 struct region {
-	_Atomic size_t used;
-	size_t bytes;
-	uint8_t *byte;
+	alignas(max_align_t) _Atomic size_t used;
 };
 
-static alignas(max_align_t) uint8_t first_bytes[FIRST_BYTES];
-static struct region first_region = {.bytes = FIRST_BYTES, .byte = first_bytes};
-static struct region *_Atomic region = &first_region;
+static union {
+	struct region head;
+	uint8_t bytes[FIRST_BYTES];
+} first;
+static struct region *_Atomic region = &first.head;
 
 /* NULL: it has no room. */
 static void *cut(struct region *r, size_t bytes)
 {
+	size_t room = (r == &first.head ? FIRST_BYTES : REGION_BYTES) - sizeof(*r);
 	size_t used = load_relaxed(&r->used);
 
-	while (bytes <= r->bytes - used)
+	while (bytes <= room - used)
 		if (atomic_compare_exchange_weak(&r->used, &used, used + bytes))
-			return r->byte + used;
+			return (uint8_t *)(r + 1) + used;
 	return NULL;
 }
 
 /* In the place of one that is full. False: there is no memory. */
 static bool renew(struct region *full)
 {
-	size_t head = (sizeof(struct region) + EACH - 1) & ~(EACH - 1);
 	struct region *r = map(REGION_BYTES);
 
 	if (!r)
 		return false;
-	r->bytes = REGION_BYTES - head;
-	r->byte = (uint8_t *)r + head;
 	if (!atomic_compare_exchange_strong(&region, &full, r))
 		unmap(r, REGION_BYTES); /* another was faster */
 	return true;
