@@ -2,6 +2,7 @@
 /* poll, select and epoll by syscall(), whose times and masks differ from what libc makes of them. */
 #include "preload/syscall.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <sys/select.h>
 #include <sys/syscall.h>
 
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
@@ -139,8 +141,46 @@ static long epoll_call(long nr, const long *a)
 	return epoll_pwait2(instance, events, most, g.timeout, g.mask);
 }
 
+/*
+ * Behind a filter, with bytes of a ring to read: the program's own call, which must be allowed there, but without
+ * waiting. False: nothing of that kind is ready.
+ */
+static bool left_is_ready(long nr, const long *a, long *result)
+{
+	struct pollfd *fds = (void *)a[0];
+	fd_set *in = (void *)a[1];
+	struct timespec at_once = {0, 0}; /* as a timeval, too */
+	struct left_sets left;
+	int made;
+
+	if (nr == SYS_poll || nr == SYS_ppoll) {
+		if (!left_poll_is_ready(fds, (unsigned)a[1]))
+			return false;
+		made = (int)kernel_call6(nr, a[0], a[1],
+					 nr == SYS_poll ? 0 : (long)&at_once, a[3], a[4],
+					 0);
+		made = left_poll_add(fds, (unsigned)a[1], made);
+	} else if (nr == SYS_select || nr == SYS_pselect6) {
+		if (!left_select_is_ready((int)a[0], in, &left))
+			return false;
+		made = (int)kernel_call6(nr, a[0], a[1], a[2], a[3], (long)&at_once,
+					 a[5]);
+		made = left_select_add(in, &left, made);
+	} else {
+		return false;
+	}
+	if (made < 0)
+		errno = -made;
+	*result = made < 0 ? -1 : made;
+	return true;
+}
+
 long syscall_wait(long nr, long *a)
 {
+	long result;
+
+	if (left_any() && left_is_ready(nr, a, &result))
+		return result;
 	switch (nr) {
 	case SYS_poll:
 		return hook_poll_concerns((void *)a[0], (unsigned)a[1])

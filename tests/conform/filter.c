@@ -492,26 +492,50 @@ static int wait_poll(int fd, int ep)
 static int wait_select(int fd, int ep)
 {
 	struct timeval soon = {SOON / 1000, 0};
-	fd_set set;
+	fd_set set = {{1l << fd}};
 
 	(void)ep;
-	FD_ZERO(&set);
-	FD_SET(fd, &set);
 	return select(fd + 1, &set, NULL, NULL, &soon);
 }
 
 static int wait_epoll(int fd, int ep)
 {
 	struct epoll_event ev;
-	int n = epoll_wait(ep, &ev, 1, SOON);
 
 	(void)fd;
-	return n == 1 && ev.data.u64 == 77;
+	return epoll_wait(ep, &ev, 1, SOON) == 1 && ev.data.u64 == 77;
+}
+
+static int wait_poll_by_number(int fd, int ep)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	(void)ep;
+	return (int)syscall(SYS_poll, &p, 1, SOON);
+}
+
+static int wait_select_by_number(int fd, int ep)
+{
+	struct timespec soon = {SOON / 1000, 0};
+	unsigned long set = 1ul << fd;
+
+	(void)ep;
+	return (int)syscall(SYS_pselect6, fd + 1, &set, NULL, NULL, &soon, NULL);
 }
 
 CASE(filter_unread_poll, DIRECT)
 {
 	wait_behind(few_by_prctl, wait_poll);
+}
+
+CASE(filter_unread_by_number, DIRECT)
+{
+	wait_behind(few_by_prctl, wait_poll_by_number);
+}
+
+CASE(filter_unread_select_by_number, DIRECT)
+{
+	wait_behind(select_by_prctl, wait_select_by_number);
 }
 
 CASE(filter_unread_select, DIRECT)
