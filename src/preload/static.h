@@ -84,6 +84,7 @@ struct static_stash {
 #define STATIC_KEPT_BYTES (128ull << 10)
 
 #define STATIC_GIVEN_UP_MOST 4
+#define STATIC_UNDER_MOST    8
 #define STATIC_CANCEL_LEFT   1
 /* Before the tail of each way stands `syscall`, and before that one more, whose result goes to `vforked`. */
 #define STATIC_BACK_TO_CALL  2
@@ -127,6 +128,11 @@ struct static_self {
 	/* What was there, where the signal's own frame is changed. */
 	uint64_t cancel_mask;
 	gregset_t cancel_was;
+	/* Of the outermost calls under way, what is needed where one has been left: its frame may be overwritten by then. */
+	struct static_under {
+		struct static_frame *frame, *outer;
+		uint64_t rsp;
+	} under[STATIC_UNDER_MOST];
 };
 
 #define STATIC_TLS _Thread_local __attribute__((tls_model("initial-exec")))

@@ -34,6 +34,33 @@ static void clean_up(uint64_t below, uint64_t above)
 }
 
 /*
+ * Which of the outermost calls it is; STATIC_UNDER_MOST: a further one. Those of the list stand in front, in order, and
+ * each lies elsewhere: what stands behind them was there before, and is not found first.
+ */
+static unsigned under_at(const struct static_self *self, const struct static_frame *f)
+{
+	unsigned i = 0;
+
+	while (i < STATIC_UNDER_MOST && self->under[i].frame != f)
+		i++;
+	return i;
+}
+
+/*
+ * A call that has been left, by longjmp or with a child of vfork that has ended, lies where the program's stack is
+ * now. So nothing is read there, but for one that more than STATIC_UNDER_MOST others are around.
+ */
+static struct static_under under_of(const struct static_self *self,
+				    struct static_frame *f)
+{
+	unsigned i = under_at(self, f);
+
+	if (i < STATIC_UNDER_MOST)
+		return self->under[i];
+	return (struct static_under){f, f->outer, f->rsp};
+}
+
+/*
  * Handlers run on the thread's own stack where they have interrupted a call, or on the alternate one. So
  * a call from anywhere else has no other one under way; one from our own stack has those above it;
  * and while one that comes from an alternate stack is under way, no handler runs there.
@@ -42,7 +69,7 @@ static bool is_left(const struct static_self *self, uint64_t rsp)
 {
 	if (static_is_own(self, rsp))
 		return (uint64_t)self->calls < rsp;
-	return static_alternate_at(self, self->calls->rsp) >=
+	return static_alternate_at(self, under_of(self, self->calls).rsp) >=
 	       static_alternate_at(self, rsp);
 }
 
@@ -54,7 +81,7 @@ struct static_frame *static_settle(struct static_self *self, uint64_t rsp, uint6
 	crit_enter();
 	while (self->calls && is_left(self, rsp)) {
 		last = self->calls;
-		self->calls = last->outer;
+		self->calls = under_of(self, last).outer;
 	}
 	if (last)
 		clean_up(below, (uint64_t)last);
@@ -136,15 +163,28 @@ static long make(struct static_self *self, struct static_frame *f)
 	return hook_answer(hook_syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
+static void put_under(struct static_self *self, unsigned i, struct static_frame *f)
+{
+	if (i < STATIC_UNDER_MOST)
+		self->under[i] = (struct static_under){f, f->outer, f->rsp};
+}
+
 static void begin(struct static_self *self, struct static_frame *f)
 {
+	unsigned i;
+
 	f->place = f->next_after = (uint64_t)(f + 1);
 	/* What interrupts the handler has nothing of its own to say how deep that is. */
 	if (static_is_own(self, f->rsp))
 		f->next_after -= STATIC_KEPT_BYTES;
 	f->outer = self->calls;
+	i = f->outer ? under_at(self, f->outer) + 1 : 0;
+	put_under(self, i, f);
 	fence_compiler();
 	self->calls = f;
+	fence_compiler();
+	/* A handler may have begun its own there, in between. */
+	put_under(self, i, f);
 }
 
 /* While it is among the calls, its rax is the number: a handler may come back to make it once more (static_cancel.c). */
