@@ -47,8 +47,8 @@ static unsigned under_at(const struct static_self *self, const struct static_fra
 }
 
 /*
- * A call that has been left, by longjmp or with a child of vfork that has ended, lies where the program's stack is
- * now. So nothing is read there, but for one that more than STATIC_UNDER_MOST others are around.
+ * A call that has been left, by longjmp or with a child of vfork that has ended, lies where something else may have been
+ * written since. So nothing is read there, but for one that STATIC_UNDER_MOST others or more are around.
  */
 static struct static_under under_of(const struct static_self *self,
 				    struct static_frame *f)
@@ -167,6 +167,8 @@ static void put_under(struct static_self *self, unsigned i, struct static_frame 
 {
 	if (i < STATIC_UNDER_MOST)
 		self->under[i] = (struct static_under){f, f->outer, f->rsp};
+	else if ((i = under_at(self, f)) < STATIC_UNDER_MOST)
+		self->under[i].frame = NULL; /* an earlier one's, at the same place */
 }
 
 static void begin(struct static_self *self, struct static_frame *f)
