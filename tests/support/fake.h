@@ -55,7 +55,7 @@ void fake_limit(struct link_context *c, uint64_t bytes);
 uint64_t fake_registered(const struct link_context *c);
 /* True once it has. */
 bool fake_injected(const struct link_context *c);
-/* The link's nth write from now on ends so, without having arrived. */
+/* The link's nth write from now on ends so, without having arrived; 0: none does. */
 void fake_break(struct link *l, uint32_t nth, enum link_error error);
 
 #endif
