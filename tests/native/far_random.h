@@ -155,14 +155,14 @@ static void lend_many(struct world *w, int i)
 		lend_some(w, i);
 }
 
-/* What is on its way may be lost, or come late. */
-static void disturb(struct world *w)
+/* With the nth write from now on what is on its way is lost, or comes late; 0: with none. */
+static void disturb(struct world *w, uint32_t nth)
 {
 	struct across_guard g = across_enter();
 	struct across_link *k = handle(w->r.a)->link;
 
 	if (k && k->bulk)
-		fake_break(k->bulk->link, 1 + next(&w->state) % 3, LINK_PEER_DEAD);
+		fake_break(k->bulk->link, nth, LINK_PEER_DEAD);
 	across_leave(g);
 }
 
@@ -257,7 +257,7 @@ static void step(struct world *w)
 		export_again(w, i);
 		break;
 	case 1:
-		disturb(w);
+		disturb(w, 1 + (uint32_t)next(&w->state) % 3);
 		break;
 	case 2:
 		void_keys();
@@ -338,6 +338,7 @@ FAR_TEST(at_random)
 			REQUIRE(memcmp(w.box[i], w.model[i], BOX_BYTES) == 0);
 		while (w.done != w.lent)
 			take_lent(&w);
+		disturb(&w, 0);
 		by_device += far_puts(w.r.a);
 		got += counted(w.r.a, NATIVE_FAR_GETS);
 		vain += w.vain;
