@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 
+from drawn import drawn
 from fields import names_of
 from length import LONG, length, long
 
@@ -361,6 +362,7 @@ class Bench(unittest.TestCase):
                                  r"measured, and whole\n")
         return rest
 
+    @drawn
     def test_interrupted(self):
         """What was measured until then is whole."""
         with tempfile.TemporaryDirectory() as folder:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import unittest
 
+from drawn import drawn
 from fields import names_of
 from length import length
 
@@ -119,6 +120,7 @@ class Copy(Experiments):
                          [4096, 65536, 1 << 20, 16 << 20])
         self.assertIn("was not compared", figures["findings"][0]["sentence"])
 
+    @drawn
     def test_page(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("--patterns", "copy", "--sizes", "4K,64K", "--report", folder)

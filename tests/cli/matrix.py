@@ -20,6 +20,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
+from drawn import drawn
 from length import length
 
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
@@ -329,6 +330,7 @@ class Text(html.parser.HTMLParser):
         self.words.append(data)
 
 
+@drawn
 class Report(Files):
     def test_page(self):
         out = self.tmp / "made"

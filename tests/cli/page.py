@@ -15,7 +15,10 @@ import tempfile
 import warnings
 import xml.etree.ElementTree as ElementTree
 
+from drawn import drawn_or_skipped
+
 SYSTEM = "/usr/bin/python3"  # with the distribution's packages, which another one may lack
+drawn_or_skipped()
 try:
     import jinja2  # noqa: F401
     import matplotlib  # noqa: F401

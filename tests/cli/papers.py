@@ -20,6 +20,7 @@ import types
 import unittest
 import unittest.mock
 
+from drawn import drawn
 from length import LONG
 
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
@@ -67,6 +68,7 @@ class Rig(unittest.TestCase):
 
 
 class Papers(Rig):
+    @drawn
     def test_every_row(self):
         names = self.names()
         self.assertEqual(len(names), len(set(names)))
@@ -96,6 +98,7 @@ class Papers(Rig):
         self.assertFalse(measured & {line["row"] for line in self.lines()[len(names) + 1:]})
         self.assertRegex(again.stdout, rf"\b{len(measured)} rows? (is|are) there already")
 
+    @drawn
     def test_a_cut_line_is_run_again(self):
         some = ("--smallest", "--only", "wsdlite-t1,wsdlite-9", "-o", str(self.out))
         self.assertEqual(self.papers(*some).returncode, 0)
@@ -117,6 +120,7 @@ class Papers(Rig):
         self.assertEqual([line["state"] for line in lines], ["measured"] * 3, lines)
         self.assertEqual([len(line["cells"][0]["values"]) for line in lines], [2, 4, 2])
 
+    @drawn
     def test_refused(self):
         for args, words in ((["--fast"], "--fast"), (["--only", "usenix"], "usenix"),
                             (["--only", ""], "names no"), (["--only", ","], "names no"),
@@ -130,6 +134,7 @@ class Papers(Rig):
             self.assertIn(words, said)
             self.assertEqual(usage, "usage: see `viaduct papers --help`")
 
+    @drawn
     def test_results_are_kept(self):
         some = ("--only", "wsdlite-9", "-o", str(self.out))
         self.assertEqual(self.papers(*some, "--smallest").returncode, 0)
@@ -207,6 +212,7 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.done[2:], ["booted"])
 
 
+@drawn
 class Guests(Rig):
     """Rows between two guests, which are booted once: not a part of the tests that run by default."""
 

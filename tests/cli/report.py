@@ -15,6 +15,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
+from drawn import drawn_or_skipped
 from length import LONG
 
 VIADUCT, MANUAL = map(os.path.abspath, sys.argv[1:3])
@@ -471,4 +472,5 @@ class Errors(Report):
 
 
 if __name__ == "__main__":
+    drawn_or_skipped()
     unittest.main(argv=sys.argv[:1])
