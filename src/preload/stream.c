@@ -32,6 +32,8 @@ FILE *_IO_iter_begin(void);
 FILE *_IO_iter_end(void);
 FILE *_IO_iter_next(FILE *at);
 FILE *_IO_iter_file(FILE *at);
+/* And of one stream: it goes on with its buffer, without what was pushed back. */
+void _IO_free_backup_area(FILE *f);
 
 struct stream_mark stream_mark;
 
@@ -273,16 +275,25 @@ static void stream_unlock(void *f)
 	funlockfile(f);
 }
 
+static size_t held(const FILE *f)
+{
+	return (size_t)(f->_IO_read_end - f->_IO_read_ptr);
+}
+
 /* As libc's own object does it. What is more than a buffer goes straight into the program's memory. */
 static size_t take(char *to, size_t want, FILE *f)
 {
-	size_t room = (size_t)(f->_IO_buf_end - f->_IO_buf_base), got = 0;
-	size_t have = (size_t)(f->_IO_read_end - f->_IO_read_ptr);
+	size_t room = (size_t)(f->_IO_buf_end - f->_IO_buf_base), have = held(f), got = 0;
 
-	if (room == 0 || want < have + room || f->_flags & STREAM_IN_BACKUP)
-		return REAL(fread_unlocked)(to, 1, want, f);
-	if (have > 0)
+	if (f->_flags & STREAM_IN_BACKUP && want > have) {
 		got = REAL(fread_unlocked)(to, 1, have, f);
+		_IO_free_backup_area(f);
+		have = held(f);
+	}
+	if (room == 0 || want - got < have + room || f->_flags & STREAM_IN_BACKUP)
+		return got + REAL(fread_unlocked)(to + got, 1, want - got, f);
+	if (have > 0)
+		got += REAL(fread_unlocked)(to + got, 1, have, f);
 	while (want - got >= room) {
 		size_t count = want - got;
 		ssize_t n;

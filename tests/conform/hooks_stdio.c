@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -236,4 +237,31 @@ CASE(hooks_aio, ANYWAY)
 	send_all(fd, "x", 1);
 	say("peer: %d", child_status(pid));
 	close(fd);
+}
+
+/* From a buffer of less than 128 bytes libc's own object reads no more than is asked for. */
+CASE(stdio_reads_pushed_back, STAYS)
+{
+	struct pair p = pair_warm_open();
+	char buffer[100], into[1000];
+	FILE *f = fdopen(p.c, "r");
+	int left = 0;
+
+	NEED(f && setvbuf(f, buffer, _IOFBF, sizeof buffer) == 0);
+	send_pattern(p.s, 0, 1000);
+	wait_inq(p.c, 1000);
+	for (int i = 0; i < 3; i++) {
+		size_t n;
+
+		say("getc: %d", getc(f));
+		say("ungetc: %d", ungetc('x', f));
+		if (i < 2)
+			say("getc: %d", getc(f));
+		n = fread(into, 1, 250, f);
+		say("fread: %zu, %d first, %d last", n, into[0], into[n - 1]);
+		NEED(ioctl(p.c, FIONREAD, &left) == 0);
+		say("left: %d", left);
+	}
+	fclose(f);
+	close(p.s);
 }
