@@ -290,7 +290,7 @@ static size_t take(char *to, size_t want, FILE *f)
 		_IO_free_backup_area(f);
 		have = held(f);
 	}
-	if (room == 0 || want - got < have + room || f->_flags & STREAM_IN_BACKUP)
+	if (room == 0 || want - got < have + room)
 		return got + REAL(fread_unlocked)(to + got, 1, want - got, f);
 	if (have > 0)
 		got += REAL(fread_unlocked)(to + got, 1, have, f);
