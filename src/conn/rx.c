@@ -193,12 +193,12 @@ static ssize_t tcp_is_empty(struct sock *s, ssize_t n)
 	return n == 0 ? 1 : n;
 }
 
-/* What has been peeked at in the ring is all that the sender wrote there. */
+/* What has been peeked at in the ring is all that the sender leaves there. What it sends again is
+ * behind the mark, whoever asked for it. */
 static bool ring_is_over(struct sock *s, ssize_t done)
 {
 	return rx_is_down(s) &&
-	       s->slot->rx.consumed + (uint64_t)done == load_relaxed(&s->in->down_at) &&
-	       !load_relaxed(&s->slot->rewinding);
+	       s->slot->rx.consumed + (uint64_t)done == load_relaxed(&s->in->down_at);
 }
 
 /* A peek that has seen all on its side of the boundary goes on behind it. */

@@ -6,8 +6,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -404,4 +406,56 @@ CASE(found_told_then_watched, DIRECT)
 {
 	told_then_watched(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
 	told_then_watched(EPOLLIN);
+}
+
+/* ---- a peek sees on TCP, in shared memory and on TCP again, with those bytes asked for ---- */
+
+/* By a program that has this end alone. */
+static void shell_sends(struct pair p, const char *text)
+{
+	char line[64];
+	int status;
+	snprintf(line, sizeof line, "printf %s >&%d", text, p.c);
+	NEED(fcntl(p.s, F_SETFD, FD_CLOEXEC) == 0);
+	pid_t pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+		_exit(127);
+	}
+	NEED(waitpid(pid, &status, 0) == pid);
+	say("shell: %#x", (unsigned)status);
+}
+
+/* All of Viaduct's go, and what is unread is asked for. */
+static void no_number_is_left(int fd)
+{
+	struct rlimit was, few;
+	NEED(getrlimit(RLIMIT_NOFILE, &was) == 0);
+	few = (struct rlimit){0, was.rlim_max};
+	NEED(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	say_result("dup", dup(fd));
+	NEED(setrlimit(RLIMIT_NOFILE, &was) == 0);
+}
+
+CASE(found_peek_behind_executed, DIRECT)
+{
+	struct pair p = pair_open();
+	static char buf[20000];
+	size_t sent = 0;
+	/* Nobody reads, so the first bytes lie on TCP, and the last ones in shared memory. */
+	for (int i = 0; i < 30; i++, sent += 400) {
+		send_pattern(p.c, sent, 400);
+		NEED(recv(p.s, buf, 1, MSG_PEEK) == 1);
+	}
+	shell_sends(p, "behind");
+	no_number_is_left(p.s);
+	wait_inq(p.s, (int)sent + 6);
+	ssize_t n = recv(p.s, buf, sizeof buf, MSG_PEEK);
+	say_result("peek", n);
+	say("ends with %.6s", n > 6 ? buf + n - 6 : "");
+	say_result("read", recv(p.s, buf, sizeof buf, 0));
+	say_result("and no more", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	pair_warm(p);
+	pair_close(p);
 }
