@@ -150,7 +150,7 @@ static void go_down(struct sock *s, int fd, enum vd_reason reason,
 static void obey(struct sock *s, int fd, uint32_t want)
 {
 	go_down(s, fd, VD_REASON_PEER_ASKED,
-		want == WANT_YIELD && !rx_is_down(s) ? rewind_ask : ask_down);
+		want == WANT_YIELD && !rx_is_down(s) ? rewind_ask_own : ask_down);
 }
 
 void sock_yield(struct sock *s, int fd, enum vd_reason reason)
@@ -191,22 +191,23 @@ void sock_dissolve(struct sock *s, int fd)
 	errno = saved;
 }
 
+/* For the program itself, which can do less from now on, or for somebody who gets the connection. */
+static bool (*asker(enum vd_reason reason))(struct sock *s, int fd)
+{
+	bool own = reason == VD_REASON_FD_LIMIT || reason == VD_REASON_SECCOMP;
+	return own ? rewind_ask_own : rewind_ask;
+}
+
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 {
-	go_down(s, fd, reason, rewind_ask);
+	go_down(s, fd, reason, asker(reason));
 }
 
-void sock_ask_over(struct sock *s, int fd)
+void sock_ask_over(struct sock *s, int fd, enum vd_reason reason)
 {
 	if (phase_of(s->slot) == SLOT_ATTACHED && !peer_is_parents(s) &&
-	    rewind_ask(s, fd))
+	    asker(reason)(s, fd))
 		bell_ring_peer(s);
-}
-
-static void ask_over(struct sock *s, int fd, enum vd_reason reason)
-{
-	(void)reason;
-	sock_ask_over(s, fd);
 }
 
 static bool each(bool (*is_meant)(struct sock *s, int fd),
@@ -233,7 +234,7 @@ static bool each(bool (*is_meant)(struct sock *s, int fd),
 
 bool sock_hand_over_each(bool (*is_meant)(struct sock *s, int fd), enum vd_reason reason)
 {
-	each(is_meant, ask_over, reason);
+	each(is_meant, sock_ask_over, reason);
 	return each(is_meant, sock_hand_over, reason);
 }
 

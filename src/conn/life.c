@@ -12,6 +12,7 @@
 #include "conn/conn.h"
 #include "conn/limbo.h"
 #include "conn/report.h"
+#include "conn/switch.h"
 #include "conn/trace.h"
 
 static uint64_t native_count(const struct sock *s, uint32_t i)
@@ -251,18 +252,26 @@ void fd_forget(int fd)
 	limbo_release(last);
 }
 
-/*
- * As in limbo_last_words, by looks alone: the process ends, and its other threads may hold the locks. Its
- * peer finds out by itself that bytes lie unread here, but where a FIN has been sent before, nothing
- * follows in the kernel that would make it look.
- */
+/* Of which the peer will not find out by itself as it does elsewhere: where a FIN has been sent before, nothing
+ * follows in the kernel that would make it look, and once asked for them it does not see that they lie here. */
+static bool leaves_unread(struct sock *s)
+{
+	uint32_t rewinding = load_relaxed(&s->slot->rewinding);
+	if (rewinding == REWINDING_KEPT)
+		return false;
+	if (rewinding != REWINDING_NOT && rx_is_down(s))
+		return load_relaxed(&s->in->down_at) != load_relaxed(&s->in->consumed);
+	return (rewinding == REWINDING_OURS ||
+		(rewinding == REWINDING_NOT && (seen_of(s->slot) & SEEN_SHUT_WR))) &&
+	       ring_unread(s->in);
+}
+
+/* As in limbo_last_words, by looks alone: the process ends, and its other threads may hold the locks. */
 static void reset_unread(struct sock *s, int fd)
 {
 	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
-	struct slot *sl = s->slot;
-	if ((seen_of(sl) & (SEEN_SHUT_WR | SEEN_BROKEN)) == SEEN_SHUT_WR &&
-	    gate_state(&sl->gate_rx) == GATE_RING && !load_relaxed(&sl->rewinding) &&
-	    ring_unread(s->in))
+	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
+	    !(seen_of(s->slot) & SEEN_BROKEN) && leaves_unread(s))
 		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 

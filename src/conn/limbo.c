@@ -85,8 +85,14 @@ void limbo_last_words(struct sock *s, int fd)
 	tx_answer(s, fd);
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
-	/* While they are being handed over they may be somebody else's to read. */
-	if (load_relaxed(&sl->rewinding))
+	if (load_relaxed(&sl->rewinding) == REWINDING_OURS && rewind_settle(s, fd) < 0)
+		return;
+	/* While they are being handed over they may be somebody else's to read. Those that the peer
+	 * has left here nobody else will get. */
+	uint32_t rewinding = load_relaxed(&sl->rewinding);
+	if (rewinding == REWINDING_KEPT ||
+	    (rewinding == REWINDING_ASKED &&
+	     (!rx_is_down(s) || rx_advance(s, fd) < 0 || !leaves_unread(s))))
 		return;
 	/* What the peer sends from now on is to meet the closed TCP socket, as it does already where
 	 * that direction is TCP's: then its looks ask the kernel, which has had a reset. First: what

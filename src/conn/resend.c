@@ -32,9 +32,11 @@
 
 /* ---- the receiver ---- */
 
-static bool rewind_want(struct sock *s, int fd, uint32_t want)
+static bool rewind_want(struct sock *s, int fd, uint32_t want,
+			enum slot_rewinding rewinding)
 {
 	struct slot *sl = s->slot;
+	uint32_t before = REWINDING_NOT;
 	bool asked;
 	lock_take(&sl->rx_lock);
 	/* What was kept for a new image, which never began, is to be sent after all. */
@@ -47,7 +49,9 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
-		atomic_store(&sl->rewinding, REWINDING_ASKED);
+		if (!atomic_compare_exchange_strong(&sl->rewinding, &before, rewinding) &&
+		    rewinding == REWINDING_ASKED)
+			atomic_store(&sl->rewinding, REWINDING_ASKED);
 		atomic_store(&s->in->consumed, sl->rx.consumed);
 		asked = atomic_exchange(&s->in->want_down, want) == want;
 	}
@@ -57,12 +61,17 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want)
 
 bool rewind_ask(struct sock *s, int fd)
 {
-	return rewind_want(s, fd, WANT_REWIND);
+	return rewind_want(s, fd, WANT_REWIND, REWINDING_ASKED);
+}
+
+bool rewind_ask_own(struct sock *s, int fd)
+{
+	return rewind_want(s, fd, WANT_REWIND, REWINDING_OURS);
 }
 
 bool rewind_ask_yielding(struct sock *s, int fd)
 {
-	return rewind_want(s, fd, WANT_YIELD);
+	return rewind_want(s, fd, WANT_YIELD, REWINDING_OURS);
 }
 
 void rewind_is_last(struct sock *s, bool last)

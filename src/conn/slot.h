@@ -111,6 +111,8 @@ enum slot_rewinding {
 	REWINDING_ASKED = 1,
 	REWINDING_KEPT =
 		2, /* all but those that a thread in exec has put by for its image */
+	REWINDING_OURS =
+		3, /* asked, but not for anybody else: what stays unread is lost */
 };
 
 /* No pid is so large. */

@@ -415,7 +415,7 @@ static inline bool sock_may_outlive(struct sock *s)
 }
 /* Only asks for the unread bytes: where several are handed over, each end of a connection with
  * itself asks before the other leaves the ring. */
-void sock_ask_over(struct sock *s, int fd);
+void sock_ask_over(struct sock *s, int fd, enum vd_reason reason);
 /* Hands over all that is meant: all are asked before the first leaves its ring. True when there was one.
  * Other threads may open and close meanwhile. */
 bool sock_hand_over_each(bool (*is_meant)(struct sock *s, int fd), enum vd_reason reason);

@@ -109,6 +109,8 @@ ssize_t rx_verdict(struct sock *s, int fd);
  * stands until it is answered or somebody takes from the ring. False: asked before.
  */
 bool rewind_ask(struct sock *s, int fd);
+/* The same where nobody else is known to get the connection. */
+bool rewind_ask_own(struct sock *s, int fd);
 /* The same, and the peer may do so, too: our own direction is not down yet. */
 bool rewind_ask_yielding(struct sock *s, int fd);
 /*

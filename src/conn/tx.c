@@ -235,19 +235,17 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	    !load_relaxed(&s->out->closed) && !load_relaxed(&s->in->fin))
 		return 0;
 	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
-	if (!(seen_of(sl) & SEEN_SHUT_WR)) {
-		if (some_sent && sock_was_reset(s))
-			return -EAGAIN; /* what was sent counts; the next call is told */
-		if (sock_take_reset(s))
-			return -ECONNRESET;
-		if (sock_was_reset(s)) {
-			if (!(flags & MSG_NOSIGNAL))
-				crit_send_sigpipe();
-			return -EPIPE;
-		}
-	}
-	if (seen_of(sl) & SEEN_SHUT_WR)
+	if (some_sent && sock_was_reset(s))
+		return -EAGAIN; /* what was sent counts; the next call is told */
+	if (sock_take_reset(s))
+		return -ECONNRESET;
+	if (seen_of(sl) & SEEN_SHUT_WR) {
 		shut_again(s, fd);
+	} else if (sock_was_reset(s)) {
+		if (!(flags & MSG_NOSIGNAL))
+			crit_send_sigpipe();
+		return -EPIPE;
+	}
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
 	tx_down(s, fd, GATE_FINAL);
 	return 0;

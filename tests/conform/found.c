@@ -459,3 +459,78 @@ CASE(found_peek_behind_executed, DIRECT)
 	pair_warm(p);
 	pair_close(p);
 }
+
+/* ---- asked for where the sender has ended: nobody sends those bytes again ---- */
+
+static struct pair unread_behind_a_fin(void)
+{
+	struct pair p = pair_warm_open();
+	send_pattern(p.c, 0, 101);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	no_number_is_left(p.s);
+	return p;
+}
+
+CASE(found_asked_then_closed, DIRECT)
+{
+	struct pair p = unread_behind_a_fin();
+	NEED(close(p.s) == 0);
+	wait_reset(p.c);
+	say_result("send", send(p.c, "x", 1, MSG_NOSIGNAL));
+	close(p.c);
+}
+
+CASE(found_asked_then_read, DIRECT)
+{
+	struct pair p = unread_behind_a_fin();
+	char buf[200];
+	say_result("read", recv(p.s, buf, sizeof buf, 0));
+	say_result("end", recv(p.s, buf, sizeof buf, 0));
+	NEED(close(p.s) == 0);
+	say_result("send", send(p.c, "x", 1, MSG_NOSIGNAL));
+	close(p.c);
+}
+
+struct end {
+	bool asks, shuts, peer_shuts, closes;
+};
+
+static void end_unread(int fd, void *arg)
+{
+	const struct end *e = arg;
+	if (e->shuts)
+		NEED(shutdown(fd, SHUT_WR) == 0);
+	wait_inq(fd, 101);
+	if (e->peer_shuts)
+		NEED(wait_events(fd, POLLRDHUP) & POLLRDHUP);
+	if (e->asks)
+		no_number_is_left(fd);
+	if (e->closes)
+		NEED(close(fd) == 0);
+	_exit(0);
+}
+
+static void ends_with_unread(struct end e)
+{
+	pid_t pid;
+	char byte;
+	int status, fd = peer_start(end_unread, &e, &pid);
+	send_pattern(fd, 0, 101);
+	if (e.peer_shuts)
+		NEED(shutdown(fd, SHUT_WR) == 0);
+	NEED(waitpid(pid, &status, 0) == pid);
+	say("asks %d, shuts %d, peer shuts %d, closes %d", e.asks, e.shuts, e.peer_shuts,
+	    e.closes);
+	say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
+	say_result("receive", recv(fd, &byte, 1, MSG_DONTWAIT));
+	say_result("and again", send(fd, "x", 1, MSG_NOSIGNAL));
+	close(fd);
+}
+
+CASE(found_ends_with_unread, DIRECT)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		struct end e = {i & 8, i & 1, i & 2, i & 4};
+		ends_with_unread(e);
+	}
+}

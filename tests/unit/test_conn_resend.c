@@ -372,7 +372,7 @@ STREAM_TEST(a_bounce_leaves_a_request_standing)
 {
 	struct pair p = pair_open_up();
 	put_bytes(p.a, 0, 1000);
-	sock_ask_over(fd_sock(p.b), p.b);
+	sock_ask_over(fd_sock(p.b), p.b, VD_REASON_SHARED);
 	sock_bounce(fd_sock(p.b), p.b);
 	answer(&p);
 	CHECK(gate_state(&fd_sock(p.a)->slot->gate_tx) == GATE_FINAL);
