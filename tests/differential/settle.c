@@ -90,7 +90,9 @@ static bool has_come(const struct descriptor *s)
 	/* Many small sends fill the first window, and the end that has them says so late. */
 	if (peer->is_full) {
 		acknowledge(s);
-		return false;
+		/* In another process it is that one which will see that it is no longer so. */
+		if (of_end(s->end ^ 1))
+			return false;
 	}
 	/* That our end has come to the other is an edge as well. */
 	if (info.tcpi_state == FIN_WAIT1 || info.tcpi_state == LAST_ACK ||
