@@ -132,6 +132,10 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	/* After an error that has ended it no FIN comes. */
 	if ((told & EPOLLERR) && (told & EPOLLHUP))
 		told |= STATE_FIN;
+	/* Behind an own shutdown for reading it changes no event: this one tells it, too. */
+	if (due && (e->seen & SEEN_SHUT_RD) &&
+	    ((load_acquire(&r->s->slot->seen) & SEEN_FIN) || sock_has_fin(r->s)))
+		told |= STATE_FIN;
 	/* TCP's end may come before the peer's last words, from another host. */
 	if (!e->fin_is_known)
 		state &= ~STATE_FIN;

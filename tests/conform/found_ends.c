@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "conform/cases.h"
+#include "conform/ready_epoll.h"
 
 /* Without a look at its readiness, by which the end could become known. */
 static void wait_state(int fd, int state)
@@ -323,4 +325,31 @@ CASE(killed_while_asking, DIRECT)
 	usleep(2000);
 	say_result("recv", recv(fd, &c, 1, MSG_DONTWAIT));
 	kill_peer(other_pid);
+}
+
+/* ---- the peer's end behind own shutdowns is one edge ---- */
+
+static void exit_at_go(int fd, void *arg)
+{
+	(void)fd;
+	signal_wait(*(struct signal_pipe *)arg);
+	exit(0);
+}
+
+CASE(found_end_past_shut_both, DIRECT)
+{
+	struct signal_pipe go = signal_pipe();
+	pid_t pid;
+	int status, fd = peer_start(exit_at_go, &go, &pid), ep = epoll_create1(0);
+	NEED(shutdown(fd, SHUT_RD) == 0);
+	ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
+	ep_show(ep, 0);
+	signal_send(go);
+	NEED(waitpid(pid, &status, 0) == pid);
+	wait_state(fd, TCP_CLOSE_WAIT);
+	NEED(shutdown(fd, SHUT_WR) == 0);
+	for (int i = 0; i < 3; i++)
+		ep_show(ep, 0);
+	close(ep);
+	close(fd);
 }
