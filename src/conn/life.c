@@ -252,8 +252,7 @@ void fd_forget(int fd)
 	limbo_release(last);
 }
 
-/* Of which the peer will not find out by itself as it does elsewhere: where a FIN has been sent before, nothing
- * follows in the kernel that would make it look, and once asked for them it does not see that they lie here. */
+/* Those that somebody else is known to get, or may get, are not lost. */
 static bool leaves_unread(struct sock *s)
 {
 	uint32_t rewinding = load_relaxed(&s->slot->rewinding);
@@ -261,9 +260,7 @@ static bool leaves_unread(struct sock *s)
 		return false;
 	if (rewinding != REWINDING_NOT && rx_is_down(s))
 		return load_relaxed(&s->in->down_at) != load_relaxed(&s->in->consumed);
-	return (rewinding == REWINDING_OURS ||
-		(rewinding == REWINDING_NOT && (seen_of(s->slot) & SEEN_SHUT_WR))) &&
-	       ring_unread(s->in);
+	return rewinding != REWINDING_ASKED && ring_unread(s->in);
 }
 
 /* As in limbo_last_words, by looks alone: the process ends, and its other threads may hold the locks. */

@@ -512,6 +512,8 @@ static void end_unread(int fd, void *arg)
 
 static void ends_with_unread(struct end e)
 {
+	struct sockaddr_in name;
+	socklen_t len = sizeof name;
 	pid_t pid;
 	char byte;
 	int status, fd = peer_start(end_unread, &e, &pid);
@@ -521,6 +523,7 @@ static void ends_with_unread(struct end e)
 	NEED(waitpid(pid, &status, 0) == pid);
 	say("asks %d, shuts %d, peer shuts %d, closes %d", e.asks, e.shuts, e.peer_shuts,
 	    e.closes);
+	say_result("name", getpeername(fd, (struct sockaddr *)&name, &len));
 	say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
 	say_result("receive", recv(fd, &byte, 1, MSG_DONTWAIT));
 	say_result("and again", send(fd, "x", 1, MSG_NOSIGNAL));
