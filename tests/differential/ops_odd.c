@@ -58,9 +58,11 @@ static void op_get_odd(struct dice *d)
 		uint8_t value[256];
 		socklen_t len = lens[dice(d, 11)], asked = len;
 		memset(value, 0x5C, sizeof value);
-		/* Takes pages, an error, or the socket from the program. */
+		/* Takes pages, an error, or the socket from the program; or tells the route, which
+		 * the next packet looks up. */
 		if ((level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE) ||
-		    (level == SOL_SOCKET && name == SO_ERROR))
+		    (level == SOL_SOCKET && name == SO_ERROR) ||
+		    (level == IPPROTO_IP && name == IP_MTU))
 			continue;
 		if (len == -1u && is_volatile(level, name))
 			continue;

@@ -62,6 +62,7 @@ void settle_publish(void)
 			continue;
 		struct end *e = end_of(&descriptors[i]);
 		e->sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+		e->unsent = info.tcpi_notsent_bytes;
 		e->is_full = info.tcpi_notsent_bytes &&
 			     info.tcpi_unacked >= info.tcpi_snd_cwnd;
 	}
@@ -90,8 +91,9 @@ static bool has_come(const struct descriptor *s)
 	/* Many small sends fill the first window, and the end that has them says so late. */
 	if (peer->is_full) {
 		acknowledge(s);
-		/* In another process it is that one which will see that it is no longer so. */
-		if (of_end(s->end ^ 1))
+		/* Only the process that has it sees when it is no longer so. */
+		if (of_end(s->end ^ 1) ||
+		    info.tcpi_bytes_received < peer->sent + peer->unsent)
 			return false;
 	}
 	/* That our end has come to the other is an edge as well. */
