@@ -176,7 +176,7 @@ static ssize_t ring_is_empty(struct sock *s, int fd, bool amid, bool looked)
 static ssize_t tcp_is_over(struct sock *s, int fd)
 {
 	bool over = rx_is_tcp_over(s, fd);
-	if (rx_tcp_has_more(s, fd) || (rx_is_up(s) && rx_tcp_left(s, fd) == 0))
+	if (rx_goes_on(s, fd) || (rx_is_up(s) && rx_tcp_left(s, fd) == 0))
 		return 1;
 	return over ? 0 : -EAGAIN;
 }
@@ -258,7 +258,7 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 		else if ((n = rx_advance(s, fd)) == 0 &&
 			 gate_state(&sl->gate_rx) != state)
 			n = 1; /* on the other side of the mark */
-		else if (n == 0 && ((done == 0 && !amid) || rx_tcp_has_more(s, fd)))
+		else if (n == 0 && ((done == 0 && !amid) || rx_goes_on(s, fd)))
 			got = take_tcp(s, fd, to, flags);
 		if (got > 0) {
 			n = got;

@@ -91,6 +91,11 @@ bool rx_is_at_mark(int fd)
 	return REAL(ioctl)(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
 }
 
+bool rx_goes_on(struct sock *s, int fd)
+{
+	return rx_tcp_has_more(s, fd) && !rx_is_at_mark(fd);
+}
+
 /* So many pieces of a peek are thrown away, for what lies behind them. */
 #define PEEK_SKIPS 16
 

@@ -87,6 +87,8 @@ struct iov_cursor;
  */
 ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip);
 bool rx_tcp_has_more(struct sock *s, int fd);
+/* The same, and it belongs to a receive that has taken some. */
+bool rx_goes_on(struct sock *s, int fd);
 /* Urgent data comes next: TCP ends a receive before it. */
 bool rx_is_at_mark(int fd);
 

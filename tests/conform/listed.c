@@ -260,6 +260,68 @@ CASE(urgent_inline, DIRECT)
 	pair_close(p);
 }
 
+static void receive_200(void *arg)
+{
+	char buf[200];
+	int fd = *(int *)arg;
+	say_result("asleep", recv(fd, buf, sizeof buf, MSG_WAITALL));
+}
+
+/* The receiver is ready for shared memory; the sender stays on TCP before it has answered. */
+static struct pair urgent_unanswered(bool in_line)
+{
+	struct pair p = pair_open();
+	struct worker w;
+	int on = in_line;
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on) == 0);
+	worker_start(&w, receive_200, &p.c);
+	wait_asleep(getpid(), w.tid);
+	send_pattern(p.s, 0, 200);
+	worker_join(&w);
+	send_pattern(p.c, 0, 900);
+	say_result("send urgent", send(p.s, "abc", 3, MSG_OOB));
+	send_all(p.s, "def", 3);
+	wait_events(p.c, POLLPRI);
+	wait_inq(p.c, in_line ? 6 : 2);
+	return p;
+}
+
+static void urgent_calls(bool in_line)
+{
+	for (int way = 0; way < 5; way++) {
+		static const char *const names[] = {"recv", "all", "peek", "readv",
+						    "recvmmsg"};
+		struct pair p = urgent_unanswered(in_line);
+		char buf[2][50] = {""};
+		struct iovec v[2] = {{buf[0], 1}, {buf[1], 50}};
+		struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = v, .msg_iovlen = 1}},
+				       {.msg_hdr = {.msg_iov = v + 1, .msg_iovlen = 1}}};
+		ssize_t n = way == 0   ? recv(p.c, buf, sizeof buf, MSG_DONTWAIT)
+			    : way == 1 ? recv(p.c, buf, sizeof buf, MSG_WAITALL)
+			    : way == 2 ? recv(p.c, buf, sizeof buf, MSG_PEEK)
+			    : way == 3 ? readv(p.c, v, 2)
+				       : recvmmsg(p.c, m, 2, MSG_DONTWAIT, NULL);
+		say_result(names[way], n);
+		say("%.2s, %.2s, %u and %u", buf[0], buf[1], m[0].msg_len, m[1].msg_len);
+		for (int i = 0; i < 3; i++) {
+			n = recv(p.c, buf[0], sizeof buf, MSG_DONTWAIT);
+			say_result("then", n);
+			say("%.*s", n > 0 ? (int)n : 0, buf[0]);
+		}
+		pair_close(p);
+	}
+}
+
+CASE(urgent_inline_unanswered, ANYWAY)
+{
+	urgent_calls(true);
+}
+
+CASE(urgent_unanswered, ANYWAY)
+{
+	urgent_calls(false);
+}
+
 /* Where the mark is, before all that lies in front of it has been read. */
 static void urgent_mark(bool in_line)
 {
