@@ -90,6 +90,7 @@ static __attribute__((noinline)) void reset_rest(struct sock *s)
 	store_relaxed(&s->peer_bell, -1);
 	store_relaxed(&s->far_bell, -1);
 	s->look_end_ms = 0;
+	s->lingers = 0;
 	store_relaxed(&s->peer, NULL);
 	store_relaxed(&s->cpu, 0);
 	store_relaxed(&s->rush, 0);
@@ -355,17 +356,4 @@ FORK_CODE void sock_forked_child(bool told)
 	limbo_forked();
 	peer_forked_child();
 	leave_forked_child();
-}
-
-void sock_exec(bool begins)
-{
-	/* Those that it closes first: another descriptor of the same may survive. */
-	for (int survives = 0; survives < 2; survives++) {
-		for (int fd = 0; fd < fd_limit(); fd++) {
-			struct sock *s = fd_sock(fd);
-			int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
-			if (flags >= 0 && survives == !(flags & FD_CLOEXEC))
-				slot_ends_by_exec(s->slot, begins && !survives);
-		}
-	}
 }

@@ -287,7 +287,8 @@ FORK_CODE void sock_report(bool ends)
 			if (ends)
 				ring_note_end(s->out);
 			atomic_exchange(&s->in->closed, WIRE_CLOSED);
-			reset_unread(s, fd);
+			if (ends)
+				reset_unread(s, fd);
 			peer_push(s);
 		}
 		leave_far(s, fd);
@@ -295,6 +296,55 @@ FORK_CODE void sock_report(bool ends)
 	}
 	if (peer_ops)
 		peer_ops->drain();
+}
+
+/* With one number of it that survives, nothing is closed. */
+static bool survives_exec(const struct sock *s)
+{
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (fd_sock(fd) == s && !(REAL(fcntl64)(fd, F_GETFD) & FD_CLOEXEC))
+			return true;
+	return false;
+}
+
+/* As at an end. But the program may go on, and read, if there is nothing to execute. */
+static void exec_begins(struct sock *s, int fd)
+{
+	struct linger was;
+	socklen_t len = sizeof(was);
+	if (!sock_is_direct(s) || !s->wire || s->lingers || !slot_is_alone(s->slot) ||
+	    !leaves_unread(s) || survives_exec(s) ||
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, &len) < 0)
+		return;
+	s->lingers = was.l_onoff ? was.l_linger + 2 : 1;
+	reset_unread(s, fd);
+}
+
+static void exec_failed(struct sock *s, int fd)
+{
+	struct linger was = {.l_onoff = s->lingers > 1, .l_linger = s->lingers - 2};
+	if (!s->lingers)
+		return;
+	s->lingers = 0;
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));
+}
+
+void sock_exec(bool begins)
+{
+	/* Those that it closes first: another descriptor of the same may survive. */
+	for (int survives = 0; survives < 2; survives++) {
+		for (int fd = 0; fd < fd_limit(); fd++) {
+			struct sock *s = fd_sock(fd);
+			int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
+			if (flags < 0 || survives != !(flags & FD_CLOEXEC))
+				continue;
+			slot_ends_by_exec(s->slot, begins && !survives);
+			if (begins && !survives)
+				exec_begins(s, fd);
+			else if (!begins)
+				exec_failed(s, fd);
+		}
+	}
 }
 
 static bool has_lower_name(const struct sock *s, int fd)

@@ -53,13 +53,12 @@ struct sock {
 	struct wire *wire; /* NULL while not attached */
 	/* Registrations in epoll instances of this process; guarded by the epoll lock. */
 	struct epoll_reg *regs;
-	_Atomic uint32_t fds;	 /* descriptors of this process that refer to it */
-	_Atomic uint32_t inside; /* threads of this process in a counted kernel call */
-	_Atomic uint32_t
-		sleepers; /* threads of this process that sleep on bell: defer unmap */
-	_Atomic uint32_t awaited; /* accepted, and its connector may still look for us */
-	_Atomic uint32_t edges;	  /* kernel events noted, see looked */
-	_Atomic uint32_t looked;  /* edges when the kernel last had nothing to read */
+	_Atomic uint32_t fds;	   /* descriptors of this process that refer to it */
+	_Atomic uint32_t inside;   /* threads of this process in a counted kernel call */
+	_Atomic uint32_t sleepers; /* threads of this process asleep on bell */
+	_Atomic uint32_t awaited;  /* accepted, and its connector may still look for us */
+	_Atomic uint32_t edges;	   /* kernel events noted, see looked */
+	_Atomic uint32_t looked;   /* edges when the kernel last had nothing to read */
 	/* Others may have the socket, too: the process has forked since it has it, or has passed it on. */
 	_Atomic bool is_copied;
 	bool is_native; /* a connection of the native interface; not in forked children */
@@ -119,6 +118,7 @@ struct sock {
 	struct left *left;
 	/* What peeks have shown: shown.h; or NULL. Set once, by whoever peeks or forks first. */
 	struct shown *_Atomic shown;
+	int lingers; /* before sock_exec: SO_LINGER's seconds plus 2; 1: none; 0: it is as it was */
 };
 
 /* ---- descriptors (fdtab.c) ---- */
@@ -590,7 +590,7 @@ bool sock_leave_table(void);
  * has no descriptor.
  */
 bool sock_leave_amid_threads(bool closes);
-/* Before an exec, and after one that failed: which sockets it closes. */
+/* After sock_report, before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
 /* Before an end or an exec: tells the peers. `ends`: it is an end for sure. */
 void sock_report(bool ends);

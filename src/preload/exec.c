@@ -144,8 +144,8 @@ static char *const *exec_begin(struct leaving *l)
 {
 	exec_prepare(l, NULL);
 	if (!hook_is_borrowed()) {
-		sock_exec(true);
 		hook_report();
+		sock_exec(true);
 	}
 	return carry_environment(l);
 }

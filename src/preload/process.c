@@ -448,7 +448,8 @@ HOOK int daemon(int nochdir, int noclose)
 	if (!noclose)
 		for (int fd = 0; fd <= 2; fd++)
 			hook_closing(fd);
-	hook_report();
+	/* The child has all that is open, and goes on with it. */
+	report_write();
 	result = REAL(daemon)(nochdir, noclose);
 	if (result != 0)
 		report_reopen();
