@@ -347,6 +347,15 @@ void sock_exec(bool begins)
 	}
 }
 
+void sock_daemon(bool begins)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (s && sock_is_direct(s))
+			slot_closing(s->slot, begins);
+	}
+}
+
 static bool has_lower_name(const struct sock *s, int fd)
 {
 	if (load_relaxed(&s->fds) < 2)

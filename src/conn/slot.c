@@ -361,16 +361,21 @@ bool slot_is_alone(struct slot *sl)
 	return is_alone(sl, false);
 }
 
+void slot_closing(struct slot *sl, bool closes)
+{
+	int32_t self = self_pid(), marked = self | HOLDER_CLOSES;
+	for (int i = 0; i < SLOT_HOLDERS && self == getpid(); i++) {
+		int32_t entry = closes ? self : marked;
+		atomic_compare_exchange_strong(&sl->holders[i], &entry,
+					       closes ? marked : self);
+	}
+}
+
 bool slot_close_is_last(struct slot *sl)
 {
-	int32_t self = self_pid();
 	if (is_alone(sl, false))
 		return true;
-	for (int i = 0; i < SLOT_HOLDERS && self == getpid(); i++) {
-		int32_t entry = self;
-		atomic_compare_exchange_strong(&sl->holders[i], &entry,
-					       self | HOLDER_CLOSES);
-	}
+	slot_closing(sl, true);
 	return is_alone(sl, true);
 }
 

@@ -252,6 +252,8 @@ bool slot_is_alone(struct slot *sl);
 /* This process closes it, and uses it no more. True when no other living process holds it, but such
  * as close it, too: of several that do so together, the last one. Under both locks. */
 bool slot_close_is_last(struct slot *sl);
+/* This process is about to do so, or does not after all. */
+void slot_closing(struct slot *sl, bool closes);
 /* Somebody whom nobody counts gets the socket, or it is changed for good: to be said to those who
  * have it by the table that this process has left. */
 void slot_pass_on_slow(struct slot *sl);

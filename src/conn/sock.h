@@ -90,10 +90,8 @@ struct sock {
 	/* The peer is on another host, and is told of what we do by this; set before attach.
 	 * Not in forked children. Read racily: a handle is good memory for ever. */
 	struct peer *_Atomic peer;
-	uint64_t
-		look_end_ms; /* until then the peer is looked for; 0: at any rate. Under ctl */
-	_Atomic uint64_t
-		owner_due_ms; /* when to ask again whether the peer lives: peer_alive.c */
+	uint64_t look_end_ms; /* until then it is looked for; 0: always. Under ctl */
+	_Atomic uint64_t owner_due_ms; /* when to ask if it lives: peer_alive.c */
 	_Atomic uint64_t vain_at; /* tick at which such a one last asked the kernel */
 	_Atomic uint32_t cpu;	  /* last told to the peer: TOLD_CPU and so on */
 	_Atomic uint32_t vain;	  /* looks without waiting that found nothing */
@@ -592,6 +590,8 @@ bool sock_leave_table(void);
 bool sock_leave_amid_threads(bool closes);
 /* After sock_report, before an exec, and after one that failed: which sockets it closes. */
 void sock_exec(bool begins);
+/* Before a fork whose parent ends past us, and after one that failed. */
+void sock_daemon(bool begins);
 /* Before an end or an exec: tells the peers. `ends`: it is an end for sure. */
 void sock_report(bool ends);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */

@@ -449,10 +449,15 @@ HOOK int daemon(int nochdir, int noclose)
 		for (int fd = 0; fd <= 2; fd++)
 			hook_closing(fd);
 	/* The child has all that is open, and goes on with it. */
+	if (hook_active)
+		sock_daemon(true);
 	report_write();
 	result = REAL(daemon)(nochdir, noclose);
-	if (result != 0)
+	if (result != 0) {
 		report_reopen();
+		if (hook_active)
+			sock_daemon(false);
+	}
 	return result;
 }
 
