@@ -301,6 +301,7 @@ int sock_shutdown(struct sock *s, int fd, int how)
 			     (how != SHUT_WR ? SEEN_SHUT_RD : 0));
 	if (!sock_is_direct(s))
 		return shut_early(s, fd, how);
+	rewind_is_shut(s, fd);
 	if (how == SHUT_RD) {
 		r = REAL(shutdown)(fd, how) < 0 ? -errno : 0;
 	} else {

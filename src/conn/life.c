@@ -258,7 +258,7 @@ static bool leaves_unread(struct sock *s)
 	uint32_t rewinding = load_relaxed(&s->slot->rewinding);
 	if (rewinding == REWINDING_KEPT)
 		return false;
-	if (rewinding != REWINDING_NOT && rx_is_down(s))
+	if (rx_is_down(s))
 		return load_relaxed(&s->in->down_at) != load_relaxed(&s->in->consumed);
 	return rewinding != REWINDING_ASKED && ring_unread(s->in);
 }

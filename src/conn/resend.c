@@ -32,6 +32,13 @@
 
 /* ---- the receiver ---- */
 
+/* Shut down both ways, the kernel answers whatever comes with a reset, which takes the program what it can still read. */
+static bool is_shut(struct slot *sl)
+{
+	const uint32_t both = SEEN_SHUT_RD | SEEN_SHUT_WR;
+	return (seen_of(sl) & both) == both;
+}
+
 static bool rewind_want(struct sock *s, int fd, uint32_t want,
 			enum slot_rewinding rewinding)
 {
@@ -45,7 +52,8 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want,
 	/* Requests that the two ends could change their minds about are for one host alone. And what
 	 * has been shown is to come as it was. */
 	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
-	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST) {
+	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST ||
+	    (rewinding == REWINDING_OURS && is_shut(sl))) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -127,6 +135,17 @@ broken:
 	/* Nobody knows how many of the bytes have gone over TCP. */
 	sock_break(s, VD_REASON_BYPASS);
 	return -ECONNRESET;
+}
+
+void rewind_is_shut(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (!is_shut(sl))
+		return;
+	lock_take(&sl->rx_lock);
+	if (load_relaxed(&sl->rewinding) == REWINDING_OURS)
+		rewind_settle(s, fd);
+	lock_drop(&sl->rx_lock);
 }
 
 /* All that can be seen in the ring, what is held back included. */

@@ -74,14 +74,17 @@ bool left_epoll_is_ready(int epfd)
 
 int left_epoll_add(int epfd, struct epoll_event *ev, int max, int n)
 {
-	for (int fd = 0; n >= 0 && n < max && fd < fd_limit(); fd++) {
+	for (int fd = 0; n >= 0 && fd < fd_limit(); fd++) {
 		struct epoll_event one;
 		int i = 0;
 
-		if (!has_left(fd) || !ready_left(epfd, fd_sock(fd), &one, true))
+		if (!has_left(fd) || !ready_left(epfd, fd_sock(fd), &one, false))
 			continue;
 		while (i < n && ev[i].data.u64 != one.data.u64)
 			i++;
+		if (i == max)
+			continue;
+		ready_left(epfd, fd_sock(fd), &one, true);
 		if (i < n)
 			ev[i].events |= one.events;
 		else

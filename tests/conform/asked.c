@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes lie unread while the connection is asked back to TCP, and an end shuts down, or its process ends. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+enum { UNREAD = 101, PART = 40 };
+
+struct asked {
+	struct signal_pipe done, go;
+	bool before, after; /* it asks before it shuts down, or after */
+	bool sends, reads;
+};
+
+/* All of Viaduct's go, and what is unread is asked for. */
+static void ask(int fd)
+{
+	struct rlimit was;
+	NEED(getrlimit(RLIMIT_NOFILE, &was) == 0);
+	set_limit(0);
+	say_result("dup", dup(fd));
+	NEED(setrlimit(RLIMIT_NOFILE, &was) == 0);
+}
+
+/* ---- shut down both ways: what lies unread can still be read, but whatever is sent is answered by a reset ---- */
+
+static void shut_both(int fd, void *arg)
+{
+	struct asked *a = arg;
+	char buf[200];
+	wait_inq(fd, UNREAD);
+	if (a->before)
+		ask(fd);
+	NEED(shutdown(fd, SHUT_RDWR) == 0);
+	if (a->after)
+		ask(fd);
+	signal_send(a->done);
+	signal_wait(a->go);
+	say_result("receive", recv(fd, buf, sizeof buf, 0));
+	say_result("end", recv(fd, buf, sizeof buf, 0));
+}
+
+static void both_ways(bool before, bool after)
+{
+	struct asked a = {signal_pipe(), signal_pipe(), before, after, false, false};
+	pid_t pid;
+	char byte;
+	int fd = peer_start(shut_both, &a, &pid);
+	send_pattern(fd, 0, UNREAD);
+	signal_wait(a.done);
+	say("poll: %s", poll_names(wait_events(fd, POLLIN | POLLRDHUP)));
+	say_result("receive", recv(fd, &byte, 1, 0));
+	say("poll: %s", poll_names(wait_events(fd, POLLIN | POLLRDHUP)));
+	signal_send(a.go);
+	say("peer: %d", child_status(pid));
+	say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
+	NEED(close(fd) == 0);
+}
+
+CASE(asked_shut_both, DIRECT)
+{
+	both_ways(false, true);
+	both_ways(true, false);
+	both_ways(true, true);
+}
+
+/* ---- the other end has asked, and a process ends with bytes unread ---- */
+
+static void ends(int fd, void *arg)
+{
+	struct asked *a = arg;
+	char buf[PART];
+	wait_inq(fd, UNREAD);
+	signal_wait(a->go);
+	if (a->reads)
+		NEED(recv(fd, buf, sizeof buf, 0) == sizeof buf);
+	if (a->sends)
+		send_pattern(fd, 0, 10);
+	if (a->after)
+		ask(fd);
+}
+
+static void end_of_asked(struct asked a)
+{
+	pid_t pid;
+	char buf[200];
+	a.done = signal_pipe();
+	a.go = signal_pipe();
+	int fd = peer_start(ends, &a, &pid);
+	send_pattern(fd, 0, UNREAD);
+	if (a.before)
+		ask(fd);
+	signal_send(a.go);
+	say("peer: %d", child_status(pid));
+	say("here %d, there %d, sends %d, reads %d", a.before, a.after, a.sends, a.reads);
+	say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
+	say_result("receive", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
+	say_result("and again", send(fd, "x", 1, MSG_NOSIGNAL));
+	NEED(close(fd) == 0);
+}
+
+/* In a process of its own, in which nothing else has gone back to TCP for want of numbers. */
+CASE(asked_then_ended, DIRECT)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		pid_t pid = fork();
+		NEED(pid >= 0);
+		if (pid == 0) {
+			end_of_asked((struct asked){.before = i & 1,
+						    .after = i & 2,
+						    .sends = i & 4,
+						    .reads = i & 8});
+			exit(0);
+		}
+		say("ended: %d", child_status(pid));
+	}
+}
+
+/* ---- behind a filter of its own: told of in an array that is full ---- */
+
+static void filtered(int fd, void *arg)
+{
+	struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	struct sock_fprog program = {1, all};
+	struct epoll_event ev = {0};
+	char buf[200];
+	int ep = ep_open();
+	(void)arg;
+	ep_add(ep, fd, EPOLLIN | EPOLLOUT, 7);
+	wait_inq(fd, UNREAD);
+	NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	say_result("wait", epoll_wait(ep, &ev, 1, 0));
+	say("%s of %d", poll_names((int)ev.events), (int)ev.data.u64);
+	say_result("receive", recv(fd, buf, sizeof buf, 0));
+	say_result("wait", epoll_wait(ep, &ev, 1, 0));
+	say("%s of %d", poll_names((int)ev.events), (int)ev.data.u64);
+}
+
+CASE(asked_filtered_epoll, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(filtered, NULL, &pid);
+	send_pattern(fd, 0, UNREAD);
+	say("peer: %d", child_status(pid));
+	NEED(close(fd) == 0);
+}
