@@ -52,8 +52,7 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want,
 	/* Requests that the two ends could change their minds about are for one host alone. And what
 	 * has been shown is to come as it was. */
 	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
-	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST ||
-	    (rewinding == REWINDING_OURS && is_shut(sl))) {
+	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST || is_shut(sl)) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -143,7 +142,8 @@ void rewind_is_shut(struct sock *s, int fd)
 	if (!is_shut(sl))
 		return;
 	lock_take(&sl->rx_lock);
-	if (load_relaxed(&sl->rewinding) == REWINDING_OURS)
+	uint32_t rewinding = load_relaxed(&sl->rewinding);
+	if (rewinding == REWINDING_ASKED || rewinding == REWINDING_OURS)
 		rewind_settle(s, fd);
 	lock_drop(&sl->rx_lock);
 }

@@ -120,7 +120,7 @@ bool rewind_ask_yielding(struct sock *s, int fd);
  * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
  */
 int rewind_settle(struct sock *s, int fd);
-/* Before a shutdown that leaves neither direction open: what is asked for nobody else stays in the ring. */
+/* Before a shutdown that leaves neither direction open: what is asked for stays in the ring. */
 void rewind_is_shut(struct sock *s, int fd);
 /*
  * A new image is to get what is unread by other means: under rx_lock, the number of bytes in

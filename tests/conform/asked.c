@@ -20,6 +20,7 @@ struct asked {
 	struct signal_pipe done, go;
 	bool before, after; /* it asks before it shuts down, or after */
 	bool sends, reads;
+	bool duplicates; /* asks by a duplicate with the number 0 */
 };
 
 /* All of Viaduct's go, and what is unread is asked for. */
@@ -34,27 +35,37 @@ static void ask(int fd)
 
 /* ---- shut down both ways: what lies unread can still be read, but whatever is sent is answered by a reset ---- */
 
+static void ask_as(const struct asked *a, int fd)
+{
+	if (a->duplicates)
+		say_result("dup2", dup2(fd, 0));
+	else
+		ask(fd);
+}
+
 static void shut_both(int fd, void *arg)
 {
 	struct asked *a = arg;
 	char buf[200];
 	wait_inq(fd, UNREAD);
 	if (a->before)
-		ask(fd);
+		ask_as(a, fd);
 	NEED(shutdown(fd, SHUT_RDWR) == 0);
 	if (a->after)
-		ask(fd);
+		ask_as(a, fd);
 	signal_send(a->done);
 	signal_wait(a->go);
 	say_result("receive", recv(fd, buf, sizeof buf, 0));
 	say_result("end", recv(fd, buf, sizeof buf, 0));
 }
 
-static void both_ways(bool before, bool after)
+static void both_ways(bool before, bool after, bool duplicates)
 {
-	struct asked a = {signal_pipe(), signal_pipe(), before, after, false, false};
+	struct asked a = {.before = before, .after = after, .duplicates = duplicates};
 	pid_t pid;
 	char byte;
+	a.done = signal_pipe();
+	a.go = signal_pipe();
 	int fd = peer_start(shut_both, &a, &pid);
 	send_pattern(fd, 0, UNREAD);
 	signal_wait(a.done);
@@ -69,9 +80,11 @@ static void both_ways(bool before, bool after)
 
 CASE(asked_shut_both, DIRECT)
 {
-	both_ways(false, true);
-	both_ways(true, false);
-	both_ways(true, true);
+	for (int i = 0; i < 2; i++) {
+		both_ways(false, true, i);
+		both_ways(true, false, i);
+		both_ways(true, true, i);
+	}
 }
 
 /* ---- the other end has asked, and a process ends with bytes unread ---- */
