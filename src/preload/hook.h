@@ -420,6 +420,9 @@ int left_poll_add(struct pollfd *fds, unsigned long n, int result);
 bool left_select_is_ready(int n, const fd_set *in, struct left_sets *was);
 int left_select_add(fd_set *in, const struct left_sets *was, int result);
 bool left_epoll_is_ready(int epfd);
+/* A new instance has this number; and a registration, which is made. */
+void left_epoll_made(int epfd);
+int left_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 int left_epoll_add(int epfd, struct epoll_event *ev, int max, int n);
 
 /* ---- streams (stream.c) ---- */

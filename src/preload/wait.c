@@ -194,6 +194,8 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 static int epoll_created(int fd)
 {
 	hook_opened(fd);
+	if (fd >= 0 && left_any())
+		left_epoll_made(fd);
 	if (fd >= 0 && hook_active && !hook_is_borrowed()) {
 		hook_known(fd);
 		ready_epoll_create(fd);
@@ -213,6 +215,8 @@ HOOK int epoll_create1(int flags)
 
 HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
+	if (left_any() && !instance_at(epfd))
+		return left_epoll_ctl(epfd, op, fd, ev);
 	/* An unknown instance may be an inherited one: a socket of ours in it matters. */
 	if (!instance_at(epfd) && !fd_sock(fd))
 		return REAL(epoll_ctl)(epfd, op, fd, ev);

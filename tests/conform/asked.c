@@ -141,18 +141,23 @@ CASE(asked_then_ended, DIRECT)
 
 /* ---- behind a filter of its own: told of in an array that is full ---- */
 
-static void filtered(int fd, void *arg)
+static void put_on(void)
 {
 	struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
 	struct sock_fprog program = {1, all};
+	NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void filtered(int fd, void *arg)
+{
 	struct epoll_event ev = {0};
 	char buf[200];
 	int ep = ep_open();
 	(void)arg;
 	ep_add(ep, fd, EPOLLIN | EPOLLOUT, 7);
 	wait_inq(fd, UNREAD);
-	NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	put_on();
 	say_result("wait", epoll_wait(ep, &ev, 1, 0));
 	say("%s of %d", poll_names((int)ev.events), (int)ev.data.u64);
 	say_result("receive", recv(fd, buf, sizeof buf, 0));
@@ -164,6 +169,48 @@ CASE(asked_filtered_epoll, DIRECT)
 {
 	pid_t pid;
 	int fd = peer_start(filtered, NULL, &pid);
+	send_pattern(fd, 0, UNREAD);
+	say("peer: %d", child_status(pid));
+	NEED(close(fd) == 0);
+}
+
+/* ---- and by an instance that is made there, or is changed ---- */
+
+static void watches_since(int fd, void *arg)
+{
+	char buf[200];
+	int before = ep_open(), other = ep_open(), ep;
+	(void)arg;
+	ep_add(before, fd, EPOLLOUT, 1);
+	ep_add(other, fd, EPOLLIN, 2);
+	wait_inq(fd, UNREAD);
+	put_on();
+	ep_mod(before, fd, EPOLLIN, 3);
+	ep_show(before, 0);
+	ep_mod(other, fd, EPOLLOUT, 4);
+	ep_show(other, 0);
+	NEED(ep_ctl(before, EPOLL_CTL_DEL, fd, 0, 0) == 0);
+	ep_show(before, 0);
+	close(before);
+	ep = ep_open();
+	ep_show(ep, 0);
+	ep_add(ep, fd, EPOLLIN | EPOLLOUT | EPOLLET, 5);
+	ep_show(ep, 0);
+	ep_show(ep, 0);
+	ep_mod(ep, fd, EPOLLIN | EPOLLONESHOT, 6);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	ep_mod(ep, fd, EPOLLIN, 7);
+	ep_show(ep, SOON);
+	ep_show(ep, SOON);
+	say_result("receive", recv(fd, buf, sizeof buf, 0));
+	ep_show(ep, 0);
+}
+
+CASE(asked_filtered_since, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(watches_since, NULL, &pid);
 	send_pattern(fd, 0, UNREAD);
 	say("peer: %d", child_status(pid));
 	NEED(close(fd) == 0);
