@@ -51,10 +51,10 @@ uint32_t checksum(const void *bytes, size_t len);
 /* One end of a connection, known to all processes of the run. Ends 2n and 2n + 1 are a pair. */
 struct end {
 	uint64_t written, read; /* bytes, by what the calls returned */
-	uint64_t sent; /* what the kernel has handed to the network, of settle.c */
-	bool is_full;  /* and more waits until the other end has acknowledged that */
+	uint64_t sent;	 /* what the kernel has handed to the network, of settle.c */
+	bool is_full;	 /* and more waits until the other end has acknowledged that */
 	uint64_t unsent; /* then: how many of them */
-	int holders;   /* descriptors, in all processes */
+	int holders;	 /* descriptors, in all processes */
 	bool shut_write, shut_read, closed, urgent, peeks;
 	bool gone;   /* its connection is dissolved or reset: no call blocks */
 	bool resets; /* a reset is on its way to it */
