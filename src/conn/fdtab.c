@@ -90,7 +90,6 @@ static __attribute__((noinline)) void reset_rest(struct sock *s)
 	store_relaxed(&s->peer_bell, -1);
 	store_relaxed(&s->far_bell, -1);
 	s->look_end_ms = 0;
-	s->lingers = 0;
 	store_relaxed(&s->peer, NULL);
 	store_relaxed(&s->cpu, 0);
 	store_relaxed(&s->rush, 0);

@@ -312,21 +312,20 @@ static void exec_begins(struct sock *s, int fd)
 {
 	struct linger was;
 	socklen_t len = sizeof(was);
-	if (!sock_is_direct(s) || !s->wire || s->lingers || !slot_is_alone(s->slot) ||
+	if (!sock_is_direct(s) || !s->wire || !slot_is_alone(s->slot) ||
 	    !leaves_unread(s) || survives_exec(s) ||
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, &len) < 0)
+	    REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, &len) < 0 || was.l_onoff ||
+	    was.l_linger) /* the program's own, which no bit of ours keeps */
 		return;
-	s->lingers = was.l_onoff ? was.l_linger + 2 : 1;
+	seen_add(s->slot, SEEN_LINGERS);
 	reset_unread(s, fd);
 }
 
 static void exec_failed(struct sock *s, int fd)
 {
-	struct linger was = {.l_onoff = s->lingers > 1, .l_linger = s->lingers - 2};
-	if (!s->lingers)
-		return;
-	s->lingers = 0;
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));
+	const struct linger none = {.l_onoff = 0};
+	if (atomic_fetch_and(&s->slot->seen, ~(uint32_t)SEEN_LINGERS) & SEEN_LINGERS)
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
 void sock_exec(bool begins)

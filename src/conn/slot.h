@@ -84,6 +84,7 @@ enum slot_seen {
 	/* The peer is another user's, or on another host: what it writes may change at any moment,
 	 * also back. */
 	SEEN_FOREIGN = 1024,
+	SEEN_LINGERS = 2048, /* an exec that has begun has set SO_LINGER */
 	/* Not sticky: the error that a call has left for the next one, which here the kernel would
 	 * keep in its socket. As a number, from this bit on. */
 	SEEN_KEPT_SHIFT = 16,

@@ -116,7 +116,6 @@ struct sock {
 	struct left *left;
 	/* What peeks have shown: shown.h; or NULL. Set once, by whoever peeks or forks first. */
 	struct shown *_Atomic shown;
-	int lingers; /* before sock_exec: SO_LINGER's seconds plus 2; 1: none; 0: it is as it was */
 };
 
 /* ---- descriptors (fdtab.c) ---- */
