@@ -287,8 +287,6 @@ FORK_CODE void sock_report(bool ends)
 			if (ends)
 				ring_note_end(s->out);
 			atomic_exchange(&s->in->closed, WIRE_CLOSED);
-			if (ends)
-				reset_unread(s, fd);
 			peer_push(s);
 		}
 		leave_far(s, fd);
@@ -296,6 +294,15 @@ FORK_CODE void sock_report(bool ends)
 	}
 	if (peer_ops)
 		peer_ops->drain();
+}
+
+FORK_CODE void sock_reset_unread(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		if (s && sock_is_direct(s) && s->wire && slot_close_is_last(s->slot))
+			reset_unread(s, fd);
+	}
 }
 
 /* With one number of it that survives, nothing is closed. */

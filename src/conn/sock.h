@@ -593,6 +593,8 @@ void sock_exec(bool begins);
 void sock_daemon(bool begins);
 /* Before an end or an exec: tells the peers. `ends`: it is an end for sure. */
 void sock_report(bool ends);
+/* After it, when the program reads nothing more: what is unread is to reset its connection. */
+void sock_reset_unread(void);
 /* As report_collect: of all open sockets what is not counted yet, and why they are on TCP. */
 void sock_counts(struct report_open *open);
 

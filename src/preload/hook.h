@@ -213,6 +213,8 @@ void hook_forked_child(void);
 void hook_report(void);
 /* The same where this process ends, and nothing can come in between. */
 void hook_ends(void);
+/* And where what other libraries do at their end comes in between: sock_reset_unread follows. */
+void hook_ends_soon(void);
 /* Whoever shares our memory will have descriptors of its own, or share them without our memory: for
  * good, nothing is direct any more. */
 void hook_parting(void);

@@ -58,11 +58,37 @@ static bool is_followed(void)
 	return false;
 }
 
+#ifdef __GLIBC__
+/*
+ * The last that exit does: what is noted in a constructor of a library was there before the loader's part, in which the
+ * destructors of all libraries run. Those that come after ours may still read.
+ */
+static void hook_last(int status, void *unused)
+{
+	(void)status, (void)unused;
+	if (!hook_is_borrowed() && hook_active)
+		sock_reset_unread();
+}
+#endif
+
+/* False: nothing follows the destructors. */
+static bool note_last(void)
+{
+#ifdef __GLIBC__
+	return on_exit(hook_last, NULL) == 0;
+#else
+	return false;
+#endif
+}
+
+static bool is_last_noted;
+
 __attribute__((constructor)) static void hook_init(void)
 {
 	int saved = errno;
 
 	at_quick_exit(hook_ends);
+	is_last_noted = note_last();
 	if (hook_begin(is_followed)) {
 		signal_init();
 		vfork_init();
@@ -77,5 +103,8 @@ __attribute__((destructor)) static void hook_finish(void)
 	if (hook_is_borrowed())
 		return;
 	stream_flush_all();
-	hook_ends();
+	if (is_last_noted)
+		hook_ends_soon();
+	else
+		hook_ends();
 }

@@ -33,9 +33,16 @@ FORK_CODE void hook_report(void)
 	report(false);
 }
 
+FORK_CODE void hook_ends_soon(void)
+{
+	report(true);
+}
+
 FORK_CODE void hook_ends(void)
 {
 	report(true);
+	if (hook_active)
+		sock_reset_unread();
 }
 
 #define TLS _Thread_local __attribute__((tls_model("initial-exec")))
