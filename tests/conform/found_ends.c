@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* More cases that random operations have found: the end of a connection, in odd calls. */
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -352,4 +353,66 @@ CASE(found_end_past_shut_both, DIRECT)
 		ep_show(ep, 0);
 	close(ep);
 	close(fd);
+}
+
+/* ---- an exec with bytes unread, where the program has set SO_LINGER ---- */
+
+static void set_linger(int fd, struct linger first, struct linger then)
+{
+	NEED(setsockopt(fd, SOL_SOCKET, SO_LINGER, &first, sizeof first) == 0);
+	NEED(setsockopt(fd, SOL_SOCKET, SO_LINGER, &then, sizeof then) == 0);
+}
+
+static const struct linger lingers[][2] = {
+	{{0, 0}, {0, 0}}, {{1, 5}, {1, 5}}, {{1, 5}, {0, 0}}, {{1, 0}, {1, 0}}};
+
+struct image {
+	unsigned linger;
+	bool shuts;
+};
+
+static void executes_unread(int fd, void *arg)
+{
+	const struct image *i = arg;
+	set_linger(fd, lingers[i->linger][0], lingers[i->linger][1]);
+	if (i->shuts)
+		NEED(shutdown(fd, SHUT_WR) == 0);
+	wait_inq(fd, 101);
+	NEED(fcntl(fd, F_SETFD, FD_CLOEXEC) == 0);
+	execl("/bin/true", "true", (char *)NULL);
+	_exit(127);
+}
+
+CASE(found_executes_lingering, DIRECT)
+{
+	for (unsigned n = 0; n < 8; n++) {
+		struct image i = {n / 2, n % 2};
+		pid_t pid;
+		char byte;
+		int status, fd = peer_start(executes_unread, &i, &pid);
+		send_pattern(fd, 0, 101);
+		NEED(waitpid(pid, &status, 0) == pid);
+		say("linger %u, shuts %d: %#x", i.linger, i.shuts, (unsigned)status);
+		say_result("send", send(fd, "x", 1, MSG_NOSIGNAL));
+		say_result("receive", recv(fd, &byte, 1, MSG_DONTWAIT));
+		close(fd);
+	}
+}
+
+CASE(found_lingers_as_before, DIRECT)
+{
+	for (unsigned n = 0; n < 4; n++) {
+		struct pair p = pair_warm_open();
+		struct linger now;
+		socklen_t len = sizeof now;
+		NEED(fcntl(p.s, F_SETFD, FD_CLOEXEC) == 0);
+		NEED(fcntl(p.c, F_SETFD, FD_CLOEXEC) == 0);
+		set_linger(p.s, lingers[n][0], lingers[n][1]);
+		send_pattern(p.c, 0, 10);
+		wait_inq(p.s, 10);
+		say_result("exec", execl("/nowhere", "no", (char *)NULL));
+		NEED(getsockopt(p.s, SOL_SOCKET, SO_LINGER, &now, &len) == 0);
+		say("on %d, seconds %d", now.l_onoff, now.l_linger);
+		pair_close(p);
+	}
 }
