@@ -455,10 +455,11 @@ HOOK int daemon(int nochdir, int noclose)
 	if (!noclose)
 		for (int fd = 0; fd <= 2; fd++)
 			hook_closing(fd);
-	/* The child has all that is open, and goes on with it. */
+	report_write();
+	/* The child has all that is open, and goes on with it. Last: who closes one of them before the child is there
+	 * believes to be the last one. */
 	if (hook_active)
 		sock_daemon(true);
-	report_write();
 	result = REAL(daemon)(nochdir, noclose);
 	if (result != 0) {
 		report_reopen();
