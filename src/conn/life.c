@@ -359,7 +359,7 @@ static void exec_begins(struct sock *s, int fd)
 	reset_unread(s, fd);
 }
 
-static void exec_failed(struct sock *s, int fd)
+void limbo_exec_failed(struct sock *s, int fd)
 {
 	const struct linger was = kept_linger(s);
 	const struct linger on = {.l_onoff = 1, .l_linger = was.l_linger};
@@ -385,7 +385,7 @@ void sock_exec(bool begins)
 			if (begins && !survives)
 				exec_begins(s, fd);
 			else if (!begins)
-				exec_failed(s, fd);
+				limbo_exec_failed(s, fd);
 		}
 	}
 	for (int i = 0; i < LINGERS_MOST && !begins; i++)

@@ -4,7 +4,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -415,4 +417,38 @@ CASE(found_lingers_as_before, DIRECT)
 		say("on %d, seconds %d", now.l_onoff, now.l_linger);
 		pair_close(p);
 	}
+}
+
+static _Atomic bool is_over;
+
+static void *executes_nothing(void *unused)
+{
+	(void)unused;
+	while (!is_over)
+		execl("/nowhere", "no", (char *)NULL);
+	return NULL;
+}
+
+/* All has been read when it is closed, whatever another thread tries meanwhile. */
+CASE(found_closes_amid_execs, DIRECT)
+{
+	pthread_t thread;
+	unsigned ends = 0;
+	char byte;
+	is_over = false;
+	NEED(pthread_create(&thread, NULL, executes_nothing, NULL) == 0);
+	for (unsigned n = 0; n < 60; n++) {
+		struct pair p = pair_warm_open();
+		NEED(fcntl(p.s, F_SETFD, FD_CLOEXEC) == 0);
+		NEED(fcntl(p.c, F_SETFD, FD_CLOEXEC) == 0);
+		send_pattern(p.c, 0, 50);
+		usleep(200);
+		recv_pattern(p.s, 0, 50);
+		NEED(close(p.s) == 0);
+		ends += recv(p.c, &byte, 1, 0) == 0;
+		NEED(close(p.c) == 0);
+	}
+	is_over = true;
+	NEED(pthread_join(thread, NULL) == 0);
+	say("ends: %u", ends);
 }
