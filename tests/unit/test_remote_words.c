@@ -2,6 +2,8 @@
 /* What an end tells its peer on another host with the stream's bytes, and what it keeps for later. */
 #include "unit/test.h"
 
+#include "base/real.h"
+
 #include "unit/conn_pair.h"
 
 __attribute__((constructor)) static void be_across(void)
@@ -227,4 +229,44 @@ STREAM_TEST(room_is_told_when_it_is_much)
 	CHECK_EQ(load_relaxed(&out->consumed), told + BYTES);
 	get(p.a, 1, 1, 2);
 	pair_close(&p);
+}
+
+/* ---- an end of a process ---- */
+
+/* As the process of b does it, which has not got a. Its kernel then resets the connection. */
+static void exits(const struct pair *p)
+{
+	struct sock *a = fd_sock(p->a);
+
+	atomic_store(&fd_table[p->a], NULL);
+	sock_report(true);
+	sock_reset_unread();
+	atomic_store(&fd_table[p->a], a);
+	REAL(close)(p->b);
+}
+
+/* With bytes unread: what it has sent comes, and the error behind that. */
+static void sends_and_exits(size_t bytes, bool shuts)
+{
+	struct pair p = pair_open_up();
+	uint8_t byte;
+
+	put(p.a, 0, 101, 1);
+	across_settle();
+	put(p.b, 0, bytes, 2);
+	if (shuts)
+		CHECK_EQ(sock_shutdown(fd_sock(p.b), p.b, SHUT_WR), 0);
+	exits(&p);
+	get(p.a, 0, bytes, 2);
+	CHECK_EQ(st_recv(p.a, &byte, 1, 0), shuts ? 0 : -ECONNRESET);
+	fd_forget(p.b);
+	st_close(p.a);
+}
+
+STREAM_TEST(what_is_sent_comes_before_an_exits_reset)
+{
+	for (size_t bytes = 1; bytes <= 1000; bytes *= 10) {
+		sends_and_exits(bytes, false);
+		sends_and_exits(bytes, true);
+	}
 }
