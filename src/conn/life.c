@@ -11,6 +11,7 @@
 #include "base/sections.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
+#include "conn/linger.h"
 #include "conn/report.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
@@ -314,62 +315,12 @@ static bool survives_exec(const struct sock *s)
 	return false;
 }
 
-/* What the program itself has set of SO_LINGER, until an exec is over. Of more than these it stays. */
-#define LINGERS_MOST 16
-static struct {
-	struct sock *_Atomic of;
-	struct linger was;
-} lingers[LINGERS_MOST];
-
-static bool keep_linger(struct sock *s, const struct linger *was)
-{
-	for (int i = 0; i < LINGERS_MOST; i++) {
-		struct sock *none = NULL;
-		if (!atomic_compare_exchange_strong(&lingers[i].of, &none, s))
-			continue;
-		lingers[i].was = *was;
-		return true;
-	}
-	return false;
-}
-
-static struct linger kept_linger(const struct sock *s)
-{
-	for (int i = 0; i < LINGERS_MOST; i++)
-		if (atomic_load(&lingers[i].of) == s)
-			return lingers[i].was;
-	return (struct linger){.l_onoff = 0};
-}
-
 /* As at an end. But the program may go on, and read, if there is nothing to execute. */
 static void exec_begins(struct sock *s, int fd)
 {
-	struct linger was;
-	socklen_t len = sizeof(was);
-	if (!sock_is_direct(s) || !s->wire || !slot_is_alone(s->slot) ||
-	    !leaves_unread(s) || survives_exec(s) ||
-	    REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, &len) < 0)
-		return;
-	/* It resets anyway, by the program's own wish, or by another thread's exec. */
-	if (was.l_onoff && was.l_linger == 0)
-		return;
-	if ((was.l_onoff || was.l_linger) && !keep_linger(s, &was))
-		return;
-	seen_add(s->slot, SEEN_LINGERS);
-	reset_unread(s, fd);
-}
-
-void limbo_exec_failed(struct sock *s, int fd)
-{
-	const struct linger was = kept_linger(s);
-	const struct linger on = {.l_onoff = 1, .l_linger = was.l_linger};
-	if (!(atomic_fetch_and(&s->slot->seen, ~(uint32_t)SEEN_LINGERS) & SEEN_LINGERS))
-		return;
-	/* The kernel keeps the seconds of one that is off, and does not take them. */
-	if (was.l_linger)
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &on, sizeof(on));
-	if (!was.l_onoff)
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &was, sizeof(was));
+	if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot) && leaves_unread(s) &&
+	    !survives_exec(s) && linger_keep(s, fd))
+		reset_unread(s, fd);
 }
 
 void sock_exec(bool begins)
@@ -385,11 +336,11 @@ void sock_exec(bool begins)
 			if (begins && !survives)
 				exec_begins(s, fd);
 			else if (!begins)
-				limbo_exec_failed(s, fd);
+				linger_put_back(s, fd);
 		}
 	}
-	for (int i = 0; i < LINGERS_MOST && !begins; i++)
-		atomic_store(&lingers[i].of, NULL);
+	if (!begins)
+		linger_forget();
 }
 
 void sock_daemon(bool begins)

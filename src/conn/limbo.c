@@ -16,6 +16,7 @@
 #include "base/tcp.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
+#include "conn/linger.h"
 #include "conn/report.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
@@ -103,7 +104,7 @@ void limbo_last_words(struct sock *s, int fd)
 	if (unread)
 		reset_unread(fd);
 	else if (seen_of(sl) & SEEN_LINGERS) /* of an exec that another thread tries */
-		limbo_exec_failed(s, fd);
+		linger_put_back(s, fd);
 	/* A peer on another host hears of that, and of what was taken, one after the other. */
 	bool for_good = !__libc_single_threaded && !peer_is_far(s);
 	atomic_exchange(&s->in->closed, for_good ? WIRE_CLOSED_FOR_GOOD : WIRE_CLOSED);

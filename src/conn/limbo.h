@@ -22,8 +22,6 @@ void limbo_look(void);
  * empty.
  */
 void limbo_last_words(struct sock *s, int fd);
-/* There was nothing to execute, or it is closed before that, with all read: SO_LINGER is as it was. */
-void limbo_exec_failed(struct sock *s, int fd);
 
 /* Some are there. */
 NEAR_EXTERN _Atomic int limbo_used;

@@ -583,8 +583,7 @@ bool sock_leave_table(void);
 /*
  * The same with several threads, which go on meanwhile, in a private copy of the table. No socket is
  * known that is opened from then on, and a child gets no ring. So all connections are to be on their
- * way to TCP for good. `closes`: the threads have the same descriptors. False also where the table
- * has no descriptor.
+ * way to TCP for good. `closes`: the threads have the same descriptors. False also where the table has no descriptor.
  */
 bool sock_leave_amid_threads(bool closes);
 /* After sock_report, before an exec, and after one that failed: which sockets it closes. */
