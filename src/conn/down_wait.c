@@ -30,7 +30,7 @@ static ssize_t left_in_ring(struct sock *s)
 static ssize_t stranded(struct sock *s, int fd, bool late)
 {
 	struct slot *sl = s->slot;
-	ssize_t n = -1;
+	ssize_t n;
 	lock_take(&sl->rx_lock);
 	/* The end first: whoever made it had made his mark before. */
 	peer_look(s);
@@ -38,12 +38,19 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	if (late)
 		rewind_is_last(s, true);
 	gone |= sock_has_fin(s);
-	rx_advance(s, fd);
-	enum gate_state state = gate_state(&sl->gate_rx);
-	if (state == GATE_READY && !rx_is_up(s))
-		n = gone ? 0 : -1;
-	else if (state == GATE_READY || state == GATE_RING)
-		n = gone || late || rx_is_down(s) ? left_in_ring(s) : -1;
+	/* A mark that comes behind the step has not ended the ring yet, and bytes that are sent again would count. */
+	bool down;
+	do {
+		down = rx_is_down(s);
+		rx_advance(s, fd);
+		enum gate_state state = gate_state(&sl->gate_rx);
+		if (state == GATE_READY && !rx_is_up(s))
+			n = gone ? 0 : -1;
+		else if (state == GATE_READY || state == GATE_RING)
+			n = gone || late || down ? left_in_ring(s) : -1;
+		else
+			n = -1;
+	} while (!down && rx_is_down(s));
 	/* Nobody would hear of bytes that are on their way from another host. */
 	if (late && n <= 0 && !gone && peer_is_far(s) && !rx_is_down(s) &&
 	    !gate_is_kernel(gate_state(&sl->gate_rx)))

@@ -237,18 +237,23 @@ STREAM_TEST(an_owner_died_in_the_middle)
 	owner_died(30000, true);
 }
 
+/* Of 1000 bytes. As it is before its cursor goes back. */
+static void answer_to_the_mark(struct pair *p)
+{
+	struct sock *a = fd_sock(p->a);
+	answer(p);
+	a->slot->tx.produced += 1000;
+	a->slot->tx.pushed += 1000;
+	atomic_fetch_add(&a->out->produced, 1000);
+	atomic_store(&a->out->rewind, REWIND_TAKING);
+}
+
 STREAM_TEST(an_owner_died_after_the_mark)
 {
 	struct pair p = pair_open_up();
-	struct slot *a = fd_sock(p.a)->slot;
 	put_bytes(p.a, 0, 1000);
 	ask(&p);
-	answer(&p);
-	/* As it was before its cursor went back. */
-	a->tx.produced += 1000;
-	a->tx.pushed += 1000;
-	atomic_fetch_add(&fd_sock(p.a)->out->produced, 1000);
-	atomic_store(&fd_sock(p.a)->out->rewind, REWIND_TAKING);
+	answer_to_the_mark(&p);
 	put_bytes(p.a, 1000, 1000);
 	sock_down(fd_sock(p.a), p.a, VD_REASON_OPTION);
 	get_bytes(p.b, 0, 2000);
@@ -462,6 +467,56 @@ STREAM_TEST(a_send_and_its_answer_under_a_reader)
 #endif
 	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
 	while (comes_after(n))
+		n += STRIDE;
+	CHECK(n > 20);
+	REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
+}
+
+/* The answer comes, as far as its mark, at any instruction of who has asked. */
+static void on_step_answer(int sig, siginfo_t *info, void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	(void)sig;
+	(void)info;
+	if (step.steps && atomic_load(&fd_sock(step.p.b)->slot->rx_lock.word) &&
+	    --step.before <= 0 && atomic_load(&fd_sock(step.p.a)->out->want_down)) {
+		answer_to_the_mark(&step.p);
+		step.steps = false;
+	}
+	if (step.steps)
+		regs[REG_EFL] |= TRAP_FLAG;
+	else
+		regs[REG_EFL] &= ~TRAP_FLAG;
+}
+
+/* False: it was over before. */
+static bool is_answered_after(long instructions)
+{
+	step.p = pair_open_up();
+	put_bytes(step.p.a, 0, 1000);
+	step.before = instructions;
+	step.steps = true;
+	raise(SIGTRAP);
+	ssize_t n = sock_down_wait(fd_sock(step.p.b), step.p.b, VD_REASON_EXEC, 20000);
+	bool came = step.before <= 0;
+	step.steps = false;
+	CHECK_EQ(n, 0);
+	sock_down(fd_sock(step.p.a), step.p.a, VD_REASON_OPTION);
+	get_past_us(step.p.b, 0, 1000);
+	pair_close(&step.p);
+	return came;
+}
+
+STREAM_TEST(an_answer_under_who_has_asked)
+{
+	struct sigaction act = {.sa_sigaction = on_step_answer, .sa_flags = SA_SIGINFO};
+	struct sigaction before;
+	long n = 1;
+#ifdef __SANITIZE_THREAD__
+	SKIP("not step by step under the thread sanitizer");
+#endif
+	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
+	while (is_answered_after(n))
 		n += STRIDE;
 	CHECK(n > 20);
 	REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
