@@ -235,6 +235,15 @@ static void op_listener(struct dice *d)
 	}
 }
 
+/* Has the port, and does not listen: so no other seed gets it, nor a connect from it to itself. */
+static int hold_port(struct sockaddr_in a)
+{
+	int on = 1, s = out_of_the_way(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	NEED(setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+	NEED(bind(s, (struct sockaddr *)&a, sizeof a) == 0);
+	return s;
+}
+
 /* Refused, wrong and repeated connects. */
 static void op_refused(struct dice *d)
 {
@@ -246,6 +255,7 @@ static void op_refused(struct dice *d)
 	bool nonblocking = once_in(d, 2);
 	char buf[8];
 	NEED(close(l) == 0);
+	int held = hold_port(a);
 	int s = out_of_the_way(socket(
 		AF_INET, SOCK_STREAM | SOCK_CLOEXEC | (nonblocking ? SOCK_NONBLOCK : 0),
 		0));
@@ -268,6 +278,7 @@ static void op_refused(struct dice *d)
 		if (once_in(d, 2))
 			tell("recv = %s", result(recv(s, buf, 8, MSG_DONTWAIT)));
 	}
+	NEED(close(held) == 0);
 	/* It can be connected all the same. */
 	l = listen_here(&port);
 	a.sin_port = htons(port);
