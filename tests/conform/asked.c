@@ -165,13 +165,18 @@ static void filtered(int fd, void *arg)
 	say("%s of %d", poll_names((int)ev.events), (int)ev.data.u64);
 }
 
-CASE(asked_filtered_epoll, DIRECT)
+static void leaves_unread_to(void (*peer)(int fd, void *arg))
 {
 	pid_t pid;
-	int fd = peer_start(filtered, NULL, &pid);
+	int fd = peer_start(peer, NULL, &pid);
 	send_pattern(fd, 0, UNREAD);
 	say("peer: %d", child_status(pid));
 	NEED(close(fd) == 0);
+}
+
+CASE(asked_filtered_epoll, DIRECT)
+{
+	leaves_unread_to(filtered);
 }
 
 /* ---- and by an instance that is made there, or is changed ---- */
@@ -209,9 +214,5 @@ static void watches_since(int fd, void *arg)
 
 CASE(asked_filtered_since, DIRECT)
 {
-	pid_t pid;
-	int fd = peer_start(watches_since, NULL, &pid);
-	send_pattern(fd, 0, UNREAD);
-	say("peer: %d", child_status(pid));
-	NEED(close(fd) == 0);
+	leaves_unread_to(watches_since);
 }

@@ -412,11 +412,20 @@ static void put_late(int fd, size_t len)
 	ring_tx_commit(&s->slot->tx, s->out, len, false);
 }
 
+/* The handler's last: the next instruction traps as well, or no more does. */
+static void step_on(void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	if (step.steps)
+		regs[REG_EFL] |= TRAP_FLAG;
+	else
+		regs[REG_EFL] &= ~TRAP_FLAG;
+}
+
 /* The sender had looked at requests before there was one. It obeys at the worst moment: its
  * bytes have been seen, and not been given back. */
 static void on_step(int sig, siginfo_t *info, void *context)
 {
-	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
 	struct slot *sl = fd_sock(step.p.b)->slot;
 	(void)sig;
 	(void)info;
@@ -426,10 +435,7 @@ static void on_step(int sig, siginfo_t *info, void *context)
 		answer(&step.p);
 		step.steps = false;
 	}
-	if (step.steps)
-		regs[REG_EFL] |= TRAP_FLAG;
-	else
-		regs[REG_EFL] &= ~TRAP_FLAG;
+	step_on(context);
 }
 
 /* False: the receive was over before. */
@@ -457,25 +463,31 @@ static bool comes_after(long instructions)
 	return came;
 }
 
-STREAM_TEST(a_send_and_its_answer_under_a_reader)
+/* comes(n): false once it is over before n instructions. */
+static void at_each_step(void (*handler)(int sig, siginfo_t *info, void *context),
+			 bool (*comes)(long instructions))
 {
-	struct sigaction act = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO}, before;
+	struct sigaction act = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO}, before;
 	long n = 1;
-#ifdef __SANITIZE_THREAD__
-	/* It keeps signals for later, and the next step traps before that. */
-	SKIP("not step by step under the thread sanitizer");
-#endif
 	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
-	while (comes_after(n))
+	while (comes(n))
 		n += STRIDE;
 	CHECK(n > 20);
 	REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
 }
 
+STREAM_TEST(a_send_and_its_answer_under_a_reader)
+{
+#ifdef __SANITIZE_THREAD__
+	/* It keeps signals for later, and the next step traps before that. */
+	SKIP("not step by step under the thread sanitizer");
+#endif
+	at_each_step(on_step, comes_after);
+}
+
 /* The answer comes, as far as its mark, at any instruction of who has asked. */
 static void on_step_answer(int sig, siginfo_t *info, void *context)
 {
-	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
 	(void)sig;
 	(void)info;
 	if (step.steps && atomic_load(&fd_sock(step.p.b)->slot->rx_lock.word) &&
@@ -483,10 +495,7 @@ static void on_step_answer(int sig, siginfo_t *info, void *context)
 		answer_to_the_mark(&step.p);
 		step.steps = false;
 	}
-	if (step.steps)
-		regs[REG_EFL] |= TRAP_FLAG;
-	else
-		regs[REG_EFL] &= ~TRAP_FLAG;
+	step_on(context);
 }
 
 /* False: it was over before. */
@@ -509,15 +518,8 @@ static bool is_answered_after(long instructions)
 
 STREAM_TEST(an_answer_under_who_has_asked)
 {
-	struct sigaction act = {.sa_sigaction = on_step_answer, .sa_flags = SA_SIGINFO};
-	struct sigaction before;
-	long n = 1;
 #ifdef __SANITIZE_THREAD__
 	SKIP("not step by step under the thread sanitizer");
 #endif
-	REQUIRE(sigaction(SIGTRAP, &act, &before) == 0);
-	while (is_answered_after(n))
-		n += STRIDE;
-	CHECK(n > 20);
-	REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
+	at_each_step(on_step_answer, is_answered_after);
 }
