@@ -92,10 +92,11 @@ def told(run, daemon):
     result = []
     for way in WAYS:
         result.append(ask(run, *way))
-        if run.mode == "both" and last(run, "redis-benchmark")["upgraded"] < 1:
+        # With a threshold, which of them earn it is chance.
+        if run.mode == "both" and run.after == "0" and last(run, "redis-benchmark")["upgraded"] < 1:
             raise harness.Failure(f"{way}: {last(run, 'redis-benchmark')}\n{daemon.text()}")
     run.stop(proxy)
-    if run.mode == "both":
+    if run.mode == "both" and run.after == "0":
         line = last(run, "haproxy")
         # Two hops for each connection.
         if line["upgraded"] < 8 or not line["rx_direct_bytes"] or not line["tx_direct_bytes"]:
@@ -104,8 +105,8 @@ def told(run, daemon):
 
 
 def counting(run, key):
-    proc = subprocess.Popen(run.wrap("client", [redirected.PYTHON, "-c", redirected.COUNTER, "127.0.0.1", "6379", key],
-                                     CLIENT), stdout=subprocess.PIPE, start_new_session=True)
+    argv = [redirected.PYTHON, "-c", redirected.COUNTER, "127.0.0.1", "6379", key, str(redirected.BUSY)]
+    proc = subprocess.Popen(run.wrap("client", argv, CLIENT), stdout=subprocess.PIPE, start_new_session=True)
     run.started.append(proc)
     if proc.stdout.readline() != b"busy\n":
         raise harness.Failure("the counter ended early\n" + run.logs())
