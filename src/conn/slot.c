@@ -396,10 +396,14 @@ void slot_pass_on_slow(struct slot *sl)
 		atomic_store(&table_former_marks()[slot_index(sl)], 1);
 }
 
+/* This process, or one that it was forked from, has left a table, where others of its family are. */
+static bool has_left;
+
 struct slot_table *slot_leave_begin(void)
 {
 	if (!table)
 		return NULL;
+	has_left = true;
 	atomic_store(&table->leavers, 1);
 	return table_leave_begin(table);
 }
@@ -547,6 +551,7 @@ bool slot_part(bool closes)
 	uint32_t end;
 	if (!table)
 		return true;
+	has_left = true;
 	atomic_store(&table->leavers, 1);
 	away = table_part(table);
 	if (!away)
@@ -562,6 +567,12 @@ bool slot_part(bool closes)
 bool slot_table_has_others(void)
 {
 	return table && table_has_others(table);
+}
+
+bool slot_table_has_others_since(uint32_t fork, bool forking)
+{
+	return !table || has_left || atomic_load(&table->leavers) ||
+	       table_has_others_since(table, fork, forking);
 }
 
 FORK_CODE void slot_table_uncounted(void)

@@ -278,6 +278,8 @@ bool slot_leave_end(struct slot_table *to);
 bool slot_part(bool closes);
 /* Whether other processes may have the table; and that there is one whose pid is another here. */
 bool slot_table_has_others(void);
+/* See table_has_others_since. True also where some of the family count elsewhere. */
+bool slot_table_has_others_since(uint32_t fork, bool forking);
 void slot_table_uncounted(void);
 /* This process has left the table, and did not have the socket alone. */
 bool slot_is_left(struct slot *sl);

@@ -204,6 +204,7 @@ static struct table_process *reserve(struct slot_table *t)
 		if (table_process_is_gone(pid) &&
 		    atomic_compare_exchange_strong(&p->pid, &pid, TABLE_RESERVED)) {
 			clear_entry(t, p);
+			store_relaxed(&p->fork, from);
 			errno = saved;
 			return p;
 		}
@@ -261,6 +262,27 @@ bool table_has_others(struct slot_table *t)
 		found = may_have_it(atomic_load(&t->processes[i].pid));
 	errno = saved;
 	return found;
+}
+
+bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking)
+{
+	bool found = !here || atomic_load(&t->uncounted);
+	int saved = errno;
+
+	for (uint32_t i = 0; i < TABLE_PROCESSES && !found; i++) {
+		struct table_process *p = &t->processes[i];
+
+		if ((int32_t)(load_relaxed(&p->fork) - fork) >= 0 &&
+		    !(forking && p == childs))
+			found = may_have_it(atomic_load(&p->pid));
+	}
+	errno = saved;
+	return found;
+}
+
+uint32_t table_fork_number(void)
+{
+	return childs ? load_relaxed(&childs->fork) : 0;
 }
 
 struct table_process *table_forked_parent(pid_t child)

@@ -32,6 +32,8 @@ struct table_process {
 	/* As it has it itself; 0 nobody's, TABLE_RESERVED a child's to be. Those of the dead are
 	 * left behind. */
 	_Atomic int32_t pid;
+	_Atomic uint32_t
+		fork; /* number of the one that it came by, among all of the family */
 	struct report counts;
 	struct trace_answer trace; /* to `viaduct trace` */
 	_Atomic uint32_t
@@ -124,6 +126,11 @@ static inline bool table_is_shared(void)
 }
 /* One may, that lives: true in doubt. A look at each process that was ever counted. */
 bool table_has_others(struct slot_table *t);
+/* The same, of those that were forked from then on. With `forking` the child of the fork under way, which is not there
+ * yet, is none. */
+bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking);
+/* The number of the fork under way, among all of the family. */
+uint32_t table_fork_number(void);
 
 /*
  * Leaving it, for a process with one thread, amid a critical section. First a new one is made, with

@@ -111,6 +111,10 @@ struct instance {
 	bool outer;    /* holds, or has held, other instances */
 	bool sideless; /* gets none: see epoll_nest.c */
 	bool unheard;  /* a parent's, who has not given back what he was asked for */
+	/* Children have got it, and the number of the first such fork; guarded by its lock. */
+	bool forked;
+	uint32_t first_fork;
+	bool forking; /* amid instance_return_all before a fork */
 	_Atomic bool
 		edges;	 /* has had registrations, not ours, edge-triggered or for once */
 	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */
@@ -200,6 +204,8 @@ bool instance_survives_exec(const struct instance *in);
 
 /* There are, or may come unseen, such registrations in it as `edges` says. */
 void instance_note_unseen(struct instance *in);
+/* Somebody gets it who is none of the processes that the table of the family counts. */
+void instance_goes_on(struct instance *in);
 /* There is more in it than one connection; under its lock. */
 void instance_mixed(struct instance *in);
 /* Under the list lock, before the kernel closes fd, which is the socket's. */
@@ -413,9 +419,11 @@ void epoll_look_into(int fd);
 void epoll_nested_past(int fd);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
-/* No registration stays aside. Under the instance's lock, and of all instances under the list's. */
+/* No registration stays aside. Under the instance's lock, and of all instances under the list's. The third: before a
+ * fork, whose child may use them as well. */
 void instance_return_all(struct instance *in);
 void epoll_return_all(void);
+void epoll_return_all_forking(void);
 
 /* ---- what the kernel's instance would hand over next (epoll_sift.c) ---- */
 

@@ -12,12 +12,8 @@
 void ready_forking(void)
 {
 	epoll_list_lock();
-	/* The child must find the kernel's registrations, which are its own as well. */
-	epoll_return_all();
-	/* The child may give them more, unseen. */
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
-		if (in->fds && !load_relaxed(&in->edges))
-			instance_note_unseen(in);
+	/* The child must find the kernel's registrations, which are its own as well. It may give them more, unseen. */
+	epoll_return_all_forking();
 }
 
 void ready_leaving(void)
@@ -27,7 +23,7 @@ void ready_leaving(void)
 	/* The next image, or a child's, may give them more. */
 	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
 		if (in->fds && instance_survives_exec(in))
-			instance_note_unseen(in);
+			instance_goes_on(in);
 	epoll_list_unlock();
 }
 

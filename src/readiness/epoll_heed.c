@@ -22,6 +22,14 @@ bool instance_is_foreign(struct instance *in)
 	return false;
 }
 
+/* Of a parent's instance it hears by the table, which both have. */
+void instance_goes_on(struct instance *in)
+{
+	instance_note_unseen(in);
+	if (in->owner != epoll_self())
+		slot_table_uncounted();
+}
+
 bool instance_refuses(struct instance *in)
 {
 	return in->nested || in->no_upgrade || instance_is_foreign(in);

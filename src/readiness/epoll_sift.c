@@ -19,7 +19,7 @@
  * So the instance may hold no other such registration, whoever has made it: its listing in /proc says so.
  * Nor may there be more than one look takes, which would change their order.
  * Threads of ours that make one while we ask take the instance's lock before, to say so (`edges`); other
- * processes might, where the process has forked.
+ * processes might, where the process has forked (`forked`), as long as one of them is there.
  */
 void instance_note_own(struct instance *in, const struct epoll_event *ev)
 {
@@ -85,7 +85,10 @@ static bool holds_no_edge(int epfd)
 bool instance_may_sift(struct instance *in)
 {
 	return !load_relaxed(&in->edges) && !in->no_upgrade &&
-	       in->owner == epoll_self() && holds_no_edge(instance_fd(in));
+	       in->owner == epoll_self() &&
+	       !(in->forked &&
+		 slot_table_has_others_since(in->first_fork, in->forking)) &&
+	       holds_no_edge(instance_fd(in));
 }
 
 static void hear(struct instance *in, const struct epoll_event *ev)

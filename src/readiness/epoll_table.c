@@ -239,6 +239,7 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
 	in->blind = in->outer = in->sideless = in->unheard = false;
+	in->forked = false;
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
 	store_relaxed(&in->edges, false);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An instance comes to be watched from outside, and what that means for its sockets. */
 #include "base/atomic.h"
+#include "conn/table.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
@@ -65,15 +66,37 @@ void instance_return_all(struct instance *in)
 			reg_revert(r);
 }
 
+static void return_side(struct instance *in)
+{
+	instance_return_all(in);
+	if (in->side >= 0 && !atomic_load(&in->converted))
+		side_drop(in);
+}
+
 void epoll_return_all(void)
 {
 	if (!epoll_any_side())
 		return;
 	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
 		instance_lock(in);
-		instance_return_all(in);
-		if (in->side >= 0 && !atomic_load(&in->converted))
-			side_drop(in);
+		return_side(in);
+		instance_unlock(in);
+	}
+}
+
+void epoll_return_all_forking(void)
+{
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds)
+			continue;
+		instance_lock(in);
+		in->forking = true;
+		return_side(in);
+		in->forking = false;
+		/* Whoever sifts has the lock as long. */
+		if (!in->forked)
+			in->first_fork = table_fork_number();
+		in->forked = true;
 		instance_unlock(in);
 	}
 }
@@ -117,6 +140,7 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 	instance_lock(in);
 	instance_return_all(in);
 	in->no_upgrade = true;
+	instance_goes_on(in);
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);

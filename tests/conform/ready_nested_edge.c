@@ -473,3 +473,51 @@ CASE(nested_edge_of_a_silent_one, ANYWAY)
 		pair_close(q);
 	}
 }
+
+/* ---- the process forks: children one after the other, of which none is left to use the instance ---- */
+
+static void a_child(void)
+{
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0)
+		_exit(7);
+	NEED(child_status(pid) == 7);
+}
+
+/* The connection comes to shared memory with bytes of TCP's unread, and leaves it as the outer one begins to watch. */
+CASE(nested_edge_told_then_forked_again, ANYWAY)
+{
+	static const uint32_t events[] = {EPOLLIN | EPOLLET,
+					  EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLIN};
+
+	for (int i = 0; i < 12; i++) {
+		struct pair p = pair_open();
+		int in = ep_open(), outer;
+		char byte;
+
+		NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
+		if (i < 6)
+			NEED(recv(p.s, &byte, 1, MSG_DONTWAIT) < 0);
+		ep_show(in, 0);
+		a_child();
+		ep_add(in, p.s, events[i / 2 % 3], 1);
+		send_pattern(p.c, 0, 211);
+		send_pattern(p.s, 0, 145);
+		ep_show(in, -1);
+		outer = ep_open();
+		ep_add(outer, in, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN, 2);
+		a_child();
+		ep_show(outer, 0);
+		ep_show(in, 0);
+		a_child();
+		ep_show(outer, 0);
+		recv_pattern(p.s, 0, 211);
+		ep_show(outer, 0);
+		ep_show(in, 0);
+		close(outer);
+		close(in);
+		pair_close(p);
+	}
+}

@@ -445,3 +445,33 @@ TEST(released_by_two_at_once)
 		slot_release(d, false);
 	}
 }
+
+static void wait_for_word(struct slot *sl)
+{
+	while (!atomic_load(&sl->nonblock))
+		;
+}
+
+/* What was made before the second of three forks can only have come to the children of the last two. */
+TEST(who_was_forked_before_does_not_count)
+{
+	init();
+	struct slot *sl = slot_alloc();
+	pid_t pid = child(wait_for_word, sl);
+	slot_table_forking();
+	uint32_t since = table_fork_number();
+	CHECK(!slot_table_has_others_since(since, true));
+	CHECK(slot_table_has_others_since(since, false));
+	table_forked_parent(-1);
+	CHECK(!slot_table_has_others_since(since, false));
+	slot_table_forking();
+	CHECK(!slot_table_has_others_since(since, true));
+	CHECK(slot_table_has_others_since(since, false));
+	table_forked_parent(-1);
+	CHECK(slot_table_has_others());
+	CHECK(slot_table_has_others_since(since - 1, false));
+	atomic_store(&sl->nonblock, 1);
+	reap(pid, 0);
+	CHECK(!slot_table_has_others_since(since - 1, false));
+	slot_release(sl, false);
+}
