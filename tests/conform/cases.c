@@ -479,7 +479,7 @@ void worker_join(struct worker *w)
 
 /* ---- main ---- */
 
-static const char *const expect_names[] = {"direct", "stays", "any", "tcp"};
+static const char *const expect_names[] = {"direct", "stays", "any", "tcp", "ready"};
 
 int main(int argc, char **argv)
 {

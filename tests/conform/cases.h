@@ -15,6 +15,7 @@ enum expect {
 	STAYS,	/* and no connection goes back to TCP */
 	ANYWAY, /* either path will do */
 	ON_TCP, /* nothing is upgraded, and a reason is named */
+	READY,	/* a connection is upgraded; its bytes may all go by TCP */
 };
 
 struct tcp_case {

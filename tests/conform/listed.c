@@ -312,12 +312,12 @@ static void urgent_calls(bool in_line)
 	}
 }
 
-CASE(urgent_inline_unanswered, ANYWAY)
+CASE(urgent_inline_unanswered, READY)
 {
 	urgent_calls(true);
 }
 
-CASE(urgent_unanswered, ANYWAY)
+CASE(urgent_unanswered, READY)
 {
 	urgent_calls(false);
 }
