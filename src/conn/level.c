@@ -252,10 +252,12 @@ bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came)
 		return false;
 	lock_take(&sl->rx_lock);
 	enum gate_state state = gate_state(&sl->gate_rx);
-	bool ring = state == GATE_RING;
+	bool ring = state == GATE_RING, marked = ring && asked && rx_is_down(s);
 	uint64_t before = ring ? sl->rx_taken : sl->rx_before;
 	at = ring ? told : sl->rx.consumed;
-	if (ring && asked)
+	if (marked) /* what is unread before it does not come once more */
+		at = load_relaxed(&s->in->down_at);
+	if (ring && asked && !marked)
 		only = true;	      /* how much of that is new the mark will tell */
 	else if (state == GATE_READY) /* of TCP's bytes before the ring one has heard */
 		only = !came;

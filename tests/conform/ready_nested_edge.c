@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Edges of connections in epoll instances that are themselves waited for: none is told twice. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
@@ -517,6 +519,38 @@ CASE(nested_edge_told_then_forked_again, READY)
 		ep_show(outer, 0);
 		ep_show(in, 0);
 		close(outer);
+		close(in);
+		pair_close(p);
+	}
+}
+
+/* ---- a way down that is asked to take unread bytes along, when it is behind us ---- */
+
+/* Where it is watched its connection leaves shared memory. What the peer has sent there has been told, and lies unread: at
+ * the exec, which fails, it is asked to send that once more. What it sends from then on is an edge each time. */
+CASE(nested_edge_behind_an_exec_that_failed, READY)
+{
+	static const char *const none[] = {"none", NULL};
+
+	for (int i = 0; i < 2; i++) {
+		struct pair p = pair_warm_open();
+		int in = ep_open(), on = 1;
+
+		NEED(setsockopt(p.c, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
+		send_pattern(p.c, 0, 7);
+		poll_show(in);
+		ep_add(in, p.s, EPOLLIN | (i ? EPOLLRDHUP : 0) | EPOLLET, 1);
+		poll_show(in);
+		ep_show(in, 0);
+		NEED(execv("/nowhere", (char *const *)none) < 0);
+		poll_show(in);
+		for (uint64_t at = 7; at < 37; at += 10) {
+			send_pattern(p.c, at, 10);
+			poll_show(in);
+			ep_show(in, 0);
+		}
+		recv_pattern(p.s, 0, 37);
+		ep_show(in, 0);
 		close(in);
 		pair_close(p);
 	}
