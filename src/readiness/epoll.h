@@ -115,6 +115,7 @@ struct instance {
 	bool forked;
 	uint32_t first_fork;
 	bool forking; /* amid instance_return_all before a fork */
+	bool returning; /* it looks which registrations have something to tell: none goes back */
 	_Atomic bool
 		edges;	 /* has had registrations, not ours, edge-triggered or for once */
 	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */

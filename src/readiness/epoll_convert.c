@@ -361,7 +361,7 @@ static bool reg_stays(struct epoll_reg *r)
 
 void reg_return(struct epoll_reg *r)
 {
-	if (!reg_stays(r))
+	if (!r->in->returning && !reg_stays(r))
 		reg_revert(r);
 }
 

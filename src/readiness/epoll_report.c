@@ -161,7 +161,8 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 /* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
 static bool goes_back(struct epoll_reg *r)
 {
-	if (!r->aside || load_acquire(&r->s->slot->phase) != SLOT_FINAL)
+	if (!r->aside || r->in->returning ||
+	    load_acquire(&r->s->slot->phase) != SLOT_FINAL)
 		return false;
 	reg_revert(r);
 	return !r->converted;

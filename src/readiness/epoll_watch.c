@@ -19,28 +19,31 @@ static bool goes(struct epoll_reg *r)
 	       load_acquire(&r->s->slot->phase) == SLOT_FINAL;
 }
 
-/* Returns how many are left, of which all has been told. */
-static uint32_t return_news(struct instance *in)
+static bool is_told(struct epoll_reg *r)
+{
+	return !reg_report(r, false) && r->converted && !(r->events & EPOLLONESHOT) &&
+	       reg_would_repeat(r);
+}
+
+/* Marks those of which all has been told, and returns how many. None goes back meanwhile: with what it has to tell it
+ * would be in the way of the look. */
+static uint32_t find_told(struct instance *in)
 {
 	uint32_t told = 0;
 
+	in->returning = true;
 	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		if (!goes(r))
-			continue;
-		/* A report gives back what has something to tell. */
-		if (!reg_report(r, false) && r->converted &&
-		    !(r->events & EPOLLONESHOT) && reg_would_repeat(r))
-			told++;
-		else
-			reg_revert(r);
+		r->rejoined = goes(r) && is_told(r);
+		told += r->rejoined;
 	}
+	in->returning = false;
 	return told;
 }
 
 static void return_told(struct instance *in)
 {
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		r->rejoined = goes(r) && reg_rejoin(r) == 0;
+		r->rejoined = r->rejoined && reg_rejoin(r) == 0;
 	instance_sift(in);
 	/* This also lets pass who is waking: what the look has taken out is in the news then. */
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
@@ -57,13 +60,13 @@ void instance_return_all(struct instance *in)
 	if (in->side < 0)
 		return;
 	side_hear(in);
-	if (!return_news(in))
-		return;
-	if (instance_may_sift(in))
+	if (find_told(in) && instance_may_sift(in))
 		return_told(in);
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
+	for (struct epoll_reg *r = in->regs; r; r = r->next) {
+		r->rejoined = false;
 		if (goes(r))
 			reg_revert(r);
+	}
 }
 
 static void return_side(struct instance *in)

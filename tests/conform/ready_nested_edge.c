@@ -555,3 +555,35 @@ CASE(nested_edge_behind_an_exec_that_failed, READY)
 		pair_close(p);
 	}
 }
+
+/* One of two has been told all, and the other has something to tell. */
+CASE(nested_edge_told_beside_news_then_forked, READY)
+{
+	const uint32_t both = EPOLLIN | EPOLLOUT | EPOLLET;
+
+	for (int i = 0; i < 3; i++) {
+		struct pair p = pair_warm_open(), q = pair_warm_open();
+		int in = ep_open();
+		char byte;
+
+		poll_show(in);
+		ep_add(in, p.s, both, 1);
+		if (i)
+			ep_add(in, q.s, both, 2);
+		poll_show(in);
+		ep_show(in, 0);
+		NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
+		if (!i)
+			ep_add(in, q.s, both, 2);
+		NEED(recv(q.c, &byte, 1, MSG_DONTWAIT) < 0);
+		if (i)
+			send_pattern(i == 1 ? q.c : p.c, 0, 7);
+		a_child();
+		poll_show(in);
+		ep_show(in, 0);
+		ep_show(in, 0);
+		close(in);
+		pair_close(p);
+		pair_close(q);
+	}
+}
