@@ -415,6 +415,7 @@ HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, i
 	int saved = errno;
 	bool stranded = s && hook_is_stranded(s, fd, VD_REASON_EXEC);
 
+	ready_goes_along(fd);
 	errno = saved;
 	/* The child gets what can neither be read nor written, so that it misses nothing silently. */
 	if (stranded)

@@ -200,6 +200,7 @@ void hook_duplicated(int oldfd, int newfd)
 
 	if (hook_is_borrowed()) {
 		hook_lent(oldfd, newfd);
+		ready_goes_along(oldfd);
 		errno = saved;
 		return;
 	}

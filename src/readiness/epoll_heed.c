@@ -6,6 +6,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "readiness/epoll.h"
+#include "readiness/ready.h"
 
 /* A forked child's instance is the parent's as well, unless the parent has gone. */
 bool instance_is_foreign(struct instance *in)
@@ -28,6 +29,17 @@ void instance_goes_on(struct instance *in)
 	instance_note_unseen(in);
 	if (in->owner != epoll_self())
 		slot_table_uncounted();
+}
+
+void ready_goes_along(int epfd)
+{
+	struct instance *in = instance_at(epfd);
+
+	if (!in)
+		return;
+	instance_lock(in);
+	instance_goes_on(in);
+	instance_unlock(in);
 }
 
 bool instance_refuses(struct instance *in)

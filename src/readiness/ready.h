@@ -65,6 +65,8 @@ void ready_closing(int fd);
 /* After the kernel has made newfd a duplicate of oldfd (and ready_closing(newfd) before
  * it, where the number was in use). */
 void ready_duplicated(int oldfd, int newfd);
+/* Where epfd is an instance: another image gets it under a number that this process does not know. */
+void ready_goes_along(int epfd);
 /* Before an exec, or a child of libc's own: as for one that is passed, of all instances. */
 void ready_leaving(void);
 /* Before a fork, after it in the parent, and in the child. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forks of a process whose epoll instances are themselves waited for. */
+#include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -176,4 +179,125 @@ CASE(forked_mod_of_a_watched_one, ANYWAY)
 	child_changes(true, EPOLLRDHUP, EPOLLIN);
 	child_changes(true, EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLET);
 	child_changes(true, EPOLLIN, EPOLLIN | EPOLLONESHOT);
+}
+
+/* ---- another image has the instance under a number that this process never had ---- */
+
+#define ITS_INSTANCE 900
+#define ITS_COMMANDS 901
+#define ITS_ANSWERS  902
+
+/* In the image: registers something edge-triggered that is ready, and takes it away again. */
+static void registers_and_takes_away(void)
+{
+	char byte;
+
+	while (read(ITS_COMMANDS, &byte, 1) == 1) {
+		int ready = eventfd(1, EFD_CLOEXEC);
+
+		ep_add(ITS_INSTANCE, ready, EPOLLIN | EPOLLET, 2);
+		if (write(ITS_ANSWERS, "", 1) != 1 || read(ITS_COMMANDS, &byte, 1) != 1)
+			break;
+		close(ready);
+		if (write(ITS_ANSWERS, "", 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+static pid_t start_image(const char *name, int in, int commands, int answers, bool spawns)
+{
+	const int numbers[][2] = {
+		{in, ITS_INSTANCE}, {commands, ITS_COMMANDS}, {answers, ITS_ANSWERS}};
+	char *const argv[] = {"cases", (char *)name, NULL};
+	posix_spawn_file_actions_t actions;
+	pid_t pid;
+
+	if (!spawns) {
+		pid = vfork();
+		if (pid == 0) {
+			for (int i = 0; i < 3; i++)
+				dup2(numbers[i][0], numbers[i][1]);
+			execv("/proc/self/exe", argv);
+			_exit(99);
+		}
+		NEED(pid > 0);
+		return pid;
+	}
+	NEED(posix_spawn_file_actions_init(&actions) == 0);
+	for (int i = 0; i < 3; i++)
+		NEED(posix_spawn_file_actions_adddup2(&actions, numbers[i][0],
+						      numbers[i][1]) == 0);
+	NEED(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	return pid;
+}
+
+static pid_t ends_at_once(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	NEED(pid > 0);
+	return pid;
+}
+
+/* Of what is told, that with this data is. */
+static bool tells(int in, uint64_t data)
+{
+	struct epoll_event ev[4];
+	bool found = false;
+	int n;
+
+	while ((n = epoll_wait(in, ev, 4, 0)) > 0)
+		for (int i = 0; i < n; i++)
+			found |= ev[i].data.u64 == data;
+	return found;
+}
+
+/* It makes its registration while this process forks, and the instance's own come back to it. */
+static void image_registers(const char *name, int rounds, bool spawns)
+{
+	int commands[2], answers[2], lost = 0;
+	int in = epoll_create1(EPOLL_CLOEXEC);
+	char byte;
+	pid_t pid;
+
+	if (fcntl(ITS_INSTANCE, F_GETFD) >= 0)
+		registers_and_takes_away();
+	NEED(in >= 0 && pipe2(commands, O_CLOEXEC) == 0 &&
+	     pipe2(answers, O_CLOEXEC) == 0);
+	ep_show(in, 0);
+	pid = start_image(name, in, commands[0], answers[1], spawns);
+	for (int i = 0; i < rounds; i++) {
+		struct pair p = pair_warm_open();
+
+		ep_add(in, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1);
+		poll(&(struct pollfd){.fd = in, .events = POLLIN}, 1, 0);
+		ep_drain(in);
+		NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
+		poll(&(struct pollfd){.fd = in, .events = POLLIN}, 1, 0);
+		NEED(write(commands[1], "", 1) == 1);
+		for (volatile int turns = i * 997 % 3000; turns; turns--)
+			;
+		NEED(child_status(ends_at_once()) == 0);
+		NEED(read(answers[0], &byte, 1) == 1);
+		lost += !tells(in, 2);
+		NEED(write(commands[1], "", 1) == 1 && read(answers[0], &byte, 1) == 1);
+		pair_close(p);
+	}
+	say("lost: %d of %d", lost, rounds);
+	close(commands[1]);
+	NEED(child_status(pid) == 0);
+}
+
+CASE(image_registers_by_dup2, READY)
+{
+	image_registers("image_registers_by_dup2", 1500, false);
+}
+
+CASE(image_registers_by_spawn, READY)
+{
+	image_registers("image_registers_by_spawn", 500, true);
 }
