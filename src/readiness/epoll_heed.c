@@ -8,12 +8,14 @@
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
-/* A forked child's instance is the parent's as well, unless the parent has gone. */
+/* A forked child's instance is the parent's as well, unless the parent has gone. Then it may be another child's: of its
+ * tags this process knows nothing. */
 bool instance_is_foreign(struct instance *in)
 {
 	if (in->owner == epoll_self())
 		return false;
-	if (kill(in->owner, 0) == 0 || errno != ESRCH)
+	if (kill(in->owner, 0) == 0 || errno != ESRCH ||
+	    slot_table_has_others_since(in->first_fork, false))
 		return true;
 	in->owner = epoll_self();
 	instance_note_unseen(in);

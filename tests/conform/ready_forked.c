@@ -301,3 +301,53 @@ CASE(image_registers_by_spawn, READY)
 {
 	image_registers("image_registers_by_spawn", 500, true);
 }
+
+/* ---- children of a process that has gone ---- */
+
+static void add_own(int in, uint64_t data, struct pair *p)
+{
+	*p = pair_warm_open();
+	ep_add(in, p->s, EPOLLIN, data);
+}
+
+/* Each of two registers a connection of its own in the instance that they have of it. */
+CASE(instance_of_nobody_left, ANYWAY)
+{
+	struct signal_pipe gone = signal_pipe(), added = signal_pipe(),
+			   sent = signal_pipe(), over = signal_pipe();
+	pid_t parent = fork();
+	struct pair p;
+
+	NEED(parent >= 0);
+	if (parent == 0) {
+		int in = ep_open();
+
+		ep_show(in, 0);
+		if (fork() == 0) {
+			signal_wait(added);
+			ep_drain(in);
+			add_own(in, 2, &p);
+			send_pattern(p.c, 0, 7);
+			signal_send(sent);
+			signal_wait(added);
+			_exit(0);
+		}
+		if (fork() == 0) {
+			signal_wait(gone);
+			ep_show(in, 0);
+			add_own(in, 1, &p);
+			signal_send(added);
+			signal_wait(sent);
+			ep_show(in, 1000);
+			send_pattern(p.c, 0, 7);
+			ep_show(in, 1000);
+			signal_send(added);
+			signal_send(over);
+			_exit(0);
+		}
+		_exit(0);
+	}
+	NEED(child_status(parent) == 0);
+	signal_send(gone);
+	signal_wait(over);
+}
