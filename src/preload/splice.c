@@ -111,14 +111,17 @@ static void give_back(void *arg)
 	fds_call_give(hold->pipe);
 }
 
-/* What has gone to TCP meanwhile comes from there; where its number is another file's by now, by the duplicate. */
+/*
+ * What has gone to TCP meanwhile comes from there; where its number is another file's by now, by the duplicate. Behind
+ * a handler with SA_RESTART, which may have closed the number, the call begins anew with what that is by then.
+ */
 static ssize_t splice_renumbered(struct stay *stay, int fd, int pipe_fd, size_t len,
-				 unsigned flags)
+				 unsigned flags, uint32_t handlers)
 {
 	int kept = stay_number(stay);
 	ssize_t n;
 
-	if (kept == fd)
+	if (kept == fd || handlers != crit_handlers())
 		return SOCK_KERNEL;
 	n = REAL(splice)(kept, NULL, pipe_fd, NULL, len, flags);
 	return n < 0 ? -errno : n;
@@ -129,6 +132,7 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct splice_hold hold = {.pipe = -EMFILE};
+	uint32_t handlers = crit_handlers();
 	ssize_t n = -ENOMEM;
 	struct stay stay;
 
@@ -148,7 +152,7 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 		pipe_fd = hold.pipe < 0 ? pipe_fd : hold.pipe;
 		n = splice_through(&stay, pipe_fd, len, flags, hold.page);
 		if (n == SOCK_KERNEL)
-			n = splice_renumbered(&stay, fd, pipe_fd, len, flags);
+			n = splice_renumbered(&stay, fd, pipe_fd, len, flags, handlers);
 		crit_enter();
 		_pthread_cleanup_pop(&cleanup, 1);
 		crit_leave();

@@ -181,6 +181,49 @@ CASE(begun_splice_renumbered, DIRECT)
 	pair_close(q);
 }
 
+/* ---- a handler closes the connection from which a splice waits for bytes ---- */
+
+static int to_close;
+
+static void close_it(int sig)
+{
+	(void)sig;
+	close(to_close);
+	handled++;
+}
+
+/* It makes no call until then, so that what it sends goes by shared memory. */
+static void send_late(int fd, void *arg)
+{
+	signal_wait(*(struct signal_pipe *)arg);
+	send(fd, "abcd", 4, MSG_NOSIGNAL);
+}
+
+/* Behind a handler with SA_RESTART the kernel looks the number up once more. */
+CASE(begun_splice_restarted, DIRECT)
+{
+	struct sigaction act = {.sa_handler = close_it, .sa_flags = SA_RESTART};
+	struct signal_pipe go = signal_pipe();
+	pid_t pid;
+	struct call c = {.fd = peer_start(send_late, &go, &pid), .len = 4};
+	struct worker t;
+	to_close = c.fd;
+	handled = 0;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0 && pipe2(splice_pipe, 0) == 0);
+	worker_start(&t, splice_run, &c);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+	while (!handled)
+		usleep(1000);
+	signal_send(go);
+	call_end(&t, &c);
+	nonblock(splice_pipe[0], true);
+	say_result("in the pipe", read(splice_pipe[0], bulk_room(), 8));
+	say("status %d", child_status(pid));
+	close(splice_pipe[0]);
+	close(splice_pipe[1]);
+}
+
 /* ---- another writer takes the room for which the splice has waited ---- */
 
 enum { PIECE = 4096, PIECES = 16, RACES = 30 };
