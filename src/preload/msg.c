@@ -426,7 +426,8 @@ static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *
 typedef ssize_t (*send_fn)(struct sock *s, int fd, const struct iovec *iov, int count,
 			   int flags);
 
-static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags,
+/* *at: what has it; by the end another, or NULL, where the call has begun anew. */
+static ssize_t sendmsg_ours(struct sock **at, int fd, const struct msghdr *msg, int flags,
 			    send_fn give)
 {
 	struct iovec one;
@@ -435,11 +436,11 @@ static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, in
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
 	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
 		log_debug("fd %d: a send with control data is the kernel's", fd);
-		hook_take_down(s, fd, VD_REASON_OPTION);
+		hook_take_down(*at, fd, VD_REASON_OPTION);
 	}
-	sending(s, fd, flags);
-	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
-		       give(s, fd, iov, (int)msg->msg_iovlen, flags));
+	sending(*at, fd, flags);
+	return HOOK_TX(*at, fd, REAL(sendmsg)(fd, msg, flags),
+		       give(*at, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
@@ -462,14 +463,14 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	/* What moves nothing is the kernel's to judge, as in send. */
 	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
 	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
-		return sendmsg_ours(s, fd, &head, flags, tx_send);
+		return sendmsg_ours(&s, fd, &head, flags, tx_send);
 	if (!s)
 		control_sending(msg);
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
 }
 
 /* One message of several. *cut: less was sent than there is, and the kernel stops there. */
-static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int flags,
+static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int flags,
 			    send_fn give, bool *cut)
 {
 	struct msghdr head;
@@ -477,39 +478,55 @@ static ssize_t sendmmsg_one(struct sock *s, int fd, struct mmsghdr *from, int fl
 	ssize_t n;
 
 	if (!message_read(&from->msg_hdr, &head, &total) || total == 0 ||
-	    opens_again(s, flags))
-		n = hook_passed(s, REAL(sendmsg)(fd, &from->msg_hdr, flags));
+	    opens_again(*at, flags))
+		n = hook_passed(*at, REAL(sendmsg)(fd, &from->msg_hdr, flags));
 	else
-		n = sendmsg_ours(s, fd, &head, flags, give);
+		n = sendmsg_ours(at, fd, &head, flags, give);
 	if (n < 0)
 		return n;
 	*cut = (size_t)n < move_len(total);
 	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 
-HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+/* One after the other. How many; -1: none, and an error. */
+static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
+			 int flags)
 {
-	struct sock *s = fd_sock(fd);
 	unsigned done = 0;
-	bool cut = false;
+	bool cut = false, anew = false;
 	struct stay stay;
 	int saved = errno;
 
-	if (!s || count == 0 || (flags & MSG_COMPAT)) {
-		for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
-			control_sending(&msgs[i].msg_hdr);
-		return REAL(sendmmsg)(fd, msgs, count, flags);
-	}
 	stay_begin(&stay, s, fd, count);
-	while (done < count && done < UIO_MAXIOV && !cut) {
+	while (done < count && !cut && !anew) {
+		struct sock *at = s;
+
 		fd = done ? stay_number(&stay) : fd;
-		if (sendmmsg_one(s, fd, &msgs[done], flags, done ? tx_send_more : tx_send,
-				 &cut) < 0)
+		if (sendmmsg_one(&at, fd, &msgs[done], flags,
+				 done ? tx_send_more : tx_send, &cut) < 0)
 			break;
-		done++;
+		anew = done++ == 0 && at != s;
 	}
 	stay_end(&stay);
+	/* A handler has put another at its number before anything was sent: that has the rest, too. */
+	if (anew && !cut && done < count) {
+		int rest = sendmmsg(fd, msgs + done, count - done, flags);
+
+		done += rest > 0 ? (unsigned)rest : 0;
+	}
 	if (done)
 		errno = saved;
-	return done || count == 0 ? (int)done : -1;
+	return done ? (int)done : -1;
+}
+
+HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+
+	if (s && count > 0 && !(flags & MSG_COMPAT))
+		return sendmmsg_ours(s, fd, msgs, count < UIO_MAXIOV ? count : UIO_MAXIOV,
+				     flags);
+	for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
+		control_sending(&msgs[i].msg_hdr);
+	return REAL(sendmmsg)(fd, msgs, count, flags);
 }

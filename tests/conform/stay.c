@@ -196,3 +196,42 @@ CASE(stay_cancelled, DIRECT)
 	say_result("end", recv(p.c, &byte, 1, 0));
 	close(p.c);
 }
+
+static int put_from, put_over;
+
+static void put_other(int sig)
+{
+	(void)sig;
+	dup2(put_from, put_over);
+}
+
+static void fill(int fd)
+{
+	for (int i = 0; i < 4; i++) {
+		while (send(fd, bulk_room(), ROW, MSG_DONTWAIT) > 0)
+			;
+		while (send(fd, bulk_room(), 1, MSG_DONTWAIT) > 0)
+			;
+		usleep(20000);
+	}
+}
+
+/* The first message has sent nothing when a handler puts another connection at the number: that has all of them. */
+CASE(stay_restarted, DIRECT)
+{
+	struct sigaction act = {.sa_handler = put_other, .sa_flags = SA_RESTART};
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	struct many m = {.fd = p.s, .len = SMALL};
+	char bytes[MESSAGES * SMALL];
+	struct worker t;
+	put_from = other.s;
+	put_over = p.s;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	fill(p.s);
+	worker_start(&t, send_many, &m);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+	many_end(&t, &m);
+	recv_all(other.c, bytes, sizeof bytes);
+	end_pairs(p, other, -1, OTHER);
+}
