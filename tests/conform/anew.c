@@ -125,24 +125,6 @@ static ssize_t call_send(int fd)
 	return send(fd, "more", 4, MSG_NOSIGNAL);
 }
 
-static bool found_room(int fd)
-{
-	static char piece[65536];
-	bool some = false;
-	while (send(fd, piece, sizeof piece, MSG_DONTWAIT) > 0)
-		some = true;
-	while (send(fd, piece, 1, MSG_DONTWAIT) > 0)
-		some = true;
-	return some;
-}
-
-/* TCP acknowledges what fills it up to 200 ms late, and then it has room once more. */
-static void fill(int fd)
-{
-	while (found_room(fd))
-		usleep(250000);
-}
-
 static void interrupt(ssize_t (*call)(int fd), enum act act, int flags)
 {
 	struct sigaction sa = {.sa_handler = handle, .sa_flags = flags};
@@ -155,7 +137,7 @@ static void interrupt(ssize_t (*call)(int fd), enum act act, int flags)
 	now.null = open("/dev/null", O_RDWR);
 	NEED(now.null >= 0);
 	if (call == call_send)
-		fill(now.p.c);
+		send_until_no_room(now.p.c);
 	worker_start(&kicker, kick, &me);
 	ssize_t n = call(now.p.c);
 	say("%s%s: %zd %s, handled %d", act_names[act], flags ? ", restarts" : "", n,

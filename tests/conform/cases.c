@@ -173,6 +173,23 @@ char *bulk_room(void)
 	return at;
 }
 
+static bool found_room(int fd)
+{
+	bool some = false;
+	while (send(fd, bulk_room(), 65536, MSG_DONTWAIT) > 0)
+		some = true;
+	while (send(fd, bulk_room(), 1, MSG_DONTWAIT) > 0)
+		some = true;
+	return some;
+}
+
+/* TCP acknowledges what fills it up to 200 ms late, and then it has room once more. */
+void send_until_no_room(int fd)
+{
+	while (found_room(fd))
+		usleep(250000);
+}
+
 void pair_close(struct pair p)
 {
 	NEED(close(p.c) == 0);

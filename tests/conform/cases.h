@@ -90,6 +90,8 @@ int child_status(pid_t pid);
  * the program's own would be in the way of locked.c, which counts that. */
 #define BULK_ROOM ((size_t)64 << 20)
 char *bulk_room(void);
+/* Sends until nothing more is taken, and nothing more will be as long as the peer does not read. */
+void send_until_no_room(int fd);
 
 uint8_t pattern(uint64_t off);
 void send_pattern(int fd, uint64_t off, size_t len);

@@ -205,17 +205,6 @@ static void put_other(int sig)
 	dup2(put_from, put_over);
 }
 
-static void fill(int fd)
-{
-	for (int i = 0; i < 4; i++) {
-		while (send(fd, bulk_room(), ROW, MSG_DONTWAIT) > 0)
-			;
-		while (send(fd, bulk_room(), 1, MSG_DONTWAIT) > 0)
-			;
-		usleep(20000);
-	}
-}
-
 /* The first message has sent nothing when a handler puts another connection at the number: that has all of them. */
 CASE(stay_restarted, DIRECT)
 {
@@ -227,7 +216,7 @@ CASE(stay_restarted, DIRECT)
 	put_from = other.s;
 	put_over = p.s;
 	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
-	fill(p.s);
+	send_until_no_room(p.s);
 	worker_start(&t, send_many, &m);
 	wait_crowd_asleep(&t.tid, 1);
 	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
