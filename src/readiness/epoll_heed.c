@@ -18,7 +18,6 @@ bool instance_is_foreign(struct instance *in)
 	    slot_table_has_others_since(in->first_fork, false))
 		return true;
 	in->owner = epoll_self();
-	instance_note_unseen(in);
 	/* The number was the parent's. */
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->shared = -1;
