@@ -488,9 +488,11 @@ static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int 
 	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 
-/* One after the other. How many; -1: none, and an error. */
+static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags);
+
+/* One after the other. How many; -1: none, and an error. `more`: behind others of the same call. */
 static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
-			 int flags)
+			 int flags, bool more)
 {
 	unsigned done = 0;
 	bool cut = false, anew = false;
@@ -503,14 +505,14 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 
 		fd = done ? stay_number(&stay) : fd;
 		if (sendmmsg_one(&at, fd, &msgs[done], flags,
-				 done ? tx_send_more : tx_send, &cut) < 0)
+				 done || more ? tx_send_more : tx_send, &cut) < 0)
 			break;
 		anew = done++ == 0 && at != s;
 	}
 	stay_end(&stay);
 	/* A handler has put another at its number before anything was sent: that has the rest, too. */
 	if (anew && !cut && done < count) {
-		int rest = sendmmsg(fd, msgs + done, count - done, flags);
+		int rest = sendmmsg_rest(fd, msgs + done, count - done, flags);
 
 		done += rest > 0 ? (unsigned)rest : 0;
 	}
@@ -519,14 +521,27 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 	return done ? (int)done : -1;
 }
 
+static int sendmmsg_kernel(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+	for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
+		control_sending(&msgs[i].msg_hdr);
+	return REAL(sendmmsg)(fd, msgs, count, flags);
+}
+
+static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+	struct sock *s = fd_sock(fd);
+
+	return s ? sendmmsg_ours(s, fd, msgs, count, flags, true)
+		 : sendmmsg_kernel(fd, msgs, count, flags);
+}
+
 HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 {
 	struct sock *s = fd_sock(fd);
 
 	if (s && count > 0 && !(flags & MSG_COMPAT))
 		return sendmmsg_ours(s, fd, msgs, count < UIO_MAXIOV ? count : UIO_MAXIOV,
-				     flags);
-	for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
-		control_sending(&msgs[i].msg_hdr);
-	return REAL(sendmmsg)(fd, msgs, count, flags);
+				     flags, false);
+	return sendmmsg_kernel(fd, msgs, count, flags);
 }

@@ -136,18 +136,19 @@ CASE(stay_going, DIRECT)
 	end_pairs(p, other, number, OTHER);
 }
 
-enum { ROWS = 1000, ROW = 16384 };
+enum { ROWS = 1000 };
 
 struct row {
 	int fd, result;
+	size_t len; /* of each message */
 	volatile bool is_over;
 };
 
 static void send_row(void *arg)
 {
 	static struct mmsghdr msgs[ROWS];
-	struct iovec iov = {bulk_room(), ROW};
 	struct row *r = arg;
+	struct iovec iov = {bulk_room(), r->len};
 	for (int i = 0; i < ROWS; i++)
 		msgs[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
 	r->result = sendmmsg(r->fd, msgs, ROWS, 0);
@@ -159,25 +160,30 @@ static void nothing(int sig)
 	(void)sig;
 }
 
+static void interrupt_row(struct worker *t, const struct row *r)
+{
+	alarm(20);
+	while (!r->is_over) {
+		NEED(pthread_kill(t->thread, SIGUSR1) == 0);
+		usleep(1000);
+	}
+	alarm(0);
+	worker_join(t);
+	say("some: %d", r->result > 0 && r->result < ROWS);
+}
+
 /* A signal ends the call behind its first message, whatever the handler's flags are, also where the message at
  * hand has not begun. */
 CASE(stay_interrupted, DIRECT)
 {
 	struct sigaction act = {.sa_handler = nothing, .sa_flags = SA_RESTART};
 	struct pair p = pair_warm_open();
-	struct row r = {.fd = p.s};
+	struct row r = {.fd = p.s, .len = 16384};
 	struct worker t;
 	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
 	worker_start(&t, send_row, &r);
 	wait_crowd_asleep(&t.tid, 1);
-	alarm(20);
-	while (!r.is_over) {
-		NEED(pthread_kill(t.thread, SIGUSR1) == 0);
-		usleep(1000);
-	}
-	alarm(0);
-	worker_join(&t);
-	say("some: %d", r.result > 0 && r.result < ROWS);
+	interrupt_row(&t, &r);
 	pair_close(p);
 }
 
@@ -223,4 +229,52 @@ CASE(stay_restarted, DIRECT)
 	many_end(&t, &m);
 	recv_all(other.c, bytes, sizeof bytes);
 	end_pairs(p, other, -1, OTHER);
+}
+
+static void put_other_once(int sig)
+{
+	put_other(sig);
+	put_from = put_over;
+}
+
+/* As much as a connection takes that nobody reads, but for so many. Sent in pieces: TCP takes less at once. */
+static void send_most(int fd, size_t but)
+{
+	struct pair twin = pair_warm_open();
+	size_t room = 0;
+	ssize_t n;
+	send_until_no_room(twin.s);
+	NEED(shutdown(twin.s, SHUT_WR) == 0);
+	while ((n = recv(twin.c, bulk_room(), 65536, 0)) > 0)
+		room += (size_t)n;
+	NEED(n == 0 && room > but);
+	pair_close(twin);
+	for (room -= but; room > 0; room -= (size_t)n) {
+		n = send(fd, bulk_room(), room < 65536 ? room : 65536, MSG_DONTWAIT);
+		if (n < 0) /* some of TCP's, by chance */
+			break;
+	}
+}
+
+/* The other one has room for one message, in the ring exactly. There, too, a signal ends the call behind that. */
+CASE(stay_restarted_interrupted, DIRECT)
+{
+	struct sigaction act = {.sa_handler = put_other_once, .sa_flags = SA_RESTART};
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	struct row r = {.fd = p.s, .len = 1 << 20};
+	struct worker t;
+	put_from = other.s;
+	put_over = p.s;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	send_most(other.s, r.len);
+	send_until_no_room(p.s);
+	worker_start(&t, send_row, &r);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+	while (put_from != put_over)
+		usleep(1000);
+	wait_crowd_asleep(&t.tid, 1);
+	interrupt_row(&t, &r);
+	pair_close(other);
+	pair_close(p);
 }
