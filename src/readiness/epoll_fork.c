@@ -21,9 +21,13 @@ void ready_leaving(void)
 	epoll_list_lock();
 	epoll_return_all();
 	/* The next image, or a child's, may give them more. */
-	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
-		if (in->fds && instance_survives_exec(in))
-			instance_goes_on(in);
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds || !instance_survives_exec(in))
+			continue;
+		instance_lock(in); /* whoever sifts has it as long */
+		instance_goes_on(in);
+		instance_unlock(in);
+	}
 	epoll_list_unlock();
 }
 

@@ -24,11 +24,11 @@ bool instance_is_foreign(struct instance *in)
 	return false;
 }
 
-/* Of a parent's instance it hears by the table, which both have. */
+/* Of the same instance a parent, or a child, hears by the table, which both have. */
 void instance_goes_on(struct instance *in)
 {
 	instance_note_unseen(in);
-	if (in->owner != epoll_self())
+	if (in->owner != epoll_self() || in->forked)
 		slot_table_uncounted();
 }
 

@@ -256,39 +256,65 @@ static bool tells(int in, uint64_t data)
 	return found;
 }
 
-/* It makes its registration while this process forks, and the instance's own come back to it. */
-static void image_registers(const char *name, int rounds, bool spawns)
+struct image {
+	int commands[2], answers[2];
+};
+
+static struct image image_pipes(void)
 {
-	int commands[2], answers[2], lost = 0;
-	int in = epoll_create1(EPOLL_CLOEXEC);
+	struct image m;
+
+	NEED(pipe2(m.commands, O_CLOEXEC) == 0 && pipe2(m.answers, O_CLOEXEC) == 0);
+	return m;
+}
+
+/* It makes its registration while this process forks, and the instance's own come back to it. */
+static void fork_beside(int in, const struct image *m, int rounds)
+{
+	uint16_t port;
+	int listener = listen_any(AF_INET, &port), lost = 0;
 	char byte;
-	pid_t pid;
 
-	if (fcntl(ITS_INSTANCE, F_GETFD) >= 0)
-		registers_and_takes_away();
-	NEED(in >= 0 && pipe2(commands, O_CLOEXEC) == 0 &&
-	     pipe2(answers, O_CLOEXEC) == 0);
-	ep_show(in, 0);
-	pid = start_image(name, in, commands[0], answers[1], spawns);
 	for (int i = 0; i < rounds; i++) {
-		struct pair p = pair_warm_open();
+		struct pair p = {.c = connect_to(AF_INET, port)};
 
+		/* Of one listener: a process announces 256, and what others take stays on TCP. */
+		p.s = accept(listener, NULL, NULL);
+		NEED(p.s >= 0);
+		pair_warm(p);
 		ep_add(in, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1);
 		poll(&(struct pollfd){.fd = in, .events = POLLIN}, 1, 0);
 		ep_drain(in);
 		NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
 		poll(&(struct pollfd){.fd = in, .events = POLLIN}, 1, 0);
-		NEED(write(commands[1], "", 1) == 1);
+		NEED(write(m->commands[1], "", 1) == 1);
 		for (volatile int turns = i * 997 % 3000; turns; turns--)
 			;
 		NEED(child_status(ends_at_once()) == 0);
-		NEED(read(answers[0], &byte, 1) == 1);
+		NEED(read(m->answers[0], &byte, 1) == 1);
 		lost += !tells(in, 2);
-		NEED(write(commands[1], "", 1) == 1 && read(answers[0], &byte, 1) == 1);
+		NEED(write(m->commands[1], "", 1) == 1 &&
+		     read(m->answers[0], &byte, 1) == 1);
 		pair_close(p);
 	}
 	say("lost: %d of %d", lost, rounds);
-	close(commands[1]);
+	close(listener);
+	close(m->commands[1]);
+}
+
+static void image_registers(const char *name, int rounds, bool spawns)
+{
+	int in = epoll_create1(EPOLL_CLOEXEC);
+	struct image m;
+	pid_t pid;
+
+	if (fcntl(ITS_INSTANCE, F_GETFD) >= 0)
+		registers_and_takes_away();
+	NEED(in >= 0);
+	m = image_pipes();
+	ep_show(in, 0);
+	pid = start_image(name, in, m.commands[0], m.answers[1], spawns);
+	fork_beside(in, &m, rounds);
 	NEED(child_status(pid) == 0);
 }
 
@@ -383,6 +409,39 @@ CASE(instance_of_the_gone_forks, READY)
 			signal_send(over);
 			_exit(0);
 		}
+		_exit(0);
+	}
+	NEED(child_status(parent) == 0);
+	signal_send(gone);
+	signal_wait(over);
+}
+
+/* The process that has gone has started another image with it, behind the fork. */
+CASE(image_of_the_gone_registers, READY)
+{
+	struct signal_pipe gone, over;
+	struct image m;
+	pid_t parent;
+
+	if (fcntl(ITS_INSTANCE, F_GETFD) >= 0)
+		registers_and_takes_away();
+	gone = signal_pipe();
+	over = signal_pipe();
+	m = image_pipes();
+	parent = fork();
+	NEED(parent >= 0);
+	if (parent == 0) {
+		int in = ep_open();
+
+		ep_show(in, 0);
+		if (fork() == 0) {
+			signal_wait(gone);
+			fork_beside(in, &m, 1000);
+			signal_send(over);
+			_exit(0);
+		}
+		start_image("image_of_the_gone_registers", in, m.commands[0],
+			    m.answers[1], false);
 		_exit(0);
 	}
 	NEED(child_status(parent) == 0);
