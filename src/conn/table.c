@@ -244,10 +244,12 @@ void table_forking(struct slot_table *t)
 		table_shared = true;
 }
 
-/* Who has gone on to another image by exec has it no more. */
-static bool may_have_it(int32_t pid)
+/* Who has gone on to another image by exec has it no more. This process's own entry may never have been told its pid. */
+static bool may_have_it(struct table_process *p)
 {
-	if (pid == 0 || pid == self_pid())
+	int32_t pid = atomic_load(&p->pid);
+
+	if (pid == 0 || pid == self_pid() || p == here)
 		return false;
 	return pid == TABLE_RESERVED ||
 	       ((kill(pid, 0) == 0 || errno != ESRCH) && self_shares_image(pid));
@@ -259,7 +261,7 @@ bool table_has_others(struct slot_table *t)
 	int saved = errno;
 
 	for (uint32_t i = 0; i < TABLE_PROCESSES && !found; i++)
-		found = may_have_it(atomic_load(&t->processes[i].pid));
+		found = may_have_it(&t->processes[i]);
 	errno = saved;
 	return found;
 }
@@ -274,7 +276,7 @@ bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking)
 
 		if ((int32_t)(load_relaxed(&p->fork) - fork) >= 0 &&
 		    !(forking && p == childs))
-			found = may_have_it(atomic_load(&p->pid));
+			found = may_have_it(p);
 	}
 	errno = saved;
 	return found;

@@ -475,3 +475,20 @@ TEST(who_was_forked_before_does_not_count)
 	CHECK(!slot_table_has_others_since(since - 1, false));
 	slot_release(sl, false);
 }
+
+/* Its parent dies before it has told the pid. */
+TEST(an_untold_child_is_not_another)
+{
+	init();
+	slot_table_forking();
+	uint32_t since = table_fork_number();
+	fflush(NULL);
+	pid_t pid = fork();
+	REQUIRE(pid >= 0);
+	if (pid == 0) {
+		table_forked_child(false);
+		_exit(slot_table_has_others_since(since, false));
+	}
+	reap(pid, 0);
+	table_forked_parent(-1);
+}
