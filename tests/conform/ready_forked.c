@@ -320,12 +320,12 @@ static void image_registers(const char *name, int rounds, bool spawns)
 
 CASE(image_registers_by_dup2, READY)
 {
-	image_registers("image_registers_by_dup2", 1500, false);
+	image_registers("image_registers_by_dup2", 500, false);
 }
 
 CASE(image_registers_by_spawn, READY)
 {
-	image_registers("image_registers_by_spawn", 500, true);
+	image_registers("image_registers_by_spawn", 300, true);
 }
 
 /* ---- children of a process that has gone ---- */
@@ -436,7 +436,7 @@ CASE(image_of_the_gone_registers, READY)
 		ep_show(in, 0);
 		if (fork() == 0) {
 			signal_wait(gone);
-			fork_beside(in, &m, 1000);
+			fork_beside(in, &m, 500);
 			signal_send(over);
 			_exit(0);
 		}
