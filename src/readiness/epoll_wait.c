@@ -421,20 +421,26 @@ static int tell_once(struct call *c, int n)
 }
 
 /*
- * A registration that has gone back to the kernel during the call is told by whoever has it now,
- * which may have been neither while the call looked.
+ * A registration that has gone back to the kernel during the call is told by whoever has it now, which may have been
+ * neither while the call looked. In the kernel's queue it stands behind what is level-triggered, all of which may have
+ * been told: where that takes the room, the kernel goes on behind it when it is asked again.
  */
 static APART int add_returned(struct call *c, int n)
 {
 	struct epoll_event *raw = call_raw_between(c);
-	int more;
+	bool behind = true;
 
-	if (n < 0 || n >= c->max || c->gone)
-		return n;
-	more = call_ask(c, raw, c->max - n);
-	if (more > 0)
-		more = instance_translate(c->in, raw, more, c->ev + n);
-	return more > 0 ? n + more : n;
+	for (int asks = n; behind && asks >= 0 && n >= 0 && n < c->max && !c->gone;
+	     asks--) {
+		int room = c->max - n, heard = call_ask(c, raw, room), more = 0;
+
+		behind = heard == call_room(c, room);
+		if (heard > 0)
+			more = instance_translate(c->in, raw, heard, c->ev + n);
+		if (more > 0)
+			n = tell_once(c, n + more);
+	}
+	return n;
 }
 
 /* Without its largest part, which need not be cleared. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance cases of epoll: room as an edge, and registrations that were deleted and made again. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -254,4 +256,39 @@ CASE(ep_deleted_from_a_nested_one, ANYWAY)
 	for (int i = 0; i < 7; i++)
 		close(ep[i]);
 	pair_close(p);
+}
+
+/* ---- a connection that goes back to TCP amid the call, beside others that fill the rest of the array ---- */
+
+static void goes_back_beside(int others, int room)
+{
+	struct pair p = pair_warm_open();
+	struct epoll_event ev[16];
+	int ep = ep_open(), ready[8], ends[2], seen = 0, n;
+
+	NEED(pipe2(ends, O_CLOEXEC) == 0 && write(ends[1], "four", 4) == 4);
+	/* What is spliced to has the connection go back, as the other end sees at its next call. */
+	NEED(splice(ends[0], NULL, p.c, NULL, 4, 0) == 4);
+	ep_add(ep, p.s, EPOLLOUT, 0);
+	for (int i = 0; i < others; i++) {
+		NEED((ready[i] = eventfd(1, EFD_CLOEXEC)) >= 0);
+		ep_add(ep, ready[i], EPOLLIN, (uint64_t)i + 1);
+	}
+	n = epoll_wait(ep, ev, room, 0);
+	for (int i = 0; i < n; i++)
+		seen |= 1 << ev[i].data.u64;
+	say("%d beside, room for %d: %d, of it %#x", others, room, n, seen);
+	for (int i = 0; i < others; i++)
+		close(ready[i]);
+	close(ends[0]);
+	close(ends[1]);
+	close(ep);
+	pair_close(p);
+}
+
+CASE(ep_goes_back_beside_others, READY)
+{
+	for (int others = 1; others <= 8; others++)
+		for (int room = others + 1; room <= 10; room++)
+			goes_back_beside(others, room);
 }
