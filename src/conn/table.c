@@ -255,18 +255,8 @@ static bool may_have_it(struct table_process *p)
 	       ((kill(pid, 0) == 0 || errno != ESRCH) && self_shares_image(pid));
 }
 
-bool table_has_others(struct slot_table *t)
-{
-	bool found = !here || atomic_load(&t->uncounted);
-	int saved = errno;
-
-	for (uint32_t i = 0; i < TABLE_PROCESSES && !found; i++)
-		found = may_have_it(&t->processes[i]);
-	errno = saved;
-	return found;
-}
-
-bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking)
+/* Of all, or of those that were forked from *fork on. */
+static bool has_others(struct slot_table *t, const uint32_t *fork, bool forking)
 {
 	bool found = !here || atomic_load(&t->uncounted);
 	int saved = errno;
@@ -274,12 +264,22 @@ bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking)
 	for (uint32_t i = 0; i < TABLE_PROCESSES && !found; i++) {
 		struct table_process *p = &t->processes[i];
 
-		if ((int32_t)(load_relaxed(&p->fork) - fork) >= 0 &&
-		    !(forking && p == childs))
-			found = may_have_it(p);
+		if (fork && (int32_t)(load_relaxed(&p->fork) - *fork) < 0)
+			continue;
+		found = !(forking && p == childs) && may_have_it(p);
 	}
 	errno = saved;
 	return found;
+}
+
+bool table_has_others(struct slot_table *t)
+{
+	return has_others(t, NULL, false);
+}
+
+bool table_has_others_since(struct slot_table *t, uint32_t fork, bool forking)
+{
+	return has_others(t, &fork, forking);
 }
 
 uint32_t table_fork_number(void)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "conform/cases.h"
 
@@ -75,6 +76,17 @@ static inline int ep_show(int ep, int timeout)
 		say("%llu: %s", (unsigned long long)ev[i].data.u64,
 		    poll_names((int)ev[i].events));
 	return n;
+}
+
+/* A child that ends at once. */
+static inline void a_child(void)
+{
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0)
+		_exit(7);
+	NEED(child_status(pid) == 7);
 }
 
 /* The switch of a registration may repeat an edge: the programs read until EAGAIN. */

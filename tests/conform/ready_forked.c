@@ -233,16 +233,6 @@ static pid_t start_image(const char *name, int in, int commands, int answers, bo
 	return pid;
 }
 
-static pid_t ends_at_once(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(0);
-	NEED(pid > 0);
-	return pid;
-}
-
 /* Of what is told, that with this data is. */
 static bool tells(int in, uint64_t data)
 {
@@ -290,7 +280,7 @@ static void fork_beside(int in, const struct image *m, int rounds)
 		NEED(write(m->commands[1], "", 1) == 1);
 		for (volatile int turns = i * 997 % 3000; turns; turns--)
 			;
-		NEED(child_status(ends_at_once()) == 0);
+		a_child();
 		NEED(read(m->answers[0], &byte, 1) == 1);
 		lost += !tells(in, 2);
 		NEED(write(m->commands[1], "", 1) == 1 &&
@@ -330,6 +320,14 @@ CASE(image_registers_by_spawn, READY)
 
 /* ---- children of a process that has gone ---- */
 
+/* It ends, and its child, which has waited for that, does what is to be done. */
+static void parent_goes(pid_t parent, struct signal_pipe gone, struct signal_pipe over)
+{
+	NEED(child_status(parent) == 0);
+	signal_send(gone);
+	signal_wait(over);
+}
+
 static void add_own(int in, uint64_t data, struct pair *p)
 {
 	*p = pair_warm_open();
@@ -364,18 +362,16 @@ CASE(instance_of_nobody_left, ANYWAY)
 			add_own(in, 1, &p);
 			signal_send(added);
 			signal_wait(sent);
-			ep_show(in, 1000);
+			ep_show(in, SOON);
 			send_pattern(p.c, 0, 7);
-			ep_show(in, 1000);
+			ep_show(in, SOON);
 			signal_send(added);
 			signal_send(over);
 			_exit(0);
 		}
 		_exit(0);
 	}
-	NEED(child_status(parent) == 0);
-	signal_send(gone);
-	signal_wait(over);
+	parent_goes(parent, gone, over);
 }
 
 /* As after daemon(): what has been told there is not told again at its next forks. */
@@ -402,7 +398,7 @@ CASE(instance_of_the_gone_forks, READY)
 
 				say("poll %d", poll(&f, 1, 0));
 				NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
-				NEED(child_status(ends_at_once()) == 0);
+				a_child();
 				say("poll %d", poll(&f, 1, 0));
 			}
 			ep_show(in, 0);
@@ -411,9 +407,7 @@ CASE(instance_of_the_gone_forks, READY)
 		}
 		_exit(0);
 	}
-	NEED(child_status(parent) == 0);
-	signal_send(gone);
-	signal_wait(over);
+	parent_goes(parent, gone, over);
 }
 
 /* The process that has gone has started another image with it, behind the fork. */
@@ -444,7 +438,5 @@ CASE(image_of_the_gone_registers, READY)
 			    m.answers[1], false);
 		_exit(0);
 	}
-	NEED(child_status(parent) == 0);
-	signal_send(gone);
-	signal_wait(over);
+	parent_goes(parent, gone, over);
 }

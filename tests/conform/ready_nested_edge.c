@@ -478,16 +478,6 @@ CASE(nested_edge_of_a_silent_one, ANYWAY)
 
 /* ---- the process forks: children one after the other, of which none is left to use the instance ---- */
 
-static void a_child(void)
-{
-	pid_t pid = fork();
-
-	NEED(pid >= 0);
-	if (pid == 0)
-		_exit(7);
-	NEED(child_status(pid) == 7);
-}
-
 /* The connection comes to shared memory with bytes of TCP's unread, and leaves it as the outer one begins to watch. */
 CASE(nested_edge_told_then_forked_again, READY)
 {
