@@ -254,12 +254,14 @@ bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came)
 	enum gate_state state = gate_state(&sl->gate_rx);
 	bool ring = state == GATE_RING, marked = ring && asked && rx_is_down(s);
 	uint64_t before = ring ? sl->rx_taken : sl->rx_before;
+	/* Of TCP's bytes before the ring one has heard; and of all, where nothing has been there. */
+	bool never = !ring && before == 0 && sl->rx.consumed == 0;
 	at = ring ? told : sl->rx.consumed;
 	if (marked) /* what is unread before it does not come once more */
 		at = load_relaxed(&s->in->down_at);
 	if (ring && asked && !marked)
-		only = true;	      /* how much of that is new the mark will tell */
-	else if (state == GATE_READY) /* of TCP's bytes before the ring one has heard */
+		only = true; /* how much of that is new the mark will tell */
+	else if (state == GATE_READY || never)
 		only = !came;
 	else if (tcp_received(fd, &received) == 0)
 		only = (int64_t)(received - before) <= (int64_t)(told - at);

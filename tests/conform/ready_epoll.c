@@ -468,3 +468,43 @@ CASE(ep_full_edge, DIRECT)
 {
 	full_case(EPOLLET);
 }
+
+/* ---- the connection is ready for shared memory, and goes back before a byte has been there ---- */
+
+static void nothing_moved(bool accepted, uint32_t events, uint32_t outer_events)
+{
+	struct pair p = pair_open();
+	int in = ep_open(), outer = ep_open(), end = accepted ? p.s : p.c,
+	    other = accepted ? p.c : p.s;
+	char byte;
+
+	ep_show(in, 0);
+	send_pattern(end, 0, 100);
+	send_pattern(other, 0, 211);
+	recv_pattern(end, 0, 11);
+	ep_add(in, end, events, 1);
+	ep_add(outer, in, outer_events, 2);
+	send_pattern(other, 211, 1);
+	ep_show(in, -1);
+	NEED(recv(other, &byte, 1, MSG_DONTWAIT) == 1);
+	ep_show(outer, 0);
+	NEED(recv(other, &byte, 1, MSG_DONTWAIT) == 1);
+	ep_show(outer, 0);
+	ep_show(in, 0);
+	send_pattern(other, 212, 1);
+	ep_show(outer, -1);
+	ep_show(in, 0);
+	recv_pattern(end, 11, 202);
+	ep_show(outer, 0);
+	close(outer);
+	close(in);
+	pair_close(p);
+}
+
+CASE(ep_edge_of_what_has_not_moved, READY)
+{
+	for (int i = 0; i < 8; i++)
+		nothing_moved(i & 1,
+			      i & 2 ? EPOLLIN | EPOLLET : EPOLLIN | EPOLLOUT | EPOLLET,
+			      i & 4 ? EPOLLIN | EPOLLET : EPOLLIN);
+}
