@@ -343,6 +343,14 @@ HOOK size_t fread_unlocked(void *to, size_t size, size_t count, FILE *f)
 				 : REAL(fread_unlocked)(to, size, count, f);
 }
 
+/* libc's own would call its fread past ours. */
+HOOK int getw(FILE *f)
+{
+	int word;
+
+	return fread(&word, sizeof word, 1, f) == 1 ? word : EOF;
+}
+
 /* libc's, declared only with _FORTIFY_SOURCE. */
 _Noreturn void __chk_fail(void);
 size_t __fread_chk(void *to, size_t room, size_t size, size_t count, FILE *f);

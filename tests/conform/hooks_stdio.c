@@ -265,3 +265,26 @@ CASE(stdio_reads_pushed_back, STAYS)
 	fclose(f);
 	close(p.s);
 }
+
+/* A word is read as by fread: a buffer that is smaller does not read ahead. */
+CASE(stdio_reads_words, STAYS)
+{
+	struct pair p = pair_warm_open();
+	char buffer[3];
+	FILE *f = fdopen(p.c, "r");
+	int left = 0;
+
+	NEED(f && setvbuf(f, buffer, _IOFBF, sizeof buffer) == 0);
+	send_pattern(p.s, 0, 1002);
+	wait_inq(p.c, 1002);
+	for (int i = 0; i < 3; i++) {
+		say("getw: %d", getw(f));
+		NEED(ioctl(p.c, FIONREAD, &left) == 0);
+		say("left: %d", left);
+	}
+	close(p.s);
+	while (!feof(f))
+		getw(f);
+	say("behind the end: eof %d error %d", feof(f) != 0, ferror(f) != 0);
+	fclose(f);
+}
