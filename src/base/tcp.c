@@ -241,8 +241,7 @@ static bool is_held_back(int fd, int unsent, bool corked)
 
 int tcp_push(int fd, bool corked)
 {
-	int old, on = 1, off = 0, unsent = 0;
-	socklen_t len = sizeof(old);
+	int unsent = 0;
 
 	if (REAL(ioctl)(fd, SIOCOUTQNSD, &unsent) != 0)
 		return -errno;
@@ -250,6 +249,13 @@ int tcp_push(int fd, bool corked)
 		return 0;
 	if (is_held_back(fd, unsent, corked))
 		return -EAGAIN;
+	return tcp_push_held(fd);
+}
+
+int tcp_push_held(int fd)
+{
+	int old, on = 1, off = 0;
+	socklen_t len = sizeof(old);
 
 	if (REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NODELAY, &old, &len) != 0)
 		return -errno;

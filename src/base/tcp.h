@@ -39,6 +39,8 @@ int tcp_netns_cookie(int fd, uint64_t *cookie); /* SO_NETNS_COOKIE */
 /* Sends out what Nagle holds back, and leaves the options as they were. -EAGAIN, and nothing is
  * sent: TCP_CORK (which is set with `corked`) or MSG_MORE hold it back, so that it is not due. */
 int tcp_push(int fd, bool corked);
+/* The same, whatever holds it back. */
+int tcp_push_held(int fd);
 /* Acknowledges what has been read, now and, until something is sent, at each later read. */
 void tcp_ack_at_once(int fd);
 

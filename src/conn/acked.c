@@ -12,6 +12,7 @@
 #include "base/atomic.h"
 #include "base/real.h"
 #include "conn/conn.h"
+#include "conn/switch.h"
 
 /*
  * TCP acknowledges what the peer's kernel has taken, whether or not its program reads. So of the
@@ -50,8 +51,7 @@ static uint64_t room_at_peer(struct sock *s, int fd, uint64_t taken)
 	return window;
 }
 
-/* Under tx_lock: bytes that a cork holds back, as long as it does. */
-static uint64_t held_back(struct sock *s)
+uint64_t tx_held_back(struct sock *s)
 {
 	struct ring_tx *tx = &s->slot->tx;
 	return tx->pushed != tx->produced && !wait_held_is_over(s->out)
@@ -66,7 +66,7 @@ uint64_t acked_not(struct sock *s, int fd)
 		return 0;
 	lock_take(&sl->tx_lock);
 	uint64_t taken = load_acquire(&s->out->consumed);
-	uint64_t unread = sl->tx.produced - taken, held = held_back(s);
+	uint64_t unread = sl->tx.produced - taken, held = tx_held_back(s);
 	/* A cursor of the peer's that lies says nothing. */
 	if (unread > WIRE_DIR_DATA_BYTES)
 		unread = 0;

@@ -245,37 +245,55 @@ static bool fits(struct sock *s, int fd, uint64_t n)
 	return n + OVERHEAD(n) + mem[SK_MEMINFO_WMEM_QUEUED] <= most;
 }
 
-/* One sendmsg of what is unread from `skip` on. A count or -errno. */
-static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end)
+/* One sendmsg of what is unread, of n bytes, from `skip` to `end`. A count or -errno. */
+static ssize_t send_unread(struct sock *s, int fd, uint64_t skip, uint64_t end,
+			   uint64_t n, int more)
 {
 	struct iovec iov[SPANS_MOST];
 	struct msghdr msg = {.msg_iov = iov};
 	while (skip < end && msg.msg_iovlen < SPANS_MOST) {
 		struct ring_span span;
 		ring_tx_unread_span_within(&s->slot->tx, s->out_data, areas_of(s),
-					   end - skip, &span);
+					   n - skip, &span);
+		if (span.len > end - skip)
+			span.len = end - skip;
 		iov[msg.msg_iovlen++] = (struct iovec){span.data, span.len};
 		skip += span.len;
 	}
 	/* Not through libc, where it would be a point of cancellation. */
-	return kernel_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return kernel_sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 }
 
-/* The bytes from `done` to n. Returns how far it came. */
-static uint64_t resend(struct sock *s, int fd, uint64_t done, uint64_t n)
+static uint64_t resend_to(struct sock *s, int fd, uint64_t done, uint64_t end, uint64_t n,
+			  int more)
 {
-	int before = 0, unbounded = -1;
-	socklen_t len = sizeof(before);
-	/* A low-water mark of unsent bytes would end the send early. */
-	REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, &len);
-	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unbounded, sizeof(before));
-	while (done < n) {
-		ssize_t sent = send_unread(s, fd, done, n);
+	while (done < end) {
+		ssize_t sent = send_unread(s, fd, done, end, n, more);
 		if (sent <= 0)
 			break;
 		report_add(&report_now.tx_tcp_bytes, (uint64_t)sent);
 		done += (uint64_t)sent;
 	}
+	return done;
+}
+
+/*
+ * The bytes from `done` to n. Returns how far it came. What the peer could read it is to find again: no cork holds that
+ * back, nor Nagle's algorithm. The last `held` bytes wait on as they did.
+ */
+static uint64_t resend(struct sock *s, int fd, uint64_t done, uint64_t n, uint64_t held)
+{
+	uint64_t seen = n - (held < n ? held : n);
+	int before = 0, unbounded = -1;
+	socklen_t len = sizeof(before);
+	/* A low-water mark of unsent bytes would end the send early. */
+	REAL(getsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, &len);
+	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unbounded, sizeof(before));
+	done = resend_to(s, fd, done, seen, n, 0);
+	if (seen > 0)
+		tcp_push_held(fd);
+	if (done >= seen)
+		done = resend_to(s, fd, done, n, n, MSG_MORE);
 	REAL(setsockopt)(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &before, sizeof(before));
 	return done;
 }
@@ -306,7 +324,7 @@ bool rewind_is_due(struct sock *s)
 	       load_relaxed(&s->out->want_down) >= WANT_REWIND;
 }
 
-bool rewind_answer(struct sock *s, int fd, uint64_t *end)
+bool rewind_answer(struct sock *s, int fd, uint64_t held, uint64_t *end)
 {
 	struct ring_tx *tx = &s->slot->tx;
 	uint64_t unread, got = 0;
@@ -328,7 +346,7 @@ bool rewind_answer(struct sock *s, int fd, uint64_t *end)
 	if (done > 0 ? begun
 		     : done == 0 && want >= WANT_REWIND && !is_ended(s) &&
 			       fits(s, fd, unread))
-		got = resend(s, fd, (uint64_t)done, unread);
+		got = resend(s, fd, (uint64_t)done, unread, held);
 	if (got == unread) {
 		*end = tx->produced - unread;
 		if (unread > 0)

@@ -135,12 +135,14 @@ void rewind_unkeep(struct sock *s, int fd);
 void rewind_is_last(struct sock *s, bool last);
 /* The sender's part, under tx_lock and up: a request, or an answer that an owner's death cut. */
 bool rewind_is_due(struct sock *s);
+/* Under tx_lock: bytes that a cork holds back, as long as it does. */
+uint64_t tx_held_back(struct sock *s);
 /*
  * Before the mark down, which is to stand at *end: behind the ring's bytes, or before the
  * unread ones when TCP has taken all of them. False: the connection was broken off, and no
- * mark is to be made.
+ * mark is to be made. The last `held` bytes nobody is to see yet.
  */
-bool rewind_answer(struct sock *s, int fd, uint64_t *end);
+bool rewind_answer(struct sock *s, int fd, uint64_t held, uint64_t *end);
 /* After the mark. */
 void rewind_answered(struct sock *s);
 

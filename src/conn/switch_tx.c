@@ -108,11 +108,11 @@ static void store_down(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t up = load_relaxed(&s->out->up_epoch);
-	uint64_t end;
+	uint64_t end, held = tx_held_back(s);
 	ring_tx_push(&sl->tx, s->out);
 	if (is_lost(s))
 		reset_lost(s, fd);
-	if (!rewind_answer(s, fd, &end))
+	if (!rewind_answer(s, fd, held, &end))
 		return;
 	store_relaxed(&s->out->down_at, end);
 	/* Release: mark and cursor are there when the epoch is. */

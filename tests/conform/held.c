@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "conform/cases.h"
 
@@ -89,4 +90,77 @@ CASE(held_once_more, STAYS)
 	recv_all(p.c, buf, 6);
 	say("after an answer: %d", ever_held(p));
 	pair_close(p);
+}
+
+/* ---- and whose connection goes to another holder meanwhile ---- */
+
+enum handover { BY_EXEC, BY_MESSAGE, BY_MARK };
+
+static void hand_over(struct pair p, enum handover how)
+{
+	int channel[2], mark = 2;
+	pid_t pid;
+	switch (how) {
+	case BY_EXEC:
+		pid = fork();
+		if (pid == 0) {
+			execlp("true", "true", NULL);
+			_exit(1);
+		}
+		NEED(child_status(pid) == 0);
+		return;
+	case BY_MESSAGE:
+		NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+		send_fd(channel[0], p.s);
+		NEED(close(receive_fd(channel[1])) == 0);
+		return;
+	case BY_MARK:
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0);
+	}
+}
+
+/* Bytes that the peer has been told of are there, cork or not. Those that are held wait on. */
+static void handed_over(enum handover how)
+{
+	char buf[64];
+	struct pair p = pair_warm_open();
+	NEED(send(p.c, "seen", 4, 0) == 4);
+	wait_inq(p.s, 4);
+	corked(p.c, 1);
+	hand_over(p, how);
+	say("before the cork: %d", queued(p.s));
+	say_result("received", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	pair_close(p);
+
+	p = pair_warm_open();
+	NEED(send(p.c, "held", 4, MSG_MORE) == 4);
+	hand_over(p, how);
+	say("more to come: %d", queued(p.s));
+	NEED(wait_events(p.s, POLLIN) & POLLIN);
+	say("at last: %d", queued(p.s));
+	pair_close(p);
+
+	p = pair_warm_open();
+	NEED(send(p.c, "seen", 4, 0) == 4);
+	wait_inq(p.s, 4);
+	NEED(send(p.c, "held", 4, MSG_MORE) == 4);
+	hand_over(p, how);
+	say("some seen, more to come: %d", queued(p.s));
+	wait_inq(p.s, 8);
+	pair_close(p);
+}
+
+CASE(held_over_an_exec, DIRECT)
+{
+	handed_over(BY_EXEC);
+}
+
+CASE(held_over_a_message, DIRECT)
+{
+	handed_over(BY_MESSAGE);
+}
+
+CASE(held_over_a_mark, DIRECT)
+{
+	handed_over(BY_MARK);
 }
