@@ -586,8 +586,10 @@ void instance_age(struct instance *in)
 	for (uint32_t i = in->nhot; i-- > 0;) {
 		struct epoll_reg *r = in->hot[i];
 
-		/* The hot ones are watched for a death that the kernel does not tell. */
-		if (in->calls - r->active < HOT_CALLS || sock_is_held_up(r->s, r->use_fd))
+		/* The hot ones are watched for a death that the kernel does not tell, and for bytes that
+		 * are held back: these become due by time alone. */
+		if (in->calls - r->active < HOT_CALLS || sock_is_held(r->s) ||
+		    sock_is_held_up(r->s, r->use_fd))
 			continue;
 		reg_arm(r);
 		if (!reg_report(r, false))

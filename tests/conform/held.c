@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -90,6 +91,35 @@ CASE(held_once_more, STAYS)
 	recv_all(p.c, buf, 6);
 	say("after an answer: %d", ever_held(p));
 	pair_close(p);
+}
+
+/* Nobody rings for them: whoever sleeps in an epoll instance looks by itself. */
+static void slept_for(uint32_t events, int flags)
+{
+	char buf[64];
+	struct pair p = pair_warm_open();
+	struct epoll_event ev = {.events = events};
+	int instance = epoll_create1(EPOLL_CLOEXEC);
+	NEED(instance >= 0);
+	NEED(epoll_ctl(instance, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	for (int i = 0; i < 2; i++) {
+		corked(p.c, flags == 0);
+		NEED(send(p.c, "held", 4, flags) == 4);
+		say_result("told", epoll_wait(instance, &ev, 1, 3000));
+		say("events: %#x", ev.events);
+		say_result("received", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+		ev.events = events;
+		NEED(epoll_ctl(instance, EPOLL_CTL_MOD, p.s, &ev) == 0);
+	}
+	close(instance);
+	pair_close(p);
+}
+
+CASE(held_slept_for, DIRECT)
+{
+	slept_for(EPOLLIN, MSG_MORE);
+	slept_for(EPOLLIN, 0);
+	slept_for(EPOLLIN | EPOLLONESHOT, 0);
 }
 
 /* ---- and whose connection goes to another holder meanwhile ---- */
