@@ -231,8 +231,11 @@ bool sock_vain_is_due(struct sock *s)
 
 uint64_t sock_edge_in(struct sock *s)
 {
-	/* A sum of terms that only rise: it rises when one does. */
-	return load_acquire(&s->in->produced) + load_relaxed(&s->slot->nudges);
+	/* A sum of terms that only rise: it rises when one does. But what is due by time may be held anew, with more. */
+	uint64_t end = load_acquire(&s->in->produced);
+	if (wait_held_due(s) && (int64_t)(load_acquire(&s->in->held_at) - end) > 0)
+		end = load_acquire(&s->in->held_at);
+	return end + load_relaxed(&s->slot->nudges);
 }
 
 uint64_t sock_moves(struct sock *s)

@@ -103,10 +103,11 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	state_read(e, r);
 	e->out = sock_edge_out(r->s);
 	e->in = sock_edge_in(r->s);
+	if ((int64_t)(e->in - r->edge_in) < 0)
+		e->in = r->edge_in;
 	e->moves = sock_moves(r->s);
 	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI | TCP_WAS_READ));
-	/* Bytes that have changed their way may not have been seen when they came; past the end
-	 * there are none. */
+	/* Bytes that have changed their way may not have been seen as they came; past the end there are none. */
 	moved = e->moves != r->moves && !(e->state & STATE_FIN);
 	if ((came || moved) && sock_only_repeats(r->s, r->use_fd, r->edge_in, came)) {
 		came = moved = false;
@@ -586,8 +587,7 @@ void instance_age(struct instance *in)
 	for (uint32_t i = in->nhot; i-- > 0;) {
 		struct epoll_reg *r = in->hot[i];
 
-		/* The hot ones are watched for a death that the kernel does not tell, and for bytes that
-		 * are held back: these become due by time alone. */
+		/* Watched for a death that the kernel does not tell, and bytes that become due by time. */
 		if (in->calls - r->active < HOT_CALLS || sock_is_held(r->s) ||
 		    sock_is_held_up(r->s, r->use_fd))
 			continue;

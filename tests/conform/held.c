@@ -122,6 +122,12 @@ CASE(held_slept_for, DIRECT)
 	slept_for(EPOLLIN | EPOLLONESHOT, 0);
 }
 
+CASE(held_slept_for_edge, DIRECT)
+{
+	slept_for(EPOLLIN | EPOLLET, MSG_MORE);
+	slept_for(EPOLLIN | EPOLLET, 0);
+}
+
 /* ---- and whose connection goes to another holder meanwhile ---- */
 
 enum handover { BY_EXEC, BY_MESSAGE, BY_MARK };
