@@ -190,21 +190,55 @@ void bell_arm_again(struct sock *s)
 }
 
 /* The bell was emptied under the eyes of those who are counted: they sleep on, or are about
- * to. */
-static void ring_again(struct sock *s)
+ * to. True when it has been rung for them. */
+static bool ring_again(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t rx = load_relaxed(&sl->sleepers_rx);
 	uint32_t tx = load_relaxed(&sl->sleepers_tx);
 	if (rx == 0 && tx == 0)
-		return;
+		return false;
 	if (rx)
 		arm_rx(s);
 	if (tx)
 		arm_tx(s);
 	fence_full(); /* as in arm */
-	if ((rx && wait_hint(s, EPOLLIN)) || (tx && wait_hint(s, EPOLLOUT)))
-		sock_ring_self(s);
+	if (!(rx && wait_hint(s, EPOLLIN)) && !(tx && wait_hint(s, EPOLLOUT)))
+		return false;
+	sock_ring_self(s);
+	return true;
+}
+
+/* So many times in vain, and then naps of 1 ms; after more of these, of 10. */
+#define AGAIN_MOST 8
+#define AGAIN_LONG 64
+/* A call may wait for many connections: one of them is counted, until it has not come for so long. */
+#define AGAIN_OTHERS 1000
+
+/*
+ * Who has rung again for others is woken by that himself, and rings once more, until they have answered. They may
+ * be stopped or dead, or wait for the processor that he takes from them, with a lower priority or SCHED_FIFO. So he
+ * naps where nothing has moved since he rang for them before.
+ */
+static void let_others_go(struct sock *s)
+{
+	static _Thread_local struct {
+		const struct sock *s;
+		uint64_t moved;
+		uint32_t times, others;
+	} vain;
+	uint64_t moved = load_relaxed(&s->in->consumed) + load_relaxed(&s->out->produced);
+
+	if (vain.s && vain.s != s && ++vain.others <= AGAIN_OTHERS)
+		return;
+	vain.others = 0;
+	if (vain.s != s || vain.moved != moved) {
+		vain.s = s;
+		vain.moved = moved;
+		vain.times = 0;
+	} else if (++vain.times > AGAIN_MOST) {
+		kernel_poll(NULL, 0, vain.times > AGAIN_LONG ? 10 : 1);
+	}
 }
 
 /*
@@ -249,7 +283,8 @@ void sock_answer_bells(struct sock *s, bool own, bool far)
 	if (own && bell >= 0)
 		kernel_read(bell, &count, sizeof(count));
 	bells_leave(s);
-	ring_again(s); /* the caller has disarmed */
+	if (ring_again(s) && own) /* the caller has disarmed */
+		let_others_go(s);
 }
 
 void sock_hear_bell(struct sock *s)

@@ -10,6 +10,8 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -241,4 +243,75 @@ CASE(forked_amid_new_child, ANYWAY)
 {
 	for (unsigned call = 0; call < CALLS; call++)
 		fork_amid(call, pair_open(), true);
+}
+
+/* ---- a holder that does not answer ---- */
+
+static double used_s(void)
+{
+	struct timespec t;
+
+	NEED(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/*
+ * A child sleeps on shared connections, and is stopped or killed there. Bytes that come do not keep this process,
+ * which waits for room, from sleeping.
+ */
+static void waits_beside(int sig, bool polls)
+{
+	struct pair p[2] = {pair_warm_open(), pair_warm_open()};
+	struct timeval limit = {.tv_sec = 1};
+	struct pollfd bytes[2] = {{.fd = p[0].s, .events = POLLIN},
+				  {.fd = p[1].s, .events = POLLIN}};
+	struct pollfd room[2] = {{.fd = p[0].s, .events = POLLOUT},
+				 {.fd = p[1].s, .events = POLLOUT}};
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0)
+		_exit(poll(bytes, 2, -1) > 0 ? 0 : 1);
+	wait_asleep(pid, pid);
+	NEED(kill(pid, sig) == 0);
+	NEED(waitpid(pid, NULL, WUNTRACED) == pid);
+	for (int i = 0; i < 2; i++) {
+		send_until_no_room(p[i].s);
+		send_all(p[i].c, "xyz", 3);
+	}
+	NEED(setsockopt(p[0].s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0);
+	double before = used_s();
+	if (polls)
+		say_result("poll", poll(room, 2, 1000));
+	else
+		say_result("send", send(p[0].s, "x", 1, 0));
+	say("%s", used_s() - before < 0.3 ? "slept" : "was busy");
+	if (sig == SIGSTOP) {
+		NEED(kill(pid, SIGCONT) == 0);
+		say("status %d", child_status(pid));
+	}
+	for (int i = 0; i < 2; i++) {
+		say_result("recv", recv(p[i].s, bulk_room(), 3, 0));
+		pair_close(p[i]);
+	}
+}
+
+CASE(forked_stopped_send, DIRECT)
+{
+	waits_beside(SIGSTOP, false);
+}
+
+CASE(forked_stopped_poll, DIRECT)
+{
+	waits_beside(SIGSTOP, true);
+}
+
+CASE(forked_killed_send, DIRECT)
+{
+	waits_beside(SIGKILL, false);
+}
+
+CASE(forked_killed_poll, DIRECT)
+{
+	waits_beside(SIGKILL, true);
 }
