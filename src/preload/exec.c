@@ -80,7 +80,7 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	bool good = true;
 	int64_t end = 0;
 
-	ready_leaving();
+	ready_leaving(l != NULL);
 	if (sock_hand_over_each(survives, VD_REASON_EXEC))
 		end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
 	for (int fd = 0; end && fd < fd_limit(); fd++) {

@@ -277,6 +277,8 @@ int reg_rejoin(struct epoll_reg *r);
 void reg_leave_side(struct epoll_reg *r);
 /* Of one whose number is closed, and which lives on by fd. */
 void reg_revert_orphan(struct epoll_reg *r, int fd);
+/* Nobody who knows our tags has it from now on. */
+void reg_give_spent(struct epoll_reg *r);
 /* What the side has of it in the place of EPOLL_TCP_EVENTS; and after a change of that. */
 uint32_t reg_side_events(const struct epoll_reg *r);
 void reg_renew_aside(struct epoll_reg *r);
@@ -420,6 +422,7 @@ void epoll_look_into(int fd);
 void epoll_nested_past(int fd);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
+void instance_give_spent(struct instance *in);
 /* No registration stays aside. Under the instance's lock, and of all instances under the list's. The third: before a
  * fork, whose child may use them as well. */
 void instance_return_all(struct instance *in);

@@ -401,6 +401,24 @@ static bool take_orphans_tag_back(struct epoll_reg *r, int fd)
 	return done;
 }
 
+/*
+ * A spent one goes to who knows nothing of our tags: a tag would be an event there. The kernel cannot be given a
+ * registration that is spent, but one that has asked for nothing; it tells an error or a hang-up all the same.
+ */
+void reg_give_spent(struct epoll_reg *r)
+{
+	uint32_t events = r->events;
+
+	if (!r->converted || !r->spent || r->parked || r->orphan || reg_is_stale(r))
+		return;
+	r->events = EPOLLONESHOT | (events & EPOLLET);
+	if (take_tag_back(r) == 0) {
+		given_back(r);
+		r->spent = false; /* its MOD is the kernel's from now on */
+	}
+	r->events = events;
+}
+
 void reg_revert_orphan(struct epoll_reg *r, int fd)
 {
 	if (!r->converted || r->spent)

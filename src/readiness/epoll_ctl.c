@@ -138,6 +138,9 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	enum vd_reason refuse = VD_REASON_NONE;
 	int rc;
 
+	/* Who has got the instance in a message would be told our tag. */
+	if (in->no_upgrade && is_attached(s))
+		sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
 	epoll_list_lock();
 	instance_lock(in);
 	rc = add_locked(in, epfd, s, fd, ev, &refuse);

@@ -16,7 +16,7 @@ void ready_forking(void)
 	epoll_return_all_forking();
 }
 
-void ready_leaving(void)
+void ready_leaving(bool for_good)
 {
 	epoll_list_lock();
 	epoll_return_all();
@@ -26,6 +26,8 @@ void ready_leaving(void)
 			continue;
 		instance_lock(in); /* whoever sifts has it as long */
 		instance_goes_on(in);
+		if (for_good)
+			instance_give_spent(in);
 		instance_unlock(in);
 	}
 	epoll_list_unlock();

@@ -132,6 +132,14 @@ void instance_refuse_all(struct instance *in)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 }
 
+void instance_give_spent(struct instance *in)
+{
+	if (in->owner != epoll_self())
+		return;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		reg_give_spent(r);
+}
+
 void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 {
 	struct instance *in = instance_at(epfd);
@@ -147,6 +155,9 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 	instance_unlock(in);
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);
+	instance_lock(in);
+	instance_give_spent(in);
+	instance_unlock(in);
 }
 
 /* ---- who begins to watch ---- */

@@ -67,8 +67,8 @@ void ready_closing(int fd);
 void ready_duplicated(int oldfd, int newfd);
 /* Where epfd is an instance: another image gets it under a number that this process does not know. */
 void ready_goes_along(int epfd);
-/* Before an exec, or a child of libc's own: as for one that is passed, of all instances. */
-void ready_leaving(void);
+/* Before an exec (for_good), or a child of libc's own: as for one that is passed, of all instances. */
+void ready_leaving(bool for_good);
 /* Before a fork, after it in the parent, and in the child. */
 void ready_forking(void);
 void ready_forked_parent(void);

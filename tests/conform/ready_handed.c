@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: an epoll instance that another program has, or this one after an exec, tells nothing but its own. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+/* ---- executed with: what was for once, and has been told ---- */
+
+static void keep(int fd)
+{
+	NEED(fcntl(fd, F_SETFD, 0) == 0);
+}
+
+/* After the exec. */
+static void once_goes_on(const char *numbers)
+{
+	int ep;
+	struct pair p;
+
+	NEED(sscanf(numbers, "%d %d %d", &ep, &p.c, &p.s) == 3);
+	ep_show(ep, 0);
+	send_pattern(p.c, 10, 10);
+	wait_inq(p.s, 20);
+	ep_show(ep, 0);
+	ep_mod(ep, p.s, EPOLLIN | EPOLLONESHOT, 2);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	recv_pattern(p.s, 0, 20);
+	say_result("deleted", epoll_ctl(ep, EPOLL_CTL_DEL, p.s, NULL));
+}
+
+static void executed_with(const char *name, uint32_t events, bool is_nested)
+{
+	const char *given = getenv("READY_HANDED");
+	char numbers[64];
+
+	if (given) {
+		once_goes_on(given);
+		return;
+	}
+	struct pair p = pair_warm_open();
+	int ep = ep_open(), out = ep_open();
+
+	if (is_nested) {
+		ep_add(out, ep, EPOLLIN, 9);
+		ep_show(out, 0);
+	}
+	ep_add(ep, p.s, events | EPOLLONESHOT, 1);
+	send_pattern(p.c, 0, 10);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	keep(ep);
+	keep(p.c);
+	keep(p.s);
+	snprintf(numbers, sizeof numbers, "%d %d %d", ep, p.c, p.s);
+	setenv("READY_HANDED", numbers, 1);
+	execl("/proc/self/exe", "cases", name, (char *)NULL);
+	_exit(99);
+}
+
+CASE(handed_once_executed, ANYWAY)
+{
+	executed_with("handed_once_executed", EPOLLIN, false);
+}
+
+CASE(handed_once_edge_executed, ANYWAY)
+{
+	executed_with("handed_once_edge_executed", EPOLLIN | EPOLLOUT | EPOLLET, false);
+}
+
+CASE(handed_once_nested_executed, ANYWAY)
+{
+	executed_with("handed_once_nested_executed", EPOLLIN, true);
+}
+
+/* ---- sent in a message ---- */
+
+struct receiver {
+	int channel[2];
+	struct signal_pipe go, done;
+	pid_t pid;
+};
+
+/* It sleeps in the instance when told to go, and shows what it is told, so many times. */
+static struct receiver receiver_start(int times)
+{
+	struct receiver r = {.go = signal_pipe(), .done = signal_pipe()};
+
+	NEED(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, r.channel) == 0);
+	r.pid = fork();
+	NEED(r.pid >= 0);
+	if (r.pid == 0) {
+		say_as("receiver");
+		int ep = receive_fd(r.channel[1]);
+		while (times--) {
+			signal_wait(r.go);
+			ep_show(ep, SOON);
+			signal_send(r.done);
+		}
+		_exit(0);
+	}
+	return r;
+}
+
+static void receiver_shows(struct receiver *r)
+{
+	signal_send(r->go);
+	signal_wait(r->done);
+}
+
+/* The sender registers more, after it has sent the instance. */
+CASE(handed_then_added, READY)
+{
+	struct receiver r = receiver_start(3);
+	struct pair first = pair_warm_open(), second = pair_warm_open();
+	int ep = ep_open();
+
+	ep_add(ep, first.s, EPOLLIN, 1);
+	send_fd(r.channel[0], ep);
+	ep_add(ep, second.s, EPOLLIN | EPOLLET, 2);
+	send_pattern(second.c, 0, 10);
+	wait_inq(second.s, 10);
+	receiver_shows(&r);
+	recv_pattern(second.s, 0, 10);
+	send_pattern(second.c, 10, 5);
+	wait_inq(second.s, 5);
+	receiver_shows(&r);
+	send_pattern(first.c, 0, 5);
+	wait_inq(first.s, 5);
+	receiver_shows(&r);
+	say("receiver: %d", child_status(r.pid));
+	pair_close(first);
+	pair_close(second);
+}
+
+/* What was for once, and had been told before. */
+CASE(handed_once_spent, READY)
+{
+	struct receiver r = receiver_start(3);
+	struct pair p = pair_warm_open(), other = pair_warm_open();
+	int ep = ep_open();
+
+	ep_add(ep, p.s, EPOLLIN | EPOLLONESHOT, 1);
+	ep_add(ep, other.s, EPOLLIN, 2);
+	send_pattern(p.c, 0, 10);
+	ep_show(ep, SOON);
+	send_fd(r.channel[0], ep);
+	send_pattern(other.c, 0, 1);
+	wait_inq(other.s, 1);
+	receiver_shows(&r);
+	send_pattern(p.c, 10, 10);
+	wait_inq(p.s, 20);
+	receiver_shows(&r);
+	recv_pattern(other.s, 0, 1);
+	ep_mod(ep, p.s, EPOLLIN | EPOLLONESHOT, 3);
+	receiver_shows(&r);
+	say("receiver: %d", child_status(r.pid));
+	ep_show(ep, 0);
+	pair_close(p);
+	pair_close(other);
+}
