@@ -36,6 +36,8 @@
 #define SIDE_EVENTS 64
 
 _Atomic uint32_t epoll_sides FORK_DATA;
+/* So far; counted before any can ring. */
+static _Atomic uint32_t sides_made;
 
 static int ctl(int epfd, int op, int fd, uint32_t events, uint64_t data)
 {
@@ -186,6 +188,7 @@ void side_make(struct instance *in)
 		in->sideless = true;
 	} else {
 		empty(side);
+		atomic_fetch_add(&sides_made, 1);
 		in->sideless =
 			ctl(epfd, EPOLL_CTL_ADD, side, EPOLLIN, tag_of_side()) != 0;
 	}
@@ -380,9 +383,17 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
 		 const sigset_t *mask)
 {
+	uint32_t made = load_relaxed(&sides_made);
+	int rc;
+
 	if (epoll_any_side())
 		return poll_sides(fds, accept, n, deadline, mask);
-	return poll_core(fds, accept, n, deadline, mask);
+	rc = poll_core(fds, accept, n, deadline, mask);
+	/* An instance has got a side while the call slept, whose doorbell may have ended that. */
+	if (rc <= 0 || deadline == LOOK_NOW || load_relaxed(&sides_made) == made ||
+	    !rang_amid(fds, n))
+		return rc;
+	return poll_sides(fds, accept, n, deadline, mask);
 }
 
 static bool no_pwait2;

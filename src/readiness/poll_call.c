@@ -84,7 +84,8 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 		/* Of an instance that is polled itself, the kernel is to know all. */
 		if (instance_at(fds[i].fd)) {
 			epoll_nested(fds[i].fd);
-			ours |= epoll_any_side();
+			/* Another thread may register one of ours while the call sleeps. */
+			ours |= !now || epoll_any_side();
 		}
 	}
 	return ours;

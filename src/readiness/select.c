@@ -86,7 +86,8 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 		*ours |= fd_sock(fd) != NULL;
 		if (instance_at(fd)) {
 			epoll_nested(fd);
-			*ours |= epoll_any_side();
+			/* Another thread may register one of ours while the call sleeps. */
+			*ours = true;
 		}
 	}
 	return count;
