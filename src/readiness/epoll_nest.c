@@ -464,7 +464,10 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *t, const sigset_t *mask)
 {
-	if (epoll_any_side() && in && in->outer)
+	/* One that it holds may get a side while the call sleeps. */
+	bool sleeps = !t || t->tv_sec || t->tv_nsec;
+
+	if (in && in->outer && (sleeps || epoll_any_side()))
 		return wait_settled(epfd, ev, max, t, mask);
 	return ask(epfd, ev, max, t, mask);
 }

@@ -42,6 +42,27 @@ static void sleeps_in_select(void *arg)
 	ep_show(in, 0);
 }
 
+static void sleeps_outside(int in, uint32_t outer)
+{
+	int out = ep_open();
+
+	ep_add(out, in, EPOLLIN | outer, 2);
+	ep_show(out, SOON);
+	ep_show(in, 0);
+	ep_show(out, 0);
+	close(out);
+}
+
+static void sleeps_in_outer(void *arg)
+{
+	sleeps_outside(*(int *)arg, 0);
+}
+
+static void sleeps_in_outer_edge(void *arg)
+{
+	sleeps_outside(*(int *)arg, EPOLLET);
+}
+
 static void added_meanwhile(void (*sleeps)(void *arg), uint32_t events)
 {
 	struct signal_pipe told = signal_pipe();
@@ -71,4 +92,10 @@ CASE(asleep_in_select, READY)
 {
 	added_meanwhile(sleeps_in_select, EPOLLIN);
 	added_meanwhile(sleeps_in_select, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
+}
+
+CASE(asleep_in_outer, READY)
+{
+	added_meanwhile(sleeps_in_outer, EPOLLIN | EPOLLONESHOT);
+	added_meanwhile(sleeps_in_outer_edge, EPOLLIN | EPOLLONESHOT);
 }
