@@ -233,8 +233,9 @@ uint64_t sock_edge_in(struct sock *s)
 {
 	/* A sum of terms that only rise: it rises when one does. But what is due by time may be held anew, with more. */
 	uint64_t end = load_acquire(&s->in->produced);
-	if (wait_held_due(s) && (int64_t)(load_acquire(&s->in->held_at) - end) > 0)
-		end = load_acquire(&s->in->held_at);
+	uint64_t held = load_acquire(&s->in->held_at);
+	if ((int64_t)(held - end) > 0 && wait_held_due(s))
+		end = held;
 	return end + load_relaxed(&s->slot->nudges);
 }
 

@@ -392,6 +392,8 @@ void tag_heard(struct instance *in, const struct epoll_event *ev);
 
 /* Instances with a side. Relaxed: who makes one does so before he looks, or sleeps. */
 extern _Atomic uint32_t epoll_sides;
+/* An instance is, or was, watched from outside: only then can one have a side. */
+extern _Atomic bool epoll_watched;
 static inline bool epoll_any_side(void)
 {
 	return __builtin_expect(load_relaxed(&epoll_sides) != 0, 0);

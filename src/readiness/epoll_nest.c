@@ -2,6 +2,7 @@
 /* Epoll instances that are waited for themselves: readable in the kernel as under TCP. */
 #include <errno.h>
 #include <limits.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -36,6 +37,7 @@
 #define SIDE_EVENTS 64
 
 _Atomic uint32_t epoll_sides FORK_DATA;
+_Atomic bool epoll_watched;
 /* So far; counted before any can ring. */
 static _Atomic uint32_t sides_made;
 
@@ -380,8 +382,10 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 	return poll_core(fds, accept, n, deadline, mask);
 }
 
-int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
-		 const sigset_t *mask)
+/* Where an instance is watched. */
+static __attribute__((noinline)) int poll_watched(struct pollfd *fds,
+						  const uint32_t *accept, nfds_t n,
+						  uint64_t deadline, const sigset_t *mask)
 {
 	uint32_t made = load_relaxed(&sides_made);
 	int rc;
@@ -394,6 +398,14 @@ int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t 
 	    !rang_amid(fds, n))
 		return rc;
 	return poll_sides(fds, accept, n, deadline, mask);
+}
+
+int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
+		 const sigset_t *mask)
+{
+	if (__builtin_expect(load_relaxed(&epoll_watched), 0))
+		return poll_watched(fds, accept, n, deadline, mask);
+	return poll_core(fds, accept, n, deadline, mask);
 }
 
 static bool no_pwait2;
@@ -464,8 +476,8 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *t, const sigset_t *mask)
 {
-	/* One that it holds may get a side while the call sleeps. */
-	bool sleeps = !t || t->tv_sec || t->tv_nsec;
+	/* One that it holds may get a side from another thread while the call sleeps. */
+	bool sleeps = (!t || t->tv_sec || t->tv_nsec) && !__libc_single_threaded;
 
 	if (in && in->outer && (sleeps || epoll_any_side()))
 		return wait_settled(epfd, ev, max, t, mask);

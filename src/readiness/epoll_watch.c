@@ -170,6 +170,7 @@ static void nest(struct instance *in, bool past)
 	if (past)
 		instance_return_all(in);
 	in->nested = true;
+	store_relaxed(&epoll_watched, true);
 	if (!past && atomic_load(&in->converted))
 		side_make(in);
 	if (was)

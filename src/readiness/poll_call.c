@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll as the program calls it: whether it concerns us, and what the kernel would refuse. */
 #include <errno.h>
+#include <sys/single_threaded.h>
 
 #include "base/await.h"
 #include "base/cleanup.h"
@@ -85,7 +86,7 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 		if (instance_at(fds[i].fd)) {
 			epoll_nested(fds[i].fd);
 			/* Another thread may register one of ours while the call sleeps. */
-			ours |= !now || epoll_any_side();
+			ours |= (!now && !__libc_single_threaded) || epoll_any_side();
 		}
 	}
 	return ours;

@@ -2,6 +2,7 @@
 /* select on top of the core of poll. */
 #include <errno.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 
 #include "base/cleanup.h"
 #include "base/real.h"
@@ -87,7 +88,7 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 		if (instance_at(fd)) {
 			epoll_nested(fd);
 			/* Another thread may register one of ours while the call sleeps. */
-			*ours = true;
+			*ours |= !__libc_single_threaded || epoll_any_side();
 		}
 	}
 	return count;
