@@ -581,6 +581,17 @@ FORK_CODE void slot_table_uncounted(void)
 		atomic_store(&table->uncounted, 1);
 }
 
+void slot_table_note_wait(void)
+{
+	if (table)
+		atomic_store(&table->waits_on_parents, 1);
+}
+
+bool slot_table_has_waits(void)
+{
+	return table && atomic_load(&table->waits_on_parents);
+}
+
 bool slot_is_left(struct slot *sl)
 {
 	return is_marked(sl);

@@ -55,6 +55,8 @@ struct slot_table {
 	_Atomic uint32_t leavers; /* 1: a process has left, which can still write marks */
 	/* 1: some process is not among those below, or its pid is another one here. */
 	_Atomic uint32_t uncounted;
+	_Atomic uint32_t
+		waits_on_parents; /* 1: a child has waited on an epoll instance that it has by a fork */
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	struct earn_costs costs;

@@ -295,6 +295,9 @@ static inline bool instance_is_heeded(const struct instance *in)
 	return load_relaxed(&in->waited_on) || in->hidden;
 }
 bool instance_is_foreign(struct instance *in);
+bool instance_is_shared(struct instance *in);
+/* This process waits on it, which may have got it by a fork. */
+void instance_note_waiter(struct instance *in);
 /* Under the instance's lock: it is still to be seen whether anybody waits. */
 bool instance_puts_off(struct instance *in);
 /* One of its instances is waited on by calls that come by here: then the others are believed as well. Under the list lock. */

@@ -88,7 +88,8 @@ static bool is_exclusive_ok(int op, uint32_t events)
 static bool may_convert(struct instance *in, struct sock *s, enum vd_reason refuse)
 {
 	return is_attached(s) &&
-	       (refuse != VD_REASON_EPOLL || !instance_is_foreign(in)) &&
+	       (refuse != VD_REASON_EPOLL ||
+		!(instance_is_foreign(in) || instance_is_shared(in))) &&
 	       (instance_is_heeded(in) || refuse == VD_REASON_EPOLL ||
 		(atomic_load(&s->slot->phase) != SLOT_ATTACHING &&
 		 refuse != VD_REASON_RAW));
@@ -138,8 +139,8 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	enum vd_reason refuse = VD_REASON_NONE;
 	int rc;
 
-	/* Who has got the instance in a message would be told our tag. */
-	if (in->no_upgrade && is_attached(s))
+	/* Who has got the instance in a message, or by a fork, would be told our tag. */
+	if ((in->no_upgrade || instance_is_shared(in)) && is_attached(s))
 		sock_down_wait(s, fd, VD_REASON_EPOLL, FOREIGN_WAIT_MS);
 	epoll_list_lock();
 	instance_lock(in);

@@ -24,6 +24,20 @@ bool instance_is_foreign(struct instance *in)
 	return false;
 }
 
+/* Own, and a child waits on it, who would be told of our tags, or not at all. */
+bool instance_is_shared(struct instance *in)
+{
+	return in->forked && in->owner == epoll_self() && slot_table_has_waits() &&
+	       slot_table_has_others_since(in->first_fork, false);
+}
+
+void instance_note_waiter(struct instance *in)
+{
+	if (in->owner != epoll_self() && !slot_table_has_waits() &&
+	    instance_is_foreign(in))
+		slot_table_note_wait();
+}
+
 /* Of the same instance a parent, or a child, hears by the table, which both have. */
 void instance_goes_on(struct instance *in)
 {
@@ -45,7 +59,8 @@ void ready_goes_along(int epfd)
 
 bool instance_refuses(struct instance *in)
 {
-	return in->nested || in->no_upgrade || instance_is_foreign(in);
+	return in->nested || in->no_upgrade || instance_is_foreign(in) ||
+	       instance_is_shared(in);
 }
 
 /* Of one instance. Then its waits go past us. */

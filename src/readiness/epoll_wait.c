@@ -344,7 +344,8 @@ static int wait_mixed(struct call *c)
 {
 	int n;
 
-	if (c->in->owner != epoll_self() && instance_refuses(c->in))
+	if (c->in->owner != epoll_self() ? instance_refuses(c->in)
+					 : c->in->forked && instance_is_shared(c->in))
 		instance_refuse_all(c->in);
 	c->moves = moves(c->in);
 	n = look_first(c);
@@ -509,6 +510,13 @@ static APART void take_wide(struct call *c, struct _pthread_cleanup_buffer *clea
 	crit_leave();
 }
 
+static inline void note_wait(struct instance *in)
+{
+	store_relaxed(&in->waited_on, true);
+	if (__builtin_expect(in->forked, 0))
+		instance_note_waiter(in);
+}
+
 int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
@@ -523,7 +531,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		return -EINVAL;
 	if (!epoll_is_user(ev, max))
 		return -EFAULT;
-	store_relaxed(&in->waited_on, true);
+	note_wait(in);
 	call_begin(&c, in, epfd);
 	c.ev = ev;
 	c.max = max;
@@ -560,7 +568,7 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 
 	if (!in || atomic_load(&in->converted) || epoll_any_side())
 		return other;
-	store_relaxed(&in->waited_on, true);
+	note_wait(in);
 	if (ms != 0) {
 		ts = (struct timespec){ms / 1000, ms % 1000 * 1000000L};
 		deadline = look_deadline(ms < 0 ? NULL : &ts);

@@ -164,3 +164,54 @@ CASE(handed_once_spent, READY)
 	pair_close(p);
 	pair_close(other);
 }
+
+/* ---- got by a fork, and waited on there ---- */
+
+static pid_t child_shows(int ep, struct signal_pipe looked, struct signal_pipe done)
+{
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0) {
+		say_as("child");
+		ep_show(ep, 0);
+		signal_send(looked);
+		for (int i = 0; i < 2; i++) {
+			ep_show(ep, SOON);
+			signal_send(done);
+			signal_wait(looked);
+		}
+		_exit(0);
+	}
+	signal_wait(looked);
+	return pid;
+}
+
+/* The parent registers in it once the child has looked. */
+static void waited_by_a_child(uint32_t events)
+{
+	struct signal_pipe looked = signal_pipe(), done = signal_pipe();
+	struct pair p = pair_warm_open();
+	int ep = ep_open();
+	pid_t pid = child_shows(ep, looked, done);
+
+	ep_add(ep, p.s, events, 1);
+	for (int i = 0; i < 2; i++) {
+		send_pattern(p.c, 0, 10);
+		signal_wait(done);
+		recv_pattern(p.s, 0, 10);
+		if (events & EPOLLONESHOT)
+			ep_mod(ep, p.s, events, 2);
+		signal_send(looked);
+	}
+	say("child: %d", child_status(pid));
+	close(ep);
+	pair_close(p);
+}
+
+CASE(handed_by_a_fork, READY)
+{
+	waited_by_a_child(EPOLLIN);
+	waited_by_a_child(EPOLLIN | EPOLLET);
+	waited_by_a_child(EPOLLIN | EPOLLONESHOT);
+}
