@@ -169,6 +169,13 @@ class Programs(Explain):
         self.assertIn("statically linked", self.point(answer, "static", "no")["text"])
         self.assertIn("statically linked", self.refused_too(STATIC))
 
+    def test_loader(self):
+        """It is no program of its own, and its argument is not looked into."""
+        loader = "/lib64/ld-linux-x86-64.so.2"
+        point = self.point(self.of(loader), "loader", "no")
+        self.assertIn("dynamic loader", point["text"])
+        self.assertIn("Start that program itself", self.refused_too(loader))
+
     def test_followed_static(self):
         """Where the machine has what it takes; else it says what is missing, whatever the setting."""
         program = self.compiled("waits", ECHO, "-static")

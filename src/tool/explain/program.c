@@ -144,11 +144,27 @@ static bool static_fits(const struct program *p, bool *is_said, struct answer *a
 	return true;
 }
 
+/* Started by hand, with a program as its argument. */
+static bool is_loader(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	name = name ? name + 1 : path;
+	return !strcmp(name, PROGRAM_LOADER_GLIBC) || !strcmp(name, PROGRAM_LOADER_MUSL);
+}
+
 static bool explain_static(const struct program *p, bool go, struct answer *a)
 {
 	struct go_text text;
 	bool is_said = false;
 
+	if (is_loader(p->path)) {
+		say(a, POINT_NO, "loader",
+		    "%s is a dynamic loader: what it is to load is not looked into.",
+		    p->path);
+		say_remedy(a, "Start that program itself.");
+		return false;
+	}
 	if (go_fits(p, &text, a))
 		return true;
 	if (!text.lacks) {
