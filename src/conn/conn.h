@@ -351,6 +351,14 @@ static inline bool wait_held_is_over(struct wire_dir *d)
 }
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);
+int rx_take_held(struct sock *s);
+/* Under rx_lock: those are there for receives now. 1: some are new; 0, -EPROTO. */
+static inline int rx_take_due(struct sock *s)
+{
+	return __builtin_expect(load_relaxed(&s->in->held_since_ms) != 0, 0)
+		       ? rx_take_held(s)
+		       : 0;
+}
 
 static inline bool bell_is_asked(_Atomic uint32_t *armed, _Atomic uint32_t *rung)
 {

@@ -16,7 +16,9 @@ bool wait_held_due(struct sock *s)
 		return false;
 	uint64_t held = load_acquire(&s->in->held_at);
 	uint64_t taken = load_relaxed(&s->in->consumed);
-	return (int64_t)(held - taken) > 0 && wait_held_is_over(s->in);
+	/* TCP sends them with the FIN. Who was killed has not pushed them. */
+	bool ended = seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR);
+	return (int64_t)(held - taken) > 0 && (ended || wait_held_is_over(s->in));
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */

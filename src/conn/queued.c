@@ -11,13 +11,16 @@
 #include "conn/promise.h"
 #include "conn/switch.h"
 
+int rx_take_held(struct sock *s)
+{
+	return wait_held_due(s) ? ring_rx_take_held(&s->slot->rx, s->in) : 0;
+}
+
 /* Unread in the ring, with what the peer has held back for long enough. Under rx_lock. */
 static int64_t ring_bytes(struct sock *s)
 {
-	struct ring_rx *rx = &s->slot->rx;
-	if (wait_held_due(s) && ring_rx_take_held(rx, s->in) < 0)
-		return -EPROTO;
-	return ring_rx_avail(rx, s->in, SIZE_MAX);
+	return rx_take_due(s) < 0 ? -EPROTO
+				  : ring_rx_avail(&s->slot->rx, s->in, SIZE_MAX);
 }
 
 /* What one receive can give, on both sides of a boundary. Under rx_lock. */

@@ -56,7 +56,8 @@ QUICK_INLINE size_t quick_take(struct sock *s, void *to, size_t room,
 	size_t n = span.len < room ? span.len : room;
 
 	if (n > way.rx_most ||
-	    (n < room && (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s))))
+	    (n < room && (sl->rx.consumed + n != sl->rx.seen || rx_is_down(s) ||
+			  load_relaxed(&s->in->held_since_ms) != 0)))
 		n = 0;
 	if (n > 0 && (LACKS(RECEIVE_COPY) ? mechanism_ends(to, span.data, n)
 					  : way.copy(to, span.data, n)) < 0)

@@ -102,6 +102,8 @@ static ssize_t take_ring(struct sock *s, struct iov_cursor *to, int flags)
 	struct slot *sl = s->slot;
 	size_t done = 0;
 	ssize_t n = 0;
+	if (rx_take_due(s) < 0)
+		return break_corrupt(s);
 	while (!iov_at_end(to)) {
 		struct ring_span span;
 		int64_t avail = ring_rx_avail(
@@ -154,14 +156,10 @@ static ssize_t ring_is_empty(struct sock *s, int fd, bool amid, bool looked)
 		return 1;
 	/* A dead owner may have left the shared cursor one store behind. */
 	store_release(&s->in->consumed, sl->rx.consumed);
-	if (wait_held_due(s)) {
-		int r = ring_rx_take_held(&sl->rx, s->in);
-		if (r < 0)
-			return break_corrupt(s);
-		if (r > 0)
-			return 1;
-	}
-	ssize_t n = rx_advance(s, fd);
+	ssize_t n = rx_take_due(s);
+	if (n != 0)
+		return n < 0 ? break_corrupt(s) : 1;
+	n = rx_advance(s, fd);
 	if (n < 0)
 		return n;
 	if (gate_state(&sl->gate_rx) != GATE_RING)

@@ -3,9 +3,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -199,4 +201,83 @@ CASE(held_over_a_message, DIRECT)
 CASE(held_over_a_mark, DIRECT)
 {
 	handed_over(BY_MARK);
+}
+
+/* ---- and lie behind others ---- */
+
+static struct pair both_open(void)
+{
+	struct pair p = pair_warm_open();
+	send_all(p.c, "sent", 4);
+	corked(p.c, 1);
+	send_all(p.c, "held", 4);
+	return p;
+}
+
+/* Once they are due, whoever takes more than a call brings has taken all. */
+CASE(held_come_together, STAYS)
+{
+	char buf[64];
+	struct pair p = both_open();
+	usleep(400000);
+	say_result("received", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	say_result("once more", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	pair_close(p);
+	p = both_open();
+	usleep(400000);
+	struct iovec pieces[] = {{buf, 3}, {buf + 3, sizeof buf - 3}};
+	say_result("in pieces", readv(p.s, pieces, 2));
+	pair_close(p);
+	p = both_open();
+	usleep(400000);
+	say_result("peeked", recv(p.s, buf, sizeof buf, MSG_PEEK));
+	pair_close(p);
+}
+
+CASE(held_peeked_all, STAYS)
+{
+	char buf[8];
+	struct pair p = both_open();
+	say_result("peeked", recv(p.s, buf, sizeof buf, MSG_PEEK | MSG_WAITALL));
+	say_result("received", recv(p.s, buf, sizeof buf, 0));
+	pair_close(p);
+}
+
+/* After the edge of the last of them one receive takes all: there will be no other edge. */
+CASE(held_edge_of_all, STAYS)
+{
+	char buf[64];
+	struct pair p = both_open();
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int instance = epoll_create1(EPOLL_CLOEXEC);
+	NEED(instance >= 0);
+	NEED(epoll_ctl(instance, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	say_result("told", epoll_wait(instance, &ev, 1, 3000));
+	say_result("told once more", epoll_wait(instance, &ev, 1, 3000));
+	say_result("received", recv(p.s, buf, sizeof buf, MSG_DONTWAIT));
+	say_result("and then", epoll_wait(instance, &ev, 1, 0));
+	close(instance);
+	pair_close(p);
+}
+
+static void peer_dies(int fd, void *arg)
+{
+	(void)arg;
+	send_all(fd, "sent", 4);
+	corked(fd, 1);
+	send_all(fd, "held", 4);
+	kill(getpid(), SIGKILL);
+}
+
+/* Its FIN brings them. */
+CASE(held_by_the_dead, DIRECT)
+{
+	char buf[64];
+	pid_t pid;
+	int fd = peer_start(peer_dies, NULL, &pid);
+	say("status: %d", child_status(pid));
+	NEED(wait_events(fd, POLLRDHUP) & POLLRDHUP);
+	say_result("received", recv(fd, buf, sizeof buf, 0));
+	say_result("the end", recv(fd, buf, sizeof buf, 0));
+	close(fd);
 }
