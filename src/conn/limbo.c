@@ -61,7 +61,7 @@ static bool leaves_unread(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	return !gate_is_kernel(gate_state(&sl->gate_rx)) &&
-	       ring_rx_avail(&sl->rx, s->in, 1) != 0;
+	       (rx_take_due(s) != 0 || ring_rx_avail(&sl->rx, s->in, 1) != 0);
 }
 
 /*

@@ -46,6 +46,15 @@ static bool is_peer_known(struct sock *s)
 	       !load_acquire(&s->out->want_down);
 }
 
+/* Bytes unread that TCP would have sent, those that were held back for long enough with them. */
+static bool is_out_unread(struct sock *s)
+{
+	uint64_t held = load_relaxed(&s->out->held_at);
+	return ring_unread(s->out) ||
+	       ((int64_t)(held - load_relaxed(&s->out->consumed)) > 0 &&
+		wait_held_is_over(s->out));
+}
+
 bool sock_was_reset(struct sock *s)
 {
 	uint32_t seen = seen_of(s->slot);
@@ -53,7 +62,7 @@ bool sock_was_reset(struct sock *s)
 	if ((seen & SEEN_ERR) || !(seen & (SEEN_FIN | SEEN_GONE)) || sock_has_fin(s) ||
 	    !is_peer_known(s))
 		return false;
-	return (seen & SEEN_RESET_TOLD) || ring_unread(s->out);
+	return (seen & SEEN_RESET_TOLD) || is_out_unread(s);
 }
 
 bool sock_take_reset(struct sock *s)

@@ -281,3 +281,39 @@ CASE(held_by_the_dead, DIRECT)
 	say_result("the end", recv(fd, buf, sizeof buf, 0));
 	close(fd);
 }
+
+/* What the kernel would have had in its queue is unread. */
+CASE(held_left_unread, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	corked(p.c, 1);
+	send_all(p.c, "held", 4);
+	usleep(400000);
+	close(p.s);
+	char byte;
+	NEED(wait_events(p.c, POLLIN) & POLLIN);
+	say_result("received", recv(p.c, &byte, 1, 0));
+	close(p.c);
+}
+
+static void peer_reads_nothing(int fd, void *arg)
+{
+	(void)fd;
+	(void)arg;
+	pause();
+}
+
+CASE(held_left_by_the_dead, DIRECT)
+{
+	char byte;
+	pid_t pid;
+	int fd = peer_start(peer_reads_nothing, NULL, &pid);
+	corked(fd, 1);
+	send_all(fd, "held", 4);
+	usleep(400000);
+	NEED(kill(pid, SIGKILL) == 0);
+	say("status: %d", child_status(pid));
+	NEED(wait_events(fd, POLLIN) & POLLIN);
+	say_result("received", recv(fd, &byte, 1, 0));
+	close(fd);
+}
