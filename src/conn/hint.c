@@ -7,18 +7,20 @@
 
 bool sock_is_held(struct sock *s)
 {
-	return load_acquire(&s->in->held_since_ms) != 0;
+	if (__builtin_expect(load_acquire(&s->in->held_since_ms) == 0, 1))
+		return false;
+	uint64_t held = load_acquire(&s->in->held_at);
+	/* Those that are taken stay held for the sender, who may push none ever. */
+	return (int64_t)(held - load_relaxed(&s->in->consumed)) > 0;
 }
 
 bool wait_held_due(struct sock *s)
 {
-	if (__builtin_expect(!sock_is_held(s), 1))
+	if (!sock_is_held(s))
 		return false;
-	uint64_t held = load_acquire(&s->in->held_at);
-	uint64_t taken = load_relaxed(&s->in->consumed);
 	/* TCP sends them with the FIN. Who was killed has not pushed them. */
 	bool ended = seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR);
-	return (int64_t)(held - taken) > 0 && (ended || wait_held_is_over(s->in));
+	return ended || wait_held_is_over(s->in);
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */

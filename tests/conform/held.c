@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -128,6 +129,41 @@ CASE(held_slept_for_edge, DIRECT)
 {
 	slept_for(EPOLLIN | EPOLLET, MSG_MORE);
 	slept_for(EPOLLIN | EPOLLET, 0);
+}
+
+/* Once they are taken there is nothing to wait for but the next bytes. */
+static long slept_times(void)
+{
+	struct rusage used;
+	NEED(getrusage(RUSAGE_THREAD, &used) == 0);
+	return used.ru_nvcsw;
+}
+
+CASE(held_taken_and_slept, DIRECT)
+{
+	char buf[64];
+	struct pair p = pair_warm_open();
+	struct pollfd f = {.fd = p.s, .events = POLLIN};
+	struct timeval second = {.tv_sec = 1};
+	struct epoll_event ev = {.events = EPOLLIN};
+	int instance = epoll_create1(EPOLL_CLOEXEC);
+	NEED(instance >= 0);
+	NEED(epoll_ctl(instance, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second) == 0);
+	corked(p.c, 1);
+	NEED(send(p.c, "held", 4, 0) == 4);
+	recv_all(p.s, buf, 4);
+	long before = slept_times();
+	say_result("told", epoll_wait(instance, &ev, 1, 1000));
+	say("often in epoll_wait: %d", slept_times() - before > 20);
+	before = slept_times();
+	say_result("told", poll(&f, 1, 1000));
+	say("often in poll: %d", slept_times() - before > 20);
+	before = slept_times();
+	say_result("received", recv(p.s, buf, sizeof buf, 0));
+	say("often in recv: %d", slept_times() - before > 20);
+	close(instance);
+	pair_close(p);
 }
 
 /* ---- and whose connection goes to another holder meanwhile ---- */
