@@ -81,15 +81,20 @@ static bool is_exclusive_ok(int op, uint32_t events)
 	return op == EPOLL_CTL_ADD && !(events & ~(uint32_t)EXCLUSIVE_BITS);
 }
 
+/* Nobody but others is known to wait on it. Who waits himself hears at once of a peer that makes no call. */
+static bool is_others(struct instance *in)
+{
+	return instance_is_foreign(in) ||
+	       (!load_relaxed(&in->waited_on) && instance_is_shared(in));
+}
+
 /*
  * Whoever else has the kernel's instance, or waits past us, could do nothing with a tag of ours. What is being attached
  * waits for a wait; where it does not any more, make_attached looks for this once more.
  */
 static bool may_convert(struct instance *in, struct sock *s, enum vd_reason refuse)
 {
-	return is_attached(s) &&
-	       (refuse != VD_REASON_EPOLL ||
-		!(instance_is_foreign(in) || instance_is_shared(in))) &&
+	return is_attached(s) && (refuse != VD_REASON_EPOLL || !is_others(in)) &&
 	       (instance_is_heeded(in) || refuse == VD_REASON_EPOLL ||
 		(atomic_load(&s->slot->phase) != SLOT_ATTACHING &&
 		 refuse != VD_REASON_RAW));

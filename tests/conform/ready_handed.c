@@ -215,3 +215,54 @@ CASE(handed_by_a_fork, READY)
 	waited_by_a_child(EPOLLIN | EPOLLET);
 	waited_by_a_child(EPOLLIN | EPOLLONESHOT);
 }
+
+/* The parent waits there, too, for a peer that makes no call. */
+CASE(handed_by_a_fork_silent, ANYWAY)
+{
+	struct signal_pipe looked = signal_pipe(), ready = signal_pipe();
+	struct signal_pipe over = signal_pipe();
+	struct pair p = pair_open();
+	int ep = ep_open();
+	char buf[8];
+
+	ep_show(ep, 0);
+	pid_t peer = fork();
+	NEED(peer >= 0);
+	if (peer == 0) {
+		close(p.s);
+		for (int i = 0; i < 200; i++) {
+			send_all(p.c, "12345678", 8);
+			recv_all(p.c, buf, 8);
+		}
+		send_pattern(p.c, 0, 10);
+		signal_send(ready);
+		signal_wait(over);
+		_exit(0);
+	}
+	close(p.c);
+	for (int i = 0; i < 200; i++) {
+		recv_all(p.s, buf, 8);
+		send_all(p.s, buf, 8);
+	}
+	signal_wait(ready);
+	pid_t child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		close(p.s);
+		say_as("child");
+		ep_show(ep, 0);
+		signal_send(looked);
+		signal_wait(over);
+		_exit(0);
+	}
+	signal_wait(looked);
+	ep_add(ep, p.s, EPOLLIN, 1);
+	ep_show(ep, 1000);
+	recv_pattern(p.s, 0, 10);
+	signal_send(over);
+	signal_send(over);
+	say("child: %d", child_status(child));
+	say("peer: %d", child_status(peer));
+	close(ep);
+	close(p.s);
+}
