@@ -80,7 +80,8 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	bool good = true;
 	int64_t end = 0;
 
-	ready_leaving(l != NULL);
+	/* What a child of vfork finds in memory is its parent's, which stays. */
+	ready_leaving(l != NULL && !hook_is_borrowed());
 	if (sock_hand_over_each(survives, VD_REASON_EXEC))
 		end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
@@ -158,6 +159,7 @@ static int exec_failed(struct leaving *l, int result)
 	if (!hook_is_borrowed()) {
 		sock_exec(false);
 		report_reopen();
+		ready_staying();
 	}
 	errno = saved;
 	return result;

@@ -59,6 +59,7 @@ struct epoll_reg {
 	bool bell;     /* this record's tag is on the doorbells */
 	bool fresh;   /* to be reported at the next look even without an edge */
 	bool spent;   /* ONESHOT, and reported */
+	bool given;   /* was spent, and is the kernel's for an exec */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
 	bool rung;    /* the doorbell has gone since it was armed */
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
@@ -277,8 +278,9 @@ int reg_rejoin(struct epoll_reg *r);
 void reg_leave_side(struct epoll_reg *r);
 /* Of one whose number is closed, and which lives on by fd. */
 void reg_revert_orphan(struct epoll_reg *r, int fd);
-/* Nobody who knows our tags has it from now on. */
-void reg_give_spent(struct epoll_reg *r);
+/* Nobody who knows our tags has it from now on; or for now, if an exec does not fail: then it is taken again. */
+void reg_give_spent(struct epoll_reg *r, bool for_now);
+void reg_take_spent(struct epoll_reg *r);
 /* What the side has of it in the place of EPOLL_TCP_EVENTS; and after a change of that. */
 uint32_t reg_side_events(const struct epoll_reg *r);
 void reg_renew_aside(struct epoll_reg *r);
@@ -427,7 +429,8 @@ void epoll_look_into(int fd);
 void epoll_nested_past(int fd);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
-void instance_give_spent(struct instance *in);
+void instance_give_spent(struct instance *in, bool for_now);
+void instance_take_spent(struct instance *in);
 /* No registration stays aside. Under the instance's lock, and of all instances under the list's. The third: before a
  * fork, whose child may use them as well. */
 void instance_return_all(struct instance *in);

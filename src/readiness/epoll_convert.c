@@ -405,7 +405,7 @@ static bool take_orphans_tag_back(struct epoll_reg *r, int fd)
  * A spent one goes to who knows nothing of our tags: a tag would be an event there. The kernel cannot be given a
  * registration that is spent, but one that has asked for nothing; it tells an error or a hang-up all the same.
  */
-void reg_give_spent(struct epoll_reg *r)
+void reg_give_spent(struct epoll_reg *r, bool for_now)
 {
 	uint32_t events = r->events;
 
@@ -414,7 +414,29 @@ void reg_give_spent(struct epoll_reg *r)
 	r->events = EPOLLONESHOT | (events & EPOLLET);
 	if (take_tag_back(r) == 0) {
 		given_back(r);
+		r->given = for_now;
 		r->spent = false; /* its MOD is the kernel's from now on */
+	}
+	r->events = events;
+}
+
+void reg_take_spent(struct epoll_reg *r)
+{
+	uint32_t events = r->events;
+	bool given = r->given;
+
+	r->given = false;
+	if (!given || r->converted || r->orphan || reg_is_stale(r))
+		return;
+	r->events = EPOLLONESHOT | (events & EPOLLET);
+	r->spent = true;
+	if (load_acquire(&r->s->slot->phase) != SLOT_FINAL) {
+		r->spent = reg_convert(r, false) == 0;
+	} else if (give_tag(r) == 0) { /* no bell: its MOD gives it back */
+		r->converted = true;
+		atomic_fetch_add(&r->in->converted, 1);
+	} else {
+		r->spent = false;
 	}
 	r->events = events;
 }

@@ -199,6 +199,7 @@ static int mod_locked(struct epoll_reg *r, int epfd, struct epoll_event *ev)
 
 	if (r->parked)
 		return -ENOENT;
+	r->given = false;
 	if (r->converted && ((ev->events | r->events) & EPOLLEXCLUSIVE))
 		return -EINVAL;
 	if (r->converted) {

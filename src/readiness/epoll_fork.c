@@ -27,7 +27,20 @@ void ready_leaving(bool for_good)
 		instance_lock(in); /* whoever sifts has it as long */
 		instance_goes_on(in);
 		if (for_good)
-			instance_give_spent(in);
+			instance_give_spent(in, true);
+		instance_unlock(in);
+	}
+	epoll_list_unlock();
+}
+
+void ready_staying(void)
+{
+	epoll_list_lock();
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds)
+			continue;
+		instance_lock(in);
+		instance_take_spent(in);
 		instance_unlock(in);
 	}
 	epoll_list_unlock();

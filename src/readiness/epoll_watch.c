@@ -132,12 +132,20 @@ void instance_refuse_all(struct instance *in)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 }
 
-void instance_give_spent(struct instance *in)
+void instance_give_spent(struct instance *in, bool for_now)
 {
 	if (in->owner != epoll_self())
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		reg_give_spent(r);
+		reg_give_spent(r, for_now);
+}
+
+void instance_take_spent(struct instance *in)
+{
+	if (in->owner != epoll_self() || in->no_upgrade)
+		return;
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		reg_take_spent(r);
 }
 
 void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
@@ -156,7 +164,7 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 	while ((s = next_to_refuse(in, &fd)))
 		down(s, fd);
 	instance_lock(in);
-	instance_give_spent(in);
+	instance_give_spent(in, false);
 	instance_unlock(in);
 }
 

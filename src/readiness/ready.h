@@ -69,6 +69,8 @@ void ready_duplicated(int oldfd, int newfd);
 void ready_goes_along(int epfd);
 /* Before an exec (for_good), or a child of libc's own: as for one that is passed, of all instances. */
 void ready_leaving(bool for_good);
+/* The exec has failed. */
+void ready_staying(void);
 /* Before a fork, after it in the parent, and in the child. */
 void ready_forking(void);
 void ready_forked_parent(void);

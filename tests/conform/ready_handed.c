@@ -165,6 +165,49 @@ CASE(handed_once_spent, READY)
 	pair_close(other);
 }
 
+/* ---- the process goes on: an exec that fails, or of a child of vfork ---- */
+
+/* What was for once has been told, and says nothing of an end before it is armed again. */
+static void spent_over(bool child)
+{
+	struct pair p = pair_warm_open();
+	struct linger none = {1, 0};
+	int ep = epoll_create1(0);
+	char *argv[] = {"true", NULL};
+
+	NEED(ep >= 0);
+	ep_add(ep, p.s, EPOLLIN | EPOLLONESHOT, 1);
+	send_pattern(p.c, 0, 10);
+	ep_show(ep, SOON);
+	pid_t pid = child ? vfork() : 0;
+	if (pid == 0) {
+		execv(child ? "/bin/true" : "/nowhere", argv);
+		if (child)
+			_exit(99);
+	} else {
+		say("child: %d", child_status(pid));
+	}
+	ep_show(ep, 0);
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+	close(p.c);
+	ep_show(ep, 300);
+	ep_mod(ep, p.s, EPOLLIN | EPOLLONESHOT, 2);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	close(ep);
+	close(p.s);
+}
+
+CASE(handed_once_not_executed, ANYWAY)
+{
+	spent_over(false);
+}
+
+CASE(handed_once_by_vfork, ANYWAY)
+{
+	spent_over(true);
+}
+
 /* ---- got by a fork, and waited on there ---- */
 
 static pid_t child_shows(int ep, struct signal_pipe looked, struct signal_pipe done)
