@@ -584,12 +584,12 @@ FORK_CODE void slot_table_uncounted(void)
 void slot_table_note_wait(void)
 {
 	if (table)
-		atomic_store(&table->waits_on_parents, 1);
+		atomic_fetch_add(&table->waits_on_parents, 1);
 }
 
-bool slot_table_has_waits(void)
+uint32_t slot_table_waits(void)
 {
-	return table && atomic_load(&table->waits_on_parents);
+	return table ? atomic_load(&table->waits_on_parents) : 0;
 }
 
 bool slot_is_left(struct slot *sl)

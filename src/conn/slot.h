@@ -281,9 +281,9 @@ bool slot_table_has_others(void);
 /* See table_has_others_since. True also where some of the family count elsewhere. */
 bool slot_table_has_others_since(uint32_t fork, bool forking);
 void slot_table_uncounted(void);
-/* A child waits on an epoll instance of its parent's; whether one of the family has. */
+/* A child waits on an epoll instance of its parent's; how often one of the family has said so. */
 void slot_table_note_wait(void);
-bool slot_table_has_waits(void);
+uint32_t slot_table_waits(void);
 /* This process has left the table, and did not have the socket alone. */
 bool slot_is_left(struct slot *sl);
 

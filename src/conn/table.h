@@ -56,7 +56,7 @@ struct slot_table {
 	/* 1: some process is not among those below, or its pid is another one here. */
 	_Atomic uint32_t uncounted;
 	_Atomic uint32_t
-		waits_on_parents; /* 1: a child has waited on an epoll instance that it has by a fork */
+		waits_on_parents; /* how often a child has first waited on an epoll instance that it has by a fork */
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	struct earn_costs costs;

@@ -114,6 +114,8 @@ struct instance {
 	bool unheard;  /* a parent's, who has not given back what he was asked for */
 	/* Children have got it, and the number of the first such fork; guarded by its lock. */
 	bool forked;
+	_Atomic bool noted; /* that this process waits on it: instance_note_waiter */
+	_Atomic uint32_t waits_seen;
 	uint32_t first_fork;
 	bool forking; /* amid instance_return_all before a fork */
 	bool returning; /* it looks which registrations have something to tell: none goes back */
@@ -298,6 +300,8 @@ static inline bool instance_is_heeded(const struct instance *in)
 }
 bool instance_is_foreign(struct instance *in);
 bool instance_is_shared(struct instance *in);
+/* The same, where a child has begun to wait since this was asked. */
+bool instance_comes_shared(struct instance *in);
 /* This process waits on it, which may have got it by a fork. */
 void instance_note_waiter(struct instance *in);
 /* Under the instance's lock: it is still to be seen whether anybody waits. */

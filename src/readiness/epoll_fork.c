@@ -70,6 +70,7 @@ FORK_CODE void ready_forked_child(void)
 						    (in->nested ? 1 : 0));
 		/* One of them may have been about to change the hot list. */
 		in->nhot = 0;
+		store_relaxed(&in->noted, false);
 		wide_forked(in);
 		for (struct epoll_reg *r = in->regs; r; r = r->next)
 			r->hot_at = 0;

@@ -27,15 +27,28 @@ bool instance_is_foreign(struct instance *in)
 /* Own, and a child waits on it, who would be told of our tags, or not at all. */
 bool instance_is_shared(struct instance *in)
 {
-	return in->forked && in->owner == epoll_self() && slot_table_has_waits() &&
+	return in->forked && in->owner == epoll_self() && slot_table_waits() != 0 &&
 	       slot_table_has_others_since(in->first_fork, false);
+}
+
+/* Nothing else makes it so: a wait need not look at all processes each time. Relaxed: two that look find the same. */
+bool instance_comes_shared(struct instance *in)
+{
+	uint32_t waits = slot_table_waits();
+
+	if (load_relaxed(&in->waits_seen) == waits)
+		return false;
+	store_relaxed(&in->waits_seen, waits);
+	return instance_is_shared(in);
 }
 
 void instance_note_waiter(struct instance *in)
 {
-	if (in->owner != epoll_self() && !slot_table_has_waits() &&
-	    instance_is_foreign(in))
-		slot_table_note_wait();
+	if (in->owner == epoll_self() || load_relaxed(&in->noted) ||
+	    !instance_is_foreign(in))
+		return;
+	store_relaxed(&in->noted, true);
+	slot_table_note_wait();
 }
 
 /* Of the same instance a parent, or a child, hears by the table, which both have. */

@@ -240,6 +240,7 @@ static void instance_destroy(struct instance *in)
 	in->nested = in->no_upgrade = in->hidden = in->polled = false;
 	in->blind = in->outer = in->sideless = in->unheard = false;
 	in->forked = false;
+	store_relaxed(&in->noted, false);
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
 	store_relaxed(&in->edges, false);

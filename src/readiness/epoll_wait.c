@@ -345,7 +345,7 @@ static int wait_mixed(struct call *c)
 	int n;
 
 	if (c->in->owner != epoll_self() ? instance_refuses(c->in)
-					 : c->in->forked && instance_is_shared(c->in))
+					 : c->in->forked && instance_comes_shared(c->in))
 		instance_refuse_all(c->in);
 	c->moves = moves(c->in);
 	n = look_first(c);
