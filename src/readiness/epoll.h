@@ -112,8 +112,8 @@ struct instance {
 	bool outer;    /* holds, or has held, other instances */
 	bool sideless; /* gets none: see epoll_nest.c */
 	bool unheard;  /* a parent's, who has not given back what he was asked for */
-	/* Children have got it, and the number of the first such fork; guarded by its lock. */
-	bool forked;
+	/* Children have got it, and the number of the first such fork, which is there before; written under its lock. */
+	_Atomic bool forked;
 	_Atomic bool noted; /* that this process waits on it: instance_note_waiter */
 	_Atomic uint32_t waits_seen;
 	uint32_t first_fork;
