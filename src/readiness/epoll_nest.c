@@ -453,13 +453,18 @@ static int sleep_on(struct pollfd *p, uint64_t deadline, const sigset_t *mask)
 	return rc < 0 ? -errno : rc;
 }
 
-/* Sleeps without taking anything out, and takes what is there once that is settled. */
+/*
+ * Sleeps without taking anything out, and takes what is there once that is settled. A handler before the sleep, or
+ * between two, ends it, but what came with the signal is told.
+ */
 static int wait_settled(int epfd, struct epoll_event *ev, int max,
 			const struct timespec *t, const sigset_t *mask)
 {
 	static const struct timespec zero;
 	struct pollfd p = {.fd = epfd, .events = POLLIN};
 	uint64_t deadline = look_deadline(t);
+	uint32_t handlers = crit_handlers();
+	bool handled = false;
 	int rc;
 
 	for (;;) {
@@ -467,7 +472,10 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 		rc = ask(epfd, ev, max, &zero, NULL);
 		if (rc || (deadline == LOOK_NOW && !mask))
 			return rc;
-		rc = sleep_on(&p, deadline, mask);
+		if (handled)
+			return -EINTR;
+		handled = crit_handlers() != handlers;
+		rc = handled ? 1 : sleep_on(&p, deadline, mask);
 		if (rc <= 0)
 			return rc;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoll instances from inside: tags, the hot list, arming, and what refuses an upgrade. */
 #include <errno.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include "unit/test.h"
 
 #include "base/fds.h"
+#include "base/real.h"
 #include "readiness/epoll.h"
 #include "unit/readiness_pair.h"
 
@@ -429,4 +431,48 @@ TEST(a_wait_on_an_unknown_instance_is_left)
 	REQUIRE(ep >= 0);
 	CHECK_EQ(ready_epoll_wait_alone(ep, &ev, 1, 0, -1000), -1000);
 	close(ep);
+}
+
+/* ---- a handler between two sleeps ---- */
+
+static int in_vain, looks;
+
+/* The second look is after a wake that was in vain, and a handler runs there. */
+static int handle_at_second_look(int epfd, struct epoll_event *ev, int max, int ms)
+{
+	uint64_t count;
+
+	(void)epfd, (void)ev, (void)max, (void)ms;
+	if (++looks == 2) {
+		REQUIRE(read(in_vain, &count, sizeof(count)) == sizeof(count));
+		crit_note_handler(true);
+	}
+	return 0;
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+TEST(a_handler_after_a_wake_in_vain_ends_a_wait)
+{
+	int in = ep_open(), out = ep_open();
+	struct epoll_event ev;
+	pthread_t t;
+
+	/* A process that has never had another thread sleeps in one piece. */
+	REQUIRE(pthread_create(&t, NULL, nothing, NULL) == 0);
+	REQUIRE(pthread_join(t, NULL) == 0);
+	in_vain = eventfd(1, EFD_CLOEXEC);
+	CHECK_EQ(ep_ctl(out, EPOLL_CTL_ADD, in, EPOLLIN, 1), 0);
+	CHECK_EQ(ep_ctl(out, EPOLL_CTL_ADD, in_vain, EPOLLIN, 2), 0);
+	real_table.epoll_wait = handle_at_second_look;
+	CHECK_EQ(ep_wait(out, &ev, 1, 2000), -EINTR);
+	real_table.epoll_wait = epoll_wait;
+	/* What had come by then would have been told. */
+	CHECK_EQ(looks, 3);
+	close(in_vain);
+	ep_close(in);
+	ep_close(out);
 }
