@@ -106,7 +106,8 @@ struct instance {
 	_Atomic bool ever_converted;
 	uint32_t fds; /* descriptors of this process; guarded by the list lock */
 	int epfd;     /* one of them */
-	pid_t owner;
+	/* Written under the lock; who has none finds what was there before or after. */
+	_Atomic pid_t owner;
 	bool nested;   /* watched from outside: its sockets stay on TCP */
 	bool blind;    /* and by some who do not ask us first */
 	bool outer;    /* holds, or has held, other instances */
@@ -120,11 +121,12 @@ struct instance {
 	bool forking; /* amid instance_return_all before a fork */
 	bool returning; /* it looks which registrations have something to tell: none goes back */
 	_Atomic bool
-		edges;	 /* has had registrations, not ours, edge-triggered or for once */
-	int side, news;	 /* -1, or what holds its tags: see epoll_nest.c */
-	bool no_upgrade; /* user data collides with our tags */
-	bool hidden;	 /* Viaduct's own: see pollset.h */
-	bool polled;	 /* by a call that is under way; with `hidden` */
+		edges;	/* has had registrations, not ours, edge-triggered or for once */
+	int side, news; /* -1, or what holds its tags: see epoll_nest.c */
+	/* User data collides with our tags, or others have it. Written under the lock. */
+	_Atomic bool no_upgrade;
+	bool hidden;		/* Viaduct's own: see pollset.h */
+	bool polled;		/* by a call that is under way; with `hidden` */
 	_Atomic bool waited_on; /* by a call that has come by here; relaxed */
 	uint32_t put_off; /* upgrades so far, since none has: see epoll_may_attach */
 	uint64_t put_off_since;	  /* ms */
@@ -289,7 +291,7 @@ void reg_renew_aside(struct epoll_reg *r);
 void reg_revert_rejoined(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
-/* True when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
+/* Under its lock: true when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
 bool instance_refuses(struct instance *in);
 /* The same with the reason, or none. */
 enum vd_reason instance_reason(struct instance *in);
@@ -298,6 +300,7 @@ static inline bool instance_is_heeded(const struct instance *in)
 {
 	return load_relaxed(&in->waited_on) || in->hidden;
 }
+/* Under its lock: the child of a parent that has gone becomes its owner here. */
 bool instance_is_foreign(struct instance *in);
 bool instance_is_shared(struct instance *in);
 /* The same, where a child has begun to wait since this was asked. */

@@ -535,19 +535,18 @@ static bool revert_all(struct sock *s)
 		struct instance *in = r->in;
 
 		next = r->next_of_sock;
+		instance_lock(in);
 		/* A copy of our parent's record, which he alone knows the state of. */
 		if (instance_is_foreign(in)) {
 			foreign = true;
-			continue;
-		}
-		instance_lock(in);
-		if (r->parked) {
+		} else if (r->parked) {
 			reg_withdraw(r);
 			reg_destroy(r);
-		} else if (r->converted && r->orphan)
+		} else if (r->converted && r->orphan) {
 			reg_heat(r);
-		else
+		} else {
 			reg_return(r);
+		}
 		instance_unlock(in);
 	}
 	return foreign;

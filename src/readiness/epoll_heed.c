@@ -17,10 +17,10 @@ bool instance_is_foreign(struct instance *in)
 	if (kill(in->owner, 0) == 0 || errno != ESRCH ||
 	    slot_table_has_others_since(in->first_fork, false))
 		return true;
-	in->owner = epoll_self();
 	/* The number was the parent's. */
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->shared = -1;
+	in->owner = epoll_self();
 	return false;
 }
 
@@ -44,11 +44,14 @@ bool instance_comes_shared(struct instance *in)
 
 void instance_note_waiter(struct instance *in)
 {
-	if (in->owner == epoll_self() || load_relaxed(&in->noted) ||
-	    !instance_is_foreign(in))
+	if (in->owner == epoll_self() || load_relaxed(&in->noted))
 		return;
-	store_relaxed(&in->noted, true);
-	slot_table_note_wait();
+	instance_lock(in);
+	if (!load_relaxed(&in->noted) && instance_is_foreign(in)) {
+		store_relaxed(&in->noted, true);
+		slot_table_note_wait();
+	}
+	instance_unlock(in);
 }
 
 /* Of the same instance a parent, or a child, hears by the table, which both have. */

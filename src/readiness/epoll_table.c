@@ -214,7 +214,7 @@ static struct instance *instance_create(int fd)
 		in->next_all = all_instances;
 		all_instances = in;
 	}
-	in->owner = self;
+	store_relaxed(&in->owner, self);
 	in->fds = 1;
 	in->epfd = fd;
 	in->side = in->news = -1;
@@ -237,7 +237,8 @@ static void instance_destroy(struct instance *in)
 	side_drop(in);
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
-	in->nested = in->no_upgrade = in->hidden = in->polled = false;
+	in->nested = in->hidden = in->polled = false;
+	store_relaxed(&in->no_upgrade, false);
 	in->blind = in->outer = in->sideless = in->unheard = false;
 	in->forked = false;
 	store_relaxed(&in->noted, false);

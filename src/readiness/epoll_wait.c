@@ -340,11 +340,21 @@ static uint64_t moves(struct instance *in)
 	return (uint64_t)load_relaxed(&in->reverts) << 32 | load_relaxed(&in->converted);
 }
 
+static APART bool refuses_inherited(struct instance *in)
+{
+	bool refuses;
+
+	instance_lock(in);
+	refuses = instance_refuses(in);
+	instance_unlock(in);
+	return refuses;
+}
+
 static int wait_mixed(struct call *c)
 {
 	int n;
 
-	if (c->in->owner != epoll_self() ? instance_refuses(c->in)
+	if (c->in->owner != epoll_self() ? refuses_inherited(c->in)
 					 : c->in->forked && instance_comes_shared(c->in))
 		instance_refuse_all(c->in);
 	c->moves = moves(c->in);

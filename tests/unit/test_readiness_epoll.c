@@ -2,8 +2,10 @@
 /* epoll instances from inside: tags, the hot list, arming, and what refuses an upgrade. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "unit/test.h"
@@ -390,6 +392,28 @@ TEST(duplicates_of_an_instance_share_it)
 	CHECK(instance_at(d) == NULL);
 }
 
+/* As the hook of fork. */
+static pid_t fork_here(void)
+{
+	pid_t child;
+
+	sock_forking();
+	ready_forking();
+	fds_forking();
+	child = fork();
+	if (child == 0) {
+		lock_forked();
+		fds_forked_child();
+		sock_forked_child(false);
+		ready_forked_child();
+		return 0;
+	}
+	fds_forked_parent();
+	ready_forked_parent();
+	sock_forked_parent(child);
+	return child;
+}
+
 /* A child's parent is alive: the instance serves two processes, so TCP. */
 TEST(an_inherited_instance_goes_to_tcp)
 {
@@ -398,24 +422,14 @@ TEST(an_inherited_instance_goes_to_tcp)
 	pid_t child;
 
 	CHECK_EQ(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
-	sock_forking();
-	ready_forking();
-	fds_forking();
-	child = fork();
+	child = fork_here();
 	if (child == 0) {
 		struct epoll_event ev;
 
-		lock_forked();
-		fds_forked_child();
-		sock_forked_child(false);
-		ready_forked_child();
 		ep_wait(ep, &ev, 1, 0);
 		_exit(atomic_load(&fd_sock(p.s)->slot->reason) == VD_REASON_EPOLL ? 0
 										  : 1);
 	}
-	fds_forked_parent();
-	ready_forked_parent();
-	sock_forked_parent(child);
 	REQUIRE(waitpid(child, &status, 0) == child);
 	CHECK_EQ(status, 0);
 	ep_close(ep);
@@ -431,6 +445,62 @@ TEST(a_wait_on_an_unknown_instance_is_left)
 	REQUIRE(ep >= 0);
 	CHECK_EQ(ready_epoll_wait_alone(ep, &ev, 1, 0, -1000), -1000);
 	close(ep);
+}
+
+/* ---- an instance whose maker has gone ---- */
+
+static struct instance *watched;
+static bool was_locked;
+
+/* By it a child asks for its parent. */
+int kill(pid_t pid, int sig)
+{
+	if (watched) {
+		was_locked = !lock_try(&watched->lock);
+		if (!was_locked)
+			lock_drop(&watched->lock);
+	}
+	return (int)syscall(SYS_kill, pid, sig);
+}
+
+static void make_and_leave(int told)
+{
+	struct sock_pair p = pair_raised();
+	int ep = ep_open();
+	struct epoll_event ev;
+	char said;
+
+	REQUIRE(ep_ctl(ep, EPOLL_CTL_ADD, p.s, EPOLLIN, 1) == 0);
+	if (fork_here() > 0)
+		_exit(0);
+	/* Until the parent has gone, and has been waited for. */
+	while (syscall(SYS_kill, instance_at(ep)->owner, 0) == 0)
+		usleep(1000);
+	watched = instance_at(ep);
+	ep_wait(ep, &ev, 1, 0);
+	said = (char)('0' + was_locked + 2 * (watched->owner == getpid()));
+	REQUIRE(write(told, &said, 1) == 1);
+	_exit(0);
+}
+
+/* A child becomes the owner under the lock: another thread may change the registrations. */
+TEST(an_instance_changes_hands_under_its_lock)
+{
+	int told[2], status = -1;
+	pid_t maker;
+	char said = 0;
+
+	REQUIRE(pipe(told) == 0);
+	sock_pair_init();
+	maker = fork_here();
+	if (maker == 0)
+		make_and_leave(told[1]);
+	close(told[1]);
+	REQUIRE(waitpid(maker, &status, 0) == maker);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(read(told[0], &said, 1), 1);
+	CHECK_EQ(said, '3');
+	close(told[0]);
 }
 
 /* ---- a handler between two sleeps ---- */
