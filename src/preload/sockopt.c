@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
+#include "conn/put_back.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
 
@@ -157,6 +158,19 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 	}
 }
 
+/* What is changed for a moment, and put back, may be so from a moment on that comes after the first look. */
+static inline int set_amid(struct sock *s, int fd, int name, const void *value,
+			   socklen_t len)
+{
+	bool begins = put_back_begins(s);
+	int result = begins ? put_back_set(s, fd, name, value, len)
+			    : REAL(setsockopt)(fd, IPPROTO_TCP, name, value, len);
+
+	if (result == 0 && !begins && put_back_begins(s))
+		result = put_back_set(s, fd, name, value, len);
+	return result;
+}
+
 NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 			      socklen_t len)
 {
@@ -168,7 +182,7 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 		return REAL(setsockopt)(fd, level, name, value, len);
 	/* Nearly every connection has this one set, and while it is TCP's nothing is to be done. */
 	if (level == IPPROTO_TCP && name == TCP_NODELAY) {
-		result = REAL(setsockopt)(fd, level, name, value, len);
+		result = set_amid(s, fd, name, value, len);
 		if (result == 0 && sock_is_direct(s))
 			option_set(s, fd, level, name, value, len);
 		return result;
@@ -190,7 +204,9 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 		else
 			hook_take_down(s, fd, reason);
 	}
-	result = REAL(setsockopt)(fd, level, name, value, len);
+	result = level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT
+			 ? set_amid(s, fd, name, value, len)
+			 : REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
 		option_set(s, fd, level, name, value, len);
 	/* If it listens, what it accepts will have it as well. */

@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 #include <ucontext.h>
 
+#include "base/real.h"
+#include "conn/put_back.h"
 #include "unit/hand_over.h"
 
 /* As a holder without the ring reads it. */
@@ -522,4 +524,61 @@ STREAM_TEST(an_answer_under_who_has_asked)
 	SKIP("not step by step under the thread sanitizer");
 #endif
 	at_each_step(on_step_answer, is_answered_after);
+}
+
+/* ---- the program sets an option that is changed for a moment ---- */
+
+static struct setter {
+	int fd, name, value;
+	bool started;
+	_Atomic bool done;
+	pthread_t thread;
+} setter;
+
+static void *set_option(void *arg)
+{
+	struct setter *x = arg;
+	REQUIRE(put_back_set(fd_sock(x->fd), x->fd, x->name, &x->value,
+			     sizeof(x->value)) == 0);
+	x->done = true;
+	return NULL;
+}
+
+/* When the answer has changed it, another thread does; which may have to wait. */
+static int set_amid(int fd, int level, int name, const void *value, socklen_t len)
+{
+	int r = setsockopt(fd, level, name, value, len);
+	if (setter.started || fd != setter.fd || name != setter.name)
+		return r;
+	setter.started = true;
+	REQUIRE(pthread_create(&setter.thread, NULL, set_option, &setter) == 0);
+	for (int naps = 0; naps < 100 && !setter.done; naps++)
+		usleep(1000);
+	return r;
+}
+
+static void set_amid_an_answer(int name, int value)
+{
+	struct pair p = pair_open_up();
+	int got = -1;
+	socklen_t len = sizeof(got);
+	put_bytes(p.a, 0, 1000);
+	ask(&p);
+	setter = (struct setter){.fd = p.a, .name = name, .value = value};
+	real_table.setsockopt = set_amid;
+	answer(&p);
+	REQUIRE(setter.started);
+	REQUIRE(pthread_join(setter.thread, NULL) == 0);
+	real_table.setsockopt = setsockopt;
+	CHECK_EQ(getsockopt(p.a, IPPROTO_TCP, name, &got, &len), 0);
+	CHECK_EQ(got, value);
+	REQUIRE(is_handed_over(&p));
+	get_past_us(p.b, 0, 1000);
+	pair_close(&p);
+}
+
+STREAM_TEST(what_the_program_sets_amid_an_answer_stays)
+{
+	set_amid_an_answer(TCP_NODELAY, 1);
+	set_amid_an_answer(TCP_NOTSENT_LOWAT, 12345);
 }
