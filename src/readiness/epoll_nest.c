@@ -357,9 +357,9 @@ static bool rang_amid(const struct pollfd *fds, nfds_t n)
 
 static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 						const uint32_t *accept, nfds_t n,
-						uint64_t deadline, const sigset_t *mask)
+						uint64_t deadline, const sigset_t *mask,
+						uint32_t handlers)
 {
-	uint32_t handlers = crit_handlers();
 	int looks = 0;
 
 	while (epoll_any_side() && any_instance(fds, n)) {
@@ -371,8 +371,8 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 			continue;
 		if (rc || deadline == LOOK_NOW)
 			return rc;
-		/* A handler that has run since, which the sleep would not know of. */
-		if (!mask && crit_handlers() != handlers)
+		/* A handler that has run since the call began, which the sleep would not know of. */
+		if (crit_handlers() != handlers)
 			return -EINTR;
 		rc = poll_core(fds, accept, n, deadline, mask);
 		/* What has ended it may be an old doorbell. */
@@ -387,17 +387,17 @@ static __attribute__((noinline)) int poll_watched(struct pollfd *fds,
 						  const uint32_t *accept, nfds_t n,
 						  uint64_t deadline, const sigset_t *mask)
 {
-	uint32_t made = load_relaxed(&sides_made);
+	uint32_t made = load_relaxed(&sides_made), handlers = crit_handlers();
 	int rc;
 
 	if (epoll_any_side())
-		return poll_sides(fds, accept, n, deadline, mask);
+		return poll_sides(fds, accept, n, deadline, mask, handlers);
 	rc = poll_core(fds, accept, n, deadline, mask);
 	/* An instance has got a side while the call slept, whose doorbell may have ended that. */
 	if (rc <= 0 || deadline == LOOK_NOW || load_relaxed(&sides_made) == made ||
 	    !rang_amid(fds, n))
 		return rc;
-	return poll_sides(fds, accept, n, deadline, mask);
+	return poll_sides(fds, accept, n, deadline, mask, handlers);
 }
 
 int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,

@@ -13,6 +13,7 @@
 #include "base/fds.h"
 #include "base/real.h"
 #include "readiness/epoll.h"
+#include "readiness/poll.h"
 #include "unit/readiness_pair.h"
 
 static int ep_open(void)
@@ -545,4 +546,51 @@ TEST(a_handler_after_a_wake_in_vain_ends_a_wait)
 	close(in_vain);
 	ep_close(in);
 	ep_close(out);
+}
+
+/* A connection comes to the instance that is slept on, whose bell ends the sleep in vain; and a handler runs then. */
+static struct late {
+	int in, fd, sleeps;
+} late;
+
+static int handle_as_one_comes(struct pollfd *fds, nfds_t n, const struct timespec *t,
+			       const sigset_t *mask)
+{
+	int rc;
+
+	if (late.sleeps++ == 0) {
+		REQUIRE(ep_ctl(late.in, EPOLL_CTL_ADD, late.fd, EPOLLIN, 1) == 0);
+		sock_ring_self(fd_sock(late.fd));
+		rc = ppoll(fds, n, t, mask);
+		CHECK_EQ(rc, 1);
+		crit_note_handler(true);
+		return rc;
+	}
+	return ppoll(fds, n, t, mask);
+}
+
+static void polled(const sigset_t *mask)
+{
+	const struct timespec second = {.tv_sec = 1};
+	struct sock_pair p = pair_raised();
+	int in = ep_open();
+	struct pollfd f = {.fd = in, .events = POLLIN};
+
+	late = (struct late){.in = in, .fd = p.s};
+	epoll_nested(in);
+	real_table.ppoll = handle_as_one_comes;
+	CHECK_EQ(poll_nesting(&f, NULL, 1, look_deadline(&second), mask), -EINTR);
+	real_table.ppoll = ppoll;
+	CHECK_EQ(late.sleeps, 1);
+	ep_close(in);
+	pair_close(p);
+}
+
+TEST(a_handler_after_a_wake_in_vain_ends_a_poll)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	polled(NULL);
+	polled(&none);
 }
