@@ -56,6 +56,7 @@ struct end {
 	uint64_t unsent; /* then: how many of them */
 	int holders;	 /* descriptors, in all processes */
 	bool shut_write, shut_read, closed, urgent, peeks;
+	bool corked; /* it holds back what an operation sends, until that is over */
 	bool gone;   /* its connection is dissolved or reset: no call blocks */
 	bool resets; /* a reset is on its way to it */
 };
@@ -162,12 +163,20 @@ struct op {
 /* Each ends with a name of NULL. */
 extern const struct op ops_send[], ops_receive[], ops_option[], ops_descriptor[],
 	ops_poll[], ops_epoll[], ops_process[], ops_wrong[], ops_thread[], ops_mixed[],
-	ops_batch[], ops_ready[], ops_connect[], ops_file[], ops_odd[];
+	ops_batch[], ops_ready[], ops_connect[], ops_file[], ops_odd[], ops_held[];
 
 /* Operation `number` of the seed, `depth` processes below the first. */
 void perform(unsigned number, int depth);
 extern int perform_depth;
 extern unsigned perform_number;
+
+/* Corked ends of this process send what they hold back (ops_option.c). */
+void held_let_go(void);
+/* Starts this program with s, in a random way, and waits for its end (ops_process.c). */
+void carry(struct dice *d, struct descriptor *s);
+int wait_for(pid_t pid);
+/* Sends fd to itself (ops_descriptor.c). Returns the number that came. */
+int fd_in_message(int fd);
 
 /* What came since the last call of this, and is told with each operation. */
 void signals_prepare(void);

@@ -9,9 +9,9 @@ int perform_depth;
 unsigned perform_number;
 
 static const struct op *const groups[] = {
-	ops_send,  ops_receive, ops_option,  ops_descriptor, ops_poll,
-	ops_epoll, ops_process, ops_wrong,   ops_thread,     ops_mixed,
-	ops_batch, ops_ready,	ops_connect, ops_file,	     ops_odd,
+	ops_send,    ops_receive, ops_option, ops_descriptor, ops_poll,	 ops_epoll,
+	ops_process, ops_wrong,	  ops_thread, ops_mixed,      ops_batch, ops_ready,
+	ops_connect, ops_file,	  ops_odd,    ops_held,
 };
 
 static const struct op *pick(struct dice *d)
@@ -50,6 +50,7 @@ void perform(unsigned number, int depth)
 	tell_begin(number, op->name);
 	settle();
 	op->run(&d);
+	held_let_go();
 	settle_publish();
 	signals_tell();
 }

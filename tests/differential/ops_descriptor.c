@@ -136,17 +136,9 @@ static void op_cloexec(struct dice *d)
 	tell("F_GETFD(%d) = %s", s->fd, result(fcntl(s->fd, F_GETFD)));
 }
 
-/* In a message to oneself: the same socket by another number, as dup. */
-static void op_to_oneself(struct dice *d)
+int fd_in_message(int fd)
 {
-	struct descriptor *s = any_of(d, SOCKET);
-	if (!s || descriptor_count > MOST_DESCRIPTORS - 8 ||
-	    (unread(s) && (!pending() || !of_end(s->end ^ 1) || peer_of(s)->shut_write ||
-			   peer_of(s)->closed))) {
-		tell("nothing");
-		return;
-	}
-	int channel[2], end = s->end, from = s->fd, got = -1;
+	int channel[2], got = -1;
 	union {
 		struct cmsghdr head;
 		char space[CMSG_SPACE(sizeof(int))];
@@ -158,18 +150,32 @@ static void op_to_oneself(struct dice *d)
 			   .msg_control = &c,
 			   .msg_controllen = sizeof c};
 	c.head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-	memcpy(CMSG_DATA(&c.head), &from, sizeof from);
+	memcpy(CMSG_DATA(&c.head), &fd, sizeof fd);
 	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
 	channel[0] = out_of_the_way(channel[0]);
 	channel[1] = out_of_the_way(channel[1]);
 	ssize_t n = sendmsg(channel[0], &m, 0);
-	tell("sendmsg(%d) = %s", from, result(n));
+	tell("sendmsg(%d) = %s", fd, result(n));
 	m.msg_controllen = sizeof c;
 	n = recvmsg(channel[1], &m, MSG_CMSG_CLOEXEC);
 	memcpy(&got, CMSG_DATA(&c.head), sizeof got);
 	tell("recvmsg = %s: %d", result(n), got);
-	descriptor_add(got, SOCKET, end);
 	NEED(close(channel[0]) == 0 && close(channel[1]) == 0);
+	return got;
+}
+
+/* In a message to oneself: the same socket by another number, as dup. */
+static void op_to_oneself(struct dice *d)
+{
+	struct descriptor *s = any_of(d, SOCKET);
+	if (!s || descriptor_count > MOST_DESCRIPTORS - 8 ||
+	    (unread(s) && (!pending() || !of_end(s->end ^ 1) || peer_of(s)->shut_write ||
+			   peer_of(s)->closed))) {
+		tell("nothing");
+		return;
+	}
+	int end = s->end;
+	descriptor_add(fd_in_message(s->fd), SOCKET, end);
 }
 
 const struct op ops_descriptor[] = {

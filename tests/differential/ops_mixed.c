@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of many calls: talk that earns an upgrade, descriptors that go to a peer. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -32,6 +34,45 @@ static void op_talk(struct dice *d)
 			n == (ssize_t)len && buf[0] == (char)i && buf[len - 1] == (char)i;
 	}
 	tell("(%d, %d) %u of %u", s->fd, other->fd, right, 2 * turns);
+}
+
+static int set_tcp(int fd, int name, int value)
+{
+	return setsockopt(fd, IPPROTO_TCP, name, &value, sizeof value);
+}
+
+/* Messages of two pieces each, back and forth: the connection goes up and stays corked, or not. */
+static void op_held_talk(struct dice *d)
+{
+	struct descriptor *other, *s = any_sound_pair(d, &other);
+	if (!s || unread(s) || unread(other) || room_to_send(s, true) < 1000) {
+		tell("nothing");
+		return;
+	}
+	uint8_t buf[512], got[512];
+	bool cork = once_in(d, 2), once = once_in(d, 2);
+	unsigned turns = 10 + dice(d, 60), right = 0;
+	for (unsigned i = 0; i < turns; i++) {
+		size_t head = 1 + dice(d, 200), rest = 1 + dice(d, 200);
+		memset(buf, (int)i, head + rest);
+		if (cork && (i == 0 || !once))
+			set_tcp(s->fd, TCP_CORK, 1);
+		ssize_t n = send(s->fd, buf, head, cork ? 0 : MSG_MORE);
+		n += send(s->fd, buf + head, rest, 0);
+		if (cork)
+			set_tcp(s->fd, once ? TCP_NODELAY : TCP_CORK, once);
+		settle();
+		ssize_t m = recv(other->fd, got, sizeof got, MSG_DONTWAIT);
+		right +=
+			n == (ssize_t)(head + rest) && m == n && got[m - 1] == (uint8_t)i;
+		if (send(other->fd, buf, 1, MSG_DONTWAIT) != 1)
+			break;
+		settle();
+		right += recv(s->fd, got, sizeof got, MSG_DONTWAIT) == 1;
+	}
+	set_tcp(s->fd, TCP_CORK, 0);
+	tell("%s(%d, %d) %u of %u", cork ? "CORK" : "MORE", s->fd, other->fd, right,
+	     2 * turns);
 }
 
 static void op_give(struct dice *d)
@@ -82,8 +123,7 @@ static void op_stopped(struct dice *d)
 }
 
 const struct op ops_mixed[] = {
-	{"talk", op_talk, 14},
-	{"give", op_give, 3},
-	{"stopped", op_stopped, 2},
+	{"talk", op_talk, 14}, {"held-talk", op_held_talk, 3},
+	{"give", op_give, 3},  {"stopped", op_stopped, 2},
 	{NULL, NULL, 0},
 };

@@ -189,14 +189,34 @@ static void op_dissolve(struct dice *d)
 	}
 }
 
+/* An end stays corked, and what it sends is let go when the operation is over. */
+static void op_cork(struct dice *d)
+{
+	struct descriptor *s = any_of(d, SOCKET);
+	int on = once_in(d, 3);
+	if (!s) {
+		tell("nothing");
+		return;
+	}
+	int r = setsockopt(s->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+	tell("(%d, %d) = %s", s->fd, on, result(r));
+	if (r == 0)
+		end_of(s)->corked = on;
+}
+
+void held_let_go(void)
+{
+	int on = 1;
+	for (int i = 0; i < descriptor_count; i++)
+		if (descriptors[i].kind == SOCKET && end_of(&descriptors[i])->corked)
+			setsockopt(descriptors[i].fd, IPPROTO_TCP, TCP_NODELAY, &on,
+				   sizeof on);
+}
+
 const struct op ops_option[] = {
-	{"setsockopt", op_set, 12},
-	{"getsockopt", op_get, 16},
-	{"peek-off", op_peek_off, 2},
-	{"timeout", op_timeout, 4},
-	{"nonblock", op_nonblock, 8},
-	{"names", op_names, 3},
-	{"shutdown", op_shutdown, 10},
-	{"dissolve", op_dissolve, 3},
-	{NULL, NULL, 0},
+	{"setsockopt", op_set, 12},    {"getsockopt", op_get, 16},
+	{"peek-off", op_peek_off, 2},  {"timeout", op_timeout, 4},
+	{"nonblock", op_nonblock, 8},  {"names", op_names, 3},
+	{"shutdown", op_shutdown, 10}, {"cork", op_cork, 6},
+	{"dissolve", op_dissolve, 3},  {NULL, NULL, 0},
 };

@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-static int wait_for(pid_t pid)
+int wait_for(pid_t pid)
 {
 	int status = -1;
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -100,17 +100,10 @@ static int run_it(unsigned way, char **argv)
 	return wait_for(pid);
 }
 
-static void op_exec(struct dice *d)
+void carry(struct dice *d, struct descriptor *s)
 {
 	static const char *const ways[] = {"fork", "vfork", "spawn", "system", "popen"};
-	struct descriptor *s = any_of(d, SOCKET);
 	unsigned way = dice(d, 5), len = dice(d, 51);
-	if (!s || !once_in(d, 4) || room_to_send(s, true) < 1000 ||
-	    (unread(s) && (!pending() || !of_end(s->end ^ 1) || peer_of(s)->shut_write ||
-			   peer_of(s)->closed))) {
-		tell("nothing");
-		return;
-	}
 	char number[16], fd[16], length[16], self[256];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 	NEED(n > 0);
@@ -127,6 +120,18 @@ static void op_exec(struct dice *d)
 		was_received(s, WEXITSTATUS(status) & 63);
 		was_sent(s, WEXITSTATUS(status) & 64 ? CARRIED_SEND : 0);
 	}
+}
+
+static void op_exec(struct dice *d)
+{
+	struct descriptor *s = any_of(d, SOCKET);
+	if (!s || !once_in(d, 4) || room_to_send(s, true) < 1000 ||
+	    (unread(s) && (!pending() || !of_end(s->end ^ 1) || peer_of(s)->shut_write ||
+			   peer_of(s)->closed))) {
+		tell("nothing");
+		return;
+	}
+	carry(d, s);
 }
 
 const struct op ops_process[] = {

@@ -197,50 +197,6 @@ static void op_urgent(struct dice *d)
 		end_of(s)->urgent = true;
 }
 
-/* Bytes that are held back, and what lets them go. How long they are held is a matter of time. */
-static void op_held(struct dice *d)
-{
-	struct descriptor *other, *s = any_sound_pair(d, &other);
-	if (!s || room_to_send(s, true) < 1000) {
-		tell("nothing");
-		return;
-	}
-	int on = 1, off = 0, parts = 1 + (int)dice(d, 3), by = (int)dice(d, 2);
-	ssize_t r = 0;
-	if (by == 0)
-		r = setsockopt(s->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-	tell("%s(%d) = %s", by ? "MSG_MORE" : "TCP_CORK", s->fd, result(r));
-	for (int i = 0; i < parts; i++) {
-		size_t len = 1 + dice(d, 200);
-		fill_bytes(s, bytes, len);
-		r = send(s->fd, bytes, len, by ? MSG_MORE : 0);
-		tell("send(%d, %zu) = %s", s->fd, len, result(r));
-		was_sent(s, r);
-	}
-	switch (dice(d, 4)) {
-	case 0:
-		fill_bytes(s, bytes, 10);
-		r = send(s->fd, bytes, 10, 0);
-		tell("send(%d, 10) = %s", s->fd, result(r));
-		was_sent(s, r);
-		break;
-	case 1:
-		r = shutdown(s->fd, SHUT_WR);
-		tell("shutdown(%d) = %s", s->fd, result(r));
-		end_of(s)->shut_write = true;
-		break;
-	case 2:
-		r = setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-		tell("TCP_NODELAY(%d) = %s", s->fd, result(r));
-		break;
-	}
-	r = setsockopt(s->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
-	tell("TCP_CORK off(%d) = %s", s->fd, result(r));
-	/* Of MSG_MORE alone, too, this lets go. */
-	r = setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	tell("TCP_NODELAY(%d) = %s", s->fd, result(r));
-}
-
 /* Reads whatever is there. Returns the count. */
 static size_t drain(int fd)
 {
@@ -286,10 +242,15 @@ static void op_fill(struct dice *d)
 }
 
 const struct op ops_send[] = {
-	{"send", op_send, 30},	      {"write", op_write, 20},
-	{"sendto", op_sendto, 6},     {"writev", op_writev, 10},
-	{"sendmsg", op_sendmsg, 10},  {"sendmmsg", op_sendmmsg, 6},
-	{"sendfile", op_sendfile, 8}, {"splice-in", op_splice_in, 3},
-	{"urgent", op_urgent, 2},     {"held", op_held, 4},
-	{"fill", op_fill, 2},	      {NULL, NULL, 0},
+	{"send", op_send, 30},
+	{"write", op_write, 20},
+	{"sendto", op_sendto, 6},
+	{"writev", op_writev, 10},
+	{"sendmsg", op_sendmsg, 10},
+	{"sendmmsg", op_sendmmsg, 6},
+	{"sendfile", op_sendfile, 8},
+	{"splice-in", op_splice_in, 3},
+	{"urgent", op_urgent, 2},
+	{"fill", op_fill, 2},
+	{NULL, NULL, 0},
 };

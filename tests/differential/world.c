@@ -97,7 +97,7 @@ static bool sound(int end)
 {
 	const struct end *e = &shared->end[end];
 	return !e->shut_write && !e->shut_read && !e->closed && !e->gone && !e->urgent &&
-	       !e->peeks && !e->resets;
+	       !e->peeks && !e->resets && !e->corked;
 }
 
 struct descriptor *any_sound_pair(struct dice *d, struct descriptor **other)
