@@ -44,7 +44,11 @@ void tell(const char *fmt, ...)
 	if (n > (int)sizeof line - 2)
 		n = (int)sizeof line - 2;
 	line[n++] = '\n';
-	if (raw_call(1 /* write */, output, (long)line, n, 0, 0) != n)
+	long r;
+	do
+		r = raw_call(1 /* write */, output, (long)line, n, 0, 0);
+	while (r == -EINTR);
+	if (r != n)
 		_exit(3);
 }
 
