@@ -102,6 +102,8 @@ static void op_again(struct dice *d)
 	NEED(t >= 0 && close(l) == 0);
 	end_prepare(t);
 	int fd = s->fd, end = shared->ends;
+	/* It is the same socket. */
+	shared->end[end].corked = end_of(s)->corked;
 	tell("accept = %d", t);
 	descriptor_gone(s);
 	descriptor_add(fd, SOCKET, end);
