@@ -46,21 +46,6 @@ static int replace(struct epoll_reg *r, uint32_t events, uint64_t data)
 	return rc ? rc : ctl(r->in, EPOLL_CTL_ADD, r->fd, events, data);
 }
 
-/* What wakes who watches the instance is what would wake it on TCP. */
-uint32_t reg_side_events(const struct epoll_reg *r)
-{
-	return (r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND |
-			     EPOLLWRBAND | EPOLLMSG)) |
-	       EPOLLET;
-}
-
-void reg_renew_aside(struct epoll_reg *r)
-{
-	if (r->aside && !r->orphan && r->in->owner == epoll_self())
-		ctl_at(r->in->side, EPOLL_CTL_MOD, r->fd, reg_side_events(r),
-		       tag_of(r, false));
-}
-
 /* The TCP descriptor's tag, where the instance has a side. */
 static int put_aside(struct epoll_reg *r)
 {
@@ -68,7 +53,7 @@ static int put_aside(struct epoll_reg *r)
 	int rc = ctl_at(r->in->side, EPOLL_CTL_ADD, r->fd, reg_side_events(r), tag);
 
 	if (!rc)
-		rc = ctl_at(r->in->news, EPOLL_CTL_ADD, r->fd, EPOLL_TCP_EVENTS, tag);
+		rc = ctl_at(r->in->news, EPOLL_CTL_ADD, r->fd, reg_news_events(r), tag);
 	r->aside = rc == 0;
 	if (rc)
 		tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);

@@ -34,6 +34,8 @@ static bool is_attached(struct sock *s)
 /* Nothing that the kernel need know. */
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 {
+	uint32_t before = r->events;
+
 	r->events = ev->events;
 	r->data = ev->data;
 	r->spent = false;
@@ -42,7 +44,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->heard = 0;
 	reg_disarm(r);
 	reg_heat(r);
-	reg_renew_aside(r);
+	reg_renew_aside(r, before);
 	reg_poke(r);
 }
 

@@ -58,16 +58,56 @@ static bool is_movable(const struct epoll_reg *r)
 	return r->converted && !r->orphan && !r->hushed;
 }
 
+/* What wakes who watches the instance is what would wake it on TCP. */
+uint32_t reg_side_events(const struct epoll_reg *r)
+{
+	return (r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND |
+			     EPOLLWRBAND | EPOLLMSG)) |
+	       EPOLLET;
+}
+
+/* Of one that waits for room alone bytes are not heard: with them the kernel would say that there is room. */
+static uint32_t news_events(uint32_t events)
+{
+	if ((events & LOOK_OUT) && !(events & EPOLL_KEY_IN))
+		return EPOLL_TCP_EVENTS & ~(uint32_t)EPOLL_KEY_IN;
+	return EPOLL_TCP_EVENTS;
+}
+
+uint32_t reg_news_events(const struct epoll_reg *r)
+{
+	return news_events(r->events);
+}
+
+static uint32_t own_events(const struct epoll_reg *r)
+{
+	(void)r;
+	return EPOLL_TCP_EVENTS;
+}
+
+void reg_renew_aside(struct epoll_reg *r, uint32_t before)
+{
+	uint32_t events = reg_news_events(r);
+
+	if (!r->aside || r->orphan || r->in->owner != epoll_self())
+		return;
+	ctl(r->in->side, EPOLL_CTL_MOD, r->fd, reg_side_events(r), tag_of(r, false));
+	if (events == news_events(before))
+		return;
+	ctl(r->in->news, EPOLL_CTL_MOD, r->fd, events, tag_of(r, false));
+	/* What holds is said of the new one, and told with it. */
+	side_hear(r->in);
+}
+
 /* All tags of the instance, also to epfd. */
-static int enter_all(struct instance *in, int epfd, bool is_side)
+static int enter_all(struct instance *in, int epfd,
+		     uint32_t (*events)(const struct epoll_reg *r))
 {
 	int rc = 0;
 
 	for (struct epoll_reg *r = in->regs; r && !rc; r = r->next) {
 		if (is_movable(r))
-			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd,
-				 is_side ? reg_side_events(r) : EPOLL_TCP_EVENTS,
-				 tag_of(r, false));
+			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd, events(r), tag_of(r, false));
 		if (!rc && r->bell)
 			rc = bells_enter(r, epfd);
 	}
@@ -153,7 +193,7 @@ static bool let_wakers_pass(struct instance *in)
 
 	if (other < 0)
 		return false;
-	enter_all(in, other, false);
+	enter_all(in, other, own_events);
 	fds_close(other);
 	return true;
 }
@@ -172,7 +212,7 @@ static void begin_news(struct instance *in, int epfd, int news)
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))
-			ctl(news, EPOLL_CTL_MOD, r->fd, EPOLL_TCP_EVENTS,
+			ctl(news, EPOLL_CTL_MOD, r->fd, reg_news_events(r),
 			    tag_of(r, false));
 }
 
@@ -185,8 +225,8 @@ void side_make(struct instance *in)
 	drop_parked(in);
 	side = open_one();
 	news = open_one();
-	if (side < 0 || news < 0 || enter_all(in, side, true) ||
-	    enter_all(in, news, false)) {
+	if (side < 0 || news < 0 || enter_all(in, side, reg_side_events) ||
+	    enter_all(in, news, reg_news_events)) {
 		in->sideless = true;
 	} else {
 		empty(side);
@@ -221,7 +261,7 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
-		enter_all(in, epfd, false);
+		enter_all(in, epfd, own_events);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)

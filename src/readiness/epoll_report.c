@@ -51,7 +51,7 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
  * bytes wake for EPOLLIN and what goes with it, room for EPOLLOUT. A change of the connection's
  * state wakes everybody. Who is woken gets all bits that hold.
  */
-#define KEY_IN	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
+#define KEY_IN	EPOLL_KEY_IN
 #define KEY_OUT LOOK_OUT
 /* Of the state, as events, and what this end has done itself. */
 #define STATE_KERNEL  (EPOLLRDHUP | EPOLLHUP | EPOLLERR)

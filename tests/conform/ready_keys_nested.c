@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What wakes an edge-triggered registration whose instance is itself polled, or in another one. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+#include "conform/ready_epoll.h"
+
+static const uint32_t masks[] = {
+	EPOLLIN,
+	EPOLLOUT,
+	EPOLLRDHUP,
+	EPOLLPRI,
+	EPOLLRDNORM,
+	EPOLLWRNORM,
+	EPOLLIN | EPOLLOUT,
+	EPOLLIN | EPOLLRDHUP,
+	EPOLLOUT | EPOLLRDHUP,
+	0,
+};
+#define MASKS (sizeof(masks) / sizeof(masks[0]))
+
+/* How the instance is watched. */
+enum way { POLLED, LEVEL, EDGE, ONCE_EACH, WAYS };
+
+struct watched {
+	struct pair p;
+	int in, outer;
+	enum way way;
+};
+
+static struct watched watch(uint32_t mask, enum way way)
+{
+	static const uint32_t outer[] = {0, EPOLLIN, EPOLLIN | EPOLLET,
+					 EPOLLIN | EPOLLET};
+	struct watched w = {
+		.p = pair_warm_open(), .in = ep_open(), .outer = ep_open(), .way = way};
+
+	if (way != POLLED)
+		ep_add(w.outer, w.in, outer[way], 2);
+	ep_add(w.in, w.p.s, mask | EPOLLET, 1);
+	return w;
+}
+
+static void show(struct watched *w, const char *what)
+{
+	say("%s", what);
+	for (int i = 0; i < 3; i++) {
+		struct pollfd p = {.fd = w->in, .events = POLLIN};
+
+		if (w->way != ONCE_EACH)
+			say("poll %d", poll(&p, 1, 0));
+		if (w->way != POLLED)
+			ep_show(w->outer, 0);
+		if (w->way != ONCE_EACH || i == 1)
+			ep_show(w->in, 0);
+	}
+}
+
+static void unwatch(struct watched *w)
+{
+	close(w->outer);
+	close(w->in);
+	pair_close(w->p);
+}
+
+static void bytes(struct watched *w)
+{
+	for (uint64_t at = 0; at < 200; at += 100) {
+		send_pattern(w->p.c, at, 100);
+		wait_inq(w->p.s, (int)at + 100);
+		show(w, "bytes");
+	}
+	recv_pattern(w->p.s, 0, 50);
+	show(w, "half read");
+	recv_pattern(w->p.s, 50, 150);
+	show(w, "read");
+	send_pattern(w->p.s, 0, 100);
+	recv_pattern(w->p.c, 0, 100);
+	show(w, "answered");
+	send_pattern(w->p.c, 200, 1);
+	wait_inq(w->p.s, 1);
+	show(w, "a byte");
+	recv_pattern(w->p.s, 200, 1);
+}
+
+static void ends(struct watched *w)
+{
+	NEED(shutdown(w->p.c, SHUT_WR) == 0);
+	wait_events(w->p.s, POLLRDHUP);
+	show(w, "end");
+	send_pattern(w->p.s, 100, 100);
+	recv_pattern(w->p.c, 100, 100);
+	show(w, "answered");
+	NEED(shutdown(w->p.s, SHUT_WR) == 0);
+	wait_events(w->p.s, POLLHUP);
+	show(w, "both ended");
+}
+
+static void each(enum way way)
+{
+	for (size_t i = 0; i < MASKS; i++)
+		for (int first = 0; first < 2; first++) {
+			struct watched w = watch(masks[i], way);
+
+			say("mask %zu", i);
+			if (first)
+				show(&w, "added");
+			bytes(&w);
+			ends(&w);
+			unwatch(&w);
+		}
+}
+
+CASE(nested_key_polled, READY)
+{
+	each(POLLED);
+}
+
+CASE(nested_key_level, READY)
+{
+	each(LEVEL);
+}
+
+CASE(nested_key_edge, READY)
+{
+	each(EDGE);
+}
+
+CASE(nested_key_once_each, READY)
+{
+	each(ONCE_EACH);
+}
