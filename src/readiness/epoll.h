@@ -58,6 +58,8 @@ struct epoll_reg {
 	bool past_end; /* told of bytes, or about to be, when the kernel had the peer's FIN */
 	bool bell;     /* this record's tag is on the doorbells */
 	bool fresh;   /* to be reported at the next look even without an edge */
+	bool first;   /* all had been told, and the kernel's word of its new tag is to come */
+	uint64_t had_in, had_out; /* with `first`: bytes that TCP had by then; see epoll_told.c */
 	bool spent;   /* ONESHOT, and reported */
 	bool given;   /* was spent, and is the kernel's for an exec */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
@@ -265,7 +267,11 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
  * TCP descriptor was added with its tag already. On failure the kernel's registration is
  * the program's own again.
  */
-int reg_convert(struct epoll_reg *r, bool tagged);
+int reg_convert(struct epoll_reg *r, bool tagged, bool told);
+/* Edge-triggered, and told of all that holds, while it is the kernel's: then it is converted with `told`. */
+bool reg_all_told(struct epoll_reg *r);
+/* With `first`: takes out of the events what is no news. False: nothing is. */
+bool reg_first_word(struct epoll_reg *r, uint32_t *events);
 /* Both locks are held. The kernel's half of ADD, with the tag where that is asked for. */
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
 /* Under the instance's lock: gives it back to the kernel. */

@@ -236,7 +236,7 @@ static uint32_t known(struct sock *s)
 	       (seen & SEEN_ERR ? EPOLLERR : 0);
 }
 
-int reg_convert(struct epoll_reg *r, bool tagged)
+int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 {
 	int rc = 0;
 
@@ -265,8 +265,10 @@ int reg_convert(struct epoll_reg *r, bool tagged)
 	r->tcp_noted = known(r->s);
 	r->past_end = r->tcp_noted & EPOLLRDHUP;
 	r->state_told = 0; /* with `fresh` */
-	/* Whether the program has seen the last edge is not known: tell it once more. */
-	r->fresh = true;
+	/* Where it is not known whether the program has seen the last edge it is told once more. */
+	r->fresh = !told;
+	r->first = told;
+	r->shuts = load_relaxed(&r->s->slot->shuts);
 	r->queued = order_queued(r);
 	r->edge_in = sock_edge_in(r->s);
 	r->moves = sock_moves(r->s);
@@ -416,7 +418,7 @@ void reg_take_spent(struct epoll_reg *r)
 	r->events = EPOLLONESHOT | (events & EPOLLET);
 	r->spent = true;
 	if (load_acquire(&r->s->slot->phase) != SLOT_FINAL) {
-		r->spent = reg_convert(r, false) == 0;
+		r->spent = reg_convert(r, false, false) == 0;
 	} else if (give_tag(r) == 0) { /* no bell: its MOD gives it back */
 		r->converted = true;
 		atomic_fetch_add(&r->in->converted, 1);
@@ -500,7 +502,7 @@ void epoll_on_attach(struct sock *s)
 		reason = instance_reason(in);
 		if (reason == VD_REASON_RAW && heeded)
 			reason = VD_REASON_NONE;
-		if (!reason && reg_convert(r, false))
+		if (!reason && reg_convert(r, false, reg_all_told(r)))
 			reason = VD_REASON_EPOLL;
 		if (reason)
 			fd = r->use_fd;

@@ -501,7 +501,7 @@ void tag_heard(struct instance *in, const struct epoll_event *ev)
 			bell_heard(r);
 			sock_hear_bell(r->s);
 			sock_service(r->s, r->use_fd);
-		} else {
+		} else if (!r->first || reg_first_word(r, &events)) {
 			tcp_heard(r, events);
 			if ((events & (EPOLLIN | EPOLLRDHUP)) == EPOLLIN)
 				sock_check_bypass(r->s, r->use_fd);

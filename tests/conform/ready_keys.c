@@ -457,3 +457,78 @@ CASE(one_at_a_time, DIRECT)
 		pair_close(p[i]);
 	close(ep);
 }
+
+/* Bytes go one way, and the other way stays as it was at first. */
+static void one_way(uint32_t mask, bool is_accepted, bool reads)
+{
+	struct pair p = pair_open();
+	int ep = ep_open(), end = is_accepted ? p.s : p.c, other = is_accepted ? p.c : p.s;
+	uint64_t taken = 0;
+
+	ep_add(ep, end, mask | EPOLLET, 1);
+	ep_show(ep, 0);
+	for (uint64_t at = 0; at < 400; at += 10) {
+		send_pattern(other, at, 10);
+		wait_inq(end, (int)(at + 10 - taken));
+		ep_show(ep, 0);
+		if (reads) {
+			recv_pattern(end, taken, at + 10 - taken);
+			taken = at + 10;
+			ep_show(ep, 0);
+		}
+	}
+	close(ep);
+	pair_close(p);
+}
+
+CASE(key_of_bytes_one_way, READY)
+{
+	for (size_t i = 0; i < MASKS; i++)
+		for (int j = 0; j < 4; j++) {
+			say("%zu, %d", i, j);
+			one_way(masks[i], j & 1, j & 2);
+		}
+}
+
+/* Both ends are watched, and answer each other. */
+static void in_turn(uint32_t mask, size_t len, bool together)
+{
+	struct pair p = pair_open();
+	int ep[2] = {ep_open(), ep_open()}, fd[2] = {p.c, p.s};
+	uint64_t at[2] = {0, 0};
+
+	if (together) {
+		close(ep[1]);
+		ep[1] = ep[0];
+	}
+	for (int i = 0; i < 2; i++) {
+		ep_add(ep[i], fd[i], mask | EPOLLET, (uint64_t)i);
+		ep_show(ep[i], 0);
+	}
+	for (int i = 0; i < 80; i++) {
+		int to = ~i & 1;
+
+		send_pattern(fd[!to], at[to], len);
+		wait_inq(fd[to], (int)len);
+		ep_show(ep[to], 0);
+		recv_pattern(fd[to], at[to], len);
+		at[to] += len;
+		ep_show(ep[to], 0);
+		ep_show(ep[!to], 0);
+	}
+	close(ep[0]);
+	if (!together)
+		close(ep[1]);
+	pair_close(p);
+}
+
+CASE(key_of_bytes_in_turn, DIRECT)
+{
+	static const size_t lens[] = {1, 100, 5000};
+
+	for (size_t i = 0; i < MASKS; i++)
+		for (size_t j = 0; j < 6; j++) {
+			say("%zu, %zu", i, j);
+			in_turn(masks[i], lens[j / 2], j & 1);
+		}
+}

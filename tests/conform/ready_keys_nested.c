@@ -2,7 +2,9 @@
 /* What wakes an edge-triggered registration whose instance is itself polled, or in another one. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -133,4 +135,55 @@ CASE(nested_key_edge, READY)
 CASE(nested_key_once_each, READY)
 {
 	each(ONCE_EACH);
+}
+
+static void read_all(struct pair p)
+{
+	static char buf[65536];
+	int queued;
+
+	do {
+		while (recv(p.c, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+			;
+		NEED(ioctl(p.s, SIOCOUTQ, &queued) == 0);
+	} while (queued > 0);
+	while (recv(p.c, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+		;
+}
+
+/* What is asked for changes while it is watched. */
+static void changed(uint32_t first, uint32_t then, enum way way)
+{
+	struct watched w = watch(first, way);
+	uint64_t at = 0;
+
+	show(&w, "added");
+	for (int i = 0; i < 4; i++, at += 10) {
+		send_pattern(w.p.c, at, 10);
+		wait_inq(w.p.s, (int)at + 10);
+		if (i & 1)
+			show(&w, "bytes");
+		ep_mod(w.in, w.p.s, (i & 1 ? first : then) | EPOLLET, 1);
+		show(&w, i & 1 ? "first" : "then");
+		if (i == 2) {
+			send_until_no_room(w.p.s);
+			show(&w, "full");
+			read_all(w.p);
+			wait_events(w.p.s, POLLOUT);
+			show(&w, "drained");
+		}
+	}
+	recv_pattern(w.p.s, 0, 40);
+	show(&w, "read");
+	unwatch(&w);
+}
+
+CASE(nested_key_changed, READY)
+{
+	for (enum way way = POLLED; way < WAYS; way++) {
+		changed(EPOLLOUT, EPOLLIN | EPOLLOUT, way);
+		changed(EPOLLIN, EPOLLOUT, way);
+		changed(EPOLLOUT, EPOLLRDHUP, way);
+		changed(EPOLLWRNORM | EPOLLRDHUP, EPOLLRDNORM, way);
+	}
 }
