@@ -268,6 +268,8 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
  * the program's own again.
  */
 int reg_convert(struct epoll_reg *r, bool tagged, bool told);
+/* What comes from now on is news. */
+void reg_begin(struct epoll_reg *r);
 /* Edge-triggered, and told of all that holds, while it is the kernel's: then it is converted with `told`. */
 bool reg_all_told(struct epoll_reg *r);
 /* With `first`: takes out of the events what is no news. False: nothing is. */

@@ -236,6 +236,14 @@ static uint32_t known(struct sock *s)
 	       (seen & SEEN_ERR ? EPOLLERR : 0);
 }
 
+void reg_begin(struct epoll_reg *r)
+{
+	r->edge_in = sock_edge_in(r->s);
+	r->moves = sock_moves(r->s);
+	r->edge_out = sock_edge_out(r->s);
+	r->shuts = load_relaxed(&r->s->slot->shuts);
+}
+
 int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 {
 	int rc = 0;
@@ -268,11 +276,9 @@ int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 	/* Where it is not known whether the program has seen the last edge it is told once more. */
 	r->fresh = !told;
 	r->first = told;
-	r->shuts = load_relaxed(&r->s->slot->shuts);
 	r->queued = order_queued(r);
-	r->edge_in = sock_edge_in(r->s);
-	r->moves = sock_moves(r->s);
-	r->edge_out = sock_edge_out(r->s);
+	if (!told)
+		reg_begin(r);
 	atomic_fetch_add(&r->in->converted, 1);
 	/* What the kernel says first of its new registration is part of that one telling. */
 	store_relaxed(&r->in->kernel_turn, true);

@@ -21,6 +21,7 @@ static bool has_state(struct epoll_reg *r, uint32_t level)
 }
 
 /*
+ * What comes from reg_begin on is news in any case, so it is first.
  * An instance that is not readable has handed over all that it was woken for. A wake-up is part of the change that
  * brings it, under the connection's lock, which the kernel takes for its counts: so all that led to this level and to
  * these counts is in the instance when that is asked.
@@ -33,8 +34,10 @@ bool reg_all_told(struct epoll_reg *r)
 	struct tcp_counts c;
 	uint32_t level;
 
-	if (!(r->events & EPOLLET) || r->converted || await_glance(&p, 1) < 0 ||
-	    (p.revents & POLLNVAL))
+	if ((r->events & (EPOLLET | EPOLLEXCLUSIVE)) != EPOLLET || r->converted)
+		return false;
+	reg_begin(r);
+	if (await_glance(&p, 1) < 0 || (p.revents & POLLNVAL))
 		return false;
 	level = (uint16_t)p.revents;
 	if (has_state(r, level) || tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &c) != 0 ||
@@ -56,7 +59,7 @@ bool reg_first_word(struct epoll_reg *r, uint32_t *events)
 	r->first = false;
 	if (tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &c) != 0)
 		return true;
-	if (c.written == r->had_out)
+	if (c.written == r->had_out || !(r->events & LOOK_OUT))
 		*events &= ~(uint32_t)LOOK_OUT;
 	if (c.received != r->had_in)
 		return true;
