@@ -57,11 +57,12 @@ struct epoll_reg {
 	bool converted;
 	bool past_end; /* told of bytes, or about to be, when the kernel had the peer's FIN */
 	bool bell;     /* this record's tag is on the doorbells */
-	bool fresh;   /* to be reported at the next look even without an edge */
-	bool first;   /* all had been told, and the kernel's word of its new tag is to come */
-	uint64_t had_in, had_out; /* with `first`: bytes that TCP had by then; see epoll_told.c */
-	bool spent;   /* ONESHOT, and reported */
-	bool given;   /* was spent, and is the kernel's for an exec */
+	bool fresh; /* to be reported at the next look even without an edge */
+	bool first; /* all had been told, and the kernel's word of its new tag is to come */
+	uint64_t had_in,
+		had_out; /* with `first`: bytes that TCP had by then; see epoll_told.c */
+	bool spent;	 /* ONESHOT, and reported */
+	bool given;	 /* was spent, and is the kernel's for an exec */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
 	bool rung;    /* the doorbell has gone since it was armed */
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
@@ -110,9 +111,10 @@ struct instance {
 	int epfd;     /* one of them */
 	/* Written under the lock; who has none finds what was there before or after. */
 	_Atomic pid_t owner;
-	bool nested;   /* watched from outside: its sockets stay on TCP */
-	bool blind;    /* and by some who do not ask us first */
-	bool outer;    /* holds, or has held, other instances */
+	bool nested; /* watched from outside: its sockets stay on TCP */
+	bool blind;  /* and by some who do not ask us first */
+	_Atomic bool
+		outer; /* holds, or has held, other instances; relaxed, and set before it does */
 	bool sideless; /* gets none: see epoll_nest.c */
 	bool unheard;  /* a parent's, who has not given back what he was asked for */
 	/* Children have got it, and the number of the first such fork, which is there before; written under its lock. */
@@ -305,6 +307,8 @@ void reg_revert_rejoined(struct epoll_reg *r);
 int reg_withdraw(struct epoll_reg *r);
 /* Under its lock: true when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
 bool instance_refuses(struct instance *in);
+/* The same without it, in a wait. */
+bool instance_refuses_waiter(struct instance *in);
 /* The same with the reason, or none. */
 enum vd_reason instance_reason(struct instance *in);
 /* Somebody has waited on it by a call that came by here: what memory has will be heard. */
@@ -505,6 +509,10 @@ struct listing {
 	size_t room;
 };
 struct listing epoll_listing(int epfd);
+bool epoll_is_readable(int fd);
+/* The instance has become an outer one while a call slept: of the n that it tells, those are taken out that an inner
+ * one tells with nothing in it. Returns how many are left. */
+int epoll_drop_vain(int epfd, struct epoll_event *ev, int n);
 void listing_drop(void *listing);
 
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */

@@ -439,13 +439,14 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 	}
 	if (in && op != EPOLL_CTL_DEL)
 		instance_note_own(in, ev);
+	if (in && op == EPOLL_CTL_ADD && instance_at(fd))
+		store_relaxed(&in->outer, true);
 	rc = instance_at(fd) ? ctl_of_instance(epfd, op, fd, ev)
 			     : ctl_unrolled(epfd, op, fd, ev);
 	if (!rc && op == EPOLL_CTL_ADD) {
 		if (in) {
 			instance_lock(in);
 			instance_mixed(in);
-			in->outer |= instance_at(fd) != NULL;
 			instance_unlock(in);
 		}
 		/* An instance that came from elsewhere: its events are the kernel's. */

@@ -79,6 +79,16 @@ bool instance_refuses(struct instance *in)
 	       instance_is_shared(in);
 }
 
+bool instance_refuses_waiter(struct instance *in)
+{
+	bool refuses;
+
+	instance_lock(in);
+	refuses = instance_refuses(in);
+	instance_unlock(in);
+	return refuses;
+}
+
 /* Of one instance. Then its waits go past us. */
 #define PUT_OFF_MOST 1000u
 #define PUT_OFF_MS   1000u

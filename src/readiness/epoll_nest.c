@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/await.h"
 #include "base/brittle.h"
 #include "base/fds.h"
 #include "base/kernel.h"
@@ -178,11 +179,11 @@ void side_hear(struct instance *in)
 	hear(in, in->news, true);
 }
 
-static bool is_readable(int fd)
+bool epoll_is_readable(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
-	return kernel_poll(&p, 1, 0) > 0;
+	return await_glance(&p, 1) > 0;
 }
 
 /* After it, who was being woken for one of the tags has been, in all that holds them: to add one, and to
@@ -208,7 +209,7 @@ static void begin_news(struct instance *in, int epfd, int news)
 	hear(in, news, false);
 	/* What that has passed over, and epfd has yet to hear. */
 	if (let_wakers_pass(in) &&
-	    (!is_readable(epfd) || (instance_may_sift(in) && instance_sift(in))))
+	    (!epoll_is_readable(epfd) || (instance_may_sift(in) && instance_sift(in))))
 		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))
@@ -339,7 +340,7 @@ void side_settle(struct instance *in)
 		ready = look_over(in);
 	}
 	/* Where it came in between, that was an edge. */
-	if (ready && !is_readable(in->side))
+	if (ready && !epoll_is_readable(in->side))
 		sock_ring_self(ready->s);
 	if (!atomic_load(&in->converted))
 		side_drop(in);
@@ -391,7 +392,7 @@ static bool rang_amid(const struct pollfd *fds, nfds_t n)
 		return false;
 	epoll_settle();
 	for (nfds_t i = 0; i < n && !amid; i++)
-		amid = is_told(&fds[i]) && !is_readable(fds[i].fd);
+		amid = is_told(&fds[i]) && !epoll_is_readable(fds[i].fd);
 	return amid;
 }
 
@@ -525,9 +526,22 @@ int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int
 		      const struct timespec *t, const sigset_t *mask)
 {
 	/* One that it holds may get a side from another thread while the call sleeps. */
-	bool sleeps = (!t || t->tv_sec || t->tv_nsec) && !__libc_single_threaded;
+	bool sleeps = (!t || t->tv_sec || t->tv_nsec) && !__libc_single_threaded,
+	     outer = in && load_relaxed(&in->outer);
+	uint64_t deadline;
+	struct timespec ts;
+	int n;
 
-	if (in && in->outer && (sleeps || epoll_any_side()))
+	if (outer && (sleeps || epoll_any_side()))
 		return wait_settled(epfd, ev, max, t, mask);
-	return ask(epfd, ev, max, t, mask);
+	if (!in || outer || !sleeps)
+		return ask(epfd, ev, max, t, mask);
+	deadline = look_deadline(t);
+	n = ask(epfd, ev, max, t, mask);
+	if (n <= 0 || !load_relaxed(&in->outer))
+		return n;
+	n = epoll_drop_vain(epfd, ev, n);
+	if (n > 0)
+		return n;
+	return wait_settled(epfd, ev, max, look_remaining(deadline, &ts), mask);
 }

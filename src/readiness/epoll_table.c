@@ -239,7 +239,8 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->hidden = in->polled = false;
 	store_relaxed(&in->no_upgrade, false);
-	in->blind = in->outer = in->sideless = in->unheard = false;
+	in->blind = in->sideless = in->unheard = false;
+	store_relaxed(&in->outer, false);
 	in->forked = false;
 	store_relaxed(&in->noted, false);
 	atomic_store(&in->lingering, false);

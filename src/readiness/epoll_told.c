@@ -2,7 +2,6 @@
 /* What an edge-triggered registration has been told by the kernel, when its connection is upgraded. */
 #include "base/atomic.h"
 #include "base/await.h"
-#include "base/kernel.h"
 #include "base/tcp.h"
 #include "readiness/epoll.h"
 
@@ -41,7 +40,7 @@ bool reg_all_told(struct epoll_reg *r)
 		return false;
 	level = (uint16_t)p.revents;
 	if (has_state(r, level) || tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &c) != 0 ||
-	    kernel_poll(&in, 1, 0) != 0)
+	    await_glance(&in, 1) != 0)
 		return false;
 	r->had_in = c.received;
 	r->had_out = level & EPOLLOUT ? c.written : NEVER;

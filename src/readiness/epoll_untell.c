@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events for which there was no memory, and which are told once more. */
+/* Events that the kernel has told, and the program is not told: there was no memory, or nothing in them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,4 +112,52 @@ void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t d
 {
 	memory_untell(in, data);
 	kernel_untell(epfd, listing, data);
+}
+
+/* ---- what an inner instance has told with nothing in it ---- */
+
+/* It told this by its side. A registration for once is spent by that, and gets back what it has told by. */
+static void tell_later(int epfd, int fd, uint32_t listed, const struct epoll_event *told)
+{
+	struct epoll_event ev = {.events = listed | told->events, .data = told->data};
+
+	if ((listed & EPOLLONESHOT) && !(listed & told->events))
+		REAL(epoll_ctl)(epfd, EPOLL_CTL_MOD, fd, &ev);
+}
+
+/* Each that may have told it is an instance of ours, and not readable. */
+static bool is_vain(int epfd, const char *listing, const struct epoll_event *told)
+{
+	const char *line = listing;
+	bool vain = false;
+
+	for (; line; line = strchr(line, '\n'), line += line != NULL) {
+		uint64_t data;
+		uint32_t events;
+		int fd;
+
+		if (sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &fd,
+			   &events, &data) != 3 ||
+		    data != told->data.u64)
+			continue;
+		if (!instance_at(fd) || epoll_is_readable(fd))
+			return false;
+		tell_later(epfd, fd, events, told);
+		vain = true;
+	}
+	return vain;
+}
+
+int epoll_drop_vain(int epfd, struct epoll_event *ev, int n)
+{
+	struct listing l;
+	int kept = 0;
+
+	epoll_settle();
+	l = epoll_listing(epfd);
+	for (int i = 0; i < n; i++)
+		if (!is_vain(epfd, l.text, &ev[i]))
+			ev[kept++] = ev[i];
+	listing_drop(&l);
+	return kept;
 }

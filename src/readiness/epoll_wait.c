@@ -340,21 +340,11 @@ static uint64_t moves(struct instance *in)
 	return (uint64_t)load_relaxed(&in->reverts) << 32 | load_relaxed(&in->converted);
 }
 
-static APART bool refuses_inherited(struct instance *in)
-{
-	bool refuses;
-
-	instance_lock(in);
-	refuses = instance_refuses(in);
-	instance_unlock(in);
-	return refuses;
-}
-
 static int wait_mixed(struct call *c)
 {
 	int n;
 
-	if (c->in->owner != epoll_self() ? refuses_inherited(c->in)
+	if (c->in->owner != epoll_self() ? instance_refuses_waiter(c->in)
 					 : c->in->forked && instance_comes_shared(c->in))
 		instance_refuse_all(c->in);
 	c->moves = moves(c->in);
@@ -576,7 +566,8 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 	bool gone = false;
 	long n, kept;
 
-	if (!in || atomic_load(&in->converted) || epoll_any_side())
+	if (!in || atomic_load(&in->converted) || epoll_any_side() ||
+	    load_relaxed(&in->outer))
 		return other;
 	note_wait(in);
 	if (ms != 0) {
@@ -592,6 +583,8 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 	if (ms != 0)
 		gone = !instance_up(in, generation);
 	kept = n > 0 ? tell_plain(in, ev, (int)n, gone) : n;
+	if (kept > 0 && !gone && load_relaxed(&in->outer))
+		kept = epoll_drop_vain(epfd, ev, (int)kept);
 	if (kept != 0 || gone || (n == 0 && !atomic_load(&in->converted)))
 		return kept;
 	return ready_epoll_wait(instance_fd_now(in, epfd), ev, max,

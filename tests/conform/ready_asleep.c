@@ -99,3 +99,60 @@ CASE(asleep_in_outer, READY)
 	added_meanwhile(sleeps_in_outer, EPOLLIN | EPOLLONESHOT);
 	added_meanwhile(sleeps_in_outer_edge, EPOLLIN | EPOLLONESHOT);
 }
+
+/* ---- the one that joins meanwhile is an instance, with such a connection in it ---- */
+
+struct joined {
+	int out;
+	bool has_another; /* and so has something to tell first */
+};
+
+static void sleeps_in_joined(void *arg)
+{
+	const struct joined *j = arg;
+
+	ep_show(j->out, -1);
+	if (j->has_another)
+		ep_show(j->out, -1);
+}
+
+static void joined_meanwhile(uint32_t inner, uint32_t outer, bool has_another)
+{
+	struct signal_pipe told = signal_pipe(), another = signal_pipe();
+	struct joined j = {ep_open(), has_another};
+	struct worker w;
+	pid_t peer;
+	int fd = peer_start(sends_when_told, &told, &peer), in = ep_open();
+
+	ep_add(in, fd, inner, 1);
+	ep_add(j.out, another.fd[0], EPOLLIN | EPOLLET, 3);
+	worker_start(&w, sleeps_in_joined, &j);
+	wait_asleep(getpid(), w.tid);
+	ep_add(j.out, in, outer, 2);
+	usleep(100000);
+	if (has_another)
+		signal_send(another);
+	wait_asleep(getpid(), w.tid);
+	signal_send(told);
+	worker_join(&w);
+	ep_show(in, 0);
+	ep_show(j.out, 0);
+	signal_send(told);
+	say("peer: %d", child_status(peer));
+	close(j.out);
+	close(in);
+	close(fd);
+}
+
+CASE(asleep_in_what_becomes_outer, READY)
+{
+	static const uint32_t inner[] = {EPOLLIN, EPOLLIN | EPOLLET,
+					 EPOLLIN | EPOLLONESHOT},
+			      outer[] = {EPOLLIN, EPOLLIN | EPOLLET,
+					 EPOLLIN | EPOLLONESHOT};
+
+	for (int i = 0; i < 9; i++) {
+		joined_meanwhile(inner[i / 3], outer[i % 3], false);
+		joined_meanwhile(inner[i / 3], outer[i % 3], true);
+	}
+}
