@@ -52,6 +52,7 @@ struct epoll_reg {
 	uint32_t armed;	     /* interest that sock_arm was given; 0 for none */
 	uint32_t tcp_edge;   /* kernel events that came since the last report */
 	uint32_t tcp_noted;  /* those that had come before it */
+	uint32_t said;	     /* the kernel's of the connection's end so far */
 	uint32_t shuts;	     /* of the socket, as of the last report */
 	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
 	bool converted;

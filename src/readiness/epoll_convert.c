@@ -269,7 +269,7 @@ int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 	r->converted = true;
 	if (load_relaxed(&r->in->mixed))
 		sock_want_times(r->s);
-	r->tcp_edge = 0;
+	r->tcp_edge = r->said = 0;
 	r->tcp_noted = known(r->s);
 	r->past_end = r->tcp_noted & EPOLLRDHUP;
 	r->state_told = 0; /* with `fresh` */

@@ -34,7 +34,8 @@ static bool is_attached(struct sock *s)
 /* Nothing that the kernel need know. */
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 {
-	uint32_t before = r->events;
+	/* A spent one may have been given to the kernel, and taken again, for nothing. */
+	uint32_t before = r->spent ? 0 : r->events;
 
 	r->events = ev->events;
 	r->data = ev->data;

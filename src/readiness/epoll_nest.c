@@ -67,12 +67,14 @@ uint32_t reg_side_events(const struct epoll_reg *r)
 	       EPOLLET;
 }
 
-/* Of one that waits for room alone bytes are not heard: with them the kernel would say that there is room. */
+/*
+ * Only what wakes it on TCP is heard: with bytes the kernel would say that there is room, and after an end with each of both
+ * that again.
+ */
 static uint32_t news_events(uint32_t events)
 {
-	if ((events & LOOK_OUT) && !(events & EPOLL_KEY_IN))
-		return EPOLL_TCP_EVENTS & ~(uint32_t)EPOLL_KEY_IN;
-	return EPOLL_TCP_EVENTS;
+	return EPOLL_TCP_EVENTS & ~((events & LOOK_OUT ? 0u : EPOLLOUT) |
+				    (events & EPOLL_KEY_IN ? 0u : EPOLL_KEY_IN));
 }
 
 uint32_t reg_news_events(const struct epoll_reg *r)

@@ -12,9 +12,6 @@
 
 #define LEVEL_BITS                                                                       \
 	(LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND | EPOLLWRBAND | EPOLLMSG)
-/* Calls without activity after which a record leaves the hot list: scanning it that
- * often costs about what one doorbell costs. */
-#define HOT_CALLS 64
 
 /* The level of a socket that is, or has gone back to being, the kernel's. */
 static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
@@ -62,6 +59,8 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
 #define STATE_FIN     (1u << 20) /* the peer's: EPOLLRDHUP is also told of our own end */
 /* Beside the kernel's events: bytes had come by TCP, and have been read since. */
 #define TCP_WAS_READ (1u << 21)
+/* And: it has told no more of the connection's end than before, but has told it again. */
+#define TCP_AGAIN (1u << 22)
 
 /* What events of the kernel's say of it. */
 static uint32_t ended(uint32_t seen, uint32_t events)
@@ -91,8 +90,8 @@ static void state_read(struct edges *e, struct epoll_reg *r)
 		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
 		   (seen & SEEN_GONE ? STATE_GONE : 0);
 	e->shuts = load_relaxed(&s->slot->shuts);
-	e->state_rose =
-		r->fresh || (e->state & ~r->state_told) != 0 || e->shuts != r->shuts;
+	e->state_rose = r->fresh || (e->state & ~r->state_told) != 0 ||
+			e->shuts != r->shuts || (r->tcp_edge & TCP_AGAIN);
 }
 
 static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
@@ -156,7 +155,7 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	 * this end has done: it is to do so at once. */
 	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || changed)
 		store_relaxed(&r->in->ask_now, true);
-	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ);
+	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ | TCP_AGAIN);
 }
 
 /* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
@@ -436,6 +435,18 @@ static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
 	       (bits & LOOK_OUT ? LOOK_OUT : 0);
 }
 
+/*
+ * Of one that has stayed with us the kernel alone tells, and each wake-up is an edge: also a change of state after which
+ * no more of the connection's end holds than before, as a second shutdown is.
+ */
+static bool is_told_again(struct epoll_reg *r, uint32_t events)
+{
+	uint32_t state = events & STATE_KERNEL, new = state & ~r->said;
+
+	r->said |= state;
+	return state && !new && r->aside &&load_acquire(&r->s->slot->phase) == SLOT_FINAL;
+}
+
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
  * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
@@ -453,6 +464,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		seen = load_acquire(&slot->seen);
 	}
 	has_end = (seen & SEEN_FIN) || ended(seen, events & EPOLLRDHUP);
+	if (is_told_again(r, events))
+		r->tcp_edge |= TCP_AGAIN;
 	if (events & STATE_KERNEL)
 		order_end_heard(r);
 	if (told && r->told_at != told->scan)
@@ -550,51 +563,4 @@ int instance_translate(struct instance *in, const struct epoll_event *ev, int n,
 		/* Else it is of a parent, or a child, with whom the instance is shared. */
 	}
 	return kept;
-}
-
-void instance_arm(struct instance *in)
-{
-	for (uint32_t i = 0; i < in->nhot; i++)
-		reg_arm(in->hot[i]);
-}
-
-void instance_disarm(struct instance *in)
-{
-	for (uint32_t i = 0; i < in->nhot; i++)
-		reg_disarm(in->hot[i]);
-}
-
-void instance_attend(struct instance *in)
-{
-	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
-	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
-
-	for (uint32_t i = 0; i < in->nhot; i++) {
-		struct epoll_reg *r = in->hot[i];
-
-		/* What came before it was armed did not ring. */
-		reg_arm(r);
-		if (ring && reg_report(r, false))
-			sock_ring_self(r->s);
-	}
-}
-
-void instance_age(struct instance *in)
-{
-	if (in->calls - in->aged_at < HOT_CALLS)
-		return;
-	in->aged_at = in->calls;
-	for (uint32_t i = in->nhot; i-- > 0;) {
-		struct epoll_reg *r = in->hot[i];
-
-		/* Watched for a death that the kernel does not tell, and bytes that become due by time. */
-		if (in->calls - r->active < HOT_CALLS || sock_is_held(r->s) ||
-		    sock_is_held_up(r->s, r->use_fd))
-			continue;
-		reg_arm(r);
-		if (!reg_report(r, false))
-			reg_chill(r);
-		else if (!instance_sleepers(in))
-			reg_disarm(r);
-	}
 }

@@ -2,6 +2,7 @@
 /* What wakes an edge-triggered registration whose instance is itself polled, or in another one. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -186,4 +187,141 @@ CASE(nested_key_changed, READY)
 		changed(EPOLLOUT, EPOLLRDHUP, way);
 		changed(EPOLLWRNORM | EPOLLRDHUP, EPOLLRDNORM, way);
 	}
+}
+
+/* ---- what wakes without a byte ---- */
+
+static void lowat(struct watched *w, int bytes)
+{
+	NEED(setsockopt(w->p.s, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0);
+	show(w, "mark");
+}
+
+static void marks(enum way way, uint32_t mask, bool unread)
+{
+	struct watched w = watch(mask, way);
+
+	show(&w, "added");
+	if (unread) {
+		send_pattern(w.p.c, 0, 100);
+		wait_inq(w.p.s, 100);
+		show(&w, "bytes");
+	}
+	lowat(&w, 50);
+	lowat(&w, 50);
+	lowat(&w, 200);
+	if (!unread) {
+		send_pattern(w.p.c, 0, 100);
+		wait_inq(w.p.s, 100);
+		show(&w, "bytes");
+	}
+	lowat(&w, 1);
+	lowat(&w, 1);
+	recv_pattern(w.p.s, 0, 100);
+	show(&w, "read");
+	lowat(&w, 2);
+	unwatch(&w);
+}
+
+CASE(nested_key_of_marks, READY)
+{
+	for (enum way way = POLLED; way < WAYS; way++)
+		for (int i = 0; i < 4; i++)
+			marks(way, i & 1 ? EPOLLIN : EPOLLIN | EPOLLOUT, i & 2);
+}
+
+static void set_option(struct watched *w, int level, int name, int value,
+		       const char *what)
+{
+	NEED(setsockopt(w->p.s, level, name, &value, sizeof(value)) == 0);
+	show(w, what);
+}
+
+CASE(nested_key_of_bounds, READY)
+{
+	for (enum way way = POLLED; way < WAYS; way++)
+		for (size_t i = 0; i < MASKS; i++) {
+			struct watched w = watch(masks[i], way);
+
+			show(&w, "added");
+			set_option(&w, SOL_SOCKET, SO_SNDBUF, 100000, "sent");
+			set_option(&w, SOL_SOCKET, SO_RCVBUF, 100000, "received");
+			set_option(&w, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 50000, "not sent");
+			set_option(&w, SOL_SOCKET, SO_KEEPALIVE, 1, "another");
+			NEED(shutdown(w.p.c, SHUT_WR) == 0);
+			wait_events(w.p.s, POLLRDHUP);
+			show(&w, "end");
+			set_option(&w, SOL_SOCKET, SO_SNDBUF, 90000, "after it");
+			unwatch(&w);
+		}
+}
+
+CASE(nested_key_of_own_end, READY)
+{
+	for (enum way way = POLLED; way < WAYS; way++)
+		for (size_t i = 0; i < MASKS; i++) {
+			struct watched w = watch(masks[i], way);
+
+			say("%d, mask %zu", way, i);
+			show(&w, "added");
+			NEED(shutdown(w.p.s, SHUT_RD) == 0);
+			show(&w, "reading ended");
+			send_pattern(w.p.c, 0, 100);
+			wait_inq(w.p.s, 100);
+			show(&w, "bytes");
+			NEED(shutdown(w.p.s, SHUT_RD) == 0);
+			show(&w, "again");
+			NEED(shutdown(w.p.s, SHUT_WR) == 0);
+			wait_events(w.p.c, POLLRDHUP);
+			unwatch(&w);
+		}
+}
+
+/* What a dead connection's end is told of once more, by an act of another process. */
+static void dead(enum way way, uint32_t mask, int how)
+{
+	struct linger now = {1, 0};
+	struct watched w;
+	pid_t pid;
+	struct signal_pipe go = signal_pipe();
+	int channel[2];
+
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+	pid = fork();
+	NEED(pid >= 0);
+	if (pid == 0) {
+		int fd = receive_fd(channel[1]);
+
+		signal_wait(go);
+		_exit(shutdown(fd, SHUT_WR) == 0 ? 0 : errno);
+	}
+	w = watch(mask, way);
+	say("%d, mask %x, %d", way, mask, how);
+	show(&w, "added");
+	if (how == 1)
+		NEED(setsockopt(w.p.c, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
+	if (how == 2)
+		NEED(shutdown(w.p.s, SHUT_WR) == 0 && shutdown(w.p.c, SHUT_WR) == 0);
+	close(w.p.c);
+	w.p.c = -1;
+	wait_events(w.p.s, how ? POLLHUP : POLLRDHUP);
+	show(&w, "dead");
+	send_fd(channel[0], w.p.s);
+	show(&w, "passed");
+	signal_send(go);
+	say("shutdown: %d", child_status(pid));
+	show(&w, "shut elsewhere");
+	close(channel[0]);
+	close(channel[1]);
+	close(w.outer);
+	close(w.in);
+	close(w.p.s);
+}
+
+CASE(nested_key_of_the_dead, READY)
+{
+	for (enum way way = POLLED; way < WAYS; way++)
+		for (size_t i = 0; i < MASKS; i++)
+			for (int how = 0; how < 3; how++)
+				dead(way, masks[i], how);
 }
