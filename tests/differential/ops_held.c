@@ -315,7 +315,7 @@ static void op_held_asleep(struct dice *d)
 }
 
 const struct op ops_held[] = {
-	{"held", op_held, 16},
-	{"held-asleep", op_held_asleep, 6},
+	{"held", op_held, 4},
+	{"held-asleep", op_held_asleep, 2},
 	{NULL, NULL, 0},
 };
