@@ -462,7 +462,8 @@ CASE(one_at_a_time, DIRECT)
 static void one_way(uint32_t mask, bool is_accepted, bool reads)
 {
 	struct pair p = pair_open();
-	int ep = ep_open(), end = is_accepted ? p.s : p.c, other = is_accepted ? p.c : p.s;
+	int ep = ep_open(), end = is_accepted ? p.s : p.c,
+	    other = is_accepted ? p.c : p.s;
 	uint64_t taken = 0;
 
 	ep_add(ep, end, mask | EPOLLET, 1);
