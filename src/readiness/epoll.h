@@ -258,7 +258,7 @@ int reg_leave(struct epoll_reg *r, int epfd);
 /* Under the instance's lock: what ADD and MOD do to a converted registration. */
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
 
-/* ---- conversion (epoll_convert.c) ---- */
+/* ---- conversion (epoll_convert.c, epoll_told.c) ---- */
 
 /* What a converted registration asks of the TCP descriptor. */
 #define EPOLL_TCP_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
@@ -470,7 +470,7 @@ bool instance_may_sift(struct instance *in);
 /* Then: hears the tags in its queue, and leaves the rest there. False: not all, or none. */
 bool instance_sift(struct instance *in);
 
-/* ---- sleep ---- */
+/* ---- sleep (epoll_sleep.c) ---- */
 
 /* Before a sleep: all hot records are armed. */
 void instance_arm(struct instance *in);
@@ -511,8 +511,8 @@ struct listing {
 };
 struct listing epoll_listing(int epfd);
 bool epoll_is_readable(int fd);
-/* The instance has become an outer one while a call slept: of the n that it tells, those are taken out that an inner
- * one tells with nothing in it. Returns how many are left. */
+/* The instance has become an outer one while a call slept, and all are settled: of the n that it tells, those are taken out that
+ * an inner one tells with nothing in it. Returns how many are left. */
 int epoll_drop_vain(int epfd, struct epoll_event *ev, int n);
 void listing_drop(void *listing);
 

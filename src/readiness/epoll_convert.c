@@ -236,14 +236,6 @@ static uint32_t known(struct sock *s)
 	       (seen & SEEN_ERR ? EPOLLERR : 0);
 }
 
-void reg_begin(struct epoll_reg *r)
-{
-	r->edge_in = sock_edge_in(r->s);
-	r->moves = sock_moves(r->s);
-	r->edge_out = sock_edge_out(r->s);
-	r->shuts = load_relaxed(&r->s->slot->shuts);
-}
-
 int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 {
 	int rc = 0;

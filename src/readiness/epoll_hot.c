@@ -3,10 +3,6 @@
 #include "base/atomic.h"
 #include "readiness/epoll.h"
 
-/* Calls without activity after which a record leaves the hot list: scanning it that
- * often costs about what one doorbell costs. */
-#define HOT_CALLS 64
-
 void reg_heat(struct epoll_reg *r)
 {
 	struct instance *in = r->in;
@@ -61,51 +57,4 @@ void reg_abandon(struct epoll_reg *r)
 	if (r->converted)
 		atomic_fetch_sub(&r->in->converted, 1);
 	r->converted = false;
-}
-
-void instance_arm(struct instance *in)
-{
-	for (uint32_t i = 0; i < in->nhot; i++)
-		reg_arm(in->hot[i]);
-}
-
-void instance_disarm(struct instance *in)
-{
-	for (uint32_t i = 0; i < in->nhot; i++)
-		reg_disarm(in->hot[i]);
-}
-
-void instance_attend(struct instance *in)
-{
-	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
-	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
-
-	for (uint32_t i = 0; i < in->nhot; i++) {
-		struct epoll_reg *r = in->hot[i];
-
-		/* What came before it was armed did not ring. */
-		reg_arm(r);
-		if (ring && reg_report(r, false))
-			sock_ring_self(r->s);
-	}
-}
-
-void instance_age(struct instance *in)
-{
-	if (in->calls - in->aged_at < HOT_CALLS)
-		return;
-	in->aged_at = in->calls;
-	for (uint32_t i = in->nhot; i-- > 0;) {
-		struct epoll_reg *r = in->hot[i];
-
-		/* Watched for a death that the kernel does not tell, and bytes that become due by time. */
-		if (in->calls - r->active < HOT_CALLS || sock_is_held(r->s) ||
-		    sock_is_held_up(r->s, r->use_fd))
-			continue;
-		reg_arm(r);
-		if (!reg_report(r, false))
-			reg_chill(r);
-		else if (!instance_sleepers(in))
-			reg_disarm(r);
-	}
 }

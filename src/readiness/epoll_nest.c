@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "base/await.h"
 #include "base/brittle.h"
 #include "base/fds.h"
 #include "base/kernel.h"
@@ -179,13 +178,6 @@ static void hear(struct instance *in, int epfd, bool all)
 void side_hear(struct instance *in)
 {
 	hear(in, in->news, true);
-}
-
-bool epoll_is_readable(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return await_glance(&p, 1) > 0;
 }
 
 /* After it, who was being woken for one of the tags has been, in all that holds them: to add one, and to
@@ -542,6 +534,7 @@ int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int
 	n = ask(epfd, ev, max, t, mask);
 	if (n <= 0 || !load_relaxed(&in->outer))
 		return n;
+	epoll_settle();
 	n = epoll_drop_vain(epfd, ev, n);
 	if (n > 0)
 		return n;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an instance is before, during and after a sleep. */
+#include "base/atomic.h"
 #include "readiness/epoll.h"
 
 /* A sleep makes a registration older by this many calls. */
 #define SLEEP_AGE 16
 /* Upper bound of a sleep on an instance that other processes use too. */
 #define FOREIGN_SLEEP_NS 10000000u
+/* Calls without activity after which a record leaves the hot list: scanning it that
+ * often costs about what one doorbell costs. */
+#define HOT_CALLS 64
 
 void instance_crowd(struct instance *in, struct look_crowd *c)
 {
@@ -50,4 +54,51 @@ bool instance_up(struct instance *in, uint32_t generation)
 	instance_awake(in);
 	instance_unlock(in);
 	return true;
+}
+
+void instance_arm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_arm(in->hot[i]);
+}
+
+void instance_disarm(struct instance *in)
+{
+	for (uint32_t i = 0; i < in->nhot; i++)
+		reg_disarm(in->hot[i]);
+}
+
+void instance_attend(struct instance *in)
+{
+	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
+	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
+
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		struct epoll_reg *r = in->hot[i];
+
+		/* What came before it was armed did not ring. */
+		reg_arm(r);
+		if (ring && reg_report(r, false))
+			sock_ring_self(r->s);
+	}
+}
+
+void instance_age(struct instance *in)
+{
+	if (in->calls - in->aged_at < HOT_CALLS)
+		return;
+	in->aged_at = in->calls;
+	for (uint32_t i = in->nhot; i-- > 0;) {
+		struct epoll_reg *r = in->hot[i];
+
+		/* Watched for a death that the kernel does not tell, and bytes that become due by time. */
+		if (in->calls - r->active < HOT_CALLS || sock_is_held(r->s) ||
+		    sock_is_held_up(r->s, r->use_fd))
+			continue;
+		reg_arm(r);
+		if (!reg_report(r, false))
+			reg_chill(r);
+		else if (!instance_sleepers(in))
+			reg_disarm(r);
+	}
 }

@@ -19,6 +19,14 @@ static bool has_state(struct epoll_reg *r, uint32_t level)
 	       (seen & STATES);
 }
 
+void reg_begin(struct epoll_reg *r)
+{
+	r->edge_in = sock_edge_in(r->s);
+	r->moves = sock_moves(r->s);
+	r->edge_out = sock_edge_out(r->s);
+	r->shuts = load_relaxed(&r->s->slot->shuts);
+}
+
 /*
  * What comes from reg_begin on is news in any case, so it is first.
  * An instance that is not readable has handed over all that it was woken for. A wake-up is part of the change that

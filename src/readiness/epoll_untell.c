@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/await.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/low.h"
@@ -116,6 +117,13 @@ void epoll_untell(struct instance *in, int epfd, const char *listing, uint64_t d
 
 /* ---- what an inner instance has told with nothing in it ---- */
 
+bool epoll_is_readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return await_glance(&p, 1) > 0;
+}
+
 /* It told this by its side. A registration for once is spent by that, and gets back what it has told by. */
 static void tell_later(int epfd, int fd, uint32_t listed, const struct epoll_event *told)
 {
@@ -150,11 +158,9 @@ static bool is_vain(int epfd, const char *listing, const struct epoll_event *tol
 
 int epoll_drop_vain(int epfd, struct epoll_event *ev, int n)
 {
-	struct listing l;
+	struct listing l = epoll_listing(epfd);
 	int kept = 0;
 
-	epoll_settle();
-	l = epoll_listing(epfd);
 	for (int i = 0; i < n; i++)
 		if (!is_vain(epfd, l.text, &ev[i]))
 			ev[kept++] = ev[i];
