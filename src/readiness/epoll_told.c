@@ -31,27 +31,29 @@ void reg_begin(struct epoll_reg *r)
  * What comes from reg_begin on is news in any case, so it is first.
  * An instance that is not readable has handed over all that it was woken for. A wake-up is part of the change that
  * brings it, under the connection's lock, which the kernel takes for its counts: so all that led to this level and to
- * these counts is in the instance when that is asked.
+ * the later counts is in the instance when that is asked. Who has found no room since the earlier ones has written, and
+ * waits for more than this level.
  */
 bool reg_all_told(struct epoll_reg *r)
 {
 	struct pollfd p = {.fd = r->use_fd,
 			   .events = LOOK_IN | LOOK_OUT | EPOLLRDHUP | EPOLLPRI},
 		      in = {.fd = instance_fd(r->in), .events = POLLIN};
-	struct tcp_counts c;
+	struct tcp_counts before, c;
 	uint32_t level;
 
 	if ((r->events & (EPOLLET | EPOLLEXCLUSIVE)) != EPOLLET || r->converted)
 		return false;
 	reg_begin(r);
-	if (await_glance(&p, 1) < 0 || (p.revents & POLLNVAL))
+	if (tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &before) != 0 ||
+	    await_glance(&p, 1) < 0 || (p.revents & POLLNVAL))
 		return false;
 	level = (uint16_t)p.revents;
 	if (has_state(r, level) || tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &c) != 0 ||
 	    await_glance(&in, 1) != 0)
 		return false;
 	r->had_in = c.received;
-	r->had_out = level & EPOLLOUT ? c.written : NEVER;
+	r->had_out = level & EPOLLOUT ? before.written : NEVER;
 	return true;
 }
 
