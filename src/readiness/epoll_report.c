@@ -61,6 +61,8 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
 #define TCP_WAS_READ (1u << 21)
 /* And: it has told no more of the connection's end than before, but has told it again. */
 #define TCP_AGAIN (1u << 22)
+/* And: it has told of room, which somebody has lacked there, perhaps before the ring was taken up. */
+#define TCP_ROOM (1u << 23)
 
 /* What events of the kernel's say of it. */
 static uint32_t ended(uint32_t seen, uint32_t events)
@@ -117,7 +119,8 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full, by a
 	 * send or a look, which is what sock_edge_out counts. Who has shut down has room for ever. */
 	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
-	       gate_state(&r->s->slot->gate_tx) != GATE_RING;
+	       ((r->tcp_edge & TCP_ROOM) ||
+		gate_state(&r->s->slot->gate_tx) != GATE_RING);
 	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
 }
 
@@ -209,7 +212,7 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 		edges_take(&e, r, bits, due != 0);
 	if (take && (due & LOOK_OUT)) {
 		r->edge_out = e.out;
-		r->tcp_edge &= ~(uint32_t)EPOLLOUT;
+		r->tcp_edge &= ~(uint32_t)(EPOLLOUT | TCP_ROOM);
 	}
 	return due;
 }
@@ -447,6 +450,13 @@ static bool is_told_again(struct epoll_reg *r, uint32_t events)
 	return state && !new && r->aside &&load_acquire(&r->s->slot->phase) == SLOT_FINAL;
 }
 
+/* Woken for room: for nothing else, or by what it has not asked for itself. */
+static bool is_room(const struct epoll_reg *r, uint32_t events)
+{
+	return (events & EPOLLOUT) && !(events & (STATE_KERNEL | EPOLLPRI)) &&
+	       (!(events & LOOK_IN) || !(r->events & KEY_IN));
+}
+
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
  * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
@@ -475,6 +485,8 @@ static void tcp_heard(struct epoll_reg *r, uint32_t events)
 		events |= TCP_WAS_READ;
 	if (told)
 		events &= ~told_of(told, r);
+	if (is_room(r, events))
+		events |= TCP_ROOM;
 	if (!(events & STATE_KERNEL))
 		told = NULL;
 	/* With the end of a connection comes room, to whom this very call has told of both. */

@@ -258,6 +258,65 @@ CASE(ep_deleted_from_a_nested_one, ANYWAY)
 	pair_close(p);
 }
 
+/* ---- room that one lacks on TCP, and another finds in memory ---- */
+
+static struct pair pair_narrow_open(void)
+{
+	uint16_t port;
+	int listener = listen_any(AF_INET, &port), bytes = 4096;
+	struct pair p;
+
+	NEED(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) == 0);
+	p.c = connect_to(AF_INET, port);
+	p.s = accept(listener, NULL, NULL);
+	NEED(p.s >= 0);
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+	close(listener);
+	return p;
+}
+
+static void lacked(uint32_t mask, bool is_read)
+{
+	struct pair p = pair_narrow_open();
+	int ep = ep_open(), unread = 0;
+	size_t sent = 0;
+	char byte;
+
+	ep_add(ep, p.c, mask | EPOLLET, 1);
+	ep_show(ep, 0);
+	for (int i = 0; i < 20; i++) {
+		sent += send_until_full(p.c);
+		usleep(5000);
+	}
+	ep_drain(ep);
+	/* The other way, until it is upgraded. */
+	for (int i = 0; i < 60; i++) {
+		send_pattern(p.s, (uint64_t)i, 1);
+		if (i == 0 && !is_read)
+			unread++;
+		else
+			recv_pattern(p.c, (uint64_t)(i - unread), 1);
+		if (i % 8 == 0)
+			sent -= recv(p.s, &byte, 1, 0) == 1;
+	}
+	sent += send(p.c, "x", 1, MSG_DONTWAIT) == 1;
+	ep_drain(ep);
+	ep_show(ep, 0);
+	empty(p.s, sent);
+	ep_show(ep, SOON);
+	ep_show(ep, 0);
+	close(ep);
+	pair_close(p);
+}
+
+CASE(ep_edge_of_room_lacked_before, READY)
+{
+	for (int i = 0; i < 4; i++) {
+		say("%d", i);
+		lacked(i & 1 ? EPOLLOUT : EPOLLIN | EPOLLOUT, i & 2);
+	}
+}
+
 /* ---- a connection that goes back to TCP amid the call, beside others that fill the rest of the array ---- */
 
 static void goes_back_beside(int others, int room)
