@@ -54,6 +54,7 @@ struct epoll_reg {
 	uint32_t tcp_noted;  /* those that had come before it */
 	uint32_t said;	     /* the kernel's of the connection's end so far */
 	uint32_t shuts;	     /* of the socket, as of the last report */
+	uint32_t ups;	     /* the ring was taken up so often when TCP told of room */
 	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
 	bool converted;
 	bool past_end; /* told of bytes, or about to be, when the kernel had the peer's FIN */

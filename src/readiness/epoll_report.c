@@ -450,11 +450,23 @@ static bool is_told_again(struct epoll_reg *r, uint32_t events)
 	return state && !new && r->aside &&load_acquire(&r->s->slot->phase) == SLOT_FINAL;
 }
 
-/* Woken for room: for nothing else, or by what it has not asked for itself. */
-static bool is_room(const struct epoll_reg *r, uint32_t events)
+/*
+ * The ring may be taken up by another sender before this is told. There the first word of room may be for who
+ * lacked it before: after that nobody lacks it on TCP. Bytes that come once more are no edge.
+ */
+static bool is_room(struct epoll_reg *r, uint32_t events)
 {
-	return (events & EPOLLOUT) && !(events & (STATE_KERNEL | EPOLLPRI)) &&
-	       (!(events & LOOK_IN) || !(r->events & KEY_IN));
+	struct slot *slot = r->s->slot;
+
+	if (!(events & EPOLLOUT) || (events & STATE_KERNEL))
+		return false;
+	if (gate_state(&slot->gate_tx) != GATE_RING)
+		return true;
+	if (r->ups == load_relaxed(&r->s->out->down_epoch) + 1 ||
+	    ((events & LOOK_IN) && load_relaxed(&slot->rewinding)))
+		return false;
+	r->ups = load_relaxed(&r->s->out->up_epoch);
+	return true;
 }
 
 /* Says what the TCP descriptor reported, unless it only repeats what is known: the slot

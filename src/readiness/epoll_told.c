@@ -10,12 +10,12 @@
 	(SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_WR | SEEN_SHUT_RD | SEEN_GONE |      \
 	 SEEN_BROKEN | SEEN_FIN_SAID)
 
-/* A change of the connection's state has come, or may have. */
+/* A change of the connection's state, or urgent data, has come, or may have. */
 static bool has_state(struct epoll_reg *r, uint32_t level)
 {
 	uint32_t seen = load_acquire(&r->s->slot->seen);
 
-	return (level & (EPOLLRDHUP | LOOK_ALWAYS)) || sock_has_fin(r->s) ||
+	return (level & (EPOLLRDHUP | EPOLLPRI | LOOK_ALWAYS)) || sock_has_fin(r->s) ||
 	       (seen & STATES);
 }
 
@@ -24,6 +24,7 @@ void reg_begin(struct epoll_reg *r)
 	r->edge_in = sock_edge_in(r->s);
 	r->moves = sock_moves(r->s);
 	r->edge_out = sock_edge_out(r->s);
+	r->ups = load_relaxed(&r->s->out->up_epoch);
 	r->shuts = load_relaxed(&r->s->slot->shuts);
 }
 
@@ -70,7 +71,8 @@ bool reg_first_word(struct epoll_reg *r, uint32_t *events)
 		return true;
 	if (c.written == r->had_out || !(r->events & LOOK_OUT))
 		*events &= ~(uint32_t)LOOK_OUT;
-	if (c.received != r->had_in)
+	/* Urgent data may run ahead of the count. */
+	if (c.received != r->had_in || (*events & EPOLLPRI))
 		return true;
 	*events &= ~(uint32_t)EPOLL_KEY_IN;
 	return *events != 0;
