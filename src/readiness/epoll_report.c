@@ -462,6 +462,7 @@ static bool is_room(struct epoll_reg *r, uint32_t events)
 		return false;
 	if (gate_state(&slot->gate_tx) != GATE_RING)
 		return true;
+	/* Not up yet: the next one. */
 	if (r->ups == load_relaxed(&r->s->out->down_epoch) + 1 ||
 	    ((events & LOOK_IN) && load_relaxed(&slot->rewinding)))
 		return false;
