@@ -514,7 +514,7 @@ struct listing epoll_listing(int epfd);
 bool epoll_is_readable(int fd);
 /* The instance has become an outer one while a call slept, and all are settled: of the n that it tells, those are taken out that
  * an inner one tells with nothing in it. Returns how many are left. */
-int epoll_drop_vain(int epfd, struct epoll_event *ev, int n);
+int epoll_drop_vain(struct instance *in, int epfd, struct epoll_event *ev, int n);
 void listing_drop(void *listing);
 
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */

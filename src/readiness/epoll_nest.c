@@ -535,7 +535,7 @@ int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int
 	if (n <= 0 || !load_relaxed(&in->outer))
 		return n;
 	epoll_settle();
-	n = epoll_drop_vain(epfd, ev, n);
+	n = epoll_drop_vain(in, epfd, ev, n);
 	if (n > 0)
 		return n;
 	return wait_settled(epfd, ev, max, look_remaining(deadline, &ts), mask);

@@ -156,13 +156,25 @@ static bool is_vain(int epfd, const char *listing, const struct epoll_event *tol
 	return vain;
 }
 
-int epoll_drop_vain(int epfd, struct epoll_event *ev, int n)
+/* A connection may have told it, of which the kernel has a tag by now. */
+static bool is_connections(struct instance *in, uint64_t data)
+{
+	struct epoll_reg *r;
+
+	instance_lock(in);
+	for (r = in->regs; r && r->data.u64 != data; r = r->next)
+		;
+	instance_unlock(in);
+	return r;
+}
+
+int epoll_drop_vain(struct instance *in, int epfd, struct epoll_event *ev, int n)
 {
 	struct listing l = epoll_listing(epfd);
 	int kept = 0;
 
 	for (int i = 0; i < n; i++)
-		if (!is_vain(epfd, l.text, &ev[i]))
+		if (is_connections(in, ev[i].data.u64) || !is_vain(epfd, l.text, &ev[i]))
 			ev[kept++] = ev[i];
 	listing_drop(&l);
 	return kept;

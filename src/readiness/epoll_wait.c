@@ -585,7 +585,7 @@ long ready_epoll_wait_alone(int epfd, struct epoll_event *ev, int max, int ms, l
 	kept = n > 0 ? tell_plain(in, ev, (int)n, gone) : n;
 	if (kept > 0 && !gone && load_relaxed(&in->outer)) {
 		epoll_settle();
-		kept = epoll_drop_vain(epfd, ev, (int)kept);
+		kept = epoll_drop_vain(in, epfd, ev, (int)kept);
 	}
 	if (kept != 0 || gone || (n == 0 && !atomic_load(&in->converted)))
 		return kept;
