@@ -7,43 +7,7 @@
 
 #include "base/real.h"
 #include "readiness/epoll.h"
-#include "unit/readiness_pair.h"
-
-static int ep_open(void)
-{
-	sock_pair_init();
-	return ready_epoll_create(epoll_create1(EPOLL_CLOEXEC));
-}
-
-static int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
-{
-	struct epoll_event ev = {.events = events, .data.u64 = data};
-
-	return ready_epoll_ctl(ep, op, fd, &ev);
-}
-
-static int ep_wait(int ep, struct epoll_event *ev, int max, int ms)
-{
-	struct timespec ts = {ms / 1000, ms % 1000 * 1000000l};
-
-	return ready_epoll_wait(ep, ev, max, &ts, NULL);
-}
-
-static void ep_close(int ep)
-{
-	ready_closing(ep);
-	close(ep);
-}
-
-static struct epoll_reg *reg_of(int ep, int fd)
-{
-	struct epoll_reg *r;
-
-	epoll_list_lock();
-	r = reg_find(instance_at(ep), fd_sock(fd), fd);
-	epoll_list_unlock();
-	return r;
-}
+#include "unit/readiness_instance.h"
 
 static struct squeeze {
 	int ep, fd, at, asks;
