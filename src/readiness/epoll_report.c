@@ -444,10 +444,11 @@ static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
  */
 static bool is_told_again(struct epoll_reg *r, uint32_t events)
 {
-	uint32_t state = events & STATE_KERNEL, new = state & ~r->said;
+	uint32_t state = events & STATE_KERNEL, news = state & ~r->said;
 
 	r->said |= state;
-	return state && !new && r->aside &&load_acquire(&r->s->slot->phase) == SLOT_FINAL;
+	return load_acquire(&r->s->slot->phase) == SLOT_FINAL && r->aside && state &&
+	       !news;
 }
 
 /*
