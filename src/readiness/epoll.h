@@ -511,6 +511,13 @@ struct listing {
 	size_t room;
 };
 struct listing epoll_listing(int epfd);
+/* One of these. Moves *at, which is the text at first, behind the next. False: there is no more. */
+struct listed {
+	int fd;
+	uint32_t events;
+	uint64_t data;
+};
+bool listing_next(const char **at, struct listed *l);
 bool epoll_is_readable(int fd);
 /* The instance has become an outer one while a call slept, and all are settled: of the n that it tells, those are taken out that
  * an inner one tells with nothing in it. Returns how many are left. */

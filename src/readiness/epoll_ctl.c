@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoll_ctl: forwarded to the kernel, and recorded where it names a socket of ours. */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <x86intrin.h>
 
 #include "base/atomic.h"
@@ -277,17 +274,12 @@ static int reg_del(struct instance *in, int epfd, struct sock *s, int fd)
 static bool kernel_has(int epfd, int fd)
 {
 	struct listing listing = epoll_listing(epfd);
+	const char *at = listing.text;
 	bool has = false;
+	struct listed l;
 
-	for (const char *line = listing.text; line && !has; line = strchr(line, '\n')) {
-		uint64_t data;
-		int listed;
-
-		line += line != listing.text;
-		has = sscanf(line, "tfd: %d events: %*x data: %" SCNx64, &listed,
-			     &data) == 2 &&
-		      listed == fd && !tag_collides(data);
-	}
+	while (!has && listing_next(&at, &l))
+		has = l.fd == fd && !tag_collides(l.data);
 	listing_drop(&listing);
 	return has;
 }

@@ -66,6 +66,19 @@ void listing_drop(void *listing)
 	l->text = NULL;
 }
 
+bool listing_next(const char **at, struct listed *l)
+{
+	while (*at && **at) {
+		const char *line = *at, *end = strchr(line, '\n');
+
+		*at = end ? end + 1 : NULL;
+		if (sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &l->fd,
+			   &l->events, &l->data) == 3)
+			return true;
+	}
+	return false;
+}
+
 static void renew(int epfd, int fd, struct epoll_event *ev)
 {
 	if (!(ev->events & (EPOLLET | EPOLLONESHOT)))
@@ -81,19 +94,13 @@ static void renew(int epfd, int fd, struct epoll_event *ev)
 
 static void kernel_untell(int epfd, const char *listing, uint64_t data)
 {
-	const char *line = listing;
+	struct listed l;
 
-	for (; line; line = strchr(line, '\n'), line += line != NULL) {
-		uint64_t listed;
-		uint32_t events;
-		int fd;
-
-		if (sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &fd,
-			   &events, &listed) == 3 &&
-		    listed == data)
-			renew(epfd, fd,
-			      &(struct epoll_event){.events = events, .data.u64 = data});
-	}
+	while (listing_next(&listing, &l))
+		if (l.data == data)
+			renew(epfd, l.fd,
+			      &(struct epoll_event){.events = l.events,
+						    .data.u64 = data});
 }
 
 static void memory_untell(struct instance *in, uint64_t data)
@@ -136,21 +143,15 @@ static void tell_later(int epfd, int fd, uint32_t listed, const struct epoll_eve
 /* Each that may have told it is an instance of ours, and not readable. */
 static bool is_vain(int epfd, const char *listing, const struct epoll_event *told)
 {
-	const char *line = listing;
 	bool vain = false;
+	struct listed l;
 
-	for (; line; line = strchr(line, '\n'), line += line != NULL) {
-		uint64_t data;
-		uint32_t events;
-		int fd;
-
-		if (sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64, &fd,
-			   &events, &data) != 3 ||
-		    data != told->data.u64)
+	while (listing_next(&listing, &l)) {
+		if (l.data != told->data.u64)
 			continue;
-		if (!instance_at(fd) || epoll_is_readable(fd))
+		if (!instance_at(l.fd) || epoll_is_readable(l.fd))
 			return false;
-		tell_later(epfd, fd, events, told);
+		tell_later(epfd, l.fd, l.events, told);
 		vain = true;
 	}
 	return vain;
