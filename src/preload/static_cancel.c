@@ -97,10 +97,17 @@ static bool leads_here(const struct way *w)
 	return w && w->number >= 0;
 }
 
-static void lead_back(greg_t *to, const struct way *w)
+/*
+ * Where the handler comes back, the next call of this thread is to be the one that goes on with what was interrupted. A
+ * signal before would find that left. So all wait until then: `resume` gives their mask back.
+ */
+static void lead_back(ucontext_t *uc, const struct way *w)
 {
+	greg_t *to = uc->uc_mcontext.gregs;
+
 	to[REG_RIP] = (greg_t)w->jump;
 	to[REG_EFL] |= MARK;
+	memset(&uc->uc_sigmask, 0xff, sizeof(uint64_t));
 }
 
 /* ---- on the thread's own stack ---- */
@@ -162,7 +169,7 @@ static bool cancel_on_own(struct static_self *self, const ucontext_t *uc, uint64
 	rsp = (uint64_t)regs[REG_RSP];
 	if (!w || static_is_own(self, rsp) || static_is_alternate(self, rsp))
 		return false;
-	lead_back(regs, w);
+	lead_back(&copy, w);
 	memcpy(frame.context, &copy, sizeof(frame.context));
 	to = ((rsp - RED_ZONE - sizeof(frame)) & ~63ull) - sizeof(frame.back);
 	if (crit_copy((void *)to, &frame, sizeof(frame)) != 0)
@@ -245,9 +252,8 @@ static void cancel_in_place(struct static_self *self, ucontext_t *uc, uint64_t h
 		return;
 	memcpy(self->cancel_was, regs, sizeof(self->cancel_was));
 	memcpy(&self->cancel_mask, &uc->uc_sigmask, sizeof(self->cancel_mask));
-	memset(&uc->uc_sigmask, 0xff, sizeof(self->cancel_mask));
 	regs[REG_RAX] = w->number;
-	lead_back(regs, w);
+	lead_back(uc, w);
 	self->cancel_next = self->next;
 	self->cancel_by_host = false;
 	self->cancel_resumes = here + sizeof(uint64_t);

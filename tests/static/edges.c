@@ -239,6 +239,13 @@ static void comes_back(int sig)
 	came++;
 }
 
+/* Another one waits when it returns. */
+static void comes_again(int sig)
+{
+	if (++came % 2)
+		syscall(SYS_tgkill, getpid(), reader, sig);
+}
+
 static void *disturbs(void *arg)
 {
 	while (came < 5 || !has_written) {
@@ -250,7 +257,7 @@ static void *disturbs(void *arg)
 }
 
 /* The C library's own signal, whose handler does not cancel. */
-static void t_cancel_not(void)
+static void is_not_cancelled(void (*handler)(int))
 {
 	static char much[1 << 20];
 	ssize_t n;
@@ -258,7 +265,7 @@ static void t_cancel_not(void)
 	char b = 0;
 
 	CHECK(pipe(nothing) == 0);
-	set_cancel(comes_back);
+	set_cancel(handler);
 	reader = (pid_t)syscall(SYS_gettid);
 	CHECK(pthread_create(&t, NULL, disturbs, NULL) == 0);
 	/* Made once more, it would wait for ever. */
@@ -271,6 +278,16 @@ static void t_cancel_not(void)
 	CHECK(read(nothing[0], &b, 1) == 1);
 	CHECK(pthread_join(t, NULL) == 0);
 	printf("read %c behind its handlers\n", b);
+}
+
+static void t_cancel_not(void)
+{
+	is_not_cancelled(comes_back);
+}
+
+static void t_cancel_not_twice(void)
+{
+	is_not_cancelled(comes_again);
 }
 #endif
 
@@ -384,6 +401,7 @@ static const struct edge_case cases[] = {
 	{"look", t_look},
 	{"cancel", t_cancel},
 	{"cancel_not", t_cancel_not},
+	{"cancel_not_twice", t_cancel_not_twice},
 #endif
 	{"alternate", t_alternate},
 	{"alternate_no_memory", t_alternate_no_memory},
