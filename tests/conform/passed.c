@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance: what another holder of a passed connection sets holds for this one, whose peer is silent. */
+/* Conformance: a passed connection: what another holder sets holds here, and a thread that reads goes on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -88,4 +88,92 @@ CASE(passed_settings, DIRECT)
 	say("status %d", child_status(child));
 	say("status %d", child_status(later));
 	say("status %d", child_status(peer));
+}
+
+/* So much in pieces, with time for others in between. */
+enum { TRAFFIC = 400000, PIECE = 2000, PIECE_US = 100 };
+
+struct traffic {
+	int fd;
+	struct signal_pipe begun;
+	int error;
+};
+
+static void send_traffic(void *arg)
+{
+	struct traffic *t = arg;
+
+	for (size_t at = 0; at < TRAFFIC; at += PIECE)
+		send_pattern(t->fd, at, PIECE);
+	NEED(shutdown(t->fd, SHUT_WR) == 0);
+}
+
+static void recv_traffic(void *arg)
+{
+	struct traffic *t = arg;
+	char buf[PIECE];
+	size_t at = 0, wrong = 0;
+	ssize_t n;
+
+	while ((n = recv(t->fd, buf, sizeof(buf), 0)) > 0) {
+		for (ssize_t i = 0; i < n; i++)
+			wrong += (uint8_t)buf[i] != pattern(at + (size_t)i);
+		if (at == 0)
+			signal_send(t->begun);
+		at += (size_t)n;
+		NEED(usleep(PIECE_US) == 0);
+	}
+	t->error = n < 0 ? errno : 0;
+	say("%zu, wrong %zu, end %s", at, wrong, errno_name(t->error));
+}
+
+static void pass_once(int fd)
+{
+	int channel[2];
+
+	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
+	send_fd(channel[0], fd);
+	close(receive_fd(channel[1]));
+	close(channel[0]);
+	close(channel[1]);
+}
+
+/* A thread reads what lies unread, which the peer will not send once more. */
+CASE(passed_while_it_is_read, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct traffic in = {.fd = p.s, .begun = signal_pipe()};
+	struct worker reader;
+	int on = 1;
+
+	send_pattern(p.c, 0, TRAFFIC);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)) == 0);
+	send_pattern(p.c, TRAFFIC, PIECE);
+	worker_start(&reader, recv_traffic, &in);
+	signal_wait(in.begun);
+	pass_once(p.s);
+	NEED(shutdown(p.c, SHUT_WR) == 0);
+	worker_join(&reader);
+	pair_close(p);
+}
+
+/* One end sends, the other one receives, and both are passed meanwhile. */
+CASE(passed_amid_traffic, DIRECT)
+{
+	for (int round = 0; round < 20; round++) {
+		struct pair p = pair_warm_open();
+		struct traffic in = {.fd = p.s, .begun = signal_pipe()},
+			       out = {.fd = p.c};
+		struct worker reader, writer;
+
+		worker_start(&reader, recv_traffic, &in);
+		worker_start(&writer, send_traffic, &out);
+		signal_wait(in.begun);
+		pass_once(p.s);
+		pass_once(p.c);
+		pass_once(p.s);
+		worker_join(&writer);
+		worker_join(&reader);
+		pair_close(p);
+	}
 }
