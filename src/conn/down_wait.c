@@ -19,7 +19,7 @@
 #include "conn/switch.h"
 
 /* Who reads in turn may not be reading just now: naps of 1 ms. */
-#define READER_NAPS 50
+#define READER_NAPS 20
 
 /* Bytes published or held back, as far as they can be seen. Under rx_lock. */
 static ssize_t left_in_ring(struct sock *s)
@@ -121,14 +121,15 @@ static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
 /*
  * A thread that reads withdraws the request, and so do other holders: the peer keeps back nothing for TCP then.
  * What is left they take from the ring, as they would from TCP. `taken` is how far it was read when
- * the wait began. Only who passes a connection on waits for somebody to begin.
+ * the wait began. Who passes a connection on, or starts a program with it, waits for somebody to begin.
  */
 static bool is_being_read(struct sock *s, enum vd_reason reason, uint64_t taken, int naps)
 {
 	if (__libc_single_threaded && slot_is_alone(s->slot))
 		return false;
 	return load_relaxed(&s->in->consumed) != taken ||
-	       (reason == VD_REASON_PASSED && naps < READER_NAPS);
+	       ((reason == VD_REASON_PASSED || reason == VD_REASON_EXEC) &&
+		naps < READER_NAPS);
 }
 
 static void nap_beside_reader(void)

@@ -2,6 +2,8 @@
 /* Conformance: a passed connection: what another holder sets holds here, and a thread that reads goes on. */
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -138,8 +140,19 @@ static void pass_once(int fd)
 	close(channel[1]);
 }
 
+/* A program that is started with it has it. */
+static void start_once(int fd)
+{
+	char command[64], *args[] = {"sh", "-c", command, NULL};
+	pid_t child;
+
+	snprintf(command, sizeof(command), "test -S /proc/self/fd/%d", fd);
+	NEED(posix_spawn(&child, "/bin/sh", NULL, NULL, args, environ) == 0);
+	say("status %d", child_status(child));
+}
+
 /* A thread reads what lies unread, which the peer will not send once more. */
-CASE(passed_while_it_is_read, DIRECT)
+static void while_it_is_read(void (*pass)(int fd))
 {
 	struct pair p = pair_warm_open();
 	struct traffic in = {.fd = p.s, .begun = signal_pipe()};
@@ -151,10 +164,20 @@ CASE(passed_while_it_is_read, DIRECT)
 	send_pattern(p.c, TRAFFIC, PIECE);
 	worker_start(&reader, recv_traffic, &in);
 	signal_wait(in.begun);
-	pass_once(p.s);
+	pass(p.s);
 	NEED(shutdown(p.c, SHUT_WR) == 0);
 	worker_join(&reader);
 	pair_close(p);
+}
+
+CASE(passed_while_it_is_read, DIRECT)
+{
+	while_it_is_read(pass_once);
+}
+
+CASE(passed_to_a_program_while_it_is_read, DIRECT)
+{
+	while_it_is_read(start_once);
 }
 
 /* One end sends, the other one receives, and both are passed meanwhile. */
