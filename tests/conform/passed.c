@@ -92,8 +92,8 @@ CASE(passed_settings, DIRECT)
 	say("status %d", child_status(peer));
 }
 
-/* So much in pieces, with time for others in between. */
-enum { TRAFFIC = 400000, PIECE = 2000, PIECE_US = 100 };
+/* In pieces, with time for others in between. A program is started within half a second, read or not: so few pieces then. */
+enum { TRAFFIC = 400000, FEW = 40000, PIECE = 2000, PIECE_US = 100 };
 
 struct traffic {
 	int fd;
@@ -159,9 +159,9 @@ static void while_it_is_read(void (*pass)(int fd))
 	struct worker reader;
 	int on = 1;
 
-	send_pattern(p.c, 0, TRAFFIC);
+	send_pattern(p.c, 0, FEW);
 	NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)) == 0);
-	send_pattern(p.c, TRAFFIC, PIECE);
+	send_pattern(p.c, FEW, PIECE);
 	worker_start(&reader, recv_traffic, &in);
 	signal_wait(in.begun);
 	pass(p.s);
