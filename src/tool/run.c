@@ -305,6 +305,8 @@ int cmd_run(int argc, char **argv)
 		return rc;
 	if (*loader)
 		execv(loader, argv);
+	else if (program.refused) /* execvp would give it to the shell, as a script. */
+		execv(run.path, argv);
 	else
 		execvp(argv[0], argv);
 	rc = errno;

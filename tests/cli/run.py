@@ -27,7 +27,6 @@ USAGE, REFUSED, NOT_FOUND = 2, 126, 127
 class Run(Bed):
     def run_viaduct(self, *args, **options):
         options.setdefault("env", self.env)
-        # A program that is none is handed to the shell, which may write files.
         options.setdefault("cwd", self.tmp)
         return subprocess.run([VIADUCT, "run", *map(str, args)], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, encoding="utf-8",
@@ -497,14 +496,17 @@ class Refusals(Run):
         self.refused(REFUSED, program, says=["GNU C library", "loader /proc/self/exe"])
 
     def test_broken_elf(self):
-        # Not ours to judge: whatever execvp makes of it, the command does not crash.
+        # Nor does the shell get it, as execvp would have it: it would take it for a script.
         whole = pathlib.Path("/bin/true").read_bytes()
         program = self.tmp / "broken"
+        script = self.file("by-broken", f"#!{program}\necho ran\n")
         for data in (whole[:4], whole[:63], whole[:100], whole[:32] + b"\xff" * 200,
-                     whole[:54] + b"\xff" * 8 + whole[62:]):
+                     whole[:54] + b"\xff" * 8 + whole[62:], whole[:4] + b"\necho ran\n"):
             program.write_bytes(data)
             program.chmod(0o755)
-            self.assertGreaterEqual(self.run_viaduct(program).returncode, 0)
+            for path in (program, script):
+                self.refused(REFUSED, path, says=[f"{path} cannot be started: Exec format"])
+                self.refused(REFUSED, "--tcp-anyway", path, says=["Exec format"])
 
     def test_no_proc(self):
         result = self.without_proc(VIADUCT, "run", "--", "true")
