@@ -155,6 +155,8 @@ static __attribute__((noinline)) void report_and_die(int sig)
 	die_of(sig);
 }
 
+static void used_up(int sig, uint64_t entry);
+
 void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, void *)
 {
 	uint64_t entry = entry_at(sig);
@@ -181,6 +183,8 @@ void (*signal_pick(int sig, siginfo_t *info, void *context))(int, siginfo_t *, v
 		across_offer_end(false);
 	if (__builtin_expect(peer_lending != 0, 0))
 		across_lend_end();
+	if (__builtin_expect(entry & HAS_RESET, 0))
+		used_up(sig, entry);
 	crit_note_handler(entry & HAS_RESTART);
 	return function_of(entry);
 }
@@ -266,6 +270,23 @@ static int guard(int sig)
 	}
 	entry_set(sig, entry);
 	return set_real(sig, &ours, NULL);
+}
+
+/* An SA_RESETHAND handler is about to run: behind it the default action holds, with last words.
+ * Node.js ends so: its handlers of SIGTERM and SIGINT raise the signal once more. */
+static __attribute__((noinline)) void used_up(int sig, uint64_t entry)
+{
+	int saved = errno;
+
+	/* In a process of its own in our memory the table speaks of the other one's settings. */
+	if (stand_in(sig) != REPORTER || hook_is_borrowed() || self_pid() != getpid())
+		return;
+	lock_take(&table_lock);
+	if (entry_at(sig) == entry && guard(sig) == 0 && entry_at(sig) == REPORTER &&
+	    entry & ADDED_INFO)
+		hidden[sig].sa_flags &= ~SA_SIGINFO;
+	lock_drop(&table_lock);
+	errno = saved;
 }
 
 /* The program's own settings again, where nothing of ours is to run in its place. */

@@ -49,6 +49,22 @@ static void returns(int s)
 	(void)s;
 }
 
+/* As Node.js does: its handler is for once. */
+static void raises(int s)
+{
+	say("in the handler");
+	raise(s);
+}
+
+static void set_once(void (*handler)(int))
+{
+	struct sigaction act = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
+
+	sigaddset(&act.sa_mask, SIGUSR1);
+	sigaction(sig, &act, NULL);
+	say("set");
+}
+
 static void *spin(void *arg)
 {
 	for (;;)
@@ -162,6 +178,14 @@ int main(int argc, char **argv)
 		signal(sig, on_signal);
 	} else if (!strcmp(mode, "returns")) {
 		signal(sig, returns);
+	} else if (!strcmp(mode, "raises")) {
+		set_once(raises);
+	} else if (!strcmp(mode, "once")) {
+		set_once(returns);
+		kill(getpid(), sig);
+		say("after");
+		set_once(returns);
+		kill(getpid(), sig);
 	} else if (!strcmp(mode, "ignore")) {
 		signal(sig, SIG_IGN);
 	} else if (!strcmp(mode, "mask")) {

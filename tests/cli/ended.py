@@ -80,6 +80,11 @@ class Ended(Bed):
             self.assertEqual(self.both("returns", int(sig)).returncode, 0)
             self.assertEqual(self.both("sigwait", int(sig)).returncode, 0)
 
+    def test_handler_for_once(self):
+        for sig in ENDING:
+            for mode in ("raises", "once"):
+                self.assertEqual(self.both(mode, int(sig)).returncode, -sig)
+
     def test_ignored(self):
         for sig in ENDING:
             self.assertIn("went on", self.both("ignore", int(sig)).stdout)
