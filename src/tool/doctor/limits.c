@@ -187,9 +187,12 @@ static void check_container(struct finding *f)
 	found(f, "this is one, says %s", sign);
 	found_trouble(
 		f, FINDING_NOTE,
-		"Only ends in the same network, user and pid namespaces meet.",
+		"Without viaductd, only ends in the same network, user and pid "
+		"namespaces "
+		"meet.",
 		"Put both ends into one container, or let the second join the first: "
-		"`docker run --network container:NAME --pid container:NAME`.");
+		"`docker run --network container:NAME --pid container:NAME`. Or let both "
+		"reach viaductd: docs/containers.md says how.");
 }
 
 static void found_off(struct finding *f, const struct view_source *s)
