@@ -40,11 +40,16 @@ static const char *config_text(enum value_id id)
 static void config_read_report(void)
 {
 	const char *text = config_text(VALUE_REPORT);
+	int rc = text ? path_expand(text, config_report, sizeof(config_report)) : 0;
 
 	if (!text)
 		return;
-	if (path_expand(text, config_report, sizeof(config_report)) == 0)
+	if (rc == 0)
 		config.report = config_report;
+	else if (rc != -ENAMETOOLONG)
+		log_error("VIADUCT_REPORT=%s: the current folder cannot be told (error "
+			  "%d); no report is written",
+			  text, -rc);
 	else
 		log_error("VIADUCT_REPORT=%s: a file name of at most %d bytes is "
 			  "allowed; no report is written",

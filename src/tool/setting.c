@@ -76,16 +76,27 @@ static int check_access(const char *path, int mode, char *why, size_t size)
 	return -EINVAL;
 }
 
+/* A name that does not begin with / cannot be used where the folder has been removed. */
+static void say_no_folder(int error, char *why, size_t size)
+{
+	snprintf(why, size,
+		 "the current folder cannot be told: %s: name the file from / on",
+		 strerror(error));
+}
+
 int setting_file(const char *text, char *why, size_t size)
 {
 	char path[PATH_MAX], *slash;
 	struct stat st;
+	int rc = path_expand(text, path, sizeof(path));
 
-	if (path_expand(text, path, sizeof(path)) != 0) {
+	if (rc == -ENAMETOOLONG)
 		snprintf(why, size, "a file name of at most %d bytes is allowed",
 			 PATH_MAX - 1);
+	else if (rc)
+		say_no_folder(-rc, why, size);
+	if (rc)
 		return -EINVAL;
-	}
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
 		snprintf(why, size, "%s is a folder: name a file in it", path);
 		return -EISDIR;
@@ -102,11 +113,15 @@ int setting_file(const char *text, char *why, size_t size)
 /* Because the program may change its folder. */
 static int absolute(const char *value, char *out, size_t size)
 {
-	char *cwd = *value == '/' ? NULL : getcwd(NULL, 0);
+	char *cwd = *value == '/' || !*value ? NULL : getcwd(NULL, 0);
 	int n;
 
-	if (!*value || (*value != '/' && !cwd))
+	if (!*value)
 		return -EINVAL;
+	if (*value != '/' && !cwd) {
+		say_no_folder(errno, complaint, sizeof(complaint));
+		return -EINVAL;
+	}
 	n = snprintf(out, size, "%s%s%s", cwd ? cwd : "", cwd ? "/" : "", value);
 	free(cwd);
 	return n < 0 || (size_t)n >= size || n >= PATH_MAX ? -EINVAL : 0;

@@ -278,6 +278,10 @@ class Settings(Run):
                     env=self.env, cwd=self.tmp)
                 self.assertEqual(result.returncode, USAGE)
                 self.assertIn(f"user 65534 {says}", result.stderr)
+        for options in (["--report", "r"], ["--log", "info:l"], ["--config", "c"]):
+            (gone := self.tmp / "gone").mkdir()
+            self.refused(USAGE, *options, "--", "echo", cwd=gone, preexec_fn=gone.rmdir,
+                         says=["the current folder cannot be told: No such file"])
 
     def test_many_mistakes(self):
         conf = self.file("conf", "deny port=1\n" * 300, 0o600)
