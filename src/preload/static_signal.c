@@ -67,12 +67,27 @@ static bool is_given_up(const stack_t *s)
 	return s->ss_flags & SS_AUTODISARM;
 }
 
+/* A handler that returns has put back what was set when it began. */
+static void know_alternate(struct static_self *self, const stack_t *was)
+{
+	if (!was->ss_size)
+		return;
+	if (was->ss_sp != self->alternate.ss_sp ||
+	    was->ss_size != self->alternate.ss_size)
+		self->alternate = (stack_t){.ss_sp = was->ss_sp, .ss_size = was->ss_size};
+	self->is_disarmed = false;
+}
+
 long static_sigaltstack(struct static_self *self, uint64_t rsp, long set, long old)
 {
-	stack_t was = self->alternate, to;
-	bool is_on = !is_given_up(&was) && static_is_within(&was, rsp);
+	stack_t was = {0}, to;
+	bool is_on;
 	long r = 0;
 
+	kernel_call4(SYS_sigaltstack, 0, (long)&was, 0, 0);
+	know_alternate(self, &was);
+	was = self->alternate;
+	is_on = !is_given_up(&was) && static_is_within(&was, rsp);
 	if (set && crit_copy(&to, (void *)set, sizeof(to)) != 0)
 		return -EFAULT;
 	was.ss_flags &= (int)SS_AUTODISARM;
@@ -117,6 +132,16 @@ static void begin_again(struct static_self *self, greg_t *regs)
 	regs[REG_RIP] = (greg_t)from;
 }
 
+/* A handler begins elsewhere. The kernel has taken that stack away for this one as well. Behind a filter of system calls it
+ * stays so. */
+static void keep_alternate(struct static_self *self, uint64_t here)
+{
+	if (self->alternate.ss_size && !self->is_disarmed &&
+	    !is_given_up(&self->alternate) && !static_is_within(&self->alternate, here) &&
+	    hook_active)
+		arm(&self->alternate);
+}
+
 /* A handler begins on the alternate stack, which the kernel has taken away. */
 static void begin_alternate(struct static_self *self, struct picked *p)
 {
@@ -144,6 +169,7 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	struct picked p = {NULL, 0};
 
 	begin_again(self, uc->uc_mcontext.gregs);
+	know_alternate(self, &uc->uc_stack);
 	/* A parent has made no call since, and a child is in none. */
 	if (crit_lent && (!static_is_lent(self) || !static_is_own(self, at)))
 		crit_returned(static_is_lent(self));
@@ -168,6 +194,8 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	if (p.function && static_is_within(&self->alternate, here) &&
 	    !static_is_within(&self->alternate, at))
 		begin_alternate(self, &p);
+	else if (p.function)
+		keep_alternate(self, here);
 	if (sig == CANCEL && p.function &&
 	    static_cancel(self, context, here, p.next, is_host))
 		p.next = BY_CANCEL_FRAME;
@@ -175,8 +203,8 @@ __attribute__((used)) struct picked static_signal(int sig, siginfo_t *info, void
 	return p;
 }
 
-/* rt_sigreturn gives an alternate stack back to the kernel; behind a handler to which the entry has jumped
- * that is known at the next call or signal. */
+/* rt_sigreturn gives an alternate stack back to the kernel, which is known at the next call or signal: before it, another
+ * handler may leave. */
 void static_signal_ends(uint64_t context, uint64_t here);
 __attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
 {
@@ -193,9 +221,6 @@ __attribute__((used)) void static_signal_ends(uint64_t context, uint64_t here)
 			      (uint64_t)uc->uc_mcontext.gregs[REG_RSP])) {
 		self->alternate = uc->uc_stack;
 		self->given_up_count--;
-	} else if (static_is_alternate(self, here) &&
-		   !static_is_alternate(self, (uint64_t)uc->uc_mcontext.gregs[REG_RSP])) {
-		self->is_disarmed = false;
 	}
 }
 

@@ -426,5 +426,6 @@ int main(int argc, char **argv)
 	pick(edges_process, argc < 2 ? NULL : argv[1]);
 	pick(edges_begin, argc < 2 ? NULL : argv[1]);
 	pick(edges_quick, argc < 2 ? NULL : argv[1]);
+	pick(edges_stack, argc < 2 ? NULL : argv[1]);
 	return 0;
 }

@@ -19,7 +19,8 @@ struct edge_case {
 	const char *name; /* NULL at the end */
 	void (*run)(void);
 };
-extern const struct edge_case edges_process[], edges_begin[], edges_quick[];
+extern const struct edge_case edges_process[], edges_begin[], edges_quick[],
+	edges_stack[];
 
 /* A connection, both ends of it, which has been used. */
 struct ends {

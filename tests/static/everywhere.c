@@ -34,7 +34,8 @@ static int set_flags;
 static volatile pid_t child;
 static volatile ssize_t got;
 static char received[2 * MOST];
-static int results[2];
+static int results[2], broken, looks_flags;
+static volatile int looked;
 static sigjmp_buf jump;
 
 static long call(long nr, int fd, const void *at, size_t bytes)
@@ -136,6 +137,21 @@ static void nests(void)
 	uses_another();
 }
 
+/* Every other time one more waits for its end. */
+static void comes_again(void)
+{
+	uses_another();
+	if (hits % 2)
+		CHECK(syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1) == 0);
+}
+
+static void leaves_again(void)
+{
+	comes_again();
+	if (hits % 2 == 0)
+		siglongjmp(jump, 1);
+}
+
 /* As glibc's handler for a thread that is cancelled, where it does not cancel. */
 static void comes_back(void)
 {
@@ -214,6 +230,42 @@ static void rounds_through(size_t bytes, const char *from, char *to, int other)
 	CHECK(make(other, from, to, bytes) == (long)bytes);
 	CHECK(memcmp(from, to, bytes) == 0);
 	CHECK(sigaltstack(NULL, &now) == 0 && now.ss_flags == set_flags);
+}
+
+/* Where that one runs. */
+static void looks(int sig)
+{
+	stack_t now;
+
+	(void)sig;
+	CHECK(sigaltstack(NULL, &now) == 0);
+	looked = now.ss_flags;
+}
+
+/* The signal comes at its end. */
+static void ends(int sig)
+{
+	(void)sig;
+	uses_another();
+	mark_begin();
+}
+
+/* A handler that has interrupted a call, and behind it, the next ones. */
+static void rounds_at_end(size_t bytes, const char *from, char *to, int other)
+{
+	int before = hits;
+
+	(void)bytes;
+	(void)to;
+	(void)other;
+	if (!sigsetjmp(jump, 1))
+		CHECK(write(broken, from, 1) == -1 && errno == EPIPE);
+	else
+		CHECK(hits > before);
+	mark_end();
+	uses_another();
+	CHECK(syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2) == 0);
+	CHECK(looked == looks_flags);
 }
 
 /* What the handler sends comes before or behind the call's, and one of both receives all. */
@@ -338,6 +390,17 @@ static const struct way {
 	{"same", uses_the_same, rounds_on_the_same, 0},
 	{"forks", forks, rounds_in_both, 0},
 	{"comes_back", comes_back, rounds_through, 0},
+	{"again", comes_again, rounds_through, 0},
+	{"again_alternate", comes_again, rounds_through, 1},
+	{"again_leaves", leaves_again, rounds_that_are_left, 0},
+	{"again_leaves_alternate", leaves_again, rounds_that_are_left, 1},
+	{"ends", uses_another, rounds_at_end, 0},
+	{"ends_alternate", uses_another, rounds_at_end, 1},
+	{"ends_disarmed", uses_another, rounds_at_end, AUTODISARM},
+	{"ends_leaves", leaves, rounds_at_end, 0},
+	{"ends_leaves_alternate", leaves, rounds_at_end, 1},
+	{"ends_again", comes_again, rounds_at_end, 0},
+	{"ends_again_leaves", leaves_again, rounds_at_end, 1},
 	{"closes", closes, rounds_elsewhere, 0},
 	{"replaces", replaces, rounds_elsewhere, 1},
 	{NULL, NULL, NULL, 0},
@@ -351,6 +414,20 @@ static const struct way *find_way(const char *name)
 		w++;
 	CHECK(w->name);
 	return w;
+}
+
+static void set_end(int flags)
+{
+	struct sigaction act = {.sa_handler = ends, .sa_flags = flags};
+	int p[2];
+
+	CHECK(sigaction(SIGPIPE, &act, NULL) == 0);
+	act.sa_handler = looks;
+	CHECK(sigaction(SIGUSR2, &act, NULL) == 0);
+	CHECK(pipe(p) == 0 && close(p[0]) == 0);
+	broken = p[1];
+	raise(SIGUSR2);
+	looks_flags = looked;
 }
 
 static void set_handler(const struct way *w)
@@ -375,6 +452,8 @@ static void set_handler(const struct way *w)
 	CHECK(sigaction(SIGUSR1, &act, NULL) == 0);
 	if (does == comes_back)
 		set_cancel(handler);
+	if (w->rounds == rounds_at_end)
+		set_end(act.sa_flags);
 }
 
 static void open_pair(struct pair *e)

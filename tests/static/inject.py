@@ -18,7 +18,9 @@ import machine  # noqa: E402
 
 VIADUCT, INJECT, *PROGRAMS = map(os.path.abspath, sys.argv[1:])
 WAYS = ["own", "alternate", "disarms", "vforks", "nests", "nests_alternate", "nests_disarmed", "leaves", "leaves_alternate",
-        "same", "forks", "closes", "replaces"]
+        "same", "forks", "closes", "replaces", "again", "again_alternate", "again_leaves", "again_leaves_alternate"]
+# At the end of a handler that has interrupted a call.
+END_WAYS = ["ends", "ends_alternate", "ends_disarmed", "ends_leaves", "ends_leaves_alternate", "ends_again", "ends_again_leaves"]
 LONG_WAYS = ["own", "leaves", "same", "forks"]
 # More instructions than lie between the marks where the kernel makes the call.
 KERNELS = 100
@@ -47,6 +49,9 @@ class Inject(unittest.TestCase):
                 others = self.instructions(program, FEW_BYTES, OTHERS)
                 if not program.endswith("-musl"):
                     self.instructions(program, FEW_BYTES, "comes_back", CANCEL)
+            for how in END_WAYS:
+                with self.subTest(program=os.path.basename(program), how=how):
+                    self.assertGreater(self.instructions(program, FEW_BYTES, how), KERNELS)
             for how, size in [(how, FEW_BYTES) for how in WAYS] + [(how, MORE_BYTES) for how in LONG_WAYS]:
                 with self.subTest(program=os.path.basename(program), how=how, size=size):
                     here = self.instructions(program, size, how)
