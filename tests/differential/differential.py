@@ -17,10 +17,14 @@ import concurrent.futures
 import difflib
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
 
 BATCH = 20
 
@@ -36,6 +40,7 @@ def parse():
     parser.add_argument("--keep-going", type=int, default=3, help="differences before it ends")
     parser.add_argument("--plain", action="store_true", help="kernel TCP twice: tests the test")
     parser.add_argument("--strict", action="store_true", help="no edge more")
+    parser.add_argument("--static", action="store_true", help="the program is linked statically")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("viaduct")
     parser.add_argument("program")
@@ -93,6 +98,7 @@ class Test:
             report = os.path.join(tmp, "report")
             if after is not None:
                 given = [] if after == "default" else ["--upgrade-after", after]
+                given += ["--static", "follow"] if o.static else []
                 command = [o.viaduct, "run", "--report", report, *given, "--", *command]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   stdin=subprocess.DEVNULL, check=False)
@@ -180,6 +186,8 @@ def batch(test, first, count):
 
 def main():
     options = parse()
+    if options.static:
+        machine.skip_where(machine.lacks_for_static())
     test = Test(options)
     differences, ran = 0, 0
     seeds = range(options.seed, options.seed + options.seeds, BATCH)

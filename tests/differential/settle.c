@@ -4,7 +4,9 @@
 #include <netinet/in.h>
 #include <linux/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -23,17 +25,36 @@ enum {
 	CLOSING = 11
 };
 
+/* In a statically linked program even an instruction is led away, but for one that is written when it runs. */
+static const void *system_call(void)
+{
+	static const unsigned char code[] = {0x0f, 0x05, 0xc3}; /* syscall, ret */
+	static void *page;
+	if (!page) {
+		page = mmap(NULL, sizeof code, PROT_READ | PROT_WRITE | PROT_EXEC,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (page == MAP_FAILED)
+			abort();
+		memcpy(page, code, sizeof code);
+	}
+	return page;
+}
+
 /* Asked of the kernel past every library: an answer to us must change nothing for the program. */
 long raw_call(long number, long a, long b, long c, long d, long e)
 {
+	const void *code = system_call();
 	long r;
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
 	register long r9 __asm__("r9") = 0;
-	__asm__ volatile("syscall"
+	__asm__ volatile("subq $128, %%rsp\n\t"
+			 "call *%[code]\n\t"
+			 "subq $-128, %%rsp"
 			 : "=a"(r)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
+			 : [code] "r"(code), "a"(number), "D"(a), "S"(b), "d"(c),
+			   "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory", "cc");
 	return r;
 }
 
