@@ -288,6 +288,14 @@ static bool is_reset(struct sock *s, int fd)
 	return sock_was_reset(s);
 }
 
+/* Where the kernel receives, its own end, which is to follow, would be taken for a reset that it has told. */
+static void keep_reset(struct sock *s, int fd)
+{
+	rx_open(s, fd);
+	if (sock_take_reset(s))
+		sock_keep_error(s, ECONNRESET);
+}
+
 int sock_shutdown(struct sock *s, int fd, int how)
 {
 	struct slot *sl = s->slot;
@@ -295,6 +303,8 @@ int sock_shutdown(struct sock *s, int fd, int how)
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
 	bool reset = is_reset(s, fd);
+	if (reset && how != SHUT_RD && gate_state(&sl->gate_rx) != GATE_RING)
+		keep_reset(s, fd);
 	/* Before the look at the phase: who attaches meanwhile sees one or the other. And
 	 * before the kernel's: its POLLRDHUP is then known to be our own doing. */
 	seen_add(sl, (how != SHUT_RD ? SEEN_SHUT_WR : 0) |
