@@ -29,26 +29,6 @@
  * handful. */
 #define ROUNDS_MOST 100000
 
-/* At most cap bytes, without blocking. */
-static ssize_t read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
-			   int flags)
-{
-	struct iovec parts[IOV_PARTS];
-	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = iov_parts(to, cap, parts)};
-	long n = kernel_call4(SYS_recvmsg, fd, (long)&msg,
-			      (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
-	if (n < 0) {
-		/* The kernel has told an error, and will not again. */
-		if (n != -EAGAIN && n != -EINTR && n != -EFAULT)
-			seen_add(s->slot, SEEN_ERR);
-		return n;
-	}
-	if (!(flags & MSG_PEEK))
-		report_add(&report_now.rx_tcp_bytes, (uint64_t)n);
-	iov_skip(to, (size_t)n);
-	return n;
-}
-
 /* GATE_READY: takes TCP bytes that surely lie before the mark. */
 static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags)
 {
@@ -77,7 +57,7 @@ static ssize_t take_tcp(struct sock *s, int fd, struct iov_cursor *to, int flags
 	bool known = s->slot->rx_taken_known;
 	if (!(flags & MSG_PEEK))
 		s->slot->rx_taken_known = false;
-	ssize_t n = read_kernel(s, fd, to, (size_t)queued, flags);
+	ssize_t n = rx_read_kernel(s, fd, to, (size_t)queued, flags);
 	if (!(flags & MSG_PEEK) && n > 0)
 		s->slot->rx_taken += (uint64_t)n;
 	s->slot->rx_taken_known = known;
@@ -212,7 +192,7 @@ static ssize_t peek_over(struct sock *s, int fd, struct iov_cursor *to, int flag
 			n += rx_peek_third(fd, to, flags, (size_t)done);
 	} else if (side == GATE_RING && ring_is_over(s, done) && !rx_is_at_mark(fd) &&
 		   rx_is_queued(fd)) {
-		n = read_kernel(s, fd, to, INT_MAX, flags);
+		n = rx_read_kernel(s, fd, to, INT_MAX, flags);
 	}
 	return n > 0 ? n : 0;
 }

@@ -10,7 +10,9 @@
 #include "base/atomic.h"
 #include "base/kernel.h"
 #include "base/real.h"
+#include "base/scratch.h"
 #include "conn/conn.h"
+#include "conn/report.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
 
@@ -98,25 +100,66 @@ bool rx_goes_on(struct sock *s, int fd)
 
 /* So many pieces of a peek are thrown away, for what lies behind them. */
 #define PEEK_SKIPS 16
+/* UIO_MAXIOV */
+#define PIECES_MOST 1024
+
+/* One call has to show all, since the next one would begin anew. Not more on a short stack than most calls need. */
+static ssize_t peek_behind(int fd, const struct iov_cursor *to, size_t cap, int flags,
+			   size_t skip)
+{
+	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
+	struct iovec few[PEEK_SKIPS + IOV_PARTS], *parts = few;
+	size_t n = (skip + sizeof(waste) - 1) / sizeof(waste);
+	size_t bytes = PIECES_MOST * sizeof(*parts);
+	if (n > PEEK_SKIPS)
+		return 0;
+	if (to->left > IOV_PARTS)
+		parts = scratch_take(bytes);
+	if (!parts)
+		parts = few;
+	for (size_t i = 0, left = skip; i < n; left -= parts[i++].iov_len)
+		parts[i] = (struct iovec){waste,
+					  left < sizeof(waste) ? left : sizeof(waste)};
+	struct msghdr msg = {.msg_iov = parts};
+	msg.msg_iovlen = n + iov_parts(to, cap, parts + n,
+				       parts == few ? IOV_PARTS : PIECES_MOST - n);
+	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+				(flags & MSG_TRUNC) | MSG_PEEK | MSG_DONTWAIT, 0);
+	if (parts != few)
+		scratch_give(parts, bytes);
+	return got < 0 ? got : got <= (long)skip ? 0 : got - (long)skip;
+}
+
+ssize_t rx_read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
+		       int flags)
+{
+	struct iovec parts[IOV_PARTS];
+	struct msghdr msg = {.msg_iov = parts};
+	long n;
+	if (flags & MSG_PEEK) {
+		n = peek_behind(fd, to, cap, flags, 0);
+	} else {
+		msg.msg_iovlen = iov_parts(to, cap, parts, IOV_PARTS);
+		n = kernel_call4(SYS_recvmsg, fd, (long)&msg,
+				 (flags & MSG_TRUNC) | MSG_DONTWAIT, 0);
+	}
+	if (n < 0) {
+		/* The kernel has told an error, and will not again. */
+		if (n != -EAGAIN && n != -EINTR && n != -EFAULT)
+			seen_add(s->slot, SEEN_ERR);
+		return n;
+	}
+	if (!(flags & MSG_PEEK))
+		report_add(&report_now.rx_tcp_bytes, (uint64_t)n);
+	iov_skip(to, (size_t)n);
+	return n;
+}
 
 ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
 {
-	static uint8_t waste[16384]; /* nobody reads it, and the stack may be small */
-	struct iovec parts[PEEK_SKIPS + IOV_PARTS];
-	size_t left = skip, n = 0;
-	if (!rx_is_queued(fd))
+	ssize_t n = rx_is_queued(fd) ? peek_behind(fd, to, INT_MAX, flags, skip) : 0;
+	if (n <= 0)
 		return 0;
-	for (; left > 0 && n < PEEK_SKIPS; left -= parts[n++].iov_len)
-		parts[n] = (struct iovec){waste,
-					  left < sizeof(waste) ? left : sizeof(waste)};
-	if (left > 0)
-		return 0;
-	struct msghdr msg = {.msg_iov = parts,
-			     .msg_iovlen = n + iov_parts(to, INT_MAX, parts + n)};
-	long got = kernel_call4(SYS_recvmsg, fd, (long)&msg,
-				(flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT, 0);
-	if (got <= (long)skip)
-		return 0;
-	iov_skip(to, (size_t)got - skip);
-	return got - (long)skip;
+	iov_skip(to, (size_t)n);
+	return n;
 }

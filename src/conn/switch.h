@@ -81,6 +81,9 @@ int rx_bounded(struct sock *s, int fd, int queued);
 /* TCP has something. Where it has nothing, a look for more would take the error that waits. */
 bool rx_is_queued(int fd);
 struct iov_cursor;
+/* At most cap bytes, without blocking. */
+ssize_t rx_read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
+		       int flags);
 /*
  * The ring was left again before its first byte was reached: behind its bytes come those that
  * TCP has queued behind the `skip` that were peeked at before.

@@ -56,14 +56,15 @@ static inline struct iovec iov_part(const struct iov_cursor *c, size_t cap)
 	return part;
 }
 
+/* So many elements are made at a time, on the stack. */
 #define IOV_PARTS 16
 
-/* The rest as elements of its own, at most cap bytes and IOV_PARTS elements: how many. */
+/* The rest as elements of its own, at most cap bytes and `most` elements: how many. */
 static inline size_t iov_parts(const struct iov_cursor *c, size_t cap,
-			       struct iovec *parts)
+			       struct iovec *parts, size_t most)
 {
 	size_t n = 0, offset = c->offset;
-	for (int i = 0; i < c->left && n < IOV_PARTS && cap > 0; i++) {
+	for (int i = 0; i < c->left && n < most && cap > 0; i++) {
 		size_t len = c->iov[i].iov_len - offset;
 		parts[n].iov_base = (uint8_t *)c->iov[i].iov_base + offset;
 		parts[n].iov_len = len < cap ? len : cap;
