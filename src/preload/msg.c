@@ -490,6 +490,13 @@ static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int 
 
 static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags);
 
+/* The kernel, which sent the first message, has begun its call once more behind such a handler. */
+static bool kernel_begins_anew(struct sock *s, int fd, uint32_t handlers)
+{
+	return crit_handlers() != handlers && fd_sock(fd) != s &&
+	       gate_state(&s->slot->gate_tx) != GATE_RING;
+}
+
 /* One after the other. How many; -1: none, and an error. `more`: behind others of the same call. */
 static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
 			 int flags, bool more)
@@ -498,6 +505,7 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 	bool cut = false, anew = false;
 	struct stay stay;
 	int saved = errno;
+	uint32_t handlers = crit_handlers();
 
 	stay_begin(&stay, s, fd, count);
 	while (done < count && !cut && !anew) {
@@ -507,7 +515,7 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 		if (sendmmsg_one(&at, fd, &msgs[done], flags,
 				 done || more ? tx_send_more : tx_send, &cut) < 0)
 			break;
-		anew = done++ == 0 && at != s;
+		anew = done++ == 0 && (at != s || kernel_begins_anew(s, fd, handlers));
 	}
 	stay_end(&stay);
 	/* A handler has put another at its number before anything was sent: that has the rest, too. */
