@@ -124,9 +124,9 @@ struct static_self {
 	stack_t given_up[STATIC_GIVEN_UP_MOST];
 	unsigned given_up_count;
 	struct quick quick;
-	bool cancel_by_host; /* FS was the host's where that signal came */
+	bool cancel_by_host;  /* FS was the host's where that signal came */
+	uint64_t cancel_mask; /* of the thread, where that signal came */
 	/* What was there, where the signal's own frame is changed. */
-	uint64_t cancel_mask;
 	gregset_t cancel_was;
 	/* Of the outermost calls under way, what is needed where one has been left: its frame may be overwritten by then. */
 	struct static_under {

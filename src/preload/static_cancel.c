@@ -9,12 +9,15 @@
  * either: the kernel's call among them, where that is made as it is. On the thread's own stack the registers are in the frame,
  * though that is not among the thread's calls; on the program's they are where the program left them.
  */
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include "base/insn.h"
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/static.h"
 
@@ -99,15 +102,16 @@ static bool leads_here(const struct way *w)
 
 /*
  * Where the handler comes back, the next call of this thread is to be the one that goes on with what was interrupted. A
- * signal before would find that left. So all wait until then: `resume` gives their mask back.
+ * signal before would find that left. So all wait until then: static_cancel_ends gives their mask back.
  */
-static void lead_back(ucontext_t *uc, const struct way *w)
+static void lead_back(struct static_self *self, ucontext_t *uc, const struct way *w)
 {
 	greg_t *to = uc->uc_mcontext.gregs;
 
 	to[REG_RIP] = (greg_t)w->jump;
 	to[REG_EFL] |= MARK;
-	memset(&uc->uc_sigmask, 0xff, sizeof(uint64_t));
+	memcpy(&self->cancel_mask, &uc->uc_sigmask, sizeof(self->cancel_mask));
+	memset(&uc->uc_sigmask, 0xff, sizeof(self->cancel_mask));
 }
 
 /* ---- on the thread's own stack ---- */
@@ -169,7 +173,7 @@ static bool cancel_on_own(struct static_self *self, const ucontext_t *uc, uint64
 	rsp = (uint64_t)regs[REG_RSP];
 	if (!w || static_is_own(self, rsp) || static_is_alternate(self, rsp))
 		return false;
-	lead_back(&copy, w);
+	lead_back(self, &copy, w);
 	memcpy(frame.context, &copy, sizeof(frame.context));
 	to = ((rsp - RED_ZONE - sizeof(frame)) & ~63ull) - sizeof(frame.back);
 	if (crit_copy((void *)to, &frame, sizeof(frame)) != 0)
@@ -251,9 +255,8 @@ static void cancel_in_place(struct static_self *self, ucontext_t *uc, uint64_t h
 	if (!leads_here(w))
 		return;
 	memcpy(self->cancel_was, regs, sizeof(self->cancel_was));
-	memcpy(&self->cancel_mask, &uc->uc_sigmask, sizeof(self->cancel_mask));
 	regs[REG_RAX] = w->number;
-	lead_back(uc, w);
+	lead_back(self, uc, w);
 	self->cancel_next = self->next;
 	self->cancel_by_host = false;
 	self->cancel_resumes = here + sizeof(uint64_t);
@@ -305,6 +308,10 @@ void static_cancel_ends(struct static_self *self, struct static_frame *f)
 	f->flags &= ~MARK;
 	if (is_back && to != STATIC_CANCEL_LEFT)
 		resume(self, f, to);
+	/* Another signal came amid the handler: the call is made once more. */
+	if (is_back)
+		kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&self->cancel_mask, 0,
+			     sizeof(self->cancel_mask));
 }
 
 /* clang-format off */

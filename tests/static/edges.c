@@ -289,6 +289,37 @@ static void t_cancel_not_twice(void)
 {
 	is_not_cancelled(comes_again);
 }
+
+static void comes_amid(int sig)
+{
+	(void)sig;
+	CHECK(write(nothing[1], "", 0) == 0);
+}
+
+static void is_interrupted(int sig)
+{
+	(void)sig;
+	came++;
+	syscall(SYS_tgkill, getpid(), reader, SIGUSR1);
+}
+
+/* The handlers of both come again, and the mask is what it was. */
+static void t_cancel_not_amid(void)
+{
+	sigset_t now;
+	pthread_t t;
+	char b = 0;
+
+	CHECK(pipe(nothing) == 0);
+	set(SIGUSR1, comes_amid, SA_RESTART);
+	set_cancel(is_interrupted);
+	has_written = 1;
+	reader = (pid_t)syscall(SYS_gettid);
+	CHECK(pthread_create(&t, NULL, disturbs, NULL) == 0);
+	CHECK(read(nothing[0], &b, 1) == 1 && pthread_join(t, NULL) == 0);
+	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0);
+	printf("read %c, blocked: %d\n", b, sigismember(&now, SIGUSR1));
+}
 #endif
 
 /* ---- the kernel's answers ---- */
@@ -402,6 +433,7 @@ static const struct edge_case cases[] = {
 	{"cancel", t_cancel},
 	{"cancel_not", t_cancel_not},
 	{"cancel_not_twice", t_cancel_not_twice},
+	{"cancel_not_amid", t_cancel_not_amid},
 #endif
 	{"alternate", t_alternate},
 	{"alternate_no_memory", t_alternate_no_memory},
