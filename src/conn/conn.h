@@ -417,6 +417,14 @@ void settle_later(void);
 /* Lets go of the segment; its window stays mapped. */
 void sock_drop_segment(struct sock *s);
 
+/* ---- reader.c ---- */
+
+/* Of a direct one that is handed over: notes how far it has been read, for who waits for its reader. */
+void sock_note_still(struct sock *s);
+/* Somebody reads it, who had come to `taken` when the wait began, or may begin to: it is to be waited on. */
+bool sock_is_being_read(struct sock *s, enum vd_reason reason, uint64_t taken);
+void sock_nap_beside_reader(void);
+
 /* ---- verdict.c ---- */
 
 /* The peer closed, or died, with bytes of ours unread: TCP would have sent a reset. */

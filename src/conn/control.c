@@ -200,6 +200,8 @@ static bool (*asker(enum vd_reason reason))(struct sock *s, int fd)
 
 void sock_hand_over(struct sock *s, int fd, enum vd_reason reason)
 {
+	if (sock_is_direct(s))
+		sock_note_still(s);
 	go_down(s, fd, reason, asker(reason));
 }
 

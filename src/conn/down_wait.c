@@ -2,9 +2,7 @@
 /* Waits for a connection that goes back to TCP, where somebody else is to read on; and what cannot wait. */
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/single_threaded.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 #include "base/atomic.h"
@@ -17,9 +15,6 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/switch.h"
-
-/* Who reads in turn may not be reading just now: naps of 1 ms. */
-#define READER_NAPS 20
 
 /* Bytes published or held back, as far as they can be seen. Under rx_lock. */
 static ssize_t left_in_ring(struct sock *s)
@@ -118,26 +113,6 @@ static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
 	sock_bounce(s, fd);
 }
 
-/*
- * A thread that reads withdraws the request, and so do other holders: the peer keeps back nothing for TCP then.
- * What is left they take from the ring, as they would from TCP. `taken` is how far it was read when
- * the wait began. Who passes a connection on, or starts a program with it, waits for somebody to begin.
- */
-static bool is_being_read(struct sock *s, enum vd_reason reason, uint64_t taken, int naps)
-{
-	if (__libc_single_threaded && slot_is_alone(s->slot))
-		return false;
-	return load_relaxed(&s->in->consumed) != taken ||
-	       ((reason == VD_REASON_PASSED || reason == VD_REASON_EXEC) &&
-		naps < READER_NAPS);
-}
-
-static void nap_beside_reader(void)
-{
-	const struct timespec nap = {.tv_nsec = 1000000};
-	kernel_call4(SYS_nanosleep, (long)&nap, 0, 0, 0);
-}
-
 struct hold {
 	struct sock *s;
 	uint32_t forks; /* sock_forks when it began */
@@ -164,7 +139,7 @@ static ssize_t down_wait(struct hold *hold, int fd, enum vd_reason reason, int t
 	struct timespec start, now;
 	uint64_t taken = sock_is_direct(s) ? load_relaxed(&s->in->consumed) : 0;
 	clock_read(CLOCK_MONOTONIC, &start);
-	for (int naps = 0;;) {
+	for (;;) {
 		struct pollfd pfd[3] = {{.fd = fd, .events = POLLRDHUP},
 					{.fd = s->bell, .events = POLLIN},
 					{.fd = s->far_bell, .events = POLLIN}};
@@ -173,7 +148,7 @@ static ssize_t down_wait(struct hold *hold, int fd, enum vd_reason reason, int t
 		if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 			return 0;
 		ssize_t n = stranded(s, fd, false);
-		if (n == 0 || (n > 0 && !is_being_read(s, reason, taken, naps)))
+		if (n == 0 || (n > 0 && !sock_is_being_read(s, reason, taken)))
 			return n;
 		/* Its peer may be in this very thread, which then does nothing else meanwhile. */
 		sock_serve_peers();
@@ -190,8 +165,7 @@ static ssize_t down_wait(struct hold *hold, int fd, enum vd_reason reason, int t
 			return n > 0 ? n : -ETIMEDOUT;
 		}
 		if (n > 0) {
-			nap_beside_reader();
-			naps++;
+			sock_nap_beside_reader();
 			continue;
 		}
 		struct timespec rest = {left / 1000, left % 1000 * 1000000};

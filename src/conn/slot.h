@@ -178,6 +178,9 @@ struct slot {
 		left_tick; /* wire_tick() when it left the ring for good: info.c */
 
 	alignas(64) _Atomic uint64_t native_counts[NATIVE_COUNTS];
+	/* Low bits of rx.consumed when the connection was handed over; since when, and how many naps had been
+	 * made then: see sock_note_still. */
+	_Atomic uint32_t still_at, still_ms, still_naps;
 
 	alignas(64) _Atomic uint32_t
 		sleepers_rx; /* threads that sleep until there is something to read */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -199,4 +200,51 @@ CASE(passed_amid_traffic, DIRECT)
 		worker_join(&reader);
 		pair_close(p);
 	}
+}
+
+enum { UNREAD = 20, PROGRAMS = 5, SLEEPS_MOST = 200 };
+
+static void start_true(void)
+{
+	char *args[] = {"true", NULL};
+	struct rusage before, now;
+	pid_t child;
+
+	NEED(getrusage(RUSAGE_THREAD, &before) == 0);
+	NEED(posix_spawn(&child, "/bin/true", NULL, NULL, args, environ) == 0);
+	NEED(getrusage(RUSAGE_THREAD, &now) == 0);
+	say("status %d, slept often: %d", child_status(child),
+	    now.ru_nvcsw - before.ru_nvcsw > SLEEPS_MOST);
+}
+
+static void wait_for_end(void *arg)
+{
+	signal_wait(*(struct signal_pipe *)arg);
+}
+
+/* Nobody reads: what starts programs does not wait for each of them, and each time. */
+CASE(passed_to_programs_with_unread, DIRECT)
+{
+	struct signal_pipe end = signal_pipe();
+	struct pair pairs[UNREAD];
+	struct worker other;
+
+	worker_start(&other, wait_for_end, &end);
+	for (int i = 0; i < UNREAD; i++) {
+		pairs[i] = pair_warm_open();
+		send_pattern(pairs[i].c, 0, PIECE);
+		NEED(fcntl(pairs[i].c, F_SETFD, FD_CLOEXEC) == 0);
+		NEED(shutdown(pairs[i].c, SHUT_WR) == 0);
+	}
+	for (int i = 0; i < PROGRAMS; i++)
+		start_true();
+	for (int i = 0; i < UNREAD; i++) {
+		char buf[PIECE];
+
+		say_result("recv", recv(pairs[i].s, buf, sizeof(buf), MSG_WAITALL));
+		say_result("end", recv(pairs[i].s, buf, sizeof(buf), 0));
+		pair_close(pairs[i]);
+	}
+	signal_send(end);
+	worker_join(&other);
 }
