@@ -111,8 +111,10 @@ uint32_t sock_level(struct sock *s, int fd)
 		       EPOLLHUP | EPOLLRDHUP;
 	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI);
 	bits |= level_in(s, kernel) | level_out(s, kernel);
-	if (gate_state(&s->slot->gate_rx) == GATE_RING && sock_has_fin(s))
-		bits |= EPOLLRDHUP;
+	/* The end may have become known since either look: it is told whole, as the kernel does. */
+	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
+	    (sock_has_fin(s) || (seen_of(s->slot) & SEEN_FIN)))
+		bits |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (sock_was_reset(s)) {
 		bits |= EPOLLHUP | EPOLLRDHUP | EPOLLOUT | EPOLLWRNORM;
 		if (!(seen_of(s->slot) & SEEN_RESET_TOLD))

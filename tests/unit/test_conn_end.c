@@ -61,6 +61,18 @@ STREAM_TEST(an_end_that_was_seen_lies_behind_bytes_over_tcp)
 	pair_close(&p);
 }
 
+/* Another thread notes it between this one's look at the kernel and that at the ring. */
+STREAM_TEST(an_end_is_told_whole)
+{
+	struct pair p = pair_open_up();
+	struct sock *a = fd_sock(p.a);
+	const uint32_t end = EPOLLIN | EPOLLRDHUP;
+	CHECK_EQ(sock_level(a, p.a) & end, 0);
+	seen_add(a->slot, SEEN_FIN);
+	CHECK_EQ(sock_level(a, p.a) & end, end);
+	pair_close(&p);
+}
+
 STREAM_TEST(a_half_close_in_every_phase)
 {
 	for (enum phase phase = 0; phase < PHASES; phase++) {
