@@ -53,6 +53,9 @@ bool reg_all_told(struct epoll_reg *r)
 	if (has_state(r, level) || tcp_counts(r->use_fd, TCP_ROLE_ACCEPTED, &c) != 0 ||
 	    await_glance(&in, 1) != 0)
 		return false;
+	/* The kernel's first word of bytes that lie there is not heard. Looks are to ask it for them all the same. */
+	if (level & LOOK_IN)
+		sock_note_kernel(r->s, level & LOOK_IN);
 	r->had_in = c.received;
 	r->had_out = level & EPOLLOUT ? before.written : NEVER;
 	return true;
