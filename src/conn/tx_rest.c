@@ -120,9 +120,11 @@ static ssize_t held_rest_in_kernel(struct sock *s, struct wait *w, struct source
 ssize_t tx_go_on_in_kernel(struct sock *s, int fd, struct wait *w, struct source *src,
 			   int flags, ssize_t *done)
 {
-	bool own = !src->is_file && wait_is_our_own(w, flags);
+	/* Amid the call any signal ends it: a call of the kernel's that has moved nothing would go on. */
+	bool own = !src->is_file &&
+		   (wait_is_our_own(w, flags) || (w->some && !(flags & MSG_DONTWAIT)));
 	/* A call that has slept holds the connection: whoever closes it now must not end it before. */
-	if (*done == 0 && w->fd == fd && !w->held && !(own && w->deadline_ns))
+	if (!w->some && w->fd == fd && !w->held && !(own && w->deadline_ns))
 		return SOCK_KERNEL;
 	/* The next of the sends that sendfile is takes what has ended it, with SIGPIPE. */
 	if (*done > 0 && !src->is_file && has_ended(w))

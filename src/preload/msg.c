@@ -439,8 +439,12 @@ static ssize_t sendmsg_ours(struct sock **at, int fd, const struct msghdr *msg, 
 		hook_take_down(*at, fd, VD_REASON_OPTION);
 	}
 	sending(*at, fd, flags);
-	return HOOK_TX(*at, fd, REAL(sendmsg)(fd, msg, flags),
-		       give(*at, fd, iov, (int)msg->msg_iovlen, flags));
+	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. */
+	return HOOK_WAY_ON(
+		give == tx_send_more && sock_is_direct(*at) ? SOCK_DIRECT
+							    : tx_enter(*at, fd),
+		tx_enter, counted_tx_over, *at, fd, REAL(sendmsg)(fd, msg, flags),
+		give(*at, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
@@ -488,7 +492,51 @@ static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int 
 	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
 }
 
-static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags);
+/* musl's sendmmsg is a row of calls of sendmsg, and goes on behind one that has sent a part. */
+#ifdef __GLIBC__
+#define IS_ONE_CALL true
+#else
+#define IS_ONE_CALL false
+#endif
+
+/* All by the kernel's own call. The bytes of them; -1: none, and an error. */
+static ssize_t sendmmsg_bytes(int fd, struct mmsghdr *msgs, unsigned count, int flags,
+			      int *sent)
+{
+	ssize_t bytes = 0;
+	unsigned len;
+
+	*sent = REAL(sendmmsg)(fd, msgs, count, flags);
+	for (int i = 0; i < *sent; i++)
+		bytes += crit_copy(&len, &msgs[i].msg_len, sizeof(len)) ? 0 : len;
+	return *sent < 0 ? -1 : bytes;
+}
+
+/* Where the connection is on TCP the kernel holds it, and has its own word on each message. False: it is not. */
+static bool sendmmsg_tcp(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
+			 int flags, int *sent)
+{
+	struct msghdr first;
+	enum sock_way way;
+	ssize_t n;
+
+	if (crit_copy(&first, &msgs->msg_hdr, sizeof(first)) == 0 &&
+	    first.msg_controllen >= sizeof(struct cmsghdr))
+		hook_take_down(s, fd, VD_REASON_OPTION);
+	sending(s, fd, flags);
+	way = tx_enter(s, fd);
+	if (way == SOCK_DIRECT)
+		return false;
+	n = way == SOCK_PLAIN ? sendmmsg_bytes(fd, msgs, count, flags, sent)
+			      : COUNTED(counted_tx_over, s,
+					sendmmsg_bytes(fd, msgs, count, flags, sent));
+	hook_passed(s, n);
+	return true;
+}
+
+/* What is left of a call. `more`: others of it have gone. */
+static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags,
+			 bool more);
 
 /* The kernel, which sent the first message, has begun its call once more behind such a handler. */
 static bool kernel_begins_anew(struct sock *s, int fd, uint32_t handlers)
@@ -520,7 +568,7 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 	stay_end(&stay);
 	/* A handler has put another at its number before anything was sent: that has the rest, too. */
 	if (anew && !cut && done < count) {
-		int rest = sendmmsg_rest(fd, msgs + done, count - done, flags);
+		int rest = sendmmsg_rest(fd, msgs + done, count - done, flags, true);
 
 		done += rest > 0 ? (unsigned)rest : 0;
 	}
@@ -529,27 +577,23 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 	return done ? (int)done : -1;
 }
 
-static int sendmmsg_kernel(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags,
+			 bool more)
 {
-	for (unsigned i = 0; i < count && i < UIO_MAXIOV; i++)
+	struct sock *s = fd_sock(fd);
+	int sent;
+
+	if (s && count > 0 && !(flags & MSG_COMPAT))
+		return IS_ONE_CALL && sendmmsg_tcp(s, fd, msgs, count, flags, &sent)
+			       ? sent
+			       : sendmmsg_ours(s, fd, msgs, count, flags, more);
+	for (unsigned i = 0; i < count; i++)
 		control_sending(&msgs[i].msg_hdr);
 	return REAL(sendmmsg)(fd, msgs, count, flags);
 }
 
-static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags)
-{
-	struct sock *s = fd_sock(fd);
-
-	return s ? sendmmsg_ours(s, fd, msgs, count, flags, true)
-		 : sendmmsg_kernel(fd, msgs, count, flags);
-}
-
 HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 {
-	struct sock *s = fd_sock(fd);
-
-	if (s && count > 0 && !(flags & MSG_COMPAT))
-		return sendmmsg_ours(s, fd, msgs, count < UIO_MAXIOV ? count : UIO_MAXIOV,
-				     flags, false);
-	return sendmmsg_kernel(fd, msgs, count, flags);
+	return sendmmsg_rest(fd, msgs, count < UIO_MAXIOV ? count : UIO_MAXIOV, flags,
+			     false);
 }

@@ -13,6 +13,7 @@ is preloaded after Viaduct.
 
 A mode changes how the connections are carried, in all cases alike:
   late            the upgrade comes after what warms them up, in the middle of the case
+  tcp             no connection is ever upgraded
   one-way         the acceptors' direction stays on TCP (viaduct_test_one_way)
   poll-sets       poll and select keep their sets, small ones too (viaduct_test_poll_sets)
   SWITCHING.so    every few calls the connection is switched down, and comes up again
@@ -45,14 +46,16 @@ def read_report(path):
         return [json.loads(line) for line in f]
 
 
-# What a case may do before the upgrade: more than pair_warm of cases.c does at each end.
-LATE = 124
+# What a case may do before the upgrade. Late: more than pair_warm of cases.c does at each end.
+AFTER = {"late": "124", "tcp": "1000000000"}
 
 
 def check_mode(mode, report, sets):
     def total(key):
         return sum(line[key] for line in report)
 
+    if mode == "tcp":
+        return not total("upgraded") and total("tx_tcp_bytes") > 0
     if not total("upgraded") or not total("tx_direct_bytes"):
         return False
     if mode.endswith(".so"):
@@ -112,7 +115,7 @@ def one(viaduct, cases, name, expect, users, mode, shown):
         if mode == "one-way":
             case = ["env", "CONFORM_ONE_WAY=1", *case]
         status, ours = run([viaduct, "run", "--report", path, "--upgrade-after",
-                            str(LATE) if mode == "late" else "0", "--", *case])
+                            AFTER.get(mode, "0"), "--", *case])
         report = read_report(path)
         sets = read_report(os.path.join(tmp, "sets"))
     wrong = check_path("any" if mode else expect, report)

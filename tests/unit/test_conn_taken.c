@@ -369,6 +369,18 @@ static void send_goes_down(struct pair *p, int listener, struct seccomp_notif *s
 	}
 }
 
+/* Until the thread that is stopped has ended. */
+static void *let_go_on(void *arg)
+{
+	struct pollfd stops = {.fd = *(const int *)arg, .events = POLLIN};
+	struct seccomp_notif stopped;
+	while (poll(&stops, 1, -1) == 1 && (stops.revents & POLLIN)) {
+		call_stops(stops.fd, &stopped);
+		call_goes_on(stops.fd, &stopped);
+	}
+	return NULL;
+}
+
 STREAM_TEST(a_number_that_is_taken_amid_a_send)
 {
 	struct pair p = pair_open_up();
@@ -378,6 +390,7 @@ STREAM_TEST(a_number_that_is_taken_amid_a_send)
 	struct seccomp_notif stopped;
 	static uint8_t got[65536];
 	size_t total = 0;
+	pthread_t others;
 	int listener;
 	close(other.a); /* so that this one has ended */
 	REQUIRE(pthread_create(&r.thread, NULL, send_bulk, &r) == 0);
@@ -390,6 +403,8 @@ STREAM_TEST(a_number_that_is_taken_amid_a_send)
 	while (atomic_load(&b->sleepers) == 0)
 		usleep(1000);
 	send_goes_down(&p, listener, &stopped);
+	/* It asks before each piece. */
+	REQUIRE(pthread_create(&others, NULL, let_go_on, &listener) == 0);
 	take_stopped(p.b, &b->slot->tx_lock, listener, &stopped, other.b);
 	for (ssize_t n; total < bulk_bytes(); total += (size_t)n) {
 		n = st_recv(p.a, got, sizeof(got), 0);
@@ -397,6 +412,7 @@ STREAM_TEST(a_number_that_is_taken_amid_a_send)
 			break;
 	}
 	pthread_join(r.thread, NULL);
+	pthread_join(others, NULL);
 	CHECK_EQ(total, bulk_bytes());
 	CHECK_EQ(r.n, bulk_bytes());
 	close(listener);
