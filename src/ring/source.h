@@ -57,7 +57,8 @@ static inline ssize_t source_read(const struct source *src, uint8_t *to, size_t 
 
 /*
  * The kernel looks the file up once, when a call begins. Here each piece is read by the number. What has
- * been read is the file's own where that has the number afterwards, too.
+ * been read is the file's own where that has the number afterwards, too. No duplicate is kept: its end
+ * would take the locks away that the process has set on the file by fcntl.
  */
 static inline bool source_is_other(struct source *src)
 {
@@ -70,9 +71,9 @@ static inline bool source_is_other(struct source *src)
 }
 
 /* After each piece: others who have the file see it there if this process is killed. */
-static inline void source_moved(const struct source *src)
+static inline void source_moved(struct source *src)
 {
-	if (src->moves && !src->is_gone)
+	if (src->moves && !src->is_gone && !source_is_other(src))
 		kernel_call4(SYS_lseek, src->file, *src->offset, SEEK_SET, 0);
 }
 
