@@ -90,8 +90,8 @@ static inline bool meeting_waits(struct slot *sl)
 
 /* ---- a send ---- */
 
-/* Not earned yet, or on the way up, or down. True when the ring is to be used. Not inline: its
- * caller's page is for what all run through. */
+/* Not earned yet, or on the way up, or down. True when the ring is to be used, or there is something to tell that the
+ * kernel does not know. Not inline: its caller's page is for what all run through. */
 static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
@@ -103,7 +103,7 @@ static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 		sock_service(s, fd);
 	up = phase_of(sl) == SLOT_ATTACHED && tx_up(s, fd);
 	errno = saved;
-	return up || (seen_of(sl) & SEEN_BROKEN);
+	return up || (seen_of(sl) & SEEN_BROKEN) || kept_error(s);
 }
 
 static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int fd,

@@ -155,7 +155,9 @@ static ssize_t put_locked(struct sock *s, struct wait *w, struct source *src, bo
 	lock_take(&sl->tx_lock);
 	if (wait_is_open(w)) {
 		if (gate_state(&sl->gate_tx) != GATE_RING) {
-			n = seen_of(sl) & SEEN_BROKEN ? -ECONNRESET : SOCK_KERNEL;
+			n = seen_of(sl) & SEEN_BROKEN ? -ECONNRESET
+			    : kept_error(s)	      ? -EINPROGRESS
+						      : SOCK_KERNEL;
 		} else if (!tx_is_up(s)) {
 			tx_repair(s);
 			n = SOCK_KERNEL;

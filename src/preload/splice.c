@@ -161,11 +161,14 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	return n;
 }
 
-/* Pipe to socket, should the way down not be free yet. */
+/* Pipe to socket, should the way down not be free yet, or an error be there that the kernel does not know. */
 static ssize_t splice_to_ring(struct sock *s, int fd)
 {
+	int error;
+
 	hook_take_down(s, fd, VD_REASON_SPLICE);
-	return SOCK_KERNEL;
+	error = sock_take_error(s);
+	return error ? -error : SOCK_KERNEL;
 }
 
 #define SPLICE_KNOWN (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)

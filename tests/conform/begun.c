@@ -514,21 +514,50 @@ CASE(begun_sendfile_ended, DIRECT)
 	sendfile_ended(-1);
 }
 
-/* The error that a call before has left. */
-CASE(begun_sendfile_kept, DIRECT)
+/* ---- the error that a call before has left ---- */
+
+enum { SENDFILE, SENDMMSG, SPLICE, WRITE, GIVERS };
+
+static ssize_t give_four(int giver, int fd, int file, const int *pipe_fds)
+{
+	struct iovec iov = {bulk_room(), 4};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
+	switch (giver) {
+	case SENDFILE:
+		return sendfile(fd, file, NULL, 4);
+	case SENDMMSG:
+		return sendmmsg(fd, &m, 1, 0);
+	case SPLICE:
+		return splice(pipe_fds[0], NULL, fd, NULL, 4, 0);
+	default:
+		return write(fd, iov.iov_base, 4);
+	}
+}
+
+static void told_by(int giver)
 {
 	struct pair p = pair_warm_open();
 	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
 	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
 			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
-	int file = file_of('A');
+	int file = file_of('A'), fds[2];
+	NEED(pipe(fds) == 0 && write(fds[1], "abcdefgh", 8) == 8);
 	send_all(p.c, "abcd", 4);
 	wait_inq(p.s, 4);
+	say("by %d", giver);
 	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
-	say_result("sendfile", sendfile(p.s, file, NULL, 4));
-	say_result("sendfile", sendfile(p.s, file, NULL, 4));
+	say_result("once", give_four(giver, p.s, file, fds));
+	say_result("again", give_four(giver, p.s, file, fds));
+	close(fds[0]);
+	close(fds[1]);
 	close(file);
 	pair_close(p);
+}
+
+CASE(begun_kept, DIRECT)
+{
+	for (int giver = 0; giver < GIVERS; giver++)
+		told_by(giver);
 }
 
 /* ---- numbers that are longer than what the kernel looks at ---- */
