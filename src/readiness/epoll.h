@@ -261,7 +261,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
 
 /* ---- conversion (epoll_convert.c, epoll_told.c) ---- */
 
-/* What a converted registration asks of the TCP descriptor. */
+/* What a converted registration asks of the TCP descriptor at most. */
 #define EPOLL_TCP_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
 /* What bytes wake for. */
 #define EPOLL_KEY_IN (EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLRDBAND)
@@ -299,11 +299,12 @@ void reg_revert_orphan(struct epoll_reg *r, int fd);
 /* Nobody who knows our tags has it from now on; or for now, if an exec does not fail: then it is taken again. */
 void reg_give_spent(struct epoll_reg *r, bool for_now);
 void reg_take_spent(struct epoll_reg *r);
-/* What the side and the news have of it in the place of EPOLL_TCP_EVENTS; and after a MOD, before which it had
- * asked for other events. */
+/* What its tag has, or in its place the side's and the news'; and after a MOD, before which it had asked for
+ * other events, or was spent. */
+uint32_t reg_tag_events(const struct epoll_reg *r);
 uint32_t reg_side_events(const struct epoll_reg *r);
 uint32_t reg_news_events(const struct epoll_reg *r);
-void reg_renew_aside(struct epoll_reg *r, uint32_t before);
+void reg_renew_tag(struct epoll_reg *r, uint32_t before, bool was_spent);
 void reg_revert_rejoined(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);

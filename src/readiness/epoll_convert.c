@@ -66,7 +66,7 @@ static int give_tag(struct epoll_reg *r)
 	int rc;
 
 	if (r->in->side < 0)
-		return replace(r, EPOLL_TCP_EVENTS, tag_of(r, false));
+		return replace(r, reg_tag_events(r), tag_of(r, false));
 	rc = put_aside(r);
 	if (rc == 0)
 		ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
@@ -109,18 +109,18 @@ static int take_tag_back(struct epoll_reg *r)
 
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged)
 {
-	struct epoll_event tag = {.events = EPOLL_TCP_EVENTS,
-				  .data.u64 = tag_of(r, false)};
+	struct epoll_event tag;
 
 	if (tagged) {
 		atomic_store(&r->in->ever_converted, true);
 		side_make(r->in);
 		if (r->in->side >= 0)
 			return put_aside(r);
+		tag = (struct epoll_event){.events = reg_tag_events(r),
+					   .data.u64 = tag_of(r, false)};
+		ev = &tag;
 	}
-	return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, r->fd, tagged ? &tag : ev) < 0
-		       ? -errno
-		       : 0;
+	return REAL(epoll_ctl)(epfd, EPOLL_CTL_ADD, r->fd, ev) < 0 ? -errno : 0;
 }
 
 /* Another record of the same socket in the same instance, reached by a duplicate. */
@@ -267,7 +267,7 @@ int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 	r->state_told = 0; /* with `fresh` */
 	/* Where it is not known whether the program has seen the last edge it is told once more. */
 	r->fresh = !told;
-	r->first = told;
+	r->first = told && r->first;
 	r->queued = order_queued(r);
 	if (!told)
 		reg_begin(r);

@@ -28,11 +28,11 @@ static bool is_attached(struct sock *s)
 	return phase >= SLOT_ATTACHING && phase < SLOT_FINAL;
 }
 
-/* Nothing that the kernel need know. */
+/* Nothing that the kernel need know, but what wakes for an edge. */
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 {
-	/* A spent one may have been given to the kernel, and taken again, for nothing. */
-	uint32_t before = r->spent ? 0 : r->events;
+	uint32_t before = r->events;
+	bool was_spent = r->spent;
 
 	r->events = ev->events;
 	r->data = ev->data;
@@ -42,7 +42,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->heard = 0;
 	reg_disarm(r);
 	reg_heat(r);
-	reg_renew_aside(r, before);
+	reg_renew_tag(r, before, was_spent);
 	reg_poke(r);
 }
 

@@ -72,7 +72,7 @@ uint32_t reg_side_events(const struct epoll_reg *r)
  */
 static uint32_t news_events(uint32_t events)
 {
-	return EPOLL_TCP_EVENTS & ~((events & LOOK_OUT ? 0u : EPOLLOUT) |
+	return EPOLL_TCP_EVENTS & ~((events & (LOOK_OUT | EPOLLWRBAND) ? 0u : EPOLLOUT) |
 				    (events & EPOLL_KEY_IN ? 0u : EPOLL_KEY_IN));
 }
 
@@ -81,24 +81,46 @@ uint32_t reg_news_events(const struct epoll_reg *r)
 	return news_events(r->events);
 }
 
-static uint32_t own_events(const struct epoll_reg *r)
+/* What is level-triggered goes by what holds, and what is for once is told no second time: its MOD need not be
+ * the kernel's. */
+static uint32_t tag_events(uint32_t events)
 {
-	(void)r;
-	return EPOLL_TCP_EVENTS;
+	bool by_edge = (events & (EPOLLET | EPOLLONESHOT)) == EPOLLET;
+
+	return by_edge ? news_events(events) : EPOLL_TCP_EVENTS;
 }
 
-void reg_renew_aside(struct epoll_reg *r, uint32_t before)
+uint32_t reg_tag_events(const struct epoll_reg *r)
+{
+	return tag_events(r->events);
+}
+
+static void renew_aside(struct epoll_reg *r, uint32_t before)
 {
 	uint32_t events = reg_news_events(r);
 
-	if (!r->aside || r->orphan || r->in->owner != epoll_self())
-		return;
 	ctl(r->in->side, EPOLL_CTL_MOD, r->fd, reg_side_events(r), tag_of(r, false));
 	if (events == news_events(before))
 		return;
 	ctl(r->in->news, EPOLL_CTL_MOD, r->fd, events, tag_of(r, false));
 	/* What holds is said of the new one, and told with it. */
 	side_hear(r->in);
+}
+
+void reg_renew_tag(struct epoll_reg *r, uint32_t before, bool was_spent)
+{
+	if (r->orphan || r->in->owner != epoll_self())
+		return;
+	/* A spent one may have been given to the kernel, and taken again, for nothing. */
+	if (r->aside) {
+		renew_aside(r, was_spent ? 0 : before);
+	} else if (tag_events(before) != tag_events(r->events)) {
+		ctl(instance_fd(r->in), EPOLL_CTL_MOD, r->fd, reg_tag_events(r),
+		    tag_of(r, false));
+		/* What the kernel says of it first is told with what holds now, of which it may be the first to say. */
+		store_relaxed(&r->in->kernel_turn, true);
+		sock_note_kernel(r->s, 0);
+	}
 }
 
 /* All tags of the instance, also to epfd. */
@@ -188,7 +210,7 @@ static bool let_wakers_pass(struct instance *in)
 
 	if (other < 0)
 		return false;
-	enter_all(in, other, own_events);
+	enter_all(in, other, reg_tag_events);
 	fds_close(other);
 	return true;
 }
@@ -256,7 +278,7 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
-		enter_all(in, epfd, own_events);
+		enter_all(in, epfd, reg_tag_events);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)

@@ -58,6 +58,8 @@ bool reg_all_told(struct epoll_reg *r)
 		sock_note_kernel(r->s, level & LOOK_IN);
 	r->had_in = c.received;
 	r->had_out = level & EPOLLOUT ? before.written : NEVER;
+	/* The kernel says nothing at first of what asks for nothing that holds: what it says then is news. */
+	r->first = (level & reg_tag_events(r)) != 0;
 	return true;
 }
 
