@@ -130,7 +130,11 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 		       bool due)
 {
 	uint32_t told = due ? ended(e->seen, bits) : 0, state = e->state;
-	bool changed = e->moves != r->moves || e->shuts != r->shuts;
+	bool changed = e->moves != r->moves || e->shuts != r->shuts,
+	     room = due && e->out != r->edge_out &&
+		    !look_in_memory(r->s, LOOK_IN | LOOK_OUT);
+	/* After an own shutdown for reading the kernel says of the peer's end what it has said before. */
+	uint32_t heard = e->seen & SEEN_SHUT_RD ? 0 : r->tcp_edge;
 
 	/* After an error that has ended it no FIN comes. */
 	if ((told & EPOLLERR) && (told & EPOLLHUP))
@@ -154,9 +158,9 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	if (due && (bits & LOOK_IN) && (load_acquire(&r->s->slot->seen) & SEEN_FIN))
 		r->past_end = true;
 	/* What was told of the connection's end is no news when the kernel reports it too, nor is
-	 * the room that it reports along with that, nor what made bytes change their way, nor what
-	 * this end has done: it is to do so at once. */
-	if ((e->state_rose && (bits & STATE_KERNEL & ~r->tcp_edge)) || changed)
+	 * the room that it reports along with that, or for a bound that was set, nor what made bytes
+	 * change their way, nor what this end has done: it is to do so at once. */
+	if ((e->state_rose && (bits & STATE_KERNEL & ~heard)) || changed || room)
 		store_relaxed(&r->in->ask_now, true);
 	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ | TCP_AGAIN);
 }
