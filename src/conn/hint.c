@@ -4,6 +4,8 @@
 
 #include "base/atomic.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
+#include "conn/switch.h"
 
 bool sock_is_held(struct sock *s)
 {
@@ -21,6 +23,26 @@ bool wait_held_due(struct sock *s)
 	/* TCP sends them with the FIN. Who was killed has not pushed them. */
 	bool ended = seen_of(s->slot) & (SEEN_FIN | SEEN_HUP | SEEN_ERR);
 	return ended || wait_held_is_over(s->in);
+}
+
+/* Past these there is always enough. */
+#define ENDS (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
+
+uint64_t lowat_least(struct sock *s)
+{
+	uint32_t lowat = load_relaxed(&s->slot->rx_lowat);
+	if (__builtin_expect(lowat <= 1, 1) || peer_is_far(s) ||
+	    gate_state(&s->slot->gate_rx) != GATE_RING || (seen_of(s->slot) & ENDS) ||
+	    sock_has_fin(s))
+		return 1;
+	return lowat;
+}
+
+bool lowat_lacks_slow(struct sock *s)
+{
+	uint64_t least = lowat_least(s);
+	return __builtin_expect(least > 1, 0) && ring_unread(s->in) < least &&
+	       !rx_is_down(s) && !wait_held_due(s);
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
@@ -51,7 +73,7 @@ static bool hint_in(struct sock *s)
 		       load_relaxed(&s->in->up_epoch) ==
 			       load_relaxed(&s->in->ready_epoch);
 	case GATE_RING:
-		return ring_unread(s->in) || wait_held_due(s) ||
+		return ((ring_unread(s->in) || wait_held_due(s)) && !lowat_lacks(s)) ||
 		       load_relaxed(&s->in->fin);
 	default:
 		return true;

@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/await.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
 #include "conn/promise.h"
 #include "conn/switch.h"
 
@@ -48,7 +49,7 @@ static uint32_t kernel_level(struct sock *s, int fd)
 
 static bool ring_readable(struct sock *s)
 {
-	return ring_unread(s->in) || wait_held_due(s);
+	return (ring_unread(s->in) || wait_held_due(s)) && !lowat_lacks(s);
 }
 
 static bool ring_writable(struct sock *s)

@@ -11,6 +11,7 @@
 #include "base/kernel.h"
 #include "base/real.h"
 #include "base/scratch.h"
+#include "conn/lowat.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
@@ -25,6 +26,12 @@ static bool take_over(struct sock *s)
 		n = ring_rx_take_held(rx, s->in);
 	if (n < 0)
 		sock_break(s, VD_REASON_CORRUPT);
+	/* By the count that is ours, and the mark as it has been taken note of: neither can be taken back. */
+	if (n > 0 && lowat_least(s) > 1 && !(rx->held & RING_ENDED)) {
+		if (wait_held_due(s))
+			ring_rx_take_held(rx, s->in);
+		n = ring_rx_avail(rx, s->in, SIZE_MAX) >= (int64_t)lowat_least(s);
+	}
 	rx->told = rx->seen;
 	return n != 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be received: FIONREAD, TCP_INQ, SIOCATMARK, and what SO_RCVLOWAT compares. */
+/* What can be received: FIONREAD, TCP_INQ, SIOCATMARK. */
 #include <errno.h>
 #include <limits.h>
 #include <sys/ioctl.h>
@@ -113,24 +113,6 @@ int sock_at_mark(struct sock *s, int fd, int *at_mark)
 	}
 	*at_mark = *at_mark && r != 0; /* broken: the next receive says so */
 	return 0;
-}
-
-void sock_lowat_set(struct sock *s, int fd)
-{
-	int bytes = 0, own = 0, lowat = 1;
-	socklen_t len = sizeof(lowat);
-	/* Past the peer's end there is always enough. */
-	bool ended =
-		sock_is_direct(s) && ((seen_of(s->slot) & SEEN_FIN) || sock_has_fin(s));
-	if (!ended && (sock_inq(s, fd, &bytes) != 0 || bytes == 0 ||
-		       REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0 ||
-		       bytes < lowat))
-		return;
-	/* With enough in its own queue, the kernel has told already. */
-	if (!ended && REAL(ioctl)(fd, FIONREAD, &own) == 0 && own >= lowat)
-		return;
-	fetch_add_relaxed(&s->slot->nudges, 1);
-	sock_ring_self(s);
 }
 
 int sock_inq_hint(struct sock *s, int fd)

@@ -15,6 +15,7 @@
 #include "base/real.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
 #include "conn/promise.h"
 #include "conn/quick_move.h"
 #include "conn/report.h"
@@ -226,6 +227,8 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 			return done > 0 ? done : SOCK_KERNEL;
 		bool asked_back = state == GATE_RING && is_asked_back(s);
 		if (asked_back && ring_rx_avail(&sl->rx, s->in, 1) != 0) {
+			if (done == 0 && !amid && lowat_leaves(s, to, flags))
+				return -EAGAIN;
 			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
 			continue;
 		}
@@ -432,6 +435,19 @@ static size_t take_rest(struct wait *w)
 	return n;
 }
 
+/* What SO_RCVLOWAT has left is this call's all the same when its wait is over. */
+static ssize_t wait_and_take(struct wait *w, struct iov_cursor *to, int flags, bool amid)
+{
+	ssize_t some = 0, n = wait_for_more(w, to, flags);
+	if (amid || (n < 0 && n != -EAGAIN && n != -EINTR))
+		return n;
+	if (n >= 0)
+		return take_awake(w, to, flags);
+	if (is_asked_back(w->s) && lowat_least(w->s) > 1)
+		some = take_locked(w->s, w, to, flags | MSG_DONTWAIT, false);
+	return some > 0 ? some : n;
+}
+
 static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
 		      int flags, bool amid)
 {
@@ -471,10 +487,9 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				break;
 			continue;
 		} else if (n == -EAGAIN) {
-			n = wait_for_more(&w, &to, flags);
+			n = wait_and_take(&w, &to, flags, amid || done > 0);
 			if (n < 0)
 				break;
-			n = done > 0 || amid ? 0 : take_awake(&w, &to, flags);
 			done += (size_t)n;
 			if (n > 0)
 				break;
@@ -560,7 +575,7 @@ ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 	lock_take(&sl->rx_lock);
 	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(&w))
-		n = take(s, fd, &at, MSG_PEEK, false, false);
+		n = take(s, fd, &at, MSG_PEEK | MSG_DONTWAIT, false, false);
 	if (n > 0) {
 		iov.iov_len = (size_t)rx_near(s, fd, n);
 		n = kernel_call4(SYS_vmsplice, to, (long)&iov, 1, SPLICE_F_NONBLOCK);

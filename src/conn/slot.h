@@ -181,6 +181,7 @@ struct slot {
 	/* Low bits of rx.consumed when the connection was handed over; since when, and how many naps had been
 	 * made then: see sock_note_still. */
 	_Atomic uint32_t still_at, still_ms, still_naps;
+	_Atomic uint32_t rx_lowat; /* SO_RCVLOWAT as last set through us, or 0 */
 
 	alignas(64) _Atomic uint32_t
 		sleepers_rx; /* threads that sleep until there is something to read */

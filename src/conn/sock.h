@@ -508,8 +508,6 @@ void sock_push(struct sock *s);
 int sock_inq(struct sock *s, int fd, int *bytes);
 /* SIOCATMARK: what is unread in the ring lies before the mark, which is TCP's. The same results. */
 int sock_at_mark(struct sock *s, int fd, int *at_mark);
-/* SO_RCVLOWAT was set: where enough is there for it, that is an edge. */
-void sock_lowat_set(struct sock *s, int fd);
 /* What TCP_INQ tells: as FIONREAD, and one more once the end is known. */
 int sock_inq_hint(struct sock *s, int fd);
 /* SIOCOUTQ, or SIOCOUTQNSD with `unsent`. 0 or -errno, or SOCK_KERNEL. */

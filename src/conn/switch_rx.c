@@ -126,6 +126,9 @@ static uint64_t down_at(struct sock *s)
 static void end_ring(struct sock *s, uint64_t end)
 {
 	struct slot *sl = s->slot;
+	/* What has not been told for SO_RCVLOWAT is told now, whatever its number. */
+	if (!(sl->rx.held & RING_ENDED) && load_relaxed(&sl->rx_lowat) > 1)
+		fetch_add_relaxed(&sl->nudges, 1);
 	ring_rx_end(&sl->rx, end);
 	if (load_relaxed(&sl->rewinding))
 		sl->rx.held |= RING_RESENT;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
+#include "conn/lowat.h"
 #include "conn/put_back.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
@@ -127,7 +128,7 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 	if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
 		int saved = errno;
 
-		sock_lowat_set(s, fd);
+		lowat_set(s, fd);
 		errno = saved;
 	}
 	if (level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT) {

@@ -8,6 +8,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
+#include "conn/lowat.h"
 #include "readiness/epoll.h"
 
 #define LEVEL_BITS                                                                       \
@@ -104,7 +105,7 @@ static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 	state_read(e, r);
 	e->out = sock_edge_out(r->s);
 	e->in = sock_edge_in(r->s);
-	if ((int64_t)(e->in - r->edge_in) < 0)
+	if ((int64_t)(e->in - r->edge_in) < 0 || lowat_lacks(r->s))
 		e->in = r->edge_in;
 	e->moves = sock_moves(r->s);
 	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI | TCP_WAS_READ));

@@ -368,3 +368,195 @@ CASE(lowat_set_over_both_ways, DIRECT)
 	say_result("recv", recv(p.s, buf, sizeof buf, 0));
 	pair_close(p);
 }
+
+/* ---- the sender makes no call for longer than the mark waits for it ---- */
+
+static void send_when_told(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	char byte;
+	send_all(fd, "0123456789", 10);
+	for (int i = 0; i < 2; i++) {
+		signal_wait(go[0]);
+		send_pattern(fd, 0, i == 0 ? 20 : 60);
+		signal_send(go[1]);
+	}
+	NEED(read(fd, &byte, 1) == 1);
+}
+
+/* TCP would not surely take what it has sent once more. */
+static void send_by_little(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	int few = 4096;
+	char byte;
+	NEED(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0);
+	send_all(fd, "0123456789", 10);
+	signal_wait(go[0]);
+	NEED(recv(fd, &byte, 1, MSG_DONTWAIT) < 0);
+	signal_send(go[1]);
+	signal_wait(go[0]);
+	send_pattern(fd, 0, 45);
+	signal_send(go[1]);
+	NEED(read(fd, &byte, 1) == 1);
+}
+
+static int silent_start_as(void (*peer)(int fd, void *arg), struct signal_pipe *go,
+			   pid_t *pid)
+{
+	go[0] = signal_pipe();
+	go[1] = signal_pipe();
+	int fd = peer_start(peer, go, pid);
+	wait_inq(fd, 10);
+	return fd;
+}
+
+static int silent_start(struct signal_pipe *go, pid_t *pid)
+{
+	int fd = silent_start_as(send_when_told, go, pid);
+	mark(fd, 50);
+	return fd;
+}
+
+static void silent_sends(struct signal_pipe *go, int fd, int queued)
+{
+	signal_send(go[0]);
+	signal_wait(go[1]);
+	wait_inq(fd, queued);
+}
+
+static void silent_end(int fd, pid_t pid)
+{
+	mark(fd, 1);
+	send_all(fd, "x", 1);
+	say("status %d", child_status(pid));
+	close(fd);
+}
+
+CASE(lowat_set_over_unread_of_silent, DIRECT)
+{
+	struct signal_pipe go[2];
+	pid_t pid;
+	int fd = silent_start(go, &pid), ep = epoll_create1(0);
+	struct epoll_event ev = {.events = EPOLLIN}, edge = {.events = EPOLLIN | EPOLLET};
+	char buf[100];
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+	say_result("poll", ready_now(fd));
+	say_result("epoll", epoll_wait(ep, &ev, 1, 0));
+	silent_sends(go, fd, 30);
+	say_result("poll, more", ready_now(fd));
+	say_result("epoll, more", epoll_wait(ep, &ev, 1, 0));
+	NEED(epoll_ctl(ep, EPOLL_CTL_MOD, fd, &edge) == 0);
+	say_result("edge", epoll_wait(ep, &ev, 1, 0));
+	silent_sends(go, fd, 90);
+	say_result("edge, enough", epoll_wait(ep, &ev, 1, 0));
+	say_result("edge, again", epoll_wait(ep, &ev, 1, 0));
+	say_result("poll, enough", ready_now(fd));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	say("%.10s", buf);
+	close(ep);
+	silent_end(fd, pid);
+}
+
+/* A receive that sleeps leaves them, too, until it has waited for long enough. */
+static void silent_receive(int flags)
+{
+	struct receive r = {.flags = flags, .len = 100, .result = ASLEEP};
+	struct signal_pipe go[2];
+	pid_t pid;
+	char buf[100];
+	r.fd = silent_start(go, &pid);
+	sleep_begins(&r);
+	show(&r);
+	signal_send(go[0]);
+	signal_wait(go[1]);
+	show(&r);
+	signal_send(go[0]);
+	worker_join(&r.worker);
+	say("it has %zd", r.result);
+	signal_wait(go[1]);
+	say_result("rest", recv(r.fd, buf, sizeof buf, MSG_DONTWAIT));
+	silent_end(r.fd, pid);
+}
+
+CASE(lowat_set_over_silent_receive, DIRECT)
+{
+	silent_receive(0);
+}
+
+CASE(lowat_set_over_silent_peek, DIRECT)
+{
+	silent_receive(MSG_PEEK);
+}
+
+CASE(lowat_set_over_silent_timeout, DIRECT)
+{
+	struct timeval soon = {0, 300000};
+	struct signal_pipe go[2];
+	pid_t pid;
+	char buf[64];
+	int fd = silent_start(go, &pid);
+	NEED(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon) == 0);
+	say_result("few", recv(fd, buf, 4, 0));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	silent_sends(go, fd, 20);
+	say_result("poll", ready_now(fd));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	silent_sends(go, fd, 60);
+	say_result("at once", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
+	silent_end(fd, pid);
+}
+
+/* Its end, and a lower mark, are told at once. */
+CASE(lowat_set_over_silent_lowered, DIRECT)
+{
+	struct signal_pipe go[2];
+	struct receive r = {.result = ASLEEP};
+	pid_t pid;
+	int fd = silent_start(go, &pid);
+	char buf[64];
+	r.fd = fd;
+	worker_start(&r.worker, poll_there, &r);
+	show(&r);
+	mark(fd, 10);
+	worker_join(&r.worker);
+	say("ready: %zd", r.result);
+	mark(fd, 50);
+	say_result("poll", ready_now(fd));
+	r.result = ASLEEP;
+	worker_start(&r.worker, epoll_there, &r);
+	show(&r);
+	NEED(kill(pid, SIGKILL) == 0);
+	worker_join(&r.worker);
+	say("ready: %zd, status %d", r.result, child_status(pid));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	close(fd);
+}
+
+/* An edge has been told of them, or of nothing: when there are enough, that is one. */
+CASE(lowat_set_over_silent_refused, DIRECT)
+{
+	struct signal_pipe go[2];
+	pid_t pid;
+	int fd = silent_start_as(send_by_little, go, &pid);
+	int before = epoll_create1(0), after = epoll_create1(0);
+	struct epoll_event ev, edge = {.events = EPOLLIN | EPOLLET};
+	char buf[100];
+	NEED(epoll_ctl(before, EPOLL_CTL_ADD, fd, &edge) == 0);
+	say_result("edge", epoll_wait(before, &ev, 1, 0));
+	mark(fd, 50);
+	NEED(epoll_ctl(after, EPOLL_CTL_ADD, fd, &edge) == 0);
+	say_result("edge, few", epoll_wait(before, &ev, 1, 0));
+	say_result("edge, few", epoll_wait(after, &ev, 1, 0));
+	/* It answers, and has left shared memory: it may be told from here on. */
+	silent_sends(go, fd, 10);
+	int told = epoll_wait(before, &ev, 1, 0), last = epoll_wait(after, &ev, 1, 0);
+	silent_sends(go, fd, 55);
+	told += epoll_wait(before, &ev, 1, 0);
+	last += epoll_wait(after, &ev, 1, 0);
+	say("enough: %d, %d", told > 0, last > 0);
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	close(before);
+	close(after);
+	silent_end(fd, pid);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SO_RCVLOWAT, set while bytes are unread in the ring. */
+#ifndef VD_CONN_LOWAT_H
+#define VD_CONN_LOWAT_H
+
+#include "base/atomic.h"
+#include "conn/sock.h"
+
+struct iov_cursor;
+
+/* It was set: where enough is there for it, that is an edge. */
+void lowat_set(struct sock *s, int fd);
+/*
+ * The peer is to send those bytes once more. As long as they are too few, and no mark is there, nothing is ready: what
+ * comes then stands beside them, or behind them on TCP with the mark, and either rings.
+ */
+bool lowat_lacks_slow(struct sock *s);
+static inline bool lowat_lacks(struct sock *s)
+{
+	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
+	       lowat_lacks_slow(s);
+}
+/* So many have to be in the ring. */
+uint64_t lowat_least(struct sock *s);
+/* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
+bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags);
+
+#endif
