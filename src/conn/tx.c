@@ -411,6 +411,21 @@ ssize_t tx_send_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt
 	return tx_run(s, fd, &src, flags, true);
 }
 
+/* The kernel reads and sends it, and does not know of an error that is ours to tell: behind what it has against the file. */
+static ssize_t send_odd_file(struct sock *s, int fd, int in_fd, off64_t *offset)
+{
+	int saved = errno, error;
+	sock_down(s, fd, VD_REASON_SPLICE);
+	if (!kept_error(s) && !(seen_of(s->slot) & SEEN_BROKEN)) {
+		errno = saved;
+		return SOCK_KERNEL;
+	}
+	if (REAL(sendfile64)(fd, in_fd, offset, 0) < 0)
+		return -errno;
+	error = sock_take_error(s);
+	return error ? -error : SOCK_KERNEL;
+}
+
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count)
 {
 	off64_t at;
@@ -428,9 +443,8 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	/* Only from a file can bytes be read under a lock without waiting for somebody. */
 	at = src.moves ? kernel_call4(SYS_lseek, in_fd, 0, SEEK_CUR, 0) : 0;
 	if ((!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) || at < 0) {
-		sock_down(s, fd, VD_REASON_SPLICE);
 		errno = saved;
-		return SOCK_KERNEL;
+		return send_odd_file(s, fd, in_fd, offset);
 	}
 	/* No sendfile appends, also to a socket: the kernel has the error that comes first. */
 	if (REAL(fcntl64)(fd, F_GETFL) & O_APPEND)

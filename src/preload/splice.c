@@ -161,12 +161,24 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	return n;
 }
 
-/* Pipe to socket, should the way down not be free yet, or an error be there that the kernel does not know. */
-static ssize_t splice_to_ring(struct sock *s, int fd)
+/* Pipe to socket, should the way down not be free yet, or an error be there that the kernel does not know: that is told
+ * once the pipe has something to send. */
+static ssize_t splice_to_ring(struct sock *s, int fd, int pipe_fd, unsigned flags)
 {
-	int error;
+	struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
+	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
+	int n, error;
 
 	hook_take_down(s, fd, VD_REASON_SPLICE);
+	n = splice_waits(pipe_fd, flags) ? await_poll(&p, 1, NULL, NULL)
+					 : await_glance(&p, 1);
+	if (n == -EINTR && handlers != crit_handlers() &&
+	    interruptions == crit_interruptions())
+		return SOCK_KERNEL;
+	if (n <= 0)
+		return n < 0 ? n : -EAGAIN;
+	if (!(p.revents & POLLIN)) /* nobody writes there any more */
+		return p.revents & POLLNVAL ? -EBADF : 0;
 	error = sock_take_error(s);
 	return error ? -error : SOCK_KERNEL;
 }
@@ -216,7 +228,7 @@ static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_off
 	if (!from)
 		return HOOK_TX(to, out,
 			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
-			       splice_to_ring(to, out));
+			       splice_to_ring(to, out, in, flags));
 	hook_take_down(from, in, VD_REASON_SPLICE);
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));

@@ -516,7 +516,7 @@ CASE(begun_sendfile_ended, DIRECT)
 
 /* ---- the error that a call before has left ---- */
 
-enum { SENDFILE, SENDMMSG, SPLICE, WRITE, GIVERS };
+enum { SENDFILE, SENDFILE_ODD, SENDMMSG, SPLICE, WRITE, GIVERS };
 
 static ssize_t give_four(int giver, int fd, int file, const int *pipe_fds)
 {
@@ -524,6 +524,7 @@ static ssize_t give_four(int giver, int fd, int file, const int *pipe_fds)
 	struct mmsghdr m = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
 	switch (giver) {
 	case SENDFILE:
+	case SENDFILE_ODD:
 		return sendfile(fd, file, NULL, 4);
 	case SENDMMSG:
 		return sendmmsg(fd, &m, 1, 0);
@@ -540,12 +541,16 @@ static void told_by(int giver)
 	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
 	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
 			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
-	int file = file_of('A'), fds[2];
-	NEED(pipe(fds) == 0 && write(fds[1], "abcdefgh", 8) == 8);
+	int file = giver == SENDFILE_ODD ? open("/dev/zero", O_RDONLY) : file_of('A'),
+	    fds[2];
+	NEED(pipe(fds) == 0 && file >= 0);
 	send_all(p.c, "abcd", 4);
 	wait_inq(p.s, 4);
 	say("by %d", giver);
 	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
+	if (giver == SPLICE) /* nothing is there to be sent yet */
+		say_result("none", splice(fds[0], NULL, p.s, NULL, 4, SPLICE_F_NONBLOCK));
+	NEED(write(fds[1], "abcdefgh", 8) == 8);
 	say_result("once", give_four(giver, p.s, file, fds));
 	say_result("again", give_four(giver, p.s, file, fds));
 	close(fds[0]);
