@@ -265,13 +265,13 @@ static inline struct wait wait_start(struct sock *s, int fd, uint32_t interest)
 			     .generation = load_relaxed(&s->slot->generation)};
 }
 
-/* wait_begin of a connection that goes down: who else got the descriptor may have set these things past us. */
+/* wait_begin of a connection that goes down, or has: who else got the descriptor may have set these things past us. */
 int wait_begin_leaving(struct wait *w, int flags);
 
 /* The call begins: how long it may block. Returns the flags, with MSG_DONTWAIT if it may not. */
 static inline int wait_begin(struct wait *w, int flags)
 {
-	if (__builtin_expect(phase_of(w->s->slot) == SLOT_LEAVING, 0))
+	if (__builtin_expect(phase_of(w->s->slot) >= SLOT_LEAVING, 0))
 		return wait_begin_leaving(w, flags);
 	w->timeout_ns =
 		timeout_ns(w->s, w->interest == EPOLLIN ? TIMEOUT_RX : TIMEOUT_TX);

@@ -22,6 +22,7 @@
 #include "conn/rx_give.h"
 #include "conn/rx_rest.h"
 #include "conn/shown.h"
+#include "conn/stay.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
@@ -547,12 +548,14 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	return rx_run(s, w, iov, iovcnt, flags, false);
 }
 
-ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
-		     int flags)
+ssize_t rx_recv_more(const struct stay *y, struct sock *s, int fd,
+		     const struct iovec *iov, int iovcnt, int flags)
 {
+	struct wait w = wait_start(s, fd, EPOLLIN);
 	/* Urgent data ends a message, and the next one passes it. */
 	bool amid = gate_state(&s->slot->gate_rx) == GATE_RING || !rx_is_at_mark(fd);
-	return rx_run(s, wait_start(s, fd, EPOLLIN), iov, iovcnt, flags, amid);
+	w.handlers = y->handlers;
+	return rx_run(s, w, iov, iovcnt, flags, amid);
 }
 
 /* Of what a peek has shown, as much as lies on the near side of a boundary: what is behind may be read past rx_lock. */

@@ -222,9 +222,6 @@ void sock_poll_leave(struct sock *s);
  * was moved: enter again. Block as the socket and the flags say; SIGPIPE is raised here.
  */
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
-/* A further message of the same call: 0 also where the next call has an error to be told. */
-ssize_t rx_recv_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
-		     int flags);
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
 /* Sends count bytes of in_fd from *offset (or its own position when NULL). */
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count);

@@ -16,7 +16,7 @@ static void leave(void *arg)
 
 void stay_begin(struct stay *y, struct sock *s, int fd, unsigned count)
 {
-	*y = (struct stay){.s = s, .fd = fd};
+	*y = (struct stay){.s = s, .fd = fd, .handlers = crit_handlers()};
 	if (count < 2 || !sock_is_direct(s))
 		return;
 	crit_enter();

@@ -4,12 +4,16 @@
 #define VD_CONN_STAY_H
 
 #include "base/cleanup.h"
+#include "base/sigsafe.h"
 #include "conn/sock.h"
 
 struct stay {
 	struct sock *s;
 	int fd;
 	bool held;
+	bool some; /* it has moved a message */
+	/* crit_handlers() when the first one began, for the last time. */
+	uint32_t handlers;
 	uint32_t forks;				/* sock_forks when that began */
 	struct _pthread_cleanup_buffer leaving; /* while held */
 };
@@ -21,8 +25,26 @@ int stay_number(struct stay *y);
 /* Ends it, as cancellation and a jump out of a handler do. */
 void stay_end(struct stay *y);
 
-/* A further message of such a call: a signal ends it as one that has moved something. Else as tx_send. */
-ssize_t tx_send_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
-		     int flags);
+/* The kernel has sent one: the first one it has begun anew behind handlers of before. NULL: it is the call's only one. */
+static inline ssize_t stay_sent(struct stay *y, ssize_t n)
+{
+	if (y && !y->some)
+		y->handlers = crit_handlers();
+	return n;
+}
+
+/* It has had a ring, and so a sleep here is one that hears of all. */
+static inline bool stay_may_sleep(struct sock *s)
+{
+	return load_acquire(&s->slot->phase) >= SLOT_ATTACHED && s->wire && s->in;
+}
+
+/* As tx_send and rx_recv, of a message of such a call, and of a further one. That does not sleep where a signal has come
+ * since the first one began, whichever message was at hand then: the call ends there. A receive of it: 0 also where the
+ * next call has an error to be told. */
+ssize_t tx_send_of(struct stay *y, struct sock *s, int fd, const struct iovec *iov,
+		   int iovcnt, int flags);
+ssize_t rx_recv_more(const struct stay *y, struct sock *s, int fd,
+		     const struct iovec *iov, int iovcnt, int flags);
 
 #endif

@@ -286,7 +286,8 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
-static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags, bool amid)
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags,
+		      const struct stay *amid)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
@@ -294,6 +295,8 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags, boo
 	flags = wait_begin(&w, flags);
 	w.at = src->is_file ? NULL : &src->from;
 	w.some = amid;
+	if (amid)
+		w.handlers = amid->handlers;
 	/* Another thread may have made the array shorter before it was kept. */
 	while (src->left > 0 && (src->is_file || !iov_at_end(&src->from))) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
@@ -399,16 +402,20 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
-	return tx_run(s, fd, &src, flags, false);
+	return tx_run(s, fd, &src, flags, NULL);
 }
 
-ssize_t tx_send_more(struct sock *s, int fd, const struct iovec *iov, int iovcnt,
-		     int flags)
+ssize_t tx_send_of(struct stay *y, struct sock *s, int fd, const struct iovec *iov,
+		   int iovcnt, int flags)
 {
+	if (y && !y->some)
+		y->handlers = crit_handlers();
+	if (!y || !y->some)
+		return tx_send(s, fd, iov, iovcnt, flags);
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
 	wait_tell_cpu(s);
-	return tx_run(s, fd, &src, flags, true);
+	return tx_run(s, fd, &src, flags, y);
 }
 
 /* The kernel reads and sends it, and does not know of an error that is ours to tell: behind what it has against the file. */
@@ -452,7 +459,7 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	src.device = st.st_dev;
 	src.inode = st.st_ino;
 	wait_tell_cpu(s);
-	ssize_t n = tx_run(s, fd, &src, 0, false);
+	ssize_t n = tx_run(s, fd, &src, 0, NULL);
 	if (n != -EINVAL || !src.is_odd)
 		return n;
 	/* It cannot be read to any place (O_DIRECT), and that is no error that was kept. The kernel may send it all the same. */

@@ -21,6 +21,7 @@
 #include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
+#include "conn/stay.h"
 
 #define HOOK __attribute__((visibility("default")))
 
@@ -485,10 +486,8 @@ static inline const struct iovec *hook_vector_own(const struct iovec *iov, size_
 	return one;
 }
 
-typedef ssize_t (*hook_recv_fn)(struct sock *s, int fd, const struct iovec *iov,
-				int count, int flags);
-ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd, const struct iovec *iov,
-		      int count, int flags);
+ssize_t hook_recv_cut(struct sock *s, int fd, const struct iovec *iov, int count,
+		      int flags, const struct stay *more);
 /* A piece of several lies over the array itself, which the kernel has read by then. */
 static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t count)
 {
@@ -502,17 +501,20 @@ static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t coun
 	}
 	return false;
 }
-/* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. */
-static inline ssize_t hook_recv_vector(hook_recv_fn take, struct sock *s, int fd,
-				       const struct iovec *iov, int count, int flags,
-				       size_t total)
+/* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. `more`: a further message of that
+ * call, or NULL. */
+static inline ssize_t hook_recv_vector(struct sock *s, int fd, const struct iovec *iov,
+				       int count, int flags, size_t total,
+				       const struct stay *more)
 {
 	struct iovec one;
 
 	if (__builtin_expect(total > SOCK_MOVE_MAX, 0) ||
 	    __builtin_expect(hook_vector_holds_itself(iov, (size_t)count), 0))
-		return hook_recv_cut(take, s, fd, iov, count, flags);
-	return take(s, fd, hook_vector_own(iov, (size_t)count, &one), count, flags);
+		return hook_recv_cut(s, fd, iov, count, flags, more);
+	iov = hook_vector_own(iov, (size_t)count, &one);
+	return more ? rx_recv_more(more, s, fd, iov, count, flags)
+		    : rx_recv(s, fd, iov, count, flags);
 }
 
 /* ---- descriptors passed in messages (rights.c) ---- */

@@ -81,7 +81,7 @@ HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
 	if (!s || !vector_moves_bytes(iov, count, &total))
 		return REAL(readv)(fd, iov, count);
 	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count),
-		       hook_recv_vector(rx_recv, s, fd, iov, count, 0, total));
+		       hook_recv_vector(s, fd, iov, count, 0, total, NULL));
 }
 
 HOOK_PARTS(write, tx_enter, counted_tx_over, (int fd, const void *buf, size_t len),
@@ -175,8 +175,8 @@ static ssize_t rwf_recv(struct sock *s, int fd, const struct iovec *iov, int cou
 	int msg = rwf_to_msg(flags);
 
 	return msg < 0 ? msg
-		       : hook_recv_vector(rx_recv, s, fd, iov, count, msg & MSG_DONTWAIT,
-					  total);
+		       : hook_recv_vector(s, fd, iov, count, msg & MSG_DONTWAIT, total,
+					  NULL);
 }
 
 static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int count,

@@ -129,10 +129,10 @@ static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 /* `msg` is the copy that header_read made of `to`. */
 static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
 			      size_t total, struct msghdr *to, int flags,
-			      hook_recv_fn take)
+			      const struct stay *more)
 {
-	ssize_t n = hook_recv_vector(take, s, fd, msg->msg_iov, (int)msg->msg_iovlen,
-				     flags, total);
+	ssize_t n = hook_recv_vector(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags,
+				     total, more);
 	int told = flags & MSG_CMSG_CLOEXEC;
 	size_t control = 0;
 
@@ -157,7 +157,7 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)) &&
 	    header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
-			       recvmsg_direct(s, fd, &head, total, msg, flags, rx_recv));
+			       recvmsg_direct(s, fd, &head, total, msg, flags, NULL));
 	rights_room(msg, 1);
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
@@ -218,13 +218,13 @@ static int pending_error(struct sock *s, int fd)
 }
 
 /* A further message, where an error stands behind the first ones: it waits. */
-static ssize_t recvmmsg_more(struct sock *s, int fd, const struct msghdr *head,
+static ssize_t recvmmsg_more(const struct stay *stay, int fd, const struct msghdr *head,
 			     size_t total, struct mmsghdr *to, int flags)
 {
-	ssize_t n = recvmsg_direct(s, fd, head, total, &to->msg_hdr, flags, rx_recv_more);
+	ssize_t n = recvmsg_direct(stay->s, fd, head, total, &to->msg_hdr, flags, stay);
 	int saved = errno;
 
-	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(s, fd) & EPOLLERR))
+	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(stay->s, fd) & EPOLLERR))
 		return -ECONNRESET;
 	if (n == SOCK_KERNEL) {
 		n = recvmsg(fd, &to->msg_hdr, flags);
@@ -234,8 +234,7 @@ static ssize_t recvmmsg_more(struct sock *s, int fd, const struct msghdr *head,
 	return n;
 }
 
-static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flags,
-			    bool first)
+static ssize_t recvmmsg_one(const struct stay *y, int fd, struct mmsghdr *to, int flags)
 {
 	struct msghdr head;
 	size_t total;
@@ -244,8 +243,8 @@ static ssize_t recvmmsg_one(struct sock *s, int fd, struct mmsghdr *to, int flag
 	if (!header_read(&to->msg_hdr, &head, &total))
 		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
 	flags &= ~MSG_WAITFORONE;
-	n = first ? recvmsg_direct(s, fd, &head, total, &to->msg_hdr, flags, rx_recv)
-		  : recvmmsg_more(s, fd, &head, total, to, flags);
+	n = y->some ? recvmmsg_more(y, fd, &head, total, to, flags)
+		    : recvmsg_direct(y->s, fd, &head, total, &to->msg_hdr, flags, NULL);
 	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
 		return -EFAULT;
 	return n;
@@ -275,7 +274,7 @@ static ssize_t recvmmsg_held(struct sock *s, struct stay *stay, struct mmsghdr *
 		return r;
 	while (done < count && done < UIO_MAXIOV) {
 		int fd = done ? stay_number(stay) : stay->fd;
-		ssize_t n = recvmmsg_one(s, fd, &msgs[done], flags, done == 0);
+		ssize_t n = recvmmsg_one(stay, fd, &msgs[done], flags);
 
 		if (n < 0 && done > 0) {
 			error_waits(s, n);
@@ -284,6 +283,7 @@ static ssize_t recvmmsg_held(struct sock *s, struct stay *stay, struct mmsghdr *
 		if (n < 0)
 			return n;
 		done++;
+		stay->some = true;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
 		if (timeout) {
@@ -423,28 +423,26 @@ static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *
 	       control_is_good(msg->msg_control, msg->msg_controllen);
 }
 
-typedef ssize_t (*send_fn)(struct sock *s, int fd, const struct iovec *iov, int count,
-			   int flags);
-
-/* *at: what has it; by the end another, or NULL, where the call has begun anew. */
+/* *at: what has it; by the end another, or NULL, where the call has begun anew. `stay`: one message of that call. */
 static ssize_t sendmsg_ours(struct sock **at, int fd, const struct msghdr *msg, int flags,
-			    send_fn give)
+			    struct stay *stay)
 {
 	struct iovec one;
 	const struct iovec *iov = hook_vector_own(msg->msg_iov, msg->msg_iovlen, &one);
+	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. */
+	bool here = stay && stay->some && stay_may_sleep(*at);
 
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
 	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
 		log_debug("fd %d: a send with control data is the kernel's", fd);
 		hook_take_down(*at, fd, VD_REASON_OPTION);
+		here = false;
 	}
 	sending(*at, fd, flags);
-	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. */
-	return HOOK_WAY_ON(
-		give == tx_send_more && sock_is_direct(*at) ? SOCK_DIRECT
-							    : tx_enter(*at, fd),
-		tx_enter, counted_tx_over, *at, fd, REAL(sendmsg)(fd, msg, flags),
-		give(*at, fd, iov, (int)msg->msg_iovlen, flags));
+	return HOOK_WAY_ON(here ? SOCK_DIRECT : tx_enter(*at, fd), tx_enter,
+			   counted_tx_over, *at, fd,
+			   stay_sent(stay, REAL(sendmsg)(fd, msg, flags)),
+			   tx_send_of(stay, *at, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
@@ -467,7 +465,7 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	/* What moves nothing is the kernel's to judge, as in send. */
 	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
 	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
-		return sendmsg_ours(&s, fd, &head, flags, tx_send);
+		return sendmsg_ours(&s, fd, &head, flags, NULL);
 	if (!s)
 		control_sending(msg);
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
@@ -475,7 +473,7 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 
 /* One message of several. *cut: less was sent than there is, and the kernel stops there. */
 static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int flags,
-			    send_fn give, bool *cut)
+			    struct stay *stay, bool *cut)
 {
 	struct msghdr head;
 	size_t total = 0;
@@ -485,7 +483,7 @@ static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int 
 	    opens_again(*at, flags))
 		n = hook_passed(*at, REAL(sendmsg)(fd, &from->msg_hdr, flags));
 	else
-		n = sendmsg_ours(at, fd, &head, flags, give);
+		n = sendmsg_ours(at, fd, &head, flags, stay);
 	if (n < 0)
 		return n;
 	*cut = (size_t)n < move_len(total);
@@ -556,13 +554,14 @@ static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 	uint32_t handlers = crit_handlers();
 
 	stay_begin(&stay, s, fd, count);
+	stay.some = more;
 	while (done < count && !cut && !anew) {
 		struct sock *at = s;
 
 		fd = done ? stay_number(&stay) : fd;
-		if (sendmmsg_one(&at, fd, &msgs[done], flags,
-				 done || more ? tx_send_more : tx_send, &cut) < 0)
+		if (sendmmsg_one(&at, fd, &msgs[done], flags, &stay, &cut) < 0)
 			break;
+		stay.some = true;
 		anew = done++ == 0 && (at != s || kernel_begins_anew(s, fd, handlers));
 	}
 	stay_end(&stay);

@@ -70,9 +70,9 @@ bool hook_vector_is_good(const struct iovec *iov, size_t count, size_t *total)
 }
 
 /* Apart, for its stack. */
-__attribute__((noinline)) ssize_t hook_recv_cut(hook_recv_fn take, struct sock *s, int fd,
+__attribute__((noinline)) ssize_t hook_recv_cut(struct sock *s, int fd,
 						const struct iovec *iov, int count,
-						int flags)
+						int flags, const struct stay *more)
 {
 	int most = count < UIO_MAXIOV ? count : UIO_MAXIOV, n = 0;
 	struct iovec *cut = __builtin_alloca((size_t)most * sizeof(*cut));
@@ -84,5 +84,6 @@ __attribute__((noinline)) ssize_t hook_recv_cut(hook_recv_fn take, struct sock *
 			cut[n].iov_len = left;
 		left -= cut[n].iov_len;
 	}
-	return take(s, fd, cut, n, flags);
+	return more ? rx_recv_more(more, s, fd, cut, n, flags)
+		    : rx_recv(s, fd, cut, n, flags);
 }

@@ -139,7 +139,7 @@ CASE(stay_going, DIRECT)
 enum { ROWS = 1000 };
 
 struct row {
-	int fd, result;
+	int fd, result, flags;
 	size_t len; /* of each message */
 	volatile bool is_over;
 };
@@ -151,7 +151,7 @@ static void send_row(void *arg)
 	struct iovec iov = {bulk_room(), r->len};
 	for (int i = 0; i < ROWS; i++)
 		msgs[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
-	r->result = sendmmsg(r->fd, msgs, ROWS, 0);
+	r->result = sendmmsg(r->fd, msgs, ROWS, r->flags);
 	r->is_over = true;
 }
 
@@ -184,6 +184,108 @@ CASE(stay_interrupted, DIRECT)
 	worker_start(&t, send_row, &r);
 	wait_crowd_asleep(&t.tid, 1);
 	interrupt_row(&t, &r);
+	pair_close(p);
+}
+
+/* The same once the connection has gone to TCP for good amid the call. Each message is a packet of its own, so that the last
+ * has sent nothing. */
+CASE(stay_gone_interrupted, DIRECT)
+{
+	const int on = 1;
+	struct sigaction act = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+	struct pair p = pair_warm_open();
+	struct row r = {.fd = p.s, .len = 32768, .flags = MSG_EOR};
+	struct worker t;
+	char byte;
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	worker_start(&t, send_row, &r);
+	wait_crowd_asleep(&t.tid, 1);
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	for (int i = 0; i < 2; i++) {
+		recv_all(p.c, bulk_room(), 4 << 20);
+		send_all(p.c, "x", 1);
+		recv_all(p.s, &byte, 1);
+	}
+	recv_all(p.c, bulk_room(), 4 << 20);
+	wait_crowd_asleep(&t.tid, 1);
+	interrupt_row(&t, &r);
+	pair_close(p);
+}
+
+static void is_over(struct worker *t, const volatile bool *over)
+{
+	alarm(20);
+	while (!*over)
+		usleep(1000);
+	alarm(0);
+	worker_join(t);
+}
+
+/* One signal is enough, also where it comes while the call moves bytes. */
+CASE(stay_signalled, DIRECT)
+{
+	struct sigaction act = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	for (int i = 0; i < 10; i++) {
+		struct pair p = pair_warm_open();
+		struct row r = {.fd = p.s, .len = 16384};
+		struct worker t;
+		char byte;
+		worker_start(&t, send_row, &r);
+		recv_all(p.c, &byte, 1);
+		NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+		is_over(&t, &r.is_over);
+		say("some: %d", r.result > 0 && r.result < ROWS);
+		pair_close(p);
+	}
+}
+
+struct receiver {
+	struct many many;
+	volatile bool is_over;
+};
+
+static void receive_to_end(void *arg)
+{
+	struct receiver *r = arg;
+	receive_many(&r->many);
+	r->is_over = true;
+}
+
+CASE(stay_signalled_receiver, DIRECT)
+{
+	struct sigaction act = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+	char from[SMALL] = {0};
+	NEED(sigaction(SIGUSR1, &act, NULL) == 0);
+	for (int i = 0; i < 10; i++) {
+		struct pair p = pair_warm_open();
+		struct receiver r = {.many = {.fd = p.s, .len = SMALL}};
+		struct worker t;
+		worker_start(&t, receive_to_end, &r);
+		wait_crowd_asleep(&t.tid, 1);
+		send_all(p.c, from, sizeof from);
+		NEED(pthread_kill(t.thread, SIGUSR1) == 0);
+		is_over(&t, &r.is_over);
+		say("%d messages", r.many.result);
+		pair_close(p);
+	}
+}
+
+/* The kernel judges the control data of each message. */
+CASE(stay_control, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct cmsghdr odd = {
+		.cmsg_len = sizeof odd, .cmsg_level = SOL_SOCKET, .cmsg_type = 9999};
+	struct mmsghdr msgs[MESSAGES];
+	struct iovec iov[MESSAGES];
+	struct many m = {.len = SMALL};
+	many_make(&m, msgs, iov);
+	msgs[1].msg_hdr.msg_control = &odd;
+	msgs[1].msg_hdr.msg_controllen = sizeof odd;
+	say_result("call", sendmmsg(p.s, msgs, MESSAGES, 0));
+	NEED(shutdown(p.s, SHUT_WR) == 0);
+	say_result("bytes", recv(p.c, bulk_room(), BULK_ROOM, MSG_WAITALL));
 	pair_close(p);
 }
 
