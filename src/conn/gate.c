@@ -112,7 +112,7 @@ static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int 
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
-		return SOCK_PLAIN;
+		return kept_error(s) ? SOCK_DIRECT : SOCK_PLAIN;
 	if (!counted && tx_step(s, fd))
 		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_tx);

@@ -535,8 +535,10 @@ static ssize_t give_four(int giver, int fd, int file, const int *pipe_fds)
 	}
 }
 
-static void told_by(int giver)
+/* `goes`: the connection goes back to TCP before that. */
+static void told_by(int giver, bool goes)
 {
+	const int on = 1;
 	struct pair p = pair_warm_open();
 	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
 	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
@@ -548,6 +550,10 @@ static void told_by(int giver)
 	wait_inq(p.s, 4);
 	say("by %d", giver);
 	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
+	if (goes)
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	for (int i = 0; goes && i < 20; i++)
+		NEED(recv(p.c, bulk_room(), 1, MSG_DONTWAIT) < 0);
 	if (giver == SPLICE) /* nothing is there to be sent yet */
 		say_result("none", splice(fds[0], NULL, p.s, NULL, 4, SPLICE_F_NONBLOCK));
 	NEED(write(fds[1], "abcdefgh", 8) == 8);
@@ -561,8 +567,10 @@ static void told_by(int giver)
 
 CASE(begun_kept, DIRECT)
 {
-	for (int giver = 0; giver < GIVERS; giver++)
-		told_by(giver);
+	for (int giver = 0; giver < GIVERS; giver++) {
+		told_by(giver, false);
+		told_by(giver, true);
+	}
 }
 
 /* ---- numbers that are longer than what the kernel looks at ---- */
