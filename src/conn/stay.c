@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call of several messages holds its connection. */
 #include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/stay.h"
@@ -39,6 +43,21 @@ int stay_number(struct stay *y)
 		y->fd = w.fd;
 	lock_drop(&y->s->slot->rx_lock);
 	return y->fd;
+}
+
+int stay_sleeps(const struct stay *y, int fd, int flags)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+	struct wait w = wait_start(y->s, fd, EPOLLIN);
+	int saved = errno, r;
+	if ((wait_begin(&w, flags) & MSG_DONTWAIT) || kernel_poll(&p, 1, 0) != 0)
+		return 0;
+	w.some = true;
+	w.handlers = y->handlers;
+	r = wait_for(&w);
+	wait_finish(&w);
+	errno = saved;
+	return r < 0 ? r : 1;
 }
 
 void stay_end(struct stay *y)

@@ -15,6 +15,7 @@
 #include "conn/stay.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
+#include "preload/msg_time.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's. SO_ZEROCOPY
  * alone changes nothing: a send must ask for it. */
@@ -165,44 +166,6 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return n;
 }
 
-/* The time left until `end`; false when there is none. */
-static bool time_left(const struct timespec *end, struct timespec *left)
-{
-	struct timespec now;
-
-	clock_read(CLOCK_MONOTONIC, &now);
-	left->tv_sec = end->tv_sec - now.tv_sec;
-	left->tv_nsec = end->tv_nsec - now.tv_nsec;
-	if (left->tv_nsec < 0) {
-		left->tv_sec--;
-		left->tv_nsec += 1000000000;
-	}
-	if (left->tv_sec >= 0)
-		return left->tv_sec > 0 || left->tv_nsec > 0;
-	*left = (struct timespec){0, 0};
-	return false;
-}
-
-static int time_end(const struct timespec *timeout, struct timespec *end)
-{
-	struct timespec given;
-
-	if (crit_copy(&given, timeout, sizeof(given)) < 0)
-		return -EFAULT;
-	if (given.tv_sec < 0 || (unsigned long)given.tv_nsec >= 1000000000)
-		return -EINVAL;
-	clock_read(CLOCK_MONOTONIC, end);
-	end->tv_nsec += given.tv_nsec;
-	if (end->tv_nsec >= 1000000000) {
-		end->tv_sec++;
-		end->tv_nsec -= 1000000000;
-	}
-	/* As the kernel: what has no number is at the end of time. */
-	if (__builtin_add_overflow(end->tv_sec, given.tv_sec, &end->tv_sec))
-		*end = (struct timespec){__LONG_MAX__, 0};
-	return 0;
-}
-
 /* An error that waits is told before any bytes. Taken: 0 or -errno. */
 static int pending_error(struct sock *s, int fd)
 {
@@ -221,9 +184,15 @@ static int pending_error(struct sock *s, int fd)
 static ssize_t recvmmsg_more(const struct stay *stay, int fd, const struct msghdr *head,
 			     size_t total, struct mmsghdr *to, int flags)
 {
-	ssize_t n = recvmsg_direct(stay->s, fd, head, total, &to->msg_hdr, flags, stay);
-	int saved = errno;
+	int saved = errno, r;
+	ssize_t n;
 
+	do { /* the kernel would begin a sleep of its own anew behind a signal */
+		n = recvmsg_direct(stay->s, fd, head, total, &to->msg_hdr, flags, stay);
+		r = n == SOCK_KERNEL ? stay_sleeps(stay, fd, flags) : 0;
+	} while (r > 0);
+	if (r < 0)
+		return r;
 	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(stay->s, fd) & EPOLLERR))
 		return -ECONNRESET;
 	if (n == SOCK_KERNEL) {
