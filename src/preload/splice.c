@@ -61,8 +61,11 @@ static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsign
 			return SOCK_KERNEL;
 		if (n < 0)
 			return n;
-		/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. */
-		n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK);
+		/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. With bytes there it
+		 * waits for no mark (SO_RCVLOWAT). */
+		n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (n == -EAGAIN)
+			n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK);
 		if (n > 0)
 			n = rx_give(stay->s, stay_number(stay), page, iov.iov_len,
 				    pipe_fd);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: SO_RCVLOWAT over unread bytes of a sender that makes no call: what it holds back, and a splice. */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+/* The last of them wait for more, and count when that has been for long enough. */
+static void send_with_more(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	char byte;
+	send_all(fd, "0123456789", 10);
+	signal_wait(go[0]);
+	NEED(send(fd, "0123456", 7, MSG_MORE) == 7);
+	signal_send(go[1]);
+	signal_wait(go[0]);
+	send_pattern(fd, 0, 60);
+	signal_send(go[1]);
+	NEED(read(fd, &byte, 1) == 1);
+}
+
+static void mark(int fd, int bytes)
+{
+	NEED(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
+}
+
+static int ready_now(int fd)
+{
+	struct pollfd f = {fd, POLLIN, 0};
+	return poll(&f, 1, 0);
+}
+
+static int sender_start(struct signal_pipe *go, pid_t *pid)
+{
+	go[0] = signal_pipe();
+	go[1] = signal_pipe();
+	int fd = peer_start(send_with_more, go, pid);
+	wait_inq(fd, 10);
+	return fd;
+}
+
+static void go_on(struct signal_pipe *go)
+{
+	signal_send(go[0]);
+	signal_wait(go[1]);
+}
+
+static void sender_end(int fd, pid_t pid)
+{
+	mark(fd, 1);
+	send_all(fd, "x", 1);
+	say("status %d", child_status(pid));
+	close(fd);
+}
+
+/* It waits for no mark. */
+CASE(lowat_silent_splice, DIRECT)
+{
+	struct signal_pipe go[2];
+	pid_t pid;
+	int ends[2], fd = sender_start(go, &pid);
+	NEED(pipe(ends) == 0);
+	mark(fd, 50);
+	say_result("splice", splice(fd, NULL, ends[1], NULL, 100, 0));
+	go_on(go);
+	go_on(go);
+	wait_inq(fd, 67);
+	say_result("poll, more", ready_now(fd));
+	sender_end(fd, pid);
+}
