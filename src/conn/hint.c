@@ -38,11 +38,18 @@ uint64_t lowat_least(struct sock *s)
 	return lowat;
 }
 
+/* With what the peer has held back for long enough. */
+static uint64_t unread_due(struct sock *s)
+{
+	uint64_t n = ring_unread(s->in), held = load_acquire(&s->in->held_at);
+	uint64_t all = held - load_relaxed(&s->in->consumed);
+	return wait_held_due(s) && (int64_t)(all - n) > 0 ? all : n;
+}
+
 bool lowat_lacks_slow(struct sock *s)
 {
 	uint64_t least = lowat_least(s);
-	return __builtin_expect(least > 1, 0) && ring_unread(s->in) < least &&
-	       !rx_is_down(s) && !wait_held_due(s);
+	return __builtin_expect(least > 1, 0) && unread_due(s) < least && !rx_is_down(s);
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */

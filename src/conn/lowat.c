@@ -17,8 +17,7 @@ bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags)
 	struct ring_rx *rx = &s->slot->rx;
 	uint64_t least = lowat_least(s), room = 0;
 	if (least <= 1 || (flags & (MSG_DONTWAIT | MSG_WAITALL)) ||
-	    (rx->held & RING_ENDED) || rx_is_down(s) ||
-	    (wait_held_due(s) && !is_foreign(s)))
+	    (rx->held & RING_ENDED) || rx_is_down(s) || rx_take_due(s) < 0)
 		return false;
 	for (int i = 0; i < to->left; i++)
 		room += to->iov[i].iov_len;

@@ -56,6 +56,23 @@ static void sender_end(int fd, pid_t pid)
 	close(fd);
 }
 
+CASE(lowat_silent_held, DIRECT)
+{
+	struct signal_pipe go[2];
+	pid_t pid;
+	char buf[100];
+	int fd = sender_start(go, &pid);
+	go_on(go);
+	wait_inq(fd, 17);
+	mark(fd, 50);
+	say_result("poll", ready_now(fd));
+	go_on(go);
+	wait_inq(fd, 77);
+	say_result("poll, more", ready_now(fd));
+	say_result("recv", recv(fd, buf, sizeof buf, 0));
+	sender_end(fd, pid);
+}
+
 /* It waits for no mark. */
 CASE(lowat_silent_splice, DIRECT)
 {
