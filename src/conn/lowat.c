@@ -25,6 +25,12 @@ bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags)
 	return n >= 0 && (uint64_t)n < (room < least ? room : least);
 }
 
+bool lowat_asks_slow(struct sock *s)
+{
+	return !peer_is_parents(s) && lowat_least(s) > 1 &&
+	       ring_rx_avail(&s->slot->rx, s->in, 1) > 0 && rewind_again(s);
+}
+
 void lowat_set(struct sock *s, int fd)
 {
 	int bytes = 0, own = 0, lowat = 1;

@@ -24,5 +24,12 @@ static inline bool lowat_lacks(struct sock *s)
 uint64_t lowat_least(struct sock *s);
 /* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
 bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags);
+/* Under rx_lock, after a receive: what it has left is to be sent once more all the same. True: the peer is to be rung. */
+bool lowat_asks_slow(struct sock *s);
+static inline bool lowat_asks(struct sock *s)
+{
+	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
+	       lowat_asks_slow(s);
+}
 
 #endif

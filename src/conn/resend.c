@@ -39,6 +39,16 @@ static bool is_shut(struct slot *sl)
 	return (seen_of(sl) & both) == both;
 }
 
+/* Requests that the two ends could change their minds about are for one host alone. And what
+ * has been shown is to come as it was. */
+static bool rewind_may(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	return !gate_is_kernel(gate_state(&sl->gate_rx)) &&
+	       !(seen_of(sl) & SEEN_BROKEN) && !peer_is_far(s) &&
+	       shown_bytes(s) <= PROMISE_SHOWN_MOST && !is_shut(sl);
+}
+
 static bool rewind_want(struct sock *s, int fd, uint32_t want,
 			enum slot_rewinding rewinding)
 {
@@ -49,10 +59,7 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want,
 	/* What was kept for a new image, which never began, is to be sent after all. */
 	if (load_relaxed(&s->in->kept))
 		rewind_settle(s, fd);
-	/* Requests that the two ends could change their minds about are for one host alone. And what
-	 * has been shown is to come as it was. */
-	if (gate_is_kernel(gate_state(&sl->gate_rx)) || (seen_of(sl) & SEEN_BROKEN) ||
-	    peer_is_far(s) || shown_bytes(s) > PROMISE_SHOWN_MOST || is_shut(sl)) {
+	if (!rewind_may(s)) {
 		asked = atomic_exchange(&s->in->want_down, WANT_FINAL) == WANT_FINAL;
 	} else {
 		/* Before the request: who takes from the ring must withdraw it first. */
@@ -64,6 +71,17 @@ static bool rewind_want(struct sock *s, int fd, uint32_t want,
 	}
 	lock_drop(&sl->rx_lock);
 	return !asked;
+}
+
+bool rewind_again(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	if (load_relaxed(&sl->rewinding) || rx_is_down(s) || !rewind_may(s))
+		return false;
+	atomic_store(&sl->rewinding, REWINDING_ASKED);
+	atomic_store(&s->in->consumed, sl->rx.consumed);
+	atomic_exchange(&s->in->want_down, WANT_REWIND);
+	return true;
 }
 
 bool rewind_ask(struct sock *s, int fd)

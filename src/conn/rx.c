@@ -233,8 +233,7 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
 			continue;
 		}
-		/* Asked back, and empty: what has come since that look may be on its way over
-		 * TCP already. */
+		/* Asked back, and empty: what has come since that look may be on its way over TCP already. */
 		if (state == GATE_RING)
 			got = asked_back ? 0 : take_ring(s, to, flags);
 		else if ((n = rx_advance(s, fd)) == 0 &&
@@ -287,14 +286,16 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 		n = take(s, w->fd, to, flags, amid, w->spun);
 		if (peer_offering && n > 0)
 			peer_ops->redirected(w, true); /* the peer has not used it */
-		/* The last byte before the mark may have been the last that was asked for: nothing
-		 * more would move on TCP, and nobody looks at the ring before this. */
+		/* The last byte before the mark may be the last that was asked for: nobody looks at the ring before this. */
 		if (gate_state(&sl->gate_rx) == GATE_READY &&
 		    load_relaxed(&sl->rx_marked))
 			rx_advance(s, w->fd);
 	}
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
+	bool asks = n > 0 && lowat_asks(s);
 	lock_drop(&sl->rx_lock);
+	if (asks)
+		bell_ring_peer(s);
 	if (roomy)
 		bell_ring_room(s);
 	return n;
@@ -589,7 +590,10 @@ ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 		take(s, fd, &at, MSG_TRUNC, true, false);
 		roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	}
+	bool asks = n > 0 && lowat_asks(s);
 	lock_drop(&sl->rx_lock);
+	if (asks)
+		bell_ring_peer(s);
 	if (roomy)
 		bell_ring_room(s);
 	return n;

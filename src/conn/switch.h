@@ -123,6 +123,8 @@ bool rewind_ask_yielding(struct sock *s, int fd);
  * the request, or learns that it was answered; then the gate has moved. 0 or -ECONNRESET.
  */
 int rewind_settle(struct sock *s, int fd);
+/* Under rx_lock: asks anew for what a receive that has withdrawn it has left. False: it does not. */
+bool rewind_again(struct sock *s);
 /* Before a shutdown that leaves neither direction open: what is asked for stays in the ring. */
 void rewind_is_shut(struct sock *s, int fd);
 /*

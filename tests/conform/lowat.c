@@ -459,13 +459,15 @@ CASE(lowat_set_over_unread_of_silent, DIRECT)
 }
 
 /* A receive that sleeps leaves them, too, until it has waited for long enough. */
-static void silent_receive(int flags)
+static void silent_receive(int flags, size_t before)
 {
 	struct receive r = {.flags = flags, .len = 100, .result = ASLEEP};
 	struct signal_pipe go[2];
 	pid_t pid;
 	char buf[100];
 	r.fd = silent_start(go, &pid);
+	if (before > 0)
+		say_result("at once", recv(r.fd, buf, before, flags | MSG_DONTWAIT));
 	sleep_begins(&r);
 	show(&r);
 	signal_send(go[0]);
@@ -481,12 +483,18 @@ static void silent_receive(int flags)
 
 CASE(lowat_set_over_silent_receive, DIRECT)
 {
-	silent_receive(0);
+	silent_receive(0, 0);
 }
 
 CASE(lowat_set_over_silent_peek, DIRECT)
 {
-	silent_receive(MSG_PEEK);
+	silent_receive(MSG_PEEK, 0);
+}
+
+/* One that has taken a part leaves the rest to the mark. */
+CASE(lowat_set_over_silent_partly, DIRECT)
+{
+	silent_receive(0, 4);
 }
 
 CASE(lowat_set_over_silent_timeout, DIRECT)
