@@ -9,6 +9,7 @@
 #include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/stay.h"
+#include "conn/switch.h"
 
 static void leave(void *arg)
 {
@@ -45,19 +46,29 @@ int stay_number(struct stay *y)
 	return y->fd;
 }
 
-int stay_sleeps(const struct stay *y, int fd, int flags)
+static bool is_on_tcp(struct sock *s)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
-	struct wait w = wait_start(y->s, fd, EPOLLIN);
-	int saved = errno, r;
-	if ((wait_begin(&w, flags) & MSG_DONTWAIT) || kernel_poll(&p, 1, 0) != 0)
+	return gate_is_kernel(gate_state(&s->slot->gate_rx));
+}
+
+int stay_sleeps(struct stay *y, int flags)
+{
+	struct pollfd p = {.fd = y->fd, .events = POLLIN | POLLRDHUP};
+	/* One wait for all the naps: they have one time, and come to be naps at all behind looks in vain. */
+	struct wait w = wait_start(y->s, y->fd, EPOLLIN);
+	int saved = errno, r = 0;
+	/* What is queued may be enough for this call where it is too little for SO_RCVLOWAT. */
+	if (y->s->left || (wait_begin(&w, flags) & MSG_DONTWAIT) || rx_is_queued(y->fd))
 		return 0;
 	w.some = true;
 	w.handlers = y->handlers;
-	r = wait_for(&w);
+	while (r == 0 && is_on_tcp(y->s) && kernel_poll(&p, 1, 0) == 0) {
+		r = wait_for(&w);
+		w.fd = p.fd = stay_number(y);
+	}
 	wait_finish(&w);
 	errno = saved;
-	return r < 0 ? r : 1;
+	return r < 0 ? r : !is_on_tcp(y->s);
 }
 
 void stay_end(struct stay *y)

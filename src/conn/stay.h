@@ -39,8 +39,9 @@ static inline bool stay_may_sleep(struct sock *s)
 	return load_acquire(&s->slot->phase) >= SLOT_ATTACHED && s->wire && s->in;
 }
 
-/* A further message is to be received on TCP. 0: there is something, or the call may not wait. 1: it has slept; -errno. */
-int stay_sleeps(const struct stay *y, int fd, int flags);
+/* A further message is to be received on TCP. 0: the kernel has what ends a sleep, or the call may not wait. 1: it is
+ * there no more; -errno. */
+int stay_sleeps(struct stay *y, int flags);
 
 /* As tx_send and rx_recv, of a message of such a call, and of a further one. That does not sleep where a signal has come
  * since the first one began, whichever message was at hand then: the call ends there. A receive of it: 0 also where the

@@ -181,7 +181,7 @@ static int pending_error(struct sock *s, int fd)
 }
 
 /* A further message, where an error stands behind the first ones: it waits. */
-static ssize_t recvmmsg_more(const struct stay *stay, int fd, const struct msghdr *head,
+static ssize_t recvmmsg_more(struct stay *stay, int fd, const struct msghdr *head,
 			     size_t total, struct mmsghdr *to, int flags)
 {
 	int saved = errno, r;
@@ -189,7 +189,8 @@ static ssize_t recvmmsg_more(const struct stay *stay, int fd, const struct msghd
 
 	do { /* the kernel would begin a sleep of its own anew behind a signal */
 		n = recvmsg_direct(stay->s, fd, head, total, &to->msg_hdr, flags, stay);
-		r = n == SOCK_KERNEL ? stay_sleeps(stay, fd, flags) : 0;
+		r = n == SOCK_KERNEL ? stay_sleeps(stay, flags) : 0;
+		fd = stay->fd;
 	} while (r > 0);
 	if (r < 0)
 		return r;
@@ -203,7 +204,7 @@ static ssize_t recvmmsg_more(const struct stay *stay, int fd, const struct msghd
 	return n;
 }
 
-static ssize_t recvmmsg_one(const struct stay *y, int fd, struct mmsghdr *to, int flags)
+static ssize_t recvmmsg_one(struct stay *y, int fd, struct mmsghdr *to, int flags)
 {
 	struct msghdr head;
 	size_t total;

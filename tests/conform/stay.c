@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conform/call.h"
@@ -287,6 +289,51 @@ CASE(stay_control, DIRECT)
 	NEED(shutdown(p.s, SHUT_WR) == 0);
 	say_result("bytes", recv(p.c, bulk_room(), BULK_ROOM, MSG_WAITALL));
 	pair_close(p);
+}
+
+/* The connection goes to TCP for good amid the call, which sleeps on there: no processor is taken, and its time passes. */
+static void sleep_gone(bool timed)
+{
+	const int on = 1;
+	const struct timeval bound = {.tv_sec = 1};
+	struct pair p = pair_warm_open();
+	struct many m = {.fd = p.s, .len = SMALL};
+	struct timespec cpu[2];
+	struct worker t;
+	clockid_t clock;
+	char from[SMALL] = {0};
+	if (timed)
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
+	worker_start(&t, receive_many, &m);
+	wait_crowd_asleep(&t.tid, 1);
+	send_all(p.c, from, sizeof from);
+	NEED(setsockopt(p.c, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+	send_all(p.c, from, timed ? 1 : sizeof from);
+	if (!timed) {
+		NEED(pthread_getcpuclockid(t.thread, &clock) == 0);
+		usleep(200000);
+		NEED(clock_gettime(clock, &cpu[0]) == 0);
+		usleep(500000);
+		NEED(clock_gettime(clock, &cpu[1]) == 0);
+		long us = (cpu[1].tv_sec - cpu[0].tv_sec) * 1000000 +
+			  (cpu[1].tv_nsec - cpu[0].tv_nsec) / 1000;
+		say("busy: %d", us > 100000);
+		send_all(p.c, from, sizeof from);
+	}
+	alarm(20);
+	many_end(&t, &m);
+	alarm(0);
+	pair_close(p);
+}
+
+CASE(stay_gone_asleep, DIRECT)
+{
+	sleep_gone(false);
+}
+
+CASE(stay_gone_late, DIRECT)
+{
+	sleep_gone(true);
 }
 
 /* A thread that is cancelled between two messages, and what it has held is let go. */
