@@ -78,7 +78,7 @@ bool rewind_again(struct sock *s)
 	struct slot *sl = s->slot;
 	if (load_relaxed(&sl->rewinding) || rx_is_down(s) || !rewind_may(s))
 		return false;
-	atomic_store(&sl->rewinding, REWINDING_ASKED);
+	atomic_store(&sl->rewinding, REWINDING_OURS);
 	atomic_store(&s->in->consumed, sl->rx.consumed);
 	atomic_exchange(&s->in->want_down, WANT_REWIND);
 	return true;

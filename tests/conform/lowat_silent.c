@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: SO_RCVLOWAT over unread bytes of a sender that makes no call: what it holds back, and a splice. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
+
+#define SOON 20000
 
 /* The last of them wait for more, and count when that has been for long enough. */
 static void send_with_more(int fd, void *arg)
@@ -87,4 +90,31 @@ CASE(lowat_silent_splice, DIRECT)
 	wait_inq(fd, 67);
 	say_result("poll, more", ready_now(fd));
 	sender_end(fd, pid);
+}
+
+static void hear_reset(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	struct pollfd f = {fd, POLLIN, 0};
+	char byte;
+	send_all(fd, "0123456789", 10);
+	signal_wait(go[0]);
+	NEED(poll(&f, 1, SOON) == 1);
+	NEED(recv(fd, &byte, 1, 0) < 0 && errno == ECONNRESET);
+}
+
+/* What a receive has left, and nobody will read, resets the connection. */
+CASE(lowat_silent_closed, DIRECT)
+{
+	struct signal_pipe go[2];
+	pid_t pid;
+	char buf[4];
+	go[0] = signal_pipe();
+	int fd = peer_start(hear_reset, go, &pid);
+	wait_inq(fd, 10);
+	mark(fd, 50);
+	say_result("recv", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
+	close(fd);
+	signal_send(go[0]);
+	say("status %d", child_status(pid));
 }
