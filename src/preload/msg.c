@@ -399,8 +399,10 @@ static ssize_t sendmsg_ours(struct sock **at, int fd, const struct msghdr *msg, 
 {
 	struct iovec one;
 	const struct iovec *iov = hook_vector_own(msg->msg_iov, msg->msg_iovlen, &one);
-	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. */
-	bool here = stay && stay->some && stay_may_sleep(*at);
+	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. But what is
+	 * urgent, or not copied, goes in one call, whatever its pieces. */
+	bool here =
+		stay && stay->some && !(flags & TX_KERNEL_FLAGS) && stay_may_sleep(*at);
 
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
 	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {

@@ -291,6 +291,25 @@ CASE(stay_control, DIRECT)
 	pair_close(p);
 }
 
+/* Each message is one call of the kernel's, whatever its pieces: it tells of each call once what was not copied. */
+CASE(stay_zerocopy, DIRECT)
+{
+	enum { PIECES = 3, PIECE = 8192 };
+	const int on = 1;
+	struct pair p = pair_warm_open();
+	struct mmsghdr msgs[MESSAGES] = {0};
+	struct iovec iov[PIECES];
+	for (int i = 0; i < PIECES; i++)
+		iov[i] = (struct iovec){bulk_room(), PIECE};
+	for (int i = 0; i < MESSAGES; i++)
+		msgs[i].msg_hdr = (struct msghdr){.msg_iov = iov, .msg_iovlen = PIECES};
+	NEED(setsockopt(p.s, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) == 0);
+	say_result("call", sendmmsg(p.s, msgs, MESSAGES, MSG_ZEROCOPY));
+	for (int i = 0; i < MESSAGES; i++)
+		say("message of %u", msgs[i].msg_len);
+	pair_close(p);
+}
+
 /* The connection goes to TCP for good amid the call, which sleeps on there: no processor is taken, and its time passes. */
 static void sleep_gone(bool timed)
 {
