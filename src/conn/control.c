@@ -191,10 +191,12 @@ void sock_dissolve(struct sock *s, int fd)
 	errno = saved;
 }
 
-/* For the program itself, which can do less from now on, or for somebody who gets the connection. */
+/* For the program itself, which can do less from now on, or has set what asks for TCP, or for somebody who gets the
+ * connection. */
 static bool (*asker(enum vd_reason reason))(struct sock *s, int fd)
 {
-	bool own = reason == VD_REASON_FD_LIMIT || reason == VD_REASON_SECCOMP;
+	bool own = reason == VD_REASON_FD_LIMIT || reason == VD_REASON_SECCOMP ||
+		   reason == VD_REASON_OPTION;
 	return own ? rewind_ask_own : rewind_ask;
 }
 

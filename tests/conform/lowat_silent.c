@@ -103,8 +103,8 @@ static void hear_reset(int fd, void *arg)
 	NEED(recv(fd, &byte, 1, 0) < 0 && errno == ECONNRESET);
 }
 
-/* What a receive has left, and nobody will read, resets the connection. */
-CASE(lowat_silent_closed, DIRECT)
+/* What a receive has left, or all where there was none, and nobody will read, resets the connection. */
+static void closed_with_unread(bool receives)
 {
 	struct signal_pipe go[2];
 	pid_t pid;
@@ -113,8 +113,15 @@ CASE(lowat_silent_closed, DIRECT)
 	int fd = peer_start(hear_reset, go, &pid);
 	wait_inq(fd, 10);
 	mark(fd, 50);
-	say_result("recv", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
+	if (receives)
+		say_result("recv", recv(fd, buf, sizeof buf, MSG_DONTWAIT));
 	close(fd);
 	signal_send(go[0]);
 	say("status %d", child_status(pid));
+}
+
+CASE(lowat_silent_closed, DIRECT)
+{
+	closed_with_unread(true);
+	closed_with_unread(false);
 }
