@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/exec_carry.h"
+#include "conn/lowat.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "rendezvous/segment.h"
@@ -90,6 +91,7 @@ static int keep_and_fill(struct sock *s, int fd, struct wire *w, uint64_t cookie
 	int r = 0;
 	lock_take(&s->slot->rx_lock);
 	n = rewind_keep(s, fd);
+	lowat_divide(s, fd);
 	if (n > 0)
 		r = fill(s, w, cookie, (uint64_t)n);
 	lock_drop(&s->slot->rx_lock);
@@ -190,6 +192,7 @@ static void begin(struct sock *s, int fd, struct meet_segment *seg, uint64_t coo
 	for (unsigned i = 0; i < 2; i++)
 		atomic_store(&sl->timeout_ns[i], note_of(seg->wire)->timeout_ns[i]);
 	options_learn(s, fd);
+	lowat_carried(s, fd);
 	log_debug("fd %d: goes on with %llu bytes that the last image had not read", fd,
 		  (unsigned long long)ring_unread(s->in));
 }

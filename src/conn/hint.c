@@ -49,7 +49,8 @@ static uint64_t unread_due(struct sock *s)
 bool lowat_lacks_slow(struct sock *s)
 {
 	uint64_t least = lowat_least(s);
-	return __builtin_expect(least > 1, 0) && unread_due(s) < least && !rx_is_down(s);
+	return __builtin_expect(least > 1, 0) &&
+	       (lowat_is_divided(s) || (unread_due(s) < least && !rx_is_down(s)));
 }
 
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
@@ -59,14 +60,22 @@ static bool is_carried_out(struct sock *s, uint32_t want)
 	       load_relaxed(&s->out->ready_epoch) == load_relaxed(&s->out->down_epoch);
 }
 
+static inline bool is_wanted_down(struct sock *s)
+{
+	uint32_t want = load_relaxed(&s->out->want_down);
+	return want && gate_state(&s->slot->gate_tx) != GATE_FINAL &&
+	       !is_carried_out(s, want) && !peer_is_parents(s);
+}
+
+static inline bool is_down(struct sock *s)
+{
+	return gate_state(&s->slot->gate_rx) == GATE_RING &&
+	       load_relaxed(&s->in->down_epoch) == load_relaxed(&s->in->up_epoch);
+}
+
 bool wait_attention(struct sock *s)
 {
-	struct slot *sl = s->slot;
-	uint32_t want = load_relaxed(&s->out->want_down);
-	return (want && gate_state(&sl->gate_tx) != GATE_FINAL &&
-		!is_carried_out(s, want) && !peer_is_parents(s)) ||
-	       (gate_state(&sl->gate_rx) == GATE_RING &&
-		load_relaxed(&s->in->down_epoch) == load_relaxed(&s->in->up_epoch));
+	return is_wanted_down(s) || is_down(s);
 }
 
 static bool hint_in(struct sock *s)
@@ -100,7 +109,7 @@ static bool hint_out(struct sock *s)
 
 bool wait_hint(struct sock *s, uint32_t interest)
 {
-	if (peer_look(s) || wait_attention(s) ||
+	if (peer_look(s) || is_wanted_down(s) || (is_down(s) && !lowat_is_divided(s)) ||
 	    (seen_of(s->slot) & (SEEN_HUP | SEEN_ERR | SEEN_BROKEN)))
 		return true;
 	return ((interest & EPOLLIN) && hint_in(s)) ||

@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "base/sigsafe.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
@@ -69,6 +70,7 @@ static int keep(struct sock *s, int fd, struct left **left)
 	if (!slot_is_alone(s->slot))
 		return -EBUSY;
 	n = rewind_keep(s, fd);
+	lowat_divide(s, fd);
 	if (n <= 0)
 		return (int)n;
 	if (gate_state(&s->slot->gate_rx) == GATE_READY)

@@ -76,11 +76,14 @@ static bool has_room(struct sock *s, bool foreign)
 	return is_roomy(s, foreign);
 }
 
-static uint32_t level_in(struct sock *s, uint32_t kernel)
+static uint32_t level_in(struct sock *s, int fd, uint32_t kernel)
 {
 	uint32_t seen = seen_of(s->slot);
 	if (gate_state(&s->slot->gate_rx) != GATE_RING)
 		return kernel & KERNEL_IN;
+	/* It may have come to that since the kernel was asked. */
+	if (lowat_is_divided(s))
+		return kernel_level(s, fd) & (EPOLLIN | EPOLLRDNORM);
 	if ((seen & SEEN_FOREIGN ? promise_bytes(s) : ring_readable(s)) ||
 	    (seen & (SEEN_FIN | SEEN_SHUT_RD)) || sock_has_fin(s))
 		return EPOLLIN | EPOLLRDNORM;
@@ -111,7 +114,7 @@ uint32_t sock_level(struct sock *s, int fd)
 		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR |
 		       EPOLLHUP | EPOLLRDHUP;
 	uint32_t bits = kernel & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI);
-	bits |= level_in(s, kernel) | level_out(s, kernel);
+	bits |= level_in(s, fd, kernel) | level_out(s, kernel);
 	/* The end may have become known since either look: it is told whole, as the kernel does. */
 	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
 	    (sock_has_fin(s) || (seen_of(s->slot) & SEEN_FIN)))

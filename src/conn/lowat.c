@@ -7,37 +7,106 @@
 
 #include "base/atomic.h"
 #include "base/real.h"
+#include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
 
-bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags)
+bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags)
 {
 	struct ring_rx *rx = &s->slot->rx;
 	uint64_t least = lowat_least(s), room = 0;
-	if (least <= 1 || (flags & (MSG_DONTWAIT | MSG_WAITALL)) ||
-	    (rx->held & RING_ENDED) || rx_is_down(s) || rx_take_due(s) < 0)
+	bool ended = rx->held & RING_ENDED;
+	int queued = 0;
+	if (least <= 1 || (flags & (MSG_DONTWAIT | MSG_WAITALL)) || rx_take_due(s) < 0 ||
+	    (!ended && rx_is_down(s)))
 		return false;
 	for (int i = 0; i < to->left; i++)
 		room += to->iov[i].iov_len;
+	/* TCP has what comes behind the ring. */
+	if (ended && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+		return false;
 	int64_t n = ring_rx_avail(rx, s->in, SIZE_MAX);
-	return n >= 0 && (uint64_t)n < (room < least ? room : least);
+	return n > 0 && (uint64_t)n + (uint64_t)queued < (room < least ? room : least);
 }
 
-bool lowat_asks_slow(struct sock *s)
+/* Of what the kernel has. */
+static int mark_of(int fd, uint64_t *mark)
 {
+	int lowat = 1;
+	socklen_t len = sizeof(lowat);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0)
+		return -1;
+	*mark = (uint64_t)lowat;
+	return 0;
+}
+
+static void set_mark(int fd, uint64_t mark)
+{
+	int lowat = (int)mark;
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat));
+}
+
+/*
+ * While the ring has bytes nobody takes any of TCP's, so enough of those stay enough: then the mark is not raised, which
+ * would wake once more.
+ */
+void lowat_divide(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	const struct ring_rx *rx = &sl->rx;
+	uint64_t least = load_relaxed(&sl->rx_lowat), left = 0, mark;
+	int queued = 0;
+	if (least <= 1 || peer_is_far(s) || !fd_is(fd, s) || mark_of(fd, &mark) < 0)
+		return;
+	if (gate_state(&sl->gate_rx) == GATE_RING && (rx->held & RING_ENDED) &&
+	    load_relaxed(&sl->rewinding) != REWINDING_KEPT)
+		left = rx->seen - rx->consumed;
+	if (left >= least)
+		left = 0;
+	uint64_t due = least - left;
+	if (left > 0 && mark < due && REAL(ioctl)(fd, FIONREAD, &queued) == 0 &&
+	    (uint64_t)queued >= due)
+		due = mark;
+	if (mark != due)
+		set_mark(fd, due);
+	uint32_t before = atomic_exchange(&sl->rx_lowat_less, (uint32_t)left);
+	/* Who sleeps may not ask the kernel for bytes yet. */
+	if (left > 0 && before == 0 && load_acquire(&sl->sleepers_rx))
+		sock_ring_self(s);
+}
+
+void lowat_carried(struct sock *s, int fd)
+{
+	uint64_t mark;
+	if (mark_of(fd, &mark) == 0)
+		store_relaxed(&s->slot->rx_lowat, (uint32_t)mark);
+}
+
+void lowat_tell(struct sock *s, void *value, size_t len)
+{
+	int lowat = (int)load_relaxed(&s->slot->rx_lowat);
+	if (load_relaxed(&s->slot->rx_lowat_less))
+		crit_copy(value, &lowat, len < sizeof(lowat) ? len : sizeof(lowat));
+}
+
+bool lowat_asks_slow(struct sock *s, int fd)
+{
+	if (s->slot->rx.held & RING_ENDED)
+		lowat_divide(s, fd);
 	return !peer_is_parents(s) && lowat_least(s) > 1 &&
 	       ring_rx_avail(&s->slot->rx, s->in, 1) > 0 && rewind_again(s);
 }
 
 void lowat_set(struct sock *s, int fd)
 {
-	int bytes = 0, own = 0, lowat = 1;
-	socklen_t len = sizeof(lowat);
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) < 0)
+	int bytes = 0, own = 0;
+	uint64_t mark;
+	if (mark_of(fd, &mark) < 0)
 		return;
-	store_relaxed(&s->slot->rx_lowat, (uint32_t)lowat);
+	int lowat = (int)mark;
+	store_relaxed(&s->slot->rx_lowat, (uint32_t)mark);
 	/* Past the peer's end there is always enough. */
 	bool ended =
 		sock_is_direct(s) && ((seen_of(s->slot) & SEEN_FIN) || sock_has_fin(s));

@@ -8,6 +8,8 @@
 
 struct iov_cursor;
 
+/* So many have to be there. 1 where that is not asked for. */
+uint64_t lowat_least(struct sock *s);
 /* It was set: where enough is there for it, that is an edge. */
 void lowat_set(struct sock *s, int fd);
 /*
@@ -20,16 +22,30 @@ static inline bool lowat_lacks(struct sock *s)
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
 	       lowat_lacks_slow(s);
 }
-/* So many have to be in the ring. */
-uint64_t lowat_least(struct sock *s);
-/* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
-bool lowat_leaves(struct sock *s, const struct iov_cursor *to, int flags);
-/* Under rx_lock, after a receive: what it has left is to be sent once more all the same. True: the peer is to be rung. */
-bool lowat_asks_slow(struct sock *s);
-static inline bool lowat_asks(struct sock *s)
+/*
+ * The direction is down, and the ring has bytes before the mark down, but fewer than are asked for. The kernel has the
+ * rest of SO_RCVLOWAT as its own, so it is the kernel that tells when there are enough, and that wakes.
+ */
+static inline bool lowat_is_divided(struct sock *s)
 {
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
-	       lowat_asks_slow(s);
+	       load_relaxed(&s->slot->rx_lowat_less) && lowat_least(s) > 1;
+}
+/* Under rx_lock: makes it so, or ends it. */
+void lowat_divide(struct sock *s, int fd);
+/* An image before this one has set it. */
+void lowat_carried(struct sock *s, int fd);
+/* What getsockopt has stored there is the program's own. */
+void lowat_tell(struct sock *s, void *value, size_t len);
+
+/* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
+bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags);
+/* Under rx_lock, after a receive: what it has left is to be sent once more all the same. True: the peer is to be rung. */
+bool lowat_asks_slow(struct sock *s, int fd);
+static inline bool lowat_asks(struct sock *s, int fd)
+{
+	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
+	       lowat_asks_slow(s, fd);
 }
 
 #endif

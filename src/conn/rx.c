@@ -227,9 +227,10 @@ static ssize_t take(struct sock *s, int fd, struct iov_cursor *to, int flags, bo
 		if (gate_is_kernel(state))
 			return done > 0 ? done : SOCK_KERNEL;
 		bool asked_back = state == GATE_RING && is_asked_back(s);
+		if ((asked_back || (sl->rx.held & RING_ENDED)) && done == 0 && !amid &&
+		    lowat_leaves(s, fd, to, flags))
+			return -EAGAIN;
 		if (asked_back && ring_rx_avail(&sl->rx, s->in, 1) != 0) {
-			if (done == 0 && !amid && lowat_leaves(s, to, flags))
-				return -EAGAIN;
 			n = rewind_settle(s, fd) < 0 ? -ECONNRESET : 1;
 			continue;
 		}
@@ -292,7 +293,7 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 			rx_advance(s, w->fd);
 	}
 	bool roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
-	bool asks = n > 0 && lowat_asks(s);
+	bool asks = n > 0 && lowat_asks(s, w->fd);
 	lock_drop(&sl->rx_lock);
 	if (asks)
 		bell_ring_peer(s);
@@ -440,14 +441,13 @@ static size_t take_rest(struct wait *w)
 /* What SO_RCVLOWAT has left is this call's all the same when its wait is over. */
 static ssize_t wait_and_take(struct wait *w, struct iov_cursor *to, int flags, bool amid)
 {
-	ssize_t some = 0, n = wait_for_more(w, to, flags);
+	ssize_t n = wait_for_more(w, to, flags);
 	if (amid || (n < 0 && n != -EAGAIN && n != -EINTR))
 		return n;
-	if (n >= 0)
-		return take_awake(w, to, flags);
-	if (is_asked_back(w->s) && lowat_least(w->s) > 1)
-		some = take_locked(w->s, w, to, flags | MSG_DONTWAIT, false);
-	return some > 0 ? some : n;
+	if (n >= 0 || lowat_least(w->s) <= 1)
+		return n >= 0 ? take_awake(w, to, flags) : n;
+	ssize_t some = take_locked(w->s, w, to, flags | MSG_DONTWAIT, false);
+	return some > 0 ? some + rx_rest_at_once(w, to, flags) : n;
 }
 
 static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
@@ -590,7 +590,7 @@ ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 		take(s, fd, &at, MSG_TRUNC, true, false);
 		roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	}
-	bool asks = n > 0 && lowat_asks(s);
+	bool asks = n > 0 && lowat_asks(s, fd);
 	lock_drop(&sl->rx_lock);
 	if (asks)
 		bell_ring_peer(s);

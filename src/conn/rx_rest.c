@@ -70,6 +70,15 @@ ssize_t rx_rest_in_kernel(struct wait *w, struct iov_cursor *to, int flags, bool
 	return n == 0 ? -ENODATA : n;
 }
 
+ssize_t rx_rest_at_once(struct wait *w, struct iov_cursor *to, int flags)
+{
+	ssize_t n = 0;
+	if (!(flags & MSG_PEEK) && !iov_at_end(to) &&
+	    gate_is_kernel(gate_state(&w->s->slot->gate_rx)) && !rx_is_at_mark(w->fd))
+		n = rx_rest_in_kernel(w, to, flags | MSG_DONTWAIT, true);
+	return n > 0 ? n : 0;
+}
+
 bool rx_is_marked(const struct wait *w, int flags)
 {
 	int lowat = 1;

@@ -21,6 +21,9 @@ static inline bool rx_rest_stays(const struct wait *w, int fd, int flags)
 	return w->fd != fd || (w->deadline_ns && wait_is_our_own(w, flags));
 }
 
+/* What is there of it, for a receive that has taken some and waits no more. A count. */
+ssize_t rx_rest_at_once(struct wait *w, struct iov_cursor *to, int flags);
+
 /* Where another thread has set SO_RCVLOWAT since, it says when a sleep ends, and not, as to a new
  * call, how much is to be taken. */
 bool rx_is_marked(const struct wait *w, int flags);

@@ -12,6 +12,7 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/gate_move.h"
+#include "conn/lowat.h"
 #include "conn/promise.h"
 #include "conn/switch.h"
 
@@ -97,6 +98,7 @@ static int to_kernel(struct sock *s, int fd)
 	uint32_t bounce = WANT_BOUNCE;
 	if (!promise_holds(s, fd))
 		return break_corrupt(s);
+	lowat_divide(s, fd);
 	ring_rx_reopen(&sl->rx);
 	/* What a bounce asked for has been done; another request may just have been made. While
 	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
@@ -123,13 +125,11 @@ static uint64_t down_at(struct sock *s)
 
 /* What is published behind the mark has been sent again, or is about to be taken back: see
  * rewind_answered. */
-static void end_ring(struct sock *s, uint64_t end)
+static void end_ring(struct sock *s, int fd, uint64_t end)
 {
 	struct slot *sl = s->slot;
-	/* What has not been told for SO_RCVLOWAT is told now, whatever its number. */
-	if (!(sl->rx.held & RING_ENDED) && load_relaxed(&sl->rx_lowat) > 1)
-		fetch_add_relaxed(&sl->nudges, 1);
 	ring_rx_end(&sl->rx, end);
+	lowat_divide(s, fd);
 	if (load_relaxed(&sl->rewinding))
 		sl->rx.held |= RING_RESENT;
 }
@@ -168,7 +168,7 @@ static int advance_ready(struct sock *s, int fd)
 	if (down && end == sl->rx.consumed)
 		return to_kernel(s, fd);
 	if (down)
-		end_ring(s, end);
+		end_ring(s, fd, end);
 	int64_t left = rx_tcp_left(s, fd);
 	if (left == -EPROTO)
 		return break_corrupt(s);
@@ -190,9 +190,11 @@ static int advance_ring(struct sock *s, int fd)
 	uint64_t end = down_at(s);
 	if (sl->rx.consumed == end)
 		return to_kernel(s, fd);
-	if (ring_rx_avail(&sl->rx, s->in, 1) <= 0)
+	/* All that is there counts for SO_RCVLOWAT. */
+	size_t want = load_relaxed(&sl->rx_lowat) > 1 ? SIZE_MAX : 1;
+	if (ring_rx_avail(&sl->rx, s->in, want) <= 0)
 		return break_corrupt(s);
-	end_ring(s, end);
+	end_ring(s, fd, end);
 	return 0;
 }
 

@@ -319,6 +319,8 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 		sock_info(s, fd, value, told_length(len));
 	else if (result == 0 && level == SOL_SOCKET && name == SO_MEMINFO)
 		sock_meminfo(s, fd, value, told_length(len));
+	else if (result == 0 && level == SOL_SOCKET && name == SO_RCVLOWAT)
+		lowat_tell(s, value, told_length(len));
 	return result;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "conn/lowat.h"
 #include "conn/sock.h"
 
 /* One set of numbers serves poll and epoll. */
@@ -93,7 +94,8 @@ static inline int look_kernel_interest(struct sock *s, uint32_t want)
 		return -1;
 	if (!(seen & (SEEN_FIN | SEEN_SHUT_RD)))
 		events |= EPOLLRDHUP | (sock_is_quiet(s) ? EPOLLIN : 0);
-	if ((want & LOOK_IN) && gate_state(&s->slot->gate_rx) != GATE_RING)
+	if ((want & LOOK_IN) &&
+	    (gate_state(&s->slot->gate_rx) != GATE_RING || lowat_is_divided(s)))
 		events |= EPOLLIN;
 	if ((want & LOOK_OUT) && gate_state(&s->slot->gate_tx) != GATE_RING)
 		events |= EPOLLOUT;
