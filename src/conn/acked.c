@@ -64,6 +64,7 @@ uint64_t acked_not(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (!sock_is_direct(s))
 		return 0;
+	peer_hear(s);
 	lock_take(&sl->tx_lock);
 	uint64_t taken = load_acquire(&s->out->consumed);
 	uint64_t unread = sl->tx.produced - taken, held = tx_held_back(s);

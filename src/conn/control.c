@@ -54,8 +54,8 @@ static void obey(struct sock *s, int fd, uint32_t want);
 
 void sock_service(struct sock *s, int fd)
 {
-	if (sock_is_direct(s) && !peer_is_parents(s))
-		peer_look(s);
+	if (sock_is_direct(s))
+		peer_hear(s);
 	sock_serve(s, fd);
 }
 

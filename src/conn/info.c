@@ -202,6 +202,8 @@ void sock_info(struct sock *s, int fd, void *value, size_t len)
 	struct tcp_info info = {0};
 	socklen_t size = sizeof(info);
 	want_noted(s);
+	if (sock_is_direct(s))
+		peer_hear(s);
 	struct moved m = moved_by(s);
 	if (m.sent == 0 && m.came == 0)
 		return;
@@ -219,7 +221,8 @@ void sock_meminfo(struct sock *s, int fd, void *value, size_t len)
 	if (!sock_is_direct(s) ||
 	    REAL(getsockopt)(fd, SOL_SOCKET, SO_MEMINFO, info, &size) != 0)
 		return;
-	info[SK_MEMINFO_RMEM_ALLOC] += (uint32_t)ring_unread(s->in);
+	/* First: it hears what has come. */
 	info[SK_MEMINFO_WMEM_QUEUED] += (uint32_t)acked_not(s, fd);
+	info[SK_MEMINFO_RMEM_ALLOC] += (uint32_t)ring_unread(s->in);
 	give(value, len, info, size);
 }

@@ -147,6 +147,13 @@ static inline bool peer_look(struct sock *s)
 	return __builtin_expect(p != NULL, 0) && peer_ops->look(p);
 }
 
+/* The same for a question that is no receive and no send: what has come counts for it, too. */
+static inline void peer_hear(struct sock *s)
+{
+	if (!peer_is_parents(s))
+		peer_look(s);
+}
+
 static inline void peer_catch_up(struct sock *s)
 {
 	if (peer_is_far(s))

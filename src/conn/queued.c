@@ -74,6 +74,7 @@ int sock_inq(struct sock *s, int fd, int *bytes)
 	}
 	if (!sock_is_direct(s) || gate_is_kernel(gate_state(&sl->gate_rx)))
 		return SOCK_KERNEL;
+	peer_hear(s);
 	lock_take(&sl->rx_lock);
 	int64_t count = queued_bytes(s, fd);
 	lock_drop(&sl->rx_lock);
