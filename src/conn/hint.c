@@ -31,7 +31,7 @@ bool wait_held_due(struct sock *s)
 uint64_t lowat_least(struct sock *s)
 {
 	uint32_t lowat = load_relaxed(&s->slot->rx_lowat);
-	if (__builtin_expect(lowat <= 1, 1) || peer_is_far(s) ||
+	if (__builtin_expect(lowat <= 1, 1) ||
 	    gate_state(&s->slot->gate_rx) != GATE_RING || (seen_of(s->slot) & ENDS) ||
 	    sock_has_fin(s))
 		return 1;

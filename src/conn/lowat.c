@@ -58,7 +58,7 @@ void lowat_divide(struct sock *s, int fd)
 	const struct ring_rx *rx = &sl->rx;
 	uint64_t least = load_relaxed(&sl->rx_lowat), left = 0, mark;
 	int queued = 0;
-	if (least <= 1 || peer_is_far(s) || !fd_is(fd, s) || mark_of(fd, &mark) < 0)
+	if (least <= 1 || !fd_is(fd, s) || mark_of(fd, &mark) < 0)
 		return;
 	if (gate_state(&sl->gate_rx) == GATE_RING && (rx->held & RING_ENDED) &&
 	    load_relaxed(&sl->rewinding) != REWINDING_KEPT)

@@ -43,7 +43,7 @@ bool promise_bytes(struct sock *s)
 
 	/* From another host come words that can only rise, into memory of ours. */
 	if (peer_is_far(s))
-		return ring_unread(s->in) || wait_held_due(s);
+		return (ring_unread(s->in) || wait_held_due(s)) && !lowat_lacks(s);
 	lock_take(&sl->rx_lock);
 	/* Not of a window that was emptied. */
 	if (s->wire && gate_state(&sl->gate_rx) == GATE_RING)

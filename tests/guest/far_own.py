@@ -181,6 +181,20 @@ def forks(bed):
     bed.judge("forks", ["forks"], 1, 1)
 
 
+def lowat(bed):
+    """SO_RCVLOWAT over bytes that lie unread, as the other end goes to TCP, and sends more."""
+    port = 7009
+    command = f"python3 -S /tests/lowat.py %s {bed.server} {port}"
+    bed.a.serve(f"{bed.under('lowat')} {command % 'listen'}", listening(port))
+    bed.b.serve(f"{bed.under('lowat')} {command % 'connect'}", "true")
+    bed.look(port)
+    bed.go()
+    if "all bytes are right" not in (said := bed.b.served()):
+        bed.fail(f"B says {said}")
+    bed.a.served()
+    bed.judge("lowat", ["lowat"], 64, 1)
+
+
 def unprivileged(bed):
     """Another family, and another user, with as much locked memory as Debian lets him have."""
     with bed.instead("IPv6", 1000, MEMLOCK_KB):
@@ -223,13 +237,15 @@ PROGRAMS = {"transfer": (transfer, [], None),
             "tail": (tail, [], None),
             "ways": (ways, [], None),
             "forks": (forks, [], None),
+            "lowat": (lowat, [], None),
             "unprivileged": (unprivileged, [], None),
             "slower": (slower, [], None)}
 
 
 def add(content):
     """What all of them need in the image."""
-    content.python("mmap", "os", "random", "signal", "socket", "struct", "sys", "threading")
+    content.python("fcntl", "mmap", "os", "random", "select", "signal", "socket", "struct", "sys",
+                   "termios", "threading")
     for name in ("ends.py", "transfer.py", "redirect.py", "memory.py", "tail.py", "ways.py",
-                 "forks.py"):
+                 "forks.py", "lowat.py"):
         content.file(f"/tests/{name}", HERE / name)
