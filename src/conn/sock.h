@@ -223,6 +223,8 @@ void sock_poll_leave(struct sock *s);
  */
 ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
 ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int flags);
+/* A send of no bytes tells of errors as any other. -errno, of one that only Viaduct knows; 0: the kernel is to be asked. */
+ssize_t tx_send_none(struct sock *s, int fd, int flags);
 /* Sends count bytes of in_fd from *offset (or its own position when NULL). */
 ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t count);
 

@@ -220,11 +220,24 @@ static void shut_again(struct sock *s, int fd)
 	lock_drop(&s->slot->tx_lock);
 }
 
+/* The verdict on a peer that is gone, as a send tells it: once ECONNRESET, then EPIPE. 0: there is none. */
+static ssize_t tell_reset(struct sock *s, int flags)
+{
+	if (sock_take_reset(s))
+		return -ECONNRESET;
+	if ((seen_of(s->slot) & SEEN_SHUT_WR) || !sock_was_reset(s))
+		return 0;
+	if (!(flags & MSG_NOSIGNAL))
+		crit_send_sigpipe();
+	return -EPIPE;
+}
+
 /* The peer has ended its direction, or asks for TCP, or we are broken. Of what a send that has `some_sent` meets the
  * next call is told; sendfile, a row of sends, meets it in one of its own, and nobody is told. */
 static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 {
 	struct slot *sl = s->slot;
+	ssize_t n;
 	if (seen_of(sl) & SEEN_BROKEN)
 		return -ECONNRESET;
 	if (kept_error(s))
@@ -239,15 +252,11 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	sock_look(s, fd); /* an error of the kernel's goes before a verdict of ours */
 	if (some_sent && sock_was_reset(s))
 		return -EAGAIN; /* what was sent counts; the next call is told */
-	if (sock_take_reset(s))
-		return -ECONNRESET;
-	if (seen_of(sl) & SEEN_SHUT_WR) {
+	n = tell_reset(s, flags);
+	if (n < 0)
+		return n;
+	if (seen_of(sl) & SEEN_SHUT_WR)
 		shut_again(s, fd);
-	} else if (sock_was_reset(s)) {
-		if (!(flags & MSG_NOSIGNAL))
-			crit_send_sigpipe();
-		return -EPIPE;
-	}
 	/* Nobody is known to read on: the kernel alone can tell, so it gets the bytes. */
 	tx_down(s, fd, GATE_FINAL);
 	return 0;
@@ -416,6 +425,20 @@ ssize_t tx_send_of(struct stay *y, struct sock *s, int fd, const struct iovec *i
 			     .left = total_bytes(iov, iovcnt)};
 	wait_tell_cpu(s);
 	return tx_run(s, fd, &src, flags, y);
+}
+
+ssize_t tx_send_none(struct sock *s, int fd, int flags)
+{
+	int saved = errno;
+	if (kept_error(s))
+		return -kept_take(s);
+	if (!sock_is_direct(s))
+		return 0;
+	if (seen_of(s->slot) & SEEN_BROKEN)
+		return -ECONNRESET;
+	sock_look(s, fd); /* as in attend */
+	errno = saved;
+	return tell_reset(s, flags);
 }
 
 /* The kernel reads and sends it, and does not know of an error that is ours to tell: behind what it has against the file. */

@@ -177,6 +177,15 @@ struct sock *hook_sock_now(int fd);
 #define HOOK_TX(s, fd, kernel, direct)                                                   \
 	HOOK_WAY(tx_enter, counted_tx_over, s, fd, kernel, direct)
 
+/* A send of no bytes, which the kernel judges in its own call where Viaduct knows of no error. */
+#define HOOK_TX_NONE(s, fd, flags, kernel)                                               \
+	__extension__({                                                                  \
+		ssize_t error_;                                                          \
+		hook_cancel_point();                                                     \
+		error_ = tx_send_none(s, fd, flags);                                     \
+		error_ < 0 ? ret_errno(error_) : hook_passed(s, kernel);                 \
+	})
+
 /* ---- process (process.c) ---- */
 
 /* False with VIADUCT=off, and before the constructor: no socket is ever ours. */

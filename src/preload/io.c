@@ -51,8 +51,10 @@ static __attribute__((noinline, cold)) ssize_t write_odd(struct sock *s, int fd,
 {
 	struct iovec iov = {(void *)buf, move_len(len)};
 
-	if (!moves_bytes(buf, len))
+	if (!hook_in_reach(buf, len))
 		return hook_passed(s, REAL(write)(fd, buf, len));
+	if (len == 0)
+		return HOOK_TX_NONE(s, fd, 0, REAL(write)(fd, buf, len));
 	return HOOK_TX(s, fd, REAL(write)(fd, buf, len), tx_send(s, fd, &iov, 1, 0));
 }
 

@@ -328,8 +328,11 @@ HOOK_PARTS(send, tx_enter, counted_tx_over,
 static __attribute__((noinline)) ssize_t send_odd(int fd, const void *buf, size_t len,
 						  int flags, struct sock *s)
 {
-	if (len == 0 || !hook_in_reach(buf, move_len(len)) || opens_again(s, flags))
+	if (!hook_in_reach(buf, move_len(len)) || opens_again(s, flags) ||
+	    (len == 0 && (flags & MSG_FASTOPEN)))
 		return hook_passed(s, REAL(send)(fd, buf, len, flags));
+	if (len == 0)
+		return HOOK_TX_NONE(s, fd, flags, REAL(send)(fd, buf, len, flags));
 	sending(s, fd, flags);
 	return send_on(fd, buf, len, flags, s, tx_enter(s, fd));
 }
@@ -363,11 +366,13 @@ HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	struct sock *s = fd_sock(fd);
 	struct iovec iov = {(void *)buf, move_len(len)};
 
-	if (!s || (len == 0 && !(flags & MSG_FASTOPEN)) ||
-	    !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags) ||
+	if (!s || !hook_in_reach(buf, iov.iov_len) || opens_again(s, flags) ||
 	    (addr && (addr_len > sizeof(struct sockaddr_storage) ||
 		      !name_is_good(addr, addr_len))))
 		return hook_passed(s, REAL(sendto)(fd, buf, len, flags, addr, addr_len));
+	if (len == 0 && !(flags & MSG_FASTOPEN))
+		return HOOK_TX_NONE(s, fd, flags,
+				    REAL(sendto)(fd, buf, len, flags, addr, addr_len));
 	sending(s, fd, flags);
 	return HOOK_TX(s, fd, REAL(sendto)(fd, buf, len, flags, addr, addr_len),
 		       tx_send(s, fd, &iov, 1, flags));
@@ -434,10 +439,12 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	struct msghdr head;
 	size_t total;
 
-	/* What moves nothing is the kernel's to judge, as in send. */
 	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
-	    !opens_again(s, flags) && (total > 0 || (flags & MSG_FASTOPEN)))
-		return sendmsg_ours(&s, fd, &head, flags, NULL);
+	    !opens_again(s, flags))
+		return total > 0 || (flags & MSG_FASTOPEN)
+			       ? sendmsg_ours(&s, fd, &head, flags, NULL)
+			       : HOOK_TX_NONE(s, fd, flags,
+					      REAL(sendmsg)(fd, msg, flags));
 	if (!s)
 		control_sending(msg);
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
@@ -451,9 +458,11 @@ static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int 
 	size_t total = 0;
 	ssize_t n;
 
-	if (!message_read(&from->msg_hdr, &head, &total) || total == 0 ||
-	    opens_again(*at, flags))
+	if (!message_read(&from->msg_hdr, &head, &total) || opens_again(*at, flags))
 		n = hook_passed(*at, REAL(sendmsg)(fd, &from->msg_hdr, flags));
+	else if (total == 0)
+		n = HOOK_TX_NONE(*at, fd, flags,
+				 REAL(sendmsg)(fd, &from->msg_hdr, flags));
 	else
 		n = sendmsg_ours(at, fd, &head, flags, stay);
 	if (n < 0)

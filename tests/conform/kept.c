@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An error that waits on a connection is told by the next call that asks for one, also by a send of no bytes. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+/* ---- sends of no bytes ---- */
+
+enum empty {
+	WRITE,
+	SEND,
+	SENDTO,
+	SENDMSG,
+	SENDMSG_PIECE,
+	SENDMMSG,
+	/* These do not look at the connection. */
+	WRITEV,
+	READ,
+	SENDMMSG_NONE,
+	EMPTIES
+};
+
+static ssize_t empty_call(enum empty call, int fd)
+{
+	struct iovec piece = {bulk_room(), 0};
+	struct mmsghdr none = {0};
+	struct msghdr of_piece = {.msg_iov = &piece, .msg_iovlen = 1};
+	switch (call) {
+	case WRITE:
+		return write(fd, "", 0);
+	case SEND:
+		return send(fd, "", 0, 0);
+	case SENDTO:
+		return sendto(fd, "", 0, MSG_DONTWAIT, NULL, 0);
+	case SENDMSG:
+		return sendmsg(fd, &none.msg_hdr, 0);
+	case SENDMSG_PIECE:
+		return sendmsg(fd, &of_piece, 0);
+	case SENDMMSG:
+		return sendmmsg(fd, &none, 1, 0);
+	case WRITEV:
+		return writev(fd, &piece, 1);
+	case READ:
+		return read(fd, bulk_room(), 0);
+	default:
+		return sendmmsg(fd, &none, 0, 0);
+	}
+}
+
+static volatile sig_atomic_t pipes;
+
+static void on_pipe(int signal)
+{
+	(void)signal;
+	pipes = pipes + 1;
+}
+
+static void say_pipes(void)
+{
+	say("%d signals", (int)pipes);
+	pipes = 0;
+}
+
+/* ---- of what recvmmsg has left ---- */
+
+enum state { AS_IT_WAS, ON_ITS_WAY_TO_TCP, SHUT, STATES };
+
+/* The second message is longer than the kernel takes: its error waits. */
+static struct pair leave_error(void)
+{
+	struct pair p = pair_warm_open();
+	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
+	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
+			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
+	send_all(p.c, "abcd", 4);
+	wait_inq(p.s, 4);
+	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
+	return p;
+}
+
+static void left_to(enum empty call, enum state state)
+{
+	const int on = 1;
+	struct pair p = leave_error();
+	int error = 0;
+	socklen_t len = sizeof error;
+	say("to %d, state %d", call, state);
+	if (state == ON_ITS_WAY_TO_TCP) {
+		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
+		for (int i = 0; i < 20; i++)
+			NEED(recv(p.c, bulk_room(), 1, MSG_DONTWAIT) < 0);
+	}
+	if (state == SHUT)
+		NEED(shutdown(p.s, SHUT_WR) == 0);
+	say_result("empty", empty_call(call, p.s));
+	say_result("once more", empty_call(call, p.s));
+	say_pipes();
+	say_result("send", send(p.s, "efgh", 4, MSG_NOSIGNAL));
+	NEED(getsockopt(p.s, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	say("SO_ERROR: %s", errno_name(error));
+	pair_close(p);
+}
+
+CASE(kept_told_to_nothing_sent, DIRECT)
+{
+	NEED(signal(SIGPIPE, on_pipe) != SIG_ERR);
+	for (int state = 0; state < STATES; state++)
+		for (int call = 0; call < EMPTIES; call++)
+			left_to((enum empty)call, (enum state)state);
+}
+
+/* ---- of a peer that was killed with bytes unread ---- */
+
+static void unread_peer(int fd, void *arg)
+{
+	wait_inq(fd, 6);
+	signal_send(*(struct signal_pipe *)arg);
+	for (;;)
+		pause();
+}
+
+/* Without a look at its readiness, by which the error could become known. */
+static void wait_gone(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+	do
+		NEED(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+	while (info.tcpi_state == TCP_ESTABLISHED);
+}
+
+static void killed(enum empty call, bool looked)
+{
+	struct signal_pipe there = signal_pipe();
+	const int on = 1;
+	pid_t pid;
+	int fd = peer_start(unread_peer, &there, &pid), error = 0;
+	socklen_t len = sizeof error;
+	say("to %d, looked %d", call, looked);
+	NEED(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
+	send_all(fd, "abcdef", 6);
+	signal_wait(there);
+	NEED(kill(pid, SIGKILL) == 0 && child_status(pid) == 128 + SIGKILL);
+	wait_gone(fd);
+	if (looked)
+		wait_events(fd, POLLRDHUP);
+	say_result("empty", empty_call(call, fd));
+	say_result("once more", empty_call(call, fd));
+	say_pipes();
+	say_result("recv", recv(fd, bulk_room(), 4, MSG_DONTWAIT));
+	NEED(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	say("SO_ERROR: %s", errno_name(error));
+	NEED(close(fd) == 0 && close(there.fd[0]) == 0 && close(there.fd[1]) == 0);
+}
+
+CASE(kept_reset_told_to_nothing_sent, STAYS)
+{
+	NEED(signal(SIGPIPE, on_pipe) != SIG_ERR);
+	for (int call = 0; call < EMPTIES; call++) {
+		killed((enum empty)call, false);
+		killed((enum empty)call, true);
+	}
+}
