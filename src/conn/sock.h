@@ -373,6 +373,8 @@ void sock_error_ask(struct sock *s, int fd);
 int sock_take_error(struct sock *s);
 /* The kernel has told the program of an error, ECONNRESET: it is not told again by Viaduct. */
 void sock_error_told(struct sock *s);
+/* The same where a call of the kernel's has sent less than it was to, and one of its sends may have taken the error. */
+void sock_ended_short(struct sock *s, int fd);
 
 /* ---- the switch, seen from outside (switch_rx.c, switch_tx.c) ---- */
 

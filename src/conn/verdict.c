@@ -184,3 +184,21 @@ void sock_error_told(struct sock *s)
 	if (sock_is_direct(s))
 		seen_add(s->slot, SEEN_ERR);
 }
+
+void sock_ended_short(struct sock *s, int fd)
+{
+	const uint32_t others = SEEN_ERR | SEEN_SHUT_WR | SEEN_DISSOLVED;
+	struct pollfd p = {.fd = fd};
+	uint64_t mark;
+	int state = 0, saved = errno;
+	if (!sock_is_direct(s) || gate_state(&s->slot->gate_tx) == GATE_RING ||
+	    (seen_of(s->slot) & others))
+		return;
+	mark = sock_mark(s, fd);
+	/* Closed by the kernel, with no error left: that has been taken. The state first, so that no error comes behind. */
+	if (mark && tcp_state(fd, &state) == 0 && state == TCP_CLOSE &&
+	    await_glance(&p, 1) > 0 && !(p.revents & (POLLERR | POLLNVAL)) &&
+	    sock_had(s, fd, mark) && !(seen_of(s->slot) & others))
+		seen_add(s->slot, SEEN_ERR);
+	errno = saved;
+}

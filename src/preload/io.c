@@ -252,12 +252,16 @@ static ssize_t sendfile_direct(struct sock *s, int out, int in, off64_t *offset,
 HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 {
 	struct sock *s = fd_sock(out), *from = fd_sock(in);
+	ssize_t n;
 
 	if (from && !s && count > 0 && count <= SSIZE_MAX)
 		return HOOK_DEAF(hook_sendfile_from(from, out, in, offset, count));
 	if (!s || in < 0 || count == 0 || count > SSIZE_MAX)
 		return REAL(sendfile64)(out, in, offset, count);
-	return HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
-				 sendfile_direct(s, out, in, offset, count)));
+	n = HOOK_DEAF(HOOK_TX(s, out, REAL(sendfile64)(out, in, offset, count),
+			      sendfile_direct(s, out, in, offset, count)));
+	if (s && n > 0 && (size_t)n < count)
+		sock_ended_short(s, out);
+	return n;
 }
 HOOK_ALIAS(sendfile, sendfile64);

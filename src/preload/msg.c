@@ -510,6 +510,8 @@ static bool sendmmsg_tcp(struct sock *s, int fd, struct mmsghdr *msgs, unsigned 
 			      : COUNTED(counted_tx_over, s,
 					sendmmsg_bytes(fd, msgs, count, flags, sent));
 	hook_passed(s, n);
+	if (*sent > 0 && (unsigned)*sent < count)
+		sock_ended_short(s, fd);
 	return true;
 }
 

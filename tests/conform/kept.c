@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An error that waits on a connection is told by the next call that asks for one, also by a send of no bytes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -168,5 +171,104 @@ CASE(kept_reset_told_to_nothing_sent, STAYS)
 	for (int call = 0; call < EMPTIES; call++) {
 		killed((enum empty)call, false);
 		killed((enum empty)call, true);
+	}
+}
+
+/* ---- of what a call has met that has sent something: nobody is told ---- */
+
+enum giver { SENDMMSG_TWO, SENDFILE, GIVERS };
+
+struct sends {
+	enum giver giver;
+	int fd, file;
+	bool some;
+};
+
+/* The second message, or piece, meets the error. */
+static void send_some(void *arg)
+{
+	struct sends *s = arg;
+	struct iovec piece = {bulk_room(), 4};
+	struct mmsghdr m[2] = {{.msg_hdr = {0}},
+			       {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}}};
+	ssize_t n = s->giver == SENDFILE ? sendfile(s->fd, s->file, NULL, BULK_ROOM)
+					 : sendmmsg(s->fd, m, 2, MSG_NOSIGNAL);
+	s->some = n > 0;
+}
+
+static void sends_open(struct sends *s)
+{
+	s->file = memfd_create("file", MFD_CLOEXEC);
+	NEED(s->file >= 0 && ftruncate(s->file, BULK_ROOM) == 0);
+}
+
+static void sends_close(struct sends *s)
+{
+	NEED(close(s->fd) == 0 && close(s->file) == 0);
+}
+
+/* `urgent`: what follows went over TCP, while a part lies unread in shared memory. */
+static void sleep_in(struct sends *s, struct worker *sender, bool urgent)
+{
+	say("by %d, urgent: %d", s->giver, urgent);
+	send_all(s->fd, "abcd", 4);
+	if (urgent)
+		NEED(send(s->fd, "!", 1, MSG_OOB) == 1);
+	if (s->giver == SENDMMSG_TWO)
+		send_until_no_room(s->fd);
+	worker_start(sender, send_some, s);
+	wait_asleep(getpid(), sender->tid);
+}
+
+static void say_after(struct sends *s, struct worker *sender)
+{
+	int error = 0;
+	socklen_t len = sizeof error;
+	worker_join(sender);
+	say("some: %d", s->some);
+	say_result("recv", recv(s->fd, bulk_room(), 4, MSG_DONTWAIT));
+	say_result("send", send(s->fd, "efgh", 4, MSG_NOSIGNAL));
+	NEED(getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+	say("SO_ERROR: %s", errno_name(error));
+	say("poll: %s", poll_names(wait_events(s->fd, POLLIN | POLLOUT)));
+}
+
+static void lazy_peer(int fd, void *arg)
+{
+	(void)fd;
+	(void)arg;
+	for (;;)
+		pause();
+}
+
+CASE(kept_swallowed_killed, DIRECT)
+{
+	NEED(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+	for (int i = 0; i < 2 * GIVERS; i++) {
+		struct sends s = {.giver = (enum giver)(i / 2)};
+		struct worker sender;
+		pid_t pid;
+		s.fd = peer_start(lazy_peer, NULL, &pid);
+		sends_open(&s);
+		sleep_in(&s, &sender, i % 2);
+		NEED(kill(pid, SIGKILL) == 0 && child_status(pid) == 128 + SIGKILL);
+		say_after(&s, &sender);
+		sends_close(&s);
+	}
+}
+
+CASE(kept_swallowed_closed, DIRECT)
+{
+	NEED(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+	for (int i = 0; i < 4 * GIVERS; i++) {
+		struct sends s = {.giver = (enum giver)(i / 4)};
+		struct worker sender;
+		struct pair p = pair_warm_open();
+		s.fd = i & 2 ? p.s : p.c;
+		sends_open(&s);
+		sleep_in(&s, &sender, i & 1);
+		NEED(close(i & 2 ? p.c : p.s) == 0);
+		say_after(&s, &sender);
+		sends_close(&s);
 	}
 }
