@@ -2,16 +2,25 @@
 /* SO_RCVLOWAT, set while bytes are unread in the ring. */
 #include "conn/lowat.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/atomic.h"
+#include "base/await.h"
 #include "base/real.h"
 #include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/promise.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
+
+static bool kernel_tells(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLPRI};
+	return await_glance(&p, 1) != 0;
+}
 
 bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags)
 {
@@ -24,8 +33,8 @@ bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags
 		return false;
 	for (int i = 0; i < to->left; i++)
 		room += to->iov[i].iov_len;
-	/* TCP has what comes behind the ring. */
-	if (ended && REAL(ioctl)(fd, FIONREAD, &queued) < 0)
+	/* TCP has what comes behind the ring, and tells also of less: where it has no room for more, or by what is urgent. */
+	if (ended && (kernel_tells(fd) || REAL(ioctl)(fd, FIONREAD, &queued) < 0))
 		return false;
 	int64_t n = ring_rx_avail(rx, s->in, SIZE_MAX);
 	return n > 0 && (uint64_t)n + (uint64_t)queued < (room < least ? room : least);

@@ -17,6 +17,7 @@
 #include "base/probe.h"
 #include "base/real.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
 #include "conn/peer_hint.h"
 #include "conn/report.h"
 #include "settings/config.h"
@@ -182,6 +183,9 @@ static short tcp_events(struct sock *s, uint32_t interest)
 		events |= POLLRDHUP | (interest & EPOLLIN ? POLLIN : 0);
 	else if (interest & EPOLLIN && gate_state(&sl->gate_rx) != GATE_RING)
 		events |= POLLIN;
+	/* It ends a receive that SO_RCVLOWAT lets wait. */
+	if (interest & EPOLLIN && lowat_is_divided(s))
+		events |= POLLPRI;
 	if (interest & EPOLLOUT && gate_state(&sl->gate_tx) != GATE_RING)
 		events |= POLLOUT;
 	return events;
