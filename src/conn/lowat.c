@@ -93,13 +93,6 @@ void lowat_carried(struct sock *s, int fd)
 		store_relaxed(&s->slot->rx_lowat, (uint32_t)mark);
 }
 
-void lowat_tell(struct sock *s, void *value, size_t len)
-{
-	int lowat = (int)load_relaxed(&s->slot->rx_lowat);
-	if (load_relaxed(&s->slot->rx_lowat_less))
-		crit_copy(value, &lowat, len < sizeof(lowat) ? len : sizeof(lowat));
-}
-
 bool lowat_asks_slow(struct sock *s, int fd)
 {
 	if (s->slot->rx.held & RING_ENDED)
@@ -108,14 +101,43 @@ bool lowat_asks_slow(struct sock *s, int fd)
 	       ring_rx_avail(&s->slot->rx, s->in, 1) > 0 && rewind_again(s);
 }
 
+int lowat_put(struct sock *s, int fd, const void *value, socklen_t len)
+{
+	uint64_t mark;
+	lock_take(&s->slot->rx_lock);
+	int r = REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, value, len) < 0 ? -errno
+									      : 0;
+	if (r == 0 && mark_of(fd, &mark) == 0)
+		store_relaxed(&s->slot->rx_lowat, (uint32_t)mark);
+	lock_drop(&s->slot->rx_lock);
+	return r;
+}
+
+/* What the kernel has stored there is less than the program's own. It has said how long that is. */
+static void tell(void *value, const socklen_t *len, int lowat)
+{
+	socklen_t room = 0;
+	if (crit_copy(&room, len, sizeof(room)) == 0)
+		crit_copy(value, &lowat, room < sizeof(lowat) ? room : sizeof(lowat));
+}
+
+int lowat_ask(struct sock *s, int fd, void *value, socklen_t *len)
+{
+	lock_take(&s->slot->rx_lock);
+	int r = REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, value, len) < 0 ? -errno
+									      : 0;
+	bool less = load_relaxed(&s->slot->rx_lowat_less);
+	int lowat = (int)load_relaxed(&s->slot->rx_lowat);
+	lock_drop(&s->slot->rx_lock);
+	if (r == 0 && less)
+		tell(value, len, lowat);
+	return r;
+}
+
 void lowat_set(struct sock *s, int fd)
 {
 	int bytes = 0, own = 0;
-	uint64_t mark;
-	if (mark_of(fd, &mark) < 0)
-		return;
-	int lowat = (int)mark;
-	store_relaxed(&s->slot->rx_lowat, (uint32_t)mark);
+	int lowat = (int)load_relaxed(&s->slot->rx_lowat);
 	/* Past the peer's end there is always enough. */
 	bool ended =
 		sock_is_direct(s) && ((seen_of(s->slot) & SEEN_FIN) || sock_has_fin(s));

@@ -10,6 +10,9 @@ struct iov_cursor;
 
 /* So many have to be there. 1 where that is not asked for. */
 uint64_t lowat_least(struct sock *s);
+/* Sets it, and asks for it, as the program has it: other threads may divide it meanwhile. 0 or -errno. */
+int lowat_put(struct sock *s, int fd, const void *value, socklen_t len);
+int lowat_ask(struct sock *s, int fd, void *value, socklen_t *len);
 /* It was set: where enough is there for it, that is an edge. */
 void lowat_set(struct sock *s, int fd);
 /*
@@ -35,8 +38,6 @@ static inline bool lowat_is_divided(struct sock *s)
 void lowat_divide(struct sock *s, int fd);
 /* An image before this one has set it. */
 void lowat_carried(struct sock *s, int fd);
-/* What getsockopt has stored there is the program's own. */
-void lowat_tell(struct sock *s, void *value, size_t len);
 
 /* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
 bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags);

@@ -205,9 +205,12 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 		else
 			hook_take_down(s, fd, reason);
 	}
-	result = level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT
-			 ? set_amid(s, fd, name, value, len)
-			 : REAL(setsockopt)(fd, level, name, value, len);
+	if (level == IPPROTO_TCP && name == TCP_NOTSENT_LOWAT)
+		result = set_amid(s, fd, name, value, len);
+	else if (level == SOL_SOCKET && name == SO_RCVLOWAT)
+		result = (int)ret_keeping(lowat_put(s, fd, value, len));
+	else
+		result = REAL(setsockopt)(fd, level, name, value, len);
 	if (result == 0)
 		option_set(s, fd, level, name, value, len);
 	/* If it listens, what it accepts will have it as well. */
@@ -307,6 +310,8 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 		if (map_nothing(s, fd, value, len))
 			return 0;
 	}
+	if (level == SOL_SOCKET && name == SO_RCVLOWAT && sock_is_direct(s))
+		return (int)ret_keeping(lowat_ask(s, fd, value, len));
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		sock_error_ask(s, fd);
 	result = REAL(getsockopt)(fd, level, name, value, len);
@@ -319,8 +324,6 @@ NEAR_CODE HOOK int getsockopt(int fd, int level, int name, void *value, socklen_
 		sock_info(s, fd, value, told_length(len));
 	else if (result == 0 && level == SOL_SOCKET && name == SO_MEMINFO)
 		sock_meminfo(s, fd, value, told_length(len));
-	else if (result == 0 && level == SOL_SOCKET && name == SO_RCVLOWAT)
-		lowat_tell(s, value, told_length(len));
 	return result;
 }
 

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +13,14 @@
 static void mark(int fd, int bytes)
 {
 	NEED(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
+}
+
+static int mark_told(int fd)
+{
+	int bytes = -1;
+	socklen_t len = sizeof bytes;
+	NEED(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, &len) == 0);
+	return bytes;
 }
 
 static void leave(int fd)
@@ -34,6 +44,20 @@ static struct pair left_open(void)
 	send_all(p.c, "abcde", 5);
 	wait_inq(p.s, 15);
 	return p;
+}
+
+static int ready_now(int fd)
+{
+	struct pollfd f = {fd, POLLIN, 0};
+	return poll(&f, 1, 0);
+}
+
+static void more(struct pair p, size_t len, int queued)
+{
+	char buf[64];
+	memset(buf, '.', sizeof buf);
+	send_all(p.c, buf, len);
+	wait_inq(p.s, queued);
 }
 
 /* A receive ends before urgent data, whatever the mark. */
@@ -104,5 +128,114 @@ CASE(lowat_apart_urgent_asleep, DIRECT)
 	worker_join(&r.worker);
 	errno = r.error;
 	say_result("recv", r.result);
+	pair_close(p);
+}
+
+struct looker {
+	struct worker worker;
+	int fd;
+	_Atomic bool ends;
+};
+
+static void look(void *arg)
+{
+	struct looker *l = arg;
+	while (!l->ends)
+		ready_now(l->fd);
+}
+
+/* What one thread sets holds, whatever another does. */
+CASE(lowat_apart_threads, DIRECT)
+{
+	struct pair p = left_open();
+	struct looker l = {.fd = p.s};
+	int other = 0;
+	mark(p.s, 50);
+	worker_start(&l.worker, look, &l);
+	for (int i = 0; i < 20000; i++) {
+		int bytes = i % 3 == 0 ? 1 : 20 + i % 50;
+		mark(p.s, bytes);
+		other += mark_told(p.s) != bytes;
+	}
+	l.ends = true;
+	worker_join(&l.worker);
+	say("others: %d", other);
+	pair_close(p);
+}
+
+/* A number that is closed meanwhile. */
+CASE(lowat_apart_closed, DIRECT)
+{
+	struct pair p = left_open();
+	struct reader r = {.fd = p.s, .len = 100};
+	mark(p.s, 50);
+	worker_start(&r.worker, recv_there, &r);
+	wait_crowd_asleep(&r.worker.tid, 1);
+	close(p.s);
+	send_pattern(p.c, 0, 60);
+	worker_join(&r.worker);
+	say_result("recv", r.result);
+	close(p.c);
+}
+
+CASE(lowat_apart_closed_before, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct reader r = {.fd = p.s, .len = 100};
+	send_all(p.c, "0123456789", 10);
+	wait_inq(p.s, 10);
+	mark(p.s, 50);
+	worker_start(&r.worker, recv_there, &r);
+	wait_crowd_asleep(&r.worker.tid, 1);
+	close(p.s);
+	leave(p.c);
+	send_pattern(p.c, 0, 60);
+	worker_join(&r.worker);
+	say_result("recv", r.result);
+	close(p.c);
+}
+
+CASE(lowat_apart_told, DIRECT)
+{
+	struct pair p = left_open();
+	char buf[100];
+	unsigned char raw[8];
+	mark(p.s, 50);
+	for (int n = 0; n < 8; n++) {
+		socklen_t len = (socklen_t)n;
+		memset(raw, 7, sizeof raw);
+		int r = getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, &len);
+		say("%d %d: %d %d %d %d %d", r, (int)len, raw[0], raw[1], raw[2], raw[3],
+		    raw[4]);
+	}
+	socklen_t len = (socklen_t)-1;
+	say_result("bad", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, &len));
+	len = 4;
+	say_result("bad", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, (void *)8, &len));
+	say_result("bad", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, (void *)8));
+	say_result("bad", setsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, 2));
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 0);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 50);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, -1);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 0x7fffffff);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 10);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 15);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 16);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	mark(p.s, 1);
+	say_result("recv", recv(p.s, buf, sizeof buf, 0));
+	mark(p.s, 30);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	more(p, 29, 29);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	more(p, 1, 30);
+	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
 	pair_close(p);
 }
