@@ -11,6 +11,7 @@
 #include "base/real.h"
 #include "base/self.h"
 #include "conn/conn.h"
+#include "conn/lowat.h"
 #include "conn/report.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
@@ -185,6 +186,7 @@ void sock_dissolve(struct sock *s, int fd)
 		return;
 	lock_take(&sl->rx_lock);
 	rx_final(sl);
+	lowat_divide(s, fd);
 	lock_drop(&sl->rx_lock);
 	sock_ring_self(s); /* who sleeps for the ring is to go on in the kernel */
 	control_leave_if_done(s);

@@ -2,6 +2,7 @@
 /* Conformance: SO_RCVLOWAT over bytes of a peer that has left, with urgent data, several threads, other ends. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -237,5 +238,31 @@ CASE(lowat_apart_told, DIRECT)
 	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
 	more(p, 1, 30);
 	say("mark %d, %d", mark_told(p.s), ready_now(p.s));
+	pair_close(p);
+}
+
+/* The mark outlives its connection. */
+CASE(lowat_apart_dissolved, DIRECT)
+{
+	struct pair p = left_open();
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	mark(p.s, 50);
+	say("few %d", ready_now(p.s));
+	NEED(connect(p.s, &nobody, sizeof nobody) == 0);
+	say("mark %d", mark_told(p.s));
+	close(p.c);
+	uint16_t port;
+	int l = listen_any(AF_INET, &port);
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(port),
+				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	NEED(connect(p.s, (struct sockaddr *)&to, sizeof to) == 0);
+	p.c = accept(l, NULL, NULL);
+	NEED(p.c >= 0);
+	close(l);
+	more(p, 45, 45);
+	say("few %d", ready_now(p.s));
+	more(p, 5, 50);
+	say("enough %d", ready_now(p.s));
 	pair_close(p);
 }
