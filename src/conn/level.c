@@ -79,9 +79,9 @@ static bool has_room(struct sock *s, bool foreign)
 static uint32_t level_in(struct sock *s, int fd, uint32_t kernel)
 {
 	uint32_t seen = seen_of(s->slot);
-	if (gate_state(&s->slot->gate_rx) != GATE_RING)
-		return kernel & KERNEL_IN;
 	/* It may have come to that since the kernel was asked. */
+	if (gate_state(&s->slot->gate_rx) != GATE_RING)
+		return (lowat_is_less(s) ? kernel_level(s, fd) : kernel) & KERNEL_IN;
 	if (lowat_is_divided(s))
 		return kernel_level(s, fd) & (EPOLLIN | EPOLLRDNORM);
 	if ((seen & SEEN_FOREIGN ? promise_bytes(s) : ring_readable(s)) ||

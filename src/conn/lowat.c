@@ -69,7 +69,8 @@ void lowat_divide(struct sock *s, int fd)
 	int queued = 0;
 	if (least <= 1 || !fd_is(fd, s) || mark_of(fd, &mark) < 0)
 		return;
-	if (gate_state(&sl->gate_rx) == GATE_RING && (rx->held & RING_ENDED) &&
+	/* TCP may have some before the ring, too. */
+	if (!gate_is_kernel(gate_state(&sl->gate_rx)) && (rx->held & RING_ENDED) &&
 	    load_relaxed(&sl->rewinding) != REWINDING_KEPT)
 		left = rx->seen - rx->consumed;
 	if (left >= least)

@@ -29,10 +29,14 @@ static inline bool lowat_lacks(struct sock *s)
  * The direction is down, and the ring has bytes before the mark down, but fewer than are asked for. The kernel has the
  * rest of SO_RCVLOWAT as its own, so it is the kernel that tells when there are enough, and that wakes.
  */
-static inline bool lowat_is_divided(struct sock *s)
+static inline bool lowat_is_less(struct sock *s)
 {
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
-	       load_relaxed(&s->slot->rx_lowat_less) && lowat_least(s) > 1;
+	       load_relaxed(&s->slot->rx_lowat_less);
+}
+static inline bool lowat_is_divided(struct sock *s)
+{
+	return lowat_is_less(s) && lowat_least(s) > 1;
 }
 /* Under rx_lock: makes it so, or ends it. */
 void lowat_divide(struct sock *s, int fd);

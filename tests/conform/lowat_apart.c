@@ -266,3 +266,51 @@ CASE(lowat_apart_dissolved, DIRECT)
 	say("enough %d", ready_now(p.s));
 	pair_close(p);
 }
+
+__attribute__((weak)) void viaduct_test_bounce(int fd);
+
+static void show_ready(struct pair p, size_t len, int queued)
+{
+	if (len > 0)
+		more(p, len, queued);
+	say("%d: %d", queued, ready_now(p.s));
+}
+
+/* TCP first, then the ring, then TCP. */
+CASE(lowat_apart_between, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	char buf[200];
+	if (viaduct_test_bounce)
+		viaduct_test_bounce(p.c);
+	send_all(p.c, "012345678", 9);
+	wait_inq(p.s, 9);
+	for (int i = 0; i < 4; i++) {
+		recv_all(p.s, buf, 1);
+		NEED(recv(p.c, buf, 1, MSG_DONTWAIT) < 0);
+	}
+	send_all(p.c, "ABCDEFGHIJ", 10);
+	wait_inq(p.s, 15);
+	leave(p.c);
+	send_all(p.c, "klmno", 5);
+	wait_inq(p.s, 20);
+	mark(p.s, 50);
+	show_ready(p, 0, 20);
+	mark(p.s, 20);
+	show_ready(p, 0, 20);
+	mark(p.s, 50);
+	say("mark %d", mark_told(p.s));
+	show_ready(p, 29, 49);
+	show_ready(p, 1, 50);
+	say_result("recv", recv(p.s, buf, 3, 0));
+	say("mark %d", mark_told(p.s));
+	show_ready(p, 0, 47);
+	show_ready(p, 2, 49);
+	show_ready(p, 1, 50);
+	say_result("recv", recv(p.s, buf, 10, 0));
+	show_ready(p, 0, 40);
+	show_ready(p, 10, 50);
+	say_result("recv", recv(p.s, buf, 200, 0));
+	say("mark %d", mark_told(p.s));
+	pair_close(p);
+}
