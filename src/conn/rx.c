@@ -438,13 +438,13 @@ static size_t take_rest(struct wait *w)
 	return n;
 }
 
-/* What SO_RCVLOWAT has left is this call's all the same when its wait is over. */
+/* What SO_RCVLOWAT has left is this call's all the same when its wait is over, also where nothing is waited for by then. */
 static ssize_t wait_and_take(struct wait *w, struct iov_cursor *to, int flags, bool amid)
 {
 	ssize_t n = wait_for_more(w, to, flags);
 	if (amid || (n < 0 && n != -EAGAIN && n != -EINTR))
 		return n;
-	if (n >= 0 || lowat_least(w->s) <= 1)
+	if (n >= 0 || load_relaxed(&w->s->slot->rx_lowat) <= 1)
 		return n >= 0 ? take_awake(w, to, flags) : n;
 	ssize_t some = take_locked(w->s, w, to, flags | MSG_DONTWAIT, false);
 	return some > 0 ? some + rx_rest_at_once(w, to, flags) : n;

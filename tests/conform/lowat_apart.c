@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -196,6 +198,35 @@ CASE(lowat_apart_closed_before, DIRECT)
 	close(p.c);
 }
 
+static int handled_fd;
+static void shut_there(int sig)
+{
+	(void)sig;
+	shutdown(handled_fd, SHUT_RD);
+}
+
+static void ends_in_handler(void (*handler)(int))
+{
+	struct pair p = left_open();
+	struct reader r = {.fd = p.s, .len = 100};
+	struct sigaction sa = {.sa_handler = handler};
+	handled_fd = p.s;
+	NEED(sigaction(SIGUSR1, &sa, NULL) == 0);
+	mark(p.s, 50);
+	worker_start(&r.worker, recv_there, &r);
+	wait_crowd_asleep(&r.worker.tid, 1);
+	NEED(pthread_kill((pthread_t)r.worker.thread, SIGUSR1) == 0);
+	worker_join(&r.worker);
+	errno = r.error;
+	say_result("recv", r.result);
+	pair_close(p);
+}
+
+CASE(lowat_apart_signal_shut, DIRECT)
+{
+	ends_in_handler(shut_there);
+}
+
 CASE(lowat_apart_told, DIRECT)
 {
 	struct pair p = left_open();
@@ -241,6 +272,15 @@ CASE(lowat_apart_told, DIRECT)
 	pair_close(p);
 }
 
+__attribute__((weak)) void viaduct_test_bounce(int fd);
+
+static void show_ready(struct pair p, size_t len, int queued)
+{
+	if (len > 0)
+		more(p, len, queued);
+	say("%d: %d", queued, ready_now(p.s));
+}
+
 /* The mark outlives its connection. */
 CASE(lowat_apart_dissolved, DIRECT)
 {
@@ -265,15 +305,6 @@ CASE(lowat_apart_dissolved, DIRECT)
 	more(p, 5, 50);
 	say("enough %d", ready_now(p.s));
 	pair_close(p);
-}
-
-__attribute__((weak)) void viaduct_test_bounce(int fd);
-
-static void show_ready(struct pair p, size_t len, int queued)
-{
-	if (len > 0)
-		more(p, len, queued);
-	say("%d: %d", queued, ready_now(p.s));
 }
 
 /* TCP first, then the ring, then TCP. */
