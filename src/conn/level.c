@@ -168,8 +168,9 @@ level_quick(struct sock *s, uint32_t interest, bool foreign)
 static __attribute__((noinline)) uint32_t foreign_quick(struct sock *s, uint32_t interest)
 {
 	uint32_t bits = SOCK_LOOK;
+	/* What the kernel has together with the ring it alone tells, also where the mark down is gone. */
 	if (seen_of(s->slot) == SEEN_FOREIGN)
-		bits = (interest & EPOLLOUT) && room_needs_tcp(s)
+		bits = ((interest & EPOLLOUT) && room_needs_tcp(s)) || lowat_is_divided(s)
 			       ? SOCK_LOOK
 			       : level_quick(s, interest, true);
 	/* It may have been caught in a lie just now. */

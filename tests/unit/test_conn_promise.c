@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 
 #include "base/kernel.h"
+#include "conn/lowat.h"
 #include "conn/promise.h"
 #include "unit/readiness_pair.h"
 
@@ -286,6 +287,25 @@ TEST(no_bytes_come_behind_an_end_that_was_read)
 	leave_with_a_byte(p);
 	CHECK(by_poll(p.s, POLLRDHUP));
 	CHECK_EQ(pair_recv(p.s, &byte, 1, MSG_DONTWAIT), -ECONNRESET);
+	pair_close(p);
+}
+
+/* Fewer bytes than SO_RCVLOWAT asks for, before a mark that is taken back. */
+TEST(few_bytes_before_a_mark_that_goes)
+{
+	struct sock_pair p = open_foreign();
+	struct wire_dir *d = to_victim(p);
+	int least = 50;
+
+	CHECK_EQ(pair_send(p.c, "0123456789", 10, 0), 10);
+	CHECK_EQ(lowat_put(fd_sock(p.s), p.s, &least, sizeof(least)), 0);
+	sock_refuse(fd_sock(p.s), p.s, VD_REASON_OPTION);
+	atomic_store(&d->down_at, atomic_load(&d->produced));
+	atomic_store(&d->down_epoch, atomic_load(&d->up_epoch));
+	CHECK(!by_poll(p.s, POLLIN));
+	atomic_store(&d->down_epoch, atomic_load(&d->up_epoch) - 1);
+	CHECK(!by_poll(p.s, POLLIN));
+	CHECK(!by_epoll(p.s, POLLIN));
 	pair_close(p);
 }
 
