@@ -73,9 +73,8 @@ void lowat_divide(struct sock *s, int fd)
 	if (!gate_is_kernel(gate_state(&sl->gate_rx)) && (rx->held & RING_ENDED) &&
 	    load_relaxed(&sl->rewinding) != REWINDING_KEPT)
 		left = rx->seen - rx->consumed;
-	if (left >= least)
-		left = 0;
-	uint64_t due = least - left;
+	/* Where the ring has enough, each byte that comes behind it is an edge. */
+	uint64_t due = left < least ? least - left : 1;
 	if (left > 0 && mark < due && REAL(ioctl)(fd, FIONREAD, &queued) == 0 &&
 	    (uint64_t)queued >= due)
 		due = mark;
@@ -83,7 +82,8 @@ void lowat_divide(struct sock *s, int fd)
 		set_mark(fd, due);
 	uint32_t before = atomic_exchange(&sl->rx_lowat_less, (uint32_t)left);
 	/* Who sleeps may not ask the kernel for bytes yet. */
-	if (left > 0 && before == 0 && load_acquire(&sl->sleepers_rx))
+	if (left > 0 && left < least && (before == 0 || before >= least) &&
+	    load_acquire(&sl->sleepers_rx))
 		sock_ring_self(s);
 }
 

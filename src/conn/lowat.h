@@ -36,7 +36,7 @@ static inline bool lowat_is_less(struct sock *s)
 }
 static inline bool lowat_is_divided(struct sock *s)
 {
-	return lowat_is_less(s) && lowat_least(s) > 1;
+	return lowat_is_less(s) && load_relaxed(&s->slot->rx_lowat_less) < lowat_least(s);
 }
 /* Under rx_lock: makes it so, or ends it. */
 void lowat_divide(struct sock *s, int fd);

@@ -193,7 +193,7 @@ struct slot {
 	uint64_t rx_taken;  /* READY: TCP bytes taken since the connection began */
 	uint64_t rx_before; /* those before the ring that was last left, at rx.consumed */
 	_Atomic uint32_t rx_arm;	/* last arming sequence */
-	_Atomic uint32_t rx_lowat_less; /* so much less the kernel's has: lowat_divide */
+	_Atomic uint32_t rx_lowat_less; /* unread before the mark down: lowat_divide */
 	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;
 	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */

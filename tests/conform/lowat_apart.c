@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -279,6 +280,29 @@ static void show_ready(struct pair p, size_t len, int queued)
 	if (len > 0)
 		more(p, len, queued);
 	say("%d: %d", queued, ready_now(p.s));
+}
+
+/* The ring has enough, and each byte behind it is an edge. */
+CASE(lowat_apart_edge, DIRECT)
+{
+	struct pair p = left_open();
+	char buf[4];
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int ep = epoll_create1(0);
+	mark(p.s, 8);
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, p.s, &ev) == 0);
+	say("enough %d", epoll_wait(ep, &ev, 1, 0));
+	say("again %d", epoll_wait(ep, &ev, 1, 0));
+	more(p, 1, 16);
+	say("more %d", epoll_wait(ep, &ev, 1, 0));
+	more(p, 1, 17);
+	say("more %d", epoll_wait(ep, &ev, 1, 0));
+	say_result("recv", recv(p.s, buf, sizeof buf, 0));
+	say("part %d, mark %d", epoll_wait(ep, &ev, 1, 0), mark_told(p.s));
+	more(p, 1, 14);
+	say("more %d", epoll_wait(ep, &ev, 1, 0));
+	close(ep);
+	pair_close(p);
 }
 
 /* The mark outlives its connection. */
