@@ -223,15 +223,21 @@ static ssize_t splice_ours(int in, off64_t *in_offset, int out, off64_t *out_off
 			   size_t len, unsigned flags)
 {
 	struct sock *from = fd_sock(in), *to = fd_sock(out);
+	ssize_t n;
 
 	if (!from && !to) /* another thread has closed it */
 		return REAL(splice)(in, in_offset, out, out_offset, len, flags);
 	if (to)
 		hook_take_down(to, out, VD_REASON_SPLICE);
-	if (!from)
-		return HOOK_TX(to, out,
-			       REAL(splice)(in, in_offset, out, out_offset, len, flags),
-			       splice_to_ring(to, out, in, flags));
+	if (!from) {
+		n = HOOK_TX(to, out,
+			    REAL(splice)(in, in_offset, out, out_offset, len, flags),
+			    splice_to_ring(to, out, in, flags));
+		/* Of a large pipe it is several sends. */
+		if (to && n > 0 && (size_t)n < len)
+			sock_ended_short(to, out);
+		return n;
+	}
 	hook_take_down(from, in, VD_REASON_SPLICE);
 	return HOOK_RX(from, in, REAL(splice)(in, in_offset, out, out_offset, len, flags),
 		       splice_from_ring(from, in, out, len, flags));

@@ -176,23 +176,31 @@ CASE(kept_reset_told_to_nothing_sent, STAYS)
 
 /* ---- of what a call has met that has sent something: nobody is told ---- */
 
-enum giver { SENDMMSG_TWO, SENDFILE, GIVERS };
+enum giver { SENDMMSG_TWO, SENDFILE, SPLICE, GIVERS };
+
+/* More than one send takes of a pipe, and more than there is room for. */
+enum { PIPE_BYTES = 1 << 20, FEW_BYTES = 1 << 14 };
 
 struct sends {
 	enum giver giver;
-	int fd, file;
+	int fd, file, pipe;
 	bool some;
 };
 
-/* The second message, or piece, meets the error. */
+/* The second message, or piece, or what a large pipe holds besides, meets the error. */
 static void send_some(void *arg)
 {
 	struct sends *s = arg;
 	struct iovec piece = {bulk_room(), 4};
 	struct mmsghdr m[2] = {{.msg_hdr = {0}},
 			       {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}}};
-	ssize_t n = s->giver == SENDFILE ? sendfile(s->fd, s->file, NULL, BULK_ROOM)
-					 : sendmmsg(s->fd, m, 2, MSG_NOSIGNAL);
+	ssize_t n;
+	if (s->giver == SENDFILE)
+		n = sendfile(s->fd, s->file, NULL, BULK_ROOM);
+	else if (s->giver == SPLICE)
+		n = splice(s->pipe, NULL, s->fd, NULL, PIPE_BYTES, 0);
+	else
+		n = sendmmsg(s->fd, m, 2, MSG_NOSIGNAL);
 	s->some = n > 0;
 }
 
@@ -200,11 +208,21 @@ static void sends_open(struct sends *s)
 {
 	s->file = memfd_create("file", MFD_CLOEXEC);
 	NEED(s->file >= 0 && ftruncate(s->file, BULK_ROOM) == 0);
+	if (s->giver != SPLICE)
+		return;
+	const int few = FEW_BYTES;
+	int ends[2];
+	NEED(setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0);
+	NEED(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES) >= PIPE_BYTES);
+	NEED(write(ends[1], bulk_room(), PIPE_BYTES) == PIPE_BYTES);
+	NEED(close(ends[1]) == 0);
+	s->pipe = ends[0];
 }
 
 static void sends_close(struct sends *s)
 {
 	NEED(close(s->fd) == 0 && close(s->file) == 0);
+	NEED(s->giver != SPLICE || close(s->pipe) == 0);
 }
 
 /* `urgent`: what follows went over TCP, while a part lies unread in shared memory. */
