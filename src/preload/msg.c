@@ -272,11 +272,13 @@ static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
 			       unsigned count, int flags, struct timespec *timeout)
 {
 	struct stay stay;
+	int saved = errno;
 	ssize_t n;
 
 	stay_begin(&stay, s, fd, count);
 	n = recvmmsg_held(s, &stay, msgs, count, flags, timeout);
 	stay_end(&stay);
+	errno = saved; /* that of a further message is told by the next call */
 	return n;
 }
 

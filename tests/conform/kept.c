@@ -86,7 +86,9 @@ static struct pair leave_error(void)
 			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
 	send_all(p.c, "abcd", 4);
 	wait_inq(p.s, 4);
+	errno = 0;
 	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
+	say("errno: %s", errno_name(errno));
 	return p;
 }
 
