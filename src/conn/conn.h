@@ -80,6 +80,10 @@ static inline int kept_take(struct sock *s)
 	return (int)(atomic_fetch_and(&s->slot->seen, SEEN_VERDICTS) >> SEEN_KEPT_SHIFT);
 }
 
+/* The same where the kernel has one error only: that of a connection which has been reset since goes before it, and it
+ * is lost. 0, too, where that is so. */
+int sock_take_kept(struct sock *s, int fd);
+
 /* The segment lied or was bypassed: ECONNRESET for everybody who uses the connection. */
 void sock_break(struct sock *s, enum vd_reason reason);
 

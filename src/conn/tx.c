@@ -241,7 +241,7 @@ static ssize_t attend(struct sock *s, int fd, int flags, bool some_sent)
 	if (seen_of(sl) & SEEN_BROKEN)
 		return -ECONNRESET;
 	if (kept_error(s))
-		return some_sent ? -EAGAIN : -kept_take(s);
+		return some_sent ? -EAGAIN : -sock_take_kept(s, fd);
 	if (atomic_exchange(&s->look_due, 0))
 		sock_look(s, fd);
 	sock_service(s, fd);
@@ -430,8 +430,9 @@ ssize_t tx_send_of(struct stay *y, struct sock *s, int fd, const struct iovec *i
 ssize_t tx_send_none(struct sock *s, int fd, int flags)
 {
 	int saved = errno;
-	if (kept_error(s))
-		return -kept_take(s);
+	int kept = kept_error(s) ? sock_take_kept(s, fd) : 0;
+	if (kept)
+		return -kept;
 	if (!sock_is_direct(s))
 		return 0;
 	if (seen_of(s->slot) & SEEN_BROKEN)

@@ -160,6 +160,18 @@ void sock_keep_error(struct sock *s, int error)
 		;
 }
 
+int sock_take_kept(struct sock *s, int fd)
+{
+	struct pollfd p = {.fd = fd};
+	int state = 0, saved = errno, kept = kept_take(s);
+	bool closed = kept && await_glance(&p, 1) > 0 && (p.revents & POLLERR) &&
+		      tcp_state(fd, &state) == 0 && state == TCP_CLOSE;
+	if (closed && sock_is_direct(s))
+		sock_look(s, fd); /* so that a send asks the kernel */
+	errno = saved;
+	return closed ? 0 : kept;
+}
+
 void sock_error_ask(struct sock *s, int fd)
 {
 	/* Nobody may have looked since the peer has ended. */

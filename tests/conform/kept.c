@@ -75,7 +75,7 @@ static void say_pipes(void)
 
 /* ---- of what recvmmsg has left ---- */
 
-enum state { AS_IT_WAS, ON_ITS_WAY_TO_TCP, SHUT, STATES };
+enum state { AS_IT_WAS, ON_ITS_WAY_TO_TCP, SHUT, DISSOLVED, STATES };
 
 /* The second message is longer than the kernel takes: its error waits. */
 static struct pair leave_error(void)
@@ -95,6 +95,7 @@ static struct pair leave_error(void)
 static void left_to(enum empty call, enum state state)
 {
 	const int on = 1;
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 	struct pair p = leave_error();
 	int error = 0;
 	socklen_t len = sizeof error;
@@ -106,6 +107,9 @@ static void left_to(enum empty call, enum state state)
 	}
 	if (state == SHUT)
 		NEED(shutdown(p.s, SHUT_WR) == 0);
+	/* Its own error takes the place of what was left. */
+	if (state == DISSOLVED)
+		NEED(connect(p.s, &nobody, sizeof nobody) == 0);
 	say_result("empty", empty_call(call, p.s));
 	say_result("once more", empty_call(call, p.s));
 	say_pipes();
