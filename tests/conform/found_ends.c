@@ -435,10 +435,11 @@ CASE(found_closes_amid_execs, DIRECT)
 	pthread_t thread;
 	unsigned ends = 0;
 	char byte;
-	is_over = false;
-	NEED(pthread_create(&thread, NULL, executes_nothing, NULL) == 0);
 	for (unsigned n = 0; n < 60; n++) {
+		/* Before the execs, which would have it stay on TCP. */
 		struct pair p = pair_warm_open();
+		is_over = false;
+		NEED(pthread_create(&thread, NULL, executes_nothing, NULL) == 0);
 		NEED(fcntl(p.s, F_SETFD, FD_CLOEXEC) == 0);
 		NEED(fcntl(p.c, F_SETFD, FD_CLOEXEC) == 0);
 		send_pattern(p.c, 0, 50);
@@ -447,8 +448,8 @@ CASE(found_closes_amid_execs, DIRECT)
 		NEED(close(p.s) == 0);
 		ends += recv(p.c, &byte, 1, 0) == 0;
 		NEED(close(p.c) == 0);
+		is_over = true;
+		NEED(pthread_join(thread, NULL) == 0);
 	}
-	is_over = true;
-	NEED(pthread_join(thread, NULL) == 0);
 	say("ends: %u", ends);
 }
