@@ -80,8 +80,11 @@ static uint32_t level_in(struct sock *s, int fd, uint32_t kernel)
 {
 	uint32_t seen = seen_of(s->slot);
 	/* It may have come to that since the kernel was asked. */
-	if (gate_state(&s->slot->gate_rx) != GATE_RING)
-		return (lowat_is_less(s) ? kernel_level(s, fd) : kernel) & KERNEL_IN;
+	if (gate_state(&s->slot->gate_rx) != GATE_RING) {
+		kernel = lowat_is_less(s) ? kernel_level(s, fd) : kernel;
+		return (kernel & KERNEL_IN) |
+		       (lowat_is_there(s, fd) ? EPOLLIN | EPOLLRDNORM : 0);
+	}
 	if (lowat_is_divided(s))
 		return kernel_level(s, fd) & (EPOLLIN | EPOLLRDNORM);
 	if ((seen & SEEN_FOREIGN ? promise_bytes(s) : ring_readable(s)) ||
@@ -152,7 +155,8 @@ level_quick(struct sock *s, uint32_t interest, bool foreign)
 			if (foreign ? promise_bytes(s) : ring_readable(s))
 				bits |= EPOLLIN | EPOLLRDNORM;
 		} else if (load_relaxed(&s->edges) != load_relaxed(&s->looked) ||
-			   (state == GATE_READY && wait_hint(s, EPOLLIN))) {
+			   (state == GATE_READY &&
+			    (lowat_is_asked(s) || wait_hint(s, EPOLLIN)))) {
 			return SOCK_LOOK;
 		}
 	}

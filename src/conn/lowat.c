@@ -87,6 +87,13 @@ void lowat_divide(struct sock *s, int fd)
 		sock_ring_self(s);
 }
 
+bool lowat_is_there_slow(struct sock *s, int fd)
+{
+	int bytes = 0, lowat = (int)load_relaxed(&s->slot->rx_lowat);
+	return gate_state(&s->slot->gate_rx) == GATE_READY &&
+	       sock_inq(s, fd, &bytes) == 0 && bytes >= lowat;
+}
+
 void lowat_carried(struct sock *s, int fd)
 {
 	uint64_t mark;

@@ -38,6 +38,17 @@ static inline bool lowat_is_divided(struct sock *s)
 {
 	return lowat_is_less(s) && load_relaxed(&s->slot->rx_lowat_less) < lowat_least(s);
 }
+static inline bool lowat_is_asked(struct sock *s)
+{
+	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
+	       load_relaxed(&s->slot->rx_lowat) > 1;
+}
+/* In READY the kernel has only what comes before the ring: with the ring's bytes there are enough. */
+bool lowat_is_there_slow(struct sock *s, int fd);
+static inline bool lowat_is_there(struct sock *s, int fd)
+{
+	return lowat_is_asked(s) && lowat_is_there_slow(s, fd);
+}
 /* Under rx_lock: makes it so, or ends it. */
 void lowat_divide(struct sock *s, int fd);
 /* An image before this one has set it. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -124,4 +125,66 @@ CASE(lowat_silent_closed, DIRECT)
 {
 	closed_with_unread(true);
 	closed_with_unread(false);
+}
+
+__attribute__((weak)) void viaduct_test_bounce(int fd);
+
+/* 9 bytes by TCP, of which the other end reads 4, then 10 by the ring. */
+static void send_both_ways(int fd, void *arg)
+{
+	struct signal_pipe *go = arg;
+	char byte;
+	if (viaduct_test_bounce)
+		viaduct_test_bounce(fd);
+	send_all(fd, "012345678", 9);
+	for (int i = 0; i < 4; i++) {
+		signal_wait(go[0]);
+		NEED(recv(fd, &byte, 1, MSG_DONTWAIT) < 0);
+		signal_send(go[1]);
+	}
+	send_all(fd, "ABCDEFGHIJ", 10);
+	signal_send(go[1]);
+	signal_wait(go[0]);
+	send_pattern(fd, 0, 60);
+	signal_send(go[1]);
+	NEED(read(fd, &byte, 1) == 1);
+}
+
+static void show_both(int fd, int ep)
+{
+	struct epoll_event ev;
+	say("poll %d, epoll %d", ready_now(fd), epoll_wait(ep, &ev, 1, 0));
+}
+
+/* TCP's bytes and those behind them in the ring are enough together. */
+CASE(lowat_silent_between, DIRECT)
+{
+	const int marks[] = {15, 50, 10, 16, 11};
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct signal_pipe go[2] = {signal_pipe(), signal_pipe()};
+	pid_t pid;
+	char buf[100];
+	int ep = epoll_create1(0), fd = peer_start(send_both_ways, go, &pid);
+	wait_inq(fd, 9);
+	for (int i = 0; i < 4; i++) {
+		recv_all(fd, buf, 1);
+		go_on(go);
+	}
+	signal_wait(go[1]);
+	wait_inq(fd, 15);
+	NEED(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+	for (int i = 0; i < 5; i++) {
+		mark(fd, marks[i]);
+		show_both(fd, ep);
+	}
+	say_result("part", recv(fd, buf, 2, 0));
+	mark(fd, 14);
+	show_both(fd, ep);
+	mark(fd, 13);
+	show_both(fd, ep);
+	go_on(go);
+	wait_inq(fd, 73);
+	show_both(fd, ep);
+	close(ep);
+	sender_end(fd, pid);
 }
