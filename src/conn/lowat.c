@@ -121,25 +121,32 @@ int lowat_put(struct sock *s, int fd, const void *value, socklen_t len)
 	return r;
 }
 
-/* What the kernel has stored there is less than the program's own. It has said how long that is. */
-static void tell(void *value, const socklen_t *len, int lowat)
+/* As the kernel tells it, whose own mark is less. */
+static int tell(void *value, socklen_t *len, int lowat)
 {
-	socklen_t room = 0;
-	if (crit_copy(&room, len, sizeof(room)) == 0)
-		crit_copy(value, &lowat, room < sizeof(lowat) ? room : sizeof(lowat));
+	int room = 0;
+	if (crit_copy(&room, len, sizeof(room)) < 0)
+		return -EFAULT;
+	if (room < 0)
+		return -EINVAL;
+	if (room > (int)sizeof(lowat))
+		room = sizeof(lowat);
+	if (room > 0 && crit_copy(value, &lowat, (size_t)room) < 0)
+		return -EFAULT;
+	return crit_copy(len, &room, sizeof(room)) < 0 ? -EFAULT : 0;
 }
 
 int lowat_ask(struct sock *s, int fd, void *value, socklen_t *len)
 {
+	uint64_t mark;
 	lock_take(&s->slot->rx_lock);
-	int r = REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, value, len) < 0 ? -errno
-									      : 0;
 	bool less = load_relaxed(&s->slot->rx_lowat_less);
 	int lowat = (int)load_relaxed(&s->slot->rx_lowat);
+	int r = less ? mark_of(fd, &mark)
+		     : REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, value, len);
+	r = r < 0 ? -errno : 0;
 	lock_drop(&s->slot->rx_lock);
-	if (r == 0 && less)
-		tell(value, len, lowat);
-	return r;
+	return r == 0 && less ? tell(value, len, lowat) : r;
 }
 
 void lowat_set(struct sock *s, int fd)

@@ -241,6 +241,15 @@ CASE(lowat_apart_told, DIRECT)
 		say("%d %d: %d %d %d %d %d", r, (int)len, raw[0], raw[1], raw[2], raw[3],
 		    raw[4]);
 	}
+	/* The length lies in the value. */
+	for (size_t at = 0; at < sizeof raw - sizeof(socklen_t); at++) {
+		socklen_t four = sizeof(int);
+		memset(raw, 0, sizeof raw);
+		memcpy(raw + at, &four, sizeof four);
+		int r = getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, (void *)(raw + at));
+		say("%d: %d %d %d %d %d %d", r, raw[0], raw[1], raw[2], raw[3], raw[4],
+		    raw[5]);
+	}
 	socklen_t len = (socklen_t)-1;
 	say_result("bad", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, raw, &len));
 	len = 4;
