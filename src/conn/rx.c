@@ -438,11 +438,11 @@ static size_t take_rest(struct wait *w)
 	return n;
 }
 
-/* What SO_RCVLOWAT has left is this call's all the same when its wait is over, also where nothing is waited for by then. */
+/* What SO_RCVLOWAT has left is this call's all the same when its wait is over, by any signal, or with no more to wait for. */
 static ssize_t wait_and_take(struct wait *w, struct iov_cursor *to, int flags, bool amid)
 {
 	ssize_t n = wait_for_more(w, to, flags);
-	if (amid || (n < 0 && n != -EAGAIN && n != -EINTR))
+	if (amid || (n < 0 && n != -EAGAIN && n != -EINTR && n != SOCK_KERNEL))
 		return n;
 	if (n >= 0 || load_relaxed(&w->s->slot->rx_lowat) <= 1)
 		return n >= 0 ? take_awake(w, to, flags) : n;

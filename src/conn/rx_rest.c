@@ -96,7 +96,7 @@ ssize_t rx_rest_at_mark(struct wait *w, struct iov_cursor *to, int flags)
 		return n == -EAGAIN ? 0 : n; /* another thread was faster */
 	}
 	ssize_t n = wait_for(w);
-	if (n != -EAGAIN && n != -EINTR)
+	if (n != -EAGAIN && n != -EINTR && n != SOCK_KERNEL)
 		return n;
 	/* Also what is there when the time is over, or a handler has run. */
 	ssize_t some = rx_rest_in_kernel(w, to, flags, false);

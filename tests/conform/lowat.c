@@ -172,11 +172,11 @@ static void nothing(int sig)
 }
 
 /* Or when a signal comes. */
-CASE(lowat_raised_signal, DIRECT)
+static void raised_signal(int flags)
 {
 	struct receive r;
 	struct pair p = receive_start(&r, 0);
-	struct sigaction sa = {.sa_handler = nothing};
+	struct sigaction sa = {.sa_handler = nothing, .sa_flags = flags};
 	NEED(sigaction(SIGUSR1, &sa, NULL) == 0);
 	sleep_begins(&r);
 	mark(p.s, 50);
@@ -184,6 +184,12 @@ CASE(lowat_raised_signal, DIRECT)
 	show(&r);
 	NEED(pthread_kill((pthread_t)r.worker.thread, SIGUSR1) == 0);
 	receive_end(&r, p);
+}
+
+CASE(lowat_raised_signal, DIRECT)
+{
+	raised_signal(0);
+	raised_signal(SA_RESTART);
 }
 
 /* A receive that begins when it is raised has the mark for its own. */

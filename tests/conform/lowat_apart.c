@@ -206,11 +206,16 @@ static void shut_there(int sig)
 	shutdown(handled_fd, SHUT_RD);
 }
 
-static void ends_in_handler(void (*handler)(int))
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+static void ends_in_handler(void (*handler)(int), int flags)
 {
 	struct pair p = left_open();
 	struct reader r = {.fd = p.s, .len = 100};
-	struct sigaction sa = {.sa_handler = handler};
+	struct sigaction sa = {.sa_handler = handler, .sa_flags = flags};
 	handled_fd = p.s;
 	NEED(sigaction(SIGUSR1, &sa, NULL) == 0);
 	mark(p.s, 50);
@@ -225,7 +230,14 @@ static void ends_in_handler(void (*handler)(int))
 
 CASE(lowat_apart_signal_shut, DIRECT)
 {
-	ends_in_handler(shut_there);
+	ends_in_handler(shut_there, 0);
+}
+
+/* It has bytes: the kernel does not begin it anew, whatever the handler's flags. */
+CASE(lowat_apart_signal_restarts, DIRECT)
+{
+	ends_in_handler(nothing, 0);
+	ends_in_handler(nothing, SA_RESTART);
 }
 
 CASE(lowat_apart_told, DIRECT)
