@@ -25,19 +25,18 @@ static inline bool lowat_lacks(struct sock *s)
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
 	       lowat_lacks_slow(s);
 }
-/*
- * The direction is down, and the ring has bytes before the mark down, but fewer than are asked for. The kernel has the
- * rest of SO_RCVLOWAT as its own, so it is the kernel that tells when there are enough, and that wakes.
- */
+/* The direction is down, and the ring has bytes before the mark down. The kernel's own mark is less by these. */
 static inline bool lowat_is_less(struct sock *s)
 {
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
 	       load_relaxed(&s->slot->rx_lowat_less);
 }
+/* They are fewer than are asked for: it is the kernel that tells when there are enough, and that wakes. */
 static inline bool lowat_is_divided(struct sock *s)
 {
 	return lowat_is_less(s) && load_relaxed(&s->slot->rx_lowat_less) < lowat_least(s);
 }
+/* It is asked for, on the way to TCP. */
 static inline bool lowat_is_asked(struct sock *s)
 {
 	return __builtin_expect(load_relaxed(&s->slot->phase) == SLOT_LEAVING, 0) &&
@@ -53,7 +52,6 @@ static inline bool lowat_is_there(struct sock *s, int fd)
 void lowat_divide(struct sock *s, int fd);
 /* An image before this one has set it. */
 void lowat_carried(struct sock *s, int fd);
-
 /* Under rx_lock: a receive that waits leaves what is there to be sent once more. */
 bool lowat_leaves(struct sock *s, int fd, const struct iov_cursor *to, int flags);
 /* Under rx_lock, after a receive: what it has left is to be sent once more all the same. True: the peer is to be rung. */
