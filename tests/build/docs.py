@@ -127,6 +127,31 @@ def missing_links(root):
         yield f"README.md: room, since it has {words} words, and 700 are enough"
 
 
+def missing_promises(root):
+    """The contract is one page, and each test that it names is there. What users read before they
+    start is short."""
+    contract = (root / "docs/contract.md").read_text()
+    words, limits = (len((root / "docs" / name).read_text().split())
+                     for name in ("contract.md", "limits.md"))
+    if not 300 <= words <= 500:
+        yield f"docs/contract.md: a length of 300 to 500 words, it has {words}"
+    if limits > 1200:
+        yield f"docs/limits.md: brevity, since it has {limits} words, and 1200 are enough"
+    built = "\n".join(path.read_text() for path in root.glob("tests/**/meson.build"))
+    built += (root / "models/meson.build").read_text()
+    rows = re.findall(r"^\| \d \| (.*?) \| (.*) \|$", contract, re.M)
+    for promise, tests in rows:
+        named = re.findall(r"(suite )?`([\w-]+)`", tests)
+        if not named:
+            yield f"docs/contract.md: a test of {promise}"
+        for suite, name in named:
+            group = name.rpartition("-")[2] if name.startswith("conform-") else None
+            if (f"suite: '{name}'" if suite else f"'{group or name}'") not in built:
+                yield f"docs/contract.md: the test {name}, which it names"
+    if len(rows) != 8:
+        yield "docs/contract.md: its table of eight promises"
+
+
 def missing_in_package(root):
     """The package has the README, and what its pages link to, where the links lead."""
     packed = (root / "debian/viaduct.docs").read_text().split()
@@ -168,6 +193,7 @@ def main():
     missing += [f"man/viaduct-run.1: {v}" for v in sorted(variables) if v not in manual]
     missing += missing_links(root)
     missing += missing_files(root)
+    missing += missing_promises(root)
     missing += [f"man/viaduct-run.1: the reason {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]

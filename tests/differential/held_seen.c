@@ -210,7 +210,7 @@ static void tell_ready(struct dice *d, struct hold *h, const char *when)
 	if (h->outer >= 0) {
 		p = (struct pollfd){h->outer, POLLIN, 0};
 		n = poll(&p, 1, 0);
-		/* With others it may be so without an event (limits.md). */
+		/* With others it may be so without an event (docs/contract.md). */
 		if (h->events == EPOLLIN)
 			tell("outer = %s", result(n));
 	}

@@ -185,7 +185,7 @@ static void answers(struct dice *d, struct hold *h)
 static void hand_over(struct dice *d, struct hold *h)
 {
 	struct descriptor *s = of_end(h->from);
-	/* What is unread is sent once more for that (limits.md). */
+	/* What is unread is sent once more for that (docs/contract.md). */
 	if (unread(s) || room_to_send(s, true) < 100) {
 		tell("unread");
 		return;

@@ -192,7 +192,7 @@ static void op_dissolve(struct dice *d)
 /*
  * An end stays corked, and what it sends is let go when the operation is over: else what is
  * readable would depend on time. TCP drops held bytes that a reset meets; Viaduct does not
- * (limits.md).
+ * (docs/contract.md).
  */
 static void op_cork(struct dice *d)
 {

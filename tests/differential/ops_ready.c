@@ -98,7 +98,7 @@ static void op_pending(struct dice *d)
 		NEED(close(e) == 0);
 }
 
-/* Levels that hold go round: each is told in the end. In which order is not looked at (limits.md). */
+/* Levels that hold go round: each is told in the end. In which order is not looked at (docs/contract.md). */
 static void op_rotate(struct dice *d)
 {
 	struct epoll_event ev[MOST_DESCRIPTORS];
@@ -223,7 +223,7 @@ static void op_once(struct dice *d)
 static void op_nested(struct dice *d)
 {
 	struct descriptor *other, *s = any_sound_pair(d, &other);
-	/* One deeper is as deep as the kernel allows, and may be readable without an event (limits.md). */
+	/* One deeper is as deep as the kernel allows, and may be readable without an event (docs/contract.md). */
 	int depth = 1 + (int)dice(d, 3), e[4], r;
 	uint8_t bytes[64];
 	struct epoll_event ev = {EPOLLIN, {.u32 = 9}}, got[4];
