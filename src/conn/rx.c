@@ -305,31 +305,6 @@ static ssize_t take_locked(struct sock *s, struct wait *w, struct iov_cursor *to
 /* What ends a receive that could wait for more. */
 #define SEEN_OVER (SEEN_FIN | SEEN_HUP | SEEN_ERR | SEEN_SHUT_RD | SEEN_BROKEN)
 
-/* An urgent byte has come by TCP behind what a peek sees, which began before it. */
-static bool is_urgent_behind(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLPRI};
-	return kernel_poll(&p, 1, 0) > 0 && (p.revents & POLLPRI) && !rx_is_at_mark(fd);
-}
-
-/* A peek that has seen all of the ring, or of TCP, or of both, ends before an urgent byte, which TCP has next. */
-static bool ends_at_mark(struct wait *w, ssize_t n)
-{
-	struct slot *sl = w->s->slot;
-	bool ends = false;
-	lock_take(&sl->rx_lock);
-	if (wait_is_open(w) && gate_state(&sl->gate_rx) != GATE_RING) {
-		ends = is_urgent_behind(w->fd);
-	} else if (wait_is_open(w) && rx_is_down(w->s) && !load_relaxed(&sl->rewinding)) {
-		uint64_t left = load_relaxed(&w->s->in->down_at) - sl->rx.consumed;
-		ends = left == (uint64_t)n
-			       ? rx_is_at_mark(w->fd)
-			       : left < (uint64_t)n && is_urgent_behind(w->fd);
-	}
-	lock_drop(&sl->rx_lock);
-	return ends;
-}
-
 /* MSG_PEEK with MSG_WAITALL: sleeps for more than the n bytes that are there. */
 static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 			 int flags)
@@ -340,7 +315,7 @@ static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 		total += to->iov[i].iov_len;
 	if (!(flags & MSG_WAITALL) || (size_t)n >= total || (flags & MSG_DONTWAIT))
 		return false;
-	if (ends_at_mark(w, n))
+	if (rx_peek_ends_at_mark(w, n))
 		return false;
 	/* A peek asks the kernel for no end while it finds bytes. */
 	sock_look(w->s, w->fd);
@@ -559,13 +534,30 @@ ssize_t rx_recv_more(const struct stay *y, struct sock *s, int fd,
 	return rx_run(s, w, iov, iovcnt, flags, amid);
 }
 
-/* Of what a peek has shown, as much as lies on the near side of a boundary: what is behind may be read past rx_lock. */
-static ssize_t rx_near(struct sock *s, int fd, ssize_t n)
+/* The part of what a peek has shown on the near side of a boundary: what is behind may be
+ * read past rx_lock. */
+static ssize_t rx_near(struct sock *s, int fd, ssize_t n, bool in_ring)
 {
-	bool in_ring = gate_state(&s->slot->gate_rx) == GATE_RING;
 	int64_t most = in_ring ? ring_rx_avail(&s->slot->rx, s->in, 1)
 			       : rx_bounded(s, fd, (int)n);
 	return most > 0 && most < n ? (ssize_t)most : n;
+}
+
+/*
+ * A pipe has bytes of what a peek has shown: they go from where they were seen, whatever the
+ * peer has announced since. If they are there no more, the connection ends with an error.
+ */
+static ssize_t take_given(struct sock *s, int fd, struct iovec given, bool in_ring)
+{
+	struct iov_cursor at = iov_start(&given, 1);
+	ssize_t n = 1;
+	while (n > 0 && !iov_at_end(&at))
+		n = in_ring ? take_ring(s, &at, MSG_TRUNC)
+			    : take_tcp(s, fd, &at, MSG_TRUNC);
+	if (iov_at_end(&at))
+		return (ssize_t)given.iov_len;
+	sock_break(s, VD_REASON_BYPASS);
+	return -ECONNRESET;
 }
 
 ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
@@ -580,14 +572,14 @@ ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to)
 	uint64_t before = sl->rx.consumed;
 	if (wait_is_open(&w))
 		n = take(s, fd, &at, MSG_PEEK | MSG_DONTWAIT, false, false);
+	bool in_ring = gate_state(&sl->gate_rx) == GATE_RING;
 	if (n > 0) {
-		iov.iov_len = (size_t)rx_near(s, fd, n);
+		iov.iov_len = (size_t)rx_near(s, fd, n, in_ring);
 		n = kernel_call4(SYS_vmsplice, to, (long)&iov, 1, SPLICE_F_NONBLOCK);
 	}
 	if (n > 0) {
 		iov.iov_len = (size_t)n;
-		at = iov_start(&iov, 1);
-		take(s, fd, &at, MSG_TRUNC, true, false);
+		n = take_given(s, fd, iov, in_ring);
 		roomy = sl->rx.consumed != before && ring_rx_roomy(&sl->rx);
 	}
 	bool asks = n > 0 && lowat_asks(s, fd);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -162,4 +163,28 @@ ssize_t rx_peek_third(int fd, struct iov_cursor *to, int flags, size_t skip)
 		return 0;
 	iov_skip(to, (size_t)n);
 	return n;
+}
+
+/* An urgent byte has come by TCP behind what a peek sees, which began before it. */
+static bool is_urgent_behind(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLPRI};
+	return kernel_poll(&p, 1, 0) > 0 && (p.revents & POLLPRI) && !rx_is_at_mark(fd);
+}
+
+bool rx_peek_ends_at_mark(struct wait *w, ssize_t n)
+{
+	struct slot *sl = w->s->slot;
+	bool ends = false;
+	lock_take(&sl->rx_lock);
+	if (wait_is_open(w) && gate_state(&sl->gate_rx) != GATE_RING) {
+		ends = is_urgent_behind(w->fd);
+	} else if (wait_is_open(w) && rx_is_down(w->s) && !load_relaxed(&sl->rewinding)) {
+		uint64_t left = load_relaxed(&w->s->in->down_at) - sl->rx.consumed;
+		ends = left == (uint64_t)n
+			       ? rx_is_at_mark(w->fd)
+			       : left < (uint64_t)n && is_urgent_behind(w->fd);
+	}
+	lock_drop(&sl->rx_lock);
+	return ends;
 }

@@ -94,6 +94,9 @@ bool rx_tcp_has_more(struct sock *s, int fd);
 bool rx_goes_on(struct sock *s, int fd);
 /* Urgent data comes next: TCP ends a receive before it. */
 bool rx_is_at_mark(int fd);
+/* A peek has seen n bytes, all of the ring, or of TCP, or of both. True: TCP has an urgent
+ * byte next, and the peek ends before it. */
+bool rx_peek_ends_at_mark(struct wait *w, ssize_t n);
 
 /* ---- rx_end.c: under rx_lock, but for rx_is_tcp_over ---- */
 

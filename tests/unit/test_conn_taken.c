@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "conn/rx_give.h"
 #include "readiness/ready.h"
 #include "ring/source.h"
 #include "settings/config.h"
@@ -444,27 +445,122 @@ STREAM_TEST(the_rest_of_a_send_goes_to_no_other_connection)
 	pair_close(&q);
 }
 
-/* Who is in the kernel since another file had the number is counted nowhere, and takes bytes before the mark. */
-STREAM_TEST(bytes_that_an_uncounted_call_has_taken_are_not_waited_for)
+/* The receiver is ready for the ring, and TCP has some bytes. */
+static struct pair pair_ready(size_t tcp)
 {
 	struct pair p = pair_open();
 	struct sock *a = fd_sock(p.a), *b = fd_sock(p.b);
 	char got[16];
+	uint8_t bytes[64];
 	for (int i = 0; i < 64 && phase_of(a->slot) < SLOT_ATTACHED; i++) {
 		CHECK_EQ(st_send(p.a, "x", 1, 0), 1);
 		CHECK_EQ(st_recv(p.b, got, 1, 0), 1);
 	}
 	REQUIRE(phase_of(a->slot) == SLOT_ATTACHED && phase_of(b->slot) == SLOT_ATTACHED);
 	REQUIRE(gate_state(&a->slot->gate_tx) == GATE_TCP);
-	REQUIRE(send(p.a, "before", 6, 0) == 6);
+	flow_fill(bytes, tcp, 0, 3);
+	REQUIRE(send(p.a, bytes, tcp, 0) == (ssize_t)tcp);
+	REQUIRE(poll(&(struct pollfd){.fd = p.b, .events = POLLIN}, 1, -1) == 1);
 	rx_open(b, p.b);
 	REQUIRE(gate_state(&b->slot->gate_rx) == GATE_READY);
+	return p;
+}
+
+/* A thread that is in the kernel since another file had the number is counted nowhere, and
+ * takes bytes before the mark. */
+STREAM_TEST(bytes_that_an_uncounted_call_has_taken_are_not_waited_for)
+{
+	struct pair p = pair_ready(6);
+	uint8_t got[16];
 	CHECK_EQ(recv(p.b, got, 4, 0), 4);
-	CHECK_EQ(st_send(p.a, "ring", 4, 0), 4);
-	CHECK_EQ(gate_state(&a->slot->gate_tx), GATE_RING);
+	put(p.a, 6, 4, 3);
+	CHECK_EQ(gate_state(&fd_sock(p.a)->slot->gate_tx), GATE_RING);
 	CHECK_EQ(st_recv(p.b, got, 2, 0), 2);
-	CHECK(memcmp(got, "re", 2) == 0);
+	CHECK(flow_is(got, 2, 4, 3));
 	CHECK_EQ(st_recv(p.b, got, sizeof(got), MSG_DONTWAIT), 4);
-	CHECK(memcmp(got, "ring", 4) == 0);
+	CHECK(flow_is(got, 4, 6, 3));
 	pair_close(&p);
+}
+
+/* ---- a pipe is given bytes of the connection ---- */
+
+static void *give(void *arg)
+{
+	static char page[4096];
+	struct receiver *r = arg;
+	int listener = stop_in(SYS_vmsplice);
+	atomic_store(&r->listener, listener);
+	if (listener >= 0)
+		r->n = rx_give(fd_sock(r->fd), r->fd, page, sizeof(page), r->flags);
+	return NULL;
+}
+
+/* The peer answers between the look at the bytes and their end here. `flags` is the pipe. */
+static void give_amid(struct pair *p, void (*answer)(struct pair *p), size_t begin)
+{
+	struct receiver r = {.fd = p->b};
+	struct seccomp_notif stopped;
+	uint8_t got[64];
+	int ends[2], listener;
+	REQUIRE(pipe(ends) == 0);
+	r.flags = ends[1];
+	listener = start_with(&r, give);
+	if (listener < 0)
+		SKIP("no filter of system calls here");
+	call_stops(listener, &stopped);
+	answer(p);
+	call_goes_on(listener, &stopped);
+	go_on_to_the_end(&r, listener);
+	CHECK_EQ(r.n, begin);
+	CHECK_EQ(read(ends[0], got, sizeof(got)), begin);
+	CHECK(flow_is(got, begin, 0, 3));
+	put(p->a, begin, 20, 3);
+	get(p->b, begin, 20, 3);
+	CHECK_EQ(st_recv(p->b, got, sizeof(got), MSG_DONTWAIT), -EAGAIN);
+	close(listener);
+	close(ends[0]);
+	close(ends[1]);
+	pair_close(p);
+}
+
+static void refuse(struct pair *p)
+{
+	sock_down(fd_sock(p->a), p->a, VD_REASON_SPLICE);
+}
+
+static void bounce(struct pair *p)
+{
+	sock_bounce(fd_sock(p->a), p->a);
+}
+
+static void go_up(struct pair *p)
+{
+	CHECK(tx_up(fd_sock(p->a), p->a));
+}
+
+STREAM_TEST(a_pipe_gets_bytes_of_tcp_once_as_the_peer_stays_there)
+{
+	struct pair p = pair_ready(40);
+	give_amid(&p, refuse, 40);
+}
+
+STREAM_TEST(a_pipe_gets_bytes_of_tcp_once_as_the_peer_goes_up)
+{
+	struct pair p = pair_ready(40);
+	give_amid(&p, go_up, 40);
+}
+
+static struct pair pair_with_some_in_the_ring(void)
+{
+	struct pair p = pair_open_up();
+	put(p.a, 0, 40, 3);
+	return p;
+}
+
+STREAM_TEST(a_pipe_gets_bytes_of_the_ring_once_as_the_peer_leaves_it)
+{
+	struct pair p = pair_with_some_in_the_ring();
+	give_amid(&p, refuse, 40);
+	p = pair_with_some_in_the_ring();
+	give_amid(&p, bounce, 40);
 }
