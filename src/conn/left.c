@@ -2,17 +2,20 @@
 /* A process that can make no calls of ours from now on: what it has not read of its rings is kept in
  * memory of its own, and read without a call. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/await.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/real.h"
 #include "base/sigsafe.h"
 #include "conn/conn.h"
 #include "conn/lowat.h"
+#include "conn/rx_give.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
 #include "ring/iov.h"
@@ -29,20 +32,19 @@ struct left {
 _Atomic uint32_t left_socks;
 bool left_are_last;
 
-/* TCP's, before a mark that has not been passed; then the first n of the ring. */
+/* TCP's, before a mark that has not been passed; then the first n of the ring. TCP gives its
+ * own last, when nothing more can fail. */
 static struct left *collect(struct sock *s, int fd, size_t tcp, size_t n)
 {
 	struct slot *sl = s->slot;
 	size_t bytes = sizeof(struct left) + tcp + n;
+	long got = 0;
 	struct left *l = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l == MAP_FAILED)
 		return NULL;
 	*l = (struct left){
 		.bytes = bytes, .end = tcp + n, .tcp = tcp, .begin = sl->rx.consumed};
-	if (tcp > 0 && kernel_call6(SYS_recvfrom, fd, (long)l->data, (long)tcp,
-				    MSG_DONTWAIT, 0, 0) != (long)tcp)
-		goto failed;
 	for (size_t done = 0; done < n;) {
 		struct ring_span span;
 		shown_or_ring_span(s, done, &span);
@@ -53,7 +55,13 @@ static struct left *collect(struct sock *s, int fd, size_t tcp, size_t n)
 		memcpy(l->data + tcp + done, span.data, span.len);
 		done += span.len;
 	}
-	return l;
+	if (tcp > 0)
+		got = kernel_call6(SYS_recvfrom, fd, (long)l->data, (long)tcp,
+				   MSG_DONTWAIT, 0, 0);
+	if (got == (long)tcp)
+		return l;
+	if (got > 0) /* they would be lost */
+		sock_break(s, VD_REASON_BYPASS);
 failed:
 	munmap(l, bytes);
 	return NULL;
@@ -179,5 +187,22 @@ ssize_t left_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, i
 		iov_skip(&to, (size_t)more);
 		n += more;
 	}
+	return n;
+}
+
+ssize_t left_give(struct sock *s, size_t len, int to)
+{
+	struct pollfd p = {.fd = to, .events = POLLOUT};
+	ssize_t n = SOCK_KERNEL;
+	lock_take(&s->slot->rx_lock);
+	struct left *l = s->left;
+	if (l && (n = await_glance(&p, 1)) <= 0)
+		n = n < 0 ? n : -EAGAIN;
+	else if (l)
+		n = kernel_write(to, l->data + l->at,
+				 len < l->end - l->at ? len : l->end - l->at);
+	if (n > 0)
+		commit(s, l, (size_t)n);
+	lock_drop(&s->slot->rx_lock);
 	return n;
 }

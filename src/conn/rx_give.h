@@ -10,5 +10,8 @@
  * MSG_DONTWAIT, or -EAGAIN and -EPIPE of the pipe. By a page that is the pipe's afterwards, and room for `len` bytes.
  */
 ssize_t rx_give(struct sock *s, int fd, void *room, size_t len, int to);
+/* Gives what was kept as shared memory was left, by calls that the program's filter lets
+ * through: at most a page. */
+ssize_t left_give(struct sock *s, size_t len, int to);
 
 #endif

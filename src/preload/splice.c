@@ -75,28 +75,17 @@ static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsign
 	return n;
 }
 
-/* Of bytes that were kept as shared memory was left: nobody else takes them, and the program's filter may forbid more. */
-static ssize_t splice_left(struct sock *s, int fd, int pipe_fd, size_t len,
-			   unsigned flags)
+/* Of bytes that were kept as shared memory was left: the program's filter may forbid more. */
+static ssize_t splice_left(struct sock *s, int pipe_fd, size_t len, unsigned flags)
 {
-	char piece[512];
-	struct iovec iov = {piece, len < sizeof(piece) ? len : sizeof(piece)};
-	ssize_t n = splice_room(pipe_fd, flags), put = 0;
+	ssize_t n;
 
-	if (n < 0)
-		return n;
-	n = rx_recv(s, fd, &iov, 1, 0);
-	while (n > 0 && put < n) {
-		ssize_t w = REAL(write)(pipe_fd, piece + put, (size_t)(n - put));
-		struct pollfd p = {.fd = pipe_fd, .events = POLLOUT};
-
-		if (w >= 0)
-			put += w;
-		else if (errno != EAGAIN && errno != EINTR)
-			return -errno;
-		else if (errno == EAGAIN) /* another writer was faster */
-			await_poll(&p, 1, NULL, NULL);
-	}
+	do { /* another writer may be faster */
+		n = splice_room(pipe_fd, flags);
+		if (n == 0)
+			n = left_give(s, len < SPLICE_CHUNK ? len : SPLICE_CHUNK,
+				      pipe_fd);
+	} while (n == -EAGAIN && splice_waits(pipe_fd, flags));
 	return n;
 }
 
@@ -140,7 +129,7 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	struct stay stay;
 
 	if (s->left)
-		return splice_left(s, fd, pipe_fd, len, flags);
+		return splice_left(s, pipe_fd, len, flags);
 	/* While it waits for room in the pipe, too, as for several messages. */
 	stay_begin(&stay, s, fd, 2);
 	crit_enter(); /* no handler jumps away with it */
