@@ -59,23 +59,29 @@ static inline int by_data(const void *a, const void *b)
 	return x->data.u64 < y->data.u64 ? -1 : x->data.u64 > y->data.u64;
 }
 
-/* One epoll_wait; its events in the order of their data. */
+/* In the data of a registration whose edges may be told once more: see tests/support/relation.py. */
+#define MAY_REPEAT (1ull << 63)
+
+/* One epoll_wait; its events in the order of their data. Returns how many there are without edges. */
 static inline int ep_show(int ep, int timeout)
 {
 	struct epoll_event ev[16];
-	int n = epoll_wait(ep, ev, 16, timeout);
+	int n = epoll_wait(ep, ev, 16, timeout), levels = 0;
 
 	if (n < 0) {
 		say_result("wait", n);
 		return n;
 	}
 	qsort(ev, (size_t)n, sizeof(ev[0]), by_data);
-	if (!n)
+	for (int i = 0; i < n; i++)
+		levels += !(ev[i].data.u64 & MAY_REPEAT);
+	if (!levels)
 		say("nothing");
 	for (int i = 0; i < n; i++)
-		say("%llu: %s", (unsigned long long)ev[i].data.u64,
-		    poll_names((int)ev[i].events));
-	return n;
+		say("%llu: %s%s", (unsigned long long)(ev[i].data.u64 & ~MAY_REPEAT),
+		    poll_names((int)ev[i].events),
+		    ev[i].data.u64 & MAY_REPEAT ? " edge" : "");
+	return levels;
 }
 
 /* A child that ends at once. */

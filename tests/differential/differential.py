@@ -25,6 +25,7 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
+import relation  # noqa: E402
 
 BATCH = 20
 
@@ -59,25 +60,7 @@ def runs_of(text):
 
 
 def differs(plain, ours, strict):
-    """Ours may tell an edge more: by a connection's way to the ring or back, for one."""
-    if strict:
-        return plain != ours
-    at = 0
-    for line in ours:
-        if at < len(plain) and line == plain[at]:
-            at += 1
-        elif not line.endswith(" edge"):
-            return True
-        elif at < len(plain) and line.split(":")[0] == plain[at].split(":")[0]:
-            # The same edge, with more events of it than in the kernel's.
-            if not events_of(plain[at]) <= events_of(line):
-                return True
-            at += 1
-    return at != len(plain)
-
-
-def events_of(line):
-    return set(line.split(": ")[1].split()[0].split("|"))
+    return plain != ours if strict else not relation.same(plain, ours)
 
 
 class Test:

@@ -27,6 +27,7 @@ def add(content, viaduct, cases):
     content.viaduct(viaduct, FOLDER)
     content.binary(cases, f"{FOLDER}/cases")
     content.file(f"{FOLDER}/both.py", BOTH)
+    content.file(f"{FOLDER}/relation.py", BOTH.parents[1] / "support/relation.py")
     with contextlib.suppress(kernel.Missing):
         content.program("nft")
 
