@@ -129,7 +129,14 @@ def megabytes(count):
     return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count:,} bytes"
 
 
-def print_case(case, rounds, ratios):
+def share_direct(lines):
+    """Of the clients' bytes, those through shared memory."""
+    moved = direct_bytes(lines)
+    every = moved + total(lines, "tx_tcp_bytes", "rx_tcp_bytes")
+    return f"{100 * moved / every:.0f}%" if every else "-"
+
+
+def print_case(case, rounds, ratios, direct):
     """One line for each command; ratios gets Viaduct's to TCP."""
     for command in COMMANDS:
         def median(way, index):
@@ -143,7 +150,7 @@ def print_case(case, rounds, ratios):
         cells = [f"{case[0]:>7} {case[1]:>8} {command:>4}"]
         cells += [f"{median(way, 0) / 1000:>8,.1f}" for way in WAYS]
         cells += [f"{ratio('tcp'):>5.1f}x {ratio('unix'):>7.1f}x"]
-        cells += [f"{median('tcp', 1):>6,.0f} {median('viaduct', 1):>7,.0f}"]
+        cells += [f"{median('tcp', 1):>6,.0f} {median('viaduct', 1):>7,.0f} {direct:>6}"]
         print(" ".join(cells), flush=True)
 
 
@@ -156,7 +163,7 @@ def print_heading(place):
           f"Medians of {ROUNDS} alternating runs.\n")
     print(f"{'':>21} {'thousand requests/s':^26}  {'Viaduct against':^14} {'median, us':>14}")
     print(f"{'clients':>7} {'pipeline':>8} {'':>4} {'TCP':>8} {'AF_UNIX':>8} {'Viaduct':>8} "
-          f"{'TCP':>6} {'AF_UNIX':>8} {'TCP':>6} {'Viaduct':>7}", flush=True)
+          f"{'TCP':>6} {'AF_UNIX':>8} {'TCP':>6} {'Viaduct':>7} {'direct':>6}", flush=True)
 
 
 def total(lines, *names):
@@ -165,7 +172,7 @@ def total(lines, *names):
 
 def print_summary(lines, ratios, viaduct):
     """What was seen, from the reports that server and clients have written at their end."""
-    moved = total(lines, "tx_direct_bytes", "rx_direct_bytes")
+    moved = direct_bytes(lines)
     kernel = total(lines, "tx_tcp_bytes", "rx_tcp_bytes")
     if not moved:
         print("\nNOT ONE BYTE went over shared memory: the Viaduct figures are TCP's.\n"
@@ -175,7 +182,8 @@ def print_summary(lines, ratios, viaduct):
         if os.getloadavg()[0] > os.cpu_count() + 1 else ""
     print(f"\nUnder Viaduct the same Redis answered {min(ratios):.1f} to {max(ratios):.1f} times as "
           f"many requests\nas over TCP. Its ends report {megabytes(moved)} through shared memory, "
-          f"and {megabytes(kernel)}\nover TCP, where every connection begins.{fair}\n\n"
+          f"and {megabytes(kernel)}\nover TCP, where every connection begins. `direct` is the share of a "
+          f"row's bytes\nthat went through shared memory.{fair}\n\n"
           f"Next, with a program of yours, at both ends:\n"
           f"  {viaduct} run -- PROGRAM\n"
           f"  {viaduct} stat        which connections are accelerated, and why not\n"
@@ -210,7 +218,7 @@ def main():
             for case in CASES:
                 rounds, lines = measure(case, ways, folder)
                 everything += lines
-                print_case(case, rounds, ratios)
+                print_case(case, rounds, ratios, share_direct(lines))
         return print_summary(everything + read_report(report), ratios, shown(build))
 
 

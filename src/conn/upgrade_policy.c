@@ -41,6 +41,17 @@
 
 /* The threshold is doubled so often at most. */
 #define DOUBLINGS_MOST 6
+/* A record has that number in its low bits. Above them it counts what speaks for trying again. */
+#define RECORD_SHIFT 3
+#define RECORD_LOW   ((1u << RECORD_SHIFT) - 1)
+/*
+ * A connection that ends on TCP, below a raised threshold, shows what an upgrade would have saved. So
+ * many that were worth GOOD_PRICES lower the threshold by a step. Where that is wrong, as only an
+ * upgrade can show, one connection in so many pays for it.
+ */
+#define AGAIN_ENOUGH 8u
+/* One that was worth BEST_PRICES counts for so many. */
+#define AGAIN_BEST 4u
 /* What has saved so many times its price should have been upgraded earlier, by two steps; or by all. */
 #define GOOD_PRICES 4
 #define BEST_PRICES 16
@@ -50,6 +61,8 @@
  * many times as high.
  */
 #define CROWD_PRICES 8
+/* It is a crowd where a thread loses its processor at least once in so much of its own time. */
+#define CROWD_SLICE_NS 10000000u
 
 static uint32_t mix(uint32_t hash, const void *bytes, size_t count)
 {
@@ -104,7 +117,7 @@ static _Atomic uint8_t *doublings_of(uint32_t record)
 
 static uint8_t doublings_at(uint32_t record)
 {
-	uint8_t now = load_relaxed(doublings_of(record));
+	uint8_t now = load_relaxed(doublings_of(record)) & RECORD_LOW;
 	return now < DOUBLINGS_MOST ? now : DOUBLINGS_MOST;
 }
 
@@ -179,11 +192,13 @@ static bool time_end(const struct slot *sl, uint64_t *ns, uint64_t *units)
 	       timed.began_ns; /* not where it began in the parent of this process */
 }
 
-/* How often this thread had lost its processor to another, when the upgrade of the connection was due. */
+/* How often this thread had lost its processor to another, when the upgrade of the connection was due,
+ * and its own time by then. */
 static _Thread_local struct {
 	const struct slot *slot;
 	uint32_t generation;
 	long preempted;
+	uint64_t ns;
 } due __attribute__((tls_model("initial-exec")));
 
 /* By system calls alone: libc would set errno in a close. */
@@ -208,13 +223,18 @@ static void crowd_begin(const struct slot *sl)
 	due.slot = sl;
 	due.generation = load_relaxed(&sl->generation);
 	due.preempted = earn_preempted();
+	due.ns = timed.began_ns;
 }
 
-/* Since then it has lost its processor again. Where another was due since, or this is another thread, nobody knows. */
+/* Since then it has lost its processor again and again: once in a long time is no crowd. Where another was
+ * due since, or this is another thread, nobody knows. */
 static bool is_crowd(const struct slot *sl)
 {
-	return due.slot == sl && due.generation == load_relaxed(&sl->generation) &&
-	       !left_any() && earn_preempted() != due.preempted;
+	if (due.slot != sl || due.generation != load_relaxed(&sl->generation) ||
+	    left_any())
+		return false;
+	uint64_t times = (uint64_t)(earn_preempted() - due.preempted);
+	return times && own_time() - due.ns <= times * CROWD_SLICE_NS;
 }
 
 /*
@@ -324,15 +344,37 @@ static uint64_t price(void)
 				    : PRICE_MOST;
 }
 
+/* It has ended on TCP, and no upgrade was tried. */
+static void judge_untried(const struct slot *sl, uint32_t record)
+{
+	_Atomic uint8_t *known = doublings_of(record);
+	uint8_t doublings = doublings_at(record);
+	uint64_t units = load_relaxed(&sl->earned) / EARN_UNIT;
+	uint64_t paid = config_get()->upgrade_fixed ? PRICE_UNITS : price();
+	uint32_t again = load_relaxed(known) >> RECORD_SHIFT;
+	if (doublings == 0 || units < GOOD_PRICES * paid)
+		return;
+	again += units < BEST_PRICES * paid ? 1 : AGAIN_BEST;
+	if (again >= AGAIN_ENOUGH) {
+		again = 0;
+		doublings--;
+	}
+	store_relaxed(known, (uint8_t)(again << RECORD_SHIFT | doublings));
+}
+
 NEAR_CODE void earn_judge(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t record = load_relaxed(&sl->record);
 	uint32_t phase = phase_of(sl);
-	if (record == 0 || phase < SLOT_MEETING || phase == SLOT_FINAL ||
+	if (record == 0 || phase == SLOT_FINAL ||
 	    slot_is_shared(sl)) /* then it goes on elsewhere */
 		return;
 	store_relaxed(&sl->record, 0);
+	if (phase < SLOT_MEETING) {
+		judge_untried(sl, record);
+		return;
+	}
 	_Atomic uint8_t *doublings = doublings_of(record);
 	uint8_t now = doublings_at(record);
 	bool measured = !config_get()->upgrade_fixed && !peer_is_far(s);

@@ -3,97 +3,10 @@
  * those before. */
 #include "unit/test.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/wait.h>
 
-#include "base/clock.h"
-#include "conn/conn.h"
-
-enum { OPERATIONS = 16, DOUBLINGS = 6 };
-
-static bool others_want_it;
-
-static long preempted(void)
-{
-	static long times;
-	return times += others_want_it;
-}
-
-__attribute__((constructor)) static void settings(void)
-{
-	unsetenv("VIADUCT_UPGRADE_AFTER"); /* the default: OPERATIONS */
-	setenv("VIADUCT_CONFIG", "", 1);
-	earn_preempted = preempted;
-}
-
-struct ends {
-	int a, b; /* connected, accepted */
-};
-
-static int listening(struct sockaddr_in *at)
-{
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	socklen_t len = sizeof(*at);
-	*at = (struct sockaddr_in){.sin_family = AF_INET,
-				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	REQUIRE(bind(fd, (struct sockaddr *)at, len) == 0 && listen(fd, 4) == 0);
-	REQUIRE(getsockname(fd, (struct sockaddr *)at, &len) == 0);
-	return fd;
-}
-
-/* Nothing is known of any port. */
-static int first_listening(struct sockaddr_in *at)
-{
-	if (!fd_table)
-		REQUIRE(fd_table_init() == 0);
-	for (int i = 0; i < SLOT_RECORDS; i++)
-		atomic_store(&slot_records()[i], 0);
-	atomic_store(&slot_costs()->turn_ns, 0);
-	atomic_store(&slot_costs()->upgrade_ns, 0);
-	return listening(at);
-}
-
-/* The last segment came from another processor, as far as the kernel tells. */
-static void set_sender_cpu(int fd, int cpu)
-{
-	REQUIRE(setsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, sizeof(cpu)) == 0);
-}
-
-#define NO_CPU_OF_OURS 100000
-
-static struct ends connection(int listener, const struct sockaddr_in *at)
-{
-	struct ends e = {.a = socket(AF_INET, SOCK_STREAM, 0)};
-	REQUIRE(fd_open_socket(e.a, false));
-	fd_connecting(fd_sock(e.a), e.a);
-	REQUIRE(connect(e.a, (const struct sockaddr *)at, sizeof(*at)) == 0);
-	e.b = accept(listener, NULL, NULL);
-	REQUIRE(e.b >= 0 && fd_open_accepted(e.b, false));
-	set_sender_cpu(e.a, NO_CPU_OF_OURS);
-	set_sender_cpu(e.b, NO_CPU_OF_OURS);
-	return e;
-}
-
-static void ended(struct ends e)
-{
-	close(e.a);
-	fd_forget(e.a);
-	close(e.b);
-	fd_forget(e.b);
-}
-
-static unsigned asked;
-
-/* As each operation on TCP does it. */
-static bool is_enough(struct sock *s, int fd, bool sends)
-{
-	if (earn_goes_on(s->slot, sends))
-		return false;
-	asked++;
-	return earn_enough(s, fd, sends);
-}
+#include "unit/earning.h"
 
 /* Turns until it is enough. */
 static unsigned turns(int fd)
@@ -111,18 +24,8 @@ struct run {
 		rang; /* times that it slept until one came, and that the other had to be woken */
 	unsigned turn_ns,
 		upgrade_ns; /* time of this processor for a turn on TCP, and until it is attached */
+	uint64_t ring_ns; /* and from then on */
 };
-
-static uint64_t own_ns; /* time of this processor so far */
-
-static int test_clock(clockid_t clock, struct timespec *t)
-{
-	if (clock != CLOCK_THREAD_CPUTIME_ID)
-		return clock_gettime(clock, t);
-	*t = (struct timespec){(time_t)(own_ns / 1000000000),
-			       (long)(own_ns % 1000000000)};
-	return 0;
-}
 
 /* A connection that was upgraded as soon as it had earned that: the turns that it took to earn it. */
 static unsigned upgraded_as(int listener, const struct sockaddr_in *at, struct run run)
@@ -140,13 +43,14 @@ static unsigned upgraded_as(int listener, const struct sockaddr_in *at, struct r
 	own_ns += run.upgrade_ns;
 	if (run.upgrade_ns)
 		earn_attached(s);
-	clock_read = clock_gettime;
+	own_ns += run.ring_ns;
 	atomic_store(&sl->phase, SLOT_ATTACHED);
 	sl->rx_messages = sl->tx_messages = run.trips;
 	atomic_store(&sl->rx_arm, run.slept);
 	atomic_store(&sl->doorbells, run.rang);
 	earn_judge(s);
 	earn_judge(s); /* once is enough */
+	clock_read = clock_gettime;
 	atomic_store(&sl->phase, SLOT_EARNING);
 	sl->rx_messages = sl->tx_messages = 0; /* as who has not met leaves them */
 	atomic_store(&sl->rx_arm, 0);
@@ -395,6 +299,22 @@ TEST(in_a_crowd_an_upgrade_has_to_save_more)
 	CHECK_EQ(upgraded(listener, &at, 64), 2 * OPERATIONS + 1);
 	others_want_it = false;
 	CHECK_EQ(upgraded(listener, &at, 8), OPERATIONS + 1);
+	close(listener);
+}
+
+/* A server that is busy for a second loses its processor now and then, with nobody else there. */
+TEST(a_processor_lost_once_is_no_crowd)
+{
+	struct sockaddr_in at;
+	int listener = first_listening(&at);
+	struct run run = {.cpu = NO_CPU_OF_OURS, .trips = 31, .ring_ns = 1000000000};
+	others_want_it = true;
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	run.ring_ns = 1000000; /* the earlier two have paid; this is a crowd */
+	CHECK_EQ(upgraded_as(listener, &at, run), OPERATIONS + 1);
+	others_want_it = false;
+	CHECK_EQ(upgraded(listener, &at, 8), 4 * OPERATIONS + 1);
 	close(listener);
 }
 
