@@ -334,7 +334,7 @@ int fds_raise(int fd)
 	return high < 0 ? fd : high;
 }
 
-static void fds_raise_all(struct msghdr *msg, bool (*may_close)(int fd))
+static void fds_raise_all(struct msghdr *msg)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -343,21 +343,20 @@ static void fds_raise_all(struct msghdr *msg, bool (*may_close)(int fd))
 		     at += sizeof(int)) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-			if (!may_close || may_close(fd))
-				fd = fds_raise(fd);
+			fd = fds_raise(fd);
 			memcpy(CMSG_DATA(c) + at, &fd, sizeof(fd));
 		}
 	}
 }
 
-ssize_t fds_receive(int sock, struct msghdr *msg, bool (*may_close)(int fd))
+ssize_t fds_receive(int sock, struct msghdr *msg)
 {
 	ssize_t n;
 
 	low_begin();
 	n = kernel_recvmsg(sock, msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n >= 0)
-		fds_raise_all(msg, may_close);
+		fds_raise_all(msg);
 	low_end();
 	return n;
 }

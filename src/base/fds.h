@@ -33,9 +33,8 @@ int fds_adopt_apart(int fd);
  * has no more to do, or tries again. */
 int fds_raise(int fd);
 struct msghdr;
-/* recvmsg, which does not wait; raises those descriptors that come with the message which may be closed here
- * (NULL: all). Bytes, or -errno. */
-ssize_t fds_receive(int sock, struct msghdr *msg, bool (*may_close)(int fd));
+/* recvmsg, which does not wait; raises those descriptors that come with the message. Bytes, or -errno. */
+ssize_t fds_receive(int sock, struct msghdr *msg);
 /* From there on under a large limit: with 4096, as for the others, each fork took 15 us more. */
 #define FDS_APART 1000
 void fds_close_apart(int fd);

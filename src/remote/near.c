@@ -236,7 +236,7 @@ static int hear_one(struct local_message *m, int fds[NEAR_MET_FDS])
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = fds_receive(line, &msg, NULL);
+	ssize_t n = fds_receive(line, &msg);
 	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 	size_t bytes = 0;
 

@@ -215,6 +215,14 @@ static int connector_take(const struct party *p, bool is_own,
 	return r;
 }
 
+/* Of a hello that did not come. -EAGAIN: no further process can be had to look at it. */
+static int connector_failure(int r)
+{
+	if (r == -EAGAIN)
+		return -VD_REASON_FULL;
+	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
+}
+
 /* Who has nothing to say is not waited for, so that nobody can keep the acceptor out; shutdown makes
  * sure that an acceptor which was about to speak notices, and comes again. 1, 0 or -reason. */
 static int connector_receive(int visitor, bool may_stop_us, struct hello *h,
@@ -232,7 +240,7 @@ static int connector_receive(int visitor, bool may_stop_us, struct hello *h,
 		return r;
 	if (r == -EPIPE)
 		return 0;
-	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
+	return connector_failure(r);
 }
 
 /* The acceptor, which we believe, has asked the kernel how our connection is rewritten. Its socket is
@@ -324,8 +332,12 @@ static int connector_collect(const struct party *p, int listener, void *place,
 	int r = 0;
 
 	for (int i = 0; r == 0 && i < CONNECTOR_STRANGERS; i++) {
-		int visitor = connector_accept(listener);
 		bool may_stop_us;
+		int visitor;
+
+		if (stranger_is_full())
+			return -VD_REASON_FULL;
+		visitor = connector_accept(listener);
 
 		if (visitor < 0)
 			return visitor == -EAGAIN || visitor == -ECONNABORTED ||
@@ -350,8 +362,11 @@ void meet_unpublish(int name_fd)
 	 * before it looks. */
 	has_come = kernel_poll(&visitors, 1, 0) != 0;
 	REAL(shutdown)(name_fd, SHUT_RDWR);
-	while ((visitor = connector_accept(name_fd)) >= 0)
-		connector_part(visitor, ident_may_stop_us(visitor));
+	do {
+		visitor = stranger_is_full() ? -EMFILE : connector_accept(name_fd);
+		if (visitor >= 0)
+			connector_part(visitor, ident_may_stop_us(visitor));
+	} while (visitor >= 0);
 	if (has_come && (visitor == -EMFILE || visitor == -ENFILE || visitor == -ENOMEM))
 		stranger_close(name_fd);
 	else
@@ -432,7 +447,5 @@ int meet_near_collect(int fd, struct meet_near *near, void *place,
 	if (r == 1)
 		return party_result(&p, "collect",
 				    near_take(&p, near, &h, fds, place, out));
-	if (r == -EPIPE)
-		return 0;
-	return r == -EPROTO ? -VD_REASON_HELLO : -(int)segment_reason(-r);
+	return r == -EPIPE ? 0 : connector_failure(r);
 }

@@ -76,7 +76,7 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
 
 /* Takes all descriptors out of the control data: up to SEGMENT_FDS go to fds, the others are
  * dropped. Returns how many there were. */
-static int hello_take_fds(struct msghdr *msg, int *fds, void (*drop)(int fd))
+static int hello_take_fds(struct msghdr *msg, int *fds)
 {
 	int count = 0;
 
@@ -90,7 +90,7 @@ static int hello_take_fds(struct msghdr *msg, int *fds, void (*drop)(int fd))
 			if (count < SEGMENT_FDS)
 				fds[count] = fd;
 			else
-				drop(fd);
+				fds_close(fd);
 			count++;
 		}
 	}
@@ -99,7 +99,7 @@ static int hello_take_fds(struct msghdr *msg, int *fds, void (*drop)(int fd))
 
 /* What recvmsg says; *count descriptors came, of which no more than SEGMENT_FDS are in fds. */
 static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *count,
-			  int *flags, const struct hello_source *from)
+			  int *flags)
 {
 	union hello_control control;
 	struct iovec iov = {.iov_base = h, .iov_len = sizeof(*h)};
@@ -107,15 +107,14 @@ static ssize_t hello_read(int sock, struct hello *h, int fds[SEGMENT_FDS], int *
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = fds_receive(sock, &msg, from->may_close);
+	ssize_t n = fds_receive(sock, &msg);
 
-	*count = n < 0 ? 0 : hello_take_fds(&msg, fds, from->drop);
+	*count = n < 0 ? 0 : hello_take_fds(&msg, fds);
 	*flags = msg.msg_flags;
 	return n;
 }
 
-int hello_receive_from(int sock, struct hello *h, int fds[SEGMENT_FDS],
-		       const struct hello_source *from)
+int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
 {
 	ssize_t n;
 	int count, due, flags;
@@ -123,29 +122,22 @@ int hello_receive_from(int sock, struct hello *h, int fds[SEGMENT_FDS],
 	memset(h, 0, sizeof(*h));
 	for (int i = 0; i < SEGMENT_FDS; i++)
 		fds[i] = -1;
-	n = hello_read(sock, h, fds, &count, &flags, from);
+	n = hello_read(sock, h, fds, &count, &flags);
 	/* The kernel looks for a message, and then whether the sender has gone: who has sent one
 	 * and gone in between has left it. */
 	if ((n == 0 && count == 0) || n == -ECONNRESET)
-		n = hello_read(sock, h, fds, &count, &flags, from);
+		n = hello_read(sock, h, fds, &count, &flags);
 	if (n < 0)
 		return n == -EAGAIN ? 0 : n == -ECONNRESET ? -EPIPE : (int)n;
 	due = (int)hello_fds(h);
 	if (n == sizeof(*h) && count == due && !(flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 1;
 	for (int i = 0; i < count && i < SEGMENT_FDS; i++)
-		from->drop(fds[i]);
+		fds_close(fds[i]);
 	if (n == 0)
 		return -EPIPE;
 	/* The kernel truncates too when our table has no room for a descriptor. */
 	return (flags & MSG_CTRUNC) && count < due ? -EMFILE : -EPROTO;
-}
-
-int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS])
-{
-	static const struct hello_source own = {NULL, fds_close};
-
-	return hello_receive_from(sock, h, fds, &own);
 }
 
 #define COUNT_TRIES 16

@@ -44,14 +44,6 @@ int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
  * fit into our table. Other -errno.
  */
 int hello_receive(int sock, struct hello *h, int fds[SEGMENT_FDS]);
-/* The same, where closing what is of no use is `drop`'s, and only what may be closed here is given another number
- * (NULL: all). */
-struct hello_source {
-	bool (*may_close)(int fd);
-	void (*drop)(int fd);
-};
-int hello_receive_from(int sock, struct hello *h, int fds[SEGMENT_FDS],
-		       const struct hello_source *from);
 
 /* Counts of our end, and whether those of the other end, taken earlier, fit to ours now, which
  * are *own then. 0 or -errno; 1 or 0. */

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -20,19 +21,20 @@
 #include "base/real.h"
 #include "rendezvous/stranger.h"
 
-#define CLOSERS	      8
+#define CLOSERS	      32
+#define STUCK_MOST    256
 #define BEGIN_MS      1000 /* for what takes microseconds, where there is a processor */
-#define FREE_LOOKS    1000
 #define KERNEL_SIGSET 8
+#define JUDGE_STACK   (16 << 10)
 #define MEMORY_BLOCKS (WIRE_TOTAL_BYTES / 512)
 
 /* Those that may not have ended yet. pid: 0 free; -1 being started. */
 static struct closer {
 	_Atomic pid_t pid;
-	_Atomic uint32_t has_begun;
+	_Atomic uint32_t has_begun, may_end;
 } closers[CLOSERS];
-/* What none of them could be started for, and stays open. */
-static _Atomic bool is_stuck;
+/* Sockets that wait for a place among them, each as its number and one. */
+static _Atomic int stuck[STUCK_MOST];
 
 /* Those that have ended are buried, and leave their places. */
 static void bury(void)
@@ -49,7 +51,6 @@ static void bury(void)
 
 static struct closer *take_place(void)
 {
-	bury();
 	for (int i = 0; i < CLOSERS; i++) {
 		pid_t none = 0;
 
@@ -59,18 +60,36 @@ static struct closer *take_place(void)
 	return NULL;
 }
 
-/*
- * The process uses no stack, as it has none, and no memory but one word. No signal is delivered to it, and
- * it sends none when it ends: the program's own wait does not see it. Killed with the thread that it comes
- * from, it does not linger on with the program's descriptors.
- */
-static pid_t start_closer(int fd, _Atomic uint32_t *has_begun)
+/* No signal is delivered meanwhile, also to a process that is started: it has our memory. */
+static uint64_t mask_signals(void)
 {
-	const long flags = CLONE_VM | CLONE_FILES | CLONE_UNTRACED;
-	register long r10 __asm__("r10") = 0;
+	static const uint64_t all = ~(uint64_t)0;
+	uint64_t mask = 0;
+
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask,
+		     KERNEL_SIGSET);
+	return mask;
+}
+
+static void unmask_signals(uint64_t mask)
+{
+	kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, KERNEL_SIGSET);
+}
+
+/*
+ * The process has a copy of the program's table, and waits until the program has closed the number. Then it ends:
+ * the kernel first takes the memory from a process that ends, and then closes what it has, without waiting for a TCP
+ * socket that lingers. It uses no stack, as it has none. No signal is delivered to it, and it sends none when it
+ * ends: the program's own wait does not see it. With the thread that it comes from it is killed.
+ */
+static pid_t start_closer(struct closer *c)
+{
+	static const struct timespec most = {.tv_sec = 10};
+	const long flags = CLONE_VM | CLONE_UNTRACED;
+	register const struct timespec *r10 __asm__("r10") = NULL;
 	register long r8 __asm__("r8") = 0;
-	register long number __asm__("r12") = fd;
-	register void *word __asm__("r13") = has_begun;
+	register _Atomic uint32_t *end __asm__("r12") = &c->may_end;
+	register _Atomic uint32_t *begun __asm__("r13") = &c->has_begun;
 	long result;
 
 	__asm__ __volatile__(
@@ -87,72 +106,104 @@ static pid_t start_closer(int fd, _Atomic uint32_t *has_begun)
 		"mov %[wake], %%esi\n\t"
 		"mov $1, %%edx\n\t"
 		"syscall\n\t"
-		"mov %[close], %%eax\n\t"
+		"lea %[most], %%r10\n\t"
+		"2: cmpl $0, (%%r12)\n\t"
+		"jne 3f\n\t"
+		"mov %[futex], %%eax\n\t"
 		"mov %%r12, %%rdi\n\t"
+		"mov %[wait], %%esi\n\t"
+		"xor %%edx, %%edx\n\t"
 		"syscall\n\t"
-		"mov %[exit], %%eax\n\t"
+		"cmp %[late], %%eax\n\t"
+		"jne 2b\n\t"
+		"3: mov %[exit], %%eax\n\t"
 		"xor %%edi, %%edi\n\t"
 		"syscall\n\t"
 		"hlt\n"
 		"1:"
-		: "=a"(result)
-		: "a"(SYS_clone), "D"(flags), "S"(0L), "d"(0L), "r"(r10), "r"(r8),
-		  "r"(number),
-		  "r"(word), [prctl] "i"(SYS_prctl), [death] "i"(PR_SET_PDEATHSIG),
-		  [kill] "i"(SIGKILL), [futex] "i"(SYS_futex), [wake] "i"(FUTEX_WAKE),
-		  [close] "i"(SYS_close), [exit] "i"(SYS_exit)
+		: "=a"(result), "+r"(r10)
+		: "a"(SYS_clone), "D"(flags), "S"(0L), "d"(0L), "r"(r8), "r"(end),
+		  "r"(begun), [most] "m"(most), [prctl] "i"(SYS_prctl),
+		  [death] "i"(PR_SET_PDEATHSIG), [kill] "i"(SIGKILL),
+		  [futex] "i"(SYS_futex), [wake] "i"(FUTEX_WAKE), [wait] "i"(FUTEX_WAIT),
+		  [late] "i"(-ETIMEDOUT), [exit] "i"(SYS_exit)
 		: "rcx", "r11", "cc", "memory");
 	return (pid_t)result;
 }
 
-/* Until then the end of this thread would end it, with nothing done. And the number is to be free, or
- * another thread of ours could have it again before: the kernel frees it before it waits for anybody. */
-static void await_begin(struct closer *c, int fd)
+/* The number is ours no more when it may end. Where it has begun, it dies with us. */
+static void let_end(struct closer *c, int sock)
 {
 	const struct timespec most = {.tv_nsec = 10000000};
 
+	fds_close(sock);
+	store_release(&c->may_end, 1);
+	kernel_call4(SYS_futex, (long)&c->may_end, FUTEX_WAKE, 1, 0);
 	for (int i = 0; i < BEGIN_MS / 10 && !load_acquire(&c->has_begun); i++)
 		kernel_call4(SYS_futex, (long)&c->has_begun, FUTEX_WAIT, 0, (long)&most);
-	for (int i = 0; i < FREE_LOOKS && REAL(fcntl64)(fd, F_GETFD) >= 0; i++)
-		sched_yield();
 }
 
-/* Gives the descriptor to a process that closes it. */
-static void close_elsewhere(int fd)
+/* Gives the socket to a process that ends. */
+static bool is_given_away(int sock)
 {
-	static const uint64_t all = ~(uint64_t)0;
-	uint64_t mask;
 	struct closer *c = take_place();
-	pid_t pid = -EAGAIN;
+	uint64_t mask;
+	pid_t pid;
 
-	fds_lost(fd);
-	if (c) {
-		store_relaxed(&c->has_begun, 0);
-		kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask,
-			     KERNEL_SIGSET);
-		pid = start_closer(fd, &c->has_begun);
-		kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0,
-			     KERNEL_SIGSET);
-		if (pid > 0)
-			await_begin(c, fd);
-		store_release(&c->pid, pid > 0 ? pid : 0);
-	}
+	if (!c)
+		return false;
+	store_relaxed(&c->has_begun, 0);
+	store_relaxed(&c->may_end, 0);
+	mask = mask_signals();
+	pid = start_closer(c);
+	unmask_signals(mask);
 	if (pid > 0)
+		let_end(c, sock);
+	store_release(&c->pid, pid > 0 ? pid : 0);
+	return pid > 0;
+}
+
+/* Tries again with those that wait. True when none is left. */
+static bool retry(void)
+{
+	bool is_none = true;
+
+	bury();
+	for (int i = 0; i < STUCK_MOST; i++) {
+		int sock = load_relaxed(&stuck[i]);
+
+		if (!sock || !atomic_compare_exchange_strong(&stuck[i], &sock, 0) ||
+		    is_given_away(sock - 1))
+			continue;
+		store_relaxed(&stuck[i], sock);
+		is_none = false;
+	}
+	return is_none;
+}
+
+static void close_elsewhere(int sock)
+{
+	int none = 0;
+
+	if (retry() && is_given_away(sock))
 		return;
-	if (!atomic_exchange(&is_stuck, true))
-		log_error(
-			"descriptors that other users have sent cannot be closed without "
-			"waiting for them: no more meetings as the connecting end");
+	for (int i = 0; i < STUCK_MOST; i++, none = 0)
+		if (atomic_compare_exchange_strong(&stuck[i], &none, sock + 1))
+			return;
+	log_error("descriptors that other users have sent cannot be closed without "
+		  "waiting for them: fd %d stays open",
+		  sock);
 }
 
 bool stranger_is_full(void)
 {
 	int used = 0;
 
-	bury();
+	if (!retry())
+		return true;
 	for (int i = 0; i < CLOSERS; i++)
 		used += load_relaxed(&closers[i].pid) != 0;
-	return load_relaxed(&is_stuck) || used == CLOSERS;
+	return used == CLOSERS;
 }
 
 /* How many descriptors lie in its queue, or in those of connections that nobody has accepted. */
@@ -184,15 +235,102 @@ static bool is_harmless(int fd)
 	return n == sizeof(eventfd) - 1 && !memcmp(name, eventfd, (size_t)n);
 }
 
-static void close_received(int fd)
+struct question {
+	int sock;
+	unsigned count;
+	bool is_harmless;
+};
+
+/* All the descriptors that lie there come with the first message, and are harmless. */
+static bool are_harmless(int sock, unsigned count)
 {
-	if (is_harmless(fd))
-		fds_close(fd);
-	else
-		close_elsewhere(fd);
+	union {
+		char bytes[CMSG_SPACE(SEGMENT_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	char byte;
+	struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.bytes,
+			     .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = kernel_recvmsg(sock, &msg, MSG_PEEK | MSG_DONTWAIT);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+	    c->cmsg_len != CMSG_LEN(count * sizeof(int)))
+		return false;
+	for (unsigned i = 0; i < count; i++) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+		if (!is_harmless(fd))
+			return false;
+	}
+	return true;
 }
 
-static const struct hello_source stranger = {is_harmless, close_received};
+/* In a process of its own, which has a table of its own, and there nothing but the socket. */
+static void judge(void *arg)
+{
+	struct question *q = arg;
+
+	if ((q->sock > 0 && kernel_call4(SYS_close_range, 0, q->sock - 1, 0, 0) < 0) ||
+	    kernel_call4(SYS_close_range, q->sock + 1, UINT_MAX, 0, 0) < 0)
+		return;
+	q->is_harmless = are_harmless(q->sock, q->count);
+}
+
+/* As vfork, on a stack of its own: this thread goes on when the process has let go of the memory. What it then
+ * closes, it closes alone. */
+static pid_t start_judge(struct question *q, char *stack_end)
+{
+	const long flags = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
+	register long r10 __asm__("r10") = 0;
+	register long r8 __asm__("r8") = 0;
+	register void (*run)(void *) __asm__("r12") = judge;
+	register void *arg __asm__("r13") = q;
+	long result;
+
+	__asm__ __volatile__("syscall\n\t"
+			     "test %%rax, %%rax\n\t"
+			     "jnz 1f\n\t"
+			     "xor %%ebp, %%ebp\n\t"
+			     "mov %%r13, %%rdi\n\t"
+			     "call *%%r12\n\t"
+			     "mov %[exit], %%eax\n\t"
+			     "xor %%edi, %%edi\n\t"
+			     "syscall\n\t"
+			     "hlt\n"
+			     "1:"
+			     : "=a"(result)
+			     : "a"(SYS_clone), "D"(flags), "S"(stack_end), "d"(0L),
+			       "r"(r10), "r"(r8), "r"(run), "r"(arg), [exit] "i"(SYS_exit)
+			     : "rcx", "r11", "cc", "memory");
+	return (pid_t)result;
+}
+
+/* 1: what lies there may have numbers of the program's; 0: it may not; or -errno. */
+static int ask_judge(int sock, unsigned count)
+{
+	struct question q = {.sock = sock, .count = count};
+	struct closer *c = (bury(), take_place());
+	long stack = c ? kernel_call6(SYS_mmap, 0, JUDGE_STACK, PROT_READ | PROT_WRITE,
+				      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+		       : -EAGAIN;
+	pid_t pid = (pid_t)stack;
+
+	if (stack > 0) {
+		uint64_t mask = mask_signals();
+
+		pid = start_judge(&q, (char *)stack + JUDGE_STACK);
+		unmask_signals(mask);
+		kernel_call4(SYS_munmap, stack, JUDGE_STACK, 0, 0);
+	}
+	if (c)
+		store_release(&c->pid, pid > 0 ? pid : 0);
+	return pid > 0 ? q.is_harmless : pid;
+}
 
 /* The kernel closes, in a receive, what finds no number. */
 static bool is_room(int sock)
@@ -208,32 +346,11 @@ static bool is_room(int sock)
 	return n == SEGMENT_FDS;
 }
 
-/* What an honest peer has left lies there whenever a connection ends before its offer is read. */
-static void drain(int sock)
-{
-	int fds[SEGMENT_FDS], r = -EPROTO;
-	struct hello h;
-
-	for (int i = 0; i < SEGMENT_FDS && (r == 1 || r == -EPROTO); i++) {
-		r = hello_receive_from(sock, &h, fds, &stranger);
-		for (int j = 0; r == 1 && j < SEGMENT_FDS; j++)
-			if (fds[j] >= 0)
-				close_received(fds[j]);
-	}
-}
-
 void stranger_close(int sock)
 {
-	unsigned count;
-
 	/* From here on nothing comes. */
 	REAL(shutdown)(sock, SHUT_RDWR);
-	count = queued(sock);
-	if (count > 0 && count <= SEGMENT_FDS && is_room(sock)) {
-		drain(sock);
-		count = queued(sock);
-	}
-	if (count != 0)
+	if (queued(sock) != 0)
 		close_elsewhere(sock);
 	else
 		fds_close(sock);
@@ -249,7 +366,6 @@ static bool is_there(int sock)
 
 int stranger_hello(int sock, struct hello *h, int fds[SEGMENT_FDS])
 {
-	bool are_harmless = true;
 	unsigned count;
 	int r;
 
@@ -261,15 +377,6 @@ int stranger_hello(int sock, struct hello *h, int fds[SEGMENT_FDS])
 		return -EPROTO;
 	if (count > 0 && !is_room(sock))
 		return -EMFILE;
-	r = hello_receive_from(sock, h, fds, &stranger);
-	if (r != 1)
-		return r;
-	for (int i = 0; i < SEGMENT_FDS; i++)
-		are_harmless = are_harmless && (fds[i] < 0 || is_harmless(fds[i]));
-	if (are_harmless)
-		return 1;
-	for (int i = 0; i < SEGMENT_FDS; i++)
-		if (fds[i] >= 0)
-			close_received(fds[i]);
-	return -EPROTO;
+	r = count > 0 ? ask_judge(sock, count) : 1;
+	return r == 1 ? hello_receive(sock, h, fds) : r < 0 ? r : -EPROTO;
 }

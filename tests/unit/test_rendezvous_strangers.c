@@ -14,7 +14,12 @@
 #include "unit/test.h"
 #include "base/real.h"
 
-enum { STRANGER = 12345, NO_PORT = 0x7fffffff, LONG = 1000000 };
+enum {
+	STRANGER = 12345,
+	NO_PORT = 0x7fffffff,
+	LONG = 1000000,
+	VISITORS_LINGER = 80 /* more than there are places */
+};
 
 #define NEED_ROOT()                                                                      \
 	do {                                                                             \
@@ -261,59 +266,88 @@ TEST(name_that_is_given_up_with_visitors_in_another_pid_namespace)
 	check_name_given_up(leave_lingering_from_elsewhere);
 }
 
-/* As an honest peer of another user does: the memory, and nothing else. */
-static void leave_offers(void *arg)
+static bool is_left_there(const struct visit *v, int fd)
+{
+	int visit = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool is_left = connect(visit, (struct sockaddr *)&v->name, v->len) == 0 &&
+		       send_fds(visit, "x", 1, &fd, 1);
+
+	close(visit);
+	return is_left;
+}
+
+/* One visit after the other until nobody has the other end of `go`: sockets that linger, then a harmless file,
+ * which is no memory. */
+static void visit_on_and_on(void *arg)
 {
 	struct visit *v = arg;
+	struct pollfd go = {.fd = v->go[0]};
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), other;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	become_stranger();
-	for (int i = 0; i < 3; i++) {
-		int fd = memfd_create("offer", MFD_CLOEXEC | MFD_ALLOW_SEALING),
-		    visit = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		struct hello h;
+	for (int i = 0; i < VISITORS_LINGER; i++) {
+		int fd = make_lingering(&other);
 
-		hello_init(&h);
-		h.acceptor_port = 1;
-		REQUIRE(connect(visit, (struct sockaddr *)&v->name, v->len) == 0);
-		REQUIRE(send_fds(visit, &h, sizeof(h), &fd, 1));
+		while (!is_left_there(v, fd))
+			usleep(100);
 		close(fd);
-		close(visit);
 	}
 	close(v->ready[1]);
 	close(v->go[1]);
-	wait_for(v->go[0]);
+	while (poll(&go, 1, 0) == 0)
+		is_left_there(v, null);
 }
 
-/* Of a closer, also of one that has ended and is not yet buried. */
-static bool is_closer_left(void)
+/* While they come the name may be given up (reason `full`). What has no place waits for one. */
+static void collect_until(struct pair *p, int *name, int ready)
 {
-	siginfo_t none;
+	struct pollfd all_came = {.fd = ready};
+	struct meet_segment c;
 
-	return waitid(P_ALL, 0, &none, WEXITED | WNOHANG | WNOWAIT | __WCLONE) == 0 ||
-	       errno != ECHILD;
+	while (poll(&all_came, 1, 0) == 0) {
+		int r = *name < 0 ? meet_publish(p->client, name)
+				  : meet_collect(p->client, name, NULL, &c);
+
+		CHECK((*name >= 0 && r >= 0) || r == -VD_REASON_FULL);
+	}
 }
 
-/* Connections that end before their offers are read are many: each closer would be one of eight. */
-TEST(offers_that_nobody_reads_need_no_process)
+TEST(more_lingering_visitors_than_places)
 {
 	struct leftovers before;
+	struct meet_segment c, s;
+	struct name_tuple t;
 	struct visit v;
 	struct pair p;
-	int name = -1;
+	int name = -1, r;
 	pid_t pid;
 
 	NEED_ROOT();
-	do /* which buries those of before, once they have ended */
-		CHECK(!stranger_is_full());
-	while (is_closer_left());
 	before = leftovers_settle();
 	pair_open(&p);
+	REQUIRE(name_of_connection(p.client, TCP_ROLE_CONNECTED, &t) == 0);
+	v.len = name_address(&t, &v.name);
+	REQUIRE(pipe2(v.ready, O_CLOEXEC) == 0 && pipe2(v.go, O_CLOEXEC) == 0);
 	CHECK_EQ(meet_publish(p.client, &name), 1);
-	pid = visit_begin(&v, &p, leave_offers);
-	meet_unpublish(name);
-	CHECK(!is_closer_left());
+	pid = child_start(visit_on_and_on, &v);
+	close(v.ready[1]);
+	close(v.go[0]);
+	collect_until(&p, &name, v.ready[0]);
 	visit_end(&v, pid);
+	/* They have gone: nothing of theirs is left, and the two meet. */
+	if (name >= 0)
+		meet_unpublish(name);
+	name = -1;
+	do
+		r = meet_publish(p.client, &name);
+	while (r == -VD_REASON_FULL);
+	CHECK_EQ(r, 1);
+	CHECK_EQ(meet_offer(p.server, NULL, &s), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 1);
+	CHECK_EQ(meet_attached(p.server, &s), 1);
+	meet_finish(&c);
+	meet_finish(&s);
 	pair_close(&p);
 	await_leftovers(before);
 }
@@ -472,38 +506,89 @@ static pid_t liar_begin(struct liar *l, int *port)
 	return pid;
 }
 
+static void liar_end(struct liar *l, pid_t pid, int status)
+{
+	close(l->port[0]);
+	close(l->ready[0]);
+	close(l->go[1]);
+	CHECK_EQ(child_wait(pid), status);
+}
+
+/* What it offers is refused. */
+static void hear_liar(struct liar *l, int port)
+{
+	int fd = pair_connect(AF_INET, "127.0.0.1", port, 0), name = -1;
+	struct meet_segment c;
+
+	CHECK_EQ(meet_publish(fd, &name), 1);
+	CHECK_EQ(write(fd, "x", 1), 1);
+	wait_for(l->ready[0]);
+	CHECK_EQ(meet_collect(fd, &name, NULL, &c), -VD_REASON_HELLO);
+	CHECK_EQ(name, -1);
+	close(fd);
+}
+
 TEST(peer_that_sends_a_file_that_is_never_flushed)
 {
 	struct leftovers before;
-	struct meet_segment c;
 	struct liar l;
-	int fd, port, name = -1;
+	int port;
 	pid_t pid;
 
 	NEED_ROOT();
 	before = leftovers_settle();
 	pid = liar_begin(&l, &port);
 	if (port < 0) {
-		CHECK_EQ(child_wait(pid), 77);
-		close(l.port[0]);
-		close(l.ready[0]);
-		close(l.go[1]);
+		liar_end(&l, pid, 77);
 		SKIP("no FUSE to be had");
 	}
-	fd = pair_connect(AF_INET, "127.0.0.1", port, 0);
-	CHECK_EQ(meet_publish(fd, &name), 1);
-	CHECK_EQ(write(fd, "x", 1), 1);
-	wait_for(l.ready[0]);
-	CHECK_EQ(meet_collect(fd, &name, NULL, &c), -VD_REASON_HELLO);
-	CHECK_EQ(name, -1);
-	close(fd);
-	close(l.port[0]);
-	close(l.ready[0]);
-	/* Its number is free although the flush still waits. */
-	before.fds++;
+	hear_liar(&l, port);
+	before.fds += 3; /* pipes to the liar: the file never had a number here */
 	await_leftovers(before);
-	close(l.go[1]);
-	CHECK_EQ(child_wait(pid), 0);
+	liar_end(&l, pid, 0);
 	FDS_SETTLED();
 	CHECK(!stranger_is_full());
+}
+
+struct service {
+	struct liar liar;
+	int liar_port, port[2];
+};
+
+/* Listens, and hears the liar. */
+static void serve_until_killed(void *arg)
+{
+	struct service *s = arg;
+	int listener = pair_listen(AF_INET, "127.0.0.1", 0),
+	    port = pair_local_port(listener);
+
+	hear_liar(&s->liar, s->liar_port);
+	REQUIRE(write(s->port[1], &port, sizeof(port)) == sizeof(port));
+	pause();
+}
+
+/* A process that is left behind with such a file has nothing of the program's. */
+TEST(port_of_a_killed_program_is_free)
+{
+	struct service s;
+	int port, status, listener;
+	pid_t liar, pid;
+
+	NEED_ROOT();
+	liar = liar_begin(&s.liar, &s.liar_port);
+	if (s.liar_port < 0) {
+		liar_end(&s.liar, liar, 77);
+		SKIP("no FUSE to be had");
+	}
+	REQUIRE(pipe2(s.port, O_CLOEXEC) == 0);
+	pid = child_start(serve_until_killed, &s);
+	close(s.port[1]);
+	REQUIRE(read(s.port[0], &port, sizeof(port)) == sizeof(port));
+	REQUIRE(kill(pid, SIGKILL) == 0);
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	listener = pair_listen(AF_INET, "127.0.0.1", port);
+	CHECK(listener >= 0);
+	close(listener);
+	close(s.port[0]);
+	liar_end(&s.liar, liar, 0);
 }
