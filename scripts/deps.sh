@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for a job:
 # scripts/deps.sh build|headers|demo|check|long|bench.
-# Installs nothing when everything is there, and says beforehand what it installs.
+# Installs nothing when everything is there, and says beforehand what it installs. What this system has no
+# package of is named, and the rest is installed; then it fails.
 # With DEPS_LOG=FILE, what apt-get prints is appended to that file.
 set -eu
 
@@ -10,7 +11,8 @@ set -eu
 # another package brings as well would hide that this one is missing; `dpkg` asks for the package.
 # `headers` are those of `check` by which Meson decides what there is to build.
 packages() {
-	cat <<-'END'
+	python=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || :
+	cat <<-END
 	build gcc gcc
 	build make make
 	build libc6-dev /usr/include/stdio.h
@@ -91,7 +93,7 @@ packages() {
 	check python3-matplotlib /usr/lib/python3/dist-packages/matplotlib/__init__.py
 	check python3-jinja2 /usr/lib/python3/dist-packages/jinja2/__init__.py
 	check fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
-	check libpython3.11-testsuite /usr/lib/python3.11/test/test_socket.py
+	check libpython$python-testsuite /usr/lib/python$python/test/test_socket.py
 	check qemu-system-x86 qemu-system-x86_64
 	check busybox-static dpkg
 	check kmod depmod
@@ -235,11 +237,31 @@ quietly() {
 		"$@"
 	fi
 }
+# Of what is missing: $there has a package here, $nowhere has none.
+look() {
+	# shellcheck disable=SC2086
+	there=$(LC_ALL=C apt-cache policy $missing 2>/dev/null | awk '
+		/^[^ ]/ { name = $1; sub(/:$/, "", name) }
+		$1 == "Candidate:" && $2 != "(none)" { print name }')
+	nowhere=
+	for package in $missing; do
+		echo "$there" | grep -Fqx "$package" || nowhere="$nowhere $package"
+	done
+}
 install() {
 	# shellcheck disable=SC2086
 	quietly $as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y -q --no-install-recommends $missing
+		apt-get install -y -q --no-install-recommends $there
 }
+look
+if [ -n "$nowhere" ]; then
+	quietly $as_root apt-get update -q
+	look
+fi
+if [ -n "$nowhere" ]; then
+	echo "deps: no package of this system, for '$group':$nowhere" | fold -s -w 80 >&2
+fi
+[ -n "$there" ] || exit 1
 install || {
 	quietly $as_root apt-get update -q
 	install
@@ -251,3 +273,4 @@ install || {
 	} >&2
 	exit $status
 }
+[ -z "$nowhere" ]

@@ -36,6 +36,14 @@ def why_skipped(printed):
     return printed[-1].strip()[:100] if printed else "it does not say why"
 
 
+def not_built(results):
+    """What the last line says of builds that failed: their tests are in none of its numbers."""
+    builds = [name.removeprefix("step: build with ") for result, name, _ in results
+              if result not in PASSED and name.startswith("step: build with ")]
+    return "".join(f"; the build with {name} failed, and its tests did not run"
+                   for name in builds)
+
+
 def show_failure(result, name, printed):
     print(f"{result}: {name}")
     for line in printed[-SHOWN:]:
@@ -54,7 +62,8 @@ def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     brief = sys.argv[1] == "--count"
     skipped = {}
-    for result, name, printed in results(pathlib.Path(sys.argv[-1])):
+    found = list(results(pathlib.Path(sys.argv[-1])))
+    for result, name, printed in found:
         if result in PASSED:
             counts["passed"] += 1
         elif result in SKIPPED:
@@ -66,7 +75,7 @@ def main():
                 show_failure(result, name, printed)
     if not brief:
         show_skipped(skipped)
-    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts) + not_built(found))
     return 1 if counts["failed"] or not counts["passed"] else 0
 
 

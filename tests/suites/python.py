@@ -206,7 +206,7 @@ def main():
     modules = ALL if args.modules == ["all"] else args.modules or QUICK
     if subprocess.run([PYTHON, "-c", "import test.test_socket"], check=False,
                       stderr=subprocess.DEVNULL).returncode:
-        print("skipped: CPython's tests (libpython3.11-testsuite) are missing")
+        print("skipped: CPython's tests (libpython3.*-testsuite) are missing")
         sys.exit(SKIP)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         done = list(pool.map(lambda module: job(args, module), modules))

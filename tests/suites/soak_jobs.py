@@ -11,6 +11,7 @@ import time
 import harness
 
 CLIENT_LIMIT_S = 120
+PYTHONS = ("python3", os.path.basename(os.path.realpath(sys.executable)))
 
 # argv: port, seed, bytes. Sends and receives at once, in pieces of all sizes.
 ECHO_CLIENT = r"""
@@ -359,7 +360,7 @@ class Postgres(Job):
 
 
 class Memcached(Job):
-    programs = ("memcached", "python3", "python3.11")
+    programs = ("memcached", *PYTHONS)
 
     def start(self):
         self.server = self.run.server(
@@ -377,7 +378,7 @@ class Memcached(Job):
 
 
 class Asyncio(Job):
-    programs = ("python3", "python3.11")
+    programs = PYTHONS
 
     def start(self):
         self.server = self.run.server([sys.executable, "-c", ECHO_SERVER, str(self.port)],
