@@ -2,12 +2,16 @@
 /* A sleep that ends with EINTR when the process is stopped and goes on, as on a socket. */
 #include "base/brittle.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/single_threaded.h>
 #include <time.h>
 
+#include "base/atomic.h"
 #include "base/await.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -47,14 +51,46 @@ static int poll_once(struct pollfd *fds, nfds_t n, const struct timespec *step,
 	return (int)r;
 }
 
+/* ---- a call that has moved something, whose thread is cancelled ---- */
+
 #ifdef __GLIBC__
-#define poll_once_moved(fds, n, step) poll_once(fds, n, step, NULL)
+#define CANCEL_SIGNAL 32
+/* Of struct pthread's word, as it is known to libthread_db. */
+#define IS_DISABLED 1
+#define IS_CANCELED 8
+
+/* From the thread's pointer to that word. 0: the signal ends such a call as any other. */
+static uint32_t cancel_at;
+
+/* Bug 12683 of glibc: since then it ends only a call that has moved nothing. */
+void brittle_learn(void)
+{
+	const uint32_t *field = dlsym(RTLD_DEFAULT, "_thread_db_pthread_cancelhandling");
+
+	if (field && strverscmp(gnu_get_libc_version(), "2.41") >= 0)
+		cancel_at = field[2];
+}
 #else
 #define CANCEL_SIGNAL 33
 
+void brittle_learn(void)
+{
+}
+#endif
+
+/* Whether the C library's own calls do so. */
+static bool tells_what_has_moved(void)
+{
+#ifdef __GLIBC__
+	return cancel_at != 0;
+#else
+	return true;
+#endif
+}
+
 struct masked {
 	uint64_t signals;
-	int state;
+	int state; /* of musl */
 };
 
 /* Once more does no harm. */
@@ -68,34 +104,46 @@ static void unmask(void *arg)
 		     sizeof(was->signals));
 }
 
-/* A request that has come before is told by an error; the signal is let in by the sleep alone. */
+/* A request that has come before. */
+static bool is_to_end(struct masked *was)
+{
+#ifdef __GLIBC__
+	const _Atomic int *word = (void *)((char *)pthread_self() + cancel_at);
+
+	(void)was;
+	/* Relaxed: the signal comes behind the store. */
+	return (load_relaxed(word) & (IS_CANCELED | IS_DISABLED)) == IS_CANCELED;
+#else
+	const struct timespec zero = {0};
+
+	pthread_setcancelstate(PTHREAD_CANCEL_MASKED, &was->state);
+	if (was->state != PTHREAD_CANCEL_ENABLE)
+		pthread_setcancelstate(was->state, NULL);
+	return await_poll(NULL, 0, &zero, NULL) < 0;
+#endif
+}
+
+/* The signal is let in by the sleep alone. */
 static int poll_once_masked(struct pollfd *fds, nfds_t n, const struct timespec *step,
 			    struct masked *was)
 {
 	const uint64_t cancel = 1ull << (CANCEL_SIGNAL - 1);
-	const struct timespec zero = {0};
 
 	kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, (long)&cancel, 0, sizeof(cancel));
-	pthread_setcancelstate(PTHREAD_CANCEL_MASKED, &was->state);
-	if (was->state != PTHREAD_CANCEL_ENABLE)
-		pthread_setcancelstate(was->state, NULL);
-	if (await_poll(NULL, 0, &zero, NULL) < 0)
+	if (is_to_end(was))
 		return -EINTR;
 	return (int)kernel_call6(SYS_ppoll, (long)fds, (long)n, (long)step,
 				 (long)&was->signals, sizeof(was->signals), 0);
 }
 
-/*
- * musl's calls that have moved something say so when their thread is cancelled, and the next point of cancellation
- * obeys.
- */
+/* Such a call says so, and the next point of cancellation obeys. */
 static int poll_once_moved(struct pollfd *fds, nfds_t n, const struct timespec *step)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct masked was = {.state = -1};
 	int r;
 
-	if (__libc_single_threaded)
+	if (__libc_single_threaded || !tells_what_has_moved())
 		return poll_once(fds, n, step, NULL);
 	kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)&was.signals,
 		     sizeof(was.signals));
@@ -109,7 +157,6 @@ static int poll_once_moved(struct pollfd *fds, nfds_t n, const struct timespec *
 	crit_leave();
 	return r;
 }
-#endif
 
 int brittle_poll(struct pollfd *fds, nfds_t n, int64_t ns, const sigset_t *mask,
 		 bool moved)

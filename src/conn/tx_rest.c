@@ -33,7 +33,12 @@ static ssize_t send_rest(int fd, struct source *src, int flags)
 		return send_file_rest(fd, src);
 	struct iovec part = iov_part(&src->from, src->left);
 	struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-	return REAL(sendmsg)(fd, &msg, flags);
+	if (!(flags & MSG_DONTWAIT))
+		return REAL(sendmsg)(fd, &msg, flags);
+	/* No point of cancellation: the call may have moved something, and says so. */
+	ssize_t n = kernel_sendmsg(fd, &msg, flags);
+	errno = n < 0 ? (int)-n : errno;
+	return n < 0 ? -1 : n;
 }
 
 /* Under the lock, with which whoever closes the number of what a call holds waits. */

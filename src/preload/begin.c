@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/await.h"
+#include "base/brittle.h"
 #include "base/log.h"
 #include "base/sections.h"
 #include "conn/report.h"
@@ -43,6 +44,7 @@ bool hook_begin(bool (*suits)(void))
 		real_resolve();
 	clock_init();
 	await_learn_limit();
+	brittle_learn();
 	/* Without the handler a child would take itself for its parent. */
 	if (pthread_atfork(hook_forking, hook_forked_unwrapped, hook_forked_child) != 0 ||
 	    !is_wanted() || (suits && !suits()) || !has_tables())

@@ -88,7 +88,7 @@ CASE(ended_not_as_the_first, DIRECT)
 	pair_close(p);
 }
 
-/* ---- a thread that is cancelled amid a call that has moved something: musl's says how much ---- */
+/* ---- a thread that is cancelled amid a call that has moved something: musl and later glibc say how much ---- */
 
 static void run_messages(void *arg)
 {
