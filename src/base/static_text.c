@@ -119,6 +119,16 @@ static bool is_return(const struct insn *x)
 	return !x->vex && x->map == 0 && x->op == 0xc3;
 }
 
+/* lea: an address by the distance from its end, which can be corrected for where it is moved to. */
+static bool is_near_lea(const uint8_t *p, const struct insn *x)
+{
+	const int64_t most = 1 << 29;
+	int64_t distance = x->is_rip ? insn_number(p + x->disp_at, 4) : 0;
+
+	return x->is_rip && !x->vex && x->map == 0 && x->op == 0x8d && !x->short_addr &&
+	       distance > -most && distance < most;
+}
+
 /* From the first instruction moved to the syscall. False: one is that cannot be. */
 static bool take_head(const struct sweep_span *in, size_t from, size_t to,
 		      struct static_site *s)
@@ -127,10 +137,17 @@ static bool take_head(const struct sweep_span *in, size_t from, size_t to,
 
 	if (to - from > STATIC_MOVED)
 		return false;
-	for (size_t at = from; at < to; at += x.len)
-		if (!decode(in, at, &x) || !can_move(in->bytes + at, &x) ||
-		    (at != from && sweep_bit(in->targets, at)))
+	s->rip_end = 0;
+	for (size_t at = from; at < to; at += x.len) {
+		const uint8_t *p = in->bytes + at;
+
+		if (!decode(in, at, &x) || (at != from && sweep_bit(in->targets, at)))
 			return false;
+		if (!s->rip_end && is_near_lea(p, &x))
+			s->rip_end = (uint8_t)(at + x.len - from);
+		else if (!can_move(p, &x))
+			return false;
+	}
 	s->head_bytes = (uint8_t)(to - from);
 	memcpy(s->head, in->bytes + from, to - from);
 	s->jump = in->addr + from;
@@ -293,16 +310,18 @@ static bool concerns(const struct search *f, int32_t number)
 }
 
 /*
- * musl makes its calls that can be cancelled by one `syscall` in programs that cancel threads, and only
- * there: the signal looks whether it has come at that instruction, which it never would. Before it stands
- * mov %r11,8(%rsp).
+ * musl, and glibc since 2.41, make their calls that can be cancelled by one `syscall`. Before it stands
+ * mov %r11,8(%rsp). The signal's handler looks whether it has come there, which it never would. The place behind
+ * is named by that handler alone, which is linked with pthread_cancel: in musl where a program calls that, in glibc
+ * where one has threads.
  */
-static bool cancels_as_musl(const struct sweep_span *in, size_t at)
+static bool cancels_by_place(const struct sweep_span *in, size_t at)
 {
 	static const uint8_t mov[] = {0x4c, 0x89, 0x5c, 0x24, 0x08};
 
 	return at >= sizeof(mov) &&
-	       memcmp(in->bytes + at - sizeof(mov), mov, sizeof(mov)) == 0;
+	       memcmp(in->bytes + at - sizeof(mov), mov, sizeof(mov)) == 0 &&
+	       sweep_bit(in->targets, at + SYSCALL);
 }
 
 static int add_site(struct search *f, const struct sweep_span *in, size_t at,
@@ -315,7 +334,7 @@ static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 	if (t->count == STATIC_SITES_MOST)
 		return lack(t, "it has too many system calls", 0);
 	*s = (struct static_site){.at = in->addr + at, .number = number_of(in, at)};
-	t->cancels_as_musl |= cancels_as_musl(in, at);
+	t->cancels_by_place |= cancels_by_place(in, at);
 	if (s->number < 0 && may_be_data(in, at))
 		return lack(t, "it has data among its instructions", s->at);
 	if (!concerns(f, s->number)) {

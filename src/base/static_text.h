@@ -34,6 +34,8 @@ struct static_site {
 	uint8_t cond;	  /* the second byte of 0f 80 to 0f 8f, `jo` to `jg`, or 0 */
 	uint8_t pad_skip; /* from `pad` + 2 to the end of these NOPs */
 	uint8_t head_bytes, tail_bytes;
+	/* Behind a lea in the head, whose last four bytes are the distance from there; 0: there is none. */
+	uint8_t rip_end;
 	/* Whole instructions without a branch (but a last `ret`), which do the same anywhere. */
 	uint8_t head[STATIC_MOVED], tail[STATIC_MOVED];
 };
@@ -41,10 +43,10 @@ struct static_site {
 struct static_text {
 	struct static_site *sites; /* by address; mapped */
 	size_t count;
-	bool cancels_as_musl; /* no call that can be cancelled may be led away */
-	bool is_pie;	      /* ET_DYN: any address will do */
-	const char *lacks;    /* a sentence why not, when the search fails */
-	uint64_t lacks_at;    /* the address that it speaks of, or 0 */
+	bool cancels_by_place; /* no call that can be cancelled may be led away */
+	bool is_pie;	       /* ET_DYN: any address will do */
+	const char *lacks;     /* a sentence why not, when the search fails */
+	uint64_t lacks_at;     /* the address that it speaks of, or 0 */
 };
 
 /*

@@ -200,9 +200,9 @@ static bool are_moves(uint64_t at, uint64_t end)
 		if (!insn_decode(p, INSN_MOST, &x) || x.vex || x.map)
 			return false;
 		modrm = p[x.modrm_at];
-		if (x.op != 0xb8 && ((x.op != 0x31 && x.op != 0x33 && x.op != 0x8b) ||
-				     (x.op == 0x8b ? (modrm & 0x38) == 0x20
-						   : modrm < 0xc0 || (modrm & 7) == 4)))
+		if (x.op == 0x8b || x.op == 0x8d   ? (modrm & 0x38) == 0x20
+		    : x.op == 0x31 || x.op == 0x33 ? modrm < 0xc0 || (modrm & 7) == 4
+						   : x.op != 0xb8)
 			return false;
 	}
 	return true;

@@ -60,6 +60,20 @@ static void put_branch(struct writer *w, uint8_t second, uint64_t to)
 	put(w, &far, sizeof(far));
 }
 
+/* A lea in it has the distance from where it was. */
+static void put_head(struct writer *w, const struct static_site *s, uint64_t load)
+{
+	unsigned char *distance = w->at + s->rip_end - 4;
+	int32_t far;
+
+	put(w, s->head, s->head_bytes);
+	if (!s->rip_end)
+		return;
+	memcpy(&far, distance, sizeof(far));
+	far += (int32_t)(load + s->jump + s->rip_end - (uint64_t)(distance + 4));
+	memcpy(distance, &far, sizeof(far));
+}
+
 /*
  * The last part is `syscall`, and the tail behind it: what the entry goes back to, or two bytes before. As
  * the kernel does, it looks at eax alone. rcx and r11 are free, and eax holds the flags meanwhile: a call
@@ -71,7 +85,7 @@ static void put_way(struct writer *w, const struct static_site *s, uint64_t load
 	uint32_t count = sizeof(concerns);
 	uint64_t table = (uint64_t)concerns;
 
-	put(w, s->head, s->head_bytes);
+	put_head(w, s, load);
 	PUT(w, "\x89\xc1\x9f\x0f\x90\xc0"); /* mov %eax,%ecx; lahf; seto %al */
 	PUT(w, "\x81\xf9");		    /* cmp $count,%ecx; jae (to the flags) */
 	put(w, &count, sizeof(count));
@@ -229,8 +243,9 @@ static const char *join_text(const struct static_text *text)
 	room = jump_room(load + text->sites[0].at, room_bytes(text));
 	if (!is_as_found(text, load))
 		lacks = "its code is not as in its file";
-	else if (text->cancels_as_musl)
-		lacks = "it cancels threads, with musl";
+	else if (text->cancels_by_place)
+		lacks = "it can cancel threads, which its C library does by the place of "
+			"a call";
 	else if (!room)
 		lacks = "there is no room near its code";
 	else if (!protect(text, load, PROT_READ | PROT_WRITE | PROT_EXEC))
