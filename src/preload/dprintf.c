@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dprintf and its kin: text for a descriptor. */
+#include <gnu/libc-version.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "preload/hook.h"
+
+/* glibc since 2.37 goes on behind a signal's handler. Before, and in musl, that is an error as others are. */
+static bool goes_on(void)
+{
+#ifdef __GLIBC__
+	return errno == EINTR && strverscmp(gnu_get_libc_version(), "2.37") >= 0;
+#else
+	return false;
+#endif
+}
 
 /* Writes a formatted text through our own write, and frees it. */
 static int print(int fd, char *text, int len)
@@ -16,6 +28,8 @@ static int print(int fd, char *text, int len)
 		ssize_t n =
 			HOOK_DEAF_ON_MUSL(write(fd, text + done, (size_t)(len - done)));
 
+		if (n < 0 && goes_on())
+			continue;
 		if (n < 0) {
 			free(text);
 			return -1;
