@@ -28,7 +28,7 @@ demo:
 	@./demo $(BUILD)
 
 install: build
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) installed
 	@meson install -C $(BUILD) --no-rebuild
 
 clean:
