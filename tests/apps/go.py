@@ -52,7 +52,6 @@ def as_a_child(run, program):
 # As a newer C library has them: by its own posix_spawn, which no library in front sees.
 PIDFD_SPAWN = r"""
 #include <dlfcn.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #define DEFINE(name, other) \

@@ -62,7 +62,7 @@ def missing_pages(root):
         if "\n.SH EXAMPLES\n" not in page.read_text():
             yield f"man/{page.name}: EXAMPLES"
         if shutil.which("groff"):
-            said = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", page],
+            said = subprocess.run(["groff", "-t", "-man", "-Tutf8", "-ww", "-z", page],
                                   stderr=subprocess.PIPE, text=True, check=False).stderr
             yield from (f"groff's mind: {line}" for line in said.splitlines())
 

@@ -99,6 +99,8 @@ def unpack(package, folder):
     if subprocess.run([find("dpkg-deb"), "-x", package, full], check=False).returncode != 0:
         package.unlink()  # cut short, or the disk is full
         raise Missing(f"{package.name} cannot be unpacked")
+    if not (full / "lib").exists():  # since Debian 13
+        (full / "usr/lib").rename(full / "lib")
     version = next((full / "lib/modules").iterdir()).name
     subprocess.run([find("depmod"), "-b", full, version], check=True)
     chosen = folder / "modules"
