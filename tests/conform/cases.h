@@ -3,6 +3,7 @@
 #ifndef CONFORM_CASES_H
 #define CONFORM_CASES_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -134,7 +135,7 @@ void signal_wait(struct signal_pipe p);
 
 /* A thread that reports its id before it runs. */
 struct worker {
-	unsigned long thread;
+	pthread_t thread;
 	pid_t tid;
 	void (*run)(void *arg);
 	void *arg;
