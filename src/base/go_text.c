@@ -344,6 +344,9 @@ static const char *judge(const struct search *s)
 	return NULL;
 }
 
+/* Of Go's linker's; a hostile file has more, each of them the whole of it. */
+#define PARTS_MOST 64
+
 static int search(const char *file, size_t size, struct go_text *found)
 {
 	const Elf64_Ehdr *eh = (const void *)file;
@@ -354,7 +357,7 @@ static int search(const char *file, size_t size, struct go_text *found)
 	if (size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
 	    eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_phentsize != sizeof(*ph) ||
 	    eh->e_phoff % sizeof(uint64_t) || eh->e_phoff > size ||
-	    (size - eh->e_phoff) / sizeof(*ph) < eh->e_phnum)
+	    (size - eh->e_phoff) / sizeof(*ph) < eh->e_phnum || eh->e_phnum > PARTS_MOST)
 		return -ENOEXEC;
 	ph = (const void *)(file + eh->e_phoff);
 	for (unsigned i = 0; i < eh->e_phnum; i++)

@@ -378,14 +378,15 @@ static int find_spans(struct sweep *s)
 {
 	const Elf64_Ehdr *eh = (const void *)s->file;
 	const Elf64_Shdr *sh = (const void *)(s->file + eh->e_shoff);
-	uint64_t end = 0;
+	uint64_t end = 0, bytes = 0;
 
 	for (unsigned i = 0; i < eh->e_shnum; i++) {
 		if (!(sh[i].sh_flags & SHF_EXECINSTR) || !(sh[i].sh_flags & SHF_ALLOC) ||
 		    sh[i].sh_size == 0)
 			continue;
 		if (sh[i].sh_type != SHT_PROGBITS || !is_code(s, &sh[i]) ||
-		    sh[i].sh_addr < end || s->count == SWEEP_SPANS_MOST)
+		    sh[i].sh_addr < end || s->count == SWEEP_SPANS_MOST ||
+		    (bytes += sh[i].sh_size) > s->size)
 			return lack(s, "its sections are not as expected", sh[i].sh_addr);
 		end = sh[i].sh_addr + sh[i].sh_size;
 		s->spans[s->count++] =

@@ -215,7 +215,7 @@ static int judge(const struct run *run, struct program *p)
 	rc = check_interpreter(run, p);
 	if (rc)
 		return rc;
-	fits = explain_kind(p, false, &a);
+	fits = explain_kind(p, p->path, false, &a);
 	if (fits && p->kind == PROGRAM_STATIC && strcmp(p->path, run->path) != 0) {
 		warn_line("viaduct run: %s is a script, and what runs it, %s, is a "
 			  "statically "

@@ -193,6 +193,15 @@ class Programs(Explain):
             self.assertTrue(self.of(program, env=follow)["accelerated"])
             self.point(running, "plain", "no")
 
+    def test_deleted(self):
+        """The file that runs is looked into, not one that has been given its name."""
+        program = self.compiled("waits", ECHO, "-static")
+        with self.cat(program) as p:
+            before = self.point(self.explain(p.pid), "static", "no")
+            pathlib.Path(program).unlink()
+            pathlib.Path(os.readlink(f"/proc/{p.pid}/exe")).write_bytes(b"\x7fELF" + bytes(60))
+            self.assertEqual(self.point(self.explain(p.pid), "static", "no")["remedy"], before["remedy"])
+
     def test_followed_go(self):
         caddy = shutil.which("caddy")
         if not caddy:

@@ -65,8 +65,17 @@ void text_list(char **list, const char *word);
 int explain_program(char **argv, bool libs, struct answer *a);
 struct program;
 /* What kind of file it is (base/program.h): says why nothing can be preloaded into it, and
- * returns true when something can. go: it is also marked by Go's linker. */
-bool explain_kind(const struct program *p, bool go, struct answer *a);
+ * returns true when something can. file: where its code is read. go: it is also marked by Go's linker. */
+bool explain_kind(const struct program *p, const char *file, bool go, struct answer *a);
+/* What explain_kind says, of a file that others may change meanwhile. */
+bool explain_copied(const struct program *p, const char *file, bool go, struct answer *a);
+/* copy.c: a copy in memory of a file that its owner may change meanwhile. Its name is empty where none can be had. */
+struct copy {
+	int fd;
+	char name[32];
+};
+void copy_make(struct copy *c, const char *path);
+void copy_drop(struct copy *c);
 /* As a shell would take it; for free(). */
 char *command_line(char *const *argv);
 

@@ -328,9 +328,9 @@ static bool forbidden(const struct proc *p, struct outside *out)
 		snprintf(program->detail, sizeof(program->detail), "%s",
 			 "setuid, setgid or file capabilities");
 	}
-	snprintf(program->path, sizeof(program->path), "%s", p->exe);
+	snprintf(program->path, sizeof(program->path), "%s", p->exe); /* to be said */
 	elf_view_open(path, &e);
-	found = !explain_kind(program, e.is_go, &a);
+	found = !explain_copied(program, path, e.is_go, &a);
 	if (found)
 		*out = (struct outside){a.points[0].name, a.points[0].text,
 					a.points[0].remedy};

@@ -86,10 +86,11 @@ static const char *go_machine_lacks(const struct go_text *text)
 }
 
 /* In Go: true when its system calls can be made to come to us, and are to. */
-static bool go_fits(const struct program *p, struct go_text *text, struct answer *a)
+static bool go_fits(const struct program *p, const char *file, struct go_text *text,
+		    struct answer *a)
 {
 	static struct view v;
-	bool fits = go_text_find(p->path, text) == 0 && !go_machine_lacks(text);
+	bool fits = go_text_find(file, text) == 0 && !go_machine_lacks(text);
 
 	view_here(&v, p->path, NULL);
 	if (!fits || !v.config.go_followed)
@@ -120,7 +121,8 @@ static void say_static_stays(const struct program *p, const char *lacks, struct 
 
 /* With a C library of its own. Each number is taken for one that concerns us: where such a call cannot be
  * led away, the library knows better only for few. False: *is_said, or it is not of that kind. */
-static bool static_fits(const struct program *p, bool *is_said, struct answer *a)
+static bool static_fits(const struct program *p, const char *file, bool *is_said,
+			struct answer *a)
 {
 	const char *lacks = machine_lacks(machine_here(), MACHINE_FOR_STATIC);
 	static struct view v;
@@ -128,7 +130,7 @@ static bool static_fits(const struct program *p, bool *is_said, struct answer *a
 	uint8_t all[512];
 
 	memset(all, 1, sizeof(all));
-	if (static_text_find(p->path, all, sizeof(all), &text) != 0)
+	if (static_text_find(file, all, sizeof(all), &text) != 0)
 		return false;
 	static_text_finish(&text);
 	view_here(&v, p->path, NULL);
@@ -153,7 +155,8 @@ static bool is_loader(const char *path)
 	return !strcmp(name, PROGRAM_LOADER_GLIBC) || !strcmp(name, PROGRAM_LOADER_MUSL);
 }
 
-static bool explain_static(const struct program *p, bool go, struct answer *a)
+static bool explain_static(const struct program *p, const char *file, bool go,
+			   struct answer *a)
 {
 	struct go_text text;
 	bool is_said = false;
@@ -165,7 +168,7 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 		say_remedy(a, "Start that program itself.");
 		return false;
 	}
-	if (go_fits(p, &text, a))
+	if (go_fits(p, file, &text, a))
 		return true;
 	if (!text.lacks) {
 		say(a, POINT_NO, "static",
@@ -176,7 +179,7 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 			   "Use `--go follow`, which carries them; see viaduct-run(1).");
 		return false;
 	}
-	if (!go && static_fits(p, &is_said, a))
+	if (!go && static_fits(p, file, &is_said, a))
 		return true;
 	if (is_said)
 		return false;
@@ -190,12 +193,12 @@ static bool explain_static(const struct program *p, bool go, struct answer *a)
 }
 
 /* Linked dynamically. */
-static bool explain_go(const struct program *p, struct answer *a)
+static bool explain_go(const struct program *p, const char *file, struct answer *a)
 {
 	const char *machine, *lacks;
 	struct go_text text;
 
-	if (go_fits(p, &text, a))
+	if (go_fits(p, file, &text, a))
 		return true;
 	machine = go_machine_lacks(&text);
 	lacks = machine ? machine : text.lacks;
@@ -229,13 +232,13 @@ static bool explain_musl(const struct program *p, struct answer *a)
 }
 
 /* True when a library can be preloaded into it. */
-bool explain_kind(const struct program *p, bool go, struct answer *a)
+bool explain_kind(const struct program *p, const char *file, bool go, struct answer *a)
 {
 	switch (p->kind) {
 	case PROGRAM_OK:
 		return true;
 	case PROGRAM_STATIC:
-		return explain_static(p, go, a);
+		return explain_static(p, file, go, a);
 	case PROGRAM_PRIVILEGED:
 		say_privileged(p, a);
 		break;
@@ -256,7 +259,7 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 	case PROGRAM_MUSL:
 		return explain_musl(p, a);
 	case PROGRAM_GO:
-		return explain_go(p, a);
+		return explain_go(p, file, a);
 	case PROGRAM_UNREADABLE:
 		say(a, POINT_NOTE, "unreadable",
 		    access(p->path, R_OK)
@@ -269,6 +272,18 @@ bool explain_kind(const struct program *p, bool go, struct answer *a)
 		return true;
 	}
 	return false;
+}
+
+bool explain_copied(const struct program *p, const char *file, bool go, struct answer *a)
+{
+	bool is_searched = p->kind == PROGRAM_STATIC || p->kind == PROGRAM_GO, fits;
+	struct copy c = {.fd = -1};
+
+	if (is_searched)
+		copy_make(&c, file);
+	fits = explain_kind(p, c.name, go, a);
+	copy_drop(&c);
+	return fits;
 }
 
 static void say_rpc(struct answer *a)
@@ -297,7 +312,8 @@ static void explain_elf(const struct program *p, bool libs, struct answer *a)
 	struct elf_view e = {0};
 	int r = elf_view_open(p->path, &e);
 
-	if (!explain_kind(p, r == 0 && e.is_go, a) || (p->kind != PROGRAM_OK && !musl))
+	if (!explain_copied(p, p->path, r == 0 && e.is_go, a) ||
+	    (p->kind != PROGRAM_OK && !musl))
 		;
 	else if (r == 0) {
 		say(a, POINT_YES, "program",
