@@ -152,6 +152,19 @@ def missing_promises(root):
         yield "docs/contract.md: its table of eight promises"
 
 
+def missing_tasks(root):
+    """The unit has room for viaductd and for each child that it may have: else a few users' children
+    that hang are all there can be."""
+    header = (root / "src/daemon/daemon.h").read_text()
+    children = sum(int(re.search(rf"\b{name} =\s*(\d+)", header)[1])
+                   for name in ("RELAY_NEAR_CHILDREN", "RELAY_CLOSER_CHILDREN"))
+    unit = (root / "packaging/systemd/viaductd.service").read_text()
+    least = 1 + children + len(re.findall(r"= fork\(\)", "".join(
+        (root / "src/daemon" / name).read_text() for name in ("translate.c", "translate_child.c"))))
+    if int(re.search(r"^TasksMax=(\d+)$", unit, re.M)[1]) < least:
+        yield f"packaging/systemd/viaductd.service: TasksMax={least}, for viaductd and its children"
+
+
 def missing_in_package(root):
     """The package has the README, and what its pages link to, where the links lead."""
     packed = (root / "debian/viaduct.docs").read_text().split()
@@ -194,6 +207,7 @@ def main():
     missing += missing_links(root)
     missing += missing_files(root)
     missing += missing_promises(root)
+    missing += missing_tasks(root)
     missing += [f"man/viaduct-run.1: the reason {r}" for r in reasons
                 if r != "none" and f"\n.B {r}\n" not in manual]
     missing += [f"man/viaduct-reasons.7: {m}" for m in missing_reasons(root)]
