@@ -42,7 +42,7 @@ static uint8_t *buffer(void)
 
 static bool begins_small(const struct half *h)
 {
-	return h->key % 4 && h->state->ops < SMALL_CALLS;
+	return h->small || (h->key % 4 && h->state->ops < SMALL_CALLS);
 }
 
 static void let_come_after(const struct half *h)
@@ -54,6 +54,17 @@ static void let_come_after(const struct half *h)
 	/* Bounded: the other end may be waiting so for us, in a loop that serves many. */
 	for (int i = 0; i < COME_AFTER_NAPS && peer->off < h->off; i++)
 		usleep(100);
+}
+
+static bool may_splice(const struct half *h)
+{
+	return opt.events && !h->dontwait && h->state->ops >= h->splice_from;
+}
+
+/* What may be moved now. */
+static uint64_t left_of(const struct half *h)
+{
+	return (h->until ? h->until : h->total) - h->off;
 }
 
 /* Most directions move small pieces by many calls, some large ones, some a mixture. */
@@ -102,7 +113,7 @@ void maybe_bounce(struct half *h)
 {
 	static _Thread_local void (*bounce)(int);
 	static _Thread_local bool looked;
-	if (!opt.bounce || !chance(&h->rng, 150))
+	if (!opt.bounce || !chance(&h->rng, opt.events ? 40 : 150))
 		return;
 	if (!looked) {
 		*(void **)&bounce = dlsym(RTLD_DEFAULT, "viaduct_test_bounce");
@@ -115,9 +126,19 @@ void maybe_bounce(struct half *h)
 	sh->bounces++;
 }
 
+void calls_done(void)
+{
+	free(thread_buf);
+	thread_buf = NULL;
+	if (thread_file >= 0)
+		close(thread_file);
+	thread_file = -1;
+	pipes_done();
+}
+
 bool may_die(const struct conn *c)
 {
-	return c->plan.ending == END_ABORT || sh->killed;
+	return c->plan.ending == END_ABORT || c->fragile || sh->killed;
 }
 
 static ssize_t send_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
@@ -143,6 +164,8 @@ static ssize_t send_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
 				msgs[i].msg_len, part);
 		sum += msgs[i].msg_len;
 	}
+	if (h->blocking && !(flags & MSG_DONTWAIT) && (size_t)sum < len)
+		count(COUNT_SENDMMSG_CUT);
 	if (sum > 0)
 		return sum;
 	/* All that went were empty messages, before the one byte that a signal, or a full
@@ -199,9 +222,15 @@ static ssize_t send_one(struct half *h, uint8_t *buf, size_t *len_io)
 	struct msghdr msg = {.msg_iov = iov};
 	int flags = h->dontwait ? MSG_DONTWAIT : 0;
 	unsigned call = rnd(&h->rng) % 8;
+	if (h->plain)
+		call = 0;
+	else if (may_splice(h) && chance(&h->rng, 20)) {
+		*len_io = len < PIPE_MOST ? len : PIPE_MOST;
+		return send_splice(h, buf, *len_io);
+	}
 	if (chance(&h->rng, 2))
 		flags |= MSG_NOSIGNAL;
-	if (chance(&h->rng, 30) && len < h->total - h->off)
+	if (chance(&h->rng, 30) && len < left_of(h))
 		flags |= MSG_MORE;
 	if (chance(&h->rng, 30) && !h->blocking)
 		flags |= MSG_DONTWAIT;
@@ -238,17 +267,19 @@ static ssize_t send_one(struct half *h, uint8_t *buf, size_t *len_io)
  * Linux stores the error of a recvmmsg that was cut short in the socket, where the next
  * call of either direction finds it; a signal leaves its internal ERESTARTSYS there.
  */
-static bool interrupted(void)
+static bool interrupted(const struct half *h)
 {
-	return errno == EINTR || (opt.signals && errno == 512);
+	const struct conn *c = h->conn;
+	return errno == EINTR ||
+	       (errno == 512 && (opt.signals || c->rx.cut || c->tx.cut));
 }
 
 enum moved half_send(struct half *h)
 {
 	uint8_t *buf = buffer();
 	size_t len = pick_size(h);
-	if (len > h->total - h->off)
-		len = h->total - h->off;
+	if (len > left_of(h))
+		len = left_of(h);
 	pause_sometimes(&h->rng);
 	let_come_after(h);
 	maybe_bounce(h);
@@ -259,7 +290,7 @@ enum moved half_send(struct half *h)
 		note(h, "... %s", strerror(errno));
 		if (errno == EAGAIN)
 			return MOVED_AGAIN;
-		if (interrupted())
+		if (interrupted(h))
 			return MOVED;
 		if ((errno == EPIPE || errno == ECONNRESET) && may_die(h->conn))
 			return MOVED_DEAD;
@@ -276,7 +307,7 @@ enum moved half_send(struct half *h)
 
 /* ---- receiving ---- */
 
-static void verify(struct half *h, uint64_t off, const uint8_t *buf, size_t len)
+void verify(struct half *h, uint64_t off, const uint8_t *buf, size_t len)
 {
 	uint64_t end = off + len;
 	if (end > h->total)
@@ -302,11 +333,12 @@ static void check_msg(struct half *h, const struct msghdr *msg)
 		fail_at(h, "recvmsg: msg_controllen %zu", msg->msg_controllen);
 }
 
-static ssize_t recv_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
+ssize_t recv_mmsg(struct half *h, uint8_t *buf, size_t len, int flags, unsigned n)
 {
 	struct mmsghdr msgs[MMSG_LIMIT] = {0};
 	struct iovec iov[MMSG_LIMIT][IOV_LIMIT];
-	unsigned n = 1 + rnd(&h->rng) % MMSG_LIMIT;
+	if (!n)
+		n = 1 + rnd(&h->rng) % MMSG_LIMIT;
 	size_t each = len / n ? len / n : 1;
 	if (len < n)
 		n = (unsigned)len;
@@ -327,6 +359,14 @@ static ssize_t recv_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
 			fail_at(h, "recvmmsg: %u of %zu", msgs[i].msg_len, each);
 		verify(h, h->off + sum, buf + each * i, msgs[i].msg_len);
 		sum += msgs[i].msg_len;
+		if (!msgs[i].msg_len && h->off + sum < h->total && !may_die(h->conn))
+			fail_at(h, "recvmmsg: message %d of %d is an end at %lu of %lu",
+				i, r, h->off + sum, h->total);
+	}
+	if (h->blocking && !(flags & (MSG_DONTWAIT | MSG_WAITFORONE)) && r < (int)n &&
+	    h->off + sum < h->total) {
+		count(COUNT_RECVMMSG_CUT);
+		h->cut = true;
 	}
 	return sum;
 }
@@ -352,7 +392,7 @@ static ssize_t recv_msg(struct half *h, uint8_t *buf, size_t len, int flags)
 static void check_inq(struct half *h, uint8_t *buf)
 {
 	int n = -1;
-	if (!chance(&h->rng, 20) || may_die(h->conn))
+	if (!chance(&h->rng, 20) || may_die(h->conn) || h->plain)
 		return;
 	if (ioctl(h->fd, FIONREAD, &n) != 0 || n < 0)
 		fail_at(h, "FIONREAD: %d, %s", n, strerror(errno));
@@ -410,6 +450,13 @@ static struct got recv_one(struct half *h, uint8_t *buf, size_t len)
 	struct got g = {0};
 	int flags = h->dontwait ? MSG_DONTWAIT : 0, n;
 	unsigned call = rnd(&h->rng) % 8;
+	if (h->plain)
+		call = 0;
+	else if (may_splice(h) && chance(&h->rng, h->small ? 40 : 10)) {
+		g.r = recv_splice(h, buf, len < PIPE_MOST ? len : PIPE_MOST);
+		g.checked = true;
+		return g;
+	}
 	if (h->dontwait && call < 2)
 		call = 2;
 	if (call == 2 || call == 3) {
@@ -439,7 +486,7 @@ static struct got recv_one(struct half *h, uint8_t *buf, size_t len)
 		g.r = recv_msg(h, buf, len, flags);
 		break;
 	default:
-		g.r = recv_mmsg(h, buf, len, flags);
+		g.r = recv_mmsg(h, buf, len, flags, 0);
 		g.checked = true;
 	}
 	if ((flags & MSG_WAITALL) && h->blocking && !(flags & MSG_DONTWAIT) &&
@@ -454,11 +501,13 @@ static enum moved recv_failed(struct half *h)
 	note(h, "... %s", strerror(errno));
 	if (errno == EAGAIN)
 		return MOVED_AGAIN;
-	if (interrupted())
+	if (interrupted(h))
 		return MOVED;
 	if (errno == ECONNRESET && may_die(h->conn))
 		return MOVED_DEAD;
 	if (errno == EPIPE && may_die(h->conn))
+		return MOVED_DEAD;
+	if (errno == ENOTCONN && h->conn->fragile)
 		return MOVED_DEAD;
 	fail_at(h, "receive: %s", strerror(errno));
 }
@@ -470,8 +519,10 @@ enum moved half_recv(struct half *h)
 	pause_sometimes(&h->rng);
 	maybe_bounce(h);
 	check_inq(h, buf);
-	if (h->off == h->total && rx_complete(h))
+	if ((h->off == h->total && rx_complete(h)) || (h->until && h->off >= h->until))
 		return MOVED;
+	if (h->until && len > left_of(h))
+		len = left_of(h);
 	memset(buf + len, CANARY, CANARY_LEN);
 	struct got g = recv_one(h, buf, len);
 	h->state->ops++;

@@ -13,6 +13,7 @@
 #define BUF_BYTES   (4u << 20)
 #define HISTORY	    8
 #define HISTORY_LEN 72
+#define PIPE_MOST   32768u
 
 enum side { CLIENT = 0, SERVER = 1 };
 
@@ -39,9 +40,12 @@ enum ending {
 struct options {
 	uint64_t seed;
 	unsigned seconds, rounds, conns, wait_seconds;
-	uint64_t bytes;
+	uint64_t bytes, volume;
 	bool kill, bounce, forks, signals, hold, verbose;
-	bool far; /* this is one side, and the other is on another host */
+	bool events; /* rounds of events.c */
+	bool go_on;  /* after a failure, with the next round */
+	int scene;   /* -1: all */
+	bool far;    /* this is one side, and the other is on another host */
 	enum side side;
 	uint32_t own, peer; /* the hosts, in network order: loopback when they are one */
 	int mode;	    /* -1: all */
@@ -63,6 +67,42 @@ struct conn_state {
 	struct dir_state tx, rx;
 };
 
+/* What must have happened, in rounds of events. */
+#define COUNTS(X)                                                                        \
+	X(SPLICE_IN, "splices into a pipe")                                              \
+	X(SPLICE_OUT, "splices out of a pipe")                                           \
+	X(TEE, "tees")                                                                   \
+	X(RECVMMSG_CUT, "recvmmsg cut by a signal")                                      \
+	X(SENDMMSG_CUT, "sendmmsg cut by a signal")                                      \
+	X(SIGNAL, "signals")                                                             \
+	X(DUP2_SAME, "dup2 over the same connection")                                    \
+	X(DUP2_OTHER, "dup2 over another connection")                                    \
+	X(FORK_EXEC, "fork and exec")                                                    \
+	X(VFORK_EXEC, "vfork and exec")                                                  \
+	X(SPAWN, "posix_spawn")                                                          \
+	X(LOST, "bytes lost in a handing over, which both were told")                    \
+	X(HANDED, "connections handed over by exec")                                     \
+	X(HALF_POLL, "half-closes told by poll and select")                              \
+	X(HALF_LT, "half-closes told level-triggered")                                   \
+	X(HALF_ET, "half-closes told edge-triggered")                                    \
+	X(HALF_ONESHOT, "half-closes told with EPOLLONESHOT")                            \
+	X(COUNTED, "processes whose descriptors were counted")
+enum count {
+#define X(name, text) COUNT_##name,
+	COUNTS(X)
+#undef X
+		COUNT_END
+};
+
+/* What the two ends of a pair of threads tell each other (scenes.c). */
+struct pair_state {
+	_Atomic unsigned port;	       /* where the server's end listens */
+	_Atomic unsigned step;	       /* the scene */
+	_Atomic uint64_t said[2];      /* by each side: enum said, of this step */
+	_Atomic uint64_t sent, shorts; /* messages of the scene duo */
+	_Atomic uint64_t handed;       /* enum handed, of this step */
+};
+
 struct shared {
 	_Atomic int failed;
 	_Atomic int killed; /* 0, or 1 + the side that is being killed */
@@ -70,6 +110,9 @@ struct shared {
 	_Atomic uint64_t bounces;
 	_Atomic unsigned port[CONNS_MAX]; /* the client's, once connected */
 	struct conn_state conn[2][CONNS_MAX];
+	_Atomic uint64_t moved; /* bytes, in rounds of events */
+	_Atomic uint64_t count[COUNT_END];
+	struct pair_state pair[CONNS_MAX];
 };
 
 /* What both ends know of a connection from the seed. */
@@ -88,16 +131,24 @@ struct half {
 	struct dir_state *state;
 	uint64_t rng, key;
 	uint64_t off, total;
+	uint64_t until; /* not further for now; 0: to the end */
 	int fd;
 	bool blocking; /* no timeouts, no signals: MSG_WAITALL must be kept */
 	bool dontwait; /* ask with MSG_DONTWAIT, the socket is blocking */
 	bool done;
+	bool small;	      /* small calls only */
+	bool plain;	      /* read and write only */
+	unsigned splice_from; /* no splice before so many calls: it may keep TCP */
+	bool cut;	      /* a signal has ended a recvmmsg: see interrupted() */
 };
 
 struct conn {
 	unsigned index;
 	enum side side;
 	enum mode mode;
+	const char *scene; /* or NULL */
+	unsigned step;	   /* of the scene, in the round */
+	bool fragile;	   /* may end with an error that both ends are told */
 	struct plan plan;
 	struct conn_state *state;
 	uint64_t rng;
@@ -111,6 +162,7 @@ struct conn {
 
 extern struct options opt;
 extern struct shared *sh;
+extern int sh_fd; /* its memory's, in rounds of events */
 extern unsigned round_now;
 
 /* ---- random numbers and the stream (stream.c) ---- */
@@ -139,16 +191,30 @@ bool far_may_kill(enum side victim);
 void far_end(bool ok);
 double now(void);
 
-/* ---- one random call (calls.c) ---- */
+/* ---- one random call (calls.c, pipes.c) ---- */
 enum moved { MOVED, MOVED_SHORT, MOVED_AGAIN, MOVED_EOF, MOVED_DEAD };
 enum moved half_send(struct half *h);
 enum moved half_recv(struct half *h);
 /* True when the other end may be gone at any moment, so that errors are right. */
 bool may_die(const struct conn *c);
 void maybe_bounce(struct half *h);
+/* Compares what was received with the stream. */
+void verify(struct half *h, uint64_t off, const uint8_t *buf, size_t len);
+/* N messages, or as many as the dice say (0). */
+ssize_t recv_mmsg(struct half *h, uint8_t *buf, size_t len, int flags, unsigned n);
+/* At the end of a thread: what it keeps for its calls. */
+void calls_done(void);
+void pipes_done(void);
+ssize_t send_splice(struct half *h, const uint8_t *buf, size_t len);
+ssize_t recv_splice(struct half *h, uint8_t *buf, size_t len);
+void count(enum count what);
 
 /* ---- ends of connections (side.c, threads.c, loops.c) ---- */
 int side_main(enum side side);
+void start_signals(enum side side);
+void conn_open(struct conn *c, int fd);
+/* A connected socket; -1: the server has been killed. */
+int connect_to(struct conn *c, unsigned port);
 void plan_make(struct plan *p, unsigned index);
 void conn_close(struct conn *c);
 /* All is sent: says so to the peer as the plan wants it. */
@@ -161,6 +227,12 @@ void threads_join(struct conn *c);
 void loop_run(enum mode mode, struct conn **conns, unsigned count, uint64_t rng);
 /* In a child: closes the sockets that are not its business. */
 void side_close_others(const struct half *mine);
+
+/* ---- rounds of events (events.c, scenes.c) ---- */
+int events_main(enum side side);
+/* This program, executed to go on with a connection: what it was given. */
+int events_resume(const char *what);
+int scene_number(const char *name); /* -1: none of this name */
 
 /* Prints what went wrong with this direction, and ends the process. */
 _Noreturn void fail_at(const struct half *h, const char *fmt, ...)

@@ -23,36 +23,58 @@ struct options opt = {.seed = 1,
 		      .bytes = 4u << 20,
 		      .forks = true,
 		      .mode = -1,
+		      .scene = -1,
 		      .side_mode = {-1, -1}};
 struct shared *sh;
+int sh_fd = -1;
 unsigned round_now;
 
 static struct {
-	uint64_t bytes, conns, kills, bounces;
-	unsigned rounds;
+	uint64_t bytes, conns, kills, bounces, count[COUNT_END];
+	unsigned rounds, failures;
 } total;
 
 static const struct option longs[] = {
-	{"seconds", 1, NULL, 's'},     {"rounds", 1, NULL, 'r'},
-	{"seed", 1, NULL, 'S'},	       {"conns", 1, NULL, 'c'},
-	{"bytes", 1, NULL, 'b'},       {"kill", 0, NULL, 'k'},
-	{"switch", 0, NULL, 'w'},      {"signals", 0, NULL, 'i'},
-	{"no-fork", 0, NULL, 'F'},     {"mode", 1, NULL, 'm'},
-	{"client-mode", 1, NULL, 'C'}, {"server-mode", 1, NULL, 'D'},
-	{"first-round", 1, NULL, 'f'}, {"wait", 1, NULL, 't'},
-	{"side", 1, NULL, 'e'},	       {"own", 1, NULL, 'o'},
-	{"peer", 1, NULL, 'p'},	       {"hold", 0, NULL, 'h'},
-	{"verbose", 0, NULL, 'v'},     {0},
+	{"seconds", 1, NULL, 's'},
+	{"rounds", 1, NULL, 'r'},
+	{"seed", 1, NULL, 'S'},
+	{"conns", 1, NULL, 'c'},
+	{"bytes", 1, NULL, 'b'},
+	{"kill", 0, NULL, 'k'},
+	{"switch", 0, NULL, 'w'},
+	{"signals", 0, NULL, 'i'},
+	{"no-fork", 0, NULL, 'F'},
+	{"mode", 1, NULL, 'm'},
+	{"client-mode", 1, NULL, 'C'},
+	{"server-mode", 1, NULL, 'D'},
+	{"first-round", 1, NULL, 'f'},
+	{"wait", 1, NULL, 't'},
+	{"side", 1, NULL, 'e'},
+	{"own", 1, NULL, 'o'},
+	{"peer", 1, NULL, 'p'},
+	{"hold", 0, NULL, 'h'},
+	{"verbose", 0, NULL, 'v'},
+	{"events", 0, NULL, 'E'},
+	{"scene", 1, NULL, 'n'},
+	{"go-on", 0, NULL, 'g'},
+	{"resume", 1, NULL, 'R'},
+	{"nothing", 0, NULL, 'N'},
+	{0},
 };
 
 static const char usage[] =
-	"usage: integrity [--seconds N | --rounds N] [--seed S] [--conns C] [--bytes B]\n"
+	"usage: integrity [--seconds N | --rounds N | --volume BYTES] [--seed S] "
+	"[--conns C] [--bytes B]\n"
 	"                 [--kill] [--switch] [--signals] [--no-fork] [--first-round N]\n"
 	"                 [--mode M | --client-mode M | --server-mode M] [--wait "
 	"SECONDS]\n"
 	"                 [--hold] [--verbose]\n"
+	"                 [--events [--scene S]] [--go-on]\n"
 	"                 [--side client|server --own ADDRESS --peer ADDRESS]\n"
 	"modes: threads timeo fork poll select lt et oneshot\n"
+	"scenes: talk stream dup duo mmsg hand\n"
+	"--events plays these, many at once, in place of the streams.\n"
+	"--go-on goes on with the next round after one that failed.\n"
 	"--hold stops the processes instead of ending them when something is wrong.\n"
 	"--side runs one of the two processes, and the same program on another host the "
 	"other\none, with the same options but for --side, --own and --peer.\n";
@@ -96,6 +118,9 @@ static void take_number(int c, const char *arg)
 	case 'b':
 		opt.bytes = n < 1 ? 1 : n;
 		break;
+	case 'V':
+		opt.volume = n;
+		break;
 	case 'f':
 		opt.first_round = (int)n;
 		break;
@@ -103,6 +128,8 @@ static void take_number(int c, const char *arg)
 		opt.wait_seconds = (unsigned)n;
 	}
 }
+
+static const char *resume;
 
 static void parse(int argc, char **argv)
 {
@@ -127,6 +154,23 @@ static void parse(int argc, char **argv)
 		case 'v':
 			opt.verbose = true;
 			break;
+		case 'E':
+			opt.events = true;
+			break;
+		case 'g':
+			opt.go_on = true;
+			break;
+		case 'N': /* executed to do nothing */
+			_exit(0);
+		case 'R':
+			resume = optarg;
+			break;
+		case 'n':
+			opt.scene = scene_number(optarg);
+			if (opt.scene >= 0)
+				break;
+			fputs(usage, stderr);
+			exit(2);
 		case 'm':
 			opt.mode = mode_number(optarg);
 			break;
@@ -192,12 +236,15 @@ static void print_state(const pid_t *pids)
 			if (c->tx.phase == DIR_IDLE && c->rx.phase == DIR_IDLE)
 				continue;
 			plan_make(&plan, i);
-			fprintf(stderr,
-				"  connection %u port %u %s fd %d mode %d, to send"
-				" %lu, ending %d by %s at %lu\n",
-				i, sh->port[i], side == SERVER ? "server" : "client",
-				c->fd, c->mode, plan.total[side], plan.ending,
-				plan.closer == SERVER ? "server" : "client", plan.cut);
+			fprintf(stderr, "  connection %u %s %u %s fd %d mode %d", i,
+				opt.events ? "behind" : "port", sh->port[i],
+				side == SERVER ? "server" : "client", c->fd, c->mode);
+			if (!opt.events)
+				fprintf(stderr, ", to send %lu, ending %d by %s at %lu",
+					plan.total[side], plan.ending,
+					plan.closer == SERVER ? "server" : "client",
+					plan.cut);
+			fputc('\n', stderr);
 			print_dir("tx", &c->tx);
 			print_dir("rx", &c->rx);
 		}
@@ -216,7 +263,9 @@ static uint64_t progress(uint64_t *bytes)
 			       sh->port[i];
 		}
 	}
-	return sum;
+	if (opt.events)
+		*bytes = sh->moved;
+	return sum + sh->moved;
 }
 
 /* ---- a round ---- */
@@ -227,7 +276,7 @@ struct watch {
 	int status[2];
 	enum side victim;
 	bool kills, killed;
-	uint64_t kill_at; /* when so many bytes have arrived */
+	uint64_t kill_at; /* when so many bytes have arrived, or scenes are over */
 	double last_move;
 	uint64_t last;
 };
@@ -258,6 +307,14 @@ static void kill_victim(struct watch *w)
 	total.kills++;
 }
 
+static uint64_t come_to(uint64_t bytes)
+{
+	uint64_t scenes = 0;
+	for (unsigned i = 0; opt.events && i < CONNS_MAX; i++)
+		scenes += sh->port[i];
+	return opt.events ? scenes : bytes;
+}
+
 /* Returns false when the round stands still or a process failed. */
 static bool watch_round(struct watch *w)
 {
@@ -272,7 +329,7 @@ static bool watch_round(struct watch *w)
 			w->last = at;
 			w->last_move = now();
 		}
-		if (w->kills && !w->killed && bytes >= w->kill_at &&
+		if (w->kills && !w->killed && come_to(bytes) >= w->kill_at &&
 		    !w->gone[w->victim] && (!opt.far || far_may_kill(w->victim)))
 			kill_victim(w);
 		for (int i = 0; i < 2; i++)
@@ -321,6 +378,8 @@ static bool run_round(void)
 		w.kills = true;
 		w.victim = rnd(&rng) % 2 ? SERVER : CLIENT;
 		w.kill_at = rnd(&rng) % (opt.bytes * (1 + opt.conns / 2));
+		if (opt.events)
+			w.kill_at = rnd(&rng) % (1 + rnd(&rng) % (30 * opt.conns));
 	}
 	if (opt.verbose)
 		fprintf(stderr, "round %u%s\n", round_now, w.kills ? " with a kill" : "");
@@ -329,8 +388,10 @@ static bool run_round(void)
 			w.pids[side] = start(side);
 	bool ok = watch_round(&w) && !sh->failed;
 	total.bounces += sh->bounces;
+	for (int i = 0; i < COUNT_END; i++)
+		total.count[i] += sh->count[i];
 	for (unsigned i = 0; i < CONNS_MAX; i++)
-		total.conns += sh->port[i] != 0;
+		total.conns += opt.events ? sh->port[i] : sh->port[i] != 0;
 	if (ok)
 		return true;
 	print_state(w.pids);
@@ -348,27 +409,64 @@ static bool run_round(void)
 static bool next_round(double end)
 {
 	bool done = opt.rounds ? total.rounds >= opt.rounds : now() >= end;
+	if (opt.volume)
+		done = total.bytes >= opt.volume;
 	memset(sh, 0, sizeof *sh);
 	return opt.far ? far_begin(done && opt.side == SERVER) : !done;
+}
+
+/* Programs that the rounds execute map it, too. */
+static void make_shared(void)
+{
+	sh_fd = memfd_create("integrity-shared", 0);
+	if (sh_fd < 0 || ftruncate(sh_fd, sizeof *sh) != 0)
+		sh = MAP_FAILED;
+	else
+		sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED, sh_fd, 0);
+	if (sh == MAP_FAILED) {
+		perror("integrity: memory");
+		exit(1);
+	}
+}
+
+/* Prints how often each kind of event was. */
+static bool all_happened(void)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		COUNTS(X)
+#undef X
+	};
+	bool all = true;
+	for (int i = 0; i < COUNT_END; i++) {
+		printf("integrity: %9lu %s\n", total.count[i], texts[i]);
+		if (total.count[i] || i == COUNT_LOST ||
+		    (i == COUNT_SIGNAL && !opt.signals))
+			continue;
+		fprintf(stderr, "integrity: never: %s\n", texts[i]);
+		all = false;
+	}
+	if (total.failures)
+		printf("integrity: %u rounds failed\n", total.failures);
+	return all;
 }
 
 int main(int argc, char **argv)
 {
 	opt.own = opt.peer = htonl(INADDR_LOOPBACK);
 	parse(argc, argv);
-	sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		  -1, 0);
-	if (sh == MAP_FAILED) {
-		perror("mmap");
-		return 1;
-	}
-	double end = now() + opt.seconds;
 	round_now = (unsigned)opt.first_round;
+	if (resume)
+		return events_resume(resume);
+	make_shared();
+	double end = now() + opt.seconds;
 	bool ok = true;
 	if (opt.far)
 		far_open();
-	for (; ok && next_round(end); round_now++) {
-		ok = run_round();
+	for (; (ok || opt.go_on) && next_round(end); round_now++) {
+		bool passed = run_round();
+		ok &= passed;
+		total.failures += !passed;
 		total.rounds++;
 	}
 	if (opt.far) {
@@ -379,5 +477,7 @@ int main(int argc, char **argv)
 	       "%lu switches\n",
 	       opt.seed, ok ? "passed" : "FAILED", total.rounds, total.conns,
 	       total.bytes >> 20, total.kills, total.bounces);
+	if (opt.events && opt.scene < 0)
+		ok = all_happened() && ok;
 	return ok ? 0 : 1;
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the integrity test under Viaduct and asserts that the direct path carried it."""
+"""Runs the integrity test under Viaduct and asserts that the direct path carried it.
+
+usage: run.py [--slow LIBRARY] VIADUCT INTEGRITY ARGUMENT... - INTEGRITY_AFTER is the threshold: 0
+without, and `default` for Viaduct's own; LIBRARY (slow.c) comes behind Viaduct."""
 import json
 import os
 import subprocess
@@ -24,11 +27,17 @@ def network():
 
 
 def main():
-    viaduct, program, *args = sys.argv[1:]
+    args = sys.argv[1:]
+    if args[0] == "--slow":
+        os.environ["LD_PRELOAD"] = os.path.abspath(args[1])
+        del args[:2]
+    viaduct, program, *args = args
+    after = os.environ.get("INTEGRITY_AFTER", "0")
     with tempfile.TemporaryDirectory() as tmp:
         report = os.path.join(tmp, "report")
-        command = [*network(), viaduct, "run", "--report", report, "--upgrade-after",
-                   os.environ.get("INTEGRITY_AFTER", "0"), "--", program, *args]
+        command = [*network(), viaduct, "run", "--report", report,
+                   *([] if after == "default" else ["--upgrade-after", after]),
+                   "--", program, *args]
         status = subprocess.run(command).returncode
         lines = []
         if os.path.exists(report):

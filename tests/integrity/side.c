@@ -50,13 +50,16 @@ void fail_at(const struct half *h, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
+	/* What follows from a failure at the other end says nothing. */
 	fprintf(stderr,
-		"integrity: seed %lu round %u connection %u %s %s (%s, pid %d, fd %d)"
-		" at %lu of %lu: %s\n",
-		opt.seed, round_now, c->index, c->side == SERVER ? "server" : "client",
+		"integrity: %sseed %lu round %u %s%s%u connection %u %s %s (%s, pid %d, "
+		"fd "
+		"%d) at %lu of %lu: %s\n",
+		sh->failed++ ? "(then) " : "", opt.seed, round_now,
+		c->scene ? c->scene : "", c->scene ? " " : "step ", c->step, c->index,
+		c->side == SERVER ? "server" : "client",
 		h == &c->tx ? "sends" : "receives", mode_names[c->mode], (int)getpid(),
 		h->fd, h->off, h->total, text);
-	sh->failed = 1;
 	if (opt.hold)
 		for (;;)
 			pause();
@@ -164,13 +167,15 @@ static void probe_idle(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &most, sizeof most);
 }
 
-static void conn_open(struct conn *c, int fd)
+void conn_open(struct conn *c, int fd)
 {
 	probe_idle(fd);
 	c->tx.fd = c->rx.fd = fd;
 	c->state->fd = fd;
+	if (opt.events && !chance(&c->rng, 8))
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	if (chance(&c->rng, 2))
-		set_buffers(fd, &c->rng, few_bytes(c));
+		set_buffers(fd, &c->rng, few_bytes(c) && !opt.events);
 }
 
 static _Noreturn void fail(const char *what)
@@ -181,17 +186,19 @@ static _Noreturn void fail(const char *what)
 	_exit(1);
 }
 
-static int connect_one(struct conn *c)
+int connect_to(struct conn *c, unsigned port)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET};
 	to.sin_addr.s_addr = opt.peer;
-	to.sin_port = htons((uint16_t)sh->listen_port);
+	to.sin_port = htons((uint16_t)port);
 	bool nonblock = chance(&c->rng, 3);
 	int fd = socket(AF_INET, SOCK_STREAM | (nonblock ? SOCK_NONBLOCK : 0), 0);
 	if (fd < 0)
 		fail("socket");
+	if (opt.events && !chance(&c->rng, 8))
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	if (chance(&c->rng, 2))
-		set_buffers(fd, &c->rng, few_bytes(c));
+		set_buffers(fd, &c->rng, few_bytes(c) && !opt.events);
 	int r = connect(fd, (struct sockaddr *)&to, sizeof to);
 	while (r != 0 && (errno == EINPROGRESS || errno == EINTR)) {
 		struct pollfd p = {fd, POLLOUT, 0};
@@ -208,7 +215,8 @@ static int connect_one(struct conn *c)
 		close(fd);
 		return -1;
 	}
-	if (r != 0)
+	/* Accepted and reset already: its calls will tell. */
+	if (r != 0 && !(errno == ECONNRESET && may_die(c)))
 		fail("connect");
 	if (nonblock && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0)
 		fail("fcntl");
@@ -220,7 +228,7 @@ static bool client_connects(struct conn *c)
 {
 	struct sockaddr_in own;
 	socklen_t len = sizeof own;
-	int fd = connect_one(c);
+	int fd = connect_to(c, sh->listen_port);
 	if (fd < 0)
 		return false;
 	if (getsockname(fd, (struct sockaddr *)&own, &len) != 0)
@@ -396,7 +404,7 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-static void start_signals(enum side side)
+void start_signals(enum side side)
 {
 	uint64_t rng = seed_of(7, 0, side);
 	struct sigaction sa = {.sa_handler = on_alarm};
@@ -406,7 +414,8 @@ static void start_signals(enum side side)
 		sa.sa_flags = SA_RESTART;
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGALRM, &sa, NULL);
-	if (opt.signals)
+	sigaction(SIGUSR1, &sa, NULL);
+	if (opt.signals && !opt.events)
 		setitimer(ITIMER_REAL, &timer, NULL);
 }
 
@@ -430,6 +439,8 @@ int side_main(enum side side)
 {
 	static struct loop_job jobs[MODES];
 	int listener = -1;
+	if (opt.events)
+		return events_main(side);
 	uint64_t rng = seed_of(8, 0, 0);
 	conn_count = 1 + rnd(&rng) % opt.conns;
 	start_signals(side);
