@@ -16,7 +16,7 @@ static bool is_own_link(const char *path)
 	struct stat st;
 	int fd = kernel_open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
 	bool own = fd >= 0 && kernel_fstat(fd, &st) == 0 && S_ISLNK(st.st_mode) &&
-		   (st.st_uid == 0 || st.st_uid == geteuid());
+		   (st.st_uid == 0 || st.st_uid == kernel_geteuid());
 
 	if (fd >= 0)
 		kernel_close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* poll of more descriptors than RLIMIT_NOFILE allows, which the kernel refuses. */
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/await.h"
 
@@ -35,7 +36,7 @@ static nfds_t limit_now(void)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+	return kernel_getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 static size_t sets_bytes(const struct sets *t)

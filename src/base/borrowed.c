@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether this is a child of vfork, which runs in its parent's memory. */
+#include "base/kernel.h"
 #include "base/borrowed.h"
 #include "base/sigsafe.h"
 
@@ -13,7 +14,7 @@ int borrowed_now(void)
 {
 	int known = borrowed_known ? borrowed_known() : 0;
 
-	return known ? known : getpid();
+	return known ? known : kernel_getpid();
 }
 
 bool borrowed_slow(void)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/kernel.h"
 #include "base/endpoint.h"
 
 static const uint8_t v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -44,8 +45,8 @@ int name_of_connection(int fd, enum tcp_role role, struct name_tuple *out)
 
 	memset(&local, 0, sizeof(local));
 	memset(&peer, 0, sizeof(peer));
-	if (getpeername(fd, &peer.any, &peer_len) != 0 ||
-	    getsockname(fd, &local.any, &local_len) != 0)
+	if (kernel_getpeername(fd, &peer.any, &peer_len) != 0 ||
+	    kernel_getsockname(fd, &local.any, &local_len) != 0)
 		return -errno;
 	r = name_set_end(&local, client ? &t.client : &t.server, &t.scope);
 	if (r == 0)

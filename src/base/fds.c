@@ -57,7 +57,7 @@ int fds_limit(void)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+	if (kernel_getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return 0;
 	return limit.rlim_cur < FDS_MAX ? (int)limit.rlim_cur : FDS_MAX;
 }

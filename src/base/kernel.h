@@ -114,6 +114,48 @@ static inline int kernel_connect(int fd, const struct sockaddr *name, socklen_t 
 	return (int)kernel_call4(SYS_connect, fd, (long)name, (long)len, 0);
 }
 
+/* As the C library's of these names, which a library of the program's may stand before. */
+#define KERNEL_AS(ret, name, nr, params, a, b, c, d)                                     \
+	static inline ret kernel_##name params                                           \
+	{                                                                                \
+		return (ret)kernel_call4(nr, (long)(a), (long)(b), (long)(c),            \
+					 (long)(d));                                     \
+	}
+
+struct rlimit;
+struct statfs;
+struct utsname;
+
+KERNEL_AS(pid_t, getpid, SYS_getpid, (void), 0, 0, 0, 0)
+KERNEL_AS(pid_t, getppid, SYS_getppid, (void), 0, 0, 0, 0)
+KERNEL_AS(pid_t, gettid, SYS_gettid, (void), 0, 0, 0, 0)
+KERNEL_AS(uid_t, getuid, SYS_getuid, (void), 0, 0, 0, 0)
+KERNEL_AS(uid_t, geteuid, SYS_geteuid, (void), 0, 0, 0, 0)
+KERNEL_AS(gid_t, getgid, SYS_getgid, (void), 0, 0, 0, 0)
+KERNEL_AS(gid_t, getegid, SYS_getegid, (void), 0, 0, 0, 0)
+KERNEL_AS(int, sched_yield, SYS_sched_yield, (void), 0, 0, 0, 0)
+KERNEL_AS(int, kill, SYS_kill, (pid_t pid, int sig), pid, sig, 0, 0)
+KERNEL_AS(int, getrlimit, SYS_getrlimit, (int what, struct rlimit *limit), what, limit, 0,
+	  0)
+KERNEL_AS(int, getsockname, SYS_getsockname,
+	  (int fd, struct sockaddr *name, socklen_t *len), fd, name, len, 0)
+KERNEL_AS(int, getpeername, SYS_getpeername,
+	  (int fd, struct sockaddr *name, socklen_t *len), fd, name, len, 0)
+KERNEL_AS(int, stat, SYS_stat, (const char *path, struct stat *st), path, st, 0, 0)
+KERNEL_AS(int, fstatfs, SYS_fstatfs, (int fd, struct statfs *fs), fd, fs, 0, 0)
+KERNEL_AS(int, access, SYS_access, (const char *path, int mode), path, mode, 0, 0)
+KERNEL_AS(int, uname, SYS_uname, (struct utsname * u), u, 0, 0, 0)
+KERNEL_AS(off_t, lseek, SYS_lseek, (int fd, off_t offset, int whence), fd, offset, whence,
+	  0)
+KERNEL_AS(ssize_t, pread, SYS_pread64, (int fd, void *buf, size_t len, off_t at), fd, buf,
+	  len, at)
+KERNEL_AS(ssize_t, readlink, SYS_readlink, (const char *path, char *buf, size_t size),
+	  path, buf, size, 0)
+KERNEL_AS(ssize_t, getrandom, SYS_getrandom, (void *buf, size_t len, unsigned flags), buf,
+	  len, flags, 0)
+KERNEL_AS(ssize_t, fgetxattr, SYS_fgetxattr,
+	  (int fd, const char *name, void *value, size_t size), fd, name, value, size)
+
 static inline ssize_t kernel_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	return kernel_call4(SYS_sendmsg, fd, (long)msg, flags, 0);

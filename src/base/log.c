@@ -51,8 +51,8 @@ static void log_default_path(char *path, size_t size)
 		dir = secure_getenv("TMPDIR");
 	if (!dir || dir[0] != '/')
 		dir = "/tmp";
-	if (snprintf(path, size, "%s/viaduct-%u-%d.log", dir, (unsigned)getuid(),
-		     (int)getpid()) >= (int)size)
+	if (snprintf(path, size, "%s/viaduct-%u-%d.log", dir, (unsigned)kernel_getuid(),
+		     (int)kernel_getpid()) >= (int)size)
 		*path = '\0';
 }
 
@@ -112,7 +112,7 @@ static bool log_file_is_safe(int fd)
 	struct stat st;
 
 	return !log_path_is_own || (kernel_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-				    st.st_uid == geteuid());
+				    st.st_uid == kernel_geteuid());
 }
 
 static int log_open_file(void)
@@ -170,7 +170,8 @@ static void log_put(int fd, enum log_level level, const char *fmt, va_list args)
 
 	len = (size_t)log_time(line, sizeof(line));
 	len += (size_t)snprintf(line + len, sizeof(line) - len, " %d %d %s ",
-				(int)getpid(), (int)gettid(), log_level_names[level]);
+				(int)kernel_getpid(), (int)kernel_gettid(),
+				log_level_names[level]);
 	room = sizeof(line) - len; /* the newline goes where the NUL was */
 	n = vsnprintf(line + len, room, fmt, args);
 	/* One line, and harmless to show, whatever the names in it are. */

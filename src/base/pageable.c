@@ -185,8 +185,8 @@ int pageable_may_lock(bool now)
 	struct rlimit limit;
 	uint64_t total = 0;
 
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-	    is_free_to_lock())
+	if (kernel_getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+	    limit.rlim_cur == RLIM_INFINITY || is_free_to_lock())
 		return 0;
 	if (limit.rlim_cur == 0)
 		return -EPERM;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/path.h"
 
 int path_expand(const char *text, char *out, size_t size)
@@ -12,8 +13,13 @@ int path_expand(const char *text, char *out, size_t size)
 	size_t at = 0;
 
 	if (text[0] != '/') {
-		if (!getcwd(out, size))
-			return errno == ERANGE ? -ENAMETOOLONG : -errno;
+		long len = kernel_call4(SYS_getcwd, (long)out, (long)size, 0, 0);
+
+		if (len < 0)
+			return len == -ERANGE ? -ENAMETOOLONG : (int)len;
+		/* One that is not to be reached has a name of another kind. */
+		if (out[0] != '/')
+			return -ENOENT;
 		at = strlen(out);
 		if (at + 1 >= size)
 			return -ENAMETOOLONG;
@@ -25,7 +31,7 @@ int path_expand(const char *text, char *out, size_t size)
 		if (at + 1 >= size)
 			return -ENAMETOOLONG;
 		if (text[0] == '%' && text[1] == 'p') {
-			n = snprintf(out + at, size - at, "%d", (int)getpid());
+			n = snprintf(out + at, size - at, "%d", (int)kernel_getpid());
 			text++;
 		} else {
 			out[at] = *text;

@@ -23,8 +23,10 @@ int program_executable(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st))
-		return -errno;
+	int r = kernel_stat(path, &st);
+
+	if (r < 0)
+		return r;
 	if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, X_OK, AT_EACCESS))
 		return -EACCES;
 	return 0;
@@ -68,8 +70,8 @@ int program_find(const char *name, char *path, size_t size)
 static bool privileged(int fd, struct program *p)
 {
 	struct stat st;
-	uid_t euid = geteuid();
-	gid_t egid = getegid();
+	uid_t euid = kernel_geteuid();
+	gid_t egid = kernel_getegid();
 
 	if (kernel_fstat(fd, &st))
 		return false;
@@ -77,11 +79,12 @@ static bool privileged(int fd, struct program *p)
 		euid = st.st_uid;
 	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
 		egid = st.st_gid;
-	if (euid != getuid())
+	if (euid != kernel_getuid())
 		snprintf(p->detail, sizeof(p->detail), "setuid to user %u", euid);
-	else if (egid != getgid())
+	else if (egid != kernel_getgid())
 		snprintf(p->detail, sizeof(p->detail), "setgid to group %u", egid);
-	else if (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+	else if (kernel_getuid() != 0 &&
+		 kernel_fgetxattr(fd, "security.capability", NULL, 0) > 0)
 		snprintf(p->detail, sizeof(p->detail), "file capabilities");
 	else
 		return false;
@@ -103,7 +106,7 @@ static enum program_kind inspect_loader(int fd, const Elf64_Phdr *ph, struct pro
 		return refused(p, ENOEXEC);
 	if (ph->p_filesz == sizeof(loader))
 		return PROGRAM_UNREADABLE;
-	n = pread(fd, loader, ph->p_filesz, (off_t)ph->p_offset);
+	n = kernel_pread(fd, loader, ph->p_filesz, (off_t)ph->p_offset);
 	if (n != (ssize_t)ph->p_filesz)
 		return refused(p, ENOEXEC);
 	loader[n] = 0;
@@ -140,7 +143,7 @@ static bool is_go(int fd, const Elf64_Phdr *ph)
 	char notes[MAX_NOTES];
 	size_t len = ph->p_filesz < sizeof(notes) ? ph->p_filesz : sizeof(notes);
 
-	return pread(fd, notes, len, (off_t)ph->p_offset) == (ssize_t)len &&
+	return kernel_pread(fd, notes, len, (off_t)ph->p_offset) == (ssize_t)len &&
 	       program_note_of_go(notes, len);
 }
 
@@ -165,7 +168,7 @@ static enum program_kind inspect_elf(int fd, const Elf64_Ehdr *eh, struct progra
 	for (unsigned i = 0; i < eh->e_phnum; i++) {
 		off_t at = (off_t)(eh->e_phoff + i * sizeof(ph));
 
-		if (pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
+		if (kernel_pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
 			return refused(p, ENOEXEC);
 		if (ph.p_type == PT_INTERP)
 			kind = inspect_loader(fd, &ph, p);
@@ -218,7 +221,7 @@ static bool inspect_file(struct program *p, bool through_env)
 	if (fd < 0)
 		return false;
 	memset(&head, 0, sizeof(head));
-	n = pread(fd, head.text, SCRIPT_LINE, 0);
+	n = kernel_pread(fd, head.text, SCRIPT_LINE, 0);
 	if (n >= SELFMAG && !memcmp(head.text, ELFMAG, SELFMAG)) {
 		if (privileged(fd, p))
 			p->kind = PROGRAM_PRIVILEGED;

@@ -37,7 +37,7 @@ FORK_CODE void self_forked(void)
 {
 	/* A first look would cost a page fault of its own. */
 	if (known)
-		store_relaxed(known, getpid());
+		store_relaxed(known, kernel_getpid());
 }
 
 NEAR_CODE pid_t self_pid(void)
@@ -45,11 +45,11 @@ NEAR_CODE pid_t self_pid(void)
 	pid_t pid;
 
 	if (!known)
-		return getpid();
+		return kernel_getpid();
 	/* Relaxed: whoever finds nothing asks, and all get the same answer. */
 	pid = load_relaxed(known);
 	if (pid == 0) {
-		pid = getpid();
+		pid = kernel_getpid();
 		store_relaxed(known, pid);
 	}
 	return pid;
@@ -72,7 +72,7 @@ static uint64_t stack_start(pid_t pid)
 
 bool self_shares_image(pid_t pid)
 {
-	uint64_t ours = stack_start(getpid()), theirs = stack_start(pid);
+	uint64_t ours = stack_start(kernel_getpid()), theirs = stack_start(pid);
 
 	return ours == 0 || theirs == 0 || ours == theirs;
 }

@@ -23,7 +23,7 @@ bool space_is_left(size_t bytes)
 	struct rlimit limit;
 	unsigned long long size;
 
-	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+	if (kernel_getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
 		return true;
 	size = own_size();
 	return size != 0 && size + bytes <= limit.rlim_cur / 2;
@@ -49,6 +49,6 @@ bool space_is_counted(void)
 {
 	struct rlimit limit;
 
-	return machine_counts() ||
-	       (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY);
+	return machine_counts() || (kernel_getrlimit(RLIMIT_DATA, &limit) == 0 &&
+				    limit.rlim_cur != RLIM_INFINITY);
 }

@@ -417,7 +417,7 @@ void bells_release(struct sock *s)
 	if (phase_of(s->slot) != SLOT_FINAL || !bells_are_there(s))
 		return;
 	/* A child of vfork has the memory, but descriptors of its own. */
-	if (getpid() != self_pid() || !lock_try(&bells_lock))
+	if (kernel_getpid() != self_pid() || !lock_try(&bells_lock))
 		return;
 	/* Again: it may have become another's before the lock was taken. */
 	if (phase_of(s->slot) == SLOT_FINAL && bells_are_there(s) &&

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -221,7 +222,7 @@ static bool each(bool (*is_meant)(struct sock *s, int fd),
 		 enum vd_reason reason)
 {
 	/* In a child of vfork, which does not release what its parent's threads close meanwhile. */
-	bool some = false, is_borrowed = getpid() != self_pid();
+	bool some = false, is_borrowed = kernel_getpid() != self_pid();
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		if (is_borrowed && !(s && is_meant(s, fd)))

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/fds_call.h"
@@ -53,7 +54,7 @@ int fd_table_init(void)
 	uint32_t slots = small ? SLOT_COUNT_SMALL : SLOT_COUNT;
 	struct rlimit lim = {0};
 	int size = small ? FD_TABLE_SMALL : FD_TABLE_MAX;
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
+	if (kernel_getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_max < (rlim_t)size)
 		size = lim.rlim_max < FD_TABLE_LEAST ? FD_TABLE_LEAST : (int)lim.rlim_max;
 	if (!space_is_left(slots * (sizeof(struct slot) + sizeof(*socks)) +
 			   sizeof(*fd_table) * (size_t)size))
@@ -327,7 +328,7 @@ static inline void forget_threads(struct sock *s)
 FORK_CODE void sock_forked_child(bool told)
 {
 	/* The parent seems to have no pid: this is another pid namespace. */
-	bool foreign = getppid() == 0;
+	bool foreign = kernel_getppid() == 0;
 	sock_forks++;
 	if (peer_ops)
 		peer_ops->forked_child();

@@ -240,7 +240,7 @@ void limbo_look(void)
 	int seconds;
 	/* Sequentially consistent: who puts one there looks at its counts after. What a child of vfork
 	 * closes stays open in its parent, which is to do it. */
-	if (!atomic_load(&limbo_used) || getpid() != self_pid())
+	if (!atomic_load(&limbo_used) || kernel_getpid() != self_pid())
 		return;
 	do {
 		crit_enter(); /* no handler forks, or jumps away, amid it */

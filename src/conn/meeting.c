@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/log.h"
@@ -255,8 +256,8 @@ static bool may_upgrade(struct sock *s, int fd, enum vd_reason *reason)
 					? CONFIG_CONNECT
 					: CONFIG_ACCEPT;
 	*reason = VD_REASON_NONE;
-	if (getsockname(fd, (struct sockaddr *)&local, &local_len) < 0 ||
-	    getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0)
+	if (kernel_getsockname(fd, (struct sockaddr *)&local, &local_len) < 0 ||
+	    kernel_getpeername(fd, (struct sockaddr *)&peer, &peer_len) < 0)
 		return false; /* not connected yet */
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
 	    protocol != IPPROTO_TCP)

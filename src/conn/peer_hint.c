@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "conn/peer_hint.h"
 
 _Thread_local uint32_t wait_self __attribute__((tls_model("initial-exec")));
@@ -13,7 +14,9 @@ void wait_init(void)
 	cpu_set_t set;
 
 	/* Where there are more than a set has room for, nobody is ever crowded. */
-	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+	/* The kernel writes no more than it has. */
+	CPU_ZERO(&set);
+	if (kernel_call4(SYS_sched_getaffinity, 0, sizeof(set), (long)&set, 0) > 0)
 		wait_processors = (uint32_t)CPU_COUNT(&set);
 	else
 		wait_processors = CPU_SETSIZE;

@@ -111,7 +111,7 @@ static void report_format(struct text *t, const char *program,
 {
 	const char *comma = "";
 
-	text_add(t, "{\"pid\":%d,\"program\":\"", (int)getpid());
+	text_add(t, "{\"pid\":%d,\"program\":\"", (int)kernel_getpid());
 	text_add_escaped(t, program);
 	text_add(t, "\"");
 #define COUNT(field)                                                                     \
@@ -197,7 +197,7 @@ static void write_line(const struct config *config, const struct report_open *al
 	ssize_t n;
 	int fd;
 
-	fd = appended_open(config->report, geteuid() == 0 ? 0600 : 0666, true);
+	fd = appended_open(config->report, kernel_geteuid() == 0 ? 0600 : 0666, true);
 	if (fd < 0) {
 		errno = -fd;
 		log_error("VIADUCT_REPORT=%s: cannot be opened: %m; the report of this "

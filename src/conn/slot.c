@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of slots: allocation without locks, and the list of processes that hold each. */
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "conn/slot.h"
 
@@ -74,7 +75,7 @@ static inline int32_t pid_of(int32_t entry)
 static FORK_CODE bool is_there(int32_t entry)
 {
 	int32_t pid = pid_of(entry);
-	if (kill(pid, 0) != 0 && errno == ESRCH)
+	if (kernel_kill(pid, 0) == -ESRCH)
 		return false;
 	return entry > 0 || self_shares_image(pid);
 }
@@ -341,7 +342,7 @@ static bool is_alone(struct slot *sl, bool last)
 {
 	int32_t self = self_pid();
 	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
-	if (self != getpid())
+	if (self != kernel_getpid())
 		return false;
 	drop_dead(sl, self);
 	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
@@ -364,7 +365,7 @@ bool slot_is_alone(struct slot *sl)
 void slot_closing(struct slot *sl, bool closes)
 {
 	int32_t self = self_pid(), marked = self | HOLDER_CLOSES;
-	for (int i = 0; i < SLOT_HOLDERS && self == getpid(); i++) {
+	for (int i = 0; i < SLOT_HOLDERS && self == kernel_getpid(); i++) {
 		int32_t entry = closes ? self : marked;
 		atomic_compare_exchange_strong(&sl->holders[i], &entry,
 					       closes ? marked : self);

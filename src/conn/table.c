@@ -252,7 +252,7 @@ static bool may_have_it(struct table_process *p)
 	if (pid == 0 || pid == self_pid() || p == here)
 		return false;
 	return pid == TABLE_RESERVED ||
-	       ((kill(pid, 0) == 0 || errno != ESRCH) && self_shares_image(pid));
+	       (kernel_kill(pid, 0) != -ESRCH && self_shares_image(pid));
 }
 
 /* Of all, or of those that were forked from *fork on. */

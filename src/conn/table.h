@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdalign.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/call_count.h"
 #include "base/sections.h"
@@ -114,10 +115,10 @@ struct table_process *table_forked_parent(pid_t child);
 void table_tell(struct table_process *p, pid_t child);
 void table_forked_child(bool tells_pid);
 
-/* It has ended, and nobody is about to use its entry; or it is nobody's pid. May change errno. */
+/* It has ended, and nobody is about to use its entry; or it is nobody's pid. */
 static inline bool table_process_is_gone(int32_t pid)
 {
-	return pid == 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
+	return pid == 0 || (pid > 0 && kernel_kill(pid, 0) == -ESRCH);
 }
 
 /* True from the first fork on, in both: other processes may have this table. */

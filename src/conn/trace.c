@@ -162,7 +162,7 @@ static bool is_reader_there(void)
 /* A child of vfork has our memory, but descriptors of its own: it makes none and closes none. */
 static bool is_borrowed(void)
 {
-	return self_pid() != getpid();
+	return self_pid() != kernel_getpid();
 }
 
 /* Under the lock: there is a buffer for who asks now. */
@@ -229,8 +229,9 @@ static bool ask_ends(struct sock *s, int fd, struct ends *e)
 	socklen_t local_len = sizeof(local), peer_len = sizeof(peer);
 	uint64_t cookie;
 
-	if (fd < 0 || getsockname(fd, (struct sockaddr *)&local, &local_len) != 0 ||
-	    getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 ||
+	if (fd < 0 ||
+	    kernel_getsockname(fd, (struct sockaddr *)&local, &local_len) != 0 ||
+	    kernel_getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 ||
 	    tcp_cookie(fd, &cookie) < 0 || cookie != atomic_load(&s->slot->cookie))
 		return false;
 	store_end(&local, e->local, &e->local_port);

@@ -80,8 +80,8 @@ static uint32_t place_of(struct sock *s, int fd)
 	socklen_t len = sizeof(at);
 	bool connected = load_relaxed(&s->slot->role) == TCP_ROLE_CONNECTED;
 	uint32_t hash = 2166136261u;
-	if ((connected ? getpeername(fd, (struct sockaddr *)&at, &len)
-		       : getsockname(fd, (struct sockaddr *)&at, &len)) < 0)
+	if ((connected ? kernel_getpeername(fd, (struct sockaddr *)&at, &len)
+		       : kernel_getsockname(fd, (struct sockaddr *)&at, &len)) < 0)
 		return NO_PLACE;
 	if (at.ss_family == AF_INET6) {
 		const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at;

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "preload/hook.h"
 
 /*
@@ -57,8 +58,8 @@ static void notify(const struct sigevent *ev)
 		notify_thread(ev);
 	if (ev->sigev_notify != SIGEV_SIGNAL)
 		return;
-	info.si_pid = getpid();
-	info.si_uid = getuid();
+	info.si_pid = kernel_getpid();
+	info.si_uid = kernel_getuid();
 	info.si_value = ev->sigev_value;
 	REAL(syscall)(SYS_rt_sigqueueinfo, info.si_pid, ev->sigev_signo, &info);
 }

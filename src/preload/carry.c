@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/program.h"
 #include "conn/exec_carry.h"
 #include "preload/carry.h"
@@ -83,7 +84,7 @@ static bool environment_fits(char *const envp[])
 		if (value && strcmp(value, "off") == 0)
 			return false;
 	}
-	return listed && preloads == 1 && stat(own_path, &now) == 0 &&
+	return listed && preloads == 1 && kernel_stat(own_path, &now) == 0 &&
 	       now.st_dev == own_file.st_dev && now.st_ino == own_file.st_ino;
 }
 
@@ -109,7 +110,7 @@ static bool program_fits(const struct leaving *l, struct carry_memory *m)
 {
 	struct stat st;
 
-	if (stat(m->path, &st) < 0 || !S_ISREG(st.st_mode))
+	if (kernel_stat(m->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	program_inspect(m->path, false, &m->program);
 	if (m->program.kind == PROGRAM_STATIC)
@@ -263,6 +264,6 @@ void carry_init(void)
 		take_up(text);
 	unsetenv("VIADUCT_CARRY");
 	if (dladdr((void *)carry_init, &info) && info.dli_fname[0] == '/' &&
-	    stat(info.dli_fname, &own_file) == 0)
+	    kernel_stat(info.dli_fname, &own_file) == 0)
 		own_path = info.dli_fname;
 }

@@ -93,7 +93,8 @@ static bool is_beyond_limit(int fd)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd >= limit.rlim_cur;
+	return kernel_getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+	       (rlim_t)fd >= limit.rlim_cur;
 }
 
 /*

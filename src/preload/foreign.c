@@ -70,12 +70,12 @@ static bool is_usual(struct look *k)
 	ssize_t n;
 	int fd;
 
-	if (stat(k->path, &st) < 0 || !S_ISREG(st.st_mode))
+	if (kernel_stat(k->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return true;
 	fd = kernel_open(k->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
 	if (fd < 0)
 		return true;
-	n = pread(fd, k->head, sizeof(k->head), 0);
+	n = kernel_pread(fd, k->head, sizeof(k->head), 0);
 	kernel_close(fd);
 	return n > EI_CLASS && memcmp(k->head, ELFMAG, SELFMAG) == 0 &&
 	       k->head[EI_CLASS] == ELFCLASS64 && names_own_loader(k->head, (size_t)n);
@@ -129,7 +129,7 @@ static bool other_path(char *path, size_t size)
 
 static bool is_there(const char *path)
 {
-	return access(path, R_OK) == 0;
+	return kernel_access(path, R_OK) == 0;
 }
 
 bool foreign_takes(enum program_kind kind)
@@ -186,7 +186,7 @@ static enum taken target_takes(int dir, const char *path, bool search)
 	struct stat own;
 	enum taken t;
 
-	if (stat(carry_own_path(), &own) != 0) {
+	if (kernel_stat(carry_own_path(), &own) != 0) {
 		if (log_level_now >= LOG_INFO)
 			log_line_apart(LOG_INFO,
 				       "exec: %s runs on TCP: %s is not to be seen there",

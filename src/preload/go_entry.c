@@ -189,7 +189,7 @@ __attribute__((used)) long go_clone(long nr, long a, long b, long c, long d, lon
 	if (__builtin_expect(!is_kept, 0))
 		keep();
 	/* In a namespace of its own the child may have our id, and would not be known. */
-	if (getpid() == 1 && (nr != SYS_clone || (a & CLONE_NEWPID)))
+	if (kernel_getpid() == 1 && (nr != SYS_clone || (a & CLONE_NEWPID)))
 		hook_parting();
 	if (!hook_syscall_shares(nr, (unsigned long)a, (size_t)b))
 		result = hook_answer(hook_syscall(nr, a, b, c, d, e, f));

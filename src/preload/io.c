@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
@@ -146,7 +147,7 @@ static int rwf_taken(void)
 	if (taken)
 		return taken;
 	taken = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND;
-	uname(&u);
+	kernel_uname(&u);
 	unsigned long version = strtoul(u.release, &end, 10) << 16;
 	if (*end == '.')
 		version += strtoul(end + 1, NULL, 10);
@@ -224,7 +225,7 @@ _Static_assert(sizeof(off_t) == sizeof(off64_t), "off_t");
 static bool file_end_is_beyond(int in, const off64_t *offset, size_t count)
 {
 	off64_t at = offset		     ? *offset
-		     : count > SOCK_MOVE_MAX ? lseek64(in, 0, SEEK_CUR)
+		     : count > SOCK_MOVE_MAX ? kernel_lseek(in, 0, SEEK_CUR)
 					     : 0;
 
 	return at > 0 && count > (size_t)(INT64_MAX - at);

@@ -19,7 +19,7 @@ bool limit_changing(pid_t pid, unsigned resource, const struct rlimit *to)
 	int saved = errno;
 
 	if (resource != RLIMIT_NOFILE || !to || hook_is_borrowed() ||
-	    (pid != 0 && pid != getpid()))
+	    (pid != 0 && pid != kernel_getpid()))
 		return false;
 	if (hook_active && crit_copy(&limit, to, sizeof(limit)) == 0 &&
 	    limit.rlim_cur == 0)

@@ -55,8 +55,8 @@ static void caught(int sig, siginfo_t *info, void *context)
 	/* A filter's, or a sent one: it ends the process, as it would have. */
 	if (info->si_code != USER_DISPATCH) {
 		REAL(sigaction)(sig, &before, NULL);
-		kernel_call4(SYS_tgkill, getpid(), kernel_call4(SYS_gettid, 0, 0, 0, 0),
-			     sig, 0);
+		kernel_call4(SYS_tgkill, kernel_getpid(),
+			     kernel_call4(SYS_gettid, 0, 0, 0, 0), sig, 0);
 		return;
 	}
 	if (watching() && info->si_syscall == SYS_mprotect && r[REG_RDX] == PROT_READ &&

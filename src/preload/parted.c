@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/log.h"
 #include "preload/hook.h"
@@ -21,7 +22,7 @@ bool hook_is_alone(void)
 	struct stat tasks;
 	int saved = errno;
 	/* Two links are its own, and one more is there for each thread. */
-	bool alone = stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+	bool alone = kernel_stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 
 	errno = saved;
 	return alone;

@@ -137,7 +137,7 @@ static void die_of(int sig)
 	uint64_t bit = 1ull << (sig - 1);
 
 	set_real(sig, &none, NULL);
-	kernel_call4(SYS_tgkill, getpid(), gettid(), sig, 0);
+	kernel_call4(SYS_tgkill, kernel_getpid(), kernel_gettid(), sig, 0);
 	kernel_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&bit, 0, sizeof(bit));
 }
 
@@ -147,10 +147,10 @@ static void die_of(int sig)
  */
 static __attribute__((noinline)) void report_and_die(int sig)
 {
-	if (getpid() == 1)
+	if (kernel_getpid() == 1)
 		return;
 	/* Not in the memory of another process, as in a child of vfork. */
-	if (!hook_is_borrowed() && self_pid() == getpid())
+	if (!hook_is_borrowed() && self_pid() == kernel_getpid())
 		report_write_dying();
 	die_of(sig);
 }
@@ -248,7 +248,7 @@ static uint64_t stand_in(int sig)
 		return GUARD;
 	if (sig != SIGTERM && sig != SIGINT && sig != SIGHUP)
 		return 0;
-	return signal_has_last_words() && getpid() != 1 ? REPORTER : 0;
+	return signal_has_last_words() && kernel_getpid() != 1 ? REPORTER : 0;
 }
 
 /* Nothing is lost where the signal is ignored: a fault ends the process anyway, and the others
@@ -279,7 +279,8 @@ static __attribute__((noinline)) void used_up(int sig, uint64_t entry)
 	int saved = errno;
 
 	/* In a process of its own in our memory the table speaks of the other one's settings. */
-	if (stand_in(sig) != REPORTER || hook_is_borrowed() || self_pid() != getpid())
+	if (stand_in(sig) != REPORTER || hook_is_borrowed() ||
+	    self_pid() != kernel_getpid())
 		return;
 	lock_take(&table_lock);
 	if (entry_at(sig) == entry && guard(sig) == 0 && entry_at(sig) == REPORTER &&
@@ -413,7 +414,7 @@ FORK_CODE void signal_forked_child(void)
 	/* Its owner may be a thread that lives in the parent only. */
 	store_relaxed(&table_lock.word, 0);
 	/* The first process of a pid namespace is not even woken by a signal of default action. */
-	if (signal_has_last_words() && getpid() == 1)
+	if (signal_has_last_words() && kernel_getpid() == 1)
 		reporters_leave();
 }
 

@@ -66,7 +66,7 @@ static bool is_static(const char *path)
 	bool found = false;
 	int fd;
 
-	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+	if (kernel_stat(path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	fd = kernel_open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
 	if (fd < 0)

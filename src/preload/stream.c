@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of connections: libc's buffers, and our reads and writes. */
+#include "base/kernel.h"
 #include "preload/stream.h"
 
 #include <errno.h>
@@ -63,11 +64,14 @@ static ssize_t stream_write(void *cookie, const char *buf, size_t len)
 static int stream_seek(void *cookie, off64_t *offset, int whence)
 {
 	FILE *f = cookie;
-	off64_t at = lseek64(f->_fileno, *offset, whence);
+	off64_t at = kernel_lseek(f->_fileno, *offset, whence);
 
-	if (at >= 0)
-		*offset = at;
-	return at < 0 ? -1 : 0;
+	if (at < 0) {
+		errno = (int)-at;
+		return -1;
+	}
+	*offset = at;
+	return 0;
 }
 
 static int stream_close(void *cookie)

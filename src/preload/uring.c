@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/sigsafe.h"
@@ -77,8 +78,8 @@ bool uring_missing(unsigned fd, bool by_index)
 	if (by_index || !hook_active || !config_refuses_rings())
 		return false;
 	snprintf(name, sizeof(name), "/proc/self/fd/%u", fd);
-	n = readlink(name, file, sizeof(file));
-	if (n < 0 && access("/proc/self/fd", F_OK) < 0)
+	n = kernel_readlink(name, file, sizeof(file));
+	if (n < 0 && kernel_access("/proc/self/fd", F_OK) < 0)
 		n = sizeof(kind) - 1; /* in doubt it is one */
 	else if (n > 0 && memcmp(file, kind, (size_t)n) != 0)
 		n = 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "readiness/epoll.h"
@@ -14,7 +15,7 @@ bool instance_is_foreign(struct instance *in)
 {
 	if (in->owner == epoll_self())
 		return false;
-	if (kill(in->owner, 0) == 0 || errno != ESRCH ||
+	if (kernel_kill(in->owner, 0) != -ESRCH ||
 	    slot_table_has_others_since(in->first_fork, false))
 		return true;
 	/* The number was the parent's. */

@@ -274,7 +274,7 @@ void side_drop(struct instance *in)
 	if (side < 0)
 		return;
 	/* Of a child of vfork the memory is its parent's, and the numbers are not. */
-	if (getpid() != self_pid())
+	if (kernel_getpid() != self_pid())
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);

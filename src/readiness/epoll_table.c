@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of epoll instances and of the sockets registered in them. */
+#include "base/kernel.h"
 #include "base/atomic.h"
 #include "readiness/epoll.h"
 
@@ -95,7 +96,7 @@ bool epoll_locked(void)
 
 FORK_CODE void epoll_list_forked(void)
 {
-	self = getpid();
+	self = kernel_getpid();
 	held = 0;
 	lock_drop_forked(&list_lock);
 }
@@ -489,8 +490,8 @@ struct epoll_reg *tag_reg(uint64_t data, bool *bell)
 
 void ready_init(void)
 {
-	self = getpid();
-	if (getrandom(&tag_prefix, sizeof(tag_prefix), GRND_NONBLOCK) !=
+	self = kernel_getpid();
+	if (kernel_getrandom(&tag_prefix, sizeof(tag_prefix), GRND_NONBLOCK) !=
 	    (ssize_t)sizeof(tag_prefix))
 		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
 	/* The top bit set: no pointer and no small number looks like this. */

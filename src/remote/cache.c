@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "remote/cache.h"
 #include "remote/parts.h"
@@ -252,7 +253,7 @@ static uint64_t most_bytes(void)
 	uint64_t most = CACHE_BYTES;
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur / 2 < most)
+	if (kernel_getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur / 2 < most)
 		most = limit.rlim_cur / 2;
 	return most;
 }

@@ -219,7 +219,7 @@ static int lock(const char *path)
 	if (fd < 0)
 		return fd;
 	r = kernel_fstat(fd, &st);
-	if (r == 0 && (!S_ISREG(st.st_mode) || st.st_uid != geteuid()))
+	if (r == 0 && (!S_ISREG(st.st_mode) || st.st_uid != kernel_geteuid()))
 		r = -EPERM;
 	if (r == 0)
 		r = (int)kernel_call4(SYS_fcntl, fd, F_SETLK, (long)&whole, 0);
@@ -289,7 +289,7 @@ static int save(const struct learnt *l)
 {
 	static char text[128 + LEARNT_MAX * LEARNT_TEXT];
 	static struct conffile old;
-	bool is_root = geteuid() == 0;
+	bool is_root = kernel_geteuid() == 0;
 	int held, r;
 
 	if (is_root)

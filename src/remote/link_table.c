@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts and links of this process, and what comes on them. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/pageable.h"
 #include "rdma/verbs.h"
@@ -175,7 +175,7 @@ static bool is_locked_out(void)
 	for (int i = 0; i < ACROSS_LINKS; i++)
 		if (across_links[i].window)
 			bytes += 2 * ACROSS_WINDOW_BYTES;
-	return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < bytes;
+	return kernel_getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < bytes;
 }
 
 /* Of each address the context has the device, here and at the peer: with several, the kernel's

@@ -84,7 +84,7 @@ static int open_line(uint64_t netns)
 	}
 	line = fd;
 	line_netns = netns;
-	line_user = geteuid();
+	line_user = kernel_geteuid();
 	tried_ms = 0;
 	return 0;
 }
@@ -92,7 +92,7 @@ static int open_line(uint64_t netns)
 /* A line by which this question can be asked. viaductd knows the process as it was when it connected. */
 static int need_line(uint64_t netns)
 {
-	if (line >= 0 && (line_netns != netns || line_user != geteuid())) {
+	if (line >= 0 && (line_netns != netns || line_user != kernel_geteuid())) {
 		if (line_netns != netns && asked_now > 0)
 			return -EAGAIN;
 		lose_line();

@@ -29,7 +29,7 @@ static uint16_t announce_port(int listen_fd)
 	socklen_t len = sizeof(local);
 
 	memset(&local, 0, sizeof(local));
-	if (getsockname(listen_fd, &local.any, &len) != 0)
+	if (kernel_getsockname(listen_fd, &local.any, &len) != 0)
 		return 0;
 	if (local.any.sa_family == AF_INET)
 		return local.in.sin_port;

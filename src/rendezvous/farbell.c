@@ -60,7 +60,8 @@ uint32_t farbell_port(int fd)
 	struct sockaddr_nl name = {.nl_pid = 0};
 	socklen_t len = sizeof(name);
 
-	return getsockname(fd, (struct sockaddr *)&name, &len) == 0 ? name.nl_pid : 0;
+	return kernel_getsockname(fd, (struct sockaddr *)&name, &len) == 0 ? name.nl_pid
+									   : 0;
 }
 
 int farbell_connect(int fd, uint32_t port)

@@ -37,8 +37,9 @@ bool ident_is_own_user(int unix_fd)
 	struct ucred peer;
 
 	return ident_peer(unix_fd, &peer) == 0 &&
-	       getresuid(&real, &effective, &saved) == 0 && peer.uid == real &&
-	       peer.uid == effective && peer.uid == saved;
+	       kernel_call4(SYS_getresuid, (long)&real, (long)&effective, (long)&saved,
+			    0) == 0 &&
+	       peer.uid == real && peer.uid == effective && peer.uid == saved;
 }
 
 /* Its name, which has its number: a look at the file itself takes twice as long. 0 or -errno. */
@@ -48,7 +49,7 @@ static int ident_user_namespace(const char *process, char name[IDENT_NS_BYTES])
 	ssize_t n;
 
 	put_text(put_text(put_text(path, "/proc/"), process), "/ns/user");
-	n = readlink(path, name, IDENT_NS_BYTES - 1);
+	n = kernel_readlink(path, name, IDENT_NS_BYTES - 1);
 	if (n < 0)
 		return -errno;
 	name[n] = '\0';
@@ -218,7 +219,7 @@ int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 	r = ident_is_among_us(unix_fd, cred.pid);
 	if (r != 1)
 		return r == -EMFILE ? -VD_REASON_FD_LIMIT : -VD_REASON_NAMESPACE;
-	if (cred.uid == geteuid())
+	if (cred.uid == kernel_geteuid())
 		return ident_namespaces(cred.pid);
 	if (cred.uid == IDENT_NOBODY && !ident_all_users_mapped())
 		return -VD_REASON_NAMESPACE;

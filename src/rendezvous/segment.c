@@ -187,7 +187,7 @@ static const char *segment_memfd_fault(int fd)
 	if (kernel_fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
 	    (uint64_t)st.st_size != WIRE_TOTAL_BYTES)
 		return "the memory has another size";
-	if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+	if (kernel_fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
 		return "the memory is not tmpfs";
 	return NULL;
 }
@@ -203,7 +203,7 @@ static const char *segment_bell_fault(int fd)
 	int flags = REAL(fcntl64)(fd, F_GETFL);
 
 	put_number(put_text(path, "/proc/self/fd/"), fd);
-	if (readlink(path, target, sizeof(target)) != sizeof(eventfd) - 1 ||
+	if (kernel_readlink(path, target, sizeof(target)) != sizeof(eventfd) - 1 ||
 	    memcmp(target, eventfd, sizeof(eventfd) - 1) != 0)
 		return "a doorbell is not an eventfd, or there is no /proc";
 	if (flags < 0 || ((flags & O_NONBLOCK) == 0 &&

@@ -62,7 +62,7 @@ static bool is_absent(const struct conffile *f, int error)
 	struct stat st;
 
 	if (error == EMFILE || error == ENFILE)
-		return stat(f->path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
+		error = -kernel_stat(f->path, &st);
 	return error == ENOENT || error == ENOTDIR;
 }
 
@@ -75,7 +75,7 @@ static void cannot_open(struct conffile *f, int error)
 		verdict(f, CONFFILE_FOREIGN,
 			"it may not be read by user %u, and so is ignored: set HOME to "
 			"that user's folder",
-			(unsigned)geteuid());
+			(unsigned)kernel_geteuid());
 	else
 		unreadable(f, error);
 }
@@ -90,7 +90,7 @@ static bool is_trusted(struct conffile *f, const struct stat *st)
 	/* What was asked for by name may hold rules that somebody counts on. */
 	if (f->level == CONFFILE_NAMED)
 		foreign = loose = CONFFILE_BAD;
-	if (st->st_uid != 0 && (system || st->st_uid != geteuid()))
+	if (st->st_uid != 0 && (system || st->st_uid != kernel_geteuid()))
 		verdict(f, foreign,
 			"it belongs to user %u, and so is ignored: make it %s, with "
 			"`chown`",

@@ -74,7 +74,7 @@ static bool config_resolve(const char *path, char *exe, size_t size)
 	if (fd < 0)
 		return false;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, exe, size - 1);
+	n = kernel_readlink(link, exe, size - 1);
 	kernel_close(fd);
 	if (n > 0)
 		exe[n] = '\0';
@@ -93,7 +93,7 @@ static void config_read_exe(void)
 
 	for (int i = 0; i < VIEW_FILES; i++)
 		needed = needed || config_view.files[i].state == CONFFILE_READ;
-	n = needed ? readlink("/proc/self/exe", exe, sizeof(exe) - 1) : 0;
+	n = needed ? kernel_readlink("/proc/self/exe", exe, sizeof(exe) - 1) : 0;
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
 	instead = slash && !strcmp(slash, loader) ? secure_getenv("VIADUCT_START_PROGRAM")

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "settings/rules.h"
 
 #define RULE_WORD_BYTES 80
@@ -289,7 +290,7 @@ static bool rules_server(const struct sockaddr *sa, struct in6_addr *addr, uint1
 /* Who runs it may change while it runs: a server gives its rights up, for example. */
 static bool rules_uid_matches(const struct rule *rule)
 {
-	uid_t uid = rule->any_uid ? 0 : geteuid();
+	uid_t uid = rule->any_uid ? 0 : kernel_geteuid();
 
 	return rule->any_uid || (uid >= rule->uid_low && uid <= rule->uid_high);
 }
