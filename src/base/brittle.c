@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "base/real.h"
 #include "base/sigsafe.h"
 
 /*
@@ -65,7 +66,8 @@ static uint32_t cancel_at;
 /* Bug 12683 of glibc: since then it ends only a call that has moved nothing. */
 void brittle_learn(void)
 {
-	const uint32_t *field = dlsym(RTLD_DEFAULT, "_thread_db_pthread_cancelhandling");
+	const uint32_t *field =
+		REAL_DLSYM(RTLD_DEFAULT, "_thread_db_pthread_cancelhandling");
 
 	if (field && strverscmp(gnu_get_libc_version(), "2.41") >= 0)
 		cancel_at = field[2];

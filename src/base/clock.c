@@ -35,7 +35,7 @@ void clock_init(void)
 	libc = REAL(dlopen)(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD);
 	if (!libc)
 		return;
-	own = dlsym(libc, "clock_gettime");
+	own = REAL_DLSYM(libc, "clock_gettime");
 	if (own)
 		*(void **)&clock_read = own;
 	dlclose(libc);

@@ -141,6 +141,10 @@ void real_resolve(void);
 /* Stands in for calls that the C library lacks, and the kernel has; NULL: there is none (musl/lacking.c). */
 void *real_lacking(const char *name);
 
+/* The loader's dlsym, which we interpose. It searches in the order of its caller's library. */
+void *real_dlsym(void);
+#define REAL_DLSYM (*(void *(*)(void *, const char *))real_dlsym())
+
 /*
  * A name that few programs call, looked up at the call: the others are looked up at each start.
  * NULL where libc lacks it; such a search may allocate memory.

@@ -17,6 +17,9 @@ TLS uint32_t crit_handled, crit_interrupted;
 TLS bool crit_lent, crit_has_lent, crit_comes_back;
 /* As crit_lend found them. */
 static TLS uint32_t depth_before, deferred_before;
+/* Of crit_deferred: a signal, a call. */
+enum { SIGNALS = 1, CALLS };
+static TLS void (*at_end)(void);
 /* The mask to come back to. */
 static TLS uint64_t saved_mask;
 /* The stack pointer of crit_copy_guarded, while it is inside memcpy. */
@@ -80,22 +83,37 @@ bool crit_defer(int sig, siginfo_t *info, void *context)
 	 * A handler of ours that was interrupted by another returns after it: what counts is the mask of the section
 	 * itself, which is known by not being ours. What that handler has blocked, as SIGSEGV, is not kept.
 	 */
-	if (!crit_deferred || (~*mask & DEFERRED))
+	if (!(crit_deferred & SIGNALS) || (~*mask & DEFERRED))
 		saved_mask = *mask;
 	*mask |= DEFERRED | BIT(sig);
-	crit_deferred = 1;
+	crit_deferred |= SIGNALS;
 	return true;
 }
 
 void crit_release(void)
 {
+	uint32_t deferred = crit_deferred;
 	uint64_t mask = saved_mask;
+	void (*call)(void) = at_end;
 
 	/* From here on a handler may have a mask of its own to come back to. */
 	fence_compiler();
 	crit_deferred = 0;
 	fence_compiler();
-	set_mask(mask); /* the kernel delivers here */
+	if (deferred & SIGNALS)
+		set_mask(mask); /* the kernel delivers here */
+	if (deferred & CALLS) {
+		int saved = errno;
+
+		call();
+		errno = saved;
+	}
+}
+
+void crit_at_end(void (*call)(void))
+{
+	at_end = call;
+	crit_deferred |= CALLS;
 }
 
 void crit_lend(void)

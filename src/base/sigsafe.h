@@ -19,7 +19,7 @@
 #define CRIT_TLS extern _Thread_local __attribute__((tls_model("initial-exec")))
 
 CRIT_TLS uint32_t crit_depth;	    /* sections that this thread is in */
-CRIT_TLS uint32_t crit_deferred;    /* signals wait until the outermost one ends */
+CRIT_TLS uint32_t crit_deferred;    /* what waits until the outermost one ends */
 CRIT_TLS uint32_t crit_handled;	    /* handlers of the program run so far */
 CRIT_TLS uint32_t crit_interrupted; /* those of them without SA_RESTART */
 
@@ -39,6 +39,8 @@ void crit_returned(bool is_child);
 void crit_came_back(void);
 
 void crit_release(void);
+/* Called when this thread's outermost section has ended, where a handler could be: one at a time. */
+void crit_at_end(void (*call)(void));
 
 /* Only this thread's own handlers look: the compiler must keep the order, nobody else. */
 static inline void crit_enter(void)

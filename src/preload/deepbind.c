@@ -2,6 +2,7 @@
 /* Libraries that find the C library's functions before ours. */
 #include <dlfcn.h>
 #include <elf.h>
+#include <gnu/lib-names.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 #include "base/kernel.h"
 #include "base/real.h"
+#include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "preload/load_watch.h"
 #include "preload/object.h"
@@ -39,6 +41,7 @@
 struct load {
 	struct object own;
 	size_t known_count, found;
+	uint32_t dlsym; /* the number of that name among ours */
 	unsigned long long subs;
 	bool patches, bad, opened;
 	/* Before the constructors: all pointers are ours; some cannot be; which objects have come. */
@@ -53,9 +56,13 @@ struct load {
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
 
-__attribute__((used)) void *hook_dlopen_begin(const char *file, int mode);
+/* What dlopen jumps to, or the handle that it returns. */
+struct opening {
+	void *function, *handle;
+};
+
+__attribute__((used)) struct opening hook_dlopen_begin(const char *file, int mode);
 __attribute__((used)) void *deepbind_found(void *handle, const char *name);
-__attribute__((used)) void *deepbind_libc_dlsym(void);
 void *deepbind_dlsym(void *handle, const char *name)
 	__attribute__((visibility("hidden")));
 
@@ -65,7 +72,10 @@ static bool own_read(struct load *l)
 {
 	l->own.base = (uintptr_t)&__ehdr_start;
 	object_read_dynamic(&l->own, _DYNAMIC);
-	return l->own.hash && l->own.symbols && l->own.strings;
+	if (!l->own.hash || !l->own.symbols || !l->own.strings)
+		return false;
+	l->dlsym = object_find(&l->own, "dlsym");
+	return l->dlsym;
 }
 
 static uint32_t own_find(const struct load *l, const char *name)
@@ -75,20 +85,14 @@ static uint32_t own_find(const struct load *l, const char *name)
 
 static const char *own_name(const struct load *l, uint32_t i)
 {
-	return i ? l->own.strings + l->own.symbols[i].st_name : "dlsym";
+	return l->own.strings + l->own.symbols[i].st_name;
 }
 
-/* dlsym stands at 0: it is none of ours, but asks in the order of whoever calls it. */
-static bool is_own(const struct load *l, const char *name, uint32_t *index)
-{
-	*index = own_find(l, name);
-	return *index || strcmp(name, "dlsym") == 0;
-}
-
+/* dlsym asks in the order of whoever calls it, in which we are not. */
 static void *own_address(const struct load *l, uint32_t i)
 {
-	return i ? (void *)(l->own.base + l->own.symbols[i].st_value)
-		 : (void *)deepbind_dlsym;
+	return i == l->dlsym ? (void *)deepbind_dlsym
+			     : (void *)(l->own.base + l->own.symbols[i].st_value);
 }
 
 /* ---- the pointers of an object ---- */
@@ -153,7 +157,7 @@ static void object_walk(struct load *l, const struct object *o,
 				l->bad = true;
 			else if (symbol && strcmp(name, "dlvsym") == 0)
 				l->bad = true;
-			else if (symbol && is_own(l, name, &i))
+			else if (symbol && (i = own_find(l, name)))
 				visit(l, o, i, r);
 		}
 	}
@@ -242,7 +246,7 @@ static void early_point(struct load *l, const struct object *o, uint32_t i,
 	want(l, o, i, r);
 	if (l->bad || was == own_address(l, i))
 		return;
-	if (i == 0)
+	if (i == l->dlsym)
 		dl_iterate_phdr(each_namesake, l);
 	/* What is not bound yet will be libc's, if no other has such a name. */
 	if (l->real[i] && is_lazy(o, r, was))
@@ -309,7 +313,6 @@ static void find_real(struct load *l)
 	const uint32_t *bucket = o->hash + 4 + 2 * (size_t)o->hash[2];
 	const uint32_t *chain = bucket + buckets;
 
-	l->real[0] = deepbind_libc_dlsym();
 	for (uint32_t b = 0; b < buckets; b++) {
 		for (uint32_t i = bucket[b]; i >= first; i++) {
 			if (i < OWN_MOST)
@@ -325,9 +328,9 @@ static void compare(struct load *l, void *handle)
 {
 	for (uint32_t i = 0; i < OWN_MOST && !l->bad; i++) {
 		/* What asks by name may mean any. */
-		if (l->wanted[i] || (l->wanted[0] && l->real[i]))
+		if (l->wanted[i] || (l->wanted[l->dlsym] && l->real[i]))
 			l->bad = !l->real[i] ||
-				 dlsym(handle, own_name(l, i)) != l->real[i];
+				 REAL_DLSYM(handle, own_name(l, i)) != l->real[i];
 	}
 }
 
@@ -338,10 +341,8 @@ static bool bind_new(struct load *l, void *handle)
 	dl_iterate_phdr(each_object, l);
 	if (l->bad)
 		return false;
-	/* Nothing new: it is bound as it was. But whoever opens libc itself asks for its own. */
 	if (l->found == 0)
-		return dlsym(handle, "dlopen") == (void *)dlopen ||
-		       dlsym(handle, "__libc_start_main") == NULL;
+		return true;
 	compare(l, handle);
 	l->patches = true;
 	if (!l->bad)
@@ -400,14 +401,34 @@ static void *deepbind_open(const char *file, int mode)
 	return handle;
 }
 
-void *hook_dlopen_begin(const char *file, int mode)
+static void refuse(void)
 {
-	if (!(mode & RTLD_DEEPBIND) || !hook_active)
-		return (void *)REAL(dlopen);
-	if (file && strchr(file, '/') && !strchr(file, '$') && hook_hold_begin())
-		return (void *)deepbind_open;
 	hook_refuse_all(VD_REASON_DEEPBIND);
-	return (void *)REAL(dlopen);
+}
+
+struct opening hook_dlopen_begin(const char *file, int mode)
+{
+	struct opening o = {(void *)REAL(dlopen), NULL};
+	bool is_whole;
+
+	if (!(mode & RTLD_DEEPBIND) || !hook_active)
+		return o;
+	is_whole = file && strchr(file, '/') && !strchr(file, '$');
+	/* What is loaded stays bound as it was. */
+	if (!file || is_whole || strcmp(file, LIBC_SO) == 0)
+		o.handle = REAL(dlopen)(file, mode | RTLD_NOLOAD);
+	if (o.handle)
+		return o;
+	/* In a call of our own, by a library that stands before libc: its locks are this thread's. */
+	if (crit_depth) {
+		store_relaxed(&hook_refuse_reason, VD_REASON_DEEPBIND);
+		crit_at_end(refuse);
+	} else if (is_whole && hook_hold_begin()) {
+		o.function = (void *)deepbind_open;
+	} else {
+		refuse();
+	}
+	return o;
 }
 
 /* What such a library asks for by name, in its own order: NULL where libc is to be asked. */
@@ -426,11 +447,6 @@ void *deepbind_found(void *handle, const char *name)
 	}
 	free(l);
 	return ours;
-}
-
-void *deepbind_libc_dlsym(void)
-{
-	return (void *)dlsym;
 }
 
 /* Jumps: libc searches in the order of the library that it returns to. */
@@ -454,7 +470,11 @@ __asm__(".pushsection .text\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	popq %rdi\n"
 	"	.cfi_adjust_cfa_offset -8\n"
+	"	testq %rdx, %rdx\n"
+	"	jnz 1f\n"
 	"	jmp *%rax\n"
+	"1:	movq %rdx, %rax\n"
+	"	ret\n"
 	"	.cfi_endproc\n"
 	".size dlopen, . - dlopen\n"
 	".globl deepbind_dlsym\n"
@@ -477,14 +497,13 @@ __asm__(".pushsection .text\n"
 	"	.cfi_adjust_cfa_offset -24\n"
 	"	ret\n"
 	"1:	.cfi_adjust_cfa_offset 24\n"
-	"	call deepbind_libc_dlsym\n"
 	"	addq $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	popq %rsi\n"
 	"	.cfi_adjust_cfa_offset -8\n"
 	"	popq %rdi\n"
 	"	.cfi_adjust_cfa_offset -8\n"
-	"	jmp *%rax\n"
+	"	jmp dlsym@PLT\n"
 	"	.cfi_endproc\n"
 	".size deepbind_dlsym, . - deepbind_dlsym\n"
 	".popsection\n");

@@ -7,7 +7,7 @@
 
 static bool find(void *library, const char *name, void **entry)
 {
-	*entry = dlsym(library, name);
+	*entry = REAL_DLSYM(library, name);
 	return *entry != NULL;
 }
 
