@@ -24,6 +24,15 @@ static inline uint64_t clock_coarse_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
 }
 
+/* What two processes compare: each time namespace has a monotonic clock of its own. It may be set, back and forth. */
+static inline uint64_t clock_shared_ms(void)
+{
+	struct timespec t;
+
+	clock_read(CLOCK_REALTIME_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 /* Nanoseconds, monotonic, 25 to read. */
 static inline uint64_t clock_now_ns(void)
 {

@@ -133,7 +133,6 @@ KERNEL_AS(uid_t, getuid, SYS_getuid, (void), 0, 0, 0, 0)
 KERNEL_AS(uid_t, geteuid, SYS_geteuid, (void), 0, 0, 0, 0)
 KERNEL_AS(gid_t, getgid, SYS_getgid, (void), 0, 0, 0, 0)
 KERNEL_AS(gid_t, getegid, SYS_getegid, (void), 0, 0, 0, 0)
-KERNEL_AS(int, sched_yield, SYS_sched_yield, (void), 0, 0, 0, 0)
 KERNEL_AS(int, kill, SYS_kill, (pid_t pid, int sig), pid, sig, 0, 0)
 KERNEL_AS(int, getrlimit, SYS_getrlimit, (int what, struct rlimit *limit), what, limit, 0,
 	  0)

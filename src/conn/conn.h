@@ -351,7 +351,8 @@ bool wait_spin(struct sock *s, uint32_t interest);
 static inline bool wait_held_is_over(struct wire_dir *d)
 {
 	uint64_t since = load_acquire(&d->held_since_ms);
-	return since && clock_coarse_ms() - since >= HELD_CEILING_MS;
+	/* Over, too, where the clock has been set back. */
+	return since && clock_shared_ms() - since >= HELD_CEILING_MS;
 }
 /* Bytes that the peer has held back for as long as TCP would. */
 bool wait_held_due(struct sock *s);

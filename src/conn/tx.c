@@ -116,7 +116,7 @@ static void note_held(struct sock *s)
 {
 	struct ring_tx *tx = &s->slot->tx;
 	if (tx->pushed != tx->produced && !load_relaxed(&s->out->held_since_ms))
-		store_release(&s->out->held_since_ms, clock_coarse_ms());
+		store_release(&s->out->held_since_ms, clock_shared_ms());
 }
 
 void sock_push(struct sock *s)

@@ -123,7 +123,7 @@ void note_look(const struct peer *a, struct note_words *w)
 	w->up_at = load64(&out->up_at);
 	since = load64(&out->held_since_ms);
 	w->held_at = load64(&out->held_at);
-	w->held_ms = since ? (uint32_t)(clock_coarse_ms() - since) + 1 : 0;
+	w->held_ms = since ? (uint32_t)(clock_shared_ms() - since) + 1 : 0;
 	w->produced = load64(&out->produced);
 	w->turn_seq = load(&out->turn_seq);
 	for (uint32_t i = 0; i < WIRE_TURNS; i++) {
@@ -383,7 +383,7 @@ static void apply_held(struct peer *a)
 {
 	struct wire_dir *in = a->in;
 	const struct note_words *w = &a->came;
-	uint64_t now = clock_coarse_ms();
+	uint64_t now = clock_shared_ms();
 
 	store64(&in->held_at, w->held_at);
 	if (!w->held_ms)

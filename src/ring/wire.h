@@ -93,7 +93,7 @@ struct wire_dir {
 	_Atomic uint64_t down_at; /* then the ring up to this ring count, then TCP */
 	_Atomic uint64_t held_at; /* bytes written, of which some wait for a push */
 	_Atomic uint64_t
-		held_since_ms; /* CLOCK_MONOTONIC when the first was held; 0 none */
+		held_since_ms; /* clock_shared_ms when the first was held; 0 none */
 	_Atomic uint32_t fin;
 	_Atomic uint32_t rewind; /* enum wire_rewind */
 	/* Tick of the processors' clock when the producer shut down, or closed; 0 none, as for a peer that was

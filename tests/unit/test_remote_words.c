@@ -107,7 +107,7 @@ STREAM_TEST(since_when_bytes_are_held_goes_with_the_next_bytes)
 		struct across_guard g = across_enter();
 
 		write_byte(a, 1);
-		store_release(&a->out->held_since_ms, i ? 0 : clock_coarse_ms());
+		store_release(&a->out->held_since_ms, i ? 0 : clock_shared_ms());
 		note_push(peer_of(a));
 		across_leave(g);
 		across_settle();
