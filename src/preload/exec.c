@@ -13,6 +13,7 @@
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/exec_given.h"
+#include "preload/exec_kept.h"
 #include "preload/exec_room.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
@@ -181,6 +182,7 @@ HOOK int execve(const char *path, char *const argv[], char *const envp[])
 
 	if (!can_begin(path, argv, envp))
 		return REAL(execve)(path, argv, envp);
+	l.envp = KEPT_ENVIRONMENT(envp);
 	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
@@ -205,6 +207,7 @@ HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 
 	if (!can_begin(file, argv, envp))
 		return REAL(execvpe)(file, argv, envp);
+	l.envp = KEPT_ENVIRONMENT(envp);
 	given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
@@ -226,6 +229,7 @@ HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 
 	if (!can_begin("", argv, envp))
 		return REAL(fexecve)(fd, argv, envp);
+	l.envp = KEPT_ENVIRONMENT(envp);
 	envp = FOREIGN_ENVIRONMENT(fd, "", false, exec_begin(&l));
 	return exec_failed(&l, REAL(fexecve)(fd, argv, envp));
 }
@@ -238,6 +242,7 @@ HOOK int execveat(int dir, const char *path, char *const argv[], char *const env
 
 	if (!can_begin(path, argv, envp))
 		return (int)REAL(syscall)(SYS_execveat, dir, path, argv, envp, flags);
+	l.envp = KEPT_ENVIRONMENT(envp);
 	envp = FOREIGN_ENVIRONMENT(dir, path, false, exec_begin(&l));
 	if (l.error)
 		return exec_failed(&l, exec_refused(&l));
@@ -296,6 +301,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 	EXEC_ROOMS;
 
 	if (can_begin(path, argv, envp)) {
+		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
@@ -320,6 +326,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 	EXEC_ROOMS;
 
 	if (can_begin(file, argv, envp)) {
+		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
@@ -370,6 +377,7 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 	if (!call)
 		return ENOSYS;
 	if (can_begin(path, argv, envp)) {
+		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
 		if (!hook_spawning(&w))
@@ -397,6 +405,7 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 	if (!call)
 		return ENOSYS;
 	if (can_begin(file, argv, envp)) {
+		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
 		if (!hook_spawning(&w))

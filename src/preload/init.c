@@ -8,6 +8,7 @@
 #include "base/program.h"
 #include "conn/report.h"
 #include "preload/carry.h"
+#include "preload/exec_kept.h"
 #include "preload/go.h"
 #include "preload/hook.h"
 #include "settings/config.h"
@@ -95,6 +96,7 @@ __attribute__((constructor)) static void hook_init(void)
 		hook_active = true;
 	}
 	carry_init();
+	kept_init();
 	errno = saved;
 }
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 # From one image of a process to the next: not for users to set.
-PRIVATE = {"VIADUCT_CARRY", "VIADUCT_START_PROGRAM"}
+PRIVATE = {"VIADUCT_CARRY", "VIADUCT_KEPT", "VIADUCT_START_PROGRAM"}
 
 
 def plain(roff):
